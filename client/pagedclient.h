@@ -773,6 +773,6 @@ enum paged_status paged_batch_tables_padded(const struct paged_batch *batch, int
 #include <paged_admin.h>
 #include <paged_attention.h>
 #include <paged_marks.h>
-#include <paged_mod_set.h>
+#include <paged_mods.h>
 
 #endif

@@ -41,7 +41,7 @@ admin_leave(struct paged_client *client, enum paged_status status, const struct 
 
 /* Pass the owner's list to the caller, converted to entries of the caller's size. */
 static enum paged_status
-list_give(void *list, size_t n, size_t our_size, size_t entry_size, void *list_p, struct paged_error *error)
+admin_list_return(void *list, size_t n, size_t our_size, size_t entry_size, void *list_p, struct paged_error *error)
 {
 	uint8_t *given = list;
 
@@ -59,13 +59,13 @@ list_give(void *list, size_t n, size_t our_size, size_t entry_size, void *list_p
 
 /* admin_leave() for a call that returns a list; *n_p is written on PAGED_OK only. */
 static enum paged_status
-list_leave(struct paged_client *client, enum paged_status status, void *list, size_t n, size_t our_size,
-	   size_t entry_size, void *list_p, size_t *n_p, struct paged_error *error)
+admin_list_leave(struct paged_client *client, enum paged_status status, void *list, size_t n, size_t our_size,
+		 size_t entry_size, void *list_p, size_t *n_p, struct paged_error *error)
 {
 	if (status == PAGED_OK && (entry_size == 0 || entry_size > ENTRY_SIZE_MAX))
 		status = paged_fail(error, PAGED_ERR_INVALID, "entry_size is %zu; pass sizeof(the entry)", entry_size);
 	if (status == PAGED_OK)
-		status = list_give(list, n, our_size, entry_size, list_p, error);
+		status = admin_list_return(list, n, our_size, entry_size, list_p, error);
 	if (status == PAGED_OK)
 		*n_p = n;
 	else
@@ -99,7 +99,7 @@ paged_admin_pools(struct paged_client *client, size_t entry_size, struct paged_p
 	if (status != PAGED_OK)
 		return status;
 	status = client->owner->ops->pools(client->owner, &list, &n, &error);
-	return list_leave(client, status, list, n, sizeof(*list), entry_size, list_p, n_p, &error);
+	return admin_list_leave(client, status, list, n, sizeof(*list), entry_size, list_p, n_p, &error);
 }
 
 enum paged_status
@@ -113,7 +113,7 @@ paged_admin_sessions(struct paged_client *client, size_t entry_size, struct page
 	if (status != PAGED_OK)
 		return status;
 	status = client->owner->ops->sessions(client->owner, &list, &n, &error);
-	return list_leave(client, status, list, n, sizeof(*list), entry_size, list_p, n_p, &error);
+	return admin_list_leave(client, status, list, n, sizeof(*list), entry_size, list_p, n_p, &error);
 }
 
 enum paged_status
@@ -131,7 +131,7 @@ paged_admin_sequences(struct paged_client *client, const char *pool, size_t entr
 	status = client->owner->ops->pool_find(client->owner, pool, &index, &error);
 	if (status == PAGED_OK)
 		status = client->owner->ops->sequences(client->owner, index, &list, &n, &error);
-	return list_leave(client, status, list, n, sizeof(*list), entry_size, list_p, n_p, &error);
+	return admin_list_leave(client, status, list, n, sizeof(*list), entry_size, list_p, n_p, &error);
 }
 
 enum paged_status
@@ -153,7 +153,7 @@ paged_admin_table(struct paged_client *client, paged_seq_id seq, size_t entry_si
 	} else if (status == PAGED_OK) {
 		status = paged_fail(&error, PAGED_ERR_INVALID, "entry_size is %zu; pass sizeof(the entry)", entry_size);
 	}
-	return list_leave(client, status, pages, n, sizeof(*pages), sizeof(*pages), pages_p, n_p, &error);
+	return admin_list_leave(client, status, pages, n, sizeof(*pages), sizeof(*pages), pages_p, n_p, &error);
 }
 
 enum paged_status
@@ -198,7 +198,7 @@ paged_pool_check(struct paged_pool *pool, struct paged_check_result *result)
 		return status;
 	if (result == NULL)
 		return client_failf(client, PAGED_ERR_INVALID, "result must not be NULL");
-	status = region_check(&pool->at.view, &ours, &error);
+	status = region_check(&pool->mapping.view, &ours, &error);
 	if (status == PAGED_OK || status == PAGED_ERR_CORRUPT)
 		status = client_info_out(result, &ours, sizeof(ours), "paged_check_result", &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);

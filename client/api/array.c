@@ -16,7 +16,7 @@
 static_assert(MASK_MAX_NAME == MOD_MAX_NAME && WIRE_MAX_INDEXES == PAGED_MAX_INDEXES, "arrays as the wire has them");
 
 /* Iterates over an array's elements in row-major order. */
-struct walk {
+struct array_iterator {
 	const uint8_t *at; /* the element at `index` */
 	uint32_t n_dims;
 	uint32_t extents[PAGED_MAX_INDEXES];
@@ -32,62 +32,63 @@ array_element_size(uint32_t dtype)
 }
 
 static enum paged_status
-walk_begin(struct walk *walk, const struct paged_array *array, uint64_t n_bytes, struct paged_error *error)
+array_iterator_begin(struct array_iterator *it, const struct paged_array *array, uint64_t n_bytes,
+		     struct paged_error *error)
 {
 	bool dense = true;
 
-	*walk = (struct walk){ .at = array->data, .n_dims = array->n_dims };
-	walk->size = array_element_size(array->dtype);
+	*it = (struct array_iterator){ .at = array->data, .n_dims = array->n_dims };
+	it->size = array_element_size(array->dtype);
 	for (uint32_t i = 0; i < array->n_dims; i++) {
-		walk->extents[i] = array->extents[i];
+		it->extents[i] = array->extents[i];
 		dense = dense && array->strides[i] == 0;
-		if (__builtin_mul_overflow(array->strides[i], (int64_t)walk->size, &walk->strides[i]))
+		if (__builtin_mul_overflow(array->strides[i], (int64_t)it->size, &it->strides[i]))
 			return paged_fail(error, PAGED_ERR_LIMIT, "array %s: strides past 2^63 bytes", array->name);
 	}
 	/* The products cannot overflow, because n_bytes was computed; strides of an empty array are not used. */
 	for (uint32_t i = array->n_dims; dense && n_bytes != 0 && i-- > 0;)
-		walk->strides[i] = i + 1 == array->n_dims ? walk->size : walk->strides[i + 1] * walk->extents[i + 1];
+		it->strides[i] = i + 1 == array->n_dims ? it->size : it->strides[i + 1] * it->extents[i + 1];
 	return PAGED_OK;
 }
 
 /* Advance to the next run, when the innermost index is at its end. */
 static void
-walk_carry(struct walk *walk)
+array_iterator_carry(struct array_iterator *it)
 {
-	for (uint32_t i = walk->n_dims; i-- > 0 && walk->index[i] == walk->extents[i];) {
-		walk->at -= walk->strides[i] * walk->extents[i];
-		walk->index[i] = 0;
+	for (uint32_t i = it->n_dims; i-- > 0 && it->index[i] == it->extents[i];) {
+		it->at -= it->strides[i] * it->extents[i];
+		it->index[i] = 0;
 		if (i == 0)
 			return;
-		walk->index[i - 1]++;
-		walk->at += walk->strides[i - 1];
+		it->index[i - 1]++;
+		it->at += it->strides[i - 1];
 	}
 }
 
 /* Copy the next n elements, which must exist, to dense memory. */
 static void
-walk_copy(struct walk *walk, uint8_t *to, uint32_t n)
+array_iterator_copy(struct array_iterator *it, uint8_t *to, uint32_t n)
 {
-	const uint32_t inner = walk->n_dims - 1;
+	const uint32_t inner = it->n_dims - 1;
 
 	while (n > 0) {
-		uint32_t left = walk->extents[inner] - walk->index[inner], n_run = left < n ? left : n;
+		uint32_t left = it->extents[inner] - it->index[inner], n_run = left < n ? left : n;
 
-		if (walk->strides[inner] == walk->size)
-			memcpy(to, walk->at, (size_t)n_run * walk->size);
+		if (it->strides[inner] == it->size)
+			memcpy(to, it->at, (size_t)n_run * it->size);
 		else
 			for (uint32_t i = 0; i < n_run; i++)
-				memcpy(to + (size_t)i * walk->size, walk->at + i * walk->strides[inner], walk->size);
-		to += (size_t)n_run * walk->size;
-		walk->at += n_run * walk->strides[inner];
-		walk->index[inner] += n_run;
+				memcpy(to + (size_t)i * it->size, it->at + i * it->strides[inner], it->size);
+		to += (size_t)n_run * it->size;
+		it->at += n_run * it->strides[inner];
+		it->index[inner] += n_run;
 		n -= n_run;
-		walk_carry(walk);
+		array_iterator_carry(it);
 	}
 }
 
 static enum paged_status
-array_check(const struct paged_array *array, uint64_t *n_bytes_p, struct paged_error *error)
+array_check_upload(const struct paged_array *array, uint64_t *n_bytes_p, struct paged_error *error)
 {
 	uint64_t n_bytes = array_element_size(array->dtype);
 
@@ -149,7 +150,7 @@ array_narrow_value(const struct paged_array *parameter, int32_t *value_p, struct
 
 /* Convert through a small dense buffer, so that the compiler can vectorise the loop over elements. */
 static enum paged_status
-array_narrow_elements(const struct paged_array *array, struct walk *walk, uint64_t n, int32_t *to,
+array_narrow_elements(const struct paged_array *array, struct array_iterator *it, uint64_t n, int32_t *to,
 		      struct paged_error *error)
 {
 	for (uint64_t begin = 0; begin < n;) {
@@ -157,7 +158,7 @@ array_narrow_elements(const struct paged_array *array, struct walk *walk, uint64
 		uint32_t n_part = n - begin < 512 ? (uint32_t)(n - begin) : 512;
 		bool fit = true;
 
-		walk_copy(walk, (uint8_t *)part, n_part);
+		array_iterator_copy(it, (uint8_t *)part, n_part);
 		for (uint32_t i = 0; i < n_part; i++) {
 			to[begin + i] = (int32_t)part[i];
 			fit &= array_value_fits(part[i]);
@@ -174,12 +175,12 @@ enum paged_status
 array_narrow(const struct paged_array *array, struct array_values **values, struct paged_error *error)
 {
 	uint64_t n_bytes = 0, n;
-	enum paged_status status = array_check(array, &n_bytes, error);
+	enum paged_status status = array_check_upload(array, &n_bytes, error);
 	struct array_values *narrowed;
-	struct walk walk;
+	struct array_iterator it;
 
 	if (status == PAGED_OK)
-		status = walk_begin(&walk, array, n_bytes, error);
+		status = array_iterator_begin(&it, array, n_bytes, error);
 	if (status != PAGED_OK)
 		return status;
 	n = n_bytes / sizeof(int64_t);
@@ -187,7 +188,7 @@ array_narrow(const struct paged_array *array, struct array_values **values, stru
 	if (narrowed == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "array %s: no memory for %" PRIu64 " elements of 32 bits",
 				  array->name, n);
-	status = array_narrow_elements(array, &walk, n, narrowed->at, error);
+	status = array_narrow_elements(array, &it, n, narrowed->at, error);
 	if (status != PAGED_OK) {
 		free(narrowed);
 		return status;
@@ -210,21 +211,21 @@ array_values_free(struct array_values *values)
 
 /* Send an array in parts.  The mutex is held, so that parts of other threads do not come between them. */
 static enum paged_status
-parts_put(struct owner *owner, const struct paged_array *array, uint64_t n_bytes, uint8_t *buffer,
-	  struct paged_error *error)
+array_send_parts(struct owner *owner, const struct paged_array *array, uint64_t n_bytes, uint8_t *buffer,
+		 struct paged_error *error)
 {
 	struct wire_array_chunk part = { .dtype = array->dtype, .n_dims = array->n_dims, .data = buffer };
 	enum paged_status status;
-	struct walk walk;
+	struct array_iterator it;
 
-	status = walk_begin(&walk, array, n_bytes, error);
+	status = array_iterator_begin(&it, array, n_bytes, error);
 	strcpy(part.name, array->name);
 	memcpy(part.extents, array->extents, array->n_dims * sizeof(part.extents[0]));
 	while (status == PAGED_OK) {
 		uint64_t left = n_bytes - part.offset;
 
 		part.size = (uint32_t)(left < WIRE_MAX_CHUNK ? left : WIRE_MAX_CHUNK);
-		walk_copy(&walk, buffer, part.size / walk.size);
+		array_iterator_copy(&it, buffer, part.size / it.size);
 		status = owner->ops->array_put(owner, &part, error);
 		part.offset += part.size;
 		if (part.offset == n_bytes)
@@ -247,7 +248,7 @@ static enum paged_status
 array_send(struct paged_client *client, const struct paged_array *array, struct paged_error *error)
 {
 	uint64_t n_bytes = 0;
-	enum paged_status status = array_check(array, &n_bytes, error);
+	enum paged_status status = array_check_upload(array, &n_bytes, error);
 	uint8_t *buffer;
 
 	if (status != PAGED_OK)
@@ -256,7 +257,7 @@ array_send(struct paged_client *client, const struct paged_array *array, struct 
 	if (buffer == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "array %s: no memory for its parts", array->name);
 	client_lock(client);
-	status = parts_put(client->owner, array, n_bytes, buffer, error);
+	status = array_send_parts(client->owner, array, n_bytes, buffer, error);
 	client_unlock(client);
 	free(buffer);
 	return status;

@@ -15,7 +15,7 @@
 
 /* Place one array in the buffer; arrays do not share cache lines. */
 static size_t
-buffer_place(size_t *at, size_t n, size_t size)
+batch_buffer_place(size_t *at, size_t n, size_t size)
 {
 	size_t here = *at;
 
@@ -25,19 +25,19 @@ buffer_place(size_t *at, size_t n, size_t size)
 
 /* No overflow: at most 4096 rows of at most 2^30 entries. */
 static enum paged_status
-buffer_map(struct paged_batch *batch, struct paged_error *error)
+batch_map_buffer(struct paged_batch *batch, struct paged_error *error)
 {
-	size_t n = batch->max_rows, size = 0, row, kernel_row, missing, lacking, items, writer, table;
+	size_t n = batch->max_rows, size = 0, row, kernel_row, pages_missing, short_seqs, reserve_items, writer, table;
 	uint8_t *base;
 
-	batch->table_stride = ((uint64_t)batch->pool->at.view.table_entries + 15) & ~(uint64_t)15;
-	row = buffer_place(&size, n, sizeof(*batch->row));
-	kernel_row = buffer_place(&size, n, sizeof(*batch->kernel_row));
-	missing = buffer_place(&size, n, sizeof(*batch->missing));
-	lacking = buffer_place(&size, n, sizeof(*batch->lacking));
-	items = buffer_place(&size, n, sizeof(*batch->items));
-	writer = buffer_place(&size, batch->pool->at.view.n_pages, sizeof(*batch->writer));
-	table = buffer_place(&size, n * batch->table_stride, sizeof(*batch->table));
+	batch->table_stride = ((uint64_t)batch->pool->mapping.view.table_entries + 15) & ~(uint64_t)15;
+	row = batch_buffer_place(&size, n, sizeof(*batch->row));
+	kernel_row = batch_buffer_place(&size, n, sizeof(*batch->kernel_row));
+	pages_missing = batch_buffer_place(&size, n, sizeof(*batch->pages_missing));
+	short_seqs = batch_buffer_place(&size, n, sizeof(*batch->short_seqs));
+	reserve_items = batch_buffer_place(&size, n, sizeof(*batch->reserve_items));
+	writer = batch_buffer_place(&size, batch->pool->mapping.view.n_pages, sizeof(*batch->writer));
+	table = batch_buffer_place(&size, n * batch->table_stride, sizeof(*batch->table));
 
 	base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (base == MAP_FAILED)
@@ -47,9 +47,9 @@ buffer_map(struct paged_batch *batch, struct paged_error *error)
 	batch->buffer_size = size;
 	batch->row = (struct batch_row *)(base + row);
 	batch->kernel_row = (struct kernel_row *)(base + kernel_row);
-	batch->missing = (uint32_t *)(base + missing);
-	batch->lacking = (uint32_t *)(base + lacking);
-	batch->items = (struct paged_seq_item *)(base + items);
+	batch->pages_missing = (uint32_t *)(base + pages_missing);
+	batch->short_seqs = (uint32_t *)(base + short_seqs);
+	batch->reserve_items = (struct paged_seq_item *)(base + reserve_items);
 	batch->writer = (uint64_t *)(base + writer);
 	batch->table = (uint32_t *)(base + table);
 	return PAGED_OK;
@@ -64,7 +64,7 @@ batch_create(struct paged_pool *pool, const struct paged_batch_params *params, s
 	struct paged_batch *batch;
 	enum paged_status status;
 
-	if (pool->compute->on_device)
+	if (pool->compute_ops->on_device)
 		team = (struct kernel_team_params){ .n_threads = 1, .isa = team.isa };
 	batch = calloc(1, sizeof(*batch));
 	if (batch == NULL)
@@ -72,13 +72,13 @@ batch_create(struct paged_pool *pool, const struct paged_batch_params *params, s
 	batch->pool = pool;
 	batch->max_rows = params->max_rows != 0 ? params->max_rows : BATCH_ROWS_DEFAULT;
 	batch->reserve_ahead = params->reserve_ahead;
-	status = buffer_map(batch, error);
+	status = batch_map_buffer(batch, error);
 	if (status != PAGED_OK)
 		goto err_free;
 	status = kernel_team_create(&team, &batch->team, error);
 	if (status != PAGED_OK)
 		goto err_unmap;
-	status = pool->compute->batch_create(batch, params, error);
+	status = pool->compute_ops->batch_create(batch, params, error);
 	if (status != PAGED_OK)
 		goto err_team;
 	*batch_p = batch;
@@ -125,19 +125,19 @@ paged_batch_create(struct paged_pool *pool, const struct paged_batch_params *par
 static void
 pool_release_pages(struct paged_pool *pool)
 {
-	if (owner_state(pool->client->owner) < OWNER_ENDED || pool->at.map == NULL || pool->at.pages_released)
+	if (owner_state(pool->client->owner) < OWNER_ENDED || pool->mapping.map == NULL || pool->mapping.pages_released)
 		return;
-	pool->at.map->release_pages(&pool->at);
-	pool->at.pages_released = true;
+	pool->mapping.map->release_pages(&pool->mapping);
+	pool->mapping.pages_released = true;
 }
 
 void
 batch_free(struct paged_batch *batch, bool in_child)
 {
 	LIST_REMOVE(batch, link);
-	while (batch->mods != NULL)
-		mods_free(batch->mods, in_child);
-	batch->pool->compute->batch_destroy(batch, in_child);
+	while (batch->mod_sets != NULL)
+		mod_set_free(batch->mod_sets, in_child);
+	batch->pool->compute_ops->batch_destroy(batch, in_child);
 	if (in_child)
 		kernel_team_abandon(batch->team);
 	else
@@ -182,7 +182,7 @@ paged_batch_pages_missing(const struct paged_batch *batch, size_t row)
 {
 	if (batch == NULL || guard_in_child(&batch->pool->client->guard) || row >= batch->max_rows)
 		return 0;
-	return batch->missing[row];
+	return batch->pages_missing[row];
 }
 
 enum paged_status
@@ -198,7 +198,7 @@ paged_batch_validate(struct paged_batch *batch)
 	status = client_enter_owner(pool->client);
 	if (status != PAGED_OK)
 		return status;
-	status = pool->compute->validate(batch, &error);
+	status = pool->compute_ops->validate(batch, &error);
 	if (status != PAGED_OK)
 		return client_fail(pool->client, &error);
 	for (uint32_t r = 0; r < batch->n_rows; r++) {
@@ -206,9 +206,9 @@ paged_batch_validate(struct paged_batch *batch)
 		struct region_snapshot snapshot = { .version = row->version };
 
 		/* A slot's version never repeats, so the check also covers the id's generation. */
-		if (row->id == 0 || region_snapshot_valid(&pool->at.view, row->id, &snapshot))
+		if (row->id == 0 || region_snapshot_valid(&pool->mapping.view, row->id, &snapshot))
 			continue;
-		client_look(pool->client); /* the session's end also removes pages, and is announced before */
+		client_poll_owner(pool->client); /* the session's end also removes pages, and is announced before */
 		status = client_enter_owner(pool->client);
 		if (status != PAGED_OK)
 			return status;
@@ -216,7 +216,7 @@ paged_batch_validate(struct paged_batch *batch)
 				    "row %u: pages of sequence " SEQ_FORMAT " were replaced or removed since the plan",
 				    r, SEQ_ARGS(row->id));
 	}
-	status = mods_check_range(batch, &error);
+	status = mod_set_check_range(batch, &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
 }
 
@@ -229,7 +229,7 @@ paged_batch_stream(struct paged_batch *batch, void *stream)
 
 	if (status != PAGED_OK)
 		return status;
-	status = batch->pool->compute->stream(batch, stream, &error);
+	status = batch->pool->compute_ops->stream(batch, stream, &error);
 	if (status != PAGED_OK)
 		return client_fail(client, &error);
 	batch->planned = false;
@@ -263,8 +263,9 @@ paged_batch_tables_csr(const struct paged_batch *batch, int32_t *indptr, int32_t
 			indices[n + i] = (int32_t)row->pages[i];
 		if (last_page_len != NULL)
 			last_page_len[r] =
-				n_pages > 0 ? (int32_t)(row->kv_len - (n_pages - 1) * batch->pool->at.view.page_size)
-					    : 0;
+				n_pages > 0
+					? (int32_t)(row->kv_len - (n_pages - 1) * batch->pool->mapping.view.page_size)
+					: 0;
 		n += n_pages;
 	}
 	if (indptr != NULL)

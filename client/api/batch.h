@@ -50,11 +50,11 @@ batch_row_wants(const struct paged_batch *batch, uint32_t r, uint64_t n_ahead)
 	const struct kernel_row *to = &batch->kernel_row[r];
 
 	return to->q_len != 0 && row->id != 0 && row->owner == batch->pool->client->owner->session &&
-	       row->capacity < MIN(to->kv_len + n_ahead, batch->pool->at.view.max_length);
+	       row->capacity < MIN(to->kv_len + n_ahead, batch->pool->mapping.view.max_length);
 }
 
-/** batch_reserve - get pages for the rows in batch->lacking; on a failure, fill batch->missing */
-enum paged_status batch_reserve(struct paged_batch *batch, uint32_t n_lacking, struct paged_error *error);
+/** batch_reserve - get pages for the rows in batch->short_seqs; on a failure, fill batch->pages_missing */
+enum paged_status batch_reserve(struct paged_batch *batch, uint32_t n_short, struct paged_error *error);
 
 /** batch_reserve_ahead - request pages for future plans; never waits, and may do nothing */
 void batch_reserve_ahead(struct paged_batch *batch, uint64_t now_ms);

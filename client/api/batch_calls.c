@@ -153,26 +153,28 @@ tensor_check_in_place(const char *name, const struct kernel_tensor *to, const ch
 
 /* The number of query rows of the plan. */
 static struct tensor_tokens
-plan_tokens(const struct paged_batch *batch)
+batch_plan_tokens(const struct paged_batch *batch)
 {
 	return (struct tensor_tokens){ .n = batch->total_q, .each = batch->on_device ? 0 : batch->each_q };
 }
 
 static enum paged_status
-layer_enter(const struct paged_batch *batch, uint32_t layer)
+batch_enter_layer(const struct paged_batch *batch, uint32_t layer)
 {
 	enum paged_status status = batch_enter(batch);
 
-	if (status == PAGED_OK && layer >= batch->pool->at.layout.params.n_layers)
+	if (status == PAGED_OK && layer >= batch->pool->mapping.layout.params.n_layers)
 		return client_failf(batch->pool->client, PAGED_ERR_INVALID, "layer %u of a pool of %u layers", layer,
-				    batch->pool->at.layout.params.n_layers);
+				    batch->pool->mapping.layout.params.n_layers);
 	return status;
 }
 
 static struct kernel_pages
-layer_pages(const struct paged_batch *batch, uint32_t layer)
+batch_layer_pages(const struct paged_batch *batch, uint32_t layer)
 {
-	return (struct kernel_pages){ .layout = &batch->pool->at.layout, .base = batch->pool->at.base, .layer = layer };
+	return (struct kernel_pages){ .layout = &batch->pool->mapping.layout,
+				      .base = batch->pool->mapping.base,
+				      .layer = layer };
 }
 
 static enum paged_status
@@ -180,20 +182,20 @@ scales_in(const struct paged_batch *batch, const float *k_scale, const float *v_
 {
 	static const char *const names[2] = { "k_scale", "v_scale" };
 	const float *const scales[2] = { k_scale, v_scale };
-	const struct owner_pool *at = &batch->pool->at;
-	enum paged_dtype dtype = at->layout.params.dtype;
+	const struct owner_pool *mapping = &batch->pool->mapping;
+	enum paged_dtype dtype = mapping->layout.params.dtype;
 
 	for (unsigned int i = 0; i < 2; i++) {
 		if (scales[i] == NULL)
 			continue;
-		if (i == 1 && at->layout.params.v_in_k)
+		if (i == 1 && mapping->layout.params.v_in_k)
 			return paged_fail(error, PAGED_ERR_INVALID, "pool %s keeps V in K: v_scale must be NULL",
-					  at->name);
+					  mapping->name);
 		if (dtype != PAGED_E4M3 && dtype != PAGED_E5M2)
 			return paged_fail(error, PAGED_ERR_INVALID, "%s: pool %s keeps %s, scales are of e4m3 and e5m2",
-					  names[i], at->name, paged_dtype_name(dtype));
-		for (uint32_t head = 0; !batch->pool->compute->on_device && head < at->layout.params.n_kv_heads;
-		     head++) {
+					  names[i], mapping->name, paged_dtype_name(dtype));
+		for (uint32_t head = 0;
+		     !batch->pool->compute_ops->on_device && head < mapping->layout.params.n_kv_heads; head++) {
 			float scale = scales[i][head];
 
 			if (!(scale > 0) || !isfinite(scale) || !isfinite(1 / scale))
@@ -210,8 +212,8 @@ static enum paged_status
 rotary_queries_in(const struct paged_batch *batch, struct kernel_rotary *to, const struct paged_rotary *from,
 		  struct paged_error *error)
 {
-	uint32_t k_dim = batch->pool->at.layout.params.k_dim;
-	const struct tensor_tokens tokens = plan_tokens(batch);
+	uint32_t k_dim = batch->pool->mapping.layout.params.k_dim;
+	const struct tensor_tokens tokens = batch_plan_tokens(batch);
 	enum paged_status status;
 
 	if (from->q.data == NULL) {
@@ -255,7 +257,7 @@ static enum paged_status
 rotary_in(const struct paged_batch *batch, struct kernel_rotary *to, const struct paged_rotary *from,
 	  struct paged_error *error)
 {
-	uint32_t k_dim = batch->pool->at.layout.params.k_dim;
+	uint32_t k_dim = batch->pool->mapping.layout.params.k_dim;
 	struct paged_rotary complete;
 	enum paged_status status = client_params_in(&complete, sizeof(complete), from, "paged_rotary", error);
 
@@ -280,7 +282,7 @@ rotary_in(const struct paged_batch *batch, struct kernel_rotary *to, const struc
 		.positions = complete.positions,
 	};
 	status = rotary_queries_in(batch, to, &complete, error);
-	if (status != PAGED_OK || batch->pool->compute->on_device)
+	if (status != PAGED_OK || batch->pool->compute_ops->on_device)
 		return status;
 	return rotary_positions_check(batch, to, error);
 }
@@ -311,18 +313,18 @@ positions_check(const struct paged_batch *batch, const uint32_t *positions, stru
 static enum paged_status
 append_check_rows(const struct paged_batch *batch, const uint32_t *positions, struct paged_error *error)
 {
-	uint32_t r = batch->foreign_row;
+	uint32_t r = batch->bad_row_foreign;
 	const struct kernel_row *row;
 
 	if (r != BATCH_NO_ROW)
 		return paged_fail(error, PAGED_ERR_PERM,
 				  "row %u: sequence " SEQ_FORMAT " belongs to session %u, this is session %u", r,
 				  SEQ_ARGS(batch->row[r].id), batch->row[r].owner, batch->pool->client->owner->session);
-	if (positions != NULL && batch->pool->compute->on_device)
+	if (positions != NULL && batch->pool->compute_ops->on_device)
 		return PAGED_OK;
 	if (positions != NULL)
 		return positions_check(batch, positions, error);
-	r = batch->unplaced_row;
+	r = batch->bad_row_unwritable;
 	if (r != BATCH_NO_ROW) {
 		row = &batch->kernel_row[r];
 		if (row->q_len > row->kv_len)
@@ -334,19 +336,19 @@ append_check_rows(const struct paged_batch *batch, const uint32_t *positions, st
 				  " may not be written, it is writable from %u",
 				  r, row->kv_len - row->q_len, SEQ_ARGS(batch->row[r].id), batch->row[r].writable_from);
 	}
-	if (batch->twin_row != BATCH_NO_ROW)
+	if (batch->bad_row_duplicate != BATCH_NO_ROW)
 		return paged_fail(error, PAGED_ERR_INVALID,
-				  "rows %u and %u write the same token: position %u of row %u", batch->twin_of,
-				  batch->twin_row, batch->twin_position, batch->twin_row);
+				  "rows %u and %u write the same token: position %u of row %u", batch->duplicate_of,
+				  batch->bad_row_duplicate, batch->duplicate_position, batch->bad_row_duplicate);
 	return PAGED_OK;
 }
 
 static enum paged_status
-tensors_in(const struct paged_batch *batch, struct append_args *args, const struct paged_tensor *k,
-	   const struct paged_tensor *v, struct paged_error *error)
+append_tensors_in(const struct paged_batch *batch, struct append_args *args, const struct paged_tensor *k,
+		  const struct paged_tensor *v, struct paged_error *error)
 {
-	const struct layout_params *geometry = &batch->pool->at.layout.params;
-	const struct tensor_tokens tokens = plan_tokens(batch);
+	const struct layout_params *geometry = &batch->pool->mapping.layout.params;
+	const struct tensor_tokens tokens = batch_plan_tokens(batch);
 	enum paged_status status = tensor_in(&args->k, "k", k, geometry->n_kv_heads, geometry->k_dim, &tokens, error);
 
 	if (status != PAGED_OK)
@@ -355,14 +357,14 @@ tensors_in(const struct paged_batch *batch, struct append_args *args, const stru
 		return tensor_in(&args->v, "v", v, geometry->n_kv_heads, geometry->v_dim, &tokens, error);
 	if (v == NULL)
 		return PAGED_OK;
-	return paged_fail(error, PAGED_ERR_INVALID, "pool %s keeps V in K: v must be NULL", batch->pool->at.name);
+	return paged_fail(error, PAGED_ERR_INVALID, "pool %s keeps V in K: v must be NULL", batch->pool->mapping.name);
 }
 
 enum paged_status
 paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *k, const struct paged_tensor *v,
 	     const struct paged_append_params *params)
 {
-	enum paged_status status = layer_enter(batch, layer);
+	enum paged_status status = batch_enter_layer(batch, layer);
 	struct append_args args = { 0 };
 	struct paged_append_params complete;
 	struct kernel_rotary rotary;
@@ -374,30 +376,30 @@ paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tenso
 	if (status == PAGED_OK)
 		status = append_check_rows(batch, complete.positions, &error);
 	if (status == PAGED_OK)
-		status = tensors_in(batch, &args, k, v, &error);
+		status = append_tensors_in(batch, &args, k, v, &error);
 	if (status == PAGED_OK)
 		status = scales_in(batch, complete.k_scale, complete.v_scale, &error);
 	if (status == PAGED_OK && complete.rotary != NULL)
 		status = rotary_in(batch, &rotary, complete.rotary, &error);
 	if (status != PAGED_OK)
 		return client_fail(batch->pool->client, &error);
-	args.pages = layer_pages(batch, layer);
+	args.pages = batch_layer_pages(batch, layer);
 	args.rows = batch->kernel_row;
 	args.n_rows = batch->n_rows;
 	args.positions = complete.positions;
 	args.k_scale = complete.k_scale;
 	args.v_scale = complete.v_scale;
 	args.rotary = complete.rotary != NULL ? &rotary : NULL;
-	status = batch->pool->compute->append(batch, &args, &error);
+	status = batch->pool->compute_ops->append(batch, &args, &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
 }
 
 /* Check the bounds of a gather and count its tokens; if the bounds are in device memory, returns an upper bound. */
 static enum paged_status
-tokens_count(const struct paged_batch *batch, const struct paged_gather_params *params, struct tensor_tokens *tokens,
-	     struct paged_error *error)
+gather_count_tokens(const struct paged_batch *batch, const struct paged_gather_params *params,
+		    struct tensor_tokens *tokens, struct paged_error *error)
 {
-	bool known = !batch->pool->compute->on_device;
+	bool known = !batch->pool->compute_ops->on_device;
 	bool alike = !batch->on_device && (known || (params->begin == NULL && params->end == NULL));
 
 	*tokens = (struct tensor_tokens){ 0 };
@@ -420,10 +422,10 @@ tokens_count(const struct paged_batch *batch, const struct paged_gather_params *
 }
 
 static enum paged_status
-tensors_out(const struct paged_batch *batch, struct gather_args *args, const struct paged_tensor *k,
-	    const struct paged_tensor *v, const struct tensor_tokens *tokens, struct paged_error *error)
+gather_tensors_out(const struct paged_batch *batch, struct gather_args *args, const struct paged_tensor *k,
+		   const struct paged_tensor *v, const struct tensor_tokens *tokens, struct paged_error *error)
 {
-	const struct layout_params *geometry = &batch->pool->at.layout.params;
+	const struct layout_params *geometry = &batch->pool->mapping.layout.params;
 	enum paged_status status = PAGED_OK;
 
 	if (k == NULL && v == NULL)
@@ -439,7 +441,7 @@ enum paged_status
 paged_gather(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *k, const struct paged_tensor *v,
 	     const struct paged_gather_params *params)
 {
-	enum paged_status status = layer_enter(batch, layer);
+	enum paged_status status = batch_enter_layer(batch, layer);
 	struct gather_args args = { 0 };
 	struct paged_gather_params complete;
 	struct paged_error error;
@@ -449,21 +451,21 @@ paged_gather(struct paged_batch *batch, uint32_t layer, const struct paged_tenso
 		return status;
 	status = client_params_in(&complete, sizeof(complete), params, "paged_gather_params", &error);
 	if (status == PAGED_OK)
-		status = tokens_count(batch, &complete, &tokens, &error);
+		status = gather_count_tokens(batch, &complete, &tokens, &error);
 	if (status == PAGED_OK)
-		status = tensors_out(batch, &args, k, v, &tokens, &error);
+		status = gather_tensors_out(batch, &args, k, v, &tokens, &error);
 	if (status == PAGED_OK)
 		status = scales_in(batch, complete.k_scale, complete.v_scale, &error);
 	if (status != PAGED_OK)
 		return client_fail(batch->pool->client, &error);
-	args.pages = layer_pages(batch, layer);
+	args.pages = batch_layer_pages(batch, layer);
 	args.rows = batch->kernel_row;
 	args.n_rows = batch->n_rows;
 	args.begin = complete.begin;
 	args.end = complete.end;
 	args.k_scale = complete.k_scale;
 	args.v_scale = complete.v_scale;
-	status = batch->pool->compute->gather(batch, &args, &error);
+	status = batch->pool->compute_ops->gather(batch, &args, &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
 }
 
@@ -471,8 +473,8 @@ static enum paged_status
 attention_tensors_in(const struct paged_batch *batch, struct attention_args *args, const struct paged_tensor *q,
 		     const struct paged_tensor *out, struct paged_error *error)
 {
-	const struct layout_params *geometry = &batch->pool->at.layout.params;
-	const struct tensor_tokens tokens = plan_tokens(batch);
+	const struct layout_params *geometry = &batch->pool->mapping.layout.params;
+	const struct tensor_tokens tokens = batch_plan_tokens(batch);
 	enum paged_status status = tensor_in(&args->q, "q", q, 0, geometry->k_dim, &tokens, error);
 
 	if (status == PAGED_OK && q->n_heads % geometry->n_kv_heads != 0)
@@ -485,8 +487,8 @@ attention_tensors_in(const struct paged_batch *batch, struct attention_args *arg
 }
 
 static enum paged_status
-attention_check(const struct paged_batch *batch, const struct attention_args *args,
-		const struct paged_attention_params *params, struct paged_error *error)
+attention_check_args(const struct paged_batch *batch, const struct attention_args *args,
+		     const struct paged_attention_params *params, struct paged_error *error)
 {
 	if (args->out.data == args->q.data && batch->total_q != 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "out must not overlap q");
@@ -497,14 +499,14 @@ attention_check(const struct paged_batch *batch, const struct attention_args *ar
 	if (params->lse_without_sink > 1)
 		return paged_fail(error, PAGED_ERR_INVALID, "lse_without_sink is %u, neither 0 nor 1",
 				  params->lse_without_sink);
-	return params->mod_set != NULL ? mods_check(params->mod_set, batch, args->q.n_heads, error) : PAGED_OK;
+	return params->mod_set != NULL ? mod_set_check(params->mod_set, batch, args->q.n_heads, error) : PAGED_OK;
 }
 
 enum paged_status
 paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *q, const struct paged_tensor *out,
 		const struct paged_attention_params *params)
 {
-	enum paged_status status = layer_enter(batch, layer);
+	enum paged_status status = batch_enter_layer(batch, layer);
 	struct attention_args args = { 0 };
 	struct paged_attention_params complete;
 	struct paged_error error;
@@ -515,12 +517,12 @@ paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_te
 	if (status == PAGED_OK)
 		status = attention_tensors_in(batch, &args, q, out, &error);
 	if (status == PAGED_OK)
-		status = attention_check(batch, &args, &complete, &error);
+		status = attention_check_args(batch, &args, &complete, &error);
 	if (status == PAGED_OK)
 		status = scales_in(batch, complete.k_scale, complete.v_scale, &error);
 	if (status != PAGED_OK)
 		return client_fail(batch->pool->client, &error);
-	args.pages = layer_pages(batch, layer);
+	args.pages = batch_layer_pages(batch, layer);
 	args.rows = batch->kernel_row;
 	args.n_rows = batch->n_rows;
 	args.scale = complete.scale != 0 ? complete.scale : 1.0f / sqrtf((float)args.q.dim);
@@ -532,7 +534,7 @@ paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_te
 	args.maximum = complete.max_score;
 	args.k_scale = complete.k_scale;
 	args.v_scale = complete.v_scale;
-	status = batch->pool->compute->attention(batch, &args, complete.mod_set, &error);
+	status = batch->pool->compute_ops->attention(batch, &args, complete.mod_set, &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
 }
 
@@ -582,6 +584,6 @@ paged_merge(struct paged_batch *batch, const struct paged_merge_params *params)
 		status = merge_args_in(&args, &complete, &error);
 	if (status != PAGED_OK)
 		return client_fail(client, &error);
-	status = batch->pool->compute->merge(batch, &args, &error);
+	status = batch->pool->compute_ops->merge(batch, &args, &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
 }

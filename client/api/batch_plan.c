@@ -11,25 +11,26 @@
 #include "common/clock.h"
 
 /* Interval at which plans check that the owner lives. */
-#define LOOK_INTERVAL_MS 1000u
+#define OWNER_POLL_INTERVAL_MS 1000u
 
-/* Enter a call, reading the control socket at most once per LOOK_INTERVAL_MS. */
+/* Enter a call, reading the control socket at most once per OWNER_POLL_INTERVAL_MS. */
 static enum paged_status
-plan_enter(struct paged_client *client, uint64_t now)
+batch_plan_enter(struct paged_client *client, uint64_t now)
 {
 	enum paged_status status = client_enter(client);
 
 	if (status != PAGED_OK)
 		return status;
-	if (now - atomic_load_explicit(&client->looked_ms, memory_order_relaxed) >= LOOK_INTERVAL_MS) {
-		atomic_store_explicit(&client->looked_ms, now, memory_order_relaxed);
-		client_look(client);
+	if (now - atomic_load_explicit(&client->owner_polled_ms, memory_order_relaxed) >= OWNER_POLL_INTERVAL_MS) {
+		atomic_store_explicit(&client->owner_polled_ms, now, memory_order_relaxed);
+		client_poll_owner(client);
 	}
 	return client_enter_owner(client);
 }
 
 static enum paged_status
-row_check(const struct paged_batch *batch, uint32_t r, const struct paged_batch_row *from, struct paged_error *error)
+plan_check_row(const struct paged_batch *batch, uint32_t r, const struct paged_batch_row *from,
+	       struct paged_error *error)
 {
 	if (!batch_row_is_sound(from))
 		return batch_row_refuse(from, "", r, error);
@@ -46,7 +47,7 @@ row_check(const struct paged_batch *batch, uint32_t r, const struct paged_batch_
 
 /* Find rows that append, or attention with mods, must refuse: once per plan instead of in each layer. */
 static void
-row_judge(struct paged_batch *batch, uint32_t r)
+plan_find_bad_rows(struct paged_batch *batch, uint32_t r)
 {
 	const struct kernel_row *to = &batch->kernel_row[r];
 	const struct batch_row *row = &batch->row[r];
@@ -54,23 +55,23 @@ row_judge(struct paged_batch *batch, uint32_t r)
 	if (to->q_len == 0)
 		return;
 	/* Positions that mods see are 32-bit ints. */
-	if (batch->wide_row == BATCH_NO_ROW &&
+	if (batch->bad_row_wide == BATCH_NO_ROW &&
 	    (to->q_base < INT32_MIN || to->q_base > INT32_MAX - ((int64_t)to->q_len - 1) || to->kv_len > INT32_MAX))
-		batch->wide_row = r;
+		batch->bad_row_wide = r;
 	if (to->skip_append)
 		return;
-	if (batch->foreign_row == BATCH_NO_ROW && row->id != 0 && row->owner != batch->pool->client->owner->session)
-		batch->foreign_row = r;
+	if (batch->bad_row_foreign == BATCH_NO_ROW && row->id != 0 && row->owner != batch->pool->client->owner->session)
+		batch->bad_row_foreign = r;
 	/* Lengths in device memory are checked by the append kernel. */
-	if (batch->unplaced_row == BATCH_NO_ROW && !batch->on_device &&
+	if (batch->bad_row_unwritable == BATCH_NO_ROW && !batch->on_device &&
 	    (to->q_len > to->kv_len || to->kv_len - to->q_len < row->writable_from))
-		batch->unplaced_row = r;
+		batch->bad_row_unwritable = r;
 }
 
 static enum paged_status
-plan_row(struct paged_batch *batch, uint32_t r, const struct paged_batch_row *from, struct paged_error *error)
+batch_plan_row(struct paged_batch *batch, uint32_t r, const struct paged_batch_row *from, struct paged_error *error)
 {
-	enum paged_status status = row_check(batch, r, from, error);
+	enum paged_status status = plan_check_row(batch, r, from, error);
 
 	if (status != PAGED_OK)
 		return status;
@@ -91,34 +92,34 @@ plan_row(struct paged_batch *batch, uint32_t r, const struct paged_batch_row *fr
 	};
 	batch->total_q += from->q_len;
 	batch->each_q = r == 0 || batch->each_q == from->q_len ? from->q_len : 0;
-	row_judge(batch, r);
+	plan_find_bad_rows(batch, r);
 	return PAGED_OK;
 }
 
 static enum paged_status
-plan_rows(struct paged_batch *batch, uint32_t n_rows, const struct paged_batch_row *rows, bool *wants_ahead_p,
-	  struct paged_error *error)
+batch_plan_rows(struct paged_batch *batch, uint32_t n_rows, const struct paged_batch_row *rows, bool *wants_ahead_p,
+		struct paged_error *error)
 {
 	bool wants_ahead = false;
-	uint32_t n_lacking = 0;
+	uint32_t n_short = 0;
 
 	for (uint32_t r = 0; r < n_rows; r++) {
-		enum paged_status status = plan_row(batch, r, &rows[r], error);
+		enum paged_status status = batch_plan_row(batch, r, &rows[r], error);
 
 		if (status != PAGED_OK)
 			return status;
 		if (rows[r].kv_len > batch->row[r].capacity)
-			batch->lacking[n_lacking++] = r;
+			batch->short_seqs[n_short++] = r;
 		else if (batch_row_wants(batch, r, batch->reserve_ahead))
 			wants_ahead = true;
 	}
 	*wants_ahead_p = wants_ahead;
-	return n_lacking == 0 ? PAGED_OK : batch_reserve(batch, n_lacking, error);
+	return n_short == 0 ? PAGED_OK : batch_reserve(batch, n_short, error);
 }
 
 /* Does append write tokens of the row at its default positions? */
 static bool
-row_writes(const struct paged_batch *batch, uint32_t r)
+plan_row_writes(const struct paged_batch *batch, uint32_t r)
 {
 	const struct kernel_row *row = &batch->kernel_row[r];
 
@@ -127,10 +128,10 @@ row_writes(const struct paged_batch *batch, uint32_t r)
 
 /* Called when two rows write the same page, which is rare: find a token of logical page i of row r that both write. */
 static void
-writers_compare(struct paged_batch *batch, uint32_t r, uint32_t i)
+plan_find_duplicate_token(struct paged_batch *batch, uint32_t r, uint32_t i)
 {
 	const struct kernel_row *row = &batch->kernel_row[r];
-	uint32_t page_size = batch->pool->at.view.page_size;
+	uint32_t page_size = batch->pool->mapping.view.page_size;
 	uint32_t first = i * page_size, begin = row->kv_len - row->q_len;
 
 	begin = begin > first ? begin - first : 0;
@@ -138,16 +139,16 @@ writers_compare(struct paged_batch *batch, uint32_t r, uint32_t i)
 		const struct kernel_row *other = &batch->kernel_row[o];
 		uint32_t from = other->kv_len - other->q_len;
 
-		for (uint32_t j = from / page_size; row_writes(batch, o) && j * page_size < other->kv_len; j++) {
+		for (uint32_t j = from / page_size; plan_row_writes(batch, o) && j * page_size < other->kv_len; j++) {
 			uint32_t at = j * page_size, other_begin = from > at ? from - at : 0;
 			uint32_t position = begin > other_begin ? begin : other_begin;
 
 			if (other->pages[j] != row->pages[i] || position >= row->kv_len - first ||
 			    position >= other->kv_len - at || position >= page_size)
 				continue;
-			batch->twin_row = r;
-			batch->twin_of = o;
-			batch->twin_position = first + position;
+			batch->bad_row_duplicate = r;
+			batch->duplicate_of = o;
+			batch->duplicate_position = first + position;
 			return;
 		}
 	}
@@ -155,22 +156,22 @@ writers_compare(struct paged_batch *batch, uint32_t r, uint32_t i)
 
 /* Find a token that two rows would append.  writer[page] is the last pass over the rows that found a writer. */
 static void
-writers_find(struct paged_batch *batch)
+plan_find_duplicate(struct paged_batch *batch)
 {
-	uint32_t page_size = batch->pool->at.view.page_size, last;
+	uint32_t page_size = batch->pool->mapping.view.page_size, last;
 
 	batch->writer_pass++;
-	for (uint32_t r = 0; r < batch->n_rows && batch->twin_row == BATCH_NO_ROW; r++) {
+	for (uint32_t r = 0; r < batch->n_rows && batch->bad_row_duplicate == BATCH_NO_ROW; r++) {
 		const struct kernel_row *row = &batch->kernel_row[r];
 
-		if (!row_writes(batch, r))
+		if (!plan_row_writes(batch, r))
 			continue;
 		last = (row->kv_len - 1) / page_size;
 		for (uint32_t i = row->q_len == 1 ? last : (row->kv_len - row->q_len) / page_size; i <= last; i++) {
 			uint64_t *writer = &batch->writer[row->pages[i]];
 
 			if (*writer == batch->writer_pass)
-				writers_compare(batch, r, i);
+				plan_find_duplicate_token(batch, r, i);
 			*writer = batch->writer_pass;
 		}
 	}
@@ -181,7 +182,7 @@ writers_find(struct paged_batch *batch)
  * page identifies its sequence.  The answer is kept while rows keep their sequences, as in steady decoding.
  */
 static bool
-rows_are_distinct(struct paged_batch *batch)
+plan_rows_are_distinct(struct paged_batch *batch)
 {
 	if (batch->n_rows <= batch->n_distinct)
 		return true;
@@ -201,20 +202,20 @@ rows_are_distinct(struct paged_batch *batch)
 }
 
 static void
-plan_forget(struct paged_batch *batch, bool on_device)
+batch_plan_clear(struct paged_batch *batch, bool on_device)
 {
 	batch->planned = false;
 	batch->on_device = on_device;
 	batch->n_rows = 0;
 	batch->total_q = 0;
-	batch->foreign_row = BATCH_NO_ROW;
-	batch->unplaced_row = BATCH_NO_ROW;
-	batch->wide_row = BATCH_NO_ROW;
-	batch->twin_row = BATCH_NO_ROW;
+	batch->bad_row_foreign = BATCH_NO_ROW;
+	batch->bad_row_unwritable = BATCH_NO_ROW;
+	batch->bad_row_wide = BATCH_NO_ROW;
+	batch->bad_row_duplicate = BATCH_NO_ROW;
 	batch->plan_number++;
-	mods_forget_range(batch);
+	mod_set_clear_range(batch);
 	if (batch->has_missing)
-		memset(batch->missing, 0, batch->max_rows * sizeof(*batch->missing));
+		memset(batch->pages_missing, 0, batch->max_rows * sizeof(*batch->pages_missing));
 	batch->has_missing = false;
 }
 
@@ -224,13 +225,13 @@ batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_batch_ro
 {
 	struct paged_client *client = batch_client(batch);
 	uint64_t now = clock_coarse_ms();
-	enum paged_status status = plan_enter(client, now);
+	enum paged_status status = batch_plan_enter(client, now);
 	struct paged_error error;
 	bool wants_ahead;
 
 	if (batch == NULL || status == PAGED_ERR_FORK)
 		return status;
-	plan_forget(batch, lengths != NULL);
+	batch_plan_clear(batch, lengths != NULL);
 	if (status != PAGED_OK)
 		return status;
 	if (n_rows > batch->max_rows)
@@ -238,12 +239,12 @@ batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_batch_ro
 				    batch->max_rows);
 	if (rows == NULL && n_rows != 0)
 		return client_failf(client, PAGED_ERR_INVALID, "rows is NULL");
-	status = plan_rows(batch, (uint32_t)n_rows, rows, &wants_ahead, &error);
+	status = batch_plan_rows(batch, (uint32_t)n_rows, rows, &wants_ahead, &error);
 	if (status == PAGED_OK) {
 		batch->n_rows = (uint32_t)n_rows;
-		if (lengths == NULL && !rows_are_distinct(batch))
-			writers_find(batch);
-		status = batch->pool->compute->plan(batch, lengths, &error);
+		if (lengths == NULL && !plan_rows_are_distinct(batch))
+			plan_find_duplicate(batch);
+		status = batch->pool->compute_ops->plan(batch, lengths, &error);
 	}
 	if (status != PAGED_OK)
 		return client_fail(client, &error);
@@ -260,7 +261,7 @@ paged_batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_ba
 }
 
 static enum paged_status
-lengths_in(struct compute_lengths *to, const struct paged_plan_device_params *from, struct paged_error *error)
+plan_lengths_in(struct compute_lengths *to, const struct paged_plan_device_params *from, struct paged_error *error)
 {
 	static const char *const names[] = { "q_indptr", "kv_len", "q_base" };
 	const int32_t *const arrays[] = { from->q_indptr, from->kv_len, from->q_base };
@@ -297,7 +298,7 @@ paged_batch_plan_device(struct paged_batch *batch, const struct paged_plan_devic
 	batch->planned = false;
 	status = client_params_in(&complete, sizeof(complete), params, "paged_plan_device_params", &error);
 	if (status == PAGED_OK)
-		status = lengths_in(&lengths, &complete, &error);
+		status = plan_lengths_in(&lengths, &complete, &error);
 	if (status != PAGED_OK)
 		return client_fail(client, &error);
 	return batch_plan(batch, complete.n_rows, complete.rows, &lengths);

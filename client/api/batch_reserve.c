@@ -12,7 +12,7 @@
  * Interval at which an outstanding reply is looked for, which costs system
  * calls.  A success needs no reply: it shows in the page table.
  */
-#define AHEAD_LOOK_MS 10u
+#define AHEAD_POLL_INTERVAL_MS 10u
 
 /*
  * Add a sequence to the request.  Two rows of one sequence become one item with
@@ -20,7 +20,7 @@
  * mostly short.
  */
 static uint32_t
-item_add(struct paged_batch *batch, uint32_t n, uint32_t r, uint64_t n_ahead)
+reserve_item_add(struct paged_batch *batch, uint32_t n, uint32_t r, uint64_t n_ahead)
 {
 	struct paged_seq_item item = {
 		.seq = batch->row[r].id,
@@ -29,18 +29,18 @@ item_add(struct paged_batch *batch, uint32_t n, uint32_t r, uint64_t n_ahead)
 	};
 
 	for (uint32_t i = 0; i < n; i++) {
-		if (batch->items[i].seq != item.seq)
+		if (batch->reserve_items[i].seq != item.seq)
 			continue;
-		if (batch->items[i].n_tokens < item.n_tokens)
-			batch->items[i] = item;
+		if (batch->reserve_items[i].n_tokens < item.n_tokens)
+			batch->reserve_items[i] = item;
 		return n;
 	}
-	batch->items[n] = item;
+	batch->reserve_items[n] = item;
 	return n + 1;
 }
 
 static enum paged_status
-capacity_error(const struct paged_batch *batch, uint32_t r, struct paged_error *error)
+batch_row_fail_capacity(const struct paged_batch *batch, uint32_t r, struct paged_error *error)
 {
 	const struct batch_row *row = &batch->row[r];
 
@@ -51,71 +51,71 @@ capacity_error(const struct paged_batch *batch, uint32_t r, struct paged_error *
 
 /* Fail if a row's capacity cannot be increased by a request of this client. */
 static enum paged_status
-lacking_check(const struct paged_batch *batch, uint32_t n_lacking, struct paged_error *error)
+short_seqs_check(const struct paged_batch *batch, uint32_t n_short, struct paged_error *error)
 {
 	const struct paged_client *client = batch->pool->client;
-	uint32_t max_length = batch->pool->at.view.max_length;
+	uint32_t max_length = batch->pool->mapping.view.max_length;
 
-	for (uint32_t i = 0; i < n_lacking; i++) {
-		uint32_t r = batch->lacking[i], kv_len = batch->kernel_row[r].kv_len;
+	for (uint32_t i = 0; i < n_short; i++) {
+		uint32_t r = batch->short_seqs[i], kv_len = batch->kernel_row[r].kv_len;
 		const struct batch_row *row = &batch->row[r];
 
 		if (kv_len > max_length)
 			return paged_fail(error, PAGED_ERR_LIMIT, "row %u: kv_len %u exceeds max_length %u of pool %s",
-					  r, kv_len, max_length, batch->pool->at.name);
+					  r, kv_len, max_length, batch->pool->mapping.name);
 		if (batch->reserve_ahead == 0 || row->owner != client->owner->session)
-			return capacity_error(batch, r, error);
+			return batch_row_fail_capacity(batch, r, error);
 	}
 	return PAGED_OK;
 }
 
 /*
- * Fill batch->missing after the owner refused the reserve.  The free pages are
+ * Fill batch->pages_missing after the owner refused the reserve.  The free pages are
  * assigned to the rows in order, and only rows for which they do not suffice are
  * reported, so that rows which grow in lockstep do not all wait for the last
  * page.  If pages became free since the refusal and suffice for all rows, the
  * last row is reported, because a refusal must name at least one row.
  */
 static void
-missing_note(struct paged_batch *batch, uint32_t n_lacking)
+pages_missing_fill(struct paged_batch *batch, uint32_t n_short)
 {
-	uint32_t n_free = atomic_load_explicit(&batch->pool->at.view.header->n_free, memory_order_relaxed);
+	uint32_t n_free = atomic_load_explicit(&batch->pool->mapping.view.header->n_free, memory_order_relaxed);
 
-	for (uint32_t i = 0; i < n_lacking; i++) {
-		uint32_t r = batch->lacking[i];
-		uint32_t n_lacks = batch_pages(batch, batch->kernel_row[r].kv_len) - batch->row[r].n_entries;
+	for (uint32_t i = 0; i < n_short; i++) {
+		uint32_t r = batch->short_seqs[i];
+		uint32_t n_missing = batch_pages(batch, batch->kernel_row[r].kv_len) - batch->row[r].n_entries;
 
-		if (n_lacks <= n_free && (batch->has_missing || i + 1 < n_lacking)) {
-			n_free -= n_lacks;
+		if (n_missing <= n_free && (batch->has_missing || i + 1 < n_short)) {
+			n_free -= n_missing;
 			continue;
 		}
-		batch->missing[r] = n_lacks;
+		batch->pages_missing[r] = n_missing;
 		batch->has_missing = true;
 	}
 }
 
 enum paged_status
-batch_reserve(struct paged_batch *batch, uint32_t n_lacking, struct paged_error *error)
+batch_reserve(struct paged_batch *batch, uint32_t n_short, struct paged_error *error)
 {
 	struct paged_client *client = batch->pool->client;
-	enum paged_status status = lacking_check(batch, n_lacking, error);
+	enum paged_status status = short_seqs_check(batch, n_short, error);
 	uint32_t n = 0;
 
 	if (status != PAGED_OK)
 		return status;
-	for (uint32_t i = 0; i < n_lacking; i++)
-		n = item_add(batch, n, batch->lacking[i], batch->reserve_ahead);
+	for (uint32_t i = 0; i < n_short; i++)
+		n = reserve_item_add(batch, n, batch->short_seqs[i], batch->reserve_ahead);
 	client_lock(client);
-	status = client->owner->ops->reserve(client->owner, n, batch->items, error);
+	status = client->owner->ops->reserve(client->owner, n, batch->reserve_items, error);
 	client_unlock(client);
 	if (status == PAGED_ERR_FULL)
-		missing_note(batch, n_lacking);
-	for (uint32_t i = 0; status == PAGED_OK && i < n_lacking; i++) {
-		uint32_t r = batch->lacking[i];
+		pages_missing_fill(batch, n_short);
+	for (uint32_t i = 0; status == PAGED_OK && i < n_short; i++) {
+		uint32_t r = batch->short_seqs[i];
 
 		status = batch_row_refresh(batch, r, batch->row[r].id, error);
 		if (status == PAGED_OK && batch->kernel_row[r].kv_len > batch->row[r].capacity)
-			status = capacity_error(batch, r, error);
+			status = batch_row_fail_capacity(batch, r, error);
 	}
 	return status;
 }
@@ -123,7 +123,7 @@ batch_reserve(struct paged_batch *batch, uint32_t n_lacking, struct paged_error 
 void
 batch_reserve_ahead(struct paged_batch *batch, uint64_t now_ms)
 {
-	const struct region_header *header = batch->pool->at.view.header;
+	const struct region_header *header = batch->pool->mapping.view.header;
 	struct paged_client *client = batch->pool->client;
 	const uint64_t n_ahead = 2 * (uint64_t)batch->reserve_ahead;
 	enum paged_status status;
@@ -132,7 +132,7 @@ batch_reserve_ahead(struct paged_batch *batch, uint64_t now_ms)
 
 	/* The owner reserves ahead only from spare pages. */
 	if (region_spare_pages(header->n_pages, atomic_load_explicit(&header->n_free, memory_order_relaxed)) == 0) {
-		batch->ahead_after_ms = now_ms + AHEAD_LOOK_MS;
+		batch->ahead_after_ms = now_ms + AHEAD_POLL_INTERVAL_MS;
 		return;
 	}
 	/*
@@ -142,16 +142,16 @@ batch_reserve_ahead(struct paged_batch *batch, uint64_t now_ms)
 	 */
 	for (uint32_t r = 0; r < batch->n_rows; r++)
 		if (batch_row_wants(batch, r, n_ahead))
-			n = item_add(batch, n, r, n_ahead);
+			n = reserve_item_add(batch, n, r, n_ahead);
 	/* If another thread uses the owner, leave the request to the next plan. */
 	if (n == 0 || pthread_mutex_trylock(&client->mutex) != 0)
 		return;
-	status = client->owner->ops->reserve_ahead(client->owner, n, batch->items, &error);
+	status = client->owner->ops->reserve_ahead(client->owner, n, batch->reserve_items, &error);
 	client_unlock(client);
 	if (status == PAGED_OK)
 		return;
 	if (status == PAGED_ERR_AGAIN) {
-		batch->ahead_after_ms = now_ms + AHEAD_LOOK_MS;
+		batch->ahead_after_ms = now_ms + AHEAD_POLL_INTERVAL_MS;
 		return;
 	}
 	batch->ahead_after_ms = now_ms + AHEAD_PAUSE_MS;

@@ -10,9 +10,9 @@
  * *bad_p is the first entry that is no page of the pool, or n.
  */
 static bool
-entries_copy(struct paged_batch *batch, uint32_t r, uint32_t n, const struct region_snapshot *snapshot, uint32_t *bad_p)
+batch_row_copy_entries(struct paged_batch *batch, uint32_t r, uint32_t n, const struct region_snapshot *snapshot, uint32_t *bad_p)
 {
-	const struct region_view *view = &batch->pool->at.view;
+	const struct region_view *view = &batch->pool->mapping.view;
 	struct batch_row *row = &batch->row[r];
 	const _Atomic uint32_t *from = region_page_table(view, PAGED_SEQ_SLOT(row->id));
 	uint32_t *to = batch->table + r * batch->table_stride;
@@ -33,7 +33,7 @@ entries_copy(struct paged_batch *batch, uint32_t r, uint32_t n, const struct reg
 enum paged_status
 batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct paged_error *error)
 {
-	const struct region_view *view = &batch->pool->at.view;
+	const struct region_view *view = &batch->pool->mapping.view;
 	struct batch_row *row = &batch->row[r];
 	struct region_snapshot snapshot;
 	unsigned int attempt = 0;
@@ -43,7 +43,7 @@ batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct
 	if (status != PAGED_OK)
 		return status;
 	do {
-		status = pool_look(batch->pool, id, &attempt, &snapshot, error);
+		status = pool_snapshot(batch->pool, id, &attempt, &snapshot, error);
 		if (status != PAGED_OK)
 			return status;
 		if (row->id != id || row->version != snapshot.version) {
@@ -55,7 +55,7 @@ batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct
 			return PAGED_OK;
 		}
 		n = snapshot.capacity / view->page_size;
-	} while (!entries_copy(batch, r, n, &snapshot, &bad));
+	} while (!batch_row_copy_entries(batch, r, n, &snapshot, &bad));
 	if (bad < n)
 		return paged_fail(error, PAGED_ERR_RANGE,
 				  "row %u: logical page %u of sequence " SEQ_FORMAT
@@ -71,7 +71,7 @@ enum paged_status
 batch_row_take_pages(struct paged_batch *batch, uint32_t r, const struct paged_batch_row *from,
 		     struct paged_error *error)
 {
-	const struct region_view *view = &batch->pool->at.view;
+	const struct region_view *view = &batch->pool->mapping.view;
 	uint32_t *to = batch->table + r * batch->table_stride;
 
 	if (from->n_pages > view->table_entries)

@@ -18,7 +18,7 @@ block_mask_enter(const struct paged_block_mask *mask, struct paged_block_mask **
 }
 
 static void
-parts_free(const struct paged_block_mask *mask)
+block_mask_free_parts(const struct paged_block_mask *mask)
 {
 	block_mask_destroy(mask->logical);
 	block_mask_destroy(mask->physical);
@@ -27,7 +27,7 @@ parts_free(const struct paged_block_mask *mask)
 }
 
 enum paged_status
-block_mask_deliver(const struct paged_block_mask *made, enum paged_status status, struct paged_block_mask **mask_p,
+block_mask_publish(const struct paged_block_mask *made, enum paged_status status, struct paged_block_mask **mask_p,
 		   struct paged_error *error)
 {
 	struct paged_pool *pool = made->pool;
@@ -39,7 +39,7 @@ block_mask_deliver(const struct paged_block_mask *made, enum paged_status status
 			paged_fail(error, PAGED_ERR_NOMEM, "no memory for a block mask");
 	}
 	if (mask == NULL) {
-		parts_free(made);
+		block_mask_free_parts(made);
 		return client_fail(pool->client, error);
 	}
 	*mask = *made;
@@ -55,8 +55,8 @@ void
 block_mask_free(struct paged_block_mask *mask, bool in_child)
 {
 	LIST_REMOVE(mask, link);
-	mask->pool->compute->mask_close(mask, in_child);
-	parts_free(mask);
+	mask->pool->compute_ops->mask_close(mask, in_child);
+	block_mask_free_parts(mask);
 	free(mask);
 }
 

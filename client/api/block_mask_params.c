@@ -52,8 +52,8 @@ block_mask_rows_in(struct paged_pool *pool, const struct paged_batch_row *rows, 
 }
 
 enum paged_status
-block_mask_order_open(struct block_mask_order *order, struct paged_pool *pool,
-		      const struct paged_block_mask_params *from, struct paged_block_mask **mask_p)
+block_mask_request_open(struct block_mask_request *request, struct paged_pool *pool,
+			const struct paged_block_mask_params *from, struct paged_block_mask **mask_p)
 {
 	enum paged_status status = client_enter(pool_client(pool));
 	struct paged_block_mask_params params;
@@ -73,28 +73,28 @@ block_mask_order_open(struct block_mask_order *order, struct paged_pool *pool,
 	if (status != PAGED_OK)
 		return client_fail(pool->client, &error);
 	if (params.kv_block == 0)
-		params.kv_block = params.physical ? pool->at.view.page_size : BLOCK_DEFAULT;
-	order->is_physical = params.physical == 1;
-	order->order = (struct batch_mask_order){
+		params.kv_block = params.physical ? pool->mapping.view.page_size : BLOCK_DEFAULT;
+	request->is_physical = params.physical == 1;
+	request->batch = (struct batch_mask_order){
 		.rows = rows,
 		.n_rows = (uint32_t)params.n_rows,
 		.n_heads = params.n_heads,
 		.q_block = params.q_block != 0 ? params.q_block : BLOCK_DEFAULT,
 		.kv_block = params.kv_block,
 		.max_bytes = params.max_bytes,
-		.view = &pool->at.view,
+		.view = &pool->mapping.view,
 		.memory = &pool->mask_memory,
 	};
 	/* A physical mask reads page tables, which need a living owner. */
-	if (order->is_physical)
+	if (request->is_physical)
 		status = client_enter_owner(pool->client);
 	if (status != PAGED_OK)
-		block_mask_order_close(order);
+		block_mask_request_close(request);
 	return status;
 }
 
 void
-block_mask_order_close(struct block_mask_order *order)
+block_mask_request_close(struct block_mask_request *request)
 {
-	free((void *)order->order.rows);
+	free((void *)request->batch.rows);
 }

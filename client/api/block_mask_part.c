@@ -11,7 +11,7 @@
 
 /* Convert a slice's params; a count of 0 means all that follow, of which there must be at least one. */
 static enum paged_status
-part_in(const struct paged_block_mask_part *from, const struct block_mask *mask, struct block_mask_selection *part,
+block_mask_part_in(const struct paged_block_mask_part *from, const struct block_mask *mask, struct block_mask_selection *part,
 	struct paged_error *error)
 {
 	struct paged_block_mask_part ours;
@@ -43,8 +43,8 @@ part_in(const struct paged_block_mask_part *from, const struct block_mask *mask,
 }
 
 static enum paged_status
-select_sequences(const struct paged_block_mask *mask, uint32_t first, uint32_t n, struct paged_block_mask *made,
-		 struct paged_error *error)
+block_mask_select_sequences(const struct paged_block_mask *mask, uint32_t first, uint32_t n,
+			    struct paged_block_mask *made, struct paged_error *error)
 {
 	made->seq = calloc(n, sizeof(*made->seq));
 	made->version = calloc(n, sizeof(*made->version));
@@ -66,14 +66,14 @@ paged_block_mask_select(const struct paged_block_mask *mask, const struct paged_
 
 	if (status != PAGED_OK)
 		return status;
-	status = part_in(part, mask->logical, &ours, &error);
+	status = block_mask_part_in(part, mask->logical, &ours, &error);
 	if (status == PAGED_OK)
 		status = block_mask_select(mask->logical, &ours, &made.logical, &error);
 	if (status == PAGED_OK && mask->physical != NULL)
 		status = block_mask_select(mask->physical, &ours, &made.physical, &error);
 	if (status == PAGED_OK && mask->physical != NULL)
-		status = select_sequences(mask, ours.first_row, ours.n_rows, &made, &error);
-	return block_mask_deliver(&made, status, mask_p, &error);
+		status = block_mask_select_sequences(mask, ours.first_row, ours.n_rows, &made, &error);
+	return block_mask_publish(&made, status, mask_p, &error);
 }
 
 enum paged_status
@@ -90,7 +90,7 @@ paged_block_mask_crop(const struct paged_block_mask *mask, uint32_t q_len, uint3
 		return client_failf(mask->pool->client, PAGED_ERR_INVALID,
 				    "block mask: a physical one has no lengths to crop: crop the logical one");
 	status = block_mask_crop(mask->logical, q_len, kv_len, &made.logical, &error);
-	return block_mask_deliver(&made, status, mask_p, &error);
+	return block_mask_publish(&made, status, mask_p, &error);
 }
 
 enum paged_status
@@ -102,6 +102,6 @@ paged_block_mask_transpose(const struct paged_block_mask *mask, struct paged_blo
 
 	if (status != PAGED_OK)
 		return status;
-	status = block_mask_transpose(block_mask_named(mask), UINT64_MAX, &made.logical, &error);
-	return block_mask_deliver(&made, status, mask_p, &error);
+	status = block_mask_transpose(block_mask_shown(mask), UINT64_MAX, &made.logical, &error);
+	return block_mask_publish(&made, status, mask_p, &error);
 }

@@ -13,7 +13,7 @@
 enum { ATTEMPTS = 8 };
 
 /* A request and the memory that it owns. */
-struct inquiry {
+struct remote_mask {
 	struct mask_request request;
 	struct mask_request_name names[MASK_MAX_NAMES];
 	int64_t *q_base; /* one allocation, which also has q_len, kv_len and b */
@@ -21,8 +21,8 @@ struct inquiry {
 
 /* Find a parameter's value among the caller's arrays.  Arrays themselves are those that the session has uploaded. */
 static enum paged_status
-parameter_find(const struct mod_array *wanted, size_t n_arrays, const struct paged_array *arrays,
-	       struct mask_request_name *to, struct paged_error *error)
+remote_mask_find_parameter(const struct mod_array *wanted, size_t n_arrays, const struct paged_array *arrays,
+			   struct mask_request_name *to, struct paged_error *error)
 {
 	for (size_t i = 0; i < n_arrays; i++) {
 		enum paged_status status = PAGED_OK;
@@ -31,7 +31,8 @@ parameter_find(const struct mod_array *wanted, size_t n_arrays, const struct pag
 
 		if (arrays[i].name == NULL || strcmp(arrays[i].name, wanted->name) != 0)
 			continue;
-		if (arrays[i].n_dims != 0 || mods_dtype(arrays[i].dtype) != wanted->dtype || arrays[i].data == NULL)
+		if (arrays[i].n_dims != 0 || client_array_dtype(arrays[i].dtype) != wanted->dtype ||
+		    arrays[i].data == NULL)
 			return paged_fail(error, PAGED_ERR_INVALID,
 					  "block mask: '%s' is a parameter of dtype %s in the mod, and is given %s",
 					  wanted->name, mod_dtype_name(wanted->dtype),
@@ -48,8 +49,8 @@ parameter_find(const struct mod_array *wanted, size_t n_arrays, const struct pag
 }
 
 static enum paged_status
-names_fill(struct inquiry *inquiry, const struct mod *mod, size_t n_arrays, const struct paged_array *arrays,
-	   struct paged_error *error)
+remote_mask_fill_names(struct remote_mask *remote, const struct mod *mod, size_t n_arrays,
+		       const struct paged_array *arrays, struct paged_error *error)
 {
 	struct mod_array wanted;
 
@@ -59,82 +60,83 @@ names_fill(struct inquiry *inquiry, const struct mod *mod, size_t n_arrays, cons
 					  "block mask: array '%s' goes to the owner by paged_array_upload()",
 					  arrays[i].name);
 	for (uint32_t i = 0; mod_name(mod, i, &wanted); i++) {
-		struct mask_request_name *name = &inquiry->names[i];
+		struct mask_request_name *name = &remote->names[i];
 		enum paged_status status = PAGED_OK;
 
 		*name = (struct mask_request_name){ .dtype = (uint32_t)wanted.dtype, .n_dims = wanted.n_dims };
 		strcpy(name->name, wanted.name);
 		if (wanted.n_dims == 0)
-			status = parameter_find(&wanted, n_arrays, arrays, name, error);
+			status = remote_mask_find_parameter(&wanted, n_arrays, arrays, name, error);
 		if (status != PAGED_OK)
 			return status;
-		inquiry->request.n_names++;
+		remote->request.n_names++;
 	}
-	inquiry->request.names = inquiry->names;
+	remote->request.names = remote->names;
 	return PAGED_OK;
 }
 
 static enum paged_status
-rows_fill(struct inquiry *inquiry, const struct batch_mask_request *order, struct paged_error *error)
+remote_mask_fill_rows(struct remote_mask *remote, const struct batch_mask_request *request, struct paged_error *error)
 {
 	bool usual = true;  /* every q_base is kv_len - q_len */
 	bool places = true; /* every b is the row's index */
 	uint32_t *q_len, *kv_len, *b;
 
-	if (order->n_rows > PAGED_MAX_MASK_ROWS)
+	if (request->n_rows > PAGED_MAX_MASK_ROWS)
 		return paged_fail(error, PAGED_ERR_LIMIT,
 				  "block mask: %u rows, the owner builds for %u at most; "
 				  "paged_block_mask_create() for any number",
-				  order->n_rows, PAGED_MAX_MASK_ROWS);
-	inquiry->q_base =
-		calloc(order->n_rows, sizeof(*inquiry->q_base) + sizeof(*q_len) + sizeof(*kv_len) + sizeof(*b));
-	if (inquiry->q_base == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %u rows", order->n_rows);
-	q_len = (uint32_t *)(inquiry->q_base + order->n_rows);
-	kv_len = q_len + order->n_rows;
-	b = kv_len + order->n_rows;
-	for (uint32_t r = 0; r < order->n_rows; r++) {
-		const struct batch_mask_row *row = &order->rows[r];
+				  request->n_rows, PAGED_MAX_MASK_ROWS);
+	remote->q_base =
+		calloc(request->n_rows, sizeof(*remote->q_base) + sizeof(*q_len) + sizeof(*kv_len) + sizeof(*b));
+	if (remote->q_base == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %u rows", request->n_rows);
+	q_len = (uint32_t *)(remote->q_base + request->n_rows);
+	kv_len = q_len + request->n_rows;
+	b = kv_len + request->n_rows;
+	for (uint32_t r = 0; r < request->n_rows; r++) {
+		const struct batch_mask_row *row = &request->rows[r];
 
 		q_len[r] = row->q_len;
 		kv_len[r] = row->kv_len;
-		inquiry->q_base[r] = row->q_base;
+		remote->q_base[r] = row->q_base;
 		b[r] = (uint32_t)row->b;
 		places = places && row->b == (int32_t)r;
 		usual = usual && row->q_base == (int64_t)row->kv_len - row->q_len;
 	}
-	inquiry->request.q_len = q_len;
-	inquiry->request.kv_len = kv_len;
-	inquiry->request.q_base = usual ? NULL : inquiry->q_base;
-	inquiry->request.b = places ? NULL : b;
+	remote->request.q_len = q_len;
+	remote->request.kv_len = kv_len;
+	remote->request.q_base = usual ? NULL : remote->q_base;
+	remote->request.b = places ? NULL : b;
 	return PAGED_OK;
 }
 
 static enum paged_status
-inquiry_open(struct inquiry *inquiry, const struct batch_mask_request *order, const struct paged_mod *mod,
-	     size_t n_arrays, const struct paged_array *arrays, struct paged_error *error)
+remote_mask_open(struct remote_mask *remote, const struct batch_mask_request *request, const struct paged_mod *mod,
+		 size_t n_arrays, const struct paged_array *arrays, struct paged_error *error)
 {
 	enum paged_status status;
 
-	*inquiry = (struct inquiry){
-		.request = { .n_rows = order->n_rows,
-			     .n_heads = order->n_heads,
-			     .q_block = order->q_block,
-			     .kv_block = order->kv_block },
+	*remote = (struct remote_mask){
+		.request = { .n_rows = request->n_rows,
+			     .n_heads = request->n_heads,
+			     .q_block = request->q_block,
+			     .kv_block = request->kv_block },
 	};
 	if (mod_kind(mod->mod) != MOD_MASK)
 		return paged_fail(error, PAGED_ERR_INVALID, "block mask: no mask mod");
 	if (arrays == NULL && n_arrays != 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "arrays is NULL");
-	inquiry->request.text = mod_text(mod->mod);
-	status = names_fill(inquiry, mod->mod, n_arrays, arrays, error);
-	return status == PAGED_OK ? rows_fill(inquiry, order, error) : status;
+	remote->request.text = mod_text(mod->mod);
+	status = remote_mask_fill_names(remote, mod->mod, n_arrays, arrays, error);
+	return status == PAGED_OK ? remote_mask_fill_rows(remote, request, error) : status;
 }
 
 /* Request the mask part by part; *again_p: an array was replaced between two parts, so they do not match. */
 static enum paged_status
-parts_ask(struct paged_client *client, const struct block_mask_shape *shape, uint64_t max_bytes,
-	  struct mask_request *request, struct block_mask **logical_p, bool *again_p, struct paged_error *error)
+remote_mask_request_parts(struct paged_client *client, const struct block_mask_shape *shape, uint64_t max_bytes,
+			  struct mask_request *request, struct block_mask **logical_p, bool *again_p,
+			  struct paged_error *error)
 {
 	enum paged_status status = PAGED_OK;
 	struct rle_reader reader;
@@ -152,27 +154,27 @@ parts_ask(struct paged_client *client, const struct block_mask_shape *shape, uin
 }
 
 static enum paged_status
-build_served(struct paged_pool *pool, const struct batch_mask_request *order, const struct paged_mod *mod,
-	     size_t n_arrays, const struct paged_array *arrays, struct block_mask **logical_p,
-	     struct paged_error *error)
+block_mask_build_remote(struct paged_pool *pool, const struct batch_mask_request *request, const struct paged_mod *mod,
+			size_t n_arrays, const struct paged_array *arrays, struct block_mask **logical_p,
+			struct paged_error *error)
 {
 	struct block_mask_shape shape = { .rows = NULL };
-	struct inquiry inquiry = { .q_base = NULL };
+	struct remote_mask remote = { .q_base = NULL };
 	enum paged_status status;
 	bool again = true;
 
 	if (pool->client->owner->session == 0)
 		return paged_fail(error, PAGED_ERR_PERM,
 				  "an observer has no session to build for; paged_block_mask_create() does it here");
-	status = inquiry_open(&inquiry, order, mod, n_arrays, arrays, error);
+	status = remote_mask_open(&remote, request, mod, n_arrays, arrays, error);
 	if (status == PAGED_OK)
-		status = batch_mask_shape(order, &shape, error);
+		status = batch_mask_shape(request, &shape, error);
 	if (status == PAGED_OK)
 		for (int i = 0; i < ATTEMPTS && again; i++)
-			status = parts_ask(pool->client, &shape, order->max_bytes, &inquiry.request, logical_p, &again,
-					   error);
+			status = remote_mask_request_parts(pool->client, &shape, request->max_bytes, &remote.request,
+							   logical_p, &again, error);
 	free((void *)shape.rows);
-	free(inquiry.q_base);
+	free(remote.q_base);
 	return status;
 }
 
@@ -183,5 +185,7 @@ paged_block_mask_create_remote(struct paged_pool *pool, const struct paged_block
 {
 	enum paged_status status = client_enter_owner(pool_client(pool));
 
-	return status == PAGED_OK ? block_mask_make(build_served, pool, params, mod, n_arrays, arrays, mask_p) : status;
+	return status == PAGED_OK
+		       ? block_mask_make(block_mask_build_remote, pool, params, mod, n_arrays, arrays, mask_p)
+		       : status;
 }

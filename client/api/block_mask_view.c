@@ -8,7 +8,7 @@
 
 /* `has_place`: the caller's output pointers are not NULL. */
 static enum paged_status
-view_enter(const struct paged_block_mask *mask, bool has_place)
+block_mask_view_enter(const struct paged_block_mask *mask, bool has_place)
 {
 	enum paged_status status = client_enter(pool_client(block_mask_pool(mask)));
 
@@ -18,7 +18,7 @@ view_enter(const struct paged_block_mask *mask, bool has_place)
 }
 
 static enum paged_status
-view_leave(const struct paged_block_mask *mask, enum paged_status status, const struct paged_error *error)
+block_mask_view_leave(const struct paged_block_mask *mask, enum paged_status status, const struct paged_error *error)
 {
 	return status == PAGED_OK ? PAGED_OK : client_fail(mask->pool->client, error);
 }
@@ -26,14 +26,14 @@ view_leave(const struct paged_block_mask *mask, enum paged_status status, const 
 enum paged_status
 paged_block_mask_get_info(const struct paged_block_mask *mask, struct paged_block_mask_info *info)
 {
-	enum paged_status status = view_enter(mask, info != NULL);
+	enum paged_status status = block_mask_view_enter(mask, info != NULL);
 	struct paged_block_mask_info ours;
 	const struct block_mask *named;
 	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
-	named = block_mask_named(mask);
+	named = block_mask_shown(mask);
 	ours = (struct paged_block_mask_info){
 		.n_rows = named->shape.n_rows,
 		.n_heads = named->shape.n_heads,
@@ -48,20 +48,21 @@ paged_block_mask_get_info(const struct paged_block_mask *mask, struct paged_bloc
 	};
 	if (mask->physical != NULL)
 		ours.bytes += block_mask_bytes(mask->physical);
-	return view_leave(mask, client_info_out(info, &ours, sizeof(ours), "paged_block_mask_info", &error), &error);
+	return block_mask_view_leave(mask, client_info_out(info, &ours, sizeof(ours), "paged_block_mask_info", &error),
+				     &error);
 }
 
 enum paged_status
 paged_block_mask_get_row(const struct paged_block_mask *mask, size_t row, struct paged_block_mask_row *info)
 {
-	enum paged_status status = view_enter(mask, info != NULL);
+	enum paged_status status = block_mask_view_enter(mask, info != NULL);
 	const struct block_mask_shape *shape;
 	struct paged_block_mask_row ours;
 	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
-	shape = &block_mask_named(mask)->shape;
+	shape = &block_mask_shown(mask)->shape;
 	if (row >= shape->n_rows)
 		return client_failf(mask->pool->client, PAGED_ERR_RANGE, "block mask: row %zu of %u", row,
 				    shape->n_rows);
@@ -72,32 +73,34 @@ paged_block_mask_get_row(const struct paged_block_mask *mask, size_t row, struct
 		.seq = mask->physical != NULL ? mask->seq[row] : 0,
 		.version = mask->physical != NULL ? mask->version[row] : 0,
 	};
-	return view_leave(mask, client_info_out(info, &ours, sizeof(ours), "paged_block_mask_row", &error), &error);
+	return block_mask_view_leave(mask, client_info_out(info, &ours, sizeof(ours), "paged_block_mask_row", &error),
+				     &error);
 }
 
 enum paged_status
 paged_block_mask_lists(const struct paged_block_mask *mask, struct paged_block_lists *lists)
 {
-	enum paged_status status = view_enter(mask, lists != NULL);
+	enum paged_status status = block_mask_view_enter(mask, lists != NULL);
 	struct paged_block_lists ours = { 0 };
 	const struct block_mask *named;
 	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
-	named = block_mask_named(mask);
+	named = block_mask_shown(mask);
 	ours.first_list = named->first_list;
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
 		ours.start[kind] = named->start[kind];
 		ours.indices[kind] = named->indices[kind];
 	}
-	return view_leave(mask, client_info_out(lists, &ours, sizeof(ours), "paged_block_lists", &error), &error);
+	return block_mask_view_leave(mask, client_info_out(lists, &ours, sizeof(ours), "paged_block_lists", &error),
+				     &error);
 }
 
 enum paged_status
 paged_block_mask_arrays(const struct paged_block_mask *mask, struct paged_block_arrays *arrays)
 {
-	enum paged_status status = view_enter(mask, arrays != NULL);
+	enum paged_status status = block_mask_view_enter(mask, arrays != NULL);
 	struct block_mask_arrays ours = { 0 };
 	struct paged_block_arrays complete;
 	const struct block_mask *named;
@@ -106,28 +109,28 @@ paged_block_mask_arrays(const struct paged_block_mask *mask, struct paged_block_
 
 	if (status != PAGED_OK)
 		return status;
-	named = block_mask_named(mask);
+	named = block_mask_shown(mask);
 	status = client_params_in(&complete, sizeof(complete), arrays, "paged_block_arrays", &error);
 	if (status == PAGED_OK)
 		status = block_mask_arrays_in(&complete, &ours, &error);
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
 		any |= ours.num_blocks[kind] != NULL || ours.indices[kind] != NULL;
 	if (status != PAGED_OK || any)
-		return view_leave(mask, status != PAGED_OK ? status : block_mask_to_arrays(named, &ours, &error),
+		return block_mask_view_leave(mask, status != PAGED_OK ? status : block_mask_to_arrays(named, &ours, &error),
 				  &error);
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
 		complete.width[kind] = block_mask_width(named, kind);
 	status = client_info_out(arrays, &complete, sizeof(complete), "paged_block_arrays", &error);
-	return view_leave(mask, status, &error);
+	return block_mask_view_leave(mask, status, &error);
 }
 
 enum paged_status
 paged_block_mask_dense(const struct paged_block_mask *mask, uint8_t *dense)
 {
-	enum paged_status status = view_enter(mask, dense != NULL);
+	enum paged_status status = block_mask_view_enter(mask, dense != NULL);
 
 	if (status == PAGED_OK)
-		block_mask_dense_blocks(block_mask_named(mask), dense);
+		block_mask_dense_blocks(block_mask_shown(mask), dense);
 	return status;
 }
 
@@ -136,10 +139,10 @@ paged_block_mask_picture(const struct paged_block_mask *mask, uint32_t rows, uin
 			 char **text_p)
 {
 	const struct block_mask_string_format grid = { rows, columns, limit };
-	enum paged_status status = view_enter(mask, text_p != NULL);
+	enum paged_status status = block_mask_view_enter(mask, text_p != NULL);
 	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
-	return view_leave(mask, block_mask_to_string(block_mask_named(mask), &grid, text_p, &error), &error);
+	return block_mask_view_leave(mask, block_mask_to_string(block_mask_shown(mask), &grid, text_p, &error), &error);
 }

@@ -22,7 +22,7 @@ paged_version(void)
 }
 
 static enum paged_status
-isa_choose(enum kernel_isa *isa_p, const char *wanted, struct paged_error *error)
+client_choose_isa(enum kernel_isa *isa_p, const char *wanted, struct paged_error *error)
 {
 	const char *forced = getenv("PAGED_ISA"), *what = "PAGED_ISA", *name = forced;
 
@@ -68,7 +68,7 @@ err_free:
 
 /* Check and copy the parameters of the threads that run the kernels of the client's batches. */
 static enum paged_status
-threads_in(struct paged_client *client, const struct paged_client_params *params, struct paged_error *error)
+client_threads_in(struct paged_client *client, const struct paged_client_params *params, struct paged_error *error)
 {
 	uint32_t n = params->n_cpus;
 	enum paged_status status;
@@ -98,8 +98,8 @@ threads_in(struct paged_client *client, const struct paged_client_params *params
 }
 
 static enum paged_status
-params_complete(struct paged_client *client, struct paged_client_params *params, const struct paged_client_params *user,
-		struct paged_error *error)
+client_complete_params(struct paged_client *client, struct paged_client_params *params,
+		       const struct paged_client_params *user, struct paged_error *error)
 {
 	enum paged_status status = client_params_in(params, sizeof(*params), user, "paged_client_params", error);
 
@@ -113,8 +113,8 @@ params_complete(struct paged_client *client, struct paged_client_params *params,
 		return paged_fail(error, PAGED_ERR_INVALID, "observer is %u, must be 0 or 1", params->observer);
 	if (params->observer != 0 && params->join_token != NULL)
 		return paged_fail(error, PAGED_ERR_INVALID, "an observer joins no session: join_token must be NULL");
-	status = threads_in(client, params, error);
-	return status == PAGED_OK ? isa_choose(&client->team.isa, params->isa, error) : status;
+	status = client_threads_in(client, params, error);
+	return status == PAGED_OK ? client_choose_isa(&client->team.isa, params->isa, error) : status;
 }
 
 /* The owner to attach to: the daemon of a runtime directory, or an embedded owner with these pools. */
@@ -139,7 +139,7 @@ client_open(const struct open_target *target, const struct paged_client_params *
 	*client_p = client = client_create();
 	if (client == NULL)
 		return PAGED_ERR_NOMEM;
-	status = params_complete(client, &complete, params, &error);
+	status = client_complete_params(client, &complete, params, &error);
 	if (status == PAGED_OK && !target->embedded)
 		status = owner_remote_open(target->runtime_dir, &complete, &owner, &error);
 	else if (status == PAGED_OK)

@@ -37,7 +37,7 @@ host_stream(struct paged_batch *batch, void *stream, struct paged_error *error)
 	if (stream == NULL)
 		return PAGED_OK;
 	return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s is in the host's memory, which has no streams",
-			  batch->pool->at.name);
+			  batch->pool->mapping.name);
 }
 
 static enum paged_status
@@ -46,7 +46,8 @@ host_plan(struct paged_batch *batch, const struct compute_lengths *lengths, stru
 	if (lengths == NULL)
 		return PAGED_OK;
 	return paged_fail(error, PAGED_ERR_UNSUPPORTED,
-			  "pool %s is in the host's memory: lengths are paged_batch_plan()'s", batch->pool->at.name);
+			  "pool %s is in the host's memory: lengths are paged_batch_plan()'s",
+			  batch->pool->mapping.name);
 }
 
 /* Host calls are synchronous, so there is nothing to wait for. */
@@ -71,35 +72,35 @@ host_mask_close(struct paged_block_mask *mask, bool in_child)
 }
 
 static enum paged_status
-host_mods_open(struct paged_mod_set *mods, struct paged_error *error)
+host_mod_set_open(struct paged_mod_set *set, struct paged_error *error)
 {
-	(void)mods, (void)error;
+	(void)set, (void)error;
 	return PAGED_OK;
 }
 
 static void
-host_mods_close(struct paged_mod_set *mods, bool in_child)
+host_mod_set_close(struct paged_mod_set *set, bool in_child)
 {
-	(void)mods, (void)in_child;
+	(void)set, (void)in_child;
 }
 
 static enum paged_status
-host_mods_check(const struct paged_mod_set *mods, struct paged_error *error)
+host_mod_set_check(const struct paged_mod_set *set, struct paged_error *error)
 {
-	return kernel_mods_check(mods->kernel, error);
+	return kernel_mods_check(set->kernel, error);
 }
 
 static void
-host_mods_bound(struct paged_mod_set *mods)
+host_mod_set_bound(struct paged_mod_set *set)
 {
-	(void)mods;
+	(void)set;
 }
 
 /* The host interprets mods, so there is no code to prepare. */
 static enum paged_status
-host_mods_prepare(struct paged_mod_set *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
+host_mod_set_prepare(struct paged_mod_set *set, enum paged_dtype q, int timeout_ms, struct paged_error *error)
 {
-	(void)mods, (void)q, (void)timeout_ms, (void)error;
+	(void)set, (void)q, (void)timeout_ms, (void)error;
 	return PAGED_OK;
 }
 
@@ -118,10 +119,10 @@ host_gather(struct paged_batch *batch, const struct gather_args *args, struct pa
 }
 
 static enum paged_status
-host_attention(struct paged_batch *batch, const struct attention_args *args, struct paged_mod_set *mods,
+host_attention(struct paged_batch *batch, const struct attention_args *args, struct paged_mod_set *set,
 	       struct paged_error *error)
 {
-	(void)mods;
+	(void)set;
 	kernel_attention(batch->team, args);
 	return kernel_team_check(batch->team, error);
 }
@@ -147,7 +148,7 @@ host_wait(struct paged_batch *batch, const struct mark *mark, struct paged_error
 	if (mark->kind == MARK_REACHED)
 		return PAGED_OK;
 	return paged_fail(error, PAGED_ERR_INVALID, "pool %s is in the host's memory, the mark is not",
-			  batch->pool->at.name);
+			  batch->pool->mapping.name);
 }
 
 const struct compute_ops compute_ops_host = {
@@ -162,11 +163,11 @@ const struct compute_ops compute_ops_host = {
 	.validate = host_done,
 	.mask_open = host_mask_open,
 	.mask_close = host_mask_close,
-	.mods_open = host_mods_open,
-	.mods_close = host_mods_close,
-	.mods_check = host_mods_check,
-	.mods_bound = host_mods_bound,
-	.mods_prepare = host_mods_prepare,
+	.mod_set_open = host_mod_set_open,
+	.mod_set_close = host_mod_set_close,
+	.mod_set_check = host_mod_set_check,
+	.mod_set_bound = host_mod_set_bound,
+	.mod_set_prepare = host_mod_set_prepare,
 	.append = host_append,
 	.gather = host_gather,
 	.attention = host_attention,

@@ -5,12 +5,12 @@
  * The public calls check their arguments and fill the argument structs of
  * kernels.h; a back end executes them.  The back end decides where its buffers
  * are and which of a caller's pointers are device addresses.  Its per-batch
- * state is batch->compute, from batch_create() to batch_destroy().
+ * state is batch->backend_state, from batch_create() to batch_destroy().
  *
  * No slot is NULL.
  */
-#ifndef PAGED_CLIENT_COMPUTE_H
-#define PAGED_CLIENT_COMPUTE_H
+#ifndef PAGED_CLIENT_COMPUTE_OPS_H
+#define PAGED_CLIENT_COMPUTE_OPS_H
 
 #include "client/api/objects.h"
 
@@ -54,25 +54,25 @@ struct compute_ops {
 	enum paged_status (*mask_open)(struct paged_block_mask *mask, struct paged_error *error);
 	void (*mask_close)(struct paged_block_mask *mask, bool in_child);
 	/** Create and free mods->device, the state of mods on the device. */
-	enum paged_status (*mods_open)(struct paged_mod_set *mods, struct paged_error *error);
-	void (*mods_close)(struct paged_mod_set *mods, bool in_child);
+	enum paged_status (*mod_set_open)(struct paged_mod_set *set, struct paged_error *error);
+	void (*mod_set_close)(struct paged_mod_set *set, bool in_child);
 	/** Waits for the work launched since the plan; PAGED_ERR_RANGE if a mod's array index was out of bounds. */
-	enum paged_status (*mods_check)(const struct paged_mod_set *mods, struct paged_error *error);
+	enum paged_status (*mod_set_check)(const struct paged_mod_set *set, struct paged_error *error);
 	/** Called after values, arrays or blocks of the mods were bound. */
-	void (*mods_bound)(struct paged_mod_set *mods);
+	void (*mod_set_bound)(struct paged_mod_set *set);
 	/**
 	 * Gets the mods' code for queries of this dtype.  timeout_ms 0: PAGED_ERR_AGAIN if it is not compiled yet;
 	 * negative: no limit.
 	 */
-	enum paged_status (*mods_prepare)(struct paged_mod_set *mods, enum paged_dtype q, int timeout_ms,
-					  struct paged_error *error);
+	enum paged_status (*mod_set_prepare)(struct paged_mod_set *set, enum paged_dtype q, int timeout_ms,
+					     struct paged_error *error);
 	enum paged_status (*append)(struct paged_batch *batch, const struct append_args *args,
 				    struct paged_error *error);
 	enum paged_status (*gather)(struct paged_batch *batch, const struct gather_args *args,
 				    struct paged_error *error);
 	/** mods NULL: none; else args->mods belongs to mods. */
 	enum paged_status (*attention)(struct paged_batch *batch, const struct attention_args *args,
-				       struct paged_mod_set *mods, struct paged_error *error);
+				       struct paged_mod_set *set, struct paged_error *error);
 	enum paged_status (*merge)(struct paged_batch *batch, const struct merge_args *args, struct paged_error *error);
 	/** Sets the mark's kind and the fields of that kind; the caller has set the others. */
 	enum paged_status (*mark)(struct paged_batch *batch, struct mark *mark, struct paged_error *error);

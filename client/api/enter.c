@@ -63,7 +63,7 @@ client_failf(const struct paged_client *client, enum paged_status status, const 
 }
 
 void
-client_look(struct paged_client *client)
+client_poll_owner(struct paged_client *client)
 {
 	if (pthread_mutex_trylock(&client->mutex) != 0)
 		return;

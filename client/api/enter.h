@@ -24,7 +24,7 @@ enum paged_status client_fail(const struct paged_client *client, const struct pa
 enum paged_status client_failf(const struct paged_client *client, enum paged_status status, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/** client_look - handle the owner's notices, unless another thread holds the client's mutex; never blocks */
-void client_look(struct paged_client *client);
+/** client_poll_owner - handle the owner's notices, unless another thread holds the client's mutex; never blocks */
+void client_poll_owner(struct paged_client *client);
 
 #endif

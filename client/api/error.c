@@ -24,7 +24,7 @@ error_serial(void)
 }
 
 static struct error_slot *
-slot_find(uint64_t serial)
+error_slot_find(uint64_t serial)
 {
 	for (unsigned int i = 0; i < ERROR_SLOTS; i++)
 		if (kept.slot[i].serial == serial)
@@ -35,7 +35,7 @@ slot_find(uint64_t serial)
 void
 error_keep(uint64_t serial, const struct paged_error *error)
 {
-	struct error_slot *slot = slot_find(serial);
+	struct error_slot *slot = error_slot_find(serial);
 
 	if (slot == NULL) {
 		/* Replace the least recent failure. */
@@ -52,7 +52,7 @@ error_keep(uint64_t serial, const struct paged_error *error)
 const char *
 error_text(uint64_t serial)
 {
-	const struct error_slot *slot = slot_find(serial);
+	const struct error_slot *slot = error_slot_find(serial);
 
 	return slot != NULL ? slot->text : "";
 }

@@ -11,11 +11,11 @@ client_libpagedclient_la_SOURCES += \
 	%D%/batch_row.c \
 	%D%/block_mask.c \
 	%D%/block_mask.h \
-	%D%/block_mask_given.c \
+	%D%/block_mask_from.c \
 	%D%/block_mask_make.c \
 	%D%/block_mask_params.c \
 	%D%/block_mask_part.c \
-	%D%/block_mask_place.c \
+	%D%/block_mask_physical.c \
 	%D%/block_mask_remote.c \
 	%D%/block_mask_view.c \
 	%D%/client.c \

@@ -17,24 +17,24 @@ _Static_assert(sizeof(struct mark) <= sizeof(struct paged_mark), "there is room 
 
 /* Copy and check a mark.  The fields that every version of a mark has at the same place are checked first. */
 static enum paged_status
-mark_open(const struct paged_pool *pool, const struct paged_mark *from, struct mark *mark, struct paged_error *error)
+mark_decode(const struct paged_pool *pool, const struct paged_mark *from, struct mark *mark, struct paged_error *error)
 {
 	memcpy(mark, from, sizeof(*mark));
 	if (mark->magic != MARK_MAGIC || mark->version == 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "pool %s: these bytes are no mark of a batch",
-				  pool->at.name);
+				  pool->mapping.name);
 	if (mark->version > MARK_VERSION)
 		return paged_fail(error, PAGED_ERR_VERSION,
-				  "pool %s: a mark of version %" PRIu32 ", this library knows %u", pool->at.name,
+				  "pool %s: a mark of version %" PRIu32 ", this library knows %u", pool->mapping.name,
 				  mark->version, MARK_VERSION);
-	if (memcmp(mark->boot_id, pool->at.view.header->boot_id, sizeof(mark->boot_id)) != 0)
+	if (memcmp(mark->boot_id, pool->mapping.view.header->boot_id, sizeof(mark->boot_id)) != 0)
 		return paged_fail(error, PAGED_ERR_GONE,
 				  "pool %s: the mark is of another daemon, or of an earlier life of this one",
-				  pool->at.name);
-	if (mark->pool != pool->at.index)
+				  pool->mapping.name);
+	if (mark->pool != pool->mapping.index)
 		return paged_fail(error, PAGED_ERR_INVALID,
 				  "pool %s is number %" PRIu32 " of its daemon, the mark is of number %" PRIu32,
-				  pool->at.name, pool->at.index, mark->pool);
+				  pool->mapping.name, pool->mapping.index, mark->pool);
 	return PAGED_OK;
 }
 
@@ -52,9 +52,9 @@ paged_batch_mark(struct paged_batch *batch, struct paged_mark *mark)
 	if (mark == NULL)
 		return client_failf(client, PAGED_ERR_INVALID, "a mark needs a place");
 	pool = batch->pool;
-	made.pool = pool->at.index;
-	memcpy(made.boot_id, pool->at.view.header->boot_id, sizeof(made.boot_id));
-	status = pool->compute->mark(batch, &made, &error);
+	made.pool = pool->mapping.index;
+	memcpy(made.boot_id, pool->mapping.view.header->boot_id, sizeof(made.boot_id));
+	status = pool->compute_ops->mark(batch, &made, &error);
 	if (status != PAGED_OK)
 		return client_fail(client, &error);
 	memset(mark, 0, sizeof(*mark));
@@ -74,9 +74,9 @@ paged_batch_wait(struct paged_batch *batch, const struct paged_mark *from)
 		return status;
 	if (from == NULL)
 		return client_failf(client, PAGED_ERR_INVALID, "mark is NULL");
-	status = mark_open(batch->pool, from, &mark, &error);
+	status = mark_decode(batch->pool, from, &mark, &error);
 	if (status == PAGED_OK)
-		status = batch->pool->compute->wait(batch, &mark, &error);
+		status = batch->pool->compute_ops->wait(batch, &mark, &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
 }
 
@@ -89,6 +89,6 @@ paged_batch_finish(struct paged_batch *batch)
 
 	if (status != PAGED_OK)
 		return status;
-	status = batch->pool->compute->finish(batch, &error);
+	status = batch->pool->compute_ops->finish(batch, &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
 }

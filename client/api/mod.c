@@ -26,7 +26,7 @@ paged_mod_named(uint32_t index)
 
 /* Checks that apply to every array. */
 static enum paged_status
-array_check(const struct paged_array *array, size_t i, struct paged_error *error)
+mod_check_array(const struct paged_array *array, size_t i, struct paged_error *error)
 {
 	if (array->name == NULL)
 		return paged_fail(error, PAGED_ERR_INVALID, "mod: array %zu has no name", i);
@@ -37,7 +37,8 @@ array_check(const struct paged_array *array, size_t i, struct paged_error *error
 
 /* Convert the data of a PAGED_I64 array or parameter to dense I32. */
 static enum paged_status
-narrowed_in(struct mods_arrays *to, const struct paged_array *from, const void **data_p, struct paged_error *error)
+mod_array_narrow_in(struct client_arrays *to, const struct paged_array *from, const void **data_p,
+		    struct paged_error *error)
 {
 	enum paged_status status;
 
@@ -55,13 +56,13 @@ narrowed_in(struct mods_arrays *to, const struct paged_array *from, const void *
 }
 
 static enum paged_status
-array_in(struct mods_arrays *to, const struct paged_array *from, struct paged_error *error)
+mod_array_in(struct client_arrays *to, const struct paged_array *from, struct paged_error *error)
 {
 	const bool is_wide = from->dtype == PAGED_I64;
 	struct mod_array array = {
-		.name = from->name, .dtype = mods_dtype(from->dtype), .n_dims = from->n_dims, .data = from->data
+		.name = from->name, .dtype = client_array_dtype(from->dtype), .n_dims = from->n_dims, .data = from->data
 	};
-	enum paged_status status = is_wide ? narrowed_in(to, from, &array.data, error) : PAGED_OK;
+	enum paged_status status = is_wide ? mod_array_narrow_in(to, from, &array.data, error) : PAGED_OK;
 
 	for (uint32_t i = 0; i < from->n_dims && i < PAGED_MAX_INDEXES; i++) {
 		int64_t size = mod_dtype_size(array.dtype), stride = is_wide ? 0 : from->strides[i];
@@ -76,29 +77,29 @@ array_in(struct mods_arrays *to, const struct paged_array *from, struct paged_er
 }
 
 static bool
-is_used(const struct mod *mod, const char *name)
+mod_uses_name(const struct mod *mod, const char *name)
 {
 	return mod != NULL && mod_uses(mod, name);
 }
 
 enum paged_status
-mods_arrays_in(struct mods_arrays *to, const struct mod *a, const struct mod *b, size_t n_from,
-	       const struct paged_array *from, struct paged_error *error)
+client_arrays_in(struct client_arrays *to, const struct mod *a, const struct mod *b, size_t n_from,
+		 const struct paged_array *from, struct paged_error *error)
 {
 	if (from == NULL && n_from != 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "arrays is NULL");
 	for (size_t i = 0; i < n_from; i++) {
-		enum paged_status status = array_check(&from[i], i, error);
+		enum paged_status status = mod_check_array(&from[i], i, error);
 
 		if (status != PAGED_OK)
 			return status;
-		if (!is_used(a, from[i].name) && !is_used(b, from[i].name))
+		if (!mod_uses_name(a, from[i].name) && !mod_uses_name(b, from[i].name))
 			continue;
 		/* Refusing duplicates keeps to->n at most the number of the mods' names. */
 		for (uint32_t j = 0; j < to->n; j++)
 			if (strcmp(to->at[j].name, from[i].name) == 0)
 				return paged_fail(error, PAGED_ERR_INVALID, "mod: '%s' is given twice", from[i].name);
-		status = array_in(to, &from[i], error);
+		status = mod_array_in(to, &from[i], error);
 		if (status != PAGED_OK)
 			return status;
 	}
@@ -107,34 +108,34 @@ mods_arrays_in(struct mods_arrays *to, const struct mod *a, const struct mod *b,
 
 /* Convert arrays for parsing, which uses only name, dtype and rank. */
 static enum paged_status
-names_in(struct mod_array *to, size_t n, const struct paged_array *from, struct paged_error *error)
+mod_names_in(struct mod_array *to, size_t n, const struct paged_array *from, struct paged_error *error)
 {
 	for (size_t i = 0; i < n; i++) {
-		enum paged_status status = array_check(&from[i], i, error);
+		enum paged_status status = mod_check_array(&from[i], i, error);
 
 		if (status != PAGED_OK)
 			return status;
 		to[i] = (struct mod_array){ .name = from[i].name,
-					    .dtype = mods_dtype(from[i].dtype),
+					    .dtype = client_array_dtype(from[i].dtype),
 					    .n_dims = from[i].n_dims };
 	}
 	return PAGED_OK;
 }
 
 static enum paged_status
-text_parse(enum paged_mod_kind kind, const char *text, size_t n_names, const struct paged_array *names,
-	   struct mod **mod_p, struct paged_error *error)
+mod_parse_text(enum paged_mod_kind kind, const char *text, size_t n_names, const struct paged_array *names,
+	       struct mod **mod_p, struct paged_error *error)
 {
-	struct mod_array ours[MODS_MAX_NAMES];
+	struct mod_array ours[CLIENT_MOD_MAX_NAMES];
 	enum paged_status status;
 
 	if (text == NULL || (names == NULL && n_names != 0))
 		return paged_fail(error, PAGED_ERR_INVALID, "mod: %s is NULL", text == NULL ? "text" : "names");
 	if (kind != PAGED_MOD_MASK && kind != PAGED_MOD_SCORE)
 		return paged_fail(error, PAGED_ERR_INVALID, "mod: kind %d is neither mask nor score", (int)kind);
-	if (n_names > MODS_MAX_NAMES)
-		return paged_fail(error, PAGED_ERR_LIMIT, "mod: %zu names, %u at most", n_names, MODS_MAX_NAMES);
-	status = names_in(ours, n_names, names, error);
+	if (n_names > CLIENT_MOD_MAX_NAMES)
+		return paged_fail(error, PAGED_ERR_LIMIT, "mod: %zu names, %u at most", n_names, CLIENT_MOD_MAX_NAMES);
+	status = mod_names_in(ours, n_names, names, error);
 	if (status != PAGED_OK)
 		return status;
 	return mod_parse((enum mod_kind)kind, text, strnlen(text, MOD_MAX_TEXT + 1), ours, (uint32_t)n_names, mod_p,
@@ -158,7 +159,7 @@ paged_mod_parse(struct paged_pool *pool, enum paged_mod_kind kind, const char *t
 	if (mod == NULL)
 		return client_failf(client, PAGED_ERR_NOMEM, "mod: no memory for a mod");
 	mod->pool = pool;
-	status = text_parse(kind, text, n_names, names, &mod->mod, &error);
+	status = mod_parse_text(kind, text, n_names, names, &mod->mod, &error);
 	if (status != PAGED_OK) {
 		free(mod);
 		return client_fail(client, &error);
@@ -172,7 +173,7 @@ paged_mod_parse(struct paged_pool *pool, enum paged_mod_kind kind, const char *t
 }
 
 void
-mods_free_mod(struct paged_mod *mod)
+client_mod_free(struct paged_mod *mod)
 {
 	struct paged_mod **link;
 
@@ -195,7 +196,7 @@ paged_mod_destroy(struct paged_mod *mod)
 	in_child = guard_in_child(&client->guard);
 	if (!in_child)
 		client_lock(client);
-	mods_free_mod(mod);
+	client_mod_free(mod);
 	if (!in_child)
 		client_unlock(client);
 }
@@ -220,13 +221,13 @@ static enum paged_status
 mod_evaluate(const struct mod *mod, size_t n_arrays, const struct paged_array *arrays, const struct mod_point *point,
 	     double *value_p, struct paged_error *error)
 {
-	struct mods_arrays ours = { .n = 0 };
+	struct client_arrays ours = { .n = 0 };
 	struct mod_binding *binding = NULL;
 	struct mod_bad_index range = { 0 };
 	enum paged_status status;
 	double value;
 
-	status = mods_arrays_in(&ours, mod, NULL, n_arrays, arrays, error);
+	status = client_arrays_in(&ours, mod, NULL, n_arrays, arrays, error);
 	if (status == PAGED_OK)
 		status = mod_bind(mod, ours.at, ours.n, &binding, error);
 	if (status == PAGED_OK) {

@@ -7,17 +7,17 @@
 
 #include "client/api/objects.h"
 
-/** mods_free - remove mods from their batch and free them; in a forked child, free memory only */
-void mods_free(struct paged_mod_set *mods, bool in_child);
+/** mod_set_free - remove mods from their batch and free them; in a forked child, free memory only */
+void mod_set_free(struct paged_mod_set *set, bool in_child);
 
-/** mods_check - can attention with n_heads query heads over the batch's plan use these mods? */
-enum paged_status mods_check(struct paged_mod_set *mods, const struct paged_batch *batch, uint32_t n_heads,
-			     struct paged_error *error);
+/** mod_set_check - can attention with n_heads query heads over the batch's plan use these mods? */
+enum paged_status mod_set_check(struct paged_mod_set *set, const struct paged_batch *batch, uint32_t n_heads,
+				struct paged_error *error);
 
-/** mods_forget_range - clear the recorded out-of-bounds index of all mods of the batch; a new plan calls this */
-void mods_forget_range(struct paged_batch *batch);
+/** mod_set_clear_range - clear the recorded out-of-bounds index of all mods of the batch; a new plan calls this */
+void mod_set_clear_range(struct paged_batch *batch);
 
-/** mods_check_range - PAGED_ERR_RANGE if an array index was out of bounds since mods_forget_range() */
-enum paged_status mods_check_range(const struct paged_batch *batch, struct paged_error *error);
+/** mod_set_check_range - PAGED_ERR_RANGE if an array index was out of bounds since mod_set_clear_range() */
+enum paged_status mod_set_check_range(const struct paged_batch *batch, struct paged_error *error);
 
 #endif

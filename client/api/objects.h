@@ -30,10 +30,10 @@ struct paged_client {
 	struct owner *owner;   /* NULL: the client failed to open */
 	LIST_HEAD(, paged_pool) pools;
 	enum paged_status open_status;
-	struct kernel_team_params team; /* of each batch */
-	uint32_t *cpus;                 /* the CPU list that `team` points to */
-	struct cuda_compiler *compiler; /* for mods of pools in GPU memory; NULL: not needed yet */
-	_Atomic uint64_t looked_ms;     /* time of a plan's last check of the owner's state */
+	struct kernel_team_params team;   /* of each batch */
+	uint32_t *cpus;                   /* the CPU list that `team` points to */
+	struct cuda_compiler *compiler;   /* for mods of pools in GPU memory; NULL: not needed yet */
+	_Atomic uint64_t owner_polled_ms; /* time of a plan's last check of the owner's state */
 };
 
 struct paged_pool {
@@ -44,8 +44,8 @@ struct paged_pool {
 	LIST_HEAD(, paged_block_mask) block_masks;
 	struct mask_memory mask_memory; /* spare arrays for its block masks */
 	struct cuda_kernels *kernels;   /* back end cuda: loaded while the pool has batches */
-	struct owner_pool at;
-	const struct compute_ops *compute;
+	struct owner_pool mapping;
+	const struct compute_ops *compute_ops;
 };
 
 #define BATCH_NO_ROW UINT32_MAX
@@ -72,22 +72,22 @@ struct paged_batch {
 	struct paged_pool *pool;
 	LIST_ENTRY(paged_batch) link;
 	struct kernel_team *team;
-	void *compute; /* state of the back end */
-	struct paged_mod_set *mods;
+	void *backend_state; /* state of the back end */
+	struct paged_mod_set *mod_sets;
 	uint32_t max_rows;
 	uint32_t reserve_ahead;  /* tokens */
 	uint64_t ahead_after_ms; /* no reserve-ahead before: the pool was full, or a reply is outstanding */
 
 	void *buffer;
 	size_t buffer_size;
-	struct batch_row *row;         /* [max_rows] */
-	struct kernel_row *kernel_row; /* [max_rows] */
-	uint32_t *missing;             /* [max_rows] pages that the last refused plan lacked */
-	uint32_t *lacking;             /* [max_rows] rows whose sequence has too little capacity */
-	struct paged_seq_item *items;  /* [max_rows] items of a request */
-	uint64_t *writer;              /* [pages of the pool] last pass over the rows that found a writer of it */
-	uint32_t *table;               /* [max_rows][table_stride] */
-	uint64_t table_stride;         /* entries */
+	struct batch_row *row;                /* [max_rows] */
+	struct kernel_row *kernel_row;        /* [max_rows] */
+	uint32_t *pages_missing;              /* [max_rows] pages that the last refused plan lacked */
+	uint32_t *short_seqs;                 /* [max_rows] rows whose sequence has too little capacity */
+	struct paged_seq_item *reserve_items; /* [max_rows] items of a request */
+	uint64_t *writer;      /* [pages of the pool] last pass over the rows that found a writer of it */
+	uint32_t *table;       /* [max_rows][table_stride] */
+	uint64_t table_stride; /* entries */
 
 	/* The plan. */
 	bool planned;
@@ -95,16 +95,16 @@ struct paged_batch {
 	bool has_missing;
 	uint32_t n_rows;
 	uint64_t total_q;
-	uint32_t each_q;       /* q_len of every row; 0: they differ */
-	uint32_t foreign_row;  /* first row that appends to another session's sequence */
-	uint32_t unplaced_row; /* first row whose default positions must not be written */
-	uint32_t wide_row;     /* first row whose q_idx or kv_idx exceeds the 32-bit ints of mods */
-	/* The first two rows that would append to the same token; twin_row is BATCH_NO_ROW: none. */
-	uint32_t twin_row, twin_of;
-	uint32_t twin_position; /* of twin_row */
-	uint64_t plan_number;   /* from 1 on */
-	uint64_t writer_pass;   /* number of the current pass over the rows, written to `writer`; from 1 on */
-	uint32_t n_distinct;    /* the last check found distinct sequences in rows [0, n_distinct); 0: unknown */
+	uint32_t each_q;             /* q_len of every row; 0: they differ */
+	uint32_t bad_row_foreign;    /* first row that appends to another session's sequence */
+	uint32_t bad_row_unwritable; /* first row whose default positions must not be written */
+	uint32_t bad_row_wide;       /* first row whose q_idx or kv_idx exceeds the 32-bit ints of mods */
+	/* The first two rows that would append to the same token; bad_row_duplicate is BATCH_NO_ROW: none. */
+	uint32_t bad_row_duplicate, duplicate_of;
+	uint32_t duplicate_position; /* of bad_row_duplicate */
+	uint64_t plan_number;        /* from 1 on */
+	uint64_t writer_pass;        /* number of the current pass over the rows, written to `writer`; from 1 on */
+	uint32_t n_distinct;         /* the last check found distinct sequences in rows [0, n_distinct); 0: unknown */
 	/* PAGED_ERR_RANGE from mods that were rebound or destroyed since the plan; status PAGED_OK: none. */
 	struct paged_error range;
 };
@@ -129,7 +129,7 @@ struct paged_mod_set {
 	struct mod_binding *mask; /* NULL: none */
 	struct mod_binding *score;
 	struct kernel_mods *kernel;
-	struct cuda_mods *device;      /* state on the device; NULL on the host */
+	struct cuda_mod_set *device;   /* state on the device; NULL on the host */
 	bool bound;                    /* every name of the mods is bound */
 	struct array_values *narrowed; /* 32-bit copies of the bound PAGED_I64 arrays */
 	const struct paged_block_mask *blocks;
@@ -175,7 +175,7 @@ batch_client(const struct paged_batch *batch)
 static inline uint32_t
 batch_pages(const struct paged_batch *batch, uint32_t n_tokens)
 {
-	uint32_t page_size = batch->pool->at.view.page_size;
+	uint32_t page_size = batch->pool->mapping.view.page_size;
 
 	return n_tokens / page_size + (n_tokens % page_size != 0);
 }

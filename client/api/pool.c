@@ -19,7 +19,7 @@
 #include <sys/param.h>
 
 /* Interval at which a wait checks that the owner lives. */
-#define WAIT_LOOK_MS 100u
+#define OWNER_POLL_INTERVAL_MS 100u
 
 enum paged_status
 paged_pool_open(struct paged_client *client, const char *name, struct paged_pool **pool_p)
@@ -43,10 +43,10 @@ paged_pool_open(struct paged_client *client, const char *name, struct paged_pool
 	pool->client = client;
 
 	client_lock(client);
-	status = client->owner->ops->pool_open(client->owner, name, &pool->at, &error);
+	status = client->owner->ops->pool_open(client->owner, name, &pool->mapping, &error);
 	if (status == PAGED_OK) {
-		pool->compute = compute_backends_find(pool->at.backend);
-		assert(pool->compute != NULL); /* the owner has the same back ends */
+		pool->compute_ops = compute_backends_find(pool->mapping.backend);
+		assert(pool->compute_ops != NULL); /* the owner has the same back ends */
 		LIST_INSERT_HEAD(&client->pools, pool, link);
 	}
 	client_unlock(client);
@@ -70,8 +70,8 @@ pool_free(struct paged_pool *pool, bool in_child)
 		block_mask_free(LIST_FIRST(&pool->block_masks), in_child);
 	mask_memory_release(&pool->mask_memory);
 	while (pool->mods != NULL)
-		mods_free_mod(pool->mods);
-	owner->ops->pool_close(owner, &pool->at, in_child);
+		client_mod_free(pool->mods);
+	owner->ops->pool_close(owner, &pool->mapping, in_child);
 	free(pool);
 }
 
@@ -93,7 +93,7 @@ paged_pool_close(struct paged_pool *pool)
 }
 
 static void
-plane_info(struct paged_plane_info *info, const struct layout_plane *plane)
+pool_plane_info(struct paged_plane_info *info, const struct layout_plane *plane)
 {
 	*info = (struct paged_plane_info){
 		.dtype = plane->dtype,
@@ -118,27 +118,27 @@ paged_pool_get_info(const struct paged_pool *pool, struct paged_pool_info *info)
 		return status;
 	if (info == NULL)
 		return client_failf(pool->client, PAGED_ERR_INVALID, "info must not be NULL");
-	layout = &pool->at.layout;
+	layout = &pool->mapping.layout;
 	ours = (struct paged_pool_info){
-		.name = pool->at.name,
-		.backend = pool->at.backend,
-		.base = pool->at.pages_released && pool->compute->on_device ? NULL : pool->at.base,
+		.name = pool->mapping.name,
+		.backend = pool->mapping.backend,
+		.base = pool->mapping.pages_released && pool->compute_ops->on_device ? NULL : pool->mapping.base,
 		.size = layout->size,
 		.page_bytes = layout->page_bytes,
 		.n_layers = layout->params.n_layers,
 		.n_kv_heads = layout->params.n_kv_heads,
 		.n_pages = layout->params.n_pages,
 		.page_size = layout->params.page_size,
-		.max_length = pool->at.view.max_length,
-		.n_slots = pool->at.view.n_slots,
+		.max_length = pool->mapping.view.max_length,
+		.n_slots = pool->mapping.view.n_slots,
 		.v_in_k = layout->params.v_in_k,
-		.number = pool->at.index,
+		.number = pool->mapping.index,
 	};
-	pool->compute->describe(pool, &ours);
-	plane_info(&ours.k, &layout->plane[LAYOUT_K]);
-	plane_info(&ours.v, &layout->plane[LAYOUT_V]);
-	plane_info(&ours.k_scale, &layout->plane[LAYOUT_K_SCALE]);
-	plane_info(&ours.v_scale, &layout->plane[LAYOUT_V_SCALE]);
+	pool->compute_ops->describe(pool, &ours);
+	pool_plane_info(&ours.k, &layout->plane[LAYOUT_K]);
+	pool_plane_info(&ours.v, &layout->plane[LAYOUT_V]);
+	pool_plane_info(&ours.k_scale, &layout->plane[LAYOUT_K_SCALE]);
+	pool_plane_info(&ours.v_scale, &layout->plane[LAYOUT_V_SCALE]);
 	status = client_info_out(info, &ours, sizeof(ours), "paged_pool_info", &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
 }
@@ -155,11 +155,12 @@ paged_pool_get_counts(struct paged_pool *pool, struct paged_pool_counts *counts)
 		return status;
 	if (counts == NULL)
 		return client_failf(pool->client, PAGED_ERR_INVALID, "counts must not be NULL");
-	if (!region_accounting_read(&pool->at.view, &result)) {
+	if (!region_accounting_read(&pool->mapping.view, &result)) {
 		status = pool_check_owner(pool, &error);
-		return status != PAGED_OK ? client_fail(pool->client, &error)
-					  : client_failf(pool->client, PAGED_ERR_AGAIN,
-							 "pages of pool %s are being changed just now", pool->at.name);
+		return status != PAGED_OK
+			       ? client_fail(pool->client, &error)
+			       : client_failf(pool->client, PAGED_ERR_AGAIN,
+					      "pages of pool %s are being changed just now", pool->mapping.name);
 	}
 	ours = (struct paged_pool_counts){
 		.n_pages = result.n_pages,
@@ -182,10 +183,10 @@ paged_pool_wait_free(struct paged_pool *pool, uint32_t n_pages, uint32_t timeout
 
 	if (status != PAGED_OK)
 		return status;
-	if (n_pages > pool->at.view.n_pages)
+	if (n_pages > pool->mapping.view.n_pages)
 		return client_failf(pool->client, PAGED_ERR_LIMIT, "pool %s has %u pages, %u are waited for",
-				    pool->at.name, pool->at.view.n_pages, n_pages);
-	header = pool->at.view.header;
+				    pool->mapping.name, pool->mapping.view.n_pages, n_pages);
+	header = pool->mapping.view.header;
 	for (;;) {
 		status = pool_check_owner(pool, &error);
 		if (status != PAGED_OK)
@@ -196,8 +197,8 @@ paged_pool_wait_free(struct paged_pool *pool, uint32_t n_pages, uint32_t timeout
 		now_ms = clock_ms();
 		if (now_ms >= deadline_ms)
 			return client_failf(pool->client, PAGED_ERR_TIMEOUT,
-					    "pool %s: %u pages are free after %u ms, %u are waited for", pool->at.name,
-					    n_free, timeout_ms, n_pages);
-		region_free_wait(header, n_free, (uint32_t)MIN(deadline_ms - now_ms, WAIT_LOOK_MS));
+					    "pool %s: %u pages are free after %u ms, %u are waited for",
+					    pool->mapping.name, n_free, timeout_ms, n_pages);
+		region_free_wait(header, n_free, (uint32_t)MIN(deadline_ms - now_ms, OWNER_POLL_INTERVAL_MS));
 	}
 }

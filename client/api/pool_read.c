@@ -11,7 +11,7 @@
 enum paged_status
 pool_check_owner(struct paged_pool *pool, struct paged_error *error)
 {
-	client_look(pool->client);
+	client_poll_owner(pool->client);
 	return owner_state(pool->client->owner) < OWNER_ENDED ? PAGED_OK : owner_fail_gone(pool->client->owner, error);
 }
 
@@ -26,20 +26,20 @@ pool_refuse_seq(struct paged_pool *pool, paged_seq_id id, struct paged_error *er
 		return paged_fail(error, PAGED_ERR_INVALID, "%llu is no sequence id", (unsigned long long)id);
 	client_lock(client);
 	LIST_FOREACH(other, &client->pools, link)
-		if (other->at.index == PAGED_SEQ_POOL(id))
+		if (other->mapping.index == PAGED_SEQ_POOL(id))
 			break;
 	if (other != NULL)
-		snprintf(name, sizeof(name), "%s", other->at.name);
+		snprintf(name, sizeof(name), "%s", other->mapping.name);
 	else
 		snprintf(name, sizeof(name), "number %u", PAGED_SEQ_POOL(id));
 	client_unlock(client);
 	return paged_fail(error, PAGED_ERR_INVALID, "sequence " SEQ_FORMAT " is of pool %s, not of pool %s",
-			  SEQ_ARGS(id), name, pool->at.name);
+			  SEQ_ARGS(id), name, pool->mapping.name);
 }
 
 enum paged_status
-pool_look(struct paged_pool *pool, paged_seq_id id, unsigned int *attempt, struct region_snapshot *snapshot,
-	  struct paged_error *error)
+pool_snapshot(struct paged_pool *pool, paged_seq_id id, unsigned int *attempt, struct region_snapshot *snapshot,
+	      struct paged_error *error)
 {
 	enum region_result result = REGION_BUSY;
 	enum paged_status status;
@@ -47,7 +47,7 @@ pool_look(struct paged_pool *pool, paged_seq_id id, unsigned int *attempt, struc
 	while (result == REGION_BUSY && *attempt < REGION_ATTEMPTS) {
 		if (*attempt > 0)
 			region_pause(*attempt - 1);
-		result = region_snapshot_begin(&pool->at.view, id, snapshot);
+		result = region_snapshot_begin(&pool->mapping.view, id, snapshot);
 		++*attempt;
 	}
 	if (result == REGION_READ)
@@ -57,8 +57,8 @@ pool_look(struct paged_pool *pool, paged_seq_id id, unsigned int *attempt, struc
 	if (status != PAGED_OK)
 		return status;
 	if (result == REGION_STALE)
-		return paged_fail(error, PAGED_ERR_STALE, "pool %s has no live sequence " SEQ_FORMAT, pool->at.name,
-				  SEQ_ARGS(id));
+		return paged_fail(error, PAGED_ERR_STALE, "pool %s has no live sequence " SEQ_FORMAT,
+				  pool->mapping.name, SEQ_ARGS(id));
 	return paged_fail(error, PAGED_ERR_AGAIN, "sequence " SEQ_FORMAT " of pool %s is being changed just now",
-			  SEQ_ARGS(id), pool->at.name);
+			  SEQ_ARGS(id), pool->mapping.name);
 }

@@ -14,7 +14,7 @@ enum paged_status pool_refuse_seq(struct paged_pool *pool, paged_seq_id id, stru
 static inline enum paged_status
 pool_check_seq(struct paged_pool *pool, paged_seq_id id, struct paged_error *error)
 {
-	if (PAGED_SEQ_POOL(id) == pool->at.index && PAGED_SEQ_GENERATION(id) != 0)
+	if (PAGED_SEQ_POOL(id) == pool->mapping.index && PAGED_SEQ_GENERATION(id) != 0)
 		return PAGED_OK;
 	return pool_refuse_seq(pool, id, error);
 }
@@ -23,7 +23,7 @@ pool_check_seq(struct paged_pool *pool, paged_seq_id id, struct paged_error *err
 enum paged_status pool_check_owner(struct paged_pool *pool, struct paged_error *error);
 
 /**
- * pool_look - read a sequence's slot consistently (seqlock), with a bounded number of attempts
+ * pool_snapshot - read a sequence's slot consistently (seqlock), with a bounded number of attempts
  *
  * The error text names the sequence.
  *
@@ -32,7 +32,7 @@ enum paged_status pool_check_owner(struct paged_pool *pool, struct paged_error *
  * @retval PAGED_ERR_GONE   the owner is gone, and the slot stayed locked or has no such sequence
  * @retval PAGED_ERR_STALE  the slot has no such sequence
  */
-enum paged_status pool_look(struct paged_pool *pool, paged_seq_id id, unsigned int *attempt, struct region_snapshot *snapshot,
+enum paged_status pool_snapshot(struct paged_pool *pool, paged_seq_id id, unsigned int *attempt, struct region_snapshot *snapshot,
 			    struct paged_error *error);
 
 #endif

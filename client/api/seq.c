@@ -12,7 +12,7 @@
 
 /* The checks that every request must pass before it is sent to the owner. */
 static enum paged_status
-request_enter(const struct paged_client *client, size_t n, bool has_arrays)
+seq_request_enter(const struct paged_client *client, size_t n, bool has_arrays)
 {
 	enum paged_status status = client_enter_owner(client);
 
@@ -31,8 +31,8 @@ request_enter(const struct paged_client *client, size_t n, bool has_arrays)
 }
 
 static enum paged_status
-spec_in(const struct paged_client *client, size_t i, const struct paged_seq_params *params, struct seq_spec *spec,
-	size_t *tags_p, struct paged_error *error)
+seq_spec_in(const struct paged_client *client, size_t i, const struct paged_seq_params *params, struct seq_spec *spec,
+	    size_t *tags_p, struct paged_error *error)
 {
 	const char *tag = params->tag != NULL ? params->tag : "";
 	size_t length = strnlen(tag, PAGED_MAX_TAG + 1);
@@ -50,14 +50,14 @@ spec_in(const struct paged_client *client, size_t i, const struct paged_seq_para
 	if (*tags_p > PAGED_MAX_REQUEST_TAGS)
 		return paged_fail(error, PAGED_ERR_LIMIT, "the tags of a request have at most %u bytes together",
 				  PAGED_MAX_REQUEST_TAGS);
-	*spec = (struct seq_spec){ .pool = params->pool->at.index, .n_tokens = params->n_tokens, .tag = tag };
+	*spec = (struct seq_spec){ .pool = params->pool->mapping.index, .n_tokens = params->n_tokens, .tag = tag };
 	return PAGED_OK;
 }
 
 enum paged_status
 paged_seq_create(struct paged_client *client, size_t n, const struct paged_seq_params *params, paged_seq_id *ids)
 {
-	enum paged_status status = request_enter(client, n, params != NULL && ids != NULL);
+	enum paged_status status = seq_request_enter(client, n, params != NULL && ids != NULL);
 	struct paged_error error;
 	struct seq_spec *specs;
 	size_t tags = 0;
@@ -68,7 +68,7 @@ paged_seq_create(struct paged_client *client, size_t n, const struct paged_seq_p
 	if (specs == NULL)
 		return client_failf(client, PAGED_ERR_NOMEM, "no memory for a request of %zu sequences", n);
 	for (size_t i = 0; i < n && status == PAGED_OK; i++)
-		status = spec_in(client, i, &params[i], &specs[i], &tags, &error);
+		status = seq_spec_in(client, i, &params[i], &specs[i], &tags, &error);
 	if (status == PAGED_OK) {
 		client_lock(client);
 		status = client->owner->ops->create(client->owner, (uint32_t)n, specs, ids, &error);
@@ -78,11 +78,11 @@ paged_seq_create(struct paged_client *client, size_t n, const struct paged_seq_p
 	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
 }
 
-typedef enum paged_status (*change_fn)(struct owner *owner, uint32_t n, const struct paged_seq_item *items,
-				       struct paged_error *error);
+typedef enum paged_status (*seq_change_fn)(struct owner *owner, uint32_t n, const struct paged_seq_item *items,
+					   struct paged_error *error);
 
 static enum paged_status
-request_change(struct paged_client *client, change_fn change, size_t n, const struct paged_seq_item *items)
+seq_request_change(struct paged_client *client, seq_change_fn change, size_t n, const struct paged_seq_item *items)
 {
 	enum paged_status status;
 	struct paged_error error;
@@ -99,23 +99,23 @@ request_change(struct paged_client *client, change_fn change, size_t n, const st
 enum paged_status
 paged_seq_reserve(struct paged_client *client, size_t n, const struct paged_seq_item *items)
 {
-	enum paged_status status = request_enter(client, n, items != NULL);
+	enum paged_status status = seq_request_enter(client, n, items != NULL);
 
-	return status != PAGED_OK ? status : request_change(client, client->owner->ops->reserve, n, items);
+	return status != PAGED_OK ? status : seq_request_change(client, client->owner->ops->reserve, n, items);
 }
 
 enum paged_status
 paged_seq_truncate(struct paged_client *client, size_t n, const struct paged_seq_item *items)
 {
-	enum paged_status status = request_enter(client, n, items != NULL);
+	enum paged_status status = seq_request_enter(client, n, items != NULL);
 
-	return status != PAGED_OK ? status : request_change(client, client->owner->ops->truncate, n, items);
+	return status != PAGED_OK ? status : seq_request_change(client, client->owner->ops->truncate, n, items);
 }
 
 enum paged_status
 paged_seq_erase(struct paged_client *client, size_t n, const paged_seq_id *ids)
 {
-	enum paged_status status = request_enter(client, n, ids != NULL);
+	enum paged_status status = seq_request_enter(client, n, ids != NULL);
 	struct paged_error error;
 
 	if (status != PAGED_OK)
@@ -135,11 +135,11 @@ seq_read(struct paged_pool *pool, paged_seq_id seq, struct region_snapshot *snap
 	uint32_t n;
 
 	do {
-		status = pool_look(pool, seq, &attempt, snapshot, error);
+		status = pool_snapshot(pool, seq, &attempt, snapshot, error);
 		if (status != PAGED_OK)
 			return status;
-		n = snapshot->capacity / pool->at.view.page_size;
-	} while (!region_snapshot_copy(&pool->at.view, seq, snapshot, n < n_max ? n : (uint32_t)n_max, pages));
+		n = snapshot->capacity / pool->mapping.view.page_size;
+	} while (!region_snapshot_copy(&pool->mapping.view, seq, snapshot, n < n_max ? n : (uint32_t)n_max, pages));
 	return PAGED_OK;
 }
 
@@ -164,7 +164,7 @@ paged_seq_read(struct paged_pool *pool, paged_seq_id seq, struct paged_seq_info 
 			.owner = snapshot.owner,
 			.capacity = snapshot.capacity,
 			.writable_from = snapshot.writable_from,
-			.n_pages = snapshot.capacity / pool->at.view.page_size,
+			.n_pages = snapshot.capacity / pool->mapping.view.page_size,
 			.version = snapshot.version,
 		};
 		status = client_info_out(info, &ours, sizeof(ours), "paged_seq_info", &error);

@@ -13,8 +13,8 @@
 static void
 cuda_describe(const struct paged_pool *pool, struct paged_pool_info *info)
 {
-	info->isa = map_cuda_gpu(&pool->at)->isa;
-	info->device = map_cuda_gpu(&pool->at)->uuid_text;
+	info->isa = map_cuda_gpu(&pool->mapping)->isa;
+	info->device = map_cuda_gpu(&pool->mapping)->uuid_text;
 }
 
 static enum paged_status
@@ -182,7 +182,7 @@ cuda_gather(struct paged_batch *batch, const struct gather_args *args, struct pa
 
 /* With the context current. */
 static enum paged_status
-attention_launch(struct paged_batch *batch, const struct attention_args *args, struct paged_mod_set *mods,
+attention_launch(struct paged_batch *batch, const struct attention_args *args, struct paged_mod_set *set,
 		 struct paged_error *error)
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
@@ -210,10 +210,10 @@ attention_launch(struct paged_batch *batch, const struct attention_args *args, s
 
 	if (status != PAGED_OK || batch->total_q == 0)
 		return status;
-	if (mods != NULL && mods->blocks != NULL)
-		p.blocks = compute_cuda_blocks_of(mods->blocks);
-	if (mods != NULL && mods->device != NULL)
-		status = compute_cuda_mods_kernel(mods, args->q.dtype, &kernel, &p.mod, error);
+	if (set != NULL && set->blocks != NULL)
+		p.blocks = compute_cuda_blocks_of(set->blocks);
+	if (set != NULL && set->device != NULL)
+		status = compute_cuda_mod_set_kernel(set, args->q.dtype, &kernel, &p.mod, error);
 	if (status == PAGED_OK)
 		status = compute_cuda_shape(batch, args->q.n_heads, attention->tile_q_rows, &shape, error);
 	if (status != PAGED_OK)
@@ -223,10 +223,10 @@ attention_launch(struct paged_batch *batch, const struct attention_args *args, s
 }
 
 static enum paged_status
-cuda_attention(struct paged_batch *batch, const struct attention_args *args, struct paged_mod_set *mods,
+cuda_attention(struct paged_batch *batch, const struct attention_args *args, struct paged_mod_set *set,
 	       struct paged_error *error)
 {
-	return MAP_CUDA_RUN(cuda_batch_of(batch)->gpu, error, attention_launch(batch, args, mods, error));
+	return MAP_CUDA_RUN(cuda_batch_of(batch)->gpu, error, attention_launch(batch, args, set, error));
 }
 
 static enum paged_status
@@ -294,11 +294,11 @@ const struct compute_ops compute_ops_cuda = {
 	.validate = cuda_validate,
 	.mask_open = compute_cuda_blocks_open,
 	.mask_close = compute_cuda_blocks_close,
-	.mods_open = compute_cuda_mods_open,
-	.mods_close = compute_cuda_mods_close,
-	.mods_check = compute_cuda_mods_check,
-	.mods_bound = compute_cuda_mods_bound,
-	.mods_prepare = compute_cuda_mods_prepare,
+	.mod_set_open = compute_cuda_mod_set_open,
+	.mod_set_close = compute_cuda_mod_set_close,
+	.mod_set_check = compute_cuda_mod_set_check,
+	.mod_set_bound = compute_cuda_mod_set_bound,
+	.mod_set_prepare = compute_cuda_mod_set_prepare,
 	.append = cuda_append,
 	.gather = cuda_gather,
 	.attention = cuda_attention,

@@ -22,8 +22,8 @@
  * again, once per plan.  Append reads only the rows, which are the same in
  * every shape.
  */
-#ifndef PAGED_CLIENT_COMPUTE_CUDA_H
-#define PAGED_CLIENT_COMPUTE_CUDA_H
+#ifndef PAGED_CLIENT_COMPUTE_CUDA_BATCH_H
+#define PAGED_CLIENT_COMPUTE_CUDA_BATCH_H
 
 #include "client/api/compute_ops.h"
 #include "client/api/objects.h"
@@ -109,10 +109,10 @@ struct cuda_batch {
 static inline struct cuda_batch *
 cuda_batch_of(const struct paged_batch *batch)
 {
-	return batch->compute;
+	return batch->backend_state;
 }
 
-/** compute_cuda_create - allocate all memory of the batch; batch->compute is set on PAGED_OK only */
+/** compute_cuda_create - allocate all memory of the batch; batch->backend_state is set on PAGED_OK only */
 enum paged_status compute_cuda_create(struct paged_batch *batch, const struct paged_batch_params *params,
 				      struct paged_error *error);
 

@@ -61,7 +61,7 @@ static enum paged_status
 blocks_fill(const struct paged_block_mask *mask, const struct cuda_driver *driver, struct cuda_blocks *blocks,
 	    struct paged_error *error)
 {
-	const struct owner_pool *pool = &mask->pool->at;
+	const struct owner_pool *pool = &mask->pool->mapping;
 	struct part parts[N_PARTS];
 	enum paged_status status;
 	uint64_t size = 0;
@@ -84,7 +84,7 @@ blocks_fill(const struct paged_block_mask *mask, const struct cuda_driver *drive
 enum paged_status
 compute_cuda_blocks_open(struct paged_block_mask *mask, struct paged_error *error)
 {
-	const struct cuda_gpu *gpu = map_cuda_gpu(&mask->pool->at);
+	const struct cuda_gpu *gpu = map_cuda_gpu(&mask->pool->mapping);
 	const struct block_mask_shape *shape = &mask->logical->shape;
 	struct cuda_blocks *blocks;
 	enum paged_status status;
@@ -112,7 +112,7 @@ compute_cuda_blocks_open(struct paged_block_mask *mask, struct paged_error *erro
 void
 compute_cuda_blocks_close(struct paged_block_mask *mask, bool in_child)
 {
-	const struct cuda_gpu *gpu = map_cuda_gpu(&mask->pool->at);
+	const struct cuda_gpu *gpu = map_cuda_gpu(&mask->pool->mapping);
 	struct paged_error error;
 
 	if (mask->device != NULL && !in_child && cuda_gpu_enter(gpu, &error) == PAGED_OK) {

@@ -5,8 +5,8 @@
  * A mask never changes.  Its lists are copied to the device when it is first
  * bound; every batch of the pool uses that copy until the mask is freed.
  */
-#ifndef PAGED_CLIENT_COMPUTE_CUDA_BLOCKS_H
-#define PAGED_CLIENT_COMPUTE_CUDA_BLOCKS_H
+#ifndef PAGED_CLIENT_COMPUTE_CUDA_BLOCK_MASK_H
+#define PAGED_CLIENT_COMPUTE_CUDA_BLOCK_MASK_H
 
 #include "client/api/objects.h"
 #include "kernels/cuda/kernels.h"

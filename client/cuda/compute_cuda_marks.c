@@ -166,7 +166,7 @@ told(const struct paged_batch *batch, enum paged_status status, const struct pag
      struct paged_error *error)
 {
 	return status == PAGED_OK ? PAGED_OK
-				  : paged_fail(error, status, "pool %s: %s", batch->pool->at.name, why->text);
+				  : paged_fail(error, status, "pool %s: %s", batch->pool->mapping.name, why->text);
 }
 
 enum paged_status
@@ -190,7 +190,7 @@ compute_cuda_mark(struct paged_batch *batch, struct mark *mark, struct paged_err
 	}
 	if (status != PAGED_OK)
 		return told(batch, status, &why, error);
-	status = map_cuda_check(&batch->pool->at, cuda->gpu->driver.event_record(cuda->mark->event, cuda->stream),
+	status = map_cuda_check(&batch->pool->mapping, cuda->gpu->driver.event_record(cuda->mark->event, cuda->stream),
 				error, "cuEventRecord");
 	if (status != PAGED_OK)
 		return status;
@@ -339,6 +339,6 @@ compute_cuda_finish(struct paged_batch *batch, struct paged_error *error)
 
 	if (status != PAGED_OK)
 		return status;
-	return map_cuda_check(&batch->pool->at, cuda->gpu->driver.stream_synchronize(cuda->stream), error,
+	return map_cuda_check(&batch->pool->mapping, cuda->gpu->driver.stream_synchronize(cuda->stream), error,
 			      "cuStreamSynchronize");
 }

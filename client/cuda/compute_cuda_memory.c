@@ -36,7 +36,7 @@ static enum paged_status
 plan_measure(const struct paged_batch *batch, const struct cuda_batch *cuda, struct cuda_plan_size *size,
 	     struct paged_error *error)
 {
-	const struct layout_params *layout = &batch->pool->at.layout.params;
+	const struct layout_params *layout = &batch->pool->mapping.layout.params;
 	struct cuda_plan_bounds bounds = {
 		.n_rows = batch->max_rows,
 		.max_total_q = cuda->max_q_tokens,
@@ -101,7 +101,7 @@ device_alloc(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_er
 	if (status != PAGED_OK)
 		return status;
 	size = device_place(batch, cuda, &need, 0);
-	status = map_cuda_check(&batch->pool->at, cuda->gpu->driver.alloc(&cuda->memory, size), error,
+	status = map_cuda_check(&batch->pool->mapping, cuda->gpu->driver.alloc(&cuda->memory, size), error,
 				"cuMemAlloc of %" PRIu64 " bytes for a batch of %u rows and %u query rows", size,
 				batch->max_rows, cuda->max_q_tokens);
 	if (status != PAGED_OK)
@@ -129,7 +129,7 @@ device_clear(const struct paged_batch *batch, struct cuda_batch *cuda, struct pa
 	int result = driver->stream_create(&stream, CUDA_STREAM_NON_BLOCKING);
 
 	if (result != CUDA_SUCCESS)
-		return map_cuda_check(&batch->pool->at, result, error, "cuStreamCreate");
+		return map_cuda_check(&batch->pool->mapping, result, error, "cuStreamCreate");
 	result = driver->fill(cuda->table, 0xff, table_bytes, stream);
 	if (result == CUDA_SUCCESS)
 		result = driver->fill(cuda->writable.device, 0, batch->max_rows * sizeof(uint32_t), stream);
@@ -140,7 +140,7 @@ device_clear(const struct paged_batch *batch, struct cuda_batch *cuda, struct pa
 	if (result == CUDA_SUCCESS)
 		result = driver->stream_synchronize(stream);
 	driver->stream_destroy(stream);
-	return map_cuda_check(&batch->pool->at, result, error, "cuMemsetD8Async of a batch's tables");
+	return map_cuda_check(&batch->pool->mapping, result, error, "cuMemsetD8Async of a batch's tables");
 }
 
 static enum paged_status
@@ -155,7 +155,7 @@ stages_create(const struct paged_batch *batch, struct cuda_batch *cuda, struct p
 	for (uint32_t i = 0; i < CUDA_STAGES; i++)
 		stages[i] = place(&at, cuda->stage_size);
 	heads = place(&at, CUDA_SHAPES * sizeof(*cuda->heads));
-	status = map_cuda_check(&batch->pool->at, driver->host_alloc(&pinned, at, 0), error,
+	status = map_cuda_check(&batch->pool->mapping, driver->host_alloc(&pinned, at, 0), error,
 				"cuMemHostAlloc of %" PRIu64 " bytes", at);
 	if (status != PAGED_OK)
 		return status;
@@ -163,7 +163,7 @@ stages_create(const struct paged_batch *batch, struct cuda_batch *cuda, struct p
 	cuda->heads = (struct cuda_plan_head *)(void *)(cuda->pinned + heads);
 	for (uint32_t i = 0; status == PAGED_OK && i < CUDA_STAGES; i++) {
 		cuda->stage[i].memory = cuda->pinned + stages[i];
-		status = map_cuda_check(&batch->pool->at,
+		status = map_cuda_check(&batch->pool->mapping,
 					driver->event_create(&cuda->stage[i].copied, CUDA_EVENT_DISABLE_TIMING), error,
 					"cuEventCreate");
 	}
@@ -215,8 +215,8 @@ static enum paged_status
 maxima_take(const struct paged_batch *batch, struct cuda_batch *cuda, const struct paged_batch_params *params,
 	    struct paged_error *error)
 {
-	const struct layout_params *layout = &batch->pool->at.layout.params;
-	uint64_t room = (uint64_t)batch->pool->at.view.table_entries * layout->page_size;
+	const struct layout_params *layout = &batch->pool->mapping.layout.params;
+	uint64_t room = (uint64_t)batch->pool->mapping.view.table_entries * layout->page_size;
 
 	cuda->max_q_tokens = params->max_q_tokens;
 	if (cuda->max_q_tokens == 0)
@@ -229,8 +229,8 @@ maxima_take(const struct paged_batch *batch, struct cuda_batch *cuda, const stru
 				  cuda->max_q_heads, layout->n_kv_heads);
 	if (room > INT32_MAX || batch->table_stride > UINT32_MAX)
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
-				  "pool %s: kernels count to 2^31 - 1 tokens, max_length is %u", batch->pool->at.name,
-				  batch->pool->at.view.max_length);
+				  "pool %s: kernels count to 2^31 - 1 tokens, max_length is %u",
+				  batch->pool->mapping.name, batch->pool->mapping.view.max_length);
 	cuda->params.page_size = layout->page_size;
 	cuda->params.n_kv_heads = layout->n_kv_heads;
 	cuda->params.max_kv_len = (uint32_t)room;
@@ -241,7 +241,7 @@ maxima_take(const struct paged_batch *batch, struct cuda_batch *cuda, const stru
 static enum paged_status
 batch_fill(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
 {
-	const struct layout_params *layout = &batch->pool->at.layout.params;
+	const struct layout_params *layout = &batch->pool->mapping.layout.params;
 	enum paged_status status;
 
 	client_lock(batch->pool->client);
@@ -274,7 +274,7 @@ compute_cuda_create(struct paged_batch *batch, const struct paged_batch_params *
 
 	if (cuda == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a batch");
-	cuda->gpu = map_cuda_gpu(&batch->pool->at);
+	cuda->gpu = map_cuda_gpu(&batch->pool->mapping);
 	status = maxima_take(batch, cuda, params, error);
 	if (status != PAGED_OK)
 		goto err_free;
@@ -284,7 +284,7 @@ compute_cuda_create(struct paged_batch *batch, const struct paged_batch_params *
 	status = MAP_CUDA_RUN(cuda->gpu, error, batch_fill(batch, cuda, error));
 	if (status != PAGED_OK)
 		goto err_unmap;
-	batch->compute = cuda;
+	batch->backend_state = cuda;
 	return PAGED_OK;
 
 err_unmap:

@@ -18,18 +18,18 @@ struct cuda_compiler {
 };
 
 /** The attention kernel with these mods, for queries of one dtype. */
-struct cuda_modded {
+struct cuda_mod_kernel {
 	struct code *code;  /* NULL: not requested */
 	cuda_module module; /* NULL: not loaded */
 	struct cuda_kernel kernel;
 };
 
-struct cuda_mods {
+struct cuda_mod_set {
 	char *source;
-	struct cuda_modded modded[PAGED_BF16 + 1]; /* by enum paged_dtype of the queries */
-	cuda_address args;                         /* struct cuda_mod_args, followed by `range` */
-	cuda_address range;                        /* struct cuda_mod_range */
-	bool written;                              /* the bound values were copied to args, in stream order */
+	struct cuda_mod_kernel modded[PAGED_BF16 + 1]; /* by enum paged_dtype of the queries */
+	cuda_address args;                             /* struct cuda_mod_args, followed by `range` */
+	cuda_address range;                            /* struct cuda_mod_range */
+	bool written;                                  /* the bound values were copied to args, in stream order */
 };
 
 /* Compiling */
@@ -68,12 +68,12 @@ compute_cuda_client_close(struct paged_client *client, bool in_child)
 }
 
 static enum paged_status
-code_ask(struct paged_mod_set *mods, enum paged_dtype q, struct paged_error *error)
+code_ask(struct paged_mod_set *set, enum paged_dtype q, struct paged_error *error)
 {
-	const struct paged_pool *pool = mods->batch->pool;
-	const struct cuda_gpu *gpu = map_cuda_gpu(&pool->at);
+	const struct paged_pool *pool = set->batch->pool;
+	const struct cuda_gpu *gpu = map_cuda_gpu(&pool->mapping);
 	const struct cuda_attention *attention = &pool->kernels->attention[q];
-	struct cuda_mods *device = mods->device;
+	struct cuda_mod_set *device = set->device;
 	const struct code_request request = {
 		.source = attention->source,
 		.kernel = attention->kernel.name,
@@ -89,22 +89,22 @@ code_ask(struct paged_mod_set *mods, enum paged_dtype q, struct paged_error *err
 }
 
 static void
-code_drop(struct cuda_modded *modded)
+code_drop(struct cuda_mod_kernel *modded)
 {
 	code_release(modded->code);
 	modded->code = NULL;
 }
 
 static enum paged_status
-code_take(struct paged_mod_set *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
+code_take(struct paged_mod_set *set, enum paged_dtype q, int timeout_ms, struct paged_error *error)
 {
-	enum paged_status status = code_ask(mods, q, error);
-	struct cuda_modded *modded = &mods->device->modded[q];
+	enum paged_status status = code_ask(set, q, error);
+	struct cuda_mod_kernel *modded = &set->device->modded[q];
 
 	if (status != PAGED_OK)
 		return status;
 	status = code_wait(modded->code, timeout_ms, error);
-	code_store_tell(mods->batch->pool->client->compiler->store);
+	code_store_tell(set->batch->pool->client->compiler->store);
 	/* Code that failed is requested again at the next call. */
 	if (status != PAGED_OK && status != PAGED_ERR_AGAIN && status != PAGED_ERR_TIMEOUT)
 		code_drop(modded);
@@ -113,13 +113,13 @@ code_take(struct paged_mod_set *mods, enum paged_dtype q, int timeout_ms, struct
 
 /* Load the code into the current context.  If the driver refuses the image, try the code of the next origin. */
 static enum paged_status
-code_get(struct paged_mod_set *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
+code_get(struct paged_mod_set *set, enum paged_dtype q, int timeout_ms, struct paged_error *error)
 {
-	const struct paged_pool *pool = mods->batch->pool;
-	struct cuda_modded *modded = &mods->device->modded[q];
+	const struct paged_pool *pool = set->batch->pool;
+	struct cuda_mod_kernel *modded = &set->device->modded[q];
 
 	for (;;) {
-		enum paged_status status = code_take(mods, q, timeout_ms, error);
+		enum paged_status status = code_take(set, q, timeout_ms, error);
 		bool refused;
 
 		if (status != PAGED_OK)
@@ -135,55 +135,55 @@ code_get(struct paged_mod_set *mods, enum paged_dtype q, int timeout_ms, struct 
 }
 
 enum paged_status
-compute_cuda_mods_prepare(struct paged_mod_set *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
+compute_cuda_mod_set_prepare(struct paged_mod_set *set, enum paged_dtype q, int timeout_ms, struct paged_error *error)
 {
-	if (mods->device == NULL || mods->device->modded[q].module != NULL)
+	if (set->device == NULL || set->device->modded[q].module != NULL)
 		return PAGED_OK;
-	return MAP_CUDA_RUN(map_cuda_gpu(&mods->batch->pool->at), error, code_get(mods, q, timeout_ms, error));
+	return MAP_CUDA_RUN(map_cuda_gpu(&set->batch->pool->mapping), error, code_get(set, q, timeout_ms, error));
 }
 
 /* Values and arrays */
 
 static enum paged_status
-args_write(struct paged_mod_set *mods, struct paged_error *error)
+args_write(struct paged_mod_set *set, struct paged_error *error)
 {
-	struct cuda_mods *device = mods->device;
+	struct cuda_mod_set *device = set->device;
 	struct cuda_mod_args args = { .range = device->range };
 	enum paged_status status = PAGED_OK;
 
-	if (mods->mask != NULL)
-		status = mod_cuda_args(mods->mask, &args, error);
-	if (status == PAGED_OK && mods->score != NULL)
-		status = mod_cuda_args(mods->score, &args, error);
+	if (set->mask != NULL)
+		status = mod_cuda_args(set->mask, &args, error);
+	if (status == PAGED_OK && set->score != NULL)
+		status = mod_cuda_args(set->score, &args, error);
 	if (status == PAGED_OK)
-		status = compute_cuda_stage(mods->batch, device->args, &args, sizeof(args), error);
+		status = compute_cuda_stage(set->batch, device->args, &args, sizeof(args), error);
 	device->written = status == PAGED_OK;
 	return status;
 }
 
 /* Errors are ignored: the next attention call writes the arguments again and reports the error. */
 void
-compute_cuda_mods_bound(struct paged_mod_set *mods)
+compute_cuda_mod_set_bound(struct paged_mod_set *set)
 {
 	struct paged_error error;
 
-	if (mods->device == NULL)
+	if (set->device == NULL)
 		return;
-	mods->device->written = false;
-	(void)MAP_CUDA_RUN(map_cuda_gpu(&mods->batch->pool->at), &error, args_write(mods, &error));
+	set->device->written = false;
+	(void)MAP_CUDA_RUN(map_cuda_gpu(&set->batch->pool->mapping), &error, args_write(set, &error));
 }
 
 enum paged_status
-compute_cuda_mods_kernel(struct paged_mod_set *mods, enum paged_dtype q, struct cuda_kernel *kernel, uint64_t *args_p,
-			 struct paged_error *error)
+compute_cuda_mod_set_kernel(struct paged_mod_set *set, enum paged_dtype q, struct cuda_kernel *kernel, uint64_t *args_p,
+			    struct paged_error *error)
 {
-	struct cuda_mods *device = mods->device;
+	struct cuda_mod_set *device = set->device;
 	enum paged_status status = PAGED_OK;
 
 	if (device->modded[q].module == NULL)
-		status = code_get(mods, q, -1, error);
+		status = code_get(set, q, -1, error);
 	if (status == PAGED_OK && !device->written)
-		status = args_write(mods, error);
+		status = args_write(set, error);
 	if (status != PAGED_OK)
 		return status;
 	*kernel = device->modded[q].kernel;
@@ -194,67 +194,67 @@ compute_cuda_mods_kernel(struct paged_mod_set *mods, enum paged_dtype q, struct 
 /* Indexes out of bounds */
 
 static enum paged_status
-range_clear(const struct paged_mod_set *mods, struct paged_error *error)
+range_clear(const struct paged_mod_set *set, struct paged_error *error)
 {
-	const struct cuda_batch *cuda = cuda_batch_of(mods->batch);
-	int result = cuda->gpu->driver.fill(mods->device->range, 0, sizeof(struct cuda_mod_range), cuda->stream);
+	const struct cuda_batch *cuda = cuda_batch_of(set->batch);
+	int result = cuda->gpu->driver.fill(set->device->range, 0, sizeof(struct cuda_mod_range), cuda->stream);
 
-	return map_cuda_check(&mods->batch->pool->at, result, error, "cuMemsetD8Async of a mod's record");
+	return map_cuda_check(&set->batch->pool->mapping, result, error, "cuMemsetD8Async of a mod's record");
 }
 
 enum paged_status
-compute_cuda_mods_forget(struct paged_batch *batch, struct paged_error *error)
+compute_cuda_mod_set_clear_range(struct paged_batch *batch, struct paged_error *error)
 {
 	enum paged_status status = PAGED_OK;
 
-	for (struct paged_mod_set *mods = batch->mods; status == PAGED_OK && mods != NULL; mods = mods->next)
-		if (mods->device != NULL)
-			status = range_clear(mods, error);
+	for (struct paged_mod_set *set = batch->mod_sets; status == PAGED_OK && set != NULL; set = set->next)
+		if (set->device != NULL)
+			status = range_clear(set, error);
 	return status;
 }
 
 static enum paged_status
-range_read(const struct paged_mod_set *mods, struct paged_error *error)
+range_read(const struct paged_mod_set *set, struct paged_error *error)
 {
-	const struct cuda_batch *cuda = cuda_batch_of(mods->batch);
+	const struct cuda_batch *cuda = cuda_batch_of(set->batch);
 	struct cuda_mod_range range;
 	struct mod_bad_index found;
 	enum mod_kind kind;
 	enum paged_status status =
-		compute_cuda_refuse_capture(mods->batch, ": what mods read is known after a replay", error);
+		compute_cuda_refuse_capture(set->batch, ": what mods read is known after a replay", error);
 	int result;
 
 	if (status != PAGED_OK)
 		return status;
-	result = cuda->gpu->driver.copy_out(&range, mods->device->range, sizeof(range), cuda->stream);
+	result = cuda->gpu->driver.copy_out(&range, set->device->range, sizeof(range), cuda->stream);
 	if (result == CUDA_SUCCESS)
 		result = cuda->gpu->driver.stream_synchronize(cuda->stream);
-	status = map_cuda_check(&mods->batch->pool->at, result, error, "reading a mod's record");
+	status = map_cuda_check(&set->batch->pool->mapping, result, error, "reading a mod's record");
 	if (status != PAGED_OK)
 		return status;
 	found = mod_cuda_bad_index(&range, &kind);
 	if (!found.found)
 		return PAGED_OK;
-	return mod_bad_index_fail(mod_binding_mod(kind == MOD_MASK ? mods->mask : mods->score), &found, error);
+	return mod_bad_index_fail(mod_binding_mod(kind == MOD_MASK ? set->mask : set->score), &found, error);
 }
 
 enum paged_status
-compute_cuda_mods_check(const struct paged_mod_set *mods, struct paged_error *error)
+compute_cuda_mod_set_check(const struct paged_mod_set *set, struct paged_error *error)
 {
-	if (mods->device == NULL)
+	if (set->device == NULL)
 		return PAGED_OK;
-	return MAP_CUDA_RUN(map_cuda_gpu(&mods->batch->pool->at), error, range_read(mods, error));
+	return MAP_CUDA_RUN(map_cuda_gpu(&set->batch->pool->mapping), error, range_read(set, error));
 }
 
 /* Life */
 
 /* Called with the context current. */
 static enum paged_status
-memory_alloc(struct paged_mod_set *mods, struct paged_error *error)
+memory_alloc(struct paged_mod_set *set, struct paged_error *error)
 {
-	const struct owner_pool *pool = &mods->batch->pool->at;
-	struct cuda_mods *device = mods->device;
-	enum paged_status status = compute_cuda_refuse_capture(mods->batch, ": mods are made before", error);
+	const struct owner_pool *pool = &set->batch->pool->mapping;
+	struct cuda_mod_set *device = set->device;
+	enum paged_status status = compute_cuda_refuse_capture(set->batch, ": mods are made before", error);
 
 	if (status == PAGED_OK)
 		status = map_cuda_check(
@@ -265,41 +265,41 @@ memory_alloc(struct paged_mod_set *mods, struct paged_error *error)
 	if (status != PAGED_OK)
 		return status;
 	device->range = device->args + sizeof(struct cuda_mod_args);
-	return range_clear(mods, error);
+	return range_clear(set, error);
 }
 
 enum paged_status
-compute_cuda_mods_open(struct paged_mod_set *mods, struct paged_error *error)
+compute_cuda_mod_set_open(struct paged_mod_set *set, struct paged_error *error)
 {
-	const struct paged_pool *pool = mods->batch->pool;
-	const struct mod *mask = mods->mask != NULL ? mod_binding_mod(mods->mask) : NULL;
-	const struct mod *score = mods->score != NULL ? mod_binding_mod(mods->score) : NULL;
+	const struct paged_pool *pool = set->batch->pool;
+	const struct mod *mask = set->mask != NULL ? mod_binding_mod(set->mask) : NULL;
+	const struct mod *score = set->score != NULL ? mod_binding_mod(set->score) : NULL;
 	enum paged_status status;
 
 	if (mask == NULL && score == NULL)
 		return PAGED_OK;
-	mods->device = calloc(1, sizeof(*mods->device));
-	if (mods->device == NULL)
+	set->device = calloc(1, sizeof(*set->device));
+	if (set->device == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for mods");
-	status = mod_cuda_source(CUDA_MOD_STRUCT, mask, score, &mods->device->source, error);
+	status = mod_cuda_source(CUDA_MOD_STRUCT, mask, score, &set->device->source, error);
 	if (status == PAGED_OK)
-		status = MAP_CUDA_RUN(map_cuda_gpu(&pool->at), error, memory_alloc(mods, error));
+		status = MAP_CUDA_RUN(map_cuda_gpu(&pool->mapping), error, memory_alloc(set, error));
 	client_lock(pool->client);
 	if (status == PAGED_OK)
 		status = compiler_open(pool->client, error);
 	client_unlock(pool->client);
 	if (status == PAGED_OK)
-		status = code_ask(mods, cuda_kernels_queries(&pool->at.layout.params), error);
+		status = code_ask(set, cuda_kernels_queries(&pool->mapping.layout.params), error);
 	if (status != PAGED_OK)
-		compute_cuda_mods_close(mods, false);
+		compute_cuda_mod_set_close(set, false);
 	return status;
 }
 
 void
-compute_cuda_mods_close(struct paged_mod_set *mods, bool in_child)
+compute_cuda_mod_set_close(struct paged_mod_set *set, bool in_child)
 {
-	const struct cuda_gpu *gpu = map_cuda_gpu(&mods->batch->pool->at);
-	struct cuda_mods *device = mods->device;
+	const struct cuda_gpu *gpu = map_cuda_gpu(&set->batch->pool->mapping);
+	struct cuda_mod_set *device = set->device;
 	struct paged_error error;
 
 	if (device == NULL)
@@ -316,5 +316,5 @@ compute_cuda_mods_close(struct paged_mod_set *mods, bool in_child)
 		code_release(device->modded[q].code);
 	free(device->source);
 	free(device);
-	mods->device = NULL;
+	set->device = NULL;
 }

@@ -11,32 +11,33 @@
  * Values and arrays are in a struct in device memory.  Each bind writes the
  * struct on the batch's stream, so a launch uses the values bound before it.
  */
-#ifndef PAGED_CLIENT_COMPUTE_CUDA_MODS_H
-#define PAGED_CLIENT_COMPUTE_CUDA_MODS_H
+#ifndef PAGED_CLIENT_COMPUTE_CUDA_MOD_SET_H
+#define PAGED_CLIENT_COMPUTE_CUDA_MOD_SET_H
 
 #include "client/cuda/cuda_kernels.h"
 #include "client/api/objects.h"
 
 /* Slots of struct compute_ops. */
 void compute_cuda_client_close(struct paged_client *client, bool in_child);
-enum paged_status compute_cuda_mods_open(struct paged_mod_set *mods, struct paged_error *error);
-void compute_cuda_mods_close(struct paged_mod_set *mods, bool in_child);
-enum paged_status compute_cuda_mods_check(const struct paged_mod_set *mods, struct paged_error *error);
-void compute_cuda_mods_bound(struct paged_mod_set *mods);
-enum paged_status compute_cuda_mods_prepare(struct paged_mod_set *mods, enum paged_dtype q, int timeout_ms,
-					    struct paged_error *error);
+enum paged_status compute_cuda_mod_set_open(struct paged_mod_set *set, struct paged_error *error);
+void compute_cuda_mod_set_close(struct paged_mod_set *set, bool in_child);
+enum paged_status compute_cuda_mod_set_check(const struct paged_mod_set *set, struct paged_error *error);
+void compute_cuda_mod_set_bound(struct paged_mod_set *set);
+enum paged_status compute_cuda_mod_set_prepare(struct paged_mod_set *set, enum paged_dtype q, int timeout_ms,
+					       struct paged_error *error);
 
 /* The functions below are called with the context current. */
 
 /**
- * compute_cuda_mods_kernel - the attention kernel with these mods; blocks until it is compiled
+ * compute_cuda_mod_set_kernel - the attention kernel with these mods; blocks until it is compiled
  *
  * @param[out] args_p  device address of the mods' values
  */
-enum paged_status compute_cuda_mods_kernel(struct paged_mod_set *mods, enum paged_dtype q, struct cuda_kernel *kernel,
-					   uint64_t *args_p, struct paged_error *error);
+enum paged_status compute_cuda_mod_set_kernel(struct paged_mod_set *set, enum paged_dtype q, struct cuda_kernel *kernel,
+					      uint64_t *args_p, struct paged_error *error);
 
-/** compute_cuda_mods_forget - clear, in stream order, the out-of-bounds indexes recorded by all mods of the batch */
-enum paged_status compute_cuda_mods_forget(struct paged_batch *batch, struct paged_error *error);
+/** compute_cuda_mod_set_clear_range - clear, in stream order, the out-of-bounds indexes recorded by all mods of the
+ * batch */
+enum paged_status compute_cuda_mod_set_clear_range(struct paged_batch *batch, struct paged_error *error);
 
 #endif

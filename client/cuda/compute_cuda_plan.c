@@ -73,7 +73,8 @@ mirror_row_update(struct paged_batch *batch, uint32_t r, struct paged_error *err
 	const struct batch_row *row = &batch->row[r];
 	struct cuda_mirror_row *mirror = &cuda_batch_of(batch)->mirror[r];
 	uint32_t *entries = batch->table + r * batch->table_stride;
-	uint32_t n = row->capacity / batch->pool->at.view.page_size, known = mirror->n, both = n < known ? n : known;
+	uint32_t n = row->capacity / batch->pool->mapping.view.page_size, known = mirror->n,
+		 both = n < known ? n : known;
 	enum paged_status status = PAGED_OK;
 
 	if (!mirror->torn && row->id != 0 && mirror->id == row->id && mirror->version == row->version && n == known)
@@ -271,7 +272,7 @@ shapes_keep(struct paged_batch *batch, struct paged_error *error)
 			shape->planned = batch->plan_number;
 		if (!shape->dirty)
 			continue;
-		status = map_cuda_check(&batch->pool->at,
+		status = map_cuda_check(&batch->pool->mapping,
 					cuda->gpu->driver.fill(shape->head, 0, sizeof(*cuda->heads), cuda->stream),
 					error, "cuMemsetD8Async");
 		shape->dirty = status != PAGED_OK;
@@ -288,7 +289,7 @@ plan_launch(struct paged_batch *batch, const struct compute_lengths *lengths, st
 
 	if (cuda->tables_only)
 		return shapes_keep(batch, error);
-	status = compute_cuda_mods_forget(batch, error);
+	status = compute_cuda_mod_set_clear_range(batch, error);
 	if (status != PAGED_OK)
 		return status;
 	if (lengths != NULL) {
@@ -310,14 +311,15 @@ plan_enter(struct paged_batch *batch, const struct compute_lengths *lengths, str
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
 	enum paged_status status = compute_cuda_capture(batch, &cuda->captured, error);
-	uint32_t r = batch->foreign_row;
+	uint32_t r = batch->bad_row_foreign;
 
 	cuda->tables_only = lengths != NULL && lengths->tables_only;
 	if (status == PAGED_OK && cuda->captured && (lengths == NULL || cuda->tables_only))
 		status = paged_fail(error, PAGED_ERR_UNSUPPORTED,
 				    "pool %s: the stream is being captured, and a graph has no part for %s from the"
 				    " host: %s",
-				    batch->pool->at.name, cuda->tables_only ? "page tables" : "lengths and page tables",
+				    batch->pool->mapping.name,
+				    cuda->tables_only ? "page tables" : "lengths and page tables",
 				    cuda->tables_only ? "bring them over before each replay, outside of the capture"
 						      : "capture paged_batch_plan_device()");
 	/* A replay cannot return an error for a captured append, so the plan refuses it. */
@@ -384,7 +386,7 @@ fault_tell(const struct paged_batch *batch, const struct cuda_plan_head *head, s
 	if ((head->faults & CUDA_FAULT_LENGTH) != 0)
 		return paged_fail(error, PAGED_ERR_RANGE,
 				  "row %u: kv_len is negative or exceeds max_length %u of pool %s", r,
-				  batch->pool->at.view.max_length, batch->pool->at.name);
+				  batch->pool->mapping.view.max_length, batch->pool->mapping.name);
 	if ((head->faults & CUDA_FAULT_SHARED) != 0 && row->id != 0 && row->owner != session)
 		return paged_fail(error, PAGED_ERR_PERM,
 				  "row %u: sequence " SEQ_FORMAT " belongs to session %u, this is session %u", r,
@@ -397,7 +399,7 @@ fault_tell(const struct paged_batch *batch, const struct cuda_plan_head *head, s
 		return paged_fail(error, PAGED_ERR_RANGE,
 				  "row %u: a token to append lies before position 0 or past max_length %u, or has a "
 				  "rotary position at or past n_positions",
-				  r, batch->pool->at.view.max_length);
+				  r, batch->pool->mapping.view.max_length);
 	if ((head->faults & CUDA_FAULT_BOUNDS) != 0)
 		return paged_fail(error, PAGED_ERR_RANGE,
 				  "row %u: tokens to gather end before they begin, or past its kv_len", r);
@@ -417,13 +419,13 @@ compute_cuda_faults(struct paged_batch *batch, struct paged_error *error)
 	for (uint32_t i = 0; status == PAGED_OK && i < CUDA_SHAPES; i++) {
 		cuda->heads[i].faults = 0;
 		if (cuda->shape[i].planned == batch->plan_number)
-			status = map_cuda_check(&batch->pool->at,
+			status = map_cuda_check(&batch->pool->mapping,
 						driver->copy_out(&cuda->heads[i], cuda->shape[i].head,
 								 sizeof(cuda->heads[i]), cuda->stream),
 						error, "cuMemcpyDtoHAsync");
 	}
 	if (status == PAGED_OK)
-		status = map_cuda_check(&batch->pool->at, driver->stream_synchronize(cuda->stream), error,
+		status = map_cuda_check(&batch->pool->mapping, driver->stream_synchronize(cuda->stream), error,
 					"cuStreamSynchronize");
 	for (uint32_t i = 0; status == PAGED_OK && i < CUDA_SHAPES; i++) {
 		if (cuda->heads[i].faults == 0)

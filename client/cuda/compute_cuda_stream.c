@@ -17,15 +17,15 @@ compute_cuda_stage_next(struct paged_batch *batch, struct paged_error *error)
 
 	if (cuda->stage_used == 0)
 		return PAGED_OK;
-	status = map_cuda_check(&batch->pool->at,
+	status = map_cuda_check(&batch->pool->mapping,
 				driver->event_record(cuda->stage[cuda->stage_now].copied, cuda->stream), error,
 				"cuEventRecord");
 	if (status != PAGED_OK)
 		return status;
 	cuda->stage_now = (cuda->stage_now + 1) % CUDA_STAGES;
 	cuda->stage_used = 0;
-	return map_cuda_check(&batch->pool->at, driver->event_synchronize(cuda->stage[cuda->stage_now].copied), error,
-			      "cuEventSynchronize");
+	return map_cuda_check(&batch->pool->mapping, driver->event_synchronize(cuda->stage[cuda->stage_now].copied),
+			      error, "cuEventSynchronize");
 }
 
 enum paged_status
@@ -36,7 +36,7 @@ compute_cuda_capture(const struct paged_batch *batch, bool *capturing_p, struct 
 	int result = cuda->gpu->driver.stream_capturing(cuda->stream, &capturing);
 
 	*capturing_p = capturing != CUDA_CAPTURE_NONE;
-	return map_cuda_check(&batch->pool->at, result, error, "cuStreamIsCapturing");
+	return map_cuda_check(&batch->pool->mapping, result, error, "cuStreamIsCapturing");
 }
 
 enum paged_status
@@ -47,8 +47,8 @@ compute_cuda_refuse_capture(const struct paged_batch *batch, const char *why, st
 
 	if (status != PAGED_OK || !capturing)
 		return status;
-	return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s: the stream is being captured%s", batch->pool->at.name,
-			  why);
+	return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s: the stream is being captured%s",
+			  batch->pool->mapping.name, why);
 }
 
 enum paged_status
@@ -66,7 +66,7 @@ compute_cuda_stage_copy(struct paged_batch *batch, cuda_address to, const void *
 		return status;
 	at = cuda->stage[cuda->stage_now].memory + cuda->stage_used;
 	memcpy(at, from, size);
-	status = map_cuda_check(&batch->pool->at, cuda->gpu->driver.copy_in(to, at, size, cuda->stream), error,
+	status = map_cuda_check(&batch->pool->mapping, cuda->gpu->driver.copy_in(to, at, size, cuda->stream), error,
 				"cuMemcpyHtoDAsync");
 	if (status == PAGED_OK)
 		cuda->stage_used += (size + 15) & ~15u;

@@ -31,10 +31,10 @@ module_load(const struct paged_pool *pool, struct cuda_kernels *kernels, const c
 				cuda_gpu_attribute(gpu, CUDA_DEVICE_COMPUTE_MINOR));
 	if (image == NULL)
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
-				  "pool %s: no kernels for %s, a device of %s: 8.0 or later is needed", pool->at.name,
-				  gpu->name, gpu->isa);
+				  "pool %s: no kernels for %s, a device of %s: 8.0 or later is needed",
+				  pool->mapping.name, gpu->name, gpu->isa);
 	assert(kernels->n_modules < sizeof(kernels->modules) / sizeof(kernels->modules[0]));
-	status = map_cuda_check(&pool->at, gpu->driver.module_load(module_p, image->data), error,
+	status = map_cuda_check(&pool->mapping, gpu->driver.module_load(module_p, image->data), error,
 				"cuModuleLoadData of %s", source);
 	if (status != PAGED_OK)
 		return status;
@@ -55,27 +55,27 @@ kernel_find(const struct paged_pool *pool, const struct cuda_gpu *gpu, cuda_modu
 	if (result == CUDA_ERROR_NOT_FOUND && cuda_image_at(0) == NULL)
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
 				  "pool %s: this library was built without the CUDA toolkit and has no kernels for %s",
-				  pool->at.name, gpu->name);
-	status = map_cuda_check(&pool->at, result, error, "cuModuleGetFunction of %s", kernel->name);
+				  pool->mapping.name, gpu->name);
+	status = map_cuda_check(&pool->mapping, result, error, "cuModuleGetFunction of %s", kernel->name);
 	if (status == PAGED_OK && kernel->shared_size > SHARED_UNASKED)
-		status = map_cuda_check(&pool->at,
+		status = map_cuda_check(&pool->mapping,
 					driver->function_set(kernel->function, CUDA_FUNCTION_MAX_DYNAMIC_SHARED,
 							     (int)kernel->shared_size),
 					error, "%u bytes of shared memory for %s", kernel->shared_size, kernel->name);
 	if (status != PAGED_OK)
 		return status;
 	result = driver->occupancy(&n, kernel->function, (int)kernel->n_threads, kernel->shared_size);
-	status = map_cuda_check(&pool->at, result, error, "occupancy of %s", kernel->name);
+	status = map_cuda_check(&pool->mapping, result, error, "occupancy of %s", kernel->name);
 	if (status != PAGED_OK)
 		return status;
 	if (n < 1)
-		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s: %s does not fit %s", pool->at.name,
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s: %s does not fit %s", pool->mapping.name,
 				  kernel->name, gpu->name);
 	/* The attribute is 0 if the driver failed to report it. */
 	kernel->n_blocks = (uint32_t)n * (uint32_t)cuda_gpu_attribute(gpu, CUDA_DEVICE_MULTIPROCESSORS);
 	if (kernel->n_blocks == 0)
 		return paged_fail(error, PAGED_ERR_BACKEND,
-				  "pool %s: the driver does not say how many processors %s has", pool->at.name,
+				  "pool %s: the driver does not say how many processors %s has", pool->mapping.name,
 				  gpu->name);
 	return PAGED_OK;
 }
@@ -102,7 +102,7 @@ cuda_kernels_load(const struct paged_pool *pool, const void *image, struct cuda_
 
 	*refused_p = result == CUDA_ERROR_INVALID_IMAGE || result == CUDA_ERROR_NO_BINARY_FOR_GPU ||
 		     result == CUDA_ERROR_INVALID_PTX || result == CUDA_ERROR_UNSUPPORTED_PTX;
-	status = map_cuda_check(&pool->at, result, error, "cuModuleLoadData of %s with mods", kernel->name);
+	status = map_cuda_check(&pool->mapping, result, error, "cuModuleLoadData of %s with mods", kernel->name);
 	if (status != PAGED_OK)
 		return status;
 	status = kernel_find(pool, gpu, module, kernel, error);
@@ -123,7 +123,7 @@ attention_load(const struct paged_pool *pool, struct cuda_kernels *kernels, enum
 	uint32_t max_shared = (uint32_t)cuda_gpu_attribute(kernels->gpu, CUDA_DEVICE_SHARED_PER_BLOCK_OPTIN);
 	struct cuda_attention *to = &kernels->attention[q];
 	struct cuda_choice choice;
-	enum paged_status status = cuda_choose(&pool->at.layout.params, q, max_shared, &choice, error);
+	enum paged_status status = cuda_choose(&pool->mapping.layout.params, q, max_shared, &choice, error);
 
 	if (status != PAGED_OK)
 		return status;
@@ -151,7 +151,7 @@ kernels_load(const struct paged_pool *pool, struct cuda_kernels **kernels_p, str
 
 	if (kernels == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for kernels");
-	kernels->gpu = map_cuda_gpu(&pool->at);
+	kernels->gpu = map_cuda_gpu(&pool->mapping);
 	kernels->plan = (struct cuda_kernel){ .name = "plan_batch",
 					      .n_threads = CUDA_PLAN_THREADS,
 					      .shared_size = CUDA_PLAN_SHARED };
@@ -208,5 +208,5 @@ cuda_kernels_launch(const struct paged_pool *pool, const struct cuda_kernel *ker
 	int result = driver->launch(kernel->function, n, 1, 1, kernel->n_threads, 1, 1, kernel->shared_size, stream,
 				    parameters, NULL);
 
-	return map_cuda_check(&pool->at, result, error, "launch of %s", kernel->name);
+	return map_cuda_check(&pool->mapping, result, error, "launch of %s", kernel->name);
 }

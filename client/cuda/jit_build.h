@@ -9,8 +9,8 @@
  *
  * Threads: one at a time, but code_maker_refuse() may be called from any.
  */
-#ifndef PAGED_CLIENT_CODE_MAKE_H
-#define PAGED_CLIENT_CODE_MAKE_H
+#ifndef PAGED_CLIENT_JIT_BUILD_H
+#define PAGED_CLIENT_JIT_BUILD_H
 
 #include <stdatomic.h>
 

@@ -26,8 +26,8 @@
  * costs a compilation and has no other effect.
  * Threads: any number.
  */
-#ifndef PAGED_CLIENT_CODE_CACHE_H
-#define PAGED_CLIENT_CODE_CACHE_H
+#ifndef PAGED_CLIENT_JIT_CACHE_H
+#define PAGED_CLIENT_JIT_CACHE_H
 
 #include <stddef.h>
 #include <stdint.h>

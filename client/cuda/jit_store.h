@@ -22,8 +22,8 @@
  * Fork: the compiling thread does not exist in a child.  The child may only
  * call code_store_destroy() with in_child set, which frees memory only.
  */
-#ifndef PAGED_CLIENT_CODE_H
-#define PAGED_CLIENT_CODE_H
+#ifndef PAGED_CLIENT_JIT_STORE_H
+#define PAGED_CLIENT_JIT_STORE_H
 
 #include <stdbool.h>
 

@@ -9,18 +9,18 @@
 #include "client/api/pool_read.h"
 
 enum paged_status
-block_mask_place(struct paged_block_mask *made, const struct batch_mask_request *order,
+block_mask_make_physical(struct paged_block_mask *made, const struct batch_mask_request *request,
 		 const struct block_mask *logical, struct paged_error *error)
 {
 	enum paged_status status, owner;
 
-	made->seq = calloc(order->n_rows, sizeof(*made->seq));
-	made->version = calloc(order->n_rows, sizeof(*made->version));
+	made->seq = calloc(request->n_rows, sizeof(*made->seq));
+	made->version = calloc(request->n_rows, sizeof(*made->version));
 	if (made->seq == NULL || made->version == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %u rows", order->n_rows);
-	for (uint32_t r = 0; r < order->n_rows; r++)
-		made->seq[r] = order->rows[r].seq;
-	status = batch_mask_to_physical(order, logical, &made->physical, made->version, error);
+		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %u rows", request->n_rows);
+	for (uint32_t r = 0; r < request->n_rows; r++)
+		made->seq[r] = request->rows[r].seq;
+	status = batch_mask_to_physical(request, logical, &made->physical, made->version, error);
 	if (status != PAGED_ERR_AGAIN)
 		return status;
 	/* A slot stays locked if the owner died, or was stopped, during a change. */
@@ -34,19 +34,19 @@ block_mask_place(struct paged_block_mask *made, const struct batch_mask_request 
  * clips is partial, but pages in it may still be full.
  */
 static enum paged_status
-to_physical(const struct paged_block_mask *mask, const struct batch_mask_request *order, struct paged_block_mask *made,
+block_mask_derive_physical(const struct paged_block_mask *mask, const struct batch_mask_request *request, struct paged_block_mask *made,
 	    struct paged_error *error)
 {
-	uint64_t *kv_len = calloc(order->n_rows, sizeof(*kv_len));
+	uint64_t *kv_len = calloc(request->n_rows, sizeof(*kv_len));
 	enum paged_status status;
 
 	if (kv_len == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %u rows", order->n_rows);
-	for (uint32_t r = 0; r < order->n_rows; r++)
-		kv_len[r] = order->rows[r].kv_len;
-	status = block_mask_over_rows(mask->logical, order->n_rows, kv_len, &made->logical, error);
+		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %u rows", request->n_rows);
+	for (uint32_t r = 0; r < request->n_rows; r++)
+		kv_len[r] = request->rows[r].kv_len;
+	status = block_mask_over_rows(mask->logical, request->n_rows, kv_len, &made->logical, error);
 	free(kv_len);
-	return status == PAGED_OK ? block_mask_place(made, order, mask->logical, error) : status;
+	return status == PAGED_OK ? block_mask_make_physical(made, request, mask->logical, error) : status;
 }
 
 enum paged_status
@@ -54,7 +54,7 @@ paged_block_mask_to_physical(const struct paged_block_mask *mask, size_t n_rows,
 			     struct paged_block_mask **mask_p)
 {
 	struct paged_block_mask made = { .pool = block_mask_pool(mask) };
-	struct batch_mask_request order = { .n_rows = (uint32_t)n_rows };
+	struct batch_mask_request request = { .n_rows = (uint32_t)n_rows };
 	enum paged_status status = client_enter_owner(pool_client(made.pool));
 	struct batch_mask_row *ours = NULL;
 	struct paged_error error;
@@ -68,12 +68,12 @@ paged_block_mask_to_physical(const struct paged_block_mask *mask, size_t n_rows,
 	else
 		status = block_mask_rows_in(mask->pool, rows, n_rows, &ours, &error);
 	if (status == PAGED_OK) {
-		order.rows = ours;
-		order.view = &mask->pool->at.view;
-		status = to_physical(mask, &order, &made, &error);
+		request.rows = ours;
+		request.view = &mask->pool->mapping.view;
+		status = block_mask_derive_physical(mask, &request, &made, &error);
 	}
 	free(ours);
-	return block_mask_deliver(&made, status, mask_p, &error);
+	return block_mask_publish(&made, status, mask_p, &error);
 }
 
 enum paged_status
@@ -89,7 +89,7 @@ paged_block_mask_to_logical(const struct paged_block_mask *mask, struct paged_bl
 	if (mask->physical == NULL)
 		return client_failf(made.pool->client, PAGED_ERR_INVALID, "block mask: it is logical already");
 	status = block_mask_select(mask->logical, &all, &made.logical, &error);
-	return block_mask_deliver(&made, status, mask_p, &error);
+	return block_mask_publish(&made, status, mask_p, &error);
 }
 
 enum paged_status
@@ -104,9 +104,9 @@ paged_block_mask_validate(const struct paged_block_mask *mask)
 		struct region_snapshot snapshot = { .version = mask->version[r] };
 
 		/* A slot's version never repeats, so the check also covers the id's generation. */
-		if (mask->seq[r] == 0 || region_snapshot_valid(&mask->pool->at.view, mask->seq[r], &snapshot))
+		if (mask->seq[r] == 0 || region_snapshot_valid(&mask->pool->mapping.view, mask->seq[r], &snapshot))
 			continue;
-		client_look(client);
+		client_poll_owner(client);
 		status = client_enter_owner(client);
 		if (status != PAGED_OK)
 			return status;

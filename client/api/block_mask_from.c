@@ -10,38 +10,39 @@
 #include "client/params.h"
 
 /* Makes a logical mask from the caller's blocks. */
-typedef enum paged_status (*take_fn)(const struct block_mask_shape *shape, uint64_t max_bytes, const void *given,
-				     struct block_mask **mask_p, struct paged_error *error);
+typedef enum paged_status (*block_mask_from_fn)(const struct block_mask_shape *shape, uint64_t max_bytes,
+						const void *given, struct block_mask **mask_p,
+						struct paged_error *error);
 
 static enum paged_status
-given_make(take_fn take, struct paged_pool *pool, const struct paged_block_mask_params *params, const void *given,
-	   struct paged_block_mask **mask_p)
+block_mask_from_given(block_mask_from_fn take, struct paged_pool *pool, const struct paged_block_mask_params *params,
+		      const void *given, struct paged_block_mask **mask_p)
 {
 	struct paged_block_mask made = { .pool = pool };
 	struct block_mask_shape shape = { .rows = NULL };
-	struct block_mask_order order;
-	enum paged_status status = block_mask_order_open(&order, pool, params, mask_p);
+	struct block_mask_request request;
+	enum paged_status status = block_mask_request_open(&request, pool, params, mask_p);
 	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
-	if (order.is_physical)
+	if (request.is_physical)
 		status = paged_fail(
 			&error, PAGED_ERR_INVALID,
 			"block mask: given blocks are logical: paged_block_mask_to_physical() converts them");
 	else if (given == NULL)
 		status = paged_fail(&error, PAGED_ERR_INVALID, "block mask: no blocks are given");
 	else
-		status = batch_mask_shape(&order.order, &shape, &error);
+		status = batch_mask_shape(&request.batch, &shape, &error);
 	if (status == PAGED_OK)
-		status = take(&shape, order.order.max_bytes, given, &made.logical, &error);
+		status = take(&shape, request.batch.max_bytes, given, &made.logical, &error);
 	free((void *)shape.rows);
-	block_mask_order_close(&order);
-	return block_mask_deliver(&made, status, mask_p, &error);
+	block_mask_request_close(&request);
+	return block_mask_publish(&made, status, mask_p, &error);
 }
 
 static enum paged_status
-count_lists(const struct block_mask_shape *shape, uint64_t *n_p, struct paged_error *error)
+block_mask_count_lists(const struct block_mask_shape *shape, uint64_t *n_p, struct paged_error *error)
 {
 	uint64_t n = 0, lists;
 
@@ -58,8 +59,8 @@ count_lists(const struct block_mask_shape *shape, uint64_t *n_p, struct paged_er
 
 /* Convert the starts of one kind's lists to lengths; the caller frees n_blocks, also after a failure. */
 static enum paged_status
-take_kind(struct block_mask_lists *to, const struct paged_block_lists *from, enum block_mask_kind kind,
-	  uint64_t n_lists, struct paged_error *error)
+block_lists_in(struct block_mask_lists *to, const struct paged_block_lists *from, enum block_mask_kind kind,
+	       uint64_t n_lists, struct paged_error *error)
 {
 	static const char *const kinds[BLOCK_MASK_N_KINDS] = { "partial", "full" };
 	const uint64_t *start = from->start[kind];
@@ -90,8 +91,8 @@ take_kind(struct block_mask_lists *to, const struct paged_block_lists *from, enu
 }
 
 static enum paged_status
-take_lists(const struct block_mask_shape *shape, uint64_t max_bytes, const void *lists, struct block_mask **mask_p,
-	   struct paged_error *error)
+block_mask_take_lists(const struct block_mask_shape *shape, uint64_t max_bytes, const void *lists,
+		      struct block_mask **mask_p, struct paged_error *error)
 {
 	struct paged_block_lists complete;
 	struct block_mask_lists ours = { 0 };
@@ -99,9 +100,9 @@ take_lists(const struct block_mask_shape *shape, uint64_t max_bytes, const void 
 	enum paged_status status = client_params_in(&complete, sizeof(complete), lists, "paged_block_lists", error);
 
 	if (status == PAGED_OK)
-		status = count_lists(shape, &n_lists, error);
+		status = block_mask_count_lists(shape, &n_lists, error);
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS && status == PAGED_OK; kind++)
-		status = take_kind(&ours, &complete, kind, n_lists, error);
+		status = block_lists_in(&ours, &complete, kind, n_lists, error);
 	if (status == PAGED_OK)
 		status = block_mask_from_lists(shape, &ours, n_lists, max_bytes, mask_p, error);
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
@@ -113,7 +114,7 @@ enum paged_status
 paged_block_mask_from_lists(struct paged_pool *pool, const struct paged_block_mask_params *params,
 			    const struct paged_block_lists *lists, struct paged_block_mask **mask_p)
 {
-	return given_make(take_lists, pool, params, lists, mask_p);
+	return block_mask_from_given(block_mask_take_lists, pool, params, lists, mask_p);
 }
 
 enum paged_status
@@ -131,8 +132,8 @@ block_mask_arrays_in(const struct paged_block_arrays *arrays, struct block_mask_
 }
 
 static enum paged_status
-take_arrays(const struct block_mask_shape *shape, uint64_t max_bytes, const void *arrays, struct block_mask **mask_p,
-	    struct paged_error *error)
+block_mask_take_arrays(const struct block_mask_shape *shape, uint64_t max_bytes, const void *arrays,
+		       struct block_mask **mask_p, struct paged_error *error)
 {
 	struct paged_block_arrays complete;
 	struct block_mask_arrays ours;
@@ -149,12 +150,12 @@ enum paged_status
 paged_block_mask_from_arrays(struct paged_pool *pool, const struct paged_block_mask_params *params,
 			     const struct paged_block_arrays *arrays, struct paged_block_mask **mask_p)
 {
-	return given_make(take_arrays, pool, params, arrays, mask_p);
+	return block_mask_from_given(block_mask_take_arrays, pool, params, arrays, mask_p);
 }
 
 static enum paged_status
-take_dense(const struct block_mask_shape *shape, uint64_t max_bytes, const void *dense, struct block_mask **mask_p,
-	   struct paged_error *error)
+block_mask_take_dense(const struct block_mask_shape *shape, uint64_t max_bytes, const void *dense,
+		      struct block_mask **mask_p, struct paged_error *error)
 {
 	return block_mask_from_dense(shape, dense, max_bytes, mask_p, error);
 }
@@ -163,5 +164,5 @@ enum paged_status
 paged_block_mask_from_dense(struct paged_pool *pool, const struct paged_block_mask_params *params, const uint8_t *dense,
 			    struct paged_block_mask **mask_p)
 {
-	return given_make(take_dense, pool, params, dense, mask_p);
+	return block_mask_from_given(block_mask_take_dense, pool, params, dense, mask_p);
 }
