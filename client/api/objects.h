@@ -156,7 +156,7 @@ struct paged_block_mask {
 	uint32_t n_rows;
 	paged_seq_id *seq; /* 0: an explicit table */
 	uint64_t *version;
-	struct cuda_blocks *device; /* a copy in a GPU's memory; NULL: none yet */
+	struct cuda_block_mask_device *device; /* a copy in a GPU's memory; NULL: none yet */
 };
 
 /** pool_client - the pool's client; NULL if the pool is NULL, which client_enter() refuses */

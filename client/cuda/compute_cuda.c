@@ -39,7 +39,7 @@ cuda_validate(struct paged_batch *batch, struct paged_error *error)
 }
 
 static struct cuda_plane
-plane_of(const struct kernel_pages *pages, unsigned int i)
+cuda_plane_view(const struct kernel_pages *pages, unsigned int i)
 {
 	const struct layout_plane *plane = &pages->layout->plane[i];
 
@@ -56,7 +56,7 @@ plane_of(const struct kernel_pages *pages, unsigned int i)
 }
 
 static struct cuda_pages
-pages_of(const struct kernel_pages *pages)
+cuda_pages_view(const struct kernel_pages *pages)
 {
 	const struct layout *layout = pages->layout;
 	struct cuda_pages to = {
@@ -67,14 +67,14 @@ pages_of(const struct kernel_pages *pages)
 	};
 
 	for (unsigned int i = 0; i < CUDA_N_PLANES; i++) {
-		to.plane[i] = plane_of(pages, LAYOUT_K + i);
-		to.scale[i] = plane_of(pages, LAYOUT_K_SCALE + i);
+		to.plane[i] = cuda_plane_view(pages, LAYOUT_K + i);
+		to.scale[i] = cuda_plane_view(pages, LAYOUT_K_SCALE + i);
 	}
 	return to;
 }
 
 static struct cuda_tensor
-tensor_of(const struct kernel_tensor *tensor)
+cuda_tensor_view(const struct kernel_tensor *tensor)
 {
 	return (struct cuda_tensor){
 		.address = (uintptr_t)tensor->data,
@@ -89,15 +89,15 @@ tensor_of(const struct kernel_tensor *tensor)
 
 /* A rotary embedding, or none. */
 static struct cuda_rotary
-rotary_of(const struct kernel_rotary *rotary)
+cuda_rotary_view(const struct kernel_rotary *rotary)
 {
 	if (rotary == NULL)
 		return (struct cuda_rotary){ .cos_sin = 0 };
 	return (struct cuda_rotary){
 		.cos_sin = (uintptr_t)rotary->cos_sin,
 		.positions = (uintptr_t)rotary->positions,
-		.q = tensor_of(&rotary->q),
-		.q_out = tensor_of(&rotary->q_out),
+		.q = cuda_tensor_view(&rotary->q),
+		.q_out = cuda_tensor_view(&rotary->q_out),
 		.n_positions = rotary->n_positions,
 		.dim = rotary->dim,
 		.first = rotary->first,
@@ -108,7 +108,7 @@ rotary_of(const struct kernel_rotary *rotary)
 
 /* Before a kernel that reads the plan: a captured plan is valid only in a graph, any other plan only outside one. */
 static enum paged_status
-plan_check(const struct paged_batch *batch, struct paged_error *error)
+compute_cuda_check_plan(const struct paged_batch *batch, struct paged_error *error)
 {
 	const struct cuda_batch *cuda = cuda_batch_of(batch);
 	enum paged_status status;
@@ -128,10 +128,10 @@ plan_check(const struct paged_batch *batch, struct paged_error *error)
 
 /* Launch a kernel that reads the plan; n_blocks 0: there is no work. */
 static enum paged_status
-plan_launch(const struct paged_batch *batch, const struct cuda_kernel *kernel, uint64_t n_blocks, const void *params,
-	    struct paged_error *error)
+compute_cuda_launch(const struct paged_batch *batch, const struct cuda_kernel *kernel, uint64_t n_blocks,
+		    const void *params, struct paged_error *error)
 {
-	enum paged_status status = plan_check(batch, error);
+	enum paged_status status = compute_cuda_check_plan(batch, error);
 
 	if (status != PAGED_OK || n_blocks == 0)
 		return status;
@@ -143,18 +143,19 @@ cuda_append(struct paged_batch *batch, const struct append_args *args, struct pa
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
 	const struct cuda_append_params p = {
-		.pages = pages_of(&args->pages),
+		.pages = cuda_pages_view(&args->pages),
 		.plan = compute_cuda_view(batch, compute_cuda_shape_any(batch)),
-		.k = tensor_of(&args->k),
-		.v = tensor_of(&args->v),
+		.k = cuda_tensor_view(&args->k),
+		.v = cuda_tensor_view(&args->v),
 		.positions = (uintptr_t)args->positions,
 		.k_scale = (uintptr_t)args->k_scale,
 		.v_scale = (uintptr_t)args->v_scale,
-		.rotary = rotary_of(args->rotary),
+		.rotary = cuda_rotary_view(args->rotary),
 	};
 	enum paged_status status;
 
-	status = MAP_CUDA_RUN(cuda->gpu, error, plan_launch(batch, &cuda->kernels->append, batch->total_q, &p, error));
+	status = MAP_CUDA_RUN(cuda->gpu, error,
+			      compute_cuda_launch(batch, &cuda->kernels->append, batch->total_q, &p, error));
 	cuda->appends |= cuda->captured && status == PAGED_OK;
 	return status;
 }
@@ -164,10 +165,10 @@ cuda_gather(struct paged_batch *batch, const struct gather_args *args, struct pa
 {
 	const struct cuda_batch *cuda = cuda_batch_of(batch);
 	const struct cuda_gather_params p = {
-		.pages = pages_of(&args->pages),
+		.pages = cuda_pages_view(&args->pages),
 		.plan = compute_cuda_view(batch, compute_cuda_shape_any(batch)),
-		.k = tensor_of(&args->k),
-		.v = tensor_of(&args->v),
+		.k = cuda_tensor_view(&args->k),
+		.v = cuda_tensor_view(&args->v),
 		.begin = (uintptr_t)args->begin,
 		.end = (uintptr_t)args->end,
 		.k_scale = (uintptr_t)args->k_scale,
@@ -177,20 +178,20 @@ cuda_gather(struct paged_batch *batch, const struct gather_args *args, struct pa
 
 	for (uint32_t r = 0; r < args->n_rows; r++)
 		n_tokens += args->rows[r].kv_len;
-	return MAP_CUDA_RUN(cuda->gpu, error, plan_launch(batch, &cuda->kernels->gather, n_tokens, &p, error));
+	return MAP_CUDA_RUN(cuda->gpu, error, compute_cuda_launch(batch, &cuda->kernels->gather, n_tokens, &p, error));
 }
 
 /* With the context current. */
 static enum paged_status
-attention_launch(struct paged_batch *batch, const struct attention_args *args, struct paged_mod_set *set,
-		 struct paged_error *error)
+compute_cuda_launch_attention(struct paged_batch *batch, const struct attention_args *args, struct paged_mod_set *set,
+			      struct paged_error *error)
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
 	const struct cuda_attention *attention = &cuda->kernels->attention[args->q.dtype];
 	struct cuda_attention_params p = {
-		.pages = pages_of(&args->pages),
-		.q = tensor_of(&args->q),
-		.out = tensor_of(&args->out),
+		.pages = cuda_pages_view(&args->pages),
+		.q = cuda_tensor_view(&args->q),
+		.out = cuda_tensor_view(&args->out),
 		.sink = (uintptr_t)args->sink,
 		.lse = (uintptr_t)args->lse,
 		.max_score = (uintptr_t)args->maximum,
@@ -206,12 +207,12 @@ attention_launch(struct paged_batch *batch, const struct attention_args *args, s
 	};
 	struct cuda_kernel kernel = attention->kernel;
 	const struct cuda_shape *shape;
-	enum paged_status status = plan_check(batch, error);
+	enum paged_status status = compute_cuda_check_plan(batch, error);
 
 	if (status != PAGED_OK || batch->total_q == 0)
 		return status;
 	if (set != NULL && set->blocks != NULL)
-		p.blocks = compute_cuda_blocks_of(set->blocks);
+		p.blocks = compute_cuda_block_mask_view(set->blocks);
 	if (set != NULL && set->device != NULL)
 		status = compute_cuda_mod_set_kernel(set, args->q.dtype, &kernel, &p.mod, error);
 	if (status == PAGED_OK)
@@ -226,7 +227,7 @@ static enum paged_status
 cuda_attention(struct paged_batch *batch, const struct attention_args *args, struct paged_mod_set *set,
 	       struct paged_error *error)
 {
-	return MAP_CUDA_RUN(cuda_batch_of(batch)->gpu, error, attention_launch(batch, args, set, error));
+	return MAP_CUDA_RUN(cuda_batch_of(batch)->gpu, error, compute_cuda_launch_attention(batch, args, set, error));
 }
 
 static enum paged_status
@@ -234,9 +235,9 @@ cuda_merge(struct paged_batch *batch, const struct merge_args *args, struct page
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
 	struct cuda_merge_params p = {
-		.part = { tensor_of(&args->part[0].out), tensor_of(&args->part[1].out) },
+		.part = { cuda_tensor_view(&args->part[0].out), cuda_tensor_view(&args->part[1].out) },
 		.part_lse = { (uintptr_t)args->part[0].lse, (uintptr_t)args->part[1].lse },
-		.out = tensor_of(&args->out),
+		.out = cuda_tensor_view(&args->out),
 		.lse = (uintptr_t)args->lse,
 		.n_tokens = (uint32_t)args->n_tokens,
 		.n_heads = args->out.n_heads,
@@ -292,8 +293,8 @@ const struct compute_ops compute_ops_cuda = {
 	.stream = cuda_stream_set,
 	.plan = cuda_plan,
 	.validate = cuda_validate,
-	.mask_open = compute_cuda_blocks_open,
-	.mask_close = compute_cuda_blocks_close,
+	.mask_open = compute_cuda_block_mask_open,
+	.mask_close = compute_cuda_block_mask_close,
 	.mod_set_open = compute_cuda_mod_set_open,
 	.mod_set_close = compute_cuda_mod_set_close,
 	.mod_set_check = compute_cuda_mod_set_check,

@@ -9,36 +9,41 @@
 #include "client/owner/map_cuda.h"
 
 /* A list of the mask and its destination. */
-struct part {
+struct cuda_block_mask_part {
 	const void *from;
 	uint64_t size;
-	uint64_t *at; /* its offset; becomes its device address */
+	uint64_t *address; /* its offset; becomes its device address */
 };
 
 #define N_PARTS (1 + 2 * BLOCK_MASK_N_KINDS)
 
-struct cuda_blocks {
+struct cuda_block_mask_device {
 	cuda_address memory;
 	struct cuda_block_mask mask;
 };
 
 static void
-parts_list(const struct block_mask *mask, struct cuda_block_mask *to, struct part parts[N_PARTS])
+cuda_block_mask_list_parts(const struct block_mask *mask, struct cuda_block_mask *to,
+			   struct cuda_block_mask_part parts[N_PARTS])
 {
 	uint64_t n_lists = mask->first_list[mask->shape.n_rows];
 
-	*parts++ = (struct part){ mask->first_list, (mask->shape.n_rows + UINT64_C(1)) * sizeof(uint64_t),
-				  &to->first_list };
+	*parts++ =
+		(struct cuda_block_mask_part){ mask->first_list, (mask->shape.n_rows + UINT64_C(1)) * sizeof(uint64_t),
+					       &to->first_list };
 	for (unsigned int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
-		*parts++ = (struct part){ mask->start[kind], (n_lists + 1) * sizeof(uint64_t), &to->start[kind] };
-		*parts++ = (struct part){ mask->indices[kind], mask->start[kind][n_lists] * sizeof(uint32_t),
-					  &to->indices[kind] };
+		*parts++ = (struct cuda_block_mask_part){ mask->start[kind], (n_lists + 1) * sizeof(uint64_t),
+							  &to->start[kind] };
+		*parts++ = (struct cuda_block_mask_part){ mask->indices[kind],
+							  mask->start[kind][n_lists] * sizeof(uint32_t),
+							  &to->indices[kind] };
 	}
 }
 
 /* Copy on a separate stream, so that other work is not waited for. */
 static int
-parts_copy(const struct cuda_driver *driver, cuda_address memory, const struct part parts[N_PARTS])
+cuda_block_mask_copy_parts(const struct cuda_driver *driver, cuda_address memory,
+			   const struct cuda_block_mask_part parts[N_PARTS])
 {
 	cuda_stream stream;
 	int result = driver->stream_create(&stream, CUDA_STREAM_NON_BLOCKING);
@@ -46,9 +51,9 @@ parts_copy(const struct cuda_driver *driver, cuda_address memory, const struct p
 	if (result != CUDA_SUCCESS)
 		return result;
 	for (unsigned int i = 0; result == CUDA_SUCCESS && i < N_PARTS; i++) {
-		*parts[i].at += memory;
+		*parts[i].address += memory;
 		if (parts[i].size != 0)
-			result = driver->copy_in(*parts[i].at, parts[i].from, parts[i].size, stream);
+			result = driver->copy_in(*parts[i].address, parts[i].from, parts[i].size, stream);
 	}
 	if (result == CUDA_SUCCESS)
 		result = driver->stream_synchronize(stream);
@@ -58,35 +63,36 @@ parts_copy(const struct cuda_driver *driver, cuda_address memory, const struct p
 
 /* Called with the context current. */
 static enum paged_status
-blocks_fill(const struct paged_block_mask *mask, const struct cuda_driver *driver, struct cuda_blocks *blocks,
-	    struct paged_error *error)
+cuda_block_mask_fill(const struct paged_block_mask *mask, const struct cuda_driver *driver,
+		     struct cuda_block_mask_device *blocks, struct paged_error *error)
 {
 	const struct owner_pool *pool = &mask->pool->mapping;
-	struct part parts[N_PARTS];
+	struct cuda_block_mask_part parts[N_PARTS];
 	enum paged_status status;
 	uint64_t size = 0;
 
-	parts_list(mask->logical, &blocks->mask, parts);
+	cuda_block_mask_list_parts(mask->logical, &blocks->mask, parts);
 	for (unsigned int i = 0; i < N_PARTS; i++) {
-		*parts[i].at = size;
+		*parts[i].address = size;
 		size = (size + parts[i].size + 255) & ~(uint64_t)255;
 	}
 	status = map_cuda_check(pool, driver->alloc(&blocks->memory, size), error,
 				"cuMemAlloc of %" PRIu64 " bytes for a block mask", size);
 	if (status != PAGED_OK)
 		return status;
-	status = map_cuda_check(pool, parts_copy(driver, blocks->memory, parts), error, "copy of a block mask");
+	status = map_cuda_check(pool, cuda_block_mask_copy_parts(driver, blocks->memory, parts), error,
+				"copy of a block mask");
 	if (status != PAGED_OK)
 		driver->free(blocks->memory);
 	return status;
 }
 
 enum paged_status
-compute_cuda_blocks_open(struct paged_block_mask *mask, struct paged_error *error)
+compute_cuda_block_mask_open(struct paged_block_mask *mask, struct paged_error *error)
 {
 	const struct cuda_gpu *gpu = map_cuda_gpu(&mask->pool->mapping);
 	const struct block_mask_shape *shape = &mask->logical->shape;
-	struct cuda_blocks *blocks;
+	struct cuda_block_mask_device *blocks;
 	enum paged_status status;
 
 	if (mask->device != NULL)
@@ -101,7 +107,7 @@ compute_cuda_blocks_open(struct paged_block_mask *mask, struct paged_error *erro
 		.kv_block = shape->kv_block,
 		.ascending = mask->logical->ascending,
 	};
-	status = MAP_CUDA_RUN(gpu, error, blocks_fill(mask, &gpu->driver, blocks, error));
+	status = MAP_CUDA_RUN(gpu, error, cuda_block_mask_fill(mask, &gpu->driver, blocks, error));
 	if (status == PAGED_OK)
 		mask->device = blocks;
 	else
@@ -110,7 +116,7 @@ compute_cuda_blocks_open(struct paged_block_mask *mask, struct paged_error *erro
 }
 
 void
-compute_cuda_blocks_close(struct paged_block_mask *mask, bool in_child)
+compute_cuda_block_mask_close(struct paged_block_mask *mask, bool in_child)
 {
 	const struct cuda_gpu *gpu = map_cuda_gpu(&mask->pool->mapping);
 	struct paged_error error;
@@ -123,7 +129,7 @@ compute_cuda_blocks_close(struct paged_block_mask *mask, bool in_child)
 }
 
 struct cuda_block_mask
-compute_cuda_blocks_of(const struct paged_block_mask *mask)
+compute_cuda_block_mask_view(const struct paged_block_mask *mask)
 {
 	return mask->device->mask;
 }

@@ -12,16 +12,16 @@
 #include "kernels/cuda/kernels.h"
 
 /**
- * compute_cuda_blocks_open - copy the mask's lists to the device if they are not there yet; waits for the copy
+ * compute_cuda_block_mask_open - copy the mask's lists to the device if they are not there yet; waits for the copy
  *
  * The client's mutex is held.
  */
-enum paged_status compute_cuda_blocks_open(struct paged_block_mask *mask, struct paged_error *error);
+enum paged_status compute_cuda_block_mask_open(struct paged_block_mask *mask, struct paged_error *error);
 
-/** compute_cuda_blocks_close - free the copy, if there is one; in a forked child, free host memory only */
-void compute_cuda_blocks_close(struct paged_block_mask *mask, bool in_child);
+/** compute_cuda_block_mask_close - free the copy, if there is one; in a forked child, free host memory only */
+void compute_cuda_block_mask_close(struct paged_block_mask *mask, bool in_child);
 
-/** compute_cuda_blocks_of - the kernels' view of the mask's copy, which must exist */
-struct cuda_block_mask compute_cuda_blocks_of(const struct paged_block_mask *mask);
+/** compute_cuda_block_mask_view - the kernels' view of the mask's copy, which must exist */
+struct cuda_block_mask compute_cuda_block_mask_view(const struct paged_block_mask *mask);
 
 #endif

@@ -17,7 +17,7 @@ struct marks_event {
 	uint64_t number;
 	cuda_event event;
 	struct cuda_ipc_handle handle;
-	bool taken; /* a batch uses it */
+	bool in_use; /* a batch uses it */
 };
 
 /* An event that another process made. */
@@ -45,7 +45,7 @@ static uint64_t last_number;
 /* The functions below are called with the lock held, unless their comment says otherwise. */
 
 static enum paged_status
-device_take(struct cuda_batch *cuda, struct paged_error *error)
+marks_device_acquire(struct cuda_batch *cuda, struct paged_error *error)
 {
 	struct marks_device *device;
 	enum paged_status status;
@@ -72,7 +72,7 @@ device_take(struct cuda_batch *cuda, struct paged_error *error)
 }
 
 static void
-import_close(struct marks_device *device, struct marks_import *import)
+marks_import_close(struct marks_device *device, struct marks_import *import)
 {
 	LIST_REMOVE(import, link);
 	device->gpu.driver.event_destroy(import->event);
@@ -83,12 +83,12 @@ import_close(struct marks_device *device, struct marks_import *import)
 
 /* Drop a batch's reference.  After the last one imports are closed, but a device that has events of ours is kept. */
 static void
-device_drop(struct marks_device *device)
+marks_device_release(struct marks_device *device)
 {
 	if (--device->n_batches > 0)
 		return;
 	while (!LIST_EMPTY(&device->imports))
-		import_close(device, LIST_FIRST(&device->imports));
+		marks_import_close(device, LIST_FIRST(&device->imports));
 	if (!LIST_EMPTY(&device->events))
 		return;
 	LIST_REMOVE(device, link);
@@ -98,19 +98,19 @@ device_drop(struct marks_device *device)
 
 /* Called without the lock. */
 void
-compute_cuda_marks_drop(struct cuda_batch *cuda)
+compute_cuda_marks_release(struct cuda_batch *cuda)
 {
 	if (cuda->marks == NULL)
 		return;
 	pthread_mutex_lock(&lock);
 	if (cuda->mark != NULL)
-		cuda->mark->taken = false;
-	device_drop(cuda->marks);
+		cuda->mark->in_use = false;
+	marks_device_release(cuda->marks);
 	pthread_mutex_unlock(&lock);
 }
 
 static enum paged_status
-event_make(struct marks_device *device, struct marks_event *made, struct paged_error *error)
+marks_event_create(struct marks_device *device, struct marks_event *made, struct paged_error *error)
 {
 	const struct cuda_driver *driver = &device->gpu.driver;
 	enum paged_status status;
@@ -132,7 +132,7 @@ event_make(struct marks_device *device, struct marks_event *made, struct paged_e
 
 /* Give the batch an event that no other batch uses, or a new one. */
 static enum paged_status
-event_take(struct cuda_batch *cuda, struct paged_error *error)
+marks_event_acquire(struct cuda_batch *cuda, struct paged_error *error)
 {
 	struct marks_device *device = cuda->marks;
 	struct marks_event *event;
@@ -141,13 +141,13 @@ event_take(struct cuda_batch *cuda, struct paged_error *error)
 	if (cuda->mark != NULL)
 		return PAGED_OK;
 	LIST_FOREACH(event, &device->events, link)
-		if (!event->taken)
+		if (!event->in_use)
 			break;
 	if (event == NULL) {
 		event = calloc(1, sizeof(*event));
 		if (event == NULL)
 			return paged_fail(error, PAGED_ERR_NOMEM, "no memory for an event");
-		status = event_make(device, event, error);
+		status = marks_event_create(device, event, error);
 		if (status != PAGED_OK) {
 			free(event);
 			return status;
@@ -155,15 +155,15 @@ event_take(struct cuda_batch *cuda, struct paged_error *error)
 		event->number = ++last_number;
 		LIST_INSERT_HEAD(&device->events, event, link);
 	}
-	event->taken = true;
+	event->in_use = true;
 	cuda->mark = event;
 	return PAGED_OK;
 }
 
 /* Prepend the pool's name to the error text. */
 static enum paged_status
-told(const struct paged_batch *batch, enum paged_status status, const struct paged_error *why,
-     struct paged_error *error)
+marks_fail(const struct paged_batch *batch, enum paged_status status, const struct paged_error *why,
+	   struct paged_error *error)
 {
 	return status == PAGED_OK ? PAGED_OK
 				  : paged_fail(error, status, "pool %s: %s", batch->pool->mapping.name, why->text);
@@ -183,13 +183,13 @@ compute_cuda_mark(struct paged_batch *batch, struct mark *mark, struct paged_err
 	status = process_self(&mark->process, &why);
 	if (status == PAGED_OK) {
 		pthread_mutex_lock(&lock);
-		status = device_take(cuda, &why);
+		status = marks_device_acquire(cuda, &why);
 		if (status == PAGED_OK)
-			status = event_take(cuda, &why);
+			status = marks_event_acquire(cuda, &why);
 		pthread_mutex_unlock(&lock);
 	}
 	if (status != PAGED_OK)
-		return told(batch, status, &why, error);
+		return marks_fail(batch, status, &why, error);
 	status = map_cuda_check(&batch->pool->mapping, cuda->gpu->driver.event_record(cuda->mark->event, cuda->stream),
 				error, "cuEventRecord");
 	if (status != PAGED_OK)
@@ -204,7 +204,8 @@ compute_cuda_mark(struct paged_batch *batch, struct mark *mark, struct paged_err
 /* Waiting */
 
 static enum paged_status
-own_find(const struct marks_device *device, const struct mark *mark, cuda_event *event_p, struct paged_error *error)
+marks_event_find(const struct marks_device *device, const struct mark *mark, cuda_event *event_p,
+		 struct paged_error *error)
 {
 	const struct marks_event *event;
 
@@ -219,8 +220,8 @@ own_find(const struct marks_device *device, const struct mark *mark, cuda_event 
 
 /* Checks again that the process lives, because CUDA does not define how opening an event of a dead process fails. */
 static enum paged_status
-import_open(struct marks_device *device, const struct mark *mark, struct marks_import *import,
-	    struct paged_error *error)
+marks_import_open(struct marks_device *device, const struct mark *mark, struct marks_import *import,
+		  struct paged_error *error)
 {
 	const struct cuda_driver *driver = &device->gpu.driver;
 	enum paged_status status = process_watch(&mark->process, &import->pidfd, error);
@@ -240,7 +241,7 @@ import_open(struct marks_device *device, const struct mark *mark, struct marks_i
 }
 
 static enum paged_status
-import_find(struct marks_device *device, const struct mark *mark, cuda_event *event_p, struct paged_error *error)
+marks_import_find(struct marks_device *device, const struct mark *mark, cuda_event *event_p, struct paged_error *error)
 {
 	struct marks_import *import, *next;
 	enum paged_status status;
@@ -248,7 +249,7 @@ import_find(struct marks_device *device, const struct mark *mark, cuda_event *ev
 	for (import = LIST_FIRST(&device->imports); import != NULL; import = next) {
 		next = LIST_NEXT(import, link);
 		if (process_ended(import->pidfd))
-			import_close(device, import);
+			marks_import_close(device, import);
 	}
 	LIST_FOREACH(import, &device->imports, link)
 		if (memcmp(&import->process, &mark->process, sizeof(import->process)) == 0 &&
@@ -259,7 +260,7 @@ import_find(struct marks_device *device, const struct mark *mark, cuda_event *ev
 		import = calloc(1, sizeof(*import));
 		if (import == NULL)
 			return paged_fail(error, PAGED_ERR_NOMEM, "no memory for an event");
-		status = import_open(device, mark, import, error);
+		status = marks_import_open(device, mark, import, error);
 		if (status != PAGED_OK) {
 			free(import);
 			return status;
@@ -274,7 +275,7 @@ import_find(struct marks_device *device, const struct mark *mark, cuda_event *ev
 }
 
 static enum paged_status
-mark_check(const struct cuda_batch *cuda, const struct mark *mark, struct paged_error *error)
+marks_check_device(const struct cuda_batch *cuda, const struct mark *mark, struct paged_error *error)
 {
 	if (mark->kind == MARK_EVENT && memcmp(&mark->device, &cuda->gpu->uuid, sizeof(mark->device)) == 0)
 		return PAGED_OK;
@@ -291,18 +292,19 @@ mark_check(const struct cuda_batch *cuda, const struct mark *mark, struct paged_
  * took the event when the marking batch was destroyed, with all its work done.
  */
 static enum paged_status
-wait_event(struct cuda_batch *cuda, const struct mark *mark, const struct process_name *self, struct paged_error *error)
+marks_wait_event(struct cuda_batch *cuda, const struct mark *mark, const struct process_name *self,
+		 struct paged_error *error)
 {
 	cuda_event event = NULL;
 	enum paged_status status;
 
 	pthread_mutex_lock(&lock);
-	status = device_take(cuda, error);
+	status = marks_device_acquire(cuda, error);
 	if (status == PAGED_OK) {
 		if (mark->process.random == self->random && mark->process.pid == self->pid)
-			status = own_find(cuda->marks, mark, &event, error);
+			status = marks_event_find(cuda->marks, mark, &event, error);
 		else
-			status = import_find(cuda->marks, mark, &event, error);
+			status = marks_import_find(cuda->marks, mark, &event, error);
 	}
 	if (status == PAGED_OK)
 		status = cuda_gpu_check(cuda->gpu, cuda->gpu->driver.stream_wait(cuda->stream, event, 0),
@@ -317,17 +319,17 @@ compute_cuda_wait(struct paged_batch *batch, const struct mark *mark, struct pag
 	struct cuda_batch *cuda = cuda_batch_of(batch);
 	struct process_name self;
 	struct paged_error why;
-	enum paged_status status = mark_check(cuda, mark, &why);
+	enum paged_status status = marks_check_device(cuda, mark, &why);
 
 	if (status == PAGED_OK)
 		status = process_self(&self, &why);
 	if (status != PAGED_OK)
-		return told(batch, status, &why, error);
+		return marks_fail(batch, status, &why, error);
 	status = compute_cuda_refuse_capture(batch, ", and a graph waits for no marks: wait before each replay", error);
 	if (status != PAGED_OK)
 		return status;
-	status = wait_event(cuda, mark, &self, &why);
-	return told(batch, status, &why, error);
+	status = marks_wait_event(cuda, mark, &self, &why);
+	return marks_fail(batch, status, &why, error);
 }
 
 enum paged_status

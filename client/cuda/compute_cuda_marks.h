@@ -11,7 +11,7 @@
  * An event of another process is opened once.  It is closed when the last batch
  * that uses the device's list is destroyed, or when its process has ended.
  *
- * All functions but compute_cuda_marks_drop() are called with the context
+ * All functions but compute_cuda_marks_release() are called with the context
  * current.  Fork: as in map_cuda.c: only threads that have used CUDA take the
  * lock.
  */
@@ -30,7 +30,7 @@ enum paged_status compute_cuda_wait(struct paged_batch *batch, const struct mark
 /** compute_cuda_finish - block until the batch's stream is idle */
 enum paged_status compute_cuda_finish(struct paged_batch *batch, struct paged_error *error);
 
-/** compute_cuda_marks_drop - release the batch's event and its reference to the device's list */
-void compute_cuda_marks_drop(struct cuda_batch *cuda);
+/** compute_cuda_marks_release - release the batch's event and its reference to the device's list */
+void compute_cuda_marks_release(struct cuda_batch *cuda);
 
 #endif

@@ -17,7 +17,7 @@
 #define MLA_HEADS_DEFAULT 128u
 
 static uint64_t
-place(uint64_t *at, uint64_t size)
+cuda_buffer_place(uint64_t *at, uint64_t size)
 {
 	uint64_t here = *at;
 
@@ -26,15 +26,15 @@ place(uint64_t *at, uint64_t size)
 }
 
 static uint64_t
-larger(uint64_t a, uint64_t b)
+max_u64(uint64_t a, uint64_t b)
 {
 	return a > b ? a : b;
 }
 
 /* Upper bound of the plan's memory over the attention kernels for all dtypes of queries. */
 static enum paged_status
-plan_measure(const struct paged_batch *batch, const struct cuda_batch *cuda, struct cuda_plan_size *size,
-	     struct paged_error *error)
+cuda_batch_measure_plan(const struct paged_batch *batch, const struct cuda_batch *cuda, struct cuda_plan_size *size,
+			struct paged_error *error)
 {
 	const struct layout_params *layout = &batch->pool->mapping.layout.params;
 	struct cuda_plan_bounds bounds = {
@@ -56,57 +56,58 @@ plan_measure(const struct paged_batch *batch, const struct cuda_batch *cuda, str
 		if (status != PAGED_OK)
 			return status;
 		size->target_work_items = one.target_work_items;
-		size->max_work_items = (uint32_t)larger(size->max_work_items, one.max_work_items);
-		size->max_counters = (uint32_t)larger(size->max_counters, one.max_counters);
-		size->max_states = (uint32_t)larger(size->max_states, one.max_states);
-		size->rows_bytes = larger(size->rows_bytes, one.rows_bytes);
-		size->first_work_item_bytes = larger(size->first_work_item_bytes, one.first_work_item_bytes);
-		size->counters_bytes = larger(size->counters_bytes, one.counters_bytes);
-		size->workspace_states_bytes = larger(size->workspace_states_bytes, one.workspace_states_bytes);
-		size->workspace_values_bytes = larger(size->workspace_values_bytes, one.workspace_values_bytes);
+		size->max_work_items = (uint32_t)max_u64(size->max_work_items, one.max_work_items);
+		size->max_counters = (uint32_t)max_u64(size->max_counters, one.max_counters);
+		size->max_states = (uint32_t)max_u64(size->max_states, one.max_states);
+		size->rows_bytes = max_u64(size->rows_bytes, one.rows_bytes);
+		size->first_work_item_bytes = max_u64(size->first_work_item_bytes, one.first_work_item_bytes);
+		size->counters_bytes = max_u64(size->counters_bytes, one.counters_bytes);
+		size->workspace_states_bytes = max_u64(size->workspace_states_bytes, one.workspace_states_bytes);
+		size->workspace_values_bytes = max_u64(size->workspace_values_bytes, one.workspace_values_bytes);
 	}
 	return PAGED_OK;
 }
 
 /* Place the batch's arrays from address `at` on; returns the end address. */
 static uint64_t
-device_place(const struct paged_batch *batch, struct cuda_batch *cuda, const struct cuda_plan_size *need, uint64_t at)
+cuda_batch_place_device(const struct paged_batch *batch, struct cuda_batch *cuda, const struct cuda_plan_size *need,
+			uint64_t at)
 {
 	uint64_t n = batch->max_rows, heads;
 
-	cuda->table = place(&at, n * batch->table_stride * sizeof(uint32_t));
-	cuda->lengths = place(&at, n * CUDA_LENGTHS_SIZE + sizeof(int32_t));
-	cuda->writable.device = place(&at, n * sizeof(uint32_t));
-	cuda->b.device = place(&at, n * sizeof(uint32_t));
-	heads = place(&at, CUDA_SHAPES * sizeof(struct cuda_plan_head));
+	cuda->table = cuda_buffer_place(&at, n * batch->table_stride * sizeof(uint32_t));
+	cuda->lengths = cuda_buffer_place(&at, n * CUDA_LENGTHS_SIZE + sizeof(int32_t));
+	cuda->writable.device = cuda_buffer_place(&at, n * sizeof(uint32_t));
+	cuda->b.device = cuda_buffer_place(&at, n * sizeof(uint32_t));
+	heads = cuda_buffer_place(&at, CUDA_SHAPES * sizeof(struct cuda_plan_head));
 	for (uint32_t i = 0; i < CUDA_SHAPES; i++) {
 		cuda->shape[i].head = heads + i * sizeof(struct cuda_plan_head);
-		cuda->shape[i].rows = place(&at, need->rows_bytes);
-		cuda->shape[i].first_work_item = place(&at, need->first_work_item_bytes);
+		cuda->shape[i].rows = cuda_buffer_place(&at, need->rows_bytes);
+		cuda->shape[i].first_work_item = cuda_buffer_place(&at, need->first_work_item_bytes);
 	}
-	cuda->params.counters = place(&at, need->counters_bytes);
-	cuda->workspace_states = place(&at, need->workspace_states_bytes);
-	cuda->workspace_values = place(&at, need->workspace_values_bytes);
+	cuda->params.counters = cuda_buffer_place(&at, need->counters_bytes);
+	cuda->workspace_states = cuda_buffer_place(&at, need->workspace_states_bytes);
+	cuda->workspace_values = cuda_buffer_place(&at, need->workspace_values_bytes);
 	return at;
 }
 
 static enum paged_status
-device_alloc(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
+cuda_batch_alloc_device(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
 {
 	struct cuda_plan_params *p = &cuda->params;
 	struct cuda_plan_size need;
-	enum paged_status status = plan_measure(batch, cuda, &need, error);
+	enum paged_status status = cuda_batch_measure_plan(batch, cuda, &need, error);
 	uint64_t size;
 
 	if (status != PAGED_OK)
 		return status;
-	size = device_place(batch, cuda, &need, 0);
+	size = cuda_batch_place_device(batch, cuda, &need, 0);
 	status = map_cuda_check(&batch->pool->mapping, cuda->gpu->driver.alloc(&cuda->memory, size), error,
 				"cuMemAlloc of %" PRIu64 " bytes for a batch of %u rows and %u query rows", size,
 				batch->max_rows, cuda->max_q_tokens);
 	if (status != PAGED_OK)
 		return status;
-	device_place(batch, cuda, &need, cuda->memory);
+	cuda_batch_place_device(batch, cuda, &need, cuda->memory);
 	p->writable_from = cuda->writable.device;
 	p->b = cuda->b.device;
 	p->target_work_items = need.target_work_items;
@@ -121,7 +122,7 @@ device_alloc(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_er
  * Uses a separate stream, so that other work is not waited for.
  */
 static enum paged_status
-device_clear(const struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
+cuda_batch_clear_device(const struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
 {
 	const struct cuda_driver *driver = &cuda->gpu->driver;
 	uint64_t table_bytes = batch->max_rows * batch->table_stride * sizeof(uint32_t);
@@ -144,7 +145,7 @@ device_clear(const struct paged_batch *batch, struct cuda_batch *cuda, struct pa
 }
 
 static enum paged_status
-stages_create(const struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
+cuda_batch_create_stages(const struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
 {
 	const struct cuda_driver *driver = &cuda->gpu->driver;
 	uint64_t at = 0, stages[CUDA_STAGES], heads;
@@ -153,8 +154,8 @@ stages_create(const struct paged_batch *batch, struct cuda_batch *cuda, struct p
 
 	cuda->stage_size = CUDA_STAGE_ENTRIES + batch->max_rows * (CUDA_LENGTHS_SIZE + (uint32_t)sizeof(uint32_t)) + 64;
 	for (uint32_t i = 0; i < CUDA_STAGES; i++)
-		stages[i] = place(&at, cuda->stage_size);
-	heads = place(&at, CUDA_SHAPES * sizeof(*cuda->heads));
+		stages[i] = cuda_buffer_place(&at, cuda->stage_size);
+	heads = cuda_buffer_place(&at, CUDA_SHAPES * sizeof(*cuda->heads));
 	status = map_cuda_check(&batch->pool->mapping, driver->host_alloc(&pinned, at, 0), error,
 				"cuMemHostAlloc of %" PRIu64 " bytes", at);
 	if (status != PAGED_OK)
@@ -172,16 +173,16 @@ stages_create(const struct paged_batch *batch, struct cuda_batch *cuda, struct p
 
 /* The kernel allocates this memory as plans touch it. */
 static enum paged_status
-host_alloc(const struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
+cuda_batch_alloc_host(const struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
 {
 	uint64_t n = batch->max_rows, size = 0, shadow, mirror, writable, b, lengths;
 	uint8_t *base;
 
-	shadow = place(&size, n * batch->table_stride * sizeof(*cuda->shadow));
-	mirror = place(&size, n * sizeof(*cuda->mirror));
-	writable = place(&size, n * sizeof(*cuda->writable.shadow));
-	b = place(&size, n * sizeof(*cuda->b.shadow));
-	lengths = place(&size, n * CUDA_LENGTHS_SIZE + sizeof(int32_t));
+	shadow = cuda_buffer_place(&size, n * batch->table_stride * sizeof(*cuda->shadow));
+	mirror = cuda_buffer_place(&size, n * sizeof(*cuda->mirror));
+	writable = cuda_buffer_place(&size, n * sizeof(*cuda->writable.shadow));
+	b = cuda_buffer_place(&size, n * sizeof(*cuda->b.shadow));
+	lengths = cuda_buffer_place(&size, n * CUDA_LENGTHS_SIZE + sizeof(int32_t));
 	base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (base == MAP_FAILED)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no %" PRIu64 " bytes for a batch of %u rows: %s", size,
@@ -198,7 +199,7 @@ host_alloc(const struct paged_batch *batch, struct cuda_batch *cuda, struct page
 
 /* Free the parts that were allocated. */
 static void
-parts_free(struct cuda_batch *cuda)
+cuda_batch_free_parts(struct cuda_batch *cuda)
 {
 	const struct cuda_driver *driver = &cuda->gpu->driver;
 
@@ -212,15 +213,15 @@ parts_free(struct cuda_batch *cuda)
 }
 
 static enum paged_status
-maxima_take(const struct paged_batch *batch, struct cuda_batch *cuda, const struct paged_batch_params *params,
-	    struct paged_error *error)
+cuda_batch_set_maxima(const struct paged_batch *batch, struct cuda_batch *cuda, const struct paged_batch_params *params,
+		      struct paged_error *error)
 {
 	const struct layout_params *layout = &batch->pool->mapping.layout.params;
 	uint64_t room = (uint64_t)batch->pool->mapping.view.table_entries * layout->page_size;
 
 	cuda->max_q_tokens = params->max_q_tokens;
 	if (cuda->max_q_tokens == 0)
-		cuda->max_q_tokens = (uint32_t)larger(batch->max_rows, CUDA_Q_TOKENS_DEFAULT);
+		cuda->max_q_tokens = (uint32_t)max_u64(batch->max_rows, CUDA_Q_TOKENS_DEFAULT);
 	cuda->max_q_heads = params->max_q_heads;
 	if (cuda->max_q_heads == 0)
 		cuda->max_q_heads = layout->v_in_k ? MLA_HEADS_DEFAULT : GROUP_DEFAULT * layout->n_kv_heads;
@@ -239,29 +240,29 @@ maxima_take(const struct paged_batch *batch, struct cuda_batch *cuda, const stru
 
 /* Called with the context current. */
 static enum paged_status
-batch_fill(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
+cuda_batch_fill(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
 {
 	const struct layout_params *layout = &batch->pool->mapping.layout.params;
 	enum paged_status status;
 
 	client_lock(batch->pool->client);
-	status = cuda_kernels_take(batch->pool, &cuda->kernels, error);
+	status = cuda_kernels_acquire(batch->pool, &cuda->kernels, error);
 	client_unlock(batch->pool->client);
 	if (status != PAGED_OK)
 		return status;
 	/* Until the first attention call sets the shape. */
 	cuda->shape[0].n_q_heads = cuda->max_q_heads / layout->n_kv_heads * layout->n_kv_heads;
 	cuda->shape[0].tile_q_rows = cuda->kernels->attention[cuda_kernels_queries(layout)].tile_q_rows;
-	status = device_alloc(batch, cuda, error);
+	status = cuda_batch_alloc_device(batch, cuda, error);
 	if (status == PAGED_OK)
-		status = device_clear(batch, cuda, error);
+		status = cuda_batch_clear_device(batch, cuda, error);
 	if (status == PAGED_OK)
-		status = stages_create(batch, cuda, error);
+		status = cuda_batch_create_stages(batch, cuda, error);
 	if (status == PAGED_OK)
 		return PAGED_OK;
-	parts_free(cuda);
+	cuda_batch_free_parts(cuda);
 	client_lock(batch->pool->client);
-	cuda_kernels_drop(batch->pool, false);
+	cuda_kernels_release(batch->pool, false);
 	client_unlock(batch->pool->client);
 	return status;
 }
@@ -275,13 +276,13 @@ compute_cuda_create(struct paged_batch *batch, const struct paged_batch_params *
 	if (cuda == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a batch");
 	cuda->gpu = map_cuda_gpu(&batch->pool->mapping);
-	status = maxima_take(batch, cuda, params, error);
+	status = cuda_batch_set_maxima(batch, cuda, params, error);
 	if (status != PAGED_OK)
 		goto err_free;
-	status = host_alloc(batch, cuda, error);
+	status = cuda_batch_alloc_host(batch, cuda, error);
 	if (status != PAGED_OK)
 		goto err_free;
-	status = MAP_CUDA_RUN(cuda->gpu, error, batch_fill(batch, cuda, error));
+	status = MAP_CUDA_RUN(cuda->gpu, error, cuda_batch_fill(batch, cuda, error));
 	if (status != PAGED_OK)
 		goto err_unmap;
 	batch->backend_state = cuda;
@@ -303,10 +304,10 @@ compute_cuda_destroy(struct paged_batch *batch, bool in_child)
 
 	reached = !in_child && cuda_gpu_enter(cuda->gpu, &error) == PAGED_OK;
 	if (!in_child)
-		compute_cuda_marks_drop(cuda);
+		compute_cuda_marks_release(cuda);
 	if (reached)
-		parts_free(cuda);
-	cuda_kernels_drop(batch->pool, !reached);
+		cuda_batch_free_parts(cuda);
+	cuda_kernels_release(batch->pool, !reached);
 	if (reached)
 		cuda_gpu_leave(cuda->gpu);
 	munmap(cuda->host, cuda->host_size);

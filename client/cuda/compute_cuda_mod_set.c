@@ -26,16 +26,16 @@ struct cuda_mod_kernel {
 
 struct cuda_mod_set {
 	char *source;
-	struct cuda_mod_kernel modded[PAGED_BF16 + 1]; /* by enum paged_dtype of the queries */
-	cuda_address args;                             /* struct cuda_mod_args, followed by `range` */
-	cuda_address range;                            /* struct cuda_mod_range */
-	bool written;                                  /* the bound values were copied to args, in stream order */
+	struct cuda_mod_kernel kernels[PAGED_BF16 + 1]; /* by enum paged_dtype of the queries */
+	cuda_address args;                              /* struct cuda_mod_args, followed by `range` */
+	cuda_address range;                             /* struct cuda_mod_range */
+	bool written;                                   /* the bound values were copied to args, in stream order */
 };
 
 /* Compiling */
 
 static enum paged_status
-compiler_open(struct paged_client *client, struct paged_error *error)
+cuda_compiler_open(struct paged_client *client, struct paged_error *error)
 {
 	struct cuda_compiler *compiler;
 	enum paged_status status;
@@ -68,7 +68,7 @@ compute_cuda_client_close(struct paged_client *client, bool in_child)
 }
 
 static enum paged_status
-code_ask(struct paged_mod_set *set, enum paged_dtype q, struct paged_error *error)
+cuda_mod_set_request_code(struct paged_mod_set *set, enum paged_dtype q, struct paged_error *error)
 {
 	const struct paged_pool *pool = set->batch->pool;
 	const struct cuda_gpu *gpu = map_cuda_gpu(&pool->mapping);
@@ -83,69 +83,70 @@ code_ask(struct paged_mod_set *set, enum paged_dtype q, struct paged_error *erro
 	};
 
 	assert(paged_dtype_is_tensor(q));
-	if (device->modded[q].code != NULL)
+	if (device->kernels[q].code != NULL)
 		return PAGED_OK;
-	return code_prepare(pool->client->compiler->store, &request, &device->modded[q].code, error);
+	return code_prepare(pool->client->compiler->store, &request, &device->kernels[q].code, error);
 }
 
 static void
-code_drop(struct cuda_mod_kernel *modded)
+cuda_mod_set_release_code(struct cuda_mod_kernel *mod_kernel)
 {
-	code_release(modded->code);
-	modded->code = NULL;
+	code_release(mod_kernel->code);
+	mod_kernel->code = NULL;
 }
 
 static enum paged_status
-code_take(struct paged_mod_set *set, enum paged_dtype q, int timeout_ms, struct paged_error *error)
+cuda_mod_set_wait_code(struct paged_mod_set *set, enum paged_dtype q, int timeout_ms, struct paged_error *error)
 {
-	enum paged_status status = code_ask(set, q, error);
-	struct cuda_mod_kernel *modded = &set->device->modded[q];
+	enum paged_status status = cuda_mod_set_request_code(set, q, error);
+	struct cuda_mod_kernel *mod_kernel = &set->device->kernels[q];
 
 	if (status != PAGED_OK)
 		return status;
-	status = code_wait(modded->code, timeout_ms, error);
+	status = code_wait(mod_kernel->code, timeout_ms, error);
 	code_store_tell(set->batch->pool->client->compiler->store);
 	/* Code that failed is requested again at the next call. */
 	if (status != PAGED_OK && status != PAGED_ERR_AGAIN && status != PAGED_ERR_TIMEOUT)
-		code_drop(modded);
+		cuda_mod_set_release_code(mod_kernel);
 	return status;
 }
 
 /* Load the code into the current context.  If the driver refuses the image, try the code of the next origin. */
 static enum paged_status
-code_get(struct paged_mod_set *set, enum paged_dtype q, int timeout_ms, struct paged_error *error)
+cuda_mod_set_load_code(struct paged_mod_set *set, enum paged_dtype q, int timeout_ms, struct paged_error *error)
 {
 	const struct paged_pool *pool = set->batch->pool;
-	struct cuda_mod_kernel *modded = &set->device->modded[q];
+	struct cuda_mod_kernel *mod_kernel = &set->device->kernels[q];
 
 	for (;;) {
-		enum paged_status status = code_take(set, q, timeout_ms, error);
+		enum paged_status status = cuda_mod_set_wait_code(set, q, timeout_ms, error);
 		bool refused;
 
 		if (status != PAGED_OK)
 			return status;
-		modded->kernel = pool->kernels->attention[q].kernel;
-		modded->kernel.name = code_kernel(modded->code);
-		status = cuda_kernels_load(pool, code_compiled(modded->code)->bytes, &modded->kernel, &modded->module,
-					   &refused, error);
-		if (status == PAGED_OK || !refused || !code_refused(modded->code))
+		mod_kernel->kernel = pool->kernels->attention[q].kernel;
+		mod_kernel->kernel.name = code_kernel(mod_kernel->code);
+		status = cuda_kernels_load(pool, code_compiled(mod_kernel->code)->bytes, &mod_kernel->kernel,
+					   &mod_kernel->module, &refused, error);
+		if (status == PAGED_OK || !refused || !code_refused(mod_kernel->code))
 			return status;
-		code_drop(modded);
+		cuda_mod_set_release_code(mod_kernel);
 	}
 }
 
 enum paged_status
 compute_cuda_mod_set_prepare(struct paged_mod_set *set, enum paged_dtype q, int timeout_ms, struct paged_error *error)
 {
-	if (set->device == NULL || set->device->modded[q].module != NULL)
+	if (set->device == NULL || set->device->kernels[q].module != NULL)
 		return PAGED_OK;
-	return MAP_CUDA_RUN(map_cuda_gpu(&set->batch->pool->mapping), error, code_get(set, q, timeout_ms, error));
+	return MAP_CUDA_RUN(map_cuda_gpu(&set->batch->pool->mapping), error,
+			    cuda_mod_set_load_code(set, q, timeout_ms, error));
 }
 
 /* Values and arrays */
 
 static enum paged_status
-args_write(struct paged_mod_set *set, struct paged_error *error)
+cuda_mod_set_write_args(struct paged_mod_set *set, struct paged_error *error)
 {
 	struct cuda_mod_set *device = set->device;
 	struct cuda_mod_args args = { .range = device->range };
@@ -170,7 +171,7 @@ compute_cuda_mod_set_bound(struct paged_mod_set *set)
 	if (set->device == NULL)
 		return;
 	set->device->written = false;
-	(void)MAP_CUDA_RUN(map_cuda_gpu(&set->batch->pool->mapping), &error, args_write(set, &error));
+	(void)MAP_CUDA_RUN(map_cuda_gpu(&set->batch->pool->mapping), &error, cuda_mod_set_write_args(set, &error));
 }
 
 enum paged_status
@@ -180,13 +181,13 @@ compute_cuda_mod_set_kernel(struct paged_mod_set *set, enum paged_dtype q, struc
 	struct cuda_mod_set *device = set->device;
 	enum paged_status status = PAGED_OK;
 
-	if (device->modded[q].module == NULL)
-		status = code_get(set, q, -1, error);
+	if (device->kernels[q].module == NULL)
+		status = cuda_mod_set_load_code(set, q, -1, error);
 	if (status == PAGED_OK && !device->written)
-		status = args_write(set, error);
+		status = cuda_mod_set_write_args(set, error);
 	if (status != PAGED_OK)
 		return status;
-	*kernel = device->modded[q].kernel;
+	*kernel = device->kernels[q].kernel;
 	*args_p = device->args;
 	return PAGED_OK;
 }
@@ -194,7 +195,7 @@ compute_cuda_mod_set_kernel(struct paged_mod_set *set, enum paged_dtype q, struc
 /* Indexes out of bounds */
 
 static enum paged_status
-range_clear(const struct paged_mod_set *set, struct paged_error *error)
+cuda_mod_set_clear_range(const struct paged_mod_set *set, struct paged_error *error)
 {
 	const struct cuda_batch *cuda = cuda_batch_of(set->batch);
 	int result = cuda->gpu->driver.fill(set->device->range, 0, sizeof(struct cuda_mod_range), cuda->stream);
@@ -209,12 +210,12 @@ compute_cuda_mod_set_clear_range(struct paged_batch *batch, struct paged_error *
 
 	for (struct paged_mod_set *set = batch->mod_sets; status == PAGED_OK && set != NULL; set = set->next)
 		if (set->device != NULL)
-			status = range_clear(set, error);
+			status = cuda_mod_set_clear_range(set, error);
 	return status;
 }
 
 static enum paged_status
-range_read(const struct paged_mod_set *set, struct paged_error *error)
+cuda_mod_set_read_range(const struct paged_mod_set *set, struct paged_error *error)
 {
 	const struct cuda_batch *cuda = cuda_batch_of(set->batch);
 	struct cuda_mod_range range;
@@ -243,14 +244,14 @@ compute_cuda_mod_set_check(const struct paged_mod_set *set, struct paged_error *
 {
 	if (set->device == NULL)
 		return PAGED_OK;
-	return MAP_CUDA_RUN(map_cuda_gpu(&set->batch->pool->mapping), error, range_read(set, error));
+	return MAP_CUDA_RUN(map_cuda_gpu(&set->batch->pool->mapping), error, cuda_mod_set_read_range(set, error));
 }
 
 /* Life */
 
 /* Called with the context current. */
 static enum paged_status
-memory_alloc(struct paged_mod_set *set, struct paged_error *error)
+cuda_mod_set_alloc(struct paged_mod_set *set, struct paged_error *error)
 {
 	const struct owner_pool *pool = &set->batch->pool->mapping;
 	struct cuda_mod_set *device = set->device;
@@ -265,7 +266,7 @@ memory_alloc(struct paged_mod_set *set, struct paged_error *error)
 	if (status != PAGED_OK)
 		return status;
 	device->range = device->args + sizeof(struct cuda_mod_args);
-	return range_clear(set, error);
+	return cuda_mod_set_clear_range(set, error);
 }
 
 enum paged_status
@@ -283,13 +284,13 @@ compute_cuda_mod_set_open(struct paged_mod_set *set, struct paged_error *error)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for mods");
 	status = mod_cuda_source(CUDA_MOD_STRUCT, mask, score, &set->device->source, error);
 	if (status == PAGED_OK)
-		status = MAP_CUDA_RUN(map_cuda_gpu(&pool->mapping), error, memory_alloc(set, error));
+		status = MAP_CUDA_RUN(map_cuda_gpu(&pool->mapping), error, cuda_mod_set_alloc(set, error));
 	client_lock(pool->client);
 	if (status == PAGED_OK)
-		status = compiler_open(pool->client, error);
+		status = cuda_compiler_open(pool->client, error);
 	client_unlock(pool->client);
 	if (status == PAGED_OK)
-		status = code_ask(set, cuda_kernels_queries(&pool->mapping.layout.params), error);
+		status = cuda_mod_set_request_code(set, cuda_kernels_queries(&pool->mapping.layout.params), error);
 	if (status != PAGED_OK)
 		compute_cuda_mod_set_close(set, false);
 	return status;
@@ -306,14 +307,14 @@ compute_cuda_mod_set_close(struct paged_mod_set *set, bool in_child)
 		return;
 	if (!in_child && cuda_gpu_enter(gpu, &error) == PAGED_OK) {
 		for (enum paged_dtype q = PAGED_F32; q <= PAGED_BF16; q++)
-			if (device->modded[q].module != NULL)
-				gpu->driver.module_unload(device->modded[q].module);
+			if (device->kernels[q].module != NULL)
+				gpu->driver.module_unload(device->kernels[q].module);
 		if (device->args != 0)
 			gpu->driver.free(device->args);
 		cuda_gpu_leave(gpu);
 	}
 	for (enum paged_dtype q = PAGED_F32; !in_child && q <= PAGED_BF16; q++)
-		code_release(device->modded[q].code);
+		code_release(device->kernels[q].code);
 	free(device->source);
 	free(device);
 	set->device = NULL;

@@ -20,8 +20,8 @@
 
 /* Entries [from, to) of a row. */
 static enum paged_status
-entries_copy(struct paged_batch *batch, uint32_t r, const uint32_t *entries, uint32_t from, uint32_t to,
-	     struct paged_error *error)
+mirror_copy_entries(struct paged_batch *batch, uint32_t r, const uint32_t *entries, uint32_t from, uint32_t to,
+		    struct paged_error *error)
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
 	uint64_t row = r * batch->table_stride;
@@ -43,7 +43,7 @@ entries_copy(struct paged_batch *batch, uint32_t r, const uint32_t *entries, uin
 
 /* Copy those of entries [0, to) that differ from the device's, as runs. */
 static enum paged_status
-entries_update(struct paged_batch *batch, uint32_t r, uint32_t to, struct paged_error *error)
+mirror_update_entries(struct paged_batch *batch, uint32_t r, uint32_t to, struct paged_error *error)
 {
 	const uint32_t *entries = batch->table + r * batch->table_stride;
 	const uint32_t *shadow = cuda_batch_of(batch)->shadow + r * batch->table_stride;
@@ -61,14 +61,14 @@ entries_update(struct paged_batch *batch, uint32_t r, uint32_t to, struct paged_
 		for (uint32_t i = end; i < to && i - end < ENTRIES_APART; i++)
 			if (entries[i] != shadow[i])
 				end = i + 1;
-		status = entries_copy(batch, r, entries, from, end, error);
+		status = mirror_copy_entries(batch, r, entries, from, end, error);
 		from = end;
 	}
 	return status;
 }
 
 static enum paged_status
-mirror_row_update(struct paged_batch *batch, uint32_t r, struct paged_error *error)
+mirror_update_row(struct paged_batch *batch, uint32_t r, struct paged_error *error)
 {
 	const struct batch_row *row = &batch->row[r];
 	struct cuda_mirror_row *mirror = &cuda_batch_of(batch)->mirror[r];
@@ -82,15 +82,15 @@ mirror_row_update(struct paged_batch *batch, uint32_t r, struct paged_error *err
 	if (mirror->torn)
 		both = 0;
 	else if (row->id == 0 || mirror->id != row->id || mirror->version != row->version)
-		status = entries_update(batch, r, both, error);
+		status = mirror_update_entries(batch, r, both, error);
 	mirror->torn = true;
 	mirror->n = n > known ? n : known;
 	if (status == PAGED_OK)
-		status = entries_copy(batch, r, entries, both, n, error);
+		status = mirror_copy_entries(batch, r, entries, both, n, error);
 	/* If the row had more entries, the rest becomes unmapped. */
 	if (status == PAGED_OK && n < known) {
 		memset(entries + n, 0xff, (known - n) * sizeof(*entries));
-		status = entries_copy(batch, r, entries, n, known, error);
+		status = mirror_copy_entries(batch, r, entries, n, known, error);
 	}
 	if (status == PAGED_OK)
 		*mirror = (struct cuda_mirror_row){ .id = row->id, .version = row->version, .n = n };
@@ -110,7 +110,7 @@ mirror_shrink(struct paged_batch *batch, struct paged_error *error)
 
 	for (uint32_t r = batch->n_rows; status == PAGED_OK && r < cuda->n_mirrored; r++) {
 		batch->row[r] = (struct batch_row){ 0 };
-		status = mirror_row_update(batch, r, error);
+		status = mirror_update_row(batch, r, error);
 	}
 	if (status == PAGED_OK && cuda->n_mirrored > batch->n_rows)
 		cuda->n_mirrored = batch->n_rows;
@@ -122,7 +122,7 @@ mirror_shrink(struct paged_batch *batch, struct paged_error *error)
  * device memory are.
  */
 static uint32_t
-row_writable_from(const struct paged_batch *batch, uint32_t r)
+plan_row_writable_from(const struct paged_batch *batch, uint32_t r)
 {
 	const struct batch_row *row = &batch->row[r];
 
@@ -134,14 +134,14 @@ row_writable_from(const struct paged_batch *batch, uint32_t r)
 }
 
 static uint32_t
-row_b(const struct paged_batch *batch, uint32_t r)
+plan_row_b(const struct paged_batch *batch, uint32_t r)
 {
 	return (uint32_t)batch->kernel_row[r].b;
 }
 
 static enum paged_status
-words_update(struct paged_batch *batch, struct cuda_words *words,
-	     uint32_t (*word_of)(const struct paged_batch *batch, uint32_t r), struct paged_error *error)
+compute_cuda_update_words(struct paged_batch *batch, struct cuda_words *words,
+			  uint32_t (*word_of)(const struct paged_batch *batch, uint32_t r), struct paged_error *error)
 {
 	uint32_t from = words->torn ? 0 : batch->n_rows, to = words->torn ? batch->max_rows : 0;
 	enum paged_status status;
@@ -166,7 +166,7 @@ words_update(struct paged_batch *batch, struct cuda_words *words,
 /* Lengths */
 
 static enum paged_status
-lengths_copy(struct paged_batch *batch, struct paged_error *error)
+compute_cuda_copy_lengths(struct paged_batch *batch, struct paged_error *error)
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
 	struct cuda_plan_params *p = &cuda->params;
@@ -193,7 +193,7 @@ lengths_copy(struct paged_batch *batch, struct paged_error *error)
 /* The planner */
 
 static enum paged_status
-shape_launch(struct paged_batch *batch, struct cuda_shape *shape, struct paged_error *error)
+compute_cuda_shape_launch(struct paged_batch *batch, struct cuda_shape *shape, struct paged_error *error)
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
 	struct cuda_plan_params p = cuda->params;
@@ -242,7 +242,7 @@ compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_heads, uint32_t tile_
 		shape->planned = 0;
 	}
 	if (shape->planned != batch->plan_number)
-		status = shape_launch(batch, shape, error);
+		status = compute_cuda_shape_launch(batch, shape, error);
 	if (status != PAGED_OK)
 		return status;
 	cuda->shape_last = (uint32_t)(shape - cuda->shape);
@@ -260,7 +260,7 @@ compute_cuda_shape_any(const struct paged_batch *batch)
 
 /* A replay of any graph plans for the captured shapes.  The other shapes' faults were reported; clear them. */
 static enum paged_status
-shapes_keep(struct paged_batch *batch, struct paged_error *error)
+compute_cuda_shapes_keep(struct paged_batch *batch, struct paged_error *error)
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
 	enum paged_status status = PAGED_OK;
@@ -282,13 +282,13 @@ shapes_keep(struct paged_batch *batch, struct paged_error *error)
 
 /* Copy the lengths if the host has them, and launch the planner.  The tables are copied already, or before a replay. */
 static enum paged_status
-plan_launch(struct paged_batch *batch, const struct compute_lengths *lengths, struct paged_error *error)
+compute_cuda_plan_launch(struct paged_batch *batch, const struct compute_lengths *lengths, struct paged_error *error)
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
 	enum paged_status status;
 
 	if (cuda->tables_only)
-		return shapes_keep(batch, error);
+		return compute_cuda_shapes_keep(batch, error);
 	status = compute_cuda_mod_set_clear_range(batch, error);
 	if (status != PAGED_OK)
 		return status;
@@ -298,16 +298,16 @@ plan_launch(struct paged_batch *batch, const struct compute_lengths *lengths, st
 		cuda->params.q_base = lengths->q_base;
 		cuda->params.q_base_bytes = 4;
 	} else {
-		status = lengths_copy(batch, error);
+		status = compute_cuda_copy_lengths(batch, error);
 	}
 	if (status != PAGED_OK || batch->n_rows == 0)
 		return status;
-	return shape_launch(batch, &cuda->shape[cuda->shape_last], error);
+	return compute_cuda_shape_launch(batch, &cuda->shape[cuda->shape_last], error);
 }
 
 /* Check whether this plan may go onto the stream, and set `captured` and `tables_only`. */
 static enum paged_status
-plan_enter(struct paged_batch *batch, const struct compute_lengths *lengths, struct paged_error *error)
+compute_cuda_plan_enter(struct paged_batch *batch, const struct compute_lengths *lengths, struct paged_error *error)
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
 	enum paged_status status = compute_cuda_capture(batch, &cuda->captured, error);
@@ -342,23 +342,23 @@ compute_cuda_plan(struct paged_batch *batch, const struct compute_lengths *lengt
 		return paged_fail(error, PAGED_ERR_LIMIT,
 				  "%" PRIu64 " query rows, the batch was made for max_q_tokens of %u", batch->total_q,
 				  cuda->max_q_tokens);
-	status = plan_enter(batch, lengths, error);
+	status = compute_cuda_plan_enter(batch, lengths, error);
 	if (status != PAGED_OK)
 		return status;
 	if (cuda->captured)
-		return plan_launch(batch, lengths, error);
+		return compute_cuda_plan_launch(batch, lengths, error);
 	if (cuda->n_mirrored < batch->n_rows)
 		cuda->n_mirrored = batch->n_rows;
 	for (uint32_t r = 0; status == PAGED_OK && r < batch->n_rows; r++)
-		status = mirror_row_update(batch, r, error);
+		status = mirror_update_row(batch, r, error);
 	if (status == PAGED_OK && cuda->tables_only)
 		status = mirror_shrink(batch, error);
 	if (status == PAGED_OK)
-		status = words_update(batch, &cuda->writable, row_writable_from, error);
+		status = compute_cuda_update_words(batch, &cuda->writable, plan_row_writable_from, error);
 	if (status == PAGED_OK)
-		status = words_update(batch, &cuda->b, row_b, error);
+		status = compute_cuda_update_words(batch, &cuda->b, plan_row_b, error);
 	if (status == PAGED_OK)
-		status = plan_launch(batch, lengths, error);
+		status = compute_cuda_plan_launch(batch, lengths, error);
 	/* Copies that were issued read the stage, even if the plan failed, so switch to the next stage. */
 	staged = compute_cuda_stage_next(batch, status == PAGED_OK ? error : &staging);
 	return status == PAGED_OK ? staged : status;
@@ -367,7 +367,7 @@ compute_cuda_plan(struct paged_batch *batch, const struct compute_lengths *lengt
 /* Faults */
 
 static enum paged_status
-fault_tell(const struct paged_batch *batch, const struct cuda_plan_head *head, struct paged_error *error)
+compute_cuda_fail_fault(const struct paged_batch *batch, const struct cuda_plan_head *head, struct paged_error *error)
 {
 	static const struct batch_row none;
 	const struct cuda_batch *cuda = cuda_batch_of(batch);
@@ -431,7 +431,7 @@ compute_cuda_faults(struct paged_batch *batch, struct paged_error *error)
 		if (cuda->heads[i].faults == 0)
 			continue;
 		cuda->shape[i].dirty = true;
-		status = fault_tell(batch, &cuda->heads[i], error);
+		status = compute_cuda_fail_fault(batch, &cuda->heads[i], error);
 	}
 	return status;
 }

@@ -11,11 +11,11 @@
 #include "kernels/cuda/images.h"
 
 /* Bytes of dynamic shared memory above which a kernel must opt in. */
-#define SHARED_UNASKED (48u << 10)
+#define SHARED_WITHOUT_OPT_IN (48u << 10)
 
 static enum paged_status
-module_load(const struct paged_pool *pool, struct cuda_kernels *kernels, const char *source, cuda_module *module_p,
-	    struct paged_error *error)
+cuda_kernels_load_module(const struct paged_pool *pool, struct cuda_kernels *kernels, const char *source,
+			 cuda_module *module_p, struct paged_error *error)
 {
 	const struct cuda_gpu *gpu = kernels->gpu;
 	const struct cuda_image *image;
@@ -45,8 +45,8 @@ module_load(const struct paged_pool *pool, struct cuda_kernels *kernels, const c
 
 /* Find a kernel in a module and fill in everything that a launch needs. */
 static enum paged_status
-kernel_find(const struct paged_pool *pool, const struct cuda_gpu *gpu, cuda_module module, struct cuda_kernel *kernel,
-	    struct paged_error *error)
+cuda_kernels_find(const struct paged_pool *pool, const struct cuda_gpu *gpu, cuda_module module,
+		  struct cuda_kernel *kernel, struct paged_error *error)
 {
 	const struct cuda_driver *driver = &gpu->driver;
 	int result = driver->module_function(&kernel->function, module, kernel->name), n;
@@ -57,7 +57,7 @@ kernel_find(const struct paged_pool *pool, const struct cuda_gpu *gpu, cuda_modu
 				  "pool %s: this library was built without the CUDA toolkit and has no kernels for %s",
 				  pool->mapping.name, gpu->name);
 	status = map_cuda_check(&pool->mapping, result, error, "cuModuleGetFunction of %s", kernel->name);
-	if (status == PAGED_OK && kernel->shared_size > SHARED_UNASKED)
+	if (status == PAGED_OK && kernel->shared_size > SHARED_WITHOUT_OPT_IN)
 		status = map_cuda_check(&pool->mapping,
 					driver->function_set(kernel->function, CUDA_FUNCTION_MAX_DYNAMIC_SHARED,
 							     (int)kernel->shared_size),
@@ -81,14 +81,14 @@ kernel_find(const struct paged_pool *pool, const struct cuda_gpu *gpu, cuda_modu
 }
 
 static enum paged_status
-kernel_load(const struct paged_pool *pool, struct cuda_kernels *kernels, const char *source, struct cuda_kernel *kernel,
-	    struct paged_error *error)
+cuda_kernels_load_kernel(const struct paged_pool *pool, struct cuda_kernels *kernels, const char *source,
+			 struct cuda_kernel *kernel, struct paged_error *error)
 {
 	enum paged_status status;
 	cuda_module module;
 
-	status = module_load(pool, kernels, source, &module, error);
-	return status == PAGED_OK ? kernel_find(pool, kernels->gpu, module, kernel, error) : status;
+	status = cuda_kernels_load_module(pool, kernels, source, &module, error);
+	return status == PAGED_OK ? cuda_kernels_find(pool, kernels->gpu, module, kernel, error) : status;
 }
 
 enum paged_status
@@ -105,7 +105,7 @@ cuda_kernels_load(const struct paged_pool *pool, const void *image, struct cuda_
 	status = map_cuda_check(&pool->mapping, result, error, "cuModuleLoadData of %s with mods", kernel->name);
 	if (status != PAGED_OK)
 		return status;
-	status = kernel_find(pool, gpu, module, kernel, error);
+	status = cuda_kernels_find(pool, gpu, module, kernel, error);
 	if (status == PAGED_OK) {
 		*module_p = module;
 		return PAGED_OK;
@@ -117,8 +117,8 @@ cuda_kernels_load(const struct paged_pool *pool, const void *image, struct cuda_
 
 /* Load the attention kernel for queries of one dtype. */
 static enum paged_status
-attention_load(const struct paged_pool *pool, struct cuda_kernels *kernels, enum paged_dtype q,
-	       struct paged_error *error)
+cuda_kernels_load_attention(const struct paged_pool *pool, struct cuda_kernels *kernels, enum paged_dtype q,
+			    struct paged_error *error)
 {
 	uint32_t max_shared = (uint32_t)cuda_gpu_attribute(kernels->gpu, CUDA_DEVICE_SHARED_PER_BLOCK_OPTIN);
 	struct cuda_attention *to = &kernels->attention[q];
@@ -132,11 +132,11 @@ attention_load(const struct paged_pool *pool, struct cuda_kernels *kernels, enum
 					   .shared_size = choice.shared_size };
 	to->source = choice.source;
 	to->tile_q_rows = choice.max_tile_q_rows;
-	return kernel_load(pool, kernels, choice.source, &to->kernel, error);
+	return cuda_kernels_load_kernel(pool, kernels, choice.source, &to->kernel, error);
 }
 
 static void
-kernels_free(struct cuda_kernels *kernels, bool in_child)
+cuda_kernels_free(struct cuda_kernels *kernels, bool in_child)
 {
 	while (!in_child && kernels->n_modules > 0)
 		kernels->gpu->driver.module_unload(kernels->modules[--kernels->n_modules]);
@@ -144,7 +144,7 @@ kernels_free(struct cuda_kernels *kernels, bool in_child)
 }
 
 static enum paged_status
-kernels_load(const struct paged_pool *pool, struct cuda_kernels **kernels_p, struct paged_error *error)
+cuda_kernels_load_all(const struct paged_pool *pool, struct cuda_kernels **kernels_p, struct paged_error *error)
 {
 	struct cuda_kernels *kernels = calloc(1, sizeof(*kernels));
 	enum paged_status status;
@@ -158,17 +158,17 @@ kernels_load(const struct paged_pool *pool, struct cuda_kernels **kernels_p, str
 	kernels->append = (struct cuda_kernel){ .name = "append_tokens", .n_threads = CUDA_APPEND_THREADS };
 	kernels->gather = (struct cuda_kernel){ .name = "gather_tokens", .n_threads = CUDA_COPY_THREADS };
 	kernels->merge = (struct cuda_kernel){ .name = "merge_results", .n_threads = CUDA_MERGE_THREADS };
-	status = kernel_load(pool, kernels, "plan", &kernels->plan, error);
+	status = cuda_kernels_load_kernel(pool, kernels, "plan", &kernels->plan, error);
 	if (status == PAGED_OK)
-		status = kernel_load(pool, kernels, "append", &kernels->append, error);
+		status = cuda_kernels_load_kernel(pool, kernels, "append", &kernels->append, error);
 	if (status == PAGED_OK)
-		status = kernel_load(pool, kernels, "pages", &kernels->gather, error);
+		status = cuda_kernels_load_kernel(pool, kernels, "pages", &kernels->gather, error);
 	if (status == PAGED_OK)
-		status = kernel_load(pool, kernels, "merge", &kernels->merge, error);
+		status = cuda_kernels_load_kernel(pool, kernels, "merge", &kernels->merge, error);
 	for (enum paged_dtype q = PAGED_F32; status == PAGED_OK && q <= PAGED_BF16; q++)
-		status = attention_load(pool, kernels, q, error);
+		status = cuda_kernels_load_attention(pool, kernels, q, error);
 	if (status != PAGED_OK) {
-		kernels_free(kernels, false);
+		cuda_kernels_free(kernels, false);
 		return status;
 	}
 	*kernels_p = kernels;
@@ -176,10 +176,10 @@ kernels_load(const struct paged_pool *pool, struct cuda_kernels **kernels_p, str
 }
 
 enum paged_status
-cuda_kernels_take(struct paged_pool *pool, struct cuda_kernels **kernels_p, struct paged_error *error)
+cuda_kernels_acquire(struct paged_pool *pool, struct cuda_kernels **kernels_p, struct paged_error *error)
 {
 	if (pool->kernels == NULL) {
-		enum paged_status status = kernels_load(pool, &pool->kernels, error);
+		enum paged_status status = cuda_kernels_load_all(pool, &pool->kernels, error);
 
 		if (status != PAGED_OK)
 			return status;
@@ -190,11 +190,11 @@ cuda_kernels_take(struct paged_pool *pool, struct cuda_kernels **kernels_p, stru
 }
 
 void
-cuda_kernels_drop(struct paged_pool *pool, bool in_child)
+cuda_kernels_release(struct paged_pool *pool, bool in_child)
 {
 	if (--pool->kernels->n_users > 0)
 		return;
-	kernels_free(pool->kernels, in_child);
+	cuda_kernels_free(pool->kernels, in_child);
 	pool->kernels = NULL;
 }
 

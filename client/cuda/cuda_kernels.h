@@ -6,7 +6,7 @@
  * reference-counted struct cuda_kernels: the first batch creates it, and the
  * last one frees it.
  *
- * Threads: cuda_kernels_take() and cuda_kernels_drop() are called with the
+ * Threads: cuda_kernels_acquire() and cuda_kernels_release() are called with the
  * client's mutex held and the context current; the rest by any thread.
  */
 #ifndef PAGED_CLIENT_CUDA_KERNELS_H
@@ -49,15 +49,15 @@ cuda_kernels_queries(const struct layout_params *pool)
 }
 
 /**
- * cuda_kernels_take - take a reference to the pool's kernels; the first one loads them
+ * cuda_kernels_acquire - take a reference to the pool's kernels; the first one loads them
  *
  * @retval PAGED_ERR_UNSUPPORTED  no kernels for the pool's dims or for this device, or none in this build
  */
-enum paged_status cuda_kernels_take(struct paged_pool *pool, struct cuda_kernels **kernels_p,
-				    struct paged_error *error);
+enum paged_status cuda_kernels_acquire(struct paged_pool *pool, struct cuda_kernels **kernels_p,
+				       struct paged_error *error);
 
-/** cuda_kernels_drop - drop a reference; no launched kernel may still run.  In a forked child, free memory only */
-void cuda_kernels_drop(struct paged_pool *pool, bool in_child);
+/** cuda_kernels_release - drop a reference; no launched kernel may still run.  In a forked child, free memory only */
+void cuda_kernels_release(struct paged_pool *pool, bool in_child);
 
 /**
  * cuda_kernels_load - load an image as a module and find kernel->name in it; the context is current
