@@ -23,7 +23,7 @@ endif
 # (AM_LDFLAGS has --as-needed).
 LDADD = %D%/libsupport.la $(SIMT_LIBS) $(PRODUCT_LIBS) client/libpagedclient.la $(CRITERION_LIBS) $(ZMQ_LIBS) \
 	$(JANSSON_LIBS) -ldl -lpthread -lm
-PRODUCT_LIBS = client/libcode.la daemon/libdaemon.la core/libcore.la proto/libproto.la kernels/libkernels.la \
+PRODUCT_LIBS = client/cuda/libjit.la daemon/libdaemon.la core/libcore.la proto/libproto.la kernels/libkernels.la \
 	common/libcommon.la
 # Fixtures: those of several directories (support/), and each directory's own.
 TEST_SUPPORT =

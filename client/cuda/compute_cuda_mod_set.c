@@ -13,14 +13,14 @@
 #include "kernels/mod/cuda_source.h"
 
 struct cuda_compiler {
-	struct code_store *store;
+	struct jit_store *store;
 	struct cuda_nvrtc nvrtc;
 };
 
 /** The attention kernel with these mods, for queries of one dtype. */
 struct cuda_mod_kernel {
-	struct code *code;  /* NULL: not requested */
-	cuda_module module; /* NULL: not loaded */
+	struct jit_code *code; /* NULL: not requested */
+	cuda_module module;    /* NULL: not loaded */
 	struct cuda_kernel kernel;
 };
 
@@ -45,11 +45,11 @@ cuda_compiler_open(struct paged_client *client, struct paged_error *error)
 	compiler = calloc(1, sizeof(*compiler));
 	if (compiler == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for compiled mods");
-	status = code_store_create(&(struct code_store_params){ .compiler = &code_compiler_nvrtc,
-								.argument = &compiler->nvrtc,
-								.log = client->owner->log,
-								.log_argument = client->owner->log_argument },
-				   &compiler->store, error);
+	status = jit_store_create(&(struct jit_store_params){ .compiler = &jit_compiler_nvrtc,
+							      .argument = &compiler->nvrtc,
+							      .log = client->owner->log,
+							      .log_argument = client->owner->log_argument },
+				  &compiler->store, error);
 	if (status != PAGED_OK) {
 		free(compiler);
 		return status;
@@ -63,7 +63,7 @@ compute_cuda_client_close(struct paged_client *client, bool in_child)
 {
 	if (client->compiler == NULL)
 		return;
-	code_store_destroy(client->compiler->store, in_child);
+	jit_store_destroy(client->compiler->store, in_child);
 	free(client->compiler);
 }
 
@@ -74,7 +74,7 @@ cuda_mod_set_request_code(struct paged_mod_set *set, enum paged_dtype q, struct 
 	const struct cuda_gpu *gpu = map_cuda_gpu(&pool->mapping);
 	const struct cuda_attention *attention = &pool->kernels->attention[q];
 	struct cuda_mod_set *device = set->device;
-	const struct code_request request = {
+	const struct jit_request request = {
 		.source = attention->source,
 		.kernel = attention->kernel.name,
 		.mods = device->source,
@@ -85,13 +85,13 @@ cuda_mod_set_request_code(struct paged_mod_set *set, enum paged_dtype q, struct 
 	assert(paged_dtype_is_tensor(q));
 	if (device->kernels[q].code != NULL)
 		return PAGED_OK;
-	return code_prepare(pool->client->compiler->store, &request, &device->kernels[q].code, error);
+	return jit_prepare(pool->client->compiler->store, &request, &device->kernels[q].code, error);
 }
 
 static void
 cuda_mod_set_release_code(struct cuda_mod_kernel *mod_kernel)
 {
-	code_release(mod_kernel->code);
+	jit_release(mod_kernel->code);
 	mod_kernel->code = NULL;
 }
 
@@ -103,8 +103,8 @@ cuda_mod_set_wait_code(struct paged_mod_set *set, enum paged_dtype q, int timeou
 
 	if (status != PAGED_OK)
 		return status;
-	status = code_wait(mod_kernel->code, timeout_ms, error);
-	code_store_tell(set->batch->pool->client->compiler->store);
+	status = jit_wait(mod_kernel->code, timeout_ms, error);
+	jit_store_flush_log(set->batch->pool->client->compiler->store);
 	/* Code that failed is requested again at the next call. */
 	if (status != PAGED_OK && status != PAGED_ERR_AGAIN && status != PAGED_ERR_TIMEOUT)
 		cuda_mod_set_release_code(mod_kernel);
@@ -125,10 +125,10 @@ cuda_mod_set_load_code(struct paged_mod_set *set, enum paged_dtype q, int timeou
 		if (status != PAGED_OK)
 			return status;
 		mod_kernel->kernel = pool->kernels->attention[q].kernel;
-		mod_kernel->kernel.name = code_kernel(mod_kernel->code);
-		status = cuda_kernels_load(pool, code_compiled(mod_kernel->code)->bytes, &mod_kernel->kernel,
+		mod_kernel->kernel.name = jit_kernel_name(mod_kernel->code);
+		status = cuda_kernels_load(pool, jit_image(mod_kernel->code)->bytes, &mod_kernel->kernel,
 					   &mod_kernel->module, &refused, error);
-		if (status == PAGED_OK || !refused || !code_refused(mod_kernel->code))
+		if (status == PAGED_OK || !refused || !jit_refused(mod_kernel->code))
 			return status;
 		cuda_mod_set_release_code(mod_kernel);
 	}
@@ -314,7 +314,7 @@ compute_cuda_mod_set_close(struct paged_mod_set *set, bool in_child)
 		cuda_gpu_leave(gpu);
 	}
 	for (enum paged_dtype q = PAGED_F32; !in_child && q <= PAGED_BF16; q++)
-		code_release(device->kernels[q].code);
+		jit_release(device->kernels[q].code);
 	free(device->source);
 	free(device);
 	set->device = NULL;

@@ -33,28 +33,28 @@
 /* The header of a file; the image follows. */
 struct header {
 	char magic[8];
-	struct code_key key;
-	uint64_t size;                 /* of the image */
-	uint8_t digest[CODE_KEY_SIZE]; /* SHA-256 of the fields below and the image */
-	char maker[48];                /* zero-terminated */
+	struct jit_key key;
+	uint64_t size;                /* of the image */
+	uint8_t digest[JIT_KEY_SIZE]; /* SHA-256 of the fields below and the image */
+	char maker[48];               /* zero-terminated */
 };
 
 _Static_assert(sizeof(struct header) == 128, "no padding");
-_Static_assert(CODE_KEY_SIZE == crypto_hash_sha256_BYTES, "a key is a SHA-256");
+_Static_assert(JIT_KEY_SIZE == crypto_hash_sha256_BYTES, "a key is a SHA-256");
 
 static const char magic[8] = "pagedcc2";
 
-struct code_cache {
+struct jit_cache {
 	int dir;
 	uint64_t max_bytes;
 	char path[];
 };
 
-struct code_key
-code_key_make(const struct code_key_part *parts, size_t n_parts)
+struct jit_key
+jit_key_make(const struct jit_key_part *parts, size_t n_parts)
 {
 	crypto_hash_sha256_state state;
-	struct code_key key;
+	struct jit_key key;
 
 	crypto_hash_sha256_init(&state);
 	for (size_t i = 0; i < n_parts; i++) {
@@ -70,7 +70,8 @@ code_key_make(const struct code_key_part *parts, size_t n_parts)
 /* The folder */
 
 static enum paged_status
-path_make(char *path, size_t size, const char *name, const char *parent, const char *rest, struct paged_error *error)
+jit_cache_make_path(char *path, size_t size, const char *name, const char *parent, const char *rest,
+		    struct paged_error *error)
 {
 	int length = snprintf(path, size, "%s%s", parent, rest);
 
@@ -83,7 +84,7 @@ path_make(char *path, size_t size, const char *name, const char *parent, const c
 }
 
 enum paged_status
-code_cache_path(char *path, size_t size, struct paged_error *error)
+jit_cache_path(char *path, size_t size, struct paged_error *error)
 {
 	const char *own = secure_getenv("PAGED_CACHE_DIR"), *shared = secure_getenv("XDG_CACHE_HOME");
 	const char *home = secure_getenv("HOME");
@@ -95,21 +96,21 @@ code_cache_path(char *path, size_t size, struct paged_error *error)
 		return PAGED_OK;
 	}
 	if (own != NULL)
-		return path_make(path, size, "PAGED_CACHE_DIR", own, "", error);
+		return jit_cache_make_path(path, size, "PAGED_CACHE_DIR", own, "", error);
 	/* The XDG specification requires that a relative path is ignored. */
 	if (shared != NULL && shared[0] == '/')
-		return path_make(path, size, "XDG_CACHE_HOME", shared, "/paged", error);
+		return jit_cache_make_path(path, size, "XDG_CACHE_HOME", shared, "/paged", error);
 	if ((home == NULL || home[0] == '\0') && getpwuid_r(geteuid(), &entry, room, sizeof(room), &found) == 0 &&
 	    found != NULL)
 		home = entry.pw_dir;
 	if (home == NULL || home[0] == '\0')
 		return paged_fail(error, PAGED_ERR_NOENT, "code cache: uid %u has no home directory",
 				  (unsigned int)geteuid());
-	return path_make(path, size, "HOME", home, "/.cache/paged", error);
+	return jit_cache_make_path(path, size, "HOME", home, "/.cache/paged", error);
 }
 
 static void
-folders_make(const char *path)
+jit_cache_make_folders(const char *path)
 {
 	char part[PATH_MAX];
 
@@ -124,15 +125,15 @@ folders_make(const char *path)
 }
 
 enum paged_status
-code_cache_open(const char *path, uint64_t max_bytes, struct code_cache **cache_p, struct paged_error *error)
+jit_cache_open(const char *path, uint64_t max_bytes, struct jit_cache **cache_p, struct paged_error *error)
 {
-	struct code_cache *cache = malloc(sizeof(*cache) + strlen(path) + 1);
+	struct jit_cache *cache = malloc(sizeof(*cache) + strlen(path) + 1);
 	enum paged_status status = PAGED_OK;
 	struct stat stat;
 
 	if (cache == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for the code cache");
-	folders_make(path);
+	jit_cache_make_folders(path);
 	cache->max_bytes = max_bytes != 0 ? max_bytes : DEFAULT_MAX_BYTES;
 	strcpy(cache->path, path);
 	cache->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -148,12 +149,12 @@ code_cache_open(const char *path, uint64_t max_bytes, struct code_cache **cache_
 	if (status == PAGED_OK)
 		*cache_p = cache;
 	else
-		code_cache_close(cache);
+		jit_cache_close(cache);
 	return status;
 }
 
 void
-code_cache_close(struct code_cache *cache)
+jit_cache_close(struct jit_cache *cache)
 {
 	if (cache == NULL)
 		return;
@@ -166,7 +167,7 @@ code_cache_close(struct code_cache *cache)
 
 /* Returns NULL and sets errno on a failure. */
 static FILE *
-file_open(const struct code_cache *cache, const char *name, int flags, const char *mode)
+jit_cache_open_file(const struct jit_cache *cache, const char *name, int flags, const char *mode)
 {
 	int fd = openat(cache->dir, name, flags | O_NOFOLLOW | O_CLOEXEC, 0600);
 	FILE *file = fd >= 0 ? fdopen(fd, mode) : NULL;
@@ -177,7 +178,7 @@ file_open(const struct code_cache *cache, const char *name, int flags, const cha
 }
 
 static void
-digest_of(const struct header *header, const char *bytes, uint8_t digest[CODE_KEY_SIZE])
+jit_cache_digest(const struct header *header, const char *bytes, uint8_t digest[JIT_KEY_SIZE])
 {
 	crypto_hash_sha256_state state;
 
@@ -189,9 +190,9 @@ digest_of(const struct header *header, const char *bytes, uint8_t digest[CODE_KE
 
 /* Read the image of an open file and check header and digest. */
 static enum paged_status
-image_read(FILE *file, const struct code_key *key, char **bytes_p, size_t *size_p, struct paged_error *error)
+jit_cache_read_image(FILE *file, const struct jit_key *key, char **bytes_p, size_t *size_p, struct paged_error *error)
 {
-	uint8_t digest[CODE_KEY_SIZE];
+	uint8_t digest[JIT_KEY_SIZE];
 	struct header header;
 	struct stat stat;
 	char *bytes;
@@ -206,7 +207,7 @@ image_read(FILE *file, const struct code_key *key, char **bytes_p, size_t *size_
 				  header.size);
 	if (fread(bytes, 1, header.size, file) != header.size)
 		goto err_free;
-	digest_of(&header, bytes, digest);
+	jit_cache_digest(&header, bytes, digest);
 	if (memcmp(digest, header.digest, sizeof(digest)) != 0)
 		goto err_free;
 	*bytes_p = bytes;
@@ -219,8 +220,8 @@ err_free:
 }
 
 enum paged_status
-code_cache_get(struct code_cache *cache, const struct code_key *key, char **bytes_p, size_t *size_p,
-	       struct paged_error *error)
+jit_cache_get(struct jit_cache *cache, const struct jit_key *key, char **bytes_p, size_t *size_p,
+	      struct paged_error *error)
 {
 	enum paged_status status;
 	char name[NAME_SIZE];
@@ -228,15 +229,15 @@ code_cache_get(struct code_cache *cache, const struct code_key *key, char **byte
 
 	if (cache == NULL)
 		return paged_fail(error, PAGED_ERR_NOENT, "there is no code cache");
-	text_hex(name, key->bytes, CODE_KEY_SIZE);
-	file = file_open(cache, name, O_RDONLY | O_NONBLOCK, "r");
+	text_hex(name, key->bytes, JIT_KEY_SIZE);
+	file = jit_cache_open_file(cache, name, O_RDONLY | O_NONBLOCK, "r");
 	if (file == NULL && errno == ENOENT)
 		return paged_fail(error, PAGED_ERR_NOENT, "code cache: no %s", name);
 	if (file == NULL)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "code cache: %s/%s: %s", cache->path, name, strerror(errno));
-	status = image_read(file, key, bytes_p, size_p, error);
+	status = jit_cache_read_image(file, key, bytes_p, size_p, error);
 	if (status == PAGED_OK)
-		(void)futimens(fileno(file), NULL); /* used now: images_trim() takes the oldest */
+		(void)futimens(fileno(file), NULL); /* used now: jit_cache_trim() takes the oldest */
 	(void)fclose(file);
 	if (status != PAGED_ERR_CORRUPT)
 		return status;
@@ -246,7 +247,7 @@ code_cache_get(struct code_cache *cache, const struct code_key *key, char **byte
 
 /* Remove files of dead writers and, if the images exceed max_bytes, the least recently used; false: the images fit. */
 static bool
-oldest_remove(DIR *stream, uint64_t max_bytes)
+jit_cache_remove_oldest(DIR *stream, uint64_t max_bytes)
 {
 	char oldest[NAME_SIZE] = "";
 	struct timespec used = { 0 };
@@ -276,7 +277,7 @@ oldest_remove(DIR *stream, uint64_t max_bytes)
 }
 
 static void
-images_trim(const struct code_cache *cache)
+jit_cache_trim(const struct jit_cache *cache)
 {
 	/* Open the folder again, because a duplicated descriptor would share the read position. */
 	int fd = openat(cache->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -287,14 +288,14 @@ images_trim(const struct code_cache *cache)
 			close(fd);
 		return;
 	}
-	while (oldest_remove(stream, cache->max_bytes))
+	while (jit_cache_remove_oldest(stream, cache->max_bytes))
 		rewinddir(stream);
 	closedir(stream);
 }
 
 enum paged_status
-code_cache_put(struct code_cache *cache, const struct code_key *key, const char *maker, const char *bytes, size_t size,
-	       struct paged_error *error)
+jit_cache_put(struct jit_cache *cache, const struct jit_key *key, const char *maker, const char *bytes, size_t size,
+	      struct paged_error *error)
 {
 	struct header header = { .key = *key, .size = size };
 	char name[NAME_SIZE], temporary[NAME_SIZE];
@@ -309,12 +310,12 @@ code_cache_put(struct code_cache *cache, const struct code_key *key, const char 
 				  cache->max_bytes);
 	memcpy(header.magic, magic, sizeof(magic));
 	snprintf(header.maker, sizeof(header.maker), "%s", maker);
-	digest_of(&header, bytes, header.digest);
-	text_hex(name, key->bytes, CODE_KEY_SIZE);
+	jit_cache_digest(&header, bytes, header.digest);
+	text_hex(name, key->bytes, JIT_KEY_SIZE);
 	if (getrandom(&random, sizeof(random), 0) != sizeof(random))
 		random = (uint64_t)getpid();
 	snprintf(temporary, sizeof(temporary), TEMPORARY "%016" PRIx64, random);
-	file = file_open(cache, temporary, O_WRONLY | O_CREAT | O_EXCL, "w");
+	file = jit_cache_open_file(cache, temporary, O_WRONLY | O_CREAT | O_EXCL, "w");
 	if (file == NULL)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "code cache: %s: %s", cache->path, strerror(errno));
 	written = fwrite(&header, sizeof(header), 1, file) == 1 && fwrite(bytes, 1, size, file) == size;
@@ -324,17 +325,17 @@ code_cache_put(struct code_cache *cache, const struct code_key *key, const char 
 		(void)unlinkat(cache->dir, temporary, 0);
 		return PAGED_ERR_SYSTEM;
 	}
-	images_trim(cache);
+	jit_cache_trim(cache);
 	return PAGED_OK;
 }
 
 void
-code_cache_remove(struct code_cache *cache, const struct code_key *key)
+jit_cache_remove(struct jit_cache *cache, const struct jit_key *key)
 {
 	char name[NAME_SIZE];
 
 	if (cache == NULL)
 		return;
-	text_hex(name, key->bytes, CODE_KEY_SIZE);
+	text_hex(name, key->bytes, JIT_KEY_SIZE);
 	(void)unlinkat(cache->dir, name, 0);
 }

@@ -11,7 +11,7 @@
  *
  * Images therefore stay valid when NVRTC is replaced.  To recompile them, empty
  * the folder, which is safe at any time.  An image that the driver refuses,
- * because it is older than the compiler, is removed (code_refused()).
+ * because it is older than the compiler, is removed (jit_refused()).
  *
  * Every read checks length and SHA-256; a damaged file is removed.  The code
  * runs with the reader's rights, so the folder is used only if it belongs to
@@ -21,7 +21,7 @@
  * rename(2), and may vanish at any time.  If the files exceed the size limit,
  * the least recently used are removed.
  *
- * Life: if a cache cannot be opened, code_cache_open() reports the reason and
+ * Life: if a cache cannot be opened, jit_cache_open() reports the reason and
  * the cache is NULL, which every function accepts.  A full or failing disk
  * costs a compilation and has no other effect.
  * Threads: any number.
@@ -34,48 +34,48 @@
 
 #include "common/status.h"
 
-#define CODE_KEY_SIZE 32
+#define JIT_KEY_SIZE 32
 
-struct code_key {
-	uint8_t bytes[CODE_KEY_SIZE];
+struct jit_key {
+	uint8_t bytes[JIT_KEY_SIZE];
 };
 
 /** A part of a key.  Lengths are hashed as well, so ("ab", "c") and ("a", "bc") differ. */
-struct code_key_part {
+struct jit_key_part {
 	const void *bytes;
 	size_t size;
 };
 
-/** code_key_make - the SHA-256 of the parts */
-struct code_key code_key_make(const struct code_key_part *parts, size_t n_parts);
+/** jit_key_make - the SHA-256 of the parts */
+struct jit_key jit_key_make(const struct jit_key_part *parts, size_t n_parts);
 
-struct code_cache;
+struct jit_cache;
 
 /**
- * code_cache_path - the folder for this process: $PAGED_CACHE_DIR, else $XDG_CACHE_HOME/paged, else ~/.cache/paged
+ * jit_cache_path - the folder for this process: $PAGED_CACHE_DIR, else $XDG_CACHE_HOME/paged, else ~/.cache/paged
  *
  * @param[out] path  empty if $PAGED_CACHE_DIR is set but empty: use no cache
  * @retval PAGED_ERR_INVALID  the path is not absolute, or is too long
  * @retval PAGED_ERR_NOENT    neither variable is set, and there is no home directory
  */
-enum paged_status code_cache_path(char *path, size_t size, struct paged_error *error);
+enum paged_status jit_cache_path(char *path, size_t size, struct paged_error *error);
 
 /**
- * code_cache_open - open a folder; it and its parents are created if they do not exist
+ * jit_cache_open - open a folder; it and its parents are created if they do not exist
  *
  * @param[in] max_bytes  limit on the total size of its files; 0: 256 MiB
  * @retval PAGED_ERR_PERM    the folder belongs to another user, or others may access it
  * @retval PAGED_ERR_SYSTEM  the folder cannot be created or opened; the error text has the reason
  * @retval PAGED_ERR_NOMEM
  */
-enum paged_status code_cache_open(const char *path, uint64_t max_bytes, struct code_cache **cache_p,
-				  struct paged_error *error);
+enum paged_status jit_cache_open(const char *path, uint64_t max_bytes, struct jit_cache **cache_p,
+				 struct paged_error *error);
 
-/** code_cache_close - takes NULL */
-void code_cache_close(struct code_cache *cache);
+/** jit_cache_close - takes NULL */
+void jit_cache_close(struct jit_cache *cache);
 
 /**
- * code_cache_get - read an image and check it
+ * jit_cache_get - read an image and check it
  *
  * @param[out] bytes_p  from malloc(); the caller frees it
  * @retval PAGED_ERR_NOENT    there is no such file
@@ -83,20 +83,20 @@ void code_cache_close(struct code_cache *cache);
  * @retval PAGED_ERR_SYSTEM   the file cannot be read
  * @retval PAGED_ERR_NOMEM
  */
-enum paged_status code_cache_get(struct code_cache *cache, const struct code_key *key, char **bytes_p, size_t *size_p,
-				 struct paged_error *error);
+enum paged_status jit_cache_get(struct jit_cache *cache, const struct jit_key *key, char **bytes_p, size_t *size_p,
+				struct paged_error *error);
 
 /**
- * code_cache_put - store an image; replaces an image with the same key
+ * jit_cache_put - store an image; replaces an image with the same key
  *
  * @param[in] maker  the compiler, recorded in the file: "nvrtc 13.0"; truncated to 47 bytes
  * @retval PAGED_ERR_LIMIT    the image is larger than max_bytes
  * @retval PAGED_ERR_SYSTEM   the file cannot be written
  */
-enum paged_status code_cache_put(struct code_cache *cache, const struct code_key *key, const char *maker,
-				 const char *bytes, size_t size, struct paged_error *error);
+enum paged_status jit_cache_put(struct jit_cache *cache, const struct jit_key *key, const char *maker,
+				const char *bytes, size_t size, struct paged_error *error);
 
-/** code_cache_remove - remove an image, if it exists */
-void code_cache_remove(struct code_cache *cache, const struct code_key *key);
+/** jit_cache_remove - remove an image, if it exists */
+void jit_cache_remove(struct jit_cache *cache, const struct jit_key *key);
 
 #endif

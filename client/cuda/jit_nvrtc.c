@@ -6,7 +6,7 @@
 #include "client/cuda/jit_store.h"
 
 static enum paged_status
-nvrtc_open(void *argument, char *version, size_t size, struct paged_error *error)
+jit_nvrtc_open(void *argument, char *version, size_t size, struct paged_error *error)
 {
 	struct cuda_nvrtc *nvrtc = argument;
 	struct paged_error cause;
@@ -19,8 +19,8 @@ nvrtc_open(void *argument, char *version, size_t size, struct paged_error *error
 }
 
 static enum paged_status
-nvrtc_compile(void *argument, const struct code_request *request, struct cuda_compiled *compiled_p,
-	      struct paged_error *error)
+jit_nvrtc_compile(void *argument, const struct jit_request *request, struct cuda_compiled *compiled_p,
+		  struct paged_error *error)
 {
 	struct cuda_compile_params params = { request->source, request->kernel, request->mods, "" };
 	enum paged_status status = cuda_compile_arch(argument, request->capability, params.arch, error);
@@ -29,9 +29,9 @@ nvrtc_compile(void *argument, const struct code_request *request, struct cuda_co
 }
 
 static void
-nvrtc_close(void *argument)
+jit_nvrtc_close(void *argument)
 {
 	cuda_nvrtc_close(argument);
 }
 
-const struct code_compiler code_compiler_nvrtc = { nvrtc_open, nvrtc_compile, nvrtc_close };
+const struct jit_compiler jit_compiler_nvrtc = { jit_nvrtc_open, jit_nvrtc_compile, jit_nvrtc_close };

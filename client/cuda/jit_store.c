@@ -13,86 +13,86 @@
 
 #include "client/cuda/jit_build.h"
 
-enum code_state { CODE_WANTED, CODE_COMPILING, CODE_READY, CODE_FAILED };
+enum jit_state { JIT_REQUESTED, JIT_COMPILING, JIT_DONE, JIT_FAILED };
 
-struct code {
-	struct code_store *store;
-	TAILQ_ENTRY(code) link; /* in the store, in the order of requests */
-	struct code_request request;
+struct jit_code {
+	struct jit_store *store;
+	TAILQ_ENTRY(jit_code) link; /* in the store, in the order of requests */
+	struct jit_request request;
 	uint32_t n_users;
-	enum code_state state;
+	enum jit_state state;
 	bool refused; /* a driver refused the image: do not share it any more */
-	struct code_made made;
+	struct jit_built made;
 	struct paged_error error;
 	char mods[];
 };
 
 /* A queued log message. */
-struct line {
-	STAILQ_ENTRY(line) link;
+struct message {
+	STAILQ_ENTRY(message) link;
 	enum paged_log_level level;
 	char text[];
 };
 
-struct code_store {
+struct jit_store {
 	paged_log_fn log;
 	void *log_argument;
-	char *cache_path; /* NULL: that of code_cache_path() */
+	char *cache_path; /* NULL: that of jit_cache_path() */
 
 	pthread_mutex_t lock;
 	pthread_cond_t wanted; /* signals the thread: a request, or `ending` */
 	pthread_cond_t ended;  /* signals the waiting callers: a compilation has ended */
 	pthread_t thread;
 	bool has_thread, ending;
-	TAILQ_HEAD(, code) codes;
-	STAILQ_HEAD(, line) lines;
+	TAILQ_HEAD(, jit_code) codes;
+	STAILQ_HEAD(, message) messages;
 
-	struct code_maker maker; /* used by the thread only, except code_maker_refuse() */
+	struct jit_builder builder; /* used by the thread only, except jit_builder_refuse() */
 };
 
 /* Logging */
 
 /* Queue a message, on the compiling thread.  Without memory the message is lost. */
 static void
-line_keep(void *argument, enum paged_log_level level, const char *text)
+jit_store_queue_message(void *argument, enum paged_log_level level, const char *text)
 {
-	struct code_store *store = argument;
+	struct jit_store *store = argument;
 	size_t size = strlen(text) + 1;
-	struct line *line;
+	struct message *message;
 
 	if (store->log == NULL)
 		return;
-	line = malloc(sizeof(*line) + size);
-	if (line == NULL)
+	message = malloc(sizeof(*message) + size);
+	if (message == NULL)
 		return;
-	line->level = level;
-	memcpy(line->text, text, size);
+	message->level = level;
+	memcpy(message->text, text, size);
 	pthread_mutex_lock(&store->lock);
-	STAILQ_INSERT_TAIL(&store->lines, line, link);
+	STAILQ_INSERT_TAIL(&store->messages, message, link);
 	pthread_mutex_unlock(&store->lock);
 }
 
 /* Returns NULL if none is left. */
-static struct line *
-line_take(struct code_store *store)
+static struct message *
+jit_store_dequeue_message(struct jit_store *store)
 {
-	struct line *line = STAILQ_FIRST(&store->lines);
+	struct message *message = STAILQ_FIRST(&store->messages);
 
-	if (line != NULL)
-		STAILQ_REMOVE_HEAD(&store->lines, link);
-	return line;
+	if (message != NULL)
+		STAILQ_REMOVE_HEAD(&store->messages, link);
+	return message;
 }
 
 void
-code_store_tell(struct code_store *store)
+jit_store_flush_log(struct jit_store *store)
 {
-	struct line *line;
+	struct message *message;
 
 	pthread_mutex_lock(&store->lock);
-	while ((line = line_take(store)) != NULL) {
+	while ((message = jit_store_dequeue_message(store)) != NULL) {
 		pthread_mutex_unlock(&store->lock);
-		store->log(store->log_argument, line->level, line->text);
-		free(line);
+		store->log(store->log_argument, message->level, message->text);
+		free(message);
 		pthread_mutex_lock(&store->lock);
 	}
 	pthread_mutex_unlock(&store->lock);
@@ -101,9 +101,9 @@ code_store_tell(struct code_store *store)
 /* Life */
 
 enum paged_status
-code_store_create(const struct code_store_params *params, struct code_store **store_p, struct paged_error *error)
+jit_store_create(const struct jit_store_params *params, struct jit_store **store_p, struct paged_error *error)
 {
-	struct code_store *store = calloc(1, sizeof(*store));
+	struct jit_store *store = calloc(1, sizeof(*store));
 	pthread_condattr_t clock;
 
 	if (store != NULL && params->cache_path != NULL)
@@ -114,12 +114,12 @@ code_store_create(const struct code_store_params *params, struct code_store **st
 	}
 	store->log = params->log;
 	store->log_argument = params->log_argument;
-	store->maker.params = *params;
-	store->maker.params.cache_path = store->cache_path;
-	store->maker.params.log = line_keep;
-	store->maker.params.log_argument = store;
+	store->builder.params = *params;
+	store->builder.params.cache_path = store->cache_path;
+	store->builder.params.log = jit_store_queue_message;
+	store->builder.params.log_argument = store;
 	TAILQ_INIT(&store->codes);
-	STAILQ_INIT(&store->lines);
+	STAILQ_INIT(&store->messages);
 	pthread_mutex_init(&store->lock, NULL);
 	pthread_cond_init(&store->wanted, NULL);
 	pthread_condattr_init(&clock);
@@ -132,7 +132,7 @@ code_store_create(const struct code_store_params *params, struct code_store **st
 
 /* Remove code from its store and free it. */
 static void
-code_free(struct code *code)
+jit_code_free(struct jit_code *code)
 {
 	TAILQ_REMOVE(&code->store->codes, code, link);
 	free(code->made.image.bytes);
@@ -140,9 +140,9 @@ code_free(struct code *code)
 }
 
 void
-code_store_destroy(struct code_store *store, bool in_child)
+jit_store_destroy(struct jit_store *store, bool in_child)
 {
-	struct line *line;
+	struct message *message;
 
 	if (store == NULL)
 		return;
@@ -152,13 +152,13 @@ code_store_destroy(struct code_store *store, bool in_child)
 		pthread_cond_signal(&store->wanted);
 		pthread_mutex_unlock(&store->lock);
 		pthread_join(store->thread, NULL);
-		code_maker_close(&store->maker);
-		code_store_tell(store);
+		jit_builder_close(&store->builder);
+		jit_store_flush_log(store);
 	}
-	while ((line = line_take(store)) != NULL)
-		free(line);
+	while ((message = jit_store_dequeue_message(store)) != NULL)
+		free(message);
 	while (!TAILQ_EMPTY(&store->codes))
-		code_free(TAILQ_FIRST(&store->codes));
+		jit_code_free(TAILQ_FIRST(&store->codes));
 	free(store->cache_path);
 	free(store);
 }
@@ -167,38 +167,38 @@ code_store_destroy(struct code_store *store, bool in_child)
 
 /* All users may release the code during the compilation; then the thread frees it. */
 static void
-code_run(struct code_store *store, struct code *code)
+jit_store_compile(struct jit_store *store, struct jit_code *code)
 {
-	struct code_made made = { .origin = CODE_COMPILED };
+	struct jit_built made = { .origin = JIT_COMPILED };
 	struct paged_error error = { .status = PAGED_OK };
 
-	code->state = CODE_COMPILING;
+	code->state = JIT_COMPILING;
 	pthread_mutex_unlock(&store->lock);
-	error.status = code_make(&store->maker, &code->request, &made, &error);
+	error.status = jit_build(&store->builder, &code->request, &made, &error);
 	pthread_mutex_lock(&store->lock);
 	code->made = made;
 	code->error = error;
-	code->state = error.status == PAGED_OK ? CODE_READY : CODE_FAILED;
+	code->state = error.status == PAGED_OK ? JIT_DONE : JIT_FAILED;
 	if (code->n_users == 0)
-		code_free(code);
+		jit_code_free(code);
 	pthread_cond_broadcast(&store->ended);
 }
 
 static void *
-store_main(void *argument)
+jit_store_main(void *argument)
 {
-	struct code_store *store = argument;
+	struct jit_store *store = argument;
 
 	pthread_setname_np(pthread_self(), "paged-compile");
 	pthread_mutex_lock(&store->lock);
 	while (!store->ending) {
-		struct code *code;
+		struct jit_code *code;
 
 		TAILQ_FOREACH(code, &store->codes, link)
-			if (code->state == CODE_WANTED)
+			if (code->state == JIT_REQUESTED)
 				break;
 		if (code != NULL)
-			code_run(store, code);
+			jit_store_compile(store, code);
 		else
 			pthread_cond_wait(&store->wanted, &store->lock);
 	}
@@ -208,7 +208,7 @@ store_main(void *argument)
 
 /* Block all signals in the thread, so that the program's own threads handle them. */
 static enum paged_status
-thread_start(struct code_store *store, struct paged_error *error)
+jit_store_start_thread(struct jit_store *store, struct paged_error *error)
 {
 	sigset_t all, before;
 	int code;
@@ -217,7 +217,7 @@ thread_start(struct code_store *store, struct paged_error *error)
 		return PAGED_OK;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	code = pthread_create(&store->thread, NULL, store_main, store);
+	code = pthread_create(&store->thread, NULL, jit_store_main, store);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (code != 0)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "no thread to compile mods: %s", strerror(code));
@@ -227,15 +227,15 @@ thread_start(struct code_store *store, struct paged_error *error)
 
 /* Callers */
 
-static struct code *
-code_find(const struct code_store *store, const struct code_request *request)
+static struct jit_code *
+jit_store_find(const struct jit_store *store, const struct jit_request *request)
 {
-	struct code *code;
+	struct jit_code *code;
 
 	TAILQ_FOREACH(code, &store->codes, link) {
-		const struct code_request *has = &code->request;
+		const struct jit_request *has = &code->request;
 
-		if (code->state != CODE_FAILED && !code->refused && has->capability == request->capability &&
+		if (code->state != JIT_FAILED && !code->refused && has->capability == request->capability &&
 		    strcmp(has->kernel, request->kernel) == 0 && strcmp(has->source, request->source) == 0 &&
 		    strcmp(has->mods, request->mods) == 0)
 			break;
@@ -243,11 +243,11 @@ code_find(const struct code_store *store, const struct code_request *request)
 	return code;
 }
 
-static struct code *
-code_add(struct code_store *store, const struct code_request *request)
+static struct jit_code *
+jit_store_add(struct jit_store *store, const struct jit_request *request)
 {
 	size_t size = strlen(request->mods) + 1;
-	struct code *code = calloc(1, sizeof(*code) + size);
+	struct jit_code *code = calloc(1, sizeof(*code) + size);
 
 	if (code == NULL)
 		return NULL;
@@ -260,18 +260,18 @@ code_add(struct code_store *store, const struct code_request *request)
 }
 
 enum paged_status
-code_prepare(struct code_store *store, const struct code_request *request, struct code **code_p,
-	     struct paged_error *error)
+jit_prepare(struct jit_store *store, const struct jit_request *request, struct jit_code **code_p,
+	    struct paged_error *error)
 {
 	enum paged_status status;
-	struct code *code = NULL;
+	struct jit_code *code = NULL;
 
 	pthread_mutex_lock(&store->lock);
-	status = thread_start(store, error);
+	status = jit_store_start_thread(store, error);
 	if (status == PAGED_OK)
-		code = code_find(store, request);
+		code = jit_store_find(store, request);
 	if (status == PAGED_OK && code == NULL)
-		code = code_add(store, request);
+		code = jit_store_add(store, request);
 	if (code != NULL) {
 		code->n_users++;
 		*code_p = code;
@@ -285,7 +285,7 @@ code_prepare(struct code_store *store, const struct code_request *request, struc
 }
 
 static struct timespec
-deadline(int timeout_ms)
+jit_deadline(int timeout_ms)
 {
 	struct timespec at;
 
@@ -300,24 +300,24 @@ deadline(int timeout_ms)
 }
 
 enum paged_status
-code_wait(struct code *code, int timeout_ms, struct paged_error *error)
+jit_wait(struct jit_code *code, int timeout_ms, struct paged_error *error)
 {
-	struct timespec until = deadline(timeout_ms < 0 ? 0 : timeout_ms);
-	struct code_store *store = code->store;
+	struct timespec until = jit_deadline(timeout_ms < 0 ? 0 : timeout_ms);
+	struct jit_store *store = code->store;
 	enum paged_status status = PAGED_OK;
 	int result = 0;
 
 	pthread_mutex_lock(&store->lock);
-	while (result != ETIMEDOUT && (code->state == CODE_WANTED || code->state == CODE_COMPILING)) {
+	while (result != ETIMEDOUT && (code->state == JIT_REQUESTED || code->state == JIT_COMPILING)) {
 		if (timeout_ms < 0)
 			pthread_cond_wait(&store->ended, &store->lock);
 		else
 			result = pthread_cond_timedwait(&store->ended, &store->lock, &until);
 	}
-	if (code->state == CODE_FAILED) {
+	if (code->state == JIT_FAILED) {
 		*error = code->error;
 		status = code->error.status;
-	} else if (code->state != CODE_READY) {
+	} else if (code->state != JIT_DONE) {
 		status = timeout_ms == 0 ? paged_fail(error, PAGED_ERR_AGAIN, "the mods are being compiled")
 					 : paged_fail(error, PAGED_ERR_TIMEOUT,
 						      "the mods were not compiled within %d ms", timeout_ms);
@@ -327,42 +327,42 @@ code_wait(struct code *code, int timeout_ms, struct paged_error *error)
 }
 
 const struct cuda_compiled *
-code_compiled(const struct code *code)
+jit_image(const struct jit_code *code)
 {
 	return &code->made.image;
 }
 
 const char *
-code_kernel(const struct code *code)
+jit_kernel_name(const struct jit_code *code)
 {
 	return code->made.kernel;
 }
 
 bool
-code_refused(struct code *code)
+jit_refused(struct jit_code *code)
 {
-	struct code_store *store = code->store;
+	struct jit_store *store = code->store;
 	bool again;
 
 	pthread_mutex_lock(&store->lock);
 	/* Only once: later the file on disk may be another image with the same key. */
-	again = code->refused || code_maker_refuse(&store->maker, &code->made);
+	again = code->refused || jit_builder_refuse(&store->builder, &code->made);
 	code->refused = again;
 	pthread_mutex_unlock(&store->lock);
 	return again;
 }
 
 void
-code_release(struct code *code)
+jit_release(struct jit_code *code)
 {
-	struct code_store *store;
+	struct jit_store *store;
 
 	if (code == NULL)
 		return;
 	store = code->store;
 	pthread_mutex_lock(&store->lock);
 	/* Code that is being compiled is freed by the thread. */
-	if (--code->n_users == 0 && code->state != CODE_COMPILING)
-		code_free(code);
+	if (--code->n_users == 0 && code->state != JIT_COMPILING)
+		jit_code_free(code);
 	pthread_mutex_unlock(&store->lock);
 }

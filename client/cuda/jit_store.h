@@ -2,7 +2,7 @@
 /**
  * jit_store.h - JIT compilation of kernels with mods, on a background thread
  *
- * code_prepare() requests code and returns at once.  code_wait() waits for the
+ * jit_prepare() requests code and returns at once.  jit_wait() waits for the
  * code or polls it.  A step that needs code which is not compiled yet waits, so
  * results never depend on when a compilation ends.
  *
@@ -12,15 +12,15 @@
  * thread opens the cache at the first request, and the compiler at the first
  * request that the cache cannot answer; neither is required before that.
  *
- * The thread does not log.  It queues its messages; code_store_tell() and
- * code_store_destroy() log them in order on the thread that calls them.
+ * The thread does not log.  It queues its messages; jit_store_flush_log() and
+ * jit_store_destroy() log them in order on the thread that calls them.
  *
- * Life: code is reference-counted.  It lives until every code_prepare() has
- * been matched by a code_release(), and at most as long as its store.
- * code_store_destroy() waits for a running compilation.
+ * Life: code is reference-counted.  It lives until every jit_prepare() has
+ * been matched by a jit_release(), and at most as long as its store.
+ * jit_store_destroy() waits for a running compilation.
  * Threads: any.
  * Fork: the compiling thread does not exist in a child.  The child may only
- * call code_store_destroy() with in_child set, which frees memory only.
+ * call jit_store_destroy() with in_child set, which frees memory only.
  */
 #ifndef PAGED_CLIENT_JIT_STORE_H
 #define PAGED_CLIENT_JIT_STORE_H
@@ -31,7 +31,7 @@
 #include "kernels/cuda/compile.h"
 
 /** Identifies the code to compile. */
-struct code_request {
+struct jit_request {
 	const char *source; /* static strings, as in struct cuda_choice */
 	const char *kernel;
 	const char *mods; /* copied */
@@ -39,21 +39,21 @@ struct code_request {
 };
 
 /** Size of a compiler's name and version, with the terminating zero. */
-#define CODE_MAKER_SIZE 48
+#define JIT_COMPILER_NAME_SIZE 48
 
 /** A compiler.  Only the store's thread calls it.  No slot is NULL. */
-struct code_compiler {
+struct jit_compiler {
 	/** Called before the first compilation, and again if it failed; `version` is recorded in the cache's files. */
 	enum paged_status (*open)(void *argument, char *version, size_t size, struct paged_error *error);
-	enum paged_status (*compile)(void *argument, const struct code_request *request,
+	enum paged_status (*compile)(void *argument, const struct jit_request *request,
 				     struct cuda_compiled *compiled_p, struct paged_error *error);
 	void (*close)(void *argument); /* called when the store is destroyed, if open() succeeded */
 };
 
-struct code_store_params {
-	const struct code_compiler *compiler;
+struct jit_store_params {
+	const struct jit_compiler *compiler;
 	void *argument;
-	/** The code cache's folder; NULL: that of code_cache_path(); "": no cache. */
+	/** The code cache's folder; NULL: that of jit_cache_path(); "": no cache. */
 	const char *cache_path;
 	/** Receives events that no call returns: why there is no cache, a damaged file, each compilation and its time.
 	 */
@@ -61,61 +61,61 @@ struct code_store_params {
 	void *log_argument;
 };
 
-struct code_store;
-struct code;
+struct jit_store;
+struct jit_code;
 
-/** code_store_create - the struct params is copied, what it points to is not; PAGED_ERR_NOMEM */
-enum paged_status code_store_create(const struct code_store_params *params, struct code_store **store_p,
-				    struct paged_error *error);
+/** jit_store_create - the struct params is copied, what it points to is not; PAGED_ERR_NOMEM */
+enum paged_status jit_store_create(const struct jit_store_params *params, struct jit_store **store_p,
+				   struct paged_error *error);
 
-/** code_store_destroy - log the queued messages and free the store with all its code; takes NULL */
-void code_store_destroy(struct code_store *store, bool in_child);
+/** jit_store_destroy - log the queued messages and free the store with all its code; takes NULL */
+void jit_store_destroy(struct jit_store *store, bool in_child);
 
-/** code_store_tell - log the messages that the compiling thread has queued, on the calling thread */
-void code_store_tell(struct code_store *store);
+/** jit_store_flush_log - log the messages that the compiling thread has queued, on the calling thread */
+void jit_store_flush_log(struct jit_store *store);
 
 /**
- * code_prepare - request code without waiting for it
+ * jit_prepare - request code without waiting for it
  *
- * @param[out] code_p  equal requests share one struct code, unless it failed
+ * @param[out] code_p  equal requests share one struct jit_code, unless it failed
  * @retval PAGED_ERR_NOMEM
  * @retval PAGED_ERR_SYSTEM  the compiling thread cannot be started
  */
-enum paged_status code_prepare(struct code_store *store, const struct code_request *request, struct code **code_p,
-			       struct paged_error *error);
+enum paged_status jit_prepare(struct jit_store *store, const struct jit_request *request, struct jit_code **code_p,
+			      struct paged_error *error);
 
 /**
- * code_wait - wait until the code is compiled or has failed
+ * jit_wait - wait until the code is compiled or has failed
  *
  * @param[in] timeout_ms  negative: no limit; 0: do not wait
  * @retval PAGED_ERR_AGAIN    timeout_ms is 0 and the code is not compiled yet
  * @retval PAGED_ERR_TIMEOUT  not compiled within timeout_ms; the compilation goes on
  * @return else the status of the compiler's open() or of its compile()
  */
-enum paged_status code_wait(struct code *code, int timeout_ms, struct paged_error *error);
+enum paged_status jit_wait(struct jit_code *code, int timeout_ms, struct paged_error *error);
 
 /**
- * code_refused - report that the driver cannot load the image
+ * jit_refused - report that the driver cannot load the image
  *
  * An image from the disk may come from a compiler that is newer than the
  * driver, on another machine that shares the folder; it is removed from the
  * cache.  A built-in image may also be too new for the driver.  Neither is
- * returned by a later code_prepare().
+ * returned by a later jit_prepare().
  *
- * @return true: the code was not compiled here; release it and call code_prepare() again
+ * @return true: the code was not compiled here; release it and call jit_prepare() again
  */
-bool code_refused(struct code *code);
+bool jit_refused(struct jit_code *code);
 
-/** code_kernel - the kernel's name in the image; valid as long as code_compiled() */
-const char *code_kernel(const struct code *code);
+/** jit_kernel_name - the kernel's name in the image; valid as long as jit_image() */
+const char *jit_kernel_name(const struct jit_code *code);
 
-/** code_compiled - the image of code for which code_wait() returned PAGED_OK; valid until code_release() */
-const struct cuda_compiled *code_compiled(const struct code *code);
+/** jit_image - the image of code for which jit_wait() returned PAGED_OK; valid until jit_release() */
+const struct cuda_compiled *jit_image(const struct jit_code *code);
 
-/** code_release - takes NULL */
-void code_release(struct code *code);
+/** jit_release - takes NULL */
+void jit_release(struct jit_code *code);
 
 /** The compiler NVRTC.  `argument` is a struct cuda_nvrtc of zeros, which outlives the store. */
-extern const struct code_compiler code_compiler_nvrtc;
+extern const struct jit_compiler jit_compiler_nvrtc;
 
 #endif

@@ -32,44 +32,44 @@ home_remove(void)
 	cr_assert_eq(system(command), 0);
 }
 
-TestSuite(code_cache, .init = home_make, .fini = home_remove);
+TestSuite(jit_cache, .init = home_make, .fini = home_remove);
 
-static struct code_key
+static struct jit_key
 key_of(const char *text)
 {
-	const struct code_key_part part = { text, strlen(text) };
+	const struct jit_key_part part = { text, strlen(text) };
 
-	return code_key_make(&part, 1);
+	return jit_key_make(&part, 1);
 }
 
-static struct code_cache *
+static struct jit_cache *
 cache_open(uint64_t max_bytes)
 {
-	struct code_cache *cache = NULL;
+	struct jit_cache *cache = NULL;
 	char path[512];
 
 	snprintf(path, sizeof(path), "%s/a/b", home);
-	cr_assert_eq(code_cache_open(path, max_bytes, &cache, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(jit_cache_open(path, max_bytes, &cache, &error), PAGED_OK, "%s", error.text);
 	return cache;
 }
 
 static void
-put(struct code_cache *cache, const char *name, const char *bytes, size_t size)
+put(struct jit_cache *cache, const char *name, const char *bytes, size_t size)
 {
-	struct code_key key = key_of(name);
+	struct jit_key key = key_of(name);
 
-	cr_assert_eq(code_cache_put(cache, &key, "test 1.0", bytes, size, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(jit_cache_put(cache, &key, "test 1.0", bytes, size, &error), PAGED_OK, "%s", error.text);
 }
 
 static enum paged_status
-get(struct code_cache *cache, const char *name, const char *expected, size_t size)
+get(struct jit_cache *cache, const char *name, const char *expected, size_t size)
 {
-	struct code_key key = key_of(name);
+	struct jit_key key = key_of(name);
 	enum paged_status status;
 	size_t got_size = 0;
 	char *got = NULL;
 
-	status = code_cache_get(cache, &key, &got, &got_size, &error);
+	status = jit_cache_get(cache, &key, &got, &got_size, &error);
 	if (status == PAGED_OK)
 		cr_expect(got_size == size && memcmp(got, expected, size) == 0, "%s", name);
 	free(got);
@@ -99,48 +99,48 @@ files(const char *wanted, char *path, size_t size)
 	return n;
 }
 
-Test(code_cache, keys)
+Test(jit_cache, keys)
 {
-	const struct code_key_part a[] = { { "ab", 2 }, { "c", 1 } }, b[] = { { "a", 1 }, { "bc", 2 } };
-	struct code_key keys[] = { code_key_make(a, 2), code_key_make(b, 2), code_key_make(a, 1) };
-	struct code_key again = code_key_make(a, 2);
+	const struct jit_key_part a[] = { { "ab", 2 }, { "c", 1 } }, b[] = { { "a", 1 }, { "bc", 2 } };
+	struct jit_key keys[] = { jit_key_make(a, 2), jit_key_make(b, 2), jit_key_make(a, 1) };
+	struct jit_key again = jit_key_make(a, 2);
 
 	cr_expect_neq(memcmp(&keys[0], &keys[1], sizeof(keys[0])), 0);
 	cr_expect_neq(memcmp(&keys[0], &keys[2], sizeof(keys[0])), 0);
 	cr_expect_eq(memcmp(&keys[0], &again, sizeof(again)), 0);
 }
 
-Test(code_cache, where_it_is)
+Test(jit_cache, where_it_is)
 {
 	char path[64];
 
 	setenv("HOME", "/home/u", 1);
 	unsetenv("PAGED_CACHE_DIR");
 	unsetenv("XDG_CACHE_HOME");
-	cr_expect_eq(code_cache_path(path, sizeof(path), &error), PAGED_OK);
+	cr_expect_eq(jit_cache_path(path, sizeof(path), &error), PAGED_OK);
 	cr_expect_str_eq(path, "/home/u/.cache/paged");
 	setenv("XDG_CACHE_HOME", "relative", 1);
-	cr_expect_eq(code_cache_path(path, sizeof(path), &error), PAGED_OK);
+	cr_expect_eq(jit_cache_path(path, sizeof(path), &error), PAGED_OK);
 	cr_expect_str_eq(path, "/home/u/.cache/paged");
 	setenv("XDG_CACHE_HOME", "/var/tmp/x", 1);
-	cr_expect_eq(code_cache_path(path, sizeof(path), &error), PAGED_OK);
+	cr_expect_eq(jit_cache_path(path, sizeof(path), &error), PAGED_OK);
 	cr_expect_str_eq(path, "/var/tmp/x/paged");
 	setenv("PAGED_CACHE_DIR", "/srv/code", 1);
-	cr_expect_eq(code_cache_path(path, sizeof(path), &error), PAGED_OK);
+	cr_expect_eq(jit_cache_path(path, sizeof(path), &error), PAGED_OK);
 	cr_expect_str_eq(path, "/srv/code");
 	setenv("PAGED_CACHE_DIR", "", 1);
-	cr_expect_eq(code_cache_path(path, sizeof(path), &error), PAGED_OK);
+	cr_expect_eq(jit_cache_path(path, sizeof(path), &error), PAGED_OK);
 	cr_expect_str_eq(path, "");
 	setenv("PAGED_CACHE_DIR", "code", 1);
-	cr_expect_eq(code_cache_path(path, sizeof(path), &error), PAGED_ERR_INVALID);
+	cr_expect_eq(jit_cache_path(path, sizeof(path), &error), PAGED_ERR_INVALID);
 	cr_expect_str_eq(error.text, "code cache: PAGED_CACHE_DIR=code is no absolute path");
 	setenv("PAGED_CACHE_DIR", "/a-path-that-is-longer-than-the-room-that-there-is-for-it-here-aaaaaa", 1);
-	cr_expect_eq(code_cache_path(path, sizeof(path), &error), PAGED_ERR_INVALID);
+	cr_expect_eq(jit_cache_path(path, sizeof(path), &error), PAGED_ERR_INVALID);
 }
 
-Test(code_cache, keeps_and_replaces)
+Test(jit_cache, keeps_and_replaces)
 {
-	struct code_cache *cache = cache_open(0);
+	struct jit_cache *cache = cache_open(0);
 	struct stat stat;
 	char path[512];
 
@@ -150,7 +150,7 @@ Test(code_cache, keeps_and_replaces)
 	cr_expect_eq(get(cache, "one", "first", 5), PAGED_OK);
 	cr_expect_eq(get(cache, "two", "", 0), PAGED_OK);
 	put(cache, "one", "second", 6);
-	code_cache_close(cache);
+	jit_cache_close(cache);
 	cache = cache_open(0);
 	cr_expect_eq(get(cache, "one", "second", 6), PAGED_OK);
 	cr_expect_eq(files(NULL, path, sizeof(path)), 2);
@@ -159,38 +159,38 @@ Test(code_cache, keeps_and_replaces)
 	snprintf(path, sizeof(path), "%s/a", home);
 	cr_assert_eq(lstat(path, &stat), 0);
 	cr_expect_eq(stat.st_mode & 07777, 0700);
-	code_cache_close(cache);
+	jit_cache_close(cache);
 }
 
-Test(code_cache, none)
+Test(jit_cache, none)
 {
-	struct code_key key = key_of("one");
+	struct jit_key key = key_of("one");
 	size_t size;
 	char *bytes;
 
-	cr_expect_eq(code_cache_get(NULL, &key, &bytes, &size, &error), PAGED_ERR_NOENT);
-	cr_expect_eq(code_cache_put(NULL, &key, "", "", 0, &error), PAGED_ERR_NOENT);
-	code_cache_close(NULL);
+	cr_expect_eq(jit_cache_get(NULL, &key, &bytes, &size, &error), PAGED_ERR_NOENT);
+	cr_expect_eq(jit_cache_put(NULL, &key, "", "", 0, &error), PAGED_ERR_NOENT);
+	jit_cache_close(NULL);
 }
 
-Test(code_cache, a_folder_open_to_others)
+Test(jit_cache, a_folder_open_to_others)
 {
-	struct code_cache *cache;
+	struct jit_cache *cache;
 	char path[512];
 
 	snprintf(path, sizeof(path), "%s/open", home);
 	cr_assert_eq(mkdir(path, 0700), 0);
 	cr_assert_eq(chmod(path, 0750), 0);
-	cr_expect_eq(code_cache_open(path, 0, &cache, &error), PAGED_ERR_PERM);
+	cr_expect_eq(jit_cache_open(path, 0, &cache, &error), PAGED_ERR_PERM);
 	cr_expect_not_null(strstr(error.text, "has mode 0750: others may get at it, 0700 is wanted"), "%s", error.text);
 	cr_assert_eq(chmod(path, 0700), 0);
-	cr_expect_eq(code_cache_open(path, 0, &cache, &error), PAGED_OK);
-	code_cache_close(cache);
+	cr_expect_eq(jit_cache_open(path, 0, &cache, &error), PAGED_OK);
+	jit_cache_close(cache);
 }
 
-Test(code_cache, a_folder_of_another_user)
+Test(jit_cache, a_folder_of_another_user)
 {
-	struct code_cache *cache;
+	struct jit_cache *cache;
 
 	if (geteuid() == 0) {
 		char path[512];
@@ -198,17 +198,17 @@ Test(code_cache, a_folder_of_another_user)
 		snprintf(path, sizeof(path), "%s/theirs", home);
 		cr_assert_eq(mkdir(path, 0700), 0);
 		cr_assert_eq(chown(path, 12345, 12345), 0);
-		cr_expect_eq(code_cache_open(path, 0, &cache, &error), PAGED_ERR_PERM);
+		cr_expect_eq(jit_cache_open(path, 0, &cache, &error), PAGED_ERR_PERM);
 		cr_expect_not_null(strstr(error.text, "belongs to uid 12345, not to 0"), "%s", error.text);
 	} else {
-		cr_expect_eq(code_cache_open("/", 0, &cache, &error), PAGED_ERR_PERM);
+		cr_expect_eq(jit_cache_open("/", 0, &cache, &error), PAGED_ERR_PERM);
 		cr_expect_not_null(strstr(error.text, "belongs to uid 0"), "%s", error.text);
 	}
 }
 
-Test(code_cache, a_folder_that_cannot_be)
+Test(jit_cache, a_folder_that_cannot_be)
 {
-	struct code_cache *cache;
+	struct jit_cache *cache;
 	char path[512];
 	FILE *file;
 
@@ -216,14 +216,14 @@ Test(code_cache, a_folder_that_cannot_be)
 	file = fopen(path, "we");
 	cr_assert_not_null(file);
 	fclose(file);
-	cr_expect_eq(code_cache_open(path, 0, &cache, &error), PAGED_ERR_SYSTEM);
+	cr_expect_eq(jit_cache_open(path, 0, &cache, &error), PAGED_ERR_SYSTEM);
 	cr_expect_not_null(strstr(error.text, "Not a directory"), "%s", error.text);
 }
 
 /* Every byte of a file, one after another, and every length. */
-Test(code_cache, damage)
+Test(jit_cache, damage)
 {
-	struct code_cache *cache = cache_open(0);
+	struct jit_cache *cache = cache_open(0);
 	char path[512], good[256], bad[256];
 	size_t size;
 	FILE *file;
@@ -250,28 +250,28 @@ Test(code_cache, damage)
 	}
 	put(cache, "one", "image", 5);
 	cr_expect_eq(get(cache, "one", "image", 5), PAGED_OK);
-	code_cache_close(cache);
+	jit_cache_close(cache);
 }
 
-Test(code_cache, removed)
+Test(jit_cache, removed)
 {
-	struct code_cache *cache = cache_open(0);
-	struct code_key key = key_of("one");
+	struct jit_cache *cache = cache_open(0);
+	struct jit_key key = key_of("one");
 
 	put(cache, "one", "image", 5);
 	put(cache, "two", "image", 5);
-	code_cache_remove(cache, &key);
-	code_cache_remove(cache, &key);
-	code_cache_remove(NULL, &key);
+	jit_cache_remove(cache, &key);
+	jit_cache_remove(cache, &key);
+	jit_cache_remove(NULL, &key);
 	cr_expect_eq(get(cache, "one", "", 0), PAGED_ERR_NOENT);
 	cr_expect_eq(get(cache, "two", "image", 5), PAGED_OK);
-	code_cache_close(cache);
+	jit_cache_close(cache);
 }
 
 /* Another key's file under this one's name is not this one's. */
-Test(code_cache, a_file_of_another_name)
+Test(jit_cache, a_file_of_another_name)
 {
-	struct code_cache *cache = cache_open(0);
+	struct jit_cache *cache = cache_open(0);
 	char one[512], two[512];
 
 	put(cache, "one", "image", 5);
@@ -280,15 +280,15 @@ Test(code_cache, a_file_of_another_name)
 	snprintf(two, sizeof(two), "%s/a/b/%s", home, strrchr(error.text, ' ') + 1);
 	cr_assert_eq(rename(one, two), 0);
 	cr_expect_eq(get(cache, "two", "image", 5), PAGED_ERR_CORRUPT);
-	code_cache_close(cache);
+	jit_cache_close(cache);
 }
 
-Test(code_cache, oldest_use_goes_first)
+Test(jit_cache, oldest_use_goes_first)
 {
 	static const char bytes[1000];
-	struct code_cache *cache = cache_open(3500);
+	struct jit_cache *cache = cache_open(3500);
 	char name[2] = "a", path[512];
-	struct code_key key = key_of("large");
+	struct jit_key key = key_of("large");
 
 	for (name[0] = 'a'; name[0] <= 'c'; name[0]++) {
 		put(cache, name, bytes, sizeof(bytes));
@@ -301,14 +301,14 @@ Test(code_cache, oldest_use_goes_first)
 	cr_expect_eq(get(cache, "b", "", 0), PAGED_ERR_NOENT);
 	cr_expect_eq(get(cache, "a", bytes, sizeof(bytes)), PAGED_OK);
 	cr_expect_eq(get(cache, "d", bytes, sizeof(bytes)), PAGED_OK);
-	cr_expect_eq(code_cache_put(cache, &key, "", bytes, 3373, &error), PAGED_ERR_LIMIT);
-	code_cache_close(cache);
+	cr_expect_eq(jit_cache_put(cache, &key, "", bytes, 3373, &error), PAGED_ERR_LIMIT);
+	jit_cache_close(cache);
 }
 
-Test(code_cache, what_a_dead_writer_left)
+Test(jit_cache, what_a_dead_writer_left)
 {
 	const struct timespec long_ago[2] = { { 1000, 0 }, { 1000, 0 } };
-	struct code_cache *cache = cache_open(0);
+	struct jit_cache *cache = cache_open(0);
 	char path[512];
 	int fd;
 
@@ -324,7 +324,7 @@ Test(code_cache, what_a_dead_writer_left)
 	cr_expect_eq(files(NULL, path, sizeof(path)), 3);
 	snprintf(path, sizeof(path), "%s/a/b/.new-1", home);
 	cr_expect_eq(access(path, F_OK), -1);
-	code_cache_close(cache);
+	jit_cache_close(cache);
 }
 
 /* What is read is always whole, whoever writes and removes. */
@@ -332,7 +332,7 @@ static int
 child(unsigned int number)
 {
 	static char bytes[20000];
-	struct code_cache *cache = cache_open(50000);
+	struct jit_cache *cache = cache_open(50000);
 
 	for (unsigned int i = 0; i < 300; i++) {
 		char name[2] = { (char)('a' + (i + number) % 5), '\0' };
@@ -340,9 +340,9 @@ child(unsigned int number)
 
 		memset(bytes, name[0], sizeof(bytes));
 		if (i % 3 == 0) {
-			struct code_key key = key_of(name);
+			struct jit_key key = key_of(name);
 
-			if (code_cache_put(cache, &key, "", bytes, sizeof(bytes), &error) != PAGED_OK)
+			if (jit_cache_put(cache, &key, "", bytes, sizeof(bytes), &error) != PAGED_OK)
 				return 1;
 			continue;
 		}
@@ -350,11 +350,11 @@ child(unsigned int number)
 		if (status != PAGED_OK && status != PAGED_ERR_NOENT)
 			return 2;
 	}
-	code_cache_close(cache);
+	jit_cache_close(cache);
 	return 0;
 }
 
-Test(code_cache, processes_side_by_side)
+Test(jit_cache, processes_side_by_side)
 {
 	pid_t children[4];
 	int status;

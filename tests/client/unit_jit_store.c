@@ -42,7 +42,7 @@ test_open(void *argument, char *version, size_t size, struct paged_error *error)
 }
 
 static enum paged_status
-test_compile(void *argument, const struct code_request *request, struct cuda_compiled *compiled_p,
+test_compile(void *argument, const struct jit_request *request, struct cuda_compiled *compiled_p,
 	     struct paged_error *error)
 {
 	struct compiler *compiler = argument;
@@ -63,7 +63,7 @@ test_close(void *argument)
 	((struct compiler *)argument)->n_opened += 100;
 }
 
-static const struct code_compiler test_compiler = { test_open, test_compile, test_close };
+static const struct jit_compiler test_compiler = { test_open, test_compile, test_close };
 
 static void
 test_log(void *argument, enum paged_log_level level, const char *text)
@@ -98,89 +98,89 @@ folder_remove(void)
 	cr_assert_eq(system(command), 0);
 }
 
-TestSuite(code, .init = folder_make, .fini = folder_remove, .timeout = 60);
+TestSuite(jit_store, .init = folder_make, .fini = folder_remove, .timeout = 60);
 
-static struct code_store *
+static struct jit_store *
 store_open(struct compiler *compiler, const char *cache)
 {
-	const struct code_store_params params = { &test_compiler, compiler, cache, test_log, compiler };
-	struct code_store *store;
+	const struct jit_store_params params = { &test_compiler, compiler, cache, test_log, compiler };
+	struct jit_store *store;
 
 	if (compiler->version == NULL)
 		compiler->version = "1";
 	compiler->caller = pthread_self();
 	sem_init(&compiler->may, 0, 0);
-	cr_assert_eq(code_store_create(&params, &store, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(jit_store_create(&params, &store, &error), PAGED_OK, "%s", error.text);
 	return store;
 }
 
-static struct code *
-prepare(struct code_store *store, const char *mods)
+static struct jit_code *
+prepare(struct jit_store *store, const char *mods)
 {
-	const struct code_request request = { "attention_simt", "attention_simt_128", mods, 90 };
-	struct code *code;
+	const struct jit_request request = { "attention_simt", "attention_simt_128", mods, 90 };
+	struct jit_code *code;
 
-	cr_assert_eq(code_prepare(store, &request, &code, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(jit_prepare(store, &request, &code, &error), PAGED_OK, "%s", error.text);
 	return code;
 }
 
 static void
-holds(struct code *code, const char *expected)
+holds(struct jit_code *code, const char *expected)
 {
-	cr_assert_eq(code_wait(code, -1, &error), PAGED_OK, "%s", error.text);
-	cr_expect_eq(code_wait(code, 0, &error), PAGED_OK);
-	cr_expect(code_compiled(code)->size == strlen(expected) &&
-		  memcmp(code_compiled(code)->bytes, expected, strlen(expected)) == 0);
+	cr_assert_eq(jit_wait(code, -1, &error), PAGED_OK, "%s", error.text);
+	cr_expect_eq(jit_wait(code, 0, &error), PAGED_OK);
+	cr_expect(jit_image(code)->size == strlen(expected) &&
+		  memcmp(jit_image(code)->bytes, expected, strlen(expected)) == 0);
 }
 
-Test(code, asked_for_polled_and_waited_for)
+Test(jit_store, asked_for_polled_and_waited_for)
 {
 	struct compiler compiler = { .waits = true };
-	struct code_store *store = store_open(&compiler, "");
-	struct code *a = prepare(store, "a"), *b = prepare(store, "b");
+	struct jit_store *store = store_open(&compiler, "");
+	struct jit_code *a = prepare(store, "a"), *b = prepare(store, "b");
 
-	cr_expect_eq(code_wait(a, 0, &error), PAGED_ERR_AGAIN);
-	cr_expect_eq(code_wait(a, 20, &error), PAGED_ERR_TIMEOUT);
+	cr_expect_eq(jit_wait(a, 0, &error), PAGED_ERR_AGAIN);
+	cr_expect_eq(jit_wait(a, 20, &error), PAGED_ERR_TIMEOUT);
 	cr_expect_str_eq(error.text, "the mods were not compiled within 20 ms");
 	sem_post(&compiler.may);
 	holds(a, "a");
-	cr_expect_eq(code_wait(b, 0, &error), PAGED_ERR_AGAIN);
+	cr_expect_eq(jit_wait(b, 0, &error), PAGED_ERR_AGAIN);
 	sem_post(&compiler.may);
 	holds(b, "b");
-	code_release(a);
-	code_release(b);
-	code_store_destroy(store, false);
+	jit_release(a);
+	jit_release(b);
+	jit_store_destroy(store, false);
 	cr_expect_eq(compiler.n_opened, 101);
 }
 
-Test(code, nothing_asked_for)
+Test(jit_store, nothing_asked_for)
 {
 	struct compiler compiler = { .n_opened = 0 };
 
-	code_store_destroy(store_open(&compiler, NULL), false);
-	code_store_destroy(NULL, false);
-	code_release(NULL);
+	jit_store_destroy(store_open(&compiler, NULL), false);
+	jit_store_destroy(NULL, false);
+	jit_release(NULL);
 	cr_expect_eq(compiler.n_opened, 0);
 }
 
-Test(code, equal_requests_share)
+Test(jit_store, equal_requests_share)
 {
 	struct compiler compiler = { .waits = true };
-	struct code_store *store = store_open(&compiler, "");
-	struct code *a = prepare(store, "a"), *same = prepare(store, "a");
+	struct jit_store *store = store_open(&compiler, "");
+	struct jit_code *a = prepare(store, "a"), *same = prepare(store, "a");
 
 	cr_expect_eq(a, same);
 	sem_post(&compiler.may);
-	code_release(same);
+	jit_release(same);
 	holds(a, "a");
 	cr_expect_eq(prepare(store, "a"), a);
 	cr_expect_eq(compiler.n_compiled, 1);
-	code_store_destroy(store, false);
+	jit_store_destroy(store, false);
 }
 
-Test(code, what_makes_requests_differ)
+Test(jit_store, what_makes_requests_differ)
 {
-	static const struct code_request requests[] = {
+	static const struct jit_request requests[] = {
 		{ "attention_simt", "attention_simt_128", "a", 90 },
 		{ "attention_simt", "attention_simt_128", "b", 90 },
 		{ "attention_simt", "attention_simt_256", "a", 90 },
@@ -188,16 +188,16 @@ Test(code, what_makes_requests_differ)
 		{ "attention_mma", "attention_mma_f16_128", "a", 90 },
 	};
 	struct compiler compiler = { .version = "1" };
-	struct code *code;
+	struct jit_code *code;
 
 	for (unsigned int life = 0; life < 3; life++) {
-		struct code_store *store = store_open(&compiler, folder);
+		struct jit_store *store = store_open(&compiler, folder);
 
 		for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
-			cr_assert_eq(code_prepare(store, &requests[i], &code, &error), PAGED_OK);
+			cr_assert_eq(jit_prepare(store, &requests[i], &code, &error), PAGED_OK);
 			holds(code, requests[i].mods);
 		}
-		code_store_destroy(store, false);
+		jit_store_destroy(store, false);
 		/* Later lives find all on disk, whatever compiler there is, and open none. */
 		cr_expect_eq(compiler.n_compiled, 5);
 		cr_expect_eq(compiler.n_opened, 101);
@@ -206,29 +206,29 @@ Test(code, what_makes_requests_differ)
 }
 
 /* What is on disk needs no compiler to be there. */
-Test(code, found_without_a_compiler)
+Test(jit_store, found_without_a_compiler)
 {
 	struct compiler compiler = { .absent = false };
-	struct code_store *store = store_open(&compiler, folder);
+	struct jit_store *store = store_open(&compiler, folder);
 
 	holds(prepare(store, "a"), "a");
-	code_store_destroy(store, false);
+	jit_store_destroy(store, false);
 	compiler.absent = true;
 	store = store_open(&compiler, folder);
 	holds(prepare(store, "a"), "a");
-	cr_expect_eq(code_wait(prepare(store, "b"), -1, &error), PAGED_ERR_UNSUPPORTED);
-	code_store_destroy(store, false);
+	cr_expect_eq(jit_wait(prepare(store, "b"), -1, &error), PAGED_ERR_UNSUPPORTED);
+	jit_store_destroy(store, false);
 	cr_expect_not_null(strstr(compiler.log, "i attention_simt_128 compiled for 9.0 by 1 in "), "%s", compiler.log);
 	cr_expect_not_null(strstr(compiler.log, "d attention_simt_128 for 9.0, 1 bytes, read from disk in "), "%s",
 			   compiler.log);
 }
 
 /* A driver that is older than the compiler: that of another machine with the same home. */
-Test(code, refused_by_the_driver)
+Test(jit_store, refused_by_the_driver)
 {
 	struct compiler compiler = { .absent = false };
-	struct code_store *store;
-	struct code *a, *again;
+	struct jit_store *store;
+	struct jit_code *a, *again;
 
 	for (unsigned int life = 0; life < 3; life++) {
 		store = store_open(&compiler, folder);
@@ -236,64 +236,64 @@ Test(code, refused_by_the_driver)
 		holds(a, "a");
 		/* Its own work is refused for good; what was on disk is worth another try. */
 		if (life < 2)
-			cr_expect_eq(code_refused(a), life == 1);
+			cr_expect_eq(jit_refused(a), life == 1);
 		if (life == 1) {
-			cr_expect(code_refused(a));
+			cr_expect(jit_refused(a));
 			again = prepare(store, "a");
 			cr_expect_neq(again, a);
 			holds(again, "a");
-			cr_expect(!code_refused(again));
-			code_release(again);
+			cr_expect(!jit_refused(again));
+			jit_release(again);
 		}
-		code_release(a);
-		code_store_destroy(store, false);
+		jit_release(a);
+		jit_store_destroy(store, false);
 		cr_expect_eq(compiler.n_compiled, life == 0 ? 1 : 2);
 	}
 }
 
 /* In order, by the thread that asks, once. */
-Test(code, lines_are_kept_until_somebody_asks)
+Test(jit_store, lines_are_kept_until_somebody_asks)
 {
 	struct compiler compiler = { .absent = false };
-	struct code_store *store = store_open(&compiler, folder);
+	struct jit_store *store = store_open(&compiler, folder);
 
 	holds(prepare(store, "a"), "a");
 	cr_expect_str_empty(compiler.log);
-	code_store_tell(store);
+	jit_store_flush_log(store);
 	cr_expect_not_null(strstr(compiler.log, "compiled"), "%s", compiler.log);
 	compiler.log[0] = '\0';
-	code_store_tell(store);
+	jit_store_flush_log(store);
 	cr_expect_str_empty(compiler.log);
-	code_store_destroy(store, false);
+	jit_store_destroy(store, false);
 }
 
-Test(code, failures_are_told_and_tried_again)
+Test(jit_store, failures_are_told_and_tried_again)
 {
 	struct compiler compiler = { .fails = true };
-	struct code_store *store = store_open(&compiler, folder);
-	struct code *a = prepare(store, "a"), *again;
+	struct jit_store *store = store_open(&compiler, folder);
+	struct jit_code *a = prepare(store, "a"), *again;
 
-	cr_expect_eq(code_wait(a, -1, &error), PAGED_ERR_BACKEND);
+	cr_expect_eq(jit_wait(a, -1, &error), PAGED_ERR_BACKEND);
 	cr_expect_str_eq(error.text, "error in a");
 	compiler.fails = false;
-	cr_expect_eq(code_wait(a, 0, &error), PAGED_ERR_BACKEND);
+	cr_expect_eq(jit_wait(a, 0, &error), PAGED_ERR_BACKEND);
 	again = prepare(store, "a");
 	cr_expect_neq(again, a);
 	holds(again, "a");
-	code_release(a);
-	code_release(again);
-	code_store_destroy(store, false);
+	jit_release(a);
+	jit_release(again);
+	jit_store_destroy(store, false);
 }
 
-Test(code, no_compiler)
+Test(jit_store, no_compiler)
 {
 	struct compiler compiler = { .absent = true };
-	struct code_store *store = store_open(&compiler, folder);
-	struct code *a = prepare(store, "a");
+	struct jit_store *store = store_open(&compiler, folder);
+	struct jit_code *a = prepare(store, "a");
 
-	cr_expect_eq(code_wait(a, -1, &error), PAGED_ERR_UNSUPPORTED);
+	cr_expect_eq(jit_wait(a, -1, &error), PAGED_ERR_UNSUPPORTED);
 	cr_expect_str_eq(error.text, "no compiler");
-	code_store_destroy(store, false);
+	jit_store_destroy(store, false);
 	cr_expect_eq(compiler.n_opened, 1);
 }
 
@@ -316,15 +316,15 @@ cache_damage(void)
 	closedir(dir);
 }
 
-Test(code, damaged_code_is_compiled_anew)
+Test(jit_store, damaged_code_is_compiled_anew)
 {
 	struct compiler compiler = { .n_opened = 0 };
-	struct code_store *store;
+	struct jit_store *store;
 
 	for (unsigned int life = 0; life < 3; life++) {
 		store = store_open(&compiler, folder);
 		holds(prepare(store, "a"), "a");
-		code_store_destroy(store, false);
+		jit_store_destroy(store, false);
 		cr_expect_eq(compiler.n_compiled, life == 0 ? 1 : 2);
 		if (life == 0)
 			cache_damage();
@@ -332,80 +332,80 @@ Test(code, damaged_code_is_compiled_anew)
 	cr_expect_not_null(strstr(compiler.log, "was damaged, and is removed\n"), "%s", compiler.log);
 }
 
-Test(code, an_unusable_cache)
+Test(jit_store, an_unusable_cache)
 {
 	struct compiler compiler = { .n_opened = 0 };
-	struct code_store *store = store_open(&compiler, folder);
+	struct jit_store *store = store_open(&compiler, folder);
 
 	cr_assert_eq(chmod(folder, 0755), 0);
 	holds(prepare(store, "a"), "a");
 	holds(prepare(store, "b"), "b");
-	code_store_destroy(store, false);
+	jit_store_destroy(store, false);
 	cr_expect_not_null(strstr(compiler.log, "has mode 0755: others may get at it, 0700 is wanted; "
 						"compiled mods are not kept\n"),
 			   "%s", compiler.log);
 	cr_expect_null(strstr(strstr(compiler.log, "not kept") + 1, "not kept"), "once: %s", compiler.log);
 }
 
-Test(code, given_up_while_it_is_made)
+Test(jit_store, given_up_while_it_is_made)
 {
 	struct compiler compiler = { .waits = true };
-	struct code_store *store = store_open(&compiler, folder);
-	struct code *a = prepare(store, "a"), *b = prepare(store, "b");
+	struct jit_store *store = store_open(&compiler, folder);
+	struct jit_code *a = prepare(store, "a"), *b = prepare(store, "b");
 
-	cr_expect_eq(code_wait(a, 20, &error), PAGED_ERR_TIMEOUT);
-	code_release(a);
-	code_release(b);
+	cr_expect_eq(jit_wait(a, 20, &error), PAGED_ERR_TIMEOUT);
+	jit_release(a);
+	jit_release(b);
 	sem_post(&compiler.may);
-	code_store_destroy(store, false);
+	jit_store_destroy(store, false);
 	cr_expect_leq(compiler.n_compiled, 1);
 }
 
-Test(code, in_a_child)
+Test(jit_store, in_a_child)
 {
 	struct compiler compiler = { .waits = true };
-	struct code_store *store = store_open(&compiler, "");
-	struct code *a = prepare(store, "a");
+	struct jit_store *store = store_open(&compiler, "");
+	struct jit_code *a = prepare(store, "a");
 	int status;
 	pid_t child;
 
-	cr_expect_eq(code_wait(a, 10, &error), PAGED_ERR_TIMEOUT);
+	cr_expect_eq(jit_wait(a, 10, &error), PAGED_ERR_TIMEOUT);
 	child = fork();
 	if (child == 0) {
-		code_store_destroy(store, true);
+		jit_store_destroy(store, true);
 		_exit(0);
 	}
 	cr_assert_eq(waitpid(child, &status, 0), child);
 	cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	sem_post(&compiler.may);
 	holds(a, "a");
-	code_store_destroy(store, false);
+	jit_store_destroy(store, false);
 }
 
 static void *
 ask_much(void *argument)
 {
-	struct code_store *store = argument;
+	struct jit_store *store = argument;
 	struct paged_error own;
 
 	for (unsigned int i = 0; i < 400; i++) {
 		char mods[2] = { (char)('a' + i % 7), '\0' };
-		const struct code_request request = { "attention_simt", "attention_simt_128", mods, 90 };
-		struct code *code;
+		const struct jit_request request = { "attention_simt", "attention_simt_128", mods, 90 };
+		struct jit_code *code;
 
-		if (code_prepare(store, &request, &code, &own) != PAGED_OK)
+		if (jit_prepare(store, &request, &code, &own) != PAGED_OK)
 			return argument;
-		if (i % 3 != 0 && (code_wait(code, -1, &own) != PAGED_OK || code_compiled(code)->bytes[0] != mods[0]))
+		if (i % 3 != 0 && (jit_wait(code, -1, &own) != PAGED_OK || jit_image(code)->bytes[0] != mods[0]))
 			return argument;
-		code_release(code);
+		jit_release(code);
 	}
 	return NULL;
 }
 
-Test(code, many_threads)
+Test(jit_store, many_threads)
 {
 	struct compiler compiler = { .n_opened = 0 };
-	struct code_store *store = store_open(&compiler, folder);
+	struct jit_store *store = store_open(&compiler, folder);
 	pthread_t threads[4];
 	void *failed;
 
@@ -415,46 +415,46 @@ Test(code, many_threads)
 		cr_assert_eq(pthread_join(threads[i], &failed), 0);
 		cr_expect_null(failed);
 	}
-	code_store_destroy(store, false);
+	jit_store_destroy(store, false);
 	cr_expect_eq(compiler.n_compiled, 7);
 }
 
 /* Every AOT mod is there without a compiler, until a driver says that it is not for it. */
-Test(code, aot_mods)
+Test(jit_store, aot_mods)
 {
 	struct compiler compiler = { .absent = false };
-	struct code_store *store = store_open(&compiler, folder);
-	struct code_request request = { CUDA_AOT_SOURCE, cuda_aot_kernels[0], NULL, 90 };
+	struct jit_store *store = store_open(&compiler, folder);
+	struct jit_request request = { CUDA_AOT_SOURCE, cuda_aot_kernels[0], NULL, 90 };
 	const struct cuda_aot *aot;
-	struct code *code, *again;
+	struct jit_code *code, *again;
 	char *mods, name[64];
 
 	for (size_t i = 0; (aot = cuda_aot_at(i)) != NULL; i++) {
 		cr_assert_eq(cuda_aot_source(aot, &mods, &error), PAGED_OK, "%s", error.text);
 		request.mods = mods;
 		for (request.capability = 80; request.capability <= 100; request.capability += 10) {
-			cr_assert_eq(code_prepare(store, &request, &code, &error), PAGED_OK);
-			cr_assert_eq(code_wait(code, -1, &error), PAGED_OK, "%s", error.text);
+			cr_assert_eq(jit_prepare(store, &request, &code, &error), PAGED_OK);
+			cr_assert_eq(jit_wait(code, -1, &error), PAGED_OK, "%s", error.text);
 			snprintf(name, sizeof(name), "%s_%s", request.kernel, aot->name);
-			cr_expect_str_eq(code_kernel(code), name);
-			cr_expect_gt(code_compiled(code)->size, 0);
-			code_release(code);
+			cr_expect_str_eq(jit_kernel_name(code), name);
+			cr_expect_gt(jit_image(code)->size, 0);
+			jit_release(code);
 		}
 		free(mods);
 	}
 	cr_expect_eq(compiler.n_opened, 0);
 
 	cr_assert_eq(cuda_aot_source(cuda_aot_at(0), &mods, &error), PAGED_OK);
-	request = (struct code_request){ CUDA_AOT_SOURCE, cuda_aot_kernels[0], mods, 90 };
-	cr_assert_eq(code_prepare(store, &request, &code, &error), PAGED_OK);
-	cr_assert_eq(code_wait(code, -1, &error), PAGED_OK);
-	cr_expect(code_refused(code));
-	cr_assert_eq(code_prepare(store, &request, &again, &error), PAGED_OK);
+	request = (struct jit_request){ CUDA_AOT_SOURCE, cuda_aot_kernels[0], mods, 90 };
+	cr_assert_eq(jit_prepare(store, &request, &code, &error), PAGED_OK);
+	cr_assert_eq(jit_wait(code, -1, &error), PAGED_OK);
+	cr_expect(jit_refused(code));
+	cr_assert_eq(jit_prepare(store, &request, &again, &error), PAGED_OK);
 	holds(again, mods);
-	cr_expect_str_eq(code_kernel(again), cuda_aot_kernels[0]);
-	cr_expect(!code_refused(again));
+	cr_expect_str_eq(jit_kernel_name(again), cuda_aot_kernels[0]);
+	cr_expect(!jit_refused(again));
 	free(mods);
-	code_store_destroy(store, false);
+	jit_store_destroy(store, false);
 	cr_expect_eq(compiler.n_compiled, 1);
 }
 
@@ -465,26 +465,26 @@ nvrtc_twice(void)
 	struct mod_fixture mask = mod_fixture_open(MOD_MASK, "causal && q_idx - kv_idx < 1024", NULL, 0);
 	struct cuda_nvrtc nvrtc = { .library = NULL };
 	struct compiler logged = { .caller = pthread_self() };
-	const struct code_store_params params = { &code_compiler_nvrtc, &nvrtc, folder, test_log, &logged };
-	struct code_request request = { "attention_simt", "attention_simt_128", NULL, 90 };
-	struct code_store *store;
+	const struct jit_store_params params = { &jit_compiler_nvrtc, &nvrtc, folder, test_log, &logged };
+	struct jit_request request = { "attention_simt", "attention_simt_128", NULL, 90 };
+	struct jit_store *store;
 	enum paged_status status;
-	struct code *code;
+	struct jit_code *code;
 	char *text;
 
 	cr_assert_eq(mod_cuda_source(CUDA_MOD_STRUCT, mask.mod, NULL, &text, &error), PAGED_OK);
 	request.mods = text;
 	for (unsigned int life = 0; life < 2; life++) {
-		cr_assert_eq(code_store_create(&params, &store, &error), PAGED_OK);
-		cr_assert_eq(code_prepare(store, &request, &code, &error), PAGED_OK);
-		status = code_wait(code, -1, &error);
+		cr_assert_eq(jit_store_create(&params, &store, &error), PAGED_OK);
+		cr_assert_eq(jit_prepare(store, &request, &code, &error), PAGED_OK);
+		status = jit_wait(code, -1, &error);
 		if (status == PAGED_ERR_UNSUPPORTED) {
-			code_store_destroy(store, false);
+			jit_store_destroy(store, false);
 			cr_skip("%s", error.text);
 		}
 		cr_assert_eq(status, PAGED_OK, "%s", error.text);
-		cr_expect_eq(memcmp(code_compiled(code)->bytes, "\177ELF", 4), 0);
-		code_store_destroy(store, false);
+		cr_expect_eq(memcmp(jit_image(code)->bytes, "\177ELF", 4), 0);
+		jit_store_destroy(store, false);
 	}
 	cr_expect_not_null(strstr(logged.log, "attention_simt_128 compiled for 9.0 by nvrtc "), "%s", logged.log);
 	cr_expect_null(strstr(strstr(logged.log, "compiled") + 1, "compiled"), "once: %s", logged.log);
@@ -493,13 +493,13 @@ nvrtc_twice(void)
 }
 
 /* The toolkit's own. */
-Test(code, nvrtc)
+Test(jit_store, nvrtc)
 {
 	nvrtc_twice();
 }
 
 /* The host's compiler under its name, as where there is no toolkit. */
-Test(code, nvrtc_of_fake_cuda)
+Test(jit_store, nvrtc_of_fake_cuda)
 {
 	cr_assert(fake_cuda_load_nvrtc(), "%s", dlerror());
 	nvrtc_twice();
