@@ -307,7 +307,7 @@ IT_TEST(empty_rows_fill_a_batch)
 static struct region_slot *
 slot_of(const struct scene *scene, uint32_t r)
 {
-	return region_slot(&scene->pool->at.view, PAGED_SEQ_SLOT(scene->seq[r]));
+	return region_slot(&scene->pool->mapping.view, PAGED_SEQ_SLOT(scene->seq[r]));
 }
 
 /* Append NaN of every row of a plan. */
