@@ -36,7 +36,7 @@ static enum paged_status
 admin_leave(struct paged_client *client, enum paged_status status, const struct paged_error *error)
 {
 	client_unlock(client);
-	return status == PAGED_OK ? PAGED_OK : client_fail(client, error);
+	return client_leave(client, status, error);
 }
 
 /* Pass the owner's list to the caller, converted to entries of the caller's size. */
@@ -201,5 +201,5 @@ paged_pool_check(struct paged_pool *pool, struct paged_check_result *result)
 	status = region_check(&pool->mapping.view, &ours, &error);
 	if (status == PAGED_OK || status == PAGED_ERR_CORRUPT)
 		status = client_info_out(result, &ours, sizeof(ours), "paged_check_result", &error);
-	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+	return client_leave(client, status, &error);
 }

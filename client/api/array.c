@@ -292,7 +292,7 @@ paged_array_upload(struct paged_client *client, const struct paged_array *array)
 		return client_failf(client, PAGED_ERR_INVALID, "array is NULL");
 	status = array->dtype == PAGED_I64 ? array_send_narrowed(client, array, &error)
 					   : array_send(client, array, &error);
-	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+	return client_leave(client, status, &error);
 }
 
 enum paged_status
@@ -308,5 +308,5 @@ paged_array_drop(struct paged_client *client, const char *name)
 	client_lock(client);
 	status = client->owner->ops->array_drop(client->owner, name, &error);
 	client_unlock(client);
-	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+	return client_leave(client, status, &error);
 }

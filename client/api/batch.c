@@ -217,7 +217,7 @@ paged_batch_validate(struct paged_batch *batch)
 				    r, SEQ_ARGS(row->id));
 	}
 	status = mod_set_check_range(batch, &error);
-	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
+	return client_leave(pool->client, status, &error);
 }
 
 enum paged_status

@@ -391,7 +391,7 @@ paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tenso
 	args.v_scale = complete.v_scale;
 	args.rotary = complete.rotary != NULL ? &rotary : NULL;
 	status = batch->pool->compute_ops->append(batch, &args, &error);
-	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
+	return client_leave(batch->pool->client, status, &error);
 }
 
 /* Check the bounds of a gather and count its tokens; if the bounds are in device memory, returns an upper bound. */
@@ -466,7 +466,7 @@ paged_gather(struct paged_batch *batch, uint32_t layer, const struct paged_tenso
 	args.k_scale = complete.k_scale;
 	args.v_scale = complete.v_scale;
 	status = batch->pool->compute_ops->gather(batch, &args, &error);
-	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
+	return client_leave(batch->pool->client, status, &error);
 }
 
 static enum paged_status
@@ -535,7 +535,7 @@ paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_te
 	args.k_scale = complete.k_scale;
 	args.v_scale = complete.v_scale;
 	status = batch->pool->compute_ops->attention(batch, &args, complete.mod_set, &error);
-	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
+	return client_leave(batch->pool->client, status, &error);
 }
 
 static enum paged_status
@@ -585,5 +585,5 @@ paged_merge(struct paged_batch *batch, const struct paged_merge_params *params)
 	if (status != PAGED_OK)
 		return client_fail(client, &error);
 	status = batch->pool->compute_ops->merge(batch, &args, &error);
-	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
+	return client_leave(batch->pool->client, status, &error);
 }

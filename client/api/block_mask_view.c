@@ -17,12 +17,6 @@ block_mask_view_enter(const struct paged_block_mask *mask, bool has_place)
 	return status;
 }
 
-static enum paged_status
-block_mask_view_leave(const struct paged_block_mask *mask, enum paged_status status, const struct paged_error *error)
-{
-	return status == PAGED_OK ? PAGED_OK : client_fail(mask->pool->client, error);
-}
-
 enum paged_status
 paged_block_mask_get_info(const struct paged_block_mask *mask, struct paged_block_mask_info *info)
 {
@@ -48,8 +42,8 @@ paged_block_mask_get_info(const struct paged_block_mask *mask, struct paged_bloc
 	};
 	if (mask->physical != NULL)
 		ours.bytes += block_mask_bytes(mask->physical);
-	return block_mask_view_leave(mask, client_info_out(info, &ours, sizeof(ours), "paged_block_mask_info", &error),
-				     &error);
+	return client_leave(mask->pool->client,
+			    client_info_out(info, &ours, sizeof(ours), "paged_block_mask_info", &error), &error);
 }
 
 enum paged_status
@@ -73,8 +67,8 @@ paged_block_mask_get_row(const struct paged_block_mask *mask, size_t row, struct
 		.seq = mask->physical != NULL ? mask->seq[row] : 0,
 		.version = mask->physical != NULL ? mask->version[row] : 0,
 	};
-	return block_mask_view_leave(mask, client_info_out(info, &ours, sizeof(ours), "paged_block_mask_row", &error),
-				     &error);
+	return client_leave(mask->pool->client,
+			    client_info_out(info, &ours, sizeof(ours), "paged_block_mask_row", &error), &error);
 }
 
 enum paged_status
@@ -93,8 +87,8 @@ paged_block_mask_lists(const struct paged_block_mask *mask, struct paged_block_l
 		ours.start[kind] = named->start[kind];
 		ours.indices[kind] = named->indices[kind];
 	}
-	return block_mask_view_leave(mask, client_info_out(lists, &ours, sizeof(ours), "paged_block_lists", &error),
-				     &error);
+	return client_leave(mask->pool->client,
+			    client_info_out(lists, &ours, sizeof(ours), "paged_block_lists", &error), &error);
 }
 
 enum paged_status
@@ -116,12 +110,12 @@ paged_block_mask_arrays(const struct paged_block_mask *mask, struct paged_block_
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
 		any |= ours.num_blocks[kind] != NULL || ours.indices[kind] != NULL;
 	if (status != PAGED_OK || any)
-		return block_mask_view_leave(mask, status != PAGED_OK ? status : block_mask_to_arrays(named, &ours, &error),
-				  &error);
+		return client_leave(mask->pool->client,
+				    status != PAGED_OK ? status : block_mask_to_arrays(named, &ours, &error), &error);
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
 		complete.width[kind] = block_mask_width(named, kind);
 	status = client_info_out(arrays, &complete, sizeof(complete), "paged_block_arrays", &error);
-	return block_mask_view_leave(mask, status, &error);
+	return client_leave(mask->pool->client, status, &error);
 }
 
 enum paged_status
@@ -144,5 +138,6 @@ paged_block_mask_picture(const struct paged_block_mask *mask, uint32_t rows, uin
 
 	if (status != PAGED_OK)
 		return status;
-	return block_mask_view_leave(mask, block_mask_to_string(block_mask_shown(mask), &grid, text_p, &error), &error);
+	return client_leave(mask->pool->client, block_mask_to_string(block_mask_shown(mask), &grid, text_p, &error),
+			    &error);
 }

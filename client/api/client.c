@@ -222,7 +222,7 @@ paged_client_ping(struct paged_client *client)
 	client_lock(client);
 	status = client->owner->ops->ping(client->owner, &error);
 	client_unlock(client);
-	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+	return client_leave(client, status, &error);
 }
 
 enum paged_status

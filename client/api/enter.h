@@ -4,7 +4,7 @@
  *
  * Every public call begins with client_enter() or a function that calls it:
  * in a forked child it returns PAGED_ERR_FORK before anything else is
- * examined.  A public call that fails ends with client_fail().  The functions
+ * examined.  It ends with client_leave(), or with client_fail() if it fails.  The functions
  * in between pass a struct paged_error, as everywhere in this code base.
  */
 #ifndef PAGED_CLIENT_ENTER_H
@@ -23,6 +23,13 @@ enum paged_status client_fail(const struct paged_client *client, const struct pa
 
 enum paged_status client_failf(const struct paged_client *client, enum paged_status status, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+
+/** client_leave - end a public call: client_fail() unless status is PAGED_OK */
+static inline enum paged_status
+client_leave(const struct paged_client *client, enum paged_status status, const struct paged_error *error)
+{
+	return status == PAGED_OK ? PAGED_OK : client_fail(client, error);
+}
 
 /** client_poll_owner - handle the owner's notices, unless another thread holds the client's mutex; never blocks */
 void client_poll_owner(struct paged_client *client);

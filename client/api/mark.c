@@ -77,7 +77,7 @@ paged_batch_wait(struct paged_batch *batch, const struct paged_mark *from)
 	status = mark_decode(batch->pool, from, &mark, &error);
 	if (status == PAGED_OK)
 		status = batch->pool->compute_ops->wait(batch, &mark, &error);
-	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+	return client_leave(client, status, &error);
 }
 
 enum paged_status
@@ -90,5 +90,5 @@ paged_batch_finish(struct paged_batch *batch)
 	if (status != PAGED_OK)
 		return status;
 	status = batch->pool->compute_ops->finish(batch, &error);
-	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+	return client_leave(client, status, &error);
 }

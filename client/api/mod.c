@@ -258,5 +258,5 @@ paged_mod_evaluate(const struct paged_mod *mod, size_t n_arrays, const struct pa
 		return client_failf(client, PAGED_ERR_INVALID, "point: reserved words must be 0");
 	at = (struct mod_point){ point->score, point->b, point->h, point->q_idx, point->kv_idx };
 	status = mod_evaluate(mod->mod, n_arrays, arrays, &at, value_p, &error);
-	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+	return client_leave(client, status, &error);
 }

@@ -256,7 +256,7 @@ paged_mod_set_prepare(struct paged_mod_set *set, enum paged_dtype q, int timeout
 	if (!paged_dtype_is_tensor(q))
 		return client_failf(pool->client, PAGED_ERR_INVALID, "q: dtype %d is none of f32, f16, bf16", (int)q);
 	status = pool->compute_ops->mod_set_prepare(set, q, timeout_ms, &error);
-	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
+	return client_leave(pool->client, status, &error);
 }
 
 /* Check a plan's row against the block mask, which has no lists for query rows and keys past its lengths. */

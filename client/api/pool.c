@@ -140,7 +140,7 @@ paged_pool_get_info(const struct paged_pool *pool, struct paged_pool_info *info)
 	pool_plane_info(&ours.k_scale, &layout->plane[LAYOUT_K_SCALE]);
 	pool_plane_info(&ours.v_scale, &layout->plane[LAYOUT_V_SCALE]);
 	status = client_info_out(info, &ours, sizeof(ours), "paged_pool_info", &error);
-	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
+	return client_leave(pool->client, status, &error);
 }
 
 enum paged_status
@@ -169,7 +169,7 @@ paged_pool_get_counts(struct paged_pool *pool, struct paged_pool_counts *counts)
 		.n_quarantined = result.n_quarantined,
 	};
 	status = client_info_out(counts, &ours, sizeof(ours), "paged_pool_counts", &error);
-	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
+	return client_leave(pool->client, status, &error);
 }
 
 enum paged_status

@@ -75,7 +75,7 @@ paged_seq_create(struct paged_client *client, size_t n, const struct paged_seq_p
 		client_unlock(client);
 	}
 	free(specs);
-	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+	return client_leave(client, status, &error);
 }
 
 typedef enum paged_status (*seq_change_fn)(struct owner *owner, uint32_t n, const struct paged_seq_item *items,
@@ -93,7 +93,7 @@ seq_request_change(struct paged_client *client, seq_change_fn change, size_t n, 
 	client_lock(client);
 	status = change(client->owner, (uint32_t)n, items, &error);
 	client_unlock(client);
-	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+	return client_leave(client, status, &error);
 }
 
 enum paged_status
@@ -123,7 +123,7 @@ paged_seq_erase(struct paged_client *client, size_t n, const paged_seq_id *ids)
 	client_lock(client);
 	status = client->owner->ops->erase(client->owner, (uint32_t)n, ids, &error);
 	client_unlock(client);
-	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+	return client_leave(client, status, &error);
 }
 
 static enum paged_status
@@ -169,5 +169,5 @@ paged_seq_read(struct paged_pool *pool, paged_seq_id seq, struct paged_seq_info 
 		};
 		status = client_info_out(info, &ours, sizeof(ours), "paged_seq_info", &error);
 	}
-	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+	return client_leave(client, status, &error);
 }
