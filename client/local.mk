@@ -1,5 +1,6 @@
 # The client library.
-include_HEADERS += %D%/pagedclient.h %D%/paged_admin.h %D%/paged_attention.h %D%/paged_marks.h %D%/paged_mods.h
+include_HEADERS += %D%/pagedclient.h %D%/paged_admin.h %D%/paged_attention.h %D%/paged_batch.h \
+	%D%/paged_marks.h %D%/paged_mods.h
 lib_LTLIBRARIES += %D%/libpagedclient.la
 pkgconfigdir = $(libdir)/pkgconfig
 pkgconfig_DATA = %D%/pagedclient.pc
@@ -17,6 +18,7 @@ EXTRA_DIST += %D%/pagedclient.map
 %C%_libpagedclient_la_SOURCES = \
 	%D%/paged_admin.h \
 	%D%/paged_attention.h \
+	%D%/paged_batch.h \
 	%D%/paged_marks.h \
 	%D%/paged_mods.h \
 	%D%/pagedclient.h \

@@ -6,8 +6,8 @@ exported=$(nm -D --defined-only "$library" | sed -n 's/.* T \([a-z_0-9]*\)@.*/\1
 mapped=$(sed -n 's/^	\(paged_[a-z_0-9]*\);$/\1/p' "$PAGED_SRCDIR/client/pagedclient.map" | sort)
 declared=$(sed -n '/^\(typedef\|#define\|[ 	]*\*\|	\)/d; s/.*\b\(paged_[a-z_0-9]*\)(.*/\1/p' \
 	"$PAGED_SRCDIR/client/pagedclient.h" "$PAGED_SRCDIR/client/paged_admin.h" \
-	"$PAGED_SRCDIR/client/paged_attention.h" "$PAGED_SRCDIR/client/paged_marks.h" \
-	"$PAGED_SRCDIR/client/paged_mods.h" | grep -v '^ \*' | sort -u)
+	"$PAGED_SRCDIR/client/paged_attention.h" "$PAGED_SRCDIR/client/paged_batch.h" \
+	"$PAGED_SRCDIR/client/paged_marks.h" "$PAGED_SRCDIR/client/paged_mods.h" | grep -v '^ \*' | sort -u)
 status=0
 echo "1..3"
 if [ -n "$mapped" ] && [ "$exported" = "$mapped" ]; then

@@ -5,8 +5,8 @@ directory=$(mktemp -d) || exit 99
 trap 'rm -rf "$directory"' EXIT
 mkdir "$directory/include"
 cp "$PAGED_SRCDIR/client/pagedclient.h" "$PAGED_SRCDIR/client/paged_admin.h" \
-	"$PAGED_SRCDIR/client/paged_attention.h" "$PAGED_SRCDIR/client/paged_marks.h" \
-	"$PAGED_SRCDIR/client/paged_mods.h" \
+	"$PAGED_SRCDIR/client/paged_attention.h" "$PAGED_SRCDIR/client/paged_batch.h" \
+	"$PAGED_SRCDIR/client/paged_marks.h" "$PAGED_SRCDIR/client/paged_mods.h" \
 	"$PAGED_SRCDIR/common/paged_reports.h" "$PAGED_SRCDIR/common/paged_types.h" \
 	"$directory/include"
 n=0
@@ -27,7 +27,7 @@ try()
 		status=1
 	fi
 }
-for header in pagedclient paged_admin paged_attention paged_marks paged_mods paged_types; do
+for header in pagedclient paged_admin paged_attention paged_batch paged_marks paged_mods paged_types; do
 	echo "#include <$header.h>" > "$directory/$header.c"
 	cp "$directory/$header.c" "$directory/$header.cc"
 	cd "$directory" || exit 99
