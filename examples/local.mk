@@ -15,13 +15,11 @@ if ENABLE_DEMO
 # library that the tests link too.
 noinst_LTLIBRARIES += %D%/llama/libllama.la
 %C%_llama_libllama_la_SOURCES = \
-	%D%/llama/answers.c \
-	%D%/llama/answers.h \
 	%D%/llama/attention.h \
-	%D%/llama/chat.c \
-	%D%/llama/chat.h \
-	%D%/llama/compare.c \
-	%D%/llama/compare.h \
+	%D%/llama/chat_template.c \
+	%D%/llama/chat_template.h \
+	%D%/llama/compare_caches.c \
+	%D%/llama/compare_caches.h \
 	%D%/llama/contiguous.c \
 	%D%/llama/contiguous.h \
 	%D%/llama/device.c \
@@ -41,14 +39,16 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 	%D%/llama/options.h \
 	%D%/llama/paged_cache.c \
 	%D%/llama/paged_cache.h \
-	%D%/llama/setup.c \
-	%D%/llama/setup.h \
+	%D%/llama/pipeline.c \
+	%D%/llama/pipeline.h \
+	%D%/llama/replies.c \
+	%D%/llama/replies.h \
+	%D%/llama/string_table.c \
+	%D%/llama/string_table.h \
 	%D%/llama/support.c \
 	%D%/llama/support.h \
-	%D%/llama/team.c \
-	%D%/llama/team.h \
-	%D%/llama/text_table.c \
-	%D%/llama/text_table.h \
+	%D%/llama/thread_pool.c \
+	%D%/llama/thread_pool.h \
 	%D%/llama/tokenizer.c \
 	%D%/llama/tokenizer.h \
 	%D%/llama/workers.c \

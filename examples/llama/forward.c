@@ -8,7 +8,7 @@
 
 #include "examples/llama/support.h"
 #include "examples/llama/matmul.h"
-#include "examples/llama/team.h"
+#include "examples/llama/thread_pool.h"
 
 /* Arguments of the parts of a job over rows. */
 struct row_job {

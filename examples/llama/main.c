@@ -6,7 +6,7 @@
 
 #include "examples/llama/engine.h"
 #include "examples/llama/options.h"
-#include "examples/llama/setup.h"
+#include "examples/llama/pipeline.h"
 #include "examples/llama/support.h"
 #include "examples/llama/workers.h"
 

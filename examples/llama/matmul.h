@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #include "examples/llama/gguf.h"
-#include "examples/llama/team.h"
+#include "examples/llama/thread_pool.h"
 
 /** Weight rows that are expanded together. */
 #define MATMUL_ROWS 4u

@@ -14,7 +14,7 @@
 #include "examples/llama/attention.h"
 #include "examples/llama/model.h"
 #include "examples/llama/options.h"
-#include "examples/llama/team.h"
+#include "examples/llama/thread_pool.h"
 
 /**
  * paged_cache_create - attach to the options' pool, or create it; a pool whose shape differs from the model's is

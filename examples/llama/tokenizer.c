@@ -8,7 +8,7 @@
 #include <pcre2.h>
 
 #include "examples/llama/support.h"
-#include "examples/llama/text_table.h"
+#include "examples/llama/string_table.h"
 
 /* Values of tokenizer.ggml.token_type that are written out in the text. */
 #define KIND_CONTROL 3u

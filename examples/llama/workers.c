@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "examples/llama/compare.h"
+#include "examples/llama/compare_caches.h"
 #include "examples/llama/support.h"
 
 /* For the demonstration of a worker's death. */

@@ -5,7 +5,7 @@
 #ifndef LLAMA_WORKERS_H
 #define LLAMA_WORKERS_H
 
-#include "examples/llama/answers.h"
+#include "examples/llama/replies.h"
 
 /**
  * workers_run - start the processes, wait for them, print their results

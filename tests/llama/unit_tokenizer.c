@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "examples/llama/chat.h"
+#include "examples/llama/chat_template.h"
 #include "examples/llama/tokenizer.h"
 #include "tests/llama/catch_die.h"
 #include "tests/llama/golden_llama.h"

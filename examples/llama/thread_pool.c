@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "examples/llama/team.h"
+#include "examples/llama/thread_pool.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * setup.h - the state that a process needs to answer prompts
+ * pipeline.h - the state that a process needs to answer prompts
  */
 #ifndef LLAMA_SETUP_H
 #define LLAMA_SETUP_H

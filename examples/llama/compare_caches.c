@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "examples/llama/compare.h"
+#include "examples/llama/compare_caches.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "examples/llama/setup.h"
+#include "examples/llama/pipeline.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "examples/llama/chat.h"
+#include "examples/llama/chat_template.h"
 
 void
 setup_load(struct setup *setup, const struct options *options, bool progress)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * compare.h - measures the model with the pool and with a private cache
+ * compare_caches.h - measures the model with the pool and with a private cache
  *
  * The same prompts are answered from the pool and from a private contiguous
  * cache, in turn, by the same threads and the same matrix products: only cache and
@@ -11,7 +11,7 @@
 #define LLAMA_COMPARE_H
 
 #include "examples/llama/options.h"
-#include "examples/llama/setup.h"
+#include "examples/llama/pipeline.h"
 
 /** compare_run - run options->compare rounds of each; print medians and the shares of time on stdout */
 void compare_run(struct setup *setup, const struct options *options);

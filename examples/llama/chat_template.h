@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * chat.h - the ChatML template of a conversation
+ * chat_template.h - the ChatML template of a conversation
  *
  *   <|im_start|>system\n...<|im_end|>\n
  *   <|im_start|>user\n...<|im_end|>\n

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * team.h - a few threads that share out the parts of one job
+ * thread_pool.h - a few threads that share out the parts of one job
  *
  * Jobs run one at a time; the calling thread works too.  Which thread runs a
  * part is left open, so parts must not depend on it.

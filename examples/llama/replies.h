@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * answers.h - answers a process's share of the prompts, and reports the results
+ * replies.h - answers a process's share of the prompts, and reports the results
  */
 #ifndef LLAMA_ANSWERS_H
 #define LLAMA_ANSWERS_H
 
 #include "examples/llama/options.h"
-#include "examples/llama/setup.h"
+#include "examples/llama/pipeline.h"
 
 enum verdict { VERDICT_NONE, VERDICT_EQUAL, VERDICT_DIFFERENT };
 

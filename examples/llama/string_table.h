@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** text_table.h - an array of strings in a GGUF file, and where in it a text is: a hash table, read only once built */
+/** string_table.h - an array of strings in a GGUF file, and where in it a text is: a hash table, read only once built
+ */
 #ifndef LLAMA_TEXT_TABLE_H
 #define LLAMA_TEXT_TABLE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "examples/llama/chat.h"
+#include "examples/llama/chat_template.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "examples/llama/text_table.h"
+#include "examples/llama/string_table.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "examples/llama/answers.h"
+#include "examples/llama/replies.h"
 
 #include <errno.h>
 #include <fcntl.h>
