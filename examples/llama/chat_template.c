@@ -7,8 +7,8 @@
 
 #include "examples/llama/support.h"
 
-/* The heart of a ChatML template, blanks and newlines left out; both ways to name a field. */
-static const char *const hearts[] = {
+/* What identifies a ChatML template, without blanks and newlines: either way of naming a field. */
+static const char *const chatml_patterns[] = {
 	"'<|im_start|>'+message['role']+''+message['content']+'<|im_end|>'",
 	"'<|im_start|>'+message.role+''+message.content+'<|im_end|>'",
 };
@@ -17,9 +17,9 @@ static const char turn_end[] = "<|im_end|>";
 
 /* A copy in which a backslash and n, as some files have it, is a newline. */
 static char *
-copy_template(struct gguf_string text)
+chat_template_unescape(struct gguf_string text)
 {
-	char *copy = allocate(text.size + 1, 1);
+	char *copy = xcalloc(text.size + 1, 1);
 	size_t n = 0;
 
 	for (size_t i = 0; i < text.size; i++) {
@@ -32,28 +32,28 @@ copy_template(struct gguf_string text)
 }
 
 static bool
-is_chatml(const char *template)
+chat_template_is_chatml(const char *template)
 {
-	char *tight = allocate(strlen(template) + 1, 1);
+	char *tight = xcalloc(strlen(template) + 1, 1);
 	size_t n = 0;
 	bool found;
 
 	for (const char *c = template; *c != '\0'; c++)
 		if (*c != ' ' && *c != '\n')
 			tight[n++] = *c == '"' ? '\'' : *c;
-	found = strstr(tight, hearts[0]) != NULL || strstr(tight, hearts[1]) != NULL;
+	found = strstr(tight, chatml_patterns[0]) != NULL || strstr(tight, chatml_patterns[1]) != NULL;
 	free(tight);
 	return found;
 }
 
 char *
-chat_system(const struct gguf *gguf)
+chat_template_system(const struct gguf *gguf)
 {
 	struct gguf_string text = gguf_string(gguf, "tokenizer.chat_template");
-	char *template = copy_template(text), *start = strstr(template, system_start);
+	char *template = chat_template_unescape(text), *start = strstr(template, system_start);
 	char *end = start != NULL ? strstr(start, turn_end) : NULL, *system = NULL;
 
-	if (!is_chatml(template))
+	if (!chat_template_is_chatml(template))
 		die("%s: the chat template \"%.*s...\" is not ChatML, the only one known here", gguf->path,
 		    GGUF_SHOWN(text));
 	if (end != NULL) {
@@ -65,7 +65,7 @@ chat_system(const struct gguf *gguf)
 }
 
 char *
-chat_turn(const char *system, const char *user, bool first)
+chat_template_turn(const char *system, const char *user, bool first)
 {
 	bool introduce = first && system != NULL;
 	char *text;

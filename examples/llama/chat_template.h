@@ -6,27 +6,27 @@
  *   <|im_start|>user\n...<|im_end|>\n
  *   <|im_start|>assistant\n
  */
-#ifndef LLAMA_CHAT_H
-#define LLAMA_CHAT_H
+#ifndef LLAMA_CHAT_TEMPLATE_H
+#define LLAMA_CHAT_TEMPLATE_H
 
 #include "examples/llama/gguf.h"
 
 /**
- * chat_system - check the file's template; a template that is not ChatML is refused
+ * chat_template_system - check the file's template; a template that is not ChatML is refused
  *
  * @return the template's default system prompt, which the caller frees; NULL: the
  *         template has none
  */
-char *chat_system(const struct gguf *gguf);
+char *chat_template_system(const struct gguf *gguf);
 
 /**
- * chat_turn - the text of a user's turn, up to where the answer begins
+ * chat_template_turn - the text of a user's turn, up to where the answer begins
  *
- * @param[in] system  from chat_system()
+ * @param[in] system  from chat_template_system()
  * @param[in] first   true: the conversation begins, with the system's turn; false:
  *                    the text begins with the end of the previous answer
  * @return the caller frees it
  */
-char *chat_turn(const char *system, const char *user, bool first);
+char *chat_template_turn(const char *system, const char *user, bool first);
 
 #endif

@@ -18,7 +18,7 @@ struct samples {
 };
 
 static int
-compare_doubles(const void *a, const void *b)
+compare_samples(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 
@@ -29,23 +29,23 @@ compare_doubles(const void *a, const void *b)
 static double
 median(double *values, uint32_t n)
 {
-	qsort(values, n, sizeof(*values), compare_doubles);
+	qsort(values, n, sizeof(*values), compare_samples);
 	return n % 2 != 0 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
 /* Answer all prompts, up to max_running at a time. */
 static struct engine_stats
-answer(struct setup *setup, const struct options *options, struct request *requests, struct attention *attention,
-       struct samples *samples, uint32_t round)
+compare_answer(struct pipeline *pipeline, const struct options *options, struct request *requests,
+	       struct attention *attention, struct samples *samples, uint32_t round)
 {
-	const struct forward_times before = setup->forward->times, *after = &setup->forward->times;
+	const struct forward_times before = pipeline->forward->times, *after = &pipeline->forward->times;
 	struct engine_params params = { .max_running = options->max_running, .end_token = UINT32_MAX };
 	struct engine_stats stats;
 
 	/* Remove the last round's answers. */
 	for (size_t i = 0; i < options->n_prompts; i++)
 		requests[i].tokens.n = requests[i].n_prompt;
-	stats = engine_answer(setup->forward, attention, &params, requests, options->n_prompts);
+	stats = engine_answer(pipeline->forward, attention, &params, requests, options->n_prompts);
 	samples->rate[round] = (double)stats.n_tokens / stats.seconds;
 	samples->attention[round] = after->attention - before.attention;
 	samples->attention_share[round] = 100 * samples->attention[round] / stats.seconds;
@@ -54,10 +54,10 @@ answer(struct setup *setup, const struct options *options, struct request *reque
 }
 
 static void
-print(const struct options *options, const struct engine_stats *stats, struct samples samples[N_SIDES])
+compare_print(const struct options *options, const struct engine_stats *stats, struct samples samples[N_SIDES])
 {
 	static const char *const names[N_SIDES] = { "the pool", "a private cache" };
-	uint32_t n = options->compare;
+	uint32_t n = options->compare_rounds;
 	double rates[OPTIONS_MAX_ROUNDS], times[OPTIONS_MAX_ROUNDS];
 
 	/* Compute ratios before medians, because medians sort the arrays. */
@@ -82,27 +82,27 @@ print(const struct options *options, const struct engine_stats *stats, struct sa
 }
 
 void
-compare_run(struct setup *setup, const struct options *options)
+compare_caches(struct pipeline *pipeline, const struct options *options)
 {
-	struct attention *sides[N_SIDES] = { [SIDE_POOL] = setup->attention,
-					     [SIDE_PRIVATE] = contiguous_create(setup->model, PAGED_F32,
-										&setup->forward->matmul) };
-	struct request *requests = allocate(options->n_prompts, sizeof(*requests));
+	struct attention *sides[N_SIDES] = { [SIDE_POOL] = pipeline->attention,
+					     [SIDE_PRIVATE] = contiguous_create(pipeline->model, PAGED_F32,
+										&pipeline->forward->matmul) };
+	struct request *requests = xcalloc(options->n_prompts, sizeof(*requests));
 	struct samples samples[N_SIDES];
 	struct engine_stats stats;
 
 	for (size_t i = 0; i < options->n_prompts; i++) {
 		requests[i].max_tokens = options->max_tokens;
-		setup_encode(setup, options->prompts[i], true, &requests[i].tokens);
+		pipeline_encode(pipeline, options->prompts[i], true, &requests[i].tokens);
 		requests[i].n_prompt = requests[i].tokens.n;
 	}
 	/* Alternate which side begins a round. */
-	for (uint32_t i = 0; i < N_SIDES * options->compare; i++) {
+	for (uint32_t i = 0; i < N_SIDES * options->compare_rounds; i++) {
 		uint32_t round = i / N_SIDES, side = (round + i) % N_SIDES;
 
-		stats = answer(setup, options, requests, sides[side], &samples[side], round);
+		stats = compare_answer(pipeline, options, requests, sides[side], &samples[side], round);
 	}
-	print(options, &stats, samples);
+	compare_print(options, &stats, samples);
 	for (size_t i = 0; i < options->n_prompts; i++)
 		free(requests[i].tokens.ids);
 	free(requests);

@@ -7,13 +7,13 @@
  * attention differ.  Answers have max_tokens tokens on either side, so that
  * both do the same work.
  */
-#ifndef LLAMA_COMPARE_H
-#define LLAMA_COMPARE_H
+#ifndef LLAMA_COMPARE_CACHES_H
+#define LLAMA_COMPARE_CACHES_H
 
 #include "examples/llama/options.h"
 #include "examples/llama/pipeline.h"
 
-/** compare_run - run options->compare rounds of each; print medians and the shares of time on stdout */
-void compare_run(struct setup *setup, const struct options *options);
+/** compare_caches - run options->compare_rounds rounds of each; print medians and the shares of time on stdout */
+void compare_caches(struct pipeline *pipeline, const struct options *options);
 
 #endif

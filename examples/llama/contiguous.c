@@ -8,10 +8,10 @@
 #include "examples/llama/matmul.h"
 
 /* Below this number of products, waking threads costs more than it saves. */
-#define ALONE_PRODUCTS (256u << 10)
+#define SINGLE_THREAD_PRODUCTS (256u << 10)
 
 /* A sequence; its id is its address. */
-struct cache {
+struct sequence_cache {
 	float **k, **v; /* [n_layers], each [capacity][n_kv_heads * head_dim] */
 	uint32_t capacity;
 };
@@ -33,7 +33,7 @@ struct contiguous {
 
 /* Round to the nearest f16 or bf16, ties to even, as rintf() does. */
 static float
-rounded(enum paged_dtype dtype, float value)
+contiguous_round(enum paged_dtype dtype, float value)
 {
 	int digits = dtype == PAGED_F16 ? 11 : 8, least = dtype == PAGED_F16 ? -13 : -125, exponent;
 
@@ -49,10 +49,10 @@ static bool
 contiguous_open(struct attention *attention, uint64_t *sequence_p)
 {
 	const struct contiguous *contiguous = (struct contiguous *)attention;
-	struct cache *cache = allocate(1, sizeof(*cache));
+	struct sequence_cache *cache = xcalloc(1, sizeof(*cache));
 
-	cache->k = allocate(contiguous->model->n_layers, sizeof(*cache->k));
-	cache->v = allocate(contiguous->model->n_layers, sizeof(*cache->v));
+	cache->k = xcalloc(contiguous->model->n_layers, sizeof(*cache->k));
+	cache->v = xcalloc(contiguous->model->n_layers, sizeof(*cache->v));
 	*sequence_p = (uintptr_t)cache;
 	return true;
 }
@@ -61,7 +61,7 @@ static void
 contiguous_close(struct attention *attention, uint64_t sequence)
 {
 	const struct contiguous *contiguous = (struct contiguous *)attention;
-	struct cache *cache = (struct cache *)(uintptr_t)sequence;
+	struct sequence_cache *cache = (struct sequence_cache *)(uintptr_t)sequence;
 
 	for (uint32_t layer = 0; layer < contiguous->model->n_layers; layer++) {
 		free(cache->k[layer]);
@@ -73,7 +73,7 @@ contiguous_close(struct attention *attention, uint64_t sequence)
 }
 
 static void
-grow(const struct contiguous *contiguous, struct cache *cache, uint32_t n_tokens)
+sequence_cache_grow(const struct contiguous *contiguous, struct sequence_cache *cache, uint32_t n_tokens)
 {
 	if (n_tokens <= cache->capacity)
 		return;
@@ -81,22 +81,23 @@ grow(const struct contiguous *contiguous, struct cache *cache, uint32_t n_tokens
 	for (uint32_t layer = 0; layer < contiguous->model->n_layers; layer++) {
 		size_t n = (size_t)cache->capacity * contiguous->width;
 
-		cache->k[layer] = reallocate(cache->k[layer], n, sizeof(float));
-		cache->v[layer] = reallocate(cache->v[layer], n, sizeof(float));
+		cache->k[layer] = xreallocarray(cache->k[layer], n, sizeof(float));
+		cache->v[layer] = xreallocarray(cache->v[layer], n, sizeof(float));
 	}
 }
 
 static void
-grow_scores(struct contiguous *contiguous, uint32_t n_keys)
+contiguous_grow_scores(struct contiguous *contiguous, uint32_t n_keys)
 {
 	const struct matmul *matmul = contiguous->matmul;
 
 	if (n_keys <= contiguous->n_scores)
 		return;
 	contiguous->n_scores = (2 * n_keys + MATMUL_ROWS) / MATMUL_ROWS * MATMUL_ROWS;
-	contiguous->scores = reallocate(contiguous->scores, contiguous->n_scores,
-					matmul != NULL ? team_n_threads(matmul->team) * MATMUL_BATCH * sizeof(float)
-						       : sizeof(double));
+	contiguous->scores =
+		xreallocarray(contiguous->scores, contiguous->n_scores,
+			      matmul != NULL ? thread_pool_n_threads(matmul->thread_pool) * MATMUL_BATCH * sizeof(float)
+					     : sizeof(double));
 }
 
 static bool
@@ -106,8 +107,8 @@ contiguous_plan(struct attention *attention, const struct attention_row *rows, u
 
 	(void)waits;
 	for (uint32_t r = 0; r < n_rows; r++) {
-		grow_scores(contiguous, rows[r].kv_len);
-		grow(contiguous, (struct cache *)(uintptr_t)rows[r].sequence, rows[r].kv_len);
+		contiguous_grow_scores(contiguous, rows[r].kv_len);
+		sequence_cache_grow(contiguous, (struct sequence_cache *)(uintptr_t)rows[r].sequence, rows[r].kv_len);
 	}
 	contiguous->rows = rows;
 	contiguous->n_rows = n_rows;
@@ -117,42 +118,42 @@ contiguous_plan(struct attention *attention, const struct attention_row *rows, u
 /* --------------------------------------------------------------- attention */
 
 /* A job: attention of a step's queries in one layer.  A part is the query heads of one token that share a KV head. */
-struct attend_job {
+struct contiguous_job {
 	const struct contiguous *contiguous;
 	uint32_t layer;
 	const float *q;
 	float *out;
 };
 
-struct attend_part {
+struct contiguous_part {
 	const float *q, *k, *v;
 	float *out;
 	uint32_t n_keys;
 };
 
-static struct attend_part
-find_part(const struct attend_job *job, uint32_t number)
+static struct contiguous_part
+contiguous_find_part(const struct contiguous_job *job, uint32_t number)
 {
 	const struct contiguous *contiguous = job->contiguous;
 	const struct attention_row *row = contiguous->rows;
 	uint32_t dim = contiguous->model->head_dim, token = number / contiguous->model->n_kv_heads;
 	size_t kv = (size_t)(number % contiguous->model->n_kv_heads) * dim,
 	       q = (size_t)number * contiguous->group * dim;
-	const struct cache *cache;
+	const struct sequence_cache *cache;
 
 	for (; token >= row->q_len; row++)
 		token -= row->q_len;
-	cache = (const struct cache *)(uintptr_t)row->sequence;
-	return (struct attend_part){ .q = job->q + q,
-				     .k = cache->k[job->layer] + kv,
-				     .v = cache->v[job->layer] + kv,
-				     .out = job->out + q,
-				     .n_keys = row->kv_len - row->q_len + token + 1 };
+	cache = (const struct sequence_cache *)(uintptr_t)row->sequence;
+	return (struct contiguous_part){ .q = job->q + q,
+					 .k = cache->k[job->layer] + kv,
+					 .v = cache->v[job->layer] + kv,
+					 .out = job->out + q,
+					 .n_keys = row->kv_len - row->q_len + token + 1 };
 }
 
 /* softmax(q K^T / sqrt(dim)) V, head by head. */
 static void
-attend_plainly(const struct contiguous *contiguous, struct attend_part part)
+contiguous_attend_reference(const struct contiguous *contiguous, struct contiguous_part part)
 {
 	uint32_t dim = contiguous->model->head_dim, width = contiguous->width;
 
@@ -183,12 +184,12 @@ attend_plainly(const struct contiguous *contiguous, struct attend_part part)
 
 /* The last block also reads keys past the end; their scores are ignored. */
 static void
-attend_fast(void *argument, uint32_t number, uint32_t thread)
+contiguous_attend_vectors(void *argument, uint32_t number, uint32_t thread)
 {
-	const struct attend_job *job = argument;
+	const struct contiguous_job *job = argument;
 	const struct contiguous *contiguous = job->contiguous;
 	const struct matmul_ops *ops = contiguous->matmul->ops;
-	struct attend_part part = find_part(job, number);
+	struct contiguous_part part = contiguous_find_part(job, number);
 	uint32_t dim = contiguous->model->head_dim, group = contiguous->group;
 	uint32_t width = contiguous->width, stride = contiguous->n_scores;
 	float *scores = (float *)contiguous->scores + (size_t)thread * MATMUL_BATCH * stride;
@@ -202,8 +203,8 @@ attend_fast(void *argument, uint32_t number, uint32_t thread)
 		for (uint32_t key = 0; key < part.n_keys; key += MATMUL_ROWS)
 			ops->dot(part.k + (size_t)key * width, width, q + h * dim, dim, n, dim, scores + key, stride);
 		for (uint32_t i = 0; i < n; i++)
-			ops->weigh(scores + (size_t)i * stride, part.n_keys, part.v, width, dim,
-				   part.out + (h + i) * dim);
+			ops->softmax_v(scores + (size_t)i * stride, part.n_keys, part.v, width, dim,
+				       part.out + (h + i) * dim);
 	}
 }
 
@@ -212,31 +213,31 @@ contiguous_run(struct attention *attention, uint32_t layer, const float *q, cons
 {
 	struct contiguous *contiguous = (struct contiguous *)attention;
 	const struct model *model = contiguous->model;
-	struct attend_job job = { contiguous, layer, q, out };
+	struct contiguous_job job = { contiguous, layer, q, out };
 	uint32_t n_parts = 0;
 	uint64_t n_products = 0;
 
 	for (uint32_t r = 0; r < contiguous->n_rows; r++) {
 		const struct attention_row *row = &contiguous->rows[r];
-		const struct cache *cache = (const struct cache *)(uintptr_t)row->sequence;
+		const struct sequence_cache *cache = (const struct sequence_cache *)(uintptr_t)row->sequence;
 		size_t from = (size_t)(row->kv_len - row->q_len) * contiguous->width;
 		size_t to = (size_t)row->kv_len * contiguous->width;
 
 		for (size_t i = from; i < to; i++) {
-			cache->k[layer][i] = rounded(contiguous->dtype, *k++);
-			cache->v[layer][i] = rounded(contiguous->dtype, *v++);
+			cache->k[layer][i] = contiguous_round(contiguous->dtype, *k++);
+			cache->v[layer][i] = contiguous_round(contiguous->dtype, *v++);
 		}
 		n_parts += row->q_len * model->n_kv_heads;
 		n_products += (uint64_t)2 * row->q_len * row->kv_len * model->n_heads * model->head_dim;
 	}
-	if (contiguous->matmul != NULL && n_products >= ALONE_PRODUCTS)
-		team_run(contiguous->matmul->team, n_parts, attend_fast, &job);
+	if (contiguous->matmul != NULL && n_products >= SINGLE_THREAD_PRODUCTS)
+		thread_pool_run(contiguous->matmul->thread_pool, n_parts, contiguous_attend_vectors, &job);
 	else
 		for (uint32_t part = 0; part < n_parts; part++)
 			if (contiguous->matmul != NULL)
-				attend_fast(&job, part, 0);
+				contiguous_attend_vectors(&job, part, 0);
 			else
-				attend_plainly(contiguous, find_part(&job, part));
+				contiguous_attend_reference(contiguous, contiguous_find_part(&job, part));
 }
 
 static uint32_t
@@ -258,7 +259,7 @@ static const struct attention_ops contiguous_ops = {
 struct attention *
 contiguous_create(const struct model *model, enum paged_dtype dtype, const struct matmul *matmul)
 {
-	struct contiguous *contiguous = allocate(1, sizeof(*contiguous));
+	struct contiguous *contiguous = xcalloc(1, sizeof(*contiguous));
 
 	contiguous->base.ops = &contiguous_ops;
 	contiguous->base.max_length = model->n_context;
@@ -268,8 +269,8 @@ contiguous_create(const struct model *model, enum paged_dtype dtype, const struc
 	contiguous->group = model->n_heads / model->n_kv_heads;
 	contiguous->matmul = matmul;
 	if (matmul != NULL)
-		contiguous->queries = allocate((size_t)team_n_threads(matmul->team) * contiguous->group,
-					       model->head_dim * sizeof(float));
+		contiguous->queries = xcalloc((size_t)thread_pool_n_threads(matmul->thread_pool) * contiguous->group,
+					      model->head_dim * sizeof(float));
 	return &contiguous->base;
 }
 

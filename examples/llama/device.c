@@ -46,7 +46,7 @@ struct device {
 };
 
 static void
-check(const struct device *device, int result, const char *call)
+device_check(const struct device *device, int result, const char *call)
 {
 	const char *name;
 
@@ -55,7 +55,7 @@ check(const struct device *device, int result, const char *call)
 	if (result != 0)
 		die("%s: CUDA error %d", call, result);
 }
-#define CALL(device, function, ...) check(device, (device)->function(__VA_ARGS__), #function)
+#define CALL(device, function, ...) device_check(device, (device)->function(__VA_ARGS__), #function)
 
 static void
 driver_load(struct device *device)
@@ -91,7 +91,7 @@ context_leave(struct device *device)
 struct device *
 device_open(const void *address)
 {
-	struct device *device = allocate(1, sizeof(*device));
+	struct device *device = xcalloc(1, sizeof(*device));
 	int ordinal = 0;
 
 	driver_load(device);

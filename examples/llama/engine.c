@@ -16,9 +16,9 @@ engine_create(struct engine *engine, struct forward *forward, struct attention *
 	      const struct engine_params *params)
 {
 	*engine = (struct engine){ .forward = forward, .attention = attention, .params = *params };
-	engine->step.tokens = allocate(forward->max_tokens, sizeof(uint32_t));
-	engine->step.positions = allocate(forward->max_tokens, sizeof(uint32_t));
-	engine->step.wanted = allocate(forward->max_tokens, sizeof(uint32_t));
+	engine->step.tokens = xcalloc(forward->max_tokens, sizeof(uint32_t));
+	engine->step.positions = xcalloc(forward->max_tokens, sizeof(uint32_t));
+	engine->step.logit_tokens = xcalloc(forward->max_tokens, sizeof(uint32_t));
 }
 
 void
@@ -26,7 +26,7 @@ engine_destroy(struct engine *engine)
 {
 	for (uint32_t i = 0; i < engine->n_running; i++)
 		engine_release(engine, engine->running[i]);
-	free(engine->step.wanted);
+	free(engine->step.logit_tokens);
 	free(engine->step.positions);
 	free(engine->step.tokens);
 }
@@ -57,10 +57,10 @@ engine_release(struct engine *engine, struct request *request)
 }
 
 static void
-admit(struct engine *engine)
+engine_admit(struct engine *engine)
 {
 	while (engine->queue != NULL && engine->n_running < engine->params.max_running &&
-	       (!engine->crowded || engine->n_running == 0)) {
+	       (!engine->preempted || engine->n_running == 0)) {
 		struct request *request = engine->queue;
 
 		if (!request->open)
@@ -73,7 +73,7 @@ admit(struct engine *engine)
 }
 
 static void
-remove_running(struct engine *engine, const struct request *request)
+engine_remove_running(struct engine *engine, const struct request *request)
 {
 	uint32_t kept = 0;
 
@@ -85,31 +85,31 @@ remove_running(struct engine *engine, const struct request *request)
 
 /* Preempt the youngest request: it is recomputed when there is room again, and keeps the tokens of its answer. */
 static void
-give_way(struct engine *engine)
+engine_preempt(struct engine *engine)
 {
 	struct request *youngest = engine->running[engine->n_running - 1];
 
 	engine_release(engine, youngest);
-	remove_running(engine, youngest);
+	engine_remove_running(engine, youngest);
 	youngest->next = engine->queue;
 	engine->queue = youngest;
-	engine->crowded = true;
+	engine->preempted = true;
 }
 
 static void
-finish(struct engine *engine, struct request *request)
+engine_finish(struct engine *engine, struct request *request)
 {
-	remove_running(engine, request);
+	engine_remove_running(engine, request);
 	if (!request->keep)
 		engine_release(engine, request);
-	engine->crowded = false;
+	engine->preempted = false;
 }
 
 /* -------------------------------------------------------------------- step */
 
 /* First one token of each running answer, then parts of prompts in the remaining room. */
 static void
-choose_rows(struct engine *engine)
+engine_choose_rows(struct engine *engine)
 {
 	struct engine_step *step = &engine->step;
 	uint32_t room = engine->forward->max_tokens;
@@ -134,7 +134,7 @@ choose_rows(struct engine *engine)
 
 /* Plan as many rows as there are pages for, possibly none. */
 static void
-plan(struct engine *engine)
+engine_plan(struct engine *engine)
 {
 	struct engine_step *step = &engine->step;
 	uint32_t kept = 0;
@@ -155,10 +155,10 @@ plan(struct engine *engine)
 }
 
 static void
-pack(struct engine *engine, struct forward_step *packed)
+engine_pack(struct engine *engine, struct forward_step *packed)
 {
 	struct engine_step *step = &engine->step;
-	uint32_t n = 0, n_wanted = 0, n_pages = 0;
+	uint32_t n = 0, n_logits = 0, n_pages = 0;
 
 	for (uint32_t r = 0; r < step->n_rows; r++) {
 		struct request *request = step->requests[r];
@@ -168,7 +168,7 @@ pack(struct engine *engine, struct forward_step *packed)
 			step->positions[n] = (uint32_t)request->n_cached + i;
 		}
 		if (step->rows[r].kv_len == request->tokens.n)
-			step->wanted[n_wanted++] = n - 1;
+			step->logit_tokens[n_logits++] = n - 1;
 		if (request->n_cached < request->n_prompt)
 			engine->stats.n_prompt_tokens += step->rows[r].q_len;
 	}
@@ -178,12 +178,12 @@ pack(struct engine *engine, struct forward_step *packed)
 	*packed = (struct forward_step){ .n_tokens = n,
 					 .tokens = step->tokens,
 					 .positions = step->positions,
-					 .n_logits = n_wanted,
-					 .wanted = step->wanted };
+					 .n_logits = n_logits,
+					 .logit_tokens = step->logit_tokens };
 }
 
 static void
-take_token(struct engine *engine, struct request *request, uint32_t token)
+engine_add_token(struct engine *engine, struct request *request, uint32_t token)
 {
 	bool last;
 
@@ -194,18 +194,18 @@ take_token(struct engine *engine, struct request *request, uint32_t token)
 	if (engine->params.token != NULL)
 		engine->params.token(engine->params.argument, request, token, last);
 	if (last)
-		finish(engine, request);
+		engine_finish(engine, request);
 }
 
 static void
-run_step(struct engine *engine)
+engine_run_step(struct engine *engine)
 {
 	uint32_t n_vocabulary = engine->forward->model->n_vocabulary;
 	struct engine_step *step = &engine->step;
 	struct forward_step packed;
 	const float *logits;
 
-	pack(engine, &packed);
+	engine_pack(engine, &packed);
 	engine->stats.n_steps++;
 	logits = forward_run(engine->forward, engine->attention, &packed);
 	for (uint32_t r = 0; r < step->n_rows; r++) {
@@ -214,24 +214,24 @@ run_step(struct engine *engine)
 		request->n_cached = step->rows[r].kv_len;
 		if (request->n_cached < request->tokens.n)
 			continue;
-		take_token(engine, request, forward_best(logits, n_vocabulary));
+		engine_add_token(engine, request, forward_best(logits, n_vocabulary));
 		logits += n_vocabulary;
 	}
 }
 
 /* No row can continue: preempt a request of this process, or wait for other workers. */
 static void
-wait_for_pages(struct engine *engine, double *since_p)
+engine_wait_for_pages(struct engine *engine, double *since_p)
 {
 	const struct timespec pause = { .tv_nsec = FULL_PAUSE_MS * 1000000L };
 
 	if (engine->n_running > 1) {
-		give_way(engine);
+		engine_preempt(engine);
 		return;
 	}
 	if (*since_p == 0)
-		*since_p = now_s();
-	if (now_s() - *since_p > FULL_LIMIT_S)
+		*since_p = clock_now_s();
+	if (clock_now_s() - *since_p > FULL_LIMIT_S)
 		die("the pool has been full for %.0f s: a sequence of %zu tokens lacks pages", FULL_LIMIT_S,
 		    engine->n_running > 0 ? engine->running[0]->tokens.n : engine->queue->tokens.n);
 	nanosleep(&pause, NULL);
@@ -240,20 +240,20 @@ wait_for_pages(struct engine *engine, double *since_p)
 void
 engine_run(struct engine *engine)
 {
-	double start = now_s(), full_since = 0;
+	double start = clock_now_s(), full_since = 0;
 
 	while (engine->n_running > 0 || engine->queue != NULL) {
-		admit(engine);
-		choose_rows(engine);
-		plan(engine);
+		engine_admit(engine);
+		engine_choose_rows(engine);
+		engine_plan(engine);
 		if (engine->step.n_rows > 0) {
 			full_since = 0;
-			run_step(engine);
+			engine_run_step(engine);
 		} else {
-			wait_for_pages(engine, &full_since);
+			engine_wait_for_pages(engine, &full_since);
 		}
 	}
-	engine->stats.seconds += now_s() - start;
+	engine->stats.seconds += clock_now_s() - start;
 }
 
 struct engine_stats

@@ -55,7 +55,7 @@ struct engine_step {
 	struct attention_row rows[ENGINE_MAX_RUNNING];
 	bool waits[ENGINE_MAX_RUNNING];
 	uint32_t n_rows;
-	uint32_t *tokens, *positions, *wanted; /* [forward->max_tokens] */
+	uint32_t *tokens, *positions, *logit_tokens; /* [forward->max_tokens] */
 };
 
 struct engine {
@@ -68,7 +68,7 @@ struct engine {
 	struct request *queue;                       /* waiting for a place, in order */
 	struct request *running[ENGINE_MAX_RUNNING]; /* in order of admission */
 	uint32_t n_running;
-	bool crowded; /* a request gave pages back: admit none until an answer ends */
+	bool preempted; /* a request gave pages back: admit none until an answer ends */
 	struct engine_step step;
 };
 

@@ -18,7 +18,7 @@ struct row_job {
 };
 
 static void
-norm_row(void *argument, uint32_t row, uint32_t thread)
+forward_norm_row(void *argument, uint32_t row, uint32_t thread)
 {
 	const struct row_job *job = argument;
 	uint32_t n = job->forward->model->n_embedding;
@@ -37,7 +37,7 @@ norm_row(void *argument, uint32_t row, uint32_t thread)
 
 /* cos and sin of the row's position, shared by all heads and layers. */
 static void
-prepare_row(void *argument, uint32_t row, uint32_t thread)
+forward_embed_row(void *argument, uint32_t row, uint32_t thread)
 {
 	const struct row_job *job = argument;
 	struct forward *forward = job->forward;
@@ -51,13 +51,13 @@ prepare_row(void *argument, uint32_t row, uint32_t thread)
 		rotations[2 * i] = cosf(angle);
 		rotations[2 * i + 1] = sinf(angle);
 	}
-	matmul_expand_row(forward->matmul.ops, &forward->model->embedding, job->step->tokens[row],
-			  forward->x + (size_t)row * forward->model->n_embedding);
+	matmul_dequantize_row(forward->matmul.ops, &forward->model->embedding, job->step->tokens[row],
+			      forward->x + (size_t)row * forward->model->n_embedding);
 }
 
 /* GGUF's Llama stores the two elements of each rotated pair next to each other (interleaved pairs). */
 static void
-rotate(float *heads, uint32_t n_heads, uint32_t dim, const float *rotations)
+forward_rotate(float *heads, uint32_t n_heads, uint32_t dim, const float *rotations)
 {
 	for (uint32_t h = 0; h < n_heads; h++, heads += dim)
 		for (uint32_t d = 0; d < dim; d += 2) {
@@ -69,20 +69,21 @@ rotate(float *heads, uint32_t n_heads, uint32_t dim, const float *rotations)
 }
 
 static void
-rotate_row(void *argument, uint32_t row, uint32_t thread)
+forward_rotary_row(void *argument, uint32_t row, uint32_t thread)
 {
 	const struct row_job *job = argument;
 	const struct model *model = job->forward->model;
 	const float *rotations = job->forward->rotations + (size_t)row * model->head_dim;
 
 	(void)thread;
-	rotate(job->forward->q + (size_t)row * job->forward->n_q, model->n_heads, model->head_dim, rotations);
-	rotate(job->forward->k + (size_t)row * job->forward->n_kv, model->n_kv_heads, model->head_dim, rotations);
+	forward_rotate(job->forward->q + (size_t)row * job->forward->n_q, model->n_heads, model->head_dim, rotations);
+	forward_rotate(job->forward->k + (size_t)row * job->forward->n_kv, model->n_kv_heads, model->head_dim,
+		       rotations);
 }
 
 /* gate = silu(gate) * up */
 static void
-gate_row(void *argument, uint32_t row, uint32_t thread)
+forward_silu_row(void *argument, uint32_t row, uint32_t thread)
 {
 	const struct row_job *job = argument;
 	uint32_t n = job->forward->model->n_ffn;
@@ -95,35 +96,38 @@ gate_row(void *argument, uint32_t row, uint32_t thread)
 }
 
 static void
-run_rows(struct forward *forward, const struct forward_step *step, uint32_t n_rows, team_fn run, const float *weights)
+forward_run_rows(struct forward *forward, const struct forward_step *step, uint32_t n_rows, thread_pool_fn run,
+		 const float *weights)
 {
 	struct row_job job = { .forward = forward, .step = step, .weights = weights };
 
-	team_run(forward->matmul.team, n_rows, run, &job);
+	thread_pool_run(forward->matmul.thread_pool, n_rows, run, &job);
 }
 
 static void
-multiply(struct forward *forward, const struct product *products, uint32_t n_products, const float *x, uint32_t n_rows)
+forward_matmul(struct forward *forward, const struct product *products, uint32_t n_products, const float *x,
+	       uint32_t n_rows)
 {
-	double begin = now_s();
+	double begin = clock_now_s();
 
 	matmul_run(&forward->matmul, products, n_products, x, n_rows);
-	forward->times.products += now_s() - begin;
+	forward->times.products += clock_now_s() - begin;
 }
 
 /* x += product, by way of `normed`, which is free here. */
 static void
-multiply_add(struct forward *forward, const struct matrix *weights, const float *from, uint32_t n_rows)
+forward_matmul_add(struct forward *forward, const struct matrix *weights, const float *from, uint32_t n_rows)
 {
 	size_t n = (size_t)n_rows * weights->n_rows;
 
-	multiply(forward, &(struct product){ weights, forward->normed }, 1, from, n_rows);
+	forward_matmul(forward, &(struct product){ weights, forward->normed }, 1, from, n_rows);
 	for (size_t i = 0; i < n; i++)
 		forward->x[i] += forward->normed[i];
 }
 
 static void
-run_layer(struct forward *forward, struct attention *attention, const struct forward_step *step, uint32_t number)
+forward_run_layer(struct forward *forward, struct attention *attention, const struct forward_step *step,
+		  uint32_t number)
 {
 	const struct model_layer *layer = &forward->model->layers[number];
 	const struct product projections[] = { { &layer->q, forward->q },
@@ -133,18 +137,18 @@ run_layer(struct forward *forward, struct attention *attention, const struct for
 	uint32_t n = step->n_tokens;
 	double begin;
 
-	run_rows(forward, step, n, norm_row, layer->attention_norm);
-	multiply(forward, projections, 3, forward->normed, n);
-	run_rows(forward, step, n, rotate_row, NULL);
-	begin = now_s();
-	attention->ops->run(attention, number, forward->q, forward->k, forward->v, forward->attended);
-	forward->times.attention += now_s() - begin;
-	multiply_add(forward, &layer->o, forward->attended, n);
+	forward_run_rows(forward, step, n, forward_norm_row, layer->attention_norm);
+	forward_matmul(forward, projections, 3, forward->normed, n);
+	forward_run_rows(forward, step, n, forward_rotary_row, NULL);
+	begin = clock_now_s();
+	attention->ops->run(attention, number, forward->q, forward->k, forward->v, forward->attention_out);
+	forward->times.attention += clock_now_s() - begin;
+	forward_matmul_add(forward, &layer->o, forward->attention_out, n);
 
-	run_rows(forward, step, n, norm_row, layer->ffn_norm);
-	multiply(forward, gates, 2, forward->normed, n);
-	run_rows(forward, step, n, gate_row, NULL);
-	multiply_add(forward, &layer->down, forward->gate, n);
+	forward_run_rows(forward, step, n, forward_norm_row, layer->ffn_norm);
+	forward_matmul(forward, gates, 2, forward->normed, n);
+	forward_run_rows(forward, step, n, forward_silu_row, NULL);
+	forward_matmul_add(forward, &layer->down, forward->gate, n);
 }
 
 const float *
@@ -154,18 +158,19 @@ forward_run(struct forward *forward, struct attention *attention, const struct f
 	uint32_t n = model->n_embedding;
 
 	assert(step->n_tokens <= forward->max_tokens && step->n_logits <= forward->max_logits);
-	run_rows(forward, step, step->n_tokens, prepare_row, NULL);
+	forward_run_rows(forward, step, step->n_tokens, forward_embed_row, NULL);
 	for (uint32_t layer = 0; layer < model->n_layers; layer++)
-		run_layer(forward, attention, step, layer);
-	/* Move the wanted rows to the front.  They are in ascending order, so none is overwritten before it moves. */
+		forward_run_layer(forward, attention, step, layer);
+	/* Move the rows of logit_tokens to the front.  They are in ascending order, so none is overwritten before it
+	 * moves. */
 	for (uint32_t i = 0; i < step->n_logits; i++) {
-		assert(i == 0 || step->wanted[i] > step->wanted[i - 1]);
-		memmove(forward->x + (size_t)i * n, forward->x + (size_t)step->wanted[i] * n, n * sizeof(float));
+		assert(i == 0 || step->logit_tokens[i] > step->logit_tokens[i - 1]);
+		memmove(forward->x + (size_t)i * n, forward->x + (size_t)step->logit_tokens[i] * n, n * sizeof(float));
 	}
 	if (step->n_logits > 0) {
-		run_rows(forward, step, step->n_logits, norm_row, model->output_norm);
-		multiply(forward, &(struct product){ &model->output, forward->logits }, 1, forward->normed,
-			 step->n_logits);
+		forward_run_rows(forward, step, step->n_logits, forward_norm_row, model->output_norm);
+		forward_matmul(forward, &(struct product){ &model->output, forward->logits }, 1, forward->normed,
+			       step->n_logits);
 	}
 	return forward->logits;
 }
@@ -182,16 +187,16 @@ forward_best(const float *logits, uint32_t n)
 }
 
 static float *
-buffer(struct forward *forward, uint32_t n_rows, uint32_t n)
+forward_buffer(struct forward *forward, uint32_t n_rows, uint32_t n)
 {
 	assert(forward->n_buffers < sizeof(forward->buffers) / sizeof(forward->buffers[0]));
-	return forward->buffers[forward->n_buffers++] = allocate((size_t)n_rows * n, sizeof(float));
+	return forward->buffers[forward->n_buffers++] = xcalloc((size_t)n_rows * n, sizeof(float));
 }
 
 struct forward *
 forward_create(const struct model *model, uint32_t n_threads, uint32_t max_tokens, uint32_t max_logits)
 {
-	struct forward *forward = allocate(1, sizeof(*forward));
+	struct forward *forward = xcalloc(1, sizeof(*forward));
 	uint32_t max_columns = model->n_embedding > model->n_ffn ? model->n_embedding : model->n_ffn;
 
 	forward->model = model;
@@ -199,21 +204,21 @@ forward_create(const struct model *model, uint32_t n_threads, uint32_t max_token
 	forward->max_logits = max_logits;
 	forward->n_q = model->n_heads * model->head_dim;
 	forward->n_kv = model->n_kv_heads * model->head_dim;
-	forward->frequencies = buffer(forward, 1, model->head_dim / 2);
-	forward->rotations = buffer(forward, max_tokens, model->head_dim);
-	forward->x = buffer(forward, max_tokens, model->n_embedding);
-	forward->normed = buffer(forward, max_tokens, model->n_embedding);
-	forward->q = buffer(forward, max_tokens, forward->n_q);
-	forward->k = buffer(forward, max_tokens, forward->n_kv);
-	forward->v = buffer(forward, max_tokens, forward->n_kv);
-	forward->attended = buffer(forward, max_tokens, forward->n_q);
-	forward->gate = buffer(forward, max_tokens, model->n_ffn);
-	forward->up = buffer(forward, max_tokens, model->n_ffn);
-	forward->logits = buffer(forward, max_logits, model->n_vocabulary);
+	forward->frequencies = forward_buffer(forward, 1, model->head_dim / 2);
+	forward->rotations = forward_buffer(forward, max_tokens, model->head_dim);
+	forward->x = forward_buffer(forward, max_tokens, model->n_embedding);
+	forward->normed = forward_buffer(forward, max_tokens, model->n_embedding);
+	forward->q = forward_buffer(forward, max_tokens, forward->n_q);
+	forward->k = forward_buffer(forward, max_tokens, forward->n_kv);
+	forward->v = forward_buffer(forward, max_tokens, forward->n_kv);
+	forward->attention_out = forward_buffer(forward, max_tokens, forward->n_q);
+	forward->gate = forward_buffer(forward, max_tokens, model->n_ffn);
+	forward->up = forward_buffer(forward, max_tokens, model->n_ffn);
+	forward->logits = forward_buffer(forward, max_logits, model->n_vocabulary);
 	/* In f32, as the reference computes them. */
 	for (uint32_t i = 0; i < model->head_dim / 2; i++)
 		forward->frequencies[i] = 1 / powf(model->rope_base, (float)(2 * i) / (float)model->head_dim);
-	matmul_create(&forward->matmul, matmul_ops_best(), team_create(n_threads),
+	matmul_create(&forward->matmul, matmul_ops_best(), thread_pool_create(n_threads),
 		      max_columns > forward->n_q ? max_columns : forward->n_q);
 	return forward;
 }
@@ -223,7 +228,7 @@ forward_destroy(struct forward *forward)
 {
 	if (forward == NULL)
 		return;
-	team_destroy(forward->matmul.team);
+	thread_pool_destroy(forward->matmul.thread_pool);
 	matmul_destroy(&forward->matmul);
 	for (unsigned int i = 0; i < forward->n_buffers; i++)
 		free(forward->buffers[i]);

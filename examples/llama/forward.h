@@ -31,7 +31,7 @@ struct forward {
 	float *rotations; /* [head_dim / 2][cos, sin] */
 	float *x;         /* the residual stream */
 	float *normed;
-	float *q, *k, *v, *attended;
+	float *q, *k, *v, *attention_out;
 	float *gate, *up;
 	float *logits;      /* [max_logits][n_vocabulary] */
 	float *buffers[11]; /* all of these */
@@ -55,7 +55,7 @@ struct forward_step {
 	const uint32_t *tokens;    /* [n_tokens] below n_vocabulary */
 	const uint32_t *positions; /* [n_tokens] in their sequences */
 	uint32_t n_logits;
-	const uint32_t *wanted; /* [n_logits] indices into tokens, ascending */
+	const uint32_t *logit_tokens; /* [n_logits] indices into tokens, ascending */
 };
 
 /** forward_run - compute a step; returns logits [n_logits][n_vocabulary], valid until the next step */

@@ -86,7 +86,7 @@ cursor_take(struct cursor *cursor, uint64_t size)
 }
 
 static uint64_t
-load_little(const void *data, unsigned int size)
+load_little_endian(const void *data, unsigned int size)
 {
 	uint64_t value = 0;
 
@@ -98,13 +98,13 @@ load_little(const void *data, unsigned int size)
 static uint32_t
 cursor_u32(struct cursor *cursor)
 {
-	return (uint32_t)load_little(cursor_take(cursor, 4), 4);
+	return (uint32_t)load_little_endian(cursor_take(cursor, 4), 4);
 }
 
 static uint64_t
 cursor_u64(struct cursor *cursor)
 {
-	return load_little(cursor_take(cursor, 8), 8);
+	return load_little_endian(cursor_take(cursor, 8), 8);
 }
 
 static struct gguf_string
@@ -117,7 +117,7 @@ cursor_string(struct cursor *cursor)
 
 /* Bytes of a value, of a string those of its length; 0 for arrays and what is no type. */
 static uint32_t
-value_size(uint32_t type)
+gguf_value_size(uint32_t type)
 {
 	static const uint8_t sizes[] = { 1, 1, 2, 2, 4, 4, 4, 1, 8, 0, 8, 8, 8 };
 
@@ -138,15 +138,15 @@ cursor_kv(struct cursor *cursor, struct gguf_kv *kv)
 		values->type = cursor_u32(cursor);
 		values->n_items = cursor_u64(cursor);
 	}
-	if (value_size(values->type) == 0)
+	if (gguf_value_size(values->type) == 0)
 		cursor_die(cursor, "%s type %u is not supported", kv->is_array ? "array of" : "value", values->type);
-	if (kv->is_array && values->n_items > cursor_left(cursor) / value_size(values->type))
+	if (kv->is_array && values->n_items > cursor_left(cursor) / gguf_value_size(values->type))
 		cursor_die(cursor,
 			   "array of %" PRIu64 " elements at offset %" PRIu64 ", the file has %" PRIu64 " more bytes",
 			   values->n_items, cursor->at, cursor_left(cursor));
 	values->next = cursor->gguf->data + cursor->at;
 	if (values->type != GGUF_STRING)
-		cursor_take(cursor, values->n_items * value_size(values->type));
+		cursor_take(cursor, values->n_items * gguf_value_size(values->type));
 	else
 		for (uint64_t i = 0; i < values->n_items; i++)
 			cursor_string(cursor);
@@ -203,7 +203,7 @@ align_up(uint64_t at, uint32_t alignment)
 
 /* Their data follow each other in the table's order, each aligned; so none overlaps another. */
 static void
-read_tensors(struct gguf *gguf, struct cursor *cursor)
+gguf_read_tensors(struct gguf *gguf, struct cursor *cursor)
 {
 	uint32_t alignment =
 		gguf_has(gguf, "general.alignment") ? gguf_u32(gguf, "general.alignment") : DEFAULT_ALIGNMENT;
@@ -211,7 +211,7 @@ read_tensors(struct gguf *gguf, struct cursor *cursor)
 
 	if (alignment < 8 || (alignment & (alignment - 1)) != 0)
 		die("%s: general.alignment = %u is not a power of two from 8", gguf->path, alignment);
-	gguf->tensors = allocate(gguf->n_tensors, sizeof(*gguf->tensors));
+	gguf->tensors = xcalloc(gguf->n_tensors, sizeof(*gguf->tensors));
 	for (uint64_t i = 0; i < gguf->n_tensors; i++) {
 		offset = cursor_tensor(cursor, &gguf->tensors[i]);
 		if (offset != expected)
@@ -234,7 +234,7 @@ read_tensors(struct gguf *gguf, struct cursor *cursor)
 /* -------------------------------------------------------------------- file */
 
 static void
-map_file(struct gguf *gguf)
+gguf_map(struct gguf *gguf)
 {
 	int fd = open(gguf->path, O_RDONLY | O_CLOEXEC);
 	struct stat st;
@@ -255,12 +255,12 @@ map_file(struct gguf *gguf)
 struct gguf *
 gguf_open(const char *path)
 {
-	struct gguf *gguf = allocate(1, sizeof(*gguf));
+	struct gguf *gguf = xcalloc(1, sizeof(*gguf));
 	struct cursor cursor = { .gguf = gguf, .what = "header" };
 	uint32_t version;
 
 	gguf->path = path;
-	map_file(gguf);
+	gguf_map(gguf);
 	if (memcmp(cursor_take(&cursor, 4), "GGUF", 4) != 0)
 		die("%s: not a GGUF file", path);
 	version = cursor_u32(&cursor);
@@ -273,10 +273,10 @@ gguf_open(const char *path)
 		die("%s: header claims %" PRIu64 " metadata entries and %" PRIu64 " tensors, the file has %" PRIu64
 		    " bytes",
 		    path, gguf->n_kvs, gguf->n_tensors, gguf->size);
-	gguf->kvs = allocate(gguf->n_kvs, sizeof(*gguf->kvs));
+	gguf->kvs = xcalloc(gguf->n_kvs, sizeof(*gguf->kvs));
 	for (uint64_t i = 0; i < gguf->n_kvs; i++)
 		cursor_kv(&cursor, &gguf->kvs[i]);
-	read_tensors(gguf, &cursor);
+	gguf_read_tensors(gguf, &cursor);
 	return gguf;
 }
 
@@ -294,7 +294,7 @@ gguf_close(struct gguf *gguf)
 /* --------------------------------------------------------------- accessors */
 
 static const struct gguf_kv *
-find_kv(const struct gguf *gguf, const char *key)
+gguf_find_kv(const struct gguf *gguf, const char *key)
 {
 	for (uint64_t i = 0; i < gguf->n_kvs; i++)
 		if (gguf_string_is(gguf->kvs[i].key, key))
@@ -305,13 +305,13 @@ find_kv(const struct gguf *gguf, const char *key)
 bool
 gguf_has(const struct gguf *gguf, const char *key)
 {
-	return find_kv(gguf, key) != NULL;
+	return gguf_find_kv(gguf, key) != NULL;
 }
 
 static struct gguf_array
-require(const struct gguf *gguf, const char *key, bool is_array, enum gguf_value_type type)
+gguf_require(const struct gguf *gguf, const char *key, bool is_array, enum gguf_value_type type)
 {
-	const struct gguf_kv *kv = find_kv(gguf, key);
+	const struct gguf_kv *kv = gguf_find_kv(gguf, key);
 
 	if (kv == NULL)
 		die("%s: metadata %s is missing", gguf->path, key);
@@ -324,13 +324,13 @@ require(const struct gguf *gguf, const char *key, bool is_array, enum gguf_value
 uint32_t
 gguf_u32(const struct gguf *gguf, const char *key)
 {
-	return (uint32_t)load_little(require(gguf, key, false, GGUF_U32).next, 4);
+	return (uint32_t)load_little_endian(gguf_require(gguf, key, false, GGUF_U32).next, 4);
 }
 
 float
 gguf_f32(const struct gguf *gguf, const char *key)
 {
-	uint32_t bits = (uint32_t)load_little(require(gguf, key, false, GGUF_F32).next, 4);
+	uint32_t bits = (uint32_t)load_little_endian(gguf_require(gguf, key, false, GGUF_F32).next, 4);
 	float value;
 
 	memcpy(&value, &bits, sizeof(value));
@@ -340,13 +340,13 @@ gguf_f32(const struct gguf *gguf, const char *key)
 bool
 gguf_bool(const struct gguf *gguf, const char *key)
 {
-	return *require(gguf, key, false, GGUF_BOOL).next != 0;
+	return *gguf_require(gguf, key, false, GGUF_BOOL).next != 0;
 }
 
 struct gguf_string
 gguf_string(const struct gguf *gguf, const char *key)
 {
-	struct gguf_array values = require(gguf, key, false, GGUF_STRING);
+	struct gguf_array values = gguf_require(gguf, key, false, GGUF_STRING);
 
 	return gguf_array_next(&values);
 }
@@ -354,13 +354,13 @@ gguf_string(const struct gguf *gguf, const char *key)
 struct gguf_array
 gguf_array(const struct gguf *gguf, const char *key, enum gguf_value_type type)
 {
-	return require(gguf, key, true, type);
+	return gguf_require(gguf, key, true, type);
 }
 
 struct gguf_string
 gguf_array_next(struct gguf_array *array)
 {
-	struct gguf_string string = { (const char *)array->next + 8, load_little(array->next, 8) };
+	struct gguf_string string = { (const char *)array->next + 8, load_little_endian(array->next, 8) };
 
 	array->next += 8 + string.size;
 	array->n_items--;
@@ -370,7 +370,7 @@ gguf_array_next(struct gguf_array *array)
 uint32_t
 gguf_array_u32(const struct gguf_array *array, uint64_t i)
 {
-	return (uint32_t)load_little(array->next + 4 * i, 4);
+	return (uint32_t)load_little_endian(array->next + 4 * i, 4);
 }
 
 const struct gguf_tensor *

@@ -13,62 +13,62 @@
 static void
 print_geometry(const struct options *options)
 {
-	struct setup setup = { 0 };
+	struct pipeline pipeline = { 0 };
 
-	setup_load(&setup, options, false);
+	pipeline_load(&pipeline, options, false);
 	printf("pool %s {\n    layers = %u\n    kv-heads = %u\n    head-dim = %u\n    dtype = f16\n"
 	       "    page-size = 16\n    max-length = %u\n",
-	       options->pool, setup.model->n_layers, setup.model->n_kv_heads, setup.model->head_dim,
-	       setup.model->n_context);
+	       options->pool, pipeline.model->n_layers, pipeline.model->n_kv_heads, pipeline.model->head_dim,
+	       pipeline.model->n_context);
 	if (options->backend != NULL)
 		printf("    backend = %s\n", options->backend);
 	puts("}");
-	setup_destroy(&setup);
+	pipeline_destroy(&pipeline);
 }
 
-struct conversation {
-	struct setup setup;
+struct repl {
+	struct pipeline pipeline;
 	struct utf8_stream stream;
 };
 
 static void
-print_token(void *argument, struct request *request, uint32_t token, bool last)
+repl_on_token(void *argument, struct request *request, uint32_t token, bool last)
 {
-	struct conversation *conversation = argument;
+	struct repl *repl = argument;
 	char text[UTF8_STREAM_TEXT];
 
 	(void)request;
 	(void)last;
-	fwrite(text, 1, utf8_stream_add(&conversation->stream, conversation->setup.tokenizer, token, text), stdout);
+	fwrite(text, 1, utf8_stream_add(&repl->stream, repl->pipeline.tokenizer, token, text), stdout);
 	fflush(stdout);
 }
 
 static void
-repl_turn(struct conversation *conversation, struct engine *engine, struct request *request, const char *user)
+repl_turn(struct repl *repl, struct engine *engine, struct request *request, const char *user)
 {
 	struct token_list *tokens = &request->tokens;
 	char text[UTF8_STREAM_TEXT];
 	bool first = tokens->n == 0;
 
 	/* A turn begins with the end token of the previous answer, even if that answer was cut short. */
-	if (!first && tokens->ids[tokens->n - 1] == tokenizer_end(conversation->setup.tokenizer))
+	if (!first && tokens->ids[tokens->n - 1] == tokenizer_end(repl->pipeline.tokenizer))
 		tokens->n--;
-	setup_encode(&conversation->setup, user, first, tokens);
+	pipeline_encode(&repl->pipeline, user, first, tokens);
 	request->n_prompt = tokens->n;
 	engine_add(engine, request);
 	engine_run(engine);
-	fwrite(text, 1, utf8_stream_end(&conversation->stream, text), stdout);
+	fwrite(text, 1, utf8_stream_end(&repl->stream, text), stdout);
 	puts("");
 }
 
 /* A conversation in the terminal, until stdin ends.  All turns use one sequence, so each turn prefills only its new
  * tokens. */
 static void
-repl(const struct options *options)
+repl_run(const struct options *options)
 {
-	struct conversation conversation = { 0 };
-	struct setup *setup = &conversation.setup;
-	struct engine_params params = { .max_running = 1, .token = print_token, .argument = &conversation };
+	struct repl repl = { 0 };
+	struct pipeline *pipeline = &repl.pipeline;
+	struct engine_params params = { .max_running = 1, .token = repl_on_token, .argument = &repl };
 	struct request request = { .max_tokens = options->max_tokens, .keep = true };
 	struct engine engine;
 	bool terminal = isatty(STDIN_FILENO);
@@ -76,10 +76,10 @@ repl(const struct options *options)
 	size_t size = 0;
 	ssize_t n;
 
-	setup_load(setup, options, true);
-	setup_attach(setup, options, "paged-llama");
-	params.end_token = tokenizer_end(setup->tokenizer);
-	engine_create(&engine, setup->forward, setup->attention, &params);
+	pipeline_load(pipeline, options, true);
+	pipeline_attach(pipeline, options, "paged-llama");
+	params.end_token = tokenizer_end(pipeline->tokenizer);
+	engine_create(&engine, pipeline->forward, pipeline->attention, &params);
 	for (;;) {
 		if (terminal) {
 			fputs("> ", stdout);
@@ -91,17 +91,17 @@ repl(const struct options *options)
 		if (line[n - 1] == '\n')
 			line[n - 1] = '\0';
 		if (line[0] != '\0')
-			repl_turn(&conversation, &engine, &request, line);
+			repl_turn(&repl, &engine, &request, line);
 	}
 	engine_release(&engine, &request);
 	engine_destroy(&engine);
-	setup_destroy(setup);
+	pipeline_destroy(pipeline);
 	free(request.tokens.ids);
 	free(line);
 }
 
 static int
-answer(const struct options *options)
+answer_prompts(const struct options *options)
 {
 	static const char *const verdicts[] = { "", ", equal to a private cache", ", NOT equal to a private cache" };
 	struct report report = { 0 };
@@ -122,11 +122,11 @@ main(int argc, char **argv)
 	if (options.print_geometry)
 		print_geometry(&options);
 	else if (options.chat)
-		repl(&options);
+		repl_run(&options);
 	else if (options.n_workers > 0)
 		status = workers_run(&options);
 	else
-		status = answer(&options);
+		status = answer_prompts(&options);
 	options_free(&options);
 	return status;
 }

@@ -17,7 +17,7 @@
 /* Weight rows in one part of a job: small enough to share out, large enough to be worth it. */
 #define PART_ROWS 32u
 
-struct job {
+struct matmul_job {
 	const struct matmul *matmul;
 	const struct product *products;
 	uint32_t first_part[MAX_PRODUCTS + 1];
@@ -28,7 +28,7 @@ struct job {
 #ifdef PAGED_X86_64
 /* clang 14's __builtin_cpu_supports() does not know "f16c". */
 static bool
-cpu_has_f16c(void)
+matmul_cpu_has_f16c(void)
 {
 	unsigned int eax, ebx, ecx, edx;
 
@@ -44,7 +44,7 @@ matmul_ops_find(const char *name)
 		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") ? &matmul_ops_avx512
 											       : NULL;
 	if (strcmp(name, "avx2") == 0)
-		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c()
+		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && matmul_cpu_has_f16c()
 			       ? &matmul_ops_avx2
 			       : NULL;
 #endif
@@ -64,12 +64,13 @@ matmul_ops_best(void)
 }
 
 void
-matmul_create(struct matmul *matmul, const struct matmul_ops *ops, struct team *team, uint32_t max_columns)
+matmul_create(struct matmul *matmul, const struct matmul_ops *ops, struct thread_pool *thread_pool,
+	      uint32_t max_columns)
 {
 	size_t row_bytes = ((size_t)max_columns * sizeof(float) + 63) & ~(size_t)63;
-	size_t size = team_n_threads(team) * MATMUL_ROWS * row_bytes;
+	size_t size = thread_pool_n_threads(thread_pool) * MATMUL_ROWS * row_bytes;
 
-	*matmul = (struct matmul){ ops, team, aligned_alloc(64, size), row_bytes / sizeof(float) };
+	*matmul = (struct matmul){ ops, thread_pool, aligned_alloc(64, size), row_bytes / sizeof(float) };
 	if (matmul->rows == NULL)
 		die("no memory for %zu bytes of weights", size);
 	memset(matmul->rows, 0, size);
@@ -82,14 +83,14 @@ matmul_destroy(struct matmul *matmul)
 }
 
 void
-matmul_expand_row(const struct matmul_ops *ops, const struct matrix *matrix, uint32_t row, float *to)
+matmul_dequantize_row(const struct matmul_ops *ops, const struct matrix *matrix, uint32_t row, float *to)
 {
-	ops->expand[matrix->type](matrix->data + row * matrix->row_bytes, to, matrix->n_columns);
+	ops->dequantize[matrix->type](matrix->data + row * matrix->row_bytes, to, matrix->n_columns);
 }
 
 /* A tile of up to MATMUL_ROWS weight rows from `row`, for the whole batch. */
 static void
-run_tile(const struct job *job, const struct product *product, uint32_t row, float *rows)
+matmul_run_tile(const struct matmul_job *job, const struct product *product, uint32_t row, float *rows)
 {
 	const struct matrix *weights = product->weights;
 	const struct matmul *matmul = job->matmul;
@@ -98,7 +99,7 @@ run_tile(const struct job *job, const struct product *product, uint32_t row, flo
 	float partial[MATMUL_BATCH * MATMUL_ROWS];
 
 	for (uint32_t r = 0; r < n_rows; r++)
-		matmul_expand_row(matmul->ops, weights, row + r, rows + r * matmul->stride);
+		matmul_dequantize_row(matmul->ops, weights, row + r, rows + r * matmul->stride);
 	for (uint32_t b = 0; b < job->n_batch; b += MATMUL_BATCH) {
 		uint32_t n_batch = job->n_batch - b < MATMUL_BATCH ? job->n_batch - b : MATMUL_BATCH;
 		float *out = product->out + (size_t)b * weights->n_rows + row;
@@ -113,9 +114,9 @@ run_tile(const struct job *job, const struct product *product, uint32_t row, flo
 }
 
 static void
-run_part(void *argument, uint32_t part, uint32_t thread)
+matmul_run_part(void *argument, uint32_t part, uint32_t thread)
 {
-	const struct job *job = argument;
+	const struct matmul_job *job = argument;
 	float *rows = job->matmul->rows + thread * MATMUL_ROWS * job->matmul->stride;
 	const struct product *product;
 	uint32_t i = 0, row, end;
@@ -126,19 +127,19 @@ run_part(void *argument, uint32_t part, uint32_t thread)
 	row = (part - job->first_part[i]) * PART_ROWS;
 	end = product->weights->n_rows - row < PART_ROWS ? product->weights->n_rows : row + PART_ROWS;
 	for (; row < end; row += MATMUL_ROWS)
-		run_tile(job, product, row, rows);
+		matmul_run_tile(job, product, row, rows);
 }
 
 void
 matmul_run(const struct matmul *matmul, const struct product *products, uint32_t n_products, const float *x,
 	   uint32_t n_batch)
 {
-	struct job job = { .matmul = matmul, .products = products, .x = x, .n_batch = n_batch };
+	struct matmul_job job = { .matmul = matmul, .products = products, .x = x, .n_batch = n_batch };
 
 	assert(n_products <= MAX_PRODUCTS);
 	for (uint32_t i = 0; i < n_products; i++) {
 		assert(products[i].weights->n_columns <= matmul->stride);
 		job.first_part[i + 1] = job.first_part[i] + (products[i].weights->n_rows + PART_ROWS - 1) / PART_ROWS;
 	}
-	team_run(matmul->team, job.first_part[n_products], run_part, &job);
+	thread_pool_run(matmul->thread_pool, job.first_part[n_products], matmul_run_part, &job);
 }

@@ -36,12 +36,12 @@ struct matrix {
 /** The code of one instruction set. */
 struct matmul_ops {
 	/** By gguf_type: expand n_columns weights, a multiple of the type's block. */
-	void (*expand[GGUF_TYPE_Q8_0 + 1])(const uint8_t *from, float *to, uint32_t n_columns);
+	void (*dequantize[GGUF_TYPE_Q8_0 + 1])(const uint8_t *from, float *to, uint32_t n_columns);
 	/** out[b * out_stride + r] = x[b] . w[r] for MATMUL_ROWS weight rows and n_batch <= MATMUL_BATCH. */
 	void (*dot)(const float *w, size_t w_stride, const float *x, size_t x_stride, uint32_t n_batch,
 		    uint32_t n_columns, float *out, size_t out_stride);
 	/** out = softmax(scores) v, over n > 0 rows of dim values; scores become anything. */
-	void (*weigh)(float *scores, uint32_t n, const float *v, size_t v_stride, uint32_t dim, float *out);
+	void (*softmax_v)(float *scores, uint32_t n, const float *v, size_t v_stride, uint32_t dim, float *out);
 };
 
 extern const struct matmul_ops matmul_ops_generic, matmul_ops_avx2, matmul_ops_avx512;
@@ -52,8 +52,8 @@ const struct matmul_ops *matmul_ops_best(void);
 /** matmul_ops_find - by name; NULL when this build or CPU lacks it */
 const struct matmul_ops *matmul_ops_find(const char *name);
 
-/** matmul_expand_row - one row of weights as f32 */
-void matmul_expand_row(const struct matmul_ops *ops, const struct matrix *matrix, uint32_t row, float *to);
+/** matmul_dequantize_row - one row of weights as f32 */
+void matmul_dequantize_row(const struct matmul_ops *ops, const struct matrix *matrix, uint32_t row, float *to);
 
 /** One product; several with the same x are run as one job. */
 struct product {
@@ -64,13 +64,14 @@ struct product {
 /** What computes products: code, threads, and scratch memory of each thread. */
 struct matmul {
 	const struct matmul_ops *ops;
-	struct team *team; /* borrowed */
-	float *rows;       /* [n_threads][MATMUL_ROWS][stride] */
+	struct thread_pool *thread_pool; /* borrowed */
+	float *rows;                     /* [n_threads][MATMUL_ROWS][stride] */
 	size_t stride;
 };
 
 /** matmul_create - for weights of up to max_columns columns */
-void matmul_create(struct matmul *matmul, const struct matmul_ops *ops, struct team *team, uint32_t max_columns);
+void matmul_create(struct matmul *matmul, const struct matmul_ops *ops, struct thread_pool *thread_pool,
+		   uint32_t max_columns);
 void matmul_destroy(struct matmul *matmul);
 
 /**

@@ -20,8 +20,8 @@
 #else
 #define LANES 4u
 #endif
-/* Vectors that weigh() sums at a time. */
-#define WEIGH_VECS 4u
+/* Vectors that matmul_ops.softmax_v() sums at a time. */
+#define SOFTMAX_V_VECS 4u
 
 typedef float vec __attribute__((vector_size(4 * LANES)));
 typedef uint32_t vec_bits __attribute__((vector_size(4 * LANES)));
@@ -29,7 +29,7 @@ typedef float quarter __attribute__((vector_size(16)));
 typedef uint8_t bytes16 __attribute__((vector_size(16)));
 
 static inline vec
-vec_load(const float *from)
+lanes_load(const float *from)
 {
 	vec x;
 
@@ -38,14 +38,14 @@ vec_load(const float *from)
 }
 
 static inline void
-vec_store(float *to, vec x)
+lanes_store(float *to, vec x)
 {
 	memcpy(to, &x, sizeof(x));
 }
 
 /* LANES signed bytes; compilers take __builtin_convertvector() of these apart. */
 static inline vec
-vec_of_bytes(const uint8_t *from)
+lanes_of_bytes(const uint8_t *from)
 {
 #if defined __AVX512F__
 	return (vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from)));
@@ -61,7 +61,7 @@ vec_of_bytes(const uint8_t *from)
 }
 
 static inline float
-half_load(const uint8_t *from)
+f16_load(const uint8_t *from)
 {
 	uint16_t half = (uint16_t)(from[0] | from[1] << 8);
 
@@ -83,7 +83,7 @@ half_load(const uint8_t *from)
 }
 
 static inline vec
-vec_of_halves(const uint8_t *from)
+lanes_of_halves(const uint8_t *from)
 {
 #if defined __AVX512F__
 	return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
@@ -93,13 +93,13 @@ vec_of_halves(const uint8_t *from)
 	vec x;
 
 	for (uint32_t l = 0; l < LANES; l++)
-		x[l] = half_load(from + 2 * l);
+		x[l] = f16_load(from + 2 * l);
 	return x;
 #endif
 }
 
 static inline float
-vec_sum(vec x)
+lanes_sum(vec x)
 {
 	quarter parts[LANES / 4], sum;
 
@@ -114,33 +114,33 @@ vec_sum(vec x)
 /* ------------------------------------------------------------------ weights */
 
 static void
-expand_f32(const uint8_t *from, float *to, uint32_t n_columns)
+dequantize_f32(const uint8_t *from, float *to, uint32_t n_columns)
 {
 	memcpy(to, from, n_columns * sizeof(*to));
 }
 
 static void
-expand_f16(const uint8_t *from, float *to, uint32_t n_columns)
+dequantize_f16(const uint8_t *from, float *to, uint32_t n_columns)
 {
 	uint32_t c = 0;
 
 	for (; c + LANES <= n_columns; c += LANES)
-		vec_store(to + c, vec_of_halves(from + 2 * c));
+		lanes_store(to + c, lanes_of_halves(from + 2 * c));
 	for (; c < n_columns; c++)
-		to[c] = half_load(from + 2 * c);
+		to[c] = f16_load(from + 2 * c);
 }
 
 /* 16 signed bytes, scaled.  An offset of -0 changes no number. */
 static inline void
-expand_bytes(bytes16 bytes, float *to, float scale, float offset)
+dequantize_bytes(bytes16 bytes, float *to, float scale, float offset)
 {
 #pragma GCC unroll 4
 	for (uint32_t i = 0; i < 16; i += LANES)
-		vec_store(to + i, vec_of_bytes((const uint8_t *)&bytes + i) * scale + offset);
+		lanes_store(to + i, lanes_of_bytes((const uint8_t *)&bytes + i) * scale + offset);
 }
 
 static inline bytes16
-load_bytes(const uint8_t *from)
+block_load_bytes(const uint8_t *from)
 {
 	bytes16 bytes;
 
@@ -150,35 +150,35 @@ load_bytes(const uint8_t *from)
 
 /* A block: f16 scale, 32 signed bytes. */
 static void
-expand_q8_0(const uint8_t *from, float *to, uint32_t n_columns)
+dequantize_q8_0(const uint8_t *from, float *to, uint32_t n_columns)
 {
 	for (uint32_t c = 0; c < n_columns; c += 32, from += 34) {
-		expand_bytes(load_bytes(from + 2), to + c, half_load(from), -0.0f);
-		expand_bytes(load_bytes(from + 18), to + c + 16, half_load(from), -0.0f);
+		dequantize_bytes(block_load_bytes(from + 2), to + c, f16_load(from), -0.0f);
+		dequantize_bytes(block_load_bytes(from + 18), to + c + 16, f16_load(from), -0.0f);
 	}
 }
 
 /* A block: f16 scale, 16 bytes; low nibbles are elements 0 to 15, high ones 16 to 31; 8 means 0. */
 static void
-expand_q4_0(const uint8_t *from, float *to, uint32_t n_columns)
+dequantize_q4_0(const uint8_t *from, float *to, uint32_t n_columns)
 {
 	for (uint32_t c = 0; c < n_columns; c += 32, from += 18) {
-		bytes16 bytes = load_bytes(from + 2);
+		bytes16 bytes = block_load_bytes(from + 2);
 
-		expand_bytes((bytes & 15) - 8, to + c, half_load(from), -0.0f);
-		expand_bytes((bytes >> 4) - 8, to + c + 16, half_load(from), -0.0f);
+		dequantize_bytes((bytes & 15) - 8, to + c, f16_load(from), -0.0f);
+		dequantize_bytes((bytes >> 4) - 8, to + c + 16, f16_load(from), -0.0f);
 	}
 }
 
 /* A block: f16 scale, f16 offset, 16 bytes as in Q4_0; 0 means the offset. */
 static void
-expand_q4_1(const uint8_t *from, float *to, uint32_t n_columns)
+dequantize_q4_1(const uint8_t *from, float *to, uint32_t n_columns)
 {
 	for (uint32_t c = 0; c < n_columns; c += 32, from += 20) {
-		bytes16 bytes = load_bytes(from + 4);
+		bytes16 bytes = block_load_bytes(from + 4);
 
-		expand_bytes(bytes & 15, to + c, half_load(from), half_load(from + 2));
-		expand_bytes(bytes >> 4, to + c + 16, half_load(from), half_load(from + 2));
+		dequantize_bytes(bytes & 15, to + c, f16_load(from), f16_load(from + 2));
+		dequantize_bytes(bytes >> 4, to + c + 16, f16_load(from), f16_load(from + 2));
 	}
 }
 
@@ -189,8 +189,8 @@ expand_q4_1(const uint8_t *from, float *to, uint32_t n_columns)
  * unrolled, which -O2 does not do by itself: the sums stay in registers.
  */
 static inline __attribute__((always_inline)) void
-dot_tile(const float *w, size_t w_stride, const float *x, size_t x_stride, const uint32_t n_batch, uint32_t n_columns,
-	 float *out, size_t out_stride)
+matmul_dot_tile(const float *w, size_t w_stride, const float *x, size_t x_stride, const uint32_t n_batch,
+		uint32_t n_columns, float *out, size_t out_stride)
 {
 	vec sums[MATMUL_BATCH][MATMUL_ROWS] = { 0 };
 	uint32_t c = 0;
@@ -198,17 +198,17 @@ dot_tile(const float *w, size_t w_stride, const float *x, size_t x_stride, const
 	for (; c + LANES <= n_columns; c += LANES)
 #pragma GCC unroll 4
 		for (uint32_t b = 0; b < n_batch; b++) {
-			vec column = vec_load(x + b * x_stride + c);
+			vec column = lanes_load(x + b * x_stride + c);
 
 #pragma GCC unroll 4
 			for (uint32_t r = 0; r < MATMUL_ROWS; r++)
-				sums[b][r] += column * vec_load(w + r * w_stride + c);
+				sums[b][r] += column * lanes_load(w + r * w_stride + c);
 		}
 #pragma GCC unroll 4
 	for (uint32_t b = 0; b < n_batch; b++)
 #pragma GCC unroll 4
 		for (uint32_t r = 0; r < MATMUL_ROWS; r++) {
-			float sum = vec_sum(sums[b][r]);
+			float sum = lanes_sum(sums[b][r]);
 
 			for (uint32_t i = c; i < n_columns; i++)
 				sum += w[r * w_stride + i] * x[b * x_stride + i];
@@ -217,29 +217,29 @@ dot_tile(const float *w, size_t w_stride, const float *x, size_t x_stride, const
 }
 
 static void
-dot(const float *w, size_t w_stride, const float *x, size_t x_stride, uint32_t n_batch, uint32_t n_columns, float *out,
-    size_t out_stride)
+matmul_dot(const float *w, size_t w_stride, const float *x, size_t x_stride, uint32_t n_batch, uint32_t n_columns,
+	   float *out, size_t out_stride)
 {
 	/* 32 registers hold the sums of 4 activation rows and the operands, 16 those of 2. */
 	if (LANES == 16 && n_batch == 4) {
-		dot_tile(w, w_stride, x, x_stride, 4, n_columns, out, out_stride);
+		matmul_dot_tile(w, w_stride, x, x_stride, 4, n_columns, out, out_stride);
 		return;
 	}
 	if (LANES == 16 && n_batch == 3) {
-		dot_tile(w, w_stride, x, x_stride, 3, n_columns, out, out_stride);
+		matmul_dot_tile(w, w_stride, x, x_stride, 3, n_columns, out, out_stride);
 		return;
 	}
 	for (; n_batch >= 2; n_batch -= 2, x += 2 * x_stride, out += 2 * out_stride)
-		dot_tile(w, w_stride, x, x_stride, 2, n_columns, out, out_stride);
+		matmul_dot_tile(w, w_stride, x, x_stride, 2, n_columns, out, out_stride);
 	if (n_batch > 0)
-		dot_tile(w, w_stride, x, x_stride, 1, n_columns, out, out_stride);
+		matmul_dot_tile(w, w_stride, x, x_stride, 1, n_columns, out, out_stride);
 }
 
 /* ------------------------------------------------------- softmax(scores) v */
 
 /* Of x <= 0, to some units in the last place; 0 where that is below 2^-126. */
 static inline vec
-vec_exp(vec x)
+lanes_exp(vec x)
 {
 	vec t = x * 1.44269504f + 12582912.0f, n = t - 12582912.0f, r = x - n * 0.693359375f + n * 2.12194440e-4f;
 	vec p = ((((r * 1.9875691500e-4f + 1.3981999507e-3f) * r + 8.3334519073e-3f) * r + 4.1665795894e-2f) * r +
@@ -254,45 +254,45 @@ vec_exp(vec x)
 }
 
 static float
-scores_exp(float *scores, uint32_t n)
+softmax_exp(float *scores, uint32_t n)
 {
-	float most = scores[0], sum;
+	float row_max = scores[0], sum;
 	vec sums = { 0 };
 	uint32_t i;
 
 	for (i = 1; i < n; i++)
-		most = scores[i] > most ? scores[i] : most;
+		row_max = scores[i] > row_max ? scores[i] : row_max;
 	for (i = 0; i + LANES <= n; i += LANES) {
-		vec x = vec_exp(vec_load(scores + i) - most);
+		vec x = lanes_exp(lanes_load(scores + i) - row_max);
 
-		vec_store(scores + i, x);
+		lanes_store(scores + i, x);
 		sums += x;
 	}
-	sum = vec_sum(sums);
+	sum = lanes_sum(sums);
 	for (; i < n; i++) {
-		vec x = { scores[i] - most };
+		vec x = { scores[i] - row_max };
 
-		scores[i] = vec_exp(x)[0];
+		scores[i] = lanes_exp(x)[0];
 		sum += scores[i];
 	}
 	return sum;
 }
 
 static void
-weigh(float *scores, uint32_t n, const float *v, size_t v_stride, uint32_t dim, float *out)
+softmax_v(float *scores, uint32_t n, const float *v, size_t v_stride, uint32_t dim, float *out)
 {
-	float factor = 1 / scores_exp(scores, n);
+	float factor = 1 / softmax_exp(scores, n);
 	uint32_t d = 0;
 
-	for (; d + WEIGH_VECS * LANES <= dim; d += WEIGH_VECS * LANES) {
-		vec sums[WEIGH_VECS] = { { 0 } };
+	for (; d + SOFTMAX_V_VECS * LANES <= dim; d += SOFTMAX_V_VECS * LANES) {
+		vec sums[SOFTMAX_V_VECS] = { { 0 } };
 
 		for (uint32_t i = 0; i < n; i++)
 #pragma GCC unroll 4
-			for (uint32_t s = 0; s < WEIGH_VECS; s++)
-				sums[s] += scores[i] * vec_load(v + i * v_stride + d + s * LANES);
-		for (uint32_t s = 0; s < WEIGH_VECS; s++)
-			vec_store(out + d + s * LANES, sums[s] * factor);
+			for (uint32_t s = 0; s < SOFTMAX_V_VECS; s++)
+				sums[s] += scores[i] * lanes_load(v + i * v_stride + d + s * LANES);
+		for (uint32_t s = 0; s < SOFTMAX_V_VECS; s++)
+			lanes_store(out + d + s * LANES, sums[s] * factor);
 	}
 	for (; d < dim; d++) {
 		float sum = 0;
@@ -304,11 +304,11 @@ weigh(float *scores, uint32_t n, const float *v, size_t v_stride, uint32_t dim, 
 }
 
 const struct matmul_ops MATMUL_OPS = {
-	.expand = { [GGUF_TYPE_F32] = expand_f32,
-		    [GGUF_TYPE_F16] = expand_f16,
-		    [GGUF_TYPE_Q4_0] = expand_q4_0,
-		    [GGUF_TYPE_Q4_1] = expand_q4_1,
-		    [GGUF_TYPE_Q8_0] = expand_q8_0 },
-	.dot = dot,
-	.weigh = weigh,
+	.dequantize = { [GGUF_TYPE_F32] = dequantize_f32,
+			[GGUF_TYPE_F16] = dequantize_f16,
+			[GGUF_TYPE_Q4_0] = dequantize_q4_0,
+			[GGUF_TYPE_Q4_1] = dequantize_q4_1,
+			[GGUF_TYPE_Q8_0] = dequantize_q8_0 },
+	.dot = matmul_dot,
+	.softmax_v = softmax_v,
 };

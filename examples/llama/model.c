@@ -20,7 +20,7 @@ struct loader {
 };
 
 static struct matrix
-find_matrix(struct loader *loader, const char *name, uint32_t n_columns, uint32_t n_rows)
+loader_find_matrix(struct loader *loader, const char *name, uint32_t n_columns, uint32_t n_rows)
 {
 	const struct gguf_tensor *tensor = gguf_tensor(loader->gguf, name);
 
@@ -39,9 +39,9 @@ find_matrix(struct loader *loader, const char *name, uint32_t n_columns, uint32_
 }
 
 static const float *
-find_vector(struct loader *loader, const char *name, uint32_t n)
+loader_find_vector(struct loader *loader, const char *name, uint32_t n)
 {
-	struct matrix vector = find_matrix(loader, name, n, 1);
+	struct matrix vector = loader_find_matrix(loader, name, n, 1);
 
 	if (vector.type != GGUF_TYPE_F32)
 		die("%s: tensor %s has type %s, F32 is expected", loader->gguf->path, name,
@@ -50,7 +50,7 @@ find_vector(struct loader *loader, const char *name, uint32_t n)
 }
 
 static void
-load_layer(struct loader *loader, const struct model *model, uint32_t number, struct model_layer *layer)
+model_load_layer(struct loader *loader, const struct model *model, uint32_t number, struct model_layer *layer)
 {
 	uint32_t n_q = model->n_heads * model->head_dim, n_kv = model->n_kv_heads * model->head_dim;
 	const struct {
@@ -70,26 +70,26 @@ load_layer(struct loader *loader, const struct model *model, uint32_t number, st
 
 	for (size_t i = 0; i < sizeof(matrices) / sizeof(matrices[0]); i++) {
 		snprintf(name, sizeof(name), "blk.%u.%s.weight", number, matrices[i].part);
-		*matrices[i].matrix = find_matrix(loader, name, matrices[i].n_columns, matrices[i].n_rows);
+		*matrices[i].matrix = loader_find_matrix(loader, name, matrices[i].n_columns, matrices[i].n_rows);
 	}
 	snprintf(name, sizeof(name), "blk.%u.attn_norm.weight", number);
-	layer->attention_norm = find_vector(loader, name, model->n_embedding);
+	layer->attention_norm = loader_find_vector(loader, name, model->n_embedding);
 	snprintf(name, sizeof(name), "blk.%u.ffn_norm.weight", number);
-	layer->ffn_norm = find_vector(loader, name, model->n_embedding);
+	layer->ffn_norm = loader_find_vector(loader, name, model->n_embedding);
 }
 
 static void
-load_tensors(const struct gguf *gguf, struct model *model)
+model_load_tensors(const struct gguf *gguf, struct model *model)
 {
-	struct loader loader = { gguf, allocate(gguf->n_tensors, sizeof(bool)) };
+	struct loader loader = { gguf, xcalloc(gguf->n_tensors, sizeof(bool)) };
 
-	model->embedding = find_matrix(&loader, "token_embd.weight", model->n_embedding, model->n_vocabulary);
-	model->output_norm = find_vector(&loader, "output_norm.weight", model->n_embedding);
+	model->embedding = loader_find_matrix(&loader, "token_embd.weight", model->n_embedding, model->n_vocabulary);
+	model->output_norm = loader_find_vector(&loader, "output_norm.weight", model->n_embedding);
 	model->output = model->embedding;
 	if (gguf_tensor(gguf, "output.weight") != NULL)
-		model->output = find_matrix(&loader, "output.weight", model->n_embedding, model->n_vocabulary);
+		model->output = loader_find_matrix(&loader, "output.weight", model->n_embedding, model->n_vocabulary);
 	for (uint32_t i = 0; i < model->n_layers; i++)
-		load_layer(&loader, model, i, &model->layers[i]);
+		model_load_layer(&loader, model, i, &model->layers[i]);
 	/* Refuse a tensor that no line above names: computation would silently ignore it. */
 	for (uint64_t i = 0; i < gguf->n_tensors; i++) {
 		struct gguf_string name = gguf->tensors[i].name;
@@ -101,7 +101,7 @@ load_tensors(const struct gguf *gguf, struct model *model)
 }
 
 static void
-check_kind(const struct gguf *gguf)
+model_check_architecture(const struct gguf *gguf)
 {
 	struct gguf_string text = gguf_string(gguf, "general.architecture");
 
@@ -115,7 +115,7 @@ check_kind(const struct gguf *gguf)
 }
 
 static void
-read_numbers(const struct gguf *gguf, struct model *model)
+model_read_numbers(const struct gguf *gguf, struct model *model)
 {
 	const struct {
 		const char *key;
@@ -145,7 +145,7 @@ read_numbers(const struct gguf *gguf, struct model *model)
 }
 
 static void
-read_heads(const struct gguf *gguf, struct model *model)
+model_read_heads(const struct gguf *gguf, struct model *model)
 {
 	uint32_t rope_dim;
 
@@ -167,7 +167,7 @@ read_heads(const struct gguf *gguf, struct model *model)
 }
 
 static void
-touch_tensors(const struct gguf *gguf, bool progress)
+model_prefetch(const struct gguf *gguf, bool progress)
 {
 	const char *slash = strrchr(gguf->path, '/');
 	uint64_t all = 0, done = 0, reported = 0;
@@ -192,14 +192,14 @@ touch_tensors(const struct gguf *gguf, bool progress)
 struct model *
 model_create(const struct gguf *gguf, bool progress)
 {
-	struct model *model = allocate(1, sizeof(*model));
+	struct model *model = xcalloc(1, sizeof(*model));
 
-	check_kind(gguf);
-	read_numbers(gguf, model);
-	read_heads(gguf, model);
-	model->layers = allocate(model->n_layers, sizeof(*model->layers));
-	load_tensors(gguf, model);
-	touch_tensors(gguf, progress);
+	model_check_architecture(gguf);
+	model_read_numbers(gguf, model);
+	model_read_heads(gguf, model);
+	model->layers = xcalloc(model->n_layers, sizeof(*model->layers));
+	model_load_tensors(gguf, model);
+	model_prefetch(gguf, progress);
 	return model;
 }
 

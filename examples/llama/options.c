@@ -33,9 +33,9 @@ static const struct known {
 	{ "max-running", KIND_NUMBER, offsetof(struct options, max_running), 1, 64, 0 },
 	{ "threads", KIND_NUMBER, offsetof(struct options, n_threads), 1, 256, 0 },
 	{ "verify", KIND_FLAG, offsetof(struct options, verify), 0, 0, 0 },
-	{ "compare", KIND_OPTIONAL, offsetof(struct options, compare), 1, OPTIONS_MAX_ROUNDS, 3 },
+	{ "compare", KIND_OPTIONAL, offsetof(struct options, compare_rounds), 1, OPTIONS_MAX_ROUNDS, 3 },
 	{ "report", KIND_TEXT, offsetof(struct options, report), 0, 0, 0 },
-	{ "kill", KIND_NUMBER, offsetof(struct options, victim), 0, 255, 0 },
+	{ "kill", KIND_NUMBER, offsetof(struct options, kill_worker), 0, 255, 0 },
 	{ "print-geometry", KIND_FLAG, offsetof(struct options, print_geometry), 0, 0, 0 },
 	{ "help", KIND_PRINT, 0, 0, 0, 0 },
 	{ "version", KIND_PRINT, 0, 0, 0, 0 },
@@ -69,7 +69,7 @@ static const char help[] =
 	"Exit status: 0 done, 1 failed, 2 wrong options, 3 answers differ (--verify).\n";
 
 static uint32_t
-parse_number(const struct known *option, const char *text)
+options_parse_number(const struct known *option, const char *text)
 {
 	char *end;
 	unsigned long value;
@@ -84,7 +84,7 @@ parse_number(const struct known *option, const char *text)
 }
 
 static enum paged_dtype
-parse_dtype(const char *text)
+options_parse_dtype(const char *text)
 {
 	static const struct {
 		const char *name;
@@ -99,18 +99,18 @@ parse_dtype(const char *text)
 }
 
 static void
-add_prompt(struct options *options, const char *text)
+options_add_prompt(struct options *options, const char *text)
 {
 	char *prompt = strdup(text);
 
 	if (prompt == NULL)
 		die("no memory for %zu prompts", options->n_prompts + 1);
-	options->prompts = reallocate(options->prompts, options->n_prompts + 1, sizeof(*options->prompts));
+	options->prompts = xreallocarray(options->prompts, options->n_prompts + 1, sizeof(*options->prompts));
 	options->prompts[options->n_prompts++] = prompt;
 }
 
 static void
-read_prompts(struct options *options, const char *path)
+options_read_prompts(struct options *options, const char *path)
 {
 	FILE *file = fopen(path, "r");
 	char *line = NULL;
@@ -125,7 +125,7 @@ read_prompts(struct options *options, const char *path)
 		if (memchr(line, '\0', (size_t)n) != NULL)
 			die("--prompts %s: prompt %zu has a zero byte", path, options->n_prompts - before + 1);
 		if (n > 0)
-			add_prompt(options, line);
+			options_add_prompt(options, line);
 	}
 	if (ferror(file))
 		die("--prompts %s: %s", path, strerror(errno));
@@ -136,7 +136,7 @@ read_prompts(struct options *options, const char *path)
 }
 
 static void
-take(struct options *options, const struct known *option, const char *value)
+options_set(struct options *options, const struct known *option, const char *value)
 {
 	void *to = (char *)options + option->at;
 
@@ -149,16 +149,16 @@ take(struct options *options, const struct known *option, const char *value)
 		break;
 	case KIND_NUMBER:
 	case KIND_OPTIONAL:
-		*(uint32_t *)to = parse_number(option, value);
+		*(uint32_t *)to = options_parse_number(option, value);
 		break;
 	case KIND_DTYPE:
-		options->dtype = parse_dtype(value);
+		options->dtype = options_parse_dtype(value);
 		break;
 	case KIND_PROMPT:
-		add_prompt(options, value);
+		options_add_prompt(options, value);
 		break;
 	case KIND_PROMPTS:
-		read_prompts(options, value);
+		options_read_prompts(options, value);
 		break;
 	case KIND_PRINT:
 		fputs(strcmp(option->name, "help") == 0 ? help : "paged-llama " PACKAGE_VERSION "\n", stdout);
@@ -168,7 +168,7 @@ take(struct options *options, const struct known *option, const char *value)
 
 /* Refuse combinations of options that contradict each other. */
 static void
-check(struct options *options)
+options_check(struct options *options)
 {
 	if (options->backend != NULL && strcmp(options->backend, "host") != 0 && strcmp(options->backend, "cuda") != 0)
 		die("--backend %s: host or cuda is expected", options->backend);
@@ -180,12 +180,12 @@ check(struct options *options)
 		die("--chat stands alone: no prompts, --workers, --verify or --report");
 	if (!options->chat && options->n_prompts == 0)
 		die("nothing to answer: give --prompt, --prompts or --chat");
-	if (options->compare > 0 && (options->chat || options->n_workers > 0))
+	if (options->compare_rounds > 0 && (options->chat || options->n_workers > 0))
 		die("--compare times one process alone: no --chat or --workers");
 	if (options->n_workers > options->n_prompts)
 		die("%zu prompts for %u workers: each needs one", options->n_prompts, options->n_workers);
-	if (options->victim != OPTIONS_NO_VICTIM && options->victim >= options->n_workers)
-		die("--kill %u: there are %u workers, from 0", options->victim, options->n_workers);
+	if (options->kill_worker != OPTIONS_KILL_NONE && options->kill_worker >= options->n_workers)
+		die("--kill %u: there are %u workers, from 0", options->kill_worker, options->n_workers);
 	if (options->embedded_pages == 0 && (options->dtype != PAGED_DTYPE_NONE || options->backend != NULL))
 		die("--%s is of --embedded; a daemon's pool says its own",
 		    options->dtype != PAGED_DTYPE_NONE ? "dtype" : "backend");
@@ -210,16 +210,16 @@ options_parse(int argc, char **argv, struct options *options)
 				     .n_threads = 1,
 				     .max_tokens = 256,
 				     .max_running = 8,
-				     .victim = OPTIONS_NO_VICTIM };
+				     .kill_worker = OPTIONS_KILL_NONE };
 	die_status = EXIT_WRONG_OPTIONS;
 	while ((option = getopt_long(argc, argv, "", long_options, NULL)) >= 0) {
 		if (option == '?')
 			die("see paged-llama --help");
-		take(options, &known[option], optarg);
+		options_set(options, &known[option], optarg);
 	}
 	if (optind < argc)
 		die("%s: not an option; see paged-llama --help", argv[optind]);
-	check(options);
+	options_check(options);
 	if (options->dtype == PAGED_DTYPE_NONE)
 		options->dtype = PAGED_F16;
 	die_status = EXIT_FAILED;

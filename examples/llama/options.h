@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #define OPTIONS_MAX_ROUNDS 99u
-#define OPTIONS_NO_VICTIM UINT32_MAX
+#define OPTIONS_KILL_NONE UINT32_MAX
 
 struct options {
 	const char *model;
@@ -25,9 +25,9 @@ struct options {
 	uint32_t max_tokens;
 	uint32_t max_running;
 	bool chat, verify, print_geometry;
-	uint32_t compare;   /* rounds of comparison with a private cache; 0: none */
-	const char *report; /* NULL: none */
-	uint32_t victim;    /* the worker to kill during its answer */
+	uint32_t compare_rounds; /* rounds of comparison with a private cache; 0: none */
+	const char *report;      /* NULL: none */
+	uint32_t kill_worker;    /* the worker to kill during its answer */
 	char **prompts;
 	size_t n_prompts;
 };

@@ -24,7 +24,7 @@ struct paged_cache {
 };
 
 static void
-check(const struct paged_cache *cache, enum paged_status status)
+paged_cache_check(const struct paged_cache *cache, enum paged_status status)
 {
 	if (status != PAGED_OK)
 		die("%s", cache->client != NULL ? paged_client_error(cache->client) : "out of memory");
@@ -40,7 +40,7 @@ paged_cache_open(struct attention *attention, uint64_t *sequence_p)
 	enum paged_status status = paged_seq_create(cache->client, 1, &params, sequence_p);
 
 	if (status != PAGED_ERR_FULL)
-		check(cache, status);
+		paged_cache_check(cache, status);
 	return status == PAGED_OK;
 }
 
@@ -81,7 +81,7 @@ paged_cache_plan(struct attention *attention, const struct attention_row *rows, 
 		status = paged_batch_plan(cache->batch, n_rows, cache->rows);
 	while (status == PAGED_ERR_AGAIN);
 	if (status != PAGED_ERR_FULL) {
-		check(cache, status);
+		paged_cache_check(cache, status);
 		return true;
 	}
 	for (uint32_t r = 0; r < n_rows; r++)
@@ -112,14 +112,14 @@ paged_cache_run(struct attention *attention, uint32_t layer, const float *q, con
 		v_tensor.data = device_in(cache->device, DEVICE_V, v, kv_bytes);
 		out_tensor.data = device_in(cache->device, DEVICE_OUT, NULL, q_bytes);
 	}
-	check(cache, paged_append(cache->batch, layer, &k_tensor, &v_tensor, NULL));
-	check(cache, paged_attention(cache->batch, layer, &q_tensor, &out_tensor, NULL));
+	paged_cache_check(cache, paged_append(cache->batch, layer, &k_tensor, &v_tensor, NULL));
+	paged_cache_check(cache, paged_attention(cache->batch, layer, &q_tensor, &out_tensor, NULL));
 	if (cache->device == NULL)
 		return;
 	device_out(cache->device, DEVICE_OUT, out, q_bytes);
 	/* Errors of GPU kernels are reported here; once per step is enough. */
 	if (layer + 1 == model->n_layers)
-		check(cache, paged_batch_validate(cache->batch));
+		paged_cache_check(cache, paged_batch_validate(cache->batch));
 }
 
 static const struct attention_ops paged_cache_ops = {
@@ -132,38 +132,39 @@ static const struct attention_ops paged_cache_ops = {
 
 /* ---------------------------------------------------------------- creation */
 
-/* Run the library's parts of work as a job of the program's team. */
-struct lent {
+/* Run the library's parts of work as a job of the thread pool. */
+struct library_job {
 	paged_work_fn work;
 	void *argument;
 };
 
 static void
-lent_part(void *job, uint32_t part, uint32_t thread)
+library_job_part(void *job, uint32_t part, uint32_t thread)
 {
-	const struct lent *lent = job;
+	const struct library_job *library_job = job;
 
 	(void)thread;
-	lent->work(lent->argument, part);
+	library_job->work(library_job->argument, part);
 }
 
 static void
-run_on_team(void *argument, paged_work_fn work, void *work_argument, uint32_t n)
+paged_cache_run_parts(void *argument, paged_work_fn work, void *work_argument, uint32_t n)
 {
-	struct lent lent = { work, work_argument };
+	struct library_job library_job = { work, work_argument };
 
-	team_run(argument, n, lent_part, &lent);
+	thread_pool_run(argument, n, library_job_part, &library_job);
 }
 
 /* Attach to the daemon or to an embedded owner, and open the pool. */
 static void
-attach(struct paged_cache *cache, const struct options *options, struct team *team, const char *name)
+paged_cache_attach(struct paged_cache *cache, const struct options *options, struct thread_pool *thread_pool,
+		   const char *name)
 {
 	struct paged_client_params params = { .struct_size = sizeof(params),
 					      .name = name,
-					      .n_threads = team_n_threads(team),
-					      .run = run_on_team,
-					      .run_argument = team };
+					      .n_threads = thread_pool_n_threads(thread_pool),
+					      .run = paged_cache_run_parts,
+					      .run_argument = thread_pool };
 	struct paged_pool_params pool = { .struct_size = sizeof(pool),
 					  .name = options->pool,
 					  .n_layers = cache->model->n_layers,
@@ -181,17 +182,17 @@ attach(struct paged_cache *cache, const struct options *options, struct team *te
 		status = paged_client_open(options->runtime_dir, &params, &cache->client);
 	if (status == PAGED_ERR_UNSUPPORTED && options->backend != NULL)
 		die("%s; without a GPU, leave out --backend cuda", paged_client_error(cache->client));
-	check(cache, status);
-	check(cache, paged_pool_open(cache->client, options->pool, &cache->pool));
+	paged_cache_check(cache, status);
+	paged_cache_check(cache, paged_pool_open(cache->client, options->pool, &cache->pool));
 }
 
 static void
-check_shape(struct paged_cache *cache)
+paged_cache_check_shape(struct paged_cache *cache)
 {
 	const struct model *model = cache->model;
 	struct paged_pool_info info = { .struct_size = sizeof(info) };
 
-	check(cache, paged_pool_get_info(cache->pool, &info));
+	paged_cache_check(cache, paged_pool_get_info(cache->pool, &info));
 	if (info.n_layers != model->n_layers || info.n_kv_heads != model->n_kv_heads || info.k.dim != model->head_dim ||
 	    info.v.dim != model->head_dim || info.v_in_k)
 		die("pool %s has %u layers, %u KV heads, K and V of %u and %u; the model needs %u, %u, %u and %u",
@@ -204,21 +205,22 @@ check_shape(struct paged_cache *cache)
 }
 
 struct attention *
-paged_cache_create(const struct model *model, const struct options *options, struct team *team, const char *name)
+paged_cache_create(const struct model *model, const struct options *options, struct thread_pool *thread_pool,
+		   const char *name)
 {
 	struct paged_batch_params params = { .struct_size = sizeof(params),
 					     .max_rows = options->max_running,
 					     .reserve_ahead = RESERVE_AHEAD };
-	struct paged_cache *cache = allocate(1, sizeof(*cache));
+	struct paged_cache *cache = xcalloc(1, sizeof(*cache));
 
 	cache->base.ops = &paged_cache_ops;
 	cache->model = model;
-	cache->rows = allocate(options->max_running, sizeof(*cache->rows));
-	attach(cache, options, team, name);
-	check_shape(cache);
-	check(cache, paged_batch_create(cache->pool, &params, &cache->batch));
+	cache->rows = xcalloc(options->max_running, sizeof(*cache->rows));
+	paged_cache_attach(cache, options, thread_pool, name);
+	paged_cache_check_shape(cache);
+	paged_cache_check(cache, paged_batch_create(cache->pool, &params, &cache->batch));
 	if (cache->device != NULL)
-		check(cache, paged_batch_stream(cache->batch, device_stream(cache->device)));
+		paged_cache_check(cache, paged_batch_stream(cache->batch, device_stream(cache->device)));
 	return &cache->base;
 }
 

@@ -20,11 +20,11 @@
  * paged_cache_create - attach to the options' pool, or create it; a pool whose shape differs from the model's is
  * refused
  *
- * @param[in] team  kernels run on its threads
+ * @param[in] thread_pool  kernels run on its threads
  * @param[in] name  shown by pagedctl; NULL: the program's name
  */
-struct attention *paged_cache_create(const struct model *model, const struct options *options, struct team *team,
-				     const char *name);
+struct attention *paged_cache_create(const struct model *model, const struct options *options,
+				     struct thread_pool *thread_pool, const char *name);
 
 /** paged_cache_destroy - leave the session; takes NULL */
 void paged_cache_destroy(struct attention *attention);

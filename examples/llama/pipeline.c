@@ -8,38 +8,39 @@
 #include "examples/llama/chat_template.h"
 
 void
-setup_load(struct setup *setup, const struct options *options, bool progress)
+pipeline_load(struct pipeline *pipeline, const struct options *options, bool progress)
 {
-	setup->gguf = gguf_open(options->model);
-	setup->tokenizer = tokenizer_create(setup->gguf);
-	setup->system = chat_system(setup->gguf);
-	setup->model = model_create(setup->gguf, progress && isatty(STDERR_FILENO));
+	pipeline->gguf = gguf_open(options->model);
+	pipeline->tokenizer = tokenizer_create(pipeline->gguf);
+	pipeline->system = chat_template_system(pipeline->gguf);
+	pipeline->model = model_create(pipeline->gguf, progress && isatty(STDERR_FILENO));
 }
 
 void
-setup_attach(struct setup *setup, const struct options *options, const char *name)
+pipeline_attach(struct pipeline *pipeline, const struct options *options, const char *name)
 {
-	setup->forward = forward_create(setup->model, options->n_threads, SETUP_STEP_TOKENS, options->max_running);
+	pipeline->forward =
+		forward_create(pipeline->model, options->n_threads, PIPELINE_STEP_TOKENS, options->max_running);
 	/* Products and attention never run at the same time, so they share the threads. */
-	setup->attention = paged_cache_create(setup->model, options, setup->forward->matmul.team, name);
+	pipeline->attention = paged_cache_create(pipeline->model, options, pipeline->forward->matmul.thread_pool, name);
 }
 
 void
-setup_destroy(struct setup *setup)
+pipeline_destroy(struct pipeline *pipeline)
 {
-	paged_cache_destroy(setup->attention);
-	forward_destroy(setup->forward);
-	model_destroy(setup->model);
-	free(setup->system);
-	tokenizer_destroy(setup->tokenizer);
-	gguf_close(setup->gguf);
+	paged_cache_destroy(pipeline->attention);
+	forward_destroy(pipeline->forward);
+	model_destroy(pipeline->model);
+	free(pipeline->system);
+	tokenizer_destroy(pipeline->tokenizer);
+	gguf_close(pipeline->gguf);
 }
 
 void
-setup_encode(struct setup *setup, const char *user, bool first, struct token_list *tokens)
+pipeline_encode(struct pipeline *pipeline, const char *user, bool first, struct token_list *tokens)
 {
-	char *text = chat_turn(setup->system, user, first);
+	char *text = chat_template_turn(pipeline->system, user, first);
 
-	tokenizer_encode(setup->tokenizer, text, strlen(text), tokens);
+	tokenizer_encode(pipeline->tokenizer, text, strlen(text), tokens);
 	free(text);
 }

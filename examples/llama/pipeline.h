@@ -2,8 +2,8 @@
 /**
  * pipeline.h - the state that a process needs to answer prompts
  */
-#ifndef LLAMA_SETUP_H
-#define LLAMA_SETUP_H
+#ifndef LLAMA_PIPELINE_H
+#define LLAMA_PIPELINE_H
 
 #include "examples/llama/forward.h"
 #include "examples/llama/model.h"
@@ -12,9 +12,9 @@
 #include "examples/llama/tokenizer.h"
 
 /** Tokens of a step: enough to prefill a prompt fast, few enough not to delay other answers. */
-#define SETUP_STEP_TOKENS 128u
+#define PIPELINE_STEP_TOKENS 128u
 
-struct setup {
+struct pipeline {
 	struct gguf *gguf;
 	struct tokenizer *tokenizer;
 	char *system; /* of the chat template, or NULL */
@@ -24,19 +24,19 @@ struct setup {
 };
 
 /**
- * setup_load - open the file and load its tokenizer and weights
+ * pipeline_load - open the file and load its tokenizer and weights
  *
  * @param[in] progress  show progress on stderr, if that is a terminal
  */
-void setup_load(struct setup *setup, const struct options *options, bool progress);
+void pipeline_load(struct pipeline *pipeline, const struct options *options, bool progress);
 
-/** setup_attach - allocate buffers and open the pool; pagedctl shows `name` */
-void setup_attach(struct setup *setup, const struct options *options, const char *name);
+/** pipeline_attach - allocate buffers and open the pool; pagedctl shows `name` */
+void pipeline_attach(struct pipeline *pipeline, const struct options *options, const char *name);
 
-/** setup_destroy - in any state, also merely zeroed */
-void setup_destroy(struct setup *setup);
+/** pipeline_destroy - in any state, also merely zeroed */
+void pipeline_destroy(struct pipeline *pipeline);
 
-/** setup_encode - append the tokens of a user's turn to a list */
-void setup_encode(struct setup *setup, const char *user, bool first, struct token_list *tokens);
+/** pipeline_encode - append the tokens of a user's turn to a list */
+void pipeline_encode(struct pipeline *pipeline, const char *user, bool first, struct token_list *tokens);
 
 #endif

@@ -12,26 +12,26 @@
 #include "examples/llama/engine.h"
 #include "examples/llama/support.h"
 
-struct answers {
-	struct setup *setup;
+struct replies {
+	struct pipeline *pipeline;
 	const struct options *options;
 	uint32_t worker, n_workers; /* this worker's index, and the number of workers, at least 1 */
 	const char *label;
 	struct request *requests; /* [n] */
 	size_t n;
-	bool alone;                /* there is one answer, which is written token by token */
+	bool single;               /* there is one answer, which is written token by token */
 	struct utf8_stream stream; /* of that answer */
 };
 
 /* Of the process's prompts. */
 static const char *
-prompt_at(const struct answers *answers, size_t i)
+replies_prompt(const struct replies *replies, size_t i)
 {
-	return answers->options->prompts[answers->worker + i * answers->n_workers];
+	return replies->options->prompts[replies->worker + i * replies->n_workers];
 }
 
 static void
-put_indented(FILE *file, const char *first, const char *rest, const char *text)
+replies_print_indented(FILE *file, const char *first, const char *rest, const char *text)
 {
 	const char *end;
 
@@ -44,7 +44,7 @@ put_indented(FILE *file, const char *first, const char *rest, const char *text)
 
 /* What has been answered, to be freed. */
 static char *
-answer_text(const struct answers *answers, const struct request *request)
+reply_text(const struct replies *replies, const struct request *request)
 {
 	struct utf8_stream stream = { 0 };
 	char text[UTF8_STREAM_TEXT], *answer = NULL;
@@ -54,7 +54,7 @@ answer_text(const struct answers *answers, const struct request *request)
 	if (file == NULL)
 		die("no memory for an answer");
 	for (size_t t = request->n_prompt; t < request->tokens.n; t++)
-		fwrite(text, 1, utf8_stream_add(&stream, answers->setup->tokenizer, request->tokens.ids[t], text),
+		fwrite(text, 1, utf8_stream_add(&stream, replies->pipeline->tokenizer, request->tokens.ids[t], text),
 		       file);
 	fwrite(text, 1, utf8_stream_end(&stream, text), file);
 	fclose(file);
@@ -63,20 +63,20 @@ answer_text(const struct answers *answers, const struct request *request)
 
 /* Write prompt and answer with one write(). */
 static void
-put_block(const struct answers *answers, const struct request *request)
+replies_print_block(const struct replies *replies, const struct request *request)
 {
-	size_t number = (size_t)(request - answers->requests), size;
-	char label[32], blank[32], *block = NULL, *answer = answer_text(answers, request);
+	size_t number = (size_t)(request - replies->requests), size;
+	char label[32], blank[32], *block = NULL, *answer = reply_text(replies, request);
 	FILE *file = open_memstream(&block, &size);
 
 	if (file == NULL)
 		die("no memory for an answer");
-	snprintf(label, sizeof(label), answers->label != NULL ? "%s" : "prompt %.0s%zu",
-		 answers->label != NULL ? answers->label : "", number + 1);
+	snprintf(label, sizeof(label), replies->label != NULL ? "%s" : "prompt %.0s%zu",
+		 replies->label != NULL ? replies->label : "", number + 1);
 	memset(blank, ' ', sizeof(blank));
 	blank[strlen(label)] = '\0';
-	put_indented(file, label, blank, prompt_at(answers, number));
-	put_indented(file, blank, blank, answer);
+	replies_print_indented(file, label, blank, replies_prompt(replies, number));
+	replies_print_indented(file, blank, blank, answer);
 	fclose(file);
 	fflush(stdout);
 	if (write(STDOUT_FILENO, block, size) < 0)
@@ -86,41 +86,41 @@ put_block(const struct answers *answers, const struct request *request)
 }
 
 static void
-hear_token(void *argument, struct request *request, uint32_t token, bool last)
+replies_on_token(void *argument, struct request *request, uint32_t token, bool last)
 {
-	struct answers *answers = argument;
+	struct replies *replies = argument;
 	char text[UTF8_STREAM_TEXT];
 
-	if (!answers->alone) {
+	if (!replies->single) {
 		if (last)
-			put_block(answers, request);
+			replies_print_block(replies, request);
 		return;
 	}
-	fwrite(text, 1, utf8_stream_add(&answers->stream, answers->setup->tokenizer, token, text), stdout);
+	fwrite(text, 1, utf8_stream_add(&replies->stream, replies->pipeline->tokenizer, token, text), stdout);
 	if (last) {
-		fwrite(text, 1, utf8_stream_end(&answers->stream, text), stdout);
+		fwrite(text, 1, utf8_stream_end(&replies->stream, text), stdout);
 		puts("");
 	}
 	fflush(stdout);
 }
 
 static void
-prepare(struct answers *answers)
+replies_prepare(struct replies *replies)
 {
-	answers->n = (answers->options->n_prompts - answers->worker + answers->n_workers - 1) / answers->n_workers;
-	answers->alone = answers->n == 1 && answers->label == NULL;
-	answers->requests = allocate(answers->n, sizeof(*answers->requests));
-	for (size_t i = 0; i < answers->n; i++) {
-		struct request *request = &answers->requests[i];
+	replies->n = (replies->options->n_prompts - replies->worker + replies->n_workers - 1) / replies->n_workers;
+	replies->single = replies->n == 1 && replies->label == NULL;
+	replies->requests = xcalloc(replies->n, sizeof(*replies->requests));
+	for (size_t i = 0; i < replies->n; i++) {
+		struct request *request = &replies->requests[i];
 
-		request->max_tokens = answers->options->max_tokens;
-		setup_encode(answers->setup, prompt_at(answers, i), true, &request->tokens);
+		request->max_tokens = replies->options->max_tokens;
+		pipeline_encode(replies->pipeline, replies_prompt(replies, i), true, &request->tokens);
 		request->n_prompt = request->tokens.n;
 	}
 }
 
 static bool
-same_tokens(size_t number, const struct request *first, const struct request *again)
+replies_same_tokens(size_t number, const struct request *first, const struct request *again)
 {
 	const struct token_list *a = &first->tokens, *b = &again->tokens;
 	size_t n = a->n < b->n ? a->n : b->n, i = 0;
@@ -138,22 +138,22 @@ same_tokens(size_t number, const struct request *first, const struct request *ag
 
 /* Answer each prompt again, alone, with a private cache, and compare. */
 static enum verdict
-verify(const struct answers *answers)
+replies_verify(const struct replies *replies)
 {
-	enum paged_dtype dtype = paged_cache_dtype(answers->setup->attention);
-	struct attention *plain = contiguous_create(answers->setup->model, dtype, NULL);
-	struct engine_params params = { .max_running = 1, .end_token = tokenizer_end(answers->setup->tokenizer) };
+	enum paged_dtype dtype = paged_cache_dtype(replies->pipeline->attention);
+	struct attention *plain = contiguous_create(replies->pipeline->model, dtype, NULL);
+	struct engine_params params = { .max_running = 1, .end_token = tokenizer_end(replies->pipeline->tokenizer) };
 	enum verdict verdict = VERDICT_EQUAL;
 
 	if (dtype == PAGED_E4M3 || dtype == PAGED_E5M2 || dtype == PAGED_I8)
 		fputs("\nthe pool keeps one byte an element, the private cache f32: tokens may differ\n", stderr);
-	for (size_t i = 0; i < answers->n; i++) {
-		const struct request *first = &answers->requests[i];
+	for (size_t i = 0; i < replies->n; i++) {
+		const struct request *first = &replies->requests[i];
 		struct request again = { .max_tokens = first->max_tokens, .n_prompt = first->n_prompt };
 
 		token_list_add(&again.tokens, first->tokens.ids, first->n_prompt);
-		engine_answer(answers->setup->forward, plain, &params, &again, 1);
-		if (!same_tokens(i + 1, first, &again))
+		engine_answer(replies->pipeline->forward, plain, &params, &again, 1);
+		if (!replies_same_tokens(i + 1, first, &again))
 			verdict = VERDICT_DIFFERENT;
 		free(again.tokens.ids);
 	}
@@ -163,10 +163,10 @@ verify(const struct answers *answers)
 
 /* Write a line of JSON with one write(), so that processes can share the file. */
 static void
-write_report(const struct answers *answers, const struct report *report)
+replies_report(const struct replies *replies, const struct report *report)
 {
 	static const char *const verdicts[] = { "null", "true", "false" };
-	const char *path = answers->options->report;
+	const char *path = replies->options->report;
 	char *line = NULL;
 	size_t size;
 	FILE *file = open_memstream(&line, &size);
@@ -179,8 +179,8 @@ write_report(const struct answers *answers, const struct report *report)
 		"\"seconds\": %.6f, \"pages\": %u, \"equal\": %s, \"answers\": [",
 		report->worker, report->pid, report->n_prompts, (unsigned long long)report->n_prompt_tokens,
 		(unsigned long long)report->n_tokens, report->seconds, report->peak_pages, verdicts[report->verdict]);
-	for (size_t i = 0; i < answers->n; i++) {
-		const struct request *request = &answers->requests[i];
+	for (size_t i = 0; i < replies->n; i++) {
+		const struct request *request = &replies->requests[i];
 
 		fprintf(file, "%s[", i > 0 ? ", " : "");
 		for (size_t t = request->n_prompt; t < request->tokens.n; t++)
@@ -196,34 +196,34 @@ write_report(const struct answers *answers, const struct report *report)
 }
 
 void
-answers_run(struct setup *setup, const struct options *options, uint32_t worker, const char *label,
+replies_run(struct pipeline *pipeline, const struct options *options, uint32_t worker, const char *label,
 	    struct report *report)
 {
-	struct answers answers = { .setup = setup,
+	struct replies replies = { .pipeline = pipeline,
 				   .options = options,
 				   .worker = worker,
 				   .n_workers = options->n_workers > 0 ? options->n_workers : 1,
 				   .label = label };
 	struct engine_params params = { .max_running = options->max_running,
-					.end_token = tokenizer_end(setup->tokenizer),
-					.token = hear_token,
-					.argument = &answers };
+					.end_token = tokenizer_end(pipeline->tokenizer),
+					.token = replies_on_token,
+					.argument = &replies };
 	struct engine_stats stats;
 
-	prepare(&answers);
-	stats = engine_answer(setup->forward, setup->attention, &params, answers.requests, answers.n);
+	replies_prepare(&replies);
+	stats = engine_answer(pipeline->forward, pipeline->attention, &params, replies.requests, replies.n);
 	*report = (struct report){ .worker = worker,
 				   .pid = (uint32_t)getpid(),
-				   .n_prompts = (uint32_t)answers.n,
+				   .n_prompts = (uint32_t)replies.n,
 				   .n_prompt_tokens = stats.n_prompt_tokens,
 				   .n_tokens = stats.n_tokens,
 				   .seconds = stats.seconds,
 				   .peak_pages = stats.peak_pages };
 	if (options->verify)
-		report->verdict = verify(&answers);
+		report->verdict = replies_verify(&replies);
 	if (options->report != NULL)
-		write_report(&answers, report);
-	for (size_t i = 0; i < answers.n; i++)
-		free(answers.requests[i].tokens.ids);
-	free(answers.requests);
+		replies_report(&replies, report);
+	for (size_t i = 0; i < replies.n; i++)
+		free(replies.requests[i].tokens.ids);
+	free(replies.requests);
 }

@@ -2,8 +2,8 @@
 /**
  * replies.h - answers a process's share of the prompts, and reports the results
  */
-#ifndef LLAMA_ANSWERS_H
-#define LLAMA_ANSWERS_H
+#ifndef LLAMA_REPLIES_H
+#define LLAMA_REPLIES_H
 
 #include "examples/llama/options.h"
 #include "examples/llama/pipeline.h"
@@ -22,7 +22,7 @@ struct report {
 };
 
 /**
- * answers_run - prompts worker, worker + n_workers, ... of the options
+ * replies_run - prompts worker, worker + n_workers, ... of the options
  *
  * The answer of a single prompt is written to stdout token by token.  Of several
  * answers, each is written in one piece when it is complete, so that answers of
@@ -30,7 +30,7 @@ struct report {
  *
  * @param[in] label  printed before each of several answers ("worker 2"); NULL: "prompt N"
  */
-void answers_run(struct setup *setup, const struct options *options, uint32_t worker, const char *label,
+void replies_run(struct pipeline *pipeline, const struct options *options, uint32_t worker, const char *label,
 		 struct report *report);
 
 #endif

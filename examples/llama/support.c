@@ -5,7 +5,7 @@
 #include <time.h>
 
 void *
-allocate(size_t n, size_t size)
+xcalloc(size_t n, size_t size)
 {
 	void *memory = calloc(n > 0 ? n : 1, size);
 
@@ -15,7 +15,7 @@ allocate(size_t n, size_t size)
 }
 
 void *
-reallocate(void *old, size_t n, size_t size)
+xreallocarray(void *old, size_t n, size_t size)
 {
 	void *memory = reallocarray(old, n, size);
 
@@ -25,7 +25,7 @@ reallocate(void *old, size_t n, size_t size)
 }
 
 double
-now_s(void)
+clock_now_s(void)
 {
 	struct timespec now;
 

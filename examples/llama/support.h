@@ -20,13 +20,13 @@ extern int die_status;
 /** die - write the message to stderr and end the process */
 _Noreturn void die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/** allocate - zeroed memory for n elements, which the caller frees; dies if memory is exhausted */
-void *allocate(size_t n, size_t size);
+/** xcalloc - zeroed memory for n elements, which the caller frees; dies if memory is exhausted */
+void *xcalloc(size_t n, size_t size);
 
-/** reallocate - old memory, or NULL, with room for n elements; new ones are not zeroed */
-void *reallocate(void *old, size_t n, size_t size);
+/** xreallocarray - old memory, or NULL, with room for n elements; new ones are not zeroed */
+void *xreallocarray(void *old, size_t n, size_t size);
 
-/** now_s - seconds of a clock that only goes forward */
-double now_s(void);
+/** clock_now_s - seconds of a clock that only goes forward */
+double clock_now_s(void);
 
 #endif

@@ -5,25 +5,25 @@
  * Jobs run one at a time; the calling thread works too.  Which thread runs a
  * part is left open, so parts must not depend on it.
  */
-#ifndef LLAMA_TEAM_H
-#define LLAMA_TEAM_H
+#ifndef LLAMA_THREAD_POOL_H
+#define LLAMA_THREAD_POOL_H
 
 #include <stdint.h>
 
-struct team;
+struct thread_pool;
 
 /** Runs part `part` of a job on thread `thread` (0 .. n_threads-1). */
-typedef void (*team_fn)(void *job, uint32_t part, uint32_t thread);
+typedef void (*thread_pool_fn)(void *job, uint32_t part, uint32_t thread);
 
-/** team_create - start n_threads - 1 threads */
-struct team *team_create(uint32_t n_threads);
+/** thread_pool_create - start n_threads - 1 threads */
+struct thread_pool *thread_pool_create(uint32_t n_threads);
 
-/** team_destroy - end the threads; takes NULL */
-void team_destroy(struct team *team);
+/** thread_pool_destroy - end the threads; takes NULL */
+void thread_pool_destroy(struct thread_pool *thread_pool);
 
-uint32_t team_n_threads(const struct team *team);
+uint32_t thread_pool_n_threads(const struct thread_pool *thread_pool);
 
-/** team_run - run parts 0 .. n_parts-1; returns when all are done */
-void team_run(struct team *team, uint32_t n_parts, team_fn run, void *job);
+/** thread_pool_run - run parts 0 .. n_parts-1; returns when all are done */
+void thread_pool_run(struct thread_pool *thread_pool, uint32_t n_parts, thread_pool_fn run, void *job);
 
 #endif

@@ -11,8 +11,8 @@
 #include "examples/llama/string_table.h"
 
 /* Values of tokenizer.ggml.token_type that are written out in the text. */
-#define KIND_CONTROL 3u
-#define KIND_USER_DEFINED 4u
+#define TOKEN_TYPE_CONTROL 3u
+#define TOKEN_TYPE_USER_DEFINED 4u
 
 /*
  * White space is spelt out: \s of PCRE2 also takes U+180E, which Unicode's
@@ -25,8 +25,8 @@
  * (any Unicode number) alone, and what lies between digits by GPT-2's rule,
  * for which a digit is the end of the text.
  */
-static const char piece_rule[] = "\\p{N}|'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?[^" SPACE "\\p{L}\\p{N}]+"
-				 "|[" SPACE "]+(?![^" SPACE "\\p{N}])|[" SPACE "]+";
+static const char pretoken_pattern[] = "\\p{N}|'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?[^" SPACE "\\p{L}\\p{N}]+"
+				       "|[" SPACE "]+(?![^" SPACE "\\p{N}])|[" SPACE "]+";
 
 struct special {
 	struct gguf_string text;
@@ -34,24 +34,24 @@ struct special {
 };
 
 /* Two neighbours in a piece: the lowest rank merges first. */
-struct pair {
+struct bpe_pair {
 	uint32_t rank;   /* TEXT_TABLE_NONE: they do not merge */
 	uint32_t merged; /* the token that they become */
 };
 
 struct tokenizer {
 	const struct gguf *gguf;
-	struct text_table tokens, merges; /* a merge is written "left right" */
-	pcre2_code *rule;
+	struct string_table tokens, merges; /* a merge is written "left right" */
+	pcre2_code *pretokenizer;
 	pcre2_match_data *match;
 	struct special *specials; /* the longest first */
 	uint32_t n_specials;
-	bool *silent;           /* [tokens.n] decoded as nothing */
+	bool *is_control;       /* [tokens.n] decoded as nothing */
 	uint32_t byte_ids[256]; /* token of each byte, or TEXT_TABLE_NONE */
 	uint16_t bytes[512];    /* byte of each character that stands for one; 256: none */
 	uint32_t end;
-	char *joined; /* room for the text of a merge */
-	struct pair *pairs;
+	char *merge_text; /* room for the text of a merge */
+	struct bpe_pair *pairs;
 	size_t n_pairs; /* allocated */
 };
 
@@ -60,7 +60,7 @@ token_list_add(struct token_list *list, const uint32_t *ids, size_t n)
 {
 	if (list->n + n > list->n_allocated) {
 		list->n_allocated = 2 * (list->n + n);
-		list->ids = reallocate(list->ids, list->n_allocated, sizeof(*list->ids));
+		list->ids = xreallocarray(list->ids, list->n_allocated, sizeof(*list->ids));
 	}
 	memcpy(list->ids + list->n, ids, n * sizeof(*ids));
 	list->n += n;
@@ -73,7 +73,7 @@ token_list_add(struct token_list *list, const uint32_t *ids, size_t n)
  * printable in Latin-1, and the next free one from U+0100 otherwise.
  */
 static void
-spell_bytes(struct tokenizer *tokenizer)
+tokenizer_map_bytes(struct tokenizer *tokenizer)
 {
 	uint16_t next = 256;
 
@@ -91,12 +91,12 @@ spell_bytes(struct tokenizer *tokenizer)
 			size = 2;
 		}
 		tokenizer->bytes[point] = byte;
-		tokenizer->byte_ids[byte] = text_table_find(&tokenizer->tokens, text, size);
+		tokenizer->byte_ids[byte] = string_table_find(&tokenizer->tokens, text, size);
 	}
 }
 
 static int
-compare_specials(const void *a, const void *b)
+special_compare(const void *a, const void *b)
 {
 	const struct special *x = a, *y = b;
 
@@ -104,92 +104,92 @@ compare_specials(const void *a, const void *b)
 }
 
 static void
-read_specials(struct tokenizer *tokenizer)
+tokenizer_read_specials(struct tokenizer *tokenizer)
 {
-	struct gguf_array kinds = gguf_array(tokenizer->gguf, "tokenizer.ggml.token_type", GGUF_I32);
+	struct gguf_array types = gguf_array(tokenizer->gguf, "tokenizer.ggml.token_type", GGUF_I32);
 	uint32_t n_tokens = tokenizer->tokens.n;
 
-	if (kinds.n_items != n_tokens)
-		die("%s: %llu token types for %u tokens", tokenizer->gguf->path, (unsigned long long)kinds.n_items,
+	if (types.n_items != n_tokens)
+		die("%s: %llu token types for %u tokens", tokenizer->gguf->path, (unsigned long long)types.n_items,
 		    n_tokens);
-	tokenizer->specials = allocate(n_tokens, sizeof(*tokenizer->specials));
-	tokenizer->silent = allocate(n_tokens, sizeof(*tokenizer->silent));
+	tokenizer->specials = xcalloc(n_tokens, sizeof(*tokenizer->specials));
+	tokenizer->is_control = xcalloc(n_tokens, sizeof(*tokenizer->is_control));
 	for (uint32_t id = 0; id < n_tokens; id++) {
-		uint32_t kind = gguf_array_u32(&kinds, id);
+		uint32_t type = gguf_array_u32(&types, id);
 		struct gguf_string text = tokenizer->tokens.texts[id];
 
-		tokenizer->silent[id] = kind == KIND_CONTROL;
-		if ((kind == KIND_CONTROL || kind == KIND_USER_DEFINED) && text.size > 0)
+		tokenizer->is_control[id] = type == TOKEN_TYPE_CONTROL;
+		if ((type == TOKEN_TYPE_CONTROL || type == TOKEN_TYPE_USER_DEFINED) && text.size > 0)
 			tokenizer->specials[tokenizer->n_specials++] = (struct special){ text, id };
 	}
-	qsort(tokenizer->specials, tokenizer->n_specials, sizeof(*tokenizer->specials), compare_specials);
+	qsort(tokenizer->specials, tokenizer->n_specials, sizeof(*tokenizer->specials), special_compare);
 }
 
 static void
-compile_rule(struct tokenizer *tokenizer)
+tokenizer_compile_pretokenizer(struct tokenizer *tokenizer)
 {
 	PCRE2_UCHAR message[128];
 	PCRE2_SIZE offset;
 	int number;
 
-	tokenizer->rule = pcre2_compile((PCRE2_SPTR)piece_rule, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_ANCHORED,
-					&number, &offset, NULL);
+	tokenizer->pretokenizer = pcre2_compile((PCRE2_SPTR)pretoken_pattern, PCRE2_ZERO_TERMINATED,
+						PCRE2_UTF | PCRE2_ANCHORED, &number, &offset, NULL);
 	tokenizer->match = pcre2_match_data_create(1, NULL);
-	if (tokenizer->rule == NULL || tokenizer->match == NULL) {
+	if (tokenizer->pretokenizer == NULL || tokenizer->match == NULL) {
 		pcre2_get_error_message(number, message, sizeof(message));
 		die("pre-tokenizer rule: %s", (const char *)message);
 	}
 	/* Without JIT the rule runs slower, no more. */
-	pcre2_jit_compile(tokenizer->rule, PCRE2_JIT_COMPLETE);
+	pcre2_jit_compile(tokenizer->pretokenizer, PCRE2_JIT_COMPLETE);
 }
 
 /* Only what this program knows how to do. */
 static void
-check_kind(const struct gguf *gguf)
+tokenizer_check_model(const struct gguf *gguf)
 {
 	struct gguf_string model = gguf_string(gguf, "tokenizer.ggml.model");
-	struct gguf_string rule = gguf_string(gguf, "tokenizer.ggml.pre");
+	struct gguf_string pretokenizer = gguf_string(gguf, "tokenizer.ggml.pre");
 
 	if (!gguf_string_is(model, "gpt2"))
 		die("%s: tokenizer model \"%.*s\" is not supported; gpt2 (byte-level BPE) is", gguf->path,
 		    GGUF_SHOWN(model));
-	if (!gguf_string_is(rule, "smollm"))
-		die("%s: pre-tokenizer \"%.*s\" is not supported; smollm is", gguf->path, GGUF_SHOWN(rule));
+	if (!gguf_string_is(pretokenizer, "smollm"))
+		die("%s: pre-tokenizer \"%.*s\" is not supported; smollm is", gguf->path, GGUF_SHOWN(pretokenizer));
 	if (gguf_has(gguf, "tokenizer.ggml.add_space_prefix") && gguf_bool(gguf, "tokenizer.ggml.add_space_prefix"))
 		die("%s: tokenizer.ggml.add_space_prefix = true is not supported", gguf->path);
 }
 
 /* What two neighbours become, and when. */
-static struct pair
-find_pair(const struct tokenizer *tokenizer, uint32_t left, uint32_t right)
+static struct bpe_pair
+bpe_find_pair(const struct tokenizer *tokenizer, uint32_t left, uint32_t right)
 {
 	struct gguf_string a = tokenizer->tokens.texts[left], b = tokenizer->tokens.texts[right];
-	struct pair pair;
+	struct bpe_pair bpe_pair;
 
-	memcpy(tokenizer->joined, a.data, a.size);
-	tokenizer->joined[a.size] = ' ';
-	memcpy(tokenizer->joined + a.size + 1, b.data, b.size);
-	pair.rank = text_table_find(&tokenizer->merges, tokenizer->joined, a.size + 1 + b.size);
-	memcpy(tokenizer->joined + a.size, b.data, b.size);
-	pair.merged = text_table_find(&tokenizer->tokens, tokenizer->joined, a.size + b.size);
-	return pair;
+	memcpy(tokenizer->merge_text, a.data, a.size);
+	tokenizer->merge_text[a.size] = ' ';
+	memcpy(tokenizer->merge_text + a.size + 1, b.data, b.size);
+	bpe_pair.rank = string_table_find(&tokenizer->merges, tokenizer->merge_text, a.size + 1 + b.size);
+	memcpy(tokenizer->merge_text + a.size, b.data, b.size);
+	bpe_pair.merged = string_table_find(&tokenizer->tokens, tokenizer->merge_text, a.size + b.size);
+	return bpe_pair;
 }
 
 /* Neither side of a merge has a space: that of a text is spelt otherwise. */
 static void
-check_merges(const struct tokenizer *tokenizer)
+bpe_check_merges(const struct tokenizer *tokenizer)
 {
 	for (uint32_t rank = 0; rank < tokenizer->merges.n; rank++) {
 		struct gguf_string text = tokenizer->merges.texts[rank];
 		const char *space = memchr(text.data, ' ', text.size);
 		size_t left_size = space != NULL ? (size_t)(space - text.data) : text.size;
-		uint32_t left = text_table_find(&tokenizer->tokens, text.data, left_size);
+		uint32_t left = string_table_find(&tokenizer->tokens, text.data, left_size);
 		uint32_t right = space != NULL
-					 ? text_table_find(&tokenizer->tokens, space + 1, text.size - left_size - 1)
-					 : TEXT_TABLE_NONE;
+					 ? string_table_find(&tokenizer->tokens, space + 1, text.size - left_size - 1)
+					 : STRING_TABLE_NONE;
 
-		if (left == TEXT_TABLE_NONE || right == TEXT_TABLE_NONE ||
-		    find_pair(tokenizer, left, right).merged == TEXT_TABLE_NONE)
+		if (left == STRING_TABLE_NONE || right == STRING_TABLE_NONE ||
+		    bpe_find_pair(tokenizer, left, right).merged == STRING_TABLE_NONE)
 			die("%s: merge %u, \"%.*s\", is not two tokens that make a third", tokenizer->gguf->path, rank,
 			    GGUF_SHOWN(text));
 	}
@@ -198,21 +198,21 @@ check_merges(const struct tokenizer *tokenizer)
 struct tokenizer *
 tokenizer_create(const struct gguf *gguf)
 {
-	struct tokenizer *tokenizer = allocate(1, sizeof(*tokenizer));
+	struct tokenizer *tokenizer = xcalloc(1, sizeof(*tokenizer));
 
 	tokenizer->gguf = gguf;
-	check_kind(gguf);
-	text_table_create(&tokenizer->tokens, gguf, "tokenizer.ggml.tokens");
-	text_table_create(&tokenizer->merges, gguf, "tokenizer.ggml.merges");
-	tokenizer->joined = allocate(2 * tokenizer->tokens.longest + 1, 1);
-	check_merges(tokenizer);
-	read_specials(tokenizer);
-	compile_rule(tokenizer);
+	tokenizer_check_model(gguf);
+	string_table_create(&tokenizer->tokens, gguf, "tokenizer.ggml.tokens");
+	string_table_create(&tokenizer->merges, gguf, "tokenizer.ggml.merges");
+	tokenizer->merge_text = xcalloc(2 * tokenizer->tokens.longest + 1, 1);
+	bpe_check_merges(tokenizer);
+	tokenizer_read_specials(tokenizer);
+	tokenizer_compile_pretokenizer(tokenizer);
 	tokenizer->end = gguf_u32(gguf, "tokenizer.ggml.eos_token_id");
 	if (tokenizer->end >= tokenizer->tokens.n)
 		die("%s: tokenizer.ggml.eos_token_id = %u, the vocabulary has %u tokens", gguf->path, tokenizer->end,
 		    tokenizer->tokens.n);
-	spell_bytes(tokenizer);
+	tokenizer_map_bytes(tokenizer);
 	return tokenizer;
 }
 
@@ -222,13 +222,13 @@ tokenizer_destroy(struct tokenizer *tokenizer)
 	if (tokenizer == NULL)
 		return;
 	free(tokenizer->pairs);
-	free(tokenizer->joined);
-	free(tokenizer->silent);
+	free(tokenizer->merge_text);
+	free(tokenizer->is_control);
 	free(tokenizer->specials);
 	pcre2_match_data_free(tokenizer->match);
-	pcre2_code_free(tokenizer->rule);
-	text_table_destroy(&tokenizer->merges);
-	text_table_destroy(&tokenizer->tokens);
+	pcre2_code_free(tokenizer->pretokenizer);
+	string_table_destroy(&tokenizer->merges);
+	string_table_destroy(&tokenizer->tokens);
 	free(tokenizer);
 }
 
@@ -242,40 +242,40 @@ tokenizer_end(const struct tokenizer *tokenizer)
 
 /* Merge neighbours until none merge: always the pair of the lowest rank, the leftmost of equals.  Returns how many. */
 static size_t
-merge_piece(struct tokenizer *tokenizer, uint32_t *ids, size_t n)
+bpe_merge(struct tokenizer *tokenizer, uint32_t *ids, size_t n)
 {
-	struct pair *pairs;
+	struct bpe_pair *pairs;
 
 	if (n > tokenizer->n_pairs) {
-		tokenizer->pairs = reallocate(tokenizer->pairs, n, sizeof(*tokenizer->pairs));
+		tokenizer->pairs = xreallocarray(tokenizer->pairs, n, sizeof(*tokenizer->pairs));
 		tokenizer->n_pairs = n;
 	}
 	pairs = tokenizer->pairs;
 	for (size_t i = 0; i + 1 < n; i++)
-		pairs[i] = find_pair(tokenizer, ids[i], ids[i + 1]);
+		pairs[i] = bpe_find_pair(tokenizer, ids[i], ids[i + 1]);
 	while (n > 1) {
 		size_t best = 0;
 
 		for (size_t i = 1; i + 1 < n; i++)
 			if (pairs[i].rank < pairs[best].rank)
 				best = i;
-		if (pairs[best].rank == TEXT_TABLE_NONE)
+		if (pairs[best].rank == STRING_TABLE_NONE)
 			break;
 		ids[best] = pairs[best].merged;
 		n--;
 		memmove(ids + best + 1, ids + best + 2, (n - best - 1) * sizeof(*ids));
 		memmove(pairs + best, pairs + best + 1, (n - best - 1) * sizeof(*pairs));
 		if (best > 0)
-			pairs[best - 1] = find_pair(tokenizer, ids[best - 1], ids[best]);
+			pairs[best - 1] = bpe_find_pair(tokenizer, ids[best - 1], ids[best]);
 		if (best + 1 < n)
-			pairs[best] = find_pair(tokenizer, ids[best], ids[best + 1]);
+			pairs[best] = bpe_find_pair(tokenizer, ids[best], ids[best + 1]);
 	}
 	return n;
 }
 
 /* Text without special tokens. */
 static void
-encode_plain(struct tokenizer *tokenizer, const char *text, size_t size, struct token_list *list)
+tokenizer_encode_plain(struct tokenizer *tokenizer, const char *text, size_t size, struct token_list *list)
 {
 	const PCRE2_SIZE *bounds = pcre2_get_ovector_pointer(tokenizer->match);
 	PCRE2_UCHAR message[128];
@@ -283,8 +283,8 @@ encode_plain(struct tokenizer *tokenizer, const char *text, size_t size, struct 
 	int number;
 
 	for (size_t at = 0; at < size; at = bounds[1]) {
-		number = pcre2_match(tokenizer->rule, (PCRE2_SPTR)text, size, at, at > 0 ? PCRE2_NO_UTF_CHECK : 0,
-				     tokenizer->match, NULL);
+		number = pcre2_match(tokenizer->pretokenizer, (PCRE2_SPTR)text, size, at,
+				     at > 0 ? PCRE2_NO_UTF_CHECK : 0, tokenizer->match, NULL);
 		if (number < 0) {
 			pcre2_get_error_message(number, message, sizeof(message));
 			die("text is not UTF-8 at byte %zu: %s", (size_t)pcre2_get_startchar(tokenizer->match),
@@ -292,15 +292,15 @@ encode_plain(struct tokenizer *tokenizer, const char *text, size_t size, struct 
 		}
 		start = list->n;
 		for (size_t i = at; i < bounds[1]; i++)
-			if (tokenizer->byte_ids[(uint8_t)text[i]] != TEXT_TABLE_NONE)
+			if (tokenizer->byte_ids[(uint8_t)text[i]] != STRING_TABLE_NONE)
 				token_list_add(list, &tokenizer->byte_ids[(uint8_t)text[i]], 1);
-		list->n = start + merge_piece(tokenizer, list->ids + start, list->n - start);
+		list->n = start + bpe_merge(tokenizer, list->ids + start, list->n - start);
 	}
 }
 
 /* The special token that begins here, or NULL. */
 static const struct special *
-special_at(const struct tokenizer *tokenizer, const char *text, size_t size)
+tokenizer_special_at(const struct tokenizer *tokenizer, const char *text, size_t size)
 {
 	for (uint32_t i = 0; i < tokenizer->n_specials; i++) {
 		const struct special *special = &tokenizer->specials[i];
@@ -318,28 +318,28 @@ tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t size, str
 	size_t start = 0, at = 0;
 
 	while (at < size) {
-		special = special_at(tokenizer, text + at, size - at);
+		special = tokenizer_special_at(tokenizer, text + at, size - at);
 		if (special == NULL) {
 			at++;
 			continue;
 		}
-		encode_plain(tokenizer, text + start, at - start, list);
+		tokenizer_encode_plain(tokenizer, text + start, at - start, list);
 		token_list_add(list, &special->id, 1);
 		start = at += special->text.size;
 	}
-	encode_plain(tokenizer, text + start, size - start, list);
+	tokenizer_encode_plain(tokenizer, text + start, size - start, list);
 }
 
 /* ---------------------------------------------------------------- decoding */
 
 /* The bytes of one token, none of a special one; returns how many. */
 static size_t
-decode(const struct tokenizer *tokenizer, uint32_t id, char *bytes)
+tokenizer_decode(const struct tokenizer *tokenizer, uint32_t id, char *bytes)
 {
 	struct gguf_string text = tokenizer->tokens.texts[id];
 	size_t n = 0;
 
-	if (tokenizer->silent[id])
+	if (tokenizer->is_control[id])
 		return 0;
 	for (size_t i = 0; i < text.size && n < TOKENIZER_MAX_BYTES; i++) {
 		uint32_t point = (uint8_t)text.data[i];
@@ -357,7 +357,7 @@ decode(const struct tokenizer *tokenizer, uint32_t id, char *bytes)
  * it, and with *bad_p the bytes that no character can begin with.
  */
 static size_t
-utf8_look(const char *text, size_t n, size_t *bad_p)
+utf8_check(const char *text, size_t n, size_t *bad_p)
 {
 	const uint8_t *bytes = (const uint8_t *)text, first = bytes[0];
 	size_t size = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4, i;
@@ -377,9 +377,9 @@ utf8_stream_add(struct utf8_stream *stream, const struct tokenizer *tokenizer, u
 {
 	size_t at = 0, n_text = 0, size, bad;
 
-	stream->n += decode(tokenizer, id, stream->bytes + stream->n);
+	stream->n += tokenizer_decode(tokenizer, id, stream->bytes + stream->n);
 	for (; at < stream->n; at += size + bad) {
-		size = utf8_look(stream->bytes + at, stream->n - at, &bad);
+		size = utf8_check(stream->bytes + at, stream->n - at, &bad);
 		if (size == 0 && bad == 0)
 			break;
 		memcpy(text + n_text, bad > 0 ? "\xef\xbf\xbd" : stream->bytes + at, bad > 0 ? 3 : size);

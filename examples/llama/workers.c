@@ -15,7 +15,7 @@
 #include "examples/llama/support.h"
 
 /* For the demonstration of a worker's death. */
-#define LOOK_INTERVAL_US 200
+#define POLL_INTERVAL_US 200
 #define GROWTH_LIMIT_S 120.0
 #define RETURN_LIMIT_S 10.0
 
@@ -30,21 +30,21 @@ struct worker {
 int
 worker_run(const struct options *options, uint32_t worker, const char *label, struct report *report)
 {
-	struct setup setup = { 0 };
+	struct pipeline pipeline = { 0 };
 
 	if (label != NULL)
 		die_label = label;
-	setup_load(&setup, options, worker == 0);
-	setup_attach(&setup, options, die_label);
-	answers_run(&setup, options, worker, label, report);
-	if (options->compare > 0)
-		compare_run(&setup, options);
-	setup_destroy(&setup);
+	pipeline_load(&pipeline, options, worker == 0);
+	pipeline_attach(&pipeline, options, die_label);
+	replies_run(&pipeline, options, worker, label, report);
+	if (options->compare_rounds > 0)
+		compare_caches(&pipeline, options);
+	pipeline_destroy(&pipeline);
 	return report->verdict == VERDICT_DIFFERENT ? EXIT_DIFFERENT : EXIT_ANSWERED;
 }
 
 static void
-start(const struct options *options, uint32_t number, struct worker *worker)
+worker_start(const struct options *options, uint32_t number, struct worker *worker)
 {
 	char label[32];
 	int status;
@@ -125,18 +125,18 @@ find_session(struct paged_client *client, pid_t pid)
 static uint32_t
 wait_for_answer(struct paged_client *client, pid_t pid)
 {
-	double end = now_s() + GROWTH_LIMIT_S;
+	double end = clock_now_s() + GROWTH_LIMIT_S;
 	uint32_t n_pages = 0, n_prompt_pages = 0;
 	siginfo_t ended = { 0 };
 
 	while (n_prompt_pages == 0 || n_pages <= n_prompt_pages) {
-		if (now_s() > end || waitid(P_PID, (id_t)pid, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+		if (clock_now_s() > end || waitid(P_PID, (id_t)pid, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
 		    ended.si_pid != 0)
 			die("--kill: process %d ended or took no more pages before it could be killed", (int)pid);
 		n_pages = find_session(client, pid).n_pages;
 		if (n_prompt_pages == 0)
 			n_prompt_pages = n_pages;
-		usleep(LOOK_INTERVAL_US);
+		usleep(POLL_INTERVAL_US);
 	}
 	return n_pages;
 }
@@ -147,25 +147,25 @@ wait_for_answer(struct paged_client *client, pid_t pid)
  * pages for its answer, and when it is gone.  The process is not reaped.
  */
 static void
-kill_demo(const struct options *options, pid_t pid)
+kill_demo_run(const struct options *options, pid_t pid)
 {
 	struct paged_client_params params = { .struct_size = sizeof(params), .name = "paged-llama", .observer = 1 };
 	struct paged_client *client;
 	struct paged_session_entry entry;
 	uint32_t n_pages;
-	double start;
+	double worker_start;
 
 	if (paged_client_open(options->runtime_dir, &params, &client) != PAGED_OK)
 		die("--kill: %s", paged_client_error(client));
 	n_pages = wait_for_answer(client, pid);
-	start = now_s();
+	worker_start = clock_now_s();
 	kill(pid, SIGKILL);
 	while (entry = find_session(client, pid), entry.session != 0)
-		if (now_s() - start > RETURN_LIMIT_S)
+		if (clock_now_s() - worker_start > RETURN_LIMIT_S)
 			die("--kill: session %u still has %u pages %.0f s after its process was killed", entry.session,
 			    entry.n_pages + entry.n_quarantined, RETURN_LIMIT_S);
-	printf("kill -9 worker %u in mid-answer: its %u pages were free again after %.1f ms\n", options->victim,
-	       n_pages, (now_s() - start) * 1e3);
+	printf("kill -9 worker %u in mid-answer: its %u pages were free again after %.1f ms\n", options->kill_worker,
+	       n_pages, (clock_now_s() - worker_start) * 1e3);
 	fflush(stdout);
 	paged_client_close(client);
 }
@@ -175,24 +175,24 @@ workers_run(const struct options *options)
 {
 	size_t size = options->n_workers * sizeof(struct worker);
 	struct worker *workers = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	int gravest = EXIT_ANSWERED, status;
+	int worst = EXIT_ANSWERED, status;
 
 	if (workers == MAP_FAILED)
 		die("no memory for %u workers", options->n_workers);
 	fflush(stdout);
 	for (uint32_t i = 0; i < options->n_workers; i++)
-		start(options, i, &workers[i]);
-	if (options->victim != OPTIONS_NO_VICTIM)
-		kill_demo(options, workers[options->victim].pid);
+		worker_start(options, i, &workers[i]);
+	if (options->kill_worker != OPTIONS_KILL_NONE)
+		kill_demo_run(options, workers[options->kill_worker].pid);
 	for (uint32_t i = 0; i < options->n_workers; i++) {
 		waitpid(workers[i].pid, &workers[i].status, 0);
-		if (i == options->victim)
+		if (i == options->kill_worker)
 			continue;
 		status = WIFEXITED(workers[i].status) ? WEXITSTATUS(workers[i].status) : EXIT_FAILED;
-		if (status != EXIT_ANSWERED && gravest != EXIT_FAILED)
-			gravest = status;
+		if (status != EXIT_ANSWERED && worst != EXIT_FAILED)
+			worst = status;
 	}
 	print_summary(workers, options->n_workers);
 	munmap(workers, size);
-	return gravest;
+	return worst;
 }

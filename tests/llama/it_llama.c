@@ -67,7 +67,7 @@ static void
 run_chunk(struct attention *attention, uint64_t sequence, const uint32_t *tokens, uint32_t start, uint32_t n,
 	  const struct golden_llama *golden, struct score *score)
 {
-	uint32_t first_wanted = (uint32_t)golden->n_prompt - 1, positions[CHUNK], wanted[CHUNK], n_wanted = 0;
+	uint32_t first_wanted = (uint32_t)golden->n_prompt - 1, positions[CHUNK], logit_tokens[CHUNK], n_logits = 0;
 	struct attention_row row = { .sequence = sequence, .q_len = n, .kv_len = start + n };
 	const float *logits;
 	bool waits;
@@ -75,13 +75,13 @@ run_chunk(struct attention *attention, uint64_t sequence, const uint32_t *tokens
 	for (uint32_t i = 0; i < n; i++) {
 		positions[i] = start + i;
 		if (start + i >= first_wanted)
-			wanted[n_wanted++] = i;
+			logit_tokens[n_logits++] = i;
 	}
 	it_require(attention->ops->plan(attention, &row, 1, &waits));
 	logits = forward_run(forward, attention,
-			     &(struct forward_step){ n, tokens + start, positions, n_wanted, wanted });
-	for (uint32_t i = 0; i < n_wanted; i++, logits += model->n_vocabulary) {
-		uint32_t step = positions[wanted[i]] - first_wanted;
+			     &(struct forward_step){ n, tokens + start, positions, n_logits, logit_tokens });
+	for (uint32_t i = 0; i < n_logits; i++, logits += model->n_vocabulary) {
+		uint32_t step = positions[logit_tokens[i]] - first_wanted;
 		bool equal = forward_best(logits, model->n_vocabulary) == golden->greedy[step];
 		bool clear = golden->lead[step] > CLEAR_LEAD;
 
@@ -151,7 +151,7 @@ run_paged(enum paged_dtype dtype, struct score *score)
 	struct attention *attention;
 
 	load();
-	attention = paged_cache_create(model, &options, forward->matmul.team, NULL);
+	attention = paged_cache_create(model, &options, forward->matmul.thread_pool, NULL);
 	for (unsigned int i = 0; i < N_CASES; i++)
 		run_case(attention, i, score);
 	report(score);

@@ -36,7 +36,7 @@ answer_on(const char *backend, const struct model *model, struct forward *forwar
 		.pool = "llama", .embedded_pages = 16, .dtype = PAGED_F16, .backend = backend, .max_running = 1
 	};
 	struct engine_params params = { .max_running = 1, .end_token = UINT32_MAX };
-	struct attention *attention = paged_cache_create(model, &options, forward->matmul.team, NULL);
+	struct attention *attention = paged_cache_create(model, &options, forward->matmul.thread_pool, NULL);
 	struct engine_stats stats;
 
 	*request = (struct request){ .n_prompt = golden->n_prompt, .max_tokens = N_TOKENS };

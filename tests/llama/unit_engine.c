@@ -134,7 +134,7 @@ open_pages_on(const char *backend, uint32_t n_pages)
 				   .backend = backend,
 				   .max_running = MAX_RUNNING };
 
-	return paged_cache_create(model, &options, forward->matmul.team, NULL);
+	return paged_cache_create(model, &options, forward->matmul.thread_pool, NULL);
 }
 
 static struct attention *
@@ -243,15 +243,15 @@ Test(engine, caches_on_the_threads_of_the_products)
 Test(engine, a_full_pool_changes_no_answer)
 {
 	struct attention *few = open_pages(8), *many = open_pages(256);
-	struct request crowded[5], roomy[5];
+	struct request preempted[5], roomy[5];
 	struct engine_stats stats;
 
-	stats = answer(few, MAX_RUNNING, 0, 5, crowded);
+	stats = answer(few, MAX_RUNNING, 0, 5, preempted);
 	cr_assert(stats.peak_pages <= 8);
 	answer(many, MAX_RUNNING, 0, 5, roomy);
 	for (unsigned int i = 0; i < 5; i++)
-		expect_equal(&crowded[i], &roomy[i], "full pool");
-	free_requests(crowded, 5);
+		expect_equal(&preempted[i], &roomy[i], "full pool");
+	free_requests(preempted, 5);
 	free_requests(roomy, 5);
 	paged_cache_destroy(many);
 	paged_cache_destroy(few);
@@ -359,7 +359,7 @@ Test(engine, lengths_end_at_the_sequence)
 Test(engine, rows_have_their_own_bits)
 {
 	struct attention *pages = open_pages(64);
-	uint32_t tokens[STEP_TOKENS], positions[STEP_TOKENS], wanted[4];
+	uint32_t tokens[STEP_TOKENS], positions[STEP_TOKENS], logit_tokens[4];
 	struct attention_row rows[4];
 	float alone[4][N_VOCABULARY];
 	const float *logits;
@@ -376,17 +376,18 @@ Test(engine, rows_have_their_own_bits)
 				tokens[n] = 5 * r + i;
 				positions[n] = i;
 			}
-			wanted[together ? r : 0] = n - 1;
+			logit_tokens[together ? r : 0] = n - 1;
 			if (together)
 				continue;
 			cr_assert(pages->ops->plan(pages, &rows[r], 1, waits));
-			logits = forward_run(forward, pages, &(struct forward_step){ n, tokens, positions, 1, wanted });
+			logits = forward_run(forward, pages,
+					     &(struct forward_step){ n, tokens, positions, 1, logit_tokens });
 			memcpy(alone[r], logits, sizeof(alone[r]));
 		}
 		if (!together)
 			continue;
 		cr_assert(pages->ops->plan(pages, rows, 4, waits));
-		logits = forward_run(forward, pages, &(struct forward_step){ n, tokens, positions, 4, wanted });
+		logits = forward_run(forward, pages, &(struct forward_step){ n, tokens, positions, 4, logit_tokens });
 		cr_assert_eq(memcmp(logits, alone, sizeof(alone)), 0);
 		cr_assert(isfinite(logits[0]));
 	}

@@ -70,13 +70,13 @@ static void
 run(const struct matmul_ops *ops, uint32_t n_threads, const struct matrix *matrix, const float *x, uint32_t n_batch,
     float *out)
 {
-	struct team *team = team_create(n_threads);
+	struct thread_pool *thread_pool = thread_pool_create(n_threads);
 	struct matmul matmul;
 
-	matmul_create(&matmul, ops, team, matrix->n_columns);
+	matmul_create(&matmul, ops, thread_pool, matrix->n_columns);
 	matmul_run(&matmul, &(struct product){ matrix, out }, 1, x, n_batch);
 	matmul_destroy(&matmul);
-	team_destroy(team);
+	thread_pool_destroy(thread_pool);
 }
 
 /* The bound of a sum of n products in any order: n * 2^-24 * sum of magnitudes. */
@@ -86,7 +86,7 @@ check_against_float64(const struct matrix *matrix, const float *x, uint32_t n_ba
 	float *row = malloc(matrix->n_columns * sizeof(float));
 
 	for (uint32_t r = 0; r < matrix->n_rows; r++) {
-		matmul_expand_row(&matmul_ops_generic, matrix, r, row);
+		matmul_dequantize_row(&matmul_ops_generic, matrix, r, row);
 		for (uint32_t b = 0; b < n_batch; b++) {
 			double sum = 0, magnitude = 0, got = (double)out[b * matrix->n_rows + r];
 
@@ -173,7 +173,7 @@ check_weigh(const char *isa, uint32_t n, uint32_t dim, float range)
 		weights[i] = exp((double)scores[i] - most);
 		sum += weights[i];
 	}
-	matmul_ops_find(isa)->weigh(scores, n, v, stride, dim, out);
+	matmul_ops_find(isa)->softmax_v(scores, n, v, stride, dim, out);
 	for (uint32_t d = 0; d < dim; d++) {
 		double expected = 0;
 
@@ -187,7 +187,7 @@ check_weigh(const char *isa, uint32_t n, uint32_t dim, float range)
 	free(scores);
 }
 
-Test(matmul, weigh)
+Test(matmul, softmax_v)
 {
 	static const uint32_t ns[] = { 1, 3, 16, 17, 100, 999 }, dims[] = { 1, 10, 64, 80, 128, 130 };
 	static const float ranges[] = { 0.1f, 4, 200 };
@@ -208,8 +208,8 @@ Test(matmul, weights_expand_to_the_same_bits)
 
 		for (size_t j = 0; j < N_ISAS; j++)
 			for (uint32_t r = 0; r < matrix.n_rows && matmul_ops_find(isas[j]) != NULL; r++) {
-				matmul_expand_row(&matmul_ops_generic, &matrix, r, expected);
-				matmul_expand_row(matmul_ops_find(isas[j]), &matrix, r, got);
+				matmul_dequantize_row(&matmul_ops_generic, &matrix, r, expected);
+				matmul_dequantize_row(matmul_ops_find(isas[j]), &matrix, r, got);
 				for (uint32_t c = 0; c < matrix.n_columns; c++)
 					cr_assert(memcmp(&got[c], &expected[c], sizeof(float)) == 0 ||
 							  (isnan(got[c]) && isnan(expected[c])),
@@ -234,7 +234,7 @@ Test(matmul, halves)
 	for (size_t i = 0; i < N_ISAS; i++) {
 		if (matmul_ops_find(isas[i]) == NULL)
 			continue;
-		matmul_expand_row(matmul_ops_find(isas[i]), &matrix, 0, values);
+		matmul_dequantize_row(matmul_ops_find(isas[i]), &matrix, 0, values);
 		for (uint32_t half = 0; half < 0x10000; half++) {
 			int exponent = half >> 10 & 31, fraction = half & 0x3ff;
 			float expected = ldexpf((float)(exponent > 0 ? fraction + 0x400 : fraction),

@@ -206,7 +206,7 @@ Test(tokenizer, streams_whole_characters)
 static void
 read_template(void *gguf)
 {
-	chat_system(gguf);
+	chat_template_system(gguf);
 }
 
 Test(chat, templates)
@@ -216,8 +216,8 @@ Test(chat, templates)
 	struct gguf *gguf = small_file(&(struct change){ .template = chatml });
 	char *text;
 
-	cr_assert_null(chat_system(gguf));
-	text = chat_turn(NULL, "hi", true);
+	cr_assert_null(chat_template_system(gguf));
+	text = chat_template_turn(NULL, "hi", true);
 	cr_assert_str_eq(text, "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
 	free(text);
 	gguf_close(gguf);
@@ -240,14 +240,14 @@ Test(tokenizer, as_the_reference)
 		cr_skip_test("PAGED_MODEL names no model");
 	gguf = gguf_open(path);
 	tokenizer = tokenizer_create(gguf);
-	system = chat_system(gguf);
+	system = chat_template_system(gguf);
 	for (unsigned int i = 0; i < GOLDEN_LLAMA_CASES; i++) {
 		struct golden_llama golden;
 		struct token_list list = { 0 };
 		char *text;
 
 		golden_llama_read(i, &golden);
-		text = chat_turn(system, golden.user, true);
+		text = chat_template_turn(system, golden.user, true);
 		tokenizer_encode(tokenizer, text, strlen(text), &list);
 		cr_assert_eq(list.n, golden.n_prompt, "prompt %u: %zu tokens, %zu expected", i, list.n,
 			     golden.n_prompt);
