@@ -18,6 +18,7 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 	%D%/llama/attention.h \
 	%D%/llama/chat_template.c \
 	%D%/llama/chat_template.h \
+	%D%/llama/clock.h \
 	%D%/llama/compare_caches.c \
 	%D%/llama/compare_caches.h \
 	%D%/llama/contiguous.c \
@@ -25,12 +26,15 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 	%D%/llama/device.c \
 	%D%/llama/device.h \
 	%D%/llama/die.c \
+	%D%/llama/die.h \
 	%D%/llama/engine.c \
 	%D%/llama/engine.h \
 	%D%/llama/forward.c \
 	%D%/llama/forward.h \
 	%D%/llama/gguf.c \
 	%D%/llama/gguf.h \
+	%D%/llama/kill_demo.c \
+	%D%/llama/kill_demo.h \
 	%D%/llama/matmul.c \
 	%D%/llama/matmul.h \
 	%D%/llama/model.c \
@@ -41,18 +45,20 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 	%D%/llama/paged_cache.h \
 	%D%/llama/pipeline.c \
 	%D%/llama/pipeline.h \
+	%D%/llama/repl.c \
+	%D%/llama/repl.h \
 	%D%/llama/replies.c \
 	%D%/llama/replies.h \
 	%D%/llama/string_table.c \
 	%D%/llama/string_table.h \
-	%D%/llama/support.c \
-	%D%/llama/support.h \
 	%D%/llama/thread_pool.c \
 	%D%/llama/thread_pool.h \
 	%D%/llama/tokenizer.c \
 	%D%/llama/tokenizer.h \
 	%D%/llama/workers.c \
-	%D%/llama/workers.h
+	%D%/llama/workers.h \
+	%D%/llama/xalloc.c \
+	%D%/llama/xalloc.h
 %C%_llama_libllama_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(PCRE2_CFLAGS)
 %C%_llama_libllama_la_LIBADD = $(PCRE2_LIBS) -ldl -lm -lpthread
 

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "examples/llama/support.h"
+#include "examples/llama/die.h"
+#include "examples/llama/xalloc.h"
 
 /* What identifies a ChatML template, without blanks and newlines: either way of naming a field. */
 static const char *const chatml_patterns[] = {

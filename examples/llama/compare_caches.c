@@ -6,7 +6,7 @@
 
 #include "examples/llama/contiguous.h"
 #include "examples/llama/engine.h"
-#include "examples/llama/support.h"
+#include "examples/llama/xalloc.h"
 
 enum side { SIDE_POOL, SIDE_PRIVATE, N_SIDES };
 

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "examples/llama/support.h"
 #include "examples/llama/matmul.h"
+#include "examples/llama/xalloc.h"
 
 /* Below this number of products, waking threads costs more than it saves. */
 #define SINGLE_THREAD_PRODUCTS (256u << 10)

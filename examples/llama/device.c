@@ -5,7 +5,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "examples/llama/support.h"
+#include "examples/llama/die.h"
+#include "examples/llama/xalloc.h"
 
 /* CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_STREAM_NON_BLOCKING */
 #define DEVICE_ORDINAL 9

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "examples/llama/support.h"
+#include "examples/llama/die.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -5,7 +5,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "examples/llama/support.h"
+#include "examples/llama/clock.h"
+#include "examples/llama/die.h"
+#include "examples/llama/xalloc.h"
 
 /* Interval between retries while the pool is full, and the time after which the engine gives up. */
 #define FULL_PAUSE_MS 5u

@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "examples/llama/support.h"
+#include "examples/llama/clock.h"
 #include "examples/llama/matmul.h"
 #include "examples/llama/thread_pool.h"
+#include "examples/llama/xalloc.h"
 
 /* Arguments of the parts of a job over rows. */
 struct row_job {

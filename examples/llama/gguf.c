@@ -11,7 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "examples/llama/support.h"
+#include "examples/llama/die.h"
+#include "examples/llama/xalloc.h"
 
 /* The smallest entries a file can have; counts that need more bytes than are left are refused before allocating. */
 #define KV_MIN_BYTES 13u     /* key length, type, one byte of value */

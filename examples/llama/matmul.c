@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "examples/llama/support.h"
+#include "examples/llama/die.h"
 
 #define MAX_PRODUCTS 3u
 /* Weight rows in one part of a job: small enough to share out, large enough to be worth it. */

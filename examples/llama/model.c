@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "examples/llama/support.h"
+#include "examples/llama/die.h"
+#include "examples/llama/xalloc.h"
 
 /* Bytes touched between two reports of progress. */
 #define PROGRESS_BYTES (1u << 20)

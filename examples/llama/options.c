@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "examples/llama/support.h"
+#include "examples/llama/die.h"
+#include "examples/llama/xalloc.h"
 
 enum kind { KIND_TEXT, KIND_NUMBER, KIND_OPTIONAL, KIND_DTYPE, KIND_PROMPT, KIND_PROMPTS, KIND_FLAG, KIND_PRINT };
 

@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "examples/llama/device.h"
-#include "examples/llama/support.h"
+#include "examples/llama/die.h"
+#include "examples/llama/xalloc.h"
 
 /* Tokens reserved beyond what a step needs. */
 #define RESERVE_AHEAD 32u

@@ -9,8 +9,9 @@
 #include <unistd.h>
 
 #include "examples/llama/contiguous.h"
+#include "examples/llama/die.h"
 #include "examples/llama/engine.h"
-#include "examples/llama/support.h"
+#include "examples/llama/xalloc.h"
 
 struct replies {
 	struct pipeline *pipeline;

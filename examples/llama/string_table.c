@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "examples/llama/support.h"
+#include "examples/llama/die.h"
+#include "examples/llama/xalloc.h"
 
 /* Indexes are u32 and one value means none; an array of this size is already absurd. */
 #define MAX_ENTRIES (1u << 28)

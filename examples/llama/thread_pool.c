@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "examples/llama/support.h"
+#include "examples/llama/die.h"
+#include "examples/llama/xalloc.h"
 
 struct thread_pool {
 	uint32_t n_threads;

@@ -7,8 +7,9 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#include "examples/llama/support.h"
+#include "examples/llama/die.h"
 #include "examples/llama/string_table.h"
+#include "examples/llama/xalloc.h"
 
 /* Values of tokenizer.ggml.token_type that are written out in the text. */
 #define TOKEN_TYPE_CONTROL 3u

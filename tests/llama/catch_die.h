@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "examples/llama/support.h"
+#include "examples/llama/die.h"
 
 const char *die_label = "test";
 int die_status = EXIT_FAILED;

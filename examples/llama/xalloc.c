@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "examples/llama/support.h"
+#include "examples/llama/xalloc.h"
 
 #include <stdlib.h>
-#include <time.h>
+
+#include "examples/llama/die.h"
 
 void *
 xcalloc(size_t n, size_t size)
@@ -22,13 +23,4 @@ xreallocarray(void *old, size_t n, size_t size)
 	if (memory == NULL)
 		die("no memory for %zu elements of %zu bytes", n, size);
 	return memory;
-}
-
-double
-clock_now_s(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * support.h - memory, the clock, and die(): errors end the program at once with a message
+ * die.h - errors end the program at once with a message
  *
  * A function that fails beyond recovery ends the process, so its callers need no
  * error path.  No cleanup is needed: the daemon frees a dead worker's pages.
  */
-#ifndef LLAMA_SUPPORT_H
-#define LLAMA_SUPPORT_H
-
-#include <stddef.h>
+#ifndef LLAMA_DIE_H
+#define LLAMA_DIE_H
 
 /** Exit statuses. */
 enum { EXIT_ANSWERED = 0, EXIT_FAILED = 1, EXIT_WRONG_OPTIONS = 2, EXIT_DIFFERENT = 3 };
@@ -19,14 +17,5 @@ extern int die_status;
 
 /** die - write the message to stderr and end the process */
 _Noreturn void die(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-/** xcalloc - zeroed memory for n elements, which the caller frees; dies if memory is exhausted */
-void *xcalloc(size_t n, size_t size);
-
-/** xreallocarray - old memory, or NULL, with room for n elements; new ones are not zeroed */
-void *xreallocarray(void *old, size_t n, size_t size);
-
-/** clock_now_s - seconds of a clock that only goes forward */
-double clock_now_s(void);
 
 #endif
