@@ -10,8 +10,8 @@
 #ifndef PAGED_BENCH_GPU_H
 #define PAGED_BENCH_GPU_H
 
-#include "bench/bench.h"
 #include "bench/gpu_reader.h"
+#include "bench/suite.h"
 #include "kernels/cuda/gpu.h"
 
 #define GPU_FUNCTIONS(F)                                                                                        \

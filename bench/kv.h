@@ -14,9 +14,9 @@
 #ifndef PAGED_BENCH_KV_H
 #define PAGED_BENCH_KV_H
 
-#include "bench/bench.h"
 #include "bench/gpu.h"
-#include "bench/limits.h"
+#include "bench/memory_limits.h"
+#include "bench/suite.h"
 
 #define KV_ROW_KINDS 3
 #define KV_MAX_POOLS 5

@@ -1,27 +1,28 @@
 # paged-bench measures figures and their limits; make builds it, and it is run by hand.
 noinst_PROGRAMS += %D%/paged-bench
 %C%_paged_bench_SOURCES = \
-	%D%/bench.h \
+	%D%/base.c \
+	%D%/bench_mod.c \
+	%D%/bench_mod.h \
 	%D%/gpu.c \
 	%D%/gpu.h \
 	%D%/gpu_reader.h \
-	%D%/helpers.c \
 	%D%/kv.c \
 	%D%/kv.h \
 	%D%/kv_gpu.c \
 	%D%/kv_host.c \
 	%D%/kv_mods.c \
-	%D%/limits.c \
-	%D%/limits.h \
 	%D%/machine.c \
 	%D%/main.c \
-	%D%/mods.c \
-	%D%/mods.h \
+	%D%/memory_limits.c \
+	%D%/memory_limits.h \
 	%D%/peak.c \
+	%D%/pinned_threads.c \
 	%D%/processes.c \
 	%D%/report.c \
 	%D%/rounds.c \
-	%D%/stream.c \
+	%D%/stream_kernels.c \
+	%D%/suite.h \
 	%D%/suite_append.c \
 	%D%/suite_compile.c \
 	%D%/suite_control.c \
@@ -31,16 +32,15 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/suite_masks.c \
 	%D%/suite_mods.c \
 	%D%/suite_prefill.c \
+	%D%/suite_remote_masks.c \
 	%D%/suite_scale.c \
-	%D%/suite_served.c \
-	%D%/threads.c \
 	%D%/torch.c
 %C%_paged_bench_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(ZMQ_CFLAGS) $(JANSSON_CFLAGS) \
 	-DBENCH_PEERS='"$(abs_srcdir)/%D%/peers"'
 %C%_paged_bench_LDADD = client/libpagedclient.la kernels/libkernels.la common/libcommon.la $(ZMQ_LIBS) $(JANSSON_LIBS) -lpthread -lm
 %C%_paged_bench_LDADD += kernels/libimages.la -ldl
 EXTRA_DIST += %D%/beside_torch.json %D%/figures.svg %D%/gpu_reader.cu %D%/measure %D%/plot_peers.py %D%/plots.py %D%/table.py \
-	%D%/peers/README.md %D%/peers/compare.py %D%/peers/cpu_torch.py %D%/peers/gpu_torch.py \
+	%D%/peers/README.md %D%/peers/peer_table.py %D%/peers/cpu_torch.py %D%/peers/gpu_torch.py \
 	%D%/peers/setup
 
 # The table and plot of docs/PERFORMANCE.md for this machine; takes about ten minutes.

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "bench/bench.h"
 #include "bench/kv.h"
+#include "bench/suite.h"
 
 static const struct bench_suite *const suites[] = {
 	&bench_suite_append,  &bench_suite_compile, &bench_suite_control, &bench_suite_decode,

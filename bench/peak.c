@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "bench/bench.h"
-#include "bench/limits.h"
+#include "bench/memory_limits.h"
+#include "bench/suite.h"
 
 #ifdef PAGED_X86_64
 #include <immintrin.h>

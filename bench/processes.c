@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Child processes of the suites: a pagedd, and a ZeroMQ echo. */
-#include "bench/bench.h"
+#include "bench/suite.h"
 
 #include <libgen.h>
 #include <limits.h>

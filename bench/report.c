@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/bench.h"
-#include "bench/limits.h"
+#include "bench/memory_limits.h"
+#include "bench/suite.h"
 
 #define WITH_AMX "(AMX "
 /* Precedes microseconds that a target adds to its ratio. */

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench/bench.h"
+#include "bench/suite.h"
 
 #define LEAST_ROUNDS 5u
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "bench/bench.h"
+#include "bench/suite.h"
 #include "kernels/cuda/compile.h"
 #include "kernels/mod/cuda_source.h"
 

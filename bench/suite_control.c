@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "bench/bench.h"
+#include "bench/suite.h"
 
 #define N_SEQS 256
 #define N_PLANS 200 /* plans a sample */

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/bench.h"
-#include "bench/limits.h"
+#include "bench/memory_limits.h"
+#include "bench/suite.h"
 
 #define SPAN_BYTES (64u << 10) /* a page of 16 tokens of 8 heads of 128 in bf16 */
 #define LIMIT_S 20

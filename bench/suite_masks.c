@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/bench.h"
-#include "bench/mods.h"
+#include "bench/bench_mod.h"
+#include "bench/suite.h"
 #include "kernels/mask/mod_evaluator.h"
 
 #define BLOCK 128u

@@ -2,8 +2,8 @@
 /* The tile VM: time per logit and operation, next to copying the tile's logits. */
 #include <string.h>
 
-#include "bench/bench.h"
-#include "bench/mods.h"
+#include "bench/bench_mod.h"
+#include "bench/suite.h"
 #include "kernels/mod/ir.h"
 
 #define N_TOKENS 8192u

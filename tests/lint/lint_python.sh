@@ -25,7 +25,7 @@ cat >"$directory/peers.jsonl" <<'END'
 {"suite": "gpu", "peer": "sdpa", "name": "prefill", "unit": "us", "skipped": "out of memory"}
 {"suite": "gpu", "peer": "sd
 END
-python3 "$PAGED_SRCDIR/bench/peers/compare.py" "$directory/paged.json" "$directory/peers.jsonl" >"$directory/table" &&
+python3 "$PAGED_SRCDIR/bench/peers/peer_table.py" "$directory/paged.json" "$directory/peers.jsonl" >"$directory/table" &&
 	grep -qxF '| decode | 100.0 4.20 TB/s | 250.0 | 150.0 | 1.50 |' "$directory/table" &&
 	[ "$(wc -l <"$directory/table")" -eq 3 ]
 result $? "results of ours and of peers make one table"

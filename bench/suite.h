@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * bench.h - suites of cases, each measured next to its limit in the same run
+ * suite.h - suites of cases, each measured next to its limit in the same run
  *
  * Machines are shared and noisy, so rounds are interleaved: a round takes one
  * sample of each case of a group, and the first round is not counted.  Medians
@@ -151,7 +151,7 @@ void bench_print(const struct bench_report *report);
 /** bench_print_json - print a JSON document of one run, or of several in "runs" */
 void bench_print_json(struct bench_report *const *reports, size_t n);
 
-/* helpers.c */
+/* base.c */
 
 void bench_die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bench/mods.h"
+#include "bench/bench_mod.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/bench.h"
+#include "bench/suite.h"
 
 void
 bench_mod_open(struct bench_mod *mod, enum mod_kind kind, const char *text, uint32_t n_tokens)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Block masks that the daemon builds, next to an empty request and to masks that the library builds. */
-#include "bench/bench.h"
+#include "bench/suite.h"
 
 #define N_SEQS 256
 #define N_TOKENS 8192

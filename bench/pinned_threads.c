@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bench/limits.h"
+#include "bench/memory_limits.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
-#include "bench/bench.h"
+#include "bench/suite.h"
 
 #define MAX_THREADS 64u
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One table of `paged-bench run --json gpu` and of peers' lines, by the figures' names.
 
-  compare.py FILE...
+  peer_table.py FILE...
 
 A file is a document of paged-bench or lines of gpu_torch.py.  Times in
 microseconds; the last column is the fastest peer over ours.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * mods.h - mods with their arguments bound, for suites that measure them
+ * bench_mod.h - mods with their arguments bound, for suites that measure them
  */
 #ifndef PAGED_BENCH_MODS_H
 #define PAGED_BENCH_MODS_H

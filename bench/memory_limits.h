@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * limits.h - the machine's best speed of reading, copying and multiplying
+ * memory_limits.h - the machine's best speed of reading, copying and multiplying
  *
  * A limit is the best of several kernels, with pinned threads, over
  * the same bytes at the same places as the figure that it limits.  limit_*_tune()
@@ -102,7 +102,7 @@ void threads_release(void);
 /** threads_places - the CPUs of the threads in the syntax of OMP_PLACES: "{0},{1}" */
 void threads_places(char *text, size_t size);
 
-/* For limits.c: one instruction set's kernels (stream_body.h). */
+/* For memory_limits.c: one instruction set's kernels (stream_kernels.c). */
 struct limit_stream_ops {
 	const char *name;
 	/* Read n pieces of each stream; the streams begin `apart` pieces from each other. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "bench/limits.h"
+#include "bench/memory_limits.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/bench.h"
+#include "bench/suite.h"
 
 #define PIECE_BYTES 4096u
 /* Pieces in a thread's unit of work; a multiple of every number of streams. */

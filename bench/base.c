@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "bench/bench.h"
+#include "bench/suite.h"
 
 void
 bench_die(const char *format, ...)

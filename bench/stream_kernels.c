@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "bench/limits.h"
+#include "bench/memory_limits.h"
 
 #ifdef PAGED_X86_64
 #include <immintrin.h>
