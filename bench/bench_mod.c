@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/suite.h"
+#include "bench/base.h"
+#include "bench/random.h"
 
 void
 bench_mod_open(struct bench_mod *mod, enum mod_kind kind, const char *text, uint32_t n_tokens)

@@ -9,7 +9,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "bench/kv.h"
+#include "bench/base.h"
+#include "bench/processes.h"
+#include "bench/random.h"
 
 #define CAPTURE_THREAD_LOCAL 1
 #define CLOCK_RATE 13 /* attributes, kHz */
@@ -59,7 +61,7 @@ gpu_fill(cuda_address address, size_t size, enum paged_dtype dtype)
 	size_t done = size < FILL_BLOCK ? size : FILL_BLOCK;
 	void *block = bench_alloc(1, FILL_BLOCK);
 
-	kv_fill(block, FILL_BLOCK, dtype);
+	bench_fill(block, FILL_BLOCK, dtype);
 	gpu_must(gpu.cuda.driver.copy_in(address, block, done, gpu.stream));
 	while (done < size) {
 		size_t n = size - done < done ? size - done : done;

@@ -58,7 +58,7 @@ void gpu_check(int result, const char *call);
 cuda_address gpu_alloc(size_t size);
 /** gpu_put - device memory with a copy of data, never freed */
 cuda_address gpu_put(const void *data, size_t size);
-/** gpu_fill - fill device memory with a block of kv_fill()'s numbers, repeated */
+/** gpu_fill - fill device memory with a block of bench_fill()'s numbers, repeated */
 void gpu_fill(cuda_address address, size_t size, enum paged_dtype dtype);
 
 /** gpu_function - a function of the module that cuModuleLoadData() makes of the image */

@@ -7,18 +7,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/base.h"
+#include "bench/gpu.h"
+#include "bench/kv_mods.h"
+#include "bench/machine.h"
+#include "bench/pinned_threads.h"
+#include "bench/processes.h"
+#include "bench/random.h"
+#include "bench/report.h"
+#include "bench/rounds.h"
+#include "bench/suite.h"
+
 #define QUICK_TOKENS 72u
 #define QUICK_LAYERS 2u
 /* Share of the free memory: of a group on the host, of one pool on a GPU, where a group may have two pools. */
 #define HOST_SHARE 0.6
 #define GPU_SHARE 0.45
 #define MOST_DIVISOR 64
-/* Masks for random words: each 16 bits are a bf16 of either sign from 0.5 to 2, and moderate numbers in other dtypes.
- */
-#define HALVES_RANDOM 0x80ff80ff80ff80ffu
-#define HALVES_ALWAYS 0x3f003f003f003f00u
-#define BYTES_RANDOM 0x8787878787878787u
-#define BYTES_ALWAYS 0x3030303030303030u
 
 /* Groups */
 
@@ -268,22 +273,6 @@ pool_params(const struct kv_group *group, struct kv_pool *pool)
 	return params;
 }
 
-void
-kv_fill(void *memory, size_t size, enum paged_dtype dtype)
-{
-	/* The scales of i8 are f32; the bf16 pattern makes moderate f32 numbers too. */
-	bool bytes = dtype == PAGED_E4M3 || dtype == PAGED_E5M2;
-	uint64_t random = bytes ? BYTES_RANDOM : HALVES_RANDOM, always = bytes ? BYTES_ALWAYS : HALVES_ALWAYS;
-	uint64_t state = 88172645463325252u, *words = memory;
-
-	for (size_t i = 0; i < size / sizeof(*words); i++) {
-		state ^= state << 13;
-		state ^= state >> 7;
-		state ^= state << 17;
-		words[i] = (state & random) | always;
-	}
-}
-
 /* Start a pagedd that owns and exports the pool, and attach to it. */
 static enum paged_status
 served_open(struct kv_group *group, const struct paged_pool_params *params, const char *export)
@@ -328,7 +317,7 @@ pools_open(struct kv_group *group)
 		if (group->gpu)
 			gpu_fill((uintptr_t)info->base, info->size, pool->like->of.dtype);
 		else
-			kv_fill(info->base, info->size, pool->like->of.dtype);
+			bench_fill(info->base, info->size, pool->like->of.dtype);
 		pool->permuted = bench_permutation(pool->n_pages);
 	}
 }
@@ -415,7 +404,7 @@ tensor_open(const struct kv_fixture *fixture, enum paged_dtype dtype, uint32_t n
 		tensor.data = (void *)(uintptr_t)address;
 	} else {
 		tensor.data = bench_alloc(n, paged_dtype_size(dtype));
-		kv_fill(tensor.data, size, dtype);
+		bench_fill(tensor.data, size, dtype);
 	}
 	return tensor;
 }

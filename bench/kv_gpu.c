@@ -5,6 +5,8 @@
  * error does not affect the next group.  SIGTERM and SIGINT end the run after the
  * group that is being measured, and the results so far are printed.
  */
+#include "bench/kv_gpu.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,7 +16,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bench/base.h"
+#include "bench/gpu.h"
 #include "bench/kv.h"
+#include "bench/processes.h"
+#include "bench/rounds.h"
+#include "bench/suite.h"
 #include "kernels/cuda/images.h"
 #include "kernels/cuda/kernels.h"
 

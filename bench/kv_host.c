@@ -1,11 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cases on the host: their work, and its limits. */
+#include "bench/kv_host.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/base.h"
 #include "bench/kv.h"
+#include "bench/memory_limits.h"
+#include "bench/peak.h"
+#include "bench/pinned_threads.h"
+#include "bench/random.h"
+#include "bench/report.h"
+#include "bench/rounds.h"
+#include "bench/suite.h"
+#include "bench/torch.h"
 
 /* Smaller cases run once before each sample, so that their data is in a cache; so do their limits. */
 #define CACHED_BYTES 64e6
@@ -80,7 +91,7 @@ copy_open(struct kv_fixture *fixture)
 	uint8_t *other;
 
 	fixture->k.data = other = bench_alloc(fixture->total_q, token);
-	kv_fill(other, fixture->total_q * token, PAGED_BF16);
+	bench_fill(other, fixture->total_q * token, PAGED_BF16);
 	for (uint32_t r = 0; r < (fixture->of.copied == KV_PAGES ? 1 : fixture->n_rows); r++)
 		n += row_pieces(fixture, r, &other, pieces + n);
 	fixture->copy = (struct limit_copy){ .pieces = pieces, .n_pieces = n };
@@ -200,6 +211,11 @@ fixture_open(struct kv_fixture *fixture)
 {
 	enum paged_dtype dtype = fixture->of.dtype;
 	enum kv_work work = fixture->of.work;
+	const struct torch_batch batch = { .rows = fixture->of.rows,
+					   .q_heads = fixture->shape.q_heads,
+					   .kv_heads = fixture->shape.kv_heads,
+					   .dim = fixture->shape.k_dim,
+					   .quick = fixture->group->report->options->quick };
 
 	fixture->n_repeats = 1;
 	/* bf16 represents every value of the 8-bit dtypes exactly; f16 and f32 need f32 products. */
@@ -212,7 +228,7 @@ fixture_open(struct kv_fixture *fixture)
 	else if (work == KV_COPY)
 		copy_open(fixture);
 	if (work == KV_TORCH)
-		*(torch_open(&fixture->torch, fixture) ? &fixture->result->how : &fixture->result->skipped) =
+		*(torch_open(&fixture->torch, &batch) ? &fixture->result->how : &fixture->result->skipped) =
 			strdup(fixture->torch.how);
 	else
 		warm_up(fixture);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A case's mask and score mods, and the number of blocks that its mask leaves. */
+#include "bench/kv_mods.h"
+
 #include <stdio.h>
 
-#include "bench/kv.h"
+#include "bench/base.h"
 
 #define BLOCK 128u
 #define N_ARRAYS 4

@@ -2,6 +2,7 @@
 noinst_PROGRAMS += %D%/paged-bench
 %C%_paged_bench_SOURCES = \
 	%D%/base.c \
+	%D%/base.h \
 	%D%/bench_mod.c \
 	%D%/bench_mod.h \
 	%D%/gpu.c \
@@ -9,19 +10,33 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/gpu_reader.h \
 	%D%/kv.c \
 	%D%/kv.h \
+	%D%/kv_case.h \
+	%D%/kv_fixture.h \
 	%D%/kv_gpu.c \
+	%D%/kv_gpu.h \
 	%D%/kv_host.c \
+	%D%/kv_host.h \
 	%D%/kv_mods.c \
+	%D%/kv_mods.h \
 	%D%/machine.c \
+	%D%/machine.h \
 	%D%/main.c \
 	%D%/memory_limits.c \
 	%D%/memory_limits.h \
 	%D%/peak.c \
+	%D%/peak.h \
 	%D%/pinned_threads.c \
+	%D%/pinned_threads.h \
 	%D%/processes.c \
+	%D%/processes.h \
+	%D%/random.c \
+	%D%/random.h \
 	%D%/report.c \
+	%D%/report.h \
 	%D%/rounds.c \
+	%D%/rounds.h \
 	%D%/stream_kernels.c \
+	%D%/stream_kernels.h \
 	%D%/suite.h \
 	%D%/suite_append.c \
 	%D%/suite_compile.c \
@@ -34,7 +49,8 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/suite_prefill.c \
 	%D%/suite_remote_masks.c \
 	%D%/suite_scale.c \
-	%D%/torch.c
+	%D%/torch.c \
+	%D%/torch.h
 %C%_paged_bench_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(ZMQ_CFLAGS) $(JANSSON_CFLAGS) \
 	-DBENCH_PEERS='"$(abs_srcdir)/%D%/peers"'
 %C%_paged_bench_LDADD = client/libpagedclient.la kernels/libkernels.la common/libcommon.la $(ZMQ_LIBS) $(JANSSON_LIBS) -lpthread -lm

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bench/suite.h"
+#include "bench/machine.h"
 
 #include <stdbool.h>
 #include <stdio.h>

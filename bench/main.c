@@ -7,7 +7,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "bench/base.h"
 #include "bench/kv.h"
+#include "bench/machine.h"
+#include "bench/report.h"
+#include "bench/rounds.h"
 #include "bench/suite.h"
 
 static const struct bench_suite *const suites[] = {

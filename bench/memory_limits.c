@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/suite.h"
+#include "bench/base.h"
+#include "bench/pinned_threads.h"
+#include "bench/stream_kernels.h"
+#include "kernels/kernels.h"
 
 #define PIECE_BYTES 4096u
 /* Pieces in a thread's unit of work; a multiple of every number of streams. */

@@ -2,12 +2,13 @@
 /* Peak of each multiplying unit on registers only: no load, no store, enough independent chains to hide latency. */
 #include "config.h"
 
+#include "bench/peak.h"
+
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
 
-#include "bench/memory_limits.h"
-#include "bench/suite.h"
+#include "bench/pinned_threads.h"
 
 #ifdef PAGED_X86_64
 #include <immintrin.h>
@@ -44,11 +45,13 @@
 
 #define REGISTER "x"
 #define X86(function) function
+#define FMA_AVX2 __attribute__((target("avx2,fma")))
+#define FMA_AVX512 __attribute__((target("avx512f")))
+#define BF16_AVX512 __attribute__((target("avx512f,avx512bf16")))
 PEAK(peak_vector, , 16, 2, sums[i] + a * b)
-PEAK(peak_fma_avx2, __attribute__((target("avx2,fma"))), 32, 2, sums[i] + a * b)
-PEAK(peak_fma_avx512, __attribute__((target("avx512f"))), 64, 2, sums[i] + a * b)
-PEAK(peak_bf16_avx512, __attribute__((target("avx512f,avx512bf16"))), 64, 4,
-     (vector)_mm512_dpbf16_ps((__m512)sums[i], (__m512bh)a, (__m512bh)b))
+PEAK(peak_fma_avx2, FMA_AVX2, 32, 2, sums[i] + a * b)
+PEAK(peak_fma_avx512, FMA_AVX512, 64, 2, sums[i] + a * b)
+PEAK(peak_bf16_avx512, BF16_AVX512, 64, 4, (vector)_mm512_dpbf16_ps((__m512)sums[i], (__m512bh)a, (__m512bh)b))
 
 #define AMX_ROWS 16
 #define AMX_ROW_BYTES 64

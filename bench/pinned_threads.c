@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bench/memory_limits.h"
+#include "bench/pinned_threads.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
-#include "bench/suite.h"
+#include "bench/base.h"
 
 #define MAX_THREADS 64u
 

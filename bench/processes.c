@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Child processes of the suites: a pagedd, and a ZeroMQ echo. */
-#include "bench/suite.h"
+#include "bench/processes.h"
 
 #include <libgen.h>
 #include <limits.h>
@@ -15,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <zmq.h>
+
+#include "bench/base.h"
 
 /* A child in a directory of its own. */
 static struct process {
@@ -202,5 +203,16 @@ bench_dealer_trip_us(const void *dealer)
 
 	for (int i = 0; i < BENCH_TRIPS; i++)
 		bench_dealer_trip(dealer);
+	return bench_since_us(start) / BENCH_TRIPS;
+}
+
+double
+bench_ping_us(const void *client_p)
+{
+	struct paged_client *client = *(struct paged_client *const *)client_p;
+	uint64_t start = bench_now_ns();
+
+	for (int i = 0; i < BENCH_TRIPS; i++)
+		bench_client_must(client, paged_client_ping(client));
 	return bench_since_us(start) / BENCH_TRIPS;
 }

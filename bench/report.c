@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prints the results of a run as a table or as JSON. */
+#include "bench/report.h"
+
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/memory_limits.h"
+#include "bench/base.h"
+#include "bench/machine.h"
 #include "bench/suite.h"
+#include "kernels/kernels.h"
 
 #define WITH_AMX "(AMX "
 /* Precedes microseconds that a target adds to its ratio. */

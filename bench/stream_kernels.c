@@ -2,9 +2,9 @@
 /* Reading and copying with each instruction set.  Vectors of 64 bytes are aligned to cache lines. */
 #include "config.h"
 
-#include <string.h>
+#include "bench/stream_kernels.h"
 
-#include "bench/memory_limits.h"
+#include <string.h>
 
 #ifdef PAGED_X86_64
 #include <immintrin.h>
@@ -63,8 +63,8 @@
 
 STREAM(generic, , 16, memcpy(to + at, &value, 16), (void)0)
 #ifdef PAGED_X86_64
-STREAM(avx2, __attribute__((target("avx2"))), 32, _mm256_stream_si256((__m256i *)(void *)(to + at), (__m256i)value),
-       _mm_sfence())
-STREAM(avx512, __attribute__((target("avx512f"))), 64, _mm512_stream_si512((void *)(to + at), (__m512i)value),
-       _mm_sfence())
+#define AVX2 __attribute__((target("avx2")))
+#define AVX512 __attribute__((target("avx512f")))
+STREAM(avx2, AVX2, 32, _mm256_stream_si256((__m256i *)(void *)(to + at), (__m256i)value), _mm_sfence())
+STREAM(avx512, AVX512, 64, _mm512_stream_si512((void *)(to + at), (__m512i)value), _mm_sfence())
 #endif

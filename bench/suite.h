@@ -6,20 +6,13 @@
  * sample of each case of a group, and the first round is not counted.  Medians
  * and the 10th and 90th percentiles are printed.  A case is judged by its ratio
  * to its limit; the ratio is the median of the rounds' ratios.
- *
- * Failures end the program by bench_die().
  */
-#ifndef PAGED_BENCH_H
-#define PAGED_BENCH_H
+#ifndef PAGED_BENCH_SUITE_H
+#define PAGED_BENCH_SUITE_H
 
-#include <pagedclient.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
-#include "common/status.h"
-
-#define BENCH_N(array) (sizeof(array) / sizeof((array)[0]))
 #define BENCH_MAX_SAMPLES 1000
 #define BENCH_MAX_CASES 32 /* of a group */
 #define BENCH_MAX_RELATIONS 4
@@ -122,123 +115,5 @@ extern const struct bench_suite bench_suite_mods;
 extern const struct bench_suite bench_suite_prefill;
 extern const struct bench_suite bench_suite_scale;
 extern const struct bench_suite bench_suite_served;
-
-/* rounds.c */
-
-/**
- * bench_rounds - interleaved rounds of a group of cases; results are added to the report
- *
- * At most options->n_samples rounds, as many as `limit_s` allows, and at least 5.
- * Omits relations of another kind than options->against, and ratios to cases
- * that are not in the group.
- */
-void bench_rounds(struct bench_report *report, const struct bench_case *cases, size_t n, double limit_s);
-
-/** bench_skip - a result that is only the reason why there is none */
-void bench_skip(struct bench_report *report, const char *name, const char *unit, const char *why);
-
-/** bench_progress - on a terminal: case i of n is being measured; name NULL: clears the line */
-void bench_progress(const struct bench_report *report, const char *name, size_t i, size_t n);
-
-/* report.c */
-
-/** bench_against_name - "limit", "contiguous", "torch" */
-const char *bench_against_name(enum bench_against against);
-
-/** bench_print - print a table to read */
-void bench_print(const struct bench_report *report);
-
-/** bench_print_json - print a JSON document of one run, or of several in "runs" */
-void bench_print_json(struct bench_report *const *reports, size_t n);
-
-/* base.c */
-
-void bench_die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
-
-/** bench_must - end the program with the error's text unless status is PAGED_OK */
-void bench_must(enum paged_status status, const struct paged_error *error);
-
-/** bench_client_must - end the program with the client's error text unless status is PAGED_OK */
-void bench_client_must(struct paged_client *client, enum paged_status status);
-
-/** bench_now_ns - monotonic */
-uint64_t bench_now_ns(void);
-
-/** bench_since_us - microseconds since bench_now_ns() was `start` */
-double bench_since_us(uint64_t start);
-
-/** bench_alloc - zeroed memory, aligned to a cache line */
-void *bench_alloc(size_t n, size_t size);
-
-/** bench_random - the next number below `below`, the same in every run */
-uint32_t bench_random(uint64_t *state, uint32_t below);
-
-/** bench_permutation - 0 to n-1 in an order that no prefetcher predicts, the same in every run */
-uint32_t *bench_permutation(uint32_t n);
-
-/* machine.c: describes the machine of a run */
-
-struct machine {
-	char cpu[128];
-	long n_cores;
-	char caches[96]; /* "L1d 32 KiB, L2 1 MiB, L3 32 MiB": of the first core */
-	char memory[32];
-	char flags[256]; /* those of the CPU that kernels could use */
-	char kernel[65];
-};
-
-void machine_describe(struct machine *machine);
-
-/** machine_memory_bytes - memory that is available without swapping, by the kernel's estimate */
-double machine_memory_bytes(void);
-
-/**
- * Processor time up to some moment, in seconds of a core: `passed` on all cores, `all` of it busy, `own` by this
- * process and its ended children
- */
-struct machine_work {
-	double passed, all, own;
-};
-
-void machine_work_now(struct machine_work *work);
-
-/** machine_others - the share of all cores that other processes have had since then, including steal time */
-double machine_others(const struct machine_work *since);
-
-/* processes.c */
-
-/** bench_find_file - a file of the build directory or bundle of this program; NULL: not there (static buffer) */
-const char *bench_find_file(const char *name);
-
-/**
- * bench_daemon_start - start a pagedd and wait until it is ready; returns its runtime directory
- *
- * The program is $PAGED_PAGEDD, else the one of this program's build tree, else
- * the one in $PATH.
- */
-const char *bench_daemon_start(const char *configuration);
-void bench_daemon_stop(void);
-
-/** bench_echo_start - a process that echoes ZeroMQ messages over ipc; returns its endpoint */
-const char *bench_echo_start(void);
-void bench_echo_stop(void);
-
-/** A ZeroMQ connection to the echo process: its own context, and a DEALER socket. */
-struct bench_dealer {
-	void *context, *socket;
-};
-
-void bench_dealer_open(struct bench_dealer *dealer, const char *endpoint);
-void bench_dealer_close(struct bench_dealer *dealer);
-
-/** bench_dealer_trip - send eight bytes and wait for the echo */
-void bench_dealer_trip(const struct bench_dealer *dealer);
-
-/** Round trips per sample. */
-#define BENCH_TRIPS 50
-
-/* Samples of a round trip.  The context is a struct bench_dealer, or the struct paged_client ** that pings. */
-double bench_dealer_trip_us(const void *dealer);
-double bench_ping_us(const void *client_p);
 
 #endif

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Append, gather and page copies, next to copying as many bytes to or from the same places. */
-#include "bench/kv.h"
+#include "bench/base.h"
+#include "bench/kv_case.h"
+#include "bench/kv_host.h"
+#include "bench/suite.h"
 
 /* Next to copying as many bytes, and to pages in their order. */
 #define COPIED_AND(order, title, what, share, ...)                   \

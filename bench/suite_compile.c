@@ -10,6 +10,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "bench/base.h"
+#include "bench/rounds.h"
 #include "bench/suite.h"
 #include "kernels/cuda/compile.h"
 #include "kernels/mod/cuda_source.h"

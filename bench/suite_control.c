@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bench/base.h"
+#include "bench/processes.h"
 #include "bench/suite.h"
 
 #define N_SEQS 256

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Decode: one query row a sequence, next to reading the same pages. */
-#include "bench/kv.h"
+#include "bench/base.h"
+#include "bench/kv_case.h"
+#include "bench/kv_host.h"
+#include "bench/suite.h"
 
 /* Next to reading its pages, to the roofline of reading and arithmetic, and to pages in order. */
 #define PAGES_AND(torch, read_torch, title, share, places, ...)                                               \

@@ -3,7 +3,10 @@
  * Cases on a GPU.  bench/NOTES-gpu.md has the floors and goals;
  * peers/gpu_torch.py has the same batches under the same names.
  */
-#include "bench/kv.h"
+#include "bench/base.h"
+#include "bench/kv_case.h"
+#include "bench/kv_gpu.h"
+#include "bench/suite.h"
 
 /* A batch of decode next to the reader over the same pages. */
 #define DECODE(title, wanted, ...)                                                                       \

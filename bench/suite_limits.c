@@ -4,7 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/base.h"
 #include "bench/memory_limits.h"
+#include "bench/peak.h"
+#include "bench/pinned_threads.h"
+#include "bench/processes.h"
+#include "bench/random.h"
+#include "bench/rounds.h"
 #include "bench/suite.h"
 
 #define SPAN_BYTES (64u << 10) /* a page of 16 tokens of 8 heads of 128 in bf16 */

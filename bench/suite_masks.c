@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/base.h"
 #include "bench/bench_mod.h"
+#include "bench/random.h"
 #include "bench/suite.h"
 #include "kernels/mask/mod_evaluator.h"
 

@@ -2,6 +2,7 @@
 /* The tile VM: time per logit and operation, next to copying the tile's logits. */
 #include <string.h>
 
+#include "bench/base.h"
 #include "bench/bench_mod.h"
 #include "bench/suite.h"
 #include "kernels/mod/ir.h"

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prefill, whole and chunked, and mixed with decode, next to the peak of the best matrix unit. */
-#include "bench/kv.h"
+#include "bench/base.h"
+#include "bench/kv_case.h"
+#include "bench/kv_host.h"
+#include "bench/suite.h"
 
 /* Next to as many operations on registers, to pages in order, and to PyTorch. */
 #define PREFILL(title, share, places, faster, ...)                                                        \

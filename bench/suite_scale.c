@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reserving pages from pools of different sizes: the cost of a page must not depend on the size. */
+#include "bench/base.h"
 #include "bench/suite.h"
 
 #define N_SEQS 64

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "bench/torch.h"
+
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
@@ -9,7 +11,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "bench/kv.h"
+#include "bench/base.h"
+#include "bench/kv_case.h"
+#include "bench/pinned_threads.h"
+#include "bench/processes.h"
 
 static struct child {
 	const char *policy; /* OMP_WAIT_POLICY */
@@ -145,9 +150,8 @@ close_in(size_t i, int number)
 }
 
 bool
-torch_open(struct torch_case *of, const struct kv_fixture *fixture)
+torch_open(struct torch_case *of, const struct torch_batch *batch)
 {
-	const struct kv_shape *shape = &fixture->shape;
 	static int n_cases;
 	double best_us = 0;
 
@@ -158,7 +162,7 @@ torch_open(struct torch_case *of, const struct kv_fixture *fixture)
 		double us = 0;
 
 		for (size_t kind = 0; kind < KV_ROW_KINDS; kind++) {
-			struct kv_rows rows = fixture->of.rows[kind];
+			struct kv_rows rows = batch->rows[kind];
 
 			if (rows.n > 0)
 				json_array_append_new(
@@ -166,8 +170,8 @@ torch_open(struct torch_case *of, const struct kv_fixture *fixture)
 		}
 		said = child_ask(&children[i],
 				 json_pack("{s:i, s:o, s:i, s:i, s:i, s:b}", "open", of->number, "rows", list,
-					   "q_heads", (int)shape->q_heads, "kv_heads", (int)shape->kv_heads, "dim",
-					   (int)shape->k_dim, "quick", fixture->group->report->options->quick));
+					   "q_heads", (int)batch->q_heads, "kv_heads", (int)batch->kv_heads, "dim",
+					   (int)batch->dim, "quick", batch->quick));
 		json_unpack(said, "{s?F, s?s, s?s}", "us", &us, "how", &how, "error", &error);
 		if (how != NULL && (best_us == 0 || us < best_us)) {
 			if (best_us > 0)

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * peak.h - the machine's best speed of multiplying, on registers only
+ */
+#ifndef PAGED_BENCH_PEAK_H
+#define PAGED_BENCH_PEAK_H
+
+#include "kernels/kernels.h"
+
+/** limit_unit_name - the unit that multiplies matrices in an instruction set; best last */
+const char *limit_unit_name(enum kernel_isa unit);
+
+/** limit_peak - operations a nanosecond (GFLOP/s) of all threads on registers only; a new sample of about 1 ms */
+double limit_peak(enum kernel_isa unit);
+
+/** limit_peak_unit - the unit with the highest peak on this machine; measured once */
+enum kernel_isa limit_peak_unit(void);
+
+#endif

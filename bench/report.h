@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * report.h - prints the results of runs
+ */
+#ifndef PAGED_BENCH_REPORT_H
+#define PAGED_BENCH_REPORT_H
+
+#include "bench/suite.h"
+
+/** bench_against_name - "limit", "contiguous", "torch" */
+const char *bench_against_name(enum bench_against against);
+
+/** bench_print - print a table to read */
+void bench_print(const struct bench_report *report);
+
+/** bench_print_json - print a JSON document of one run, or of several in "runs" */
+void bench_print_json(struct bench_report *const *reports, size_t n);
+
+#endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * stream_kernels.h - loops of one instruction set that read and copy memory; memory_limits.c chooses among them
+ */
+#ifndef PAGED_BENCH_STREAM_KERNELS_H
+#define PAGED_BENCH_STREAM_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define LIMIT_MAX_STREAMS 4u
+
+struct limit_stream_ops {
+	const char *name;
+	/* Read n pieces of each stream; the streams begin `apart` pieces from each other. */
+	void (*read[LIMIT_MAX_STREAMS])(const uint8_t *const *pieces, size_t n, size_t apart, size_t bytes,
+					size_t ahead);
+	void (*copy_past_cache)(uint8_t *to, const uint8_t *from, size_t bytes);
+};
+
+extern const struct limit_stream_ops limit_stream_generic, limit_stream_avx2, limit_stream_avx512;
+
+#endif
