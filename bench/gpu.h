@@ -14,14 +14,14 @@
 #include "bench/suite.h"
 #include "kernels/cuda/gpu.h"
 
-#define GPU_FUNCTIONS(F)                                                                                        \
+#define BENCH_GPU_FUNCTIONS(F)                                                                                  \
 	F(cuStreamBeginCapture_v2, capture_begin, (cuda_stream stream, int mode))                               \
 	F(cuStreamEndCapture, capture_end, (cuda_stream stream, void **graph))                                  \
 	F(cuGraphInstantiateWithFlags, instantiate, (void **executable, void *graph, unsigned long long flags)) \
 	F(cuGraphLaunch, graph_launch, (void *executable, cuda_stream stream))                                  \
 	F(cuEventElapsedTime, elapsed, (float *ms, cuda_event start, cuda_event stop))
 
-struct gpu {
+struct bench_gpu {
 	struct cuda_gpu cuda;
 	cuda_stream stream;
 	cuda_event start, stop;
@@ -30,41 +30,41 @@ struct gpu {
 	uint32_t reader_blocks; /* the number of blocks that reads fastest on this GPU */
 	uint32_t n_multiprocessors;
 #define GPU_FIELD(symbol, field, parameters) int(*field) parameters;
-	GPU_FUNCTIONS(GPU_FIELD)
+	BENCH_GPU_FUNCTIONS(GPU_FIELD)
 #undef GPU_FIELD
 };
 
-extern struct gpu gpu;
+extern struct bench_gpu bench_gpu;
 
 /** Enqueues work on the stream; called once without a capture, then once for each graph. */
-typedef void gpu_work_fn(void *argument);
+typedef void bench_gpu_work_fn(void *argument);
 
-struct gpu_graph {
+struct bench_gpu_graph {
 	void *executable;
 	double n_parts; /* equal parts of the graph's work; a time is that of one part */
 };
 
-/** gpu_open - device 0; it stays open, and its context current, until the process ends */
-void gpu_open(void);
+/** bench_gpu_open - device 0; it stays open, and its context current, until the process ends */
+void bench_gpu_open(void);
 
-/** gpu_describe - name, memory, driver, clocks */
-void gpu_describe(char *text, size_t size);
+/** bench_gpu_describe - name, memory, driver, clocks */
+void bench_gpu_describe(char *text, size_t size);
 
-/** gpu_must - end the program unless the call returns CUDA_SUCCESS */
-#define gpu_must(call) gpu_check(call, #call)
-void gpu_check(int result, const char *call);
+/** bench_gpu_must - end the program unless the call returns CUDA_SUCCESS */
+#define bench_gpu_must(call) bench_gpu_check(call, #call)
+void bench_gpu_check(int result, const char *call);
 
-/** gpu_alloc - device memory, never freed */
-cuda_address gpu_alloc(size_t size);
-/** gpu_put - device memory with a copy of data, never freed */
-cuda_address gpu_put(const void *data, size_t size);
-/** gpu_fill - fill device memory with a block of bench_fill()'s numbers, repeated */
-void gpu_fill(cuda_address address, size_t size, enum paged_dtype dtype);
+/** bench_gpu_alloc - device memory, never freed */
+cuda_address bench_gpu_alloc(size_t size);
+/** bench_gpu_put - device memory with a copy of data, never freed */
+cuda_address bench_gpu_put(const void *data, size_t size);
+/** bench_gpu_fill - fill device memory with a block of bench_fill()'s numbers, repeated */
+void bench_gpu_fill(cuda_address address, size_t size, enum paged_dtype dtype);
 
-/** gpu_function - a function of the module that cuModuleLoadData() makes of the image */
-cuda_function gpu_function(const void *image, const char *name);
+/** bench_gpu_function - a function of the module that cuModuleLoadData() makes of the image */
+cuda_function bench_gpu_function(const void *image, const char *name);
 
-struct gpu_graph gpu_graph(gpu_work_fn *work, void *argument, double n_parts);
-double gpu_graph_us(const struct gpu_graph *graph);
+struct bench_gpu_graph bench_gpu_graph(bench_gpu_work_fn *work, void *argument, double n_parts);
+double bench_gpu_graph_us(const struct bench_gpu_graph *graph);
 
 #endif

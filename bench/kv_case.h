@@ -21,16 +21,16 @@ struct kv_rows {
 };
 
 enum kv_work {
-	KV_ATTEND,
+	KV_ATTENTION,
 	KV_APPEND,
-	KV_GATHER, /* copies the appended tokens into tensors */
-	KV_PAGES,  /* copies pages: the first row's to the second's; on a GPU all pages to free ones */
-	KV_PLAN,   /* plans the batch and computes nothing */
-	KV_READ,   /* limit: reads the batch's pages as fast as possible */
-	KV_COPY,   /* limit: copies as many bytes as the work `copied`, to the same places */
-	KV_PEAK,   /* limit: as many operations, on registers only */
-	KV_ROOF,   /* limit: KV_READ, or KV_PEAK of the unit that the dtype allows, whichever takes longer */
-	KV_TORCH,  /* PyTorch's fastest attention, on contiguous K and V */
+	KV_GATHER,     /* copies the appended tokens into tensors */
+	KV_COPY_PAGES, /* copies pages: the first row's to the second's; on a GPU all pages to free ones */
+	KV_PLAN,       /* plans the batch and computes nothing */
+	KV_READ,       /* limit: reads the batch's pages as fast as possible */
+	KV_COPY,       /* limit: copies as many bytes as the work `copied`, to the same places */
+	KV_PEAK,       /* limit: as many operations, on registers only */
+	KV_ROOFLINE,   /* limit: KV_READ, or KV_PEAK of the unit that the dtype allows, whichever takes longer */
+	KV_TORCH,      /* PyTorch's fastest attention, on contiguous K and V */
 	/* On a GPU: */
 	KV_EMPTY,     /* a kernel that does nothing */
 	KV_COPY_HALF, /* copies one half of the batch's pages to the other half, by cuMemcpyDtoD */
@@ -43,16 +43,16 @@ struct kv_case {
 	const char *group;         /* NULL: a group of its own */
 	enum kv_work work, copied; /* copied: only for KV_COPY */
 	struct kv_rows rows[KV_ROW_KINDS];
-	uint32_t q_heads, kv_heads; /* 0: 32 and 8 */
-	uint32_t page_size;         /* 0: 16 */
-	bool contiguous;            /* pages in order, not permuted */
-	bool latent;                /* MLA: one head of 576, its first 512 are V */
-	enum paged_dtype dtype;     /* of the pool; 0: bf16 */
-	enum paged_dtype from;      /* of the tensors to append; 0: bf16 */
-	const char *mask, *score;   /* in addition to causal; they may name window, doc, heads and cap */
+	uint32_t q_heads, kv_heads;    /* 0: 32 and 8 */
+	uint32_t page_size;            /* 0: 16 */
+	bool contiguous;               /* pages in order, not permuted */
+	bool mla;                      /* MLA: one head of 576, its first 512 are V */
+	enum paged_dtype dtype;        /* of the pool; 0: bf16 */
+	enum paged_dtype tensor_dtype; /* of the tensors to append; 0: bf16 */
+	const char *mask, *score;      /* in addition to causal; they may name window, doc, heads and cap */
 	uint32_t window;
-	bool more;     /* only with --long */
-	bool by_block; /* result is ns per block of 128 tokens and query rows that is at least partly seen */
+	bool long_only; /* only with --long */
+	bool per_block; /* result is ns per block of 128 tokens and query rows that is at least partly seen */
 	bool rotary;
 	const char *export; /* a pagedd owns the pool and exports it this way; NULL: the owner is in this process */
 	struct bench_relation relations[BENCH_MAX_RELATIONS]; /* to other cases of the group */
@@ -64,25 +64,26 @@ struct kv_case {
 
 /** Ratios to other cases of the group, by their names, each with its target or NULL. */
 #define KV_RELATIONS(...) .relations = { __VA_ARGS__ }
-#define KV_VS_LIMIT(to, wanted)                              \
-	{                                                    \
-		BENCH_AGAINST_LIMIT, BENCH_SHARE, to, wanted \
-	}
-#define KV_VS_ORDER(to, wanted)                                   \
+#define KV_VS_LIMIT(to, wanted)                                   \
 	{                                                         \
-		BENCH_AGAINST_CONTIGUOUS, BENCH_TIMES, to, wanted \
+		BENCH_REFERENCE_LIMIT, BENCH_FRACTION, to, wanted \
 	}
-#define KV_VS_TORCH(to, wanted)                               \
-	{                                                     \
-		BENCH_AGAINST_TORCH, BENCH_FASTER, to, wanted \
+#define KV_VS_CONTIGUOUS(to, wanted)                                   \
+	{                                                              \
+		BENCH_REFERENCE_CONTIGUOUS, BENCH_SLOWDOWN, to, wanted \
+	}
+#define KV_VS_TORCH(to, wanted)                                  \
+	{                                                        \
+		BENCH_REFERENCE_TORCH, BENCH_SPEEDUP, to, wanted \
 	}
 
 /** A reference case over the same batch as the case `title`. */
-#define KV_BESIDE(title, suffix, what, ...)                                     \
+#define KV_REFERENCE(title, suffix, what, ...)                                  \
 	{                                                                       \
 		.group = title, .name = title suffix, .work = what, __VA_ARGS__ \
 	}
-#define KV_PAGES_IN_ORDER(title, ...) KV_BESIDE(title, ", pages in order", KV_ATTEND, .contiguous = true, __VA_ARGS__)
+#define KV_PAGES_IN_ORDER(title, ...) \
+	KV_REFERENCE(title, ", pages in order", KV_ATTENTION, .contiguous = true, __VA_ARGS__)
 
 /** Query heads, KV heads and page sizes of FlashInfer-Bench's gqa_paged_*_d128. */
 #define KV_GQA_PAGES(shape, q, kv) shape(q, kv, 1), shape(q, kv, 64)

@@ -26,7 +26,7 @@ struct kv_shape {
 };
 
 struct kv_pool {
-	const struct kv_fixture *like; /* the first fixture that needs this pool */
+	const struct kv_fixture *first_fixture; /* the first fixture that needs this pool */
 	char name[32];
 	struct paged_pool *pool;
 	struct paged_pool_info info;
@@ -36,8 +36,8 @@ struct kv_pool {
 
 /** A case, ready to be sampled. */
 struct kv_fixture {
-	struct kv_case of;         /* with defaults filled in, and scaled to this machine's memory */
-	struct bench_case *result; /* in the group's list */
+	struct kv_case kv_case;        /* with defaults filled in, and scaled to this machine's memory */
+	struct bench_case *bench_case; /* in the group's list */
 	const struct kv_group *group;
 	const struct kv_pool *pool;
 	struct kv_shape shape;
@@ -52,16 +52,16 @@ struct kv_fixture {
 	struct paged_mod *mask, *score;
 	int32_t *documents;
 	/* On the host: */
-	double n_blocks;      /* seen, with by_block */
+	double n_blocks;      /* seen, with per_block */
 	enum kernel_isa unit; /* of the peak */
 	size_t n_repeats;     /* of the work, in one sample */
 	struct limit_read read;
 	struct limit_copy copy;
-	struct layout layout; /* layout and team are used by KV_PAGES only */
+	struct layout layout; /* layout and team are used by KV_COPY_PAGES only */
 	struct kernel_team *team;
 	struct torch_case torch;
 	/* On a GPU: */
-	struct gpu_graph graph;
+	struct bench_gpu_graph graph;
 	uint32_t n_calls; /* of a graph */
 	cuda_address table;
 	cuda_function copy_pages;
@@ -70,7 +70,7 @@ struct kv_fixture {
 
 struct kv_group {
 	struct bench_report *report;
-	bool gpu;
+	bool on_gpu;
 	struct paged_client *client;
 	struct kv_pool pools[KV_MAX_POOLS];
 	size_t n_pools;

@@ -33,7 +33,7 @@
 static volatile sig_atomic_t stopped;
 
 static void
-stop(int number)
+kv_gpu_stop(int number)
 {
 	(void)number;
 	stopped = 1;
@@ -42,7 +42,7 @@ stop(int number)
 /* Work */
 
 static cuda_address
-layer_address(const struct kv_fixture *fixture, uint32_t call)
+kv_gpu_layer_address(const struct kv_fixture *fixture, uint32_t call)
 {
 	const struct paged_pool_info *info = &fixture->pool->info;
 
@@ -50,34 +50,34 @@ layer_address(const struct kv_fixture *fixture, uint32_t call)
 }
 
 static uint64_t
-layer_page_bytes(const struct kv_fixture *fixture)
+kv_gpu_layer_page_bytes(const struct kv_fixture *fixture)
 {
 	return fixture->pool->info.page_bytes / fixture->pool->info.n_layers;
 }
 
 static void
-read_pages(const struct kv_fixture *fixture, uint32_t call, uint32_t n_pages)
+kv_gpu_read_pages(const struct kv_fixture *fixture, uint32_t call, uint32_t n_pages)
 {
-	uint32_t pieces = (uint32_t)(layer_page_bytes(fixture) / GPU_READER_PIECE);
-	struct gpu_reader_params params = { .address = layer_address(fixture, call),
+	uint32_t chunks = (uint32_t)(kv_gpu_layer_page_bytes(fixture) / GPU_READER_CHUNK_BYTES);
+	struct gpu_reader_params params = { .address = kv_gpu_layer_address(fixture, call),
 					    .page_stride = fixture->pool->info.k.page_stride,
 					    .table = fixture->table,
-					    .out = gpu.out,
-					    .pieces_of_page = pieces,
-					    .n_pieces = n_pages * pieces };
+					    .out = bench_gpu.out,
+					    .chunks_per_page = chunks,
+					    .n_chunks = n_pages * chunks };
 
-	gpu_must(gpu.cuda.driver.launch(gpu.reader, gpu.reader_blocks, 1, 1, GPU_READER_THREADS, 1, 1, 0, gpu.stream,
-					(void *[]){ &params }, NULL));
+	bench_gpu_must(bench_gpu.cuda.driver.launch(bench_gpu.reader, bench_gpu.reader_blocks, 1, 1, GPU_READER_THREADS,
+						    1, 1, 0, bench_gpu.stream, (void *[]){ &params }, NULL));
 }
 
 static void
-copy_behind(cuda_address from, uint64_t size)
+kv_gpu_copy_behind(cuda_address from, uint64_t size)
 {
-	gpu_must(gpu.cuda.driver.copy(from + size, from, size, gpu.stream));
+	bench_gpu_must(bench_gpu.cuda.driver.copy(from + size, from, size, bench_gpu.stream));
 }
 
 static void
-copy_pages(const struct kv_fixture *fixture)
+kv_gpu_copy_pages(const struct kv_fixture *fixture)
 {
 	const struct paged_pool_info *info = &fixture->pool->info;
 	const struct paged_plane_info *const planes[] = { &info->k, &info->v };
@@ -98,20 +98,21 @@ copy_pages(const struct kv_fixture *fixture)
 	params.to = params.from;
 	params.from.pages = fixture->table;
 	params.to.pages = fixture->table + (uint64_t)fixture->n_pages * sizeof(uint32_t);
-	gpu_must(gpu.cuda.driver.launch(fixture->copy_pages, gpu.reader_blocks, 1, 1, CUDA_COPY_THREADS, 1, 1, 0,
-					gpu.stream, (void *[]){ &params }, NULL));
+	bench_gpu_must(bench_gpu.cuda.driver.launch(fixture->copy_pages, bench_gpu.reader_blocks, 1, 1,
+						    CUDA_COPY_THREADS, 1, 1, 0, bench_gpu.stream, (void *[]){ &params },
+						    NULL));
 }
 
 static void
-call_work(struct kv_fixture *fixture, uint32_t call)
+kv_gpu_call(struct kv_fixture *fixture, uint32_t call)
 {
 	const struct paged_pool_info *info = &fixture->pool->info;
 	struct paged_client *client = fixture->group->client;
-	uint64_t layer_bytes = layer_page_bytes(fixture);
+	uint64_t layer_bytes = kv_gpu_layer_page_bytes(fixture);
 	uint32_t layer = call % info->n_layers;
 
-	switch (fixture->of.work) {
-	case KV_ATTEND:
+	switch (fixture->kv_case.work) {
+	case KV_ATTENTION:
 		bench_client_must(client, paged_attention(fixture->batch, layer, &fixture->q, &fixture->out,
 							  &fixture->attention));
 		return;
@@ -122,45 +123,46 @@ call_work(struct kv_fixture *fixture, uint32_t call)
 	case KV_PLAN:
 		bench_client_must(client, paged_batch_plan_device(fixture->batch, &fixture->plan));
 		return;
-	case KV_PAGES:
-		copy_pages(fixture);
+	case KV_COPY_PAGES:
+		kv_gpu_copy_pages(fixture);
 		return;
 	case KV_READ:
-		read_pages(fixture, call, fixture->n_pages);
+		kv_gpu_read_pages(fixture, call, fixture->n_pages);
 		return;
 	case KV_EMPTY:
-		read_pages(fixture, call, 0);
+		kv_gpu_read_pages(fixture, call, 0);
 		return;
 	case KV_COPY:
-		copy_behind(layer_address(fixture, call), layer_bytes / info->page_size * fixture->total_q);
+		kv_gpu_copy_behind(kv_gpu_layer_address(fixture, call),
+				   layer_bytes / info->page_size * fixture->total_q);
 		return;
 	case KV_COPY_HALF:
-		copy_behind(layer_address(fixture, call), layer_bytes * fixture->n_pages / 2);
+		kv_gpu_copy_behind(kv_gpu_layer_address(fixture, call), layer_bytes * fixture->n_pages / 2);
 		return;
 	case KV_COPY_ALL:
-		copy_behind(layer_address(fixture, 0), info->page_bytes * fixture->n_pages);
+		kv_gpu_copy_behind(kv_gpu_layer_address(fixture, 0), info->page_bytes * fixture->n_pages);
 		return;
 	default:
-		bench_die("%s: not on a GPU", fixture->of.name);
+		bench_die("%s: not on a GPU", fixture->kv_case.name);
 	}
 }
 
 /* All calls of a graph. */
 static void
-graph_work(void *argument)
+kv_gpu_calls(void *argument)
 {
 	struct kv_fixture *fixture = argument;
 
-	if (kv_has_batch(fixture) && fixture->of.work != KV_PLAN)
+	if (kv_has_batch(fixture) && fixture->kv_case.work != KV_PLAN)
 		bench_client_must(fixture->group->client, paged_batch_plan_device(fixture->batch, &fixture->plan));
 	for (uint32_t call = 0; call < fixture->n_calls; call++)
-		call_work(fixture, call);
+		kv_gpu_call(fixture, call);
 }
 
 /* Fixtures */
 
 static void
-plan_open(struct kv_fixture *fixture)
+kv_gpu_plan_open(struct kv_fixture *fixture)
 {
 	uint32_t n = fixture->n_rows;
 	int32_t *q_indptr = bench_alloc(n + 1, sizeof(*q_indptr)), *kv_len = bench_alloc(n, sizeof(*kv_len));
@@ -173,8 +175,8 @@ plan_open(struct kv_fixture *fixture)
 		.struct_size = sizeof(fixture->plan),
 		.n_rows = n,
 		.rows = fixture->rows,
-		.q_indptr = (const int32_t *)(uintptr_t)gpu_put(q_indptr, (n + 1) * sizeof(*q_indptr)),
-		.kv_len = (const int32_t *)(uintptr_t)gpu_put(kv_len, n * sizeof(*kv_len))
+		.q_indptr = (const int32_t *)(uintptr_t)bench_gpu_put(q_indptr, (n + 1) * sizeof(*q_indptr)),
+		.kv_len = (const int32_t *)(uintptr_t)bench_gpu_put(kv_len, n * sizeof(*kv_len))
 	};
 	free(q_indptr);
 	free(kv_len);
@@ -182,37 +184,38 @@ plan_open(struct kv_fixture *fixture)
 
 /* After the work: check that the batch succeeded and that the result is finite. */
 static void
-check(const struct kv_fixture *fixture)
+kv_gpu_check(const struct kv_fixture *fixture)
 {
 	uint16_t first[64];
 
 	if (!kv_has_batch(fixture))
 		return;
 	bench_client_must(fixture->group->client, paged_batch_validate(fixture->batch));
-	if (fixture->of.work != KV_ATTEND)
+	if (fixture->kv_case.work != KV_ATTENTION)
 		return;
-	gpu_must(gpu.cuda.driver.copy_out(first, (uintptr_t)fixture->out.data, sizeof(first), gpu.stream));
-	gpu_must(gpu.cuda.driver.stream_synchronize(gpu.stream));
+	bench_gpu_must(
+		bench_gpu.cuda.driver.copy_out(first, (uintptr_t)fixture->out.data, sizeof(first), bench_gpu.stream));
+	bench_gpu_must(bench_gpu.cuda.driver.stream_synchronize(bench_gpu.stream));
 	for (size_t i = 0; i < BENCH_N(first); i++)
 		if ((first[i] & 0x7f80) == 0x7f80)
-			bench_die("%s: element %zu of the result is not finite", fixture->of.name, i);
+			bench_die("%s: element %zu of the result is not finite", fixture->kv_case.name, i);
 }
 
 /* Find the number of blocks that reads fastest. */
 static void
-reader_tune(struct kv_fixture *fixture)
+kv_gpu_reader_tune(struct kv_fixture *fixture)
 {
-	uint32_t blocks = gpu.n_multiprocessors;
+	uint32_t blocks = bench_gpu.n_multiprocessors;
 	double best = 0;
 
 	for (unsigned int attempt = 0; attempt < READER_TRIES; attempt++, blocks *= 2) {
-		struct gpu_graph graph;
+		struct bench_gpu_graph graph;
 		double us = 0;
 
-		gpu.reader_blocks = blocks;
-		graph = gpu_graph(graph_work, fixture, fixture->n_calls);
+		bench_gpu.reader_blocks = blocks;
+		graph = bench_gpu_graph(kv_gpu_calls, fixture, fixture->n_calls);
 		for (unsigned int j = 0; j < WARM_UPS; j++)
-			us = gpu_graph_us(&graph);
+			us = bench_gpu_graph_us(&graph);
 		if (attempt == 0 || us < best) {
 			best = us;
 			fixture->graph = graph;
@@ -221,67 +224,67 @@ reader_tune(struct kv_fixture *fixture)
 }
 
 static void
-fixture_open(struct kv_fixture *fixture)
+kv_gpu_fixture_open(struct kv_fixture *fixture)
 {
 	bool quick = fixture->group->report->options->quick;
-	enum kv_work work = fixture->of.work;
+	enum kv_work work = fixture->kv_case.work;
 	const struct cuda_image *image;
 
-	fixture->n_calls = work == KV_PAGES || work == KV_COPY_ALL ? 1 : quick ? 2 : KV_GPU_LAYERS;
-	fixture->table = gpu_put(fixture->pages, fixture->pool->n_pages * sizeof(*fixture->pages));
+	fixture->n_calls = work == KV_COPY_PAGES || work == KV_COPY_ALL ? 1 : quick ? 2 : KV_GPU_LAYERS;
+	fixture->table = bench_gpu_put(fixture->pages, fixture->pool->n_pages * sizeof(*fixture->pages));
 	if (kv_has_batch(fixture))
-		plan_open(fixture);
-	if (work == KV_PAGES) {
-		image = cuda_image_find("pages", cuda_gpu_attribute(&gpu.cuda, CUDA_DEVICE_COMPUTE_MAJOR),
-					cuda_gpu_attribute(&gpu.cuda, CUDA_DEVICE_COMPUTE_MINOR));
-		fixture->copy_pages = gpu_function(image != NULL ? image->data : NULL, "copy_pages");
+		kv_gpu_plan_open(fixture);
+	if (work == KV_COPY_PAGES) {
+		image = cuda_image_find("pages", cuda_gpu_attribute(&bench_gpu.cuda, CUDA_DEVICE_COMPUTE_MAJOR),
+					cuda_gpu_attribute(&bench_gpu.cuda, CUDA_DEVICE_COMPUTE_MINOR));
+		fixture->copy_pages = bench_gpu_function(image != NULL ? image->data : NULL, "copy_pages");
 	}
 	if (work == KV_READ && !quick)
-		reader_tune(fixture);
+		kv_gpu_reader_tune(fixture);
 	else
-		fixture->graph = gpu_graph(graph_work, fixture, fixture->n_calls);
+		fixture->graph = bench_gpu_graph(kv_gpu_calls, fixture, fixture->n_calls);
 	for (unsigned int j = 0; j < WARM_UPS && !quick; j++)
-		gpu_graph_us(&fixture->graph);
-	check(fixture);
+		bench_gpu_graph_us(&fixture->graph);
+	kv_gpu_check(fixture);
 }
 
 /* Groups, each in a process of its own */
 
 static double
-sample(const void *graph)
+kv_gpu_sample(const void *graph)
 {
-	return gpu_graph_us(graph);
+	return bench_gpu_graph_us(graph);
 }
 
 static void
-group_measure(struct kv_group *group)
+kv_gpu_group_measure(struct kv_group *group)
 {
-	gpu_open();
+	bench_gpu_open();
 	kv_group_open(group);
 	for (size_t i = 0; i < group->n; i++) {
-		fixture_open(&group->fixtures[i]);
-		group->cases[i].sample = sample;
+		kv_gpu_fixture_open(&group->fixtures[i]);
+		group->cases[i].sample = kv_gpu_sample;
 		group->cases[i].context = &group->fixtures[i].graph;
 	}
 	bench_rounds(group->report, group->cases, group->n, CASE_S * (double)group->n);
-	if (group->fixtures[0].of.export != NULL)
+	if (group->fixtures[0].kv_case.export != NULL)
 		bench_daemon_stop();
 }
 
 /* NULL: describe the device. */
 static void
-child_run(struct kv_group *group, struct bench_report *report, int said)
+kv_gpu_child_main(struct kv_group *group, struct bench_report *report, int output)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	signal(SIGINT, SIG_DFL);
 	signal(SIGTERM, SIG_DFL);
 	alarm(GROUP_LIMIT_S);
-	dup2(said, STDERR_FILENO);
+	dup2(output, STDERR_FILENO);
 	if (group != NULL) {
-		group_measure(group);
+		kv_gpu_group_measure(group);
 	} else {
-		gpu_open();
-		gpu_describe(report->machine, sizeof(report->machine));
+		bench_gpu_open();
+		bench_gpu_describe(report->machine, sizeof(report->machine));
 	}
 	_exit(0);
 }
@@ -294,78 +297,78 @@ static struct reason {
 
 /* The last line of a failed child's output. */
 static const char *
-child_why(int status, FILE *said)
+kv_gpu_child_failure(int status, FILE *output)
 {
 	char text[200] = "ended without a word", *line = text;
-	struct reason *why = bench_alloc(1, sizeof(*why));
+	struct reason *reason = bench_alloc(1, sizeof(*reason));
 
-	rewind(said);
-	while (fgets(text, sizeof(text), said) != NULL)
+	rewind(output);
+	while (fgets(text, sizeof(text), output) != NULL)
 		;
 	text[strcspn(text, "\n")] = 0;
 	if (strncmp(line, "paged-bench: ", 13) == 0)
 		line += 13;
 	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
-		snprintf(why->text, sizeof(why->text), "not done within %d s", GROUP_LIMIT_S);
+		snprintf(reason->text, sizeof(reason->text), "not done within %d s", GROUP_LIMIT_S);
 	else if (WIFSIGNALED(status))
-		snprintf(why->text, sizeof(why->text), "ended by signal %d (%s)", WTERMSIG(status), line);
+		snprintf(reason->text, sizeof(reason->text), "ended by signal %d (%s)", WTERMSIG(status), line);
 	else
-		snprintf(why->text, sizeof(why->text), "%s", line);
-	why->next = reasons;
-	reasons = why;
-	return why->text;
+		snprintf(reason->text, sizeof(reason->text), "%s", line);
+	reason->next = reasons;
+	reasons = reason;
+	return reason->text;
 }
 
 /* Run a child, which adds its results to the shared report; returns NULL, or the reason of its failure. */
 static const char *
-child(struct kv_group *group, struct bench_report *report)
+kv_gpu_child(struct kv_group *group, struct bench_report *report)
 {
-	FILE *said = tmpfile();
-	const char *why = NULL;
+	FILE *output = tmpfile();
+	const char *reason = NULL;
 	int status;
 	pid_t pid;
 
-	if (said == NULL)
+	if (output == NULL)
 		bench_die("tmpfile: %m");
 	fflush(NULL);
 	pid = fork();
 	if (pid < 0)
 		bench_die("fork: %m");
 	if (pid == 0)
-		child_run(group, report, fileno(said));
+		kv_gpu_child_main(group, report, fileno(output));
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-		why = child_why(status, said);
-	fclose(said);
-	return why;
+		reason = kv_gpu_child_failure(status, output);
+	fclose(output);
+	return reason;
 }
 
 static void
-group_run(struct kv_group *group)
+kv_gpu_group_run(struct kv_group *group)
 {
 	struct bench_report *report = group->report;
 	size_t n_results = report->n_results;
-	const char *why = stopped ? NULL : child(group, report);
+	const char *reason = stopped ? NULL : kv_gpu_child(group, report);
 
-	if (why == NULL)
+	if (reason == NULL)
 		return;
 	report->n_results = n_results;
 	for (size_t i = 0; i < group->n; i++)
-		bench_skip(report, group->fixtures[i].of.name, "us", why);
+		bench_skip(report, group->fixtures[i].kv_case.name, "us", reason);
 }
 
 void
 kv_gpu_run(struct bench_report *report)
 {
-	const struct sigaction action = { .sa_handler = stop };
-	const char *why = child(NULL, report);
+	const struct sigaction action = { .sa_handler = kv_gpu_stop };
+	const char *reason = kv_gpu_child(NULL, report);
 
-	if (why != NULL) {
-		bench_skip(report, "all", "us", why);
+	if (reason != NULL) {
+		bench_skip(report, "all", "us", reason);
 		return;
 	}
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGINT, &action, NULL);
-	kv_groups_run(report, true, group_run);
+	kv_groups_run(report, true, kv_gpu_group_run);
 }

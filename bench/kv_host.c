@@ -30,7 +30,7 @@
 
 /* Read the batch's pages of one layer; each page is contiguous. */
 static void
-read_open(struct kv_fixture *fixture)
+kv_host_read_open(struct kv_fixture *fixture)
 {
 	const struct paged_pool_info *info = &fixture->pool->info;
 	const uint8_t **spans = bench_alloc(fixture->n_pages, sizeof(*spans));
@@ -45,7 +45,7 @@ read_open(struct kv_fixture *fixture)
 
 /* Address of a token of row r; heads 0 .. kv_heads-1 are K, the next kv_heads are V. */
 static uint8_t *
-head_at(const struct kv_fixture *fixture, uint32_t r, uint32_t head, uint32_t token)
+kv_host_head_at(const struct kv_fixture *fixture, uint32_t r, uint32_t head, uint32_t token)
 {
 	const struct paged_pool_info *info = &fixture->pool->info;
 	const struct paged_plane_info *plane = head < fixture->shape.kv_heads ? &info->k : &info->v;
@@ -55,9 +55,9 @@ head_at(const struct kv_fixture *fixture, uint32_t r, uint32_t head, uint32_t to
 	       head % fixture->shape.kv_heads * plane->head_stride + token % info->page_size * plane->token_stride;
 }
 
-/* One piece for each page and head: the part that this step's tokens occupy.  `other` is in contiguous memory. */
+/* One chunk for each page and head: the part that this step's tokens occupy.  `other` is in contiguous memory. */
 static size_t
-row_pieces(const struct kv_fixture *fixture, uint32_t r, uint8_t **other, struct limit_copy_piece *pieces)
+kv_host_row_chunks(const struct kv_fixture *fixture, uint32_t r, uint8_t **other, struct limit_copy_chunk *chunks)
 {
 	const struct paged_batch_row *row = &fixture->rows[r];
 	uint32_t page_size = fixture->pool->info.page_size;
@@ -68,14 +68,15 @@ row_pieces(const struct kv_fixture *fixture, uint32_t r, uint8_t **other, struct
 		end = end < row->kv_len ? end : row->kv_len;
 		for (uint32_t i = 0; i < 2 * fixture->shape.kv_heads; i++, n++) {
 			size_t bytes = (end - token) * fixture->pool->info.k.token_stride;
-			uint8_t *page = head_at(fixture, r, i, token);
+			uint8_t *page = kv_host_head_at(fixture, r, i, token);
 
-			if (fixture->of.copied == KV_PAGES)
-				pieces[n] = (struct limit_copy_piece){ head_at(fixture, r + 1, i, token), page, bytes };
-			else if (fixture->of.copied == KV_GATHER)
-				pieces[n] = (struct limit_copy_piece){ *other, page, bytes };
+			if (fixture->kv_case.copied == KV_COPY_PAGES)
+				chunks[n] = (struct limit_copy_chunk){ kv_host_head_at(fixture, r + 1, i, token), page,
+								       bytes };
+			else if (fixture->kv_case.copied == KV_GATHER)
+				chunks[n] = (struct limit_copy_chunk){ *other, page, bytes };
 			else
-				pieces[n] = (struct limit_copy_piece){ page, *other, bytes };
+				chunks[n] = (struct limit_copy_chunk){ page, *other, bytes };
 			*other += bytes;
 		}
 	}
@@ -83,24 +84,24 @@ row_pieces(const struct kv_fixture *fixture, uint32_t r, uint8_t **other, struct
 }
 
 static void
-copy_open(struct kv_fixture *fixture)
+kv_host_copy_open(struct kv_fixture *fixture)
 {
 	const struct kv_shape *shape = &fixture->shape;
 	size_t token = (size_t)shape->kv_heads * (shape->k_dim + shape->v_dim) * paged_dtype_size(PAGED_BF16), n = 0;
-	struct limit_copy_piece *pieces = bench_alloc((size_t)fixture->n_pages * shape->kv_heads * 2, sizeof(*pieces));
+	struct limit_copy_chunk *chunks = bench_alloc((size_t)fixture->n_pages * shape->kv_heads * 2, sizeof(*chunks));
 	uint8_t *other;
 
 	fixture->k.data = other = bench_alloc(fixture->total_q, token);
 	bench_fill(other, fixture->total_q * token, PAGED_BF16);
-	for (uint32_t r = 0; r < (fixture->of.copied == KV_PAGES ? 1 : fixture->n_rows); r++)
-		n += row_pieces(fixture, r, &other, pieces + n);
-	fixture->copy = (struct limit_copy){ .pieces = pieces, .n_pieces = n };
+	for (uint32_t r = 0; r < (fixture->kv_case.copied == KV_COPY_PAGES ? 1 : fixture->n_rows); r++)
+		n += kv_host_row_chunks(fixture, r, &other, chunks + n);
+	fixture->copy = (struct limit_copy){ .chunks = chunks, .n_chunks = n };
 	limit_copy_tune(&fixture->copy);
 }
 
 /* Call the page copy kernel directly, because public calls that copy pages also do the daemon's work. */
 static void
-pages_open(struct kv_fixture *fixture)
+kv_host_pages_open(struct kv_fixture *fixture)
 {
 	const struct paged_pool_info *info = &fixture->pool->info;
 	const struct layout_params layout = { .n_layers = info->n_layers,
@@ -111,9 +112,9 @@ pages_open(struct kv_fixture *fixture)
 					      .dtype = info->k.dtype,
 					      .page_size = info->page_size,
 					      .n_pages = info->n_pages };
-	const struct kernel_team_params team = { .n_threads = threads_number(),
+	const struct kernel_team_params team = { .n_threads = pinned_threads_count(),
 						 .isa = kernel_isa_parse(info->isa),
-						 .cpus = threads_cpus() };
+						 .cpus = pinned_threads_cpus() };
 	struct paged_error error;
 
 	bench_must(layout_init(&fixture->layout, &layout, &error), &error);
@@ -123,21 +124,21 @@ pages_open(struct kv_fixture *fixture)
 /* Work */
 
 static double
-peak_us(const struct kv_fixture *fixture)
+kv_host_peak_us(const struct kv_fixture *fixture)
 {
-	return fixture->result->flops / limit_peak(fixture->unit) / 1e3;
+	return fixture->bench_case->flops / peak_gflops(fixture->unit) / 1e3;
 }
 
 static double
-work_us(const struct kv_fixture *fixture)
+kv_host_work_us(const struct kv_fixture *fixture)
 {
 	struct paged_client *client = fixture->group->client;
 	struct paged_batch *batch = fixture->batch;
 	uint8_t *base = fixture->pool->info.base;
 	uint64_t start = bench_now_ns();
 
-	switch (fixture->of.work) {
-	case KV_ATTEND:
+	switch (fixture->kv_case.work) {
+	case KV_ATTENTION:
 		bench_client_must(client, paged_attention(batch, 0, &fixture->q, &fixture->out, &fixture->attention));
 		break;
 	case KV_APPEND:
@@ -146,72 +147,72 @@ work_us(const struct kv_fixture *fixture)
 	case KV_GATHER:
 		bench_client_must(client, paged_gather(batch, 0, &fixture->k, &fixture->v, NULL));
 		break;
-	case KV_PAGES:
+	case KV_COPY_PAGES:
 		kernel_copy_pages(fixture->team,
 				  &(struct copy_args){ .from = { &fixture->layout, base, fixture->rows[0].pages },
 						       .to = { &fixture->layout, base, fixture->rows[1].pages },
 						       .n = fixture->rows[0].n_pages });
 		break;
 	case KV_READ:
-	case KV_ROOF:
+	case KV_ROOFLINE:
 		return limit_read_us(&fixture->read);
 	case KV_COPY:
 		return limit_copy_us(&fixture->copy);
 	case KV_PEAK:
-		return peak_us(fixture);
+		return kv_host_peak_us(fixture);
 	case KV_TORCH:
 		return torch_sample_us(&fixture->torch);
 	default:
-		bench_die("%s: not on the host", fixture->of.name);
+		bench_die("%s: not on the host", fixture->kv_case.name);
 	}
 	return bench_since_us(start);
 }
 
 static double
-sample(const void *context)
+kv_host_sample(const void *context)
 {
 	const struct kv_fixture *fixture = context;
-	double bytes = fixture->result->bytes, us = 0;
+	double bytes = fixture->bench_case->bytes, us = 0;
 
-	if (bytes > 0 && bytes < CACHED_BYTES && fixture->of.work != KV_TORCH)
-		work_us(fixture);
+	if (bytes > 0 && bytes < CACHED_BYTES && fixture->kv_case.work != KV_TORCH)
+		kv_host_work_us(fixture);
 	for (size_t i = 0; i < fixture->n_repeats; i++)
-		us += work_us(fixture);
+		us += kv_host_work_us(fixture);
 	us /= (double)fixture->n_repeats;
 	/* Run after all reads, because other processes may evict the cached data meanwhile. */
-	if (fixture->of.work == KV_ROOF)
-		us = fmax(us, peak_us(fixture));
-	return fixture->of.by_block ? us * 1e3 / fixture->n_blocks : us;
+	if (fixture->kv_case.work == KV_ROOFLINE)
+		us = fmax(us, kv_host_peak_us(fixture));
+	return fixture->kv_case.per_block ? us * 1e3 / fixture->n_blocks : us;
 }
 
 /* Warm up, check the result, and choose the repeats so that a sample takes SAMPLE_US. */
 static void
-warm_up(struct kv_fixture *fixture)
+kv_host_warm_up(struct kv_fixture *fixture)
 {
 	const uint16_t *out = fixture->out.data;
 	size_t n_out = (size_t)fixture->total_q * fixture->shape.q_heads * fixture->shape.v_dim;
 	double us;
 
-	work_us(fixture);
+	kv_host_work_us(fixture);
 	/* A NaN among the bf16 results means that the measured work is wrong. */
 	for (size_t i = 0; i < n_out && out != NULL; i++)
 		if ((out[i] & 0x7fff) > 0x7f80)
-			bench_die("%s: element %zu of the result is no number", fixture->of.name, i);
-	if (fixture->group->report->options->quick || fixture->of.work == KV_PEAK)
+			bench_die("%s: element %zu of the result is no number", fixture->kv_case.name, i);
+	if (fixture->group->report->options->quick || fixture->kv_case.work == KV_PEAK)
 		return;
-	us = work_us(fixture);
+	us = kv_host_work_us(fixture);
 	for (int i = 1; i < WARM_UPS; i++)
-		us = fmin(us, work_us(fixture));
+		us = fmin(us, kv_host_work_us(fixture));
 	while ((double)fixture->n_repeats * us < SAMPLE_US && fixture->n_repeats < MAX_REPEATS)
 		fixture->n_repeats *= 2;
 }
 
 static void
-fixture_open(struct kv_fixture *fixture)
+kv_host_fixture_open(struct kv_fixture *fixture)
 {
-	enum paged_dtype dtype = fixture->of.dtype;
-	enum kv_work work = fixture->of.work;
-	const struct torch_batch batch = { .rows = fixture->of.rows,
+	enum paged_dtype dtype = fixture->kv_case.dtype;
+	enum kv_work work = fixture->kv_case.work;
+	const struct torch_batch batch = { .rows = fixture->kv_case.rows,
 					   .q_heads = fixture->shape.q_heads,
 					   .kv_heads = fixture->shape.kv_heads,
 					   .dim = fixture->shape.k_dim,
@@ -220,36 +221,36 @@ fixture_open(struct kv_fixture *fixture)
 	fixture->n_repeats = 1;
 	/* bf16 represents every value of the 8-bit dtypes exactly; f16 and f32 need f32 products. */
 	fixture->unit =
-		dtype == PAGED_F16 || dtype == PAGED_F32 ? kernel_isa_best_up_to(KERNEL_AVX512) : limit_peak_unit();
-	if (work == KV_PAGES)
-		pages_open(fixture);
-	else if (work == KV_READ || work == KV_ROOF)
-		read_open(fixture);
+		dtype == PAGED_F16 || dtype == PAGED_F32 ? kernel_isa_best_up_to(KERNEL_AVX512) : peak_best_unit();
+	if (work == KV_COPY_PAGES)
+		kv_host_pages_open(fixture);
+	else if (work == KV_READ || work == KV_ROOFLINE)
+		kv_host_read_open(fixture);
 	else if (work == KV_COPY)
-		copy_open(fixture);
+		kv_host_copy_open(fixture);
 	if (work == KV_TORCH)
-		*(torch_open(&fixture->torch, &batch) ? &fixture->result->how : &fixture->result->skipped) =
-			strdup(fixture->torch.how);
+		*(torch_open(&fixture->torch, &batch) ? &fixture->bench_case->method : &fixture->bench_case->skipped) =
+			strdup(fixture->torch.method);
 	else
-		warm_up(fixture);
-	fixture->result->sample = sample;
-	fixture->result->context = fixture;
+		kv_host_warm_up(fixture);
+	fixture->bench_case->sample = kv_host_sample;
+	fixture->bench_case->context = fixture;
 }
 
 static void
-group_measure(struct kv_group *group)
+kv_host_group_measure(struct kv_group *group)
 {
 	kv_group_open(group);
 	for (size_t i = 0; i < group->n; i++)
-		fixture_open(&group->fixtures[i]);
+		kv_host_fixture_open(&group->fixtures[i]);
 	bench_rounds(group->report, group->cases, group->n, GROUP_LIMIT_S);
 	for (size_t i = 0; i < group->n; i++) {
 		struct kv_fixture *fixture = &group->fixtures[i];
 
-		if (fixture->of.work == KV_TORCH && fixture->result->skipped == NULL)
+		if (fixture->kv_case.work == KV_TORCH && fixture->bench_case->skipped == NULL)
 			torch_close(&fixture->torch);
 		limit_read_close(&fixture->read);
-		free((void *)fixture->copy.pieces);
+		free((void *)fixture->copy.chunks);
 		kernel_team_destroy(fixture->team);
 	}
 	kv_group_close(group);
@@ -257,7 +258,7 @@ group_measure(struct kv_group *group)
 
 /* Describe threads and instruction sets; the kernels use the library's choice, or that of --isa or the environment. */
 static void
-describe(struct bench_report *report)
+kv_host_describe(struct bench_report *report)
 {
 	struct paged_pool_params params = { .struct_size = sizeof(params),
 					    .name = "isa",
@@ -267,7 +268,7 @@ describe(struct bench_report *report)
 					    .dtype = PAGED_BF16,
 					    .n_pages = 1 };
 	struct paged_pool_info info = { .struct_size = sizeof(info) };
-	bool torch = report->options->against == BENCH_AGAINST_TORCH;
+	bool torch = report->options->reference == BENCH_REFERENCE_TORCH;
 	struct paged_client *client;
 	struct paged_pool *pool;
 
@@ -277,8 +278,8 @@ describe(struct bench_report *report)
 	if (torch)
 		torch_start();
 	snprintf(report->machine, sizeof(report->machine),
-		 "%u pinned threads, kernels by %s, streams by %s, peak of %s%s%s", threads_number(), info.isa,
-		 limit_isa_name(), limit_unit_name(limit_peak_unit()), torch ? "; " : "", torch ? torch_version() : "");
+		 "%u pinned threads, kernels by %s, streams by %s, peak of %s%s%s", pinned_threads_count(), info.isa,
+		 limit_isa_name(), peak_unit_name(peak_best_unit()), torch ? "; " : "", torch ? torch_version() : "");
 	paged_client_close(client);
 }
 
@@ -287,11 +288,11 @@ kv_host_run(struct bench_report *report)
 {
 	const struct bench_options *options = report->options;
 
-	threads_start(options->n_threads);
-	describe(report);
-	if (kv_groups_run(report, false, group_measure) == 0)
+	pinned_threads_start(options->n_threads);
+	kv_host_describe(report);
+	if (kv_groups_run(report, false, kv_host_group_measure) == 0)
 		bench_die("%s: no case with \"%s\" in its name has ratios to %s", report->suite->name,
-			  options->only != NULL ? options->only : "", bench_against_name(options->against));
+			  options->only != NULL ? options->only : "", bench_reference_name(options->reference));
 	torch_stop();
-	threads_release();
+	pinned_threads_unpin();
 }

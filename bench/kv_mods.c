@@ -12,7 +12,7 @@
 static const uint32_t document_starts[] = { 23, 51 };
 
 static uint32_t
-arrays_list(struct kv_fixture *fixture, struct paged_array *arrays)
+kv_mods_arrays(struct kv_fixture *fixture, struct paged_array *arrays)
 {
 	static const float cap = 50.0f;
 	static int32_t window;
@@ -20,9 +20,9 @@ arrays_list(struct kv_fixture *fixture, struct paged_array *arrays)
 	uint32_t longest = fixture->pool->max_length;
 
 	arrays[0] = (struct paged_array){ .name = "cap", .dtype = PAGED_F32, .data = &cap };
-	if (fixture->group->gpu)
+	if (fixture->group->on_gpu)
 		return 1;
-	window = fixture->group->report->options->quick ? 16 : (int32_t)fixture->of.window;
+	window = fixture->group->report->options->quick ? 16 : (int32_t)fixture->kv_case.window;
 	heads = (float)fixture->shape.q_heads;
 	fixture->documents = bench_alloc(longest, sizeof(*fixture->documents));
 	for (uint32_t i = 0; i < longest; i++)
@@ -37,8 +37,8 @@ arrays_list(struct kv_fixture *fixture, struct paged_array *arrays)
 }
 
 static struct paged_mod *
-parse(const struct kv_fixture *fixture, enum paged_mod_kind kind, const char *text, uint32_t n_arrays,
-      const struct paged_array *arrays)
+kv_mods_parse(const struct kv_fixture *fixture, enum paged_mod_kind kind, const char *text, uint32_t n_arrays,
+	      const struct paged_array *arrays)
 {
 	struct paged_mod *mod = NULL;
 
@@ -50,7 +50,7 @@ parse(const struct kv_fixture *fixture, enum paged_mod_kind kind, const char *te
 
 /* A mask that hides more leaves fewer blocks. */
 static void
-blocks_count(struct kv_fixture *fixture, uint32_t n_arrays, const struct paged_array *arrays)
+kv_mods_count_blocks(struct kv_fixture *fixture, uint32_t n_arrays, const struct paged_array *arrays)
 {
 	struct paged_block_mask_params params = { .struct_size = sizeof(params), .rows = fixture->rows };
 	struct paged_block_mask_info info = { .struct_size = sizeof(info) };
@@ -59,8 +59,8 @@ blocks_count(struct kv_fixture *fixture, uint32_t n_arrays, const struct paged_a
 	struct paged_mod *seen;
 	char text[128];
 
-	snprintf(text, sizeof(text), "causal && (%s)", fixture->of.mask != NULL ? fixture->of.mask : "true");
-	seen = parse(fixture, PAGED_MOD_MASK, text, n_arrays, arrays);
+	snprintf(text, sizeof(text), "causal && (%s)", fixture->kv_case.mask != NULL ? fixture->kv_case.mask : "true");
+	seen = kv_mods_parse(fixture, PAGED_MOD_MASK, text, n_arrays, arrays);
 	params.n_rows = fixture->n_rows;
 	params.q_block = BLOCK;
 	params.kv_block = BLOCK;
@@ -78,17 +78,18 @@ kv_mods_open(struct kv_fixture *fixture)
 	struct paged_mod_set_params params = { .struct_size = sizeof(params) };
 	struct paged_client *client = fixture->group->client;
 	struct paged_array arrays[N_ARRAYS];
-	uint32_t n_arrays = arrays_list(fixture, arrays);
+	uint32_t n_arrays = kv_mods_arrays(fixture, arrays);
 	struct paged_mod_set **mods = &fixture->attention.mod_set;
 
-	if (fixture->of.by_block)
-		blocks_count(fixture, n_arrays, arrays);
-	params.mask = fixture->mask = parse(fixture, PAGED_MOD_MASK, fixture->of.mask, n_arrays, arrays);
-	params.score = fixture->score = parse(fixture, PAGED_MOD_SCORE, fixture->of.score, n_arrays, arrays);
+	if (fixture->kv_case.per_block)
+		kv_mods_count_blocks(fixture, n_arrays, arrays);
+	params.mask = fixture->mask = kv_mods_parse(fixture, PAGED_MOD_MASK, fixture->kv_case.mask, n_arrays, arrays);
+	params.score = fixture->score =
+		kv_mods_parse(fixture, PAGED_MOD_SCORE, fixture->kv_case.score, n_arrays, arrays);
 	if (params.mask == NULL && params.score == NULL)
 		return;
 	bench_client_must(client, paged_mod_set_create(fixture->batch, &params, mods));
 	bench_client_must(client, paged_mod_set_bind(*mods, n_arrays, arrays, NULL));
-	if (fixture->group->gpu)
+	if (fixture->group->on_gpu)
 		bench_client_must(client, paged_mod_set_prepare(*mods, PAGED_BF16, -1));
 }

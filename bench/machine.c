@@ -11,7 +11,7 @@
 
 /* The first line of a file that begins with `key`, from its colon on; false: there is none. */
 static bool
-field(const char *path, const char *key, char *value, size_t size)
+machine_field(const char *path, const char *key, char *value, size_t size)
 {
 	FILE *file = fopen(path, "re");
 	char line[8192];
@@ -32,7 +32,7 @@ field(const char *path, const char *key, char *value, size_t size)
 }
 
 static void
-append(char *text, size_t size, const char *separator, const char *more)
+machine_append(char *text, size_t size, const char *separator, const char *more)
 {
 	size_t n = strlen(text);
 
@@ -40,7 +40,7 @@ append(char *text, size_t size, const char *separator, const char *more)
 }
 
 static void
-describe_caches(char *text, size_t size)
+machine_describe_caches(char *text, size_t size)
 {
 	enum { LEVEL, TYPE, SIZE, N_FIELDS };
 	static const char *const fields[N_FIELDS] = { "level", "type", "size" };
@@ -63,41 +63,41 @@ describe_caches(char *text, size_t size)
 			continue;
 		snprintf(one, sizeof(one), "L%s%s %ld KiB", values[LEVEL], strcmp(values[TYPE], "Data") == 0 ? "d" : "",
 			 strtol(values[SIZE], NULL, 10));
-		append(text, size, ", ", one);
+		machine_append(text, size, ", ", one);
 	}
 	if (text[0] == 0)
 		snprintf(text, size, "caches unknown");
 }
 
 static void
-describe_flags(char *text, size_t size)
+machine_describe_flags(char *text, size_t size)
 {
 	static const char *const wanted[] = { "avx2",        "fma",         "f16c",     "avx512f",  "avx512bw",
 					      "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "asimd" };
 	char flags[8192];
 
 	text[0] = 0;
-	if (!field("/proc/cpuinfo", "flags", flags, sizeof(flags)) &&
-	    !field("/proc/cpuinfo", "Features", flags, sizeof(flags)))
+	if (!machine_field("/proc/cpuinfo", "flags", flags, sizeof(flags)) &&
+	    !machine_field("/proc/cpuinfo", "Features", flags, sizeof(flags)))
 		return;
 	for (const char *word = strtok(flags, " "); word != NULL; word = strtok(NULL, " "))
 		for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
 			if (strcmp(word, wanted[i]) == 0)
-				append(text, size, " ", word);
+				machine_append(text, size, " ", word);
 }
 
 static double
-memory_kib(const char *key)
+machine_memory_kib(const char *key)
 {
 	char value[64];
 
-	return field("/proc/meminfo", key, value, sizeof(value)) ? strtod(value, NULL) : 0;
+	return machine_field("/proc/meminfo", key, value, sizeof(value)) ? strtod(value, NULL) : 0;
 }
 
 double
 machine_memory_bytes(void)
 {
-	return memory_kib("MemAvailable") * 1024;
+	return machine_memory_kib("MemAvailable") * 1024;
 }
 
 void
@@ -106,23 +106,23 @@ machine_describe(struct machine *machine)
 	struct utsname system;
 
 	uname(&system);
-	if (!field("/proc/cpuinfo", "model name", machine->cpu, sizeof(machine->cpu)))
+	if (!machine_field("/proc/cpuinfo", "model name", machine->cpu, sizeof(machine->cpu)))
 		snprintf(machine->cpu, sizeof(machine->cpu), "unknown CPU");
 	machine->n_cores = sysconf(_SC_NPROCESSORS_ONLN);
-	describe_caches(machine->caches, sizeof(machine->caches));
-	describe_flags(machine->flags, sizeof(machine->flags));
-	snprintf(machine->memory, sizeof(machine->memory), "%.1f GiB", memory_kib("MemTotal") / (1 << 20));
+	machine_describe_caches(machine->caches, sizeof(machine->caches));
+	machine_describe_flags(machine->flags, sizeof(machine->flags));
+	snprintf(machine->memory, sizeof(machine->memory), "%.1f GiB", machine_memory_kib("MemTotal") / (1 << 20));
 	snprintf(machine->kernel, sizeof(machine->kernel), "%s", system.release);
 }
 
 static double
-seconds(struct timeval time)
+machine_seconds(struct timeval time)
 {
 	return (double)time.tv_sec + (double)time.tv_usec / 1e6;
 }
 
 void
-machine_work_now(struct machine_work *work)
+machine_cpu_time_now(struct machine_cpu_time *work)
 {
 	/* user, nice, system, idle, iowait, irq, softirq, steal */
 	unsigned long long ticks[8] = { 0 };
@@ -134,26 +134,26 @@ machine_work_now(struct machine_work *work)
 		strcpy(line, "cpu");
 	if (file != NULL)
 		fclose(file);
-	*work = (struct machine_work){ 0 };
+	*work = (struct machine_cpu_time){ 0 };
 	for (int i = 0; i < 8; i++) {
 		ticks[i] = strtoull(at, &at, 10);
-		work->passed += (double)ticks[i] / (double)sysconf(_SC_CLK_TCK);
+		work->elapsed += (double)ticks[i] / (double)sysconf(_SC_CLK_TCK);
 	}
-	work->all = work->passed - (double)(ticks[3] + ticks[4]) / (double)sysconf(_SC_CLK_TCK);
+	work->busy = work->elapsed - (double)(ticks[3] + ticks[4]) / (double)sysconf(_SC_CLK_TCK);
 	getrusage(RUSAGE_SELF, &own);
 	getrusage(RUSAGE_CHILDREN, &children);
-	work->own =
-		seconds(own.ru_utime) + seconds(own.ru_stime) + seconds(children.ru_utime) + seconds(children.ru_stime);
+	work->own = machine_seconds(own.ru_utime) + machine_seconds(own.ru_stime) + machine_seconds(children.ru_utime) +
+		    machine_seconds(children.ru_stime);
 }
 
 double
-machine_others(const struct machine_work *since)
+machine_other_load(const struct machine_cpu_time *since)
 {
-	struct machine_work now;
-	double others, passed;
+	struct machine_cpu_time now;
+	double other_load, elapsed;
 
-	machine_work_now(&now);
-	passed = now.passed - since->passed;
-	others = now.all - since->all - (now.own - since->own);
-	return passed > 0 && others > 0 ? others / passed : 0;
+	machine_cpu_time_now(&now);
+	elapsed = now.elapsed - since->elapsed;
+	other_load = now.busy - since->busy - (now.own - since->own);
+	return elapsed > 0 && other_load > 0 ? other_load / elapsed : 0;
 }

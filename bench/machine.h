@@ -20,16 +20,16 @@ void machine_describe(struct machine *machine);
 double machine_memory_bytes(void);
 
 /**
- * Processor time up to some moment, in seconds of a core: `passed` on all cores, `all` of it busy, `own` by this
+ * Processor time up to some moment, in seconds of a core: `elapsed` on all cores, `busy` of it, `own` by this
  * process and its ended children
  */
-struct machine_work {
-	double passed, all, own;
+struct machine_cpu_time {
+	double elapsed, busy, own;
 };
 
-void machine_work_now(struct machine_work *work);
+void machine_cpu_time_now(struct machine_cpu_time *work);
 
-/** machine_others - the share of all cores that other processes have had since then, including steal time */
-double machine_others(const struct machine_work *since);
+/** machine_other_load - the share of all cores that other processes have had since then, including steal time */
+double machine_other_load(const struct machine_cpu_time *since);
 
 #endif

@@ -15,31 +15,31 @@
 #include "bench/suite.h"
 
 static const struct bench_suite *const suites[] = {
-	&bench_suite_append,  &bench_suite_compile, &bench_suite_control, &bench_suite_decode,
-	&bench_suite_gpu,     &bench_suite_limits,  &bench_suite_masks,   &bench_suite_mods,
-	&bench_suite_prefill, &bench_suite_scale,   &bench_suite_served,
+	&bench_suite_append,  &bench_suite_compile, &bench_suite_control,      &bench_suite_decode,
+	&bench_suite_gpu,     &bench_suite_limits,  &bench_suite_masks,        &bench_suite_mods,
+	&bench_suite_prefill, &bench_suite_scale,   &bench_suite_remote_masks,
 };
 
 static bool
-has(const struct bench_suite *suite, enum bench_against against)
+suite_has_reference(const struct bench_suite *suite, enum bench_reference reference)
 {
-	return against == BENCH_AGAINST_LIMIT || (suite->against >> against & 1) != 0;
+	return reference == BENCH_REFERENCE_LIMIT || (suite->reference >> reference & 1) != 0;
 }
 
 static struct bench_report *
-run(const struct bench_suite *suite, const struct bench_options *options)
+suite_run(const struct bench_suite *suite, const struct bench_options *options)
 {
 	struct bench_report *report =
 		mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	struct machine_work before;
+	struct machine_cpu_time before;
 
 	if (report == MAP_FAILED)
 		bench_die("no memory for a report");
 	report->suite = suite;
 	report->options = options;
-	if (!has(suite, options->against))
-		bench_die("suite %s has no ratios to %s", suite->name, bench_against_name(options->against));
-	machine_work_now(&before);
+	if (!suite_has_reference(suite, options->reference))
+		bench_die("suite %s has no ratios to %s", suite->name, bench_reference_name(options->reference));
+	machine_cpu_time_now(&before);
 	if (suite->run != NULL) {
 		suite->run(report);
 	} else {
@@ -50,20 +50,20 @@ run(const struct bench_suite *suite, const struct bench_options *options)
 		if (suite->teardown != NULL)
 			suite->teardown();
 	}
-	report->others = machine_others(&before);
+	report->other_load = machine_other_load(&before);
 	return report;
 }
 
 /* "all" is the suites that any machine can run and that have ratios of the selected kind. */
 static size_t
-wanted_list(char **names, size_t n_names, const struct bench_options *options, const struct bench_suite **wanted)
+suites_select(char **names, size_t n_names, const struct bench_options *options, const struct bench_suite **selected)
 {
 	bool all = n_names == 1 && strcmp(names[0], "all") == 0;
 	size_t n = 0;
 
 	for (size_t i = 0; i < BENCH_N(suites) && all; i++)
-		if (!suites[i]->special && has(suites[i], options->against))
-			wanted[n++] = suites[i];
+		if (!suites[i]->special && suite_has_reference(suites[i], options->reference))
+			selected[n++] = suites[i];
 	for (size_t j = 0; j < n_names && !all; j++) {
 		size_t i = 0;
 
@@ -71,13 +71,13 @@ wanted_list(char **names, size_t n_names, const struct bench_options *options, c
 			i++;
 		if (i == BENCH_N(suites) || n == BENCH_N(suites))
 			bench_die("no suite %s; paged-bench list shows them", names[j]);
-		wanted[n++] = suites[i];
+		selected[n++] = suites[i];
 	}
 	return n;
 }
 
 static int
-list(void)
+suites_list(void)
 {
 	for (size_t i = 0; i < BENCH_N(suites); i++) {
 		printf("%-10s %s\n", suites[i]->name, suites[i]->what);
@@ -98,17 +98,17 @@ usage(FILE *to, int code)
 	return code;
 }
 
-static enum bench_against
-against_parse(const char *name)
+static enum bench_reference
+reference_parse(const char *name)
 {
-	for (enum bench_against against = 0; against < BENCH_N_AGAINST; against++)
-		if (strcmp(name, bench_against_name(against)) == 0)
-			return against;
+	for (enum bench_reference reference = 0; reference < BENCH_N_REFERENCES; reference++)
+		if (strcmp(name, bench_reference_name(reference)) == 0)
+			return reference;
 	bench_die("--against %s: limit, contiguous or torch", name);
 }
 
 static unsigned int
-number_parse(const char *option, const char *text, size_t most)
+option_number_parse(const char *option, const char *text, size_t most)
 {
 	char *end;
 	size_t n = strtoul(text, &end, 10);
@@ -121,7 +121,7 @@ number_parse(const char *option, const char *text, size_t most)
 int
 main(int argc, char **argv)
 {
-	static int json, quick, more;
+	static int json, quick, with_long;
 	static const struct option options[] = { { "json", no_argument, &json, true },
 						 { "samples", required_argument, NULL, 'n' },
 						 { "quick", no_argument, &quick, true },
@@ -129,12 +129,12 @@ main(int argc, char **argv)
 						 { "against", required_argument, NULL, 'a' },
 						 { "threads", required_argument, NULL, 't' },
 						 { "isa", required_argument, NULL, 'i' },
-						 { "long", no_argument, &more, true },
+						 { "long", no_argument, &with_long, true },
 						 { "seconds", required_argument, NULL, 's' },
 						 { "help", no_argument, NULL, 'h' },
 						 { 0 } };
 	struct bench_options chosen = { .n_samples = 31, .n_threads = 2 };
-	const struct bench_suite *wanted[BENCH_N(suites)];
+	const struct bench_suite *selected[BENCH_N(suites)];
 	struct bench_report *reports[BENCH_N(suites)];
 	int option;
 	size_t n;
@@ -144,19 +144,19 @@ main(int argc, char **argv)
 		case 0: /* a flag */
 			break;
 		case 'n':
-			chosen.n_samples = number_parse("samples", optarg, BENCH_MAX_SAMPLES);
+			chosen.n_samples = option_number_parse("samples", optarg, BENCH_MAX_SAMPLES);
 			break;
 		case 'a':
-			chosen.against = against_parse(optarg);
+			chosen.reference = reference_parse(optarg);
 			break;
 		case 't':
-			chosen.n_threads = number_parse("threads", optarg, 64);
+			chosen.n_threads = option_number_parse("threads", optarg, 64);
 			break;
 		case 'i':
 			setenv("PAGED_ISA", optarg, 1); /* the library reads and validates it */
 			break;
 		case 's':
-			chosen.limit_s = number_parse("seconds", optarg, 3600);
+			chosen.limit_s = option_number_parse("seconds", optarg, 3600);
 			break;
 		case 'o':
 			chosen.only = optarg;
@@ -167,15 +167,15 @@ main(int argc, char **argv)
 			return usage(stderr, 2);
 		}
 	chosen.quick = quick;
-	chosen.more = more;
+	chosen.with_long = with_long;
 	if (optind + 1 == argc && strcmp(argv[optind], "list") == 0)
-		return list();
+		return suites_list();
 	if (optind + 2 > argc || strcmp(argv[optind], "run") != 0)
 		return usage(stderr, 2);
-	n = wanted_list(argv + optind + 1, (size_t)(argc - optind - 1), &chosen, wanted);
+	n = suites_select(argv + optind + 1, (size_t)(argc - optind - 1), &chosen, selected);
 	/* A table is printed as soon as it is measured; a JSON document holds all suites. */
 	for (size_t i = 0; i < n; i++) {
-		reports[i] = run(wanted[i], &chosen);
+		reports[i] = suite_run(selected[i], &chosen);
 		if (!json)
 			bench_print(reports[i]);
 	}

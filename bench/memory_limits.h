@@ -15,17 +15,17 @@
 
 #include "bench/stream_kernels.h"
 
-/** Memory to be read once, in this order, in pieces of one size. */
+/** Memory to be read once, in this order, in chunks of one size. */
 struct limit_read {
-	const uint8_t **pieces; /* owned; a few past the last repeat it */
-	size_t n_pieces;
-	size_t piece_bytes; /* a multiple of 64 */
+	const uint8_t **chunks; /* owned; a few past the last repeat it */
+	size_t n_chunks;
+	size_t chunk_bytes; /* a multiple of 64 */
 	/* The best way, once tuned: */
-	unsigned int n_streams; /* that a thread reads in parallel */
-	unsigned int ahead;     /* prefetch distance in pieces; 0: no prefetch */
+	unsigned int n_streams;         /* that a thread reads in parallel */
+	unsigned int prefetch_distance; /* prefetch distance in chunks; 0: no prefetch */
 };
 
-/** limit_read_open - cut spans of one size into pieces of at most 4 KiB, a multiple of 64 bytes */
+/** limit_read_open - cut spans of one size into chunks of at most 4 KiB, a multiple of 64 bytes */
 void limit_read_open(struct limit_read *read, const uint8_t *const *spans, size_t n_spans, size_t span_bytes);
 void limit_read_close(struct limit_read *read);
 void limit_read_tune(struct limit_read *read);
@@ -33,19 +33,19 @@ void limit_read_tune(struct limit_read *read);
 /** limit_read_us - microseconds to read all of it */
 double limit_read_us(const struct limit_read *read);
 
-struct limit_copy_piece {
+struct limit_copy_chunk {
 	uint8_t *to;
 	const uint8_t *from;
 	size_t bytes;
 };
 
 struct limit_copy {
-	const struct limit_copy_piece *pieces; /* borrowed */
-	size_t n_pieces;
+	const struct limit_copy_chunk *chunks; /* borrowed */
+	size_t n_chunks;
 	/* The best way, once tuned: */
-	bool past_cache; /* non-temporal stores */
-	bool alone;      /* one thread, for copies too small to share */
-	bool in_turn;    /* a part of each of several pieces in turn, which uses more memory banks at a time */
+	bool non_temporal;  /* non-temporal stores */
+	bool single_thread; /* one thread, for copies too small to share */
+	bool interleaved;   /* a part of each of several chunks in turn, which uses more memory banks at a time */
 };
 
 void limit_copy_tune(struct limit_copy *copy);

@@ -110,7 +110,7 @@ static const struct {
 };
 
 const char *
-limit_unit_name(enum kernel_isa unit)
+peak_unit_name(enum kernel_isa unit)
 {
 	return units[unit].name;
 }
@@ -131,7 +131,7 @@ peak_work(void *context)
 }
 
 double
-limit_peak(enum kernel_isa unit)
+peak_gflops(enum kernel_isa unit)
 {
 	static size_t n_rounds[KERNEL_N_ISAS];
 	struct peak_run run = { .unit = unit, .n_rounds = 10000 };
@@ -139,16 +139,16 @@ limit_peak(enum kernel_isa unit)
 
 	/* Choose the rounds so that a sample takes SAMPLE_US. */
 	for (int i = 0; i < TUNE_TRIES && n_rounds[unit] == 0; i++)
-		least_ns = fmin(least_ns, (double)threads_run(peak_work, &run));
+		least_ns = fmin(least_ns, (double)pinned_threads_run(peak_work, &run));
 	if (n_rounds[unit] == 0)
 		n_rounds[unit] = (size_t)((double)run.n_rounds * SAMPLE_US * 1e3 / least_ns) + 1;
 	run.n_rounds = n_rounds[unit];
-	ns = (double)threads_run(peak_work, &run);
-	return run.flops * threads_number() / ns;
+	ns = (double)pinned_threads_run(peak_work, &run);
+	return run.flops * pinned_threads_count() / ns;
 }
 
 enum kernel_isa
-limit_peak_unit(void)
+peak_best_unit(void)
 {
 	static enum kernel_isa best = KERNEL_N_ISAS;
 	double most = 0;
@@ -158,7 +158,7 @@ limit_peak_unit(void)
 	/* Interleave the units, because a burst of load could spoil consecutive tries of one. */
 	for (int i = 0; i < TUNE_TRIES; i++)
 		for (enum kernel_isa unit = 0; unit < KERNEL_N_ISAS; unit++) {
-			double here = kernel_isa_supported(unit) ? limit_peak(unit) : 0;
+			double here = kernel_isa_supported(unit) ? peak_gflops(unit) : 0;
 
 			if (here > most) {
 				most = here;

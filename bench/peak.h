@@ -7,13 +7,13 @@
 
 #include "kernels/kernels.h"
 
-/** limit_unit_name - the unit that multiplies matrices in an instruction set; best last */
-const char *limit_unit_name(enum kernel_isa unit);
+/** peak_unit_name - the unit that multiplies matrices in an instruction set; best last */
+const char *peak_unit_name(enum kernel_isa unit);
 
-/** limit_peak - operations a nanosecond (GFLOP/s) of all threads on registers only; a new sample of about 1 ms */
-double limit_peak(enum kernel_isa unit);
+/** peak_gflops - operations a nanosecond (GFLOP/s) of all threads on registers only; a new sample of about 1 ms */
+double peak_gflops(enum kernel_isa unit);
 
-/** limit_peak_unit - the unit with the highest peak on this machine; measured once */
-enum kernel_isa limit_peak_unit(void);
+/** peak_best_unit - the unit with the highest peak on this machine; measured once */
+enum kernel_isa peak_best_unit(void);
 
 #endif

@@ -15,7 +15,7 @@ static struct {
 	cpu_set_t allowed; /* before any thread was pinned */
 	uint32_t cpus[MAX_THREADS];
 	pthread_barrier_t begin; /* helpers sleep here, so they use no processor time between runs */
-	threads_fn work;
+	pinned_threads_fn work;
 	void *context;
 	_Atomic unsigned int n_ready, n_done;
 	_Atomic uint64_t begin_ns; /* of the first thread */
@@ -23,7 +23,7 @@ static struct {
 } threads;
 
 static void
-pin(uint32_t cpu)
+pinned_threads_pin(uint32_t cpu)
 {
 	cpu_set_t one;
 
@@ -34,7 +34,7 @@ pin(uint32_t cpu)
 }
 
 static void
-wait_for(_Atomic unsigned int *count)
+pinned_threads_wait(_Atomic unsigned int *count)
 {
 	while (atomic_load_explicit(count, memory_order_acquire) < threads.n) {
 #if defined(__x86_64__)
@@ -46,12 +46,12 @@ wait_for(_Atomic unsigned int *count)
 /* A busy machine may deschedule any thread, so every thread reads the clock before it works; the earliest time counts.
  */
 static void
-take_part(void)
+pinned_threads_work(void)
 {
 	uint64_t now, first;
 
 	atomic_fetch_add(&threads.n_ready, 1);
-	wait_for(&threads.n_ready);
+	pinned_threads_wait(&threads.n_ready);
 	now = bench_now_ns();
 	first = atomic_load(&threads.begin_ns);
 	while (now < first && !atomic_compare_exchange_weak(&threads.begin_ns, &first, now))
@@ -61,21 +61,21 @@ take_part(void)
 }
 
 static void *
-helper(void *argument)
+pinned_threads_main(void *argument)
 {
-	pin(*(const uint32_t *)argument);
+	pinned_threads_pin(*(const uint32_t *)argument);
 	for (;;) {
 		pthread_barrier_wait(&threads.begin);
-		take_part();
+		pinned_threads_work();
 	}
 	return NULL;
 }
 
 unsigned int
-threads_start(unsigned int n)
+pinned_threads_start(unsigned int n)
 {
 	if (threads.n != 0) {
-		pin(threads.cpus[0]);
+		pinned_threads_pin(threads.cpus[0]);
 		return threads.n;
 	}
 	if (sched_getaffinity(0, sizeof(threads.allowed), &threads.allowed) != 0)
@@ -83,12 +83,12 @@ threads_start(unsigned int n)
 	for (uint32_t cpu = 0; cpu < CPU_SETSIZE && threads.n < n && threads.n < MAX_THREADS; cpu++)
 		if (CPU_ISSET(cpu, &threads.allowed))
 			threads.cpus[threads.n++] = cpu;
-	pin(threads.cpus[0]);
+	pinned_threads_pin(threads.cpus[0]);
 	pthread_barrier_init(&threads.begin, NULL, threads.n);
 	for (unsigned int i = 1; i < threads.n; i++) {
 		pthread_t thread;
 
-		if (pthread_create(&thread, NULL, helper, &threads.cpus[i]) != 0)
+		if (pthread_create(&thread, NULL, pinned_threads_main, &threads.cpus[i]) != 0)
 			bench_die("no thread");
 		pthread_detach(thread);
 	}
@@ -96,13 +96,13 @@ threads_start(unsigned int n)
 }
 
 unsigned int
-threads_number(void)
+pinned_threads_count(void)
 {
 	return threads.n;
 }
 
 uint64_t
-threads_run(threads_fn work, void *context)
+pinned_threads_run(pinned_threads_fn work, void *context)
 {
 	threads.work = work;
 	threads.context = context;
@@ -111,32 +111,32 @@ threads_run(threads_fn work, void *context)
 	atomic_store(&threads.begin_ns, UINT64_MAX);
 	atomic_store(&threads.next_unit, 0);
 	pthread_barrier_wait(&threads.begin);
-	take_part();
-	wait_for(&threads.n_done);
+	pinned_threads_work();
+	pinned_threads_wait(&threads.n_done);
 	return bench_now_ns() - atomic_load(&threads.begin_ns);
 }
 
 size_t
-threads_take(void)
+pinned_threads_next_unit(void)
 {
 	return atomic_fetch_add_explicit(&threads.next_unit, 1, memory_order_relaxed);
 }
 
 const uint32_t *
-threads_cpus(void)
+pinned_threads_cpus(void)
 {
 	return threads.cpus;
 }
 
 void
-threads_release(void)
+pinned_threads_unpin(void)
 {
 	if (threads.n != 0 && sched_setaffinity(0, sizeof(threads.allowed), &threads.allowed) != 0)
 		bench_die("sched_setaffinity: %m");
 }
 
 void
-threads_places(char *text, size_t size)
+pinned_threads_omp_places(char *text, size_t size)
 {
 	size_t n = 0;
 

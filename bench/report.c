@@ -17,11 +17,11 @@
 #define AND_MORE " and "
 
 const char *
-bench_against_name(enum bench_against against)
+bench_reference_name(enum bench_reference reference)
 {
-	static const char *const names[BENCH_N_AGAINST] = { "limit", "contiguous", "torch" };
+	static const char *const names[BENCH_N_REFERENCES] = { "limit", "contiguous", "torch" };
 
-	return names[against];
+	return names[reference];
 }
 
 /* A bound without a unit applies to the ratio; "<= 1.03 and 3 us" allows 1.03 times the limit plus 3 us. */
@@ -67,7 +67,7 @@ print_target(const char *target, double value, double ratio)
 
 /* If the other case's name begins with this case's name, print only the rest. */
 static const char *
-short_name(const char *name, const char *to)
+case_short_name(const char *name, const char *to)
 {
 	size_t n = strlen(name);
 
@@ -79,34 +79,34 @@ short_name(const char *name, const char *to)
 static void
 print_result(const struct bench_result *result)
 {
-	static const char *const senses[] = { "of", "x", "times faster than" };
-	const struct bench_case *of = &result->of;
+	static const char *const ratio_kinds[] = { "of", "x", "times faster than" };
+	const struct bench_case *bench_case = &result->bench_case;
 	const char *separator = "";
 
-	if (of->skipped != NULL) {
-		printf("%-46s skipped: %s\n", of->name, of->skipped);
+	if (bench_case->skipped != NULL) {
+		printf("%-46s skipped: %s\n", bench_case->name, bench_case->skipped);
 		return;
 	}
-	printf("%-46s %10.2f %10.2f - %10.2f %-8s", of->name, result->value.median, result->value.low,
-	       result->value.high, of->unit);
-	print_rate(of->bytes / result->value.median, "B/s");
-	print_rate(of->flops / result->value.median, "FLOP/s");
-	if (of->limit != NULL)
-		printf(" %.2f x %s", result->limit.median, of->limit);
+	printf("%-46s %10.2f %10.2f - %10.2f %-8s", bench_case->name, result->value.median, result->value.low,
+	       result->value.high, bench_case->unit);
+	print_rate(bench_case->bytes / result->value.median, "B/s");
+	print_rate(bench_case->flops / result->value.median, "FLOP/s");
+	if (bench_case->limit != NULL)
+		printf(" %.2f x %s", result->limit.median, bench_case->limit);
 	for (size_t i = 0; i < BENCH_MAX_RELATIONS; i++) {
 		const struct bench_ratio *ratio = &result->ratios[i];
-		const struct bench_relation *relation = &of->relations[i];
+		const struct bench_relation *relation = &bench_case->relations[i];
 
 		if (ratio->median == 0)
 			continue;
 		printf("%s %.2f (fastest %.2f) %s %s", separator, ratio->median, ratio->fastest,
-		       senses[relation->sense], short_name(of->name, relation->to));
+		       ratio_kinds[relation->ratio_kind], case_short_name(bench_case->name, relation->other));
 		print_target(relation->target, ratio->median, ratio->median);
 		separator = ",";
 	}
-	print_target(of->target, result->value.median, result->limit.median);
-	if (of->how != NULL)
-		printf(" by %s", of->how);
+	print_target(bench_case->target, result->value.median, result->limit.median);
+	if (bench_case->method != NULL)
+		printf(" by %s", bench_case->method);
 	putchar('\n');
 }
 
@@ -122,7 +122,7 @@ bench_print(const struct bench_report *report)
 	if (report->machine[0] != 0)
 		printf("%s\n", report->machine);
 	printf("at most %zu samples of each in turn, ratios to %s; others had %.0f %% of the cores meanwhile\n",
-	       report->options->n_samples, bench_against_name(report->options->against), 100 * report->others);
+	       report->options->n_samples, bench_reference_name(report->options->reference), 100 * report->other_load);
 	printf("%-46s %10s %23s %-8s %s\n", "FIGURE", "MEDIAN", "10TH - 90TH", "UNIT", "RATIO");
 	for (size_t i = 0; i < report->n_results; i++)
 		print_result(&report->results[i]);
@@ -132,14 +132,14 @@ bench_print(const struct bench_report *report)
 /* JSON; members that are NULL or 0 are omitted. */
 
 static void
-set_number(json_t *entry, const char *key, double value)
+json_set_number(json_t *entry, const char *key, double value)
 {
 	if (value > 0)
 		json_object_set_new(entry, key, json_real(value));
 }
 
 static void
-set_target(json_t *entry, const char *target, double value, double ratio)
+json_set_target(json_t *entry, const char *target, double value, double ratio)
 {
 	if (target == NULL)
 		return;
@@ -150,20 +150,20 @@ set_target(json_t *entry, const char *target, double value, double ratio)
 static json_t *
 ratios_json(const struct bench_result *result)
 {
-	static const char *const senses[] = { "share", "times", "faster" };
+	static const char *const ratio_kinds[] = { "share", "times", "faster" };
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < BENCH_MAX_RELATIONS; i++) {
 		const struct bench_ratio *ratio = &result->ratios[i];
-		const struct bench_relation *relation = &result->of.relations[i];
+		const struct bench_relation *relation = &result->bench_case.relations[i];
 		json_t *entry;
 
 		if (ratio->median == 0)
 			continue;
-		entry = json_pack("{s:s, s:s, s:f, s:f, s:f, s:f}", "to", relation->to, "sense",
-				  senses[relation->sense], "median", ratio->median, "p10", ratio->low, "p90",
+		entry = json_pack("{s:s, s:s, s:f, s:f, s:f, s:f}", "to", relation->other, "sense",
+				  ratio_kinds[relation->ratio_kind], "median", ratio->median, "p10", ratio->low, "p90",
 				  ratio->high, "fastest", ratio->fastest);
-		set_target(entry, relation->target, ratio->median, ratio->median);
+		json_set_target(entry, relation->target, ratio->median, ratio->median);
 		json_array_append_new(list, entry);
 	}
 	return list;
@@ -172,23 +172,23 @@ ratios_json(const struct bench_result *result)
 static json_t *
 result_json(const struct bench_result *result)
 {
-	const struct bench_case *of = &result->of;
+	const struct bench_case *bench_case = &result->bench_case;
 	json_t *entry, *ratios = ratios_json(result);
 
-	entry = json_pack("{s:s, s:s, s:s*, s:s*}", "name", of->name, "unit", of->unit, "skipped", of->skipped, "how",
-			  of->how);
-	set_number(entry, "median", result->value.median);
-	set_number(entry, "p10", result->value.low);
-	set_number(entry, "p90", result->value.high);
-	set_number(entry, "samples", (double)result->n_samples);
-	if (of->skipped == NULL) {
-		set_number(entry, "bytes", of->bytes);
-		set_number(entry, "flops", of->flops);
-		set_target(entry, of->target, result->value.median, result->limit.median);
+	entry = json_pack("{s:s, s:s, s:s*, s:s*}", "name", bench_case->name, "unit", bench_case->unit, "skipped",
+			  bench_case->skipped, "how", bench_case->method);
+	json_set_number(entry, "median", result->value.median);
+	json_set_number(entry, "p10", result->value.low);
+	json_set_number(entry, "p90", result->value.high);
+	json_set_number(entry, "samples", (double)result->n_samples);
+	if (bench_case->skipped == NULL) {
+		json_set_number(entry, "bytes", bench_case->bytes);
+		json_set_number(entry, "flops", bench_case->flops);
+		json_set_target(entry, bench_case->target, result->value.median, result->limit.median);
 	}
 	if (result->limit.median > 0) {
-		json_object_set_new(entry, "limit", json_string(of->limit));
-		set_number(entry, "ratio", result->limit.median);
+		json_object_set_new(entry, "limit", json_string(bench_case->limit));
+		json_set_number(entry, "ratio", result->limit.median);
 	}
 	if (json_array_size(ratios) > 0)
 		json_object_set(entry, "ratios", ratios);
@@ -206,8 +206,8 @@ run_json(const struct bench_report *report)
 	for (size_t i = 0; i < report->n_results; i++)
 		json_array_append_new(list, result_json(&report->results[i]));
 	return json_pack("{s:s, s:s, s:i, s:f, s:s, s:i, s:s, s:s, s:s, s:s, s:s*, s:o}", "suite", report->suite->name,
-			 "against", bench_against_name(report->options->against), "samples",
-			 (int)report->options->n_samples, "others", report->others, "cpu", machine.cpu, "cores",
+			 "against", bench_reference_name(report->options->reference), "samples",
+			 (int)report->options->n_samples, "others", report->other_load, "cpu", machine.cpu, "cores",
 			 (int)machine.n_cores, "caches", machine.caches, "memory", machine.memory, "flags",
 			 machine.flags, "kernel", machine.kernel, "machine",
 			 report->machine[0] != 0 ? report->machine : NULL, "figures", list);

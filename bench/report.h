@@ -7,8 +7,8 @@
 
 #include "bench/suite.h"
 
-/** bench_against_name - "limit", "contiguous", "torch" */
-const char *bench_against_name(enum bench_against against);
+/** bench_reference_name - "limit", "contiguous", "torch" */
+const char *bench_reference_name(enum bench_reference reference);
 
 /** bench_print - print a table to read */
 void bench_print(const struct bench_report *report);

@@ -10,7 +10,7 @@
 #include "bench/base.h"
 #include "bench/suite.h"
 
-#define LEAST_ROUNDS 5u
+#define MIN_ROUNDS 5u
 
 void
 bench_progress(const struct bench_report *report, const char *name, size_t i, size_t n)
@@ -24,24 +24,24 @@ bench_progress(const struct bench_report *report, const char *name, size_t i, si
 }
 
 static struct bench_result *
-result_add(struct bench_report *report, const struct bench_case *of)
+bench_result_add(struct bench_report *report, const struct bench_case *bench_case)
 {
 	struct bench_result *result = &report->results[report->n_results++];
 
 	if (report->n_results > BENCH_MAX_RESULTS)
 		bench_die("%s: more than %d cases", report->suite->name, BENCH_MAX_RESULTS);
-	*result = (struct bench_result){ .of = *of };
+	*result = (struct bench_result){ .bench_case = *bench_case };
 	return result;
 }
 
 void
 bench_skip(struct bench_report *report, const char *name, const char *unit, const char *why)
 {
-	result_add(report, &(struct bench_case){ .name = name, .unit = unit, .skipped = why });
+	bench_result_add(report, &(struct bench_case){ .name = name, .unit = unit, .skipped = why });
 }
 
 static int
-compare_doubles(const void *a, const void *b)
+rounds_compare(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 
@@ -50,7 +50,7 @@ compare_doubles(const void *a, const void *b)
 
 /* Divide samples of the same round, so that a slowdown of both cancels out. */
 static struct bench_ratio
-ratio_of(const double *over, const double *under, size_t n)
+rounds_ratio(const double *over, const double *under, size_t n)
 {
 	double sorted[BENCH_MAX_SAMPLES], least = over[0], least_under = under != NULL ? under[0] : 1;
 
@@ -59,13 +59,14 @@ ratio_of(const double *over, const double *under, size_t n)
 		least = fmin(least, over[s]);
 		least_under = under != NULL ? fmin(least_under, under[s]) : 1;
 	}
-	qsort(sorted, n, sizeof(*sorted), compare_doubles);
+	qsort(sorted, n, sizeof(*sorted), rounds_compare);
 	return (struct bench_ratio){ sorted[n / 2], sorted[n / 10], sorted[n - 1 - n / 10], least / least_under };
 }
 
 /* A case's samples; NULL: the case is not in this group. */
 static const double *
-samples_find(const struct bench_case *cases, size_t n, const double (*samples)[BENCH_MAX_SAMPLES], const char *name)
+rounds_find_samples(const struct bench_case *cases, size_t n, const double (*samples)[BENCH_MAX_SAMPLES],
+		    const char *name)
 {
 	for (size_t i = 0; i < n && name != NULL; i++)
 		if (strcmp(cases[i].name, name) == 0 && cases[i].skipped == NULL)
@@ -74,27 +75,27 @@ samples_find(const struct bench_case *cases, size_t n, const double (*samples)[B
 }
 
 static void
-summarise(struct bench_report *report, const struct bench_case *cases, size_t n,
-	  const double (*samples)[BENCH_MAX_SAMPLES], size_t n_rounds)
+rounds_summarise(struct bench_report *report, const struct bench_case *cases, size_t n,
+		 const double (*samples)[BENCH_MAX_SAMPLES], size_t n_rounds)
 {
 	for (size_t i = 0; i < n; i++) {
-		struct bench_result *result = result_add(report, &cases[i]);
-		const double *own = samples[i], *other = samples_find(cases, n, samples, cases[i].limit);
+		struct bench_result *result = bench_result_add(report, &cases[i]);
+		const double *own = samples[i], *other = rounds_find_samples(cases, n, samples, cases[i].limit);
 
 		if (cases[i].skipped != NULL)
 			continue;
 		result->n_samples = n_rounds;
-		result->value = ratio_of(own, NULL, n_rounds);
+		result->value = rounds_ratio(own, NULL, n_rounds);
 		if (other != NULL)
-			result->limit = ratio_of(own, other, n_rounds);
+			result->limit = rounds_ratio(own, other, n_rounds);
 		for (size_t r = 0; r < BENCH_MAX_RELATIONS; r++) {
 			const struct bench_relation *relation = &cases[i].relations[r];
 
-			other = samples_find(cases, n, samples, relation->to);
-			if (other == NULL || relation->against != report->options->against)
+			other = rounds_find_samples(cases, n, samples, relation->other);
+			if (other == NULL || relation->reference != report->options->reference)
 				continue;
-			result->ratios[r] = relation->sense == BENCH_TIMES ? ratio_of(own, other, n_rounds)
-									   : ratio_of(other, own, n_rounds);
+			result->ratios[r] = relation->ratio_kind == BENCH_SLOWDOWN ? rounds_ratio(own, other, n_rounds)
+										   : rounds_ratio(other, own, n_rounds);
 		}
 	}
 }
@@ -104,7 +105,7 @@ bench_rounds(struct bench_report *report, const struct bench_case *cases, size_t
 {
 	static double samples[BENCH_MAX_CASES][BENCH_MAX_SAMPLES];
 	const struct bench_options *options = report->options;
-	size_t n_rounds = 0, least = options->quick ? 1 : LEAST_ROUNDS;
+	size_t n_rounds = 0, least = options->quick ? 1 : MIN_ROUNDS;
 	uint64_t start = bench_now_ns();
 
 	if (n > BENCH_MAX_CASES)
@@ -125,5 +126,5 @@ bench_rounds(struct bench_report *report, const struct bench_case *cases, size_t
 			break;
 	}
 	bench_progress(report, NULL, 0, 0);
-	summarise(report, cases, n, samples, n_rounds);
+	rounds_summarise(report, cases, n, samples, n_rounds);
 }

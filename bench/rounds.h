@@ -11,7 +11,7 @@
  * bench_rounds - interleaved rounds of a group of cases; results are added to the report
  *
  * At most options->n_samples rounds, as many as `limit_s` allows, and at least 5.
- * Omits relations of another kind than options->against, and ratios to cases
+ * Omits relations of another kind than options->reference, and ratios to cases
  * that are not in the group.
  */
 void bench_rounds(struct bench_report *report, const struct bench_case *cases, size_t n, double limit_s);

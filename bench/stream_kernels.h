@@ -12,10 +12,10 @@
 
 struct limit_stream_ops {
 	const char *name;
-	/* Read n pieces of each stream; the streams begin `apart` pieces from each other. */
-	void (*read[LIMIT_MAX_STREAMS])(const uint8_t *const *pieces, size_t n, size_t apart, size_t bytes,
-					size_t ahead);
-	void (*copy_past_cache)(uint8_t *to, const uint8_t *from, size_t bytes);
+	/* Read n chunks of each stream; the streams begin `apart` pieces from each other. */
+	void (*read[LIMIT_MAX_STREAMS])(const uint8_t *const *chunks, size_t n, size_t apart, size_t bytes,
+					size_t prefetch_distance);
+	void (*copy_non_temporal)(uint8_t *to, const uint8_t *from, size_t bytes);
 };
 
 extern const struct limit_stream_ops limit_stream_generic, limit_stream_avx2, limit_stream_avx512;

@@ -19,19 +19,19 @@
 #define BENCH_MAX_RESULTS 512
 
 /** The kind of reference of a ratio; one run prints the ratios of one kind. */
-enum bench_against { BENCH_AGAINST_LIMIT, BENCH_AGAINST_CONTIGUOUS, BENCH_AGAINST_TORCH, BENCH_N_AGAINST };
+enum bench_reference { BENCH_REFERENCE_LIMIT, BENCH_REFERENCE_CONTIGUOUS, BENCH_REFERENCE_TORCH, BENCH_N_REFERENCES };
 
-enum bench_sense {
-	BENCH_SHARE,  /* the other case's time over this one's; the other case is a limit */
-	BENCH_TIMES,  /* this case's time over the other's */
-	BENCH_FASTER, /* the other case's time over this one's */
+enum bench_ratio_kind {
+	BENCH_FRACTION, /* the other case's time over this one's; the other case is a limit */
+	BENCH_SLOWDOWN, /* this case's time over the other's */
+	BENCH_SPEEDUP,  /* the other case's time over this one's */
 };
 
 /** A comparison with another case of the group. */
 struct bench_relation {
-	enum bench_against against;
-	enum bench_sense sense;
-	const char *to;     /* another case's name */
+	enum bench_reference reference;
+	enum bench_ratio_kind ratio_kind;
+	const char *other;  /* another case's name */
 	const char *target; /* the project's target: ">= 0.85", with AMX ">= 0.65 (AMX 0.40)"; or NULL */
 };
 
@@ -43,7 +43,7 @@ struct bench_case {
 	double (*sample)(const void *context); /* one sample, in the unit */
 	const void *context;
 	const char *skipped; /* why it is not sampled; NULL: it is */
-	const char *how;     /* how a peer did it; or NULL */
+	const char *method;  /* how a peer did it; or NULL */
 	double bytes, flops; /* of a sample in microseconds; 0: unknown */
 	struct bench_relation relations[BENCH_MAX_RELATIONS];
 };
@@ -59,8 +59,8 @@ struct bench_options {
 	size_t n_samples;
 	bool quick;       /* tiny sizes, to check that everything runs */
 	const char *only; /* groups with this in their name; NULL: all */
-	bool more;        /* also the cases that are left out by default because there are many */
-	enum bench_against against;
+	bool with_long;   /* also the cases that are left out by default because there are many */
+	enum bench_reference reference;
 	unsigned int n_threads;
 	double limit_s; /* seconds of rounds of a group; 0: the suite's default */
 };
@@ -71,7 +71,7 @@ struct bench_ratio {
 };
 
 struct bench_result {
-	struct bench_case of;
+	struct bench_case bench_case;
 	size_t n_samples;
 	struct bench_ratio value;                       /* `fastest` is not used */
 	struct bench_ratio limit;                       /* to of.limit */
@@ -83,7 +83,7 @@ struct bench_report {
 	const struct bench_suite *suite;
 	const struct bench_options *options;
 	char machine[512]; /* description of what is not the CPU; "": nothing */
-	double others;     /* the share of all cores that other processes had during the run */
+	double other_load; /* the share of all cores that other processes had during the run */
 	size_t n_results;
 	struct bench_result results[BENCH_MAX_RESULTS];
 };
@@ -100,8 +100,8 @@ struct bench_suite {
 	void (*run)(struct bench_report *report);
 	const struct kv_case *kv_cases; /* of attention and append (kv.h) */
 	size_t n_kv_cases;
-	unsigned int against; /* bits: kinds of ratios it has besides limits */
-	bool special;         /* needs more than a CPU: not in "all" */
+	unsigned int reference; /* bits: kinds of ratios it has besides limits */
+	bool special;           /* needs more than a CPU: not in "all" */
 };
 
 extern const struct bench_suite bench_suite_append;
@@ -114,6 +114,6 @@ extern const struct bench_suite bench_suite_masks;
 extern const struct bench_suite bench_suite_mods;
 extern const struct bench_suite bench_suite_prefill;
 extern const struct bench_suite bench_suite_scale;
-extern const struct bench_suite bench_suite_served;
+extern const struct bench_suite bench_suite_remote_masks;
 
 #endif

@@ -12,17 +12,17 @@
 	  .work = what,                                              \
 	  KV_RELATIONS(KV_VS_LIMIT(title ": copied", share), order), \
 	  __VA_ARGS__ },                                             \
-		KV_BESIDE(title, ": copied", KV_COPY, .copied = what, __VA_ARGS__)
+		KV_REFERENCE(title, ": copied", KV_COPY, .copied = what, __VA_ARGS__)
 #define COPIED(title, what, share, ...) COPIED_AND({ 0 }, title, what, share, __VA_ARGS__)
-#define APPEND(title, share, ...)                                                                      \
-	COPIED_AND(KV_VS_ORDER(title ", pages in order", NULL), title, KV_APPEND, share, __VA_ARGS__), \
-		KV_BESIDE(title, ", pages in order", KV_APPEND, .contiguous = true, __VA_ARGS__)
+#define APPEND(title, share, ...)                                                                           \
+	COPIED_AND(KV_VS_CONTIGUOUS(title ", pages in order", NULL), title, KV_APPEND, share, __VA_ARGS__), \
+		KV_REFERENCE(title, ", pages in order", KV_APPEND, .contiguous = true, __VA_ARGS__)
 
 /* Append with conversion or rotation, next to append of bf16 without. */
-#define ON_THE_WAY(title, ...)                                                                                \
-	{                                                                                                     \
-		.group = "on the way", .name = "append 5000, " title, .work = KV_APPEND, ONE_5000,            \
-		KV_RELATIONS({ BENCH_AGAINST_LIMIT, BENCH_TIMES, "append 5000, bf16 as it is" }), __VA_ARGS__ \
+#define CONVERSION(title, ...)                                                                                     \
+	{                                                                                                          \
+		.group = "on the way", .name = "append 5000, " title, .work = KV_APPEND, ONE_5000,                 \
+		KV_RELATIONS({ BENCH_REFERENCE_LIMIT, BENCH_SLOWDOWN, "append 5000, bf16 as it is" }), __VA_ARGS__ \
 	}
 
 #define ONE_5000 KV_ROWS({ 1, 5000, 5000 })
@@ -37,15 +37,15 @@ static const struct kv_case cases[] = {
 	APPEND("append 5000, pages of 1", NULL, ONE_5000, .page_size = 1),
 
 	{ .group = "on the way", .name = "append 5000, bf16 as it is", .work = KV_APPEND, ONE_5000 },
-	ON_THE_WAY("f32 to bf16", .from = PAGED_F32),
-	ON_THE_WAY("turned", .rotary = true),
-	ON_THE_WAY("bf16 to e4m3", .dtype = PAGED_E4M3),
-	ON_THE_WAY("bf16 to i8", .dtype = PAGED_I8),
-	ON_THE_WAY("turned, to i8", .dtype = PAGED_I8, .rotary = true),
+	CONVERSION("f32 to bf16", .tensor_dtype = PAGED_F32),
+	CONVERSION("turned", .rotary = true),
+	CONVERSION("bf16 to e4m3", .dtype = PAGED_E4M3),
+	CONVERSION("bf16 to i8", .dtype = PAGED_I8),
+	CONVERSION("turned, to i8", .dtype = PAGED_I8, .rotary = true),
 
 	COPIED("gather 5000", KV_GATHER, ">= 0.8", ONE_5000),
 	COPIED("gather 5000, pages of 1", KV_GATHER, NULL, ONE_5000, .page_size = 1),
-	COPIED("313 pages", KV_PAGES, ">= 0.9", KV_ROWS({ 2, 5008, 5008 })),
+	COPIED("313 pages", KV_COPY_PAGES, ">= 0.9", KV_ROWS({ 2, 5008, 5008 })),
 };
 
 const struct bench_suite bench_suite_append = {
@@ -54,5 +54,5 @@ const struct bench_suite bench_suite_append = {
 	.run = kv_host_run,
 	.kv_cases = cases,
 	.n_kv_cases = BENCH_N(cases),
-	.against = 1u << BENCH_AGAINST_CONTIGUOUS,
+	.reference = 1u << BENCH_REFERENCE_CONTIGUOUS,
 };

@@ -50,7 +50,7 @@ struct fixture {
 };
 
 static struct mod *
-parse(enum mod_kind kind, const char *text)
+suite_compile_parse(enum mod_kind kind, const char *text)
 {
 	struct paged_error error;
 	struct mod *mod = NULL;
@@ -70,11 +70,12 @@ processor_ms(void)
 }
 
 static double
-sample(const void *context)
+suite_compile_sample(const void *context)
 {
 	const struct fixture *fixture = context;
 	struct cuda_compile_params params = { fixture->kernel->source, fixture->kernel->kernel, NULL, "" };
-	struct mod *mask = parse(MOD_MASK, fixture->pair->mask), *score = parse(MOD_SCORE, fixture->pair->score);
+	struct mod *mask = suite_compile_parse(MOD_MASK, fixture->pair->mask),
+		   *score = suite_compile_parse(MOD_SCORE, fixture->pair->score);
 	struct cuda_compiled image;
 	struct paged_error error;
 	double begin, end;
@@ -94,7 +95,7 @@ sample(const void *context)
 }
 
 static void
-kernel_measure(struct bench_report *report, const struct kernel *kernel, int capability)
+suite_compile_measure(struct bench_report *report, const struct kernel *kernel, int capability)
 {
 	struct fixture *fixtures = bench_alloc(BENCH_N(pairs), sizeof(*fixtures));
 	struct bench_case cases[BENCH_N(pairs)];
@@ -104,7 +105,7 @@ kernel_measure(struct bench_report *report, const struct kernel *kernel, int cap
 		snprintf(fixtures[i].name, sizeof(fixtures[i].name), "sm_%d %s, %s", capability,
 			 strchr(kernel->kernel, '_') + 1, pairs[i].name);
 		cases[i] = (struct bench_case){
-			.name = fixtures[i].name, .unit = "ms", .sample = sample, .context = &fixtures[i]
+			.name = fixtures[i].name, .unit = "ms", .sample = suite_compile_sample, .context = &fixtures[i]
 		};
 		if (i > 0) {
 			cases[i].limit = fixtures[0].name;
@@ -115,7 +116,7 @@ kernel_measure(struct bench_report *report, const struct kernel *kernel, int cap
 }
 
 static void
-run(struct bench_report *report)
+suite_compile_run(struct bench_report *report)
 {
 	static struct paged_error error;
 	const char *only = report->options->only;
@@ -128,13 +129,13 @@ run(struct bench_report *report)
 	for (size_t c = 0; c < BENCH_N(capabilities); c++)
 		for (size_t k = 0; k < BENCH_N(kernels); k++)
 			if (only == NULL || strstr(kernels[k].kernel, only) != NULL)
-				kernel_measure(report, &kernels[k], capabilities[c]);
+				suite_compile_measure(report, &kernels[k], capabilities[c]);
 	cuda_nvrtc_close(&nvrtc);
 }
 
 const struct bench_suite bench_suite_compile = {
 	.name = "compile",
 	.what = "NVRTC for attention kernels with mods, beside the same kernel without; no GPU is needed",
-	.run = run,
+	.run = suite_compile_run,
 	.special = true,
 };

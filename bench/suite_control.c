@@ -30,7 +30,7 @@ static const char *echo;
 static struct bench_dealer dealer;
 
 static struct paged_client *
-attach(struct paged_pool **pool_p)
+suite_control_attach(struct paged_pool **pool_p)
 {
 	struct paged_client *new = NULL;
 	enum paged_status status = paged_client_open(runtime, NULL, &new);
@@ -42,12 +42,12 @@ attach(struct paged_pool **pool_p)
 
 /* 2048 tokens each: a decode batch of some size. */
 static void
-setup(void)
+suite_control_setup(void)
 {
 	struct paged_seq_params params[N_SEQS];
 
 	runtime = bench_daemon_start(configuration);
-	client = attach(&pool);
+	client = suite_control_attach(&pool);
 	for (int i = 0; i < N_SEQS; i++)
 		params[i] = (struct paged_seq_params){ .pool = pool, .n_tokens = 2048 };
 	bench_client_must(client, paged_seq_create(client, N_SEQS, params, seqs));
@@ -59,7 +59,7 @@ setup(void)
 }
 
 static void
-teardown(void)
+suite_control_teardown(void)
 {
 	bench_dealer_close(&dealer);
 	bench_echo_stop();
@@ -109,7 +109,7 @@ sample_attach(const void *context)
 {
 	struct paged_pool *other_pool;
 	uint64_t start = bench_now_ns();
-	struct paged_client *other = attach(&other_pool);
+	struct paged_client *other = suite_control_attach(&other_pool);
 	double us = bench_since_us(start);
 
 	(void)context;
@@ -135,10 +135,10 @@ sample_zmq_attach(const void *context)
 
 /* A worker that holds pages writes its sequence to the pipe and sleeps until it is killed. */
 static void
-worker_run(int ready)
+suite_control_worker(int ready)
 {
 	struct paged_pool *own_pool;
-	struct paged_client *own = attach(&own_pool);
+	struct paged_client *own = suite_control_attach(&own_pool);
 	struct paged_seq_params params = { .pool = own_pool, .n_tokens = KILL_PAGES * 16 };
 	paged_seq_id seq;
 
@@ -164,7 +164,7 @@ sample_kill_ms(const void *only_pidfd)
 		bench_die("pipe: %m");
 	pid = fork();
 	if (pid == 0)
-		worker_run(ready[1]);
+		suite_control_worker(ready[1]);
 	if (read(ready[0], &seq, sizeof(seq)) != sizeof(seq))
 		bench_die("the worker failed");
 	poll_fd.fd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -197,8 +197,8 @@ static const struct bench_case cases[] = {
 const struct bench_suite bench_suite_control = {
 	.name = "control",
 	.what = "requests, attaching, planning and a worker's death, against bare ZeroMQ and pidfd",
-	.setup = setup,
-	.teardown = teardown,
+	.setup = suite_control_setup,
+	.teardown = suite_control_teardown,
 	.cases = cases,
 	.n_cases = BENCH_N(cases),
 };

@@ -6,28 +6,28 @@
 #include "bench/suite.h"
 
 /* Next to reading its pages, to the roofline of reading and arithmetic, and to pages in order. */
-#define PAGES_AND(torch, read_torch, title, share, places, ...)                                               \
-	{ .group = title,                                                                                     \
-	  .name = title,                                                                                      \
-	  KV_RELATIONS(KV_VS_LIMIT(title ": pages read", share), KV_VS_LIMIT(title ": roofline", NULL),       \
-		       KV_VS_ORDER(title ", pages in order", places), torch),                                 \
-	  __VA_ARGS__ },                                                                                      \
-		KV_BESIDE(title, ": pages read", KV_READ,                                                     \
-			  KV_RELATIONS(KV_VS_ORDER(title ": read in order", NULL), read_torch), __VA_ARGS__), \
-		KV_BESIDE(title, ": roofline", KV_ROOF, __VA_ARGS__), KV_PAGES_IN_ORDER(title, __VA_ARGS__),  \
-		KV_BESIDE(title, ": read in order", KV_READ, .contiguous = true, __VA_ARGS__)
+#define PAGES_AND(torch, read_torch, title, share, places, ...)                                                       \
+	{ .group = title,                                                                                             \
+	  .name = title,                                                                                              \
+	  KV_RELATIONS(KV_VS_LIMIT(title ": pages read", share), KV_VS_LIMIT(title ": roofline", NULL),               \
+		       KV_VS_CONTIGUOUS(title ", pages in order", places), torch),                                    \
+	  __VA_ARGS__ },                                                                                              \
+		KV_REFERENCE(title, ": pages read", KV_READ,                                                          \
+			     KV_RELATIONS(KV_VS_CONTIGUOUS(title ": read in order", NULL), read_torch), __VA_ARGS__), \
+		KV_REFERENCE(title, ": roofline", KV_ROOFLINE, __VA_ARGS__), KV_PAGES_IN_ORDER(title, __VA_ARGS__),   \
+		KV_REFERENCE(title, ": read in order", KV_READ, .contiguous = true, __VA_ARGS__)
 #define PAGES(title, share, places, ...) PAGES_AND({ 0 }, { 0 }, title, share, places, __VA_ARGS__)
 
 /* The same, and next to PyTorch. */
 #define DECODE(title, share, places, faster, ...)                                                                 \
 	PAGES_AND(KV_VS_TORCH(title ": torch", faster), KV_VS_TORCH(title ": torch", NULL), title, share, places, \
 		  __VA_ARGS__),                                                                                   \
-		KV_BESIDE(title, ": torch", KV_TORCH, __VA_ARGS__)
+		KV_REFERENCE(title, ": torch", KV_TORCH, __VA_ARGS__)
 
 /* FlashInfer-Bench's gqa_paged_decode, 32 sequences of 1k. */
 #define GQA(q, kv, page)                                                                                          \
 	PAGES("decode " #q "/" #kv " heads, pages of " #page, NULL, NULL, KV_ROWS({ 32, 1, 1024 }), .q_heads = q, \
-	      .kv_heads = kv, .page_size = page, .more = true)
+	      .kv_heads = kv, .page_size = page, .long_only = true)
 
 /* Next to the same batch in bf16. */
 #define BYTES(type_name, type, wanted)                                                                            \
@@ -36,17 +36,17 @@
 	  ONE_128K,                                                                                               \
 	  .dtype = type,                                                                                          \
 	  KV_RELATIONS(KV_VS_LIMIT("decode 1 x 128k " type_name ": pages read", NULL),                            \
-		       { BENCH_AGAINST_LIMIT, BENCH_FASTER, "decode 1 x 128k bf16", wanted }) },                  \
+		       { BENCH_REFERENCE_LIMIT, BENCH_SPEEDUP, "decode 1 x 128k bf16", wanted }) },               \
 	{                                                                                                         \
 		.group = "bytes", .name = "decode 1 x 128k " type_name ": pages read", .work = KV_READ, ONE_128K, \
 		.dtype = type                                                                                     \
 	}
 
 /* Time per visited block, next to causal without a mod. */
-#define MOD(title, ...)                                                                                      \
-	{                                                                                                    \
-		.group = "mods", .name = "decode 16 x 8k " title, SIXTEEN_8K, .by_block = true,              \
-		KV_RELATIONS({ BENCH_AGAINST_LIMIT, BENCH_TIMES, "decode 16 x 8k", "<= 1.05" }), __VA_ARGS__ \
+#define MOD(title, ...)                                                                                           \
+	{                                                                                                         \
+		.group = "mods", .name = "decode 16 x 8k " title, SIXTEEN_8K, .per_block = true,                  \
+		KV_RELATIONS({ BENCH_REFERENCE_LIMIT, BENCH_SLOWDOWN, "decode 16 x 8k", "<= 1.05" }), __VA_ARGS__ \
 	}
 
 #define SKEW_ALIKE "decode 64 x 3056"
@@ -70,7 +70,7 @@ static const struct kv_case cases[] = {
 	  .name = SKEW_UNLIKE,
 	  KV_ROWS({ 1, 1, 131072 }, { 63, 1, 1024 }),
 	  KV_RELATIONS(KV_VS_TORCH(SKEW_UNLIKE ": torch", ">= 6"),
-		       { BENCH_AGAINST_LIMIT, BENCH_TIMES, SKEW_ALIKE, "<= 1.05" }) },
+		       { BENCH_REFERENCE_LIMIT, BENCH_SLOWDOWN, SKEW_ALIKE, "<= 1.05" }) },
 	{ .group = "skew",
 	  .name = SKEW_UNLIKE ": torch",
 	  .work = KV_TORCH,
@@ -86,7 +86,7 @@ static const struct kv_case cases[] = {
 	BYTES("i8", PAGED_I8, NULL),
 
 	/* Long enough that little of the data that one case reads is in the cache for the next case. */
-	{ .group = "mods", .name = "decode 16 x 8k", SIXTEEN_8K, .by_block = true },
+	{ .group = "mods", .name = "decode 16 x 8k", SIXTEEN_8K, .per_block = true },
 	MOD("alibi", .score = "alibi"),
 	MOD("soft cap", .score = "soft_cap"),
 	MOD("window", .mask = "sliding_window", .window = 4096),
@@ -100,22 +100,23 @@ static const struct kv_case cases[] = {
 	      .kv_heads = 4),
 	PAGES("decode 16 x 2k", ">= 0.85", "<= 1.02", KV_ROWS({ 16, 1, 2048 })),
 	PAGES("decode 64 x 512, pages of 128", ">= 0.85", "<= 1.02", KV_ROWS({ 64, 1, 512 }), .page_size = 128),
-	PAGES("decode 4 x 8k, MLA", NULL, "<= 1.02", KV_ROWS({ 4, 1, 8192 }), .latent = true),
+	PAGES("decode 4 x 8k, MLA", NULL, "<= 1.02", KV_ROWS({ 4, 1, 8192 }), .mla = true),
 
 	/* More of theirs: attention_benchmarks, bench_batch_decode, TileOPs, FA3's benchmark_mla_decode. */
-	PAGES("decode 8 x 1k", NULL, NULL, KV_ROWS({ 8, 1, 1024 }), .more = true),
-	PAGES("decode 32 x 1k", NULL, NULL, KV_ROWS({ 32, 1, 1024 }), .more = true),
-	PAGES("decode 64 x 4k", NULL, NULL, KV_ROWS({ 64, 1, 4096 }), .more = true),
+	PAGES("decode 8 x 1k", NULL, NULL, KV_ROWS({ 8, 1, 1024 }), .long_only = true),
+	PAGES("decode 32 x 1k", NULL, NULL, KV_ROWS({ 32, 1, 1024 }), .long_only = true),
+	PAGES("decode 64 x 4k", NULL, NULL, KV_ROWS({ 64, 1, 4096 }), .long_only = true),
 	PAGES("decode 1 x 16k, 32/4 heads", NULL, NULL, KV_ROWS({ 1, 1, 16384 }), .q_heads = 32, .kv_heads = 4,
-	      .more = true),
+	      .long_only = true),
 	PAGES("decode 64 x 2k, 32/4 heads, e4m3", NULL, NULL, KV_ROWS({ 64, 1, 2048 }), .q_heads = 32, .kv_heads = 4,
-	      .dtype = PAGED_E4M3, .more = true),
-	PAGES("decode 32 x 4k, pages of 64", NULL, NULL, KV_ROWS({ 32, 1, 4096 }), .page_size = 64, .more = true),
-	PAGES("decode 8 x 32k, pages of 256", NULL, NULL, KV_ROWS({ 8, 1, 32768 }), .page_size = 256, .more = true),
-	PAGES("decode 64 x 2k, pages of 64", NULL, NULL, KV_ROWS({ 64, 1, 2048 }), .page_size = 64, .more = true),
-	PAGES("decode 8 x 4k, f32", NULL, NULL, KV_ROWS({ 8, 1, 4096 }), .dtype = PAGED_F32, .more = true),
-	PAGES("decode 16 x 1k, MLA, pages of 128", NULL, NULL, KV_ROWS({ 16, 1, 1024 }), .latent = true,
-	      .page_size = 128, .more = true),
+	      .dtype = PAGED_E4M3, .long_only = true),
+	PAGES("decode 32 x 4k, pages of 64", NULL, NULL, KV_ROWS({ 32, 1, 4096 }), .page_size = 64, .long_only = true),
+	PAGES("decode 8 x 32k, pages of 256", NULL, NULL, KV_ROWS({ 8, 1, 32768 }), .page_size = 256,
+	      .long_only = true),
+	PAGES("decode 64 x 2k, pages of 64", NULL, NULL, KV_ROWS({ 64, 1, 2048 }), .page_size = 64, .long_only = true),
+	PAGES("decode 8 x 4k, f32", NULL, NULL, KV_ROWS({ 8, 1, 4096 }), .dtype = PAGED_F32, .long_only = true),
+	PAGES("decode 16 x 1k, MLA, pages of 128", NULL, NULL, KV_ROWS({ 16, 1, 1024 }), .mla = true, .page_size = 128,
+	      .long_only = true),
 	KV_GQA_SHAPES(GQA),
 };
 
@@ -125,5 +126,5 @@ const struct bench_suite bench_suite_decode = {
 	.run = kv_host_run,
 	.kv_cases = cases,
 	.n_kv_cases = BENCH_N(cases),
-	.against = 1u << BENCH_AGAINST_CONTIGUOUS | 1u << BENCH_AGAINST_TORCH,
+	.reference = 1u << BENCH_REFERENCE_CONTIGUOUS | 1u << BENCH_REFERENCE_TORCH,
 };

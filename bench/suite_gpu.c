@@ -11,15 +11,15 @@
 /* A batch of decode next to the reader over the same pages. */
 #define DECODE(title, wanted, ...)                                                                       \
 	{ .group = title, .name = title, .limit = title ": pages read", .target = wanted, __VA_ARGS__ }, \
-		KV_BESIDE(title, ": pages read", KV_READ, __VA_ARGS__)
+		KV_REFERENCE(title, ": pages read", KV_READ, __VA_ARGS__)
 
 /* Permuted tables next to pages in their order. */
 #define IN_ORDER(title, wanted, ...)                                                                  \
 	{ .group = title, .name = title, .limit = title " in order", .target = wanted, __VA_ARGS__ }, \
-		KV_BESIDE(title, " in order", KV_ATTEND, .contiguous = true, __VA_ARGS__)
+		KV_REFERENCE(title, " in order", KV_ATTENTION, .contiguous = true, __VA_ARGS__)
 #define PLACES(title, size, wanted)                              \
 	IN_ORDER(title, wanted, .page_size = size, BATCH_16_8K), \
-		KV_BESIDE(title, ": pages read", KV_READ, .page_size = size, BATCH_16_8K)
+		KV_REFERENCE(title, ": pages read", KV_READ, .page_size = size, BATCH_16_8K)
 #define PREFILL(title, ...) IN_ORDER(title, NULL, .page_size = 64, __VA_ARGS__)
 
 #define APPEND(title, wanted, ...)   \
@@ -29,10 +29,10 @@
 	  .limit = title ": copied", \
 	  .target = wanted,          \
 	  __VA_ARGS__ },             \
-		KV_BESIDE(title, ": copied", KV_COPY, .copied = KV_APPEND, __VA_ARGS__)
+		KV_REFERENCE(title, ": copied", KV_COPY, .copied = KV_APPEND, __VA_ARGS__)
 
 /* Another process owns the pool. */
-#define SERVED(by)                                                                                     \
+#define EXPORTED(by)                                                                                   \
 	{ .group = by,                                                                                 \
 	  .name = "decode 16 x 8k, served by " by,                                                     \
 	  .limit = "16 x 8k read by " by,                                                              \
@@ -112,12 +112,12 @@ static const struct kv_case cases[] = {
 	  .name = "pages copied, 1024 of 32 layers",
 	  .limit = "as many bytes by the driver",
 	  .target = "<= 1.1",
-	  .work = KV_PAGES,
+	  .work = KV_COPY_PAGES,
 	  KV_ROWS({ 1, 1, 16384 }) },
 	{ .group = "pages", .name = "as many bytes by the driver", .work = KV_COPY_ALL, KV_ROWS({ 1, 1, 16384 }) },
 
-	SERVED("vmm"),
-	SERVED("legacy"),
+	EXPORTED("vmm"),
+	EXPORTED("legacy"),
 
 	{ .group = "mods of decode", .name = "decode without mods", BATCH_16_8K },
 	MOD("decode", "soft_cap built in", "soft_cap", "<= 1.02", BATCH_16_8K),
@@ -132,15 +132,10 @@ static const struct kv_case cases[] = {
 	{ .group = "latent",
 	  .name = "latent decode 16 x 8k",
 	  .limit = "latent pages read",
-	  .latent = true,
+	  .mla = true,
 	  .page_size = 64,
 	  BATCH_16_8K },
-	{ .group = "latent",
-	  .name = "latent pages read",
-	  .work = KV_READ,
-	  .latent = true,
-	  .page_size = 64,
-	  BATCH_16_8K },
+	{ .group = "latent", .name = "latent pages read", .work = KV_READ, .mla = true, .page_size = 64, BATCH_16_8K },
 };
 
 const struct bench_suite bench_suite_gpu = {

@@ -33,12 +33,12 @@ sample_copy(const void *copy)
 static double
 sample_peak(const void *unit)
 {
-	return 1e3 / limit_peak(*(const enum kernel_isa *)unit);
+	return 1e3 / peak_gflops(*(const enum kernel_isa *)unit);
 }
 
 /* Spans in an order that no prefetcher predicts. */
 static void
-read_open(struct limit_read *read, const uint8_t *memory, uint32_t n_spans)
+suite_limits_read_open(struct limit_read *read, const uint8_t *memory, uint32_t n_spans)
 {
 	const uint8_t **spans = bench_alloc(n_spans, sizeof(*spans));
 	uint32_t *order = bench_permutation(n_spans);
@@ -52,19 +52,19 @@ read_open(struct limit_read *read, const uint8_t *memory, uint32_t n_spans)
 }
 
 static void
-copy_open(struct limit_copy *copy, uint8_t *memory, size_t n_pieces)
+suite_limits_copy_open(struct limit_copy *copy, uint8_t *memory, size_t n_chunks)
 {
-	struct limit_copy_piece *pieces = bench_alloc(n_pieces, sizeof(*pieces));
+	struct limit_copy_chunk *chunks = bench_alloc(n_chunks, sizeof(*chunks));
 
-	for (size_t i = 0; i < n_pieces; i++)
-		pieces[i] = (struct limit_copy_piece){ memory + i * SPAN_BYTES, memory + (n_pieces + i) * SPAN_BYTES,
+	for (size_t i = 0; i < n_chunks; i++)
+		chunks[i] = (struct limit_copy_chunk){ memory + i * SPAN_BYTES, memory + (n_chunks + i) * SPAN_BYTES,
 						       SPAN_BYTES };
-	*copy = (struct limit_copy){ .pieces = pieces, .n_pieces = n_pieces };
+	*copy = (struct limit_copy){ .chunks = chunks, .n_chunks = n_chunks };
 	limit_copy_tune(copy);
 }
 
 static void
-run(struct bench_report *report)
+suite_limits_run(struct bench_report *report)
 {
 	static const enum kernel_isa units[] = { KERNEL_GENERIC, KERNEL_AVX2, KERNEL_AVX512, KERNEL_AVX512_BF16,
 						 KERNEL_AMX };
@@ -79,15 +79,15 @@ run(struct bench_report *report)
 
 	bench_dealer_open(&dealer, bench_echo_start()); /* before anything is pinned */
 	snprintf(report->machine, sizeof(report->machine), "%u pinned threads, streams by %s",
-		 threads_start(report->options->n_threads), limit_isa_name());
+		 pinned_threads_start(report->options->n_threads), limit_isa_name());
 	if (memory == NULL)
 		bench_die("no memory for %u spans", n_far);
 	memset(memory, 1, (size_t)n_far * SPAN_BYTES);
-	read_open(&near, memory, n_near);
-	read_open(&far, memory, n_far);
-	copy_open(&copy, memory, n_far / 2);
+	suite_limits_read_open(&near, memory, n_near);
+	suite_limits_read_open(&far, memory, n_far);
+	suite_limits_copy_open(&copy, memory, n_far / 2);
 	for (size_t i = 0; i < KERNEL_N_ISAS; i++)
-		cases[i] = (struct bench_case){ .name = limit_unit_name(units[i]),
+		cases[i] = (struct bench_case){ .name = peak_unit_name(units[i]),
 						.unit = "us",
 						.sample = sample_peak,
 						.context = &units[i],
@@ -102,17 +102,17 @@ run(struct bench_report *report)
 	cases[KERNEL_N_ISAS + 3] =
 		(struct bench_case){ "ZeroMQ round trip", "us", .sample = bench_dealer_trip_us, .context = &dealer };
 	bench_rounds(report, cases, BENCH_N(cases), LIMIT_S);
-	threads_release();
+	pinned_threads_unpin();
 	bench_dealer_close(&dealer);
 	bench_echo_stop();
 	limit_read_close(&near);
 	limit_read_close(&far);
-	free((void *)copy.pieces);
+	free((void *)copy.chunks);
 	free(memory);
 }
 
 const struct bench_suite bench_suite_limits = {
 	.name = "limits",
 	.what = "what this machine can do at best: read, copy, multiply, send a message there and back",
-	.run = run,
+	.run = suite_limits_run,
 };

@@ -92,7 +92,7 @@ batch_us(const struct batch *batch, struct block_mask **mask_p)
 
 /* All of it lives until the process ends. */
 static void
-setup(void)
+suite_masks_setup(void)
 {
 	struct paged_error error = { 0 };
 
@@ -266,7 +266,7 @@ static const struct bench_case cases[] = {
 const struct bench_suite bench_suite_masks = {
 	.name = "masks",
 	.what = "block masks in blocks of 128 (a unit: a block row or a mixed block), and of 256 sequences of 8k",
-	.setup = setup,
+	.setup = suite_masks_setup,
 	.cases = cases,
 	.n_cases = BENCH_N(cases),
 };

@@ -42,7 +42,7 @@ count_operations(const struct mod *mod)
 
 /* All of it lives until the process ends. */
 static void
-setup(void)
+suite_mods_setup(void)
 {
 	struct paged_error error = { 0 };
 
@@ -107,7 +107,7 @@ static const struct bench_case cases[] = {
 const struct bench_suite bench_suite_mods = {
 	.name = "mods",
 	.what = "a logit and operation of a mod over tiles of 64 x 64, beside a copy of the tile",
-	.setup = setup,
+	.setup = suite_mods_setup,
 	.cases = cases,
 	.n_cases = BENCH_N(cases),
 };

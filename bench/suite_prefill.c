@@ -6,27 +6,28 @@
 #include "bench/suite.h"
 
 /* Next to as many operations on registers, to pages in order, and to PyTorch. */
-#define PREFILL(title, share, places, faster, ...)                                                        \
-	{ .group = title,                                                                                 \
-	  .name = title,                                                                                  \
-	  KV_RELATIONS(KV_VS_LIMIT(title ": peak", share), KV_VS_ORDER(title ", pages in order", places), \
-		       KV_VS_TORCH(title ": torch", faster)),                                             \
-	  __VA_ARGS__ },                                                                                  \
-		KV_BESIDE(title, ": peak", KV_PEAK, __VA_ARGS__), KV_PAGES_IN_ORDER(title, __VA_ARGS__),  \
-		KV_BESIDE(title, ": torch", KV_TORCH, __VA_ARGS__)
+#define PREFILL(title, share, places, faster, ...)                                                             \
+	{ .group = title,                                                                                      \
+	  .name = title,                                                                                       \
+	  KV_RELATIONS(KV_VS_LIMIT(title ": peak", share), KV_VS_CONTIGUOUS(title ", pages in order", places), \
+		       KV_VS_TORCH(title ": torch", faster)),                                                  \
+	  __VA_ARGS__ },                                                                                       \
+		KV_REFERENCE(title, ": peak", KV_PEAK, __VA_ARGS__), KV_PAGES_IN_ORDER(title, __VA_ARGS__),    \
+		KV_REFERENCE(title, ": torch", KV_TORCH, __VA_ARGS__)
 
 /* Time per visited block, next to causal without a mod. */
-#define MOD(title, wanted, ...)                                                                                    \
-	{                                                                                                          \
-		.group = "mods", .name = "prefill 2k of 2k " title, PROMPT_2K, .by_block = true,                   \
-		KV_RELATIONS({ BENCH_AGAINST_LIMIT, BENCH_TIMES, "prefill 2k of 2k causal", wanted }), __VA_ARGS__ \
+#define MOD(title, wanted, ...)                                                                             \
+	{                                                                                                   \
+		.group = "mods", .name = "prefill 2k of 2k " title, PROMPT_2K, .per_block = true,           \
+		KV_RELATIONS({ BENCH_REFERENCE_LIMIT, BENCH_SLOWDOWN, "prefill 2k of 2k causal", wanted }), \
+		__VA_ARGS__                                                                                 \
 	}
 
 /* FlashInfer-Bench's gqa_paged_prefill_causal, a prompt and a chunk of 1k. */
 #define GQA(q, kv, page)                                                                                        \
 	PREFILL("prefill " #q "/" #kv " heads, pages of " #page, NULL, NULL, NULL,                              \
 		KV_ROWS({ 1, 1024, 1024 }, { 1, 1024, 2048 }), .q_heads = q, .kv_heads = kv, .page_size = page, \
-		.more = true)
+		.long_only = true)
 
 #define PROMPT_2K KV_ROWS({ 1, 2048, 2048 })
 
@@ -46,16 +47,16 @@ static const struct kv_case cases[] = {
 		.page_size = 128),
 
 	/* More of theirs: attention_benchmarks, benchmark_cpu_attn, bench_batch_attention. */
-	PREFILL("prefill 8k of 8k", NULL, NULL, NULL, KV_ROWS({ 1, 8192, 8192 }), .more = true),
+	PREFILL("prefill 8k of 8k", NULL, NULL, NULL, KV_ROWS({ 1, 8192, 8192 }), .long_only = true),
 	PREFILL("mixed 2 x 4k, 32 x 1 of 1k", NULL, NULL, NULL, KV_ROWS({ 2, 4096, 4096 }, { 32, 1, 1024 }),
-		.more = true),
+		.long_only = true),
 	PREFILL("prefill 64 x 512 of 512, pages of 128", NULL, NULL, NULL, KV_ROWS({ 64, 512, 512 }), .page_size = 128,
-		.more = true),
+		.long_only = true),
 	PREFILL("mixed 2 x 1k, 32 x 1 of 4k, pages of 1", NULL, NULL, NULL, KV_ROWS({ 2, 1024, 4096 }, { 32, 1, 4096 }),
-		.page_size = 1, .more = true),
+		.page_size = 1, .long_only = true),
 	KV_GQA_SHAPES(GQA),
 
-	{ .group = "mods", .name = "prefill 2k of 2k causal", PROMPT_2K, .by_block = true },
+	{ .group = "mods", .name = "prefill 2k of 2k causal", PROMPT_2K, .per_block = true },
 	MOD("window", "<= 1.05", .mask = "sliding_window", .window = 1024),
 	MOD("document", "<= 1.05", .mask = "document"),
 	MOD("alibi", "<= 1.10", .score = "alibi"),
@@ -68,5 +69,5 @@ const struct bench_suite bench_suite_prefill = {
 	.run = kv_host_run,
 	.kv_cases = cases,
 	.n_kv_cases = BENCH_N(cases),
-	.against = 1u << BENCH_AGAINST_CONTIGUOUS | 1u << BENCH_AGAINST_TORCH,
+	.reference = 1u << BENCH_REFERENCE_CONTIGUOUS | 1u << BENCH_REFERENCE_TORCH,
 };

@@ -31,7 +31,7 @@ static struct fixture {
 
 /* A decode batch of rows of different lengths. */
 static void
-fixture_open(struct fixture *fixture)
+suite_remote_masks_fixture_open(struct fixture *fixture)
 {
 	paged_seq_id seqs[N_SEQS];
 	struct paged_seq_params params[N_SEQS];
@@ -54,56 +54,56 @@ fixture_open(struct fixture *fixture)
 }
 
 static void
-setup(void)
+suite_remote_masks_setup(void)
 {
 	enum paged_status status = paged_client_open(bench_daemon_start(configuration), NULL, &client);
 
 	bench_client_must(client, status);
-	fixture_open(&small);
-	fixture_open(&large);
+	suite_remote_masks_fixture_open(&small);
+	suite_remote_masks_fixture_open(&large);
 }
 
 static void
-teardown(void)
+suite_remote_masks_teardown(void)
 {
 	paged_client_close(client);
 	bench_daemon_stop();
 }
 
-struct made {
+struct mask_source {
 	const struct fixture *fixture;
 	enum paged_status (*make)(const struct fixture *fixture, struct paged_block_mask **mask_p);
 };
 
 static enum paged_status
-create(const struct fixture *fixture, struct paged_block_mask **mask_p)
+mask_make_local(const struct fixture *fixture, struct paged_block_mask **mask_p)
 {
 	return paged_block_mask_create(fixture->pool, &fixture->params, fixture->causal, 0, NULL, mask_p);
 }
 
 static enum paged_status
-convert(const struct fixture *fixture, struct paged_block_mask **mask_p)
+mask_make_converted(const struct fixture *fixture, struct paged_block_mask **mask_p)
 {
 	return paged_block_mask_to_physical(fixture->logical, N_SEQS, fixture->rows, mask_p);
 }
 
 static enum paged_status
-serve(const struct fixture *fixture, struct paged_block_mask **mask_p)
+mask_make_remote(const struct fixture *fixture, struct paged_block_mask **mask_p)
 {
 	return paged_block_mask_create_remote(fixture->pool, &fixture->params, fixture->causal, 0, NULL, mask_p);
 }
 
 /* From the request to a usable mask. */
 static double
-sample(const void *context)
+suite_remote_masks_sample(const void *context)
 {
-	const struct made *made = context;
+	const struct mask_source *mask_source = context;
 	uint64_t start = bench_now_ns();
 
 	for (int i = 0; i < N_TRIPS; i++) {
 		struct paged_block_mask *mask;
 
-		bench_client_must(client, made->make(made->fixture, &mask));
+		bench_client_must(client, mask_source->make(mask_source->fixture, &mask));
 		paged_block_mask_destroy(mask);
 	}
 	return bench_since_us(start) / N_TRIPS;
@@ -111,19 +111,23 @@ sample(const void *context)
 
 static const struct bench_case cases[] = {
 	BENCH_CASE("ping", "us", NULL, NULL, bench_ping_us, &client),
-	BENCH_CASE("local, pages of 256", "us", NULL, "<= 200 us", sample, &(const struct made){ &large, create }),
-	BENCH_CASE("served in its reply", "us", "ping", "<= 1 ms", sample, &(const struct made){ &large, serve }),
-	BENCH_CASE("local, pages of 16", "us", NULL, "<= 200 us", sample, &(const struct made){ &small, create }),
-	BENCH_CASE("converted, pages of 16", "us", NULL, "<= 200 us", sample, &(const struct made){ &small, convert }),
-	BENCH_CASE("served, pages of 16", "us", "local, pages of 16", "<= 1 ms", sample,
-		   &(const struct made){ &small, serve }),
+	BENCH_CASE("local, pages of 256", "us", NULL, "<= 200 us", suite_remote_masks_sample,
+		   &(const struct mask_source){ &large, mask_make_local }),
+	BENCH_CASE("served in its reply", "us", "ping", "<= 1 ms", suite_remote_masks_sample,
+		   &(const struct mask_source){ &large, mask_make_remote }),
+	BENCH_CASE("local, pages of 16", "us", NULL, "<= 200 us", suite_remote_masks_sample,
+		   &(const struct mask_source){ &small, mask_make_local }),
+	BENCH_CASE("converted, pages of 16", "us", NULL, "<= 200 us", suite_remote_masks_sample,
+		   &(const struct mask_source){ &small, mask_make_converted }),
+	BENCH_CASE("served, pages of 16", "us", "local, pages of 16", "<= 1 ms", suite_remote_masks_sample,
+		   &(const struct mask_source){ &small, mask_make_remote }),
 };
 
-const struct bench_suite bench_suite_served = {
+const struct bench_suite bench_suite_remote_masks = {
 	.name = "served",
 	.what = "the causal mask of 256 sequences of 8k tokens by their pages, built by the daemon",
-	.setup = setup,
-	.teardown = teardown,
+	.setup = suite_remote_masks_setup,
+	.teardown = suite_remote_masks_teardown,
 	.cases = cases,
 	.n_cases = BENCH_N(cases),
 };

@@ -20,7 +20,7 @@ static struct fixture {
 };
 
 static void
-setup(void)
+suite_scale_setup(void)
 {
 	struct paged_pool_params params[BENCH_N(fixtures)];
 	struct paged_seq_params create[N_SEQS];
@@ -47,13 +47,13 @@ setup(void)
 }
 
 static void
-teardown(void)
+suite_scale_teardown(void)
 {
 	paged_client_close(client);
 }
 
 static double
-sample(const void *context)
+suite_scale_sample(const void *context)
 {
 	const struct fixture *fixture = context;
 	struct paged_seq_item full[N_SEQS], none[N_SEQS];
@@ -72,17 +72,17 @@ sample(const void *context)
 }
 
 static const struct bench_case cases[] = {
-	BENCH_CASE("page of 10 thousand", "ns", NULL, NULL, sample, &fixtures[0]),
-	BENCH_CASE("page of 100 thousand", "ns", "page of 10 thousand", "<= 1.1", sample, &fixtures[1]),
-	BENCH_CASE("page of 1 million", "ns", "page of 10 thousand", "<= 1.1", sample, &fixtures[2]),
-	BENCH_CASE("page of 10 million", "ns", "page of 10 thousand", "<= 1.1", sample, &fixtures[3]),
+	BENCH_CASE("page of 10 thousand", "ns", NULL, NULL, suite_scale_sample, &fixtures[0]),
+	BENCH_CASE("page of 100 thousand", "ns", "page of 10 thousand", "<= 1.1", suite_scale_sample, &fixtures[1]),
+	BENCH_CASE("page of 1 million", "ns", "page of 10 thousand", "<= 1.1", suite_scale_sample, &fixtures[2]),
+	BENCH_CASE("page of 10 million", "ns", "page of 10 thousand", "<= 1.1", suite_scale_sample, &fixtures[3]),
 };
 
 const struct bench_suite bench_suite_scale = {
 	.name = "scale",
 	.what = "reserving a page from pools of 10 thousand to 10 million, without the RPC",
-	.setup = setup,
-	.teardown = teardown,
+	.setup = suite_scale_setup,
+	.teardown = suite_scale_teardown,
 	.cases = cases,
 	.n_cases = BENCH_N(cases),
 };

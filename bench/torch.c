@@ -16,17 +16,17 @@
 #include "bench/pinned_threads.h"
 #include "bench/processes.h"
 
-static struct child {
+static struct torch_child {
 	const char *policy; /* OMP_WAIT_POLICY */
 	pid_t pid;
 	int to;
 	FILE *from;
 } children[] = { { .policy = "active" }, { .policy = "passive" } };
 
-static char version[64];
+static char torch_version_text[64];
 
 static const char *
-python(void)
+torch_python(void)
 {
 	const char *own = getenv("PAGED_TORCH");
 
@@ -35,15 +35,15 @@ python(void)
 
 /* In the child: run Python with as many threads as paged has, on the same CPUs. */
 static void
-child_run(const struct child *child, int end)
+torch_child_main(const struct torch_child *child, int end)
 {
 	const char *found = bench_find_file("bench/peers/cpu_torch.py");
 	char number[16], places[1024];
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	threads_release();
-	threads_places(places, sizeof(places));
-	snprintf(number, sizeof(number), "%u", threads_number());
+	pinned_threads_unpin();
+	pinned_threads_omp_places(places, sizeof(places));
+	snprintf(number, sizeof(number), "%u", pinned_threads_count());
 	setenv("OMP_NUM_THREADS", number, 1);
 	setenv("OMP_PLACES", places, 1);
 	setenv("OMP_PROC_BIND", "true", 1);
@@ -51,14 +51,14 @@ child_run(const struct child *child, int end)
 	setenv("TORCHINDUCTOR_COMPILE_THREADS", "1", 1);
 	dup2(end, STDIN_FILENO);
 	dup2(end, STDOUT_FILENO);
-	execlp(python(), python(), found != NULL ? found : BENCH_PEERS "/cpu_torch.py", (char *)NULL);
-	fprintf(stderr, "paged-bench: %s: %m\n", python());
+	execlp(torch_python(), torch_python(), found != NULL ? found : BENCH_PEERS "/cpu_torch.py", (char *)NULL);
+	fprintf(stderr, "paged-bench: %s: %m\n", torch_python());
 	_exit(127);
 }
 
 /* Returns NULL if the child has ended. */
 static json_t *
-child_read(const struct child *child)
+torch_child_read(const struct torch_child *child)
 {
 	char line[4096];
 
@@ -66,10 +66,10 @@ child_read(const struct child *child)
 }
 
 static void
-child_start(struct child *child)
+torch_child_start(struct torch_child *child)
 {
 	const char *ready = NULL, *missing = "it does not run";
-	json_t *said;
+	json_t *reply;
 	int ends[2];
 
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
@@ -79,40 +79,40 @@ child_start(struct child *child)
 	if (child->pid < 0)
 		bench_die("fork: %m");
 	if (child->pid == 0)
-		child_run(child, ends[1]);
+		torch_child_main(child, ends[1]);
 	close(ends[1]);
 	child->to = ends[0];
 	child->from = fdopen(ends[0], "r");
 	if (child->from == NULL)
 		bench_die("fdopen: %m");
-	said = child_read(child);
-	json_unpack(said, "{s?s, s?s}", "ready", &ready, "missing", &missing);
+	reply = torch_child_read(child);
+	json_unpack(reply, "{s?s, s?s}", "ready", &ready, "missing", &missing);
 	if (ready == NULL)
 		bench_die("--against torch: %s has none (%s); make one by bench/peers/setup DIR, then "
 			  "PAGED_TORCH=DIR/bin/python3",
-			  python(), missing);
-	snprintf(version, sizeof(version), "%s", ready);
-	json_decref(said);
+			  torch_python(), missing);
+	snprintf(torch_version_text, sizeof(torch_version_text), "%s", ready);
+	json_decref(reply);
 	kill(child->pid, SIGSTOP);
 }
 
 /* Takes the request; the caller owns the reply. */
 static json_t *
-child_ask(const struct child *child, json_t *request)
+torch_child_ask(const struct torch_child *child, json_t *request)
 {
 	char *text = json_dumps(request, JSON_COMPACT);
-	json_t *said;
+	json_t *reply;
 
 	kill(child->pid, SIGCONT);
 	if (text == NULL || dprintf(child->to, "%s\n", text) < 0)
 		bench_die("torch: %m");
-	said = child_read(child);
+	reply = torch_child_read(child);
 	kill(child->pid, SIGSTOP);
-	if (said == NULL)
+	if (reply == NULL)
 		bench_die("torch: it ended instead of answering %s", text);
 	free(text);
 	json_decref(request);
-	return said;
+	return reply;
 }
 
 void
@@ -123,7 +123,7 @@ torch_start(void)
 	/* If the child has ended, dprintf() fails. */
 	signal(SIGPIPE, SIG_IGN);
 	for (size_t i = 0; i < BENCH_N(children); i++)
-		child_start(&children[i]);
+		torch_child_start(&children[i]);
 }
 
 void
@@ -140,25 +140,25 @@ torch_stop(void)
 const char *
 torch_version(void)
 {
-	return version;
+	return torch_version_text;
 }
 
 static void
-close_in(size_t i, int number)
+torch_child_close(size_t i, int number)
 {
-	json_decref(child_ask(&children[i], json_pack("{s:i}", "close", number)));
+	json_decref(torch_child_ask(&children[i], json_pack("{s:i}", "close", number)));
 }
 
 bool
-torch_open(struct torch_case *of, const struct torch_batch *batch)
+torch_open(struct torch_case *torch_case, const struct torch_batch *batch)
 {
 	static int n_cases;
 	double best_us = 0;
 
-	*of = (struct torch_case){ .number = n_cases++ };
+	*torch_case = (struct torch_case){ .number = n_cases++ };
 	for (size_t i = 0; i < BENCH_N(children); i++) {
-		const char *how = NULL, *error = "no answer";
-		json_t *list = json_array(), *said;
+		const char *method = NULL, *error = "no answer";
+		json_t *list = json_array(), *reply;
 		double us = 0;
 
 		for (size_t kind = 0; kind < KV_ROW_KINDS; kind++) {
@@ -168,43 +168,44 @@ torch_open(struct torch_case *of, const struct torch_batch *batch)
 				json_array_append_new(
 					list, json_pack("[i, i, i]", (int)rows.n, (int)rows.q_len, (int)rows.kv_len));
 		}
-		said = child_ask(&children[i],
-				 json_pack("{s:i, s:o, s:i, s:i, s:i, s:b}", "open", of->number, "rows", list,
-					   "q_heads", (int)batch->q_heads, "kv_heads", (int)batch->kv_heads, "dim",
-					   (int)batch->dim, "quick", batch->quick));
-		json_unpack(said, "{s?F, s?s, s?s}", "us", &us, "how", &how, "error", &error);
-		if (how != NULL && (best_us == 0 || us < best_us)) {
+		reply = torch_child_ask(&children[i],
+					json_pack("{s:i, s:o, s:i, s:i, s:i, s:b}", "open", torch_case->number, "rows",
+						  list, "q_heads", (int)batch->q_heads, "kv_heads",
+						  (int)batch->kv_heads, "dim", (int)batch->dim, "quick", batch->quick));
+		json_unpack(reply, "{s?F, s?s, s?s}", "us", &us, "how", &method, "error", &error);
+		if (method != NULL && (best_us == 0 || us < best_us)) {
 			if (best_us > 0)
-				close_in(of->child, of->number);
+				torch_child_close(torch_case->child, torch_case->number);
 			best_us = us;
-			of->child = (unsigned int)i;
-			snprintf(of->how, sizeof(of->how), "%s, %s waiting", how, children[i].policy);
-		} else if (how != NULL) {
-			close_in(i, of->number);
+			torch_case->child = (unsigned int)i;
+			snprintf(torch_case->method, sizeof(torch_case->method), "%s, %s waiting", method,
+				 children[i].policy);
+		} else if (method != NULL) {
+			torch_child_close(i, torch_case->number);
 		} else if (best_us == 0) {
-			snprintf(of->how, sizeof(of->how), "%s", error);
+			snprintf(torch_case->method, sizeof(torch_case->method), "%s", error);
 		}
-		json_decref(said);
+		json_decref(reply);
 	}
 	return best_us > 0;
 }
 
 double
-torch_sample_us(const struct torch_case *of)
+torch_sample_us(const struct torch_case *torch_case)
 {
-	json_t *said = child_ask(&children[of->child], json_pack("{s:i}", "sample", of->number));
+	json_t *reply = torch_child_ask(&children[torch_case->child], json_pack("{s:i}", "sample", torch_case->number));
 	const char *error = "no answer";
 	double us = 0;
 
-	json_unpack(said, "{s?F, s?s}", "us", &us, "error", &error);
+	json_unpack(reply, "{s?F, s?s}", "us", &us, "error", &error);
 	if (us <= 0)
 		bench_die("torch: %s", error);
-	json_decref(said);
+	json_decref(reply);
 	return us;
 }
 
 void
-torch_close(const struct torch_case *of)
+torch_close(const struct torch_case *torch_case)
 {
-	close_in(of->child, of->number);
+	torch_child_close(torch_case->child, torch_case->number);
 }

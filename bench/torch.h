@@ -19,7 +19,7 @@
 struct torch_case {
 	int number;
 	unsigned int child; /* the faster one */
-	char how[96];       /* which implementation it used, and how its threads waited */
+	char method[96];    /* which implementation it used, and how its threads waited */
 };
 
 /** A batch to open, with K and V in bf16. */
@@ -33,7 +33,7 @@ struct torch_batch {
  * torch_start - start both children and wait until they are ready; ends the program with advice if there is no torch
  *
  * $PAGED_TORCH is the Python to run, by default python3; peers/setup makes one.
- * Call after threads_start().
+ * Call after pinned_threads_start().
  */
 void torch_start(void);
 void torch_stop(void);
@@ -41,9 +41,9 @@ void torch_stop(void);
 /** torch_version - "torch 2.15.0"; valid once started */
 const char *torch_version(void);
 
-/** torch_open - open a batch; false: no implementation accepts the batch, and `how` has the reason */
-bool torch_open(struct torch_case *of, const struct torch_batch *batch);
-double torch_sample_us(const struct torch_case *of);
-void torch_close(const struct torch_case *of);
+/** torch_open - open a batch; false: no implementation accepts the batch, and `method` has the reason */
+bool torch_open(struct torch_case *torch_case, const struct torch_batch *batch);
+double torch_sample_us(const struct torch_case *torch_case);
+void torch_close(const struct torch_case *torch_case);
 
 #endif
