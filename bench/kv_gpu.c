@@ -299,7 +299,7 @@ static struct reason {
 static const char *
 kv_gpu_child_failure(int status, FILE *output)
 {
-	char text[200] = "ended without a word", *line = text;
+	char text[200] = "ended without a message", *line = text;
 	struct reason *reason = bench_alloc(1, sizeof(*reason));
 
 	rewind(output);

@@ -80,7 +80,7 @@ static int
 suites_list(void)
 {
 	for (size_t i = 0; i < BENCH_N(suites); i++) {
-		printf("%-10s %s\n", suites[i]->name, suites[i]->what);
+		printf("%-12s %s\n", suites[i]->name, suites[i]->what);
 		kv_list(suites[i]);
 		for (size_t j = 0; j < suites[i]->n_cases; j++)
 			printf("    %-22s %s\n", suites[i]->cases[j].name, suites[i]->cases[j].unit);
@@ -92,7 +92,7 @@ static int
 usage(FILE *to, int code)
 {
 	fprintf(to, "usage: paged-bench list\n"
-		    "       paged-bench run SUITE...|all [--json] [--against limit|contiguous|torch]\n"
+		    "       paged-bench run SUITE...|all [--json] [--reference limit|contiguous|torch]\n"
 		    "                   [--samples N] [--threads N] [--isa NAME] [--quick] [--only TEXT] [--long]\n"
 		    "                   [--seconds S]\n");
 	return code;
@@ -104,7 +104,7 @@ reference_parse(const char *name)
 	for (enum bench_reference reference = 0; reference < BENCH_N_REFERENCES; reference++)
 		if (strcmp(name, bench_reference_name(reference)) == 0)
 			return reference;
-	bench_die("--against %s: limit, contiguous or torch", name);
+	bench_die("--reference %s: limit, contiguous or torch", name);
 }
 
 static unsigned int
@@ -126,7 +126,7 @@ main(int argc, char **argv)
 						 { "samples", required_argument, NULL, 'n' },
 						 { "quick", no_argument, &quick, true },
 						 { "only", required_argument, NULL, 'o' },
-						 { "against", required_argument, NULL, 'a' },
+						 { "reference", required_argument, NULL, 'r' },
 						 { "threads", required_argument, NULL, 't' },
 						 { "isa", required_argument, NULL, 'i' },
 						 { "long", no_argument, &with_long, true },
@@ -146,7 +146,7 @@ main(int argc, char **argv)
 		case 'n':
 			chosen.n_samples = option_number_parse("samples", optarg, BENCH_MAX_SAMPLES);
 			break;
-		case 'a':
+		case 'r':
 			chosen.reference = reference_parse(optarg);
 			break;
 		case 't':

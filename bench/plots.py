@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Bars of `paged-bench run SUITE... --json`, as SVG.
+"""Draws bar charts of the output of `paged-bench run SUITE... --json`, as SVG.
 
   plots.py [--targets] FILE... >plot.svg
 
-A chart for each sense of ratios that the files have: the share of what can be
-reached (more is better), times as long (less is better), times as fast (more
-is better).  A bar for each figure, from 0 on, with the 10th to 90th percentile
-as a line and the target as a red mark; amber bars miss it.  Behind a share of
-reading stands, pale, what the arithmetic leaves of it to anybody.  Light and
-dark follow the reader's choice.  --targets leaves out what has none, and pages
-in their order.  Needs nothing but Python's standard library.
+There is one chart for each kind of ratio in the files: fraction of a limit
+(higher is better), slowdown (lower is better) and speedup (higher is better).
+Each case has a bar that starts at 0, a line from the 10th to the 90th percentile
+and, if it has a target, a red mark; a bar that misses its target is amber.  A
+pale bar behind a fraction of the reading speed shows its upper bound, which the
+arithmetic sets.  Colours follow the viewer's light or dark mode.  --targets
+omits cases without a target and runs with --reference contiguous.  Uses only
+Python's standard library.
 """
 import json
 import re
@@ -18,60 +19,61 @@ import sys
 from xml.sax.saxutils import escape
 
 WIDTH, LABEL, NUMBER, BAR, GAP, HEAD, FOOT = 900, 330, 60, 14, 7, 40, 34
-SENSES = {
-    "share": "Share of what this machine reads, copies or computes at best: more is better",
-    "times": "Times as long as its counterpart: less is better",
-    "faster": "Times as fast as its counterpart: more is better",
+KINDS = {
+    "fraction": "Fraction of this machine's best speed of reading, copying or computing: higher is better",
+    "slowdown": "Time divided by the reference's time: lower is better",
+    "speedup": "Speed divided by the reference's speed: higher is better",
 }
 STYLE = """
 text { fill: #1f2328; font-size: 11px } .title { font-size: 14px; font-weight: 600 } .pale { fill: #59636e }
-.back { fill: #ffffff } .roof { fill: #dfe5ec } .bar { fill: #2f6f9f } .missed { fill: #c98a1b }
+.back { fill: #ffffff } .bound { fill: #dfe5ec } .bar { fill: #2f6f9f } .missed { fill: #c98a1b }
 line { stroke: #d1d9e0 } .spread { stroke: #1f2328; stroke-width: 1.5 } .target { stroke: #c6262e; stroke-width: 2.5 }
 @media (prefers-color-scheme: dark) {
-text { fill: #e6edf3 } .pale { fill: #9198a1 } .back { fill: #0d1117 } .roof { fill: #2a313b }
+text { fill: #e6edf3 } .pale { fill: #9198a1 } .back { fill: #0d1117 } .bound { fill: #2a313b }
 .bar { fill: #4a95d0 } .missed { fill: #b67a12 } line { stroke: #30363d } .spread { stroke: #e6edf3 }
 .target { stroke: #ff6b6b } }
 """
 
 
 def runs_of(paths):
-    """Documents of one run, or of several."""
+    """The runs in the files; a file has one run, or several in "runs"."""
     for path in paths:
         with open(path) as file:
             document = json.load(file)
         yield from document.get("runs", [document])
 
 
-def goal_of(ratio, tiles):
-    """The number in ">= 0.85" or "<= 1.15 (AMX 1.7)"; None: there is none."""
+def target_of(ratio, amx):
+    """The number in ">= 0.85" or "<= 1.15 (AMX 1.7)"; None if the ratio has no target."""
     found = re.match(r"[<>]= ([0-9.]+)(?: \(AMX ([0-9.]+)\))?$", ratio.get("target", ""))
-    return float(found.group(2 if tiles and found.group(2) else 1)) if found else None
+    return float(found.group(2 if amx and found.group(2) else 1)) if found else None
 
 
-def short(name, to):
-    """What is named after the figure that it stands beside, without its name."""
-    return to[len(name):].lstrip(",: ") if to.startswith(name) and to[len(name):len(name) + 1] in (":", ",") else to
+def short(name, reference):
+    """The reference's name; if it begins with the case's own name, only the rest of it."""
+    rest = reference[len(name):] if reference.startswith(name) else ""
+    return rest.lstrip(",: ") if rest[:1] in (":", ",") else reference
 
 
 def bars(runs):
-    """{sense: [dict]}; what is left of a share by arithmetic is its roof."""
+    """{kind of ratio: [dict]}; a bar's bound is the largest fraction that the roofline allows."""
     found = {}
     for run in runs:
-        tiles = "amx_bf16" in run["flags"]
-        for figure in run["figures"]:
-            ratios = {short(figure["name"], ratio["to"]): ratio for ratio in figure.get("ratios", [])}
+        amx = "amx_bf16" in run["flags"]
+        for case in run["cases"]:
+            ratios = {short(case["name"], ratio["reference"]): ratio for ratio in case.get("ratios", [])}
             roofline = ratios.pop("roofline", None)
-            for to, ratio in ratios.items():
-                roof = ratio["median"] / roofline["median"] if roofline and ratio["sense"] == "share" else None
-                found.setdefault(ratio["sense"], []).append(
-                    {"label": f"{figure['name']} / {to}", "value": ratio["median"], "low": ratio["p10"],
-                     "high": ratio["p90"], "goal": goal_of(ratio, tiles), "missed": not ratio.get("met", True),
-                     "roof": min(roof, 1) if roof else None})
+            for reference, ratio in ratios.items():
+                bound = ratio["median"] / roofline["median"] if roofline and ratio["kind"] == "fraction" else None
+                found.setdefault(ratio["kind"], []).append(
+                    {"label": f"{case['name']} / {reference}", "value": ratio["median"], "low": ratio["p10"],
+                     "high": ratio["p90"], "target": target_of(ratio, amx), "missed": not ratio.get("met", True),
+                     "bound": min(bound, 1) if bound else None})
     return found
 
 
 def ticks(most):
-    """Round numbers from 0 to at least `most`, at most six steps of them."""
+    """Round numbers from 0 to at least `most`, in at most six equal steps."""
     step = next(m * 10.0 ** e for e in range(-3, 9) for m in (1, 2, 2.5, 5) if most <= 6 * m * 10.0 ** e)
     return [step * i for i in range(int(-(-most // step)) + 1)]
 
@@ -88,29 +90,29 @@ def box(x, y, width, height, kind):
     return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height}" class="{kind}"/>'
 
 
-def chart(top, sense, rows):
-    """The parts of one chart, and where it ends."""
-    marks = ticks(max([row["value"] for row in rows] + [row["goal"] or 0 for row in rows]))
+def chart(top, kind, rows):
+    """The SVG elements of one chart, and its bottom edge."""
+    marks = ticks(max([row["value"] for row in rows] + [row["target"] or 0 for row in rows]))
     width = WIDTH - LABEL - NUMBER
     bottom = top + HEAD + len(rows) * (BAR + GAP)
 
     def at(value):
         return LABEL + width * min(value / marks[-1], 1)
 
-    parts = [text(12, top + 20, SENSES[sense], kind="title")]
+    parts = [text(12, top + 20, KINDS[kind], kind="title")]
     for mark in marks:
         parts += [line(at(mark), top + HEAD - 6, at(mark), bottom),
                   text(at(mark), bottom + 14, f"{mark:g}", "middle", "pale")]
     for i, row in enumerate(rows):
         y = top + HEAD + i * (BAR + GAP)
         parts.append(text(LABEL - 8, y + 11, row["label"], "end"))
-        if row["roof"]:
-            parts.append(box(LABEL, y, at(row["roof"]) - LABEL, BAR, "roof"))
+        if row["bound"]:
+            parts.append(box(LABEL, y, at(row["bound"]) - LABEL, BAR, "bound"))
         parts += [box(LABEL, y, at(row["value"]) - LABEL, BAR, "missed" if row["missed"] else "bar"),
                   line(at(row["low"]), y + BAR / 2, at(row["high"]), y + BAR / 2, "spread"),
                   text(WIDTH - NUMBER + 14, y + 11, f"{row['value']:.2f}")]
-        if row["goal"]:
-            parts.append(line(at(row["goal"]), y - 2, at(row["goal"]), y + BAR + 2, "target"))
+        if row["target"]:
+            parts.append(line(at(row["target"]), y - 2, at(row["target"]), y + BAR + 2, "target"))
     return parts, bottom + FOOT
 
 
@@ -121,21 +123,21 @@ def main():
         print(__doc__.strip(), file=sys.stderr)
         return 2
     runs = list(runs_of(paths))
-    found = bars(run for run in runs if not (targets and run["against"] == "contiguous"))
-    for sense in found if targets else ():
-        found[sense] = [row for row in found[sense] if row["goal"]]
+    found = bars(run for run in runs if not (targets and run["reference"] == "contiguous"))
+    for kind in found if targets else ():
+        found[kind] = [row for row in found[kind] if row["target"]]
     if not found:
-        print("no figure has a ratio", file=sys.stderr)
+        print("no case has a ratio", file=sys.stderr)
         return 1
-    suites = " ".join(dict.fromkeys(run["suite"] for run in runs if any("ratios" in row for row in run["figures"])))
+    suites = " ".join(dict.fromkeys(run["suite"] for run in runs if any("ratios" in row for row in run["cases"])))
     machine = f"{runs[0]['cpu']}, {runs[0]['cores']} cores, {runs[0]['caches']}, Linux {runs[0]['kernel']}"
     parts = [text(12, 24, f"paged-bench run {suites}", kind="title"),
-             text(12, 42, f"{machine}; red: the target, amber: missed, pale: what arithmetic leaves", kind="pale")]
+             text(12, 42, f"{machine}; red: target, amber: missed, pale: bound by arithmetic", kind="pale")]
     y = 54
-    for sense in SENSES:
-        if found.get(sense):
-            more, y = chart(y, sense, found[sense])
-            parts += more
+    for kind in KINDS:
+        if found.get(kind):
+            elements, y = chart(y, kind, found[kind])
+            parts += elements
     print(f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{y}" viewBox="0 0 {WIDTH} {y}" '
           'font-family="DejaVu Sans, Helvetica, sans-serif">')
     print(f"<style>{STYLE}</style>")

@@ -121,9 +121,9 @@ bench_print(const struct bench_report *report)
 	       machine.memory, machine.kernel, machine.flags[0] != 0 ? machine.flags : "no vector extensions");
 	if (report->machine[0] != 0)
 		printf("%s\n", report->machine);
-	printf("at most %zu samples of each in turn, ratios to %s; others had %.0f %% of the cores meanwhile\n",
+	printf("at most %zu interleaved samples of each, ratios to %s; other processes used %.0f %% of the cores\n",
 	       report->options->n_samples, bench_reference_name(report->options->reference), 100 * report->other_load);
-	printf("%-46s %10s %23s %-8s %s\n", "FIGURE", "MEDIAN", "10TH - 90TH", "UNIT", "RATIO");
+	printf("%-46s %10s %23s %-8s %s\n", "CASE", "MEDIAN", "10TH - 90TH", "UNIT", "RATIO");
 	for (size_t i = 0; i < report->n_results; i++)
 		print_result(&report->results[i]);
 	fflush(stdout);
@@ -150,7 +150,7 @@ json_set_target(json_t *entry, const char *target, double value, double ratio)
 static json_t *
 ratios_json(const struct bench_result *result)
 {
-	static const char *const ratio_kinds[] = { "share", "times", "faster" };
+	static const char *const ratio_kinds[] = { "fraction", "slowdown", "speedup" };
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < BENCH_MAX_RELATIONS; i++) {
@@ -160,7 +160,7 @@ ratios_json(const struct bench_result *result)
 
 		if (ratio->median == 0)
 			continue;
-		entry = json_pack("{s:s, s:s, s:f, s:f, s:f, s:f}", "to", relation->other, "sense",
+		entry = json_pack("{s:s, s:s, s:f, s:f, s:f, s:f}", "reference", relation->other, "kind",
 				  ratio_kinds[relation->ratio_kind], "median", ratio->median, "p10", ratio->low, "p90",
 				  ratio->high, "fastest", ratio->fastest);
 		json_set_target(entry, relation->target, ratio->median, ratio->median);
@@ -176,7 +176,7 @@ result_json(const struct bench_result *result)
 	json_t *entry, *ratios = ratios_json(result);
 
 	entry = json_pack("{s:s, s:s, s:s*, s:s*}", "name", bench_case->name, "unit", bench_case->unit, "skipped",
-			  bench_case->skipped, "how", bench_case->method);
+			  bench_case->skipped, "method", bench_case->method);
 	json_set_number(entry, "median", result->value.median);
 	json_set_number(entry, "p10", result->value.low);
 	json_set_number(entry, "p90", result->value.high);
@@ -206,11 +206,11 @@ run_json(const struct bench_report *report)
 	for (size_t i = 0; i < report->n_results; i++)
 		json_array_append_new(list, result_json(&report->results[i]));
 	return json_pack("{s:s, s:s, s:i, s:f, s:s, s:i, s:s, s:s, s:s, s:s, s:s*, s:o}", "suite", report->suite->name,
-			 "against", bench_reference_name(report->options->reference), "samples",
-			 (int)report->options->n_samples, "others", report->other_load, "cpu", machine.cpu, "cores",
+			 "reference", bench_reference_name(report->options->reference), "samples",
+			 (int)report->options->n_samples, "other_load", report->other_load, "cpu", machine.cpu, "cores",
 			 (int)machine.n_cores, "caches", machine.caches, "memory", machine.memory, "flags",
 			 machine.flags, "kernel", machine.kernel, "machine",
-			 report->machine[0] != 0 ? report->machine : NULL, "figures", list);
+			 report->machine[0] != 0 ? report->machine : NULL, "cases", list);
 }
 
 void

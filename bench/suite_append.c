@@ -19,10 +19,10 @@
 		KV_REFERENCE(title, ", pages in order", KV_APPEND, .contiguous = true, __VA_ARGS__)
 
 /* Append with conversion or rotation, next to append of bf16 without. */
-#define CONVERSION(title, ...)                                                                                     \
-	{                                                                                                          \
-		.group = "on the way", .name = "append 5000, " title, .work = KV_APPEND, ONE_5000,                 \
-		KV_RELATIONS({ BENCH_REFERENCE_LIMIT, BENCH_SLOWDOWN, "append 5000, bf16 as it is" }), __VA_ARGS__ \
+#define CONVERSION(title, ...)                                                                                    \
+	{                                                                                                         \
+		.group = "conversion", .name = "append 5000, " title, .work = KV_APPEND, ONE_5000,                \
+		KV_RELATIONS({ BENCH_REFERENCE_LIMIT, BENCH_SLOWDOWN, "append 5000, bf16 to bf16" }), __VA_ARGS__ \
 	}
 
 #define ONE_5000 KV_ROWS({ 1, 5000, 5000 })
@@ -36,12 +36,12 @@ static const struct kv_case cases[] = {
 	APPEND("append 256 x 1", NULL, KV_ROWS({ 256, 1, 256 })),
 	APPEND("append 5000, pages of 1", NULL, ONE_5000, .page_size = 1),
 
-	{ .group = "on the way", .name = "append 5000, bf16 as it is", .work = KV_APPEND, ONE_5000 },
+	{ .group = "conversion", .name = "append 5000, bf16 to bf16", .work = KV_APPEND, ONE_5000 },
 	CONVERSION("f32 to bf16", .tensor_dtype = PAGED_F32),
-	CONVERSION("turned", .rotary = true),
+	CONVERSION("rotary", .rotary = true),
 	CONVERSION("bf16 to e4m3", .dtype = PAGED_E4M3),
 	CONVERSION("bf16 to i8", .dtype = PAGED_I8),
-	CONVERSION("turned, to i8", .dtype = PAGED_I8, .rotary = true),
+	CONVERSION("rotary, to i8", .dtype = PAGED_I8, .rotary = true),
 
 	COPIED("gather 5000", KV_GATHER, ">= 0.8", ONE_5000),
 	COPIED("gather 5000, pages of 1", KV_GATHER, NULL, ONE_5000, .page_size = 1),
@@ -50,7 +50,7 @@ static const struct kv_case cases[] = {
 
 const struct bench_suite bench_suite_append = {
 	.name = "append",
-	.what = "K and V into pages, out of them and between them, beside copying as many bytes",
+	.what = "K and V into pages, out of them and between them, compared with copying as many bytes",
 	.run = kv_host_run,
 	.kv_cases = cases,
 	.n_kv_cases = BENCH_N(cases),

@@ -189,14 +189,14 @@ static const struct bench_case cases[] = {
 	BENCH_CASE("reserve 256 x 1 page", "us", "zmq round trip", "<= 1.3", sample_reserve, NULL),
 	BENCH_CASE("zmq attach", "ms", NULL, NULL, sample_zmq_attach, NULL),
 	BENCH_CASE("attach", "ms", "zmq attach", NULL, sample_attach, NULL),
-	BENCH_CASE("plan, a sequence", "ns", NULL, "<= 100 ns", sample_plan, NULL),
+	BENCH_CASE("plan, per sequence", "ns", NULL, "<= 100 ns", sample_plan, NULL),
 	BENCH_CASE("pidfd after SIGKILL", "ms", NULL, NULL, sample_kill_ms, &(const bool){ true }),
 	BENCH_CASE("SIGKILL to pages free", "ms", "pidfd after SIGKILL", NULL, sample_kill_ms, &(const bool){ false }),
 };
 
 const struct bench_suite bench_suite_control = {
 	.name = "control",
-	.what = "requests, attaching, planning and a worker's death, against bare ZeroMQ and pidfd",
+	.what = "requests, attaching, planning and a worker's death, compared with bare ZeroMQ and pidfd",
 	.setup = suite_control_setup,
 	.teardown = suite_control_teardown,
 	.cases = cases,

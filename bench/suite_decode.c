@@ -122,7 +122,7 @@ static const struct kv_case cases[] = {
 
 const struct bench_suite bench_suite_decode = {
 	.name = "decode",
-	.what = "attention of one query row a sequence, beside reading the same pages",
+	.what = "attention of one query row per sequence, compared with reading the same pages",
 	.run = kv_host_run,
 	.kv_cases = cases,
 	.n_kv_cases = BENCH_N(cases),

@@ -32,14 +32,15 @@
 		KV_REFERENCE(title, ": copied", KV_COPY, .copied = KV_APPEND, __VA_ARGS__)
 
 /* Another process owns the pool. */
-#define EXPORTED(by)                                                                                   \
-	{ .group = by,                                                                                 \
-	  .name = "decode 16 x 8k, served by " by,                                                     \
-	  .limit = "16 x 8k read by " by,                                                              \
-	  .export = by,                                                                                \
-	  BATCH_16_8K },                                                                               \
-	{                                                                                              \
-		.group = by, .name = "16 x 8k read by " by, .work = KV_READ, .export = by, BATCH_16_8K \
+#define EXPORTED(by)                                                                                                  \
+	{ .group = by,                                                                                                \
+	  .name = "decode 16 x 8k, exported by " by,                                                                  \
+	  .limit = "decode 16 x 8k, exported by " by ": pages read",                                                  \
+	  .export = by,                                                                                               \
+	  BATCH_16_8K },                                                                                              \
+	{                                                                                                             \
+		.group = by, .name = "decode 16 x 8k, exported by " by ": pages read", .work = KV_READ, .export = by, \
+		BATCH_16_8K                                                                                           \
 	}
 
 /* Mods: NVRTC compiles those with numbers in their text; soft_cap is built in. */
@@ -110,11 +111,11 @@ static const struct kv_case cases[] = {
 	APPEND("append 8 x 625", "<= 12 us", KV_ROWS({ 8, 625, 625 })),
 	{ .group = "pages",
 	  .name = "pages copied, 1024 of 32 layers",
-	  .limit = "as many bytes by the driver",
+	  .limit = "as many bytes by cuMemcpyDtoD",
 	  .target = "<= 1.1",
 	  .work = KV_COPY_PAGES,
 	  KV_ROWS({ 1, 1, 16384 }) },
-	{ .group = "pages", .name = "as many bytes by the driver", .work = KV_COPY_ALL, KV_ROWS({ 1, 1, 16384 }) },
+	{ .group = "pages", .name = "as many bytes by cuMemcpyDtoD", .work = KV_COPY_ALL, KV_ROWS({ 1, 1, 16384 }) },
 
 	EXPORTED("vmm"),
 	EXPORTED("legacy"),
@@ -129,18 +130,23 @@ static const struct kv_case cases[] = {
 	MOD("prefill", "soft_cap compiled", "soft_cap(50.0)", "<= 1.5", .page_size = 64, PROMPT_8K),
 
 	/* 128 query heads on one latent head: computing is its limit, so no goal */
-	{ .group = "latent",
-	  .name = "latent decode 16 x 8k",
-	  .limit = "latent pages read",
+	{ .group = "MLA",
+	  .name = "decode 16 x 8k, MLA",
+	  .limit = "decode 16 x 8k, MLA: pages read",
 	  .mla = true,
 	  .page_size = 64,
 	  BATCH_16_8K },
-	{ .group = "latent", .name = "latent pages read", .work = KV_READ, .mla = true, .page_size = 64, BATCH_16_8K },
+	{ .group = "MLA",
+	  .name = "decode 16 x 8k, MLA: pages read",
+	  .work = KV_READ,
+	  .mla = true,
+	  .page_size = 64,
+	  BATCH_16_8K },
 };
 
 const struct bench_suite bench_suite_gpu = {
 	.name = "gpu",
-	.what = "a layer of decode, prefill and append on a GPU, beside reading the same pages",
+	.what = "a layer of decode, prefill and append on a GPU, compared with reading the same pages",
 	.run = kv_gpu_run,
 	.kv_cases = cases,
 	.n_kv_cases = BENCH_N(cases),

@@ -93,7 +93,7 @@ suite_limits_run(struct bench_report *report)
 						.context = &units[i],
 						.skipped = kernel_isa_unsupported_reason(units[i]),
 						.flops = 1e6 };
-	cases[KERNEL_N_ISAS] = (struct bench_case){ "16 MiB read again and again", "us", .sample = sample_read,
+	cases[KERNEL_N_ISAS] = (struct bench_case){ "16 MiB read from the cache", "us", .sample = sample_read,
 						    .context = &near, .bytes = near_bytes };
 	cases[KERNEL_N_ISAS + 1] =
 		(struct bench_case){ "512 MiB read", "us", .sample = sample_read, .context = &far, .bytes = far_bytes };
@@ -113,6 +113,6 @@ suite_limits_run(struct bench_report *report)
 
 const struct bench_suite bench_suite_limits = {
 	.name = "limits",
-	.what = "what this machine can do at best: read, copy, multiply, send a message there and back",
+	.what = "the machine's best speed of reading, copying and multiplying, and a ZeroMQ round trip",
 	.run = suite_limits_run,
 };

@@ -255,7 +255,7 @@ static const struct bench_case cases[] = {
 	EVALUATE("block of window", WINDOW),
 	EVALUATE("block of doc", DOCUMENTS),
 	EVALUATE("block of doc causal", CAUSAL_DOCUMENTS),
-	BENCH_CASE("unknown to the end", "us", "write 16384 bytes", "<= 1.5 us", sample_exactly_us, NULL),
+	BENCH_CASE("undecided by intervals", "us", "write 16384 bytes", "<= 1.5 us", sample_exactly_us, NULL),
 	BENCH_CASE("indices of batch, 16", "us", NULL, NULL, sample_write_us, &physical),
 	BENCH_CASE("batch, pages of 16", "us", "indices of batch, 16", "<= 200 us", sample_batch_us, &batch_16),
 	BENCH_CASE("batch, pages of 64", "us", NULL, "<= 200 us", sample_batch_us, &(struct batch){ 64, 64 }),
@@ -265,7 +265,7 @@ static const struct bench_case cases[] = {
 
 const struct bench_suite bench_suite_masks = {
 	.name = "masks",
-	.what = "block masks in blocks of 128 (a unit: a block row or a mixed block), and of 256 sequences of 8k",
+	.what = "block masks in blocks of 128 (a unit is a block row or a partial block), and of 256 sequences of 8k",
 	.setup = suite_masks_setup,
 	.cases = cases,
 	.n_cases = BENCH_N(cases),

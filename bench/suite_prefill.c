@@ -65,7 +65,7 @@ static const struct kv_case cases[] = {
 
 const struct bench_suite bench_suite_prefill = {
 	.name = "prefill",
-	.what = "attention of many query rows a sequence, beside the peak of the best matrix unit",
+	.what = "attention of many query rows per sequence, compared with the peak of the best matrix unit",
 	.run = kv_host_run,
 	.kv_cases = cases,
 	.n_kv_cases = BENCH_N(cases),

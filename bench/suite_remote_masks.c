@@ -113,18 +113,18 @@ static const struct bench_case cases[] = {
 	BENCH_CASE("ping", "us", NULL, NULL, bench_ping_us, &client),
 	BENCH_CASE("local, pages of 256", "us", NULL, "<= 200 us", suite_remote_masks_sample,
 		   &(const struct mask_source){ &large, mask_make_local }),
-	BENCH_CASE("served in its reply", "us", "ping", "<= 1 ms", suite_remote_masks_sample,
+	BENCH_CASE("remote, pages of 256", "us", "ping", "<= 1 ms", suite_remote_masks_sample,
 		   &(const struct mask_source){ &large, mask_make_remote }),
 	BENCH_CASE("local, pages of 16", "us", NULL, "<= 200 us", suite_remote_masks_sample,
 		   &(const struct mask_source){ &small, mask_make_local }),
 	BENCH_CASE("converted, pages of 16", "us", NULL, "<= 200 us", suite_remote_masks_sample,
 		   &(const struct mask_source){ &small, mask_make_converted }),
-	BENCH_CASE("served, pages of 16", "us", "local, pages of 16", "<= 1 ms", suite_remote_masks_sample,
+	BENCH_CASE("remote, pages of 16", "us", "local, pages of 16", "<= 1 ms", suite_remote_masks_sample,
 		   &(const struct mask_source){ &small, mask_make_remote }),
 };
 
 const struct bench_suite bench_suite_remote_masks = {
-	.name = "served",
+	.name = "remote_masks",
 	.what = "the causal mask of 256 sequences of 8k tokens by their pages, built by the daemon",
 	.setup = suite_remote_masks_setup,
 	.teardown = suite_remote_masks_teardown,

@@ -88,7 +88,7 @@ torch_child_start(struct torch_child *child)
 	reply = torch_child_read(child);
 	json_unpack(reply, "{s?s, s?s}", "ready", &ready, "missing", &missing);
 	if (ready == NULL)
-		bench_die("--against torch: %s has none (%s); make one by bench/peers/setup DIR, then "
+		bench_die("--reference torch: %s has none (%s); make one by bench/peers/setup DIR, then "
 			  "PAGED_TORCH=DIR/bin/python3",
 			  torch_python(), missing);
 	snprintf(torch_version_text, sizeof(torch_version_text), "%s", ready);
@@ -172,7 +172,7 @@ torch_open(struct torch_case *torch_case, const struct torch_batch *batch)
 					json_pack("{s:i, s:o, s:i, s:i, s:i, s:b}", "open", torch_case->number, "rows",
 						  list, "q_heads", (int)batch->q_heads, "kv_heads",
 						  (int)batch->kv_heads, "dim", (int)batch->dim, "quick", batch->quick));
-		json_unpack(reply, "{s?F, s?s, s?s}", "us", &us, "how", &method, "error", &error);
+		json_unpack(reply, "{s?F, s?s, s?s}", "us", &us, "method", &method, "error", &error);
 		if (method != NULL && (best_us == 0 || us < best_us)) {
 			if (best_us > 0)
 				torch_child_close(torch_case->child, torch_case->number);

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch makes of the batches of `paged-bench run gpu`, on the same GPU.
+"""Measures PyTorch on the batches of `paged-bench run gpu`, on the same GPU.
 
-Three ways, each a layer of a captured graph of 32 calls over as many layers as
-it takes to leave the cache, medians by events:
+There are three peers.  A sample is the time of one call in a captured graph of
+32 calls, which use enough layers that the data does not stay in the cache; times
+are taken with events, and medians are printed:
 
   flex   compiled flex_attention over PagedAttention, pages of 128, permuted
-  sdpa   scaled_dot_product_attention on contiguous K and V: heads shared by
-         enable_gqa, or folded into query rows (decode); the faster is told
-  torch  what a limit is: the dense bf16 product, a copy
+  sdpa   scaled_dot_product_attention on contiguous K and V: with enable_gqa, or
+         with heads folded into query rows (decode); the faster one is printed
+  torch  limits: the dense bf16 product, a copy
 
-One JSON object a line, as it is measured, in the form of paged-bench's figures
-with "peer" beside; a case that fails says why and the rest goes on.
+Each result is printed as one JSON object per line when it is measured, in the
+format of paged-bench's cases plus "peer".  A case that fails is a line with the
+reason in "skipped"; the run continues.
 
   gpu_torch.py [--limit-s N] [--only TEXT]
 """
@@ -28,7 +30,7 @@ COLD_BYTES = 256e6
 MOST_BYTES = 40e9
 SAMPLES, SAMPLING_US, LEAST_SAMPLES, WARM_UPS = 31, 4e5, 5, 3
 
-# Of bench/suite_gpu.c: a name, and rows that are alike as (how many, query rows, tokens).
+# Cases of bench/suite_gpu.c: name, and its kinds of rows as (number of rows, query rows of each, tokens of each).
 CASES = [
     ("decode 16 x 8k", [(16, 1, 8192)]),
     ("decode 1 x 8k", [(1, 1, 8192)]),
@@ -53,7 +55,7 @@ CASES = [
 APPENDS = [("append 256 x 1", (256, 1, 1024)), ("append 5000", (1, 5000, 5000)), ("append 8 x 625", (8, 625, 625))]
 
 
-def tell(peer, name, **what):
+def print_case(peer, name, **what):
     print(json.dumps({"suite": "gpu", "peer": peer, "name": name, "unit": "us", **what}), flush=True)
 
 
@@ -62,7 +64,7 @@ def kv_bytes(rows):
 
 
 def amount(rows):
-    """Bytes of decode, operations of anything else, as paged-bench counts them."""
+    """Bytes if every row has one query row (decode), otherwise operations, as paged-bench counts them."""
     if all(q == 1 for _, q, _ in rows):
         return {"bytes": float(kv_bytes(rows))}
     return {"flops": sum(n * q * (kv - (q - 1) / 2) for n, q, kv in rows) * 4 * DIM * Q_HEADS}
@@ -74,12 +76,12 @@ def layers_for(size):
     return max(1, min(N_CALLS, int(MOST_BYTES // size), int(-(-COLD_BYTES // size)) + 1))
 
 
-def random_halves(torch, *shape):
+def random_bf16(torch, *shape):
     return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
 
 
 def time_graph(torch, call, n_calls=N_CALLS):
-    """call(i) puts the i-th call's work on the current stream; microseconds of one."""
+    """Microseconds per call; call(i) enqueues the work of call i on the current stream."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -110,8 +112,8 @@ def time_graph(torch, call, n_calls=N_CALLS):
 # Contiguous K and V
 
 
-def sdpa_ways(torch, q, keys, values, q_len, kv_len):
-    """Names and calls of ways to the same result, of one kind of rows."""
+def sdpa_methods(torch, q, keys, values, q_len, kv_len):
+    """(name, call) of each method that computes the same result, for one kind of rows."""
     from torch.nn.functional import scaled_dot_product_attention as sdpa
 
     n = len(keys)
@@ -129,39 +131,39 @@ def sdpa_ways(torch, q, keys, values, q_len, kv_len):
 
 
 def run_sdpa(torch, rows):
-    """Each kind of rows is a call of its own: SDPA has no ragged batch.  The fastest way of each kind counts."""
+    """One call for each kind of rows, because SDPA accepts no ragged batch; the fastest method of each kind is used."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     total, chosen, errors = {"median": 0.0, "p10": 0.0, "p90": 0.0}, [], []
     for n, q_len, kv_len in rows:
         layers = layers_for(kv_bytes([(n, q_len, kv_len)]))
-        q = random_halves(torch, n, Q_HEADS, q_len, DIM)
-        keys = [random_halves(torch, n, KV_HEADS, kv_len, DIM) for _ in range(layers)]
-        values = [random_halves(torch, n, KV_HEADS, kv_len, DIM) for _ in range(layers)]
+        q = random_bf16(torch, n, Q_HEADS, q_len, DIM)
+        keys = [random_bf16(torch, n, KV_HEADS, kv_len, DIM) for _ in range(layers)]
+        values = [random_bf16(torch, n, KV_HEADS, kv_len, DIM) for _ in range(layers)]
         best = None
-        for way, call in sdpa_ways(torch, q, keys, values, q_len, kv_len):
+        for method, call in sdpa_methods(torch, q, keys, values, q_len, kv_len):
             for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
                 try:
                     with sdpa_kernel(backend):
                         measured = time_graph(torch, call)
-                except Exception as error:  # a backend that does not take this case
-                    errors.append(f"{way} {backend.name}: {str(error).splitlines()[:1]}")
+                except Exception as error:  # this backend does not accept the case
+                    errors.append(f"{method} {backend.name}: {str(error).splitlines()[:1]}")
                     continue
                 if best is None or measured["median"] < best[0]["median"]:
-                    best = (measured, f"{way} {backend.name}")
+                    best = (measured, f"{method} {backend.name}")
         if best is None:
             raise RuntimeError("; ".join(errors))
         chosen.append(best[1])
         total = {key: total[key] + best[0][key] for key in total}
         del keys, values
-    return {**total, "how": ", ".join(chosen)}
+    return {**total, "method": ", ".join(chosen)}
 
 
 # flex_attention over PagedAttention
 
 
 def paged_rows(torch, rows, n_layers):
-    """PagedAttention with permuted pages for all rows, and caches."""
+    """A PagedAttention with permuted pages reserved for all rows, the rows' lengths, and K and V of each layer."""
     from torch.nn.attention.experimental._paged_attention import PagedAttention
 
     lengths = [kv for n, _, kv in rows for _ in range(n)]
@@ -170,31 +172,31 @@ def paged_rows(torch, rows, n_layers):
     random.Random(3).shuffle(paged.empty_pages)
     for row, kv_len in enumerate(lengths):
         paged.reserve(torch.tensor(row, device="cuda"), torch.tensor(kv_len, device="cuda"))
-    keys = [random_halves(torch, 1, KV_HEADS, n_pages * PAGE, DIM) for _ in range(n_layers)]
-    values = [random_halves(torch, 1, KV_HEADS, n_pages * PAGE, DIM) for _ in range(n_layers)]
+    keys = [random_bf16(torch, 1, KV_HEADS, n_pages * PAGE, DIM) for _ in range(n_layers)]
+    values = [random_bf16(torch, 1, KV_HEADS, n_pages * PAGE, DIM) for _ in range(n_layers)]
     return paged, torch.tensor(lengths, device="cuda"), keys, values
 
 
 def paged_mask(torch, paged, lengths, q_len, batch):
-    """The logical mask of rows `batch`, their query rows last, and its physical form."""
+    """The physical causal block mask of the rows `batch`, whose query rows are their last q_len tokens."""
     from torch.nn.attention.flex_attention import create_block_mask
 
-    of_rows = lengths[batch]
-    longest = int(of_rows.max())
+    batch_lengths = lengths[batch]
+    longest = int(batch_lengths.max())
 
-    def sees(b, h, q_idx, kv_idx):
-        return kv_idx <= q_idx + of_rows[b] - q_len
+    def causal(b, h, q_idx, kv_idx):
+        return kv_idx <= q_idx + batch_lengths[b] - q_len
 
-    logical = create_block_mask(sees, len(batch), None, q_len, longest, device="cuda", BLOCK_SIZE=PAGE,
+    logical = create_block_mask(causal, len(batch), None, q_len, longest, device="cuda", BLOCK_SIZE=PAGE,
                                 **({"_compile": True} if q_len > 1 else {}))
     try:
-        return paged.convert_logical_block_mask(logical, batch_idx=batch, kv_len=of_rows)
-    except TypeError:  # before kv_len was an argument
+        return paged.convert_logical_block_mask(logical, batch_idx=batch, kv_len=batch_lengths)
+    except TypeError:  # PyTorch versions without the kv_len argument
         return paged.convert_logical_block_mask(logical, batch_idx=batch)
 
 
 def run_flex(torch, rows):
-    """Rows of one query length are a call of their own, for a batch has one."""
+    """One call for each query length, because a batch of flex_attention has one query length."""
     from torch.nn.attention.flex_attention import flex_attention
 
     torch._dynamo.reset()
@@ -206,14 +208,14 @@ def run_flex(torch, rows):
         first = at
         at += sum(n for n, q, _ in rows if q == q_len)
         batch = torch.arange(first, at, device="cuda")
-        parts.append((random_halves(torch, at - first, Q_HEADS, q_len, DIM),
+        parts.append((random_bf16(torch, at - first, Q_HEADS, q_len, DIM),
                       paged_mask(torch, paged, lengths, q_len, batch)))
 
     def call(i):
         for q, mask in parts:
             compiled(q, keys[i % n_layers], values[i % n_layers], block_mask=mask, enable_gqa=True)
 
-    return {**time_graph(torch, call), "how": f"pages of {PAGE}"}
+    return {**time_graph(torch, call), "method": f"pages of {PAGE}"}
 
 
 def run_append(torch, rows):
@@ -222,7 +224,7 @@ def run_append(torch, rows):
     paged, _, keys, values = paged_rows(torch, [rows], n_layers)
     batch = torch.arange(n, device="cuda")
     positions = torch.arange(kv_len - new, kv_len, device="cuda").expand(n, new)
-    k, v = (random_halves(torch, n, KV_HEADS, new, DIM) for _ in range(2))
+    k, v = (random_bf16(torch, n, KV_HEADS, new, DIM) for _ in range(2))
 
     def call(i):
         paged.assign(batch, positions, k, v, keys[i % n_layers], values[i % n_layers])
@@ -235,12 +237,12 @@ def run_append(torch, rows):
 
 def run_product(torch, _):
     n = 8192
-    a, b = (random_halves(torch, n, n) for _ in range(2))
+    a, b = (random_bf16(torch, n, n) for _ in range(2))
     return {**time_graph(torch, lambda i: torch.mm(a, b), 8), "flops": 2.0 * n**3}
 
 
 def run_copy(torch, _):
-    a = random_halves(torch, 1 << 29)
+    a = random_bf16(torch, 1 << 29)
     b = torch.empty_like(a)
     return {**time_graph(torch, lambda i: b.copy_(a), 8), "bytes": 2.0 * 2 * a.numel()}
 
@@ -257,9 +259,9 @@ def main():
         if not torch.cuda.is_available():
             raise RuntimeError("torch sees no CUDA device")
     except Exception as error:
-        tell("torch", "all", skipped=str(error))
+        print_case("torch", "all", skipped=str(error))
         return 0
-    tell("torch", "machine", machine=f"{torch.cuda.get_device_name()}, torch {torch.__version__}, "
+    print_case("torch", "machine", machine=f"{torch.cuda.get_device_name()}, torch {torch.__version__}, "
          f"CUDA {torch.version.cuda}")
     todo = [("torch", "bf16 product of 8192", run_product, None), ("torch", "1 GB read and written", run_copy, None)]
     for name, rows in CASES:
@@ -269,14 +271,14 @@ def main():
         if chosen.only not in name:
             continue
         if time.monotonic() - began > chosen.limit_s:
-            tell(peer, name, skipped=f"past {chosen.limit_s:.0f} s")
+            print_case(peer, name, skipped=f"past {chosen.limit_s:.0f} s")
             continue
         try:
             with torch.no_grad():
                 measured = run(torch, rows)
-            tell(peer, name, **(amount(rows) if isinstance(rows, list) else {}), **measured)
+            print_case(peer, name, **(amount(rows) if isinstance(rows, list) else {}), **measured)
         except Exception as error:
-            tell(peer, name, skipped=f"{type(error).__name__}: {str(error)[:400]}")
+            print_case(peer, name, skipped=f"{type(error).__name__}: {str(error)[:400]}")
         torch.cuda.empty_cache()
     return 0
 

@@ -1,39 +1,39 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""One table of `paged-bench run --json gpu` and of peers' lines, by the figures' names.
+"""Prints one Markdown table of the output of `paged-bench run --json gpu` and of its peers, joined by case name.
 
   peer_table.py FILE...
 
-A file is a document of paged-bench or lines of gpu_torch.py.  Times in
-microseconds; the last column is the fastest peer over ours.
+A file is a JSON document of paged-bench or JSON lines of gpu_torch.py.  Times
+are in microseconds; the last column is the fastest peer's time divided by ours.
 """
 import json
 import sys
 
 
-def figures(path):
-    """(peer, figure) of a file; a last line that a time limit cut is left out."""
+def cases_of(path):
+    """(peer, case) pairs of a file; an incomplete last line, left by a time limit, is ignored."""
     text = open(path).read()
     try:
         run = json.loads(text)
-        if "figures" in run:
-            return [("paged", figure) for figure in run["figures"]]
+        if "cases" in run:
+            return [("paged", case) for case in run["cases"]]
     except ValueError:
         pass
     found = []
     for line in text.splitlines():
         try:
-            figure = json.loads(line)
+            case = json.loads(line)
         except ValueError:
             continue
-        found.append((figure.get("peer", "peer"), figure))
+        found.append((case.get("peer", "peer"), case))
     return found
 
 
-def rate(figure):
+def rate(case):
     for key, unit in (("bytes", "TB/s"), ("flops", "TF/s")):
-        if key in figure and figure.get("median", 0) > 0:
-            return f" {figure[key] / figure['median'] / 1e6:.{2 if key == 'bytes' else 0}f} {unit}"
+        if key in case and case.get("median", 0) > 0:
+            return f" {case[key] / case['median'] / 1e6:.{2 if key == 'bytes' else 0}f} {unit}"
     return ""
 
 
@@ -43,17 +43,17 @@ def main():
         return 2
     rows, peers = {}, []
     for path in sys.argv[1:]:
-        for peer, figure in figures(path):
-            if "median" in figure:
-                rows.setdefault(figure["name"], {})[peer] = figure
+        for peer, case in cases_of(path):
+            if "median" in case:
+                rows.setdefault(case["name"], {})[peer] = case
                 peers += [peer] if peer not in peers else []
-    print("| figure | " + " | ".join(peers) + " | fastest peer over paged |")
+    print("| case | " + " | ".join(peers) + " | fastest peer / paged |")
     print("|---|" + "---|" * (len(peers) + 1))
     for name, by_peer in rows.items():
         cells = [f"{by_peer[peer]['median']:.1f}{rate(by_peer[peer])}" if peer in by_peer else "" for peer in peers]
-        others = [figure["median"] for peer, figure in by_peer.items() if peer != "paged"]
-        ahead = f"{min(others) / by_peer['paged']['median']:.2f}" if others and "paged" in by_peer else ""
-        print(f"| {name} | " + " | ".join(cells) + f" | {ahead} |")
+        peer_times = [case["median"] for peer, case in by_peer.items() if peer != "paged"]
+        speedup = f"{min(peer_times) / by_peer['paged']['median']:.2f}" if peer_times and "paged" in by_peer else ""
+        print(f"| {name} | " + " | ".join(cells) + f" | {speedup} |")
     return 0
 
 

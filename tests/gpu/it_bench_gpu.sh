@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# paged-bench's suite for the GPU: at toy sizes over the fake CUDA driver, where
-# every figure must be present and finite, whatever its value; and without a driver.
+# paged-bench's suite for the GPU: at tiny sizes over the fake CUDA driver, where
+# every case must be present and finite, whatever its value; and without a driver.
 . "$PAGED_SRCDIR/tests/support/tap.sh"
 bench=$PAGED_BUILDDIR/bench/paged-bench
 fake_cuda=$PAGED_BUILDDIR/tests/fake-cuda/.libs
 
-# What was measured of each figure, and the machine.
+# Every case has finite results, and the machine is described.
 quick()
 {
 	LD_LIBRARY_PATH=$fake_cuda PAGED_CACHE_DIR='' PAGED_PAGEDD=$PAGED_BUILDDIR/daemon/pagedd \
@@ -16,15 +16,15 @@ import json, math, sys
 
 run = json.load(open(sys.argv[1]))
 wrong = []
-for figure in run["figures"]:
-    numbers = [figure[key] for key in ("median", "p10", "p90") if key in figure]
-    numbers += [figure["ratio"]] if "limit" in figure else []
+for case in run["cases"]:
+    numbers = [case[key] for key in ("median", "p10", "p90") if key in case]
+    numbers += [case["ratio"]] if "limit" in case else []
     if len(numbers) < 3 or not all(math.isfinite(number) and number > 0 for number in numbers):
-        wrong.append(figure)
-names = [figure["name"] for figure in run["figures"]]
-for figure in wrong:
-    print(figure)
-print(run["machine"], len(names), "figures")
+        wrong.append(case)
+names = [case["name"] for case in run["cases"]]
+for case in wrong:
+    print(case)
+print(run["machine"], len(names), "cases")
 sys.exit(bool(wrong) or len(names) < 60 or len(set(names)) != len(names) or "fake GPU" not in run["machine"])
 CHECK
 }
@@ -48,11 +48,11 @@ refused()
 }
 
 if [ ! -e "$fake_cuda/libcuda.so.1" ]; then
-	skip "every figure, at toy sizes" "the fake CUDA driver is not built"
+	skip "every case, at tiny sizes" "the fake CUDA driver is not built"
 else
-	try "every figure, at toy sizes" quick
+	try "every case, at tiny sizes" quick
 	try "one group of them" one_group
 fi
 try "without a driver it says so" no_driver
-try "a suite that is not made of groups takes no --only" refused
+try "a suite without groups refuses --only" refused
 finish

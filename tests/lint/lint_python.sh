@@ -16,7 +16,7 @@ for file in "$PAGED_SRCDIR"/bench/*.py "$PAGED_SRCDIR"/bench/peers/*.py "$PAGED_
 done
 
 cat >"$directory/paged.json" <<'END'
-{"suite": "gpu", "figures": [{"name": "decode", "unit": "us", "median": 100.0, "bytes": 4.2e8},
+{"suite": "gpu", "cases": [{"name": "decode", "unit": "us", "median": 100.0, "bytes": 4.2e8},
  {"name": "mods", "unit": "us", "skipped": "no compiler"}]}
 END
 cat >"$directory/peers.jsonl" <<'END'
