@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * attention.h - the interface of a KV cache with attention
+ * attention.h - the interface of a KV cache that computes attention
  *
  * Two implementations: paged_cache.h keeps K and V in a pool's pages through
  * libpagedclient; contiguous.h keeps them in private arrays and computes
  * attention by its definition, to verify the first.
  *
  * A sequence is opened empty and grows by steps.  A step is planned once and
- * run once a layer.  Rows are packed: row r's q_len queries follow those of
+ * run once per layer.  Rows are packed: row r's q_len queries follow those of
  * the rows before it.
  */
 #ifndef LLAMA_ATTENTION_H
@@ -43,7 +43,7 @@ struct attention_ops {
 /** The first member of each implementation. */
 struct attention {
 	const struct attention_ops *ops;
-	uint32_t max_length; /* most tokens of a sequence */
+	uint32_t max_length; /* maximum tokens of a sequence */
 };
 
 #endif

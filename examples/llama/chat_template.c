@@ -16,7 +16,7 @@ static const char *const chatml_patterns[] = {
 static const char system_start[] = "<|im_start|>system\n";
 static const char turn_end[] = "<|im_end|>";
 
-/* A copy in which a backslash and n, as some files have it, is a newline. */
+/* A copy in which each backslash followed by n, as some files write it, is a newline. */
 static char *
 chat_template_unescape(struct gguf_string text)
 {

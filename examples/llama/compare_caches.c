@@ -96,7 +96,7 @@ compare_caches(struct pipeline *pipeline, const struct options *options)
 		pipeline_encode(pipeline, options->prompts[i], true, &requests[i].tokens);
 		requests[i].n_prompt = requests[i].tokens.n;
 	}
-	/* Alternate which side begins a round. */
+	/* Alternate which side is measured first in a round. */
 	for (uint32_t i = 0; i < N_SIDES * options->compare_rounds; i++) {
 		uint32_t round = i / N_SIDES, side = (round + i) % N_SIDES;
 

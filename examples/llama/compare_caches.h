@@ -4,7 +4,7 @@
  *
  * The same prompts are answered from the pool and from a private contiguous
  * cache, in turn, by the same threads and the same matrix products: only cache and
- * attention differ.  Answers have max_tokens tokens on either side, so that
+ * attention differ.  Answers have max_tokens tokens on both sides, so that
  * both do the same work.
  */
 #ifndef LLAMA_COMPARE_CACHES_H

@@ -19,6 +19,6 @@ die(const char *format, ...)
 	va_end(arguments);
 	fflush(stdout);
 	fprintf(stderr, "%s: %s\n", die_label, text);
-	/* Not exit(): other threads may be at work on what its handlers take apart. */
+	/* Not exit(): other threads may still use what its handlers destroy. */
 	_exit(die_status);
 }

@@ -43,7 +43,7 @@ struct engine_params {
 #define ENGINE_MAX_RUNNING 64u
 
 struct engine_stats {
-	uint64_t n_prompt_tokens, n_tokens; /* read and written */
+	uint64_t n_prompt_tokens, n_tokens; /* prompt tokens read, answer tokens written */
 	uint64_t n_steps;
 	uint32_t peak_pages; /* most that all sequences held together */
 	double seconds;      /* inside engine_run() */

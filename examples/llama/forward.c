@@ -115,7 +115,7 @@ forward_matmul(struct forward *forward, const struct product *products, uint32_t
 	forward->times.products += clock_now_s() - begin;
 }
 
-/* x += product, by way of `normed`, which is free here. */
+/* x += product; `normed` holds the product, because it is not in use here. */
 static void
 forward_matmul_add(struct forward *forward, const struct matrix *weights, const float *from, uint32_t n_rows)
 {
@@ -216,7 +216,7 @@ forward_create(const struct model *model, uint32_t n_threads, uint32_t max_token
 	forward->gate = forward_buffer(forward, max_tokens, model->n_ffn);
 	forward->up = forward_buffer(forward, max_tokens, model->n_ffn);
 	forward->logits = forward_buffer(forward, max_logits, model->n_vocabulary);
-	/* In f32, as the reference computes them. */
+	/* In f32, as the reference implementation computes them. */
 	for (uint32_t i = 0; i < model->head_dim / 2; i++)
 		forward->frequencies[i] = 1 / powf(model->rope_base, (float)(2 * i) / (float)model->head_dim);
 	matmul_create(&forward->matmul, matmul_ops_best(), thread_pool_create(n_threads),

@@ -14,7 +14,8 @@
 #include "examples/llama/die.h"
 #include "examples/llama/xalloc.h"
 
-/* The smallest entries a file can have; counts that need more bytes than are left are refused before allocating. */
+/* Sizes of the smallest possible entries: counts that need more bytes than the file has left are refused before memory
+ * is allocated. */
 #define KV_MIN_BYTES 13u     /* key length, type, one byte of value */
 #define TENSOR_MIN_BYTES 24u /* name length, n_dims, type, offset */
 #define DEFAULT_ALIGNMENT 32u
@@ -22,10 +23,10 @@
 struct gguf_kv {
 	struct gguf_string key;
 	bool is_array;
-	struct gguf_array values; /* one, unless it is an array */
+	struct gguf_array values; /* one element if it is not an array */
 };
 
-/* Where reading stands; what names the thing being read in sentences. */
+/* The read position; `what` names the entry that is being read, for error messages. */
 struct cursor {
 	const struct gguf *gguf;
 	uint64_t at;
@@ -116,7 +117,7 @@ cursor_string(struct cursor *cursor)
 	return (struct gguf_string){ (const char *)cursor_take(cursor, size), size };
 }
 
-/* Bytes of a value, of a string those of its length; 0 for arrays and what is no type. */
+/* Bytes of a value; for a string those of its length field; 0 for arrays and unknown types. */
 static uint32_t
 gguf_value_size(uint32_t type)
 {
@@ -155,7 +156,7 @@ cursor_kv(struct cursor *cursor, struct gguf_kv *kv)
 
 /* ----------------------------------------------------------------- tensors */
 
-/* Bytes of a tensor, from its checked type and dimensions. */
+/* Size in bytes of a tensor whose type and dimensions have been checked. */
 static uint64_t
 tensor_size(const struct cursor *cursor, const struct gguf_tensor *tensor)
 {
@@ -171,7 +172,7 @@ tensor_size(const struct cursor *cursor, const struct gguf_tensor *tensor)
 	return size;
 }
 
-/* One entry of the table of tensors; returns its offset in the data. */
+/* Read one entry of the tensor table; returns the tensor's offset in the data section. */
 static uint64_t
 cursor_tensor(struct cursor *cursor, struct gguf_tensor *tensor)
 {
@@ -202,7 +203,7 @@ align_up(uint64_t at, uint32_t alignment)
 	return (at + alignment - 1) & ~(uint64_t)(alignment - 1);
 }
 
-/* Their data follow each other in the table's order, each aligned; so none overlaps another. */
+/* Each tensor's data must follow that of the tensor before it in the table, aligned; then no two overlap. */
 static void
 gguf_read_tensors(struct gguf *gguf, struct cursor *cursor)
 {

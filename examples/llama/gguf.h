@@ -3,10 +3,10 @@
  * gguf.h - a GGUF file (version 2 or 3), mapped read-only
  *
  * The file is checked completely while it is opened: every length, count and
- * offset lies inside the file, tensors follow each other and have a supported
- * type.  What the accessors return points into the mapping, needs no further
- * check of bounds, and is valid until gguf_close().  Strings are not
- * terminated and may hold any byte.
+ * offset is inside the file, tensors are contiguous and have a supported
+ * type.  Pointers that the accessors return point into the mapping, need no further
+ * bounds check, and are valid until gguf_close().  Strings are not
+ * terminated and may contain any byte.
  */
 #ifndef LLAMA_GGUF_H
 #define LLAMA_GGUF_H
@@ -43,7 +43,7 @@ struct gguf_string {
 /** Arguments for %.*s: the beginning of a string, for messages. */
 #define GGUF_SHOWN(string) (int)((string).size > 64 ? 64 : (string).size), (string).data
 
-/** The elements of an array; strings are taken one after the other by gguf_array_next(). */
+/** The elements of an array; gguf_array_next() reads strings one after another. */
 struct gguf_array {
 	enum gguf_value_type type;
 	uint64_t n_items;
@@ -56,7 +56,7 @@ struct gguf_tensor {
 	struct gguf_string name;
 	enum gguf_type type;
 	uint32_t n_dims;
-	uint64_t dims[GGUF_MAX_DIMS]; /* the contiguous one first; 1 past n_dims */
+	uint64_t dims[GGUF_MAX_DIMS]; /* innermost (contiguous) first; 1 beyond n_dims */
 	const void *data;
 	uint64_t size; /* bytes */
 };
@@ -80,23 +80,23 @@ void gguf_close(struct gguf *gguf);
 /** gguf_has - whether there is metadata with that key */
 bool gguf_has(const struct gguf *gguf, const char *key);
 
-/** Metadata by key; a key that is absent or of another type is an error. */
+/** A metadata value by key; it is an error if the key is absent or the value has another type. */
 uint32_t gguf_u32(const struct gguf *gguf, const char *key);
 float gguf_f32(const struct gguf *gguf, const char *key);
 bool gguf_bool(const struct gguf *gguf, const char *key);
 struct gguf_string gguf_string(const struct gguf *gguf, const char *key);
 struct gguf_array gguf_array(const struct gguf *gguf, const char *key, enum gguf_value_type type);
 
-/** gguf_array_next - take one string from an array of strings that still has one */
+/** gguf_array_next - read the next string; the array must have one left */
 struct gguf_string gguf_array_next(struct gguf_array *array);
 
 /** gguf_array_u32 - element i of an array of GGUF_U32 or GGUF_I32 */
 uint32_t gguf_array_u32(const struct gguf_array *array, uint64_t i);
 
-/** gguf_tensor - by name; NULL when absent */
+/** gguf_tensor - find a tensor by name; NULL if absent */
 const struct gguf_tensor *gguf_tensor(const struct gguf *gguf, const char *name);
 
-/** gguf_string_is - compare with a C string */
+/** gguf_string_is - whether a string equals a C string */
 bool gguf_string_is(struct gguf_string string, const char *text);
 
 struct gguf_type_info {
@@ -104,7 +104,7 @@ struct gguf_type_info {
 	uint32_t n_elements, n_bytes; /* of one block; 0: not supported */
 };
 
-/** gguf_type - of any number */
+/** gguf_type - information about a tensor type; valid for any number */
 const struct gguf_type_info *gguf_type(uint32_t type);
 
 #endif

@@ -14,7 +14,7 @@
 #include "examples/llama/die.h"
 
 #define MAX_PRODUCTS 3u
-/* Weight rows in one part of a job: small enough to share out, large enough to be worth it. */
+/* Weight rows in one part of a job: few enough to balance the threads, enough to outweigh the cost of taking a part. */
 #define PART_ROWS 32u
 
 struct matmul_job {
@@ -88,7 +88,7 @@ matmul_dequantize_row(const struct matmul_ops *ops, const struct matrix *matrix,
 	ops->dequantize[matrix->type](matrix->data + row * matrix->row_bytes, to, matrix->n_columns);
 }
 
-/* A tile of up to MATMUL_ROWS weight rows from `row`, for the whole batch. */
+/* Multiply up to MATMUL_ROWS weight rows, from `row` on, with the whole batch. */
 static void
 matmul_run_tile(const struct matmul_job *job, const struct product *product, uint32_t row, float *rows)
 {
@@ -104,7 +104,8 @@ matmul_run_tile(const struct matmul_job *job, const struct product *product, uin
 		uint32_t n_batch = job->n_batch - b < MATMUL_BATCH ? job->n_batch - b : MATMUL_BATCH;
 		float *out = product->out + (size_t)b * weights->n_rows + row;
 
-		/* The last tile may be short: the kernel still computes whole tiles, on stale rows. */
+		/* The last tile may have fewer rows: the kernel still computes MATMUL_ROWS of them, with stale weights,
+		 * into `partial`. */
 		matmul->ops->dot(rows, matmul->stride, job->x + (size_t)b * weights->n_columns, weights->n_columns,
 				 n_batch, weights->n_columns, whole ? out : partial,
 				 whole ? weights->n_rows : MATMUL_ROWS);

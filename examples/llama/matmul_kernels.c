@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One matmul_ops, MATMUL_OPS: compiled once for each instruction set with its
- * flags, over the compiler's vectors.  Expanded weights have the same bits on
- * all sets, fused or not: a scale of 11 bits times an integer of 8 is exact.
+ * The matmul_ops of one instruction set, named MATMUL_OPS.  This file is compiled
+ * once for each set, with its flags, and uses the compiler's vector types.
+ * Dequantized weights have the same bits on all sets, with or without FMA, because
+ * the product of an 11-bit scale and an 8-bit integer is exact in f32.
  */
 #include <string.h>
 
@@ -43,7 +44,7 @@ lanes_store(float *to, vec x)
 	memcpy(to, &x, sizeof(x));
 }
 
-/* LANES signed bytes; compilers take __builtin_convertvector() of these apart. */
+/* LANES signed bytes as floats; compilers turn __builtin_convertvector() of bytes into scalar code. */
 static inline vec
 lanes_of_bytes(const uint8_t *from)
 {
@@ -72,10 +73,10 @@ f16_load(const uint8_t *from)
 	float value;
 
 	memcpy(&value, &bits, sizeof(value));
-	/* The exponent's bias differs by 112; the product is exact, for subnormal numbers too. */
+	/* The exponents' biases differ by 112; the product is exact, also for subnormal numbers. */
 	value *= 0x1p112f;
 	memcpy(&bits, &value, sizeof(bits));
-	/* Infinity, NaN: the largest exponent stays the largest. */
+	/* Infinity and NaN: set the largest exponent. */
 	bits |= sign | ((half & 0x7c00) == 0x7c00 ? 0x7f800000u : 0);
 	memcpy(&value, &bits, sizeof(value));
 	return value;
@@ -130,7 +131,7 @@ dequantize_f16(const uint8_t *from, float *to, uint32_t n_columns)
 		to[c] = f16_load(from + 2 * c);
 }
 
-/* 16 signed bytes, scaled.  An offset of -0 changes no number. */
+/* 16 signed bytes times scale, plus offset.  An offset of -0 changes no value. */
 static inline void
 dequantize_bytes(bytes16 bytes, float *to, float scale, float offset)
 {
@@ -148,7 +149,7 @@ block_load_bytes(const uint8_t *from)
 	return bytes;
 }
 
-/* A block: f16 scale, 32 signed bytes. */
+/* Block: f16 scale, 32 signed bytes. */
 static void
 dequantize_q8_0(const uint8_t *from, float *to, uint32_t n_columns)
 {
@@ -158,7 +159,7 @@ dequantize_q8_0(const uint8_t *from, float *to, uint32_t n_columns)
 	}
 }
 
-/* A block: f16 scale, 16 bytes; low nibbles are elements 0 to 15, high ones 16 to 31; 8 means 0. */
+/* Block: f16 scale, 16 bytes.  Low nibbles are elements 0 to 15, high nibbles 16 to 31; a nibble of 8 is zero. */
 static void
 dequantize_q4_0(const uint8_t *from, float *to, uint32_t n_columns)
 {
@@ -170,7 +171,7 @@ dequantize_q4_0(const uint8_t *from, float *to, uint32_t n_columns)
 	}
 }
 
-/* A block: f16 scale, f16 offset, 16 bytes as in Q4_0; 0 means the offset. */
+/* Block: f16 scale, f16 offset, 16 bytes in Q4_0's order; a nibble of 0 is the offset. */
 static void
 dequantize_q4_1(const uint8_t *from, float *to, uint32_t n_columns)
 {
@@ -185,8 +186,8 @@ dequantize_q4_1(const uint8_t *from, float *to, uint32_t n_columns)
 /* ----------------------------------------------------------------- products */
 
 /*
- * n_batch is a constant where this is inlined and the inner loops are
- * unrolled, which -O2 does not do by itself: the sums stay in registers.
+ * n_batch is a constant wherever this function is inlined, and the inner loops are
+ * unrolled explicitly because -O2 does not do it.  The sums then stay in registers.
  */
 static inline __attribute__((always_inline)) void
 matmul_dot_tile(const float *w, size_t w_stride, const float *x, size_t x_stride, const uint32_t n_batch,
@@ -220,7 +221,7 @@ static void
 matmul_dot(const float *w, size_t w_stride, const float *x, size_t x_stride, uint32_t n_batch, uint32_t n_columns,
 	   float *out, size_t out_stride)
 {
-	/* 32 registers hold the sums of 4 activation rows and the operands, 16 those of 2. */
+	/* The sums of 4 activation rows and the operands fit in 32 registers; 16 registers fit those of 2. */
 	if (LANES == 16 && n_batch == 4) {
 		matmul_dot_tile(w, w_stride, x, x_stride, 4, n_columns, out, out_stride);
 		return;
@@ -237,7 +238,7 @@ matmul_dot(const float *w, size_t w_stride, const float *x, size_t x_stride, uin
 
 /* ------------------------------------------------------- softmax(scores) v */
 
-/* Of x <= 0, to some units in the last place; 0 where that is below 2^-126. */
+/* exp(x) for x <= 0, with an error of a few ulp; 0 where the result is below 2^-126. */
 static inline vec
 lanes_exp(vec x)
 {

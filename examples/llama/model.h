@@ -25,10 +25,10 @@ struct model {
 	uint32_t n_heads, n_kv_heads, head_dim;
 	uint32_t n_ffn;
 	uint32_t n_vocabulary;
-	uint32_t n_context; /* most tokens of a sequence */
+	uint32_t n_context; /* maximum tokens of a sequence */
 	float rope_base;
 	float norm_epsilon;
-	struct matrix embedding, output; /* [n_vocabulary][n_embedding]; one matrix when the file ties them */
+	struct matrix embedding, output; /* [n_vocabulary][n_embedding]; the same matrix if the file ties them */
 	const float *output_norm;
 	struct model_layer *layers;
 };

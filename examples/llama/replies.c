@@ -24,7 +24,7 @@ struct replies {
 	struct utf8_stream stream; /* of that answer */
 };
 
-/* Of the process's prompts. */
+/* Prompt i of this process's share. */
 static const char *
 replies_prompt(const struct replies *replies, size_t i)
 {
@@ -43,7 +43,7 @@ replies_print_indented(FILE *file, const char *first, const char *rest, const ch
 	}
 }
 
-/* What has been answered, to be freed. */
+/* The text of the answer, which the caller frees. */
 static char *
 reply_text(const struct replies *replies, const struct request *request)
 {

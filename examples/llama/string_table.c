@@ -7,10 +7,10 @@
 #include "examples/llama/die.h"
 #include "examples/llama/xalloc.h"
 
-/* Indexes are u32 and one value means none; an array of this size is already absurd. */
+/* Indices are u32 and STRING_TABLE_NONE is reserved; no real vocabulary is near this size. */
 #define MAX_ENTRIES (1u << 28)
 
-/* Where a text is in the table, or where it would be. */
+/* The slot that has the text, or the empty slot where it belongs (FNV-1a, linear probing). */
 static uint32_t *
 string_table_slot(const struct string_table *table, const char *text, size_t size)
 {
@@ -42,7 +42,7 @@ string_table_create(struct string_table *table, const struct gguf *gguf, const c
 		die("%s: %s: %llu entries, at most %u are possible", gguf->path, key, (unsigned long long)array.n_items,
 		    MAX_ENTRIES);
 	*table = (struct string_table){ .n = (uint32_t)array.n_items, .bits = 4 };
-	while ((uint64_t)1 << table->bits < 2 * array.n_items) /* half of it stays empty */
+	while ((uint64_t)1 << table->bits < 2 * array.n_items) /* at most half full */
 		table->bits++;
 	table->texts = xcalloc(table->n, sizeof(*table->texts));
 	table->slots = xcalloc((size_t)1 << table->bits, sizeof(*table->slots));
@@ -53,7 +53,7 @@ string_table_create(struct string_table *table, const struct gguf *gguf, const c
 		table->texts[i] = gguf_array_next(&array);
 		table->longest = table->texts[i].size > table->longest ? table->texts[i].size : table->longest;
 		slot = string_table_slot(table, table->texts[i].data, table->texts[i].size);
-		if (*slot == STRING_TABLE_NONE) /* written twice: the first counts */
+		if (*slot == STRING_TABLE_NONE) /* of equal strings the first one is found */
 			*slot = i;
 	}
 }

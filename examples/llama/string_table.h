@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** string_table.h - an array of strings in a GGUF file, and where in it a text is: a hash table, read only once built
+/**
+ * string_table.h - an array of strings in a GGUF file, with a hash table that finds a string's index
+ *
+ * Read-only after creation.
  */
 #ifndef LLAMA_STRING_TABLE_H
 #define LLAMA_STRING_TABLE_H
@@ -12,7 +15,7 @@ struct string_table {
 	struct gguf_string *texts; /* [n], in the file */
 	uint32_t n;
 	size_t longest;  /* bytes */
-	uint32_t *slots; /* [1 << bits], TEXT_TABLE_NONE where empty */
+	uint32_t *slots; /* [1 << bits], STRING_TABLE_NONE if empty */
 	unsigned int bits;
 };
 
@@ -21,7 +24,7 @@ void string_table_create(struct string_table *table, const struct gguf *gguf, co
 
 void string_table_destroy(struct string_table *table);
 
-/** string_table_find - the first index of a text; TEXT_TABLE_NONE when there is none */
+/** string_table_find - the lowest index of a text; STRING_TABLE_NONE if it is not in the array */
 uint32_t string_table_find(const struct string_table *table, const char *text, size_t size);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * thread_pool.h - a few threads that share out the parts of one job
+ * thread_pool.h - threads that run the parts of one job
  *
- * Jobs run one at a time; the calling thread works too.  Which thread runs a
- * part is left open, so parts must not depend on it.
+ * Jobs run one at a time; the calling thread works too.  Any thread may run any
+ * part, so parts must not depend on the thread.
  */
 #ifndef LLAMA_THREAD_POOL_H
 #define LLAMA_THREAD_POOL_H

@@ -11,20 +11,20 @@
 #include "examples/llama/string_table.h"
 #include "examples/llama/xalloc.h"
 
-/* Values of tokenizer.ggml.token_type that are written out in the text. */
+/* Values of tokenizer.ggml.token_type whose tokens are matched in the text as they are written. */
 #define TOKEN_TYPE_CONTROL 3u
 #define TOKEN_TYPE_USER_DEFINED 4u
 
 /*
- * White space is spelt out: \s of PCRE2 also takes U+180E, which Unicode's
- * White_Space, and so the reference, does not.
+ * White space is listed explicitly: PCRE2's \s also matches U+180E, which neither
+ * Unicode's White_Space property nor the reference implementation includes.
  */
 #define SPACE "\\t-\\r\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 
 /*
- * The pieces that byte pairs never cross, by the rule `smollm`: every digit
- * (any Unicode number) alone, and what lies between digits by GPT-2's rule,
- * for which a digit is the end of the text.
+ * The pre-tokenizer `smollm`: no merge crosses a match of this pattern.  Each digit
+ * (any Unicode number) is a match of its own.  GPT-2's pattern splits the text
+ * between digits, and treats a digit as the end of the text.
  */
 static const char pretoken_pattern[] = "\\p{N}|'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?[^" SPACE "\\p{L}\\p{N}]+"
 				       "|[" SPACE "]+(?![^" SPACE "\\p{N}])|[" SPACE "]+";
@@ -34,10 +34,10 @@ struct special {
 	uint32_t id;
 };
 
-/* Two neighbours in a piece: the lowest rank merges first. */
+/* Two adjacent tokens of a pre-token; the pair with the lowest rank is merged first. */
 struct bpe_pair {
-	uint32_t rank;   /* TEXT_TABLE_NONE: they do not merge */
-	uint32_t merged; /* the token that they become */
+	uint32_t rank;   /* STRING_TABLE_NONE: the pair has no merge */
+	uint32_t merged; /* the token that replaces both */
 };
 
 struct tokenizer {
@@ -47,11 +47,11 @@ struct tokenizer {
 	pcre2_match_data *match;
 	struct special *specials; /* the longest first */
 	uint32_t n_specials;
-	bool *is_control;       /* [tokens.n] decoded as nothing */
-	uint32_t byte_ids[256]; /* token of each byte, or TEXT_TABLE_NONE */
-	uint16_t bytes[512];    /* byte of each character that stands for one; 256: none */
+	bool *is_control;       /* [tokens.n] decoded as no text */
+	uint32_t byte_ids[256]; /* token of each byte, or STRING_TABLE_NONE */
+	uint16_t bytes[512];    /* by code point: the byte that it represents; 256: none */
 	uint32_t end;
-	char *merge_text; /* room for the text of a merge */
+	char *merge_text; /* buffer for the text of a merge */
 	struct bpe_pair *pairs;
 	size_t n_pairs; /* allocated */
 };
@@ -70,8 +70,9 @@ token_list_add(struct token_list *list, const uint32_t *ids, size_t n)
 /* ---------------------------------------------------------------- creation */
 
 /*
- * GPT-2 spells each byte as one printable character: itself where it is
- * printable in Latin-1, and the next free one from U+0100 otherwise.
+ * GPT-2's bytes_to_unicode(): each byte is represented by one printable character,
+ * which is the byte's own character if that is printable in Latin-1, and otherwise
+ * the next unused one from U+0100 on.
  */
 static void
 tokenizer_map_bytes(struct tokenizer *tokenizer)
@@ -140,11 +141,11 @@ tokenizer_compile_pretokenizer(struct tokenizer *tokenizer)
 		pcre2_get_error_message(number, message, sizeof(message));
 		die("pre-tokenizer rule: %s", (const char *)message);
 	}
-	/* Without JIT the rule runs slower, no more. */
+	/* If JIT compilation fails, matching is slower but still correct. */
 	pcre2_jit_compile(tokenizer->pretokenizer, PCRE2_JIT_COMPLETE);
 }
 
-/* Only what this program knows how to do. */
+/* Refuse tokenizers that this program does not implement. */
 static void
 tokenizer_check_model(const struct gguf *gguf)
 {
@@ -160,7 +161,7 @@ tokenizer_check_model(const struct gguf *gguf)
 		die("%s: tokenizer.ggml.add_space_prefix = true is not supported", gguf->path);
 }
 
-/* What two neighbours become, and when. */
+/* Rank and result of merging two adjacent tokens. */
 static struct bpe_pair
 bpe_find_pair(const struct tokenizer *tokenizer, uint32_t left, uint32_t right)
 {
@@ -176,7 +177,7 @@ bpe_find_pair(const struct tokenizer *tokenizer, uint32_t left, uint32_t right)
 	return bpe_pair;
 }
 
-/* Neither side of a merge has a space: that of a text is spelt otherwise. */
+/* The first space separates the two tokens: bytes_to_unicode() represents a space in a token by another character. */
 static void
 bpe_check_merges(const struct tokenizer *tokenizer)
 {
@@ -241,7 +242,8 @@ tokenizer_end(const struct tokenizer *tokenizer)
 
 /* ---------------------------------------------------------------- encoding */
 
-/* Merge neighbours until none merge: always the pair of the lowest rank, the leftmost of equals.  Returns how many. */
+/* Merge adjacent tokens, lowest rank first and the leftmost of equal ranks, until no pair has a merge.  Returns the
+ * remaining number of tokens. */
 static size_t
 bpe_merge(struct tokenizer *tokenizer, uint32_t *ids, size_t n)
 {
@@ -274,7 +276,7 @@ bpe_merge(struct tokenizer *tokenizer, uint32_t *ids, size_t n)
 	return n;
 }
 
-/* Text without special tokens. */
+/* Encode text that contains no special token. */
 static void
 tokenizer_encode_plain(struct tokenizer *tokenizer, const char *text, size_t size, struct token_list *list)
 {
@@ -299,7 +301,7 @@ tokenizer_encode_plain(struct tokenizer *tokenizer, const char *text, size_t siz
 	}
 }
 
-/* The special token that begins here, or NULL. */
+/* The longest special token at the start of the text, or NULL. */
 static const struct special *
 tokenizer_special_at(const struct tokenizer *tokenizer, const char *text, size_t size)
 {
@@ -333,7 +335,7 @@ tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t size, str
 
 /* ---------------------------------------------------------------- decoding */
 
-/* The bytes of one token, none of a special one; returns how many. */
+/* Write the bytes of one token; a control token has none.  Returns their number. */
 static size_t
 tokenizer_decode(const struct tokenizer *tokenizer, uint32_t id, char *bytes)
 {
@@ -345,7 +347,7 @@ tokenizer_decode(const struct tokenizer *tokenizer, uint32_t id, char *bytes)
 	for (size_t i = 0; i < text.size && n < TOKENIZER_MAX_BYTES; i++) {
 		uint32_t point = (uint8_t)text.data[i];
 
-		/* Characters that stand for bytes lie below U+0200; anything else is kept as it is. */
+		/* Characters that represent bytes are below U+0200; other characters are copied unchanged. */
 		if (point >= 0xc2 && point <= 0xc7 && i + 1 < text.size && ((uint8_t)text.data[i + 1] & 0xc0) == 0x80)
 			point = (point & 0x1f) << 6 | ((uint8_t)text.data[++i] & 0x3f);
 		bytes[n++] = (char)(tokenizer->bytes[point] < 256 ? tokenizer->bytes[point] : point);
@@ -354,8 +356,9 @@ tokenizer_decode(const struct tokenizer *tokenizer, uint32_t id, char *bytes)
 }
 
 /*
- * Look at one character: its size when whole, 0 when more bytes may complete
- * it, and with *bad_p the bytes that no character can begin with.
+ * Check the first character: returns its size if it is complete, else 0.  *bad_p is
+ * the number of leading bytes that begin no valid character; if it is 0 too, more
+ * bytes may complete the character.
  */
 static size_t
 utf8_check(const char *text, size_t n, size_t *bad_p)

@@ -2,7 +2,7 @@
 /**
  * tokenizer.h - byte-level BPE from a GGUF file's metadata
  *
- * Special tokens written out in the text (`<|im_end|>`) become those tokens.
+ * A special token that is written in the text (`<|im_end|>`) is encoded as that token.
  * A tokenizer is read-only after creation, except for encoding, which only one
  * thread may do at a time.  The file must stay open as long as the tokenizer.
  */
@@ -43,21 +43,21 @@ void tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t size
 #define TOKENIZER_MAX_BYTES 1024u
 
 /**
- * Puts the bytes of tokens together to whole characters: a character may
+ * Joins the bytes of tokens into complete UTF-8 characters, because a character may
  * span tokens.  Zero it before the first token.
  */
 struct utf8_stream {
 	char bytes[TOKENIZER_MAX_BYTES + 8];
-	size_t n; /* bytes that wait for the rest of their character, at the front */
+	size_t n; /* bytes of an incomplete character, at the front */
 };
 
 #define UTF8_STREAM_TEXT (3 * (TOKENIZER_MAX_BYTES + 8))
 
 /**
- * utf8_stream_add - append a token and take what is complete
+ * utf8_stream_add - append a token and return the characters that are complete
  *
  * @param[out] text  room for UTF8_STREAM_TEXT bytes; bytes that are not UTF-8 become U+FFFD
- * @return bytes written to text; none for a special token
+ * @return number of bytes written to text; 0 for a control token
  */
 size_t utf8_stream_add(struct utf8_stream *stream, const struct tokenizer *tokenizer, uint32_t id, char *text);
 
