@@ -2,7 +2,7 @@
 /**
  * kv_case.h - cases of attention and append, as the tables of suites describe them
  *
- * Cases of a group share pools, are sampled in turn and are related to each other.
+ * Cases of a group share pools, are sampled in alternation and are compared with each other.
  * The macros generate the cases that a case is compared with.
  */
 #ifndef PAGED_BENCH_KV_CASE_H

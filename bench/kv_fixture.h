@@ -6,7 +6,7 @@
  * same pool serves permuted and contiguous tables.
  *
  * On a GPU a pool has as many layers as fit, at most those of a model, and a
- * captured graph uses them in turn, so that each call reads its keys and values
+ * captured graph uses one after another, so that each call reads its keys and values
  * from memory and not from the cache.
  */
 #ifndef PAGED_BENCH_KV_FIXTURE_H

@@ -2,9 +2,9 @@
 /**
  * memory_limits.h - the machine's best speed of reading and copying
  *
- * A limit is the best of several kernels, with pinned threads, over
- * the same bytes at the same places as the figure that it limits.  limit_*_tune()
- * finds the best one; its samples then alternate with the figure's.
+ * A limit is the best of several kernels, with pinned threads, over the same bytes
+ * at the same addresses as the case that it limits.  limit_*_tune() finds the best
+ * one; its samples then alternate with the case's.
  */
 #ifndef PAGED_BENCH_MEMORY_LIMITS_H
 #define PAGED_BENCH_MEMORY_LIMITS_H
@@ -45,7 +45,8 @@ struct limit_copy {
 	/* The best way, once tuned: */
 	bool non_temporal;  /* non-temporal stores */
 	bool single_thread; /* one thread, for copies too small to share */
-	bool interleaved;   /* a part of each of several chunks in turn, which uses more memory banks at a time */
+	bool interleaved;   /* copy a part of each of several chunks before the next parts, which uses more memory banks
+			       at a time */
 };
 
 void limit_copy_tune(struct limit_copy *copy);

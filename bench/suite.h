@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * suite.h - suites of cases, each measured next to its limit in the same run
+ * suite.h - suites of cases, each compared with its limit in the same run
  *
  * Machines are shared and noisy, so rounds are interleaved: a round takes one
  * sample of each case of a group, and the first round is not counted.  Medians
@@ -43,7 +43,7 @@ struct bench_case {
 	double (*sample)(const void *context); /* one sample, in the unit */
 	const void *context;
 	const char *skipped; /* why it is not sampled; NULL: it is */
-	const char *method;  /* how a peer did it; or NULL */
+	const char *method;  /* the implementation that a peer used; or NULL */
 	double bytes, flops; /* of a sample in microseconds; 0: unknown */
 	struct bench_relation relations[BENCH_MAX_RELATIONS];
 };
@@ -100,7 +100,7 @@ struct bench_suite {
 	void (*run)(struct bench_report *report);
 	const struct kv_case *kv_cases; /* of attention and append (kv.h) */
 	size_t n_kv_cases;
-	unsigned int reference; /* bits: kinds of ratios it has besides limits */
+	unsigned int reference; /* bits: kinds of references it has in addition to limits */
 	bool special;           /* needs more than a CPU: not in "all" */
 };
 

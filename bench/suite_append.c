@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Append, gather and page copies, next to copying as many bytes to or from the same places. */
+/* Append, gather and page copies, compared with copying as many bytes to or from the same places. */
 #include "bench/base.h"
 #include "bench/kv_case.h"
 #include "bench/kv_host.h"
 #include "bench/suite.h"
 
-/* Next to copying as many bytes, and to pages in their order. */
+/* Compared with copying as many bytes, and with pages in order. */
 #define COPIED_AND(order, title, what, share, ...)                   \
 	{ .group = title,                                            \
 	  .name = title,                                             \
@@ -18,7 +18,7 @@
 	COPIED_AND(KV_VS_CONTIGUOUS(title ", pages in order", NULL), title, KV_APPEND, share, __VA_ARGS__), \
 		KV_REFERENCE(title, ", pages in order", KV_APPEND, .contiguous = true, __VA_ARGS__)
 
-/* Append with conversion or rotation, next to append of bf16 without. */
+/* Append with conversion or rotary embedding, compared with append of bf16 without. */
 #define CONVERSION(title, ...)                                                                                    \
 	{                                                                                                         \
 		.group = "conversion", .name = "append 5000, " title, .work = KV_APPEND, ONE_5000,                \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * NVRTC's time to compile an attention kernel with mods, next to the same kernel
+ * NVRTC's time to compile an attention kernel with mods, compared with the same kernel
  * without.  Measures the process's processor time, because other processes
  * disturb it less than elapsed time.
  */

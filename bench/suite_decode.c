@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decode: one query row a sequence, next to reading the same pages. */
+/* Decode: one query row per sequence, compared with reading the same pages. */
 #include "bench/base.h"
 #include "bench/kv_case.h"
 #include "bench/kv_host.h"
 #include "bench/suite.h"
 
-/* Next to reading its pages, to the roofline of reading and arithmetic, and to pages in order. */
+/* Compared with reading its pages, with the roofline of reading and arithmetic, and with pages in order. */
 #define PAGES_AND(torch, read_torch, title, share, places, ...)                                                       \
 	{ .group = title,                                                                                             \
 	  .name = title,                                                                                              \
@@ -18,7 +18,7 @@
 		KV_REFERENCE(title, ": read in order", KV_READ, .contiguous = true, __VA_ARGS__)
 #define PAGES(title, share, places, ...) PAGES_AND({ 0 }, { 0 }, title, share, places, __VA_ARGS__)
 
-/* The same, and next to PyTorch. */
+/* The same, and compared with PyTorch. */
 #define DECODE(title, share, places, faster, ...)                                                                 \
 	PAGES_AND(KV_VS_TORCH(title ": torch", faster), KV_VS_TORCH(title ": torch", NULL), title, share, places, \
 		  __VA_ARGS__),                                                                                   \
@@ -29,7 +29,7 @@
 	PAGES("decode " #q "/" #kv " heads, pages of " #page, NULL, NULL, KV_ROWS({ 32, 1, 1024 }), .q_heads = q, \
 	      .kv_heads = kv, .page_size = page, .long_only = true)
 
-/* Next to the same batch in bf16. */
+/* Compared with the same batch in bf16. */
 #define BYTES(type_name, type, wanted)                                                                            \
 	{ .group = "bytes",                                                                                       \
 	  .name = "decode 1 x 128k " type_name,                                                                   \
@@ -42,7 +42,7 @@
 		.dtype = type                                                                                     \
 	}
 
-/* Time per visited block, next to causal without a mod. */
+/* Time per visited block, compared with causal without a mod. */
 #define MOD(title, ...)                                                                                           \
 	{                                                                                                         \
 		.group = "mods", .name = "decode 16 x 8k " title, SIXTEEN_8K, .per_block = true,                  \
@@ -102,7 +102,7 @@ static const struct kv_case cases[] = {
 	PAGES("decode 64 x 512, pages of 128", ">= 0.85", "<= 1.02", KV_ROWS({ 64, 1, 512 }), .page_size = 128),
 	PAGES("decode 4 x 8k, MLA", NULL, "<= 1.02", KV_ROWS({ 4, 1, 8192 }), .mla = true),
 
-	/* More of theirs: attention_benchmarks, bench_batch_decode, TileOPs, FA3's benchmark_mla_decode. */
+	/* More cases of these: attention_benchmarks, bench_batch_decode, TileOPs, FA3's benchmark_mla_decode. */
 	PAGES("decode 8 x 1k", NULL, NULL, KV_ROWS({ 8, 1, 1024 }), .long_only = true),
 	PAGES("decode 32 x 1k", NULL, NULL, KV_ROWS({ 32, 1, 1024 }), .long_only = true),
 	PAGES("decode 64 x 4k", NULL, NULL, KV_ROWS({ 64, 1, 4096 }), .long_only = true),

@@ -8,12 +8,12 @@
 #include "bench/kv_gpu.h"
 #include "bench/suite.h"
 
-/* A batch of decode next to the reader over the same pages. */
+/* A batch of decode, compared with the reader over the same pages. */
 #define DECODE(title, wanted, ...)                                                                       \
 	{ .group = title, .name = title, .limit = title ": pages read", .target = wanted, __VA_ARGS__ }, \
 		KV_REFERENCE(title, ": pages read", KV_READ, __VA_ARGS__)
 
-/* Permuted tables next to pages in their order. */
+/* Permuted page tables, compared with pages in order. */
 #define IN_ORDER(title, wanted, ...)                                                                  \
 	{ .group = title, .name = title, .limit = title " in order", .target = wanted, __VA_ARGS__ }, \
 		KV_REFERENCE(title, " in order", KV_ATTENTION, .contiguous = true, __VA_ARGS__)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Block masks of mask mods, built and converted, next to writing the same
+ * Block masks of mask mods, built and converted, compared with writing the same
  * indices.  Time is divided by the work's units: block rows, and blocks that
  * hold both seen and unseen elements.
  */

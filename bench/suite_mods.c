@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tile VM: time per logit and operation, next to copying the tile's logits. */
+/* The tile VM: time per logit and operation, compared with copying the tile's logits. */
 #include <string.h>
 
 #include "bench/base.h"

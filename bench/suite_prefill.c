@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prefill, whole and chunked, and mixed with decode, next to the peak of the best matrix unit. */
+/* Prefill, whole and chunked, and mixed with decode, compared with the peak of the best matrix unit. */
 #include "bench/base.h"
 #include "bench/kv_case.h"
 #include "bench/kv_host.h"
 #include "bench/suite.h"
 
-/* Next to as many operations on registers, to pages in order, and to PyTorch. */
+/* Compared with as many operations on registers, with pages in order, and with PyTorch. */
 #define PREFILL(title, share, places, faster, ...)                                                             \
 	{ .group = title,                                                                                      \
 	  .name = title,                                                                                       \
@@ -15,7 +15,7 @@
 		KV_REFERENCE(title, ": peak", KV_PEAK, __VA_ARGS__), KV_PAGES_IN_ORDER(title, __VA_ARGS__),    \
 		KV_REFERENCE(title, ": torch", KV_TORCH, __VA_ARGS__)
 
-/* Time per visited block, next to causal without a mod. */
+/* Time per visited block, compared with causal without a mod. */
 #define MOD(title, wanted, ...)                                                                             \
 	{                                                                                                   \
 		.group = "mods", .name = "prefill 2k of 2k " title, PROMPT_2K, .per_block = true,           \
@@ -46,7 +46,7 @@ static const struct kv_case cases[] = {
 	PREFILL("prefill 8 x 512 of 512, pages of 128", NULL, "<= 1.02", ">= 1.8", KV_ROWS({ 8, 512, 512 }),
 		.page_size = 128),
 
-	/* More of theirs: attention_benchmarks, benchmark_cpu_attn, bench_batch_attention. */
+	/* More cases of these: attention_benchmarks, benchmark_cpu_attn, bench_batch_attention. */
 	PREFILL("prefill 8k of 8k", NULL, NULL, NULL, KV_ROWS({ 1, 8192, 8192 }), .long_only = true),
 	PREFILL("mixed 2 x 4k, 32 x 1 of 1k", NULL, NULL, NULL, KV_ROWS({ 2, 4096, 4096 }, { 32, 1, 1024 }),
 		.long_only = true),

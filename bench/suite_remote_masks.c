@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Block masks that the daemon builds, next to an empty request and to masks that the library builds. */
+/* Block masks that the daemon builds, compared with an empty request and with masks that the library builds. */
 #include "bench/base.h"
 #include "bench/processes.h"
 #include "bench/suite.h"

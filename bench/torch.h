@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * torch.h - PyTorch's attention, measured in turn with ours
+ * torch.h - PyTorch's attention, whose samples alternate with ours
  *
  * Two child processes run peers/cpu_torch.py with as many threads as we have,
  * pinned: the OpenMP threads of one wait actively, those of the other sleep.  A

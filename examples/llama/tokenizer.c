@@ -22,7 +22,7 @@
 #define SPACE "\\t-\\r\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 
 /*
- * The pre-tokenizer `smollm`: no merge crosses a match of this pattern.  Each digit
+ * The pre-tokenizer `smollm`: no merge crosses the boundary of a match of this pattern.  Each digit
  * (any Unicode number) is a match of its own.  GPT-2's pattern splits the text
  * between digits, and treats a digit as the end of the text.
  */
