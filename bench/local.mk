@@ -1,4 +1,4 @@
-# paged-bench measures figures and their limits; make builds it, and it is run by hand.
+# paged-bench measures cases and their limits; make builds it, and it is run by hand.
 noinst_PROGRAMS += %D%/paged-bench
 %C%_paged_bench_SOURCES = \
 	%D%/base.c \

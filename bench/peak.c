@@ -61,14 +61,14 @@ __attribute__((target("amx-tile,amx-bf16"))) static double
 peak_amx(size_t n_rounds)
 {
 	struct {
-		uint8_t palette, start_row, reserved[14];
-		uint16_t row_bytes[16];
+		uint8_t palette_id, start_row, reserved[14];
+		uint16_t colsb[16];
 		uint8_t rows[16];
-	} config = { .palette = 1 };
+	} config = { .palette_id = 1 };
 	static _Alignas(64) const uint8_t zeros[AMX_ROWS * AMX_ROW_BYTES];
 
 	for (int tile = 0; tile < 8; tile++) {
-		config.row_bytes[tile] = AMX_ROW_BYTES;
+		config.colsb[tile] = AMX_ROW_BYTES;
 		config.rows[tile] = AMX_ROWS;
 	}
 	/* The compiler assumes that _tile_loadconfig() reads only eight bytes; this makes it store all of config. */
@@ -101,7 +101,7 @@ PEAK(peak_vector, , 16, 2, sums[i] + a * b)
 static const struct {
 	const char *name;
 	double (*multiply)(size_t n_rounds); /* runs all chains; returns the number of operations */
-} units[KERNEL_N_ISAS] = {
+} peak_units[KERNEL_N_ISAS] = {
 	[KERNEL_GENERIC] = { "f32 vectors of 16 bytes", peak_vector },
 	[KERNEL_AVX2] = { "f32 FMA, AVX2", X86(peak_fma_avx2) },
 	[KERNEL_AVX512] = { "f32 FMA, AVX-512", X86(peak_fma_avx512) },
@@ -112,7 +112,7 @@ static const struct {
 const char *
 peak_unit_name(enum kernel_isa unit)
 {
-	return units[unit].name;
+	return peak_units[unit].name;
 }
 
 struct peak_run {
@@ -125,7 +125,7 @@ static void
 peak_work(void *context)
 {
 	struct peak_run *run = context;
-	double flops = units[run->unit].multiply(run->n_rounds);
+	double flops = peak_units[run->unit].multiply(run->n_rounds);
 
 	__atomic_store(&run->flops, &flops, __ATOMIC_RELAXED);
 }

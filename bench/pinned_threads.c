@@ -14,7 +14,7 @@ static struct {
 	unsigned int n;
 	cpu_set_t allowed; /* before any thread was pinned */
 	uint32_t cpus[MAX_THREADS];
-	pthread_barrier_t begin; /* helpers sleep here, so they use no processor time between runs */
+	pthread_barrier_t begin; /* the other threads sleep here, so they use no processor time between runs */
 	pinned_threads_fn work;
 	void *context;
 	_Atomic unsigned int n_ready, n_done;

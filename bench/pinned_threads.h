@@ -2,7 +2,7 @@
 /**
  * pinned_threads.h - threads that measure limits, each on a CPU of its own
  *
- * The calling thread has the first CPU that this process may use, and helper i the
+ * The calling thread has the first CPU that this process may use, and thread i the
  * i-th after it.  They live as long as the process.
  */
 #ifndef PAGED_BENCH_PINNED_THREADS_H

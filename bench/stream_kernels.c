@@ -12,7 +12,7 @@
 
 #define CACHE_LINE 64u
 
-/* Read a line of stream j into the stream's own sum. */
+/* Read a cache line of stream j into the stream's own sum. */
 #define READ_CACHE_LINE(j)                                                          \
 	if (prefetch_distance != 0)                                                 \
 		__builtin_prefetch(chunks[i + (j)*apart + prefetch_distance] + at); \

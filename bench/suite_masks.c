@@ -39,7 +39,7 @@ static struct square {
 	struct block_mask_row row;
 	struct block_mask_shape shape;
 	struct block_mask *mask;
-	double n_units; /* block rows, and blocks that are mixed */
+	double n_units; /* block rows, and partial blocks */
 } squares[N_MASKS][N_SIZES];
 
 /* True everywhere, but interval arithmetic around q_idx == kv_idx cannot show it. */

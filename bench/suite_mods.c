@@ -33,9 +33,9 @@ count_operations(const struct mod *mod)
 
 	for (uint32_t i = 0; i < mod->n_nodes; i++) {
 		uint32_t inputs = mod->nodes[i].inputs;
-		bool on_line = (inputs & (MOD_ON_H | MOD_ON_Q)) != 0, on_key = (inputs & MOD_ON_KV) != 0;
+		bool on_q_row = (inputs & (MOD_ON_H | MOD_ON_Q)) != 0, on_key = (inputs & MOD_ON_KV) != 0;
 
-		n += mod->nodes[i].n_args > 0 && ((inputs & MOD_ON_SCORE) != 0 || (on_line && on_key));
+		n += mod->nodes[i].n_args > 0 && ((inputs & MOD_ON_SCORE) != 0 || (on_q_row && on_key));
 	}
 	return n;
 }
