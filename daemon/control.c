@@ -11,8 +11,9 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "daemon/daemon.h"
+#include "daemon/member.h"
 #include "daemon/pidfd.h"
+#include "daemon/pools.h"
 
 enum {
 	HELLO_MS = 5000,
@@ -31,64 +32,21 @@ connection_identified(struct connection *connection)
 	connection->control->n_unidentified--;
 }
 
+/* Frees a connection whose socket is closed. */
 static void
-connection_close(struct connection *connection)
+control_connection_closed(struct connection *connection)
 {
 	struct control *control = connection->control;
 	struct member *member = connection->member;
-	int fd = connection->source.fd;
 
 	connection_identified(connection);
 	if (connection->leaving)
 		control->n_leaving--;
 	loop_timer_stop(&connection->hello_timer);
-	loop_remove(&control->daemon->loop, &connection->source);
-	close(fd);
 	LIST_REMOVE(connection, link);
-	policy_peer_free(&connection->peer);
 	free(connection);
 	if (member != NULL)
 		member_disconnected(member);
-}
-
-/* Sends one datagram, with the descriptors of a grant if any; false: it could not be sent without blocking. */
-static bool
-connection_send(struct connection *connection, const struct wire_control_reply *reply, const int *fds, size_t n_fds)
-{
-	union {
-		struct cmsghdr header;
-		char space[CMSG_SPACE(sizeof(int) * WIRE_N_POOL_FDS)];
-	} ancillary = { 0 };
-	uint8_t buffer[1024];
-	struct iovec part = { .iov_base = buffer };
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
-
-	part.iov_len = wire_control_reply_pack(reply, buffer, sizeof(buffer));
-	if (part.iov_len == 0) {
-		if (log_limit_pass(&connection->control->limit, "control", clock_ms()))
-			log_error("control", "a reply of kind %d does not fit", (int)reply->kind);
-		return false;
-	}
-	if (n_fds > 0) {
-		message.msg_control = &ancillary;
-		message.msg_controllen = CMSG_SPACE(sizeof(int) * n_fds);
-		ancillary.header.cmsg_level = SOL_SOCKET;
-		ancillary.header.cmsg_type = SCM_RIGHTS;
-		ancillary.header.cmsg_len = CMSG_LEN(sizeof(int) * n_fds);
-		memcpy(CMSG_DATA(&ancillary.header), fds, sizeof(int) * n_fds);
-	}
-	return sendmsg(connection->source.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
-}
-
-bool
-daemon_control_notify(struct connection *connection, const struct wire_control_reply *notice)
-{
-	if (connection_send(connection, notice, NULL, 0))
-		return true;
-	if (log_limit_pass(&connection->control->limit, "control", clock_ms()))
-		log_warning("control", "process %d dropped: it takes no message: %m", (int)connection->peer.pid);
-	connection_close(connection);
-	return false;
 }
 
 static void
@@ -126,18 +84,18 @@ connection_send_welcome(struct connection *connection, const struct member *memb
 		},
 	};
 
-	memcpy(reply.welcome.boot_id, connection->control->daemon->boot_id, sizeof(reply.welcome.boot_id));
+	memcpy(reply.welcome.boot_id, connection->control->boot_id, sizeof(reply.welcome.boot_id));
 	memcpy(reply.welcome.token, member->token, sizeof(reply.welcome.token));
 	if (member->first)
 		memcpy(reply.welcome.join_token, member->session->join_token, sizeof(reply.welcome.join_token));
 	memcpy(reply.welcome.endpoint, member->endpoint, sizeof(reply.welcome.endpoint));
-	daemon_control_notify(connection, &reply);
+	connection_notify(connection, &reply);
 }
 
 static enum paged_status
 control_check_hello(struct connection *connection, const struct wire_control_request *hello, struct paged_error *error)
 {
-	const struct daemon *daemon = connection->control->daemon;
+	const struct control *control = connection->control;
 
 	if (connection->member != NULL)
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "a second hello");
@@ -145,15 +103,15 @@ control_check_hello(struct connection *connection, const struct wire_control_req
 		return paged_fail(error, PAGED_ERR_VERSION,
 				  "pagedd speaks version %u.%u of the protocol, the client %u.%u", WIRE_VERSION_MAJOR,
 				  WIRE_VERSION_MINOR, hello->hello.version_major, hello->hello.version_minor);
-	if (daemon->stopping)
+	if (control->stopping)
 		return paged_fail(error, PAGED_ERR_STOPPING, "pagedd is stopping");
-	return policy_attach(daemon->config, &connection->peer, error);
+	return policy_attach(control->config, &connection->peer, error);
 }
 
 static void
 control_serve_hello(struct connection *connection, const struct wire_control_request *hello)
 {
-	struct daemon *daemon = connection->control->daemon;
+	struct control *control = connection->control;
 	struct paged_error error;
 	struct member *member;
 	int pidfd;
@@ -163,7 +121,7 @@ control_serve_hello(struct connection *connection, const struct wire_control_req
 		connection_refuse(connection, &error);
 		return;
 	}
-	if (member_attach(&daemon->members, connection, hello, &connection->peer, pidfd, &member, &error) != PAGED_OK) {
+	if (member_attach(control->members, connection, hello, &connection->peer, pidfd, &member, &error) != PAGED_OK) {
 		close(pidfd);
 		connection_refuse(connection, &error);
 		return;
@@ -185,19 +143,19 @@ static enum paged_status
 control_make_grant(struct connection *connection, const char *name, struct wire_control_reply *reply, int *fds,
 		   struct paged_error *error)
 {
-	const struct daemon *daemon = connection->control->daemon;
+	const struct control *control = connection->control;
 	const struct pool *pool;
 	enum paged_status status;
 	uint32_t index;
 
-	if (daemon->stopping)
+	if (control->stopping)
 		return paged_fail(error, PAGED_ERR_STOPPING, "pagedd is stopping");
-	status = core_pool_find(daemon->core, name, &index, error);
+	status = core_pool_find(control->core, name, &index, error);
 	if (status == PAGED_OK)
-		status = member_check_pool(daemon, connection->member, index, error);
+		status = member_check_pool(connection->member, index, error);
 	if (status != PAGED_OK)
 		return status;
-	pool = &daemon->pools.pool[index];
+	pool = &control->pools->pool[index];
 	*reply = (struct wire_control_reply){
 		.kind = WIRE_POOL_GRANT,
 		.pool_grant = { .pool = index,
@@ -221,7 +179,7 @@ connection_notify_refusal(struct connection *connection, const struct paged_erro
 
 	log_debug("control", "member %u: %s", connection->member->id, error->text);
 	snprintf(reply.refusal.text, sizeof(reply.refusal.text), "%s", error->text);
-	daemon_control_notify(connection, &reply);
+	connection_notify(connection, &reply);
 }
 
 static void
@@ -249,7 +207,7 @@ control_serve_bye(struct connection *connection)
 	connection->leaving = true;
 	connection->control->n_leaving++;
 	member_leave(member);
-	daemon_reap(connection->control->daemon); /* the Farewell follows when the cleanup is complete */
+	reaper_schedule(connection->control->reaper); /* the Farewell follows when the cleanup is complete */
 }
 
 static void
@@ -329,11 +287,14 @@ connection_create(struct control *control, int fd, struct paged_error *error)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a connection");
 	}
 	connection->control = control;
+	connection->loop = control->loop;
+	connection->limit = &control->limit;
+	connection->closed = control_connection_closed;
 	connection->source.ready = connection_ready;
 	connection->hello_timer.fire = hello_timed_out;
 	status = policy_peer_read(fd, &connection->peer, error);
 	if (status == PAGED_OK)
-		status = loop_add(&control->daemon->loop, &connection->source, fd, error);
+		status = loop_add(control->loop, &connection->source, fd, error);
 	if (status != PAGED_OK) {
 		policy_peer_free(&connection->peer);
 		free(connection);
@@ -344,7 +305,7 @@ connection_create(struct control *control, int fd, struct paged_error *error)
 	connection->unidentified = true;
 	TAILQ_INSERT_TAIL(&control->unidentified, connection, unidentified_link);
 	control->n_unidentified++;
-	loop_timer_start(&control->daemon->loop, &connection->hello_timer, HELLO_MS);
+	loop_timer_start(control->loop, &connection->hello_timer, HELLO_MS);
 	return PAGED_OK;
 }
 
@@ -389,13 +350,12 @@ control_accept(struct loop_source *source, uint32_t events)
 }
 
 enum paged_status
-daemon_control_open(struct control *control, struct daemon *daemon, struct paged_error *error)
+daemon_control_open(struct control *control, struct paged_error *error)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	enum paged_status status;
 	int fd;
 
-	control->daemon = daemon;
 	control->listener = (struct loop_source){ .fd = -1, .ready = control_accept };
 	LIST_INIT(&control->connections);
 	TAILQ_INIT(&control->unidentified);
@@ -408,11 +368,11 @@ daemon_control_open(struct control *control, struct daemon *daemon, struct paged
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "socket: %m");
-	snprintf(address.sun_path, sizeof(address.sun_path), "%s/control", daemon->runtime.dir);
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s/control", control->runtime->dir);
 	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(fd, BACKLOG) < 0)
 		status = paged_fail(error, PAGED_ERR_SYSTEM, "%s: %m", address.sun_path);
 	else
-		status = loop_add(&daemon->loop, &control->listener, fd, error);
+		status = loop_add(control->loop, &control->listener, fd, error);
 	if (status != PAGED_OK)
 		close(fd);
 	return status;
@@ -425,7 +385,7 @@ control_close_listener(struct control *control)
 
 	if (fd < 0)
 		return;
-	loop_remove(&control->daemon->loop, &control->listener);
+	loop_remove(control->loop, &control->listener);
 	close(fd);
 }
 
@@ -438,23 +398,16 @@ daemon_control_stop(struct control *control, uint32_t deadline_ms)
 	};
 	struct connection *connection;
 
+	control->stopping = true;
 	control_close_listener(control);
 again: /* closing a connection may close others, so restart the iteration */
 	LIST_FOREACH(connection, &control->connections, link) {
 		if (connection->member == NULL || connection->stopping_sent)
 			continue;
 		connection->stopping_sent = true;
-		if (!daemon_control_notify(connection, &notice))
+		if (!connection_notify(connection, &notice))
 			goto again;
 	}
-}
-
-void
-daemon_control_detach(struct connection *connection)
-{
-	connection->member = NULL;
-	if (!connection->leaving)
-		connection_close(connection);
 }
 
 void
@@ -479,7 +432,7 @@ daemon_control_close(struct control *control)
 {
 	struct connection *connection;
 
-	if (control->daemon == NULL)
+	if (control->loop == NULL)
 		return;
 	control_close_listener(control);
 	daemon_control_send_farewells(control);

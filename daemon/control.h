@@ -17,29 +17,25 @@
 #include <stdbool.h>
 #include <sys/queue.h>
 
-#include "daemon/log.h"
-#include "daemon/loop.h"
-#include "daemon/policy.h"
-#include "proto/wire.h"
+#include "core/core.h"
+#include "daemon/connection.h"
+#include "daemon/member.h"
+#include "daemon/pools.h"
+#include "daemon/reaper.h"
+#include "daemon/runtime.h"
 
-struct daemon;
-struct member;
-
-struct connection {
-	struct control *control;
-	struct loop_source source;
-	struct loop_timer hello_timer;
-	struct policy_peer peer;
-	struct member *member; /* NULL before the hello and after the goodbye */
-	bool unidentified;     /* has sent no hello yet; is in control->unidentified */
-	bool leaving;          /* has sent Bye and waits for the Farewell */
-	bool stopping_sent;    /* has been sent the STOPPING notice */
-	LIST_ENTRY(connection) link;
-	TAILQ_ENTRY(connection) unidentified_link;
-};
-
+/** The caller sets the pointers, which are borrowed, before daemon_control_open(). */
 struct control {
-	struct daemon *daemon;
+	const struct config *config;
+	struct loop *loop;
+	const struct core *core;
+	const struct pools *pools;
+	const struct runtime *runtime;
+	struct members *members;
+	struct reaper *reaper;
+	uint8_t boot_id[WIRE_BOOT_ID_SIZE];
+
+	bool stopping;
 	struct loop_source listener;
 	int spare_fd; /* closed temporarily to accept and drop a peer when descriptors run out */
 	unsigned int n_unidentified;
@@ -51,18 +47,11 @@ struct control {
 	uint8_t buffer[WIRE_MAX_MESSAGE];
 };
 
-enum paged_status daemon_control_open(struct control *control, struct daemon *daemon, struct paged_error *error);
+enum paged_status daemon_control_open(struct control *control, struct paged_error *error);
 void daemon_control_close(struct control *control);
 
-/** daemon_control_stop - close the listener and send every member the STOPPING notice */
+/** daemon_control_stop - close the listener, refuse new work, and send every member the STOPPING notice */
 void daemon_control_stop(struct control *control, uint32_t deadline_ms);
-
-/** daemon_control_notify - send a message to a member; false: it could not be sent, and the connection is closed and
- * freed */
-bool daemon_control_notify(struct connection *connection, const struct wire_control_reply *notice);
-
-/** daemon_control_detach - the member has left: close its connection, unless it waits for its Farewell */
-void daemon_control_detach(struct connection *connection);
 
 /** daemon_control_send_farewells - the cleanup after leaving members is complete: send each its Farewell and close */
 void daemon_control_send_farewells(struct control *control);

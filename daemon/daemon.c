@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -13,48 +12,29 @@
 #include "common/clock.h"
 #include "core/array.h"
 #include "daemon/log.h"
+#include "daemon/random.h"
 #include "daemon/service_manager.h"
 
 /* Descriptors of a member: control socket, pidfd, RPC listener, RPC connections.  FDS_BESIDES: all others. */
 enum { FDS_PER_MEMBER = 3 + ENDPOINT_CONNECTIONS, FDS_OF_DAEMON = 256 };
 
-/* Interval of daemon_pools_poll(), if a pool can fail. */
+/* Interval of daemon_daemon_pools_poll(), if a pool can fail. */
 enum { POLL_INTERVAL_MS = 1000 };
 
-enum paged_status
-daemon_random(void *bytes, size_t size, struct paged_error *error)
+static void
+cleanup_complete(struct reaper *reaper)
 {
-	if (getrandom(bytes, size, 0) != (ssize_t)size) /* up to 256 bytes are never cut short */
-		return paged_fail(error, PAGED_ERR_SYSTEM, "getrandom: %m");
-	return PAGED_OK;
-}
-
-void
-daemon_reap(struct daemon *daemon)
-{
-	daemon->reap_needed = true;
-	loop_wake(&daemon->loop);
+	daemon_control_send_farewells(&container_of(reaper, struct daemon, reaper)->control);
 }
 
 static bool
-daemon_reap_step(struct loop_work *work)
+stop_check_step(struct loop_work *work)
 {
-	struct daemon *daemon = container_of(work, struct daemon, reaper);
+	struct daemon *daemon = container_of(work, struct daemon, stop_check);
 
-	if (!daemon->reap_needed)
-		return false;
-	daemon->reap_needed = core_reap(daemon->core, DAEMON_REAP_PAGES);
-	core_wake(daemon->core);
-	if (!daemon->reap_needed)
-		daemon_control_send_farewells(&daemon->control);
-	return daemon->reap_needed;
-}
-
-void
-daemon_check_stopped(struct daemon *daemon)
-{
 	if (daemon->stopping && daemon->members.n_connected == 0)
 		loop_stop(&daemon->loop);
+	return false;
 }
 
 static void
@@ -89,8 +69,8 @@ signal_ready(struct loop_source *source, uint32_t events)
 		 sigabbrev_np((int)info.ssi_signo), daemon->members.n_connected, daemon->config->stop_timeout_ms);
 	service_manager_notify("STOPPING=1");
 	loop_timer_start(&daemon->loop, &daemon->stop_deadline, daemon->config->stop_timeout_ms);
+	daemon->rpc.stopping = true;
 	daemon_control_stop(&daemon->control, daemon->config->stop_timeout_ms);
-	daemon_check_stopped(daemon);
 }
 
 static void
@@ -171,14 +151,12 @@ daemon_raise_descriptor_limit(const struct config *config, struct paged_error *e
 static void
 daemon_init_parts(struct daemon *daemon)
 {
-	daemon->started_ms = clock_ms();
 	daemon->signals.fd = -1;
 	daemon->stop_deadline.fire = stop_late;
 	daemon->watchdog.fire = watchdog_fire;
 	daemon->poll.fire = poll_fire;
-	daemon->reaper.step = daemon_reap_step;
-	members_open(&daemon->members, daemon);
-	loop_work_add(&daemon->loop, &daemon->reaper);
+	daemon->stop_check.step = stop_check_step;
+	loop_work_add(&daemon->loop, &daemon->stop_check);
 }
 
 enum paged_status
@@ -193,9 +171,65 @@ daemon_check(const struct config *config, const char *runtime_dir, struct paged_
 	return status;
 }
 
+/* Opens the endpoint and the background thread, and what they serve. */
+static enum paged_status
+daemon_open_services(struct daemon *daemon, uint64_t started_ms, struct paged_error *error)
+{
+	static const struct endpoint_ops endpoint_ops = { .admit = member_admit, .serve = daemon_rpc_serve };
+	const struct config *config = daemon->config;
+	enum paged_status status;
+
+	daemon->endpoint.ops = &endpoint_ops;
+	daemon->endpoint.admit_context = &daemon->members;
+	daemon->endpoint.serve_context = &daemon->rpc;
+	daemon->endpoint.loop = &daemon->loop;
+	daemon->endpoint.runtime = &daemon->runtime;
+	status = endpoint_open(&daemon->endpoint, error);
+	if (status == PAGED_OK)
+		status = background_thread_open(&daemon->background, &daemon->loop, config->mask_time_ms, error);
+	if (status != PAGED_OK)
+		return status;
+	daemon->members = (struct members){
+		.config = config,
+		.loop = &daemon->loop,
+		.core = daemon->core,
+		.pools = &daemon->pools,
+		.endpoint = &daemon->endpoint,
+		.background = &daemon->background,
+		.reaper = &daemon->reaper,
+	};
+	members_open(&daemon->members);
+	daemon->rpc.config = config;
+	daemon->rpc.loop = &daemon->loop;
+	daemon->rpc.core = daemon->core;
+	daemon->rpc.pools = &daemon->pools;
+	daemon->rpc.members = &daemon->members;
+	daemon->rpc.endpoint = &daemon->endpoint;
+	daemon->rpc.background = &daemon->background;
+	daemon->rpc.started_ms = started_ms;
+	return daemon_rpc_open(&daemon->rpc, error);
+}
+
+static enum paged_status
+daemon_open_control(struct daemon *daemon, struct paged_error *error)
+{
+	struct control *control = &daemon->control;
+
+	control->config = daemon->config;
+	control->loop = &daemon->loop;
+	control->core = daemon->core;
+	control->pools = &daemon->pools;
+	control->runtime = &daemon->runtime;
+	control->members = &daemon->members;
+	control->reaper = &daemon->reaper;
+	memcpy(control->boot_id, daemon->boot_id, sizeof(control->boot_id));
+	return daemon_control_open(control, error);
+}
+
 enum paged_status
 daemon_open(struct daemon *daemon, const struct config *config, const char *runtime_dir, struct paged_error *error)
 {
+	uint64_t started_ms = clock_ms();
 	enum paged_status status;
 
 	*daemon = (struct daemon){ .config = config, .runtime.lock_fd = -1 };
@@ -214,19 +248,14 @@ daemon_open(struct daemon *daemon, const struct config *config, const char *runt
 		status = daemon_pools_check(config, error);
 	if (status == PAGED_OK)
 		status = core_create(daemon->boot_id, &daemon->core, error);
+	if (status != PAGED_OK)
+		return status;
+	core_array_set_quota(daemon->core, config->array_bytes);
+	reaper_open(&daemon->reaper, &daemon->loop, daemon->core, cleanup_complete);
+	status = daemon_pools_open(&daemon->pools, config, daemon->core, error);
 	if (status == PAGED_OK)
-		core_array_set_quota(daemon->core, config->array_bytes);
-	if (status == PAGED_OK)
-		status = daemon_pools_open(&daemon->pools, config, daemon->core, error);
-	if (status == PAGED_OK)
-		status = endpoint_open(&daemon->endpoint, daemon, error);
-	if (status == PAGED_OK)
-		status = background_thread_open(&daemon->background_thread, &daemon->loop, config->mask_time_ms, error);
-	if (status == PAGED_OK)
-		status = daemon_rpc_open(&daemon->rpc, daemon, error);
-	if (status == PAGED_OK)
-		status = daemon_control_open(&daemon->control, daemon, error);
-	return status;
+		status = daemon_open_services(daemon, started_ms, error);
+	return status == PAGED_OK ? daemon_open_control(daemon, error) : status;
 }
 
 void
@@ -248,9 +277,9 @@ void
 daemon_close(struct daemon *daemon)
 {
 	daemon_control_close(&daemon->control);
-	if (daemon->members.daemon != NULL)
+	if (daemon->members.config != NULL)
 		members_close(&daemon->members);
-	background_thread_close(&daemon->background_thread);
+	background_thread_close(&daemon->background);
 	daemon_rpc_close(&daemon->rpc);
 	endpoint_close(&daemon->endpoint);
 	core_destroy(daemon->core);

@@ -2,21 +2,23 @@
 /**
  * daemon.h - one life of pagedd: its parts, their start and end
  *
- *   loop      the only poller
- *   runtime   directory and lock
- *   core      the state machine: pools, page tables, sessions
- *   pools     memory behind the core's page numbers
- *   endpoint  ZeroMQ: receives requests, sends replies
- *   background_thread  builds block masks
- *   rpc       dispatch and handlers of requests
- *   members   attached processes and the sessions they form
- *   control   the control socket: attaching, sending descriptors
+ *   loop        the only poller
+ *   runtime     directory and lock
+ *   core        the state machine: pools, page tables, sessions
+ *   reaper      cleanup of ended sessions, in steps
+ *   pools       memory behind the core's page numbers
+ *   endpoint    ZeroMQ: receives requests, sends replies
+ *   background  the background thread, which builds block masks
+ *   members     attached processes and the sessions they form
+ *   rpc         dispatch and handlers of requests
+ *   control     the control socket: attaching, sending descriptors
  *
- * daemon_open() opens the parts in this order, except that members come
- * directly after the loop.  daemon_close() closes them in the reverse order,
- * except that the background thread ends before rpc, and the core before pools, whose
- * regions it uses.  Each part has a pointer to the daemon or the loop, through
- * which its callbacks reach the other parts.
+ * daemon_open() opens the parts in this order; daemon_close() closes them in
+ * the reverse order, except that the background thread ends before rpc, and
+ * the core before pools, whose regions it uses.  A part has pointers to the
+ * parts above it in this list only.  What must go the other way are callbacks
+ * that daemon.c sets: the endpoint's admission and requests (endpoint_ops),
+ * and the end of a cleanup (reaper.complete), which sends the Farewells.
  */
 #ifndef PAGED_DAEMON_DAEMON_H
 #define PAGED_DAEMON_DAEMON_H
@@ -29,16 +31,13 @@
 #include "daemon/loop.h"
 #include "daemon/member.h"
 #include "daemon/pools.h"
+#include "daemon/reaper.h"
 #include "daemon/rpc.h"
 #include "daemon/runtime.h"
-
-/** Pages that one step of core_reap() may touch: a fraction of a millisecond. */
-enum { DAEMON_REAP_PAGES = 8192 };
 
 struct daemon {
 	const struct config *config; /* borrowed */
 	uint8_t boot_id[REGION_BOOT_ID_SIZE];
-	uint64_t started_ms;
 	bool stopping;
 	bool gpu_lost;    /* daemon_run() returned because this process can no longer use its GPU */
 	bool poll_warned; /* the last daemon_pools_poll() failed, and a warning was logged */
@@ -46,20 +45,20 @@ struct daemon {
 	struct loop loop;
 	struct runtime runtime;
 	struct core *core;
+	struct reaper reaper;
 	struct pools pools;
 	struct endpoint endpoint;
-	struct background_thread background_thread;
-	struct rpc rpc;
+	struct background_thread background;
 	struct members members;
+	struct rpc rpc;
 	struct control control;
 
 	struct loop_source signals;
 	struct loop_timer watchdog;
 	struct loop_timer stop_deadline;
-	struct loop_work reaper;
-	struct loop_timer poll; /* calls daemon_pools_poll() */
+	struct loop_work stop_check; /* ends the loop once all members have left a stopping daemon */
+	struct loop_timer poll;      /* calls daemon_pools_poll() */
 	uint64_t watchdog_ms;
-	bool reap_needed;
 };
 
 /**
@@ -82,14 +81,5 @@ void daemon_run(struct daemon *daemon);
 
 /** daemon_close - close all parts; also after a failed daemon_open() */
 void daemon_close(struct daemon *daemon);
-
-/** daemon_reap - schedule core_reap() for the next iterations of the loop, after a session ended or a member left */
-void daemon_reap(struct daemon *daemon);
-
-/** daemon_check_stopped - call when a member has left or is disconnected; after the last one a stopping daemon ends */
-void daemon_check_stopped(struct daemon *daemon);
-
-/** daemon_random - fill with random bytes from the kernel; size is at most 256 */
-enum paged_status daemon_random(void *bytes, size_t size, struct paged_error *error);
 
 #endif

@@ -10,8 +10,7 @@
 #include <zmq.h>
 
 #include "common/clock.h"
-#include "daemon/daemon.h"
-#include "daemon/zap.h"
+#include "daemon/random.h"
 
 enum {
 	/*
@@ -27,25 +26,17 @@ enum {
 
 /*
  * Queues a reply without blocking.  The queue has room as long as the member
- * respects the number of open requests.  If it has none, its access is
- * revoked and it is notified: a dropped reply would leave it waiting for ever.
+ * respects the number of open requests; false: it has none.
  */
-static void
-endpoint_send(struct endpoint *endpoint, struct member *member, zmq_msg_t *route, size_t size)
+static bool
+endpoint_send(struct endpoint *endpoint, zmq_msg_t *route, size_t size)
 {
-	char why[96];
-
-	if (zmq_msg_send(route, endpoint->router, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0) {
-		if (zmq_send(endpoint->router, endpoint->reply, size, ZMQ_DONTWAIT) < 0 &&
-		    log_limit_pass(&endpoint->limit, "rpc", clock_ms()))
-			log_error("rpc", "zmq_send: %s", zmq_strerror(errno));
-		return;
-	}
-	if (errno != EAGAIN) /* EHOSTUNREACH: it hung up meanwhile */
-		return;
-	snprintf(why, sizeof(why), "more than %u requests are open: it does not read its replies",
-		 WIRE_MAX_OPEN_REQUESTS);
-	member_revoke(member, why);
+	if (zmq_msg_send(route, endpoint->router, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
+		return errno != EAGAIN; /* EHOSTUNREACH: the peer has disconnected meanwhile */
+	if (zmq_send(endpoint->router, endpoint->reply, size, ZMQ_DONTWAIT) < 0 &&
+	    log_limit_pass(&endpoint->limit, "rpc", clock_ms()))
+		log_error("rpc", "zmq_send: %s", zmq_strerror(errno));
+	return true;
 }
 
 /* ZMQ_FD is edge-triggered, and any call on the socket may clear it: poll the socket again in the next step. */
@@ -53,7 +44,7 @@ static void
 endpoint_poll_router(struct endpoint *endpoint)
 {
 	endpoint->router_pending = true;
-	loop_wake(&endpoint->daemon->loop);
+	loop_wake(endpoint->loop);
 }
 
 struct endpoint_route {
@@ -79,11 +70,17 @@ endpoint_route_free(struct endpoint_route *route)
 	free(route);
 }
 
-void
-endpoint_reply(struct endpoint *endpoint, struct member *member, struct endpoint_route *route, size_t size)
+bool
+endpoint_reply(struct endpoint *endpoint, size_t size)
+{
+	return endpoint_send(endpoint, endpoint->route, size);
+}
+
+bool
+endpoint_reply_deferred(struct endpoint *endpoint, struct endpoint_route *route, size_t size)
 {
 	endpoint_poll_router(endpoint);
-	endpoint_send(endpoint, member, &route->frame, size);
+	return endpoint_send(endpoint, &route->frame, size);
 }
 
 static void
@@ -94,34 +91,16 @@ endpoint_drop_message(struct endpoint *endpoint, const char *why)
 		log_warning("rpc", "message dropped (%" PRIu64 " so far): %s", endpoint->n_dropped, why);
 }
 
-/* The member that sent a message, by the User-Id that the ZAP handler set for its connection. */
-static struct member *
-endpoint_sender(struct endpoint *endpoint, zmq_msg_t *body)
-{
-	const char *user = zmq_msg_gets(body, "User-Id");
-	struct member *member;
-
-	if (user == NULL)
-		return NULL;
-	member = member_find(&endpoint->daemon->members, (uint32_t)strtoul(user, NULL, 10));
-	return member != NULL && member->state == MEMBER_ATTACHED ? member : NULL;
-}
-
+/* The sender is the User-Id that the ZAP handler set for its connection. */
 static void
 endpoint_serve_message(struct endpoint *endpoint, zmq_msg_t *route, zmq_msg_t *body)
 {
-	struct member *member = endpoint_sender(endpoint, body);
-	size_t size;
+	const char *user = zmq_msg_gets(body, "User-Id");
 
-	if (member == NULL) {
-		endpoint_drop_message(endpoint, "its member is no longer attached");
-		return;
-	}
 	endpoint->route = route;
-	size = daemon_rpc_serve(&endpoint->daemon->rpc, member, zmq_msg_data(body), zmq_msg_size(body), endpoint->reply,
-				sizeof(endpoint->reply));
-	if (size > 0)
-		endpoint_send(endpoint, member, route, size);
+	if (user == NULL || !endpoint->ops->serve(endpoint->serve_context, (uint32_t)strtoul(user, NULL, 10),
+						  zmq_msg_data(body), zmq_msg_size(body)))
+		endpoint_drop_message(endpoint, "its member is no longer attached");
 }
 
 /* Receives and drops the remaining frames of a message that has too many. */
@@ -176,7 +155,8 @@ endpoint_step(struct loop_work *work)
 	uint64_t end_us = clock_us() + STEP_US;
 
 	for (int i = 0; endpoint->zap_pending && i < STEP_ZAP_REQUESTS; i++)
-		endpoint->zap_pending = zap_answer(endpoint);
+		endpoint->zap_pending =
+			zap_answer(endpoint->zap, endpoint->ops->admit, endpoint->admit_context, &endpoint->limit);
 	while (endpoint->router_pending && clock_us() < end_us)
 		endpoint->router_pending = endpoint_receive(endpoint);
 	return endpoint->router_pending || endpoint->zap_pending;
@@ -259,15 +239,14 @@ socket_watch(struct endpoint *endpoint, void *socket, struct loop_source *source
 
 	if (zmq_getsockopt(socket, ZMQ_FD, &fd, &size) < 0)
 		return zmq_socket_fail(error, "ZMQ_FD");
-	return loop_add(&endpoint->daemon->loop, source, fd, error);
+	return loop_add(endpoint->loop, source, fd, error);
 }
 
 enum paged_status
-endpoint_open(struct endpoint *endpoint, struct daemon *daemon, struct paged_error *error)
+endpoint_open(struct endpoint *endpoint, struct paged_error *error)
 {
 	enum paged_status status;
 
-	endpoint->daemon = daemon;
 	endpoint->router_source = (struct loop_source){ .fd = -1, .ready = endpoint_router_ready };
 	endpoint->zap_source = (struct loop_source){ .fd = -1, .ready = endpoint_zap_ready };
 	endpoint->router_pending = endpoint->zap_pending = true;
@@ -292,7 +271,7 @@ endpoint_open(struct endpoint *endpoint, struct daemon *daemon, struct paged_err
 	if (status != PAGED_OK)
 		return status;
 	endpoint->work.step = endpoint_step;
-	loop_work_add(&daemon->loop, &endpoint->work);
+	loop_work_add(endpoint->loop, &endpoint->work);
 	return PAGED_OK;
 }
 
@@ -303,11 +282,11 @@ endpoint_close(struct endpoint *endpoint)
 		return;
 	loop_timer_stop(&endpoint->trim);
 	if (endpoint->router != NULL) {
-		loop_remove(&endpoint->daemon->loop, &endpoint->router_source);
+		loop_remove(endpoint->loop, &endpoint->router_source);
 		zmq_close(endpoint->router);
 	}
 	if (endpoint->zap != NULL) {
-		loop_remove(&endpoint->daemon->loop, &endpoint->zap_source);
+		loop_remove(endpoint->loop, &endpoint->zap_source);
 		zmq_close(endpoint->zap);
 	}
 	while (zmq_ctx_term(endpoint->context) < 0 && errno == EINTR)
@@ -323,7 +302,7 @@ endpoint_bind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT], struct pa
 
 	if (status != PAGED_OK)
 		return status;
-	runtime_endpoint(&endpoint->daemon->runtime, random, name);
+	runtime_endpoint(endpoint->runtime, random, name);
 	endpoint_poll_router(endpoint);
 	if (zmq_bind(endpoint->router, name) < 0) {
 		name[0] = '\0';
@@ -343,5 +322,5 @@ endpoint_unbind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT])
 	runtime_endpoint_remove(name);
 	name[0] = '\0';
 	if (!endpoint->trim.armed)
-		loop_timer_start(&endpoint->daemon->loop, &endpoint->trim, TRIM_MS);
+		loop_timer_start(endpoint->loop, &endpoint->trim, TRIM_MS);
 }

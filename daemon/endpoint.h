@@ -10,8 +10,11 @@
  * message as the property User-Id, which the sender cannot forge.  Messages
  * that a killed member left in the queue are dropped.
  *
- * Nothing here blocks: a member that exceeds the number of open requests and
- * does not read its replies, so that one cannot be queued, is revoked.
+ * The endpoint knows members by id only.  Its owner decides whom to admit and
+ * serves the messages (struct endpoint_ops).
+ *
+ * Nothing here blocks: a reply for which a peer's queue has no room is not
+ * sent, and the owner revokes the member.
  */
 #ifndef PAGED_DAEMON_ENDPOINT_H
 #define PAGED_DAEMON_ENDPOINT_H
@@ -20,10 +23,9 @@
 
 #include "daemon/log.h"
 #include "daemon/loop.h"
+#include "daemon/runtime.h"
+#include "daemon/zap.h"
 #include "proto/wire.h"
-
-struct daemon;
-struct member;
 
 /** The address of a deferred reply. */
 struct endpoint_route;
@@ -31,8 +33,18 @@ struct endpoint_route;
 /** RPC connections that a member may make in its life.  The library makes one; each uses a descriptor. */
 enum { ENDPOINT_CONNECTIONS = 2 };
 
+struct endpoint_ops {
+	/** Admit a connection? */
+	zap_admit_fn admit;
+	/** Serve a message of an admitted peer; false: no such member, the message is dropped. */
+	bool (*serve)(void *context, uint32_t member, const void *message, size_t size);
+};
+
 struct endpoint {
-	struct daemon *daemon;
+	const struct endpoint_ops *ops;
+	void *admit_context, *serve_context;
+	struct loop *loop;
+	const struct runtime *runtime;
 	void *context, *router, *zap;
 	struct loop_source router_source, zap_source;
 	struct loop_work work;
@@ -44,7 +56,8 @@ struct endpoint {
 	uint8_t reply[WIRE_MAX_MESSAGE];
 };
 
-enum paged_status endpoint_open(struct endpoint *endpoint, struct daemon *daemon, struct paged_error *error);
+/** endpoint_open - the caller has set ops, contexts, loop and runtime, which are borrowed */
+enum paged_status endpoint_open(struct endpoint *endpoint, struct paged_error *error);
 void endpoint_close(struct endpoint *endpoint);
 
 /** endpoint_bind - bind a new endpoint with a random name, which is sent to its member only and never logged */
@@ -57,7 +70,14 @@ void endpoint_unbind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT]);
 struct endpoint_route *endpoint_route_copy(struct endpoint *endpoint);
 void endpoint_route_free(struct endpoint_route *route);
 
-/** endpoint_reply - send the first size bytes of endpoint->reply; call once per route; the member is attached */
-void endpoint_reply(struct endpoint *endpoint, struct member *member, struct endpoint_route *route, size_t size);
+/**
+ * endpoint_reply - reply to the current message with the first size bytes of endpoint->reply; call within ops->serve()
+ *
+ * @return false: the peer's queue is full; it does not read its replies, and would wait for this one for ever
+ */
+bool endpoint_reply(struct endpoint *endpoint, size_t size);
+
+/** endpoint_reply_deferred - the same for a message whose route was copied; call once per route */
+bool endpoint_reply_deferred(struct endpoint *endpoint, struct endpoint_route *route, size_t size);
 
 #endif

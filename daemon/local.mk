@@ -5,6 +5,8 @@ DAEMON_SOURCES = \
 	%D%/background_thread.h \
 	%D%/config.c \
 	%D%/config.h \
+	%D%/connection.c \
+	%D%/connection.h \
 	%D%/control.c \
 	%D%/control.h \
 	%D%/daemon.c \
@@ -30,6 +32,10 @@ DAEMON_SOURCES = \
 	%D%/pools.h \
 	%D%/probe.c \
 	%D%/probe.h \
+	%D%/random.c \
+	%D%/random.h \
+	%D%/reaper.c \
+	%D%/reaper.h \
 	%D%/relaunch.c \
 	%D%/relaunch.h \
 	%D%/rpc.c \
@@ -37,6 +43,7 @@ DAEMON_SOURCES = \
 	%D%/rpc_admin.c \
 	%D%/rpc_check.c \
 	%D%/rpc_masks.c \
+	%D%/rpc_reply.c \
 	%D%/rpc_sequences.c \
 	%D%/runtime.c \
 	%D%/runtime.h \

@@ -11,16 +11,17 @@
 
 #include "common/clock.h"
 #include "common/text.h"
-#include "daemon/daemon.h"
+#include "daemon/connection.h"
 #include "daemon/pidfd.h"
+#include "daemon/random.h"
 
 /* Log lines in a window: bursts of about a thousand are logged, endless ones are not. */
 #define MAX_LINES 1000
 
 void
-members_open(struct members *members, struct daemon *daemon)
+members_open(struct members *members)
 {
-	*members = (struct members){ .daemon = daemon, .limit.burst = MAX_LINES };
+	members->limit.burst = MAX_LINES;
 	LIST_INIT(&members->detached);
 	for (int i = 0; i < MEMBERS_BUCKETS; i++) {
 		LIST_INIT(&members->members[i]);
@@ -62,11 +63,36 @@ token_equal(const uint8_t a[WIRE_TOKEN_SIZE], const uint8_t b[WIRE_TOKEN_SIZE])
 }
 
 bool
-member_token_matches(const struct member *member, const char *hex)
+member_admit(void *context, const struct zap_peer *peer, const char **why_p)
 {
+	struct member *member = member_find(context, peer->id);
 	uint8_t token[WIRE_TOKEN_SIZE];
 
-	return text_unhex(token, sizeof(token), hex) && token_equal(token, member->token);
+	*why_p = "no such attached member, or a wrong token";
+	if (member == NULL || member->state != MEMBER_ATTACHED || !text_unhex(token, sizeof(token), peer->password) ||
+	    !token_equal(token, member->token))
+		return false;
+	*why_p = "another process than the member's";
+	if (peer->uid != member->uid || peer->gid != member->gid || peer->pid != (uint32_t)member->pid)
+		return false;
+	*why_p = "too many connections of one member";
+	if (member->n_admitted == ENDPOINT_CONNECTIONS)
+		return false;
+	member->n_admitted++;
+	return true;
+}
+
+enum paged_status
+member_check_pool(const struct member *member, uint32_t pool, struct paged_error *error)
+{
+	const struct pools *pools = member->members->pools;
+
+	if (pool >= pools->n)
+		return paged_fail(error, PAGED_ERR_NOENT, "no pool number %u; there are %zu", pool, pools->n);
+	if ((member->pool_mask >> pool & 1) == 0)
+		return paged_fail(error, PAGED_ERR_PERM, "pool %s: its allow-list does not name uid %u",
+				  pools->pool[pool].config->name, (unsigned)member->uid);
+	return PAGED_OK;
 }
 
 void
@@ -76,7 +102,7 @@ member_log(const struct member *member, const char *format, ...)
 	char text[256];
 	va_list arguments;
 
-	if (!observer && !log_limit_pass(&member->daemon->members.limit, "member", clock_ms()))
+	if (!observer && !log_limit_pass(&member->members->limit, "member", clock_ms()))
 		return;
 	va_start(arguments, format);
 	vsnprintf(text, sizeof(text), format, arguments);
@@ -87,28 +113,27 @@ member_log(const struct member *member, const char *format, ...)
 static enum paged_status
 member_create_session(struct members *members, struct member *member, bool outlives, struct paged_error *error)
 {
-	struct daemon *daemon = members->daemon;
-	uint32_t n_sessions = core_n_sessions(daemon->core);
+	uint32_t n_sessions = core_n_sessions(members->core);
 	enum paged_status status;
 	struct session *session;
 
-	if (n_sessions >= daemon->config->max_sessions)
+	if (n_sessions >= members->config->max_sessions)
 		return paged_fail(error, PAGED_ERR_LIMIT, "%u sessions, and max-sessions is %u", n_sessions,
-				  daemon->config->max_sessions);
+				  members->config->max_sessions);
 	session = calloc(1, sizeof(*session));
 	if (session == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a session");
 	TAILQ_INIT(&session->members);
 	status = daemon_random(session->join_token, sizeof(session->join_token), error);
 	if (status == PAGED_OK)
-		status = core_session_open(daemon->core, &session->id, &member->id, error);
+		status = core_session_open(members->core, &session->id, &member->id, error);
 	if (status != PAGED_OK) {
 		free(session);
 		return status;
 	}
 	session->outlives = outlives;
 	if (outlives)
-		core_session_outlive(daemon->core, session->id);
+		core_session_outlive(members->core, session->id);
 	LIST_INSERT_HEAD(&members->sessions[session->id % MEMBERS_BUCKETS], session, hash_link);
 	member->session = session;
 	member->first = true;
@@ -128,7 +153,7 @@ member_join_session(struct members *members, struct member *member, const uint8_
 				session = each;
 	if (session == NULL || session->ended)
 		return paged_fail(error, PAGED_ERR_GONE, "the join token names no active session of this daemon");
-	status = core_session_join(members->daemon->core, session->id, &member->id, error);
+	status = core_session_join(members->core, session->id, &member->id, error);
 	if (status == PAGED_OK)
 		member->session = session;
 	return status;
@@ -164,12 +189,12 @@ static struct member *
 member_create(struct members *members, struct connection *connection, const struct wire_control_request *hello,
 	      const struct policy_peer *peer)
 {
-	const struct config *config = members->daemon->config;
+	const struct config *config = members->config;
 	struct member *member = calloc(1, sizeof(*member));
 
 	if (member == NULL)
 		return NULL;
-	member->daemon = members->daemon;
+	member->members = members;
 	member->state = MEMBER_ATTACHED;
 	member->connection = connection;
 	member->uid = peer->uid;
@@ -192,7 +217,7 @@ member_create(struct members *members, struct connection *connection, const stru
 static enum paged_status
 member_check_limits(const struct members *members, const struct member *newcomer, struct paged_error *error)
 {
-	const struct config *config = members->daemon->config;
+	const struct config *config = members->config;
 	uint32_t n_process = 0, n_user = 0;
 	const struct member *member;
 
@@ -220,7 +245,6 @@ enum paged_status
 member_attach(struct members *members, struct connection *connection, const struct wire_control_request *hello,
 	      const struct policy_peer *peer, int pidfd, struct member **member_p, struct paged_error *error)
 {
-	struct daemon *daemon = members->daemon;
 	enum paged_status status;
 	struct member *member;
 
@@ -232,10 +256,10 @@ member_attach(struct members *members, struct connection *connection, const stru
 		goto err_free;
 	status = daemon_random(member->token, sizeof(member->token), error);
 	if (status == PAGED_OK)
-		status = endpoint_bind(&daemon->endpoint, member->endpoint, error);
+		status = endpoint_bind(members->endpoint, member->endpoint, error);
 	if (status != PAGED_OK)
 		goto err_free;
-	status = loop_add(&daemon->loop, &member->pidfd, pidfd, error);
+	status = loop_add(members->loop, &member->pidfd, pidfd, error);
 	if (status != PAGED_OK)
 		goto err_unbind;
 	status = member_assume_role(members, member, hello, error);
@@ -252,9 +276,9 @@ member_attach(struct members *members, struct connection *connection, const stru
 	return PAGED_OK;
 
 err_remove:
-	loop_remove(&daemon->loop, &member->pidfd);
+	loop_remove(members->loop, &member->pidfd);
 err_unbind:
-	endpoint_unbind(&daemon->endpoint, member->endpoint);
+	endpoint_unbind(members->endpoint, member->endpoint);
 err_free:
 	free(member);
 	return status;
@@ -269,7 +293,7 @@ session_send_notice(struct session *session, const char *why)
 	snprintf(notice.notice.text, sizeof(notice.notice.text), "session %u ended: %s", session->id, why);
 	TAILQ_FOREACH(member, &session->members, session_link)
 		if (member->connection != NULL)
-			daemon_control_notify(member->connection, &notice);
+			connection_notify(member->connection, &notice);
 }
 
 /* Ends the session in the core; its pages stay in quarantine until the remaining members have left. */
@@ -281,14 +305,14 @@ session_mark_ended(struct members *members, struct session *session, const char 
 	if (session->ended)
 		return;
 	session->ended = true;
-	background_thread_cancel_session(&members->daemon->background_thread, session->id);
+	background_thread_cancel_session(members->background, session->id);
 	if (log_limit_pass(&members->limit, "session", clock_ms()))
 		log_info("session", "%u ended: %s", session->id, why);
-	if (core_session_end(members->daemon->core, session->id, &error) != PAGED_OK &&
+	if (core_session_end(members->core, session->id, &error) != PAGED_OK &&
 	    log_limit_pass(&members->limit, "session", clock_ms()))
 		log_error("session", "%u: %s", session->id, error.text);
 	session_send_notice(session, why);
-	daemon_reap(members->daemon);
+	reaper_schedule(members->reaper);
 }
 
 enum paged_status
@@ -322,7 +346,7 @@ session_end_if_due(struct session *session, const struct member *left, const cha
 		TAILQ_FOREACH(member, &session->members, session_link)
 			if (member->state == MEMBER_ATTACHED)
 				return;
-	session_mark_ended(&left->daemon->members, session, why);
+	session_mark_ended(left->members, session, why);
 }
 
 void
@@ -333,16 +357,24 @@ member_revoke(struct member *member, const char *why)
 	member->state = MEMBER_REVOKED;
 	member_log(member, "%u (process %d, uid %u) revoked: %s", member->id, (int)member->pid, (unsigned)member->uid,
 		   why);
-	endpoint_unbind(&member->daemon->endpoint, member->endpoint);
-	background_thread_cancel_member(&member->daemon->background_thread, member->id);
+	endpoint_unbind(member->members->endpoint, member->endpoint);
+	background_thread_cancel_member(member->members->background, member->id);
 	if (member->session != NULL)
 		session_end_if_due(member->session, member, why);
 	if (member->connection != NULL && (member->session == NULL || !member->session->ended)) {
 		struct wire_control_reply notice = { .kind = WIRE_NOTICE, .notice.kind = WIRE_NOTICE_ENDED };
 
 		snprintf(notice.notice.text, sizeof(notice.notice.text), "member %u ended: %s", member->id, why);
-		daemon_control_notify(member->connection, &notice);
+		connection_notify(member->connection, &notice);
 	}
+}
+
+/* The daemon, which may wait for the last member to leave, checks n_connected in the next iteration of the loop. */
+static void
+members_disconnect(struct members *members)
+{
+	members->n_connected--;
+	loop_wake(members->loop);
 }
 
 void
@@ -350,26 +382,24 @@ member_disconnected(struct member *member)
 {
 	member->connection = NULL;
 	if (member->session != NULL)
-		member->daemon->members.n_connected--;
+		members_disconnect(member->members);
 	member_revoke(member, "its control socket closed");
-	daemon_check_stopped(member->daemon);
 }
 
 /* Removes a member from all lists of the daemon, and ends its session if due.  The core still counts the member. */
 static void
 member_detach(struct member *member)
 {
-	struct daemon *daemon = member->daemon;
-	struct members *members = &daemon->members;
+	struct members *members = member->members;
 	struct session *session = member->session;
 
 	member->state = MEMBER_DETACHED;
-	endpoint_unbind(&daemon->endpoint, member->endpoint);
-	background_thread_cancel_member(&member->daemon->background_thread, member->id);
+	endpoint_unbind(members->endpoint, member->endpoint);
+	background_thread_cancel_member(members->background, member->id);
 	if (member->connection != NULL) {
-		daemon_control_detach(member->connection);
+		connection_detach(member->connection);
 		if (session != NULL)
-			members->n_connected--;
+			members_disconnect(members);
 	}
 	if (session != NULL) {
 		TAILQ_REMOVE(&session->members, member, session_link);
@@ -386,7 +416,7 @@ member_detach(struct member *member)
 	if (member->pidfd.fd >= 0) {
 		int fd = member->pidfd.fd;
 
-		loop_remove(&daemon->loop, &member->pidfd);
+		loop_remove(members->loop, &member->pidfd);
 		close(fd);
 	}
 }
@@ -395,25 +425,22 @@ member_detach(struct member *member)
 static void
 member_release(struct member *member)
 {
-	core_member_leave(member->daemon->core, member->id);
-	daemon_reap(member->daemon);
+	core_member_leave(member->members->core, member->id);
+	reaper_schedule(member->members->reaper);
 	free(member);
 }
 
 void
 member_leave(struct member *member)
 {
-	struct daemon *daemon = member->daemon;
-
 	member_detach(member);
 	member_release(member);
-	daemon_check_stopped(daemon);
 }
 
 static uint32_t
 quarantine_ms(const struct member *member)
 {
-	const struct pools *pools = &member->daemon->pools;
+	const struct pools *pools = member->members->pools;
 	uint32_t longest = 0;
 
 	for (size_t i = 0; i < pools->n; i++)
@@ -435,17 +462,16 @@ void
 member_exited(struct member *member)
 {
 	uint32_t wait_ms = member->session != NULL ? quarantine_ms(member) : 0;
-	struct daemon *daemon = member->daemon;
+	struct members *members = member->members;
 
 	if (wait_ms == 0) {
 		member_leave(member);
 		return;
 	}
 	member_detach(member);
-	LIST_INSERT_HEAD(&daemon->members.detached, member, hash_link);
+	LIST_INSERT_HEAD(&members->detached, member, hash_link);
 	member->quarantine_timer.fire = quarantine_over;
-	loop_timer_start(&daemon->loop, &member->quarantine_timer, wait_ms);
-	daemon_check_stopped(daemon);
+	loop_timer_start(members->loop, &member->quarantine_timer, wait_ms);
 }
 
 void

@@ -26,12 +26,16 @@
 #include <sys/queue.h>
 #include <sys/types.h>
 
+#include "core/core.h"
+#include "daemon/background_thread.h"
+#include "daemon/endpoint.h"
 #include "daemon/log.h"
 #include "daemon/loop.h"
 #include "daemon/policy.h"
+#include "daemon/pools.h"
+#include "daemon/reaper.h"
 #include "proto/wire.h"
 
-struct daemon;
 struct connection;
 struct session;
 
@@ -45,7 +49,7 @@ enum member_state {
 };
 
 struct member {
-	struct daemon *daemon;
+	struct members *members;
 	uint32_t id;
 	enum member_state state;
 	struct session *session; /* NULL: an observer */
@@ -84,8 +88,16 @@ enum {
 	LIMIT_EXTRA_ADMIN_MEMBERS = 8, /* beyond max-members, so that administrators can always attach, list and kick */
 };
 
+/** The caller sets the pointers, which are borrowed, before members_open(). */
 struct members {
-	struct daemon *daemon;
+	const struct config *config;
+	struct loop *loop;
+	struct core *core;
+	const struct pools *pools;
+	struct endpoint *endpoint;
+	struct background_thread *background;
+	struct reaper *reaper;
+
 	uint32_t n;             /* members, observers included, that are attached or revoked */
 	struct log_limit limit; /* of log lines about members and sessions */
 	uint32_t n_connected;   /* members of sessions whose control socket is up */
@@ -95,7 +107,7 @@ struct members {
 	LIST_HEAD(, session) sessions[MEMBERS_BUCKETS];
 };
 
-void members_open(struct members *members, struct daemon *daemon);
+void members_open(struct members *members);
 
 /** members_close - free all members and sessions without any notice */
 void members_close(struct members *members);
@@ -104,8 +116,15 @@ void members_close(struct members *members);
 struct member *member_find(const struct members *members, uint32_t id);
 struct session *daemon_session_find(const struct members *members, uint32_t id);
 
-/** member_token_matches - compare with an RPC password (hexadecimal) in constant time */
-bool member_token_matches(const struct member *member, const char *hex);
+/**
+ * member_admit - admit an RPC connection: its user name and password must be the id and token of an attached member
+ *
+ * @param[in] context  the members; see endpoint_ops
+ */
+bool member_admit(void *context, const struct zap_peer *peer, const char **why_p);
+
+/** member_check_pool - PAGED_ERR_NOENT: no such pool; PAGED_ERR_PERM: its allow-lists do not admit the member */
+enum paged_status member_check_pool(const struct member *member, uint32_t pool, struct paged_error *error);
 
 /** member_log - log a line about a member; for observers, which attach often, at debug level only */
 void member_log(const struct member *member, const char *format, ...) __attribute__((format(printf, 2, 3)));

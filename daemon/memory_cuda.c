@@ -19,9 +19,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/daemon.h"
 #include "daemon/log.h"
 #include "daemon/probe.h"
+#include "daemon/random.h"
 #include "kernels/layout.h"
 
 struct memory_cuda {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/rpc.h"
 
-#include "common/clock.h"
-#include "daemon/daemon.h"
 #include "daemon/log.h"
 
 /* Conditions for a request. */
@@ -46,12 +44,10 @@ static const struct {
 };
 
 enum paged_status
-daemon_rpc_open(struct rpc *rpc, struct daemon *daemon, struct paged_error *error)
+daemon_rpc_open(struct rpc *rpc, struct paged_error *error)
 {
 	enum paged_status status;
 
-	rpc->daemon = daemon;
-	rpc->n_requests = 0;
 	rpc_checks_open(rpc);
 	status = wire_arena_create(&rpc->request_arena, error);
 	if (status != PAGED_OK)
@@ -62,22 +58,11 @@ daemon_rpc_open(struct rpc *rpc, struct daemon *daemon, struct paged_error *erro
 void
 daemon_rpc_close(struct rpc *rpc)
 {
-	if (rpc->daemon == NULL)
+	if (rpc->loop == NULL)
 		return;
 	rpc_checks_close(rpc);
 	wire_arena_destroy(&rpc->request_arena);
 	wire_arena_destroy(&rpc->reply_arena);
-}
-
-enum paged_status
-member_check_pool(const struct daemon *daemon, const struct member *member, uint32_t pool, struct paged_error *error)
-{
-	if (pool >= daemon->pools.n)
-		return paged_fail(error, PAGED_ERR_NOENT, "no pool number %u; there are %zu", pool, daemon->pools.n);
-	if ((member->pool_mask >> pool & 1) == 0)
-		return paged_fail(error, PAGED_ERR_PERM, "pool %s: its allow-list does not name uid %u",
-				  daemon->pools.pool[pool].config->name, (unsigned)member->uid);
-	return PAGED_OK;
 }
 
 static enum paged_status
@@ -88,42 +73,27 @@ rpc_check_permission(const struct rpc *rpc, const struct member *member, const s
 	const char *name = rpc_table[request->kind].name;
 
 	if ((needs & NEEDS_SESSION) && member->session == NULL)
-		return paged_fail(error, PAGED_ERR_PERM, "%s: an observer only looks", name);
+		return paged_fail(error, PAGED_ERR_PERM, "%s: an observer may only read", name);
 	if ((needs & NEEDS_ADMIN) && !member->admin)
 		return paged_fail(error, PAGED_ERR_PERM,
 				  "%s: uid %u is neither the daemon's, root, nor in the admin-group", name,
 				  (unsigned)member->uid);
-	if ((needs & NEEDS_TIME) && rpc->daemon->stopping)
+	if ((needs & NEEDS_TIME) && rpc->stopping)
 		return paged_fail(error, PAGED_ERR_STOPPING, "%s: pagedd is stopping", name);
 	return PAGED_OK;
 }
 
-static size_t
-rpc_pack_reply(struct rpc *rpc, const struct wire_reply *reply, uint8_t *buffer, size_t buffer_size)
+bool
+daemon_rpc_serve(void *context, uint32_t member_id, const void *message, size_t size)
 {
-	struct wire_reply failure = { .id = reply->id,
-				      .status = PAGED_ERR_LIMIT,
-				      .text = "the reply does not fit a message" };
-	size_t size;
-
-	wire_arena_reset(&rpc->reply_arena);
-	size = wire_reply_pack(reply, &rpc->reply_arena, buffer, buffer_size);
-	if (size > 0)
-		return size;
-	if (log_limit_pass(&rpc->daemon->endpoint.limit, "rpc", clock_ms()))
-		log_error("rpc", "a reply of kind %d does not fit a message", (int)reply->kind);
-	wire_arena_reset(&rpc->reply_arena);
-	return wire_reply_pack(&failure, &rpc->reply_arena, buffer, buffer_size);
-}
-
-size_t
-daemon_rpc_serve(struct rpc *rpc, struct member *member, const void *message, size_t size, uint8_t *buffer,
-		 size_t buffer_size)
-{
+	struct rpc *rpc = context;
 	struct wire_reply reply = { .kind = WIRE_REPLY_EMPTY, .text = "" };
+	struct member *member = member_find(rpc->members, member_id);
 	struct wire_request request = { 0 };
 	struct paged_error error;
 
+	if (member == NULL || member->state != MEMBER_ATTACHED)
+		return false;
 	rpc->deferred = false;
 	wire_arena_reset(&rpc->request_arena);
 	reply.status = wire_request_parse(message, size, &rpc->request_arena, &request, &error);
@@ -137,22 +107,10 @@ daemon_rpc_serve(struct rpc *rpc, struct member *member, const void *message, si
 		reply.kind = WIRE_REPLY_EMPTY;
 		reply.text = error.text;
 	}
-	core_wake(rpc->daemon->core);
+	core_wake(rpc->core);
 	rpc->n_requests++;
 	member->n_requests++;
-	if (rpc->deferred)
-		return 0;
-	return rpc_pack_reply(rpc, &reply, buffer, buffer_size);
-}
-
-void
-daemon_rpc_reply_deferred(struct rpc *rpc, uint32_t member_id, struct endpoint_route *route,
-			  const struct wire_reply *reply)
-{
-	struct endpoint *endpoint = &rpc->daemon->endpoint;
-	struct member *member = member_find(&rpc->daemon->members, member_id);
-
-	if (member != NULL && member->state == MEMBER_ATTACHED)
-		endpoint_reply(endpoint, member, route,
-			       rpc_pack_reply(rpc, reply, endpoint->reply, sizeof(endpoint->reply)));
+	if (!rpc->deferred)
+		rpc_reply(rpc, member, &reply);
+	return true;
 }

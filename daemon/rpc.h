@@ -10,12 +10,12 @@
 #define PAGED_DAEMON_RPC_H
 
 #include "core/core.h"
+#include "daemon/background_thread.h"
 #include "daemon/endpoint.h"
 #include "daemon/loop.h"
+#include "daemon/member.h"
+#include "daemon/pools.h"
 #include "proto/wire.h"
-
-struct daemon;
-struct member;
 
 /** A check request that is answered later. */
 struct rpc_job {
@@ -34,8 +34,18 @@ struct rpc_checks {
 	uint32_t n;
 };
 
+/** The caller sets the pointers, which are borrowed, and started_ms before daemon_rpc_open(). */
 struct rpc {
-	struct daemon *daemon;
+	const struct config *config;
+	struct loop *loop;
+	struct core *core;
+	const struct pools *pools;
+	struct members *members;
+	struct endpoint *endpoint;
+	struct background_thread *background;
+	uint64_t started_ms; /* the daemon's start, on the monotonic clock */
+
+	bool stopping;       /* the daemon accepts no new work */
 	uint64_t n_requests; /* served, including failed and deferred ones */
 	bool deferred;       /* the current request is answered later */
 	struct rpc_checks checks;
@@ -49,28 +59,27 @@ struct rpc {
 	} scratch;
 };
 
-enum paged_status daemon_rpc_open(struct rpc *rpc, struct daemon *daemon, struct paged_error *error);
+enum paged_status daemon_rpc_open(struct rpc *rpc, struct paged_error *error);
 void daemon_rpc_close(struct rpc *rpc);
 
 /**
  * daemon_rpc_serve - serve one message
  *
- * @param[in] member  its sender; attached
- * @return bytes of the reply; 0: the reply comes later
+ * @param[in] context  the rpc; see endpoint_ops
+ * @return false: there is no such attached member
  */
-size_t daemon_rpc_serve(struct rpc *rpc, struct member *member, const void *message, size_t size, uint8_t *reply,
-			size_t reply_size);
-
-/** daemon_rpc_reply_deferred - answer a deferred request; does nothing if its member is no longer attached */
-void daemon_rpc_reply_deferred(struct rpc *rpc, uint32_t member, struct endpoint_route *route,
-			       const struct wire_reply *reply);
-
-/** member_check_pool - PAGED_ERR_NOENT: no such pool; PAGED_ERR_PERM: its allow-lists do not admit the member */
-enum paged_status member_check_pool(const struct daemon *daemon, const struct member *member, uint32_t pool,
-				    struct paged_error *error);
+bool daemon_rpc_serve(void *context, uint32_t member, const void *message, size_t size);
 
 typedef enum paged_status (*rpc_handler_fn)(struct rpc *rpc, struct member *member, const struct wire_request *request,
 					    struct wire_reply *reply, struct paged_error *error);
+
+/* rpc_reply.c */
+
+/** rpc_reply - reply to the current request; if the member's queue is full, revoke the member */
+void rpc_reply(struct rpc *rpc, struct member *member, const struct wire_reply *reply);
+
+/** rpc_reply_deferred - reply to a deferred request; does nothing if its member is no longer attached */
+void rpc_reply_deferred(struct rpc *rpc, uint32_t member, struct endpoint_route *route, const struct wire_reply *reply);
 
 /* rpc_sequences.c */
 enum paged_status rpc_create(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,

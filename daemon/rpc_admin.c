@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "daemon/daemon.h"
 #include "daemon/rpc.h"
 
 /* Slots that one request scans at most: all of millions of slots may be free. */
@@ -16,18 +15,16 @@ enum paged_status
 rpc_get_status(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	       struct paged_error *error)
 {
-	const struct daemon *daemon = rpc->daemon;
-
 	(void)member, (void)request, (void)error;
 	reply->kind = WIRE_REPLY_STATUS;
 	reply->status_report = (struct paged_daemon_info){
 		.version = PACKAGE_VERSION,
-		.uptime_ms = clock_ms() - daemon->started_ms,
+		.uptime_ms = clock_ms() - rpc->started_ms,
 		.n_requests = rpc->n_requests,
-		.n_sessions = core_n_sessions(daemon->core),
-		.n_pools = (uint32_t)daemon->pools.n,
+		.n_sessions = core_n_sessions(rpc->core),
+		.n_pools = (uint32_t)rpc->pools->n,
 		.pid = (uint32_t)getpid(),
-		.stopping = daemon->stopping,
+		.stopping = rpc->stopping,
 	};
 	return PAGED_OK;
 }
@@ -36,14 +33,14 @@ enum paged_status
 rpc_get_pools(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	      struct paged_error *error)
 {
-	uint32_t n = (uint32_t)rpc->daemon->pools.n;
+	uint32_t n = (uint32_t)rpc->pools->n;
 
 	(void)member, (void)request, (void)error;
 	for (uint32_t i = 0; i < n; i++) {
-		const struct pool *pool = &rpc->daemon->pools.pool[i];
+		const struct pool *pool = &rpc->pools->pool[i];
 		struct paged_pool_entry *entry = &rpc->scratch.pools[i];
 
-		core_pool_status(rpc->daemon->core, i, entry);
+		core_pool_status(rpc->core, i, entry);
 		layout_report(&pool->config->layout, entry);
 		snprintf(entry->backend, sizeof(entry->backend), "%s", pool->memory.ops->name);
 		snprintf(entry->memory, sizeof(entry->memory), "%s", pool->memory.text);
@@ -77,7 +74,7 @@ sessions_append_member(struct rpc *rpc, const struct paged_session_entry *sessio
 static bool
 sessions_append_session(struct rpc *rpc, const struct paged_session_entry *entry, uint32_t after_member, uint32_t *n_p)
 {
-	const struct session *session = daemon_session_find(&rpc->daemon->members, entry->session);
+	const struct session *session = daemon_session_find(rpc->members, entry->session);
 	const struct member *member;
 
 	if (session == NULL) { /* its members have left, but not all of its pages are free yet */
@@ -107,10 +104,10 @@ rpc_get_sessions(struct rpc *rpc, struct member *member, const struct wire_reque
 
 	(void)member, (void)error;
 	/* First the remaining members of the session in which the previous reply ended. */
-	if (after > 0 && daemon_session_find(&rpc->daemon->members, after) != NULL &&
-	    core_session_next(rpc->daemon->core, after - 1, &entry) && entry.session == after)
+	if (after > 0 && daemon_session_find(rpc->members, after) != NULL &&
+	    core_session_next(rpc->core, after - 1, &entry) && entry.session == after)
 		complete = sessions_append_session(rpc, &entry, request->get_sessions.after_member, &n);
-	while (complete && core_session_next(rpc->daemon->core, after, &entry)) {
+	while (complete && core_session_next(rpc->core, after, &entry)) {
 		complete = sessions_append_session(rpc, &entry, 0, &n);
 		after = entry.session;
 	}
@@ -122,16 +119,15 @@ rpc_get_sessions(struct rpc *rpc, struct member *member, const struct wire_reque
 }
 
 static enum paged_status
-sequence_fill_entry(const struct daemon *daemon, paged_seq_id id, struct paged_seq_entry *entry,
-		    struct paged_error *error)
+sequence_fill_entry(const struct rpc *rpc, paged_seq_id id, struct paged_seq_entry *entry, struct paged_error *error)
 {
-	enum paged_status status = core_seq_status(daemon->core, id, entry, error);
+	enum paged_status status = core_seq_status(rpc->core, id, entry, error);
 	const struct session *session;
 	const struct member *first;
 
 	if (status != PAGED_OK)
 		return status;
-	session = daemon_session_find(&daemon->members, entry->session);
+	session = daemon_session_find(rpc->members, entry->session);
 	first = session ? TAILQ_FIRST(&session->members) : NULL;
 	if (first != NULL && first->first) {
 		entry->pid = (uint32_t)first->pid;
@@ -146,14 +142,14 @@ rpc_get_sequences(struct rpc *rpc, struct member *member, const struct wire_requ
 {
 	uint32_t pool = request->get_sequences.pool, slot = request->get_sequences.from_slot;
 	uint32_t end = slot < UINT32_MAX - SCAN_SLOTS ? slot + SCAN_SLOTS : UINT32_MAX;
-	enum paged_status status = member_check_pool(rpc->daemon, member, pool, error);
+	enum paged_status status = member_check_pool(member, pool, error);
 	paged_seq_id id;
 	uint32_t n = 0;
 
 	if (status != PAGED_OK)
 		return status;
-	while (n < WIRE_LIST_MAX && core_seq_next(rpc->daemon->core, pool, slot, end, &id)) {
-		status = sequence_fill_entry(rpc->daemon, id, &rpc->scratch.sequences[n++], error);
+	while (n < WIRE_LIST_MAX && core_seq_next(rpc->core, pool, slot, end, &id)) {
+		status = sequence_fill_entry(rpc, id, &rpc->scratch.sequences[n++], error);
 		if (status != PAGED_OK)
 			return status;
 		slot = PAGED_SEQ_SLOT(id) + 1;
@@ -164,7 +160,7 @@ rpc_get_sequences(struct rpc *rpc, struct member *member, const struct wire_requ
 	reply->sequences.n = n;
 	reply->sequences.report = rpc->scratch.sequences;
 	reply->sequences.next_slot = slot;
-	reply->sequences.more = slot < core_high_slot(rpc->daemon->core, pool);
+	reply->sequences.more = slot < core_high_slot(rpc->core, pool);
 	return PAGED_OK;
 }
 
@@ -173,13 +169,13 @@ rpc_get_table(struct rpc *rpc, struct member *member, const struct wire_request 
 	      struct paged_error *error)
 {
 	uint32_t pool = PAGED_SEQ_POOL(request->get_table.seq), from = request->get_table.from_entry, n;
-	enum paged_status status = member_check_pool(rpc->daemon, member, pool, error);
+	enum paged_status status = member_check_pool(member, pool, error);
 
 	if (status == PAGED_OK)
-		status = sequence_fill_entry(rpc->daemon, request->get_table.seq, &reply->table.sequence, error);
+		status = sequence_fill_entry(rpc, request->get_table.seq, &reply->table.sequence, error);
 	if (status != PAGED_OK)
 		return status;
-	n = core_seq_pages(rpc->daemon->core, request->get_table.seq, from, rpc->scratch.pages, WIRE_TABLE_MAX);
+	n = core_seq_pages(rpc->core, request->get_table.seq, from, rpc->scratch.pages, WIRE_TABLE_MAX);
 	reply->kind = WIRE_REPLY_TABLE;
 	reply->table.n = n;
 	reply->table.page = rpc->scratch.pages;
@@ -193,12 +189,12 @@ rpc_get_handle(struct rpc *rpc, struct member *member, const struct wire_request
 	       struct paged_error *error)
 {
 	uint32_t pool = request->get_handle.pool;
-	enum paged_status status = member_check_pool(rpc->daemon, member, pool, error);
+	enum paged_status status = member_check_pool(member, pool, error);
 	const struct memory *memory;
 
 	if (status != PAGED_OK)
 		return status;
-	memory = &rpc->daemon->pools.pool[pool].memory;
+	memory = &rpc->pools->pool[pool].memory;
 	reply->kind = WIRE_REPLY_HANDLE;
 	status = memory->ops->handle(memory, &reply->handle, error);
 	if (status == PAGED_OK)
@@ -214,5 +210,5 @@ rpc_kick(struct rpc *rpc, struct member *member, const struct wire_request *requ
 
 	(void)reply;
 	snprintf(why, sizeof(why), "kicked by process %d, uid %u", (int)member->pid, (unsigned)member->uid);
-	return daemon_session_end(&rpc->daemon->members, request->kick.session, request->kick.kill, why, error);
+	return daemon_session_end(rpc->members, request->kick.session, request->kick.kill, why, error);
 }

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/daemon.h"
 #include "daemon/rpc.h"
 
 /* Entries, pages and slots per step: some tens of microseconds. */
@@ -21,20 +20,20 @@ rpc_check(struct rpc *rpc, struct member *member, const struct wire_request *req
 	struct rpc_job *job;
 
 	(void)reply; /* no member_check_pool(): an administrator may check any pool */
-	if (request->check.pool >= rpc->daemon->pools.n)
+	if (request->check.pool >= rpc->pools->n)
 		return paged_fail(error, PAGED_ERR_NOENT, "no pool number %u; there are %zu", request->check.pool,
-				  rpc->daemon->pools.n);
+				  rpc->pools->n);
 	if (checks->n == RPC_MAX_CHECKS)
 		return paged_fail(error, PAGED_ERR_AGAIN, "%u other checks are waiting", checks->n);
 	job = &checks->job[checks->n];
-	job->route = endpoint_route_copy(&rpc->daemon->endpoint);
+	job->route = endpoint_route_copy(rpc->endpoint);
 	if (job->route == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a check");
 	job->member = member->id;
 	job->request = request->id;
 	job->pool = request->check.pool;
 	checks->n++;
-	loop_wake(&rpc->daemon->loop);
+	loop_wake(rpc->loop);
 	rpc->deferred = true;
 	return PAGED_OK;
 }
@@ -54,7 +53,7 @@ check_reply(struct rpc *rpc, enum paged_status status, const struct paged_check_
 		reply.status = status;
 		reply.text = error->text;
 	}
-	daemon_rpc_reply_deferred(rpc, checks->job[0].member, checks->job[0].route, &reply);
+	rpc_reply_deferred(rpc, checks->job[0].member, checks->job[0].route, &reply);
 	endpoint_route_free(checks->job[0].route);
 	checks->n--;
 	memmove(&checks->job[0], &checks->job[1], checks->n * sizeof(checks->job[0]));
@@ -72,7 +71,7 @@ check_run_step(struct loop_work *work)
 	if (checks->n == 0)
 		return false;
 	if (checks->audit == NULL) {
-		status = core_audit_begin(rpc->daemon->core, checks->job[0].pool, &checks->audit, &error);
+		status = core_audit_begin(rpc->core, checks->job[0].pool, &checks->audit, &error);
 		if (status != PAGED_OK)
 			check_reply(rpc, status, &result, &error);
 	} else if (!core_audit_step(checks->audit, CHECK_STEP)) {
@@ -87,7 +86,7 @@ void
 rpc_checks_open(struct rpc *rpc)
 {
 	rpc->checks.work.step = check_run_step;
-	loop_work_add(&rpc->daemon->loop, &rpc->checks.work);
+	loop_work_add(rpc->loop, &rpc->checks.work);
 }
 
 void

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "core/array.h"
-#include "daemon/daemon.h"
 #include "daemon/rpc.h"
 #include "kernels/mask/remote_mask.h"
 #include "kernels/mod/mod.h"
@@ -31,7 +30,7 @@ rpc_put_array(struct rpc *rpc, struct member *member, const struct wire_request 
 
 	(void)reply;
 	memcpy(part.shape.extents, from->extents, sizeof(part.shape.extents));
-	return core_array_put(rpc->daemon->core, member->session->id, member->id, &part, error);
+	return core_array_put(rpc->core, member->session->id, member->id, &part, error);
 }
 
 enum paged_status
@@ -39,7 +38,7 @@ rpc_drop_array(struct rpc *rpc, struct member *member, const struct wire_request
 	       struct paged_error *error)
 {
 	(void)reply;
-	return core_array_drop(rpc->daemon->core, member->session->id, request->drop_array.name, error);
+	return core_array_drop(rpc->core, member->session->id, request->drop_array.name, error);
 }
 
 struct mask_job {
@@ -90,7 +89,7 @@ mask_job_status(struct mask_job *job)
 		return paged_fail(&job->error, PAGED_ERR_LIMIT,
 				  "block mask: it takes longer than mask-time, %u ms; "
 				  "paged_block_mask_create() builds it without this limit",
-				  job->rpc->daemon->config->mask_time_ms);
+				  job->rpc->config->mask_time_ms);
 	if (atomic_load_explicit(&job->job.cancelled, memory_order_relaxed) && !job->job.late)
 		return paged_fail(&job->error, PAGED_ERR_GONE, "session %u has ended", job->job.session);
 	return job->status;
@@ -100,7 +99,7 @@ static void
 mask_job_finish(struct background_job *background_job)
 {
 	struct mask_job *job = container_of(background_job, struct mask_job, job);
-	const struct member *member = member_find(&job->rpc->daemon->members, job->job.member);
+	const struct member *member = member_find(job->rpc->members, job->job.member);
 	struct wire_reply reply = { .id = job->request, .text = "" };
 
 	if (member != NULL && member->state == MEMBER_ATTACHED) {
@@ -112,7 +111,7 @@ mask_job_finish(struct background_job *background_job)
 		} else {
 			reply.text = job->error.text;
 		}
-		daemon_rpc_reply_deferred(job->rpc, job->job.member, job->route, &reply);
+		rpc_reply_deferred(job->rpc, job->job.member, job->route, &reply);
 	}
 	mask_job_free(job);
 }
@@ -120,22 +119,22 @@ mask_job_finish(struct background_job *background_job)
 static enum paged_status
 mask_job_submit(struct mask_job *job, const struct mask_request *request, struct paged_error *error)
 {
-	struct daemon *daemon = job->rpc->daemon;
+	struct rpc *rpc = job->rpc;
 	enum paged_status status;
 
-	status = core_arrays_acquire(daemon->core, job->job.session, request, &job->arrays, error);
+	status = core_arrays_acquire(rpc->core, job->job.session, request, &job->arrays, error);
 	if (status == PAGED_OK)
-		status = remote_mask_create(request, daemon->config->mask_bytes, &job->remote_mask, error);
+		status = remote_mask_create(request, rpc->config->mask_bytes, &job->remote_mask, error);
 	if (status != PAGED_OK)
 		return status;
 	for (uint32_t i = 0; i < request->n_names; i++)
 		if (job->arrays.array[i] != NULL)
 			remote_mask_set_array(job->remote_mask, i, job->arrays.array[i]->shape.extents,
 					      job->arrays.array[i]->data);
-	job->route = endpoint_route_copy(&daemon->endpoint);
+	job->route = endpoint_route_copy(rpc->endpoint);
 	if (job->route == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a build");
-	return background_thread_submit(&daemon->background_thread, &job->job, error);
+	return background_thread_submit(rpc->background, &job->job, error);
 }
 
 enum paged_status

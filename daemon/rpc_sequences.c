@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests on sequences: checks the permission for each pool; the core does the rest. */
-#include "daemon/daemon.h"
 #include "daemon/rpc.h"
 
 enum paged_status
@@ -12,9 +11,9 @@ rpc_create(struct rpc *rpc, struct member *member, const struct wire_request *re
 	uint32_t n = request->create.n;
 
 	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)
-		status = member_check_pool(rpc->daemon, member, specs[i].pool, error);
+		status = member_check_pool(member, specs[i].pool, error);
 	if (status == PAGED_OK)
-		status = core_seq_create(rpc->daemon->core, member->session->id, n, specs, rpc->scratch.ids, error);
+		status = core_seq_create(rpc->core, member->session->id, n, specs, rpc->scratch.ids, error);
 	if (status != PAGED_OK)
 		return status;
 	reply->kind = WIRE_REPLY_IDS;
@@ -24,13 +23,12 @@ rpc_create(struct rpc *rpc, struct member *member, const struct wire_request *re
 }
 
 static enum paged_status
-rpc_check_items(const struct rpc *rpc, const struct member *member, const struct wire_request *request,
-		struct paged_error *error)
+rpc_check_items(const struct member *member, const struct wire_request *request, struct paged_error *error)
 {
 	enum paged_status status = PAGED_OK;
 
 	for (uint32_t i = 0; i < request->change.n && status == PAGED_OK; i++)
-		status = member_check_pool(rpc->daemon, member, PAGED_SEQ_POOL(request->change.items[i].seq), error);
+		status = member_check_pool(member, PAGED_SEQ_POOL(request->change.items[i].seq), error);
 	return status;
 }
 
@@ -38,11 +36,11 @@ enum paged_status
 rpc_reserve(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	    struct paged_error *error)
 {
-	enum paged_status status = rpc_check_items(rpc, member, request, error);
+	enum paged_status status = rpc_check_items(member, request, error);
 
 	(void)reply;
 	return status != PAGED_OK ? status
-				  : core_seq_reserve(rpc->daemon->core, member->session->id, request->change.n,
+				  : core_seq_reserve(rpc->core, member->session->id, request->change.n,
 						     request->change.items, error);
 }
 
@@ -50,11 +48,11 @@ enum paged_status
 rpc_truncate(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	     struct paged_error *error)
 {
-	enum paged_status status = rpc_check_items(rpc, member, request, error);
+	enum paged_status status = rpc_check_items(member, request, error);
 
 	(void)reply;
 	return status != PAGED_OK ? status
-				  : core_seq_truncate(rpc->daemon->core, member->session->id, request->change.n,
+				  : core_seq_truncate(rpc->core, member->session->id, request->change.n,
 						      request->change.items, error);
 }
 
@@ -66,8 +64,8 @@ rpc_erase(struct rpc *rpc, struct member *member, const struct wire_request *req
 
 	(void)reply;
 	for (uint32_t i = 0; i < request->erase.n && status == PAGED_OK; i++)
-		status = member_check_pool(rpc->daemon, member, PAGED_SEQ_POOL(request->erase.ids[i]), error);
-	return status != PAGED_OK ? status
-				  : core_seq_erase(rpc->daemon->core, member->session->id, request->erase.n,
-						   request->erase.ids, error);
+		status = member_check_pool(member, PAGED_SEQ_POOL(request->erase.ids[i]), error);
+	return status != PAGED_OK
+		       ? status
+		       : core_seq_erase(rpc->core, member->session->id, request->erase.n, request->erase.ids, error);
 }

@@ -9,7 +9,6 @@
 #include <zmq.h>
 
 #include "common/clock.h"
-#include "daemon/daemon.h"
 
 /* Frames of a ZAP request with the PLAIN mechanism. */
 enum {
@@ -31,7 +30,7 @@ struct zap_frame {
 
 /* Receives one request; returns its number of frames.  A frame that is too long is invalid and counts as empty. */
 static size_t
-zap_receive(struct endpoint *endpoint, struct zap_frame *frames)
+zap_receive(void *socket, struct zap_frame *frames)
 {
 	size_t n = 0;
 	bool more = true;
@@ -40,7 +39,7 @@ zap_receive(struct endpoint *endpoint, struct zap_frame *frames)
 		zmq_msg_t message;
 
 		zmq_msg_init(&message);
-		if (zmq_msg_recv(&message, endpoint->zap, ZMQ_DONTWAIT) < 0) {
+		if (zmq_msg_recv(&message, socket, ZMQ_DONTWAIT) < 0) {
 			zmq_msg_close(&message);
 			break;
 		}
@@ -82,64 +81,55 @@ zap_parse_address(const char *address, uint32_t *uid_p, uint32_t *gid_p, uint32_
 	       numbers[end] == '\0';
 }
 
-static struct member *
-zap_admit(struct endpoint *endpoint, const struct zap_frame *frames, size_t n_frames, const char **why_p)
+/* Parses a request into a peer; false: it is none with PLAIN credentials, or the user name is no id. */
+static bool
+zap_parse_peer(const struct zap_frame *frames, size_t n_frames, struct zap_peer *peer, const char **why_p)
 {
-	uint32_t id, uid, gid, pid;
-	struct member *member;
 	int end = 0;
 
+	*peer = (struct zap_peer){ .password = frames[ZAP_PASSWORD].text };
 	*why_p = "no PLAIN credentials";
 	if (n_frames != ZAP_N_FRAMES || !frame_equals(&frames[ZAP_VERSION], "1.0") ||
 	    !frame_equals(&frames[ZAP_IN_DOMAIN], ZAP_DOMAIN) || !frame_equals(&frames[ZAP_MECHANISM], "PLAIN"))
-		return NULL;
+		return false;
 	*why_p = "the user name is no member's id";
-	if (sscanf(frames[ZAP_USER].text, "%" SCNu32 "%n", &id, &end) != 1 || frames[ZAP_USER].text[end] != '\0')
-		return NULL;
-	*why_p = "no such live member, or a wrong token";
-	member = member_find(&endpoint->daemon->members, id);
-	if (member == NULL || member->state != MEMBER_ATTACHED ||
-	    !member_token_matches(member, frames[ZAP_PASSWORD].text))
-		return NULL;
-	*why_p = "another process than the member's";
-	if (!zap_parse_address(frames[ZAP_ADDRESS].text, &uid, &gid, &pid) || uid != member->uid ||
-	    gid != member->gid || pid != (uint32_t)member->pid)
-		return NULL;
-	*why_p = "too many connections of one member";
-	return member->n_admitted < ENDPOINT_CONNECTIONS ? member : NULL;
+	if (sscanf(frames[ZAP_USER].text, "%" SCNu32 "%n", &peer->id, &end) != 1 || frames[ZAP_USER].text[end] != '\0')
+		return false;
+	if (!zap_parse_address(frames[ZAP_ADDRESS].text, &peer->uid, &peer->gid, &peer->pid))
+		peer->pid = 0;
+	return true;
 }
 
 static void
-zap_send_frame(struct endpoint *endpoint, const void *data, size_t size, bool last)
+zap_send_frame(void *socket, const void *data, size_t size, bool last, struct log_limit *limit)
 {
-	if (zmq_send(endpoint->zap, data, size, ZMQ_DONTWAIT | (last ? 0 : ZMQ_SNDMORE)) < 0 &&
-	    log_limit_pass(&endpoint->limit, "rpc", clock_ms()))
+	if (zmq_send(socket, data, size, ZMQ_DONTWAIT | (last ? 0 : ZMQ_SNDMORE)) < 0 &&
+	    log_limit_pass(limit, "rpc", clock_ms()))
 		log_error("rpc", "ZAP reply: %s", zmq_strerror(errno));
 }
 
 bool
-zap_answer(struct endpoint *endpoint)
+zap_answer(void *socket, zap_admit_fn admit, void *context, struct log_limit *limit)
 {
 	struct zap_frame frames[ZAP_N_FRAMES] = { 0 };
-	size_t n_frames = zap_receive(endpoint, frames);
-	struct member *member;
+	size_t n_frames = zap_receive(socket, frames);
+	struct zap_peer peer;
 	char id[16] = "";
 	const char *why;
+	bool admitted;
 
 	if (n_frames == 0)
 		return false;
-	member = zap_admit(endpoint, frames, n_frames, &why);
-	if (member != NULL) {
-		member->n_admitted++;
-		snprintf(id, sizeof(id), "%" PRIu32, member->id);
-	} else if (log_limit_pass(&endpoint->limit, "rpc", clock_ms())) {
+	admitted = zap_parse_peer(frames, n_frames, &peer, &why) && admit(context, &peer, &why);
+	if (admitted)
+		snprintf(id, sizeof(id), "%" PRIu32, peer.id);
+	else if (log_limit_pass(limit, "rpc", clock_ms()))
 		log_warning("rpc", "connection from %s refused: %s", frames[ZAP_ADDRESS].text, why);
-	}
-	zap_send_frame(endpoint, "1.0", 3, false);
-	zap_send_frame(endpoint, frames[ZAP_REQUEST_ID].text, frames[ZAP_REQUEST_ID].size, false);
-	zap_send_frame(endpoint, member ? "200" : "400", 3, false);
-	zap_send_frame(endpoint, member ? "" : "refused", member ? 0 : 7, false);
-	zap_send_frame(endpoint, id, strlen(id), false);
-	zap_send_frame(endpoint, "", 0, true);
+	zap_send_frame(socket, "1.0", 3, false, limit);
+	zap_send_frame(socket, frames[ZAP_REQUEST_ID].text, frames[ZAP_REQUEST_ID].size, false, limit);
+	zap_send_frame(socket, admitted ? "200" : "400", 3, false, limit);
+	zap_send_frame(socket, admitted ? "" : "refused", admitted ? 0 : 7, false, limit);
+	zap_send_frame(socket, id, strlen(id), false, limit);
+	zap_send_frame(socket, "", 0, true, limit);
 	return true;
 }

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Packs and sends replies, at once or deferred. */
+#include <stdio.h>
+
+#include "common/clock.h"
+#include "daemon/log.h"
+#include "daemon/rpc.h"
+
+static size_t
+rpc_pack_reply(struct rpc *rpc, const struct wire_reply *reply, uint8_t *buffer, size_t buffer_size)
+{
+	struct wire_reply failure = { .id = reply->id,
+				      .status = PAGED_ERR_LIMIT,
+				      .text = "the reply does not fit a message" };
+	size_t size;
+
+	wire_arena_reset(&rpc->reply_arena);
+	size = wire_reply_pack(reply, &rpc->reply_arena, buffer, buffer_size);
+	if (size > 0)
+		return size;
+	if (log_limit_pass(&rpc->endpoint->limit, "rpc", clock_ms()))
+		log_error("rpc", "a reply of kind %d does not fit a message", (int)reply->kind);
+	wire_arena_reset(&rpc->reply_arena);
+	return wire_reply_pack(&failure, &rpc->reply_arena, buffer, buffer_size);
+}
+
+/* A dropped reply would leave the member waiting for ever, so its access is revoked. */
+static void
+rpc_revoke_if_full(struct member *member, bool sent)
+{
+	char why[96];
+
+	if (sent)
+		return;
+	snprintf(why, sizeof(why), "more than %u requests are open: it does not read its replies",
+		 WIRE_MAX_OPEN_REQUESTS);
+	member_revoke(member, why);
+}
+
+void
+rpc_reply(struct rpc *rpc, struct member *member, const struct wire_reply *reply)
+{
+	size_t size = rpc_pack_reply(rpc, reply, rpc->endpoint->reply, sizeof(rpc->endpoint->reply));
+
+	if (size > 0)
+		rpc_revoke_if_full(member, endpoint_reply(rpc->endpoint, size));
+}
+
+void
+rpc_reply_deferred(struct rpc *rpc, uint32_t member_id, struct endpoint_route *route, const struct wire_reply *reply)
+{
+	struct member *member = member_find(rpc->members, member_id);
+	size_t size;
+
+	if (member == NULL || member->state != MEMBER_ATTACHED)
+		return;
+	size = rpc_pack_reply(rpc, reply, rpc->endpoint->reply, sizeof(rpc->endpoint->reply));
+	rpc_revoke_if_full(member, endpoint_reply_deferred(rpc->endpoint, route, size));
+}
