@@ -18,18 +18,18 @@ void batch_free(struct paged_batch *batch, bool in_child);
 /** batch_enter - PAGED_OK if the process may use the batch and the batch has a plan; refuses NULL */
 enum paged_status batch_enter(const struct paged_batch *batch);
 
-/** batch_row_is_sound - does a caller's row have only known flags, zero reserved words and a valid b? */
+/** batch_row_is_valid - does a caller's row have only known flags, zero reserved words and a valid b? */
 static inline bool
-batch_row_is_sound(const struct paged_batch_row *row)
+batch_row_is_valid(const struct paged_batch_row *row)
 {
 	return (row->flags & ~(PAGED_ROW_Q_BASE | PAGED_ROW_NO_APPEND | PAGED_ROW_B)) == 0 &&
 	       client_is_zero(row->reserved, sizeof(row->reserved)) &&
 	       ((row->flags & PAGED_ROW_B) != 0 ? row->b <= INT32_MAX : row->b == 0);
 }
 
-/** batch_row_refuse - the error for a caller's row r that is not sound; the error text begins with `what` */
-enum paged_status batch_row_refuse(const struct paged_batch_row *row, const char *what, size_t r,
-				   struct paged_error *error);
+/** batch_row_fail_invalid - the error for a caller's row r that is not sound; the error text begins with `what` */
+enum paged_status batch_row_fail_invalid(const struct paged_batch_row *row, const char *what, size_t r,
+					 struct paged_error *error);
 
 /** batch_row_refresh - update row r's copy of its sequence's page table */
 enum paged_status batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct paged_error *error);
@@ -42,9 +42,10 @@ enum paged_status batch_row_refresh(struct paged_batch *batch, uint32_t r, paged
 enum paged_status batch_row_take_pages(struct paged_batch *batch, uint32_t r, const struct paged_batch_row *from,
 				       struct paged_error *error);
 
-/** batch_row_wants - has row r queries, this session's sequence, and room for fewer than n_ahead more tokens? */
+/** batch_row_needs_reserve - has row r queries, this session's sequence, and room for fewer than n_ahead more tokens?
+ */
 static inline bool
-batch_row_wants(const struct paged_batch *batch, uint32_t r, uint64_t n_ahead)
+batch_row_needs_reserve(const struct paged_batch *batch, uint32_t r, uint64_t n_ahead)
 {
 	const struct batch_row *row = &batch->row[r];
 	const struct kernel_row *to = &batch->kernel_row[r];

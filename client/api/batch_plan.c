@@ -32,8 +32,8 @@ static enum paged_status
 plan_check_row(const struct paged_batch *batch, uint32_t r, const struct paged_batch_row *from,
 	       struct paged_error *error)
 {
-	if (!batch_row_is_sound(from))
-		return batch_row_refuse(from, "", r, error);
+	if (!batch_row_is_valid(from))
+		return batch_row_fail_invalid(from, "", r, error);
 	if (from->pages != NULL && from->seq != 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "row %u: names both sequence " SEQ_FORMAT " and pages", r,
 				  SEQ_ARGS(from->seq));
@@ -91,7 +91,7 @@ batch_plan_row(struct paged_batch *batch, uint32_t r, const struct paged_batch_r
 		.b = (int32_t)(from->flags & PAGED_ROW_B ? from->b : r),
 	};
 	batch->total_q += from->q_len;
-	batch->each_q = r == 0 || batch->each_q == from->q_len ? from->q_len : 0;
+	batch->uniform_q_len = r == 0 || batch->uniform_q_len == from->q_len ? from->q_len : 0;
 	plan_find_bad_rows(batch, r);
 	return PAGED_OK;
 }
@@ -110,7 +110,7 @@ batch_plan_rows(struct paged_batch *batch, uint32_t n_rows, const struct paged_b
 			return status;
 		if (rows[r].kv_len > batch->row[r].capacity)
 			batch->short_seqs[n_short++] = r;
-		else if (batch_row_wants(batch, r, batch->reserve_ahead))
+		else if (batch_row_needs_reserve(batch, r, batch->reserve_ahead))
 			wants_ahead = true;
 	}
 	*wants_ahead_p = wants_ahead;

@@ -141,7 +141,7 @@ batch_reserve_ahead(struct paged_batch *batch, uint64_t now_ms)
 	 * requests are reserve_ahead steps apart.
 	 */
 	for (uint32_t r = 0; r < batch->n_rows; r++)
-		if (batch_row_wants(batch, r, n_ahead))
+		if (batch_row_needs_reserve(batch, r, n_ahead))
 			n = reserve_item_add(batch, n, r, n_ahead);
 	/* If another thread uses the owner, leave the request to the next plan. */
 	if (n == 0 || pthread_mutex_trylock(&client->mutex) != 0)

@@ -92,7 +92,7 @@ batch_row_take_pages(struct paged_batch *batch, uint32_t r, const struct paged_b
 }
 
 enum paged_status
-batch_row_refuse(const struct paged_batch_row *row, const char *what, size_t r, struct paged_error *error)
+batch_row_fail_invalid(const struct paged_batch_row *row, const char *what, size_t r, struct paged_error *error)
 {
 	if ((row->flags & ~(PAGED_ROW_Q_BASE | PAGED_ROW_NO_APPEND | PAGED_ROW_B)) != 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "%srow %zu: flags 0x%x has bits this library does not know",

@@ -29,8 +29,8 @@ block_mask_rows_in(struct paged_pool *pool, const struct paged_batch_row *rows, 
 	for (size_t r = 0; r < n_rows && status == PAGED_OK; r++) {
 		const struct paged_batch_row *row = &rows[r];
 
-		if (!batch_row_is_sound(row))
-			status = batch_row_refuse(row, "block mask: ", r, error);
+		if (!batch_row_is_valid(row))
+			status = batch_row_fail_invalid(row, "block mask: ", r, error);
 		if (status == PAGED_OK && row->seq != 0)
 			status = pool_check_seq(pool, row->seq, error);
 		ours[r] = (struct batch_mask_row){

@@ -3,9 +3,9 @@ client_libpagedclient_la_SOURCES += \
 	%D%/admin.c \
 	%D%/array.c \
 	%D%/array.h \
+	%D%/attention.c \
 	%D%/batch.c \
 	%D%/batch.h \
-	%D%/batch_calls.c \
 	%D%/batch_plan.c \
 	%D%/batch_reserve.c \
 	%D%/batch_row.c \

@@ -129,9 +129,9 @@ mod_set_keep_range(struct paged_mod_set *set)
 {
 	struct paged_error found;
 
-	if (set->batch->range.status == PAGED_OK &&
+	if (set->batch->mod_range_error.status == PAGED_OK &&
 	    set->batch->pool->compute_ops->mod_set_check(set, &found) == PAGED_ERR_RANGE)
-		set->batch->range = found;
+		set->batch->mod_range_error = found;
 }
 
 void
@@ -185,7 +185,7 @@ mod_set_bind_commit(struct paged_mod_set *set, const struct client_arrays *array
 		(void)mod_binding_add_range_trees(set->mask, &error);
 	set->blocks = blocks;
 	set->bound = true;
-	set->fits_plan = 0;
+	set->checked_plan = 0;
 	params = mod_set_kernel_params(set);
 	kernel_mods_bind(set->kernel, &params);
 	compute_ops->mod_set_bound(set);
@@ -339,7 +339,7 @@ mod_set_check(struct paged_mod_set *set, const struct paged_batch *batch, uint32
 		return paged_fail(error, PAGED_ERR_INVALID, "the mods are another batch's");
 	if (!set->bound)
 		return mod_set_fail_unbound(set, error);
-	if (set->fits_plan == batch->plan_number && set->fits_heads == n_heads)
+	if (set->checked_plan == batch->plan_number && set->checked_heads == n_heads)
 		return PAGED_OK;
 	if (r != BATCH_NO_ROW)
 		return paged_fail(error, PAGED_ERR_LIMIT,
@@ -348,15 +348,15 @@ mod_set_check(struct paged_mod_set *set, const struct paged_batch *batch, uint32
 	status = set->blocks == NULL ? PAGED_OK : mod_set_check_blocks(batch, set->blocks, n_heads, error);
 	if (status != PAGED_OK)
 		return status;
-	set->fits_plan = batch->plan_number;
-	set->fits_heads = n_heads;
+	set->checked_plan = batch->plan_number;
+	set->checked_heads = n_heads;
 	return PAGED_OK;
 }
 
 void
 mod_set_clear_range(struct paged_batch *batch)
 {
-	batch->range.status = PAGED_OK;
+	batch->mod_range_error.status = PAGED_OK;
 	for (struct paged_mod_set *set = batch->mod_sets; set != NULL; set = set->next)
 		kernel_mods_clear_range(set->kernel);
 }
@@ -364,10 +364,10 @@ mod_set_clear_range(struct paged_batch *batch)
 enum paged_status
 mod_set_check_range(const struct paged_batch *batch, struct paged_error *error)
 {
-	enum paged_status status = batch->range.status;
+	enum paged_status status = batch->mod_range_error.status;
 
 	if (status != PAGED_OK) {
-		*error = batch->range;
+		*error = batch->mod_range_error;
 		return status;
 	}
 	for (struct paged_mod_set *set = batch->mod_sets; status == PAGED_OK && set != NULL; set = set->next)

@@ -95,7 +95,7 @@ struct paged_batch {
 	bool has_missing;
 	uint32_t n_rows;
 	uint64_t total_q;
-	uint32_t each_q;             /* q_len of every row; 0: they differ */
+	uint32_t uniform_q_len;      /* q_len of every row; 0: they differ */
 	uint32_t bad_row_foreign;    /* first row that appends to another session's sequence */
 	uint32_t bad_row_unwritable; /* first row whose default positions must not be written */
 	uint32_t bad_row_wide;       /* first row whose q_idx or kv_idx exceeds the 32-bit ints of mods */
@@ -106,7 +106,7 @@ struct paged_batch {
 	uint64_t writer_pass;        /* number of the current pass over the rows, written to `writer`; from 1 on */
 	uint32_t n_distinct;         /* the last check found distinct sequences in rows [0, n_distinct); 0: unknown */
 	/* PAGED_ERR_RANGE from mods that were rebound or destroyed since the plan; status PAGED_OK: none. */
-	struct paged_error range;
+	struct paged_error mod_range_error;
 };
 
 /** A parsed expression. */
@@ -133,9 +133,9 @@ struct paged_mod_set {
 	bool bound;                    /* every name of the mods is bound */
 	struct array_values *narrowed; /* 32-bit copies of the bound PAGED_I64 arrays */
 	const struct paged_block_mask *blocks;
-	/* Plan number and query heads that the block mask was last checked against; fits_plan 0: none yet. */
-	uint64_t fits_plan;
-	uint32_t fits_heads;
+	/* Plan number and query heads that the block mask was last checked against; checked_plan 0: none yet. */
+	uint64_t checked_plan;
+	uint32_t checked_heads;
 };
 
 /**

@@ -92,7 +92,7 @@ client_control_close_fds(int fds[WIRE_N_POOL_FDS])
 }
 
 /* Room for the descriptors of one message; the kernel closes descriptors that do not fit. */
-union control_room {
+union control_ancillary {
 	struct cmsghdr header;
 	char bytes[CMSG_SPACE(sizeof(int) * WIRE_N_POOL_FDS)];
 };
@@ -137,11 +137,12 @@ static enum paged_status
 client_control_receive(struct control *control, struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS],
 		       struct paged_error *error)
 {
-	union control_room room;
+	union control_ancillary ancillary;
 	struct iovec body = { control->buffer, sizeof(control->buffer) };
-	struct msghdr message = {
-		.msg_iov = &body, .msg_iovlen = 1, .msg_control = room.bytes, .msg_controllen = sizeof(room.bytes)
-	};
+	struct msghdr message = { .msg_iov = &body,
+				  .msg_iovlen = 1,
+				  .msg_control = ancillary.bytes,
+				  .msg_controllen = sizeof(ancillary.bytes) };
 	enum paged_status status;
 	unsigned int n_fds;
 	ssize_t size;

@@ -10,10 +10,11 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* Number of tokens of a tensor.  `each`: tokens of every row of the plan; 0: rows differ, or the host does not know. */
+/* Number of tokens of a tensor.  `uniform`: tokens of every row of the plan; 0: rows differ, or the host does not know.
+ */
 struct tensor_tokens {
 	uint64_t n;
-	uint64_t each;
+	uint64_t uniform;
 };
 
 /* The tensor's extent in bytes must be an int64_t. */
@@ -90,7 +91,7 @@ tensor_in(struct kernel_tensor *to, const char *name, const struct paged_tensor 
 				  name, token_stride, head_stride, dim);
 	to->token_stride = token_stride * size;
 	to->head_stride = head_stride * size;
-	status = batch_stride_in(to, name, from, tokens->each, error);
+	status = batch_stride_in(to, name, from, tokens->uniform, error);
 	return status == PAGED_OK ? tensor_check_extent(name, to, tokens->n, error) : status;
 }
 
@@ -155,7 +156,7 @@ tensor_check_in_place(const char *name, const struct kernel_tensor *to, const ch
 static struct tensor_tokens
 batch_plan_tokens(const struct paged_batch *batch)
 {
-	return (struct tensor_tokens){ .n = batch->total_q, .each = batch->on_device ? 0 : batch->each_q };
+	return (struct tensor_tokens){ .n = batch->total_q, .uniform = batch->on_device ? 0 : batch->uniform_q_len };
 }
 
 static enum paged_status
@@ -400,7 +401,7 @@ gather_count_tokens(const struct paged_batch *batch, const struct paged_gather_p
 		    struct tensor_tokens *tokens, struct paged_error *error)
 {
 	bool known = !batch->pool->compute_ops->on_device;
-	bool alike = !batch->on_device && (known || (params->begin == NULL && params->end == NULL));
+	bool uniform = !batch->on_device && (known || (params->begin == NULL && params->end == NULL));
 
 	*tokens = (struct tensor_tokens){ 0 };
 	for (uint32_t r = 0; r < batch->n_rows; r++) {
@@ -412,12 +413,12 @@ gather_count_tokens(const struct paged_batch *batch, const struct paged_gather_p
 			return paged_fail(error, PAGED_ERR_RANGE,
 					  "row %u: tokens %u to %u are wanted, its kv_len is %u", r, begin, end,
 					  kv_len);
-		alike = alike && (r == 0 || tokens->each == end - begin);
-		tokens->each = end - begin;
+		uniform = uniform && (r == 0 || tokens->uniform == end - begin);
+		tokens->uniform = end - begin;
 		tokens->n += end - begin;
 	}
-	if (!alike)
-		tokens->each = 0;
+	if (!uniform)
+		tokens->uniform = 0;
 	return PAGED_OK;
 }
 
@@ -543,7 +544,7 @@ merge_args_in(struct merge_args *args, const struct paged_merge_params *params, 
 {
 	static const char *const names[2] = { "part 0", "part 1" };
 	const struct paged_tensor *out = &params->out;
-	const struct tensor_tokens tokens = { .n = params->n_tokens, .each = params->q_len };
+	const struct tensor_tokens tokens = { .n = params->n_tokens, .uniform = params->q_len };
 	enum paged_status status;
 
 	if (params->q_len != 0 && params->n_tokens % params->q_len != 0)
