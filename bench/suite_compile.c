@@ -13,8 +13,8 @@
 #include "bench/base.h"
 #include "bench/rounds.h"
 #include "bench/suite.h"
-#include "kernels/cuda/compile.h"
 #include "kernels/mod/cuda_source.h"
+#include "kernels/cuda/jit.h"
 
 static const struct mod_array names[] = { { .name = "window", .dtype = MOD_I32 },
 					  { .name = "heads", .dtype = MOD_I32 },

@@ -162,8 +162,8 @@ EXTRA_DIST += %D%/cuda/embed.awk
 CLEANFILES += %D%/cuda/sources.c
 nodist_%C%_libkernels_la_SOURCES = %D%/cuda/sources.c
 %C%_libkernels_la_SOURCES += \
-	%D%/cuda/compile.c \
-	%D%/cuda/compile.h \
+	%D%/cuda/jit.c \
+	%D%/cuda/jit.h \
 	%D%/cuda/sources.h
 
 # Made elsewhere and moved, so that half a file is never found there.

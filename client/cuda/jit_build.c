@@ -15,7 +15,7 @@
 #include "kernels/cuda/aot.h"
 #include "kernels/cuda/sources.h"
 
-/* Part of the keys; increase it when compile.c compiles the same sources to different code. */
+/* Part of the keys; increase it when jit.c compiles the same sources to different code. */
 #define JIT_REVISION "2"
 
 static void __attribute__((format(printf, 3, 4)))

@@ -28,7 +28,7 @@
 #include <stdbool.h>
 
 #include "client/pagedclient.h"
-#include "kernels/cuda/compile.h"
+#include "kernels/cuda/jit.h"
 
 /** Identifies the code to compile. */
 struct jit_request {

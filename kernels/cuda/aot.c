@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/compile.h"
+#include "kernels/cuda/jit.h"
 #include "kernels/cuda/aot_list.h"
 #include "kernels/mod/cuda_source.h"
 

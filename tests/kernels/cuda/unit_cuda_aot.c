@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/compile.h"
+#include "kernels/cuda/jit.h"
 #include "kernels/cuda/aot.h"
 #include "kernels/mod/cuda_source.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "kernels/cuda/compile.h"
+#include "kernels/cuda/jit.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * compile.h - compile a built-in kernel source with mods in it by NVRTC
+ * jit.h - JIT: compile a built-in kernel source with mods in it by NVRTC
  *
  * The result is an image for cuModuleLoadData(): a cubin if the compiler knows
  * the device or an older one of its family, else PTX, which the driver
@@ -11,8 +11,8 @@
  * Threads: any number at the same time.  A compilation takes a third of a
  * second or more.
  */
-#ifndef PAGED_KERNELS_CUDA_COMPILE_H
-#define PAGED_KERNELS_CUDA_COMPILE_H
+#ifndef PAGED_KERNELS_CUDA_JIT_H
+#define PAGED_KERNELS_CUDA_JIT_H
 
 #include <stdint.h>
 

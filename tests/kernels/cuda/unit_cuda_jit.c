@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "kernels/cuda/compile.h"
+#include "kernels/cuda/jit.h"
 #include "kernels/cuda/sources.h"
 #include "kernels/mod/cuda_source.h"
 #include "tests/support/mod_fixture.h"
