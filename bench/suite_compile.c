@@ -73,19 +73,19 @@ static double
 suite_compile_sample(const void *context)
 {
 	const struct fixture *fixture = context;
-	struct cuda_compile_params params = { fixture->kernel->source, fixture->kernel->kernel, NULL, "" };
+	struct cuda_jit_params params = { fixture->kernel->source, fixture->kernel->kernel, NULL, "" };
 	struct mod *mask = suite_compile_parse(MOD_MASK, fixture->pair->mask),
 		   *score = suite_compile_parse(MOD_SCORE, fixture->pair->score);
-	struct cuda_compiled image;
+	struct cuda_jit_image image;
 	struct paged_error error;
 	double begin, end;
 	char *text;
 
 	bench_must(mod_cuda_source(CUDA_MOD_STRUCT, mask, score, &text, &error), &error);
-	bench_must(cuda_compile_arch(&nvrtc, fixture->capability, params.arch, &error), &error);
+	bench_must(cuda_jit_arch(&nvrtc, fixture->capability, params.arch, &error), &error);
 	params.mods = text;
 	begin = processor_ms();
-	bench_must(cuda_compile(&nvrtc, &params, &image, &error), &error);
+	bench_must(cuda_jit_compile(&nvrtc, &params, &image, &error), &error);
 	end = processor_ms();
 	free(image.bytes);
 	free(text);

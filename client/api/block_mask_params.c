@@ -75,7 +75,7 @@ block_mask_request_open(struct block_mask_request *request, struct paged_pool *p
 	if (params.kv_block == 0)
 		params.kv_block = params.physical ? pool->mapping.view.page_size : BLOCK_DEFAULT;
 	request->is_physical = params.physical == 1;
-	request->batch = (struct batch_mask_order){
+	request->batch = (struct batch_mask_request){
 		.rows = rows,
 		.n_rows = (uint32_t)params.n_rows,
 		.n_heads = params.n_heads,

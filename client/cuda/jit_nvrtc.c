@@ -19,13 +19,13 @@ jit_nvrtc_open(void *argument, char *version, size_t size, struct paged_error *e
 }
 
 static enum paged_status
-jit_nvrtc_compile(void *argument, const struct jit_request *request, struct cuda_compiled *compiled_p,
+jit_nvrtc_compile(void *argument, const struct jit_request *request, struct cuda_jit_image *compiled_p,
 		  struct paged_error *error)
 {
-	struct cuda_compile_params params = { request->source, request->kernel, request->mods, "" };
-	enum paged_status status = cuda_compile_arch(argument, request->capability, params.arch, error);
+	struct cuda_jit_params params = { request->source, request->kernel, request->mods, "" };
+	enum paged_status status = cuda_jit_arch(argument, request->capability, params.arch, error);
 
-	return status == PAGED_OK ? cuda_compile(argument, &params, compiled_p, error) : status;
+	return status == PAGED_OK ? cuda_jit_compile(argument, &params, compiled_p, error) : status;
 }
 
 static void

@@ -326,7 +326,7 @@ jit_wait(struct jit_code *code, int timeout_ms, struct paged_error *error)
 	return status;
 }
 
-const struct cuda_compiled *
+const struct cuda_jit_image *
 jit_image(const struct jit_code *code)
 {
 	return &code->made.image;

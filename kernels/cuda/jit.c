@@ -16,21 +16,21 @@
 #define MAX_HEADERS 32 /* including MOD_FILE */
 
 static enum paged_status
-nvrtc_fail(const struct cuda_nvrtc *nvrtc, int result, const char *what, struct paged_error *error)
+jit_fail(const struct cuda_nvrtc *nvrtc, int result, const char *what, struct paged_error *error)
 {
 	return paged_fail(error, result == CUDA_NVRTC_ERROR_OUT_OF_MEMORY ? PAGED_ERR_NOMEM : PAGED_ERR_BACKEND,
 			  "NVRTC %d.%d: %s: %s", nvrtc->major, nvrtc->minor, what, nvrtc->error_string(result));
 }
 
 enum paged_status
-cuda_compile_arch(const struct cuda_nvrtc *nvrtc, int capability, char arch[CUDA_ARCH_SIZE], struct paged_error *error)
+cuda_jit_arch(const struct cuda_nvrtc *nvrtc, int capability, char arch[CUDA_ARCH_SIZE], struct paged_error *error)
 {
 	int archs[MAX_ARCHS], n = 0, best = 0, result = nvrtc->n_archs(&n);
 
 	if (result == CUDA_NVRTC_SUCCESS && n <= MAX_ARCHS)
 		result = nvrtc->archs(archs);
 	if (result != CUDA_NVRTC_SUCCESS || n > MAX_ARCHS)
-		return nvrtc_fail(nvrtc, result, "architectures", error);
+		return jit_fail(nvrtc, result, "architectures", error);
 	for (int i = 0; i < n; i++)
 		if (archs[i] <= capability && archs[i] > best)
 			best = archs[i];
@@ -44,44 +44,43 @@ cuda_compile_arch(const struct cuda_nvrtc *nvrtc, int capability, char arch[CUDA
 }
 
 /* The sources of a program: the main file and the headers that it includes. */
-struct program_files {
+struct jit_files {
 	char *main;
 	const char *names[MAX_HEADERS], *texts[MAX_HEADERS];
 	int n;
 };
 
 static enum paged_status
-program_files_open(struct program_files *program_files, const struct cuda_compile_params *params,
-		   struct paged_error *error)
+jit_files_open(struct jit_files *jit_files, const struct cuda_jit_params *params, struct paged_error *error)
 {
 	bool is_there = false;
 	char main[128];
 
 	snprintf(main, sizeof(main), "kernels/cuda/%s.cu", params->source);
-	*program_files = (struct program_files){ .n = 0 };
+	*jit_files = (struct jit_files){ .n = 0 };
 	for (const struct cuda_source *source = cuda_sources; source->name != NULL; source++) {
-		if (program_files->n == MAX_HEADERS - 1)
+		if (jit_files->n == MAX_HEADERS - 1)
 			return paged_fail(error, PAGED_ERR_BACKEND, "more than %d kernel sources", MAX_HEADERS);
 		is_there |= strcmp(source->name, main) == 0;
-		program_files->names[program_files->n] = source->name;
-		program_files->texts[program_files->n++] = source->text;
+		jit_files->names[jit_files->n] = source->name;
+		jit_files->texts[jit_files->n++] = source->text;
 	}
 	if (!is_there)
 		return paged_fail(error, PAGED_ERR_NOENT, "no kernel source %s is built in", main);
 	/* NVRTC has no stdint.h; simt.h defines the integer types, so it is included first. */
-	if (asprintf(&program_files->main, "#include \"kernels/cuda/simt.h\"\n#include \"%s\"\n", main) < 0) {
-		program_files->main = NULL;
+	if (asprintf(&jit_files->main, "#include \"kernels/cuda/simt.h\"\n#include \"%s\"\n", main) < 0) {
+		jit_files->main = NULL;
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to compile %s", main);
 	}
-	program_files->names[program_files->n] = MOD_FILE;
-	program_files->texts[program_files->n++] = params->mods;
+	jit_files->names[jit_files->n] = MOD_FILE;
+	jit_files->texts[jit_files->n++] = params->mods;
 	return PAGED_OK;
 }
 
 /* Fail with the first error in the compiler's log, or with its first line. */
 static enum paged_status
-nvrtc_log_fail(const struct cuda_nvrtc *nvrtc, cuda_program program, int result,
-	       const struct cuda_compile_params *params, struct paged_error *error)
+jit_log_fail(const struct cuda_nvrtc *nvrtc, cuda_program program, int result, const struct cuda_jit_params *params,
+	     struct paged_error *error)
 {
 	char *log = NULL;
 	const char *line;
@@ -91,7 +90,7 @@ nvrtc_log_fail(const struct cuda_nvrtc *nvrtc, cuda_program program, int result,
 		log = calloc(1, size + 1);
 	if (log == NULL || nvrtc->log(program, log) != CUDA_NVRTC_SUCCESS || log[0] == '\0') {
 		free(log);
-		return nvrtc_fail(nvrtc, result, params->kernel, error);
+		return jit_fail(nvrtc, result, params->kernel, error);
 	}
 	line = strstr(log, "error");
 	while (line != NULL && line > log && line[-1] != '\n')
@@ -105,11 +104,11 @@ nvrtc_log_fail(const struct cuda_nvrtc *nvrtc, cuda_program program, int result,
 }
 
 static enum paged_status
-compiled_image_copy(const struct cuda_nvrtc *nvrtc, cuda_program program, const struct cuda_compile_params *params,
-		    struct cuda_compiled *compiled_p, struct paged_error *error)
+jit_image_copy(const struct cuda_nvrtc *nvrtc, cuda_program program, const struct cuda_jit_params *params,
+	       struct cuda_jit_image *compiled_p, struct paged_error *error)
 {
 	bool is_ptx = strncmp(params->arch, "compute_", 8) == 0;
-	struct cuda_compiled image = { .bytes = NULL };
+	struct cuda_jit_image image = { .bytes = NULL };
 	int result = is_ptx ? nvrtc->ptx_size(program, &image.size) : nvrtc->cubin_size(program, &image.size);
 
 	if (result == CUDA_NVRTC_SUCCESS) {
@@ -121,46 +120,46 @@ compiled_image_copy(const struct cuda_nvrtc *nvrtc, cuda_program program, const 
 	}
 	if (result != CUDA_NVRTC_SUCCESS || image.size == 0) {
 		free(image.bytes);
-		return nvrtc_fail(nvrtc, result, params->kernel, error);
+		return jit_fail(nvrtc, result, params->kernel, error);
 	}
 	*compiled_p = image;
 	return PAGED_OK;
 }
 
 static enum paged_status
-program_compile(const struct cuda_nvrtc *nvrtc, const struct program_files *program_files,
-		const struct cuda_compile_params *params, struct cuda_compiled *compiled_p, struct paged_error *error)
+jit_program_compile(const struct cuda_nvrtc *nvrtc, const struct jit_files *jit_files,
+		    const struct cuda_jit_params *params, struct cuda_jit_image *compiled_p, struct paged_error *error)
 {
 	char arch[CUDA_ARCH_SIZE + 32], only[128];
 	const char *const options[] = { "-std=c++17", "-DATTENTION_MOD=\"" MOD_FILE "\"", "-DATTENTION_ONE", only,
 					arch };
 	enum paged_status status;
 	cuda_program program;
-	int result = nvrtc->create(&program, program_files->main, "main.cu", program_files->n, program_files->texts,
-				   program_files->names);
+	int result =
+		nvrtc->create(&program, jit_files->main, "main.cu", jit_files->n, jit_files->texts, jit_files->names);
 
 	if (result != CUDA_NVRTC_SUCCESS)
-		return nvrtc_fail(nvrtc, result, params->kernel, error);
+		return jit_fail(nvrtc, result, params->kernel, error);
 	snprintf(arch, sizeof(arch), "--gpu-architecture=%s", params->arch);
 	snprintf(only, sizeof(only), "-DATTENTION_ONLY_%s=1", params->kernel);
 	result = nvrtc->compile(program, sizeof(options) / sizeof(options[0]), options);
 	if (result != CUDA_NVRTC_SUCCESS)
-		status = nvrtc_log_fail(nvrtc, program, result, params, error);
+		status = jit_log_fail(nvrtc, program, result, params, error);
 	else
-		status = compiled_image_copy(nvrtc, program, params, compiled_p, error);
+		status = jit_image_copy(nvrtc, program, params, compiled_p, error);
 	nvrtc->destroy(&program);
 	return status;
 }
 
 enum paged_status
-cuda_compile(const struct cuda_nvrtc *nvrtc, const struct cuda_compile_params *params, struct cuda_compiled *compiled_p,
-	     struct paged_error *error)
+cuda_jit_compile(const struct cuda_nvrtc *nvrtc, const struct cuda_jit_params *params,
+		 struct cuda_jit_image *compiled_p, struct paged_error *error)
 {
-	struct program_files program_files;
-	enum paged_status status = program_files_open(&program_files, params, error);
+	struct jit_files jit_files;
+	enum paged_status status = jit_files_open(&jit_files, params, error);
 
 	if (status == PAGED_OK)
-		status = program_compile(nvrtc, &program_files, params, compiled_p, error);
-	free(program_files.main);
+		status = jit_program_compile(nvrtc, &jit_files, params, compiled_p, error);
+	free(jit_files.main);
 	return status;
 }

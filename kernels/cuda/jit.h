@@ -25,36 +25,36 @@
 #define CUDA_ARCH_SIZE 24
 
 /** Inputs of a compilation; with the versions of compiler and sources they determine the image's bytes. */
-struct cuda_compile_params {
+struct cuda_jit_params {
 	const char *source; /* of the module, as choose.h names it: "attention_mma" */
 	const char *kernel; /* the only kernel of the source that is compiled */
 	const char *mods;   /* from mod_cuda_source(); the struct's name is CUDA_MOD_STRUCT */
 	char arch[CUDA_ARCH_SIZE];
 };
 
-struct cuda_compiled {
+struct cuda_jit_image {
 	char *bytes; /* from malloc(); `size` includes the terminating zero of PTX */
 	size_t size;
 };
 
 /**
- * cuda_compile_arch - choose the architecture to compile for, for a device
+ * cuda_jit_arch - choose the architecture to compile for, for a device
  *
  * @param[in] capability  10 * major + minor
  * @retval PAGED_ERR_UNSUPPORTED  the device is older than every architecture of this NVRTC
  */
-enum paged_status cuda_compile_arch(const struct cuda_nvrtc *nvrtc, int capability, char arch[CUDA_ARCH_SIZE],
-				    struct paged_error *error);
+enum paged_status cuda_jit_arch(const struct cuda_nvrtc *nvrtc, int capability, char arch[CUDA_ARCH_SIZE],
+				struct paged_error *error);
 
 /**
- * cuda_compile - compile an image
+ * cuda_jit_compile - compile an image
  *
  * @param[out] compiled_p  written on PAGED_OK only; the caller frees its bytes
  * @retval PAGED_ERR_NOENT    no such source is built in
  * @retval PAGED_ERR_BACKEND  NVRTC failed; the error text has its first message
  * @retval PAGED_ERR_NOMEM
  */
-enum paged_status cuda_compile(const struct cuda_nvrtc *nvrtc, const struct cuda_compile_params *params,
-			       struct cuda_compiled *compiled_p, struct paged_error *error);
+enum paged_status cuda_jit_compile(const struct cuda_nvrtc *nvrtc, const struct cuda_jit_params *params,
+				   struct cuda_jit_image *compiled_p, struct paged_error *error);
 
 #endif

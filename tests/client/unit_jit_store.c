@@ -42,7 +42,7 @@ test_open(void *argument, char *version, size_t size, struct paged_error *error)
 }
 
 static enum paged_status
-test_compile(void *argument, const struct jit_request *request, struct cuda_compiled *compiled_p,
+test_compile(void *argument, const struct jit_request *request, struct cuda_jit_image *compiled_p,
 	     struct paged_error *error)
 {
 	struct compiler *compiler = argument;

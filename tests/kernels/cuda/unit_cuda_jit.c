@@ -39,7 +39,7 @@ nvrtc_close(void)
 	cuda_nvrtc_close(&nvrtc);
 }
 
-TestSuite(cuda_compile, .init = nvrtc_open, .fini = nvrtc_close, .timeout = 300);
+TestSuite(cuda_jit, .init = nvrtc_open, .fini = nvrtc_close, .timeout = 300);
 
 static struct mod *
 parse(enum mod_kind kind, const char *text)
@@ -65,11 +65,11 @@ now_ms(void)
 	return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-static struct cuda_compiled
+static struct cuda_jit_image
 compile(const char *source, const char *kernel, const struct mod *mask, const struct mod *score, const char *arch)
 {
-	struct cuda_compile_params params = { source, kernel, NULL, "" };
-	struct cuda_compiled image = { NULL, 0 };
+	struct cuda_jit_params params = { source, kernel, NULL, "" };
+	struct cuda_jit_image image = { NULL, 0 };
 	struct paged_error error;
 	double begin = now_ms();
 	char *text;
@@ -78,19 +78,19 @@ compile(const char *source, const char *kernel, const struct mod *mask, const st
 	params.mods = text;
 
 	snprintf(params.arch, sizeof(params.arch), "%s", arch);
-	cr_assert_eq(cuda_compile(&nvrtc, &params, &image, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(cuda_jit_compile(&nvrtc, &params, &image, &error), PAGED_OK, "%s", error.text);
 	printf("# %s for %s: %.0f ms, %zu bytes\n", mask != NULL ? mod_text(mask) : "no mask", arch, now_ms() - begin,
 	       image.size);
 	free(text);
 	return image;
 }
 
-Test(cuda_compile, attention_for_every_architecture)
+Test(cuda_jit, attention_for_every_architecture)
 {
 	struct mod *mask = parse(MOD_MASK, "sliding_window"), *score = parse(MOD_SCORE, "soft_cap");
 
 	for (size_t i = 0; i < N(archs); i++) {
-		struct cuda_compiled image = compile("attention_simt", "attention_simt_128", mask, score, archs[i]);
+		struct cuda_jit_image image = compile("attention_simt", "attention_simt_128", mask, score, archs[i]);
 
 		cr_expect(memcmp(image.bytes, "\177ELF", 4) == 0);
 		/* That kernel, and no other. */
@@ -103,10 +103,10 @@ Test(cuda_compile, attention_for_every_architecture)
 }
 
 /* Three times that for each architecture would take too long here. */
-Test(cuda_compile, attention_on_tensor_cores)
+Test(cuda_jit, attention_on_tensor_cores)
 {
 	struct mod *mask = parse(MOD_MASK, "sliding_window"), *score = parse(MOD_SCORE, "soft_cap");
-	struct cuda_compiled image = compile("attention_mma", "attention_mma_bf16_64", mask, score, "sm_90");
+	struct cuda_jit_image image = compile("attention_mma", "attention_mma_bf16_64", mask, score, "sm_90");
 
 	cr_expect_not_null(memmem(image.bytes, image.size, "attention_mma_bf16_64", 21));
 	free(image.bytes);
@@ -115,11 +115,11 @@ Test(cuda_compile, attention_on_tensor_cores)
 }
 
 /* With mods, and beside it without. */
-Test(cuda_compile, attention_over_values_in_keys)
+Test(cuda_jit, attention_over_values_in_keys)
 {
 	struct mod *mask = parse(MOD_MASK, "sliding_window"), *score = parse(MOD_SCORE, "soft_cap");
-	struct cuda_compiled plain = compile("attention_mla", "attention_mla_bf16", NULL, NULL, "sm_90"),
-			     image = compile("attention_mla", "attention_mla_bf16", mask, score, "sm_90");
+	struct cuda_jit_image plain = compile("attention_mla", "attention_mla_bf16", NULL, NULL, "sm_90"),
+			      image = compile("attention_mla", "attention_mla_bf16", mask, score, "sm_90");
 
 	cr_expect_not_null(memmem(image.bytes, image.size, "attention_mla_bf16", 18));
 	free(image.bytes);
@@ -129,29 +129,29 @@ Test(cuda_compile, attention_over_values_in_keys)
 }
 
 /* What this NVRTC does not know yet is left to the driver. */
-Test(cuda_compile, ptx_for_a_device_of_tomorrow)
+Test(cuda_jit, ptx_for_a_device_of_tomorrow)
 {
 	struct paged_error error;
 	char arch[CUDA_ARCH_SIZE];
-	struct cuda_compiled image;
+	struct cuda_jit_image image;
 
-	cr_assert_eq(cuda_compile_arch(&nvrtc, 90, arch, &error), PAGED_OK);
+	cr_assert_eq(cuda_jit_arch(&nvrtc, 90, arch, &error), PAGED_OK);
 	cr_expect_str_eq(arch, "sm_90");
-	cr_assert_eq(cuda_compile_arch(&nvrtc, 999, arch, &error), PAGED_OK);
+	cr_assert_eq(cuda_jit_arch(&nvrtc, 999, arch, &error), PAGED_OK);
 	cr_expect(strncmp(arch, "compute_", 8) == 0, "%s", arch);
 	image = compile("attention_simt", "attention_simt_128", NULL, NULL, arch);
 	cr_expect_not_null(strstr(image.bytes, ".target sm_"));
 	cr_expect_eq(image.bytes[image.size - 1], 0);
 	free(image.bytes);
-	cr_expect_eq(cuda_compile_arch(&nvrtc, 20, arch, &error), PAGED_ERR_UNSUPPORTED);
+	cr_expect_eq(cuda_jit_arch(&nvrtc, 20, arch, &error), PAGED_ERR_UNSUPPORTED);
 	cr_expect_not_null(strstr(error.text, "does not compile for compute capability 2.0"), "%s", error.text);
 }
 
-Test(cuda_compile, equal_mods_give_equal_images)
+Test(cuda_jit, equal_mods_give_equal_images)
 {
 	struct mod *mask = parse(MOD_MASK, "causal"), *same = parse(MOD_MASK, "kv_idx <= q_idx");
-	struct cuda_compiled a = compile("attention_simt", "attention_simt_128", mask, NULL, "sm_90"),
-			     b = compile("attention_simt", "attention_simt_128", same, NULL, "sm_90");
+	struct cuda_jit_image a = compile("attention_simt", "attention_simt_128", mask, NULL, "sm_90"),
+			      b = compile("attention_simt", "attention_simt_128", same, NULL, "sm_90");
 
 	cr_expect(a.size == b.size && memcmp(a.bytes, b.bytes, a.size) == 0);
 	free(a.bytes);
@@ -160,16 +160,16 @@ Test(cuda_compile, equal_mods_give_equal_images)
 	mod_destroy(same);
 }
 
-Test(cuda_compile, refusals)
+Test(cuda_jit, refusals)
 {
-	struct cuda_compile_params params = { "none", "none", "", "sm_90" };
-	struct cuda_compiled image;
+	struct cuda_jit_params params = { "none", "none", "", "sm_90" };
+	struct cuda_jit_image image;
 	struct paged_error error;
 
-	cr_expect_eq(cuda_compile(&nvrtc, &params, &image, &error), PAGED_ERR_NOENT);
+	cr_expect_eq(cuda_jit_compile(&nvrtc, &params, &image, &error), PAGED_ERR_NOENT);
 	cr_expect_str_eq(error.text, "no kernel source kernels/cuda/none.cu is built in");
-	params = (struct cuda_compile_params){ "attention_simt", "attention_simt_128", "", "sm_1" };
-	cr_expect_eq(cuda_compile(&nvrtc, &params, &image, &error), PAGED_ERR_BACKEND);
+	params = (struct cuda_jit_params){ "attention_simt", "attention_simt_128", "", "sm_1" };
+	cr_expect_eq(cuda_jit_compile(&nvrtc, &params, &image, &error), PAGED_ERR_BACKEND);
 	cr_expect_not_null(strstr(error.text, "refuses attention_simt_128 for sm_1: "), "%s", error.text);
 }
 
@@ -259,7 +259,7 @@ table_compile(const struct table *table, const char *arch)
 	       log[0] != '\0' ? "\n" : "", log);
 }
 
-Test(cuda_compile, every_mod)
+Test(cuda_jit, every_mod)
 {
 	struct table table = { .n = 0 };
 
