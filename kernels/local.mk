@@ -107,11 +107,11 @@ CLEANFILES += $(AOT_FILES) %D%/cuda/aot_make$(EXEEXT) %D%/cuda/aot.stamp
 	%D%/cuda/aot_list.h
 %D%/cuda/aot.stamp: %D%/cuda/aot_make$(EXEEXT)
 	$(AM_V_GEN)%D%/cuda/aot_make %D%/cuda && touch $@
-# A source that did not change is not written, and nothing is compiled anew.
+# A source that did not change is not written, and nothing is compiled again.
 $(AOT_FILES): %D%/cuda/aot.stamp
 	@:
 
-# With --with-cuda they are compiled for each of CUDA_ARCHS, with what ptxas says beside them, and built in;
+# With --with-cuda they are compiled for each of CUDA_ARCHS, with a report of ptxas each, and built in;
 # AOT mods not as PTX, for devices of other families have NVRTC.
 if BUILD_CUDA_IMAGES
 CUDA_IMAGES = $(GPU_SOURCE_FILES:.cu=.ptx)
@@ -129,21 +129,21 @@ CUDA_IMAGES += $(GPU_SOURCE_FILES:.cu=.sm_100) $(AOT_FILES:.cu=.sm_100)
 CUDA_IMAGE_CPPFLAGS += -DPAGED_CUDA_SM_100
 endif
 CUDA_COMPILE = $(MKDIR_P) $(@D) && $(CUDA_DIR)/bin/nvcc -std=c++17 -I$(top_srcdir) -I. -Xptxas -v
-CUDA_SAID = >$@.said 2>&1 || { cat $@.said >&2; rm -f $@; exit 1; }
+CUDA_REPORT = >$@.report 2>&1 || { cat $@.report >&2; rm -f $@; exit 1; }
 SUFFIXES = .cu .sm_80 .sm_90a .sm_100 .ptx
 .cu.sm_80:
-	$(AM_V_GEN)$(CUDA_COMPILE) -arch=sm_80 -cubin -o $@ $< $(CUDA_SAID)
+	$(AM_V_GEN)$(CUDA_COMPILE) -arch=sm_80 -cubin -o $@ $< $(CUDA_REPORT)
 .cu.sm_90a:
-	$(AM_V_GEN)$(CUDA_COMPILE) -arch=sm_90a -cubin -o $@ $< $(CUDA_SAID)
+	$(AM_V_GEN)$(CUDA_COMPILE) -arch=sm_90a -cubin -o $@ $< $(CUDA_REPORT)
 .cu.sm_100:
-	$(AM_V_GEN)$(CUDA_COMPILE) -arch=sm_100 -cubin -o $@ $< $(CUDA_SAID)
+	$(AM_V_GEN)$(CUDA_COMPILE) -arch=sm_100 -cubin -o $@ $< $(CUDA_REPORT)
 .cu.ptx:
-	$(AM_V_GEN)$(CUDA_COMPILE) -arch=compute_80 -ptx -o $@ $< $(CUDA_SAID)
+	$(AM_V_GEN)$(CUDA_COMPILE) -arch=compute_80 -ptx -o $@ $< $(CUDA_REPORT)
 $(CUDA_IMAGES): $(GPU_HEADER_FILES) $(GPU_APPEND_FILES)
 $(AOT_FILES:.cu=.sm_80) $(AOT_FILES:.cu=.sm_90a) $(AOT_FILES:.cu=.sm_100): \
 	%D%/cuda/attention_mma.cu %D%/cuda/mod_device.h
 $(%C%_libimages_la_OBJECTS): $(CUDA_IMAGES)
-CLEANFILES += $(CUDA_IMAGES) $(CUDA_IMAGES:=.said)
+CLEANFILES += $(CUDA_IMAGES) $(CUDA_IMAGES:=.report)
 endif
 noinst_LTLIBRARIES += %D%/libimages.la
 %C%_libimages_la_SOURCES = %D%/cuda/images.c %D%/cuda/images.h

@@ -225,11 +225,11 @@ template <bool F16_> struct byte_elements {
 };
 
 static_assert(sizeof(attention_mma_shared<attention_shapes<byte_elements<true>, 64>>) <= CUDA_BYTES_SHARED_64,
-	      "as launchers are told");
+	      "launchers allocate this much");
 static_assert(sizeof(attention_mma_shared<attention_shapes<byte_elements<true>, 128>>) <= CUDA_BYTES_SHARED_128,
-	      "as launchers are told");
+	      "launchers allocate this much");
 static_assert(sizeof(attention_mma_shared<attention_shapes<byte_elements<true>, 256>>) <= CUDA_BYTES_SHARED_256,
-	      "as launchers are told");
+	      "launchers allocate this much");
 
 #if ATTENTION_HAS(attention_bytes_f16_64)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_f16_64), 2)

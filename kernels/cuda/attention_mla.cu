@@ -531,8 +531,8 @@ mla_attend(const cuda_attention_params &p)
 	});
 }
 
-static_assert(sizeof(mla_shared<mla_shape<true, true>>) <= CUDA_MLA_SHARED, "as launchers are told");
-static_assert(sizeof(mla_shared<mla_shape<true, false>>) <= CUDA_MLA_SHARED, "as launchers are told");
+static_assert(sizeof(mla_shared<mla_shape<true, true>>) <= CUDA_MLA_SHARED, "launchers allocate this much");
+static_assert(sizeof(mla_shared<mla_shape<true, false>>) <= CUDA_MLA_SHARED, "launchers allocate this much");
 
 #if ATTENTION_HAS(attention_mla_f16)
 ATTENTION_KERNEL_OF(ATTENTION_NAME(attention_mla_f16), CUDA_MLA_THREADS, 1)

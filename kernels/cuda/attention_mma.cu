@@ -16,11 +16,11 @@
 #include "kernels/cuda/attention_mma.h"
 
 static_assert(sizeof(attention_mma_shared<attention_shapes<half_elements<true>, 64>>) <= CUDA_MMA_SHARED_64,
-	      "as launchers are told");
+	      "launchers allocate this much");
 static_assert(sizeof(attention_mma_shared<attention_shapes<half_elements<true>, 128>>) <= CUDA_MMA_SHARED_128,
-	      "as launchers are told");
+	      "launchers allocate this much");
 static_assert(sizeof(attention_mma_shared<attention_shapes<half_elements<true>, 256>>) <= CUDA_MMA_SHARED_256,
-	      "as launchers are told");
+	      "launchers allocate this much");
 
 #if ATTENTION_HAS(attention_mma_f16_64)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_f16_64), 2)

@@ -292,9 +292,9 @@ attention_simt_attend(const cuda_attention_params &p)
 	});
 }
 
-static_assert(sizeof(attention_simt_shared<128>) <= CUDA_SIMT_SHARED_128, "as launchers are told");
-static_assert(sizeof(attention_simt_shared<256>) <= CUDA_SIMT_SHARED_256, "as launchers are told");
-static_assert(sizeof(attention_simt_shared<576>) <= CUDA_SIMT_SHARED_576, "as launchers are told");
+static_assert(sizeof(attention_simt_shared<128>) <= CUDA_SIMT_SHARED_128, "launchers allocate this much");
+static_assert(sizeof(attention_simt_shared<256>) <= CUDA_SIMT_SHARED_256, "launchers allocate this much");
+static_assert(sizeof(attention_simt_shared<576>) <= CUDA_SIMT_SHARED_576, "launchers allocate this much");
 
 #if ATTENTION_HAS(attention_simt_128)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_simt_128), 2)

@@ -233,12 +233,12 @@ struct cuda_copy_params {
 struct cuda_gather_params {
 	struct cuda_pages pages;
 	struct cuda_plan plan;
-	struct cuda_tensor k; /* address 0: do not gather K; likewise v */
-	struct cuda_tensor v;
-	uint64_t begin;   /* uint32_t [n_rows]; 0: from token 0 */
-	uint64_t end;     /* uint32_t [n_rows]; 0: to kv_len */
-	uint64_t k_scale; /* float [n_kv_heads] for e4m3 and e5m2; 0: scale 1 */
-	uint64_t v_scale; /* with V in K, the same as k_scale */
+	struct cuda_tensor k; /* address 0: do not gather K */
+	struct cuda_tensor v; /* address 0: do not gather V */
+	uint64_t begin;       /* uint32_t [n_rows]; 0: from token 0 */
+	uint64_t end;         /* uint32_t [n_rows]; 0: to kv_len */
+	uint64_t k_scale;     /* float [n_kv_heads] for e4m3 and e5m2; 0: scale 1 */
+	uint64_t v_scale;     /* with V in K, the same as k_scale */
 };
 
 /** merge_results: any number of blocks of CUDA_MERGE_THREADS.  Tensors of n_tokens rows. */

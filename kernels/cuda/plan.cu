@@ -17,7 +17,7 @@ struct plan_shared {
 	plan_sums warp[CUDA_PLAN_THREADS / 32];
 	plan_sums total;
 };
-static_assert(sizeof(plan_shared) <= CUDA_PLAN_SHARED, "as launchers are told");
+static_assert(sizeof(plan_shared) <= CUDA_PLAN_SHARED, "launchers allocate this much");
 
 SIMT_FUNCTION uint32_t
 sum_clamp(uint64_t n)

@@ -103,7 +103,7 @@ vmm_alloc(const struct cuda_gpu *gpu, struct cuda_memory *memory, int *fd_p, str
 	if (status != PAGED_OK)
 		return status;
 	if (granule == 0 || __builtin_add_overflow(memory->size, granule - 1, &memory->size))
-		return paged_fail(error, PAGED_ERR_BACKEND, "cuMemGetAllocationGranularity says %zu bytes", granule);
+		return paged_fail(error, PAGED_ERR_BACKEND, "cuMemGetAllocationGranularity returns %zu bytes", granule);
 	memory->size -= memory->size % granule;
 	status = cuda_gpu_check(gpu, driver->vmm_create(&memory->allocation, memory->size, &properties, 0),
 				"cuMemCreate", error);

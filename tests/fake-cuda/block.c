@@ -159,14 +159,14 @@ block_fail_at(const void *code, const char *format, ...)
 	abort();
 }
 
-/* Turns */
+/* Scheduling */
 
 static const char *
 thread_describe(unsigned int t)
 {
 	static char text[2][200];
-	static unsigned int turn;
-	char *at = text[turn++ % 2];
+	static unsigned int next;
+	char *at = text[next++ % 2];
 	const struct thread *thread = &threads[t];
 
 	if (thread->state == THREAD_ENDED)
@@ -436,7 +436,7 @@ launch_blocks(const struct simt_launch *launch, unsigned int n_blocks)
 bool
 simt_run(const struct simt_launch *launch, char *message, size_t size)
 {
-	static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+	static pthread_mutex_t launch_lock = PTHREAD_MUTEX_INITIALIZER;
 	static _Alignas(128) unsigned char shared[SIMT_MAX_SHARED];
 	const char *refusal = launch_refusal(launch);
 	bool good;
@@ -445,7 +445,7 @@ simt_run(const struct simt_launch *launch, char *message, size_t size)
 		snprintf(message, size, "kernel %s: launched with %s", launch->kernel->name, refusal);
 		return false;
 	}
-	pthread_mutex_lock(&turn);
+	pthread_mutex_lock(&launch_lock);
 	failure = message;
 	failure_size = size;
 	failed = false;
@@ -458,6 +458,6 @@ simt_run(const struct simt_launch *launch, char *message, size_t size)
 	simt_region_remove(launch->params);
 	simt_region_remove(shared);
 	block.launch = NULL;
-	pthread_mutex_unlock(&turn);
+	pthread_mutex_unlock(&launch_lock);
 	return good;
 }

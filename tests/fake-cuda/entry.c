@@ -59,7 +59,7 @@ entry_setting(const char *name, uint64_t otherwise)
 
 /* Simulates a fault of another process under MPS. */
 static void
-break_look(void)
+break_check(void)
 {
 	const char *path = getenv("PAGED_FAKE_CUDA_BREAK");
 
@@ -78,7 +78,7 @@ entry_begin(const char *name, enum entry_needs needs)
 		return result;
 	if (started_by != getpid()) /* not started, or by a parent: a child cannot use CUDA */
 		return CUDA_ERROR_NOT_INITIALIZED;
-	break_look();
+	break_check();
 	if (poison != CUDA_SUCCESS && needs != ENTRY_INIT)
 		return poison;
 	if (needs >= ENTRY_CONTEXT && !context_is_current())

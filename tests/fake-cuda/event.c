@@ -101,7 +101,7 @@ import_wait(struct CUevent_st *event, uint32_t record)
 	while (!event_reached(event, record)) {
 		if (process_gone(event->owner) || !control->alive)
 			return entry_poison(CUDA_ERROR_UNKNOWN,
-					    "an event's owner died or destroyed it; somebody waits for it");
+					    "the owner of an event died or destroyed it while a call waits for it");
 		if ((int32_t)(record - __atomic_load_n(&control->wanted, __ATOMIC_ACQUIRE)) > 0)
 			__atomic_store_n(&control->wanted, record, __ATOMIC_RELEASE);
 		futex_wake(&control->wanted);
@@ -254,7 +254,7 @@ stream_wait(cuda_stream handle, struct CUevent_st *event, unsigned int flags)
 
 /* How far it is: never of a captured one. */
 static int
-event_ask(const struct CUevent_st *event)
+event_poll(const struct CUevent_st *event)
 {
 	if (!event_exists(event))
 		return CUDA_ERROR_INVALID_HANDLE;
@@ -267,7 +267,7 @@ event_ask(const struct CUevent_st *event)
 static int
 event_synchronize(struct CUevent_st *event)
 {
-	int result = event_ask(event);
+	int result = event_poll(event);
 
 	return result == CUDA_SUCCESS ? event_wait(event, event_recorded(event)) : result;
 }
@@ -275,7 +275,7 @@ event_synchronize(struct CUevent_st *event)
 static int
 event_query(struct CUevent_st *event)
 {
-	int result = event_ask(event);
+	int result = event_poll(event);
 
 	if (result != CUDA_SUCCESS)
 		return result;

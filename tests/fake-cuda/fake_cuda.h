@@ -205,7 +205,7 @@ struct operation {
 		} launch;
 		struct {
 			struct CUgraphExec_st *exec;
-			uint64_t turn;              /* number of earlier launches of exec */
+			uint64_t launch_number;     /* number of earlier launches of exec */
 			struct CUstream_st *before; /* stream of the launch before, if that has not run yet */
 			uint64_t before_number;
 		} graph;

@@ -21,7 +21,7 @@ static struct cuda_driver cuda;
 
 /* Call it in each process that uses CUDA; a process must not fork after it. */
 static inline void
-start(int device)
+fake_cuda_start(int device)
 {
 	struct paged_error error;
 	cuda_context context;
@@ -34,13 +34,13 @@ start(int device)
 
 /* Releasing the context frees its memory, so that the harness finds no open descriptors. */
 static inline void
-finish(void)
+fake_cuda_finish(void)
 {
 	ok(cuda.context_release(0));
 }
 
 static inline uint32_t
-peek(cuda_address address)
+fake_cuda_read_word(cuda_address address)
 {
 	uint32_t word;
 
@@ -50,7 +50,7 @@ peek(cuda_address address)
 }
 
 static inline void
-poke(cuda_address address, uint32_t word)
+fake_cuda_write_word(cuda_address address, uint32_t word)
 {
 	ok(cuda.copy_in(address, &word, sizeof(word), NULL));
 	ok(cuda.stream_synchronize(NULL));

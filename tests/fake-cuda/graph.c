@@ -245,10 +245,10 @@ exec_run(struct operation *operation)
 	struct CUgraphExec_st *exec = operation->graph.exec;
 	int result = CUDA_SUCCESS;
 
-	if (exec->n_completed < operation->graph.turn)
+	if (exec->n_completed < operation->graph.launch_number)
 		result = stream_run(operation->graph.before, operation->graph.before_number);
 	if (result == CUDA_SUCCESS)
-		result = program_run(exec, operation->graph.turn % 2 != 0);
+		result = program_run(exec, operation->graph.launch_number % 2 != 0);
 	exec->n_completed++;
 	exec_drop(exec);
 	return result;
@@ -273,7 +273,7 @@ exec_launch(struct CUgraphExec_st *exec, cuda_stream handle)
 	if (operation == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	operation->graph.exec = exec;
-	operation->graph.turn = exec->n_launched++;
+	operation->graph.launch_number = exec->n_launched++;
 	operation->graph.before = exec->stream;
 	operation->graph.before_number = exec->number;
 	exec->n_users++;

@@ -40,7 +40,7 @@ IT_TEST(devices_are_told_apart_by_uuid)
 
 	setenv("PAGED_FAKE_CUDA_DEVICES", "3", 1);
 	setenv("CUDA_VISIBLE_DEVICES", "2,0", 1);
-	start(0);
+	fake_cuda_start(0);
 	ok(cuda.device_count(&n));
 	it_require(n == 2);
 	ok(cuda.device_uuid(&first, 0));
@@ -58,7 +58,7 @@ IT_TEST(calls_need_a_living_context)
 	cuda_address address;
 	cuda_stream stream;
 
-	start(0);
+	fake_cuda_start(0);
 	ok(cuda.alloc(&address, 100));
 	ok(cuda.stream_create(&stream, 0));
 	ok(cuda.context_pop(&context));
@@ -126,7 +126,7 @@ IT_TEST(memory_ends)
 	size_t available, total;
 
 	setenv("PAGED_FAKE_CUDA_MEMORY", "4194304", 1);
-	start(0);
+	fake_cuda_start(0);
 	ok(cuda.alloc(&address, 3 * MIB));
 	gives(CUDA_ERROR_OUT_OF_MEMORY, cuda.alloc(&other, 2 * MIB));
 	ok(cuda.memory_info(&available, &total));
@@ -136,8 +136,8 @@ IT_TEST(memory_ends)
 	ok(cuda.free(address));
 	gives(CUDA_ERROR_INVALID_VALUE, cuda.free(address));
 	ok(cuda.alloc(&other, 4 * MIB));
-	it_require(peek(other) == 0xffffffff); /* what nobody wrote */
-	finish();
+	it_require(fake_cuda_read_word(other) == 0xffffffff); /* memory that was never written */
+	fake_cuda_finish();
 }
 
 static void
@@ -146,7 +146,7 @@ follows_a_device_address(__attribute__((unused)) int from, __attribute__((unused
 {
 	cuda_address address;
 
-	start(0);
+	fake_cuda_start(0);
 	ok(cuda.alloc(&address, 4096));
 	*(volatile char *)(uintptr_t)address = 1;
 }
@@ -175,7 +175,7 @@ IT_TEST(a_child_cannot_use_it)
 	int status;
 	pid_t child;
 
-	start(0);
+	fake_cuda_start(0);
 	child = fork();
 	if (child == 0)
 		child_tries();
@@ -190,23 +190,23 @@ struct shared {
 	int fd;
 };
 
-/* Writes 5 and exports; at each word it hears frees and makes anew, and says the new handle. */
+/* Writes 5 and exports; at each word received, frees the memory, allocates new memory and sends the new handle. */
 static void
 exporter(int from, int to, __attribute__((unused)) void *argument)
 {
 	struct shared shared = { .fd = -1 };
 	int word;
 
-	start(0);
+	fake_cuda_start(0);
 	ok(cuda.alloc(&shared.address, 2 * MIB));
-	poke(shared.address + 64, 5);
+	fake_cuda_write_word(shared.address + 64, 5);
 	gives(CUDA_ERROR_INVALID_VALUE, cuda.ipc_export(&shared.handle, shared.address + 64));
 	ok(cuda.ipc_export(&shared.handle, shared.address));
 	gives(CUDA_ERROR_INVALID_CONTEXT, cuda.ipc_open(&shared.address, shared.handle, CUDA_IPC_LAZY_PEER_ACCESS));
 	gives(CUDA_ERROR_INVALID_VALUE, cuda.ipc_close(shared.address));
 	it_say(to, &shared, sizeof(shared));
 	for (it_hear(from, &word, sizeof(word)); word != 0; it_hear(from, &word, sizeof(word))) {
-		it_require(peek(shared.address + 64) == (uint32_t)word);
+		it_require(fake_cuda_read_word(shared.address + 64) == (uint32_t)word);
 		ok(cuda.free(shared.address));
 		ok(cuda.alloc(&shared.address, 2 * MIB));
 		ok(cuda.ipc_export(&shared.handle, shared.address));
@@ -223,20 +223,20 @@ IT_TEST(two_processes_have_one_memory)
 	int word = 6;
 
 	it_fork(&worker, exporter, NULL);
-	start(0);
+	fake_cuda_start(0);
 	it_hear(worker.from, &shared, sizeof(shared));
 	gives(CUDA_ERROR_INVALID_VALUE, cuda.ipc_open(&address, shared.handle, 0));
 	ok(cuda.ipc_open(&address, shared.handle, CUDA_IPC_LAZY_PEER_ACCESS));
-	it_require(peek(address + 64) == 5);
+	it_require(fake_cuda_read_word(address + 64) == 5);
 	ok(cuda.ipc_open(&again, shared.handle, CUDA_IPC_LAZY_PEER_ACCESS));
 	it_require(again == address);
 	gives(CUDA_ERROR_INVALID_VALUE, cuda.free(address));
 	gives(CUDA_ERROR_INVALID_VALUE, cuda.ipc_export(&shared.handle, address));
 	ok(cuda.pointer_attribute(&capable, CUDA_POINTER_IS_LEGACY_IPC_CAPABLE, address));
 	it_require(capable == 0);
-	poke(address + 64, 6);
+	fake_cuda_write_word(address + 64, 6);
 	ok(cuda.ipc_close(address));
-	it_require(peek(address + 64) == 6);
+	it_require(fake_cuda_read_word(address + 64) == 6);
 	ok(cuda.ipc_close(address));
 	gives(CUDA_ERROR_INVALID_VALUE, cuda.ipc_close(address));
 	it_say(worker.to, &word, sizeof(word));
@@ -255,7 +255,7 @@ IT_TEST(a_handle_dies_with_its_allocation)
 	int word = 5;
 
 	it_fork(&worker, exporter, NULL);
-	start(0);
+	fake_cuda_start(0);
 	it_hear(worker.from, &before, sizeof(before));
 	ok(cuda.ipc_open(&address, before.handle, CUDA_IPC_LAZY_PEER_ACCESS));
 	it_say(worker.to, &word, sizeof(word));
@@ -280,14 +280,14 @@ IT_TEST(work_on_an_import_whose_owner_died_poisons)
 	cuda_address address;
 
 	it_fork(&worker, exporter, NULL);
-	start(0);
+	fake_cuda_start(0);
 	it_hear(worker.from, &shared, sizeof(shared));
 	ok(cuda.ipc_open(&address, shared.handle, CUDA_IPC_LAZY_PEER_ACCESS));
 	ok(cuda.fill(address, 1, 16, NULL));
 	it_kill(&worker);
 	gives(CUDA_ERROR_ILLEGAL_ADDRESS, cuda.stream_synchronize(NULL));
 	gives(CUDA_ERROR_ILLEGAL_ADDRESS, cuda.alloc(&address, 16));
-	finish();
+	fake_cuda_finish();
 }
 
 static void
@@ -307,7 +307,7 @@ IT_TEST(an_owner_that_may_not_be_looked_into_shares_nothing)
 	if (geteuid() == 0)
 		it_skip("root may look into everything");
 	it_fork(&worker, secretive_exporter, NULL);
-	start(0);
+	fake_cuda_start(0);
 	it_hear(worker.from, &shared, sizeof(shared));
 	gives(CUDA_ERROR_MAP_FAILED, cuda.ipc_open(&address, shared.handle, CUDA_IPC_LAZY_PEER_ACCESS));
 	it_say(worker.to, &word, sizeof(word));
@@ -332,7 +332,7 @@ fd_exporter(int from, int to, __attribute__((unused)) void *argument)
 	cuda_allocation allocation;
 	int word;
 
-	start(0);
+	fake_cuda_start(0);
 	gives(CUDA_ERROR_INVALID_VALUE, cuda.vmm_create(&allocation, MIB, &properties, 0));
 	ok(cuda.vmm_create(&allocation, 4 * MIB, &properties, 0));
 	ok(cuda.vmm_reserve(&shared.address, 4 * MIB, 0, 0, 0));
@@ -343,10 +343,10 @@ fd_exporter(int from, int to, __attribute__((unused)) void *argument)
 	gives(CUDA_ERROR_INVALID_VALUE, cuda.ipc_export(&handle, shared.address));
 	gives(CUDA_ERROR_INVALID_VALUE, cuda.free(shared.address));
 	gives(CUDA_ERROR_INVALID_VALUE, cuda.vmm_unreserve(shared.address, 4 * MIB));
-	poke(shared.address, 11);
+	fake_cuda_write_word(shared.address, 11);
 	ok(cuda.vmm_export(&shared.fd, allocation, CUDA_HANDLE_POSIX_FD, 0));
 	ok(cuda.vmm_release(allocation));
-	poke(shared.address, 12);
+	fake_cuda_write_word(shared.address, 12);
 	it_say(to, &shared, sizeof(shared));
 	it_hear(from, &word, sizeof(word));
 }
@@ -360,7 +360,7 @@ IT_TEST(memory_by_descriptor_outlives_its_maker)
 	int fd;
 
 	it_fork(&worker, fd_exporter, NULL);
-	start(0);
+	fake_cuda_start(0);
 	it_hear(worker.from, &shared, sizeof(shared));
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)worker.pid, shared.fd);
 	fd = open(path, O_RDWR | O_CLOEXEC);
@@ -372,7 +372,7 @@ IT_TEST(memory_by_descriptor_outlives_its_maker)
 	ok(cuda.vmm_map(shared.address, 4 * MIB, 0, allocation, 0));
 	ok(cuda.vmm_release(allocation));
 	ok(cuda.vmm_access(shared.address, 4 * MIB, &read_only, 1));
-	it_require(peek(shared.address) == 12);
+	it_require(fake_cuda_read_word(shared.address) == 12);
 	gives(CUDA_ERROR_INVALID_VALUE, cuda.fill(shared.address, 0, 4, NULL));
 	ok(cuda.vmm_unmap(shared.address, 4 * MIB));
 	gives(CUDA_ERROR_INVALID_VALUE, cuda.vmm_unmap(shared.address, 4 * MIB));
@@ -388,7 +388,7 @@ IT_TEST(without_virtual_memory_management)
 	cuda_allocation allocation;
 
 	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "103=0", 1);
-	start(0);
+	fake_cuda_start(0);
 	gives(CUDA_ERROR_NOT_SUPPORTED, cuda.vmm_create(&allocation, 4 * MIB, &properties, 0));
 }
 

@@ -14,7 +14,7 @@ static cuda_address memory;
 static void
 begin_tests(unsigned int flags)
 {
-	start(0);
+	fake_cuda_start(0);
 	it_require(cuda_graphs_find(&graphs, &cuda));
 	ok(cuda.stream_create(&one, flags));
 	ok(cuda.stream_create(&two, flags));
@@ -34,9 +34,9 @@ status_of(cuda_stream stream)
 	return status;
 }
 
-/* The capture was spoiled, and its end says so; then the stream is as before. */
+/* End an invalidated capture: the call returns an error, and the stream no longer captures. */
 static void
-end_spoiled(int wanted)
+end_invalidated(int wanted)
 {
 	cuda_graph graph = (cuda_graph)&graphs;
 
@@ -77,7 +77,7 @@ IT_TEST(a_graph_runs_when_it_is_launched_and_waited_for)
 	ok(cuda.copy_out(pinned + 1, memory + 4, 4, one));
 	exec = end_graph();
 	it_require(status_of(one) == CUDA_CAPTURE_NONE);
-	it_require(peek(memory) == 0);
+	it_require(fake_cuda_read_word(memory) == 0);
 	pinned[0] = 5;
 	ok(cuda.stream_synchronize(one));
 	for (uint32_t i = 1; i < 4; i++) {
@@ -87,7 +87,7 @@ IT_TEST(a_graph_runs_when_it_is_launched_and_waited_for)
 		ok(cuda.stream_synchronize(i % 2 != 0 ? one : two));
 		it_require(pinned[1] == 10 * i);
 	}
-	it_require(peek(memory + 8) == 5);
+	it_require(fake_cuda_read_word(memory + 8) == 5);
 	/* Destroyed while it is on its way. */
 	pinned[0] = 77;
 	ok(graphs.launch(exec, one));
@@ -97,7 +97,7 @@ IT_TEST(a_graph_runs_when_it_is_launched_and_waited_for)
 	ok(cuda.stream_synchronize(one));
 	it_require(pinned[1] == 77);
 	ok(cuda.host_free(pinned));
-	finish();
+	fake_cuda_finish();
 }
 
 /* Launches of one executable wait for each other, on whichever streams. */
@@ -117,13 +117,13 @@ IT_TEST(launches_of_one_graph_take_turns)
 	ok(graphs.launch(exec, one));
 	ok(graphs.launch(exec, two));
 	ok(cuda.stream_synchronize(two));
-	it_require(peek(memory) == 3);
+	it_require(fake_cuda_read_word(memory) == 3);
 	ok(graphs.exec_destroy(exec));
 	ok(cuda.host_free(pinned));
-	finish();
+	fake_cuda_finish();
 }
 
-/* Two branches that both write: their order is nobody's, which two launches show. */
+/* Two branches that both write: their order is undefined, so it differs between two launches. */
 IT_TEST(branches_have_no_order)
 {
 	uint32_t seen[2];
@@ -145,7 +145,7 @@ IT_TEST(branches_have_no_order)
 	for (unsigned int i = 0; i < 2; i++) {
 		ok(graphs.launch(exec, one));
 		ok(cuda.stream_synchronize(one));
-		seen[i] = peek(memory + 4);
+		seen[i] = fake_cuda_read_word(memory + 4);
 	}
 	it_require(seen[0] == 0x02020202 && seen[1] == 0x01010101, "%#x %#x", seen[0], seen[1]);
 	/* What was captured is never reached. */
@@ -154,7 +154,7 @@ IT_TEST(branches_have_no_order)
 	ok(cuda.event_record(event, one));
 	ok(cuda.event_synchronize(event));
 	ok(graphs.exec_destroy(exec));
-	finish();
+	fake_cuda_finish();
 }
 
 static void
@@ -172,18 +172,18 @@ IT_TEST(forks_are_joined)
 
 	begin_tests(CUDA_STREAM_NON_BLOCKING);
 	fork_unjoined();
-	end_spoiled(CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+	end_invalidated(CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
 	fork_unjoined();
 	gives(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, graphs.end(two, &graph));
-	end_spoiled(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+	end_invalidated(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 	/* A join that comes too early is none. */
 	fork_unjoined();
 	ok(cuda.event_record(other, two));
 	ok(cuda.fill(memory, 3, 4, two));
 	ok(cuda.stream_wait(one, other, 0));
-	end_spoiled(CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+	end_invalidated(CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
 	gives(CUDA_ERROR_ILLEGAL_STATE, graphs.end(one, &graph));
-	finish();
+	fake_cuda_finish();
 }
 
 IT_TEST(nothing_crosses_a_captures_border)
@@ -196,15 +196,15 @@ IT_TEST(nothing_crosses_a_captures_border)
 	gives(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, cuda.stream_wait(one, event, 0));
 	it_require(status_of(one) == CUDA_CAPTURE_INVALIDATED);
 	gives(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuda.fill(memory, 1, 4, one));
-	end_spoiled(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+	end_invalidated(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 	/* Two captures stay two. */
 	ok(graphs.begin(one, CUDA_CAPTURE_GLOBAL));
 	ok(graphs.begin(two, CUDA_CAPTURE_GLOBAL));
 	ok(cuda.event_record(event, one));
 	gives(CUDA_ERROR_STREAM_CAPTURE_MERGE, cuda.stream_wait(two, event, 0));
 	gives(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, graphs.end(two, &graph));
-	end_spoiled(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-	finish();
+	end_invalidated(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+	fake_cuda_finish();
 }
 
 static int
@@ -322,26 +322,27 @@ IT_TEST(what_a_capture_does_not_bear)
 	ok(cuda.event_record(other, two));
 	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
 		for (int mode = CUDA_CAPTURE_GLOBAL; mode <= CUDA_CAPTURE_RELAXED; mode++) {
-			bool spoils = refused[i].never || mode != CUDA_CAPTURE_RELAXED;
+			bool invalidates = refused[i].never || mode != CUDA_CAPTURE_RELAXED;
 			int result;
 
 			ok(graphs.begin(one, mode));
 			ok(cuda.fill(memory, 1, 4, one));
 			result = refused[i].call();
-			it_require(!spoils || result == refused[i].wanted, "call %zu, mode %d: %d", i, mode, result);
-			it_require(status_of(one) == (spoils ? CUDA_CAPTURE_INVALIDATED : CUDA_CAPTURE_ACTIVE),
+			it_require(!invalidates || result == refused[i].wanted, "call %zu, mode %d: %d", i, mode,
+				   result);
+			it_require(status_of(one) == (invalidates ? CUDA_CAPTURE_INVALIDATED : CUDA_CAPTURE_ACTIVE),
 				   "call %zu, mode %d", i, mode);
-			if (spoils)
-				end_spoiled(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+			if (invalidates)
+				end_invalidated(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 			else
 				ok(graphs.exec_destroy(end_graph()));
 		}
 	gives(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, graphs.begin(NULL, CUDA_CAPTURE_GLOBAL));
 	gives(CUDA_ERROR_INVALID_VALUE, graphs.begin(one, 3));
-	finish();
+	fake_cuda_finish();
 }
 
-/* A thread that says it knows what it does may do it, and no other. */
+/* A thread in relaxed mode may make the calls; other threads may not. */
 IT_TEST(a_thread_may_relax)
 {
 	int mode = CUDA_CAPTURE_RELAXED;
@@ -356,8 +357,8 @@ IT_TEST(a_thread_may_relax)
 	gives(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuda.stream_synchronize(one));
 	ok(cuda.capture_mode(&mode));
 	it_require(mode == CUDA_CAPTURE_RELAXED);
-	end_spoiled(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-	finish();
+	end_invalidated(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+	fake_cuda_finish();
 }
 
 static void *
@@ -383,7 +384,7 @@ IT_TEST(captures_belong_to_threads)
 	it_require(pthread_create(&thread, NULL, in_another_thread, context) == 0);
 	pthread_join(thread, NULL);
 	ok(graphs.exec_destroy(end_graph()));
-	finish();
+	fake_cuda_finish();
 }
 
 IT_TEST(the_default_stream_stays_away_from_blocking_ones)
@@ -395,8 +396,8 @@ IT_TEST(the_default_stream_stays_away_from_blocking_ones)
 	gives(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuda.stream_capturing(NULL, &status));
 	it_require(status_of(one) == CUDA_CAPTURE_ACTIVE);
 	gives(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuda.fill(memory, 1, 4, NULL));
-	end_spoiled(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-	finish();
+	end_invalidated(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+	fake_cuda_finish();
 }
 
 IT_TEST(graph_calls_fail_when_told_to)
@@ -423,7 +424,7 @@ IT_TEST(graph_calls_fail_when_told_to)
 	ok(graphs.exec_destroy(exec));
 	ok(graphs.destroy(graph));
 	ok(cuda.stream_synchronize(one));
-	finish();
+	fake_cuda_finish();
 }
 
 /* A replay after its memory went is an error that stays. */

@@ -20,13 +20,13 @@ IT_TEST(a_missing_synchronisation_shows)
 	cuda_event event;
 	uint32_t *pinned;
 
-	start(0);
+	fake_cuda_start(0);
 	ok(cuda.stream_create(&one, CUDA_STREAM_NON_BLOCKING));
 	ok(cuda.stream_create(&two, CUDA_STREAM_NON_BLOCKING));
 	ok(cuda.event_create(&event, CUDA_EVENT_DISABLE_TIMING));
 	ok(cuda.alloc(&address, 4096));
 	ok(cuda.host_alloc((void **)&pinned, 4096, 0));
-	poke(address, 1);
+	fake_cuda_write_word(address, 1);
 	ok(cuda.fill(address, 2, 4, one));
 	ok(cuda.event_record(event, one));
 	ok(cuda.copy_out(pinned, address, 4, two));
@@ -45,14 +45,14 @@ IT_TEST(a_missing_synchronisation_shows)
 	pinned[0] = 8;
 	gives(CUDA_ERROR_NOT_READY, cuda.stream_query(one));
 	ok(cuda.stream_query(one));
-	it_require(peek(address) == 8);
+	it_require(fake_cuda_read_word(address) == 8);
 	ok(cuda.event_destroy(event));
 	gives(CUDA_ERROR_INVALID_HANDLE, cuda.event_record(event, one));
 	ok(cuda.stream_destroy(one));
 	ok(cuda.stream_destroy(two));
 	gives(CUDA_ERROR_INVALID_HANDLE, cuda.stream_destroy(two));
 	ok(cuda.host_free(pinned));
-	finish();
+	fake_cuda_finish();
 }
 
 IT_TEST(the_default_stream_waits_for_blocking_ones)
@@ -61,7 +61,7 @@ IT_TEST(the_default_stream_waits_for_blocking_ones)
 	cuda_address address;
 	int capturing = -1;
 
-	start(0);
+	fake_cuda_start(0);
 	ok(cuda.stream_create(&blocking, 0));
 	ok(cuda.stream_create(&other, CUDA_STREAM_NON_BLOCKING));
 	ok(cuda.stream_capturing(other, &capturing));
@@ -69,15 +69,15 @@ IT_TEST(the_default_stream_waits_for_blocking_ones)
 	ok(cuda.alloc(&address, 4096));
 	ok(cuda.fill(address, 1, 4, blocking));
 	ok(cuda.fill(address + 4, 1, 4, other));
-	it_require(peek(address) == 0x01010101);
-	it_require(peek(address + 4) == 0xffffffff);
+	it_require(fake_cuda_read_word(address) == 0x01010101);
+	it_require(fake_cuda_read_word(address + 4) == 0xffffffff);
 	ok(cuda.fill(address, 2, 4, NULL));
 	ok(cuda.fill(address, 3, 4, blocking));
 	ok(cuda.stream_synchronize(blocking));
-	it_require(peek(address) == 0x03030303);
+	it_require(fake_cuda_read_word(address) == 0x03030303);
 	ok(cuda.context_synchronize());
-	it_require(peek(address + 4) == 0x01010101);
-	finish();
+	it_require(fake_cuda_read_word(address + 4) == 0x01010101);
+	fake_cuda_finish();
 }
 
 /* Fills and records, and never waits for its own stream. */
@@ -92,12 +92,12 @@ event_exporter(int from, int to, __attribute__((unused)) void *argument)
 	cuda_event event;
 	int word;
 
-	start(0);
+	fake_cuda_start(0);
 	gives(CUDA_ERROR_INVALID_VALUE, cuda.event_create(&event, CUDA_EVENT_INTERPROCESS));
 	ok(cuda.event_create(&event, CUDA_EVENT_INTERPROCESS | CUDA_EVENT_DISABLE_TIMING));
 	ok(cuda.stream_create(&stream, CUDA_STREAM_NON_BLOCKING));
 	ok(cuda.alloc(&address, 4096));
-	poke(address, 0);
+	fake_cuda_write_word(address, 0);
 	ok(cuda.ipc_export(&said.memory, address));
 	ok(cuda.ipc_export_event(&said.event, event));
 	it_say(to, &said, sizeof(said));
@@ -123,7 +123,7 @@ IT_TEST(an_event_orders_two_processes)
 	int word = 0;
 
 	it_fork(&worker, event_exporter, NULL);
-	start(0);
+	fake_cuda_start(0);
 	it_hear(worker.from, &heard, sizeof(heard));
 	ok(cuda.ipc_open(&address, heard.memory, CUDA_IPC_LAZY_PEER_ACCESS));
 	ok(cuda.ipc_open_event(&event, heard.event));
@@ -133,11 +133,11 @@ IT_TEST(an_event_orders_two_processes)
 	ok(cuda.stream_synchronize(stream));
 	it_say(worker.to, &word, sizeof(word));
 	it_hear(worker.from, &word, sizeof(word));
-	it_require(peek(address) == 0);
+	it_require(fake_cuda_read_word(address) == 0);
 	gives(CUDA_ERROR_NOT_READY, cuda.event_query(event));
 	ok(cuda.stream_wait(stream, event, 0));
 	ok(cuda.stream_synchronize(stream));
-	it_require(peek(address) == 0x09090909);
+	it_require(fake_cuda_read_word(address) == 0x09090909);
 	ok(cuda.event_query(event));
 	ok(cuda.event_destroy(event));
 	it_say(worker.to, &word, sizeof(word));
@@ -146,7 +146,7 @@ IT_TEST(an_event_orders_two_processes)
 	it_say(worker.to, &word, sizeof(word));
 	it_join(&worker);
 	gives(CUDA_ERROR_INVALID_VALUE, cuda.ipc_open_event(&event, heard.memory));
-	finish();
+	fake_cuda_finish();
 }
 
 /* Undefined with CUDA, and an error here. */
@@ -159,7 +159,7 @@ event_destroyer(int from, int to, __attribute__((unused)) void *argument)
 	cuda_event event;
 	int word;
 
-	start(0);
+	fake_cuda_start(0);
 	ok(cuda.event_create(&event, CUDA_EVENT_INTERPROCESS | CUDA_EVENT_DISABLE_TIMING));
 	ok(cuda.stream_create(&stream, CUDA_STREAM_NON_BLOCKING));
 	ok(cuda.alloc(&address, 4096));
@@ -182,7 +182,7 @@ event_waiter(int from, int to, void *argument)
 	cuda_event event;
 	int word = 0;
 
-	start(0);
+	fake_cuda_start(0);
 	ok(cuda.ipc_open_event(&event, *handle));
 	ok(cuda.stream_create(&stream, CUDA_STREAM_NON_BLOCKING));
 	ok(cuda.stream_wait(stream, event, 0));
@@ -236,18 +236,18 @@ IT_TEST(kernels_run_when_somebody_waits)
 	cuda_address in, out;
 	int value;
 
-	start(0);
+	fake_cuda_start(0);
 	gives(CUDA_ERROR_INVALID_IMAGE, cuda.module_load(&(cuda_module){ 0 }, "no image"));
 	function = function_of("simt_case_reverse");
 	ok(cuda.alloc(&in, 64 * 4));
 	ok(cuda.alloc(&out, 64 * 4));
 	ok(cuda.fill(in, 1, 64 * 4, NULL));
-	poke(in, 77);
+	fake_cuda_write_word(in, 77);
 	p.in = (const uint32_t *)(uintptr_t)in;
 	p.out = (uint32_t *)(uintptr_t)out;
 	ok(launch(function, 64, 8192, &p));
 	memset(&p, 0xff, sizeof(p)); /* the launch has copied them */
-	it_require(peek(out + 63 * 4) == 77);
+	it_require(fake_cuda_read_word(out + 63 * 4) == 77);
 	gives(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, launch(function, 96, 8192, &p));
 	gives(CUDA_ERROR_INVALID_VALUE, launch(function, 64, 64 << 10, &p));
 	ok(cuda.function_set(function, CUDA_FUNCTION_MAX_DYNAMIC_SHARED, 64 << 10));
@@ -256,7 +256,7 @@ IT_TEST(kernels_run_when_somebody_waits)
 	gives(CUDA_ERROR_INVALID_VALUE, cuda.function_set(function, CUDA_FUNCTION_MAX_DYNAMIC_SHARED, 228 << 10));
 	ok(cuda.occupancy(&value, function, 64, 64 << 10));
 	it_require(value == 3, "%d", value);
-	finish();
+	fake_cuda_finish();
 }
 
 IT_TEST(a_wrong_kernel_poisons_its_process)
@@ -265,7 +265,7 @@ IT_TEST(a_wrong_kernel_poisons_its_process)
 	cuda_function function;
 	cuda_address address;
 
-	start(0);
+	fake_cuda_start(0);
 	function = function_of("simt_case_reverse");
 	ok(cuda.alloc(&address, 64 * 4));
 	p.in = (const uint32_t *)(uintptr_t)address;
@@ -274,7 +274,7 @@ IT_TEST(a_wrong_kernel_poisons_its_process)
 	gives(CUDA_ERROR_ILLEGAL_ADDRESS, cuda.stream_synchronize(NULL));
 	gives(CUDA_ERROR_ILLEGAL_ADDRESS, cuda.stream_synchronize(NULL));
 	gives(CUDA_ERROR_ILLEGAL_ADDRESS, cuda.free(address));
-	finish();
+	fake_cuda_finish();
 }
 
 /* Compiling */
@@ -335,7 +335,7 @@ IT_TEST(source_is_compiled_and_run)
 	cuda_function function;
 	char *image;
 
-	start(0);
+	fake_cuda_start(0);
 	it_require(fake_cuda_load_nvrtc(), "%s", dlerror());
 	it_require(cuda_nvrtc_open(&nvrtc, &error) == PAGED_OK, "%s", error.text);
 	gives(CUDA_NVRTC_ERROR_COMPILATION, compile(&nvrtc, "this is no source", "-arch=sm_90", &image));
@@ -361,7 +361,7 @@ IT_TEST(source_is_compiled_and_run)
 	it_require(numbers[0] == 18.0f && numbers[99] == 45.0f);
 	ok(cuda.module_unload(second));
 	cuda_nvrtc_close(&nvrtc);
-	finish();
+	fake_cuda_finish();
 }
 
 IT_TEST(failures_are_injected_by_call)
@@ -372,7 +372,7 @@ IT_TEST(failures_are_injected_by_call)
 	int fd;
 
 	snprintf(path, sizeof(path), "/tmp/paged-fake-cuda.%d", (int)getpid());
-	start(0);
+	fake_cuda_start(0);
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuMemAlloc_v2@2=2,cuMemFree_v2=719,cuMemsetD8Async@2+=700", 1);
 	setenv("PAGED_FAKE_CUDA_LOG", path, 1);
 	ok(cuda.alloc(&address, 16));
@@ -390,7 +390,7 @@ IT_TEST(failures_are_injected_by_call)
 	close(fd);
 	unlink(path);
 	it_require(n > 0 && strstr(log, " cuMemAlloc_v2 0\n") != NULL && strstr(log, " cuMemAlloc_v2 2\n") != NULL);
-	finish();
+	fake_cuda_finish();
 }
 
 IT_MAIN

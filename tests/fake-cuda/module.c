@@ -31,7 +31,7 @@ struct CUmod_st {
 	struct CUctx_st *context;
 	const void *cubin; /* NULL: any name that is built in */
 	void *library;     /* NULL: the kernels built in */
-	int fd;            /* its file: the number makes the name, by which the loader knows what it has */
+	int fd; /* of the library's file; the loader tells libraries apart by the name /proc/self/fd/<number> */
 	struct CUfunc_st *functions;
 };
 

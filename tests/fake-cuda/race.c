@@ -34,8 +34,8 @@ struct met {
 	uint32_t thread, clock;
 };
 
-struct piece { /* of memory that lives until the launch ends */
-	struct piece *next;
+struct arena_block { /* of memory that lives until the launch ends */
+	struct arena_block *next;
 };
 
 #define N_WORD_LISTS 256
@@ -49,18 +49,18 @@ static uint32_t *snapshots[SIMT_MAX_THREADS]; /* of a thread's fenced row, until
 static struct word *words[N_WORD_LISTS];
 static struct met *mets;
 static unsigned int n_mets, n_met_places;
-static struct piece *pieces;
+static struct arena_block *arena_blocks;
 
 static void *
-piece_get(size_t size)
+arena_alloc(size_t size)
 {
-	struct piece *piece = malloc(sizeof(*piece) + size);
+	struct arena_block *arena_block = malloc(sizeof(*arena_block) + size);
 
-	if (piece == NULL)
+	if (arena_block == NULL)
 		block_fail("no memory");
-	piece->next = pieces;
-	pieces = piece;
-	return piece + 1;
+	arena_block->next = arena_blocks;
+	arena_blocks = arena_block;
+	return arena_block + 1;
 }
 
 /* Launches and blocks */
@@ -90,11 +90,11 @@ race_launch_end(void)
 	free(fenced);
 	free(latest);
 	clocks = fenced = latest = NULL;
-	while (pieces != NULL) {
-		struct piece *next = pieces->next;
+	while (arena_blocks != NULL) {
+		struct arena_block *next = arena_blocks->next;
 
-		free(pieces);
-		pieces = next;
+		free(arena_blocks);
+		arena_blocks = next;
 	}
 	memset(words, 0, sizeof(words));
 }
@@ -117,7 +117,7 @@ race_block_begin(void)
 typedef int32_t four_clocks __attribute__((vector_size(16), aligned(4), may_alias));
 
 static void
-row_join(uint32_t *to, const uint32_t *row)
+clocks_join(uint32_t *to, const uint32_t *row)
 {
 	for (unsigned int t = 0; t < n; t += 4) {
 		const four_clocks ours = *(const four_clocks *)(to + t), theirs = *(const four_clocks *)(row + t);
@@ -128,11 +128,11 @@ row_join(uint32_t *to, const uint32_t *row)
 }
 
 static void
-join_rows(uint32_t *rows, const uint16_t *threads, unsigned int n_joined)
+clocks_join_all(uint32_t *rows, const uint16_t *threads, unsigned int n_joined)
 {
 	memcpy(latest, rows + (size_t)threads[0] * n, n * sizeof(*latest));
 	for (unsigned int i = 1; i < n_joined; i++)
-		row_join(latest, rows + (size_t)threads[i] * n);
+		clocks_join(latest, rows + (size_t)threads[i] * n);
 	for (unsigned int i = 0; i < n_joined; i++)
 		memcpy(rows + (size_t)threads[i] * n, latest, n * sizeof(*latest));
 }
@@ -140,12 +140,12 @@ join_rows(uint32_t *rows, const uint16_t *threads, unsigned int n_joined)
 void
 race_join(const uint16_t *threads, unsigned int n_joined)
 {
-	join_rows(clocks, threads, n_joined);
+	clocks_join_all(clocks, threads, n_joined);
 	for (unsigned int i = 0; i < n_joined; i++)
 		clocks[(size_t)threads[i] * n + threads[i]]++;
 	if (!any_fence)
 		return;
-	join_rows(fenced, threads, n_joined);
+	clocks_join_all(fenced, threads, n_joined);
 	for (unsigned int i = 0; i < n_joined; i++)
 		snapshots[threads[i]] = NULL;
 }
@@ -180,7 +180,7 @@ word_leave(struct word *word, uint32_t from, const uint32_t *row)
 	for (release = word->releases; release != NULL; release = release->next)
 		if (release->clocks == row)
 			return;
-	release = piece_get(sizeof(*release));
+	release = arena_alloc(sizeof(*release));
 	*release = (struct release){ .next = word->releases, .serial = from, .clocks = row };
 	word->releases = release;
 }
@@ -228,7 +228,7 @@ word_release(struct word *word)
 	if (!any_fence || row[self] == 0)
 		return;
 	if (snapshots[self] == NULL) {
-		snapshots[self] = piece_get(n * sizeof(*row));
+		snapshots[self] = arena_alloc(n * sizeof(*row));
 		memcpy(snapshots[self], row, n * sizeof(*row));
 	}
 	word_leave(word, serial, snapshots[self]);
@@ -386,7 +386,7 @@ race_copy_end(uintptr_t address, size_t size)
 	uintptr_t from = address - (region->start & ~(uintptr_t)3);
 	uint64_t access = race_pack(serial, block.thread, clocks[(size_t)block.thread * n + block.thread], RACE_BYTES);
 
-	/* 16 aligned bytes that nobody could touch meanwhile. */
+	/* 16 aligned bytes that no other thread can access meanwhile. */
 	for (size_t i = 0; i < size / 4; i++)
 		region->cells[from / 4 + i].writes[0] = access;
 }
@@ -409,7 +409,7 @@ race_atomic(uintptr_t address, size_t size, const void *code)
 			race_report(address, cell->reads[i], false, true, code);
 	}
 	if (word == NULL) {
-		word = piece_get(sizeof(*word));
+		word = arena_alloc(sizeof(*word));
 		*word = (struct word){ .next = words[address / 4 % N_WORD_LISTS], .address = address };
 		words[address / 4 % N_WORD_LISTS] = word;
 	}

@@ -218,7 +218,7 @@ stream_destroy(struct CUstream_st *stream)
 
 /* How far a stream is: never of one that only collects. */
 static int
-stream_ask(cuda_stream handle, struct CUstream_st **stream_p)
+stream_poll(cuda_stream handle, struct CUstream_st **stream_p)
 {
 	int result = stream_admit(handle, stream_p);
 
@@ -231,7 +231,7 @@ static int
 stream_synchronize(cuda_stream handle)
 {
 	struct CUstream_st *stream;
-	int result = stream_ask(handle, &stream);
+	int result = stream_poll(handle, &stream);
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -243,7 +243,7 @@ static int
 stream_query(cuda_stream handle)
 {
 	struct CUstream_st *stream;
-	int result = stream_ask(handle, &stream);
+	int result = stream_poll(handle, &stream);
 
 	if (result != CUDA_SUCCESS)
 		return result;

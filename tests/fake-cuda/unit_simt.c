@@ -17,7 +17,7 @@
 
 #define N_SEEDS 6
 
-static char said[512];
+static char report[512];
 
 /* Memory that kernels may touch, up to its last byte. */
 static void *
@@ -39,7 +39,7 @@ drop(void *at)
 }
 
 static bool
-run(const char *name, const void *params, unsigned int n_blocks, unsigned int n_threads, uint64_t seed)
+simt_run_kernel(const char *name, const void *params, unsigned int n_blocks, unsigned int n_threads, uint64_t seed)
 {
 	const struct simt_launch launch = {
 		.kernel = simt_find(name),
@@ -52,25 +52,25 @@ run(const char *name, const void *params, unsigned int n_blocks, unsigned int n_
 
 	cr_assert_not_null(launch.kernel, "no kernel %s", name);
 	simt_cases_link();
-	said[0] = '\0';
-	return simt_run(&launch, said, sizeof(said));
+	report[0] = '\0';
+	return simt_run(&launch, report, sizeof(report));
 }
 
 static void
-good(const char *name, const void *params, unsigned int n_blocks, unsigned int n_threads, uint64_t seed)
+expect_no_report(const char *name, const void *params, unsigned int n_blocks, unsigned int n_threads, uint64_t seed)
 {
-	cr_assert(run(name, params, n_blocks, n_threads, seed), "seed %u: %s", (unsigned int)seed, said);
+	cr_assert(simt_run_kernel(name, params, n_blocks, n_threads, seed), "seed %u: %s", (unsigned int)seed, report);
 }
 
-/* Some order finds it, and says so in these words. */
+/* A seed exists for which the simulator reports this text. */
 static void
-bad(const char *words, const char *name, const void *params, unsigned int n_blocks, unsigned int n_threads)
+expect_report(const char *words, const char *name, const void *params, unsigned int n_blocks, unsigned int n_threads)
 {
 	for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
-		if (run(name, params, n_blocks, n_threads, seed))
+		if (simt_run_kernel(name, params, n_blocks, n_threads, seed))
 			continue;
-		cr_log_info("%s", said);
-		cr_assert(strstr(said, words) != NULL, "\"%s\" expected: %s", words, said);
+		cr_log_info("%s", report);
+		cr_assert(strstr(report, words) != NULL, "\"%s\" expected: %s", words, report);
 		return;
 	}
 	cr_assert_fail("nothing found; expected: %s", words);
@@ -82,7 +82,7 @@ Test(simt, warps_exchange)
 	uint32_t sum = 127 * 128 / 2;
 
 	for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
-		good("simt_case_exchange", &p, 2, 128, seed);
+		expect_no_report("simt_case_exchange", &p, 2, 128, seed);
 		for (uint32_t i = 0; i < 2 * 128; i++) {
 			uint32_t t = i % 128, ballot = 0;
 			const uint32_t *out = p.out + i * 8;
@@ -107,11 +107,11 @@ Test(simt, wrong_exchanges)
 	struct simt_exchange_params p = { .out = region(128 * 8 * 4, true, "out") };
 
 	p.bug = BUG_DIVERGENT_SHUFFLE;
-	bad("a shuffle in divergent code", "simt_case_exchange", &p, 1, 128);
+	expect_report("a shuffle in divergent code", "simt_case_exchange", &p, 1, 128);
 	p.bug = BUG_PARTIAL_SHUFFLE;
-	bad("a shuffle in divergent code", "simt_case_exchange", &p, 1, 128);
+	expect_report("a shuffle in divergent code", "simt_case_exchange", &p, 1, 128);
 	p.bug = BUG_PLAIN_COUNT;
-	bad("race: it ", "simt_case_exchange", &p, 1, 128);
+	expect_report("race: it ", "simt_case_exchange", &p, 1, 128);
 	drop(p.out);
 }
 
@@ -132,7 +132,7 @@ Test(simt, barriers)
 	reverse_prepare(&p);
 	for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
 		memset(p.out, 0, 64 * 4);
-		good("simt_case_reverse", &p, 1, 64, seed);
+		expect_no_report("simt_case_reverse", &p, 1, 64, seed);
 		for (uint32_t i = 0; i < 64; i++)
 			cr_assert_eq(p.out[i], (63 - i) * (63 - i));
 	}
@@ -159,23 +159,23 @@ Test(simt, wrong_barriers_and_bounds)
 	reverse_prepare(&p);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		p.bug = cases[i].bug;
-		bad(cases[i].words, "simt_case_reverse", &p, 1, 64);
+		expect_report(cases[i].words, "simt_case_reverse", &p, 1, 64);
 	}
 	p.bug = BUG_NONE;
-	good("simt_case_reverse", &p, 1, 64, 0);
+	expect_no_report("simt_case_reverse", &p, 1, 64, 0);
 	drop((void *)p.in);
 	drop(p.out);
 }
 
-/* Where a message says where: the line, if addr2line is at hand; else the offset. */
+/* The message has the line if addr2line is installed, else the offset. */
 Test(simt, a_race_is_located)
 {
 	struct simt_reverse_params p;
 
 	reverse_prepare(&p);
 	p.bug = BUG_NO_BARRIER;
-	bad("(", "simt_case_reverse", &p, 1, 64);
-	cr_assert(strstr(said, "simt_cases.cu:") != NULL || strstr(said, "unit_simt + 0x") != NULL, "%s", said);
+	expect_report("(", "simt_case_reverse", &p, 1, 64);
+	cr_assert(strstr(report, "simt_cases.cu:") != NULL || strstr(report, "unit_simt + 0x") != NULL, "%s", report);
 	drop((void *)p.in);
 	drop(p.out);
 }
@@ -192,7 +192,7 @@ Test(simt, a_stack_that_overflows_meets_its_guard, GUARD_MET)
 
 	reverse_prepare(&p);
 	p.bug = BUG_STACK;
-	run("simt_case_reverse", &p, 1, 64, 0);
+	simt_run_kernel("simt_case_reverse", &p, 1, 64, 0);
 }
 
 #define N_STAGES 5
@@ -213,7 +213,7 @@ Test(simt, copies_arrive)
 
 	pipeline_prepare(&p);
 	for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
-		good("simt_case_pipeline", &p, 1, 64, seed);
+		expect_no_report("simt_case_pipeline", &p, 1, 64, seed);
 		for (uint32_t t = 0; t < 64; t++) {
 			uint32_t sum = 0;
 
@@ -243,7 +243,7 @@ Test(simt, wrong_copies)
 	pipeline_prepare(&p);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		p.bug = cases[i].bug;
-		bad(cases[i].words, "simt_case_pipeline", &p, 1, 64);
+		expect_report(cases[i].words, "simt_case_pipeline", &p, 1, 64);
 	}
 	drop((void *)p.in);
 	drop(p.out);
@@ -281,7 +281,7 @@ Test(simt, the_last_block_merges)
 	for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
 		*p.ticket = 0;
 		memset(p.out, 0, 64 * 4);
-		good("simt_case_sum", &p, N_BLOCKS, 64, seed);
+		expect_no_report("simt_case_sum", &p, N_BLOCKS, 64, seed);
 		for (uint32_t t = 0; t < 64; t++) {
 			uint32_t sum = 0;
 
@@ -299,19 +299,19 @@ Test(simt, wrong_merges)
 
 	sum_prepare(&p);
 	p.bug = BUG_NO_FENCE;
-	bad("of another block wrote; no fence and atomic lie between", "simt_case_sum", &p, N_BLOCKS, 64);
+	expect_report("of another block wrote; no fence and atomic lie between", "simt_case_sum", &p, N_BLOCKS, 64);
 	*p.ticket = 0;
 	p.bug = BUG_NO_TICKET_SYNC;
-	bad("of another block wrote", "simt_case_sum", &p, N_BLOCKS, 64);
+	expect_report("of another block wrote", "simt_case_sum", &p, N_BLOCKS, 64);
 	/* Blocks in order do not show it: the tickets say the same. */
 	*p.ticket = 0;
 	p.bug = BUG_BLOCK_ORDER;
-	good("simt_case_sum", &p, N_BLOCKS, 64, 0);
+	expect_no_report("simt_case_sum", &p, N_BLOCKS, 64, 0);
 	*p.ticket = 0;
-	bad("of another block", "simt_case_sum", &p, N_BLOCKS, 64);
+	expect_report("of another block", "simt_case_sum", &p, N_BLOCKS, 64);
 	*p.ticket = 0;
 	p.bug = BUG_SPIN;
-	bad("it waits for another block", "simt_case_sum", &p, N_BLOCKS, 64);
+	expect_report("it waits for another block", "simt_case_sum", &p, N_BLOCKS, 64);
 	sum_drop(&p);
 }
 
@@ -344,7 +344,7 @@ matrix_check(bool f16)
 			sum += (double)element(a[i / 8 * 16 + k], f16) * (double)element(b[k * 8 + i % 8], f16);
 		want[i] = (float)sum;
 	}
-	good("simt_case_matrix", &p, 1, 32, 2);
+	expect_no_report("simt_case_matrix", &p, 1, 32, 2);
 	for (unsigned int i = 0; i < 128; i++)
 		cr_assert_float_eq(p.d[i], want[i], 1e-4f * fabsf(want[i]) + 1e-3f, "%u: %f, want %f", i,
 				   (double)p.d[i], (double)want[i]);
@@ -402,7 +402,7 @@ Test(simt, numbers_convert)
 		in[i] = ldexpf((float)(rand() % 65537 - 32768), rand() % 40 - 36);
 	memcpy(in, special, sizeof(special));
 	in[N_NUMBERS - 1] = NAN;
-	good("simt_case_convert", &p, 3, 128, 3);
+	expect_no_report("simt_case_convert", &p, 3, 128, 3);
 	for (unsigned int i = 0; i < N_NUMBERS - 1; i++) {
 		uint8_t e4m3 = nearest_e4m3(in[i], e4m3_values);
 
@@ -448,7 +448,7 @@ halves_check(const uint32_t *halves, uint32_t two)
 	}
 }
 
-/* What stands for the instructions of fp8 where a GPU lacks them, beside their model. */
+/* The replacements of fp8 instructions that a GPU lacks, compared with the instructions' models. */
 Test(simt, fp8_by_bits)
 {
 	struct simt_bytes_params p = {
@@ -462,7 +462,7 @@ Test(simt, fp8_by_bits)
 	};
 
 	cr_assert_eq(byte_numbers((float *)p.in), N_BYTE_NUMBERS);
-	good("simt_case_bytes", &p, 3, 128, 3);
+	expect_no_report("simt_case_bytes", &p, 3, 128, 3);
 	for (unsigned int i = 0; i < N_BYTE_NUMBERS; i++) {
 		cr_assert_eq(p.e4m3[i], p.e4m3_bits[i], "%a: e4m3 %04x, by bits %04x", (double)p.in[i], p.e4m3[i],
 			     p.e4m3_bits[i]);
@@ -498,7 +498,7 @@ Test(simt, bytes_widen)
 
 		p.dtype = dtypes[i / 1024];
 		if (i % 1024 == 0)
-			good("simt_case_widen", &p, 1, 128, i / 1024);
+			expect_no_report("simt_case_widen", &p, 1, 128, i / 1024);
 		want = code_value((uint8_t)code, p.dtype);
 		f16 = p.f16[i / 4 % 256 * 2 + at / 2] >> at % 2 * 16;
 		bf16 = p.bf16[i / 4 % 256 * 2 + at / 2] >> at % 2 * 16;
@@ -520,11 +520,12 @@ Test(simt, launches_that_cannot_be)
 	struct simt_reverse_params p;
 
 	reverse_prepare(&p);
-	cr_assert_not(run("simt_case_reverse", &p, 1, 96, 0));
-	cr_assert_str_eq(said, "kernel simt_case_reverse: launched with more threads than its launch bounds, or none");
-	cr_assert_not(run("simt_case_reverse", &p, 1, 33, 0));
-	cr_assert_str_eq(said, "kernel simt_case_reverse: launched with a block that is no whole number of warps");
-	cr_assert_not(run("simt_case_reverse", &p, 0, 32, 0));
+	cr_assert_not(simt_run_kernel("simt_case_reverse", &p, 1, 96, 0));
+	cr_assert_str_eq(report,
+			 "kernel simt_case_reverse: launched with more threads than its launch bounds, or none");
+	cr_assert_not(simt_run_kernel("simt_case_reverse", &p, 1, 33, 0));
+	cr_assert_str_eq(report, "kernel simt_case_reverse: launched with a block that is no whole number of warps");
+	cr_assert_not(simt_run_kernel("simt_case_reverse", &p, 0, 32, 0));
 	drop((void *)p.in);
 	drop(p.out);
 }

@@ -82,44 +82,45 @@ SIMT_KERNEL(conformance_barrier, conformance_params, CONFORMANCE_MAX_THREADS, 1)
 	p.out[own] = shared.at[t ^ 31];
 }
 
-/* What this thread has for the last block, at three widths. */
+/* Store this thread's words for the last block, at three widths. */
 SIMT_FUNCTION void
-row_store(uint32_t *row, uint32_t word)
+thread_words_store(uint32_t *words, uint32_t word)
 {
-	*reinterpret_cast<simt_vec4 *>(row) = { word, word + 1, word + 2, word + 3 };
-	*reinterpret_cast<simt_vec2 *>(row + 4) = { word * 3, word * 5 };
-	row[6] = word * 7;
+	*reinterpret_cast<simt_vec4 *>(words) = { word, word + 1, word + 2, word + 3 };
+	*reinterpret_cast<simt_vec2 *>(words + 4) = { word * 3, word * 5 };
+	words[6] = word * 7;
 }
 
 SIMT_FUNCTION void
-rows_merge(uint32_t *merged, const uint32_t *rows, uint32_t n_blocks)
+thread_words_combine(uint32_t *combined, const uint32_t *words, uint32_t n_blocks)
 {
 	uint32_t t = simt_thread(), n = simt_n_threads();
 
 	for (uint32_t i = 0; i < n_blocks; i++) {
-		const uint32_t *row = rows + (i * n + t) * CONFORMANCE_ROW;
-		simt_vec4 four = simt_load_fresh(reinterpret_cast<const simt_vec4 *>(row));
-		simt_vec2 two = simt_load_fresh(reinterpret_cast<const simt_vec2 *>(row + 4));
+		const uint32_t *from = words + (i * n + t) * CONFORMANCE_THREAD_WORDS;
+		simt_vec4 four = simt_load_fresh(reinterpret_cast<const simt_vec4 *>(from));
+		simt_vec2 two = simt_load_fresh(reinterpret_cast<const simt_vec2 *>(from + 4));
 
-		merged[t * CONFORMANCE_MERGED] += four.x + 2 * four.y + 3 * four.z + 4 * four.w;
-		merged[t * CONFORMANCE_MERGED + 1] += two.x + 2 * two.y;
-		merged[t * CONFORMANCE_MERGED + 2] += simt_load_fresh(row + 6);
+		combined[t * CONFORMANCE_COMBINED] += four.x + 2 * four.y + 3 * four.z + 4 * four.w;
+		combined[t * CONFORMANCE_COMBINED + 1] += two.x + 2 * two.y;
+		combined[t * CONFORMANCE_COMBINED + 2] += simt_load_fresh(from + 6);
 	}
 }
 
 /*
- * in: a word a thread.  out: totals by atomics, a mark for each ticket that was drawn, totals of each block by
- * atomics in shared memory, and what the last block made of all rows.
+ * in: a word a thread.  out: results of the grid by atomics, a mark for each ticket that was drawn, results of each
+ * block by atomics in shared memory, and all threads' words, combined by the last block.
  */
 SIMT_KERNEL(conformance_between, conformance_params, CONFORMANCE_BLOCK, 1)
 {
-	struct totals {
+	struct results {
 		uint32_t sum, maximum, any, last;
 	};
-	totals &shared = SIMT_SHARED(totals);
+	results &shared = SIMT_SHARED(results);
 	uint32_t t = simt_thread(), n = simt_n_blocks() * simt_n_threads(), own = simt_block() * simt_n_threads() + t;
-	uint32_t *of_block = p.out + CONFORMANCE_TOTALS, *rows = of_block + simt_n_blocks() * CONFORMANCE_OF_BLOCK;
-	uint32_t *marks = rows + n * CONFORMANCE_ROW, *merged = marks + n, word = p.in[own];
+	uint32_t *of_block = p.out + CONFORMANCE_GRID_RESULTS,
+		 *words = of_block + simt_n_blocks() * CONFORMANCE_BLOCK_RESULTS;
+	uint32_t *marks = words + n * CONFORMANCE_THREAD_WORDS, *combined = marks + n, word = p.in[own];
 
 	if (t == 0)
 		shared.sum = shared.maximum = shared.any = 0;
@@ -130,12 +131,12 @@ SIMT_KERNEL(conformance_between, conformance_params, CONFORMANCE_BLOCK, 1)
 	simt_atomic_add(&p.out[0], word);
 	simt_atomic_max(&p.out[1], word);
 	simt_atomic_or(&p.out[2], word & 0x11111111u << word % 4);
-	row_store(rows + own * CONFORMANCE_ROW, word);
+	thread_words_store(words + own * CONFORMANCE_THREAD_WORDS, word);
 	simt_sync();
 	if (t == 0) {
-		of_block[simt_block() * CONFORMANCE_OF_BLOCK] = shared.sum;
-		of_block[simt_block() * CONFORMANCE_OF_BLOCK + 1] = shared.maximum;
-		of_block[simt_block() * CONFORMANCE_OF_BLOCK + 2] = shared.any;
+		of_block[simt_block() * CONFORMANCE_BLOCK_RESULTS] = shared.sum;
+		of_block[simt_block() * CONFORMANCE_BLOCK_RESULTS + 1] = shared.maximum;
+		of_block[simt_block() * CONFORMANCE_BLOCK_RESULTS + 2] = shared.any;
 	}
 	marks[simt_atomic_add(&p.out[3], 1)] = 1;
 	simt_sync();
@@ -146,10 +147,10 @@ SIMT_KERNEL(conformance_between, conformance_params, CONFORMANCE_BLOCK, 1)
 	}
 	simt_sync();
 	if (shared.last)
-		rows_merge(merged, rows, simt_n_blocks());
+		thread_words_combine(combined, words, simt_n_blocks());
 }
 
-/* in: 2 words a thread, the second says if the first is valid; out: a neighbour's */
+/* in: 2 words a thread, the second tells whether the first is valid; out: a neighbour's */
 SIMT_KERNEL(conformance_copy_word, conformance_params, CONFORMANCE_BLOCK, 1)
 {
 	struct words {
@@ -166,8 +167,7 @@ SIMT_KERNEL(conformance_copy_word, conformance_params, CONFORMANCE_BLOCK, 1)
 	p.out[own] = shared.at[CONFORMANCE_BLOCK - 1 - t];
 }
 
-/* in: 3 stages of 16 bytes a thread, then a word each that says if it is valid; out: a neighbour's, 12 words a thread
- */
+/* in: 3 stages of 16 bytes a thread, then a word for each that tells whether it is valid; out: a neighbour's stages */
 SIMT_KERNEL(conformance_copy, conformance_params, CONFORMANCE_BLOCK, 1)
 {
 	struct stages {

@@ -19,15 +19,17 @@ struct conformance_params {
 };
 
 /* Layout of conformance_between's `out`, in words. */
-#define CONFORMANCE_BLOCK 64u                        /* threads of each block */
-#define CONFORMANCE_TOTALS 8u                        /* sum, maximum, or, and the threads and blocks that arrived */
-#define CONFORMANCE_OF_BLOCK 4u                      /* the first three totals, for one block in its shared memory */
-#define CONFORMANCE_ROW 8u                           /* words that a thread writes for the last block */
-#define CONFORMANCE_MERGED 3u                        /* words that a thread of the last block computes from them */
-#define CONFORMANCE_OF_THREAD (1u + CONFORMANCE_ROW) /* a mark for each ticket, and the thread's words */
-#define CONFORMANCE_BETWEEN_WORDS(n_blocks)                                                                     \
-	(CONFORMANCE_TOTALS + (n_blocks) * (CONFORMANCE_OF_BLOCK + CONFORMANCE_BLOCK * CONFORMANCE_OF_THREAD) + \
-	 CONFORMANCE_BLOCK * CONFORMANCE_MERGED)
+#define CONFORMANCE_BLOCK 64u        /* threads of each block */
+#define CONFORMANCE_GRID_RESULTS 8u  /* sum, maximum, or, and the threads and blocks that arrived */
+#define CONFORMANCE_BLOCK_RESULTS 4u /* the first three of them, for one block in its shared memory */
+#define CONFORMANCE_THREAD_WORDS 8u  /* words that a thread writes for the last block */
+#define CONFORMANCE_COMBINED 3u      /* words that a thread of the last block computes from them */
+#define CONFORMANCE_MARK_AND_WORDS (1u + CONFORMANCE_THREAD_WORDS) /* a mark for each ticket, and the thread's words \
+								    */
+#define CONFORMANCE_BETWEEN_WORDS(n_blocks)                                                          \
+	(CONFORMANCE_GRID_RESULTS +                                                                  \
+	 (n_blocks) * (CONFORMANCE_BLOCK_RESULTS + CONFORMANCE_BLOCK * CONFORMANCE_MARK_AND_WORDS) + \
+	 CONFORMANCE_BLOCK * CONFORMANCE_COMBINED)
 
 /* Does nothing.  A call makes the linker take the kernels from their archive. */
 void conformance_link(void);

@@ -25,7 +25,7 @@ void
 conformance_model(const struct conformance_launch *launch, const uint32_t *in, uint32_t *out)
 {
 	const struct conformance_params params = { .in = in, .out = out, .n = launch->n_items };
-	char name[64], said[512];
+	char name[64], report[512];
 	struct simt_launch simt = {
 		.params = &params,
 		.grid = { launch->n_blocks, launch->n_blocks_y },
@@ -41,7 +41,7 @@ conformance_model(const struct conformance_launch *launch, const uint32_t *in, u
 	memset(out, 0, launch->n_out * WORD);
 	it_require(simt_region_add(in, launch->n_in * WORD, false, "in"));
 	it_require(simt_region_add(out, launch->n_out * WORD, true, "out"));
-	it_require(simt_run(&simt, said, sizeof(said)), "%s", said);
+	it_require(simt_run(&simt, report, sizeof(report)), "%s", report);
 	simt_region_remove(in);
 	simt_region_remove(out);
 }

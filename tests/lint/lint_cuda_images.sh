@@ -8,16 +8,16 @@ if [ "$CUDA_IMAGES" != yes ]; then
 fi
 n=0
 status=0
-for said in kernels/cuda/*.sm_*.said; do
+for report in kernels/cuda/*.sm_*.report; do
 	n=$((n + 1))
-	kernels=$(grep -c 'Compiling entry function' "$said")
-	clean=$(grep -c ' 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads' "$said")
-	most=$(sed -n 's/.*Used \([0-9]*\) registers.*/\1/p' "$said" | sort -n | tail -1)
+	kernels=$(grep -c 'Compiling entry function' "$report")
+	clean=$(grep -c ' 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads' "$report")
+	most=$(sed -n 's/.*Used \([0-9]*\) registers.*/\1/p' "$report" | sort -n | tail -1)
 	if [ "$kernels" -gt 0 ] && [ "$clean" = "$kernels" ]; then
-		echo "ok $n - ${said%.said}: $kernels kernels, at most $most registers"
+		echo "ok $n - ${report%.report}: $kernels kernels, at most $most registers"
 	else
-		sed 's/^/# /' "$said"
-		echo "not ok $n - ${said%.said}: $clean of $kernels kernels without a stack or spills"
+		sed 's/^/# /' "$report"
+		echo "not ok $n - ${report%.report}: $clean of $kernels kernels without a stack or spills"
 		status=1
 	fi
 done

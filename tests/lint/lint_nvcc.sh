@@ -16,17 +16,17 @@ trap 'rm -rf "$out"' EXIT
 for source in $sources; do
 	for arch in $archs; do
 		n=$((n + 1))
-		said=$out/said
+		report=$out/report
 		if ! "$CUDA_DIR/bin/nvcc" -std=c++17 -arch="$arch" -cubin -Xptxas -v -I"$PAGED_SRCDIR" -o "$out/cubin" \
-			"$PAGED_SRCDIR/$source" >"$said" 2>&1; then
+			"$PAGED_SRCDIR/$source" >"$report" 2>&1; then
 			result="not ok"
-		elif grep -E 'spill' "$said" | grep -qvE ' 0 bytes spill stores, 0 bytes spill loads'; then
+		elif grep -E 'spill' "$report" | grep -qvE ' 0 bytes spill stores, 0 bytes spill loads'; then
 			result="not ok"
 		else
 			result=ok
 		fi
 		if [ "$result" != ok ]; then
-			sed 's/^/# /' "$said"
+			sed 's/^/# /' "$report"
 			status=1
 		fi
 		echo "$result $n - $source for $arch"

@@ -111,7 +111,7 @@ IT_TEST(lost_contexts_are_told_apart)
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuStreamSynchronize=719", 1);
 	refused(cuda_case_configuration(CUDA_CASE_VMM, "", ""),
 		"pool toy: cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure); "
-		"CUDA is lost to this process, start it anew\n");
+		"this process cannot use CUDA any more; restart it\n");
 }
 
 /* Every driver call fails once */

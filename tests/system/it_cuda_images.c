@@ -54,7 +54,7 @@ IT_TEST(images_hold_what_the_fake_driver_runs)
 		it_skip("no kernels are built in: configure --with-cuda");
 	if (!built_for("sm_90a"))
 		it_skip("no kernels for sm_90a are built in: CUDA_ARCHS");
-	start(0);
+	fake_cuda_start(0);
 	for (unsigned int i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
 		const struct cuda_image *image = cuda_image_find(sources[i].source, 9, 0);
 		unsigned int n;
@@ -63,7 +63,7 @@ IT_TEST(images_hold_what_the_fake_driver_runs)
 		n = image_compare(image);
 		it_require(n == sources[i].n, "%s: %u kernels, %u expected", sources[i].source, n, sources[i].n);
 	}
-	finish();
+	fake_cuda_finish();
 }
 
 /* Of the four kernels with a AOT mod the fake driver has one. */
@@ -75,7 +75,7 @@ IT_TEST(aot_mods_have_images)
 		it_skip("no kernels are built in: configure --with-cuda");
 	if (!built_for("sm_90a"))
 		it_skip("no kernels for sm_90a are built in: CUDA_ARCHS");
-	start(0);
+	fake_cuda_start(0);
 	for (size_t i = 0; (aot = cuda_aot_at(i)) != NULL; i++) {
 		const struct cuda_image *image = cuda_image_find(aot->image, 9, 0);
 
@@ -83,7 +83,7 @@ IT_TEST(aot_mods_have_images)
 		it_require(image_compare(image) == 1, "%s", aot->name);
 		it_require(cuda_image_find(aot->image, 12, 0) == NULL, "%s", aot->name);
 	}
-	finish();
+	fake_cuda_finish();
 }
 
 /* Which image a device gets; PTX where its own was not built. */

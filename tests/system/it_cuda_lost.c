@@ -107,9 +107,10 @@ IT_TEST(a_lost_gpu_starts_pagedd_anew)
 	n_fds = it_count_fds(daemon.pid);
 	break_cuda();
 	it_require(it_wait(has_new_life, &lives, 10000));
-	it_require(it_daemon_logged(&daemon, "error: pool: toy: cuStreamQuery: CUDA_ERROR_LAUNCH_FAILED (unspecified "
-					     "launch failure); CUDA is lost to this process, start it anew; every "
-					     "session ends here\n"));
+	it_require(it_daemon_logged(&daemon,
+				    "error: pool: toy: cuStreamQuery: CUDA_ERROR_LAUNCH_FAILED (unspecified "
+				    "launch failure); this process cannot use CUDA any more; restart it; every "
+				    "session ends here\n"));
 	it_require(it_daemon_logged(&daemon, "warning: pagedd: starting anew as process "));
 	it_require(it_count_fds(daemon.pid) <= n_fds, "%u descriptors, %u before", it_count_fds(daemon.pid), n_fds);
 	it_say(worker.to, "g", 1);

@@ -82,14 +82,14 @@ IT_TEST_LIMIT(cubins_hold_what_the_fake_driver_runs, 600)
 
 	it_require(sources != NULL);
 	snprintf(list, sizeof(list), "%s", sources);
-	start(0);
+	fake_cuda_start(0);
 	for (char *source = strtok_r(list, " ", &rest); source != NULL; source = strtok_r(NULL, " ", &rest)) {
 		unsigned int n = cubin_compare(dir, source);
 
 		it_note("%s: %u kernels", source, n);
 		it_require(n > 0, "%s: none of its kernels is built into the fake driver", source);
 	}
-	finish();
+	fake_cuda_finish();
 }
 
 static void

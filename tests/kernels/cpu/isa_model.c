@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * In the place of isa.c: the kernels over pairs of bf16 are those of the
- * models, which any machine runs, and beside them there is generic C alone.
+ * Replaces isa.c: the kernels over pairs of bf16 are the models', which run on
+ * any machine; the only other instruction set is generic C.
  */
 #include <string.h>
 
