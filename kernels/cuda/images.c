@@ -50,24 +50,20 @@ CUDA_AOT_LIST(INCLUDE_AOT)
 #define ENTRY(source, arch) { #source, #arch, cuda_image_##source##_##arch, cuda_image_##source##_##arch##_end },
 #define ENTRY_ALL(source) ARCHITECTURES(ENTRY, source)
 #define ENTRY_AOT(name, mask, score) CUBINS(ENTRY, aot_##name)
-static const struct cuda_image images[] = { SOURCES(ENTRY_ALL) CUDA_AOT_LIST(ENTRY_AOT) };
-
-const struct cuda_image *
-cuda_image_at(size_t i)
-{
-	return i < sizeof(images) / sizeof(images[0]) ? &images[i] : NULL;
-}
-
-#else
-
-const struct cuda_image *
-cuda_image_at(size_t i)
-{
-	(void)i;
-	return NULL;
-}
-
 #endif
+
+static const struct cuda_image images[] = {
+#ifdef PAGED_CUDA_IMAGES
+	SOURCES(ENTRY_ALL) CUDA_AOT_LIST(ENTRY_AOT)
+#endif
+	{ NULL, NULL, NULL, NULL } /* the end of the list */
+};
+
+const struct cuda_image *
+cuda_image_at(size_t i)
+{
+	return i + 1 < sizeof(images) / sizeof(images[0]) ? &images[i] : NULL;
+}
 
 /* A cubin runs on later minor versions of its major; one with "a" only on its exact version; PTX on 8.0 and later. */
 static const char *
