@@ -2,17 +2,18 @@
 /**
  * core_internal.h - types and functions shared by the files of the core
  *
- *   core.c        create and destroy; pools by name
- *   pool.c        one pool: its arrays and its page accounting
- *   pages.c       free list and quarantine
- *   page_table.c  a slot and its page table; the only writer of both
- *   idmap.c       map of session and member ids
- *   session.c     sessions and members
- *   array.c       arrays of sessions
- *   reap.c        cleanup of ended sessions, in steps
- *   sequence.c    requests on sequences: create, reserve, truncate, erase
- *   audit.c       audit of the page accounting, in steps
- *   check.c       the audit and a check of all lists, in one call
+ *   core.c           create and destroy; pools by name
+ *   pool.c           one pool: its arrays and its page accounting
+ *   pages.c          free list and quarantine
+ *   page_table.c     a slot and its page table; the only writer of both
+ *   idmap.c          map of session and member ids
+ *   session.c        begin and end of sessions and members
+ *   session_query.c  look-ups of sessions
+ *   array.c          arrays of sessions
+ *   reap.c           cleanup of ended sessions, in steps
+ *   sequence.c       requests on sequences: create, reserve, truncate, erase
+ *   audit.c          audit of the page accounting, in steps
+ *   check.c          the audit and a check of all lists, in one call
  *
  * The region is authoritative for slots, page tables and counts: only the
  * owner writes it, so the core reads its own data back from it.  All other
@@ -117,6 +118,21 @@ struct core {
 	uint64_t last_array;                           /* number of the array completed last */
 };
 
+/** page_table_owner - the id of the session that the slot's sequence belongs to; 0: the slot is free */
+static inline uint32_t
+page_table_owner(const struct core_pool *pool, uint32_t slot)
+{
+	return atomic_load_explicit(&region_slot(&pool->view, slot)->owner, memory_order_relaxed);
+}
+
+/** page_table_n_pages - number of entries in the slot's page table */
+static inline uint32_t
+page_table_n_pages(const struct core_pool *pool, uint32_t slot)
+{
+	return atomic_load_explicit(&region_slot(&pool->view, slot)->capacity, memory_order_relaxed) /
+	       pool->view.page_size;
+}
+
 /* pool.c */
 
 /** core_pool_create - check the parameters, and format the region as pool `index` of the daemon */
@@ -148,8 +164,6 @@ uint32_t pages_free_quarantined(struct core_pool *pool, struct core_session *ses
 
 /** page_table_is_live - true: the id names a live sequence */
 bool page_table_is_live(const struct core_pool *pool, paged_seq_id id);
-uint32_t page_table_owner(const struct core_pool *pool, uint32_t slot);
-uint32_t page_table_n_pages(const struct core_pool *pool, uint32_t slot);
 
 /** page_table_open - start an empty sequence in a free slot; one must be free */
 paged_seq_id page_table_open(struct core_pool *pool, struct core_session *session, const char *tag);
@@ -194,20 +208,21 @@ void idmap_remove(struct idmap *map, uint32_t id);
 /** core_arrays_free - drop all arrays of a session that ends */
 void core_arrays_free(struct core_session *session);
 
-/* session.c */
+/* session_query.c */
 
 /** core_session_find_active - PAGED_ERR_GONE if the session has ended or never existed */
 enum paged_status core_session_find_active(const struct core *core, uint32_t id, struct core_session **session_p,
 					   struct paged_error *error);
 
-/** core_session_make_pool - allocate the session's lists for a pool; PAGED_ERR_NOMEM */
-enum paged_status core_session_make_pool(struct core_session *session, uint32_t pool, struct paged_error *error);
-
 /** core_session_has_work - true: core_reap() can clean up something of this ended session now */
 bool core_session_has_work(const struct core_session *session);
 
-/** core_session_queue_or_free - queue an ended session for core_reap(), or free it if it has no work and no members
- * left */
+/* session.c */
+
+/** core_session_make_pool - allocate the session's lists for a pool; PAGED_ERR_NOMEM */
+enum paged_status core_session_make_pool(struct core_session *session, uint32_t pool, struct paged_error *error);
+
+/** core_session_queue_or_free - queue an ended session for core_reap(), or free it if nothing is left to clean up */
 void core_session_queue_or_free(struct core *core, struct core_session *session);
 void core_session_free(struct core_session *session);
 

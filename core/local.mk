@@ -14,4 +14,5 @@ noinst_LTLIBRARIES += %D%/libcore.la
 	%D%/pool.c \
 	%D%/reap.c \
 	%D%/sequence.c \
-	%D%/session.c
+	%D%/session.c \
+	%D%/session_query.c

@@ -49,18 +49,6 @@ page_table_is_live(const struct core_pool *pool, paged_seq_id id)
 	return load_u32(&slot->owner) != 0 && load_u32(&slot->generation) == PAGED_SEQ_GENERATION(id);
 }
 
-uint32_t
-page_table_owner(const struct core_pool *pool, uint32_t slot)
-{
-	return load_u32(&region_slot(&pool->view, slot)->owner);
-}
-
-uint32_t
-page_table_n_pages(const struct core_pool *pool, uint32_t slot)
-{
-	return load_u32(&region_slot(&pool->view, slot)->capacity) / pool->view.page_size;
-}
-
 /* Takes a free slot.  Used slots come first, because the memory of their page tables is already populated. */
 static uint32_t
 slot_allocate(struct core_pool *pool)
