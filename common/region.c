@@ -109,7 +109,8 @@ region_view_init(struct region_view *view, const void *base, size_t size, const 
 	const struct region_header *header = base;
 
 	if (size < sizeof(*header) || header->magic != REGION_MAGIC)
-		return paged_fail(error, PAGED_ERR_PROTOCOL, "table region of %zu bytes has no header of paged", size);
+		return paged_fail(error, PAGED_ERR_PROTOCOL,
+				  "table region of %zu bytes does not begin with paged's magic", size);
 	if (header->version_major != REGION_VERSION_MAJOR)
 		return paged_fail(error, PAGED_ERR_VERSION, "table region has version %u.%u, this library reads %u.x",
 				  header->version_major, header->version_minor, REGION_VERSION_MAJOR);
@@ -118,7 +119,7 @@ region_view_init(struct region_view *view, const void *base, size_t size, const 
 				  "table region has %u layer groups and %u shards, this library reads 1 of each",
 				  header->n_layer_groups, header->n_shards);
 	if (boot_id != NULL && memcmp(header->boot_id, boot_id, REGION_BOOT_ID_SIZE) != 0)
-		return paged_fail(error, PAGED_ERR_GONE, "table region belongs to another life of the daemon");
+		return paged_fail(error, PAGED_ERR_GONE, "table region belongs to an earlier run of the daemon");
 	if (header->total_size > size || header->n_slots == 0 || header->n_pages == 0 || header->page_size == 0 ||
 	    header->page_size > PAGED_MAX_PAGE_SIZE || header->n_pages >= REGION_PAGE_QUARANTINED ||
 	    (uint64_t)header->table_entries * header->page_size < header->max_length ||
@@ -129,8 +130,8 @@ region_view_init(struct region_view *view, const void *base, size_t size, const 
 				 4, size) ||
 	    !region_section_fits(header->tables_offset, header->n_slots, header->table_stride,
 				 (uint64_t)header->table_entries * sizeof(uint32_t), 4, size))
-		return paged_fail(error, PAGED_ERR_PROTOCOL, "table region of %zu bytes: its header's offsets leave it",
-				  size);
+		return paged_fail(error, PAGED_ERR_PROTOCOL,
+				  "table region of %zu bytes: an offset in its header is out of bounds", size);
 
 	*view = (struct region_view){
 		.base = base,
@@ -287,9 +288,10 @@ region_check_once(const struct region_view *view, uint32_t *counted, uint32_t hi
 			uint32_t page = atomic_load_explicit(&table[i], memory_order_relaxed);
 
 			if (page >= high_page)
-				return paged_fail(error, PAGED_ERR_CORRUPT,
-						  "slot %u: entry %u names page %u, handed out were %u", s, i, page,
-						  high_page);
+				return paged_fail(
+					error, PAGED_ERR_CORRUPT,
+					"slot %u: entry %u names page %u, but only pages below %u were handed out", s,
+					i, page, high_page);
 			counted[page]++;
 		}
 	}

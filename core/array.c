@@ -134,7 +134,7 @@ array_check_quota(const struct core *core, const struct core_session *session, c
 			others_bytes += array_slot_bytes(other);
 	}
 	if (slot == NULL && n >= CORE_MAX_ARRAYS)
-		return paged_fail(error, PAGED_ERR_LIMIT, "array %s: session %u has %u arrays, the most for one", name,
+		return paged_fail(error, PAGED_ERR_LIMIT, "array %s: session %u has %u arrays, the maximum", name,
 				  session->id, n);
 	if (size > with_complete)
 		with_complete = size;
@@ -184,11 +184,12 @@ array_check_chunk(const struct array_slot *slot, uint32_t member, const struct c
 	const struct core_array *upload = slot != NULL ? slot->upload : NULL;
 
 	if (upload == NULL || slot->member != member)
-		return paged_fail(error, PAGED_ERR_AGAIN, "array %s: a part at byte %" PRIu64 " of none that was begun",
-				  chunk->name, chunk->offset);
+		return paged_fail(error, PAGED_ERR_AGAIN,
+				  "array %s: a part at byte %" PRIu64 " of an upload that was not begun", chunk->name,
+				  chunk->offset);
 	if (memcmp(&upload->shape, &chunk->shape, sizeof(chunk->shape)) != 0)
-		return paged_fail(error, PAGED_ERR_INVALID, "array %s: a part of another shape than the first",
-				  chunk->name);
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "array %s: a part whose shape differs from the first part's", chunk->name);
 	if (chunk->offset != slot->n_received)
 		return paged_fail(error, PAGED_ERR_INVALID,
 				  "array %s: a part at byte %" PRIu64 ", the next is at %" PRIu64, chunk->name,
@@ -232,7 +233,7 @@ core_array_put(struct core *core, uint32_t id, uint32_t member, const struct cor
 static enum paged_status
 array_missing(const struct core_session *session, const char *name, struct paged_error *error)
 {
-	return paged_fail(error, PAGED_ERR_NOENT, "session %u has no array %.40s; paged_array_upload() brings one",
+	return paged_fail(error, PAGED_ERR_NOENT, "session %u has no array %.40s; upload it with paged_array_upload()",
 			  session->id, name);
 }
 

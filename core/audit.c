@@ -88,8 +88,8 @@ audit_record_entries(struct core_audit *audit, uint32_t slot, uint32_t from, uin
 		if (page < audit->high_page)
 			audit->pages[page].found++;
 		else
-			audit_fail(audit, "slot %u: entry %u names page %u, handed out were %u", slot, i, page,
-				   audit->high_page);
+			audit_fail(audit, "slot %u: entry %u names page %u, but only pages below %u were handed out",
+				   slot, i, page, audit->high_page);
 	}
 }
 
@@ -115,7 +115,8 @@ audit_record_free_page(struct core_audit *audit, uint32_t i)
 	uint32_t page = audit->pool->stack[i];
 
 	if (page >= audit->high_page)
-		audit_fail(audit, "the free list has page %u, handed out were %u", page, audit->high_page);
+		audit_fail(audit, "the free list has page %u, but only pages below %u were handed out", page,
+			   audit->high_page);
 	else if (audit->pages[page].found & LISTED)
 		audit_fail(audit, "the free list has page %u twice", page);
 	else

@@ -10,7 +10,8 @@ check_quarantined_page(const struct core_pool *pool, bool *seen, uint32_t page, 
 	uint32_t found;
 
 	if (page >= pool->high_page)
-		return paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: a quarantine has page %u, handed out were %u",
+		return paged_fail(error, PAGED_ERR_CORRUPT,
+				  "pool %s: a quarantine has page %u, but only pages below %u were handed out",
 				  pool->name, page, pool->high_page);
 	if (seen[page])
 		return paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: page %u is in quarantine twice", pool->name,

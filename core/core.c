@@ -57,7 +57,7 @@ core_pool_add(struct core *core, const struct core_pool_params *params, void *re
 	uint32_t other;
 
 	if (pool_by_name(core, params->name, &other))
-		return paged_fail(error, PAGED_ERR_INVALID, "pool %s: there is one of that name", params->name);
+		return paged_fail(error, PAGED_ERR_INVALID, "pool %s: the name is already in use", params->name);
 	if (core->n_pools == PAGED_MAX_POOLS)
 		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s: at most %u pools", params->name, PAGED_MAX_POOLS);
 	pools = reallocarray(core->pools, core->n_pools + 1, sizeof(struct core_pool *));

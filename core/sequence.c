@@ -20,7 +20,8 @@ static enum paged_status
 request_check_pool(const struct core *core, uint32_t pool, struct paged_error *error)
 {
 	if (pool >= core->n_pools)
-		return paged_fail(error, PAGED_ERR_NOENT, "there is no pool %u, but %u from 0 on", pool, core->n_pools);
+		return paged_fail(error, PAGED_ERR_NOENT, "there is no pool %u; there are %u, numbered from 0", pool,
+				  core->n_pools);
 	return PAGED_OK;
 }
 
@@ -30,7 +31,7 @@ request_check_n(uint32_t n, struct paged_error *error)
 	if (n == 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "the request names no sequence");
 	if (n > PAGED_MAX_REQUEST_SEQS)
-		return paged_fail(error, PAGED_ERR_LIMIT, "the request names %u sequences, %u are the most", n,
+		return paged_fail(error, PAGED_ERR_LIMIT, "the request names %u sequences, at most %u are allowed", n,
 				  PAGED_MAX_REQUEST_SEQS);
 	return PAGED_OK;
 }
@@ -55,7 +56,7 @@ seq_check(struct core *core, const struct core_session *session, paged_seq_id id
 	uint32_t slot = PAGED_SEQ_SLOT(id), owner;
 
 	if (PAGED_SEQ_GENERATION(id) == 0)
-		return paged_fail(error, PAGED_ERR_INVALID, "%llu is no sequence id", (unsigned long long)id);
+		return paged_fail(error, PAGED_ERR_INVALID, "%llu is not a sequence id", (unsigned long long)id);
 	status = request_check_pool(core, PAGED_SEQ_POOL(id), error);
 	if (status != PAGED_OK)
 		return status;

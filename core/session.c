@@ -63,10 +63,12 @@ core_session_open(struct core *core, uint32_t *session_p, uint32_t *member_p, st
 	if (core->last_session == UINT32_MAX || core->last_member == UINT32_MAX)
 		return paged_fail(error, PAGED_ERR_LIMIT, "all %u ids of sessions or members are used up", UINT32_MAX);
 	if (!idmap_make_room(&core->sessions) || !idmap_make_room(&core->members))
-		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a session beside %u", core->sessions.n);
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for another session; there are %u",
+				  core->sessions.n);
 	session = calloc(1, sizeof(*session));
 	if (session == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a session beside %u", core->sessions.n);
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for another session; there are %u",
+				  core->sessions.n);
 	session->id = ++core->last_session;
 	session->first_member = ++core->last_member;
 	session->n_members = 1;
@@ -95,7 +97,7 @@ core_session_join(struct core *core, uint32_t id, uint32_t *member_p, struct pag
 	if (core->last_member == UINT32_MAX)
 		return paged_fail(error, PAGED_ERR_LIMIT, "all %u ids of members are used up", UINT32_MAX);
 	if (!idmap_make_room(&core->members))
-		return paged_fail(error, PAGED_ERR_NOMEM, "session %u: no memory for a member beside %u", id,
+		return paged_fail(error, PAGED_ERR_NOMEM, "session %u: no memory for another member; there are %u", id,
 				  session->n_members);
 	session->n_members++;
 	idmap_append(&core->members, ++core->last_member, session);

@@ -248,10 +248,10 @@ background_thread_submit(struct background_thread *background, struct background
 			round = other->round > round ? other->round : round;
 		}
 	if (n_session >= BACKGROUND_MAX_SESSION_JOBS || background->n_jobs >= BACKGROUND_MAX_JOBS)
-		return paged_fail(error, PAGED_ERR_AGAIN,
-				  "%u builds of session %u wait, the most are %d; %u of all, the most are %d",
-				  n_session, job->session, BACKGROUND_MAX_SESSION_JOBS, background->n_jobs,
-				  BACKGROUND_MAX_JOBS);
+		return paged_fail(
+			error, PAGED_ERR_AGAIN,
+			"session %u has %u builds waiting, at most %d may; all sessions have %u, at most %d may",
+			job->session, n_session, BACKGROUND_MAX_SESSION_JOBS, background->n_jobs, BACKGROUND_MAX_JOBS);
 	if (background->n_jobs++ == 0)
 		loop_timer_start(background->loop, &background->timer, limit_check_ms(background));
 	LIST_INSERT_HEAD(&background->all, job, all_link);

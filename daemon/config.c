@@ -187,7 +187,7 @@ parser_fail_name(const struct parser *parser)
 
 	if (setting_find(parser->word, !of_pool) != CONFIG_N_SETTINGS)
 		return parser_fail(parser, "%s is a setting %s", parser->word,
-				   of_pool ? "of the daemon: it stands outside of pools" : "of a pool");
+				   of_pool ? "of the daemon: set it outside of the pools" : "of a pool");
 	for (int i = 0; i < CONFIG_N_SETTINGS; i++) {
 		const struct settings_entry *entry = &settings_table[i];
 
@@ -242,7 +242,7 @@ pool_begin(struct parser *parser)
 				   parser->word, PAGED_MAX_NAME);
 	for (size_t i = 0; i < config->n_pools; i++)
 		if (strcmp(config->pools[i].name, parser->word) == 0)
-			return parser_fail(parser, "pool %s: there is one of this name already", parser->word);
+			return parser_fail(parser, "pool %s: the name is already in use", parser->word);
 	if (config->n_pools == CONFIG_MAX_POOLS)
 		return parser_fail(parser, "pool %s: more than %d pools", parser->word, CONFIG_MAX_POOLS);
 	grown = reallocarray(config->pools, config->n_pools + 1, sizeof(*grown));

@@ -98,7 +98,7 @@ control_check_hello(struct connection *connection, const struct wire_control_req
 	const struct control *control = connection->control;
 
 	if (connection->member != NULL)
-		return paged_fail(error, PAGED_ERR_PROTOCOL, "a second hello");
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "a second Hello");
 	if (hello->hello.version_major != WIRE_VERSION_MAJOR)
 		return paged_fail(error, PAGED_ERR_VERSION,
 				  "pagedd speaks version %u.%u of the protocol, the client %u.%u", WIRE_VERSION_MAJOR,
@@ -203,7 +203,7 @@ control_serve_bye(struct connection *connection)
 {
 	struct member *member = connection->member;
 
-	member_log(member, "%u (process %d) said goodbye", member->id, (int)member->pid);
+	member_log(member, "%u (process %d) left (Bye)", member->id, (int)member->pid);
 	connection->leaving = true;
 	connection->control->n_leaving++;
 	member_leave(member);
@@ -227,7 +227,7 @@ control_serve_message(struct connection *connection, const uint8_t *message, siz
 		return;
 	}
 	if (connection->member == NULL) {
-		paged_fail(&error, PAGED_ERR_PROTOCOL, "the first message is no hello");
+		paged_fail(&error, PAGED_ERR_PROTOCOL, "the first message is not a Hello");
 		connection_refuse(connection, &error);
 		return;
 	}
@@ -271,7 +271,7 @@ hello_timed_out(struct loop_timer *timer)
 	struct connection *connection = container_of(timer, struct connection, hello_timer);
 	struct paged_error error;
 
-	paged_fail(&error, PAGED_ERR_PROTOCOL, "no hello within %d s", HELLO_MS / 1000);
+	paged_fail(&error, PAGED_ERR_PROTOCOL, "no Hello within %d s", HELLO_MS / 1000);
 	connection_refuse(connection, &error);
 }
 
@@ -321,7 +321,7 @@ control_accept_and_close(struct control *control)
 		close(fd);
 	control->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	if (log_limit_pass(&control->limit, "control", clock_ms()))
-		log_error("control", "a connection was turned away: no descriptors left");
+		log_error("control", "a connection was closed at once: no file descriptors left");
 }
 
 static void
@@ -342,7 +342,8 @@ control_accept(struct loop_source *source, uint32_t events)
 			if (log_limit_pass(&control->limit, "control", clock_ms()))
 				log_error("control", "%s", error.text);
 		} else if (control->n_unidentified > MAX_UNIDENTIFIED) {
-			paged_fail(&error, PAGED_ERR_LIMIT, "%d connections after this one have said no hello either",
+			paged_fail(&error, PAGED_ERR_LIMIT,
+				   "more than %d connections have not sent a Hello yet, and this one is the oldest",
 				   MAX_UNIDENTIFIED);
 			connection_refuse(TAILQ_FIRST(&control->unidentified), &error);
 		}

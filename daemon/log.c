@@ -58,7 +58,7 @@ log_limit_pass(struct log_limit *limit, const char *token, uint64_t now_ms)
 {
 	if (limit->n_passed == 0 || now_ms - limit->window_ms >= LOG_WINDOW_MS) {
 		if (limit->n_dropped != 0)
-			log_warning(token, "%u more such lines were left out", limit->n_dropped);
+			log_warning(token, "%u similar lines were omitted", limit->n_dropped);
 		*limit = (struct log_limit){ .burst = limit->burst, .window_ms = now_ms };
 	}
 	if (limit->n_passed == (limit->burst != 0 ? limit->burst : LOG_BURST)) {

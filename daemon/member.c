@@ -90,7 +90,7 @@ member_check_pool(const struct member *member, uint32_t pool, struct paged_error
 	if (pool >= pools->n)
 		return paged_fail(error, PAGED_ERR_NOENT, "no pool number %u; there are %zu", pool, pools->n);
 	if ((member->pool_mask >> pool & 1) == 0)
-		return paged_fail(error, PAGED_ERR_PERM, "pool %s: its allow-list does not name uid %u",
+		return paged_fail(error, PAGED_ERR_PERM, "pool %s: its allow-lists do not include uid %u",
 				  pools->pool[pool].config->name, (unsigned)member->uid);
 	return PAGED_OK;
 }
@@ -228,10 +228,11 @@ member_check_limits(const struct members *members, const struct member *newcomer
 		}
 	}
 	if (n_process >= LIMIT_MEMBERS_PER_PROCESS)
-		return paged_fail(error, PAGED_ERR_LIMIT,
-				  "process %d has %u members, the most for one; those that hung up without a goodbye "
-				  "count until it ends",
-				  (int)newcomer->pid, n_process);
+		return paged_fail(
+			error, PAGED_ERR_LIMIT,
+			"process %d has %u members, the most for one process; those that disconnected without Bye "
+			"count until it ends",
+			(int)newcomer->pid, n_process);
 	if (members->n >= config->max_members + (newcomer->admin ? LIMIT_EXTRA_ADMIN_MEMBERS : 0))
 		return paged_fail(error, PAGED_ERR_LIMIT, "%u members, and max-members is %u", members->n,
 				  config->max_members);

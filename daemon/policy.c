@@ -76,7 +76,7 @@ policy_attach(const struct config *config, const struct policy_peer *peer, struc
 	if (peer_is_owner(peer) || ids_contain(&config->allow_users, peer->uid) ||
 	    groups_contain(&config->allow_groups, peer))
 		return PAGED_OK;
-	return paged_fail(error, PAGED_ERR_PERM, "uid %u, gid %u: neither allow-user nor allow-group names it",
+	return paged_fail(error, PAGED_ERR_PERM, "uid %u, gid %u: not listed in allow-user or allow-group",
 			  (unsigned)peer->uid, (unsigned)peer->gid);
 }
 

@@ -56,9 +56,9 @@ execute(char *const *argv)
 		snprintf(path, sizeof(path), "/proc/self/exe");
 	snprintf(text, sizeof(text), "%" PRIu64, lost_ms);
 	if (setenv(VARIABLE, text, 1) < 0 || syscall(SYS_close_range, 3u, UINT_MAX, CLOSE_RANGE_CLOEXEC) < 0)
-		log_warning("pagedd", "starting anew: %m");
+		log_warning("pagedd", "restarting: %m");
 	execv(path, argv);
-	log_error("pagedd", "cannot start %s anew: %m", path);
+	log_error("pagedd", "cannot execute %s again: %m", path);
 	return EXIT_FAILURE;
 }
 
@@ -70,7 +70,7 @@ relaunch_lost(char *const *argv)
 		return RELAUNCH_EXIT;
 	}
 	lost_ms = clock_ms();
-	log_warning("pagedd", "starting anew as process %d", (int)getpid());
+	log_warning("pagedd", "restarting as process %d", (int)getpid());
 	return execute(argv);
 }
 

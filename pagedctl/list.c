@@ -175,7 +175,7 @@ ctl_sequences(struct ctl *ctl)
 		status = print_add_sequences(ctl, pools[i].name, &list);
 		/* Omit a pool that this user may not open, and list the others. */
 		if (status == PAGED_ERR_PERM) {
-			fprintf(stderr, "pagedctl: left out: %s\n", paged_client_error(ctl->client));
+			fprintf(stderr, "pagedctl: omitted: %s\n", paged_client_error(ctl->client));
 			status = PAGED_OK;
 		}
 	}
@@ -202,7 +202,7 @@ ctl_choose_pool(struct ctl *ctl, struct paged_pool_entry *pool)
 	while (ctl->pool != NULL && i < n && strcmp(pools[i].name, ctl->pool) != 0)
 		i++;
 	if (ctl->pool == NULL && n != 1) {
-		code = ctl_usage("there are %zu pools: name one by --pool", n);
+		code = ctl_usage("there are %zu pools: choose one with --pool", n);
 	} else if (i == n) {
 		fprintf(stderr, "pagedctl: there is no pool %s\n", ctl->pool);
 		code = CTL_FAILED;
@@ -278,7 +278,7 @@ ctl_table(struct ctl *ctl)
 	size_t n;
 
 	if (!ctl_parse_seq(ctl->operand, &slot, &generation))
-		return ctl_usage("%s is no sequence; one looks like 12.1", ctl->operand);
+		return ctl_usage("%s is not a sequence; an example is 12.1", ctl->operand);
 	code = ctl_choose_pool(ctl, &pool);
 	if (code != CTL_OK)
 		return code;

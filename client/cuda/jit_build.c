@@ -100,7 +100,7 @@ jit_build_find_aot(struct jit_builder *builder, const struct jit_request *reques
 		return false;
 	/* Copied, because images of every origin are freed.  Includes the terminating zero of PTX. */
 	size = (size_t)(image->end - image->data);
-	made->image = (struct cuda_compiled){ malloc(size + 1), size };
+	made->image = (struct cuda_jit_image){ malloc(size + 1), size };
 	if (made->image.bytes == NULL)
 		return false;
 	memcpy(made->image.bytes, image->data, size + 1);
@@ -133,7 +133,7 @@ jit_build_read_cache(struct jit_builder *builder, const struct jit_request *requ
 }
 
 static enum paged_status
-jit_build_compile(struct jit_builder *builder, const struct jit_request *request, struct cuda_compiled *image,
+jit_build_compile(struct jit_builder *builder, const struct jit_request *request, struct cuda_jit_image *image,
 		  struct paged_error *error)
 {
 	const struct jit_store_params *params = &builder->params;

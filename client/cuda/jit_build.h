@@ -32,7 +32,7 @@ enum jit_origin { JIT_COMPILED, JIT_CACHED, JIT_AOT };
 
 /** Compiled code and its origin. */
 struct jit_built {
-	struct cuda_compiled image;
+	struct cuda_jit_image image;
 	struct jit_key key;
 	enum jit_origin origin;
 	char kernel[64]; /* the kernel's name in the image */

@@ -46,7 +46,7 @@ struct jit_compiler {
 	/** Called before the first compilation, and again if it failed; `version` is recorded in the cache's files. */
 	enum paged_status (*open)(void *argument, char *version, size_t size, struct paged_error *error);
 	enum paged_status (*compile)(void *argument, const struct jit_request *request,
-				     struct cuda_compiled *compiled_p, struct paged_error *error);
+				     struct cuda_jit_image *compiled_p, struct paged_error *error);
 	void (*close)(void *argument); /* called when the store is destroyed, if open() succeeded */
 };
 
@@ -110,7 +110,7 @@ bool jit_refused(struct jit_code *code);
 const char *jit_kernel_name(const struct jit_code *code);
 
 /** jit_image - the image of code for which jit_wait() returned PAGED_OK; valid until jit_release() */
-const struct cuda_compiled *jit_image(const struct jit_code *code);
+const struct cuda_jit_image *jit_image(const struct jit_code *code);
 
 /** jit_release - takes NULL */
 void jit_release(struct jit_code *code);

@@ -362,7 +362,7 @@ Test(client, an_id_of_another_pool_is_refused)
 	cr_assert_eq(paged_seq_read(draft, ids[0], NULL, NULL, 0), PAGED_ERR_INVALID);
 	cr_assert_str_eq(paged_client_error(two), "sequence 0.1 is of pool target, not of pool draft");
 	cr_assert_eq(paged_seq_read(draft, 0, NULL, NULL, 0), PAGED_ERR_INVALID);
-	cr_assert_str_eq(paged_client_error(two), "0 is no sequence id");
+	cr_assert_str_eq(paged_client_error(two), "0 is not a sequence id");
 	cr_assert_eq(paged_seq_read(draft, PAGED_SEQ(1, 7, 0), NULL, NULL, 0), PAGED_ERR_INVALID);
 	cr_assert_str_eq(paged_client_error(two), "sequence 0.1 is of pool number 7, not of pool draft");
 	done(paged_batch_create(target, NULL, &batch));

@@ -133,7 +133,7 @@ Test(region, refuses_what_is_no_region)
 	cr_assert_eq(init(r.size), PAGED_OK);
 	r.header->magic ^= 1;
 	cr_assert_eq(init(r.size), PAGED_ERR_PROTOCOL);
-	cr_assert_not_null(strstr(r.error.text, "has no header of paged"));
+	cr_assert_not_null(strstr(r.error.text, "does not begin with paged's magic"));
 }
 
 Test(region, refuses_versions)
@@ -323,7 +323,7 @@ Test(region, check)
 	set(&region_page(&r.view, 2)->count, 1);
 
 	set(&region_page_table(&r.view, 1)[0], 4);
-	check_fails("slot 1: entry 0 names page 4, handed out were 4");
+	check_fails("slot 1: entry 0 names page 4, but only pages below 4 were handed out");
 	set(&region_page_table(&r.view, 1)[0], 3);
 
 	set(&slot->capacity, 36);

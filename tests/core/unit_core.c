@@ -34,7 +34,7 @@ Test(core, pool_add_refuses)
 	uint32_t pool;
 
 	assert_fails(core_pool_add(f.core, &params, NULL, &pool, &error), PAGED_ERR_INVALID,
-		     "pool llama: there is one of that name");
+		     "pool llama: the name is already in use");
 	params.name = "x";
 	params.n_pages = 0;
 	cr_assert_eq(core_region_size(&params), 0);
@@ -193,8 +193,8 @@ Test(core, create_refuses)
 
 	assert_fails(create_n(session, 0, 0, ids), PAGED_ERR_INVALID, "the request names no sequence");
 	assert_fails(create_n(session, 0, 4097, ids), PAGED_ERR_LIMIT,
-		     "the request names 4097 sequences, 4096 are the most");
-	assert_fails(create_n(session, 2, 1, ids), PAGED_ERR_NOENT, "there is no pool 2, but 2 from 0 on");
+		     "the request names 4097 sequences, at most 4096 are allowed");
+	assert_fails(create_n(session, 2, 1, ids), PAGED_ERR_NOENT, "there is no pool 2; there are 2, numbered from 0");
 	create(session, 0);
 	assert_fails(create_n(session, 0, 5, ids), PAGED_ERR_FULL,
 		     "pool llama: 5 sequences requested, 4 of 5 slots free");
@@ -263,13 +263,13 @@ Test(core, reserve_refuses)
 	assert_fails(core_seq_reserve(f.core, session, 0, items, &error), PAGED_ERR_INVALID,
 		     "the request names no sequence");
 	assert_fails(core_seq_reserve(f.core, session, 4097, items, &error), PAGED_ERR_LIMIT,
-		     "the request names 4097 sequences, 4096 are the most");
-	assert_fails(reserve(session, PAGED_SEQ(1, 7, 0), 1), PAGED_ERR_NOENT, "there is no pool 7, but 2 from 0 on");
+		     "the request names 4097 sequences, at most 4096 are allowed");
+	assert_fails(reserve(session, PAGED_SEQ(1, 7, 0), 1), PAGED_ERR_NOENT, "there is no pool 7; there are 2, numbered from 0");
 	assert_fails(reserve(session, foreign, 1), PAGED_ERR_PERM, "sequence 2.1 of pool llama belongs to session 2");
 	assert_fails(reserve(session, PAGED_SEQ(9, 0, 4), 1), PAGED_ERR_STALE, "sequence 4.9 of pool llama has ended");
 	assert_fails(reserve(session, PAGED_SEQ(UINT32_MAX, 0, 0xffffff), 1), PAGED_ERR_STALE,
 		     "sequence 16777215.4294967295 of pool llama has ended");
-	assert_fails(reserve(session, 0, 1), PAGED_ERR_INVALID, "0 is no sequence id");
+	assert_fails(reserve(session, 0, 1), PAGED_ERR_INVALID, "0 is not a sequence id");
 	assert_fails(reserve(session, a, 41), PAGED_ERR_LIMIT,
 		     "sequence 0.1 of pool llama may hold 40 tokens, 41 requested");
 	assert_fails(reserve(session, a, UINT32_MAX), PAGED_ERR_LIMIT,

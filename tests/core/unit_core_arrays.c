@@ -50,7 +50,7 @@ Test(core_arrays, parts_make_a_whole)
 
 	assert_ok(put(session, member, "doc", 10, 0, 4, 1));
 	assert_fails(core_array_acquire(f.core, session, "doc", PAGED_I32, 1, &array, &error), PAGED_ERR_NOENT,
-		     "session 1 has no array doc; paged_array_upload() brings one");
+		     "session 1 has no array doc; upload it with paged_array_upload()");
 	assert_ok(put(session, member, "doc", 10, 4, 6, 2));
 	array = take(session, "doc");
 	cr_assert_eq(array->size, 40);
@@ -66,12 +66,12 @@ Test(core_arrays, parts_make_a_whole)
 Test(core_arrays, parts_out_of_order_are_refused)
 {
 	assert_fails(put(session, member, "doc", 10, 4, 2, 1), PAGED_ERR_AGAIN,
-		     "array doc: a part at byte 16 of none that was begun");
+		     "array doc: a part at byte 16 of an upload that was not begun");
 	assert_ok(put(session, member, "doc", 10, 0, 4, 1));
 	assert_fails(put(session, member, "doc", 10, 5, 2, 1), PAGED_ERR_INVALID,
 		     "array doc: a part at byte 20, the next is at 16");
 	assert_fails(put(session, member, "doc", 11, 4, 2, 1), PAGED_ERR_INVALID,
-		     "array doc: a part of another shape than the first");
+		     "array doc: a part whose shape differs from the first part's");
 	assert_fails(put(session, member, "doc", 10, 4, 7, 1), PAGED_ERR_INVALID,
 		     "array doc: a part of 28 bytes at byte 16 of 40");
 	assert_fails(put(session, member, "doc", 10, 11, 1, 1), PAGED_ERR_INVALID,
@@ -80,7 +80,7 @@ Test(core_arrays, parts_out_of_order_are_refused)
 		     "array doc: a part of 0 bytes at byte 16 of 40");
 	assert_ok(put(session, member, "doc", 10, 4, 6, 1));
 	assert_fails(put(session, member, "doc", 10, 4, 6, 1), PAGED_ERR_AGAIN,
-		     "array doc: a part at byte 16 of none that was begun");
+		     "array doc: a part at byte 16 of an upload that was not begun");
 }
 
 /* Whoever took the old one goes on reading it; until the new one is whole, others take the old one. */
@@ -104,7 +104,7 @@ Test(core_arrays, a_new_one_replaces_when_whole)
 	cr_assert_eq(element(new, 3), 2);
 	core_array_release(new);
 	assert_fails(core_array_drop(f.core, session, "doc", &error), PAGED_ERR_NOENT,
-		     "session 1 has no array doc; paged_array_upload() brings one");
+		     "session 1 has no array doc; upload it with paged_array_upload()");
 }
 
 Test(core_arrays, two_members_do_not_mix)
@@ -115,7 +115,7 @@ Test(core_arrays, two_members_do_not_mix)
 	assert_ok(put(session, member, "doc", 8, 0, 4, 1));
 	assert_ok(put(session, other, "doc", 8, 0, 4, 2));
 	assert_fails(put(session, member, "doc", 8, 4, 4, 1), PAGED_ERR_AGAIN,
-		     "array doc: a part at byte 16 of none that was begun");
+		     "array doc: a part at byte 16 of an upload that was not begun");
 	assert_ok(put(session, other, "doc", 8, 4, 4, 2));
 	core_array_release(take(session, "doc"));
 }
@@ -146,7 +146,7 @@ Test(core_arrays, as_many_as_fit)
 		assert_ok(put(session, member, name, 0, 0, 0, 0));
 	}
 	assert_fails(put(session, member, "more", 1, 0, 1, 1), PAGED_ERR_LIMIT,
-		     "array more: session 1 has 64 arrays, the most for one");
+		     "array more: session 1 has 64 arrays, the maximum");
 	assert_ok(put(session, member, "a7", 1, 0, 1, 1));
 	core_array_set_quota(f.core, 0);
 	assert_fails(put(session, member, "a7", 1, 0, 1, 1), PAGED_ERR_LIMIT,

@@ -90,7 +90,7 @@ IT_TEST(one_process_cannot_use_up_all_members)
 
 	it_daemon_start(&daemon_, "max-members = 100\n" POOL, NULL, NULL);
 	it_fork(&worker, attach_and_drop, NULL);
-	expect_refusal_after(&worker, 64, "has 64 members, the most for one");
+	expect_refusal_after(&worker, 64, "has 64 members, the maximum");
 	it_require(raw_pool().n_free == 64);
 	dismiss(&worker);
 	it_daemon_stop(&daemon_);

@@ -288,7 +288,7 @@ list_as_nobody(int from, int to, void *argument)
 		it_note("not tried: the build tree is closed to uid 65534");
 		return;
 	}
-	expect_words(text, code, "left out: pool shut: its allow-list does not name uid 65534", "worker-a");
+	expect_words(text, code, "omitted: pool shut: its allow-lists do not include uid 65534", "worker-a");
 	text = it_pagedctl(&code, "sequences", "--pool", "shut", NULL);
 	it_require(code == EXIT_FAILED && strstr(text, "pool shut: its allow-list") != NULL, "%d: %s", code, text);
 }

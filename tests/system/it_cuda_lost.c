@@ -111,14 +111,14 @@ IT_TEST(a_lost_gpu_starts_pagedd_anew)
 				    "error: pool: toy: cuStreamQuery: CUDA_ERROR_LAUNCH_FAILED (unspecified "
 				    "launch failure); this process cannot use CUDA any more; restart it; every "
 				    "session ends here\n"));
-	it_require(it_daemon_logged(&daemon, "warning: pagedd: starting anew as process "));
+	it_require(it_daemon_logged(&daemon, "warning: pagedd: restarting as process "));
 	it_require(it_count_fds(daemon.pid) <= n_fds, "%u descriptors, %u before", it_count_fds(daemon.pid), n_fds);
 	it_say(worker.to, "g", 1);
 	it_join(&worker);
 	it_daemon_stop(&daemon);
 }
 
-/* Whatever is wrong there does not go away by starting anew. */
+/* Whatever is wrong there does not go away by restarting. */
 IT_TEST(lost_twice_pagedd_gives_up)
 {
 	struct it_daemon daemon;

@@ -488,7 +488,7 @@ be_nobody(int from, int to, void *argument)
 		const struct wire_control_request hello = { .kind = WIRE_HELLO, .hello = { .version_major = 1 } };
 
 		raw_tell_request(fd, &hello);
-		raw_expect_refusal(fd, PAGED_ERR_PERM, "neither allow-user nor allow-group names it");
+		raw_expect_refusal(fd, PAGED_ERR_PERM, "not listed in allow-user or allow-group");
 		it_say(to, "x", 1);
 		return;
 	}

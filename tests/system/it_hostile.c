@@ -64,10 +64,10 @@ IT_TEST(datagrams_that_are_no_hello)
 	expect_protocol_refusal(big, sizeof(big) - 1, "");
 	fd = raw_connect();
 	raw_tell_request(fd, &bye);
-	raw_expect_refusal(fd, PAGED_ERR_PROTOCOL, "the first message is no hello");
+	raw_expect_refusal(fd, PAGED_ERR_PROTOCOL, "the first message is not a Hello");
 	fd = raw_connect();
 	raw_tell_request(fd, &open);
-	raw_expect_refusal(fd, PAGED_ERR_PROTOCOL, "the first message is no hello");
+	raw_expect_refusal(fd, PAGED_ERR_PROTOCOL, "the first message is not a Hello");
 	for (int i = 0; i < 200; i++) {
 		size_t size = 1 + (size_t)rand_r(&seed) % 200;
 
@@ -101,7 +101,7 @@ IT_TEST(wrong_hellos)
 	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
 	hello.hello.role = WIRE_ROLE_SESSION;
 	raw_tell_request(raw.control, &hello);
-	raw_expect_refusal(raw.control, PAGED_ERR_PROTOCOL, "a second hello");
+	raw_expect_refusal(raw.control, PAGED_ERR_PROTOCOL, "a second Hello");
 	raw.control = open("/dev/null", O_RDONLY);
 	raw_drop(&raw);
 	it_require(it_daemon_logged(&daemon_, "its control socket closed"));
@@ -121,9 +121,10 @@ IT_TEST(a_missing_hello)
 		fd[i] = raw_connect();
 	/* 64 may wait at the door. */
 	for (int i = 0; i < 6; i++)
-		raw_expect_refusal(fd[i], PAGED_ERR_LIMIT, "64 connections after this one have said no hello either");
+		raw_expect_refusal(fd[i], PAGED_ERR_LIMIT,
+				   "more than 64 connections have not sent a Hello yet, and this one is the oldest");
 	it_require(it_now_ms() - started < 4000);
-	raw_expect_refusal(fd[6], PAGED_ERR_PROTOCOL, "no hello within 5 s");
+	raw_expect_refusal(fd[6], PAGED_ERR_PROTOCOL, "no Hello within 5 s");
 	it_require(it_now_ms() - started >= 4900);
 	for (int i = 7; i < 70; i++)
 		close(fd[i]);
