@@ -40,4 +40,6 @@ client_libpagedclient_la_SOURCES += \
 	%D%/pool.h \
 	%D%/pool_read.c \
 	%D%/pool_read.h \
-	%D%/seq.c
+	%D%/seq.c \
+	%D%/tensor.c \
+	%D%/tensor.h
