@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "client/api/block_mask.h"
-#include "client/api/mod.h"
 #include "client/api/enter.h"
+#include "client/api/mod.h"
 
 /* Maximum of attempts to request a mask; an attempt fails if an array that the mask uses is replaced between parts. */
 enum { ATTEMPTS = 8 };

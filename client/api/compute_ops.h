@@ -53,15 +53,15 @@ struct compute_ops {
 	 */
 	enum paged_status (*mask_open)(struct paged_block_mask *mask, struct paged_error *error);
 	void (*mask_close)(struct paged_block_mask *mask, bool in_child);
-	/** Create and free mods->device, the state of mods on the device. */
+	/** Create and free set->device, the state of a mod set on the device. */
 	enum paged_status (*mod_set_open)(struct paged_mod_set *set, struct paged_error *error);
 	void (*mod_set_close)(struct paged_mod_set *set, bool in_child);
 	/** Waits for the work launched since the plan; PAGED_ERR_RANGE if a mod's array index was out of bounds. */
 	enum paged_status (*mod_set_check)(const struct paged_mod_set *set, struct paged_error *error);
-	/** Called after values, arrays or blocks of the mods were bound. */
+	/** Called after values, arrays or blocks of the mod set were bound. */
 	void (*mod_set_bound)(struct paged_mod_set *set);
 	/**
-	 * Gets the mods' code for queries of this dtype.  timeout_ms 0: PAGED_ERR_AGAIN if it is not compiled yet;
+	 * Gets the mod set's code for queries of this dtype.  timeout_ms 0: PAGED_ERR_AGAIN if it is not compiled yet;
 	 * negative: no limit.
 	 */
 	enum paged_status (*mod_set_prepare)(struct paged_mod_set *set, enum paged_dtype q, int timeout_ms,
@@ -70,7 +70,7 @@ struct compute_ops {
 				    struct paged_error *error);
 	enum paged_status (*gather)(struct paged_batch *batch, const struct gather_args *args,
 				    struct paged_error *error);
-	/** mods NULL: none; else args->mods belongs to mods. */
+	/** set NULL: none; else args->mods belongs to it. */
 	enum paged_status (*attention)(struct paged_batch *batch, const struct attention_args *args,
 				       struct paged_mod_set *set, struct paged_error *error);
 	enum paged_status (*merge)(struct paged_batch *batch, const struct merge_args *args, struct paged_error *error);

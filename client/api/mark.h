@@ -9,8 +9,8 @@
 #ifndef PAGED_CLIENT_MARK_H
 #define PAGED_CLIENT_MARK_H
 
-#include "client/pagedclient.h"
 #include "client/owner/process.h"
+#include "client/pagedclient.h"
 #include "common/region.h"
 #include "kernels/cuda/driver.h"
 

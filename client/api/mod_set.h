@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * mod_set.h - the mods that are bound to a batch
+ * mod_set.h - mod sets of a batch: a mask mod and a score mod, bound to values and arrays
  */
 #ifndef PAGED_CLIENT_MOD_SET_H
 #define PAGED_CLIENT_MOD_SET_H
 
 #include "client/api/objects.h"
 
-/** mod_set_free - remove mods from their batch and free them; in a forked child, free memory only */
+/** mod_set_free - remove a mod set from its batch and free it; in a forked child, free memory only */
 void mod_set_free(struct paged_mod_set *set, bool in_child);
 
-/** mod_set_check - can attention with n_heads query heads over the batch's plan use these mods? */
+/** mod_set_check - can attention with n_heads query heads over the batch's plan use this mod set? */
 enum paged_status mod_set_check(struct paged_mod_set *set, const struct paged_batch *batch, uint32_t n_heads,
 				struct paged_error *error);
 
-/** mod_set_clear_range - clear the recorded out-of-bounds index of all mods of the batch; a new plan calls this */
+/** mod_set_clear_range - clear the recorded out-of-bounds index of all mod sets of the batch; a new plan calls this */
 void mod_set_clear_range(struct paged_batch *batch);
 
 /** mod_set_check_range - PAGED_ERR_RANGE if an array index was out of bounds since mod_set_clear_range() */

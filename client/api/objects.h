@@ -105,7 +105,7 @@ struct paged_batch {
 	uint64_t plan_number;        /* from 1 on */
 	uint64_t writer_pass;        /* number of the current pass over the rows, written to `writer`; from 1 on */
 	uint32_t n_distinct;         /* the last check found distinct sequences in rows [0, n_distinct); 0: unknown */
-	/* PAGED_ERR_RANGE from mods that were rebound or destroyed since the plan; status PAGED_OK: none. */
+	/* PAGED_ERR_RANGE from mod sets that were rebound or destroyed since the plan; status PAGED_OK: none. */
 	struct paged_error mod_range_error;
 };
 
@@ -130,7 +130,7 @@ struct paged_mod_set {
 	struct mod_binding *score;
 	struct kernel_mods *kernel;
 	struct cuda_mod_set *device;   /* state on the device; NULL on the host */
-	bool bound;                    /* every name of the mods is bound */
+	bool bound;                    /* every name that the mods use is bound */
 	struct array_values *narrowed; /* 32-bit copies of the bound PAGED_I64 arrays */
 	const struct paged_block_mask *blocks;
 	/* Plan number and query heads that the block mask was last checked against; checked_plan 0: none yet. */

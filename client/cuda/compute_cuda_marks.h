@@ -18,8 +18,8 @@
 #ifndef PAGED_CLIENT_COMPUTE_CUDA_MARKS_H
 #define PAGED_CLIENT_COMPUTE_CUDA_MARKS_H
 
-#include "client/cuda/compute_cuda_batch.h"
 #include "client/api/mark.h"
+#include "client/cuda/compute_cuda_batch.h"
 
 /** compute_cuda_mark - record the batch's event on its stream and write the event's handle to the mark */
 enum paged_status compute_cuda_mark(struct paged_batch *batch, struct mark *mark, struct paged_error *error);

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/cuda/jit_store.h"
 #include "client/cuda/compute_cuda_batch.h"
+#include "client/cuda/jit_store.h"
 #include "client/owner/map_cuda.h"
 #include "kernels/mod/cuda_source.h"
 

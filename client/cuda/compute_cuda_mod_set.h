@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * compute_cuda_mod_set.h - mods in attention on a GPU
+ * compute_cuda_mod_set.h - mod sets in attention on a GPU
  *
  * A struct paged_mod_set is translated to CUDA C, which the client's compiler
  * thread (jit_store.h) compiles into the attention kernel for the queries' dtype.
@@ -14,8 +14,8 @@
 #ifndef PAGED_CLIENT_COMPUTE_CUDA_MOD_SET_H
 #define PAGED_CLIENT_COMPUTE_CUDA_MOD_SET_H
 
-#include "client/cuda/cuda_kernels.h"
 #include "client/api/objects.h"
+#include "client/cuda/cuda_kernels.h"
 
 /* Slots of struct compute_ops. */
 void compute_cuda_client_close(struct paged_client *client, bool in_child);
@@ -29,15 +29,14 @@ enum paged_status compute_cuda_mod_set_prepare(struct paged_mod_set *set, enum p
 /* The functions below are called with the context current. */
 
 /**
- * compute_cuda_mod_set_kernel - the attention kernel with these mods; blocks until it is compiled
+ * compute_cuda_mod_set_kernel - the attention kernel with the set's mods; blocks until it is compiled
  *
  * @param[out] args_p  device address of the mods' values
  */
 enum paged_status compute_cuda_mod_set_kernel(struct paged_mod_set *set, enum paged_dtype q, struct cuda_kernel *kernel,
 					      uint64_t *args_p, struct paged_error *error);
 
-/** compute_cuda_mod_set_clear_range - clear, in stream order, the out-of-bounds indexes recorded by all mods of the
- * batch */
+/** compute_cuda_mod_set_clear_range - clear, in stream order, the batch's recorded out-of-bounds indexes */
 enum paged_status compute_cuda_mod_set_clear_range(struct paged_batch *batch, struct paged_error *error);
 
 #endif

@@ -14,8 +14,8 @@
 
 #include <stdatomic.h>
 
-#include "client/cuda/jit_store.h"
 #include "client/cuda/jit_cache.h"
+#include "client/cuda/jit_store.h"
 
 struct jit_builder {
 	struct jit_store_params params;
