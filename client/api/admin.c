@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The calls of paged_admin.h: lists and checks that the owner answers. */
 #include "config.h"
 
 #include "client/api/enter.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A batch's life, its buffers, validation, and its page tables in the formats of other kernels. */
 #include "config.h"
 
 #include "client/api/batch.h"

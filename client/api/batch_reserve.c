@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Pages for the rows of a plan: reserved now if a sequence is too short, or ahead of need. */
 #include "config.h"
 
 #include <stdatomic.h>

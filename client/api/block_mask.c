@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A block mask's life. */
 #include "config.h"
 
 #include "client/api/block_mask.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A client's life: parameters, instruction set, threads, and the owner that it attaches to. */
 #include "config.h"
 
 #include "client/api/compute_backends.h"

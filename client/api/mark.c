@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Marks, waits and paged_batch_finish(). */
 #include "config.h"
 
 #include "client/api/mark.h"

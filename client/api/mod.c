@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Mods: parsing, evaluation, and the caller's arrays. */
 #include "config.h"
 
 #include "client/api/mod.h"

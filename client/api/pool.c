@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A pool's life, its info and its page counts. */
 #include "config.h"
 
 #include "client/api/pool.h"

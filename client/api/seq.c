@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Calls on sequences: one request for each array, and the reading of page tables. */
 #include "config.h"
 
 #include "client/api/enter.h"

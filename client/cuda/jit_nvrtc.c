@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The compiler NVRTC, for the JIT store. */
 #include "config.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The owner in this process: requests are calls of the core, and the memory is private. */
 #include "config.h"
 
 #include "client/owner/owner.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The owner is the daemon: attaching over the control socket, requests over ZeroMQ. */
 #include "config.h"
 
 #include "client/owner/owner.h"
