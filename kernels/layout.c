@@ -2,7 +2,7 @@
 #include "kernels/layout.h"
 
 static enum paged_status
-params_check(const struct layout_params *p, struct paged_error *error)
+layout_check_params(const struct layout_params *p, struct paged_error *error)
 {
 	if (p->n_layers == 0 || p->n_kv_heads == 0 || p->page_size == 0 || p->n_pages == 0 || p->k_dim == 0 ||
 	    p->v_dim == 0)
@@ -28,7 +28,7 @@ params_check(const struct layout_params *p, struct paged_error *error)
 }
 
 static struct layout_plane
-plane_of(enum paged_dtype dtype, uint32_t dim)
+layout_make_plane(enum paged_dtype dtype, uint32_t dim)
 {
 	return (struct layout_plane){ .dtype = dtype,
 				      .dim = dim,
@@ -36,21 +36,21 @@ plane_of(enum paged_dtype dtype, uint32_t dim)
 }
 
 static void
-planes_choose(struct layout *layout)
+layout_choose_planes(struct layout *layout)
 {
 	const struct layout_params *p = &layout->params;
 	const struct layout_plane none = { .dtype = PAGED_DTYPE_NONE };
 	bool scales = p->dtype == PAGED_I8;
 
-	layout->plane[LAYOUT_K] = plane_of(p->dtype, p->k_dim);
-	layout->plane[LAYOUT_V] = plane_of(p->dtype, p->v_dim);
-	layout->plane[LAYOUT_K_SCALE] = scales ? plane_of(PAGED_F32, 1) : none;
+	layout->plane[LAYOUT_K] = layout_make_plane(p->dtype, p->k_dim);
+	layout->plane[LAYOUT_V] = layout_make_plane(p->dtype, p->v_dim);
+	layout->plane[LAYOUT_K_SCALE] = scales ? layout_make_plane(PAGED_F32, 1) : none;
 	layout->plane[LAYOUT_V_SCALE] = layout->plane[LAYOUT_K_SCALE];
 }
 
 /* V in K: the V planes alias the K planes, with V's own dim. */
 static void
-planes_alias(struct layout *layout)
+layout_alias_planes(struct layout *layout)
 {
 	layout->plane[LAYOUT_V] = layout->plane[LAYOUT_K];
 	layout->plane[LAYOUT_V].dim = layout->params.v_dim;
@@ -62,7 +62,7 @@ planes_alias(struct layout *layout)
  * rounding up.
  */
 static bool
-planes_place(struct layout *layout, uint64_t *page_stride_p)
+layout_place_planes(struct layout *layout, uint64_t *page_stride_p)
 {
 	const struct layout_params *p = &layout->params;
 	uint64_t at = 0;
@@ -86,7 +86,7 @@ planes_place(struct layout *layout, uint64_t *page_stride_p)
 enum paged_status
 layout_init(struct layout *layout, const struct layout_params *params, struct paged_error *error)
 {
-	enum paged_status status = params_check(params, error);
+	enum paged_status status = layout_check_params(params, error);
 	uint64_t page_stride, layer_stride, size;
 
 	if (status != PAGED_OK)
@@ -96,8 +96,8 @@ layout_init(struct layout *layout, const struct layout_params *params, struct pa
 		layout->params.alignment = LAYOUT_ALIGNMENT_HOST;
 	params = &layout->params;
 
-	planes_choose(layout);
-	if (!planes_place(layout, &page_stride) ||
+	layout_choose_planes(layout);
+	if (!layout_place_planes(layout, &page_stride) ||
 	    __builtin_mul_overflow(page_stride, (uint64_t)params->n_pages, &layer_stride) ||
 	    __builtin_mul_overflow(layer_stride, (uint64_t)params->n_layers, &size) || size > INT64_MAX)
 		return paged_fail(error, PAGED_ERR_LIMIT, "%u layers of %u pages of %u heads exceed 2^63 bytes",
@@ -109,7 +109,7 @@ layout_init(struct layout *layout, const struct layout_params *params, struct pa
 		layout->plane[i].page_stride = page_stride;
 	}
 	if (params->v_in_k)
-		planes_alias(layout);
+		layout_alias_planes(layout);
 	layout->page_bytes = page_stride * params->n_layers;
 	layout->size = size;
 	return PAGED_OK;

@@ -40,7 +40,8 @@ client_choose_isa(enum kernel_isa *isa_p, const char *wanted, struct paged_error
 		return paged_fail(error, PAGED_ERR_INVALID, "%s=%s is none of generic, avx2, avx512, avx512bf16, amx",
 				  what, name);
 	if (!kernel_isa_supported(*isa_p))
-		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "%s=%s: %s", what, name, kernel_isa_unsupported_reason(*isa_p));
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "%s=%s: %s", what, name,
+				  kernel_isa_unsupported_reason(*isa_p));
 	return PAGED_OK;
 }
 

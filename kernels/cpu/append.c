@@ -11,8 +11,8 @@
 #include "kernels/cpu/tensor.h"
 
 /* Tokens per unit; number of elements below which waking the team costs more than it saves. */
-#define UNIT_TOKENS 16u
-#define ALONE_ELEMENTS (256u << 10)
+#define ITEM_TOKENS 16u
+#define SINGLE_THREAD_ELEMENTS (256u << 10)
 
 /* For a smaller maximum, 127 / maximum may overflow f32. */
 #define SMALLEST_SCALED 0x1p-120f
@@ -21,8 +21,8 @@
  * Several heads of a token are converted in a buffer of this size before they are streamed, so that
  * loads only read cache lines that are completely written.
  */
-#define MADE_BYTES 4096u
-_Static_assert(MADE_BYTES >= PAGED_MAX_DIM * sizeof(float), "a head fits");
+#define CONVERTED_BYTES 4096u
+_Static_assert(CONVERTED_BYTES >= PAGED_MAX_DIM * sizeof(float), "a head fits");
 
 struct append_job {
 	const struct append_args *args;
@@ -32,23 +32,23 @@ struct append_job {
 };
 
 static bool
-turns_queries(const struct append_args *args)
+append_rotates_queries(const struct append_args *args)
 {
 	return args->rotary != NULL && args->rotary->q.data != NULL;
 }
 
 /* A row with skip_append still has units if its queries must be rotated. */
 static uint64_t
-units_of(const void *context, const struct kernel_row *row)
+append_row_items(const void *context, const struct kernel_row *row)
 {
 	const struct append_args *args = context;
 
-	return row->skip_append && !turns_queries(args) ? 0 : rows_divide_up(row->q_len, UNIT_TOKENS);
+	return row->skip_append && !append_rotates_queries(args) ? 0 : div_round_up(row->q_len, ITEM_TOKENS);
 }
 
 /* Rotates one head of a token by the angles of its position. */
 static void
-head_turn(const struct append_job *job, uint32_t position, float *wide)
+append_rotate_head(const struct append_job *job, uint32_t position, float *wide)
 {
 	const struct kernel_rotary *rotary = job->args->rotary;
 	const float *angles = rotary->cos_sin + (size_t)position * rotary->dim;
@@ -58,7 +58,7 @@ head_turn(const struct append_job *job, uint32_t position, float *wide)
 
 /* Quantises one head of a token to i8; returns its scale. */
 static float
-quantise(const struct append_job *job, void *to, const float *wide, uint32_t n)
+append_quantise(const struct append_job *job, void *to, const float *wide, uint32_t n)
 {
 	uint32_t bits = job->copy_ops->absmax(wide, n);
 	float most = convert_float(bits);
@@ -80,7 +80,7 @@ struct append_token {
 };
 
 static uint8_t *
-token_at(const struct append_job *job, unsigned int plane, const struct append_token *token, uint32_t head)
+append_address(const struct append_job *job, unsigned int plane, const struct append_token *token, uint32_t head)
 {
 	const struct kernel_pages *pages = &job->args->pages;
 
@@ -89,8 +89,8 @@ token_at(const struct append_job *job, unsigned int plane, const struct append_t
 
 /* Converts one head of a token to the pool's dtype; for i8, also stores its scale in the scale plane. */
 static void
-head_make(const struct append_job *job, unsigned int plane, const struct kernel_tensor *from,
-	  const struct append_token *token, uint32_t head, void *to)
+append_convert_head(const struct append_job *job, unsigned int plane, const struct kernel_tensor *from,
+		    const struct append_token *token, uint32_t head, void *to)
 {
 	const struct append_args *args = job->args;
 	const float *scales = plane == LAYOUT_K ? args->k_scale : args->v_scale;
@@ -100,47 +100,47 @@ head_make(const struct append_job *job, unsigned int plane, const struct kernel_
 
 	job->ops->widen(wide, tensor_at(from, token->packed, head), from->dtype, from->dim);
 	if (plane == LAYOUT_K && args->rotary != NULL)
-		head_turn(job, token->position, wide);
+		append_rotate_head(job, token->position, wide);
 	if (dtype != PAGED_I8) {
 		job->ops->narrow(to, dtype, wide, scales != NULL ? 1 / scales[head] : 1, from->dim);
 		return;
 	}
-	scale = quantise(job, to, wide, from->dim);
+	scale = append_quantise(job, to, wide, from->dim);
 	plane = plane == LAYOUT_K ? LAYOUT_K_SCALE : LAYOUT_V_SCALE;
-	memcpy(token_at(job, plane, token, head), &scale, sizeof(scale));
+	memcpy(append_address(job, plane, token, head), &scale, sizeof(scale));
 }
 
 /* Rotates or converts all heads of a token and stores them. */
 static void
-heads_make(const struct append_job *job, unsigned int plane, const struct kernel_tensor *from,
-	   const struct append_token *token)
+append_convert_heads(const struct append_job *job, unsigned int plane, const struct kernel_tensor *from,
+		     const struct append_token *token)
 {
 	const struct layout_plane *to = &job->args->pages.layout->plane[plane];
-	_Alignas(COPY_CACHE_LINE) uint8_t made[MADE_BYTES];
+	_Alignas(COPY_CACHE_LINE) uint8_t converted[CONVERTED_BYTES];
 	size_t size = (size_t)to->dim * paged_dtype_size(to->dtype);
 	struct strided_copy copy = {
-		.from = made, .to_stride = (int64_t)to->head_stride, .from_stride = (int64_t)size, .size = size
+		.from = converted, .to_stride = (int64_t)to->head_stride, .from_stride = (int64_t)size, .size = size
 	};
 
 	for (uint32_t head = 0; head < from->n_heads; head += copy.n) {
 		copy.n = 1;
-		copy.to = token_at(job, plane, token, head);
-		head_make(job, plane, from, token, head, job->stream[plane] ? made : copy.to);
+		copy.to = append_address(job, plane, token, head);
+		append_convert_head(job, plane, from, token, head, job->stream[plane] ? converted : copy.to);
 		if (!job->stream[plane])
 			continue;
-		for (; head + copy.n < from->n_heads && (copy.n + 1) * size <= sizeof(made); copy.n++)
-			head_make(job, plane, from, token, head + copy.n, made + copy.n * size);
+		for (; head + copy.n < from->n_heads && (copy.n + 1) * size <= sizeof(converted); copy.n++)
+			append_convert_head(job, plane, from, token, head + copy.n, converted + copy.n * size);
 		job->copy_ops->copy_stream(&copy);
 	}
 }
 
 static void
-heads_move(const struct append_job *job, unsigned int plane, const struct kernel_tensor *from,
-	   const struct append_token *token)
+append_copy_heads(const struct append_job *job, unsigned int plane, const struct kernel_tensor *from,
+		  const struct append_token *token)
 {
 	const struct layout_plane *to = &job->args->pages.layout->plane[plane];
 	struct strided_copy copy = {
-		.to = token_at(job, plane, token, 0),
+		.to = append_address(job, plane, token, 0),
 		.from = tensor_at(from, token->packed, 0),
 		.to_stride = (int64_t)to->head_stride,
 		.from_stride = from->head_stride,
@@ -155,32 +155,32 @@ heads_move(const struct append_job *job, unsigned int plane, const struct kernel
 }
 
 static void
-plane_append(const struct append_job *job, unsigned int plane, const struct kernel_tensor *from,
+append_plane(const struct append_job *job, unsigned int plane, const struct kernel_tensor *from,
 	     const struct append_token *token)
 {
-	bool turned = plane == LAYOUT_K && job->args->rotary != NULL;
+	bool rotated = plane == LAYOUT_K && job->args->rotary != NULL;
 
-	if (turned || from->dtype != job->args->pages.layout->plane[plane].dtype)
-		heads_make(job, plane, from, token);
+	if (rotated || from->dtype != job->args->pages.layout->plane[plane].dtype)
+		append_convert_heads(job, plane, from, token);
 	else
-		heads_move(job, plane, from, token);
+		append_copy_heads(job, plane, from, token);
 }
 
 static void
-queries_turn(const struct append_job *job, uint64_t packed, uint32_t position)
+append_rotate_queries(const struct append_job *job, uint64_t packed, uint32_t position)
 {
 	const struct kernel_rotary *rotary = job->args->rotary;
 	_Alignas(COPY_CACHE_LINE) float wide[PAGED_MAX_DIM];
 
 	for (uint32_t head = 0; head < rotary->q.n_heads; head++) {
 		job->ops->widen(wide, tensor_at(&rotary->q, packed, head), rotary->q.dtype, rotary->q.dim);
-		head_turn(job, position, wide);
+		append_rotate_head(job, position, wide);
 		job->ops->narrow(tensor_at(&rotary->q_out, packed, head), rotary->q_out.dtype, wide, 1, rotary->q.dim);
 	}
 }
 
 static uint32_t
-rotary_position(const struct kernel_rotary *rotary, const struct kernel_row *row, uint32_t i)
+append_rotary_position(const struct kernel_rotary *rotary, const struct kernel_row *row, uint32_t i)
 {
 	uint32_t position;
 
@@ -192,15 +192,15 @@ rotary_position(const struct kernel_rotary *rotary, const struct kernel_row *row
 }
 
 static void
-unit_append(const struct append_job *job, const struct kernel_row *row, uint32_t begin)
+append_item(const struct append_job *job, const struct kernel_row *row, uint32_t begin)
 {
 	const struct append_args *args = job->args;
 	uint32_t page_size = args->pages.layout->params.page_size;
-	uint32_t end = row->q_len - begin < UNIT_TOKENS ? row->q_len : begin + UNIT_TOKENS;
+	uint32_t end = row->q_len - begin < ITEM_TOKENS ? row->q_len : begin + ITEM_TOKENS;
 
 	for (uint32_t i = begin; i < end; i++) {
 		struct append_token token = { .packed = row->q_start + i,
-					      .position = rotary_position(args->rotary, row, i) };
+					      .position = append_rotary_position(args->rotary, row, i) };
 
 		if (!row->skip_append) {
 			uint32_t at = args->positions ? args->positions[token.packed] : row->kv_len - row->q_len + i;
@@ -208,12 +208,12 @@ unit_append(const struct append_job *job, const struct kernel_row *row, uint32_t
 			token.page = row->pages[at / page_size];
 			token.slot = at % page_size;
 			assert(token.page < args->pages.layout->params.n_pages);
-			plane_append(job, LAYOUT_K, &args->k, &token);
+			append_plane(job, LAYOUT_K, &args->k, &token);
 			if (args->v.data != NULL)
-				plane_append(job, LAYOUT_V, &args->v, &token);
+				append_plane(job, LAYOUT_V, &args->v, &token);
 		}
-		if (turns_queries(args))
-			queries_turn(job, token.packed, token.position);
+		if (append_rotates_queries(args))
+			append_rotate_queries(job, token.packed, token.position);
 	}
 }
 
@@ -222,22 +222,22 @@ append_work(struct kernel_team *team, void *context, struct team_scratch *scratc
 {
 	const struct append_job *job = context;
 	const struct append_args *args = job->args;
-	struct rows_cursor cursor = { 0 };
-	uint64_t unit;
+	struct row_cursor cursor = { 0 };
+	uint64_t item;
 
 	(void)scratch;
 	for (;;) {
-		unit = team_next_item(team);
-		if (!rows_find(&cursor, unit, args->rows, args->n_rows, units_of, args))
+		item = kernel_team_next_item(team);
+		if (!row_cursor_find(&cursor, item, args->rows, args->n_rows, append_row_items, args))
 			break;
-		unit_append(job, &args->rows[cursor.row], (uint32_t)(unit - cursor.first) * UNIT_TOKENS);
+		append_item(job, &args->rows[cursor.row], (uint32_t)(item - cursor.first) * ITEM_TOKENS);
 	}
 	copy_fence();
 }
 
 /* True if all heads of tokens of a plane begin on a cache line and fill whole cache lines. */
 static bool
-plane_may_stream(const struct kernel_pages *pages, unsigned int plane)
+append_may_stream(const struct kernel_pages *pages, unsigned int plane)
 {
 	const struct layout_plane *p = &pages->layout->plane[plane];
 	uint64_t all = (uintptr_t)pages->base | p->offset | p->layer_stride | p->page_stride | p->head_stride |
@@ -249,7 +249,9 @@ plane_may_stream(const struct kernel_pages *pages, unsigned int plane)
 void
 kernel_append(struct kernel_team *team, const struct append_args *args)
 {
-	struct append_job job = { .args = args, .ops = team_ops(team), .copy_ops = team_ops(team)->copy_ops };
+	struct append_job job = { .args = args,
+				  .ops = kernel_team_ops(team),
+				  .copy_ops = kernel_team_ops(team)->copy_ops };
 	const struct layout_params *params = &args->pages.layout->params;
 	uint64_t elements = 0, kept = 0;
 
@@ -263,12 +265,12 @@ kernel_append(struct kernel_team *team, const struct append_args *args)
 		assert(row->skip_append || args->positions || row->q_len <= row->kv_len);
 		if (!row->skip_append)
 			kept += (uint64_t)row->q_len * params->n_kv_heads * (params->k_dim + params->v_dim);
-		if (turns_queries(args))
+		if (append_rotates_queries(args))
 			elements += (uint64_t)row->q_len * args->rotary->q.n_heads * params->k_dim;
 	}
 	if (kept * paged_dtype_size(params->dtype) > COPY_STREAM_BYTES) {
-		job.stream[LAYOUT_K] = plane_may_stream(&args->pages, LAYOUT_K);
-		job.stream[LAYOUT_V] = args->v.data != NULL && plane_may_stream(&args->pages, LAYOUT_V);
+		job.stream[LAYOUT_K] = append_may_stream(&args->pages, LAYOUT_K);
+		job.stream[LAYOUT_V] = args->v.data != NULL && append_may_stream(&args->pages, LAYOUT_V);
 	}
-	team_run(team, elements + kept < ALONE_ELEMENTS, append_work, &job);
+	kernel_team_run(team, elements + kept < SINGLE_THREAD_ELEMENTS, append_work, &job);
 }

@@ -3,7 +3,7 @@
  * kernel_attention(): threads take work items (schedule.h); for each item a thread walks the KV chunks
  * that its q_rows see, tile by tile.  The softmax state of a chunk is combined into the item's total.
  * If a row is cut (split-KV), an item is a single chunk: its total is stored in the workspace, and a
- * second team_run() combines the totals.  Both ways perform the same operations in the same order for
+ * second kernel_team_run() combines the totals.  Both ways perform the same operations in the same order for
  * every q_row.
  */
 #include <assert.h>
@@ -19,26 +19,26 @@
 #include "kernels/cpu/tile_mask.h"
 
 /* Number of products below which waking the team costs more than it saves. */
-#define ALONE_PRODUCTS (256u << 10)
+#define SINGLE_THREAD_PRODUCTS (256u << 10)
 /* Prefill rows are divided into at least this many items per thread, if they can be. */
-#define PREFILL_ITEMS_A_THREAD 4u
+#define PREFILL_ITEMS_PER_THREAD 4u
 /* With this many items per thread, a thread may take its next item before it finishes the current one. */
-#define PREFETCH_ITEMS_A_THREAD 8u
+#define PREFETCH_ITEMS_PER_THREAD 8u
 
 /* Processes the tiles of one chunk for an item; returns the first tile after the chunk. */
 static struct kv_tile
-chunk_attend(const struct attention_job *job, const struct work_item *item, struct kv_tile tile,
-	     const struct work_item *next_item, struct team_scratch *scratch)
+attention_chunk(const struct attention_job *job, const struct work_item *item, struct kv_tile tile,
+		const struct work_item *next_item, struct team_scratch *scratch)
 {
 	const uint64_t begin = tile.begin / KERNEL_KV_CHUNK * KERNEL_KV_CHUNK;
-	const uint64_t end = least(begin + KERNEL_KV_CHUNK, item->kv_end);
+	const uint64_t end = min_u64(begin + KERNEL_KV_CHUNK, item->kv_end);
 
 	if (item->prefill && job->pipelined) {
 		prefill_chunk(job, item, begin, end, tile.chunk, scratch);
 		tile.begin = begin + KERNEL_KV_CHUNK;
 		return tile_mask_next(job, &item->q, scratch, item->kv_end, tile);
 	}
-	chunk_begin(job, item, scratch);
+	combine_chunk_begin(job, item, scratch);
 	while (tile.begin < end) {
 		struct kv_tile after = tile;
 		struct next_tile next = { .item = item };
@@ -53,14 +53,14 @@ chunk_attend(const struct attention_job *job, const struct work_item *item, stru
 			decode_tile(job, item, &tile, &next, scratch);
 		tile = after;
 	}
-	chunk_end(job, item, scratch);
+	combine_chunk_end(job, item, scratch);
 	return tile;
 }
 
 /* `next`: the item that this thread will process next, or NULL if unknown. */
 static void
-item_attend(const struct attention_job *job, const struct work_item *item, const struct work_item *next,
-	    struct team_scratch *scratch)
+attention_item(const struct attention_job *job, const struct work_item *item, const struct work_item *next,
+	       struct team_scratch *scratch)
 {
 	struct kv_tile tile = item->first;
 
@@ -71,17 +71,17 @@ item_attend(const struct attention_job *job, const struct work_item *item, const
 		decode_queries(job, item, scratch);
 	if (job->args->mods != NULL && !(item->prefill && job->pipelined))
 		tile_mask_begin(job, &item->q, scratch);
-	totals_begin(job, item, scratch);
+	combine_item_begin(job, item, scratch);
 	while (tile.begin < item->kv_end)
-		tile = chunk_attend(job, item, tile, next, scratch);
-	totals_end(job, item, scratch);
+		tile = attention_chunk(job, item, tile, next, scratch);
+	combine_item_end(job, item, scratch);
 }
 
 static bool
-item_take(struct kernel_team *team, const struct attention_job *job, struct schedule_cursor *cursor,
-	  const struct team_scratch *scratch, struct work_item *item)
+attention_next_item(struct kernel_team *team, const struct attention_job *job, struct schedule_cursor *cursor,
+		    const struct team_scratch *scratch, struct work_item *item)
 {
-	uint64_t number = team_next_item(team);
+	uint64_t number = kernel_team_next_item(team);
 
 	if (!schedule_find(job, cursor, number))
 		return false;
@@ -91,12 +91,12 @@ item_take(struct kernel_team *team, const struct attention_job *job, struct sche
 }
 
 static void
-items_work(struct kernel_team *team, void *context, struct team_scratch *scratch)
+attention_work(struct kernel_team *team, void *context, struct team_scratch *scratch)
 {
 	const struct attention_job *job = context;
 	struct schedule_cursor cursor = schedule_begin(job, SCHEDULE_ITEMS);
 	struct work_item items[2];
-	bool more = item_take(team, job, &cursor, scratch, &items[0]);
+	bool more = attention_next_item(team, job, &cursor, scratch, &items[0]);
 
 	if (job->ops->begin != NULL)
 		job->ops->begin();
@@ -104,30 +104,30 @@ items_work(struct kernel_team *team, void *context, struct team_scratch *scratch
 		const struct work_item *next = NULL;
 
 		if (job->prefetch_items) {
-			more = item_take(team, job, &cursor, scratch, &items[i ^ 1]);
+			more = attention_next_item(team, job, &cursor, scratch, &items[i ^ 1]);
 			next = more ? &items[i ^ 1] : NULL;
 		}
-		item_attend(job, &items[i], next, scratch);
+		attention_item(job, &items[i], next, scratch);
 		if (!job->prefetch_items)
-			more = item_take(team, job, &cursor, scratch, &items[i ^ 1]);
+			more = attention_next_item(team, job, &cursor, scratch, &items[i ^ 1]);
 	}
 	if (job->ops->end != NULL)
 		job->ops->end();
 }
 
 static void
-combine_work(struct kernel_team *team, void *context, struct team_scratch *scratch)
+attention_combine_work(struct kernel_team *team, void *context, struct team_scratch *scratch)
 {
 	const struct attention_job *job = context;
 	struct schedule_cursor cursor = schedule_begin(job, SCHEDULE_COMBINES);
 	uint64_t number;
 
-	while (schedule_find(job, &cursor, number = team_next_item(team))) {
+	while (schedule_find(job, &cursor, number = kernel_team_next_item(team))) {
 		const struct work_item item = schedule_item(job, &cursor, number);
 		uint32_t q_tile = (uint32_t)((number - cursor.first) % cursor.is.n_q_tiles);
 
 		if (q_tile < q_tile_count(job, &item)) /* the row's last item may have fewer query tiles */
-			states_combine(job, &item, q_tile, cursor.is.n_chunks, scratch);
+			combine_workspace(job, &item, q_tile, cursor.is.n_chunks, scratch);
 	}
 }
 
@@ -154,38 +154,40 @@ count_prefill_items(const struct attention_job *job)
 		const uint64_t q_rows = (uint64_t)args->rows[i].q_len * job->group;
 
 		if (q_rows >= job->prefill_q_rows)
-			n += rows_divide_up(q_rows, job->item_q_rows) *
-			     rows_divide_up(args->rows[i].kv_len, KERNEL_KV_CHUNK);
+			n += div_round_up(q_rows, job->item_q_rows) *
+			     div_round_up(args->rows[i].kv_len, KERNEL_KV_CHUNK);
 	}
 	return n * args->pages.layout->params.n_kv_heads;
 }
 
 static uint32_t
-round_up(uint32_t n, uint32_t multiple)
+attention_round_up(uint32_t n, uint32_t multiple)
 {
 	return (n + multiple - 1) / multiple * multiple;
 }
 
 /* True if bf16 represents every element exactly. */
 static bool
-is_bf16_or_bytes(enum paged_dtype dtype)
+dtype_fits_bf16(enum paged_dtype dtype)
 {
 	return dtype == PAGED_BF16 || paged_dtype_size(dtype) == 1;
 }
 
 /* Chooses the product functions for decode. */
 static void
-decode_choose(struct attention_job *job)
+attention_choose_decode(struct attention_job *job)
 {
 	const struct layout_params *params = &job->args->pages.layout->params;
 	const struct kernel_tile_ops *ops = job->ops;
 
-	job->score_dots = job->score_pairs ? ops->decode_bf16 : NULL;
-	job->value_dots = job->value_pairs ? ops->decode_bf16 : NULL;
-	job->values = job->value_dots != NULL ? ops->decode_bf16->values : ops->values;
-	job->values_seen = job->value_dots != NULL ? ops->decode_bf16->values_seen : ops->values_seen;
-	job->k_padded = round_up(params->k_dim, job->score_dots != NULL ? ops->decode_bf16->token_elements : ops->lanes);
-	job->v_padded = round_up(params->v_dim, job->value_dots != NULL ? ops->decode_bf16->token_elements : ops->lanes);
+	job->decode_scores = job->scores_bf16 ? ops->decode_bf16 : NULL;
+	job->decode_values = job->values_bf16 ? ops->decode_bf16 : NULL;
+	job->values = job->decode_values != NULL ? ops->decode_bf16->values : ops->values;
+	job->values_seen = job->decode_values != NULL ? ops->decode_bf16->values_seen : ops->values_seen;
+	job->k_padded = attention_round_up(params->k_dim,
+					   job->decode_scores != NULL ? ops->decode_bf16->token_elements : ops->lanes);
+	job->v_padded = attention_round_up(params->v_dim,
+					   job->decode_values != NULL ? ops->decode_bf16->token_elements : ops->lanes);
 }
 
 /*
@@ -193,32 +195,33 @@ decode_choose(struct attention_job *job)
  * tiles, the better, as long as every thread has enough items.
  */
 static void
-prefill_choose(struct attention_job *job, uint32_t n_threads)
+attention_choose_prefill(struct attention_job *job, uint32_t n_threads)
 {
 	const struct kernel_tile_ops *ops = job->ops;
 	uint64_t n;
 
-	job->scores_packed = job->score_pairs && ops->prefill_bf16 != NULL ? ops->prefill_bf16 : ops->prefill_f32;
-	job->values_packed = job->value_pairs && ops->prefill_bf16 != NULL ? ops->prefill_bf16 : ops->prefill_f32;
-	job->prefill_q_rows = job->scores_packed->prefill_q_rows > job->values_packed->prefill_q_rows
-				      ? job->scores_packed->prefill_q_rows
-				      : job->values_packed->prefill_q_rows;
-	job->pipelined = job->scores_packed == job->values_packed && job->scores_packed->pipeline_step != NULL;
-	job->packed_k = round_up(job->args->pages.layout->params.k_dim, ops->lanes * job->scores_packed->word_elements);
+	job->prefill_scores = job->scores_bf16 && ops->prefill_bf16 != NULL ? ops->prefill_bf16 : ops->prefill_f32;
+	job->prefill_values = job->values_bf16 && ops->prefill_bf16 != NULL ? ops->prefill_bf16 : ops->prefill_f32;
+	job->prefill_q_rows = job->prefill_scores->prefill_q_rows > job->prefill_values->prefill_q_rows
+				      ? job->prefill_scores->prefill_q_rows
+				      : job->prefill_values->prefill_q_rows;
+	job->pipelined = job->prefill_scores == job->prefill_values && job->prefill_scores->pipeline_step != NULL;
+	job->packed_k = attention_round_up(job->args->pages.layout->params.k_dim,
+					   ops->lanes * job->prefill_scores->word_elements);
 	job->tile_q_rows = job->pipelined ? BLOCK_Q_ROWS : TILE_Q_ROWS;
 	job->item_q_rows = job->pipelined ? ITEM_Q_ROWS : TILE_Q_ROWS;
 	while (job->item_q_rows > TILE_Q_ROWS && (n = count_prefill_items(job)) != 0 &&
-	       n < (uint64_t)PREFILL_ITEMS_A_THREAD * n_threads)
+	       n < (uint64_t)PREFILL_ITEMS_PER_THREAD * n_threads)
 		job->item_q_rows /= 2;
 }
 
 /* Asserts that indices fit the int32 of mods, and that the block mask has the plan's size. */
 static void
-mods_assert(const struct kernel_team *team, const struct attention_args *args)
+attention_assert_mods(const struct kernel_team *team, const struct attention_args *args)
 {
 	const struct block_mask *blocks = args->mods->params.blocks;
 
-	assert(args->mods->n_threads == team_n_threads(team));
+	assert(args->mods->n_threads == kernel_team_n_threads(team));
 	for (uint32_t i = 0; i < args->n_rows; i++) {
 		const struct kernel_row *row = &args->rows[i];
 
@@ -238,28 +241,28 @@ kernel_attention(struct kernel_team *team, const struct attention_args *args)
 	const struct layout_params *params = &args->pages.layout->params;
 	struct attention_job job = {
 		.args = args,
-		.ops = team_ops(team),
+		.ops = kernel_team_ops(team),
 		.group = args->q.n_heads / params->n_kv_heads,
-		.score_pairs = is_bf16_or_bytes(params->dtype) && args->q.dtype == PAGED_BF16,
-		.value_pairs = is_bf16_or_bytes(params->dtype) && args->out.dtype == PAGED_BF16,
-		.workspace = team_workspace(team),
+		.scores_bf16 = dtype_fits_bf16(params->dtype) && args->q.dtype == PAGED_BF16,
+		.values_bf16 = dtype_fits_bf16(params->dtype) && args->out.dtype == PAGED_BF16,
+		.workspace = kernel_team_workspace(team),
 	};
-	uint32_t n_threads = team_n_threads(team);
+	uint32_t n_threads = kernel_team_n_threads(team);
 
 	assert(args->q.n_heads % params->n_kv_heads == 0 && args->q.dim == params->k_dim);
 	assert(args->k_scale == NULL || params->dtype == PAGED_E4M3 || params->dtype == PAGED_E5M2);
 	assert(args->v_scale == NULL || (params->dtype != PAGED_I8 && !params->v_in_k));
 	if (args->mods != NULL)
-		mods_assert(team, args);
+		attention_assert_mods(team, args);
 	assert(args->out.n_heads == args->q.n_heads && args->out.dim == params->v_dim);
-	decode_choose(&job);
-	if (count_products(&job) < ALONE_PRODUCTS)
+	attention_choose_decode(&job);
+	if (count_products(&job) < SINGLE_THREAD_PRODUCTS)
 		n_threads = 1;
-	prefill_choose(&job, n_threads);
-	schedule_make(&job, n_threads, job.v_padded + 2, TEAM_WORKSPACE);
+	attention_choose_prefill(&job, n_threads);
+	schedule_make(&job, n_threads, job.v_padded + 2, KERNEL_TEAM_WORKSPACE);
 	job.state_floats = job.schedule.max_q_rows * ((size_t)job.v_padded + 2);
-	job.prefetch_items = job.schedule.n_items >= (uint64_t)PREFETCH_ITEMS_A_THREAD * n_threads;
-	team_run(team, n_threads == 1, items_work, &job);
+	job.prefetch_items = job.schedule.n_items >= (uint64_t)PREFETCH_ITEMS_PER_THREAD * n_threads;
+	kernel_team_run(team, n_threads == 1, attention_work, &job);
 	if (job.schedule.n_combines != 0)
-		team_run(team, false, combine_work, &job);
+		kernel_team_run(team, false, attention_combine_work, &job);
 }

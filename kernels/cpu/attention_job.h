@@ -38,18 +38,18 @@ struct attention_job {
 	 * Whether products may use bf16 pairs. bf16 must represent the pool's elements exactly; in
 	 * addition, q must be bf16 for scores, and out for values.
 	 */
-	bool score_pairs, value_pairs;
+	bool scores_bf16, values_bf16;
 	/* The functions for pairs, if they are allowed and the instruction set has them; else NULL. */
-	const struct tile_decode_bf16_ops *score_dots, *value_dots;
+	const struct tile_decode_bf16_ops *decode_scores, *decode_values;
 	tile_values_fn values;
 	tile_values_seen_fn values_seen;
 	struct schedule schedule;
-	float *workspace;    /* states of cut rows' chunks: [q_row] row_max, [q_row] row_sum, [q_row][v_padded] values */
+	float *workspace; /* states of cut rows' chunks: [q_row] row_max, [q_row] row_sum, [q_row][v_padded] values */
 	size_t state_floats; /* floats of one state */
 	/* threads take the next item before they process the current one, to prefetch its first keys */
 	bool prefetch_items;
 	/* Prefill: rows with many q_rows. */
-	const struct tile_prefill_ops *scores_packed, *values_packed;
+	const struct tile_prefill_ops *prefill_scores, *prefill_values;
 	uint32_t packed_k;       /* elements of a packed query or key */
 	uint32_t prefill_q_rows; /* a row with at least this many q_rows uses prefill */
 	uint32_t item_q_rows;    /* most q_rows of an item under one KV head */

@@ -14,11 +14,11 @@
 /* Query rows per unit. */
 #define MERGE_TOKENS 16u
 /* Number of elements below which waking the team costs more than it saves. */
-#define ALONE_ELEMENTS (64u << 10)
+#define SINGLE_THREAD_ELEMENTS (64u << 10)
 
 static void
-part_load(const struct kernel_tile_ops *ops, const struct merge_part *part, uint64_t token, uint32_t head, float lse,
-	  float *values)
+merge_load_part(const struct kernel_tile_ops *ops, const struct merge_part *part, uint64_t token, uint32_t head,
+		float lse, float *values)
 {
 	if (lse == -INFINITY)
 		memset(values, 0, sizeof(*values) * PAGED_MAX_DIM);
@@ -27,22 +27,22 @@ part_load(const struct kernel_tile_ops *ops, const struct merge_part *part, uint
 }
 
 static void
-line_merge(const struct kernel_tile_ops *ops, const struct merge_args *args, struct team_scratch *scratch,
-	   uint64_t token, uint32_t head)
+merge_q_row(const struct kernel_tile_ops *ops, const struct merge_args *args, struct team_scratch *scratch,
+	    uint64_t token, uint32_t head)
 {
 	const struct kernel_tensor *out = &args->out;
 	uint64_t at = token * out->n_heads + head;
 	float lse[2] = { args->part[0].lse[at], args->part[1].lse[at] };
-	struct softmax_state *total = scratch->total;
+	struct softmax_state *total = scratch->item_state;
 	const float one = 1;
 	float sum;
 
-	total->values = scratch->total_values;
+	total->values = scratch->item_values;
 	total->stride = (out->dim + ops->lanes - 1) / ops->lanes * ops->lanes;
 	total->row_max[0] = lse[0];
 	total->row_sum[0] = 1;
-	part_load(ops, &args->part[0], token, head, lse[0], scratch->total_values);
-	part_load(ops, &args->part[1], token, head, lse[1], scratch->chunk_values);
+	merge_load_part(ops, &args->part[0], token, head, lse[0], scratch->item_values);
+	merge_load_part(ops, &args->part[1], token, head, lse[1], scratch->chunk_values);
 	ops->combine(total, 1, &lse[1], &one, scratch->chunk_values);
 	sum = total->row_sum[0];
 	ops->narrow(tensor_at(out, token, head), out->dtype, total->values, sum == 0 ? 0 : 1 / sum, out->dim);
@@ -56,10 +56,10 @@ merge_work(struct kernel_team *team, void *context, struct team_scratch *scratch
 	const struct merge_args *args = context;
 	uint64_t token;
 
-	while ((token = team_next_item(team) * MERGE_TOKENS) < args->n_tokens)
+	while ((token = kernel_team_next_item(team) * MERGE_TOKENS) < args->n_tokens)
 		for (uint64_t end = token + MERGE_TOKENS; token < end && token < args->n_tokens; token++)
 			for (uint32_t head = 0; head < args->out.n_heads; head++)
-				line_merge(team_ops(team), args, scratch, token, head);
+				merge_q_row(kernel_team_ops(team), args, scratch, token, head);
 }
 
 void
@@ -69,5 +69,6 @@ kernel_attention_merge(struct kernel_team *team, const struct merge_args *args)
 
 	for (unsigned int i = 0; i < 2; i++)
 		assert(args->part[i].out.n_heads == args->out.n_heads && args->part[i].out.dim == args->out.dim);
-	team_run(team, args->n_tokens * args->out.n_heads * args->out.dim < ALONE_ELEMENTS, merge_work, &job);
+	kernel_team_run(team, args->n_tokens * args->out.n_heads * args->out.dim < SINGLE_THREAD_ELEMENTS, merge_work,
+			&job);
 }

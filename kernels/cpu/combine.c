@@ -8,7 +8,7 @@
 
 /* Initialises whole vectors of maxima and sums, because instruction sets load whole vectors. */
 static void
-state_clear(const struct attention_job *job, struct softmax_state *state, uint32_t n_q_rows, float *values)
+softmax_state_clear(const struct attention_job *job, struct softmax_state *state, uint32_t n_q_rows, float *values)
 {
 	state->values = values;
 	state->stride = job->v_padded;
@@ -19,18 +19,19 @@ state_clear(const struct attention_job *job, struct softmax_state *state, uint32
 }
 
 void
-state_begin(const struct attention_job *job, const struct softmax_state *total, uint32_t n_q_rows,
-	    struct softmax_state *state, float *own)
+combine_state_begin(const struct attention_job *job, const struct softmax_state *total, uint32_t n_q_rows,
+		    struct softmax_state *state, float *own)
 {
 	uint32_t n = 0;
 
 	while (n < n_q_rows && total->row_sum[n] == 0)
 		n++;
-	state_clear(job, state, n_q_rows, n == n_q_rows ? total->values : own);
+	softmax_state_clear(job, state, n_q_rows, n == n_q_rows ? total->values : own);
 }
 
 void
-state_end(const struct attention_job *job, struct softmax_state *total, uint32_t n_q_rows, const struct softmax_state *state)
+combine_state_end(const struct attention_job *job, struct softmax_state *total, uint32_t n_q_rows,
+		  const struct softmax_state *state)
 {
 	if (state->values != total->values) {
 		job->ops->combine(total, n_q_rows, state->row_max, state->row_sum, state->values);
@@ -41,33 +42,34 @@ state_end(const struct attention_job *job, struct softmax_state *total, uint32_t
 }
 
 void
-chunk_begin(const struct attention_job *job, const struct work_item *item, struct team_scratch *scratch)
+combine_chunk_begin(const struct attention_job *job, const struct work_item *item, struct team_scratch *scratch)
 {
 	for (uint32_t i = 0; i < q_tile_count(job, item); i++) {
 		const struct q_tile q = q_tile_of(job, item, i);
-		struct softmax_state *state = &scratch->chunk[i];
+		struct softmax_state *state = &scratch->chunk_state[i];
 
-		state_begin(job, &scratch->total[i], q.n, state, scratch->chunk_values + (size_t)q.at * job->v_padded);
+		combine_state_begin(job, &scratch->item_state[i], q.n, state,
+				    scratch->chunk_values + (size_t)q.at * job->v_padded);
 		memset(state->values, 0, (size_t)q.n * job->v_padded * sizeof(float));
 	}
 }
 
 void
-chunk_end(const struct attention_job *job, const struct work_item *item, struct team_scratch *scratch)
+combine_chunk_end(const struct attention_job *job, const struct work_item *item, struct team_scratch *scratch)
 {
 	for (uint32_t i = 0; i < q_tile_count(job, item); i++)
-		state_end(job, &scratch->total[i], q_tile_of(job, item, i).n, &scratch->chunk[i]);
+		combine_state_end(job, &scratch->item_state[i], q_tile_of(job, item, i).n, &scratch->chunk_state[i]);
 }
 
 /* Final numbers of a q_row over all its keys; the sum is over exp(score - row_max). */
-struct row_end {
+struct q_row_result {
 	float factor; /* factor of the values */
 	float row_max, row_sum;
 };
 
 /* Adds a sink to the denominator; -INFINITY: no sink. */
-static struct row_end
-row_end(float row_max, float row_sum, float sink)
+static struct q_row_result
+q_row_result(float row_max, float row_sum, float sink)
 {
 	float top = sink > row_max ? sink : row_max, rescale = 1;
 
@@ -76,18 +78,20 @@ row_end(float row_max, float row_sum, float sink)
 		row_sum = row_sum * rescale + expf(sink - top);
 		row_max = top;
 	}
-	return (struct row_end){ .factor = row_sum == 0 ? 0 : rescale / row_sum, .row_max = row_max, .row_sum = row_sum };
+	return (struct q_row_result){ .factor = row_sum == 0 ? 0 : rescale / row_sum,
+				      .row_max = row_max,
+				      .row_sum = row_sum };
 }
 
 static float
-row_lse(const struct row_end *end)
+q_row_lse(const struct q_row_result *end)
 {
 	return end->row_sum == 0 ? -INFINITY : end->row_max + logf(end->row_sum);
 }
 
 /* Writes the results of a query tile. */
 static void
-total_finish(const struct attention_job *job, const struct q_tile *q, const struct softmax_state *total)
+combine_write_results(const struct attention_job *job, const struct q_tile *q, const struct softmax_state *total)
 {
 	const struct attention_args *args = job->args;
 	const struct kernel_tensor *out = &args->out;
@@ -99,17 +103,17 @@ total_finish(const struct attention_job *job, const struct q_tile *q, const stru
 		uint32_t head = q_row_head(job, q, i);
 		float row_sum = total->row_sum[i], row_max = total->row_max[i];
 		float *values = total->values + (size_t)i * job->v_padded;
-		struct row_end keys = row_end(row_max, row_sum, -INFINITY), end = keys;
+		struct q_row_result keys = q_row_result(row_max, row_sum, -INFINITY), end = keys;
 		uint64_t at = packed * out->n_heads + head;
 
-		q_row_fetch(job, q, i + FETCH_Q_ROWS, out);
+		q_row_prefetch(job, q, i + PREFETCH_Q_ROWS, out);
 		if (args->sink != NULL)
-			end = row_end(row_max, row_sum, args->sink[head]);
+			end = q_row_result(row_max, row_sum, args->sink[head]);
 		if (row_sum == 0)
 			memset(values, 0, job->v_padded * sizeof(*values));
 		job->ops->narrow(tensor_at(out, packed, head), out->dtype, values, end.factor * v_scale, out->dim);
 		if (args->lse != NULL)
-			args->lse[at] = row_lse(args->lse_without_sink ? &keys : &end);
+			args->lse[at] = q_row_lse(args->lse_without_sink ? &keys : &end);
 		if (args->maximum != NULL)
 			args->maximum[at] = isnan(row_sum) ? NAN : row_max;
 	}
@@ -121,7 +125,7 @@ struct workspace_state {
 };
 
 static struct workspace_state
-workspace_at(const struct attention_job *job, float *workspace, uint32_t q_row)
+workspace_state_at(const struct attention_job *job, float *workspace, uint32_t q_row)
 {
 	const size_t most = job->schedule.max_q_rows;
 
@@ -131,47 +135,47 @@ workspace_at(const struct attention_job *job, float *workspace, uint32_t q_row)
 }
 
 void
-totals_begin(const struct attention_job *job, const struct work_item *item, struct team_scratch *scratch)
+combine_item_begin(const struct attention_job *job, const struct work_item *item, struct team_scratch *scratch)
 {
 	for (uint32_t i = 0; i < q_tile_count(job, item); i++) {
 		const struct q_tile q = q_tile_of(job, item, i);
 
-		state_clear(job, &scratch->total[i], q.n,
-			    item->workspace != NULL ? workspace_at(job, item->workspace, q.at).values
-						    : scratch->total_values + (size_t)q.at * job->v_padded);
+		softmax_state_clear(job, &scratch->item_state[i], q.n,
+				    item->workspace != NULL ? workspace_state_at(job, item->workspace, q.at).values
+							    : scratch->item_values + (size_t)q.at * job->v_padded);
 	}
 }
 
 void
-totals_end(const struct attention_job *job, const struct work_item *item, struct team_scratch *scratch)
+combine_item_end(const struct attention_job *job, const struct work_item *item, struct team_scratch *scratch)
 {
 	for (uint32_t i = 0; i < q_tile_count(job, item); i++) {
 		const struct q_tile q = q_tile_of(job, item, i);
-		const struct softmax_state *total = &scratch->total[i];
+		const struct softmax_state *total = &scratch->item_state[i];
 		struct workspace_state to;
 
 		if (item->workspace == NULL) {
-			total_finish(job, &q, total);
+			combine_write_results(job, &q, total);
 			continue;
 		}
-		to = workspace_at(job, item->workspace, q.at);
+		to = workspace_state_at(job, item->workspace, q.at);
 		memcpy(to.row_max, total->row_max, q.n * sizeof(float));
 		memcpy(to.row_sum, total->row_sum, q.n * sizeof(float));
 	}
 }
 
 void
-states_combine(const struct attention_job *job, const struct work_item *item, uint32_t q_tile, uint64_t n_chunks,
-	       struct team_scratch *scratch)
+combine_workspace(const struct attention_job *job, const struct work_item *item, uint32_t q_tile, uint64_t n_chunks,
+		  struct team_scratch *scratch)
 {
 	const struct q_tile q = q_tile_of(job, item, q_tile);
 	float *workspace = item->workspace;
 
-	state_clear(job, scratch->total, q.n, scratch->total_values);
+	softmax_state_clear(job, scratch->item_state, q.n, scratch->item_values);
 	for (; n_chunks > 0; n_chunks--, workspace += job->state_floats) {
-		const struct workspace_state from = workspace_at(job, workspace, q.at);
+		const struct workspace_state from = workspace_state_at(job, workspace, q.at);
 
-		job->ops->combine(scratch->total, q.n, from.row_max, from.row_sum, from.values);
+		job->ops->combine(scratch->item_state, q.n, from.row_max, from.row_sum, from.values);
 	}
-	total_finish(job, &q, scratch->total);
+	combine_write_results(job, &q, scratch->item_state);
 }

@@ -8,13 +8,13 @@
 #include <stdint.h>
 
 static inline uint64_t
-rows_divide_up(uint64_t n, uint64_t by)
+div_round_up(uint64_t n, uint64_t by)
 {
 	return n / by + (n % by != 0);
 }
 
 static inline uint64_t
-least(uint64_t a, uint64_t b)
+min_u64(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }

@@ -7,8 +7,8 @@
 #include "kernels/cpu/q_rows.h"
 
 void
-rows_locate(const struct attention_job *job, const struct q_tile *q, unsigned int plane, uint32_t begin,
-	    uint32_t n_tokens, uint64_t wanted, struct tile_tokens *rows)
+locate_tokens(const struct attention_job *job, const struct q_tile *q, unsigned int plane, uint32_t begin,
+	      uint32_t n_tokens, uint64_t wanted, struct tile_tokens *tokens)
 {
 	const struct kernel_pages *pages = &job->args->pages;
 	const struct layout_plane *p = &pages->layout->plane[plane];
@@ -26,65 +26,65 @@ rows_locate(const struct attention_job *job, const struct q_tile *q, unsigned in
 		if (wanted != ~UINT64_C(0) && (wanted & token_bits(i, end)) == 0) {
 			gaps = true;
 			while (i < end)
-				rows->token[i++] = NULL;
+				tokens->token[i++] = NULL;
 			continue;
 		}
 		assert(*page < pages->layout->params.n_pages);
 		at = base + *page * page_stride + slot * token_stride;
 		for (; i < end; i++, at += token_stride)
-			rows->token[i] = at;
+			tokens->token[i] = at;
 	}
 	/* Tokens of a skipped page get the address of a wanted token: no q_row sees them. */
 	for (uint32_t t = 0; gaps && t < n_tokens; t++)
-		if (rows->token[t] == NULL)
-			rows->token[t] = rows->token[__builtin_ctzll(wanted)];
+		if (tokens->token[t] == NULL)
+			tokens->token[t] = tokens->token[__builtin_ctzll(wanted)];
 	for (; i % TILE_TOKEN_BLOCK != 0; i++)
-		rows->token[i] = rows->token[n_tokens - 1];
-	rows->n_tokens = n_tokens;
-	rows->dtype = p->dtype;
-	rows->padded = p->dim;
-	rows->stride = page_size % TILE_STRIDE_TOKENS == 0 && !gaps ? token_stride : 0;
+		tokens->token[i] = tokens->token[n_tokens - 1];
+	tokens->n_tokens = n_tokens;
+	tokens->dtype = p->dtype;
+	tokens->padded = p->dim;
+	tokens->stride = page_size % TILE_STRIDE_TOKENS == 0 && !gaps ? token_stride : 0;
 }
 
 void
-rows_next_head(const struct attention_job *job, unsigned int plane, struct tile_tokens *rows)
+locate_next_head(const struct attention_job *job, unsigned int plane, struct tile_tokens *tokens)
 {
 	const uint64_t stride = job->args->pages.layout->plane[plane].head_stride;
 
-	for (uint32_t i = 0; i < rows->n_tokens; i += TILE_TOKEN_BLOCK)
+	for (uint32_t i = 0; i < tokens->n_tokens; i += TILE_TOKEN_BLOCK)
 		for (uint32_t j = 0; j < TILE_TOKEN_BLOCK; j++)
-			rows->token[i + j] = (const uint8_t *)rows->token[i + j] + stride;
+			tokens->token[i + j] = (const uint8_t *)tokens->token[i + j] + stride;
 }
 
 void
-tile_locate(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
+locate_tile(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
 	    struct team_scratch *scratch)
 {
 	if (scratch->next_begin == view->begin)
-		scratch->k_rows = scratch->next_keys;
+		scratch->k_tokens = scratch->next_keys;
 	else
-		rows_locate(job, q, LAYOUT_K, view->begin, view->n_tokens, view->wanted, &scratch->k_rows);
-	rows_locate(job, q, LAYOUT_V, view->begin, view->n_tokens, view->wanted, &scratch->v_rows);
+		locate_tokens(job, q, LAYOUT_K, view->begin, view->n_tokens, view->wanted, &scratch->k_tokens);
+	locate_tokens(job, q, LAYOUT_V, view->begin, view->n_tokens, view->wanted, &scratch->v_tokens);
 }
 
 const struct tile_tokens *
-keys_prefetch(const struct attention_job *job, const struct next_tile *next, struct team_scratch *scratch)
+locate_next_keys(const struct attention_job *job, const struct next_tile *next, struct team_scratch *scratch)
 {
 	uint64_t begin = next->tile.begin;
 
 	scratch->next_begin = UINT64_MAX;
 	if (begin >= next->item->kv_end || next->tile.mask != TILE_FULL)
 		return NULL;
-	rows_locate(job, &next->item->q, LAYOUT_K, (uint32_t)begin,
-		    (uint32_t)least(next->item->kv_end - begin, TILE_TOKENS), ~UINT64_C(0), &scratch->next_keys);
+	locate_tokens(job, &next->item->q, LAYOUT_K, (uint32_t)begin,
+		      (uint32_t)min_u64(next->item->kv_end - begin, TILE_TOKENS), ~UINT64_C(0), &scratch->next_keys);
 	scratch->next_begin = begin;
 	return &scratch->next_keys;
 }
 
 /* The scales of a page's tokens are contiguous. */
 void
-scales_load(const struct attention_job *job, const struct q_tile *q, unsigned int plane, const struct tile_view *view,
-	    float *scale)
+locate_load_scales(const struct attention_job *job, const struct q_tile *q, unsigned int plane,
+		   const struct tile_view *view, float *scale)
 {
 	const struct kernel_pages *pages = &job->args->pages;
 	const uint32_t page_size = pages->layout->params.page_size;
@@ -95,7 +95,7 @@ scales_load(const struct attention_job *job, const struct q_tile *q, unsigned in
 		const uint8_t *at;
 		uint32_t page;
 
-		n = (uint32_t)least(page_size - slot, view->n_tokens - i);
+		n = (uint32_t)min_u64(page_size - slot, view->n_tokens - i);
 		if ((view->wanted & token_bits(i, i + n)) == 0)
 			continue;
 		page = q->row->pages[token / page_size];
@@ -109,10 +109,10 @@ scales_load(const struct attention_job *job, const struct q_tile *q, unsigned in
 }
 
 void
-scales_fetch(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view)
+locate_prefetch_scales(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view)
 {
 	if (job->args->pages.layout->params.dtype != PAGED_I8)
 		return;
-	scales_load(job, q, LAYOUT_K_SCALE, view, NULL);
-	scales_load(job, q, LAYOUT_V_SCALE, view, NULL);
+	locate_load_scales(job, q, LAYOUT_K_SCALE, view, NULL);
+	locate_load_scales(job, q, LAYOUT_V_SCALE, view, NULL);
 }

@@ -8,7 +8,7 @@
 
 /* Binding of mods->vms[i], or NULL: the mask mods of all threads come first, then their score mods. */
 static const struct mod_binding *
-binding_of(const struct kernel_mods *mods, uint32_t i)
+mods_binding_of(const struct kernel_mods *mods, uint32_t i)
 {
 	return i < mods->n_threads ? mods->params.mask : mods->params.score;
 }
@@ -18,17 +18,17 @@ kernel_mods_bind(struct kernel_mods *mods, const struct kernel_mods_params *para
 {
 	mods->params = *params;
 	for (uint32_t i = 0; i < 2 * mods->n_threads; i++) {
-		assert((mods->vms[i] == NULL) == (binding_of(mods, i) == NULL));
+		assert((mods->vms[i] == NULL) == (mods_binding_of(mods, i) == NULL));
 		if (mods->vms[i] != NULL)
-			mod_vm_bind(mods->vms[i], binding_of(mods, i));
+			mod_vm_bind(mods->vms[i], mods_binding_of(mods, i));
 	}
 	for (uint32_t i = 0; mods->intervals != NULL && i < mods->n_threads; i++)
 		mod_interval_bind(mods->intervals[i], params->mask);
 }
 
 static enum paged_status
-intervals_create(struct kernel_mods *mods, const struct kernel_team *team, const struct mod *mask,
-		 struct paged_error *error)
+mods_create_intervals(struct kernel_mods *mods, const struct kernel_team *team, const struct mod *mask,
+		      struct paged_error *error)
 {
 	enum paged_status status = PAGED_OK;
 
@@ -36,7 +36,7 @@ intervals_create(struct kernel_mods *mods, const struct kernel_team *team, const
 	if (mods->intervals == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "mods for %u kernel threads: no memory", mods->n_threads);
 	for (uint32_t i = 0; status == PAGED_OK && i < mods->n_threads; i++)
-		status = mod_interval_create(mask, team_isa(team), &mods->intervals[i], error);
+		status = mod_interval_create(mask, kernel_team_isa(team), &mods->intervals[i], error);
 	return status;
 }
 
@@ -44,7 +44,7 @@ enum paged_status
 kernel_mods_create(const struct kernel_team *team, const struct kernel_mods_params *params, struct kernel_mods **mods_p,
 		   struct paged_error *error)
 {
-	uint32_t n = team_n_threads(team);
+	uint32_t n = kernel_team_n_threads(team);
 	enum paged_status status = PAGED_OK;
 	struct kernel_mods *mods;
 
@@ -58,11 +58,11 @@ kernel_mods_create(const struct kernel_team *team, const struct kernel_mods_para
 	mods->mask = params->mask != NULL ? mods->vms : NULL;
 	mods->score = params->score != NULL ? mods->vms + n : NULL;
 	for (uint32_t i = 0; i < 2 * n && status == PAGED_OK; i++)
-		if (binding_of(mods, i) != NULL)
-			status = mod_vm_create(mod_binding_mod(binding_of(mods, i)), team_isa(team), &mods->vms[i],
-					       error);
+		if (mods_binding_of(mods, i) != NULL)
+			status = mod_vm_create(mod_binding_mod(mods_binding_of(mods, i)), kernel_team_isa(team),
+					       &mods->vms[i], error);
 	if (status == PAGED_OK && params->mask != NULL)
-		status = intervals_create(mods, team, mod_binding_mod(params->mask), error);
+		status = mods_create_intervals(mods, team, mod_binding_mod(params->mask), error);
 	if (status != PAGED_OK) {
 		kernel_mods_destroy(mods);
 		return status;
@@ -100,7 +100,7 @@ kernel_mods_check(const struct kernel_mods *mods, struct paged_error *error)
 
 	for (uint32_t i = 0; i < 2 * mods->n_threads && status == PAGED_OK; i++)
 		if (mods->vms[i] != NULL)
-			status = mod_bad_index_fail(mod_binding_mod(binding_of(mods, i)),
+			status = mod_bad_index_fail(mod_binding_mod(mods_binding_of(mods, i)),
 						    mod_vm_bad_index(mods->vms[i]), error);
 	return status;
 }

@@ -11,11 +11,11 @@
 #include "kernels/cpu/work.h"
 
 /** Prefetch distance, in q_rows, for queries and results, which are not contiguous. */
-#define FETCH_Q_ROWS 16u
+#define PREFETCH_Q_ROWS 16u
 
 /* The i-th query of a batch row sees keys [0, result), before mods. */
 static inline uint32_t
-row_visible(const struct attention_job *job, const struct kernel_row *row, uint32_t i)
+row_visible_tokens(const struct attention_job *job, const struct kernel_row *row, uint32_t i)
 {
 	int64_t end;
 
@@ -41,17 +41,17 @@ q_row_head(const struct attention_job *job, const struct q_tile *q, uint32_t i)
 }
 
 static inline uint32_t
-q_row_visible(const struct attention_job *job, const struct q_tile *q, uint32_t i)
+q_row_visible_tokens(const struct attention_job *job, const struct q_tile *q, uint32_t i)
 {
-	return row_visible(job, q->row, q_row_query(job, q, i));
+	return row_visible_tokens(job, q->row, q_row_query(job, q, i));
 }
 
-/** q_row_fetch - prefetch a q_row's elements of q or out, if the q_row exists */
+/** q_row_prefetch - prefetch a q_row's elements of q or out, if the q_row exists */
 static inline void
-q_row_fetch(const struct attention_job *job, const struct q_tile *q, uint32_t i, const struct kernel_tensor *tensor)
+q_row_prefetch(const struct attention_job *job, const struct q_tile *q, uint32_t i, const struct kernel_tensor *tensor)
 {
 	if (i < q->n)
-		tensor_fetch(tensor, q->row->q_start + q_row_query(job, q, i), q_row_head(job, q, i));
+		tensor_prefetch(tensor, q->row->q_start + q_row_query(job, q, i), q_row_head(job, q, i));
 }
 
 /** q_tile_count - number of states (query tiles) of an item */
@@ -75,7 +75,7 @@ q_tile_of(const struct attention_job *job, const struct work_item *item, uint32_
 	}
 	q.at = i * job->tile_q_rows;
 	q.first += q.at;
-	q.n = (uint32_t)least(q.n - q.at, job->tile_q_rows);
+	q.n = (uint32_t)min_u64(q.n - q.at, job->tile_q_rows);
 	return q;
 }
 

@@ -15,7 +15,7 @@ score_scale(const struct attention_job *job, const struct q_tile *q)
 }
 
 void
-scores_scale(struct tile_scores *restrict scores, uint32_t begin, uint32_t end, const float *restrict scale)
+scores_scale_tokens(struct tile_scores *restrict scores, uint32_t begin, uint32_t end, const float *restrict scale)
 {
 	for (uint32_t q_row = begin; q_row < end; q_row++) {
 		float *score = scores->score[q_row];
@@ -27,7 +27,7 @@ scores_scale(struct tile_scores *restrict scores, uint32_t begin, uint32_t end, 
 
 /* A weight of 0 stays 0 whatever the token's scale is; branch-free so that the loop vectorises. */
 static void
-weights_scale(struct tile_scores *restrict scores, uint32_t begin, uint32_t end, const float *restrict scale)
+weights_scale_tokens(struct tile_scores *restrict scores, uint32_t begin, uint32_t end, const float *restrict scale)
 {
 	for (uint32_t q_row = begin; q_row < end; q_row++) {
 		float *weight = scores->score[q_row];
@@ -41,8 +41,8 @@ weights_scale(struct tile_scores *restrict scores, uint32_t begin, uint32_t end,
 }
 
 float
-scores_modify(const struct attention_job *job, const struct q_tile *q, uint32_t mod_row, const struct tile_view *view,
-	      struct team_scratch *scratch, struct tile_scores *scores)
+scores_apply_mods(const struct attention_job *job, const struct q_tile *q, uint32_t mod_row,
+		  const struct tile_view *view, struct team_scratch *scratch, struct tile_scores *scores)
 {
 	const struct kernel_mods *mods = job->args->mods;
 	float scale = score_scale(job, q);
@@ -62,25 +62,25 @@ scores_modify(const struct attention_job *job, const struct q_tile *q, uint32_t 
 }
 
 void
-tile_softmax(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
-	     struct team_scratch *scratch, struct softmax_state *state, const struct tile_tokens *fetch)
+softmax_tile(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
+	     struct team_scratch *scratch, struct softmax_state *state, const struct tile_tokens *prefetch)
 {
 	const bool token_scales = job->args->pages.layout->params.dtype == PAGED_I8;
 	struct tile_scores *scores = &scratch->scores;
 	float scale = score_scale(job, q);
 
 	if (token_scales) {
-		scales_load(job, q, LAYOUT_K_SCALE, view, scratch->scale);
-		scores_scale(scores, view->first, q->n, scratch->scale);
+		locate_load_scales(job, q, LAYOUT_K_SCALE, view, scratch->scale);
+		scores_scale_tokens(scores, view->first, q->n, scratch->scale);
 	}
 	if (job->args->mods != NULL)
-		scale = scores_modify(job, q, q->at, view, scratch, scores);
-	if (fetch != NULL)
-		job->score_dots->softmax(scores, state, view->first, q->n, scale, fetch);
+		scale = scores_apply_mods(job, q, q->at, view, scratch, scores);
+	if (prefetch != NULL)
+		job->decode_scores->softmax(scores, state, view->first, q->n, scale, prefetch);
 	else
 		job->ops->softmax(scores, state, view->first, q->n, scale);
 	if (token_scales) {
-		scales_load(job, q, LAYOUT_V_SCALE, view, scratch->scale);
-		weights_scale(scores, view->first, q->n, scratch->scale);
+		locate_load_scales(job, q, LAYOUT_V_SCALE, view, scratch->scale);
+		weights_scale_tokens(scores, view->first, q->n, scratch->scale);
 	}
 }

@@ -11,23 +11,25 @@
 /** score_scale - the caller's scale times the K scale of the query tile's KV head */
 float score_scale(const struct attention_job *job, const struct q_tile *q);
 
-/** scores_scale - multiply by each token's scale; scores that a q_row does not see become undefined, possibly NaN */
-void scores_scale(struct tile_scores *restrict scores, uint32_t begin, uint32_t end, const float *restrict scale);
+/** scores_scale_tokens - multiply by each token's scale; scores that a q_row does not see become undefined, possibly
+ * NaN */
+void scores_scale_tokens(struct tile_scores *restrict scores, uint32_t begin, uint32_t end,
+			 const float *restrict scale);
 
 /**
- * scores_modify - apply score mod and mask; returns the scale that the caller must still apply
+ * scores_apply_mods - apply score mod and mask; returns the scale that the caller must still apply
  *
  * @param[in] mod_row  index of the first q_row among those set by tile_mask_begin()
  */
-float scores_modify(const struct attention_job *job, const struct q_tile *q, uint32_t mod_row,
-		    const struct tile_view *view, struct team_scratch *scratch, struct tile_scores *scores);
+float scores_apply_mods(const struct attention_job *job, const struct q_tile *q, uint32_t mod_row,
+			const struct tile_view *view, struct team_scratch *scratch, struct tile_scores *scores);
 
 /**
- * tile_softmax - turn a tile's scores into weights, times the V scales of i8
+ * softmax_tile - turn a tile's scores into weights, times the V scales of i8
  *
- * @param[in] fetch  rows that the softmax of tile_decode_bf16_ops prefetches; NULL: use the plain softmax
+ * @param[in] prefetch  rows that the softmax of tile_decode_bf16_ops prefetches; NULL: use the plain softmax
  */
-void tile_softmax(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
-		  struct team_scratch *scratch, struct softmax_state *state, const struct tile_tokens *fetch);
+void softmax_tile(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
+		  struct team_scratch *scratch, struct softmax_state *state, const struct tile_tokens *prefetch);
 
 #endif

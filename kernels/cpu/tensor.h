@@ -17,9 +17,9 @@ tensor_at(const struct kernel_tensor *tensor, uint64_t token, uint32_t head)
 	return tensor->batch_skip == 0 ? at : at + (int64_t)(token / tensor->batch_tokens) * tensor->batch_skip;
 }
 
-/** tensor_fetch - prefetch the cache lines of tensor_at() */
+/** tensor_prefetch - prefetch the cache lines of tensor_at() */
 static inline void
-tensor_fetch(const struct kernel_tensor *tensor, uint64_t token, uint32_t head)
+tensor_prefetch(const struct kernel_tensor *tensor, uint64_t token, uint32_t head)
 {
 	const uint8_t *at = tensor_at(tensor, token, head);
 	const size_t bytes = tensor->dim * paged_dtype_size(tensor->dtype);

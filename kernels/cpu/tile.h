@@ -44,7 +44,7 @@ struct tile_tokens {
 struct softmax_state {
 	float row_max[TILE_Q_ROWS]; /* largest score that is not NaN */
 	float row_sum[TILE_Q_ROWS]; /* of exp(score - row_max); NaN once a score was NaN or +inf */
-	float *values;             /* [q_row][stride] sum of exp(score - row_max) * V */
+	float *values;              /* [q_row][stride] sum of exp(score - row_max) * V */
 	uint32_t stride;           /* floats, padded */
 };
 
@@ -53,7 +53,7 @@ struct tile_scores {
 	float score[TILE_Q_ROWS][TILE_TOKENS];
 	float rescale[TILE_Q_ROWS];    /* factor for what the q_row's state accumulated before this tile */
 	uint32_t visible[TILE_Q_ROWS]; /* the q_row sees at most the first `visible` tokens of the tile */
-	uint64_t seen[TILE_Q_ROWS];    /* bit t: the q_row sees token t; only hide, values_seen and score mods read it */
+	uint64_t seen[TILE_Q_ROWS]; /* bit t: the q_row sees token t; only hide, values_seen and score mods read it */
 };
 
 /** Most q_rows and most tiles of a block.  A block covers an aligned pair of tiles and omits empty ones. */
@@ -80,8 +80,8 @@ struct tile_block {
 };
 
 /** kernel_tile_ops.values and values_seen */
-typedef void (*tile_values_fn)(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
-			       const struct tile_tokens *tokens, const struct tile_tokens *prefetch);
+typedef void (*tile_values_fn)(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin,
+			       uint32_t end, const struct tile_tokens *tokens, const struct tile_tokens *prefetch);
 typedef void (*tile_values_seen_fn)(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin,
 				    uint32_t end, const struct tile_tokens *tokens);
 
@@ -99,7 +99,8 @@ struct tile_decode_bf16_ops {
 	 * Convert rows of any dim to consecutive rows of bf16, with zeros up to `padded`; prefetch the
 	 * tokens of `prefetch`.
 	 */
-	void (*convert_tokens)(uint16_t *to, uint32_t padded, const struct tile_tokens *tokens, const struct tile_tokens *prefetch);
+	void (*convert_tokens)(uint16_t *to, uint32_t padded, const struct tile_tokens *tokens,
+			       const struct tile_tokens *prefetch);
 
 	/* Store a q_row's query of n bf16 in the layout that `scores` reads; q has room for 16 padded q_rows. */
 	void (*convert_query)(uint16_t *q, uint32_t q_row, const void *from, uint32_t n);
@@ -114,8 +115,8 @@ struct tile_decode_bf16_ops {
 	 * kernel_tile_ops.softmax that also prefetches the rest of the tokens that `scores` was given as
 	 * `prefetch`; or NULL.
 	 */
-	void (*softmax)(struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end, float scale,
-			const struct tile_tokens *prefetch);
+	void (*softmax)(struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
+			float scale, const struct tile_tokens *prefetch);
 };
 
 /**
@@ -201,7 +202,7 @@ struct kernel_tile_ops {
 	 * 0 are not read.
 	 */
 	void (*combine)(struct softmax_state *total, uint32_t n_q_rows, const float *row_max, const float *row_sum,
-		      const float *values);
+			const float *values);
 };
 
 extern const struct kernel_tile_ops kernel_tile_ops_generic;

@@ -18,8 +18,8 @@ q_row_idx(const struct attention_job *job, const struct q_tile *q, uint32_t i)
  */
 
 static struct block_mask_list
-list_of(const struct attention_job *job, const struct q_tile *q, uint32_t head, uint64_t q_block,
-	enum block_mask_kind kind)
+mask_list_of(const struct attention_job *job, const struct q_tile *q, uint32_t head, uint64_t q_block,
+	     enum block_mask_kind kind)
 {
 	const struct block_mask *mask = job->args->mods->params.blocks;
 	uint32_t row = mask->shape.n_rows == 1 ? 0 : (uint32_t)(q->row - job->args->rows);
@@ -31,7 +31,7 @@ list_of(const struct attention_job *job, const struct q_tile *q, uint32_t head, 
 
 /* Index of the first entry at or past `block`; the list must ascend. */
 static uint64_t
-list_find(const struct block_mask_list *list, uint64_t block)
+mask_list_find(const struct block_mask_list *list, uint64_t block)
 {
 	uint64_t low = 0, high = list->n;
 
@@ -48,11 +48,11 @@ list_find(const struct block_mask_list *list, uint64_t block)
 
 /* First key of the first block that ends after `begin`, or `next` if none begins before `next`. */
 static uint64_t
-list_next(const struct block_mask *blocks, const struct block_mask_list *list, uint64_t begin, uint64_t next)
+mask_list_next(const struct block_mask *blocks, const struct block_mask_list *list, uint64_t begin, uint64_t next)
 {
 	uint64_t size = blocks->shape.kv_block;
 
-	for (uint64_t i = blocks->ascending ? list_find(list, begin / size) : 0; i < list->n; i++) {
+	for (uint64_t i = blocks->ascending ? mask_list_find(list, begin / size) : 0; i < list->n; i++) {
 		uint64_t first = list->blocks[i] * size;
 
 		if (first + size > begin && first < next)
@@ -68,7 +68,7 @@ list_next(const struct block_mask *blocks, const struct block_mask_list *list, u
  * before it.  Conservative.
  */
 static uint64_t
-blocks_next(const struct attention_job *job, const struct q_tile *q, uint64_t begin, uint64_t end)
+mask_blocks_next(const struct attention_job *job, const struct q_tile *q, uint64_t begin, uint64_t end)
 {
 	const struct block_mask *blocks = job->args->mods->params.blocks;
 	uint32_t n_heads = blocks->shape.n_heads == 1 ? 1 : job->group, first_head = q->kv_head * job->group;
@@ -76,16 +76,16 @@ blocks_next(const struct attention_job *job, const struct q_tile *q, uint64_t be
 
 	for (; q_block <= q_row_query(job, q, q->n - 1) / blocks->shape.q_block; q_block++)
 		for (uint32_t i = 0; i < n_heads * BLOCK_MASK_N_KINDS; i++) {
-			struct block_mask_list list = list_of(job, q, first_head + i / BLOCK_MASK_N_KINDS, q_block,
-							      (enum block_mask_kind)(i % BLOCK_MASK_N_KINDS));
+			struct block_mask_list list = mask_list_of(job, q, first_head + i / BLOCK_MASK_N_KINDS, q_block,
+								   (enum block_mask_kind)(i % BLOCK_MASK_N_KINDS));
 
-			next = list_next(blocks, &list, begin, next);
+			next = mask_list_next(blocks, &list, begin, next);
 		}
 	return next > begin ? next : begin;
 }
 
 static bool
-same_list(const struct attention_job *job, const struct q_tile *q, uint32_t a, uint32_t b)
+mask_same_list(const struct attention_job *job, const struct q_tile *q, uint32_t a, uint32_t b)
 {
 	const struct block_mask_shape *shape = &job->args->mods->params.blocks->shape;
 
@@ -95,20 +95,20 @@ same_list(const struct attention_job *job, const struct q_tile *q, uint32_t a, u
 
 /* Heads are innermost, so the same list was last used one q_row or one group ago, or not yet. */
 static void
-owners_find(const struct attention_job *job, const struct q_tile *q, struct mask_rows *rows)
+mask_find_owners(const struct attention_job *job, const struct q_tile *q, struct mask_q_rows *q_rows)
 {
 	for (uint32_t i = 0; i < q->n; i++) {
-		rows->owner[i] = (uint8_t)i;
-		if (i >= 1 && same_list(job, q, i, i - 1))
-			rows->owner[i] = rows->owner[i - 1];
-		else if (i >= job->group && same_list(job, q, i, i - job->group))
-			rows->owner[i] = rows->owner[i - job->group];
+		q_rows->owner[i] = (uint8_t)i;
+		if (i >= 1 && mask_same_list(job, q, i, i - 1))
+			q_rows->owner[i] = q_rows->owner[i - 1];
+		else if (i >= job->group && mask_same_list(job, q, i, i - job->group))
+			q_rows->owner[i] = q_rows->owner[i - job->group];
 	}
 }
 
 /* Sets bits [from, to) of a chunk. */
 static void
-words_set(uint64_t *words, uint64_t from, uint64_t to)
+bits_set_range(uint64_t *words, uint64_t from, uint64_t to)
 {
 	for (uint64_t at = from; at < to; at = (at / 64 + 1) * 64) {
 		uint64_t n = (at / 64 + 1) * 64 < to ? 64 - at % 64 : to - at;
@@ -119,48 +119,49 @@ words_set(uint64_t *words, uint64_t from, uint64_t to)
 
 /* Marks the tokens of a chunk that are in a list's blocks. */
 static void
-list_mark(const struct block_mask *blocks, const struct block_mask_list *list, uint64_t begin, uint64_t *words)
+mask_list_mark(const struct block_mask *blocks, const struct block_mask_list *list, uint64_t begin, uint64_t *words)
 {
 	uint64_t size = blocks->shape.kv_block, end = begin + KERNEL_KV_CHUNK;
 
 	memset(words, 0, CHUNK_TILES * sizeof(*words));
-	for (uint64_t i = blocks->ascending ? list_find(list, begin / size) : 0; i < list->n; i++) {
+	for (uint64_t i = blocks->ascending ? mask_list_find(list, begin / size) : 0; i < list->n; i++) {
 		uint64_t first = list->blocks[i] * size, past = first + size;
 
 		if (first >= end && blocks->ascending)
 			break;
 		if (first < end && past > begin)
-			words_set(words, first > begin ? first - begin : 0, past < end ? past - begin : KERNEL_KV_CHUNK);
+			bits_set_range(words, first > begin ? first - begin : 0,
+				       past < end ? past - begin : KERNEL_KV_CHUNK);
 	}
 }
 
 static void
-chunk_mark(const struct attention_job *job, const struct q_tile *q, struct mask_rows *rows, uint64_t begin)
+mask_chunk_mark(const struct attention_job *job, const struct q_tile *q, struct mask_q_rows *q_rows, uint64_t begin)
 {
 	const struct block_mask *blocks = job->args->mods->params.blocks;
 
-	if (rows->marked == begin)
+	if (q_rows->marked == begin)
 		return;
-	rows->marked = begin;
+	q_rows->marked = begin;
 	for (uint32_t i = 0; i < q->n; i++) {
 		uint64_t q_block = q_row_query(job, q, i) / blocks->shape.q_block;
 		uint32_t head = q_row_head(job, q, i);
 		struct block_mask_list full, partial;
 
-		if (rows->owner[i] != i)
+		if (q_rows->owner[i] != i)
 			continue;
-		full = list_of(job, q, head, q_block, BLOCK_MASK_FULL);
-		partial = list_of(job, q, head, q_block, BLOCK_MASK_PARTIAL);
-		list_mark(blocks, &full, begin, rows->full[i]);
-		list_mark(blocks, &partial, begin, rows->partial[i]);
+		full = mask_list_of(job, q, head, q_block, BLOCK_MASK_FULL);
+		partial = mask_list_of(job, q, head, q_block, BLOCK_MASK_PARTIAL);
+		mask_list_mark(blocks, &full, begin, q_rows->full[i]);
+		mask_list_mark(blocks, &partial, begin, q_rows->partial[i]);
 	}
 }
 
 /* Visibility by a mask mod, through interval analysis. */
 
 static enum tile_mask
-interval(const struct attention_job *job, const struct q_tile *q, const struct team_scratch *scratch, uint64_t begin,
-	 uint64_t end)
+mask_interval(const struct attention_job *job, const struct q_tile *q, const struct team_scratch *scratch,
+	      uint64_t begin, uint64_t end)
 {
 	uint32_t last = q->n - 1, first_head = q->kv_head * job->group;
 	uint32_t others = (q->n_heads - 1) * job->group; /* query heads of the other KV heads */
@@ -188,14 +189,14 @@ interval(const struct attention_job *job, const struct q_tile *q, const struct t
 
 /* Skips chunks that are certainly not seen: with exponentially growing steps, then with shrinking ones. */
 static uint64_t
-interval_next(const struct attention_job *job, const struct q_tile *q, const struct team_scratch *scratch,
-	      uint64_t begin, uint64_t end)
+mask_interval_next(const struct attention_job *job, const struct q_tile *q, const struct team_scratch *scratch,
+		   uint64_t begin, uint64_t end)
 {
 	uint64_t step = KERNEL_KV_CHUNK;
 	bool growing = true;
 
 	while (begin < end) {
-		if (interval(job, q, scratch, begin, least(begin + step, end)) == TILE_EMPTY) {
+		if (mask_interval(job, q, scratch, begin, min_u64(begin + step, end)) == TILE_EMPTY) {
 			begin += step;
 			step *= growing ? 2 : 1;
 		} else if (step > KERNEL_KV_CHUNK) {
@@ -216,19 +217,19 @@ tile_mask_begin(const struct attention_job *job, const struct q_tile *q, struct 
 	const struct kernel_mods *mods = job->args->mods;
 	int32_t b = q->row->b;
 	uint32_t n = q->n_heads * q->n;
-	struct mask_rows *rows = &scratch->mask;
+	struct mask_q_rows *q_rows = &scratch->mask;
 
 	for (uint32_t i = 0; i < n; i++) {
-		rows->h[i] = (int32_t)(q_row_head(job, q, i % q->n) + i / q->n * job->group);
-		rows->q_idx[i] = q_row_idx(job, q, i % q->n);
+		q_rows->h[i] = (int32_t)(q_row_head(job, q, i % q->n) + i / q->n * job->group);
+		q_rows->q_idx[i] = q_row_idx(job, q, i % q->n);
 	}
 	if (mods->mask != NULL)
-		mod_vm_set_q_rows(mods->mask[scratch->thread], b, rows->h, rows->q_idx, n);
+		mod_vm_set_q_rows(mods->mask[scratch->thread], b, q_rows->h, q_rows->q_idx, n);
 	if (mods->score != NULL)
-		mod_vm_set_q_rows(mods->score[scratch->thread], b, rows->h, rows->q_idx, n);
-	rows->marked = UINT64_MAX;
+		mod_vm_set_q_rows(mods->score[scratch->thread], b, q_rows->h, q_rows->q_idx, n);
+	q_rows->marked = UINT64_MAX;
 	if (mods->params.blocks != NULL)
-		owners_find(job, q, rows);
+		mask_find_owners(job, q, q_rows);
 }
 
 enum tile_mask
@@ -238,23 +239,23 @@ tile_mask_range(const struct attention_job *job, const struct q_tile *q, const s
 	const struct kernel_mods *mods = job->args->mods;
 
 	if (mods != NULL && mods->params.blocks != NULL)
-		return blocks_next(job, q, begin, end) < end ? TILE_PARTIAL : TILE_EMPTY;
-	return mods == NULL || mods->mask == NULL ? TILE_FULL : interval(job, q, scratch, begin, end);
+		return mask_blocks_next(job, q, begin, end) < end ? TILE_PARTIAL : TILE_EMPTY;
+	return mods == NULL || mods->mask == NULL ? TILE_FULL : mask_interval(job, q, scratch, begin, end);
 }
 
 /* The first chunk at or after `begin` (a chunk boundary) in which a key may be seen. */
 static uint64_t
-chunk_next(const struct attention_job *job, const struct q_tile *q, const struct team_scratch *scratch, uint64_t begin,
-	   uint64_t end)
+mask_chunk_next(const struct attention_job *job, const struct q_tile *q, const struct team_scratch *scratch,
+		uint64_t begin, uint64_t end)
 {
 	const struct kernel_mods *mods = job->args->mods;
 
 	if (mods->params.blocks != NULL) {
-		uint64_t next = blocks_next(job, q, begin, end);
+		uint64_t next = mask_blocks_next(job, q, begin, end);
 
 		return next < end ? next / KERNEL_KV_CHUNK * KERNEL_KV_CHUNK : end;
 	}
-	return mods->mask != NULL ? interval_next(job, q, scratch, begin, end) : begin;
+	return mods->mask != NULL ? mask_interval_next(job, q, scratch, begin, end) : begin;
 }
 
 struct kv_tile
@@ -269,18 +270,18 @@ tile_mask_next(const struct attention_job *job, const struct q_tile *q, const st
 	}
 	for (; tile.begin < end; tile.begin += TILE_TOKENS) {
 		if (tile.begin % KERNEL_KV_CHUNK == 0) {
-			tile.begin = chunk_next(job, q, scratch, tile.begin, end);
+			tile.begin = mask_chunk_next(job, q, scratch, tile.begin, end);
 			if (tile.begin >= end)
 				break;
 			tile.chunk = mods->params.blocks != NULL
 					     ? TILE_PARTIAL
 					     : tile_mask_range(job, q, scratch, tile.begin,
-							       least(tile.begin + KERNEL_KV_CHUNK, end));
+							       min_u64(tile.begin + KERNEL_KV_CHUNK, end));
 		}
 		tile.mask = tile.chunk;
 		/* With a block mask, tile_mask_view() determines the tile's mask from its bits. */
 		if (tile.mask == TILE_PARTIAL && mods->params.blocks == NULL)
-			tile.mask = interval(job, q, scratch, tile.begin, least(tile.begin + TILE_TOKENS, end));
+			tile.mask = mask_interval(job, q, scratch, tile.begin, min_u64(tile.begin + TILE_TOKENS, end));
 		if (tile.mask != TILE_EMPTY)
 			break;
 	}
@@ -292,33 +293,33 @@ tile_mask_next(const struct attention_job *job, const struct q_tile *q, const st
  * for which the mod is true.
  */
 static void
-tokens_ask(const struct attention_job *job, const struct q_tile *q, struct team_scratch *scratch,
-	   const struct tile_scores *scores, const struct tile_view *view)
+mask_evaluate_tokens(const struct attention_job *job, const struct q_tile *q, struct team_scratch *scratch,
+		     const struct tile_scores *scores, const struct tile_view *view)
 {
 	const struct kernel_mods *mods = job->args->mods;
-	struct mask_rows *rows = &scratch->mask;
+	struct mask_q_rows *q_rows = &scratch->mask;
 	uint32_t tile = view->begin % KERNEL_KV_CHUNK / TILE_TOKENS, n = q->n_heads * q->n;
-	uint64_t asked[TILE_Q_ROWS], any = 0;
+	uint64_t unknown[TILE_Q_ROWS], any = 0;
 
 	if (mods->params.blocks != NULL)
-		chunk_mark(job, q, rows, view->begin / KERNEL_KV_CHUNK * KERNEL_KV_CHUNK);
+		mask_chunk_mark(job, q, q_rows, view->begin / KERNEL_KV_CHUNK * KERNEL_KV_CHUNK);
 	for (uint32_t r = 0; r < n; r++) {
-		uint32_t i = r % q->n, owner = rows->owner[i];
+		uint32_t i = r % q->n, owner = q_rows->owner[i];
 		uint64_t within = i < view->first ? 0 : token_bits(0, scores->visible[i]);
 		uint64_t full = 0, partial = ~UINT64_C(0);
 
 		if (mods->params.blocks != NULL) {
-			full = rows->full[owner][tile];
-			partial = rows->partial[owner][tile] & ~full;
+			full = q_rows->full[owner][tile];
+			partial = q_rows->partial[owner][tile] & ~full;
 		}
-		rows->seen[r] = full & within;
-		asked[r] = partial & within;
-		any |= asked[r];
+		q_rows->seen[r] = full & within;
+		unknown[r] = partial & within;
+		any |= unknown[r];
 	}
 	if (any != 0 && mods->mask != NULL)
-		mod_vm_mask(mods->mask[scratch->thread], (int32_t)view->begin, view->n_tokens, asked, asked);
+		mod_vm_mask(mods->mask[scratch->thread], (int32_t)view->begin, view->n_tokens, unknown, unknown);
 	for (uint32_t r = 0; r < n; r++)
-		rows->seen[r] |= asked[r];
+		q_rows->seen[r] |= unknown[r];
 }
 
 struct tile_view
@@ -326,26 +327,27 @@ tile_mask_view(const struct attention_job *job, const struct q_tile *q, struct t
 	       struct tile_scores *scores, uint64_t begin, uint64_t end, enum tile_mask mask)
 {
 	struct tile_view view = { .begin = (uint32_t)begin,
-				  .n_tokens = (uint32_t)least(end - begin, TILE_TOKENS),
+				  .n_tokens = (uint32_t)min_u64(end - begin, TILE_TOKENS),
 				  .mask = mask,
 				  .wanted = ~UINT64_C(0) };
 	const uint32_t tile_end = view.begin + view.n_tokens;
-	const bool all = q_row_visible(job, q, 0) >= tile_end;
-	struct mask_rows *rows = &scratch->mask;
+	const bool all = q_row_visible_tokens(job, q, 0) >= tile_end;
+	struct mask_q_rows *q_rows = &scratch->mask;
 	uint64_t seen = 0, unseen = 0;
 
-	while (!all && q_row_visible(job, q, view.first) <= begin)
+	while (!all && q_row_visible_tokens(job, q, view.first) <= begin)
 		view.first++;
 	for (uint32_t i = view.first; i < q->n; i++)
-		scores->visible[i] = (uint32_t)least(all ? tile_end : q_row_visible(job, q, i), tile_end) - view.begin;
+		scores->visible[i] =
+			(uint32_t)min_u64(all ? tile_end : q_row_visible_tokens(job, q, i), tile_end) - view.begin;
 	if (mask != TILE_PARTIAL)
 		return view;
-	tokens_ask(job, q, scratch, scores, &view);
+	mask_evaluate_tokens(job, q, scratch, scores, &view);
 	for (uint32_t r = 0; r < q->n_heads * q->n; r++) {
-		seen |= rows->seen[r];
+		seen |= q_rows->seen[r];
 		if (r % q->n >= view.first)
-			unseen |= ~rows->seen[r] & token_bits(0, scores->visible[r % q->n]);
-		rows->visible[r] = rows->seen[r] == 0 ? 0 : 64 - (uint32_t)__builtin_clzll(rows->seen[r]);
+			unseen |= ~q_rows->seen[r] & token_bits(0, scores->visible[r % q->n]);
+		q_rows->visible[r] = q_rows->seen[r] == 0 ? 0 : 64 - (uint32_t)__builtin_clzll(q_rows->seen[r]);
 	}
 	if (unseen == 0) {
 		view.mask = TILE_FULL;
@@ -357,7 +359,7 @@ tile_mask_view(const struct attention_job *job, const struct q_tile *q, struct t
 }
 
 void
-tile_mask_rows(const struct team_scratch *scratch, uint32_t at, uint32_t n, struct tile_scores *scores)
+tile_mask_q_rows(const struct team_scratch *scratch, uint32_t at, uint32_t n, struct tile_scores *scores)
 {
 	memcpy(scores->visible, scratch->mask.visible + at, n * sizeof(*scores->visible));
 	memcpy(scores->seen, scratch->mask.seen + at, n * sizeof(*scores->seen));

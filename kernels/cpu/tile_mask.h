@@ -31,12 +31,13 @@ struct kv_tile tile_mask_next(const struct attention_job *job, const struct q_ti
  * tile_mask_view - visibility of the tile at `begin`, whose tokens end at `end` or earlier
  *
  * @param[in]  mask    what tile_mask_next() found for the tile
- * @param[out] scores  visible is filled in; for a PARTIAL tile tile_mask_rows() then replaces visible and fills in seen
+ * @param[out] scores  visible is filled in; for a PARTIAL tile tile_mask_q_rows() then replaces visible and fills in
+ * seen
  */
 struct tile_view tile_mask_view(const struct attention_job *job, const struct q_tile *q, struct team_scratch *scratch,
 				struct tile_scores *scores, uint64_t begin, uint64_t end, enum tile_mask mask);
 
-/** tile_mask_rows - fill in visible and seen of the last viewed tile, if PARTIAL, for n q_rows from number `at` on */
-void tile_mask_rows(const struct team_scratch *scratch, uint32_t at, uint32_t n, struct tile_scores *scores);
+/** tile_mask_q_rows - fill in visible and seen of the last viewed tile, if PARTIAL, for n q_rows from number `at` on */
+void tile_mask_q_rows(const struct team_scratch *scratch, uint32_t at, uint32_t n, struct tile_scores *scores);
 
 #endif

@@ -252,7 +252,7 @@ world_attend_with(struct world *world, struct kernel_team *team, struct kernel_m
 	const struct world_params *p = &world->params;
 	size_t lines = world->total_q * p->q_heads;
 
-	if (team_isa(team) >= KERNEL_AVX512_BF16 && p->out == PAGED_BF16)
+	if (kernel_team_isa(team) >= KERNEL_AVX512_BF16 && p->out == PAGED_BF16)
 		world->params.weights = PAGED_BF16;
 	memset(world->out.data, 0xff, world->out_bytes);
 	memset(world->lse, 0xff, lines * sizeof(float));

@@ -2,17 +2,17 @@
 /* tile_amx_decode_scores_body.h - part of tile_amx_decode_body.h: scores and their softmax */
 
 /* Adds AMX_DIMS dims of 16 tokens to the sums in tile 0; the queries' dims are in tile `query`. */
-#define AMX_DECODE_SCORES_STEP(tile, query, d)                                              \
-	do {                                                                         \
+#define AMX_DECODE_SCORES_STEP(tile, query, d)                                               \
+	do {                                                                                 \
 		AMX_LOAD(tile, operand.at + (size_t)(d) * sizeof(uint16_t), operand.stride); \
-		AMX_DOT(0, tile, query);                                             \
+		AMX_DOT(0, tile, query);                                                     \
 		amx_overlap_step(source, overlap, t, (d) + AMX_DIMS, padded, kind);          \
 	} while (0)
 
 /* Scores of 16 tokens from t on and all q_rows into `sums`; queries of up to 4 AMX_DIMS dims are in tiles 4 to 7. */
 INLINE void
-amx_decode_scores_tile(float *sums, const uint16_t *queries, struct amx_source *source, struct amx_overlap *overlap, uint32_t t,
-		uint32_t padded, enum amx_source_kind kind)
+amx_decode_scores_tile(float *sums, const uint16_t *queries, struct amx_source *source, struct amx_overlap *overlap,
+		       uint32_t t, uint32_t padded, enum amx_source_kind kind)
 {
 	const struct amx_operand operand = amx_operand(source, t, kind);
 
@@ -53,7 +53,7 @@ amx_decode_queries_load(const uint16_t *queries, uint32_t padded)
 /* All scores; each q_row is a column of sums. */
 INLINE void
 amx_decode_scores_of(float sums[TILE_TOKENS][AMX_ROWS], const uint16_t *queries, struct amx_source *source,
-	      struct amx_overlap *overlap, uint32_t padded)
+		     struct amx_overlap *overlap, uint32_t padded)
 {
 	amx_overlap_begin(source, overlap, AMX_SOURCE_ANY);
 	amx_decode_queries_load(queries, padded);
@@ -64,7 +64,7 @@ amx_decode_scores_of(float sums[TILE_TOKENS][AMX_ROWS], const uint16_t *queries,
 /* The same for a kind known at compile time. */
 INLINE void
 amx_decode_scores_unrolled(float sums[TILE_TOKENS][AMX_ROWS], const uint16_t *queries, struct amx_source *source,
-		 struct amx_overlap *overlap, enum amx_source_kind kind)
+			   struct amx_overlap *overlap, enum amx_source_kind kind)
 {
 	amx_overlap_begin(source, overlap, kind);
 	amx_decode_queries_load(queries, UNROLLED_DIMS);
@@ -75,15 +75,15 @@ amx_decode_scores_unrolled(float sums[TILE_TOKENS][AMX_ROWS], const uint16_t *qu
 
 static void
 amx_decode_scores(struct tile_scores *scores, const uint16_t *queries, uint32_t begin, uint32_t end,
-	   const struct tile_tokens *keys, const struct tile_tokens *prefetch_tokens)
+		  const struct tile_tokens *keys, const struct tile_tokens *prefetch_tokens)
 {
 	const uint32_t padded = keys->padded;
 	_Alignas(64) float sums[TILE_TOKENS][AMX_ROWS];
 	struct amx_prefetch prefetch = amx_prefetch(prefetch_tokens);
 	enum amx_source_kind kind = amx_source_kind(keys, &prefetch);
 	struct amx_overlap overlap = { .prefetch = &prefetch,
-				     .to = AMX_PREFETCH_KEYS,
-				     .steps = padded / AMX_DIMS * (TILE_TOKENS / AMX_ROWS) };
+				       .to = AMX_PREFETCH_KEYS,
+				       .steps = padded / AMX_DIMS * (TILE_TOKENS / AMX_ROWS) };
 	struct amx_source source;
 
 	amx_source(&source, keys, 0, padded, 0);
@@ -126,7 +126,7 @@ amx_decode_softmax_prefetch(void *of, uint32_t calls)
 
 static void
 amx_decode_softmax(struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end, float scale,
-	    const struct tile_tokens *prefetch)
+		   const struct tile_tokens *prefetch)
 {
 	struct amx_decode_softmax softmax = { .prefetch = amx_prefetch(prefetch), .n_q_rows = end - begin };
 

@@ -79,14 +79,14 @@ enum amx_source_kind {
 	 */
 	AMX_SOURCE_IN_PLACE,
 	AMX_SOURCE_COPIED, /* the same, but not at a constant stride: all rows are copied */
-	AMX_SOURCE_BYTES, /* the same, but bytes: all rows are converted */
+	AMX_SOURCE_BYTES,  /* the same, but bytes: all rows are converted */
 };
 
 INLINE enum amx_source_kind
 amx_source_kind(const struct tile_tokens *tokens, const struct amx_prefetch *prefetch)
 {
 	bool unrolled = tokens->padded == UNROLLED_DIMS && tokens->n_tokens == TILE_TOKENS &&
-		     (prefetch->tokens == NULL || prefetch->bytes == UNROLLED_DIMS * size_of(tokens->dtype));
+			(prefetch->tokens == NULL || prefetch->bytes == UNROLLED_DIMS * size_of(tokens->dtype));
 
 	if (unrolled && size_of(tokens->dtype) == 1)
 		return AMX_SOURCE_BYTES;
@@ -113,7 +113,8 @@ amx_source_in_place(const struct amx_source *source, uint32_t t, enum amx_source
 
 	if (kind != AMX_SOURCE_ANY)
 		return kind == AMX_SOURCE_IN_PLACE;
-	return tokens->dtype == PAGED_BF16 && tokens->stride != 0 && source->without == 0 && t + AMX_ROWS <= tokens->n_tokens;
+	return tokens->dtype == PAGED_BF16 && tokens->stride != 0 && source->without == 0 &&
+	       t + AMX_ROWS <= tokens->n_tokens;
 }
 
 /* Copies or converts tokens [t, end), which are of the same 16, into their buffer. */
@@ -128,8 +129,8 @@ amx_source_convert_of(struct amx_source *source, uint32_t t, uint32_t end, uint3
 		bool there = t < tokens->n_tokens && (source->without >> t & 1) == 0;
 		const uint8_t *token = there ? tokens->token[t] : (const void *)amx_zero_token;
 
-		token_to_bf16(to + (size_t)(t % AMX_ROWS) * dims, dims, &tables, token + (size_t)source->d * size_of(dtype),
-			 dims, dtype);
+		token_to_bf16(to + (size_t)(t % AMX_ROWS) * dims, dims, &tables,
+			      token + (size_t)source->d * size_of(dtype), dims, dtype);
 	}
 }
 
@@ -169,7 +170,8 @@ amx_operand(const struct amx_source *source, uint32_t t, enum amx_source_kind ki
 
 	if (amx_source_in_place(source, t, kind))
 		return (struct amx_operand){ first + (size_t)source->d * sizeof(uint16_t), source->tokens->stride };
-	return (struct amx_operand){ (const uint8_t *)source->converted[t / AMX_ROWS % 2], source->dims * sizeof(uint16_t) };
+	return (struct amx_operand){ (const uint8_t *)source->converted[t / AMX_ROWS % 2],
+				     source->dims * sizeof(uint16_t) };
 }
 
 /* Spreads the prefetch of rows [from, to) over `steps` products with AMX_DIMS dims each. */
@@ -184,7 +186,8 @@ INLINE void
 amx_overlap_begin(struct amx_source *source, struct amx_overlap *overlap, enum amx_source_kind kind)
 {
 	if (kind != AMX_SOURCE_ANY)
-		overlap->prefetch->bytes = UNROLLED_DIMS * (kind == AMX_SOURCE_BYTES ? sizeof(uint8_t) : sizeof(uint16_t));
+		overlap->prefetch->bytes =
+			UNROLLED_DIMS * (kind == AMX_SOURCE_BYTES ? sizeof(uint8_t) : sizeof(uint16_t));
 	if (!amx_source_in_place(source, 0, kind))
 		amx_source_convert(source, 0, AMX_ROWS);
 }
@@ -192,7 +195,7 @@ amx_overlap_begin(struct amx_source *source, struct amx_overlap *overlap, enum a
 /* Call after the product of 16 tokens from t on with the AMX_DIMS of `dims` that end at d. */
 INLINE void
 amx_overlap_step(struct amx_source *source, struct amx_overlap *overlap, uint32_t t, uint32_t d, uint32_t dims,
-	  enum amx_source_kind kind)
+		 enum amx_source_kind kind)
 {
 	const uint32_t next = t + AMX_ROWS;
 

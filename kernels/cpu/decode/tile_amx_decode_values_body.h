@@ -34,7 +34,8 @@ amx_weights(struct amx_weights *to, const struct amx_values *p)
 	for (uint32_t q_row = p->begin; q_row < p->end; q_row++)
 		UNROLL
 	for (uint32_t i = 0; i < TILE_TOKENS / AMX_ROWS; i++) {
-		float *odd = p->end <= AMX_ONE_TILE_Q_ROWS ? to->tile_row[i][0][AMX_ONE_TILE_Q_ROWS + q_row] : to->tile_row[i][1][q_row];
+		float *odd = p->end <= AMX_ONE_TILE_Q_ROWS ? to->tile_row[i][0][AMX_ONE_TILE_Q_ROWS + q_row]
+							   : to->tile_row[i][1][q_row];
 		vec low, high;
 
 		vec_round_words(vec_load(&p->scores->score[q_row][i * AMX_ROWS]), &low, &high);
@@ -45,8 +46,8 @@ amx_weights(struct amx_weights *to, const struct amx_values *p)
 
 /* Adds 16 tokens from t on to sums of up to 4 AMX_DIMS dims, for up to AMX_ONE_TILE_Q_ROWS q_rows. */
 INLINE void
-amx_values_multiply(const float *weights, struct amx_source *source, struct amx_overlap *overlap, uint32_t t, uint32_t dims,
-	     enum amx_source_kind kind)
+amx_values_multiply(const float *weights, struct amx_source *source, struct amx_overlap *overlap, uint32_t t,
+		    uint32_t dims, enum amx_source_kind kind)
 {
 	const struct amx_operand operand = amx_operand(source, t, kind);
 
@@ -73,7 +74,8 @@ amx_values_multiply(const float *weights, struct amx_source *source, struct amx_
 
 /* The same for up to 2 AMX_DIMS dims and more q_rows: tiles 0 and 1 are sums of even dims, 2 and 3 of odd dims. */
 INLINE void
-amx_values_multiply_two_tiles(const float *weights, struct amx_source *source, struct amx_overlap *overlap, uint32_t t, uint32_t dims)
+amx_values_multiply_two_tiles(const float *weights, struct amx_source *source, struct amx_overlap *overlap, uint32_t t,
+			      uint32_t dims)
 {
 	const struct amx_operand operand = amx_operand(source, t, AMX_SOURCE_ANY);
 
@@ -104,16 +106,16 @@ INLINE struct amx_overlap
 amx_values_overlap(const struct amx_values *p, uint32_t d, struct amx_prefetch *prefetch)
 {
 	return (struct amx_overlap){ .prefetch = prefetch,
-				    .from = AMX_PREFETCH_WEIGHTS,
-				    .to = AMX_PREFETCH_VALUES,
-				    .done = d / AMX_DIMS * (TILE_TOKENS / AMX_ROWS),
-				    .steps = p->tokens->padded / AMX_DIMS * (TILE_TOKENS / AMX_ROWS) };
+				     .from = AMX_PREFETCH_WEIGHTS,
+				     .to = AMX_PREFETCH_VALUES,
+				     .done = d / AMX_DIMS * (TILE_TOKENS / AMX_ROWS),
+				     .steps = p->tokens->padded / AMX_DIMS * (TILE_TOKENS / AMX_ROWS) };
 }
 
 /* Sums of dims d .. d + dims - 1 over all tokens except `without`. */
 INLINE void
 amx_values_sum(struct amx_sums *sums, const struct amx_weights *weights, const struct amx_values *p, uint32_t d,
-	uint32_t dims, uint64_t without, struct amx_prefetch *prefetch)
+	       uint32_t dims, uint64_t without, struct amx_prefetch *prefetch)
 {
 	struct amx_overlap overlap = amx_values_overlap(p, d, prefetch);
 	struct amx_source source;
@@ -135,7 +137,7 @@ amx_values_sum(struct amx_sums *sums, const struct amx_weights *weights, const s
 /* Sums of all dims for up to AMX_ONE_TILE_Q_ROWS q_rows, for a kind known at compile time. */
 INLINE void
 amx_values_sum_unrolled(struct amx_sums *sums, const struct amx_weights *weights, const struct amx_values *p,
-	      struct amx_prefetch *prefetch, enum amx_source_kind kind)
+			struct amx_prefetch *prefetch, enum amx_source_kind kind)
 {
 	struct amx_overlap overlap = amx_values_overlap(p, 0, prefetch);
 	struct amx_source source;
@@ -197,15 +199,15 @@ amx_values_add_non_finite(const struct amx_values *p, uint32_t d, uint32_t dims,
 	for (uint32_t q_row = p->begin; q_row < p->end; q_row++) {
 		float *values = p->state->values + (size_t)q_row * p->state->stride + d;
 		uint64_t seen = non_finite & (p->seen ? p->scores->seen[q_row]
-						: ~UINT64_C(0) >> (TILE_TOKENS - p->scores->visible[q_row]));
+						      : ~UINT64_C(0) >> (TILE_TOKENS - p->scores->visible[q_row]));
 
 		for (; seen != 0; seen &= seen - 1) {
 			uint32_t t = (uint32_t)__builtin_ctzll(seen);
 			vec weight = vec_set1(convert_from_bf16(convert_to_bf16(p->scores->score[q_row][t])));
 
 			for (uint32_t i = 0; i < dims; i += LANES)
-				vec_store(values + i, vec_fma(load_as(p->tokens->token[t], p->tokens->dtype, d + i), weight,
-							      vec_load(values + i)));
+				vec_store(values + i, vec_fma(load_as(p->tokens->token[t], p->tokens->dtype, d + i),
+							      weight, vec_load(values + i)));
 		}
 	}
 }
@@ -224,7 +226,8 @@ amx_token_is_finite(const struct tile_tokens *tokens, uint32_t t, uint32_t d, ui
  * q_rows, and so are the bits.
  */
 static void
-amx_values_add_without_non_finite(const struct amx_values *p, const struct amx_weights *weights, uint32_t d, uint32_t dims)
+amx_values_add_without_non_finite(const struct amx_values *p, const struct amx_weights *weights, uint32_t d,
+				  uint32_t dims)
 {
 	const uint32_t step = AMX_SUMS_DIMS(AMX_ROWS), end = d + dims;
 	struct amx_prefetch nothing = amx_prefetch(NULL);
@@ -251,7 +254,8 @@ amx_values_accumulate(const struct amx_values *p, const struct tile_tokens *pref
 {
 	const uint32_t padded = p->tokens->padded, step = AMX_SUMS_DIMS(p->end);
 	struct amx_prefetch prefetch = amx_prefetch(prefetch_tokens);
-	const enum amx_source_kind kind = p->end <= AMX_ONE_TILE_Q_ROWS ? amx_source_kind(p->tokens, &prefetch) : AMX_SOURCE_ANY;
+	const enum amx_source_kind kind =
+		p->end <= AMX_ONE_TILE_Q_ROWS ? amx_source_kind(p->tokens, &prefetch) : AMX_SOURCE_ANY;
 	struct amx_weights weights;
 	struct amx_sums sums;
 
@@ -283,7 +287,7 @@ amx_values_accumulate(const struct amx_values *p, const struct tile_tokens *pref
 
 static void
 amx_decode_values(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
-	   const struct tile_tokens *tokens, const struct tile_tokens *prefetch)
+		  const struct tile_tokens *tokens, const struct tile_tokens *prefetch)
 {
 	struct amx_values p = { .scores = scores, .state = state, .tokens = tokens, .begin = begin, .end = end };
 
@@ -292,7 +296,7 @@ amx_decode_values(const struct tile_scores *scores, struct softmax_state *state,
 
 static void
 amx_decode_values_seen(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
-		const struct tile_tokens *tokens)
+		       const struct tile_tokens *tokens)
 {
 	struct amx_values p = {
 		.scores = scores, .state = state, .tokens = tokens, .begin = begin, .end = end, .seen = true

@@ -91,8 +91,9 @@ prefetch_dims(const struct prefetch_pair *pair, uint32_t j, enum paged_dtype dty
 /* From this many q_rows on, rows of bytes are converted once before their use. */
 #define BF16_CONVERT_Q_ROWS 9u
 
-#define TILE_DECODE_BF16                                                                                       \
-	{                                                                                               \
-		.token_elements = LANES, .convert_q_rows = BF16_CONVERT_Q_ROWS, .convert_tokens = tokens_to_bf16, .convert_query = bf16_query, \
-		.scores = bf16_scores, .values = bf16_values, .values_seen = bf16_values_seen,             \
+#define TILE_DECODE_BF16                                                                                          \
+	{                                                                                                         \
+		.token_elements = LANES, .convert_q_rows = BF16_CONVERT_Q_ROWS, .convert_tokens = tokens_to_bf16, \
+		.convert_query = bf16_query, .scores = bf16_scores, .values = bf16_values,                        \
+		.values_seen = bf16_values_seen,                                                                  \
 	}

@@ -12,7 +12,7 @@ bf16_query(uint16_t *q, uint32_t q_row, const void *from, uint32_t n)
 
 INLINE void
 bf16_scores_block(float *score, const uint16_t *q, const struct tile_tokens *keys, const struct tile_tokens *prefetch,
-		 uint32_t padded, enum paged_dtype dtype, uint32_t n_q_rows)
+		  uint32_t padded, enum paged_dtype dtype, uint32_t n_q_rows)
 {
 	const struct widen_tables tables = widen_tables(dtype);
 
@@ -65,16 +65,17 @@ bf16_scores_block(float *score, const uint16_t *q, const struct tile_tokens *key
 	}
 }
 
-typedef void (*bf16_scores_fn)(float *score, const uint16_t *q, const struct tile_tokens *keys, const struct tile_tokens *prefetch);
+typedef void (*bf16_scores_fn)(float *score, const uint16_t *q, const struct tile_tokens *keys,
+			       const struct tile_tokens *prefetch);
 
-#define SCORES(name, dtype, n_q_rows)                                                                         \
+#define SCORES(name, dtype, n_q_rows)                                                                           \
 	static void scores_##name##_##n_q_rows(float *score, const uint16_t *q, const struct tile_tokens *keys, \
-					    const struct tile_tokens *prefetch)                                 \
-	{                                                                                                  \
-		if (keys->padded == UNROLLED_DIMS)                                                            \
-			bf16_scores_block(score, q, keys, prefetch, UNROLLED_DIMS, dtype, n_q_rows);                 \
-		else                                                                                       \
-			bf16_scores_block(score, q, keys, prefetch, keys->padded, dtype, n_q_rows);               \
+					       const struct tile_tokens *prefetch)                              \
+	{                                                                                                       \
+		if (keys->padded == UNROLLED_DIMS)                                                              \
+			bf16_scores_block(score, q, keys, prefetch, UNROLLED_DIMS, dtype, n_q_rows);            \
+		else                                                                                            \
+			bf16_scores_block(score, q, keys, prefetch, keys->padded, dtype, n_q_rows);             \
 	}
 
 EACH_Q_ROWS_AND_DTYPE(SCORES)
@@ -85,11 +86,12 @@ static const bf16_scores_fn bf16_scores_functions[][Q_ROW_BLOCK] = { EACH_Q_ROWS
 
 static void
 bf16_scores(struct tile_scores *to, const uint16_t *q, uint32_t begin, uint32_t end, const struct tile_tokens *keys,
-	   const struct tile_tokens *prefetch)
+	    const struct tile_tokens *prefetch)
 {
 	for (uint32_t n; begin < end; begin += n) {
 		n = end - begin < Q_ROW_BLOCK ? end - begin : Q_ROW_BLOCK;
-		bf16_scores_functions[keys->dtype][n - 1](to->score[begin], q + (size_t)begin * keys->padded, keys, prefetch);
+		bf16_scores_functions[keys->dtype][n - 1](to->score[begin], q + (size_t)begin * keys->padded, keys,
+							  prefetch);
 		prefetch = NULL;
 	}
 }

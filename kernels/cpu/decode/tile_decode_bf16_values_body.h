@@ -19,8 +19,8 @@ weights_round(struct weight_pairs *pairs, const float (*weights)[TILE_TOKENS], u
 /* Accumulates tokens [from, to) for some q_rows, `vecs` vectors of V beginning at dim d. */
 INLINE void
 bf16_values_block(float *values, uint32_t stride, const struct weight_pairs *weights, const float *rescale,
-		 const struct tile_tokens *tokens, const struct tile_tokens *prefetch, enum paged_dtype dtype, uint32_t from,
-		 uint32_t to, uint32_t d, uint32_t n_q_rows, uint32_t vecs)
+		  const struct tile_tokens *tokens, const struct tile_tokens *prefetch, enum paged_dtype dtype,
+		  uint32_t from, uint32_t to, uint32_t d, uint32_t n_q_rows, uint32_t vecs)
 {
 	static const uint8_t zeros[2 * PAGED_MAX_DIM];
 	const struct widen_tables tables = widen_tables(dtype);
@@ -61,26 +61,28 @@ bf16_values_block(float *values, uint32_t stride, const struct weight_pairs *wei
 
 INLINE void
 bf16_values_q_rows(float *values, uint32_t stride, const struct weight_pairs *weights, const float *rescale,
-		 const struct tile_tokens *tokens, const struct tile_tokens *prefetch, uint32_t from, uint32_t to,
-		 enum paged_dtype dtype, uint32_t n_q_rows)
+		   const struct tile_tokens *tokens, const struct tile_tokens *prefetch, uint32_t from, uint32_t to,
+		   enum paged_dtype dtype, uint32_t n_q_rows)
 {
 	uint32_t d = 0;
 
 	for (; d + BF16_STEP_DIMS <= tokens->padded; d += BF16_STEP_DIMS)
-		bf16_values_block(values, stride, weights, rescale, tokens, prefetch, dtype, from, to, d, n_q_rows, BF16_STEP_VECS);
+		bf16_values_block(values, stride, weights, rescale, tokens, prefetch, dtype, from, to, d, n_q_rows,
+				  BF16_STEP_VECS);
 	for (; d < tokens->padded; d += LANES)
 		bf16_values_block(values, stride, weights, rescale, tokens, prefetch, dtype, from, to, d, n_q_rows, 1);
 }
 
 typedef void (*bf16_values_fn)(float *values, uint32_t stride, const struct weight_pairs *weights, const float *rescale,
-			  const struct tile_tokens *tokens, const struct tile_tokens *prefetch, uint32_t from, uint32_t to);
+			       const struct tile_tokens *tokens, const struct tile_tokens *prefetch, uint32_t from,
+			       uint32_t to);
 
 #define VALUES(name, dtype, n_q_rows)                                                                              \
 	static void values_##name##_##n_q_rows(float *values, uint32_t stride, const struct weight_pairs *weights, \
-					    const float *rescale, const struct tile_tokens *tokens,                 \
-					    const struct tile_tokens *prefetch, uint32_t from, uint32_t to)          \
-	{                                                                                                       \
-		bf16_values_q_rows(values, stride, weights, rescale, tokens, prefetch, from, to, dtype, n_q_rows);        \
+					       const float *rescale, const struct tile_tokens *tokens,             \
+					       const struct tile_tokens *prefetch, uint32_t from, uint32_t to)     \
+	{                                                                                                          \
+		bf16_values_q_rows(values, stride, weights, rescale, tokens, prefetch, from, to, dtype, n_q_rows); \
 	}
 
 EACH_Q_ROWS_AND_DTYPE(VALUES)
@@ -92,15 +94,16 @@ static const bf16_values_fn bf16_values_functions[][Q_ROW_BLOCK] = { EACH_Q_ROWS
 /* Accumulates tokens [from, to) for `n_q_rows` q_rows from `q_row` on, whose weights are the first in `weights`. */
 static void
 bf16_values_range(struct softmax_state *state, const struct weight_pairs *weights, uint32_t q_row, const float *rescale,
-	       const struct tile_tokens *tokens, const struct tile_tokens *prefetch, uint32_t from, uint32_t to, uint32_t n_q_rows)
+		  const struct tile_tokens *tokens, const struct tile_tokens *prefetch, uint32_t from, uint32_t to,
+		  uint32_t n_q_rows)
 {
-	bf16_values_functions[tokens->dtype][n_q_rows - 1](state->values + (size_t)q_row * state->stride, state->stride, weights,
-						 rescale, tokens, prefetch, from, to);
+	bf16_values_functions[tokens->dtype][n_q_rows - 1](state->values + (size_t)q_row * state->stride, state->stride,
+							   weights, rescale, tokens, prefetch, from, to);
 }
 
 static void
 bf16_values(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
-	   const struct tile_tokens *tokens, const struct tile_tokens *prefetch)
+	    const struct tile_tokens *tokens, const struct tile_tokens *prefetch)
 {
 	static const float as_is = 1;
 
@@ -120,7 +123,7 @@ bf16_values(const struct tile_scores *scores, struct softmax_state *state, uint3
 		for (uint32_t i = 0; i < n; i++)
 			if (scores->visible[begin + i] > common)
 				bf16_values_range(state, &pairs[i], begin + i, &as_is, tokens, NULL, common,
-					       scores->visible[begin + i], 1);
+						  scores->visible[begin + i], 1);
 		prefetch = NULL;
 		begin += n;
 	}
@@ -129,7 +132,7 @@ bf16_values(const struct tile_scores *scores, struct softmax_state *state, uint3
 /* Accumulates a q_row's runs of seen tokens in [from, end); the first run of the tile also rescales its values. */
 INLINE void
 bf16_values_ranges(const struct tile_scores *scores, struct softmax_state *state, const struct weight_pairs *weights,
-		uint32_t q_row, float *rescale, const struct tile_tokens *tokens, uint32_t from, uint32_t end)
+		   uint32_t q_row, float *rescale, const struct tile_tokens *tokens, uint32_t from, uint32_t end)
 {
 	uint32_t to = next_range_of_ones(scores->seen[q_row], from, end, &from);
 
@@ -151,7 +154,7 @@ whole_pairs(uint64_t seen)
 /* Runs of pairs that all q_rows of a block see completely, and between them each q_row's own runs. */
 static void
 bf16_values_seen(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
-		const struct tile_tokens *tokens)
+		 const struct tile_tokens *tokens)
 {
 	for (uint32_t n; begin < end; begin += n) {
 		struct weight_pairs pairs[Q_ROW_BLOCK];
@@ -169,7 +172,8 @@ bf16_values_seen(const struct tile_scores *scores, struct softmax_state *state, 
 			uint32_t from, to = next_range_of_ones(whole_pairs(all), done, TILE_TOKENS, &from);
 
 			for (uint32_t i = 0; i < n; i++)
-				bf16_values_ranges(scores, state, &pairs[i], begin + i, &rescale[i], tokens, done, from);
+				bf16_values_ranges(scores, state, &pairs[i], begin + i, &rescale[i], tokens, done,
+						   from);
 			if (from < to)
 				bf16_values_range(state, pairs, begin, rescale, tokens, NULL, from, to, n);
 			for (uint32_t i = 0; from < to && i < n; i++)

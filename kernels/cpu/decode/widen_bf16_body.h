@@ -2,9 +2,9 @@
 /*
  * widen_bf16_body.h - exact conversion of bf16, e4m3, e5m2 and i8 to bf16
  *
- * Included after tile_body.h, whose prefetch_token() it uses, by tile_decode_bf16_body.h, whose primitives it uses, and by
- * tile_amx_decode_body.h.  Each of the two bytes of a bf16 comes from a table indexed by the seven magnitude
- * bits; one vpermi2b looks up 64 bytes.  The eighth bit is the sign.
+ * Included after tile_body.h, whose prefetch_token() it uses, by tile_decode_bf16_body.h, whose primitives it uses, and
+ * by tile_amx_decode_body.h.  Each of the two bytes of a bf16 comes from a table indexed by the seven magnitude bits;
+ * one vpermi2b looks up 64 bytes.  The eighth bit is the sign.
  */
 #ifndef PAGED_KERNELS_CPU_WIDEN_BF16_H
 #define PAGED_KERNELS_CPU_WIDEN_BF16_H
@@ -106,7 +106,7 @@ widen_64(const struct widen_tables *tables, const void *token, enum paged_dtype 
 /* Converts n elements, with zeros after them up to `padded`, which is less than 64 more. */
 INLINE void
 token_to_bf16(uint16_t *to, uint32_t padded, const struct widen_tables *tables, const void *from, uint32_t n,
-	 enum paged_dtype dtype)
+	      enum paged_dtype dtype)
 {
 	_Alignas(64) uint16_t end[64];
 	_Alignas(64) uint8_t tail[sizeof(end)] = { 0 };
@@ -132,7 +132,7 @@ token_to_bf16(uint16_t *to, uint32_t padded, const struct widen_tables *tables, 
 
 INLINE void
 tokens_to_bf16_of(uint16_t *to, uint32_t padded, const struct tile_tokens *tokens, const struct tile_tokens *prefetch,
-	     enum paged_dtype dtype)
+		  enum paged_dtype dtype)
 {
 	const struct widen_tables tables = widen_tables(dtype);
 

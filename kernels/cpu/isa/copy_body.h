@@ -53,7 +53,7 @@ rotate_pair(float *a, float *b, float cosine, float sine)
 }
 
 static void
-rotary_halves(float *elements, const float *angles, uint32_t n)
+tile_rotary_halves(float *elements, const float *angles, uint32_t n)
 {
 	uint32_t i = 0;
 
@@ -118,7 +118,7 @@ rotate_pairs(float *elements, vec cosine, vec sine)
 }
 
 static void
-rotary_interleaved(float *elements, const float *angles, uint32_t n)
+tile_rotary_interleaved(float *elements, const float *angles, uint32_t n)
 {
 	uint32_t i = 0;
 
@@ -136,9 +136,9 @@ static void
 tile_rotary(float *elements, const float *angles, uint32_t n, bool interleaved)
 {
 	if (interleaved)
-		rotary_interleaved(elements, angles, n);
+		tile_rotary_interleaved(elements, angles, n);
 	else
-		rotary_halves(elements, angles, n);
+		tile_rotary_halves(elements, angles, n);
 }
 
 /* Floats without sign have the same order as their bits as ints. */

@@ -16,7 +16,7 @@
 
 #include "kernels/cpu/tile.h"
 
-#define LACKS "this CPU or build lacks it"
+#define NOT_SUPPORTED "this CPU or build lacks it"
 
 static const char *const isa_names[KERNEL_N_ISAS] = {
 	[KERNEL_GENERIC] = "generic",        [KERNEL_AVX2] = "avx2", [KERNEL_AVX512] = "avx512",
@@ -50,12 +50,12 @@ kernel_isa_name(enum kernel_isa isa)
 enum { REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
 
 static pthread_once_t amx_once = PTHREAD_ONCE_INIT;
-static const char *amx_lacks = LACKS;
+static const char *amx_unsupported = NOT_SUPPORTED;
 static char amx_refused[128];
 
 /* True if the CPU has AMX-TILE and AMX-BF16, and Linux saves tile registers across context switches (XCR0). */
 static bool
-amx_there(void)
+amx_present(void)
 {
 	unsigned int a, b, c, d;
 	uint32_t low, high;
@@ -70,16 +70,16 @@ amx_there(void)
 
 /* Requests permission for tiles.  The permission is per process; threads and forked children inherit it. */
 static void
-amx_ask(void)
+amx_request(void)
 {
-	if (!amx_there())
+	if (!amx_present())
 		return;
 	if (syscall(SYS_arch_prctl, REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0) {
-		amx_lacks = NULL;
+		amx_unsupported = NULL;
 		return;
 	}
 	snprintf(amx_refused, sizeof(amx_refused), "Linux refuses this process AMX's tiles: %s", strerror(errno));
-	amx_lacks = amx_refused;
+	amx_unsupported = amx_refused;
 }
 
 #endif
@@ -90,7 +90,7 @@ amx_ask(void)
  * machine each CPUID traps, and callers use this function in loops.
  */
 static bool
-cpu_has_f16c(void)
+isa_has_f16c(void)
 {
 	static _Atomic int known; /* 0: not asked yet, 1: yes, -1: no */
 	int has = atomic_load_explicit(&known, memory_order_relaxed);
@@ -105,13 +105,13 @@ cpu_has_f16c(void)
 #endif
 
 static bool
-cpu_has(enum kernel_isa isa)
+isa_in_cpu(enum kernel_isa isa)
 {
 	bool has = isa < KERNEL_N_ISAS && isa_ops[isa] != NULL;
 
 #ifdef PAGED_X86_64
 	if (isa >= KERNEL_AVX2)
-		has = has && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c();
+		has = has && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && isa_has_f16c();
 	if (isa >= KERNEL_AVX512)
 		has = has && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
 		      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
@@ -127,12 +127,12 @@ const char *
 kernel_isa_unsupported_reason(enum kernel_isa isa)
 {
 #ifdef PAGED_AMX
-	if (isa == KERNEL_AMX && cpu_has(KERNEL_AVX512_BF16)) {
-		pthread_once(&amx_once, amx_ask);
-		return amx_lacks;
+	if (isa == KERNEL_AMX && isa_in_cpu(KERNEL_AVX512_BF16)) {
+		pthread_once(&amx_once, amx_request);
+		return amx_unsupported;
 	}
 #endif
-	return cpu_has(isa) ? NULL : LACKS;
+	return isa_in_cpu(isa) ? NULL : NOT_SUPPORTED;
 }
 
 bool

@@ -122,9 +122,6 @@ vec_unequal(vec a, vec b)
 #include "kernels/cpu/decode/tile_amx_decode_body.h"
 
 const struct kernel_tile_ops kernel_tile_ops_amx = {
-	TILE_FUNCTIONS,
-	.decode_bf16 = &tile_decode_bf16_amx,
-	.prefill_bf16 = &tile_prefill_amx,
-	.begin = amx_begin,
+	TILE_FUNCTIONS, .decode_bf16 = &tile_decode_bf16_amx, .prefill_bf16 = &tile_prefill_amx, .begin = amx_begin,
 	.end = amx_end,
 };

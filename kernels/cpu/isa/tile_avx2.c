@@ -22,13 +22,13 @@ typedef __m128i half_vec;
 #define VEC_STREAM(to, v) _mm256_stream_si256((__m256i *)(void *)(to), (__m256i)(v))
 
 static inline __m128i
-load_bytes(const uint8_t *at)
+x86_load_bytes(const uint8_t *at)
 {
 	return _mm_loadl_epi64((const __m128i *)(const void *)at);
 }
 
 static inline void
-store_halves(uint8_t *at, ints v)
+x86_store_halves(uint8_t *at, ints v)
 {
 	__m128i halves = _mm_packus_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
 
@@ -37,7 +37,7 @@ store_halves(uint8_t *at, ints v)
 
 /* For signed and unsigned bytes. */
 static inline void
-store_bytes(uint8_t *at, ints v)
+x86_store_bytes(uint8_t *at, ints v)
 {
 	__m256i bytes = _mm256_and_si256(v, _mm256_set1_epi32(0xff));
 	__m128i words = _mm_packus_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
@@ -63,7 +63,7 @@ ints_where_less(ints a, ints b, ints less, ints other)
 static inline vec
 vec_load_e4m3(const uint8_t *at)
 {
-	__m128i half = _mm_slli_epi16(_mm_cvtepi8_epi16(load_bytes(at)), 7), all = _mm_set1_epi16(0x3f80);
+	__m128i half = _mm_slli_epi16(_mm_cvtepi8_epi16(x86_load_bytes(at)), 7), all = _mm_set1_epi16(0x3f80);
 	__m128i nan = _mm_cmpeq_epi16(_mm_and_si128(half, all), all);
 
 	half = _mm_or_si128(_mm_and_si128(half, _mm_set1_epi16((short)0xbf80)),

@@ -24,19 +24,19 @@ typedef __m256i half_vec;
 #define VEC_STREAM(to, v) _mm512_stream_si512((void *)(to), (__m512i)(v))
 
 static inline __m128i
-load_bytes(const uint8_t *at)
+x86_load_bytes(const uint8_t *at)
 {
 	return _mm_loadu_si128((const __m128i *)(const void *)at);
 }
 
 static inline void
-store_halves(uint8_t *at, ints v)
+x86_store_halves(uint8_t *at, ints v)
 {
 	_mm256_storeu_si256((__m256i *)(void *)at, _mm512_cvtepi32_epi16(v));
 }
 
 static inline void
-store_bytes(uint8_t *at, ints v)
+x86_store_bytes(uint8_t *at, ints v)
 {
 	_mm_storeu_si128((__m128i *)(void *)at, _mm512_cvtepi32_epi8(v));
 }
@@ -59,7 +59,7 @@ ints_where_less(ints a, ints b, ints less, ints other)
 static inline vec
 vec_load_e4m3(const uint8_t *at)
 {
-	__m256i half = _mm256_slli_epi16(_mm256_cvtepi8_epi16(load_bytes(at)), 7);
+	__m256i half = _mm256_slli_epi16(_mm256_cvtepi8_epi16(x86_load_bytes(at)), 7);
 	__m256i magnitude = _mm256_and_si256(half, _mm256_set1_epi16(0x3f80));
 	__mmask16 nan = _mm256_cmpeq_epi16_mask(magnitude, _mm256_set1_epi16(0x3f80));
 

@@ -92,15 +92,15 @@ size_of(enum paged_dtype dtype)
 	} while (0)
 
 /* The same for 1 .. Q_ROW_BLOCK q_rows. */
-#define FOR_Q_ROWS(n_q_rows, function, ...)                                \
-	do {                                                           \
-		if ((n_q_rows) == 1)                                      \
-			function(__VA_ARGS__, 1);                      \
-		else if ((n_q_rows) == 2)                                 \
-			function(__VA_ARGS__, 2);                      \
-		else if ((n_q_rows) == 3)                                 \
+#define FOR_Q_ROWS(n_q_rows, function, ...)                             \
+	do {                                                            \
+		if ((n_q_rows) == 1)                                    \
+			function(__VA_ARGS__, 1);                       \
+		else if ((n_q_rows) == 2)                               \
+			function(__VA_ARGS__, 2);                       \
+		else if ((n_q_rows) == 3)                               \
 			function(__VA_ARGS__, Q_ROW_BLOCK > 2 ? 3 : 1); \
-		else                                                   \
+		else                                                    \
 			function(__VA_ARGS__, Q_ROW_BLOCK);             \
 	} while (0)
 
@@ -256,7 +256,7 @@ scores_of(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t e
 
 static void
 f32_scores(struct tile_scores *to, const float *q, uint32_t begin, uint32_t end, const struct tile_tokens *keys,
-       const struct tile_tokens *prefetch)
+	   const struct tile_tokens *prefetch)
 {
 	FOR_DTYPE(keys->dtype, scores_of, to, q, begin, end, keys, prefetch);
 }
@@ -303,7 +303,7 @@ weights_sum(float *score, uint32_t visible, float shift)
  */
 INLINE void
 softmax_overlapped(struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end, float scale,
-	       void (*overlap)(void *of, uint32_t calls), void *of)
+		   void (*overlap)(void *of, uint32_t calls), void *of)
 {
 	float shift[TILE_Q_ROWS], sum[TILE_Q_ROWS], rescale[TILE_Q_ROWS + LANES] = { 0 };
 
@@ -323,7 +323,7 @@ softmax_overlapped(struct tile_scores *scores, struct softmax_state *state, uint
 		uint32_t visible = scores->visible[q_row];
 
 		sum[q_row] = visible == TILE_TOKENS ? weights_sum(scores->score[q_row], TILE_TOKENS, shift[q_row])
-						   : weights_sum(scores->score[q_row], visible, shift[q_row]);
+						    : weights_sum(scores->score[q_row], visible, shift[q_row]);
 		overlap(of, q_row - begin + 2);
 	}
 	for (uint32_t q_row = begin; q_row < end; q_row += LANES)
@@ -374,9 +374,10 @@ scores_hide(struct tile_scores *scores, uint32_t begin, uint32_t end)
 
 #include "kernels/cpu/isa/copy_body.h"
 
-#define TILE_FUNCTIONS                                                                                                 \
-	.lanes = LANES, .widen = tile_widen, .narrow = tile_narrow, .scores = f32_scores, .softmax = tile_softmax_plain, .scale = scores_scale_visible, \
-	.hide = scores_hide, .values = f32_values, .values_seen = f32_values_seen, .combine = states_combine, .prefill_f32 = &tile_prefill_f32,     \
+#define TILE_FUNCTIONS                                                                                           \
+	.lanes = LANES, .widen = tile_widen, .narrow = tile_narrow, .scores = f32_scores,                        \
+	.softmax = tile_softmax_plain, .scale = scores_scale_visible, .hide = scores_hide, .values = f32_values, \
+	.values_seen = f32_values_seen, .combine = states_combine, .prefill_f32 = &tile_prefill_f32,             \
 	.copy_ops = &tile_copy_ops
 
 #define TILE_OPS               \

@@ -197,6 +197,6 @@ vec_transpose(vec *square)
 
 	for (unsigned int i = 0; i < LANES; i++)
 		EACH_LANE(j)
-		transposed[i][j] = square[j][i];
+	transposed[i][j] = square[j][i];
 	__builtin_memcpy(square, transposed, sizeof(transposed));
 }

@@ -3,9 +3,9 @@
 
 /* Accumulates tokens [from, to) for some q_rows, `vecs` vectors of V beginning at dim d. */
 INLINE void
-values_block(float *values, uint32_t stride, const float *weights, const float *rescale, const struct tile_tokens *tokens,
-	     const struct tile_tokens *prefetch, enum paged_dtype dtype, uint32_t from, uint32_t to, uint32_t d,
-	     uint32_t n_q_rows, uint32_t vecs)
+values_block(float *values, uint32_t stride, const float *weights, const float *rescale,
+	     const struct tile_tokens *tokens, const struct tile_tokens *prefetch, enum paged_dtype dtype,
+	     uint32_t from, uint32_t to, uint32_t d, uint32_t n_q_rows, uint32_t vecs)
 {
 	vec sums[Q_ROW_BLOCK][4];
 
@@ -39,19 +39,19 @@ values_block(float *values, uint32_t stride, const float *weights, const float *
 
 INLINE void
 values_q_rows(const struct tile_scores *scores, struct softmax_state *state, uint32_t q_row, const float *rescale,
-	     const struct tile_tokens *tokens, const struct tile_tokens *prefetch, enum paged_dtype dtype, uint32_t from,
-	     uint32_t to, uint32_t n_q_rows)
+	      const struct tile_tokens *tokens, const struct tile_tokens *prefetch, enum paged_dtype dtype,
+	      uint32_t from, uint32_t to, uint32_t n_q_rows)
 {
 	const uint32_t step = VALUE_VECS(n_q_rows) * LANES;
 	float *values = state->values + (size_t)q_row * state->stride;
 	uint32_t d = 0;
 
 	for (; d + step <= tokens->padded; d += step)
-		values_block(values, state->stride, scores->score[q_row], rescale, tokens, d == 0 ? prefetch : NULL, dtype,
-			     from, to, d, n_q_rows, VALUE_VECS(n_q_rows));
+		values_block(values, state->stride, scores->score[q_row], rescale, tokens, d == 0 ? prefetch : NULL,
+			     dtype, from, to, d, n_q_rows, VALUE_VECS(n_q_rows));
 	for (; d < tokens->padded; d += LANES)
-		values_block(values, state->stride, scores->score[q_row], rescale, tokens, d == 0 ? prefetch : NULL, dtype,
-			     from, to, d, n_q_rows, 1);
+		values_block(values, state->stride, scores->score[q_row], rescale, tokens, d == 0 ? prefetch : NULL,
+			     dtype, from, to, d, n_q_rows, 1);
 }
 
 INLINE void
@@ -72,7 +72,7 @@ values_of(const struct tile_scores *scores, struct softmax_state *state, uint32_
 		for (uint32_t i = begin; i < begin + n; i++)
 			if (scores->visible[i] > common)
 				values_q_rows(scores, state, i, &as_is, tokens, NULL, dtype, common, scores->visible[i],
-					     1);
+					      1);
 		prefetch = NULL;
 		begin += n;
 	}
@@ -80,14 +80,14 @@ values_of(const struct tile_scores *scores, struct softmax_state *state, uint32_
 
 static void
 f32_values(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
-       const struct tile_tokens *tokens, const struct tile_tokens *prefetch)
+	   const struct tile_tokens *tokens, const struct tile_tokens *prefetch)
 {
 	FOR_DTYPE(tokens->dtype, values_of, scores, state, begin, end, tokens, prefetch);
 }
 
 INLINE void
 values_range_of(const struct tile_scores *scores, struct softmax_state *state, uint32_t q_row, const float *rescale,
-	      const struct tile_tokens *tokens, uint32_t from, uint32_t to, uint32_t n_q_rows, enum paged_dtype dtype)
+		const struct tile_tokens *tokens, uint32_t from, uint32_t to, uint32_t n_q_rows, enum paged_dtype dtype)
 {
 	values_q_rows(scores, state, q_row, rescale, tokens, NULL, dtype, from, to, n_q_rows);
 }
@@ -95,7 +95,7 @@ values_range_of(const struct tile_scores *scores, struct softmax_state *state, u
 /* Accumulates tokens [from, to) for one q_row or for Q_ROW_BLOCK q_rows. */
 static void
 values_range(const struct tile_scores *scores, struct softmax_state *state, uint32_t q_row, const float *rescale,
-	   const struct tile_tokens *tokens, uint32_t from, uint32_t to, bool one)
+	     const struct tile_tokens *tokens, uint32_t from, uint32_t to, bool one)
 {
 	if (one)
 		FOR_DTYPE(tokens->dtype, values_range_of, scores, state, q_row, rescale, tokens, from, to, 1);
@@ -122,7 +122,7 @@ next_range_of_ones(uint64_t ones, uint32_t at, uint32_t end, uint32_t *from_p)
 /* Accumulates a q_row's runs of seen tokens in [from, end); the first run of the tile also rescales its values. */
 INLINE void
 values_ranges(const struct tile_scores *scores, struct softmax_state *state, uint32_t q_row, float *rescale,
-	    const struct tile_tokens *tokens, uint32_t from, uint32_t end)
+	      const struct tile_tokens *tokens, uint32_t from, uint32_t end)
 {
 	uint32_t to = next_range_of_ones(scores->seen[q_row], from, end, &from);
 
@@ -135,7 +135,7 @@ values_ranges(const struct tile_scores *scores, struct softmax_state *state, uin
 /* Runs that all of Q_ROW_BLOCK q_rows see, and between them each q_row's own runs. */
 INLINE void
 values_ranges_block(const struct tile_scores *scores, struct softmax_state *state, uint32_t q_row, float *rescale,
-		  const struct tile_tokens *tokens)
+		    const struct tile_tokens *tokens)
 {
 	uint64_t all = ~UINT64_C(0);
 	uint32_t done = 0;
@@ -158,7 +158,7 @@ values_ranges_block(const struct tile_scores *scores, struct softmax_state *stat
 
 static void
 f32_values_seen(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
-	    const struct tile_tokens *tokens)
+		const struct tile_tokens *tokens)
 {
 	float rescale[TILE_Q_ROWS];
 
@@ -194,7 +194,8 @@ values_combine(float *to, const float *from, float old, float new, uint32_t n, b
 }
 
 static void
-states_combine(struct softmax_state *total, uint32_t n_q_rows, const float *row_max, const float *row_sum, const float *values_of_chunk)
+states_combine(struct softmax_state *total, uint32_t n_q_rows, const float *row_max, const float *row_sum,
+	       const float *values_of_chunk)
 {
 	for (uint32_t q_row = 0; q_row < n_q_rows; q_row += LANES) {
 		uint32_t n = n_q_rows - q_row < LANES ? n_q_rows - q_row : LANES;
@@ -214,7 +215,8 @@ states_combine(struct softmax_state *total, uint32_t n_q_rows, const float *row_
 				continue;
 			values_combine(total->values + at, values_of_chunk + at, old[i], new[i], total->stride, first);
 			total->row_sum[q_row + i] =
-				first ? row_sum[q_row + i] : total->row_sum[q_row + i] * old[i] + row_sum[q_row + i] * new[i];
+				first ? row_sum[q_row + i]
+				      : total->row_sum[q_row + i] * old[i] + row_sum[q_row + i] * new[i];
 			total->row_max[q_row + i] = most[i];
 		}
 	}

@@ -9,8 +9,8 @@
  *   half_vec              LANES 16-bit elements
  *   VEC(name), HALF(name) the intrinsic of that name, for whole and for half vectors
  *   INTS(name)            the same for whole vectors as bits
- *   load_bytes            LANES 8-bit elements, then zeros
- *   store_halves, store_bytes   the low 16 or 8 bits of each word
+ *   x86_load_bytes        LANES 8-bit elements, then zeros
+ *   x86_store_halves, x86_store_bytes   the low 16 or 8 bits of each word
  *   ints_where_nan(v, x, y)     x in lanes where v is NaN, y in the others
  *   ints_where_less(a, b, x, y) x in lanes with a < b, signed, y in the others
  */
@@ -34,7 +34,7 @@ vec_set1(float x)
 }
 
 static inline half_vec
-load_halves(const uint8_t *at)
+x86_load_halves(const uint8_t *at)
 {
 	half_vec halves;
 
@@ -45,25 +45,25 @@ load_halves(const uint8_t *at)
 static inline vec
 vec_load_f16(const uint8_t *at)
 {
-	return VEC(cvtph_ps)(load_halves(at));
+	return VEC(cvtph_ps)(x86_load_halves(at));
 }
 
 static inline vec
 vec_load_bf16(const uint8_t *at)
 {
-	return (vec)VEC(slli_epi32)(VEC(cvtepu16_epi32)(load_halves(at)), 16);
+	return (vec)VEC(slli_epi32)(VEC(cvtepu16_epi32)(x86_load_halves(at)), 16);
 }
 
 static inline vec
 vec_load_e5m2(const uint8_t *at)
 {
-	return VEC(cvtph_ps)(HALF(slli_epi16)(HALF(cvtepu8_epi16)(load_bytes(at)), 8));
+	return VEC(cvtph_ps)(HALF(slli_epi16)(HALF(cvtepu8_epi16)(x86_load_bytes(at)), 8));
 }
 
 static inline vec
 vec_load_i8(const uint8_t *at)
 {
-	return VEC(cvtepi32_ps)(VEC(cvtepi8_epi32)(load_bytes(at)));
+	return VEC(cvtepi32_ps)(VEC(cvtepi8_epi32)(x86_load_bytes(at)));
 }
 
 static inline void
@@ -82,7 +82,7 @@ vec_store_bf16(uint8_t *at, vec v)
 	ints rounded = VEC(add_epi32)(VEC(add_epi32)(bits, VEC(set1_epi32)(0x7fff)), odd);
 	ints quiet = INTS(or)(bits, VEC(set1_epi32)(0x400000));
 
-	store_halves(at, VEC(srli_epi32)(ints_where_nan(v, quiet, rounded), 16));
+	x86_store_halves(at, VEC(srli_epi32)(ints_where_nan(v, quiet, rounded), 16));
 }
 
 /* convert_to_fp8() in lanes.  Magnitudes are non-negative, so signed comparisons are correct. */
@@ -101,7 +101,7 @@ store_fp8(uint8_t *at, vec v, const struct convert_fp8 *to)
 	code = VEC(min_epu32)(code, VEC(set1_epi32)((int)to->largest));
 	code = ints_where_less(magnitude, VEC(set1_epi32)((int)to->normal), small, code);
 	code = INTS(or)(code, sign);
-	store_bytes(at, ints_where_nan(v, VEC(set1_epi32)(0x7f), code));
+	x86_store_bytes(at, ints_where_nan(v, VEC(set1_epi32)(0x7f), code));
 }
 
 static inline void
@@ -119,7 +119,7 @@ vec_store_e5m2(uint8_t *at, vec v)
 static inline void
 vec_store_i8(uint8_t *at, vec v)
 {
-	store_bytes(at, VEC(cvtps_epi32)(v));
+	x86_store_bytes(at, VEC(cvtps_epi32)(v));
 }
 
 static inline vec

@@ -28,7 +28,7 @@ void
 prefill_queries(const struct attention_job *job, const struct work_item *item, struct team_scratch *scratch)
 {
 	const struct kernel_tensor *from = &job->args->q;
-	const uint32_t words = job->packed_k / job->scores_packed->word_elements;
+	const uint32_t words = job->packed_k / job->prefill_scores->word_elements;
 	const size_t bytes = (size_t)from->dim * paged_dtype_size(from->dtype);
 	const struct q_tile *q = &item->q;
 
@@ -36,8 +36,8 @@ prefill_queries(const struct attention_job *job, const struct work_item *item, s
 		const void *query = tensor_at(from, q->row->q_start + q_row_query(job, q, i), q_row_head(job, q, i));
 		float *to = scratch->q + (size_t)i * words;
 
-		q_row_fetch(job, q, i + FETCH_Q_ROWS, from);
-		if (job->scores_packed->word_elements == 1) {
+		q_row_prefetch(job, q, i + PREFETCH_Q_ROWS, from);
+		if (job->prefill_scores->word_elements == 1) {
 			job->ops->widen(to, query, from->dtype, from->dim);
 			continue;
 		}
@@ -48,42 +48,43 @@ prefill_queries(const struct attention_job *job, const struct work_item *item, s
 
 /* Converts rows with fewer than `padded` elements to f32 in `to`, with zeros at their ends. */
 static void
-rows_pad(const struct attention_job *job, struct tile_tokens *rows, uint32_t padded, float *to)
+prefill_pad_tokens(const struct attention_job *job, struct tile_tokens *tokens, uint32_t padded, float *to)
 {
-	if (rows->padded == padded)
+	if (tokens->padded == padded)
 		return;
-	for (uint32_t i = 0; i < rows->n_tokens; i++, to += padded) {
-		memset(to + rows->padded, 0, (padded - rows->padded) * sizeof(*to));
-		job->ops->widen(to, rows->token[i], rows->dtype, rows->padded);
-		rows->token[i] = to;
+	for (uint32_t i = 0; i < tokens->n_tokens; i++, to += padded) {
+		memset(to + tokens->padded, 0, (padded - tokens->padded) * sizeof(*to));
+		job->ops->widen(to, tokens->token[i], tokens->dtype, tokens->padded);
+		tokens->token[i] = to;
 	}
-	rows->dtype = PAGED_F32;
-	rows->padded = padded;
+	tokens->dtype = PAGED_F32;
+	tokens->padded = padded;
 }
 
 static void
-keys_pack(const struct attention_job *job, struct team_scratch *scratch, float *panels)
+prefill_pack_keys(const struct attention_job *job, struct team_scratch *scratch, float *panels)
 {
-	struct tile_tokens *k = &scratch->k_rows;
+	struct tile_tokens *k = &scratch->k_tokens;
 
-	rows_pad(job, k, job->packed_k, scratch->k);
+	prefill_pad_tokens(job, k, job->packed_k, scratch->k);
 	for (uint32_t i = k->n_tokens; i % job->ops->lanes != 0; i++)
 		k->token[i] = k->token[k->n_tokens - 1];
-	job->scores_packed->pack_keys(panels, k);
+	job->prefill_scores->pack_keys(panels, k);
 }
 
 /* Packs values; returns the tokens left out because they have NaN or infinite values. */
 static uint64_t
-values_pack(const struct attention_job *job, struct team_scratch *scratch, float *panels)
+prefill_pack_values(const struct attention_job *job, struct team_scratch *scratch, float *panels)
 {
-	rows_pad(job, &scratch->v_rows, job->v_padded, scratch->v);
-	return job->values_packed->pack_values(panels, &scratch->v_rows);
+	prefill_pad_tokens(job, &scratch->v_tokens, job->v_padded, scratch->v);
+	return job->prefill_values->pack_values(panels, &scratch->v_tokens);
 }
 
-/* Accumulates the left out tokens for each q_row that sees them; v_rows must have their addresses. */
+/* Accumulates the left out tokens for each q_row that sees them; v_tokens must have their addresses. */
 static void
-non_finite_add(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
-	       struct team_scratch *scratch, struct tile_scores *scores, struct softmax_state *state, uint64_t non_finite)
+prefill_add_non_finite(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
+		       struct team_scratch *scratch, struct tile_scores *scores, struct softmax_state *state,
+		       uint64_t non_finite)
 {
 	for (uint32_t i = view->first; i < q->n; i++) {
 		if (view->mask == TILE_FULL)
@@ -91,16 +92,16 @@ non_finite_add(const struct attention_job *job, const struct q_tile *q, const st
 		scores->seen[i] &= non_finite;
 		scores->rescale[i] = 1;
 	}
-	job->ops->values_seen(scores, state, view->first, q->n, &scratch->v_rows);
+	job->ops->values_seen(scores, state, view->first, q->n, &scratch->v_tokens);
 }
 
 void
 prefill_tile(const struct attention_job *job, const struct work_item *item, const struct kv_tile *tile,
 	     const struct next_tile *next, struct team_scratch *scratch)
 {
-	const struct tile_prefill_ops *ops = job->scores_packed;
+	const struct tile_prefill_ops *ops = job->prefill_scores;
 	struct tile_scores *scores = &scratch->scores;
-	struct softmax_state *state = scratch->chunk;
+	struct softmax_state *state = scratch->chunk_state;
 	const struct q_tile *q = &item->q;
 	const struct tile_view view = tile_mask_view(job, q, scratch, scores, tile->begin, item->kv_end, tile->mask);
 	uint64_t non_finite;
@@ -108,34 +109,34 @@ prefill_tile(const struct attention_job *job, const struct work_item *item, cons
 	if (view.mask == TILE_EMPTY)
 		return;
 	if (view.mask == TILE_PARTIAL)
-		tile_mask_rows(scratch, 0, q->n, scores);
-	tile_locate(job, q, &view, scratch);
-	scales_fetch(job, q, &view);
-	keys_pack(job, scratch, scratch->k_panels);
+		tile_mask_q_rows(scratch, 0, q->n, scores);
+	locate_tile(job, q, &view, scratch);
+	locate_prefetch_scales(job, q, &view);
+	prefill_pack_keys(job, scratch, scratch->k_panels);
 	ops->scores(scores, scratch->q, view.first, q->n, scratch->k_panels, view.n_tokens,
-		    job->packed_k / ops->word_elements, &scratch->v_rows);
-	tile_softmax(job, q, &view, scratch, state, NULL);
-	non_finite = values_pack(job, scratch, scratch->v_panels);
-	job->values_packed->values(scores, state, view.first, q->n, scratch->v_panels, view.n_tokens,
-				   keys_prefetch(job, next, scratch));
+		    job->packed_k / ops->word_elements, &scratch->v_tokens);
+	softmax_tile(job, q, &view, scratch, state, NULL);
+	non_finite = prefill_pack_values(job, scratch, scratch->v_panels);
+	job->prefill_values->values(scores, state, view.first, q->n, scratch->v_panels, view.n_tokens,
+				    locate_next_keys(job, next, scratch));
 	if (non_finite != 0)
-		non_finite_add(job, q, &view, scratch, scores, state, non_finite);
+		prefill_add_non_finite(job, q, &view, scratch, scores, state, non_finite);
 }
 
 /* KV chunks in pipelined blocks of tiles. */
 
-static struct team_packed *
-packed_tile(struct team_scratch *scratch, uint32_t begin)
+static struct packed_tile *
+prefill_packed_tile(struct team_scratch *scratch, uint32_t begin)
 {
 	return &scratch->packed[begin % KERNEL_KV_CHUNK / TILE_TOKENS];
 }
 
 /* Packs the tile of a view, unless the packed tile already has its tokens and the wanted ones among them. */
 static void
-tile_pack(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
-	  struct team_scratch *scratch)
+prefill_pack_tile(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
+		  struct team_scratch *scratch)
 {
-	struct team_packed *to = packed_tile(scratch, view->begin);
+	struct packed_tile *to = prefill_packed_tile(scratch, view->begin);
 	struct tile_view all = *view;
 
 	/* Pages past the last token may have no memory. */
@@ -147,19 +148,19 @@ tile_pack(const struct attention_job *job, const struct q_tile *q, const struct 
 		all.wanted |= to->wanted;
 	if (to->n_tokens > view->n_tokens)
 		all.n_tokens = to->n_tokens;
-	tile_locate(job, q, &all, scratch);
-	keys_pack(job, scratch, to->k_panels);
-	to->non_finite = values_pack(job, scratch, to->v_panels);
+	locate_tile(job, q, &all, scratch);
+	prefill_pack_keys(job, scratch, to->k_panels);
+	to->non_finite = prefill_pack_values(job, scratch, to->v_panels);
 	if (job->args->pages.layout->params.dtype == PAGED_I8) {
-		scales_load(job, q, LAYOUT_K_SCALE, &all, to->k_scale);
-		scales_load(job, q, LAYOUT_V_SCALE, &all, to->v_scale);
+		locate_load_scales(job, q, LAYOUT_K_SCALE, &all, to->k_scale);
+		locate_load_scales(job, q, LAYOUT_V_SCALE, &all, to->v_scale);
 	}
 	to->n_tokens = all.n_tokens;
 	to->wanted = all.wanted;
 }
 
 /* A query tile in one KV chunk. */
-struct chunk_pass {
+struct q_tile_chunk {
 	struct q_tile q;
 	struct softmax_state *state;
 	uint64_t begin, end;
@@ -168,36 +169,36 @@ struct chunk_pass {
 
 /* Starts a block: the tiles from `begin` on, which are packed here; tiles without visible tokens are left out. */
 static void
-block_begin(const struct attention_job *job, const struct chunk_pass *pass, uint64_t begin,
-	    struct team_scratch *scratch, struct team_block *to, struct tile_scores *tiles)
+pipeline_block_begin(const struct attention_job *job, const struct q_tile_chunk *chunk, uint64_t begin,
+		     struct team_scratch *scratch, struct pipeline_block *to, struct tile_scores *tiles)
 {
-	const struct q_tile *q = &pass->q;
-	const uint32_t words = job->packed_k / job->scores_packed->word_elements;
-	const uint64_t end = least(begin + BLOCK_TILES * TILE_TOKENS, pass->end);
+	const struct q_tile *q = &chunk->q;
+	const uint32_t words = job->packed_k / job->prefill_scores->word_elements;
+	const uint64_t end = min_u64(begin + BLOCK_TILES * TILE_TOKENS, chunk->end);
 	struct tile_block *block = &to->block;
 	uint32_t n = 0;
 
 	to->q = *q;
 	to->last = false;
 	block->tile = tiles;
-	block->state = pass->state;
+	block->state = chunk->state;
 	block->n_q_rows = q->n;
 	block->q = scratch->q + (size_t)q->at * words;
 	block->depth = words;
 	for (; begin < end; begin += TILE_TOKENS) {
-		const struct team_packed *packed = packed_tile(scratch, (uint32_t)begin);
+		const struct packed_tile *packed = prefill_packed_tile(scratch, (uint32_t)begin);
 		struct tile_view *view = &to->view[n];
-		enum tile_mask mask = pass->mask;
+		enum tile_mask mask = chunk->mask;
 
 		if (mask == TILE_PARTIAL && job->args->mods->params.blocks == NULL)
-			mask = tile_mask_range(job, q, scratch, begin, least(begin + TILE_TOKENS, end));
+			mask = tile_mask_range(job, q, scratch, begin, min_u64(begin + TILE_TOKENS, end));
 		if (mask != TILE_EMPTY)
 			*view = tile_mask_view(job, q, scratch, &tiles[n], begin, end, mask);
 		if (mask == TILE_EMPTY || view->mask == TILE_EMPTY)
 			continue;
 		if (view->mask == TILE_PARTIAL)
-			tile_mask_rows(scratch, 0, q->n, &tiles[n]);
-		tile_pack(job, q, view, scratch);
+			tile_mask_q_rows(scratch, 0, q->n, &tiles[n]);
+		prefill_pack_tile(job, q, view, scratch);
 		memset(tiles[n].visible, 0, view->first * sizeof(*tiles[n].visible));
 		block->n_tokens[n] = view->n_tokens;
 		block->keys[n] = packed->k_panels;
@@ -209,7 +210,7 @@ block_begin(const struct attention_job *job, const struct chunk_pass *pass, uint
 }
 
 static bool
-scale_is_usual(float scale)
+scale_is_moderate(float scale)
 {
 	return scale > SMALL_SCALE && scale < 1 / SMALL_SCALE;
 }
@@ -219,42 +220,43 @@ scale_is_usual(float scale)
  * without mods, so that the bits are the same.
  */
 static float
-tile_modify(const struct attention_job *job, struct team_scratch *scratch, struct team_block *at, uint32_t i)
+block_apply_mods_to_tile(const struct attention_job *job, struct team_scratch *scratch, struct pipeline_block *at,
+			 uint32_t i)
 {
 	const struct kernel_mods *mods = job->args->mods;
 	struct tile_scores *scores = &at->block.tile[i];
 	const struct tile_view *view = &at->view[i];
 	float scale = score_scale(job, &at->q);
 
-	if (mods != NULL && (mods->score != NULL || !scale_is_usual(scale)))
-		scale = scores_modify(job, &at->q, 0, view, scratch, scores);
+	if (mods != NULL && (mods->score != NULL || !scale_is_moderate(scale)))
+		scale = scores_apply_mods(job, &at->q, 0, view, scratch, scores);
 	else if (view->mask == TILE_PARTIAL)
 		job->ops->hide(scores, view->first, at->q.n);
-	if (scale_is_usual(scale))
+	if (scale_is_moderate(scale))
 		return scale;
 	job->ops->scale(scores, view->first, at->q.n, scale);
 	return 1;
 }
 
 static void
-block_modify(const struct attention_job *job, struct team_scratch *scratch, struct team_block *at)
+block_apply_mods(const struct attention_job *job, struct team_scratch *scratch, struct pipeline_block *at)
 {
 	for (uint32_t i = 0; i < at->block.n_tiles; i++) {
 		if (at->block.token_scale[i] != NULL)
-			scores_scale(&at->block.tile[i], at->view[i].first, at->q.n,
-				     packed_tile(scratch, at->view[i].begin)->k_scale);
-		at->block.scale[i] = tile_modify(job, scratch, at, i);
+			scores_scale_tokens(&at->block.tile[i], at->view[i].first, at->q.n,
+					    prefill_packed_tile(scratch, at->view[i].begin)->k_scale);
+		at->block.scale[i] = block_apply_mods_to_tile(job, scratch, at, i);
 	}
 }
 
 /* Accumulates the tokens left out of a block's tiles, with weights rounded to bf16 as in the products. */
 static void
-block_add_non_finite(const struct attention_job *job, struct team_scratch *scratch, struct team_block *at)
+block_add_non_finite(const struct attention_job *job, struct team_scratch *scratch, struct pipeline_block *at)
 {
 	uint16_t weight[TILE_TOKENS];
 
 	for (uint32_t i = 0; i < at->block.n_tiles; i++) {
-		uint64_t non_finite = packed_tile(scratch, at->view[i].begin)->non_finite;
+		uint64_t non_finite = prefill_packed_tile(scratch, at->view[i].begin)->non_finite;
 		struct tile_scores *scores = &at->block.tile[i];
 
 		if (non_finite == 0)
@@ -263,49 +265,50 @@ block_add_non_finite(const struct attention_job *job, struct team_scratch *scrat
 			memcpy(weight, scores->score[r], sizeof(weight));
 			job->ops->widen(scores->score[r], weight, PAGED_BF16, TILE_TOKENS);
 		}
-		tile_locate(job, &at->q, &at->view[i], scratch);
-		rows_pad(job, &scratch->v_rows, job->v_padded, scratch->v);
-		non_finite_add(job, &at->q, &at->view[i], scratch, scores, at->block.state, non_finite);
+		locate_tile(job, &at->q, &at->view[i], scratch);
+		prefill_pad_tokens(job, &scratch->v_tokens, job->v_padded, scratch->v);
+		prefill_add_non_finite(job, &at->q, &at->view[i], scratch, scores, at->block.state, non_finite);
 	}
 }
 
 /* The blocks whose next step is weights or values, or NULL. */
 struct pipeline {
-	struct team_block *weights, *values;
+	struct pipeline_block *weights, *values;
 	uint32_t n_blocks, n_q_tiles; /* so far; query tiles that see nothing are not counted */
 };
 
 static void
-block_end(const struct attention_job *job, struct team_scratch *scratch, const struct team_block *at)
+pipeline_block_end(const struct attention_job *job, struct team_scratch *scratch, const struct pipeline_block *at)
 {
 	if (at->last)
-		state_end(job, &scratch->total[at->q.at / job->tile_q_rows], at->q.n, at->block.state);
+		combine_state_end(job, &scratch->item_state[at->q.at / job->tile_q_rows], at->q.n, at->block.state);
 }
 
 /* Advances all blocks in the pipeline by one step; `block` enters the pipeline, or is NULL. */
 static void
 pipeline_step(const struct attention_job *job, struct team_scratch *scratch, struct pipeline *pipeline,
-	      struct team_block *block)
+	      struct pipeline_block *block)
 {
-	struct team_block *weights = pipeline->weights, *values = pipeline->values;
+	struct pipeline_block *weights = pipeline->weights, *values = pipeline->values;
 	uint64_t non_finite = 0;
 
-	job->scores_packed->pipeline_step(block != NULL ? &block->block : NULL, weights != NULL ? &weights->block : NULL,
-				   values != NULL ? &values->block : NULL);
+	job->prefill_scores->pipeline_step(block != NULL ? &block->block : NULL,
+					   weights != NULL ? &weights->block : NULL,
+					   values != NULL ? &values->block : NULL);
 	if (block != NULL)
-		block_modify(job, scratch, block);
+		block_apply_mods(job, scratch, block);
 	if (values != NULL)
-		block_end(job, scratch, values);
+		pipeline_block_end(job, scratch, values);
 	pipeline->weights = block;
 	pipeline->values = weights;
 	for (uint32_t i = 0; weights != NULL && i < weights->block.n_tiles; i++)
-		non_finite |= packed_tile(scratch, weights->view[i].begin)->non_finite;
+		non_finite |= prefill_packed_tile(scratch, weights->view[i].begin)->non_finite;
 	if (non_finite == 0)
 		return;
 	/* Done at once, because the next block's scores overwrite these weights. */
-	job->scores_packed->pipeline_step(NULL, NULL, &weights->block);
+	job->prefill_scores->pipeline_step(NULL, NULL, &weights->block);
 	block_add_non_finite(job, scratch, weights);
-	block_end(job, scratch, weights);
+	pipeline_block_end(job, scratch, weights);
 	pipeline->values = NULL;
 }
 
@@ -314,31 +317,32 @@ pipeline_step(const struct attention_job *job, struct team_scratch *scratch, str
  * mods if the mods will be evaluated.
  */
 static enum tile_mask
-q_tile_mask(const struct attention_job *job, const struct chunk_pass *pass, enum tile_mask mask,
+q_tile_mask(const struct attention_job *job, const struct q_tile_chunk *chunk, enum tile_mask mask,
 	    struct team_scratch *scratch)
 {
 	const struct kernel_mods *mods = job->args->mods;
 
-	if (mods == NULL || pass->begin >= pass->end)
+	if (mods == NULL || chunk->begin >= chunk->end)
 		return mask;
 	if (mask == TILE_PARTIAL)
-		mask = tile_mask_range(job, &pass->q, scratch, pass->begin, pass->end);
+		mask = tile_mask_range(job, &chunk->q, scratch, chunk->begin, chunk->end);
 	if (mask == TILE_PARTIAL || (mask == TILE_FULL && mods->score != NULL))
-		tile_mask_begin(job, &pass->q, scratch);
+		tile_mask_begin(job, &chunk->q, scratch);
 	return mask;
 }
 
 static void
-q_tile_attend(const struct attention_job *job, const struct chunk_pass *pass, struct team_scratch *scratch,
-	      struct pipeline *pipeline)
+prefill_q_tile(const struct attention_job *job, const struct q_tile_chunk *chunk, struct team_scratch *scratch,
+	       struct pipeline *pipeline)
 {
-	struct team_block *last = NULL;
+	struct pipeline_block *last = NULL;
 
-	for (uint64_t begin = pass->begin; pass->mask != TILE_EMPTY && begin < pass->end;
+	for (uint64_t begin = chunk->begin; chunk->mask != TILE_EMPTY && begin < chunk->end;
 	     begin += BLOCK_TILES * TILE_TOKENS) {
-		struct team_block *block = &scratch->block[pipeline->n_blocks % TEAM_BLOCKS];
+		struct pipeline_block *block = &scratch->block[pipeline->n_blocks % PIPELINE_BLOCKS];
 
-		block_begin(job, pass, begin, scratch, block, scratch->block_scores[pipeline->n_blocks % TEAM_SCORES]);
+		pipeline_block_begin(job, chunk, begin, scratch, block,
+				     scratch->block_scores[pipeline->n_blocks % PIPELINE_SCORES]);
 		if (block->block.n_tiles == 0)
 			continue;
 		block->block.init_acc = last == NULL;
@@ -362,15 +366,15 @@ prefill_chunk(const struct attention_job *job, const struct work_item *item, uin
 	for (uint32_t i = 0; i < KERNEL_KV_CHUNK / TILE_TOKENS; i++)
 		scratch->packed[i].n_tokens = 0;
 	for (uint32_t i = q_tile_count(job, item); i-- > 0;) {
-		const uint32_t place = pipeline.n_q_tiles % TEAM_BLOCKS;
-		struct chunk_pass pass = { .q = q_tile_of(job, item, i), .state = &scratch->chunk[place] };
+		const uint32_t slot = pipeline.n_q_tiles % PIPELINE_BLOCKS;
+		struct q_tile_chunk chunk = { .q = q_tile_of(job, item, i), .state = &scratch->chunk_state[slot] };
 
-		pass.begin = begin;
-		pass.end = least(end, q_row_visible(job, &pass.q, pass.q.n - 1));
-		pass.mask = q_tile_mask(job, &pass, mask, scratch);
-		state_begin(job, &scratch->total[i], pass.q.n, pass.state,
-			    scratch->chunk_values + (size_t)place * BLOCK_Q_ROWS * job->v_padded);
-		q_tile_attend(job, &pass, scratch, &pipeline);
+		chunk.begin = begin;
+		chunk.end = min_u64(end, q_row_visible_tokens(job, &chunk.q, chunk.q.n - 1));
+		chunk.mask = q_tile_mask(job, &chunk, mask, scratch);
+		combine_state_begin(job, &scratch->item_state[i], chunk.q.n, chunk.state,
+				    scratch->chunk_values + (size_t)slot * BLOCK_Q_ROWS * job->v_padded);
+		prefill_q_tile(job, &chunk, scratch, &pipeline);
 	}
 	while (pipeline.weights != NULL || pipeline.values != NULL)
 		pipeline_step(job, scratch, &pipeline, NULL);

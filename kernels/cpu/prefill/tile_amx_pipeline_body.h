@@ -206,7 +206,8 @@ block_rescale(struct tile_block *block)
 		UNROLL
 		for (uint32_t i = 0; i < LANES; i++)
 			sum[i] = vec_load(block->lanes[q_row + i]);
-		vec_store(&state->row_sum[q_row], vec_fma(vec_load(&state->row_sum[q_row]), rescale, vec_sum_each(sum)));
+		vec_store(&state->row_sum[q_row],
+			  vec_fma(vec_load(&state->row_sum[q_row]), rescale, vec_sum_each(sum)));
 		if (block->n_q_rows - q_row < LANES)
 			changed &= (1u << (block->n_q_rows - q_row)) - 1;
 		for (; changed != 0; changed &= changed - 1) {
@@ -268,15 +269,16 @@ struct amx_destination {
  * Starts a new sum in a tile.  The old sum is stored only now, when its tile is needed, so that the
  * store does not wait for the product.
  */
-#define AMX_SUM_NEXT(t, sums, destination, q_row, column)                                                                         \
-	do {                                                                                                           \
-		if ((sums)->to != NULL)                                                                                \
-			AMX_STORE(t, (sums)->to + (q_row) * (sums)->stride + (column), (sums)->stride * sizeof(float)); \
-		if ((destination)->added)                                                                                    \
-			AMX_LOAD(t, (destination)->at + (q_row) * (destination)->stride + (column),                                 \
-				 (destination)->stride * sizeof(float));                                                     \
-		else                                                                                                   \
-			AMX_ZERO(t);                                                                                   \
+#define AMX_SUM_NEXT(t, sums, destination, q_row, column)                                           \
+	do {                                                                                        \
+		if ((sums)->to != NULL)                                                             \
+			AMX_STORE(t, (sums)->to + (q_row) * (sums)->stride + (column),              \
+				  (sums)->stride * sizeof(float));                                  \
+		if ((destination)->added)                                                           \
+			AMX_LOAD(t, (destination)->at + (q_row) * (destination)->stride + (column), \
+				 (destination)->stride * sizeof(float));                            \
+		else                                                                                \
+			AMX_ZERO(t);                                                                \
 	} while (0)
 
 /*
@@ -285,8 +287,8 @@ struct amx_destination {
  * on CPUs with slow tiles most of it overlaps with a product.
  */
 INLINE void
-amx_step_multiply(const void *left, size_t stride, const float *panel, struct amx_pending *sums, const struct amx_destination *destination,
-	      struct softmax_overlap *softmax_overlap)
+amx_step_multiply(const void *left, size_t stride, const float *panel, struct amx_pending *sums,
+		  const struct amx_destination *destination, struct softmax_overlap *softmax_overlap)
 {
 	AMX_LOAD(4, left, stride);
 	AMX_LOAD(5, (const uint8_t *)left + AMX_ROWS * stride, stride);
@@ -313,7 +315,7 @@ amx_step_multiply(const void *left, size_t stride, const float *panel, struct am
 /* n steps along the depth of q_rows and panel. noinline: a single copy keeps the code small. */
 static __attribute__((noinline)) void
 amx_steps_multiply(const float *left, size_t stride, const float *panel, uint32_t n, struct amx_pending *sums,
-	       const struct amx_destination *destination, struct softmax_overlap *softmax_overlap)
+		   const struct amx_destination *destination, struct softmax_overlap *softmax_overlap)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		amx_step_multiply(left, stride, panel, sums, destination, softmax_overlap);
@@ -351,7 +353,8 @@ amx_edge_multiply(const void *left, size_t stride, const float *panel, uint32_t 
 }
 
 INLINE void
-amx_edge_begin(struct amx_pending *sums, const struct amx_destination *destination, uint32_t q_row_tiles, uint32_t column_tiles)
+amx_edge_begin(struct amx_pending *sums, const struct amx_destination *destination, uint32_t q_row_tiles,
+	       uint32_t column_tiles)
 {
 	amx_pending_store(sums);
 	if (destination->added)
@@ -362,15 +365,16 @@ amx_edge_begin(struct amx_pending *sums, const struct amx_destination *destinati
 
 /* Multiplies q_rows with a panel of keys. */
 INLINE void
-amx_scores_panel(struct tile_block *block, uint32_t j, uint32_t t, uint32_t q_row_tiles, uint32_t column_tiles, struct amx_pending *sums,
-	      struct softmax_overlap *softmax_overlap)
+amx_scores_panel(struct tile_block *block, uint32_t j, uint32_t t, uint32_t q_row_tiles, uint32_t column_tiles,
+		 struct amx_pending *sums, struct softmax_overlap *softmax_overlap)
 {
 	const float *panel = block->keys[j] + (size_t)t * block->depth;
 	const struct amx_destination destination = { .at = &block->tile[j].score[0][t], .stride = TILE_TOKENS };
 	const size_t stride = block->depth * sizeof(float);
 
 	if (q_row_tiles == 2 && column_tiles == 2) {
-		amx_steps_multiply(block->q, stride, panel, block->depth / AMX_ROWS, sums, &destination, softmax_overlap);
+		amx_steps_multiply(block->q, stride, panel, block->depth / AMX_ROWS, sums, &destination,
+				   softmax_overlap);
 		return;
 	}
 	amx_edge_begin(sums, &destination, q_row_tiles, column_tiles);
@@ -388,16 +392,19 @@ amx_block_scores(struct tile_block *block, struct amx_pending *sums, struct soft
 
 	for (uint32_t j = 0; j < block->n_tiles; j++)
 		for (uint32_t t = 0; t < block->n_tokens[j]; t += PANEL)
-			amx_scores_panel(block, j, t, q_row_tiles, block->n_tokens[j] - t > AMX_ROWS ? 2 : 1, sums, softmax_overlap);
+			amx_scores_panel(block, j, t, q_row_tiles, block->n_tokens[j] - t > AMX_ROWS ? 2 : 1, sums,
+					 softmax_overlap);
 }
 
 /* Multiplies weights with a panel of values, dims from d on. */
 INLINE void
-amx_values_panel(struct tile_block *block, uint32_t d, uint32_t q_row_tiles, uint32_t column_tiles, struct amx_pending *sums,
-		struct softmax_overlap *softmax_overlap)
+amx_values_panel(struct tile_block *block, uint32_t d, uint32_t q_row_tiles, uint32_t column_tiles,
+		 struct amx_pending *sums, struct softmax_overlap *softmax_overlap)
 {
 	struct softmax_state *state = block->state;
-	const struct amx_destination destination = { .at = state->values + d, .stride = state->stride, .added = !block->init_acc };
+	const struct amx_destination destination = { .at = state->values + d,
+						     .stride = state->stride,
+						     .added = !block->init_acc };
 	const size_t stride = TILE_TOKENS * sizeof(float);
 	bool whole = q_row_tiles == 2 && column_tiles == 2;
 
@@ -409,10 +416,11 @@ amx_values_panel(struct tile_block *block, uint32_t d, uint32_t q_row_tiles, uin
 		uint32_t n = (block->n_tokens[j] + 2 * AMX_ROWS - 1) / (2 * AMX_ROWS);
 
 		if (whole)
-			amx_steps_multiply(weights, stride, panel, n, sums, j == 0 ? &destination : NULL, softmax_overlap);
+			amx_steps_multiply(weights, stride, panel, n, sums, j == 0 ? &destination : NULL,
+					   softmax_overlap);
 		for (uint32_t i = 0; i < n && !whole; i++) {
-			amx_edge_multiply(weights + i * AMX_ROWS, stride, panel + (size_t)i * AMX_ROWS * PANEL, q_row_tiles,
-				      column_tiles);
+			amx_edge_multiply(weights + i * AMX_ROWS, stride, panel + (size_t)i * AMX_ROWS * PANEL,
+					  q_row_tiles, column_tiles);
 			softmax_overlap_two_steps(softmax_overlap);
 		}
 	}
@@ -426,7 +434,8 @@ amx_block_values(struct tile_block *block, struct amx_pending *sums, struct soft
 	uint32_t q_row_tiles = block->n_q_rows > AMX_ROWS ? 2 : 1;
 
 	for (uint32_t d = 0; d < block->state->stride; d += PANEL)
-		amx_values_panel(block, d, q_row_tiles, block->state->stride - d > AMX_ROWS ? 2 : 1, sums, softmax_overlap);
+		amx_values_panel(block, d, q_row_tiles, block->state->stride - d > AMX_ROWS ? 2 : 1, sums,
+				 softmax_overlap);
 }
 
 /* Number of steps of a block's products: for_panel steps for every PANEL tokens. */

@@ -105,7 +105,8 @@ amx_block_whole(const struct amx_product *p, uint32_t q_row, uint32_t q_row_tile
 
 /* The same for q_rows [from, until) only. */
 INLINE void
-amx_block_part(const struct amx_product *p, uint32_t q_row, uint32_t q_row_tiles, uint32_t column_tiles, uint32_t from, uint32_t until)
+amx_block_part(const struct amx_product *p, uint32_t q_row, uint32_t q_row_tiles, uint32_t column_tiles, uint32_t from,
+	       uint32_t until)
 {
 	_Alignas(64) float sums[2 * AMX_ROWS][PANEL] = { 0 };
 	const size_t bytes = column_tiles * AMX_ROWS * sizeof(float);
@@ -127,7 +128,8 @@ amx_block(const struct amx_product *p, uint32_t q_row, uint32_t q_row_tiles, uin
 	if (p->begin <= q_row && last <= p->end)
 		amx_block_whole(p, q_row, q_row_tiles, column_tiles);
 	else
-		amx_block_part(p, q_row, q_row_tiles, column_tiles, p->begin > q_row ? p->begin : q_row, p->end < last ? p->end : last);
+		amx_block_part(p, q_row, q_row_tiles, column_tiles, p->begin > q_row ? p->begin : q_row,
+			       p->end < last ? p->end : last);
 }
 
 INLINE void
@@ -156,7 +158,7 @@ amx_steps(const struct amx_product *p)
 
 static void
 amx_prefill_scores(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const float *panels,
-	   uint32_t n_tokens, uint32_t depth, const struct tile_tokens *prefetch)
+		   uint32_t n_tokens, uint32_t depth, const struct tile_tokens *prefetch)
 {
 	struct prefetch_spread prefetch_spread;
 	struct amx_product p = { .left = q,
@@ -200,7 +202,7 @@ values_rescale(struct softmax_state *state, uint32_t q_row, float rescale)
 
 static void
 amx_prefill_values(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
-	   const float *panels, uint32_t n_tokens, const struct tile_tokens *prefetch)
+		   const float *panels, uint32_t n_tokens, const struct tile_tokens *prefetch)
 {
 	_Alignas(64) float weights[TILE_Q_ROWS][TILE_TOKENS / 2];
 	struct prefetch_spread prefetch_spread;

@@ -58,7 +58,7 @@ INLINE struct prefetch_spread
 prefetch_spread_over(const struct tile_tokens *prefetch, uint32_t n_steps)
 {
 	return (struct prefetch_spread){ .prefetch = prefetch,
-				  .share = prefetch != NULL ? (TILE_TOKENS + n_steps - 1) / n_steps : 0 };
+					 .share = prefetch != NULL ? (TILE_TOKENS + n_steps - 1) / n_steps : 0 };
 }
 
 INLINE void
@@ -109,7 +109,8 @@ product_block(const struct product *p, uint32_t q_row, uint32_t n_q_rows, uint32
 }
 
 INLINE void
-product_q_rows(const struct product *p, struct prefetch_spread *prefetch_spread, uint32_t n, uint32_t vecs, enum word word)
+product_q_rows(const struct product *p, struct prefetch_spread *prefetch_spread, uint32_t n, uint32_t vecs,
+	       enum word word)
 {
 	uint32_t q_row = 0;
 
@@ -213,7 +214,8 @@ panel_at(float *panels, uint32_t depth, uint32_t panel_row, uint32_t column)
 	return panels + ((size_t)(column / PANEL) * depth + panel_row) * PANEL + column % PANEL;
 }
 
-/* Finite numbers times zero are zero, others are NaN: a token with one is packed as zeros and reported in *non_finite_p. */
+/* Finite numbers times zero are zero, others are NaN: a token with one is packed as zeros and reported in
+ * *non_finite_p. */
 INLINE void
 f32_pack_values_of(float *panels, const struct tile_tokens *values, uint64_t *non_finite_p, enum paged_dtype dtype)
 {
@@ -245,14 +247,14 @@ f32_pack_values(float *panels, const struct tile_tokens *values)
 
 static void
 prefill_f32_scores(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const float *panels,
-	      uint32_t n_tokens, uint32_t depth, const struct tile_tokens *prefetch)
+		   uint32_t n_tokens, uint32_t depth, const struct tile_tokens *prefetch)
 {
 	scores_panels(scores, q, begin, end, panels, n_tokens, depth, prefetch, WORD_FLOAT);
 }
 
 static void
 prefill_f32_values(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
-	      const float *panels, uint32_t n_tokens, const struct tile_tokens *prefetch)
+		   const float *panels, uint32_t n_tokens, const struct tile_tokens *prefetch)
 {
 	values_panels(scores, state, begin, end, scores->score[begin], TILE_TOKENS, panels, n_tokens, prefetch,
 		      WORD_FLOAT);
@@ -320,8 +322,8 @@ token_is_finite(const void *token, uint32_t padded, enum paged_dtype dtype)
 
 /* Packs tokens t and t + 1, those of `non_finite` as zeros; false: a packed value is NaN or infinite. */
 INLINE bool
-bf16_pack_pair(float *panels, const struct tile_tokens *values, uint32_t t, const void *const *pair, uint32_t non_finite,
-	  enum paged_dtype dtype)
+bf16_pack_pair(float *panels, const struct tile_tokens *values, uint32_t t, const void *const *pair,
+	       uint32_t non_finite, enum paged_dtype dtype)
 {
 	vec zero = vec_set1(0);
 
@@ -406,7 +408,7 @@ bf16_pack_values(float *panels, const struct tile_tokens *values)
 
 static void
 prefill_bf16_scores(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const float *panels,
-	     uint32_t n_tokens, uint32_t depth, const struct tile_tokens *prefetch)
+		    uint32_t n_tokens, uint32_t depth, const struct tile_tokens *prefetch)
 {
 	scores_panels(scores, q, begin, end, panels, n_tokens, depth, prefetch, WORD_PAIR);
 }
@@ -420,7 +422,7 @@ weights_pair(float *pairs, const float *weights)
 
 static void
 prefill_bf16_values(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
-	     const float *panels, uint32_t n_tokens, const struct tile_tokens *prefetch)
+		    const float *panels, uint32_t n_tokens, const struct tile_tokens *prefetch)
 {
 	_Alignas(64) float weights[TILE_Q_ROWS][TILE_TOKENS / 2];
 

@@ -20,7 +20,7 @@ struct cpus {
 };
 
 static bool
-has(const struct cpus *cpus, uint32_t cpu)
+cpus_contain(const struct cpus *cpus, uint32_t cpu)
 {
 	return cpu < CPUS_MOST && CPU_ISSET_S(cpu, sizeof(*cpus), cpus->sets);
 }
@@ -38,7 +38,7 @@ cpus_set_affinity(pthread_attr_t *attributes, uint32_t cpu)
 
 /* Thread: reads the CPUs of its cpuset, by requesting affinity to all CPUs, which Linux reduces to the cpuset. */
 static void *
-look(void *argument)
+cpus_read_cpuset(void *argument)
 {
 	struct cpus *cpus = argument;
 
@@ -51,7 +51,7 @@ look(void *argument)
 
 /* Uses a new thread, because the caller's thread may be bound, and must stay so.  The thread blocks all signals. */
 static enum paged_status
-find_usable(struct cpus *cpus, struct paged_error *error)
+cpus_find_usable(struct cpus *cpus, struct paged_error *error)
 {
 	sigset_t all, before;
 	pthread_t thread;
@@ -59,7 +59,7 @@ find_usable(struct cpus *cpus, struct paged_error *error)
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	code = pthread_create(&thread, NULL, look, cpus);
+	code = pthread_create(&thread, NULL, cpus_read_cpuset, cpus);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (code != 0)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "a thread to look for CPUs: %s", strerror(code));
@@ -69,20 +69,20 @@ find_usable(struct cpus *cpus, struct paged_error *error)
 
 /* "0-3,8,10-11" */
 static void
-list(const struct cpus *cpus, char *text, size_t size)
+cpus_list(const struct cpus *cpus, char *text, size_t size)
 {
 	size_t at = 0;
 
 	text[0] = '\0';
 	for (uint32_t cpu = 0, last; cpu < CPUS_MOST; cpu = last + 1) {
 		last = cpu;
-		if (!has(cpus, cpu))
+		if (!cpus_contain(cpus, cpu))
 			continue;
 		if (at + 16 >= size) {
 			snprintf(text + at, size - at, ",...");
 			return;
 		}
-		while (has(cpus, last + 1))
+		while (cpus_contain(cpus, last + 1))
 			last++;
 		at += (size_t)snprintf(text + at, size - at, "%s%u", at > 0 ? "," : "", cpu);
 		if (last > cpu)
@@ -94,18 +94,18 @@ enum paged_status
 kernel_cpus_check(const uint32_t *cpus, uint32_t n, struct paged_error *error)
 {
 	struct cpus usable, seen = { 0 };
-	enum paged_status status = find_usable(&usable, error);
+	enum paged_status status = cpus_find_usable(&usable, error);
 	char text[96];
 
 	if (status != PAGED_OK)
 		return status;
 	for (uint32_t i = 0; i < n; i++) {
-		if (!has(&usable, cpus[i])) {
-			list(&usable, text, sizeof(text));
+		if (!cpus_contain(&usable, cpus[i])) {
+			cpus_list(&usable, text, sizeof(text));
 			return paged_fail(error, PAGED_ERR_INVALID, "cpus[%u] is CPU %u: this process may use %s", i,
 					  cpus[i], text);
 		}
-		if (has(&seen, cpus[i]))
+		if (cpus_contain(&seen, cpus[i]))
 			return paged_fail(error, PAGED_ERR_INVALID, "cpus[%u] is CPU %u, which is there before", i,
 					  cpus[i]);
 		CPU_SET_S(cpus[i], sizeof(seen), seen.sets);

@@ -7,9 +7,9 @@
 /* Reading a token costs as much as multiplying it with this many q_rows. */
 #define READING_Q_ROWS 8u
 /* An item costs at most this fraction of each thread's share ... */
-#define ITEMS_A_THREAD 16u
+#define ITEMS_PER_THREAD 16u
 /* ... but at most this fraction if it is short: short items are expensive to combine. */
-#define SHORT_ITEMS_A_THREAD 4u
+#define SHORT_ITEMS_PER_THREAD 4u
 #define SHORT_COST (UINT64_C(2) * KERNEL_KV_CHUNK * (READING_Q_ROWS + 4))
 /*
  * The same fraction limits items of several KV heads, if a head's part of a page is below this size:
@@ -18,7 +18,7 @@
 #define HEAD_BYTES 4096u
 
 static uint64_t
-cost_of(uint64_t n_tokens, uint32_t n_q_rows)
+schedule_cost(uint64_t n_tokens, uint32_t n_q_rows)
 {
 	return n_tokens * (n_q_rows + READING_Q_ROWS);
 }
@@ -28,39 +28,39 @@ cost_of(uint64_t n_tokens, uint32_t n_q_rows)
  * because the lists are per head.
  */
 static uint32_t
-heads_together(const struct attention_job *job, uint64_t n_q_rows, uint64_t cost)
+schedule_heads_per_item(const struct attention_job *job, uint64_t n_q_rows, uint64_t cost)
 {
 	const struct kernel_mods *mods = job->args->mods;
 	uint32_t n_heads = job->args->pages.layout->params.n_kv_heads;
-	uint64_t most = cost == 0 ? 1 : least(job->schedule.heads_limit / cost, ITEM_HEADS);
+	uint64_t most = cost == 0 ? 1 : min_u64(job->schedule.heads_limit / cost, ITEM_HEADS);
 
 	if ((mods != NULL && mods->params.blocks != NULL) || n_q_rows == 0 || n_q_rows > DECODE_Q_ROWS)
 		return 1;
-	most = least(most, TILE_Q_ROWS / n_q_rows);
-	most = least(most, (uint64_t)TILE_Q_ROWS * PAGED_MAX_DIM / (DECODE_Q_ROWS * job->k_padded));
+	most = min_u64(most, TILE_Q_ROWS / n_q_rows);
+	most = min_u64(most, (uint64_t)TILE_Q_ROWS * PAGED_MAX_DIM / (DECODE_Q_ROWS * job->k_padded));
 	if (most <= 1)
 		return 1;
-	return (uint32_t)rows_divide_up(n_heads, rows_divide_up(n_heads, most));
+	return (uint32_t)div_round_up(n_heads, div_round_up(n_heads, most));
 }
 
 struct schedule_row
 schedule_row(const struct attention_job *job, const struct kernel_row *row)
 {
 	uint64_t q_rows = (uint64_t)row->q_len * job->group;
-	uint64_t tokens = row->q_len == 0 ? 0 : row_visible(job, row, row->q_len - 1);
+	uint64_t tokens = row->q_len == 0 ? 0 : row_visible_tokens(job, row, row->q_len - 1);
 	struct schedule_row is = {
 		.prefill = q_rows >= job->prefill_q_rows,
-		.n_chunks = rows_divide_up(tokens, KERNEL_KV_CHUNK),
-		.n_q_rows = (uint32_t)least(q_rows, job->item_q_rows),
+		.n_chunks = div_round_up(tokens, KERNEL_KV_CHUNK),
+		.n_q_rows = (uint32_t)min_u64(q_rows, job->item_q_rows),
 	};
-	uint64_t cost = cost_of(tokens, is.n_q_rows), item_cost;
+	uint64_t cost = schedule_cost(tokens, is.n_q_rows), item_cost;
 
-	is.cut = cost > job->schedule.limit && is.n_chunks > 1;
-	item_cost = is.cut ? cost_of(KERNEL_KV_CHUNK, is.n_q_rows) : cost;
-	is.n_heads = is.prefill ? 1 : heads_together(job, q_rows, item_cost);
-	is.n_q_tiles = is.prefill ? (uint32_t)rows_divide_up(is.n_q_rows, job->tile_q_rows) : is.n_heads;
-	is.n_ranges = rows_divide_up(q_rows, job->item_q_rows) *
-		      rows_divide_up(job->args->pages.layout->params.n_kv_heads, is.n_heads);
+	is.split_kv = cost > job->schedule.limit && is.n_chunks > 1;
+	item_cost = is.split_kv ? schedule_cost(KERNEL_KV_CHUNK, is.n_q_rows) : cost;
+	is.n_heads = is.prefill ? 1 : schedule_heads_per_item(job, q_rows, item_cost);
+	is.n_q_tiles = is.prefill ? (uint32_t)div_round_up(is.n_q_rows, job->tile_q_rows) : is.n_heads;
+	is.n_ranges = div_round_up(q_rows, job->item_q_rows) *
+		      div_round_up(job->args->pages.layout->params.n_kv_heads, is.n_heads);
 	is.cost = cost * is.n_heads;
 	is.class = 63 - (unsigned int)__builtin_clzll(item_cost * is.n_heads | 1);
 	return is;
@@ -71,13 +71,13 @@ schedule_row(const struct attention_job *job, const struct kernel_row *row)
  * including those that do not exist.
  */
 static uint32_t
-state_q_rows(const struct attention_job *job, const struct schedule_row *row)
+schedule_state_q_rows(const struct attention_job *job, const struct schedule_row *row)
 {
 	return row->prefill && job->pipelined ? row->n_q_tiles * job->tile_q_rows : row->n_q_rows * row->n_heads;
 }
 
 static void
-count(struct attention_job *job)
+schedule_count(struct attention_job *job)
 {
 	struct schedule schedule = { .limit = job->schedule.limit, .heads_limit = job->schedule.heads_limit };
 
@@ -87,13 +87,13 @@ count(struct attention_job *job)
 		if (row.n_ranges == 0)
 			continue;
 		schedule.classes |= UINT64_C(1) << row.class;
-		schedule.n_items += row.n_ranges * (row.cut ? row.n_chunks : 1);
-		if (!row.cut)
+		schedule.n_items += row.n_ranges * (row.split_kv ? row.n_chunks : 1);
+		if (!row.split_kv)
 			continue;
 		schedule.n_chunks += row.n_ranges * row.n_chunks;
 		schedule.n_combines += row.n_ranges * row.n_q_tiles;
-		if (state_q_rows(job, &row) > schedule.max_q_rows)
-			schedule.max_q_rows = state_q_rows(job, &row);
+		if (schedule_state_q_rows(job, &row) > schedule.max_q_rows)
+			schedule.max_q_rows = schedule_state_q_rows(job, &row);
 	}
 	job->schedule = schedule;
 }
@@ -111,24 +111,24 @@ schedule_make(struct attention_job *job, uint32_t n_threads, size_t q_row_floats
 		total += row.n_ranges * row.cost;
 	}
 	share = total / n_threads;
-	shortest = least(share / SHORT_ITEMS_A_THREAD, SHORT_COST);
-	schedule->limit = share / ITEMS_A_THREAD > shortest ? share / ITEMS_A_THREAD : shortest;
+	shortest = min_u64(share / SHORT_ITEMS_PER_THREAD, SHORT_COST);
+	schedule->limit = share / ITEMS_PER_THREAD > shortest ? share / ITEMS_PER_THREAD : shortest;
 	schedule->heads_limit = schedule->limit;
 	if (job->args->pages.layout->plane[LAYOUT_K].head_stride < HEAD_BYTES)
-		schedule->heads_limit = share / SHORT_ITEMS_A_THREAD;
+		schedule->heads_limit = share / SHORT_ITEMS_PER_THREAD;
 	if (n_threads == 1)
 		schedule->limit = schedule->heads_limit = UINT64_MAX;
-	count(job);
+	schedule_count(job);
 	while (schedule->n_chunks * schedule->max_q_rows > max_floats / q_row_floats) {
 		schedule->limit *= 2;
-		count(job);
+		schedule_count(job);
 	}
 }
 
 struct schedule_cursor
-schedule_begin(const struct attention_job *job, enum schedule_units units)
+schedule_begin(const struct attention_job *job, enum schedule_kind kind)
 {
-	return (struct schedule_cursor){ .units = units, .classes = job->schedule.classes };
+	return (struct schedule_cursor){ .kind = kind, .classes = job->schedule.classes };
 }
 
 bool
@@ -139,13 +139,13 @@ schedule_find(const struct attention_job *job, struct schedule_cursor *cursor, u
 
 		for (; cursor->row < job->args->n_rows; cursor->row++) {
 			struct schedule_row row = schedule_row(job, &job->args->rows[cursor->row]);
-			uint64_t n_chunks = row.cut ? row.n_ranges * row.n_chunks : 0;
-			uint64_t n = row.cut ? n_chunks : row.n_ranges;
+			uint64_t n_chunks = row.split_kv ? row.n_ranges * row.n_chunks : 0;
+			uint64_t n = row.split_kv ? n_chunks : row.n_ranges;
 
 			if (row.class != class)
 				continue;
-			if (cursor->units == SCHEDULE_COMBINES)
-				n = row.cut ? row.n_ranges * row.n_q_tiles : 0;
+			if (cursor->kind == SCHEDULE_COMBINES)
+				n = row.split_kv ? row.n_ranges * row.n_q_tiles : 0;
 			cursor->is = row;
 			if (number - cursor->first < n)
 				return true;
@@ -160,19 +160,19 @@ schedule_find(const struct attention_job *job, struct schedule_cursor *cursor, u
 
 /* The last query rows see most keys, so their range comes first. */
 static struct q_tile
-range_of(const struct attention_job *job, const struct schedule_cursor *cursor, uint64_t number)
+schedule_range(const struct attention_job *job, const struct schedule_cursor *cursor, uint64_t number)
 {
 	const struct kernel_row *row = &job->args->rows[cursor->row];
-	uint64_t q_rows = (uint64_t)row->q_len * job->group, n_ranges = rows_divide_up(q_rows, job->item_q_rows);
+	uint64_t q_rows = (uint64_t)row->q_len * job->group, n_ranges = div_round_up(q_rows, job->item_q_rows);
 	uint64_t first = (n_ranges - 1 - number % n_ranges) * job->item_q_rows;
 	uint32_t head = (uint32_t)(number / n_ranges) * cursor->is.n_heads;
 
 	return (struct q_tile){
 		.row = row,
 		.kv_head = head,
-		.n_heads = (uint32_t)least(job->args->pages.layout->params.n_kv_heads - head, cursor->is.n_heads),
+		.n_heads = (uint32_t)min_u64(job->args->pages.layout->params.n_kv_heads - head, cursor->is.n_heads),
 		.first = first,
-		.n = (uint32_t)least(q_rows - first, job->item_q_rows),
+		.n = (uint32_t)min_u64(q_rows - first, job->item_q_rows),
 	};
 }
 
@@ -180,19 +180,19 @@ struct work_item
 schedule_item(const struct attention_job *job, const struct schedule_cursor *cursor, uint64_t number)
 {
 	const struct schedule_row *is = &cursor->is;
-	bool combine = cursor->units == SCHEDULE_COMBINES;
+	bool combine = cursor->kind == SCHEDULE_COMBINES;
 	uint64_t within = number - cursor->first, chunk = 0, range;
 	struct work_item item = { .prefill = is->prefill };
 
-	range = combine ? within / is->n_q_tiles : is->cut ? within % is->n_ranges : within;
-	item.q = range_of(job, cursor, range);
-	item.kv_end = q_row_visible(job, &item.q, item.q.n - 1);
-	if (!is->cut)
+	range = combine ? within / is->n_q_tiles : is->split_kv ? within % is->n_ranges : within;
+	item.q = schedule_range(job, cursor, range);
+	item.kv_end = q_row_visible_tokens(job, &item.q, item.q.n - 1);
+	if (!is->split_kv)
 		return item;
 	if (!combine) {
 		chunk = within / is->n_ranges;
 		item.kv_begin = chunk * KERNEL_KV_CHUNK;
-		item.kv_end = least(item.kv_end, item.kv_begin + KERNEL_KV_CHUNK);
+		item.kv_end = min_u64(item.kv_end, item.kv_begin + KERNEL_KV_CHUNK);
 	}
 	item.workspace = job->workspace + (cursor->first_chunk + range * is->n_chunks + chunk) * job->state_floats;
 	return item;

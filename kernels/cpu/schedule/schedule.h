@@ -27,7 +27,7 @@ struct schedule_row {
 	uint32_t n_q_tiles; /* query tiles of a range, at most; for few q_rows the number of KV heads */
 	uint64_t n_chunks;  /* KV chunks that the last query row sees */
 	uint64_t cost;      /* cost of a range over all chunks */
-	bool cut;
+	bool split_kv;
 	unsigned int class;
 };
 
@@ -41,11 +41,11 @@ struct schedule_row schedule_row(const struct attention_job *job, const struct k
  */
 void schedule_make(struct attention_job *job, uint32_t n_threads, size_t q_row_floats, size_t max_floats);
 
-enum schedule_units { SCHEDULE_ITEMS, SCHEDULE_COMBINES };
+enum schedule_kind { SCHEDULE_ITEMS, SCHEDULE_COMBINES };
 
 /** A thread's position in the schedule. */
 struct schedule_cursor {
-	enum schedule_units units;
+	enum schedule_kind kind;
 	uint64_t classes; /* not yet finished; the highest is the current one */
 	uint32_t row;
 	struct schedule_row is;
@@ -53,7 +53,7 @@ struct schedule_cursor {
 	uint64_t first_chunk; /* chunks of the cut rows before it */
 };
 
-struct schedule_cursor schedule_begin(const struct attention_job *job, enum schedule_units units);
+struct schedule_cursor schedule_begin(const struct attention_job *job, enum schedule_kind kind);
 
 /** schedule_find - advance to the row of a unit, never backwards; false if `number` is past the last unit */
 bool schedule_find(const struct attention_job *job, struct schedule_cursor *cursor, uint64_t number);

@@ -23,10 +23,10 @@
 #define TEAM_SPINS 300
 #define TEAM_MAX_THREADS 1024u
 
-/* Gate word: this bit means open; the other bits count the helpers inside. */
+/* Gate word: this bit means open; the other bits count the threads inside. */
 #define GATE_OPEN 0x80000000u
 
-struct helper {
+struct team_thread {
 	struct kernel_team *team;
 	struct team_scratch *scratch;
 	pthread_t thread;
@@ -36,11 +36,11 @@ struct kernel_team {
 	enum kernel_isa isa;
 	const struct kernel_tile_ops *ops;
 	uint32_t n_threads; /* the caller included */
-	uint32_t n_helpers; /* number of helpers to start */
+	uint32_t n_to_start; /* number of threads to start */
 	uint32_t n_started;
 	int home_cpu;      /* CPU on which the creator ran */
-	bool bound;        /* helpers are bound to CPUs of the creator's choice */
-	kernel_run_fn run; /* used instead of helpers, or NULL */
+	bool bound;        /* threads are bound to CPUs of the creator's choice */
+	kernel_run_fn run; /* used instead of own threads, or NULL */
 	void *run_context;
 	uint64_t section; /* counts calls of run() */
 	void *memory;
@@ -48,12 +48,12 @@ struct kernel_team {
 	float *workspace;
 	struct team_scratch *caller_scratch;
 
-	/* The job: written only while the gate is shut and no helper is inside. */
-	team_work_fn work;
+	/* The job: written only while the gate is shut and no thread is inside. */
+	kernel_team_work_fn work;
 	void *context;
 
-	_Alignas(64) _Atomic uint64_t next_unit;
-	_Alignas(64) _Atomic uint32_t call; /* counts jobs; helpers sleep on it */
+	_Alignas(64) _Atomic uint64_t next_item;
+	_Alignas(64) _Atomic uint32_t call; /* counts jobs; threads sleep on it */
 	_Atomic uint32_t n_asleep;
 	_Atomic bool stop;
 	_Alignas(64) _Atomic uint32_t gate; /* the caller sleeps on it until it is 0 */
@@ -64,7 +64,7 @@ struct kernel_team {
 	uint32_t faulty_done, faulty_wrong;   /* of the first faulty section */
 	bool faulty;
 
-	struct helper helpers[];
+	struct team_thread threads[];
 };
 
 static void
@@ -80,7 +80,7 @@ futex_wake_all(_Atomic uint32_t *word)
 }
 
 static void
-relax(void)
+cpu_relax(void)
 {
 #if defined(__x86_64__)
 	__builtin_ia32_pause();
@@ -91,7 +91,7 @@ relax(void)
 
 /* Waits until the word is no longer `value`, and returns its new value. */
 static uint32_t
-wait_for_call(struct kernel_team *team, uint32_t value)
+team_wait_for_call(struct kernel_team *team, uint32_t value)
 {
 	uint32_t now;
 
@@ -99,7 +99,7 @@ wait_for_call(struct kernel_team *team, uint32_t value)
 		now = atomic_load(&team->call);
 		if (now != value)
 			return now;
-		relax();
+		cpu_relax();
 	}
 	atomic_fetch_add(&team->n_asleep, 1);
 	while ((now = atomic_load(&team->call)) == value)
@@ -109,7 +109,7 @@ wait_for_call(struct kernel_team *team, uint32_t value)
 }
 
 static bool
-gate_enter(struct kernel_team *team)
+team_gate_enter(struct kernel_team *team)
 {
 	uint32_t gate = atomic_load(&team->gate);
 
@@ -120,19 +120,19 @@ gate_enter(struct kernel_team *team)
 }
 
 static void
-gate_leave(struct kernel_team *team)
+team_gate_leave(struct kernel_team *team)
 {
 	if (atomic_fetch_sub(&team->gate, 1) == 1 && atomic_load(&team->caller_asleep))
 		futex_wake_all(&team->gate);
 }
 
 /*
- * Moves the calling helper to a CPU of its own, then allows all CPUs again.  A thread starts on its
+ * Moves the calling thread to a CPU of its own, then allows all CPUs again.  A thread starts on its
  * creator's CPU.  If calls are too short for the load balancer to notice, Linux would always wake the
  * thread there, behind the caller.
  */
 static void
-spread_out(const struct kernel_team *team, uint32_t index)
+team_thread_spread(const struct kernel_team *team, uint32_t index)
 {
 	cpu_set_t allowed, one;
 	int cpu = team->home_cpu;
@@ -150,34 +150,34 @@ spread_out(const struct kernel_team *team, uint32_t index)
 }
 
 static void *
-helper_main(void *argument)
+team_thread_main(void *argument)
 {
-	struct helper *helper = argument;
-	struct kernel_team *team = helper->team;
+	struct team_thread *team_thread = argument;
+	struct kernel_team *team = team_thread->team;
 	uint32_t call = 0;
 
 	if (!team->bound)
-		spread_out(team, (uint32_t)(helper - team->helpers));
+		team_thread_spread(team, (uint32_t)(team_thread - team->threads));
 	for (;;) {
-		call = wait_for_call(team, call);
+		call = team_wait_for_call(team, call);
 		if (atomic_load(&team->stop))
 			return NULL;
-		if (gate_enter(team)) {
-			team->work(team, team->context, helper->scratch);
-			gate_leave(team);
+		if (team_gate_enter(team)) {
+			team->work(team, team->context, team_thread->scratch);
+			team_gate_leave(team);
 		}
 	}
 }
 
 static void
-wait_until_left(struct kernel_team *team)
+team_wait_until_left(struct kernel_team *team)
 {
 	uint32_t gate;
 
 	for (unsigned int i = 0; i < TEAM_SPINS; i++) {
 		if (atomic_load(&team->gate) == 0)
 			return;
-		relax();
+		cpu_relax();
 	}
 	atomic_store(&team->caller_asleep, true);
 	while ((gate = atomic_load(&team->gate)) != 0)
@@ -186,7 +186,7 @@ wait_until_left(struct kernel_team *team)
 }
 
 static void
-call_helpers(struct kernel_team *team)
+team_wake(struct kernel_team *team)
 {
 	atomic_fetch_add(&team->call, 1);
 	if (atomic_load(&team->n_asleep) != 0)
@@ -195,7 +195,7 @@ call_helpers(struct kernel_team *team)
 
 /* One part of a section, on a thread of run(). */
 static void
-part_work(void *argument, uint32_t index)
+team_part(void *argument, uint32_t index)
 {
 	struct kernel_team *team = argument;
 	struct team_scratch *scratch = team->caller_scratch;
@@ -209,14 +209,14 @@ part_work(void *argument, uint32_t index)
 }
 
 static void
-run_parts(struct kernel_team *team)
+team_run_parts(struct kernel_team *team)
 {
 	uint32_t n_done, n_wrong;
 
 	team->section++;
 	atomic_store(&team->n_done, 0);
 	atomic_store(&team->n_wrong, 0);
-	team->run(team->run_context, part_work, team, team->n_threads);
+	team->run(team->run_context, team_part, team, team->n_threads);
 	n_done = atomic_load(&team->n_done);
 	n_wrong = atomic_load(&team->n_wrong);
 	if (team->faulty || (n_done == team->n_threads && n_wrong == 0))
@@ -241,9 +241,9 @@ kernel_team_check(struct kernel_team *team, struct paged_error *error)
 }
 
 void
-team_run(struct kernel_team *team, bool alone, team_work_fn work, void *context)
+kernel_team_run(struct kernel_team *team, bool alone, kernel_team_work_fn work, void *context)
 {
-	atomic_store(&team->next_unit, 0);
+	atomic_store(&team->next_item, 0);
 	if (alone || team->n_threads == 1) {
 		work(team, context, team->caller_scratch);
 		return;
@@ -251,51 +251,51 @@ team_run(struct kernel_team *team, bool alone, team_work_fn work, void *context)
 	team->work = work;
 	team->context = context;
 	if (team->run != NULL) {
-		run_parts(team);
+		team_run_parts(team);
 		return;
 	}
 	atomic_store(&team->gate, GATE_OPEN);
-	call_helpers(team);
+	team_wake(team);
 	work(team, context, team->caller_scratch);
 	atomic_fetch_and(&team->gate, ~GATE_OPEN);
-	wait_until_left(team);
+	team_wait_until_left(team);
 }
 
 uint64_t
-team_next_item(struct kernel_team *team)
+kernel_team_next_item(struct kernel_team *team)
 {
-	return atomic_fetch_add_explicit(&team->next_unit, 1, memory_order_relaxed);
+	return atomic_fetch_add_explicit(&team->next_item, 1, memory_order_relaxed);
 }
 
 enum kernel_isa
-team_isa(const struct kernel_team *team)
+kernel_team_isa(const struct kernel_team *team)
 {
 	return team->isa;
 }
 
 const struct kernel_tile_ops *
-team_ops(const struct kernel_team *team)
+kernel_team_ops(const struct kernel_team *team)
 {
 	return team->ops;
 }
 
 uint32_t
-team_n_threads(const struct kernel_team *team)
+kernel_team_n_threads(const struct kernel_team *team)
 {
 	return team->n_threads;
 }
 
 float *
-team_workspace(const struct kernel_team *team)
+kernel_team_workspace(const struct kernel_team *team)
 {
 	return team->workspace;
 }
 
 /* Reserves address space only: memory that is never touched costs nothing. */
 static enum paged_status
-memory_map(struct kernel_team *team, struct paged_error *error)
+team_map_memory(struct kernel_team *team, struct paged_error *error)
 {
-	size_t workspace = team->n_threads > 1 ? TEAM_WORKSPACE * sizeof(float) : 0;
+	size_t workspace = team->n_threads > 1 ? KERNEL_TEAM_WORKSPACE * sizeof(float) : 0;
 	struct team_scratch *scratch;
 
 	team->memory_size = workspace + team->n_threads * sizeof(struct team_scratch);
@@ -309,41 +309,42 @@ memory_map(struct kernel_team *team, struct paged_error *error)
 	team->caller_scratch = scratch;
 	for (uint32_t i = 0; i < team->n_threads; i++)
 		scratch[i].thread = i;
-	for (uint32_t i = 0; i < team->n_helpers; i++)
-		team->helpers[i] = (struct helper){ .team = team, .scratch = &scratch[i + 1] };
+	for (uint32_t i = 0; i < team->n_to_start; i++)
+		team->threads[i] = (struct team_thread){ .team = team, .scratch = &scratch[i + 1] };
 	return PAGED_OK;
 }
 
 /* If bound, the thread starts on its CPU, so the memory that it touches first is local (NUMA first touch). */
 static int
-helper_start(struct helper *helper, const uint32_t *cpu)
+team_thread_start(struct team_thread *team_thread, const uint32_t *cpu)
 {
 	pthread_attr_t attributes;
 	int code;
 
 	if (cpu == NULL)
-		return pthread_create(&helper->thread, NULL, helper_main, helper);
+		return pthread_create(&team_thread->thread, NULL, team_thread_main, team_thread);
 	code = pthread_attr_init(&attributes);
 	if (code != 0)
 		return code;
 	code = cpus_set_affinity(&attributes, *cpu);
 	if (code == 0)
-		code = pthread_create(&helper->thread, &attributes, helper_main, helper);
+		code = pthread_create(&team_thread->thread, &attributes, team_thread_main, team_thread);
 	pthread_attr_destroy(&attributes);
 	return code;
 }
 
-/* Helpers block all signals: signals are handled by the program's own threads. */
+/* Threads block all signals: signals are handled by the program's own threads. */
 static enum paged_status
-helpers_start(struct kernel_team *team, const uint32_t *cpus, struct paged_error *error)
+team_threads_start(struct kernel_team *team, const uint32_t *cpus, struct paged_error *error)
 {
 	sigset_t all, before;
 	int code = 0;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	while (team->n_started < team->n_helpers) {
-		code = helper_start(&team->helpers[team->n_started], cpus != NULL ? &cpus[team->n_started + 1] : NULL);
+	while (team->n_started < team->n_to_start) {
+		code = team_thread_start(&team->threads[team->n_started],
+					 cpus != NULL ? &cpus[team->n_started + 1] : NULL);
 		if (code != 0)
 			break;
 		team->n_started++;
@@ -373,7 +374,7 @@ kernel_team_create(const struct kernel_team_params *params, struct kernel_team *
 	if (n_threads == 0 || n_threads > TEAM_MAX_THREADS)
 		return paged_fail(error, PAGED_ERR_INVALID, "%u kernel threads: 1 to %u are possible", n_threads,
 				  TEAM_MAX_THREADS);
-	size = sizeof(*team) + (n_threads - 1) * sizeof(team->helpers[0]);
+	size = sizeof(*team) + (n_threads - 1) * sizeof(team->threads[0]);
 	size = (size + 63) & ~(size_t)63;
 	team = aligned_alloc(64, size);
 	if (team == NULL)
@@ -384,16 +385,16 @@ kernel_team_create(const struct kernel_team_params *params, struct kernel_team *
 	team->n_threads = n_threads;
 	team->run = params->run;
 	team->run_context = params->run_context;
-	team->n_helpers = team->run != NULL ? 0 : n_threads - 1;
+	team->n_to_start = team->run != NULL ? 0 : n_threads - 1;
 	team->home_cpu = sched_getcpu();
 	team->bound = params->cpus != NULL;
 
-	status = memory_map(team, error);
+	status = team_map_memory(team, error);
 	if (status != PAGED_OK) {
 		free(team);
 		return status;
 	}
-	status = helpers_start(team, params->cpus, error);
+	status = team_threads_start(team, params->cpus, error);
 	if (status != PAGED_OK) {
 		kernel_team_destroy(team);
 		return status;
@@ -408,9 +409,9 @@ kernel_team_destroy(struct kernel_team *team)
 	if (team == NULL)
 		return;
 	atomic_store(&team->stop, true);
-	call_helpers(team);
+	team_wake(team);
 	for (uint32_t i = 0; i < team->n_started; i++)
-		pthread_join(team->helpers[i].thread, NULL);
+		pthread_join(team->threads[i].thread, NULL);
 	kernel_team_abandon(team);
 }
 

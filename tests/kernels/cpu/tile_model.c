@@ -173,7 +173,9 @@ vec_unequal(vec a, vec b)
 
 static const struct tile_decode_bf16_ops dots = TILE_DECODE_BF16;
 
-const struct kernel_tile_ops tile_ops_model = { TILE_FUNCTIONS, .decode_bf16 = &dots, .prefill_bf16 = &tile_prefill_bf16 };
+const struct kernel_tile_ops tile_ops_model = { TILE_FUNCTIONS, .decode_bf16 = &dots,
+						.prefill_bf16 = &tile_prefill_bf16 };
 const struct kernel_tile_ops tile_ops_model_amx = {
-	TILE_FUNCTIONS, .decode_bf16 = &tile_decode_bf16_amx, .prefill_bf16 = &tile_prefill_amx, .begin = amx_begin, .end = amx_end,
+	TILE_FUNCTIONS, .decode_bf16 = &tile_decode_bf16_amx, .prefill_bf16 = &tile_prefill_amx, .begin = amx_begin,
+	.end = amx_end,
 };

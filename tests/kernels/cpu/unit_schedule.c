@@ -49,7 +49,7 @@ add(struct batch *batch, uint32_t n, uint32_t q_len, uint32_t kv_len)
 static uint64_t
 item_cost(const struct schedule_row *row)
 {
-	return row->cut ? row->cost / row->n_chunks : row->cost;
+	return row->split_kv ? row->cost / row->n_chunks : row->cost;
 }
 
 static uint64_t
@@ -80,9 +80,9 @@ walk(const struct batch *batch)
 		cr_assert_leq(cursor.is.class, last, "item %lu", (unsigned long)number);
 		last = cursor.is.class;
 		cr_assert_eq(within, seen[cursor.row]++);
-		if (cursor.is.cut && within == 0)
+		if (cursor.is.split_kv && within == 0)
 			first_chunk[cursor.row] = cursor.first_chunk;
-		if (cursor.is.cut)
+		if (cursor.is.split_kv)
 			cr_assert_eq(cursor.first_chunk + within, n_chunks++);
 	}
 	cr_assert_eq(number, schedule->n_items);
@@ -90,7 +90,7 @@ walk(const struct batch *batch)
 	cr_assert(!schedule_find(&batch->job, &cursor, number + 5));
 	cursor = schedule_begin(&batch->job, SCHEDULE_COMBINES);
 	for (number = 0; schedule_find(&batch->job, &cursor, number); number++) {
-		cr_assert(cursor.is.cut);
+		cr_assert(cursor.is.split_kv);
 		cr_assert_eq(cursor.first_chunk, first_chunk[cursor.row]);
 		cr_assert_eq(number - cursor.first, combined[cursor.row]++);
 		cr_assert_leq(cursor.is.n_q_rows * cursor.is.n_heads, schedule->max_q_rows);
@@ -99,8 +99,8 @@ walk(const struct batch *batch)
 	for (uint32_t i = 0; i < batch->args.n_rows; i++) {
 		struct schedule_row row = schedule_row(&batch->job, &batch->rows[i]);
 
-		cr_assert_eq(seen[i], row.n_ranges * (row.cut ? row.n_chunks : 1));
-		cr_assert_eq(combined[i], row.cut ? row.n_ranges * row.n_q_tiles : 0);
+		cr_assert_eq(seen[i], row.n_ranges * (row.split_kv ? row.n_chunks : 1));
+		cr_assert_eq(combined[i], row.split_kv ? row.n_ranges * row.n_q_tiles : 0);
 		cr_assert(row.n_heads == 1 || row.n_q_rows * row.n_heads <= TILE_Q_ROWS);
 	}
 }
@@ -116,7 +116,7 @@ assert_even(const struct batch *batch, uint32_t n_threads)
 	for (uint32_t i = 0; i < batch->args.n_rows; i++) {
 		struct schedule_row row = schedule_row(&batch->job, &batch->rows[i]);
 
-		if (row.n_ranges > 0 && ((row.n_chunks > 1 && !row.cut) || row.n_heads > 1))
+		if (row.n_ranges > 0 && ((row.n_chunks > 1 && !row.split_kv) || row.n_heads > 1))
 			cr_assert(item_cost(&row) <= share / 4, "row %u: %lu of %lu", i, (unsigned long)item_cost(&row),
 				  (unsigned long)share);
 	}
@@ -199,7 +199,7 @@ Test(schedule, one_row)
 {
 	static const struct {
 		uint32_t n_threads, kv_len;
-		bool cut;
+		bool split_kv;
 	} cases[] = {
 		{ 2, 1000, false }, { 2, 4096, true }, { 2, 131072, true }, { 16, 4096, true }, { 16, 500, false }
 	};
@@ -210,7 +210,7 @@ Test(schedule, one_row)
 		batch_init(&batch);
 		add(&batch, 1, 1, cases[i].kv_len);
 		make(&batch, cases[i].n_threads);
-		cr_assert_eq(batch.job.schedule.n_combines != 0, cases[i].cut, "case %zu", i);
+		cr_assert_eq(batch.job.schedule.n_combines != 0, cases[i].split_kv, "case %zu", i);
 	}
 }
 

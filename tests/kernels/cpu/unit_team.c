@@ -18,7 +18,7 @@ count_units(struct kernel_team *team, void *context, struct team_scratch *scratc
 	uint64_t unit;
 
 	cr_assert_eq((uintptr_t)scratch % 64, 0);
-	while ((unit = team_next_item(team)) < N_UNITS)
+	while ((unit = kernel_team_next_item(team)) < N_UNITS)
 		atomic_fetch_add(&counts[unit], 1);
 }
 
@@ -31,7 +31,7 @@ Test(team, every_unit_once_a_call)
 
 		memset((void *)counts, 0, sizeof(counts));
 		for (uint32_t call = 1; call <= 2000; call++) {
-			team_run(team, false, count_units, counts);
+			kernel_team_run(team, false, count_units, counts);
 			if (call % 500 == 0)
 				usleep(2000); /* long enough that the helpers sleep */
 		}

@@ -98,7 +98,8 @@ padded_to(uint32_t dim, uint32_t lanes)
 static bool
 as_they_are(const struct kernel_tile_ops *ops, enum paged_dtype dtype, uint32_t dim)
 {
-	return dim % ops->decode_bf16->token_elements == 0 && (dtype == PAGED_BF16 || ops->decode_bf16->convert_q_rows > 1);
+	return dim % ops->decode_bf16->token_elements == 0 &&
+	       (dtype == PAGED_BF16 || ops->decode_bf16->convert_q_rows > 1);
 }
 
 static void
@@ -123,8 +124,8 @@ rows_of(struct tile *tile, const struct kernel_tile_ops *ops, uint32_t dim, bool
 {
 	const size_t size = (size_t)tile->dim * paged_dtype_size(tile->dtype);
 	struct tile_tokens rows = { .n_tokens = tile->n_tokens,
-				  .dtype = PAGED_BF16,
-				  .padded = padded_to(dim, ops->decode_bf16->token_elements) };
+				    .dtype = PAGED_BF16,
+				    .padded = padded_to(dim, ops->decode_bf16->token_elements) };
 
 	packed = packed || !as_they_are(ops, tile->dtype, dim);
 	if (!packed) {
@@ -353,8 +354,8 @@ codes_try(const struct kernel_tile_ops *ops, enum paged_dtype dtype, uint32_t n,
 	const uint32_t elements = ops->decode_bf16->token_elements;
 	bool as_is = as_they_are(ops, dtype, n / elements * elements);
 	struct tile_tokens rows = { .n_tokens = 1,
-				  .dtype = as_is ? dtype : PAGED_BF16,
-				  .padded = n / elements * elements };
+				    .dtype = as_is ? dtype : PAGED_BF16,
+				    .padded = n / elements * elements };
 	_Alignas(64) uint8_t codes[320];
 	struct tile_tokens code_rows;
 

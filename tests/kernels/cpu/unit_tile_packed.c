@@ -128,8 +128,8 @@ values_try(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t begin
 				sum += weight[t] * tile->element[t][d];
 				size += fabs(weight[t] * tile->element[t][d]);
 			}
-			cr_assert_float_eq((double)tile->values[q_row * dim + d], sum, size * 0x1p-18, "q_row %u dim %u",
-					   q_row, d);
+			cr_assert_float_eq((double)tile->values[q_row * dim + d], sum, size * 0x1p-18,
+					   "q_row %u dim %u", q_row, d);
 		}
 	}
 }
