@@ -213,10 +213,10 @@ bool kernel_isa_supported(enum kernel_isa isa);
 enum kernel_isa kernel_isa_best(void);
 
 /**
- * kernel_isa_best_up_to - the best supported one up to `most`; does not probe better ones, so may not
+ * kernel_isa_best_up_to - the best supported one up to `limit`; does not probe better ones, so may not
  * request AMX from Linux
  */
-enum kernel_isa kernel_isa_best_up_to(enum kernel_isa most);
+enum kernel_isa kernel_isa_best_up_to(enum kernel_isa limit);
 
 /** kernel_isa_parse - instruction set of that name; KERNEL_N_ISAS if there is none */
 enum kernel_isa kernel_isa_parse(const char *name);

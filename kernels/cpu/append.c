@@ -61,14 +61,14 @@ static float
 append_quantise(const struct append_job *job, void *to, const float *wide, uint32_t n)
 {
 	uint32_t bits = job->copy_ops->absmax(wide, n);
-	float most = convert_float(bits);
+	float absmax = convert_float(bits);
 
-	if (bits >= 0x7f800000 || most < SMALLEST_SCALED) {
+	if (bits >= 0x7f800000 || absmax < SMALLEST_SCALED) {
 		memset(to, 0, n);
 		return bits >= 0x7f800000 ? NAN : 0;
 	}
-	job->ops->narrow(to, PAGED_I8, wide, 127 / most, n);
-	return most / 127;
+	job->ops->narrow(to, PAGED_I8, wide, 127 / absmax, n);
+	return absmax / 127;
 }
 
 /* Source and destination of a token. */

@@ -33,21 +33,21 @@ merge_q_row(const struct kernel_tile_ops *ops, const struct merge_args *args, st
 	const struct kernel_tensor *out = &args->out;
 	uint64_t at = token * out->n_heads + head;
 	float lse[2] = { args->part[0].lse[at], args->part[1].lse[at] };
-	struct softmax_state *total = scratch->item_state;
+	struct softmax_state *state = scratch->item_state;
 	const float one = 1;
 	float sum;
 
-	total->values = scratch->item_values;
-	total->stride = (out->dim + ops->lanes - 1) / ops->lanes * ops->lanes;
-	total->row_max[0] = lse[0];
-	total->row_sum[0] = 1;
+	state->values = scratch->item_values;
+	state->stride = (out->dim + ops->lanes - 1) / ops->lanes * ops->lanes;
+	state->row_max[0] = lse[0];
+	state->row_sum[0] = 1;
 	merge_load_part(ops, &args->part[0], token, head, lse[0], scratch->item_values);
 	merge_load_part(ops, &args->part[1], token, head, lse[1], scratch->chunk_values);
-	ops->combine(total, 1, &lse[1], &one, scratch->chunk_values);
-	sum = total->row_sum[0];
-	ops->narrow(tensor_at(out, token, head), out->dtype, total->values, sum == 0 ? 0 : 1 / sum, out->dim);
+	ops->combine(state, 1, &lse[1], &one, scratch->chunk_values);
+	sum = state->row_sum[0];
+	ops->narrow(tensor_at(out, token, head), out->dtype, state->values, sum == 0 ? 0 : 1 / sum, out->dim);
 	if (args->lse != NULL)
-		args->lse[at] = sum == 0 ? -INFINITY : total->row_max[0] + logf(sum);
+		args->lse[at] = sum == 0 ? -INFINITY : state->row_max[0] + logf(sum);
 }
 
 static void

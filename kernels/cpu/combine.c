@@ -19,26 +19,26 @@ softmax_state_clear(const struct attention_job *job, struct softmax_state *state
 }
 
 void
-combine_state_begin(const struct attention_job *job, const struct softmax_state *total, uint32_t n_q_rows,
+combine_state_begin(const struct attention_job *job, const struct softmax_state *item_state, uint32_t n_q_rows,
 		    struct softmax_state *state, float *own)
 {
 	uint32_t n = 0;
 
-	while (n < n_q_rows && total->row_sum[n] == 0)
+	while (n < n_q_rows && item_state->row_sum[n] == 0)
 		n++;
-	softmax_state_clear(job, state, n_q_rows, n == n_q_rows ? total->values : own);
+	softmax_state_clear(job, state, n_q_rows, n == n_q_rows ? item_state->values : own);
 }
 
 void
-combine_state_end(const struct attention_job *job, struct softmax_state *total, uint32_t n_q_rows,
+combine_state_end(const struct attention_job *job, struct softmax_state *item_state, uint32_t n_q_rows,
 		  const struct softmax_state *state)
 {
-	if (state->values != total->values) {
-		job->ops->combine(total, n_q_rows, state->row_max, state->row_sum, state->values);
+	if (state->values != item_state->values) {
+		job->ops->combine(item_state, n_q_rows, state->row_max, state->row_sum, state->values);
 		return;
 	}
-	memcpy(total->row_max, state->row_max, n_q_rows * sizeof(float));
-	memcpy(total->row_sum, state->row_sum, n_q_rows * sizeof(float));
+	memcpy(item_state->row_max, state->row_max, n_q_rows * sizeof(float));
+	memcpy(item_state->row_sum, state->row_sum, n_q_rows * sizeof(float));
 }
 
 void
@@ -71,12 +71,12 @@ struct q_row_result {
 static struct q_row_result
 q_row_result(float row_max, float row_sum, float sink)
 {
-	float top = sink > row_max ? sink : row_max, rescale = 1;
+	float max = sink > row_max ? sink : row_max, rescale = 1;
 
 	if (sink != -INFINITY) {
-		rescale = expf(row_max - top);
-		row_sum = row_sum * rescale + expf(sink - top);
-		row_max = top;
+		rescale = expf(row_max - max);
+		row_sum = row_sum * rescale + expf(sink - max);
+		row_max = max;
 	}
 	return (struct q_row_result){ .factor = row_sum == 0 ? 0 : rescale / row_sum,
 				      .row_max = row_max,
@@ -91,7 +91,7 @@ q_row_lse(const struct q_row_result *end)
 
 /* Writes the results of a query tile. */
 static void
-combine_write_results(const struct attention_job *job, const struct q_tile *q, const struct softmax_state *total)
+combine_write_results(const struct attention_job *job, const struct q_tile *q, const struct softmax_state *item_state)
 {
 	const struct attention_args *args = job->args;
 	const struct kernel_tensor *out = &args->out;
@@ -101,8 +101,8 @@ combine_write_results(const struct attention_job *job, const struct q_tile *q, c
 	for (uint32_t i = 0; i < q->n; i++) {
 		uint64_t packed = q->row->q_start + q_row_query(job, q, i);
 		uint32_t head = q_row_head(job, q, i);
-		float row_sum = total->row_sum[i], row_max = total->row_max[i];
-		float *values = total->values + (size_t)i * job->v_padded;
+		float row_sum = item_state->row_sum[i], row_max = item_state->row_max[i];
+		float *values = item_state->values + (size_t)i * job->v_padded;
 		struct q_row_result keys = q_row_result(row_max, row_sum, -INFINITY), end = keys;
 		uint64_t at = packed * out->n_heads + head;
 
@@ -127,11 +127,11 @@ struct workspace_state {
 static struct workspace_state
 workspace_state_at(const struct attention_job *job, float *workspace, uint32_t q_row)
 {
-	const size_t most = job->schedule.max_q_rows;
+	const size_t max_q_rows = job->schedule.max_q_rows;
 
 	return (struct workspace_state){ .row_max = workspace + q_row,
-					 .row_sum = workspace + most + q_row,
-					 .values = workspace + 2 * most + (size_t)q_row * job->v_padded };
+					 .row_sum = workspace + max_q_rows + q_row,
+					 .values = workspace + 2 * max_q_rows + (size_t)q_row * job->v_padded };
 }
 
 void
@@ -151,16 +151,16 @@ combine_item_end(const struct attention_job *job, const struct work_item *item, 
 {
 	for (uint32_t i = 0; i < q_tile_count(job, item); i++) {
 		const struct q_tile q = q_tile_of(job, item, i);
-		const struct softmax_state *total = &scratch->item_state[i];
+		const struct softmax_state *item_state = &scratch->item_state[i];
 		struct workspace_state to;
 
 		if (item->workspace == NULL) {
-			combine_write_results(job, &q, total);
+			combine_write_results(job, &q, item_state);
 			continue;
 		}
 		to = workspace_state_at(job, item->workspace, q.at);
-		memcpy(to.row_max, total->row_max, q.n * sizeof(float));
-		memcpy(to.row_sum, total->row_sum, q.n * sizeof(float));
+		memcpy(to.row_max, item_state->row_max, q.n * sizeof(float));
+		memcpy(to.row_sum, item_state->row_sum, q.n * sizeof(float));
 	}
 }
 

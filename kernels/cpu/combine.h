@@ -20,11 +20,11 @@ void combine_item_end(const struct attention_job *job, const struct work_item *i
  * If the total has accumulated nothing yet, the chunk accumulates directly in the total's values, else
  * in `own`.  The values are not initialised.
  */
-void combine_state_begin(const struct attention_job *job, const struct softmax_state *total, uint32_t n_q_rows,
+void combine_state_begin(const struct attention_job *job, const struct softmax_state *item_state, uint32_t n_q_rows,
 			 struct softmax_state *state, float *own);
 
 /** combine_state_end - combine a chunk's state into the total */
-void combine_state_end(const struct attention_job *job, struct softmax_state *total, uint32_t n_q_rows,
+void combine_state_end(const struct attention_job *job, struct softmax_state *item_state, uint32_t n_q_rows,
 		       const struct softmax_state *state);
 
 /** combine_chunk_begin, combine_chunk_end - combine_state_begin() with zeroed values, and combine_state_end(), for all

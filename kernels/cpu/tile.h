@@ -201,7 +201,7 @@ struct kernel_tile_ops {
 	 * Combine a later chunk's states into `total`; values have total's stride.  Values whose sum is
 	 * 0 are not read.
 	 */
-	void (*combine)(struct softmax_state *total, uint32_t n_q_rows, const float *row_max, const float *row_sum,
+	void (*combine)(struct softmax_state *state, uint32_t n_q_rows, const float *row_max, const float *row_sum,
 			const float *values);
 };
 

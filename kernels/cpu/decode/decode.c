@@ -57,12 +57,12 @@ decode_convert_tokens(const struct attention_job *job, const struct tile_decode_
 		      struct tile_tokens *converted, const struct tile_tokens **prefetch_p)
 {
 	enum paged_dtype dtype = bf16_ops != NULL ? PAGED_BF16 : PAGED_F32;
-	uint32_t most = bf16_ops != NULL                       ? bf16_ops->convert_q_rows
+	uint32_t convert_from = bf16_ops != NULL                       ? bf16_ops->convert_q_rows
 			: paged_dtype_size(tokens->dtype) == 1 ? CONVERT_Q_ROWS_BYTES
 							       : CONVERT_Q_ROWS;
 	size_t stride = (size_t)padded * paged_dtype_size(dtype);
 
-	if (tokens->padded == padded && (tokens->dtype == dtype || n_q_rows < most))
+	if (tokens->padded == padded && (tokens->dtype == dtype || n_q_rows < convert_from))
 		return tokens;
 	if (bf16_ops != NULL) {
 		bf16_ops->convert_tokens((uint16_t *)(void *)scratch, padded, tokens, *prefetch_p);

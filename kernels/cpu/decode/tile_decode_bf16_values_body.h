@@ -109,20 +109,20 @@ bf16_values(const struct tile_scores *scores, struct softmax_state *state, uint3
 
 	while (begin < end) {
 		uint32_t n = end - begin < Q_ROW_BLOCK ? end - begin : Q_ROW_BLOCK;
-		uint32_t common = scores->visible[begin], most = common;
+		uint32_t min_visible = scores->visible[begin], max_visible = min_visible;
 		struct weight_pairs pairs[Q_ROW_BLOCK];
 
 		weights_round(pairs, &scores->score[begin], n);
 		for (uint32_t i = begin + 1; i < begin + n; i++) {
-			common = scores->visible[i] < common ? scores->visible[i] : common;
-			most = scores->visible[i] > most ? scores->visible[i] : most;
+			min_visible = scores->visible[i] < min_visible ? scores->visible[i] : min_visible;
+			max_visible = scores->visible[i] > max_visible ? scores->visible[i] : max_visible;
 		}
-		if (common < most)
-			common &= ~1u;
-		bf16_values_range(state, pairs, begin, &scores->rescale[begin], tokens, prefetch, 0, common, n);
+		if (min_visible < max_visible)
+			min_visible &= ~1u;
+		bf16_values_range(state, pairs, begin, &scores->rescale[begin], tokens, prefetch, 0, min_visible, n);
 		for (uint32_t i = 0; i < n; i++)
-			if (scores->visible[begin + i] > common)
-				bf16_values_range(state, &pairs[i], begin + i, &as_is, tokens, NULL, common,
+			if (scores->visible[begin + i] > min_visible)
+				bf16_values_range(state, &pairs[i], begin + i, &as_is, tokens, NULL, min_visible,
 						  scores->visible[begin + i], 1);
 		prefetch = NULL;
 		begin += n;

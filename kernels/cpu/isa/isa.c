@@ -142,9 +142,9 @@ kernel_isa_supported(enum kernel_isa isa)
 }
 
 enum kernel_isa
-kernel_isa_best_up_to(enum kernel_isa most)
+kernel_isa_best_up_to(enum kernel_isa limit)
 {
-	enum kernel_isa isa = most;
+	enum kernel_isa isa = limit;
 
 	while (!kernel_isa_supported(isa))
 		isa--;

@@ -265,16 +265,16 @@ f32_scores(struct tile_scores *to, const float *q, uint32_t begin, uint32_t end,
 INLINE float
 scores_max(float *score, uint32_t visible, float scale)
 {
-	vec top = vec_set1(-INFINITY);
+	vec max = vec_set1(-INFINITY);
 
 	UNROLL
 	for (uint32_t i = 0; i < visible; i += LANES) {
 		vec s = vec_below(vec_load(score + i) * vec_set1(scale), visible - i, vec_set1(-INFINITY));
 
 		vec_store(score + i, s);
-		top = vec_max(s, top);
+		max = vec_max(s, max);
 	}
-	return vec_max_lanes(top);
+	return vec_max_lanes(max);
 }
 
 /* Turns scores into weights, 0 past the visible ones; returns their sum. */
@@ -309,13 +309,13 @@ softmax_overlapped(struct tile_scores *scores, struct softmax_state *state, uint
 
 	for (uint32_t q_row = begin; q_row < end; q_row++) {
 		uint32_t visible = scores->visible[q_row];
-		float before = state->row_max[q_row], top;
+		float before = state->row_max[q_row], max;
 
-		top = visible == TILE_TOKENS ? scores_max(scores->score[q_row], TILE_TOKENS, scale)
+		max = visible == TILE_TOKENS ? scores_max(scores->score[q_row], TILE_TOKENS, scale)
 					     : scores_max(scores->score[q_row], visible, scale);
-		top = top > before ? top : before;
-		state->row_max[q_row] = top;
-		shift[q_row] = shift_of(top);
+		max = max > before ? max : before;
+		state->row_max[q_row] = max;
+		shift[q_row] = shift_of(max);
 		rescale[q_row] = before - shift[q_row];
 	}
 	overlap(of, 1);

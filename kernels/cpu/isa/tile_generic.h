@@ -175,11 +175,11 @@ vec_sum(vec v)
 static inline float
 vec_max_lanes(vec v)
 {
-	float top = v[0];
+	float max = v[0];
 
 	for (unsigned int i = 1; i < LANES; i++)
-		top = v[i] > top ? v[i] : top;
-	return top;
+		max = v[i] > max ? v[i] : max;
+	return max;
 }
 
 static inline void

@@ -194,30 +194,30 @@ values_combine(float *to, const float *from, float old, float new, uint32_t n, b
 }
 
 static void
-states_combine(struct softmax_state *total, uint32_t n_q_rows, const float *row_max, const float *row_sum,
+states_combine(struct softmax_state *state, uint32_t n_q_rows, const float *row_max, const float *row_sum,
 	       const float *values_of_chunk)
 {
 	for (uint32_t q_row = 0; q_row < n_q_rows; q_row += LANES) {
 		uint32_t n = n_q_rows - q_row < LANES ? n_q_rows - q_row : LANES;
-		vec before = vec_load(&total->row_max[q_row]), now = load_first(row_max + q_row, n);
+		vec before = vec_load(&state->row_max[q_row]), now = load_first(row_max + q_row, n);
 		/* as in shift_of() */
-		vec top = vec_max(now, before), shift = vec_unless(top, top, vec_set1(-FLT_MAX));
-		float old[LANES], new[LANES], most[LANES];
+		vec max = vec_max(now, before), shift = vec_unless(max, max, vec_set1(-FLT_MAX));
+		float old[LANES], new[LANES], new_max[LANES];
 
 		vec_store(old, vec_exp(before - shift));
 		vec_store(new, vec_exp(now - shift));
-		vec_store(most, top);
+		vec_store(new_max, max);
 		for (uint32_t i = 0; i < n; i++) {
-			size_t at = (size_t)(q_row + i) * total->stride;
-			bool first = total->row_sum[q_row + i] == 0;
+			size_t at = (size_t)(q_row + i) * state->stride;
+			bool first = state->row_sum[q_row + i] == 0;
 
 			if (row_sum[q_row + i] == 0) /* its weight is 0 */
 				continue;
-			values_combine(total->values + at, values_of_chunk + at, old[i], new[i], total->stride, first);
-			total->row_sum[q_row + i] =
+			values_combine(state->values + at, values_of_chunk + at, old[i], new[i], state->stride, first);
+			state->row_sum[q_row + i] =
 				first ? row_sum[q_row + i]
-				      : total->row_sum[q_row + i] * old[i] + row_sum[q_row + i] * new[i];
-			total->row_max[q_row + i] = most[i];
+				      : state->row_sum[q_row + i] * old[i] + row_sum[q_row + i] * new[i];
+			state->row_max[q_row + i] = new_max[i];
 		}
 	}
 }

@@ -52,7 +52,7 @@ tile_max(vec s[TILE_VECS], float scale)
 INLINE vec
 q_row_max(struct tile_block *block, uint32_t q_row)
 {
-	vec top = vec_set1(-INFINITY);
+	vec max = vec_set1(-INFINITY);
 
 	for (uint32_t j = 0; j < block->n_tiles; j++) {
 		float *score = block->tile[j].score[q_row];
@@ -70,16 +70,16 @@ q_row_max(struct tile_block *block, uint32_t q_row)
 				vec_store(score + i * LANES, s[i]);
 			}
 		}
-		top = vec_max(tile_max(s, block->scale[j]), top);
+		max = vec_max(tile_max(s, block->scale[j]), max);
 	}
-	return top;
+	return max;
 }
 
 /* The same for a q_row that sees all tokens of BLOCK_TILES tiles. */
 INLINE vec
 q_row_max_of_all(const struct tile_block *block, uint32_t q_row)
 {
-	vec top = vec_set1(-INFINITY);
+	vec max = vec_set1(-INFINITY);
 
 	UNROLL
 	for (uint32_t j = 0; j < BLOCK_TILES; j++) {
@@ -88,9 +88,9 @@ q_row_max_of_all(const struct tile_block *block, uint32_t q_row)
 		UNROLL
 		for (uint32_t i = 0; i < TILE_VECS; i++)
 			s[i] = vec_load(block->tile[j].score[q_row] + i * LANES);
-		top = vec_max(tile_max(s, block->scale[j]), top);
+		max = vec_max(tile_max(s, block->scale[j]), max);
 	}
-	return top;
+	return max;
 }
 
 /* True if LANES q_rows from `q_row` on see all tokens of a full block. */
@@ -109,13 +109,13 @@ q_rows_see_all(const struct tile_block *block, uint32_t q_row)
 
 /* New maxima of LANES q_rows from `q_row` on, and the shifts to subtract from their scores. */
 INLINE void
-q_rows_shift(struct tile_block *block, uint32_t q_row, vec top[LANES])
+q_rows_shift(struct tile_block *block, uint32_t q_row, vec max[LANES])
 {
-	vec before = vec_load(&block->state->row_max[q_row]), most = vec_max(vec_max_each(top), before), shift;
+	vec before = vec_load(&block->state->row_max[q_row]), new_max = vec_max(vec_max_each(max), before), shift;
 
 	/* A shift of 0 for -inf, so that the weights are 0 and not NaN. */
-	shift = vec_no_minus_infinity(most);
-	vec_store(&block->state->row_max[q_row], most);
+	shift = vec_no_minus_infinity(new_max);
+	vec_store(&block->state->row_max[q_row], new_max);
 	vec_store(&block->shift[q_row], shift);
 	vec_store(&block->rescale[q_row], vec_exp2((before - shift) * vec_set1(LOG2_E)));
 }
@@ -123,22 +123,22 @@ q_rows_shift(struct tile_block *block, uint32_t q_row, vec top[LANES])
 static __attribute__((noinline)) void
 q_rows_max_some(struct tile_block *block, uint32_t q_row)
 {
-	vec top[LANES];
+	vec max[LANES];
 
 	for (uint32_t i = 0; i < LANES; i++)
-		top[i] = q_row + i < block->n_q_rows ? q_row_max(block, q_row + i) : vec_set1(-INFINITY);
-	q_rows_shift(block, q_row, top);
+		max[i] = q_row + i < block->n_q_rows ? q_row_max(block, q_row + i) : vec_set1(-INFINITY);
+	q_rows_shift(block, q_row, max);
 }
 
 static __attribute__((noinline)) void
 q_rows_max_all(struct tile_block *block, uint32_t q_row)
 {
-	vec top[LANES];
+	vec max[LANES];
 
 	UNROLL
 	for (uint32_t i = 0; i < LANES; i++)
-		top[i] = q_row_max_of_all(block, q_row + i);
-	q_rows_shift(block, q_row, top);
+		max[i] = q_row_max_of_all(block, q_row + i);
+	q_rows_shift(block, q_row, max);
 }
 
 /* Replaces a q_row's scores in a tile with its weights; returns their sums, in lanes. */
