@@ -10,7 +10,7 @@
 #include "kernels/cpu/schedule/team.h"
 #include "kernels/cpu/tensor.h"
 
-/* Tokens per unit; number of elements below which waking the team costs more than it saves. */
+/* Tokens per work item; number of elements below which waking the team costs more than it saves. */
 #define ITEM_TOKENS 16u
 #define SINGLE_THREAD_ELEMENTS (256u << 10)
 
@@ -37,7 +37,7 @@ append_rotates_queries(const struct append_args *args)
 	return args->rotary != NULL && args->rotary->q.data != NULL;
 }
 
-/* A row with skip_append still has units if its queries must be rotated. */
+/* A row with skip_append still has work items if its queries must be rotated. */
 static uint64_t
 append_row_items(const void *context, const struct kernel_row *row)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kernel_attention(): threads take work items (schedule.h); for each item a thread walks the KV chunks
- * that its q_rows see, tile by tile.  The softmax state of a chunk is combined into the item's total.
- * If a row is cut (split-KV), an item is a single chunk: its total is stored in the workspace, and a
- * second kernel_team_run() combines the totals.  Both ways perform the same operations in the same order for
+ * that its q_rows see, tile by tile.  The softmax state of a chunk is combined into the item's state.
+ * If a row is split (split-KV), an item is a single chunk: its state is stored in the workspace, and a
+ * second kernel_team_run() combines the states.  Both ways perform the same operations in the same order for
  * every q_row.
  */
 #include <assert.h>

@@ -19,10 +19,10 @@
 
 /** Counts and limits that schedule.c computes once per call. */
 struct schedule {
-	uint64_t limit;       /* a row is cut if its cost under one KV head is above this */
+	uint64_t limit;       /* a row is split if its cost under one KV head is above this */
 	uint64_t heads_limit; /* upper limit of the cost of an item with several KV heads */
 	uint64_t classes;     /* bit c: some items cost 2^c or more, below 2^(c + 1) */
-	uint64_t n_items;     /* of all rows; the next three count cut rows only */
+	uint64_t n_items;     /* of all rows; the next three count split rows only */
 	uint64_t n_chunks;    /* items of one KV chunk; each has a state in the workspace */
 	uint64_t n_combines;  /* query tiles whose states must be combined */
 	uint32_t max_q_rows;  /* most q_rows of one state in the workspace */
@@ -44,7 +44,7 @@ struct attention_job {
 	tile_values_fn values;
 	tile_values_seen_fn values_seen;
 	struct schedule schedule;
-	float *workspace; /* states of cut rows' chunks: [q_row] row_max, [q_row] row_sum, [q_row][v_padded] values */
+	float *workspace; /* states of split rows' chunks: [q_row] row_max, [q_row] row_sum, [q_row][v_padded] values */
 	size_t state_floats; /* floats of one state */
 	/* threads take the next item before they process the current one, to prefetch its first keys */
 	bool prefetch_items;

@@ -11,7 +11,7 @@
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/tensor.h"
 
-/* Query rows per unit. */
+/* Query rows per work item. */
 #define MERGE_TOKENS 16u
 /* Number of elements below which waking the team costs more than it saves. */
 #define SINGLE_THREAD_ELEMENTS (64u << 10)

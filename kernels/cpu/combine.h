@@ -17,13 +17,13 @@ void combine_item_end(const struct attention_job *job, const struct work_item *i
 /**
  * combine_state_begin - initialise a query tile's state for one chunk
  *
- * If the total has accumulated nothing yet, the chunk accumulates directly in the total's values, else
+ * If the item's state has accumulated nothing yet, the chunk accumulates directly in its values, else
  * in `own`.  The values are not initialised.
  */
 void combine_state_begin(const struct attention_job *job, const struct softmax_state *item_state, uint32_t n_q_rows,
 			 struct softmax_state *state, float *own);
 
-/** combine_state_end - combine a chunk's state into the total */
+/** combine_state_end - combine a chunk's state into the item's */
 void combine_state_end(const struct attention_job *job, struct softmax_state *item_state, uint32_t n_q_rows,
 		       const struct softmax_state *state);
 

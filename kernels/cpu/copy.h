@@ -5,8 +5,8 @@
  * kernel_tile_ops.copy_ops points to the functions of an instruction set.  Every instruction set gives
  * the same bits: each product and each sum is rounded separately (no FMA).
  */
-#ifndef PAGED_KERNELS_CPU_PIECES_H
-#define PAGED_KERNELS_CPU_PIECES_H
+#ifndef PAGED_KERNELS_CPU_COPY_H
+#define PAGED_KERNELS_CPU_COPY_H
 
 #include <stddef.h>
 

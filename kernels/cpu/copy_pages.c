@@ -70,7 +70,7 @@ copy_has_plane(const struct layout *layout, unsigned int plane)
 	return layout->plane[plane].dtype != PAGED_DTYPE_NONE;
 }
 
-/* A unit of work is one layer of one page. */
+/* A work item is one layer of one page. */
 static void
 copy_work(struct kernel_team *team, void *context, struct team_scratch *scratch)
 {

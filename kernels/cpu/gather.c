@@ -7,7 +7,7 @@
 #include "kernels/cpu/schedule/team.h"
 #include "kernels/cpu/tensor.h"
 
-/* Tokens per unit; number of bytes below which waking the team costs more than it saves. */
+/* Tokens per work item; number of bytes below which waking the team costs more than it saves. */
 #define ITEM_TOKENS 16u
 #define SINGLE_THREAD_BYTES (512u << 10)
 
@@ -18,7 +18,7 @@ struct gather_job {
 	bool stream[2]; /* of K and V: use non-temporal stores */
 };
 
-/* Position in the rows: `unit` and `packed` are the row's first unit and its first token in the tensors. */
+/* Position in the rows: `item` and `packed` are the row's first work item and its first token in the tensors. */
 struct gather_cursor {
 	uint32_t row;
 	uint64_t item;

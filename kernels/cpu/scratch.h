@@ -78,7 +78,7 @@ struct team_scratch {
 };
 
 _Static_assert(KERNEL_PREFILL_Q_ROWS - 1 <= DECODE_Q_ROWS && KERNEL_PREFILL_Q_ROWS_AMX - 1 <= DECODE_Q_ROWS,
-	       "queries of rows with few query rows fit");
+	       "the queries of decode fit");
 _Static_assert(ITEM_Q_ROWS >= 2 * TILE_Q_ROWS, "q has room for the query rows of a tile in f32");
 _Static_assert(ITEM_Q_TILES >= ITEM_HEADS && ITEM_HEADS >= PIPELINE_BLOCKS, "each query tile has its states");
 _Static_assert(PIPELINE_BLOCKS *BLOCK_Q_ROWS >= TILE_Q_ROWS, "values of a chunk fit");

@@ -27,7 +27,7 @@ float scores_apply_mods(const struct attention_job *job, const struct q_tile *q,
 /**
  * softmax_tile - turn a tile's scores into weights, times the V scales of i8
  *
- * @param[in] prefetch  rows that the softmax of tile_decode_bf16_ops prefetches; NULL: use the plain softmax
+ * @param[in] prefetch  tokens that the softmax of tile_decode_bf16_ops prefetches; NULL: use the plain softmax
  */
 void softmax_tile(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
 		  struct team_scratch *scratch, struct softmax_state *state, const struct tile_tokens *prefetch);

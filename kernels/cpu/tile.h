@@ -29,7 +29,7 @@ struct copy_ops;
 
 _Static_assert(KERNEL_KV_CHUNK % TILE_TOKENS == 0, "no tile lies in two splits");
 _Static_assert(TILE_TOKENS == 64, "a bit a token in 64");
-_Static_assert(PAGED_MAX_DIM % (2 * TILE_MAX_LANES) == 0, "a padded row fits its scratch, so do whole panels");
+_Static_assert(PAGED_MAX_DIM % (2 * TILE_MAX_LANES) == 0, "a padded token fits its scratch, so do whole panels");
 
 /** Addresses of a tile's tokens, one per token, so that any page size works. */
 struct tile_tokens {
@@ -88,15 +88,15 @@ typedef void (*tile_values_seen_fn)(const struct tile_scores *scores, struct sof
 /**
  * Products of bf16 pairs, for dtypes that bf16 represents exactly: bf16, e4m3, e5m2, i8.
  *
- * The functions read rows->padded elements (a multiple of token_elements) of rows->dtype.  With
- * convert_q_rows q_rows or more, the caller first packs the rows to bf16.
+ * The functions read tokens->padded elements (a multiple of token_elements) of tokens->dtype.  With
+ * convert_q_rows q_rows or more, the caller first converts the tokens to bf16.
  */
 struct tile_decode_bf16_ops {
 	uint32_t token_elements; /* a multiple of lanes */
 	uint32_t convert_q_rows;
 
 	/*
-	 * Convert rows of any dim to consecutive rows of bf16, with zeros up to `padded`; prefetch the
+	 * Convert tokens of any dim to consecutive tokens of bf16, with zeros up to `padded`; prefetch the
 	 * tokens of `prefetch`.
 	 */
 	void (*convert_tokens)(uint16_t *to, uint32_t padded, const struct tile_tokens *tokens,
@@ -126,9 +126,9 @@ struct tile_decode_bf16_ops {
  */
 struct tile_prefill_ops {
 	uint32_t word_elements;
-	uint32_t prefill_q_rows; /* number of q_rows of a row from which it is faster */
+	uint32_t prefill_q_rows; /* prefill is faster for a row of the batch with at least this many q_rows */
 
-	/* Pack rows of whole vectors of words; the last token must be repeated up to a multiple of lanes. */
+	/* Pack keys of whole vectors of words; the last token must be repeated up to a multiple of lanes. */
 	void (*pack_keys)(float *panels, const struct tile_tokens *keys);
 
 	/* Returns the tokens that have an infinity or NaN; their packed elements are zeros. */
@@ -198,7 +198,7 @@ struct kernel_tile_ops {
 	tile_values_seen_fn values_seen;
 
 	/*
-	 * Combine a later chunk's states into `total`; values have total's stride.  Values whose sum is
+	 * Combine a later chunk's states into `state`; values have its stride.  Values whose sum is
 	 * 0 are not read.
 	 */
 	void (*combine)(struct softmax_state *state, uint32_t n_q_rows, const float *row_max, const float *row_sum,

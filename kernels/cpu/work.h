@@ -50,7 +50,7 @@ struct work_item {
 	bool prefill;    /* its row has many q_rows */
 	uint64_t kv_begin, kv_end;
 	struct kv_tile first; /* first tile to visit */
-	float *workspace;     /* for the state, if the item is one chunk of a cut row; else NULL */
+	float *workspace;     /* for the state, if the item is one chunk of a split row; else NULL */
 };
 
 /** The tile that a thread processes next, if that is known. */

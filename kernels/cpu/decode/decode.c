@@ -47,9 +47,9 @@ decode_queries(const struct attention_job *job, const struct work_item *item, st
 }
 
 /*
- * Converts a tile's rows to f32, or to bf16 for products of pairs, if they do not fill whole vectors
- * or if many q_rows will read them.  Returns the converted rows, or the rows themselves.  Sets
- * *prefetch_p to NULL if the conversion has prefetched those rows.
+ * Converts a tile's tokens to f32, or to bf16 for products of pairs, if they do not fill whole vectors
+ * or if many q_rows will read them.  Returns the converted tokens, or the tokens themselves.  Sets
+ * *prefetch_p to NULL if the conversion has prefetched those tokens.
  */
 static const struct tile_tokens *
 decode_convert_tokens(const struct attention_job *job, const struct tile_decode_bf16_ops *bf16_ops,
@@ -83,7 +83,7 @@ decode_convert_tokens(const struct attention_job *job, const struct tile_decode_
 }
 
 /*
- * Scores of the tile in k_tokens; returns the rows (v_tokens, used next) that softmax should continue to
+ * Scores of the tile in k_tokens; returns the tokens (v_tokens, used next) that softmax should continue to
  * prefetch, or NULL.
  */
 static const struct tile_tokens *
@@ -103,7 +103,7 @@ decode_head_scores(const struct attention_job *job, const struct q_tile *q, uint
 	return bf16_ops != NULL && bf16_ops->softmax != NULL ? prefetch : NULL;
 }
 
-/* Accumulates weights . V in a head's state; prefetches the rows of `prefetch` unless NULL. */
+/* Accumulates weights . V in a head's state; prefetches the tokens of `prefetch` unless NULL. */
 static void
 decode_head_values(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
 		   struct team_scratch *scratch, struct softmax_state *state, const struct tile_tokens *prefetch)

@@ -2,12 +2,12 @@
 /*
  * tile_amx_decode_body.h - attention of few q_rows (decode) by AMX tiles
  *
- * Included after tile_amx_prefill_body.h and widen_bf16_body.h.  Rows of bf16 at a constant stride, as in one page, are
- * loaded into tiles directly from the page; other rows are first copied or converted to bf16, 16
+ * Included after tile_amx_prefill_body.h and widen_bf16_body.h.  Tokens of bf16 at a constant stride, as in one page, are
+ * loaded into tiles directly from the page; other tokens are first copied or converted to bf16, 16
  * tokens at a time.
  *
  * Scores are K . Q^T, tokens by q_rows.  Values are P . V.  The product instruction multiplies pairs:
- * here two dims of one token, which are adjacent in a row; pairs of two tokens would have to be
+ * here two dims of one token, which are adjacent in memory; pairs of two tokens would have to be
  * interleaved first.  So each weight is alone in its word: in the low half for even dims and in the
  * high half for odd dims, in two rows of weights.  For up to eight q_rows both rows fit one tile, so
  * there are no more products than with pairs of tokens.
@@ -26,7 +26,7 @@
 _Static_assert(KERNEL_PREFILL_Q_ROWS_AMX <= AMX_ROWS + 1, "the q_rows of decode fit one tile");
 _Static_assert(TILE_TOKENS == 4 * AMX_ROWS, "four tiles of tokens");
 
-/* Tiles of Q^T, one after another: word k of a q_row's query is column `q_row` of row k. */
+/* Tiles of Q^T, one after another: word k of a q_row's query is column `q_row` of tile row k. */
 static void
 amx_decode_query(uint16_t *queries, uint32_t q_row, const void *from, uint32_t n)
 {
@@ -46,7 +46,7 @@ amx_decode_query(uint16_t *queries, uint32_t q_row, const void *from, uint32_t n
 
 static const struct tile_decode_bf16_ops tile_decode_bf16_amx = {
 	.token_elements = AMX_DIMS,
-	.convert_q_rows = AMX_ROWS + 1, /* never reached: rows are converted 16 tokens at a time instead */
+	.convert_q_rows = AMX_ROWS + 1, /* never reached: tokens are converted 16 tokens at a time instead */
 	.convert_tokens = tokens_to_bf16,
 	.convert_query = amx_decode_query,
 	.scores = amx_decode_scores,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tile_amx_decode_source_body.h - part of tile_amx_decode_body.h: rows for tiles: prefetch, conversion, copy */
+/* tile_amx_decode_source_body.h - part of tile_amx_decode_body.h: tokens for tiles: prefetch, conversion, copy */
 
 /*
- * The rows to prefetch, and progress.  Each step prefetches one row of each of four streams of 16
- * tokens.  The rows go to the L1 cache: where AMX is slow, tile loads from L2 wait for one another.
+ * The tokens to prefetch, and progress.  Each step prefetches one token of each of four streams of 16
+ * tokens.  They go to the L1 cache: where AMX is slow, tile loads from L2 wait for one another.
  */
 struct amx_prefetch {
 	const struct tile_tokens *tokens; /* NULL: nothing to prefetch */
@@ -11,8 +11,8 @@ struct amx_prefetch {
 };
 
 /*
- * How many rows of each stream are prefetched by when, so that memory is never idle.  The products
- * with keys prefetch the first rows of values; more follow before the scores are read and transposed;
+ * How many tokens of each stream are prefetched by when, so that memory is never idle.  The products
+ * with keys prefetch the first tokens of values; more follow before the scores are read and transposed;
  * softmax prefetches the rest.  The products with values prefetch keys while weights are stored,
  * during the products, and before the sums are read.
  */
@@ -48,18 +48,18 @@ amx_prefetch_until(struct amx_prefetch *prefetch, uint32_t end)
 	}
 }
 
-/* Prefetches the fraction done / steps of rows [from, to). */
+/* Prefetches the fraction done / steps of tokens [from, to). */
 INLINE void
 amx_prefetch_part(struct amx_prefetch *prefetch, uint32_t from, uint32_t to, uint32_t done, uint32_t steps)
 {
 	amx_prefetch_until(prefetch, from + ((to - from) * done + steps - 1) / steps);
 }
 
-/* Replaces rows of tokens that are absent or left out. */
+/* Replaces tokens that are absent or left out. */
 static const uint16_t amx_zero_token[PAGED_MAX_DIM];
 
 /*
- * Some dims of a tile's rows, 16 tokens at a time.  Rows that are not bf16, or not at a constant
+ * Some dims of a tile's tokens, 16 at a time.  Tokens that are not bf16, or not at a constant
  * stride, are copied or converted to one of two buffers, while the products use the previous 16 in the
  * other buffer.  Two buffers stay in the L1 cache; a whole converted tile would not.
  */
@@ -74,12 +74,12 @@ struct amx_source {
 enum amx_source_kind {
 	AMX_SOURCE_ANY,
 	/*
-	 * a full tile of bf16 with UNROLLED_DIMS at a constant stride, read in place; the rows to prefetch
+	 * a full tile of bf16 with UNROLLED_DIMS at a constant stride, read in place; the tokens to prefetch
 	 * have the same size
 	 */
 	AMX_SOURCE_IN_PLACE,
-	AMX_SOURCE_COPIED, /* the same, but not at a constant stride: all rows are copied */
-	AMX_SOURCE_BYTES,  /* the same, but bytes: all rows are converted */
+	AMX_SOURCE_COPIED, /* the same, but not at a constant stride: all tokens are copied */
+	AMX_SOURCE_BYTES,  /* the same, but bytes: all tokens are converted */
 };
 
 INLINE enum amx_source_kind
@@ -156,7 +156,7 @@ amx_source_convert(struct amx_source *source, uint32_t t, uint32_t end)
 		amx_source_convert_dims(source, t, end, source->dims);
 }
 
-/* AMX_ROWS rows of bf16 at a constant stride. */
+/* AMX_ROWS tokens of bf16 at a constant stride. */
 struct amx_operand {
 	const uint8_t *at;
 	size_t stride;
@@ -174,7 +174,7 @@ amx_operand(const struct amx_source *source, uint32_t t, enum amx_source_kind ki
 				     source->dims * sizeof(uint16_t) };
 }
 
-/* Spreads the prefetch of rows [from, to) over `steps` products with AMX_DIMS dims each. */
+/* Spreads the prefetch of tokens [from, to) over `steps` products with AMX_DIMS dims each. */
 struct amx_overlap {
 	struct amx_prefetch *prefetch;
 	uint32_t from, to;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tile_amx_decode_values_body.h - part of tile_amx_decode_body.h: accumulates weights . V in a state */
 
-/* Most q_rows whose weights for even and odd dims fit one tile; those for odd dims begin at this row. */
+/* Most q_rows whose weights for even and odd dims fit one tile; those for odd dims begin at this tile row. */
 #define AMX_ONE_TILE_Q_ROWS (AMX_ROWS / 2)
 /* Number of dims whose sums fit four tiles. */
 #define AMX_SUMS_DIMS(n_q_rows) ((n_q_rows) <= AMX_ONE_TILE_Q_ROWS ? 4 * AMX_DIMS : 2 * AMX_DIMS)

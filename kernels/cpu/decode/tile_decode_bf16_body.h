@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tile_decode_bf16_body.h - products of few q_rows with rows read in place from pages, by bf16 pairs
+ * tile_decode_bf16_body.h - products of few q_rows with tokens read in place from pages, by bf16 pairs
  *
  * Included after tile_prefill_body.h, with LANES 16 and Q_ROW_BLOCK 4.  Primitives in addition to vec_dot():
  * a vector of pairs is 32 consecutive bf16, and a `byte_vec` is 64 bytes in four quarters of 16; a
@@ -9,9 +9,9 @@
  *   vec_round_pairs(low, high)       floats, rounded to nearest even: those of `low` first
  *   vec_load_half, vec_store_half    a vector's first 16 bf16; a load sets the others to zero
  *   vec_half(v)                      floats that bf16 represents exactly, as the first 16 bf16; zeros after them
- *   vec_permute_halves(a, b, order)   element order[i] of a and b concatenated, for each of 32
+ *   vec_permute_halves(a, b, order)  element order[i] of a and b concatenated, for each of 32
  *   bytes_load
- *   bytes_permute(v, order)            word order[i] of v, for each of 16
+ *   bytes_permute(v, order)          word order[i] of v, for each of 16
  *   bytes_look_up(table, v)          the entry for each byte's low seven bits, in a table of two times 64
  *   bytes_abs(v)                     of signed bytes; -128 stays
  *   bytes_unless_0(v, of)            v where `of` is not 0, else 0
@@ -20,24 +20,24 @@
  *
  * vec_dot() adds two products to a lane.  A lane of scores takes two dims, and a lane of values two
  * tokens: always tokens 2i and 2i + 1 of a tile.  If a q_row sees only one of them, the other is
- * replaced by a row of zeros.  So a q_row's bits do not depend on what other q_rows see.
+ * replaced by a token of zeros.  So a q_row's bits do not depend on what other q_rows see.
  */
 #include "kernels/cpu/decode/widen_bf16_body.h"
 
-/* Dims of a step, and vectors of values in it; what is left of a row takes steps of LANES dims. */
+/* Dims of a step, and vectors of values in it; what is left of a token takes steps of LANES dims. */
 #define BF16_STEP_DIMS 64u
 #define BF16_STEP_VECS (BF16_STEP_DIMS / LANES)
 
 /*
- * prefetch_token() brings the rows of the next tile to the L2 cache.  The core drops prefetches when too many
- * are in flight, so each row is prefetched again this many tokens before its use.  L1 is not targeted:
+ * prefetch_token() brings the tokens of the next tile to the L2 cache.  The core drops prefetches when too many
+ * are in flight, so each token is prefetched again this many tokens before its use.  L1 is not targeted:
  * the arithmetic hides the latency of L2.
  */
 #define PREFETCH_DISTANCE 32u
 
 /*
- * Rows to prefetch during tokens t .. t + n - 1: near ones, used soon, and far ones, of the next tile.
- * Where the next rows are unknown, rows already in the cache take their place.
+ * Tokens to prefetch during tokens t .. t + n - 1: near ones, used soon, and far ones, of the next tile.
+ * Where the next tokens are unknown, tokens already in the cache take their place.
  */
 struct prefetch_pair {
 	const void *near[TILE_TOKEN_BLOCK], *far[TILE_TOKEN_BLOCK];
@@ -62,7 +62,7 @@ prefetch_pair(const struct tile_tokens *tokens, const struct tile_tokens *prefet
 	return pair;
 }
 
-/* Prefetches n dims from d on, of the j-th rows. */
+/* Prefetches n dims from d on, of the j-th tokens. */
 INLINE void
 prefetch_dims(const struct prefetch_pair *pair, uint32_t j, enum paged_dtype dtype, uint32_t d, uint32_t n)
 {
@@ -88,7 +88,7 @@ prefetch_dims(const struct prefetch_pair *pair, uint32_t j, enum paged_dtype dty
 #include "kernels/cpu/decode/tile_decode_bf16_scores_body.h"
 #include "kernels/cpu/decode/tile_decode_bf16_values_body.h"
 
-/* From this many q_rows on, rows of bytes are converted once before their use. */
+/* From this many q_rows on, tokens of bytes are converted once before their use. */
 #define BF16_CONVERT_Q_ROWS 9u
 
 #define TILE_DECODE_BF16                                                                                          \

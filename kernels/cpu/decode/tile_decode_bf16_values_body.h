@@ -129,7 +129,7 @@ bf16_values(const struct tile_scores *scores, struct softmax_state *state, uint3
 	}
 }
 
-/* Accumulates a q_row's runs of seen tokens in [from, end); the first run of the tile also rescales its values. */
+/* Accumulates a q_row's ranges of seen tokens in [from, end); the first range of the tile also rescales its values. */
 INLINE void
 bf16_values_ranges(const struct tile_scores *scores, struct softmax_state *state, const struct weight_pairs *weights,
 		   uint32_t q_row, float *rescale, const struct tile_tokens *tokens, uint32_t from, uint32_t end)
@@ -151,7 +151,7 @@ whole_pairs(uint64_t seen)
 	return even | even << 1;
 }
 
-/* Runs of pairs that all q_rows of a block see completely, and between them each q_row's own runs. */
+/* Ranges of pairs that all q_rows of a block see completely, and between them each q_row's own ranges. */
 static void
 bf16_values_seen(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
 		 const struct tile_tokens *tokens)

@@ -6,8 +6,8 @@
  * by tile_amx_decode_body.h.  Each of the two bytes of a bf16 comes from a table indexed by the seven magnitude bits;
  * one vpermi2b looks up 64 bytes.  The eighth bit is the sign.
  */
-#ifndef PAGED_KERNELS_CPU_WIDEN_BF16_H
-#define PAGED_KERNELS_CPU_WIDEN_BF16_H
+#ifndef PAGED_KERNELS_CPU_DECODE_WIDEN_BF16_BODY_H
+#define PAGED_KERNELS_CPU_DECODE_WIDEN_BF16_BODY_H
 
 /* bf16 bits of a code without its sign; subnormal codes are normalised. */
 #define E4M3_BITS(c)                           \
@@ -87,7 +87,7 @@ widen_bytes(const struct widen_tables *tables, byte_vec codes, enum paged_dtype 
 	to[1] = (vec)bytes_zip_high(low, high);
 }
 
-/* Converts dims d .. d + 63 of a row. */
+/* Converts dims d .. d + 63 of a token. */
 INLINE void
 widen_64(const struct widen_tables *tables, const void *token, enum paged_dtype dtype, uint32_t d, vec to[2])
 {
@@ -145,7 +145,7 @@ tokens_to_bf16_of(uint16_t *to, uint32_t padded, const struct tile_tokens *token
 	}
 }
 
-/* Converts rows to consecutive rows of bf16; prefetches the rows of `prefetch`. */
+/* Converts tokens to consecutive tokens of bf16; prefetches the tokens of `prefetch`. */
 static void
 tokens_to_bf16(uint16_t *to, uint32_t padded, const struct tile_tokens *tokens, const struct tile_tokens *prefetch)
 {

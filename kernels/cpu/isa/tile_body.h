@@ -5,8 +5,8 @@
  * Each tile_*.c includes it once, after it defines these primitives:
  *
  *   vec, LANES            floats in a vector; + - * work on it
- *   Q_ROW_BLOCK            q_rows that share a loaded key or value, at most 4
- *   VALUE_VECS(n_q_rows)     vectors of V held at once for that many q_rows
+ *   Q_ROW_BLOCK           q_rows that share a loaded key or value, at most 4
+ *   VALUE_VECS(n_q_rows)  vectors of V held at once for that many q_rows
  *   vec_load, vec_store, vec_set1
  *   VEC_STREAM(to, v)     non-temporal store of v, of any type
  *   vec_load_f16, vec_load_bf16, vec_load_e4m3, vec_load_e5m2, vec_load_i8
@@ -18,7 +18,8 @@
  *   vec_scale(v, n)       v * 2^n for integer n from -126 to 0
  *   vec_unless(v, x, y)   v, but 0 in lanes with x < y
  *   vec_round(v)          to nearest even, |v| < 2^22
- *   vec_sum, vec_max_lanes      sum, maximum of the lanes; the lanes of vec_max_lanes's argument are not NaN
+ *   vec_sum(v)            sum of the lanes
+ *   vec_max_lanes(v)      maximum of the lanes, none of which is NaN
  *   vec_sum_block(to, stride, sums, n_q_rows)   to[q_row * stride + j] = sum of the lanes of sums[q_row][j],
  *                         added in an order that does not depend on `n_q_rows`
  *
@@ -180,8 +181,8 @@ tile_narrow(void *to, enum paged_dtype dtype, const float *padded, float factor,
 }
 
 /*
- * Prefetches one row of the next tile during the arithmetic of row t, because a burst of prefetches
- * would stall the core.  Rows of PREFETCH_STREAMS parts of the tile alternate, because one page alone has
+ * Prefetches one token of the next tile during the arithmetic of token t, because a burst of prefetches
+ * would stall the core.  Tokens of PREFETCH_STREAMS parts of the tile alternate, because one page alone has
  * too few misses in flight.  They go to the L2 cache, because two tiles do not fit in L1.
  */
 #define PREFETCH_STREAMS 4u

@@ -103,7 +103,7 @@ values_range(const struct tile_scores *scores, struct softmax_state *state, uint
 		FOR_DTYPE(tokens->dtype, values_range_of, scores, state, q_row, rescale, tokens, from, to, Q_ROW_BLOCK);
 }
 
-/* Finds the first run of ones [*from_p, result) at or after bit `at` and below `end`; none: both are `end`. */
+/* Finds the first range of ones [*from_p, result) at or after bit `at` and below `end`; none: both are `end`. */
 INLINE uint32_t
 next_range_of_ones(uint64_t ones, uint32_t at, uint32_t end, uint32_t *from_p)
 {
@@ -119,7 +119,7 @@ next_range_of_ones(uint64_t ones, uint32_t at, uint32_t end, uint32_t *from_p)
 	return to < end ? to : end;
 }
 
-/* Accumulates a q_row's runs of seen tokens in [from, end); the first run of the tile also rescales its values. */
+/* Accumulates a q_row's ranges of seen tokens in [from, end); the first range of the tile also rescales its values. */
 INLINE void
 values_ranges(const struct tile_scores *scores, struct softmax_state *state, uint32_t q_row, float *rescale,
 	      const struct tile_tokens *tokens, uint32_t from, uint32_t end)
@@ -132,7 +132,7 @@ values_ranges(const struct tile_scores *scores, struct softmax_state *state, uin
 	}
 }
 
-/* Runs that all of Q_ROW_BLOCK q_rows see, and between them each q_row's own runs. */
+/* Ranges that all of Q_ROW_BLOCK q_rows see, and between them each q_row's own ranges. */
 INLINE void
 values_ranges_block(const struct tile_scores *scores, struct softmax_state *state, uint32_t q_row, float *rescale,
 		    const struct tile_tokens *tokens)
@@ -181,7 +181,7 @@ load_first(const float *from, uint32_t n)
 	return vec_load(all);
 }
 
-/* Combines a q_row's values into the total; if `first`, the total's values are undefined and are overwritten. */
+/* Combines a q_row's values into `to`; if `first`, `to` is undefined and is overwritten. */
 INLINE void
 values_combine(float *to, const float *from, float old, float new, uint32_t n, bool first)
 {

@@ -2,7 +2,7 @@
 /*
  * tile_x86_body.h - tile_body.h's primitives that AVX2 and AVX-512 spell alike
  *
- * Included by their files, which first define:
+ * A template: tile_avx2.c and tile_avx512.h include it once, after they define:
  *
  *   LANES, vec            floats in a vector
  *   ints                  a vector's words as integers
@@ -14,6 +14,9 @@
  *   ints_where_nan(v, x, y)     x in lanes where v is NaN, y in the others
  *   ints_where_less(a, b, x, y) x in lanes with a < b, signed, y in the others
  */
+#if !defined(LANES) || !defined(VEC) || !defined(HALF) || !defined(INTS)
+#error "tile_x86_body.h is included by tile_avx2.c and tile_avx512.h only"
+#endif
 
 static inline vec
 vec_load(const float *at)

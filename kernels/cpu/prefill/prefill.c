@@ -46,7 +46,7 @@ prefill_queries(const struct attention_job *job, const struct work_item *item, s
 	}
 }
 
-/* Converts rows with fewer than `padded` elements to f32 in `to`, with zeros at their ends. */
+/* Converts tokens with fewer than `padded` elements to f32 in `to`, with zeros at their ends. */
 static void
 prefill_pad_tokens(const struct attention_job *job, struct tile_tokens *tokens, uint32_t padded, float *to)
 {
@@ -216,7 +216,7 @@ scale_is_moderate(float scale)
 }
 
 /*
- * Applies scale, score mod and mask to raw scores.  Softmax applies a usual scale itself: with and
+ * Applies scale, score mod and mask to raw scores.  Softmax applies a moderate scale itself: with and
  * without mods, so that the bits are the same.
  */
 static float

@@ -15,7 +15,7 @@ void prefill_queries(const struct attention_job *job, const struct work_item *it
 void prefill_tile(const struct attention_job *job, const struct work_item *item, const struct kv_tile *tile,
 		  const struct next_tile *next, struct team_scratch *scratch);
 
-/** prefill_chunk - accumulate a whole chunk into an item's totals; `mask`: mask of the chunk for all its q_rows */
+/** prefill_chunk - accumulate a whole chunk into an item's states; `mask`: mask of the chunk for all its q_rows */
 void prefill_chunk(const struct attention_job *job, const struct work_item *item, uint64_t begin, uint64_t end,
 		   enum tile_mask mask, struct team_scratch *scratch);
 

@@ -9,8 +9,9 @@
  *   vec_scale_floor(v, n)    v * 2^floor(n); 0 where n is below -126
  *   vec_no_minus_infinity(v) v, but 0 for -inf
  *   vec_scaled(v, scale)     v * scale, but 0 where v is 0
- *   vec_max_each(v), vec_sum_each(v) lane i: the largest lane, or the sum of the lanes, of vector i of LANES vectors
- * (clobbered) vec_unequal(a, b)        a bit for each lane in which a and b differ or one is NaN
+ *   vec_max_each(v), vec_sum_each(v)   lane i: the largest lane, or the sum of the lanes, of vector i of LANES
+ *                            vectors, which are clobbered
+ *   vec_unequal(a, b)        a bit for each lane in which a and b differ or one is NaN
  *
  * Tile products execute in parallel with the vector units, so the weights of one block are computed
  * between the products of another block with its keys and of a third with its values.  During a

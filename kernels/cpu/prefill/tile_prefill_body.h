@@ -4,8 +4,8 @@
  *
  * Each tile_*.c includes it after tile_body.h, with two more primitives:
  *
- *   REGISTER_Q_ROWS           q_rows whose sums, of two vectors each, are held in registers
- *   vec_transpose(square)      transposes LANES vectors in place
+ *   REGISTER_Q_ROWS       q_rows whose sums, of two vectors each, are held in registers
+ *   vec_transpose(square) transposes LANES vectors in place
  *
  * and, if TILE_PAIRS is defined, those for words of two bf16 each:
  *
@@ -16,8 +16,8 @@
  *   vec_absmax_halves(a, b)  the larger of each two bf16 without their signs, as integers
  *
  * Keys and values are packed in panels of PANEL columns: tokens for keys, dims for values.  Both
- * products are then the same loop, a word of each q_row times a row of the panel, without horizontal
- * sums.  The sums of a q_row begin at 0, and the rows are added in order.
+ * products are then the same loop, a word of each q_row times a panel row, without horizontal
+ * sums.  The sums of a q_row begin at 0, and the panel rows are added in order.
  */
 
 #define PANEL (2 * LANES)
@@ -47,13 +47,13 @@ struct product {
 	uint32_t depth;
 };
 
-/* Prefetch of rows spread over steps, `share` rows per step. */
+/* Prefetch of tokens spread over steps, `share` tokens per step. */
 struct prefetch_spread {
 	const struct tile_tokens *prefetch;
 	uint32_t share, n;
 };
 
-/* Spreads the prefetch of all rows over n_steps steps; `prefetch` may be NULL. */
+/* Spreads the prefetch of all tokens over n_steps steps; `prefetch` may be NULL. */
 INLINE struct prefetch_spread
 prefetch_spread_over(const struct tile_tokens *prefetch, uint32_t n_steps)
 {
@@ -338,7 +338,7 @@ bf16_pack_pair(float *panels, const struct tile_tokens *values, uint32_t t, cons
 	return vec_sum(zero) == 0;
 }
 
-/* Pairs of element i of both rows, for 16 of 32 dims from `first` on. */
+/* Pairs of element i of both tokens, for 16 of 32 dims from `first` on. */
 INLINE vec
 pairs_from(vec even, vec odd, uint32_t first)
 {
@@ -352,7 +352,7 @@ pairs_from(vec even, vec odd, uint32_t first)
 	return vec_permute_halves(even, odd, order[first / LANES]);
 }
 
-/* Packs the pairs of all tokens, whose rows must be whole vectors of bf16; false: a value is NaN or infinite. */
+/* Packs the pairs of all tokens, which must be whole vectors of bf16; false: a value is NaN or infinite. */
 INLINE bool
 bf16_pack_whole_tokens(float *panels, const struct tile_tokens *values)
 {

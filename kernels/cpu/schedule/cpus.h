@@ -2,8 +2,8 @@
 /**
  * cpus.h - threads on CPUs of the caller's choice
  */
-#ifndef PAGED_KERNELS_CPU_CPUS_H
-#define PAGED_KERNELS_CPU_CPUS_H
+#ifndef PAGED_KERNELS_CPU_SCHEDULE_CPUS_H
+#define PAGED_KERNELS_CPU_SCHEDULE_CPUS_H
 
 #include <pthread.h>
 #include <stdint.h>

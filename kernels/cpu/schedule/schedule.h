@@ -4,16 +4,16 @@
  *
  * A work item is the unit that a thread takes: a range of a row's query rows under some of its KV
  * heads, over all keys that they see.  If an item would be too large a part of the call, its row is
- * cut (split-KV): then an item covers one KV chunk.  Items are numbered by descending cost, to within
+ * split (split-KV): then an item covers one KV chunk.  Items are numbered by descending cost, to within
  * a factor of two, so the last items are short and threads finish together.  Nothing is sorted or
  * stored: a cursor walks the rows once for each cost class in use.
  *
  * The KV heads of a page are adjacent, so they are best read at about the same time: an item of a row
- * with few q_rows covers several KV heads, and the items of a cut row are numbered chunk by chunk, and
+ * with few q_rows covers several KV heads, and the items of a split row are numbered chunk by chunk, and
  * range by range within each chunk.
  */
-#ifndef PAGED_KERNELS_CPU_SCHEDULE_H
-#define PAGED_KERNELS_CPU_SCHEDULE_H
+#ifndef PAGED_KERNELS_CPU_SCHEDULE_SCHEDULE_H
+#define PAGED_KERNELS_CPU_SCHEDULE_SCHEDULE_H
 
 #include "kernels/cpu/attention_job.h"
 #include "kernels/cpu/work.h"
@@ -49,13 +49,13 @@ struct schedule_cursor {
 	uint64_t classes; /* not yet finished; the highest is the current one */
 	uint32_t row;
 	struct schedule_row is;
-	uint64_t first;       /* number of the current row's first unit */
+	uint64_t first;       /* number of the current row's first item */
 	uint64_t first_chunk; /* chunks of the cut rows before it */
 };
 
 struct schedule_cursor schedule_begin(const struct attention_job *job, enum schedule_kind kind);
 
-/** schedule_find - advance to the row of a unit, never backwards; false if `number` is past the last unit */
+/** schedule_find - advance to the row of an item, never backwards; false if `number` is past the last item */
 bool schedule_find(const struct attention_job *job, struct schedule_cursor *cursor, uint64_t number);
 
 /** schedule_item - the work item with that number, which must be in the cursor's row */

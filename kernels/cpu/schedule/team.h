@@ -7,8 +7,8 @@
  * takes an item is not deterministic, so an item's result must not depend on it.  No thread waits for
  * another inside a call, so the caller's run() may also execute its parts one after another.
  */
-#ifndef PAGED_KERNELS_CPU_TEAM_H
-#define PAGED_KERNELS_CPU_TEAM_H
+#ifndef PAGED_KERNELS_CPU_SCHEDULE_TEAM_H
+#define PAGED_KERNELS_CPU_SCHEDULE_TEAM_H
 
 #include "kernels/cpu/tile.h"
 
