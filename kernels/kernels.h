@@ -74,7 +74,7 @@
 
 struct block_mask;
 struct mod_binding;
-struct kernel_mods;
+struct kernel_mod_set;
 /** Threads and their scratch memory. */
 struct kernel_team;
 
@@ -180,7 +180,7 @@ struct attention_args {
 	 * Mods and block mask: they restrict the visible keys further and change scores.  Requires
 	 * q_idx and kv_idx within int32.  NULL: none.
 	 */
-	struct kernel_mods *mods;
+	struct kernel_mod_set *mod_set;
 	/*
 	 * [n_heads], or NULL: adds exp(sink[head]) to the softmax denominator, without a value. -inf
 	 * adds nothing.  The LSE includes it unless lse_without_sink.
@@ -292,7 +292,7 @@ struct merge_args {
 };
 
 /** Optional additions to plain attention; each may be NULL. */
-struct kernel_mods_params {
+struct kernel_mod_set_params {
 	/*
 	 * A block mask over logical blocks of any sizes, with lists in any order: for the plan's rows
 	 * or one for all, for the query heads or one for all.  Full blocks are visible entirely;
@@ -310,27 +310,27 @@ struct kernel_mods_params {
 };
 
 /**
- * kernel_mods_create - memory to evaluate mods with a team
+ * kernel_mod_set_create - memory to evaluate mods with a team
  *
  * One for each plan; calls with it allocate nothing.  The objects in params are borrowed until
- * kernel_mods_destroy() or the next kernel_mods_bind().
+ * kernel_mod_set_destroy() or the next kernel_mod_set_bind().
  *
  * @retval PAGED_ERR_NOMEM
  */
-enum paged_status kernel_mods_create(const struct kernel_team *team, const struct kernel_mods_params *params,
-				     struct kernel_mods **mods_p, struct paged_error *error);
+enum paged_status kernel_mod_set_create(const struct kernel_team *team, const struct kernel_mod_set_params *params,
+					struct kernel_mod_set **mod_set_p, struct paged_error *error);
 
-/** kernel_mods_destroy - takes NULL; call before the team is destroyed */
-void kernel_mods_destroy(struct kernel_mods *mods);
+/** kernel_mod_set_destroy - takes NULL; call before the team is destroyed */
+void kernel_mod_set_destroy(struct kernel_mod_set *mod_set);
 
 /**
- * kernel_mods_bind - use other bindings of the same mods (or these after mod_rebind()) and any block
+ * kernel_mod_set_bind - use other bindings of the same mods (or these after mod_rebind()) and any block
  * mask; no allocation
  */
-void kernel_mods_bind(struct kernel_mods *mods, const struct kernel_mods_params *params);
+void kernel_mod_set_bind(struct kernel_mod_set *mod_set, const struct kernel_mod_set_params *params);
 
 /**
- * kernel_mods_check - report an array index out of bounds since kernel_mods_bind() or
+ * kernel_mod_set_check - report an array index out of bounds since kernel_mod_set_bind() or
  * kernel_mods_clear_range()
  *
  * For a score mod, only keys that the q_row sees count; for a mask mod, only keys that lengths,
@@ -339,10 +339,10 @@ void kernel_mods_bind(struct kernel_mods *mods, const struct kernel_mods_params 
  *
  * @retval PAGED_ERR_RANGE  the error names the array, the index and the bounds of one of them
  */
-enum paged_status kernel_mods_check(const struct kernel_mods *mods, struct paged_error *error);
+enum paged_status kernel_mod_set_check(const struct kernel_mod_set *mod_set, struct paged_error *error);
 
 /** kernel_mods_clear_range - clear the recorded indices */
-void kernel_mods_clear_range(struct kernel_mods *mods);
+void kernel_mods_clear_range(struct kernel_mod_set *mod_set);
 
 void kernel_append(struct kernel_team *team, const struct append_args *args);
 

@@ -390,7 +390,7 @@ paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_te
 	args.n_rows = batch->n_rows;
 	args.scale = complete.scale != 0 ? complete.scale : 1.0f / sqrtf((float)args.q.dim);
 	args.causal = complete.mask == PAGED_MASK_CAUSAL;
-	args.mods = complete.mod_set != NULL ? complete.mod_set->kernel : NULL;
+	args.mod_set = complete.mod_set != NULL ? complete.mod_set->kernel : NULL;
 	args.sink = complete.sink;
 	args.lse_without_sink = complete.lse_without_sink != 0;
 	args.lse = complete.lse;

@@ -87,7 +87,7 @@ host_mod_set_close(struct paged_mod_set *set, bool in_child)
 static enum paged_status
 host_mod_set_check(const struct paged_mod_set *set, struct paged_error *error)
 {
-	return kernel_mods_check(set->kernel, error);
+	return kernel_mod_set_check(set->kernel, error);
 }
 
 static void

@@ -19,10 +19,10 @@ mod_set_binding_mod(const struct mod_binding *binding)
 	return binding != NULL ? mod_binding_mod(binding) : NULL;
 }
 
-static struct kernel_mods_params
+static struct kernel_mod_set_params
 mod_set_kernel_params(const struct paged_mod_set *set)
 {
-	return (struct kernel_mods_params){
+	return (struct kernel_mod_set_params){
 		.blocks = set->blocks != NULL ? set->blocks->logical : NULL,
 		.mask = set->mask,
 		.score = set->score,
@@ -59,7 +59,7 @@ mod_set_bind_prepare(struct paged_mod_set *set, const struct mod_array *arrays, 
 static void
 mod_set_free_parts(struct paged_mod_set *set)
 {
-	kernel_mods_destroy(set->kernel);
+	kernel_mod_set_destroy(set->kernel);
 	mod_binding_destroy(set->score);
 	mod_binding_destroy(set->mask);
 	array_values_free(set->narrowed);
@@ -71,7 +71,7 @@ mod_set_create(struct paged_batch *batch, const struct paged_mod_set_params *par
 	       struct paged_error *error)
 {
 	struct paged_mod_set *set = calloc(1, sizeof(*set));
-	struct kernel_mods_params ready;
+	struct kernel_mod_set_params ready;
 	struct paged_error unbound;
 	enum paged_status status;
 
@@ -84,7 +84,7 @@ mod_set_create(struct paged_batch *batch, const struct paged_mod_set_params *par
 	if (status != PAGED_OK)
 		goto err_free;
 	ready = mod_set_kernel_params(set);
-	status = kernel_mods_create(batch->team, &ready, &set->kernel, error);
+	status = kernel_mod_set_create(batch->team, &ready, &set->kernel, error);
 	if (status != PAGED_OK)
 		goto err_free;
 	status = batch->pool->compute_ops->mod_set_open(set, error);
@@ -166,7 +166,7 @@ mod_set_bind_commit(struct paged_mod_set *set, const struct client_arrays *array
 {
 	enum paged_status status = PAGED_OK;
 	const struct compute_ops *compute_ops = set->batch->pool->compute_ops;
-	struct kernel_mods_params params;
+	struct kernel_mod_set_params params;
 	struct paged_error error;
 
 	if (set->mask != NULL)
@@ -187,7 +187,7 @@ mod_set_bind_commit(struct paged_mod_set *set, const struct client_arrays *array
 	set->bound = true;
 	set->checked_plan = 0;
 	params = mod_set_kernel_params(set);
-	kernel_mods_bind(set->kernel, &params);
+	kernel_mod_set_bind(set->kernel, &params);
 	compute_ops->mod_set_bound(set);
 }
 

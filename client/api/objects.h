@@ -128,7 +128,7 @@ struct paged_mod_set {
 	struct paged_mod_set *next;
 	struct mod_binding *mask; /* NULL: none */
 	struct mod_binding *score;
-	struct kernel_mods *kernel;
+	struct kernel_mod_set *kernel;
 	struct cuda_mod_set *device;   /* state on the device; NULL on the host */
 	bool bound;                    /* every name that the mods use is bound */
 	struct array_values *narrowed; /* 32-bit copies of the bound PAGED_I64 arrays */

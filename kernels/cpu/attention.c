@@ -69,7 +69,7 @@ attention_item(const struct attention_job *job, const struct work_item *item, co
 		prefill_queries(job, item, scratch);
 	else
 		decode_queries(job, item, scratch);
-	if (job->args->mods != NULL && !(item->prefill && job->pipelined))
+	if (job->args->mod_set != NULL && !(item->prefill && job->pipelined))
 		tile_mask_begin(job, &item->q, scratch);
 	combine_item_begin(job, item, scratch);
 	while (tile.begin < item->kv_end)
@@ -219,9 +219,9 @@ attention_choose_prefill(struct attention_job *job, uint32_t n_threads)
 static void
 attention_assert_mods(const struct kernel_team *team, const struct attention_args *args)
 {
-	const struct block_mask *blocks = args->mods->params.blocks;
+	const struct block_mask *blocks = args->mod_set->params.blocks;
 
-	assert(args->mods->n_threads == kernel_team_n_threads(team));
+	assert(args->mod_set->n_threads == kernel_team_n_threads(team));
 	for (uint32_t i = 0; i < args->n_rows; i++) {
 		const struct kernel_row *row = &args->rows[i];
 
@@ -252,7 +252,7 @@ kernel_attention(struct kernel_team *team, const struct attention_args *args)
 	assert(args->q.n_heads % params->n_kv_heads == 0 && args->q.dim == params->k_dim);
 	assert(args->k_scale == NULL || params->dtype == PAGED_E4M3 || params->dtype == PAGED_E5M2);
 	assert(args->v_scale == NULL || (params->dtype != PAGED_I8 && !params->v_in_k));
-	if (args->mods != NULL)
+	if (args->mod_set != NULL)
 		attention_assert_mods(team, args);
 	assert(args->out.n_heads == args->q.n_heads && args->out.dim == params->v_dim);
 	attention_choose_decode(&job);

@@ -9,8 +9,8 @@
 #include "kernels/mask/mask.h"
 #include "kernels/mod/mod.h"
 
-struct kernel_mods {
-	struct kernel_mods_params params;
+struct kernel_mod_set {
+	struct kernel_mod_set_params params;
 	uint32_t n_threads;
 	struct mod_vm **mask; /* [n_threads]; NULL without a mask mod */
 	struct mod_vm **score;

@@ -44,16 +44,16 @@ float
 scores_apply_mods(const struct attention_job *job, const struct q_tile *q, uint32_t mod_row,
 		  const struct tile_view *view, struct team_scratch *scratch, struct tile_scores *scores)
 {
-	const struct kernel_mods *mods = job->args->mods;
+	const struct kernel_mod_set *mod_set = job->args->mod_set;
 	float scale = score_scale(job, q);
 
-	if (mods->score == NULL && view->mask == TILE_FULL)
+	if (mod_set->score == NULL && view->mask == TILE_FULL)
 		return scale;
 	for (uint32_t i = 0; i < q->n && view->mask == TILE_FULL; i++)
 		scores->seen[i] = i < view->first ? 0 : token_bits(0, scores->visible[i]);
-	if (mods->score != NULL)
-		mod_vm_score_q_rows(mods->score[scratch->thread], mod_row, q->n, (int32_t)view->begin, view->n_tokens,
-				    scores->seen, scale, scores->score[0], TILE_TOKENS);
+	if (mod_set->score != NULL)
+		mod_vm_score_q_rows(mod_set->score[scratch->thread], mod_row, q->n, (int32_t)view->begin,
+				    view->n_tokens, scores->seen, scale, scores->score[0], TILE_TOKENS);
 	else
 		job->ops->scale(scores, view->first, q->n, scale);
 	if (view->mask == TILE_PARTIAL)
@@ -73,7 +73,7 @@ softmax_tile(const struct attention_job *job, const struct q_tile *q, const stru
 		locate_load_scales(job, q, LAYOUT_K_SCALE, view, scratch->scale);
 		scores_scale_tokens(scores, view->first, q->n, scratch->scale);
 	}
-	if (job->args->mods != NULL)
+	if (job->args->mod_set != NULL)
 		scale = scores_apply_mods(job, q, q->at, view, scratch, scores);
 	if (prefetch != NULL)
 		job->decode_scores->softmax(scores, state, view->first, q->n, scale, prefetch);

@@ -21,7 +21,7 @@ static struct block_mask_list
 mask_list_of(const struct attention_job *job, const struct q_tile *q, uint32_t head, uint64_t q_block,
 	     enum block_mask_kind kind)
 {
-	const struct block_mask *mask = job->args->mods->params.blocks;
+	const struct block_mask *mask = job->args->mod_set->params.blocks;
 	uint32_t row = mask->shape.n_rows == 1 ? 0 : (uint32_t)(q->row - job->args->rows);
 
 	if (q_block >= block_mask_q_blocks(mask, row))
@@ -70,7 +70,7 @@ mask_list_next(const struct block_mask *blocks, const struct block_mask_list *li
 static uint64_t
 mask_blocks_next(const struct attention_job *job, const struct q_tile *q, uint64_t begin, uint64_t end)
 {
-	const struct block_mask *blocks = job->args->mods->params.blocks;
+	const struct block_mask *blocks = job->args->mod_set->params.blocks;
 	uint32_t n_heads = blocks->shape.n_heads == 1 ? 1 : job->group, first_head = q->kv_head * job->group;
 	uint64_t q_block = q_row_query(job, q, 0) / blocks->shape.q_block, next = end;
 
@@ -87,7 +87,7 @@ mask_blocks_next(const struct attention_job *job, const struct q_tile *q, uint64
 static bool
 mask_same_list(const struct attention_job *job, const struct q_tile *q, uint32_t a, uint32_t b)
 {
-	const struct block_mask_shape *shape = &job->args->mods->params.blocks->shape;
+	const struct block_mask_shape *shape = &job->args->mod_set->params.blocks->shape;
 
 	return q_row_query(job, q, a) / shape->q_block == q_row_query(job, q, b) / shape->q_block &&
 	       (shape->n_heads == 1 || q_row_head(job, q, a) == q_row_head(job, q, b));
@@ -138,7 +138,7 @@ mask_list_mark(const struct block_mask *blocks, const struct block_mask_list *li
 static void
 mask_chunk_mark(const struct attention_job *job, const struct q_tile *q, struct mask_q_rows *q_rows, uint64_t begin)
 {
-	const struct block_mask *blocks = job->args->mods->params.blocks;
+	const struct block_mask *blocks = job->args->mod_set->params.blocks;
 
 	if (q_rows->marked == begin)
 		return;
@@ -176,7 +176,7 @@ mask_interval(const struct attention_job *job, const struct q_tile *q, const str
 	};
 
 	assert(begin < end);
-	switch (mod_interval_box(job->args->mods->intervals[scratch->thread], &box)) {
+	switch (mod_interval_box(job->args->mod_set->intervals[scratch->thread], &box)) {
 	case MOD_ALL_FALSE:
 		return TILE_EMPTY;
 	case MOD_ALL_TRUE:
@@ -214,7 +214,7 @@ mask_interval_next(const struct attention_job *job, const struct q_tile *q, cons
 void
 tile_mask_begin(const struct attention_job *job, const struct q_tile *q, struct team_scratch *scratch)
 {
-	const struct kernel_mods *mods = job->args->mods;
+	const struct kernel_mod_set *mod_set = job->args->mod_set;
 	int32_t b = q->row->b;
 	uint32_t n = q->n_heads * q->n;
 	struct mask_q_rows *q_rows = &scratch->mask;
@@ -223,12 +223,12 @@ tile_mask_begin(const struct attention_job *job, const struct q_tile *q, struct 
 		q_rows->h[i] = (int32_t)(q_row_head(job, q, i % q->n) + i / q->n * job->group);
 		q_rows->q_idx[i] = q_row_idx(job, q, i % q->n);
 	}
-	if (mods->mask != NULL)
-		mod_vm_set_q_rows(mods->mask[scratch->thread], b, q_rows->h, q_rows->q_idx, n);
-	if (mods->score != NULL)
-		mod_vm_set_q_rows(mods->score[scratch->thread], b, q_rows->h, q_rows->q_idx, n);
+	if (mod_set->mask != NULL)
+		mod_vm_set_q_rows(mod_set->mask[scratch->thread], b, q_rows->h, q_rows->q_idx, n);
+	if (mod_set->score != NULL)
+		mod_vm_set_q_rows(mod_set->score[scratch->thread], b, q_rows->h, q_rows->q_idx, n);
 	q_rows->marked = UINT64_MAX;
-	if (mods->params.blocks != NULL)
+	if (mod_set->params.blocks != NULL)
 		mask_find_owners(job, q, q_rows);
 }
 
@@ -236,11 +236,11 @@ enum tile_mask
 tile_mask_range(const struct attention_job *job, const struct q_tile *q, const struct team_scratch *scratch,
 		uint64_t begin, uint64_t end)
 {
-	const struct kernel_mods *mods = job->args->mods;
+	const struct kernel_mod_set *mod_set = job->args->mod_set;
 
-	if (mods != NULL && mods->params.blocks != NULL)
+	if (mod_set != NULL && mod_set->params.blocks != NULL)
 		return mask_blocks_next(job, q, begin, end) < end ? TILE_PARTIAL : TILE_EMPTY;
-	return mods == NULL || mods->mask == NULL ? TILE_FULL : mask_interval(job, q, scratch, begin, end);
+	return mod_set == NULL || mod_set->mask == NULL ? TILE_FULL : mask_interval(job, q, scratch, begin, end);
 }
 
 /* The first chunk at or after `begin` (a chunk boundary) in which a key may be seen. */
@@ -248,23 +248,23 @@ static uint64_t
 mask_chunk_next(const struct attention_job *job, const struct q_tile *q, const struct team_scratch *scratch,
 		uint64_t begin, uint64_t end)
 {
-	const struct kernel_mods *mods = job->args->mods;
+	const struct kernel_mod_set *mod_set = job->args->mod_set;
 
-	if (mods->params.blocks != NULL) {
+	if (mod_set->params.blocks != NULL) {
 		uint64_t next = mask_blocks_next(job, q, begin, end);
 
 		return next < end ? next / KERNEL_KV_CHUNK * KERNEL_KV_CHUNK : end;
 	}
-	return mods->mask != NULL ? mask_interval_next(job, q, scratch, begin, end) : begin;
+	return mod_set->mask != NULL ? mask_interval_next(job, q, scratch, begin, end) : begin;
 }
 
 struct kv_tile
 tile_mask_next(const struct attention_job *job, const struct q_tile *q, const struct team_scratch *scratch,
 	       uint64_t end, struct kv_tile tile)
 {
-	const struct kernel_mods *mods = job->args->mods;
+	const struct kernel_mod_set *mod_set = job->args->mod_set;
 
-	if (mods == NULL) {
+	if (mod_set == NULL) {
 		tile.mask = tile.chunk = TILE_FULL;
 		return tile;
 	}
@@ -273,14 +273,14 @@ tile_mask_next(const struct attention_job *job, const struct q_tile *q, const st
 			tile.begin = mask_chunk_next(job, q, scratch, tile.begin, end);
 			if (tile.begin >= end)
 				break;
-			tile.chunk = mods->params.blocks != NULL
+			tile.chunk = mod_set->params.blocks != NULL
 					     ? TILE_PARTIAL
 					     : tile_mask_range(job, q, scratch, tile.begin,
 							       min_u64(tile.begin + KERNEL_KV_CHUNK, end));
 		}
 		tile.mask = tile.chunk;
 		/* With a block mask, tile_mask_view() determines the tile's mask from its bits. */
-		if (tile.mask == TILE_PARTIAL && mods->params.blocks == NULL)
+		if (tile.mask == TILE_PARTIAL && mod_set->params.blocks == NULL)
 			tile.mask = mask_interval(job, q, scratch, tile.begin, min_u64(tile.begin + TILE_TOKENS, end));
 		if (tile.mask != TILE_EMPTY)
 			break;
@@ -296,19 +296,19 @@ static void
 mask_evaluate_tokens(const struct attention_job *job, const struct q_tile *q, struct team_scratch *scratch,
 		     const struct tile_scores *scores, const struct tile_view *view)
 {
-	const struct kernel_mods *mods = job->args->mods;
+	const struct kernel_mod_set *mod_set = job->args->mod_set;
 	struct mask_q_rows *q_rows = &scratch->mask;
 	uint32_t tile = view->begin % KERNEL_KV_CHUNK / TILE_TOKENS, n = q->n_heads * q->n;
 	uint64_t unknown[TILE_Q_ROWS], any = 0;
 
-	if (mods->params.blocks != NULL)
+	if (mod_set->params.blocks != NULL)
 		mask_chunk_mark(job, q, q_rows, view->begin / KERNEL_KV_CHUNK * KERNEL_KV_CHUNK);
 	for (uint32_t r = 0; r < n; r++) {
 		uint32_t i = r % q->n, owner = q_rows->owner[i];
 		uint64_t within = i < view->first ? 0 : token_bits(0, scores->visible[i]);
 		uint64_t full = 0, partial = ~UINT64_C(0);
 
-		if (mods->params.blocks != NULL) {
+		if (mod_set->params.blocks != NULL) {
 			full = q_rows->full[owner][tile];
 			partial = q_rows->partial[owner][tile] & ~full;
 		}
@@ -316,8 +316,8 @@ mask_evaluate_tokens(const struct attention_job *job, const struct q_tile *q, st
 		unknown[r] = partial & within;
 		any |= unknown[r];
 	}
-	if (any != 0 && mods->mask != NULL)
-		mod_vm_mask(mods->mask[scratch->thread], (int32_t)view->begin, view->n_tokens, unknown, unknown);
+	if (any != 0 && mod_set->mask != NULL)
+		mod_vm_mask(mod_set->mask[scratch->thread], (int32_t)view->begin, view->n_tokens, unknown, unknown);
 	for (uint32_t r = 0; r < n; r++)
 		q_rows->seen[r] |= unknown[r];
 }

@@ -247,7 +247,7 @@ world_destroy(struct world *world)
 }
 
 void
-world_attend_with(struct world *world, struct kernel_team *team, struct kernel_mods *mods)
+world_attend_with(struct world *world, struct kernel_team *team, struct kernel_mod_set *mods)
 {
 	const struct world_params *p = &world->params;
 	size_t lines = world->total_q * p->q_heads;
@@ -264,7 +264,7 @@ world_attend_with(struct world *world, struct kernel_team *team, struct kernel_m
 							 .out = world->out,
 							 .scale = p->scale,
 							 .causal = p->causal,
-							 .mods = mods,
+							 .mod_set = mods,
 							 .sink = p->sink,
 							 .lse_without_sink = p->lse_without_sink,
 							 .lse = world->lse,
@@ -277,14 +277,14 @@ void
 world_attend(struct world *world, struct kernel_team *team)
 {
 	const struct world_params *p = &world->params;
-	struct kernel_mods *mods = NULL;
+	struct kernel_mod_set *mods = NULL;
 	struct paged_error error;
 
 	if ((p->mods.blocks != NULL || p->mods.mask != NULL || p->mods.score != NULL) &&
-	    kernel_mods_create(team, &p->mods, &mods, &error) != PAGED_OK)
+	    kernel_mod_set_create(team, &p->mods, &mods, &error) != PAGED_OK)
 		abort();
 	world_attend_with(world, team, mods);
-	kernel_mods_destroy(mods);
+	kernel_mod_set_destroy(mods);
 }
 
 void

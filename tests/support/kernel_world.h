@@ -34,7 +34,7 @@ struct world_params {
 	bool lse_without_sink;
 	const float *k_scale, *v_scale; /* [kv_heads] for e4m3 and e5m2, or NULL; i8 has a scale per token */
 	enum paged_dtype weights; /* dtype to which the kernel rounds weights before the product with V; 0: none */
-	struct kernel_mods_params mods; /* `blocks` must be equivalent to `mask` */
+	struct kernel_mod_set_params mods; /* `blocks` must be equivalent to `mask` */
 	uint32_t n_rows;
 	struct world_row rows[WORLD_MAX_ROWS];
 };
@@ -74,7 +74,7 @@ float world_element(const struct kernel_tensor *tensor, uint64_t token, uint32_t
 void world_attend(struct world *world, struct kernel_team *team);
 
 /** world_attend_with - like world_attend(), with mods that the caller owns */
-void world_attend_with(struct world *world, struct kernel_team *team, struct kernel_mods *mods);
+void world_attend_with(struct world *world, struct kernel_team *team, struct kernel_mod_set *mods);
 
 /** world_run - world_create() and world_attend() with a team of n_threads, which ends afterwards */
 void world_run(struct world *world, const struct world_params *params, uint32_t n_threads, enum kernel_isa isa);

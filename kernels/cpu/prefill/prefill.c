@@ -190,7 +190,7 @@ pipeline_block_begin(const struct attention_job *job, const struct q_tile_chunk 
 		struct tile_view *view = &to->view[n];
 		enum tile_mask mask = chunk->mask;
 
-		if (mask == TILE_PARTIAL && job->args->mods->params.blocks == NULL)
+		if (mask == TILE_PARTIAL && job->args->mod_set->params.blocks == NULL)
 			mask = tile_mask_range(job, q, scratch, begin, min_u64(begin + TILE_TOKENS, end));
 		if (mask != TILE_EMPTY)
 			*view = tile_mask_view(job, q, scratch, &tiles[n], begin, end, mask);
@@ -223,12 +223,12 @@ static float
 block_apply_mods_to_tile(const struct attention_job *job, struct team_scratch *scratch, struct pipeline_block *at,
 			 uint32_t i)
 {
-	const struct kernel_mods *mods = job->args->mods;
+	const struct kernel_mod_set *mod_set = job->args->mod_set;
 	struct tile_scores *scores = &at->block.tile[i];
 	const struct tile_view *view = &at->view[i];
 	float scale = score_scale(job, &at->q);
 
-	if (mods != NULL && (mods->score != NULL || !scale_is_moderate(scale)))
+	if (mod_set != NULL && (mod_set->score != NULL || !scale_is_moderate(scale)))
 		scale = scores_apply_mods(job, &at->q, 0, view, scratch, scores);
 	else if (view->mask == TILE_PARTIAL)
 		job->ops->hide(scores, view->first, at->q.n);
@@ -320,13 +320,13 @@ static enum tile_mask
 q_tile_mask(const struct attention_job *job, const struct q_tile_chunk *chunk, enum tile_mask mask,
 	    struct team_scratch *scratch)
 {
-	const struct kernel_mods *mods = job->args->mods;
+	const struct kernel_mod_set *mod_set = job->args->mod_set;
 
-	if (mods == NULL || chunk->begin >= chunk->end)
+	if (mod_set == NULL || chunk->begin >= chunk->end)
 		return mask;
 	if (mask == TILE_PARTIAL)
 		mask = tile_mask_range(job, &chunk->q, scratch, chunk->begin, chunk->end);
-	if (mask == TILE_PARTIAL || (mask == TILE_FULL && mods->score != NULL))
+	if (mask == TILE_PARTIAL || (mask == TILE_FULL && mod_set->score != NULL))
 		tile_mask_begin(job, &chunk->q, scratch);
 	return mask;
 }

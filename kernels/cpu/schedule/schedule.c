@@ -30,11 +30,11 @@ schedule_cost(uint64_t n_tokens, uint32_t n_q_rows)
 static uint32_t
 schedule_heads_per_item(const struct attention_job *job, uint64_t n_q_rows, uint64_t cost)
 {
-	const struct kernel_mods *mods = job->args->mods;
+	const struct kernel_mod_set *mod_set = job->args->mod_set;
 	uint32_t n_heads = job->args->pages.layout->params.n_kv_heads;
 	uint64_t most = cost == 0 ? 1 : min_u64(job->schedule.heads_limit / cost, ITEM_HEADS);
 
-	if ((mods != NULL && mods->params.blocks != NULL) || n_q_rows == 0 || n_q_rows > DECODE_Q_ROWS)
+	if ((mod_set != NULL && mod_set->params.blocks != NULL) || n_q_rows == 0 || n_q_rows > DECODE_Q_ROWS)
 		return 1;
 	most = min_u64(most, TILE_Q_ROWS / n_q_rows);
 	most = min_u64(most, (uint64_t)TILE_Q_ROWS * PAGED_MAX_DIM / (DECODE_Q_ROWS * job->k_padded));

@@ -229,7 +229,7 @@ scene_destroy(struct scene *scene)
 
 static void
 scene_attend(struct scene *scene, struct kernel_team *team, const struct kernel_row *rows, bool causal,
-	     struct kernel_mods *mods, struct result *result)
+	     struct kernel_mod_set *mods, struct result *result)
 {
 	kernel_attention(team, &(struct attention_args){ .pages = { &scene->layout, scene->pool, 0 },
 							 .rows = rows,
@@ -238,7 +238,7 @@ scene_attend(struct scene *scene, struct kernel_team *team, const struct kernel_
 							 .out = result->out,
 							 .scale = (float)scene->c->scale,
 							 .causal = causal,
-							 .mods = mods,
+							 .mod_set = mods,
 							 .sink = scene->c->sink,
 							 .lse = result->lse,
 							 .maximum = result->maximum });
@@ -247,16 +247,16 @@ scene_attend(struct scene *scene, struct kernel_team *team, const struct kernel_
 static void
 scene_attend_with_mods(struct scene *scene, struct kernel_team *team, const char *name)
 {
-	struct kernel_mods *mods;
+	struct kernel_mod_set *mods;
 	struct paged_error error;
 
-	cr_assert_eq(kernel_mods_create(team,
-					&(struct kernel_mods_params){ .mask = scene->mask, .score = scene->score },
-					&mods, &error),
+	cr_assert_eq(kernel_mod_set_create(
+			     team, &(struct kernel_mod_set_params){ .mask = scene->mask, .score = scene->score }, &mods,
+			     &error),
 		     PAGED_OK, "%s", error.text);
 	scene_attend(scene, team, scene->rows, false, mods, &scene->with);
-	cr_assert_eq(kernel_mods_check(mods, &error), PAGED_OK, "%s: %s", name, error.text);
-	kernel_mods_destroy(mods);
+	cr_assert_eq(kernel_mod_set_check(mods, &error), PAGED_OK, "%s: %s", name, error.text);
+	kernel_mod_set_destroy(mods);
 }
 
 static void

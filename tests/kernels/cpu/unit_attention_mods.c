@@ -22,7 +22,7 @@ KERNEL_TEST(mods, say_the_same_as_flags)
 	params.causal = true;
 	world_run(&flag, &params, 1, isa);
 	params.causal = false;
-	params.mods = (struct kernel_mods_params){ .mask = mask.binding, .score = score.binding };
+	params.mods = (struct kernel_mod_set_params){ .mask = mask.binding, .score = score.binding };
 	world_run(&mod, &params, 2, isa);
 	mod_scene_same(&flag, 0, &mod, 0, 60, "causal");
 	world_destroy(&flag);
@@ -59,7 +59,7 @@ KERNEL_TEST(mods, chunks)
 	mask = mod_scene_open(MOD_MASK, "kv_idx <= q_idx && (q_idx - kv_idx < 300 || kv_idx < 4 || kv_idx % 7 == h)",
 			      &scene);
 	score = mod_scene_open(MOD_SCORE, "score + slope[h] * (kv_idx - q_idx)", &scene);
-	params.mods = (struct kernel_mods_params){ .mask = mask.binding, .score = score.binding };
+	params.mods = (struct kernel_mod_set_params){ .mask = mask.binding, .score = score.binding };
 	chunk_try(params, 5, 1, isa);
 	chunk_try(params, 60, 6, isa);
 	chunk_try(params, 60, 15, isa);
@@ -86,7 +86,7 @@ KERNEL_TEST(mods, windows_move_over_tiles)
 		mod_scene_fill(&scene, 1);
 		mask = mod_scene_open(MOD_MASK, masks[i % COUNT(masks)], &scene);
 		params.pool = pools[i / COUNT(masks)];
-		params.mods = (struct kernel_mods_params){ .mask = mask.binding };
+		params.mods = (struct kernel_mod_set_params){ .mask = mask.binding };
 		chunk_try(params, 120, 30, isa);
 		chunk_try(params, 120, 8, isa);
 		mod_fixture_close(&mask);
@@ -119,7 +119,7 @@ KERNEL_TEST(mods, heads_take_turns)
 		snprintf(apart, sizeof(apart), "(%s) && h >= 0", text);
 		each = mod_scene_open(MOD_MASK, apart, &scene);
 		params.pool = pools[i / COUNT(masks)];
-		params.mods = (struct kernel_mods_params){ .mask = mask.binding, .score = score.binding };
+		params.mods = (struct kernel_mod_set_params){ .mask = mask.binding, .score = score.binding };
 		world_run(&turns, &params, 1, isa);
 		params.mods.mask = each.binding;
 		world_run(&alone, &params, 2, isa);
@@ -197,7 +197,7 @@ KERNEL_TEST(mods, range_is_told)
 	struct mod_scene scene = { 0 };
 	struct world_params params = mod_scene_chunk();
 	struct paged_error error = { 0 };
-	struct kernel_mods *mods;
+	struct kernel_mod_set *mods;
 	struct mod_fixture score;
 	struct world world;
 
@@ -205,19 +205,19 @@ KERNEL_TEST(mods, range_is_told)
 	score = mod_scene_open(MOD_SCORE, "score + bias[0][kv_idx]", &scene);
 	params.mods.score = score.binding;
 	world_create(&world, &params);
-	cr_assert_eq(kernel_mods_create(team, &params.mods, &mods, &error), PAGED_OK);
-	cr_assert_eq(kernel_mods_check(mods, &error), PAGED_OK);
+	cr_assert_eq(kernel_mod_set_create(team, &params.mods, &mods, &error), PAGED_OK);
+	cr_assert_eq(kernel_mod_set_check(mods, &error), PAGED_OK);
 	world_attend_with(&world, team, mods);
-	cr_assert_eq(kernel_mods_check(mods, &error), PAGED_ERR_RANGE);
+	cr_assert_eq(kernel_mod_set_check(mods, &error), PAGED_ERR_RANGE);
 	cr_assert(strstr(error.text, "bias") != NULL && strstr(error.text, "0 to 63") != NULL, "%s", error.text);
 	cr_assert(world_check(&world, error.text, sizeof(error.text)), "%s", error.text);
 	kernel_mods_clear_range(mods);
-	cr_assert_eq(kernel_mods_check(mods, &error), PAGED_OK);
+	cr_assert_eq(kernel_mod_set_check(mods, &error), PAGED_OK);
 	world_attend_with(&world, team, mods);
-	cr_assert_eq(kernel_mods_check(mods, &error), PAGED_ERR_RANGE);
-	kernel_mods_bind(mods, &params.mods);
-	cr_assert_eq(kernel_mods_check(mods, &error), PAGED_OK);
-	kernel_mods_destroy(mods);
+	cr_assert_eq(kernel_mod_set_check(mods, &error), PAGED_ERR_RANGE);
+	kernel_mod_set_bind(mods, &params.mods);
+	cr_assert_eq(kernel_mod_set_check(mods, &error), PAGED_OK);
+	kernel_mod_set_destroy(mods);
 	world_destroy(&world);
 	mod_fixture_close(&score);
 	kernel_team_destroy(team);

@@ -62,20 +62,20 @@ try_case(const struct one_case *c, const struct block_mask *blocks, enum kernel_
 	struct mod_fixture mask = { 0 }, score = { 0 };
 	struct kernel_team *team = kernel_test_team(1, isa);
 	struct paged_error error = { 0 };
-	struct kernel_mods *mods;
+	struct kernel_mod_set *mods;
 	struct world world;
 
 	if (c->mask != NULL)
 		mask = mod_fixture_open(MOD_MASK, c->mask, &array, 1);
 	if (c->score != NULL)
 		score = mod_fixture_open(MOD_SCORE, c->score, &array, 1);
-	params.mods = (struct kernel_mods_params){ .blocks = blocks, .mask = mask.binding, .score = score.binding };
+	params.mods = (struct kernel_mod_set_params){ .blocks = blocks, .mask = mask.binding, .score = score.binding };
 	world_create(&world, &params);
-	cr_assert_eq(kernel_mods_create(team, &params.mods, &mods, &error), PAGED_OK);
+	cr_assert_eq(kernel_mod_set_create(team, &params.mods, &mods, &error), PAGED_OK);
 	world_attend_with(&world, team, mods);
-	cr_expect_eq(kernel_mods_check(mods, &error), c->told[0] == '\0' ? PAGED_OK : PAGED_ERR_RANGE);
+	cr_expect_eq(kernel_mod_set_check(mods, &error), c->told[0] == '\0' ? PAGED_OK : PAGED_ERR_RANGE);
 	cr_expect_str_eq(error.text, c->told, "%s; %s: '%s'", c->mask, c->score, error.text);
-	kernel_mods_destroy(mods);
+	kernel_mod_set_destroy(mods);
 	world_destroy(&world);
 	kernel_team_destroy(team);
 	mod_fixture_close(&mask);

@@ -181,13 +181,13 @@ KERNEL_TEST(sight, given_lists)
 			       "kv_idx / 64 == 0 || kv_idx / 64 == 4 || kv_idx / 64 == 9 || "
 			       "(kv_idx / 64 == 2 || kv_idx / 64 == 17) && kv_idx % 2 == 1",
 			       &scene);
-	params.mods = (struct kernel_mods_params){ .blocks = given, .mask = odd.binding };
+	params.mods = (struct kernel_mod_set_params){ .blocks = given, .mask = odd.binding };
 	world_run(&a, &params, 1, isa);
 	params.mods.blocks = ordered;
 	world_run(&b, &params, 2, isa);
 	mod_scene_same(&a, 0, &b, 0, 64, "order of lists");
 	world_destroy(&b);
-	params.mods = (struct kernel_mods_params){ .mask = equal.binding };
+	params.mods = (struct kernel_mod_set_params){ .mask = equal.binding };
 	world_run(&b, &params, 1, isa);
 	mod_scene_same(&a, 0, &b, 0, 64, "lists and a mod");
 	world_destroy(&a);
@@ -198,9 +198,9 @@ KERNEL_TEST(sight, given_lists)
 			       "kv_idx / 64 == 0 || kv_idx / 64 == 4 || kv_idx / 64 == 9 || kv_idx / 64 == 2 || "
 			       "kv_idx / 64 == 17",
 			       &scene);
-	params.mods = (struct kernel_mods_params){ .blocks = given };
+	params.mods = (struct kernel_mod_set_params){ .blocks = given };
 	world_run(&a, &params, 1, isa);
-	params.mods = (struct kernel_mods_params){ .mask = equal.binding };
+	params.mods = (struct kernel_mod_set_params){ .mask = equal.binding };
 	world_run(&b, &params, 1, isa);
 	mod_scene_same(&a, 0, &b, 0, 64, "lists alone");
 	world_destroy(&a);
@@ -239,7 +239,7 @@ KERNEL_TEST(sight, lists_for_all_rows)
 	params.rows[3] = (struct world_row){ .id = 3, .kv_len = 650, .q_len = 9 };
 	params.mods.blocks = blocks;
 	world_run(&a, &params, 2, isa);
-	params.mods = (struct kernel_mods_params){ .mask = equal.binding };
+	params.mods = (struct kernel_mod_set_params){ .mask = equal.binding };
 	world_run(&b, &params, 1, isa);
 	mod_scene_same(&a, 0, &b, 0, a.total_q, "one row for all");
 	world_destroy(&a);

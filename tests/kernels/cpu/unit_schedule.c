@@ -225,7 +225,7 @@ Test(schedule, heads_of_few_q_rows)
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct kernel_mods mods = { 0 };
+		struct kernel_mod_set mods = { 0 };
 		struct batch batch;
 
 		batch_init(&batch);
@@ -237,7 +237,7 @@ Test(schedule, heads_of_few_q_rows)
 		batch.rows[0].q_len = 4;
 		cr_assert_eq(schedule_row(&batch.job, &batch.rows[0]).n_heads, 1);
 		batch.rows[0].q_len = 1;
-		batch.args.mods = &mods;
+		batch.args.mod_set = &mods;
 		cr_assert_eq(schedule_row(&batch.job, &batch.rows[0]).n_heads, cases[i].n_heads);
 		mods.params.blocks = (const void *)&batch;
 		cr_assert_eq(schedule_row(&batch.job, &batch.rows[0]).n_heads, 1);
