@@ -2,8 +2,8 @@
 /*
  * interval_grid_body.h - interval_grid.h's operations in the compiler's vectors
  *
- * Each interval_grid_*.c includes it once, after it defines LANES (a divisor of MOD_GRID_COLUMNS), vec.h, and
- * vec_bits(ivec), one bit per lane.  In values, conditions are 0 and 1; during computation they have
+ * Each interval_grid_*.c includes it once, after the vec_*.h of its instruction set; LANES divides
+ * MOD_GRID_COLUMNS.  In values, conditions are 0 and 1; during computation they have
  * no or all bits set.
  */
 #include <string.h>

@@ -41,11 +41,14 @@ kernels_libtile_generic_la_SOURCES += \
 	%D%/vm_body_bitmasks.h \
 	%D%/vm_body_fused.h \
 	%D%/vm_body_math.h \
+	%D%/vm_body_ops.h \
 	%D%/vm_generic.c
 if HOST_X86_64
 kernels_libtile_avx2_la_SOURCES += \
 	%D%/interval_grid_avx2.c \
 	%D%/vec_avx2.h \
 	%D%/vm_avx2.c
-kernels_libtile_avx512_la_SOURCES += %D%/vm_avx512.c
+kernels_libtile_avx512_la_SOURCES += \
+	%D%/vec_avx512.h \
+	%D%/vm_avx512.c
 endif

@@ -2,7 +2,8 @@
 /*
  * vec.h - compiler vectors of LANES ints, and operations common to all instruction sets
  *
- * Included once, after LANES is defined.  A condition has all or no bits of a lane set.
+ * Each vec_*.h includes it after it defines LANES, and adds vec_sqrt(fvec) and vec_bits(ivec), one bit per
+ * lane.  A condition has all or no bits of a lane set.
  */
 #ifndef PAGED_KERNELS_MOD_VEC_H
 #define PAGED_KERNELS_MOD_VEC_H

@@ -9,6 +9,12 @@
 
 #include "kernels/mod/vec.h"
 
+static inline fvec
+vec_sqrt(fvec v)
+{
+	return (fvec)_mm256_sqrt_ps((__m256)v);
+}
+
 static inline uint32_t
 vec_bits(ivec v)
 {
