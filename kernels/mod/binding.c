@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/mod/interval.h"
+#include "kernels/mod/interval_bounds.h"
 
 /*
  * Sets extents and strides (those of a dense array if all are 0).  The sum of |stride| * (extent - 1)

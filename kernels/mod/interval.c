@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/mod/interval.h"
+#include "kernels/mod/interval_bounds.h"
 
 struct interval_step {
 	const struct mod_node *node;

@@ -10,7 +10,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "kernels/mod/interval.h"
+#include "kernels/mod/interval_bounds.h"
 
 /* Relative errors that exceed f32's rounding and the errors of the tile VM's functions. */
 #define ARITHMETIC_ERROR 0x1p-22

@@ -2,6 +2,7 @@
 kernels_libkernels_la_SOURCES += \
 	%D%/binding.c \
 	%D%/builtin_mods.c \
+	%D%/compile.c \
 	%D%/cuda_source.c \
 	%D%/cuda_source.h \
 	%D%/element.c \
@@ -9,14 +10,13 @@ kernels_libkernels_la_SOURCES += \
 	%D%/eval_scalar.c \
 	%D%/frontend.h \
 	%D%/interval.c \
-	%D%/interval.h \
+	%D%/interval_bounds.h \
 	%D%/interval_grid.h \
 	%D%/interval_scalar.c \
 	%D%/ir.h \
 	%D%/lex.c \
 	%D%/lower.c \
 	%D%/lower.h \
-	%D%/mod.c \
 	%D%/mod.h \
 	%D%/parse.c \
 	%D%/print.c \
@@ -36,13 +36,13 @@ kernels_libtile_generic_la_SOURCES += \
 	%D%/interval_grid_generic.c \
 	%D%/vec.h \
 	%D%/vec_generic.h \
-	%D%/vm.h \
 	%D%/vm_body.h \
 	%D%/vm_body_bitmasks.h \
 	%D%/vm_body_fused.h \
 	%D%/vm_body_math.h \
 	%D%/vm_body_ops.h \
-	%D%/vm_generic.c
+	%D%/vm_generic.c \
+	%D%/vm_ops.h
 if HOST_X86_64
 kernels_libtile_avx2_la_SOURCES += \
 	%D%/interval_grid_avx2.c \

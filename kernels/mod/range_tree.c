@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/mod/interval.h"
+#include "kernels/mod/interval_bounds.h"
 
 #define RUN_BITS 6u    /* log2 of the number of elements in a run of the lowest level */
 #define FAN_BITS 3u    /* log2 of the number of runs of one level in a run of the next */

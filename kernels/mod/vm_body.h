@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vm_body.h - vm.h's operations in the compiler's vectors
+ * vm_body.h - vm_ops.h's operations in the compiler's vectors
  *
  * Each vm_*.c includes it once, after the vec_*.h of its instruction set.  A vec_*.h that defines
  * COMPARE_BITS also defines bits_int_lt(ivec, ivec) and its siblings, because its comparisons give

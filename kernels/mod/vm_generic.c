@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/mod/vec_generic.h"
-#include "kernels/mod/vm.h"
+#include "kernels/mod/vm_ops.h"
 
 #include "kernels/mod/vm_body.h"
 

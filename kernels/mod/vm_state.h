@@ -8,7 +8,7 @@
 #ifndef PAGED_KERNELS_MOD_VM_STATE_H
 #define PAGED_KERNELS_MOD_VM_STATE_H
 
-#include "kernels/mod/vm.h"
+#include "kernels/mod/vm_ops.h"
 
 #define VM_TILE_ROW MOD_TILE_KEYS
 
@@ -31,7 +31,7 @@ enum vm_fusion_kind {
 struct vm_fusion {
 	enum vm_fusion_kind kind;
 	enum mod_op function; /* of VM_FUNCTION_OF_PRODUCT and VM_FUNCTION_OF_QUOTIENT */
-	uint16_t in[3];       /* nodes that vm.h's functions read; MOD_NO_NODE stands for 1.0 */
+	uint16_t in[3];       /* nodes that vm_ops.h's functions read; MOD_NO_NODE stands for 1.0 */
 	bool negative;        /* subtract the product */
 };
 

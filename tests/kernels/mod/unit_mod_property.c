@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/mod/interval.h"
+#include "kernels/mod/interval_bounds.h"
 #include "tests/support/kernel_test.h"
 #include "tests/support/mod_generator.h"
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/mod/interval.h"
+#include "kernels/mod/interval_bounds.h"
 #include "kernels/mod/cuda_source.h"
 #include "tests/support/kernel_test.h"
 #include "tests/kernels/mod/mod_compiled.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** interval.h - bounds of the results of operations over a box */
-#ifndef PAGED_KERNELS_MOD_INTERVAL_H
-#define PAGED_KERNELS_MOD_INTERVAL_H
+/** interval_bounds.h - bounds of the results of operations over a box */
+#ifndef PAGED_KERNELS_MOD_INTERVAL_BOUNDS_H
+#define PAGED_KERNELS_MOD_INTERVAL_BOUNDS_H
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * vm.h - operations of the tile VM on many values at once, for each instruction set
+ * vm_ops.h - operations of the tile VM on many values at once, for each instruction set
  *
  * A value has a shape: one number for all (UNIFORM), one per q_row (PER_Q_ROW), one per key (PER_KEY), or one per
  * q_row and key (PER_ELEMENT).  All values are 32 bits: an int, a float, or a condition with all or no bits
@@ -11,8 +11,8 @@
  * the first key may suffice (LINEAR): < and <= of two ints whose slopes differ by 1 or -1 give a run of
  * ones at one end of a bitmask.
  */
-#ifndef PAGED_KERNELS_MOD_VM_H
-#define PAGED_KERNELS_MOD_VM_H
+#ifndef PAGED_KERNELS_MOD_VM_OPS_H
+#define PAGED_KERNELS_MOD_VM_OPS_H
 
 #include "kernels/mod/ir.h"
 
