@@ -14,6 +14,9 @@
  * - assume no order of blocks, and not that two blocks run at the same time,
  *   except as far as the value of an atomic shows it.
  *
+ * Parameter: a host build defines SIMT_HOST_HEADER, the header that implements
+ * the functions below.  nvcc and NVRTC use simt_device.h.
+ *
  * Templates live in device functions; a kernel is a plain function around one.
  * Element types: bf16 and f16 are their 16 bits (uint16_t) in memory.
  */
