@@ -65,7 +65,7 @@ compare_print(const struct options *options, const struct engine_stats *stats, s
 		rates[i] = samples[SIDE_POOL].rate[i] / samples[SIDE_PRIVATE].rate[i];
 		times[i] = samples[SIDE_POOL].attention[i] / samples[SIDE_PRIVATE].attention[i];
 	}
-	printf("\nwith and without the pool, medians of %u rounds in turn: %llu tokens read, %llu written, %u "
+	printf("\nwith and without the pool, medians of %u alternating rounds: %llu tokens read, %llu written, %u "
 	       "thread%s\n",
 	       n, (unsigned long long)stats->n_prompt_tokens, (unsigned long long)stats->n_tokens, options->n_threads,
 	       options->n_threads == 1 ? "" : "s");

@@ -50,20 +50,20 @@ static const char help[] =
 	"  --model FILE         GGUF file (default: $PAGED_MODEL)\n"
 	"  --runtime-dir DIR    where pagedd listens (default: $PAGED_RUNTIME_DIR, else /run/paged)\n"
 	"  --pool NAME          pool to use (default: llama)\n"
-	"  --embedded[=PAGES]   no daemon: a pool of this process's own (default: 1024 pages)\n"
-	"  --dtype NAME         what that pool keeps: f32, f16, bf16, e4m3, e5m2 or i8 (default: f16)\n"
-	"  --backend NAME       where that pool lies: host or cuda, a GPU's memory (default: host)\n"
+	"  --embedded[=PAGES]   no daemon: a pool inside this process (default: 1024 pages)\n"
+	"  --dtype NAME         elements of that pool: f32, f16, bf16, e4m3, e5m2 or i8 (default: f16)\n"
+	"  --backend NAME       memory of that pool: host or cuda (default: host)\n"
 	"  --prompt TEXT        a prompt; may be repeated\n"
-	"  --prompts FILE       one prompt a line\n"
+	"  --prompts FILE       one prompt per line\n"
 	"  --chat               talk in the terminal\n"
-	"  --workers N          N processes share the prompts out\n"
+	"  --workers N          N processes, each with a share of the prompts\n"
 	"  --max-tokens N       longest answer (default: 256)\n"
-	"  --max-running N      answers that a process writes at once (default: 8)\n"
+	"  --max-running N      answers that a process generates concurrently (default: 8)\n"
 	"  --threads N          threads of a process (default: 1)\n"
 	"  --verify             answer again on a private cache with plain attention, and compare\n"
-	"  --compare[=N]        then time the prompts N times (default: 3) in turn with a private cache\n"
+	"  --compare[=N]        then time N rounds (default: 3) that alternate with a private cache\n"
 	"  --report FILE        append a line of JSON for each process\n"
-	"  --kill N             show a death: SIGKILL worker N in mid-answer, watch its pages\n"
+	"  --kill N             SIGKILL worker N in mid-answer; time until its pages are free\n"
 	"  --print-geometry     print the pool section of pagedd.conf for the model\n"
 	"  --help, --version\n"
 	"\n"
@@ -178,17 +178,17 @@ options_check(struct options *options)
 	if (options->print_geometry)
 		return;
 	if (options->chat && (options->n_prompts > 0 || options->n_workers > 0 || options->verify || options->report))
-		die("--chat stands alone: no prompts, --workers, --verify or --report");
+		die("--chat excludes prompts, --workers, --verify and --report");
 	if (!options->chat && options->n_prompts == 0)
 		die("nothing to answer: give --prompt, --prompts or --chat");
 	if (options->compare_rounds > 0 && (options->chat || options->n_workers > 0))
-		die("--compare times one process alone: no --chat or --workers");
+		die("--compare excludes --chat and --workers");
 	if (options->n_workers > options->n_prompts)
-		die("%zu prompts for %u workers: each needs one", options->n_prompts, options->n_workers);
+		die("%zu prompts for %u workers: each worker needs one", options->n_prompts, options->n_workers);
 	if (options->kill_worker != OPTIONS_KILL_NONE && options->kill_worker >= options->n_workers)
 		die("--kill %u: there are %u workers, from 0", options->kill_worker, options->n_workers);
 	if (options->embedded_pages == 0 && (options->dtype != PAGED_DTYPE_NONE || options->backend != NULL))
-		die("--%s is of --embedded; a daemon's pool says its own",
+		die("--%s needs --embedded; a daemon's pool has its own",
 		    options->dtype != PAGED_DTYPE_NONE ? "dtype" : "backend");
 	if (options->n_workers > 1 && options->embedded_pages > 0)
 		die("--embedded is for one process; several workers share a daemon's pool");

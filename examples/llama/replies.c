@@ -147,7 +147,7 @@ replies_verify(const struct replies *replies)
 	enum verdict verdict = VERDICT_EQUAL;
 
 	if (dtype == PAGED_E4M3 || dtype == PAGED_E5M2 || dtype == PAGED_I8)
-		fputs("\nthe pool keeps one byte an element, the private cache f32: tokens may differ\n", stderr);
+		fputs("\nthe pool has one byte per element, the private cache f32: tokens may differ\n", stderr);
 	for (size_t i = 0; i < replies->n; i++) {
 		const struct request *first = &replies->requests[i];
 		struct request again = { .max_tokens = first->max_tokens, .n_prompt = first->n_prompt };

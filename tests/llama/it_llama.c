@@ -195,7 +195,7 @@ IT_TEST_LIMIT(with_and_without_the_pool, 300)
 	line = strstr(output, "with and without the pool");
 	it_require(line != NULL, "%s", output);
 	it_require(sscanf(line,
-			  "with and without the pool, medians of %u rounds in turn: %u tokens read, %u written, %u "
+			  "with and without the pool, medians of %u alternating rounds: %u tokens read, %u written, %u "
 			  "threads "
 			  "tokens/s products attention rest "
 			  "the pool %lf %lf %% %lf %% %lf %% a private cache %lf %lf %% %lf %% %lf %% "

@@ -115,7 +115,7 @@ IT_TEST(a_pool_of_no_such_dtype_is_refused)
 		   "%s", output);
 }
 
-IT_TEST(a_victim_that_is_not_there_is_refused)
+IT_TEST(killing_an_unknown_worker_is_refused)
 {
 	static const char *const command[] = { LLAMA, "--model",  "/dev/null", "--workers", "2", "--kill",
 					       "2",   "--prompt", "a",         "--prompt",  "b", NULL };
