@@ -23,7 +23,7 @@ static const struct bench_suite *const suites[] = {
 static bool
 suite_has_reference(const struct bench_suite *suite, enum bench_reference reference)
 {
-	return reference == BENCH_REFERENCE_LIMIT || (suite->reference >> reference & 1) != 0;
+	return reference == BENCH_REFERENCE_LIMIT || (suite->references >> reference & 1) != 0;
 }
 
 static struct bench_report *
@@ -80,7 +80,7 @@ static int
 suites_list(void)
 {
 	for (size_t i = 0; i < BENCH_N(suites); i++) {
-		printf("%-12s %s\n", suites[i]->name, suites[i]->what);
+		printf("%-12s %s\n", suites[i]->name, suites[i]->description);
 		kv_list(suites[i]);
 		for (size_t j = 0; j < suites[i]->n_cases; j++)
 			printf("    %-22s %s\n", suites[i]->cases[j].name, suites[i]->cases[j].unit);

@@ -116,7 +116,7 @@ bench_print(const struct bench_report *report)
 	struct machine machine;
 
 	machine_describe(&machine);
-	printf("%s: %s\n", report->suite->name, report->suite->what);
+	printf("%s: %s\n", report->suite->name, report->suite->description);
 	printf("%s, %ld cores, %s\n%s of memory, Linux %s, %s\n", machine.cpu, machine.n_cores, machine.caches,
 	       machine.memory, machine.kernel, machine.flags[0] != 0 ? machine.flags : "no vector extensions");
 	if (report->machine[0] != 0)

@@ -22,9 +22,9 @@
 enum bench_reference { BENCH_REFERENCE_LIMIT, BENCH_REFERENCE_CONTIGUOUS, BENCH_REFERENCE_TORCH, BENCH_N_REFERENCES };
 
 enum bench_ratio_kind {
-	BENCH_FRACTION, /* the other case's time over this one's; the other case is a limit */
-	BENCH_SLOWDOWN, /* this case's time over the other's */
-	BENCH_SPEEDUP,  /* the other case's time over this one's */
+	BENCH_FRACTION, /* of a limit's speed: the limit's time / this case's time */
+	BENCH_SLOWDOWN, /* this case's time / the other case's time */
+	BENCH_SPEEDUP,  /* the other case's time / this case's time */
 };
 
 /** A comparison with another case of the group. */
@@ -73,24 +73,25 @@ struct bench_ratio {
 struct bench_result {
 	struct bench_case bench_case;
 	size_t n_samples;
-	struct bench_ratio value;                       /* `fastest` is not used */
-	struct bench_ratio limit;                       /* to of.limit */
-	struct bench_ratio ratios[BENCH_MAX_RELATIONS]; /* as of.relations; median 0: not measured in this run */
+	struct bench_ratio value; /* `fastest` is not used */
+	struct bench_ratio limit; /* to bench_case.limit */
+	struct bench_ratio
+		ratios[BENCH_MAX_RELATIONS]; /* as bench_case.relations; median 0: not measured in this run */
 };
 
 /** Shared with child processes, so a child can measure. */
 struct bench_report {
 	const struct bench_suite *suite;
 	const struct bench_options *options;
-	char machine[512]; /* description of what is not the CPU; "": nothing */
-	double other_load; /* the share of all cores that other processes had during the run */
+	char machine[512]; /* threads, instruction sets or GPU of the run; "": nothing to add */
+	double other_load; /* the share of all cores that other processes used during the run */
 	size_t n_results;
 	struct bench_result results[BENCH_MAX_RESULTS];
 };
 
 struct bench_suite {
 	const char *name;
-	const char *what;
+	const char *description;
 	/* Either one group of cases, */
 	void (*setup)(void);
 	void (*teardown)(void); /* NULL: nothing to do */
@@ -98,10 +99,10 @@ struct bench_suite {
 	size_t n_cases;
 	/* or a function that measures groups of its own. */
 	void (*run)(struct bench_report *report);
-	const struct kv_case *kv_cases; /* of attention and append (kv.h) */
+	const struct kv_case *kv_cases; /* of attention and append (kv_case.h) */
 	size_t n_kv_cases;
-	unsigned int reference; /* bits: kinds of references it has in addition to limits */
-	bool special;           /* needs more than a CPU: not in "all" */
+	unsigned int references; /* bits by enum bench_reference: those that its cases have in addition to limits */
+	bool special;            /* needs more than a CPU: not in "all" */
 };
 
 extern const struct bench_suite bench_suite_append;

@@ -50,9 +50,9 @@ static const struct kv_case cases[] = {
 
 const struct bench_suite bench_suite_append = {
 	.name = "append",
-	.what = "K and V into pages, out of them and between them, compared with copying as many bytes",
+	.description = "K and V into pages, out of them and between them, compared with copying as many bytes",
 	.run = kv_host_run,
 	.kv_cases = cases,
 	.n_kv_cases = BENCH_N(cases),
-	.reference = 1u << BENCH_REFERENCE_CONTIGUOUS,
+	.references = 1u << BENCH_REFERENCE_CONTIGUOUS,
 };

@@ -135,7 +135,7 @@ suite_compile_run(struct bench_report *report)
 
 const struct bench_suite bench_suite_compile = {
 	.name = "compile",
-	.what = "NVRTC for attention kernels with mods, compared with the same kernel without; no GPU is needed",
+	.description = "NVRTC for attention kernels with mods, compared with the same kernel without; no GPU is needed",
 	.run = suite_compile_run,
 	.special = true,
 };

@@ -196,7 +196,7 @@ static const struct bench_case cases[] = {
 
 const struct bench_suite bench_suite_control = {
 	.name = "control",
-	.what = "requests, attaching, planning and a worker's death, compared with bare ZeroMQ and pidfd",
+	.description = "requests, attaching, planning and a worker's death, compared with bare ZeroMQ and pidfd",
 	.setup = suite_control_setup,
 	.teardown = suite_control_teardown,
 	.cases = cases,

@@ -122,9 +122,9 @@ static const struct kv_case cases[] = {
 
 const struct bench_suite bench_suite_decode = {
 	.name = "decode",
-	.what = "attention of one query row per sequence, compared with reading the same pages",
+	.description = "attention of one query row per sequence, compared with reading the same pages",
 	.run = kv_host_run,
 	.kv_cases = cases,
 	.n_kv_cases = BENCH_N(cases),
-	.reference = 1u << BENCH_REFERENCE_CONTIGUOUS | 1u << BENCH_REFERENCE_TORCH,
+	.references = 1u << BENCH_REFERENCE_CONTIGUOUS | 1u << BENCH_REFERENCE_TORCH,
 };

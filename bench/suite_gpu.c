@@ -146,7 +146,7 @@ static const struct kv_case cases[] = {
 
 const struct bench_suite bench_suite_gpu = {
 	.name = "gpu",
-	.what = "a layer of decode, prefill and append on a GPU, compared with reading the same pages",
+	.description = "a layer of decode, prefill and append on a GPU, compared with reading the same pages",
 	.run = kv_gpu_run,
 	.kv_cases = cases,
 	.n_kv_cases = BENCH_N(cases),

@@ -113,6 +113,6 @@ suite_limits_run(struct bench_report *report)
 
 const struct bench_suite bench_suite_limits = {
 	.name = "limits",
-	.what = "the machine's best speed of reading, copying and multiplying, and a ZeroMQ round trip",
+	.description = "the machine's best speed of reading, copying and multiplying, and a ZeroMQ round trip",
 	.run = suite_limits_run,
 };

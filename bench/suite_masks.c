@@ -265,7 +265,8 @@ static const struct bench_case cases[] = {
 
 const struct bench_suite bench_suite_masks = {
 	.name = "masks",
-	.what = "block masks in blocks of 128 (a unit is a block row or a partial block), and of 256 sequences of 8k",
+	.description =
+		"block masks in blocks of 128 (a unit is a block row or a partial block), and of 256 sequences of 8k",
 	.setup = suite_masks_setup,
 	.cases = cases,
 	.n_cases = BENCH_N(cases),

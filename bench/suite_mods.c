@@ -106,7 +106,7 @@ static const struct bench_case cases[] = {
 
 const struct bench_suite bench_suite_mods = {
 	.name = "mods",
-	.what = "a mod's time per logit and operation, over tiles of 64 x 64, compared with a copy of the tile",
+	.description = "a mod's time per logit and operation, over tiles of 64 x 64, compared with a copy of the tile",
 	.setup = suite_mods_setup,
 	.cases = cases,
 	.n_cases = BENCH_N(cases),

@@ -65,9 +65,9 @@ static const struct kv_case cases[] = {
 
 const struct bench_suite bench_suite_prefill = {
 	.name = "prefill",
-	.what = "attention of many query rows per sequence, compared with the peak of the best matrix unit",
+	.description = "attention of many query rows per sequence, compared with the peak of the best matrix unit",
 	.run = kv_host_run,
 	.kv_cases = cases,
 	.n_kv_cases = BENCH_N(cases),
-	.reference = 1u << BENCH_REFERENCE_CONTIGUOUS | 1u << BENCH_REFERENCE_TORCH,
+	.references = 1u << BENCH_REFERENCE_CONTIGUOUS | 1u << BENCH_REFERENCE_TORCH,
 };

@@ -125,7 +125,7 @@ static const struct bench_case cases[] = {
 
 const struct bench_suite bench_suite_remote_masks = {
 	.name = "remote_masks",
-	.what = "the causal mask of 256 sequences of 8k tokens by their pages, built by the daemon",
+	.description = "the causal mask of 256 sequences of 8k tokens by their pages, built by the daemon",
 	.setup = suite_remote_masks_setup,
 	.teardown = suite_remote_masks_teardown,
 	.cases = cases,

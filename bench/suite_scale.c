@@ -80,7 +80,7 @@ static const struct bench_case cases[] = {
 
 const struct bench_suite bench_suite_scale = {
 	.name = "scale",
-	.what = "reserving a page from pools of 10 thousand to 10 million, without the RPC",
+	.description = "reserving a page from pools of 10 thousand to 10 million, without the RPC",
 	.setup = suite_scale_setup,
 	.teardown = suite_scale_teardown,
 	.cases = cases,
