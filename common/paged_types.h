@@ -82,6 +82,11 @@ enum paged_dtype {
 	PAGED_I64 = 19
 };
 
+#pragma GCC visibility push(default)
+/** paged_dtype_name - "f32", "bf16", "e4m3" and so on, as in pagedd.conf(5); "?" for any other number; never NULL */
+const char *paged_dtype_name(enum paged_dtype dtype);
+#pragma GCC visibility pop
+
 /**
  * Id of a sequence, valid while one daemon runs: generation in the high 32 bits,
  * number of its pool in the next 8, slot in the low 24.  A slot that is reused

@@ -123,8 +123,11 @@ paged_dtype_name(enum paged_dtype dtype)
 	case PAGED_I8:
 		return "i8";
 	case PAGED_I32:
+		return "i32";
 	case PAGED_U8:
+		return "u8";
 	case PAGED_I64:
+		return "i64";
 	case PAGED_DTYPE_NONE:
 		break;
 	}

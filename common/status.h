@@ -37,9 +37,6 @@ uint32_t paged_dtype_size(enum paged_dtype dtype);
 /** paged_dtype_is_tensor - true for the types of callers' tensors: f32, f16, bf16 */
 bool paged_dtype_is_tensor(enum paged_dtype dtype);
 
-/** paged_dtype_name - "f32", "f16", "bf16", "e4m3", "e5m2", "i8", or "?" */
-const char *paged_dtype_name(enum paged_dtype dtype);
-
 /** paged_dtype_parse - the inverse of paged_dtype_name(); PAGED_DTYPE_NONE for any other text */
 enum paged_dtype paged_dtype_parse(const char *name);
 

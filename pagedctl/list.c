@@ -74,7 +74,7 @@ ctl_pools(struct ctl *ctl)
 		print_text(&list, pools[i].name);
 		print_size(&list, pools[i].size);
 		print_text(&list, pools[i].memory);
-		print_text(&list, print_dtype(pools[i].dtype));
+		print_text(&list, paged_dtype_name(pools[i].dtype));
 		print_number(&list, pools[i].n_layers);
 		print_number(&list, pools[i].n_kv_heads);
 		print_number(&list, pools[i].k_dim);

@@ -195,31 +195,6 @@ print_seq(char text[PRINT_SMALL], paged_seq_id id)
 }
 
 const char *
-print_dtype(enum paged_dtype dtype)
-{
-	switch (dtype) {
-	case PAGED_F32:
-		return "f32";
-	case PAGED_F16:
-		return "f16";
-	case PAGED_BF16:
-		return "bf16";
-	case PAGED_E4M3:
-		return "e4m3";
-	case PAGED_E5M2:
-		return "e5m2";
-	case PAGED_I8:
-		return "i8";
-	case PAGED_I32:
-	case PAGED_U8:
-	case PAGED_I64:
-	case PAGED_DTYPE_NONE:
-		break;
-	}
-	return "?";
-}
-
-const char *
 print_plural(uint64_t n, const char *one, const char *many)
 {
 	return n == 1 ? one : many;

@@ -64,8 +64,6 @@ const char *print_duration(char text[PRINT_SMALL], uint64_t ms);
 /** print_seq - "12.1" */
 const char *print_seq(char text[PRINT_SMALL], paged_seq_id id);
 
-const char *print_dtype(enum paged_dtype dtype);
-
 /** print_plural - returns one if n is 1, else many: "session", "sessions" */
 const char *print_plural(uint64_t n, const char *one, const char *many);
 

@@ -190,6 +190,16 @@ Test(open, pages_lie_where_huge_ones_can)
 	paged_client_close(client);
 }
 
+Test(client, dtype_names)
+{
+	cr_expect_str_eq(paged_dtype_name(PAGED_F32), "f32");
+	cr_expect_str_eq(paged_dtype_name(PAGED_E4M3), "e4m3");
+	cr_expect_str_eq(paged_dtype_name(PAGED_I8), "i8");
+	cr_expect_str_eq(paged_dtype_name(PAGED_I64), "i64");
+	cr_expect_str_eq(paged_dtype_name(PAGED_DTYPE_NONE), "?");
+	cr_expect_str_eq(paged_dtype_name((enum paged_dtype)99), "?");
+}
+
 Test(client, ping)
 {
 	done(paged_client_ping(client));
