@@ -147,7 +147,7 @@ array_check_quota(const struct core *core, const struct core_session *session, c
 	return PAGED_OK;
 }
 
-/* Starts an upload with the part at offset 0; an upload of the same name under way is dropped. */
+/* Starts an upload with the chunk at offset 0; an upload of the same name under way is dropped. */
 static enum paged_status
 array_upload_begin(struct core *core, struct core_session *session, uint32_t member,
 		   const struct core_array_chunk *chunk, uint64_t size, struct paged_error *error)
@@ -185,14 +185,14 @@ array_check_chunk(const struct array_slot *slot, uint32_t member, const struct c
 
 	if (upload == NULL || slot->member != member)
 		return paged_fail(error, PAGED_ERR_AGAIN,
-				  "array %s: a part at byte %" PRIu64 " of an upload that was not begun", chunk->name,
+				  "array %s: a chunk at byte %" PRIu64 " of an upload that was not begun", chunk->name,
 				  chunk->offset);
 	if (memcmp(&upload->shape, &chunk->shape, sizeof(chunk->shape)) != 0)
 		return paged_fail(error, PAGED_ERR_INVALID,
-				  "array %s: a part whose shape differs from the first part's", chunk->name);
+				  "array %s: a chunk whose shape differs from the first chunk's", chunk->name);
 	if (chunk->offset != slot->n_received)
 		return paged_fail(error, PAGED_ERR_INVALID,
-				  "array %s: a part at byte %" PRIu64 ", the next is at %" PRIu64, chunk->name,
+				  "array %s: a chunk at byte %" PRIu64 ", the next is at %" PRIu64, chunk->name,
 				  chunk->offset, slot->n_received);
 	return PAGED_OK;
 }
@@ -212,7 +212,7 @@ core_array_put(struct core *core, uint32_t id, uint32_t member, const struct cor
 		return status;
 	if (chunk->offset > size || chunk->size > size - chunk->offset || (chunk->size == 0 && size != 0))
 		return paged_fail(error, PAGED_ERR_INVALID,
-				  "array %s: a part of %u bytes at byte %" PRIu64 " of %" PRIu64, chunk->name,
+				  "array %s: a chunk of %u bytes at byte %" PRIu64 " of %" PRIu64, chunk->name,
 				  chunk->size, chunk->offset, size);
 	status = chunk->offset == 0 ? array_upload_begin(core, session, member, chunk, size, error)
 				    : array_check_chunk(*array_slot_find(session, chunk->name), member, chunk, error);

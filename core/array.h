@@ -2,7 +2,7 @@
 /**
  * array.h - arrays that a session keeps with the owner, to build block masks from
  *
- * A member uploads an array in parts, in order; the part at offset 0 begins
+ * A member uploads an array in chunks, in order; the chunk at offset 0 begins
  * it.  A complete array never changes.  A new array of the same name replaces
  * it; holders of a reference (core_array_acquire()) continue to read the old one.
  *
@@ -47,7 +47,7 @@ struct core_array {
 
 struct core_array_chunk {
 	const char *name;
-	struct core_array_shape shape; /* of the whole array, the same in every part */
+	struct core_array_shape shape; /* of the whole array, the same in every chunk */
 	uint64_t offset;               /* bytes, in the whole array */
 	const void *data;
 	uint32_t size; /* bytes */
@@ -57,11 +57,11 @@ struct core_array_chunk {
 void core_array_set_quota(struct core *core, uint64_t max_bytes);
 
 /**
- * core_array_put - store the next part of an array
+ * core_array_put - store the next chunk of an array
  *
- * @param[in] member  the uploading member; parts of two members are never mixed
+ * @param[in] member  the uploading member; chunks of two members are never mixed
  * @retval PAGED_ERR_LIMIT    the session would exceed its quota of bytes or of arrays, or the size overflows
- * @retval PAGED_ERR_INVALID  not a valid name, dtype or shape; a part that is not the next
+ * @retval PAGED_ERR_INVALID  not a valid name, dtype or shape; a chunk that is not the next
  * @retval PAGED_ERR_AGAIN    this member has no upload of this name under way, for example because another member
  *                            began one meanwhile: begin again at offset 0
  * @retval PAGED_ERR_GONE     no active session

@@ -66,21 +66,21 @@ Test(core_arrays, parts_make_a_whole)
 Test(core_arrays, parts_out_of_order_are_refused)
 {
 	assert_fails(put(session, member, "doc", 10, 4, 2, 1), PAGED_ERR_AGAIN,
-		     "array doc: a part at byte 16 of an upload that was not begun");
+		     "array doc: a chunk at byte 16 of an upload that was not begun");
 	assert_ok(put(session, member, "doc", 10, 0, 4, 1));
 	assert_fails(put(session, member, "doc", 10, 5, 2, 1), PAGED_ERR_INVALID,
-		     "array doc: a part at byte 20, the next is at 16");
+		     "array doc: a chunk at byte 20, the next is at 16");
 	assert_fails(put(session, member, "doc", 11, 4, 2, 1), PAGED_ERR_INVALID,
-		     "array doc: a part whose shape differs from the first part's");
+		     "array doc: a chunk whose shape differs from the first chunk's");
 	assert_fails(put(session, member, "doc", 10, 4, 7, 1), PAGED_ERR_INVALID,
-		     "array doc: a part of 28 bytes at byte 16 of 40");
+		     "array doc: a chunk of 28 bytes at byte 16 of 40");
 	assert_fails(put(session, member, "doc", 10, 11, 1, 1), PAGED_ERR_INVALID,
-		     "array doc: a part of 4 bytes at byte 44 of 40");
+		     "array doc: a chunk of 4 bytes at byte 44 of 40");
 	assert_fails(put(session, member, "doc", 10, 4, 0, 1), PAGED_ERR_INVALID,
-		     "array doc: a part of 0 bytes at byte 16 of 40");
+		     "array doc: a chunk of 0 bytes at byte 16 of 40");
 	assert_ok(put(session, member, "doc", 10, 4, 6, 1));
 	assert_fails(put(session, member, "doc", 10, 4, 6, 1), PAGED_ERR_AGAIN,
-		     "array doc: a part at byte 16 of an upload that was not begun");
+		     "array doc: a chunk at byte 16 of an upload that was not begun");
 }
 
 /* Whoever took the old one goes on reading it; until the new one is whole, others take the old one. */
@@ -115,7 +115,7 @@ Test(core_arrays, two_members_do_not_mix)
 	assert_ok(put(session, member, "doc", 8, 0, 4, 1));
 	assert_ok(put(session, other, "doc", 8, 0, 4, 2));
 	assert_fails(put(session, member, "doc", 8, 4, 4, 1), PAGED_ERR_AGAIN,
-		     "array doc: a part at byte 16 of an upload that was not begun");
+		     "array doc: a chunk at byte 16 of an upload that was not begun");
 	assert_ok(put(session, other, "doc", 8, 4, 4, 2));
 	core_array_release(take(session, "doc"));
 }
