@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/mod/lower.h"
+#include "kernels/mod/emit.h"
 
 /* Errors inside a ready-made mod are shown where the caller's text calls it. */
 uint16_t

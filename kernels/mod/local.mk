@@ -7,6 +7,7 @@ kernels_libkernels_la_SOURCES += \
 	%D%/cuda_source.h \
 	%D%/element.c \
 	%D%/emit.c \
+	%D%/emit.h \
 	%D%/eval_scalar.c \
 	%D%/frontend.h \
 	%D%/interval.c \
@@ -16,7 +17,6 @@ kernels_libkernels_la_SOURCES += \
 	%D%/ir.h \
 	%D%/lex.c \
 	%D%/lower.c \
-	%D%/lower.h \
 	%D%/mod.h \
 	%D%/parse.c \
 	%D%/print.c \

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/mod/lower.h"
+#include "kernels/mod/emit.h"
 
 /* A ready-made mod's argument is lowered again at each use: these limits bound the total work and the recursion. */
 #define MAX_STEPS (2 * MOD_MAX_TEXT)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/mod/lower.h"
+#include "kernels/mod/emit.h"
 
 /* The nodes that the result needs, renumbered in the order in which the expression reaches them. */
 struct pruning {

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "kernels/mod/lower.h"
+#include "kernels/mod/emit.h"
 
 #define MOD_OP_NAME(op, name) [MOD_OP_##op] = (name),
 

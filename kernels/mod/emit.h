@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * lower.h - lowering of a syntax tree to operations: shared by lower.c and the files that it calls
+ * emit.h - the operations that a syntax tree is lowered to, while they are created
  *
- * lower.c visits the tree, emit.c creates nodes and type conversions, prune.c copies the nodes that the
- * result needs.
+ * lower.c visits the tree and calls emit.c for nodes and type conversions; then prune.c copies the nodes
+ * that the result needs.
  */
-#ifndef PAGED_KERNELS_MOD_LOWER_H
-#define PAGED_KERNELS_MOD_LOWER_H
+#ifndef PAGED_KERNELS_MOD_EMIT_H
+#define PAGED_KERNELS_MOD_EMIT_H
 
 #include "kernels/mod/frontend.h"
 
@@ -62,7 +62,7 @@ extern const char *const mod_reserved_words[];
 /** mod_check_names - check names, dtypes and ranks that a text may use */
 enum paged_status mod_check_names(const struct mod_array *names, uint32_t n_names, struct paged_error *error);
 
-/** mod_place - copy the nodes that the root needs, and their names, into the mod */
+/** mod_prune - copy the nodes that the root needs, and their names, into the mod */
 enum paged_status mod_prune(struct mod *mod, const struct lowering *l, uint16_t root);
 
 #endif
