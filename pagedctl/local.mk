@@ -2,6 +2,7 @@
 bin_PROGRAMS += %D%/pagedctl
 %C%_pagedctl_SOURCES = \
 	%D%/check.c \
+	%D%/ctl.c \
 	%D%/ctl.h \
 	%D%/kick.c \
 	%D%/list.c \

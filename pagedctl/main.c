@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <getopt.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,26 +73,6 @@ ctl_print_help(void)
 	       "  -h, --help\n"
 	       "  -V, --version\n\n"
 	       "exit code: 0 done, 1 refused or failed, 2 wrong usage, 3 no daemon, 4 check failed\n");
-}
-
-enum ctl_exit
-ctl_usage(const char *format, ...)
-{
-	va_list arguments;
-
-	fprintf(stderr, "pagedctl: ");
-	va_start(arguments, format);
-	vfprintf(stderr, format, arguments);
-	va_end(arguments);
-	fprintf(stderr, " (see pagedctl --help)\n");
-	return CTL_USAGE;
-}
-
-enum ctl_exit
-ctl_fail(const struct ctl *ctl, enum paged_status status)
-{
-	fprintf(stderr, "pagedctl: %s\n", paged_client_error(ctl->client));
-	return status == PAGED_ERR_NO_DAEMON || status == PAGED_ERR_GONE ? CTL_NO_DAEMON : CTL_FAILED;
 }
 
 static const struct command *

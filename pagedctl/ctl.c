@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What all commands of pagedctl report failures with. */
+#include "config.h"
+
+#include "pagedctl/ctl.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum ctl_exit
+ctl_usage(const char *format, ...)
+{
+	va_list arguments;
+
+	fprintf(stderr, "pagedctl: ");
+	va_start(arguments, format);
+	vfprintf(stderr, format, arguments);
+	va_end(arguments);
+	fprintf(stderr, " (see pagedctl --help)\n");
+	return CTL_USAGE;
+}
+
+enum ctl_exit
+ctl_fail(const struct ctl *ctl, enum paged_status status)
+{
+	fprintf(stderr, "pagedctl: %s\n", paged_client_error(ctl->client));
+	return status == PAGED_ERR_NO_DAEMON || status == PAGED_ERR_GONE ? CTL_NO_DAEMON : CTL_FAILED;
+}
