@@ -365,7 +365,7 @@ simt_fma_bf16(uint32_t a, uint32_t b, uint32_t c)
 
 /* fp8: conversion instructions exist from sm_89 on */
 
-#include "kernels/cuda/fp8.h"
+#include "kernels/cuda/simt_fp8.h"
 
 SIMT_FUNCTION uint16_t
 simt_pack_e4m3(float low, float high)

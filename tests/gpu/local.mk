@@ -22,7 +22,7 @@ CLEANFILES += %D%/conformance.fatbin bench/gpu_reader.fatbin
 bench/gpu_reader.fatbin: bench/gpu_reader.cu bench/gpu_reader.h kernels/cuda/simt.h kernels/cuda/simt_device.h
 	$(AM_V_GEN)$(MKDIR_P) bench && $(CUDA_DIR)/bin/nvcc -std=c++17 -I$(top_srcdir) $(CUDA_GENCODE) -fatbin -o $@ \
 		$(srcdir)/bench/gpu_reader.cu
-%D%/conformance.fatbin: %D%/conformance.cu %D%/conformance.h kernels/cuda/fp8.h kernels/cuda/simt.h \
+%D%/conformance.fatbin: %D%/conformance.cu %D%/conformance.h kernels/cuda/simt_fp8.h kernels/cuda/simt.h \
 		kernels/cuda/simt_device.h
 	$(AM_V_GEN)$(MKDIR_P) %D% && $(CUDA_DIR)/bin/nvcc -std=c++17 -I$(top_srcdir) $(CUDA_GENCODE) -fatbin -o $@ \
 		$(srcdir)/%D%/conformance.cu

@@ -116,7 +116,7 @@ compile_for(const struct cuda_nvrtc *nvrtc, const char *source, const char *cons
 /* The real one; the fake driver's is in no path. */
 IT_TEST_LIMIT(the_real_compiler_takes_the_same_source, 300)
 {
-	static const char *const names[] = { "kernels/cuda/bytes.h",       "kernels/cuda/fp8.h",
+	static const char *const names[] = { "kernels/cuda/bytes.h",       "kernels/cuda/simt_fp8.h",
 					     "kernels/cuda/kernels.h",     "kernels/cuda/simt.h",
 					     "kernels/cuda/simt_device.h", "tests/fake-cuda/kernels/simt_cases.h" };
 	static const char *const archs[] = { "-arch=sm_80", "-arch=sm_90a", "-arch=sm_100" };

@@ -2,7 +2,7 @@
 /* Small kernels that use every function of simt.h, each with ways to go wrong. */
 #include "kernels/cuda/simt.h"
 #include "kernels/cuda/bytes.h"
-#include "kernels/cuda/fp8.h"
+#include "kernels/cuda/simt_fp8.h"
 #include "tests/fake-cuda/kernels/simt_cases.h"
 
 struct simt_case_shared {

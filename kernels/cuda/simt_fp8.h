@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * fp8.h - convert e4m3 and e5m2 in integer arithmetic, for GPUs without conversion instructions
+ * simt_fp8.h - convert e4m3 and e5m2 in integer arithmetic, for GPUs without conversion instructions
  *
  * The results equal those of the instructions: conversions from fp8 are exact;
  * conversions to fp8 round to nearest even and saturate, so infinity and
@@ -8,8 +8,8 @@
  * Kernels call the functions of simt.h; these functions also run in the tests
  * of simt.h on any machine.
  */
-#ifndef PAGED_KERNELS_CUDA_FP8_H
-#define PAGED_KERNELS_CUDA_FP8_H
+#ifndef PAGED_KERNELS_CUDA_SIMT_FP8_H
+#define PAGED_KERNELS_CUDA_SIMT_FP8_H
 
 union fp8_float {
 	float value;

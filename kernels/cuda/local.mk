@@ -1,0 +1,122 @@
+# The driver and its compiler, loaded at run time; what launchers need to know about the kernels; mods for the GPU.
+kernels_libkernels_la_SOURCES += \
+	%D%/aot.c \
+	%D%/aot.h \
+	%D%/aot_list.h \
+	%D%/choose.c \
+	%D%/choose.h \
+	%D%/driver.c \
+	%D%/driver.h \
+	%D%/gpu.c \
+	%D%/gpu.h \
+	%D%/jit.c \
+	%D%/jit.h \
+	%D%/kernels.h \
+	%D%/mod_args.h \
+	%D%/nvrtc.c \
+	%D%/nvrtc.h \
+	%D%/plan.c \
+	%D%/plan.h \
+	%D%/share.c \
+	%D%/share.h \
+	%D%/sources.h
+kernels_libkernels_la_LIBADD += -ldl
+
+# The kernels; tests compile them for the host too.
+GPU_SOURCE_FILES = \
+	%D%/append.cu \
+	%D%/attention_bytes.cu \
+	%D%/attention_mla.cu \
+	%D%/attention_mma.cu \
+	%D%/attention_simt.cu \
+	%D%/merge.cu \
+	%D%/pages.cu \
+	%D%/plan.cu
+GPU_HEADER_FILES = \
+	%D%/attention.h \
+	%D%/attention_mma.h \
+	%D%/attention_tile.h \
+	%D%/bytes.h \
+	%D%/elements.h \
+	%D%/kernels.h \
+	%D%/plan_lookup.h \
+	%D%/simt.h \
+	%D%/simt_device.h \
+	%D%/simt_fp8.h \
+	%D%/softmax.h
+GPU_APPEND_FILES = %D%/quantise.h %D%/rotary.h
+EXTRA_DIST += $(GPU_SOURCE_FILES) $(GPU_HEADER_FILES) $(GPU_APPEND_FILES) %D%/mod_device.h
+
+# Mods that are compiled with the library (aot_list.h has the same names), and the program that writes their sources.
+AOT_FILES = \
+	%D%/aot_alibi.cu \
+	%D%/aot_capped_window.cu \
+	%D%/aot_document.cu \
+	%D%/aot_prefix_lm.cu \
+	%D%/aot_sliding_window.cu \
+	%D%/aot_soft_cap.cu
+EXTRA_PROGRAMS += %D%/aot_make
+%C%_aot_make_SOURCES = %D%/aot_make.c
+%C%_aot_make_LDADD = kernels/libkernels.la common/libcommon.la
+CLEANFILES += $(AOT_FILES) %D%/aot_make$(EXEEXT) %D%/aot.stamp
+%D%/aot.stamp: %D%/aot_make$(EXEEXT)
+	$(AM_V_GEN)%D%/aot_make %D% && touch $@
+# A source that did not change is not written, and nothing is compiled again.
+$(AOT_FILES): %D%/aot.stamp
+	@:
+
+# With --with-cuda they are compiled for each of CUDA_ARCHS, with a report of ptxas each, and built in;
+# AOT mods not as PTX, for devices of other families have NVRTC.
+if BUILD_CUDA_IMAGES
+CUDA_IMAGES = $(GPU_SOURCE_FILES:.cu=.ptx)
+CUDA_IMAGE_CPPFLAGS = -DPAGED_CUDA_IMAGES
+if CUDA_SM_80
+CUDA_IMAGES += $(GPU_SOURCE_FILES:.cu=.sm_80) $(AOT_FILES:.cu=.sm_80)
+CUDA_IMAGE_CPPFLAGS += -DPAGED_CUDA_SM_80
+endif
+if CUDA_SM_90A
+CUDA_IMAGES += $(GPU_SOURCE_FILES:.cu=.sm_90a) $(AOT_FILES:.cu=.sm_90a)
+CUDA_IMAGE_CPPFLAGS += -DPAGED_CUDA_SM_90A
+endif
+if CUDA_SM_100
+CUDA_IMAGES += $(GPU_SOURCE_FILES:.cu=.sm_100) $(AOT_FILES:.cu=.sm_100)
+CUDA_IMAGE_CPPFLAGS += -DPAGED_CUDA_SM_100
+endif
+CUDA_COMPILE = $(MKDIR_P) $(@D) && $(CUDA_DIR)/bin/nvcc -std=c++17 -I$(top_srcdir) -I. -Xptxas -v
+CUDA_REPORT = >$@.report 2>&1 || { cat $@.report >&2; rm -f $@; exit 1; }
+SUFFIXES = .cu .sm_80 .sm_90a .sm_100 .ptx
+.cu.sm_80:
+	$(AM_V_GEN)$(CUDA_COMPILE) -arch=sm_80 -cubin -o $@ $< $(CUDA_REPORT)
+.cu.sm_90a:
+	$(AM_V_GEN)$(CUDA_COMPILE) -arch=sm_90a -cubin -o $@ $< $(CUDA_REPORT)
+.cu.sm_100:
+	$(AM_V_GEN)$(CUDA_COMPILE) -arch=sm_100 -cubin -o $@ $< $(CUDA_REPORT)
+.cu.ptx:
+	$(AM_V_GEN)$(CUDA_COMPILE) -arch=compute_80 -ptx -o $@ $< $(CUDA_REPORT)
+$(CUDA_IMAGES): $(GPU_HEADER_FILES) $(GPU_APPEND_FILES)
+$(AOT_FILES:.cu=.sm_80) $(AOT_FILES:.cu=.sm_90a) $(AOT_FILES:.cu=.sm_100): \
+	%D%/attention_mma.cu %D%/mod_device.h
+$(kernels_libimages_la_OBJECTS): $(CUDA_IMAGES)
+CLEANFILES += $(CUDA_IMAGES) $(CUDA_IMAGES:=.report)
+endif
+noinst_LTLIBRARIES += kernels/libimages.la
+kernels_libimages_la_SOURCES = %D%/images.c %D%/images.h
+kernels_libimages_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_IMAGE_CPPFLAGS)
+
+# What NVRTC compiles at run time, built in as text.
+GPU_BUILT_IN_FILES = \
+	$(GPU_HEADER_FILES) \
+	%D%/attention_bytes.cu \
+	%D%/attention_mla.cu \
+	%D%/attention_mma.cu \
+	%D%/attention_simt.cu \
+	%D%/mod_args.h \
+	%D%/mod_device.h
+EXTRA_DIST += %D%/embed.awk
+CLEANFILES += %D%/sources.c
+nodist_kernels_libkernels_la_SOURCES = %D%/sources.c
+
+# Made elsewhere and moved, so that half a file is never found there.
+%D%/sources.c: $(GPU_BUILT_IN_FILES) %D%/embed.awk
+	$(AM_V_GEN)$(MKDIR_P) %D% && (cd $(srcdir) && $(AWK) -f %D%/embed.awk $(GPU_BUILT_IN_FILES)) >$@.new && \
+		mv $@.new $@
