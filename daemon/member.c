@@ -230,7 +230,7 @@ member_check_limits(const struct members *members, const struct member *newcomer
 	if (n_process >= LIMIT_MEMBERS_PER_PROCESS)
 		return paged_fail(
 			error, PAGED_ERR_LIMIT,
-			"process %d has %u members, the most for one process; those that disconnected without Bye "
+			"process %d has %u members, the maximum for one process; those that disconnected without Bye "
 			"count until it ends",
 			(int)newcomer->pid, n_process);
 	if (members->n >= config->max_members + (newcomer->admin ? LIMIT_EXTRA_ADMIN_MEMBERS : 0))
