@@ -471,7 +471,7 @@ IT_TEST(what_is_refused)
 	toy_open(&toy, NULL, 0);
 	row.seq = toy_sequence(&toy, 20);
 	doc = mod_of(&toy, "doc[kv_idx] * kv_idx % 5 == 1");
-	refused(&toy, &params, doc, PAGED_ERR_NOENT, "has no array doc; paged_array_upload()");
+	refused(&toy, &params, doc, PAGED_ERR_NOENT, "has no array doc; upload it with paged_array_upload()");
 	toy_ok(&toy, paged_array_upload(toy.client, &floats));
 	refused(&toy, &params, doc, PAGED_ERR_INVALID, "array doc: dtype 1");
 	toy_ok(&toy, paged_array_upload(toy.client, &ints));

@@ -171,7 +171,7 @@ IT_TEST(too_many_builds)
 	for (int i = 0; i < 4; i++)
 		it_require(!raw_ask(&raw, &request, &reply, 0));
 	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_AGAIN, "%s", reply.text);
-	it_require(strstr(reply.text, "4 builds of session 1 wait, the most are 4") != NULL, "%s", reply.text);
+	it_require(strstr(reply.text, "session 1 has 4 builds waiting, at most 4 may") != NULL, "%s", reply.text);
 	request = (struct wire_request){ .kind = WIRE_PING };
 	it_require(raw_call(&raw, &request, &reply) == PAGED_OK);
 	/* Another session's waits behind the one that runs, until it goes with its member. */
