@@ -23,7 +23,7 @@ pool_refuse_seq(struct paged_pool *pool, paged_seq_id id, struct paged_error *er
 	char name[PAGED_MAX_NAME + 16];
 
 	if (PAGED_SEQ_GENERATION(id) == 0)
-		return paged_fail(error, PAGED_ERR_INVALID, "%llu is no sequence id", (unsigned long long)id);
+		return paged_fail(error, PAGED_ERR_INVALID, "%llu is not a sequence id", (unsigned long long)id);
 	client_lock(client);
 	LIST_FOREACH(other, &client->pools, link)
 		if (other->mapping.index == PAGED_SEQ_POOL(id))
