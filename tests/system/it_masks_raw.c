@@ -366,7 +366,7 @@ IT_TEST(arrays_that_cannot_be)
 	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
 	raw_attach(&rank, WIRE_ROLE_JOIN, raw.welcome.welcome.join_token);
 	request = part_of("doc", 8, 8);
-	expect(&raw, &request, PAGED_ERR_AGAIN, "none that was begun");
+	expect(&raw, &request, PAGED_ERR_AGAIN, "an upload that was not begun");
 	request = part_of("doc", 0, 32);
 	expect(&raw, &request, PAGED_OK, "");
 	request = part_of("doc", 40, 8);
@@ -374,7 +374,7 @@ IT_TEST(arrays_that_cannot_be)
 	request = part_of("doc", UINT64_MAX, 8);
 	expect(&raw, &request, PAGED_ERR_INVALID, "doc");
 	request = part_of("doc", 32, 32);
-	expect(&rank, &request, PAGED_ERR_AGAIN, "none that was begun");
+	expect(&rank, &request, PAGED_ERR_AGAIN, "an upload that was not begun");
 	expect(&raw, &request, PAGED_OK, "");
 	request = part_of("7", 0, 8);
 	expect(&raw, &request, PAGED_ERR_INVALID, "a name is");
