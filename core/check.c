@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* core_check(): the core's own lists and counts are consistent; audit.c recounts a pool's pages. */
 #include "core/core_internal.h"
 
 #include <stdlib.h>

@@ -10,7 +10,7 @@
  *   session.c        begin and end of sessions and members
  *   session_query.c  look-ups of sessions
  *   array.c          arrays of sessions
- *   reap.c           cleanup of ended sessions, in steps
+ *   session_cleanup.c           cleanup of ended sessions, in steps
  *   sequence.c       requests on sequences: create, reserve, truncate, erase
  *   audit.c          audit of the page accounting, in steps
  *   check.c          the audit and a check of all lists, in one call

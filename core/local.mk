@@ -12,7 +12,7 @@ noinst_LTLIBRARIES += %D%/libcore.la
 	%D%/page_table.c \
 	%D%/pages.c \
 	%D%/pool.c \
-	%D%/reap.c \
+	%D%/session_cleanup.c \
 	%D%/sequence.c \
 	%D%/session.c \
 	%D%/session_query.c

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The page table of a sequence: opened, grown, shrunk, closed, its pages replaced, as a seqlock's writer. */
 #include "core/core_internal.h"
 
 #include <assert.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The states of a page: free, referenced, quarantined.  No other file changes them. */
 #include "core/core_internal.h"
 
 #include <assert.h>

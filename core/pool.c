@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A pool's memory of the core: lists, counts and its table region. */
 #include "core/core_internal.h"
 
 #include <assert.h>

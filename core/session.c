@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Sessions and their members: begin, end, and what a session owns in each pool. */
 #include "core/core_internal.h"
 
 #include <stdlib.h>

@@ -207,7 +207,8 @@ control_serve_bye(struct connection *connection)
 	connection->leaving = true;
 	connection->control->n_leaving++;
 	member_leave(member);
-	reaper_schedule(connection->control->reaper); /* the Farewell follows when the cleanup is complete */
+	session_cleanup_schedule(
+		connection->control->session_cleanup); /* the Farewell follows when the cleanup is complete */
 }
 
 static void

@@ -21,7 +21,7 @@
 #include "daemon/connection.h"
 #include "daemon/member.h"
 #include "daemon/pools.h"
-#include "daemon/reaper.h"
+#include "daemon/session_cleanup.h"
 #include "daemon/runtime.h"
 
 /** The caller sets the pointers, which are borrowed, before daemon_control_open(). */
@@ -32,7 +32,7 @@ struct control {
 	const struct pools *pools;
 	const struct runtime *runtime;
 	struct members *members;
-	struct reaper *reaper;
+	struct session_cleanup *session_cleanup;
 	uint8_t boot_id[WIRE_BOOT_ID_SIZE];
 
 	bool stopping;

@@ -22,9 +22,9 @@ enum { FDS_PER_MEMBER = 3 + ENDPOINT_CONNECTIONS, FDS_OF_DAEMON = 256 };
 enum { POLL_INTERVAL_MS = 1000 };
 
 static void
-cleanup_complete(struct reaper *reaper)
+cleanup_complete(struct session_cleanup *session_cleanup)
 {
-	daemon_control_send_farewells(&container_of(reaper, struct daemon, reaper)->control);
+	daemon_control_send_farewells(&container_of(session_cleanup, struct daemon, session_cleanup)->control);
 }
 
 static bool
@@ -196,7 +196,7 @@ daemon_open_services(struct daemon *daemon, uint64_t started_ms, struct paged_er
 		.pools = &daemon->pools,
 		.endpoint = &daemon->endpoint,
 		.background = &daemon->background,
-		.reaper = &daemon->reaper,
+		.session_cleanup = &daemon->session_cleanup,
 	};
 	members_open(&daemon->members);
 	daemon->rpc.config = config;
@@ -221,7 +221,7 @@ daemon_open_control(struct daemon *daemon, struct paged_error *error)
 	control->pools = &daemon->pools;
 	control->runtime = &daemon->runtime;
 	control->members = &daemon->members;
-	control->reaper = &daemon->reaper;
+	control->session_cleanup = &daemon->session_cleanup;
 	memcpy(control->boot_id, daemon->boot_id, sizeof(control->boot_id));
 	return daemon_control_open(control, error);
 }
@@ -251,7 +251,7 @@ daemon_open(struct daemon *daemon, const struct config *config, const char *runt
 	if (status != PAGED_OK)
 		return status;
 	core_array_set_quota(daemon->core, config->array_bytes);
-	reaper_open(&daemon->reaper, &daemon->loop, daemon->core, cleanup_complete);
+	session_cleanup_open(&daemon->session_cleanup, &daemon->loop, daemon->core, cleanup_complete);
 	status = daemon_pools_open(&daemon->pools, config, daemon->core, error);
 	if (status == PAGED_OK)
 		status = daemon_open_services(daemon, started_ms, error);

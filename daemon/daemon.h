@@ -5,7 +5,7 @@
  *   loop        the only poller
  *   runtime     directory and lock
  *   core        the state machine: pools, page tables, sessions
- *   reaper      cleanup of ended sessions, in steps
+ *   session_cleanup      cleanup of ended sessions, in steps
  *   pools       memory behind the core's page numbers
  *   endpoint    ZeroMQ: receives requests, sends replies
  *   background  the background thread, which builds block masks
@@ -18,7 +18,7 @@
  * the core before pools, whose regions it uses.  A part has pointers to the
  * parts above it in this list only.  What must go the other way are callbacks
  * that daemon.c sets: the endpoint's admission and requests (endpoint_ops),
- * and the end of a cleanup (reaper.complete), which sends the Farewells.
+ * and the end of a cleanup (session_cleanup.complete), which sends the Farewells.
  */
 #ifndef PAGED_DAEMON_DAEMON_H
 #define PAGED_DAEMON_DAEMON_H
@@ -31,7 +31,7 @@
 #include "daemon/loop.h"
 #include "daemon/member.h"
 #include "daemon/pools.h"
-#include "daemon/reaper.h"
+#include "daemon/session_cleanup.h"
 #include "daemon/rpc.h"
 #include "daemon/runtime.h"
 
@@ -45,7 +45,7 @@ struct daemon {
 	struct loop loop;
 	struct runtime runtime;
 	struct core *core;
-	struct reaper reaper;
+	struct session_cleanup session_cleanup;
 	struct pools pools;
 	struct endpoint endpoint;
 	struct background_thread background;

@@ -24,7 +24,7 @@
 #include "daemon/log.h"
 #include "daemon/loop.h"
 #include "daemon/runtime.h"
-#include "daemon/zap.h"
+#include "daemon/zmq_auth.h"
 #include "proto/wire.h"
 
 /** The address of a deferred reply. */

@@ -34,8 +34,8 @@ DAEMON_SOURCES = \
 	%D%/probe.h \
 	%D%/random.c \
 	%D%/random.h \
-	%D%/reaper.c \
-	%D%/reaper.h \
+	%D%/session_cleanup.c \
+	%D%/session_cleanup.h \
 	%D%/relaunch.c \
 	%D%/relaunch.h \
 	%D%/rpc.c \
@@ -53,8 +53,8 @@ DAEMON_SOURCES = \
 	%D%/settings.h \
 	%D%/system_memory.c \
 	%D%/system_memory.h \
-	%D%/zap.c \
-	%D%/zap.h
+	%D%/zmq_auth.c \
+	%D%/zmq_auth.h
 DAEMON_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_SYSCONFDIR='"$(sysconfdir)"' -DPAGED_RUNSTATEDIR='"$(runstatedir)"' \
 	$(ZMQ_CFLAGS)
 DAEMON_LIBS = proto/libproto.la kernels/libkernels.la common/libcommon.la \

@@ -16,12 +16,12 @@
 #include "daemon/random.h"
 
 /* Log lines in a window: bursts of about a thousand are logged, endless ones are not. */
-#define MAX_LINES 1000
+#define LOG_LINES_BURST 1000
 
 void
 members_open(struct members *members)
 {
-	members->limit.burst = MAX_LINES;
+	members->limit.burst = LOG_LINES_BURST;
 	LIST_INIT(&members->detached);
 	for (int i = 0; i < MEMBERS_BUCKETS; i++) {
 		LIST_INIT(&members->members[i]);
@@ -313,7 +313,7 @@ session_mark_ended(struct members *members, struct session *session, const char 
 	    log_limit_pass(&members->limit, "session", clock_ms()))
 		log_error("session", "%u: %s", session->id, error.text);
 	session_send_notice(session, why);
-	reaper_schedule(members->reaper);
+	session_cleanup_schedule(members->session_cleanup);
 }
 
 enum paged_status
@@ -427,7 +427,7 @@ static void
 member_release(struct member *member)
 {
 	core_member_leave(member->members->core, member->id);
-	reaper_schedule(member->members->reaper);
+	session_cleanup_schedule(member->members->session_cleanup);
 	free(member);
 }
 

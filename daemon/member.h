@@ -33,7 +33,7 @@
 #include "daemon/loop.h"
 #include "daemon/policy.h"
 #include "daemon/pools.h"
-#include "daemon/reaper.h"
+#include "daemon/session_cleanup.h"
 #include "proto/wire.h"
 
 struct connection;
@@ -96,7 +96,7 @@ struct members {
 	const struct pools *pools;
 	struct endpoint *endpoint;
 	struct background_thread *background;
-	struct reaper *reaper;
+	struct session_cleanup *session_cleanup;
 
 	uint32_t n;             /* members, observers included, that are attached or revoked */
 	struct log_limit limit; /* of log lines about members and sessions */

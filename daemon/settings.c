@@ -65,7 +65,7 @@ const struct settings_entry settings_table[CONFIG_N_SETTINGS] = {
 			       .help = "how long building one may take" },
 	[CONFIG_MASK_ARRAYS] = { "mask-arrays", GLOBAL(array_bytes), .type = SETTINGS_BYTES, .unit = "bytes",
 				 .standard = "16MiB", .max = UINT64_C(1) << 36,
-				 .help = "arrays for block masks that a session may keep; 0: none" },
+				 .help = "arrays that a session may upload for block masks; 0: none" },
 
 	[CONFIG_POOL_LAYERS] = { "layers", OF_POOL(layers), COUNT(1, 65536), .help = "layers of the model" },
 	[CONFIG_POOL_KV_HEADS] = { "kv-heads", OF_POOL(kv_heads), COUNT(1, 65536), .help = "KV heads of a layer" },

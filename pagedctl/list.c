@@ -132,7 +132,7 @@ ctl_sessions(struct ctl *ctl)
 }
 
 static enum paged_status
-print_add_sequences(struct ctl *ctl, const char *pool, struct print_list *list)
+sequences_print(struct ctl *ctl, const char *pool, struct print_list *list)
 {
 	struct paged_seq_entry *sequences;
 	char text[PRINT_SMALL];
@@ -170,9 +170,9 @@ ctl_sequences(struct ctl *ctl)
 		status = paged_admin_pools(ctl->client, sizeof(*pools), &pools, &n);
 	print_begin(&list, "sequences", columns, COUNT(columns), ctl->json);
 	if (ctl->pool != NULL)
-		status = print_add_sequences(ctl, ctl->pool, &list);
+		status = sequences_print(ctl, ctl->pool, &list);
 	for (size_t i = 0; status == PAGED_OK && i < n; i++) {
-		status = print_add_sequences(ctl, pools[i].name, &list);
+		status = sequences_print(ctl, pools[i].name, &list);
 		/* Omit a pool that this user may not open, and list the others. */
 		if (status == PAGED_ERR_PERM) {
 			fprintf(stderr, "pagedctl: omitted: %s\n", paged_client_error(ctl->client));
@@ -233,7 +233,7 @@ ctl_parse_seq(const char *text, uint32_t *slot_p, uint32_t *generation_p)
 }
 
 static void
-table_print_sequence(const struct paged_seq_entry *entry, const uint32_t *pages, size_t n)
+page_table_print(const struct paged_seq_entry *entry, const uint32_t *pages, size_t n)
 {
 	char text[PRINT_SMALL];
 
@@ -252,7 +252,7 @@ table_print_sequence(const struct paged_seq_entry *entry, const uint32_t *pages,
 }
 
 static void
-table_print_json(const char *pool, const struct paged_seq_entry *entry, const uint32_t *pages, size_t n)
+page_table_print_json(const char *pool, const struct paged_seq_entry *entry, const uint32_t *pages, size_t n)
 {
 	char text[PRINT_SMALL];
 	json_t *table = json_array();
@@ -287,9 +287,9 @@ ctl_table(struct ctl *ctl)
 	if (status != PAGED_OK)
 		return ctl_fail(ctl, status);
 	if (ctl->json)
-		table_print_json(pool.name, &entry, pages, n);
+		page_table_print_json(pool.name, &entry, pages, n);
 	else
-		table_print_sequence(&entry, pages, n);
+		page_table_print(&entry, pages, n);
 	paged_free(pages);
 	return CTL_OK;
 }

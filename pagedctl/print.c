@@ -35,7 +35,10 @@ print_begin(struct print_list *list, const char *name, const char *const *column
 		memory_end();
 }
 
-/* Adds the next cell: value for JSON (the reference is taken over), text for people. */
+/*
+ * Adds the next cell: value for JSON (the reference is taken over), text for people.  The key in JSON is the column's
+ * heading in lower case, with _ for every character that is no letter: a new heading is a new key.
+ */
 static void
 cell_add(struct print_list *list, json_t *value, const char *text)
 {

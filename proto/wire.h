@@ -34,7 +34,11 @@
 #define WIRE_VERSION_MINOR 0u
 /** Largest message on either channel. */
 #define WIRE_MAX_MESSAGE 65536u
-/** Requests that a member may have outstanding; sent in Welcome. */
+/**
+ * Requests that a member may have open (sent, no reply yet); sent in Welcome.  The daemon does not count them: its
+ * queue to a member has room for the replies of this many (daemon/endpoint.c), and a member whose queue is full is
+ * disconnected.
+ */
 #define WIRE_MAX_OPEN_REQUESTS 64u
 #define WIRE_TOKEN_SIZE 16
 #define WIRE_BOOT_ID_SIZE 16

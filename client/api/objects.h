@@ -18,7 +18,7 @@
 #include "client/pagedclient.h"
 #include "kernels/kernels.h"
 #include "kernels/mask/mask.h"
-#include "kernels/mask/memory.h"
+#include "kernels/mask/spare_arrays.h"
 #include "kernels/mod/mod.h"
 
 struct compute_ops;

@@ -121,6 +121,12 @@ void compute_cuda_destroy(struct paged_batch *batch, bool in_child);
 
 /* The functions below are called with the context current. */
 
+/** compute_cuda_mirror_update_row - copy the entries of a row's page table that the device does not have */
+enum paged_status compute_cuda_mirror_update_row(struct paged_batch *batch, uint32_t r, struct paged_error *error);
+
+/** compute_cuda_mirror_shrink - unmap the rows past the batch's n_rows */
+enum paged_status compute_cuda_mirror_shrink(struct paged_batch *batch, struct paged_error *error);
+
 /** compute_cuda_plan - update the mirror and launch the planner */
 enum paged_status compute_cuda_plan(struct paged_batch *batch, const struct compute_lengths *lengths,
 				    struct paged_error *error);

@@ -13,7 +13,7 @@
 #define PAGED_CLIENT_CUDA_KERNELS_H
 
 #include "client/api/objects.h"
-#include "kernels/cuda/choose.h"
+#include "kernels/cuda/choose_kernel.h"
 #include "kernels/cuda/gpu.h"
 
 struct cuda_kernel {

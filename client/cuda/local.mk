@@ -7,6 +7,7 @@ client_libpagedclient_la_SOURCES += \
 	%D%/compute_cuda_marks.c \
 	%D%/compute_cuda_marks.h \
 	%D%/compute_cuda_memory.c \
+	%D%/compute_cuda_mirror.c \
 	%D%/compute_cuda_mod_set.c \
 	%D%/compute_cuda_mod_set.h \
 	%D%/compute_cuda_plan.c \

@@ -29,7 +29,7 @@
 
 #include "client/owner/map_cuda.h"
 #include "client/owner/map_ops.h"
-#include "kernels/cuda/share.h"
+#include "kernels/cuda/share_memory.h"
 
 struct map_cuda_key {
 	uint8_t boot_id[WIRE_BOOT_ID_SIZE];

@@ -14,7 +14,7 @@
 #include "common/clock.h"
 
 /* High-water mark: room for all outstanding requests. */
-#define RPC_HWM ((int)RPC_MAX_PENDING * 2)
+#define RPC_HWM ((int)WIRE_MAX_OPEN_REQUESTS * 2)
 
 static enum paged_status
 client_rpc_zmq_error(const char *what, struct paged_error *error)
@@ -61,7 +61,7 @@ client_rpc_open(struct rpc *rpc, struct control *control, const char *endpoint, 
 	if (status != PAGED_OK)
 		return status;
 	rpc->control = control;
-	rpc->max_pending = max_open == 0 ? RPC_MAX_PENDING : MIN(max_open, RPC_MAX_PENDING);
+	rpc->max_open = max_open == 0 ? WIRE_MAX_OPEN_REQUESTS : MIN(max_open, WIRE_MAX_OPEN_REQUESTS);
 	rpc->timeout_ms = timeout_ms < INT32_MAX ? timeout_ms : INT32_MAX;
 	rpc->context = zmq_ctx_new();
 	if (rpc->context == NULL)
@@ -96,7 +96,7 @@ client_rpc_send(struct rpc *rpc, struct wire_request *request, bool waited, stru
 {
 	size_t size;
 
-	if (rpc->n_pending >= rpc->max_pending)
+	if (rpc->n_pending >= rpc->max_open)
 		return paged_fail(error, PAGED_ERR_TIMEOUT, "%u earlier requests have no answer yet", rpc->n_pending);
 	request->id = rpc->last_id + 1;
 	wire_arena_reset(&rpc->send_arena);

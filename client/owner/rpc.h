@@ -15,9 +15,6 @@
 #include "client/owner/control.h"
 #include "proto/wire.h"
 
-/** Maximum of outstanding requests; lower if the daemon's limit is lower. */
-#define RPC_MAX_PENDING 64u
-
 struct rpc_pending {
 	uint64_t id;
 	enum wire_request_kind kind;
@@ -30,8 +27,8 @@ struct rpc {
 	int fd; /* ZMQ_FD: readable when the socket's events must be checked */
 	uint32_t timeout_ms;
 	uint64_t last_id;
-	struct rpc_pending pending[RPC_MAX_PENDING]; /* oldest first */
-	unsigned int n_pending, max_pending;
+	struct rpc_pending pending[WIRE_MAX_OPEN_REQUESTS]; /* oldest first */
+	unsigned int n_pending, max_open;
 
 	uint64_t ahead_id;        /* the outstanding reserve-ahead; 0: none */
 	struct paged_error ahead; /* result of the last reserve-ahead */

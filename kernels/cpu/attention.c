@@ -11,7 +11,7 @@
 
 #include "kernels/cpu/combine.h"
 #include "kernels/cpu/decode/decode.h"
-#include "kernels/cpu/mods.h"
+#include "kernels/cpu/mod_set.h"
 #include "kernels/cpu/prefill/prefill.h"
 #include "kernels/cpu/q_rows.h"
 #include "kernels/cpu/schedule/schedule.h"

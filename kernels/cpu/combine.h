@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * combine.h - softmax states of KV chunks: initialisation, combination, and the final results
+ *
+ * The second half of split-KV: FlashInfer's "merge states".  attention_merge.c is something else: the public call on
+ * two finished results.
  */
 #ifndef PAGED_KERNELS_CPU_COMBINE_H
 #define PAGED_KERNELS_CPU_COMBINE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <assert.h>
 
-#include "kernels/cpu/copy.h"
+#include "kernels/cpu/append_ops.h"
 #include "kernels/cpu/schedule/team.h"
 
 #define SINGLE_THREAD_BYTES (512u << 10)

@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "kernels/cpu/copy.h"
+#include "kernels/cpu/append_ops.h"
 #include "kernels/cpu/int_math.h"
 #include "kernels/cpu/schedule/team.h"
 #include "kernels/cpu/tensor.h"

@@ -6,19 +6,19 @@ kernels_libkernels_la_SOURCES += \
 	%D%/attention_merge.c \
 	%D%/combine.c \
 	%D%/combine.h \
-	%D%/copy.h \
+	%D%/append_ops.h \
 	%D%/copy_pages.c \
 	%D%/gather.c \
 	%D%/int_math.h \
-	%D%/locate.c \
-	%D%/locate.h \
-	%D%/mods.c \
-	%D%/mods.h \
+	%D%/token_addresses.c \
+	%D%/token_addresses.h \
+	%D%/mod_set.c \
+	%D%/mod_set.h \
 	%D%/q_rows.h \
 	%D%/row_cursor.h \
 	%D%/scratch.h \
-	%D%/softmax.c \
-	%D%/softmax.h \
+	%D%/scores.c \
+	%D%/scores.h \
 	%D%/tensor.h \
 	%D%/tile.h \
 	%D%/tile_mask.c \

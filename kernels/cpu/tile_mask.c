@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "kernels/cpu/mods.h"
+#include "kernels/cpu/mod_set.h"
 #include "kernels/cpu/q_rows.h"
 
 static int32_t

@@ -261,7 +261,7 @@ mla_weights_make(const cuda_attention_params &p, mla_shared<S> &shared, mla_stat
 		state.row_sum += a;
 		state.row_sum += b;
 		reinterpret_cast<uint32_t *>(mla_weights_at<S>(shared, q_row, token / 8))[token % 8 / 2] =
-			pack_halves<S::F16>(a, b);
+			round_to_halves<S::F16>(a, b);
 	}
 }
 

@@ -116,7 +116,7 @@ mma(float d[4], const uint32_t a[4], const uint32_t b[2])
 
 template <bool F16>
 SIMT_FUNCTION uint32_t
-pack_halves(float low, float high)
+round_to_halves(float low, float high)
 {
 	return F16 ? simt_pack_f16(low, high) : simt_pack_bf16(low, high);
 }
@@ -421,10 +421,10 @@ mma_pv(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t dtype, b
 			state.values[n][i] *= rescale[i / 2];
 	ATTENTION_UNROLL
 	for (uint32_t k = 0; k < S::WARP_TOKENS / 16; k++) {
-		const uint32_t a[4] = { pack_halves<V::F16>(weight[k * 2][0], weight[k * 2][1]),
-					pack_halves<V::F16>(weight[k * 2][2], weight[k * 2][3]),
-					pack_halves<V::F16>(weight[k * 2 + 1][0], weight[k * 2 + 1][1]),
-					pack_halves<V::F16>(weight[k * 2 + 1][2], weight[k * 2 + 1][3]) };
+		const uint32_t a[4] = { round_to_halves<V::F16>(weight[k * 2][0], weight[k * 2][1]),
+					round_to_halves<V::F16>(weight[k * 2][2], weight[k * 2][3]),
+					round_to_halves<V::F16>(weight[k * 2 + 1][0], weight[k * 2 + 1][1]),
+					round_to_halves<V::F16>(weight[k * 2 + 1][2], weight[k * 2 + 1][3]) };
 
 		V::template pv_mma<S>(state.values, values, dtype, first + k * 16 + lane % 16, a, non_finite != 0,
 				      pair_mask(non_finite, k * 16 + lane % 4 * 2),

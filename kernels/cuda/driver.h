@@ -116,7 +116,7 @@ enum {
 	CUDA_EVENT_DISABLE_TIMING = 2,
 	CUDA_EVENT_INTERPROCESS = 4,
 	CUDA_IPC_LAZY_PEER_ACCESS = 1,
-	CUDA_ALLOCATION_PINNED = 1,
+	CUDA_ALLOCATION_PINNED = 1, /* device memory that stays on its device; not page-locked host memory */
 	CUDA_HANDLE_POSIX_FD = 1,
 	CUDA_LOCATION_DEVICE = 1,
 	CUDA_ACCESS_READ = 1,

@@ -26,7 +26,7 @@
 
 /** Inputs of a compilation; with the versions of compiler and sources they determine the image's bytes. */
 struct cuda_jit_params {
-	const char *source; /* of the module, as choose.h names it: "attention_mma" */
+	const char *source; /* of the module, as choose_kernel.h names it: "attention_mma" */
 	const char *kernel; /* the only kernel of the source that is compiled */
 	const char *mods;   /* from mod_cuda_source(); the struct's name is CUDA_MOD_STRUCT */
 	char arch[CUDA_ARCH_SIZE];

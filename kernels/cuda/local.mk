@@ -3,8 +3,8 @@ kernels_libkernels_la_SOURCES += \
 	%D%/aot.c \
 	%D%/aot.h \
 	%D%/aot_list.h \
-	%D%/choose.c \
-	%D%/choose.h \
+	%D%/choose_kernel.c \
+	%D%/choose_kernel.h \
 	%D%/driver.c \
 	%D%/driver.h \
 	%D%/gpu.c \
@@ -17,8 +17,8 @@ kernels_libkernels_la_SOURCES += \
 	%D%/nvrtc.h \
 	%D%/plan.c \
 	%D%/plan.h \
-	%D%/share.c \
-	%D%/share.h \
+	%D%/share_memory.c \
+	%D%/share_memory.h \
 	%D%/sources.h
 kernels_libkernels_la_LIBADD += -ldl
 
@@ -29,7 +29,7 @@ GPU_SOURCE_FILES = \
 	%D%/attention_mla.cu \
 	%D%/attention_mma.cu \
 	%D%/attention_simt.cu \
-	%D%/merge.cu \
+	%D%/attention_merge.cu \
 	%D%/pages.cu \
 	%D%/plan.cu
 GPU_HEADER_FILES = \

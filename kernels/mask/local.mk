@@ -9,8 +9,8 @@ kernels_libkernels_la_SOURCES += \
 	%D%/from_lists.c \
 	%D%/mask.c \
 	%D%/mask.h \
-	%D%/memory.c \
-	%D%/memory.h \
+	%D%/spare_arrays.c \
+	%D%/spare_arrays.h \
 	%D%/mod_evaluator.c \
 	%D%/mod_evaluator.h \
 	%D%/remote_mask.c \

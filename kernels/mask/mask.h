@@ -31,7 +31,7 @@
 #include <stdint.h>
 
 #include "common/status.h"
-#include "kernels/mask/memory.h"
+#include "kernels/mask/spare_arrays.h"
 #include "kernels/mod/mod.h"
 
 /** Limit of a mask's bytes if the caller sets none. */

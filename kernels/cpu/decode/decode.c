@@ -7,9 +7,9 @@
  */
 #include "kernels/cpu/decode/decode.h"
 
-#include "kernels/cpu/locate.h"
+#include "kernels/cpu/token_addresses.h"
 #include "kernels/cpu/q_rows.h"
-#include "kernels/cpu/softmax.h"
+#include "kernels/cpu/scores.h"
 #include "kernels/cpu/tile_mask.h"
 
 /* From this many q_rows on, a tile is converted once before its use: for elements of 2 bytes, and of 1 byte. */
@@ -58,8 +58,8 @@ decode_convert_tokens(const struct attention_job *job, const struct tile_decode_
 {
 	enum paged_dtype dtype = bf16_ops != NULL ? PAGED_BF16 : PAGED_F32;
 	uint32_t convert_from = bf16_ops != NULL                       ? bf16_ops->convert_q_rows
-			: paged_dtype_size(tokens->dtype) == 1 ? CONVERT_Q_ROWS_BYTES
-							       : CONVERT_Q_ROWS;
+				: paged_dtype_size(tokens->dtype) == 1 ? CONVERT_Q_ROWS_BYTES
+								       : CONVERT_Q_ROWS;
 	size_t stride = (size_t)padded * paged_dtype_size(dtype);
 
 	if (tokens->padded == padded && (tokens->dtype == dtype || n_q_rows < convert_from))

@@ -2,9 +2,9 @@
 /*
  * tile_amx_decode_body.h - attention of few q_rows (decode) by AMX tiles
  *
- * Included after tile_amx_prefill_body.h and widen_bf16_body.h.  Tokens of bf16 at a constant stride, as in one page, are
- * loaded into tiles directly from the page; other tokens are first copied or converted to bf16, 16
- * tokens at a time.
+ * Included after tile_amx_prefill_body.h and widen_bf16_body.h.  Tokens of bf16 at a constant stride, as in one page,
+ * are loaded into tiles directly from the page; other tokens are first copied or converted to bf16, 16 tokens at a
+ * time.
  *
  * Scores are K . Q^T, tokens by q_rows.  Values are P . V.  The product instruction multiplies pairs:
  * here two dims of one token, which are adjacent in memory; pairs of two tokens would have to be
@@ -14,7 +14,7 @@
  *
  * Additional primitives:
  *
- *   vec_round_words(v, low, high)    v rounded to bf16, in the low half of each word and in the high one
+ *   vec_round_bf16_words(v, low, high)    v rounded to bf16, in the low half of each word and in the high one
  *   vec_zip(even, odd, low, high)    interleaves lanes: the first 16, the other 16
  *   vec_load_columns(from, to)       to[i] lane t = from[t * AMX_ROWS + i], i below 4
  *

@@ -4,7 +4,7 @@ kernels_libkernels_la_SOURCES += \
 	%D%/isa.c \
 	%D%/tile_avx512.h
 kernels_libtile_generic_la_SOURCES += \
-	%D%/copy_body.h \
+	%D%/append_ops_body.h \
 	%D%/tile_body.h \
 	%D%/tile_generic.c \
 	%D%/tile_generic.h \

@@ -121,7 +121,7 @@ bytes_zip_high(byte_vec a, byte_vec b)
 
 /* Primitives of tile_amx_decode_body.h. */
 static inline void
-vec_round_words(vec v, vec *low, vec *high)
+vec_round_bf16_words(vec v, vec *low, vec *high)
 {
 	__m512i words = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(v));
 

@@ -30,7 +30,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/copy.h"
+#include "kernels/cpu/append_ops.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #ifndef UNROLL
@@ -373,7 +373,7 @@ scores_hide(struct tile_scores *scores, uint32_t begin, uint32_t end)
 
 #include "kernels/cpu/isa/tile_values_body.h"
 
-#include "kernels/cpu/isa/copy_body.h"
+#include "kernels/cpu/isa/append_ops_body.h"
 
 #define TILE_FUNCTIONS                                                                                           \
 	.lanes = LANES, .widen = tile_widen, .narrow = tile_narrow, .scores = f32_scores,                        \

@@ -15,10 +15,10 @@
 #include <string.h>
 
 #include "kernels/cpu/combine.h"
-#include "kernels/cpu/locate.h"
-#include "kernels/cpu/mods.h"
+#include "kernels/cpu/token_addresses.h"
+#include "kernels/cpu/mod_set.h"
 #include "kernels/cpu/q_rows.h"
-#include "kernels/cpu/softmax.h"
+#include "kernels/cpu/scores.h"
 #include "kernels/cpu/tile_mask.h"
 
 /* A scale between this and its reciprocal can be multiplied with another factor without overflow or underflow. */

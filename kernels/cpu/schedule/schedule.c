@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/cpu/schedule/schedule.h"
 
-#include "kernels/cpu/mods.h"
+#include "kernels/cpu/mod_set.h"
 #include "kernels/cpu/q_rows.h"
 
 /* Reading a token costs as much as multiplying it with this many q_rows. */

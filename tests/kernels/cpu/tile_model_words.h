@@ -210,7 +210,7 @@ bytes_zip_high(byte_vec a, byte_vec b)
 
 /* vcvtneps2bf16, vpmovzxwd */
 static inline void
-vec_round_words(vec v, vec *low, vec *high)
+vec_round_bf16_words(vec v, vec *low, vec *high)
 {
 	_Alignas(64) uint8_t halves[32];
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "tests/support/kernel_test.h"
-#include "kernels/cpu/mods.h"
+#include "kernels/cpu/mod_set.h"
 #include "kernels/cpu/q_rows.h"
 #include "kernels/cpu/schedule/schedule.h"
 

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cuda/choose.h"
+#include "kernels/cuda/choose_kernel.h"
 #include "tests/kernels/cuda/cuda_world.h"
 #include "tests/support/kernel_test.h"
 #include "tests/support/reference.h"

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/choose.h"
+#include "kernels/cuda/choose_kernel.h"
 #include "tests/kernels/cuda/cuda_world.h"
 #include "tests/support/golden_case.h"
 #include "tests/support/kernel_test.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/cpu/mods.h"
+#include "kernels/cpu/mod_set.h"
 
 #include <assert.h>
 #include <stdlib.h>

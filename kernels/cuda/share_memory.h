@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * share.h - share one process's device memory with others
+ * share_memory.h - share one process's device memory with others
  *
  * Memory is exported to another process in one of two ways:
  *
@@ -16,8 +16,8 @@
  * memory.  Sizes are multiples of CUDA_GRANULE: CUDA packs smaller allocations
  * into one granule, and a handle would open all of them.
  */
-#ifndef PAGED_KERNELS_CUDA_SHARE_H
-#define PAGED_KERNELS_CUDA_SHARE_H
+#ifndef PAGED_KERNELS_CUDA_SHARE_MEMORY_H
+#define PAGED_KERNELS_CUDA_SHARE_MEMORY_H
 
 #include "kernels/cuda/gpu.h"
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * locate.h - addresses of a tile's tokens and of their scales: page by page, skipping pages without a wanted token
+ * token_addresses.h - addresses of a tile's tokens and of their scales: page by page, skipping pages without a wanted
+ * token
  */
-#ifndef PAGED_KERNELS_CPU_LOCATE_H
-#define PAGED_KERNELS_CPU_LOCATE_H
+#ifndef PAGED_KERNELS_CPU_TOKEN_ADDRESSES_H
+#define PAGED_KERNELS_CPU_TOKEN_ADDRESSES_H
 
 #include "kernels/cpu/attention_job.h"
 #include "kernels/cpu/scratch.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/cpu/locate.h"
+#include "kernels/cpu/token_addresses.h"
 
 #include <assert.h>
 #include <string.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * core_reap(): what an ended session owned becomes free, in steps.  Pages that its processes may still write stay in
+ * quarantine until the last member has left.
+ */
 #include "core/core_internal.h"
 
 /*

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * softmax.h - the steps between the two products of a tile: scales, score mod and mask, softmax
+ * scores.h - the steps between the two products of a tile: scales, score mod and mask, softmax
+ *
+ * scores_apply_mods() applies score mods (soft cap, ALiBi, ...) and mask mods; their arithmetic is in
+ * kernels/mod/vm_body*.h.
  */
-#ifndef PAGED_KERNELS_CPU_SOFTMAX_H
-#define PAGED_KERNELS_CPU_SOFTMAX_H
+#ifndef PAGED_KERNELS_CPU_SCORES_H
+#define PAGED_KERNELS_CPU_SCORES_H
 
 #include "kernels/cpu/attention_job.h"
 #include "kernels/cpu/scratch.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/mask/memory.h"
+#include "kernels/mask/spare_arrays.h"
 
 #include <stdalign.h>
 #include <stdbool.h>

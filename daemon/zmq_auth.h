@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * zap.h - ZeroMQ's authentication protocol (ZAP, RFC 27), with the PLAIN mechanism
+ * zmq_auth.h - ZeroMQ's authentication protocol (ZAP, RFC 27), with the PLAIN mechanism
  *
  * Parses requests and sends the answers; whether a peer is admitted is the
  * caller's decision.
  */
-#ifndef PAGED_DAEMON_ZAP_H
-#define PAGED_DAEMON_ZAP_H
+#ifndef PAGED_DAEMON_ZMQ_AUTH_H
+#define PAGED_DAEMON_ZMQ_AUTH_H
 
 #include <stdbool.h>
 #include <stdint.h>

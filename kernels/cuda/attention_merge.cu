@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Merge two attention results over disjoint keys; each warp merges one (query row, head) at a time. */
+/*
+ * Merge two attention results over disjoint keys (the public call); each warp merges one (query row, head) at a time.
+ * The KV chunks of one result are combined in attention.h.
+ */
 #include "kernels/cuda/softmax.h"
 
 SIMT_FUNCTION float

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "daemon/zap.h"
+#include "daemon/zmq_auth.h"
 
 #include <errno.h>
 #include <inttypes.h>

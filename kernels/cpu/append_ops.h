@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * copy.h - copy, rotary embedding and absolute maximum: what append, gather and page copies use
+ * append_ops.h - copy, rotary embedding and absolute maximum: what append, gather and page copies use
  *
  * kernel_tile_ops.copy_ops points to the functions of an instruction set.  Every instruction set gives
  * the same bits: each product and each sum is rounded separately (no FMA).
  */
-#ifndef PAGED_KERNELS_CPU_COPY_H
-#define PAGED_KERNELS_CPU_COPY_H
+#ifndef PAGED_KERNELS_CPU_APPEND_OPS_H
+#define PAGED_KERNELS_CPU_APPEND_OPS_H
 
 #include <stddef.h>
 

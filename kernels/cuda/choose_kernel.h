@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** choose.h - the attention kernel for a pool and a batch's queries */
-#ifndef PAGED_KERNELS_CUDA_CHOOSE_H
-#define PAGED_KERNELS_CUDA_CHOOSE_H
+/** choose_kernel.h - the attention kernel for a pool and a batch's queries */
+#ifndef PAGED_KERNELS_CUDA_CHOOSE_KERNEL_H
+#define PAGED_KERNELS_CUDA_CHOOSE_KERNEL_H
 
 #include "kernels/cuda/kernels.h"
 #include "kernels/layout.h"

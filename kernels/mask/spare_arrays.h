@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * memory.h - memory for the arrays of block masks
+ * spare_arrays.h - memory for the arrays of block masks
  *
  * An engine makes a mask of similar size in every step and frees it in the next.  If the allocator
  * returns such memory to the system in between, faulting the pages in again costs several times the
@@ -16,8 +16,8 @@
  * Threads: any.  No call waits: if another thread holds the cache, the call falls back to malloc() or
  * free().  The same happens in a child of fork() if the cache was held by another thread at the fork.
  */
-#ifndef PAGED_KERNELS_MASK_MEMORY_H
-#define PAGED_KERNELS_MASK_MEMORY_H
+#ifndef PAGED_KERNELS_MASK_SPARE_ARRAYS_H
+#define PAGED_KERNELS_MASK_SPARE_ARRAYS_H
 
 #include <stdatomic.h>
 #include <stdint.h>

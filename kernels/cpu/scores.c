@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/cpu/softmax.h"
+#include "kernels/cpu/scores.h"
 
 #include "kernels/cpu/isa/convert.h"
-#include "kernels/cpu/locate.h"
-#include "kernels/cpu/mods.h"
+#include "kernels/cpu/token_addresses.h"
+#include "kernels/cpu/mod_set.h"
 #include "kernels/cpu/q_rows.h"
 
 float

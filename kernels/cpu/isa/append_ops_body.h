@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* copy_body.h - part of tile_body.h: the functions of copy.h in the compiler's vectors */
+/* append_ops_body.h - part of tile_body.h: the functions of append_ops.h in the compiler's vectors */
 
 #define VECTOR (LANES * sizeof(float))
 

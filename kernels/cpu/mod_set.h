@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * mods.h - mods and block mask of a plan, with evaluators for each thread of a team
+ * mod_set.h - mods and block mask of a plan, with evaluators for each thread of a team
+ *
+ * scores.h applies score mods, tile_mask.h mask mods.
  */
-#ifndef PAGED_KERNELS_CPU_MODS_H
-#define PAGED_KERNELS_CPU_MODS_H
+#ifndef PAGED_KERNELS_CPU_MOD_SET_H
+#define PAGED_KERNELS_CPU_MOD_SET_H
 
 #include "kernels/kernels.h"
 #include "kernels/mask/mask.h"
