@@ -41,7 +41,7 @@
  * and for values if results are bf16; weights are then rounded to bf16.  The error of a bf16 result is
  * at most twice that of f32 arithmetic, both root mean square and largest; for i8, whose V scales are
  * folded into the weights, the largest error is at most three times that of f32 arithmetic
- * (unit_attention_pairs.c).  Scores, LSE and maximum lose no accuracy except that the instruction
+ * (unit_attention_bf16.c).  Scores, LSE and maximum lose no accuracy except that the instruction
  * treats subnormal f32 and bf16 numbers as 0.  Where pairs do not apply, KERNEL_AVX512_BF16 is
  * KERNEL_AVX512.
  *

@@ -13,7 +13,7 @@
 
 #include "client/pagedclient.h"
 #include "kernels/cuda/gpu.h"
-#include "tests/support/golden_case.h"
+#include "tests/support/golden_attention.h"
 #include "tests/support/harness.h"
 
 #define SCENE_MAX_ROWS 8u

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "tests/support/reference.h"
-#include "tests/torch/torch_scene.h"
+#include "tests/torch/torch_fixture.h"
 
 struct scene {
 	struct golden_case *c;

@@ -9,13 +9,13 @@
  *     2^-24 (256 + 24 |largest score|)
  *
  * for LSE and largest score, and four times that for outputs.  This is
- * torch_scene.h's formula with larger factors, because the cases' scores reach
+ * torch_fixture.h's formula with larger factors, because the cases' scores reach
  * hundreds and their dot products have larger errors.
  */
 #ifndef TESTS_TORCH_GOLDEN_H
 #define TESTS_TORCH_GOLDEN_H
 
-#include "tests/support/golden_case.h"
+#include "tests/support/golden_attention.h"
 
 #define TORCH_GOLDEN_CASES 111u
 

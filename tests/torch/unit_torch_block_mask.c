@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "tests/support/mask_fixture.h"
-#include "tests/torch/torch_scene.h"
+#include "tests/torch/torch_fixture.h"
 
 static struct pa pa;
 

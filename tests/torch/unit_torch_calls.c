@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "tests/support/reference.h"
-#include "tests/torch/torch_scene.h"
+#include "tests/torch/torch_fixture.h"
 
 #define B 4u
 #define D 64u

@@ -4,13 +4,13 @@
  * S 2048, D 64, one query row unless said otherwise; each attention by mods
  * alone, by logical blocks and by pages, on every CPU path.
  *
- * Tolerance: torch_scene.h's.
+ * Tolerance: torch_fixture.h's.
  */
 #include <math.h>
 #include <string.h>
 
 #include "tests/support/reference.h"
-#include "tests/torch/torch_scene.h"
+#include "tests/torch/torch_fixture.h"
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))
 #define B 4u

@@ -11,7 +11,7 @@
  *     unit_client_mods.c, parameters_change_each_step, arrays_change_each_step;
  *     unit_quiet.c counts allocations
  * 17  results depend on where pages lie
- *     unit_attention_order.c; here with block masks
+ *     unit_attention_invariance.c; here with block masks
  * 19  a cropped mask miscounts rows that are not causal
  *     unit_mask.c, crop_counts_rows_that_are_not_causal
  * 21  ROWS_GUARANTEED_SAFE set wrongly gives NaN: there is no such promise to
@@ -28,7 +28,7 @@
 #include "tests/support/reference.h"
 #include "tests/torch/pa_memory.h"
 #include "tests/support/sequences.h"
-#include "tests/torch/torch_scene.h"
+#include "tests/torch/torch_fixture.h"
 
 #define PAGE 4u
 #define TOKENS 16u

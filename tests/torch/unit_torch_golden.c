@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "tests/torch/torch_golden.h"
-#include "tests/torch/torch_scene.h"
+#include "tests/torch/torch_fixture.h"
 
 static void
 attention(enum kernel_isa isa)

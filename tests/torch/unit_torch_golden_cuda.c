@@ -12,7 +12,7 @@
 #include "tests/torch/pa_memory.h"
 #include "tests/fake-cuda/load.h"
 #include "tests/torch/torch_golden.h"
-#include "tests/torch/torch_scene.h"
+#include "tests/torch/torch_fixture.h"
 
 #define MOST_PRODUCTS 8e6
 #define MOST_QUERIES 1u

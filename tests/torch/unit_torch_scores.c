@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "tests/support/reference.h"
-#include "tests/torch/torch_scene.h"
+#include "tests/torch/torch_fixture.h"
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))
 #define B 4u

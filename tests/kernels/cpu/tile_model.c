@@ -6,7 +6,7 @@
 
 #include <assert.h>
 
-#include "tests/kernels/cpu/tile_model_words.h"
+#include "tests/kernels/cpu/tile_model_vec.h"
 
 #include "kernels/cpu/isa/tile_body.h"
 #include "kernels/cpu/prefill/tile_prefill_body.h"
@@ -95,7 +95,7 @@ static inline vec
 vec_fraction(vec v)
 {
 	EACH_LANE(i)
-		v[i] = isinf(v[i]) ? 0 : v[i] - floorf(v[i]);
+	v[i] = isinf(v[i]) ? 0 : v[i] - floorf(v[i]);
 	return v;
 }
 
@@ -104,7 +104,7 @@ static inline vec
 vec_scale_floor(vec v, vec n)
 {
 	EACH_LANE(i)
-		v[i] = isnan(n[i]) ? n[i] : n[i] < -126 ? 0 : ldexpf(v[i], (int)floorf(n[i]));
+	v[i] = isnan(n[i]) ? n[i] : n[i] < -126 ? 0 : ldexpf(v[i], (int)floorf(n[i]));
 	return v;
 }
 
@@ -112,7 +112,7 @@ static inline vec
 vec_no_minus_infinity(vec v)
 {
 	EACH_LANE(i)
-		v[i] = v[i] == -INFINITY ? 0 : v[i];
+	v[i] = v[i] == -INFINITY ? 0 : v[i];
 	return v;
 }
 
@@ -120,7 +120,7 @@ static inline vec
 vec_scaled(vec v, vec scale)
 {
 	EACH_LANE(i)
-		v[i] = v[i] != 0 ? v[i] * scale[i] : 0;
+	v[i] = v[i] != 0 ? v[i] * scale[i] : 0;
 	return v;
 }
 
@@ -164,7 +164,7 @@ vec_unequal(vec a, vec b)
 	uint32_t unequal = 0;
 
 	EACH_LANE(i)
-		unequal |= (uint32_t)(a[i] != b[i]) << i;
+	unequal |= (uint32_t)(a[i] != b[i]) << i;
 	return unequal;
 }
 

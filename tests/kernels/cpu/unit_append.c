@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "tests/support/kernel_test.h"
-#include "tests/support/kernel_world.h"
+#include "tests/support/kernel_fixture.h"
 #include "tests/support/reference.h"
 
 /* Two rows over eight pages of 3 tokens; row 1 writes 4 tokens, row 0 writes 5. */

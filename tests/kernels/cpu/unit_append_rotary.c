@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "tests/support/kernel_test.h"
-#include "tests/support/kernel_world.h"
+#include "tests/support/kernel_fixture.h"
 #include "tests/support/reference.h"
 
 /* Row 0 appends 4 tokens, row 1 only reads and has 3 queries. */

@@ -11,9 +11,9 @@
 #include <string.h>
 
 #include "kernels/mod/mod.h"
-#include "tests/support/golden_case.h"
+#include "tests/support/golden_attention.h"
 #include "tests/support/kernel_test.h"
-#include "tests/support/kernel_world.h"
+#include "tests/support/kernel_fixture.h"
 #include "tests/support/reference.h"
 
 struct scene {

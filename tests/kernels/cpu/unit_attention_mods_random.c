@@ -8,7 +8,7 @@
 
 #include "kernels/mask/mod_evaluator.h"
 #include "tests/support/kernel_test.h"
-#include "tests/kernels/cpu/mod_scene.h"
+#include "tests/kernels/cpu/attention_mod_fixture.h"
 #include "tests/support/reference.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))

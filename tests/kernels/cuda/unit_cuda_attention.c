@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/kernels/cuda/cuda_world.h"
+#include "tests/kernels/cuda/cuda_kernel_fixture.h"
 #include "tests/support/kernel_test.h"
 #include "tests/support/reference.h"
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "kernels/cuda/choose_kernel.h"
-#include "tests/kernels/cuda/cuda_world.h"
+#include "tests/kernels/cuda/cuda_kernel_fixture.h"
 #include "tests/support/kernel_test.h"
 #include "tests/support/reference.h"
 

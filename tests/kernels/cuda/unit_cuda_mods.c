@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "kernels/mask/mod_evaluator.h"
-#include "tests/kernels/cuda/cuda_world.h"
+#include "tests/kernels/cuda/cuda_kernel_fixture.h"
 #include "tests/support/kernel_test.h"
 #include "tests/support/mod_fixture.h"
 #include "tests/support/reference.h"

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "tests/kernels/cuda/cuda_world.h"
+#include "tests/kernels/cuda/cuda_kernel_fixture.h"
 #include "tests/support/kernel_test.h"
 #include "tests/support/reference.h"
 

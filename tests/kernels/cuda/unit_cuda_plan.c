@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "tests/kernels/cuda/cuda_world.h"
+#include "tests/kernels/cuda/cuda_kernel_fixture.h"
 #include "tests/support/reference.h"
 
 #define MAX_ROWS 700u

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/torch/torch_scene.h"
+#include "tests/torch/torch_fixture.h"
 
 #include <math.h>
 #include <stdlib.h>

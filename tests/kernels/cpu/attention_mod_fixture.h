@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * mod_scene.h - fixtures of the tests of attention with mods: arrays that mods read, and a chunk of queries
+ * attention_mod_fixture.h - fixtures of the tests of attention with mods: arrays that mods read, and a chunk of queries
  */
-#ifndef PAGED_TESTS_MOD_SCENE_H
-#define PAGED_TESTS_MOD_SCENE_H
+#ifndef PAGED_TESTS_ATTENTION_MOD_FIXTURE_H
+#define PAGED_TESTS_ATTENTION_MOD_FIXTURE_H
 
-#include "tests/support/kernel_world.h"
+#include "tests/support/kernel_fixture.h"
 #include "tests/support/mod_fixture.h"
 
 #define MOD_SCENE_TOKENS 1200u

@@ -4,7 +4,7 @@
 
 #include "kernels/mask/mask.h"
 #include "tests/support/kernel_test.h"
-#include "tests/kernels/cpu/mod_scene.h"
+#include "tests/kernels/cpu/attention_mod_fixture.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

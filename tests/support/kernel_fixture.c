@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/kernel_world.h"
+#include "tests/support/kernel_fixture.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "tests/support/kernel_test.h"
-#include "tests/support/kernel_world.h"
+#include "tests/support/kernel_fixture.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

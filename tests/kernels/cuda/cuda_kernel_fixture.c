@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/kernels/cuda/cuda_world.h"
+#include "tests/kernels/cuda/cuda_kernel_fixture.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

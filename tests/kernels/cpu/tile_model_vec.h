@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tile_model_words.h - the primitives of tile_avx512bf16.h in plain C, each a model of one or two instructions
+ * tile_model_vec.h - the primitives of tile_avx512bf16.h in plain C, each a model of one or two instructions
  *
  * Included before tile_body.h in place of tile_avx512bf16.h, so that every
  * machine can test the code that runs on a CPU with the instructions.
  */
-#ifndef PAGED_TESTS_TILE_MODEL_WORDS_H
-#define PAGED_TESTS_TILE_MODEL_WORDS_H
+#ifndef PAGED_TESTS_TILE_MODEL_VEC_H
+#define PAGED_TESTS_TILE_MODEL_VEC_H
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 
 #include "kernels/mask/mask.h"
 #include "tests/support/kernel_test.h"
-#include "tests/support/kernel_world.h"
+#include "tests/support/kernel_fixture.h"
 #include "tests/support/mod_fixture.h"
 #include "tests/support/reference.h"
 

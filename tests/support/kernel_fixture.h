@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * kernel_world.h - a pool filled with NaN, sequences placed in it at random, and a batch over them
+ * kernel_fixture.h - a pool filled with NaN, sequences placed in it at random, and a batch over them
  *
  * The contents of a sequence depend only on (seed, id), not on batch, page
  * size or placement.  A page table has exactly the entries that cover kv_len,
  * so AddressSanitizer reports a kernel that reads past them.
  */
-#ifndef PAGED_TESTS_KERNEL_WORLD_H
-#define PAGED_TESTS_KERNEL_WORLD_H
+#ifndef PAGED_TESTS_KERNEL_FIXTURE_H
+#define PAGED_TESTS_KERNEL_FIXTURE_H
 
 #include "kernels/kernels.h"
 

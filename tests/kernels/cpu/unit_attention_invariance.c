@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "tests/support/kernel_test.h"
-#include "tests/support/kernel_world.h"
+#include "tests/support/kernel_fixture.h"
 
 static struct world_params
 prefill(enum paged_dtype tensors)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * torch_scene.h - fixtures of the tests ported from PyTorch: random q, k, v, and flex_attention in float64
+ * torch_fixture.h - fixtures of the tests ported from PyTorch: random q, k, v, and flex_attention in float64
  *
  * PyTorch allows 10 (f32) or 1.1 (f16, bf16) times the mean error of its
  * eager mode, and 0.2 where that is small; 5e-3 for single calls, 2e-2 for
@@ -14,8 +14,8 @@
  * exponentials and the slopes of mods.  For scores of magnitude 1 the tolerance
  * is 1.5e-5.
  */
-#ifndef TESTS_TORCH_SCENE_H
-#define TESTS_TORCH_SCENE_H
+#ifndef TESTS_TORCH_FIXTURE_H
+#define TESTS_TORCH_FIXTURE_H
 
 #include "kernels/kernels.h"
 #include "tests/torch/paged_attention.h"

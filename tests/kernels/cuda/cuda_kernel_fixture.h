@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * cuda_world.h - runs CUDA kernels over a kernel_world.h world, on the host by simt_run.h
+ * cuda_kernel_fixture.h - runs CUDA kernels over a kernel_fixture.h world, on the host by simt_run.h
  *
  * Each piece of memory that a kernel may use is a region of exactly its size,
  * so any access outside is an error.  A failed run fails the test with
  * simt_run()'s message.
  */
-#ifndef PAGED_TESTS_CUDA_WORLD_H
-#define PAGED_TESTS_CUDA_WORLD_H
+#ifndef PAGED_TESTS_CUDA_KERNEL_FIXTURE_H
+#define PAGED_TESTS_CUDA_KERNEL_FIXTURE_H
 
 #include "kernels/cuda/plan.h"
 #include "kernels/mask/mask.h"
-#include "tests/support/kernel_world.h"
+#include "tests/support/kernel_fixture.h"
 
 #define CUDA_WORLD_MAX_REGIONS 64u
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/kernels/cpu/mod_scene.h"
+#include "tests/kernels/cpu/attention_mod_fixture.h"
 
 #include <inttypes.h>
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * golden_case.h - reads golden/attention/ *.case and the .out file of the same name
+ * golden_attention.h - reads golden/attention/ *.case and the .out file of the same name
  *
  * Format: golden/README.md.
  */
-#ifndef PAGED_TESTS_GOLDEN_CASE_H
-#define PAGED_TESTS_GOLDEN_CASE_H
+#ifndef PAGED_TESTS_GOLDEN_ATTENTION_H
+#define PAGED_TESTS_GOLDEN_ATTENTION_H
 
 #include <stdbool.h>
 #include <stddef.h>

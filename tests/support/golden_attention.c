@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/golden_case.h"
+#include "tests/support/golden_attention.h"
 
 #include <inttypes.h>
 #include <stdio.h>
