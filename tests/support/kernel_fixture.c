@@ -23,9 +23,9 @@ allocate(size_t size)
 }
 
 static float
-number(const struct world *world, unsigned int stream, uint32_t id, uint64_t i, enum paged_dtype dtype)
+number(const struct kernel_fixture *fixture, unsigned int stream, uint32_t id, uint64_t i, enum paged_dtype dtype)
 {
-	uint64_t seed = reference_bits(world->params.seed, (uint64_t)id << 2 | stream);
+	uint64_t seed = reference_bits(fixture->params.seed, (uint64_t)id << 2 | stream);
 	uint32_t rounded;
 
 	reference_store(&rounded, dtype, 0, reference_random(seed, i, stream == STREAM_V ? 1.0f : 1.5f));
@@ -34,46 +34,47 @@ number(const struct world *world, unsigned int stream, uint32_t id, uint64_t i, 
 
 /* What lies in the plane: of i8 a whole number that is no more than 127. */
 static float
-stored(const struct world *world, unsigned int stream, uint32_t id, uint32_t token, uint32_t head, uint32_t dim)
+stored(const struct kernel_fixture *fixture, unsigned int stream, uint32_t id, uint32_t token, uint32_t head,
+       uint32_t dim)
 {
 	uint64_t i = ((uint64_t)token * 64 + head) * PAGED_MAX_DIM + dim;
 	float whole;
 
-	if (world->params.pool != PAGED_I8)
-		return number(world, stream, id, i, world->params.pool);
-	whole = number(world, stream, id, i, PAGED_F32) * 84; /* K's go up to 1.5 */
+	if (fixture->params.pool != PAGED_I8)
+		return number(fixture, stream, id, i, fixture->params.pool);
+	whole = number(fixture, stream, id, i, PAGED_F32) * 84; /* K's go up to 1.5 */
 	return rintf(whole);
 }
 
 /* And what it is multiplied by: results of at most 1 for values. */
 static float
-scale_of(const struct world *world, unsigned int stream, uint32_t id, uint32_t token, uint32_t head)
+scale_of(const struct kernel_fixture *fixture, unsigned int stream, uint32_t id, uint32_t token, uint32_t head)
 {
-	const float *scales = stream == STREAM_K ? world->params.k_scale : world->params.v_scale;
+	const float *scales = stream == STREAM_K ? fixture->params.k_scale : fixture->params.v_scale;
 	uint64_t i = (uint64_t)token * 64 + head;
 
-	if (world->params.pool == PAGED_I8)
-		return (1.5f + number(world, STREAM_SCALE, id, i * 2 + (stream == STREAM_V), PAGED_F32) / 3) / 168;
+	if (fixture->params.pool == PAGED_I8)
+		return (1.5f + number(fixture, STREAM_SCALE, id, i * 2 + (stream == STREAM_V), PAGED_F32) / 3) / 168;
 	return scales != NULL ? scales[head] : 1;
 }
 
 float
-world_key(const struct world *world, uint32_t id, uint32_t token, uint32_t head, uint32_t dim)
+kernel_fixture_key(const struct kernel_fixture *fixture, uint32_t id, uint32_t token, uint32_t head, uint32_t dim)
 {
-	return stored(world, STREAM_K, id, token, head, dim) * scale_of(world, STREAM_K, id, token, head);
+	return stored(fixture, STREAM_K, id, token, head, dim) * scale_of(fixture, STREAM_K, id, token, head);
 }
 
 float
-world_value(const struct world *world, uint32_t id, uint32_t token, uint32_t head, uint32_t dim)
+kernel_fixture_value(const struct kernel_fixture *fixture, uint32_t id, uint32_t token, uint32_t head, uint32_t dim)
 {
-	if (world->params.v_in_k)
-		return world_key(world, id, token, head, dim);
-	return stored(world, STREAM_V, id, token, head, dim) * scale_of(world, STREAM_V, id, token, head);
+	if (fixture->params.v_in_k)
+		return kernel_fixture_key(fixture, id, token, head, dim);
+	return stored(fixture, STREAM_V, id, token, head, dim) * scale_of(fixture, STREAM_V, id, token, head);
 }
 
 struct kernel_tensor
-world_tensor(enum paged_dtype dtype, uint64_t n_tokens, uint32_t n_heads, uint32_t dim, uint32_t padding,
-	     size_t *bytes_p)
+kernel_tensor_create(enum paged_dtype dtype, uint64_t n_tokens, uint32_t n_heads, uint32_t dim, uint32_t padding,
+		     size_t *bytes_p)
 {
 	int64_t head_stride = (int64_t)(dim + padding) * paged_dtype_size(dtype);
 	int64_t token_stride = head_stride * n_heads + (int64_t)padding * paged_dtype_size(dtype);
@@ -90,11 +91,12 @@ world_tensor(enum paged_dtype dtype, uint64_t n_tokens, uint32_t n_heads, uint32
 }
 
 uint8_t *
-world_token(const struct world *world, unsigned int plane, uint32_t token, uint32_t head)
+kernel_fixture_token(const struct kernel_fixture *fixture, unsigned int plane, uint32_t token, uint32_t head)
 {
-	uint32_t page_size = world->params.page_size, page = world->rows[0].pages[token / page_size];
+	uint32_t page_size = fixture->params.page_size, page = fixture->rows[0].pages[token / page_size];
 
-	return world->pool + layout_offset(&world->layout, plane, WORLD_LAYER, page, head, token % page_size);
+	return fixture->pool +
+	       layout_offset(&fixture->layout, plane, KERNEL_FIXTURE_LAYER, page, head, token % page_size);
 }
 
 static uint8_t *
@@ -104,115 +106,116 @@ element_at(const struct kernel_tensor *tensor, uint64_t token, uint32_t head)
 }
 
 float
-world_element(const struct kernel_tensor *tensor, uint64_t token, uint32_t head, uint32_t dim)
+kernel_tensor_element(const struct kernel_tensor *tensor, uint64_t token, uint32_t head, uint32_t dim)
 {
 	return reference_load(element_at(tensor, token, head), tensor->dtype, dim);
 }
 
 static uint32_t
-page_count(const struct world *world, uint32_t tokens)
+page_count(const struct kernel_fixture *fixture, uint32_t tokens)
 {
-	return (tokens + world->params.page_size - 1) / world->params.page_size;
+	return (tokens + fixture->params.page_size - 1) / fixture->params.page_size;
 }
 
 /* A random permutation of the pool's pages, dealt out to the rows. */
 static void
-pages_place(struct world *world)
+pages_place(struct kernel_fixture *fixture)
 {
-	uint32_t n = world->layout.params.n_pages, next = 0;
+	uint32_t n = fixture->layout.params.n_pages, next = 0;
 	uint32_t *order = allocate(n * sizeof(*order));
 
 	for (uint32_t i = 0; i < n; i++) {
-		uint32_t j = (uint32_t)(reference_bits(world->params.placement, i) % (i + 1));
+		uint32_t j = (uint32_t)(reference_bits(fixture->params.placement, i) % (i + 1));
 
 		order[i] = order[j];
 		order[j] = i;
 	}
-	for (uint32_t r = 0; r < world->params.n_rows; r++) {
-		uint32_t count = page_count(world, world->params.rows[r].kv_len);
+	for (uint32_t r = 0; r < fixture->params.n_rows; r++) {
+		uint32_t count = page_count(fixture, fixture->params.rows[r].kv_len);
 		uint32_t *pages = malloc(count * sizeof(*pages));
 
 		if (count != 0)
 			memcpy(pages, order + next, count * sizeof(*pages));
 		next += count;
-		world->rows[r].pages = pages;
+		fixture->rows[r].pages = pages;
 	}
 	free(order);
 }
 
 static void
-head_fill(struct world *world, uint32_t r, uint32_t t, uint32_t h, unsigned int stream)
+head_fill(struct kernel_fixture *fixture, uint32_t r, uint32_t t, uint32_t h, unsigned int stream)
 {
-	const struct world_params *p = &world->params;
+	const struct kernel_fixture_params *p = &fixture->params;
 	unsigned int plane = stream == STREAM_K ? LAYOUT_K : LAYOUT_V;
-	uint32_t page = world->rows[r].pages[t / p->page_size], slot = t % p->page_size, id = p->rows[r].id;
-	uint8_t *to = world->pool + layout_offset(&world->layout, plane, WORLD_LAYER, page, h, slot);
-	float scale = scale_of(world, stream, id, t, h);
+	uint32_t page = fixture->rows[r].pages[t / p->page_size], slot = t % p->page_size, id = p->rows[r].id;
+	uint8_t *to = fixture->pool + layout_offset(&fixture->layout, plane, KERNEL_FIXTURE_LAYER, page, h, slot);
+	float scale = scale_of(fixture, stream, id, t, h);
 
-	for (uint32_t d = 0; d < world->layout.plane[plane].dim; d++)
-		reference_store(to, p->pool, d, stored(world, stream, id, t, h, d));
+	for (uint32_t d = 0; d < fixture->layout.plane[plane].dim; d++)
+		reference_store(to, p->pool, d, stored(fixture, stream, id, t, h, d));
 	plane = stream == STREAM_K ? LAYOUT_K_SCALE : LAYOUT_V_SCALE;
-	to = world->pool + layout_offset(&world->layout, plane, WORLD_LAYER, page, h, slot);
+	to = fixture->pool + layout_offset(&fixture->layout, plane, KERNEL_FIXTURE_LAYER, page, h, slot);
 	if (p->pool == PAGED_I8)
 		memcpy(to, &scale, sizeof(scale));
 }
 
 static void
-row_fill(struct world *world, uint32_t r)
+row_fill(struct kernel_fixture *fixture, uint32_t r)
 {
-	const struct world_params *p = &world->params;
+	const struct kernel_fixture_params *p = &fixture->params;
 
 	for (uint32_t t = 0; t < p->rows[r].kv_len; t++)
 		for (uint32_t h = 0; h < p->kv_heads; h++) {
-			head_fill(world, r, t, h, STREAM_K);
+			head_fill(fixture, r, t, h, STREAM_K);
 			if (!p->v_in_k)
-				head_fill(world, r, t, h, STREAM_V);
+				head_fill(fixture, r, t, h, STREAM_V);
 		}
 }
 
 /* A query row's contents follow from its q_idx, so that a chunk and single rows compare. */
 static float
-query(const struct world *world, const struct world_row *row, uint32_t i, uint32_t head, uint32_t dim)
+query(const struct kernel_fixture *fixture, const struct kernel_fixture_row *row, uint32_t i, uint32_t head,
+      uint32_t dim)
 {
 	uint64_t at = (uint64_t)(row->q_base + i);
 
-	return number(world, STREAM_Q, row->id, (at * 256 + head) * PAGED_MAX_DIM + dim, world->params.q);
+	return number(fixture, STREAM_Q, row->id, (at * 256 + head) * PAGED_MAX_DIM + dim, fixture->params.q);
 }
 
 static void
-queries_fill(struct world *world)
+queries_fill(struct kernel_fixture *fixture)
 {
-	const struct world_params *p = &world->params;
+	const struct kernel_fixture_params *p = &fixture->params;
 
 	for (uint32_t r = 0; r < p->n_rows; r++)
 		for (uint32_t i = 0; i < p->rows[r].q_len; i++)
 			for (uint32_t h = 0; h < p->q_heads; h++)
 				for (uint32_t d = 0; d < p->k_dim; d++)
-					reference_store(element_at(&world->q, world->rows[r].q_start + i, h), p->q, d,
-							query(world, &p->rows[r], i, h, d));
+					reference_store(element_at(&fixture->q, fixture->rows[r].q_start + i, h), p->q,
+							d, query(fixture, &p->rows[r], i, h, d));
 }
 
 void
-world_create(struct world *world, const struct world_params *params)
+kernel_fixture_create(struct kernel_fixture *fixture, const struct kernel_fixture_params *params)
 {
 	struct paged_error error;
 	uint32_t n_pages = 3; /* some stay free */
 	size_t bytes;
 
-	*world = (struct world){ .params = *params };
+	*fixture = (struct kernel_fixture){ .params = *params };
 	for (uint32_t r = 0; r < params->n_rows; r++) {
-		const struct world_row *row = &params->rows[r];
+		const struct kernel_fixture_row *row = &params->rows[r];
 
-		n_pages += page_count(world, row->kv_len);
-		world->rows[r] = (struct kernel_row){ .q_start = world->total_q,
-						      .q_base = row->q_base,
-						      .q_len = row->q_len,
-						      .kv_len = row->kv_len,
-						      .b = (int32_t)r };
-		world->total_q += row->q_len;
+		n_pages += page_count(fixture, row->kv_len);
+		fixture->rows[r] = (struct kernel_row){ .q_start = fixture->total_q,
+							.q_base = row->q_base,
+							.q_len = row->q_len,
+							.kv_len = row->kv_len,
+							.b = (int32_t)r };
+		fixture->total_q += row->q_len;
 	}
-	if (layout_init(&world->layout,
-			&(struct layout_params){ .n_layers = WORLD_LAYERS,
+	if (layout_init(&fixture->layout,
+			&(struct layout_params){ .n_layers = KERNEL_FIXTURE_LAYERS,
 						 .n_kv_heads = params->kv_heads,
 						 .k_dim = params->k_dim,
 						 .v_dim = params->v_dim,
@@ -222,73 +225,76 @@ world_create(struct world *world, const struct world_params *params)
 						 .n_pages = n_pages },
 			&error) != PAGED_OK)
 		abort();
-	world->pool = allocate(world->layout.size);
-	pages_place(world);
+	fixture->pool = allocate(fixture->layout.size);
+	pages_place(fixture);
 	for (uint32_t r = 0; r < params->n_rows; r++)
-		row_fill(world, r);
-	world->q = world_tensor(params->q, world->total_q, params->q_heads, params->k_dim, params->padding, &bytes);
-	world->out = world_tensor(params->out, world->total_q, params->q_heads, params->v_dim, params->padding,
-				  &world->out_bytes);
-	queries_fill(world);
-	world->lse = allocate(world->total_q * params->q_heads * sizeof(float));
-	world->maximum = allocate(world->total_q * params->q_heads * sizeof(float));
+		row_fill(fixture, r);
+	fixture->q = kernel_tensor_create(params->q, fixture->total_q, params->q_heads, params->k_dim, params->padding,
+					  &bytes);
+	fixture->out = kernel_tensor_create(params->out, fixture->total_q, params->q_heads, params->v_dim,
+					    params->padding, &fixture->out_bytes);
+	queries_fill(fixture);
+	fixture->lse = allocate(fixture->total_q * params->q_heads * sizeof(float));
+	fixture->maximum = allocate(fixture->total_q * params->q_heads * sizeof(float));
 }
 
 void
-world_destroy(struct world *world)
+kernel_fixture_destroy(struct kernel_fixture *fixture)
 {
-	for (uint32_t r = 0; r < world->params.n_rows; r++)
-		free((void *)(uintptr_t)world->rows[r].pages);
-	free(world->pool);
-	free(world->q.data);
-	free(world->out.data);
-	free(world->lse);
-	free(world->maximum);
+	for (uint32_t r = 0; r < fixture->params.n_rows; r++)
+		free((void *)(uintptr_t)fixture->rows[r].pages);
+	free(fixture->pool);
+	free(fixture->q.data);
+	free(fixture->out.data);
+	free(fixture->lse);
+	free(fixture->maximum);
 }
 
 void
-world_attend_with(struct world *world, struct kernel_team *team, struct kernel_mod_set *mods)
+kernel_fixture_attend_with_mods(struct kernel_fixture *fixture, struct kernel_team *team, struct kernel_mod_set *mods)
 {
-	const struct world_params *p = &world->params;
-	size_t lines = world->total_q * p->q_heads;
+	const struct kernel_fixture_params *p = &fixture->params;
+	size_t lines = fixture->total_q * p->q_heads;
 
 	if (kernel_team_isa(team) >= KERNEL_AVX512_BF16 && p->out == PAGED_BF16)
-		world->params.weights = PAGED_BF16;
-	memset(world->out.data, 0xff, world->out_bytes);
-	memset(world->lse, 0xff, lines * sizeof(float));
-	memset(world->maximum, 0xff, lines * sizeof(float));
-	kernel_attention(team, &(struct attention_args){ .pages = { &world->layout, world->pool, WORLD_LAYER },
-							 .rows = world->rows,
-							 .n_rows = p->n_rows,
-							 .q = world->q,
-							 .out = world->out,
-							 .scale = p->scale,
-							 .causal = p->causal,
-							 .mod_set = mods,
-							 .sink = p->sink,
-							 .lse_without_sink = p->lse_without_sink,
-							 .lse = world->lse,
-							 .maximum = world->maximum,
-							 .k_scale = p->k_scale,
-							 .v_scale = p->v_scale });
+		fixture->params.weights = PAGED_BF16;
+	memset(fixture->out.data, 0xff, fixture->out_bytes);
+	memset(fixture->lse, 0xff, lines * sizeof(float));
+	memset(fixture->maximum, 0xff, lines * sizeof(float));
+	kernel_attention(team,
+			 &(struct attention_args){ .pages = { &fixture->layout, fixture->pool, KERNEL_FIXTURE_LAYER },
+						   .rows = fixture->rows,
+						   .n_rows = p->n_rows,
+						   .q = fixture->q,
+						   .out = fixture->out,
+						   .scale = p->scale,
+						   .causal = p->causal,
+						   .mod_set = mods,
+						   .sink = p->sink,
+						   .lse_without_sink = p->lse_without_sink,
+						   .lse = fixture->lse,
+						   .maximum = fixture->maximum,
+						   .k_scale = p->k_scale,
+						   .v_scale = p->v_scale });
 }
 
 void
-world_attend(struct world *world, struct kernel_team *team)
+kernel_fixture_attend(struct kernel_fixture *fixture, struct kernel_team *team)
 {
-	const struct world_params *p = &world->params;
+	const struct kernel_fixture_params *p = &fixture->params;
 	struct kernel_mod_set *mods = NULL;
 	struct paged_error error;
 
 	if ((p->mods.blocks != NULL || p->mods.mask != NULL || p->mods.score != NULL) &&
 	    kernel_mod_set_create(team, &p->mods, &mods, &error) != PAGED_OK)
 		abort();
-	world_attend_with(world, team, mods);
+	kernel_fixture_attend_with_mods(fixture, team, mods);
 	kernel_mod_set_destroy(mods);
 }
 
 void
-world_run(struct world *world, const struct world_params *params, uint32_t n_threads, enum kernel_isa isa)
+kernel_fixture_run(struct kernel_fixture *fixture, const struct kernel_fixture_params *params, uint32_t n_threads,
+		   enum kernel_isa isa)
 {
 	struct kernel_team *team;
 	struct paged_error error;
@@ -296,24 +302,25 @@ world_run(struct world *world, const struct world_params *params, uint32_t n_thr
 	if (kernel_team_create(&(struct kernel_team_params){ .n_threads = n_threads, .isa = isa }, &team, &error) !=
 	    PAGED_OK)
 		abort();
-	world_create(world, params);
-	world_attend(world, team);
+	kernel_fixture_create(fixture, params);
+	kernel_fixture_attend(fixture, team);
 	kernel_team_destroy(team);
 }
 
 bool
-world_line_nan(const struct world *world, uint64_t q_row, uint32_t head, bool nan)
+kernel_fixture_all_nan(const struct kernel_fixture *fixture, uint64_t q_row, uint32_t head, bool nan)
 {
-	uint64_t at = q_row * world->params.q_heads + head;
-	bool as_told = isnan(world->lse[at]) == nan && isnan(world->maximum[at]) == nan;
+	uint64_t at = q_row * fixture->params.q_heads + head;
+	bool as_told = isnan(fixture->lse[at]) == nan && isnan(fixture->maximum[at]) == nan;
 
-	for (uint32_t d = 0; d < world->params.v_dim; d++)
-		as_told &= isnan(world_element(&world->out, q_row, head, d)) == nan;
+	for (uint32_t d = 0; d < fixture->params.v_dim; d++)
+		as_told &= isnan(kernel_tensor_element(&fixture->out, q_row, head, d)) == nan;
 	return as_told;
 }
 
 bool
-world_same(const struct world *a, uint64_t a_row, const struct world *b, uint64_t b_row, uint64_t n)
+kernel_fixture_equal(const struct kernel_fixture *a, uint64_t a_row, const struct kernel_fixture *b, uint64_t b_row,
+		     uint64_t n)
 {
 	size_t row = (size_t)a->out.token_stride, heads = a->params.q_heads, lines = n * heads * sizeof(float);
 
@@ -329,52 +336,52 @@ close_to(double value, double expected, double tolerance)
 }
 
 static bool
-line_check(const struct world *world, uint32_t r, uint32_t i, uint32_t head, const struct reference_line *line,
-	   char *what, size_t size)
+line_check(const struct kernel_fixture *fixture, uint32_t r, uint32_t i, uint32_t head,
+	   const struct reference_line *line, char *what, size_t size)
 {
-	uint64_t packed = world->rows[r].q_start + i;
-	uint64_t at = packed * world->params.q_heads + head;
+	uint64_t packed = fixture->rows[r].q_start + i;
+	uint64_t at = packed * fixture->params.q_heads + head;
 	struct reference_result expected;
 	double lse;
 
 	reference_attend(line, &expected);
-	if (world->params.weights != 0) /* values are at most 1 */
-		expected.out_tolerance += reference_unit(world->params.weights);
-	lse = world->params.lse_without_sink ? expected.lse_without_sink : expected.lse;
+	if (fixture->params.weights != 0) /* values are at most 1 */
+		expected.out_tolerance += reference_unit(fixture->params.weights);
+	lse = fixture->params.lse_without_sink ? expected.lse_without_sink : expected.lse;
 	for (uint32_t d = 0; d < line->v_dim; d++) {
-		double got = world_element(&world->out, packed, head, d);
+		double got = kernel_tensor_element(&fixture->out, packed, head, d);
 
 		if (close_to(got, expected.out[d],
-			     expected.out_tolerance + reference_unit(world->out.dtype) * fabs(expected.out[d])))
+			     expected.out_tolerance + reference_unit(fixture->out.dtype) * fabs(expected.out[d])))
 			continue;
 		snprintf(what, size, "row %u query %u head %u dim %u: %.9g, expected %.9g +- %.3g", r, i, head, d, got,
 			 expected.out[d], expected.out_tolerance);
 		return false;
 	}
-	if (close_to(world->lse[at], lse, expected.score_tolerance + 0x1p-22 * fabs(lse)) &&
-	    close_to(world->maximum[at], expected.maximum, expected.score_tolerance))
+	if (close_to(fixture->lse[at], lse, expected.score_tolerance + 0x1p-22 * fabs(lse)) &&
+	    close_to(fixture->maximum[at], expected.maximum, expected.score_tolerance))
 		return true;
 	snprintf(what, size, "row %u query %u head %u: lse %.9g max %.9g, expected %.9g %.9g", r, i, head,
-		 (double)world->lse[at], (double)world->maximum[at], lse, expected.maximum);
+		 (double)fixture->lse[at], (double)fixture->maximum[at], lse, expected.maximum);
 	return false;
 }
 
 static uint32_t
-visible(const struct world *world, const struct world_row *row, uint32_t i)
+visible(const struct kernel_fixture *fixture, const struct kernel_fixture_row *row, uint32_t i)
 {
 	int64_t seen = row->q_base + i + 1;
 
-	if (!world->params.causal || seen > (int64_t)row->kv_len)
+	if (!fixture->params.causal || seen > (int64_t)row->kv_len)
 		return row->kv_len;
 	return seen < 0 ? 0 : (uint32_t)seen;
 }
 
 /* One KV head of a row: its keys and values, then every line that reads them. */
 static bool
-head_check(const struct world *world, uint32_t r, uint32_t kv_head, char *what, size_t size)
+head_check(const struct kernel_fixture *fixture, uint32_t r, uint32_t kv_head, char *what, size_t size)
 {
-	const struct world_params *p = &world->params;
-	const struct world_row *row = &p->rows[r];
+	const struct kernel_fixture_params *p = &fixture->params;
+	const struct kernel_fixture_row *row = &p->rows[r];
 	uint32_t group = p->q_heads / p->kv_heads;
 	float *k = allocate((row->kv_len + 1) * (size_t)p->k_dim * sizeof(*k));
 	float *v = allocate((row->kv_len + 1) * (size_t)p->v_dim * sizeof(*v));
@@ -382,18 +389,18 @@ head_check(const struct world *world, uint32_t r, uint32_t kv_head, char *what, 
 
 	for (uint32_t t = 0; t < row->kv_len; t++) {
 		for (uint32_t d = 0; d < p->k_dim; d++)
-			k[(size_t)t * p->k_dim + d] = world_key(world, row->id, t, kv_head, d);
+			k[(size_t)t * p->k_dim + d] = kernel_fixture_key(fixture, row->id, t, kv_head, d);
 		for (uint32_t d = 0; d < p->v_dim; d++)
-			v[(size_t)t * p->v_dim + d] = world_value(world, row->id, t, kv_head, d);
+			v[(size_t)t * p->v_dim + d] = kernel_fixture_value(fixture, row->id, t, kv_head, d);
 	}
 	for (uint32_t i = 0; good && i < row->q_len; i++)
 		for (uint32_t h = kv_head * group; good && h < (kv_head + 1) * group; h++) {
 			float q[PAGED_MAX_DIM];
 
 			for (uint32_t d = 0; d < p->k_dim; d++)
-				q[d] = world_element(&world->q, world->rows[r].q_start + i, h, d);
+				q[d] = kernel_tensor_element(&fixture->q, fixture->rows[r].q_start + i, h, d);
 			good = line_check(
-				world, r, i, h,
+				fixture, r, i, h,
 				&(struct reference_line){ .q = q,
 							  .k = k,
 							  .v = v,
@@ -401,7 +408,7 @@ head_check(const struct world *world, uint32_t r, uint32_t kv_head, char *what, 
 							  .v_stride = p->v_dim,
 							  .k_dim = p->k_dim,
 							  .v_dim = p->v_dim,
-							  .n_keys = visible(world, row, i),
+							  .n_keys = visible(fixture, row, i),
 							  .scale = p->scale,
 							  .sink = p->sink == NULL ? NULL : &p->sink[h],
 							  .mask = p->mods.mask,
@@ -417,11 +424,11 @@ head_check(const struct world *world, uint32_t r, uint32_t kv_head, char *what, 
 }
 
 bool
-world_check(const struct world *world, char *what, size_t size)
+kernel_fixture_check(const struct kernel_fixture *fixture, char *what, size_t size)
 {
-	for (uint32_t r = 0; r < world->params.n_rows; r++)
-		for (uint32_t h = 0; h < world->params.kv_heads; h++)
-			if (!head_check(world, r, h, what, size))
+	for (uint32_t r = 0; r < fixture->params.n_rows; r++)
+		for (uint32_t h = 0; h < fixture->params.kv_heads; h++)
+			if (!head_check(fixture, r, h, what, size))
 				return false;
 	return true;
 }

@@ -33,10 +33,10 @@ mod_scene_open(enum mod_kind kind, const char *text, const struct mod_scene *sce
 	return mod_fixture_open(kind, text, scene->arrays, COUNT(scene->arrays));
 }
 
-struct world_params
+struct kernel_fixture_params
 mod_scene_chunk(void)
 {
-	return (struct world_params){
+	return (struct kernel_fixture_params){
 		.seed = kernel_test_seed(),
 		.placement = 1,
 		.q_heads = 6,
@@ -54,8 +54,9 @@ mod_scene_chunk(void)
 }
 
 void
-mod_scene_same(const struct world *a, uint64_t a_row, const struct world *b, uint64_t b_row, uint64_t n,
-	       const char *what)
+mod_scene_same(const struct kernel_fixture *a, uint64_t a_row, const struct kernel_fixture *b, uint64_t b_row,
+	       uint64_t n, const char *what)
 {
-	cr_assert(world_same(a, a_row, b, b_row, n), "seed %" PRIu64 ": outputs differ: %s", a->params.seed, what);
+	cr_assert(kernel_fixture_equal(a, a_row, b, b_row, n), "seed %" PRIu64 ": outputs differ: %s", a->params.seed,
+		  what);
 }

@@ -24,11 +24,11 @@ void mod_scene_fill(struct mod_scene *scene, uint64_t seed);
 /** mod_scene_open - parse a text and bind it to those arrays; any failure fails the test */
 struct mod_fixture mod_scene_open(enum mod_kind kind, const char *text, const struct mod_scene *scene);
 
-/** mod_scene_chunk - a world with 60 query rows at the end of 1100 tokens */
-struct world_params mod_scene_chunk(void);
+/** mod_scene_chunk - params of a batch with 60 query rows at the end of 1100 tokens */
+struct kernel_fixture_params mod_scene_chunk(void);
 
-/** mod_scene_same - fails the test unless world_same() */
-void mod_scene_same(const struct world *a, uint64_t a_row, const struct world *b, uint64_t b_row, uint64_t n,
-		    const char *what);
+/** mod_scene_same - fails the test unless kernel_fixture_equal() */
+void mod_scene_same(const struct kernel_fixture *a, uint64_t a_row, const struct kernel_fixture *b, uint64_t b_row,
+		    uint64_t n, const char *what);
 
 #endif

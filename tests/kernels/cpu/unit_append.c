@@ -54,8 +54,8 @@ scene_create(struct scene *scene, enum paged_dtype pool, enum paged_dtype tensor
 		     PAGED_OK);
 	scene->pool = malloc(scene->layout.size);
 	memset(scene->pool, 0xff, scene->layout.size);
-	scene->k = world_tensor(tensor, TOTAL, N_HEADS, K_DIM, 1, &bytes);
-	scene->v = world_tensor(tensor, TOTAL, N_HEADS, V_DIM, 3, &bytes);
+	scene->k = kernel_tensor_create(tensor, TOTAL, N_HEADS, K_DIM, 1, &bytes);
+	scene->v = kernel_tensor_create(tensor, TOTAL, N_HEADS, V_DIM, 3, &bytes);
 	tensor_fill(&scene->k, 1);
 	tensor_fill(&scene->v, 2);
 	scene->rows[0] = (struct kernel_row){ .pages = pages_0, .q_start = 4, .q_len = 5, .kv_len = 7 };
@@ -97,7 +97,7 @@ scale_expected(const struct kernel_tensor *tensor, uint32_t packed, uint32_t h, 
 
 	*factor_p = 0;
 	for (uint32_t d = 0; d < tensor->dim; d++) {
-		float x = world_element(tensor, packed, h, d);
+		float x = kernel_tensor_element(tensor, packed, h, d);
 
 		if (!isfinite(x))
 			return NAN;
@@ -138,7 +138,7 @@ token_check(struct scene *scene, unsigned int plane, const struct kernel_tensor 
 			scale_check(scene, plane, packed, page, h, slot, scale_expected(tensor, packed, h, &factor));
 		for (uint32_t d = 0; d < tensor->dim; d++) {
 			uint32_t expected = 0, got = 0;
-			float x = world_element(tensor, packed, h, d);
+			float x = kernel_tensor_element(tensor, packed, h, d);
 
 			reference_store(&expected, dtype, 0, factor == 0 ? 0 : x * factor);
 			memcpy(&got, at + d * paged_dtype_size(dtype), paged_dtype_size(dtype));
@@ -297,8 +297,8 @@ KERNEL_TEST(append, long_rows)
 					     .n_pages = TOKENS / 8 },
 		    &error);
 	pool = calloc(1, layout.size);
-	k = world_tensor(PAGED_F32, TOKENS, 1, DIM, 0, &bytes);
-	v = world_tensor(PAGED_F32, TOKENS, 1, DIM, 0, &bytes);
+	k = kernel_tensor_create(PAGED_F32, TOKENS, 1, DIM, 0, &bytes);
+	v = kernel_tensor_create(PAGED_F32, TOKENS, 1, DIM, 0, &bytes);
 	for (uint32_t i = 0; i < TOKENS * DIM; i++) {
 		((float *)k.data)[i] = (float)(i / DIM % 251);
 		((float *)v.data)[i] = (float)(i % 253);
@@ -365,7 +365,7 @@ KERNEL_TEST(append, past_the_cache)
 	float *angles = malloc(MANY * MANY_DIM * sizeof(*angles));
 	size_t bytes;
 	struct kernel_row row = { .pages = pages };
-	struct kernel_tensor k = world_tensor(PAGED_BF16, MANY, MANY_HEADS, MANY_DIM, 0, &bytes);
+	struct kernel_tensor k = kernel_tensor_create(PAGED_BF16, MANY, MANY_HEADS, MANY_DIM, 0, &bytes);
 
 	for (uint32_t i = 0; i < MANY / MANY_PAGE; i++)
 		pages[i] = i * 7 % (MANY / MANY_PAGE);

@@ -55,10 +55,10 @@ scene_create(struct scene *scene, enum paged_dtype pool, enum paged_dtype tensor
 	memset(scene, 0, sizeof(*scene));
 	cr_assert_eq(layout_init(&scene->layout, &params, &error), PAGED_OK);
 	scene->pool = calloc(1, scene->layout.size);
-	scene->k = world_tensor(tensor, TOTAL, KV_HEADS, K_DIM, 2, &bytes);
-	scene->v = world_tensor(tensor, TOTAL, KV_HEADS, V_DIM, 0, &bytes);
-	scene->q = world_tensor(tensor, TOTAL, Q_HEADS, K_DIM, 1, &bytes);
-	scene->q_before = world_tensor(tensor, TOTAL, Q_HEADS, K_DIM, 1, &bytes);
+	scene->k = kernel_tensor_create(tensor, TOTAL, KV_HEADS, K_DIM, 2, &bytes);
+	scene->v = kernel_tensor_create(tensor, TOTAL, KV_HEADS, V_DIM, 0, &bytes);
+	scene->q = kernel_tensor_create(tensor, TOTAL, Q_HEADS, K_DIM, 1, &bytes);
+	scene->q_before = kernel_tensor_create(tensor, TOTAL, Q_HEADS, K_DIM, 1, &bytes);
 	fill(&scene->k, 1);
 	fill(&scene->v, 2);
 	fill(&scene->q, 3);
@@ -111,7 +111,7 @@ turned(const struct kernel_rotary *rotary, const struct kernel_tensor *tensor, u
        uint32_t d, uint32_t position)
 {
 	uint32_t at = d - rotary->first, half = rotary->dim / 2, pair, other;
-	double cosine, sine, x = (double)world_element(tensor, packed, head, d), y;
+	double cosine, sine, x = (double)kernel_tensor_element(tensor, packed, head, d), y;
 	bool second;
 
 	if (d < rotary->first || at >= rotary->dim)
@@ -119,7 +119,7 @@ turned(const struct kernel_rotary *rotary, const struct kernel_tensor *tensor, u
 	pair = rotary->interleaved ? at / 2 : at % half;
 	second = rotary->interleaved ? at % 2 : at >= half;
 	other = rotary->interleaved ? (second ? d - 1 : d + 1) : (second ? d - half : d + half);
-	y = (double)world_element(tensor, packed, head, other);
+	y = (double)kernel_tensor_element(tensor, packed, head, other);
 	cosine = (double)rotary->cos_sin[position * rotary->dim + pair];
 	sine = (double)rotary->cos_sin[position * rotary->dim + half + pair];
 	return second ? x * cosine + y * sine : x * cosine - y * sine;
@@ -158,12 +158,12 @@ scene_check(const struct scene *scene, const struct kernel_tensor *q)
 					    d);
 			for (uint32_t d = 0; d < V_DIM; d++)
 				assert_near((double)reference_load(v, dtype, d),
-					    (double)world_element(&scene->v, i, h, d), dtype, i, d);
+					    (double)kernel_tensor_element(&scene->v, i, h, d), dtype, i, d);
 		}
 	for (uint32_t i = 0; q != NULL && i < TOTAL; i++)
 		for (uint32_t h = 0; h < Q_HEADS; h++)
 			for (uint32_t d = 0; d < K_DIM; d++)
-				assert_near((double)world_element(q, i, h, d),
+				assert_near((double)kernel_tensor_element(q, i, h, d),
 					    turned(&scene->rotary, &scene->q_before, i, h, d, position_of(scene, i)),
 					    q->dtype, i, d);
 }
@@ -195,12 +195,12 @@ bits_expected(const struct scene *scene, uint32_t packed, uint32_t head, uint32_
 	bool second;
 
 	if (d < rotary->first || at >= rotary->dim)
-		return world_element(&scene->k, packed, head, d);
+		return kernel_tensor_element(&scene->k, packed, head, d);
 	pair = rotary->interleaved ? at / 2 : at % half;
 	second = rotary->interleaved ? at % 2 : at >= half;
 	other = rotary->interleaved ? d ^ 1 : second ? d - half : d + half;
-	cosine = world_element(&scene->k, packed, head, d) * angles[pair];
-	sine = world_element(&scene->k, packed, head, other) * angles[half + pair];
+	cosine = kernel_tensor_element(&scene->k, packed, head, d) * angles[pair];
+	sine = kernel_tensor_element(&scene->k, packed, head, other) * angles[half + pair];
 	return second ? cosine + sine : cosine - sine;
 }
 
@@ -265,7 +265,7 @@ KERNEL_TEST(rotary, queries)
 		size_t bytes;
 
 		scene_create(&scene, PAGED_F16, i & 1 ? PAGED_F32 : PAGED_BF16, 24, 6, i & 2);
-		q_out = world_tensor(PAGED_F16, TOTAL, Q_HEADS, K_DIM, 3, &bytes);
+		q_out = kernel_tensor_create(PAGED_F16, TOTAL, Q_HEADS, K_DIM, 3, &bytes);
 		scene.rotary.q = scene.q;
 		scene.rotary.q_out = i & 4 ? q_out : scene.q;
 		scene.rotary.positions = i & 1 ? positions : NULL;

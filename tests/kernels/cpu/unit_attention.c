@@ -9,10 +9,10 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-static struct world_params
+static struct kernel_fixture_params
 defaults(void)
 {
-	return (struct world_params){
+	return (struct kernel_fixture_params){
 		.seed = kernel_test_seed(),
 		.placement = kernel_test_seed(),
 		.q_heads = 4,
@@ -30,16 +30,16 @@ defaults(void)
 }
 
 static void
-params_check(const struct world_params *params, struct kernel_team *team)
+params_check(const struct kernel_fixture_params *params, struct kernel_team *team)
 {
-	struct world world;
+	struct kernel_fixture fixture;
 	char what[256];
 	bool good;
 
-	world_create(&world, params);
-	world_attend(&world, team);
-	good = world_check(&world, what, sizeof(what));
-	world_destroy(&world);
+	kernel_fixture_create(&fixture, params);
+	kernel_fixture_attend(&fixture, team);
+	good = kernel_fixture_check(&fixture, what, sizeof(what));
+	kernel_fixture_destroy(&fixture);
 	cr_assert(good, "seed %" PRIu64 ", %u/%u heads, dims %u %u, page size %u, kv_len %u, pool %s, q %s, out %s: %s",
 		  params->seed, params->q_heads, params->kv_heads, params->k_dim, params->v_dim, params->page_size,
 		  params->rows[0].kv_len, paged_dtype_name(params->pool), paged_dtype_name(params->q),
@@ -53,14 +53,15 @@ KERNEL_TEST(attention, decode_lengths)
 {
 	static const uint32_t page_sizes[] = { 1, 3, 16, 64 };
 	struct kernel_team *team = kernel_test_team(2, isa);
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	for (size_t p = 0; p < COUNT(page_sizes); p++) {
 		params.page_size = page_sizes[p];
 		for (size_t begin = 0; begin < COUNT(lengths); begin += params.n_rows) {
 			params.n_rows = 9;
 			for (uint32_t r = 0; r < params.n_rows; r++)
-				params.rows[r] = (struct world_row){ .id = r,
+				params.rows[r] =
+					(struct kernel_fixture_row){ .id = r,
 								     .kv_len = lengths[begin + r],
 								     .q_len = 1,
 								     .q_base = (int64_t)lengths[begin + r] - 1 };
@@ -77,13 +78,14 @@ KERNEL_TEST(attention, prefill_lengths)
 	} cases[] = { { 1, 1, 1 },    { 2, 2, 3 },     { 17, 17, 16 },   { 63, 63, 1 },     { 65, 65, 64 },
 		      { 33, 129, 3 }, { 70, 513, 16 }, { 130, 130, 64 }, { 40, 1030, 256 }, { 600, 600, 16 } };
 	struct kernel_team *team = kernel_test_team(2, isa);
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	for (size_t i = 0; i < COUNT(cases); i++)
 		for (int causal = 0; causal < 2; causal++) {
 			params.causal = causal;
 			params.page_size = cases[i].page_size;
-			params.rows[0] = (struct world_row){ .kv_len = cases[i].kv_len,
+			params.rows[0] =
+				(struct kernel_fixture_row){ .kv_len = cases[i].kv_len,
 							     .q_len = cases[i].q_len,
 							     .q_base = (int64_t)cases[i].kv_len - cases[i].q_len };
 			params_check(&params, team);
@@ -95,11 +97,11 @@ KERNEL_TEST(attention, head_ratios)
 {
 	static const uint32_t heads[][2] = { { 1, 1 }, { 3, 1 }, { 9, 3 }, { 8, 8 }, { 5, 1 }, { 16, 2 }, { 71, 1 } };
 	struct kernel_team *team = kernel_test_team(1, isa);
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	params.n_rows = 2;
-	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 150, .q_len = 1, .q_base = 149 };
-	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 77, .q_len = 7, .q_base = 70 };
+	params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 150, .q_len = 1, .q_base = 149 };
+	params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 77, .q_len = 7, .q_base = 70 };
 	for (size_t i = 0; i < COUNT(heads); i++) {
 		params.q_heads = heads[i][0];
 		params.kv_heads = heads[i][1];
@@ -119,11 +121,11 @@ KERNEL_TEST(attention, dims_and_strides)
 		     { 576, 576, false }, { 576, 512, true }, { 40, 9, true } };
 	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
 	struct kernel_team *team = kernel_test_team(1, isa);
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	params.n_rows = 2;
-	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 70, .q_len = 1, .q_base = 69 };
-	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 40, .q_len = 9, .q_base = 31 };
+	params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 70, .q_len = 1, .q_base = 69 };
+	params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 40, .q_len = 9, .q_base = 31 };
 	for (size_t i = 0; i < COUNT(dims); i++)
 		for (size_t t = 0; t < COUNT(dtypes); t++) {
 			params.k_dim = dims[i].k;
@@ -141,11 +143,11 @@ KERNEL_TEST(attention, dtypes)
 {
 	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
 	struct kernel_team *team = kernel_test_team(1, isa);
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	params.n_rows = 2;
-	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 81, .q_len = 1, .q_base = 80 };
-	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 70, .q_len = 20, .q_base = 50 };
+	params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 81, .q_len = 1, .q_base = 80 };
+	params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 70, .q_len = 20, .q_base = 50 };
 	for (size_t i = 0; i < 6 * 9; i++) {
 		params.pool = dtypes[i % 6];
 		params.q = dtypes[i / 6 % 3];
@@ -159,13 +161,13 @@ KERNEL_TEST(attention, query_positions)
 {
 	static const int64_t bases[] = { -1000000, -21, -20, -5, -1, 0, 1, 30, 99, 100, 5000, INT64_C(1) << 40 };
 	struct kernel_team *team = kernel_test_team(1, isa);
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	params.n_rows = 3;
 	for (size_t i = 0; i < COUNT(bases); i++) {
-		params.rows[0] = (struct world_row){ .id = 0, .kv_len = 100, .q_len = 20, .q_base = bases[i] };
-		params.rows[1] = (struct world_row){ .id = 1, .kv_len = 30, .q_len = 0, .q_base = bases[i] };
-		params.rows[2] = (struct world_row){ .id = 2, .kv_len = 0, .q_len = 3, .q_base = bases[i] };
+		params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 100, .q_len = 20, .q_base = bases[i] };
+		params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 30, .q_len = 0, .q_base = bases[i] };
+		params.rows[2] = (struct kernel_fixture_row){ .id = 2, .kv_len = 0, .q_len = 3, .q_base = bases[i] };
 		params_check(&params, team);
 	}
 	kernel_team_destroy(team);
@@ -175,20 +177,20 @@ KERNEL_TEST(attention, query_positions)
 KERNEL_TEST(attention, masked_rows)
 {
 	struct kernel_team *team = kernel_test_team(1, isa);
-	struct world_params params = defaults();
-	struct world world;
+	struct kernel_fixture_params params = defaults();
+	struct kernel_fixture fixture;
 
-	params.rows[0] = (struct world_row){ .kv_len = 20, .q_len = 8, .q_base = -4 };
-	world_create(&world, &params);
-	world_attend(&world, team);
+	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 20, .q_len = 8, .q_base = -4 };
+	kernel_fixture_create(&fixture, &params);
+	kernel_fixture_attend(&fixture, team);
 	for (uint32_t i = 0; i < 4; i++)
 		for (uint32_t h = 0; h < params.q_heads; h++) {
-			cr_assert_eq(world.lse[i * params.q_heads + h], -INFINITY);
-			cr_assert_eq(world.maximum[i * params.q_heads + h], -INFINITY);
+			cr_assert_eq(fixture.lse[i * params.q_heads + h], -INFINITY);
+			cr_assert_eq(fixture.maximum[i * params.q_heads + h], -INFINITY);
 			for (uint32_t d = 0; d < params.v_dim; d++)
-				cr_assert_eq(world_element(&world.out, i, h, d), 0);
+				cr_assert_eq(kernel_tensor_element(&fixture.out, i, h, d), 0);
 		}
-	world_destroy(&world);
+	kernel_fixture_destroy(&fixture);
 	kernel_team_destroy(team);
 }
 
@@ -197,13 +199,13 @@ KERNEL_TEST(attention, sinks)
 {
 	static const float sinks[] = { -100, 0.5f, 90, -INFINITY };
 	struct kernel_team *team = kernel_test_team(2, isa);
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	params.sink = sinks;
 	params.n_rows = 3;
-	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 1100, .q_len = 2, .q_base = 1098 };
-	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 70, .q_len = 70, .q_base = -3 };
-	params.rows[2] = (struct world_row){ .id = 2, .kv_len = 0, .q_len = 1, .q_base = 0 };
+	params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 1100, .q_len = 2, .q_base = 1098 };
+	params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 70, .q_len = 70, .q_base = -3 };
+	params.rows[2] = (struct kernel_fixture_row){ .id = 2, .kv_len = 0, .q_len = 1, .q_base = 0 };
 	for (int without = 0; without < 2; without++) {
 		params.lse_without_sink = without;
 		params_check(&params, team);
@@ -216,19 +218,20 @@ KERNEL_TEST(attention, not_a_number_stays_in_its_row)
 {
 	static const float poison[] = { NAN, INFINITY };
 	struct kernel_team *team = kernel_test_team(1, isa);
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
-	params.rows[0] = (struct world_row){ .kv_len = 700, .q_len = 9, .q_base = 691 };
+	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 700, .q_len = 9, .q_base = 691 };
 	for (size_t i = 0; i < COUNT(poison); i++) {
-		struct world world;
+		struct kernel_fixture fixture;
 
-		world_create(&world, &params);
-		((float *)((uint8_t *)world.q.data + 4 * world.q.token_stride + world.q.head_stride))[3] = poison[i];
-		world_attend(&world, team);
+		kernel_fixture_create(&fixture, &params);
+		((float *)((uint8_t *)fixture.q.data + 4 * fixture.q.token_stride + fixture.q.head_stride))[3] =
+			poison[i];
+		kernel_fixture_attend(&fixture, team);
 		for (uint32_t q = 0; q < 9; q++)
 			for (uint32_t h = 0; h < params.q_heads; h++)
-				cr_assert(world_line_nan(&world, q, h, q == 4 && h == 1));
-		world_destroy(&world);
+				cr_assert(kernel_fixture_all_nan(&fixture, q, h, q == 4 && h == 1));
+		kernel_fixture_destroy(&fixture);
 	}
 	kernel_team_destroy(team);
 }
@@ -238,27 +241,27 @@ KERNEL_TEST(attention, masked_keys_may_be_anything)
 {
 	static const uint32_t tokens[] = { 40, 64, 69, 99 };
 	struct kernel_team *team = kernel_test_team(1, isa);
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
-	params.rows[0] = (struct world_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
+	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
 	for (size_t i = 0; i < COUNT(tokens) * 4; i++) {
 		uint32_t token = tokens[i / 4];
-		struct world clean, world;
+		struct kernel_fixture clean, fixture;
 
 		params.pool = params.q = params.out = i % 2 ? PAGED_BF16 : PAGED_F32;
-		world_run(&clean, &params, 1, isa);
-		world_create(&world, &params);
+		kernel_fixture_run(&clean, &params, 1, isa);
+		kernel_fixture_create(&fixture, &params);
 		for (uint32_t h = 0; h < params.kv_heads; h++)
-			memset(world_token(&world, i / 2 % 2 ? LAYOUT_V : LAYOUT_K, token, h), 0xff,
+			memset(kernel_fixture_token(&fixture, i / 2 % 2 ? LAYOUT_V : LAYOUT_K, token, h), 0xff,
 			       params.k_dim * paged_dtype_size(params.pool));
-		world_attend(&world, team);
-		cr_assert(world_same(&clean, 0, &world, 0, token - 30));
+		kernel_fixture_attend(&fixture, team);
+		cr_assert(kernel_fixture_equal(&clean, 0, &fixture, 0, token - 30));
 		for (uint32_t q = 0; q < 70; q++)
 			for (uint32_t h = 0; h < params.q_heads; h++)
-				cr_assert_eq(isnan(world_element(&world.out, q, h, 5)) != 0, 30 + q >= token,
+				cr_assert_eq(isnan(kernel_tensor_element(&fixture.out, q, h, 5)) != 0, 30 + q >= token,
 					     "row %u sees keys to %u, token %u is NaN", q, 30 + q, token);
-		world_destroy(&clean);
-		world_destroy(&world);
+		kernel_fixture_destroy(&clean);
+		kernel_fixture_destroy(&fixture);
 	}
 	kernel_team_destroy(team);
 }
@@ -268,28 +271,28 @@ KERNEL_TEST(attention, minus_infinity_weighs_nothing)
 {
 	static const uint32_t spans[][2] = { { 3, 4 }, { 0, 64 }, { 0, 512 }, { 64, 700 }, { 0, 700 } };
 	struct kernel_team *team = kernel_test_team(1, isa);
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
-	params.rows[0] = (struct world_row){ .kv_len = 700, .q_len = 1, .q_base = 699 };
+	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 700, .q_len = 1, .q_base = 699 };
 	for (size_t i = 0; i < COUNT(spans); i++) {
-		struct world world;
+		struct kernel_fixture fixture;
 		bool all = spans[i][1] - spans[i][0] == 700;
 
-		world_create(&world, &params);
+		kernel_fixture_create(&fixture, &params);
 		for (uint32_t h = 0; h < params.q_heads; h++)
-			((float *)((uint8_t *)world.q.data + h * world.q.head_stride))[0] = 1;
+			((float *)((uint8_t *)fixture.q.data + h * fixture.q.head_stride))[0] = 1;
 		for (uint32_t t = spans[i][0]; t < spans[i][1]; t++)
 			for (uint32_t h = 0; h < params.kv_heads; h++)
-				*(float *)(void *)world_token(&world, LAYOUT_K, t, h) = -INFINITY;
-		world_attend(&world, team);
+				*(float *)(void *)kernel_fixture_token(&fixture, LAYOUT_K, t, h) = -INFINITY;
+		kernel_fixture_attend(&fixture, team);
 		for (uint32_t h = 0; h < params.q_heads; h++) {
-			cr_assert(world_line_nan(&world, 0, h, false));
-			cr_assert_eq(world.lse[h] == -INFINITY, all);
-			cr_assert_eq(world.maximum[h] == -INFINITY, all);
+			cr_assert(kernel_fixture_all_nan(&fixture, 0, h, false));
+			cr_assert_eq(fixture.lse[h] == -INFINITY, all);
+			cr_assert_eq(fixture.maximum[h] == -INFINITY, all);
 			for (uint32_t d = 0; all && d < params.v_dim; d++)
-				cr_assert_eq(world_element(&world.out, 0, h, d), 0);
+				cr_assert_eq(kernel_tensor_element(&fixture.out, 0, h, d), 0);
 		}
-		world_destroy(&world);
+		kernel_fixture_destroy(&fixture);
 	}
 	kernel_team_destroy(team);
 }
@@ -298,23 +301,23 @@ KERNEL_TEST(attention, minus_infinity_weighs_nothing)
 static float
 weight_of(struct kernel_team *team, float score)
 {
-	struct world_params params = defaults();
-	struct world world;
+	struct kernel_fixture_params params = defaults();
+	struct kernel_fixture fixture;
 	float weight;
 
-	params.rows[0] = (struct world_row){ .kv_len = 2, .q_len = 1, .q_base = 1 };
+	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 2, .q_len = 1, .q_base = 1 };
 	params.q_heads = params.kv_heads = 1;
 	params.scale = 1;
-	world_create(&world, &params);
-	memset(world.q.data, 0, params.k_dim * sizeof(float));
-	*(float *)world.q.data = 1;
+	kernel_fixture_create(&fixture, &params);
+	memset(fixture.q.data, 0, params.k_dim * sizeof(float));
+	*(float *)fixture.q.data = 1;
 	for (uint32_t t = 0; t < 2; t++) {
-		*(float *)(void *)world_token(&world, LAYOUT_K, t, 0) = t == 0 ? 0 : score;
-		*(float *)(void *)world_token(&world, LAYOUT_V, t, 0) = t == 0 ? 0 : 0x1p126f;
+		*(float *)(void *)kernel_fixture_token(&fixture, LAYOUT_K, t, 0) = t == 0 ? 0 : score;
+		*(float *)(void *)kernel_fixture_token(&fixture, LAYOUT_V, t, 0) = t == 0 ? 0 : 0x1p126f;
 	}
-	world_attend(&world, team);
-	weight = (float)world_element(&world.out, 0, 0, 0);
-	world_destroy(&world);
+	kernel_fixture_attend(&fixture, team);
+	weight = (float)kernel_tensor_element(&fixture.out, 0, 0, 0);
+	kernel_fixture_destroy(&fixture);
 	return weight;
 }
 
@@ -333,22 +336,23 @@ KERNEL_TEST(attention, weights_are_normal_numbers)
 KERNEL_TEST(attention, outputs_are_optional)
 {
 	struct kernel_team *team = kernel_test_team(1, isa);
-	struct world_params params = defaults();
-	struct world world;
+	struct kernel_fixture_params params = defaults();
+	struct kernel_fixture fixture;
 	char what[256];
 
-	params.rows[0] = (struct world_row){ .kv_len = 20, .q_len = 8, .q_base = 12 };
-	world_create(&world, &params);
-	world_attend(&world, team);
-	memset(world.out.data, 0xff, world.out_bytes);
-	kernel_attention(team, &(struct attention_args){ .pages = { &world.layout, world.pool, WORLD_LAYER },
-							 .rows = world.rows,
-							 .n_rows = 1,
-							 .q = world.q,
-							 .out = world.out,
-							 .scale = params.scale,
-							 .causal = true });
-	cr_assert(world_check(&world, what, sizeof(what)), "%s", what);
-	world_destroy(&world);
+	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 20, .q_len = 8, .q_base = 12 };
+	kernel_fixture_create(&fixture, &params);
+	kernel_fixture_attend(&fixture, team);
+	memset(fixture.out.data, 0xff, fixture.out_bytes);
+	kernel_attention(team,
+			 &(struct attention_args){ .pages = { &fixture.layout, fixture.pool, KERNEL_FIXTURE_LAYER },
+						   .rows = fixture.rows,
+						   .n_rows = 1,
+						   .q = fixture.q,
+						   .out = fixture.out,
+						   .scale = params.scale,
+						   .causal = true });
+	cr_assert(kernel_fixture_check(&fixture, what, sizeof(what)), "%s", what);
+	kernel_fixture_destroy(&fixture);
 	kernel_team_destroy(team);
 }

@@ -15,10 +15,10 @@
 
 static const enum paged_dtype pools[] = { PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
 
-static struct world_params
+static struct kernel_fixture_params
 decode(void)
 {
-	return (struct world_params){
+	return (struct kernel_fixture_params){
 		.seed = kernel_test_seed(),
 		.placement = 7,
 		.q_heads = 4,
@@ -43,16 +43,16 @@ struct errors {
 
 /* `exact` has results in f32, which the other tests hold to float64: they are exact beside a bf16. */
 static struct errors
-errors_of(const struct world *world, const struct world *exact)
+errors_of(const struct kernel_fixture *fixture, const struct kernel_fixture *exact)
 {
 	struct errors errors = { 0 };
 	uint64_t n = 0;
 
-	for (uint64_t q = 0; q < world->total_q; q++)
-		for (uint32_t h = 0; h < world->params.q_heads; h++)
-			for (uint32_t d = 0; d < world->params.v_dim; d++, n++) {
-				double error = (double)world_element(&world->out, q, h, d) -
-					       (double)world_element(&exact->out, q, h, d);
+	for (uint64_t q = 0; q < fixture->total_q; q++)
+		for (uint32_t h = 0; h < fixture->params.q_heads; h++)
+			for (uint32_t d = 0; d < fixture->params.v_dim; d++, n++) {
+				double error = (double)kernel_tensor_element(&fixture->out, q, h, d) -
+					       (double)kernel_tensor_element(&exact->out, q, h, d);
 
 				errors.root_mean += error * error;
 				errors.largest = fmax(errors.largest, fabs(error));
@@ -67,17 +67,17 @@ errors_of(const struct world *world, const struct world *exact)
  * that not even the largest, which is 1 elsewhere, stays as it is.
  */
 static void
-errors_check(struct world_params params, enum kernel_isa isa)
+errors_check(struct kernel_fixture_params params, enum kernel_isa isa)
 {
-	struct world exact, plain, world;
+	struct kernel_fixture exact, plain, fixture;
 	struct errors least, errors;
 
-	world_run(&plain, &params, 1, KERNEL_GENERIC);
-	world_run(&world, &params, 2, isa);
+	kernel_fixture_run(&plain, &params, 1, KERNEL_GENERIC);
+	kernel_fixture_run(&fixture, &params, 2, isa);
 	params.out = PAGED_F32;
-	world_run(&exact, &params, 1, KERNEL_GENERIC);
+	kernel_fixture_run(&exact, &params, 1, KERNEL_GENERIC);
 	least = errors_of(&plain, &exact);
-	errors = errors_of(&world, &exact);
+	errors = errors_of(&fixture, &exact);
 	cr_assert(errors.root_mean <= 2 * least.root_mean &&
 			  errors.largest <= (params.pool == PAGED_I8 ? 3 : 2) * least.largest,
 		  "seed %" PRIu64
@@ -86,9 +86,9 @@ errors_check(struct world_params params, enum kernel_isa isa)
 		  params.seed, params.q_heads, params.kv_heads, params.k_dim, params.v_dim, params.rows[0].kv_len,
 		  paged_dtype_name(params.pool), (double)params.scale, errors.root_mean, errors.largest,
 		  least.root_mean, least.largest);
-	world_destroy(&exact);
-	world_destroy(&plain);
-	world_destroy(&world);
+	kernel_fixture_destroy(&exact);
+	kernel_fixture_destroy(&plain);
+	kernel_fixture_destroy(&fixture);
 }
 
 KERNEL_TEST(pairs, errors_by_pool_and_scale)
@@ -96,12 +96,13 @@ KERNEL_TEST(pairs, errors_by_pool_and_scale)
 	static const float scales[] = { 0.01f, 0.09f, 0.5f, 2 };
 
 	for (size_t i = 0; i < 2 * COUNT(pools) * COUNT(scales); i++) {
-		struct world_params params = decode();
+		struct kernel_fixture_params params = decode();
 
 		params.pool = pools[i / 2 % COUNT(pools)];
 		params.scale = scales[i / 2 / COUNT(pools)];
 		if (i % 2)
-			params.rows[0] = (struct world_row){ .id = 3, .kv_len = 700, .q_len = 17, .q_base = 683 };
+			params.rows[0] =
+				(struct kernel_fixture_row){ .id = 3, .kv_len = 700, .q_len = 17, .q_base = 683 };
 		errors_check(params, isa);
 	}
 }
@@ -117,7 +118,7 @@ KERNEL_TEST(pairs, errors_by_shape)
 		       { 8, 2, 72, 104, 300, 33, false }, { 20, 1, 576, 512, 90, 2, true } };
 
 	for (size_t i = 0; i < COUNT(shapes); i++) {
-		struct world_params params = decode();
+		struct kernel_fixture_params params = decode();
 
 		params.q_heads = shapes[i].q_heads;
 		params.kv_heads = shapes[i].kv_heads;
@@ -135,24 +136,25 @@ KERNEL_TEST(pairs, errors_by_shape)
 KERNEL_TEST(pairs, chunk_or_one_by_one)
 {
 	for (size_t i = 0; i < COUNT(pools); i++) {
-		struct world_params params = decode(), one;
-		struct world chunk, alone;
+		struct kernel_fixture_params params = decode(), one;
+		struct kernel_fixture chunk, alone;
 
 		params.pool = pools[i];
 		params.q_heads = 1;
-		params.rows[0] = (struct world_row){ .id = 4, .kv_len = 67, .q_len = 5, .q_base = 62 };
-		world_run(&chunk, &params, 1, isa);
+		params.rows[0] = (struct kernel_fixture_row){ .id = 4, .kv_len = 67, .q_len = 5, .q_base = 62 };
+		kernel_fixture_run(&chunk, &params, 1, isa);
 		one = params;
 		for (uint32_t q = 0; q < 5; q++) {
 			one.placement = q;
 			one.page_size = 1 + q;
-			one.rows[0] = (struct world_row){ .id = 4, .kv_len = 63 + q, .q_len = 1, .q_base = 62 + q };
-			world_run(&alone, &one, 2, isa);
-			cr_assert(world_same(&chunk, q, &alone, 0, 1), "pool %s, query row %u",
+			one.rows[0] =
+				(struct kernel_fixture_row){ .id = 4, .kv_len = 63 + q, .q_len = 1, .q_base = 62 + q };
+			kernel_fixture_run(&alone, &one, 2, isa);
+			cr_assert(kernel_fixture_equal(&chunk, q, &alone, 0, 1), "pool %s, query row %u",
 				  paged_dtype_name(pools[i]), q);
-			world_destroy(&alone);
+			kernel_fixture_destroy(&alone);
 		}
-		world_destroy(&chunk);
+		kernel_fixture_destroy(&chunk);
 	}
 }
 
@@ -168,17 +170,17 @@ KERNEL_TEST(pairs, errors_of_many_lines)
 
 	for (size_t i = 0; i < COUNT(shapes) * COUNT(pools); i++) {
 		size_t shape = i / COUNT(pools);
-		struct world_params params = decode();
+		struct kernel_fixture_params params = decode();
 
 		params.pool = pools[i % COUNT(pools)];
 		params.q_heads = shapes[shape].q_heads;
 		params.k_dim = shapes[shape].k_dim;
 		params.v_dim = shapes[shape].v_dim;
 		params.page_size = shapes[shape].page_size;
-		params.rows[0] = (struct world_row){ .id = 3,
-						     .kv_len = shapes[shape].kv_len,
-						     .q_len = shapes[shape].q_len,
-						     .q_base = shapes[shape].kv_len - shapes[shape].q_len };
+		params.rows[0] = (struct kernel_fixture_row){ .id = 3,
+							      .kv_len = shapes[shape].kv_len,
+							      .q_len = shapes[shape].q_len,
+							      .q_base = shapes[shape].kv_len - shapes[shape].q_len };
 		errors_check(params, isa);
 	}
 }
@@ -187,50 +189,51 @@ KERNEL_TEST(pairs, errors_of_many_lines)
 KERNEL_TEST(pairs, long_chunk_or_short_ones)
 {
 	static const uint32_t chunks[] = { 17, 20, 32, 33, 100, 128 };
-	struct world_params params = decode(), one;
-	struct world whole, again, chunk;
+	struct kernel_fixture_params params = decode(), one;
+	struct kernel_fixture whole, again, chunk;
 
 	params.q_heads = 2;
-	params.rows[0] = (struct world_row){ .id = 4, .kv_len = 700, .q_len = 330, .q_base = 370 };
-	world_run(&whole, &params, 1, isa);
+	params.rows[0] = (struct kernel_fixture_row){ .id = 4, .kv_len = 700, .q_len = 330, .q_base = 370 };
+	kernel_fixture_run(&whole, &params, 1, isa);
 	params.page_size = 3;
-	world_run(&again, &params, 3, isa);
-	cr_assert(world_same(&whole, 0, &again, 0, 330));
-	world_destroy(&again);
+	kernel_fixture_run(&again, &params, 3, isa);
+	cr_assert(kernel_fixture_equal(&whole, 0, &again, 0, 330));
+	kernel_fixture_destroy(&again);
 	one = params;
 	for (uint32_t i = 0, q = 0; i < COUNT(chunks); q += chunks[i++]) {
 		uint32_t n = chunks[i];
 
-		one.rows[0] = (struct world_row){ .id = 4, .kv_len = 370 + q + n, .q_len = n, .q_base = 370 + q };
-		world_run(&chunk, &one, 2, isa);
-		cr_assert(world_same(&whole, q, &chunk, 0, n), "query rows %u to %u", q, q + n);
-		world_destroy(&chunk);
+		one.rows[0] =
+			(struct kernel_fixture_row){ .id = 4, .kv_len = 370 + q + n, .q_len = n, .q_base = 370 + q };
+		kernel_fixture_run(&chunk, &one, 2, isa);
+		cr_assert(kernel_fixture_equal(&whole, q, &chunk, 0, n), "query rows %u to %u", q, q + n);
+		kernel_fixture_destroy(&chunk);
 	}
-	world_destroy(&whole);
+	kernel_fixture_destroy(&whole);
 }
 
 static void
-bf16_put(struct world *world, unsigned int plane, uint32_t token, uint32_t dim, uint16_t bits)
+bf16_put(struct kernel_fixture *fixture, unsigned int plane, uint32_t token, uint32_t dim, uint16_t bits)
 {
-	memcpy(world_token(world, plane, token, 0) + 2 * dim, &bits, sizeof(bits));
+	memcpy(kernel_fixture_token(fixture, plane, token, 0) + 2 * dim, &bits, sizeof(bits));
 }
 
 /* A NaN beside the last token that a query row sees, in its pair, is another's alone. */
 KERNEL_TEST(pairs, nan_in_the_other_half)
 {
 	struct kernel_team *team = kernel_test_team(1, isa);
-	struct world_params params = decode();
-	struct world world;
+	struct kernel_fixture_params params = decode();
+	struct kernel_fixture fixture;
 
-	params.rows[0] = (struct world_row){ .id = 4, .kv_len = 50, .q_len = 2, .q_base = 48 };
-	world_create(&world, &params);
-	bf16_put(&world, LAYOUT_V, 49, 5, 0x7fc0);
-	world_attend(&world, team);
+	params.rows[0] = (struct kernel_fixture_row){ .id = 4, .kv_len = 50, .q_len = 2, .q_base = 48 };
+	kernel_fixture_create(&fixture, &params);
+	bf16_put(&fixture, LAYOUT_V, 49, 5, 0x7fc0);
+	kernel_fixture_attend(&fixture, team);
 	for (uint32_t h = 0; h < params.q_heads; h++)
 		for (uint32_t d = 0; d < params.v_dim; d++) {
-			cr_assert(!isnan(world_element(&world.out, 0, h, d)));
-			cr_assert_eq(isnan(world_element(&world.out, 1, h, d)) != 0, d == 5);
+			cr_assert(!isnan(kernel_tensor_element(&fixture.out, 0, h, d)));
+			cr_assert_eq(isnan(kernel_tensor_element(&fixture.out, 1, h, d)) != 0, d == 5);
 		}
-	world_destroy(&world);
+	kernel_fixture_destroy(&fixture);
 	kernel_team_destroy(team);
 }

@@ -98,7 +98,7 @@ queries_pack(struct scene *scene)
 	const struct golden_case *c = scene->c;
 	size_t head = c->k_dim * paged_dtype_size(c->dtype), bytes;
 
-	scene->packed = world_tensor(c->dtype, scene->total_q, c->q_heads, c->k_dim, 0, &bytes);
+	scene->packed = kernel_tensor_create(c->dtype, scene->total_q, c->q_heads, c->k_dim, 0, &bytes);
 	for (uint32_t i = 0; i < c->n_sequences; i++) {
 		struct kernel_tensor from = tensor_of_sequence(&scene->q, i);
 
@@ -139,7 +139,7 @@ result_create(const struct scene *scene, struct result *result)
 {
 	const struct golden_case *c = scene->c;
 
-	result->out = world_tensor(PAGED_F32, scene->total_q, c->q_heads, c->v_dim, 0, &result->out_bytes);
+	result->out = kernel_tensor_create(PAGED_F32, scene->total_q, c->q_heads, c->v_dim, 0, &result->out_bytes);
 	result->lse = malloc(scene->total_q * c->q_heads * sizeof(float));
 	result->maximum = malloc(scene->total_q * c->q_heads * sizeof(float));
 }
@@ -274,7 +274,7 @@ widen(float *to, const struct kernel_tensor *from, uint32_t head, uint32_t begin
 {
 	for (uint32_t t = 0; t < n; t++)
 		for (uint32_t d = 0; d < from->dim; d++)
-			to[(size_t)t * from->dim + d] = world_element(from, begin + t, head, d);
+			to[(size_t)t * from->dim + d] = kernel_tensor_element(from, begin + t, head, d);
 }
 
 static void
@@ -296,7 +296,7 @@ line_check(const struct scene *scene, const char *name, uint32_t sequence, uint3
 	for (uint32_t d = 0; d < c->v_dim; d++) {
 		assert_close(reference.out[d], c->out[at * c->v_dim + d], reference.out_tolerance / 16, name, sequence,
 			     i, head);
-		assert_close(world_element(&scene->with.out, packed, head, d), c->out[at * c->v_dim + d],
+		assert_close(kernel_tensor_element(&scene->with.out, packed, head, d), c->out[at * c->v_dim + d],
 			     reference.out_tolerance, name, sequence, i, head);
 	}
 }

@@ -9,10 +9,10 @@
 #include "tests/support/kernel_test.h"
 #include "tests/support/kernel_fixture.h"
 
-static struct world_params
+static struct kernel_fixture_params
 prefill(enum paged_dtype tensors)
 {
-	return (struct world_params){
+	return (struct kernel_fixture_params){
 		.seed = kernel_test_seed(),
 		.placement = 1,
 		.q_heads = 9,
@@ -31,27 +31,27 @@ prefill(enum paged_dtype tensors)
 }
 
 static void
-assert_same(const struct world *a, uint64_t a_row, const struct world *b, uint64_t b_row, uint64_t n)
+assert_same(const struct kernel_fixture *a, uint64_t a_row, const struct kernel_fixture *b, uint64_t b_row, uint64_t n)
 {
-	cr_assert(world_same(a, a_row, b, b_row, n), "outputs differ, seed %" PRIu64, a->params.seed);
+	cr_assert(kernel_fixture_equal(a, a_row, b, b_row, n), "outputs differ, seed %" PRIu64, a->params.seed);
 }
 
 static void
 placement_try(enum paged_dtype tensors, enum kernel_isa isa)
 {
 	static const uint32_t page_sizes[] = { 1, 3, 16, 64, 256 };
-	struct world_params params = prefill(tensors);
-	struct world first, other;
+	struct kernel_fixture_params params = prefill(tensors);
+	struct kernel_fixture first, other;
 
-	world_run(&first, &params, 1, isa);
+	kernel_fixture_run(&first, &params, 1, isa);
 	for (size_t i = 0; i < 5; i++) {
 		params.page_size = page_sizes[i];
 		params.placement = 100 + i;
-		world_run(&other, &params, 1, isa);
+		kernel_fixture_run(&other, &params, 1, isa);
 		assert_same(&first, 0, &other, 0, 100);
-		world_destroy(&other);
+		kernel_fixture_destroy(&other);
 	}
-	world_destroy(&first);
+	kernel_fixture_destroy(&first);
 }
 
 KERNEL_TEST(order, placement_and_page_size)
@@ -63,18 +63,18 @@ KERNEL_TEST(order, placement_and_page_size)
 static void
 threads_try(enum paged_dtype tensors, uint32_t q_len, enum kernel_isa isa)
 {
-	struct world_params params = prefill(tensors);
-	struct world first, other;
+	struct kernel_fixture_params params = prefill(tensors);
+	struct kernel_fixture first, other;
 
 	params.rows[0].q_len = q_len;
 	params.rows[0].q_base = 1100 - q_len;
-	world_run(&first, &params, 1, isa);
+	kernel_fixture_run(&first, &params, 1, isa);
 	for (uint32_t n = 2; n <= 5; n++) {
-		world_run(&other, &params, n, isa);
+		kernel_fixture_run(&other, &params, n, isa);
 		assert_same(&first, 0, &other, 0, q_len);
-		world_destroy(&other);
+		kernel_fixture_destroy(&other);
 	}
-	world_destroy(&first);
+	kernel_fixture_destroy(&first);
 }
 
 KERNEL_TEST(order, threads)
@@ -95,38 +95,38 @@ KERNEL_TEST(order, threads_with_many_lines)
  * the row's length allow, the last ones fewer.
  */
 static void
-heads_try(struct world_params params, uint32_t kv_heads, uint32_t group, enum kernel_isa isa)
+heads_try(struct kernel_fixture_params params, uint32_t kv_heads, uint32_t group, enum kernel_isa isa)
 {
-	static const struct world_row rows[] = {
+	static const struct kernel_fixture_row rows[] = {
 		{ .id = 1, .kv_len = 1030, .q_len = 1, .q_base = 1029 },
 		{ .id = 2, .kv_len = 515, .q_len = 2, .q_base = 511 },
 		{ .id = 3, .kv_len = 64, .q_len = 1, .q_base = 63 },
 	};
 	const uint32_t n = sizeof(rows) / sizeof(rows[0]);
-	struct world first, other;
+	struct kernel_fixture first, other;
 
 	params.kv_heads = kv_heads;
 	params.q_heads = kv_heads * group;
 	params.n_rows = n;
 	memcpy(params.rows, rows, sizeof(rows));
-	world_run(&first, &params, 1, isa);
+	kernel_fixture_run(&first, &params, 1, isa);
 	for (uint32_t threads = 2; threads <= 9; threads += threads == 2 ? 1 : 6) {
-		world_run(&other, &params, threads, isa);
+		kernel_fixture_run(&other, &params, threads, isa);
 		assert_same(&first, 0, &other, 0, 4);
-		world_destroy(&other);
+		kernel_fixture_destroy(&other);
 	}
 	/* One row, and so fewer heads together. */
 	params.n_rows = 1;
-	world_run(&other, &params, 4, isa);
+	kernel_fixture_run(&other, &params, 4, isa);
 	assert_same(&first, 0, &other, 0, 1);
-	world_destroy(&other);
-	world_destroy(&first);
+	kernel_fixture_destroy(&other);
+	kernel_fixture_destroy(&first);
 }
 
 KERNEL_TEST(order, heads)
 {
 	static const enum paged_dtype pools[] = { PAGED_BF16, PAGED_F32, PAGED_I8 };
-	struct world_params params = prefill(PAGED_BF16);
+	struct kernel_fixture_params params = prefill(PAGED_BF16);
 
 	params.page_size = 1;
 	for (size_t i = 0; i < sizeof(pools) / sizeof(pools[0]); i++) {
@@ -146,19 +146,19 @@ KERNEL_TEST(order, heads)
 static void
 batch_try(enum paged_dtype tensors, enum kernel_isa isa)
 {
-	struct world_params params = prefill(tensors);
-	struct world alone, among;
+	struct kernel_fixture_params params = prefill(tensors);
+	struct kernel_fixture alone, among;
 
-	world_run(&alone, &params, 1, isa);
+	kernel_fixture_run(&alone, &params, 1, isa);
 	params.n_rows = 4;
 	params.rows[2] = params.rows[0];
-	params.rows[0] = (struct world_row){ .id = 1, .kv_len = 700, .q_len = 3, .q_base = 697 };
-	params.rows[1] = (struct world_row){ .id = 2, .kv_len = 65, .q_len = 65, .q_base = 0 };
-	params.rows[3] = (struct world_row){ .id = 3, .kv_len = 1, .q_len = 1, .q_base = 0 };
-	world_run(&among, &params, 2, isa);
+	params.rows[0] = (struct kernel_fixture_row){ .id = 1, .kv_len = 700, .q_len = 3, .q_base = 697 };
+	params.rows[1] = (struct kernel_fixture_row){ .id = 2, .kv_len = 65, .q_len = 65, .q_base = 0 };
+	params.rows[3] = (struct kernel_fixture_row){ .id = 3, .kv_len = 1, .q_len = 1, .q_base = 0 };
+	kernel_fixture_run(&among, &params, 2, isa);
 	assert_same(&alone, 0, &among, 68, 100);
-	world_destroy(&alone);
-	world_destroy(&among);
+	kernel_fixture_destroy(&alone);
+	kernel_fixture_destroy(&among);
 }
 
 KERNEL_TEST(order, batch)
@@ -171,7 +171,7 @@ KERNEL_TEST(order, batch)
 static void
 skewed_batch_try(enum paged_dtype tensors, enum kernel_isa isa)
 {
-	static const struct world_row rows[] = {
+	static const struct kernel_fixture_row rows[] = {
 		{ .id = 1, .kv_len = 20, .q_len = 1, .q_base = 19 },
 		{ .id = 2, .kv_len = 700, .q_len = 3, .q_base = 697 },
 		{ .id = 3, .kv_len = 5000, .q_len = 1, .q_base = 4999 },
@@ -182,30 +182,30 @@ skewed_batch_try(enum paged_dtype tensors, enum kernel_isa isa)
 		{ .id = 8, .kv_len = 513, .q_len = 1, .q_base = 512 },
 	};
 	enum { N = sizeof(rows) / sizeof(rows[0]) };
-	struct world_params params = prefill(tensors);
-	struct world alone[N], among;
+	struct kernel_fixture_params params = prefill(tensors);
+	struct kernel_fixture alone[N], among;
 
 	params.q_heads = 8;
 	params.kv_heads = 2;
 	for (uint32_t r = 0; r < N; r++) {
 		params.rows[0] = rows[r];
-		world_run(&alone[r], &params, 1, isa);
+		kernel_fixture_run(&alone[r], &params, 1, isa);
 	}
 	params.n_rows = N;
 	for (uint32_t r = 0; r < N; r++)
 		params.rows[r] = rows[r];
-	world_create(&among, &params);
+	kernel_fixture_create(&among, &params);
 	for (uint32_t n = 1; n <= 5; n++) {
 		struct kernel_team *team = kernel_test_team(n, isa);
 
-		world_attend(&among, team);
+		kernel_fixture_attend(&among, team);
 		for (uint32_t r = 0; r < N; r++)
 			assert_same(&alone[r], 0, &among, among.rows[r].q_start, rows[r].q_len);
 		kernel_team_destroy(team);
 	}
-	world_destroy(&among);
+	kernel_fixture_destroy(&among);
 	for (uint32_t r = 0; r < N; r++)
-		world_destroy(&alone[r]);
+		kernel_fixture_destroy(&alone[r]);
 }
 
 KERNEL_TEST(order, skewed_batch)
@@ -216,25 +216,26 @@ KERNEL_TEST(order, skewed_batch)
 
 /* Query rows of a sequence in chunks, each with the length of its moment, and all in one chunk. */
 static void
-assert_chunks(struct world_params params, uint32_t q_len, const uint32_t *chunks, uint32_t n_chunks,
+assert_chunks(struct kernel_fixture_params params, uint32_t q_len, const uint32_t *chunks, uint32_t n_chunks,
 	      enum kernel_isa isa)
 {
-	struct world all, chunk;
+	struct kernel_fixture all, chunk;
 	uint32_t i = 0;
 
-	params.rows[0] = (struct world_row){ .id = 5, .kv_len = 500 + q_len, .q_len = q_len, .q_base = 500 };
-	world_run(&all, &params, 1, isa);
+	params.rows[0] = (struct kernel_fixture_row){ .id = 5, .kv_len = 500 + q_len, .q_len = q_len, .q_base = 500 };
+	kernel_fixture_run(&all, &params, 1, isa);
 	for (uint32_t n = 0; i < q_len; n++) {
 		uint32_t some = chunks[n % n_chunks] < q_len - i ? chunks[n % n_chunks] : q_len - i;
 
-		params.rows[0] =
-			(struct world_row){ .id = 5, .kv_len = 500 + i + some, .q_len = some, .q_base = 500 + i };
-		world_run(&chunk, &params, 2, isa);
+		params.rows[0] = (struct kernel_fixture_row){
+			.id = 5, .kv_len = 500 + i + some, .q_len = some, .q_base = 500 + i
+		};
+		kernel_fixture_run(&chunk, &params, 2, isa);
 		assert_same(&all, i, &chunk, 0, some);
-		world_destroy(&chunk);
+		kernel_fixture_destroy(&chunk);
 		i += some;
 	}
-	world_destroy(&all);
+	kernel_fixture_destroy(&all);
 }
 
 /* Many lines in every chunk, of 3 a query row, or few in all of them. */
@@ -242,7 +243,7 @@ static void
 chunks_try(enum paged_dtype tensors, enum kernel_isa isa)
 {
 	static const uint32_t many[] = { 6, 7, 22, 9, 64 }, few[] = { 1, 1, 2 };
-	struct world_params params = prefill(tensors);
+	struct kernel_fixture_params params = prefill(tensors);
 
 	assert_chunks(params, 6 + 7 + 22 + 9 + 64 + 6, many, 5, isa);
 	params.q_heads = params.kv_heads;

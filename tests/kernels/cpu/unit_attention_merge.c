@@ -35,7 +35,7 @@ parts_create(struct parts *parts, uint32_t n_tokens, enum paged_dtype a, enum pa
 		struct kernel_tensor *tensor = &parts->part[p].out;
 		float *lse = parts_lse(parts);
 
-		*tensor = world_tensor(dtypes[p], n_tokens, HEADS, DIM, p, &bytes);
+		*tensor = kernel_tensor_create(dtypes[p], n_tokens, HEADS, DIM, p, &bytes);
 		for (uint32_t i = 0; i < n_tokens * HEADS; i++) {
 			uint8_t *at = (uint8_t *)tensor->data + i / HEADS * tensor->token_stride +
 				      i % HEADS * tensor->head_stride;
@@ -47,7 +47,7 @@ parts_create(struct parts *parts, uint32_t n_tokens, enum paged_dtype a, enum pa
 		}
 		parts->part[p].lse = lse;
 	}
-	parts->out = world_tensor(out, n_tokens, HEADS, DIM, 3, &bytes);
+	parts->out = kernel_tensor_create(out, n_tokens, HEADS, DIM, 3, &bytes);
 	parts->lse = parts_lse(parts);
 }
 
@@ -80,10 +80,10 @@ parts_check(const struct parts *parts, uint32_t token, uint32_t head)
 
 	cr_assert_float_eq(parts->lse[at], lse, 0x1p-22 * (1 + fabs(lse)));
 	for (uint32_t d = 0; d < DIM; d++) {
-		double expected = exp(a - lse) * world_element(&parts->part[0].out, token, head, d) +
-				  exp(b - lse) * world_element(&parts->part[1].out, token, head, d);
+		double expected = exp(a - lse) * kernel_tensor_element(&parts->part[0].out, token, head, d) +
+				  exp(b - lse) * kernel_tensor_element(&parts->part[1].out, token, head, d);
 
-		cr_assert_float_eq(world_element(&parts->out, token, head, d), expected,
+		cr_assert_float_eq(kernel_tensor_element(&parts->out, token, head, d), expected,
 				   0x1p-20 + reference_unit(parts->out.dtype) * fabs(expected),
 				   "token %u head %u dim %u", token, head, d);
 	}
@@ -126,10 +126,13 @@ KERNEL_TEST(merge, nothing_and_no_number)
 	}
 	parts_merge(&parts, team);
 	for (uint32_t d = 0; d < DIM; d++) {
-		cr_assert_eq(world_element(&parts.out, 0, 0, d), world_element(&parts.part[1].out, 0, 0, d));
-		cr_assert_eq(world_element(&parts.out, 1, 0, d), world_element(&parts.part[0].out, 1, 0, d));
-		cr_assert_eq(world_element(&parts.out, 2, 0, d), 0);
-		cr_assert(isnan(world_element(&parts.out, 3, 0, d)) && isnan(world_element(&parts.out, 4, 0, d)));
+		cr_assert_eq(kernel_tensor_element(&parts.out, 0, 0, d),
+			     kernel_tensor_element(&parts.part[1].out, 0, 0, d));
+		cr_assert_eq(kernel_tensor_element(&parts.out, 1, 0, d),
+			     kernel_tensor_element(&parts.part[0].out, 1, 0, d));
+		cr_assert_eq(kernel_tensor_element(&parts.out, 2, 0, d), 0);
+		cr_assert(isnan(kernel_tensor_element(&parts.out, 3, 0, d)) &&
+			  isnan(kernel_tensor_element(&parts.out, 4, 0, d)));
 	}
 	cr_assert_eq(parts.lse[0], lse[1][0]);
 	cr_assert_eq(parts.lse[HEADS], lse[0][HEADS]);
@@ -165,8 +168,8 @@ KERNEL_TEST(merge, in_place_and_threads)
 		for (uint32_t t = 0; t < 400; t++)
 			for (uint32_t h = 0; h < HEADS; h++)
 				for (uint32_t d = 0; d < DIM; d++)
-					cr_assert_eq(world_element(&apart.out, t, h, d),
-						     world_element(&within.out, t, h, d));
+					cr_assert_eq(kernel_tensor_element(&apart.out, t, h, d),
+						     kernel_tensor_element(&within.out, t, h, d));
 		within.out = own;
 		within.lse = own_lse;
 		parts_destroy(&within);
@@ -181,23 +184,24 @@ KERNEL_TEST(merge, in_place_and_threads)
  * then each row attends its own suffix, whose tokens count from the prefix's
  * end; then both are merged.
  *
- * World rows are the suffixes; the last is the prefix.
+ * The rows of the fixture are the suffixes; the last is the prefix.
  */
 static void
-group_attend(struct world *world, uint32_t n_suffixes, struct kernel_team *team)
+group_attend(struct kernel_fixture *fixture, uint32_t n_suffixes, struct kernel_team *team)
 {
-	struct attention_args args = { .pages = { &world->layout, world->pool, WORLD_LAYER },
-				       .q = world->q,
-				       .out = world->out,
-				       .scale = world->params.scale,
-				       .lse = world->lse };
-	struct kernel_row prefix = world->rows[n_suffixes];
-	uint64_t total_q = world->rows[n_suffixes].q_start;
-	float *prefix_lse = malloc(total_q * world->params.q_heads * sizeof(float));
+	struct attention_args args = { .pages = { &fixture->layout, fixture->pool, KERNEL_FIXTURE_LAYER },
+				       .q = fixture->q,
+				       .out = fixture->out,
+				       .scale = fixture->params.scale,
+				       .lse = fixture->lse };
+	struct kernel_row prefix = fixture->rows[n_suffixes];
+	uint64_t total_q = fixture->rows[n_suffixes].q_start;
+	float *prefix_lse = malloc(total_q * fixture->params.q_heads * sizeof(float));
 	struct kernel_tensor prefix_out;
 	size_t bytes;
 
-	prefix_out = world_tensor(PAGED_F32, total_q, world->params.q_heads, world->params.v_dim, 0, &bytes);
+	prefix_out =
+		kernel_tensor_create(PAGED_F32, total_q, fixture->params.q_heads, fixture->params.v_dim, 0, &bytes);
 	prefix.q_start = 0;
 	prefix.q_len = (uint32_t)total_q;
 	args.rows = &prefix;
@@ -205,10 +209,10 @@ group_attend(struct world *world, uint32_t n_suffixes, struct kernel_team *team)
 	args.out = prefix_out;
 	args.lse = prefix_lse;
 	kernel_attention(team, &args);
-	args.rows = world->rows;
+	args.rows = fixture->rows;
 	args.n_rows = n_suffixes;
-	args.out = world->out;
-	args.lse = world->lse;
+	args.out = fixture->out;
+	args.lse = fixture->lse;
 	args.causal = true;
 	kernel_attention(team, &args);
 	kernel_attention_merge(team,
@@ -222,26 +226,26 @@ group_attend(struct world *world, uint32_t n_suffixes, struct kernel_team *team)
 
 /* A row's own keys are the prefix's, then its suffix's as far as the query row sees. */
 static void
-group_check(const struct world *world, uint32_t n_suffixes, uint32_t r, uint32_t i, uint32_t head)
+group_check(const struct kernel_fixture *fixture, uint32_t n_suffixes, uint32_t r, uint32_t i, uint32_t head)
 {
-	const struct world_params *p = &world->params;
-	const struct world_row *row = &p->rows[r], *prefix = &p->rows[n_suffixes];
+	const struct kernel_fixture_params *p = &fixture->params;
+	const struct kernel_fixture_row *row = &p->rows[r], *prefix = &p->rows[n_suffixes];
 	uint32_t kv_head = head / (p->q_heads / p->kv_heads), n = prefix->kv_len + (uint32_t)row->q_base + i + 1;
-	uint64_t packed = world->rows[r].q_start + i, at = packed * p->q_heads + head;
+	uint64_t packed = fixture->rows[r].q_start + i, at = packed * p->q_heads + head;
 	float *k = malloc(n * sizeof(float) * p->k_dim), *v = malloc(n * sizeof(float) * p->v_dim);
 	struct reference_result expected;
 	float q[PAGED_MAX_DIM];
 
 	for (uint32_t d = 0; d < p->k_dim; d++)
-		q[d] = world_element(&world->q, packed, head, d);
+		q[d] = kernel_tensor_element(&fixture->q, packed, head, d);
 	for (uint32_t t = 0; t < n; t++) {
 		bool shared = t < prefix->kv_len;
 		uint32_t id = shared ? prefix->id : row->id, token = shared ? t : t - prefix->kv_len;
 
 		for (uint32_t d = 0; d < p->k_dim; d++)
-			k[t * p->k_dim + d] = world_key(world, id, token, kv_head, d);
+			k[t * p->k_dim + d] = kernel_fixture_key(fixture, id, token, kv_head, d);
 		for (uint32_t d = 0; d < p->v_dim; d++)
-			v[t * p->v_dim + d] = world_value(world, id, token, kv_head, d);
+			v[t * p->v_dim + d] = kernel_fixture_value(fixture, id, token, kv_head, d);
 	}
 	reference_attend(&(struct reference_line){ .q = q,
 						   .k = k,
@@ -253,9 +257,9 @@ group_check(const struct world *world, uint32_t n_suffixes, uint32_t r, uint32_t
 						   .n_keys = n,
 						   .scale = p->scale },
 			 &expected);
-	cr_assert_float_eq(world->lse[at], expected.lse, expected.score_tolerance + 0x1p-21 * fabs(expected.lse));
+	cr_assert_float_eq(fixture->lse[at], expected.lse, expected.score_tolerance + 0x1p-21 * fabs(expected.lse));
 	for (uint32_t d = 0; d < p->v_dim; d++)
-		cr_assert_float_eq(world_element(&world->out, packed, head, d), expected.out[d],
+		cr_assert_float_eq(kernel_tensor_element(&fixture->out, packed, head, d), expected.out[d],
 				   expected.out_tolerance + 0x1p-21);
 	free(k);
 	free(v);
@@ -265,34 +269,34 @@ KERNEL_TEST(merge, shared_prefix)
 {
 	static const uint32_t prefixes[] = { 0, 1, 64, 600 };
 	struct kernel_team *team = kernel_test_team(2, isa);
-	struct world_params params = { .seed = kernel_test_seed(),
-				       .placement = kernel_test_seed(),
-				       .q_heads = 4,
-				       .kv_heads = 2,
-				       .k_dim = 24,
-				       .v_dim = 40,
-				       .pool = PAGED_F16,
-				       .q = PAGED_F32,
-				       .out = PAGED_F32,
-				       .page_size = 16,
-				       .scale = 0.2f,
-				       .n_rows = 5 };
+	struct kernel_fixture_params params = { .seed = kernel_test_seed(),
+						.placement = kernel_test_seed(),
+						.q_heads = 4,
+						.kv_heads = 2,
+						.k_dim = 24,
+						.v_dim = 40,
+						.pool = PAGED_F16,
+						.q = PAGED_F32,
+						.out = PAGED_F32,
+						.page_size = 16,
+						.scale = 0.2f,
+						.n_rows = 5 };
 
 	for (uint32_t c = 0; c < 4; c++) {
-		struct world world;
+		struct kernel_fixture fixture;
 
-		params.rows[0] = (struct world_row){ .id = 0, .kv_len = 1, .q_len = 1 };
-		params.rows[1] = (struct world_row){ .id = 1, .kv_len = 40, .q_len = 1, .q_base = 39 };
-		params.rows[2] = (struct world_row){ .id = 2, .kv_len = 30, .q_len = 30 };
-		params.rows[3] = (struct world_row){ .id = 3, .kv_len = 530, .q_len = 3, .q_base = 527 };
-		params.rows[4] = (struct world_row){ .id = 4, .kv_len = prefixes[c] };
-		world_create(&world, &params);
-		group_attend(&world, 4, team);
+		params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 1, .q_len = 1 };
+		params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 40, .q_len = 1, .q_base = 39 };
+		params.rows[2] = (struct kernel_fixture_row){ .id = 2, .kv_len = 30, .q_len = 30 };
+		params.rows[3] = (struct kernel_fixture_row){ .id = 3, .kv_len = 530, .q_len = 3, .q_base = 527 };
+		params.rows[4] = (struct kernel_fixture_row){ .id = 4, .kv_len = prefixes[c] };
+		kernel_fixture_create(&fixture, &params);
+		group_attend(&fixture, 4, team);
 		for (uint32_t r = 0; r < 4; r++)
 			for (uint32_t i = 0; i < params.rows[r].q_len; i++)
 				for (uint32_t h = 0; h < params.q_heads; h++)
-					group_check(&world, 4, r, i, h);
-		world_destroy(&world);
+					group_check(&fixture, 4, r, i, h);
+		kernel_fixture_destroy(&fixture);
 	}
 	kernel_team_destroy(team);
 }

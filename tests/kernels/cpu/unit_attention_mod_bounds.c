@@ -30,10 +30,10 @@ bias_fill(void)
 		bias[i] = reference_random(1, i, 2);
 }
 
-static struct world_params
+static struct kernel_fixture_params
 params_of(const struct one_case *c)
 {
-	return (struct world_params){
+	return (struct kernel_fixture_params){
 		.seed = 1,
 		.placement = 1,
 		.q_heads = 6,
@@ -58,25 +58,25 @@ try_case(const struct one_case *c, const struct block_mask *blocks, enum kernel_
 	const struct mod_array array = {
 		.name = "bias", .dtype = MOD_F32, .n_dims = 1, .extents = { c->extent }, .data = bias
 	};
-	struct world_params params = params_of(c);
+	struct kernel_fixture_params params = params_of(c);
 	struct mod_fixture mask = { 0 }, score = { 0 };
 	struct kernel_team *team = kernel_test_team(1, isa);
 	struct paged_error error = { 0 };
 	struct kernel_mod_set *mods;
-	struct world world;
+	struct kernel_fixture fixture;
 
 	if (c->mask != NULL)
 		mask = mod_fixture_open(MOD_MASK, c->mask, &array, 1);
 	if (c->score != NULL)
 		score = mod_fixture_open(MOD_SCORE, c->score, &array, 1);
 	params.mods = (struct kernel_mod_set_params){ .blocks = blocks, .mask = mask.binding, .score = score.binding };
-	world_create(&world, &params);
+	kernel_fixture_create(&fixture, &params);
 	cr_assert_eq(kernel_mod_set_create(team, &params.mods, &mods, &error), PAGED_OK);
-	world_attend_with(&world, team, mods);
+	kernel_fixture_attend_with_mods(&fixture, team, mods);
 	cr_expect_eq(kernel_mod_set_check(mods, &error), c->told[0] == '\0' ? PAGED_OK : PAGED_ERR_RANGE);
 	cr_expect_str_eq(error.text, c->told, "%s; %s: '%s'", c->mask, c->score, error.text);
 	kernel_mod_set_destroy(mods);
-	world_destroy(&world);
+	kernel_fixture_destroy(&fixture);
 	kernel_team_destroy(team);
 	mod_fixture_close(&mask);
 	mod_fixture_close(&score);

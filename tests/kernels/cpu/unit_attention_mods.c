@@ -12,47 +12,48 @@
 KERNEL_TEST(mods, say_the_same_as_flags)
 {
 	struct mod_scene scene = { 0 };
-	struct world_params params = mod_scene_chunk();
+	struct kernel_fixture_params params = mod_scene_chunk();
 	struct mod_fixture mask, score;
-	struct world flag, mod;
+	struct kernel_fixture flag, mod;
 
 	mod_scene_fill(&scene, 1);
 	mask = mod_scene_open(MOD_MASK, "kv_idx <= q_idx", &scene);
 	score = mod_scene_open(MOD_SCORE, "score", &scene);
 	params.causal = true;
-	world_run(&flag, &params, 1, isa);
+	kernel_fixture_run(&flag, &params, 1, isa);
 	params.causal = false;
 	params.mods = (struct kernel_mod_set_params){ .mask = mask.binding, .score = score.binding };
-	world_run(&mod, &params, 2, isa);
+	kernel_fixture_run(&mod, &params, 2, isa);
 	mod_scene_same(&flag, 0, &mod, 0, 60, "causal");
-	world_destroy(&flag);
-	world_destroy(&mod);
+	kernel_fixture_destroy(&flag);
+	kernel_fixture_destroy(&mod);
 	mod_fixture_close(&mask);
 	mod_fixture_close(&score);
 }
 
 /* A chunk, or parts of it, each with the length of its moment: as long as both have few query lines, or many. */
 static void
-chunk_try(struct world_params params, uint32_t q_len, uint32_t part, enum kernel_isa isa)
+chunk_try(struct kernel_fixture_params params, uint32_t q_len, uint32_t part, enum kernel_isa isa)
 {
-	struct world all, one;
+	struct kernel_fixture all, one;
 
-	params.rows[0] = (struct world_row){ .id = 5, .kv_len = 1040 + q_len, .q_len = q_len, .q_base = 1040 };
-	world_run(&all, &params, 1, isa);
+	params.rows[0] = (struct kernel_fixture_row){ .id = 5, .kv_len = 1040 + q_len, .q_len = q_len, .q_base = 1040 };
+	kernel_fixture_run(&all, &params, 1, isa);
 	for (uint32_t i = 0; i < q_len; i += part) {
-		params.rows[0] =
-			(struct world_row){ .id = 5, .kv_len = 1040 + i + part, .q_len = part, .q_base = 1040 + i };
-		world_run(&one, &params, 1 + i % 3, isa);
+		params.rows[0] = (struct kernel_fixture_row){
+			.id = 5, .kv_len = 1040 + i + part, .q_len = part, .q_base = 1040 + i
+		};
+		kernel_fixture_run(&one, &params, 1 + i % 3, isa);
 		mod_scene_same(&all, i, &one, 0, part, "parts of a chunk");
-		world_destroy(&one);
+		kernel_fixture_destroy(&one);
 	}
-	world_destroy(&all);
+	kernel_fixture_destroy(&all);
 }
 
 KERNEL_TEST(mods, chunks)
 {
 	struct mod_scene scene = { 0 };
-	struct world_params params = mod_scene_chunk();
+	struct kernel_fixture_params params = mod_scene_chunk();
 	struct mod_fixture mask, score;
 
 	mod_scene_fill(&scene, 1);
@@ -75,7 +76,7 @@ KERNEL_TEST(mods, windows_move_over_tiles)
 		"kv_idx <= q_idx && (q_idx - kv_idx < 20 || kv_idx / 16 % 5 == q_idx / 8 % 5)"
 	};
 	static const enum paged_dtype pools[] = { PAGED_BF16, PAGED_I8 };
-	struct world_params params = mod_scene_chunk();
+	struct kernel_fixture_params params = mod_scene_chunk();
 
 	params.q = PAGED_BF16;
 	params.out = PAGED_BF16;
@@ -100,32 +101,32 @@ KERNEL_TEST(mods, heads_take_turns)
 					     "kv_idx < 64 || kv_idx >= 577", "kv_idx > q_idx" };
 	static const enum paged_dtype pools[] = { PAGED_BF16, PAGED_F32, PAGED_I8 };
 	struct mod_scene scene = { 0 };
-	struct world_params params = mod_scene_chunk();
+	struct kernel_fixture_params params = mod_scene_chunk();
 
 	mod_scene_fill(&scene, 1);
 	params.q_heads = 8;
 	params.kv_heads = 4;
 	params.n_rows = 3;
-	params.rows[0] = (struct world_row){ .id = 1, .kv_len = 1030, .q_len = 1, .q_base = 1029 };
-	params.rows[1] = (struct world_row){ .id = 2, .kv_len = 515, .q_len = 3, .q_base = 511 };
-	params.rows[2] = (struct world_row){ .id = 3, .kv_len = 64, .q_len = 1, .q_base = 63 };
+	params.rows[0] = (struct kernel_fixture_row){ .id = 1, .kv_len = 1030, .q_len = 1, .q_base = 1029 };
+	params.rows[1] = (struct kernel_fixture_row){ .id = 2, .kv_len = 515, .q_len = 3, .q_base = 511 };
+	params.rows[2] = (struct kernel_fixture_row){ .id = 3, .kv_len = 64, .q_len = 1, .q_base = 63 };
 	for (size_t i = 0; i < COUNT(masks) * COUNT(pools); i++) {
 		const char *text = masks[i % COUNT(masks)];
 		char apart[128];
 		struct mod_fixture mask = mod_scene_open(MOD_MASK, text, &scene), each;
 		struct mod_fixture score = mod_scene_open(MOD_SCORE, "score + slope[h] * (kv_idx - q_idx)", &scene);
-		struct world turns, alone;
+		struct kernel_fixture turns, alone;
 
 		snprintf(apart, sizeof(apart), "(%s) && h >= 0", text);
 		each = mod_scene_open(MOD_MASK, apart, &scene);
 		params.pool = pools[i / COUNT(masks)];
 		params.mods = (struct kernel_mod_set_params){ .mask = mask.binding, .score = score.binding };
-		world_run(&turns, &params, 1, isa);
+		kernel_fixture_run(&turns, &params, 1, isa);
 		params.mods.mask = each.binding;
-		world_run(&alone, &params, 2, isa);
+		kernel_fixture_run(&alone, &params, 2, isa);
 		mod_scene_same(&turns, 0, &alone, 0, 5, text);
-		world_destroy(&turns);
-		world_destroy(&alone);
+		kernel_fixture_destroy(&turns);
+		kernel_fixture_destroy(&alone);
 		mod_fixture_close(&mask);
 		mod_fixture_close(&each);
 		mod_fixture_close(&score);
@@ -142,26 +143,26 @@ KERNEL_TEST(mods, tree_verification)
 		{ .name = "base", .dtype = MOD_I32, .data = &base },
 	};
 	static const char text[] = "kv_idx < base || (path[q_idx - base] >> (kv_idx - base) & 1) == 1";
-	struct world_params params = mod_scene_chunk();
+	struct kernel_fixture_params params = mod_scene_chunk();
 	struct mod_fixture mask;
-	struct world all, one;
+	struct kernel_fixture all, one;
 	char what[256];
 
 	for (uint32_t i = 0; i < COUNT(parent); i++)
 		words[i] = (parent[i] < 0 ? 0 : words[parent[i]]) | 1 << i;
-	params.rows[0] = (struct world_row){ .id = 3, .kv_len = 712, .q_len = COUNT(parent), .q_base = base };
+	params.rows[0] = (struct kernel_fixture_row){ .id = 3, .kv_len = 712, .q_len = COUNT(parent), .q_base = base };
 	mask = mod_fixture_open(MOD_MASK, text, arrays, COUNT(arrays));
 	params.mods.mask = mask.binding;
-	world_run(&all, &params, 2, isa);
-	cr_assert(world_check(&all, what, sizeof(what)), "%s", what);
+	kernel_fixture_run(&all, &params, 2, isa);
+	cr_assert(kernel_fixture_check(&all, what, sizeof(what)), "%s", what);
 
-	/* A straight path is causal attention over its tokens alone: rows 0, 1 and 2 of the other world. */
+	/* A straight path is causal attention over its tokens alone: rows 0, 1 and 2 of the other batch. */
 	for (uint32_t i = 0; i < 12; i++)
 		words[i] = (2 << i) - 1;
-	world_run(&one, &params, 1, isa);
+	kernel_fixture_run(&one, &params, 1, isa);
 	mod_scene_same(&all, 0, &one, 0, 2, "one path");
-	world_destroy(&one);
-	world_destroy(&all);
+	kernel_fixture_destroy(&one);
+	kernel_fixture_destroy(&all);
 	mod_fixture_close(&mask);
 }
 
@@ -172,20 +173,20 @@ KERNEL_TEST(mods, no_number_stays_in_its_row)
 					     "q_idx == 1044 && h == 2 && kv_idx == 70 ? inf : score",
 					     "q_idx == 1044 && h == 2 ? -inf : score" };
 	struct mod_scene scene = { 0 };
-	struct world_params params = mod_scene_chunk();
+	struct kernel_fixture_params params = mod_scene_chunk();
 
 	mod_scene_fill(&scene, 1);
 	for (size_t t = 0; t < COUNT(texts); t++) {
 		struct mod_fixture score = mod_scene_open(MOD_SCORE, texts[t], &scene);
-		struct world world;
+		struct kernel_fixture fixture;
 		char what[256];
 
 		params.mods.score = score.binding;
-		world_run(&world, &params, 1, isa);
-		cr_assert(world_check(&world, what, sizeof(what)), "%s: %s", texts[t], what);
-		cr_assert_eq(isnan(world.lse[4 * params.q_heads + 2]) != 0, t < 2);
-		cr_assert(t < 2 || world.lse[4 * params.q_heads + 2] == -INFINITY);
-		world_destroy(&world);
+		kernel_fixture_run(&fixture, &params, 1, isa);
+		cr_assert(kernel_fixture_check(&fixture, what, sizeof(what)), "%s: %s", texts[t], what);
+		cr_assert_eq(isnan(fixture.lse[4 * params.q_heads + 2]) != 0, t < 2);
+		cr_assert(t < 2 || fixture.lse[4 * params.q_heads + 2] == -INFINITY);
+		kernel_fixture_destroy(&fixture);
 		mod_fixture_close(&score);
 	}
 }
@@ -195,30 +196,30 @@ KERNEL_TEST(mods, range_is_told)
 {
 	struct kernel_team *team = kernel_test_team(2, isa);
 	struct mod_scene scene = { 0 };
-	struct world_params params = mod_scene_chunk();
+	struct kernel_fixture_params params = mod_scene_chunk();
 	struct paged_error error = { 0 };
 	struct kernel_mod_set *mods;
 	struct mod_fixture score;
-	struct world world;
+	struct kernel_fixture fixture;
 
 	mod_scene_fill(&scene, 1);
 	score = mod_scene_open(MOD_SCORE, "score + bias[0][kv_idx]", &scene);
 	params.mods.score = score.binding;
-	world_create(&world, &params);
+	kernel_fixture_create(&fixture, &params);
 	cr_assert_eq(kernel_mod_set_create(team, &params.mods, &mods, &error), PAGED_OK);
 	cr_assert_eq(kernel_mod_set_check(mods, &error), PAGED_OK);
-	world_attend_with(&world, team, mods);
+	kernel_fixture_attend_with_mods(&fixture, team, mods);
 	cr_assert_eq(kernel_mod_set_check(mods, &error), PAGED_ERR_RANGE);
 	cr_assert(strstr(error.text, "bias") != NULL && strstr(error.text, "0 to 63") != NULL, "%s", error.text);
-	cr_assert(world_check(&world, error.text, sizeof(error.text)), "%s", error.text);
+	cr_assert(kernel_fixture_check(&fixture, error.text, sizeof(error.text)), "%s", error.text);
 	kernel_mods_clear_range(mods);
 	cr_assert_eq(kernel_mod_set_check(mods, &error), PAGED_OK);
-	world_attend_with(&world, team, mods);
+	kernel_fixture_attend_with_mods(&fixture, team, mods);
 	cr_assert_eq(kernel_mod_set_check(mods, &error), PAGED_ERR_RANGE);
 	kernel_mod_set_bind(mods, &params.mods);
 	cr_assert_eq(kernel_mod_set_check(mods, &error), PAGED_OK);
 	kernel_mod_set_destroy(mods);
-	world_destroy(&world);
+	kernel_fixture_destroy(&fixture);
 	mod_fixture_close(&score);
 	kernel_team_destroy(team);
 }

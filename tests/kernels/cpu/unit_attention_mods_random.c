@@ -13,11 +13,12 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* The block mask that a mask mod makes over a world's rows. */
+/* The block mask that a mask mod makes over a fixture's rows. */
 static struct block_mask *
-blocks_of(const struct world_params *params, const struct mod_binding *mask, uint32_t q_block, uint32_t kv_block)
+blocks_of(const struct kernel_fixture_params *params, const struct mod_binding *mask, uint32_t q_block,
+	  uint32_t kv_block)
 {
-	struct block_mask_row rows[WORLD_MAX_ROWS];
+	struct block_mask_row rows[KERNEL_FIXTURE_MAX_ROWS];
 	struct block_mask *blocks;
 	struct mod_evaluator evaluator;
 	struct paged_error error = { 0 };
@@ -100,7 +101,7 @@ mask_text(struct dice *dice, char *text, size_t size)
 }
 
 static void
-shape_roll(struct dice *dice, struct world_params *params)
+shape_roll(struct dice *dice, struct kernel_fixture_params *params)
 {
 	static const uint32_t heads[][2] = { { 4, 2 }, { 1, 1 }, { 8, 1 }, { 3, 3 }, { 6, 2 } };
 	static const uint32_t page_sizes[] = { 1, 3, 16, 64, 128 };
@@ -108,20 +109,20 @@ shape_roll(struct dice *dice, struct world_params *params)
 	static const float sinks[MOD_SCENE_HEADS] = { 0.5f, -3, 2, -INFINITY, 30, 0, 1, -1 };
 	uint32_t h = roll(dice, COUNT(heads));
 
-	*params = (struct world_params){ .seed = dice->seed,
-					 .placement = roll(dice, 1000),
-					 .q_heads = heads[h][0],
-					 .kv_heads = heads[h][1],
-					 .k_dim = 8 + roll(dice, 20),
-					 .v_dim = 8 + roll(dice, 20),
-					 .pool = dtypes[roll(dice, 3)],
-					 .q = roll(dice, 2) ? PAGED_F32 : PAGED_BF16,
-					 .out = roll(dice, 2) ? PAGED_F32 : PAGED_BF16,
-					 .page_size = page_sizes[roll(dice, COUNT(page_sizes))],
-					 .causal = roll(dice, 2),
-					 .scale = 0.3f,
-					 .sink = roll(dice, 4) == 0 ? sinks : NULL,
-					 .n_rows = 1 + roll(dice, 3) };
+	*params = (struct kernel_fixture_params){ .seed = dice->seed,
+						  .placement = roll(dice, 1000),
+						  .q_heads = heads[h][0],
+						  .kv_heads = heads[h][1],
+						  .k_dim = 8 + roll(dice, 20),
+						  .v_dim = 8 + roll(dice, 20),
+						  .pool = dtypes[roll(dice, 3)],
+						  .q = roll(dice, 2) ? PAGED_F32 : PAGED_BF16,
+						  .out = roll(dice, 2) ? PAGED_F32 : PAGED_BF16,
+						  .page_size = page_sizes[roll(dice, COUNT(page_sizes))],
+						  .causal = roll(dice, 2),
+						  .scale = 0.3f,
+						  .sink = roll(dice, 4) == 0 ? sinks : NULL,
+						  .n_rows = 1 + roll(dice, 3) };
 	if (roll(dice, 2))
 		params->pool = params->q = params->out = PAGED_BF16;
 	for (uint32_t r = 0; r < params->n_rows; r++) {
@@ -129,40 +130,41 @@ shape_roll(struct dice *dice, struct world_params *params)
 			 q_len = roll(dice, 2) ? 1 : roll(dice, roll(dice, 3) == 0 ? 150 : 20);
 
 		q_len = q_len < kv_len ? q_len : kv_len;
-		params->rows[r] = (struct world_row){
+		params->rows[r] = (struct kernel_fixture_row){
 			.id = r, .kv_len = kv_len, .q_len = q_len, .q_base = (int64_t)kv_len - q_len
 		};
 	}
 }
 
-/* One world: right by the reference, and the same bits by a block mask, elsewhere, with other threads. */
+/* One random batch: correct by the reference; bit-identical with a block mask, other pages and other threads. */
 static void
-world_try(const struct world_params *params, struct dice *dice, enum kernel_isa isa, const char *text)
+random_fixture_check(const struct kernel_fixture_params *params, struct dice *dice, enum kernel_isa isa,
+		     const char *text)
 {
-	struct world_params other = *params;
+	struct kernel_fixture_params other = *params;
 	struct block_mask *blocks;
-	struct world first, second;
+	struct kernel_fixture first, second;
 	char what[512];
 
-	world_run(&first, params, 1, isa);
-	cr_assert(world_check(&first, what, sizeof(what)), "seed %" PRIu64 ", %s: %s", dice->seed, text, what);
+	kernel_fixture_run(&first, params, 1, isa);
+	cr_assert(kernel_fixture_check(&first, what, sizeof(what)), "seed %" PRIu64 ", %s: %s", dice->seed, text, what);
 	blocks = blocks_of(params, params->mods.mask, 1 + roll(dice, 1u << roll(dice, 8)),
 			   1 + roll(dice, 1u << roll(dice, 9)));
 	other.mods.blocks = blocks;
 	other.placement++;
 	other.page_size = 1 + roll(dice, 40);
-	world_run(&second, &other, 1 + roll(dice, 4), isa);
+	kernel_fixture_run(&second, &other, 1 + roll(dice, 4), isa);
 	mod_scene_same(&first, 0, &second, 0, first.total_q, text);
-	world_destroy(&second);
+	kernel_fixture_destroy(&second);
 	other.mods.blocks = NULL;
-	world_run(&second, &other, 3, isa);
+	kernel_fixture_run(&second, &other, 3, isa);
 	mod_scene_same(&first, 0, &second, 0, first.total_q, text);
-	world_destroy(&second);
-	world_destroy(&first);
+	kernel_fixture_destroy(&second);
+	kernel_fixture_destroy(&first);
 	block_mask_destroy(blocks);
 }
 
-KERNEL_TEST(mods_random, worlds)
+KERNEL_TEST(mods_random, random_fixtures)
 {
 	const char *wanted = getenv("PAGED_TEST_ROUNDS");
 	uint32_t rounds = wanted != NULL ? (uint32_t)atoi(wanted) : 40;
@@ -170,7 +172,7 @@ KERNEL_TEST(mods_random, worlds)
 
 	for (uint32_t i = 0; i < rounds; i++) {
 		struct dice dice = { .seed = kernel_test_seed() + i };
-		struct world_params params;
+		struct kernel_fixture_params params;
 		struct mod_fixture mask, score;
 		char text[640];
 
@@ -183,7 +185,7 @@ KERNEL_TEST(mods_random, worlds)
 			cr_assert_eq(mod_binding_add_range_trees(mask.binding, NULL), PAGED_OK);
 		params.mods.mask = mask.binding;
 		params.mods.score = roll(&dice, 3) ? score.binding : NULL;
-		world_try(&params, &dice, isa, text);
+		random_fixture_check(&params, &dice, isa, text);
 		mod_fixture_close(&mask);
 		mod_fixture_close(&score);
 	}

@@ -14,10 +14,10 @@
 static const enum paged_dtype dtypes[] = { PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
 static const float k_scale[] = { 0.5f, 1.7f, 1 }, v_scale[] = { 0.3f, 1, 0.9f };
 
-static struct world_params
+static struct kernel_fixture_params
 defaults(enum paged_dtype pool)
 {
-	return (struct world_params){
+	return (struct kernel_fixture_params){
 		.seed = kernel_test_seed(),
 		.placement = 1,
 		.q_heads = 9,
@@ -38,16 +38,16 @@ defaults(enum paged_dtype pool)
 }
 
 static void
-params_check(const struct world_params *params, struct kernel_team *team)
+params_check(const struct kernel_fixture_params *params, struct kernel_team *team)
 {
-	struct world world;
+	struct kernel_fixture fixture;
 	char what[256];
 	bool good;
 
-	world_create(&world, params);
-	world_attend(&world, team);
-	good = world_check(&world, what, sizeof(what));
-	world_destroy(&world);
+	kernel_fixture_create(&fixture, params);
+	kernel_fixture_attend(&fixture, team);
+	good = kernel_fixture_check(&fixture, what, sizeof(what));
+	kernel_fixture_destroy(&fixture);
 	cr_assert(good, "seed %" PRIu64 ", %s, %u heads, page size %u: %s", params->seed,
 		  paged_dtype_name(params->pool), params->q_heads, params->page_size, what);
 }
@@ -59,14 +59,14 @@ KERNEL_TEST(bytes, lines_and_pages)
 	struct kernel_team *team = kernel_test_team(2, isa);
 
 	for (size_t i = 0; i < COUNT(dtypes) * COUNT(q_heads) * COUNT(page_sizes); i++) {
-		struct world_params params = defaults(dtypes[i % 3]);
+		struct kernel_fixture_params params = defaults(dtypes[i % 3]);
 
 		params.q_heads = q_heads[i / 3 % COUNT(q_heads)];
 		params.page_size = page_sizes[i / 3 / COUNT(q_heads)];
 		params.n_rows = 3;
-		params.rows[0] = (struct world_row){ .id = 0, .kv_len = 131, .q_len = 1, .q_base = 130 };
-		params.rows[1] = (struct world_row){ .id = 1, .kv_len = 66, .q_len = 4, .q_base = 30 };
-		params.rows[2] = (struct world_row){ .id = 2, .kv_len = 515, .q_len = 1, .q_base = 514 };
+		params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 131, .q_len = 1, .q_base = 130 };
+		params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 66, .q_len = 4, .q_base = 30 };
+		params.rows[2] = (struct kernel_fixture_row){ .id = 2, .kv_len = 515, .q_len = 1, .q_base = 514 };
 		params_check(&params, team);
 	}
 	kernel_team_destroy(team);
@@ -78,7 +78,7 @@ KERNEL_TEST(bytes, values_in_keys)
 	struct kernel_team *team = kernel_test_team(1, isa);
 
 	for (size_t i = 0; i < COUNT(dtypes); i++) {
-		struct world_params params = defaults(dtypes[i]);
+		struct kernel_fixture_params params = defaults(dtypes[i]);
 
 		params.v_in_k = true;
 		params.v_dim = 40;
@@ -92,36 +92,37 @@ KERNEL_TEST(bytes, values_in_keys)
 KERNEL_TEST(bytes, order)
 {
 	for (size_t i = 0; i < COUNT(dtypes); i++) {
-		struct world_params params = defaults(dtypes[i]);
-		struct world chunk, other;
+		struct kernel_fixture_params params = defaults(dtypes[i]);
+		struct kernel_fixture chunk, other;
 
-		world_run(&chunk, &params, 1, isa);
+		kernel_fixture_run(&chunk, &params, 1, isa);
 		params.page_size = 3;
 		params.placement = 77;
-		world_run(&other, &params, 3, isa);
-		cr_assert(world_same(&chunk, 0, &other, 0, 70));
-		world_destroy(&other);
+		kernel_fixture_run(&other, &params, 3, isa);
+		cr_assert(kernel_fixture_equal(&chunk, 0, &other, 0, 70));
+		kernel_fixture_destroy(&other);
 		for (uint32_t q = 0; q < 70; q += 21) {
-			params.rows[0] =
-				(struct world_row){ .id = 5, .kv_len = 537 + q, .q_len = 7, .q_base = 530 + q };
-			world_run(&other, &params, 2, isa);
-			cr_assert(world_same(&chunk, q, &other, 0, 7), "%s", paged_dtype_name(dtypes[i]));
-			world_destroy(&other);
+			params.rows[0] = (struct kernel_fixture_row){
+				.id = 5, .kv_len = 537 + q, .q_len = 7, .q_base = 530 + q
+			};
+			kernel_fixture_run(&other, &params, 2, isa);
+			cr_assert(kernel_fixture_equal(&chunk, q, &other, 0, 7), "%s", paged_dtype_name(dtypes[i]));
+			kernel_fixture_destroy(&other);
 		}
-		world_destroy(&chunk);
+		kernel_fixture_destroy(&chunk);
 	}
 }
 
 /* The scale of a token that is NaN, with elements of 0, reaches who sees the token, and nobody else. */
 static void
-scale_spoil(struct world *world, unsigned int plane, uint32_t token)
+scale_spoil(struct kernel_fixture *fixture, unsigned int plane, uint32_t token)
 {
-	const struct layout_plane *elements = &world->layout.plane[plane - LAYOUT_K_SCALE];
+	const struct layout_plane *elements = &fixture->layout.plane[plane - LAYOUT_K_SCALE];
 	float scale = NAN;
 
-	for (uint32_t h = 0; h < world->params.kv_heads; h++) {
-		memcpy(world_token(world, plane, token, h), &scale, sizeof(scale));
-		memset(world_token(world, plane - LAYOUT_K_SCALE, token, h), 0, elements->dim);
+	for (uint32_t h = 0; h < fixture->params.kv_heads; h++) {
+		memcpy(kernel_fixture_token(fixture, plane, token, h), &scale, sizeof(scale));
+		memset(kernel_fixture_token(fixture, plane - LAYOUT_K_SCALE, token, h), 0, elements->dim);
 	}
 }
 
@@ -129,25 +130,25 @@ KERNEL_TEST(bytes, masked_scales_may_be_anything)
 {
 	static const uint32_t tokens[] = { 40, 64, 69, 99 };
 	struct kernel_team *team = kernel_test_team(1, isa);
-	struct world_params params = defaults(PAGED_I8);
+	struct kernel_fixture_params params = defaults(PAGED_I8);
 	struct mod_fixture hides = mod_fixture_open(
 		MOD_MASK, "kv_idx < 40 || kv_idx > 40 && kv_idx < 64 || kv_idx > 69 && kv_idx < 99", NULL, 0);
 
-	params.rows[0] = (struct world_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
+	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
 	for (size_t i = 0; i < COUNT(tokens) * 4; i++) {
-		struct world world;
+		struct kernel_fixture fixture;
 		bool masked = i >= COUNT(tokens) * 2;
 
 		params.mods.mask = masked ? hides.binding : NULL;
-		world_create(&world, &params);
-		scale_spoil(&world, i % 2 ? LAYOUT_K_SCALE : LAYOUT_V_SCALE, tokens[i / 2 % COUNT(tokens)]);
-		world_attend(&world, team);
+		kernel_fixture_create(&fixture, &params);
+		scale_spoil(&fixture, i % 2 ? LAYOUT_K_SCALE : LAYOUT_V_SCALE, tokens[i / 2 % COUNT(tokens)]);
+		kernel_fixture_attend(&fixture, team);
 		for (uint32_t q = 0; q < 70; q++)
 			for (uint32_t h = 0; h < params.q_heads; h++)
-				cr_assert_eq(isnan(world_element(&world.out, q, h, 5)) != 0,
+				cr_assert_eq(isnan(kernel_tensor_element(&fixture.out, q, h, 5)) != 0,
 					     !masked && 30 + q >= tokens[i / 2 % COUNT(tokens)], "row %u, token %u", q,
 					     tokens[i / 2 % COUNT(tokens)]);
-		world_destroy(&world);
+		kernel_fixture_destroy(&fixture);
 	}
 	mod_fixture_close(&hides);
 	kernel_team_destroy(team);
@@ -158,21 +159,21 @@ KERNEL_TEST(bytes, scales_under_no_weight)
 {
 	static const uint32_t tokens[] = { 0, 63, 64, 79, 80, 99 };
 	struct kernel_team *team = kernel_test_team(1, isa);
-	struct world_params params = defaults(PAGED_I8);
+	struct kernel_fixture_params params = defaults(PAGED_I8);
 	struct mod_fixture far = mod_fixture_open(MOD_SCORE, "kv_idx < 80 ? -inf : score", NULL, 0);
 
 	params.mods.score = far.binding;
-	params.rows[0] = (struct world_row){ .kv_len = 100, .q_len = 5, .q_base = 95 };
+	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 100, .q_len = 5, .q_base = 95 };
 	for (size_t i = 0; i < COUNT(tokens); i++) {
-		struct world world;
+		struct kernel_fixture fixture;
 
-		world_create(&world, &params);
-		scale_spoil(&world, LAYOUT_V_SCALE, tokens[i]);
-		world_attend(&world, team);
+		kernel_fixture_create(&fixture, &params);
+		scale_spoil(&fixture, LAYOUT_V_SCALE, tokens[i]);
+		kernel_fixture_attend(&fixture, team);
 		for (uint32_t q = 0; q < 5; q++)
-			cr_assert_eq(isnan(world_element(&world.out, q, 0, 5)) != 0,
+			cr_assert_eq(isnan(kernel_tensor_element(&fixture.out, q, 0, 5)) != 0,
 				     tokens[i] >= 80 && tokens[i] <= 95 + q, "row %u, token %u", q, tokens[i]);
-		world_destroy(&world);
+		kernel_fixture_destroy(&fixture);
 	}
 	mod_fixture_close(&far);
 	kernel_team_destroy(team);
@@ -180,17 +181,17 @@ KERNEL_TEST(bytes, scales_under_no_weight)
 
 /* All of a row's tokens: that number times that scale. */
 static void
-row_fill(struct world *world, int8_t number, float scale)
+row_fill(struct kernel_fixture *fixture, int8_t number, float scale)
 {
 	for (uint32_t plane = 0; plane < LAYOUT_N_PLANES; plane++)
-		for (uint32_t t = 0; t < world->params.rows[0].kv_len; t++)
-			for (uint32_t h = 0; h < world->params.kv_heads; h++) {
-				uint8_t *to = world_token(world, plane, t, h);
+		for (uint32_t t = 0; t < fixture->params.rows[0].kv_len; t++)
+			for (uint32_t h = 0; h < fixture->params.kv_heads; h++) {
+				uint8_t *to = kernel_fixture_token(fixture, plane, t, h);
 
 				if (plane >= LAYOUT_K_SCALE)
 					memcpy(to, &scale, sizeof(scale));
 				else
-					memset(to, number, world->layout.plane[plane].dim);
+					memset(to, number, fixture->layout.plane[plane].dim);
 			}
 }
 
@@ -202,22 +203,24 @@ KERNEL_TEST(bytes, least_number)
 	struct kernel_team *team = kernel_test_team(1, isa);
 
 	for (size_t i = 0; i < COUNT(q_lens) * COUNT(dims) * COUNT(tensors); i++) {
-		struct world_params params = defaults(PAGED_I8);
-		struct world least, half;
+		struct kernel_fixture_params params = defaults(PAGED_I8);
+		struct kernel_fixture least, half;
 
 		params.q = params.out = tensors[i % 2];
 		params.k_dim = params.v_dim = dims[i / 2 % COUNT(dims)];
-		params.rows[0] = (struct world_row){ .kv_len = 90, .q_len = q_lens[i / 2 / COUNT(dims)], .q_base = 60 };
-		world_create(&least, &params);
-		world_create(&half, &params);
+		params.rows[0] =
+			(struct kernel_fixture_row){ .kv_len = 90, .q_len = q_lens[i / 2 / COUNT(dims)], .q_base = 60 };
+		kernel_fixture_create(&least, &params);
+		kernel_fixture_create(&half, &params);
 		row_fill(&least, -128, 0x1p-8f);
 		row_fill(&half, -64, 0x1p-7f);
-		world_attend(&least, team);
-		world_attend(&half, team);
-		cr_assert(world_same(&least, 0, &half, 0, least.total_q), "%u dims, %u query rows, queries of %s",
-			  params.k_dim, params.rows[0].q_len, paged_dtype_name(params.q));
-		world_destroy(&least);
-		world_destroy(&half);
+		kernel_fixture_attend(&least, team);
+		kernel_fixture_attend(&half, team);
+		cr_assert(kernel_fixture_equal(&least, 0, &half, 0, least.total_q),
+			  "%u dims, %u query rows, queries of %s", params.k_dim, params.rows[0].q_len,
+			  paged_dtype_name(params.q));
+		kernel_fixture_destroy(&least);
+		kernel_fixture_destroy(&half);
 	}
 	kernel_team_destroy(team);
 }

@@ -19,34 +19,34 @@ KERNEL_TEST(sight, unseen_keys_may_be_anything)
 	mod_scene_fill(&scene, 1);
 	for (size_t i = 0; i < 2 * COUNT(texts); i++) {
 		struct mod_fixture mask = mod_scene_open(MOD_MASK, texts[i / 2], &scene);
-		struct world_params params = mod_scene_chunk();
-		struct world clean, poisoned;
+		struct kernel_fixture_params params = mod_scene_chunk();
+		struct kernel_fixture clean, poisoned;
 
 		params.mods.mask = mask.binding;
 		params.q = params.out = i % 2 ? PAGED_BF16 : PAGED_F32;
-		world_run(&clean, &params, 1, isa);
-		world_create(&poisoned, &params);
+		kernel_fixture_run(&clean, &params, 1, isa);
+		kernel_fixture_create(&poisoned, &params);
 		for (uint32_t t = 0; t < 1100; t++) {
 			struct mod_point point = { .kv_idx = (int32_t)t };
 
 			for (uint32_t h = 0; h < params.kv_heads && mod_scalar(mask.binding, &point, NULL) == 0; h++) {
-				memset(world_token(&poisoned, LAYOUT_K, t, h), 0xff, params.k_dim * 2);
-				memset(world_token(&poisoned, LAYOUT_V, t, h), 0xff, params.v_dim * 2);
+				memset(kernel_fixture_token(&poisoned, LAYOUT_K, t, h), 0xff, params.k_dim * 2);
+				memset(kernel_fixture_token(&poisoned, LAYOUT_V, t, h), 0xff, params.v_dim * 2);
 			}
 		}
-		world_attend(&poisoned, team);
+		kernel_fixture_attend(&poisoned, team);
 		mod_scene_same(&clean, 0, &poisoned, 0, 60, texts[i / 2]);
-		world_destroy(&clean);
-		world_destroy(&poisoned);
+		kernel_fixture_destroy(&clean);
+		kernel_fixture_destroy(&poisoned);
 		mod_fixture_close(&mask);
 	}
 	kernel_team_destroy(team);
 }
 
 static bool
-token_is_seen(const struct world_params *params, uint32_t token)
+token_is_seen(const struct kernel_fixture_params *params, uint32_t token)
 {
-	const struct world_row *row = &params->rows[0];
+	const struct kernel_fixture_row *row = &params->rows[0];
 
 	for (int64_t q_idx = row->q_base; q_idx < row->q_base + row->q_len; q_idx++) {
 		struct mod_point point = { .q_idx = (int32_t)q_idx, .kv_idx = (int32_t)token };
@@ -59,9 +59,9 @@ token_is_seen(const struct world_params *params, uint32_t token)
 
 /* Of the only row, under causality and a mask that knows no heads. */
 static void
-unseen_pages_lose(struct world *world)
+unseen_pages_lose(struct kernel_fixture *fixture)
 {
-	const struct world_params *params = &world->params;
+	const struct kernel_fixture_params *params = &fixture->params;
 	uint32_t page_size = params->page_size, kv_len = params->rows[0].kv_len;
 
 	for (uint32_t page = 0; page * page_size < kv_len; page++) {
@@ -71,7 +71,7 @@ unseen_pages_lose(struct world *world)
 		for (uint32_t token = page * page_size; token < end; token++)
 			seen |= token_is_seen(params, token);
 		if (!seen)
-			((uint32_t *)(uintptr_t)world->rows[0].pages)[page] = UINT32_MAX;
+			((uint32_t *)(uintptr_t)fixture->rows[0].pages)[page] = UINT32_MAX;
 	}
 }
 
@@ -80,7 +80,7 @@ KERNEL_TEST(sight, unseen_pages_need_not_exist)
 {
 	static const struct {
 		const char *mask;
-		struct world_row row;
+		struct kernel_fixture_row row;
 	} cases[] = {
 		{ "kv_idx / 16 % 5 == 2 || q_idx - kv_idx < 100", { .kv_len = 1100, .q_len = 60, .q_base = 1040 } },
 		/* the first lines see all of a tile that they reach */
@@ -93,21 +93,21 @@ KERNEL_TEST(sight, unseen_pages_need_not_exist)
 	for (uint32_t i = 0; i < 8 * COUNT(cases); i++) {
 		struct kernel_team *team = kernel_test_team(1 + i % 2, isa);
 		struct mod_fixture mask = mod_scene_open(MOD_MASK, cases[i / 8].mask, &scene);
-		struct world_params params = mod_scene_chunk();
-		struct world world, holes;
+		struct kernel_fixture_params params = mod_scene_chunk();
+		struct kernel_fixture fixture, holes;
 
 		params.mods.mask = mask.binding;
 		params.causal = true;
 		params.q = params.out = i / 2 % 2 ? PAGED_BF16 : PAGED_F32;
 		params.pool = i / 4 % 2 ? PAGED_I8 : PAGED_BF16;
 		params.rows[0] = cases[i / 8].row;
-		world_run(&world, &params, 1, isa);
-		world_create(&holes, &params);
+		kernel_fixture_run(&fixture, &params, 1, isa);
+		kernel_fixture_create(&holes, &params);
 		unseen_pages_lose(&holes);
-		world_attend(&holes, team);
-		mod_scene_same(&world, 0, &holes, 0, params.rows[0].q_len, "holes");
-		world_destroy(&world);
-		world_destroy(&holes);
+		kernel_fixture_attend(&holes, team);
+		mod_scene_same(&fixture, 0, &holes, 0, params.rows[0].q_len, "holes");
+		kernel_fixture_destroy(&fixture);
+		kernel_fixture_destroy(&holes);
 		mod_fixture_close(&mask);
 		kernel_team_destroy(team);
 	}
@@ -117,25 +117,25 @@ KERNEL_TEST(sight, unseen_pages_need_not_exist)
 KERNEL_TEST(sight, lines_ask_about_what_they_reach)
 {
 	struct mod_scene scene = { 0 };
-	struct world_params params = mod_scene_chunk();
+	struct kernel_fixture_params params = mod_scene_chunk();
 
 	mod_scene_fill(&scene, 1);
 	params.q = params.out = PAGED_BF16;
 	params.causal = true;
-	params.rows[0] = (struct world_row){ .kv_len = 520, .q_len = 60, .q_base = 460 };
+	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 520, .q_len = 60, .q_base = 460 };
 	for (int indexed = 0; indexed < 2; indexed++) {
 		struct mod_fixture mask = mod_scene_open(MOD_MASK, "doc[kv_idx] >= 0", &scene);
-		struct world flag, mod;
+		struct kernel_fixture flag, mod;
 
 		if (indexed)
 			cr_assert_eq(mod_binding_add_range_trees(mask.binding, NULL), PAGED_OK);
 		params.mods.mask = NULL;
-		world_run(&flag, &params, 1, isa);
+		kernel_fixture_run(&flag, &params, 1, isa);
 		params.mods.mask = mask.binding;
-		world_run(&mod, &params, 1, isa);
+		kernel_fixture_run(&mod, &params, 1, isa);
 		mod_scene_same(&flag, 0, &mod, 0, 60, "all of doc");
-		world_destroy(&flag);
-		world_destroy(&mod);
+		kernel_fixture_destroy(&flag);
+		kernel_fixture_destroy(&mod);
 		mod_fixture_close(&mask);
 	}
 }
@@ -156,12 +156,12 @@ KERNEL_TEST(sight, given_lists)
 	static const uint32_t n_full[] = { 3 }, full[] = { 9, 0, 4 }, n_partial[] = { 2 }, partial[] = { 17, 2 };
 	static const uint32_t ordered_full[] = { 0, 4, 9 }, ordered_partial[] = { 2, 17 };
 	struct mod_scene scene = { 0 };
-	struct world_params params = mod_scene_chunk();
+	struct kernel_fixture_params params = mod_scene_chunk();
 	struct block_mask_row row = { 1036, 64, 1100 }; /* a whole query block: full blocks stay full */
 	struct block_mask_shape shape = { .n_rows = 1, .n_heads = 1, .q_block = 64, .kv_block = 64, .rows = &row };
 	struct block_mask *given, *ordered;
 	struct mod_fixture odd, equal;
-	struct world a, b;
+	struct kernel_fixture a, b;
 
 	mod_scene_fill(&scene, 1);
 	params.rows[0].q_base = row.q_base;
@@ -182,16 +182,16 @@ KERNEL_TEST(sight, given_lists)
 			       "(kv_idx / 64 == 2 || kv_idx / 64 == 17) && kv_idx % 2 == 1",
 			       &scene);
 	params.mods = (struct kernel_mod_set_params){ .blocks = given, .mask = odd.binding };
-	world_run(&a, &params, 1, isa);
+	kernel_fixture_run(&a, &params, 1, isa);
 	params.mods.blocks = ordered;
-	world_run(&b, &params, 2, isa);
+	kernel_fixture_run(&b, &params, 2, isa);
 	mod_scene_same(&a, 0, &b, 0, 64, "order of lists");
-	world_destroy(&b);
+	kernel_fixture_destroy(&b);
 	params.mods = (struct kernel_mod_set_params){ .mask = equal.binding };
-	world_run(&b, &params, 1, isa);
+	kernel_fixture_run(&b, &params, 1, isa);
 	mod_scene_same(&a, 0, &b, 0, 64, "lists and a mod");
-	world_destroy(&a);
-	world_destroy(&b);
+	kernel_fixture_destroy(&a);
+	kernel_fixture_destroy(&b);
 
 	mod_fixture_close(&equal);
 	equal = mod_scene_open(MOD_MASK,
@@ -199,12 +199,12 @@ KERNEL_TEST(sight, given_lists)
 			       "kv_idx / 64 == 17",
 			       &scene);
 	params.mods = (struct kernel_mod_set_params){ .blocks = given };
-	world_run(&a, &params, 1, isa);
+	kernel_fixture_run(&a, &params, 1, isa);
 	params.mods = (struct kernel_mod_set_params){ .mask = equal.binding };
-	world_run(&b, &params, 1, isa);
+	kernel_fixture_run(&b, &params, 1, isa);
 	mod_scene_same(&a, 0, &b, 0, 64, "lists alone");
-	world_destroy(&a);
-	world_destroy(&b);
+	kernel_fixture_destroy(&a);
+	kernel_fixture_destroy(&b);
 	block_mask_destroy(given);
 	block_mask_destroy(ordered);
 	mod_fixture_close(&odd);
@@ -218,10 +218,10 @@ KERNEL_TEST(sight, lists_for_all_rows)
 	struct block_mask_row row = { 0, 16, 700 };
 	struct block_mask_shape shape = { .n_rows = 1, .n_heads = 1, .q_block = 8, .kv_block = 100, .rows = &row };
 	struct mod_scene scene = { 0 };
-	struct world_params params = mod_scene_chunk();
+	struct kernel_fixture_params params = mod_scene_chunk();
 	struct block_mask *blocks;
 	struct mod_fixture equal;
-	struct world a, b;
+	struct kernel_fixture a, b;
 
 	mod_scene_fill(&scene, 1);
 	blocks = lists_open(&shape,
@@ -233,17 +233,17 @@ KERNEL_TEST(sight, lists_for_all_rows)
 			       "q_idx < 8 ? kv_idx / 100 == 1 || kv_idx / 100 == 6 : q_idx < 16 && kv_idx / 100 == 3",
 			       &scene);
 	params.n_rows = 4;
-	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 700, .q_len = 16 };
-	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 900, .q_len = 20 };
-	params.rows[2] = (struct world_row){ .id = 2, .kv_len = 150, .q_len = 1 };
-	params.rows[3] = (struct world_row){ .id = 3, .kv_len = 650, .q_len = 9 };
+	params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 700, .q_len = 16 };
+	params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 900, .q_len = 20 };
+	params.rows[2] = (struct kernel_fixture_row){ .id = 2, .kv_len = 150, .q_len = 1 };
+	params.rows[3] = (struct kernel_fixture_row){ .id = 3, .kv_len = 650, .q_len = 9 };
 	params.mods.blocks = blocks;
-	world_run(&a, &params, 2, isa);
+	kernel_fixture_run(&a, &params, 2, isa);
 	params.mods = (struct kernel_mod_set_params){ .mask = equal.binding };
-	world_run(&b, &params, 1, isa);
+	kernel_fixture_run(&b, &params, 1, isa);
 	mod_scene_same(&a, 0, &b, 0, a.total_q, "one row for all");
-	world_destroy(&a);
-	world_destroy(&b);
+	kernel_fixture_destroy(&a);
+	kernel_fixture_destroy(&b);
 	block_mask_destroy(blocks);
 	mod_fixture_close(&equal);
 }

@@ -17,7 +17,7 @@ static const float k_scales[] = { 0.5f, 3.1f, 1e-3f }, v_scales[] = { 7, 0.3f, 1
 
 /* The third row is the first one's beginning, in the same pages. */
 struct scene {
-	struct world world;
+	struct kernel_fixture base;
 	struct kernel_row rows[N_ROWS];
 	uint32_t id[N_ROWS];
 	uint32_t begin[N_ROWS], end[N_ROWS];
@@ -31,29 +31,29 @@ scene_create(struct scene *scene, uint32_t i, bool v_in_k)
 	static const uint32_t page_sizes[] = { 1, 3, 16, 64 };
 	enum paged_dtype pool = pools[i % COUNT(pools)];
 	bool scales = pool == PAGED_E4M3 || pool == PAGED_E5M2;
-	struct world_params params = { .seed = kernel_test_seed() + i,
-				       .placement = i,
-				       .q_heads = KV_HEADS,
-				       .kv_heads = KV_HEADS,
-				       .k_dim = 5 + i * 7 % 60,
-				       .v_dim = v_in_k ? 5 : 3 + i * 11 % 70,
-				       .v_in_k = v_in_k,
-				       .pool = pool,
-				       .q = PAGED_F32,
-				       .out = PAGED_F32,
-				       .page_size = page_sizes[i / COUNT(pools) % 4],
-				       .k_scale = scales ? k_scales : NULL,
-				       .v_scale = scales && !v_in_k ? v_scales : NULL,
-				       .n_rows = 3,
-				       .rows = { { 1, 37, 1, 36 }, { 2, 1, 0, 0 }, { 3, 70, 1, 69 } } };
+	struct kernel_fixture_params params = { .seed = kernel_test_seed() + i,
+						.placement = i,
+						.q_heads = KV_HEADS,
+						.kv_heads = KV_HEADS,
+						.k_dim = 5 + i * 7 % 60,
+						.v_dim = v_in_k ? 5 : 3 + i * 11 % 70,
+						.v_in_k = v_in_k,
+						.pool = pool,
+						.q = PAGED_F32,
+						.out = PAGED_F32,
+						.page_size = page_sizes[i / COUNT(pools) % 4],
+						.k_scale = scales ? k_scales : NULL,
+						.v_scale = scales && !v_in_k ? v_scales : NULL,
+						.n_rows = 3,
+						.rows = { { 1, 37, 1, 36 }, { 2, 1, 0, 0 }, { 3, 70, 1, 69 } } };
 	static const uint32_t from[] = { 0, 1, 2, 3 }, kinds[N_ROWS] = { 0, 1, 0, 2 };
 
 	*scene = (struct scene){ .bounds = i % 3 != 0 };
-	world_create(&scene->world, &params);
+	kernel_fixture_create(&scene->base, &params);
 	for (uint32_t r = 0; r < N_ROWS; r++) {
 		struct kernel_row *row = &scene->rows[r];
 
-		*row = scene->world.rows[kinds[r]];
+		*row = scene->base.rows[kinds[r]];
 		scene->id[r] = kinds[r] + 1;
 		if (r == 2)
 			row->kv_len = 20;
@@ -68,18 +68,19 @@ scene_create(struct scene *scene, uint32_t i, bool v_in_k)
 static void
 scene_gather(struct scene *scene, struct kernel_tensor k, struct kernel_tensor v, enum kernel_isa isa)
 {
-	const struct world_params *p = &scene->world.params;
+	const struct kernel_fixture_params *p = &scene->base.params;
 	struct kernel_team *team = kernel_test_team(2, isa);
 
-	kernel_gather(team, &(struct gather_args){ .pages = { &scene->world.layout, scene->world.pool, WORLD_LAYER },
-						   .rows = scene->rows,
-						   .n_rows = N_ROWS,
-						   .begin = scene->bounds ? scene->begin : NULL,
-						   .end = scene->bounds ? scene->end : NULL,
-						   .k = k,
-						   .v = v,
-						   .k_scale = p->k_scale,
-						   .v_scale = p->v_scale });
+	kernel_gather(team,
+		      &(struct gather_args){ .pages = { &scene->base.layout, scene->base.pool, KERNEL_FIXTURE_LAYER },
+					     .rows = scene->rows,
+					     .n_rows = N_ROWS,
+					     .begin = scene->bounds ? scene->begin : NULL,
+					     .end = scene->bounds ? scene->end : NULL,
+					     .k = k,
+					     .v = v,
+					     .k_scale = p->k_scale,
+					     .v_scale = p->v_scale });
 	kernel_team_destroy(team);
 }
 
@@ -92,7 +93,7 @@ element_check(const struct kernel_tensor *got, uint64_t packed, uint32_t h, uint
 
 	memcpy(&bits, at + d * size, size);
 	reference_store(&wanted_bits, got->dtype, 0, wanted);
-	/* The world's zeros of i8 have a sign, the pool's do not. */
+	/* The fixture's i8 zeros have a sign, the pool's do not. */
 	if (wanted == 0 && reference_load(at, got->dtype, d) == 0)
 		return;
 	cr_assert(bits == wanted_bits || (isnan(wanted) && isnan(reference_load(at, got->dtype, d))),
@@ -110,8 +111,8 @@ tensor_check(struct scene *scene, struct kernel_tensor *got, size_t bytes, bool 
 			for (uint32_t h = 0; h < KV_HEADS; h++) {
 				for (uint32_t d = 0; d < got->dim; d++)
 					element_check(got, packed, h, d,
-						      of_v ? world_value(&scene->world, scene->id[r], t, h, d)
-							   : world_key(&scene->world, scene->id[r], t, h, d));
+						      of_v ? kernel_fixture_value(&scene->base, scene->id[r], t, h, d)
+							   : kernel_fixture_key(&scene->base, scene->id[r], t, h, d));
 				memset((uint8_t *)got->data + (int64_t)packed * got->token_stride +
 					       h * got->head_stride,
 				       0xff, got->dim * paged_dtype_size(got->dtype));
@@ -129,8 +130,8 @@ KERNEL_TEST(gather, tokens_of_rows)
 		size_t k_bytes, v_bytes;
 
 		scene_create(&scene, i, i % 5 == 4);
-		k = world_tensor(to, scene.total + 1, KV_HEADS, scene.world.params.k_dim, i % 4, &k_bytes);
-		v = world_tensor(to, scene.total + 1, KV_HEADS, scene.world.params.v_dim, i % 3, &v_bytes);
+		k = kernel_tensor_create(to, scene.total + 1, KV_HEADS, scene.base.params.k_dim, i % 4, &k_bytes);
+		v = kernel_tensor_create(to, scene.total + 1, KV_HEADS, scene.base.params.v_dim, i % 3, &v_bytes);
 		scene_gather(&scene, i % 7 == 3 ? none : k, i % 7 == 5 ? none : v, isa);
 		if (i % 7 != 3)
 			tensor_check(&scene, &k, k_bytes, false);
@@ -138,7 +139,7 @@ KERNEL_TEST(gather, tokens_of_rows)
 			tensor_check(&scene, &v, v_bytes, true);
 		free(k.data);
 		free(v.data);
-		world_destroy(&scene.world);
+		kernel_fixture_destroy(&scene.base);
 	}
 }
 
@@ -191,10 +192,10 @@ KERNEL_TEST(gather, past_the_cache)
 
 	for (uint32_t i = 0; i < MANY_PAGES; i++)
 		pages[i] = (i * 5 + 2) % MANY_PAGES;
-	args.k = world_tensor(PAGED_BF16, MANY, MANY_HEADS, MANY_DIM, 0, &bytes);
+	args.k = kernel_tensor_create(PAGED_BF16, MANY, MANY_HEADS, MANY_DIM, 0, &bytes);
 	free(args.k.data);
 	args.k.data = aligned_alloc(64, (bytes + 63) / 64 * 64);
-	args.v = world_tensor(PAGED_BF16, MANY, MANY_HEADS, MANY_DIM - 3, 0, &bytes);
+	args.v = kernel_tensor_create(PAGED_BF16, MANY, MANY_HEADS, MANY_DIM - 3, 0, &bytes);
 	kernel_gather(team, &args);
 	for (uint32_t t = 0; t < MANY; t++)
 		for (uint32_t h = 0; h < MANY_HEADS; h++) {

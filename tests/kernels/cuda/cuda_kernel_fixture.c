@@ -13,7 +13,7 @@
 static uint64_t
 region_add(struct cuda_arena *arena, const void *data, size_t size, bool writable, bool owned, const char *name)
 {
-	cr_assert_lt(arena->n, CUDA_WORLD_MAX_REGIONS);
+	cr_assert_lt(arena->n, CUDA_ARENA_MAX_REGIONS);
 	cr_assert(simt_region_add(data, size, writable, name), "%s", name);
 	arena->regions[arena->n] = (void *)(uintptr_t)data;
 	arena->owned[arena->n++] = owned;
@@ -208,7 +208,7 @@ plane_make(const struct kernel_pages *pages, unsigned int i, uint64_t base)
 }
 
 struct cuda_pages
-cuda_world_pages(struct cuda_arena *arena, const struct kernel_pages *pages, bool writable)
+cuda_fixture_pages(struct cuda_arena *arena, const struct kernel_pages *pages, bool writable)
 {
 	const struct layout *layout = pages->layout;
 	uint64_t base = cuda_arena_lend(arena, pages->base, layout->size, writable, "the pool");
@@ -225,8 +225,8 @@ cuda_world_pages(struct cuda_arena *arena, const struct kernel_pages *pages, boo
 }
 
 struct cuda_tensor
-cuda_world_tensor(struct cuda_arena *arena, const struct kernel_tensor *tensor, uint64_t n_tokens, bool writable,
-		  const char *name)
+cuda_fixture_tensor(struct cuda_arena *arena, const struct kernel_tensor *tensor, uint64_t n_tokens, bool writable,
+		    const char *name)
 {
 	return (struct cuda_tensor){ .address =
 					     cuda_arena_lend(arena, tensor->data,
@@ -283,10 +283,10 @@ cuda_attend_run(const struct attention_args *args, uint64_t total_q, const struc
 	cuda_batch_plan(&batch, how->seed);
 	cr_assert_eq(batch.head->faults, 0, "faults %u of row %u", batch.head->faults, batch.head->fault_row);
 	p = (struct cuda_attention_params){
-		.pages = cuda_world_pages(arena, &args->pages, false),
+		.pages = cuda_fixture_pages(arena, &args->pages, false),
 		.plan = batch.plan.plan,
-		.q = cuda_world_tensor(arena, &args->q, total_q, false, "queries"),
-		.out = cuda_world_tensor(arena, &args->out, total_q, true, "the output"),
+		.q = cuda_fixture_tensor(arena, &args->q, total_q, false, "queries"),
+		.out = cuda_fixture_tensor(arena, &args->out, total_q, true, "the output"),
 		.blocks = blocks_make(arena, how->blocks),
 		.sink = cuda_arena_lend(arena, args->sink, args->q.n_heads * sizeof(float), false, "sinks"),
 		.lse = cuda_arena_lend(arena, args->lse, q_rows, true, "the LSE"),
@@ -318,41 +318,41 @@ cuda_attend_run(const struct attention_args *args, uint64_t total_q, const struc
 }
 
 void
-cuda_world_attend(struct world *world, const struct cuda_attend *how)
+cuda_fixture_attend(struct kernel_fixture *fixture, const struct cuda_attend *how)
 {
-	const struct world_params *p = &world->params;
-	size_t q_rows = world->total_q * p->q_heads;
+	const struct kernel_fixture_params *p = &fixture->params;
+	size_t q_rows = fixture->total_q * p->q_heads;
 
-	memset(world->out.data, 0xff, world->out_bytes);
-	memset(world->lse, 0xff, q_rows * sizeof(float));
-	memset(world->maximum, 0xff, q_rows * sizeof(float));
-	cuda_attend_run(&(struct attention_args){ .pages = { &world->layout, world->pool, WORLD_LAYER },
-						  .rows = world->rows,
+	memset(fixture->out.data, 0xff, fixture->out_bytes);
+	memset(fixture->lse, 0xff, q_rows * sizeof(float));
+	memset(fixture->maximum, 0xff, q_rows * sizeof(float));
+	cuda_attend_run(&(struct attention_args){ .pages = { &fixture->layout, fixture->pool, KERNEL_FIXTURE_LAYER },
+						  .rows = fixture->rows,
 						  .n_rows = p->n_rows,
-						  .q = world->q,
-						  .out = world->out,
+						  .q = fixture->q,
+						  .out = fixture->out,
 						  .scale = p->scale,
 						  .causal = p->causal,
 						  .sink = p->sink,
 						  .lse_without_sink = p->lse_without_sink,
-						  .lse = world->lse,
-						  .maximum = world->maximum,
+						  .lse = fixture->lse,
+						  .maximum = fixture->maximum,
 						  .k_scale = p->k_scale,
 						  .v_scale = p->v_scale },
-			world->total_q, how);
+			fixture->total_q, how);
 }
 
 uint32_t
-cuda_world_unmapped(const struct world_params *params, uint32_t page, const char *kernel, uint32_t n_threads,
-		    size_t shared_size)
+cuda_fixture_unmapped_faults(const struct kernel_fixture_params *params, uint32_t page, const char *kernel,
+			     uint32_t n_threads, size_t shared_size)
 {
 	struct cuda_attention_params p;
 	struct cuda_batch batch;
-	struct world world;
+	struct kernel_fixture fixture;
 	uint32_t faults;
 
-	world_create(&world, params);
-	cuda_batch_create(&batch, &(struct cuda_batch_params){ .rows = world.rows,
+	kernel_fixture_create(&fixture, params);
+	cuda_batch_create(&batch, &(struct cuda_batch_params){ .rows = fixture.rows,
 							       .n_rows = 1,
 							       .page_size = params->page_size,
 							       .n_q_heads = params->q_heads,
@@ -362,17 +362,18 @@ cuda_world_unmapped(const struct world_params *params, uint32_t page, const char
 	cuda_batch_plan(&batch, 0);
 	batch.table[page] = UINT32_MAX;
 	p = (struct cuda_attention_params){
-		.pages = cuda_world_pages(&batch.arena,
-					  &(struct kernel_pages){ &world.layout, world.pool, WORLD_LAYER }, false),
+		.pages = cuda_fixture_pages(
+			&batch.arena, &(struct kernel_pages){ &fixture.layout, fixture.pool, KERNEL_FIXTURE_LAYER },
+			false),
 		.plan = batch.plan.plan,
-		.q = cuda_world_tensor(&batch.arena, &world.q, 1, false, "queries"),
-		.out = cuda_world_tensor(&batch.arena, &world.out, 1, true, "the output"),
+		.q = cuda_fixture_tensor(&batch.arena, &fixture.q, 1, false, "queries"),
+		.out = cuda_fixture_tensor(&batch.arena, &fixture.out, 1, true, "the output"),
 		.n_q_heads = params->q_heads,
 		.scale = 1,
 	};
 	cuda_run(kernel, &p, 2, n_threads, shared_size, 5);
 	faults = batch.head->faults;
 	cuda_batch_destroy(&batch);
-	world_destroy(&world);
+	kernel_fixture_destroy(&fixture);
 	return faults;
 }

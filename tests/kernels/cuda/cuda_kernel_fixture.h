@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * cuda_kernel_fixture.h - runs CUDA kernels over a kernel_fixture.h world, on the host by simt_run.h
+ * cuda_kernel_fixture.h - runs CUDA kernels over a kernel fixture, on the host by simt_run.h
  *
  * Each piece of memory that a kernel may use is a region of exactly its size,
  * so any access outside is an error.  A failed run fails the test with
@@ -13,12 +13,12 @@
 #include "kernels/mask/mask.h"
 #include "tests/support/kernel_fixture.h"
 
-#define CUDA_WORLD_MAX_REGIONS 64u
+#define CUDA_ARENA_MAX_REGIONS 64u
 
 /** Regions that cuda_arena_end() removes; it frees those that are owned. */
 struct cuda_arena {
-	void *regions[CUDA_WORLD_MAX_REGIONS];
-	bool owned[CUDA_WORLD_MAX_REGIONS];
+	void *regions[CUDA_ARENA_MAX_REGIONS];
+	bool owned[CUDA_ARENA_MAX_REGIONS];
 	uint32_t n;
 };
 
@@ -62,9 +62,9 @@ void cuda_batch_plan(struct cuda_batch *batch, uint64_t seed);
 void cuda_run(const char *kernel, const void *params, uint32_t n_blocks, uint32_t n_threads, size_t shared_size,
 	      uint64_t seed);
 
-struct cuda_pages cuda_world_pages(struct cuda_arena *arena, const struct kernel_pages *pages, bool writable);
-struct cuda_tensor cuda_world_tensor(struct cuda_arena *arena, const struct kernel_tensor *tensor, uint64_t n_tokens,
-				     bool writable, const char *name);
+struct cuda_pages cuda_fixture_pages(struct cuda_arena *arena, const struct kernel_pages *pages, bool writable);
+struct cuda_tensor cuda_fixture_tensor(struct cuda_arena *arena, const struct kernel_tensor *tensor, uint64_t n_tokens,
+				       bool writable, const char *name);
 
 struct cuda_attend {
 	const char *kernel;
@@ -77,14 +77,15 @@ struct cuda_attend {
 	size_t mod_size;
 };
 
-/** cuda_world_attend - world_attend() by a CUDA kernel; fills the world's outputs with 0xff bytes first */
-void cuda_world_attend(struct world *world, const struct cuda_attend *how);
+/** cuda_fixture_attend - kernel_fixture_attend() by a CUDA kernel; fills the outputs with 0xff bytes first */
+void cuda_fixture_attend(struct kernel_fixture *fixture, const struct cuda_attend *how);
 
-/** cuda_world_unmapped - the faults that a kernel reports if the first row's page table has no page at `page` */
-uint32_t cuda_world_unmapped(const struct world_params *params, uint32_t page, const char *kernel, uint32_t n_threads,
-			     size_t shared_size);
+/** cuda_fixture_unmapped_faults - the faults that a kernel reports if the first row's page table has no page at `page`
+ */
+uint32_t cuda_fixture_unmapped_faults(const struct kernel_fixture_params *params, uint32_t page, const char *kernel,
+				      uint32_t n_threads, size_t shared_size);
 
-/** cuda_attend_run - like cuda_world_attend(), for any attention arguments */
+/** cuda_attend_run - like cuda_fixture_attend(), for any attention arguments */
 void cuda_attend_run(const struct attention_args *args, uint64_t total_q, const struct cuda_attend *how);
 
 #endif

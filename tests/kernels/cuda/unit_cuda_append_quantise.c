@@ -80,10 +80,11 @@ queries_make(struct scene *scene)
 {
 	const struct scene_params *params = scene->params;
 
-	scene->q = world_tensor(params->q, TOTAL, N_Q_HEADS, params->pool.k_dim, params->padding, &scene->q_bytes);
+	scene->q =
+		kernel_tensor_create(params->q, TOTAL, N_Q_HEADS, params->pool.k_dim, params->padding, &scene->q_bytes);
 	tensor_fill(&scene->q, 3, 1);
-	scene->q_out = world_tensor(params->in_place ? params->q : params->q_out, TOTAL, N_Q_HEADS, params->pool.k_dim,
-				    params->padding, &scene->q_out_bytes);
+	scene->q_out = kernel_tensor_create(params->in_place ? params->q : params->q_out, TOTAL, N_Q_HEADS,
+					    params->pool.k_dim, params->padding, &scene->q_out_bytes);
 	scene->q_expected = scene->q_out;
 	scene->q_expected.data = malloc(scene->q_out_bytes);
 	memset(scene->q_expected.data, 0xff, scene->q_out_bytes);
@@ -102,8 +103,8 @@ scene_create(struct scene *scene, const struct scene_params *params)
 	scene->expected = malloc(scene->layout.size);
 	memset(scene->pool, 0xff, scene->layout.size);
 	memset(scene->expected, 0xff, scene->layout.size);
-	scene->k = world_tensor(params->tensor, TOTAL, N_KV_HEADS, params->pool.k_dim, params->padding, &bytes);
-	scene->v = world_tensor(params->tensor, TOTAL, N_KV_HEADS, params->pool.v_dim, params->padding, &bytes);
+	scene->k = kernel_tensor_create(params->tensor, TOTAL, N_KV_HEADS, params->pool.k_dim, params->padding, &bytes);
+	scene->v = kernel_tensor_create(params->tensor, TOTAL, N_KV_HEADS, params->pool.v_dim, params->padding, &bytes);
 	tensor_fill(&scene->k, 1, params->amplitude);
 	tensor_fill(&scene->v, 2, params->amplitude);
 	rotary_make(scene);
@@ -169,8 +170,8 @@ rotary_lend(struct cuda_arena *arena, const struct scene *scene)
 	if (scene->params->no_queries)
 		return to;
 	if (!scene->params->in_place)
-		to.q = cuda_world_tensor(arena, &scene->q, TOTAL, false, "queries");
-	to.q_out = cuda_world_tensor(arena, &scene->q_out, TOTAL, true, "turned queries");
+		to.q = cuda_fixture_tensor(arena, &scene->q, TOTAL, false, "queries");
+	to.q_out = cuda_fixture_tensor(arena, &scene->q_out, TOTAL, true, "turned queries");
 	if (scene->params->in_place)
 		to.q = to.q_out;
 	return to;
@@ -194,10 +195,10 @@ scene_run(struct scene *scene, uint64_t seed)
 							       .v_dim = scene->layout.params.v_dim });
 	cuda_batch_plan(&batch, seed);
 	p = (struct cuda_append_params){
-		.pages = cuda_world_pages(&batch.arena, &args.pages, true),
+		.pages = cuda_fixture_pages(&batch.arena, &args.pages, true),
 		.plan = batch.plan.plan,
-		.k = cuda_world_tensor(&batch.arena, &args.k, TOTAL, false, "keys"),
-		.v = cuda_world_tensor(&batch.arena, &args.v, TOTAL, false, "values"),
+		.k = cuda_fixture_tensor(&batch.arena, &args.k, TOTAL, false, "keys"),
+		.v = cuda_fixture_tensor(&batch.arena, &args.v, TOTAL, false, "values"),
 		.k_scale = cuda_arena_lend(&batch.arena, args.k_scale, scales, false, "K scales"),
 		.v_scale = cuda_arena_lend(&batch.arena, args.v_scale, scales, false, "V scales"),
 		.rotary = rotary_lend(&batch.arena, scene),

@@ -20,10 +20,10 @@ static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16 };
 
 static uint64_t next_seed;
 
-static struct world_params
+static struct kernel_fixture_params
 defaults(void)
 {
-	return (struct world_params){
+	return (struct kernel_fixture_params){
 		.seed = kernel_test_seed(),
 		.placement = kernel_test_seed(),
 		.q_heads = 4,
@@ -42,7 +42,7 @@ defaults(void)
 
 /* A kernel that takes these, tensor cores' if there is one. */
 static struct cuda_attend
-kernel_for(const struct world_params *params, bool tensor_cores)
+kernel_for(const struct kernel_fixture_params *params, bool tensor_cores)
 {
 	static const char *const simt[] = { "attention_simt_128", "attention_simt_256", "attention_simt_576" };
 	static const char *const mma[2][3] = {
@@ -63,17 +63,17 @@ kernel_for(const struct world_params *params, bool tensor_cores)
 }
 
 static void
-kernel_check(const struct world_params *params, bool tensor_cores)
+kernel_check(const struct kernel_fixture_params *params, bool tensor_cores)
 {
 	struct cuda_attend how = kernel_for(params, tensor_cores);
-	struct world world;
+	struct kernel_fixture fixture;
 	char what[256];
 	bool good;
 
-	world_create(&world, params);
-	cuda_world_attend(&world, &how);
-	good = world_check(&world, what, sizeof(what));
-	world_destroy(&world);
+	kernel_fixture_create(&fixture, params);
+	cuda_fixture_attend(&fixture, &how);
+	good = kernel_fixture_check(&fixture, what, sizeof(what));
+	kernel_fixture_destroy(&fixture);
 	cr_assert(good,
 		  "%s, order %" PRIu64 ", %u/%u heads, dims %u %u, page size %u, kv_len %u, pool %s, q %s, out %s: %s",
 		  how.kernel, how.seed, params->q_heads, params->kv_heads, params->k_dim, params->v_dim,
@@ -82,10 +82,10 @@ kernel_check(const struct world_params *params, bool tensor_cores)
 }
 
 /* The same for tensor cores, whose pool and queries are of one half-width dtype. */
-static struct world_params
-halves(const struct world_params *params)
+static struct kernel_fixture_params
+halves(const struct kernel_fixture_params *params)
 {
-	struct world_params half = *params;
+	struct kernel_fixture_params half = *params;
 
 	if (half.pool == PAGED_F32)
 		half.pool = next_seed % 2 ? PAGED_F16 : PAGED_BF16;
@@ -94,9 +94,9 @@ halves(const struct world_params *params)
 }
 
 static void
-both_check(const struct world_params *params)
+both_check(const struct kernel_fixture_params *params)
 {
-	struct world_params half = halves(params);
+	struct kernel_fixture_params half = halves(params);
 
 	kernel_check(params, false);
 	if (half.k_dim % 8 == 0 && half.v_dim % 8 == 0 && half.k_dim <= 256 && half.v_dim <= 256)
@@ -108,14 +108,15 @@ static const uint32_t lengths[] = { 0, 1, 2, 15, 16, 17, 31, 32, 33, 127, 128, 1
 Test(cuda_attention, decode_lengths)
 {
 	static const uint32_t page_sizes[] = { 1, 3, 64, 256 };
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	for (size_t p = 0; p < COUNT(page_sizes); p++) {
 		params.page_size = page_sizes[p];
 		for (size_t begin = 0; begin < COUNT(lengths); begin += params.n_rows) {
 			params.n_rows = 9;
 			for (uint32_t r = 0; r < params.n_rows; r++)
-				params.rows[r] = (struct world_row){ .id = r,
+				params.rows[r] =
+					(struct kernel_fixture_row){ .id = r,
 								     .kv_len = lengths[begin + r],
 								     .q_len = 1,
 								     .q_base = (int64_t)lengths[begin + r] - 1 };
@@ -130,13 +131,14 @@ Test(cuda_attention, prefill_lengths)
 		uint32_t q_len, kv_len, page_size;
 	} cases[] = { { 1, 1, 1 },    { 2, 2, 3 },     { 17, 17, 16 },   { 63, 63, 1 },
 		      { 33, 129, 3 }, { 20, 513, 16 }, { 130, 130, 64 }, { 9, 700, 256 } };
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	for (size_t i = 0; i < COUNT(cases); i++)
 		for (int causal = 0; causal < 2; causal++) {
 			params.causal = causal;
 			params.page_size = cases[i].page_size;
-			params.rows[0] = (struct world_row){ .kv_len = cases[i].kv_len,
+			params.rows[0] =
+				(struct kernel_fixture_row){ .kv_len = cases[i].kv_len,
 							     .q_len = cases[i].q_len,
 							     .q_base = (int64_t)cases[i].kv_len - cases[i].q_len };
 			both_check(&params);
@@ -146,11 +148,11 @@ Test(cuda_attention, prefill_lengths)
 Test(cuda_attention, head_ratios)
 {
 	static const uint32_t heads[][2] = { { 1, 1 }, { 3, 1 }, { 9, 3 }, { 8, 8 }, { 5, 1 }, { 16, 2 }, { 71, 1 } };
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	params.n_rows = 2;
-	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 150, .q_len = 1, .q_base = 149 };
-	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 77, .q_len = 7, .q_base = 70 };
+	params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 150, .q_len = 1, .q_base = 149 };
+	params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 77, .q_len = 7, .q_base = 70 };
 	for (size_t i = 0; i < COUNT(heads); i++) {
 		params.q_heads = heads[i][0];
 		params.kv_heads = heads[i][1];
@@ -166,13 +168,13 @@ Test(cuda_attention, dims_and_strides)
 	} dims[] = { { 1, 1, false },     { 3, 7, false },    { 8, 16, false },    { 24, 40, false },
 		     { 64, 128, false },  { 121, 94, false }, { 192, 128, false }, { 129, 250, false },
 		     { 576, 576, false }, { 576, 512, true }, { 40, 9, true } };
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	params.n_rows = 2;
 	params.kv_heads = 1;
 	params.q_heads = 2;
-	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 140, .q_len = 1, .q_base = 139 };
-	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 40, .q_len = 9, .q_base = 31 };
+	params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 140, .q_len = 1, .q_base = 139 };
+	params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 40, .q_len = 9, .q_base = 31 };
 	for (size_t i = 0; i < COUNT(dims); i++) {
 		params.k_dim = dims[i].k;
 		params.v_dim = dims[i].v;
@@ -186,11 +188,11 @@ Test(cuda_attention, dims_and_strides)
 
 Test(cuda_attention, dtypes)
 {
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	params.n_rows = 2;
-	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 81, .q_len = 1, .q_base = 80 };
-	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 30, .q_len = 20, .q_base = 10 };
+	params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 81, .q_len = 1, .q_base = 80 };
+	params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 30, .q_len = 20, .q_base = 10 };
 	for (size_t i = 0; i < 27; i++) {
 		params.pool = dtypes[i % 3];
 		params.q = dtypes[i / 3 % 3];
@@ -202,13 +204,13 @@ Test(cuda_attention, dtypes)
 Test(cuda_attention, query_positions)
 {
 	static const int64_t bases[] = { -1000000, -21, -20, -5, -1, 0, 1, 30, 99, 100, 5000, INT64_C(1) << 40 };
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	params.n_rows = 3;
 	for (size_t i = 0; i < COUNT(bases); i++) {
-		params.rows[0] = (struct world_row){ .id = 0, .kv_len = 100, .q_len = 20, .q_base = bases[i] };
-		params.rows[1] = (struct world_row){ .id = 1, .kv_len = 30, .q_len = 0, .q_base = bases[i] };
-		params.rows[2] = (struct world_row){ .id = 2, .kv_len = 0, .q_len = 3, .q_base = bases[i] };
+		params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 100, .q_len = 20, .q_base = bases[i] };
+		params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 30, .q_len = 0, .q_base = bases[i] };
+		params.rows[2] = (struct kernel_fixture_row){ .id = 2, .kv_len = 0, .q_len = 3, .q_base = bases[i] };
 		both_check(&params);
 	}
 }
@@ -216,13 +218,13 @@ Test(cuda_attention, query_positions)
 Test(cuda_attention, sinks)
 {
 	static const float sinks[] = { -100, 0.5f, 90, -INFINITY };
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	params.sink = sinks;
 	params.n_rows = 3;
-	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 600, .q_len = 2, .q_base = 598 };
-	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 30, .q_len = 30, .q_base = -3 };
-	params.rows[2] = (struct world_row){ .id = 2, .kv_len = 0, .q_len = 1, .q_base = 0 };
+	params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 600, .q_len = 2, .q_base = 598 };
+	params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 30, .q_len = 30, .q_base = -3 };
+	params.rows[2] = (struct kernel_fixture_row){ .id = 2, .kv_len = 0, .q_len = 1, .q_base = 0 };
 	for (int without = 0; without < 2; without++) {
 		params.lse_without_sink = without;
 		both_check(&params);
@@ -232,135 +234,137 @@ Test(cuda_attention, sinks)
 Test(cuda_attention, not_a_number_stays_in_its_row)
 {
 	static const float poison[] = { NAN, INFINITY };
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
-	params.rows[0] = (struct world_row){ .kv_len = 300, .q_len = 9, .q_base = 291 };
+	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 300, .q_len = 9, .q_base = 291 };
 	for (size_t i = 0; i < COUNT(poison) * 2; i++) {
 		struct cuda_attend how;
-		struct world world;
+		struct kernel_fixture fixture;
 
 		if (i == COUNT(poison))
 			params = halves(&params);
 		how = kernel_for(&params, i >= COUNT(poison));
-		world_create(&world, &params);
-		reference_store((uint8_t *)world.q.data + 4 * world.q.token_stride + world.q.head_stride, params.q, 3,
-				poison[i % COUNT(poison)]);
-		cuda_world_attend(&world, &how);
+		kernel_fixture_create(&fixture, &params);
+		reference_store((uint8_t *)fixture.q.data + 4 * fixture.q.token_stride + fixture.q.head_stride,
+				params.q, 3, poison[i % COUNT(poison)]);
+		cuda_fixture_attend(&fixture, &how);
 		for (uint32_t q = 0; q < 9; q++)
 			for (uint32_t h = 0; h < params.q_heads; h++)
-				cr_assert(world_line_nan(&world, q, h, q == 4 && h == 1));
-		world_destroy(&world);
+				cr_assert(kernel_fixture_all_nan(&fixture, q, h, q == 4 && h == 1));
+		kernel_fixture_destroy(&fixture);
 	}
 }
 
 Test(cuda_attention, masked_keys_may_be_anything)
 {
 	static const uint32_t tokens[] = { 40, 64, 69, 99 };
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
-	params.rows[0] = (struct world_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
+	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
 	for (size_t i = 0; i < COUNT(tokens) * 2; i++)
 		for (unsigned int plane = 0; plane <= LAYOUT_V; plane++) {
 			uint32_t token = tokens[i % COUNT(tokens)];
 			struct cuda_attend how;
-			struct world world;
+			struct kernel_fixture fixture;
 
 			if (i == COUNT(tokens))
 				params = halves(&params);
 			how = kernel_for(&params, i >= COUNT(tokens));
-			world_create(&world, &params);
+			kernel_fixture_create(&fixture, &params);
 			for (uint32_t h = 0; h < params.kv_heads; h++)
-				memset(world_token(&world, plane, token, h), 0xff,
+				memset(kernel_fixture_token(&fixture, plane, token, h), 0xff,
 				       params.k_dim * paged_dtype_size(params.pool));
-			cuda_world_attend(&world, &how);
+			cuda_fixture_attend(&fixture, &how);
 			for (uint32_t q = 0; q < 70; q++)
 				for (uint32_t h = 0; h < params.q_heads; h++)
-					cr_assert_eq(isnan(world_element(&world.out, q, h, 5)) != 0, 30 + q >= token,
-						     "row %u sees keys to %u, token %u is NaN", q, 30 + q, token);
-			world_destroy(&world);
+					cr_assert_eq(isnan(kernel_tensor_element(&fixture.out, q, h, 5)) != 0,
+						     30 + q >= token, "row %u sees keys to %u, token %u is NaN", q,
+						     30 + q, token);
+			kernel_fixture_destroy(&fixture);
 		}
 }
 
 Test(cuda_attention, minus_infinity_weighs_nothing)
 {
 	static const uint32_t spans[][2] = { { 3, 4 }, { 0, 64 }, { 0, 128 }, { 64, 300 }, { 0, 300 } };
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
-	params.rows[0] = (struct world_row){ .kv_len = 300, .q_len = 1, .q_base = 299 };
+	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 300, .q_len = 1, .q_base = 299 };
 	for (size_t i = 0; i < COUNT(spans) * 2; i++) {
 		const uint32_t *span = spans[i % COUNT(spans)];
 		bool all = span[1] - span[0] == 300;
 		struct cuda_attend how;
-		struct world world;
+		struct kernel_fixture fixture;
 
 		if (i == COUNT(spans))
 			params = halves(&params);
 		how = kernel_for(&params, i >= COUNT(spans));
-		world_create(&world, &params);
+		kernel_fixture_create(&fixture, &params);
 		for (uint32_t h = 0; h < params.q_heads; h++)
-			reference_store((uint8_t *)world.q.data + h * world.q.head_stride, params.q, 0, 1);
+			reference_store((uint8_t *)fixture.q.data + h * fixture.q.head_stride, params.q, 0, 1);
 		for (uint32_t t = span[0]; t < span[1]; t++)
 			for (uint32_t h = 0; h < params.kv_heads; h++)
-				reference_store(world_token(&world, LAYOUT_K, t, h), params.pool, 0, -INFINITY);
-		cuda_world_attend(&world, &how);
+				reference_store(kernel_fixture_token(&fixture, LAYOUT_K, t, h), params.pool, 0,
+						-INFINITY);
+		cuda_fixture_attend(&fixture, &how);
 		for (uint32_t h = 0; h < params.q_heads; h++) {
-			cr_assert(world_line_nan(&world, 0, h, false));
-			cr_assert_eq(world.lse[h] == -INFINITY, all);
-			cr_assert_eq(world.maximum[h] == -INFINITY, all);
+			cr_assert(kernel_fixture_all_nan(&fixture, 0, h, false));
+			cr_assert_eq(fixture.lse[h] == -INFINITY, all);
+			cr_assert_eq(fixture.maximum[h] == -INFINITY, all);
 			for (uint32_t d = 0; all && d < params.v_dim; d++)
-				cr_assert_eq(world_element(&world.out, 0, h, d), 0);
+				cr_assert_eq(kernel_tensor_element(&fixture.out, 0, h, d), 0);
 		}
-		world_destroy(&world);
+		kernel_fixture_destroy(&fixture);
 	}
 }
 
-static struct world
-world_of(const struct world_params *params, const struct cuda_attend *how)
+static struct kernel_fixture
+cuda_fixture_create_and_attend(const struct kernel_fixture_params *params, const struct cuda_attend *how)
 {
-	struct world world;
+	struct kernel_fixture fixture;
 
-	world_create(&world, params);
-	cuda_world_attend(&world, how);
-	return world;
+	kernel_fixture_create(&fixture, params);
+	cuda_fixture_attend(&fixture, how);
+	return fixture;
 }
 
 static void
-bits_check(struct world_params params, bool tensor_cores)
+bits_check(struct kernel_fixture_params params, bool tensor_cores)
 {
 	struct cuda_attend how = kernel_for(&params, tensor_cores);
-	struct world all, other;
+	struct kernel_fixture all, other;
 
 	params.n_rows = 4;
 	for (uint32_t r = 0; r < 4; r++)
-		params.rows[r] = (struct world_row){
+		params.rows[r] = (struct kernel_fixture_row){
 			.id = r, .kv_len = 300 + 100 * r, .q_len = 1 + r % 2 * 16, .q_base = 280 + 100 * r
 		};
-	all = world_of(&params, &how);
+	all = cuda_fixture_create_and_attend(&params, &how);
 	for (uint64_t seed = 0; seed < 4; seed++) {
 		params.placement = seed;
 		params.page_size = 1u << (seed + 1);
 		how.seed = seed;
 		how.n_blocks = 1 + (uint32_t)seed * 3;
-		other = world_of(&params, &how);
-		cr_assert(world_same(&all, 0, &other, 0, all.total_q));
-		world_destroy(&other);
+		other = cuda_fixture_create_and_attend(&params, &how);
+		cr_assert(kernel_fixture_equal(&all, 0, &other, 0, all.total_q));
+		kernel_fixture_destroy(&other);
 	}
 	for (uint32_t r = 0; r < 4; r++) {
-		struct world_params alone = params;
+		struct kernel_fixture_params alone = params;
 
 		alone.n_rows = 1;
 		alone.rows[0] = params.rows[r];
-		other = world_of(&alone, &how);
-		cr_assert(world_same(&all, all.rows[r].q_start, &other, 0, other.total_q), "row %u", r);
-		world_destroy(&other);
+		other = cuda_fixture_create_and_attend(&alone, &how);
+		cr_assert(kernel_fixture_equal(&all, all.rows[r].q_start, &other, 0, other.total_q), "row %u", r);
+		kernel_fixture_destroy(&other);
 	}
-	world_destroy(&all);
+	kernel_fixture_destroy(&all);
 }
 
 /* Bits depend on the row alone: not on the order of blocks, the grid, the placement of pages, or the batch. */
 Test(cuda_attention, bits_are_the_rows_own)
 {
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	bits_check(params, false);
 	params.pool = params.q = PAGED_F16;
@@ -370,9 +374,9 @@ Test(cuda_attention, bits_are_the_rows_own)
 /* An entry that is unmapped below a length is a fault and no address. */
 Test(cuda_attention, unmapped_pages_are_told)
 {
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
-	params.rows[0] = (struct world_row){ .kv_len = 100, .q_len = 1, .q_base = 99 };
-	cr_assert_eq(cuda_world_unmapped(&params, 3, "attention_simt_128", CUDA_ATTENTION_THREADS, 160u << 10),
+	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 100, .q_len = 1, .q_base = 99 };
+	cr_assert_eq(cuda_fixture_unmapped_faults(&params, 3, "attention_simt_128", CUDA_ATTENTION_THREADS, 160u << 10),
 		     CUDA_FAULT_PAGE);
 }

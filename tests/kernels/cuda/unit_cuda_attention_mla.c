@@ -17,10 +17,10 @@
 
 static uint64_t next_seed;
 
-static struct world_params
+static struct kernel_fixture_params
 defaults(void)
 {
-	return (struct world_params){
+	return (struct kernel_fixture_params){
 		.seed = kernel_test_seed(),
 		.placement = kernel_test_seed(),
 		.q_heads = 16,
@@ -40,13 +40,13 @@ defaults(void)
 }
 
 static void
-pool_dtype(struct world_params *params, enum paged_dtype dtype)
+pool_dtype(struct kernel_fixture_params *params, enum paged_dtype dtype)
 {
 	params->pool = params->q = params->weights = dtype;
 }
 
 static struct cuda_attend
-how_for(const struct world_params *params)
+how_for(const struct kernel_fixture_params *params)
 {
 	struct cuda_attend how = { .kernel = params->pool == PAGED_F16 ? "attention_mla_f16" : "attention_mla_bf16",
 				   .max_tile_q_rows = CUDA_MAX_TILE_Q_ROWS,
@@ -58,23 +58,23 @@ how_for(const struct world_params *params)
 }
 
 static void
-check_with(const struct world_params *params, const struct cuda_attend *how)
+check_with(const struct kernel_fixture_params *params, const struct cuda_attend *how)
 {
-	struct world world;
+	struct kernel_fixture fixture;
 	char what[256];
 	bool good;
 
-	world_create(&world, params);
-	cuda_world_attend(&world, how);
-	good = world_check(&world, what, sizeof(what));
-	world_destroy(&world);
+	kernel_fixture_create(&fixture, params);
+	cuda_fixture_attend(&fixture, how);
+	good = kernel_fixture_check(&fixture, what, sizeof(what));
+	kernel_fixture_destroy(&fixture);
 	cr_assert(good, "%s, order %" PRIu64 ", %u/%u heads, dims %u %u, page size %u, kv_len %u, out %s: %s",
 		  how->kernel, how->seed, params->q_heads, params->kv_heads, params->k_dim, params->v_dim,
 		  params->page_size, params->rows[0].kv_len, paged_dtype_name(params->out), what);
 }
 
 static void
-check(const struct world_params *params)
+check(const struct kernel_fixture_params *params)
 {
 	struct cuda_attend how = how_for(params);
 
@@ -126,7 +126,7 @@ Test(cuda_attention_mla, decode_of_576_and_512)
 		uint32_t q_heads, page_size;
 		enum paged_dtype dtype;
 	} cases[] = { { 128, 64, PAGED_BF16 }, { 16, 1, PAGED_F16 }, { 40, 16, PAGED_F16 } };
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	params.k_dim = 576;
 	params.v_dim = 512;
@@ -136,9 +136,9 @@ Test(cuda_attention_mla, decode_of_576_and_512)
 		params.q_heads = cases[i].q_heads;
 		params.page_size = cases[i].page_size;
 		pool_dtype(&params, cases[i].dtype);
-		params.rows[0] = (struct world_row){ .id = 0, .kv_len = 150, .q_len = 1, .q_base = 149 };
-		params.rows[1] = (struct world_row){ .id = 1, .kv_len = 65, .q_len = 3, .q_base = 62 };
-		params.rows[2] = (struct world_row){ .id = 2, .kv_len = 31, .q_len = 2, .q_base = 29 };
+		params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 150, .q_len = 1, .q_base = 149 };
+		params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 65, .q_len = 3, .q_base = 62 };
+		params.rows[2] = (struct kernel_fixture_row){ .id = 2, .kv_len = 31, .q_len = 2, .q_base = 29 };
 		check(&params);
 	}
 }
@@ -148,7 +148,7 @@ static const uint32_t lengths[] = { 0, 1, 2, 15, 16, 17, 31, 32, 33, 64, 127, 12
 Test(cuda_attention_mla, decode_lengths)
 {
 	static const uint32_t page_sizes[] = { 1, 3, 16, 64, 256 }, heads[] = { 16, 5, 33 };
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	for (size_t p = 0; p < COUNT(page_sizes); p++) {
 		params.page_size = page_sizes[p];
@@ -157,7 +157,8 @@ Test(cuda_attention_mla, decode_lengths)
 		for (size_t begin = 0; begin < COUNT(lengths); begin += params.n_rows) {
 			params.n_rows = 9;
 			for (uint32_t r = 0; r < params.n_rows; r++)
-				params.rows[r] = (struct world_row){ .id = r,
+				params.rows[r] =
+					(struct kernel_fixture_row){ .id = r,
 								     .kv_len = lengths[begin + r],
 								     .q_len = 1,
 								     .q_base = (int64_t)lengths[begin + r] - 1 };
@@ -172,14 +173,15 @@ Test(cuda_attention_mla, prefill_lengths)
 		uint32_t q_len, kv_len, page_size, q_heads;
 	} cases[] = { { 2, 2, 3, 16 },     { 17, 17, 16, 4 },  { 63, 63, 1, 1 },   { 33, 129, 3, 8 },
 		      { 20, 513, 16, 16 }, { 9, 700, 256, 7 }, { 130, 130, 64, 3 } };
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	for (size_t i = 0; i < COUNT(cases); i++)
 		for (int causal = 0; causal < 2; causal++) {
 			params.causal = causal;
 			params.page_size = cases[i].page_size;
 			params.q_heads = cases[i].q_heads;
-			params.rows[0] = (struct world_row){ .kv_len = cases[i].kv_len,
+			params.rows[0] =
+				(struct kernel_fixture_row){ .kv_len = cases[i].kv_len,
 							     .q_len = cases[i].q_len,
 							     .q_base = (int64_t)cases[i].kv_len - cases[i].q_len };
 			check(&params);
@@ -195,11 +197,11 @@ Test(cuda_attention_mla, dims_heads_and_strides)
 		     { 320, 256, 64, 1 }, { 576, 16, 8, 4 }, { 528, 512, 17, 1 }, { 192, 192, 6, 3 },
 		     { 272, 144, 65, 1 }, { 64, 48, 128, 1 } };
 	static const enum paged_dtype outs[] = { PAGED_F32, PAGED_F16, PAGED_BF16 };
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	params.n_rows = 2;
-	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 140, .q_len = 1, .q_base = 139 };
-	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 40, .q_len = 3, .q_base = 37 };
+	params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 140, .q_len = 1, .q_base = 139 };
+	params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 40, .q_len = 3, .q_base = 37 };
 	for (size_t i = 0; i < COUNT(dims); i++) {
 		params.k_dim = dims[i].k;
 		params.v_dim = dims[i].v;
@@ -216,14 +218,14 @@ Test(cuda_attention_mla, dims_heads_and_strides)
 Test(cuda_attention_mla, query_positions)
 {
 	static const int64_t bases[] = { -1000000, -21, -20, -5, -1, 0, 1, 30, 99, 100, 5000, INT64_C(1) << 40 };
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	params.n_rows = 3;
 	params.q_heads = 6;
 	for (size_t i = 0; i < COUNT(bases); i++) {
-		params.rows[0] = (struct world_row){ .id = 0, .kv_len = 100, .q_len = 20, .q_base = bases[i] };
-		params.rows[1] = (struct world_row){ .id = 1, .kv_len = 30, .q_len = 0, .q_base = bases[i] };
-		params.rows[2] = (struct world_row){ .id = 2, .kv_len = 0, .q_len = 3, .q_base = bases[i] };
+		params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 100, .q_len = 20, .q_base = bases[i] };
+		params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 30, .q_len = 0, .q_base = bases[i] };
+		params.rows[2] = (struct kernel_fixture_row){ .id = 2, .kv_len = 0, .q_len = 3, .q_base = bases[i] };
 		check(&params);
 	}
 }
@@ -231,16 +233,16 @@ Test(cuda_attention_mla, query_positions)
 Test(cuda_attention_mla, sinks)
 {
 	float sinks[24];
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	for (uint32_t h = 0; h < COUNT(sinks); h++)
 		sinks[h] = h % 4 == 3 ? -INFINITY : 45.0f * (float)(h % 4) - 45.0f;
 	params.q_heads = COUNT(sinks);
 	params.sink = sinks;
 	params.n_rows = 3;
-	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 600, .q_len = 2, .q_base = 598 };
-	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 30, .q_len = 9, .q_base = -3 };
-	params.rows[2] = (struct world_row){ .id = 2, .kv_len = 0, .q_len = 1, .q_base = 0 };
+	params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 600, .q_len = 2, .q_base = 598 };
+	params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 30, .q_len = 9, .q_base = -3 };
+	params.rows[2] = (struct kernel_fixture_row){ .id = 2, .kv_len = 0, .q_len = 1, .q_base = 0 };
 	for (int without = 0; without < 2; without++) {
 		params.lse_without_sink = without;
 		check(&params);
@@ -250,11 +252,11 @@ Test(cuda_attention_mla, sinks)
 /* Weights of a few keys alone, and maxima that rise late. */
 Test(cuda_attention_mla, scores_that_grow_and_fall)
 {
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	params.scale = 4;
 	params.q_heads = 48;
-	params.rows[0] = (struct world_row){ .kv_len = 1000, .q_len = 2, .q_base = 998 };
+	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 1000, .q_len = 2, .q_base = 998 };
 	pool_dtype(&params, PAGED_F16);
 	check(&params);
 }
@@ -263,22 +265,22 @@ Test(cuda_attention_mla, not_a_number_stays_in_its_q_row)
 {
 	static const float poison[] = { NAN, INFINITY };
 	static const uint32_t q_lens[] = { 1, 9 };
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	for (size_t i = 0; i < 4; i++) {
 		uint32_t n = q_lens[i / 2], spoilt = n / 2;
 		struct cuda_attend how = how_for(&params);
-		struct world world;
+		struct kernel_fixture fixture;
 
-		params.rows[0] = (struct world_row){ .kv_len = 300, .q_len = n, .q_base = 300 - n };
-		world_create(&world, &params);
-		reference_store((uint8_t *)world.q.data + spoilt * world.q.token_stride + 7 * world.q.head_stride,
+		params.rows[0] = (struct kernel_fixture_row){ .kv_len = 300, .q_len = n, .q_base = 300 - n };
+		kernel_fixture_create(&fixture, &params);
+		reference_store((uint8_t *)fixture.q.data + spoilt * fixture.q.token_stride + 7 * fixture.q.head_stride,
 				params.q, 3, poison[i % 2]);
-		cuda_world_attend(&world, &how);
+		cuda_fixture_attend(&fixture, &how);
 		for (uint32_t q = 0; q < n; q++)
 			for (uint32_t h = 0; h < params.q_heads; h++)
-				cr_assert(world_line_nan(&world, q, h, q == spoilt && h == 7));
-		world_destroy(&world);
+				cr_assert(kernel_fixture_all_nan(&fixture, q, h, q == spoilt && h == 7));
+		kernel_fixture_destroy(&fixture);
 	}
 }
 
@@ -286,21 +288,21 @@ Test(cuda_attention_mla, not_a_number_stays_in_its_q_row)
 Test(cuda_attention_mla, masked_keys_may_be_anything)
 {
 	static const uint32_t tokens[] = { 40, 63, 64, 69, 99 }, dims[] = { 0, 31, 47, 16, 40 };
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	params.q_heads = 3;
-	params.rows[0] = (struct world_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
+	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
 	for (size_t i = 0; i < COUNT(tokens); i++) {
 		struct cuda_attend how = how_for(&params);
-		struct world world;
+		struct kernel_fixture fixture;
 
-		world_create(&world, &params);
-		reference_store(world_token(&world, LAYOUT_K, tokens[i], 0), params.pool, dims[i], NAN);
-		cuda_world_attend(&world, &how);
+		kernel_fixture_create(&fixture, &params);
+		reference_store(kernel_fixture_token(&fixture, LAYOUT_K, tokens[i], 0), params.pool, dims[i], NAN);
+		cuda_fixture_attend(&fixture, &how);
 		for (uint32_t q = 0; q < 70; q++)
 			for (uint32_t h = 0; h < params.q_heads; h++)
-				cr_assert(world_line_nan(&world, q, h, 30 + q >= tokens[i]));
-		world_destroy(&world);
+				cr_assert(kernel_fixture_all_nan(&fixture, q, h, 30 + q >= tokens[i]));
+		kernel_fixture_destroy(&fixture);
 	}
 }
 
@@ -308,51 +310,51 @@ Test(cuda_attention_mla, masked_keys_may_be_anything)
 Test(cuda_attention_mla, minus_infinity_weighs_nothing)
 {
 	static const uint32_t spans[][2] = { { 3, 4 }, { 0, 64 }, { 0, 128 }, { 64, 300 }, { 0, 300 } };
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
 	for (size_t i = 0; i < COUNT(spans) * 2; i++) {
 		const uint32_t *span = spans[i / 2];
 		bool all = span[1] - span[0] == 300;
 		struct cuda_attend how;
-		struct world world;
+		struct kernel_fixture fixture;
 
 		params.q_heads = i % 2 ? 20 : 12;
-		params.rows[0] = (struct world_row){ .kv_len = 300, .q_len = 1, .q_base = 299 };
+		params.rows[0] = (struct kernel_fixture_row){ .kv_len = 300, .q_len = 1, .q_base = 299 };
 		how = how_for(&params);
-		world_create(&world, &params);
+		kernel_fixture_create(&fixture, &params);
 		for (uint32_t h = 0; h < params.q_heads; h++)
-			reference_store((uint8_t *)world.q.data + h * world.q.head_stride, params.q, 0, 1);
+			reference_store((uint8_t *)fixture.q.data + h * fixture.q.head_stride, params.q, 0, 1);
 		for (uint32_t t = span[0]; t < span[1]; t++)
-			reference_store(world_token(&world, LAYOUT_K, t, 0), params.pool, 0, -INFINITY);
-		cuda_world_attend(&world, &how);
+			reference_store(kernel_fixture_token(&fixture, LAYOUT_K, t, 0), params.pool, 0, -INFINITY);
+		cuda_fixture_attend(&fixture, &how);
 		for (uint32_t h = 0; h < params.q_heads; h++) {
-			cr_assert(world_line_nan(&world, 0, h, false));
-			cr_assert_eq(world.lse[h] == -INFINITY, all);
-			cr_assert_eq(world.maximum[h] == -INFINITY, all);
+			cr_assert(kernel_fixture_all_nan(&fixture, 0, h, false));
+			cr_assert_eq(fixture.lse[h] == -INFINITY, all);
+			cr_assert_eq(fixture.maximum[h] == -INFINITY, all);
 			for (uint32_t d = 0; d < params.v_dim; d++)
-				cr_assert(all ? world_element(&world.out, 0, h, d) == 0
-					      : isfinite(world_element(&world.out, 0, h, d)));
+				cr_assert(all ? kernel_tensor_element(&fixture.out, 0, h, d) == 0
+					      : isfinite(kernel_tensor_element(&fixture.out, 0, h, d)));
 		}
-		world_destroy(&world);
+		kernel_fixture_destroy(&fixture);
 	}
 }
 
 /* Bits depend on the row alone: not on the order of blocks, the grid, the placement of pages, or the batch. */
 Test(cuda_attention_mla, bits_are_the_rows_own)
 {
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 	struct cuda_attend how = how_for(&params);
-	struct world all, other;
+	struct kernel_fixture all, other;
 
 	params.n_rows = 4;
 	for (uint32_t r = 0; r < 4; r++)
-		params.rows[r] = (struct world_row){
+		params.rows[r] = (struct kernel_fixture_row){
 			.id = r, .kv_len = 300 + 100 * r, .q_len = 1 + r % 2 * 4, .q_base = 280 + 100 * r
 		};
-	world_create(&all, &params);
-	cuda_world_attend(&all, &how);
+	kernel_fixture_create(&all, &params);
+	cuda_fixture_attend(&all, &how);
 	for (uint32_t i = 0; i < 8; i++) {
-		struct world_params changed = params;
+		struct kernel_fixture_params changed = params;
 		uint32_t r = i % 4;
 
 		if (i < 4) {
@@ -363,20 +365,21 @@ Test(cuda_attention_mla, bits_are_the_rows_own)
 			changed.n_rows = 1;
 			changed.rows[0] = params.rows[r];
 		}
-		world_create(&other, &changed);
-		cuda_world_attend(&other, &how);
-		cr_assert(world_same(&all, i < 4 ? 0 : all.rows[r].q_start, &other, 0, other.total_q), "case %u", i);
-		world_destroy(&other);
+		kernel_fixture_create(&other, &changed);
+		cuda_fixture_attend(&other, &how);
+		cr_assert(kernel_fixture_equal(&all, i < 4 ? 0 : all.rows[r].q_start, &other, 0, other.total_q),
+			  "case %u", i);
+		kernel_fixture_destroy(&other);
 	}
-	world_destroy(&all);
+	kernel_fixture_destroy(&all);
 }
 
 /* An entry that is unmapped below a length is a fault and no address. */
 Test(cuda_attention_mla, unmapped_pages_are_told)
 {
-	struct world_params params = defaults();
+	struct kernel_fixture_params params = defaults();
 
-	params.rows[0] = (struct world_row){ .kv_len = 100, .q_len = 1, .q_base = 99 };
-	cr_assert_eq(cuda_world_unmapped(&params, 3, "attention_mla_bf16", CUDA_MLA_THREADS, CUDA_MLA_SHARED),
+	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 100, .q_len = 1, .q_base = 99 };
+	cr_assert_eq(cuda_fixture_unmapped_faults(&params, 3, "attention_mla_bf16", CUDA_MLA_THREADS, CUDA_MLA_SHARED),
 		     CUDA_FAULT_PAGE);
 }

@@ -21,10 +21,10 @@ static const float k_scale[] = { 0.5f, 1.7f, 1, 0.8f }, v_scale[] = { 0.3f, 1, 0
 
 static uint64_t next_seed;
 
-static struct world_params
+static struct kernel_fixture_params
 defaults(enum paged_dtype pool)
 {
-	return (struct world_params){
+	return (struct kernel_fixture_params){
 		.seed = kernel_test_seed(),
 		.placement = kernel_test_seed(),
 		.q_heads = 4,
@@ -45,7 +45,7 @@ defaults(enum paged_dtype pool)
 
 /* Tensor cores take queries of half width. */
 static struct cuda_attend
-kernel_for(struct world_params *params, bool tensor_cores)
+kernel_for(struct kernel_fixture_params *params, bool tensor_cores)
 {
 	static const char *const simt[] = { "attention_simt_128", "attention_simt_256", "attention_simt_576" };
 	static const char *const bytes[2][3] = {
@@ -68,24 +68,24 @@ kernel_for(struct world_params *params, bool tensor_cores)
 }
 
 static void
-kernel_check(struct world_params params, bool tensor_cores)
+kernel_check(struct kernel_fixture_params params, bool tensor_cores)
 {
 	struct cuda_attend how = kernel_for(&params, tensor_cores);
-	struct world world;
+	struct kernel_fixture fixture;
 	char what[256];
 	bool good;
 
-	world_create(&world, &params);
-	cuda_world_attend(&world, &how);
-	good = world_check(&world, what, sizeof(what));
-	world_destroy(&world);
+	kernel_fixture_create(&fixture, &params);
+	cuda_fixture_attend(&fixture, &how);
+	good = kernel_fixture_check(&fixture, what, sizeof(what));
+	kernel_fixture_destroy(&fixture);
 	cr_assert(good, "%s, order %" PRIu64 ", %u/%u heads, dims %u %u, page size %u, kv_len %u, pool %s, out %s: %s",
 		  how.kernel, how.seed, params.q_heads, params.kv_heads, params.k_dim, params.v_dim, params.page_size,
 		  params.rows[0].kv_len, paged_dtype_name(params.pool), paged_dtype_name(params.out), what);
 }
 
 static void
-both_check(const struct world_params *params)
+both_check(const struct kernel_fixture_params *params)
 {
 	kernel_check(*params, false);
 	if (params->k_dim % 16 == 0 && params->v_dim % 16 == 0 && params->k_dim <= 256 && params->v_dim <= 256)
@@ -97,12 +97,12 @@ Test(cuda_bytes, decode_lengths)
 	static const uint32_t lengths[] = { 0, 1, 15, 16, 33, 127, 128, 257, 511, 640 }, page_sizes[] = { 1, 3, 64 };
 
 	for (size_t i = 0; i < COUNT(pools) * COUNT(page_sizes); i++) {
-		struct world_params params = defaults(pools[i % 3]);
+		struct kernel_fixture_params params = defaults(pools[i % 3]);
 
 		params.page_size = page_sizes[i / 3];
 		params.n_rows = COUNT(lengths);
 		for (uint32_t r = 0; r < params.n_rows; r++)
-			params.rows[r] = (struct world_row){
+			params.rows[r] = (struct kernel_fixture_row){
 				.id = r, .kv_len = lengths[r], .q_len = 1, .q_base = (int64_t)lengths[r] - 1
 			};
 		both_check(&params);
@@ -116,11 +116,12 @@ Test(cuda_bytes, prefill_lengths)
 	} cases[] = { { 17, 17, 16 }, { 63, 63, 1 }, { 33, 129, 3 }, { 20, 513, 16 }, { 130, 130, 64 } };
 
 	for (size_t i = 0; i < COUNT(cases) * COUNT(pools); i++) {
-		struct world_params params = defaults(pools[i % 3]);
+		struct kernel_fixture_params params = defaults(pools[i % 3]);
 
 		params.causal = i % 2;
 		params.page_size = cases[i / 3].page_size;
-		params.rows[0] = (struct world_row){ .kv_len = cases[i / 3].kv_len,
+		params.rows[0] =
+			(struct kernel_fixture_row){ .kv_len = cases[i / 3].kv_len,
 						     .q_len = cases[i / 3].q_len,
 						     .q_base = (int64_t)cases[i / 3].kv_len - cases[i / 3].q_len };
 		both_check(&params);
@@ -132,11 +133,11 @@ Test(cuda_bytes, head_ratios)
 	static const uint32_t heads[][2] = { { 1, 1 }, { 3, 1 }, { 9, 3 }, { 4, 4 }, { 16, 2 }, { 71, 1 } };
 
 	for (size_t i = 0; i < COUNT(heads) * COUNT(pools); i++) {
-		struct world_params params = defaults(pools[i % 3]);
+		struct kernel_fixture_params params = defaults(pools[i % 3]);
 
 		params.n_rows = 2;
-		params.rows[0] = (struct world_row){ .id = 0, .kv_len = 150, .q_len = 1, .q_base = 149 };
-		params.rows[1] = (struct world_row){ .id = 1, .kv_len = 77, .q_len = 7, .q_base = 70 };
+		params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 150, .q_len = 1, .q_base = 149 };
+		params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 77, .q_len = 7, .q_base = 70 };
 		params.q_heads = heads[i / 3][0];
 		params.kv_heads = heads[i / 3][1];
 		both_check(&params);
@@ -154,13 +155,13 @@ Test(cuda_bytes, dims_and_strides)
 	static const enum paged_dtype out[] = { PAGED_F32, PAGED_F16, PAGED_BF16 };
 
 	for (size_t i = 0; i < COUNT(dims) * COUNT(pools); i++) {
-		struct world_params params = defaults(pools[i % 3]);
+		struct kernel_fixture_params params = defaults(pools[i % 3]);
 
 		params.n_rows = 2;
 		params.kv_heads = 1;
 		params.q_heads = 2;
-		params.rows[0] = (struct world_row){ .id = 0, .kv_len = 140, .q_len = 1, .q_base = 139 };
-		params.rows[1] = (struct world_row){ .id = 1, .kv_len = 70, .q_len = 40, .q_base = 30 };
+		params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 140, .q_len = 1, .q_base = 139 };
+		params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 70, .q_len = 40, .q_base = 30 };
 		params.k_dim = dims[i / 3].k;
 		params.v_dim = dims[i / 3].v;
 		params.v_in_k = dims[i / 3].v_in_k;
@@ -175,12 +176,12 @@ Test(cuda_bytes, dims_and_strides)
 
 /* All bits set: NaN in each plane but i8's elements. */
 static void
-token_spoil(const struct world *world, unsigned int plane, uint32_t token)
+token_spoil(const struct kernel_fixture *fixture, unsigned int plane, uint32_t token)
 {
-	const struct layout_plane *to = &world->layout.plane[plane];
+	const struct layout_plane *to = &fixture->layout.plane[plane];
 
-	for (uint32_t h = 0; h < world->params.kv_heads; h++)
-		memset(world_token(world, plane, token, h), 0xff, to->token_stride);
+	for (uint32_t h = 0; h < fixture->params.kv_heads; h++)
+		memset(kernel_fixture_token(fixture, plane, token, h), 0xff, to->token_stride);
 }
 
 Test(cuda_bytes, masked_keys_may_be_anything)
@@ -188,51 +189,51 @@ Test(cuda_bytes, masked_keys_may_be_anything)
 	static const uint32_t tokens[] = { 40, 64, 69, 99 };
 
 	for (size_t i = 0; i < COUNT(tokens) * COUNT(pools) * 4; i++) {
-		struct world_params params = defaults(pools[i % 3]);
+		struct kernel_fixture_params params = defaults(pools[i % 3]);
 		bool tensor_cores = i / 3 % 2, values = i / 6 % 2;
 		uint32_t token = tokens[i / 12];
 		struct cuda_attend how;
-		struct world world;
+		struct kernel_fixture fixture;
 
-		params.rows[0] = (struct world_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
+		params.rows[0] = (struct kernel_fixture_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
 		how = kernel_for(&params, tensor_cores);
-		world_create(&world, &params);
-		token_spoil(&world, (params.pool == PAGED_I8 ? LAYOUT_K_SCALE : LAYOUT_K) + values, token);
-		cuda_world_attend(&world, &how);
+		kernel_fixture_create(&fixture, &params);
+		token_spoil(&fixture, (params.pool == PAGED_I8 ? LAYOUT_K_SCALE : LAYOUT_K) + values, token);
+		cuda_fixture_attend(&fixture, &how);
 		for (uint32_t q = 0; q < 70; q++)
 			for (uint32_t h = 0; h < params.q_heads; h++)
 				for (uint32_t d = 0; d < params.v_dim; d += 5)
-					cr_assert_eq(isnan(world_element(&world.out, q, h, d)) != 0, 30 + q >= token,
-						     "%s, %s: row %u sees keys to %u, token %u is NaN", how.kernel,
-						     paged_dtype_name(params.pool), q, 30 + q, token);
-		world_destroy(&world);
+					cr_assert_eq(isnan(kernel_tensor_element(&fixture.out, q, h, d)) != 0,
+						     30 + q >= token, "%s, %s: row %u sees keys to %u, token %u is NaN",
+						     how.kernel, paged_dtype_name(params.pool), q, 30 + q, token);
+		kernel_fixture_destroy(&fixture);
 	}
 }
 
-static struct world
-world_of(const struct world_params *params, const struct cuda_attend *how)
+static struct kernel_fixture
+cuda_fixture_create_and_attend(const struct kernel_fixture_params *params, const struct cuda_attend *how)
 {
-	struct world world;
+	struct kernel_fixture fixture;
 
-	world_create(&world, params);
-	cuda_world_attend(&world, how);
-	return world;
+	kernel_fixture_create(&fixture, params);
+	cuda_fixture_attend(&fixture, how);
+	return fixture;
 }
 
 /* Bits depend on the row alone: not on the order of blocks, the grid, the placement of pages, or the batch. */
 Test(cuda_bytes, bits_are_the_rows_own)
 {
 	for (size_t i = 0; i < COUNT(pools); i++) {
-		struct world_params params = defaults(pools[i]);
+		struct kernel_fixture_params params = defaults(pools[i]);
 		struct cuda_attend how = kernel_for(&params, true);
-		struct world all, other;
+		struct kernel_fixture all, other;
 
 		params.n_rows = 2;
-		params.rows[0] = (struct world_row){ .id = 0, .kv_len = 300, .q_len = 1, .q_base = 299 };
-		params.rows[1] = (struct world_row){ .id = 1, .kv_len = 200, .q_len = 17, .q_base = 183 };
-		all = world_of(&params, &how);
+		params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 300, .q_len = 1, .q_base = 299 };
+		params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 200, .q_len = 17, .q_base = 183 };
+		all = cuda_fixture_create_and_attend(&params, &how);
 		for (uint32_t r = 0; r < 2; r++) {
-			struct world_params alone = params;
+			struct kernel_fixture_params alone = params;
 
 			alone.placement = r;
 			alone.page_size = 1u << (r * 3 + 1);
@@ -240,11 +241,11 @@ Test(cuda_bytes, bits_are_the_rows_own)
 			alone.rows[0] = params.rows[r];
 			how.seed = r;
 			how.n_blocks = 1 + r * 3;
-			other = world_of(&alone, &how);
-			cr_assert(world_same(&all, all.rows[r].q_start, &other, 0, other.total_q), "%s, row %u",
-				  paged_dtype_name(params.pool), r);
-			world_destroy(&other);
+			other = cuda_fixture_create_and_attend(&alone, &how);
+			cr_assert(kernel_fixture_equal(&all, all.rows[r].q_start, &other, 0, other.total_q),
+				  "%s, row %u", paged_dtype_name(params.pool), r);
+			kernel_fixture_destroy(&other);
 		}
-		world_destroy(&all);
+		kernel_fixture_destroy(&all);
 	}
 }

@@ -56,10 +56,10 @@ scene_create(struct scene *scene, uint32_t i, enum paged_dtype to)
 	}
 	scene->args =
 		(struct gather_args){ .pages = { &scene->layout, scene->pool, 1 }, .rows = rows, .n_rows = N_ROWS };
-	scene->k = world_tensor(to, ROOM, N_HEADS, params.k_dim, padding, &scene->k_bytes);
-	scene->args.k = world_tensor(to, ROOM, N_HEADS, params.k_dim, padding, &scene->k_bytes);
-	scene->v = world_tensor(to, ROOM, N_HEADS, params.v_dim, padding, &scene->v_bytes);
-	scene->args.v = world_tensor(to, ROOM, N_HEADS, params.v_dim, padding, &scene->v_bytes);
+	scene->k = kernel_tensor_create(to, ROOM, N_HEADS, params.k_dim, padding, &scene->k_bytes);
+	scene->args.k = kernel_tensor_create(to, ROOM, N_HEADS, params.k_dim, padding, &scene->k_bytes);
+	scene->v = kernel_tensor_create(to, ROOM, N_HEADS, params.v_dim, padding, &scene->v_bytes);
+	scene->args.v = kernel_tensor_create(to, ROOM, N_HEADS, params.v_dim, padding, &scene->v_bytes);
 }
 
 static void
@@ -88,10 +88,10 @@ scene_gather(struct scene *scene, uint64_t seed)
 							       .v_dim = scene->layout.params.v_dim });
 	cuda_batch_plan(&batch, seed);
 	p = (struct cuda_gather_params){
-		.pages = cuda_world_pages(&batch.arena, &args->pages, false),
+		.pages = cuda_fixture_pages(&batch.arena, &args->pages, false),
 		.plan = batch.plan.plan,
-		.k = cuda_world_tensor(&batch.arena, &scene->k, ROOM, true, "keys"),
-		.v = cuda_world_tensor(&batch.arena, &scene->v, ROOM, true, "values"),
+		.k = cuda_fixture_tensor(&batch.arena, &scene->k, ROOM, true, "keys"),
+		.v = cuda_fixture_tensor(&batch.arena, &scene->v, ROOM, true, "values"),
 		.begin = cuda_arena_lend(&batch.arena, args->begin, args->begin != NULL ? N_ROWS * 4 : 0, false,
 					 "begin"),
 		.end = cuda_arena_lend(&batch.arena, args->end, args->end != NULL ? N_ROWS * 4 : 0, false, "end"),

@@ -113,8 +113,8 @@ tensors_make(struct scene *scene)
 	const struct golden_case *c = &scene->c;
 	size_t bytes, q_rows = scene->total_q * c->q_heads * sizeof(float);
 
-	scene->q = world_tensor(c->dtype, scene->total_q, c->q_heads, c->k_dim, 0, &bytes);
-	scene->out = world_tensor(PAGED_F32, scene->total_q, c->q_heads, c->v_dim, 0, &bytes);
+	scene->q = kernel_tensor_create(c->dtype, scene->total_q, c->q_heads, c->k_dim, 0, &bytes);
+	scene->out = kernel_tensor_create(PAGED_F32, scene->total_q, c->q_heads, c->v_dim, 0, &bytes);
 	scene->lse = malloc(q_rows);
 	scene->maximum = malloc(q_rows);
 	for (uint32_t i = 0; i < c->n_sequences; i++)
@@ -150,7 +150,7 @@ results_check(const struct scene *scene, const char *name, double rounding)
 				assert_close(scene->maximum[packed * c->q_heads + h], c->maximum[at], 1e-5, name,
 					     "maximum");
 				for (uint32_t d = 0; d < c->v_dim; d++)
-					assert_close(world_element(&scene->out, packed, h, d),
+					assert_close(kernel_tensor_element(&scene->out, packed, h, d),
 						     c->out[at * c->v_dim + d], 1e-5 + rounding, name, "output");
 			}
 }

@@ -23,10 +23,10 @@ struct document_args {
 	int32_t n_doc, n_slope;
 };
 
-static struct world_params
+static struct kernel_fixture_params
 params_make(void)
 {
-	return (struct world_params){
+	return (struct kernel_fixture_params){
 		.seed = kernel_test_seed(),
 		.placement = kernel_test_seed(),
 		.q_heads = N_HEADS,
@@ -45,12 +45,12 @@ params_make(void)
 	};
 }
 
-/* The block mask of a bound mask mod over a world's rows, its lists in descending order. */
+/* The block mask of a bound mask mod over a fixture's rows, its lists in descending order. */
 static struct block_mask *
-blocks_of(const struct world_params *params, const struct mod_binding *mask, uint32_t n_heads, uint32_t q_block,
-	  uint32_t kv_block)
+blocks_of(const struct kernel_fixture_params *params, const struct mod_binding *mask, uint32_t n_heads,
+	  uint32_t q_block, uint32_t kv_block)
 {
-	struct block_mask_row rows[WORLD_MAX_ROWS];
+	struct block_mask_row rows[KERNEL_FIXTURE_MAX_ROWS];
 	struct block_mask *blocks;
 	struct mod_evaluator evaluator;
 	struct paged_error error = { 0 };
@@ -84,17 +84,17 @@ blocks_of(const struct world_params *params, const struct mod_binding *mask, uin
 
 /* With the mod alone, and with block masks of several block sizes: right, and every time the same bits. */
 static void
-mods_check(struct world_params *params, struct cuda_attend how, const char *what)
+mods_check(struct kernel_fixture_params *params, struct cuda_attend how, const char *what)
 {
 	static const struct {
 		uint32_t n_heads, q_block, kv_block;
 	} blocks[] = { { 1, 128, 128 }, { N_HEADS, 16, 32 }, { 1, 1, 5 }, { N_HEADS, 7, 1000 } };
-	struct world plain, other;
+	struct kernel_fixture plain, other;
 	char where[256];
 
-	world_create(&plain, params);
-	cuda_world_attend(&plain, &how);
-	cr_assert(world_check(&plain, where, sizeof(where)), "%s: %s", what, where);
+	kernel_fixture_create(&plain, params);
+	cuda_fixture_attend(&plain, &how);
+	cr_assert(kernel_fixture_check(&plain, where, sizeof(where)), "%s: %s", what, where);
 	for (uint32_t i = 0; i < 4; i++) {
 		struct block_mask *mask =
 			blocks_of(params, params->mods.mask, blocks[i].n_heads, blocks[i].q_block, blocks[i].kv_block);
@@ -102,20 +102,20 @@ mods_check(struct world_params *params, struct cuda_attend how, const char *what
 		how.blocks = mask;
 		how.seed = i;
 		how.n_blocks = 1 + i * 4;
-		world_create(&other, params);
-		cuda_world_attend(&other, &how);
-		cr_assert(world_same(&plain, 0, &other, 0, plain.total_q), "%s: blocks of %u and %u", what,
+		kernel_fixture_create(&other, params);
+		cuda_fixture_attend(&other, &how);
+		cr_assert(kernel_fixture_equal(&plain, 0, &other, 0, plain.total_q), "%s: blocks of %u and %u", what,
 			  blocks[i].q_block, blocks[i].kv_block);
-		world_destroy(&other);
+		kernel_fixture_destroy(&other);
 		block_mask_destroy(mask);
 	}
-	world_destroy(&plain);
+	kernel_fixture_destroy(&plain);
 }
 
 static void
 window_check(const char *kernel, uint32_t tile_q_rows, enum paged_dtype dtype, uint32_t dim, bool v_in_k)
 {
-	struct world_params params = params_make();
+	struct kernel_fixture_params params = params_make();
 	struct mod_array names[] = { { .name = "window", .dtype = MOD_I32 }, { .name = "cap", .dtype = MOD_F32 } };
 	struct window_args args = { .cap = 1.5f };
 	struct mod_fixture mask, score;
@@ -146,7 +146,7 @@ window_check(const char *kernel, uint32_t tile_q_rows, enum paged_dtype dtype, u
 static void
 documents_check(const char *kernel, enum paged_dtype dtype, uint32_t dim, int32_t n_doc, uint32_t faults)
 {
-	struct world_params params = params_make();
+	struct kernel_fixture_params params = params_make();
 	struct cuda_arena arena = { .n = 0 };
 	int32_t doc[N_DOC];
 	float slope[N_HEADS];
@@ -206,22 +206,23 @@ Test(cuda_mods, pages_that_are_not_wanted_are_not_looked_at)
 	const struct block_mask_lists lists = { .n_blocks = { n_partial, n_full },
 						.indices = { partial, NULL },
 						.n_indices = { 2, 0 } };
-	struct world_params params = params_make();
+	struct kernel_fixture_params params = params_make();
 	struct paged_error error = { 0 };
 	struct block_mask *mask;
-	struct world world;
+	struct kernel_fixture fixture;
 
 	cr_assert_eq(block_mask_from_lists(&shape, &lists, 1, 0, &mask, &error), PAGED_OK, "%s", error.text);
 	params.n_rows = 1;
-	params.rows[0] = (struct world_row){ .kv_len = 100, .q_len = 1, .q_base = 99 };
-	world_create(&world, &params);
+	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 100, .q_len = 1, .q_base = 99 };
+	kernel_fixture_create(&fixture, &params);
 	for (uint32_t i = 0; i < 7; i++)
 		if (i != 1 && i != 6)
-			((uint32_t *)(uintptr_t)world.rows[0].pages)[i] = UINT32_MAX;
-	cuda_world_attend(&world, &(struct cuda_attend){ .kernel = "attention_simt_128", .blocks = mask, .seed = 2 });
+			((uint32_t *)(uintptr_t)fixture.rows[0].pages)[i] = UINT32_MAX;
+	cuda_fixture_attend(&fixture,
+			    &(struct cuda_attend){ .kernel = "attention_simt_128", .blocks = mask, .seed = 2 });
 	for (uint32_t h = 0; h < N_HEADS; h++)
-		cr_assert(isfinite(world.lse[h]));
-	world_destroy(&world);
+		cr_assert(isfinite(fixture.lse[h]));
+	kernel_fixture_destroy(&fixture);
 	block_mask_destroy(mask);
 }
 
@@ -262,22 +263,23 @@ Test(cuda_mods, the_order_of_a_list_makes_no_difference)
 	struct block_mask *mask[2] = { listed_mask(false), listed_mask(true) };
 
 	for (unsigned int i = 0; i < 2; i++) {
-		struct world_params params = params_make();
-		struct world world[2];
+		struct kernel_fixture_params params = params_make();
+		struct kernel_fixture fixture[2];
 
 		params.pool = params.q = PAGED_F16;
 		params.q_heads = params.kv_heads = params.n_rows = 1;
-		params.rows[0] = (struct world_row){ .kv_len = N_LISTED_KEYS, .q_len = 1, .q_base = N_LISTED_KEYS - 1 };
+		params.rows[0] =
+			(struct kernel_fixture_row){ .kv_len = N_LISTED_KEYS, .q_len = 1, .q_base = N_LISTED_KEYS - 1 };
 		for (unsigned int ascending = 0; ascending < 2; ascending++) {
 			struct cuda_attend how = { .kernel = kernels[i], .blocks = mask[ascending], .seed = i };
 
-			world_create(&world[ascending], &params);
-			cuda_world_attend(&world[ascending], &how);
+			kernel_fixture_create(&fixture[ascending], &params);
+			cuda_fixture_attend(&fixture[ascending], &how);
 		}
-		cr_assert(world_same(&world[0], 0, &world[1], 0, 1), "%s", kernels[i]);
-		cr_assert(isfinite(world[0].lse[0]));
-		world_destroy(&world[0]);
-		world_destroy(&world[1]);
+		cr_assert(kernel_fixture_equal(&fixture[0], 0, &fixture[1], 0, 1), "%s", kernels[i]);
+		cr_assert(isfinite(fixture[0].lse[0]));
+		kernel_fixture_destroy(&fixture[0]);
+		kernel_fixture_destroy(&fixture[1]);
 	}
 	block_mask_destroy(mask[0]);
 	block_mask_destroy(mask[1]);

@@ -47,8 +47,8 @@ scene_create(struct scene *scene, const struct layout_params *params, enum paged
 	scene->expected = malloc(scene->layout.size);
 	memset(scene->pool, 0xff, scene->layout.size);
 	memset(scene->expected, 0xff, scene->layout.size);
-	scene->k = world_tensor(tensor, TOTAL, N_HEADS, params->k_dim, padding, &bytes);
-	scene->v = world_tensor(tensor, TOTAL, N_HEADS, params->v_dim, padding, &bytes);
+	scene->k = kernel_tensor_create(tensor, TOTAL, N_HEADS, params->k_dim, padding, &bytes);
+	scene->v = kernel_tensor_create(tensor, TOTAL, N_HEADS, params->v_dim, padding, &bytes);
 	tensor_fill(&scene->k, 1);
 	tensor_fill(&scene->v, 2);
 	if (params->v_in_k)
@@ -97,10 +97,10 @@ scene_append(struct scene *scene, const uint32_t *positions, const uint32_t *wri
 		memcpy(batch.writable_from, writable_from, 3 * sizeof(*writable_from));
 	cuda_batch_plan(&batch, seed);
 	p = (struct cuda_append_params){
-		.pages = cuda_world_pages(&batch.arena, &pages, true),
+		.pages = cuda_fixture_pages(&batch.arena, &pages, true),
 		.plan = batch.plan.plan,
-		.k = cuda_world_tensor(&batch.arena, &scene->k, TOTAL, false, "keys"),
-		.v = cuda_world_tensor(&batch.arena, &scene->v, TOTAL, false, "values"),
+		.k = cuda_fixture_tensor(&batch.arena, &scene->k, TOTAL, false, "keys"),
+		.v = cuda_fixture_tensor(&batch.arena, &scene->v, TOTAL, false, "values"),
 		.positions = cuda_arena_lend(&batch.arena, positions, TOTAL * sizeof(uint32_t), false, "positions"),
 	};
 	cuda_run("append_tokens", &p, 1 + (uint32_t)seed % 11, 64 << seed % 3, 0, seed);
@@ -357,13 +357,13 @@ Test(cuda_merge, like_the_host)
 		struct cuda_merge_params p = { .n_tokens = MERGE_TOKENS, .n_heads = MERGE_HEADS };
 		struct kernel_tensor out;
 
-		out = args.out = world_tensor(dtypes[i % 3], MERGE_TOKENS, MERGE_HEADS, MERGE_DIM, 1, &bytes);
+		out = args.out = kernel_tensor_create(dtypes[i % 3], MERGE_TOKENS, MERGE_HEADS, MERGE_DIM, 1, &bytes);
 		out.data = malloc(bytes);
 		for (uint32_t part = 0; part < 2; part++) {
 			struct kernel_tensor *from = &args.part[part].out;
 
-			*from = world_tensor(dtypes[(i / 3 + part * (i / 9)) % 3], MERGE_TOKENS, MERGE_HEADS, MERGE_DIM,
-					     part, &bytes);
+			*from = kernel_tensor_create(dtypes[(i / 3 + part * (i / 9)) % 3], MERGE_TOKENS, MERGE_HEADS,
+						     MERGE_DIM, part, &bytes);
 			for (uint32_t at = 0; at < MERGE_TOKENS * MERGE_HEADS; at++) {
 				uint8_t *to = (uint8_t *)from->data + at / MERGE_HEADS * from->token_stride +
 					      at % MERGE_HEADS * from->head_stride;
@@ -377,19 +377,19 @@ Test(cuda_merge, like_the_host)
 			lse[part][4 + part] = -INFINITY;
 			lse[part][7 + part] = NAN;
 			args.part[part].lse = lse[part];
-			p.part[part] = cuda_world_tensor(&arena, from, MERGE_TOKENS, false, "a part");
+			p.part[part] = cuda_fixture_tensor(&arena, from, MERGE_TOKENS, false, "a part");
 			p.part_lse[part] = cuda_arena_lend(&arena, lse[part], n, false, "a part's LSE");
 		}
 		kernel_attention_merge(team, &args);
-		p.out = cuda_world_tensor(&arena, &out, MERGE_TOKENS, true, "the output");
+		p.out = cuda_fixture_tensor(&arena, &out, MERGE_TOKENS, true, "the output");
 		p.lse = cuda_arena_lend(&arena, got_lse, n, true, "the LSE");
 		cuda_run("merge_results", &p, 1 + i % 4, CUDA_MERGE_THREADS, 0, i);
 		for (uint32_t at = 0; at < MERGE_TOKENS * MERGE_HEADS; at++) {
 			cr_assert(got_lse[at] == host_lse[at] || (isnan(got_lse[at]) && isnan(host_lse[at])) ||
 				  fabsf(got_lse[at] - host_lse[at]) < 0x1p-21f * (1 + fabsf(host_lse[at])));
 			for (uint32_t d = 0; d < MERGE_DIM; d++) {
-				float got = world_element(&out, at / MERGE_HEADS, at % MERGE_HEADS, d);
-				float want = world_element(&args.out, at / MERGE_HEADS, at % MERGE_HEADS, d);
+				float got = kernel_tensor_element(&out, at / MERGE_HEADS, at % MERGE_HEADS, d);
+				float want = kernel_tensor_element(&args.out, at / MERGE_HEADS, at % MERGE_HEADS, d);
 
 				cr_assert((isnan(got) && isnan(want)) ||
 						  fabs((double)got - (double)want) <=

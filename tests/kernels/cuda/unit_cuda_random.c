@@ -38,7 +38,7 @@ one_in(struct draw *draw, uint32_t n)
 }
 
 static void
-draw_dims(struct draw *draw, struct world_params *params)
+draw_dims(struct draw *draw, struct kernel_fixture_params *params)
 {
 	uint32_t unit = one_in(draw, 3) ? 1 : one_in(draw, 2) ? 8 : 16, most = one_in(draw, 4) ? 512 : 128;
 
@@ -52,7 +52,7 @@ draw_dims(struct draw *draw, struct world_params *params)
 }
 
 static void
-draw_scales(struct draw *draw, struct world_params *params)
+draw_scales(struct draw *draw, struct kernel_fixture_params *params)
 {
 	for (uint32_t h = 0; h < MAX_HEADS; h++) {
 		sinks[h] = one_in(draw, 5) ? -INFINITY : (float)below(draw, 200) / 20 - 5;
@@ -70,13 +70,13 @@ draw_scales(struct draw *draw, struct world_params *params)
 
 /* Rows that wait, are empty, end in a chunk, decode, or have queries before their keys and past them. */
 static void
-draw_rows(struct draw *draw, struct world_params *params)
+draw_rows(struct draw *draw, struct kernel_fixture_params *params)
 {
 	uint32_t left = MOST_SCORES / params->q_heads;
 
 	params->n_rows = 1 + below(draw, 5);
 	for (uint32_t r = 0; r < params->n_rows; r++) {
-		struct world_row *row = &params->rows[r];
+		struct kernel_fixture_row *row = &params->rows[r];
 
 		row->id = r;
 		row->kv_len = one_in(draw, 8) ? 0 : 1 + below(draw, one_in(draw, 5) ? 700 : 200);
@@ -87,11 +87,13 @@ draw_rows(struct draw *draw, struct world_params *params)
 	}
 }
 
-static struct world_params
-draw_world(struct draw *draw)
+static struct kernel_fixture_params
+draw_fixture_params(struct draw *draw)
 {
 	static const enum paged_dtype pools[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
-	struct world_params params = { .seed = draw->seed, .placement = draw->seed, .pool = pools[below(draw, 6)] };
+	struct kernel_fixture_params params = { .seed = draw->seed,
+						.placement = draw->seed,
+						.pool = pools[below(draw, 6)] };
 
 	params.q = paged_dtype_is_tensor(params.pool) && !one_in(draw, 3) ? params.pool : pools[below(draw, 3)];
 	params.out = one_in(draw, 2) ? PAGED_F32 : PAGED_BF16;
@@ -107,12 +109,12 @@ draw_world(struct draw *draw)
 }
 
 static void
-world_expect(const struct world *world, const char *kernel, unsigned int number)
+fixture_expect_correct(const struct kernel_fixture *fixture, const char *kernel, unsigned int number)
 {
-	const struct world_params *p = &world->params;
+	const struct kernel_fixture_params *p = &fixture->params;
 	char what[256] = "";
 
-	cr_expect(world_check(world, what, sizeof(what)),
+	cr_expect(kernel_fixture_check(fixture, what, sizeof(what)),
 		  "seed %" PRIu64 ", case %u, %s: pool %s, q %s, %u/%u heads, dims %u %u%s, page size %u, %u rows: %s",
 		  kernel_test_seed(), number, kernel, paged_dtype_name(p->pool), paged_dtype_name(p->q), p->q_heads,
 		  p->kv_heads, p->k_dim, p->v_dim, p->v_in_k ? " in K" : "", p->page_size, p->n_rows, what);
@@ -120,7 +122,7 @@ world_expect(const struct world *world, const char *kernel, unsigned int number)
 
 /* The first kernel that takes it with so much shared memory. */
 static struct cuda_attend
-draw_kernel(struct draw *draw, struct world_params *params)
+draw_kernel(struct draw *draw, struct kernel_fixture_params *params)
 {
 	const struct layout_params pool = {
 		.k_dim = params->k_dim, .v_dim = params->v_dim, .v_in_k = params->v_in_k, .dtype = params->pool
@@ -146,18 +148,18 @@ Test(random_batches, of_all_kinds)
 {
 	for (unsigned int i = 0; i < N_CASES; i++) {
 		struct draw draw = { .seed = reference_bits(kernel_test_seed(), i) };
-		struct world_params params = draw_world(&draw);
+		struct kernel_fixture_params params = draw_fixture_params(&draw);
 		struct kernel_team *team = kernel_test_team(1 + i % 2, kernel_isa_best());
 		struct cuda_attend how = draw_kernel(&draw, &params);
-		struct world world;
+		struct kernel_fixture fixture;
 
-		world_create(&world, &params);
-		cuda_world_attend(&world, &how);
-		world_expect(&world, how.kernel, i);
-		world.params.weights = PAGED_DTYPE_NONE;
-		world_attend(&world, team);
-		world_expect(&world, kernel_isa_name(kernel_isa_best()), i);
-		world_destroy(&world);
+		kernel_fixture_create(&fixture, &params);
+		cuda_fixture_attend(&fixture, &how);
+		fixture_expect_correct(&fixture, how.kernel, i);
+		fixture.params.weights = PAGED_DTYPE_NONE;
+		kernel_fixture_attend(&fixture, team);
+		fixture_expect_correct(&fixture, kernel_isa_name(kernel_isa_best()), i);
+		kernel_fixture_destroy(&fixture);
 		kernel_team_destroy(team);
 	}
 }
