@@ -9,7 +9,7 @@
 #include "tests/support/reference.h"
 #include "tests/torch/torch_fixture.h"
 
-struct scene {
+struct golden_fixture {
 	struct golden_case *c;
 	const char *name;
 	struct pa pa;
@@ -25,18 +25,19 @@ struct scene {
 
 /* The pages must come to lie as PyTorch's did. */
 static void
-scene_reserve(struct scene *scene)
+golden_fixture_reserve(struct golden_fixture *fixture)
 {
-	const struct golden_case *c = scene->c;
+	const struct golden_case *c = fixture->c;
 
 	for (uint32_t i = 0; i < c->n_reserves; i++)
-		done(pa_reserve(&scene->pa, c->reserves[i].sequence, c->reserves[i].tokens));
+		done(pa_reserve(&fixture->pa, c->reserves[i].sequence, c->reserves[i].tokens));
 	for (uint32_t b = 0; b < c->n_sequences; b++) {
 		uint32_t *pages = calloc(c->n_pages + 1, sizeof(*pages));
 
-		cr_assert_eq(pa_pages(&scene->pa, b, pages, c->n_pages), c->sequences[b].n_pages, "%s", scene->name);
+		cr_assert_eq(pa_pages(&fixture->pa, b, pages, c->n_pages), c->sequences[b].n_pages, "%s",
+			     fixture->name);
 		cr_assert_arr_eq(pages, c->sequences[b].pages, c->sequences[b].n_pages * sizeof(*pages), "%s: row %u",
-				 scene->name, b);
+				 fixture->name, b);
 		free(pages);
 	}
 }
@@ -56,9 +57,9 @@ tensor_of_sequence(const struct golden_tensor *from, uint32_t b, uint32_t kv_len
 }
 
 static void
-scene_assign(struct scene *scene)
+golden_fixture_assign(struct golden_fixture *fixture)
 {
-	const struct golden_case *c = scene->c;
+	const struct golden_case *c = fixture->c;
 
 	for (uint32_t b = 0; b < c->n_sequences; b++) {
 		uint32_t n = c->sequences[b].kv_len, *positions = calloc(n + 1, sizeof(*positions));
@@ -68,7 +69,7 @@ scene_assign(struct scene *scene)
 			v = tensor_of_sequence(&c->v, b, n);
 		for (uint32_t t = 0; t < n; t++)
 			positions[t] = t;
-		done(pa_assign(&scene->pa, 0, 1, &b, positions, &k, c->v_in_k ? NULL : &v));
+		done(pa_assign(&fixture->pa, 0, 1, &b, positions, &k, c->v_in_k ? NULL : &v));
 		if (!c->v_in_k)
 			free((void *)v.data);
 		free((void *)k.data);
@@ -78,78 +79,78 @@ scene_assign(struct scene *scene)
 
 /* Queries are rounded to the case's dtype. */
 static void
-scene_query(struct scene *scene, uint32_t most_queries)
+golden_fixture_fill_q(struct golden_fixture *fixture, uint32_t most_queries)
 {
-	const struct golden_case *c = scene->c;
+	const struct golden_case *c = fixture->c;
 	uint64_t total_q = 0, at = 0;
 
 	for (uint32_t b = 0; b < c->n_sequences; b++) {
-		scene->kv_len[b] = c->sequences[b].kv_len;
-		scene->q_len[b] = c->sequences[b].q_len < most_queries ? c->sequences[b].q_len : most_queries;
-		scene->skipped[b] = c->sequences[b].q_len - scene->q_len[b];
-		scene->q_base[b] = c->sequences[b].q_base + scene->skipped[b];
-		total_q += scene->q_len[b];
+		fixture->kv_len[b] = c->sequences[b].kv_len;
+		fixture->q_len[b] = c->sequences[b].q_len < most_queries ? c->sequences[b].q_len : most_queries;
+		fixture->skipped[b] = c->sequences[b].q_len - fixture->q_len[b];
+		fixture->q_base[b] = c->sequences[b].q_base + fixture->skipped[b];
+		total_q += fixture->q_len[b];
 	}
-	scene->rows = (struct pa_rows){
-		.n = c->n_sequences, .kv_len = scene->kv_len, .q_len = scene->q_len, .q_base = scene->q_base
+	fixture->rows = (struct pa_rows){
+		.n = c->n_sequences, .kv_len = fixture->kv_len, .q_len = fixture->q_len, .q_base = fixture->q_base
 	};
-	scene->total_q = total_q;
-	scene->q = malloc(total_q * c->q_heads * c->k_dim * sizeof(float) + 1);
+	fixture->total_q = total_q;
+	fixture->q = malloc(total_q * c->q_heads * c->k_dim * sizeof(float) + 1);
 	for (uint32_t b = 0; b < c->n_sequences; b++)
-		for (uint32_t i = 0; i < scene->q_len[b]; i++)
+		for (uint32_t i = 0; i < fixture->q_len[b]; i++)
 			for (uint32_t h = 0; h < c->q_heads; h++)
 				for (uint32_t d = 0; d < c->k_dim; d++) {
 					uint32_t element[1];
 
 					reference_store(element, c->dtype, 0,
-							golden_tensor_element(&c->q, b, h, scene->skipped[b] + i, d));
-					scene->q[at++] = reference_load(element, c->dtype, 0);
+							golden_tensor_element(&c->q, b, h, fixture->skipped[b] + i, d));
+					fixture->q[at++] = reference_load(element, c->dtype, 0);
 				}
 }
 
 static void
-scene_parse(struct scene *scene)
+golden_fixture_parse_mods(struct golden_fixture *fixture)
 {
-	const struct golden_case *c = scene->c;
-	struct torch_mods mods = { c->mask, c->score, scene->arrays, c->n_arrays };
+	const struct golden_case *c = fixture->c;
+	struct torch_mods mods = { c->mask, c->score, fixture->arrays, c->n_arrays };
 
 	for (uint32_t i = 0; i < c->n_arrays; i++) {
 		const struct golden_array *from = &c->arrays[i];
 
-		scene->arrays[i] =
+		fixture->arrays[i] =
 			(struct paged_array){ .name = from->name,
 					      .dtype = from->is_float ? PAGED_F32 : PAGED_I32,
 					      .n_dims = from->n_dims,
 					      .data = from->is_float ? (void *)from->f32 : (void *)from->i32 };
-		memcpy(scene->arrays[i].extents, from->dims, sizeof(from->dims));
+		memcpy(fixture->arrays[i].extents, from->dims, sizeof(from->dims));
 	}
-	scene->mask_mod = torch_parse(&scene->pa, PAGED_MOD_MASK, c->mask, &mods);
-	scene->score_mod = torch_parse(&scene->pa, PAGED_MOD_SCORE, c->score, &mods);
+	fixture->mask_mod = torch_parse(&fixture->pa, PAGED_MOD_MASK, c->mask, &mods);
+	fixture->score_mod = torch_parse(&fixture->pa, PAGED_MOD_SCORE, c->score, &mods);
 }
 
 static void
-scene_open(struct scene *scene, struct golden_case *c, const char *name, uint32_t most_queries)
+golden_fixture_open(struct golden_fixture *fixture, struct golden_case *c, const char *name, uint32_t most_queries)
 {
-	*scene = (struct scene){ .c = c, .name = name };
-	pa_open(&scene->pa, &(struct pa_params){ .n_pages = c->n_pages,
-						 .page_size = c->page_size,
-						 .max_batch = c->n_sequences,
-						 .kv_heads = c->kv_heads,
-						 .k_dim = c->k_dim,
-						 .v_dim = c->v_dim,
-						 .v_in_k = c->v_in_k,
-						 .dtype = c->dtype });
-	scene_reserve(scene);
-	scene_assign(scene);
-	scene_query(scene, most_queries);
-	scene_parse(scene);
+	*fixture = (struct golden_fixture){ .c = c, .name = name };
+	pa_open(&fixture->pa, &(struct pa_params){ .n_pages = c->n_pages,
+						   .page_size = c->page_size,
+						   .max_batch = c->n_sequences,
+						   .kv_heads = c->kv_heads,
+						   .k_dim = c->k_dim,
+						   .v_dim = c->v_dim,
+						   .v_in_k = c->v_in_k,
+						   .dtype = c->dtype });
+	golden_fixture_reserve(fixture);
+	golden_fixture_assign(fixture);
+	golden_fixture_fill_q(fixture, most_queries);
+	golden_fixture_parse_mods(fixture);
 }
 
 static void
-scene_close(struct scene *scene)
+golden_fixture_close(struct golden_fixture *fixture)
 {
-	pa_close(&scene->pa);
-	free(scene->q);
+	pa_close(&fixture->pa);
+	free(fixture->q);
 }
 
 static void
@@ -161,70 +162,70 @@ close_to(double got, double expected, double tolerance, const char *name, uint64
 }
 
 static void
-scene_compare(const struct scene *scene, const struct torch_result *result)
+golden_fixture_check(const struct golden_fixture *fixture, const struct torch_result *result)
 {
-	const struct golden_case *c = scene->c;
+	const struct golden_case *c = fixture->c;
 	uint64_t line = 0;
 
 	for (uint32_t b = 0; b < c->n_sequences; b++)
-		for (uint32_t i = 0; i < scene->q_len[b]; i++)
+		for (uint32_t i = 0; i < fixture->q_len[b]; i++)
 			for (uint32_t h = 0; h < c->q_heads; h++, line++) {
-				size_t at = ((size_t)b * c->q_heads + h) * c->q.longest + scene->skipped[b] + i;
+				size_t at = ((size_t)b * c->q_heads + h) * c->q.longest + fixture->skipped[b] + i;
 				double largest = isfinite(c->maximum[at]) ? fabs((double)c->maximum[at]) : 0;
 				double tolerance = 0x1p-24 * (256 + 24 * largest);
 
 				close_to((double)result->max_score[line], (double)c->maximum[at], tolerance,
-					 scene->name, line);
-				close_to((double)result->lse[line], (double)c->lse[at], tolerance, scene->name, line);
+					 fixture->name, line);
+				close_to((double)result->lse[line], (double)c->lse[at], tolerance, fixture->name, line);
 				for (uint32_t d = 0; d < c->v_dim; d++)
 					close_to((double)result->out[line * c->v_dim + d],
-						 (double)c->out[at * c->v_dim + d], 4 * tolerance, scene->name, line);
+						 (double)c->out[at * c->v_dim + d], 4 * tolerance, fixture->name, line);
 			}
 }
 
 /* create_block_mask() in the case's pages, or NULL without a mask. */
 static struct paged_block_mask *
-scene_blocks(const struct scene *scene, uint32_t q_block)
+golden_fixture_block_mask(const struct golden_fixture *fixture, uint32_t q_block)
 {
 	struct paged_batch_row rows[GOLDEN_MAX_SEQUENCES] = { 0 };
 	struct paged_block_mask_params params = { .struct_size = sizeof(params),
 						  .rows = rows,
-						  .n_rows = scene->rows.n,
-						  .n_heads = scene->c->q_heads,
+						  .n_rows = fixture->rows.n,
+						  .n_heads = fixture->c->q_heads,
 						  .q_block = q_block,
-						  .kv_block = scene->c->page_size };
+						  .kv_block = fixture->c->page_size };
 	struct paged_block_mask *mask = NULL;
 
-	if (scene->mask_mod == NULL)
+	if (fixture->mask_mod == NULL)
 		return NULL;
 	for (uint32_t b = 0; b < params.n_rows; b++)
-		rows[b] = (struct paged_batch_row){ .q_len = scene->q_len[b],
-						    .kv_len = scene->kv_len[b],
+		rows[b] = (struct paged_batch_row){ .q_len = fixture->q_len[b],
+						    .kv_len = fixture->kv_len[b],
 						    .flags = PAGED_ROW_Q_BASE,
-						    .q_base = scene->q_base[b] };
-	done(paged_block_mask_create(scene->pa.pool, &params, scene->mask_mod, scene->c->n_arrays, scene->arrays,
-				     &mask));
+						    .q_base = fixture->q_base[b] };
+	done(paged_block_mask_create(fixture->pa.pool, &params, fixture->mask_mod, fixture->c->n_arrays,
+				     fixture->arrays, &mask));
 	return mask;
 }
 
 static struct torch_result
-scene_attend(struct scene *scene, const struct paged_block_mask *blocks)
+golden_fixture_attend(struct golden_fixture *fixture, const struct paged_block_mask *blocks)
 {
-	const struct golden_case *c = scene->c;
-	size_t lines = scene->total_q * c->q_heads;
+	const struct golden_case *c = fixture->c;
+	size_t lines = fixture->total_q * c->q_heads;
 	struct torch_result result = { malloc(lines * c->v_dim * sizeof(float) + 1), malloc(lines * sizeof(float) + 1),
 				       malloc(lines * sizeof(float) + 1) };
 
-	done(pa_flex_attention(&scene->pa, &scene->rows,
-			       &(struct pa_flex){ .mask_mod = scene->mask_mod,
-						  .score_mod = scene->score_mod,
-						  .arrays = scene->arrays,
+	done(pa_flex_attention(&fixture->pa, &fixture->rows,
+			       &(struct pa_flex){ .mask_mod = fixture->mask_mod,
+						  .score_mod = fixture->score_mod,
+						  .arrays = fixture->arrays,
 						  .n_arrays = c->n_arrays,
 						  .block_mask = blocks,
 						  .scale = (float)c->scale,
 						  .sink = c->sink,
 						  .q_heads = c->q_heads,
-						  .q = scene->q,
+						  .q = fixture->q,
 						  .out = result.out,
 						  .lse = result.lse,
 						  .max_score = result.max_score }));
@@ -233,15 +234,16 @@ scene_attend(struct scene *scene, const struct paged_block_mask *blocks)
 
 /* The first of the wanted forms against PyTorch, the others against it. */
 static void
-scene_run(struct scene *scene, unsigned int wanted)
+golden_fixture_run(struct golden_fixture *fixture, unsigned int wanted)
 {
-	const struct golden_case *c = scene->c;
-	size_t lines = scene->total_q * c->q_heads;
-	struct paged_block_mask *forms[] = { NULL, scene_blocks(scene, 0), scene_blocks(scene, 1) };
+	const struct golden_case *c = fixture->c;
+	size_t lines = fixture->total_q * c->q_heads;
+	struct paged_block_mask *forms[] = { NULL, golden_fixture_block_mask(fixture, 0),
+					     golden_fixture_block_mask(fixture, 1) };
 	struct torch_result first = { NULL };
 
 	if (forms[2] != NULL)
-		done(pa_convert_logical_block_mask(&scene->pa, forms[2], &scene->rows, &forms[2]));
+		done(pa_convert_logical_block_mask(&fixture->pa, forms[2], &fixture->rows, &forms[2]));
 	else
 		wanted = TORCH_BY_MODS;
 	for (uint32_t i = 0; i < 3; i++) {
@@ -249,15 +251,15 @@ scene_run(struct scene *scene, unsigned int wanted)
 
 		if (!(wanted >> i & 1))
 			continue;
-		result = scene_attend(scene, forms[i]);
+		result = golden_fixture_attend(fixture, forms[i]);
 		if (first.out == NULL) {
-			scene_compare(scene, &result);
+			golden_fixture_check(fixture, &result);
 			first = result;
 			continue;
 		}
-		cr_assert_arr_eq(result.out, first.out, lines * c->v_dim * sizeof(float), "%s: form %u", scene->name,
+		cr_assert_arr_eq(result.out, first.out, lines * c->v_dim * sizeof(float), "%s: form %u", fixture->name,
 				 i);
-		cr_assert_arr_eq(result.lse, first.lse, lines * sizeof(float), "%s: form %u", scene->name, i);
+		cr_assert_arr_eq(result.lse, first.lse, lines * sizeof(float), "%s: form %u", fixture->name, i);
 		torch_result_close(&result);
 	}
 	torch_result_close(&first);
@@ -282,7 +284,7 @@ torch_golden_run(uint32_t index, unsigned int forms, uint32_t most_queries, doub
 	const char *source = getenv("PAGED_SRCDIR");
 	char pattern[4096], what[256];
 	struct golden_case c;
-	struct scene scene;
+	struct golden_fixture fixture;
 	glob_t files;
 	bool small;
 
@@ -293,9 +295,9 @@ torch_golden_run(uint32_t index, unsigned int forms, uint32_t most_queries, doub
 		  what);
 	small = products(&c, most_queries) <= most_products;
 	if (small) {
-		scene_open(&scene, &c, strrchr(files.gl_pathv[index], '/') + 1, most_queries);
-		scene_run(&scene, forms);
-		scene_close(&scene);
+		golden_fixture_open(&fixture, &c, strrchr(files.gl_pathv[index], '/') + 1, most_queries);
+		golden_fixture_run(&fixture, forms);
+		golden_fixture_close(&fixture);
 	}
 	golden_case_close(&c);
 	globfree(&files);

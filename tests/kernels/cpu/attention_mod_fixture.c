@@ -9,32 +9,32 @@
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 void
-mod_scene_fill(struct mod_scene *scene, uint64_t seed)
+mod_arrays_fill(struct mod_arrays *arrays, uint64_t seed)
 {
-	for (uint32_t i = 0; i < MOD_SCENE_TOKENS; i++)
-		scene->doc[i] = (int32_t)(i / (40 + seed % 300));
+	for (uint32_t i = 0; i < MOD_ARRAYS_TOKENS; i++)
+		arrays->doc[i] = (int32_t)(i / (40 + seed % 300));
 	for (uint32_t i = 0; i < 64; i++)
-		scene->tree[i] = (int32_t)reference_bits(seed, i);
-	for (uint32_t i = 0; i < MOD_SCENE_HEADS; i++)
-		scene->slope[i] = reference_random(seed, 100 + i, 0.05f);
+		arrays->tree[i] = (int32_t)reference_bits(seed, i);
+	for (uint32_t i = 0; i < MOD_ARRAYS_HEADS; i++)
+		arrays->slope[i] = reference_random(seed, 100 + i, 0.05f);
 	for (uint32_t i = 0; i < 64 * 64; i++)
-		scene->bias[i / 64][i % 64] = reference_random(seed, 200 + i, 2);
-	scene->arrays[0] = (struct mod_array)MOD_1D("doc", MOD_I32, scene->doc);
-	scene->arrays[1] = (struct mod_array)MOD_1D("tree", MOD_I32, scene->tree);
-	scene->arrays[2] = (struct mod_array)MOD_1D("slope", MOD_F32, scene->slope);
-	scene->arrays[3] = (struct mod_array){
-		.name = "bias", .dtype = MOD_F32, .n_dims = 2, .extents = { 64, 64 }, .data = scene->bias
+		arrays->bias[i / 64][i % 64] = reference_random(seed, 200 + i, 2);
+	arrays->list[0] = (struct mod_array)MOD_1D("doc", MOD_I32, arrays->doc);
+	arrays->list[1] = (struct mod_array)MOD_1D("tree", MOD_I32, arrays->tree);
+	arrays->list[2] = (struct mod_array)MOD_1D("slope", MOD_F32, arrays->slope);
+	arrays->list[3] = (struct mod_array){
+		.name = "bias", .dtype = MOD_F32, .n_dims = 2, .extents = { 64, 64 }, .data = arrays->bias
 	};
 }
 
 struct mod_fixture
-mod_scene_open(enum mod_kind kind, const char *text, const struct mod_scene *scene)
+mod_arrays_bind(enum mod_kind kind, const char *text, const struct mod_arrays *arrays)
 {
-	return mod_fixture_open(kind, text, scene->arrays, COUNT(scene->arrays));
+	return mod_fixture_open(kind, text, arrays->list, COUNT(arrays->list));
 }
 
 struct kernel_fixture_params
-mod_scene_chunk(void)
+mod_chunk_params(void)
 {
 	return (struct kernel_fixture_params){
 		.seed = kernel_test_seed(),
@@ -54,8 +54,8 @@ mod_scene_chunk(void)
 }
 
 void
-mod_scene_same(const struct kernel_fixture *a, uint64_t a_row, const struct kernel_fixture *b, uint64_t b_row,
-	       uint64_t n, const char *what)
+assert_outputs_equal(const struct kernel_fixture *a, uint64_t a_row, const struct kernel_fixture *b, uint64_t b_row,
+		     uint64_t n, const char *what)
 {
 	cr_assert(kernel_fixture_equal(a, a_row, b, b_row, n), "seed %" PRIu64 ": outputs differ: %s", a->params.seed,
 		  what);

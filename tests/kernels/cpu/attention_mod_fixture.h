@@ -8,27 +8,27 @@
 #include "tests/support/kernel_fixture.h"
 #include "tests/support/mod_fixture.h"
 
-#define MOD_SCENE_TOKENS 1200u
-#define MOD_SCENE_HEADS 8u
+#define MOD_ARRAYS_TOKENS 1200u
+#define MOD_ARRAYS_HEADS 8u
 
 /** Arrays with the names doc, tree, slope and bias. */
-struct mod_scene {
-	int32_t doc[MOD_SCENE_TOKENS], tree[64];
-	float slope[MOD_SCENE_HEADS], bias[64][64];
-	struct mod_array arrays[4];
+struct mod_arrays {
+	int32_t doc[MOD_ARRAYS_TOKENS], tree[64];
+	float slope[MOD_ARRAYS_HEADS], bias[64][64];
+	struct mod_array list[4];
 };
 
-/** mod_scene_fill - fill the arrays with random contents; arrays[] points into the scene, so do not move it */
-void mod_scene_fill(struct mod_scene *scene, uint64_t seed);
+/** mod_arrays_fill - fill the arrays with random contents; list[] points into the struct, so do not move it */
+void mod_arrays_fill(struct mod_arrays *arrays, uint64_t seed);
 
-/** mod_scene_open - parse a text and bind it to those arrays; any failure fails the test */
-struct mod_fixture mod_scene_open(enum mod_kind kind, const char *text, const struct mod_scene *scene);
+/** mod_arrays_bind - parse a text and bind it to those arrays; any failure fails the test */
+struct mod_fixture mod_arrays_bind(enum mod_kind kind, const char *text, const struct mod_arrays *arrays);
 
-/** mod_scene_chunk - params of a batch with 60 query rows at the end of 1100 tokens */
-struct kernel_fixture_params mod_scene_chunk(void);
+/** mod_chunk_params - params of a batch with 60 query rows at the end of 1100 tokens */
+struct kernel_fixture_params mod_chunk_params(void);
 
-/** mod_scene_same - fails the test unless kernel_fixture_equal() */
-void mod_scene_same(const struct kernel_fixture *a, uint64_t a_row, const struct kernel_fixture *b, uint64_t b_row,
-		    uint64_t n, const char *what);
+/** assert_outputs_equal - fails the test unless kernel_fixture_equal() */
+void assert_outputs_equal(const struct kernel_fixture *a, uint64_t a_row, const struct kernel_fixture *b,
+			  uint64_t b_row, uint64_t n, const char *what);
 
 #endif

@@ -13,7 +13,7 @@
 #define V_DIM 33u
 #define TOTAL 9u
 
-struct scene {
+struct append_fixture {
 	struct layout layout;
 	uint8_t *pool;
 	struct kernel_tensor k, v;
@@ -35,13 +35,13 @@ tensor_fill(struct kernel_tensor *tensor, uint64_t seed)
 }
 
 static void
-scene_create(struct scene *scene, enum paged_dtype pool, enum paged_dtype tensor, bool v_in_k)
+append_fixture_create(struct append_fixture *fixture, enum paged_dtype pool, enum paged_dtype tensor, bool v_in_k)
 {
 	struct paged_error error;
 	size_t bytes;
 
-	memset(scene, 0, sizeof(*scene));
-	cr_assert_eq(layout_init(&scene->layout,
+	memset(fixture, 0, sizeof(*fixture));
+	cr_assert_eq(layout_init(&fixture->layout,
 				 &(struct layout_params){ .n_layers = 2,
 							  .n_kv_heads = N_HEADS,
 							  .k_dim = K_DIM,
@@ -52,38 +52,38 @@ scene_create(struct scene *scene, enum paged_dtype pool, enum paged_dtype tensor
 							  .n_pages = 8 },
 				 &error),
 		     PAGED_OK);
-	scene->pool = malloc(scene->layout.size);
-	memset(scene->pool, 0xff, scene->layout.size);
-	scene->k = kernel_tensor_create(tensor, TOTAL, N_HEADS, K_DIM, 1, &bytes);
-	scene->v = kernel_tensor_create(tensor, TOTAL, N_HEADS, V_DIM, 3, &bytes);
-	tensor_fill(&scene->k, 1);
-	tensor_fill(&scene->v, 2);
-	scene->rows[0] = (struct kernel_row){ .pages = pages_0, .q_start = 4, .q_len = 5, .kv_len = 7 };
-	scene->rows[1] = (struct kernel_row){ .pages = pages_1, .q_start = 0, .q_len = 4, .kv_len = 4 };
+	fixture->pool = malloc(fixture->layout.size);
+	memset(fixture->pool, 0xff, fixture->layout.size);
+	fixture->k = kernel_tensor_create(tensor, TOTAL, N_HEADS, K_DIM, 1, &bytes);
+	fixture->v = kernel_tensor_create(tensor, TOTAL, N_HEADS, V_DIM, 3, &bytes);
+	tensor_fill(&fixture->k, 1);
+	tensor_fill(&fixture->v, 2);
+	fixture->rows[0] = (struct kernel_row){ .pages = pages_0, .q_start = 4, .q_len = 5, .kv_len = 7 };
+	fixture->rows[1] = (struct kernel_row){ .pages = pages_1, .q_start = 0, .q_len = 4, .kv_len = 4 };
 }
 
 static void
-scene_destroy(struct scene *scene)
+append_fixture_destroy(struct append_fixture *fixture)
 {
-	free(scene->pool);
-	free(scene->k.data);
-	free(scene->v.data);
+	free(fixture->pool);
+	free(fixture->k.data);
+	free(fixture->v.data);
 }
 
 static void
-scene_append(struct scene *scene, enum kernel_isa isa, const uint32_t *positions)
+append_fixture_run(struct append_fixture *fixture, enum kernel_isa isa, const uint32_t *positions)
 {
 	struct kernel_team *team = kernel_test_team(2, isa);
-	struct append_args args = { .pages = { &scene->layout, scene->pool, 1 },
-				    .rows = scene->rows,
+	struct append_args args = { .pages = { &fixture->layout, fixture->pool, 1 },
+				    .rows = fixture->rows,
 				    .n_rows = 2,
-				    .k = scene->k,
-				    .v = scene->v,
+				    .k = fixture->k,
+				    .v = fixture->v,
 				    .positions = positions,
-				    .k_scale = scene->k_scale,
-				    .v_scale = scene->v_scale };
+				    .k_scale = fixture->k_scale,
+				    .v_scale = fixture->v_scale };
 
-	if (scene->layout.params.v_in_k)
+	if (fixture->layout.params.v_in_k)
 		args.v.data = NULL;
 	kernel_append(team, &args);
 	kernel_team_destroy(team);
@@ -110,10 +110,10 @@ scale_expected(const struct kernel_tensor *tensor, uint32_t packed, uint32_t h, 
 }
 
 static void
-scale_check(struct scene *scene, unsigned int plane, uint32_t packed, uint32_t page, uint32_t h, uint32_t slot,
-	    float expected)
+scale_check(struct append_fixture *fixture, unsigned int plane, uint32_t packed, uint32_t page, uint32_t h,
+	    uint32_t slot, float expected)
 {
-	uint8_t *at = scene->pool + layout_offset(&scene->layout, plane + LAYOUT_K_SCALE, 1, page, h, slot);
+	uint8_t *at = fixture->pool + layout_offset(&fixture->layout, plane + LAYOUT_K_SCALE, 1, page, h, slot);
 	float got;
 
 	memcpy(&got, at, sizeof(got));
@@ -122,20 +122,21 @@ scale_check(struct scene *scene, unsigned int plane, uint32_t packed, uint32_t p
 	memset(at, 0xff, sizeof(got));
 }
 
-/* Checks one token, and sets it back to NaN so that scene_untouched() finds what else was written. */
+/* Checks one token, and sets it back to NaN so that append_fixture_check_rest_unwritten() finds what else was written.
+ */
 static void
-token_check(struct scene *scene, unsigned int plane, const struct kernel_tensor *tensor, uint32_t packed, uint32_t page,
-	    uint32_t slot)
+token_check(struct append_fixture *fixture, unsigned int plane, const struct kernel_tensor *tensor, uint32_t packed,
+	    uint32_t page, uint32_t slot)
 {
-	enum paged_dtype dtype = scene->layout.params.dtype;
-	const float *scales = plane == LAYOUT_K ? scene->k_scale : scene->v_scale;
+	enum paged_dtype dtype = fixture->layout.params.dtype;
+	const float *scales = plane == LAYOUT_K ? fixture->k_scale : fixture->v_scale;
 
 	for (uint32_t h = 0; h < N_HEADS; h++) {
-		uint8_t *at = scene->pool + layout_offset(&scene->layout, plane, 1, page, h, slot);
+		uint8_t *at = fixture->pool + layout_offset(&fixture->layout, plane, 1, page, h, slot);
 		float factor = scales != NULL ? 1 / scales[h] : 1;
 
 		if (dtype == PAGED_I8)
-			scale_check(scene, plane, packed, page, h, slot, scale_expected(tensor, packed, h, &factor));
+			scale_check(fixture, plane, packed, page, h, slot, scale_expected(tensor, packed, h, &factor));
 		for (uint32_t d = 0; d < tensor->dim; d++) {
 			uint32_t expected = 0, got = 0;
 			float x = kernel_tensor_element(tensor, packed, h, d);
@@ -149,26 +150,26 @@ token_check(struct scene *scene, unsigned int plane, const struct kernel_tensor 
 }
 
 static void
-row_check(struct scene *scene, uint32_t row, const uint32_t *positions)
+row_check(struct append_fixture *fixture, uint32_t row, const uint32_t *positions)
 {
-	const struct kernel_row *r = &scene->rows[row];
+	const struct kernel_row *r = &fixture->rows[row];
 
 	for (uint32_t i = 0; i < r->q_len; i++) {
 		uint32_t packed = (uint32_t)r->q_start + i;
 		uint32_t position = positions ? positions[packed] : r->kv_len - r->q_len + i;
 		uint32_t page = r->pages[position / PAGE_SIZE], slot = position % PAGE_SIZE;
 
-		token_check(scene, LAYOUT_K, &scene->k, packed, page, slot);
-		if (!scene->layout.params.v_in_k)
-			token_check(scene, LAYOUT_V, &scene->v, packed, page, slot);
+		token_check(fixture, LAYOUT_K, &fixture->k, packed, page, slot);
+		if (!fixture->layout.params.v_in_k)
+			token_check(fixture, LAYOUT_V, &fixture->v, packed, page, slot);
 	}
 }
 
 static void
-scene_untouched(const struct scene *scene)
+append_fixture_check_rest_unwritten(const struct append_fixture *fixture)
 {
-	for (size_t i = 0; i < scene->layout.size; i++)
-		cr_assert_eq(scene->pool[i], 0xff, "byte %zu was written", i);
+	for (size_t i = 0; i < fixture->layout.size; i++)
+		cr_assert_eq(fixture->pool[i], 0xff, "byte %zu was written", i);
 }
 
 KERNEL_TEST(append, converts_between_all_dtypes)
@@ -176,52 +177,52 @@ KERNEL_TEST(append, converts_between_all_dtypes)
 	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
 
 	for (size_t i = 0; i < 6 * 3; i++) {
-		struct scene scene;
+		struct append_fixture fixture;
 
-		scene_create(&scene, dtypes[i / 3], dtypes[i % 3], false);
-		scene_append(&scene, isa, NULL);
-		row_check(&scene, 0, NULL);
-		row_check(&scene, 1, NULL);
-		scene_untouched(&scene);
-		scene_destroy(&scene);
+		append_fixture_create(&fixture, dtypes[i / 3], dtypes[i % 3], false);
+		append_fixture_run(&fixture, isa, NULL);
+		row_check(&fixture, 0, NULL);
+		row_check(&fixture, 1, NULL);
+		append_fixture_check_rest_unwritten(&fixture);
+		append_fixture_destroy(&fixture);
 	}
 }
 
 KERNEL_TEST(append, positions)
 {
 	static const uint32_t positions[TOTAL] = { 5, 0, 3, 1, 8, 7, 0, 4, 2 };
-	struct scene scene;
+	struct append_fixture fixture;
 
-	scene_create(&scene, PAGED_F16, PAGED_F32, false);
-	scene_append(&scene, isa, positions);
-	row_check(&scene, 0, positions);
-	row_check(&scene, 1, positions);
-	scene_untouched(&scene);
-	scene_destroy(&scene);
+	append_fixture_create(&fixture, PAGED_F16, PAGED_F32, false);
+	append_fixture_run(&fixture, isa, positions);
+	row_check(&fixture, 0, positions);
+	row_check(&fixture, 1, positions);
+	append_fixture_check_rest_unwritten(&fixture);
+	append_fixture_destroy(&fixture);
 }
 
 KERNEL_TEST(append, skips_rows)
 {
-	struct scene scene;
+	struct append_fixture fixture;
 
-	scene_create(&scene, PAGED_F32, PAGED_F32, false);
-	scene.rows[0].skip_append = true;
-	scene_append(&scene, isa, NULL);
-	row_check(&scene, 1, NULL);
-	scene_untouched(&scene);
-	scene_destroy(&scene);
+	append_fixture_create(&fixture, PAGED_F32, PAGED_F32, false);
+	fixture.rows[0].skip_append = true;
+	append_fixture_run(&fixture, isa, NULL);
+	row_check(&fixture, 1, NULL);
+	append_fixture_check_rest_unwritten(&fixture);
+	append_fixture_destroy(&fixture);
 }
 
 KERNEL_TEST(append, keys_alone_where_values_lie_in_them)
 {
-	struct scene scene;
+	struct append_fixture fixture;
 
-	scene_create(&scene, PAGED_BF16, PAGED_F32, true);
-	scene_append(&scene, isa, NULL);
-	row_check(&scene, 0, NULL);
-	row_check(&scene, 1, NULL);
-	scene_untouched(&scene);
-	scene_destroy(&scene);
+	append_fixture_create(&fixture, PAGED_BF16, PAGED_F32, true);
+	append_fixture_run(&fixture, isa, NULL);
+	row_check(&fixture, 0, NULL);
+	row_check(&fixture, 1, NULL);
+	append_fixture_check_rest_unwritten(&fixture);
+	append_fixture_destroy(&fixture);
 }
 
 KERNEL_TEST(append, scales_of_heads)
@@ -229,24 +230,24 @@ KERNEL_TEST(append, scales_of_heads)
 	static const float k_scale[] = { 300, 0.7f }, v_scale[] = { 1, 1e5f };
 
 	for (int i = 0; i < 4; i++) {
-		struct scene scene;
+		struct append_fixture fixture;
 
-		scene_create(&scene, i % 2 ? PAGED_E4M3 : PAGED_E5M2, PAGED_F32, i >= 2);
-		scene.k_scale = k_scale;
-		scene.v_scale = i >= 2 ? NULL : v_scale;
-		scene_append(&scene, isa, NULL);
-		row_check(&scene, 0, NULL);
-		row_check(&scene, 1, NULL);
-		scene_untouched(&scene);
-		scene_destroy(&scene);
+		append_fixture_create(&fixture, i % 2 ? PAGED_E4M3 : PAGED_E5M2, PAGED_F32, i >= 2);
+		fixture.k_scale = k_scale;
+		fixture.v_scale = i >= 2 ? NULL : v_scale;
+		append_fixture_run(&fixture, isa, NULL);
+		row_check(&fixture, 0, NULL);
+		row_check(&fixture, 1, NULL);
+		append_fixture_check_rest_unwritten(&fixture);
+		append_fixture_destroy(&fixture);
 	}
 }
 
 static void
-head_set(struct scene *scene, uint32_t packed, uint32_t head, float value)
+head_set(struct append_fixture *fixture, uint32_t packed, uint32_t head, float value)
 {
-	float *at = (float *)(void *)((uint8_t *)scene->k.data + packed * scene->k.token_stride +
-				      head * scene->k.head_stride);
+	float *at = (float *)(void *)((uint8_t *)fixture->k.data + packed * fixture->k.token_stride +
+				      head * fixture->k.head_stride);
 
 	for (uint32_t d = 0; d < K_DIM; d++)
 		at[d] = d % 2 ? value : -value;
@@ -259,18 +260,19 @@ KERNEL_TEST(append, scales_at_the_edges)
 	static const float one[] = { NAN, INFINITY, -INFINITY };
 
 	for (int v_in_k = 0; v_in_k < 2; v_in_k++) {
-		struct scene scene;
+		struct append_fixture fixture;
 
-		scene_create(&scene, PAGED_I8, PAGED_F32, v_in_k);
+		append_fixture_create(&fixture, PAGED_I8, PAGED_F32, v_in_k);
 		for (uint32_t i = 0; i < 5; i++)
-			head_set(&scene, i, i % 2, all[i]);
+			head_set(&fixture, i, i % 2, all[i]);
 		for (uint32_t i = 0; i < 3; i++)
-			((float *)(void *)((uint8_t *)scene.k.data + (5 + i) * scene.k.token_stride))[i * 9] = one[i];
-		scene_append(&scene, isa, NULL);
-		row_check(&scene, 0, NULL);
-		row_check(&scene, 1, NULL);
-		scene_untouched(&scene);
-		scene_destroy(&scene);
+			((float *)(void *)((uint8_t *)fixture.k.data + (5 + i) * fixture.k.token_stride))[i * 9] =
+				one[i];
+		append_fixture_run(&fixture, isa, NULL);
+		row_check(&fixture, 0, NULL);
+		row_check(&fixture, 1, NULL);
+		append_fixture_check_rest_unwritten(&fixture);
+		append_fixture_destroy(&fixture);
 	}
 }
 

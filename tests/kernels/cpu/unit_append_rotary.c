@@ -16,7 +16,7 @@
 #define V_DIM 16u
 #define N_POSITIONS 50u
 
-struct scene {
+struct rotary_fixture {
 	struct layout layout;
 	uint8_t *pool;
 	struct kernel_tensor k, v, q, q_before;
@@ -39,8 +39,8 @@ fill(const struct kernel_tensor *tensor, uint64_t seed)
 }
 
 static void
-scene_create(struct scene *scene, enum paged_dtype pool, enum paged_dtype tensor, uint32_t dim, uint32_t first,
-	     bool interleaved)
+rotary_fixture_create(struct rotary_fixture *fixture, enum paged_dtype pool, enum paged_dtype tensor, uint32_t dim,
+		      uint32_t first, bool interleaved)
 {
 	const struct layout_params params = { .n_layers = 1,
 					      .n_kv_heads = KV_HEADS,
@@ -52,56 +52,56 @@ scene_create(struct scene *scene, enum paged_dtype pool, enum paged_dtype tensor
 	struct paged_error error;
 	size_t bytes;
 
-	memset(scene, 0, sizeof(*scene));
-	cr_assert_eq(layout_init(&scene->layout, &params, &error), PAGED_OK);
-	scene->pool = calloc(1, scene->layout.size);
-	scene->k = kernel_tensor_create(tensor, TOTAL, KV_HEADS, K_DIM, 2, &bytes);
-	scene->v = kernel_tensor_create(tensor, TOTAL, KV_HEADS, V_DIM, 0, &bytes);
-	scene->q = kernel_tensor_create(tensor, TOTAL, Q_HEADS, K_DIM, 1, &bytes);
-	scene->q_before = kernel_tensor_create(tensor, TOTAL, Q_HEADS, K_DIM, 1, &bytes);
-	fill(&scene->k, 1);
-	fill(&scene->v, 2);
-	fill(&scene->q, 3);
-	fill(&scene->q_before, 3);
+	memset(fixture, 0, sizeof(*fixture));
+	cr_assert_eq(layout_init(&fixture->layout, &params, &error), PAGED_OK);
+	fixture->pool = calloc(1, fixture->layout.size);
+	fixture->k = kernel_tensor_create(tensor, TOTAL, KV_HEADS, K_DIM, 2, &bytes);
+	fixture->v = kernel_tensor_create(tensor, TOTAL, KV_HEADS, V_DIM, 0, &bytes);
+	fixture->q = kernel_tensor_create(tensor, TOTAL, Q_HEADS, K_DIM, 1, &bytes);
+	fixture->q_before = kernel_tensor_create(tensor, TOTAL, Q_HEADS, K_DIM, 1, &bytes);
+	fill(&fixture->k, 1);
+	fill(&fixture->v, 2);
+	fill(&fixture->q, 3);
+	fill(&fixture->q_before, 3);
 	for (uint32_t p = 0; p < N_POSITIONS; p++)
 		for (uint32_t i = 0; i < dim / 2; i++) {
 			double angle = p * pow(10000, -2.0 * i / dim);
 
-			scene->table[p * dim + i] = (float)cos(angle);
-			scene->table[p * dim + dim / 2 + i] = (float)sin(angle);
+			fixture->table[p * dim + i] = (float)cos(angle);
+			fixture->table[p * dim + dim / 2 + i] = (float)sin(angle);
 		}
-	scene->rows[0] = (struct kernel_row){ .pages = pages_0, .q_len = 4, .kv_len = 5, .q_base = 1 };
-	scene->rows[1] = (struct kernel_row){
+	fixture->rows[0] = (struct kernel_row){ .pages = pages_0, .q_len = 4, .kv_len = 5, .q_base = 1 };
+	fixture->rows[1] = (struct kernel_row){
 		.pages = pages_1, .q_start = 4, .q_len = 3, .kv_len = 2, .q_base = 40, .skip_append = true
 	};
-	scene->rotary = (struct kernel_rotary){ .cos_sin = scene->table,
-						.n_positions = N_POSITIONS,
-						.dim = dim,
-						.first = first,
-						.interleaved = interleaved };
+	fixture->rotary = (struct kernel_rotary){ .cos_sin = fixture->table,
+						  .n_positions = N_POSITIONS,
+						  .dim = dim,
+						  .first = first,
+						  .interleaved = interleaved };
 }
 
 static void
-scene_destroy(struct scene *scene)
+rotary_fixture_destroy(struct rotary_fixture *fixture)
 {
-	free(scene->pool);
-	free(scene->k.data);
-	free(scene->v.data);
-	free(scene->q.data);
-	free(scene->q_before.data);
+	free(fixture->pool);
+	free(fixture->k.data);
+	free(fixture->v.data);
+	free(fixture->q.data);
+	free(fixture->q_before.data);
 }
 
 static void
-scene_append(struct scene *scene, enum kernel_isa isa)
+rotary_fixture_run(struct rotary_fixture *fixture, enum kernel_isa isa)
 {
 	struct kernel_team *team = kernel_test_team(2, isa);
 
-	kernel_append(team, &(struct append_args){ .pages = { &scene->layout, scene->pool, 0 },
-						   .rows = scene->rows,
+	kernel_append(team, &(struct append_args){ .pages = { &fixture->layout, fixture->pool, 0 },
+						   .rows = fixture->rows,
 						   .n_rows = 2,
-						   .k = scene->k,
-						   .v = scene->v,
-						   .rotary = &scene->rotary });
+						   .k = fixture->k,
+						   .v = fixture->v,
+						   .rotary = &fixture->rotary });
 	kernel_team_destroy(team);
 }
 
@@ -126,10 +126,10 @@ turned(const struct kernel_rotary *rotary, const struct kernel_tensor *tensor, u
 }
 
 static uint32_t
-position_of(const struct scene *scene, uint32_t packed)
+position_of(const struct rotary_fixture *fixture, uint32_t packed)
 {
-	if (scene->rotary.positions != NULL)
-		return scene->rotary.positions[packed];
+	if (fixture->rotary.positions != NULL)
+		return fixture->rotary.positions[packed];
 	return packed < 4 ? 1 + packed : 40 + packed - 4;
 }
 
@@ -142,30 +142,31 @@ assert_near(double got, double expected, enum paged_dtype dtype, uint32_t packed
 }
 
 static void
-scene_check(const struct scene *scene, const struct kernel_tensor *q)
+rotary_fixture_check(const struct rotary_fixture *fixture, const struct kernel_tensor *q)
 {
-	enum paged_dtype dtype = scene->layout.params.dtype;
+	enum paged_dtype dtype = fixture->layout.params.dtype;
 
 	for (uint32_t i = 0; i < 4; i++)
 		for (uint32_t h = 0; h < KV_HEADS; h++) {
 			uint32_t page = pages_0[(i + 1) / PAGE_SIZE], slot = (i + 1) % PAGE_SIZE;
-			const uint8_t *k = scene->pool + layout_offset(&scene->layout, LAYOUT_K, 0, page, h, slot);
-			const uint8_t *v = scene->pool + layout_offset(&scene->layout, LAYOUT_V, 0, page, h, slot);
+			const uint8_t *k = fixture->pool + layout_offset(&fixture->layout, LAYOUT_K, 0, page, h, slot);
+			const uint8_t *v = fixture->pool + layout_offset(&fixture->layout, LAYOUT_V, 0, page, h, slot);
 
 			for (uint32_t d = 0; d < K_DIM; d++)
 				assert_near((double)reference_load(k, dtype, d),
-					    turned(&scene->rotary, &scene->k, i, h, d, position_of(scene, i)), dtype, i,
-					    d);
+					    turned(&fixture->rotary, &fixture->k, i, h, d, position_of(fixture, i)),
+					    dtype, i, d);
 			for (uint32_t d = 0; d < V_DIM; d++)
 				assert_near((double)reference_load(v, dtype, d),
-					    (double)kernel_tensor_element(&scene->v, i, h, d), dtype, i, d);
+					    (double)kernel_tensor_element(&fixture->v, i, h, d), dtype, i, d);
 		}
 	for (uint32_t i = 0; q != NULL && i < TOTAL; i++)
 		for (uint32_t h = 0; h < Q_HEADS; h++)
 			for (uint32_t d = 0; d < K_DIM; d++)
-				assert_near((double)kernel_tensor_element(q, i, h, d),
-					    turned(&scene->rotary, &scene->q_before, i, h, d, position_of(scene, i)),
-					    q->dtype, i, d);
+				assert_near(
+					(double)kernel_tensor_element(q, i, h, d),
+					turned(&fixture->rotary, &fixture->q_before, i, h, d, position_of(fixture, i)),
+					q->dtype, i, d);
 }
 
 /* Whole heads, the first and the last dims of them, an odd number of pairs; each style, each dtype. */
@@ -176,31 +177,32 @@ KERNEL_TEST(rotary, keys)
 	static const enum paged_dtype tensors[] = { PAGED_F32, PAGED_F16, PAGED_BF16 };
 
 	for (size_t i = 0; i < 6 * 5 * 3 * 2; i++) {
-		struct scene scene;
+		struct rotary_fixture fixture;
 
-		scene_create(&scene, pools[i / 6 % 5], tensors[i / 30 % 3], spans[i % 6][0], spans[i % 6][1], i >= 90);
-		scene_append(&scene, isa);
-		scene_check(&scene, NULL);
-		scene_destroy(&scene);
+		rotary_fixture_create(&fixture, pools[i / 6 % 5], tensors[i / 30 % 3], spans[i % 6][0], spans[i % 6][1],
+				      i >= 90);
+		rotary_fixture_run(&fixture, isa);
+		rotary_fixture_check(&fixture, NULL);
+		rotary_fixture_destroy(&fixture);
 	}
 }
 
 static float
-bits_expected(const struct scene *scene, uint32_t packed, uint32_t head, uint32_t d)
+bits_expected(const struct rotary_fixture *fixture, uint32_t packed, uint32_t head, uint32_t d)
 {
-	const struct kernel_rotary *rotary = &scene->rotary;
-	const float *angles = rotary->cos_sin + position_of(scene, packed) * rotary->dim;
+	const struct kernel_rotary *rotary = &fixture->rotary;
+	const float *angles = rotary->cos_sin + position_of(fixture, packed) * rotary->dim;
 	uint32_t at = d - rotary->first, half = rotary->dim / 2, pair, other;
 	volatile float cosine, sine;
 	bool second;
 
 	if (d < rotary->first || at >= rotary->dim)
-		return kernel_tensor_element(&scene->k, packed, head, d);
+		return kernel_tensor_element(&fixture->k, packed, head, d);
 	pair = rotary->interleaved ? at / 2 : at % half;
 	second = rotary->interleaved ? at % 2 : at >= half;
 	other = rotary->interleaved ? d ^ 1 : second ? d - half : d + half;
-	cosine = kernel_tensor_element(&scene->k, packed, head, d) * angles[pair];
-	sine = kernel_tensor_element(&scene->k, packed, head, other) * angles[half + pair];
+	cosine = kernel_tensor_element(&fixture->k, packed, head, d) * angles[pair];
+	sine = kernel_tensor_element(&fixture->k, packed, head, other) * angles[half + pair];
 	return second ? cosine + sine : cosine - sine;
 }
 
@@ -210,40 +212,41 @@ KERNEL_TEST(rotary, bits)
 	static const uint32_t spans[][2] = { { 40, 0 }, { 32, 8 }, { 38, 2 }, { 10, 0 } };
 
 	for (uint32_t i = 0; i < 8; i++) {
-		struct scene scene;
+		struct rotary_fixture fixture;
 
-		scene_create(&scene, PAGED_F32, PAGED_F32, spans[i / 2][0], spans[i / 2][1], i % 2);
-		scene_append(&scene, isa);
+		rotary_fixture_create(&fixture, PAGED_F32, PAGED_F32, spans[i / 2][0], spans[i / 2][1], i % 2);
+		rotary_fixture_run(&fixture, isa);
 		for (uint32_t at = 0; at < 4 * KV_HEADS * K_DIM; at++) {
 			uint32_t packed = at / K_DIM / KV_HEADS, h = at / K_DIM % KV_HEADS, d = at % K_DIM;
 			uint32_t page = pages_0[(packed + 1) / PAGE_SIZE], slot = (packed + 1) % PAGE_SIZE;
-			const uint8_t *k = scene.pool + layout_offset(&scene.layout, LAYOUT_K, 0, page, h, slot);
-			float expected = bits_expected(&scene, packed, h, d);
+			const uint8_t *k = fixture.pool + layout_offset(&fixture.layout, LAYOUT_K, 0, page, h, slot);
+			float expected = bits_expected(&fixture, packed, h, d);
 
 			cr_assert_eq(memcmp(k + d * sizeof(float), &expected, sizeof(float)), 0,
 				     "token %u head %u dim %u", packed, h, d);
 		}
-		scene_destroy(&scene);
+		rotary_fixture_destroy(&fixture);
 	}
 }
 
 /* i8: the scale is that of the turned key. */
 KERNEL_TEST(rotary, keys_of_i8)
 {
-	struct scene scene;
+	struct rotary_fixture fixture;
 
-	scene_create(&scene, PAGED_I8, PAGED_F32, K_DIM, 0, false);
-	scene_append(&scene, isa);
+	rotary_fixture_create(&fixture, PAGED_I8, PAGED_F32, K_DIM, 0, false);
+	rotary_fixture_run(&fixture, isa);
 	for (uint32_t i = 0; i < 4; i++)
 		for (uint32_t h = 0; h < KV_HEADS; h++) {
 			uint32_t page = pages_0[(i + 1) / PAGE_SIZE], slot = (i + 1) % PAGE_SIZE;
-			const uint8_t *k = scene.pool + layout_offset(&scene.layout, LAYOUT_K, 0, page, h, slot);
+			const uint8_t *k = fixture.pool + layout_offset(&fixture.layout, LAYOUT_K, 0, page, h, slot);
 			double most = 0;
 			float scale;
 
-			memcpy(&scale, scene.pool + layout_offset(&scene.layout, LAYOUT_K_SCALE, 0, page, h, slot), 4);
+			memcpy(&scale, fixture.pool + layout_offset(&fixture.layout, LAYOUT_K_SCALE, 0, page, h, slot),
+			       4);
 			for (uint32_t d = 0; d < K_DIM; d++) {
-				double expected = turned(&scene.rotary, &scene.k, i, h, d, i + 1);
+				double expected = turned(&fixture.rotary, &fixture.k, i, h, d, i + 1);
 
 				most = fmax(most, fabs(expected));
 				cr_assert_leq(fabs((double)((float)(int8_t)k[d] * scale) - expected),
@@ -251,7 +254,7 @@ KERNEL_TEST(rotary, keys_of_i8)
 			}
 			cr_assert_leq(fabs((double)scale * 127 - most), 0x1p-20);
 		}
-	scene_destroy(&scene);
+	rotary_fixture_destroy(&fixture);
 }
 
 /* Queries of all rows, in place and elsewhere in another dtype, by positions of their own. */
@@ -260,18 +263,18 @@ KERNEL_TEST(rotary, queries)
 	static const uint32_t positions[TOTAL] = { 0, 49, 7, 7, 3, 0, 48 };
 
 	for (int i = 0; i < 8; i++) {
-		struct scene scene;
+		struct rotary_fixture fixture;
 		struct kernel_tensor q_out;
 		size_t bytes;
 
-		scene_create(&scene, PAGED_F16, i & 1 ? PAGED_F32 : PAGED_BF16, 24, 6, i & 2);
+		rotary_fixture_create(&fixture, PAGED_F16, i & 1 ? PAGED_F32 : PAGED_BF16, 24, 6, i & 2);
 		q_out = kernel_tensor_create(PAGED_F16, TOTAL, Q_HEADS, K_DIM, 3, &bytes);
-		scene.rotary.q = scene.q;
-		scene.rotary.q_out = i & 4 ? q_out : scene.q;
-		scene.rotary.positions = i & 1 ? positions : NULL;
-		scene_append(&scene, isa);
-		scene_check(&scene, &scene.rotary.q_out);
-		scene_destroy(&scene);
+		fixture.rotary.q = fixture.q;
+		fixture.rotary.q_out = i & 4 ? q_out : fixture.q;
+		fixture.rotary.positions = i & 1 ? positions : NULL;
+		rotary_fixture_run(&fixture, isa);
+		rotary_fixture_check(&fixture, &fixture.rotary.q_out);
+		rotary_fixture_destroy(&fixture);
 		free(q_out.data);
 	}
 }

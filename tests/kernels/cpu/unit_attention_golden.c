@@ -16,7 +16,7 @@
 #include "tests/support/kernel_fixture.h"
 #include "tests/support/reference.h"
 
-struct scene {
+struct golden_fixture {
 	struct golden_case *c;
 	struct layout layout;
 	uint8_t *pool;
@@ -35,9 +35,9 @@ struct scene {
 
 /* Says the case's mask by lengths, or false. */
 static bool
-mask_as_lengths(const struct scene *scene, struct kernel_row *rows, bool *causal_p)
+mask_as_lengths(const struct golden_fixture *fixture, struct kernel_row *rows, bool *causal_p)
 {
-	const struct golden_case *c = scene->c;
+	const struct golden_case *c = fixture->c;
 	const char *mask = c->mask;
 	const struct golden_array *length = golden_case_array(c, "length"), *offset = golden_case_array(c, "offset");
 
@@ -47,7 +47,7 @@ mask_as_lengths(const struct scene *scene, struct kernel_row *rows, bool *causal
 	for (uint32_t i = 0; i < c->n_sequences; i++) {
 		struct kernel_row *row = &rows[i];
 
-		*row = scene->rows[i];
+		*row = fixture->rows[i];
 		if (mask == NULL || strcmp(mask, "kv_idx <= q_idx") == 0)
 			continue;
 		if (strcmp(mask, "kv_idx <= q_idx + offset[b]") == 0)
@@ -93,19 +93,19 @@ tensor_of_sequence(const struct kernel_tensor *tensor, uint32_t sequence)
 
 /* [total_q][head][dim], as mods need all sequences in one call. */
 static void
-queries_pack(struct scene *scene)
+queries_pack(struct golden_fixture *fixture)
 {
-	const struct golden_case *c = scene->c;
+	const struct golden_case *c = fixture->c;
 	size_t head = c->k_dim * paged_dtype_size(c->dtype), bytes;
 
-	scene->packed = kernel_tensor_create(c->dtype, scene->total_q, c->q_heads, c->k_dim, 0, &bytes);
+	fixture->packed = kernel_tensor_create(c->dtype, fixture->total_q, c->q_heads, c->k_dim, 0, &bytes);
 	for (uint32_t i = 0; i < c->n_sequences; i++) {
-		struct kernel_tensor from = tensor_of_sequence(&scene->q, i);
+		struct kernel_tensor from = tensor_of_sequence(&fixture->q, i);
 
 		for (uint32_t t = 0; t < c->sequences[i].q_len; t++)
 			for (uint32_t h = 0; h < c->q_heads; h++)
-				memcpy((uint8_t *)scene->packed.data +
-					       (scene->rows[i].q_start + t) * scene->packed.token_stride + h * head,
+				memcpy((uint8_t *)fixture->packed.data +
+					       (fixture->rows[i].q_start + t) * fixture->packed.token_stride + h * head,
 				       (uint8_t *)from.data + t * from.token_stride + h * from.head_stride, head);
 	}
 }
@@ -135,13 +135,13 @@ mod_make(const struct golden_case *c, enum mod_kind kind, const char *text, stru
 }
 
 static void
-result_create(const struct scene *scene, struct result *result)
+result_create(const struct golden_fixture *fixture, struct result *result)
 {
-	const struct golden_case *c = scene->c;
+	const struct golden_case *c = fixture->c;
 
-	result->out = kernel_tensor_create(PAGED_F32, scene->total_q, c->q_heads, c->v_dim, 0, &result->out_bytes);
-	result->lse = malloc(scene->total_q * c->q_heads * sizeof(float));
-	result->maximum = malloc(scene->total_q * c->q_heads * sizeof(float));
+	result->out = kernel_tensor_create(PAGED_F32, fixture->total_q, c->q_heads, c->v_dim, 0, &result->out_bytes);
+	result->lse = malloc(fixture->total_q * c->q_heads * sizeof(float));
+	result->maximum = malloc(fixture->total_q * c->q_heads * sizeof(float));
 }
 
 static void
@@ -153,30 +153,30 @@ result_destroy(struct result *result)
 }
 
 static void
-rows_create(struct scene *scene)
+rows_create(struct golden_fixture *fixture)
 {
-	for (uint32_t i = 0; i < scene->c->n_sequences; i++) {
-		const struct golden_sequence *sequence = &scene->c->sequences[i];
+	for (uint32_t i = 0; i < fixture->c->n_sequences; i++) {
+		const struct golden_sequence *sequence = &fixture->c->sequences[i];
 
-		scene->rows[i] = (struct kernel_row){ .pages = sequence->pages,
-						      .q_start = scene->total_q,
-						      .q_base = sequence->q_base,
-						      .q_len = sequence->q_len,
-						      .kv_len = sequence->kv_len,
-						      .b = (int32_t)i };
-		scene->total_q += sequence->q_len;
+		fixture->rows[i] = (struct kernel_row){ .pages = sequence->pages,
+							.q_start = fixture->total_q,
+							.q_base = sequence->q_base,
+							.q_len = sequence->q_len,
+							.kv_len = sequence->kv_len,
+							.b = (int32_t)i };
+		fixture->total_q += sequence->q_len;
 	}
 }
 
 static void
-scene_create(struct scene *scene, struct kernel_team *team)
+golden_fixture_create(struct golden_fixture *fixture, struct kernel_team *team)
 {
-	const struct golden_case *c = scene->c;
+	const struct golden_case *c = fixture->c;
 	struct paged_error error;
 
-	rows_create(scene);
+	rows_create(fixture);
 
-	cr_assert_eq(layout_init(&scene->layout,
+	cr_assert_eq(layout_init(&fixture->layout,
 				 &(struct layout_params){ .n_layers = 1,
 							  .n_kv_heads = c->kv_heads,
 							  .k_dim = c->k_dim,
@@ -187,74 +187,74 @@ scene_create(struct scene *scene, struct kernel_team *team)
 							  .n_pages = c->n_pages },
 				 &error),
 		     PAGED_OK);
-	scene->pool = malloc(scene->layout.size);
-	memset(scene->pool, 0xff, scene->layout.size);
-	scene->q = tensor_make(c, &c->q);
-	scene->k = tensor_make(c, &c->k);
+	fixture->pool = malloc(fixture->layout.size);
+	memset(fixture->pool, 0xff, fixture->layout.size);
+	fixture->q = tensor_make(c, &c->q);
+	fixture->k = tensor_make(c, &c->k);
 	if (!c->v_in_k)
-		scene->v = tensor_make(c, &c->v);
+		fixture->v = tensor_make(c, &c->v);
 	for (uint32_t i = 0; i < c->n_sequences; i++) {
 		struct kernel_row row = { .pages = c->sequences[i].pages,
 					  .q_len = c->sequences[i].kv_len,
 					  .kv_len = c->sequences[i].kv_len };
 
-		kernel_append(team, &(struct append_args){ .pages = { &scene->layout, scene->pool, 0 },
+		kernel_append(team, &(struct append_args){ .pages = { &fixture->layout, fixture->pool, 0 },
 							   .rows = &row,
 							   .n_rows = 1,
-							   .k = tensor_of_sequence(&scene->k, i),
-							   .v = tensor_of_sequence(&scene->v, i) });
+							   .k = tensor_of_sequence(&fixture->k, i),
+							   .v = tensor_of_sequence(&fixture->v, i) });
 	}
-	queries_pack(scene);
-	scene->mask = mod_make(c, MOD_MASK, c->mask, &scene->mods[0]);
-	scene->score = mod_make(c, MOD_SCORE, c->score, &scene->mods[1]);
-	result_create(scene, &scene->with);
-	result_create(scene, &scene->without);
+	queries_pack(fixture);
+	fixture->mask = mod_make(c, MOD_MASK, c->mask, &fixture->mods[0]);
+	fixture->score = mod_make(c, MOD_SCORE, c->score, &fixture->mods[1]);
+	result_create(fixture, &fixture->with);
+	result_create(fixture, &fixture->without);
 }
 
 static void
-scene_destroy(struct scene *scene)
+golden_fixture_destroy(struct golden_fixture *fixture)
 {
-	free(scene->pool);
-	free(scene->q.data);
-	free(scene->k.data);
-	free(scene->v.data);
-	free(scene->packed.data);
-	mod_binding_destroy(scene->mask);
-	mod_binding_destroy(scene->score);
-	mod_destroy(scene->mods[0]);
-	mod_destroy(scene->mods[1]);
-	result_destroy(&scene->with);
-	result_destroy(&scene->without);
+	free(fixture->pool);
+	free(fixture->q.data);
+	free(fixture->k.data);
+	free(fixture->v.data);
+	free(fixture->packed.data);
+	mod_binding_destroy(fixture->mask);
+	mod_binding_destroy(fixture->score);
+	mod_destroy(fixture->mods[0]);
+	mod_destroy(fixture->mods[1]);
+	result_destroy(&fixture->with);
+	result_destroy(&fixture->without);
 }
 
 static void
-scene_attend(struct scene *scene, struct kernel_team *team, const struct kernel_row *rows, bool causal,
-	     struct kernel_mod_set *mods, struct result *result)
+golden_fixture_attend(struct golden_fixture *fixture, struct kernel_team *team, const struct kernel_row *rows,
+		      bool causal, struct kernel_mod_set *mods, struct result *result)
 {
-	kernel_attention(team, &(struct attention_args){ .pages = { &scene->layout, scene->pool, 0 },
+	kernel_attention(team, &(struct attention_args){ .pages = { &fixture->layout, fixture->pool, 0 },
 							 .rows = rows,
-							 .n_rows = scene->c->n_sequences,
-							 .q = scene->packed,
+							 .n_rows = fixture->c->n_sequences,
+							 .q = fixture->packed,
 							 .out = result->out,
-							 .scale = (float)scene->c->scale,
+							 .scale = (float)fixture->c->scale,
 							 .causal = causal,
 							 .mod_set = mods,
-							 .sink = scene->c->sink,
+							 .sink = fixture->c->sink,
 							 .lse = result->lse,
 							 .maximum = result->maximum });
 }
 
 static void
-scene_attend_with_mods(struct scene *scene, struct kernel_team *team, const char *name)
+golden_fixture_attend_with_mods(struct golden_fixture *fixture, struct kernel_team *team, const char *name)
 {
 	struct kernel_mod_set *mods;
 	struct paged_error error;
 
 	cr_assert_eq(kernel_mod_set_create(
-			     team, &(struct kernel_mod_set_params){ .mask = scene->mask, .score = scene->score }, &mods,
-			     &error),
+			     team, &(struct kernel_mod_set_params){ .mask = fixture->mask, .score = fixture->score },
+			     &mods, &error),
 		     PAGED_OK, "%s", error.text);
-	scene_attend(scene, team, scene->rows, false, mods, &scene->with);
+	golden_fixture_attend(fixture, team, fixture->rows, false, mods, &fixture->with);
 	cr_assert_eq(kernel_mod_set_check(mods, &error), PAGED_OK, "%s: %s", name, error.text);
 	kernel_mod_set_destroy(mods);
 }
@@ -278,37 +278,37 @@ widen(float *to, const struct kernel_tensor *from, uint32_t head, uint32_t begin
 }
 
 static void
-line_check(const struct scene *scene, const char *name, uint32_t sequence, uint32_t i, uint32_t head,
+line_check(const struct golden_fixture *fixture, const char *name, uint32_t sequence, uint32_t i, uint32_t head,
 	   const struct reference_line *line)
 {
-	const struct golden_case *c = scene->c;
+	const struct golden_case *c = fixture->c;
 	size_t at = ((size_t)sequence * c->q_heads + head) * c->q.longest + i;
-	uint64_t packed = scene->rows[sequence].q_start + i;
+	uint64_t packed = fixture->rows[sequence].q_start + i;
 	struct reference_result reference;
 
 	reference_attend(line, &reference);
 	/* The file's scale has nine digits. */
 	assert_close(reference.lse, c->lse[at], reference.score_tolerance / 16, name, sequence, i, head);
-	assert_close(scene->with.lse[packed * c->q_heads + head], c->lse[at], reference.score_tolerance, name, sequence,
-		     i, head);
-	assert_close(scene->with.maximum[packed * c->q_heads + head], c->maximum[at], reference.score_tolerance, name,
+	assert_close(fixture->with.lse[packed * c->q_heads + head], c->lse[at], reference.score_tolerance, name,
+		     sequence, i, head);
+	assert_close(fixture->with.maximum[packed * c->q_heads + head], c->maximum[at], reference.score_tolerance, name,
 		     sequence, i, head);
 	for (uint32_t d = 0; d < c->v_dim; d++) {
 		assert_close(reference.out[d], c->out[at * c->v_dim + d], reference.out_tolerance / 16, name, sequence,
 			     i, head);
-		assert_close(kernel_tensor_element(&scene->with.out, packed, head, d), c->out[at * c->v_dim + d],
+		assert_close(kernel_tensor_element(&fixture->with.out, packed, head, d), c->out[at * c->v_dim + d],
 			     reference.out_tolerance, name, sequence, i, head);
 	}
 }
 
 static void
-head_check(const struct scene *scene, const char *name, uint32_t sequence, uint32_t kv_head)
+head_check(const struct golden_fixture *fixture, const char *name, uint32_t sequence, uint32_t kv_head)
 {
-	const struct golden_case *c = scene->c;
-	const struct kernel_row *row = &scene->rows[sequence];
-	struct kernel_tensor q = tensor_of_sequence(&scene->q, sequence);
-	struct kernel_tensor k = tensor_of_sequence(&scene->k, sequence);
-	struct kernel_tensor v = c->v_in_k ? k : tensor_of_sequence(&scene->v, sequence);
+	const struct golden_case *c = fixture->c;
+	const struct kernel_row *row = &fixture->rows[sequence];
+	struct kernel_tensor q = tensor_of_sequence(&fixture->q, sequence);
+	struct kernel_tensor k = tensor_of_sequence(&fixture->k, sequence);
+	struct kernel_tensor v = c->v_in_k ? k : tensor_of_sequence(&fixture->v, sequence);
 	uint32_t group = c->q_heads / c->kv_heads;
 	float *keys = malloc((row->kv_len + 1) * sizeof(float) * k.dim);
 	float *values = malloc((row->kv_len + 1) * sizeof(float) * v.dim);
@@ -319,7 +319,7 @@ head_check(const struct scene *scene, const char *name, uint32_t sequence, uint3
 	for (uint32_t i = 0; i < row->q_len; i++)
 		for (uint32_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
 			widen(query, &q, h, i, 1);
-			line_check(scene, name, sequence, i, h,
+			line_check(fixture, name, sequence, i, h,
 				   &(struct reference_line){ .q = query,
 							     .k = keys,
 							     .v = values,
@@ -330,8 +330,8 @@ head_check(const struct scene *scene, const char *name, uint32_t sequence, uint3
 							     .n_keys = row->kv_len,
 							     .scale = c->scale,
 							     .sink = c->sink == NULL ? NULL : &c->sink[h],
-							     .mask = scene->mask,
-							     .score = scene->score,
+							     .mask = fixture->mask,
+							     .score = fixture->score,
 							     .at = { .b = (int32_t)sequence,
 								     .h = (int32_t)h,
 								     .q_idx = (int32_t)row->q_base + (int32_t)i } });
@@ -345,24 +345,25 @@ static bool
 case_run(struct kernel_team *team, struct golden_case *c, const char *name)
 {
 	struct kernel_row rows[GOLDEN_MAX_SEQUENCES];
-	struct scene scene = { .c = c };
+	struct golden_fixture fixture = { .c = c };
 	size_t lines;
 	bool causal, plain;
 
-	scene_create(&scene, team);
-	scene_attend_with_mods(&scene, team, name);
+	golden_fixture_create(&fixture, team);
+	golden_fixture_attend_with_mods(&fixture, team, name);
 	for (uint32_t i = 0; i < c->n_sequences; i++)
 		for (uint32_t h = 0; h < c->kv_heads; h++)
-			head_check(&scene, name, i, h);
-	plain = mask_as_lengths(&scene, rows, &causal);
+			head_check(&fixture, name, i, h);
+	plain = mask_as_lengths(&fixture, rows, &causal);
 	if (plain) {
-		lines = scene.total_q * c->q_heads * sizeof(float);
-		scene_attend(&scene, team, rows, causal, NULL, &scene.without);
-		cr_assert_eq(memcmp(scene.with.out.data, scene.without.out.data, scene.with.out_bytes), 0, "%s", name);
-		cr_assert_eq(memcmp(scene.with.lse, scene.without.lse, lines), 0, "%s", name);
-		cr_assert_eq(memcmp(scene.with.maximum, scene.without.maximum, lines), 0, "%s", name);
+		lines = fixture.total_q * c->q_heads * sizeof(float);
+		golden_fixture_attend(&fixture, team, rows, causal, NULL, &fixture.without);
+		cr_assert_eq(memcmp(fixture.with.out.data, fixture.without.out.data, fixture.with.out_bytes), 0, "%s",
+			     name);
+		cr_assert_eq(memcmp(fixture.with.lse, fixture.without.lse, lines), 0, "%s", name);
+		cr_assert_eq(memcmp(fixture.with.maximum, fixture.without.maximum, lines), 0, "%s", name);
 	}
-	scene_destroy(&scene);
+	golden_fixture_destroy(&fixture);
 	return plain;
 }
 

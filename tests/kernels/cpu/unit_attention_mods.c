@@ -11,20 +11,20 @@
 /* Causality said by the flag or by a mod, and a score mod that changes nothing. */
 KERNEL_TEST(mods, say_the_same_as_flags)
 {
-	struct mod_scene scene = { 0 };
-	struct kernel_fixture_params params = mod_scene_chunk();
+	struct mod_arrays arrays = { 0 };
+	struct kernel_fixture_params params = mod_chunk_params();
 	struct mod_fixture mask, score;
 	struct kernel_fixture flag, mod;
 
-	mod_scene_fill(&scene, 1);
-	mask = mod_scene_open(MOD_MASK, "kv_idx <= q_idx", &scene);
-	score = mod_scene_open(MOD_SCORE, "score", &scene);
+	mod_arrays_fill(&arrays, 1);
+	mask = mod_arrays_bind(MOD_MASK, "kv_idx <= q_idx", &arrays);
+	score = mod_arrays_bind(MOD_SCORE, "score", &arrays);
 	params.causal = true;
 	kernel_fixture_run(&flag, &params, 1, isa);
 	params.causal = false;
 	params.mods = (struct kernel_mod_set_params){ .mask = mask.binding, .score = score.binding };
 	kernel_fixture_run(&mod, &params, 2, isa);
-	mod_scene_same(&flag, 0, &mod, 0, 60, "causal");
+	assert_outputs_equal(&flag, 0, &mod, 0, 60, "causal");
 	kernel_fixture_destroy(&flag);
 	kernel_fixture_destroy(&mod);
 	mod_fixture_close(&mask);
@@ -44,7 +44,7 @@ chunk_try(struct kernel_fixture_params params, uint32_t q_len, uint32_t part, en
 			.id = 5, .kv_len = 1040 + i + part, .q_len = part, .q_base = 1040 + i
 		};
 		kernel_fixture_run(&one, &params, 1 + i % 3, isa);
-		mod_scene_same(&all, i, &one, 0, part, "parts of a chunk");
+		assert_outputs_equal(&all, i, &one, 0, part, "parts of a chunk");
 		kernel_fixture_destroy(&one);
 	}
 	kernel_fixture_destroy(&all);
@@ -52,14 +52,14 @@ chunk_try(struct kernel_fixture_params params, uint32_t q_len, uint32_t part, en
 
 KERNEL_TEST(mods, chunks)
 {
-	struct mod_scene scene = { 0 };
-	struct kernel_fixture_params params = mod_scene_chunk();
+	struct mod_arrays arrays = { 0 };
+	struct kernel_fixture_params params = mod_chunk_params();
 	struct mod_fixture mask, score;
 
-	mod_scene_fill(&scene, 1);
-	mask = mod_scene_open(MOD_MASK, "kv_idx <= q_idx && (q_idx - kv_idx < 300 || kv_idx < 4 || kv_idx % 7 == h)",
-			      &scene);
-	score = mod_scene_open(MOD_SCORE, "score + slope[h] * (kv_idx - q_idx)", &scene);
+	mod_arrays_fill(&arrays, 1);
+	mask = mod_arrays_bind(MOD_MASK, "kv_idx <= q_idx && (q_idx - kv_idx < 300 || kv_idx < 4 || kv_idx % 7 == h)",
+			       &arrays);
+	score = mod_arrays_bind(MOD_SCORE, "score + slope[h] * (kv_idx - q_idx)", &arrays);
 	params.mods = (struct kernel_mod_set_params){ .mask = mask.binding, .score = score.binding };
 	chunk_try(params, 5, 1, isa);
 	chunk_try(params, 60, 6, isa);
@@ -76,16 +76,16 @@ KERNEL_TEST(mods, windows_move_over_tiles)
 		"kv_idx <= q_idx && (q_idx - kv_idx < 20 || kv_idx / 16 % 5 == q_idx / 8 % 5)"
 	};
 	static const enum paged_dtype pools[] = { PAGED_BF16, PAGED_I8 };
-	struct kernel_fixture_params params = mod_scene_chunk();
+	struct kernel_fixture_params params = mod_chunk_params();
 
 	params.q = PAGED_BF16;
 	params.out = PAGED_BF16;
 	for (size_t i = 0; i < COUNT(masks) * COUNT(pools); i++) {
-		struct mod_scene scene = { 0 };
+		struct mod_arrays arrays = { 0 };
 		struct mod_fixture mask;
 
-		mod_scene_fill(&scene, 1);
-		mask = mod_scene_open(MOD_MASK, masks[i % COUNT(masks)], &scene);
+		mod_arrays_fill(&arrays, 1);
+		mask = mod_arrays_bind(MOD_MASK, masks[i % COUNT(masks)], &arrays);
 		params.pool = pools[i / COUNT(masks)];
 		params.mods = (struct kernel_mod_set_params){ .mask = mask.binding };
 		chunk_try(params, 120, 30, isa);
@@ -100,10 +100,10 @@ KERNEL_TEST(mods, heads_take_turns)
 	static const char *const masks[] = { "q_idx - kv_idx < 300", "doc[q_idx] == doc[kv_idx] && kv_idx % 7 != 2",
 					     "kv_idx < 64 || kv_idx >= 577", "kv_idx > q_idx" };
 	static const enum paged_dtype pools[] = { PAGED_BF16, PAGED_F32, PAGED_I8 };
-	struct mod_scene scene = { 0 };
-	struct kernel_fixture_params params = mod_scene_chunk();
+	struct mod_arrays arrays = { 0 };
+	struct kernel_fixture_params params = mod_chunk_params();
 
-	mod_scene_fill(&scene, 1);
+	mod_arrays_fill(&arrays, 1);
 	params.q_heads = 8;
 	params.kv_heads = 4;
 	params.n_rows = 3;
@@ -113,18 +113,18 @@ KERNEL_TEST(mods, heads_take_turns)
 	for (size_t i = 0; i < COUNT(masks) * COUNT(pools); i++) {
 		const char *text = masks[i % COUNT(masks)];
 		char apart[128];
-		struct mod_fixture mask = mod_scene_open(MOD_MASK, text, &scene), each;
-		struct mod_fixture score = mod_scene_open(MOD_SCORE, "score + slope[h] * (kv_idx - q_idx)", &scene);
+		struct mod_fixture mask = mod_arrays_bind(MOD_MASK, text, &arrays), each;
+		struct mod_fixture score = mod_arrays_bind(MOD_SCORE, "score + slope[h] * (kv_idx - q_idx)", &arrays);
 		struct kernel_fixture turns, alone;
 
 		snprintf(apart, sizeof(apart), "(%s) && h >= 0", text);
-		each = mod_scene_open(MOD_MASK, apart, &scene);
+		each = mod_arrays_bind(MOD_MASK, apart, &arrays);
 		params.pool = pools[i / COUNT(masks)];
 		params.mods = (struct kernel_mod_set_params){ .mask = mask.binding, .score = score.binding };
 		kernel_fixture_run(&turns, &params, 1, isa);
 		params.mods.mask = each.binding;
 		kernel_fixture_run(&alone, &params, 2, isa);
-		mod_scene_same(&turns, 0, &alone, 0, 5, text);
+		assert_outputs_equal(&turns, 0, &alone, 0, 5, text);
 		kernel_fixture_destroy(&turns);
 		kernel_fixture_destroy(&alone);
 		mod_fixture_close(&mask);
@@ -143,7 +143,7 @@ KERNEL_TEST(mods, tree_verification)
 		{ .name = "base", .dtype = MOD_I32, .data = &base },
 	};
 	static const char text[] = "kv_idx < base || (path[q_idx - base] >> (kv_idx - base) & 1) == 1";
-	struct kernel_fixture_params params = mod_scene_chunk();
+	struct kernel_fixture_params params = mod_chunk_params();
 	struct mod_fixture mask;
 	struct kernel_fixture all, one;
 	char what[256];
@@ -160,7 +160,7 @@ KERNEL_TEST(mods, tree_verification)
 	for (uint32_t i = 0; i < 12; i++)
 		words[i] = (2 << i) - 1;
 	kernel_fixture_run(&one, &params, 1, isa);
-	mod_scene_same(&all, 0, &one, 0, 2, "one path");
+	assert_outputs_equal(&all, 0, &one, 0, 2, "one path");
 	kernel_fixture_destroy(&one);
 	kernel_fixture_destroy(&all);
 	mod_fixture_close(&mask);
@@ -172,12 +172,12 @@ KERNEL_TEST(mods, no_number_stays_in_its_row)
 	static const char *const texts[] = { "q_idx == 1044 && h == 2 && kv_idx == 70 ? 0.0 / 0.0 : score",
 					     "q_idx == 1044 && h == 2 && kv_idx == 70 ? inf : score",
 					     "q_idx == 1044 && h == 2 ? -inf : score" };
-	struct mod_scene scene = { 0 };
-	struct kernel_fixture_params params = mod_scene_chunk();
+	struct mod_arrays arrays = { 0 };
+	struct kernel_fixture_params params = mod_chunk_params();
 
-	mod_scene_fill(&scene, 1);
+	mod_arrays_fill(&arrays, 1);
 	for (size_t t = 0; t < COUNT(texts); t++) {
-		struct mod_fixture score = mod_scene_open(MOD_SCORE, texts[t], &scene);
+		struct mod_fixture score = mod_arrays_bind(MOD_SCORE, texts[t], &arrays);
 		struct kernel_fixture fixture;
 		char what[256];
 
@@ -195,15 +195,15 @@ KERNEL_TEST(mods, no_number_stays_in_its_row)
 KERNEL_TEST(mods, range_is_told)
 {
 	struct kernel_team *team = kernel_test_team(2, isa);
-	struct mod_scene scene = { 0 };
-	struct kernel_fixture_params params = mod_scene_chunk();
+	struct mod_arrays arrays = { 0 };
+	struct kernel_fixture_params params = mod_chunk_params();
 	struct paged_error error = { 0 };
 	struct kernel_mod_set *mods;
 	struct mod_fixture score;
 	struct kernel_fixture fixture;
 
-	mod_scene_fill(&scene, 1);
-	score = mod_scene_open(MOD_SCORE, "score + bias[0][kv_idx]", &scene);
+	mod_arrays_fill(&arrays, 1);
+	score = mod_arrays_bind(MOD_SCORE, "score + bias[0][kv_idx]", &arrays);
 	params.mods.score = score.binding;
 	kernel_fixture_create(&fixture, &params);
 	cr_assert_eq(kernel_mod_set_create(team, &params.mods, &mods, &error), PAGED_OK);

@@ -106,7 +106,7 @@ shape_roll(struct dice *dice, struct kernel_fixture_params *params)
 	static const uint32_t heads[][2] = { { 4, 2 }, { 1, 1 }, { 8, 1 }, { 3, 3 }, { 6, 2 } };
 	static const uint32_t page_sizes[] = { 1, 3, 16, 64, 128 };
 	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16 };
-	static const float sinks[MOD_SCENE_HEADS] = { 0.5f, -3, 2, -INFINITY, 30, 0, 1, -1 };
+	static const float sinks[MOD_ARRAYS_HEADS] = { 0.5f, -3, 2, -INFINITY, 30, 0, 1, -1 };
 	uint32_t h = roll(dice, COUNT(heads));
 
 	*params = (struct kernel_fixture_params){ .seed = dice->seed,
@@ -154,11 +154,11 @@ random_fixture_check(const struct kernel_fixture_params *params, struct dice *di
 	other.placement++;
 	other.page_size = 1 + roll(dice, 40);
 	kernel_fixture_run(&second, &other, 1 + roll(dice, 4), isa);
-	mod_scene_same(&first, 0, &second, 0, first.total_q, text);
+	assert_outputs_equal(&first, 0, &second, 0, first.total_q, text);
 	kernel_fixture_destroy(&second);
 	other.mods.blocks = NULL;
 	kernel_fixture_run(&second, &other, 3, isa);
-	mod_scene_same(&first, 0, &second, 0, first.total_q, text);
+	assert_outputs_equal(&first, 0, &second, 0, first.total_q, text);
 	kernel_fixture_destroy(&second);
 	kernel_fixture_destroy(&first);
 	block_mask_destroy(blocks);
@@ -168,7 +168,7 @@ KERNEL_TEST(mods_random, random_fixtures)
 {
 	const char *wanted = getenv("PAGED_TEST_ROUNDS");
 	uint32_t rounds = wanted != NULL ? (uint32_t)atoi(wanted) : 40;
-	static struct mod_scene scene;
+	static struct mod_arrays arrays;
 
 	for (uint32_t i = 0; i < rounds; i++) {
 		struct dice dice = { .seed = kernel_test_seed() + i };
@@ -176,11 +176,11 @@ KERNEL_TEST(mods_random, random_fixtures)
 		struct mod_fixture mask, score;
 		char text[640];
 
-		mod_scene_fill(&scene, dice.seed);
+		mod_arrays_fill(&arrays, dice.seed);
 		shape_roll(&dice, &params);
 		mask_text(&dice, text, sizeof(text));
-		mask = mod_scene_open(MOD_MASK, text, &scene);
-		score = mod_scene_open(MOD_SCORE, scores[roll(&dice, COUNT(scores))], &scene);
+		mask = mod_arrays_bind(MOD_MASK, text, &arrays);
+		score = mod_arrays_bind(MOD_SCORE, scores[roll(&dice, COUNT(scores))], &arrays);
 		if (roll(&dice, 2))
 			cr_assert_eq(mod_binding_add_range_trees(mask.binding, NULL), PAGED_OK);
 		params.mods.mask = mask.binding;

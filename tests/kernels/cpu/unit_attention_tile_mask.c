@@ -14,12 +14,12 @@ KERNEL_TEST(sight, unseen_keys_may_be_anything)
 	static const char *const texts[] = { "kv_idx % 3 == 1", "kv_idx / 5 % 2 == 0 && kv_idx > 700", "kv_idx == 63",
 					     "kv_idx == 1099 || kv_idx == 0", "kv_idx / 64 % 2 == 0" };
 	struct kernel_team *team = kernel_test_team(1, isa);
-	struct mod_scene scene = { 0 };
+	struct mod_arrays arrays = { 0 };
 
-	mod_scene_fill(&scene, 1);
+	mod_arrays_fill(&arrays, 1);
 	for (size_t i = 0; i < 2 * COUNT(texts); i++) {
-		struct mod_fixture mask = mod_scene_open(MOD_MASK, texts[i / 2], &scene);
-		struct kernel_fixture_params params = mod_scene_chunk();
+		struct mod_fixture mask = mod_arrays_bind(MOD_MASK, texts[i / 2], &arrays);
+		struct kernel_fixture_params params = mod_chunk_params();
 		struct kernel_fixture clean, poisoned;
 
 		params.mods.mask = mask.binding;
@@ -35,7 +35,7 @@ KERNEL_TEST(sight, unseen_keys_may_be_anything)
 			}
 		}
 		kernel_fixture_attend(&poisoned, team);
-		mod_scene_same(&clean, 0, &poisoned, 0, 60, texts[i / 2]);
+		assert_outputs_equal(&clean, 0, &poisoned, 0, 60, texts[i / 2]);
 		kernel_fixture_destroy(&clean);
 		kernel_fixture_destroy(&poisoned);
 		mod_fixture_close(&mask);
@@ -87,13 +87,13 @@ KERNEL_TEST(sight, unseen_pages_need_not_exist)
 		{ "kv_idx < 16 || kv_idx >= 32", { .kv_len = 60, .q_len = 60, .q_base = 0 } },
 		{ "kv_idx / 16 % 5 == 2", { .kv_len = 1100, .q_len = 1, .q_base = 1099 } },
 	};
-	struct mod_scene scene = { 0 };
+	struct mod_arrays arrays = { 0 };
 
-	mod_scene_fill(&scene, 1);
+	mod_arrays_fill(&arrays, 1);
 	for (uint32_t i = 0; i < 8 * COUNT(cases); i++) {
 		struct kernel_team *team = kernel_test_team(1 + i % 2, isa);
-		struct mod_fixture mask = mod_scene_open(MOD_MASK, cases[i / 8].mask, &scene);
-		struct kernel_fixture_params params = mod_scene_chunk();
+		struct mod_fixture mask = mod_arrays_bind(MOD_MASK, cases[i / 8].mask, &arrays);
+		struct kernel_fixture_params params = mod_chunk_params();
 		struct kernel_fixture fixture, holes;
 
 		params.mods.mask = mask.binding;
@@ -105,7 +105,7 @@ KERNEL_TEST(sight, unseen_pages_need_not_exist)
 		kernel_fixture_create(&holes, &params);
 		unseen_pages_lose(&holes);
 		kernel_fixture_attend(&holes, team);
-		mod_scene_same(&fixture, 0, &holes, 0, params.rows[0].q_len, "holes");
+		assert_outputs_equal(&fixture, 0, &holes, 0, params.rows[0].q_len, "holes");
 		kernel_fixture_destroy(&fixture);
 		kernel_fixture_destroy(&holes);
 		mod_fixture_close(&mask);
@@ -116,15 +116,15 @@ KERNEL_TEST(sight, unseen_pages_need_not_exist)
 /* Of a chunk over the border of a split its first lines ask no mask about keys past it. */
 KERNEL_TEST(sight, lines_ask_about_what_they_reach)
 {
-	struct mod_scene scene = { 0 };
-	struct kernel_fixture_params params = mod_scene_chunk();
+	struct mod_arrays arrays = { 0 };
+	struct kernel_fixture_params params = mod_chunk_params();
 
-	mod_scene_fill(&scene, 1);
+	mod_arrays_fill(&arrays, 1);
 	params.q = params.out = PAGED_BF16;
 	params.causal = true;
 	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 520, .q_len = 60, .q_base = 460 };
 	for (int indexed = 0; indexed < 2; indexed++) {
-		struct mod_fixture mask = mod_scene_open(MOD_MASK, "doc[kv_idx] >= 0", &scene);
+		struct mod_fixture mask = mod_arrays_bind(MOD_MASK, "doc[kv_idx] >= 0", &arrays);
 		struct kernel_fixture flag, mod;
 
 		if (indexed)
@@ -133,7 +133,7 @@ KERNEL_TEST(sight, lines_ask_about_what_they_reach)
 		kernel_fixture_run(&flag, &params, 1, isa);
 		params.mods.mask = mask.binding;
 		kernel_fixture_run(&mod, &params, 1, isa);
-		mod_scene_same(&flag, 0, &mod, 0, 60, "all of doc");
+		assert_outputs_equal(&flag, 0, &mod, 0, 60, "all of doc");
 		kernel_fixture_destroy(&flag);
 		kernel_fixture_destroy(&mod);
 		mod_fixture_close(&mask);
@@ -155,15 +155,15 @@ KERNEL_TEST(sight, given_lists)
 {
 	static const uint32_t n_full[] = { 3 }, full[] = { 9, 0, 4 }, n_partial[] = { 2 }, partial[] = { 17, 2 };
 	static const uint32_t ordered_full[] = { 0, 4, 9 }, ordered_partial[] = { 2, 17 };
-	struct mod_scene scene = { 0 };
-	struct kernel_fixture_params params = mod_scene_chunk();
+	struct mod_arrays arrays = { 0 };
+	struct kernel_fixture_params params = mod_chunk_params();
 	struct block_mask_row row = { 1036, 64, 1100 }; /* a whole query block: full blocks stay full */
 	struct block_mask_shape shape = { .n_rows = 1, .n_heads = 1, .q_block = 64, .kv_block = 64, .rows = &row };
 	struct block_mask *given, *ordered;
 	struct mod_fixture odd, equal;
 	struct kernel_fixture a, b;
 
-	mod_scene_fill(&scene, 1);
+	mod_arrays_fill(&arrays, 1);
 	params.rows[0].q_base = row.q_base;
 	params.rows[0].q_len = (uint32_t)row.q_len;
 	given = lists_open(&shape,
@@ -176,33 +176,33 @@ KERNEL_TEST(sight, given_lists)
 							 .indices = { ordered_partial, ordered_full },
 							 .n_indices = { 2, 3 } },
 			     1);
-	odd = mod_scene_open(MOD_MASK, "kv_idx % 2 == 1", &scene);
-	equal = mod_scene_open(MOD_MASK,
-			       "kv_idx / 64 == 0 || kv_idx / 64 == 4 || kv_idx / 64 == 9 || "
-			       "(kv_idx / 64 == 2 || kv_idx / 64 == 17) && kv_idx % 2 == 1",
-			       &scene);
+	odd = mod_arrays_bind(MOD_MASK, "kv_idx % 2 == 1", &arrays);
+	equal = mod_arrays_bind(MOD_MASK,
+				"kv_idx / 64 == 0 || kv_idx / 64 == 4 || kv_idx / 64 == 9 || "
+				"(kv_idx / 64 == 2 || kv_idx / 64 == 17) && kv_idx % 2 == 1",
+				&arrays);
 	params.mods = (struct kernel_mod_set_params){ .blocks = given, .mask = odd.binding };
 	kernel_fixture_run(&a, &params, 1, isa);
 	params.mods.blocks = ordered;
 	kernel_fixture_run(&b, &params, 2, isa);
-	mod_scene_same(&a, 0, &b, 0, 64, "order of lists");
+	assert_outputs_equal(&a, 0, &b, 0, 64, "order of lists");
 	kernel_fixture_destroy(&b);
 	params.mods = (struct kernel_mod_set_params){ .mask = equal.binding };
 	kernel_fixture_run(&b, &params, 1, isa);
-	mod_scene_same(&a, 0, &b, 0, 64, "lists and a mod");
+	assert_outputs_equal(&a, 0, &b, 0, 64, "lists and a mod");
 	kernel_fixture_destroy(&a);
 	kernel_fixture_destroy(&b);
 
 	mod_fixture_close(&equal);
-	equal = mod_scene_open(MOD_MASK,
-			       "kv_idx / 64 == 0 || kv_idx / 64 == 4 || kv_idx / 64 == 9 || kv_idx / 64 == 2 || "
-			       "kv_idx / 64 == 17",
-			       &scene);
+	equal = mod_arrays_bind(MOD_MASK,
+				"kv_idx / 64 == 0 || kv_idx / 64 == 4 || kv_idx / 64 == 9 || kv_idx / 64 == 2 || "
+				"kv_idx / 64 == 17",
+				&arrays);
 	params.mods = (struct kernel_mod_set_params){ .blocks = given };
 	kernel_fixture_run(&a, &params, 1, isa);
 	params.mods = (struct kernel_mod_set_params){ .mask = equal.binding };
 	kernel_fixture_run(&b, &params, 1, isa);
-	mod_scene_same(&a, 0, &b, 0, 64, "lists alone");
+	assert_outputs_equal(&a, 0, &b, 0, 64, "lists alone");
 	kernel_fixture_destroy(&a);
 	kernel_fixture_destroy(&b);
 	block_mask_destroy(given);
@@ -217,21 +217,21 @@ KERNEL_TEST(sight, lists_for_all_rows)
 	static const uint32_t n_full[] = { 2, 1 }, full[] = { 1, 6, 3 };
 	struct block_mask_row row = { 0, 16, 700 };
 	struct block_mask_shape shape = { .n_rows = 1, .n_heads = 1, .q_block = 8, .kv_block = 100, .rows = &row };
-	struct mod_scene scene = { 0 };
-	struct kernel_fixture_params params = mod_scene_chunk();
+	struct mod_arrays arrays = { 0 };
+	struct kernel_fixture_params params = mod_chunk_params();
 	struct block_mask *blocks;
 	struct mod_fixture equal;
 	struct kernel_fixture a, b;
 
-	mod_scene_fill(&scene, 1);
+	mod_arrays_fill(&arrays, 1);
 	blocks = lists_open(&shape,
 			    &(struct block_mask_lists){ .n_blocks = { [BLOCK_MASK_FULL] = n_full },
 							.indices = { [BLOCK_MASK_FULL] = full },
 							.n_indices = { [BLOCK_MASK_FULL] = 3 } },
 			    2);
-	equal = mod_scene_open(MOD_MASK,
-			       "q_idx < 8 ? kv_idx / 100 == 1 || kv_idx / 100 == 6 : q_idx < 16 && kv_idx / 100 == 3",
-			       &scene);
+	equal = mod_arrays_bind(MOD_MASK,
+				"q_idx < 8 ? kv_idx / 100 == 1 || kv_idx / 100 == 6 : q_idx < 16 && kv_idx / 100 == 3",
+				&arrays);
 	params.n_rows = 4;
 	params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 700, .q_len = 16 };
 	params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 900, .q_len = 20 };
@@ -241,7 +241,7 @@ KERNEL_TEST(sight, lists_for_all_rows)
 	kernel_fixture_run(&a, &params, 2, isa);
 	params.mods = (struct kernel_mod_set_params){ .mask = equal.binding };
 	kernel_fixture_run(&b, &params, 1, isa);
-	mod_scene_same(&a, 0, &b, 0, a.total_q, "one row for all");
+	assert_outputs_equal(&a, 0, &b, 0, a.total_q, "one row for all");
 	kernel_fixture_destroy(&a);
 	kernel_fixture_destroy(&b);
 	block_mask_destroy(blocks);

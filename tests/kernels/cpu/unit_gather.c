@@ -16,7 +16,7 @@ static const float k_scales[] = { 0.5f, 3.1f, 1e-3f }, v_scales[] = { 7, 0.3f, 1
 #define N_ROWS 4u
 
 /* The third row is the first one's beginning, in the same pages. */
-struct scene {
+struct gather_fixture {
 	struct kernel_fixture base;
 	struct kernel_row rows[N_ROWS];
 	uint32_t id[N_ROWS];
@@ -26,7 +26,7 @@ struct scene {
 };
 
 static void
-scene_create(struct scene *scene, uint32_t i, bool v_in_k)
+gather_fixture_create(struct gather_fixture *fixture, uint32_t i, bool v_in_k)
 {
 	static const uint32_t page_sizes[] = { 1, 3, 16, 64 };
 	enum paged_dtype pool = pools[i % COUNT(pools)];
@@ -48,39 +48,39 @@ scene_create(struct scene *scene, uint32_t i, bool v_in_k)
 						.rows = { { 1, 37, 1, 36 }, { 2, 1, 0, 0 }, { 3, 70, 1, 69 } } };
 	static const uint32_t from[] = { 0, 1, 2, 3 }, kinds[N_ROWS] = { 0, 1, 0, 2 };
 
-	*scene = (struct scene){ .bounds = i % 3 != 0 };
-	kernel_fixture_create(&scene->base, &params);
+	*fixture = (struct gather_fixture){ .bounds = i % 3 != 0 };
+	kernel_fixture_create(&fixture->base, &params);
 	for (uint32_t r = 0; r < N_ROWS; r++) {
-		struct kernel_row *row = &scene->rows[r];
+		struct kernel_row *row = &fixture->rows[r];
 
-		*row = scene->base.rows[kinds[r]];
-		scene->id[r] = kinds[r] + 1;
+		*row = fixture->base.rows[kinds[r]];
+		fixture->id[r] = kinds[r] + 1;
 		if (r == 2)
 			row->kv_len = 20;
-		scene->begin[r] = scene->bounds ? reference_bits(i, r) % (row->kv_len + 1) : 0;
-		scene->end[r] = row->kv_len;
-		if (scene->bounds)
-			scene->end[r] -= reference_bits(i, r + from[3]) % (row->kv_len - scene->begin[r] + 1);
-		scene->total += scene->end[r] - scene->begin[r];
+		fixture->begin[r] = fixture->bounds ? reference_bits(i, r) % (row->kv_len + 1) : 0;
+		fixture->end[r] = row->kv_len;
+		if (fixture->bounds)
+			fixture->end[r] -= reference_bits(i, r + from[3]) % (row->kv_len - fixture->begin[r] + 1);
+		fixture->total += fixture->end[r] - fixture->begin[r];
 	}
 }
 
 static void
-scene_gather(struct scene *scene, struct kernel_tensor k, struct kernel_tensor v, enum kernel_isa isa)
+gather_fixture_run(struct gather_fixture *fixture, struct kernel_tensor k, struct kernel_tensor v, enum kernel_isa isa)
 {
-	const struct kernel_fixture_params *p = &scene->base.params;
+	const struct kernel_fixture_params *p = &fixture->base.params;
 	struct kernel_team *team = kernel_test_team(2, isa);
 
-	kernel_gather(team,
-		      &(struct gather_args){ .pages = { &scene->base.layout, scene->base.pool, KERNEL_FIXTURE_LAYER },
-					     .rows = scene->rows,
-					     .n_rows = N_ROWS,
-					     .begin = scene->bounds ? scene->begin : NULL,
-					     .end = scene->bounds ? scene->end : NULL,
-					     .k = k,
-					     .v = v,
-					     .k_scale = p->k_scale,
-					     .v_scale = p->v_scale });
+	kernel_gather(team, &(struct gather_args){
+				    .pages = { &fixture->base.layout, fixture->base.pool, KERNEL_FIXTURE_LAYER },
+				    .rows = fixture->rows,
+				    .n_rows = N_ROWS,
+				    .begin = fixture->bounds ? fixture->begin : NULL,
+				    .end = fixture->bounds ? fixture->end : NULL,
+				    .k = k,
+				    .v = v,
+				    .k_scale = p->k_scale,
+				    .v_scale = p->v_scale });
 	kernel_team_destroy(team);
 }
 
@@ -102,17 +102,18 @@ element_check(const struct kernel_tensor *got, uint64_t packed, uint32_t h, uint
 
 /* All of its elements, and nothing between them: sets them to 0xff, as all the rest is. */
 static void
-tensor_check(struct scene *scene, struct kernel_tensor *got, size_t bytes, bool of_v)
+tensor_check(struct gather_fixture *fixture, struct kernel_tensor *got, size_t bytes, bool of_v)
 {
 	uint64_t packed = 0;
 
 	for (uint32_t r = 0; r < N_ROWS; r++)
-		for (uint32_t t = scene->begin[r]; t < scene->end[r]; t++, packed++)
+		for (uint32_t t = fixture->begin[r]; t < fixture->end[r]; t++, packed++)
 			for (uint32_t h = 0; h < KV_HEADS; h++) {
 				for (uint32_t d = 0; d < got->dim; d++)
-					element_check(got, packed, h, d,
-						      of_v ? kernel_fixture_value(&scene->base, scene->id[r], t, h, d)
-							   : kernel_fixture_key(&scene->base, scene->id[r], t, h, d));
+					element_check(
+						got, packed, h, d,
+						of_v ? kernel_fixture_value(&fixture->base, fixture->id[r], t, h, d)
+						     : kernel_fixture_key(&fixture->base, fixture->id[r], t, h, d));
 				memset((uint8_t *)got->data + (int64_t)packed * got->token_stride +
 					       h * got->head_stride,
 				       0xff, got->dim * paged_dtype_size(got->dtype));
@@ -126,20 +127,20 @@ KERNEL_TEST(gather, tokens_of_rows)
 	for (uint32_t i = 0; i < 24 * 3; i++) {
 		enum paged_dtype to = PAGED_F32 + i / 24;
 		struct kernel_tensor k, v, none = { 0 };
-		struct scene scene;
+		struct gather_fixture fixture;
 		size_t k_bytes, v_bytes;
 
-		scene_create(&scene, i, i % 5 == 4);
-		k = kernel_tensor_create(to, scene.total + 1, KV_HEADS, scene.base.params.k_dim, i % 4, &k_bytes);
-		v = kernel_tensor_create(to, scene.total + 1, KV_HEADS, scene.base.params.v_dim, i % 3, &v_bytes);
-		scene_gather(&scene, i % 7 == 3 ? none : k, i % 7 == 5 ? none : v, isa);
+		gather_fixture_create(&fixture, i, i % 5 == 4);
+		k = kernel_tensor_create(to, fixture.total + 1, KV_HEADS, fixture.base.params.k_dim, i % 4, &k_bytes);
+		v = kernel_tensor_create(to, fixture.total + 1, KV_HEADS, fixture.base.params.v_dim, i % 3, &v_bytes);
+		gather_fixture_run(&fixture, i % 7 == 3 ? none : k, i % 7 == 5 ? none : v, isa);
 		if (i % 7 != 3)
-			tensor_check(&scene, &k, k_bytes, false);
+			tensor_check(&fixture, &k, k_bytes, false);
 		if (i % 7 != 5)
-			tensor_check(&scene, &v, v_bytes, true);
+			tensor_check(&fixture, &v, v_bytes, true);
 		free(k.data);
 		free(v.data);
-		kernel_fixture_destroy(&scene.base);
+		kernel_fixture_destroy(&fixture.base);
 	}
 }
 

@@ -19,7 +19,7 @@ static const enum paged_dtype pools[] = { PAGED_E4M3, PAGED_E5M2, PAGED_I8, PAGE
 #define TOTAL 9u
 #define N_POSITIONS 40u
 
-struct scene_params {
+struct append_fixture_params {
 	struct layout_params pool;
 	enum paged_dtype tensor, q, q_out;
 	uint32_t padding;
@@ -33,8 +33,8 @@ struct scene_params {
 };
 
 /* Two rows; the second is in the tensors first, and the third is left alone but for its queries. */
-struct scene {
-	const struct scene_params *params;
+struct append_fixture {
+	const struct append_fixture_params *params;
 	struct layout layout;
 	uint8_t *pool, *expected;
 	struct kernel_tensor k, v, q, q_out, q_expected;
@@ -59,103 +59,106 @@ tensor_fill(const struct kernel_tensor *tensor, uint64_t seed, float amplitude)
 }
 
 static void
-rotary_make(struct scene *scene)
+rotary_make(struct append_fixture *fixture)
 {
-	const struct scene_params *params = scene->params;
+	const struct append_fixture_params *params = fixture->params;
 
-	scene->cos_sin = malloc(N_POSITIONS * (params->rotary_dim + 1) * sizeof(float));
-	reference_fill(scene->cos_sin, N_POSITIONS * params->rotary_dim, 9);
+	fixture->cos_sin = malloc(N_POSITIONS * (params->rotary_dim + 1) * sizeof(float));
+	reference_fill(fixture->cos_sin, N_POSITIONS * params->rotary_dim, 9);
 	for (uint32_t i = 0; i < TOTAL; i++)
-		scene->positions[i] = (uint32_t)reference_bits(3, i) % N_POSITIONS;
-	scene->rotary = (struct kernel_rotary){ .cos_sin = scene->cos_sin,
-						.n_positions = N_POSITIONS,
-						.dim = params->rotary_dim,
-						.first = params->rotary_first,
-						.interleaved = params->interleaved,
-						.positions = params->positions ? scene->positions : NULL };
+		fixture->positions[i] = (uint32_t)reference_bits(3, i) % N_POSITIONS;
+	fixture->rotary = (struct kernel_rotary){ .cos_sin = fixture->cos_sin,
+						  .n_positions = N_POSITIONS,
+						  .dim = params->rotary_dim,
+						  .first = params->rotary_first,
+						  .interleaved = params->interleaved,
+						  .positions = params->positions ? fixture->positions : NULL };
 }
 
 static void
-queries_make(struct scene *scene)
+queries_make(struct append_fixture *fixture)
 {
-	const struct scene_params *params = scene->params;
+	const struct append_fixture_params *params = fixture->params;
 
-	scene->q =
-		kernel_tensor_create(params->q, TOTAL, N_Q_HEADS, params->pool.k_dim, params->padding, &scene->q_bytes);
-	tensor_fill(&scene->q, 3, 1);
-	scene->q_out = kernel_tensor_create(params->in_place ? params->q : params->q_out, TOTAL, N_Q_HEADS,
-					    params->pool.k_dim, params->padding, &scene->q_out_bytes);
-	scene->q_expected = scene->q_out;
-	scene->q_expected.data = malloc(scene->q_out_bytes);
-	memset(scene->q_expected.data, 0xff, scene->q_out_bytes);
+	fixture->q = kernel_tensor_create(params->q, TOTAL, N_Q_HEADS, params->pool.k_dim, params->padding,
+					  &fixture->q_bytes);
+	tensor_fill(&fixture->q, 3, 1);
+	fixture->q_out = kernel_tensor_create(params->in_place ? params->q : params->q_out, TOTAL, N_Q_HEADS,
+					      params->pool.k_dim, params->padding, &fixture->q_out_bytes);
+	fixture->q_expected = fixture->q_out;
+	fixture->q_expected.data = malloc(fixture->q_out_bytes);
+	memset(fixture->q_expected.data, 0xff, fixture->q_out_bytes);
 }
 
 static void
-scene_create(struct scene *scene, const struct scene_params *params)
+append_fixture_create(struct append_fixture *fixture, const struct append_fixture_params *params)
 {
 	struct paged_error error;
 	uint32_t page = 0;
 	size_t bytes;
 
-	*scene = (struct scene){ .params = params, .scales = { { 0.5f, 3, 1.1f }, { 2, 0.013f, 700 } } };
-	cr_assert_eq(layout_init(&scene->layout, &params->pool, &error), PAGED_OK, "%s", error.text);
-	scene->pool = malloc(scene->layout.size);
-	scene->expected = malloc(scene->layout.size);
-	memset(scene->pool, 0xff, scene->layout.size);
-	memset(scene->expected, 0xff, scene->layout.size);
-	scene->k = kernel_tensor_create(params->tensor, TOTAL, N_KV_HEADS, params->pool.k_dim, params->padding, &bytes);
-	scene->v = kernel_tensor_create(params->tensor, TOTAL, N_KV_HEADS, params->pool.v_dim, params->padding, &bytes);
-	tensor_fill(&scene->k, 1, params->amplitude);
-	tensor_fill(&scene->v, 2, params->amplitude);
-	rotary_make(scene);
-	queries_make(scene);
-	scene->rows[0] = (struct kernel_row){ .q_start = 0, .q_len = 4, .kv_len = 4, .q_base = 30 };
-	scene->rows[1] = (struct kernel_row){ .q_start = 4, .q_len = 3, .kv_len = 7, .q_base = 0 };
-	scene->rows[2] = (struct kernel_row){ .q_start = 7, .q_len = 2, .kv_len = 5, .q_base = 7, .skip_append = true };
+	*fixture = (struct append_fixture){ .params = params, .scales = { { 0.5f, 3, 1.1f }, { 2, 0.013f, 700 } } };
+	cr_assert_eq(layout_init(&fixture->layout, &params->pool, &error), PAGED_OK, "%s", error.text);
+	fixture->pool = malloc(fixture->layout.size);
+	fixture->expected = malloc(fixture->layout.size);
+	memset(fixture->pool, 0xff, fixture->layout.size);
+	memset(fixture->expected, 0xff, fixture->layout.size);
+	fixture->k =
+		kernel_tensor_create(params->tensor, TOTAL, N_KV_HEADS, params->pool.k_dim, params->padding, &bytes);
+	fixture->v =
+		kernel_tensor_create(params->tensor, TOTAL, N_KV_HEADS, params->pool.v_dim, params->padding, &bytes);
+	tensor_fill(&fixture->k, 1, params->amplitude);
+	tensor_fill(&fixture->v, 2, params->amplitude);
+	rotary_make(fixture);
+	queries_make(fixture);
+	fixture->rows[0] = (struct kernel_row){ .q_start = 0, .q_len = 4, .kv_len = 4, .q_base = 30 };
+	fixture->rows[1] = (struct kernel_row){ .q_start = 4, .q_len = 3, .kv_len = 7, .q_base = 0 };
+	fixture->rows[2] =
+		(struct kernel_row){ .q_start = 7, .q_len = 2, .kv_len = 5, .q_base = 7, .skip_append = true };
 	for (uint32_t r = 0; r < 3; r++) {
-		for (uint32_t i = 0; i * params->pool.page_size < scene->rows[r].kv_len; i++)
-			scene->pages[r][i] = page++ * 5 % params->pool.n_pages;
-		scene->rows[r].pages = scene->pages[r];
+		for (uint32_t i = 0; i * params->pool.page_size < fixture->rows[r].kv_len; i++)
+			fixture->pages[r][i] = page++ * 5 % params->pool.n_pages;
+		fixture->rows[r].pages = fixture->pages[r];
 	}
 }
 
 static void
-scene_destroy(struct scene *scene)
+append_fixture_destroy(struct append_fixture *fixture)
 {
-	free(scene->pool);
-	free(scene->expected);
-	free(scene->k.data);
-	free(scene->v.data);
-	free(scene->q.data);
-	free(scene->q_out.data);
-	free(scene->q_expected.data);
-	free(scene->cos_sin);
+	free(fixture->pool);
+	free(fixture->expected);
+	free(fixture->k.data);
+	free(fixture->v.data);
+	free(fixture->q.data);
+	free(fixture->q_out.data);
+	free(fixture->q_expected.data);
+	free(fixture->cos_sin);
 }
 
 /* The arguments that both have but for where they put it. */
 static struct append_args
-scene_args(struct scene *scene, uint8_t *pool, const struct kernel_rotary *rotary)
+append_fixture_args(struct append_fixture *fixture, uint8_t *pool, const struct kernel_rotary *rotary)
 {
-	struct append_args args = { .pages = { &scene->layout, pool, 1 },
-				    .rows = scene->rows,
+	struct append_args args = { .pages = { &fixture->layout, pool, 1 },
+				    .rows = fixture->rows,
 				    .n_rows = 3,
-				    .k = scene->k,
-				    .v = scene->v,
-				    .rotary = scene->params->rotary_dim == 0 ? NULL : rotary };
+				    .k = fixture->k,
+				    .v = fixture->v,
+				    .rotary = fixture->params->rotary_dim == 0 ? NULL : rotary };
 
-	if (scene->params->pool.v_in_k)
+	if (fixture->params->pool.v_in_k)
 		args.v.data = NULL;
-	if (!scene->params->scales)
+	if (!fixture->params->scales)
 		return args;
-	args.k_scale = scene->scales[0];
-	args.v_scale = scene->params->pool.v_in_k ? NULL : scene->scales[1];
+	args.k_scale = fixture->scales[0];
+	args.v_scale = fixture->params->pool.v_in_k ? NULL : fixture->scales[1];
 	return args;
 }
 
 static struct cuda_rotary
-rotary_lend(struct cuda_arena *arena, const struct scene *scene)
+rotary_lend(struct cuda_arena *arena, const struct append_fixture *fixture)
 {
-	const struct kernel_rotary *rotary = &scene->rotary;
+	const struct kernel_rotary *rotary = &fixture->rotary;
 	struct cuda_rotary to = { .n_positions = N_POSITIONS,
 				  .dim = rotary->dim,
 				  .first = rotary->first,
@@ -167,32 +170,32 @@ rotary_lend(struct cuda_arena *arena, const struct scene *scene)
 	to.cos_sin =
 		cuda_arena_lend(arena, rotary->cos_sin, N_POSITIONS * rotary->dim * sizeof(float), false, "angles");
 	to.positions = cuda_arena_lend(arena, rotary->positions, TOTAL * sizeof(uint32_t), false, "positions");
-	if (scene->params->no_queries)
+	if (fixture->params->no_queries)
 		return to;
-	if (!scene->params->in_place)
-		to.q = cuda_fixture_tensor(arena, &scene->q, TOTAL, false, "queries");
-	to.q_out = cuda_fixture_tensor(arena, &scene->q_out, TOTAL, true, "turned queries");
-	if (scene->params->in_place)
+	if (!fixture->params->in_place)
+		to.q = cuda_fixture_tensor(arena, &fixture->q, TOTAL, false, "queries");
+	to.q_out = cuda_fixture_tensor(arena, &fixture->q_out, TOTAL, true, "turned queries");
+	if (fixture->params->in_place)
 		to.q = to.q_out;
 	return to;
 }
 
 /* Returns the faults. */
 static uint32_t
-scene_run(struct scene *scene, uint64_t seed)
+append_fixture_run(struct append_fixture *fixture, uint64_t seed)
 {
-	struct append_args args = scene_args(scene, scene->pool, NULL);
+	struct append_args args = append_fixture_args(fixture, fixture->pool, NULL);
 	size_t scales = N_KV_HEADS * sizeof(float);
 	struct cuda_append_params p;
 	struct cuda_batch batch;
 	uint32_t faults;
 
-	cuda_batch_create(&batch, &(struct cuda_batch_params){ .rows = scene->rows,
+	cuda_batch_create(&batch, &(struct cuda_batch_params){ .rows = fixture->rows,
 							       .n_rows = 3,
-							       .page_size = scene->layout.params.page_size,
+							       .page_size = fixture->layout.params.page_size,
 							       .n_q_heads = N_Q_HEADS,
 							       .n_kv_heads = N_KV_HEADS,
-							       .v_dim = scene->layout.params.v_dim });
+							       .v_dim = fixture->layout.params.v_dim });
 	cuda_batch_plan(&batch, seed);
 	p = (struct cuda_append_params){
 		.pages = cuda_fixture_pages(&batch.arena, &args.pages, true),
@@ -201,7 +204,7 @@ scene_run(struct scene *scene, uint64_t seed)
 		.v = cuda_fixture_tensor(&batch.arena, &args.v, TOTAL, false, "values"),
 		.k_scale = cuda_arena_lend(&batch.arena, args.k_scale, scales, false, "K scales"),
 		.v_scale = cuda_arena_lend(&batch.arena, args.v_scale, scales, false, "V scales"),
-		.rotary = rotary_lend(&batch.arena, scene),
+		.rotary = rotary_lend(&batch.arena, fixture),
 	};
 	cuda_run("append_tokens", &p, 1 + (uint32_t)seed % 11, 64 << seed % 3, 0, seed);
 	faults = batch.head->faults;
@@ -210,41 +213,41 @@ scene_run(struct scene *scene, uint64_t seed)
 }
 
 static void
-scene_check(const struct scene_params *params, uint64_t seed)
+append_fixture_check(const struct append_fixture_params *params, uint64_t seed)
 {
 	struct kernel_team *team = kernel_test_team(1, KERNEL_GENERIC);
 	struct kernel_rotary rotary;
 	struct append_args args;
-	struct scene scene;
+	struct append_fixture fixture;
 
-	scene_create(&scene, params);
+	append_fixture_create(&fixture, params);
 	if (params->in_place)
-		memcpy(scene.q_out.data, scene.q.data, scene.q_bytes);
-	rotary = scene.rotary;
-	rotary.q = scene.q;
-	rotary.q_out = scene.q_expected;
-	args = scene_args(&scene, scene.expected, &rotary);
+		memcpy(fixture.q_out.data, fixture.q.data, fixture.q_bytes);
+	rotary = fixture.rotary;
+	rotary.q = fixture.q;
+	rotary.q_out = fixture.q_expected;
+	args = append_fixture_args(&fixture, fixture.expected, &rotary);
 	if (params->in_place)
-		memcpy(scene.q_expected.data, scene.q.data, scene.q_bytes);
+		memcpy(fixture.q_expected.data, fixture.q.data, fixture.q_bytes);
 	kernel_append(team, &args);
 	kernel_team_destroy(team);
-	cr_assert_eq(scene_run(&scene, seed), 0);
-	cr_assert_eq(memcmp(scene.pool, scene.expected, scene.layout.size), 0, "seed %u, %s from %s, dims %u %u",
+	cr_assert_eq(append_fixture_run(&fixture, seed), 0);
+	cr_assert_eq(memcmp(fixture.pool, fixture.expected, fixture.layout.size), 0, "seed %u, %s from %s, dims %u %u",
 		     (unsigned int)seed, paged_dtype_name(params->pool.dtype), paged_dtype_name(params->tensor),
 		     params->pool.k_dim, params->pool.v_dim);
 	if (params->rotary_dim != 0)
-		cr_assert_eq(memcmp(scene.q_out.data, scene.q_expected.data, scene.q_out_bytes), 0,
+		cr_assert_eq(memcmp(fixture.q_out.data, fixture.q_expected.data, fixture.q_out_bytes), 0,
 			     "seed %u, queries of dim %u, %u turned from %u", (unsigned int)seed, params->pool.k_dim,
 			     params->rotary_dim, params->rotary_first);
-	scene_destroy(&scene);
+	append_fixture_destroy(&fixture);
 }
 
-static struct scene_params
+static struct append_fixture_params
 defaults(uint64_t i)
 {
 	static const uint32_t page_sizes[] = { 1, 3, 16, 256 };
 
-	return (struct scene_params){
+	return (struct append_fixture_params){
 		.pool = { .n_layers = 2,
 			  .n_kv_heads = N_KV_HEADS,
 			  .k_dim = 64,
@@ -266,7 +269,7 @@ Test(cuda_quantise, dtypes_dims_and_scales)
 	static const uint32_t dims[][2] = { { 1, 1 }, { 19, 33 }, { 64, 64 }, { 128, 8 }, { 256, 40 }, { 576, 512 } };
 
 	for (uint64_t i = 0; i < 3 * 3 * COUNT(dims); i++) {
-		struct scene_params params = defaults(i);
+		struct append_fixture_params params = defaults(i);
 
 		params.pool.dtype = pools[i % 3];
 		params.tensor = tensors[i / 3 % 3];
@@ -275,7 +278,7 @@ Test(cuda_quantise, dtypes_dims_and_scales)
 		params.pool.v_in_k = params.pool.k_dim == 576 && i % 2;
 		params.scales = i % 3 != 2 && i % 4 != 0;
 		params.amplitude = i % 5 == 0 ? 1 : 70000;
-		scene_check(&params, i);
+		append_fixture_check(&params, i);
 	}
 }
 
@@ -287,7 +290,7 @@ Test(cuda_quantise, rotary)
 		     { 40, 3, 10 }, { 24, 1, 22 },   { 576, 512, 64 }, { 2, 0, 2 },   { 33, 8, 16 } };
 
 	for (uint64_t i = 0; i < 4 * COUNT(dims); i++) {
-		struct scene_params params = defaults(i);
+		struct append_fixture_params params = defaults(i);
 
 		params.pool.k_dim = dims[i / 4].k_dim;
 		params.rotary_first = dims[i / 4].first;
@@ -297,7 +300,7 @@ Test(cuda_quantise, rotary)
 		params.in_place = i % 3 != 0;
 		params.pool.v_dim = 24;
 		params.amplitude = 3;
-		scene_check(&params, i);
+		append_fixture_check(&params, i);
 	}
 }
 
@@ -305,47 +308,47 @@ Test(cuda_quantise, rotary)
 Test(cuda_quantise, odd_rows_of_i8)
 {
 	static const float odd[] = { NAN, INFINITY, -INFINITY, 0, 0x1p-121f, 0x1p-120f, -0x1p-126f, 0x1.fffffep127f };
-	struct scene_params params = defaults(2);
+	struct append_fixture_params params = defaults(2);
 
 	params.tensor = PAGED_F32;
 	params.pool.page_size = 3;
 	for (uint64_t i = 0; i < COUNT(odd); i++) {
 		struct kernel_team *team = kernel_test_team(1, KERNEL_GENERIC);
 		struct append_args args;
-		struct scene scene;
+		struct append_fixture fixture;
 
 		params.amplitude = fabsf(odd[i]) < 1 ? fabsf(odd[i]) / 2 : 1;
-		scene_create(&scene, &params);
-		reference_store((uint8_t *)scene.k.data + 5 * scene.k.token_stride, PAGED_F32, i * 7, odd[i]);
-		reference_store((uint8_t *)scene.v.data + scene.v.token_stride + scene.v.head_stride, PAGED_F32, 63,
-				odd[i]);
-		args = scene_args(&scene, scene.expected, NULL);
+		append_fixture_create(&fixture, &params);
+		reference_store((uint8_t *)fixture.k.data + 5 * fixture.k.token_stride, PAGED_F32, i * 7, odd[i]);
+		reference_store((uint8_t *)fixture.v.data + fixture.v.token_stride + fixture.v.head_stride, PAGED_F32,
+				63, odd[i]);
+		args = append_fixture_args(&fixture, fixture.expected, NULL);
 		kernel_append(team, &args);
 		kernel_team_destroy(team);
-		cr_assert_eq(scene_run(&scene, i), 0);
-		cr_assert_eq(memcmp(scene.pool, scene.expected, scene.layout.size), 0, "%g", (double)odd[i]);
-		scene_destroy(&scene);
+		cr_assert_eq(append_fixture_run(&fixture, i), 0);
+		cr_assert_eq(memcmp(fixture.pool, fixture.expected, fixture.layout.size), 0, "%g", (double)odd[i]);
+		append_fixture_destroy(&fixture);
 	}
 }
 
 /* A position without angles is told; its token and its query stay. */
 Test(cuda_quantise, positions_past_the_angles)
 {
-	struct scene_params params = defaults(3);
+	struct append_fixture_params params = defaults(3);
 	size_t token_bytes;
-	struct scene scene;
+	struct append_fixture fixture;
 
 	params.rotary_dim = 64;
 	params.positions = true;
 	params.in_place = false;
 	params.padding = 0;
-	scene_create(&scene, &params);
-	scene.positions[5] = N_POSITIONS;
-	scene.positions[8] = UINT32_MAX;
-	cr_assert_eq(scene_run(&scene, 1), CUDA_FAULT_POSITION);
-	token_bytes = (size_t)scene.q_out.token_stride;
+	append_fixture_create(&fixture, &params);
+	fixture.positions[5] = N_POSITIONS;
+	fixture.positions[8] = UINT32_MAX;
+	cr_assert_eq(append_fixture_run(&fixture, 1), CUDA_FAULT_POSITION);
+	token_bytes = (size_t)fixture.q_out.token_stride;
 	for (uint32_t t = 0; t < TOTAL; t++) {
-		const uint8_t *at = (const uint8_t *)scene.q_out.data + t * token_bytes;
+		const uint8_t *at = (const uint8_t *)fixture.q_out.data + t * token_bytes;
 		bool written = false;
 
 		for (size_t i = 0; i < token_bytes; i++)
@@ -353,28 +356,28 @@ Test(cuda_quantise, positions_past_the_angles)
 		cr_assert_eq(written, t != 5 && t != 8, "query %u", t);
 	}
 	for (uint32_t t = 4; t < 7; t++) {
-		uint64_t at = layout_offset(&scene.layout, LAYOUT_K, 1, scene.pages[1][t / params.pool.page_size], 0,
-					    t % params.pool.page_size);
+		uint64_t at = layout_offset(&fixture.layout, LAYOUT_K, 1, fixture.pages[1][t / params.pool.page_size],
+					    0, t % params.pool.page_size);
 		uint16_t bits;
 
-		memcpy(&bits, scene.pool + at, sizeof(bits));
+		memcpy(&bits, fixture.pool + at, sizeof(bits));
 		cr_assert_eq(bits == 0xffff, t == 5, "token %u", t);
 	}
-	scene_destroy(&scene);
+	append_fixture_destroy(&fixture);
 }
 
 /* A row that is not written and has no queries to turn is not asked for its positions. */
 Test(cuda_quantise, rows_left_alone_need_no_angles)
 {
-	struct scene_params params = defaults(3);
-	struct scene scene;
+	struct append_fixture_params params = defaults(3);
+	struct append_fixture fixture;
 
 	params.rotary_dim = 64;
 	params.positions = true;
 	params.no_queries = true;
-	scene_create(&scene, &params);
-	scene.positions[7] = N_POSITIONS;
-	scene.positions[8] = UINT32_MAX;
-	cr_assert_eq(scene_run(&scene, 1), 0);
-	scene_destroy(&scene);
+	append_fixture_create(&fixture, &params);
+	fixture.positions[7] = N_POSITIONS;
+	fixture.positions[8] = UINT32_MAX;
+	cr_assert_eq(append_fixture_run(&fixture, 1), 0);
+	append_fixture_destroy(&fixture);
 }

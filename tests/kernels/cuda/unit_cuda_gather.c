@@ -23,7 +23,7 @@ static const struct kernel_row rows[N_ROWS] = {
 	{ .pages = page_lists[3], .q_start = 2, .q_len = 1, .kv_len = 16 },
 };
 
-struct scene {
+struct gather_fixture {
 	struct layout layout;
 	uint8_t *pool;
 	struct gather_args args;
@@ -33,7 +33,7 @@ struct scene {
 
 /* Random bits, of which those that are no numbers stay some; scales of tokens are numbers. */
 static void
-scene_create(struct scene *scene, uint32_t i, enum paged_dtype to)
+gather_fixture_create(struct gather_fixture *fixture, uint32_t i, enum paged_dtype to)
 {
 	static const uint32_t dims[][2] = { { 19, 33 }, { 64, 16 }, { 8, 3 } };
 	const struct layout_params params = { .n_layers = 2,
@@ -47,35 +47,35 @@ scene_create(struct scene *scene, uint32_t i, enum paged_dtype to)
 	uint32_t padding = i % 2 ? 0 : 3;
 	struct paged_error error;
 
-	cr_assert_eq(layout_init(&scene->layout, &params, &error), PAGED_OK);
-	scene->pool = malloc(scene->layout.size);
-	for (uint64_t at = 0; at < scene->layout.size / 4; at++) {
+	cr_assert_eq(layout_init(&fixture->layout, &params, &error), PAGED_OK);
+	fixture->pool = malloc(fixture->layout.size);
+	for (uint64_t at = 0; at < fixture->layout.size / 4; at++) {
 		float x = reference_random(i, at, 100);
 
-		memcpy(scene->pool + 4 * at, &x, sizeof(x));
+		memcpy(fixture->pool + 4 * at, &x, sizeof(x));
 	}
-	scene->args =
-		(struct gather_args){ .pages = { &scene->layout, scene->pool, 1 }, .rows = rows, .n_rows = N_ROWS };
-	scene->k = kernel_tensor_create(to, ROOM, N_HEADS, params.k_dim, padding, &scene->k_bytes);
-	scene->args.k = kernel_tensor_create(to, ROOM, N_HEADS, params.k_dim, padding, &scene->k_bytes);
-	scene->v = kernel_tensor_create(to, ROOM, N_HEADS, params.v_dim, padding, &scene->v_bytes);
-	scene->args.v = kernel_tensor_create(to, ROOM, N_HEADS, params.v_dim, padding, &scene->v_bytes);
+	fixture->args =
+		(struct gather_args){ .pages = { &fixture->layout, fixture->pool, 1 }, .rows = rows, .n_rows = N_ROWS };
+	fixture->k = kernel_tensor_create(to, ROOM, N_HEADS, params.k_dim, padding, &fixture->k_bytes);
+	fixture->args.k = kernel_tensor_create(to, ROOM, N_HEADS, params.k_dim, padding, &fixture->k_bytes);
+	fixture->v = kernel_tensor_create(to, ROOM, N_HEADS, params.v_dim, padding, &fixture->v_bytes);
+	fixture->args.v = kernel_tensor_create(to, ROOM, N_HEADS, params.v_dim, padding, &fixture->v_bytes);
 }
 
 static void
-scene_destroy(struct scene *scene)
+gather_fixture_destroy(struct gather_fixture *fixture)
 {
-	free(scene->pool);
-	free(scene->k.data);
-	free(scene->v.data);
-	free(scene->args.k.data);
-	free(scene->args.v.data);
+	free(fixture->pool);
+	free(fixture->k.data);
+	free(fixture->v.data);
+	free(fixture->args.k.data);
+	free(fixture->args.v.data);
 }
 
 static struct cuda_plan_head
-scene_gather(struct scene *scene, uint64_t seed)
+gather_fixture_run(struct gather_fixture *fixture, uint64_t seed)
 {
-	const struct gather_args *args = &scene->args;
+	const struct gather_args *args = &fixture->args;
 	struct cuda_gather_params p;
 	struct cuda_batch batch;
 	struct cuda_plan_head head;
@@ -85,13 +85,13 @@ scene_gather(struct scene *scene, uint64_t seed)
 							       .page_size = 4,
 							       .n_q_heads = N_HEADS,
 							       .n_kv_heads = N_HEADS,
-							       .v_dim = scene->layout.params.v_dim });
+							       .v_dim = fixture->layout.params.v_dim });
 	cuda_batch_plan(&batch, seed);
 	p = (struct cuda_gather_params){
 		.pages = cuda_fixture_pages(&batch.arena, &args->pages, false),
 		.plan = batch.plan.plan,
-		.k = cuda_fixture_tensor(&batch.arena, &scene->k, ROOM, true, "keys"),
-		.v = cuda_fixture_tensor(&batch.arena, &scene->v, ROOM, true, "values"),
+		.k = cuda_fixture_tensor(&batch.arena, &fixture->k, ROOM, true, "keys"),
+		.v = cuda_fixture_tensor(&batch.arena, &fixture->v, ROOM, true, "values"),
 		.begin = cuda_arena_lend(&batch.arena, args->begin, args->begin != NULL ? N_ROWS * 4 : 0, false,
 					 "begin"),
 		.end = cuda_arena_lend(&batch.arena, args->end, args->end != NULL ? N_ROWS * 4 : 0, false, "end"),
@@ -130,18 +130,18 @@ Test(cuda_gather, like_the_host)
 	for (uint32_t i = 0; i < 36; i++) {
 		enum paged_dtype pool = pools[i % COUNT(pools)];
 		bool scales = i % 4 != 0 && (pool == PAGED_E4M3 || pool == PAGED_E5M2);
-		struct scene scene;
+		struct gather_fixture fixture;
 
-		scene_create(&scene, i, PAGED_F32 + i / 12);
-		scene.args.begin = i % 5 > 1 ? begin : NULL;
-		scene.args.end = i % 5 > 2 ? end : NULL;
-		scene.args.k_scale = scales ? k_scale : NULL;
-		scene.args.v_scale = scales && !scene.layout.params.v_in_k ? v_scale : NULL;
-		kernel_gather(team, &scene.args);
-		cr_assert_eq(scene_gather(&scene, i).faults, 0);
-		tensor_check(&scene.k, &scene.args.k, scene.k_bytes);
-		tensor_check(&scene.v, &scene.args.v, scene.v_bytes);
-		scene_destroy(&scene);
+		gather_fixture_create(&fixture, i, PAGED_F32 + i / 12);
+		fixture.args.begin = i % 5 > 1 ? begin : NULL;
+		fixture.args.end = i % 5 > 2 ? end : NULL;
+		fixture.args.k_scale = scales ? k_scale : NULL;
+		fixture.args.v_scale = scales && !fixture.layout.params.v_in_k ? v_scale : NULL;
+		kernel_gather(team, &fixture.args);
+		cr_assert_eq(gather_fixture_run(&fixture, i).faults, 0);
+		tensor_check(&fixture.k, &fixture.args.k, fixture.k_bytes);
+		tensor_check(&fixture.v, &fixture.args.v, fixture.v_bytes);
+		gather_fixture_destroy(&fixture);
 	}
 	kernel_team_destroy(team);
 }
@@ -152,20 +152,20 @@ Test(cuda_gather, bounds)
 	static const uint32_t begin[N_ROWS] = { 0, 0, 4, 2 }, end[N_ROWS] = { 13, 0, 3, 16 };
 	static const uint32_t past[N_ROWS] = { 14, 0, 5, 16 };
 	struct cuda_plan_head head;
-	struct scene scene;
+	struct gather_fixture fixture;
 
-	scene_create(&scene, 0, PAGED_F32);
-	scene.args.begin = begin;
-	scene.args.end = end;
-	head = scene_gather(&scene, 1);
+	gather_fixture_create(&fixture, 0, PAGED_F32);
+	fixture.args.begin = begin;
+	fixture.args.end = end;
+	head = gather_fixture_run(&fixture, 1);
 	cr_assert(head.faults == CUDA_FAULT_BOUNDS && head.fault_row == 2);
-	cr_assert_eq(memcmp((uint8_t *)scene.k.data + 13 * scene.k.token_stride,
-			    scene.pool + layout_offset(&scene.layout, LAYOUT_K, 1, page_lists[3][0], 0, 2),
-			    scene.layout.params.k_dim * 4),
+	cr_assert_eq(memcmp((uint8_t *)fixture.k.data + 13 * fixture.k.token_stride,
+			    fixture.pool + layout_offset(&fixture.layout, LAYOUT_K, 1, page_lists[3][0], 0, 2),
+			    fixture.layout.params.k_dim * 4),
 		     0);
-	scene.args.begin = NULL;
-	scene.args.end = past;
-	head = scene_gather(&scene, 2);
+	fixture.args.begin = NULL;
+	fixture.args.end = past;
+	head = gather_fixture_run(&fixture, 2);
 	cr_assert(head.faults == CUDA_FAULT_BOUNDS && head.fault_row == 0);
-	scene_destroy(&scene);
+	gather_fixture_destroy(&fixture);
 }

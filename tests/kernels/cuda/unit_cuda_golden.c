@@ -20,7 +20,7 @@
 /* Products of a case; a few seconds. */
 #define MOST_PRODUCTS 25e6
 
-struct scene {
+struct golden_fixture {
 	struct golden_case c;
 	struct layout layout;
 	uint8_t *pool;
@@ -33,24 +33,24 @@ struct scene {
 
 /* The case's mask by lengths, or false. */
 static bool
-rows_make(struct scene *scene)
+rows_make(struct golden_fixture *fixture)
 {
-	const struct golden_case *c = &scene->c;
+	const struct golden_case *c = &fixture->c;
 	const struct golden_array *length = golden_case_array(c, "length"), *offset = golden_case_array(c, "offset");
 	const char *mask = c->mask == NULL ? "" : c->mask;
 
-	scene->causal = strncmp(mask, "kv_idx <= q_idx", 15) == 0;
+	fixture->causal = strncmp(mask, "kv_idx <= q_idx", 15) == 0;
 	for (uint32_t i = 0; i < c->n_sequences; i++) {
 		const struct golden_sequence *from = &c->sequences[i];
-		struct kernel_row *row = &scene->rows[i];
+		struct kernel_row *row = &fixture->rows[i];
 
 		*row = (struct kernel_row){ .pages = from->pages,
-					    .q_start = scene->total_q,
+					    .q_start = fixture->total_q,
 					    .q_base = from->q_base,
 					    .q_len = from->q_len,
 					    .kv_len = from->kv_len,
 					    .b = (int32_t)i };
-		scene->total_q += from->q_len;
+		fixture->total_q += from->q_len;
 		if (strcmp(mask, "kv_idx <= q_idx + offset[b]") == 0)
 			row->q_base += offset->i32[i];
 		else if (strcmp(mask, "kv_idx < length[b]") == 0 && (uint32_t)length->i32[i] < row->kv_len)
@@ -75,9 +75,9 @@ products(const struct golden_case *c)
 }
 
 static void
-pool_fill(struct scene *scene)
+pool_fill(struct golden_fixture *fixture)
 {
-	const struct golden_case *c = &scene->c;
+	const struct golden_case *c = &fixture->c;
 	const struct layout_params params = { .n_layers = 1,
 					      .n_kv_heads = c->kv_heads,
 					      .k_dim = c->k_dim,
@@ -88,18 +88,18 @@ pool_fill(struct scene *scene)
 					      .n_pages = c->n_pages };
 	struct paged_error error;
 
-	cr_assert_eq(layout_init(&scene->layout, &params, &error), PAGED_OK, "%s", error.text);
-	scene->pool = malloc(scene->layout.size);
-	memset(scene->pool, 0xff, scene->layout.size);
+	cr_assert_eq(layout_init(&fixture->layout, &params, &error), PAGED_OK, "%s", error.text);
+	fixture->pool = malloc(fixture->layout.size);
+	memset(fixture->pool, 0xff, fixture->layout.size);
 	for (uint32_t i = 0; i < c->n_sequences; i++)
 		for (uint32_t t = 0; t < c->sequences[i].kv_len; t++)
 			for (uint32_t h = 0; h < c->kv_heads; h++)
 				for (unsigned int plane = 0; plane < (c->v_in_k ? 1u : 2u); plane++) {
 					const struct golden_tensor *from = plane == LAYOUT_K ? &c->k : &c->v;
 					uint8_t *to =
-						scene->pool + layout_offset(&scene->layout, plane, 0,
-									    c->sequences[i].pages[t / c->page_size], h,
-									    t % c->page_size);
+						fixture->pool + layout_offset(&fixture->layout, plane, 0,
+									      c->sequences[i].pages[t / c->page_size],
+									      h, t % c->page_size);
 
 					for (uint32_t d = 0; d < from->dim; d++)
 						reference_store(to, c->dtype, d,
@@ -108,23 +108,23 @@ pool_fill(struct scene *scene)
 }
 
 static void
-tensors_make(struct scene *scene)
+tensors_make(struct golden_fixture *fixture)
 {
-	const struct golden_case *c = &scene->c;
-	size_t bytes, q_rows = scene->total_q * c->q_heads * sizeof(float);
+	const struct golden_case *c = &fixture->c;
+	size_t bytes, q_rows = fixture->total_q * c->q_heads * sizeof(float);
 
-	scene->q = kernel_tensor_create(c->dtype, scene->total_q, c->q_heads, c->k_dim, 0, &bytes);
-	scene->out = kernel_tensor_create(PAGED_F32, scene->total_q, c->q_heads, c->v_dim, 0, &bytes);
-	scene->lse = malloc(q_rows);
-	scene->maximum = malloc(q_rows);
+	fixture->q = kernel_tensor_create(c->dtype, fixture->total_q, c->q_heads, c->k_dim, 0, &bytes);
+	fixture->out = kernel_tensor_create(PAGED_F32, fixture->total_q, c->q_heads, c->v_dim, 0, &bytes);
+	fixture->lse = malloc(q_rows);
+	fixture->maximum = malloc(q_rows);
 	for (uint32_t i = 0; i < c->n_sequences; i++)
 		for (uint32_t t = 0; t < c->sequences[i].q_len; t++)
 			for (uint32_t h = 0; h < c->q_heads; h++)
 				for (uint32_t d = 0; d < c->k_dim; d++)
-					reference_store((uint8_t *)scene->q.data +
-								(int64_t)(scene->rows[i].q_start + t) *
-									scene->q.token_stride +
-								h * scene->q.head_stride,
+					reference_store((uint8_t *)fixture->q.data +
+								(int64_t)(fixture->rows[i].q_start + t) *
+									fixture->q.token_stride +
+								h * fixture->q.head_stride,
 							c->dtype, d, golden_tensor_element(&c->q, i, h, t, d));
 }
 
@@ -136,57 +136,57 @@ assert_close(double got, double expected, double tolerance, const char *name, co
 }
 
 static void
-results_check(const struct scene *scene, const char *name, double rounding)
+results_check(const struct golden_fixture *fixture, const char *name, double rounding)
 {
-	const struct golden_case *c = &scene->c;
+	const struct golden_case *c = &fixture->c;
 
 	for (uint32_t i = 0; i < c->n_sequences; i++)
 		for (uint32_t t = 0; t < c->sequences[i].q_len; t++)
 			for (uint32_t h = 0; h < c->q_heads; h++) {
 				size_t at = ((size_t)i * c->q_heads + h) * c->q.longest + t;
-				uint64_t packed = scene->rows[i].q_start + t;
+				uint64_t packed = fixture->rows[i].q_start + t;
 
-				assert_close(scene->lse[packed * c->q_heads + h], c->lse[at], 1e-5, name, "LSE");
-				assert_close(scene->maximum[packed * c->q_heads + h], c->maximum[at], 1e-5, name,
+				assert_close(fixture->lse[packed * c->q_heads + h], c->lse[at], 1e-5, name, "LSE");
+				assert_close(fixture->maximum[packed * c->q_heads + h], c->maximum[at], 1e-5, name,
 					     "maximum");
 				for (uint32_t d = 0; d < c->v_dim; d++)
-					assert_close(kernel_tensor_element(&scene->out, packed, h, d),
+					assert_close(kernel_tensor_element(&fixture->out, packed, h, d),
 						     c->out[at * c->v_dim + d], 1e-5 + rounding, name, "output");
 			}
 }
 
 static void
-case_run(struct scene *scene, const char *name, uint64_t seed)
+case_run(struct golden_fixture *fixture, const char *name, uint64_t seed)
 {
-	const struct golden_case *c = &scene->c;
+	const struct golden_case *c = &fixture->c;
 	struct cuda_choice choice;
 	struct paged_error error;
 
-	pool_fill(scene);
-	tensors_make(scene);
-	cr_assert_eq(cuda_choose(&scene->layout.params, c->dtype, 160u << 10, &choice, &error), PAGED_OK, "%s",
+	pool_fill(fixture);
+	tensors_make(fixture);
+	cr_assert_eq(cuda_choose(&fixture->layout.params, c->dtype, 160u << 10, &choice, &error), PAGED_OK, "%s",
 		     error.text);
-	cuda_attend_run(&(struct attention_args){ .pages = { &scene->layout, scene->pool, 0 },
-						  .rows = scene->rows,
+	cuda_attend_run(&(struct attention_args){ .pages = { &fixture->layout, fixture->pool, 0 },
+						  .rows = fixture->rows,
 						  .n_rows = c->n_sequences,
-						  .q = scene->q,
-						  .out = scene->out,
+						  .q = fixture->q,
+						  .out = fixture->out,
 						  .scale = (float)c->scale,
-						  .causal = scene->causal,
+						  .causal = fixture->causal,
 						  .sink = c->sink,
-						  .lse = scene->lse,
-						  .maximum = scene->maximum },
-			scene->total_q,
+						  .lse = fixture->lse,
+						  .maximum = fixture->maximum },
+			fixture->total_q,
 			&(struct cuda_attend){ .kernel = choice.kernel,
 					       .max_tile_q_rows = choice.max_tile_q_rows,
 					       .n_blocks = 5,
 					       .seed = seed });
-	results_check(scene, name, choice.max_tile_q_rows == CUDA_MAX_TILE_Q_ROWS ? reference_unit(c->dtype) : 0);
-	free(scene->pool);
-	free(scene->q.data);
-	free(scene->out.data);
-	free(scene->lse);
-	free(scene->maximum);
+	results_check(fixture, name, choice.max_tile_q_rows == CUDA_MAX_TILE_Q_ROWS ? reference_unit(c->dtype) : 0);
+	free(fixture->pool);
+	free(fixture->q.data);
+	free(fixture->out.data);
+	free(fixture->lse);
+	free(fixture->maximum);
 }
 
 Test(cuda_golden, attention)
@@ -200,17 +200,17 @@ Test(cuda_golden, attention)
 	cr_assert_eq(glob(pattern, 0, NULL, &files), 0, "%s: nothing there", pattern);
 	for (size_t i = 0; i < files.gl_pathc; i++) {
 		const char *name = strrchr(files.gl_pathv[i], '/') + 1;
-		struct scene scene = { .total_q = 0 };
+		struct golden_fixture fixture = { .total_q = 0 };
 
-		cr_assert(golden_case_open(&scene.c, files.gl_pathv[i], what, sizeof(what)), "%s: %s", name, what);
-		if (rows_make(&scene)) {
+		cr_assert(golden_case_open(&fixture.c, files.gl_pathv[i], what, sizeof(what)), "%s: %s", name, what);
+		if (rows_make(&fixture)) {
 			n_plain++;
-			if (products(&scene.c) <= MOST_PRODUCTS) {
+			if (products(&fixture.c) <= MOST_PRODUCTS) {
 				n_run++;
-				case_run(&scene, name, i);
+				case_run(&fixture, name, i);
 			}
 		}
-		golden_case_close(&scene.c);
+		golden_case_close(&fixture.c);
 	}
 	printf("# %u of %u golden cases without mods ran; the others are too large for the host\n", n_run, n_plain);
 	fflush(stdout);

@@ -16,7 +16,7 @@ static const enum paged_dtype pool_dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16
 #define TOTAL 9u
 
 /* Two rows; the second is in the tensors first, and the third is left alone. */
-struct scene {
+struct append_fixture {
 	struct layout layout;
 	uint8_t *pool, *expected;
 	struct kernel_tensor k, v;
@@ -36,71 +36,74 @@ tensor_fill(struct kernel_tensor *tensor, uint64_t seed)
 }
 
 static void
-scene_create(struct scene *scene, const struct layout_params *params, enum paged_dtype tensor, uint32_t padding)
+append_fixture_create(struct append_fixture *fixture, const struct layout_params *params, enum paged_dtype tensor,
+		      uint32_t padding)
 {
 	uint32_t page = 0;
 	struct paged_error error;
 	size_t bytes;
 
-	cr_assert_eq(layout_init(&scene->layout, params, &error), PAGED_OK, "%s", error.text);
-	scene->pool = malloc(scene->layout.size);
-	scene->expected = malloc(scene->layout.size);
-	memset(scene->pool, 0xff, scene->layout.size);
-	memset(scene->expected, 0xff, scene->layout.size);
-	scene->k = kernel_tensor_create(tensor, TOTAL, N_HEADS, params->k_dim, padding, &bytes);
-	scene->v = kernel_tensor_create(tensor, TOTAL, N_HEADS, params->v_dim, padding, &bytes);
-	tensor_fill(&scene->k, 1);
-	tensor_fill(&scene->v, 2);
+	cr_assert_eq(layout_init(&fixture->layout, params, &error), PAGED_OK, "%s", error.text);
+	fixture->pool = malloc(fixture->layout.size);
+	fixture->expected = malloc(fixture->layout.size);
+	memset(fixture->pool, 0xff, fixture->layout.size);
+	memset(fixture->expected, 0xff, fixture->layout.size);
+	fixture->k = kernel_tensor_create(tensor, TOTAL, N_HEADS, params->k_dim, padding, &bytes);
+	fixture->v = kernel_tensor_create(tensor, TOTAL, N_HEADS, params->v_dim, padding, &bytes);
+	tensor_fill(&fixture->k, 1);
+	tensor_fill(&fixture->v, 2);
 	if (params->v_in_k)
-		scene->v.data = NULL;
-	scene->rows[0] = (struct kernel_row){ .q_start = 0, .q_len = 4, .kv_len = 4 };
-	scene->rows[1] = (struct kernel_row){ .q_start = 4, .q_len = 3, .kv_len = 7 };
-	scene->rows[2] = (struct kernel_row){ .q_start = 7, .q_len = 2, .kv_len = 5, .skip_append = true };
+		fixture->v.data = NULL;
+	fixture->rows[0] = (struct kernel_row){ .q_start = 0, .q_len = 4, .kv_len = 4 };
+	fixture->rows[1] = (struct kernel_row){ .q_start = 4, .q_len = 3, .kv_len = 7 };
+	fixture->rows[2] = (struct kernel_row){ .q_start = 7, .q_len = 2, .kv_len = 5, .skip_append = true };
 	for (uint32_t r = 0; r < 3; r++) {
-		for (uint32_t i = 0; i * params->page_size < scene->rows[r].kv_len; i++)
-			scene->pages[r][i] = page++ * 5 % params->n_pages;
-		scene->rows[r].pages = scene->pages[r];
+		for (uint32_t i = 0; i * params->page_size < fixture->rows[r].kv_len; i++)
+			fixture->pages[r][i] = page++ * 5 % params->n_pages;
+		fixture->rows[r].pages = fixture->pages[r];
 	}
 }
 
 /* What the host's kernel writes of rows. */
 static void
-scene_append_host(struct scene *scene, const struct kernel_row *rows, uint32_t n_rows, const uint32_t *positions)
+append_fixture_run_on_host(struct append_fixture *fixture, const struct kernel_row *rows, uint32_t n_rows,
+			   const uint32_t *positions)
 {
 	struct kernel_team *team = kernel_test_team(1, KERNEL_GENERIC);
 
-	kernel_append(team, &(struct append_args){ .pages = { &scene->layout, scene->expected, 1 },
+	kernel_append(team, &(struct append_args){ .pages = { &fixture->layout, fixture->expected, 1 },
 						   .rows = rows,
 						   .n_rows = n_rows,
-						   .k = scene->k,
-						   .v = scene->v,
+						   .k = fixture->k,
+						   .v = fixture->v,
 						   .positions = positions });
 	kernel_team_destroy(team);
 }
 
 /* By the CUDA kernel; writable_from NULL: what the rows say.  Returns what was wrong. */
 static struct cuda_plan_head
-scene_append(struct scene *scene, const uint32_t *positions, const uint32_t *writable_from, uint64_t seed)
+append_fixture_run(struct append_fixture *fixture, const uint32_t *positions, const uint32_t *writable_from,
+		   uint64_t seed)
 {
-	struct kernel_pages pages = { &scene->layout, scene->pool, 1 };
+	struct kernel_pages pages = { &fixture->layout, fixture->pool, 1 };
 	struct cuda_append_params p;
 	struct cuda_batch batch;
 	struct cuda_plan_head head;
 
-	cuda_batch_create(&batch, &(struct cuda_batch_params){ .rows = scene->rows,
+	cuda_batch_create(&batch, &(struct cuda_batch_params){ .rows = fixture->rows,
 							       .n_rows = 3,
-							       .page_size = scene->layout.params.page_size,
+							       .page_size = fixture->layout.params.page_size,
 							       .n_q_heads = N_HEADS,
 							       .n_kv_heads = N_HEADS,
-							       .v_dim = scene->layout.params.v_dim });
+							       .v_dim = fixture->layout.params.v_dim });
 	if (writable_from != NULL)
 		memcpy(batch.writable_from, writable_from, 3 * sizeof(*writable_from));
 	cuda_batch_plan(&batch, seed);
 	p = (struct cuda_append_params){
 		.pages = cuda_fixture_pages(&batch.arena, &pages, true),
 		.plan = batch.plan.plan,
-		.k = cuda_fixture_tensor(&batch.arena, &scene->k, TOTAL, false, "keys"),
-		.v = cuda_fixture_tensor(&batch.arena, &scene->v, TOTAL, false, "values"),
+		.k = cuda_fixture_tensor(&batch.arena, &fixture->k, TOTAL, false, "keys"),
+		.v = cuda_fixture_tensor(&batch.arena, &fixture->v, TOTAL, false, "values"),
 		.positions = cuda_arena_lend(&batch.arena, positions, TOTAL * sizeof(uint32_t), false, "positions"),
 	};
 	cuda_run("append_tokens", &p, 1 + (uint32_t)seed % 11, 64 << seed % 3, 0, seed);
@@ -110,20 +113,20 @@ scene_append(struct scene *scene, const uint32_t *positions, const uint32_t *wri
 }
 
 static void
-scene_check(struct scene *scene, const uint32_t *positions, uint64_t seed)
+append_fixture_check(struct append_fixture *fixture, const uint32_t *positions, uint64_t seed)
 {
-	scene_append_host(scene, scene->rows, 3, positions);
-	cr_assert_eq(scene_append(scene, positions, NULL, seed).faults, 0);
-	cr_assert_eq(memcmp(scene->pool, scene->expected, scene->layout.size), 0);
+	append_fixture_run_on_host(fixture, fixture->rows, 3, positions);
+	cr_assert_eq(append_fixture_run(fixture, positions, NULL, seed).faults, 0);
+	cr_assert_eq(memcmp(fixture->pool, fixture->expected, fixture->layout.size), 0);
 }
 
 static void
-scene_destroy(struct scene *scene)
+append_fixture_destroy(struct append_fixture *fixture)
 {
-	free(scene->pool);
-	free(scene->expected);
-	free(scene->k.data);
-	free(scene->v.data);
+	free(fixture->pool);
+	free(fixture->expected);
+	free(fixture->k.data);
+	free(fixture->v.data);
 }
 
 Test(cuda_append, dtypes_dims_and_pages)
@@ -139,11 +142,11 @@ Test(cuda_append, dtypes_dims_and_pages)
 						.dtype = dtypes[i % 3],
 						.page_size = page_sizes[i % 4],
 						.n_pages = 17 };
-		struct scene scene;
+		struct append_fixture fixture;
 
-		scene_create(&scene, &params, dtypes[i / 3 % 3], i % 2 ? 0 : i % 5);
-		scene_check(&scene, NULL, i);
-		scene_destroy(&scene);
+		append_fixture_create(&fixture, &params, dtypes[i / 3 % 3], i % 2 ? 0 : i % 5);
+		append_fixture_check(&fixture, NULL, i);
+		append_fixture_destroy(&fixture);
 	}
 }
 
@@ -158,12 +161,12 @@ Test(cuda_append, given_positions_and_v_in_k)
 					.dtype = PAGED_BF16,
 					.page_size = 3,
 					.n_pages = 17 };
-	struct scene scene;
+	struct append_fixture fixture;
 
 	for (uint64_t seed = 0; seed < 4; seed++) {
-		scene_create(&scene, &params, dtypes[seed % 3], 0);
-		scene_check(&scene, positions, seed);
-		scene_destroy(&scene);
+		append_fixture_create(&fixture, &params, dtypes[seed % 3], 0);
+		append_fixture_check(&fixture, positions, seed);
+		append_fixture_destroy(&fixture);
 	}
 }
 
@@ -185,25 +188,25 @@ Test(cuda_append, positions_that_may_not_be_written)
 	for (uint64_t seed = 0; seed < 4; seed++) {
 		const uint32_t *positions = seed % 2 == 0 ? usual : given, *from = seed < 2 ? writable_from : none;
 		struct cuda_plan_head head;
-		struct scene scene;
+		struct append_fixture fixture;
 
-		scene_create(&scene, &params, PAGED_F32, 0);
+		append_fixture_create(&fixture, &params, PAGED_F32, 0);
 		for (uint32_t i = 0; i < 7; i++) {
 			uint32_t r = i < 4 ? 0 : 1;
-			struct kernel_row token = scene.rows[r];
+			struct kernel_row token = fixture.rows[r];
 
 			token.q_start = i;
 			token.q_len = 1;
 			token.kv_len = positions[i] + 1;
 			if (positions[i] >= from[r])
-				scene_append_host(&scene, &token, 1, NULL);
+				append_fixture_run_on_host(&fixture, &token, 1, NULL);
 		}
-		head = scene_append(&scene, seed % 2 == 0 ? NULL : positions, from, seed);
+		head = append_fixture_run(&fixture, seed % 2 == 0 ? NULL : positions, from, seed);
 		cr_assert_eq(head.faults, CUDA_FAULT_SHARED);
 		/* In the first all of the second row is written. */
 		cr_assert_eq(head.fault_row, seed == 0 ? 0 : 1);
-		cr_assert_eq(memcmp(scene.pool, scene.expected, scene.layout.size), 0);
-		scene_destroy(&scene);
+		cr_assert_eq(memcmp(fixture.pool, fixture.expected, fixture.layout.size), 0);
+		append_fixture_destroy(&fixture);
 	}
 }
 
