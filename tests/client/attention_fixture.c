@@ -131,7 +131,7 @@ near(double got, double wanted, double tolerance, const char *what, const struct
 }
 
 static void
-line_expect(uint64_t packed, struct reference_line *line, bool lse_without_sink)
+line_expect(uint64_t packed, struct reference_q_row *line, bool lse_without_sink)
 {
 	uint32_t h = (uint32_t)line->at.h;
 	struct reference_result wanted;
@@ -141,7 +141,7 @@ line_expect(uint64_t packed, struct reference_line *line, bool lse_without_sink)
 		near(fixture->out[packed][h][d], wanted.out[d], wanted.out_tolerance + 1e-7, "out", &line->at);
 	near(fixture->lse[packed][h], lse_without_sink ? wanted.lse_without_sink : wanted.lse, wanted.score_tolerance,
 	     "lse", &line->at);
-	near(fixture->maximum[packed][h], wanted.maximum, wanted.score_tolerance, "maximum", &line->at);
+	near(fixture->maximum[packed][h], wanted.max_score, wanted.score_tolerance, "maximum", &line->at);
 }
 
 void
@@ -160,7 +160,7 @@ attention_fixture_expect(const struct fixture_mods *mods, const struct paged_att
 			int64_t q_base =
 				row->flags & PAGED_ROW_Q_BASE ? row->q_base : (int64_t)row->kv_len - row->q_len;
 			int64_t q_idx = q_base + i / FIXTURE_Q_HEADS, visible = causal ? q_idx + 1 : row->kv_len;
-			struct reference_line line = {
+			struct reference_q_row line = {
 				.q = fixture->q[packed + i / FIXTURE_Q_HEADS][h],
 				.k = fixture->k[r][0][kv_head],
 				.v = fixture->v[r][0][kv_head],

@@ -327,7 +327,7 @@ static void
 result_check(const float *got, float lse, uint64_t seed, uint32_t q_idx, uint32_t head)
 {
 	float query[DIM], keys[N_TOKENS * HEADS * DIM], values[N_TOKENS * HEADS * DIM];
-	struct reference_line line = {
+	struct reference_q_row line = {
 		.q = query,
 		.k = keys + head / 2 * DIM,
 		.v = values + head / 2 * DIM,

@@ -117,15 +117,15 @@ Test(quantised, kept_and_read)
 			for (uint32_t t = 0; t < TOKENS; t++) {
 				struct reference_result wanted;
 
-				reference_attend(&(struct reference_line){ .q = q[t][h],
-									   .k = kk[h][0],
-									   .v = vv[h][0],
-									   .k_stride = DIM,
-									   .v_stride = DIM,
-									   .k_dim = DIM,
-									   .v_dim = DIM,
-									   .n_keys = t + 1,
-									   .scale = 1 / sqrt((double)DIM) },
+				reference_attend(&(struct reference_q_row){ .q = q[t][h],
+									    .k = kk[h][0],
+									    .v = vv[h][0],
+									    .k_stride = DIM,
+									    .v_stride = DIM,
+									    .k_dim = DIM,
+									    .v_dim = DIM,
+									    .n_keys = t + 1,
+									    .scale = 1 / sqrt((double)DIM) },
 						 &wanted);
 				for (uint32_t d = 0; d < DIM; d++)
 					cr_assert_leq(fabs((double)out[t][h][d] - wanted.out[d]),

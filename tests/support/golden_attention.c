@@ -13,17 +13,17 @@ float
 golden_tensor_element(const struct golden_tensor *tensor, uint32_t sequence, uint32_t head, uint32_t token,
 		      uint32_t dim)
 {
-	uint64_t i = (((uint64_t)sequence * tensor->heads + head) * tensor->longest + token) * tensor->dim + dim;
+	uint64_t i = (((uint64_t)sequence * tensor->heads + head) * tensor->max_tokens + token) * tensor->dim + dim;
 
 	return reference_random(tensor->seed, i, tensor->amplitude);
 }
 
 const struct golden_array *
-golden_case_array(const struct golden_case *c, const char *name)
+golden_attention_array(const struct golden_attention *golden, const char *name)
 {
-	for (uint32_t i = 0; i < c->n_arrays; i++)
-		if (strcmp(c->arrays[i].name, name) == 0)
-			return &c->arrays[i];
+	for (uint32_t i = 0; i < golden->n_arrays; i++)
+		if (strcmp(golden->arrays[i].name, name) == 0)
+			return &golden->arrays[i];
 	return NULL;
 }
 
@@ -56,9 +56,9 @@ array_allocate(struct golden_array *array)
 }
 
 static bool
-read_param(struct golden_case *c, const char *rest)
+read_param(struct golden_attention *golden, const char *rest)
 {
-	struct golden_array *array = &c->arrays[c->n_arrays++];
+	struct golden_array *array = &golden->arrays[golden->n_arrays++];
 	int at;
 
 	array->is_param = true;
@@ -71,9 +71,9 @@ read_param(struct golden_case *c, const char *rest)
 
 /* NAME i32|f32 DIMS : VALUES, or NAME f32 DIMS random SEED AMP */
 static bool
-read_array(struct golden_case *c, const char *rest)
+read_array(struct golden_attention *golden, const char *rest)
 {
-	struct golden_array *array = &c->arrays[c->n_arrays++];
+	struct golden_array *array = &golden->arrays[golden->n_arrays++];
 	char type[4];
 	uint64_t seed;
 	float amplitude;
@@ -98,111 +98,113 @@ read_array(struct golden_case *c, const char *rest)
 }
 
 static bool
-read_sink(struct golden_case *c, const char *rest)
+read_sink(struct golden_attention *golden, const char *rest)
 {
 	struct golden_array array = { .is_float = true, .n_dims = 1 };
 	int at;
 
-	if (sscanf(rest, "f32 %" SCNu32 " : %n", &array.dims[0], &at) != 1 || array.dims[0] != c->q_heads)
+	if (sscanf(rest, "f32 %" SCNu32 " : %n", &array.dims[0], &at) != 1 || array.dims[0] != golden->q_heads)
 		return false;
 	array_allocate(&array);
-	c->sink = array.f32;
+	golden->sink = array.f32;
 	return array_values(&array, rest + at);
 }
 
 static bool
-read_tensor(const struct golden_case *c, struct golden_tensor *tensor, const char *rest)
+read_tensor(const struct golden_attention *golden, struct golden_tensor *tensor, const char *rest)
 {
 	uint32_t n_sequences;
 
 	return sscanf(rest, "%" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 " random %" SCNu64 " %f", &n_sequences,
-		      &tensor->heads, &tensor->longest, &tensor->dim, &tensor->seed, &tensor->amplitude) == 6 &&
-	       n_sequences == c->n_sequences;
+		      &tensor->heads, &tensor->max_tokens, &tensor->dim, &tensor->seed, &tensor->amplitude) == 6 &&
+	       n_sequences == golden->n_sequences;
 }
 
 static bool
-read_sequence(struct golden_case *c, const char *rest)
+read_sequence(struct golden_attention *golden, const char *rest)
 {
-	struct golden_sequence *sequence = &c->sequences[c->n_sequences];
+	struct golden_sequence *sequence = &golden->sequences[golden->n_sequences];
 	uint32_t number;
 
 	return sscanf(rest, "%" SCNu32 " kv_len %" SCNu32 " q_len %" SCNu32 " q_base %" SCNd64, &number,
 		      &sequence->kv_len, &sequence->q_len, &sequence->q_base) == 4 &&
-	       number == c->n_sequences && ++c->n_sequences <= GOLDEN_MAX_SEQUENCES - 1;
+	       number == golden->n_sequences && ++golden->n_sequences <= GOLDEN_MAX_SEQUENCES - 1;
 }
 
 static bool
-read_reserve(struct golden_case *c, const char *rest)
+read_reserve(struct golden_attention *golden, const char *rest)
 {
 	struct golden_reserve *reserve;
 
-	c->reserves = realloc(c->reserves, (c->n_reserves + 1) * sizeof(*c->reserves));
-	reserve = &c->reserves[c->n_reserves++];
+	golden->reserves = realloc(golden->reserves, (golden->n_reserves + 1) * sizeof(*golden->reserves));
+	reserve = &golden->reserves[golden->n_reserves++];
 	return sscanf(rest, "%" SCNu32 " %" SCNu32, &reserve->sequence, &reserve->tokens) == 2 &&
-	       reserve->sequence < c->n_sequences;
+	       reserve->sequence < golden->n_sequences;
 }
 
 static bool
-read_line(struct golden_case *c, const char *line)
+read_line(struct golden_attention *golden, const char *line)
 {
 	char word[16], dtype[8];
 	const char *rest;
 	int at = 0;
 
 	if (strcmp(line, "v_in_k") == 0)
-		return c->v_in_k = true;
+		return golden->v_in_k = true;
 	if (sscanf(line, "%15s %n", word, &at) != 1 || at == 0)
 		return false;
 	rest = line + at;
 	if (strcmp(word, "mask") == 0)
-		return (c->mask = strdup(rest)) != NULL;
+		return (golden->mask = strdup(rest)) != NULL;
 	if (strcmp(word, "score") == 0)
-		return (c->score = strdup(rest)) != NULL;
+		return (golden->score = strdup(rest)) != NULL;
 	if (strcmp(word, "param") == 0 || strcmp(word, "array") == 0)
-		return c->n_arrays < GOLDEN_MAX_NAMES && (*word == 'p' ? read_param(c, rest) : read_array(c, rest));
+		return golden->n_arrays < GOLDEN_MAX_NAMES &&
+		       (*word == 'p' ? read_param(golden, rest) : read_array(golden, rest));
 	if (strcmp(word, "sink") == 0)
-		return read_sink(c, rest);
+		return read_sink(golden, rest);
 	if (strcmp(word, "sequence") == 0)
-		return read_sequence(c, rest);
+		return read_sequence(golden, rest);
 	if (strcmp(word, "reserve") == 0)
-		return read_reserve(c, rest);
+		return read_reserve(golden, rest);
 	if (strcmp(word, "q") == 0)
-		return read_tensor(c, &c->q, rest);
+		return read_tensor(golden, &golden->q, rest);
 	if (strcmp(word, "k") == 0)
-		return read_tensor(c, &c->k, rest);
+		return read_tensor(golden, &golden->k, rest);
 	if (strcmp(word, "v") == 0)
-		return read_tensor(c, &c->v, rest);
+		return read_tensor(golden, &golden->v, rest);
 	if (strcmp(word, "dtype") == 0)
-		return sscanf(rest, "%7s", dtype) == 1 && (c->dtype = paged_dtype_parse(dtype)) != PAGED_DTYPE_NONE;
+		return sscanf(rest, "%7s", dtype) == 1 &&
+		       (golden->dtype = paged_dtype_parse(dtype)) != PAGED_DTYPE_NONE;
 	if (strcmp(word, "heads") == 0)
-		return sscanf(rest, "%" SCNu32 " %" SCNu32, &c->q_heads, &c->kv_heads) == 2;
+		return sscanf(rest, "%" SCNu32 " %" SCNu32, &golden->q_heads, &golden->kv_heads) == 2;
 	if (strcmp(word, "dims") == 0)
-		return sscanf(rest, "%" SCNu32 " %" SCNu32, &c->k_dim, &c->v_dim) == 2;
+		return sscanf(rest, "%" SCNu32 " %" SCNu32, &golden->k_dim, &golden->v_dim) == 2;
 	if (strcmp(word, "page_size") == 0)
-		return sscanf(rest, "%" SCNu32, &c->page_size) == 1;
+		return sscanf(rest, "%" SCNu32, &golden->page_size) == 1;
 	if (strcmp(word, "pages") == 0)
-		return sscanf(rest, "%" SCNu32, &c->n_pages) == 1;
-	return strcmp(word, "scale") == 0 && sscanf(rest, "%lf", &c->scale) == 1;
+		return sscanf(rest, "%" SCNu32, &golden->n_pages) == 1;
+	return strcmp(word, "scale") == 0 && sscanf(rest, "%lf", &golden->scale) == 1;
 }
 
 /* PyTorch's allocator: a list n - 1 ... 0, of which the last N are taken in list order. */
 static bool
-replay_reserves(struct golden_case *c)
+replay_reserves(struct golden_attention *golden)
 {
-	uint32_t n_free = c->n_pages;
+	uint32_t n_free = golden->n_pages;
 
-	for (uint32_t i = 0; i < c->n_sequences; i++)
-		c->sequences[i].pages = calloc(c->n_pages + 1, sizeof(uint32_t));
-	for (uint32_t i = 0; i < c->n_reserves; i++) {
-		struct golden_sequence *sequence = &c->sequences[c->reserves[i].sequence];
-		uint32_t wanted = (c->reserves[i].tokens + c->page_size - 1) / c->page_size;
+	for (uint32_t i = 0; i < golden->n_sequences; i++)
+		golden->sequences[i].pages = calloc(golden->n_pages + 1, sizeof(uint32_t));
+	for (uint32_t i = 0; i < golden->n_reserves; i++) {
+		struct golden_sequence *sequence = &golden->sequences[golden->reserves[i].sequence];
+		uint32_t wanted = (golden->reserves[i].tokens + golden->page_size - 1) / golden->page_size;
 		uint32_t need = wanted > sequence->n_pages ? wanted - sequence->n_pages : 0;
 
 		if (need > n_free)
 			return false;
 		n_free -= need;
 		for (uint32_t j = 0; j < need; j++)
-			sequence->pages[sequence->n_pages++] = c->n_pages - 1 - (n_free + j);
+			sequence->pages[sequence->n_pages++] = golden->n_pages - 1 - (n_free + j);
 	}
 	return true;
 }
@@ -215,10 +217,10 @@ read_floats(FILE *file, float **floats_p, size_t n)
 }
 
 static bool
-read_results(struct golden_case *c, const char *path)
+read_results(struct golden_attention *golden, const char *path)
 {
 	size_t stem = strlen(path) - strlen(".case");
-	size_t lines = (size_t)c->n_sequences * c->q_heads * c->q.longest;
+	size_t n_q_rows = (size_t)golden->n_sequences * golden->q_heads * golden->q.max_tokens;
 	char name[4096];
 	FILE *file;
 	bool good;
@@ -227,14 +229,14 @@ read_results(struct golden_case *c, const char *path)
 	file = fopen(name, "rb");
 	if (file == NULL)
 		return false;
-	good = read_floats(file, &c->out, lines * c->v_dim) && read_floats(file, &c->lse, lines) &&
-	       read_floats(file, &c->maximum, lines) && fgetc(file) == EOF;
+	good = read_floats(file, &golden->out, n_q_rows * golden->v_dim) && read_floats(file, &golden->lse, n_q_rows) &&
+	       read_floats(file, &golden->max_score, n_q_rows) && fgetc(file) == EOF;
 	fclose(file);
 	return good;
 }
 
 static bool
-read_lines(struct golden_case *c, FILE *file, char *what, size_t size)
+read_lines(struct golden_attention *golden, FILE *file, char *what, size_t size)
 {
 	char *line = NULL;
 	size_t line_size = 0;
@@ -242,7 +244,7 @@ read_lines(struct golden_case *c, FILE *file, char *what, size_t size)
 
 	while (good && getline(&line, &line_size, file) >= 0) {
 		line[strcspn(line, "\n")] = '\0';
-		good = read_line(c, line);
+		good = read_line(golden, line);
 		if (!good)
 			snprintf(what, size, "cannot understand '%.100s'", line);
 	}
@@ -251,35 +253,36 @@ read_lines(struct golden_case *c, FILE *file, char *what, size_t size)
 }
 
 bool
-golden_case_open(struct golden_case *c, const char *path, char *what, size_t size)
+golden_attention_open(struct golden_attention *golden, const char *path, char *what, size_t size)
 {
 	FILE *file = fopen(path, "r");
 	bool good;
 
-	*c = (struct golden_case){ 0 };
+	*golden = (struct golden_attention){ 0 };
 	snprintf(what, size, "no case, or no results of its size");
-	good = file != NULL && read_lines(c, file, what, size) && replay_reserves(c) && read_results(c, path);
+	good = file != NULL && read_lines(golden, file, what, size) && replay_reserves(golden) &&
+	       read_results(golden, path);
 	if (file != NULL)
 		fclose(file);
 	if (!good)
-		golden_case_close(c);
+		golden_attention_close(golden);
 	return good;
 }
 
 void
-golden_case_close(struct golden_case *c)
+golden_attention_close(struct golden_attention *golden)
 {
-	for (uint32_t i = 0; i < c->n_sequences; i++)
-		free(c->sequences[i].pages);
-	for (uint32_t i = 0; i < c->n_arrays; i++) {
-		free(c->arrays[i].i32);
-		free(c->arrays[i].f32);
+	for (uint32_t i = 0; i < golden->n_sequences; i++)
+		free(golden->sequences[i].pages);
+	for (uint32_t i = 0; i < golden->n_arrays; i++) {
+		free(golden->arrays[i].i32);
+		free(golden->arrays[i].f32);
 	}
-	free(c->reserves);
-	free(c->mask);
-	free(c->score);
-	free(c->sink);
-	free(c->out);
-	free(c->lse);
-	free(c->maximum);
+	free(golden->reserves);
+	free(golden->mask);
+	free(golden->score);
+	free(golden->sink);
+	free(golden->out);
+	free(golden->lse);
+	free(golden->max_score);
 }

@@ -37,14 +37,14 @@ struct golden_array {
 	float *f32;
 };
 
-/** q, k or v: row-major [n_sequences][heads][longest][dim]; contents are reference_random(seed, i, amplitude). */
+/** q, k or v: row-major [n_sequences][heads][max_tokens][dim]; contents are reference_random(seed, i, amplitude). */
 struct golden_tensor {
-	uint32_t heads, longest, dim;
+	uint32_t heads, max_tokens, dim;
 	uint64_t seed;
 	float amplitude;
 };
 
-struct golden_case {
+struct golden_attention {
 	enum paged_dtype dtype;
 	uint32_t q_heads, kv_heads, k_dim, v_dim, page_size, n_pages;
 	double scale;
@@ -57,21 +57,21 @@ struct golden_case {
 	struct golden_array arrays[GOLDEN_MAX_NAMES];
 	struct golden_tensor q, k, v;
 
-	/* Expected results: [n_sequences][q_heads][q.longest]; out has a last dimension [v_dim]. */
-	float *out, *lse, *maximum;
+	/* Expected results: [n_sequences][q_heads][q.max_tokens]; out has a last dimension [v_dim]. */
+	float *out, *lse, *max_score;
 };
 
 /**
- * golden_case_open - read a case and its results
+ * golden_attention_open - read a case and its results
  *
  * @param[in] path  ends in ".case"
  * @retval false  the file is unreadable or has a line that is not in the format; `what` says which
  */
-bool golden_case_open(struct golden_case *c, const char *path, char *what, size_t size);
-void golden_case_close(struct golden_case *c);
+bool golden_attention_open(struct golden_attention *golden, const char *path, char *what, size_t size);
+void golden_attention_close(struct golden_attention *golden);
 
-/** golden_case_array - find an array by name; NULL if there is none */
-const struct golden_array *golden_case_array(const struct golden_case *c, const char *name);
+/** golden_attention_array - find an array by name; NULL if there is none */
+const struct golden_array *golden_attention_array(const struct golden_attention *golden, const char *name);
 
 /** golden_tensor_element - one element as f32, before rounding to the case's dtype */
 float golden_tensor_element(const struct golden_tensor *tensor, uint32_t sequence, uint32_t head, uint32_t token,

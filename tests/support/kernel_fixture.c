@@ -23,7 +23,8 @@ allocate(size_t size)
 }
 
 static float
-number(const struct kernel_fixture *fixture, unsigned int stream, uint32_t id, uint64_t i, enum paged_dtype dtype)
+random_element(const struct kernel_fixture *fixture, unsigned int stream, uint32_t id, uint64_t i,
+	       enum paged_dtype dtype)
 {
 	uint64_t seed = reference_bits(fixture->params.seed, (uint64_t)id << 2 | stream);
 	uint32_t rounded;
@@ -34,16 +35,16 @@ number(const struct kernel_fixture *fixture, unsigned int stream, uint32_t id, u
 
 /* What lies in the plane: of i8 a whole number that is no more than 127. */
 static float
-stored(const struct kernel_fixture *fixture, unsigned int stream, uint32_t id, uint32_t token, uint32_t head,
-       uint32_t dim)
+stored_element(const struct kernel_fixture *fixture, unsigned int stream, uint32_t id, uint32_t token, uint32_t head,
+	       uint32_t dim)
 {
 	uint64_t i = ((uint64_t)token * 64 + head) * PAGED_MAX_DIM + dim;
-	float whole;
+	float scaled;
 
 	if (fixture->params.pool != PAGED_I8)
-		return number(fixture, stream, id, i, fixture->params.pool);
-	whole = number(fixture, stream, id, i, PAGED_F32) * 84; /* K's go up to 1.5 */
-	return rintf(whole);
+		return random_element(fixture, stream, id, i, fixture->params.pool);
+	scaled = random_element(fixture, stream, id, i, PAGED_F32) * 84; /* K's go up to 1.5 */
+	return rintf(scaled);
 }
 
 /* And what it is multiplied by: results of at most 1 for values. */
@@ -54,14 +55,15 @@ scale_of(const struct kernel_fixture *fixture, unsigned int stream, uint32_t id,
 	uint64_t i = (uint64_t)token * 64 + head;
 
 	if (fixture->params.pool == PAGED_I8)
-		return (1.5f + number(fixture, STREAM_SCALE, id, i * 2 + (stream == STREAM_V), PAGED_F32) / 3) / 168;
+		return (1.5f + random_element(fixture, STREAM_SCALE, id, i * 2 + (stream == STREAM_V), PAGED_F32) / 3) /
+		       168;
 	return scales != NULL ? scales[head] : 1;
 }
 
 float
 kernel_fixture_key(const struct kernel_fixture *fixture, uint32_t id, uint32_t token, uint32_t head, uint32_t dim)
 {
-	return stored(fixture, STREAM_K, id, token, head, dim) * scale_of(fixture, STREAM_K, id, token, head);
+	return stored_element(fixture, STREAM_K, id, token, head, dim) * scale_of(fixture, STREAM_K, id, token, head);
 }
 
 float
@@ -69,7 +71,7 @@ kernel_fixture_value(const struct kernel_fixture *fixture, uint32_t id, uint32_t
 {
 	if (fixture->params.v_in_k)
 		return kernel_fixture_key(fixture, id, token, head, dim);
-	return stored(fixture, STREAM_V, id, token, head, dim) * scale_of(fixture, STREAM_V, id, token, head);
+	return stored_element(fixture, STREAM_V, id, token, head, dim) * scale_of(fixture, STREAM_V, id, token, head);
 }
 
 struct kernel_tensor
@@ -119,27 +121,27 @@ page_count(const struct kernel_fixture *fixture, uint32_t tokens)
 
 /* A random permutation of the pool's pages, dealt out to the rows. */
 static void
-pages_place(struct kernel_fixture *fixture)
+pages_assign(struct kernel_fixture *fixture)
 {
 	uint32_t n = fixture->layout.params.n_pages, next = 0;
-	uint32_t *order = allocate(n * sizeof(*order));
+	uint32_t *permutation = allocate(n * sizeof(*permutation));
 
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t j = (uint32_t)(reference_bits(fixture->params.placement, i) % (i + 1));
 
-		order[i] = order[j];
-		order[j] = i;
+		permutation[i] = permutation[j];
+		permutation[j] = i;
 	}
 	for (uint32_t r = 0; r < fixture->params.n_rows; r++) {
 		uint32_t count = page_count(fixture, fixture->params.rows[r].kv_len);
 		uint32_t *pages = malloc(count * sizeof(*pages));
 
 		if (count != 0)
-			memcpy(pages, order + next, count * sizeof(*pages));
+			memcpy(pages, permutation + next, count * sizeof(*pages));
 		next += count;
 		fixture->rows[r].pages = pages;
 	}
-	free(order);
+	free(permutation);
 }
 
 static void
@@ -152,7 +154,7 @@ head_fill(struct kernel_fixture *fixture, uint32_t r, uint32_t t, uint32_t h, un
 	float scale = scale_of(fixture, stream, id, t, h);
 
 	for (uint32_t d = 0; d < fixture->layout.plane[plane].dim; d++)
-		reference_store(to, p->pool, d, stored(fixture, stream, id, t, h, d));
+		reference_store(to, p->pool, d, stored_element(fixture, stream, id, t, h, d));
 	plane = stream == STREAM_K ? LAYOUT_K_SCALE : LAYOUT_V_SCALE;
 	to = fixture->pool + layout_offset(&fixture->layout, plane, KERNEL_FIXTURE_LAYER, page, h, slot);
 	if (p->pool == PAGED_I8)
@@ -179,7 +181,7 @@ query(const struct kernel_fixture *fixture, const struct kernel_fixture_row *row
 {
 	uint64_t at = (uint64_t)(row->q_base + i);
 
-	return number(fixture, STREAM_Q, row->id, (at * 256 + head) * PAGED_MAX_DIM + dim, fixture->params.q);
+	return random_element(fixture, STREAM_Q, row->id, (at * 256 + head) * PAGED_MAX_DIM + dim, fixture->params.q);
 }
 
 static void
@@ -226,7 +228,7 @@ kernel_fixture_create(struct kernel_fixture *fixture, const struct kernel_fixtur
 			&error) != PAGED_OK)
 		abort();
 	fixture->pool = allocate(fixture->layout.size);
-	pages_place(fixture);
+	pages_assign(fixture);
 	for (uint32_t r = 0; r < params->n_rows; r++)
 		row_fill(fixture, r);
 	fixture->q = kernel_tensor_create(params->q, fixture->total_q, params->q_heads, params->k_dim, params->padding,
@@ -235,7 +237,7 @@ kernel_fixture_create(struct kernel_fixture *fixture, const struct kernel_fixtur
 					    params->padding, &fixture->out_bytes);
 	queries_fill(fixture);
 	fixture->lse = allocate(fixture->total_q * params->q_heads * sizeof(float));
-	fixture->maximum = allocate(fixture->total_q * params->q_heads * sizeof(float));
+	fixture->max_score = allocate(fixture->total_q * params->q_heads * sizeof(float));
 }
 
 void
@@ -247,20 +249,20 @@ kernel_fixture_destroy(struct kernel_fixture *fixture)
 	free(fixture->q.data);
 	free(fixture->out.data);
 	free(fixture->lse);
-	free(fixture->maximum);
+	free(fixture->max_score);
 }
 
 void
 kernel_fixture_attend_with_mods(struct kernel_fixture *fixture, struct kernel_team *team, struct kernel_mod_set *mods)
 {
 	const struct kernel_fixture_params *p = &fixture->params;
-	size_t lines = fixture->total_q * p->q_heads;
+	size_t n_q_rows = fixture->total_q * p->q_heads;
 
 	if (kernel_team_isa(team) >= KERNEL_AVX512_BF16 && p->out == PAGED_BF16)
 		fixture->params.weights = PAGED_BF16;
 	memset(fixture->out.data, 0xff, fixture->out_bytes);
-	memset(fixture->lse, 0xff, lines * sizeof(float));
-	memset(fixture->maximum, 0xff, lines * sizeof(float));
+	memset(fixture->lse, 0xff, n_q_rows * sizeof(float));
+	memset(fixture->max_score, 0xff, n_q_rows * sizeof(float));
 	kernel_attention(team,
 			 &(struct attention_args){ .pages = { &fixture->layout, fixture->pool, KERNEL_FIXTURE_LAYER },
 						   .rows = fixture->rows,
@@ -273,7 +275,7 @@ kernel_fixture_attend_with_mods(struct kernel_fixture *fixture, struct kernel_te
 						   .sink = p->sink,
 						   .lse_without_sink = p->lse_without_sink,
 						   .lse = fixture->lse,
-						   .maximum = fixture->maximum,
+						   .maximum = fixture->max_score,
 						   .k_scale = p->k_scale,
 						   .v_scale = p->v_scale });
 }
@@ -311,22 +313,22 @@ bool
 kernel_fixture_all_nan(const struct kernel_fixture *fixture, uint64_t q_row, uint32_t head, bool nan)
 {
 	uint64_t at = q_row * fixture->params.q_heads + head;
-	bool as_told = isnan(fixture->lse[at]) == nan && isnan(fixture->maximum[at]) == nan;
+	bool matches = isnan(fixture->lse[at]) == nan && isnan(fixture->max_score[at]) == nan;
 
 	for (uint32_t d = 0; d < fixture->params.v_dim; d++)
-		as_told &= isnan(kernel_tensor_element(&fixture->out, q_row, head, d)) == nan;
-	return as_told;
+		matches &= isnan(kernel_tensor_element(&fixture->out, q_row, head, d)) == nan;
+	return matches;
 }
 
 bool
 kernel_fixture_equal(const struct kernel_fixture *a, uint64_t a_row, const struct kernel_fixture *b, uint64_t b_row,
 		     uint64_t n)
 {
-	size_t row = (size_t)a->out.token_stride, heads = a->params.q_heads, lines = n * heads * sizeof(float);
+	size_t row = (size_t)a->out.token_stride, heads = a->params.q_heads, lse_bytes = n * heads * sizeof(float);
 
 	return memcmp((uint8_t *)a->out.data + a_row * row, (uint8_t *)b->out.data + b_row * row, n * row) == 0 &&
-	       memcmp(a->lse + a_row * heads, b->lse + b_row * heads, lines) == 0 &&
-	       memcmp(a->maximum + a_row * heads, b->maximum + b_row * heads, lines) == 0;
+	       memcmp(a->lse + a_row * heads, b->lse + b_row * heads, lse_bytes) == 0 &&
+	       memcmp(a->max_score + a_row * heads, b->max_score + b_row * heads, lse_bytes) == 0;
 }
 
 static bool
@@ -336,19 +338,19 @@ close_to(double value, double expected, double tolerance)
 }
 
 static bool
-line_check(const struct kernel_fixture *fixture, uint32_t r, uint32_t i, uint32_t head,
-	   const struct reference_line *line, char *what, size_t size)
+q_row_check(const struct kernel_fixture *fixture, uint32_t r, uint32_t i, uint32_t head,
+	    const struct reference_q_row *q_row, char *what, size_t size)
 {
 	uint64_t packed = fixture->rows[r].q_start + i;
 	uint64_t at = packed * fixture->params.q_heads + head;
 	struct reference_result expected;
 	double lse;
 
-	reference_attend(line, &expected);
+	reference_attend(q_row, &expected);
 	if (fixture->params.weights != 0) /* values are at most 1 */
 		expected.out_tolerance += reference_unit(fixture->params.weights);
 	lse = fixture->params.lse_without_sink ? expected.lse_without_sink : expected.lse;
-	for (uint32_t d = 0; d < line->v_dim; d++) {
+	for (uint32_t d = 0; d < q_row->v_dim; d++) {
 		double got = kernel_tensor_element(&fixture->out, packed, head, d);
 
 		if (close_to(got, expected.out[d],
@@ -359,15 +361,15 @@ line_check(const struct kernel_fixture *fixture, uint32_t r, uint32_t i, uint32_
 		return false;
 	}
 	if (close_to(fixture->lse[at], lse, expected.score_tolerance + 0x1p-22 * fabs(lse)) &&
-	    close_to(fixture->maximum[at], expected.maximum, expected.score_tolerance))
+	    close_to(fixture->max_score[at], expected.max_score, expected.score_tolerance))
 		return true;
 	snprintf(what, size, "row %u query %u head %u: lse %.9g max %.9g, expected %.9g %.9g", r, i, head,
-		 (double)fixture->lse[at], (double)fixture->maximum[at], lse, expected.maximum);
+		 (double)fixture->lse[at], (double)fixture->max_score[at], lse, expected.max_score);
 	return false;
 }
 
 static uint32_t
-visible(const struct kernel_fixture *fixture, const struct kernel_fixture_row *row, uint32_t i)
+n_visible_keys(const struct kernel_fixture *fixture, const struct kernel_fixture_row *row, uint32_t i)
 {
 	int64_t seen = row->q_base + i + 1;
 
@@ -399,23 +401,23 @@ head_check(const struct kernel_fixture *fixture, uint32_t r, uint32_t kv_head, c
 
 			for (uint32_t d = 0; d < p->k_dim; d++)
 				q[d] = kernel_tensor_element(&fixture->q, fixture->rows[r].q_start + i, h, d);
-			good = line_check(
+			good = q_row_check(
 				fixture, r, i, h,
-				&(struct reference_line){ .q = q,
-							  .k = k,
-							  .v = v,
-							  .k_stride = p->k_dim,
-							  .v_stride = p->v_dim,
-							  .k_dim = p->k_dim,
-							  .v_dim = p->v_dim,
-							  .n_keys = visible(fixture, row, i),
-							  .scale = p->scale,
-							  .sink = p->sink == NULL ? NULL : &p->sink[h],
-							  .mask = p->mods.mask,
-							  .score = p->mods.score,
-							  .at = { .b = (int32_t)r,
-								  .h = (int32_t)h,
-								  .q_idx = (int32_t)row->q_base + (int32_t)i } },
+				&(struct reference_q_row){ .q = q,
+							   .k = k,
+							   .v = v,
+							   .k_stride = p->k_dim,
+							   .v_stride = p->v_dim,
+							   .k_dim = p->k_dim,
+							   .v_dim = p->v_dim,
+							   .n_keys = n_visible_keys(fixture, row, i),
+							   .scale = p->scale,
+							   .sink = p->sink == NULL ? NULL : &p->sink[h],
+							   .mask = p->mods.mask,
+							   .score = p->mods.score,
+							   .at = { .b = (int32_t)r,
+								   .h = (int32_t)h,
+								   .q_idx = (int32_t)row->q_base + (int32_t)i } },
 				what, size);
 		}
 	free(k);

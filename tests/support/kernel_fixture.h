@@ -47,7 +47,7 @@ struct kernel_fixture {
 	struct kernel_row rows[KERNEL_FIXTURE_MAX_ROWS];
 	struct kernel_tensor q, out;
 	size_t out_bytes;
-	float *lse, *maximum; /* [total_q][q_heads] */
+	float *lse, *max_score; /* [total_q][q_heads] */
 };
 
 #define KERNEL_FIXTURE_LAYERS 2u

@@ -86,12 +86,12 @@ reference_unit(enum paged_dtype dtype)
 }
 
 static double
-dot(const struct reference_line *line, uint32_t key, double *magnitude)
+dot(const struct reference_q_row *q_row, uint32_t key, double *magnitude)
 {
 	double sum = 0;
 
-	for (uint32_t d = 0; d < line->k_dim; d++) {
-		double product = (double)line->q[d] * line->k[key * line->k_stride + d] * line->scale;
+	for (uint32_t d = 0; d < q_row->k_dim; d++) {
+		double product = (double)q_row->q[d] * q_row->k[key * q_row->k_stride + d] * q_row->scale;
 
 		sum += product;
 		*magnitude += fabs(product);
@@ -101,42 +101,42 @@ dot(const struct reference_line *line, uint32_t key, double *magnitude)
 
 /* log(exp(a) + exp(b)) */
 static double
-log_of_sum(double a, double b)
+logaddexp(double a, double b)
 {
-	double most = fmax(a, b);
+	double max = fmax(a, b);
 
 	if (isnan(a))
 		return a;
-	return most == -INFINITY ? most : most + log(exp(a - most) + exp(b - most));
+	return max == -INFINITY ? max : max + log(exp(a - max) + exp(b - max));
 }
 
 static bool
-key_seen(const struct reference_line *line, uint32_t key)
+key_visible(const struct reference_q_row *q_row, uint32_t key)
 {
-	struct mod_point point = line->at;
+	struct mod_point point = q_row->at;
 
 	point.kv_idx = (int32_t)key;
-	return (line->shown == NULL || line->shown[key] != 0) &&
-	       (line->mask == NULL || mod_scalar(line->mask, &point, NULL) != 0);
+	return (q_row->visible == NULL || q_row->visible[key] != 0) &&
+	       (q_row->mask == NULL || mod_scalar(q_row->mask, &point, NULL) != 0);
 }
 
 /* The score mod's result, and in *error_p the largest error of any key so far. */
 static double
-score_modify(const struct reference_line *line, uint32_t key, double score, double before, double *error_p)
+score_modify(const struct reference_q_row *q_row, uint32_t key, double score, double before, double *error_p)
 {
-	struct mod_point point = line->at;
+	struct mod_point point = q_row->at;
 	double modified, error = 0;
 
-	if (line->score == NULL) {
+	if (q_row->score == NULL) {
 		*error_p = fmax(*error_p, before);
 		return score;
 	}
 	point.kv_idx = (int32_t)key;
 	point.score = score;
-	modified = mod_scalar(line->score, &point, NULL);
+	modified = mod_scalar(q_row->score, &point, NULL);
 	for (int side = -1; side <= 1; side += 2) {
 		point.score = score + side * before;
-		error = fmax(error, fabs(mod_scalar(line->score, &point, NULL) - modified));
+		error = fmax(error, fabs(mod_scalar(q_row->score, &point, NULL) - modified));
 	}
 	if (isfinite(modified))
 		*error_p = fmax(*error_p, 2 * error + 0x1p-24 * 64 * (1 + fabs(score) + fabs(modified)));
@@ -145,55 +145,55 @@ score_modify(const struct reference_line *line, uint32_t key, double score, doub
 
 /* Scores of all keys, -inf where nothing is seen; returns what they may be off by. */
 static double
-scores_find(const struct reference_line *line, double *score)
+scores_compute(const struct reference_q_row *q_row, double *score)
 {
-	double most = 0, before, after = 0;
+	double max = 0, before, after = 0;
 
-	for (uint32_t i = 0; i < line->n_keys; i++) {
+	for (uint32_t i = 0; i < q_row->n_keys; i++) {
 		double magnitude = 0;
 
-		score[i] = key_seen(line, i) ? dot(line, i, &magnitude) : -INFINITY;
-		most = fmax(most, magnitude);
+		score[i] = key_visible(q_row, i) ? dot(q_row, i, &magnitude) : -INFINITY;
+		max = fmax(max, magnitude);
 	}
-	before = 0x1p-24 * (32 + 4 * sqrt(line->k_dim) * most);
-	for (uint32_t i = 0; i < line->n_keys; i++)
-		if (key_seen(line, i))
-			score[i] = score_modify(line, i, score[i], before, &after);
+	before = 0x1p-24 * (32 + 4 * sqrt(q_row->k_dim) * max);
+	for (uint32_t i = 0; i < q_row->n_keys; i++)
+		if (key_visible(q_row, i))
+			score[i] = score_modify(q_row, i, score[i], before, &after);
 	return after;
 }
 
 void
-reference_attend(const struct reference_line *line, struct reference_result *result)
+reference_attend(const struct reference_q_row *q_row, struct reference_result *result)
 {
-	double *score = calloc(line->n_keys + 1, sizeof(*score));
-	double sum = 0, largest_v = 0;
+	double *score = calloc(q_row->n_keys + 1, sizeof(*score));
+	double sum = 0, max_v = 0;
 
 	if (score == NULL)
 		abort();
-	result->score_tolerance = scores_find(line, score);
-	result->maximum = -INFINITY;
-	for (uint32_t i = 0; i < line->n_keys; i++)
-		result->maximum = fmax(result->maximum, score[i]);
-	for (uint32_t i = 0; i < line->n_keys; i++)
+	result->score_tolerance = scores_compute(q_row, score);
+	result->max_score = -INFINITY;
+	for (uint32_t i = 0; i < q_row->n_keys; i++)
+		result->max_score = fmax(result->max_score, score[i]);
+	for (uint32_t i = 0; i < q_row->n_keys; i++)
 		if (isnan(score[i]) || score[i] == INFINITY)
-			result->maximum = NAN;
-	for (uint32_t d = 0; d < line->v_dim; d++)
+			result->max_score = NAN;
+	for (uint32_t d = 0; d < q_row->v_dim; d++)
 		result->out[d] = 0;
-	for (uint32_t i = 0; i < line->n_keys; i++) {
-		double weight = score[i] == -INFINITY ? 0 : exp(score[i] - result->maximum);
+	for (uint32_t i = 0; i < q_row->n_keys; i++) {
+		double weight = score[i] == -INFINITY ? 0 : exp(score[i] - result->max_score);
 
 		sum += weight;
-		for (uint32_t d = 0; d < line->v_dim && weight != 0; d++) {
-			result->out[d] += weight * line->v[i * line->v_stride + d];
-			largest_v = fmax(largest_v, fabs((double)line->v[i * line->v_stride + d]));
+		for (uint32_t d = 0; d < q_row->v_dim && weight != 0; d++) {
+			result->out[d] += weight * q_row->v[i * q_row->v_stride + d];
+			max_v = fmax(max_v, fabs((double)q_row->v[i * q_row->v_stride + d]));
 		}
 	}
-	result->lse_without_sink = sum == 0 ? -INFINITY : result->maximum + log(sum);
+	result->lse_without_sink = sum == 0 ? -INFINITY : result->max_score + log(sum);
 	result->lse = result->lse_without_sink;
-	if (line->sink != NULL)
-		result->lse = log_of_sum(result->lse, *line->sink);
-	for (uint32_t d = 0; d < line->v_dim && sum != 0; d++)
+	if (q_row->sink != NULL)
+		result->lse = logaddexp(result->lse, *q_row->sink);
+	for (uint32_t d = 0; d < q_row->v_dim && sum != 0; d++)
 		result->out[d] *= exp(result->lse_without_sink - result->lse) / sum;
-	result->out_tolerance = 2 * largest_v * result->score_tolerance;
+	result->out_tolerance = 2 * max_v * result->score_tolerance;
 	free(score);
 }

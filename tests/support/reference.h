@@ -30,15 +30,15 @@ float reference_load(const void *array, enum paged_dtype dtype, size_t i);
 double reference_unit(enum paged_dtype dtype);
 
 /** One query row of one head, and the keys within kv_len. */
-struct reference_line {
+struct reference_q_row {
 	const float *q; /* [k_dim] */
 	const float *k; /* [n_keys] rows of k_dim, k_stride floats apart */
 	const float *v;
 	size_t k_stride, v_stride;
 	uint32_t k_dim, v_dim, n_keys;
 	double scale;
-	const float *sink;    /* this head's, or NULL */
-	const uint8_t *shown; /* [n_keys] 0: the key is masked; NULL: no mask */
+	const float *sink;      /* this head's, or NULL */
+	const uint8_t *visible; /* [n_keys] 0: the key is masked; NULL: no mask */
 	/* Mods, evaluated by mod_scalar(), or NULL; `at` has b, h and q_idx; the kv_idx of key i is i. */
 	const struct mod_binding *mask, *score;
 	struct mod_point at;
@@ -48,12 +48,12 @@ struct reference_result {
 	double out[PAGED_MAX_DIM];
 	double lse; /* -inf: no key and no sink */
 	double lse_without_sink;
-	double maximum; /* -inf: no key */
+	double max_score; /* -inf: no key */
 
 	/*
 	 * Largest allowed error of an f32 implementation: out_tolerance for
 	 * `out` before rounding to the output's dtype, score_tolerance for `lse`
-	 * and `maximum`.  If the expected value is NaN, only NaN is correct.
+	 * and `max_score`.  If the expected value is NaN, only NaN is correct.
 	 */
 	double out_tolerance;
 	double score_tolerance;
@@ -70,6 +70,6 @@ struct reference_result {
  * to find the error after it, and 64 units of the scores before and after the
  * mod are allowed for its own arithmetic.
  */
-void reference_attend(const struct reference_line *line, struct reference_result *result);
+void reference_attend(const struct reference_q_row *q_row, struct reference_result *result);
 
 #endif

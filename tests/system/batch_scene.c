@@ -379,16 +379,16 @@ static double
 wanted_out(const struct scene *scene, const struct reference_result *expected, uint32_t r, uint32_t i, uint32_t h,
 	   uint32_t d)
 {
-	const struct golden_case *c = scene->params.golden;
+	const struct golden_attention *c = scene->params.golden;
 
 	if (c == NULL)
 		return expected->out[d];
-	return (double)c->out[(((size_t)r * c->q_heads + h) * c->q.longest + i) * c->v_dim + d];
+	return (double)c->out[(((size_t)r * c->q_heads + h) * c->q.max_tokens + i) * c->v_dim + d];
 }
 
 static void
 line_check(const struct scene *scene, const struct results *results, uint32_t r, uint32_t i, uint32_t packed,
-	   const struct reference_line *line, uint32_t h)
+	   const struct reference_q_row *line, uint32_t h)
 {
 	const struct scene_params *p = &scene->params;
 	enum paged_dtype weights = p->pool;
@@ -416,9 +416,9 @@ line_check(const struct scene *scene, const struct results *results, uint32_t r,
 	it_require(
 		near((double)results->lse[at], expected.lse, expected.score_tolerance + 0x1p-22 * fabs(expected.lse)) &&
 			(p->max_unknown ||
-			 near((double)results->max_score[at], expected.maximum, expected.score_tolerance)),
+			 near((double)results->max_score[at], expected.max_score, expected.score_tolerance)),
 		"row %u query %u head %u: lse %.9g max %.9g, expected %.9g %.9g", r, i, h, (double)results->lse[at],
-		(double)results->max_score[at], expected.lse, expected.maximum);
+		(double)results->max_score[at], expected.lse, expected.max_score);
 }
 
 static uint32_t
@@ -451,17 +451,17 @@ row_head_check(const struct scene *scene, const struct results *results, uint32_
 		for (uint32_t d = 0; d < p->k_dim; d++)
 			q[d] = element(scene, QUERIES, r, h, i, d);
 		line_check(scene, results, r, i, packed + i,
-			   &(struct reference_line){ .q = q,
-						     .k = k,
-						     .v = v,
-						     .k_stride = p->k_dim,
-						     .v_stride = p->v_dim,
-						     .k_dim = p->k_dim,
-						     .v_dim = p->v_dim,
-						     .n_keys = visible(p, r, i),
-						     .scale = p->scale != 0 ? (double)p->scale
-									    : 1 / sqrt((double)p->k_dim),
-						     .sink = p->sink ? &sink : NULL },
+			   &(struct reference_q_row){ .q = q,
+						      .k = k,
+						      .v = v,
+						      .k_stride = p->k_dim,
+						      .v_stride = p->v_dim,
+						      .k_dim = p->k_dim,
+						      .v_dim = p->v_dim,
+						      .n_keys = visible(p, r, i),
+						      .scale = p->scale != 0 ? (double)p->scale
+									     : 1 / sqrt((double)p->k_dim),
+						      .sink = p->sink ? &sink : NULL },
 			   h);
 	}
 	free(k);

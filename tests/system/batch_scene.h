@@ -43,9 +43,10 @@ struct scene_params {
 	struct scene_row rows[SCENE_MAX_ROWS];
 	uint32_t max_length, n_pages, max_q_tokens; /* 0: enough */
 	uint32_t reserve_ahead;
-	bool max_unknown;                 /* scene_check() does not compare max_score */
-	const struct golden_case *golden; /* contents and expected results; NULL: random contents, float64 reference */
-	paged_log_fn log;                 /* NULL: silent */
+	bool max_unknown; /* scene_check() does not compare max_score */
+	const struct golden_attention
+		*golden;  /* contents and expected results; NULL: random contents, float64 reference */
+	paged_log_fn log; /* NULL: silent */
 };
 
 struct scene {

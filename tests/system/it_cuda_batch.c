@@ -350,10 +350,10 @@ golden_run(const char *name, uint32_t max_rows)
 {
 	struct scene_params params = { .backend = "cuda", .chunk = 500 };
 	char path[512], what[256];
-	struct golden_case c;
+	struct golden_attention c;
 
 	snprintf(path, sizeof(path), "%s/tests/golden/attention/%s.case", getenv("PAGED_SRCDIR"), name);
-	it_require(golden_case_open(&c, path, what, sizeof(what)), "%s: %s", path, what);
+	it_require(golden_attention_open(&c, path, what, sizeof(what)), "%s: %s", path, what);
 	it_require(c.score == NULL && (c.mask == NULL || strcmp(c.mask, "kv_idx <= q_idx") == 0), "%s has mods", name);
 	params.golden = &c;
 	params.pool = params.q = c.dtype;
@@ -372,7 +372,7 @@ golden_run(const char *name, uint32_t max_rows)
 						     .q_base = c.sequences[r].q_base,
 						     .has_q_base = true };
 	scene_run(&params);
-	golden_case_close(&c);
+	golden_attention_close(&c);
 }
 
 /* Keys of all rows but the first one's beginning, as float; the bounds lie where the back end wants them. */

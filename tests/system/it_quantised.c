@@ -174,15 +174,15 @@ check_out(const struct session *session, const uint32_t *pages, const struct con
 			k[i / DIM][i % DIM] = kept(session, pages, false, h / 2, i / DIM, i % DIM);
 			v[i / DIM][i % DIM] = kept(session, pages, true, h / 2, i / DIM, i % DIM);
 		}
-		reference_attend(&(struct reference_line){ .q = contents->q[0][h],
-							   .k = k[0],
-							   .v = v[0],
-							   .k_stride = DIM,
-							   .v_stride = DIM,
-							   .k_dim = DIM,
-							   .v_dim = DIM,
-							   .n_keys = TOKENS,
-							   .scale = 1 / sqrt((double)DIM) },
+		reference_attend(&(struct reference_q_row){ .q = contents->q[0][h],
+							    .k = k[0],
+							    .v = v[0],
+							    .k_stride = DIM,
+							    .v_stride = DIM,
+							    .k_dim = DIM,
+							    .v_dim = DIM,
+							    .n_keys = TOKENS,
+							    .scale = 1 / sqrt((double)DIM) },
 				 &wanted);
 		for (uint32_t d = 0; d < DIM; d++)
 			it_require(fabs((double)told->out[h][d] - wanted.out[d]) <= wanted.out_tolerance + 1e-7,

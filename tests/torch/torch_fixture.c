@@ -33,14 +33,14 @@ random_tensor(size_t n, enum paged_dtype dtype, uint64_t seed, float amplitude)
 void
 torch_inputs_open(struct torch_inputs *inputs, const struct torch_shape *shape, uint64_t seed)
 {
-	size_t lines = (size_t)shape->batch * shape->q_len * shape->q_heads;
+	size_t n_q_rows = (size_t)shape->batch * shape->q_len * shape->q_heads;
 	size_t keys = (size_t)shape->batch * shape->kv_len * shape->kv_heads;
 	float amplitude = shape->amplitude != 0 ? shape->amplitude : 1.5f;
 
 	inputs->shape = *shape;
 	if (shape->dtype == PAGED_DTYPE_NONE)
 		inputs->shape.dtype = PAGED_F32;
-	inputs->q = random_tensor(lines * shape->k_dim, PAGED_F32, seed, amplitude);
+	inputs->q = random_tensor(n_q_rows * shape->k_dim, PAGED_F32, seed, amplitude);
 	inputs->k = random_tensor(keys * shape->k_dim, inputs->shape.dtype, seed + 1, amplitude);
 	inputs->v = random_tensor(keys * shape->v_dim, inputs->shape.dtype, seed + 2, 1);
 }
@@ -97,20 +97,20 @@ torch_inputs_fill(const struct torch_inputs *inputs, struct pa *pa, uint32_t pag
 /* ---------------------------------------------------------------- reference */
 
 static size_t
-line_of(const struct torch_shape *shape, uint32_t b, uint32_t i, uint32_t h)
+q_row_index(const struct torch_shape *shape, uint32_t b, uint32_t i, uint32_t h)
 {
 	return ((size_t)b * shape->q_len + i) * shape->q_heads + h;
 }
 
 static void
-golden_line(struct torch_golden *golden, const struct torch_inputs *inputs, const struct mod_fixture *bound, uint32_t b,
-	    uint32_t i, uint32_t h, uint32_t n_keys)
+reference_q_row_compute(struct torch_golden *golden, const struct torch_inputs *inputs, const struct mod_fixture *bound,
+			uint32_t b, uint32_t i, uint32_t h, uint32_t n_keys)
 {
 	const struct torch_shape *shape = &inputs->shape;
 	uint32_t kv_head = h / (shape->q_heads / shape->kv_heads);
-	size_t line = line_of(shape, b, i, h), keys = ((size_t)b * shape->kv_heads + kv_head) * shape->kv_len;
-	struct reference_line reference = {
-		.q = &inputs->q[line * shape->k_dim],
+	size_t q_row = q_row_index(shape, b, i, h), keys = ((size_t)b * shape->kv_heads + kv_head) * shape->kv_len;
+	struct reference_q_row reference = {
+		.q = &inputs->q[q_row * shape->k_dim],
 		.k = &inputs->k[keys * shape->k_dim],
 		.v = &inputs->v[keys * shape->v_dim],
 		.k_stride = shape->k_dim,
@@ -126,9 +126,9 @@ golden_line(struct torch_golden *golden, const struct torch_inputs *inputs, cons
 	struct reference_result result;
 
 	reference_attend(&reference, &result);
-	memcpy(&golden->out[line * shape->v_dim], result.out, shape->v_dim * sizeof(double));
-	golden->lse[line] = result.lse;
-	golden->max_score[line] = result.maximum;
+	memcpy(&golden->out[q_row * shape->v_dim], result.out, shape->v_dim * sizeof(double));
+	golden->lse[q_row] = result.lse;
+	golden->max_score[q_row] = result.max_score;
 }
 
 void
@@ -136,18 +136,19 @@ torch_golden_open(struct torch_golden *golden, const struct torch_inputs *inputs
 		  const uint32_t *kv_len, uint32_t q_step)
 {
 	const struct torch_shape *shape = &inputs->shape;
-	size_t lines = (size_t)shape->batch * shape->q_len * shape->q_heads;
+	size_t n_q_rows = (size_t)shape->batch * shape->q_len * shape->q_heads;
 	struct mod_fixture bound[2] = { mod_fixture_public(MOD_MASK, mods->mask, mods->arrays, mods->n_arrays),
 					mod_fixture_public(MOD_SCORE, mods->score, mods->arrays, mods->n_arrays) };
 
 	golden->q_step = q_step;
-	golden->out = calloc(lines * shape->v_dim + 1, sizeof(double));
-	golden->lse = calloc(lines + 1, sizeof(double));
-	golden->max_score = calloc(lines + 1, sizeof(double));
+	golden->out = calloc(n_q_rows * shape->v_dim + 1, sizeof(double));
+	golden->lse = calloc(n_q_rows + 1, sizeof(double));
+	golden->max_score = calloc(n_q_rows + 1, sizeof(double));
 	for (uint32_t b = 0; b < shape->batch; b++)
 		for (uint32_t i = 0; i < shape->q_len; i += q_step)
 			for (uint32_t h = 0; h < shape->q_heads; h++)
-				golden_line(golden, inputs, bound, b, i, h, kv_len != NULL ? kv_len[b] : shape->kv_len);
+				reference_q_row_compute(golden, inputs, bound, b, i, h,
+							kv_len != NULL ? kv_len[b] : shape->kv_len);
 	mod_fixture_close(&bound[0]);
 	mod_fixture_close(&bound[1]);
 }
@@ -166,12 +167,12 @@ void
 torch_result_open(struct torch_result *result, const struct torch_inputs *inputs)
 {
 	const struct torch_shape *shape = &inputs->shape;
-	size_t lines = (size_t)shape->batch * shape->q_len * shape->q_heads;
+	size_t n_q_rows = (size_t)shape->batch * shape->q_len * shape->q_heads;
 
-	result->out = malloc(lines * shape->v_dim * sizeof(float));
-	result->lse = malloc(lines * sizeof(float));
-	result->max_score = malloc(lines * sizeof(float));
-	memset(result->out, 0xff, lines * shape->v_dim * sizeof(float));
+	result->out = malloc(n_q_rows * shape->v_dim * sizeof(float));
+	result->lse = malloc(n_q_rows * sizeof(float));
+	result->max_score = malloc(n_q_rows * sizeof(float));
+	memset(result->out, 0xff, n_q_rows * shape->v_dim * sizeof(float));
 }
 
 void
@@ -183,25 +184,25 @@ torch_result_close(struct torch_result *result)
 }
 
 static void
-close_to(double got, double expected, double tolerance, const char *what, const char *which, size_t line)
+close_to(double got, double expected, double tolerance, const char *what, const char *which, size_t q_row)
 {
 	if (got == expected || fabs(got - expected) <= tolerance || (isnan(expected) && isnan(got)))
 		return;
-	cr_assert(false, "%s: %s of line %zu: %.9g, expected %.9g +- %.3g", what, which, line, got, expected,
+	cr_assert(false, "%s: %s of q_row %zu: %.9g, expected %.9g +- %.3g", what, which, q_row, got, expected,
 		  tolerance);
 }
 
 static void
-check_line(const struct torch_result *result, const struct torch_shape *shape, const struct torch_golden *golden,
-	   size_t line, const char *what)
+q_row_check(const struct torch_result *result, const struct torch_shape *shape, const struct torch_golden *golden,
+	    size_t q_row, const char *what)
 {
-	double largest = fabs(golden->max_score[line]);
+	double largest = fabs(golden->max_score[q_row]);
 	double tolerance = 0x1p-24 * (256 + 8 * (isfinite(largest) ? largest : 0));
 
-	close_to((double)result->max_score[line], golden->max_score[line], tolerance, what, "largest score", line);
-	close_to((double)result->lse[line], golden->lse[line], tolerance, what, "LSE", line);
-	for (size_t d = line * shape->v_dim; d < (line + 1) * shape->v_dim; d++)
-		close_to((double)result->out[d], golden->out[d], 2 * tolerance, what, "output", line);
+	close_to((double)result->max_score[q_row], golden->max_score[q_row], tolerance, what, "largest score", q_row);
+	close_to((double)result->lse[q_row], golden->lse[q_row], tolerance, what, "LSE", q_row);
+	for (size_t d = q_row * shape->v_dim; d < (q_row + 1) * shape->v_dim; d++)
+		close_to((double)result->out[d], golden->out[d], 2 * tolerance, what, "output", q_row);
 }
 
 void
@@ -213,7 +214,7 @@ torch_result_check(const struct torch_result *result, const struct torch_inputs 
 	for (uint32_t b = 0; b < shape->batch; b++)
 		for (uint32_t i = 0; i < shape->q_len; i += golden->q_step)
 			for (uint32_t h = 0; h < shape->q_heads; h++)
-				check_line(result, shape, golden, line_of(shape, b, i, h), what);
+				q_row_check(result, shape, golden, q_row_index(shape, b, i, h), what);
 }
 
 void
@@ -221,11 +222,11 @@ torch_result_same(const struct torch_result *a, const struct torch_result *b, co
 		  const char *what)
 {
 	const struct torch_shape *shape = &inputs->shape;
-	size_t lines = (size_t)shape->batch * shape->q_len * shape->q_heads;
+	size_t n_q_rows = (size_t)shape->batch * shape->q_len * shape->q_heads;
 
-	cr_assert_eq(memcmp(a->out, b->out, lines * shape->v_dim * sizeof(float)), 0, "%s: output", what);
-	cr_assert_eq(memcmp(a->lse, b->lse, lines * sizeof(float)), 0, "%s: LSE", what);
-	cr_assert_eq(memcmp(a->max_score, b->max_score, lines * sizeof(float)), 0, "%s: largest score", what);
+	cr_assert_eq(memcmp(a->out, b->out, n_q_rows * shape->v_dim * sizeof(float)), 0, "%s: output", what);
+	cr_assert_eq(memcmp(a->lse, b->lse, n_q_rows * sizeof(float)), 0, "%s: LSE", what);
+	cr_assert_eq(memcmp(a->max_score, b->max_score, n_q_rows * sizeof(float)), 0, "%s: largest score", what);
 }
 
 /* ---------------------------------------------------------------------- run */

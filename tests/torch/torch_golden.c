@@ -10,7 +10,7 @@
 #include "tests/torch/torch_fixture.h"
 
 struct golden_fixture {
-	struct golden_case *c;
+	struct golden_attention *golden;
 	const char *name;
 	struct pa pa;
 	uint64_t total_q;
@@ -27,17 +27,17 @@ struct golden_fixture {
 static void
 golden_fixture_reserve(struct golden_fixture *fixture)
 {
-	const struct golden_case *c = fixture->c;
+	const struct golden_attention *golden = fixture->golden;
 
-	for (uint32_t i = 0; i < c->n_reserves; i++)
-		done(pa_reserve(&fixture->pa, c->reserves[i].sequence, c->reserves[i].tokens));
-	for (uint32_t b = 0; b < c->n_sequences; b++) {
-		uint32_t *pages = calloc(c->n_pages + 1, sizeof(*pages));
+	for (uint32_t i = 0; i < golden->n_reserves; i++)
+		done(pa_reserve(&fixture->pa, golden->reserves[i].sequence, golden->reserves[i].tokens));
+	for (uint32_t b = 0; b < golden->n_sequences; b++) {
+		uint32_t *pages = calloc(golden->n_pages + 1, sizeof(*pages));
 
-		cr_assert_eq(pa_pages(&fixture->pa, b, pages, c->n_pages), c->sequences[b].n_pages, "%s",
+		cr_assert_eq(pa_pages(&fixture->pa, b, pages, golden->n_pages), golden->sequences[b].n_pages, "%s",
 			     fixture->name);
-		cr_assert_arr_eq(pages, c->sequences[b].pages, c->sequences[b].n_pages * sizeof(*pages), "%s: row %u",
-				 fixture->name, b);
+		cr_assert_arr_eq(pages, golden->sequences[b].pages, golden->sequences[b].n_pages * sizeof(*pages),
+				 "%s: row %u", fixture->name, b);
 		free(pages);
 	}
 }
@@ -59,18 +59,18 @@ tensor_of_sequence(const struct golden_tensor *from, uint32_t b, uint32_t kv_len
 static void
 golden_fixture_assign(struct golden_fixture *fixture)
 {
-	const struct golden_case *c = fixture->c;
+	const struct golden_attention *golden = fixture->golden;
 
-	for (uint32_t b = 0; b < c->n_sequences; b++) {
-		uint32_t n = c->sequences[b].kv_len, *positions = calloc(n + 1, sizeof(*positions));
-		struct pa_tensor k = tensor_of_sequence(&c->k, b, n), v = k;
+	for (uint32_t b = 0; b < golden->n_sequences; b++) {
+		uint32_t n = golden->sequences[b].kv_len, *positions = calloc(n + 1, sizeof(*positions));
+		struct pa_tensor k = tensor_of_sequence(&golden->k, b, n), v = k;
 
-		if (!c->v_in_k)
-			v = tensor_of_sequence(&c->v, b, n);
+		if (!golden->v_in_k)
+			v = tensor_of_sequence(&golden->v, b, n);
 		for (uint32_t t = 0; t < n; t++)
 			positions[t] = t;
-		done(pa_assign(&fixture->pa, 0, 1, &b, positions, &k, c->v_in_k ? NULL : &v));
-		if (!c->v_in_k)
+		done(pa_assign(&fixture->pa, 0, 1, &b, positions, &k, golden->v_in_k ? NULL : &v));
+		if (!golden->v_in_k)
 			free((void *)v.data);
 		free((void *)k.data);
 		free(positions);
@@ -81,41 +81,43 @@ golden_fixture_assign(struct golden_fixture *fixture)
 static void
 golden_fixture_fill_q(struct golden_fixture *fixture, uint32_t most_queries)
 {
-	const struct golden_case *c = fixture->c;
+	const struct golden_attention *golden = fixture->golden;
 	uint64_t total_q = 0, at = 0;
 
-	for (uint32_t b = 0; b < c->n_sequences; b++) {
-		fixture->kv_len[b] = c->sequences[b].kv_len;
-		fixture->q_len[b] = c->sequences[b].q_len < most_queries ? c->sequences[b].q_len : most_queries;
-		fixture->skipped[b] = c->sequences[b].q_len - fixture->q_len[b];
-		fixture->q_base[b] = c->sequences[b].q_base + fixture->skipped[b];
+	for (uint32_t b = 0; b < golden->n_sequences; b++) {
+		fixture->kv_len[b] = golden->sequences[b].kv_len;
+		fixture->q_len[b] =
+			golden->sequences[b].q_len < most_queries ? golden->sequences[b].q_len : most_queries;
+		fixture->skipped[b] = golden->sequences[b].q_len - fixture->q_len[b];
+		fixture->q_base[b] = golden->sequences[b].q_base + fixture->skipped[b];
 		total_q += fixture->q_len[b];
 	}
 	fixture->rows = (struct pa_rows){
-		.n = c->n_sequences, .kv_len = fixture->kv_len, .q_len = fixture->q_len, .q_base = fixture->q_base
+		.n = golden->n_sequences, .kv_len = fixture->kv_len, .q_len = fixture->q_len, .q_base = fixture->q_base
 	};
 	fixture->total_q = total_q;
-	fixture->q = malloc(total_q * c->q_heads * c->k_dim * sizeof(float) + 1);
-	for (uint32_t b = 0; b < c->n_sequences; b++)
+	fixture->q = malloc(total_q * golden->q_heads * golden->k_dim * sizeof(float) + 1);
+	for (uint32_t b = 0; b < golden->n_sequences; b++)
 		for (uint32_t i = 0; i < fixture->q_len[b]; i++)
-			for (uint32_t h = 0; h < c->q_heads; h++)
-				for (uint32_t d = 0; d < c->k_dim; d++) {
+			for (uint32_t h = 0; h < golden->q_heads; h++)
+				for (uint32_t d = 0; d < golden->k_dim; d++) {
 					uint32_t element[1];
 
-					reference_store(element, c->dtype, 0,
-							golden_tensor_element(&c->q, b, h, fixture->skipped[b] + i, d));
-					fixture->q[at++] = reference_load(element, c->dtype, 0);
+					reference_store(
+						element, golden->dtype, 0,
+						golden_tensor_element(&golden->q, b, h, fixture->skipped[b] + i, d));
+					fixture->q[at++] = reference_load(element, golden->dtype, 0);
 				}
 }
 
 static void
 golden_fixture_parse_mods(struct golden_fixture *fixture)
 {
-	const struct golden_case *c = fixture->c;
-	struct torch_mods mods = { c->mask, c->score, fixture->arrays, c->n_arrays };
+	const struct golden_attention *golden = fixture->golden;
+	struct torch_mods mods = { golden->mask, golden->score, fixture->arrays, golden->n_arrays };
 
-	for (uint32_t i = 0; i < c->n_arrays; i++) {
-		const struct golden_array *from = &c->arrays[i];
+	for (uint32_t i = 0; i < golden->n_arrays; i++) {
+		const struct golden_array *from = &golden->arrays[i];
 
 		fixture->arrays[i] =
 			(struct paged_array){ .name = from->name,
@@ -124,22 +126,23 @@ golden_fixture_parse_mods(struct golden_fixture *fixture)
 					      .data = from->is_float ? (void *)from->f32 : (void *)from->i32 };
 		memcpy(fixture->arrays[i].extents, from->dims, sizeof(from->dims));
 	}
-	fixture->mask_mod = torch_parse(&fixture->pa, PAGED_MOD_MASK, c->mask, &mods);
-	fixture->score_mod = torch_parse(&fixture->pa, PAGED_MOD_SCORE, c->score, &mods);
+	fixture->mask_mod = torch_parse(&fixture->pa, PAGED_MOD_MASK, golden->mask, &mods);
+	fixture->score_mod = torch_parse(&fixture->pa, PAGED_MOD_SCORE, golden->score, &mods);
 }
 
 static void
-golden_fixture_open(struct golden_fixture *fixture, struct golden_case *c, const char *name, uint32_t most_queries)
+golden_fixture_open(struct golden_fixture *fixture, struct golden_attention *golden, const char *name,
+		    uint32_t most_queries)
 {
-	*fixture = (struct golden_fixture){ .c = c, .name = name };
-	pa_open(&fixture->pa, &(struct pa_params){ .n_pages = c->n_pages,
-						   .page_size = c->page_size,
-						   .max_batch = c->n_sequences,
-						   .kv_heads = c->kv_heads,
-						   .k_dim = c->k_dim,
-						   .v_dim = c->v_dim,
-						   .v_in_k = c->v_in_k,
-						   .dtype = c->dtype });
+	*fixture = (struct golden_fixture){ .golden = golden, .name = name };
+	pa_open(&fixture->pa, &(struct pa_params){ .n_pages = golden->n_pages,
+						   .page_size = golden->page_size,
+						   .max_batch = golden->n_sequences,
+						   .kv_heads = golden->kv_heads,
+						   .k_dim = golden->k_dim,
+						   .v_dim = golden->v_dim,
+						   .v_in_k = golden->v_in_k,
+						   .dtype = golden->dtype });
 	golden_fixture_reserve(fixture);
 	golden_fixture_assign(fixture);
 	golden_fixture_fill_q(fixture, most_queries);
@@ -154,32 +157,36 @@ golden_fixture_close(struct golden_fixture *fixture)
 }
 
 static void
-close_to(double got, double expected, double tolerance, const char *name, uint64_t line)
+close_to(double got, double expected, double tolerance, const char *name, uint64_t q_row)
 {
 	cr_assert(got == expected || fabs(got - expected) <= tolerance,
-		  "%s: query row and head %zu: %.9g, expected %.9g +- %.3g", name, (size_t)line, got, expected,
+		  "%s: query row and head %zu: %.9g, expected %.9g +- %.3g", name, (size_t)q_row, got, expected,
 		  tolerance);
 }
 
 static void
 golden_fixture_check(const struct golden_fixture *fixture, const struct torch_result *result)
 {
-	const struct golden_case *c = fixture->c;
-	uint64_t line = 0;
+	const struct golden_attention *golden = fixture->golden;
+	uint64_t q_row = 0;
 
-	for (uint32_t b = 0; b < c->n_sequences; b++)
+	for (uint32_t b = 0; b < golden->n_sequences; b++)
 		for (uint32_t i = 0; i < fixture->q_len[b]; i++)
-			for (uint32_t h = 0; h < c->q_heads; h++, line++) {
-				size_t at = ((size_t)b * c->q_heads + h) * c->q.longest + fixture->skipped[b] + i;
-				double largest = isfinite(c->maximum[at]) ? fabs((double)c->maximum[at]) : 0;
+			for (uint32_t h = 0; h < golden->q_heads; h++, q_row++) {
+				size_t at = ((size_t)b * golden->q_heads + h) * golden->q.max_tokens +
+					    fixture->skipped[b] + i;
+				double largest =
+					isfinite(golden->max_score[at]) ? fabs((double)golden->max_score[at]) : 0;
 				double tolerance = 0x1p-24 * (256 + 24 * largest);
 
-				close_to((double)result->max_score[line], (double)c->maximum[at], tolerance,
-					 fixture->name, line);
-				close_to((double)result->lse[line], (double)c->lse[at], tolerance, fixture->name, line);
-				for (uint32_t d = 0; d < c->v_dim; d++)
-					close_to((double)result->out[line * c->v_dim + d],
-						 (double)c->out[at * c->v_dim + d], 4 * tolerance, fixture->name, line);
+				close_to((double)result->max_score[q_row], (double)golden->max_score[at], tolerance,
+					 fixture->name, q_row);
+				close_to((double)result->lse[q_row], (double)golden->lse[at], tolerance, fixture->name,
+					 q_row);
+				for (uint32_t d = 0; d < golden->v_dim; d++)
+					close_to((double)result->out[q_row * golden->v_dim + d],
+						 (double)golden->out[at * golden->v_dim + d], 4 * tolerance,
+						 fixture->name, q_row);
 			}
 }
 
@@ -191,9 +198,9 @@ golden_fixture_block_mask(const struct golden_fixture *fixture, uint32_t q_block
 	struct paged_block_mask_params params = { .struct_size = sizeof(params),
 						  .rows = rows,
 						  .n_rows = fixture->rows.n,
-						  .n_heads = fixture->c->q_heads,
+						  .n_heads = fixture->golden->q_heads,
 						  .q_block = q_block,
-						  .kv_block = fixture->c->page_size };
+						  .kv_block = fixture->golden->page_size };
 	struct paged_block_mask *mask = NULL;
 
 	if (fixture->mask_mod == NULL)
@@ -203,7 +210,7 @@ golden_fixture_block_mask(const struct golden_fixture *fixture, uint32_t q_block
 						    .kv_len = fixture->kv_len[b],
 						    .flags = PAGED_ROW_Q_BASE,
 						    .q_base = fixture->q_base[b] };
-	done(paged_block_mask_create(fixture->pa.pool, &params, fixture->mask_mod, fixture->c->n_arrays,
+	done(paged_block_mask_create(fixture->pa.pool, &params, fixture->mask_mod, fixture->golden->n_arrays,
 				     fixture->arrays, &mask));
 	return mask;
 }
@@ -211,20 +218,20 @@ golden_fixture_block_mask(const struct golden_fixture *fixture, uint32_t q_block
 static struct torch_result
 golden_fixture_attend(struct golden_fixture *fixture, const struct paged_block_mask *blocks)
 {
-	const struct golden_case *c = fixture->c;
-	size_t lines = fixture->total_q * c->q_heads;
-	struct torch_result result = { malloc(lines * c->v_dim * sizeof(float) + 1), malloc(lines * sizeof(float) + 1),
-				       malloc(lines * sizeof(float) + 1) };
+	const struct golden_attention *golden = fixture->golden;
+	size_t n_q_rows = fixture->total_q * golden->q_heads;
+	struct torch_result result = { malloc(n_q_rows * golden->v_dim * sizeof(float) + 1),
+				       malloc(n_q_rows * sizeof(float) + 1), malloc(n_q_rows * sizeof(float) + 1) };
 
 	done(pa_flex_attention(&fixture->pa, &fixture->rows,
 			       &(struct pa_flex){ .mask_mod = fixture->mask_mod,
 						  .score_mod = fixture->score_mod,
 						  .arrays = fixture->arrays,
-						  .n_arrays = c->n_arrays,
+						  .n_arrays = golden->n_arrays,
 						  .block_mask = blocks,
-						  .scale = (float)c->scale,
-						  .sink = c->sink,
-						  .q_heads = c->q_heads,
+						  .scale = (float)golden->scale,
+						  .sink = golden->sink,
+						  .q_heads = golden->q_heads,
 						  .q = fixture->q,
 						  .out = result.out,
 						  .lse = result.lse,
@@ -236,8 +243,8 @@ golden_fixture_attend(struct golden_fixture *fixture, const struct paged_block_m
 static void
 golden_fixture_run(struct golden_fixture *fixture, unsigned int wanted)
 {
-	const struct golden_case *c = fixture->c;
-	size_t lines = fixture->total_q * c->q_heads;
+	const struct golden_attention *golden = fixture->golden;
+	size_t n_q_rows = fixture->total_q * golden->q_heads;
 	struct paged_block_mask *forms[] = { NULL, golden_fixture_block_mask(fixture, 0),
 					     golden_fixture_block_mask(fixture, 1) };
 	struct torch_result first = { NULL };
@@ -257,23 +264,23 @@ golden_fixture_run(struct golden_fixture *fixture, unsigned int wanted)
 			first = result;
 			continue;
 		}
-		cr_assert_arr_eq(result.out, first.out, lines * c->v_dim * sizeof(float), "%s: form %u", fixture->name,
-				 i);
-		cr_assert_arr_eq(result.lse, first.lse, lines * sizeof(float), "%s: form %u", fixture->name, i);
+		cr_assert_arr_eq(result.out, first.out, n_q_rows * golden->v_dim * sizeof(float), "%s: form %u",
+				 fixture->name, i);
+		cr_assert_arr_eq(result.lse, first.lse, n_q_rows * sizeof(float), "%s: form %u", fixture->name, i);
 		torch_result_close(&result);
 	}
 	torch_result_close(&first);
 }
 
 static double
-products(const struct golden_case *c, uint32_t most_queries)
+products(const struct golden_attention *golden, uint32_t most_queries)
 {
 	double n = 0;
 
-	for (uint32_t i = 0; i < c->n_sequences; i++) {
-		uint32_t q_len = c->sequences[i].q_len < most_queries ? c->sequences[i].q_len : most_queries;
+	for (uint32_t i = 0; i < golden->n_sequences; i++) {
+		uint32_t q_len = golden->sequences[i].q_len < most_queries ? golden->sequences[i].q_len : most_queries;
 
-		n += (double)q_len * c->q_heads * c->sequences[i].kv_len * (c->k_dim + c->v_dim);
+		n += (double)q_len * golden->q_heads * golden->sequences[i].kv_len * (golden->k_dim + golden->v_dim);
 	}
 	return n;
 }
@@ -283,7 +290,7 @@ torch_golden_run(uint32_t index, unsigned int forms, uint32_t most_queries, doub
 {
 	const char *source = getenv("PAGED_SRCDIR");
 	char pattern[4096], what[256];
-	struct golden_case c;
+	struct golden_attention golden;
 	struct golden_fixture fixture;
 	glob_t files;
 	bool small;
@@ -291,15 +298,15 @@ torch_golden_run(uint32_t index, unsigned int forms, uint32_t most_queries, doub
 	snprintf(pattern, sizeof(pattern), "%s/tests/golden/attention/*.case", source != NULL ? source : ".");
 	cr_assert_eq(glob(pattern, 0, NULL, &files), 0, "%s: nothing there", pattern);
 	cr_assert_eq(files.gl_pathc, TORCH_GOLDEN_CASES);
-	cr_assert(golden_case_open(&c, files.gl_pathv[index], what, sizeof(what)), "%s: %s", files.gl_pathv[index],
-		  what);
-	small = products(&c, most_queries) <= most_products;
+	cr_assert(golden_attention_open(&golden, files.gl_pathv[index], what, sizeof(what)), "%s: %s",
+		  files.gl_pathv[index], what);
+	small = products(&golden, most_queries) <= most_products;
 	if (small) {
-		golden_fixture_open(&fixture, &c, strrchr(files.gl_pathv[index], '/') + 1, most_queries);
+		golden_fixture_open(&fixture, &golden, strrchr(files.gl_pathv[index], '/') + 1, most_queries);
 		golden_fixture_run(&fixture, forms);
 		golden_fixture_close(&fixture);
 	}
-	golden_case_close(&c);
+	golden_attention_close(&golden);
 	globfree(&files);
 	return small;
 }

@@ -186,7 +186,7 @@ KERNEL_TEST(attention, masked_rows)
 	for (uint32_t i = 0; i < 4; i++)
 		for (uint32_t h = 0; h < params.q_heads; h++) {
 			cr_assert_eq(fixture.lse[i * params.q_heads + h], -INFINITY);
-			cr_assert_eq(fixture.maximum[i * params.q_heads + h], -INFINITY);
+			cr_assert_eq(fixture.max_score[i * params.q_heads + h], -INFINITY);
 			for (uint32_t d = 0; d < params.v_dim; d++)
 				cr_assert_eq(kernel_tensor_element(&fixture.out, i, h, d), 0);
 		}
@@ -288,7 +288,7 @@ KERNEL_TEST(attention, minus_infinity_weighs_nothing)
 		for (uint32_t h = 0; h < params.q_heads; h++) {
 			cr_assert(kernel_fixture_all_nan(&fixture, 0, h, false));
 			cr_assert_eq(fixture.lse[h] == -INFINITY, all);
-			cr_assert_eq(fixture.maximum[h] == -INFINITY, all);
+			cr_assert_eq(fixture.max_score[h] == -INFINITY, all);
 			for (uint32_t d = 0; all && d < params.v_dim; d++)
 				cr_assert_eq(kernel_tensor_element(&fixture.out, 0, h, d), 0);
 		}

@@ -17,7 +17,7 @@
 #include "tests/support/reference.h"
 
 struct golden_fixture {
-	struct golden_case *c;
+	struct golden_attention *golden;
 	struct layout layout;
 	uint8_t *pool;
 	struct kernel_row rows[GOLDEN_MAX_SEQUENCES];
@@ -29,7 +29,7 @@ struct golden_fixture {
 	struct result {
 		struct kernel_tensor out;
 		size_t out_bytes;
-		float *lse, *maximum;
+		float *lse, *max_score;
 	} with, without; /* mods */
 };
 
@@ -37,14 +37,15 @@ struct golden_fixture {
 static bool
 mask_as_lengths(const struct golden_fixture *fixture, struct kernel_row *rows, bool *causal_p)
 {
-	const struct golden_case *c = fixture->c;
-	const char *mask = c->mask;
-	const struct golden_array *length = golden_case_array(c, "length"), *offset = golden_case_array(c, "offset");
+	const struct golden_attention *golden = fixture->golden;
+	const char *mask = golden->mask;
+	const struct golden_array *length = golden_attention_array(golden, "length"),
+				  *offset = golden_attention_array(golden, "offset");
 
-	if (c->score != NULL)
+	if (golden->score != NULL)
 		return false;
 	*causal_p = mask != NULL && strncmp(mask, "kv_idx <= q_idx", 15) == 0;
-	for (uint32_t i = 0; i < c->n_sequences; i++) {
+	for (uint32_t i = 0; i < golden->n_sequences; i++) {
 		struct kernel_row *row = &rows[i];
 
 		*row = fixture->rows[i];
@@ -64,19 +65,19 @@ mask_as_lengths(const struct golden_fixture *fixture, struct kernel_row *rows, b
 
 /* The case's tensor, rounded to its dtype: [sequence][head][token][dim]. */
 static struct kernel_tensor
-tensor_make(const struct golden_case *c, const struct golden_tensor *from)
+tensor_make(const struct golden_attention *golden, const struct golden_tensor *from)
 {
-	uint32_t size = paged_dtype_size(c->dtype);
-	size_t n = (size_t)c->n_sequences * from->heads * from->longest * from->dim;
+	uint32_t size = paged_dtype_size(golden->dtype);
+	size_t n = (size_t)golden->n_sequences * from->heads * from->max_tokens * from->dim;
 	struct kernel_tensor tensor = { .data = malloc(n * size + 1),
-					.dtype = c->dtype,
+					.dtype = golden->dtype,
 					.n_heads = from->heads,
 					.dim = from->dim,
 					.token_stride = (int64_t)from->dim * size,
-					.head_stride = (int64_t)from->longest * from->dim * size };
+					.head_stride = (int64_t)from->max_tokens * from->dim * size };
 
 	for (size_t i = 0; i < n; i++)
-		reference_store(tensor.data, c->dtype, i, reference_random(from->seed, i, from->amplitude));
+		reference_store(tensor.data, golden->dtype, i, reference_random(from->seed, i, from->amplitude));
 	return tensor;
 }
 
@@ -95,15 +96,16 @@ tensor_of_sequence(const struct kernel_tensor *tensor, uint32_t sequence)
 static void
 queries_pack(struct golden_fixture *fixture)
 {
-	const struct golden_case *c = fixture->c;
-	size_t head = c->k_dim * paged_dtype_size(c->dtype), bytes;
+	const struct golden_attention *golden = fixture->golden;
+	size_t head = golden->k_dim * paged_dtype_size(golden->dtype), bytes;
 
-	fixture->packed = kernel_tensor_create(c->dtype, fixture->total_q, c->q_heads, c->k_dim, 0, &bytes);
-	for (uint32_t i = 0; i < c->n_sequences; i++) {
+	fixture->packed =
+		kernel_tensor_create(golden->dtype, fixture->total_q, golden->q_heads, golden->k_dim, 0, &bytes);
+	for (uint32_t i = 0; i < golden->n_sequences; i++) {
 		struct kernel_tensor from = tensor_of_sequence(&fixture->q, i);
 
-		for (uint32_t t = 0; t < c->sequences[i].q_len; t++)
-			for (uint32_t h = 0; h < c->q_heads; h++)
+		for (uint32_t t = 0; t < golden->sequences[i].q_len; t++)
+			for (uint32_t h = 0; h < golden->q_heads; h++)
 				memcpy((uint8_t *)fixture->packed.data +
 					       (fixture->rows[i].q_start + t) * fixture->packed.token_stride + h * head,
 				       (uint8_t *)from.data + t * from.token_stride + h * from.head_stride, head);
@@ -111,7 +113,7 @@ queries_pack(struct golden_fixture *fixture)
 }
 
 static struct mod_binding *
-mod_make(const struct golden_case *c, enum mod_kind kind, const char *text, struct mod **mod_p)
+mod_make(const struct golden_attention *golden, enum mod_kind kind, const char *text, struct mod **mod_p)
 {
 	struct mod_array arrays[GOLDEN_MAX_NAMES];
 	struct mod_binding *binding = NULL;
@@ -119,8 +121,8 @@ mod_make(const struct golden_case *c, enum mod_kind kind, const char *text, stru
 
 	if (text == NULL)
 		return NULL;
-	for (uint32_t i = 0; i < c->n_arrays; i++) {
-		const struct golden_array *from = &c->arrays[i];
+	for (uint32_t i = 0; i < golden->n_arrays; i++) {
+		const struct golden_array *from = &golden->arrays[i];
 
 		arrays[i] = (struct mod_array){ .name = from->name,
 						.dtype = from->is_float ? MOD_F32 : MOD_I32,
@@ -128,20 +130,21 @@ mod_make(const struct golden_case *c, enum mod_kind kind, const char *text, stru
 						.data = from->is_float ? (void *)from->f32 : (void *)from->i32 };
 		memcpy(arrays[i].extents, from->dims, sizeof(from->dims));
 	}
-	cr_assert_eq(mod_parse(kind, text, strlen(text), arrays, c->n_arrays, mod_p, &error), PAGED_OK, "%s",
+	cr_assert_eq(mod_parse(kind, text, strlen(text), arrays, golden->n_arrays, mod_p, &error), PAGED_OK, "%s",
 		     error.text);
-	cr_assert_eq(mod_bind(*mod_p, arrays, c->n_arrays, &binding, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(mod_bind(*mod_p, arrays, golden->n_arrays, &binding, &error), PAGED_OK, "%s", error.text);
 	return binding;
 }
 
 static void
 result_create(const struct golden_fixture *fixture, struct result *result)
 {
-	const struct golden_case *c = fixture->c;
+	const struct golden_attention *golden = fixture->golden;
 
-	result->out = kernel_tensor_create(PAGED_F32, fixture->total_q, c->q_heads, c->v_dim, 0, &result->out_bytes);
-	result->lse = malloc(fixture->total_q * c->q_heads * sizeof(float));
-	result->maximum = malloc(fixture->total_q * c->q_heads * sizeof(float));
+	result->out = kernel_tensor_create(PAGED_F32, fixture->total_q, golden->q_heads, golden->v_dim, 0,
+					   &result->out_bytes);
+	result->lse = malloc(fixture->total_q * golden->q_heads * sizeof(float));
+	result->max_score = malloc(fixture->total_q * golden->q_heads * sizeof(float));
 }
 
 static void
@@ -149,14 +152,14 @@ result_destroy(struct result *result)
 {
 	free(result->out.data);
 	free(result->lse);
-	free(result->maximum);
+	free(result->max_score);
 }
 
 static void
 rows_create(struct golden_fixture *fixture)
 {
-	for (uint32_t i = 0; i < fixture->c->n_sequences; i++) {
-		const struct golden_sequence *sequence = &fixture->c->sequences[i];
+	for (uint32_t i = 0; i < fixture->golden->n_sequences; i++) {
+		const struct golden_sequence *sequence = &fixture->golden->sequences[i];
 
 		fixture->rows[i] = (struct kernel_row){ .pages = sequence->pages,
 							.q_start = fixture->total_q,
@@ -171,32 +174,32 @@ rows_create(struct golden_fixture *fixture)
 static void
 golden_fixture_create(struct golden_fixture *fixture, struct kernel_team *team)
 {
-	const struct golden_case *c = fixture->c;
+	const struct golden_attention *golden = fixture->golden;
 	struct paged_error error;
 
 	rows_create(fixture);
 
 	cr_assert_eq(layout_init(&fixture->layout,
 				 &(struct layout_params){ .n_layers = 1,
-							  .n_kv_heads = c->kv_heads,
-							  .k_dim = c->k_dim,
-							  .v_dim = c->v_dim,
-							  .v_in_k = c->v_in_k,
-							  .dtype = c->dtype,
-							  .page_size = c->page_size,
-							  .n_pages = c->n_pages },
+							  .n_kv_heads = golden->kv_heads,
+							  .k_dim = golden->k_dim,
+							  .v_dim = golden->v_dim,
+							  .v_in_k = golden->v_in_k,
+							  .dtype = golden->dtype,
+							  .page_size = golden->page_size,
+							  .n_pages = golden->n_pages },
 				 &error),
 		     PAGED_OK);
 	fixture->pool = malloc(fixture->layout.size);
 	memset(fixture->pool, 0xff, fixture->layout.size);
-	fixture->q = tensor_make(c, &c->q);
-	fixture->k = tensor_make(c, &c->k);
-	if (!c->v_in_k)
-		fixture->v = tensor_make(c, &c->v);
-	for (uint32_t i = 0; i < c->n_sequences; i++) {
-		struct kernel_row row = { .pages = c->sequences[i].pages,
-					  .q_len = c->sequences[i].kv_len,
-					  .kv_len = c->sequences[i].kv_len };
+	fixture->q = tensor_make(golden, &golden->q);
+	fixture->k = tensor_make(golden, &golden->k);
+	if (!golden->v_in_k)
+		fixture->v = tensor_make(golden, &golden->v);
+	for (uint32_t i = 0; i < golden->n_sequences; i++) {
+		struct kernel_row row = { .pages = golden->sequences[i].pages,
+					  .q_len = golden->sequences[i].kv_len,
+					  .kv_len = golden->sequences[i].kv_len };
 
 		kernel_append(team, &(struct append_args){ .pages = { &fixture->layout, fixture->pool, 0 },
 							   .rows = &row,
@@ -205,8 +208,8 @@ golden_fixture_create(struct golden_fixture *fixture, struct kernel_team *team)
 							   .v = tensor_of_sequence(&fixture->v, i) });
 	}
 	queries_pack(fixture);
-	fixture->mask = mod_make(c, MOD_MASK, c->mask, &fixture->mods[0]);
-	fixture->score = mod_make(c, MOD_SCORE, c->score, &fixture->mods[1]);
+	fixture->mask = mod_make(golden, MOD_MASK, golden->mask, &fixture->mods[0]);
+	fixture->score = mod_make(golden, MOD_SCORE, golden->score, &fixture->mods[1]);
 	result_create(fixture, &fixture->with);
 	result_create(fixture, &fixture->without);
 }
@@ -233,15 +236,15 @@ golden_fixture_attend(struct golden_fixture *fixture, struct kernel_team *team, 
 {
 	kernel_attention(team, &(struct attention_args){ .pages = { &fixture->layout, fixture->pool, 0 },
 							 .rows = rows,
-							 .n_rows = fixture->c->n_sequences,
+							 .n_rows = fixture->golden->n_sequences,
 							 .q = fixture->packed,
 							 .out = result->out,
-							 .scale = (float)fixture->c->scale,
+							 .scale = (float)fixture->golden->scale,
 							 .causal = causal,
 							 .mod_set = mods,
-							 .sink = fixture->c->sink,
+							 .sink = fixture->golden->sink,
 							 .lse = result->lse,
-							 .maximum = result->maximum });
+							 .maximum = result->max_score });
 }
 
 static void
@@ -278,38 +281,38 @@ widen(float *to, const struct kernel_tensor *from, uint32_t head, uint32_t begin
 }
 
 static void
-line_check(const struct golden_fixture *fixture, const char *name, uint32_t sequence, uint32_t i, uint32_t head,
-	   const struct reference_line *line)
+q_row_check(const struct golden_fixture *fixture, const char *name, uint32_t sequence, uint32_t i, uint32_t head,
+	    const struct reference_q_row *q_row)
 {
-	const struct golden_case *c = fixture->c;
-	size_t at = ((size_t)sequence * c->q_heads + head) * c->q.longest + i;
+	const struct golden_attention *golden = fixture->golden;
+	size_t at = ((size_t)sequence * golden->q_heads + head) * golden->q.max_tokens + i;
 	uint64_t packed = fixture->rows[sequence].q_start + i;
 	struct reference_result reference;
 
-	reference_attend(line, &reference);
+	reference_attend(q_row, &reference);
 	/* The file's scale has nine digits. */
-	assert_close(reference.lse, c->lse[at], reference.score_tolerance / 16, name, sequence, i, head);
-	assert_close(fixture->with.lse[packed * c->q_heads + head], c->lse[at], reference.score_tolerance, name,
-		     sequence, i, head);
-	assert_close(fixture->with.maximum[packed * c->q_heads + head], c->maximum[at], reference.score_tolerance, name,
-		     sequence, i, head);
-	for (uint32_t d = 0; d < c->v_dim; d++) {
-		assert_close(reference.out[d], c->out[at * c->v_dim + d], reference.out_tolerance / 16, name, sequence,
-			     i, head);
-		assert_close(kernel_tensor_element(&fixture->with.out, packed, head, d), c->out[at * c->v_dim + d],
-			     reference.out_tolerance, name, sequence, i, head);
+	assert_close(reference.lse, golden->lse[at], reference.score_tolerance / 16, name, sequence, i, head);
+	assert_close(fixture->with.lse[packed * golden->q_heads + head], golden->lse[at], reference.score_tolerance,
+		     name, sequence, i, head);
+	assert_close(fixture->with.max_score[packed * golden->q_heads + head], golden->max_score[at],
+		     reference.score_tolerance, name, sequence, i, head);
+	for (uint32_t d = 0; d < golden->v_dim; d++) {
+		assert_close(reference.out[d], golden->out[at * golden->v_dim + d], reference.out_tolerance / 16, name,
+			     sequence, i, head);
+		assert_close(kernel_tensor_element(&fixture->with.out, packed, head, d),
+			     golden->out[at * golden->v_dim + d], reference.out_tolerance, name, sequence, i, head);
 	}
 }
 
 static void
 head_check(const struct golden_fixture *fixture, const char *name, uint32_t sequence, uint32_t kv_head)
 {
-	const struct golden_case *c = fixture->c;
+	const struct golden_attention *golden = fixture->golden;
 	const struct kernel_row *row = &fixture->rows[sequence];
 	struct kernel_tensor q = tensor_of_sequence(&fixture->q, sequence);
 	struct kernel_tensor k = tensor_of_sequence(&fixture->k, sequence);
-	struct kernel_tensor v = c->v_in_k ? k : tensor_of_sequence(&fixture->v, sequence);
-	uint32_t group = c->q_heads / c->kv_heads;
+	struct kernel_tensor v = golden->v_in_k ? k : tensor_of_sequence(&fixture->v, sequence);
+	uint32_t group = golden->q_heads / golden->kv_heads;
 	float *keys = malloc((row->kv_len + 1) * sizeof(float) * k.dim);
 	float *values = malloc((row->kv_len + 1) * sizeof(float) * v.dim);
 	float query[PAGED_MAX_DIM];
@@ -319,22 +322,22 @@ head_check(const struct golden_fixture *fixture, const char *name, uint32_t sequ
 	for (uint32_t i = 0; i < row->q_len; i++)
 		for (uint32_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
 			widen(query, &q, h, i, 1);
-			line_check(fixture, name, sequence, i, h,
-				   &(struct reference_line){ .q = query,
-							     .k = keys,
-							     .v = values,
-							     .k_stride = k.dim,
-							     .v_stride = v.dim,
-							     .k_dim = c->k_dim,
-							     .v_dim = c->v_dim,
-							     .n_keys = row->kv_len,
-							     .scale = c->scale,
-							     .sink = c->sink == NULL ? NULL : &c->sink[h],
-							     .mask = fixture->mask,
-							     .score = fixture->score,
-							     .at = { .b = (int32_t)sequence,
-								     .h = (int32_t)h,
-								     .q_idx = (int32_t)row->q_base + (int32_t)i } });
+			q_row_check(fixture, name, sequence, i, h,
+				    &(struct reference_q_row){ .q = query,
+							       .k = keys,
+							       .v = values,
+							       .k_stride = k.dim,
+							       .v_stride = v.dim,
+							       .k_dim = golden->k_dim,
+							       .v_dim = golden->v_dim,
+							       .n_keys = row->kv_len,
+							       .scale = golden->scale,
+							       .sink = golden->sink == NULL ? NULL : &golden->sink[h],
+							       .mask = fixture->mask,
+							       .score = fixture->score,
+							       .at = { .b = (int32_t)sequence,
+								       .h = (int32_t)h,
+								       .q_idx = (int32_t)row->q_base + (int32_t)i } });
 		}
 	free(keys);
 	free(values);
@@ -342,26 +345,26 @@ head_check(const struct golden_fixture *fixture, const char *name, uint32_t sequ
 
 /* True: it ran without mods too. */
 static bool
-case_run(struct kernel_team *team, struct golden_case *c, const char *name)
+case_run(struct kernel_team *team, struct golden_attention *golden, const char *name)
 {
 	struct kernel_row rows[GOLDEN_MAX_SEQUENCES];
-	struct golden_fixture fixture = { .c = c };
-	size_t lines;
+	struct golden_fixture fixture = { .golden = golden };
+	size_t lse_bytes;
 	bool causal, plain;
 
 	golden_fixture_create(&fixture, team);
 	golden_fixture_attend_with_mods(&fixture, team, name);
-	for (uint32_t i = 0; i < c->n_sequences; i++)
-		for (uint32_t h = 0; h < c->kv_heads; h++)
+	for (uint32_t i = 0; i < golden->n_sequences; i++)
+		for (uint32_t h = 0; h < golden->kv_heads; h++)
 			head_check(&fixture, name, i, h);
 	plain = mask_as_lengths(&fixture, rows, &causal);
 	if (plain) {
-		lines = fixture.total_q * c->q_heads * sizeof(float);
+		lse_bytes = fixture.total_q * golden->q_heads * sizeof(float);
 		golden_fixture_attend(&fixture, team, rows, causal, NULL, &fixture.without);
 		cr_assert_eq(memcmp(fixture.with.out.data, fixture.without.out.data, fixture.with.out_bytes), 0, "%s",
 			     name);
-		cr_assert_eq(memcmp(fixture.with.lse, fixture.without.lse, lines), 0, "%s", name);
-		cr_assert_eq(memcmp(fixture.with.maximum, fixture.without.maximum, lines), 0, "%s", name);
+		cr_assert_eq(memcmp(fixture.with.lse, fixture.without.lse, lse_bytes), 0, "%s", name);
+		cr_assert_eq(memcmp(fixture.with.max_score, fixture.without.max_score, lse_bytes), 0, "%s", name);
 	}
 	golden_fixture_destroy(&fixture);
 	return plain;
@@ -378,13 +381,13 @@ KERNEL_TEST(golden, attention)
 	snprintf(pattern, sizeof(pattern), "%s/tests/golden/attention/*.case", source != NULL ? source : ".");
 	cr_assert_eq(glob(pattern, 0, NULL, &files), 0, "%s: nothing there", pattern);
 	for (size_t i = 0; i < files.gl_pathc; i++) {
-		struct golden_case c;
+		struct golden_attention golden;
 		char what[256];
 
-		cr_assert(golden_case_open(&c, files.gl_pathv[i], what, sizeof(what)), "%s: %s", files.gl_pathv[i],
-			  what);
-		n_plain += case_run(team, &c, strrchr(files.gl_pathv[i], '/') + 1);
-		golden_case_close(&c);
+		cr_assert(golden_attention_open(&golden, files.gl_pathv[i], what, sizeof(what)), "%s: %s",
+			  files.gl_pathv[i], what);
+		n_plain += case_run(team, &golden, strrchr(files.gl_pathv[i], '/') + 1);
+		golden_attention_close(&golden);
 	}
 	printf("# %s: %zu golden cases ran, %u without mods too\n", kernel_isa_name(isa), files.gl_pathc, n_plain);
 	fflush(stdout);

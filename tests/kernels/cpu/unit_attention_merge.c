@@ -149,7 +149,7 @@ KERNEL_TEST(merge, nothing_and_no_number)
 KERNEL_TEST(merge, in_place_and_threads)
 {
 	struct parts apart, within;
-	size_t lines = 400 * HEADS;
+	size_t n_q_rows = 400 * HEADS;
 
 	parts_create(&apart, 400, PAGED_F32, PAGED_F32, PAGED_F32);
 	for (uint32_t n = 1; n <= 3; n++) {
@@ -164,7 +164,7 @@ KERNEL_TEST(merge, in_place_and_threads)
 		within.out = within.part[n % 2].out;
 		within.lse = (float *)(uintptr_t)within.part[n % 2].lse;
 		parts_merge(&within, team);
-		cr_assert_eq(memcmp(apart.lse, within.lse, lines * sizeof(float)), 0);
+		cr_assert_eq(memcmp(apart.lse, within.lse, n_q_rows * sizeof(float)), 0);
 		for (uint32_t t = 0; t < 400; t++)
 			for (uint32_t h = 0; h < HEADS; h++)
 				for (uint32_t d = 0; d < DIM; d++)
@@ -247,15 +247,15 @@ group_check(const struct kernel_fixture *fixture, uint32_t n_suffixes, uint32_t 
 		for (uint32_t d = 0; d < p->v_dim; d++)
 			v[t * p->v_dim + d] = kernel_fixture_value(fixture, id, token, kv_head, d);
 	}
-	reference_attend(&(struct reference_line){ .q = q,
-						   .k = k,
-						   .v = v,
-						   .k_stride = p->k_dim,
-						   .v_stride = p->v_dim,
-						   .k_dim = p->k_dim,
-						   .v_dim = p->v_dim,
-						   .n_keys = n,
-						   .scale = p->scale },
+	reference_attend(&(struct reference_q_row){ .q = q,
+						    .k = k,
+						    .v = v,
+						    .k_stride = p->k_dim,
+						    .v_stride = p->v_dim,
+						    .k_dim = p->k_dim,
+						    .v_dim = p->v_dim,
+						    .n_keys = n,
+						    .scale = p->scale },
 			 &expected);
 	cr_assert_float_eq(fixture->lse[at], expected.lse, expected.score_tolerance + 0x1p-21 * fabs(expected.lse));
 	for (uint32_t d = 0; d < p->v_dim; d++)

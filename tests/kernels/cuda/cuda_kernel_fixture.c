@@ -325,7 +325,7 @@ cuda_fixture_attend(struct kernel_fixture *fixture, const struct cuda_attend *ho
 
 	memset(fixture->out.data, 0xff, fixture->out_bytes);
 	memset(fixture->lse, 0xff, q_rows * sizeof(float));
-	memset(fixture->maximum, 0xff, q_rows * sizeof(float));
+	memset(fixture->max_score, 0xff, q_rows * sizeof(float));
 	cuda_attend_run(&(struct attention_args){ .pages = { &fixture->layout, fixture->pool, KERNEL_FIXTURE_LAYER },
 						  .rows = fixture->rows,
 						  .n_rows = p->n_rows,
@@ -336,7 +336,7 @@ cuda_fixture_attend(struct kernel_fixture *fixture, const struct cuda_attend *ho
 						  .sink = p->sink,
 						  .lse_without_sink = p->lse_without_sink,
 						  .lse = fixture->lse,
-						  .maximum = fixture->maximum,
+						  .maximum = fixture->max_score,
 						  .k_scale = p->k_scale,
 						  .v_scale = p->v_scale },
 			fixture->total_q, how);

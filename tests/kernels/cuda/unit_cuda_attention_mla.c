@@ -330,7 +330,7 @@ Test(cuda_attention_mla, minus_infinity_weighs_nothing)
 		for (uint32_t h = 0; h < params.q_heads; h++) {
 			cr_assert(kernel_fixture_all_nan(&fixture, 0, h, false));
 			cr_assert_eq(fixture.lse[h] == -INFINITY, all);
-			cr_assert_eq(fixture.maximum[h] == -INFINITY, all);
+			cr_assert_eq(fixture.max_score[h] == -INFINITY, all);
 			for (uint32_t d = 0; d < params.v_dim; d++)
 				cr_assert(all ? kernel_tensor_element(&fixture.out, 0, h, d) == 0
 					      : isfinite(kernel_tensor_element(&fixture.out, 0, h, d)));

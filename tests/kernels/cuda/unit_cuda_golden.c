@@ -21,27 +21,28 @@
 #define MOST_PRODUCTS 25e6
 
 struct golden_fixture {
-	struct golden_case c;
+	struct golden_attention golden;
 	struct layout layout;
 	uint8_t *pool;
 	struct kernel_row rows[GOLDEN_MAX_SEQUENCES]; /* of attention */
 	uint64_t total_q;
 	bool causal;
 	struct kernel_tensor q, out;
-	float *lse, *maximum;
+	float *lse, *max_score;
 };
 
 /* The case's mask by lengths, or false. */
 static bool
 rows_make(struct golden_fixture *fixture)
 {
-	const struct golden_case *c = &fixture->c;
-	const struct golden_array *length = golden_case_array(c, "length"), *offset = golden_case_array(c, "offset");
-	const char *mask = c->mask == NULL ? "" : c->mask;
+	const struct golden_attention *golden = &fixture->golden;
+	const struct golden_array *length = golden_attention_array(golden, "length"),
+				  *offset = golden_attention_array(golden, "offset");
+	const char *mask = golden->mask == NULL ? "" : golden->mask;
 
 	fixture->causal = strncmp(mask, "kv_idx <= q_idx", 15) == 0;
-	for (uint32_t i = 0; i < c->n_sequences; i++) {
-		const struct golden_sequence *from = &c->sequences[i];
+	for (uint32_t i = 0; i < golden->n_sequences; i++) {
+		const struct golden_sequence *from = &golden->sequences[i];
 		struct kernel_row *row = &fixture->rows[i];
 
 		*row = (struct kernel_row){ .pages = from->pages,
@@ -61,48 +62,49 @@ rows_make(struct golden_fixture *fixture)
 			 strcmp(mask, "kv_idx < length[b]") != 0)
 			return false;
 	}
-	return c->score == NULL;
+	return golden->score == NULL;
 }
 
 static double
-products(const struct golden_case *c)
+products(const struct golden_attention *golden)
 {
 	double n = 0;
 
-	for (uint32_t i = 0; i < c->n_sequences; i++)
-		n += (double)c->sequences[i].q_len * c->q_heads * c->sequences[i].kv_len * (c->k_dim + c->v_dim);
+	for (uint32_t i = 0; i < golden->n_sequences; i++)
+		n += (double)golden->sequences[i].q_len * golden->q_heads * golden->sequences[i].kv_len *
+		     (golden->k_dim + golden->v_dim);
 	return n;
 }
 
 static void
 pool_fill(struct golden_fixture *fixture)
 {
-	const struct golden_case *c = &fixture->c;
+	const struct golden_attention *golden = &fixture->golden;
 	const struct layout_params params = { .n_layers = 1,
-					      .n_kv_heads = c->kv_heads,
-					      .k_dim = c->k_dim,
-					      .v_dim = c->v_dim,
-					      .v_in_k = c->v_in_k,
-					      .dtype = c->dtype,
-					      .page_size = c->page_size,
-					      .n_pages = c->n_pages };
+					      .n_kv_heads = golden->kv_heads,
+					      .k_dim = golden->k_dim,
+					      .v_dim = golden->v_dim,
+					      .v_in_k = golden->v_in_k,
+					      .dtype = golden->dtype,
+					      .page_size = golden->page_size,
+					      .n_pages = golden->n_pages };
 	struct paged_error error;
 
 	cr_assert_eq(layout_init(&fixture->layout, &params, &error), PAGED_OK, "%s", error.text);
 	fixture->pool = malloc(fixture->layout.size);
 	memset(fixture->pool, 0xff, fixture->layout.size);
-	for (uint32_t i = 0; i < c->n_sequences; i++)
-		for (uint32_t t = 0; t < c->sequences[i].kv_len; t++)
-			for (uint32_t h = 0; h < c->kv_heads; h++)
-				for (unsigned int plane = 0; plane < (c->v_in_k ? 1u : 2u); plane++) {
-					const struct golden_tensor *from = plane == LAYOUT_K ? &c->k : &c->v;
-					uint8_t *to =
-						fixture->pool + layout_offset(&fixture->layout, plane, 0,
-									      c->sequences[i].pages[t / c->page_size],
-									      h, t % c->page_size);
+	for (uint32_t i = 0; i < golden->n_sequences; i++)
+		for (uint32_t t = 0; t < golden->sequences[i].kv_len; t++)
+			for (uint32_t h = 0; h < golden->kv_heads; h++)
+				for (unsigned int plane = 0; plane < (golden->v_in_k ? 1u : 2u); plane++) {
+					const struct golden_tensor *from = plane == LAYOUT_K ? &golden->k : &golden->v;
+					uint8_t *to = fixture->pool +
+						      layout_offset(&fixture->layout, plane, 0,
+								    golden->sequences[i].pages[t / golden->page_size],
+								    h, t % golden->page_size);
 
 					for (uint32_t d = 0; d < from->dim; d++)
-						reference_store(to, c->dtype, d,
+						reference_store(to, golden->dtype, d,
 								golden_tensor_element(from, i, h, t, d));
 				}
 }
@@ -110,22 +112,23 @@ pool_fill(struct golden_fixture *fixture)
 static void
 tensors_make(struct golden_fixture *fixture)
 {
-	const struct golden_case *c = &fixture->c;
-	size_t bytes, q_rows = fixture->total_q * c->q_heads * sizeof(float);
+	const struct golden_attention *golden = &fixture->golden;
+	size_t bytes, q_rows = fixture->total_q * golden->q_heads * sizeof(float);
 
-	fixture->q = kernel_tensor_create(c->dtype, fixture->total_q, c->q_heads, c->k_dim, 0, &bytes);
-	fixture->out = kernel_tensor_create(PAGED_F32, fixture->total_q, c->q_heads, c->v_dim, 0, &bytes);
+	fixture->q = kernel_tensor_create(golden->dtype, fixture->total_q, golden->q_heads, golden->k_dim, 0, &bytes);
+	fixture->out = kernel_tensor_create(PAGED_F32, fixture->total_q, golden->q_heads, golden->v_dim, 0, &bytes);
 	fixture->lse = malloc(q_rows);
-	fixture->maximum = malloc(q_rows);
-	for (uint32_t i = 0; i < c->n_sequences; i++)
-		for (uint32_t t = 0; t < c->sequences[i].q_len; t++)
-			for (uint32_t h = 0; h < c->q_heads; h++)
-				for (uint32_t d = 0; d < c->k_dim; d++)
+	fixture->max_score = malloc(q_rows);
+	for (uint32_t i = 0; i < golden->n_sequences; i++)
+		for (uint32_t t = 0; t < golden->sequences[i].q_len; t++)
+			for (uint32_t h = 0; h < golden->q_heads; h++)
+				for (uint32_t d = 0; d < golden->k_dim; d++)
 					reference_store((uint8_t *)fixture->q.data +
 								(int64_t)(fixture->rows[i].q_start + t) *
 									fixture->q.token_stride +
 								h * fixture->q.head_stride,
-							c->dtype, d, golden_tensor_element(&c->q, i, h, t, d));
+							golden->dtype, d,
+							golden_tensor_element(&golden->q, i, h, t, d));
 }
 
 static void
@@ -138,55 +141,58 @@ assert_close(double got, double expected, double tolerance, const char *name, co
 static void
 results_check(const struct golden_fixture *fixture, const char *name, double rounding)
 {
-	const struct golden_case *c = &fixture->c;
+	const struct golden_attention *golden = &fixture->golden;
 
-	for (uint32_t i = 0; i < c->n_sequences; i++)
-		for (uint32_t t = 0; t < c->sequences[i].q_len; t++)
-			for (uint32_t h = 0; h < c->q_heads; h++) {
-				size_t at = ((size_t)i * c->q_heads + h) * c->q.longest + t;
+	for (uint32_t i = 0; i < golden->n_sequences; i++)
+		for (uint32_t t = 0; t < golden->sequences[i].q_len; t++)
+			for (uint32_t h = 0; h < golden->q_heads; h++) {
+				size_t at = ((size_t)i * golden->q_heads + h) * golden->q.max_tokens + t;
 				uint64_t packed = fixture->rows[i].q_start + t;
 
-				assert_close(fixture->lse[packed * c->q_heads + h], c->lse[at], 1e-5, name, "LSE");
-				assert_close(fixture->maximum[packed * c->q_heads + h], c->maximum[at], 1e-5, name,
-					     "maximum");
-				for (uint32_t d = 0; d < c->v_dim; d++)
+				assert_close(fixture->lse[packed * golden->q_heads + h], golden->lse[at], 1e-5, name,
+					     "LSE");
+				assert_close(fixture->max_score[packed * golden->q_heads + h], golden->max_score[at],
+					     1e-5, name, "max_score");
+				for (uint32_t d = 0; d < golden->v_dim; d++)
 					assert_close(kernel_tensor_element(&fixture->out, packed, h, d),
-						     c->out[at * c->v_dim + d], 1e-5 + rounding, name, "output");
+						     golden->out[at * golden->v_dim + d], 1e-5 + rounding, name,
+						     "output");
 			}
 }
 
 static void
 case_run(struct golden_fixture *fixture, const char *name, uint64_t seed)
 {
-	const struct golden_case *c = &fixture->c;
+	const struct golden_attention *golden = &fixture->golden;
 	struct cuda_choice choice;
 	struct paged_error error;
 
 	pool_fill(fixture);
 	tensors_make(fixture);
-	cr_assert_eq(cuda_choose(&fixture->layout.params, c->dtype, 160u << 10, &choice, &error), PAGED_OK, "%s",
+	cr_assert_eq(cuda_choose(&fixture->layout.params, golden->dtype, 160u << 10, &choice, &error), PAGED_OK, "%s",
 		     error.text);
 	cuda_attend_run(&(struct attention_args){ .pages = { &fixture->layout, fixture->pool, 0 },
 						  .rows = fixture->rows,
-						  .n_rows = c->n_sequences,
+						  .n_rows = golden->n_sequences,
 						  .q = fixture->q,
 						  .out = fixture->out,
-						  .scale = (float)c->scale,
+						  .scale = (float)golden->scale,
 						  .causal = fixture->causal,
-						  .sink = c->sink,
+						  .sink = golden->sink,
 						  .lse = fixture->lse,
-						  .maximum = fixture->maximum },
+						  .maximum = fixture->max_score },
 			fixture->total_q,
 			&(struct cuda_attend){ .kernel = choice.kernel,
 					       .max_tile_q_rows = choice.max_tile_q_rows,
 					       .n_blocks = 5,
 					       .seed = seed });
-	results_check(fixture, name, choice.max_tile_q_rows == CUDA_MAX_TILE_Q_ROWS ? reference_unit(c->dtype) : 0);
+	results_check(fixture, name,
+		      choice.max_tile_q_rows == CUDA_MAX_TILE_Q_ROWS ? reference_unit(golden->dtype) : 0);
 	free(fixture->pool);
 	free(fixture->q.data);
 	free(fixture->out.data);
 	free(fixture->lse);
-	free(fixture->maximum);
+	free(fixture->max_score);
 }
 
 Test(cuda_golden, attention)
@@ -202,15 +208,16 @@ Test(cuda_golden, attention)
 		const char *name = strrchr(files.gl_pathv[i], '/') + 1;
 		struct golden_fixture fixture = { .total_q = 0 };
 
-		cr_assert(golden_case_open(&fixture.c, files.gl_pathv[i], what, sizeof(what)), "%s: %s", name, what);
+		cr_assert(golden_attention_open(&fixture.golden, files.gl_pathv[i], what, sizeof(what)), "%s: %s", name,
+			  what);
 		if (rows_make(&fixture)) {
 			n_plain++;
-			if (products(&fixture.c) <= MOST_PRODUCTS) {
+			if (products(&fixture.golden) <= MOST_PRODUCTS) {
 				n_run++;
 				case_run(&fixture, name, i);
 			}
 		}
-		golden_case_close(&fixture.c);
+		golden_attention_close(&fixture.golden);
 	}
 	printf("# %u of %u golden cases without mods ran; the others are too large for the host\n", n_run, n_plain);
 	fflush(stdout);
