@@ -118,7 +118,7 @@ Test(torch_class, test_update)
 }
 
 /* A subset of rows in any order, positions in any order. */
-Test(torch_class, assign_anywhere)
+Test(torch_class, assign_any_positions)
 {
 	float values[2 * 2 * 3];
 	const struct pa_tensor k = { .data = values, .n_heads = 1, .n_tokens = 2, .dim = 3 };
@@ -141,7 +141,7 @@ Test(torch_class, assign_anywhere)
 }
 
 /* Each of their six checks, and positions outside the row. */
-Test(torch_class, assign_is_checked)
+Test(torch_class, assign_checks_arguments)
 {
 	float values[2 * 2 * 2 * 3] = { 0 };
 	struct pa_tensor k = { .data = values, .n_heads = 2, .n_tokens = 2, .dim = 3 }, v = k;

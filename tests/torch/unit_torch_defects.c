@@ -133,7 +133,7 @@ lists_are(const struct paged_block_mask *mask, uint32_t n_full, uint32_t n_parti
 }
 
 /* 1: the mods of an erased row stay true on pages that are another's by then. */
-Test(torch_defects, row_01_an_erased_row_maps_nothing)
+Test(torch_defects, row_01_erased_row_maps_no_page)
 {
 	struct pa_mod noop = { 0 };
 	struct pa_converted_mod mod = pa_get_mask_mod(&pa, &noop, &(struct pa_rows){ .n = 2 });
@@ -148,7 +148,7 @@ Test(torch_defects, row_01_an_erased_row_maps_nothing)
 }
 
 /* 1: erase, then other tokens in the same pages: nothing of the old ones, nor of what is not yet written. */
-Test(torch_defects, row_01_pages_are_used_again)
+Test(torch_defects, row_01_erased_pages_are_reused)
 {
 	struct seen fresh, again;
 
@@ -165,7 +165,7 @@ Test(torch_defects, row_01_pages_are_used_again)
 }
 
 /* 2: erasing twice, or one row twice in a call, frees its pages twice. */
-Test(torch_defects, row_02_no_page_is_freed_twice)
+Test(torch_defects, row_02_no_double_free)
 {
 	pa_batch_reserve(&pa, 3, (uint32_t[]){ 8, 8, 8 });
 	(void)pa_erase(&pa, 2, (uint32_t[]){ 1, 1 });
@@ -176,7 +176,7 @@ Test(torch_defects, row_02_no_page_is_freed_twice)
 }
 
 /* 3: with a batch that is not 0 .. n - 1, mods look into the table of another row. */
-Test(torch_defects, row_03_a_batch_subset_has_its_own_rows)
+Test(torch_defects, row_03_batch_subset_uses_its_own_rows)
 {
 	struct pa_mod by_row = { .mod = parse(PAGED_MOD_MASK, "b == 0 ? kv_idx < 3 : kv_idx < 5") };
 	struct pa_rows rows = { .n = 2, .batch_idx = (uint32_t[]){ 2, 0 }, .kv_len = (uint32_t[]){ 16, 11 } };
@@ -203,7 +203,7 @@ Test(torch_defects, row_03_a_batch_subset_has_its_own_rows)
 }
 
 /* 4, 12: a mask that is longer than its row has pages: negative or foreign indices, or a raw index error. */
-Test(torch_defects, row_04_no_index_that_is_no_page)
+Test(torch_defects, row_04_mask_longer_than_its_row_is_refused)
 {
 	static const uint32_t blocks[] = { 0, 1, 2, 3 };
 	struct paged_block_mask *mask = listed(TOKENS, PAGE, 4, 0, blocks), *converted = NULL;
@@ -218,7 +218,7 @@ Test(torch_defects, row_04_no_index_that_is_no_page)
 }
 
 /* 5: a token past what is reserved goes to the last page of the pool. */
-Test(torch_defects, row_05_the_last_page_is_left_alone)
+Test(torch_defects, row_05_last_page_is_not_overwritten)
 {
 	float zeros[DIM] = { 0 };
 	const struct pa_tensor k = { zeros, 1, 1, DIM, 0, 0, 0 };
@@ -236,7 +236,7 @@ Test(torch_defects, row_05_the_last_page_is_left_alone)
 }
 
 /* 6: full blocks hold the end of a sequence, and what lies behind it (here NaN) is seen. */
-Test(torch_defects, row_06_lengths_guard_full_blocks)
+Test(torch_defects, row_06_full_blocks_end_at_kv_len)
 {
 	static const uint32_t blocks[] = { 0, 1, 2, 3 };
 	struct pa_rows rows = { .n = 1, .kv_len = (uint32_t[]){ 6 } };
@@ -267,7 +267,7 @@ at_the_edge(const void *data, size_t size)
 }
 
 /* 7: mods run before it is known whether a key is live: arrays are read at -page_size and past the length. */
-Test(torch_defects, row_07_arrays_are_read_at_live_keys_alone)
+Test(torch_defects, row_07_arrays_are_read_at_live_keys_only)
 {
 	static const float bias[] = { 1, -1, 0.5f, 2, 0, 1 };
 	static const int32_t document[] = { 0, 0, 1, 1, 1, 0 };
@@ -291,7 +291,7 @@ Test(torch_defects, row_07_arrays_are_read_at_live_keys_alone)
 }
 
 /* 8: eager mode ignores the lists, compiled mode trusts them.  Here lists are what is visited, always. */
-Test(torch_defects, row_08_lists_count_wherever_it_runs)
+Test(torch_defects, row_08_block_lists_apply_on_every_path)
 {
 	struct paged_block_mask *mask;
 	struct pa_rows rows = { .n = 1, .kv_len = (uint32_t[]){ TOKENS } };
@@ -375,7 +375,7 @@ resident(void)
  * 10, 11: at 4096 sequences and 32768 pages PyTorch's tables take 2 GiB, and
  * the lists of one decode mask 1 GiB.
  */
-Test(torch_defects, row_10_11_tables_as_large_as_what_is_used)
+Test(torch_defects, row_10_11_page_tables_grow_with_use)
 {
 	const struct paged_pool_params geometry = { .struct_size = sizeof(geometry),
 						    .name = "large",
@@ -436,7 +436,7 @@ Test(torch_defects, row_12_one_mask_for_every_sequence)
 }
 
 /* 14: create_block_mask makes the whole matrix first, 16 GiB for this one. */
-Test(torch_defects, row_14_no_matrix_is_made)
+Test(torch_defects, row_14_no_dense_matrix)
 {
 	const struct paged_batch_row row = { .q_len = 131072, .kv_len = 131072, .flags = PAGED_ROW_Q_BASE };
 	const struct paged_block_mask_params params = { .struct_size = sizeof(params), .rows = &row, .n_rows = 1 };
@@ -454,7 +454,7 @@ Test(torch_defects, row_14_no_matrix_is_made)
 }
 
 /* 16: offsets past 2^31 elements and bytes; the pool takes 5 GiB of addresses, and of memory what is touched. */
-Test(torch_defects, row_16_offsets_of_64_bits)
+Test(torch_defects, row_16_64_bit_offsets)
 {
 	const struct paged_pool_params geometry = { .struct_size = sizeof(geometry),
 						    .name = "far",
@@ -498,7 +498,7 @@ Test(torch_defects, row_16_offsets_of_64_bits)
 }
 
 /* 17, 18: a mask's blocks are pages, parts or multiples of them, and the result has the same bits everywhere. */
-Test(torch_defects, row_17_18_blocks_of_any_size)
+Test(torch_defects, row_17_18_any_block_size)
 {
 	static const uint32_t sizes[] = { 1, 2, 4, 8, 16 };
 	static const char text[] = "kv_idx % 7 != 3 && kv_idx < 13";
@@ -548,7 +548,7 @@ Test(torch_defects, row_20_sparsity_counts_blocks)
 }
 
 /* 22: lengths that do not match are told as other numbers ("S=1 and S=1"). */
-Test(torch_defects, row_22_sentences_have_the_numbers)
+Test(torch_defects, row_22_error_texts_contain_the_values)
 {
 	static const uint32_t blocks[] = { 0, 1 };
 	struct paged_block_mask *mask = listed(8, PAGE, 2, 0, blocks);

@@ -135,7 +135,7 @@ mods_file(const char *path)
 	free(file);
 }
 
-Test(torch_mods, as_pytorch)
+Test(torch_mods, matches_pytorch)
 {
 	mask_each_file("mods/*.mods", 12, mods_file);
 }

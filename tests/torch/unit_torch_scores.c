@@ -207,7 +207,7 @@ Test(torch_scores, test_paged_builtin_score_mods_amx)
 }
 
 /* get_score_mod() of each, at random places of the pool, is the C function at the logical place; -inf elsewhere. */
-Test(torch_scores, converted_as_in_c)
+Test(torch_scores, converted_mods_match_c_code)
 {
 	struct torch_mods captured_by = { .arrays = arrays, .n_arrays = N(arrays) };
 	static const uint32_t kv_len[] = { 512, 300, 1, 77 };

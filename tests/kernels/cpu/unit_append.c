@@ -188,7 +188,7 @@ KERNEL_TEST(append, converts_between_all_dtypes)
 	}
 }
 
-KERNEL_TEST(append, positions)
+KERNEL_TEST(append, explicit_positions)
 {
 	static const uint32_t positions[TOTAL] = { 5, 0, 3, 1, 8, 7, 0, 4, 2 };
 	struct append_fixture fixture;
@@ -201,7 +201,7 @@ KERNEL_TEST(append, positions)
 	append_fixture_destroy(&fixture);
 }
 
-KERNEL_TEST(append, skips_rows)
+KERNEL_TEST(append, skips_rows_with_skip_append)
 {
 	struct append_fixture fixture;
 
@@ -213,7 +213,7 @@ KERNEL_TEST(append, skips_rows)
 	append_fixture_destroy(&fixture);
 }
 
-KERNEL_TEST(append, keys_alone_where_values_lie_in_them)
+KERNEL_TEST(append, v_in_k_writes_k_only)
 {
 	struct append_fixture fixture;
 
@@ -225,7 +225,7 @@ KERNEL_TEST(append, keys_alone_where_values_lie_in_them)
 	append_fixture_destroy(&fixture);
 }
 
-KERNEL_TEST(append, scales_of_heads)
+KERNEL_TEST(append, per_head_scales)
 {
 	static const float k_scale[] = { 300, 0.7f }, v_scale[] = { 1, 1e5f };
 
@@ -254,7 +254,7 @@ head_set(struct append_fixture *fixture, uint32_t packed, uint32_t head, float v
 }
 
 /* Heads of i8 that are all 0, or next to it, or hold what is no number. */
-KERNEL_TEST(append, scales_at_the_edges)
+KERNEL_TEST(append, i8_scales_of_zero_tiny_and_nan_heads)
 {
 	static const float all[] = { 0, 0x1p-121f, 0x1p-120f, 0x1p-149f, 0x1.fffffep127f };
 	static const float one[] = { NAN, INFINITY, -INFINITY };
@@ -277,7 +277,7 @@ KERNEL_TEST(append, scales_at_the_edges)
 }
 
 /* Enough tokens that the whole team works. */
-KERNEL_TEST(append, long_rows)
+KERNEL_TEST(append, long_rows_on_several_threads)
 {
 	enum { TOKENS = 3000, DIM = 64 };
 	struct kernel_team *team = kernel_test_team(3, isa);
@@ -360,7 +360,7 @@ many_append(const struct layout *layout, const struct append_args *args, uint32_
 }
 
 /* Much in one call has the bits of little in many, and every instruction set those of portable C. */
-KERNEL_TEST(append, past_the_cache)
+KERNEL_TEST(append, non_temporal_stores_write_equal_bits)
 {
 	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
 	uint32_t pages[MANY / MANY_PAGE];

@@ -170,7 +170,7 @@ rotary_fixture_check(const struct rotary_fixture *fixture, const struct kernel_t
 }
 
 /* Whole heads, the first and the last dims of them, an odd number of pairs; each style, each dtype. */
-KERNEL_TEST(rotary, keys)
+KERNEL_TEST(append_rotary, keys_match_float64)
 {
 	static const uint32_t spans[][2] = { { 40, 0 }, { 16, 0 }, { 2, 0 }, { 14, 5 }, { 16, 24 }, { 26, 14 } };
 	static const enum paged_dtype pools[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2 };
@@ -207,7 +207,7 @@ bits_expected(const struct rotary_fixture *fixture, uint32_t packed, uint32_t he
 }
 
 /* Each product and sum is rounded by itself, whatever the instruction set. */
-KERNEL_TEST(rotary, bits)
+KERNEL_TEST(append_rotary, products_and_sums_are_rounded_separately)
 {
 	static const uint32_t spans[][2] = { { 40, 0 }, { 32, 8 }, { 38, 2 }, { 10, 0 } };
 
@@ -230,7 +230,7 @@ KERNEL_TEST(rotary, bits)
 }
 
 /* i8: the scale is that of the turned key. */
-KERNEL_TEST(rotary, keys_of_i8)
+KERNEL_TEST(append_rotary, i8_scale_follows_rotation)
 {
 	struct rotary_fixture fixture;
 
@@ -258,7 +258,7 @@ KERNEL_TEST(rotary, keys_of_i8)
 }
 
 /* Queries of all rows, in place and elsewhere in another dtype, by positions of their own. */
-KERNEL_TEST(rotary, queries)
+KERNEL_TEST(append_rotary, queries_in_place_and_to_q_out)
 {
 	static const uint32_t positions[TOTAL] = { 0, 49, 7, 7, 3, 0, 48 };
 

@@ -174,7 +174,7 @@ KERNEL_TEST(attention, query_positions)
 }
 
 /* Lines that see nothing: exactly 0, -inf, -inf. */
-KERNEL_TEST(attention, masked_rows)
+KERNEL_TEST(attention, fully_masked_q_rows_are_zero)
 {
 	struct kernel_team *team = kernel_test_team(1, isa);
 	struct kernel_fixture_params params = defaults();
@@ -214,7 +214,7 @@ KERNEL_TEST(attention, sinks)
 }
 
 /* A query row with NaN or infinity spoils itself and nobody else. */
-KERNEL_TEST(attention, not_a_number_stays_in_its_row)
+KERNEL_TEST(attention, nan_query_affects_its_q_row_only)
 {
 	static const float poison[] = { NAN, INFINITY };
 	struct kernel_team *team = kernel_test_team(1, isa);
@@ -237,7 +237,7 @@ KERNEL_TEST(attention, not_a_number_stays_in_its_row)
 }
 
 /* A key or value that is NaN reaches the lines that see it, and leaves those no trace that causality keeps from it. */
-KERNEL_TEST(attention, masked_keys_may_be_anything)
+KERNEL_TEST(attention, masked_nan_tokens_have_no_effect)
 {
 	static const uint32_t tokens[] = { 40, 64, 69, 99 };
 	struct kernel_team *team = kernel_test_team(1, isa);
@@ -267,7 +267,7 @@ KERNEL_TEST(attention, masked_keys_may_be_anything)
 }
 
 /* Scores of -inf weigh nothing, be it one, a tile, a split or all of them. */
-KERNEL_TEST(attention, minus_infinity_weighs_nothing)
+KERNEL_TEST(attention, score_of_minus_infinity_has_zero_weight)
 {
 	static const uint32_t spans[][2] = { { 3, 4 }, { 0, 64 }, { 0, 512 }, { 64, 700 }, { 0, 700 } };
 	struct kernel_team *team = kernel_test_team(1, isa);
@@ -322,7 +322,7 @@ weight_of(struct kernel_team *team, float score)
 }
 
 /* Down to the least normal number there are weights, and below it none, rather than subnormal ones. */
-KERNEL_TEST(attention, weights_are_normal_numbers)
+KERNEL_TEST(attention, subnormal_weights_are_flushed_to_zero)
 {
 	struct kernel_team *team = kernel_test_team(1, isa);
 
@@ -333,7 +333,7 @@ KERNEL_TEST(attention, weights_are_normal_numbers)
 	kernel_team_destroy(team);
 }
 
-KERNEL_TEST(attention, outputs_are_optional)
+KERNEL_TEST(attention, lse_and_max_score_are_optional)
 {
 	struct kernel_team *team = kernel_test_team(1, isa);
 	struct kernel_fixture_params params = defaults();

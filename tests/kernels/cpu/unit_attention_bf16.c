@@ -91,7 +91,7 @@ errors_check(struct kernel_fixture_params params, enum kernel_isa isa)
 	kernel_fixture_destroy(&fixture);
 }
 
-KERNEL_TEST(pairs, errors_by_pool_and_scale)
+KERNEL_TEST(attention_bf16, errors_by_pool_and_scale)
 {
 	static const float scales[] = { 0.01f, 0.09f, 0.5f, 2 };
 
@@ -107,7 +107,7 @@ KERNEL_TEST(pairs, errors_by_pool_and_scale)
 	}
 }
 
-KERNEL_TEST(pairs, errors_by_shape)
+KERNEL_TEST(attention_bf16, errors_by_shape)
 {
 	static const struct {
 		uint32_t q_heads, kv_heads, k_dim, v_dim, kv_len, q_len;
@@ -133,7 +133,7 @@ KERNEL_TEST(pairs, errors_by_shape)
 }
 
 /* Query rows in a chunk see odd and even numbers of tokens; each alone has the same bits. */
-KERNEL_TEST(pairs, chunk_or_one_by_one)
+KERNEL_TEST(attention_bf16, q_rows_of_a_chunk_equal_single_ones)
 {
 	for (size_t i = 0; i < COUNT(pools); i++) {
 		struct kernel_fixture_params params = decode(), one;
@@ -159,7 +159,7 @@ KERNEL_TEST(pairs, chunk_or_one_by_one)
 }
 
 /* Of the lines of a long prompt some fill strips and tasks, some do not; tokens end beside tiles, blocks and splits. */
-KERNEL_TEST(pairs, errors_of_many_lines)
+KERNEL_TEST(attention_bf16, errors_in_prefill)
 {
 	static const struct {
 		uint32_t q_heads, k_dim, v_dim, kv_len, q_len, page_size;
@@ -186,7 +186,7 @@ KERNEL_TEST(pairs, errors_of_many_lines)
 }
 
 /* A prompt at once, by any number of threads, or in chunks: where strips and tasks end leaves no trace. */
-KERNEL_TEST(pairs, long_chunk_or_short_ones)
+KERNEL_TEST(attention_bf16, chunked_prefill_has_equal_bits)
 {
 	static const uint32_t chunks[] = { 17, 20, 32, 33, 100, 128 };
 	struct kernel_fixture_params params = decode(), one;
@@ -219,7 +219,7 @@ bf16_put(struct kernel_fixture *fixture, unsigned int plane, uint32_t token, uin
 }
 
 /* A NaN beside the last token that a query row sees, in its pair, is another's alone. */
-KERNEL_TEST(pairs, nan_in_the_other_half)
+KERNEL_TEST(attention_bf16, masked_nan_in_a_bf16_pair)
 {
 	struct kernel_team *team = kernel_test_team(1, isa);
 	struct kernel_fixture_params params = decode();

@@ -370,7 +370,7 @@ case_run(struct kernel_team *team, struct golden_attention *golden, const char *
 	return plain;
 }
 
-KERNEL_TEST(golden, attention)
+KERNEL_TEST(attention_golden, pytorch_results)
 {
 	struct kernel_team *team = kernel_test_team(2, isa);
 	const char *source = getenv("PAGED_SRCDIR");

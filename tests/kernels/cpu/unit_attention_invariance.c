@@ -54,7 +54,7 @@ placement_try(enum paged_dtype tensors, enum kernel_isa isa)
 	kernel_fixture_destroy(&first);
 }
 
-KERNEL_TEST(order, placement_and_page_size)
+KERNEL_TEST(attention_invariance, page_placement_and_page_size)
 {
 	placement_try(PAGED_F32, isa);
 	placement_try(PAGED_BF16, isa);
@@ -77,14 +77,14 @@ threads_try(enum paged_dtype tensors, uint32_t q_len, enum kernel_isa isa)
 	kernel_fixture_destroy(&first);
 }
 
-KERNEL_TEST(order, threads)
+KERNEL_TEST(attention_invariance, number_of_threads)
 {
 	threads_try(PAGED_F32, 2, isa);
 	threads_try(PAGED_BF16, 2, isa);
 }
 
 /* Of many lines, whose tasks are long for one thread, shorter for more, and cut where they are few. */
-KERNEL_TEST(order, threads_with_many_lines)
+KERNEL_TEST(attention_invariance, number_of_threads_in_prefill)
 {
 	threads_try(PAGED_F32, 200, isa);
 	threads_try(PAGED_BF16, 200, isa);
@@ -123,7 +123,7 @@ heads_try(struct kernel_fixture_params params, uint32_t kv_heads, uint32_t group
 	kernel_fixture_destroy(&first);
 }
 
-KERNEL_TEST(order, heads)
+KERNEL_TEST(attention_invariance, interleaved_kv_heads)
 {
 	static const enum paged_dtype pools[] = { PAGED_BF16, PAGED_F32, PAGED_I8 };
 	struct kernel_fixture_params params = prefill(PAGED_BF16);
@@ -161,7 +161,7 @@ batch_try(enum paged_dtype tensors, enum kernel_isa isa)
 	kernel_fixture_destroy(&among);
 }
 
-KERNEL_TEST(order, batch)
+KERNEL_TEST(attention_invariance, other_rows_in_the_batch)
 {
 	batch_try(PAGED_F32, isa);
 	batch_try(PAGED_BF16, isa);
@@ -208,7 +208,7 @@ skewed_batch_try(enum paged_dtype tensors, enum kernel_isa isa)
 		kernel_fixture_destroy(&alone[r]);
 }
 
-KERNEL_TEST(order, skewed_batch)
+KERNEL_TEST(attention_invariance, skewed_batch)
 {
 	skewed_batch_try(PAGED_F32, isa);
 	skewed_batch_try(PAGED_BF16, isa);
@@ -250,7 +250,7 @@ chunks_try(enum paged_dtype tensors, enum kernel_isa isa)
 	assert_chunks(params, 5, few, 3, isa);
 }
 
-KERNEL_TEST(order, chunks)
+KERNEL_TEST(attention_invariance, chunked_prefill)
 {
 	chunks_try(PAGED_F32, isa);
 	chunks_try(PAGED_BF16, isa);

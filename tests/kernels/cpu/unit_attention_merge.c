@@ -89,7 +89,7 @@ parts_check(const struct parts *parts, uint32_t token, uint32_t head)
 	}
 }
 
-KERNEL_TEST(merge, dtypes_and_sizes)
+KERNEL_TEST(attention_merge, dtypes_and_sizes)
 {
 	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16 };
 	static const uint32_t sizes[] = { 0, 1, 16, 17, 400 };
@@ -109,7 +109,7 @@ KERNEL_TEST(merge, dtypes_and_sizes)
 }
 
 /* A part that saw nothing may hold anything; NaN stays in its line. */
-KERNEL_TEST(merge, nothing_and_no_number)
+KERNEL_TEST(attention_merge, empty_and_nan_parts)
 {
 	struct kernel_team *team = kernel_test_team(1, isa);
 	struct parts parts;
@@ -146,7 +146,7 @@ KERNEL_TEST(merge, nothing_and_no_number)
 }
 
 /* Into a part's own memory, by any number of threads: the same bits. */
-KERNEL_TEST(merge, in_place_and_threads)
+KERNEL_TEST(attention_merge, in_place_by_any_number_of_threads)
 {
 	struct parts apart, within;
 	size_t n_q_rows = 400 * HEADS;
@@ -265,7 +265,7 @@ group_check(const struct kernel_fixture *fixture, uint32_t n_suffixes, uint32_t 
 	free(v);
 }
 
-KERNEL_TEST(merge, shared_prefix)
+KERNEL_TEST(attention_merge, shared_prefix)
 {
 	static const uint32_t prefixes[] = { 0, 1, 64, 600 };
 	struct kernel_team *team = kernel_test_team(2, isa);

@@ -116,7 +116,7 @@ static const struct one_case cases[] = {
 	{ false, 1, 2, 70, NULL, "score + bias[b]", "mod: array 'bias', index 0 is 1, bounds are 0 to 0" },
 };
 
-KERNEL_TEST(range, rows_see_it_or_not)
+KERNEL_TEST(attention_mod_bounds, reported_if_a_row_attends_the_key)
 {
 	bias_fill();
 	for (size_t i = 0; i < COUNT(cases); i++)
@@ -148,7 +148,7 @@ try_blocks(const char *mask, const char *score, uint32_t partial, uint32_t exten
 	block_mask_destroy(given);
 }
 
-KERNEL_TEST(range, blocks_hide_it_or_not)
+KERNEL_TEST(attention_mod_bounds, not_reported_if_block_mask_excludes_the_key)
 {
 	bias_fill();
 	try_blocks(NULL, "score + bias[kv_idx]", 1, 128, "", isa);

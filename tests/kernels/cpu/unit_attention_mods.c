@@ -9,7 +9,7 @@
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* Causality said by the flag or by a mod, and a score mod that changes nothing. */
-KERNEL_TEST(mods, say_the_same_as_flags)
+KERNEL_TEST(attention_mods, causal_mod_equals_causal_flag)
 {
 	struct mod_arrays arrays = { 0 };
 	struct kernel_fixture_params params = mod_chunk_params();
@@ -50,7 +50,7 @@ chunk_try(struct kernel_fixture_params params, uint32_t q_len, uint32_t part, en
 	kernel_fixture_destroy(&all);
 }
 
-KERNEL_TEST(mods, chunks)
+KERNEL_TEST(attention_mods, chunked_prefill_has_equal_bits)
 {
 	struct mod_arrays arrays = { 0 };
 	struct kernel_fixture_params params = mod_chunk_params();
@@ -69,7 +69,7 @@ KERNEL_TEST(mods, chunks)
 }
 
 /* Windows of which each part of a long chunk sees other pages of the same tiles. */
-KERNEL_TEST(mods, windows_move_over_tiles)
+KERNEL_TEST(attention_mods, sliding_window_over_tiles)
 {
 	static const char *const masks[] = {
 		"kv_idx <= q_idx && q_idx - kv_idx < 90",
@@ -95,7 +95,7 @@ KERNEL_TEST(mods, windows_move_over_tiles)
 }
 
 /* A few lines' KV heads take turns at a tile, or where a mask may tell them apart at a split. */
-KERNEL_TEST(mods, heads_take_turns)
+KERNEL_TEST(attention_mods, interleaved_kv_heads)
 {
 	static const char *const masks[] = { "q_idx - kv_idx < 300", "doc[q_idx] == doc[kv_idx] && kv_idx % 7 != 2",
 					     "kv_idx < 64 || kv_idx >= 577", "kv_idx > q_idx" };
@@ -134,7 +134,7 @@ KERNEL_TEST(mods, heads_take_turns)
 }
 
 /* A draft tree: query row i's word has a bit for each draft token on its path; what comes before, all see. */
-KERNEL_TEST(mods, tree_verification)
+KERNEL_TEST(attention_mods, tree_verification)
 {
 	static const int32_t parent[] = { -1, 0, 0, 1, 1, 2, 3, 3, 5, -1, 9, 9 };
 	int32_t words[COUNT(parent)], base = 700;
@@ -167,7 +167,7 @@ KERNEL_TEST(mods, tree_verification)
 }
 
 /* NaN and +inf from a score mod spoil their line; -inf weighs nothing, be it all. */
-KERNEL_TEST(mods, no_number_stays_in_its_row)
+KERNEL_TEST(attention_mods, nan_score_affects_its_q_row_only)
 {
 	static const char *const texts[] = { "q_idx == 1044 && h == 2 && kv_idx == 70 ? 0.0 / 0.0 : score",
 					     "q_idx == 1044 && h == 2 && kv_idx == 70 ? inf : score",
@@ -192,7 +192,7 @@ KERNEL_TEST(mods, no_number_stays_in_its_row)
 }
 
 /* An index out of bounds reads as 0 and is told, with the names and numbers of one, until it is forgotten. */
-KERNEL_TEST(mods, range_is_told)
+KERNEL_TEST(attention_mods, reports_index_out_of_bounds)
 {
 	struct kernel_team *team = kernel_test_team(2, isa);
 	struct mod_arrays arrays = { 0 };

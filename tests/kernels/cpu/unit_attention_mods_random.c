@@ -164,7 +164,7 @@ random_fixture_check(const struct kernel_fixture_params *params, struct dice *di
 	block_mask_destroy(blocks);
 }
 
-KERNEL_TEST(mods_random, random_fixtures)
+KERNEL_TEST(attention_mods_random, random_mods_match_float64)
 {
 	const char *wanted = getenv("PAGED_TEST_ROUNDS");
 	uint32_t rounds = wanted != NULL ? (uint32_t)atoi(wanted) : 40;

@@ -53,7 +53,7 @@ params_check(const struct kernel_fixture_params *params, struct kernel_team *tea
 }
 
 /* Few query lines, which read the pages as they are, and so many that a tile is converted before. */
-KERNEL_TEST(bytes, lines_and_pages)
+KERNEL_TEST(attention_quantised, q_rows_and_page_sizes)
 {
 	static const uint32_t q_heads[] = { 3, 6, 9, 12, 15, 48 }, page_sizes[] = { 1, 3, 16, 64 };
 	struct kernel_team *team = kernel_test_team(2, isa);
@@ -73,7 +73,7 @@ KERNEL_TEST(bytes, lines_and_pages)
 }
 
 /* V in K: it has K's scales. */
-KERNEL_TEST(bytes, values_in_keys)
+KERNEL_TEST(attention_quantised, v_in_k)
 {
 	struct kernel_team *team = kernel_test_team(1, isa);
 
@@ -89,7 +89,7 @@ KERNEL_TEST(bytes, values_in_keys)
 }
 
 /* The same bits wherever pages lie, however many threads work, and for a chunk as for its parts. */
-KERNEL_TEST(bytes, order)
+KERNEL_TEST(attention_quantised, equal_bits_for_placement_threads_and_chunks)
 {
 	for (size_t i = 0; i < COUNT(dtypes); i++) {
 		struct kernel_fixture_params params = defaults(dtypes[i]);
@@ -126,7 +126,7 @@ scale_spoil(struct kernel_fixture *fixture, unsigned int plane, uint32_t token)
 	}
 }
 
-KERNEL_TEST(bytes, masked_scales_may_be_anything)
+KERNEL_TEST(attention_quantised, masked_nan_scales_have_no_effect)
 {
 	static const uint32_t tokens[] = { 40, 64, 69, 99 };
 	struct kernel_team *team = kernel_test_team(1, isa);
@@ -155,7 +155,7 @@ KERNEL_TEST(bytes, masked_scales_may_be_anything)
 }
 
 /* A score of -inf is a weight of 0, and the value's scale does not matter. */
-KERNEL_TEST(bytes, scales_under_no_weight)
+KERNEL_TEST(attention_quantised, nan_scale_with_zero_weight_has_no_effect)
 {
 	static const uint32_t tokens[] = { 0, 63, 64, 79, 80, 99 };
 	struct kernel_team *team = kernel_test_team(1, isa);
@@ -196,7 +196,7 @@ row_fill(struct kernel_fixture *fixture, int8_t number, float scale)
 }
 
 /* Append writes no -128; programs that write pages themselves may, and twice -64 it is on every path. */
-KERNEL_TEST(bytes, least_number)
+KERNEL_TEST(attention_quantised, i8_minus_128)
 {
 	static const uint32_t q_lens[] = { 1, 3, 30 }, dims[] = { 16, 37, 64, 128, 208 };
 	static const enum paged_dtype tensors[] = { PAGED_F32, PAGED_BF16 };

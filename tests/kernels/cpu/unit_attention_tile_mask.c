@@ -9,7 +9,7 @@
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* Keys and values that nobody is to see may be NaN. */
-KERNEL_TEST(sight, unseen_keys_may_be_anything)
+KERNEL_TEST(attention_tile_mask, masked_nan_tokens_have_no_effect)
 {
 	static const char *const texts[] = { "kv_idx % 3 == 1", "kv_idx / 5 % 2 == 0 && kv_idx > 700", "kv_idx == 63",
 					     "kv_idx == 1099 || kv_idx == 0", "kv_idx / 64 % 2 == 0" };
@@ -76,7 +76,7 @@ unseen_pages_lose(struct kernel_fixture *fixture)
 }
 
 /* A page of which nobody sees a token is not even looked up. */
-KERNEL_TEST(sight, unseen_pages_need_not_exist)
+KERNEL_TEST(attention_tile_mask, masked_pages_are_not_looked_up)
 {
 	static const struct {
 		const char *mask;
@@ -114,7 +114,7 @@ KERNEL_TEST(sight, unseen_pages_need_not_exist)
 }
 
 /* Of a chunk over the border of a split its first lines ask no mask about keys past it. */
-KERNEL_TEST(sight, lines_ask_about_what_they_reach)
+KERNEL_TEST(attention_tile_mask, mask_mod_is_not_called_past_causal_limit)
 {
 	struct mod_arrays arrays = { 0 };
 	struct kernel_fixture_params params = mod_chunk_params();
@@ -151,7 +151,7 @@ lists_open(const struct block_mask_shape *shape, const struct block_mask_lists *
 }
 
 /* Lists in any order; full blocks are not asked about, partial ones are, without a mod they are whole. */
-KERNEL_TEST(sight, given_lists)
+KERNEL_TEST(attention_tile_mask, block_lists_in_any_order)
 {
 	static const uint32_t n_full[] = { 3 }, full[] = { 9, 0, 4 }, n_partial[] = { 2 }, partial[] = { 17, 2 };
 	static const uint32_t ordered_full[] = { 0, 4, 9 }, ordered_partial[] = { 2, 17 };
@@ -212,7 +212,7 @@ KERNEL_TEST(sight, given_lists)
 }
 
 /* One row and one head stand for all; rows longer or shorter than the mask says, in keys and in query rows. */
-KERNEL_TEST(sight, lists_for_all_rows)
+KERNEL_TEST(attention_tile_mask, one_list_for_all_rows)
 {
 	static const uint32_t n_full[] = { 2, 1 }, full[] = { 1, 6, 3 };
 	struct block_mask_row row = { 0, 16, 700 };

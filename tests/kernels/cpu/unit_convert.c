@@ -18,7 +18,7 @@ defined_f16(uint16_t half)
 	return half & 0x8000 ? -magnitude : magnitude;
 }
 
-Test(convert, every_f16_means_what_it_should)
+Test(convert, f16_to_f32)
 {
 	for (uint32_t i = 0; i < 65536; i++) {
 		float value = convert_from_f16((uint16_t)i);
@@ -51,7 +51,7 @@ rounds(enum paged_dtype dtype, uint16_t a, uint16_t b)
 	cr_assert_eq(convert_to(dtype, nextafterf(middle, high)), b);
 }
 
-Test(convert, rounds_to_nearest_even)
+Test(convert, f32_to_halves_rounds_to_nearest_even)
 {
 	for (uint16_t i = 0; i < 0x7bff; i++) {
 		rounds(PAGED_F16, i, i + 1);
@@ -103,7 +103,7 @@ codes_mean(const struct defined *format)
 	}
 }
 
-Test(convert, every_byte_means_what_it_should)
+Test(convert, fp8_to_f32)
 {
 	codes_mean(&defined_e4m3);
 	codes_mean(&defined_e5m2);
@@ -148,7 +148,7 @@ rounds_to_bytes(const struct defined *format)
 	}
 }
 
-Test(convert, rounds_to_the_nearest_byte)
+Test(convert, f32_to_fp8_and_i8_rounds_to_nearest_even)
 {
 	rounds_to_bytes(&defined_e4m3);
 	rounds_to_bytes(&defined_e5m2);
@@ -159,7 +159,7 @@ Test(convert, rounds_to_the_nearest_byte)
 	cr_assert_eq(convert_to_i8(-2.5f), -2);
 }
 
-Test(convert, nan_stays_and_becomes_quiet)
+Test(convert, nan_becomes_quiet)
 {
 	float signaling = convert_float(0x7f800001);
 
@@ -185,7 +185,7 @@ assert_same_bits(const void *got, const void *expected, size_t size, uint32_t n)
 	cr_assert_eq(memcmp(got, expected, size), 0, "%u elements", n);
 }
 
-KERNEL_TEST(convert, vectors_agree)
+KERNEL_TEST(convert, vectors_equal_scalars_f16_bf16)
 {
 	const struct kernel_tile_ops *ops = kernel_tile_ops(isa);
 	static const enum paged_dtype halves[] = { PAGED_F16, PAGED_BF16 };
@@ -208,7 +208,7 @@ KERNEL_TEST(convert, vectors_agree)
 	}
 }
 
-KERNEL_TEST(convert, vectors_agree_on_bytes)
+KERNEL_TEST(convert, vectors_equal_scalars_fp8_i8)
 {
 	const struct kernel_tile_ops *ops = kernel_tile_ops(isa);
 	static const enum paged_dtype dtypes[] = { PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
@@ -260,7 +260,7 @@ KERNEL_TEST(convert, tails)
 }
 
 /* Weights of one tile: exp within 2 units in the last place where that is a normal number, and then 0. */
-KERNEL_TEST(convert, exponential)
+KERNEL_TEST(convert, exp_within_2_ulp)
 {
 	const float least = -87.33f; /* as vec_exp() has it; exp(least) is 1.004 times the smallest normal number */
 	const struct kernel_tile_ops *ops = kernel_tile_ops(isa);

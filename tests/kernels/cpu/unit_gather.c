@@ -181,7 +181,7 @@ pool_of(const struct layout *layout, uint64_t seed)
 }
 
 /* Much at once goes past the cache: the same bytes come out. */
-KERNEL_TEST(gather, past_the_cache)
+KERNEL_TEST(gather, non_temporal_stores_write_equal_bytes)
 {
 	const struct layout layout = layout_of(PAGED_BF16, 0, MANY_PAGES);
 	uint8_t *pool = pool_of(&layout, 1);
@@ -240,7 +240,7 @@ pages_check(const struct copy_args *args, const uint8_t *before)
 }
 
 /* A few and many, whole and in part, within a pool and between two that are aligned in different ways. */
-KERNEL_TEST(gather, pages_to_pages)
+KERNEL_TEST(gather, copy_pages)
 {
 	static const uint32_t numbers[] = { 3, 100 };
 

@@ -34,7 +34,7 @@ assert_refused(struct layout_params params, enum paged_status status, const char
 		assert_refused(p, status, words); \
 	} while (0)
 
-Test(layout, refuses)
+Test(layout, refuses_invalid_params)
 {
 	REFUSED(PAGED_ERR_INVALID, "zero", p.n_layers = 0);
 	REFUSED(PAGED_ERR_INVALID, "zero", p.n_kv_heads = 0);
@@ -75,8 +75,8 @@ assert_disjoint(const struct layout *layout)
 			uint32_t head = rest % p->n_kv_heads, page = rest / p->n_kv_heads % p->n_pages;
 			uint32_t layer = rest / p->n_kv_heads / p->n_pages;
 			uint64_t at = layout_offset(layout, plane, layer, page, head, token);
-			uint64_t bytes = (uint64_t)layout->plane[plane].dim *
-					 paged_dtype_size(layout->plane[plane].dtype);
+			uint64_t bytes =
+				(uint64_t)layout->plane[plane].dim * paged_dtype_size(layout->plane[plane].dtype);
 
 			if (plane_is_alias(p, plane))
 				break;
@@ -88,7 +88,7 @@ assert_disjoint(const struct layout *layout)
 	free(seen);
 }
 
-Test(layout, places_everything_once)
+Test(layout, elements_do_not_overlap)
 {
 	static const uint32_t alignments[] = { 0, 1, 64, 128 };
 	static const enum paged_dtype dtypes[] = { PAGED_F16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
@@ -109,7 +109,7 @@ Test(layout, places_everything_once)
 		}
 }
 
-Test(layout, value_is_the_key_where_it_lies_in_it)
+Test(layout, v_in_k_aliases_k)
 {
 	struct layout_params params = small();
 	struct layout layout;
@@ -121,7 +121,7 @@ Test(layout, value_is_the_key_where_it_lies_in_it)
 	cr_assert_eq(layout.plane[LAYOUT_V].dim, 10);
 }
 
-Test(layout, scales_of_i8_alone)
+Test(layout, only_i8_has_scale_planes)
 {
 	struct layout_params params = small();
 	struct layout layout;

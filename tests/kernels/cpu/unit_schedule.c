@@ -131,7 +131,7 @@ make(struct batch *batch, uint32_t n_threads)
 }
 
 /* One long row among short ones, wherever it stands: cut, they are not, and it comes first. */
-Test(schedule, a_long_row_is_cut_and_short_ones_are_not)
+Test(schedule, splits_only_the_long_row)
 {
 	for (uint32_t n_threads = 2; n_threads <= 16; n_threads *= 2) {
 		struct schedule_cursor cursor;
@@ -153,7 +153,7 @@ Test(schedule, a_long_row_is_cut_and_short_ones_are_not)
 }
 
 /* Whole tasks of a prefill are dearer than decoded rows, and begin first though they come last. */
-Test(schedule, prefill_goes_before_decode)
+Test(schedule, prefill_starts_before_decode)
 {
 	struct schedule_cursor cursor;
 	struct batch batch;
@@ -171,7 +171,7 @@ Test(schedule, prefill_goes_before_decode)
 	cr_assert(cursor.row > 30);
 }
 
-Test(schedule, one_thread_cuts_nothing)
+Test(schedule, one_thread_never_splits_kv)
 {
 	struct batch batch;
 
@@ -183,7 +183,7 @@ Test(schedule, one_thread_cuts_nothing)
 }
 
 /* Rows alike are many small items already. */
-Test(schedule, rows_alike_stay_whole)
+Test(schedule, equal_rows_are_not_split)
 {
 	struct batch batch;
 
@@ -215,7 +215,7 @@ Test(schedule, one_row)
 }
 
 /* Heads come together as far as threads stay even; more of them where each has little in a page. */
-Test(schedule, heads_of_few_q_rows)
+Test(schedule, groups_kv_heads_in_decode)
 {
 	static const struct {
 		uint32_t n_rows, kv_len, n_threads, head_bytes, n_heads;
@@ -264,7 +264,7 @@ Test(schedule, rows_without_work)
 }
 
 /* Where memory for chunks is short, the longest rows alone are cut; then none. */
-Test(schedule, no_more_chunks_than_there_is_memory_for)
+Test(schedule, workspace_limits_kv_chunks)
 {
 	size_t floats[] = { MAX_FLOATS, KV_HEADS * 2048 * GROUP * Q_ROW_FLOATS, 1000 };
 	uint64_t wanted[] = { KV_HEADS * (2048 + 1024), KV_HEADS * 2048, 0 };
@@ -283,7 +283,7 @@ Test(schedule, no_more_chunks_than_there_is_memory_for)
 }
 
 /* Batches of any shape. */
-Test(schedule, at_random)
+Test(schedule, random_batches)
 {
 	uint64_t state = kernel_test_seed();
 

@@ -22,7 +22,7 @@ count_units(struct kernel_team *team, void *context, struct team_scratch *scratc
 		atomic_fetch_add(&counts[unit], 1);
 }
 
-Test(team, every_unit_once_a_call)
+Test(team, runs_each_item_once)
 {
 	static _Atomic uint32_t counts[N_UNITS];
 
@@ -51,7 +51,7 @@ note_thread(int number)
 }
 
 /* The program's signals are handled by the program's thread, even while that sleeps. */
-Test(team, helpers_take_no_signals)
+Test(team, worker_threads_block_signals)
 {
 	struct kernel_team *team = kernel_test_team(4, KERNEL_GENERIC);
 	sigset_t usr1;
@@ -97,7 +97,7 @@ ask_for_cpus(void *argument)
 }
 
 /* Nor does the thread that looks for CPUs, however many come. */
-Test(team, looking_for_cpus_takes_no_signals)
+Test(team, cpu_probe_thread_blocks_signals)
 {
 	pthread_t thread;
 	sigset_t usr1;
@@ -115,7 +115,7 @@ Test(team, looking_for_cpus_takes_no_signals)
 	cr_assert_eq(n_elsewhere, 0, "%u were handled there", n_elsewhere);
 }
 
-Test(team, forked_child_abandons)
+Test(team, forked_child_abandons_the_team)
 {
 	struct kernel_team *team = kernel_test_team(3, KERNEL_GENERIC);
 	pid_t child = fork();
@@ -130,7 +130,7 @@ Test(team, forked_child_abandons)
 	kernel_team_destroy(team);
 }
 
-Test(team, refusals)
+Test(team, refuses_invalid_params)
 {
 	const struct kernel_team_params none = { .isa = KERNEL_GENERIC };
 	const struct kernel_team_params unknown = { .n_threads = 1, .isa = KERNEL_N_ISAS };
@@ -144,7 +144,7 @@ Test(team, refusals)
 	kernel_team_abandon(NULL);
 }
 
-Test(team, instruction_sets_by_name)
+Test(team, isa_names_round_trip)
 {
 	for (enum kernel_isa isa = 0; isa < KERNEL_N_ISAS; isa++)
 		cr_assert_eq(kernel_isa_parse(kernel_isa_name(isa)), isa);

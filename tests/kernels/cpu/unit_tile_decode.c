@@ -401,23 +401,23 @@ ops_of(enum kernel_isa isa)
 	return ops;
 }
 
-KERNEL_TEST(tile_dots, sums)
+KERNEL_TEST(tile_decode, scores_and_values_match_float64)
 {
 	ops_try(ops_of(isa));
 }
 
-KERNEL_TEST(tile_dots, codes)
+KERNEL_TEST(tile_decode, every_8_bit_code)
 {
 	all_codes_try(ops_of(isa));
 }
 
-Test(tile_dots, model)
+Test(tile_decode, model_avx512bf16)
 {
 	ops_try(&tile_ops_model);
 	all_codes_try(&tile_ops_model);
 }
 
-Test(tile_dots, model_amx)
+Test(tile_decode, model_amx)
 {
 	ops_try(&tile_ops_model_amx);
 	all_codes_try(&tile_ops_model_amx);

@@ -174,12 +174,12 @@ ops_try(const struct kernel_tile_ops *all, const struct tile_prefill_ops *ops)
 		all->end();
 }
 
-KERNEL_TEST(tile_packed, floats)
+KERNEL_TEST(tile_prefill, f32)
 {
 	ops_try(kernel_tile_ops(isa), kernel_tile_ops(isa)->prefill_f32);
 }
 
-KERNEL_TEST(tile_packed, pairs)
+KERNEL_TEST(tile_prefill, bf16)
 {
 	const struct kernel_tile_ops *ops = kernel_tile_ops(isa);
 
@@ -188,12 +188,12 @@ KERNEL_TEST(tile_packed, pairs)
 	ops_try(ops, ops->prefill_bf16);
 }
 
-Test(tile_packed, model)
+Test(tile_prefill, model_avx512bf16)
 {
 	ops_try(&tile_ops_model, tile_ops_model.prefill_bf16);
 }
 
-Test(tile_packed, model_amx)
+Test(tile_prefill, model_amx)
 {
 	ops_try(&tile_ops_model_amx, tile_ops_model_amx.prefill_bf16);
 }

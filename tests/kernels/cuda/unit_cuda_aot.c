@@ -50,7 +50,7 @@ found(const char *kernel, const char *mask_text, const char *score_text)
 	return aot != NULL ? aot->name : "";
 }
 
-Test(cuda_aot, every_row_for_every_kernel)
+Test(cuda_aot, every_mod_is_found_for_every_kernel)
 {
 	const struct cuda_aot *aot;
 
@@ -64,7 +64,7 @@ Test(cuda_aot, every_row_for_every_kernel)
 }
 
 /* By name, and spelled out. */
-Test(cuda_aot, other_words_for_the_same)
+Test(cuda_aot, equivalent_texts_find_the_same_mod)
 {
 	const char *kernel = cuda_aot_kernels[0];
 
@@ -78,7 +78,7 @@ Test(cuda_aot, other_words_for_the_same)
 	cr_expect_str_eq(found(kernel, "sliding_window", "soft_cap"), "capped_window");
 }
 
-Test(cuda_aot, others)
+Test(cuda_aot, other_texts_find_none)
 {
 	const char *kernel = cuda_aot_kernels[0];
 

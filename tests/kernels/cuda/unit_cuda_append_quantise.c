@@ -264,7 +264,7 @@ defaults(uint64_t i)
 	};
 }
 
-Test(cuda_quantise, dtypes_dims_and_scales)
+Test(cuda_append_quantise, dtypes_dims_and_scales)
 {
 	static const uint32_t dims[][2] = { { 1, 1 }, { 19, 33 }, { 64, 64 }, { 128, 8 }, { 256, 40 }, { 576, 512 } };
 
@@ -282,7 +282,7 @@ Test(cuda_quantise, dtypes_dims_and_scales)
 	}
 }
 
-Test(cuda_quantise, rotary)
+Test(cuda_append_quantise, rotary)
 {
 	static const struct {
 		uint32_t k_dim, first, dim;
@@ -305,7 +305,7 @@ Test(cuda_quantise, rotary)
 }
 
 /* Rows of i8 with a number that is none, or infinite, or nothing but small ones. */
-Test(cuda_quantise, odd_rows_of_i8)
+Test(cuda_append_quantise, i8_with_nan_infinity_and_tiny_values)
 {
 	static const float odd[] = { NAN, INFINITY, -INFINITY, 0, 0x1p-121f, 0x1p-120f, -0x1p-126f, 0x1.fffffep127f };
 	struct append_fixture_params params = defaults(2);
@@ -332,7 +332,7 @@ Test(cuda_quantise, odd_rows_of_i8)
 }
 
 /* A position without angles is told; its token and its query stay. */
-Test(cuda_quantise, positions_past_the_angles)
+Test(cuda_append_quantise, reports_positions_past_the_rotary_table)
 {
 	struct append_fixture_params params = defaults(3);
 	size_t token_bytes;
@@ -367,7 +367,7 @@ Test(cuda_quantise, positions_past_the_angles)
 }
 
 /* A row that is not written and has no queries to turn is not asked for its positions. */
-Test(cuda_quantise, rows_left_alone_need_no_angles)
+Test(cuda_append_quantise, skipped_rows_need_no_rotary_position)
 {
 	struct append_fixture_params params = defaults(3);
 	struct append_fixture fixture;

@@ -231,7 +231,7 @@ Test(cuda_attention, sinks)
 	}
 }
 
-Test(cuda_attention, not_a_number_stays_in_its_row)
+Test(cuda_attention, nan_query_affects_its_q_row_only)
 {
 	static const float poison[] = { NAN, INFINITY };
 	struct kernel_fixture_params params = defaults();
@@ -255,7 +255,7 @@ Test(cuda_attention, not_a_number_stays_in_its_row)
 	}
 }
 
-Test(cuda_attention, masked_keys_may_be_anything)
+Test(cuda_attention, masked_nan_tokens_have_no_effect)
 {
 	static const uint32_t tokens[] = { 40, 64, 69, 99 };
 	struct kernel_fixture_params params = defaults();
@@ -284,7 +284,7 @@ Test(cuda_attention, masked_keys_may_be_anything)
 		}
 }
 
-Test(cuda_attention, minus_infinity_weighs_nothing)
+Test(cuda_attention, score_of_minus_infinity_has_zero_weight)
 {
 	static const uint32_t spans[][2] = { { 3, 4 }, { 0, 64 }, { 0, 128 }, { 64, 300 }, { 0, 300 } };
 	struct kernel_fixture_params params = defaults();
@@ -362,7 +362,7 @@ bits_check(struct kernel_fixture_params params, bool tensor_cores)
 }
 
 /* Bits depend on the row alone: not on the order of blocks, the grid, the placement of pages, or the batch. */
-Test(cuda_attention, bits_are_the_rows_own)
+Test(cuda_attention, batch_invariance)
 {
 	struct kernel_fixture_params params = defaults();
 
@@ -372,7 +372,7 @@ Test(cuda_attention, bits_are_the_rows_own)
 }
 
 /* An entry that is unmapped below a length is a fault and no address. */
-Test(cuda_attention, unmapped_pages_are_told)
+Test(cuda_attention, reports_unmapped_page)
 {
 	struct kernel_fixture_params params = defaults();
 

@@ -82,7 +82,7 @@ check(const struct kernel_fixture_params *params)
 }
 
 /* What the kernel takes, and what goes to others. */
-Test(cuda_attention_mla, is_chosen)
+Test(cuda_attention_mla, kernel_choice)
 {
 	static const struct {
 		uint32_t k_dim, v_dim;
@@ -250,7 +250,7 @@ Test(cuda_attention_mla, sinks)
 }
 
 /* Weights of a few keys alone, and maxima that rise late. */
-Test(cuda_attention_mla, scores_that_grow_and_fall)
+Test(cuda_attention_mla, row_max_grows_late)
 {
 	struct kernel_fixture_params params = defaults();
 
@@ -261,7 +261,7 @@ Test(cuda_attention_mla, scores_that_grow_and_fall)
 	check(&params);
 }
 
-Test(cuda_attention_mla, not_a_number_stays_in_its_q_row)
+Test(cuda_attention_mla, nan_query_affects_its_q_row_only)
 {
 	static const float poison[] = { NAN, INFINITY };
 	static const uint32_t q_lens[] = { 1, 9 };
@@ -285,7 +285,7 @@ Test(cuda_attention_mla, not_a_number_stays_in_its_q_row)
 }
 
 /* Keys past a line's length may be anything, and so are the values in them; `dim`: which of them. */
-Test(cuda_attention_mla, masked_keys_may_be_anything)
+Test(cuda_attention_mla, masked_nan_tokens_have_no_effect)
 {
 	static const uint32_t tokens[] = { 40, 63, 64, 69, 99 }, dims[] = { 0, 31, 47, 16, 40 };
 	struct kernel_fixture_params params = defaults();
@@ -307,7 +307,7 @@ Test(cuda_attention_mla, masked_keys_may_be_anything)
 }
 
 /* -inf in a key, which is a value too: no weight, and nothing of the value. */
-Test(cuda_attention_mla, minus_infinity_weighs_nothing)
+Test(cuda_attention_mla, score_of_minus_infinity_has_zero_weight)
 {
 	static const uint32_t spans[][2] = { { 3, 4 }, { 0, 64 }, { 0, 128 }, { 64, 300 }, { 0, 300 } };
 	struct kernel_fixture_params params = defaults();
@@ -340,7 +340,7 @@ Test(cuda_attention_mla, minus_infinity_weighs_nothing)
 }
 
 /* Bits depend on the row alone: not on the order of blocks, the grid, the placement of pages, or the batch. */
-Test(cuda_attention_mla, bits_are_the_rows_own)
+Test(cuda_attention_mla, batch_invariance)
 {
 	struct kernel_fixture_params params = defaults();
 	struct cuda_attend how = how_for(&params);
@@ -375,7 +375,7 @@ Test(cuda_attention_mla, bits_are_the_rows_own)
 }
 
 /* An entry that is unmapped below a length is a fault and no address. */
-Test(cuda_attention_mla, unmapped_pages_are_told)
+Test(cuda_attention_mla, reports_unmapped_page)
 {
 	struct kernel_fixture_params params = defaults();
 

@@ -92,7 +92,7 @@ both_check(const struct kernel_fixture_params *params)
 		kernel_check(*params, true);
 }
 
-Test(cuda_bytes, decode_lengths)
+Test(cuda_attention_quantised, decode_lengths)
 {
 	static const uint32_t lengths[] = { 0, 1, 15, 16, 33, 127, 128, 257, 511, 640 }, page_sizes[] = { 1, 3, 64 };
 
@@ -109,7 +109,7 @@ Test(cuda_bytes, decode_lengths)
 	}
 }
 
-Test(cuda_bytes, prefill_lengths)
+Test(cuda_attention_quantised, prefill_lengths)
 {
 	static const struct {
 		uint32_t q_len, kv_len, page_size;
@@ -128,7 +128,7 @@ Test(cuda_bytes, prefill_lengths)
 	}
 }
 
-Test(cuda_bytes, head_ratios)
+Test(cuda_attention_quantised, head_ratios)
 {
 	static const uint32_t heads[][2] = { { 1, 1 }, { 3, 1 }, { 9, 3 }, { 4, 4 }, { 16, 2 }, { 71, 1 } };
 
@@ -144,7 +144,7 @@ Test(cuda_bytes, head_ratios)
 	}
 }
 
-Test(cuda_bytes, dims_and_strides)
+Test(cuda_attention_quantised, dims_and_strides)
 {
 	static const struct {
 		uint32_t k, v;
@@ -184,7 +184,7 @@ token_spoil(const struct kernel_fixture *fixture, unsigned int plane, uint32_t t
 		memset(kernel_fixture_token(fixture, plane, token, h), 0xff, to->token_stride);
 }
 
-Test(cuda_bytes, masked_keys_may_be_anything)
+Test(cuda_attention_quantised, masked_nan_tokens_have_no_effect)
 {
 	static const uint32_t tokens[] = { 40, 64, 69, 99 };
 
@@ -221,7 +221,7 @@ cuda_fixture_create_and_attend(const struct kernel_fixture_params *params, const
 }
 
 /* Bits depend on the row alone: not on the order of blocks, the grid, the placement of pages, or the batch. */
-Test(cuda_bytes, bits_are_the_rows_own)
+Test(cuda_attention_quantised, batch_invariance)
 {
 	for (size_t i = 0; i < COUNT(pools); i++) {
 		struct kernel_fixture_params params = defaults(pools[i]);

@@ -121,7 +121,7 @@ tensor_check(const struct kernel_tensor *got, const struct kernel_tensor *wanted
 	}
 }
 
-Test(cuda_gather, like_the_host)
+Test(cuda_gather, equals_the_cpu_kernel)
 {
 	static const uint32_t begin[N_ROWS] = { 3, 0, 5, 0 }, end[N_ROWS] = { 11, 0, 5, 16 };
 	static const float k_scale[] = { 0.3f, 2, 1.7f }, v_scale[] = { 5, 0.01f, 1 };
@@ -147,7 +147,7 @@ Test(cuda_gather, like_the_host)
 }
 
 /* A row whose bounds are none is told of, and has no tokens. */
-Test(cuda_gather, bounds)
+Test(cuda_gather, reports_invalid_bounds)
 {
 	static const uint32_t begin[N_ROWS] = { 0, 0, 4, 2 }, end[N_ROWS] = { 13, 0, 3, 16 };
 	static const uint32_t past[N_ROWS] = { 14, 0, 5, 16 };

@@ -195,7 +195,7 @@ case_run(struct golden_fixture *fixture, const char *name, uint64_t seed)
 	free(fixture->max_score);
 }
 
-Test(cuda_golden, attention)
+Test(cuda_golden, pytorch_results)
 {
 	const char *source = getenv("PAGED_SRCDIR");
 	unsigned int n_plain = 0, n_run = 0;

@@ -7,7 +7,7 @@
 
 #define TEXT "GPU-0123abcd-4567-89ef-0011-223344556677"
 
-Test(cuda_gpu, uuids_are_as_nvidia_smi_prints_them)
+Test(cuda_gpu, uuid_format_of_nvidia_smi)
 {
 	static const uint8_t bytes[16] = { 0x01, 0x23, 0xab, 0xcd, 0x45, 0x67, 0x89, 0xef,
 					   0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77 };
@@ -22,7 +22,7 @@ Test(cuda_gpu, uuids_are_as_nvidia_smi_prints_them)
 	cr_expect_arr_eq(uuid.bytes, bytes, sizeof(bytes));
 }
 
-Test(cuda_gpu, what_is_no_uuid)
+Test(cuda_gpu, refuses_invalid_uuids)
 {
 	static const char *const bad[] = { "",
 					   "0",
@@ -39,7 +39,7 @@ Test(cuda_gpu, what_is_no_uuid)
 }
 
 /* Zeros are what nothing was opened into. */
-Test(cuda_gpu, closing_what_never_opened)
+Test(cuda_gpu, close_without_open)
 {
 	struct cuda_memory memory = { .size = 0 };
 	struct cuda_import import = { .size = 0 };

@@ -129,7 +129,7 @@ Test(cuda_jit, attention_over_values_in_keys)
 }
 
 /* What this NVRTC does not know yet is left to the driver. */
-Test(cuda_jit, ptx_for_a_device_of_tomorrow)
+Test(cuda_jit, ptx_for_a_newer_device)
 {
 	struct paged_error error;
 	char arch[CUDA_ARCH_SIZE];
@@ -160,7 +160,7 @@ Test(cuda_jit, equal_mods_give_equal_images)
 	mod_destroy(same);
 }
 
-Test(cuda_jit, refusals)
+Test(cuda_jit, reports_compile_errors)
 {
 	struct cuda_jit_params params = { "none", "none", "", "sm_90" };
 	struct cuda_jit_image image;
@@ -259,7 +259,7 @@ table_compile(const struct table *table, const char *arch)
 	       log[0] != '\0' ? "\n" : "", log);
 }
 
-Test(cuda_jit, every_mod)
+Test(cuda_jit, every_mod_compiles)
 {
 	struct table table = { .n = 0 };
 

@@ -185,18 +185,18 @@ Test(cuda_mods, window_and_soft_cap)
 	window_check("attention_mla_f16_window", CUDA_MAX_TILE_Q_ROWS, PAGED_F16, 32, true);
 }
 
-Test(cuda_mods, documents_and_slopes)
+Test(cuda_mods, document_mask_and_alibi)
 {
 	documents_check("attention_simt_128_document", PAGED_F16, 16, N_DOC, 0);
 }
 
-Test(cuda_mods, an_index_out_of_bounds_is_told)
+Test(cuda_mods, reports_index_out_of_bounds)
 {
 	documents_check("attention_simt_128_document", PAGED_F32, 8, 528, CUDA_FAULT_INDEX);
 }
 
 /* Pages that no block names may be unmapped. */
-Test(cuda_mods, pages_that_are_not_wanted_are_not_looked_at)
+Test(cuda_mods, masked_pages_are_not_looked_up)
 {
 	struct block_mask_row row = { .q_base = 99, .q_len = 1, .kv_len = 100 };
 	const struct block_mask_shape shape = {
@@ -257,7 +257,7 @@ listed_mask(bool ascending)
 }
 
 /* Where a segment's blocks are in a long list is searched for, if it ascends; else all of it is read. */
-Test(cuda_mods, the_order_of_a_list_makes_no_difference)
+Test(cuda_mods, block_lists_in_any_order)
 {
 	static const char *const kernels[] = { "attention_simt_128", "attention_mma_f16_64" };
 	struct block_mask *mask[2] = { listed_mask(false), listed_mask(true) };

@@ -150,7 +150,7 @@ Test(cuda_append, dtypes_dims_and_pages)
 	}
 }
 
-Test(cuda_append, given_positions_and_v_in_k)
+Test(cuda_append, explicit_positions_and_v_in_k)
 {
 	static const uint32_t positions[TOTAL] = { 3, 0, 2, 1, 6, 0, 3, 0, 0 };
 	struct layout_params params = { .n_layers = 2,
@@ -171,7 +171,7 @@ Test(cuda_append, given_positions_and_v_in_k)
 }
 
 /* Positions before a row's writable_from are told and left as they are, the others of the row written. */
-Test(cuda_append, positions_that_may_not_be_written)
+Test(cuda_append, reports_writes_to_shared_pages)
 {
 	static const uint32_t given[TOTAL] = { 3, 0, 2, 1, 6, 0, 3, 0, 0 };
 	static const uint32_t usual[TOTAL] = { 0, 1, 2, 3, 4, 5, 6, 3, 4 };
@@ -288,7 +288,7 @@ copy_check(const struct layout *layout, uint8_t *pool, bool gather, uint64_t see
 	free(packed);
 }
 
-Test(cuda_pages, copies_and_gathers)
+Test(cuda_pages, copy_and_gather)
 {
 	static const uint32_t dims[][2] = { { 19, 33 }, { 64, 64 }, { 3, 1 } };
 	struct paged_error error;
@@ -315,7 +315,7 @@ Test(cuda_pages, copies_and_gathers)
 }
 
 /* A page that is none is told, and the others are copied. */
-Test(cuda_pages, a_page_past_the_pool_is_left_alone)
+Test(cuda_pages, reports_page_out_of_bounds)
 {
 	static const uint32_t from[] = { 1, 9 };
 	uint32_t data[4][16] = { { 0 }, { 7, 8, 9 } }, faults = 0;
@@ -347,7 +347,7 @@ Test(cuda_pages, a_page_past_the_pool_is_left_alone)
 #define MERGE_TOKENS 11u
 
 /* Beside the host's merge: LSEs may differ in a last bit, and so what follows from them. */
-Test(cuda_merge, like_the_host)
+Test(cuda_merge, matches_the_cpu_kernel)
 {
 	struct kernel_team *team = kernel_test_team(1, KERNEL_GENERIC);
 

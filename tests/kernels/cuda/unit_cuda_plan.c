@@ -81,7 +81,7 @@ params_of(const struct kernel_row *rows, uint32_t n_rows)
 					   .max_tile_q_rows = CUDA_MAX_TILE_Q_ROWS };
 }
 
-Test(cuda_plan, batches)
+Test(cuda_plan, random_batches)
 {
 	static const uint32_t cases[][3] = { { 1, 1, 5 },      { 1, 0, 100 },   { 3, 40, 5000 }, { 33, 1, 9000 },
 					     { 255, 3, 1000 }, { 256, 1, 300 }, { 257, 9, 700 }, { 700, 2, 2000 } };
@@ -100,7 +100,7 @@ Test(cuda_plan, batches)
 }
 
 /* How a row is cut up does not depend on the others. */
-Test(cuda_plan, rows_do_not_know_of_each_other)
+Test(cuda_plan, split_of_a_row_is_batch_invariant)
 {
 	struct kernel_row rows[40];
 	struct cuda_batch_params params = params_of(rows, 40);
@@ -125,7 +125,7 @@ Test(cuda_plan, rows_do_not_know_of_each_other)
 }
 
 /* What the maxima do not allow is told and makes its row empty, and the rest is planned. */
-Test(cuda_plan, wrong_inputs)
+Test(cuda_plan, reports_invalid_rows)
 {
 	struct kernel_row rows[5];
 	struct cuda_batch_params params = params_of(rows, 5);
@@ -155,7 +155,7 @@ Test(cuda_plan, wrong_inputs)
 	}
 }
 
-Test(cuda_plan, too_much_for_its_memory)
+Test(cuda_plan, reports_exceeded_capacity)
 {
 	struct kernel_row rows[5];
 	struct cuda_batch_params params = params_of(rows, 5);
@@ -171,7 +171,7 @@ Test(cuda_plan, too_much_for_its_memory)
 	cuda_batch_destroy(&batch);
 }
 
-Test(cuda_plan, bounds_that_cannot_be_counted)
+Test(cuda_plan, refuses_bounds_over_the_limit)
 {
 	struct cuda_plan_bounds bounds = { .n_rows = 1u << 20,
 					   .max_total_q = 1u << 30,

@@ -144,7 +144,7 @@ draw_kernel(struct draw *draw, struct kernel_fixture_params *params)
 				     .target_work_items = one_in(draw, 3) ? 1 + below(draw, 60) : 0 };
 }
 
-Test(random_batches, of_all_kinds)
+Test(cuda_random, random_batches_match_float64)
 {
 	for (unsigned int i = 0; i < N_CASES; i++) {
 		struct draw draw = { .seed = reference_bits(kernel_test_seed(), i) };

@@ -81,7 +81,7 @@ version_of(paged_seq_id seq)
 	return snapshot.version;
 }
 
-Test(batch_mask, rows_by_their_tables)
+Test(batch_mask, converts_by_live_page_tables)
 {
 	static const uint32_t explicit[] = { 11, 0, 5 };
 	paged_seq_id seq[] = { sequence_of(9), sequence_of(20) };
@@ -109,7 +109,7 @@ Test(batch_mask, rows_by_their_tables)
 	block_mask_destroy(logical);
 }
 
-Test(batch_mask, one_row_serves_all)
+Test(batch_mask, one_mask_row_for_all_rows)
 {
 	paged_seq_id seq[] = { sequence_of(12), sequence_of(8) };
 	const struct batch_mask_row one = { .q_len = 4, .kv_len = 12, .q_base = 8 };
@@ -150,7 +150,7 @@ expect_place_refused(struct batch_mask_request *order, enum paged_status status,
 	block_mask_destroy(logical);
 }
 
-Test(batch_mask, refuses_rows_with_numbers)
+Test(batch_mask, refusals_name_the_row)
 {
 	static const uint32_t explicit[] = { 11, 12, 0 };
 	paged_seq_id seq = sequence_of(8), ended = sequence_of(4);
@@ -178,7 +178,7 @@ Test(batch_mask, refuses_rows_with_numbers)
 	expect_place_refused(&order, PAGED_ERR_INVALID, "block mask: row 1 names neither a sequence nor pages");
 }
 
-Test(batch_mask, heads_must_be_told)
+Test(batch_mask, mods_of_h_need_n_heads)
 {
 	const struct batch_mask_row row = { .q_len = 4, .kv_len = 4 };
 	struct mod_fixture mod = mod_fixture_open(MOD_MASK, "kv_idx <= q_idx - h", NULL, 0);
@@ -194,7 +194,7 @@ Test(batch_mask, heads_must_be_told)
 	mod_fixture_close(&mod);
 }
 
-Test(batch_mask, indexes_out_of_bounds)
+Test(batch_mask, reports_index_out_of_bounds)
 {
 	static const int32_t doc[] = { 0, 0, 1 };
 	const struct mod_array arrays[] = { MOD_1D("doc", MOD_I32, doc) };
@@ -232,7 +232,7 @@ meddle(void *argument)
 }
 
 /* A mask of a table that another thread changes is right for the version that it names, or refused. */
-Test(batch_mask, rows_change_meanwhile)
+Test(batch_mask, concurrent_page_table_changes)
 {
 	struct meddler meddler = { .seq = sequence_of(8) };
 	const struct batch_mask_row rows[] = { { .seq = meddler.seq, .q_len = 1, .kv_len = 40, .q_base = 39 } };

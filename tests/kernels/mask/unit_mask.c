@@ -42,7 +42,7 @@ Test(mask, from_lists_keeps_order)
 }
 
 /* Each list by itself: the next may begin below, and a full block stand before a partial one. */
-Test(mask, given_lists_are_judged_once)
+Test(mask, from_lists_detects_ascending_lists)
 {
 	const uint32_t n_partial[] = { 1, 0 }, n_full[] = { 1, 2 };
 	const uint32_t partial[] = { 0 }, ordered[] = { 1, 0, 1 }, turned[] = { 1, 1, 0 };
@@ -66,7 +66,7 @@ Test(mask, given_lists_are_judged_once)
 	}
 }
 
-Test(mask, full_blocks_that_a_length_cuts_become_partial)
+Test(mask, full_blocks_past_kv_len_become_partial)
 {
 	const struct block_mask_row row = { 0, 8, 7 };
 	const struct block_mask_shape shape = { 1, 1, 4, 4, &row, NULL };
@@ -125,7 +125,7 @@ static const struct refusal refusals[] = {
 	  .sentence = "block mask: the lists have 1 partial blocks, 2 indices given" },
 };
 
-Test(mask, refuses_lists_with_numbers)
+Test(mask, refusals_of_lists_name_the_value)
 {
 	for (size_t i = 0; i < sizeof(refusals) / sizeof(*refusals); i++) {
 		const struct refusal *r = &refusals[i];
@@ -190,7 +190,7 @@ every_second(void *context, const struct mask_area *area)
 	return area->kv_begin % 2 == 0 ? MASK_FULL : MASK_EMPTY;
 }
 
-Test(mask, refuses_shapes_with_numbers)
+Test(mask, refusals_of_shapes_name_the_value)
 {
 	const struct mask_evaluator evaluator = { .evaluate_area = every_second };
 
@@ -208,7 +208,7 @@ Test(mask, refuses_shapes_with_numbers)
 	}
 }
 
-Test(mask, the_limit_is_what_the_mask_holds)
+Test(mask, memory_limit)
 {
 	const struct mask_evaluator evaluator = { .evaluate_area = every_second };
 	const struct block_mask_row row = { 0, 100, 100 };
@@ -225,7 +225,7 @@ Test(mask, the_limit_is_what_the_mask_holds)
 	block_mask_destroy(again);
 }
 
-Test(mask, from_dense_is_brute_force)
+Test(mask, from_dense_equals_brute_force)
 {
 	uint64_t state = mask_seed();
 
@@ -272,7 +272,7 @@ dense_part(const struct mask_dense *from, const struct block_mask_selection *par
 						from, part->first_row + b, part->first_head + h, part->first_q + q, kv);
 }
 
-Test(mask, select_is_the_mask_of_the_part)
+Test(mask, select_equals_mask_of_selected_rows)
 {
 	uint64_t state = mask_seed() + 1;
 
@@ -302,7 +302,7 @@ Test(mask, select_is_the_mask_of_the_part)
 	}
 }
 
-Test(mask, select_refuses_with_numbers)
+Test(mask, refusals_of_select_name_the_value)
 {
 	const struct block_mask_selection rows = { .first_row = 1, .n_rows = 1, .n_heads = 1, .n_q = 8 };
 	const struct block_mask_selection heads = { .n_rows = 1, .first_head = 0, .n_heads = 3, .n_q = 8 };
@@ -349,7 +349,7 @@ expect_covers(const struct block_mask *mask, const struct block_mask *truth)
 				}
 }
 
-Test(mask, crop_is_the_mask_of_the_shorter)
+Test(mask, crop_equals_mask_of_shorter_rows)
 {
 	uint64_t state = mask_seed() + 2;
 
@@ -385,7 +385,7 @@ Test(mask, crop_is_the_mask_of_the_shorter)
 }
 
 /* A sliding window, cropped from 32 to 24: PyTorch counts 2 blocks as 1 and names one past the crop. */
-Test(mask, crop_counts_rows_that_are_not_causal)
+Test(mask, crop_of_non_causal_rows)
 {
 	const struct block_mask_row row = { 0, 32, 32 };
 	const struct block_mask_shape shape = { 1, 1, 8, 8, &row, NULL };
@@ -469,7 +469,7 @@ Test(mask, dense_blocks)
 	}
 }
 
-Test(mask, transposed_twice_is_the_same)
+Test(mask, transposed_twice_is_equal)
 {
 	uint64_t state = mask_seed() + 4;
 
@@ -530,7 +530,7 @@ even_rows(struct mask_dense *dense, uint64_t *state)
 	mask_dense_close(&ragged);
 }
 
-Test(mask, pytorch_arrays_and_back)
+Test(mask, pytorch_arrays_round_trip)
 {
 	uint64_t state = mask_seed() + 5;
 
@@ -559,7 +559,7 @@ Test(mask, pytorch_arrays_and_back)
 	}
 }
 
-Test(mask, arrays_refuse_with_numbers)
+Test(mask, refusals_of_arrays_name_the_value)
 {
 	const struct block_mask_row rows[] = { { 0, 8, 8 }, { 0, 3, 8 } };
 	const struct block_mask_shape ragged = { 2, 1, 4, 4, rows, NULL };

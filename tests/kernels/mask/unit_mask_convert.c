@@ -51,7 +51,7 @@ golden_file(const char *path)
 	mask_case_close(&c);
 }
 
-Test(mask_convert, as_pytorch)
+Test(mask_convert, matches_pytorch)
 {
 	mask_each_file("conversions/*.convert", 24, golden_file);
 }
@@ -237,7 +237,7 @@ Test(mask_convert, lengths_guard_full_blocks)
 }
 
 /* PyTorch gives every sequence row 0 of the table. */
-Test(mask_convert, one_row_serves_every_sequence)
+Test(mask_convert, one_mask_row_for_all_sequences)
 {
 	const uint32_t pages[] = { 7, 3, 5, 1 }, others[] = { 0, 2, 4, 6 };
 	const struct block_mask_sequence sequences[] = { { pages, 4, 16 }, { others, 4, 13 }, { pages, 4, 0 } };
@@ -268,7 +268,7 @@ expect_refusal(const struct block_mask *mask, const struct block_mask_table *tab
 }
 
 /* Of PyTorch's: -1 becomes a negative index; a raw index error; the mask's rows and the batch unlike. */
-Test(mask_convert, refuses_with_numbers)
+Test(mask_convert, refusals_name_the_value)
 {
 	const uint32_t pages[] = { 7, UINT32_MAX, 5, 8 };
 	struct block_mask_sequence sequences[] = { { pages, 4, 5 }, { pages, 4, 4 }, { pages, 4, 4 } };

@@ -77,13 +77,13 @@ golden_file(const char *path)
 	}
 }
 
-KERNEL_TEST(mask_create, as_pytorch)
+KERNEL_TEST(mask_create, matches_pytorch)
 {
 	golden_isa = isa;
 	mask_each_file("masks/*.mask", 90, golden_file);
 }
 
-KERNEL_TEST(mask_create, conversions_as_pytorch)
+KERNEL_TEST(mask_create, conversions_match_pytorch)
 {
 	golden_isa = isa;
 	mask_each_file("conversions/*.convert", 24, golden_file);
@@ -111,7 +111,7 @@ golden_picture(const char *path)
 	mask_case_close(&c);
 }
 
-Test(mask_create, pictures_as_pytorch)
+Test(mask_create, to_string_matches_pytorch)
 {
 	mask_each_file("pictures/*.txt", 3, golden_picture);
 }
@@ -203,7 +203,7 @@ one_round(const char *text, const struct block_mask_shape *shape, uint64_t *stat
 		free(names[i].i32);
 }
 
-KERNEL_TEST(mask_create, is_brute_force)
+KERNEL_TEST(mask_create, equals_brute_force)
 {
 	uint64_t state = mask_seed() + 20;
 	char what[200];
@@ -217,7 +217,7 @@ KERNEL_TEST(mask_create, is_brute_force)
 }
 
 /* Blocks of more than a tile: taken in parts before every element is looked at. */
-KERNEL_TEST(mask_create, large_blocks_are_brute_force)
+KERNEL_TEST(mask_create, large_blocks_equal_brute_force)
 {
 	const struct block_mask_row rows[] = { { 3, 150, 290 }, { 40, 129, 64 } };
 	const struct block_mask_shape shape = { 2, 1, 130, 100, rows, NULL };
@@ -267,7 +267,7 @@ Test(mask_create, sparsity_of_offsets)
 }
 
 /* A mask that intervals know nothing of, over more blocks than the limit has room to remember. */
-Test(mask_create, the_limit_holds_for_work_too)
+Test(mask_create, memory_limit_includes_workspace)
 {
 	const struct block_mask_row row = { 0, 8, 1000000 };
 	const struct block_mask_shape shape = { 1, 1, 4, 1, &row, NULL };
@@ -283,7 +283,7 @@ Test(mask_create, the_limit_holds_for_work_too)
 }
 
 /* A block decided by interval alone costs no element: 2^31 - 1 keys here. */
-Test(mask_create, cost_goes_with_the_border)
+Test(mask_create, cost_grows_with_the_mask_boundary)
 {
 	const struct block_mask_row row = { 1000000000, 300, 2000000000 };
 	const struct block_mask_shape shape = { 1, 1, 100, 100000000, &row, NULL };
@@ -299,7 +299,7 @@ Test(mask_create, cost_goes_with_the_border)
 }
 
 /* An index out of bounds reads as 0 and is told. */
-Test(mask_create, tells_indexes_out_of_bounds)
+Test(mask_create, reports_index_out_of_bounds)
 {
 	const struct block_mask_row row = { 0, 8, 8 };
 	const struct block_mask_shape shape = { 1, 1, 8, 8, &row, NULL };

@@ -68,7 +68,7 @@ is_all(const uint8_t *array, uint8_t value, uint64_t bytes)
 	return true;
 }
 
-Test(mask_memory, what_was_freed_comes_again)
+Test(mask_memory, freed_block_is_reused)
 {
 	uint8_t *array = array_of(MIB), *again;
 
@@ -81,7 +81,7 @@ Test(mask_memory, what_was_freed_comes_again)
 	mask_memory_free(&memory, again);
 }
 
-Test(mask_memory, keeps_a_few_of_the_largest)
+Test(mask_memory, keeps_the_largest_blocks)
 {
 	uint8_t *array;
 
@@ -95,7 +95,7 @@ Test(mask_memory, keeps_a_few_of_the_largest)
 	mask_memory_free(&memory, array);
 }
 
-Test(mask_memory, keeps_neither_little_nor_too_much)
+Test(mask_memory, ignores_small_blocks_and_bounds_the_total)
 {
 	mask_memory_free(&memory, array_of(MASK_MEMORY_MIN_BYTES - 1));
 	mask_memory_free(&memory, array_of(MASK_MEMORY_MAX_BYTES + 1));
@@ -106,7 +106,7 @@ Test(mask_memory, keeps_neither_little_nor_too_much)
 	cr_assert_eq(count_spares(), KEPT(2u));
 }
 
-Test(mask_memory, an_array_keeps_its_contents_as_it_grows)
+Test(mask_memory, resize_keeps_contents)
 {
 	uint8_t *array = NULL, *grown;
 	uint64_t bytes = 0;
@@ -123,7 +123,7 @@ Test(mask_memory, an_array_keeps_its_contents_as_it_grows)
 	mask_memory_free(&memory, grown);
 }
 
-Test(mask_memory, a_large_spare_is_no_home_for_a_small_mask)
+Test(mask_memory, trim_replaces_a_much_larger_block)
 {
 	uint8_t *array;
 
@@ -137,7 +137,7 @@ Test(mask_memory, a_large_spare_is_no_home_for_a_small_mask)
 	cr_assert_eq(count_spares(), KEPT(2u));
 }
 
-Test(mask_memory, nor_is_what_fits_moved)
+Test(mask_memory, trim_does_not_move_a_block_that_fits)
 {
 	uint8_t *array = array_of(8 * KIB);
 
@@ -146,7 +146,7 @@ Test(mask_memory, nor_is_what_fits_moved)
 }
 
 /* As in a child of fork() whose parent had another thread in it just then. */
-Test(mask_memory, nobody_waits)
+Test(mask_memory, contended_cache_falls_back_to_malloc)
 {
 	uint8_t *array, *other;
 
@@ -163,7 +163,7 @@ Test(mask_memory, nobody_waits)
 
 /* AddressSanitizer ends a program that asks for so much. */
 #ifndef __SANITIZE_ADDRESS__
-Test(mask_memory, no_memory)
+Test(mask_memory, allocation_failure)
 {
 	uint8_t *array;
 
@@ -176,7 +176,7 @@ Test(mask_memory, no_memory)
 }
 #endif
 
-Test(mask_memory, without_one)
+Test(mask_memory, null_cache_uses_malloc)
 {
 	uint8_t *array = mask_memory_alloc(NULL, MIB);
 

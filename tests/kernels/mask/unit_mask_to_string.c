@@ -34,7 +34,7 @@ full_mask(uint32_t n_rows, uint32_t n_heads, struct block_mask_row row)
 	return mask;
 }
 
-Test(mask_picture, past_the_limit)
+Test(mask_to_string, past_the_limit)
 {
 	const struct block_mask_row row = { 0, 2, 4 };
 	struct block_mask *mask = full_mask(2, 3, row);
@@ -51,7 +51,7 @@ Test(mask_picture, past_the_limit)
 }
 
 /* A last section that is smaller than the others is full if all it has is. */
-Test(mask_picture, odd_sections)
+Test(mask_to_string, odd_sections)
 {
 	const struct block_mask_row row = { 0, 5, 5 };
 	struct block_mask *mask = full_mask(1, 1, row);
@@ -62,7 +62,7 @@ Test(mask_picture, odd_sections)
 	block_mask_destroy(mask);
 }
 
-Test(mask_picture, of_nothing)
+Test(mask_to_string, empty_masks)
 {
 	const struct block_mask_row row = { 0, 0, 0 };
 	struct block_mask *mask = full_mask(1, 1, row);

@@ -27,7 +27,7 @@ dense_exactly(void *context, const struct mask_area *area)
 	return n_seen == 0 ? MASK_EMPTY : n_seen == n ? MASK_FULL : MASK_PARTIAL;
 }
 
-Test(mask_runs, there_and_back)
+Test(remote_mask, round_trip)
 {
 	uint64_t state = mask_seed();
 
@@ -58,7 +58,7 @@ every_second(void *context, const struct mask_area *area)
 }
 
 /* A list of more runs than a part holds: asking on costs about what the next part holds. */
-Test(mask_runs, a_list_of_many_parts)
+Test(remote_mask, one_list_in_many_parts)
 {
 	enum { N_BLOCKS = 100000 };
 	const struct block_mask_row rows[2] = { { 0, 1, 10 * N_BLOCKS }, { 0, 3, 25 } };
@@ -78,7 +78,7 @@ Test(mask_runs, a_list_of_many_parts)
 }
 
 /* Many lists: parts cost together about what the mask costs at once. */
-Test(mask_runs, many_lists_in_many_parts)
+Test(remote_mask, many_lists_in_many_parts)
 {
 	const struct block_mask_row row = { 0, 3000, 400 };
 	const struct block_mask_shape shape = { .n_rows = 1, .n_heads = 1, .q_block = 1, .kv_block = 10, .rows = &row };
@@ -99,7 +99,7 @@ Test(mask_runs, many_lists_in_many_parts)
 }
 
 /* Heads and rows like the one before are not asked about again, and take one number. */
-Test(mask_runs, repeats)
+Test(remote_mask, repeated_lists)
 {
 	const struct block_mask_row rows[4] = { { 0, 5, 40 }, { 0, 5, 40 }, { 0, 0, 0 }, { 0, 5, 40 } };
 	const struct block_mask_shape shape = { .n_rows = 4, .n_heads = 3, .q_block = 1, .kv_block = 10, .rows = rows };
@@ -150,7 +150,7 @@ refuse(uint32_t n, const uint32_t *values, bool clip, const char *part)
 		refuse(sizeof(values_) / sizeof(values_[0]), values_, clip, part); \
 	} while (0)
 
-Test(mask_runs, what_is_refused)
+Test(remote_mask, refusals)
 {
 	enum { FULL = 1 };
 
@@ -176,7 +176,7 @@ Test(mask_runs, what_is_refused)
 }
 
 /* A list that was cut goes on, and is not repeated meanwhile. */
-Test(mask_runs, a_cut_list_goes_on)
+Test(remote_mask, continues_a_split_list)
 {
 	static const uint32_t first[] = { 0, 0, 1, 1, 2 }, same[] = { RLE_REPEAT_HEAD }, back[] = { 1, 3, 2 },
 			      on[] = { 1, 0, 2, 0, RLE_REPEAT_ROW };
@@ -202,7 +202,7 @@ Test(mask_runs, a_cut_list_goes_on)
 	block_mask_destroy(mask);
 }
 
-Test(mask_runs, parts_of_two_masks)
+Test(remote_mask, refuses_parts_of_two_masks)
 {
 	static const uint32_t empty[] = { 0, 0, 0 };
 	struct block_mask *mask;
@@ -217,7 +217,7 @@ Test(mask_runs, parts_of_two_masks)
 }
 
 /* The reader's limit holds whatever comes. */
-Test(mask_runs, no_more_than_its_limit)
+Test(remote_mask, memory_limit)
 {
 	const struct block_mask_row row = { 0, 2, UINT32_MAX };
 	const struct block_mask_shape shape = { .n_rows = 1, .n_heads = 1, .q_block = 1, .kv_block = 1, .rows = &row };
@@ -256,7 +256,7 @@ walk(const struct block_mask *mask)
 	} while (mask_position_next(mask, &position));
 }
 
-Test(mask_runs, every_number_wrong)
+Test(remote_mask, every_number_invalid)
 {
 	static const uint32_t good[] = { 2, 0, 3, 1, 4, 1, 2, 2, RLE_REPEAT_HEAD, RLE_REPEAT_ROW };
 	static const uint32_t flips[] = { 1, 2, 3, 4, 7, 0x80000000, UINT32_MAX };
@@ -324,13 +324,13 @@ cancel_at_it(const char *text, uint32_t block)
 }
 
 /* Blocks that all take a look at their elements, and of which few are seen: a part is not full soon. */
-Test(mask_runs, cancelled_while_at_it, .timeout = 60)
+Test(remote_mask, cancelled_between_blocks, .timeout = 60)
 {
 	cancel_at_it("(q_idx * 7919 ^ kv_idx * 104729) % 1000003 == 1000002 && (q_idx ^ kv_idx) % 9 == 4", 4);
 }
 
 /* All of it seen, which takes every element to find out. */
-Test(mask_runs, cancelled_within_a_block, .timeout = 60)
+Test(remote_mask, cancelled_within_a_block, .timeout = 60)
 {
 	cancel_at_it("((q_idx ^ kv_idx) & 3) + (~(q_idx ^ kv_idx) & 3) == 3", 1u << 18);
 	cancel_at_it("sin(q_idx * 7.0) * sin(q_idx * 7.0) + cos(q_idx * 7.0) * cos(q_idx * 7.0) < 1.5", 1u << 18);

@@ -433,7 +433,7 @@ scores_of(enum kernel_isa isa, const char *text, uint32_t n_q_rows, uint32_t n_k
 }
 
 /* What is read twice is written to memory between operations; the others are done at once, with the same bits. */
-KERNEL_TEST(mod_eval, joined)
+KERNEL_TEST(mod_eval, q_rows_together_equal_single_ones)
 {
 #define TWICE(text) "max(" text ", " text ")"
 	static const char *const texts[][2] = {

@@ -41,7 +41,7 @@ same_after_printing(enum mod_kind kind, const char *text)
 	mod_destroy(twice);
 }
 
-Test(mod_parse, all_of_research_round_trips)
+Test(mod_parse, texts_round_trip)
 {
 	for (size_t i = 0; mod_texts_masks[i] != NULL; i++)
 		same_after_printing(MOD_MASK, mod_texts_masks[i]);
@@ -49,7 +49,7 @@ Test(mod_parse, all_of_research_round_trips)
 		same_after_printing(MOD_SCORE, mod_texts_scores[i]);
 }
 
-Test(mod_parse, ready_made_alone)
+Test(mod_parse, builtin_mods)
 {
 	for (uint32_t i = 0; mod_builtin(i) != NULL; i++) {
 		const char *text = mod_builtin(i)->name;

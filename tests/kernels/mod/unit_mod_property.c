@@ -489,12 +489,12 @@ Test(mod_property, scores_over_tiles)
 	rounds(MOD_SCORE, 600, check_tile);
 }
 
-Test(mod_property, live_masks)
+Test(mod_property, mask_results_of_live_keys)
 {
 	rounds(MOD_MASK, 600, check_live);
 }
 
-Test(mod_property, live_scores)
+Test(mod_property, score_results_of_live_keys)
 {
 	rounds(MOD_SCORE, 600, check_live);
 }

@@ -292,7 +292,7 @@ listed_open(const struct listed *listed)
 	return mod_fixture_open(listed->kind, listed->text, listed->arrays, listed->n_arrays);
 }
 
-Test(mod_source, research_and_ready_made)
+Test(mod_source, texts_and_builtin_mods)
 {
 	struct mod_array arrays[MOD_TEXTS_NAMES], scalars[MOD_TEXTS_SCALARS];
 	struct mod_compiled compiled;
@@ -324,7 +324,7 @@ Test(mod_source, research_and_ready_made)
 }
 
 /* Exactly this, for the eye. */
-Test(mod_source, as_written)
+Test(mod_source, expected_text)
 {
 	static const int32_t doc[4];
 	static const int32_t window = 3;
@@ -380,7 +380,7 @@ misplaced(const struct mod_array *array, const char *expected)
 }
 
 /* A GPU's load of 4 bytes has an address that is a multiple of 4. */
-Test(mod_source, arrays_in_place)
+Test(mod_source, refuses_unaligned_arrays)
 {
 	static const int32_t doc[4];
 	struct mod_array array = { "doc", MOD_I32, 1, { 2 }, { 6 }, doc };
