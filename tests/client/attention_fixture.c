@@ -34,8 +34,8 @@ sequence_fill(uint32_t r, uint32_t n_tokens)
 
 	v.data = fixture->v[r];
 	for (uint32_t i = 0; i < n_tokens * FIXTURE_KV_HEADS * FIXTURE_DIM; i++) {
-		(&fixture->k[r][0][0][0])[i] = reference_random(SEED + r, 2 * i, 1);
-		(&fixture->v[r][0][0][0])[i] = reference_random(SEED + r, 2 * i + 1, 1);
+		(&fixture->k[r][0][0][0])[i] = random_float(SEED + r, 2 * i, 1);
+		(&fixture->v[r][0][0][0])[i] = random_float(SEED + r, 2 * i + 1, 1);
 	}
 	done(paged_batch_plan(fixture->batch, 1, &row));
 	for (uint32_t layer = 0; layer < fixture_pool.n_layers; layer++)
@@ -58,7 +58,7 @@ attention_fixture_setup(void)
 	for (uint32_t r = 0; r < FIXTURE_ROWS; r++)
 		sequence_fill(r, lengths[r]);
 	for (uint32_t i = 0; i < sizeof(fixture->q) / sizeof(float); i++)
-		(&fixture->q[0][0][0])[i] = reference_random(SEED + 99, i, 2);
+		(&fixture->q[0][0][0])[i] = random_float(SEED + 99, i, 2);
 }
 
 void

@@ -70,16 +70,6 @@ const struct case_rule case_rules[] = {
 };
 const size_t case_n_rules = sizeof(case_rules) / sizeof(case_rules[0]);
 
-uint64_t
-case_random(uint64_t *state, uint64_t below)
-{
-	uint64_t x = *state += 0x9e3779b97f4a7c15;
-
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-	x = (x ^ x >> 27) * 0x94d049bb133111eb;
-	return (x ^ x >> 31) % below;
-}
-
 struct paged_mod *
 case_mod(const char *text, size_t n_arrays, const struct paged_array *arrays)
 {
@@ -232,9 +222,9 @@ case_random_rows(struct paged_batch_row *rows, uint32_t n, uint64_t *state)
 {
 	memset(rows, 0, n * sizeof(*rows));
 	for (uint32_t r = 0; r < n; r++) {
-		rows[r].q_len = (uint32_t)case_random(state, 30);
-		rows[r].kv_len = (uint32_t)case_random(state, CASE_TOKENS + 1);
+		rows[r].q_len = (uint32_t)random_below(state, 30);
+		rows[r].kv_len = (uint32_t)random_below(state, CASE_TOKENS + 1);
 		rows[r].flags = PAGED_ROW_Q_BASE;
-		rows[r].q_base = (int64_t)case_random(state, CASE_TOKENS - 29);
+		rows[r].q_base = (int64_t)random_below(state, CASE_TOKENS - 29);
 	}
 }

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "tests/support/client_fixture.h"
+#include "tests/support/random.h"
 
 /** case_made - create the block mask of a mask mod's text; fails the test on error */
 struct paged_block_mask *case_made(const struct paged_block_mask_params *params, const char *text, size_t n_arrays,
@@ -30,9 +31,6 @@ struct case_list case_list(const struct paged_block_mask *mask, enum paged_block
 
 /** case_expect_same - both masks have the same shape, lengths, sequences and block lists, in the same order */
 void case_expect_same(const struct paged_block_mask *got, const struct paged_block_mask *expected, const char *what);
-
-/** case_random - the next random number below `below` */
-uint64_t case_random(uint64_t *state, uint64_t below);
 
 /** A mask rule as a C predicate (sees) and as the text of the equivalent mask mod. */
 struct case_rule {

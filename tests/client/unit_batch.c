@@ -311,7 +311,7 @@ Test(batch, attention_is_checked)
 static float
 content(uint64_t seed, uint32_t token, uint32_t head, uint32_t dim)
 {
-	return reference_random(seed, ((uint64_t)token * 64 + head) * 64 + dim, 1.0f);
+	return random_float(seed, ((uint64_t)token * 64 + head) * 64 + dim, 1.0f);
 }
 
 static void

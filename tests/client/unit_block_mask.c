@@ -20,10 +20,10 @@ random_params(struct paged_batch_row *rows, const struct case_rule *rule, uint64
 	struct paged_block_mask_params params = {
 		.struct_size = sizeof(params),
 		.rows = rows,
-		.n_rows = 1 + case_random(state, MAX_ROWS),
-		.n_heads = (uint32_t)case_random(state, 3) + rule->has_heads,
-		.q_block = 1 + (uint32_t)case_random(state, 9),
-		.kv_block = 1 + (uint32_t)case_random(state, 9),
+		.n_rows = 1 + random_below(state, MAX_ROWS),
+		.n_heads = (uint32_t)random_below(state, 3) + rule->has_heads,
+		.q_block = 1 + (uint32_t)random_below(state, 9),
+		.kv_block = 1 + (uint32_t)random_below(state, 9),
 	};
 
 	case_random_rows(rows, (uint32_t)params.n_rows, state);
@@ -34,7 +34,7 @@ static struct paged_block_mask *
 random_mask(struct paged_batch_row *rows, struct paged_block_mask_params *params, const struct case_rule **rule_p,
 	    uint64_t *state)
 {
-	*rule_p = &case_rules[case_random(state, case_n_rules)];
+	*rule_p = &case_rules[random_below(state, case_n_rules)];
 	*params = random_params(rows, *rule_p, state);
 	return case_made(params, (*rule_p)->text, 2, case_arrays);
 }
@@ -115,7 +115,7 @@ Test(block_mask, arrays_and_back)
 
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		struct paged_batch_row rows[MAX_ROWS];
-		const struct case_rule *rule = &case_rules[case_random(&state, case_n_rules)];
+		const struct case_rule *rule = &case_rules[random_below(&state, case_n_rules)];
 		struct paged_block_mask_params params = random_params(rows, rule, &state);
 		struct paged_block_mask *mask, *back = NULL;
 		struct paged_block_arrays arrays = { .struct_size = sizeof(arrays) };
@@ -127,7 +127,7 @@ Test(block_mask, arrays_and_back)
 		n_lists = case_info(mask).n_lists;
 		done(paged_block_mask_arrays(mask, &arrays));
 		for (int kind = 0; kind < 2; kind++) {
-			arrays.width[kind] += case_random(&state, 3);
+			arrays.width[kind] += random_below(&state, 3);
 			arrays.num_blocks[kind] = calloc(n_lists + 1, sizeof(int32_t));
 			arrays.indices[kind] = malloc((n_lists * arrays.width[kind] + 1) * sizeof(int32_t));
 			memset(arrays.indices[kind], 0xff, n_lists * arrays.width[kind] * sizeof(int32_t));
@@ -242,7 +242,7 @@ Test(block_mask, parts)
 	uint64_t state = 5;
 
 	for (uint32_t i = 0; i < ROUNDS; i++) {
-		const struct case_rule *rule = &case_rules[case_random(&state, 3)];
+		const struct case_rule *rule = &case_rules[random_below(&state, 3)];
 		struct paged_batch_row rows[MAX_ROWS];
 		struct paged_block_mask_params params = random_params(rows, rule, &state);
 		struct paged_block_mask *mask = case_made(&params, rule->text, 2, case_arrays), *part = NULL;
@@ -250,12 +250,12 @@ Test(block_mask, parts)
 		struct paged_block_mask_part of = { .struct_size = sizeof(of) };
 		uint32_t q_len = 2 * info.q_block, kv_len = 5 * info.kv_block;
 
-		of.first_row = (uint32_t)case_random(&state, info.n_rows);
-		of.n_rows = (uint32_t)case_random(&state, info.n_rows - of.first_row + 1);
-		of.first_head = (uint32_t)case_random(&state, info.n_heads);
-		of.n_heads = (uint32_t)case_random(&state, info.n_heads - of.first_head + 1);
-		of.first_q = info.q_block * case_random(&state, 3);
-		of.n_q = info.q_block * case_random(&state, 5);
+		of.first_row = (uint32_t)random_below(&state, info.n_rows);
+		of.n_rows = (uint32_t)random_below(&state, info.n_rows - of.first_row + 1);
+		of.first_head = (uint32_t)random_below(&state, info.n_heads);
+		of.n_heads = (uint32_t)random_below(&state, info.n_heads - of.first_head + 1);
+		of.first_q = info.q_block * random_below(&state, 3);
+		of.n_q = info.q_block * random_below(&state, 5);
 		done(paged_block_mask_select(mask, &of, &part));
 		expect_part(part, mask, &of);
 		case_expect_brute_force(part, rule);

@@ -21,7 +21,7 @@ open_sequences(paged_seq_id *seq, uint32_t n, uint64_t *state)
 	for (uint32_t i = 0; i < n; i++)
 		done(seqs_create(client, pool, 1, &seq[i]));
 	for (uint32_t pages = 0; pages < N_PAGES - 3; pages++) {
-		uint32_t i = (uint32_t)case_random(state, n);
+		uint32_t i = (uint32_t)random_below(state, n);
 
 		tokens = capacity_of(seq[i]) + PAGE_SIZE;
 		if (tokens <= MAX_LENGTH)
@@ -37,17 +37,17 @@ place_rows(struct paged_batch_row *rows, uint32_t n, const paged_seq_id *seq, ui
 	for (uint32_t r = 0; r < n; r++) {
 		uint32_t capacity;
 
-		if (case_random(state, 4) == 0) {
+		if (random_below(state, 4) == 0) {
 			for (uint32_t i = 0; i < MAX_LENGTH / PAGE_SIZE; i++)
-				explicit[r][i] = (uint32_t)case_random(state, N_PAGES);
+				explicit[r][i] = (uint32_t)random_below(state, N_PAGES);
 			rows[r].pages = explicit[r];
-			rows[r].n_pages = (uint32_t)case_random(state, MAX_LENGTH / PAGE_SIZE + 1);
+			rows[r].n_pages = (uint32_t)random_below(state, MAX_LENGTH / PAGE_SIZE + 1);
 			capacity = rows[r].n_pages * PAGE_SIZE;
 		} else {
-			rows[r].seq = seq[case_random(state, n_seqs)];
+			rows[r].seq = seq[random_below(state, n_seqs)];
 			capacity = capacity_of(rows[r].seq);
 		}
-		rows[r].kv_len = (uint32_t)case_random(state, capacity + 1);
+		rows[r].kv_len = (uint32_t)random_below(state, capacity + 1);
 	}
 }
 
@@ -188,17 +188,17 @@ Test(block_mask_physical, there_and_back)
 
 	open_sequences(seq, 3, &state);
 	for (uint32_t i = 0; i < ROUNDS; i++) {
-		const struct case_rule *rule = &case_rules[case_random(&state, case_n_rules)];
-		uint32_t n_rows = 1 + (uint32_t)case_random(&state, MAX_ROWS), n_logical;
+		const struct case_rule *rule = &case_rules[random_below(&state, case_n_rules)];
+		uint32_t n_rows = 1 + (uint32_t)random_below(&state, MAX_ROWS), n_logical;
 		struct paged_batch_row logical_rows[MAX_ROWS], rows[MAX_ROWS] = { 0 };
 		uint32_t explicit[MAX_ROWS][MAX_LENGTH / PAGE_SIZE];
 		struct paged_block_mask *logical, *physical = NULL;
 		struct paged_block_mask_params params;
 
-		n_logical = case_random(&state, 3) == 0 ? 1 : n_rows;
+		n_logical = random_below(&state, 3) == 0 ? 1 : n_rows;
 		case_random_rows(logical_rows, n_logical, &state);
-		params = params_of(logical_rows, n_logical, 1 + (uint32_t)case_random(&state, 8),
-				   kv_blocks[case_random(&state, 6)]);
+		params = params_of(logical_rows, n_logical, 1 + (uint32_t)random_below(&state, 8),
+				   kv_blocks[random_below(&state, 6)]);
 		place_rows(rows, n_rows, seq, 3, explicit, &state);
 		logical = case_made(&params, rule->text, 2, case_arrays);
 		done(paged_block_mask_to_physical(logical, n_rows, rows, &physical));
@@ -218,8 +218,8 @@ Test(block_mask_physical, created_as_converted)
 
 	open_sequences(seq, 3, &state);
 	for (uint32_t i = 0; i < ROUNDS; i++) {
-		const struct case_rule *rule = &case_rules[case_random(&state, case_n_rules)];
-		uint32_t n_rows = 1 + (uint32_t)case_random(&state, MAX_ROWS);
+		const struct case_rule *rule = &case_rules[random_below(&state, case_n_rules)];
+		uint32_t n_rows = 1 + (uint32_t)random_below(&state, MAX_ROWS);
 		uint32_t explicit[MAX_ROWS][MAX_LENGTH / PAGE_SIZE];
 		struct paged_batch_row rows[MAX_ROWS];
 		struct paged_block_mask_params params = params_of(rows, n_rows, 3, 0);

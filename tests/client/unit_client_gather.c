@@ -18,8 +18,8 @@ static void
 setup(void)
 {
 	client_setup();
-	reference_fill(k, ELEMENTS, 1);
-	reference_fill(v, ELEMENTS, 2);
+	random_fill(k, ELEMENTS, 1);
+	random_fill(v, ELEMENTS, 2);
 	memset(k_out, 0, sizeof(k_out));
 	memset(v_out, 0, sizeof(v_out));
 }

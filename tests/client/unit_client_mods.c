@@ -83,7 +83,7 @@ Test(client_mods, arrays_change_each_step)
 	memset(doc, 0, sizeof(doc));
 	for (uint32_t h = 0; h < 8; h++)
 		for (unsigned int i = 0; i < 2; i++)
-			reference_store(slope[i], PAGED_BF16, h, reference_random(7 + i, h, 0.1f));
+			reference_store(slope[i], PAGED_BF16, h, random_float(7 + i, h, 0.1f));
 	arrays[1].extents[0] = FIXTURE_Q_HEADS;
 	mods = fixture_mods_open(&what);
 	for (uint32_t i = 0; i < 5; i++) {
@@ -155,9 +155,9 @@ Test(client_mods, strided_arrays)
 	const struct fixture_mods what = { "seen[kv_idx]", "score + bias[h][kv_idx]", N(arrays), arrays };
 
 	for (uint32_t i = 0; i < FIXTURE_TOKENS * FIXTURE_Q_HEADS; i++)
-		bias[i / FIXTURE_Q_HEADS][i % FIXTURE_Q_HEADS] = reference_random(3, i, 3);
+		bias[i / FIXTURE_Q_HEADS][i % FIXTURE_Q_HEADS] = random_float(3, i, 3);
 	for (uint32_t i = 0; i < 2 * FIXTURE_TOKENS; i++)
-		even[i] = i % 2 == 0 ? reference_bits(4, i) & 1 : 1;
+		even[i] = i % 2 == 0 ? random_bits(4, i) & 1 : 1;
 	attention_fixture_plan(mixed);
 	attend_and_expect(fixture_mods_open(&what), &what, PAGED_MASK_CAUSAL);
 }
@@ -196,7 +196,7 @@ Test(client_mods, tree_verification)
 		for (uint32_t r = 0; r < FIXTURE_ROWS; r++) {
 			base[r] = (int32_t)(fixture->rows[r].kv_len - nodes[r]);
 			for (uint32_t i = 0; i < nodes[r]; i++) {
-				int32_t parent = i == 0 ? 0 : tree[r][reference_bits(seed, 32 * r + i) % i];
+				int32_t parent = i == 0 ? 0 : tree[r][random_bits(seed, 32 * r + i) % i];
 
 				tree[r][i] = parent | (int32_t)(1u << i);
 			}

@@ -31,9 +31,9 @@ setup(void)
 		pools[i].v_in_k = i == POOL_MLA;
 	}
 	done(paged_client_open_embedded(pools, N_POOLS, NULL, &client));
-	reference_fill(k[0][0], TOKENS * HEADS * DIM, 1);
-	reference_fill(v[0][0], TOKENS * HEADS * DIM, 2);
-	reference_fill(q[0][0], TOKENS * HEADS * DIM, 3);
+	random_fill(k[0][0], TOKENS * HEADS * DIM, 1);
+	random_fill(v[0][0], TOKENS * HEADS * DIM, 2);
+	random_fill(q[0][0], TOKENS * HEADS * DIM, 3);
 }
 
 TestSuite(quantised, .init = setup, .fini = client_teardown);

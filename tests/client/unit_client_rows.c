@@ -22,9 +22,9 @@ setup(void)
 {
 	client_setup();
 	batch = batch_of(4, 0);
-	reference_fill(k, ELEMENTS, 1);
-	reference_fill(v, ELEMENTS, 2);
-	reference_fill(q, ELEMENTS, 3);
+	random_fill(k, ELEMENTS, 1);
+	random_fill(v, ELEMENTS, 2);
+	random_fill(q, ELEMENTS, 3);
 }
 
 TestSuite(rows, .init = setup, .fini = client_teardown);

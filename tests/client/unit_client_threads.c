@@ -66,9 +66,9 @@ compute(const struct paged_client_params *params, struct results *results)
 	struct paged_batch *batch;
 
 	for (size_t i = 0; i < sizeof(tokens) / sizeof(float); i++)
-		(&tokens[0][0][0][0])[i] = reference_random(7, i, 1);
+		(&tokens[0][0][0][0])[i] = random_float(7, i, 1);
 	for (size_t i = 0; i < sizeof(queries) / sizeof(float); i++)
-		(&queries[0][0][0])[i] = reference_random(8, i, 1);
+		(&queries[0][0][0])[i] = random_float(8, i, 1);
 	memset(results, 0xff, sizeof(*results));
 	open_wide(params);
 	batch = batch_of(1, 0);

@@ -55,7 +55,7 @@ static void
 fill_bits(uint32_t *in, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		in[i] = (uint32_t)reference_bits(11, i);
+		in[i] = (uint32_t)random_bits(11, i);
 }
 
 static void
@@ -74,10 +74,9 @@ fill_numbers(uint32_t *in, size_t n)
 					 0x1p-25f, 0x1p-14f, -17.0f,   19.0f,   -INFINITY, NAN };
 
 	for (size_t i = 0; i < n; i++) {
-		int exponent = (int)(reference_bits(13, i) % 40) - 28;
+		int exponent = (int)(random_bits(13, i) % 40) - 28;
 
-		in[i] = i % 4 == 3 ? (uint32_t)reference_bits(11, i)
-				   : bits_of(ldexpf(reference_random(12, i, 1), exponent));
+		in[i] = i % 4 == 3 ? (uint32_t)random_bits(11, i) : bits_of(ldexpf(random_float(12, i, 1), exponent));
 		if (i % 3 == 0 && i / 3 < sizeof(special) / sizeof(special[0]))
 			in[i] = bits_of(special[i / 3]);
 	}
@@ -88,7 +87,7 @@ static void
 fill_matrix(uint32_t *in, size_t n, uint16_t (*element)(float), bool integers)
 {
 	for (size_t i = 0; i < n; i++) {
-		float two[2] = { reference_random(14, 2 * i, 4), reference_random(14, 2 * i + 1, 4) };
+		float two[2] = { random_float(14, 2 * i, 4), random_float(14, 2 * i + 1, 4) };
 
 		for (unsigned int j = 0; integers && j < 2; j++)
 			two[j] = rintf(two[j] * 2);

@@ -15,7 +15,7 @@ golden_tensor_element(const struct golden_tensor *tensor, uint32_t sequence, uin
 {
 	uint64_t i = (((uint64_t)sequence * tensor->heads + head) * tensor->max_tokens + token) * tensor->dim + dim;
 
-	return reference_random(tensor->seed, i, tensor->amplitude);
+	return random_float(tensor->seed, i, tensor->amplitude);
 }
 
 const struct golden_array *
@@ -93,7 +93,7 @@ read_array(struct golden_attention *golden, const char *rest)
 	if (!array->is_float || sscanf(rest, "random %" SCNu64 " %f", &seed, &amplitude) != 2)
 		return false;
 	for (uint32_t i = 0; i < array->n; i++)
-		array->f32[i] = reference_random(seed, i, amplitude);
+		array->f32[i] = random_float(seed, i, amplitude);
 	return true;
 }
 

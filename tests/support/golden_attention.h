@@ -37,7 +37,7 @@ struct golden_array {
 	float *f32;
 };
 
-/** q, k or v: row-major [n_sequences][heads][max_tokens][dim]; contents are reference_random(seed, i, amplitude). */
+/** q, k or v: row-major [n_sequences][heads][max_tokens][dim]; contents are random_float(seed, i, amplitude). */
 struct golden_tensor {
 	uint32_t heads, max_tokens, dim;
 	uint64_t seed;

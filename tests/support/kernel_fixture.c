@@ -26,10 +26,10 @@ static float
 random_element(const struct kernel_fixture *fixture, unsigned int stream, uint32_t id, uint64_t i,
 	       enum paged_dtype dtype)
 {
-	uint64_t seed = reference_bits(fixture->params.seed, (uint64_t)id << 2 | stream);
+	uint64_t seed = random_bits(fixture->params.seed, (uint64_t)id << 2 | stream);
 	uint32_t rounded;
 
-	reference_store(&rounded, dtype, 0, reference_random(seed, i, stream == STREAM_V ? 1.0f : 1.5f));
+	reference_store(&rounded, dtype, 0, random_float(seed, i, stream == STREAM_V ? 1.0f : 1.5f));
 	return reference_load(&rounded, dtype, 0);
 }
 
@@ -127,7 +127,7 @@ pages_assign(struct kernel_fixture *fixture)
 	uint32_t *permutation = allocate(n * sizeof(*permutation));
 
 	for (uint32_t i = 0; i < n; i++) {
-		uint32_t j = (uint32_t)(reference_bits(fixture->params.placement, i) % (i + 1));
+		uint32_t j = (uint32_t)(random_bits(fixture->params.placement, i) % (i + 1));
 
 		permutation[i] = permutation[j];
 		permutation[j] = i;

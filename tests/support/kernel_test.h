@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "kernels/kernels.h"
+#include "tests/support/random.h"
 
 #ifdef KERNEL_TEST_MODEL
 
@@ -70,15 +71,6 @@ kernel_test_team(uint32_t n_threads, enum kernel_isa isa)
 
 	cr_assert_eq(kernel_team_create(&params, &team, &error), PAGED_OK, "%s", error.text);
 	return team;
-}
-
-/** kernel_test_seed - the value of PAGED_TEST_SEED, or a fixed number; tests print it with each failure */
-static inline uint64_t
-kernel_test_seed(void)
-{
-	const char *seed = getenv("PAGED_TEST_SEED");
-
-	return seed != NULL ? strtoull(seed, NULL, 0) : 20261121;
 }
 
 #endif

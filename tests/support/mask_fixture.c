@@ -9,24 +9,6 @@
 
 #include "kernels/mask/rle.h"
 
-uint64_t
-mask_seed(void)
-{
-	const char *seed = getenv("PAGED_TEST_SEED");
-
-	return seed != NULL ? strtoull(seed, NULL, 0) : 20261121;
-}
-
-uint64_t
-mask_random(uint64_t *state, uint64_t below)
-{
-	uint64_t z = *state += UINT64_C(0x9E3779B97F4A7C15);
-
-	z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-	z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
-	return (z ^ z >> 31) % below;
-}
-
 void
 mask_dense_open(struct mask_dense *dense, const struct block_mask_shape *shape)
 {
@@ -62,11 +44,11 @@ static void
 fill_block(struct mask_dense *dense, uint32_t b, uint32_t h, uint64_t q, uint64_t kv, uint64_t *state)
 {
 	const struct block_mask_row *row = &dense->shape.rows[b];
-	uint64_t choice = mask_random(state, 5);
+	uint64_t choice = random_below(state, 5);
 
 	for (uint64_t i = q; i < q + dense->shape.q_block && i < row->q_len; i++)
 		for (uint64_t j = kv; j < kv + dense->shape.kv_block && j < row->kv_len; j++)
-			*mask_dense_at(dense, b, h, i, j) = choice < 2 ? choice == 1 : mask_random(state, choice) == 0;
+			*mask_dense_at(dense, b, h, i, j) = choice < 2 ? choice == 1 : random_below(state, choice) == 0;
 }
 
 void
@@ -75,14 +57,14 @@ mask_dense_random(struct mask_dense *dense, uint64_t *state)
 	struct block_mask_row rows[4];
 	struct block_mask_shape shape = { .rows = rows };
 
-	shape.n_rows = (uint32_t)(1 + mask_random(state, 4));
-	shape.n_heads = (uint32_t)(1 + mask_random(state, 3));
-	shape.q_block = (uint32_t)(1 + mask_random(state, 9));
-	shape.kv_block = (uint32_t)(1 + mask_random(state, 9));
+	shape.n_rows = (uint32_t)(1 + random_below(state, 4));
+	shape.n_heads = (uint32_t)(1 + random_below(state, 3));
+	shape.q_block = (uint32_t)(1 + random_below(state, 9));
+	shape.kv_block = (uint32_t)(1 + random_below(state, 9));
 	for (uint32_t r = 0; r < shape.n_rows; r++)
-		rows[r] = (struct block_mask_row){ .q_base = (int64_t)mask_random(state, 100) - 20,
-						   .q_len = mask_random(state, 40),
-						   .kv_len = mask_random(state, 70) };
+		rows[r] = (struct block_mask_row){ .q_base = (int64_t)random_below(state, 100) - 20,
+						   .q_len = random_below(state, 40),
+						   .kv_len = random_below(state, 70) };
 	mask_dense_open(dense, &shape);
 	for (uint32_t b = 0; b < shape.n_rows; b++)
 		for (uint32_t h = 0; h < shape.n_heads; h++)

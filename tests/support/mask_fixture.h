@@ -10,11 +10,7 @@
 #include <stdint.h>
 
 #include "kernels/mask/mask.h"
-
-/** mask_seed - the value of PAGED_TEST_SEED, or a fixed number */
-uint64_t mask_seed(void);
-/** mask_random - the next random number below `below`; each initial state gives its own sequence */
-uint64_t mask_random(uint64_t *state, uint64_t below);
+#include "tests/support/random.h"
 
 /** A dense mask [row][head][q_len][kv_len] with its shape; both owned. */
 struct mask_dense {

@@ -15,7 +15,7 @@ static uint64_t seed, counter;
 uint64_t
 generator_bits(void)
 {
-	return reference_bits(seed, counter++);
+	return random_bits(seed, counter++);
 }
 
 uint32_t
@@ -27,7 +27,7 @@ generator_pick(uint32_t n)
 float
 generator_float(float amplitude)
 {
-	return reference_random(seed, counter++, amplitude);
+	return random_float(seed, counter++, amplitude);
 }
 
 static int32_t doc[N_DOC], grid[6][7];

@@ -6,29 +6,6 @@
 
 #include "kernels/cpu/isa/convert.h"
 
-uint64_t
-reference_bits(uint64_t seed, uint64_t i)
-{
-	uint64_t z = seed + (i + 1) * 0x9e3779b97f4a7c15u;
-
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-	return z ^ z >> 31;
-}
-
-float
-reference_random(uint64_t seed, uint64_t i, float amplitude)
-{
-	return (float)((int64_t)(reference_bits(seed, i) >> 40) - (1 << 23)) * 0x1p-23f * amplitude;
-}
-
-void
-reference_fill(float *to, size_t n, uint64_t seed)
-{
-	for (size_t i = 0; i < n; i++)
-		to[i] = reference_random(seed, i, 1);
-}
-
 void
 reference_store(void *array, enum paged_dtype dtype, size_t i, float value)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * reference.h - attention in float64, and the numbers that tests feed to kernels
+ * reference.h - attention in float64, and elements of any dtype
  *
  * Uses plain arrays and loops: no pages, no tiles, no split-KV.
  */
@@ -11,15 +11,7 @@
 #include <stdint.h>
 
 #include "kernels/mod/mod.h"
-
-/** reference_random - f32 number i of a stream, in [-amplitude, amplitude); tests/golden/README.md has the formula */
-float reference_random(uint64_t seed, uint64_t i, float amplitude);
-
-/** reference_fill - the first n numbers of a stream, in [-1, 1) */
-void reference_fill(float *to, size_t n, uint64_t seed);
-
-/** reference_bits - 64 random bits, number i of a stream */
-uint64_t reference_bits(uint64_t seed, uint64_t i);
+#include "tests/support/random.h"
 
 /** reference_store - write element i of an array of dtype, rounded to nearest even; i8 without its scale */
 void reference_store(void *array, enum paged_dtype dtype, size_t i, float value);

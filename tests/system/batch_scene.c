@@ -91,7 +91,7 @@ number(const struct scene *scene, enum which which, uint32_t row, uint32_t head,
 
 		return golden_tensor_element(from[which], row, head, token, dim);
 	}
-	return reference_random(71 + which, at, which == VALUES ? 1 : 1.5f);
+	return random_float(71 + which, at, which == VALUES ? 1 : 1.5f);
 }
 
 /* What i8 keeps of a number among those of its head: times a scale, a whole number. */

@@ -185,7 +185,7 @@ rotary_on(const char *backend, enum paged_dtype pool, uint32_t past, struct rota
 	struct scene scene;
 
 	for (unsigned int i = 0; i < ROTARY_POSITIONS * ROTARY_DIM; i++)
-		cos_sin[i] = reference_random(5, i, 1);
+		cos_sin[i] = random_float(5, i, 1);
 	for (unsigned int i = 0; i < ROTARY_TOKENS; i++)
 		positions[i] = i == 4 ? past : i * 5 % ROTARY_POSITIONS;
 	params.backend = backend;

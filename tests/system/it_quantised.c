@@ -56,9 +56,9 @@ session_open(struct session *session, const char *name)
 static void
 contents_make(struct contents *contents)
 {
-	reference_fill(contents->k[0][0], TOKENS * KV_HEADS * DIM, 1);
-	reference_fill(contents->v[0][0], TOKENS * KV_HEADS * DIM, 2);
-	reference_fill(contents->q[0][0], Q_HEADS * DIM, 3);
+	random_fill(contents->k[0][0], TOKENS * KV_HEADS * DIM, 1);
+	random_fill(contents->v[0][0], TOKENS * KV_HEADS * DIM, 2);
+	random_fill(contents->q[0][0], Q_HEADS * DIM, 3);
 	for (uint32_t p = 0; p < TOKENS; p++)
 		for (uint32_t i = 0; i < HALF; i++) {
 			contents->table[p][i] = cosf((float)p * powf(10000, -(float)i / HALF));

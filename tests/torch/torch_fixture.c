@@ -26,7 +26,7 @@ random_tensor(size_t n, enum paged_dtype dtype, uint64_t seed, float amplitude)
 	float *tensor = malloc(n * sizeof(*tensor) + 1);
 
 	for (size_t i = 0; i < n; i++)
-		tensor[i] = round_to(dtype, reference_random(seed, i, amplitude));
+		tensor[i] = round_to(dtype, random_float(seed, i, amplitude));
 	return tensor;
 }
 

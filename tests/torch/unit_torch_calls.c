@@ -57,7 +57,7 @@ strided_open(uint32_t heads, uint32_t tokens, uint64_t seed)
 	struct strided strided = { .n = (size_t)B * heads * tokens * D * 4 };
 
 	strided.memory = malloc(strided.n * sizeof(float));
-	reference_fill(strided.memory, strided.n, seed);
+	random_fill(strided.memory, strided.n, seed);
 	return strided;
 }
 

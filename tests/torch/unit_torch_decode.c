@@ -93,13 +93,13 @@ static const char *const capturing[] = {
 static void
 capture(void)
 {
-	reference_fill(captured.head, 16, 1);
-	reference_fill(captured.batch, B, 2);
-	reference_fill(captured.kv, S, 3);
-	reference_fill(captured.q, 1, 4);
-	reference_fill(captured.bias, S, 5);
-	reference_fill(captured.bias3[0], B * S, 6);
-	reference_fill(captured.bias4[0][0], B * 16 * S, 7);
+	random_fill(captured.head, 16, 1);
+	random_fill(captured.batch, B, 2);
+	random_fill(captured.kv, S, 3);
+	random_fill(captured.q, 1, 4);
+	random_fill(captured.bias, S, 5);
+	random_fill(captured.bias3[0], B * S, 6);
+	random_fill(captured.bias4[0][0], B * 16 * S, 7);
 	captured.one = 1;
 	memcpy(captured.offset, (int32_t[]){ 0, S / 2, S / 2 + S / 4, S }, sizeof(captured.offset));
 	for (uint32_t i = 0; i < S; i++) {

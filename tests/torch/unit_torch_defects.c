@@ -60,8 +60,8 @@ write_tokens(uint32_t b, uint32_t id, uint32_t first, uint32_t n)
 	const struct pa_tensor keys = { k, 1, n, DIM, 0, 0, 0 }, values = { v, 1, n, DIM, 0, 0, 0 };
 
 	for (uint32_t i = 0; i < n * DIM; i++) {
-		k[i] = reference_random(2 * id, first * DIM + i, 1);
-		v[i] = reference_random(2 * id + 1, first * DIM + i, 1);
+		k[i] = random_float(2 * id, first * DIM + i, 1);
+		v[i] = random_float(2 * id + 1, first * DIM + i, 1);
 	}
 	for (uint32_t i = 0; i < n; i++)
 		positions[i] = first + i;
@@ -83,7 +83,7 @@ attend(const struct pa_rows *rows, struct pa_flex flex)
 
 	memset(&seen, 0, sizeof(seen));
 	for (uint32_t i = 0; i < MAX_ROWS * 2 * DIM; i++)
-		q[i] = reference_random(99, i % (2 * DIM), 1);
+		q[i] = random_float(99, i % (2 * DIM), 1);
 	flex.q_heads = 2;
 	flex.q = q;
 	flex.out = seen.out[0][0];
@@ -337,7 +337,7 @@ Test(torch_defects, row_09_pages_are_shared)
 		alone[i] = attend(&(struct pa_rows){ .n = 1, .batch_idx = &i, .kv_len = (uint32_t[]){ i < 2 ? 8 : 4 } },
 				  (struct pa_flex){ 0 });
 	for (uint32_t i = 0; i < 3 * 2 * DIM; i++)
-		q[i] = reference_random(99, i % (2 * DIM), 1);
+		q[i] = random_float(99, i % (2 * DIM), 1);
 	done(paged_batch_plan(
 		pa.batch, 3,
 		(struct paged_batch_row[]){
@@ -476,9 +476,9 @@ Test(torch_defects, row_16_64_bit_offsets)
 	struct paged_batch *batch = NULL;
 
 	for (uint32_t i = 0; i < 20 * 64; i++) {
-		k[i] = reference_random(1, i, 1);
-		v[i] = reference_random(2, i, 1);
-		q[i % 64] = reference_random(3, i, 1);
+		k[i] = random_float(1, i, 1);
+		v[i] = random_float(2, i, 1);
+		q[i % 64] = random_float(3, i, 1);
 	}
 	cr_assert_eq(paged_client_open_embedded(&geometry, 1, NULL, &own), PAGED_OK, "%s", paged_client_error(own));
 	cr_assert_eq(paged_pool_open(own, "far", &far), PAGED_OK);

@@ -116,21 +116,21 @@ static const struct score {
 static void
 capture(void)
 {
-	reference_fill(captured.slope, H, 1);
-	reference_fill(captured.by_batch, B, 2);
-	reference_fill(captured.by_kv, S, 3);
-	reference_fill(captured.by_q, S, 4);
-	reference_fill(captured.bias[0], S * S, 5);
-	reference_fill(captured.bias3[0][0], B * 8 * S, 6);
-	reference_fill(captured.bias4[0][0][0], B * H * 8 * S, 7);
-	reference_fill(captured.relative, 2 * WINDOW, 8);
-	reference_fill(captured.gate, H, 9);
-	reference_fill(captured.lse[0], B * H, 10);
-	reference_fill(captured.spatial[0], 5 * H, 11);
+	random_fill(captured.slope, H, 1);
+	random_fill(captured.by_batch, B, 2);
+	random_fill(captured.by_kv, S, 3);
+	random_fill(captured.by_q, S, 4);
+	random_fill(captured.bias[0], S * S, 5);
+	random_fill(captured.bias3[0][0], B * 8 * S, 6);
+	random_fill(captured.bias4[0][0][0], B * H * 8 * S, 7);
+	random_fill(captured.relative, 2 * WINDOW, 8);
+	random_fill(captured.gate, H, 9);
+	random_fill(captured.lse[0], B * H, 10);
+	random_fill(captured.spatial[0], 5 * H, 11);
 	for (uint32_t i = 0; i < S; i++)
-		captured.offset[i] = (int32_t)(reference_bits(12, i) % S);
+		captured.offset[i] = (int32_t)(random_bits(12, i) % S);
 	for (uint32_t i = 0; i < S * S; i++)
-		captured.distance[i / S][i % S] = (int32_t)(reference_bits(13, i) % 5);
+		captured.distance[i / S][i % S] = (int32_t)(random_bits(13, i) % 5);
 	captured.cap = 30;
 	captured.n = WINDOW;
 	captured.half = 0.5f;
@@ -223,9 +223,9 @@ Test(torch_scores, converted_mods_match_c_code)
 		const struct score *score = &scores[i / 40];
 		struct pa_mod mod = { torch_parse(&pa, PAGED_MOD_SCORE, score->text, &captured_by), arrays, N(arrays) };
 		struct pa_converted_mod converted = pa_get_score_mod(&pa, &mod, &rows);
-		uint32_t b = reference_bits(1, i) % B, h = reference_bits(2, i) % H, q = reference_bits(3, i) % S;
-		uint32_t physical = (uint32_t)(reference_bits(4, i) % (15 * 128ull));
-		double s = (double)reference_random(5, i, 3), expected = -HUGE_VAL, got;
+		uint32_t b = random_bits(1, i) % B, h = random_bits(2, i) % H, q = random_bits(3, i) % S;
+		uint32_t physical = (uint32_t)(random_bits(4, i) % (15 * 128ull));
+		double s = (double)random_float(5, i, 3), expected = -HUGE_VAL, got;
 		int64_t logical = pa_logical(&pa, b, physical);
 
 		if (logical >= 0 && logical < kv_len[b]) {

@@ -14,11 +14,11 @@ mod_arrays_fill(struct mod_arrays *arrays, uint64_t seed)
 	for (uint32_t i = 0; i < MOD_ARRAYS_TOKENS; i++)
 		arrays->doc[i] = (int32_t)(i / (40 + seed % 300));
 	for (uint32_t i = 0; i < 64; i++)
-		arrays->tree[i] = (int32_t)reference_bits(seed, i);
+		arrays->tree[i] = (int32_t)random_bits(seed, i);
 	for (uint32_t i = 0; i < MOD_ARRAYS_HEADS; i++)
-		arrays->slope[i] = reference_random(seed, 100 + i, 0.05f);
+		arrays->slope[i] = random_float(seed, 100 + i, 0.05f);
 	for (uint32_t i = 0; i < 64 * 64; i++)
-		arrays->bias[i / 64][i % 64] = reference_random(seed, 200 + i, 2);
+		arrays->bias[i / 64][i % 64] = random_float(seed, 200 + i, 2);
 	arrays->list[0] = (struct mod_array)MOD_1D("doc", MOD_I32, arrays->doc);
 	arrays->list[1] = (struct mod_array)MOD_1D("tree", MOD_I32, arrays->tree);
 	arrays->list[2] = (struct mod_array)MOD_1D("slope", MOD_F32, arrays->slope);
@@ -37,7 +37,7 @@ struct kernel_fixture_params
 mod_chunk_params(void)
 {
 	return (struct kernel_fixture_params){
-		.seed = kernel_test_seed(),
+		.seed = test_seed(),
 		.placement = 1,
 		.q_heads = 6,
 		.kv_heads = 2,

@@ -29,9 +29,9 @@ tensor_fill(struct kernel_tensor *tensor, uint64_t seed)
 	for (uint32_t t = 0; t < TOTAL; t++)
 		for (uint32_t h = 0; h < tensor->n_heads; h++)
 			for (uint32_t d = 0; d < tensor->dim; d++)
-				reference_store(
-					(uint8_t *)tensor->data + t * tensor->token_stride + h * tensor->head_stride,
-					tensor->dtype, d, reference_random(seed, (t * 8 + h) * 64 + d, 70000.0f));
+				reference_store((uint8_t *)tensor->data + t * tensor->token_stride +
+							h * tensor->head_stride,
+						tensor->dtype, d, random_float(seed, (t * 8 + h) * 64 + d, 70000.0f));
 }
 
 static void
@@ -372,9 +372,9 @@ KERNEL_TEST(append, non_temporal_stores_write_equal_bits)
 	for (uint32_t i = 0; i < MANY / MANY_PAGE; i++)
 		pages[i] = i * 7 % (MANY / MANY_PAGE);
 	for (uint32_t i = 0; i < MANY * MANY_DIM; i++)
-		angles[i] = reference_random(1, i, 1);
+		angles[i] = random_float(1, i, 1);
 	for (uint32_t i = 0; i < MANY * MANY_HEADS * MANY_DIM; i++)
-		reference_store(k.data, PAGED_BF16, i, reference_random(2, i, 300));
+		reference_store(k.data, PAGED_BF16, i, random_float(2, i, 300));
 	for (uint32_t i = 0; i < 12; i++) {
 		struct kernel_rotary rotary = { angles, MANY, MANY_DIM, 0, i % 4 < 2, NULL, { 0 }, { 0 } };
 		struct append_args args = { .rows = &row, .n_rows = 1, .k = k, .v = k };

@@ -35,7 +35,7 @@ fill(const struct kernel_tensor *tensor, uint64_t seed)
 			for (uint32_t d = 0; d < tensor->dim; d++)
 				reference_store((uint8_t *)tensor->data + t * tensor->token_stride +
 							h * tensor->head_stride,
-						tensor->dtype, d, reference_random(seed, (t * 8 + h) * 64 + d, 3));
+						tensor->dtype, d, random_float(seed, (t * 8 + h) * 64 + d, 3));
 }
 
 static void

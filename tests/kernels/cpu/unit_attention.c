@@ -13,8 +13,8 @@ static struct kernel_fixture_params
 defaults(void)
 {
 	return (struct kernel_fixture_params){
-		.seed = kernel_test_seed(),
-		.placement = kernel_test_seed(),
+		.seed = test_seed(),
+		.placement = test_seed(),
 		.q_heads = 4,
 		.kv_heads = 2,
 		.k_dim = 32,

@@ -19,7 +19,7 @@ static struct kernel_fixture_params
 decode(void)
 {
 	return (struct kernel_fixture_params){
-		.seed = kernel_test_seed(),
+		.seed = test_seed(),
 		.placement = 7,
 		.q_heads = 4,
 		.kv_heads = 1,

@@ -77,7 +77,7 @@ tensor_make(const struct golden_attention *golden, const struct golden_tensor *f
 					.head_stride = (int64_t)from->max_tokens * from->dim * size };
 
 	for (size_t i = 0; i < n; i++)
-		reference_store(tensor.data, golden->dtype, i, reference_random(from->seed, i, from->amplitude));
+		reference_store(tensor.data, golden->dtype, i, random_float(from->seed, i, from->amplitude));
 	return tensor;
 }
 

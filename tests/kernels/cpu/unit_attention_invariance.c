@@ -13,7 +13,7 @@ static struct kernel_fixture_params
 prefill(enum paged_dtype tensors)
 {
 	return (struct kernel_fixture_params){
-		.seed = kernel_test_seed(),
+		.seed = test_seed(),
 		.placement = 1,
 		.q_heads = 9,
 		.kv_heads = 3,

@@ -40,10 +40,10 @@ parts_create(struct parts *parts, uint32_t n_tokens, enum paged_dtype a, enum pa
 			uint8_t *at = (uint8_t *)tensor->data + i / HEADS * tensor->token_stride +
 				      i % HEADS * tensor->head_stride;
 
-			lse[i] = reference_random(kernel_test_seed() + p, i, 20);
+			lse[i] = random_float(test_seed() + p, i, 20);
 			for (uint32_t d = 0; d < DIM; d++)
 				reference_store(at, tensor->dtype, d,
-						reference_random(kernel_test_seed() + 2 + p, i * DIM + d, 1));
+						random_float(test_seed() + 2 + p, i * DIM + d, 1));
 		}
 		parts->part[p].lse = lse;
 	}
@@ -269,8 +269,8 @@ KERNEL_TEST(attention_merge, shared_prefix)
 {
 	static const uint32_t prefixes[] = { 0, 1, 64, 600 };
 	struct kernel_team *team = kernel_test_team(2, isa);
-	struct kernel_fixture_params params = { .seed = kernel_test_seed(),
-						.placement = kernel_test_seed(),
+	struct kernel_fixture_params params = { .seed = test_seed(),
+						.placement = test_seed(),
 						.q_heads = 4,
 						.kv_heads = 2,
 						.k_dim = 24,

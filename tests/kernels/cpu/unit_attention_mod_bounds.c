@@ -27,7 +27,7 @@ static void
 bias_fill(void)
 {
 	for (uint32_t i = 0; i < COUNT(bias); i++)
-		bias[i] = reference_random(1, i, 2);
+		bias[i] = random_float(1, i, 2);
 }
 
 static struct kernel_fixture_params

@@ -45,7 +45,7 @@ struct dice {
 static uint32_t
 roll(struct dice *dice, uint32_t sides)
 {
-	return (uint32_t)(reference_bits(dice->seed, dice->i++) % sides);
+	return (uint32_t)(random_bits(dice->seed, dice->i++) % sides);
 }
 
 static const char *const atoms[] = {
@@ -171,7 +171,7 @@ KERNEL_TEST(attention_mods_random, random_mods_match_float64)
 	static struct mod_arrays arrays;
 
 	for (uint32_t i = 0; i < rounds; i++) {
-		struct dice dice = { .seed = kernel_test_seed() + i };
+		struct dice dice = { .seed = test_seed() + i };
 		struct kernel_fixture_params params;
 		struct mod_fixture mask, score;
 		char text[640];

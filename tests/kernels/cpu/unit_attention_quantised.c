@@ -18,7 +18,7 @@ static struct kernel_fixture_params
 defaults(enum paged_dtype pool)
 {
 	return (struct kernel_fixture_params){
-		.seed = kernel_test_seed(),
+		.seed = test_seed(),
 		.placement = 1,
 		.q_heads = 9,
 		.kv_heads = 3,

@@ -139,7 +139,7 @@ static void
 rounds_to_bytes(const struct defined *format)
 {
 	for (uint32_t i = 0; i < 4 * 65536; i++) {
-		uint32_t upper = i >> 2 << 16, lower = (uint32_t)reference_bits(9, i) & 0xffff;
+		uint32_t upper = i >> 2 << 16, lower = (uint32_t)random_bits(9, i) & 0xffff;
 		float value = convert_float(i % 4 < 2 ? upper | (i & 1) : i % 4 == 2 ? upper - 1 : upper | lower);
 		uint8_t got;
 
@@ -176,7 +176,7 @@ interesting(uint32_t i)
 					    0x477fefff, 0x477ff000, 0x33000000, 0x33000001, 0x387fffff, 0x38800000,
 					    1,          0x7f7fffff, 0x7f7f8000, 0xffbfffff };
 
-	return convert_float(i % 37 < 16 ? special[i % 37] : (uint32_t)reference_bits(7, i));
+	return convert_float(i % 37 < 16 ? special[i % 37] : (uint32_t)random_bits(7, i));
 }
 
 static void
@@ -223,9 +223,9 @@ KERNEL_TEST(convert, vectors_equal_scalars_fp8_i8)
 		ops->widen(wide, narrow, dtypes[t], 256);
 		assert_same_bits(wide, expected, sizeof(expected), 256);
 		for (uint32_t i = 0; i < 65536; i++) {
-			wide[i] = dtypes[t] == PAGED_I8 ? reference_random(3, i, 127)
+			wide[i] = dtypes[t] == PAGED_I8 ? random_float(3, i, 127)
 				  : i % 2 == 0          ? interesting(i)
-							: convert_float((uint32_t)reference_bits(7, i) >> 20 << 20);
+							: convert_float((uint32_t)random_bits(7, i) >> 20 << 20);
 			reference_store(expected_narrow, dtypes[t], i, wide[i]);
 		}
 		ops->narrow(narrow, dtypes[t], wide, 1, 65536);
@@ -273,7 +273,7 @@ KERNEL_TEST(convert, exp_within_2_ulp)
 
 		x[0] = 0;
 		for (uint32_t i = 1; i < TILE_TOKENS; i++)
-			x[i] = -fabsf(reference_random(round, i, 88));
+			x[i] = -fabsf(random_float(round, i, 88));
 		x[1] = least;
 		x[2] = nextafterf(least, -INFINITY);
 		memcpy(scores.score[0], x, sizeof(x));

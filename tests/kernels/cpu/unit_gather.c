@@ -31,7 +31,7 @@ gather_fixture_create(struct gather_fixture *fixture, uint32_t i, bool v_in_k)
 	static const uint32_t page_sizes[] = { 1, 3, 16, 64 };
 	enum paged_dtype pool = pools[i % COUNT(pools)];
 	bool scales = pool == PAGED_E4M3 || pool == PAGED_E5M2;
-	struct kernel_fixture_params params = { .seed = kernel_test_seed() + i,
+	struct kernel_fixture_params params = { .seed = test_seed() + i,
 						.placement = i,
 						.q_heads = KV_HEADS,
 						.kv_heads = KV_HEADS,
@@ -57,10 +57,10 @@ gather_fixture_create(struct gather_fixture *fixture, uint32_t i, bool v_in_k)
 		fixture->id[r] = kinds[r] + 1;
 		if (r == 2)
 			row->kv_len = 20;
-		fixture->begin[r] = fixture->bounds ? reference_bits(i, r) % (row->kv_len + 1) : 0;
+		fixture->begin[r] = fixture->bounds ? random_bits(i, r) % (row->kv_len + 1) : 0;
 		fixture->end[r] = row->kv_len;
 		if (fixture->bounds)
-			fixture->end[r] -= reference_bits(i, r + from[3]) % (row->kv_len - fixture->begin[r] + 1);
+			fixture->end[r] -= random_bits(i, r + from[3]) % (row->kv_len - fixture->begin[r] + 1);
 		fixture->total += fixture->end[r] - fixture->begin[r];
 	}
 }
@@ -176,7 +176,7 @@ pool_of(const struct layout *layout, uint64_t seed)
 	uint8_t *pool = aligned_alloc(128, (layout->size + 127) / 128 * 128);
 
 	for (uint64_t i = 0; i < layout->size; i++)
-		pool[i] = (uint8_t)reference_bits(seed, i);
+		pool[i] = (uint8_t)random_bits(seed, i);
 	return pool;
 }
 

@@ -285,7 +285,7 @@ Test(schedule, workspace_limits_kv_chunks)
 /* Batches of any shape. */
 Test(schedule, random_batches)
 {
-	uint64_t state = kernel_test_seed();
+	uint64_t state = test_seed();
 
 	for (unsigned int round = 0; round < 300; round++) {
 		struct batch batch;
@@ -296,10 +296,8 @@ Test(schedule, random_batches)
 		for (uint32_t i = 0; i < MAX_ROWS; i++) {
 			uint32_t bits[3];
 
-			for (unsigned int b = 0; b < 3; b++) {
-				state = state * 6364136223846793005u + 1442695040888963407u;
-				bits[b] = (uint32_t)(state >> 33);
-			}
+			for (unsigned int b = 0; b < 3; b++)
+				bits[b] = (uint32_t)random_below(&state, UINT32_C(1) << 31);
 			add(&batch, 1, bits[0] % 5 == 0 ? bits[1] % 200 : 1, bits[2] >> (10 + bits[0] % 21));
 		}
 		batch.args.causal = round % 2;

@@ -78,7 +78,7 @@ tile_fill(struct tile *tile, enum paged_dtype dtype, uint32_t n_tokens, uint32_t
 	for (uint32_t t = 0; t < n_tokens; t++)
 		for (uint32_t d = 0; d < dim; d++)
 			element_put(tile, t, d,
-				    rounded(reference_random(dtype, (uint64_t)t * PAGED_MAX_DIM + d, 1), dtype));
+				    rounded(random_float(dtype, (uint64_t)t * PAGED_MAX_DIM + d, 1), dtype));
 }
 
 static void
@@ -149,7 +149,7 @@ queries_fill(struct tile *tile, const struct kernel_tile_ops *ops)
 		uint16_t row[PAGED_MAX_DIM];
 
 		for (uint32_t d = 0; d < tile->dim; d++) {
-			row[d] = convert_to_bf16(reference_random(77, (uint64_t)q_row * PAGED_MAX_DIM + d, 1));
+			row[d] = convert_to_bf16(random_float(77, (uint64_t)q_row * PAGED_MAX_DIM + d, 1));
 			tile->query[q_row][d] = convert_from_bf16(row[d]);
 		}
 		ops->decode_bf16->convert_query(tile->q, q_row, row, tile->dim);
@@ -195,7 +195,7 @@ bits_below(uint32_t n)
 static uint64_t
 seen_by(uint32_t q_row, uint32_t n_tokens, enum sight sight)
 {
-	uint64_t random = reference_bits(n_tokens, q_row), all = bits_below(n_tokens);
+	uint64_t random = random_bits(n_tokens, q_row), all = bits_below(n_tokens);
 
 	switch (sight) {
 	case SIGHT_LENGTHS:
@@ -223,7 +223,7 @@ weights_fill(struct tile *tile, enum sight sight)
 			sight == SIGHT_LENGTHS ? 64 - (uint32_t)__builtin_clzll(seen) : tile->n_tokens;
 		tile->scores.rescale[q_row] = seen != 0 && q_row % 2 ? 0.5f : 1;
 		for (uint32_t t = 0; t < TILE_TOKENS; t++) {
-			float weight = fabsf(reference_random(3, (uint64_t)q_row * TILE_TOKENS + t, 1));
+			float weight = fabsf(random_float(3, (uint64_t)q_row * TILE_TOKENS + t, 1));
 
 			tile->scores.score[q_row][t] = seen >> t & 1 ? weight : 0;
 		}

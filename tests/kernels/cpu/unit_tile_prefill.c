@@ -41,7 +41,7 @@ rows_fill(struct tile *tile, enum paged_dtype dtype, uint32_t n_tokens, uint32_t
 	for (uint32_t t = 0; t < TILE_TOKENS; t++) {
 		tile->at.token[t] = tile->rows[t < n_tokens ? t : n_tokens - 1];
 		for (uint32_t d = 0; d < dim && t < n_tokens; d++) {
-			float value = rounded(reference_random(dtype, (uint64_t)t * DIM + d, 1), dtype);
+			float value = rounded(random_float(dtype, (uint64_t)t * DIM + d, 1), dtype);
 
 			reference_store(tile->rows[t], dtype, d, value);
 			tile->element[t][d] = value;
@@ -56,7 +56,7 @@ queries_fill(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t dim
 
 	for (uint32_t q_row = 0; q_row < TILE_Q_ROWS; q_row++)
 		for (uint32_t d = 0; d < dim; d++) {
-			float value = rounded(reference_random(77, (uint64_t)q_row * DIM + d, 1), dtype);
+			float value = rounded(random_float(77, (uint64_t)q_row * DIM + d, 1), dtype);
 
 			reference_store(tile->q, dtype, (uint64_t)q_row * dim + d, value);
 			tile->query[q_row][d] = value;
@@ -92,7 +92,7 @@ scores_try(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t begin
 static double
 weight_fill(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t q_row, uint32_t t)
 {
-	float weight = t < tile->at.n_tokens ? fabsf(reference_random(3, (uint64_t)q_row * TILE_TOKENS + t, 1)) : 0;
+	float weight = t < tile->at.n_tokens ? fabsf(random_float(3, (uint64_t)q_row * TILE_TOKENS + t, 1)) : 0;
 
 	tile->scores.score[q_row][t] = weight;
 	return rounded(weight, ops->word_elements == 2 ? PAGED_BF16 : PAGED_F32);

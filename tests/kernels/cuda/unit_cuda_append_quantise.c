@@ -53,9 +53,9 @@ tensor_fill(const struct kernel_tensor *tensor, uint64_t seed, float amplitude)
 	for (uint32_t t = 0; t < TOTAL; t++)
 		for (uint32_t h = 0; h < tensor->n_heads; h++)
 			for (uint32_t d = 0; d < tensor->dim; d++)
-				reference_store(
-					(uint8_t *)tensor->data + t * tensor->token_stride + h * tensor->head_stride,
-					tensor->dtype, d, reference_random(seed, (t * 8 + h) * 600 + d, amplitude));
+				reference_store((uint8_t *)tensor->data + t * tensor->token_stride +
+							h * tensor->head_stride,
+						tensor->dtype, d, random_float(seed, (t * 8 + h) * 600 + d, amplitude));
 }
 
 static void
@@ -64,9 +64,9 @@ rotary_make(struct append_fixture *fixture)
 	const struct append_fixture_params *params = fixture->params;
 
 	fixture->cos_sin = malloc(N_POSITIONS * (params->rotary_dim + 1) * sizeof(float));
-	reference_fill(fixture->cos_sin, N_POSITIONS * params->rotary_dim, 9);
+	random_fill(fixture->cos_sin, N_POSITIONS * params->rotary_dim, 9);
 	for (uint32_t i = 0; i < TOTAL; i++)
-		fixture->positions[i] = (uint32_t)reference_bits(3, i) % N_POSITIONS;
+		fixture->positions[i] = (uint32_t)random_bits(3, i) % N_POSITIONS;
 	fixture->rotary = (struct kernel_rotary){ .cos_sin = fixture->cos_sin,
 						  .n_positions = N_POSITIONS,
 						  .dim = params->rotary_dim,

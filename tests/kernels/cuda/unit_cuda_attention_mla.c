@@ -21,8 +21,8 @@ static struct kernel_fixture_params
 defaults(void)
 {
 	return (struct kernel_fixture_params){
-		.seed = kernel_test_seed(),
-		.placement = kernel_test_seed(),
+		.seed = test_seed(),
+		.placement = test_seed(),
 		.q_heads = 16,
 		.kv_heads = 1,
 		.k_dim = 48,

@@ -50,7 +50,7 @@ gather_fixture_create(struct gather_fixture *fixture, uint32_t i, enum paged_dty
 	cr_assert_eq(layout_init(&fixture->layout, &params, &error), PAGED_OK);
 	fixture->pool = malloc(fixture->layout.size);
 	for (uint64_t at = 0; at < fixture->layout.size / 4; at++) {
-		float x = reference_random(i, at, 100);
+		float x = random_float(i, at, 100);
 
 		memcpy(fixture->pool + 4 * at, &x, sizeof(x));
 	}

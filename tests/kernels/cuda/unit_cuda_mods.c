@@ -27,8 +27,8 @@ static struct kernel_fixture_params
 params_make(void)
 {
 	return (struct kernel_fixture_params){
-		.seed = kernel_test_seed(),
-		.placement = kernel_test_seed(),
+		.seed = test_seed(),
+		.placement = test_seed(),
 		.q_heads = N_HEADS,
 		.kv_heads = 2,
 		.k_dim = 16,

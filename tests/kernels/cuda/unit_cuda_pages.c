@@ -30,9 +30,9 @@ tensor_fill(struct kernel_tensor *tensor, uint64_t seed)
 	for (uint32_t t = 0; t < TOTAL; t++)
 		for (uint32_t h = 0; h < tensor->n_heads; h++)
 			for (uint32_t d = 0; d < tensor->dim; d++)
-				reference_store(
-					(uint8_t *)tensor->data + t * tensor->token_stride + h * tensor->head_stride,
-					tensor->dtype, d, reference_random(seed, (t * 8 + h) * 600 + d, 70000.0f));
+				reference_store((uint8_t *)tensor->data + t * tensor->token_stride +
+							h * tensor->head_stride,
+						tensor->dtype, d, random_float(seed, (t * 8 + h) * 600 + d, 70000.0f));
 }
 
 static void
@@ -308,7 +308,7 @@ Test(cuda_pages, copy_and_gather)
 		cr_assert_eq(layout_init(&layout, &params, &error), PAGED_OK);
 		pool = malloc(layout.size);
 		for (uint64_t at = 0; at < layout.size; at++)
-			pool[at] = (uint8_t)reference_bits(i, at);
+			pool[at] = (uint8_t)random_bits(i, at);
 		copy_check(&layout, pool, i % 2, i);
 		free(pool);
 	}
@@ -371,10 +371,10 @@ Test(cuda_merge, matches_the_cpu_kernel)
 				uint8_t *to = (uint8_t *)from->data + at / MERGE_HEADS * from->token_stride +
 					      at % MERGE_HEADS * from->head_stride;
 
-				lse[part][at] = reference_random(i + part, at, 10);
+				lse[part][at] = random_float(i + part, at, 10);
 				for (uint32_t d = 0; d < MERGE_DIM; d++)
 					reference_store(to, from->dtype, d,
-							reference_random(i + 5 + part, at * MERGE_DIM + d, 1));
+							random_float(i + 5 + part, at * MERGE_DIM + d, 1));
 			}
 			lse[part][3] = -INFINITY;
 			lse[part][4 + part] = -INFINITY;

@@ -60,10 +60,10 @@ rows_make(struct kernel_row *rows, uint32_t n_rows, uint32_t most_q, uint32_t mo
 	for (uint32_t r = 0; r < n_rows; r++) {
 		rows[r] = (struct kernel_row){ .pages = one_page,
 					       .q_start = q_start,
-					       .q_len = (uint32_t)(reference_bits(seed, r * 4) % (most_q + 1)),
-					       .kv_len = (uint32_t)(reference_bits(seed, r * 4 + 1) % (most_kv + 1)),
-					       .q_base = (int64_t)(reference_bits(seed, r * 4 + 2) % 1000) - 500,
-					       .skip_append = reference_bits(seed, r * 4 + 3) % 3 == 0 };
+					       .q_len = (uint32_t)(random_bits(seed, r * 4) % (most_q + 1)),
+					       .kv_len = (uint32_t)(random_bits(seed, r * 4 + 1) % (most_kv + 1)),
+					       .q_base = (int64_t)(random_bits(seed, r * 4 + 2) % 1000) - 500,
+					       .skip_append = random_bits(seed, r * 4 + 3) % 3 == 0 };
 		q_start += rows[r].q_len;
 	}
 }

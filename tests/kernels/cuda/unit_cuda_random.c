@@ -28,7 +28,7 @@ static float sinks[MAX_HEADS], k_scale[MAX_HEADS], v_scale[MAX_HEADS];
 static uint32_t
 below(struct draw *draw, uint32_t n)
 {
-	return (uint32_t)(reference_bits(draw->seed, draw->n++) % n);
+	return (uint32_t)(random_bits(draw->seed, draw->n++) % n);
 }
 
 static bool
@@ -116,7 +116,7 @@ fixture_expect_correct(const struct kernel_fixture *fixture, const char *kernel,
 
 	cr_expect(kernel_fixture_check(fixture, what, sizeof(what)),
 		  "seed %" PRIu64 ", case %u, %s: pool %s, q %s, %u/%u heads, dims %u %u%s, page size %u, %u rows: %s",
-		  kernel_test_seed(), number, kernel, paged_dtype_name(p->pool), paged_dtype_name(p->q), p->q_heads,
+		  test_seed(), number, kernel, paged_dtype_name(p->pool), paged_dtype_name(p->q), p->q_heads,
 		  p->kv_heads, p->k_dim, p->v_dim, p->v_in_k ? " in K" : "", p->page_size, p->n_rows, what);
 }
 
@@ -147,7 +147,7 @@ draw_kernel(struct draw *draw, struct kernel_fixture_params *params)
 Test(cuda_random, random_batches_match_float64)
 {
 	for (unsigned int i = 0; i < N_CASES; i++) {
-		struct draw draw = { .seed = reference_bits(kernel_test_seed(), i) };
+		struct draw draw = { .seed = random_bits(test_seed(), i) };
 		struct kernel_fixture_params params = draw_fixture_params(&draw);
 		struct kernel_team *team = kernel_test_team(1 + i % 2, kernel_isa_best());
 		struct cuda_attend how = draw_kernel(&draw, &params);

@@ -227,14 +227,14 @@ Test(mask, memory_limit)
 
 Test(mask, from_dense_equals_brute_force)
 {
-	uint64_t state = mask_seed();
+	uint64_t state = test_seed();
 
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		struct mask_dense dense;
 		struct block_mask *mask;
 		char what[64];
 
-		snprintf(what, sizeof(what), "seed %llu round %u", (unsigned long long)mask_seed(), i);
+		snprintf(what, sizeof(what), "seed %llu round %u", (unsigned long long)test_seed(), i);
 		mask_dense_random(&dense, &state);
 		mask = mask_dense_mask(&dense);
 		mask_expect_dense(mask, &dense, what);
@@ -274,7 +274,7 @@ dense_part(const struct mask_dense *from, const struct block_mask_selection *par
 
 Test(mask, select_equals_mask_of_selected_rows)
 {
-	uint64_t state = mask_seed() + 1;
+	uint64_t state = test_seed() + 1;
 
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		struct block_mask *mask, *got = NULL, *expected;
@@ -283,12 +283,12 @@ Test(mask, select_equals_mask_of_selected_rows)
 		struct block_mask_selection part;
 
 		mask_dense_random(&dense, &state);
-		part.first_row = (uint32_t)mask_random(&state, dense.shape.n_rows);
-		part.n_rows = (uint32_t)(1 + mask_random(&state, dense.shape.n_rows - part.first_row));
-		part.first_head = (uint32_t)mask_random(&state, dense.shape.n_heads);
-		part.n_heads = (uint32_t)(1 + mask_random(&state, dense.shape.n_heads - part.first_head));
-		part.first_q = mask_random(&state, 6) * dense.shape.q_block;
-		part.n_q = i % 2 != 0 ? UINT64_MAX : mask_random(&state, 6) * dense.shape.q_block;
+		part.first_row = (uint32_t)random_below(&state, dense.shape.n_rows);
+		part.n_rows = (uint32_t)(1 + random_below(&state, dense.shape.n_rows - part.first_row));
+		part.first_head = (uint32_t)random_below(&state, dense.shape.n_heads);
+		part.n_heads = (uint32_t)(1 + random_below(&state, dense.shape.n_heads - part.first_head));
+		part.first_q = random_below(&state, 6) * dense.shape.q_block;
+		part.n_q = i % 2 != 0 ? UINT64_MAX : random_below(&state, 6) * dense.shape.q_block;
 		mask = mask_dense_mask(&dense);
 		cr_assert_eq(block_mask_select(mask, &part, &got, &error), PAGED_OK, "%s", error.text);
 		dense_part(&dense, &part, UINT64_MAX, &small);
@@ -351,7 +351,7 @@ expect_covers(const struct block_mask *mask, const struct block_mask *truth)
 
 Test(mask, crop_equals_mask_of_shorter_rows)
 {
-	uint64_t state = mask_seed() + 2;
+	uint64_t state = test_seed() + 2;
 
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		struct block_mask *mask, *got = NULL, *expected;
@@ -362,8 +362,8 @@ Test(mask, crop_equals_mask_of_shorter_rows)
 
 		mask_dense_random(&dense, &state);
 		part = (struct block_mask_selection){ .n_rows = dense.shape.n_rows, .n_heads = dense.shape.n_heads };
-		part.n_q = mask_random(&state, 45);
-		kv_len = mask_random(&state, 75);
+		part.n_q = random_below(&state, 45);
+		kv_len = random_below(&state, 75);
 		if (i % 2 == 0) {
 			part.n_q *= dense.shape.q_block;
 			kv_len *= dense.shape.kv_block;
@@ -447,7 +447,7 @@ is_listed(const struct block_mask *mask, uint32_t b, uint32_t h, uint64_t q, uin
 
 Test(mask, dense_blocks)
 {
-	uint64_t state = mask_seed() + 3;
+	uint64_t state = test_seed() + 3;
 
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		struct block_mask *mask;
@@ -471,7 +471,7 @@ Test(mask, dense_blocks)
 
 Test(mask, transposed_twice_is_equal)
 {
-	uint64_t state = mask_seed() + 4;
+	uint64_t state = test_seed() + 4;
 
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		struct block_mask *mask, *turned = NULL, *back = NULL;
@@ -532,7 +532,7 @@ even_rows(struct mask_dense *dense, uint64_t *state)
 
 Test(mask, pytorch_arrays_round_trip)
 {
-	uint64_t state = mask_seed() + 5;
+	uint64_t state = test_seed() + 5;
 
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		struct block_mask *mask, *back = NULL;
@@ -543,7 +543,7 @@ Test(mask, pytorch_arrays_round_trip)
 
 		even_rows(&dense, &state);
 		mask = mask_dense_mask(&dense);
-		arrays_open(&arrays, mask, mask_random(&state, 4));
+		arrays_open(&arrays, mask, random_below(&state, 4));
 		cr_assert_eq(block_mask_to_arrays(mask, &arrays, &error), PAGED_OK, "%s", error.text);
 		n = mask->first_list[mask->shape.n_rows];
 		for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)

@@ -96,11 +96,11 @@ random_table(struct block_mask_table *table, const struct block_mask *mask, uint
 
 	*table = (struct block_mask_table){ .sequences = sequences, .n_sequences = mask->shape.n_rows };
 	table->page_size = block;
-	if (mask_random(state, 3) == 0)
-		table->page_size = block * (uint32_t)(1 + mask_random(state, 4));
-	else if (block % 2 == 0 && mask_random(state, 2) == 0)
+	if (random_below(state, 3) == 0)
+		table->page_size = block * (uint32_t)(1 + random_below(state, 4));
+	else if (block % 2 == 0 && random_below(state, 2) == 0)
 		table->page_size = block / 2;
-	else if (mask_random(state, 3) == 0)
+	else if (random_below(state, 3) == 0)
 		table->page_size = 1;
 	table->n_pages = 80 / table->page_size + 5;
 	for (uint32_t s = 0; s < table->n_sequences; s++) {
@@ -109,13 +109,13 @@ random_table(struct block_mask_table *table, const struct block_mask *mask, uint
 		for (uint32_t i = 0; i < table->n_pages; i++)
 			pages[i] = i;
 		for (uint32_t i = table->n_pages; i > 1; i--) {
-			uint32_t j = (uint32_t)mask_random(state, i), page = pages[j];
+			uint32_t j = (uint32_t)random_below(state, i), page = pages[j];
 
 			pages[j] = pages[i - 1];
 			pages[i - 1] = page;
 		}
 		sequences[s].pages = pages;
-		sequences[s].kv_len = mask_random(state, 75);
+		sequences[s].kv_len = random_below(state, 75);
 		sequences[s].n_pages = (sequences[s].kv_len + table->page_size - 1) / table->page_size;
 		/* What lies past the length may be unmapped. */
 		if (sequences[s].n_pages + 1 < table->n_pages)
@@ -179,7 +179,7 @@ expect_physical(const struct block_mask *mask, const struct block_mask *physical
 
 Test(mask_convert, random_tables)
 {
-	uint64_t state = mask_seed() + 10;
+	uint64_t state = test_seed() + 10;
 
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		struct block_mask *mask, *physical;

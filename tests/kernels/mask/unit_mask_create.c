@@ -147,10 +147,10 @@ random_names(struct mask_name *names, uint64_t *state)
 		names[i].dims[0] = sizes[i];
 		names[i].i32 = calloc(sizes[i] + 1, sizeof(int32_t));
 		for (uint32_t j = 0; j < sizes[i] + (sizes[i] == 0); j++)
-			names[i].i32[j] = (int32_t)mask_random(state, i == 1 ? 3 : 40);
+			names[i].i32[j] = (int32_t)random_below(state, i == 1 ? 3 : 40);
 	}
 	/* Runs, as documents are. */
-	for (uint32_t j = 0; j < sizes[1] && mask_random(state, 30) != 0; j++)
+	for (uint32_t j = 0; j < sizes[1] && random_below(state, 30) != 0; j++)
 		names[1].i32[j] = (int32_t)(j / 13);
 }
 
@@ -189,11 +189,11 @@ one_round(const char *text, const struct block_mask_shape *shape, uint64_t *stat
 		mask_dense_open(&dense, shape);
 	else
 		mask_dense_random(&dense, state);
-	bound_open(&bound, text, names, 3, isa, mask_random(state, 2));
+	bound_open(&bound, text, names, 3, isa, random_below(state, 2));
 	fill_dense(&dense, bound.binding);
 	mask = create(&dense.shape, &bound);
 	mask_expect_dense(mask, &dense, what);
-	by_parts = mask_by_parts(&dense.shape, &bound.evaluator.base, 3 + (uint32_t)mask_random(state, 100), NULL);
+	by_parts = mask_by_parts(&dense.shape, &bound.evaluator.base, 3 + (uint32_t)random_below(state, 100), NULL);
 	mask_expect_equal(by_parts, mask, what);
 	block_mask_destroy(by_parts);
 	block_mask_destroy(mask);
@@ -205,12 +205,12 @@ one_round(const char *text, const struct block_mask_shape *shape, uint64_t *stat
 
 KERNEL_TEST(mask_create, equals_brute_force)
 {
-	uint64_t state = mask_seed() + 20;
+	uint64_t state = test_seed() + 20;
 	char what[200];
 
 	for (uint32_t i = 0; i < 40; i++)
 		for (size_t t = 0; t < sizeof(texts) / sizeof(*texts); t++) {
-			snprintf(what, sizeof(what), "seed %llu round %u: %s", (unsigned long long)mask_seed(), i,
+			snprintf(what, sizeof(what), "seed %llu round %u: %s", (unsigned long long)test_seed(), i,
 				 texts[t]);
 			one_round(texts[t], NULL, &state, isa, what);
 		}
@@ -221,11 +221,11 @@ KERNEL_TEST(mask_create, large_blocks_equal_brute_force)
 {
 	const struct block_mask_row rows[] = { { 3, 150, 290 }, { 40, 129, 64 } };
 	const struct block_mask_shape shape = { 2, 1, 130, 100, rows, NULL };
-	uint64_t state = mask_seed() + 30;
+	uint64_t state = test_seed() + 30;
 	char what[200];
 
 	for (size_t t = 0; t < sizeof(texts) / sizeof(*texts); t++) {
-		snprintf(what, sizeof(what), "seed %llu: %s", (unsigned long long)mask_seed(), texts[t]);
+		snprintf(what, sizeof(what), "seed %llu: %s", (unsigned long long)test_seed(), texts[t]);
 		one_round(texts[t], &shape, &state, isa, what);
 	}
 }

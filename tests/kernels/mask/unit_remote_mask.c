@@ -29,7 +29,7 @@ dense_exactly(void *context, const struct mask_area *area)
 
 Test(remote_mask, round_trip)
 {
-	uint64_t state = mask_seed();
+	uint64_t state = test_seed();
 
 	for (int round = 0; round < 300; round++) {
 		struct mask_evaluator evaluator = { .evaluate_area = dense_exactly };
@@ -39,7 +39,7 @@ Test(remote_mask, round_trip)
 		mask_dense_random(&dense, &state);
 		evaluator.context = &dense;
 		mask = mask_dense_mask(&dense);
-		back = mask_by_parts(&dense.shape, &evaluator, 3 + (uint32_t)mask_random(&state, 40), NULL);
+		back = mask_by_parts(&dense.shape, &evaluator, 3 + (uint32_t)random_below(&state, 40), NULL);
 		mask_expect_equal(back, mask, "by parts");
 		cr_assert(back->ascending);
 		block_mask_destroy(back);
@@ -262,7 +262,7 @@ Test(remote_mask, every_number_invalid)
 	static const uint32_t flips[] = { 1, 2, 3, 4, 7, 0x80000000, UINT32_MAX };
 	enum { N = sizeof(good) / sizeof(good[0]), N_FLIPS = sizeof(flips) / sizeof(flips[0]) };
 	unsigned int n_read = 0, n_refused = 0;
-	uint64_t state = mask_seed();
+	uint64_t state = test_seed();
 
 	for (int round = 0; round < 20000; round++) {
 		uint32_t values[N];
@@ -271,10 +271,10 @@ Test(remote_mask, every_number_invalid)
 		enum paged_status status;
 
 		memcpy(values, good, sizeof(good));
-		for (uint64_t i = mask_random(&state, 3); i-- > 0;)
-			values[mask_random(&state, N)] ^= flips[mask_random(&state, N_FLIPS)];
+		for (uint64_t i = random_below(&state, 3); i-- > 0;)
+			values[random_below(&state, N)] ^= flips[random_below(&state, N_FLIPS)];
 		rle_read_begin(&reader, &two_heads, 0, &error);
-		status = rle_read_part(&reader, &(struct mask_part){ N, values, mask_random(&state, 8) == 0, 0 });
+		status = rle_read_part(&reader, &(struct mask_part){ N, values, random_below(&state, 8) == 0, 0 });
 		if (status == PAGED_OK && !reader.done)
 			status = PAGED_ERR_PROTOCOL;
 		if (rle_read_end(&reader, status, &mask) == PAGED_OK) {

@@ -356,7 +356,7 @@ worst(enum kernel_isa isa, const char *text, double (*exact)(double), float low,
 	mod_vm_set_q_rows(vm, 0, &zero, &zero, 1);
 	for (uint32_t round = 0; round < 1500; round++) {
 		for (uint32_t i = 0; i < MOD_TILE_KEYS; i++)
-			x[i] = low + (high - low) * (0.5f + 0.5f * reference_random(round, i, 1));
+			x[i] = low + (high - low) * (0.5f + 0.5f * random_float(round, i, 1));
 		memcpy(y, x, sizeof(y));
 		mod_vm_score(vm, 0, MOD_TILE_KEYS, NULL, y, MOD_TILE_KEYS);
 		for (uint32_t i = 0; i < MOD_TILE_KEYS; i++) {
@@ -422,7 +422,7 @@ scores_of(enum kernel_isa isa, const char *text, uint32_t n_q_rows, uint32_t n_k
 		h[i] = (int32_t)(i % 4);
 		q_idx[i] = (int32_t)(60 + i / 4);
 		for (uint32_t j = 0; j < MOD_TILE_KEYS; j++)
-			scores[i][j] = 40 * reference_random(i, j, 5);
+			scores[i][j] = 40 * random_float(i, j, 5);
 	}
 	cr_assert_eq(mod_vm_create(fixture.mod, isa, &vm, &error), PAGED_OK);
 	mod_vm_bind(vm, fixture.binding);
@@ -478,8 +478,8 @@ KERNEL_TEST(mod_eval, division)
 
 	for (uint32_t round = 0; round < 400; round++) {
 		const char *text = texts[round % 4];
-		int64_t b = (int32_t)reference_bits(1, round) >> (round / 4 % 31);
-		int64_t whole = (int32_t)reference_bits(2, round) >> (round / 4 % 29);
+		int64_t b = (int32_t)random_bits(1, round) >> (round / 4 % 31);
+		int64_t whole = (int32_t)random_bits(2, round) >> (round / 4 % 29);
 		struct mod_fixture fixture;
 		struct paged_error error;
 		struct mod_vm *vm;

@@ -432,7 +432,7 @@ static void
 rounds_of(struct generator_text (*make)(enum mod_kind kind), enum mod_kind kind, uint32_t n,
 	  void (*check)(const struct mod_fixture *fixture, const struct generator_text *text))
 {
-	uint64_t base = kernel_test_seed();
+	uint64_t base = test_seed();
 
 	for (uint32_t i = 0; i < n; i++) {
 		struct mod_fixture fixture;

@@ -177,7 +177,7 @@ subject_check(struct subject *subject)
 static void
 random_mods(enum mod_kind kind, struct generator_text (*make)(enum mod_kind kind))
 {
-	uint64_t base = kernel_test_seed();
+	uint64_t base = test_seed();
 	struct mod_compiled compiled;
 
 	mod_compiled_begin(&compiled);
@@ -300,7 +300,7 @@ Test(mod_source, texts_and_builtin_mods)
 	struct subject subject;
 	struct listed listed;
 
-	start(kernel_test_seed());
+	start(test_seed());
 	texts_bind(arrays, mod_texts_names, MOD_TEXTS_NAMES);
 	texts_bind(scalars, mod_texts_scalars, MOD_TEXTS_SCALARS);
 	mod_compiled_begin(&compiled);
