@@ -11,6 +11,26 @@
 
 enum { STREAM_Q, STREAM_K, STREAM_V, STREAM_SCALE };
 
+struct kernel_fixture_params
+kernel_fixture_defaults(void)
+{
+	return (struct kernel_fixture_params){
+		.seed = test_seed(),
+		.placement = test_seed(),
+		.q_heads = 4,
+		.kv_heads = 2,
+		.k_dim = 32,
+		.v_dim = 32,
+		.pool = PAGED_F32,
+		.q = PAGED_F32,
+		.out = PAGED_F32,
+		.page_size = 16,
+		.causal = true,
+		.scale = 0.176776695f,
+		.n_rows = 1,
+	};
+}
+
 static void *
 allocate(size_t size)
 {

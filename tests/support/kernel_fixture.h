@@ -53,6 +53,9 @@ struct kernel_fixture {
 #define KERNEL_FIXTURE_LAYERS 2u
 #define KERNEL_FIXTURE_LAYER 1u
 
+/** kernel_fixture_defaults - f32, 4 query heads on 2 KV heads of 32 dims, pages of 16 tokens, causal; n_rows is 1 */
+struct kernel_fixture_params kernel_fixture_defaults(void);
+
 void kernel_fixture_create(struct kernel_fixture *fixture, const struct kernel_fixture_params *params);
 void kernel_fixture_destroy(struct kernel_fixture *fixture);
 

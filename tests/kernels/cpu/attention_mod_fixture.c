@@ -36,21 +36,15 @@ mod_arrays_bind(enum mod_kind kind, const char *text, const struct mod_arrays *a
 struct kernel_fixture_params
 mod_chunk_params(void)
 {
-	return (struct kernel_fixture_params){
-		.seed = test_seed(),
-		.placement = 1,
-		.q_heads = 6,
-		.kv_heads = 2,
-		.k_dim = 24,
-		.v_dim = 40,
-		.pool = PAGED_BF16,
-		.q = PAGED_F32,
-		.out = PAGED_F32,
-		.page_size = 16,
-		.scale = 0.2f,
-		.n_rows = 1,
-		.rows = { { .id = 5, .kv_len = 1100, .q_len = 60, .q_base = 1040 } },
-	};
+	struct kernel_fixture_params params = kernel_fixture_defaults();
+
+	params.q_heads = 6;
+	params.k_dim = 24;
+	params.v_dim = 40;
+	params.pool = PAGED_BF16;
+	params.causal = false;
+	params.rows[0] = (struct kernel_fixture_row){ .id = 5, .kv_len = 1100, .q_len = 60, .q_base = 1040 };
+	return params;
 }
 
 void

@@ -9,26 +9,6 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-static struct kernel_fixture_params
-defaults(void)
-{
-	return (struct kernel_fixture_params){
-		.seed = test_seed(),
-		.placement = test_seed(),
-		.q_heads = 4,
-		.kv_heads = 2,
-		.k_dim = 32,
-		.v_dim = 32,
-		.pool = PAGED_F32,
-		.q = PAGED_F32,
-		.out = PAGED_F32,
-		.page_size = 16,
-		.causal = true,
-		.scale = 0.176776695f,
-		.n_rows = 1,
-	};
-}
-
 static void
 params_check(const struct kernel_fixture_params *params, struct kernel_team *team)
 {
@@ -53,7 +33,7 @@ KERNEL_TEST(attention, decode_lengths)
 {
 	static const uint32_t page_sizes[] = { 1, 3, 16, 64 };
 	struct kernel_team *team = kernel_test_team(2, isa);
-	struct kernel_fixture_params params = defaults();
+	struct kernel_fixture_params params = kernel_fixture_defaults();
 
 	for (size_t p = 0; p < COUNT(page_sizes); p++) {
 		params.page_size = page_sizes[p];
@@ -78,7 +58,7 @@ KERNEL_TEST(attention, prefill_lengths)
 	} cases[] = { { 1, 1, 1 },    { 2, 2, 3 },     { 17, 17, 16 },   { 63, 63, 1 },     { 65, 65, 64 },
 		      { 33, 129, 3 }, { 70, 513, 16 }, { 130, 130, 64 }, { 40, 1030, 256 }, { 600, 600, 16 } };
 	struct kernel_team *team = kernel_test_team(2, isa);
-	struct kernel_fixture_params params = defaults();
+	struct kernel_fixture_params params = kernel_fixture_defaults();
 
 	for (size_t i = 0; i < COUNT(cases); i++)
 		for (int causal = 0; causal < 2; causal++) {
@@ -97,7 +77,7 @@ KERNEL_TEST(attention, head_ratios)
 {
 	static const uint32_t heads[][2] = { { 1, 1 }, { 3, 1 }, { 9, 3 }, { 8, 8 }, { 5, 1 }, { 16, 2 }, { 71, 1 } };
 	struct kernel_team *team = kernel_test_team(1, isa);
-	struct kernel_fixture_params params = defaults();
+	struct kernel_fixture_params params = kernel_fixture_defaults();
 
 	params.n_rows = 2;
 	params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 150, .q_len = 1, .q_base = 149 };
@@ -121,7 +101,7 @@ KERNEL_TEST(attention, dims_and_strides)
 		     { 576, 576, false }, { 576, 512, true }, { 40, 9, true } };
 	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
 	struct kernel_team *team = kernel_test_team(1, isa);
-	struct kernel_fixture_params params = defaults();
+	struct kernel_fixture_params params = kernel_fixture_defaults();
 
 	params.n_rows = 2;
 	params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 70, .q_len = 1, .q_base = 69 };
@@ -143,7 +123,7 @@ KERNEL_TEST(attention, dtypes)
 {
 	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
 	struct kernel_team *team = kernel_test_team(1, isa);
-	struct kernel_fixture_params params = defaults();
+	struct kernel_fixture_params params = kernel_fixture_defaults();
 
 	params.n_rows = 2;
 	params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 81, .q_len = 1, .q_base = 80 };
@@ -161,7 +141,7 @@ KERNEL_TEST(attention, query_positions)
 {
 	static const int64_t bases[] = { -1000000, -21, -20, -5, -1, 0, 1, 30, 99, 100, 5000, INT64_C(1) << 40 };
 	struct kernel_team *team = kernel_test_team(1, isa);
-	struct kernel_fixture_params params = defaults();
+	struct kernel_fixture_params params = kernel_fixture_defaults();
 
 	params.n_rows = 3;
 	for (size_t i = 0; i < COUNT(bases); i++) {
@@ -177,7 +157,7 @@ KERNEL_TEST(attention, query_positions)
 KERNEL_TEST(attention, fully_masked_q_rows_are_zero)
 {
 	struct kernel_team *team = kernel_test_team(1, isa);
-	struct kernel_fixture_params params = defaults();
+	struct kernel_fixture_params params = kernel_fixture_defaults();
 	struct kernel_fixture fixture;
 
 	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 20, .q_len = 8, .q_base = -4 };
@@ -199,7 +179,7 @@ KERNEL_TEST(attention, sinks)
 {
 	static const float sinks[] = { -100, 0.5f, 90, -INFINITY };
 	struct kernel_team *team = kernel_test_team(2, isa);
-	struct kernel_fixture_params params = defaults();
+	struct kernel_fixture_params params = kernel_fixture_defaults();
 
 	params.sink = sinks;
 	params.n_rows = 3;
@@ -218,7 +198,7 @@ KERNEL_TEST(attention, nan_query_affects_its_q_row_only)
 {
 	static const float poison[] = { NAN, INFINITY };
 	struct kernel_team *team = kernel_test_team(1, isa);
-	struct kernel_fixture_params params = defaults();
+	struct kernel_fixture_params params = kernel_fixture_defaults();
 
 	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 700, .q_len = 9, .q_base = 691 };
 	for (size_t i = 0; i < COUNT(poison); i++) {
@@ -241,7 +221,7 @@ KERNEL_TEST(attention, masked_nan_tokens_have_no_effect)
 {
 	static const uint32_t tokens[] = { 40, 64, 69, 99 };
 	struct kernel_team *team = kernel_test_team(1, isa);
-	struct kernel_fixture_params params = defaults();
+	struct kernel_fixture_params params = kernel_fixture_defaults();
 
 	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
 	for (size_t i = 0; i < COUNT(tokens) * 4; i++) {
@@ -271,7 +251,7 @@ KERNEL_TEST(attention, score_of_minus_infinity_has_zero_weight)
 {
 	static const uint32_t spans[][2] = { { 3, 4 }, { 0, 64 }, { 0, 512 }, { 64, 700 }, { 0, 700 } };
 	struct kernel_team *team = kernel_test_team(1, isa);
-	struct kernel_fixture_params params = defaults();
+	struct kernel_fixture_params params = kernel_fixture_defaults();
 
 	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 700, .q_len = 1, .q_base = 699 };
 	for (size_t i = 0; i < COUNT(spans); i++) {
@@ -301,7 +281,7 @@ KERNEL_TEST(attention, score_of_minus_infinity_has_zero_weight)
 static float
 weight_of(struct kernel_team *team, float score)
 {
-	struct kernel_fixture_params params = defaults();
+	struct kernel_fixture_params params = kernel_fixture_defaults();
 	struct kernel_fixture fixture;
 	float weight;
 
@@ -336,7 +316,7 @@ KERNEL_TEST(attention, subnormal_weights_are_flushed_to_zero)
 KERNEL_TEST(attention, lse_and_max_score_are_optional)
 {
 	struct kernel_team *team = kernel_test_team(1, isa);
-	struct kernel_fixture_params params = defaults();
+	struct kernel_fixture_params params = kernel_fixture_defaults();
 	struct kernel_fixture fixture;
 	char what[256];
 

@@ -18,22 +18,14 @@ static const enum paged_dtype pools[] = { PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PA
 static struct kernel_fixture_params
 decode(void)
 {
-	return (struct kernel_fixture_params){
-		.seed = test_seed(),
-		.placement = 7,
-		.q_heads = 4,
-		.kv_heads = 1,
-		.k_dim = 128,
-		.v_dim = 128,
-		.pool = PAGED_BF16,
-		.q = PAGED_BF16,
-		.out = PAGED_BF16,
-		.page_size = 16,
-		.causal = true,
-		.scale = 0.09f,
-		.n_rows = 1,
-		.rows = { { .id = 3, .kv_len = 700, .q_len = 1, .q_base = 699 } },
-	};
+	struct kernel_fixture_params params = kernel_fixture_defaults();
+
+	params.kv_heads = 1;
+	params.k_dim = params.v_dim = 128;
+	params.pool = params.q = params.out = PAGED_BF16;
+	params.scale = 0.09f;
+	params.rows[0] = (struct kernel_fixture_row){ .id = 3, .kv_len = 700, .q_len = 1, .q_base = 699 };
+	return params;
 }
 
 struct errors {

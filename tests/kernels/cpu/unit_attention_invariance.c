@@ -12,22 +12,17 @@
 static struct kernel_fixture_params
 prefill(enum paged_dtype tensors)
 {
-	return (struct kernel_fixture_params){
-		.seed = test_seed(),
-		.placement = 1,
-		.q_heads = 9,
-		.kv_heads = 3,
-		.k_dim = 48,
-		.v_dim = 64,
-		.pool = PAGED_BF16,
-		.q = tensors,
-		.out = tensors,
-		.page_size = 16,
-		.causal = true,
-		.scale = 0.14f,
-		.n_rows = 1,
-		.rows = { { .id = 5, .kv_len = 1100, .q_len = 100, .q_base = 1000 } },
-	};
+	struct kernel_fixture_params params = kernel_fixture_defaults();
+
+	params.q_heads = 9;
+	params.kv_heads = 3;
+	params.k_dim = 48;
+	params.v_dim = 64;
+	params.pool = PAGED_BF16;
+	params.q = params.out = tensors;
+	params.scale = 0.14f;
+	params.rows[0] = (struct kernel_fixture_row){ .id = 5, .kv_len = 1100, .q_len = 100, .q_base = 1000 };
+	return params;
 }
 
 static void

@@ -269,19 +269,13 @@ KERNEL_TEST(attention_merge, shared_prefix)
 {
 	static const uint32_t prefixes[] = { 0, 1, 64, 600 };
 	struct kernel_team *team = kernel_test_team(2, isa);
-	struct kernel_fixture_params params = { .seed = test_seed(),
-						.placement = test_seed(),
-						.q_heads = 4,
-						.kv_heads = 2,
-						.k_dim = 24,
-						.v_dim = 40,
-						.pool = PAGED_F16,
-						.q = PAGED_F32,
-						.out = PAGED_F32,
-						.page_size = 16,
-						.scale = 0.2f,
-						.n_rows = 5 };
+	struct kernel_fixture_params params = kernel_fixture_defaults();
 
+	params.k_dim = 24;
+	params.v_dim = 40;
+	params.pool = PAGED_F16;
+	params.causal = false;
+	params.n_rows = 5;
 	for (uint32_t c = 0; c < 4; c++) {
 		struct kernel_fixture fixture;
 

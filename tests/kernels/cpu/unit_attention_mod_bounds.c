@@ -33,23 +33,15 @@ bias_fill(void)
 static struct kernel_fixture_params
 params_of(const struct one_case *c)
 {
-	return (struct kernel_fixture_params){
-		.seed = 1,
-		.placement = 1,
-		.q_heads = 6,
-		.kv_heads = 2,
-		.k_dim = 8,
-		.v_dim = 8,
-		.pool = PAGED_F32,
-		.q = PAGED_F32,
-		.out = PAGED_F32,
-		.page_size = 16,
-		.causal = c->causal,
-		.scale = 0.3f,
-		.n_rows = c->n_rows,
-		.rows = { { .id = 1, .kv_len = KEYS, .q_len = c->q_len, .q_base = KEYS - 70 },
-			  { .id = 2, .kv_len = 40, .q_len = 1, .q_base = 39 } },
-	};
+	struct kernel_fixture_params params = kernel_fixture_defaults();
+
+	params.q_heads = 6;
+	params.k_dim = params.v_dim = 8;
+	params.causal = c->causal;
+	params.n_rows = c->n_rows;
+	params.rows[0] = (struct kernel_fixture_row){ .id = 1, .kv_len = KEYS, .q_len = c->q_len, .q_base = KEYS - 70 };
+	params.rows[1] = (struct kernel_fixture_row){ .id = 2, .kv_len = 40, .q_len = 1, .q_base = 39 };
+	return params;
 }
 
 static void

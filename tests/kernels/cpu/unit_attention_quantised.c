@@ -17,24 +17,18 @@ static const float k_scale[] = { 0.5f, 1.7f, 1 }, v_scale[] = { 0.3f, 1, 0.9f };
 static struct kernel_fixture_params
 defaults(enum paged_dtype pool)
 {
-	return (struct kernel_fixture_params){
-		.seed = test_seed(),
-		.placement = 1,
-		.q_heads = 9,
-		.kv_heads = 3,
-		.k_dim = 48,
-		.v_dim = 64,
-		.pool = pool,
-		.q = PAGED_F32,
-		.out = PAGED_F32,
-		.page_size = 16,
-		.causal = true,
-		.scale = 0.14f,
-		.k_scale = pool == PAGED_I8 ? NULL : k_scale,
-		.v_scale = pool == PAGED_I8 ? NULL : v_scale,
-		.n_rows = 1,
-		.rows = { { .id = 5, .kv_len = 600, .q_len = 70, .q_base = 530 } },
-	};
+	struct kernel_fixture_params params = kernel_fixture_defaults();
+
+	params.pool = pool;
+	params.q_heads = 9;
+	params.kv_heads = 3;
+	params.k_dim = 48;
+	params.v_dim = 64;
+	params.scale = 0.14f;
+	params.k_scale = pool == PAGED_I8 ? NULL : k_scale;
+	params.v_scale = pool == PAGED_I8 ? NULL : v_scale;
+	params.rows[0] = (struct kernel_fixture_row){ .id = 5, .kv_len = 600, .q_len = 70, .q_base = 530 };
+	return params;
 }
 
 static void

@@ -23,21 +23,11 @@ static uint64_t next_seed;
 static struct kernel_fixture_params
 defaults(void)
 {
-	return (struct kernel_fixture_params){
-		.seed = test_seed(),
-		.placement = test_seed(),
-		.q_heads = 4,
-		.kv_heads = 2,
-		.k_dim = 16,
-		.v_dim = 16,
-		.pool = PAGED_F32,
-		.q = PAGED_F32,
-		.out = PAGED_F32,
-		.page_size = 16,
-		.causal = true,
-		.scale = 0.25f,
-		.n_rows = 1,
-	};
+	struct kernel_fixture_params params = kernel_fixture_defaults();
+
+	params.k_dim = params.v_dim = 16;
+	params.scale = 0.25f;
+	return params;
 }
 
 /* A kernel that takes these, tensor cores' if there is one. */

@@ -20,23 +20,15 @@ static uint64_t next_seed;
 static struct kernel_fixture_params
 defaults(void)
 {
-	return (struct kernel_fixture_params){
-		.seed = test_seed(),
-		.placement = test_seed(),
-		.q_heads = 16,
-		.kv_heads = 1,
-		.k_dim = 48,
-		.v_dim = 32,
-		.v_in_k = true,
-		.pool = PAGED_BF16,
-		.q = PAGED_BF16,
-		.weights = PAGED_BF16,
-		.out = PAGED_F32,
-		.page_size = 16,
-		.causal = true,
-		.scale = 0.15f,
-		.n_rows = 1,
-	};
+	struct kernel_fixture_params params = kernel_fixture_defaults();
+
+	params.q_heads = 16;
+	params.kv_heads = 1;
+	params.k_dim = 48;
+	params.v_in_k = true;
+	params.pool = params.q = params.weights = PAGED_BF16;
+	params.scale = 0.15f;
+	return params;
 }
 
 static void

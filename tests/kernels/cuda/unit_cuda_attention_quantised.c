@@ -24,23 +24,13 @@ static uint64_t next_seed;
 static struct kernel_fixture_params
 defaults(enum paged_dtype pool)
 {
-	return (struct kernel_fixture_params){
-		.seed = test_seed(),
-		.placement = test_seed(),
-		.q_heads = 4,
-		.kv_heads = 2,
-		.k_dim = 32,
-		.v_dim = 48,
-		.pool = pool,
-		.q = PAGED_F32,
-		.out = PAGED_F32,
-		.page_size = 16,
-		.causal = true,
-		.scale = 0.17f,
-		.k_scale = pool == PAGED_I8 ? NULL : k_scale,
-		.v_scale = pool == PAGED_I8 ? NULL : v_scale,
-		.n_rows = 1,
-	};
+	struct kernel_fixture_params params = kernel_fixture_defaults();
+
+	params.pool = pool;
+	params.v_dim = 48;
+	params.k_scale = pool == PAGED_I8 ? NULL : k_scale;
+	params.v_scale = pool == PAGED_I8 ? NULL : v_scale;
+	return params;
 }
 
 /* Tensor cores take queries of half width. */

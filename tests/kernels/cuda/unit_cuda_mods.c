@@ -26,23 +26,19 @@ struct document_args {
 static struct kernel_fixture_params
 params_make(void)
 {
-	return (struct kernel_fixture_params){
-		.seed = test_seed(),
-		.placement = test_seed(),
-		.q_heads = N_HEADS,
-		.kv_heads = 2,
-		.k_dim = 16,
-		.v_dim = 24,
-		.pool = PAGED_F16,
-		.q = PAGED_F32,
-		.out = PAGED_F32,
-		.page_size = 16,
-		.scale = 1.0f,
-		.n_rows = 3,
-		.rows = { { .id = 0, .kv_len = 530, .q_len = 1, .q_base = 529 },
-			  { .id = 1, .kv_len = 300, .q_len = 40, .q_base = 250 },
-			  { .id = 2, .kv_len = 64, .q_len = 20, .q_base = 0 } },
-	};
+	struct kernel_fixture_params params = kernel_fixture_defaults();
+
+	params.q_heads = N_HEADS;
+	params.k_dim = 16;
+	params.v_dim = 24;
+	params.pool = PAGED_F16;
+	params.causal = false;
+	params.scale = 1;
+	params.n_rows = 3;
+	params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 530, .q_len = 1, .q_base = 529 };
+	params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 300, .q_len = 40, .q_base = 250 };
+	params.rows[2] = (struct kernel_fixture_row){ .id = 2, .kv_len = 64, .q_len = 20, .q_base = 0 };
+	return params;
 }
 
 /* The block mask of a bound mask mod over a fixture's rows, its lists in descending order. */
