@@ -165,7 +165,7 @@ pages_assign(struct kernel_fixture *fixture)
 }
 
 static void
-head_fill(struct kernel_fixture *fixture, uint32_t r, uint32_t t, uint32_t h, unsigned int stream)
+plane_fill(struct kernel_fixture *fixture, uint32_t r, uint32_t t, uint32_t h, unsigned int stream)
 {
 	const struct kernel_fixture_params *p = &fixture->params;
 	unsigned int plane = stream == STREAM_K ? LAYOUT_K : LAYOUT_V;
@@ -188,9 +188,9 @@ row_fill(struct kernel_fixture *fixture, uint32_t r)
 
 	for (uint32_t t = 0; t < p->rows[r].kv_len; t++)
 		for (uint32_t h = 0; h < p->kv_heads; h++) {
-			head_fill(fixture, r, t, h, STREAM_K);
+			plane_fill(fixture, r, t, h, STREAM_K);
 			if (!p->v_in_k)
-				head_fill(fixture, r, t, h, STREAM_V);
+				plane_fill(fixture, r, t, h, STREAM_V);
 		}
 }
 

@@ -13,12 +13,12 @@
 
 #include "kernels/cpu/decode/tile_decode_bf16_body.h"
 
-#define TILE_WORDS 16
+#define AMX_TILE_ROWS 16
 
 /* A thread's tiles, each of 16 rows of 64 bytes. */
 static _Thread_local struct {
 	bool configured;
-	uint32_t tile[8][TILE_WORDS][TILE_WORDS];
+	uint32_t tile[8][AMX_TILE_ROWS][AMX_TILE_ROWS];
 } amx;
 
 /* ldtilecfg makes all tiles zero. */
@@ -55,7 +55,7 @@ static void
 amx_load_model(unsigned int t, const void *at, size_t stride)
 {
 	assert(amx.configured);
-	for (size_t row = 0; row < TILE_WORDS; row++)
+	for (size_t row = 0; row < AMX_TILE_ROWS; row++)
 		memcpy(amx.tile[t][row], (const uint8_t *)at + row * stride, sizeof(amx.tile[t][row]));
 }
 
@@ -63,7 +63,7 @@ static void
 amx_store_model(unsigned int t, void *at, size_t stride)
 {
 	assert(amx.configured);
-	for (size_t row = 0; row < TILE_WORDS; row++)
+	for (size_t row = 0; row < AMX_TILE_ROWS; row++)
 		memcpy((uint8_t *)at + row * stride, amx.tile[t][row], sizeof(amx.tile[t][row]));
 }
 
@@ -72,10 +72,10 @@ static void
 amx_dot_model(unsigned int sums, unsigned int left, unsigned int right)
 {
 	assert(amx.configured);
-	for (unsigned int row = 0; row < TILE_WORDS; row++) {
+	for (unsigned int row = 0; row < AMX_TILE_ROWS; row++) {
 		vec half[2] = { 0 }, sum;
 
-		for (unsigned int k = 0; k < TILE_WORDS; k++)
+		for (unsigned int k = 0; k < AMX_TILE_ROWS; k++)
 			for (unsigned int i = 0; i < 2; i++)
 				half[i] = vec_add_product(half[i], (vec)(amx.tile[left][row][k] + (bits){ 0 }),
 							  tile_row(right, k), i);

@@ -91,26 +91,26 @@ append_fixture_run(struct append_fixture *fixture, enum kernel_isa isa, const ui
 
 /* The scale of i8 for one head of one token, and what elements are multiplied by. */
 static float
-scale_expected(const struct kernel_tensor *tensor, uint32_t packed, uint32_t h, float *factor_p)
+scale_expected(const struct kernel_tensor *tensor, uint32_t packed_token, uint32_t h, float *factor_p)
 {
-	float most = 0;
+	float max = 0;
 
 	*factor_p = 0;
 	for (uint32_t d = 0; d < tensor->dim; d++) {
-		float x = kernel_tensor_element(tensor, packed, h, d);
+		float x = kernel_tensor_element(tensor, packed_token, h, d);
 
 		if (!isfinite(x))
 			return NAN;
-		most = fmaxf(most, fabsf(x));
+		max = fmaxf(max, fabsf(x));
 	}
-	if (most < 0x1p-120f)
+	if (max < 0x1p-120f)
 		return 0;
-	*factor_p = 127 / most;
-	return most / 127;
+	*factor_p = 127 / max;
+	return max / 127;
 }
 
 static void
-scale_check(struct append_fixture *fixture, unsigned int plane, uint32_t packed, uint32_t page, uint32_t h,
+scale_check(struct append_fixture *fixture, unsigned int plane, uint32_t packed_token, uint32_t page, uint32_t h,
 	    uint32_t slot, float expected)
 {
 	uint8_t *at = fixture->pool + layout_offset(&fixture->layout, plane + LAYOUT_K_SCALE, 1, page, h, slot);
@@ -118,15 +118,15 @@ scale_check(struct append_fixture *fixture, unsigned int plane, uint32_t packed,
 
 	memcpy(&got, at, sizeof(got));
 	cr_assert(got == expected || (isnan(got) && isnan(expected)), "plane %u token %u head %u: scale %a, not %a",
-		  plane, packed, h, (double)got, (double)expected);
+		  plane, packed_token, h, (double)got, (double)expected);
 	memset(at, 0xff, sizeof(got));
 }
 
 /* Checks one token, and sets it back to NaN so that append_fixture_check_rest_unwritten() finds what else was written.
  */
 static void
-token_check(struct append_fixture *fixture, unsigned int plane, const struct kernel_tensor *tensor, uint32_t packed,
-	    uint32_t page, uint32_t slot)
+token_check(struct append_fixture *fixture, unsigned int plane, const struct kernel_tensor *tensor,
+	    uint32_t packed_token, uint32_t page, uint32_t slot)
 {
 	enum paged_dtype dtype = fixture->layout.params.dtype;
 	const float *scales = plane == LAYOUT_K ? fixture->k_scale : fixture->v_scale;
@@ -136,14 +136,15 @@ token_check(struct append_fixture *fixture, unsigned int plane, const struct ker
 		float factor = scales != NULL ? 1 / scales[h] : 1;
 
 		if (dtype == PAGED_I8)
-			scale_check(fixture, plane, packed, page, h, slot, scale_expected(tensor, packed, h, &factor));
+			scale_check(fixture, plane, packed_token, page, h, slot,
+				    scale_expected(tensor, packed_token, h, &factor));
 		for (uint32_t d = 0; d < tensor->dim; d++) {
 			uint32_t expected = 0, got = 0;
-			float x = kernel_tensor_element(tensor, packed, h, d);
+			float x = kernel_tensor_element(tensor, packed_token, h, d);
 
 			reference_store(&expected, dtype, 0, factor == 0 ? 0 : x * factor);
 			memcpy(&got, at + d * paged_dtype_size(dtype), paged_dtype_size(dtype));
-			cr_assert_eq(got, expected, "plane %u token %u head %u dim %u", plane, packed, h, d);
+			cr_assert_eq(got, expected, "plane %u token %u head %u dim %u", plane, packed_token, h, d);
 		}
 		memset(at, 0xff, tensor->dim * paged_dtype_size(dtype));
 	}
@@ -155,13 +156,13 @@ row_check(struct append_fixture *fixture, uint32_t row, const uint32_t *position
 	const struct kernel_row *r = &fixture->rows[row];
 
 	for (uint32_t i = 0; i < r->q_len; i++) {
-		uint32_t packed = (uint32_t)r->q_start + i;
-		uint32_t position = positions ? positions[packed] : r->kv_len - r->q_len + i;
+		uint32_t packed_token = (uint32_t)r->q_start + i;
+		uint32_t position = positions ? positions[packed_token] : r->kv_len - r->q_len + i;
 		uint32_t page = r->pages[position / PAGE_SIZE], slot = position % PAGE_SIZE;
 
-		token_check(fixture, LAYOUT_K, &fixture->k, packed, page, slot);
+		token_check(fixture, LAYOUT_K, &fixture->k, packed_token, page, slot);
 		if (!fixture->layout.params.v_in_k)
-			token_check(fixture, LAYOUT_V, &fixture->v, packed, page, slot);
+			token_check(fixture, LAYOUT_V, &fixture->v, packed_token, page, slot);
 	}
 }
 
@@ -244,9 +245,9 @@ KERNEL_TEST(append, per_head_scales)
 }
 
 static void
-head_set(struct append_fixture *fixture, uint32_t packed, uint32_t head, float value)
+k_head_fill(struct append_fixture *fixture, uint32_t packed_token, uint32_t head, float value)
 {
-	float *at = (float *)(void *)((uint8_t *)fixture->k.data + packed * fixture->k.token_stride +
+	float *at = (float *)(void *)((uint8_t *)fixture->k.data + packed_token * fixture->k.token_stride +
 				      head * fixture->k.head_stride);
 
 	for (uint32_t d = 0; d < K_DIM; d++)
@@ -256,18 +257,18 @@ head_set(struct append_fixture *fixture, uint32_t packed, uint32_t head, float v
 /* Heads of i8 that are all 0, or next to it, or hold what is no number. */
 KERNEL_TEST(append, i8_scales_of_zero_tiny_and_nan_heads)
 {
-	static const float all[] = { 0, 0x1p-121f, 0x1p-120f, 0x1p-149f, 0x1.fffffep127f };
-	static const float one[] = { NAN, INFINITY, -INFINITY };
+	static const float finite[] = { 0, 0x1p-121f, 0x1p-120f, 0x1p-149f, 0x1.fffffep127f };
+	static const float not_finite[] = { NAN, INFINITY, -INFINITY };
 
 	for (int v_in_k = 0; v_in_k < 2; v_in_k++) {
 		struct append_fixture fixture;
 
 		append_fixture_create(&fixture, PAGED_I8, PAGED_F32, v_in_k);
 		for (uint32_t i = 0; i < 5; i++)
-			head_set(&fixture, i, i % 2, all[i]);
+			k_head_fill(&fixture, i, i % 2, finite[i]);
 		for (uint32_t i = 0; i < 3; i++)
 			((float *)(void *)((uint8_t *)fixture.k.data + (5 + i) * fixture.k.token_stride))[i * 9] =
-				one[i];
+				not_finite[i];
 		append_fixture_run(&fixture, isa, NULL);
 		row_check(&fixture, 0, NULL);
 		row_check(&fixture, 1, NULL);
@@ -328,32 +329,32 @@ KERNEL_TEST(append, long_rows_on_several_threads)
 	kernel_team_destroy(team);
 }
 
-#define MANY 2080u
-#define MANY_HEADS 8u
-#define MANY_DIM 128u
-#define MANY_PAGE 16u
+#define LARGE_TOKENS 2080u
+#define LARGE_HEADS 8u
+#define LARGE_DIM 128u
+#define LARGE_PAGE_SIZE 16u
 
 /* All tokens of a pool in n calls, of which those that write much do it past the cache. */
 static uint8_t *
-many_append(const struct layout *layout, const struct append_args *args, uint32_t n_calls, enum kernel_isa isa)
+append_in_calls(const struct layout *layout, const struct append_args *args, uint32_t n_calls, enum kernel_isa isa)
 {
 	struct kernel_team *team = kernel_test_team(2, isa);
 	uint8_t *pool = aligned_alloc(64, layout->size);
-	struct append_args part = *args;
-	uint32_t each = MANY / n_calls;
+	struct append_args call_args = *args;
+	uint32_t tokens_per_call = LARGE_TOKENS / n_calls;
 
 	memset(pool, 0xff, layout->size);
-	part.pages.base = pool;
-	for (uint32_t first = 0; first < MANY; first += each) {
+	call_args.pages.base = pool;
+	for (uint32_t first = 0; first < LARGE_TOKENS; first += tokens_per_call) {
 		struct kernel_row row = *args->rows;
 
-		part.rows = &row;
-		row.q_len = each;
-		row.kv_len = first + each;
+		call_args.rows = &row;
+		row.q_len = tokens_per_call;
+		row.kv_len = first + tokens_per_call;
 		row.q_base = first;
-		part.k.data = (uint8_t *)args->k.data + first * args->k.token_stride;
-		part.v.data = (uint8_t *)args->v.data + first * args->v.token_stride;
-		kernel_append(team, &part);
+		call_args.k.data = (uint8_t *)args->k.data + first * args->k.token_stride;
+		call_args.v.data = (uint8_t *)args->v.data + first * args->v.token_stride;
+		kernel_append(team, &call_args);
 	}
 	kernel_team_destroy(team);
 	return pool;
@@ -363,42 +364,43 @@ many_append(const struct layout *layout, const struct append_args *args, uint32_
 KERNEL_TEST(append, non_temporal_stores_write_equal_bits)
 {
 	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
-	uint32_t pages[MANY / MANY_PAGE];
-	float *angles = malloc(MANY * MANY_DIM * sizeof(*angles));
+	uint32_t pages[LARGE_TOKENS / LARGE_PAGE_SIZE];
+	float *angles = malloc(LARGE_TOKENS * LARGE_DIM * sizeof(*angles));
 	size_t bytes;
 	struct kernel_row row = { .pages = pages };
-	struct kernel_tensor k = kernel_tensor_create(PAGED_BF16, MANY, MANY_HEADS, MANY_DIM, 0, &bytes);
+	struct kernel_tensor k = kernel_tensor_create(PAGED_BF16, LARGE_TOKENS, LARGE_HEADS, LARGE_DIM, 0, &bytes);
 
-	for (uint32_t i = 0; i < MANY / MANY_PAGE; i++)
-		pages[i] = i * 7 % (MANY / MANY_PAGE);
-	for (uint32_t i = 0; i < MANY * MANY_DIM; i++)
+	for (uint32_t i = 0; i < LARGE_TOKENS / LARGE_PAGE_SIZE; i++)
+		pages[i] = i * 7 % (LARGE_TOKENS / LARGE_PAGE_SIZE);
+	for (uint32_t i = 0; i < LARGE_TOKENS * LARGE_DIM; i++)
 		angles[i] = random_float(1, i, 1);
-	for (uint32_t i = 0; i < MANY * MANY_HEADS * MANY_DIM; i++)
+	for (uint32_t i = 0; i < LARGE_TOKENS * LARGE_HEADS * LARGE_DIM; i++)
 		reference_store(k.data, PAGED_BF16, i, random_float(2, i, 300));
 	for (uint32_t i = 0; i < 12; i++) {
-		struct kernel_rotary rotary = { angles, MANY, MANY_DIM, 0, i % 4 < 2, NULL, { 0 }, { 0 } };
+		struct kernel_rotary rotary = { angles, LARGE_TOKENS, LARGE_DIM, 0, i % 4 < 2, NULL, { 0 }, { 0 } };
 		struct append_args args = { .rows = &row, .n_rows = 1, .k = k, .v = k };
 		struct layout layout;
 		struct paged_error error;
-		uint8_t *much, *little;
+		uint8_t *one_call, *ten_calls;
 
 		args.pages.layout = &layout;
 		args.rotary = i % 2 ? &rotary : NULL;
 		cr_assert_eq(layout_init(&layout,
 					 &(struct layout_params){ .n_layers = 1,
-								  .n_kv_heads = MANY_HEADS,
-								  .k_dim = MANY_DIM,
-								  .v_dim = MANY_DIM,
+								  .n_kv_heads = LARGE_HEADS,
+								  .k_dim = LARGE_DIM,
+								  .v_dim = LARGE_DIM,
 								  .dtype = dtypes[i / 2],
-								  .page_size = MANY_PAGE,
-								  .n_pages = MANY / MANY_PAGE },
+								  .page_size = LARGE_PAGE_SIZE,
+								  .n_pages = LARGE_TOKENS / LARGE_PAGE_SIZE },
 					 &error),
 			     PAGED_OK);
-		much = many_append(&layout, &args, 1, isa);
-		little = many_append(&layout, &args, 10, KERNEL_GENERIC);
-		cr_assert_eq(memcmp(much, little, layout.size), 0, "pools of %s", paged_dtype_name(dtypes[i / 2]));
-		free(much);
-		free(little);
+		one_call = append_in_calls(&layout, &args, 1, isa);
+		ten_calls = append_in_calls(&layout, &args, 10, KERNEL_GENERIC);
+		cr_assert_eq(memcmp(one_call, ten_calls, layout.size), 0, "pools of %s",
+			     paged_dtype_name(dtypes[i / 2]));
+		free(one_call);
+		free(ten_calls);
 	}
 	free(angles);
 	free(k.data);

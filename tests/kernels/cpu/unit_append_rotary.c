@@ -28,7 +28,7 @@ struct rotary_fixture {
 static const uint32_t pages_0[] = { 3, 0 }, pages_1[] = { 1 };
 
 static void
-fill(const struct kernel_tensor *tensor, uint64_t seed)
+tensor_fill(const struct kernel_tensor *tensor, uint64_t seed)
 {
 	for (uint32_t t = 0; t < TOTAL; t++)
 		for (uint32_t h = 0; h < tensor->n_heads; h++)
@@ -59,10 +59,10 @@ rotary_fixture_create(struct rotary_fixture *fixture, enum paged_dtype pool, enu
 	fixture->v = kernel_tensor_create(tensor, TOTAL, KV_HEADS, V_DIM, 0, &bytes);
 	fixture->q = kernel_tensor_create(tensor, TOTAL, Q_HEADS, K_DIM, 1, &bytes);
 	fixture->q_before = kernel_tensor_create(tensor, TOTAL, Q_HEADS, K_DIM, 1, &bytes);
-	fill(&fixture->k, 1);
-	fill(&fixture->v, 2);
-	fill(&fixture->q, 3);
-	fill(&fixture->q_before, 3);
+	tensor_fill(&fixture->k, 1);
+	tensor_fill(&fixture->v, 2);
+	tensor_fill(&fixture->q, 3);
+	tensor_fill(&fixture->q_before, 3);
 	for (uint32_t p = 0; p < N_POSITIONS; p++)
 		for (uint32_t i = 0; i < dim / 2; i++) {
 			double angle = p * pow(10000, -2.0 * i / dim);
@@ -107,11 +107,11 @@ rotary_fixture_run(struct rotary_fixture *fixture, enum kernel_isa isa)
 
 /* Element d of a head at a position, turned. */
 static double
-turned(const struct kernel_rotary *rotary, const struct kernel_tensor *tensor, uint32_t packed, uint32_t head,
-       uint32_t d, uint32_t position)
+rotated_element(const struct kernel_rotary *rotary, const struct kernel_tensor *tensor, uint32_t packed_token,
+		uint32_t head, uint32_t d, uint32_t position)
 {
 	uint32_t at = d - rotary->first, half = rotary->dim / 2, pair, other;
-	double cosine, sine, x = (double)kernel_tensor_element(tensor, packed, head, d), y;
+	double cosine, sine, x = (double)kernel_tensor_element(tensor, packed_token, head, d), y;
 	bool second;
 
 	if (d < rotary->first || at >= rotary->dim)
@@ -119,26 +119,26 @@ turned(const struct kernel_rotary *rotary, const struct kernel_tensor *tensor, u
 	pair = rotary->interleaved ? at / 2 : at % half;
 	second = rotary->interleaved ? at % 2 : at >= half;
 	other = rotary->interleaved ? (second ? d - 1 : d + 1) : (second ? d - half : d + half);
-	y = (double)kernel_tensor_element(tensor, packed, head, other);
+	y = (double)kernel_tensor_element(tensor, packed_token, head, other);
 	cosine = (double)rotary->cos_sin[position * rotary->dim + pair];
 	sine = (double)rotary->cos_sin[position * rotary->dim + half + pair];
 	return second ? x * cosine + y * sine : x * cosine - y * sine;
 }
 
 static uint32_t
-position_of(const struct rotary_fixture *fixture, uint32_t packed)
+position_of(const struct rotary_fixture *fixture, uint32_t packed_token)
 {
 	if (fixture->rotary.positions != NULL)
-		return fixture->rotary.positions[packed];
-	return packed < 4 ? 1 + packed : 40 + packed - 4;
+		return fixture->rotary.positions[packed_token];
+	return packed_token < 4 ? 1 + packed_token : 40 + packed_token - 4;
 }
 
 static void
-assert_near(double got, double expected, enum paged_dtype dtype, uint32_t packed, uint32_t d)
+assert_near(double got, double expected, enum paged_dtype dtype, uint32_t packed_token, uint32_t d)
 {
 	cr_assert_leq(fabs(got - expected),
 		      reference_unit(dtype) * fabs(expected) + 0x1p-21 + (dtype > PAGED_BF16) * 0x1p-10,
-		      "token %u dim %u: %.9g, expected %.9g", packed, d, got, expected);
+		      "token %u dim %u: %.9g, expected %.9g", packed_token, d, got, expected);
 }
 
 static void
@@ -154,7 +154,8 @@ rotary_fixture_check(const struct rotary_fixture *fixture, const struct kernel_t
 
 			for (uint32_t d = 0; d < K_DIM; d++)
 				assert_near((double)reference_load(k, dtype, d),
-					    turned(&fixture->rotary, &fixture->k, i, h, d, position_of(fixture, i)),
+					    rotated_element(&fixture->rotary, &fixture->k, i, h, d,
+							    position_of(fixture, i)),
 					    dtype, i, d);
 			for (uint32_t d = 0; d < V_DIM; d++)
 				assert_near((double)reference_load(v, dtype, d),
@@ -163,10 +164,10 @@ rotary_fixture_check(const struct rotary_fixture *fixture, const struct kernel_t
 	for (uint32_t i = 0; q != NULL && i < TOTAL; i++)
 		for (uint32_t h = 0; h < Q_HEADS; h++)
 			for (uint32_t d = 0; d < K_DIM; d++)
-				assert_near(
-					(double)kernel_tensor_element(q, i, h, d),
-					turned(&fixture->rotary, &fixture->q_before, i, h, d, position_of(fixture, i)),
-					q->dtype, i, d);
+				assert_near((double)kernel_tensor_element(q, i, h, d),
+					    rotated_element(&fixture->rotary, &fixture->q_before, i, h, d,
+							    position_of(fixture, i)),
+					    q->dtype, i, d);
 }
 
 /* Whole heads, the first and the last dims of them, an odd number of pairs; each style, each dtype. */
@@ -188,21 +189,21 @@ KERNEL_TEST(append_rotary, keys_match_float64)
 }
 
 static float
-bits_expected(const struct rotary_fixture *fixture, uint32_t packed, uint32_t head, uint32_t d)
+rotated_bits(const struct rotary_fixture *fixture, uint32_t packed_token, uint32_t head, uint32_t d)
 {
 	const struct kernel_rotary *rotary = &fixture->rotary;
-	const float *angles = rotary->cos_sin + position_of(fixture, packed) * rotary->dim;
+	const float *angles = rotary->cos_sin + position_of(fixture, packed_token) * rotary->dim;
 	uint32_t at = d - rotary->first, half = rotary->dim / 2, pair, other;
 	volatile float cosine, sine;
 	bool second;
 
 	if (d < rotary->first || at >= rotary->dim)
-		return kernel_tensor_element(&fixture->k, packed, head, d);
+		return kernel_tensor_element(&fixture->k, packed_token, head, d);
 	pair = rotary->interleaved ? at / 2 : at % half;
 	second = rotary->interleaved ? at % 2 : at >= half;
 	other = rotary->interleaved ? d ^ 1 : second ? d - half : d + half;
-	cosine = kernel_tensor_element(&fixture->k, packed, head, d) * angles[pair];
-	sine = kernel_tensor_element(&fixture->k, packed, head, other) * angles[half + pair];
+	cosine = kernel_tensor_element(&fixture->k, packed_token, head, d) * angles[pair];
+	sine = kernel_tensor_element(&fixture->k, packed_token, head, other) * angles[half + pair];
 	return second ? cosine + sine : cosine - sine;
 }
 
@@ -217,13 +218,13 @@ KERNEL_TEST(append_rotary, products_and_sums_are_rounded_separately)
 		rotary_fixture_create(&fixture, PAGED_F32, PAGED_F32, spans[i / 2][0], spans[i / 2][1], i % 2);
 		rotary_fixture_run(&fixture, isa);
 		for (uint32_t at = 0; at < 4 * KV_HEADS * K_DIM; at++) {
-			uint32_t packed = at / K_DIM / KV_HEADS, h = at / K_DIM % KV_HEADS, d = at % K_DIM;
-			uint32_t page = pages_0[(packed + 1) / PAGE_SIZE], slot = (packed + 1) % PAGE_SIZE;
+			uint32_t packed_token = at / K_DIM / KV_HEADS, h = at / K_DIM % KV_HEADS, d = at % K_DIM;
+			uint32_t page = pages_0[(packed_token + 1) / PAGE_SIZE], slot = (packed_token + 1) % PAGE_SIZE;
 			const uint8_t *k = fixture.pool + layout_offset(&fixture.layout, LAYOUT_K, 0, page, h, slot);
-			float expected = bits_expected(&fixture, packed, h, d);
+			float expected = rotated_bits(&fixture, packed_token, h, d);
 
 			cr_assert_eq(memcmp(k + d * sizeof(float), &expected, sizeof(float)), 0,
-				     "token %u head %u dim %u", packed, h, d);
+				     "token %u head %u dim %u", packed_token, h, d);
 		}
 		rotary_fixture_destroy(&fixture);
 	}
@@ -240,19 +241,19 @@ KERNEL_TEST(append_rotary, i8_scale_follows_rotation)
 		for (uint32_t h = 0; h < KV_HEADS; h++) {
 			uint32_t page = pages_0[(i + 1) / PAGE_SIZE], slot = (i + 1) % PAGE_SIZE;
 			const uint8_t *k = fixture.pool + layout_offset(&fixture.layout, LAYOUT_K, 0, page, h, slot);
-			double most = 0;
+			double max = 0;
 			float scale;
 
 			memcpy(&scale, fixture.pool + layout_offset(&fixture.layout, LAYOUT_K_SCALE, 0, page, h, slot),
 			       4);
 			for (uint32_t d = 0; d < K_DIM; d++) {
-				double expected = turned(&fixture.rotary, &fixture.k, i, h, d, i + 1);
+				double expected = rotated_element(&fixture.rotary, &fixture.k, i, h, d, i + 1);
 
-				most = fmax(most, fabs(expected));
+				max = fmax(max, fabs(expected));
 				cr_assert_leq(fabs((double)((float)(int8_t)k[d] * scale) - expected),
 					      (double)scale * 0.5001);
 			}
-			cr_assert_leq(fabs((double)scale * 127 - most), 0x1p-20);
+			cr_assert_leq(fabs((double)scale * 127 - max), 0x1p-20);
 		}
 	rotary_fixture_destroy(&fixture);
 }

@@ -16,7 +16,7 @@
 static const enum paged_dtype pools[] = { PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
 
 static struct kernel_fixture_params
-decode(void)
+decode_params(void)
 {
 	struct kernel_fixture_params params = kernel_fixture_defaults();
 
@@ -61,25 +61,25 @@ errors_of(const struct kernel_fixture *fixture, const struct kernel_fixture *exa
 static void
 errors_check(struct kernel_fixture_params params, enum kernel_isa isa)
 {
-	struct kernel_fixture exact, plain, fixture;
-	struct errors least, errors;
+	struct kernel_fixture exact, generic, fixture;
+	struct errors generic_errors, errors;
 
-	kernel_fixture_run(&plain, &params, 1, KERNEL_GENERIC);
+	kernel_fixture_run(&generic, &params, 1, KERNEL_GENERIC);
 	kernel_fixture_run(&fixture, &params, 2, isa);
 	params.out = PAGED_F32;
 	kernel_fixture_run(&exact, &params, 1, KERNEL_GENERIC);
-	least = errors_of(&plain, &exact);
+	generic_errors = errors_of(&generic, &exact);
 	errors = errors_of(&fixture, &exact);
-	cr_assert(errors.root_mean <= 2 * least.root_mean &&
-			  errors.largest <= (params.pool == PAGED_I8 ? 3 : 2) * least.largest,
+	cr_assert(errors.root_mean <= 2 * generic_errors.root_mean &&
+			  errors.largest <= (params.pool == PAGED_I8 ? 3 : 2) * generic_errors.largest,
 		  "seed %" PRIu64
 		  ", %u/%u heads, dims %u %u, kv_len %u, pool %s, scale %g: errors %.3g and %.3g, f32's %.3g "
 		  "and %.3g",
 		  params.seed, params.q_heads, params.kv_heads, params.k_dim, params.v_dim, params.rows[0].kv_len,
 		  paged_dtype_name(params.pool), (double)params.scale, errors.root_mean, errors.largest,
-		  least.root_mean, least.largest);
+		  generic_errors.root_mean, generic_errors.largest);
 	kernel_fixture_destroy(&exact);
-	kernel_fixture_destroy(&plain);
+	kernel_fixture_destroy(&generic);
 	kernel_fixture_destroy(&fixture);
 }
 
@@ -88,7 +88,7 @@ KERNEL_TEST(attention_bf16, errors_by_pool_and_scale)
 	static const float scales[] = { 0.01f, 0.09f, 0.5f, 2 };
 
 	for (size_t i = 0; i < 2 * COUNT(pools) * COUNT(scales); i++) {
-		struct kernel_fixture_params params = decode();
+		struct kernel_fixture_params params = decode_params();
 
 		params.pool = pools[i / 2 % COUNT(pools)];
 		params.scale = scales[i / 2 / COUNT(pools)];
@@ -110,7 +110,7 @@ KERNEL_TEST(attention_bf16, errors_by_shape)
 		       { 8, 2, 72, 104, 300, 33, false }, { 20, 1, 576, 512, 90, 2, true } };
 
 	for (size_t i = 0; i < COUNT(shapes); i++) {
-		struct kernel_fixture_params params = decode();
+		struct kernel_fixture_params params = decode_params();
 
 		params.q_heads = shapes[i].q_heads;
 		params.kv_heads = shapes[i].kv_heads;
@@ -128,20 +128,20 @@ KERNEL_TEST(attention_bf16, errors_by_shape)
 KERNEL_TEST(attention_bf16, q_rows_of_a_chunk_equal_single_ones)
 {
 	for (size_t i = 0; i < COUNT(pools); i++) {
-		struct kernel_fixture_params params = decode(), one;
+		struct kernel_fixture_params params = decode_params(), part;
 		struct kernel_fixture chunk, alone;
 
 		params.pool = pools[i];
 		params.q_heads = 1;
 		params.rows[0] = (struct kernel_fixture_row){ .id = 4, .kv_len = 67, .q_len = 5, .q_base = 62 };
 		kernel_fixture_run(&chunk, &params, 1, isa);
-		one = params;
+		part = params;
 		for (uint32_t q = 0; q < 5; q++) {
-			one.placement = q;
-			one.page_size = 1 + q;
-			one.rows[0] =
+			part.placement = q;
+			part.page_size = 1 + q;
+			part.rows[0] =
 				(struct kernel_fixture_row){ .id = 4, .kv_len = 63 + q, .q_len = 1, .q_base = 62 + q };
-			kernel_fixture_run(&alone, &one, 2, isa);
+			kernel_fixture_run(&alone, &part, 2, isa);
 			cr_assert(kernel_fixture_equal(&chunk, q, &alone, 0, 1), "pool %s, query row %u",
 				  paged_dtype_name(pools[i]), q);
 			kernel_fixture_destroy(&alone);
@@ -162,7 +162,7 @@ KERNEL_TEST(attention_bf16, errors_in_prefill)
 
 	for (size_t i = 0; i < COUNT(shapes) * COUNT(pools); i++) {
 		size_t shape = i / COUNT(pools);
-		struct kernel_fixture_params params = decode();
+		struct kernel_fixture_params params = decode_params();
 
 		params.pool = pools[i % COUNT(pools)];
 		params.q_heads = shapes[shape].q_heads;
@@ -181,27 +181,27 @@ KERNEL_TEST(attention_bf16, errors_in_prefill)
 KERNEL_TEST(attention_bf16, chunked_prefill_has_equal_bits)
 {
 	static const uint32_t chunks[] = { 17, 20, 32, 33, 100, 128 };
-	struct kernel_fixture_params params = decode(), one;
-	struct kernel_fixture whole, again, chunk;
+	struct kernel_fixture_params params = decode_params(), part;
+	struct kernel_fixture one_chunk, other_threads, chunk;
 
 	params.q_heads = 2;
 	params.rows[0] = (struct kernel_fixture_row){ .id = 4, .kv_len = 700, .q_len = 330, .q_base = 370 };
-	kernel_fixture_run(&whole, &params, 1, isa);
+	kernel_fixture_run(&one_chunk, &params, 1, isa);
 	params.page_size = 3;
-	kernel_fixture_run(&again, &params, 3, isa);
-	cr_assert(kernel_fixture_equal(&whole, 0, &again, 0, 330));
-	kernel_fixture_destroy(&again);
-	one = params;
+	kernel_fixture_run(&other_threads, &params, 3, isa);
+	cr_assert(kernel_fixture_equal(&one_chunk, 0, &other_threads, 0, 330));
+	kernel_fixture_destroy(&other_threads);
+	part = params;
 	for (uint32_t i = 0, q = 0; i < COUNT(chunks); q += chunks[i++]) {
 		uint32_t n = chunks[i];
 
-		one.rows[0] =
+		part.rows[0] =
 			(struct kernel_fixture_row){ .id = 4, .kv_len = 370 + q + n, .q_len = n, .q_base = 370 + q };
-		kernel_fixture_run(&chunk, &one, 2, isa);
-		cr_assert(kernel_fixture_equal(&whole, q, &chunk, 0, n), "query rows %u to %u", q, q + n);
+		kernel_fixture_run(&chunk, &part, 2, isa);
+		cr_assert(kernel_fixture_equal(&one_chunk, q, &chunk, 0, n), "query rows %u to %u", q, q + n);
 		kernel_fixture_destroy(&chunk);
 	}
-	kernel_fixture_destroy(&whole);
+	kernel_fixture_destroy(&one_chunk);
 }
 
 static void
@@ -214,7 +214,7 @@ bf16_put(struct kernel_fixture *fixture, unsigned int plane, uint32_t token, uin
 KERNEL_TEST(attention_bf16, masked_nan_in_a_bf16_pair)
 {
 	struct kernel_team *team = kernel_test_team(1, isa);
-	struct kernel_fixture_params params = decode();
+	struct kernel_fixture_params params = decode_params();
 	struct kernel_fixture fixture;
 
 	params.rows[0] = (struct kernel_fixture_row){ .id = 4, .kv_len = 50, .q_len = 2, .q_base = 48 };

@@ -22,15 +22,15 @@ struct golden_fixture {
 	uint8_t *pool;
 	struct kernel_row rows[GOLDEN_MAX_SEQUENCES];
 	uint64_t total_q;
-	struct kernel_tensor q, k, v; /* the case's: [sequence][head][token][dim] */
-	struct kernel_tensor packed;  /* q as the kernel wants it */
+	struct kernel_tensor q, k, v;  /* the case's: [sequence][head][token][dim] */
+	struct kernel_tensor q_packed; /* q as the kernel wants it */
 	struct mod *mods[2];
 	struct mod_binding *mask, *score;
 	struct result {
 		struct kernel_tensor out;
 		size_t out_bytes;
 		float *lse, *max_score;
-	} with, without; /* mods */
+	} with_mods, without_mods;
 };
 
 /* Says the case's mask by lengths, or false. */
@@ -94,20 +94,21 @@ tensor_of_sequence(const struct kernel_tensor *tensor, uint32_t sequence)
 
 /* [total_q][head][dim], as mods need all sequences in one call. */
 static void
-queries_pack(struct golden_fixture *fixture)
+q_pack(struct golden_fixture *fixture)
 {
 	const struct golden_attention *golden = fixture->golden;
 	size_t head = golden->k_dim * paged_dtype_size(golden->dtype), bytes;
 
-	fixture->packed =
+	fixture->q_packed =
 		kernel_tensor_create(golden->dtype, fixture->total_q, golden->q_heads, golden->k_dim, 0, &bytes);
 	for (uint32_t i = 0; i < golden->n_sequences; i++) {
 		struct kernel_tensor from = tensor_of_sequence(&fixture->q, i);
 
 		for (uint32_t t = 0; t < golden->sequences[i].q_len; t++)
 			for (uint32_t h = 0; h < golden->q_heads; h++)
-				memcpy((uint8_t *)fixture->packed.data +
-					       (fixture->rows[i].q_start + t) * fixture->packed.token_stride + h * head,
+				memcpy((uint8_t *)fixture->q_packed.data +
+					       (fixture->rows[i].q_start + t) * fixture->q_packed.token_stride +
+					       h * head,
 				       (uint8_t *)from.data + t * from.token_stride + h * from.head_stride, head);
 	}
 }
@@ -207,11 +208,11 @@ golden_fixture_create(struct golden_fixture *fixture, struct kernel_team *team)
 							   .k = tensor_of_sequence(&fixture->k, i),
 							   .v = tensor_of_sequence(&fixture->v, i) });
 	}
-	queries_pack(fixture);
+	q_pack(fixture);
 	fixture->mask = mod_make(golden, MOD_MASK, golden->mask, &fixture->mods[0]);
 	fixture->score = mod_make(golden, MOD_SCORE, golden->score, &fixture->mods[1]);
-	result_create(fixture, &fixture->with);
-	result_create(fixture, &fixture->without);
+	result_create(fixture, &fixture->with_mods);
+	result_create(fixture, &fixture->without_mods);
 }
 
 static void
@@ -221,13 +222,13 @@ golden_fixture_destroy(struct golden_fixture *fixture)
 	free(fixture->q.data);
 	free(fixture->k.data);
 	free(fixture->v.data);
-	free(fixture->packed.data);
+	free(fixture->q_packed.data);
 	mod_binding_destroy(fixture->mask);
 	mod_binding_destroy(fixture->score);
 	mod_destroy(fixture->mods[0]);
 	mod_destroy(fixture->mods[1]);
-	result_destroy(&fixture->with);
-	result_destroy(&fixture->without);
+	result_destroy(&fixture->with_mods);
+	result_destroy(&fixture->without_mods);
 }
 
 static void
@@ -237,7 +238,7 @@ golden_fixture_attend(struct golden_fixture *fixture, struct kernel_team *team, 
 	kernel_attention(team, &(struct attention_args){ .pages = { &fixture->layout, fixture->pool, 0 },
 							 .rows = rows,
 							 .n_rows = fixture->golden->n_sequences,
-							 .q = fixture->packed,
+							 .q = fixture->q_packed,
 							 .out = result->out,
 							 .scale = (float)fixture->golden->scale,
 							 .causal = causal,
@@ -257,7 +258,7 @@ golden_fixture_attend_with_mods(struct golden_fixture *fixture, struct kernel_te
 			     team, &(struct kernel_mod_set_params){ .mask = fixture->mask, .score = fixture->score },
 			     &mods, &error),
 		     PAGED_OK, "%s", error.text);
-	golden_fixture_attend(fixture, team, fixture->rows, false, mods, &fixture->with);
+	golden_fixture_attend(fixture, team, fixture->rows, false, mods, &fixture->with_mods);
 	cr_assert_eq(kernel_mod_set_check(mods, &error), PAGED_OK, "%s: %s", name, error.text);
 	kernel_mod_set_destroy(mods);
 }
@@ -286,20 +287,20 @@ q_row_check(const struct golden_fixture *fixture, const char *name, uint32_t seq
 {
 	const struct golden_attention *golden = fixture->golden;
 	size_t at = ((size_t)sequence * golden->q_heads + head) * golden->q.max_tokens + i;
-	uint64_t packed = fixture->rows[sequence].q_start + i;
+	uint64_t packed_token = fixture->rows[sequence].q_start + i;
 	struct reference_result reference;
 
 	reference_attend(q_row, &reference);
 	/* The file's scale has nine digits. */
 	assert_close(reference.lse, golden->lse[at], reference.score_tolerance / 16, name, sequence, i, head);
-	assert_close(fixture->with.lse[packed * golden->q_heads + head], golden->lse[at], reference.score_tolerance,
-		     name, sequence, i, head);
-	assert_close(fixture->with.max_score[packed * golden->q_heads + head], golden->max_score[at],
+	assert_close(fixture->with_mods.lse[packed_token * golden->q_heads + head], golden->lse[at],
+		     reference.score_tolerance, name, sequence, i, head);
+	assert_close(fixture->with_mods.max_score[packed_token * golden->q_heads + head], golden->max_score[at],
 		     reference.score_tolerance, name, sequence, i, head);
 	for (uint32_t d = 0; d < golden->v_dim; d++) {
 		assert_close(reference.out[d], golden->out[at * golden->v_dim + d], reference.out_tolerance / 16, name,
 			     sequence, i, head);
-		assert_close(kernel_tensor_element(&fixture->with.out, packed, head, d),
+		assert_close(kernel_tensor_element(&fixture->with_mods.out, packed_token, head, d),
 			     golden->out[at * golden->v_dim + d], reference.out_tolerance, name, sequence, i, head);
 	}
 }
@@ -350,31 +351,33 @@ case_run(struct kernel_team *team, struct golden_attention *golden, const char *
 	struct kernel_row rows[GOLDEN_MAX_SEQUENCES];
 	struct golden_fixture fixture = { .golden = golden };
 	size_t lse_bytes;
-	bool causal, plain;
+	bool causal, also_without_mods;
 
 	golden_fixture_create(&fixture, team);
 	golden_fixture_attend_with_mods(&fixture, team, name);
 	for (uint32_t i = 0; i < golden->n_sequences; i++)
 		for (uint32_t h = 0; h < golden->kv_heads; h++)
 			head_check(&fixture, name, i, h);
-	plain = mask_as_lengths(&fixture, rows, &causal);
-	if (plain) {
+	also_without_mods = mask_as_lengths(&fixture, rows, &causal);
+	if (also_without_mods) {
 		lse_bytes = fixture.total_q * golden->q_heads * sizeof(float);
-		golden_fixture_attend(&fixture, team, rows, causal, NULL, &fixture.without);
-		cr_assert_eq(memcmp(fixture.with.out.data, fixture.without.out.data, fixture.with.out_bytes), 0, "%s",
+		golden_fixture_attend(&fixture, team, rows, causal, NULL, &fixture.without_mods);
+		cr_assert_eq(
+			memcmp(fixture.with_mods.out.data, fixture.without_mods.out.data, fixture.with_mods.out_bytes),
+			0, "%s", name);
+		cr_assert_eq(memcmp(fixture.with_mods.lse, fixture.without_mods.lse, lse_bytes), 0, "%s", name);
+		cr_assert_eq(memcmp(fixture.with_mods.max_score, fixture.without_mods.max_score, lse_bytes), 0, "%s",
 			     name);
-		cr_assert_eq(memcmp(fixture.with.lse, fixture.without.lse, lse_bytes), 0, "%s", name);
-		cr_assert_eq(memcmp(fixture.with.max_score, fixture.without.max_score, lse_bytes), 0, "%s", name);
 	}
 	golden_fixture_destroy(&fixture);
-	return plain;
+	return also_without_mods;
 }
 
 KERNEL_TEST(attention_golden, pytorch_results)
 {
 	struct kernel_team *team = kernel_test_team(2, isa);
 	const char *source = getenv("PAGED_SRCDIR");
-	unsigned int n_plain = 0;
+	unsigned int n_without_mods = 0;
 	char pattern[4096];
 	glob_t files;
 
@@ -386,13 +389,14 @@ KERNEL_TEST(attention_golden, pytorch_results)
 
 		cr_assert(golden_attention_open(&golden, files.gl_pathv[i], what, sizeof(what)), "%s: %s",
 			  files.gl_pathv[i], what);
-		n_plain += case_run(team, &golden, strrchr(files.gl_pathv[i], '/') + 1);
+		n_without_mods += case_run(team, &golden, strrchr(files.gl_pathv[i], '/') + 1);
 		golden_attention_close(&golden);
 	}
-	printf("# %s: %zu golden cases ran, %u without mods too\n", kernel_isa_name(isa), files.gl_pathc, n_plain);
+	printf("# %s: %zu golden cases ran, %u without mods too\n", kernel_isa_name(isa), files.gl_pathc,
+	       n_without_mods);
 	fflush(stdout);
 	cr_assert_eq(files.gl_pathc, 111);
-	cr_assert_geq(n_plain, 30);
+	cr_assert_geq(n_without_mods, 30);
 	globfree(&files);
 	kernel_team_destroy(team);
 }

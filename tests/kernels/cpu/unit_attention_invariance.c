@@ -10,7 +10,7 @@
 #include "tests/support/kernel_fixture.h"
 
 static struct kernel_fixture_params
-prefill(enum paged_dtype tensors)
+prefill_params(enum paged_dtype tensors)
 {
 	struct kernel_fixture_params params = kernel_fixture_defaults();
 
@@ -32,10 +32,10 @@ assert_same(const struct kernel_fixture *a, uint64_t a_row, const struct kernel_
 }
 
 static void
-placement_try(enum paged_dtype tensors, enum kernel_isa isa)
+placement_check(enum paged_dtype tensors, enum kernel_isa isa)
 {
 	static const uint32_t page_sizes[] = { 1, 3, 16, 64, 256 };
-	struct kernel_fixture_params params = prefill(tensors);
+	struct kernel_fixture_params params = prefill_params(tensors);
 	struct kernel_fixture first, other;
 
 	kernel_fixture_run(&first, &params, 1, isa);
@@ -51,14 +51,14 @@ placement_try(enum paged_dtype tensors, enum kernel_isa isa)
 
 KERNEL_TEST(attention_invariance, page_placement_and_page_size)
 {
-	placement_try(PAGED_F32, isa);
-	placement_try(PAGED_BF16, isa);
+	placement_check(PAGED_F32, isa);
+	placement_check(PAGED_BF16, isa);
 }
 
 static void
-threads_try(enum paged_dtype tensors, uint32_t q_len, enum kernel_isa isa)
+threads_check(enum paged_dtype tensors, uint32_t q_len, enum kernel_isa isa)
 {
-	struct kernel_fixture_params params = prefill(tensors);
+	struct kernel_fixture_params params = prefill_params(tensors);
 	struct kernel_fixture first, other;
 
 	params.rows[0].q_len = q_len;
@@ -74,15 +74,15 @@ threads_try(enum paged_dtype tensors, uint32_t q_len, enum kernel_isa isa)
 
 KERNEL_TEST(attention_invariance, number_of_threads)
 {
-	threads_try(PAGED_F32, 2, isa);
-	threads_try(PAGED_BF16, 2, isa);
+	threads_check(PAGED_F32, 2, isa);
+	threads_check(PAGED_BF16, 2, isa);
 }
 
 /* Of many lines, whose tasks are long for one thread, shorter for more, and cut where they are few. */
 KERNEL_TEST(attention_invariance, number_of_threads_in_prefill)
 {
-	threads_try(PAGED_F32, 200, isa);
-	threads_try(PAGED_BF16, 200, isa);
+	threads_check(PAGED_F32, 200, isa);
+	threads_check(PAGED_BF16, 200, isa);
 }
 
 /*
@@ -90,7 +90,7 @@ KERNEL_TEST(attention_invariance, number_of_threads_in_prefill)
  * the row's length allow, the last ones fewer.
  */
 static void
-heads_try(struct kernel_fixture_params params, uint32_t kv_heads, uint32_t group, enum kernel_isa isa)
+heads_check(struct kernel_fixture_params params, uint32_t kv_heads, uint32_t group, enum kernel_isa isa)
 {
 	static const struct kernel_fixture_row rows[] = {
 		{ .id = 1, .kv_len = 1030, .q_len = 1, .q_base = 1029 },
@@ -121,28 +121,28 @@ heads_try(struct kernel_fixture_params params, uint32_t kv_heads, uint32_t group
 KERNEL_TEST(attention_invariance, interleaved_kv_heads)
 {
 	static const enum paged_dtype pools[] = { PAGED_BF16, PAGED_F32, PAGED_I8 };
-	struct kernel_fixture_params params = prefill(PAGED_BF16);
+	struct kernel_fixture_params params = prefill_params(PAGED_BF16);
 
 	params.page_size = 1;
 	for (size_t i = 0; i < sizeof(pools) / sizeof(pools[0]); i++) {
 		params.pool = pools[i];
-		heads_try(params, 5, 2, isa);
-		heads_try(params, 19, 1, isa);
+		heads_check(params, 5, 2, isa);
+		heads_check(params, 19, 1, isa);
 	}
 	params.pool = PAGED_BF16;
 	params.page_size = 16;
-	heads_try(params, 8, 4, isa);
-	heads_try(params, 3, 7, isa);
+	heads_check(params, 8, 4, isa);
+	heads_check(params, 3, 7, isa);
 	params.k_dim = PAGED_MAX_DIM;
-	heads_try(params, 7, 3, isa);
+	heads_check(params, 7, 3, isa);
 }
 
 /* The row among others, in the middle of the batch; then threads find many tasks. */
 static void
-batch_try(enum paged_dtype tensors, enum kernel_isa isa)
+batch_check(enum paged_dtype tensors, enum kernel_isa isa)
 {
-	struct kernel_fixture_params params = prefill(tensors);
-	struct kernel_fixture alone, among;
+	struct kernel_fixture_params params = prefill_params(tensors);
+	struct kernel_fixture alone, in_batch;
 
 	kernel_fixture_run(&alone, &params, 1, isa);
 	params.n_rows = 4;
@@ -150,21 +150,21 @@ batch_try(enum paged_dtype tensors, enum kernel_isa isa)
 	params.rows[0] = (struct kernel_fixture_row){ .id = 1, .kv_len = 700, .q_len = 3, .q_base = 697 };
 	params.rows[1] = (struct kernel_fixture_row){ .id = 2, .kv_len = 65, .q_len = 65, .q_base = 0 };
 	params.rows[3] = (struct kernel_fixture_row){ .id = 3, .kv_len = 1, .q_len = 1, .q_base = 0 };
-	kernel_fixture_run(&among, &params, 2, isa);
-	assert_same(&alone, 0, &among, 68, 100);
+	kernel_fixture_run(&in_batch, &params, 2, isa);
+	assert_same(&alone, 0, &in_batch, 68, 100);
 	kernel_fixture_destroy(&alone);
-	kernel_fixture_destroy(&among);
+	kernel_fixture_destroy(&in_batch);
 }
 
 KERNEL_TEST(attention_invariance, other_rows_in_the_batch)
 {
-	batch_try(PAGED_F32, isa);
-	batch_try(PAGED_BF16, isa);
+	batch_check(PAGED_F32, isa);
+	batch_check(PAGED_BF16, isa);
 }
 
 /* A long row, a chunk and short ones: items of each kind in one call, and every row as if it were alone. */
 static void
-skewed_batch_try(enum paged_dtype tensors, enum kernel_isa isa)
+skewed_batch_check(enum paged_dtype tensors, enum kernel_isa isa)
 {
 	static const struct kernel_fixture_row rows[] = {
 		{ .id = 1, .kv_len = 20, .q_len = 1, .q_base = 19 },
@@ -177,8 +177,8 @@ skewed_batch_try(enum paged_dtype tensors, enum kernel_isa isa)
 		{ .id = 8, .kv_len = 513, .q_len = 1, .q_base = 512 },
 	};
 	enum { N = sizeof(rows) / sizeof(rows[0]) };
-	struct kernel_fixture_params params = prefill(tensors);
-	struct kernel_fixture alone[N], among;
+	struct kernel_fixture_params params = prefill_params(tensors);
+	struct kernel_fixture alone[N], in_batch;
 
 	params.q_heads = 8;
 	params.kv_heads = 2;
@@ -189,24 +189,24 @@ skewed_batch_try(enum paged_dtype tensors, enum kernel_isa isa)
 	params.n_rows = N;
 	for (uint32_t r = 0; r < N; r++)
 		params.rows[r] = rows[r];
-	kernel_fixture_create(&among, &params);
+	kernel_fixture_create(&in_batch, &params);
 	for (uint32_t n = 1; n <= 5; n++) {
 		struct kernel_team *team = kernel_test_team(n, isa);
 
-		kernel_fixture_attend(&among, team);
+		kernel_fixture_attend(&in_batch, team);
 		for (uint32_t r = 0; r < N; r++)
-			assert_same(&alone[r], 0, &among, among.rows[r].q_start, rows[r].q_len);
+			assert_same(&alone[r], 0, &in_batch, in_batch.rows[r].q_start, rows[r].q_len);
 		kernel_team_destroy(team);
 	}
-	kernel_fixture_destroy(&among);
+	kernel_fixture_destroy(&in_batch);
 	for (uint32_t r = 0; r < N; r++)
 		kernel_fixture_destroy(&alone[r]);
 }
 
 KERNEL_TEST(attention_invariance, skewed_batch)
 {
-	skewed_batch_try(PAGED_F32, isa);
-	skewed_batch_try(PAGED_BF16, isa);
+	skewed_batch_check(PAGED_F32, isa);
+	skewed_batch_check(PAGED_BF16, isa);
 }
 
 /* Query rows of a sequence in chunks, each with the length of its moment, and all in one chunk. */
@@ -220,33 +220,33 @@ assert_chunks(struct kernel_fixture_params params, uint32_t q_len, const uint32_
 	params.rows[0] = (struct kernel_fixture_row){ .id = 5, .kv_len = 500 + q_len, .q_len = q_len, .q_base = 500 };
 	kernel_fixture_run(&all, &params, 1, isa);
 	for (uint32_t n = 0; i < q_len; n++) {
-		uint32_t some = chunks[n % n_chunks] < q_len - i ? chunks[n % n_chunks] : q_len - i;
+		uint32_t chunk_len = chunks[n % n_chunks] < q_len - i ? chunks[n % n_chunks] : q_len - i;
 
 		params.rows[0] = (struct kernel_fixture_row){
-			.id = 5, .kv_len = 500 + i + some, .q_len = some, .q_base = 500 + i
+			.id = 5, .kv_len = 500 + i + chunk_len, .q_len = chunk_len, .q_base = 500 + i
 		};
 		kernel_fixture_run(&chunk, &params, 2, isa);
-		assert_same(&all, i, &chunk, 0, some);
+		assert_same(&all, i, &chunk, 0, chunk_len);
 		kernel_fixture_destroy(&chunk);
-		i += some;
+		i += chunk_len;
 	}
 	kernel_fixture_destroy(&all);
 }
 
 /* Many lines in every chunk, of 3 a query row, or few in all of them. */
 static void
-chunks_try(enum paged_dtype tensors, enum kernel_isa isa)
+chunks_check(enum paged_dtype tensors, enum kernel_isa isa)
 {
-	static const uint32_t many[] = { 6, 7, 22, 9, 64 }, few[] = { 1, 1, 2 };
-	struct kernel_fixture_params params = prefill(tensors);
+	static const uint32_t prefill_chunks[] = { 6, 7, 22, 9, 64 }, decode_chunks[] = { 1, 1, 2 };
+	struct kernel_fixture_params params = prefill_params(tensors);
 
-	assert_chunks(params, 6 + 7 + 22 + 9 + 64 + 6, many, 5, isa);
+	assert_chunks(params, 6 + 7 + 22 + 9 + 64 + 6, prefill_chunks, 5, isa);
 	params.q_heads = params.kv_heads;
-	assert_chunks(params, 5, few, 3, isa);
+	assert_chunks(params, 5, decode_chunks, 3, isa);
 }
 
 KERNEL_TEST(attention_invariance, chunked_prefill)
 {
-	chunks_try(PAGED_F32, isa);
-	chunks_try(PAGED_BF16, isa);
+	chunks_check(PAGED_F32, isa);
+	chunks_check(PAGED_BF16, isa);
 }

@@ -75,8 +75,8 @@ static void
 parts_check(const struct parts *parts, uint32_t token, uint32_t head)
 {
 	uint32_t at = token * HEADS + head;
-	double a = parts->part[0].lse[at], b = parts->part[1].lse[at], most = fmax(a, b);
-	double lse = most + log(exp(a - most) + exp(b - most));
+	double a = parts->part[0].lse[at], b = parts->part[1].lse[at], max = fmax(a, b);
+	double lse = max + log(exp(a - max) + exp(b - max));
 
 	cr_assert_float_eq(parts->lse[at], lse, 0x1p-22 * (1 + fabs(lse)));
 	for (uint32_t d = 0; d < DIM; d++) {
@@ -148,34 +148,34 @@ KERNEL_TEST(attention_merge, empty_and_nan_parts)
 /* Into a part's own memory, by any number of threads: the same bits. */
 KERNEL_TEST(attention_merge, in_place_by_any_number_of_threads)
 {
-	struct parts apart, within;
+	struct parts separate, in_place;
 	size_t n_q_rows = 400 * HEADS;
 
-	parts_create(&apart, 400, PAGED_F32, PAGED_F32, PAGED_F32);
+	parts_create(&separate, 400, PAGED_F32, PAGED_F32, PAGED_F32);
 	for (uint32_t n = 1; n <= 3; n++) {
 		struct kernel_team *team = kernel_test_team(n, isa);
-		struct kernel_tensor own;
+		struct kernel_tensor own_out;
 		float *own_lse;
 
-		parts_merge(&apart, team);
-		parts_create(&within, 400, PAGED_F32, PAGED_F32, PAGED_F32);
-		own = within.out;
-		own_lse = within.lse;
-		within.out = within.part[n % 2].out;
-		within.lse = (float *)(uintptr_t)within.part[n % 2].lse;
-		parts_merge(&within, team);
-		cr_assert_eq(memcmp(apart.lse, within.lse, n_q_rows * sizeof(float)), 0);
+		parts_merge(&separate, team);
+		parts_create(&in_place, 400, PAGED_F32, PAGED_F32, PAGED_F32);
+		own_out = in_place.out;
+		own_lse = in_place.lse;
+		in_place.out = in_place.part[n % 2].out;
+		in_place.lse = (float *)(uintptr_t)in_place.part[n % 2].lse;
+		parts_merge(&in_place, team);
+		cr_assert_eq(memcmp(separate.lse, in_place.lse, n_q_rows * sizeof(float)), 0);
 		for (uint32_t t = 0; t < 400; t++)
 			for (uint32_t h = 0; h < HEADS; h++)
 				for (uint32_t d = 0; d < DIM; d++)
-					cr_assert_eq(kernel_tensor_element(&apart.out, t, h, d),
-						     kernel_tensor_element(&within.out, t, h, d));
-		within.out = own;
-		within.lse = own_lse;
-		parts_destroy(&within);
+					cr_assert_eq(kernel_tensor_element(&separate.out, t, h, d),
+						     kernel_tensor_element(&in_place.out, t, h, d));
+		in_place.out = own_out;
+		in_place.lse = own_lse;
+		parts_destroy(&in_place);
 		kernel_team_destroy(team);
 	}
-	parts_destroy(&apart);
+	parts_destroy(&separate);
 }
 
 /*
@@ -231,13 +231,13 @@ group_check(const struct kernel_fixture *fixture, uint32_t n_suffixes, uint32_t 
 	const struct kernel_fixture_params *p = &fixture->params;
 	const struct kernel_fixture_row *row = &p->rows[r], *prefix = &p->rows[n_suffixes];
 	uint32_t kv_head = head / (p->q_heads / p->kv_heads), n = prefix->kv_len + (uint32_t)row->q_base + i + 1;
-	uint64_t packed = fixture->rows[r].q_start + i, at = packed * p->q_heads + head;
+	uint64_t packed_token = fixture->rows[r].q_start + i, at = packed_token * p->q_heads + head;
 	float *k = malloc(n * sizeof(float) * p->k_dim), *v = malloc(n * sizeof(float) * p->v_dim);
 	struct reference_result expected;
 	float q[PAGED_MAX_DIM];
 
 	for (uint32_t d = 0; d < p->k_dim; d++)
-		q[d] = kernel_tensor_element(&fixture->q, packed, head, d);
+		q[d] = kernel_tensor_element(&fixture->q, packed_token, head, d);
 	for (uint32_t t = 0; t < n; t++) {
 		bool shared = t < prefix->kv_len;
 		uint32_t id = shared ? prefix->id : row->id, token = shared ? t : t - prefix->kv_len;
@@ -259,7 +259,7 @@ group_check(const struct kernel_fixture *fixture, uint32_t n_suffixes, uint32_t 
 			 &expected);
 	cr_assert_float_eq(fixture->lse[at], expected.lse, expected.score_tolerance + 0x1p-21 * fabs(expected.lse));
 	for (uint32_t d = 0; d < p->v_dim; d++)
-		cr_assert_float_eq(kernel_tensor_element(&fixture->out, packed, head, d), expected.out[d],
+		cr_assert_float_eq(kernel_tensor_element(&fixture->out, packed_token, head, d), expected.out[d],
 				   expected.out_tolerance + 0x1p-21);
 	free(k);
 	free(v);

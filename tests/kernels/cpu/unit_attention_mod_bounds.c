@@ -13,12 +13,12 @@
 #define WINDOW 100u
 
 /* One array, of extents that a case gives. */
-struct one_case {
+struct bounds_case {
 	bool causal;
 	uint32_t extent; /* of `bias` */
 	uint32_t n_rows, q_len;
-	const char *mask, *score; /* or NULL */
-	const char *told;         /* "": nothing */
+	const char *mask, *score;   /* or NULL */
+	const char *expected_error; /* "": nothing */
 };
 
 static float bias[2 * KEYS];
@@ -31,7 +31,7 @@ bias_fill(void)
 }
 
 static struct kernel_fixture_params
-params_of(const struct one_case *c)
+params_of(const struct bounds_case *c)
 {
 	struct kernel_fixture_params params = kernel_fixture_defaults();
 
@@ -45,7 +45,7 @@ params_of(const struct one_case *c)
 }
 
 static void
-try_case(const struct one_case *c, const struct block_mask *blocks, enum kernel_isa isa)
+bounds_case_check(const struct bounds_case *c, const struct block_mask *blocks, enum kernel_isa isa)
 {
 	const struct mod_array array = {
 		.name = "bias", .dtype = MOD_F32, .n_dims = 1, .extents = { c->extent }, .data = bias
@@ -65,8 +65,8 @@ try_case(const struct one_case *c, const struct block_mask *blocks, enum kernel_
 	kernel_fixture_create(&fixture, &params);
 	cr_assert_eq(kernel_mod_set_create(team, &params.mods, &mods, &error), PAGED_OK);
 	kernel_fixture_attend_with_mods(&fixture, team, mods);
-	cr_expect_eq(kernel_mod_set_check(mods, &error), c->told[0] == '\0' ? PAGED_OK : PAGED_ERR_RANGE);
-	cr_expect_str_eq(error.text, c->told, "%s; %s: '%s'", c->mask, c->score, error.text);
+	cr_expect_eq(kernel_mod_set_check(mods, &error), c->expected_error[0] == '\0' ? PAGED_OK : PAGED_ERR_RANGE);
+	cr_expect_str_eq(error.text, c->expected_error, "%s; %s: '%s'", c->mask, c->score, error.text);
 	kernel_mod_set_destroy(mods);
 	kernel_fixture_destroy(&fixture);
 	kernel_team_destroy(team);
@@ -75,7 +75,7 @@ try_case(const struct one_case *c, const struct block_mask *blocks, enum kernel_
 }
 
 /* The first task holds the last query rows, from 294 on, and meets keys in order. */
-static const struct one_case cases[] = {
+static const struct bounds_case cases[] = {
 	/* a bias as wide as what is seen: by flag and mod, by mod alone, by flag alone */
 	{ true, WINDOW, 1, 70, "q_idx - kv_idx < 100", "score + bias[q_idx - kv_idx]", "" },
 	{ false, WINDOW, 1, 70, "kv_idx <= q_idx && q_idx - kv_idx < 100", "score + bias[q_idx - kv_idx]", "" },
@@ -112,15 +112,15 @@ KERNEL_TEST(attention_mod_bounds, reported_if_a_row_attends_the_key)
 {
 	bias_fill();
 	for (size_t i = 0; i < COUNT(cases); i++)
-		try_case(&cases[i], NULL, isa);
+		bounds_case_check(&cases[i], NULL, isa);
 }
 
 /* Key block 0 is full, 1 partial, or the other way round; nothing else is seen. */
 static void
-try_blocks(const char *mask, const char *score, uint32_t partial, uint32_t extent, const char *told,
-	   enum kernel_isa isa)
+block_mask_case_check(const char *mask, const char *score, uint32_t partial, uint32_t extent,
+		      const char *expected_error, enum kernel_isa isa)
 {
-	const struct one_case c = { false, extent, 1, 70, mask, score, told };
+	const struct bounds_case c = { false, extent, 1, 70, mask, score, expected_error };
 	const struct block_mask_row row = { KEYS - 70, 70, KEYS };
 	const uint32_t one = 1, blocks[] = { 0, 1 };
 	const struct block_mask_shape shape = {
@@ -136,18 +136,20 @@ try_blocks(const char *mask, const char *score, uint32_t partial, uint32_t exten
 								  .n_indices = { 1, 1 } },
 				      1, 0, &given, &error),
 		PAGED_OK, "%s", error.text);
-	try_case(&c, given, isa);
+	bounds_case_check(&c, given, isa);
 	block_mask_destroy(given);
 }
 
 KERNEL_TEST(attention_mod_bounds, not_reported_if_block_mask_excludes_the_key)
 {
 	bias_fill();
-	try_blocks(NULL, "score + bias[kv_idx]", 1, 128, "", isa);
-	try_blocks(NULL, "score + bias[kv_idx]", 1, 127, "mod: array 'bias', index 0 is 127, bounds are 0 to 126", isa);
-	try_blocks("bias[kv_idx - 64] > 0", NULL, 1, 64, "", isa);
-	try_blocks("bias[kv_idx - 64] > 0", NULL, 0, 64, "mod: array 'bias', index 0 is -64, bounds are 0 to 63", isa);
-	try_blocks("kv_idx < 100", "score + bias[kv_idx]", 1, 100, "", isa);
-	try_blocks("kv_idx < 100", "score + bias[kv_idx]", 0, 100,
-		   "mod: array 'bias', index 0 is 100, bounds are 0 to 99", isa);
+	block_mask_case_check(NULL, "score + bias[kv_idx]", 1, 128, "", isa);
+	block_mask_case_check(NULL, "score + bias[kv_idx]", 1, 127,
+			      "mod: array 'bias', index 0 is 127, bounds are 0 to 126", isa);
+	block_mask_case_check("bias[kv_idx - 64] > 0", NULL, 1, 64, "", isa);
+	block_mask_case_check("bias[kv_idx - 64] > 0", NULL, 0, 64,
+			      "mod: array 'bias', index 0 is -64, bounds are 0 to 63", isa);
+	block_mask_case_check("kv_idx < 100", "score + bias[kv_idx]", 1, 100, "", isa);
+	block_mask_case_check("kv_idx < 100", "score + bias[kv_idx]", 0, 100,
+			      "mod: array 'bias', index 0 is 100, bounds are 0 to 99", isa);
 }

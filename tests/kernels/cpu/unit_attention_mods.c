@@ -33,18 +33,18 @@ KERNEL_TEST(attention_mods, causal_mod_equals_causal_flag)
 
 /* A chunk, or parts of it, each with the length of its moment: as long as both have few query lines, or many. */
 static void
-chunk_try(struct kernel_fixture_params params, uint32_t q_len, uint32_t part, enum kernel_isa isa)
+chunks_check(struct kernel_fixture_params params, uint32_t q_len, uint32_t chunk_len, enum kernel_isa isa)
 {
 	struct kernel_fixture all, one;
 
 	params.rows[0] = (struct kernel_fixture_row){ .id = 5, .kv_len = 1040 + q_len, .q_len = q_len, .q_base = 1040 };
 	kernel_fixture_run(&all, &params, 1, isa);
-	for (uint32_t i = 0; i < q_len; i += part) {
+	for (uint32_t i = 0; i < q_len; i += chunk_len) {
 		params.rows[0] = (struct kernel_fixture_row){
-			.id = 5, .kv_len = 1040 + i + part, .q_len = part, .q_base = 1040 + i
+			.id = 5, .kv_len = 1040 + i + chunk_len, .q_len = chunk_len, .q_base = 1040 + i
 		};
 		kernel_fixture_run(&one, &params, 1 + i % 3, isa);
-		assert_outputs_equal(&all, i, &one, 0, part, "parts of a chunk");
+		assert_outputs_equal(&all, i, &one, 0, chunk_len, "parts of a chunk");
 		kernel_fixture_destroy(&one);
 	}
 	kernel_fixture_destroy(&all);
@@ -61,9 +61,9 @@ KERNEL_TEST(attention_mods, chunked_prefill_has_equal_bits)
 			       &arrays);
 	score = mod_arrays_bind(MOD_SCORE, "score + slope[h] * (kv_idx - q_idx)", &arrays);
 	params.mods = (struct kernel_mod_set_params){ .mask = mask.binding, .score = score.binding };
-	chunk_try(params, 5, 1, isa);
-	chunk_try(params, 60, 6, isa);
-	chunk_try(params, 60, 15, isa);
+	chunks_check(params, 5, 1, isa);
+	chunks_check(params, 60, 6, isa);
+	chunks_check(params, 60, 15, isa);
 	mod_fixture_close(&mask);
 	mod_fixture_close(&score);
 }
@@ -88,8 +88,8 @@ KERNEL_TEST(attention_mods, sliding_window_over_tiles)
 		mask = mod_arrays_bind(MOD_MASK, masks[i % COUNT(masks)], &arrays);
 		params.pool = pools[i / COUNT(masks)];
 		params.mods = (struct kernel_mod_set_params){ .mask = mask.binding };
-		chunk_try(params, 120, 30, isa);
-		chunk_try(params, 120, 8, isa);
+		chunks_check(params, 120, 30, isa);
+		chunks_check(params, 120, 8, isa);
 		mod_fixture_close(&mask);
 	}
 }
@@ -112,23 +112,23 @@ KERNEL_TEST(attention_mods, interleaved_kv_heads)
 	params.rows[2] = (struct kernel_fixture_row){ .id = 3, .kv_len = 64, .q_len = 1, .q_base = 63 };
 	for (size_t i = 0; i < COUNT(masks) * COUNT(pools); i++) {
 		const char *text = masks[i % COUNT(masks)];
-		char apart[128];
-		struct mod_fixture mask = mod_arrays_bind(MOD_MASK, text, &arrays), each;
+		char per_head_text[128];
+		struct mod_fixture mask = mod_arrays_bind(MOD_MASK, text, &arrays), per_head_mask;
 		struct mod_fixture score = mod_arrays_bind(MOD_SCORE, "score + slope[h] * (kv_idx - q_idx)", &arrays);
-		struct kernel_fixture turns, alone;
+		struct kernel_fixture interleaved, one_by_one;
 
-		snprintf(apart, sizeof(apart), "(%s) && h >= 0", text);
-		each = mod_arrays_bind(MOD_MASK, apart, &arrays);
+		snprintf(per_head_text, sizeof(per_head_text), "(%s) && h >= 0", text);
+		per_head_mask = mod_arrays_bind(MOD_MASK, per_head_text, &arrays);
 		params.pool = pools[i / COUNT(masks)];
 		params.mods = (struct kernel_mod_set_params){ .mask = mask.binding, .score = score.binding };
-		kernel_fixture_run(&turns, &params, 1, isa);
-		params.mods.mask = each.binding;
-		kernel_fixture_run(&alone, &params, 2, isa);
-		assert_outputs_equal(&turns, 0, &alone, 0, 5, text);
-		kernel_fixture_destroy(&turns);
-		kernel_fixture_destroy(&alone);
+		kernel_fixture_run(&interleaved, &params, 1, isa);
+		params.mods.mask = per_head_mask.binding;
+		kernel_fixture_run(&one_by_one, &params, 2, isa);
+		assert_outputs_equal(&interleaved, 0, &one_by_one, 0, 5, text);
+		kernel_fixture_destroy(&interleaved);
+		kernel_fixture_destroy(&one_by_one);
 		mod_fixture_close(&mask);
-		mod_fixture_close(&each);
+		mod_fixture_close(&per_head_mask);
 		mod_fixture_close(&score);
 	}
 }

@@ -38,14 +38,14 @@ blocks_of(const struct kernel_fixture_params *params, const struct mod_binding *
 	return blocks;
 }
 
-struct dice {
+struct random_stream {
 	uint64_t seed, i;
 };
 
 static uint32_t
-roll(struct dice *dice, uint32_t sides)
+random_pick(struct random_stream *stream, uint32_t sides)
 {
-	return (uint32_t)(random_bits(dice->seed, dice->i++) % sides);
+	return (uint32_t)(random_bits(stream->seed, stream->i++) % sides);
 }
 
 static const char *const atoms[] = {
@@ -79,55 +79,56 @@ static const char *const scores[] = {
 };
 
 static void
-mask_text(struct dice *dice, char *text, size_t size)
+random_mask_text(struct random_stream *stream, char *text, size_t size)
 {
 	size_t at = 0;
-	uint32_t n = 1 + roll(dice, 3);
+	uint32_t n = 1 + random_pick(stream, 3);
 
 	for (uint32_t i = 0; i < n; i++) {
 		char atom[128];
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-		snprintf(atom, sizeof(atom), atoms[roll(dice, COUNT(atoms))],
-			 1 + (int)roll(dice, 1u << roll(dice, 11)));
+		snprintf(atom, sizeof(atom), atoms[random_pick(stream, COUNT(atoms))],
+			 1 + (int)random_pick(stream, 1u << random_pick(stream, 11)));
 #pragma GCC diagnostic pop
 		at += (size_t)snprintf(text + at, size - at, "%s%s(%s)",
-				       i == 0               ? ""
-				       : roll(dice, 3) == 0 ? " || "
-							    : " && ",
-				       roll(dice, 6) == 0 ? "!" : "", atom);
+				       i == 0                        ? ""
+				       : random_pick(stream, 3) == 0 ? " || "
+								     : " && ",
+				       random_pick(stream, 6) == 0 ? "!" : "", atom);
 	}
 }
 
 static void
-shape_roll(struct dice *dice, struct kernel_fixture_params *params)
+random_params(struct random_stream *stream, struct kernel_fixture_params *params)
 {
 	static const uint32_t heads[][2] = { { 4, 2 }, { 1, 1 }, { 8, 1 }, { 3, 3 }, { 6, 2 } };
 	static const uint32_t page_sizes[] = { 1, 3, 16, 64, 128 };
 	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16 };
 	static const float sinks[MOD_ARRAYS_HEADS] = { 0.5f, -3, 2, -INFINITY, 30, 0, 1, -1 };
-	uint32_t h = roll(dice, COUNT(heads));
+	uint32_t h = random_pick(stream, COUNT(heads));
 
-	*params = (struct kernel_fixture_params){ .seed = dice->seed,
-						  .placement = roll(dice, 1000),
+	*params = (struct kernel_fixture_params){ .seed = stream->seed,
+						  .placement = random_pick(stream, 1000),
 						  .q_heads = heads[h][0],
 						  .kv_heads = heads[h][1],
-						  .k_dim = 8 + roll(dice, 20),
-						  .v_dim = 8 + roll(dice, 20),
-						  .pool = dtypes[roll(dice, 3)],
-						  .q = roll(dice, 2) ? PAGED_F32 : PAGED_BF16,
-						  .out = roll(dice, 2) ? PAGED_F32 : PAGED_BF16,
-						  .page_size = page_sizes[roll(dice, COUNT(page_sizes))],
-						  .causal = roll(dice, 2),
+						  .k_dim = 8 + random_pick(stream, 20),
+						  .v_dim = 8 + random_pick(stream, 20),
+						  .pool = dtypes[random_pick(stream, 3)],
+						  .q = random_pick(stream, 2) ? PAGED_F32 : PAGED_BF16,
+						  .out = random_pick(stream, 2) ? PAGED_F32 : PAGED_BF16,
+						  .page_size = page_sizes[random_pick(stream, COUNT(page_sizes))],
+						  .causal = random_pick(stream, 2),
 						  .scale = 0.3f,
-						  .sink = roll(dice, 4) == 0 ? sinks : NULL,
-						  .n_rows = 1 + roll(dice, 3) };
-	if (roll(dice, 2))
+						  .sink = random_pick(stream, 4) == 0 ? sinks : NULL,
+						  .n_rows = 1 + random_pick(stream, 3) };
+	if (random_pick(stream, 2))
 		params->pool = params->q = params->out = PAGED_BF16;
 	for (uint32_t r = 0; r < params->n_rows; r++) {
-		uint32_t kv_len = roll(dice, roll(dice, 3) == 0 ? 1100 : 200),
-			 q_len = roll(dice, 2) ? 1 : roll(dice, roll(dice, 3) == 0 ? 150 : 20);
+		uint32_t kv_len = random_pick(stream, random_pick(stream, 3) == 0 ? 1100 : 200),
+			 q_len = random_pick(stream, 2) ? 1
+							: random_pick(stream, random_pick(stream, 3) == 0 ? 150 : 20);
 
 		q_len = q_len < kv_len ? q_len : kv_len;
 		params->rows[r] = (struct kernel_fixture_row){
@@ -138,7 +139,7 @@ shape_roll(struct dice *dice, struct kernel_fixture_params *params)
 
 /* One random batch: correct by the reference; bit-identical with a block mask, other pages and other threads. */
 static void
-random_fixture_check(const struct kernel_fixture_params *params, struct dice *dice, enum kernel_isa isa,
+random_fixture_check(const struct kernel_fixture_params *params, struct random_stream *stream, enum kernel_isa isa,
 		     const char *text)
 {
 	struct kernel_fixture_params other = *params;
@@ -147,13 +148,14 @@ random_fixture_check(const struct kernel_fixture_params *params, struct dice *di
 	char what[512];
 
 	kernel_fixture_run(&first, params, 1, isa);
-	cr_assert(kernel_fixture_check(&first, what, sizeof(what)), "seed %" PRIu64 ", %s: %s", dice->seed, text, what);
-	blocks = blocks_of(params, params->mods.mask, 1 + roll(dice, 1u << roll(dice, 8)),
-			   1 + roll(dice, 1u << roll(dice, 9)));
+	cr_assert(kernel_fixture_check(&first, what, sizeof(what)), "seed %" PRIu64 ", %s: %s", stream->seed, text,
+		  what);
+	blocks = blocks_of(params, params->mods.mask, 1 + random_pick(stream, 1u << random_pick(stream, 8)),
+			   1 + random_pick(stream, 1u << random_pick(stream, 9)));
 	other.mods.blocks = blocks;
 	other.placement++;
-	other.page_size = 1 + roll(dice, 40);
-	kernel_fixture_run(&second, &other, 1 + roll(dice, 4), isa);
+	other.page_size = 1 + random_pick(stream, 40);
+	kernel_fixture_run(&second, &other, 1 + random_pick(stream, 4), isa);
 	assert_outputs_equal(&first, 0, &second, 0, first.total_q, text);
 	kernel_fixture_destroy(&second);
 	other.mods.blocks = NULL;
@@ -171,21 +173,21 @@ KERNEL_TEST(attention_mods_random, random_mods_match_float64)
 	static struct mod_arrays arrays;
 
 	for (uint32_t i = 0; i < rounds; i++) {
-		struct dice dice = { .seed = test_seed() + i };
+		struct random_stream stream = { .seed = test_seed() + i };
 		struct kernel_fixture_params params;
 		struct mod_fixture mask, score;
 		char text[640];
 
-		mod_arrays_fill(&arrays, dice.seed);
-		shape_roll(&dice, &params);
-		mask_text(&dice, text, sizeof(text));
+		mod_arrays_fill(&arrays, stream.seed);
+		random_params(&stream, &params);
+		random_mask_text(&stream, text, sizeof(text));
 		mask = mod_arrays_bind(MOD_MASK, text, &arrays);
-		score = mod_arrays_bind(MOD_SCORE, scores[roll(&dice, COUNT(scores))], &arrays);
-		if (roll(&dice, 2))
+		score = mod_arrays_bind(MOD_SCORE, scores[random_pick(&stream, COUNT(scores))], &arrays);
+		if (random_pick(&stream, 2))
 			cr_assert_eq(mod_binding_add_range_trees(mask.binding, NULL), PAGED_OK);
 		params.mods.mask = mask.binding;
-		params.mods.score = roll(&dice, 3) ? score.binding : NULL;
-		random_fixture_check(&params, &dice, isa, text);
+		params.mods.score = random_pick(&stream, 3) ? score.binding : NULL;
+		random_fixture_check(&params, &stream, isa, text);
 		mod_fixture_close(&mask);
 		mod_fixture_close(&score);
 	}

@@ -109,7 +109,7 @@ KERNEL_TEST(attention_quantised, equal_bits_for_placement_threads_and_chunks)
 
 /* The scale of a token that is NaN, with elements of 0, reaches who sees the token, and nobody else. */
 static void
-scale_spoil(struct kernel_fixture *fixture, unsigned int plane, uint32_t token)
+scale_fill_nan(struct kernel_fixture *fixture, unsigned int plane, uint32_t token)
 {
 	const struct layout_plane *elements = &fixture->layout.plane[plane - LAYOUT_K_SCALE];
 	float scale = NAN;
@@ -125,7 +125,7 @@ KERNEL_TEST(attention_quantised, masked_nan_scales_have_no_effect)
 	static const uint32_t tokens[] = { 40, 64, 69, 99 };
 	struct kernel_team *team = kernel_test_team(1, isa);
 	struct kernel_fixture_params params = defaults(PAGED_I8);
-	struct mod_fixture hides = mod_fixture_open(
+	struct mod_fixture mask = mod_fixture_open(
 		MOD_MASK, "kv_idx < 40 || kv_idx > 40 && kv_idx < 64 || kv_idx > 69 && kv_idx < 99", NULL, 0);
 
 	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
@@ -133,9 +133,9 @@ KERNEL_TEST(attention_quantised, masked_nan_scales_have_no_effect)
 		struct kernel_fixture fixture;
 		bool masked = i >= COUNT(tokens) * 2;
 
-		params.mods.mask = masked ? hides.binding : NULL;
+		params.mods.mask = masked ? mask.binding : NULL;
 		kernel_fixture_create(&fixture, &params);
-		scale_spoil(&fixture, i % 2 ? LAYOUT_K_SCALE : LAYOUT_V_SCALE, tokens[i / 2 % COUNT(tokens)]);
+		scale_fill_nan(&fixture, i % 2 ? LAYOUT_K_SCALE : LAYOUT_V_SCALE, tokens[i / 2 % COUNT(tokens)]);
 		kernel_fixture_attend(&fixture, team);
 		for (uint32_t q = 0; q < 70; q++)
 			for (uint32_t h = 0; h < params.q_heads; h++)
@@ -144,7 +144,7 @@ KERNEL_TEST(attention_quantised, masked_nan_scales_have_no_effect)
 					     tokens[i / 2 % COUNT(tokens)]);
 		kernel_fixture_destroy(&fixture);
 	}
-	mod_fixture_close(&hides);
+	mod_fixture_close(&mask);
 	kernel_team_destroy(team);
 }
 
@@ -154,28 +154,28 @@ KERNEL_TEST(attention_quantised, nan_scale_with_zero_weight_has_no_effect)
 	static const uint32_t tokens[] = { 0, 63, 64, 79, 80, 99 };
 	struct kernel_team *team = kernel_test_team(1, isa);
 	struct kernel_fixture_params params = defaults(PAGED_I8);
-	struct mod_fixture far = mod_fixture_open(MOD_SCORE, "kv_idx < 80 ? -inf : score", NULL, 0);
+	struct mod_fixture score = mod_fixture_open(MOD_SCORE, "kv_idx < 80 ? -inf : score", NULL, 0);
 
-	params.mods.score = far.binding;
+	params.mods.score = score.binding;
 	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 100, .q_len = 5, .q_base = 95 };
 	for (size_t i = 0; i < COUNT(tokens); i++) {
 		struct kernel_fixture fixture;
 
 		kernel_fixture_create(&fixture, &params);
-		scale_spoil(&fixture, LAYOUT_V_SCALE, tokens[i]);
+		scale_fill_nan(&fixture, LAYOUT_V_SCALE, tokens[i]);
 		kernel_fixture_attend(&fixture, team);
 		for (uint32_t q = 0; q < 5; q++)
 			cr_assert_eq(isnan(kernel_tensor_element(&fixture.out, q, 0, 5)) != 0,
 				     tokens[i] >= 80 && tokens[i] <= 95 + q, "row %u, token %u", q, tokens[i]);
 		kernel_fixture_destroy(&fixture);
 	}
-	mod_fixture_close(&far);
+	mod_fixture_close(&score);
 	kernel_team_destroy(team);
 }
 
 /* All of a row's tokens: that number times that scale. */
 static void
-row_fill(struct kernel_fixture *fixture, int8_t number, float scale)
+tokens_fill(struct kernel_fixture *fixture, int8_t number, float scale)
 {
 	for (uint32_t plane = 0; plane < LAYOUT_N_PLANES; plane++)
 		for (uint32_t t = 0; t < fixture->params.rows[0].kv_len; t++)
@@ -198,23 +198,23 @@ KERNEL_TEST(attention_quantised, i8_minus_128)
 
 	for (size_t i = 0; i < COUNT(q_lens) * COUNT(dims) * COUNT(tensors); i++) {
 		struct kernel_fixture_params params = defaults(PAGED_I8);
-		struct kernel_fixture least, half;
+		struct kernel_fixture minus_128, minus_64;
 
 		params.q = params.out = tensors[i % 2];
 		params.k_dim = params.v_dim = dims[i / 2 % COUNT(dims)];
 		params.rows[0] =
 			(struct kernel_fixture_row){ .kv_len = 90, .q_len = q_lens[i / 2 / COUNT(dims)], .q_base = 60 };
-		kernel_fixture_create(&least, &params);
-		kernel_fixture_create(&half, &params);
-		row_fill(&least, -128, 0x1p-8f);
-		row_fill(&half, -64, 0x1p-7f);
-		kernel_fixture_attend(&least, team);
-		kernel_fixture_attend(&half, team);
-		cr_assert(kernel_fixture_equal(&least, 0, &half, 0, least.total_q),
+		kernel_fixture_create(&minus_128, &params);
+		kernel_fixture_create(&minus_64, &params);
+		tokens_fill(&minus_128, -128, 0x1p-8f);
+		tokens_fill(&minus_64, -64, 0x1p-7f);
+		kernel_fixture_attend(&minus_128, team);
+		kernel_fixture_attend(&minus_64, team);
+		cr_assert(kernel_fixture_equal(&minus_128, 0, &minus_64, 0, minus_128.total_q),
 			  "%u dims, %u query rows, queries of %s", params.k_dim, params.rows[0].q_len,
 			  paged_dtype_name(params.q));
-		kernel_fixture_destroy(&least);
-		kernel_fixture_destroy(&half);
+		kernel_fixture_destroy(&minus_128);
+		kernel_fixture_destroy(&minus_64);
 	}
 	kernel_team_destroy(team);
 }

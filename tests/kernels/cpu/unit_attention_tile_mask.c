@@ -44,7 +44,7 @@ KERNEL_TEST(attention_tile_mask, masked_nan_tokens_have_no_effect)
 }
 
 static bool
-token_is_seen(const struct kernel_fixture_params *params, uint32_t token)
+token_is_visible(const struct kernel_fixture_params *params, uint32_t token)
 {
 	const struct kernel_fixture_row *row = &params->rows[0];
 
@@ -59,18 +59,18 @@ token_is_seen(const struct kernel_fixture_params *params, uint32_t token)
 
 /* Of the only row, under causality and a mask that knows no heads. */
 static void
-unseen_pages_lose(struct kernel_fixture *fixture)
+masked_pages_unmap(struct kernel_fixture *fixture)
 {
 	const struct kernel_fixture_params *params = &fixture->params;
 	uint32_t page_size = params->page_size, kv_len = params->rows[0].kv_len;
 
 	for (uint32_t page = 0; page * page_size < kv_len; page++) {
 		uint32_t end = (page + 1) * page_size < kv_len ? (page + 1) * page_size : kv_len;
-		bool seen = false;
+		bool visible = false;
 
 		for (uint32_t token = page * page_size; token < end; token++)
-			seen |= token_is_seen(params, token);
-		if (!seen)
+			visible |= token_is_visible(params, token);
+		if (!visible)
 			((uint32_t *)(uintptr_t)fixture->rows[0].pages)[page] = UINT32_MAX;
 	}
 }
@@ -103,7 +103,7 @@ KERNEL_TEST(attention_tile_mask, masked_pages_are_not_looked_up)
 		params.rows[0] = cases[i / 8].row;
 		kernel_fixture_run(&fixture, &params, 1, isa);
 		kernel_fixture_create(&holes, &params);
-		unseen_pages_lose(&holes);
+		masked_pages_unmap(&holes);
 		kernel_fixture_attend(&holes, team);
 		assert_outputs_equal(&fixture, 0, &holes, 0, params.rows[0].q_len, "holes");
 		kernel_fixture_destroy(&fixture);

@@ -10,7 +10,7 @@
 
 /* The value that 16 bits stand for, by the definition of the format. */
 static double
-defined_f16(uint16_t half)
+f16_value(uint16_t half)
 {
 	int exponent = half >> 10 & 31, fraction = half & 0x3ff;
 	double magnitude = exponent == 0 ? ldexp(fraction, -24) : ldexp(1024 + fraction, exponent - 25);
@@ -24,7 +24,7 @@ Test(convert, f16_to_f32)
 		float value = convert_from_f16((uint16_t)i);
 
 		if ((i & 0x7c00) != 0x7c00)
-			cr_assert_eq((double)value, defined_f16((uint16_t)i));
+			cr_assert_eq((double)value, f16_value((uint16_t)i));
 		else if (i & 0x3ff)
 			cr_assert(isnan(value));
 		else
@@ -40,7 +40,7 @@ convert_to(enum paged_dtype dtype, float value)
 
 /* Neighbours a and b: what lies nearer goes there, the middle to the even one. */
 static void
-rounds(enum paged_dtype dtype, uint16_t a, uint16_t b)
+rounding_check(enum paged_dtype dtype, uint16_t a, uint16_t b)
 {
 	float low = reference_load(&a, dtype, 0), high = reference_load(&b, dtype, 0);
 	float middle = (float)(((double)low + (double)high) / 2);
@@ -54,11 +54,11 @@ rounds(enum paged_dtype dtype, uint16_t a, uint16_t b)
 Test(convert, f32_to_halves_rounds_to_nearest_even)
 {
 	for (uint16_t i = 0; i < 0x7bff; i++) {
-		rounds(PAGED_F16, i, i + 1);
-		rounds(PAGED_F16, i | 0x8000, (uint16_t)(i + 1) | 0x8000);
+		rounding_check(PAGED_F16, i, i + 1);
+		rounding_check(PAGED_F16, i | 0x8000, (uint16_t)(i + 1) | 0x8000);
 	}
 	for (uint16_t i = 1; i < 0x7f7f; i++)
-		rounds(PAGED_BF16, i, i + 1);
+		rounding_check(PAGED_BF16, i, i + 1);
 	cr_assert_eq(convert_to_f16(65519.996f), 0x7bff);
 	cr_assert_eq(convert_to_f16(65520), 0x7c00);
 	cr_assert_eq(convert_to_f16(-1e30f), 0xfc00);
@@ -66,17 +66,17 @@ Test(convert, f32_to_halves_rounds_to_nearest_even)
 }
 
 /* A format of one byte by its definition: the finite numbers from 0 up, by code, and what is no number. */
-struct defined {
+struct fp8_format {
 	enum paged_dtype dtype;
 	unsigned int fraction_bits;
 	int bias;
 	unsigned int n; /* finite numbers */
 };
 
-static const struct defined defined_e4m3 = { PAGED_E4M3, 3, 7, 0x7f }, defined_e5m2 = { PAGED_E5M2, 2, 15, 0x7c };
+static const struct fp8_format e4m3_format = { PAGED_E4M3, 3, 7, 0x7f }, e5m2_format = { PAGED_E5M2, 2, 15, 0x7c };
 
 static double
-defined_fp8(const struct defined *format, uint32_t code)
+fp8_value(const struct fp8_format *format, uint32_t code)
 {
 	int exponent = (int)(code >> format->fraction_bits);
 	int fraction = (int)(code & ((1u << format->fraction_bits) - 1)), one = 1 << format->fraction_bits;
@@ -87,14 +87,14 @@ defined_fp8(const struct defined *format, uint32_t code)
 }
 
 static void
-codes_mean(const struct defined *format)
+fp8_codes_check(const struct fp8_format *format)
 {
 	for (uint32_t i = 0; i < 256; i++) {
 		uint8_t code = (uint8_t)i;
 		float value = reference_load(&code, format->dtype, 0);
 
 		if ((i & 0x7f) < format->n)
-			cr_assert_eq((double)value, defined_fp8(format, i & 0x7f) * (i & 0x80 ? -1 : 1), "%#x", i);
+			cr_assert_eq((double)value, fp8_value(format, i & 0x7f) * (i & 0x80 ? -1 : 1), "%#x", i);
 		else if (format->dtype == PAGED_E5M2 && (i & 0x7f) == 0x7c)
 			cr_assert_eq(value, i & 0x80 ? -INFINITY : INFINITY);
 		else
@@ -105,38 +105,38 @@ codes_mean(const struct defined *format)
 
 Test(convert, fp8_to_f32)
 {
-	codes_mean(&defined_e4m3);
-	codes_mean(&defined_e5m2);
+	fp8_codes_check(&e4m3_format);
+	fp8_codes_check(&e5m2_format);
 }
 
 /* The nearest of the format's numbers, found by looking; of two that are as near, the even one. */
 static uint8_t
-nearest(const struct defined *format, float value)
+nearest_fp8(const struct fp8_format *format, float value)
 {
 	double magnitude = fabs((double)value);
 	uint32_t low = 0, high = format->n - 1, sign = signbit(value) ? 0x80 : 0;
 
 	if (isnan(value))
 		return 0x7f;
-	if (magnitude >= defined_fp8(format, high))
+	if (magnitude >= fp8_value(format, high))
 		return (uint8_t)(sign | high);
 	while (high - low > 1) {
 		uint32_t middle = (low + high) / 2;
 
-		if (defined_fp8(format, middle) <= magnitude)
+		if (fp8_value(format, middle) <= magnitude)
 			low = middle;
 		else
 			high = middle;
 	}
-	if (magnitude - defined_fp8(format, low) > defined_fp8(format, high) - magnitude ||
-	    (magnitude - defined_fp8(format, low) == defined_fp8(format, high) - magnitude && (low & 1)))
+	if (magnitude - fp8_value(format, low) > fp8_value(format, high) - magnitude ||
+	    (magnitude - fp8_value(format, low) == fp8_value(format, high) - magnitude && (low & 1)))
 		low = high;
 	return (uint8_t)(sign | low);
 }
 
 /* All signs, exponents and upper fractions, with nothing below, one more and one less, and something. */
 static void
-rounds_to_bytes(const struct defined *format)
+fp8_rounding_check(const struct fp8_format *format)
 {
 	for (uint32_t i = 0; i < 4 * 65536; i++) {
 		uint32_t upper = i >> 2 << 16, lower = (uint32_t)random_bits(9, i) & 0xffff;
@@ -144,14 +144,14 @@ rounds_to_bytes(const struct defined *format)
 		uint8_t got;
 
 		reference_store(&got, format->dtype, 0, value);
-		cr_assert_eq(got, nearest(format, value), "%a: %#x", (double)value, got);
+		cr_assert_eq(got, nearest_fp8(format, value), "%a: %#x", (double)value, got);
 	}
 }
 
 Test(convert, f32_to_fp8_and_i8_rounds_to_nearest_even)
 {
-	rounds_to_bytes(&defined_e4m3);
-	rounds_to_bytes(&defined_e5m2);
+	fp8_rounding_check(&e4m3_format);
+	fp8_rounding_check(&e5m2_format);
 	for (int i = -1270; i <= 1270; i++)
 		cr_assert_eq(convert_to_i8((float)i / 10), (int8_t)lrint((double)((float)i / 10)));
 	cr_assert_eq(convert_to_i8(0.5f), 0);
@@ -170,7 +170,7 @@ Test(convert, nan_becomes_quiet)
 
 /* Numbers of all magnitudes, and what lies around f16's and bf16's edges. */
 static float
-interesting(uint32_t i)
+edge_value(uint32_t i)
 {
 	static const uint32_t special[] = { 0,          0x80000000, 0x7f800000, 0xff800000, 0x7f800001, 0x7fc00123,
 					    0x477fefff, 0x477ff000, 0x33000000, 0x33000001, 0x387fffff, 0x38800000,
@@ -200,7 +200,7 @@ KERNEL_TEST(convert, vectors_equal_scalars_f16_bf16)
 		ops->widen(wide, narrow, halves[t], 65536);
 		assert_same_bits(wide, expected, sizeof(wide), 65536);
 		for (uint32_t i = 0; i < 65536; i++) {
-			wide[i] = interesting(i);
+			wide[i] = edge_value(i);
 			reference_store(expected_narrow, halves[t], i, wide[i]);
 		}
 		ops->narrow(narrow, halves[t], wide, 1, 65536);
@@ -224,7 +224,7 @@ KERNEL_TEST(convert, vectors_equal_scalars_fp8_i8)
 		assert_same_bits(wide, expected, sizeof(expected), 256);
 		for (uint32_t i = 0; i < 65536; i++) {
 			wide[i] = dtypes[t] == PAGED_I8 ? random_float(3, i, 127)
-				  : i % 2 == 0          ? interesting(i)
+				  : i % 2 == 0          ? edge_value(i)
 							: convert_float((uint32_t)random_bits(7, i) >> 20 << 20);
 			reference_store(expected_narrow, dtypes[t], i, wide[i]);
 		}
@@ -262,7 +262,7 @@ KERNEL_TEST(convert, tails)
 /* Weights of one tile: exp within 2 units in the last place where that is a normal number, and then 0. */
 KERNEL_TEST(convert, exp_within_2_ulp)
 {
-	const float least = -87.33f; /* as vec_exp() has it; exp(least) is 1.004 times the smallest normal number */
+	const float min_x = -87.33f; /* as vec_exp() has it; exp(least) is 1.004 times the smallest normal number */
 	const struct kernel_tile_ops *ops = kernel_tile_ops(isa);
 	static struct tile_scores scores;
 	static struct softmax_state state;
@@ -274,8 +274,8 @@ KERNEL_TEST(convert, exp_within_2_ulp)
 		x[0] = 0;
 		for (uint32_t i = 1; i < TILE_TOKENS; i++)
 			x[i] = -fabsf(random_float(round, i, 88));
-		x[1] = least;
-		x[2] = nextafterf(least, -INFINITY);
+		x[1] = min_x;
+		x[2] = nextafterf(min_x, -INFINITY);
 		memcpy(scores.score[0], x, sizeof(x));
 		scores.visible[0] = TILE_TOKENS;
 		state.row_max[0] = -INFINITY;
@@ -283,7 +283,7 @@ KERNEL_TEST(convert, exp_within_2_ulp)
 		for (uint32_t i = 0; i < TILE_TOKENS; i++) {
 			double exact = exp((double)x[i]), unit = ldexp(1, ilogb(exact) - 23);
 
-			if (x[i] < least) {
+			if (x[i] < min_x) {
 				cr_assert(scores.score[0][i] == 0, "exp(%g) is %g", (double)x[i],
 					  (double)scores.score[0][i]);
 				continue;

@@ -46,15 +46,15 @@ gather_fixture_create(struct gather_fixture *fixture, uint32_t i, bool v_in_k)
 						.v_scale = scales && !v_in_k ? v_scales : NULL,
 						.n_rows = 3,
 						.rows = { { 1, 37, 1, 36 }, { 2, 1, 0, 0 }, { 3, 70, 1, 69 } } };
-	static const uint32_t from[] = { 0, 1, 2, 3 }, kinds[N_ROWS] = { 0, 1, 0, 2 };
+	static const uint32_t from[] = { 0, 1, 2, 3 }, base_row[N_ROWS] = { 0, 1, 0, 2 };
 
 	*fixture = (struct gather_fixture){ .bounds = i % 3 != 0 };
 	kernel_fixture_create(&fixture->base, &params);
 	for (uint32_t r = 0; r < N_ROWS; r++) {
 		struct kernel_row *row = &fixture->rows[r];
 
-		*row = fixture->base.rows[kinds[r]];
-		fixture->id[r] = kinds[r] + 1;
+		*row = fixture->base.rows[base_row[r]];
+		fixture->id[r] = base_row[r] + 1;
 		if (r == 2)
 			row->kv_len = 20;
 		fixture->begin[r] = fixture->bounds ? random_bits(i, r) % (row->kv_len + 1) : 0;
@@ -85,36 +85,37 @@ gather_fixture_run(struct gather_fixture *fixture, struct kernel_tensor k, struc
 }
 
 static void
-element_check(const struct kernel_tensor *got, uint64_t packed, uint32_t h, uint32_t d, float wanted)
+element_check(const struct kernel_tensor *got, uint64_t packed_token, uint32_t h, uint32_t d, float expected)
 {
-	uint32_t bits = 0, wanted_bits = 0;
-	const uint8_t *at = (const uint8_t *)got->data + (int64_t)packed * got->token_stride + h * got->head_stride;
+	uint32_t bits = 0, expected_bits = 0;
+	const uint8_t *at =
+		(const uint8_t *)got->data + (int64_t)packed_token * got->token_stride + h * got->head_stride;
 	size_t size = paged_dtype_size(got->dtype);
 
 	memcpy(&bits, at + d * size, size);
-	reference_store(&wanted_bits, got->dtype, 0, wanted);
+	reference_store(&expected_bits, got->dtype, 0, expected);
 	/* The fixture's i8 zeros have a sign, the pool's do not. */
-	if (wanted == 0 && reference_load(at, got->dtype, d) == 0)
+	if (expected == 0 && reference_load(at, got->dtype, d) == 0)
 		return;
-	cr_assert(bits == wanted_bits || (isnan(wanted) && isnan(reference_load(at, got->dtype, d))),
-		  "token %lu head %u dim %u: %#x, not %#x", (unsigned long)packed, h, d, bits, wanted_bits);
+	cr_assert(bits == expected_bits || (isnan(expected) && isnan(reference_load(at, got->dtype, d))),
+		  "token %lu head %u dim %u: %#x, not %#x", (unsigned long)packed_token, h, d, bits, expected_bits);
 }
 
 /* All of its elements, and nothing between them: sets them to 0xff, as all the rest is. */
 static void
 tensor_check(struct gather_fixture *fixture, struct kernel_tensor *got, size_t bytes, bool of_v)
 {
-	uint64_t packed = 0;
+	uint64_t packed_token = 0;
 
 	for (uint32_t r = 0; r < N_ROWS; r++)
-		for (uint32_t t = fixture->begin[r]; t < fixture->end[r]; t++, packed++)
+		for (uint32_t t = fixture->begin[r]; t < fixture->end[r]; t++, packed_token++)
 			for (uint32_t h = 0; h < KV_HEADS; h++) {
 				for (uint32_t d = 0; d < got->dim; d++)
 					element_check(
-						got, packed, h, d,
+						got, packed_token, h, d,
 						of_v ? kernel_fixture_value(&fixture->base, fixture->id[r], t, h, d)
 						     : kernel_fixture_key(&fixture->base, fixture->id[r], t, h, d));
-				memset((uint8_t *)got->data + (int64_t)packed * got->token_stride +
+				memset((uint8_t *)got->data + (int64_t)packed_token * got->token_stride +
 					       h * got->head_stride,
 				       0xff, got->dim * paged_dtype_size(got->dtype));
 			}
@@ -144,11 +145,11 @@ KERNEL_TEST(gather, tokens_of_rows)
 	}
 }
 
-#define MANY 2600u
-#define MANY_HEADS 4u
-#define MANY_DIM 128u
-#define MANY_PAGE 16u
-#define MANY_PAGES ((MANY + MANY_PAGE - 1) / MANY_PAGE)
+#define LARGE_TOKENS 2600u
+#define LARGE_HEADS 4u
+#define LARGE_DIM 128u
+#define LARGE_PAGE_SIZE 16u
+#define LARGE_PAGES ((LARGE_TOKENS + LARGE_PAGE_SIZE - 1) / LARGE_PAGE_SIZE)
 
 static struct layout
 layout_of(enum paged_dtype dtype, uint32_t alignment, uint32_t n_pages)
@@ -158,11 +159,11 @@ layout_of(enum paged_dtype dtype, uint32_t alignment, uint32_t n_pages)
 
 	cr_assert_eq(layout_init(&layout,
 				 &(struct layout_params){ .n_layers = 2,
-							  .n_kv_heads = MANY_HEADS,
-							  .k_dim = MANY_DIM,
-							  .v_dim = MANY_DIM - 3,
+							  .n_kv_heads = LARGE_HEADS,
+							  .k_dim = LARGE_DIM,
+							  .v_dim = LARGE_DIM - 3,
 							  .dtype = dtype,
-							  .page_size = MANY_PAGE,
+							  .page_size = LARGE_PAGE_SIZE,
 							  .n_pages = n_pages,
 							  .alignment = alignment },
 				 &error),
@@ -183,31 +184,31 @@ pool_of(const struct layout *layout, uint64_t seed)
 /* Much at once goes past the cache: the same bytes come out. */
 KERNEL_TEST(gather, non_temporal_stores_write_equal_bytes)
 {
-	const struct layout layout = layout_of(PAGED_BF16, 0, MANY_PAGES);
+	const struct layout layout = layout_of(PAGED_BF16, 0, LARGE_PAGES);
 	uint8_t *pool = pool_of(&layout, 1);
 	struct kernel_team *team = kernel_test_team(2, isa);
-	uint32_t pages[MANY_PAGES];
-	struct kernel_row row = { .pages = pages, .kv_len = MANY };
+	uint32_t pages[LARGE_PAGES];
+	struct kernel_row row = { .pages = pages, .kv_len = LARGE_TOKENS };
 	struct gather_args args = { .pages = { &layout, pool, 1 }, .rows = &row, .n_rows = 1 };
 	size_t bytes;
 
-	for (uint32_t i = 0; i < MANY_PAGES; i++)
-		pages[i] = (i * 5 + 2) % MANY_PAGES;
-	args.k = kernel_tensor_create(PAGED_BF16, MANY, MANY_HEADS, MANY_DIM, 0, &bytes);
+	for (uint32_t i = 0; i < LARGE_PAGES; i++)
+		pages[i] = (i * 5 + 2) % LARGE_PAGES;
+	args.k = kernel_tensor_create(PAGED_BF16, LARGE_TOKENS, LARGE_HEADS, LARGE_DIM, 0, &bytes);
 	free(args.k.data);
 	args.k.data = aligned_alloc(64, (bytes + 63) / 64 * 64);
-	args.v = kernel_tensor_create(PAGED_BF16, MANY, MANY_HEADS, MANY_DIM - 3, 0, &bytes);
+	args.v = kernel_tensor_create(PAGED_BF16, LARGE_TOKENS, LARGE_HEADS, LARGE_DIM - 3, 0, &bytes);
 	kernel_gather(team, &args);
-	for (uint32_t t = 0; t < MANY; t++)
-		for (uint32_t h = 0; h < MANY_HEADS; h++) {
-			uint32_t page = pages[t / MANY_PAGE], slot = t % MANY_PAGE;
+	for (uint32_t t = 0; t < LARGE_TOKENS; t++)
+		for (uint32_t h = 0; h < LARGE_HEADS; h++) {
+			uint32_t page = pages[t / LARGE_PAGE_SIZE], slot = t % LARGE_PAGE_SIZE;
 
 			cr_assert_eq(memcmp((uint8_t *)args.k.data + t * args.k.token_stride + h * args.k.head_stride,
-					    pool + layout_offset(&layout, LAYOUT_K, 1, page, h, slot), MANY_DIM * 2),
+					    pool + layout_offset(&layout, LAYOUT_K, 1, page, h, slot), LARGE_DIM * 2),
 				     0);
 			cr_assert_eq(memcmp((uint8_t *)args.v.data + t * args.v.token_stride + h * args.v.head_stride,
 					    pool + layout_offset(&layout, LAYOUT_V, 1, page, h, slot),
-					    (MANY_DIM - 3) * 2),
+					    (LARGE_DIM - 3) * 2),
 				     0);
 		}
 	free(args.k.data);
@@ -220,23 +221,23 @@ static void
 pages_check(const struct copy_args *args, const uint8_t *before)
 {
 	const struct layout *from = args->from.layout, *to = args->to.layout;
-	uint8_t *wanted = malloc(to->size);
+	uint8_t *expected = malloc(to->size);
 
-	memcpy(wanted, before, to->size);
+	memcpy(expected, before, to->size);
 	for (uint32_t i = 0; i < args->n; i++)
-		for (uint32_t at = 0; at < 2 * LAYOUT_N_PLANES * MANY_HEADS; at++) {
-			uint32_t layer = at / LAYOUT_N_PLANES / MANY_HEADS, plane = at / MANY_HEADS % LAYOUT_N_PLANES;
-			uint32_t n = args->n_tokens != NULL ? args->n_tokens[i] : MANY_PAGE, h = at % MANY_HEADS;
+		for (uint32_t at = 0; at < 2 * LAYOUT_N_PLANES * LARGE_HEADS; at++) {
+			uint32_t layer = at / LAYOUT_N_PLANES / LARGE_HEADS, plane = at / LARGE_HEADS % LAYOUT_N_PLANES;
+			uint32_t n = args->n_tokens != NULL ? args->n_tokens[i] : LARGE_PAGE_SIZE, h = at % LARGE_HEADS;
 
 			if (from->plane[plane].dtype != PAGED_DTYPE_NONE)
-				memcpy(wanted + layout_offset(to, plane, layer, args->to.pages[i], h, 0),
+				memcpy(expected + layout_offset(to, plane, layer, args->to.pages[i], h, 0),
 				       args->from.base +
 					       layout_offset(from, plane, layer,
 							     args->from.pages != NULL ? args->from.pages[i] : i, h, 0),
 				       n * from->plane[plane].token_stride);
 		}
-	cr_assert_eq(memcmp(args->to.base, wanted, to->size), 0);
-	free(wanted);
+	cr_assert_eq(memcmp(args->to.base, expected, to->size), 0);
+	free(expected);
 }
 
 /* A few and many, whole and in part, within a pool and between two that are aligned in different ways. */
@@ -246,22 +247,22 @@ KERNEL_TEST(gather, copy_pages)
 
 	for (uint32_t i = 0; i < COUNT(pools) * 4; i++) {
 		uint32_t n = numbers[i / COUNT(pools) % 2], from[100], to[100], n_tokens[100];
-		const struct layout ours = layout_of(pools[i % COUNT(pools)], 0, 210);
-		const struct layout theirs = layout_of(pools[i % COUNT(pools)], i % 5 == 0 ? 16 : 128, 100);
-		uint8_t *pool = pool_of(&ours, 1), *other = pool_of(&theirs, 2), *before = malloc(ours.size);
+		const struct layout layout = layout_of(pools[i % COUNT(pools)], 0, 210);
+		const struct layout other_layout = layout_of(pools[i % COUNT(pools)], i % 5 == 0 ? 16 : 128, 100);
+		uint8_t *pool = pool_of(&layout, 1), *other = pool_of(&other_layout, 2), *before = malloc(layout.size);
 		struct kernel_team *team = kernel_test_team(2, isa);
-		struct copy_args args = { .from = { &ours, pool, from }, .to = { &ours, pool, to }, .n = n };
+		struct copy_args args = { .from = { &layout, pool, from }, .to = { &layout, pool, to }, .n = n };
 
 		for (uint32_t page = 0; page < n; page++) {
 			from[page] = page * 2;
 			to[page] = page * 2 + 1;
-			n_tokens[page] = page % (MANY_PAGE + 1);
+			n_tokens[page] = page % (LARGE_PAGE_SIZE + 1);
 		}
 		if (i % 2)
 			args.n_tokens = n_tokens;
 		if (i >= COUNT(pools) * 2)
-			args.from = (struct copy_side){ &theirs, other, NULL };
-		memcpy(before, pool, ours.size);
+			args.from = (struct copy_side){ &other_layout, other, NULL };
+		memcpy(before, pool, layout.size);
 		kernel_copy_pages(team, &args);
 		pages_check(&args, before);
 		kernel_team_destroy(team);

@@ -31,7 +31,7 @@ batch_init(struct batch *batch)
 
 /* So that heads come together: rows of few query rows, keys of 128 dims, so many bytes of a head in a page. */
 static void
-few_q_rows(struct batch *batch, uint64_t head_bytes)
+batch_set_decode(struct batch *batch, uint64_t head_bytes)
 {
 	batch->job.prefill_q_rows = 16;
 	batch->job.k_padded = 128;
@@ -39,7 +39,7 @@ few_q_rows(struct batch *batch, uint64_t head_bytes)
 }
 
 static void
-add(struct batch *batch, uint32_t n, uint32_t q_len, uint32_t kv_len)
+batch_add_rows(struct batch *batch, uint32_t n, uint32_t q_len, uint32_t kv_len)
 {
 	while (n-- > 0)
 		batch->rows[batch->args.n_rows++] =
@@ -67,7 +67,7 @@ total_cost(const struct batch *batch)
 
 /* All items and states to combine, as threads would find them. */
 static void
-walk(const struct batch *batch)
+schedule_check(const struct batch *batch)
 {
 	const struct schedule *schedule = &batch->job.schedule;
 	struct schedule_cursor cursor = schedule_begin(&batch->job, SCHEDULE_ITEMS);
@@ -123,10 +123,10 @@ assert_even(const struct batch *batch, uint32_t n_threads)
 }
 
 static void
-make(struct batch *batch, uint32_t n_threads)
+schedule_make_and_check(struct batch *batch, uint32_t n_threads)
 {
 	schedule_make(&batch->job, n_threads, Q_ROW_FLOATS, MAX_FLOATS);
-	walk(batch);
+	schedule_check(batch);
 	assert_even(batch, n_threads);
 }
 
@@ -138,10 +138,10 @@ Test(schedule, splits_only_the_long_row)
 		struct batch batch;
 
 		batch_init(&batch);
-		add(&batch, 40, 1, 1024);
-		add(&batch, 1, 1, 131072);
-		add(&batch, 23, 1, 1024);
-		make(&batch, n_threads);
+		batch_add_rows(&batch, 40, 1, 1024);
+		batch_add_rows(&batch, 1, 1, 131072);
+		batch_add_rows(&batch, 23, 1, 1024);
+		schedule_make_and_check(&batch, n_threads);
 		cr_assert_eq(batch.job.schedule.n_combines, KV_HEADS);
 		cr_assert_eq(batch.job.schedule.n_chunks, KV_HEADS * 256);
 		cr_assert_eq(batch.job.schedule.max_q_rows, GROUP);
@@ -159,10 +159,10 @@ Test(schedule, prefill_starts_before_decode)
 	struct batch batch;
 
 	batch_init(&batch);
-	add(&batch, 30, 1, 2048);
-	add(&batch, 1, 512, 4096);
-	add(&batch, 30, 1, 300);
-	make(&batch, 2);
+	batch_add_rows(&batch, 30, 1, 2048);
+	batch_add_rows(&batch, 1, 512, 4096);
+	batch_add_rows(&batch, 30, 1, 300);
+	schedule_make_and_check(&batch, 2);
 	cr_assert_eq(batch.job.schedule.n_combines, 0);
 	cursor = schedule_begin(&batch.job, SCHEDULE_ITEMS);
 	cr_assert(schedule_find(&batch.job, &cursor, 0));
@@ -176,9 +176,9 @@ Test(schedule, one_thread_never_splits_kv)
 	struct batch batch;
 
 	batch_init(&batch);
-	add(&batch, 1, 1, 1 << 20);
-	add(&batch, 3, 40, 4096);
-	make(&batch, 1);
+	batch_add_rows(&batch, 1, 1, 1 << 20);
+	batch_add_rows(&batch, 3, 40, 4096);
+	schedule_make_and_check(&batch, 1);
 	cr_assert_eq(batch.job.schedule.n_chunks, 0);
 }
 
@@ -188,8 +188,8 @@ Test(schedule, equal_rows_are_not_split)
 	struct batch batch;
 
 	batch_init(&batch);
-	add(&batch, 64, 1, 3056);
-	make(&batch, 2);
+	batch_add_rows(&batch, 64, 1, 3056);
+	schedule_make_and_check(&batch, 2);
 	cr_assert_eq(batch.job.schedule.n_chunks, 0);
 	cr_assert_eq(batch.job.schedule.n_items, 64 * KV_HEADS);
 }
@@ -208,8 +208,8 @@ Test(schedule, one_row)
 		struct batch batch;
 
 		batch_init(&batch);
-		add(&batch, 1, 1, cases[i].kv_len);
-		make(&batch, cases[i].n_threads);
+		batch_add_rows(&batch, 1, 1, cases[i].kv_len);
+		schedule_make_and_check(&batch, cases[i].n_threads);
 		cr_assert_eq(batch.job.schedule.n_combines != 0, cases[i].split_kv, "case %zu", i);
 	}
 }
@@ -229,9 +229,9 @@ Test(schedule, groups_kv_heads_in_decode)
 		struct batch batch;
 
 		batch_init(&batch);
-		few_q_rows(&batch, cases[i].head_bytes);
-		add(&batch, cases[i].n_rows, 1, cases[i].kv_len);
-		make(&batch, cases[i].n_threads);
+		batch_set_decode(&batch, cases[i].head_bytes);
+		batch_add_rows(&batch, cases[i].n_rows, 1, cases[i].kv_len);
+		schedule_make_and_check(&batch, cases[i].n_threads);
 		cr_assert_eq(schedule_row(&batch.job, &batch.rows[0]).n_heads, cases[i].n_heads, "case %zu: %u", i,
 			     schedule_row(&batch.job, &batch.rows[0]).n_heads);
 		batch.rows[0].q_len = 4;
@@ -250,16 +250,16 @@ Test(schedule, rows_without_work)
 	struct batch batch;
 
 	batch_init(&batch);
-	add(&batch, 1, 0, 5000);
-	add(&batch, 1, 3, 0);
-	add(&batch, 1, 1, 9000);
-	add(&batch, 1, 2, 700);
+	batch_add_rows(&batch, 1, 0, 5000);
+	batch_add_rows(&batch, 1, 3, 0);
+	batch_add_rows(&batch, 1, 1, 9000);
+	batch_add_rows(&batch, 1, 2, 700);
 	batch.rows[3].q_base = -10;
-	add(&batch, 1, 0, 0);
-	make(&batch, 4);
+	batch_add_rows(&batch, 1, 0, 0);
+	schedule_make_and_check(&batch, 4);
 	cr_assert_eq(batch.job.schedule.n_items, KV_HEADS * (1 + 18 + 1));
 	batch_init(&batch);
-	make(&batch, 4);
+	schedule_make_and_check(&batch, 4);
 	cr_assert_eq(batch.job.schedule.n_items, 0);
 }
 
@@ -267,18 +267,19 @@ Test(schedule, rows_without_work)
 Test(schedule, workspace_limits_kv_chunks)
 {
 	size_t floats[] = { MAX_FLOATS, KV_HEADS * 2048 * GROUP * Q_ROW_FLOATS, 1000 };
-	uint64_t wanted[] = { KV_HEADS * (2048 + 1024), KV_HEADS * 2048, 0 };
+	uint64_t expected[] = { KV_HEADS * (2048 + 1024), KV_HEADS * 2048, 0 };
 
 	for (size_t i = 0; i < 3; i++) {
 		struct batch batch;
 
 		batch_init(&batch);
-		add(&batch, 1, 1, 1024 * KERNEL_KV_CHUNK);
-		add(&batch, 1, 1, 2048 * KERNEL_KV_CHUNK);
-		add(&batch, 9, 1, 100);
+		batch_add_rows(&batch, 1, 1, 1024 * KERNEL_KV_CHUNK);
+		batch_add_rows(&batch, 1, 1, 2048 * KERNEL_KV_CHUNK);
+		batch_add_rows(&batch, 9, 1, 100);
 		schedule_make(&batch.job, 3, Q_ROW_FLOATS, floats[i]);
-		walk(&batch);
-		cr_assert_eq(batch.job.schedule.n_chunks, wanted[i], "%lu", (unsigned long)batch.job.schedule.n_chunks);
+		schedule_check(&batch);
+		cr_assert_eq(batch.job.schedule.n_chunks, expected[i], "%lu",
+			     (unsigned long)batch.job.schedule.n_chunks);
 	}
 }
 
@@ -292,17 +293,17 @@ Test(schedule, random_batches)
 
 		batch_init(&batch);
 		if (round % 3 != 0)
-			few_q_rows(&batch, round % 3 == 1 ? 256 : 4096);
+			batch_set_decode(&batch, round % 3 == 1 ? 256 : 4096);
 		for (uint32_t i = 0; i < MAX_ROWS; i++) {
 			uint32_t bits[3];
 
 			for (unsigned int b = 0; b < 3; b++)
 				bits[b] = (uint32_t)random_below(&state, UINT32_C(1) << 31);
-			add(&batch, 1, bits[0] % 5 == 0 ? bits[1] % 200 : 1, bits[2] >> (10 + bits[0] % 21));
+			batch_add_rows(&batch, 1, bits[0] % 5 == 0 ? bits[1] % 200 : 1, bits[2] >> (10 + bits[0] % 21));
 		}
 		batch.args.causal = round % 2;
 		schedule_make(&batch.job, 1 + round % 9, 1, SIZE_MAX);
-		walk(&batch);
+		schedule_check(&batch);
 		assert_even(&batch, 1 + round % 9);
 	}
 }

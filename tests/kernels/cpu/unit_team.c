@@ -9,33 +9,33 @@
 #include "kernels/cpu/schedule/team.h"
 #include "tests/support/kernel_test.h"
 
-#define N_UNITS 1000u
+#define N_ITEMS 1000u
 
 static void
-count_units(struct kernel_team *team, void *context, struct team_scratch *scratch)
+count_items(struct kernel_team *team, void *context, struct team_scratch *scratch)
 {
 	_Atomic uint32_t *counts = context;
-	uint64_t unit;
+	uint64_t item;
 
 	cr_assert_eq((uintptr_t)scratch % 64, 0);
-	while ((unit = kernel_team_next_item(team)) < N_UNITS)
-		atomic_fetch_add(&counts[unit], 1);
+	while ((item = kernel_team_next_item(team)) < N_ITEMS)
+		atomic_fetch_add(&counts[item], 1);
 }
 
 Test(team, runs_each_item_once)
 {
-	static _Atomic uint32_t counts[N_UNITS];
+	static _Atomic uint32_t counts[N_ITEMS];
 
 	for (uint32_t n = 1; n <= 4; n++) {
 		struct kernel_team *team = kernel_test_team(n, KERNEL_GENERIC);
 
 		memset((void *)counts, 0, sizeof(counts));
 		for (uint32_t call = 1; call <= 2000; call++) {
-			kernel_team_run(team, false, count_units, counts);
+			kernel_team_run(team, false, count_items, counts);
 			if (call % 500 == 0)
 				usleep(2000); /* long enough that the helpers sleep */
 		}
-		for (uint32_t i = 0; i < N_UNITS; i++)
+		for (uint32_t i = 0; i < N_ITEMS; i++)
 			cr_assert_eq(counts[i], 2000);
 		kernel_team_destroy(team);
 	}
@@ -68,31 +68,31 @@ Test(team, worker_threads_block_signals)
 	kernel_team_destroy(team);
 }
 
-static _Atomic pid_t asking_thread;
-static _Atomic uint32_t n_elsewhere;
-static _Atomic bool asked;
+static _Atomic pid_t probe_thread;
+static _Atomic uint32_t n_on_other_threads;
+static _Atomic bool probe_done;
 
 static void
-note_elsewhere(int number)
+count_on_other_threads(int number)
 {
 	(void)number;
-	if (gettid() != asking_thread)
-		atomic_fetch_add(&n_elsewhere, 1);
+	if (gettid() != probe_thread)
+		atomic_fetch_add(&n_on_other_threads, 1);
 }
 
 static void *
-ask_for_cpus(void *argument)
+probe_cpus(void *argument)
 {
 	struct paged_error error;
 	sigset_t usr1;
 
-	asking_thread = gettid();
+	probe_thread = gettid();
 	for (uint32_t i = 0; i < 300; i++)
 		kernel_cpus_check(NULL, 0, &error);
 	sigemptyset(&usr1);
 	sigaddset(&usr1, SIGUSR1);
 	pthread_sigmask(SIG_BLOCK, &usr1, NULL);
-	asked = true;
+	probe_done = true;
 	return argument;
 }
 
@@ -102,17 +102,17 @@ Test(team, cpu_probe_thread_blocks_signals)
 	pthread_t thread;
 	sigset_t usr1;
 
-	signal(SIGUSR1, note_elsewhere);
-	cr_assert_eq(pthread_create(&thread, NULL, ask_for_cpus, NULL), 0);
+	signal(SIGUSR1, count_on_other_threads);
+	cr_assert_eq(pthread_create(&thread, NULL, probe_cpus, NULL), 0);
 	sigemptyset(&usr1);
 	sigaddset(&usr1, SIGUSR1);
 	pthread_sigmask(SIG_BLOCK, &usr1, NULL);
-	while (asking_thread == 0)
+	while (probe_thread == 0)
 		usleep(100);
-	while (!asked)
+	while (!probe_done)
 		kill(getpid(), SIGUSR1);
 	pthread_join(thread, NULL);
-	cr_assert_eq(n_elsewhere, 0, "%u were handled there", n_elsewhere);
+	cr_assert_eq(n_on_other_threads, 0, "%u were handled there", n_on_other_threads);
 }
 
 Test(team, forked_child_abandons_the_team)

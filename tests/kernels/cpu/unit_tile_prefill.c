@@ -12,7 +12,7 @@
 #define DIM 96u /* whole vectors of words everywhere */
 
 struct tile {
-	_Alignas(64) float rows[TILE_TOKENS][DIM]; /* memory of any dtype */
+	_Alignas(64) float tokens[TILE_TOKENS][DIM]; /* memory of any dtype */
 	double element[TILE_TOKENS][DIM];
 	float q[TILE_Q_ROWS * DIM];
 	double query[TILE_Q_ROWS][DIM];
@@ -35,15 +35,15 @@ rounded(float value, enum paged_dtype dtype)
 }
 
 static void
-rows_fill(struct tile *tile, enum paged_dtype dtype, uint32_t n_tokens, uint32_t dim)
+tokens_fill(struct tile *tile, enum paged_dtype dtype, uint32_t n_tokens, uint32_t dim)
 {
 	tile->at = (struct tile_tokens){ .n_tokens = n_tokens, .dtype = dtype, .padded = dim };
 	for (uint32_t t = 0; t < TILE_TOKENS; t++) {
-		tile->at.token[t] = tile->rows[t < n_tokens ? t : n_tokens - 1];
+		tile->at.token[t] = tile->tokens[t < n_tokens ? t : n_tokens - 1];
 		for (uint32_t d = 0; d < dim && t < n_tokens; d++) {
 			float value = rounded(random_float(dtype, (uint64_t)t * DIM + d, 1), dtype);
 
-			reference_store(tile->rows[t], dtype, d, value);
+			reference_store(tile->tokens[t], dtype, d, value);
 			tile->element[t][d] = value;
 		}
 	}
@@ -64,7 +64,7 @@ queries_fill(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t dim
 }
 
 static void
-scores_try(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t begin, uint32_t end)
+scores_check(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t begin, uint32_t end)
 {
 	uint32_t n = tile->at.n_tokens, dim = tile->at.padded;
 
@@ -74,16 +74,16 @@ scores_try(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t begin
 	ops->scores(&tile->scores, tile->q, begin, end, tile->panels, n, dim / ops->word_elements, &tile->at);
 	for (uint32_t q_row = 0; q_row < TILE_Q_ROWS; q_row++)
 		for (uint32_t t = 0; t < n; t++) {
-			double sum = 0, size = 0;
+			double sum = 0, magnitude = 0;
 
 			for (uint32_t d = 0; d < dim; d++) {
 				sum += tile->query[q_row][d] * tile->element[t][d];
-				size += fabs(tile->query[q_row][d] * tile->element[t][d]);
+				magnitude += fabs(tile->query[q_row][d] * tile->element[t][d]);
 			}
 			if (q_row < begin || q_row >= end)
 				cr_assert(isnan(tile->scores.score[q_row][t]), "q_row %u is none of ours", q_row);
 			else
-				cr_assert_float_eq((double)tile->scores.score[q_row][t], sum, size * 0x1p-18,
+				cr_assert_float_eq((double)tile->scores.score[q_row][t], sum, magnitude * 0x1p-18,
 						   "q_row %u token %u", q_row, t);
 		}
 }
@@ -99,7 +99,7 @@ weight_fill(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t q_ro
 }
 
 static void
-values_try(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t begin, uint32_t end, uint64_t non_finite)
+values_check(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t begin, uint32_t end, uint64_t non_finite)
 {
 	uint32_t n = tile->at.n_tokens, dim = tile->at.padded;
 	double weight[TILE_TOKENS];
@@ -115,20 +115,20 @@ values_try(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t begin
 	}
 	ops->values(&tile->scores, &tile->state, begin, end, tile->panels, n, NULL);
 	for (uint32_t q_row = 0; q_row < TILE_Q_ROWS; q_row++) {
-		bool ours = q_row >= begin && q_row < end;
+		bool in_range = q_row >= begin && q_row < end;
 
 		for (uint32_t t = 0; t < TILE_TOKENS; t++)
 			weight[t] = weight_fill(tile, ops, q_row, t);
 		for (uint32_t d = 0; d < dim; d++) {
-			double sum = ours ? 1.5 : 3, size = 3;
+			double sum = in_range ? 1.5 : 3, magnitude = 3;
 
-			for (uint32_t t = 0; t < n && ours; t++) {
+			for (uint32_t t = 0; t < n && in_range; t++) {
 				if (non_finite >> t & 1)
 					continue;
 				sum += weight[t] * tile->element[t][d];
-				size += fabs(weight[t] * tile->element[t][d]);
+				magnitude += fabs(weight[t] * tile->element[t][d]);
 			}
-			cr_assert_float_eq((double)tile->values[q_row * dim + d], sum, size * 0x1p-18,
+			cr_assert_float_eq((double)tile->values[q_row * dim + d], sum, magnitude * 0x1p-18,
 					   "q_row %u dim %u", q_row, d);
 		}
 	}
@@ -136,18 +136,18 @@ values_try(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t begin
 
 /* An infinity in the last row, and one in the middle. */
 static uint64_t
-rows_spoil(struct tile *tile, uint32_t d)
+tokens_put_infinity(struct tile *tile, uint32_t d)
 {
 	static const float infinity = INFINITY;
 	uint32_t last = tile->at.n_tokens - 1;
 
-	reference_store(tile->rows[last], tile->at.dtype, d, infinity);
-	reference_store(tile->rows[last / 2], tile->at.dtype, d / 2, -infinity);
+	reference_store(tile->tokens[last], tile->at.dtype, d, infinity);
+	reference_store(tile->tokens[last / 2], tile->at.dtype, d / 2, -infinity);
 	return UINT64_C(1) << last | UINT64_C(1) << last / 2;
 }
 
 static void
-ops_try(const struct kernel_tile_ops *all, const struct tile_prefill_ops *ops)
+ops_check(const struct kernel_tile_ops *all, const struct tile_prefill_ops *ops)
 {
 	static const enum paged_dtype dtypes[] = { PAGED_BF16, PAGED_I8, PAGED_E4M3, PAGED_E5M2, PAGED_F32, PAGED_F16 };
 	static const uint32_t tokens[] = { 1, 2, 15, 16, 33, 63, 64 };
@@ -163,12 +163,13 @@ ops_try(const struct kernel_tile_ops *all, const struct tile_prefill_ops *ops)
 
 		if (ops->word_elements == 2 && (dtype == PAGED_F32 || dtype == PAGED_F16))
 			continue; /* bf16 does not hold them */
-		rows_fill(&tile, dtype, n, i % 5 ? 64 : DIM);
-		scores_try(&tile, ops, range[0], range[1]);
-		rows_fill(&tile, dtype, n, i % 5 ? 64 + all->lanes : DIM);
-		values_try(&tile, ops, range[0], range[1], 0);
+		tokens_fill(&tile, dtype, n, i % 5 ? 64 : DIM);
+		scores_check(&tile, ops, range[0], range[1]);
+		tokens_fill(&tile, dtype, n, i % 5 ? 64 + all->lanes : DIM);
+		values_check(&tile, ops, range[0], range[1], 0);
 		if (dtype == PAGED_BF16 || dtype == PAGED_F32 || dtype == PAGED_F16)
-			values_try(&tile, ops, range[0], range[1], rows_spoil(&tile, (uint32_t)(i % tile.at.padded)));
+			values_check(&tile, ops, range[0], range[1],
+				     tokens_put_infinity(&tile, (uint32_t)(i % tile.at.padded)));
 	}
 	if (all->end != NULL)
 		all->end();
@@ -176,7 +177,7 @@ ops_try(const struct kernel_tile_ops *all, const struct tile_prefill_ops *ops)
 
 KERNEL_TEST(tile_prefill, f32)
 {
-	ops_try(kernel_tile_ops(isa), kernel_tile_ops(isa)->prefill_f32);
+	ops_check(kernel_tile_ops(isa), kernel_tile_ops(isa)->prefill_f32);
 }
 
 KERNEL_TEST(tile_prefill, bf16)
@@ -185,15 +186,15 @@ KERNEL_TEST(tile_prefill, bf16)
 
 	if (ops->prefill_bf16 == NULL)
 		cr_skip("%s has no products of pairs", kernel_isa_name(isa));
-	ops_try(ops, ops->prefill_bf16);
+	ops_check(ops, ops->prefill_bf16);
 }
 
 Test(tile_prefill, model_avx512bf16)
 {
-	ops_try(&tile_ops_model, tile_ops_model.prefill_bf16);
+	ops_check(&tile_ops_model, tile_ops_model.prefill_bf16);
 }
 
 Test(tile_prefill, model_amx)
 {
-	ops_try(&tile_ops_model_amx, tile_ops_model_amx.prefill_bf16);
+	ops_check(&tile_ops_model_amx, tile_ops_model_amx.prefill_bf16);
 }
