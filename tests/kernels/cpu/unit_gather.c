@@ -46,7 +46,7 @@ gather_fixture_create(struct gather_fixture *fixture, uint32_t i, bool v_in_k)
 						.v_scale = scales && !v_in_k ? v_scales : NULL,
 						.n_rows = 3,
 						.rows = { { 1, 37, 1, 36 }, { 2, 1, 0, 0 }, { 3, 70, 1, 69 } } };
-	static const uint32_t from[] = { 0, 1, 2, 3 }, base_row[N_ROWS] = { 0, 1, 0, 2 };
+	static const uint32_t base_row[N_ROWS] = { 0, 1, 0, 2 };
 
 	*fixture = (struct gather_fixture){ .bounds = i % 3 != 0 };
 	kernel_fixture_create(&fixture->base, &params);
@@ -60,7 +60,7 @@ gather_fixture_create(struct gather_fixture *fixture, uint32_t i, bool v_in_k)
 		fixture->begin[r] = fixture->bounds ? random_bits(i, r) % (row->kv_len + 1) : 0;
 		fixture->end[r] = row->kv_len;
 		if (fixture->bounds)
-			fixture->end[r] -= random_bits(i, r + from[3]) % (row->kv_len - fixture->begin[r] + 1);
+			fixture->end[r] -= random_bits(i, r + 3) % (row->kv_len - fixture->begin[r] + 1);
 		fixture->total += fixture->end[r] - fixture->begin[r];
 	}
 }
