@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/text.h"
 
+#include <assert.h>
+
 /* Bytes of the text's first character; 0: not UTF-8, or a C1 control character (U+0080 to U+009F). */
 static size_t
 utf8_length(const unsigned char *text)
@@ -85,4 +87,27 @@ text_unhex(uint8_t *bytes, size_t size, const char *text)
 		if (!text_unhex_byte(&bytes[i], text))
 			return false;
 	return *text == '\0';
+}
+
+uint32_t
+text_edit_distance(const char *a, size_t n_a, const char *b, size_t n_b)
+{
+	uint32_t distances[TEXT_MAX_EDITED + 1]; /* [j]: from the first i bytes of a to the first j of b */
+
+	assert(n_a <= TEXT_MAX_EDITED && n_b <= TEXT_MAX_EDITED);
+	for (size_t j = 0; j <= n_b; j++)
+		distances[j] = (uint32_t)j;
+	for (size_t i = 1; i <= n_a; i++) {
+		uint32_t diagonal = distances[0]; /* [j - 1] of the previous i */
+
+		distances[0] = (uint32_t)i;
+		for (size_t j = 1; j <= n_b; j++) {
+			uint32_t substitute = diagonal + (a[i - 1] != b[j - 1]);
+			uint32_t shift = (distances[j] < distances[j - 1] ? distances[j] : distances[j - 1]) + 1;
+
+			diagonal = distances[j];
+			distances[j] = substitute < shift ? substitute : shift;
+		}
+	}
+	return distances[n_b];
 }

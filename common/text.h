@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text.h - checks of untrusted strings (proto3 strings, logs and terminals need UTF-8), and hexadecimal */
+/* text.h - checks of untrusted strings (proto3 strings, logs and terminals need UTF-8), hexadecimal, and edit distance
+ */
 #ifndef PAGED_TEXT_H
 #define PAGED_TEXT_H
 
@@ -21,5 +22,15 @@ bool text_unhex_byte(uint8_t *byte, const char *text);
 
 /** text_unhex - parse 2 * size digits; false: the text is not exactly that */
 bool text_unhex(uint8_t *bytes, size_t size, const char *text);
+
+/** The longest text that text_edit_distance() takes. */
+#define TEXT_MAX_EDITED 255u
+
+/**
+ * text_edit_distance - Levenshtein distance: the fewest insertions, deletions and substitutions of a byte from a to b
+ *
+ * @param n_a, n_b  bytes, at most TEXT_MAX_EDITED each
+ */
+uint32_t text_edit_distance(const char *a, size_t n_a, const char *b, size_t n_b);
 
 #endif

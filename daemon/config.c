@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/config.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
 
+#include "common/text.h"
 #include "daemon/memory.h"
 #include "daemon/settings.h"
 
@@ -157,24 +158,12 @@ setting_find(const char *name, bool of_pool)
 	return i;
 }
 
-static unsigned int
-edit_distance(const char *a, const char *b)
+/* A word is shorter than WORD_SIZE, the name of a setting as well. */
+static uint32_t
+setting_distance(const char *word, const char *name)
 {
-	unsigned int costs[WORD_SIZE], n = (unsigned int)strlen(b);
-
-	for (unsigned int j = 0; j <= n; j++)
-		costs[j] = j;
-	for (; *a != '\0'; a++) {
-		unsigned int diagonal = costs[0]++;
-
-		for (unsigned int j = 1; j <= n; j++) {
-			unsigned int replaced = diagonal + (*a != b[j - 1]);
-
-			diagonal = costs[j];
-			costs[j] = MIN(replaced, MIN(costs[j], costs[j - 1]) + 1);
-		}
-	}
-	return costs[n];
+	static_assert(WORD_SIZE - 1 <= TEXT_MAX_EDITED, "the longest word");
+	return text_edit_distance(word, strlen(word), name, strlen(name));
 }
 
 /* Refuses an unknown name, and suggests the nearest setting. */
@@ -183,7 +172,7 @@ parser_fail_name(const struct parser *parser)
 {
 	bool of_pool = parser->pool != NULL;
 	const char *nearest = "pool";
-	unsigned int least = of_pool ? UINT_MAX : edit_distance(parser->word, nearest);
+	uint32_t least = of_pool ? UINT32_MAX : setting_distance(parser->word, nearest);
 
 	if (setting_find(parser->word, !of_pool) != CONFIG_N_SETTINGS)
 		return parser_fail(parser, "%s is a setting %s", parser->word,
@@ -191,9 +180,9 @@ parser_fail_name(const struct parser *parser)
 	for (int i = 0; i < CONFIG_N_SETTINGS; i++) {
 		const struct settings_entry *entry = &settings_table[i];
 
-		if (entry->of_pool == of_pool && edit_distance(parser->word, entry->name) < least) {
+		if (entry->of_pool == of_pool && setting_distance(parser->word, entry->name) < least) {
 			nearest = entry->name;
-			least = edit_distance(parser->word, nearest);
+			least = setting_distance(parser->word, nearest);
 		}
 	}
 	if (least > MAX(strlen(parser->word) / 3, 1))

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/text.h"
 #include "kernels/mod/frontend.h"
 
 /* Longer operators come before their prefixes. */
@@ -93,29 +94,6 @@ mod_lex_fail(struct mod_lexer *lexer, size_t offset, enum paged_status status, c
 	lexer->status = mod_text_fail(&lexer->source, offset, status, sentence, lexer->error);
 }
 
-/* Levenshtein distance (insertions, deletions, substitutions) between two names. */
-static uint32_t
-edit_distance(const char *a, size_t n_a, const char *b, size_t n_b)
-{
-	uint32_t row[MOD_MAX_NAME + 1];
-
-	for (size_t j = 0; j <= n_b; j++)
-		row[j] = (uint32_t)j;
-	for (size_t i = 1; i <= n_a; i++) {
-		uint32_t corner = row[0]; /* of the previous row */
-
-		row[0] = (uint32_t)i;
-		for (size_t j = 1; j <= n_b; j++) {
-			uint32_t other = corner + (a[i - 1] != b[j - 1]);
-			uint32_t shift = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-
-			corner = row[j];
-			row[j] = other < shift ? other : shift;
-		}
-	}
-	return row[n_b];
-}
-
 void
 mod_nearest_begin(struct mod_nearest *nearest, const char *name, size_t length)
 {
@@ -131,7 +109,7 @@ mod_nearest_offer(struct mod_nearest *nearest, const char *candidate)
 
 	if (nearest->length > MOD_MAX_NAME || length > MOD_MAX_NAME)
 		return;
-	n = edit_distance(nearest->name, nearest->length, candidate, length);
+	n = text_edit_distance(nearest->name, nearest->length, candidate, length);
 	if (n >= nearest->distance || n >= length)
 		return;
 	nearest->distance = n;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
+#include <string.h>
 
 #include "common/text.h"
 
@@ -45,4 +46,29 @@ Test(text, bytes_that_are_no_utf8)
 	cr_expect_eq(text_bad_byte("caf\xc3"), 3, "cut short");
 	cr_expect_eq(text_bad_byte("\xed\xa0\x80"), 0, "a surrogate");
 	cr_expect_eq(text_bad_byte("\xc0\xaf"), 0, "longer than needed");
+}
+
+static uint32_t
+edit_distance(const char *a, const char *b)
+{
+	return text_edit_distance(a, strlen(a), b, strlen(b));
+}
+
+Test(text, edit_distance_counts_insertions_deletions_and_substitutions)
+{
+	char longest[TEXT_MAX_EDITED + 1];
+
+	cr_expect_eq(edit_distance("", ""), 0);
+	cr_expect_eq(edit_distance("page_size", "page_size"), 0);
+	cr_expect_eq(edit_distance("", "abc"), 3);
+	cr_expect_eq(edit_distance("abc", ""), 3);
+	cr_expect_eq(edit_distance("kitten", "sitting"), 3);
+	cr_expect_eq(edit_distance("sitting", "kitten"), 3);
+	cr_expect_eq(edit_distance("n_page", "n_pages"), 1);
+	cr_expect_eq(edit_distance("ab", "ba"), 2, "a transposition is two edits");
+	cr_expect_eq(text_edit_distance("window", 3, "winter", 3), 0, "only the first n bytes count");
+	memset(longest, 'x', TEXT_MAX_EDITED);
+	longest[TEXT_MAX_EDITED] = '\0';
+	cr_expect_eq(edit_distance(longest, ""), TEXT_MAX_EDITED);
+	cr_expect_eq(edit_distance("y", longest), TEXT_MAX_EDITED);
 }
