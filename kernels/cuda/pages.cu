@@ -7,13 +7,13 @@
 #include "kernels/cuda/plan_lookup.h"
 
 SIMT_FUNCTION uint64_t
-copy_side_page(const cuda_copy_side &side, uint32_t copy)
+cuda_copy_side_page(const cuda_copy_side &side, uint32_t copy)
 {
 	return side.pages == 0 ? copy : pointer_to<const uint32_t>(side.pages)[copy];
 }
 
 SIMT_FUNCTION uint64_t
-copy_side_address(const cuda_copy_side &side, uint32_t plane, uint32_t layer, uint64_t page, uint32_t head)
+cuda_copy_side_address(const cuda_copy_side &side, uint32_t plane, uint32_t layer, uint64_t page, uint32_t head)
 {
 	return side.address[plane] + layer * side.layer_stride[plane] + page * side.page_stride[plane] +
 	       head * side.head_stride[plane];
@@ -41,15 +41,15 @@ SIMT_KERNEL(copy_pages, cuda_copy_params, CUDA_COPY_THREADS, 1)
 		uint32_t head = part % p.n_heads, plane = part / p.n_heads % p.n_planes;
 		uint32_t layer = part / p.n_heads / p.n_planes;
 		uint32_t tokens = p.n_tokens == 0 ? p.page_size : pointer_to<const uint32_t>(p.n_tokens)[copy];
-		uint64_t from = copy_side_page(p.from, copy), to = copy_side_page(p.to, copy);
+		uint64_t from = cuda_copy_side_page(p.from, copy), to = cuda_copy_side_page(p.to, copy);
 
 		if (from >= p.from.n_pages || to >= p.to.n_pages || tokens > p.page_size) {
 			if (p.faults != 0 && simt_thread() == 0)
 				simt_atomic_or(pointer_to<uint32_t>(p.faults), CUDA_FAULT_PAGE);
 			continue;
 		}
-		bytes_copy(copy_side_address(p.to, plane, layer, to, head),
-			   copy_side_address(p.from, plane, layer, from, head), tokens * p.token_stride[plane]);
+		bytes_copy(cuda_copy_side_address(p.to, plane, layer, to, head),
+			   cuda_copy_side_address(p.from, plane, layer, from, head), tokens * p.token_stride[plane]);
 	}
 }
 
