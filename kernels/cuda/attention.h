@@ -223,9 +223,9 @@ q_row_make(const cuda_attention_params &p, const attention_work_item &item, uint
 	return to;
 }
 
-/* Lower bound: index of the first block >= `least` in an ascending list of n blocks; n if there is none. */
+/* Index of the first block >= min_block in an ascending list of n blocks; n if there is none. */
 SIMT_FUNCTION uint64_t
-mask_list_find(const uint32_t *blocks, uint64_t n, uint32_t min_block)
+mask_blocks_lower_bound(const uint32_t *blocks, uint64_t n, uint32_t min_block)
 {
 	uint64_t low = 0, high = n < min_block ? n : min_block; /* blocks are distinct, so the i-th is at least i */
 
@@ -251,7 +251,7 @@ mask_list_add(const cuda_attention_params &p, uint32_t kind, uint64_t list, uint
 
 	/* The threads read a list of up to simt_n_threads() blocks in one step, so a search would save nothing. */
 	if (p.blocks.ascending && n > simt_n_threads())
-		i += mask_list_find(blocks, n, bitmap_begin / p.blocks.kv_block);
+		i += mask_blocks_lower_bound(blocks, n, bitmap_begin / p.blocks.kv_block);
 	ATTENTION_ROLL
 	for (; i < n; i += simt_n_threads()) {
 		uint64_t begin = (uint64_t)blocks[i] * p.blocks.kv_block, end = begin + p.blocks.kv_block;
