@@ -10,7 +10,7 @@
 
 #include <criterion/criterion.h>
 
-#include "tests/support/core_fixture.h"
+#include "tests/core/core_fixture.h"
 
 extern struct fixture f;
 extern struct paged_error error;

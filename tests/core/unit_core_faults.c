@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/support/core_fixture.h"
+#include "tests/core/core_fixture.h"
 
 static struct fixture f;
 static struct paged_error error;

@@ -18,7 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "tests/support/core_fixture.h"
+#include "tests/core/core_fixture.h"
 
 #define N_POOLS 3
 #define MAX_PAGES 24

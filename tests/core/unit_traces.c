@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/support/core_fixture.h"
+#include "tests/core/core_fixture.h"
 #include "tests/support/trace.h"
 
 /* PyTorch's erase empties a row that stays; ours either cuts the sequence to nothing, or ends it and starts another. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/core_fixture.h"
+#include "tests/core/core_fixture.h"
 
 #include <stdio.h>
 #include <stdlib.h>
