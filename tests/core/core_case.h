@@ -12,37 +12,37 @@
 
 #include "tests/core/core_fixture.h"
 
-extern struct fixture f;
-extern struct paged_error error;
-extern uint32_t session, member;
+extern struct core_fixture core_fixture;
+extern struct paged_error core_error;
+extern uint32_t fixture_session, fixture_member;
 
-void case_setup(void);
-void case_teardown(void);
+void core_fixture_setup(void);
+void core_fixture_teardown(void);
 
-#define assert_ok(call) cr_assert_eq((call), PAGED_OK, "%s", error.text)
-#define assert_fails(call, expected, sentence)            \
-	do {                                              \
-		error.text[0] = '\0';                     \
-		cr_assert_eq((call), (expected));         \
-		cr_assert_eq(error.status, (expected));   \
-		cr_assert_str_eq(error.text, (sentence)); \
-		assert_accounting();                      \
+#define expect_ok(call) cr_assert_eq((call), PAGED_OK, "%s", core_error.text)
+#define expect_error(call, expected, sentence)                 \
+	do {                                                   \
+		core_error.text[0] = '\0';                     \
+		cr_assert_eq((call), (expected));              \
+		cr_assert_eq(core_error.status, (expected));   \
+		cr_assert_str_eq(core_error.text, (sentence)); \
+		expect_accounting();                           \
 	} while (0)
 
 /** assert_accounting - the page accounting of every pool is consistent */
-void assert_accounting(void);
-void assert_counts(uint32_t pool, uint32_t n_free, uint32_t n_referenced, uint32_t n_quarantined);
+void expect_accounting(void);
+void expect_counts(uint32_t pool, uint32_t n_free, uint32_t n_referenced, uint32_t n_quarantined);
 
 /** assert_row - the page table of seq has these pages, written as "3 2 1" */
-void assert_row(uint32_t pool, paged_seq_id seq, const char *pages);
-void assert_free_list(uint32_t pool, const char *pages);
+void expect_page_table(uint32_t pool, paged_seq_id seq, const char *pages);
+void expect_free_list(uint32_t pool, const char *pages);
 
 /* Requests with one item each, made by session `of`. */
-paged_seq_id create(uint32_t of, uint32_t pool);
+paged_seq_id fixture_create(uint32_t by_session, uint32_t pool);
 /** create_n - create n sequences in a pool, without tokens or tags */
-enum paged_status create_n(uint32_t of, uint32_t pool, uint32_t n, paged_seq_id *ids);
-enum paged_status reserve(uint32_t of, paged_seq_id seq, uint32_t tokens);
-enum paged_status cut(uint32_t of, paged_seq_id seq, uint32_t tokens);
-enum paged_status erase(uint32_t of, paged_seq_id seq);
+enum paged_status fixture_create_n(uint32_t by_session, uint32_t pool, uint32_t n, paged_seq_id *ids);
+enum paged_status fixture_reserve(uint32_t by_session, paged_seq_id seq, uint32_t tokens);
+enum paged_status fixture_truncate(uint32_t by_session, paged_seq_id seq, uint32_t tokens);
+enum paged_status fixture_erase(uint32_t by_session, paged_seq_id seq);
 
 #endif

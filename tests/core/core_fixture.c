@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 
 static void
-must(bool holds, const char *text)
+fixture_require(bool holds, const char *text)
 {
 	if (!holds) {
 		fprintf(stderr, "fixture: %s\n", text);
@@ -15,17 +15,17 @@ must(bool holds, const char *text)
 }
 
 void
-fixture_open(struct fixture *fixture)
+core_fixture_open(struct core_fixture *fixture)
 {
 	static const uint8_t boot_id[REGION_BOOT_ID_SIZE] = "life of a test";
 	struct paged_error error = { 0 };
 
-	*fixture = (struct fixture){ 0 };
-	must(core_create(boot_id, &fixture->core, &error) == PAGED_OK, error.text);
+	*fixture = (struct core_fixture){ 0 };
+	fixture_require(core_create(boot_id, &fixture->core, &error) == PAGED_OK, error.text);
 }
 
 void
-fixture_close(struct fixture *fixture)
+core_fixture_close(struct core_fixture *fixture)
 {
 	core_destroy(fixture->core);
 	for (uint32_t i = 0; i < fixture->n_pools; i++)
@@ -33,8 +33,8 @@ fixture_close(struct fixture *fixture)
 }
 
 uint32_t
-fixture_add_pool(struct fixture *fixture, const char *name, uint32_t n_pages, uint32_t page_size, uint32_t n_slots,
-		 uint32_t max_length)
+core_fixture_add_pool(struct core_fixture *fixture, const char *name, uint32_t n_pages, uint32_t page_size,
+		      uint32_t n_slots, uint32_t max_length)
 {
 	struct core_pool_params params = {
 		.name = name,
@@ -48,10 +48,10 @@ fixture_add_pool(struct fixture *fixture, const char *name, uint32_t n_pages, ui
 	uint32_t pool;
 	void *region;
 
-	must(size != 0 && fixture->n_pools < FIXTURE_MAX_POOLS, "no such pool can be");
+	fixture_require(size != 0 && fixture->n_pools < CORE_FIXTURE_MAX_POOLS, "no such pool can be");
 	region = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	must(region != MAP_FAILED, "no memory");
-	must(core_pool_add(fixture->core, &params, region, &pool, &error) == PAGED_OK, error.text);
+	fixture_require(region != MAP_FAILED, "no memory");
+	fixture_require(core_pool_add(fixture->core, &params, region, &pool, &error) == PAGED_OK, error.text);
 	fixture->regions[pool] = region;
 	fixture->region_sizes[pool] = size;
 	fixture->n_pools++;
@@ -59,17 +59,17 @@ fixture_add_pool(struct fixture *fixture, const char *name, uint32_t n_pages, ui
 }
 
 uint32_t
-fixture_row(const struct fixture *fixture, uint32_t pool, paged_seq_id seq, uint32_t *pages)
+core_fixture_page_table(const struct core_fixture *fixture, uint32_t pool, paged_seq_id seq, uint32_t *pages)
 {
 	const struct region_view *view = core_pool_view(fixture->core, pool);
 	struct region_snapshot snapshot;
 	uint32_t n;
 
-	must(region_snapshot_begin(view, seq, &snapshot) == REGION_READ, "no such sequence");
-	must(snapshot.capacity % view->page_size == 0, "a capacity is no multiple of the page size");
+	fixture_require(region_snapshot_begin(view, seq, &snapshot) == REGION_READ, "no such sequence");
+	fixture_require(snapshot.capacity % view->page_size == 0, "a capacity is no multiple of the page size");
 	n = snapshot.capacity / view->page_size;
 	for (uint32_t i = 0; i < n; i++)
 		pages[i] = atomic_load_explicit(&region_page_table(view, PAGED_SEQ_SLOT(seq))[i], memory_order_relaxed);
-	must(region_snapshot_valid(view, seq, &snapshot), "a snapshot is invalid although nothing changes");
+	fixture_require(region_snapshot_valid(view, seq, &snapshot), "a snapshot is invalid although nothing changes");
 	return n;
 }

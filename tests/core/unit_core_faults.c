@@ -8,7 +8,7 @@
 
 #include "tests/core/core_fixture.h"
 
-static struct fixture f;
+static struct core_fixture f;
 static struct paged_error error;
 static uint32_t session;
 static struct paged_seq_item item;
@@ -18,8 +18,8 @@ setup(void)
 {
 	uint32_t member;
 
-	fixture_open(&f);
-	fixture_add_pool(&f, "llama", 12, 4, 5, 40);
+	core_fixture_open(&f);
+	core_fixture_add_pool(&f, "llama", 12, 4, 5, 40);
 	cr_assert_eq(core_session_open(f.core, &session, &member, &error), PAGED_OK);
 	cr_assert_eq(core_seq_create(f.core, session, 1, &(struct seq_spec){ .tag = "" }, &item.seq, &error), PAGED_OK);
 	item.n_tokens = 12;
@@ -29,12 +29,12 @@ static void
 teardown(void)
 {
 	unsetenv("PAGED_FAULT");
-	fixture_close(&f);
+	core_fixture_close(&f);
 }
 
 TestSuite(core_faults, .init = setup, .fini = teardown);
 
-Test(core_faults, no_fault_unless_told)
+Test(core_faults, an_unknown_fault_name_has_no_effect)
 {
 	struct paged_check_result accounting;
 
@@ -43,7 +43,7 @@ Test(core_faults, no_fault_unless_told)
 	cr_assert_eq(core_check(f.core, 0, &accounting, &error), PAGED_OK, "%s", error.text);
 }
 
-Test(core_faults, corrupt_count)
+Test(core_faults, checks_report_a_corrupt_count)
 {
 	struct paged_check_result accounting;
 
@@ -56,12 +56,12 @@ Test(core_faults, corrupt_count)
 	cr_assert_str_eq(error.text, "pool llama: page 3: count 2, but 1 page table entries name it");
 	cr_assert_eq(region_check(core_pool_view(f.core, 0), &accounting, &error), PAGED_ERR_CORRUPT);
 	cr_assert_str_eq(error.text, "page 3: count 2, but 1 page table entries name it");
-	/* The core goes on: the page is lost, and stays known to be. */
+	/* The core continues: the page is lost, and core_check() still reports it. */
 	cr_assert_eq(core_seq_erase(f.core, session, 1, &item.seq, &error), PAGED_OK);
 	cr_assert_eq(core_check(f.core, 0, &accounting, &error), PAGED_ERR_CORRUPT);
 }
 
-Test(core_faults, killed_in_a_replacement)
+Test(core_faults, a_reader_is_busy_after_a_kill_during_truncate)
 {
 	const struct region_view *view = core_pool_view(f.core, 0);
 	struct paged_check_result accounting;

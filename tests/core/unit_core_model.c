@@ -5,7 +5,7 @@
  * agree, and the checks must pass.
  *
  * The model stores the exact pages of each active session's sequences.
- * The core frees the pages of ended sessions ("limbo") in an order that the
+ * The core frees the pages of ended sessions ("quarantine") in an order that the
  * model does not know; the model requires that no page is freed too early, no
  * step exceeds its budget, and finally all pages are free.
  *
@@ -29,10 +29,10 @@
 
 static const struct {
 	uint32_t n_pages, page_size, n_slots, max_length;
-} shapes[N_POOLS] = { { 24, 4, 8, 64 }, { 5, 1, 3, 6 }, { 17, 3, 6, 40 } };
+} geometries[N_POOLS] = { { 24, 4, 8, 64 }, { 5, 1, 3, 6 }, { 17, 3, 6, 40 } };
 
 struct model_seq {
-	bool live; /* of an active session */
+	bool live; /* its session is active */
 	paged_seq_id id;
 	uint32_t session;
 	uint32_t n_pages;
@@ -42,18 +42,19 @@ struct model_seq {
 struct model_pool {
 	uint32_t n_free;
 	uint32_t free[MAX_PAGES];
-	uint32_t limbo[MAX_PAGES];       /* per page: the ended session that left it, or 0 */
+	uint32_t quarantine[MAX_PAGES];  /* per page: the ended session that it belonged to, or 0 */
 	struct model_seq seqs[MAX_SEQS]; /* by slot */
 };
 
 struct model_session {
 	uint32_t id; /* 0: none */
 	bool active, outlives;
-	uint32_t members[MAX_MEMBERS]; /* 0: none; the first ends it, unless it outlives that */
+	uint32_t members[MAX_MEMBERS]; /* 0: none; when the first leaves, the session ends unless it outlives its opener
+					*/
 };
 
 static struct {
-	struct fixture f;
+	struct core_fixture fixture;
 	struct model_pool pools[N_POOLS];
 	struct model_session sessions[MAX_SESSIONS];
 	uint32_t last_session;
@@ -65,54 +66,54 @@ static struct {
 	uint32_t audited;
 	struct paged_check_result accounting;
 	uint64_t n_audits;
-} m;
+} model;
 
-#define check(condition)                                                                                             \
-	do {                                                                                                         \
-		if (!(condition))                                                                                    \
-			cr_assert_fail("operation %" PRIu64 ", line %d: %s (last error: %s)", m.operation, __LINE__, \
-				       #condition, m.error.text);                                                    \
+#define model_check(condition)                                                                                 \
+	do {                                                                                                   \
+		if (!(condition))                                                                              \
+			cr_assert_fail("operation %" PRIu64 ", line %d: %s (last error: %s)", model.operation, \
+				       __LINE__, #condition, model.error.text);                                \
 	} while (0)
 
 static uint32_t
 random_below(uint32_t n)
 {
-	uint64_t z = (m.random += 0x9E3779B97F4A7C15ull);
+	uint64_t z = (model.random += 0x9E3779B97F4A7C15ull);
 
 	z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
 	z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
 	return (uint32_t)((z ^ (z >> 31)) >> 11) % n;
 }
 
-/* Statuses that a wrong request may be answered with, as bits: which is found first is the core's affair. */
+/* A set of statuses as bits: a request with several errors may fail with the status of any of them. */
 static uint32_t
-bit(enum paged_status status)
+status_bit(enum paged_status status)
 {
 	return 1u << status;
 }
 
 static void
-check_status(enum paged_status status, uint32_t wrongs)
+model_check_status(enum paged_status status, uint32_t errors)
 {
-	if (wrongs == 0) {
-		check(status == PAGED_OK);
-		m.n_done++;
+	if (errors == 0) {
+		model_check(status == PAGED_OK);
+		model.n_done++;
 	} else {
-		check(status != PAGED_OK && (wrongs & bit(status)) != 0);
-		check(m.error.status == status && m.error.text[0] != '\0');
-		m.n_refused++;
+		model_check(status != PAGED_OK && (errors & status_bit(status)) != 0);
+		model_check(model.error.status == status && model.error.text[0] != '\0');
+		model.n_refused++;
 	}
 }
 
 static struct model_session *
 random_session(void)
 {
-	return &m.sessions[random_below(MAX_SESSIONS)];
+	return &model.sessions[random_below(MAX_SESSIONS)];
 }
 
-/* Who asks for sequences: seldom one that may not. */
+/* The session that makes a request; rarely one that has ended. */
 static struct model_session *
-random_asker(void)
+random_requester(void)
 {
 	struct model_session *session = random_session();
 
@@ -122,7 +123,7 @@ random_asker(void)
 }
 
 static uint32_t
-n_members(const struct model_session *session)
+count_members(const struct model_session *session)
 {
 	uint32_t n = 0;
 
@@ -132,44 +133,44 @@ n_members(const struct model_session *session)
 }
 
 static struct model_session *
-session_by_id(uint32_t id)
+model_session_find(uint32_t id)
 {
 	for (int i = 0; i < MAX_SESSIONS; i++)
-		if (m.sessions[i].id == id)
-			return &m.sessions[i];
+		if (model.sessions[i].id == id)
+			return &model.sessions[i];
 	return NULL;
 }
 
 /* Sessions */
 
 static void
-open_session(void)
+random_session_open(void)
 {
 	struct model_session *session = random_session();
 	uint32_t id, member;
 
 	if (session->id != 0)
 		return;
-	check_status(core_session_open(m.f.core, &id, &member, &m.error), 0);
-	check(id == m.last_session + 1);
-	m.last_session = id;
+	model_check_status(core_session_open(model.fixture.core, &id, &member, &model.error), 0);
+	model_check(id == model.last_session + 1);
+	model.last_session = id;
 	*session = (struct model_session){
 		.id = id, .active = true, .outlives = random_below(2) == 0, .members = { member }
 	};
 	if (session->outlives)
-		core_session_outlive(m.f.core, id);
+		core_session_outlive(model.fixture.core, id);
 }
 
 static void
-join_session(void)
+random_session_join(void)
 {
 	struct model_session *session = random_session();
 	uint32_t member;
 
-	if (session->active && n_members(session) == MAX_MEMBERS)
+	if (session->active && count_members(session) == MAX_MEMBERS)
 		return;
-	check_status(core_session_join(m.f.core, session->id, &member, &m.error),
-		     session->active ? 0 : bit(PAGED_ERR_GONE));
+	model_check_status(core_session_join(model.fixture.core, session->id, &member, &model.error),
+			   session->active ? 0 : status_bit(PAGED_ERR_GONE));
 	for (int i = session->outlives ? 0 : 1; session->active && i < MAX_MEMBERS; i++) {
 		if (session->members[i] == 0) {
 			session->members[i] = member;
@@ -178,125 +179,126 @@ join_session(void)
 	}
 }
 
-/* Its sequences are nobody's now, its pages in limbo. */
+/* The session's sequences have no owner, and its pages are in quarantine. */
 static void
-model_end(struct model_session *session)
+model_session_end(struct model_session *session)
 {
 	if (!session->active)
 		return;
 	session->active = false;
 	for (uint32_t p = 0; p < N_POOLS; p++) {
 		for (uint32_t s = 0; s < MAX_SEQS; s++) {
-			struct model_seq *seq = &m.pools[p].seqs[s];
+			struct model_seq *seq = &model.pools[p].seqs[s];
 
 			if (!seq->live || seq->session != session->id)
 				continue;
 			seq->live = false;
 			for (uint32_t i = 0; i < seq->n_pages; i++)
-				m.pools[p].limbo[seq->pages[i]] = session->id;
+				model.pools[p].quarantine[seq->pages[i]] = session->id;
 		}
 	}
 }
 
 static void
-leave_session(void)
+random_member_leave(void)
 {
 	struct model_session *session = random_session();
 	uint32_t i = random_below(MAX_MEMBERS), member = session->members[i];
 
-	check(member == 0 || core_member_session(m.f.core, member) == session->id);
-	core_member_leave(m.f.core, member);
-	check(core_member_session(m.f.core, member) == 0);
+	model_check(member == 0 || core_member_session(model.fixture.core, member) == session->id);
+	core_member_leave(model.fixture.core, member);
+	model_check(core_member_session(model.fixture.core, member) == 0);
 	session->members[i] = 0;
-	if (member != 0 && (session->outlives ? n_members(session) == 0 : i == 0))
-		model_end(session);
-	m.n_done++;
+	if (member != 0 && (session->outlives ? count_members(session) == 0 : i == 0))
+		model_session_end(session);
+	model.n_done++;
 }
 
 static void
-kick_session(void)
+random_session_end(void)
 {
 	struct model_session *session = random_session();
 
 	if (session->id == 0) {
-		check_status(core_session_end(m.f.core, m.last_session + 1, &m.error), bit(PAGED_ERR_NOENT));
-	} else if (n_members(session) > 0) {
-		check_status(core_session_end(m.f.core, session->id, &m.error), 0);
-		model_end(session);
+		model_check_status(core_session_end(model.fixture.core, model.last_session + 1, &model.error),
+				   status_bit(PAGED_ERR_NOENT));
+	} else if (count_members(session) > 0) {
+		model_check_status(core_session_end(model.fixture.core, session->id, &model.error), 0);
+		model_session_end(session);
 	}
 }
 
-/* Whatever became free was in the limbo of a session without members; it is free in the core's order. */
+/* Pages that became free were in quarantine, of a session without members; the core decides their order. */
 static uint32_t
-adopt_free(struct model_pool *pool, uint32_t p)
+model_adopt_free(struct model_pool *pool, uint32_t p)
 {
 	uint32_t pages[MAX_PAGES], n_freed;
 	struct paged_pool_entry status;
 
-	core_pool_status(m.f.core, p, &status);
-	core_pool_free_list(m.f.core, p, pages);
-	check(status.n_free >= pool->n_free);
-	check(memcmp(pages, pool->free, pool->n_free * sizeof(*pages)) == 0);
+	core_pool_status(model.fixture.core, p, &status);
+	core_pool_free_list(model.fixture.core, p, pages);
+	model_check(status.n_free >= pool->n_free);
+	model_check(memcmp(pages, pool->free, pool->n_free * sizeof(*pages)) == 0);
 	n_freed = status.n_free - pool->n_free;
 	for (; pool->n_free < status.n_free; pool->n_free++) {
 		uint32_t page = pages[pool->n_free];
-		const struct model_session *left = session_by_id(pool->limbo[page]);
+		const struct model_session *left = model_session_find(pool->quarantine[page]);
 
-		check(pool->limbo[page] != 0 && left != NULL && !left->active && n_members(left) == 0);
-		pool->limbo[page] = 0;
+		model_check(pool->quarantine[page] != 0 && left != NULL && !left->active && count_members(left) == 0);
+		pool->quarantine[page] = 0;
 		pool->free[pool->n_free] = page;
 	}
 	return n_freed;
 }
 
 static void
-reap(void)
+random_reap(void)
 {
 	uint32_t budget = random_below(3) == 0 ? 0 : 1 + random_below(6), n_freed = 0;
-	bool more = core_reap(m.f.core, budget);
+	bool more = core_reap(model.fixture.core, budget);
 
 	for (uint32_t p = 0; p < N_POOLS; p++)
-		n_freed += adopt_free(&m.pools[p], p);
-	check(budget == 0 || n_freed <= budget);
-	check(budget != 0 || !more);
-	m.n_done++;
+		n_freed += model_adopt_free(&model.pools[p], p);
+	model_check(budget == 0 || n_freed <= budget);
+	model_check(budget != 0 || !more);
+	model.n_done++;
 	if (more)
 		return;
-	/* All is done that can be: what has no members has nothing left and is no more. */
+	/* Nothing is left to reap: sessions without members have no pages, and no longer exist. */
 	for (uint32_t i = 0; i < MAX_SESSIONS; i++) {
-		struct model_session *session = &m.sessions[i];
+		struct model_session *session = &model.sessions[i];
 
-		if (session->active || session->id == 0 || n_members(session) > 0)
+		if (session->active || session->id == 0 || count_members(session) > 0)
 			continue;
 		for (uint32_t p = 0; p < N_POOLS; p++)
-			for (uint32_t page = 0; page < shapes[p].n_pages; page++)
-				check(m.pools[p].limbo[page] != session->id);
+			for (uint32_t page = 0; page < geometries[p].n_pages; page++)
+				model_check(model.pools[p].quarantine[page] != session->id);
 		session->id = 0;
 	}
 	for (uint32_t p = 0; p < N_POOLS; p++) {
 		struct paged_pool_entry status;
-		uint32_t n_live = 0, n_limbo = 0;
+		uint32_t n_live = 0, n_quarantined = 0;
 
 		for (uint32_t s = 0; s < MAX_SEQS; s++)
-			n_live += m.pools[p].seqs[s].live;
-		for (uint32_t page = 0; page < shapes[p].n_pages; page++)
-			n_limbo += m.pools[p].limbo[page] != 0;
-		core_pool_status(m.f.core, p, &status);
-		check(status.n_sequences == n_live);
-		check(status.n_quarantined == n_limbo);
+			n_live += model.pools[p].seqs[s].live;
+		for (uint32_t page = 0; page < geometries[p].n_pages; page++)
+			n_quarantined += model.pools[p].quarantine[page] != 0;
+		core_pool_status(model.fixture.core, p, &status);
+		model_check(status.n_sequences == n_live);
+		model_check(status.n_quarantined == n_quarantined);
 	}
 }
 
 /* Sequences */
 
 static uint32_t
-pages_for(uint32_t pool, uint32_t tokens)
+pages_of_tokens(uint32_t pool, uint32_t tokens)
 {
-	return (tokens + shapes[pool].page_size - 1) / shapes[pool].page_size;
+	return (tokens + geometries[pool].page_size - 1) / geometries[pool].page_size;
 }
 
 static void
-model_take(struct model_pool *pool, struct model_seq *seq, uint32_t want)
+model_pool_take(struct model_pool *pool, struct model_seq *seq, uint32_t want)
 {
 	pool->n_free -= want - seq->n_pages;
 	memcpy(&seq->pages[seq->n_pages], &pool->free[pool->n_free], (want - seq->n_pages) * sizeof(uint32_t));
@@ -304,160 +306,161 @@ model_take(struct model_pool *pool, struct model_seq *seq, uint32_t want)
 }
 
 static void
-create(void)
+random_create(void)
 {
-	const struct model_session *session = random_asker();
-	uint32_t n = random_below(4), wrongs = 0, slots[N_POOLS] = { 0 }, needs[N_POOLS] = { 0 };
+	const struct model_session *session = random_requester();
+	uint32_t n = random_below(4), errors = 0, slots[N_POOLS] = { 0 }, needs[N_POOLS] = { 0 };
 	struct paged_pool_entry status;
 	struct seq_spec specs[3];
 	paged_seq_id ids[3];
 
 	if (!session->active)
-		wrongs |= bit(PAGED_ERR_GONE);
+		errors |= status_bit(PAGED_ERR_GONE);
 	if (n == 0)
-		wrongs |= bit(PAGED_ERR_INVALID);
+		errors |= status_bit(PAGED_ERR_INVALID);
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t p = random_below(N_POOLS);
 
 		specs[i] = (struct seq_spec){ .pool = p, .tag = random_below(2) == 0 ? "" : "tag" };
 		if (random_below(2) == 0)
-			specs[i].n_tokens = random_below(shapes[p].max_length / (1 + random_below(6)) + 2);
-		if (specs[i].n_tokens > shapes[p].max_length)
-			wrongs |= bit(PAGED_ERR_LIMIT);
+			specs[i].n_tokens = random_below(geometries[p].max_length / (1 + random_below(6)) + 2);
+		if (specs[i].n_tokens > geometries[p].max_length)
+			errors |= status_bit(PAGED_ERR_LIMIT);
 		slots[p]++;
-		needs[p] += pages_for(p, specs[i].n_tokens);
+		needs[p] += pages_of_tokens(p, specs[i].n_tokens);
 	}
 	for (uint32_t p = 0; p < N_POOLS; p++) {
-		core_pool_status(m.f.core, p, &status);
-		if (slots[p] > status.n_slots - status.n_sequences || needs[p] > m.pools[p].n_free)
-			wrongs |= bit(PAGED_ERR_FULL);
+		core_pool_status(model.fixture.core, p, &status);
+		if (slots[p] > status.n_slots - status.n_sequences || needs[p] > model.pools[p].n_free)
+			errors |= status_bit(PAGED_ERR_FULL);
 	}
-	check_status(core_seq_create(m.f.core, session->id, n, specs, ids, &m.error), wrongs);
-	for (uint32_t i = 0; wrongs == 0 && i < n; i++) {
+	model_check_status(core_seq_create(model.fixture.core, session->id, n, specs, ids, &model.error), errors);
+	for (uint32_t i = 0; errors == 0 && i < n; i++) {
 		uint32_t p = PAGED_SEQ_POOL(ids[i]);
-		struct model_seq *seq = &m.pools[p].seqs[PAGED_SEQ_SLOT(ids[i])];
+		struct model_seq *seq = &model.pools[p].seqs[PAGED_SEQ_SLOT(ids[i])];
 		struct paged_seq_entry entry;
 
-		check(p == specs[i].pool && core_seq_status(m.f.core, ids[i], &entry, &m.error) == PAGED_OK &&
-		      strcmp(entry.tag, specs[i].tag) == 0);
-		check(PAGED_SEQ_SLOT(ids[i]) < shapes[p].n_slots && !seq->live);
-		check(PAGED_SEQ_GENERATION(ids[i]) > PAGED_SEQ_GENERATION(seq->id));
+		model_check(p == specs[i].pool &&
+			    core_seq_status(model.fixture.core, ids[i], &entry, &model.error) == PAGED_OK &&
+			    strcmp(entry.tag, specs[i].tag) == 0);
+		model_check(PAGED_SEQ_SLOT(ids[i]) < geometries[p].n_slots && !seq->live);
+		model_check(PAGED_SEQ_GENERATION(ids[i]) > PAGED_SEQ_GENERATION(seq->id));
 		*seq = (struct model_seq){ .live = true, .id = ids[i], .session = session->id };
-		model_take(&m.pools[p], seq, pages_for(p, specs[i].n_tokens));
+		model_pool_take(&model.pools[p], seq, pages_of_tokens(p, specs[i].n_tokens));
 	}
 }
 
-/* Mostly the session's own sequences, each once; now and then anything. */
+/* Usually sequences of the session, each once; sometimes ids of any kind. */
 static uint32_t
 random_items(const struct model_session *session, struct paged_seq_item *items)
 {
 	uint32_t n = random_below(16) == 0 ? 0 : 1 + random_below(MAX_ITEMS), n_found = 0;
-	bool wild = random_below(8) == 0;
+	bool invalid = random_below(8) == 0;
 
 	for (uint32_t tries = 0; n_found < n && tries < 24; tries++) {
 		uint32_t p = random_below(N_POOLS);
-		const struct model_seq *seq = &m.pools[p].seqs[random_below(shapes[p].n_slots)];
+		const struct model_seq *seq = &model.pools[p].seqs[random_below(geometries[p].n_slots)];
 		bool known = false;
 
 		for (uint32_t i = 0; i < n_found; i++)
 			known = known || items[i].seq == seq->id;
-		if (wild || (seq->live && seq->session == session->id && !known))
+		if (invalid || (seq->live && seq->session == session->id && !known))
 			items[n_found++] = (struct paged_seq_item){ .seq = seq->id };
 	}
-	if (wild && n_found > 0 && random_below(4) == 0)
+	if (invalid && n_found > 0 && random_below(4) == 0)
 		items[0].seq |= PAGED_SEQ(1, N_POOLS, 0);
-	if (wild && n_found > 0 && random_below(4) == 0)
+	if (invalid && n_found > 0 && random_below(4) == 0)
 		items[0].seq ^= (paged_seq_id)(1 + random_below(3)) << (random_below(2) == 0 ? 32 : 0);
 	return n_found;
 }
 
-/* The model's sequence of an item; NULL when it is none, or an ended session's. */
+/* The model's sequence of an item; NULL: the id is invalid, or its session has ended. */
 static struct model_seq *
-seq_of(const struct paged_seq_item *item)
+model_seq_find(const struct paged_seq_item *item)
 {
 	struct model_seq *seq;
 	uint32_t p = PAGED_SEQ_POOL(item->seq);
 
-	if (p >= N_POOLS || PAGED_SEQ_SLOT(item->seq) >= shapes[p].n_slots)
+	if (p >= N_POOLS || PAGED_SEQ_SLOT(item->seq) >= geometries[p].n_slots)
 		return NULL;
-	seq = &m.pools[p].seqs[PAGED_SEQ_SLOT(item->seq)];
+	seq = &model.pools[p].seqs[PAGED_SEQ_SLOT(item->seq)];
 	return seq->live && seq->id == item->seq ? seq : NULL;
 }
 
 static uint32_t
-wrongs_of_items(const struct model_session *session, uint32_t n, const struct paged_seq_item *items)
+item_errors(const struct model_session *session, uint32_t n, const struct paged_seq_item *items)
 {
-	uint32_t wrongs = 0;
+	uint32_t errors = 0;
 
 	if (!session->active)
-		wrongs |= bit(PAGED_ERR_GONE);
+		errors |= status_bit(PAGED_ERR_GONE);
 	if (n == 0)
-		wrongs |= bit(PAGED_ERR_INVALID);
+		errors |= status_bit(PAGED_ERR_INVALID);
 	for (uint32_t i = 0; i < n; i++) {
-		const struct model_seq *seq = seq_of(&items[i]);
+		const struct model_seq *seq = model_seq_find(&items[i]);
 
 		if (PAGED_SEQ_GENERATION(items[i].seq) == 0)
-			wrongs |= bit(PAGED_ERR_INVALID);
+			errors |= status_bit(PAGED_ERR_INVALID);
 		else if (PAGED_SEQ_POOL(items[i].seq) >= N_POOLS)
-			wrongs |= bit(PAGED_ERR_NOENT);
-		else if (seq == NULL) /* an ended session's may not be reaped yet */
-			wrongs |= bit(PAGED_ERR_STALE) | bit(PAGED_ERR_PERM);
+			errors |= status_bit(PAGED_ERR_NOENT);
+		else if (seq == NULL) /* a sequence of an ended session may not have been reaped yet */
+			errors |= status_bit(PAGED_ERR_STALE) | status_bit(PAGED_ERR_PERM);
 		else if (seq->session != session->id)
-			wrongs |= bit(PAGED_ERR_PERM);
+			errors |= status_bit(PAGED_ERR_PERM);
 		for (uint32_t j = 0; j < i; j++)
 			if (items[j].seq == items[i].seq)
-				wrongs |= bit(PAGED_ERR_INVALID);
+				errors |= status_bit(PAGED_ERR_INVALID);
 	}
-	return wrongs;
+	return errors;
 }
 
 static void
-reserve(void)
+random_reserve(void)
 {
-	const struct model_session *session = random_asker();
+	const struct model_session *session = random_requester();
 	struct paged_seq_item items[MAX_ITEMS];
-	uint32_t n = random_items(session, items), wrongs = wrongs_of_items(session, n, items);
+	uint32_t n = random_items(session, items), errors = item_errors(session, n, items);
 	uint32_t needs[N_POOLS] = { 0 }, ahead[N_POOLS] = { 0 }, spare[N_POOLS];
 	uint32_t want[MAX_ITEMS] = { 0 }, want_ahead[MAX_ITEMS] = { 0 };
 
 	for (uint32_t i = 0; i < n; i++) {
-		const struct model_seq *seq = seq_of(&items[i]);
+		const struct model_seq *seq = model_seq_find(&items[i]);
 		uint32_t p = PAGED_SEQ_POOL(items[i].seq), has = seq == NULL ? 0 : seq->n_pages, most;
 
 		if (p >= N_POOLS)
 			continue;
-		items[i].n_tokens = random_below(shapes[p].max_length / (1 + random_below(6)) + 2);
+		items[i].n_tokens = random_below(geometries[p].max_length / (1 + random_below(6)) + 2);
 		if (random_below(3) == 0)
-			items[i].n_ahead = random_below(2 * shapes[p].max_length);
-		if (items[i].n_tokens > shapes[p].max_length)
-			wrongs |= bit(PAGED_ERR_LIMIT);
-		want[i] = pages_for(p, items[i].n_tokens) > has ? pages_for(p, items[i].n_tokens) : has;
+			items[i].n_ahead = random_below(2 * geometries[p].max_length);
+		if (items[i].n_tokens > geometries[p].max_length)
+			errors |= status_bit(PAGED_ERR_LIMIT);
+		want[i] = pages_of_tokens(p, items[i].n_tokens) > has ? pages_of_tokens(p, items[i].n_tokens) : has;
 		needs[p] += want[i] - has;
 		most = items[i].n_tokens + items[i].n_ahead;
-		most = pages_for(p, most < shapes[p].max_length ? most : shapes[p].max_length);
+		most = pages_of_tokens(p, most < geometries[p].max_length ? most : geometries[p].max_length);
 		want_ahead[i] = most > want[i] ? most - want[i] : 0;
 		ahead[p] += want_ahead[i];
 	}
 	for (uint32_t p = 0; p < N_POOLS; p++) {
-		uint32_t keep = needs[p] + shapes[p].n_pages / 8;
+		uint32_t keep = needs[p] + geometries[p].n_pages / 8;
 
-		spare[p] = m.pools[p].n_free > keep ? m.pools[p].n_free - keep : 0;
+		spare[p] = model.pools[p].n_free > keep ? model.pools[p].n_free - keep : 0;
 	}
 	for (uint32_t p = 0; p < N_POOLS; p++)
-		if (needs[p] > m.pools[p].n_free)
-			wrongs |= bit(PAGED_ERR_FULL);
-	check_status(core_seq_reserve(m.f.core, session->id, n, items, &m.error), wrongs);
-	for (uint32_t i = 0; wrongs == 0 && i < n; i++) {
+		if (needs[p] > model.pools[p].n_free)
+			errors |= status_bit(PAGED_ERR_FULL);
+	model_check_status(core_seq_reserve(model.fixture.core, session->id, n, items, &model.error), errors);
+	for (uint32_t i = 0; errors == 0 && i < n; i++) {
 		uint32_t p = PAGED_SEQ_POOL(items[i].seq);
 
 		if (ahead[p] > spare[p])
 			want_ahead[i] = want_ahead[i] * spare[p] / ahead[p];
-		model_take(&m.pools[p], seq_of(&items[i]), want[i] + want_ahead[i]);
+		model_pool_take(&model.pools[p], model_seq_find(&items[i]), want[i] + want_ahead[i]);
 	}
 }
 
 static void
-model_give_back(struct model_pool *pool, struct model_seq *seq, uint32_t n_keep)
+model_pool_give(struct model_pool *pool, struct model_seq *seq, uint32_t n_keep)
 {
 	for (uint32_t i = n_keep; i < seq->n_pages; i++)
 		pool->free[pool->n_free++] = seq->pages[i];
@@ -466,144 +469,148 @@ model_give_back(struct model_pool *pool, struct model_seq *seq, uint32_t n_keep)
 }
 
 static void
-truncate_some(void)
+random_truncate(void)
 {
-	const struct model_session *session = random_asker();
+	const struct model_session *session = random_requester();
 	struct paged_seq_item items[MAX_ITEMS];
-	uint32_t n = random_items(session, items), wrongs = wrongs_of_items(session, n, items);
+	uint32_t n = random_items(session, items), errors = item_errors(session, n, items);
 
 	for (uint32_t i = 0; i < n; i++) {
-		const struct model_seq *seq = seq_of(&items[i]);
-		uint32_t capacity = seq == NULL ? 8 : seq->n_pages * shapes[PAGED_SEQ_POOL(items[i].seq)].page_size;
+		const struct model_seq *seq = model_seq_find(&items[i]);
+		uint32_t capacity = seq == NULL ? 8 : seq->n_pages * geometries[PAGED_SEQ_POOL(items[i].seq)].page_size;
 
 		items[i].n_tokens = random_below(capacity + 1 + (random_below(16) == 0));
 		if (items[i].n_tokens > capacity)
-			wrongs |= bit(PAGED_ERR_CAPACITY);
+			errors |= status_bit(PAGED_ERR_CAPACITY);
 	}
-	check_status(core_seq_truncate(m.f.core, session->id, n, items, &m.error), wrongs);
-	for (uint32_t i = 0; wrongs == 0 && i < n; i++)
-		model_give_back(&m.pools[PAGED_SEQ_POOL(items[i].seq)], seq_of(&items[i]),
-				pages_for(PAGED_SEQ_POOL(items[i].seq), items[i].n_tokens));
+	model_check_status(core_seq_truncate(model.fixture.core, session->id, n, items, &model.error), errors);
+	for (uint32_t i = 0; errors == 0 && i < n; i++)
+		model_pool_give(&model.pools[PAGED_SEQ_POOL(items[i].seq)], model_seq_find(&items[i]),
+				pages_of_tokens(PAGED_SEQ_POOL(items[i].seq), items[i].n_tokens));
 }
 
 static void
-erase(void)
+random_erase(void)
 {
-	const struct model_session *session = random_asker();
+	const struct model_session *session = random_requester();
 	struct paged_seq_item items[MAX_ITEMS];
-	uint32_t n = random_items(session, items), wrongs = wrongs_of_items(session, n, items);
+	uint32_t n = random_items(session, items), errors = item_errors(session, n, items);
 	paged_seq_id ids[MAX_ITEMS];
 
 	for (uint32_t i = 0; i < n; i++)
 		ids[i] = items[i].seq;
-	check_status(core_seq_erase(m.f.core, session->id, n, ids, &m.error), wrongs);
-	for (uint32_t i = 0; wrongs == 0 && i < n; i++) {
-		struct model_seq *seq = seq_of(&items[i]);
+	model_check_status(core_seq_erase(model.fixture.core, session->id, n, ids, &model.error), errors);
+	for (uint32_t i = 0; errors == 0 && i < n; i++) {
+		struct model_seq *seq = model_seq_find(&items[i]);
 
-		model_give_back(&m.pools[PAGED_SEQ_POOL(items[i].seq)], seq, 0);
+		model_pool_give(&model.pools[PAGED_SEQ_POOL(items[i].seq)], seq, 0);
 		seq->live = false;
 	}
 }
 
-/* An audit takes any number of steps, among all the rest, and reports the accounting as of its beginning. */
+/* Steps of an audit run between other operations; its result is the accounting when it began. */
 static void
-audit(void)
+random_audit(void)
 {
 	struct paged_check_result accounting;
 
-	if (m.audit == NULL) {
-		m.audited = random_below(N_POOLS);
-		check(region_check(core_pool_view(m.f.core, m.audited), &m.accounting, &m.error) == PAGED_OK);
-		check(core_audit_begin(m.f.core, m.audited, &m.audit, &m.error) == PAGED_OK);
-		check(core_audit_begin(m.f.core, m.audited, &m.audit, &m.error) == PAGED_ERR_AGAIN);
-	} else if (!core_audit_step(m.audit, 1 + random_below(4))) {
-		check(core_audit_end(m.audit, &accounting, &m.error) == PAGED_OK);
-		check(memcmp(&accounting, &m.accounting, sizeof(accounting)) == 0);
-		m.audit = NULL;
-		m.n_audits++;
+	if (model.audit == NULL) {
+		model.audited = random_below(N_POOLS);
+		model_check(region_check(core_pool_view(model.fixture.core, model.audited), &model.accounting,
+					 &model.error) == PAGED_OK);
+		model_check(core_audit_begin(model.fixture.core, model.audited, &model.audit, &model.error) ==
+			    PAGED_OK);
+		model_check(core_audit_begin(model.fixture.core, model.audited, &model.audit, &model.error) ==
+			    PAGED_ERR_AGAIN);
+	} else if (!core_audit_step(model.audit, 1 + random_below(4))) {
+		model_check(core_audit_end(model.audit, &accounting, &model.error) == PAGED_OK);
+		model_check(memcmp(&accounting, &model.accounting, sizeof(accounting)) == 0);
+		model.audit = NULL;
+		model.n_audits++;
 	}
 }
 
 /* Comparing */
 
 static void
-compare_pool(uint32_t p)
+model_compare_pool(uint32_t p)
 {
-	const struct model_pool *pool = &m.pools[p];
-	const struct region_view *view = core_pool_view(m.f.core, p);
+	const struct model_pool *pool = &model.pools[p];
+	const struct region_view *view = core_pool_view(model.fixture.core, p);
 	struct paged_pool_entry status;
 	struct paged_check_result accounting;
 	uint32_t pages[MAX_PAGES];
 
-	if (m.audit == NULL || p != m.audited)
-		check(core_check(m.f.core, p, &accounting, &m.error) == PAGED_OK);
-	check(region_check(view, &accounting, &m.error) == PAGED_OK);
-	core_pool_status(m.f.core, p, &status);
-	check(status.n_free == pool->n_free && accounting.n_free == pool->n_free);
-	check(status.n_referenced == accounting.n_referenced && status.n_quarantined == accounting.n_quarantined);
-	core_pool_free_list(m.f.core, p, pages);
-	check(memcmp(pages, pool->free, pool->n_free * sizeof(*pages)) == 0);
-	for (uint32_t s = 0; s < shapes[p].n_slots; s++) {
+	if (model.audit == NULL || p != model.audited)
+		model_check(core_check(model.fixture.core, p, &accounting, &model.error) == PAGED_OK);
+	model_check(region_check(view, &accounting, &model.error) == PAGED_OK);
+	core_pool_status(model.fixture.core, p, &status);
+	model_check(status.n_free == pool->n_free && accounting.n_free == pool->n_free);
+	model_check(status.n_referenced == accounting.n_referenced && status.n_quarantined == accounting.n_quarantined);
+	core_pool_free_list(model.fixture.core, p, pages);
+	model_check(memcmp(pages, pool->free, pool->n_free * sizeof(*pages)) == 0);
+	for (uint32_t s = 0; s < geometries[p].n_slots; s++) {
 		const struct model_seq *seq = &pool->seqs[s];
 		struct region_snapshot snapshot;
 
 		if (!seq->live)
 			continue;
-		check(region_snapshot_begin(view, seq->id, &snapshot) == REGION_READ);
-		check(snapshot.owner == seq->session && snapshot.capacity == seq->n_pages * shapes[p].page_size);
-		check(fixture_row(&m.f, p, seq->id, pages) == seq->n_pages);
-		check(memcmp(pages, seq->pages, seq->n_pages * sizeof(*pages)) == 0);
+		model_check(region_snapshot_begin(view, seq->id, &snapshot) == REGION_READ);
+		model_check(snapshot.owner == seq->session &&
+			    snapshot.capacity == seq->n_pages * geometries[p].page_size);
+		model_check(core_fixture_page_table(&model.fixture, p, seq->id, pages) == seq->n_pages);
+		model_check(memcmp(pages, seq->pages, seq->n_pages * sizeof(*pages)) == 0);
 	}
 }
 
 static void
-compare_sessions(void)
+model_compare_sessions(void)
 {
 	struct paged_session_entry status = { .session = 0 };
 
-	while (core_session_next(m.f.core, status.session, &status)) {
-		const struct model_session *session = session_by_id(status.session);
+	while (core_session_next(model.fixture.core, status.session, &status)) {
+		const struct model_session *session = model_session_find(status.session);
 		uint32_t n_sequences = 0, n_pages = 0;
 
-		check(session != NULL && session->active == !status.ended);
+		model_check(session != NULL && session->active == !status.ended);
 		for (uint32_t i = 0; i < MAX_MEMBERS; i++)
-			check(session->members[i] == 0 ||
-			      core_member_session(m.f.core, session->members[i]) == session->id);
+			model_check(session->members[i] == 0 ||
+				    core_member_session(model.fixture.core, session->members[i]) == session->id);
 		for (uint32_t p = 0; p < N_POOLS; p++) {
 			for (uint32_t s = 0; s < MAX_SEQS; s++) {
-				const struct model_seq *seq = &m.pools[p].seqs[s];
+				const struct model_seq *seq = &model.pools[p].seqs[s];
 
 				if (seq->live && seq->session == session->id) {
 					n_sequences++;
 					n_pages += seq->n_pages;
 				}
 			}
-			for (uint32_t page = 0; page < shapes[p].n_pages; page++)
-				n_pages += m.pools[p].limbo[page] == session->id;
+			for (uint32_t page = 0; page < geometries[p].n_pages; page++)
+				n_pages += model.pools[p].quarantine[page] == session->id;
 		}
-		check(status.n_pages + status.n_quarantined == n_pages);
-		check(!session->active || (status.n_sequences == n_sequences && status.n_quarantined == 0));
+		model_check(status.n_pages + status.n_quarantined == n_pages);
+		model_check(!session->active || (status.n_sequences == n_sequences && status.n_quarantined == 0));
 	}
 }
 
 static void
-start(void)
+model_start(void)
 {
 	static const char *const names[N_POOLS] = { "first", "second", "third" };
 
-	memset(&m, 0, sizeof(m));
-	fixture_open(&m.f);
+	memset(&model, 0, sizeof(model));
+	core_fixture_open(&model.fixture);
 	for (uint32_t p = 0; p < N_POOLS; p++) {
-		fixture_add_pool(&m.f, names[p], shapes[p].n_pages, shapes[p].page_size, shapes[p].n_slots,
-				 shapes[p].max_length);
-		for (uint32_t i = 0; i < shapes[p].n_pages; i++)
-			m.pools[p].free[i] = shapes[p].n_pages - 1 - i;
-		m.pools[p].n_free = shapes[p].n_pages;
+		core_fixture_add_pool(&model.fixture, names[p], geometries[p].n_pages, geometries[p].page_size,
+				      geometries[p].n_slots, geometries[p].max_length);
+		for (uint32_t i = 0; i < geometries[p].n_pages; i++)
+			model.pools[p].free[i] = geometries[p].n_pages - 1 - i;
+		model.pools[p].n_free = geometries[p].n_pages;
 	}
 }
 
 static uint64_t
-number_of_environment(const char *name, uint64_t otherwise)
+number_from_environment(const char *name, uint64_t otherwise)
 {
 	const char *text = getenv(name);
 
@@ -613,26 +620,29 @@ number_of_environment(const char *name, uint64_t otherwise)
 Test(core_model, random_operations)
 {
 	static void (*const operations[])(void) = {
-		open_session, open_session, join_session, leave_session, kick_session,  reap,          reap,
-		reap,         reap,         create,       create,        create,        reserve,       reserve,
-		reserve,      reserve,      reserve,      reserve,       truncate_some, truncate_some, erase,
-		erase,        audit,        audit,        audit,         audit,
+		random_session_open, random_session_open, random_session_join, random_member_leave, random_session_end,
+		random_reap,         random_reap,         random_reap,         random_reap,         random_create,
+		random_create,       random_create,       random_reserve,      random_reserve,      random_reserve,
+		random_reserve,      random_reserve,      random_reserve,      random_truncate,     random_truncate,
+		random_erase,        random_erase,        random_audit,        random_audit,        random_audit,
+		random_audit,
 	};
-	uint64_t seed = number_of_environment("PAGED_SEED", (uint64_t)time(NULL));
-	uint64_t n = number_of_environment("PAGED_OPERATIONS", 1000000);
+	uint64_t seed = number_from_environment("PAGED_SEED", (uint64_t)time(NULL));
+	uint64_t n = number_from_environment("PAGED_OPERATIONS", 1000000);
 
 	printf("# PAGED_SEED=%" PRIu64 "\n", seed);
 	fflush(stdout);
-	start();
-	m.random = seed;
-	for (m.operation = 0; m.operation < n; m.operation++) {
+	model_start();
+	model.random = seed;
+	for (model.operation = 0; model.operation < n; model.operation++) {
 		operations[random_below(sizeof(operations) / sizeof(operations[0]))]();
 		for (uint32_t p = 0; p < N_POOLS; p++)
-			compare_pool(p);
-		compare_sessions();
+			model_compare_pool(p);
+		model_compare_sessions();
 	}
-	printf("# %" PRIu64 " done, %" PRIu64 " refused, %" PRIu64 " audits\n", m.n_done, m.n_refused, m.n_audits);
-	if (m.audit != NULL)
-		core_audit_abandon(m.audit);
-	fixture_close(&m.f);
+	printf("# %" PRIu64 " done, %" PRIu64 " refused, %" PRIu64 " audits\n", model.n_done, model.n_refused,
+	       model.n_audits);
+	if (model.audit != NULL)
+		core_audit_abandon(model.audit);
+	core_fixture_close(&model.fixture);
 }

@@ -8,18 +8,18 @@
 #include "tests/core/core_fixture.h"
 #include "tests/support/trace.h"
 
-/* PyTorch's erase empties a row that stays; ours either cuts the sequence to nothing, or ends it and starts another. */
+/* PyTorch's erase empties a row; the test truncates the sequence to 0 tokens, or erases it and creates another. */
 enum erase_by {
 	ERASE_BY_TRUNCATE,
 	ERASE_BY_CREATE,
 };
 
 struct replay {
-	struct fixture fixture;
+	struct core_fixture fixture;
 	struct trace trace;
 	uint32_t session;
-	paged_seq_id *seqs; /* one a row */
-	uint32_t *pages;    /* room for all */
+	paged_seq_id *seqs; /* one per row of the trace */
+	uint32_t *pages;    /* n_pages of the trace */
 };
 
 static void
@@ -34,7 +34,7 @@ replay_create(struct replay *replay, uint32_t n, paged_seq_id *ids)
 }
 
 static void
-apply_erase(struct replay *replay, enum erase_by by)
+replay_erase(struct replay *replay, enum erase_by by)
 {
 	struct paged_seq_item item = { .seq = replay->seqs[replay->trace.row] };
 	struct core *core = replay->fixture.core;
@@ -49,7 +49,7 @@ apply_erase(struct replay *replay, enum erase_by by)
 }
 
 static void
-apply_reserve(struct replay *replay)
+replay_reserve(struct replay *replay)
 {
 	const struct trace *trace = &replay->trace;
 	struct paged_seq_item item = { .seq = replay->seqs[trace->row], .n_tokens = trace->tokens };
@@ -69,14 +69,14 @@ apply_reserve(struct replay *replay)
 }
 
 static void
-compare(struct replay *replay, const char *path)
+replay_compare(struct replay *replay, const char *path)
 {
 	const struct trace *trace = &replay->trace;
 	const struct region_view *view = core_pool_view(replay->fixture.core, 0);
 	struct paged_pool_entry status;
 
 	for (uint32_t i = 0; i < trace->n_rows; i++) {
-		uint32_t n = fixture_row(&replay->fixture, 0, replay->seqs[i], replay->pages);
+		uint32_t n = core_fixture_page_table(&replay->fixture, 0, replay->seqs[i], replay->pages);
 		struct region_snapshot snapshot;
 
 		cr_assert_eq(region_snapshot_begin(view, replay->seqs[i], &snapshot), REGION_READ);
@@ -92,7 +92,7 @@ compare(struct replay *replay, const char *path)
 			 trace->line_number);
 }
 
-/* Steps replayed. */
+/* Returns the number of steps. */
 static uint32_t
 replay_file(const char *path, enum erase_by by)
 {
@@ -103,26 +103,26 @@ replay_file(const char *path, enum erase_by by)
 	int result;
 
 	cr_assert(trace_open(&replay.trace, path), "%s", path);
-	fixture_open(&replay.fixture);
-	fixture_add_pool(&replay.fixture, "torch", replay.trace.n_pages, replay.trace.page_size, replay.trace.n_rows,
-			 100000);
+	core_fixture_open(&replay.fixture);
+	core_fixture_add_pool(&replay.fixture, "torch", replay.trace.n_pages, replay.trace.page_size,
+			      replay.trace.n_rows, 100000);
 	replay.seqs = calloc(replay.trace.n_rows, sizeof(paged_seq_id));
 	replay.pages = calloc(replay.trace.n_pages, sizeof(uint32_t));
 	cr_assert_eq(core_session_open(replay.fixture.core, &replay.session, &member, &error), PAGED_OK);
 	replay_create(&replay, replay.trace.n_rows, replay.seqs);
 	while ((result = trace_next(&replay.trace)) > 0) {
 		if (replay.trace.verb == TRACE_ERASE)
-			apply_erase(&replay, by);
+			replay_erase(&replay, by);
 		else
-			apply_reserve(&replay);
-		compare(&replay, path);
+			replay_reserve(&replay);
+		replay_compare(&replay, path);
 		cr_assert_eq(core_check(replay.fixture.core, 0, &accounting, &error), PAGED_OK, "%s", error.text);
 		n_steps++;
 	}
-	cr_assert_eq(result, 0, "%s:%u: not understood", path, replay.trace.line_number);
+	cr_assert_eq(result, 0, "%s:%u: syntax error", path, replay.trace.line_number);
 	free(replay.seqs);
 	free(replay.pages);
-	fixture_close(&replay.fixture);
+	core_fixture_close(&replay.fixture);
 	trace_close(&replay.trace);
 	return n_steps;
 }
@@ -144,12 +144,12 @@ replay_all(enum erase_by by)
 	globfree(&found);
 }
 
-Test(traces, erase_as_truncate)
+Test(traces, erase_by_truncate)
 {
 	replay_all(ERASE_BY_TRUNCATE);
 }
 
-Test(traces, erase_and_create)
+Test(traces, erase_by_erase_and_create)
 {
 	replay_all(ERASE_BY_CREATE);
 }
