@@ -1,6 +1,6 @@
 UNIT_TESTS += %D%/unit_core %D%/unit_core_arrays %D%/unit_core_faults %D%/unit_core_model %D%/unit_core_sessions \
 	%D%/unit_traces
-TEST_SUPPORT += %D%/core_case.c %D%/core_case.h %D%/core_fixture.c %D%/core_fixture.h
+TEST_SUPPORT += %D%/core_fixture.c %D%/core_fixture.h
 
 # The core compiled with the fault points of common/fault.h; linked before libcore.la, it takes its place.
 check_LTLIBRARIES += %D%/libcore_faults.la

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/core/core_case.h"
+#include "tests/core/core_fixture.h"
 
 TestSuite(core, .init = core_fixture_setup, .fini = core_fixture_teardown);
 

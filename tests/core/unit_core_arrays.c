@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/array.h"
-#include "tests/core/core_case.h"
+#include "tests/core/core_fixture.h"
 
 TestSuite(core_arrays, .init = core_fixture_setup, .fini = core_fixture_teardown);
 

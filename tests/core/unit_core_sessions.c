@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/core/core_case.h"
+#include "tests/core/core_fixture.h"
 
 TestSuite(core_sessions, .init = core_fixture_setup, .fini = core_fixture_teardown);
 
