@@ -75,7 +75,7 @@ case_mod(const char *text, size_t n_arrays, const struct paged_array *arrays)
 {
 	struct paged_mod *mod = NULL;
 
-	done(paged_mod_parse(pool, PAGED_MOD_MASK, text, n_arrays, arrays, &mod));
+	expect_ok(paged_mod_parse(pool, PAGED_MOD_MASK, text, n_arrays, arrays, &mod));
 	return mod;
 }
 
@@ -86,7 +86,7 @@ case_made(const struct paged_block_mask_params *params, const char *text, size_t
 	struct paged_mod *mod = case_mod(text, n_arrays, arrays);
 	struct paged_block_mask *mask = NULL;
 
-	done(paged_block_mask_create(pool, params, mod, n_arrays, arrays, &mask));
+	expect_ok(paged_block_mask_create(pool, params, mod, n_arrays, arrays, &mask));
 	paged_mod_destroy(mod);
 	return mask;
 }
@@ -96,7 +96,7 @@ case_info(const struct paged_block_mask *mask)
 {
 	struct paged_block_mask_info info = { .struct_size = sizeof(info) };
 
-	done(paged_block_mask_get_info(mask, &info));
+	expect_ok(paged_block_mask_get_info(mask, &info));
 	return info;
 }
 
@@ -105,7 +105,7 @@ case_row(const struct paged_block_mask *mask, size_t row)
 {
 	struct paged_block_mask_row info = { .struct_size = sizeof(info) };
 
-	done(paged_block_mask_get_row(mask, row, &info));
+	expect_ok(paged_block_mask_get_row(mask, row, &info));
 	return info;
 }
 
@@ -121,7 +121,7 @@ case_list(const struct paged_block_mask *mask, enum paged_block_kind kind, uint3
 	struct paged_block_lists lists = { .struct_size = sizeof(lists) };
 	uint64_t list;
 
-	done(paged_block_mask_lists(mask, &lists));
+	expect_ok(paged_block_mask_lists(mask, &lists));
 	list = lists.first_list[r] + h * count_blocks(case_row(mask, r).q_len, case_info(mask).q_block) + q_block;
 	cr_assert_lt(list, lists.first_list[r + 1]);
 	return (struct case_list){ lists.indices[kind] + lists.start[kind][list],
@@ -144,8 +144,8 @@ case_expect_same(const struct paged_block_mask *got, const struct paged_block_ma
 				  p.version == q.version,
 			  "%s: row %u", what, r);
 	}
-	done(paged_block_mask_lists(got, &x));
-	done(paged_block_mask_lists(expected, &y));
+	expect_ok(paged_block_mask_lists(got, &x));
+	expect_ok(paged_block_mask_lists(expected, &y));
 	cr_assert_arr_eq(x.first_list, y.first_list, (a.n_rows + 1) * sizeof(uint64_t), "%s", what);
 	for (int kind = 0; kind < 2; kind++) {
 		cr_assert_arr_eq(x.start[kind], y.start[kind], (a.n_lists + 1) * sizeof(uint64_t), "%s", what);

@@ -6,18 +6,18 @@
 #include "tests/client/block_mask_case.h"
 #include "tests/support/mask_fixture.h"
 
-TestSuite(block_mask_golden, .fini = client_teardown);
+TestSuite(block_mask_golden, .fini = client_fixture_teardown);
 
 static void
 open_pool(uint32_t n_pages, uint32_t page_size)
 {
-	struct paged_pool_params params = small_pool;
+	struct paged_pool_params params = fixture_pool_params;
 
 	params.n_pages = n_pages;
 	params.page_size = page_size;
 	params.max_length = n_pages * page_size;
-	done(paged_client_open_embedded(&params, 1, NULL, &client));
-	done(paged_pool_open(client, "small", &pool));
+	expect_ok(paged_client_open_embedded(&params, 1, NULL, &client));
+	expect_ok(paged_pool_open(client, "small", &pool));
 }
 
 /* Same lists in the same order. */
@@ -29,7 +29,7 @@ expect_lists(const struct paged_block_mask *got, const struct block_mask *expect
 
 	cr_assert_eq(n, expected->first_list[expected->shape.n_rows], "%s", path);
 	cr_assert_eq(case_info(got).kv_block, expected->shape.kv_block, "%s", path);
-	done(paged_block_mask_lists(got, &lists));
+	expect_ok(paged_block_mask_lists(got, &lists));
 	for (int kind = 0; kind < 2; kind++) {
 		cr_assert_arr_eq(lists.start[kind], expected->start[kind], (n + 1) * sizeof(uint64_t), "%s", path);
 		cr_assert_arr_eq(lists.indices[kind], expected->indices[kind],
@@ -112,7 +112,7 @@ conversion_file(const char *path)
 	open_pool(c.n_pages, c.page_size);
 	params = params_of(&c, rows);
 	lists = lists_of(c.logical);
-	done(paged_block_mask_from_lists(pool, &params, &lists, &logical));
+	expect_ok(paged_block_mask_from_lists(pool, &params, &lists, &logical));
 	for (uint32_t i = 0; i < c.n_batch; i++) {
 		const struct block_mask_sequence *sequence = &c.table[c.batch[i]];
 
@@ -120,7 +120,7 @@ conversion_file(const char *path)
 						    .n_pages = (uint32_t)sequence->n_pages,
 						    .kv_len = (uint32_t)sequence->kv_len };
 	}
-	done(paged_block_mask_to_physical(logical, c.n_batch, rows, &physical));
+	expect_ok(paged_block_mask_to_physical(logical, c.n_batch, rows, &physical));
 	expect_lists(physical, c.physical, path);
 	paged_client_close(client);
 	client = NULL;

@@ -105,15 +105,15 @@ setup(void)
 	paged_seq_id seqs[N_SEQS];
 	uint32_t tokens[N_SEQS];
 
-	done(paged_client_open_embedded(&long_pool, 1, NULL, &client));
-	done(paged_pool_open(client, "long", &pool));
-	done(seqs_create(client, pool, N_SEQS, seqs));
+	expect_ok(paged_client_open_embedded(&long_pool, 1, NULL, &client));
+	expect_ok(paged_pool_open(client, "long", &pool));
+	expect_ok(seqs_create(client, pool, N_SEQS, seqs));
 	for (uint32_t i = 0; i < N_SEQS; i++) {
 		tokens[i] = N_TOKENS;
 		rows[i] = (struct paged_batch_row){ .seq = seqs[i], .q_len = 1, .kv_len = N_TOKENS - N_SEQS };
 	}
-	done(seqs_reserve(client, N_SEQS, seqs, tokens));
-	done(paged_mod_parse(pool, PAGED_MOD_MASK, "causal", 0, NULL, &causal));
+	expect_ok(seqs_reserve(client, N_SEQS, seqs, tokens));
+	expect_ok(paged_mod_parse(pool, PAGED_MOD_MASK, "causal", 0, NULL, &causal));
 	params = (struct paged_block_mask_params){ .struct_size = sizeof(params),
 						   .rows = rows,
 						   .n_rows = N_SEQS,
@@ -122,14 +122,14 @@ setup(void)
 						   .physical = 1 };
 }
 
-TestSuite(block_mask_memory, .init = setup, .fini = client_teardown);
+TestSuite(block_mask_memory, .init = setup, .fini = client_fixture_teardown);
 
 static struct paged_block_mask *
 mask_make(void)
 {
 	struct paged_block_mask *mask;
 
-	done(paged_block_mask_create(pool, &params, causal, 0, NULL, &mask));
+	expect_ok(paged_block_mask_create(pool, &params, causal, 0, NULL, &mask));
 	return mask;
 }
 
@@ -179,11 +179,11 @@ Test(block_mask_memory, nor_does_a_converted_one)
 	struct paged_block_mask *logical, *mask;
 
 	params.physical = 0;
-	done(paged_block_mask_create(pool, &params, causal, 0, NULL, &logical));
+	expect_ok(paged_block_mask_create(pool, &params, causal, 0, NULL, &logical));
 	for (int round = -2; round < N_ROUNDS; round++) {
 		if (round == 0)
 			n_arrays = n_moves = 0;
-		done(paged_block_mask_to_physical(logical, N_SEQS, rows, &mask));
+		expect_ok(paged_block_mask_to_physical(logical, N_SEQS, rows, &mask));
 		paged_block_mask_destroy(mask);
 	}
 	cr_assert_eq(COUNTED ? n_arrays + n_moves : 0, 0);
@@ -200,10 +200,10 @@ Test(block_mask_memory, a_closed_pool_keeps_nothing)
 		size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
 #endif
 
-		done(paged_pool_open(client, "long", &second));
-		done(paged_mod_parse(second, PAGED_MOD_MASK, "causal", 0, NULL, &mod));
+		expect_ok(paged_pool_open(client, "long", &second));
+		expect_ok(paged_mod_parse(second, PAGED_MOD_MASK, "causal", 0, NULL, &mod));
 		for (int i = 0; i < 2; i++)
-			done(paged_block_mask_create(second, &params, mod, 0, NULL, &masks[i]));
+			expect_ok(paged_block_mask_create(second, &params, mod, 0, NULL, &masks[i]));
 		paged_block_mask_destroy(masks[0]); /* the other goes with the pool */
 		paged_pool_close(second);
 #ifdef __GLIBC__
@@ -222,7 +222,7 @@ make_and_free(void *unused)
 	for (int round = 0; round < N_ROUNDS; round++) {
 		struct paged_block_mask *mask = mask_make();
 
-		done(paged_block_mask_lists(mask, &lists));
+		expect_ok(paged_block_mask_lists(mask, &lists));
 		for (uint32_t i = 0; i < N_SEQS; i++)
 			if (lists.start[0][i + 1] - lists.start[0][i] + lists.start[1][i + 1] - lists.start[1][i] !=
 			    n_blocks)

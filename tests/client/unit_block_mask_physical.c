@@ -10,7 +10,7 @@
 #define MAX_ROWS 4u
 #define MAX_PARTS 64u
 
-TestSuite(block_mask_physical, .init = client_setup, .fini = client_teardown);
+TestSuite(block_mask_physical, .init = client_fixture_setup, .fini = client_fixture_teardown);
 
 /* A pool whose pages were handed out in no order, and sequences on them. */
 static void
@@ -19,33 +19,33 @@ open_sequences(paged_seq_id *seq, uint32_t n, uint64_t *state)
 	uint32_t tokens;
 
 	for (uint32_t i = 0; i < n; i++)
-		done(seqs_create(client, pool, 1, &seq[i]));
-	for (uint32_t pages = 0; pages < N_PAGES - 3; pages++) {
+		expect_ok(seqs_create(client, pool, 1, &seq[i]));
+	for (uint32_t pages = 0; pages < FIXTURE_N_PAGES - 3; pages++) {
 		uint32_t i = (uint32_t)random_below(state, n);
 
-		tokens = capacity_of(seq[i]) + PAGE_SIZE;
-		if (tokens <= MAX_LENGTH)
-			done(seqs_reserve(client, 1, &seq[i], &tokens));
+		tokens = fixture_seq_capacity(seq[i]) + FIXTURE_PAGE_SIZE;
+		if (tokens <= FIXTURE_MAX_LENGTH)
+			expect_ok(seqs_reserve(client, 1, &seq[i], &tokens));
 	}
 }
 
 /* Of every row a sequence, any of them, repeats too, or pages that the caller names. */
 static void
 place_rows(struct paged_batch_row *rows, uint32_t n, const paged_seq_id *seq, uint32_t n_seqs,
-	   uint32_t (*explicit)[MAX_LENGTH / PAGE_SIZE], uint64_t *state)
+	   uint32_t (*explicit)[FIXTURE_MAX_LENGTH / FIXTURE_PAGE_SIZE], uint64_t *state)
 {
 	for (uint32_t r = 0; r < n; r++) {
 		uint32_t capacity;
 
 		if (random_below(state, 4) == 0) {
-			for (uint32_t i = 0; i < MAX_LENGTH / PAGE_SIZE; i++)
-				explicit[r][i] = (uint32_t)random_below(state, N_PAGES);
+			for (uint32_t i = 0; i < FIXTURE_MAX_LENGTH / FIXTURE_PAGE_SIZE; i++)
+				explicit[r][i] = (uint32_t)random_below(state, FIXTURE_N_PAGES);
 			rows[r].pages = explicit[r];
-			rows[r].n_pages = (uint32_t)random_below(state, MAX_LENGTH / PAGE_SIZE + 1);
-			capacity = rows[r].n_pages * PAGE_SIZE;
+			rows[r].n_pages = (uint32_t)random_below(state, FIXTURE_MAX_LENGTH / FIXTURE_PAGE_SIZE + 1);
+			capacity = rows[r].n_pages * FIXTURE_PAGE_SIZE;
 		} else {
 			rows[r].seq = seq[random_below(state, n_seqs)];
-			capacity = capacity_of(rows[r].seq);
+			capacity = fixture_seq_capacity(rows[r].seq);
 		}
 		rows[r].kv_len = (uint32_t)random_below(state, capacity + 1);
 	}
@@ -57,7 +57,7 @@ pages_of(const struct paged_batch_row *row, uint32_t *pages)
 	if (row->pages != NULL)
 		memcpy(pages, row->pages, row->n_pages * sizeof(*pages));
 	else
-		done(paged_seq_read(pool, row->seq, NULL, pages, MAX_LENGTH / PAGE_SIZE));
+		expect_ok(paged_seq_read(pool, row->seq, NULL, pages, FIXTURE_MAX_LENGTH / FIXTURE_PAGE_SIZE));
 }
 
 /* By the definition: what becomes of each part of the logical blocks; 1 partial, 2 full. */
@@ -83,7 +83,7 @@ static void
 expect_list(const struct paged_block_mask *physical, uint32_t r, uint32_t h, uint64_t q, const uint8_t *parts,
 	    const uint32_t *pages)
 {
-	uint32_t part = case_info(physical).kv_block, in_page = PAGE_SIZE / part;
+	uint32_t part = case_info(physical).kv_block, in_page = FIXTURE_PAGE_SIZE / part;
 	uint64_t at[2] = { 0 };
 
 	for (uint32_t p = 0; p < MAX_PARTS; p++) {
@@ -105,7 +105,7 @@ version_of(paged_seq_id seq)
 {
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
 
-	done(paged_seq_read(pool, seq, &info, NULL, 0));
+	expect_ok(paged_seq_read(pool, seq, &info, NULL, 0));
 	return info.version;
 }
 
@@ -114,18 +114,18 @@ expect_placed(const struct paged_block_mask *physical, const struct paged_block_
 	      const struct paged_batch_row *rows)
 {
 	struct paged_block_mask_info info = case_info(physical), from = case_info(logical);
-	uint32_t pages[MAX_LENGTH / PAGE_SIZE];
+	uint32_t pages[FIXTURE_MAX_LENGTH / FIXTURE_PAGE_SIZE];
 	uint8_t parts[MAX_PARTS];
 
 	cr_assert_eq(info.physical, 1);
-	cr_assert_eq(info.kv_block, from.kv_block < PAGE_SIZE ? from.kv_block : PAGE_SIZE);
+	cr_assert_eq(info.kv_block, from.kv_block < FIXTURE_PAGE_SIZE ? from.kv_block : FIXTURE_PAGE_SIZE);
 	for (uint32_t r = 0; r < info.n_rows; r++) {
 		uint32_t of = from.n_rows == 1 ? 0 : r;
 		struct paged_block_mask_row row = case_row(physical, r), whole = case_row(logical, of);
 		uint64_t kv_len = whole.kv_len < rows[r].kv_len ? whole.kv_len : rows[r].kv_len;
 
 		cr_assert(row.q_len == whole.q_len && row.q_base == whole.q_base && row.seq == rows[r].seq);
-		cr_assert_eq(row.kv_len, N_PAGES * PAGE_SIZE, "the pool's tokens");
+		cr_assert_eq(row.kv_len, FIXTURE_N_PAGES * FIXTURE_PAGE_SIZE, "the pool's tokens");
 		cr_assert_eq(row.version, rows[r].seq != 0 ? version_of(rows[r].seq) : 0);
 		pages_of(&rows[r], pages);
 		for (uint32_t h = 0; h < info.n_heads; h++)
@@ -143,23 +143,23 @@ expect_way_back(const struct paged_block_mask *physical, const struct paged_bloc
 {
 	struct paged_block_mask *back = NULL, *one = NULL, *cut = NULL;
 
-	done(paged_block_mask_to_logical(physical, &back));
+	expect_ok(paged_block_mask_to_logical(physical, &back));
 	for (uint32_t r = 0; r < case_info(physical).n_rows; r++) {
 		struct paged_block_mask_part part = { .struct_size = sizeof(part), .first_row = r, .n_rows = 1 };
 		struct paged_block_mask *row = NULL;
 
-		done(paged_block_mask_select(back, &part, &row));
+		expect_ok(paged_block_mask_select(back, &part, &row));
 		part.first_row = case_info(logical).n_rows == 1 ? 0 : r;
-		done(paged_block_mask_select(logical, &part, &one));
-		done(paged_block_mask_crop(one, UINT32_MAX, rows[r].kv_len, &cut));
+		expect_ok(paged_block_mask_select(logical, &part, &one));
+		expect_ok(paged_block_mask_crop(one, UINT32_MAX, rows[r].kv_len, &cut));
 		case_expect_same(row, cut, "the way back");
 		paged_block_mask_destroy(row);
 		paged_block_mask_destroy(one);
 		paged_block_mask_destroy(cut);
 	}
 	/* Of a large block that is partial now, all pages are. */
-	if (case_info(logical).kv_block <= PAGE_SIZE) {
-		done(paged_block_mask_to_physical(back, case_info(physical).n_rows, rows, &one));
+	if (case_info(logical).kv_block <= FIXTURE_PAGE_SIZE) {
+		expect_ok(paged_block_mask_to_physical(back, case_info(physical).n_rows, rows, &one));
 		case_expect_same(one, physical, "there again");
 		paged_block_mask_destroy(one);
 	}
@@ -191,7 +191,7 @@ Test(block_mask_physical, there_and_back)
 		const struct case_rule *rule = &case_rules[random_below(&state, case_n_rules)];
 		uint32_t n_rows = 1 + (uint32_t)random_below(&state, MAX_ROWS), n_logical;
 		struct paged_batch_row logical_rows[MAX_ROWS], rows[MAX_ROWS] = { 0 };
-		uint32_t explicit[MAX_ROWS][MAX_LENGTH / PAGE_SIZE];
+		uint32_t explicit[MAX_ROWS][FIXTURE_MAX_LENGTH / FIXTURE_PAGE_SIZE];
 		struct paged_block_mask *logical, *physical = NULL;
 		struct paged_block_mask_params params;
 
@@ -201,10 +201,10 @@ Test(block_mask_physical, there_and_back)
 				   kv_blocks[random_below(&state, 6)]);
 		place_rows(rows, n_rows, seq, 3, explicit, &state);
 		logical = case_made(&params, rule->text, 2, case_arrays);
-		done(paged_block_mask_to_physical(logical, n_rows, rows, &physical));
+		expect_ok(paged_block_mask_to_physical(logical, n_rows, rows, &physical));
 		expect_placed(physical, logical, rows);
 		expect_way_back(physical, logical, rows);
-		done(paged_block_mask_validate(physical));
+		expect_ok(paged_block_mask_validate(physical));
 		paged_block_mask_destroy(physical);
 		paged_block_mask_destroy(logical);
 	}
@@ -220,22 +220,22 @@ Test(block_mask_physical, created_as_converted)
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		const struct case_rule *rule = &case_rules[random_below(&state, case_n_rules)];
 		uint32_t n_rows = 1 + (uint32_t)random_below(&state, MAX_ROWS);
-		uint32_t explicit[MAX_ROWS][MAX_LENGTH / PAGE_SIZE];
+		uint32_t explicit[MAX_ROWS][FIXTURE_MAX_LENGTH / FIXTURE_PAGE_SIZE];
 		struct paged_batch_row rows[MAX_ROWS];
 		struct paged_block_mask_params params = params_of(rows, n_rows, 3, 0);
 		struct paged_block_mask *logical, *physical = NULL, *created;
 
 		case_random_rows(rows, n_rows, &state);
 		place_rows(rows, n_rows, seq, 3, explicit, &state);
-		params.kv_block = PAGE_SIZE;
+		params.kv_block = FIXTURE_PAGE_SIZE;
 		logical = case_made(&params, rule->text, 2, case_arrays);
-		done(paged_block_mask_to_physical(logical, n_rows, rows, &physical));
+		expect_ok(paged_block_mask_to_physical(logical, n_rows, rows, &physical));
 		params.kv_block = 0;
 		params.physical = 1;
 		created = case_made(&params, rule->text, 2, case_arrays);
 		case_expect_same(created, physical, rule->text);
 		paged_block_mask_destroy(created);
-		done(paged_block_mask_to_logical(physical, &created));
+		expect_ok(paged_block_mask_to_logical(physical, &created));
 		case_expect_same(created, logical, "its logical blocks");
 		paged_block_mask_destroy(created);
 		paged_block_mask_destroy(physical);
@@ -247,8 +247,8 @@ Test(block_mask_physical, created_as_converted)
 Test(block_mask_physical, parts_know_their_sequences)
 {
 	const struct paged_batch_row rows[] = {
-		{ .seq = sequence_of(8), .q_len = 3, .kv_len = 8 },
-		{ .seq = sequence_of(12), .q_len = 9, .kv_len = 11 },
+		{ .seq = fixture_create_seq(8), .q_len = 3, .kv_len = 8 },
+		{ .seq = fixture_create_seq(12), .q_len = 9, .kv_len = 11 },
 	};
 	struct paged_block_mask_params params = params_of(rows, 2, 4, 0);
 	struct paged_block_mask_part part = { .struct_size = sizeof(part), .first_row = 1, .n_heads = 1 };
@@ -257,15 +257,15 @@ Test(block_mask_physical, parts_know_their_sequences)
 
 	params.physical = 1;
 	physical = case_made(&params, "causal", 0, NULL);
-	done(paged_block_mask_select(physical, &part, &got));
-	done(paged_block_mask_to_logical(got, &logical));
-	done(paged_block_mask_to_physical(logical, 1, &rows[1], &expected));
+	expect_ok(paged_block_mask_select(physical, &part, &got));
+	expect_ok(paged_block_mask_to_logical(got, &logical));
+	expect_ok(paged_block_mask_to_physical(logical, 1, &rows[1], &expected));
 	case_expect_same(got, expected, "row 1");
-	done(seqs_truncate(client, 1, &rows[0].seq, &tokens));
-	done(paged_block_mask_validate(got));
-	refused(paged_block_mask_validate(physical), PAGED_ERR_STALE,
-		"block mask: row 0: pages of sequence " SEQ " were replaced or removed since it was made",
-		ARGS(rows[0].seq));
+	expect_ok(seqs_truncate(client, 1, &rows[0].seq, &tokens));
+	expect_ok(paged_block_mask_validate(got));
+	expect_error(paged_block_mask_validate(physical), PAGED_ERR_STALE,
+		     "block mask: row 0: pages of sequence " SEQ_FORMAT " were replaced or removed since it was made",
+		     SEQ_ARGS(rows[0].seq));
 }
 
 static struct paged_block_mask *
@@ -281,36 +281,37 @@ placed(paged_seq_id seq, uint32_t kv_len)
 /* By what happened to its own rows, whatever others do. */
 Test(block_mask_physical, stale_by_its_own_rows)
 {
-	paged_seq_id mine = sequence_of(8), other = sequence_of(8);
+	paged_seq_id mine = fixture_create_seq(8), other = fixture_create_seq(8);
 	struct paged_block_mask *mask = placed(mine, 7), *logical = NULL;
 	uint32_t tokens = 16;
 
-	done(seqs_reserve(client, 1, &mine, &tokens));
-	done(paged_block_mask_validate(mask));
+	expect_ok(seqs_reserve(client, 1, &mine, &tokens));
+	expect_ok(paged_block_mask_validate(mask));
 	tokens = 4;
-	done(seqs_truncate(client, 1, &other, &tokens));
-	done(paged_seq_erase(client, 1, &other));
-	done(paged_block_mask_validate(mask));
-	done(paged_block_mask_to_logical(mask, &logical));
-	done(paged_block_mask_validate(logical));
+	expect_ok(seqs_truncate(client, 1, &other, &tokens));
+	expect_ok(paged_seq_erase(client, 1, &other));
+	expect_ok(paged_block_mask_validate(mask));
+	expect_ok(paged_block_mask_to_logical(mask, &logical));
+	expect_ok(paged_block_mask_validate(logical));
 
-	done(seqs_truncate(client, 1, &mine, &tokens));
-	refused(paged_block_mask_validate(mask), PAGED_ERR_STALE,
-		"block mask: row 0: pages of sequence " SEQ " were replaced or removed since it was made", ARGS(mine));
+	expect_ok(seqs_truncate(client, 1, &mine, &tokens));
+	expect_error(paged_block_mask_validate(mask), PAGED_ERR_STALE,
+		     "block mask: row 0: pages of sequence " SEQ_FORMAT " were replaced or removed since it was made",
+		     SEQ_ARGS(mine));
 	paged_block_mask_destroy(mask);
 	mask = placed(mine, 4);
-	done(paged_block_mask_validate(mask));
-	done(paged_seq_erase(client, 1, &mine));
+	expect_ok(paged_block_mask_validate(mask));
+	expect_ok(paged_seq_erase(client, 1, &mine));
 	cr_assert_eq(paged_block_mask_validate(mask), PAGED_ERR_STALE);
 	/* The slot's next sequence is another one, whatever its pages. */
-	mine = sequence_of(8);
+	mine = fixture_create_seq(8);
 	cr_assert_eq(paged_block_mask_validate(mask), PAGED_ERR_STALE);
 }
 
 Test(block_mask_physical, refuses_with_numbers)
 {
-	static const uint32_t pages[] = { 3, N_PAGES };
-	paged_seq_id seq = sequence_of(8);
+	static const uint32_t pages[] = { 3, FIXTURE_N_PAGES };
+	paged_seq_id seq = fixture_create_seq(8);
 	struct paged_batch_row rows[] = { { .seq = seq, .q_len = 1, .kv_len = 8 },
 					  { .seq = seq, .q_len = 1, .kv_len = 8 },
 					  { .seq = seq, .kv_len = 8 } };
@@ -318,42 +319,43 @@ Test(block_mask_physical, refuses_with_numbers)
 	struct paged_block_mask *logical = case_made(&params, "true", 0, NULL), *mask = NULL, *odd;
 	struct paged_mod *mod = case_mod("true", 0, NULL);
 
-	refused(paged_block_mask_to_physical(logical, 3, rows, &mask), PAGED_ERR_INVALID,
-		"block mask: 3 rows for a mask of 2");
-	refused(paged_block_mask_to_physical(logical, 0, rows, &mask), PAGED_ERR_INVALID, "block mask: 0 rows");
-	refused(paged_block_mask_to_physical(logical, 2, NULL, &mask), PAGED_ERR_INVALID, "block mask: rows is NULL");
-	refused(paged_block_mask_to_physical(logical, 2, rows, NULL), PAGED_ERR_INVALID,
-		"a block mask needs a place for its handle");
+	expect_error(paged_block_mask_to_physical(logical, 3, rows, &mask), PAGED_ERR_INVALID,
+		     "block mask: 3 rows for a mask of 2");
+	expect_error(paged_block_mask_to_physical(logical, 0, rows, &mask), PAGED_ERR_INVALID, "block mask: 0 rows");
+	expect_error(paged_block_mask_to_physical(logical, 2, NULL, &mask), PAGED_ERR_INVALID,
+		     "block mask: rows is NULL");
+	expect_error(paged_block_mask_to_physical(logical, 2, rows, NULL), PAGED_ERR_INVALID,
+		     "a block mask needs a place for its handle");
 	rows[1].kv_len = 9;
-	refused(paged_block_mask_to_physical(logical, 2, rows, &mask), PAGED_ERR_CAPACITY,
-		"block mask: row 1: 9 tokens need 3 pages of 4, its sequence has 2");
+	expect_error(paged_block_mask_to_physical(logical, 2, rows, &mask), PAGED_ERR_CAPACITY,
+		     "block mask: row 1: 9 tokens need 3 pages of 4, its sequence has 2");
 	rows[1].pages = pages;
-	refused(paged_block_mask_to_physical(logical, 2, rows, &mask), PAGED_ERR_INVALID,
-		"block mask: row 1 names both a sequence and pages");
+	expect_error(paged_block_mask_to_physical(logical, 2, rows, &mask), PAGED_ERR_INVALID,
+		     "block mask: row 1 names both a sequence and pages");
 	rows[1].seq = 0;
 	rows[1].n_pages = 2;
 	rows[1].kv_len = 8;
-	refused(paged_block_mask_to_physical(logical, 2, rows, &mask), PAGED_ERR_RANGE,
-		"block mask: row 1: logical page 1 is page 16 of a pool of 16");
+	expect_error(paged_block_mask_to_physical(logical, 2, rows, &mask), PAGED_ERR_RANGE,
+		     "block mask: row 1: logical page 1 is page 16 of a pool of 16");
 	rows[1].pages = NULL;
-	refused(paged_block_mask_to_physical(logical, 2, rows, &mask), PAGED_ERR_INVALID,
-		"block mask: row 1 names neither a sequence nor pages");
+	expect_error(paged_block_mask_to_physical(logical, 2, rows, &mask), PAGED_ERR_INVALID,
+		     "block mask: row 1 names neither a sequence nor pages");
 	params.physical = 1;
-	refused(paged_block_mask_create(pool, &params, mod, 0, NULL, &mask), PAGED_ERR_INVALID,
-		"block mask: row 1 names neither a sequence nor pages");
+	expect_error(paged_block_mask_create(pool, &params, mod, 0, NULL, &mask), PAGED_ERR_INVALID,
+		     "block mask: row 1 names neither a sequence nor pages");
 	params.physical = 0;
 	params.kv_block = 6;
 	odd = case_made(&params, "true", 0, NULL);
 	rows[1] = rows[0];
-	refused(paged_block_mask_to_physical(odd, 2, rows, &mask), PAGED_ERR_INVALID,
-		"block mask: KV blocks of 6 and pages of 4 tokens: neither divides the other");
-	done(paged_block_mask_to_physical(logical, 2, rows, &odd));
-	refused(paged_block_mask_to_physical(odd, 2, rows, &mask), PAGED_ERR_INVALID,
-		"block mask: it is physical already");
-	refused(paged_block_mask_crop(odd, 1, 4, &mask), PAGED_ERR_INVALID,
-		"block mask: a physical one has no lengths to crop: crop the logical one");
-	done(paged_seq_erase(client, 1, &seq));
-	refused(paged_block_mask_to_physical(logical, 2, rows, &mask), PAGED_ERR_STALE,
-		"block mask: row 0: no live sequence " SEQ, ARGS(seq));
+	expect_error(paged_block_mask_to_physical(odd, 2, rows, &mask), PAGED_ERR_INVALID,
+		     "block mask: KV blocks of 6 and pages of 4 tokens: neither divides the other");
+	expect_ok(paged_block_mask_to_physical(logical, 2, rows, &odd));
+	expect_error(paged_block_mask_to_physical(odd, 2, rows, &mask), PAGED_ERR_INVALID,
+		     "block mask: it is physical already");
+	expect_error(paged_block_mask_crop(odd, 1, 4, &mask), PAGED_ERR_INVALID,
+		     "block mask: a physical one has no lengths to crop: crop the logical one");
+	expect_ok(paged_seq_erase(client, 1, &seq));
+	expect_error(paged_block_mask_to_physical(logical, 2, rows, &mask), PAGED_ERR_STALE,
+		     "block mask: row 0: no live sequence " SEQ_FORMAT, SEQ_ARGS(seq));
 	cr_assert_null(mask);
 }

@@ -13,37 +13,37 @@
 #include "tests/support/client_fixture.h"
 #include "tests/support/sequences.h"
 
-TestSuite(client, .init = client_setup, .fini = client_teardown);
+TestSuite(client, .init = client_fixture_setup, .fini = client_fixture_teardown);
 
 Test(open, failures_leave_a_client_to_ask)
 {
-	struct paged_pool_params bad = small_pool;
+	struct paged_pool_params bad = fixture_pool_params;
 	struct paged_client_params params = { .struct_size = sizeof(params), .join_token = "00" };
 
-	refused(paged_client_open_embedded(NULL, 0, NULL, &client), PAGED_ERR_INVALID,
-		"an embedded client needs at least one pool");
-	refused(paged_pool_open(client, "small", &pool), PAGED_ERR_INVALID,
-		"the client did not open (invalid argument)");
+	expect_error(paged_client_open_embedded(NULL, 0, NULL, &client), PAGED_ERR_INVALID,
+		     "an embedded client needs at least one pool");
+	expect_error(paged_pool_open(client, "small", &pool), PAGED_ERR_INVALID,
+		     "the client did not open (invalid argument)");
 	cr_assert_eq(paged_client_session(client), 0);
 	cr_assert_str_empty(paged_client_join_token(client));
 	cr_assert_eq(paged_client_fd(client), -1);
 	paged_client_close(client);
 
 	bad.dtype = PAGED_DTYPE_NONE;
-	refused(paged_client_open_embedded(&bad, 1, NULL, &client), PAGED_ERR_INVALID,
-		"dtype 0 is none of f32, f16, bf16, e4m3, e5m2, i8");
+	expect_error(paged_client_open_embedded(&bad, 1, NULL, &client), PAGED_ERR_INVALID,
+		     "dtype 0 is none of f32, f16, bf16, e4m3, e5m2, i8");
 	paged_client_close(client);
 
 	bad.name = NULL;
-	refused(paged_client_open_embedded(&bad, 1, NULL, &client), PAGED_ERR_INVALID, "pool 0 has no name");
+	expect_error(paged_client_open_embedded(&bad, 1, NULL, &client), PAGED_ERR_INVALID, "pool 0 has no name");
 	paged_client_close(client);
 
-	refused(paged_client_open_embedded(&small_pool, 1, &params, &client), PAGED_ERR_UNSUPPORTED,
-		"an embedded client's session has no other members");
+	expect_error(paged_client_open_embedded(&fixture_pool_params, 1, &params, &client), PAGED_ERR_UNSUPPORTED,
+		     "an embedded client's session has no other members");
 	paged_client_close(client);
 	params.observer = 1;
-	refused(paged_client_open_embedded(&small_pool, 1, &params, &client), PAGED_ERR_INVALID,
-		"an observer joins no session: join_token must be NULL");
+	expect_error(paged_client_open_embedded(&fixture_pool_params, 1, &params, &client), PAGED_ERR_INVALID,
+		     "an observer joins no session: join_token must be NULL");
 	paged_client_close(client);
 	paged_client_close(NULL);
 	cr_assert_str_eq(paged_client_error(NULL), "there is no client: out of memory, or an argument is NULL");
@@ -54,12 +54,12 @@ Test(open, instruction_set_from_the_environment)
 	struct paged_pool_info info = { .struct_size = sizeof(info) };
 
 	setenv("PAGED_ISA", "sse", 1);
-	refused(paged_client_open_embedded(&small_pool, 1, NULL, &client), PAGED_ERR_INVALID,
-		"PAGED_ISA=sse is none of generic, avx2, avx512, avx512bf16, amx");
+	expect_error(paged_client_open_embedded(&fixture_pool_params, 1, NULL, &client), PAGED_ERR_INVALID,
+		     "PAGED_ISA=sse is none of generic, avx2, avx512, avx512bf16, amx");
 	paged_client_close(client);
 	setenv("PAGED_ISA", "generic", 1);
-	client_setup();
-	done(paged_pool_get_info(pool, &info));
+	client_fixture_setup();
+	expect_ok(paged_pool_get_info(pool, &info));
 	cr_assert_str_eq(info.isa, "generic");
 	cr_assert_null(info.device);
 	paged_client_close(client);
@@ -71,9 +71,9 @@ expect_isa(const char *wanted, const char *expected)
 	struct paged_client_params params = { .struct_size = sizeof(params), .isa = wanted };
 	struct paged_pool_info info = { .struct_size = sizeof(info) };
 
-	done(paged_client_open_embedded(&small_pool, 1, &params, &client));
-	done(paged_pool_open(client, "small", &pool));
-	done(paged_pool_get_info(pool, &info));
+	expect_ok(paged_client_open_embedded(&fixture_pool_params, 1, &params, &client));
+	expect_ok(paged_pool_open(client, "small", &pool));
+	expect_ok(paged_pool_get_info(pool, &info));
 	cr_assert_str_eq(info.isa, expected);
 	paged_client_close(client);
 }
@@ -84,8 +84,8 @@ Test(open, instruction_set_from_a_parameter)
 
 	unsetenv("PAGED_ISA");
 	expect_isa("generic", "generic");
-	refused(paged_client_open_embedded(&small_pool, 1, &params, &client), PAGED_ERR_INVALID,
-		"isa=sse is none of generic, avx2, avx512, avx512bf16, amx");
+	expect_error(paged_client_open_embedded(&fixture_pool_params, 1, &params, &client), PAGED_ERR_INVALID,
+		     "isa=sse is none of generic, avx2, avx512, avx512bf16, amx");
 	paged_client_close(client);
 	/* The environment is the operator's. */
 	setenv("PAGED_ISA", "generic", 1);
@@ -100,39 +100,39 @@ Test(open, struct_size)
 		struct paged_client_params known;
 		uint64_t newer;
 	} params = { .known = { .struct_size = 0 } };
-	struct paged_pool_params both[2] = { small_pool, small_pool };
+	struct paged_pool_params both[2] = { fixture_pool_params, fixture_pool_params };
 
-	refused(paged_client_open_embedded(&small_pool, 1, &params.known, &client), PAGED_ERR_INVALID,
-		"paged_client_params: struct_size is 0; set it to sizeof(the struct)");
+	expect_error(paged_client_open_embedded(&fixture_pool_params, 1, &params.known, &client), PAGED_ERR_INVALID,
+		     "paged_client_params: struct_size is 0; set it to sizeof(the struct)");
 	paged_client_close(client);
 	params.known.struct_size = 1u << 20;
-	refused(paged_client_open_embedded(&small_pool, 1, &params.known, &client), PAGED_ERR_INVALID,
-		"paged_client_params: struct_size is 1048576; set it to sizeof(the struct)");
+	expect_error(paged_client_open_embedded(&fixture_pool_params, 1, &params.known, &client), PAGED_ERR_INVALID,
+		     "paged_client_params: struct_size is 1048576; set it to sizeof(the struct)");
 	paged_client_close(client);
 
 	/* A newer program's field: zero is no wish, anything else cannot be granted. */
 	params.known.struct_size = sizeof(params);
-	done(paged_client_open_embedded(&small_pool, 1, &params.known, &client));
+	expect_ok(paged_client_open_embedded(&fixture_pool_params, 1, &params.known, &client));
 	paged_client_close(client);
 	params.newer = 1;
-	refused(paged_client_open_embedded(&small_pool, 1, &params.known, &client), PAGED_ERR_UNSUPPORTED,
-		"paged_client_params: a field past byte %zu is set, which this library does not know",
-		sizeof(params.known));
+	expect_error(paged_client_open_embedded(&fixture_pool_params, 1, &params.known, &client), PAGED_ERR_UNSUPPORTED,
+		     "paged_client_params: a field past byte %zu is set, which this library does not know",
+		     sizeof(params.known));
 	paged_client_close(client);
 
 	/* An older program's: what lies past its struct_size is not read. */
 	params.known.struct_size = offsetof(struct paged_client_params, observer);
 	params.known.observer = 7;
-	done(paged_client_open_embedded(&small_pool, 1, &params.known, &client));
+	expect_ok(paged_client_open_embedded(&fixture_pool_params, 1, &params.known, &client));
 	paged_client_close(client);
 
 	both[1].name = "other";
 	both[1].struct_size = sizeof(size_t);
-	refused(paged_client_open_embedded(both, 2, NULL, &client), PAGED_ERR_INVALID,
-		"paged_pool_params 1: struct_size is 8, the first one's is %zu", sizeof(*both));
+	expect_error(paged_client_open_embedded(both, 2, NULL, &client), PAGED_ERR_INVALID,
+		     "paged_pool_params 1: struct_size is 8, the first one's is %zu", sizeof(*both));
 	paged_client_close(client);
 	both[1].struct_size = sizeof(*both);
-	done(paged_client_open_embedded(both, 2, NULL, &client));
+	expect_ok(paged_client_open_embedded(both, 2, NULL, &client));
 	paged_client_close(client);
 	both[1].name = "small";
 	cr_assert_eq(paged_client_open_embedded(both, 2, NULL, &client), PAGED_ERR_INVALID);
@@ -180,9 +180,9 @@ Test(open, pages_lie_where_huge_ones_can)
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	bool huge;
 
-	done(paged_client_open_embedded(&large, 1, NULL, &client));
-	done(paged_pool_open(client, "large", &pool));
-	done(paged_pool_get_info(pool, &info));
+	expect_ok(paged_client_open_embedded(&large, 1, NULL, &client));
+	expect_ok(paged_pool_open(client, "large", &pool));
+	expect_ok(paged_pool_get_info(pool, &info));
 	cr_assert_eq((uintptr_t)info.base % (2u << 20), 0);
 	cr_assert_eq(mapping_of(info.base, &huge), (info.size + page - 1) / page * page >> 10);
 	cr_assert_eq(huge, access("/sys/kernel/mm/transparent_hugepage", F_OK) == 0);
@@ -202,7 +202,7 @@ Test(client, dtype_names)
 
 Test(client, ping)
 {
-	done(paged_client_ping(client));
+	expect_ok(paged_client_ping(client));
 }
 
 Test(client, pool_info_fills_what_the_caller_has)
@@ -211,23 +211,24 @@ Test(client, pool_info_fills_what_the_caller_has)
 
 	memset(&info, 0x55, sizeof(info));
 	info.struct_size = offsetof(struct paged_pool_info, page_bytes);
-	done(paged_pool_get_info(pool, &info));
+	expect_ok(paged_pool_get_info(pool, &info));
 	cr_assert_str_eq(info.name, "small");
 	cr_assert_str_eq(info.backend, "host");
-	cr_assert_eq(info.size, 2 * N_PAGES * 2 * HEADS * PAGE_SIZE * DIM * sizeof(float));
+	cr_assert_eq(info.size,
+		     2 * FIXTURE_N_PAGES * 2 * FIXTURE_KV_HEADS * FIXTURE_PAGE_SIZE * FIXTURE_DIM * sizeof(float));
 	cr_assert_eq(info.page_bytes, 0x5555555555555555u);
 
 	info.struct_size = sizeof(info);
-	done(paged_pool_get_info(pool, &info));
-	cr_assert_eq(info.n_pages, N_PAGES);
-	cr_assert_eq(info.max_length, MAX_LENGTH);
-	cr_assert_eq(info.k.dim, DIM);
-	cr_assert_eq(info.v.dim, DIM);
-	cr_assert_eq(info.v.offset, HEADS * PAGE_SIZE * DIM * sizeof(float));
+	expect_ok(paged_pool_get_info(pool, &info));
+	cr_assert_eq(info.n_pages, FIXTURE_N_PAGES);
+	cr_assert_eq(info.max_length, FIXTURE_MAX_LENGTH);
+	cr_assert_eq(info.k.dim, FIXTURE_DIM);
+	cr_assert_eq(info.v.dim, FIXTURE_DIM);
+	cr_assert_eq(info.v.offset, FIXTURE_KV_HEADS * FIXTURE_PAGE_SIZE * FIXTURE_DIM * sizeof(float));
 	info.struct_size = 0;
-	refused(paged_pool_get_info(pool, &info), PAGED_ERR_INVALID,
-		"paged_pool_info: struct_size is 0; set it to sizeof(the struct)");
-	refused(paged_pool_get_info(pool, NULL), PAGED_ERR_INVALID, "info must not be NULL");
+	expect_error(paged_pool_get_info(pool, &info), PAGED_ERR_INVALID,
+		     "paged_pool_info: struct_size is 0; set it to sizeof(the struct)");
+	expect_error(paged_pool_get_info(pool, NULL), PAGED_ERR_INVALID, "info must not be NULL");
 }
 
 Test(client, pool_open)
@@ -239,70 +240,72 @@ Test(client, pool_open)
 	cr_assert_not_null(strstr(paged_client_error(client), "small"), "%s", paged_client_error(client));
 	memset(name, 'x', sizeof(name) - 1);
 	name[sizeof(name) - 1] = '\0';
-	refused(paged_pool_open(client, name, &other), PAGED_ERR_INVALID, "a pool's name has at most 63 bytes");
-	refused(paged_pool_open(client, NULL, &other), PAGED_ERR_INVALID,
-		"a pool needs a name and a place for its handle");
-	done(paged_pool_open(client, "small", &other));
+	expect_error(paged_pool_open(client, name, &other), PAGED_ERR_INVALID, "a pool's name has at most 63 bytes");
+	expect_error(paged_pool_open(client, NULL, &other), PAGED_ERR_INVALID,
+		     "a pool needs a name and a place for its handle");
+	expect_ok(paged_pool_open(client, "small", &other));
 	paged_pool_close(other);
 	paged_pool_close(NULL);
-	done(paged_client_dispatch(client));
+	expect_ok(paged_client_dispatch(client));
 }
 
 Test(client, sequences)
 {
-	paged_seq_id id = sequence_of(5), stale;
-	uint32_t tokens = 5, pages[N_PAGES], too_long = MAX_LENGTH + 1;
+	paged_seq_id id = fixture_create_seq(5), stale;
+	uint32_t tokens = 5, pages[FIXTURE_N_PAGES], too_long = FIXTURE_MAX_LENGTH + 1;
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
 
-	done(paged_seq_read(pool, id, &info, pages, N_PAGES));
+	expect_ok(paged_seq_read(pool, id, &info, pages, FIXTURE_N_PAGES));
 	cr_assert_eq(info.owner, paged_client_session(client));
 	cr_assert_eq(info.capacity, 8);
 	cr_assert_eq(info.n_pages, 2);
-	cr_assert(pages[0] < N_PAGES && pages[1] < N_PAGES && pages[0] != pages[1]);
+	cr_assert(pages[0] < FIXTURE_N_PAGES && pages[1] < FIXTURE_N_PAGES && pages[0] != pages[1]);
 
 	cr_assert_eq(seqs_reserve(client, 1, &id, &too_long), PAGED_ERR_LIMIT);
 	tokens = 4;
-	done(seqs_truncate(client, 1, &id, &tokens));
-	cr_assert_eq(capacity_of(id), 4);
+	expect_ok(seqs_truncate(client, 1, &id, &tokens));
+	cr_assert_eq(fixture_seq_capacity(id), 4);
 	stale = id;
-	done(paged_seq_erase(client, 1, &id));
-	refused(paged_seq_read(pool, stale, NULL, NULL, 0), PAGED_ERR_STALE, "pool small has no live sequence " SEQ,
-		ARGS(stale));
+	expect_ok(paged_seq_erase(client, 1, &id));
+	expect_error(paged_seq_read(pool, stale, NULL, NULL, 0), PAGED_ERR_STALE,
+		     "pool small has no live sequence " SEQ_FORMAT, SEQ_ARGS(stale));
 	cr_assert_eq(seqs_reserve(client, 1, &stale, &tokens), PAGED_ERR_STALE);
-	refused(paged_seq_read(pool, 0, NULL, NULL, 3), PAGED_ERR_INVALID, "pages is NULL but n_max is 3");
+	expect_error(paged_seq_read(pool, 0, NULL, NULL, 3), PAGED_ERR_INVALID, "pages is NULL but n_max is 3");
 }
 
 Test(client, requests_are_checked_before_they_are_made)
 {
-	paged_seq_id id = sequence_of(0);
+	paged_seq_id id = fixture_create_seq(0);
 	uint32_t tokens = 1;
 	struct paged_seq_item item = { .seq = id, .n_tokens = 4, .reserved = { 1 } };
 	struct paged_seq_params params = { .pool = NULL };
 	char tag[PAGED_MAX_TAG + 2];
 
-	refused(seqs_create(client, pool, 0, &id), PAGED_ERR_INVALID, "a request names at least one sequence");
-	refused(seqs_create(client, pool, 1, NULL), PAGED_ERR_INVALID, "an array of the request is NULL");
-	refused(paged_seq_reserve(client, 1, NULL), PAGED_ERR_INVALID, "an array of the request is NULL");
-	refused(paged_seq_erase(client, 4097, &id), PAGED_ERR_LIMIT, "4097 sequences in a request, at most 4096");
-	refused(seqs_truncate(client, 0, &id, &tokens), PAGED_ERR_INVALID, "a request names at least one sequence");
-	refused(paged_seq_reserve(client, 1, &item), PAGED_ERR_INVALID, "items[0].reserved is not zero");
-	refused(paged_seq_truncate(client, 1, &item), PAGED_ERR_INVALID, "items[0].reserved is not zero");
+	expect_error(seqs_create(client, pool, 0, &id), PAGED_ERR_INVALID, "a request names at least one sequence");
+	expect_error(seqs_create(client, pool, 1, NULL), PAGED_ERR_INVALID, "an array of the request is NULL");
+	expect_error(paged_seq_reserve(client, 1, NULL), PAGED_ERR_INVALID, "an array of the request is NULL");
+	expect_error(paged_seq_erase(client, 4097, &id), PAGED_ERR_LIMIT, "4097 sequences in a request, at most 4096");
+	expect_error(seqs_truncate(client, 0, &id, &tokens), PAGED_ERR_INVALID,
+		     "a request names at least one sequence");
+	expect_error(paged_seq_reserve(client, 1, &item), PAGED_ERR_INVALID, "items[0].reserved is not zero");
+	expect_error(paged_seq_truncate(client, 1, &item), PAGED_ERR_INVALID, "items[0].reserved is not zero");
 	item.reserved[0] = 0;
-	done(paged_seq_reserve(client, 1, &item));
-	cr_assert_eq(capacity_of(id), 4);
-	refused(paged_seq_create(client, 1, &params, &id), PAGED_ERR_INVALID,
-		"params[0].pool is no pool of this client");
+	expect_ok(paged_seq_reserve(client, 1, &item));
+	cr_assert_eq(fixture_seq_capacity(id), 4);
+	expect_error(paged_seq_create(client, 1, &params, &id), PAGED_ERR_INVALID,
+		     "params[0].pool is no pool of this client");
 	params.pool = pool;
 	params.reserved[4] = 1;
-	refused(paged_seq_create(client, 1, &params, &id), PAGED_ERR_INVALID, "params[0].reserved is not zero");
+	expect_error(paged_seq_create(client, 1, &params, &id), PAGED_ERR_INVALID, "params[0].reserved is not zero");
 	params.reserved[4] = 0;
 	memset(tag, 'x', sizeof(tag) - 1);
 	tag[sizeof(tag) - 1] = '\0';
 	params.tag = tag;
-	refused(paged_seq_create(client, 1, &params, &id), PAGED_ERR_LIMIT, "params[0].tag has more than 31 bytes");
+	expect_error(paged_seq_create(client, 1, &params, &id), PAGED_ERR_LIMIT,
+		     "params[0].tag has more than 31 bytes");
 	params.tag = "a\tb";
-	refused(paged_seq_create(client, 1, &params, &id), PAGED_ERR_INVALID,
-		"params[0].tag is not UTF-8 without control characters");
+	expect_error(paged_seq_create(client, 1, &params, &id), PAGED_ERR_INVALID,
+		     "params[0].tag is not UTF-8 without control characters");
 }
 
 Test(client, tags_of_a_request_have_a_limit_together)
@@ -312,11 +315,11 @@ Test(client, tags_of_a_request_have_a_limit_together)
 
 	for (uint32_t i = 0; i < PAGED_MAX_REQUEST_SEQS; i++)
 		params[i] = (struct paged_seq_params){ .pool = pool, .tag = i == 0 ? "abc" : "ab" };
-	refused(paged_seq_create(client, PAGED_MAX_REQUEST_SEQS, params, ids), PAGED_ERR_LIMIT,
-		"the tags of a request have at most 8192 bytes together");
+	expect_error(paged_seq_create(client, PAGED_MAX_REQUEST_SEQS, params, ids), PAGED_ERR_LIMIT,
+		     "the tags of a request have at most 8192 bytes together");
 	params[0].tag = "ab";
-	refused(paged_seq_create(client, PAGED_MAX_REQUEST_SEQS, params, ids), PAGED_ERR_FULL,
-		"pool small: 4096 sequences requested, 8 of 8 slots free");
+	expect_error(paged_seq_create(client, PAGED_MAX_REQUEST_SEQS, params, ids), PAGED_ERR_FULL,
+		     "pool small: 4096 sequences requested, 8 of 8 slots free");
 }
 
 Test(client, sequences_begin_with_a_tag_and_capacity)
@@ -327,25 +330,25 @@ Test(client, sequences_begin_with_a_tag_and_capacity)
 	paged_seq_id ids[2];
 	size_t n;
 
-	done(paged_seq_create(client, 2, params, ids));
-	cr_assert_eq(capacity_of(ids[0]), 8);
-	cr_assert_eq(capacity_of(ids[1]), 0);
-	done(paged_admin_sequences(client, "small", sizeof(*list), &list, &n));
+	expect_ok(paged_seq_create(client, 2, params, ids));
+	cr_assert_eq(fixture_seq_capacity(ids[0]), 8);
+	cr_assert_eq(fixture_seq_capacity(ids[1]), 0);
+	expect_ok(paged_admin_sequences(client, "small", sizeof(*list), &list, &n));
 	cr_assert_eq(n, 2);
 	cr_assert_str_eq(list[0].tag, "chat 7");
 	cr_assert_str_eq(list[1].tag, "");
 	paged_free(list);
 	params[0].n_tokens = params[1].n_tokens = 29;
-	refused(paged_seq_create(client, 2, params, ids), PAGED_ERR_FULL,
-		"pool small: 16 pages requested, 14 free (0 quarantined)");
-	done(paged_pool_check(pool, &result));
+	expect_error(paged_seq_create(client, 2, params, ids), PAGED_ERR_FULL,
+		     "pool small: 16 pages requested, 14 free (0 quarantined)");
+	expect_ok(paged_pool_check(pool, &result));
 	cr_assert_eq(result.n_sequences, 2);
 }
 
 /* Both pools' first sequences have the same slot and generation. */
 Test(client, an_id_of_another_pool_is_refused)
 {
-	struct paged_pool_params params[2] = { small_pool, small_pool };
+	struct paged_pool_params params[2] = { fixture_pool_params, fixture_pool_params };
 	struct paged_pool_info info = { .struct_size = sizeof(info) };
 	struct paged_block_mask *mask = NULL;
 	struct paged_pool *target, *draft;
@@ -357,12 +360,12 @@ Test(client, an_id_of_another_pool_is_refused)
 
 	params[0].name = "target";
 	params[1].name = "draft";
-	done(paged_client_open_embedded(params, 2, NULL, &two));
-	done(paged_pool_open(two, "target", &target));
-	done(paged_pool_open(two, "draft", &draft));
-	done(paged_pool_get_info(draft, &info));
+	expect_ok(paged_client_open_embedded(params, 2, NULL, &two));
+	expect_ok(paged_pool_open(two, "target", &target));
+	expect_ok(paged_pool_open(two, "draft", &draft));
+	expect_ok(paged_pool_get_info(draft, &info));
 	cr_assert_eq(info.number, 1);
-	done(paged_seq_create(
+	expect_ok(paged_seq_create(
 		two, 2,
 		(struct paged_seq_params[]){ { .pool = target, .n_tokens = 4 }, { .pool = draft, .n_tokens = 4 } },
 		ids));
@@ -375,11 +378,11 @@ Test(client, an_id_of_another_pool_is_refused)
 	cr_assert_str_eq(paged_client_error(two), "0 is not a sequence id");
 	cr_assert_eq(paged_seq_read(draft, PAGED_SEQ(1, 7, 0), NULL, NULL, 0), PAGED_ERR_INVALID);
 	cr_assert_str_eq(paged_client_error(two), "sequence 0.1 is of pool number 7, not of pool draft");
-	done(paged_batch_create(target, NULL, &batch));
+	expect_ok(paged_batch_create(target, NULL, &batch));
 	row.seq = ids[1];
 	cr_assert_eq(paged_batch_plan(batch, 1, &row), PAGED_ERR_INVALID);
 	cr_assert_str_eq(paged_client_error(two), "sequence 0.1 is of pool draft, not of pool target");
-	done(paged_mod_parse(target, PAGED_MOD_MASK, "causal", 0, NULL, &causal));
+	expect_ok(paged_mod_parse(target, PAGED_MOD_MASK, "causal", 0, NULL, &causal));
 	cr_assert_eq(paged_block_mask_create(
 			     target,
 			     &(struct paged_block_mask_params){ .struct_size = sizeof(struct paged_block_mask_params),
@@ -391,15 +394,15 @@ Test(client, an_id_of_another_pool_is_refused)
 	cr_assert_str_eq(paged_client_error(two), "sequence 0.1 is of pool draft, not of pool target");
 
 	/* An id says which sequence ends. */
-	done(paged_seq_erase(two, 1, &ids[1]));
-	done(paged_seq_read(target, ids[0], NULL, NULL, 0));
+	expect_ok(paged_seq_erase(two, 1, &ids[1]));
+	expect_ok(paged_seq_read(target, ids[0], NULL, NULL, 0));
 	cr_assert_eq(paged_seq_read(draft, ids[1], NULL, NULL, 0), PAGED_ERR_STALE);
 	paged_client_close(two);
 }
 
 Test(client, slots_fit_an_id)
 {
-	struct paged_pool_params params = small_pool;
+	struct paged_pool_params params = fixture_pool_params;
 	struct paged_client *large;
 
 	params.n_slots = PAGED_MAX_SLOTS + 1;
@@ -410,17 +413,17 @@ Test(client, slots_fit_an_id)
 
 Test(client, full_pool_changes_nothing)
 {
-	paged_seq_id ids[9], half[2] = { sequence_of(0), sequence_of(0) };
+	paged_seq_id ids[9], half[2] = { fixture_create_seq(0), fixture_create_seq(0) };
 	uint32_t tokens[2] = { 36, 36 };
 	struct paged_check_result here = { .struct_size = sizeof(here) }, there = { .struct_size = sizeof(there) };
 
 	cr_assert_eq(seqs_reserve(client, 2, half, tokens), PAGED_ERR_FULL);
-	cr_assert_eq(capacity_of(half[0]), 0);
+	cr_assert_eq(fixture_seq_capacity(half[0]), 0);
 	cr_assert_eq(seqs_create(client, pool, 9, ids), PAGED_ERR_FULL);
-	done(paged_pool_check(pool, &here));
-	done(paged_admin_check(client, "small", &there));
+	expect_ok(paged_pool_check(pool, &here));
+	expect_ok(paged_admin_check(client, "small", &there));
 	cr_assert(here.holds && there.holds);
-	cr_assert_eq(here.n_free, N_PAGES);
+	cr_assert_eq(here.n_free, FIXTURE_N_PAGES);
 	cr_assert_eq(memcmp(&here, &there, sizeof(here)), 0);
 }
 
@@ -429,16 +432,16 @@ Test(client, two_clients_in_one_process)
 	struct paged_client *first = client, *second;
 	struct paged_pool *first_pool = pool;
 
-	client_setup();
+	client_fixture_setup();
 	second = client;
-	cr_assert_eq(sequence_of(4), ((uint64_t)1 << 32));
-	refused(paged_pool_open(second, NULL, NULL), PAGED_ERR_INVALID,
-		"a pool needs a name and a place for its handle");
+	cr_assert_eq(fixture_create_seq(4), ((uint64_t)1 << 32));
+	expect_error(paged_pool_open(second, NULL, NULL), PAGED_ERR_INVALID,
+		     "a pool needs a name and a place for its handle");
 	cr_assert_str_empty(paged_client_error(first));
 	client = first;
 	pool = first_pool;
-	refused(paged_seq_read(pool, PAGED_SEQ(1, 0, 1), NULL, NULL, 0), PAGED_ERR_STALE,
-		"pool small has no live sequence 1.1");
+	expect_error(paged_seq_read(pool, PAGED_SEQ(1, 0, 1), NULL, NULL, 0), PAGED_ERR_STALE,
+		     "pool small has no live sequence 1.1");
 	cr_assert_str_eq(paged_client_error(second), "a pool needs a name and a place for its handle");
 	paged_client_close(second);
 }
@@ -448,7 +451,7 @@ fail_elsewhere(void *argument)
 {
 	(void)argument;
 	cr_assert_str_empty(paged_client_error(client));
-	refused(seqs_create(client, pool, 0, NULL), PAGED_ERR_INVALID, "a request names at least one sequence");
+	expect_error(seqs_create(client, pool, 0, NULL), PAGED_ERR_INVALID, "a request names at least one sequence");
 	return NULL;
 }
 
@@ -456,7 +459,7 @@ Test(client, a_sentence_belongs_to_its_thread)
 {
 	pthread_t thread;
 
-	refused(seqs_create(client, pool, 1, NULL), PAGED_ERR_INVALID, "an array of the request is NULL");
+	expect_error(seqs_create(client, pool, 1, NULL), PAGED_ERR_INVALID, "an array of the request is NULL");
 	cr_assert_eq(pthread_create(&thread, NULL, fail_elsewhere, NULL), 0);
 	pthread_join(thread, NULL);
 	cr_assert_str_eq(paged_client_error(client), "an array of the request is NULL");
@@ -468,7 +471,7 @@ Test(client, a_thread_keeps_the_sentences_of_the_eight_that_failed_last)
 
 	cr_assert_str_empty(paged_client_error(client));
 	for (int i = 0; i < 8; i++) {
-		done(paged_client_open_embedded(&small_pool, 1, NULL, &others[i]));
+		expect_ok(paged_client_open_embedded(&fixture_pool_params, 1, NULL, &others[i]));
 		cr_assert_eq(paged_pool_open(others[i], "other", &(struct paged_pool *){ NULL }), PAGED_ERR_NOENT);
 		/* The first of all fails again and again, and so is never the oldest. */
 		cr_assert_eq(seqs_create(client, pool, 1, NULL), PAGED_ERR_INVALID);
@@ -484,13 +487,13 @@ Test(client, a_thread_keeps_the_sentences_of_the_eight_that_failed_last)
 Test(client, a_forked_child_may_only_close)
 {
 	static const char sentence[] = "the client belongs to the parent of this forked process; open one here";
-	struct paged_batch *batch = batch_of(0, 0);
-	paged_seq_id id = sequence_of(4);
+	struct paged_batch *batch = fixture_create_batch(0, 0);
+	paged_seq_id id = fixture_create_seq(4);
 	uint32_t tokens = 8;
 	int exit_status;
 	pid_t child;
 
-	done(paged_batch_plan(batch, 1, &(struct paged_batch_row){ .seq = id, .kv_len = 1 }));
+	expect_ok(paged_batch_plan(batch, 1, &(struct paged_batch_row){ .seq = id, .kv_len = 1 }));
 	child = fork();
 	if (child == 0) {
 		bool right = seqs_reserve(client, 1, &id, &tokens) == PAGED_ERR_FORK &&
@@ -509,15 +512,15 @@ Test(client, a_forked_child_may_only_close)
 	cr_assert_eq(waitpid(child, &exit_status, 0), child);
 	cr_assert(WIFEXITED(exit_status) && WEXITSTATUS(exit_status) == 0);
 	/* The parent never noticed. */
-	done(paged_batch_validate(batch));
-	done(seqs_reserve(client, 1, &id, &tokens));
+	expect_ok(paged_batch_validate(batch));
+	expect_ok(seqs_reserve(client, 1, &id, &tokens));
 }
 
 /* The kernel kills the child at its first system call but read, write and exit. */
 Test(client, a_forked_child_is_refused_without_a_system_call)
 {
-	struct paged_batch *batch = batch_of(0, 0);
-	paged_seq_id id = sequence_of(4);
+	struct paged_batch *batch = fixture_create_batch(0, 0);
+	paged_seq_id id = fixture_create_seq(4);
 	int exit_status;
 	pid_t child;
 
@@ -547,10 +550,10 @@ Test(client, an_observer_only_looks)
 	size_t n;
 
 	paged_client_close(client);
-	done(paged_client_open_embedded(&small_pool, 1, &params, &client));
-	done(paged_pool_open(client, "small", &pool));
-	refused(seqs_create(client, pool, 1, &id), PAGED_ERR_PERM, "an observer has no sequences");
-	done(paged_admin_sessions(client, sizeof(*sessions), &sessions, &n));
+	expect_ok(paged_client_open_embedded(&fixture_pool_params, 1, &params, &client));
+	expect_ok(paged_pool_open(client, "small", &pool));
+	expect_error(seqs_create(client, pool, 1, &id), PAGED_ERR_PERM, "an observer has no sequences");
+	expect_ok(paged_admin_sessions(client, sizeof(*sessions), &sessions, &n));
 	cr_assert_eq(n, 0);
 	paged_free(sessions);
 }
@@ -562,44 +565,44 @@ Test(client, administration)
 	struct paged_session_entry *sessions;
 	struct paged_seq_entry *sequences, entry;
 	uint32_t *pages, row[2];
-	paged_seq_id first = sequence_of(4), id = sequence_of(8);
+	paged_seq_id first = fixture_create_seq(4), id = fixture_create_seq(8);
 	size_t n;
 
-	done(paged_admin_status(client, &info));
+	expect_ok(paged_admin_status(client, &info));
 	cr_assert_eq(info.n_pools, 1);
 	cr_assert_eq(info.pid, (uint32_t)getpid());
 	cr_assert_eq(strlen(info.boot_id), 32);
-	done(paged_admin_pools(client, sizeof(*pools), &pools, &n));
+	expect_ok(paged_admin_pools(client, sizeof(*pools), &pools, &n));
 	cr_assert_eq(n, 1);
 	cr_assert_str_eq(pools[0].name, "small");
 	cr_assert_eq(pools[0].n_referenced, 3);
 	cr_assert_eq(pools[0].n_sequences, 2);
 	paged_free(pools);
-	done(paged_admin_sessions(client, sizeof(*sessions), &sessions, &n));
+	expect_ok(paged_admin_sessions(client, sizeof(*sessions), &sessions, &n));
 	cr_assert_eq(n, 1);
 	cr_assert_eq(sessions[0].session, paged_client_session(client));
 	cr_assert_eq(sessions[0].n_pages, 3);
 	paged_free(sessions);
-	done(paged_admin_sequences(client, "small", sizeof(*sequences), &sequences, &n));
+	expect_ok(paged_admin_sequences(client, "small", sizeof(*sequences), &sequences, &n));
 	cr_assert_eq(n, 2);
 	cr_assert_eq(sequences[0].seq, first);
 	cr_assert_eq(sequences[1].capacity, 8);
 	paged_free(sequences);
 	cr_assert_eq(paged_admin_sequences(client, "large", sizeof(*sequences), &sequences, &n), PAGED_ERR_NOENT);
-	done(paged_admin_table(client, id, sizeof(entry), &entry, &pages, &n));
-	done(paged_seq_read(pool, id, NULL, row, 2));
+	expect_ok(paged_admin_table(client, id, sizeof(entry), &entry, &pages, &n));
+	expect_ok(paged_seq_read(pool, id, NULL, row, 2));
 	cr_assert_eq(n, 2);
 	cr_assert_eq(memcmp(pages, row, sizeof(row)), 0);
 	paged_free(pages);
 
-	refused(paged_admin_pools(client, sizeof(struct paged_pool_entry), NULL, &n), PAGED_ERR_INVALID,
-		"an argument is NULL");
-	refused(paged_admin_kick(client, 1, 1), PAGED_ERR_UNSUPPORTED,
-		"an embedded owner does not kill its own process");
+	expect_error(paged_admin_pools(client, sizeof(struct paged_pool_entry), NULL, &n), PAGED_ERR_INVALID,
+		     "an argument is NULL");
+	expect_error(paged_admin_kick(client, 1, 1), PAGED_ERR_UNSUPPORTED,
+		     "an embedded owner does not kill its own process");
 	cr_assert_eq(paged_admin_kick(client, 77, 0), PAGED_ERR_NOENT);
-	done(paged_admin_kick(client, paged_client_session(client), 0));
+	expect_ok(paged_admin_kick(client, paged_client_session(client), 0));
 	cr_assert_eq(seqs_create(client, pool, 1, &id), PAGED_ERR_GONE);
-	done(paged_admin_pools(client, sizeof(*pools), &pools, &n));
+	expect_ok(paged_admin_pools(client, sizeof(*pools), &pools, &n));
 	cr_assert_eq(pools[0].n_quarantined, 3);
 	paged_free(pools);
 }
@@ -619,20 +622,21 @@ Test(client, entries_have_the_size_of_the_program)
 	struct paged_pool_entry *pools;
 	size_t n;
 
-	done(paged_admin_pools(client, sizeof(*newer), &pools, &n));
+	expect_ok(paged_admin_pools(client, sizeof(*newer), &pools, &n));
 	newer = (struct newer *)pools;
 	cr_assert_str_eq(newer->known.name, "small");
 	cr_assert_eq(newer->known.n_pages, newer->known.n_free);
 	cr_assert_eq(newer->unknown, 0);
 	paged_free(newer);
-	done(paged_admin_pools(client, sizeof(*older), &pools, &n));
+	expect_ok(paged_admin_pools(client, sizeof(*older), &pools, &n));
 	older = (struct older *)pools;
 	cr_assert_str_eq(older->name, "small");
 	cr_assert_str_eq(older->backend, "host");
 	paged_free(older);
-	refused(paged_admin_pools(client, 0, &pools, &n), PAGED_ERR_INVALID, "entry_size is 0; pass sizeof(the entry)");
-	refused(paged_admin_status(client, &info), PAGED_ERR_INVALID,
-		"paged_daemon_info: struct_size is 0; set it to sizeof(the struct)");
+	expect_error(paged_admin_pools(client, 0, &pools, &n), PAGED_ERR_INVALID,
+		     "entry_size is 0; pass sizeof(the entry)");
+	expect_error(paged_admin_status(client, &info), PAGED_ERR_INVALID,
+		     "paged_daemon_info: struct_size is 0; set it to sizeof(the struct)");
 }
 
 static void
@@ -647,7 +651,7 @@ Test(open, failures_are_logged_when_the_program_asks)
 	char line[64] = "";
 	struct paged_client_params params = { .struct_size = sizeof(params), .log = log_line, .log_argument = line };
 
-	done(paged_client_open_embedded(&small_pool, 1, &params, &client));
+	expect_ok(paged_client_open_embedded(&fixture_pool_params, 1, &params, &client));
 	cr_assert_eq(paged_pool_open(client, NULL, NULL), PAGED_ERR_INVALID);
 	cr_assert_str_eq(line, "PAGED_ERR_INVALID: a pool needs a name and a place for its hand");
 	paged_client_close(client);

@@ -6,39 +6,42 @@
 
 #include "tests/support/client_fixture.h"
 
-static float elements[4 * HEADS * DIM];
-static const struct paged_tensor tensor = { .data = elements, .dtype = PAGED_F32, .n_heads = HEADS, .dim = DIM };
+static float elements[4 * FIXTURE_KV_HEADS * FIXTURE_DIM];
+static const struct paged_tensor tensor = {
+	.data = elements, .dtype = PAGED_F32, .n_heads = FIXTURE_KV_HEADS, .dim = FIXTURE_DIM
+};
 static const struct paged_array window = { .name = "window", .data = &(int32_t){ 3 }, .dtype = PAGED_I32 };
 
-TestSuite(arguments, .init = client_setup, .fini = client_teardown);
+TestSuite(arguments, .init = client_fixture_setup, .fini = client_fixture_teardown);
 
 static struct paged_mod *
 mod_of(const char *text)
 {
 	struct paged_mod *mod = NULL;
 
-	done(paged_mod_parse(pool, PAGED_MOD_MASK, text, 1, &window, &mod));
+	expect_ok(paged_mod_parse(pool, PAGED_MOD_MASK, text, 1, &window, &mod));
 	return mod;
 }
 
 Test(arguments, reserved_words_of_tensors_and_rows)
 {
-	struct paged_batch_row row = { .seq = sequence_of(4), .q_len = 4, .kv_len = 4 };
-	struct paged_batch *batch = batch_of(1, 0);
+	struct paged_batch_row row = { .seq = fixture_create_seq(4), .q_len = 4, .kv_len = 4 };
+	struct paged_batch *batch = fixture_create_batch(1, 0);
 
 	for (size_t i = 0; i < sizeof(row.reserved) / sizeof(row.reserved[0]); i++) {
 		row.reserved[i] = 1;
-		refused(paged_batch_plan(batch, 1, &row), PAGED_ERR_INVALID, "row 0: reserved words must be 0");
+		expect_error(paged_batch_plan(batch, 1, &row), PAGED_ERR_INVALID, "row 0: reserved words must be 0");
 		row.reserved[i] = 0;
 	}
-	done(paged_batch_plan(batch, 1, &row));
+	expect_ok(paged_batch_plan(batch, 1, &row));
 	for (size_t i = 0; i < sizeof(tensor.reserved) / sizeof(tensor.reserved[0]); i++) {
 		struct paged_tensor bad = tensor;
 
 		bad.reserved[i] = 0x80000000u;
-		refused(paged_append(batch, 0, &bad, &tensor, NULL), PAGED_ERR_INVALID, "k: reserved words must be 0");
+		expect_error(paged_append(batch, 0, &bad, &tensor, NULL), PAGED_ERR_INVALID,
+			     "k: reserved words must be 0");
 	}
-	done(paged_append(batch, 0, &tensor, &tensor, NULL));
+	expect_ok(paged_append(batch, 0, &tensor, &tensor, NULL));
 }
 
 Test(arguments, reserved_words_of_mods)
@@ -49,16 +52,16 @@ Test(arguments, reserved_words_of_mods)
 	double value;
 
 	bad.reserved[2] = 1;
-	refused(paged_mod_evaluate(mod, 1, &window, &point, &value), PAGED_ERR_INVALID,
-		"point: reserved words must be 0");
+	expect_error(paged_mod_evaluate(mod, 1, &window, &point, &value), PAGED_ERR_INVALID,
+		     "point: reserved words must be 0");
 	point.reserved[1] = 0;
-	refused(paged_mod_evaluate(mod, 1, &bad, &point, &value), PAGED_ERR_INVALID,
-		"mod: array 'window': reserved words must be 0");
-	refused(paged_mod_parse(pool, PAGED_MOD_MASK, "sliding_window", 1, &bad, &mod), PAGED_ERR_INVALID,
-		"mod: array 'window': reserved words must be 0");
+	expect_error(paged_mod_evaluate(mod, 1, &bad, &point, &value), PAGED_ERR_INVALID,
+		     "mod: array 'window': reserved words must be 0");
+	expect_error(paged_mod_parse(pool, PAGED_MOD_MASK, "sliding_window", 1, &bad, &mod), PAGED_ERR_INVALID,
+		     "mod: array 'window': reserved words must be 0");
 	bad.n_dims = 1;
-	refused(paged_array_upload(client, &bad), PAGED_ERR_INVALID, "array window: reserved words must be 0");
-	done(paged_mod_evaluate(mod, 1, &window, &point, &value));
+	expect_error(paged_array_upload(client, &bad), PAGED_ERR_INVALID, "array window: reserved words must be 0");
+	expect_ok(paged_mod_evaluate(mod, 1, &window, &point, &value));
 	cr_assert_eq(value, 1);
 }
 
@@ -70,18 +73,18 @@ Test(arguments, block_masks)
 	struct paged_block_lists lists = { 0 };
 	struct paged_block_arrays arrays = { 0 };
 
-	refused(paged_block_mask_from_lists(pool, &params, &lists, &mask), PAGED_ERR_INVALID,
-		"block mask: row 0: reserved words must be 0");
+	expect_error(paged_block_mask_from_lists(pool, &params, &lists, &mask), PAGED_ERR_INVALID,
+		     "block mask: row 0: reserved words must be 0");
 	row.reserved[0] = 0;
-	refused(paged_block_mask_from_lists(pool, &params, &lists, &mask), PAGED_ERR_INVALID,
-		"paged_block_lists: struct_size is 0; set it to sizeof(the struct)");
-	refused(paged_block_mask_from_arrays(pool, &params, &arrays, &mask), PAGED_ERR_INVALID,
-		"paged_block_arrays: struct_size is 0; set it to sizeof(the struct)");
-	done(paged_block_mask_create(pool, &params, mod_of("causal"), 0, NULL, &mask));
-	refused(paged_block_mask_lists(mask, &lists), PAGED_ERR_INVALID,
-		"paged_block_lists: struct_size is 0; set it to sizeof(the struct)");
-	refused(paged_block_mask_arrays(mask, &arrays), PAGED_ERR_INVALID,
-		"paged_block_arrays: struct_size is 0; set it to sizeof(the struct)");
+	expect_error(paged_block_mask_from_lists(pool, &params, &lists, &mask), PAGED_ERR_INVALID,
+		     "paged_block_lists: struct_size is 0; set it to sizeof(the struct)");
+	expect_error(paged_block_mask_from_arrays(pool, &params, &arrays, &mask), PAGED_ERR_INVALID,
+		     "paged_block_arrays: struct_size is 0; set it to sizeof(the struct)");
+	expect_ok(paged_block_mask_create(pool, &params, mod_of("causal"), 0, NULL, &mask));
+	expect_error(paged_block_mask_lists(mask, &lists), PAGED_ERR_INVALID,
+		     "paged_block_lists: struct_size is 0; set it to sizeof(the struct)");
+	expect_error(paged_block_mask_arrays(mask, &arrays), PAGED_ERR_INVALID,
+		     "paged_block_arrays: struct_size is 0; set it to sizeof(the struct)");
 }
 
 #define CALL(call)                                                  \
@@ -126,7 +129,7 @@ Test(null, handles)
 	size_t n;
 
 	CALL(paged_client_open(NULL, NULL, NULL));
-	CALL(paged_client_open_embedded(&small_pool, 1, NULL, NULL));
+	CALL(paged_client_open_embedded(&fixture_pool_params, 1, NULL, NULL));
 	CALL(paged_client_dispatch(no_client));
 	CALL(paged_client_ping(no_client));
 	CALL(paged_pool_open(no_client, "small", &no_pool));

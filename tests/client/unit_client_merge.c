@@ -11,26 +11,26 @@ TestSuite(client_merge, .init = attention_fixture_setup, .fini = attention_fixtu
 #define SHARERS 2u
 #define QUERIES 43u
 
-typedef float result[QUERIES][FIXTURE_Q_HEADS][FIXTURE_DIM];
-typedef float logs[QUERIES][FIXTURE_Q_HEADS];
+typedef float result[QUERIES][ATTENTION_Q_HEADS][ATTENTION_DIM];
+typedef float logs[QUERIES][ATTENTION_Q_HEADS];
 
 static struct paged_tensor
 tensor(void *data)
 {
 	return (struct paged_tensor){
-		.data = data, .dtype = PAGED_F32, .n_heads = FIXTURE_Q_HEADS, .dim = FIXTURE_DIM
+		.data = data, .dtype = PAGED_F32, .n_heads = ATTENTION_Q_HEADS, .dim = ATTENTION_DIM
 	};
 }
 
 static void
 attend(const struct paged_batch_row *rows, size_t n_rows, struct paged_attention_params *params, float *out, float *lse)
 {
-	struct paged_tensor q = tensor(fixture->q), to = tensor(out);
+	struct paged_tensor q = tensor(attention_fixture->q), to = tensor(out);
 
 	params->struct_size = sizeof(*params);
 	params->lse = lse;
-	done(paged_batch_plan(fixture->batch, n_rows, rows));
-	done(paged_attention(fixture->batch, 0, &q, &to, params));
+	expect_ok(paged_batch_plan(attention_fixture->batch, n_rows, rows));
+	expect_ok(paged_attention(attention_fixture->batch, 0, &q, &to, params));
 }
 
 /* Tables that begin with the same pages: those of sequence 2, then a sequence's own. */
@@ -40,10 +40,10 @@ sharers_fill(struct paged_batch_row *rows, uint32_t (*pages)[64])
 	static const uint32_t q_len[SHARERS] = { 40, 3 };
 
 	for (uint32_t r = 0; r < SHARERS; r++) {
-		uint32_t own = fixture->rows[r].kv_len, n_own = (own + PAGE - 1) / PAGE;
+		uint32_t own = attention_fixture->rows[r].kv_len, n_own = (own + PAGE - 1) / PAGE;
 
-		done(paged_seq_read(pool, fixture->rows[2].seq, NULL, pages[r], PREFIX / PAGE));
-		done(paged_seq_read(pool, fixture->rows[r].seq, NULL, pages[r] + PREFIX / PAGE, n_own));
+		expect_ok(paged_seq_read(pool, attention_fixture->rows[2].seq, NULL, pages[r], PREFIX / PAGE));
+		expect_ok(paged_seq_read(pool, attention_fixture->rows[r].seq, NULL, pages[r] + PREFIX / PAGE, n_own));
 		rows[r] = (struct paged_batch_row){
 			.pages = pages[r], .n_pages = PREFIX / PAGE + n_own, .q_len = q_len[r], .kv_len = PREFIX + own
 		};
@@ -51,11 +51,11 @@ sharers_fill(struct paged_batch_row *rows, uint32_t (*pages)[64])
 }
 
 static void
-assert_near(const float *got, const float *wanted, size_t n, const char *what)
+assert_near(const float *got, const float *expected, size_t n, const char *what)
 {
 	for (size_t i = 0; i < n; i++)
-		cr_assert(fabsf(got[i] - wanted[i]) < 4e-6f, "%s %zu: %g, not %g", what, i, (double)got[i],
-			  (double)wanted[i]);
+		cr_assert(fabsf(got[i] - expected[i]) < 4e-6f, "%s %zu: %g, not %g", what, i, (double)got[i],
+			  (double)expected[i]);
 }
 
 /* Once for the prefix with all query rows, once for what is each one's own. */
@@ -65,9 +65,9 @@ Test(client_merge, shared_prefix)
 	static logs plain_lse, lse[2], merged_lse;
 	static uint32_t pages[SHARERS][64];
 	int32_t prefix = PREFIX;
-	const struct paged_array arrays[] = { PARAMETER("prefix", PAGED_I32, prefix) };
-	struct paged_mod_set *mods = fixture_mods_open(
-		&(struct fixture_mods){ .mask = "kv_idx >= prefix", .n_arrays = 1, .arrays = arrays });
+	const struct paged_array arrays[] = { MOD_PARAMETER("prefix", PAGED_I32, prefix) };
+	struct paged_mod_set *mods = attention_mod_set_open(
+		&(struct attention_mods){ .mask = "kv_idx >= prefix", .n_arrays = 1, .arrays = arrays });
 	struct paged_batch_row rows[SHARERS];
 	struct paged_batch_row shared = {
 		.pages = pages[0], .n_pages = PREFIX / PAGE, .q_len = QUERIES, .kv_len = PREFIX
@@ -85,7 +85,7 @@ Test(client_merge, shared_prefix)
 	attend(rows, SHARERS, &(struct paged_attention_params){ 0 }, plain[0][0], plain_lse[0]);
 	attend(&shared, 1, &(struct paged_attention_params){ .mask = PAGED_MASK_NONE }, out[0][0][0], lse[0][0]);
 	attend(rows, SHARERS, &(struct paged_attention_params){ .mod_set = mods }, out[1][0][0], lse[1][0]);
-	done(paged_merge(fixture->batch, &merge));
+	expect_ok(paged_merge(attention_fixture->batch, &merge));
 	assert_near(merged[0][0], plain[0][0], sizeof(plain) / sizeof(float), "out");
 	assert_near(merged_lse[0], plain_lse[0], sizeof(plain_lse) / sizeof(float), "lse");
 }
@@ -104,8 +104,8 @@ Test(client_merge, special_parts)
 	};
 
 	for (uint32_t t = 0; t < 3; t++)
-		for (uint32_t h = 0; h < FIXTURE_Q_HEADS; h++)
-			for (uint32_t d = 0; d < FIXTURE_DIM; d++) {
+		for (uint32_t h = 0; h < ATTENTION_Q_HEADS; h++)
+			for (uint32_t d = 0; d < ATTENTION_DIM; d++) {
 				out[0][t][h][d] = 1;
 				out[1][t][h][d] = 4;
 			}
@@ -114,7 +114,7 @@ Test(client_merge, special_parts)
 	lse[1][1][0] = logf(2);
 	lse[0][1][2] = NAN;
 	lse[0][2][3] = lse[1][2][3] = -INFINITY;
-	done(paged_merge(fixture->batch, &merge));
+	expect_ok(paged_merge(attention_fixture->batch, &merge));
 	cr_expect_float_eq(expected[0][0][0], 2.5f, 1e-6f);
 	cr_expect_eq(expected[0][1][2], 4);
 	cr_expect_float_eq(expected[1][0][0], 3, 1e-6f);
@@ -124,7 +124,7 @@ Test(client_merge, special_parts)
 
 	merge.out = merge.part[1];
 	merge.lse = lse[0][0];
-	done(paged_merge(fixture->batch, &merge));
+	expect_ok(paged_merge(attention_fixture->batch, &merge));
 	cr_expect_eq(memcmp(out[1][2], expected[2], sizeof(expected[2])), 0);
 	cr_expect_eq(memcmp(out[1][0], expected[0], sizeof(expected[0])), 0);
 	cr_expect_float_eq(lse[0][1][0], logf(3), 1e-6f);
@@ -144,29 +144,33 @@ Test(client_merge, errors)
 	};
 	struct paged_merge_params bad;
 
-	done(paged_merge(fixture->batch, &good));
-	done(paged_merge(fixture->batch, &(struct paged_merge_params){ .struct_size = sizeof(bad),
-								       .part = { good.part[0], good.part[1] },
-								       .out = good.out }));
-	refused(paged_merge(fixture->batch, NULL), PAGED_ERR_INVALID, "out has 0 dims, 1 to 576 are possible");
+	expect_ok(paged_merge(attention_fixture->batch, &good));
+	expect_ok(paged_merge(attention_fixture->batch,
+			      &(struct paged_merge_params){ .struct_size = sizeof(bad),
+							    .part = { good.part[0], good.part[1] },
+							    .out = good.out }));
+	expect_error(paged_merge(attention_fixture->batch, NULL), PAGED_ERR_INVALID,
+		     "out has 0 dims, 1 to 576 are possible");
 	bad = good;
 	bad.out.dim = 577;
-	refused(paged_merge(fixture->batch, &bad), PAGED_ERR_INVALID, "out has 577 dims, 1 to 576 are possible");
+	expect_error(paged_merge(attention_fixture->batch, &bad), PAGED_ERR_INVALID,
+		     "out has 577 dims, 1 to 576 are possible");
 	bad = good;
 	bad.part[1].n_heads = 3;
-	refused(paged_merge(fixture->batch, &bad), PAGED_ERR_INVALID, "part 1 has 3 heads, not 4");
+	expect_error(paged_merge(attention_fixture->batch, &bad), PAGED_ERR_INVALID, "part 1 has 3 heads, not 4");
 	bad = good;
 	bad.part[0].data = NULL;
-	refused(paged_merge(fixture->batch, &bad), PAGED_ERR_INVALID, "part 0 has no data");
+	expect_error(paged_merge(attention_fixture->batch, &bad), PAGED_ERR_INVALID, "part 0 has no data");
 	bad = good;
 	bad.part_lse[1] = NULL;
-	refused(paged_merge(fixture->batch, &bad), PAGED_ERR_INVALID, "part 1 has no lse");
+	expect_error(paged_merge(attention_fixture->batch, &bad), PAGED_ERR_INVALID, "part 1 has no lse");
 	bad = good;
-	bad.out.token_stride = bad.out.head_stride = FIXTURE_DIM;
-	refused(paged_merge(fixture->batch, &bad), PAGED_ERR_INVALID, "out: its strides let heads and tokens overlap");
+	bad.out.token_stride = bad.out.head_stride = ATTENTION_DIM;
+	expect_error(paged_merge(attention_fixture->batch, &bad), PAGED_ERR_INVALID,
+		     "out: its strides let heads and tokens overlap");
 	bad = good;
 	bad.out = bad.part[1];
 	bad.out.dtype = PAGED_BF16;
-	refused(paged_merge(fixture->batch, &bad), PAGED_ERR_INVALID,
-		"out is in the memory of part 1, with another dtype or other strides");
+	expect_error(paged_merge(attention_fixture->batch, &bad), PAGED_ERR_INVALID,
+		     "out is in the memory of part 1, with another dtype or other strides");
 }

@@ -8,16 +8,16 @@ TestSuite(client_mods, .init = attention_fixture_setup, .fini = attention_fixtur
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))
 
-static const uint32_t decode[FIXTURE_ROWS] = { 1, 1, 1 }, mixed[FIXTURE_ROWS] = { 40, 1, 3 };
+static const uint32_t decode[ATTENTION_ROWS] = { 1, 1, 1 }, mixed[ATTENTION_ROWS] = { 40, 1, 3 };
 
 static void
-attend_and_expect(struct paged_mod_set *mods, const struct fixture_mods *what, enum paged_mask mask)
+attend_and_expect(struct paged_mod_set *mods, const struct attention_mods *what, enum paged_mask mask)
 {
 	const struct paged_attention_params params = { .struct_size = sizeof(params), .mask = mask, .mod_set = mods };
 
-	done(attention_fixture_attend(&params));
+	expect_ok(attention_fixture_attend(&params));
 	attention_fixture_expect(what, &params);
-	done(paged_batch_validate(fixture->batch));
+	expect_ok(paged_batch_validate(attention_fixture->batch));
 }
 
 Test(client_mods, texts)
@@ -36,8 +36,8 @@ Test(client_mods, texts)
 	};
 
 	for (size_t i = 0; i < N(texts); i++) {
-		const struct fixture_mods what = { .mask = texts[i][0], .score = texts[i][1] };
-		struct paged_mod_set *mods = fixture_mods_open(&what);
+		const struct attention_mods what = { .mask = texts[i][0], .score = texts[i][1] };
+		struct paged_mod_set *mods = attention_mod_set_open(&what);
 
 		attention_fixture_plan(i % 2 == 0 ? decode : mixed);
 		attend_and_expect(mods, &what, PAGED_MASK_CAUSAL);
@@ -50,21 +50,21 @@ Test(client_mods, parameters_change_each_step)
 {
 	int32_t window = 5;
 	float cap = 0.25f;
-	const struct paged_array arrays[] = { PARAMETER("cap", PAGED_F32, cap),
-					      PARAMETER("window", PAGED_I32, window) };
-	const struct fixture_mods what = { "sliding_window", "cap * tanh(score / cap)", N(arrays), arrays };
-	struct paged_mod_set *mods = fixture_mods_open(&what);
+	const struct paged_array arrays[] = { MOD_PARAMETER("cap", PAGED_F32, cap),
+					      MOD_PARAMETER("window", PAGED_I32, window) };
+	const struct attention_mods what = { "sliding_window", "cap * tanh(score / cap)", N(arrays), arrays };
+	struct paged_mod_set *mods = attention_mod_set_open(&what);
 
 	for (unsigned int i = 0; i < 5; i++) {
 		window = (int32_t)(20 + 50 * i);
 		cap *= 2;
 		attention_fixture_plan(mixed);
-		done(paged_mod_set_bind(mods, N(arrays), arrays, NULL));
+		expect_ok(paged_mod_set_bind(mods, N(arrays), arrays, NULL));
 		attend_and_expect(mods, &what, PAGED_MASK_CAUSAL);
 	}
 	window = 1;
 	attention_fixture_plan(mixed);
-	done(attention_fixture_attend(&(struct paged_attention_params){
+	expect_ok(attention_fixture_attend(&(struct paged_attention_params){
 		.struct_size = sizeof(struct paged_attention_params), .mod_set = mods }));
 	window = 220;
 	attention_fixture_expect(&what, NULL);
@@ -73,27 +73,27 @@ Test(client_mods, parameters_change_each_step)
 /* Contents, extents and addresses are a binding's, dtype and rank the mod's. */
 Test(client_mods, arrays_change_each_step)
 {
-	int32_t doc[FIXTURE_TOKENS];
+	int32_t doc[ATTENTION_TOKENS];
 	uint16_t slope[2][8];
-	struct paged_array arrays[] = { ARRAY("doc", PAGED_I32, doc),
+	struct paged_array arrays[] = { MOD_ARRAY("doc", PAGED_I32, doc),
 					{ .name = "slope", .data = slope[1], .dtype = PAGED_BF16, .n_dims = 1 } };
-	const struct fixture_mods what = { "document", "score + slope[h] * (kv_idx - q_idx)", N(arrays), arrays };
+	const struct attention_mods what = { "document", "score + slope[h] * (kv_idx - q_idx)", N(arrays), arrays };
 	struct paged_mod_set *mods;
 
 	memset(doc, 0, sizeof(doc));
 	for (uint32_t h = 0; h < 8; h++)
 		for (unsigned int i = 0; i < 2; i++)
 			reference_store(slope[i], PAGED_BF16, h, random_float(7 + i, h, 0.1f));
-	arrays[1].extents[0] = FIXTURE_Q_HEADS;
-	mods = fixture_mods_open(&what);
+	arrays[1].extents[0] = ATTENTION_Q_HEADS;
+	mods = attention_mod_set_open(&what);
 	for (uint32_t i = 0; i < 5; i++) {
-		for (uint32_t token = 0; token < FIXTURE_TOKENS; token++)
+		for (uint32_t token = 0; token < ATTENTION_TOKENS; token++)
 			doc[token] = (int32_t)(token / (40 + 60 * i));
 		arrays[0].extents[0] = 580 + 20 * i;
 		arrays[1].data = slope[i % 2];
-		arrays[1].extents[0] = FIXTURE_Q_HEADS + i % 2;
+		arrays[1].extents[0] = ATTENTION_Q_HEADS + i % 2;
 		attention_fixture_plan(i % 2 == 0 ? mixed : decode);
-		done(paged_mod_set_bind(mods, N(arrays), arrays, NULL));
+		expect_ok(paged_mod_set_bind(mods, N(arrays), arrays, NULL));
 		attend_and_expect(mods, &what, PAGED_MASK_CAUSAL);
 	}
 }
@@ -101,78 +101,78 @@ Test(client_mods, arrays_change_each_step)
 /* Rows with documents of their own, in one array; a row that keeps its number keeps its place in it. */
 Test(client_mods, ragged_documents)
 {
-	static const uint32_t numbers[FIXTURE_ROWS] = { 4, 0, 2 };
-	static int32_t doc[3 * FIXTURE_TOKENS];
+	static const uint32_t numbers[ATTENTION_ROWS] = { 4, 0, 2 };
+	static int32_t doc[3 * ATTENTION_TOKENS];
 	int32_t start[5] = { 0 };
-	const struct paged_array arrays[] = { ARRAY("doc", PAGED_I32, doc), ARRAY("start", PAGED_I32, start) };
-	const struct fixture_mods what = { "ragged_document", NULL, N(arrays), arrays };
+	const struct paged_array arrays[] = { MOD_ARRAY("doc", PAGED_I32, doc), MOD_ARRAY("start", PAGED_I32, start) };
+	const struct attention_mods what = { "ragged_document", NULL, N(arrays), arrays };
 	struct paged_mod_set *mods;
-	float out[FIXTURE_QUERIES][FIXTURE_Q_HEADS][FIXTURE_DIM];
-	int32_t begin[FIXTURE_ROWS], n = 0;
+	float out[ATTENTION_QUERIES][ATTENTION_Q_HEADS][ATTENTION_DIM];
+	int32_t begin[ATTENTION_ROWS], n = 0;
 
-	for (uint32_t r = 0; r < FIXTURE_ROWS; r++) {
+	for (uint32_t r = 0; r < ATTENTION_ROWS; r++) {
 		start[r] = begin[r] = n;
-		for (uint32_t i = 0; i < fixture->rows[r].kv_len; i++)
+		for (uint32_t i = 0; i < attention_fixture->rows[r].kv_len; i++)
 			doc[n++] = (int32_t)(i / (11 + 30 * r));
 	}
-	mods = fixture_mods_open(&what);
+	mods = attention_mod_set_open(&what);
 	attention_fixture_plan(mixed);
 	attend_and_expect(mods, &what, PAGED_MASK_CAUSAL);
-	memcpy(out, fixture->out, sizeof(out));
-	for (uint32_t r = 0; r < FIXTURE_ROWS; r++) {
-		fixture->rows[r].flags |= PAGED_ROW_B;
-		fixture->rows[r].b = numbers[r];
+	memcpy(out, attention_fixture->out, sizeof(out));
+	for (uint32_t r = 0; r < ATTENTION_ROWS; r++) {
+		attention_fixture->rows[r].flags |= PAGED_ROW_B;
+		attention_fixture->rows[r].b = numbers[r];
 		start[numbers[r]] = begin[r];
 	}
-	memset(fixture->out, 0, sizeof(out));
-	done(paged_mod_set_bind(mods, N(arrays), arrays, NULL));
+	memset(attention_fixture->out, 0, sizeof(out));
+	expect_ok(paged_mod_set_bind(mods, N(arrays), arrays, NULL));
 	attention_fixture_plan(mixed);
-	done(attention_fixture_attend(&(struct paged_attention_params){
+	expect_ok(attention_fixture_attend(&(struct paged_attention_params){
 		.struct_size = sizeof(struct paged_attention_params), .mask = PAGED_MASK_CAUSAL, .mod_set = mods }));
-	done(paged_batch_validate(fixture->batch));
-	cr_assert_eq(memcmp(out, fixture->out, sizeof(out)), 0);
+	expect_ok(paged_batch_validate(attention_fixture->batch));
+	cr_assert_eq(memcmp(out, attention_fixture->out, sizeof(out)), 0);
 }
 
 /* Element strides of any sign; the mod's bytes differ with the dtype. */
 Test(client_mods, strided_arrays)
 {
-	static float bias[FIXTURE_TOKENS][FIXTURE_Q_HEADS];
-	static uint8_t even[2 * FIXTURE_TOKENS];
+	static float bias[ATTENTION_TOKENS][ATTENTION_Q_HEADS];
+	static uint8_t even[2 * ATTENTION_TOKENS];
 	const struct paged_array arrays[] = {
 		{ .name = "bias",
 		  .data = bias,
 		  .dtype = PAGED_F32,
 		  .n_dims = 2,
-		  .extents = { FIXTURE_Q_HEADS, FIXTURE_TOKENS },
-		  .strides = { 1, FIXTURE_Q_HEADS } },
+		  .extents = { ATTENTION_Q_HEADS, ATTENTION_TOKENS },
+		  .strides = { 1, ATTENTION_Q_HEADS } },
 		{ .name = "seen",
-		  .data = even + 2 * FIXTURE_TOKENS - 2,
+		  .data = even + 2 * ATTENTION_TOKENS - 2,
 		  .dtype = PAGED_U8,
 		  .n_dims = 1,
-		  .extents = { FIXTURE_TOKENS },
+		  .extents = { ATTENTION_TOKENS },
 		  .strides = { -2 } },
 	};
-	const struct fixture_mods what = { "seen[kv_idx]", "score + bias[h][kv_idx]", N(arrays), arrays };
+	const struct attention_mods what = { "seen[kv_idx]", "score + bias[h][kv_idx]", N(arrays), arrays };
 
-	for (uint32_t i = 0; i < FIXTURE_TOKENS * FIXTURE_Q_HEADS; i++)
-		bias[i / FIXTURE_Q_HEADS][i % FIXTURE_Q_HEADS] = random_float(3, i, 3);
-	for (uint32_t i = 0; i < 2 * FIXTURE_TOKENS; i++)
+	for (uint32_t i = 0; i < ATTENTION_TOKENS * ATTENTION_Q_HEADS; i++)
+		bias[i / ATTENTION_Q_HEADS][i % ATTENTION_Q_HEADS] = random_float(3, i, 3);
+	for (uint32_t i = 0; i < 2 * ATTENTION_TOKENS; i++)
 		even[i] = i % 2 == 0 ? random_bits(4, i) & 1 : 1;
 	attention_fixture_plan(mixed);
-	attend_and_expect(fixture_mods_open(&what), &what, PAGED_MASK_CAUSAL);
+	attend_and_expect(attention_mod_set_open(&what), &what, PAGED_MASK_CAUSAL);
 }
 
 /* As models that have full and sliding layers. */
 Test(client_mods, two_kinds_of_layers)
 {
-	const struct fixture_mods window = { .mask = "sliding_window(64)" }, full = { .score = "soft_cap(1.5)" };
-	struct paged_mod_set *mods[2] = { fixture_mods_open(&window), fixture_mods_open(&full) };
+	const struct attention_mods window = { .mask = "sliding_window(64)" }, full = { .score = "soft_cap(1.5)" };
+	struct paged_mod_set *mods[2] = { attention_mod_set_open(&window), attention_mod_set_open(&full) };
 
 	for (unsigned int step = 0; step < 2; step++) {
 		attention_fixture_plan(mixed);
 		attend_and_expect(mods[0], &window, PAGED_MASK_CAUSAL);
 		attend_and_expect(mods[1], &full, PAGED_MASK_CAUSAL);
-		attend_and_expect(NULL, &(struct fixture_mods){ 0 }, PAGED_MASK_CAUSAL);
+		attend_and_expect(NULL, &(struct attention_mods){ 0 }, PAGED_MASK_CAUSAL);
 	}
 }
 
@@ -182,19 +182,19 @@ Test(client_mods, two_kinds_of_layers)
  */
 Test(client_mods, tree_verification)
 {
-	const uint32_t nodes[FIXTURE_ROWS] = { 31, 5, 17 };
-	int32_t base[FIXTURE_ROWS], tree[FIXTURE_ROWS][32];
+	const uint32_t nodes[ATTENTION_ROWS] = { 31, 5, 17 };
+	int32_t base[ATTENTION_ROWS], tree[ATTENTION_ROWS][32];
 	struct paged_array arrays[] = {
-		ARRAY("base", PAGED_I32, base),
-		{ .name = "tree", .data = tree, .dtype = PAGED_I32, .n_dims = 2, .extents = { FIXTURE_ROWS, 32 } }
+		MOD_ARRAY("base", PAGED_I32, base),
+		{ .name = "tree", .data = tree, .dtype = PAGED_I32, .n_dims = 2, .extents = { ATTENTION_ROWS, 32 } }
 	};
-	const struct fixture_mods what = { "kv_idx < base[b] || (tree[b][q_idx - base[b]] >> (kv_idx - base[b]) & 1)",
-					   NULL, N(arrays), arrays };
+	const struct attention_mods what = { "kv_idx < base[b] || (tree[b][q_idx - base[b]] >> (kv_idx - base[b]) & 1)",
+					     NULL, N(arrays), arrays };
 	struct paged_mod_set *mods = NULL;
 
 	for (uint64_t seed = 0; seed < 3; seed++) {
-		for (uint32_t r = 0; r < FIXTURE_ROWS; r++) {
-			base[r] = (int32_t)(fixture->rows[r].kv_len - nodes[r]);
+		for (uint32_t r = 0; r < ATTENTION_ROWS; r++) {
+			base[r] = (int32_t)(attention_fixture->rows[r].kv_len - nodes[r]);
 			for (uint32_t i = 0; i < nodes[r]; i++) {
 				int32_t parent = i == 0 ? 0 : tree[r][random_bits(seed, 32 * r + i) % i];
 
@@ -203,9 +203,9 @@ Test(client_mods, tree_verification)
 		}
 		attention_fixture_plan(nodes);
 		if (mods == NULL)
-			mods = fixture_mods_open(&what);
+			mods = attention_mod_set_open(&what);
 		else
-			done(paged_mod_set_bind(mods, N(arrays), arrays, NULL));
+			expect_ok(paged_mod_set_bind(mods, N(arrays), arrays, NULL));
 		attend_and_expect(mods, &what, PAGED_MASK_NONE);
 	}
 }
@@ -213,51 +213,51 @@ Test(client_mods, tree_verification)
 /* With the mod's own block mask, logical or physical, the same bits; with others, what they leave. */
 Test(client_mods, block_masks)
 {
-	const struct fixture_mods what = { .mask = "q_idx - kv_idx < 90 || kv_idx < 10", .score = "soft_cap(2.0)" };
-	struct paged_attention_params with = { .struct_size = sizeof(with), .mod_set = fixture_mods_open(&what) };
-	struct paged_mod *mod = fixture_parse(PAGED_MOD_MASK, what.mask, 0, NULL);
+	const struct attention_mods what = { .mask = "q_idx - kv_idx < 90 || kv_idx < 10", .score = "soft_cap(2.0)" };
+	struct paged_attention_params with = { .struct_size = sizeof(with), .mod_set = attention_mod_set_open(&what) };
+	struct paged_mod *mod = attention_mod_parse(PAGED_MOD_MASK, what.mask, 0, NULL);
 	struct paged_block_mask_params params = { .struct_size = sizeof(params),
-						  .rows = fixture->rows,
-						  .n_rows = FIXTURE_ROWS };
+						  .rows = attention_fixture->rows,
+						  .n_rows = ATTENTION_ROWS };
 	struct paged_block_mask *blocks = NULL;
-	static float out[FIXTURE_QUERIES][FIXTURE_Q_HEADS][FIXTURE_DIM];
+	static float out[ATTENTION_QUERIES][ATTENTION_Q_HEADS][ATTENTION_DIM];
 
 	attention_fixture_plan(mixed);
-	done(attention_fixture_attend(&with));
+	expect_ok(attention_fixture_attend(&with));
 	attention_fixture_expect(&what, &with);
-	memcpy(out, fixture->out, sizeof(out));
+	memcpy(out, attention_fixture->out, sizeof(out));
 	for (uint32_t physical = 0; physical < 2; physical++) {
 		params.physical = physical;
 		params.kv_block = physical ? 0 : 48;
-		done(paged_block_mask_create(pool, &params, mod, 0, NULL, &blocks));
-		done(paged_mod_set_bind(with.mod_set, 0, NULL, blocks));
-		memset(fixture->out, 0, sizeof(out));
-		done(attention_fixture_attend(&with));
-		cr_assert_eq(memcmp(out, fixture->out, sizeof(out)), 0, "physical %u", physical);
+		expect_ok(paged_block_mask_create(pool, &params, mod, 0, NULL, &blocks));
+		expect_ok(paged_mod_set_bind(with.mod_set, 0, NULL, blocks));
+		memset(attention_fixture->out, 0, sizeof(out));
+		expect_ok(attention_fixture_attend(&with));
+		cr_assert_eq(memcmp(out, attention_fixture->out, sizeof(out)), 0, "physical %u", physical);
 	}
 	/* Blocks alone: seen whole, but for what lengths and causality take. */
-	with.mod_set = fixture_mods_open(&(struct fixture_mods){ 0 });
-	mod = fixture_parse(PAGED_MOD_MASK, "kv_idx / 128 != 1", 0, NULL);
+	with.mod_set = attention_mod_set_open(&(struct attention_mods){ 0 });
+	mod = attention_mod_parse(PAGED_MOD_MASK, "kv_idx / 128 != 1", 0, NULL);
 	params = (struct paged_block_mask_params){ .struct_size = sizeof(params),
 						   .rows = &(struct paged_batch_row){ .q_len = 40, .kv_len = 580 },
 						   .n_rows = 1 };
-	done(paged_block_mask_create(pool, &params, mod, 0, NULL, &blocks));
-	done(paged_mod_set_bind(with.mod_set, 0, NULL, blocks));
-	done(attention_fixture_attend(&with));
-	attention_fixture_expect(&(struct fixture_mods){ .mask = "kv_idx / 128 != 1" }, &with);
+	expect_ok(paged_block_mask_create(pool, &params, mod, 0, NULL, &blocks));
+	expect_ok(paged_mod_set_bind(with.mod_set, 0, NULL, blocks));
+	expect_ok(attention_fixture_attend(&with));
+	attention_fixture_expect(&(struct attention_mods){ .mask = "kv_idx / 128 != 1" }, &with);
 }
 
 Test(client_mods, sinks)
 {
-	const float sink[FIXTURE_Q_HEADS] = { 0.5f, -INFINITY, 40, -3 };
-	const struct fixture_mods what = { .mask = "q_idx % 7 != 0 && q_idx - kv_idx < 30" }, none = { 0 };
+	const float sink[ATTENTION_Q_HEADS] = { 0.5f, -INFINITY, 40, -3 };
+	const struct attention_mods what = { .mask = "q_idx % 7 != 0 && q_idx - kv_idx < 30" }, none = { 0 };
 	struct paged_attention_params params = { .struct_size = sizeof(params), .sink = sink };
 
 	attention_fixture_plan(mixed);
 	for (unsigned int i = 0; i < 4; i++) {
-		params.mod_set = i < 2 ? fixture_mods_open(&what) : NULL;
+		params.mod_set = i < 2 ? attention_mod_set_open(&what) : NULL;
 		params.lse_without_sink = i % 2;
-		done(attention_fixture_attend(&params));
+		expect_ok(attention_fixture_attend(&params));
 		attention_fixture_expect(i < 2 ? &what : &none, &params);
 	}
 }
@@ -265,54 +265,55 @@ Test(client_mods, sinks)
 /* A sink that is no number spoils its head, and no other. */
 Test(client_mods, sinks_that_spoil)
 {
-	const float sink[FIXTURE_Q_HEADS] = { NAN, 0, INFINITY, 1 };
+	const float sink[ATTENTION_Q_HEADS] = { NAN, 0, INFINITY, 1 };
 	const struct paged_attention_params params = { .struct_size = sizeof(params), .sink = sink };
 
 	attention_fixture_plan(decode);
-	done(attention_fixture_attend(&params));
-	for (uint32_t i = 0; i < FIXTURE_ROWS * FIXTURE_Q_HEADS; i++) {
-		uint32_t row = i / FIXTURE_Q_HEADS, h = i % FIXTURE_Q_HEADS;
+	expect_ok(attention_fixture_attend(&params));
+	for (uint32_t i = 0; i < ATTENTION_ROWS * ATTENTION_Q_HEADS; i++) {
+		uint32_t row = i / ATTENTION_Q_HEADS, h = i % ATTENTION_Q_HEADS;
 		bool spoiled = h % 2 == 0;
 
-		cr_expect_eq(isnan(fixture->lse[row][h]) != 0, spoiled, "row %u, lse of head %u", row, h);
-		cr_expect_eq(isnan(fixture->out[row][h][0]) != 0, spoiled, "row %u, head %u", row, h);
+		cr_expect_eq(isnan(attention_fixture->lse[row][h]) != 0, spoiled, "row %u, lse of head %u", row, h);
+		cr_expect_eq(isnan(attention_fixture->out[row][h][0]) != 0, spoiled, "row %u, head %u", row, h);
 	}
 }
 
 /* Positions are the caller's where it says so. */
 Test(client_mods, q_base)
 {
-	const struct fixture_mods what = { "abs(q_idx - kv_idx) < 50", "score + 0.01 * q_idx", 0, NULL };
+	const struct attention_mods what = { "abs(q_idx - kv_idx) < 50", "score + 0.01 * q_idx", 0, NULL };
 
-	fixture->rows[0].flags = fixture->rows[2].flags = PAGED_ROW_Q_BASE;
-	fixture->rows[0].q_base = -10;
-	fixture->rows[2].q_base = 2000;
+	attention_fixture->rows[0].flags = attention_fixture->rows[2].flags = PAGED_ROW_Q_BASE;
+	attention_fixture->rows[0].q_base = -10;
+	attention_fixture->rows[2].q_base = 2000;
 	attention_fixture_plan(mixed);
-	attend_and_expect(fixture_mods_open(&what), &what, PAGED_MASK_NONE);
-	attend_and_expect(fixture_mods_open(&what), &what, PAGED_MASK_CAUSAL);
+	attend_and_expect(attention_mod_set_open(&what), &what, PAGED_MASK_NONE);
+	attend_and_expect(attention_mod_set_open(&what), &what, PAGED_MASK_CAUSAL);
 }
 
 Test(client_mods, one_element)
 {
 	const int32_t doc[] = { 7, 8, 8 };
-	const struct paged_array arrays[] = { ARRAY("doc", PAGED_I32, doc) };
-	struct paged_mod *mask = fixture_parse(PAGED_MOD_MASK, "doc[q_idx] == doc[kv_idx]", 1, arrays);
-	struct paged_mod *score = fixture_parse(PAGED_MOD_SCORE, "score * h - b", 0, NULL);
+	const struct paged_array arrays[] = { MOD_ARRAY("doc", PAGED_I32, doc) };
+	struct paged_mod *mask = attention_mod_parse(PAGED_MOD_MASK, "doc[q_idx] == doc[kv_idx]", 1, arrays);
+	struct paged_mod *score = attention_mod_parse(PAGED_MOD_SCORE, "score * h - b", 0, NULL);
 	struct paged_mod_point point = { .score = 0.1, .b = 2, .h = 3, .q_idx = 1, .kv_idx = 2 };
 	double value = -1;
 
-	done(paged_mod_evaluate(score, 0, NULL, &point, &value));
+	expect_ok(paged_mod_evaluate(score, 0, NULL, &point, &value));
 	cr_assert_eq(value, 0.1 * 3 - 2);
-	done(paged_mod_evaluate(mask, 1, arrays, &point, &value));
+	expect_ok(paged_mod_evaluate(mask, 1, arrays, &point, &value));
 	cr_assert_eq(value, 1);
 	point.kv_idx = 0;
-	done(paged_mod_evaluate(mask, 1, arrays, &point, &value));
+	expect_ok(paged_mod_evaluate(mask, 1, arrays, &point, &value));
 	cr_assert_eq(value, 0);
 	point.kv_idx = 3;
-	refused(paged_mod_evaluate(mask, 1, arrays, &point, &value), PAGED_ERR_RANGE,
-		"mod: array 'doc', index 0 is 3, bounds are 0 to 2");
-	refused(paged_mod_evaluate(mask, 0, NULL, &point, &value), PAGED_ERR_NOENT, "mod: array 'doc' is not given");
-	refused(paged_mod_evaluate(mask, 1, arrays, NULL, &value), PAGED_ERR_INVALID,
-		"a mod needs a point, and a place for its value");
+	expect_error(paged_mod_evaluate(mask, 1, arrays, &point, &value), PAGED_ERR_RANGE,
+		     "mod: array 'doc', index 0 is 3, bounds are 0 to 2");
+	expect_error(paged_mod_evaluate(mask, 0, NULL, &point, &value), PAGED_ERR_NOENT,
+		     "mod: array 'doc' is not given");
+	expect_error(paged_mod_evaluate(mask, 1, arrays, NULL, &value), PAGED_ERR_INVALID,
+		     "a mod needs a point, and a place for its value");
 	cr_assert_eq(value, 0);
 }

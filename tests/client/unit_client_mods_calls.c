@@ -12,13 +12,13 @@ TestSuite(client_mods_calls, .init = attention_fixture_setup, .fini = attention_
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))
 
-static const uint32_t decode[FIXTURE_ROWS] = { 1, 1, 1 };
+static const uint32_t decode[ATTENTION_ROWS] = { 1, 1, 1 };
 
 static enum paged_status
 attend(struct paged_mod_set *mods)
 {
-	return attention_fixture_attend(
-		&(struct paged_attention_params){ .struct_size = sizeof(struct paged_attention_params), .mod_set = mods });
+	return attention_fixture_attend(&(struct paged_attention_params){
+		.struct_size = sizeof(struct paged_attention_params), .mod_set = mods });
 }
 
 static struct paged_mod_set *
@@ -27,7 +27,7 @@ mods_of(const struct paged_mod *mask, const struct paged_mod *score)
 	const struct paged_mod_set_params params = { sizeof(params), mask, score };
 	struct paged_mod_set *mods = NULL;
 
-	done(paged_mod_set_create(fixture->batch, &params, &mods));
+	expect_ok(paged_mod_set_create(attention_fixture->batch, &params, &mods));
 	return mods;
 }
 
@@ -38,19 +38,21 @@ Test(client_mods_calls, parse)
 					  { .name = "x", .dtype = PAGED_F32 } };
 	struct paged_mod *mod = NULL;
 
-	refused(paged_mod_parse(pool, PAGED_MOD_MASK, NULL, 0, NULL, &mod), PAGED_ERR_INVALID, "mod: text is NULL");
-	refused(paged_mod_parse(pool, PAGED_MOD_MASK, "true", 1, NULL, &mod), PAGED_ERR_INVALID, "mod: names is NULL");
-	refused(paged_mod_parse(pool, PAGED_MOD_MASK, "true", 0, NULL, NULL), PAGED_ERR_INVALID,
-		"a mod needs a place for its handle");
-	refused(paged_mod_parse(pool, (enum paged_mod_kind)2, "true", 0, NULL, &mod), PAGED_ERR_INVALID,
-		"mod: kind 2 is neither mask nor score");
-	refused(paged_mod_parse(pool, PAGED_MOD_MASK, "true", 256, names, &mod), PAGED_ERR_LIMIT,
-		"mod: 256 names, 255 at most");
-	refused(paged_mod_parse(pool, PAGED_MOD_MASK, "true", 3, names, &mod), PAGED_ERR_INVALID,
-		"mod: array 2 has no name");
+	expect_error(paged_mod_parse(pool, PAGED_MOD_MASK, NULL, 0, NULL, &mod), PAGED_ERR_INVALID,
+		     "mod: text is NULL");
+	expect_error(paged_mod_parse(pool, PAGED_MOD_MASK, "true", 1, NULL, &mod), PAGED_ERR_INVALID,
+		     "mod: names is NULL");
+	expect_error(paged_mod_parse(pool, PAGED_MOD_MASK, "true", 0, NULL, NULL), PAGED_ERR_INVALID,
+		     "a mod needs a place for its handle");
+	expect_error(paged_mod_parse(pool, (enum paged_mod_kind)2, "true", 0, NULL, &mod), PAGED_ERR_INVALID,
+		     "mod: kind 2 is neither mask nor score");
+	expect_error(paged_mod_parse(pool, PAGED_MOD_MASK, "true", 256, names, &mod), PAGED_ERR_LIMIT,
+		     "mod: 256 names, 255 at most");
+	expect_error(paged_mod_parse(pool, PAGED_MOD_MASK, "true", 3, names, &mod), PAGED_ERR_INVALID,
+		     "mod: array 2 has no name");
 	names[1].dtype = (enum paged_dtype)4;
-	refused(paged_mod_parse(pool, PAGED_MOD_MASK, "true", 2, names, &mod), PAGED_ERR_INVALID,
-		"mod: 'x' has dtype 4 and 0 dimensions");
+	expect_error(paged_mod_parse(pool, PAGED_MOD_MASK, "true", 2, names, &mod), PAGED_ERR_INVALID,
+		     "mod: 'x' has dtype 4 and 0 dimensions");
 	cr_assert_eq(paged_mod_parse(pool, PAGED_MOD_MASK, "dox[q_idx] == 1", 1, names, &mod), PAGED_ERR_INVALID);
 	cr_assert_not_null(strstr(paged_client_error(client), "doc"), "%s", paged_client_error(client));
 	memset(text, ' ', sizeof(text) - 1);
@@ -74,7 +76,7 @@ Test(client_mods_calls, what_a_mod_depends_on)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct paged_mod *mod;
 
-		done(paged_mod_parse(pool, cases[i].kind, cases[i].text, 0, NULL, &mod));
+		expect_ok(paged_mod_parse(pool, cases[i].kind, cases[i].text, 0, NULL, &mod));
 		cr_assert_eq(paged_mod_inputs(mod), cases[i].inputs, "%s: %u", cases[i].text, paged_mod_inputs(mod));
 		paged_mod_destroy(mod);
 	}
@@ -87,14 +89,14 @@ Test(client_mods_calls, texts_and_ready_made_mods)
 	struct paged_mod *a, *b;
 	uint32_t n = 0;
 
-	done(paged_mod_parse(pool, PAGED_MOD_MASK, "q_idx>=kv_idx", 0, NULL, &a));
-	done(paged_mod_parse(pool, PAGED_MOD_MASK, "causal", 0, NULL, &b));
+	expect_ok(paged_mod_parse(pool, PAGED_MOD_MASK, "q_idx>=kv_idx", 0, NULL, &a));
+	expect_ok(paged_mod_parse(pool, PAGED_MOD_MASK, "causal", 0, NULL, &b));
 	cr_assert_str_eq(paged_mod_text(a), paged_mod_text(b));
 	paged_mod_destroy(a);
 	paged_mod_destroy(b);
 	paged_mod_destroy(NULL);
 	for (; (named = paged_mod_named(n)) != NULL; n++) {
-		struct paged_array names[4] = { ARRAY("doc", PAGED_I32, any), ARRAY("start", PAGED_I32, any) };
+		struct paged_array names[4] = { MOD_ARRAY("doc", PAGED_I32, any), MOD_ARRAY("start", PAGED_I32, any) };
 		enum paged_mod_kind kind = strstr(named->text, "score") != NULL ? PAGED_MOD_SCORE : PAGED_MOD_MASK;
 		char arguments[64];
 		size_t n_names = 2;
@@ -104,7 +106,7 @@ Test(client_mods_calls, texts_and_ready_made_mods)
 		for (char *at, *name = strtok_r(arguments, ", ", &at); name != NULL; name = strtok_r(NULL, ", ", &at))
 			if (strcmp(name, "score") != 0)
 				names[n_names++] = (struct paged_array){ .name = name, .dtype = PAGED_I32 };
-		done(paged_mod_parse(pool, kind, named->name, n_names, names, &a));
+		expect_ok(paged_mod_parse(pool, kind, named->name, n_names, names, &a));
 	}
 	cr_assert_geq(n, 10);
 	cr_assert_null(paged_mod_named(UINT32_MAX));
@@ -127,7 +129,7 @@ Test(client_mods_calls, the_manual_has_them)
 {
 	static char manual[1 << 16];
 	const struct paged_named_mod *named;
-	char path[512], wanted[512];
+	char path[512], expected[512];
 	FILE *file;
 
 	snprintf(path, sizeof(path), "%s/man/paged_mods.7", getenv("PAGED_SRCDIR"));
@@ -139,40 +141,42 @@ Test(client_mods_calls, the_manual_has_them)
 	for (uint32_t i = 0; (named = paged_mod_named(i)) != NULL; i++) {
 		bool bare = named->arguments[0] == '\0';
 
-		snprintf(wanted, sizeof(wanted), "%s%s%s%s%s", named->name, bare ? "" : "(", named->arguments,
+		snprintf(expected, sizeof(expected), "%s%s%s%s%s", named->name, bare ? "" : "(", named->arguments,
 			 bare ? "" : ")", named->text);
-		squeeze(wanted);
-		cr_expect_not_null(strstr(manual, wanted), "%s", wanted);
+		squeeze(expected);
+		cr_expect_not_null(strstr(manual, expected), "%s", expected);
 	}
 }
 
 Test(client_mods_calls, create)
 {
-	struct paged_mod *mask = fixture_parse(PAGED_MOD_MASK, "causal", 0, NULL), *elsewhere;
-	struct paged_mod *score = fixture_parse(PAGED_MOD_SCORE, "score * 2", 0, NULL);
+	struct paged_mod *mask = attention_mod_parse(PAGED_MOD_MASK, "causal", 0, NULL), *elsewhere;
+	struct paged_mod *score = attention_mod_parse(PAGED_MOD_SCORE, "score * 2", 0, NULL);
 	struct paged_mod_set_params params = { .struct_size = sizeof(params), .mask = score };
 	struct paged_pool *other;
 	struct paged_mod_set *mods = NULL;
 
-	refused(paged_mod_set_create(fixture->batch, &params, &mods), PAGED_ERR_INVALID, "mask is a score mod");
+	expect_error(paged_mod_set_create(attention_fixture->batch, &params, &mods), PAGED_ERR_INVALID,
+		     "mask is a score mod");
 	params.mask = NULL;
 	params.score = mask;
-	refused(paged_mod_set_create(fixture->batch, &params, &mods), PAGED_ERR_INVALID, "score is a mask mod");
-	refused(paged_mod_set_create(fixture->batch, &params, NULL), PAGED_ERR_INVALID,
-		"mods need a place for their handle");
-	done(paged_pool_open(client, "fixture", &other));
-	done(paged_mod_parse(other, PAGED_MOD_MASK, "causal", 0, NULL, &elsewhere));
+	expect_error(paged_mod_set_create(attention_fixture->batch, &params, &mods), PAGED_ERR_INVALID,
+		     "score is a mask mod");
+	expect_error(paged_mod_set_create(attention_fixture->batch, &params, NULL), PAGED_ERR_INVALID,
+		     "mods need a place for their handle");
+	expect_ok(paged_pool_open(client, "fixture", &other));
+	expect_ok(paged_mod_parse(other, PAGED_MOD_MASK, "causal", 0, NULL, &elsewhere));
 	params.mask = elsewhere;
-	refused(paged_mod_set_create(fixture->batch, &params, &mods), PAGED_ERR_INVALID,
-		"mask is a mod of another pool than the batch's");
+	expect_error(paged_mod_set_create(attention_fixture->batch, &params, &mods), PAGED_ERR_INVALID,
+		     "mask is a mod of another pool than the batch's");
 	params.struct_size = 0;
-	refused(paged_mod_set_create(fixture->batch, &params, &mods), PAGED_ERR_INVALID,
-		"paged_mod_set_params: struct_size is 0; set it to sizeof(the struct)");
+	expect_error(paged_mod_set_create(attention_fixture->batch, &params, &mods), PAGED_ERR_INVALID,
+		     "paged_mod_set_params: struct_size is 0; set it to sizeof(the struct)");
 	cr_assert_null(mods);
-	done(paged_mod_set_create(fixture->batch, NULL, &mods));
+	expect_ok(paged_mod_set_create(attention_fixture->batch, NULL, &mods));
 	attention_fixture_plan(decode);
-	done(attend(mods));
-	attention_fixture_expect(&(struct fixture_mods){ 0 }, NULL);
+	expect_ok(attend(mods));
+	attention_fixture_expect(&(struct attention_mods){ 0 }, NULL);
 	paged_mod_set_destroy(mods);
 	paged_mod_set_destroy(NULL);
 }
@@ -182,83 +186,85 @@ Test(client_mods_calls, bind)
 {
 	int32_t window = 30, doc[600] = { 0 };
 	float cap = 1, other_cap = 9;
-	const struct paged_array good[] = { PARAMETER("window", PAGED_I32, window), PARAMETER("cap", PAGED_F32, cap),
-					    ARRAY("doc", PAGED_I32, doc) };
-	const struct fixture_mods what = { "q_idx - kv_idx < window && document", "soft_cap", N(good), good };
-	struct paged_mod_set *mods = fixture_mods_open(&what);
+	const struct paged_array good[] = { MOD_PARAMETER("window", PAGED_I32, window),
+					    MOD_PARAMETER("cap", PAGED_F32, cap), MOD_ARRAY("doc", PAGED_I32, doc) };
+	const struct attention_mods what = { "q_idx - kv_idx < window && document", "soft_cap", N(good), good };
+	struct paged_mod_set *mods = attention_mod_set_open(&what);
 	struct paged_array bad[4];
 	int32_t other_window = 300;
 
 	memcpy(bad, good, sizeof(good));
 	bad[0].data = &other_window;
-	refused(paged_mod_set_bind(mods, 2, bad, NULL), PAGED_ERR_NOENT, "mod: array 'doc' is not given");
-	refused(paged_mod_set_bind(mods, 1, NULL, NULL), PAGED_ERR_INVALID, "arrays is NULL");
+	expect_error(paged_mod_set_bind(mods, 2, bad, NULL), PAGED_ERR_NOENT, "mod: array 'doc' is not given");
+	expect_error(paged_mod_set_bind(mods, 1, NULL, NULL), PAGED_ERR_INVALID, "arrays is NULL");
 	bad[1].dtype = PAGED_I32;
-	refused(paged_mod_set_bind(mods, 3, bad, NULL), PAGED_ERR_INVALID,
-		"mod: 'cap' is i32 of 0 dimensions, and was parsed as f32 of 0");
-	bad[1] = (struct paged_array)PARAMETER("cap", PAGED_F32, other_cap);
+	expect_error(paged_mod_set_bind(mods, 3, bad, NULL), PAGED_ERR_INVALID,
+		     "mod: 'cap' is i32 of 0 dimensions, and was parsed as f32 of 0");
+	bad[1] = (struct paged_array)MOD_PARAMETER("cap", PAGED_F32, other_cap);
 	bad[2].n_dims = 2;
-	refused(paged_mod_set_bind(mods, 3, bad, NULL), PAGED_ERR_INVALID,
-		"mod: 'doc' is i32 of 2 dimensions, and was parsed as i32 of 1");
+	expect_error(paged_mod_set_bind(mods, 3, bad, NULL), PAGED_ERR_INVALID,
+		     "mod: 'doc' is i32 of 2 dimensions, and was parsed as i32 of 1");
 	bad[2] = good[2];
 	bad[2].data = NULL;
-	refused(paged_mod_set_bind(mods, 3, bad, NULL), PAGED_ERR_INVALID, "mod: 'doc' has no data");
+	expect_error(paged_mod_set_bind(mods, 3, bad, NULL), PAGED_ERR_INVALID, "mod: 'doc' has no data");
 	bad[2] = good[2];
 	bad[2].strides[0] = INT64_MAX / 2;
-	refused(paged_mod_set_bind(mods, 3, bad, NULL), PAGED_ERR_LIMIT,
-		"mod: array 'doc' has strides past 2^63 bytes");
+	expect_error(paged_mod_set_bind(mods, 3, bad, NULL), PAGED_ERR_LIMIT,
+		     "mod: array 'doc' has strides past 2^63 bytes");
 	bad[2].strides[0] = INT64_MAX / 8;
-	refused(paged_mod_set_bind(mods, 3, bad, NULL), PAGED_ERR_LIMIT,
-		"mod: array 'doc' reaches over more than 2^62 bytes");
+	expect_error(paged_mod_set_bind(mods, 3, bad, NULL), PAGED_ERR_LIMIT,
+		     "mod: array 'doc' reaches over more than 2^62 bytes");
 	bad[2] = good[2];
 	bad[3] = good[1];
-	refused(paged_mod_set_bind(mods, 4, bad, NULL), PAGED_ERR_INVALID, "mod: 'cap' is given twice");
+	expect_error(paged_mod_set_bind(mods, 4, bad, NULL), PAGED_ERR_INVALID, "mod: 'cap' is given twice");
 	bad[3].name = NULL;
-	refused(paged_mod_set_bind(mods, 4, bad, NULL), PAGED_ERR_INVALID, "mod: array 3 has no name");
+	expect_error(paged_mod_set_bind(mods, 4, bad, NULL), PAGED_ERR_INVALID, "mod: array 3 has no name");
 	attention_fixture_plan(decode);
-	done(attend(mods));
+	expect_ok(attend(mods));
 	attention_fixture_expect(&what, NULL);
 	/* Names that no mod uses may be anything. */
 	bad[3] = (struct paged_array){ .name = "9?", .n_dims = 77 };
-	done(paged_mod_set_bind(mods, 4, bad, NULL));
+	expect_ok(paged_mod_set_bind(mods, 4, bad, NULL));
 }
 
 Test(client_mods_calls, attention)
 {
 	int32_t window = 3;
-	const struct paged_array arrays[] = { PARAMETER("window", PAGED_I32, window) };
-	struct paged_mod *mask = fixture_parse(PAGED_MOD_MASK, "sliding_window", 1, arrays);
-	struct paged_mod *score = fixture_parse(PAGED_MOD_SCORE, "score * 2", 0, NULL);
+	const struct paged_array arrays[] = { MOD_PARAMETER("window", PAGED_I32, window) };
+	struct paged_mod *mask = attention_mod_parse(PAGED_MOD_MASK, "sliding_window", 1, arrays);
+	struct paged_mod *score = attention_mod_parse(PAGED_MOD_SCORE, "score * 2", 0, NULL);
 	struct paged_mod_set *unbound = mods_of(mask, score), *ready = mods_of(NULL, score), *elsewhere;
-	struct paged_batch *other = batch_of(1, 0);
+	struct paged_batch *other = fixture_create_batch(1, 0);
 	const struct paged_mod_set_params params = { sizeof(params), NULL, score };
 	struct paged_attention_params sinkless = { .struct_size = sizeof(sinkless), .lse_without_sink = 2 };
 
 	attention_fixture_plan(decode);
-	refused(attend(unbound), PAGED_ERR_INVALID, "the mods were never bound: mod: parameter 'window' is not given");
+	expect_error(attend(unbound), PAGED_ERR_INVALID,
+		     "the mods were never bound: mod: parameter 'window' is not given");
 	cr_assert_eq(paged_mod_set_bind(unbound, 0, NULL, NULL), PAGED_ERR_NOENT);
-	refused(attend(unbound), PAGED_ERR_INVALID, "the mods were never bound: mod: parameter 'window' is not given");
-	done(paged_mod_set_bind(unbound, 1, arrays, NULL));
-	done(attend(unbound));
-	done(attend(ready));
-	done(paged_mod_set_create(other, &params, &elsewhere));
-	refused(attend(elsewhere), PAGED_ERR_INVALID, "the mods are another batch's");
-	refused(attention_fixture_attend(&sinkless), PAGED_ERR_INVALID, "lse_without_sink is 2, neither 0 nor 1");
+	expect_error(attend(unbound), PAGED_ERR_INVALID,
+		     "the mods were never bound: mod: parameter 'window' is not given");
+	expect_ok(paged_mod_set_bind(unbound, 1, arrays, NULL));
+	expect_ok(attend(unbound));
+	expect_ok(attend(ready));
+	expect_ok(paged_mod_set_create(other, &params, &elsewhere));
+	expect_error(attend(elsewhere), PAGED_ERR_INVALID, "the mods are another batch's");
+	expect_error(attention_fixture_attend(&sinkless), PAGED_ERR_INVALID, "lse_without_sink is 2, neither 0 nor 1");
 
 	/* Positions that 32 bits do not hold. */
-	fixture->rows[1].flags = PAGED_ROW_Q_BASE;
-	fixture->rows[1].q_base = (int64_t)INT32_MAX + 1;
+	attention_fixture->rows[1].flags = PAGED_ROW_Q_BASE;
+	attention_fixture->rows[1].q_base = (int64_t)INT32_MAX + 1;
 	attention_fixture_plan(decode);
-	done(attend(NULL));
-	refused(attend(ready), PAGED_ERR_LIMIT,
-		"row 1: mods count to 2^31 - 1, not to q_idx 2147483648 + 1 and kv_len 33");
-	fixture->rows[1].q_base = INT32_MIN - (int64_t)1;
+	expect_ok(attend(NULL));
+	expect_error(attend(ready), PAGED_ERR_LIMIT,
+		     "row 1: mods count to 2^31 - 1, not to q_idx 2147483648 + 1 and kv_len 33");
+	attention_fixture->rows[1].q_base = INT32_MIN - (int64_t)1;
 	attention_fixture_plan(decode);
 	cr_assert_eq(attend(ready), PAGED_ERR_LIMIT);
-	fixture->rows[1].q_base = INT32_MAX;
+	attention_fixture->rows[1].q_base = INT32_MAX;
 	attention_fixture_plan(decode);
-	done(attend(ready));
-	attention_fixture_expect(&(struct fixture_mods){ .score = "score * 2" }, NULL);
+	expect_ok(attend(ready));
+	attention_fixture_expect(&(struct attention_mods){ .score = "score * 2" }, NULL);
 }
 
 /* ------------------------------------------------------------ block masks */
@@ -271,11 +277,11 @@ blocks_of(size_t n_rows, uint32_t n_heads, uint32_t q_len, uint32_t kv_len)
 	const struct paged_block_mask_params params = {
 		.struct_size = sizeof(params), .rows = rows, .n_rows = n_rows, .n_heads = n_heads
 	};
-	struct paged_mod *all = fixture_parse(PAGED_MOD_MASK, "true", 0, NULL);
+	struct paged_mod *all = attention_mod_parse(PAGED_MOD_MASK, "true", 0, NULL);
 	struct paged_block_mask *blocks = NULL;
 
 	rows[1] = rows[2] = rows[3] = rows[0];
-	done(paged_block_mask_create(pool, &params, all, 0, NULL, &blocks));
+	expect_ok(paged_block_mask_create(pool, &params, all, 0, NULL, &blocks));
 	paged_mod_destroy(all);
 	return blocks;
 }
@@ -286,82 +292,84 @@ Test(client_mods_calls, block_masks_that_do_not_fit)
 	struct paged_block_mask *rows = blocks_of(2, 1, 10, 600), *heads = blocks_of(3, 2, 10, 600);
 	struct paged_block_mask *short_q = blocks_of(3, 1, 3, 600), *short_kv = blocks_of(1, 4, 10, 579);
 	struct paged_block_mask *elsewhere;
-	const uint32_t q_len[FIXTURE_ROWS] = { 1, 4, 10 }, waiting[FIXTURE_ROWS] = { 1, 1, 0 };
+	const uint32_t q_len[ATTENTION_ROWS] = { 1, 4, 10 }, waiting[ATTENTION_ROWS] = { 1, 1, 0 };
 	struct paged_mod_set *mods = mods_of(NULL, NULL);
 	struct paged_pool *other;
 
 	attention_fixture_plan(q_len);
-	done(paged_mod_set_bind(mods, 0, NULL, right));
-	done(attend(mods));
-	attention_fixture_expect(&(struct fixture_mods){ 0 }, NULL);
-	done(paged_mod_set_bind(mods, 0, NULL, rows));
-	refused(attend(mods), PAGED_ERR_INVALID, "a block mask of 2 rows for a plan of 3");
-	done(paged_mod_set_bind(mods, 0, NULL, heads));
-	refused(attend(mods), PAGED_ERR_INVALID, "a block mask of 2 heads for q of 4");
-	done(paged_mod_set_bind(mods, 0, NULL, short_q));
-	refused(attend(mods), PAGED_ERR_INVALID, "row 1: 4 query rows, its block mask was made for 3");
-	done(paged_mod_set_bind(mods, 0, NULL, short_kv));
-	refused(attend(mods), PAGED_ERR_INVALID, "row 2: kv_len is 580, its block mask was made for 579");
+	expect_ok(paged_mod_set_bind(mods, 0, NULL, right));
+	expect_ok(attend(mods));
+	attention_fixture_expect(&(struct attention_mods){ 0 }, NULL);
+	expect_ok(paged_mod_set_bind(mods, 0, NULL, rows));
+	expect_error(attend(mods), PAGED_ERR_INVALID, "a block mask of 2 rows for a plan of 3");
+	expect_ok(paged_mod_set_bind(mods, 0, NULL, heads));
+	expect_error(attend(mods), PAGED_ERR_INVALID, "a block mask of 2 heads for q of 4");
+	expect_ok(paged_mod_set_bind(mods, 0, NULL, short_q));
+	expect_error(attend(mods), PAGED_ERR_INVALID, "row 1: 4 query rows, its block mask was made for 3");
+	expect_ok(paged_mod_set_bind(mods, 0, NULL, short_kv));
+	expect_error(attend(mods), PAGED_ERR_INVALID, "row 2: kv_len is 580, its block mask was made for 579");
 	/* Each plan is judged anew; a row that waits has nothing to fit. */
 	attention_fixture_plan(waiting);
-	done(attend(mods));
+	expect_ok(attend(mods));
 	attention_fixture_plan(decode);
-	refused(attend(mods), PAGED_ERR_INVALID, "row 2: kv_len is 580, its block mask was made for 579");
-	done(paged_mod_set_bind(mods, 0, NULL, one));
-	done(attend(mods));
-	attention_fixture_expect(&(struct fixture_mods){ 0 }, NULL);
+	expect_error(attend(mods), PAGED_ERR_INVALID, "row 2: kv_len is 580, its block mask was made for 579");
+	expect_ok(paged_mod_set_bind(mods, 0, NULL, one));
+	expect_ok(attend(mods));
+	attention_fixture_expect(&(struct attention_mods){ 0 }, NULL);
 	attention_fixture_plan(q_len);
 	cr_assert_eq(attend(mods), PAGED_ERR_INVALID);
 
-	done(paged_pool_open(client, "fixture", &other));
-	done(paged_block_mask_from_dense(
+	expect_ok(paged_pool_open(client, "fixture", &other));
+	expect_ok(paged_block_mask_from_dense(
 		other,
 		&(struct paged_block_mask_params){ .struct_size = sizeof(struct paged_block_mask_params),
 						   .rows = &(struct paged_batch_row){ .q_len = 1, .kv_len = 1 },
 						   .n_rows = 1 },
 		(const uint8_t[]){ 1 }, &elsewhere));
-	refused(paged_mod_set_bind(mods, 0, NULL, elsewhere), PAGED_ERR_INVALID,
-		"the block mask is one of another pool than the batch's");
+	expect_error(paged_mod_set_bind(mods, 0, NULL, elsewhere), PAGED_ERR_INVALID,
+		     "the block mask is one of another pool than the batch's");
 }
 
 Test(client_mods_calls, stale_block_masks)
 {
 	struct paged_block_mask *logical = blocks_of(1, 1, 10, 580), *blocks, *others;
 	struct paged_mod_set *mods = mods_of(NULL, NULL);
-	struct paged_batch_row rows[FIXTURE_ROWS];
-	uint32_t tokens, pages[FIXTURE_TOKENS / 16];
-	const paged_seq_id *seq = &fixture->rows[2].seq;
+	struct paged_batch_row rows[ATTENTION_ROWS];
+	uint32_t tokens, pages[ATTENTION_TOKENS / 16];
+	const paged_seq_id *seq = &attention_fixture->rows[2].seq;
 
-	memcpy(rows, fixture->rows, sizeof(rows));
-	done(paged_block_mask_to_physical(logical, FIXTURE_ROWS, rows, &blocks));
+	memcpy(rows, attention_fixture->rows, sizeof(rows));
+	expect_ok(paged_block_mask_to_physical(logical, ATTENTION_ROWS, rows, &blocks));
 	rows[1] = rows[0];
-	done(paged_block_mask_to_physical(logical, FIXTURE_ROWS, rows, &others));
+	expect_ok(paged_block_mask_to_physical(logical, ATTENTION_ROWS, rows, &others));
 	attention_fixture_plan(decode);
-	done(paged_mod_set_bind(mods, 0, NULL, blocks));
-	done(attend(mods));
-	attention_fixture_expect(&(struct fixture_mods){ 0 }, NULL);
-	done(paged_mod_set_bind(mods, 0, NULL, others));
-	refused(attend(mods), PAGED_ERR_STALE, "row 1: the plan has sequence " SEQ ", the block mask " SEQ,
-		ARGS(fixture->rows[1].seq), ARGS(rows[0].seq));
+	expect_ok(paged_mod_set_bind(mods, 0, NULL, blocks));
+	expect_ok(attend(mods));
+	attention_fixture_expect(&(struct attention_mods){ 0 }, NULL);
+	expect_ok(paged_mod_set_bind(mods, 0, NULL, others));
+	expect_error(attend(mods), PAGED_ERR_STALE,
+		     "row 1: the plan has sequence " SEQ_FORMAT ", the block mask " SEQ_FORMAT,
+		     SEQ_ARGS(attention_fixture->rows[1].seq), SEQ_ARGS(rows[0].seq));
 
 	/* Of explicit tables nobody knows. */
-	done(paged_seq_read(pool, rows[0].seq, NULL, pages, 19));
+	expect_ok(paged_seq_read(pool, rows[0].seq, NULL, pages, 19));
 	rows[1] = (struct paged_batch_row){ .pages = pages, .n_pages = 19, .kv_len = 300 };
 	paged_block_mask_destroy(others);
-	done(paged_block_mask_to_physical(logical, FIXTURE_ROWS, rows, &others));
-	done(paged_mod_set_bind(mods, 0, NULL, others));
-	done(attend(mods));
+	expect_ok(paged_block_mask_to_physical(logical, ATTENTION_ROWS, rows, &others));
+	expect_ok(paged_mod_set_bind(mods, 0, NULL, others));
+	expect_ok(attend(mods));
 
 	tokens = 16;
-	done(seqs_truncate(client, 1, seq, &tokens));
+	expect_ok(seqs_truncate(client, 1, seq, &tokens));
 	tokens = 580;
-	done(seqs_reserve(client, 1, seq, &tokens));
+	expect_ok(seqs_reserve(client, 1, seq, &tokens));
 	attention_fixture_plan(decode);
-	done(attend(NULL));
-	refused(attend(mods), PAGED_ERR_STALE,
-		"row 2: pages of sequence " SEQ " were replaced or removed since the block mask", ARGS(*seq));
+	expect_ok(attend(NULL));
+	expect_error(attend(mods), PAGED_ERR_STALE,
+		     "row 2: pages of sequence " SEQ_FORMAT " were replaced or removed since the block mask",
+		     SEQ_ARGS(*seq));
 	attention_fixture_plan((const uint32_t[]){ 1, 1, 0 });
-	done(attend(mods));
+	expect_ok(attend(mods));
 }
 
 /* Whatever its other extents are. */
@@ -371,10 +379,10 @@ Test(client_mods_calls, an_array_of_nothing)
 		.name = "doc", .dtype = PAGED_I32, .n_dims = 4, .extents = { 0, UINT32_MAX, UINT32_MAX, UINT32_MAX }
 	};
 
-	done(paged_array_upload(client, &array));
-	done(paged_array_drop(client, "doc"));
+	expect_ok(paged_array_upload(client, &array));
+	expect_ok(paged_array_drop(client, "doc"));
 	array.n_dims = 1;
-	done(paged_array_upload(client, &array));
+	expect_ok(paged_array_upload(client, &array));
 }
 
 /* ------------------------------------------------------- values of 64 bits */
@@ -386,37 +394,37 @@ static const struct paged_mod_point wide_point = { .q_idx = 4, .kv_idx = 2 };
 
 Test(client_mods_calls, values_of_64_bits)
 {
-	static int64_t doc[FIXTURE_TOKENS][2];
-	static int32_t twin[FIXTURE_TOKENS];
+	static int64_t doc[ATTENTION_TOKENS][2];
+	static int32_t twin[ATTENTION_TOKENS];
 	int64_t window = 3;
 	int32_t narrow_window = 3;
-	const struct paged_array narrow[] = { PARAMETER("window", PAGED_I32, narrow_window),
-					      ARRAY("doc", PAGED_I32, twin) };
-	struct paged_array wide[] = { PARAMETER("window", PAGED_I64, window),
+	const struct paged_array narrow[] = { MOD_PARAMETER("window", PAGED_I32, narrow_window),
+					      MOD_ARRAY("doc", PAGED_I32, twin) };
+	struct paged_array wide[] = { MOD_PARAMETER("window", PAGED_I64, window),
 				      { .name = "doc",
-					.data = doc[FIXTURE_TOKENS - 1],
+					.data = doc[ATTENTION_TOKENS - 1],
 					.dtype = PAGED_I64,
 					.n_dims = 1,
-					.extents = { FIXTURE_TOKENS },
+					.extents = { ATTENTION_TOKENS },
 					.strides = { -2 } } };
-	const struct fixture_mods what = { "q_idx - kv_idx < window || document", NULL, N(narrow), narrow };
-	struct paged_mod_set *mods = mods_of(fixture_parse(PAGED_MOD_MASK, what.mask, N(wide), wide), NULL);
+	const struct attention_mods what = { "q_idx - kv_idx < window || document", NULL, N(narrow), narrow };
+	struct paged_mod_set *mods = mods_of(attention_mod_parse(PAGED_MOD_MASK, what.mask, N(wide), wide), NULL);
 	double value;
 
 	/* A mod of one dtype is bound to the other, too. */
 	for (unsigned int step = 0; step < 3; step++) {
-		for (uint32_t i = 0; i < FIXTURE_TOKENS; i++) {
+		for (uint32_t i = 0; i < ATTENTION_TOKENS; i++) {
 			twin[i] = (int32_t)(i / (5 + step)) - 3;
-			doc[FIXTURE_TOKENS - 1 - i][0] = twin[i];
+			doc[ATTENTION_TOKENS - 1 - i][0] = twin[i];
 			doc[i][1] = WIDE; /* between the elements */
 		}
 		window = narrow_window = (int32_t)step + 3;
-		done(paged_mod_set_bind(mods, N(wide), step < 2 ? wide : narrow, NULL));
+		expect_ok(paged_mod_set_bind(mods, N(wide), step < 2 ? wide : narrow, NULL));
 		attention_fixture_plan(decode);
-		done(attend(mods));
+		expect_ok(attend(mods));
 		attention_fixture_expect(&what, NULL);
-		done(paged_mod_evaluate(fixture_parse(PAGED_MOD_MASK, what.mask, N(narrow), narrow), N(wide), wide,
-					&wide_point, &value));
+		expect_ok(paged_mod_evaluate(attention_mod_parse(PAGED_MOD_MASK, what.mask, N(narrow), narrow), N(wide),
+					     wide, &wide_point, &value));
 		cr_assert_eq(value, 1);
 	}
 }
@@ -426,42 +434,44 @@ Test(client_mods_calls, values_outside_32_bits)
 {
 	int64_t window = 3, table[2][700] = { { 0 } }, largest = INT32_MAX;
 	struct paged_array arrays[] = {
-		PARAMETER("window", PAGED_I64, window),
+		MOD_PARAMETER("window", PAGED_I64, window),
 		{ .name = "table", .data = table, .dtype = PAGED_I64, .n_dims = 2, .extents = { 2, 700 } },
 	};
-	const struct fixture_mods what = { "q_idx - kv_idx < window + table[0][kv_idx]", NULL, N(arrays), arrays };
-	const struct fixture_mods same = { "q_idx - kv_idx < 3", NULL, 0, NULL };
+	const struct attention_mods what = { "q_idx - kv_idx < window + table[0][kv_idx]", NULL, N(arrays), arrays };
+	const struct attention_mods same = { "q_idx - kv_idx < 3", NULL, 0, NULL };
 	const struct paged_block_mask_params params = { .struct_size = sizeof(params),
-							.rows = fixture->rows,
-							.n_rows = FIXTURE_ROWS };
-	struct paged_mod *mask = fixture_parse(PAGED_MOD_MASK, what.mask, N(arrays), arrays);
-	struct paged_mod_set *mods = fixture_mods_open(&what);
+							.rows = attention_fixture->rows,
+							.n_rows = ATTENTION_ROWS };
+	struct paged_mod *mask = attention_mod_parse(PAGED_MOD_MASK, what.mask, N(arrays), arrays);
+	struct paged_mod_set *mods = attention_mod_set_open(&what);
 	struct paged_block_mask *blocks;
 	double value;
 	const char *said = "array table[1][600] is -2147483649, which 32 bits do not hold";
 
 	table[1][600] = INT32_MIN - INT64_C(1);
-	refused(paged_mod_set_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_RANGE, "%s", said);
-	refused(paged_mod_evaluate(mask, N(arrays), arrays, &wide_point, &value), PAGED_ERR_RANGE, "%s", said);
-	refused(paged_block_mask_create(pool, &params, mask, N(arrays), arrays, &blocks), PAGED_ERR_RANGE, "%s", said);
-	refused(paged_array_upload(client, &arrays[1]), PAGED_ERR_RANGE, "%s", said);
+	expect_error(paged_mod_set_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_RANGE, "%s", said);
+	expect_error(paged_mod_evaluate(mask, N(arrays), arrays, &wide_point, &value), PAGED_ERR_RANGE, "%s", said);
+	expect_error(paged_block_mask_create(pool, &params, mask, N(arrays), arrays, &blocks), PAGED_ERR_RANGE, "%s",
+		     said);
+	expect_error(paged_array_upload(client, &arrays[1]), PAGED_ERR_RANGE, "%s", said);
 	table[1][600] = INT32_MIN;
 	window = WIDE;
-	refused(paged_mod_set_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_RANGE,
-		"parameter window is 4294967296, which 32 bits do not hold");
+	expect_error(paged_mod_set_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_RANGE,
+		     "parameter window is 4294967296, which 32 bits do not hold");
 	arrays[0].data = NULL;
-	refused(paged_mod_set_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_INVALID, "parameter window: data is NULL");
+	expect_error(paged_mod_set_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_INVALID,
+		     "parameter window: data is NULL");
 	attention_fixture_plan(decode);
-	done(attend(mods));
+	expect_ok(attend(mods));
 	attention_fixture_expect(&same, NULL);
 
 	arrays[0].data = &largest;
-	done(paged_array_upload(client, &arrays[1]));
-	done(paged_mod_set_bind(mods, N(arrays), arrays, NULL));
+	expect_ok(paged_array_upload(client, &arrays[1]));
+	expect_ok(paged_mod_set_bind(mods, N(arrays), arrays, NULL));
 	arrays[1].extents[0] = UINT32_MAX;
 	arrays[1].extents[1] = UINT32_MAX;
-	refused(paged_mod_set_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_LIMIT,
-		"array table: more than 2^63 bytes");
+	expect_error(paged_mod_set_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_LIMIT,
+		     "array table: more than 2^63 bytes");
 }
 
 /* ------------------------------------------------------- indexes, endings */
@@ -470,30 +480,30 @@ Test(client_mods_calls, values_outside_32_bits)
 Test(client_mods_calls, indexes_out_of_bounds)
 {
 	float bias[580] = { 0 };
-	struct paged_array arrays[] = { ARRAY("bias", PAGED_F32, bias) };
-	struct paged_mod *score = fixture_parse(PAGED_MOD_SCORE, "score + bias[kv_idx]", 1, arrays);
+	struct paged_array arrays[] = { MOD_ARRAY("bias", PAGED_F32, bias) };
+	struct paged_mod *score = attention_mod_parse(PAGED_MOD_SCORE, "score + bias[kv_idx]", 1, arrays);
 	struct paged_mod_set *mods = mods_of(NULL, score);
 	const char *said = "mod: array 'bias', index 0 is 300, bounds are 0 to 299";
 
 	/* Row 0 sees keys up to 299, row 2 up to 579. */
-	fixture->rows[2].kv_len = 301;
+	attention_fixture->rows[2].kv_len = 301;
 	attention_fixture_plan(decode);
-	done(paged_mod_set_bind(mods, 1, arrays, NULL));
-	done(attend(mods));
-	done(paged_batch_validate(fixture->batch));
+	expect_ok(paged_mod_set_bind(mods, 1, arrays, NULL));
+	expect_ok(attend(mods));
+	expect_ok(paged_batch_validate(attention_fixture->batch));
 	for (unsigned int end = 0; end < 3; end++) {
 		arrays[0].extents[0] = 300;
-		done(paged_mod_set_bind(mods, 1, arrays, NULL));
-		done(attend(mods));
-		refused(paged_batch_validate(fixture->batch), PAGED_ERR_RANGE, "%s", said);
+		expect_ok(paged_mod_set_bind(mods, 1, arrays, NULL));
+		expect_ok(attend(mods));
+		expect_error(paged_batch_validate(attention_fixture->batch), PAGED_ERR_RANGE, "%s", said);
 		arrays[0].extents[0] = 580;
 		if (end == 1)
-			done(paged_mod_set_bind(mods, 1, arrays, NULL));
+			expect_ok(paged_mod_set_bind(mods, 1, arrays, NULL));
 		if (end == 2)
 			paged_mod_set_destroy(mods);
-		refused(paged_batch_validate(fixture->batch), PAGED_ERR_RANGE, "%s", said);
+		expect_error(paged_batch_validate(attention_fixture->batch), PAGED_ERR_RANGE, "%s", said);
 		attention_fixture_plan(decode);
-		done(paged_batch_validate(fixture->batch));
+		expect_ok(paged_batch_validate(attention_fixture->batch));
 	}
 }
 
@@ -501,15 +511,15 @@ Test(client_mods_calls, indexes_out_of_bounds)
 Test(client_mods_calls, indexes_out_of_bounds_that_change_nothing)
 {
 	int32_t zeros[580] = { 0 };
-	const struct paged_array arrays[] = { ARRAY("zeros", PAGED_I32, zeros) };
-	struct paged_mod *mask = fixture_parse(PAGED_MOD_MASK, "zeros[kv_idx - 1] == 0", 1, arrays);
+	const struct paged_array arrays[] = { MOD_ARRAY("zeros", PAGED_I32, zeros) };
+	struct paged_mod *mask = attention_mod_parse(PAGED_MOD_MASK, "zeros[kv_idx - 1] == 0", 1, arrays);
 	struct paged_mod_set *mods = mods_of(mask, NULL);
 
 	attention_fixture_plan(decode);
-	done(paged_mod_set_bind(mods, 1, arrays, NULL));
-	done(attend(mods));
-	refused(paged_batch_validate(fixture->batch), PAGED_ERR_RANGE,
-		"mod: array 'zeros', index 0 is -1, bounds are 0 to 579");
+	expect_ok(paged_mod_set_bind(mods, 1, arrays, NULL));
+	expect_ok(attend(mods));
+	expect_error(paged_batch_validate(attention_fixture->batch), PAGED_ERR_RANGE,
+		     "mod: array 'zeros', index 0 is -1, bounds are 0 to 579");
 }
 
 static void
@@ -518,9 +528,9 @@ child_checks(struct paged_mod *mask, struct paged_mod_set *mods)
 	struct paged_mod_set *other_mods;
 	struct paged_mod *other;
 	bool right = paged_mod_parse(pool, PAGED_MOD_MASK, "true", 0, NULL, &other) == PAGED_ERR_FORK &&
-		     paged_mod_set_create(fixture->batch, NULL, &other_mods) == PAGED_ERR_FORK &&
+		     paged_mod_set_create(attention_fixture->batch, NULL, &other_mods) == PAGED_ERR_FORK &&
 		     paged_mod_set_bind(mods, 0, NULL, NULL) == PAGED_ERR_FORK && attend(mods) == PAGED_ERR_FORK &&
-		     paged_merge(fixture->batch, NULL) == PAGED_ERR_FORK;
+		     paged_merge(attention_fixture->batch, NULL) == PAGED_ERR_FORK;
 
 	paged_mod_set_destroy(mods);
 	paged_mod_destroy(mask);
@@ -530,7 +540,7 @@ child_checks(struct paged_mod *mask, struct paged_mod_set *mods)
 
 Test(client_mods_calls, a_forked_child_may_only_free)
 {
-	struct paged_mod *mask = fixture_parse(PAGED_MOD_MASK, "causal", 0, NULL);
+	struct paged_mod *mask = attention_mod_parse(PAGED_MOD_MASK, "causal", 0, NULL);
 	struct paged_mod_set *mods = mods_of(mask, NULL), *left = mods_of(mask, NULL);
 	pid_t child;
 	int status;
@@ -541,24 +551,25 @@ Test(client_mods_calls, a_forked_child_may_only_free)
 		child_checks(mask, mods);
 	cr_assert_eq(waitpid(child, &status, 0), child);
 	cr_assert_eq(status, 0);
-	done(attend(mods));
-	done(attend(left));
+	expect_ok(attend(mods));
+	expect_ok(attend(left));
 }
 
 /* Inside out, or all at once: the sanitizers look for what is left, or gone twice. */
 Test(client_mods_calls, close_order)
 {
-	struct paged_mod *mask = fixture_parse(PAGED_MOD_MASK, "causal", 0, NULL);
-	struct paged_mod *score = fixture_parse(PAGED_MOD_SCORE, "score", 0, NULL);
-	struct paged_mod_set *first = mods_of(mask, NULL), *second = mods_of(mask, score), *third = mods_of(NULL, score);
+	struct paged_mod *mask = attention_mod_parse(PAGED_MOD_MASK, "causal", 0, NULL);
+	struct paged_mod *score = attention_mod_parse(PAGED_MOD_SCORE, "score", 0, NULL);
+	struct paged_mod_set *first = mods_of(mask, NULL), *second = mods_of(mask, score),
+			     *third = mods_of(NULL, score);
 
 	paged_mod_set_destroy(second);
 	paged_mod_set_destroy(first);
 	paged_mod_destroy(mask);
 	attention_fixture_plan(decode);
-	done(attend(third));
-	paged_batch_destroy(fixture->batch);
+	expect_ok(attend(third));
+	paged_batch_destroy(attention_fixture->batch);
 	paged_mod_destroy(score);
-	fixture_parse(PAGED_MOD_MASK, "causal", 0, NULL);
+	attention_mod_parse(PAGED_MOD_MASK, "causal", 0, NULL);
 	paged_pool_close(pool);
 }

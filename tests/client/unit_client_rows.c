@@ -8,35 +8,45 @@
 
 #define TOKENS 3u /* of a row */
 #define ROWS 2u
-#define ELEMENTS (ROWS * TOKENS * HEADS * DIM)
+#define ELEMENTS (ROWS * TOKENS * FIXTURE_KV_HEADS * FIXTURE_DIM)
 
 static float k[ELEMENTS], v[ELEMENTS], q[ELEMENTS], out[ELEMENTS], other[ELEMENTS];
-static const struct paged_tensor kt = { .data = k, .dtype = PAGED_F32, .n_heads = HEADS, .dim = DIM };
-static const struct paged_tensor vt = { .data = v, .dtype = PAGED_F32, .n_heads = HEADS, .dim = DIM };
-static const struct paged_tensor qt = { .data = q, .dtype = PAGED_F32, .n_heads = HEADS, .dim = DIM };
-static const struct paged_tensor ot = { .data = out, .dtype = PAGED_F32, .n_heads = HEADS, .dim = DIM };
+static const struct paged_tensor k_tensor = {
+	.data = k, .dtype = PAGED_F32, .n_heads = FIXTURE_KV_HEADS, .dim = FIXTURE_DIM
+};
+static const struct paged_tensor v_tensor = {
+	.data = v, .dtype = PAGED_F32, .n_heads = FIXTURE_KV_HEADS, .dim = FIXTURE_DIM
+};
+static const struct paged_tensor q_tensor = {
+	.data = q, .dtype = PAGED_F32, .n_heads = FIXTURE_KV_HEADS, .dim = FIXTURE_DIM
+};
+static const struct paged_tensor out_tensor = {
+	.data = out, .dtype = PAGED_F32, .n_heads = FIXTURE_KV_HEADS, .dim = FIXTURE_DIM
+};
 static struct paged_batch *batch;
 
 static void
 setup(void)
 {
-	client_setup();
-	batch = batch_of(4, 0);
+	client_fixture_setup();
+	batch = fixture_create_batch(4, 0);
 	random_fill(k, ELEMENTS, 1);
 	random_fill(v, ELEMENTS, 2);
 	random_fill(q, ELEMENTS, 3);
 }
 
-TestSuite(rows, .init = setup, .fini = client_teardown);
+TestSuite(rows, .init = setup, .fini = client_fixture_teardown);
 
 /* Two sequences of TOKENS tokens. */
 static void
 rows_fill(struct paged_batch_row rows[ROWS])
 {
 	for (uint32_t r = 0; r < ROWS; r++)
-		rows[r] = (struct paged_batch_row){ .seq = sequence_of(TOKENS), .q_len = TOKENS, .kv_len = TOKENS };
-	done(paged_batch_plan(batch, ROWS, rows));
-	done(paged_append(batch, 0, &kt, &vt, NULL));
+		rows[r] = (struct paged_batch_row){ .seq = fixture_create_seq(TOKENS),
+						    .q_len = TOKENS,
+						    .kv_len = TOKENS };
+	expect_ok(paged_batch_plan(batch, ROWS, rows));
+	expect_ok(paged_append(batch, 0, &k_tensor, &v_tensor, NULL));
 }
 
 /* A sequence keeps its number while its place changes, and with it its part of an array. */
@@ -57,13 +67,13 @@ Test(rows, numbers_that_mods_see)
 	struct paged_mod *mod = NULL;
 
 	rows_fill(rows);
-	done(paged_mod_parse(pool, PAGED_MOD_MASK, "kv_idx >= first[b]", 1, &array, &mod));
+	expect_ok(paged_mod_parse(pool, PAGED_MOD_MASK, "kv_idx >= first[b]", 1, &array, &mod));
 	params.mask = mod;
-	done(paged_mod_set_create(batch, &params, &mods));
-	done(paged_mod_set_bind(mods, 1, &array, NULL));
+	expect_ok(paged_mod_set_create(batch, &params, &mods));
+	expect_ok(paged_mod_set_bind(mods, 1, &array, NULL));
 	with.mod_set = mods;
 	/* By their places, which are 0 and 1, no row sees anything. */
-	done(paged_attention(batch, 0, &qt, &ot, &with));
+	expect_ok(paged_attention(batch, 0, &q_tensor, &out_tensor, &with));
 	for (uint32_t i = 0; i < ELEMENTS; i++)
 		cr_assert_eq(out[i], 0);
 	for (uint32_t r = 0; r < ROWS; r++) {
@@ -71,13 +81,15 @@ Test(rows, numbers_that_mods_see)
 		rows[r].b = r == 0 ? 7 : 5;
 		swapped[ROWS - 1 - r] = rows[r];
 	}
-	done(paged_batch_plan(batch, ROWS, rows));
-	done(paged_attention(batch, 0, &qt, &ot, &with));
+	expect_ok(paged_batch_plan(batch, ROWS, rows));
+	expect_ok(paged_attention(batch, 0, &q_tensor, &out_tensor, &with));
 	/* Row 0 sees token 2 alone, from query row 2 on; row 1 sees all before it. */
-	for (uint32_t i = 0; i < HEADS * DIM; i++) {
+	for (uint32_t i = 0; i < FIXTURE_KV_HEADS * FIXTURE_DIM; i++) {
 		cr_assert_eq(out[i], 0);
-		cr_assert_float_eq(out[2 * HEADS * DIM + i], v[2 * HEADS * DIM + i], 1e-6);
-		cr_assert_float_eq(out[TOKENS * HEADS * DIM + i], v[TOKENS * HEADS * DIM + i], 1e-6);
+		cr_assert_float_eq(out[2 * FIXTURE_KV_HEADS * FIXTURE_DIM + i],
+				   v[2 * FIXTURE_KV_HEADS * FIXTURE_DIM + i], 1e-6);
+		cr_assert_float_eq(out[TOKENS * FIXTURE_KV_HEADS * FIXTURE_DIM + i],
+				   v[TOKENS * FIXTURE_KV_HEADS * FIXTURE_DIM + i], 1e-6);
 	}
 	/* The same sequences in other places, and so other query rows; a block mask knows the numbers too. */
 	memcpy(other, out, sizeof(out));
@@ -88,31 +100,31 @@ Test(rows, numbers_that_mods_see)
 		q[ELEMENTS / ROWS + i] = first_half;
 	}
 	mask_params.rows = swapped;
-	done(paged_block_mask_create(pool, &mask_params, mod, 1, &array, &mask[1]));
-	done(paged_array_upload(client, &array));
-	done(paged_block_mask_create_remote(pool, &mask_params, mod, 0, NULL, &mask[2]));
+	expect_ok(paged_block_mask_create(pool, &mask_params, mod, 1, &array, &mask[1]));
+	expect_ok(paged_array_upload(client, &array));
+	expect_ok(paged_block_mask_create_remote(pool, &mask_params, mod, 0, NULL, &mask[2]));
 	for (int m = 0; m < 3; m++) {
-		done(paged_mod_set_bind(mods, 1, &array, mask[m]));
-		done(paged_batch_plan(batch, ROWS, swapped));
-		done(paged_attention(batch, 0, &qt, &ot, &with));
+		expect_ok(paged_mod_set_bind(mods, 1, &array, mask[m]));
+		expect_ok(paged_batch_plan(batch, ROWS, swapped));
+		expect_ok(paged_attention(batch, 0, &q_tensor, &out_tensor, &with));
 		for (uint32_t i = 0; i < ELEMENTS; i++)
 			cr_assert_eq(out[i], other[(i + ELEMENTS / ROWS) % ELEMENTS], "%d: %u", m, i);
 	}
 	rows[1].flags = 0;
-	refused(paged_batch_plan(batch, ROWS, rows), PAGED_ERR_INVALID,
-		"row 1: b is 5; it is at most 2^31 - 1, and 0 without PAGED_ROW_B");
+	expect_error(paged_batch_plan(batch, ROWS, rows), PAGED_ERR_INVALID,
+		     "row 1: b is 5; it is at most 2^31 - 1, and 0 without PAGED_ROW_B");
 	rows[1].flags = PAGED_ROW_B;
 	rows[1].b = 0x80000000u;
-	refused(paged_batch_plan(batch, ROWS, rows), PAGED_ERR_INVALID,
-		"row 1: b is 2147483648; it is at most 2^31 - 1, and 0 without PAGED_ROW_B");
+	expect_error(paged_batch_plan(batch, ROWS, rows), PAGED_ERR_INVALID,
+		     "row 1: b is 2147483648; it is at most 2^31 - 1, and 0 without PAGED_ROW_B");
 	mask_params.rows = rows;
-	refused(paged_block_mask_create(pool, &mask_params, mod, 1, &array, &mask[0]), PAGED_ERR_INVALID,
-		"block mask: row 1: b is 2147483648; it is at most 2^31 - 1, and 0 without PAGED_ROW_B");
+	expect_error(paged_block_mask_create(pool, &mask_params, mod, 1, &array, &mask[0]), PAGED_ERR_INVALID,
+		     "block mask: row 1: b is 2147483648; it is at most 2^31 - 1, and 0 without PAGED_ROW_B");
 }
 
 Test(rows, no_token_is_written_twice)
 {
-	const paged_seq_id id = sequence_of(12), second = sequence_of(12);
+	const paged_seq_id id = fixture_create_seq(12), second = fixture_create_seq(12);
 	struct paged_batch_row rows[3] = { { .seq = id, .q_len = 2, .kv_len = 6 },
 					   { .seq = second, .q_len = 2, .kv_len = 6 },
 					   { .seq = id, .q_len = 2, .kv_len = 7 } };
@@ -121,63 +133,64 @@ Test(rows, no_token_is_written_twice)
 	static const uint32_t pages[2] = { 15, 14 }, same[2] = { 13, 15 };
 
 	/* A plan that only reads may name a token twice; append refuses to write it so. */
-	done(paged_batch_plan(batch, 3, rows));
-	refused(paged_append(batch, 0, &kt, &vt, NULL), PAGED_ERR_INVALID,
-		"rows 0 and 2 write the same token: position 5 of row 2");
-	done(paged_append(batch, 0, &kt, &vt, &append));
-	done(paged_attention(batch, 0, &qt, &ot, NULL));
+	expect_ok(paged_batch_plan(batch, 3, rows));
+	expect_error(paged_append(batch, 0, &k_tensor, &v_tensor, NULL), PAGED_ERR_INVALID,
+		     "rows 0 and 2 write the same token: position 5 of row 2");
+	expect_ok(paged_append(batch, 0, &k_tensor, &v_tensor, &append));
+	expect_ok(paged_attention(batch, 0, &q_tensor, &out_tensor, NULL));
 	/* One behind the other, in one page and over its border. */
 	rows[2].kv_len = 8;
-	done(paged_batch_plan(batch, 3, rows));
-	done(paged_append(batch, 0, &kt, &vt, NULL));
+	expect_ok(paged_batch_plan(batch, 3, rows));
+	expect_ok(paged_append(batch, 0, &k_tensor, &v_tensor, NULL));
 	rows[2].kv_len = 7;
 	rows[0].flags = PAGED_ROW_NO_APPEND;
-	done(paged_batch_plan(batch, 3, rows));
-	done(paged_append(batch, 0, &kt, &vt, NULL));
+	expect_ok(paged_batch_plan(batch, 3, rows));
+	expect_ok(paged_append(batch, 0, &k_tensor, &v_tensor, NULL));
 	/* The same place of a page that two tables name, wherever they name it. */
 	rows[0] = (struct paged_batch_row){ .pages = pages, .n_pages = 2, .q_len = 2, .kv_len = 3 };
 	rows[1] = (struct paged_batch_row){ .pages = same, .n_pages = 2, .q_len = 2, .kv_len = 6 };
-	done(paged_batch_plan(batch, 2, rows));
-	refused(paged_append(batch, 0, &kt, &vt, NULL), PAGED_ERR_INVALID,
-		"rows 0 and 1 write the same token: position 5 of row 1");
+	expect_ok(paged_batch_plan(batch, 2, rows));
+	expect_error(paged_append(batch, 0, &k_tensor, &v_tensor, NULL), PAGED_ERR_INVALID,
+		     "rows 0 and 1 write the same token: position 5 of row 1");
 	rows[1].q_len = 1;
 	rows[1].kv_len = 5;
-	done(paged_batch_plan(batch, 2, rows));
-	done(paged_append(batch, 0, &kt, &vt, NULL));
+	expect_ok(paged_batch_plan(batch, 2, rows));
+	expect_ok(paged_append(batch, 0, &k_tensor, &v_tensor, NULL));
 }
 
 /* Rows that kept their sequences from the last plan are not compared again; those that changed are. */
 Test(rows, sequences_change_their_rows)
 {
-	const paged_seq_id first = sequence_of(12), second = sequence_of(12), empty = sequence_of(0);
+	const paged_seq_id first = fixture_create_seq(12), second = fixture_create_seq(12),
+			   empty = fixture_create_seq(0);
 	struct paged_batch_row rows[2] = { { .seq = first, .q_len = 1, .kv_len = 6 },
 					   { .seq = second, .q_len = 1, .kv_len = 6 } };
 
-	done(paged_batch_plan(batch, 2, rows));
-	done(paged_append(batch, 0, &kt, &vt, NULL));
+	expect_ok(paged_batch_plan(batch, 2, rows));
+	expect_ok(paged_append(batch, 0, &k_tensor, &v_tensor, NULL));
 	/* Row 1 has its sequence yet from two plans ago. */
 	rows[0].seq = second;
-	done(paged_batch_plan(batch, 1, rows));
-	done(paged_append(batch, 0, &kt, &vt, NULL));
-	done(paged_batch_plan(batch, 2, rows));
-	refused(paged_append(batch, 0, &kt, &vt, NULL), PAGED_ERR_INVALID,
-		"rows 0 and 1 write the same token: position 5 of row 1");
+	expect_ok(paged_batch_plan(batch, 1, rows));
+	expect_ok(paged_append(batch, 0, &k_tensor, &v_tensor, NULL));
+	expect_ok(paged_batch_plan(batch, 2, rows));
+	expect_error(paged_append(batch, 0, &k_tensor, &v_tensor, NULL), PAGED_ERR_INVALID,
+		     "rows 0 and 1 write the same token: position 5 of row 1");
 	/* The same rows as before, which write different tokens and then one again. */
 	rows[1].kv_len = 7;
-	done(paged_batch_plan(batch, 2, rows));
-	done(paged_append(batch, 0, &kt, &vt, NULL));
+	expect_ok(paged_batch_plan(batch, 2, rows));
+	expect_ok(paged_append(batch, 0, &k_tensor, &v_tensor, NULL));
 	rows[0].kv_len = 7;
-	done(paged_batch_plan(batch, 2, rows));
-	refused(paged_append(batch, 0, &kt, &vt, NULL), PAGED_ERR_INVALID,
-		"rows 0 and 1 write the same token: position 6 of row 1");
+	expect_ok(paged_batch_plan(batch, 2, rows));
+	expect_error(paged_append(batch, 0, &k_tensor, &v_tensor, NULL), PAGED_ERR_INVALID,
+		     "rows 0 and 1 write the same token: position 6 of row 1");
 	/* A sequence without pages is in two rows, and gets some. */
 	rows[0] = rows[1] = (struct paged_batch_row){ .seq = empty };
-	done(paged_batch_plan(batch, 2, rows));
-	done(paged_seq_reserve(client, 1, &(struct paged_seq_item){ .seq = empty, .n_tokens = 4 }));
+	expect_ok(paged_batch_plan(batch, 2, rows));
+	expect_ok(paged_seq_reserve(client, 1, &(struct paged_seq_item){ .seq = empty, .n_tokens = 4 }));
 	rows[0].q_len = rows[1].q_len = rows[0].kv_len = rows[1].kv_len = 1;
-	done(paged_batch_plan(batch, 2, rows));
-	refused(paged_append(batch, 0, &kt, &vt, NULL), PAGED_ERR_INVALID,
-		"rows 0 and 1 write the same token: position 0 of row 1");
+	expect_ok(paged_batch_plan(batch, 2, rows));
+	expect_error(paged_append(batch, 0, &k_tensor, &v_tensor, NULL), PAGED_ERR_INVALID,
+		     "rows 0 and 1 write the same token: position 0 of row 1");
 }
 
 /* From [row][token][head][dim] to [row][head][token][dim]. */
@@ -185,21 +198,24 @@ static void
 transpose(float to[ELEMENTS], const float from[ELEMENTS])
 {
 	for (uint32_t i = 0; i < ELEMENTS; i++) {
-		uint32_t d = i % DIM, head = i / DIM % HEADS, token = i / DIM / HEADS % TOKENS;
+		uint32_t d = i % FIXTURE_DIM, head = i / FIXTURE_DIM % FIXTURE_KV_HEADS,
+			 token = i / FIXTURE_DIM / FIXTURE_KV_HEADS % TOKENS;
 
-		to[((i / DIM / HEADS / TOKENS * HEADS + head) * TOKENS + token) * DIM + d] = from[i];
+		to[((i / FIXTURE_DIM / FIXTURE_KV_HEADS / TOKENS * FIXTURE_KV_HEADS + head) * TOKENS + token) *
+			   FIXTURE_DIM +
+		   d] = from[i];
 	}
 }
 
 Test(rows, contiguous_batch_heads_tokens_dim)
 {
-	static float k2[ELEMENTS], v2[ELEMENTS], q2[ELEMENTS], out2[ELEMENTS], lse[2][ROWS * TOKENS * HEADS];
+	static float k2[ELEMENTS], v2[ELEMENTS], q2[ELEMENTS], out2[ELEMENTS], lse[2][ROWS * TOKENS * FIXTURE_KV_HEADS];
 	const struct paged_tensor like = { .dtype = PAGED_F32,
-					   .n_heads = HEADS,
-					   .dim = DIM,
-					   .token_stride = DIM,
-					   .head_stride = TOKENS * DIM,
-					   .batch_stride = HEADS * TOKENS * DIM };
+					   .n_heads = FIXTURE_KV_HEADS,
+					   .dim = FIXTURE_DIM,
+					   .token_stride = FIXTURE_DIM,
+					   .head_stride = TOKENS * FIXTURE_DIM,
+					   .batch_stride = FIXTURE_KV_HEADS * TOKENS * FIXTURE_DIM };
 	struct paged_tensor k2t = like, v2t = like, q2t = like, o2t = like;
 	struct paged_attention_params params = { .struct_size = sizeof(params), .lse = lse[0] };
 	struct paged_merge_params merge = { .struct_size = sizeof(merge), .n_tokens = ROWS * TOKENS };
@@ -210,19 +226,19 @@ Test(rows, contiguous_batch_heads_tokens_dim)
 	transpose(v2, v);
 	transpose(q2, q);
 	rows_fill(rows);
-	done(paged_attention(batch, 0, &qt, &ot, &params));
+	expect_ok(paged_attention(batch, 0, &q_tensor, &out_tensor, &params));
 	for (uint32_t r = 0; r < ROWS; r++)
-		rows[r].seq = sequence_of(TOKENS);
-	done(paged_batch_plan(batch, ROWS, rows));
-	done(paged_append(batch, 0, &k2t, &v2t, NULL));
+		rows[r].seq = fixture_create_seq(TOKENS);
+	expect_ok(paged_batch_plan(batch, ROWS, rows));
+	expect_ok(paged_append(batch, 0, &k2t, &v2t, NULL));
 	params.lse = lse[1];
-	done(paged_attention(batch, 0, &q2t, &o2t, &params));
+	expect_ok(paged_attention(batch, 0, &q2t, &o2t, &params));
 	transpose(other, out);
 	cr_assert_eq(memcmp(other, out2, sizeof(out2)), 0);
 	cr_assert_eq(memcmp(lse[0], lse[1], sizeof(lse[0])), 0);
 	memset(k2, 0, sizeof(k2));
 	memset(v2, 0, sizeof(v2));
-	done(paged_gather(batch, 0, &k2t, &v2t, NULL));
+	expect_ok(paged_gather(batch, 0, &k2t, &v2t, NULL));
 	transpose(other, k);
 	cr_assert_eq(memcmp(other, k2, sizeof(k2)), 0);
 	transpose(other, v);
@@ -231,49 +247,51 @@ Test(rows, contiguous_batch_heads_tokens_dim)
 	merge.part[0] = merge.part[1] = merge.out = o2t;
 	merge.part_lse[0] = merge.part_lse[1] = lse[0];
 	memcpy(other, out2, sizeof(out2));
-	refused(paged_merge(batch, &merge), PAGED_ERR_INVALID,
-		"out has a batch_stride: rows must have equally many tokens, as the host knows them");
+	expect_error(paged_merge(batch, &merge), PAGED_ERR_INVALID,
+		     "out has a batch_stride: rows must have equally many tokens, as the host knows them");
 	merge.q_len = 4;
-	refused(paged_merge(batch, &merge), PAGED_ERR_INVALID, "n_tokens is 6, which is not a multiple of q_len 4");
+	expect_error(paged_merge(batch, &merge), PAGED_ERR_INVALID,
+		     "n_tokens is 6, which is not a multiple of q_len 4");
 	merge.q_len = TOKENS;
-	done(paged_merge(batch, &merge));
+	expect_ok(paged_merge(batch, &merge));
 	for (uint32_t i = 0; i < ELEMENTS; i++)
 		cr_assert_float_eq(out2[i], other[i], 1e-6);
 	/* Strides by which rows lie in each other. */
-	o2t.batch_stride = TOKENS * DIM;
-	refused(paged_attention(batch, 0, &q2t, &o2t, NULL), PAGED_ERR_INVALID,
-		"out: its strides let heads and tokens overlap");
-	o2t.batch_stride = DIM - 1;
-	refused(paged_attention(batch, 0, &q2t, &o2t, NULL), PAGED_ERR_INVALID,
-		"out: batch_stride of 7 elements for 8 dims");
+	o2t.batch_stride = TOKENS * FIXTURE_DIM;
+	expect_error(paged_attention(batch, 0, &q2t, &o2t, NULL), PAGED_ERR_INVALID,
+		     "out: its strides let heads and tokens overlap");
+	o2t.batch_stride = FIXTURE_DIM - 1;
+	expect_error(paged_attention(batch, 0, &q2t, &o2t, NULL), PAGED_ERR_INVALID,
+		     "out: batch_stride of 7 elements for 8 dims");
 	rows[1].q_len = 2;
-	done(paged_batch_plan(batch, ROWS, rows));
-	refused(paged_attention(batch, 0, &q2t, &ot, NULL), PAGED_ERR_INVALID,
-		"q has a batch_stride: rows must have equally many tokens, as the host knows them");
+	expect_ok(paged_batch_plan(batch, ROWS, rows));
+	expect_error(paged_attention(batch, 0, &q2t, &out_tensor, NULL), PAGED_ERR_INVALID,
+		     "q has a batch_stride: rows must have equally many tokens, as the host knows them");
 }
 
 Test(rows, tensors_that_do_not_fit)
 {
 	struct paged_batch_row rows[ROWS];
-	struct paged_tensor bad = qt, big = ot;
+	struct paged_tensor bad = q_tensor, big = out_tensor;
 
 	rows_fill(rows);
 	bad.n_heads = big.n_heads = 5;
-	refused(paged_attention(batch, 0, &bad, &big, NULL), PAGED_ERR_INVALID,
-		"q has 5 heads, which is not a multiple of the pool's 2 KV heads");
-	bad = qt;
+	expect_error(paged_attention(batch, 0, &bad, &big, NULL), PAGED_ERR_INVALID,
+		     "q has 5 heads, which is not a multiple of the pool's 2 KV heads");
+	bad = q_tensor;
 	bad.dim = 4;
-	refused(paged_attention(batch, 0, &bad, &ot, NULL), PAGED_ERR_INVALID, "q has heads of 4 dims, not 8");
+	expect_error(paged_attention(batch, 0, &bad, &out_tensor, NULL), PAGED_ERR_INVALID,
+		     "q has heads of 4 dims, not 8");
 	bad.n_heads = 0;
-	refused(paged_attention(batch, 0, &bad, &ot, NULL), PAGED_ERR_INVALID, "q has no heads");
+	expect_error(paged_attention(batch, 0, &bad, &out_tensor, NULL), PAGED_ERR_INVALID, "q has no heads");
 	/* Of a tensor without tokens nothing is read, whatever its strides. */
-	bad = qt;
+	bad = q_tensor;
 	bad.token_stride = bad.head_stride = 1;
 	bad.batch_stride = INT64_MAX;
-	refused(paged_attention(batch, 0, &bad, &ot, NULL), PAGED_ERR_INVALID,
-		"q: strides of 1 (token) and 1 (head) elements for 8 dims");
+	expect_error(paged_attention(batch, 0, &bad, &out_tensor, NULL), PAGED_ERR_INVALID,
+		     "q: strides of 1 (token) and 1 (head) elements for 8 dims");
 	rows[0].q_len = rows[1].q_len = 0;
-	done(paged_batch_plan(batch, ROWS, rows));
-	done(paged_append(batch, 0, &bad, &bad, NULL));
-	done(paged_attention(batch, 0, &bad, &bad, NULL));
+	expect_ok(paged_batch_plan(batch, ROWS, rows));
+	expect_ok(paged_append(batch, 0, &bad, &bad, NULL));
+	expect_ok(paged_attention(batch, 0, &bad, &bad, NULL));
 }

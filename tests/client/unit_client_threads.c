@@ -46,8 +46,8 @@ params_of(uint32_t n_threads)
 static void
 open_wide(const struct paged_client_params *params)
 {
-	done(paged_client_open_embedded(&wide_pool, 1, params, &client));
-	done(paged_pool_open(client, "wide", &pool));
+	expect_ok(paged_client_open_embedded(&wide_pool, 1, params, &client));
+	expect_ok(paged_pool_open(client, "wide", &pool));
 }
 
 /* Append and attend with mods, merge, decode, gather: all that kernels do. */
@@ -71,24 +71,24 @@ compute(const struct paged_client_params *params, struct results *results)
 		(&queries[0][0][0])[i] = random_float(8, i, 1);
 	memset(results, 0xff, sizeof(*results));
 	open_wide(params);
-	batch = batch_of(1, 0);
-	done(paged_mod_parse(pool, PAGED_MOD_MASK, "sliding_window", 1, arrays, &mask));
-	done(paged_mod_parse(pool, PAGED_MOD_SCORE, "score + (q_idx - kv_idx) * 0.001", 0, NULL, &score));
+	batch = fixture_create_batch(1, 0);
+	expect_ok(paged_mod_parse(pool, PAGED_MOD_MASK, "sliding_window", 1, arrays, &mask));
+	expect_ok(paged_mod_parse(pool, PAGED_MOD_SCORE, "score + (q_idx - kv_idx) * 0.001", 0, NULL, &score));
 	mods.mask = mask;
 	mods.score = score;
-	done(paged_mod_set_create(batch, &mods, &attention.mod_set));
-	done(paged_mod_set_bind(attention.mod_set, 1, arrays, NULL));
-	row.seq = sequence_of(TOKENS + DECODED);
+	expect_ok(paged_mod_set_create(batch, &mods, &attention.mod_set));
+	expect_ok(paged_mod_set_bind(attention.mod_set, 1, arrays, NULL));
+	row.seq = fixture_create_seq(TOKENS + DECODED);
 	v.data = tokens[1];
 	out.data = results->prefill;
-	done(paged_batch_plan(batch, 1, &row));
-	done(paged_append(batch, 0, &k, &v, NULL));
-	done(paged_attention(batch, 0, &q, &out, &attention));
+	expect_ok(paged_batch_plan(batch, 1, &row));
+	expect_ok(paged_append(batch, 0, &k, &v, NULL));
+	expect_ok(paged_attention(batch, 0, &q, &out, &attention));
 	merge.part[0] = merge.part[1] = out;
 	merge.part_lse[0] = merge.part_lse[1] = results->lse[0];
 	merge.out = out;
 	merge.out.data = results->merged;
-	done(paged_merge(batch, &merge));
+	expect_ok(paged_merge(batch, &merge));
 	attention.mod_set = NULL;
 	attention.lse = NULL;
 	row.q_len = 1;
@@ -97,14 +97,14 @@ compute(const struct paged_client_params *params, struct results *results)
 		k.data = tokens[0][TOKENS + i];
 		v.data = tokens[1][TOKENS + i];
 		out.data = results->decode[i];
-		done(paged_batch_plan(batch, 1, &row));
-		done(paged_append(batch, 0, &k, &v, NULL));
-		done(paged_attention(batch, 0, &q, &out, &attention));
+		expect_ok(paged_batch_plan(batch, 1, &row));
+		expect_ok(paged_append(batch, 0, &k, &v, NULL));
+		expect_ok(paged_attention(batch, 0, &q, &out, &attention));
 	}
 	k.data = results->k;
 	v.data = results->v;
-	done(paged_gather(batch, 0, &k, &v, NULL));
-	done(paged_batch_validate(batch));
+	expect_ok(paged_gather(batch, 0, &k, &v, NULL));
+	expect_ok(paged_batch_validate(batch));
 	paged_client_close(client);
 }
 
@@ -184,7 +184,7 @@ enum { POOL_THREADS = 3 };
 struct program_pool {
 	pthread_t threads[POOL_THREADS];
 	pthread_mutex_t mutex;
-	pthread_cond_t wake, done;
+	pthread_cond_t wake, expect_ok;
 	paged_work_fn work;
 	void *argument;
 	uint32_t next, n, n_done;
@@ -210,7 +210,7 @@ pool_main(void *argument)
 			pthread_mutex_lock(&its->mutex);
 			its->n_done++;
 		}
-		pthread_cond_signal(&its->done);
+		pthread_cond_signal(&its->expect_ok);
 	}
 	pthread_mutex_unlock(&its->mutex);
 	return NULL;
@@ -228,7 +228,7 @@ run_on_pool(void *argument, paged_work_fn work, void *work_argument, uint32_t n)
 	its->n = n;
 	pthread_cond_broadcast(&its->wake);
 	while (its->n_done < n)
-		pthread_cond_wait(&its->done, &its->mutex);
+		pthread_cond_wait(&its->expect_ok, &its->mutex);
 	pthread_mutex_unlock(&its->mutex);
 }
 
@@ -236,7 +236,7 @@ Test(threads, a_pool_of_the_program)
 {
 	struct program_pool its = { .mutex = PTHREAD_MUTEX_INITIALIZER,
 				    .wake = PTHREAD_COND_INITIALIZER,
-				    .done = PTHREAD_COND_INITIALIZER };
+				    .expect_ok = PTHREAD_COND_INITIALIZER };
 
 	for (unsigned int i = 0; i < POOL_THREADS; i++)
 		cr_assert_eq(pthread_create(&its.threads[i], NULL, pool_main, &its), 0);
@@ -292,12 +292,12 @@ Test(threads, a_run_that_is_none)
 		params.run = cases[i].run;
 		params.run_argument = &calls;
 		open_wide(&params);
-		batch = batch_of(1, 0);
-		row.seq = sequence_of(TOKENS);
-		done(paged_batch_plan(batch, 1, &row));
+		batch = fixture_create_batch(1, 0);
+		row.seq = fixture_create_seq(TOKENS);
+		expect_ok(paged_batch_plan(batch, 1, &row));
 		for (unsigned int again = 0; again < 2; again++)
-			refused(paged_append(batch, 0, &k, &k, NULL), PAGED_ERR_INVALID, "%s", cases[i].text);
-		refused(paged_gather(batch, 0, &k, &k, NULL), PAGED_ERR_INVALID, "%s", cases[i].text);
+			expect_error(paged_append(batch, 0, &k, &k, NULL), PAGED_ERR_INVALID, "%s", cases[i].text);
+		expect_error(paged_gather(batch, 0, &k, &k, NULL), PAGED_ERR_INVALID, "%s", cases[i].text);
 		paged_client_close(client);
 	}
 }
@@ -351,7 +351,7 @@ Test(threads, bound_to_cpus)
 	cr_assert_eq(sched_getaffinity(0, sizeof(before), &before), 0);
 	open_wide(&params);
 	cpus[0] = cpus[1] = 77; /* copied */
-	batch_of(1, 0);
+	fixture_create_batch(1, 0);
 	cr_assert_eq(sched_getaffinity(0, sizeof(after), &after), 0);
 	cr_assert(CPU_EQUAL(&before, &after));
 	n = 3;
@@ -381,15 +381,16 @@ Test(threads, bound_by_a_bound_thread)
 	params.cpus = cpus;
 	params.n_cpus = 2;
 	open_wide(&params);
-	batch_of(1, 0);
+	fixture_create_batch(1, 0);
 	cr_assert_eq(count_bound_to(cpus[1]), 1);
 	paged_client_close(client);
 }
 
-#define not_opened(params, ...)                                                                                      \
-	do {                                                                                                         \
-		refused(paged_client_open_embedded(&wide_pool, 1, params, &client), PAGED_ERR_INVALID, __VA_ARGS__); \
-		paged_client_close(client);                                                                          \
+#define not_opened(params, ...)                                                                             \
+	do {                                                                                                \
+		expect_error(paged_client_open_embedded(&wide_pool, 1, params, &client), PAGED_ERR_INVALID, \
+			     __VA_ARGS__);                                                                  \
+		paged_client_close(client);                                                                 \
 	} while (0)
 
 Test(threads, refusals)

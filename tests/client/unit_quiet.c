@@ -9,7 +9,7 @@
 #define MAX_ROWS_OF_Q 8u
 #define DOC_LEN 200u /* has bounds of its own for intervals */
 
-TestSuite(quiet, .init = client_setup, .fini = client_teardown);
+TestSuite(quiet, .init = client_fixture_setup, .fini = client_fixture_teardown);
 
 static _Atomic unsigned int n_allocations;
 
@@ -77,7 +77,7 @@ bind(struct quiet *quiet)
 
 	quiet->window++;
 	quiet->doc[quiet->window % DOC_LEN]++;
-	done(paged_mod_set_bind(quiet->mod_set, 2, arrays, NULL));
+	expect_ok(paged_mod_set_bind(quiet->mod_set, 2, arrays, NULL));
 }
 
 static struct quiet
@@ -86,14 +86,14 @@ quiet_of(uint32_t reserve_ahead)
 	static const struct paged_array names[] = { { .name = "window", .dtype = PAGED_I32 },
 						    { .name = "doc", .dtype = PAGED_I32, .n_dims = 1 } };
 	struct paged_mod_set_params params = { .struct_size = sizeof(params) };
-	struct quiet quiet = { .batch = batch_of(ROWS, reserve_ahead) };
+	struct quiet quiet = { .batch = fixture_create_batch(ROWS, reserve_ahead) };
 	struct paged_mod *mask, *score;
 
-	done(paged_mod_parse(pool, PAGED_MOD_MASK, "sliding_window && document", 2, names, &mask));
-	done(paged_mod_parse(pool, PAGED_MOD_SCORE, "soft_cap(window) + doc[kv_idx]", 2, names, &score));
+	expect_ok(paged_mod_parse(pool, PAGED_MOD_MASK, "sliding_window && document", 2, names, &mask));
+	expect_ok(paged_mod_parse(pool, PAGED_MOD_SCORE, "soft_cap(window) + doc[kv_idx]", 2, names, &score));
 	params.mask = mask;
 	params.score = score;
-	done(paged_mod_set_create(quiet.batch, &params, &quiet.mod_set));
+	expect_ok(paged_mod_set_create(quiet.batch, &params, &quiet.mod_set));
 	bind(&quiet); /* the largest arrays that it will have */
 	return quiet;
 }
@@ -103,13 +103,18 @@ static void
 step(struct quiet *quiet, const struct paged_batch_row *rows)
 {
 	struct paged_batch *batch = quiet->batch;
-	static float q[MAX_ROWS_OF_Q * HEADS * DIM], out[MAX_ROWS_OF_Q * HEADS * DIM];
-	const struct paged_tensor in = { .data = q, .dtype = PAGED_F32, .n_heads = HEADS, .dim = DIM };
-	const struct paged_tensor to = { .data = out, .dtype = PAGED_F32, .n_heads = HEADS, .dim = DIM };
-	int32_t indptr[ROWS + 1], indices[N_PAGES], last[ROWS], table[ROWS * N_PAGES], kv_len[ROWS];
+	static float q[MAX_ROWS_OF_Q * FIXTURE_KV_HEADS * FIXTURE_DIM],
+		out[MAX_ROWS_OF_Q * FIXTURE_KV_HEADS * FIXTURE_DIM];
+	const struct paged_tensor in = {
+		.data = q, .dtype = PAGED_F32, .n_heads = FIXTURE_KV_HEADS, .dim = FIXTURE_DIM
+	};
+	const struct paged_tensor to = {
+		.data = out, .dtype = PAGED_F32, .n_heads = FIXTURE_KV_HEADS, .dim = FIXTURE_DIM
+	};
+	int32_t indptr[ROWS + 1], indices[FIXTURE_N_PAGES], last[ROWS], table[ROWS * FIXTURE_N_PAGES], kv_len[ROWS];
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
 	struct paged_attention_params params = { .struct_size = sizeof(params) };
-	static float lse[MAX_ROWS_OF_Q * HEADS];
+	static float lse[MAX_ROWS_OF_Q * FIXTURE_KV_HEADS];
 	const struct paged_merge_params merge = { .struct_size = sizeof(merge),
 						  .n_tokens = MAX_ROWS_OF_Q,
 						  .part = { in, to },
@@ -117,28 +122,30 @@ step(struct quiet *quiet, const struct paged_batch_row *rows)
 						  .out = to };
 	size_t n_needed;
 
-	done(paged_batch_plan(batch, ROWS, rows));
+	expect_ok(paged_batch_plan(batch, ROWS, rows));
 	bind(quiet);
 	params.mod_set = quiet->mod_set;
-	for (uint32_t layer = 0; layer < small_pool.n_layers; layer++) {
-		done(paged_append(batch, layer, &in, &in, NULL));
-		done(paged_attention(batch, layer, &in, &to, layer == 0 ? NULL : &params));
+	for (uint32_t layer = 0; layer < fixture_pool_params.n_layers; layer++) {
+		expect_ok(paged_append(batch, layer, &in, &in, NULL));
+		expect_ok(paged_attention(batch, layer, &in, &to, layer == 0 ? NULL : &params));
 	}
-	done(paged_merge(batch, &merge));
-	done(paged_batch_tables_csr(batch, indptr, indices, N_PAGES, last, &n_needed));
-	done(paged_batch_tables_padded(batch, table, N_PAGES, kv_len));
-	done(paged_batch_validate(batch));
-	done(paged_seq_read(pool, rows[0].seq, &info, NULL, 0));
+	expect_ok(paged_merge(batch, &merge));
+	expect_ok(paged_batch_tables_csr(batch, indptr, indices, FIXTURE_N_PAGES, last, &n_needed));
+	expect_ok(paged_batch_tables_padded(batch, table, FIXTURE_N_PAGES, kv_len));
+	expect_ok(paged_batch_validate(batch));
+	expect_ok(paged_seq_read(pool, rows[0].seq, &info, NULL, 0));
 }
 
 static void
 steps_counted(struct quiet quiet)
 {
-	struct paged_batch_row rows[ROWS] = { { .seq = sequence_of(MAX_LENGTH / 2), .q_len = 6, .kv_len = 6 },
-					      { .seq = sequence_of(MAX_LENGTH / 2), .q_len = 1, .kv_len = 1 } };
+	struct paged_batch_row rows[ROWS] = {
+		{ .seq = fixture_create_seq(FIXTURE_MAX_LENGTH / 2), .q_len = 6, .kv_len = 6 },
+		{ .seq = fixture_create_seq(FIXTURE_MAX_LENGTH / 2), .q_len = 1, .kv_len = 1 }
+	};
 	unsigned int before = n_allocations;
 
-	while (rows[0].kv_len < MAX_LENGTH / 2) {
+	while (rows[0].kv_len < FIXTURE_MAX_LENGTH / 2) {
 		step(&quiet, rows);
 		rows[0].q_len = rows[1].q_len = 1;
 		rows[0].kv_len++;
@@ -151,7 +158,7 @@ Test(quiet, the_count_counts)
 {
 	unsigned int before = n_allocations;
 
-	batch_of(ROWS, 0);
+	fixture_create_batch(ROWS, 0);
 	cr_assert(!COUNTED || n_allocations > before);
 }
 
@@ -172,8 +179,8 @@ Test(quiet, nor_with_threads)
 	struct paged_client *one_thread = client;
 	struct paged_pool *its_pool = pool;
 
-	done(paged_client_open_embedded(&small_pool, 1, &params, &client));
-	done(paged_pool_open(client, "small", &pool));
+	expect_ok(paged_client_open_embedded(&fixture_pool_params, 1, &params, &client));
+	expect_ok(paged_pool_open(client, "small", &pool));
 	steps_counted(quiet_of(0));
 	paged_client_close(client);
 	client = one_thread;

@@ -2,63 +2,63 @@
 #include "tests/support/client_fixture.h"
 #include "tests/support/sequences.h"
 
-const struct paged_pool_params small_pool = {
-	.struct_size = sizeof(small_pool),
+const struct paged_pool_params fixture_pool_params = {
+	.struct_size = sizeof(fixture_pool_params),
 	.name = "small",
 	.n_layers = 2,
-	.n_kv_heads = HEADS,
-	.k_dim = DIM,
+	.n_kv_heads = FIXTURE_KV_HEADS,
+	.k_dim = FIXTURE_DIM,
 	.dtype = PAGED_F32,
-	.page_size = PAGE_SIZE,
-	.n_pages = N_PAGES,
+	.page_size = FIXTURE_PAGE_SIZE,
+	.n_pages = FIXTURE_N_PAGES,
 	.n_slots = 8,
-	.max_length = MAX_LENGTH,
+	.max_length = FIXTURE_MAX_LENGTH,
 };
 
 struct paged_client *client;
 struct paged_pool *pool;
 
 void
-client_setup(void)
+client_fixture_setup(void)
 {
-	done(paged_client_open_embedded(&small_pool, 1, NULL, &client));
-	done(paged_pool_open(client, "small", &pool));
+	expect_ok(paged_client_open_embedded(&fixture_pool_params, 1, NULL, &client));
+	expect_ok(paged_pool_open(client, "small", &pool));
 }
 
 void
-client_teardown(void)
+client_fixture_teardown(void)
 {
 	paged_client_close(client);
 }
 
 paged_seq_id
-sequence_of(uint32_t n_tokens)
+fixture_create_seq(uint32_t n_tokens)
 {
 	paged_seq_id id = 0;
 
-	done(seqs_create(client, pool, 1, &id));
+	expect_ok(seqs_create(client, pool, 1, &id));
 	if (n_tokens > 0)
-		done(seqs_reserve(client, 1, &id, &n_tokens));
+		expect_ok(seqs_reserve(client, 1, &id, &n_tokens));
 	return id;
 }
 
 uint32_t
-capacity_of(paged_seq_id id)
+fixture_seq_capacity(paged_seq_id id)
 {
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
 
-	done(paged_seq_read(pool, id, &info, NULL, 0));
+	expect_ok(paged_seq_read(pool, id, &info, NULL, 0));
 	return info.capacity;
 }
 
 struct paged_batch *
-batch_of(uint32_t max_rows, uint32_t reserve_ahead)
+fixture_create_batch(uint32_t max_rows, uint32_t reserve_ahead)
 {
 	struct paged_batch_params params = { .struct_size = sizeof(params),
 					     .max_rows = max_rows,
 					     .reserve_ahead = reserve_ahead };
 	struct paged_batch *batch = NULL;
 
-	done(paged_batch_create(pool, &params, &batch));
+	expect_ok(paged_batch_create(pool, &params, &batch));
 	return batch;
 }
