@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/client/block_mask_case.h"
+#include "tests/client/block_mask_fixture.h"
 
 #define ROUNDS 200u
 #define MAX_ROWS 4u
@@ -15,7 +15,7 @@ TestSuite(block_mask, .init = client_fixture_setup, .fini = client_fixture_teard
 
 /* Random params over rows of the caller's; the rule tells whether heads must be told. */
 static struct paged_block_mask_params
-random_params(struct paged_batch_row *rows, const struct case_rule *rule, uint64_t *state)
+random_params(struct paged_batch_row *rows, const struct mask_rule *rule, uint64_t *state)
 {
 	struct paged_block_mask_params params = {
 		.struct_size = sizeof(params),
@@ -26,17 +26,17 @@ random_params(struct paged_batch_row *rows, const struct case_rule *rule, uint64
 		.kv_block = 1 + (uint32_t)random_below(state, 9),
 	};
 
-	case_random_rows(rows, (uint32_t)params.n_rows, state);
+	mask_random_rows(rows, (uint32_t)params.n_rows, state);
 	return params;
 }
 
 static struct paged_block_mask *
-random_mask(struct paged_batch_row *rows, struct paged_block_mask_params *params, const struct case_rule **rule_p,
+random_mask(struct paged_batch_row *rows, struct paged_block_mask_params *params, const struct mask_rule **rule_p,
 	    uint64_t *state)
 {
-	*rule_p = &case_rules[random_below(state, case_n_rules)];
+	*rule_p = &mask_rules[random_below(state, n_mask_rules)];
 	*params = random_params(rows, *rule_p, state);
-	return case_made(params, (*rule_p)->text, 2, case_arrays);
+	return fixture_mask_create(params, (*rule_p)->text, 2, mask_rule_arrays);
 }
 
 Test(block_mask, as_brute_force)
@@ -46,15 +46,15 @@ Test(block_mask, as_brute_force)
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		struct paged_batch_row rows[MAX_ROWS];
 		struct paged_block_mask_params params;
-		const struct case_rule *rule;
+		const struct mask_rule *rule;
 		struct paged_block_mask *mask = random_mask(rows, &params, &rule, &state);
-		struct paged_block_mask_info info = case_info(mask);
+		struct paged_block_mask_info info = fixture_mask_info(mask);
 
-		case_expect_brute_force(mask, rule);
+		expect_brute_force_mask(mask, rule);
 		cr_assert(info.n_rows == params.n_rows && info.q_block == params.q_block && info.physical == 0);
 		cr_assert_eq(info.n_heads, params.n_heads != 0 ? params.n_heads : 1);
 		for (uint32_t r = 0; r < info.n_rows; r++) {
-			struct paged_block_mask_row row = case_row(mask, r);
+			struct paged_block_mask_row row = fixture_mask_row(mask, r);
 
 			cr_assert(row.q_base == rows[r].q_base && row.q_len == rows[r].q_len);
 			cr_assert(row.kv_len == rows[r].kv_len && row.seq == 0 && row.version == 0);
@@ -67,15 +67,15 @@ Test(block_mask, defaults)
 {
 	const struct paged_batch_row rows[] = { { .q_len = 256, .kv_len = 1024 } };
 	const struct paged_block_mask_params params = { .struct_size = sizeof(params), .rows = rows, .n_rows = 1 };
-	struct paged_block_mask *mask = case_made(&params, "causal", 0, NULL);
-	struct paged_block_mask_info info = case_info(mask);
+	struct paged_block_mask *mask = fixture_mask_create(&params, "causal", 0, NULL);
+	struct paged_block_mask_info info = fixture_mask_info(mask);
 
 	cr_assert(info.q_block == 128 && info.kv_block == 128 && info.n_heads == 1);
-	cr_assert_eq(case_row(mask, 0).q_base, 768, "the last query row sees the last key");
+	cr_assert_eq(fixture_mask_row(mask, 0).q_base, 768, "the last query row sees the last key");
 	cr_assert(info.n_lists == 2 && info.n_blocks == 15);
 	cr_assert_float_eq(info.sparsity, 6.25, 1e-9);
 	cr_assert_gt(info.bytes, 15 * sizeof(uint32_t));
-	cr_assert_eq(case_list(mask, PAGED_BLOCKS_FULL, 0, 0, 1).n, 7);
+	cr_assert_eq(fixture_mask_list(mask, PAGED_BLOCKS_FULL, 0, 0, 1).n, 7);
 }
 
 /* Of a mask of lists that begin anywhere. */
@@ -86,10 +86,10 @@ Test(block_mask, lists_and_back)
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		struct paged_batch_row rows[MAX_ROWS];
 		struct paged_block_mask_params params;
-		const struct case_rule *rule;
+		const struct mask_rule *rule;
 		struct paged_block_mask *mask = random_mask(rows, &params, &rule, &state), *back = NULL;
 		struct paged_block_lists lists = { .struct_size = sizeof(lists) };
-		uint64_t *start[2], n = case_info(mask).n_lists;
+		uint64_t *start[2], n = fixture_mask_info(mask).n_lists;
 
 		expect_ok(paged_block_mask_lists(mask, &lists));
 		for (int kind = 0; kind < 2; kind++) {
@@ -101,7 +101,7 @@ Test(block_mask, lists_and_back)
 		}
 		lists.first_list = NULL;
 		expect_ok(paged_block_mask_from_lists(pool, &params, &lists, &back));
-		case_expect_same(back, mask, rule->text);
+		expect_same_mask(back, mask, rule->text);
 		free(start[0]);
 		free(start[1]);
 		paged_block_mask_destroy(back);
@@ -115,7 +115,7 @@ Test(block_mask, arrays_and_back)
 
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		struct paged_batch_row rows[MAX_ROWS];
-		const struct case_rule *rule = &case_rules[random_below(&state, case_n_rules)];
+		const struct mask_rule *rule = &mask_rules[random_below(&state, n_mask_rules)];
 		struct paged_block_mask_params params = random_params(rows, rule, &state);
 		struct paged_block_mask *mask, *back = NULL;
 		struct paged_block_arrays arrays = { .struct_size = sizeof(arrays) };
@@ -123,8 +123,8 @@ Test(block_mask, arrays_and_back)
 
 		for (uint32_t r = 1; r < params.n_rows; r++)
 			rows[r].q_len = rows[0].q_len;
-		mask = case_made(&params, rule->text, 2, case_arrays);
-		n_lists = case_info(mask).n_lists;
+		mask = fixture_mask_create(&params, rule->text, 2, mask_rule_arrays);
+		n_lists = fixture_mask_info(mask).n_lists;
 		expect_ok(paged_block_mask_arrays(mask, &arrays));
 		for (int kind = 0; kind < 2; kind++) {
 			arrays.width[kind] += random_below(&state, 3);
@@ -137,7 +137,7 @@ Test(block_mask, arrays_and_back)
 			for (uint64_t j = 0; j < n_lists * arrays.width[kind]; j++)
 				cr_assert_geq(arrays.indices[kind][j], 0, "-1 is never there");
 		expect_ok(paged_block_mask_from_arrays(pool, &params, &arrays, &back));
-		case_expect_same(back, mask, rule->text);
+		expect_same_mask(back, mask, rule->text);
 		for (int kind = 0; kind < 2; kind++) {
 			free(arrays.num_blocks[kind]);
 			free(arrays.indices[kind]);
@@ -154,19 +154,20 @@ Test(block_mask, dense_and_back)
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		struct paged_batch_row rows[MAX_ROWS];
 		struct paged_block_mask_params params;
-		const struct case_rule *rule;
+		const struct mask_rule *rule;
 		struct paged_block_mask *mask = random_mask(rows, &params, &rule, &state), *back = NULL;
-		uint32_t n_heads = case_info(mask).n_heads;
-		uint8_t *elements = calloc(MAX_ROWS * 3 * 30 * CASE_TOKENS, 1), *at = elements;
+		uint32_t n_heads = fixture_mask_info(mask).n_heads;
+		uint8_t *elements = calloc(MAX_ROWS * 3 * 30 * MASK_RULE_TOKENS, 1), *at = elements;
 
 		for (uint32_t b = 0; b < params.n_rows; b++)
 			for (uint32_t h = 0; h < n_heads; h++)
 				for (uint32_t q = 0; q < rows[b].q_len; q++)
 					for (uint32_t kv = 0; kv < rows[b].kv_len; kv++)
-						*at++ = rule->sees((int32_t)b, (int32_t)h,
-								   (int32_t)rows[b].q_base + (int32_t)q, (int32_t)kv);
+						*at++ = rule->attends((int32_t)b, (int32_t)h,
+								      (int32_t)rows[b].q_base + (int32_t)q,
+								      (int32_t)kv);
 		expect_ok(paged_block_mask_from_dense(pool, &params, elements, &back));
-		case_expect_same(back, mask, rule->text);
+		expect_same_mask(back, mask, rule->text);
 		free(elements);
 		paged_block_mask_destroy(back);
 		paged_block_mask_destroy(mask);
@@ -182,7 +183,7 @@ static const struct paged_block_mask_params two = {
 Test(block_mask, dense_blocks_and_picture)
 {
 	static const uint8_t expected[] = { 1, 0, 1, 1, 1, 0, 1, 1 };
-	struct paged_block_mask *mask = case_made(&two, "causal", 0, NULL);
+	struct paged_block_mask *mask = fixture_mask_create(&two, "causal", 0, NULL);
 	uint8_t blocks[8];
 	char *text = NULL;
 
@@ -207,23 +208,24 @@ Test(block_mask, lengths_cut_given_blocks)
 	struct paged_block_mask *mask = NULL;
 
 	expect_ok(paged_block_mask_from_lists(pool, &two, &lists, &mask));
-	cr_assert_eq(case_list(mask, PAGED_BLOCKS_FULL, 0, 0, 1).n, 2);
-	cr_assert_eq(case_list(mask, PAGED_BLOCKS_FULL, 0, 0, 1).blocks[0], 1);
-	cr_assert_eq(case_list(mask, PAGED_BLOCKS_FULL, 1, 0, 0).n, 1);
-	cr_assert_eq(case_list(mask, PAGED_BLOCKS_FULL, 1, 0, 1).n, 0);
-	cr_assert_eq(case_list(mask, PAGED_BLOCKS_PARTIAL, 1, 0, 1).n, 2);
+	cr_assert_eq(fixture_mask_list(mask, PAGED_BLOCKS_FULL, 0, 0, 1).n, 2);
+	cr_assert_eq(fixture_mask_list(mask, PAGED_BLOCKS_FULL, 0, 0, 1).blocks[0], 1);
+	cr_assert_eq(fixture_mask_list(mask, PAGED_BLOCKS_FULL, 1, 0, 0).n, 1);
+	cr_assert_eq(fixture_mask_list(mask, PAGED_BLOCKS_FULL, 1, 0, 1).n, 0);
+	cr_assert_eq(fixture_mask_list(mask, PAGED_BLOCKS_PARTIAL, 1, 0, 1).n, 2);
 }
 
 static void
 expect_part(const struct paged_block_mask *part, const struct paged_block_mask *whole,
 	    const struct paged_block_mask_part *of)
 {
-	struct paged_block_mask_info info = case_info(part), all = case_info(whole);
+	struct paged_block_mask_info info = fixture_mask_info(part), all = fixture_mask_info(whole);
 
 	cr_assert_eq(info.n_rows, of->n_rows != 0 ? of->n_rows : all.n_rows - of->first_row);
 	cr_assert_eq(info.n_heads, of->n_heads != 0 ? of->n_heads : all.n_heads - of->first_head);
 	for (uint32_t r = 0; r < info.n_rows; r++) {
-		struct paged_block_mask_row row = case_row(part, r), from = case_row(whole, of->first_row + r);
+		struct paged_block_mask_row row = fixture_mask_row(part, r),
+					    from = fixture_mask_row(whole, of->first_row + r);
 		uint64_t rest = from.q_len > of->first_q ? from.q_len - of->first_q : 0;
 
 		cr_assert_eq(row.q_len, of->n_q != 0 && of->n_q < rest ? of->n_q : rest);
@@ -242,11 +244,12 @@ Test(block_mask, parts)
 	uint64_t state = 5;
 
 	for (uint32_t i = 0; i < ROUNDS; i++) {
-		const struct case_rule *rule = &case_rules[random_below(&state, 3)];
+		const struct mask_rule *rule = &mask_rules[random_below(&state, 3)];
 		struct paged_batch_row rows[MAX_ROWS];
 		struct paged_block_mask_params params = random_params(rows, rule, &state);
-		struct paged_block_mask *mask = case_made(&params, rule->text, 2, case_arrays), *part = NULL;
-		struct paged_block_mask_info info = case_info(mask);
+		struct paged_block_mask *mask = fixture_mask_create(&params, rule->text, 2, mask_rule_arrays),
+					*part = NULL;
+		struct paged_block_mask_info info = fixture_mask_info(mask);
 		struct paged_block_mask_part of = { .struct_size = sizeof(of) };
 		uint32_t q_len = 2 * info.q_block, kv_len = 5 * info.kv_block;
 
@@ -258,16 +261,17 @@ Test(block_mask, parts)
 		of.n_q = info.q_block * random_below(&state, 5);
 		expect_ok(paged_block_mask_select(mask, &of, &part));
 		expect_part(part, mask, &of);
-		case_expect_brute_force(part, rule);
+		expect_brute_force_mask(part, rule);
 		paged_block_mask_destroy(part);
 		expect_ok(paged_block_mask_select(mask, NULL, &part));
-		case_expect_same(part, mask, "all of it");
+		expect_same_mask(part, mask, "all of it");
 		paged_block_mask_destroy(part);
 		expect_ok(paged_block_mask_crop(mask, q_len, kv_len, &part));
-		case_expect_brute_force(part, rule);
+		expect_brute_force_mask(part, rule);
 		for (uint32_t r = 0; r < info.n_rows; r++) {
-			cr_assert_eq(case_row(part, r).q_len, rows[r].q_len < q_len ? rows[r].q_len : q_len);
-			cr_assert_eq(case_row(part, r).kv_len, rows[r].kv_len < kv_len ? rows[r].kv_len : kv_len);
+			cr_assert_eq(fixture_mask_row(part, r).q_len, rows[r].q_len < q_len ? rows[r].q_len : q_len);
+			cr_assert_eq(fixture_mask_row(part, r).kv_len,
+				     rows[r].kv_len < kv_len ? rows[r].kv_len : kv_len);
 		}
 		paged_block_mask_destroy(part);
 		paged_block_mask_destroy(mask);
@@ -281,16 +285,17 @@ Test(block_mask, transposed_twice)
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		struct paged_batch_row rows[MAX_ROWS];
 		struct paged_block_mask_params params;
-		const struct case_rule *rule;
+		const struct mask_rule *rule;
 		struct paged_block_mask *mask = random_mask(rows, &params, &rule, &state), *turned = NULL, *back = NULL;
 
 		expect_ok(paged_block_mask_transpose(mask, &turned));
-		cr_assert(case_info(turned).q_block == params.kv_block && case_info(turned).kv_block == params.q_block);
+		cr_assert(fixture_mask_info(turned).q_block == params.kv_block &&
+			  fixture_mask_info(turned).kv_block == params.q_block);
 		for (uint32_t r = 0; r < params.n_rows; r++)
-			cr_assert(case_row(turned, r).q_len == rows[r].kv_len &&
-				  case_row(turned, r).kv_len == rows[r].q_len);
+			cr_assert(fixture_mask_row(turned, r).q_len == rows[r].kv_len &&
+				  fixture_mask_row(turned, r).kv_len == rows[r].q_len);
 		expect_ok(paged_block_mask_transpose(turned, &back));
-		case_expect_same(back, mask, rule->text);
+		expect_same_mask(back, mask, rule->text);
 		paged_block_mask_destroy(back);
 		paged_block_mask_destroy(turned);
 		paged_block_mask_destroy(mask);
@@ -301,10 +306,10 @@ static void
 create_refused(const struct paged_block_mask_params *params, const char *text, enum paged_status status,
 	       const char *sentence)
 {
-	struct paged_mod *mod = case_mod(text, 2, case_arrays);
+	struct paged_mod *mod = fixture_mod_parse(text, 2, mask_rule_arrays);
 	struct paged_block_mask *mask = NULL;
 
-	expect_error(paged_block_mask_create(pool, params, mod, 2, case_arrays, &mask), status, "%s", sentence);
+	expect_error(paged_block_mask_create(pool, params, mod, 2, mask_rule_arrays, &mask), status, "%s", sentence);
 	cr_assert_null(mask);
 	paged_mod_destroy(mod);
 }
@@ -332,7 +337,7 @@ Test(block_mask, create_refuses)
 	rows[1].q_base = INT32_MAX - 6;
 	create_refused(&params, "causal", PAGED_ERR_LIMIT,
 		       "block mask: row 1: 8 query rows from 2147483641 on over 8 keys: mods count in 32 bits");
-	rows[1].q_base = CASE_TOKENS - 7;
+	rows[1].q_base = MASK_RULE_TOKENS - 7;
 	create_refused(&params, "doc[q_idx] == doc[kv_idx]", PAGED_ERR_RANGE,
 		       "mod: array 'doc', index 0 is 64, bounds are 0 to 63");
 	/* What is read instead would show every key: that is no reason to say nothing. */
@@ -343,10 +348,10 @@ Test(block_mask, create_refuses)
 	params.rows = rows;
 	expect_error(paged_block_mask_create(pool, &params, NULL, 0, NULL, &mask), PAGED_ERR_INVALID,
 		     "block mask: no mask mod");
-	mod = case_mod("q_idx - kv_idx < window", 2, case_arrays);
+	mod = fixture_mod_parse("q_idx - kv_idx < window", 2, mask_rule_arrays);
 	expect_error(paged_block_mask_create(pool, &params, mod, 0, NULL, &mask), PAGED_ERR_NOENT,
 		     "mod: parameter 'window' is not given");
-	expect_error(paged_block_mask_create(pool, &params, mod, 2, case_arrays, NULL), PAGED_ERR_INVALID,
+	expect_error(paged_block_mask_create(pool, &params, mod, 2, mask_rule_arrays, NULL), PAGED_ERR_INVALID,
 		     "a block mask needs a place for its handle");
 	paged_mod_destroy(mod);
 	expect_ok(paged_mod_parse(pool, PAGED_MOD_SCORE, "score * 2.0", 0, NULL, &mod));
@@ -405,7 +410,7 @@ Test(block_mask, given_blocks_are_checked)
 Test(block_mask, views_and_parts_refuse)
 {
 	static const struct paged_batch_row unlike[] = { { .q_len = 8, .kv_len = 8 }, { .q_len = 3, .kv_len = 8 } };
-	struct paged_block_mask *mask = case_made(&two, "causal", 0, NULL), *other = NULL;
+	struct paged_block_mask *mask = fixture_mask_create(&two, "causal", 0, NULL), *other = NULL;
 	struct paged_block_mask_part part = { .struct_size = sizeof(part), .first_row = 2 };
 	struct paged_block_mask_row row = { .struct_size = sizeof(row) };
 	struct paged_block_mask_params params = two;
@@ -445,7 +450,7 @@ Test(block_mask, views_and_parts_refuse)
 	expect_error(paged_block_mask_arrays(mask, &arrays), PAGED_ERR_INVALID,
 		     "block mask: num_blocks[0] is given, indices[0] is NULL");
 	params.rows = unlike;
-	other = case_made(&params, "causal", 0, NULL);
+	other = fixture_mask_create(&params, "causal", 0, NULL);
 	arrays.indices[0] = indices;
 	expect_error(paged_block_mask_arrays(other, &arrays), PAGED_ERR_INVALID,
 		     "block mask: rows 0 and 1 have 2 and 1 query blocks: no rectangle");
@@ -454,7 +459,7 @@ Test(block_mask, views_and_parts_refuse)
 /* One kind alone. */
 Test(block_mask, arrays_of_one_kind)
 {
-	struct paged_block_mask *mask = case_made(&two, "causal", 0, NULL);
+	struct paged_block_mask *mask = fixture_mask_create(&two, "causal", 0, NULL);
 	struct paged_block_arrays arrays = { .struct_size = sizeof(arrays) };
 	int32_t counts[4], indices[4];
 
@@ -469,9 +474,9 @@ Test(block_mask, arrays_of_one_kind)
 
 Test(block_mask, a_forked_child_may_only_free)
 {
-	struct paged_block_mask *mask = case_made(&two, "causal", 0, NULL), *other = NULL;
+	struct paged_block_mask *mask = fixture_mask_create(&two, "causal", 0, NULL), *other = NULL;
 	struct paged_block_mask_info info = { .struct_size = sizeof(info) };
-	struct paged_mod *mod = case_mod("causal", 0, NULL);
+	struct paged_mod *mod = fixture_mod_parse("causal", 0, NULL);
 	struct paged_block_lists lists = { .struct_size = sizeof(lists) };
 	struct paged_block_arrays arrays = { .struct_size = sizeof(arrays) };
 	struct paged_block_mask_row row = { .struct_size = sizeof(row) };
@@ -503,7 +508,7 @@ Test(block_mask, a_forked_child_may_only_free)
 	}
 	cr_assert_eq(waitpid(child, &exit_status, 0), child);
 	cr_assert(WIFEXITED(exit_status) && WEXITSTATUS(exit_status) == 0);
-	cr_assert_eq(case_info(mask).n_rows, 2);
+	cr_assert_eq(fixture_mask_info(mask).n_rows, 2);
 }
 
 /* What is still there is freed with the pool, in any order. */
@@ -512,12 +517,12 @@ Test(block_mask, freed_alone_or_with_the_pool)
 	struct paged_block_mask *masks[5];
 
 	for (uint32_t i = 0; i < 5; i++)
-		masks[i] = case_made(&two, "causal", 0, NULL);
+		masks[i] = fixture_mask_create(&two, "causal", 0, NULL);
 	paged_block_mask_destroy(masks[2]);
 	paged_block_mask_destroy(masks[4]);
 	paged_block_mask_destroy(masks[0]);
 	paged_block_mask_destroy(NULL);
-	cr_assert_eq(case_info(masks[3]).n_rows, 2);
+	cr_assert_eq(fixture_mask_info(masks[3]).n_rows, 2);
 	paged_pool_close(pool);
 }
 
@@ -539,7 +544,7 @@ make_and_free(void *argument)
 
 Test(block_mask, threads_take_turns)
 {
-	struct paged_block_mask *shared = case_made(&two, "causal", 0, NULL);
+	struct paged_block_mask *shared = fixture_mask_create(&two, "causal", 0, NULL);
 	pthread_t threads[4];
 
 	for (uint32_t i = 0; i < 4; i++)
@@ -550,5 +555,5 @@ Test(block_mask, threads_take_turns)
 		pthread_join(threads[i], &result);
 		cr_assert_eq(result, shared);
 	}
-	cr_assert_eq(case_info(shared).n_rows, 2);
+	cr_assert_eq(fixture_mask_info(shared).n_rows, 2);
 }

@@ -3,8 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/client/block_mask_case.h"
-#include "tests/support/mask_fixture.h"
+#include "tests/client/block_mask_fixture.h"
 
 TestSuite(block_mask_golden, .fini = client_fixture_teardown);
 
@@ -25,10 +24,10 @@ static void
 expect_lists(const struct paged_block_mask *got, const struct block_mask *expected, const char *path)
 {
 	struct paged_block_lists lists = { .struct_size = sizeof(lists) };
-	uint64_t n = case_info(got).n_lists;
+	uint64_t n = fixture_mask_info(got).n_lists;
 
 	cr_assert_eq(n, expected->first_list[expected->shape.n_rows], "%s", path);
-	cr_assert_eq(case_info(got).kv_block, expected->shape.kv_block, "%s", path);
+	cr_assert_eq(fixture_mask_info(got).kv_block, expected->shape.kv_block, "%s", path);
 	expect_ok(paged_block_mask_lists(got, &lists));
 	for (int kind = 0; kind < 2; kind++) {
 		cr_assert_arr_eq(lists.start[kind], expected->start[kind], (n + 1) * sizeof(uint64_t), "%s", path);
@@ -75,7 +74,7 @@ mask_file(const char *path)
 	}
 	rows = calloc(c.shape.n_rows, sizeof(*rows));
 	params = params_of(&c, rows);
-	mask = case_made(&params, c.text, c.n_names, arrays);
+	mask = fixture_mask_create(&params, c.text, c.n_names, arrays);
 	expect_lists(mask, c.logical, path);
 	free(rows);
 	paged_block_mask_destroy(mask);

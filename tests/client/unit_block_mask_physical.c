@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/client/block_mask_case.h"
+#include "tests/client/block_mask_fixture.h"
 #include "tests/support/sequences.h"
 
 #define ROUNDS 200u
@@ -65,11 +65,11 @@ static void
 expected_parts(const struct paged_block_mask *logical, uint64_t kv_len, uint32_t part, uint32_t r, uint32_t h,
 	       uint64_t q, uint8_t *parts)
 {
-	uint32_t kv_block = case_info(logical).kv_block, n_parts = kv_block > part ? kv_block / part : 1;
+	uint32_t kv_block = fixture_mask_info(logical).kv_block, n_parts = kv_block > part ? kv_block / part : 1;
 
 	memset(parts, 0, MAX_PARTS);
 	for (int kind = 0; kind < 2; kind++) {
-		struct case_list list = case_list(logical, kind, r, h, q);
+		struct fixture_mask_list list = fixture_mask_list(logical, kind, r, h, q);
 
 		for (uint64_t i = 0; i < list.n; i++)
 			for (uint64_t p = (uint64_t)list.blocks[i] * n_parts; p < (list.blocks[i] + 1ull) * n_parts;
@@ -83,12 +83,12 @@ static void
 expect_list(const struct paged_block_mask *physical, uint32_t r, uint32_t h, uint64_t q, const uint8_t *parts,
 	    const uint32_t *pages)
 {
-	uint32_t part = case_info(physical).kv_block, in_page = FIXTURE_PAGE_SIZE / part;
+	uint32_t part = fixture_mask_info(physical).kv_block, in_page = FIXTURE_PAGE_SIZE / part;
 	uint64_t at[2] = { 0 };
 
 	for (uint32_t p = 0; p < MAX_PARTS; p++) {
 		int kind = parts[p] == 2;
-		struct case_list list = case_list(physical, kind, r, h, q);
+		struct fixture_mask_list list = fixture_mask_list(physical, kind, r, h, q);
 
 		if (parts[p] == 0)
 			continue;
@@ -97,7 +97,7 @@ expect_list(const struct paged_block_mask *physical, uint32_t r, uint32_t h, uin
 		at[kind]++;
 	}
 	for (int kind = 0; kind < 2; kind++)
-		cr_assert_eq(at[kind], case_list(physical, kind, r, h, q).n);
+		cr_assert_eq(at[kind], fixture_mask_list(physical, kind, r, h, q).n);
 }
 
 static uint64_t
@@ -113,7 +113,7 @@ static void
 expect_placed(const struct paged_block_mask *physical, const struct paged_block_mask *logical,
 	      const struct paged_batch_row *rows)
 {
-	struct paged_block_mask_info info = case_info(physical), from = case_info(logical);
+	struct paged_block_mask_info info = fixture_mask_info(physical), from = fixture_mask_info(logical);
 	uint32_t pages[FIXTURE_MAX_LENGTH / FIXTURE_PAGE_SIZE];
 	uint8_t parts[MAX_PARTS];
 
@@ -121,7 +121,7 @@ expect_placed(const struct paged_block_mask *physical, const struct paged_block_
 	cr_assert_eq(info.kv_block, from.kv_block < FIXTURE_PAGE_SIZE ? from.kv_block : FIXTURE_PAGE_SIZE);
 	for (uint32_t r = 0; r < info.n_rows; r++) {
 		uint32_t of = from.n_rows == 1 ? 0 : r;
-		struct paged_block_mask_row row = case_row(physical, r), whole = case_row(logical, of);
+		struct paged_block_mask_row row = fixture_mask_row(physical, r), whole = fixture_mask_row(logical, of);
 		uint64_t kv_len = whole.kv_len < rows[r].kv_len ? whole.kv_len : rows[r].kv_len;
 
 		cr_assert(row.q_len == whole.q_len && row.q_base == whole.q_base && row.seq == rows[r].seq);
@@ -144,23 +144,23 @@ expect_way_back(const struct paged_block_mask *physical, const struct paged_bloc
 	struct paged_block_mask *back = NULL, *one = NULL, *cut = NULL;
 
 	expect_ok(paged_block_mask_to_logical(physical, &back));
-	for (uint32_t r = 0; r < case_info(physical).n_rows; r++) {
+	for (uint32_t r = 0; r < fixture_mask_info(physical).n_rows; r++) {
 		struct paged_block_mask_part part = { .struct_size = sizeof(part), .first_row = r, .n_rows = 1 };
 		struct paged_block_mask *row = NULL;
 
 		expect_ok(paged_block_mask_select(back, &part, &row));
-		part.first_row = case_info(logical).n_rows == 1 ? 0 : r;
+		part.first_row = fixture_mask_info(logical).n_rows == 1 ? 0 : r;
 		expect_ok(paged_block_mask_select(logical, &part, &one));
 		expect_ok(paged_block_mask_crop(one, UINT32_MAX, rows[r].kv_len, &cut));
-		case_expect_same(row, cut, "the way back");
+		expect_same_mask(row, cut, "the way back");
 		paged_block_mask_destroy(row);
 		paged_block_mask_destroy(one);
 		paged_block_mask_destroy(cut);
 	}
 	/* Of a large block that is partial now, all pages are. */
-	if (case_info(logical).kv_block <= FIXTURE_PAGE_SIZE) {
-		expect_ok(paged_block_mask_to_physical(back, case_info(physical).n_rows, rows, &one));
-		case_expect_same(one, physical, "there again");
+	if (fixture_mask_info(logical).kv_block <= FIXTURE_PAGE_SIZE) {
+		expect_ok(paged_block_mask_to_physical(back, fixture_mask_info(physical).n_rows, rows, &one));
+		expect_same_mask(one, physical, "there again");
 		paged_block_mask_destroy(one);
 	}
 	paged_block_mask_destroy(back);
@@ -188,7 +188,7 @@ Test(block_mask_physical, there_and_back)
 
 	open_sequences(seq, 3, &state);
 	for (uint32_t i = 0; i < ROUNDS; i++) {
-		const struct case_rule *rule = &case_rules[random_below(&state, case_n_rules)];
+		const struct mask_rule *rule = &mask_rules[random_below(&state, n_mask_rules)];
 		uint32_t n_rows = 1 + (uint32_t)random_below(&state, MAX_ROWS), n_logical;
 		struct paged_batch_row logical_rows[MAX_ROWS], rows[MAX_ROWS] = { 0 };
 		uint32_t explicit[MAX_ROWS][FIXTURE_MAX_LENGTH / FIXTURE_PAGE_SIZE];
@@ -196,11 +196,11 @@ Test(block_mask_physical, there_and_back)
 		struct paged_block_mask_params params;
 
 		n_logical = random_below(&state, 3) == 0 ? 1 : n_rows;
-		case_random_rows(logical_rows, n_logical, &state);
+		mask_random_rows(logical_rows, n_logical, &state);
 		params = params_of(logical_rows, n_logical, 1 + (uint32_t)random_below(&state, 8),
 				   kv_blocks[random_below(&state, 6)]);
 		place_rows(rows, n_rows, seq, 3, explicit, &state);
-		logical = case_made(&params, rule->text, 2, case_arrays);
+		logical = fixture_mask_create(&params, rule->text, 2, mask_rule_arrays);
 		expect_ok(paged_block_mask_to_physical(logical, n_rows, rows, &physical));
 		expect_placed(physical, logical, rows);
 		expect_way_back(physical, logical, rows);
@@ -218,25 +218,25 @@ Test(block_mask_physical, created_as_converted)
 
 	open_sequences(seq, 3, &state);
 	for (uint32_t i = 0; i < ROUNDS; i++) {
-		const struct case_rule *rule = &case_rules[random_below(&state, case_n_rules)];
+		const struct mask_rule *rule = &mask_rules[random_below(&state, n_mask_rules)];
 		uint32_t n_rows = 1 + (uint32_t)random_below(&state, MAX_ROWS);
 		uint32_t explicit[MAX_ROWS][FIXTURE_MAX_LENGTH / FIXTURE_PAGE_SIZE];
 		struct paged_batch_row rows[MAX_ROWS];
 		struct paged_block_mask_params params = params_of(rows, n_rows, 3, 0);
 		struct paged_block_mask *logical, *physical = NULL, *created;
 
-		case_random_rows(rows, n_rows, &state);
+		mask_random_rows(rows, n_rows, &state);
 		place_rows(rows, n_rows, seq, 3, explicit, &state);
 		params.kv_block = FIXTURE_PAGE_SIZE;
-		logical = case_made(&params, rule->text, 2, case_arrays);
+		logical = fixture_mask_create(&params, rule->text, 2, mask_rule_arrays);
 		expect_ok(paged_block_mask_to_physical(logical, n_rows, rows, &physical));
 		params.kv_block = 0;
 		params.physical = 1;
-		created = case_made(&params, rule->text, 2, case_arrays);
-		case_expect_same(created, physical, rule->text);
+		created = fixture_mask_create(&params, rule->text, 2, mask_rule_arrays);
+		expect_same_mask(created, physical, rule->text);
 		paged_block_mask_destroy(created);
 		expect_ok(paged_block_mask_to_logical(physical, &created));
-		case_expect_same(created, logical, "its logical blocks");
+		expect_same_mask(created, logical, "its logical blocks");
 		paged_block_mask_destroy(created);
 		paged_block_mask_destroy(physical);
 		paged_block_mask_destroy(logical);
@@ -256,11 +256,11 @@ Test(block_mask_physical, parts_know_their_sequences)
 	uint32_t tokens = 4;
 
 	params.physical = 1;
-	physical = case_made(&params, "causal", 0, NULL);
+	physical = fixture_mask_create(&params, "causal", 0, NULL);
 	expect_ok(paged_block_mask_select(physical, &part, &got));
 	expect_ok(paged_block_mask_to_logical(got, &logical));
 	expect_ok(paged_block_mask_to_physical(logical, 1, &rows[1], &expected));
-	case_expect_same(got, expected, "row 1");
+	expect_same_mask(got, expected, "row 1");
 	expect_ok(seqs_truncate(client, 1, &rows[0].seq, &tokens));
 	expect_ok(paged_block_mask_validate(got));
 	expect_error(paged_block_mask_validate(physical), PAGED_ERR_STALE,
@@ -275,7 +275,7 @@ placed(paged_seq_id seq, uint32_t kv_len)
 	struct paged_block_mask_params params = params_of(rows, 1, 0, 0);
 
 	params.physical = 1;
-	return case_made(&params, "causal", 0, NULL);
+	return fixture_mask_create(&params, "causal", 0, NULL);
 }
 
 /* By what happened to its own rows, whatever others do. */
@@ -316,8 +316,8 @@ Test(block_mask_physical, refuses_with_numbers)
 					  { .seq = seq, .q_len = 1, .kv_len = 8 },
 					  { .seq = seq, .kv_len = 8 } };
 	struct paged_block_mask_params params = params_of(rows, 2, 1, 4);
-	struct paged_block_mask *logical = case_made(&params, "true", 0, NULL), *mask = NULL, *odd;
-	struct paged_mod *mod = case_mod("true", 0, NULL);
+	struct paged_block_mask *logical = fixture_mask_create(&params, "true", 0, NULL), *mask = NULL, *odd;
+	struct paged_mod *mod = fixture_mod_parse("true", 0, NULL);
 
 	expect_error(paged_block_mask_to_physical(logical, 3, rows, &mask), PAGED_ERR_INVALID,
 		     "block mask: 3 rows for a mask of 2");
@@ -345,7 +345,7 @@ Test(block_mask_physical, refuses_with_numbers)
 		     "block mask: row 1 names neither a sequence nor pages");
 	params.physical = 0;
 	params.kv_block = 6;
-	odd = case_made(&params, "true", 0, NULL);
+	odd = fixture_mask_create(&params, "true", 0, NULL);
 	rows[1] = rows[0];
 	expect_error(paged_block_mask_to_physical(odd, 2, rows, &mask), PAGED_ERR_INVALID,
 		     "block mask: KV blocks of 6 and pages of 4 tokens: neither divides the other");
