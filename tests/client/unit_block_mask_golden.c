@@ -37,7 +37,7 @@ expect_lists(const struct paged_block_mask *got, const struct block_mask *expect
 }
 
 static struct paged_block_mask_params
-params_of(const struct mask_case *c, struct paged_batch_row *rows)
+params_of(const struct golden_mask *c, struct paged_batch_row *rows)
 {
 	for (uint32_t r = 0; r < c->shape.n_rows; r++)
 		rows[r] = (struct paged_batch_row){
@@ -59,13 +59,13 @@ params_of(const struct mask_case *c, struct paged_batch_row *rows)
 static void
 mask_file(const char *path)
 {
-	struct paged_array arrays[MASK_CASE_MAX_NAMES] = { 0 };
+	struct paged_array arrays[GOLDEN_MASK_MAX_NAMES] = { 0 };
 	struct paged_block_mask_params params;
 	struct paged_block_mask *mask;
 	struct paged_batch_row *rows;
-	struct mask_case c;
+	struct golden_mask c;
 
-	mask_case_open(&c, path);
+	golden_mask_open(&c, path);
 	for (uint32_t i = 0; i < c.n_names; i++) {
 		arrays[i] = (struct paged_array){
 			.name = c.names[i].name, .dtype = PAGED_I32, .n_dims = c.names[i].n_dims, .data = c.names[i].i32
@@ -78,13 +78,13 @@ mask_file(const char *path)
 	expect_lists(mask, c.logical, path);
 	free(rows);
 	paged_block_mask_destroy(mask);
-	mask_case_close(&c);
+	golden_mask_close(&c);
 }
 
 Test(block_mask_golden, masks)
 {
 	open_pool(1, 1);
-	mask_each_file("masks/*.mask", 90, mask_file);
+	golden_each_file("masks/*.mask", 90, mask_file);
 }
 
 static struct paged_block_lists
@@ -102,12 +102,12 @@ static void
 conversion_file(const char *path)
 {
 	struct paged_block_mask *logical = NULL, *physical = NULL;
-	struct paged_batch_row rows[MASK_CASE_MAX_SEQUENCES];
+	struct paged_batch_row rows[GOLDEN_MASK_MAX_SEQUENCES];
 	struct paged_block_mask_params params;
 	struct paged_block_lists lists = { .struct_size = sizeof(lists) };
-	struct mask_case c;
+	struct golden_mask c;
 
-	mask_case_open(&c, path);
+	golden_mask_open(&c, path);
 	open_pool(c.n_pages, c.page_size);
 	params = params_of(&c, rows);
 	lists = lists_of(c.logical);
@@ -123,10 +123,10 @@ conversion_file(const char *path)
 	expect_lists(physical, c.physical, path);
 	paged_client_close(client);
 	client = NULL;
-	mask_case_close(&c);
+	golden_mask_close(&c);
 }
 
 Test(block_mask_golden, conversions)
 {
-	mask_each_file("conversions/*.convert", 24, conversion_file);
+	golden_each_file("conversions/*.convert", 24, conversion_file);
 }

@@ -19,14 +19,14 @@ mask_dense_open(struct mask_dense *dense, const struct block_mask_shape *shape)
 	dense->shape.rows = rows;
 	for (uint32_t r = 0; r < shape->n_rows; r++)
 		dense->n += shape->n_heads * rows[r].q_len * rows[r].kv_len;
-	dense->truth = calloc(dense->n + 1, 1);
+	dense->elements = calloc(dense->n + 1, 1);
 }
 
 void
 mask_dense_close(struct mask_dense *dense)
 {
 	free((void *)dense->shape.rows);
-	free(dense->truth);
+	free(dense->elements);
 }
 
 uint8_t *
@@ -37,11 +37,11 @@ mask_dense_at(const struct mask_dense *dense, uint32_t b, uint32_t h, uint64_t q
 
 	for (uint32_t r = 0; r < b; r++)
 		at += dense->shape.n_heads * rows[r].q_len * rows[r].kv_len;
-	return &dense->truth[at + (h * rows[b].q_len + q) * rows[b].kv_len + kv];
+	return &dense->elements[at + (h * rows[b].q_len + q) * rows[b].kv_len + kv];
 }
 
 static void
-fill_block(struct mask_dense *dense, uint32_t b, uint32_t h, uint64_t q, uint64_t kv, uint64_t *state)
+dense_fill_block(struct mask_dense *dense, uint32_t b, uint32_t h, uint64_t q, uint64_t kv, uint64_t *state)
 {
 	const struct block_mask_row *row = &dense->shape.rows[b];
 	uint64_t choice = random_below(state, 5);
@@ -70,22 +70,23 @@ mask_dense_random(struct mask_dense *dense, uint64_t *state)
 		for (uint32_t h = 0; h < shape.n_heads; h++)
 			for (uint64_t q = 0; q < rows[b].q_len; q += shape.q_block)
 				for (uint64_t kv = 0; kv < rows[b].kv_len; kv += shape.kv_block)
-					fill_block(dense, b, h, q, kv, state);
+					dense_fill_block(dense, b, h, q, kv, state);
 }
 
 struct block_mask *
-mask_dense_mask(const struct mask_dense *dense)
+mask_from_dense(const struct mask_dense *dense)
 {
 	struct paged_error error = { 0 };
 	struct block_mask *mask = NULL;
 
-	cr_assert_eq(block_mask_from_dense(&dense->shape, dense->truth, 0, &mask, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(block_mask_from_dense(&dense->shape, dense->elements, 0, &mask, &error), PAGED_OK, "%s",
+		     error.text);
 	return mask;
 }
 
-/* By the definition: a block that a length cuts is padded with zeros. */
+/* A block that exceeds the lengths is padded with zeros. */
 static enum mask_coverage
-verdict_of(const struct mask_dense *dense, uint32_t b, uint32_t h, uint64_t q, uint64_t kv)
+dense_block_coverage(const struct mask_dense *dense, uint32_t b, uint32_t h, uint64_t q, uint64_t kv)
 {
 	const struct block_mask_row *row = &dense->shape.rows[b];
 	uint64_t n = 0;
@@ -99,8 +100,8 @@ verdict_of(const struct mask_dense *dense, uint32_t b, uint32_t h, uint64_t q, u
 }
 
 static void
-expect_lists(const struct block_mask *mask, const struct mask_dense *dense, uint32_t b, uint32_t h, uint64_t q_block,
-	     const char *what)
+expect_dense_lists(const struct block_mask *mask, const struct mask_dense *dense, uint32_t b, uint32_t h,
+		   uint64_t q_block, const char *what)
 {
 	struct block_mask_list lists[BLOCK_MASK_N_KINDS];
 	uint64_t at[BLOCK_MASK_N_KINDS] = { 0 };
@@ -109,7 +110,7 @@ expect_lists(const struct block_mask *mask, const struct mask_dense *dense, uint
 		lists[kind] = block_mask_list(mask, kind, b, h, q_block);
 	for (uint64_t k = 0; k < block_mask_kv_blocks(mask, b); k++) {
 		enum mask_coverage coverage =
-			verdict_of(dense, b, h, q_block * mask->shape.q_block, k * mask->shape.kv_block);
+			dense_block_coverage(dense, b, h, q_block * mask->shape.q_block, k * mask->shape.kv_block);
 		enum block_mask_kind kind = coverage == MASK_FULL ? BLOCK_MASK_FULL : BLOCK_MASK_PARTIAL;
 
 		if (coverage == MASK_EMPTY)
@@ -125,18 +126,18 @@ expect_lists(const struct block_mask *mask, const struct mask_dense *dense, uint
 }
 
 void
-mask_expect_dense(const struct block_mask *mask, const struct mask_dense *dense, const char *what)
+expect_dense_mask(const struct block_mask *mask, const struct mask_dense *dense, const char *what)
 {
 	cr_assert(mask->ascending, "%s", what);
 	for (uint32_t b = 0; b < mask->shape.n_rows; b++)
 		for (uint32_t h = 0; h < mask->shape.n_heads; h++)
 			for (uint64_t q = 0; q < block_mask_q_blocks(mask, b); q++)
-				expect_lists(mask, dense, b, h, q, what);
+				expect_dense_lists(mask, dense, b, h, q, what);
 }
 
 struct block_mask *
-mask_by_parts(const struct block_mask_shape *shape, const struct mask_evaluator *evaluator, uint32_t capacity,
-	      uint32_t *n_parts_p)
+mask_encode_by_parts(const struct block_mask_shape *shape, const struct mask_evaluator *evaluator, uint32_t capacity,
+		     uint32_t *n_parts_p)
 {
 	uint32_t *values = calloc(capacity, sizeof(*values)), n_parts = 0;
 	struct paged_error error = { 0 };
@@ -162,7 +163,7 @@ mask_by_parts(const struct block_mask_shape *shape, const struct mask_evaluator 
 }
 
 void
-mask_expect_equal(const struct block_mask *got, const struct block_mask *expected, const char *what)
+expect_equal_masks(const struct block_mask *got, const struct block_mask *expected, const char *what)
 {
 	cr_assert_eq(got->shape.n_rows, expected->shape.n_rows, "%s", what);
 	cr_assert_eq(got->shape.n_heads, expected->shape.n_heads, "%s", what);
@@ -187,8 +188,8 @@ mask_expect_equal(const struct block_mask *got, const struct block_mask *expecte
 	}
 }
 
-/* The lists of a section, as its lines come: in order within a kind. */
-struct lists {
+/* The lists of a section; those of one kind are in order. */
+struct golden_lists {
 	uint32_t *n_blocks[BLOCK_MASK_N_KINDS];
 	uint32_t *indices[BLOCK_MASK_N_KINDS];
 	uint64_t n_indices[BLOCK_MASK_N_KINDS];
@@ -196,9 +197,9 @@ struct lists {
 };
 
 static void
-lists_begin(struct lists *lists, const struct mask_case *c)
+golden_lists_begin(struct golden_lists *lists, const struct golden_mask *c)
 {
-	*lists = (struct lists){ 0 };
+	*lists = (struct golden_lists){ 0 };
 	lists->q_blocks = (c->rows[0].q_len + c->shape.q_block - 1) / c->shape.q_block;
 	lists->n_lists = lists->q_blocks * c->shape.n_rows * c->shape.n_heads;
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
@@ -206,7 +207,7 @@ lists_begin(struct lists *lists, const struct mask_case *c)
 }
 
 static void
-lists_add(struct lists *lists, const struct mask_case *c, enum block_mask_kind kind, const char *rest)
+golden_lists_add(struct golden_lists *lists, const struct golden_mask *c, enum block_mask_kind kind, const char *rest)
 {
 	uint32_t b, h, q;
 	int at;
@@ -224,7 +225,7 @@ lists_add(struct lists *lists, const struct mask_case *c, enum block_mask_kind k
 }
 
 static struct block_mask *
-lists_end(struct lists *lists, const struct mask_case *c, uint64_t kv_len)
+golden_lists_end(struct golden_lists *lists, const struct golden_mask *c, uint64_t kv_len)
 {
 	struct block_mask_lists given = { 0 };
 	struct paged_error error = { 0 };
@@ -247,13 +248,13 @@ lists_end(struct lists *lists, const struct mask_case *c, uint64_t kv_len)
 }
 
 static void
-read_name(struct mask_case *c, const char *rest, bool is_array)
+golden_read_name(struct golden_mask *c, const char *rest, bool is_array)
 {
-	struct mask_name *name = &c->names[c->n_names++];
+	struct golden_mask_name *name = &c->names[c->n_names++];
 	uint32_t n = 1;
 	int at;
 
-	cr_assert_leq(c->n_names, MASK_CASE_MAX_NAMES);
+	cr_assert_leq(c->n_names, GOLDEN_MASK_MAX_NAMES);
 	cr_assert_eq(sscanf(rest, "%31s %n", name->name, &at), 1);
 	rest += at;
 	if (is_array) {
@@ -268,12 +269,12 @@ read_name(struct mask_case *c, const char *rest, bool is_array)
 }
 
 static void
-read_row(struct mask_case *c, const char *rest)
+golden_read_page_table(struct golden_mask *c, const char *rest)
 {
 	struct block_mask_sequence *sequence = &c->table[c->n_table++];
 	uint32_t *pages = calloc(c->n_pages + 1, sizeof(*pages));
 
-	cr_assert_leq(c->n_table, MASK_CASE_MAX_SEQUENCES);
+	cr_assert_leq(c->n_table, GOLDEN_MASK_MAX_SEQUENCES);
 	rest = strchr(rest, ':') + 1;
 	for (; *rest != '\0'; sequence->n_pages++)
 		pages[sequence->n_pages] = (uint32_t)strtoul(rest, (char **)&rest, 10);
@@ -282,7 +283,7 @@ read_row(struct mask_case *c, const char *rest)
 }
 
 static void
-read_shape(struct mask_case *c, const char *rest)
+golden_read_shape(struct golden_mask *c, const char *rest)
 {
 	uint64_t q_len, kv_len;
 
@@ -296,16 +297,16 @@ read_shape(struct mask_case *c, const char *rest)
 }
 
 static void
-read_batch(struct mask_case *c, const char *rest)
+golden_read_batch(struct golden_mask *c, const char *rest)
 {
 	for (; *rest != '\0'; c->n_batch++) {
-		cr_assert_lt(c->n_batch, MASK_CASE_MAX_SEQUENCES);
+		cr_assert_lt(c->n_batch, GOLDEN_MASK_MAX_SEQUENCES);
 		c->batch[c->n_batch] = (uint32_t)strtoul(rest, (char **)&rest, 10);
 	}
 }
 
 static void
-read_line(struct mask_case *c, struct lists *lists, const char *line)
+golden_read_line(struct golden_mask *c, struct golden_lists *lists, const char *line)
 {
 	size_t length = strcspn(line, " ");
 	const char *rest = line + length + (line[length] == ' ');
@@ -315,43 +316,43 @@ read_line(struct mask_case *c, struct lists *lists, const char *line)
 	if (strcmp(word, "pool") == 0)
 		cr_assert_eq(sscanf(rest, "%" SCNu32 " %" SCNu32, &c->n_pages, &c->page_size), 2);
 	else if (strcmp(word, "row") == 0)
-		read_row(c, rest);
+		golden_read_page_table(c, rest);
 	else if (strcmp(word, "batch") == 0)
-		read_batch(c, rest);
+		golden_read_batch(c, rest);
 	else if (strcmp(word, "shape") == 0)
-		read_shape(c, rest);
+		golden_read_shape(c, rest);
 	else if (strcmp(word, "block") == 0)
 		cr_assert_eq(sscanf(rest, "%" SCNu32 " %" SCNu32, &c->shape.q_block, &c->shape.kv_block), 2);
 	else if (strcmp(word, "mask") == 0)
 		c->text = strdup(rest);
 	else if (strcmp(word, "param") == 0 || strcmp(word, "array") == 0)
-		read_name(c, rest, word[0] == 'a');
+		golden_read_name(c, rest, word[0] == 'a');
 	else if (strcmp(word, "grid") == 0)
 		cr_assert_eq(sscanf(rest, "%" SCNu32 " %" SCNu32, &c->grid.rows, &c->grid.columns), 2);
 	else if (strcmp(word, "partial") == 0 || strcmp(word, "full") == 0) {
 		if (lists->n_lists == 0)
-			lists_begin(lists, c);
-		lists_add(lists, c, word[0] == 'f' ? BLOCK_MASK_FULL : BLOCK_MASK_PARTIAL, rest);
+			golden_lists_begin(lists, c);
+		golden_lists_add(lists, c, word[0] == 'f' ? BLOCK_MASK_FULL : BLOCK_MASK_PARTIAL, rest);
 	} else
 		cr_assert(strcmp(word, "reserve") == 0 || strcmp(word, "capacity") == 0 || strcmp(word, "free") == 0,
 			  "%s", line);
 }
 
-/* Lists up to here are of the first section; those after it name pages. */
+/* The lists of the first section name logical blocks, those of the second physical ones. */
 static void
-end_section(struct mask_case *c, struct lists *lists, uint64_t kv_len)
+golden_read_section_end(struct golden_mask *c, struct golden_lists *lists, uint64_t kv_len)
 {
 	if (lists->n_lists == 0)
-		lists_begin(lists, c);
+		golden_lists_begin(lists, c);
 	if (c->logical == NULL)
-		c->logical = lists_end(lists, c, kv_len);
+		c->logical = golden_lists_end(lists, c, kv_len);
 	else
-		c->physical = lists_end(lists, c, (uint64_t)c->n_pages * c->page_size);
-	*lists = (struct lists){ 0 };
+		c->physical = golden_lists_end(lists, c, (uint64_t)c->n_pages * c->page_size);
+	*lists = (struct golden_lists){ 0 };
 }
 
 static char *
-rest_of(FILE *file)
+golden_read_rest(FILE *file)
 {
 	char *text = NULL;
 	size_t size = 0;
@@ -361,29 +362,29 @@ rest_of(FILE *file)
 }
 
 void
-mask_case_open(struct mask_case *c, const char *path)
+golden_mask_open(struct golden_mask *c, const char *path)
 {
 	FILE *file = fopen(path, "r");
-	struct lists lists = { 0 };
+	struct golden_lists lists = { 0 };
 	uint64_t kv_len = 0;
 	char *line = NULL;
 	size_t size = 0;
 
-	*c = (struct mask_case){ 0 };
+	*c = (struct golden_mask){ 0 };
 	cr_assert_not_null(file, "%s", path);
 	while (c->picture == NULL && getline(&line, &size, file) >= 0) {
 		line[strcspn(line, "\n")] = '\0';
 		if (strcmp(line, "physical") == 0)
-			end_section(c, &lists, kv_len);
+			golden_read_section_end(c, &lists, kv_len);
 		else if (strcmp(line, "logical") != 0)
-			read_line(c, &lists, line);
+			golden_read_line(c, &lists, line);
 		if (c->rows != NULL && kv_len == 0)
 			kv_len = c->rows[0].kv_len;
 		if (c->grid.rows != 0)
-			c->picture = rest_of(file);
+			c->picture = golden_read_rest(file);
 	}
 	if (c->picture == NULL)
-		end_section(c, &lists, kv_len);
+		golden_read_section_end(c, &lists, kv_len);
 	for (uint32_t r = 0; r < c->shape.n_rows; r++)
 		c->rows[r].kv_len = kv_len;
 	fclose(file);
@@ -391,7 +392,7 @@ mask_case_open(struct mask_case *c, const char *path)
 }
 
 void
-mask_case_close(struct mask_case *c)
+golden_mask_close(struct golden_mask *c)
 {
 	for (uint32_t i = 0; i < c->n_names; i++)
 		free(c->names[i].i32);
@@ -405,7 +406,7 @@ mask_case_close(struct mask_case *c)
 }
 
 void
-mask_each_file(const char *pattern, size_t n, void (*test)(const char *path))
+golden_each_file(const char *pattern, size_t n, void (*test)(const char *path))
 {
 	char path[4096];
 	glob_t found;

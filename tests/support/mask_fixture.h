@@ -15,7 +15,7 @@
 /** A dense mask [row][head][q_len][kv_len] with its shape; both owned. */
 struct mask_dense {
 	struct block_mask_shape shape;
-	uint8_t *truth;
+	uint8_t *elements;
 	uint64_t n;
 };
 
@@ -28,54 +28,54 @@ uint8_t *mask_dense_at(const struct mask_dense *dense, uint32_t b, uint32_t h, u
 /** mask_dense_random - rows of random lengths and a random block size; many blocks are full or empty */
 void mask_dense_random(struct mask_dense *dense, uint64_t *state);
 
-/** mask_dense_mask - the block mask of a dense mask, by block_mask_from_dense() */
-struct block_mask *mask_dense_mask(const struct mask_dense *dense);
+/** mask_from_dense - the block mask of a dense mask, by block_mask_from_dense() */
+struct block_mask *mask_from_dense(const struct mask_dense *dense);
 
-/** mask_expect_dense - a mask has exactly the blocks of a dense one, in ascending order */
-void mask_expect_dense(const struct block_mask *mask, const struct mask_dense *dense, const char *what);
+/** expect_dense_mask - a mask has exactly the blocks of a dense one, in ascending order */
+void expect_dense_mask(const struct block_mask *mask, const struct mask_dense *dense, const char *what);
 
 /**
- * mask_by_parts - the block mask of an evaluator, written and read in parts of at most `capacity` numbers
+ * mask_encode_by_parts - the block mask of an evaluator, written and read in parts of at most `capacity` numbers
  *
  * @param[out] n_parts_p  number of parts; may be NULL
  */
-struct block_mask *mask_by_parts(const struct block_mask_shape *shape, const struct mask_evaluator *evaluator,
-				 uint32_t capacity, uint32_t *n_parts_p);
+struct block_mask *mask_encode_by_parts(const struct block_mask_shape *shape, const struct mask_evaluator *evaluator,
+					uint32_t capacity, uint32_t *n_parts_p);
 
-/** mask_expect_equal - both masks are equal; fails the test with a line about the first difference */
-void mask_expect_equal(const struct block_mask *got, const struct block_mask *expected, const char *what);
+/** expect_equal_masks - both masks are equal; fails the test with a line about the first difference */
+void expect_equal_masks(const struct block_mask *got, const struct block_mask *expected, const char *what);
 
-struct mask_name {
+struct golden_mask_name {
 	char name[32];
 	uint32_t n_dims, dims[4]; /* n_dims 0: a parameter */
 	int32_t *i32;
 };
 
-#define MASK_CASE_MAX_NAMES 8u
-#define MASK_CASE_MAX_SEQUENCES 8u
+#define GOLDEN_MASK_MAX_NAMES 8u
+#define GOLDEN_MASK_MAX_SEQUENCES 8u
 
 /** A .mask, .convert or picture file; members that a kind of file does not have are 0. */
-struct mask_case {
+struct golden_mask {
 	struct block_mask_shape shape;
 	struct block_mask_row *rows;
 	char *text;
-	struct mask_name names[MASK_CASE_MAX_NAMES];
+	struct golden_mask_name names[GOLDEN_MASK_MAX_NAMES];
 	uint32_t n_names;
 	struct block_mask *logical;
 	struct block_mask *physical;
 	uint32_t n_pages, page_size;
-	struct block_mask_sequence table[MASK_CASE_MAX_SEQUENCES]; /* kv_len: the capacity */
+	struct block_mask_sequence table[GOLDEN_MASK_MAX_SEQUENCES]; /* kv_len: the capacity */
 	uint32_t n_table;
-	uint32_t batch[MASK_CASE_MAX_SEQUENCES];
+	uint32_t batch[GOLDEN_MASK_MAX_SEQUENCES];
 	uint32_t n_batch;
 	struct block_mask_string_format grid;
 	char *picture;
 };
 
-void mask_case_open(struct mask_case *c, const char *path);
-void mask_case_close(struct mask_case *c);
+void golden_mask_open(struct golden_mask *c, const char *path);
+void golden_mask_close(struct golden_mask *c);
 
-/** mask_each_file - call `test` with the path of each file that matches golden/PATTERN; fails unless n files match */
-void mask_each_file(const char *pattern, size_t n, void (*test)(const char *path));
+/** golden_each_file - call `test` with the path of each file that matches golden/PATTERN; fails unless n files match */
+void golden_each_file(const char *pattern, size_t n, void (*test)(const char *path));
 
 #endif

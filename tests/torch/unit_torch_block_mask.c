@@ -245,22 +245,22 @@ static void
 picture_file(const char *path)
 {
 	struct paged_block_mask *mask;
-	struct mask_case c;
+	struct golden_mask c;
 	char *text;
 
-	mask_case_open(&c, path);
+	golden_mask_open(&c, path);
 	mask = create(c.text, 1, 1, (uint32_t)c.rows[0].q_len, (uint32_t)c.rows[0].kv_len, NULL);
 	done(paged_block_mask_picture(mask, (uint32_t)c.grid.rows, (uint32_t)c.grid.columns, 0, &text));
 	cr_assert_eq(strncmp(text, c.picture, strlen(text)), 0, "%s", path);
 	cr_assert_str_eq(c.picture + strlen(text), "\n", "%s", path);
 	paged_free(text);
-	mask_case_close(&c);
+	golden_mask_close(&c);
 }
 
 /* Character by character. */
 Test(torch_block_mask, pictures)
 {
-	mask_each_file("pictures/*.txt", 3, picture_file);
+	golden_each_file("pictures/*.txt", 3, picture_file);
 }
 
 /* One query block over two KV blocks, as their generate_test_inputs(); entries past the counts are not read. */

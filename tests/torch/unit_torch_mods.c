@@ -137,5 +137,5 @@ mods_file(const char *path)
 
 Test(torch_mods, matches_pytorch)
 {
-	mask_each_file("mods/*.mods", 12, mods_file);
+	golden_each_file("mods/*.mods", 12, mods_file);
 }

@@ -220,7 +220,7 @@ Test(mask, memory_limit)
 	/* Room for one index of the empty kind as well. */
 	cr_assert_eq(block_mask_create(&shape, &evaluator, block_mask_bytes(mask) + 256, &again, &error), PAGED_OK,
 		     "%s", error.text);
-	mask_expect_equal(again, mask, "within its own size");
+	expect_equal_masks(again, mask, "within its own size");
 	block_mask_destroy(mask);
 	block_mask_destroy(again);
 }
@@ -236,8 +236,8 @@ Test(mask, from_dense_equals_brute_force)
 
 		snprintf(what, sizeof(what), "seed %llu round %u", (unsigned long long)test_seed(), i);
 		mask_dense_random(&dense, &state);
-		mask = mask_dense_mask(&dense);
-		mask_expect_dense(mask, &dense, what);
+		mask = mask_from_dense(&dense);
+		expect_dense_mask(mask, &dense, what);
 		block_mask_destroy(mask);
 		mask_dense_close(&dense);
 	}
@@ -289,11 +289,11 @@ Test(mask, select_equals_mask_of_selected_rows)
 		part.n_heads = (uint32_t)(1 + random_below(&state, dense.shape.n_heads - part.first_head));
 		part.first_q = random_below(&state, 6) * dense.shape.q_block;
 		part.n_q = i % 2 != 0 ? UINT64_MAX : random_below(&state, 6) * dense.shape.q_block;
-		mask = mask_dense_mask(&dense);
+		mask = mask_from_dense(&dense);
 		cr_assert_eq(block_mask_select(mask, &part, &got, &error), PAGED_OK, "%s", error.text);
 		dense_part(&dense, &part, UINT64_MAX, &small);
-		expected = mask_dense_mask(&small);
-		mask_expect_equal(got, expected, "select");
+		expected = mask_from_dense(&small);
+		expect_equal_masks(got, expected, "select");
 		block_mask_destroy(mask);
 		block_mask_destroy(got);
 		block_mask_destroy(expected);
@@ -368,12 +368,12 @@ Test(mask, crop_equals_mask_of_shorter_rows)
 			part.n_q *= dense.shape.q_block;
 			kv_len *= dense.shape.kv_block;
 		}
-		mask = mask_dense_mask(&dense);
+		mask = mask_from_dense(&dense);
 		cr_assert_eq(block_mask_crop(mask, part.n_q, kv_len, &got, &error), PAGED_OK, "%s", error.text);
 		dense_part(&dense, &part, kv_len, &small);
-		expected = mask_dense_mask(&small);
+		expected = mask_from_dense(&small);
 		if (i % 2 == 0)
-			mask_expect_equal(got, expected, "crop");
+			expect_equal_masks(got, expected, "crop");
 		else
 			expect_covers(got, expected);
 		block_mask_destroy(mask);
@@ -398,7 +398,7 @@ Test(mask, crop_of_non_causal_rows)
 	for (int64_t q = 0; q < 32; q++)
 		for (int64_t kv = 0; kv < 32; kv++)
 			*mask_dense_at(&dense, 0, 0, (uint64_t)q, (uint64_t)kv) = llabs(q - kv) <= 3;
-	mask = mask_dense_mask(&dense);
+	mask = mask_from_dense(&dense);
 	cr_assert_eq(block_mask_crop(mask, 24, 24, &got, &error), PAGED_OK, "%s", error.text);
 	list = block_mask_list(got, BLOCK_MASK_PARTIAL, 0, 0, 2);
 	cr_assert(list.n == 2 && list.blocks[0] == 1 && list.blocks[1] == 2);
@@ -455,7 +455,7 @@ Test(mask, dense_blocks)
 		uint8_t *seen, *at;
 
 		mask_dense_random(&dense, &state);
-		mask = mask_dense_mask(&dense);
+		mask = mask_from_dense(&dense);
 		seen = at = calloc(dense.n + 1, 1);
 		block_mask_dense_blocks(mask, seen);
 		for (uint32_t b = 0; b < dense.shape.n_rows; b++)
@@ -479,7 +479,7 @@ Test(mask, transposed_twice_is_equal)
 		struct mask_dense dense;
 
 		mask_dense_random(&dense, &state);
-		mask = mask_dense_mask(&dense);
+		mask = mask_from_dense(&dense);
 		cr_assert_eq(block_mask_transpose(mask, 0, &turned, &error), PAGED_OK, "%s", error.text);
 		for (uint32_t b = 0; b < mask->shape.n_rows; b++)
 			for (uint32_t h = 0; h < mask->shape.n_heads; h++)
@@ -489,7 +489,7 @@ Test(mask, transposed_twice_is_equal)
 							cr_assert_eq(in_list(mask, kind, b, h, q, k),
 								     in_list(turned, kind, b, h, k, q));
 		cr_assert_eq(block_mask_transpose(turned, 0, &back, &error), PAGED_OK, "%s", error.text);
-		mask_expect_equal(back, mask, "transposed twice");
+		expect_equal_masks(back, mask, "transposed twice");
 		block_mask_destroy(mask);
 		block_mask_destroy(turned);
 		block_mask_destroy(back);
@@ -542,7 +542,7 @@ Test(mask, pytorch_arrays_round_trip)
 		uint64_t n;
 
 		even_rows(&dense, &state);
-		mask = mask_dense_mask(&dense);
+		mask = mask_from_dense(&dense);
 		arrays_open(&arrays, mask, random_below(&state, 4));
 		cr_assert_eq(block_mask_to_arrays(mask, &arrays, &error), PAGED_OK, "%s", error.text);
 		n = mask->first_list[mask->shape.n_rows];
@@ -551,7 +551,7 @@ Test(mask, pytorch_arrays_round_trip)
 				cr_assert(arrays.indices[kind][j] >= 0, "padding is 0");
 		cr_assert_eq(block_mask_from_arrays(&dense.shape, &arrays, 0, &back, &error), PAGED_OK, "%s",
 			     error.text);
-		mask_expect_equal(back, mask, "arrays");
+		expect_equal_masks(back, mask, "arrays");
 		arrays_close(&arrays);
 		block_mask_destroy(mask);
 		block_mask_destroy(back);

@@ -31,12 +31,12 @@ to_physical(const struct block_mask *mask, const struct block_mask_table *table)
 static void
 golden_file(const char *path)
 {
-	struct block_mask_sequence sequences[MASK_CASE_MAX_SEQUENCES];
+	struct block_mask_sequence sequences[GOLDEN_MASK_MAX_SEQUENCES];
 	struct block_mask *physical;
 	struct block_mask_table table;
-	struct mask_case c;
+	struct golden_mask c;
 
-	mask_case_open(&c, path);
+	golden_mask_open(&c, path);
 	table = table_of(sequences, c.n_batch, c.page_size, c.n_pages);
 	for (int by_mask = 0; by_mask < 2; by_mask++) {
 		for (uint32_t i = 0; i < c.n_batch; i++) {
@@ -45,15 +45,15 @@ golden_file(const char *path)
 				sequences[i].kv_len = c.rows[i].kv_len;
 		}
 		physical = to_physical(c.logical, &table);
-		mask_expect_equal(physical, c.physical, path);
+		expect_equal_masks(physical, c.physical, path);
 		block_mask_destroy(physical);
 	}
-	mask_case_close(&c);
+	golden_mask_close(&c);
 }
 
 Test(mask_convert, matches_pytorch)
 {
-	mask_each_file("conversions/*.convert", 24, golden_file);
+	golden_each_file("conversions/*.convert", 24, golden_file);
 }
 
 /* PyTorch's test_convert_logical_block_mask. */
@@ -187,7 +187,7 @@ Test(mask_convert, random_tables)
 		struct mask_dense dense;
 
 		mask_dense_random(&dense, &state);
-		mask = mask_dense_mask(&dense);
+		mask = mask_from_dense(&dense);
 		random_table(&table, mask, &state);
 		physical = to_physical(mask, &table);
 		cr_assert(table.page_size % physical->shape.kv_block == 0);

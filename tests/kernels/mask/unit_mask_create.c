@@ -17,10 +17,10 @@ struct bound {
 };
 
 static void
-bound_open(struct bound *bound, const char *text, const struct mask_name *names, uint32_t n_names, enum kernel_isa isa,
-	   bool index)
+bound_open(struct bound *bound, const char *text, const struct golden_mask_name *names, uint32_t n_names,
+	   enum kernel_isa isa, bool index)
 {
-	struct mod_array arrays[MASK_CASE_MAX_NAMES] = { 0 };
+	struct mod_array arrays[GOLDEN_MASK_MAX_NAMES] = { 0 };
 	struct paged_error error = { 0 };
 
 	for (uint32_t i = 0; i < n_names; i++) {
@@ -62,31 +62,31 @@ golden_file(const char *path)
 {
 	for (int index = 0; index < 2; index++) {
 		struct block_mask *mask;
-		struct mask_case c;
+		struct golden_mask c;
 		struct bound bound;
 		struct paged_error error = { 0 };
 
-		mask_case_open(&c, path);
+		golden_mask_open(&c, path);
 		bound_open(&bound, c.text, c.names, c.n_names, golden_isa, index);
 		mask = create(&c.shape, &bound);
-		mask_expect_equal(mask, c.logical, path);
+		expect_equal_masks(mask, c.logical, path);
 		cr_assert_eq(mod_evaluator_bad_index(&bound.evaluator, &error), PAGED_OK, "%s: %s", path, error.text);
 		block_mask_destroy(mask);
 		bound_close(&bound);
-		mask_case_close(&c);
+		golden_mask_close(&c);
 	}
 }
 
 KERNEL_TEST(mask_create, matches_pytorch)
 {
 	golden_isa = isa;
-	mask_each_file("masks/*.mask", 90, golden_file);
+	golden_each_file("masks/*.mask", 90, golden_file);
 }
 
 KERNEL_TEST(mask_create, conversions_match_pytorch)
 {
 	golden_isa = isa;
-	mask_each_file("conversions/*.convert", 24, golden_file);
+	golden_each_file("conversions/*.convert", 24, golden_file);
 }
 
 static void
@@ -94,11 +94,11 @@ golden_picture(const char *path)
 {
 	struct paged_error error = { 0 };
 	struct block_mask *mask;
-	struct mask_case c;
+	struct golden_mask c;
 	struct bound bound;
 	char *text = NULL;
 
-	mask_case_open(&c, path);
+	golden_mask_open(&c, path);
 	bound_open(&bound, c.text, c.names, c.n_names, KERNEL_GENERIC, false);
 	mask = create(&c.shape, &bound);
 	cr_assert_eq(block_mask_to_string(mask, &c.grid, &text, &error), PAGED_OK, "%s", error.text);
@@ -108,12 +108,12 @@ golden_picture(const char *path)
 	free(text);
 	block_mask_destroy(mask);
 	bound_close(&bound);
-	mask_case_close(&c);
+	golden_mask_close(&c);
 }
 
 Test(mask_create, to_string_matches_pytorch)
 {
-	mask_each_file("pictures/*.txt", 3, golden_picture);
+	golden_each_file("pictures/*.txt", 3, golden_picture);
 }
 
 static const char *const texts[] = {
@@ -136,7 +136,7 @@ static const char *const texts[] = {
 
 /* Names of the texts above, with random values; doc covers only a part of the positions, length not all rows. */
 static void
-random_names(struct mask_name *names, uint64_t *state)
+random_names(struct golden_mask_name *names, uint64_t *state)
 {
 	static const char *const words[] = { "window", "doc", "length" };
 	static const uint32_t sizes[] = { 0, 90, 3 };
@@ -179,7 +179,7 @@ static void
 one_round(const char *text, const struct block_mask_shape *shape, uint64_t *state, enum kernel_isa isa,
 	  const char *what)
 {
-	struct mask_name names[3] = { 0 };
+	struct golden_mask_name names[3] = { 0 };
 	struct block_mask *mask, *by_parts;
 	struct mask_dense dense;
 	struct bound bound;
@@ -192,9 +192,9 @@ one_round(const char *text, const struct block_mask_shape *shape, uint64_t *stat
 	bound_open(&bound, text, names, 3, isa, random_below(state, 2));
 	fill_dense(&dense, bound.binding);
 	mask = create(&dense.shape, &bound);
-	mask_expect_dense(mask, &dense, what);
-	by_parts = mask_by_parts(&dense.shape, &bound.evaluator.base, 3 + (uint32_t)random_below(state, 100), NULL);
-	mask_expect_equal(by_parts, mask, what);
+	expect_dense_mask(mask, &dense, what);
+	by_parts = mask_encode_by_parts(&dense.shape, &bound.evaluator.base, 3 + (uint32_t)random_below(state, 100), NULL);
+	expect_equal_masks(by_parts, mask, what);
 	block_mask_destroy(by_parts);
 	block_mask_destroy(mask);
 	bound_close(&bound);
@@ -251,7 +251,7 @@ Test(mask_create, sparsity_of_offsets)
 	struct block_mask_row rows[8];
 	const struct block_mask_shape shape = { 8, 1, 128, 128, rows, NULL };
 	int32_t values[8];
-	const struct mask_name name = { "offset", 1, { 8 }, values };
+	const struct golden_mask_name name = { "offset", 1, { 8 }, values };
 	struct block_mask *mask;
 	struct bound bound;
 
@@ -304,7 +304,7 @@ Test(mask_create, reports_index_out_of_bounds)
 	const struct block_mask_row row = { 0, 8, 8 };
 	const struct block_mask_shape shape = { 1, 1, 8, 8, &row, NULL };
 	int32_t values[] = { 0, 1, 0, 1 };
-	const struct mask_name name = { "few", 1, { 4 }, values };
+	const struct golden_mask_name name = { "few", 1, { 4 }, values };
 	struct paged_error error = { 0 };
 	struct block_mask *mask;
 	struct bound bound;

@@ -27,8 +27,8 @@ full_mask(uint32_t n_rows, uint32_t n_heads, struct block_mask_row row)
 		rows[r] = row;
 	mask_dense_open(&dense, &shape);
 	for (uint64_t i = 0; i < dense.n; i++)
-		dense.truth[i] = 1;
-	mask = mask_dense_mask(&dense);
+		dense.elements[i] = 1;
+	mask = mask_from_dense(&dense);
 	mask_dense_close(&dense);
 	free(rows);
 	return mask;

@@ -38,9 +38,9 @@ Test(remote_mask, round_trip)
 
 		mask_dense_random(&dense, &state);
 		evaluator.context = &dense;
-		mask = mask_dense_mask(&dense);
-		back = mask_by_parts(&dense.shape, &evaluator, 3 + (uint32_t)random_below(&state, 40), NULL);
-		mask_expect_equal(back, mask, "by parts");
+		mask = mask_from_dense(&dense);
+		back = mask_encode_by_parts(&dense.shape, &evaluator, 3 + (uint32_t)random_below(&state, 40), NULL);
+		expect_equal_masks(back, mask, "by parts");
 		cr_assert(back->ascending);
 		block_mask_destroy(back);
 		block_mask_destroy(mask);
@@ -67,7 +67,7 @@ Test(remote_mask, one_list_in_many_parts)
 	struct block_mask *mask;
 	uint32_t n_parts;
 
-	mask = mask_by_parts(&shape, &evaluator, MASK_PART_MAX, &n_parts);
+	mask = mask_encode_by_parts(&shape, &evaluator, MASK_PART_MAX, &n_parts);
 	cr_assert_eq(n_parts, 7);
 	cr_assert_eq(mask->start[BLOCK_MASK_PARTIAL][1], N_BLOCKS / 2);
 	cr_assert_eq(mask->start[BLOCK_MASK_PARTIAL][4], N_BLOCKS / 2 + 3 * 2);
@@ -90,8 +90,8 @@ Test(remote_mask, many_lists_in_many_parts)
 	cr_assert_eq(block_mask_create(&shape, &evaluator, 0, &whole, &error), PAGED_OK);
 	n_unclipped = n_asked;
 	n_asked = 0;
-	mask = mask_by_parts(&shape, &evaluator, MASK_PART_MAX, &n_parts);
-	mask_expect_equal(mask, whole, "by parts");
+	mask = mask_encode_by_parts(&shape, &evaluator, MASK_PART_MAX, &n_parts);
+	expect_equal_masks(mask, whole, "by parts");
 	cr_assert_eq(n_parts, 8);
 	cr_assert_leq(n_asked, n_unclipped * 11 / 10, "%lu, %lu", (unsigned long)n_asked, (unsigned long)n_unclipped);
 	block_mask_destroy(mask);
@@ -115,8 +115,8 @@ Test(remote_mask, repeated_lists)
 		for (uint32_t capacity = 3; capacity < 80; capacity++) {
 			uint32_t n_parts;
 
-			mask = mask_by_parts(&shape, &rules[i], capacity, &n_parts);
-			mask_expect_equal(mask, whole, "by parts");
+			mask = mask_encode_by_parts(&shape, &rules[i], capacity, &n_parts);
+			expect_equal_masks(mask, whole, "by parts");
 			cr_assert(i == 1 || capacity < 55 || n_parts == 1);
 			block_mask_destroy(mask);
 		}
