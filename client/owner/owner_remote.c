@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "client/owner/control.h"
@@ -326,7 +327,8 @@ remote_check(struct owner *owner, uint32_t pool, struct paged_check_result *resu
 {
 	struct wire_request request = { .kind = WIRE_CHECK, .check = { .pool = pool } };
 	struct wire_reply reply;
-	enum paged_status status = client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_CHECK_RESULT, &reply, error);
+	enum paged_status status =
+		client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_CHECK_RESULT, &reply, error);
 
 	if (status == PAGED_OK)
 		*result = reply.check_result;
@@ -418,12 +420,30 @@ remote_watch(struct remote *remote, struct paged_error *error)
 	return PAGED_OK;
 }
 
+/*
+ * The endpoint of the Welcome names the runtime directory by the daemon's path.  The directory may be mounted
+ * elsewhere here (a container), so the client connects to the socket of that name in the directory that it knows;
+ * to the daemon's path, if its own is too long for a socket.
+ */
+static const char *
+remote_endpoint(const char *dir, const char *endpoint, char *buffer, size_t size)
+{
+	const char *name = strrchr(endpoint, '/');
+	int n;
+
+	if (name == NULL)
+		return endpoint;
+	n = snprintf(buffer, size, "ipc://%s%s", dir, name);
+	return n > 0 && (size_t)n < size ? buffer : endpoint;
+}
+
 static enum paged_status
 remote_attach(struct remote *remote, const char *dir, const struct paged_client_params *params,
 	      struct paged_error *error)
 {
 	uint64_t deadline_ms = clock_ms() + params->timeout_ms;
 	char token[2 * WIRE_TOKEN_SIZE + 1];
+	char endpoint[sizeof("ipc://") - 1 + sizeof(((struct sockaddr_un *)NULL)->sun_path)];
 	struct wire_control_reply welcome;
 	enum paged_status status;
 
@@ -433,8 +453,9 @@ remote_attach(struct remote *remote, const char *dir, const struct paged_client_
 	if (status != PAGED_OK)
 		return status;
 	text_hex(token, welcome.welcome.token, WIRE_TOKEN_SIZE);
-	status = client_rpc_open(&remote->rpc, &remote->control, welcome.welcome.endpoint, remote->member, token,
-				 welcome.welcome.max_open_requests, params->timeout_ms, error);
+	status = client_rpc_open(&remote->rpc, &remote->control,
+				 remote_endpoint(dir, welcome.welcome.endpoint, endpoint, sizeof(endpoint)),
+				 remote->member, token, welcome.welcome.max_open_requests, params->timeout_ms, error);
 	explicit_bzero(token, sizeof(token));
 	if (status == PAGED_OK)
 		status = remote_watch(remote, error);

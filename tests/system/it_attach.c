@@ -168,6 +168,37 @@ IT_TEST(foreign_pid_namespace)
 	_exit(0); /* LeakSanitizer's helper would live in the new namespace too, and not see us */
 }
 
+/* In a chroot the runtime directory has another path, as it may have in a container. */
+static void
+attaches_at_another_path(int from, int to, void *argument)
+{
+	const struct it_daemon *daemon = argument;
+	struct toy toy = { 0 };
+
+	(void)from, (void)to;
+	it_require(chroot(daemon->dir) == 0 && chdir("/") == 0, "%m");
+	toy_ok(&toy, paged_client_open("/run", NULL, &toy.client));
+	toy_ok(&toy, paged_client_ping(toy.client));
+	paged_client_close(toy.client);
+	toy.client = NULL;
+	toy_ok(&toy, paged_client_open("run", NULL, &toy.client));
+	paged_client_close(toy.client);
+	_exit(0); /* LeakSanitizer needs /proc */
+}
+
+IT_TEST(runtime_directory_at_another_path)
+{
+	struct it_daemon daemon;
+	struct it_worker worker;
+
+	if (geteuid() != 0)
+		it_skip("needs root for chroot()");
+	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	it_fork(&worker, attaches_at_another_path, &daemon);
+	it_join(&worker);
+	it_daemon_stop(&daemon);
+}
+
 IT_TEST(no_daemon)
 {
 	setenv("PAGED_RUNTIME_DIR", "/nonexistent/paged", 1);
