@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * mod_set.h - mod sets of a batch: a mask mod and a score mod, bound to values and arrays
+ *
+ * A set has its bindings from its creation, empty at first, and a bind changes them
+ * in place, because a step allocates nothing.  Both bindings are checked
+ * (mod_rebind_prepare()) before either changes.  Whether a block mask fits is
+ * checked once for each plan and bind.
  */
 #ifndef PAGED_CLIENT_MOD_SET_H
 #define PAGED_CLIENT_MOD_SET_H

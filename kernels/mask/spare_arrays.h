@@ -6,6 +6,10 @@
  * returns such memory to the system in between, faulting the pages in again costs several times the
  * mask itself.  Therefore a mask_memory caches some freed arrays for later masks.
  *
+ * Measured for 256 sequences of 6,000 to 7,300 tokens and pages of 16: with an arena per builder and the finished
+ * mask from malloc(), a mask per step takes 95 to 176 page faults and 350 to 690 us; with this cache no fault and
+ * 255 us.  Arrays of exact sizes are no better: as lengths grow, the next mask does not fit in the last one's.
+ *
  * Bounds: it keeps the MASK_MEMORY_SPARES largest arrays, none above MASK_MEMORY_MAX_BYTES; below
  * MASK_MEMORY_MIN_BYTES malloc() is as good.  Under AddressSanitizer it keeps nothing, so that every
  * overrun is detected.
