@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""README's plot of ours beside peers, as SVG.
+"""README's plot of our speed as a multiple of PyTorch's, as SVG.
 
-  plot_peers.py bench/beside_torch.json >docs/beside-torch.svg
+  plot_peers.py bench/torch_ratios.json >docs/torch.svg
 
 The file has ratios that were recorded in NOTES.md: `ratio` is the median of a
 run, `low` and `high` are the medians of all runs recorded for that figure, and

@@ -33,8 +33,8 @@ result $? "results of ours and of peers make one table"
 CUDA_VISIBLE_DEVICES= python3 "$PAGED_SRCDIR/bench/peers/gpu_torch.py" >"$directory/none" 2>&1 &&
 	grep -q '"name": "all".*"skipped"' "$directory/none"
 result $? "without a GPU gpu_torch.py says so"
-python3 -B "$PAGED_SRCDIR/bench/plot_peers.py" "$PAGED_SRCDIR/bench/beside_torch.json" >"$directory/plot" &&
-	cmp "$directory/plot" "$PAGED_SRCDIR/docs/beside-torch.svg" &&
+python3 -B "$PAGED_SRCDIR/bench/plot_peers.py" "$PAGED_SRCDIR/bench/torch_ratios.json" >"$directory/plot" &&
+	cmp "$directory/plot" "$PAGED_SRCDIR/docs/torch.svg" &&
 	python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$directory/plot"
 result $? "the plot in docs is that of its data"
 echo "1..$n"
