@@ -34,9 +34,9 @@ extern "C" {
 
 /**
  * A packed tensor [total_q][n_heads][dim] of F32, F16 or BF16.  The last
- * dimension is contiguous.  Fill it with designated initialisers; data is
- * borrowed during the call (on a GPU until the kernels have ended) and aligned to
- * its elements.  Strides count elements; they are positive, and no smaller than
+ * dimension is contiguous.  Fill the struct with designated initialisers.  `data`
+ * is borrowed during the call (on a GPU until the kernels have ended) and aligned
+ * to its elements.  Strides count elements; they are positive, and no smaller than
  * dim.  A tensor without tokens may have any strides.
  *
  * With batch_stride, the first dimension is [n_rows][q_len] instead of [total_q]:
@@ -240,10 +240,11 @@ struct paged_attention_params {
  * A query row that sees no key yields 0.
  *
  * Results are bit-identical wherever the pages lie, whichever rows share the
- * batch, and however many threads run.  On the host, a row of the plan is reduced
- * in another order when its q_len times the query heads per KV head is 16 or more
- * (17 with AMX, in pools of BF16, FP8 or I8 with q or out in BF16).  The last bits
- * of tokens that are decoded one by one and in a chunk may therefore differ.
+ * batch, and however many threads run.  On the host, decode and prefill reduce in
+ * different orders, so the last bits of tokens that are decoded one by one and in
+ * a chunk may differ.  A row of the plan is prefill if its q_len times the query
+ * heads per KV head is 16 or more (17 with AMX, in pools of BF16, FP8 or I8 with q
+ * or out in BF16).
  *
  * @param[in]  q       [total_q][n_heads][K dim], n_heads a multiple of the KV heads (GQA); any tensor dtype
  * @param[out] out     [total_q][n_heads][V dim]; any tensor dtype; must not overlap q

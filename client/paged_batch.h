@@ -61,7 +61,7 @@ enum paged_status paged_batch_create(struct paged_pool *pool, const struct paged
 				     struct paged_batch **batch_p);
 
 /**
- * paged_batch_destroy - free a batch and its mods; takes NULL
+ * paged_batch_destroy - free a batch and its mod sets; takes NULL
  *
  * On a GPU, all work that the batch has put on its stream must have ended, also
  * work of a plan that failed: call paged_batch_finish() first.
@@ -88,7 +88,7 @@ struct paged_batch_row {
 	uint32_t n_pages;
 	/** Query rows of this row in the packed tensors.  0: the row is idle in this step. */
 	uint32_t q_len;
-	/** Tokens written once this step's append is done.  Attention never reads keys at or past it. */
+	/** Tokens of the sequence, including those that this step appends.  Attention reads no key at or past it. */
 	uint32_t kv_len;
 	uint32_t flags;
 	/** With PAGED_ROW_Q_BASE: q_idx of the first query row. */
@@ -178,17 +178,12 @@ struct paged_plan_device_params {
 /**
  * paged_batch_plan_device - paged_batch_plan() with lengths in GPU memory
  *
- * The lengths are read on the stream, so an earlier kernel on it may write
- * them.  The lengths must not change until the last kernel of the plan has
- * ended.  A row whose lengths exceed its bounds is not computed, and tokens
- * before a row's writable_from are not written; paged_batch_validate() reports
- * both.  Wherever another call needs a length on the host, the bound stands for
- * it: tensors have as many query rows as the q_len bounds add up to, a block
- * mask must reach the bounds, and paged_batch_tables_csr() and _padded() cover
- * them.
- *
- * The call may be captured into a CUDA graph.  paged_marks.h describes how, and
- * how tables_only updates the page tables before each replay.
+ * For lengths that earlier kernels on the stream compute, and for CUDA graphs
+ * (paged_marks.h, Graphs).  The lengths must not change until the last kernel of
+ * the plan has ended.  The host knows only their bounds: tensors have as many query
+ * rows as the bounds of q_len add up to, and block masks and exported page tables
+ * cover the bounds.  paged_batch_validate() reports rows that exceed their bounds;
+ * they are not computed.
  *
  * @param[in] params  required
  * @retval PAGED_ERR_LIMIT        also: the bounds of q_len add up to more than max_q_tokens

@@ -34,7 +34,7 @@
  * Graphs.  A stream capture may contain paged_batch_plan_device(), then append,
  * attention and merge.  A graph contains no copies from the host, so the
  * page tables are not part of it: the rows given at the capture only set bounds,
- * and may name neither sequences nor pages.  Bind mods (paged_mod_set_bind()) and
+ * and need not name sequences or pages.  Bind mods (paged_mod_set_bind()) and
  * compile them (paged_mod_set_prepare()) before the capture.
  *
  * Before each replay, including the first, call paged_batch_plan_device() with

@@ -210,7 +210,7 @@ enum paged_status paged_mod_set_create(struct paged_batch *batch, const struct p
 enum paged_status paged_mod_set_prepare(struct paged_mod_set *set, enum paged_dtype q, int timeout_ms);
 
 /**
- * paged_mod_set_destroy - free a binding; takes NULL
+ * paged_mod_set_destroy - free a mod set; takes NULL
  *
  * On a GPU, no work on the stream may use the mods any more.
  * paged_batch_validate() still reports an index that was out of bounds with these
@@ -264,7 +264,7 @@ struct paged_block_mask_params {
 	uint32_t n_heads;
 	/**
 	 * Query rows per block.  0: 128.  As in PyTorch, a query block that q_len
-	 * cuts has no full blocks; for decoding, set it to q_len.
+	 * cuts short has no full blocks, so set it to q_len for decoding.
 	 */
 	uint32_t q_block;
 	/** Tokens per KV block.  0: 128; in a physical mask the page size. */
@@ -278,7 +278,7 @@ struct paged_block_mask_params {
 /**
  * paged_block_mask_create - build the block mask of a mask mod
  *
- * The result is exactly that of evaluating every element, but the cost is
+ * The result is exactly that of evaluating every element; the cost is
  * proportional to the blocks at the borders of the seen area, not to elements.
  *
  * @param[in] arrays  as for paged_mod_set_bind(), in host memory; read during the call only
@@ -349,7 +349,7 @@ struct paged_block_lists {
 /**
  * paged_block_mask_from_lists - build a logical mask from given lists, which are copied and checked
  *
- * A full block that a length cuts becomes partial.  Lists keep their order.
+ * A full block that extends past q_len or kv_len becomes partial.  Lists keep their order.
  *
  * @param[in] params  with physical 0
  * @param[in] lists   first_list is not read, it follows from the rows' lengths;
@@ -385,7 +385,7 @@ enum paged_status paged_block_mask_from_dense(struct paged_pool *pool, const str
 					      const uint8_t *dense, struct paged_block_mask **mask_p);
 
 /**
- * paged_block_mask_destroy - free a mask that no binding uses any more; takes NULL
+ * paged_block_mask_destroy - free a mask that no mod set uses any more; takes NULL
  *
  * Until it is closed, the pool keeps up to four arrays of destroyed masks, at most
  * 16 MiB each, and reuses them.  A mask that is rebuilt in each step then causes
@@ -396,16 +396,16 @@ void paged_block_mask_destroy(struct paged_block_mask *mask);
 /**
  * paged_block_mask_to_physical - translate KV blocks to their physical places in the pool
  *
- * PyTorch's convert_logical_block_mask.  The KV block must be the page, a divisor
- * of it, or a multiple of it, which is listed as its pages in order.  A physical
- * index is page * (page size / KV block) + part.  Lengths always apply: a full
- * block that contains a row's end becomes partial, and blocks past the end are
- * dropped.  Attention accepts a physical mask, because the mask also keeps the
+ * PyTorch's convert_logical_block_mask.  kv_block must equal the page size, divide
+ * it, or be a multiple of it; a block of several pages is listed as its pages, in
+ * order.  Part i of page p has the physical index p * (page size / kv_block) + i.
+ * A full block that contains a row's end becomes partial, and blocks past the end
+ * are dropped.  Attention accepts a physical mask, because the mask also keeps the
  * logical blocks.
  *
- * @param[in] rows  n_rows, as many as the mask has unless it has one; each has
- *                  seq or pages, and kv_len.  Sequences may be chosen freely and
- *                  repeated
+ * @param[in] rows  [n_rows] seq or pages, and kv_len.  n_rows is the mask's number of
+ *                  rows; for a mask of one row, any number.  The sequences may be
+ *                  others than those that the mask was made for, and may repeat
  * @retval PAGED_ERR_INVALID   the mask is physical, the number of rows differs, or page and KV block do not divide
  * @retval PAGED_ERR_CAPACITY  kv_len exceeds a row's capacity
  * @retval PAGED_ERR_STALE     an id names no live sequence
@@ -418,8 +418,7 @@ enum paged_status paged_block_mask_to_physical(const struct paged_block_mask *ma
 /**
  * paged_block_mask_to_logical - the logical mask from which a physical one was made
  *
- * The result has the physical mask's rows and is cut to their lengths.  The
- * physical mask may be stale.
+ * The result has the rows and lengths of the physical mask, which may be stale.
  *
  * @retval PAGED_ERR_INVALID  the mask is logical
  */
@@ -436,7 +435,7 @@ enum paged_status paged_block_mask_to_logical(const struct paged_block_mask *mas
  */
 enum paged_status paged_block_mask_validate(const struct paged_block_mask *mask);
 
-/** A part of a mask.  A count of 0: all from the first on. */
+/** A part of a mask: ranges of rows, heads and query rows.  A count of 0: to the end. */
 struct paged_block_mask_part {
 	size_t struct_size;
 	uint32_t first_row, n_rows;
@@ -451,7 +450,7 @@ enum paged_status paged_block_mask_select(const struct paged_block_mask *mask, c
 /**
  * paged_block_mask_crop - copy a logical mask, cut to at most these lengths
  *
- * Full blocks that a length cuts become partial.
+ * A full block that extends past a length becomes partial.
  *
  * @retval PAGED_ERR_INVALID  the mask is physical
  */

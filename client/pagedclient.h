@@ -171,7 +171,7 @@ struct paged_client_params {
 	const char *join_token;
 	/** Longest time that a call waits for the daemon, milliseconds.  0: 5000. */
 	uint32_t timeout_ms;
-	/** Threads that run the kernels of a batch, including the calling one; with run, parts of the work.  0: 1. */
+	/** Threads that run a batch's kernels, including the calling one; with run, the parts of a section (n).  0: 1. */
 	uint32_t n_threads;
 	/**
 	 * 1: read only (status, page tables, checks, plans that read other
@@ -201,8 +201,8 @@ struct paged_client_params {
 	 */
 	const char *isa;
 	/**
-	 * 1: the session lives until its last member has left; 0: until this
-	 * client, its first member, has left.  Members may join meanwhile.
+	 * For the client that starts a session.  1: the session lives until its
+	 * last member has left; 0: until this client has left.
 	 */
 	uint32_t outlive;
 };
@@ -210,7 +210,8 @@ struct paged_client_params {
 /**
  * paged_client_open - attach to the daemon at a runtime directory
  *
- * On PAGED_OK both channels to the daemon work: each has answered a request.
+ * On PAGED_OK the daemon has answered over both of its channels, the control
+ * socket and ZeroMQ.
  *
  * @param[in]  runtime_dir  NULL: $PAGED_RUNTIME_DIR, else /run/paged
  * @param[in]  params       NULL: defaults
@@ -344,9 +345,10 @@ enum paged_status paged_client_ping(struct paged_client *client);
 /* -------------------------------------------------------------------- pool */
 
 /**
- * One array in the pages.  Offsets and strides count bytes; the address of an
- * element vector is base + offset + layer * layer_stride + page * page_stride +
- * head * head_stride + token * token_stride, and holds dim elements.
+ * One array in the pages: K, V, or the scales of one of them.  The dim elements of
+ * one token and head are contiguous, at base + offset + layer * layer_stride +
+ * page * page_stride + head * head_stride + token * token_stride.  Offsets and
+ * strides count bytes; `token` counts within the page.
  */
 struct paged_plane_info {
 	uint32_t dtype; /* enum paged_dtype */
@@ -434,10 +436,10 @@ enum paged_status paged_pool_wait_free(struct paged_pool *pool, uint32_t n_pages
 /* --------------------------------------------------------------- sequences */
 
 /*
- * Each call that creates, reserves, truncates or erases is one request for its
- * whole array of 1 to PAGED_MAX_REQUEST_SEQS elements, which may belong to
- * different pools of the client.  A request is all or nothing.  Naming a
- * sequence twice in one request is PAGED_ERR_INVALID.  An id contains the number
+ * Each call that creates, reserves, truncates or erases takes an array of 1 to
+ * PAGED_MAX_REQUEST_SEQS elements, of any pools of the client, and sends one
+ * request, which is all or nothing.  Naming a sequence twice in one request is
+ * PAGED_ERR_INVALID.  An id contains the number
  * of its pool (PAGED_SEQ_POOL), and a call that takes a pool refuses the ids of
  * other pools.  By truncating or erasing, the caller promises that no work of
  * its session on the affected pages is running.
@@ -510,7 +512,7 @@ struct paged_seq_info {
 	size_t struct_size;
 	uint32_t owner;         /* session id */
 	uint32_t capacity;      /* tokens */
-	uint32_t writable_from; /* tokens before it must not be written in place */
+	uint32_t writable_from; /* paged_append() refuses tokens before it; 0 in this version */
 	uint32_t n_pages;
 	uint64_t version; /* changes when page table entries are replaced or removed, not when the table grows */
 };

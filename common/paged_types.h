@@ -100,9 +100,10 @@ typedef uint64_t paged_seq_id;
 #define PAGED_SEQ_POOL(id) ((uint32_t)(id) >> 24)
 #define PAGED_SEQ_GENERATION(id) ((uint32_t)((uint64_t)(id) >> 32))
 
-/** An element of a request: a sequence, and the tokens to have capacity for, or to keep. */
+/** One sequence of a reserve or truncate request. */
 struct paged_seq_item {
 	paged_seq_id seq;
+	/** paged_seq_reserve(): capacity to have.  paged_seq_truncate(): tokens to keep. */
 	uint32_t n_tokens;
 	/** paged_seq_reserve(): tokens past n_tokens, as far as the pool has spare pages.  Otherwise 0. */
 	uint32_t n_ahead;
@@ -120,7 +121,7 @@ struct paged_seq_item {
 #define PAGED_MAX_PAGE_SIZE 256u
 /** Longest pool name, bytes without the terminating zero. */
 #define PAGED_MAX_NAME 63u
-/** Longest tag of a sequence, and longest sum of all tags of one request, bytes without the terminating zeros. */
+/** Longest tag of a sequence, and most bytes of all tags of one request, both without the terminating zeros. */
 #define PAGED_MAX_TAG 31u
 #define PAGED_MAX_REQUEST_TAGS 8192u
 /** Largest head dimension. */
