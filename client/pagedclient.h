@@ -171,7 +171,7 @@ struct paged_client_params {
 	const char *join_token;
 	/** Longest time that a call waits for the daemon, milliseconds.  0: 5000. */
 	uint32_t timeout_ms;
-	/** Threads that run a batch's kernels, including the calling one; with run, the parts of a section (n).  0: 1. */
+	/** Threads that run a batch's kernels, including the calling one; with run, parts of a section (n).  0: 1. */
 	uint32_t n_threads;
 	/**
 	 * 1: read only (status, page tables, checks, plans that read other
