@@ -12,7 +12,7 @@
 #include "kernels/cuda/gpu.h"
 #include "tests/fake-cuda/simt_run.h"
 #include "tests/fake-cuda/image.h"
-#include "tests/system/cuda_case.h"
+#include "tests/system/cuda_daemon.h"
 #include "tests/gpu/conformance.h"
 #include "tests/fake-cuda/load.h"
 

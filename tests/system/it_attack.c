@@ -8,7 +8,7 @@
 #include <zmq.h>
 
 #include "client/pagedclient.h"
-#include "tests/support/raw.h"
+#include "tests/support/wire_peer.h"
 
 #define POOL "pool p { layers = 1 kv-heads = 1 head-dim = 32 pages = 64 page-size = 4 sequences = 8 }\n"
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "tests/support/sequences.h"
-#include "tests/support/toy.h"
+#include "tests/support/worker_fixture.h"
 
 #define LIMIT_KIB (64ul << 10)
 #define NEEDS_KIB (4ul << 20)

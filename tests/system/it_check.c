@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/support/toy.h"
+#include "tests/support/worker_fixture.h"
 
 /* What pagedctl(8) documents. */
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_WRONG_USAGE = 2, EXIT_NO_DAEMON = 3, EXIT_CHECK_FAILED = 4 };

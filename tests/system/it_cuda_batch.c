@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/system/batch_scene.h"
-#include "tests/system/cuda_case.h"
+#include "tests/system/batch_fixture.h"
+#include "tests/system/cuda_daemon.h"
 #include "tests/support/reference.h"
 #include "tests/fake-cuda/load.h"
 

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/system/cuda_case.h"
+#include "tests/system/cuda_daemon.h"
 #include "tests/fake-cuda/load.h"
-#include "tests/support/toy.h"
+#include "tests/support/worker_fixture.h"
 
 /* Starts that are refused */
 

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "kernels/cuda/nvrtc.h"
-#include "tests/system/cuda_case.h"
-#include "tests/system/decode_scene.h"
+#include "tests/system/cuda_daemon.h"
+#include "tests/system/decode_fixture.h"
 #include "tests/support/sequences.h"
 #include "tests/fake-cuda/load.h"
 

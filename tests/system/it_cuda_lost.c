@@ -11,9 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/system/cuda_case.h"
+#include "tests/system/cuda_daemon.h"
 #include "tests/fake-cuda/load.h"
-#include "tests/support/toy.h"
+#include "tests/support/worker_fixture.h"
 
 static char break_path[64];
 

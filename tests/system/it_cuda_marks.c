@@ -12,11 +12,11 @@
 #include <string.h>
 
 #include "client/api/mark.h"
-#include "tests/system/batch_scene.h"
-#include "tests/system/cuda_case.h"
+#include "tests/system/batch_fixture.h"
+#include "tests/system/cuda_daemon.h"
 #include "tests/support/cuda_graph.h"
 #include "tests/fake-cuda/load.h"
-#include "tests/support/toy.h"
+#include "tests/support/worker_fixture.h"
 
 static const struct scene_params served = {
 	.backend = "cuda",

@@ -10,8 +10,8 @@
 
 #include "kernels/cuda/nvrtc.h"
 #include "kernels/cuda/aot.h"
-#include "tests/system/batch_scene.h"
-#include "tests/system/cuda_case.h"
+#include "tests/system/batch_fixture.h"
+#include "tests/system/cuda_daemon.h"
 #include "tests/fake-cuda/load.h"
 
 #define MAX_OUT (3 * 4 * 64)

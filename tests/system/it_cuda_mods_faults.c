@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/system/batch_scene.h"
-#include "tests/system/cuda_case.h"
+#include "tests/system/batch_fixture.h"
+#include "tests/system/cuda_daemon.h"
 #include "tests/fake-cuda/load.h"
 
 #define MAX_NAMES 64

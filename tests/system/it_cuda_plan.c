@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "client/api/objects.h"
-#include "tests/system/batch_scene.h"
-#include "tests/system/cuda_case.h"
+#include "tests/system/batch_fixture.h"
+#include "tests/system/cuda_daemon.h"
 #include "tests/support/sequences.h"
 #include "tests/fake-cuda/load.h"
 

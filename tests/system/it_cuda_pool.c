@@ -12,11 +12,11 @@
 #include <unistd.h>
 
 #include "kernels/cuda/gpu.h"
-#include "tests/system/cuda_case.h"
+#include "tests/system/cuda_daemon.h"
 #include "tests/support/harness.h"
-#include "tests/support/raw.h"
+#include "tests/support/wire_peer.h"
 #include "tests/fake-cuda/load.h"
-#include "tests/support/toy.h"
+#include "tests/support/worker_fixture.h"
 
 #define N_WORDS 1024u
 #define FAKE_CUDA_UUID "GPU-70616765-6420-6661-6b65-204355444100"

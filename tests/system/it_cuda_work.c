@@ -6,11 +6,11 @@
 #include <signal.h>
 #include <string.h>
 
-#include "tests/system/batch_scene.h"
-#include "tests/system/cuda_case.h"
+#include "tests/system/batch_fixture.h"
+#include "tests/system/cuda_daemon.h"
 #include "tests/support/sequences.h"
 #include "tests/fake-cuda/load.h"
-#include "tests/support/toy.h"
+#include "tests/support/worker_fixture.h"
 
 static const struct scene_params served = {
 	.backend = "cuda",

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "tests/support/sequences.h"
-#include "tests/support/toy.h"
+#include "tests/support/worker_fixture.h"
 
 static bool
 one_sequence_is_left(void *argument)

@@ -8,7 +8,7 @@
 #include <zmq.h>
 
 #include "client/pagedclient.h"
-#include "tests/support/raw.h"
+#include "tests/support/wire_peer.h"
 #include "tests/support/sequences.h"
 
 static struct it_daemon daemon_;

@@ -15,9 +15,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/support/raw.h"
+#include "tests/support/wire_peer.h"
 #include "tests/support/sequences.h"
-#include "tests/support/toy.h"
+#include "tests/support/worker_fixture.h"
 
 #define AT_A_TIME 12
 #define BATCHES_A_STAGE 7

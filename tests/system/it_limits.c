@@ -5,9 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/support/raw.h"
+#include "tests/support/wire_peer.h"
 #include "tests/support/sequences.h"
-#include "tests/support/toy.h"
+#include "tests/support/worker_fixture.h"
 
 #define MANY PAGED_MAX_REQUEST_SEQS
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "tests/support/sequences.h"
-#include "tests/support/toy.h"
+#include "tests/support/worker_fixture.h"
 
 #define N_SEQS 10u
 #define TOKENS TOY_MAX_LENGTH

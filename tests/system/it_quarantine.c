@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#include "tests/support/raw.h"
-#include "tests/support/toy.h"
+#include "tests/support/wire_peer.h"
+#include "tests/support/worker_fixture.h"
 
 #define WAIT_MS 600u
 #define PAGES 5u /* of 20 tokens */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "tests/support/sequences.h"
-#include "tests/support/toy.h"
+#include "tests/support/worker_fixture.h"
 
 #define RACE_MS 1000
 #define ROW_PAGES (TOY_MAX_LENGTH / TOY_PAGE_SIZE)

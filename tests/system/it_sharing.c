@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "tests/support/sequences.h"
-#include "tests/support/toy.h"
+#include "tests/support/worker_fixture.h"
 
 #define LENGTH 30u /* tokens; the last page is not full */
 #define SEED 20261121u

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "tests/support/sequences.h"
-#include "tests/support/toy.h"
+#include "tests/support/worker_fixture.h"
 
 #define STEPS 1000u
 #define SEQS 4u

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "tests/support/sequences.h"
-#include "tests/support/toy.h"
+#include "tests/support/worker_fixture.h"
 #include "tests/support/trace.h"
 
 /* PyTorch's erase empties a row that stays; ours either cuts the sequence to nothing, or ends it and starts another. */

@@ -20,7 +20,7 @@
 
 #include "client/pagedclient.h"
 #include "common/region.h"
-#include "tests/support/raw.h"
+#include "tests/support/wire_peer.h"
 
 #define CONFIG "pool p { layers = 1 kv-heads = 1 head-dim = 32 pages = 64 page-size = 4 sequences = 8 }\n"
 enum { NEWER_MINOR = 9, NEWER_HEADER = 4096 };

@@ -1,6 +1,6 @@
 # Real daemons and worker processes.
 IT_TESTS += %D%/it_attach %D%/it_attack %D%/it_big %D%/it_check %D%/it_client %D%/it_daemon %D%/it_failures \
-	%D%/it_fair %D%/it_first %D%/it_hostile %D%/it_kill %D%/it_limits %D%/it_masks %D%/it_masks_raw %D%/it_own_block_manager \
+	%D%/it_fair %D%/it_first %D%/it_hostile %D%/it_kill %D%/it_limits %D%/it_masks %D%/it_masks_wire %D%/it_own_block_manager \
 	%D%/it_quantised %D%/it_quarantine %D%/it_races %D%/it_sharing %D%/it_steady %D%/it_threads %D%/it_traces \
 	%D%/it_versions
 LINT_TESTS += %D%/it_bench_host.sh %D%/it_configure.sh %D%/it_install.sh %D%/it_mask.sh
@@ -12,6 +12,6 @@ IT_TESTS += %D%/it_cuda_batch %D%/it_cuda_faults %D%/it_cuda_graph %D%/it_cuda_i
 	%D%/it_cuda_toolkit %D%/it_cuda_work
 GPU_TESTS += %D%/it_cuda_batch %D%/it_cuda_faults %D%/it_cuda_graph %D%/it_cuda_marks %D%/it_cuda_mods \
 	%D%/it_cuda_plan %D%/it_cuda_pool %D%/it_cuda_work %D%/it_quarantine %D%/it_sharing
-TEST_SUPPORT += %D%/batch_scene.c %D%/batch_scene.h %D%/cuda_case.c %D%/cuda_case.h %D%/decode_scene.c \
-	%D%/decode_scene.h
+TEST_SUPPORT += %D%/batch_fixture.c %D%/batch_fixture.h %D%/cuda_daemon.c %D%/cuda_daemon.h %D%/decode_fixture.c \
+	%D%/decode_fixture.h
 %C%_it_cuda_images_LDADD = kernels/libimages.la $(LDADD)

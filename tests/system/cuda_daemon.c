@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tests/system/cuda_case.h"
+#include "tests/system/cuda_daemon.h"
 
 #include <stdio.h>
 #include <stdlib.h>

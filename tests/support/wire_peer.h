@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * raw.h - direct access to the daemon's two channels, for messages that the library never sends
+ * wire_peer.h - direct access to the daemon's two channels, for messages that the library never sends
  *
  * Any failure fails the test, unless a function's description says otherwise.
  * All waiting is bounded.

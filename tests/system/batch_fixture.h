@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * batch_scene.h - sequences of random contents through the public API, on either back end
+ * batch_fixture.h - sequences of random contents through the public API, on either back end
  *
  * For it_* programs: an embedded client with one pool and one batch.  Tensors
  * are in the memory that the pool's back end requires.  On cuda, that is the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * decode_scene.h - a decoding engine on a GPU, checked against the same steps on the host back end
+ * decode_fixture.h - a decoding engine on a GPU, checked against the same steps on the host back end
  *
  * The engine is a worker of a real pagedd whose pool "decode" is in the memory
  * of a GPU or of the fake driver.  Each batch decodes up to

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * cuda_case.h - daemons whose pool "toy" is in device memory of the fake CUDA driver
+ * cuda_daemon.h - daemons whose pool "toy" is in device memory of the fake CUDA driver
  *
  * For it_cuda_* programs.  The test is skipped if the fake driver is not
  * built.  With PAGED_TEST_REAL_CUDA=1 the memory is a GPU's, and the test is

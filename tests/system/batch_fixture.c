@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tests/system/batch_scene.h"
+#include "tests/system/batch_fixture.h"
 
 #include <math.h>
 #include <stdlib.h>

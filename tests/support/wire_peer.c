@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/raw.h"
+#include "tests/support/wire_peer.h"
 
 #include <poll.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tests/system/decode_scene.h"
+#include "tests/system/decode_fixture.h"
 #include "tests/support/sequences.h"
 
 #include <math.h>

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/support/raw.h"
-#include "tests/support/toy.h"
+#include "tests/support/wire_peer.h"
+#include "tests/support/worker_fixture.h"
 
 /* Every element is evaluated and next to none is seen: minutes of work over so many query rows. */
 static const char endless[] = "(q_idx * kv_idx * 7919 + q_idx) % 1000003 == 1000002 && (q_idx ^ kv_idx) % 9 == 4";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/sequences.h"
-#include "tests/support/toy.h"
+#include "tests/support/worker_fixture.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * toy.h - a worker fixture without a model: a small pool, and K, V and q computed by a hash
+ * worker_fixture.h - a worker fixture without a model: a small pool, and K, V and q computed by a hash
  *
  * For the it_* programs.  Any failure in these functions ends the test.
  */
