@@ -76,7 +76,7 @@ it_sanitized(void)
 }
 
 static void
-worker_close(struct it_worker *worker)
+pipes_close(struct it_worker *worker)
 {
 	close(worker->to);
 	close(worker->from);
@@ -90,7 +90,7 @@ it_join(struct it_worker *worker)
 
 	it_require(waitpid(worker->pid, &status, 0) == worker->pid, "%m");
 	it_require(status == 0, "worker ended with wait status %x", (unsigned int)status);
-	worker_close(worker);
+	pipes_close(worker);
 }
 
 int
@@ -100,7 +100,7 @@ it_wait_signal(struct it_worker *worker)
 
 	it_require(waitpid(worker->pid, &status, 0) == worker->pid, "%m");
 	it_require(WIFSIGNALED(status), "worker ended with wait status %x", (unsigned int)status);
-	worker_close(worker);
+	pipes_close(worker);
 	return WTERMSIG(status);
 }
 
@@ -109,7 +109,7 @@ it_kill(struct it_worker *worker)
 {
 	kill(worker->pid, SIGKILL);
 	waitpid(worker->pid, NULL, 0);
-	worker_close(worker);
+	pipes_close(worker);
 }
 
 const char *

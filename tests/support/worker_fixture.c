@@ -4,75 +4,76 @@
 
 #include <string.h>
 
-const char toy_configuration[] = "pool toy {\n"
-				 "    layers = 2\n"
-				 "    kv-heads = 2\n"
-				 "    head-dim = 32\n"
-				 "    dtype = f32\n"
-				 "    page-size = 4\n"
-				 "    pages = 64\n"
-				 "    sequences = 32\n"
-				 "    max-length = 128\n"
-				 "}\n";
+const char worker_pool_config[] = "pool test {\n"
+				  "    layers = 2\n"
+				  "    kv-heads = 2\n"
+				  "    head-dim = 32\n"
+				  "    dtype = f32\n"
+				  "    page-size = 4\n"
+				  "    pages = 64\n"
+				  "    sequences = 32\n"
+				  "    max-length = 128\n"
+				  "}\n";
 
 struct paged_client_params
-toy_params(const char *name)
+worker_params(const char *name)
 {
 	return (struct paged_client_params){ .struct_size = sizeof(struct paged_client_params), .name = name };
 }
 
 void
-toy_attach(struct toy *toy, const struct paged_client_params *params)
+worker_attach(struct worker_fixture *worker, const struct paged_client_params *params)
 {
-	memset(toy, 0, sizeof(*toy));
-	toy_ok(toy, paged_client_open(NULL, params, &toy->client));
+	memset(worker, 0, sizeof(*worker));
+	worker_ok(worker, paged_client_open(NULL, params, &worker->client));
 }
 
 static void
-pool_open(struct toy *toy)
+pool_open(struct worker_fixture *worker)
 {
-	toy_ok(toy, paged_pool_open(toy->client, "toy", &toy->pool));
-	toy->info.struct_size = sizeof(toy->info);
-	toy_ok(toy, paged_pool_get_info(toy->pool, &toy->info));
+	worker_ok(worker, paged_pool_open(worker->client, "test", &worker->pool));
+	worker->info.struct_size = sizeof(worker->info);
+	worker_ok(worker, paged_pool_get_info(worker->pool, &worker->info));
 }
 
 void
-toy_open(struct toy *toy, const struct paged_client_params *params, uint32_t reserve_ahead)
+worker_open(struct worker_fixture *worker, const struct paged_client_params *params, uint32_t reserve_ahead)
 {
-	toy_attach(toy, params);
-	pool_open(toy);
-	toy_ok(toy, paged_batch_create(toy->pool,
-				       &(struct paged_batch_params){ .struct_size = sizeof(struct paged_batch_params),
-								     .max_rows = 8,
-								     .reserve_ahead = reserve_ahead },
-				       &toy->batch));
+	worker_attach(worker, params);
+	pool_open(worker);
+	worker_ok(worker,
+		  paged_batch_create(worker->pool,
+				     &(struct paged_batch_params){ .struct_size = sizeof(struct paged_batch_params),
+								   .max_rows = 8,
+								   .reserve_ahead = reserve_ahead },
+				     &worker->batch));
 }
 
 void
-toy_observe(struct toy *toy)
+worker_observe(struct worker_fixture *worker)
 {
-	struct paged_client_params params = toy_params("observer");
+	struct paged_client_params params = worker_params("observer");
 
 	params.observer = 1;
-	toy_attach(toy, &params);
-	pool_open(toy);
+	worker_attach(worker, &params);
+	pool_open(worker);
 }
 
 void
-toy_close(struct toy *toy)
+worker_close(struct worker_fixture *worker)
 {
-	paged_client_close(toy->client);
-	memset(toy, 0, sizeof(*toy));
+	paged_client_close(worker->client);
+	memset(worker, 0, sizeof(*worker));
 }
 
 paged_seq_id
-toy_sequence(struct toy *toy, uint32_t n_tokens)
+worker_create_seq(struct worker_fixture *worker, uint32_t n_tokens)
 {
 	paged_seq_id seq = 0;
 
-	toy_ok(toy, seqs_create(toy->client, toy->pool, 1, &seq));
+	worker_ok(worker, seqs_create(worker->client, worker->pool, 1, &seq));
 	if (n_tokens > 0)
-		toy_ok(toy, seqs_reserve(toy->client, 1, &seq, &n_tokens));
+		worker_ok(worker, seqs_reserve(worker->client, 1, &seq, &n_tokens));
 	return seq;
 }
 
@@ -89,71 +90,78 @@ number(uint64_t seed, uint64_t index)
 }
 
 enum paged_status
-toy_plan(struct toy *toy, paged_seq_id seq, uint32_t from, uint32_t to, uint32_t flags)
+worker_plan(struct worker_fixture *worker, paged_seq_id seq, uint32_t from, uint32_t to, uint32_t flags)
 {
 	return paged_batch_plan(
-		toy->batch, 1,
+		worker->batch, 1,
 		&(struct paged_batch_row){ .seq = seq, .q_len = to - from, .kv_len = to, .flags = flags });
 }
 
 /* A token's numbers depend on its position alone, not on how many are written at a time. */
 enum paged_status
-toy_append(struct toy *toy, uint32_t layer, uint32_t from, uint32_t to, uint64_t seed)
+worker_append(struct worker_fixture *worker, uint32_t layer, uint32_t from, uint32_t to, uint64_t seed)
 {
-	static float k[TOY_MAX_LENGTH][TOY_KV_HEADS][TOY_DIM], v[TOY_MAX_LENGTH][TOY_KV_HEADS][TOY_DIM];
-	const uint32_t n = TOY_KV_HEADS * TOY_DIM;
-	const struct paged_tensor k_tensor = { .data = k, .dtype = PAGED_F32, .n_heads = TOY_KV_HEADS, .dim = TOY_DIM };
-	const struct paged_tensor v_tensor = { .data = v, .dtype = PAGED_F32, .n_heads = TOY_KV_HEADS, .dim = TOY_DIM };
+	static float k[WORKER_MAX_LENGTH][WORKER_KV_HEADS][WORKER_DIM],
+		v[WORKER_MAX_LENGTH][WORKER_KV_HEADS][WORKER_DIM];
+	const uint32_t n = WORKER_KV_HEADS * WORKER_DIM;
+	const struct paged_tensor k_tensor = {
+		.data = k, .dtype = PAGED_F32, .n_heads = WORKER_KV_HEADS, .dim = WORKER_DIM
+	};
+	const struct paged_tensor v_tensor = {
+		.data = v, .dtype = PAGED_F32, .n_heads = WORKER_KV_HEADS, .dim = WORKER_DIM
+	};
 
 	for (uint32_t token = from; token < to; token++) {
 		for (uint32_t i = 0; i < n; i++) {
-			uint64_t index = ((uint64_t)layer * TOY_MAX_LENGTH + token) * n + i;
+			uint64_t index = ((uint64_t)layer * WORKER_MAX_LENGTH + token) * n + i;
 
-			k[token - from][i / TOY_DIM][i % TOY_DIM] = number(seed, index);
-			v[token - from][i / TOY_DIM][i % TOY_DIM] = number(~seed, index);
+			k[token - from][i / WORKER_DIM][i % WORKER_DIM] = number(seed, index);
+			v[token - from][i / WORKER_DIM][i % WORKER_DIM] = number(~seed, index);
 		}
 	}
-	return paged_append(toy->batch, layer, &k_tensor, &v_tensor, NULL);
+	return paged_append(worker->batch, layer, &k_tensor, &v_tensor, NULL);
 }
 
 void
-toy_write(struct toy *toy, paged_seq_id seq, uint32_t from, uint32_t to, uint64_t seed)
+worker_write(struct worker_fixture *worker, paged_seq_id seq, uint32_t from, uint32_t to, uint64_t seed)
 {
-	toy_ok(toy, toy_plan(toy, seq, from, to, 0));
-	for (uint32_t layer = 0; layer < TOY_LAYERS; layer++)
-		toy_ok(toy, toy_append(toy, layer, from, to, seed));
+	worker_ok(worker, worker_plan(worker, seq, from, to, 0));
+	for (uint32_t layer = 0; layer < WORKER_LAYERS; layer++)
+		worker_ok(worker, worker_append(worker, layer, from, to, seed));
 }
 
 void
-toy_attend(struct toy *toy, uint32_t layer, uint32_t q_len, float *out)
+worker_attend(struct worker_fixture *worker, uint32_t layer, uint32_t q_len, float *out)
 {
-	static float q[TOY_MAX_LENGTH][TOY_HEADS][TOY_DIM];
-	const struct paged_tensor q_tensor = { .data = q, .dtype = PAGED_F32, .n_heads = TOY_HEADS, .dim = TOY_DIM };
+	static float q[WORKER_MAX_LENGTH][WORKER_HEADS][WORKER_DIM];
+	const struct paged_tensor q_tensor = {
+		.data = q, .dtype = PAGED_F32, .n_heads = WORKER_HEADS, .dim = WORKER_DIM
+	};
 	const struct paged_tensor out_tensor = {
-		.data = out, .dtype = PAGED_F32, .n_heads = TOY_HEADS, .dim = TOY_DIM
+		.data = out, .dtype = PAGED_F32, .n_heads = WORKER_HEADS, .dim = WORKER_DIM
 	};
 
-	for (uint32_t i = 0; i < q_len * TOY_OUT; i++)
-		q[i / TOY_OUT][i % TOY_OUT / TOY_DIM][i % TOY_DIM] = number(layer + 1, i);
-	toy_ok(toy, paged_attention(toy->batch, layer, &q_tensor, &out_tensor, NULL));
+	for (uint32_t i = 0; i < q_len * WORKER_OUT; i++)
+		q[i / WORKER_OUT][i % WORKER_OUT / WORKER_DIM][i % WORKER_DIM] = number(layer + 1, i);
+	worker_ok(worker, paged_attention(worker->batch, layer, &q_tensor, &out_tensor, NULL));
 }
 
 void
-toy_read(struct toy *toy, paged_seq_id seq, uint32_t kv_len, float *out)
+worker_read(struct worker_fixture *worker, paged_seq_id seq, uint32_t kv_len, float *out)
 {
-	toy_ok(toy, toy_plan(toy, seq, kv_len - 1, kv_len, PAGED_ROW_NO_APPEND));
-	for (uint32_t layer = 0; layer < TOY_LAYERS; layer++)
-		toy_attend(toy, layer, 1, out + layer * TOY_OUT);
+	worker_ok(worker, worker_plan(worker, seq, kv_len - 1, kv_len, PAGED_ROW_NO_APPEND));
+	for (uint32_t layer = 0; layer < WORKER_LAYERS; layer++)
+		worker_attend(worker, layer, 1, out + layer * WORKER_OUT);
 }
 
 static bool
-pool_find(struct toy *toy, const char *name, struct paged_pool_entry *entry)
+pool_find(struct worker_fixture *worker, const char *name, struct paged_pool_entry *entry)
 {
 	struct paged_pool_entry *list;
 	bool found = false;
 	size_t n;
 
-	toy_ok(toy, paged_admin_pools(toy->client, sizeof(*list), &list, &n));
+	worker_ok(worker, paged_admin_pools(worker->client, sizeof(*list), &list, &n));
 	for (size_t i = 0; i < n && !found; i++) {
 		found = strcmp(list[i].name, name) == 0;
 		if (found)
@@ -164,16 +172,16 @@ pool_find(struct toy *toy, const char *name, struct paged_pool_entry *entry)
 }
 
 struct paged_pool_entry
-toy_pool(struct toy *toy, const char *name)
+worker_pool_entry(struct worker_fixture *worker, const char *name)
 {
 	struct paged_pool_entry entry = { 0 };
 
-	it_require(pool_find(toy, name, &entry), "no pool %s", name);
+	it_require(pool_find(worker, name, &entry), "no pool %s", name);
 	return entry;
 }
 
 struct free_wait {
-	struct toy *observer;
+	struct worker_fixture *observer;
 	const char *pool;
 };
 
@@ -181,35 +189,35 @@ static bool
 all_is_free(void *argument)
 {
 	struct free_wait *wait = argument;
-	struct paged_pool_entry pool = toy_pool(wait->observer, wait->pool);
+	struct paged_pool_entry pool = worker_pool_entry(wait->observer, wait->pool);
 	struct paged_daemon_info info = { .struct_size = sizeof(info) };
 
 	if (pool.n_free != pool.n_pages || pool.n_sequences != 0)
 		return false;
-	toy_ok(wait->observer, paged_admin_status(wait->observer->client, &info));
+	worker_ok(wait->observer, paged_admin_status(wait->observer->client, &info));
 	return info.n_sessions == 0;
 }
 
 void
-toy_wait_free(struct toy *observer, const char *pool, unsigned int limit_ms)
+worker_wait_free(struct worker_fixture *observer, const char *pool, unsigned int limit_ms)
 {
 	struct free_wait wait = { observer, pool };
 	struct paged_pool_entry entry;
 
 	if (it_wait(all_is_free, &wait, limit_ms))
 		return;
-	entry = toy_pool(observer, pool);
+	entry = worker_pool_entry(observer, pool);
 	it_require(!"all pages became free", "%u of %u free, %u referenced, %u quarantined, %u sequences", entry.n_free,
 		   entry.n_pages, entry.n_referenced, entry.n_quarantined, entry.n_sequences);
 }
 
 void
-toy_check(struct toy *toy)
+worker_check_pool(struct worker_fixture *worker)
 {
 	struct paged_check_result result = { .struct_size = sizeof(result) };
 
-	toy_ok(toy, paged_admin_check(toy->client, "toy", &result));
+	worker_ok(worker, paged_admin_check(worker->client, "test", &result));
 	it_require(result.holds == 1, "daemon: %s", result.text);
-	toy_ok(toy, paged_pool_check(toy->pool, &result));
+	worker_ok(worker, paged_pool_check(worker->pool, &result));
 	it_require(result.holds == 1, "region: %s", result.text);
 }

@@ -4,28 +4,28 @@
  *
  * For the it_* programs.  Any failure in these functions ends the test.
  */
-#ifndef TESTS_TOY_H
-#define TESTS_TOY_H
+#ifndef TESTS_WORKER_FIXTURE_H
+#define TESTS_WORKER_FIXTURE_H
 
 #include "client/pagedclient.h"
 #include "tests/support/harness.h"
 
-#define TOY_LAYERS 2u
-#define TOY_KV_HEADS 2u
-#define TOY_HEADS 4u
-#define TOY_DIM 32u
-#define TOY_PAGE_SIZE 4u /* tokens */
-#define TOY_PAGES 64u
-#define TOY_SLOTS 32u
-#define TOY_MAX_LENGTH 128u /* tokens */
+#define WORKER_LAYERS 2u
+#define WORKER_KV_HEADS 2u
+#define WORKER_HEADS 4u
+#define WORKER_DIM 32u
+#define WORKER_PAGE_SIZE 4u /* tokens */
+#define WORKER_PAGES 64u
+#define WORKER_SLOTS 32u
+#define WORKER_MAX_LENGTH 128u /* tokens */
 
 /** Elements of the attention output of one query row. */
-#define TOY_OUT (TOY_HEADS * TOY_DIM)
+#define WORKER_OUT (WORKER_HEADS * WORKER_DIM)
 
-/** The section of pagedd.conf about pool "toy". */
-extern const char toy_configuration[];
+/** The section of pagedd.conf about pool "test". */
+extern const char worker_pool_config[];
 
-struct toy {
+struct worker_fixture {
 	struct paged_client *client;
 	struct paged_pool *pool;
 	struct paged_batch *batch;
@@ -33,53 +33,57 @@ struct toy {
 };
 
 /** Fails the test unless a call on the fixture's client returns the wanted status. */
-#define toy_expect(toy, call, wanted)                                                                    \
-	do {                                                                                             \
-		enum paged_status toy_status = (call);                                                   \
-		it_require(toy_status == (wanted), "%s is %s: %s", #call, paged_status_name(toy_status), \
-			   paged_client_error((toy)->client));                                           \
+#define worker_expect(worker, call, wanted)                                                                      \
+	do {                                                                                                     \
+		enum paged_status worker_status_ = (call);                                                       \
+		it_require(worker_status_ == (wanted), "%s is %s: %s", #call, paged_status_name(worker_status_), \
+			   paged_client_error((worker)->client));                                                \
 	} while (0)
-#define toy_ok(toy, call) toy_expect(toy, call, PAGED_OK)
+#define worker_ok(worker, call) worker_expect(worker, call, PAGED_OK)
 
-/** toy_params - client parameters: defaults and this name */
-struct paged_client_params toy_params(const char *name);
+/** worker_params - client parameters: defaults and this name */
+struct paged_client_params worker_params(const char *name);
 
-/** toy_attach - open the client only; params NULL: defaults */
-void toy_attach(struct toy *toy, const struct paged_client_params *params);
+/** worker_attach - open the client only; params NULL: defaults */
+void worker_attach(struct worker_fixture *worker, const struct paged_client_params *params);
 
-/** toy_open - open a client, its pool "toy" and a batch */
-void toy_open(struct toy *toy, const struct paged_client_params *params, uint32_t reserve_ahead);
+/** worker_open - open a client, its pool "test" and a batch */
+void worker_open(struct worker_fixture *worker, const struct paged_client_params *params, uint32_t reserve_ahead);
 
-/** toy_observe - open a client with the observer role */
-void toy_observe(struct toy *toy);
+/** worker_observe - open a client with the observer role */
+void worker_observe(struct worker_fixture *worker);
 
-void toy_close(struct toy *toy);
+void worker_close(struct worker_fixture *worker);
 
-/** toy_sequence - create a sequence with room for n_tokens tokens */
-paged_seq_id toy_sequence(struct toy *toy, uint32_t n_tokens);
+/** worker_create_seq - create a sequence with room for n_tokens tokens */
+paged_seq_id worker_create_seq(struct worker_fixture *worker, uint32_t n_tokens);
 
-/** toy_plan - plan one row: tokens [from, to) are this step's query rows */
-enum paged_status toy_plan(struct toy *toy, paged_seq_id seq, uint32_t from, uint32_t to, uint32_t flags);
+/** worker_plan - plan one row: tokens [from, to) are this step's query rows */
+enum paged_status worker_plan(struct worker_fixture *worker, paged_seq_id seq, uint32_t from, uint32_t to,
+			      uint32_t flags);
 
-/** toy_append - append K and V of tokens [from, to) of the planned row; the seed determines them */
-enum paged_status toy_append(struct toy *toy, uint32_t layer, uint32_t from, uint32_t to, uint64_t seed);
+/** worker_append - append K and V of tokens [from, to) of the planned row; the seed determines them */
+enum paged_status worker_append(struct worker_fixture *worker, uint32_t layer, uint32_t from, uint32_t to,
+				uint64_t seed);
 
-/** toy_write - plan and append all layers */
-void toy_write(struct toy *toy, paged_seq_id seq, uint32_t from, uint32_t to, uint64_t seed);
+/** worker_write - plan and append all layers */
+void worker_write(struct worker_fixture *worker, paged_seq_id seq, uint32_t from, uint32_t to, uint64_t seed);
 
-/** toy_attend - run attention for the planned row's q_len queries; out: [q_len][TOY_OUT] */
-void toy_attend(struct toy *toy, uint32_t layer, uint32_t q_len, float *out);
+/** worker_attend - run attention for the planned row's q_len queries; out: [q_len][WORKER_OUT] */
+void worker_attend(struct worker_fixture *worker, uint32_t layer, uint32_t q_len, float *out);
 
-/** toy_read - plan a read of all kv_len tokens by one query, attend in every layer; out: [TOY_LAYERS][TOY_OUT] */
-void toy_read(struct toy *toy, paged_seq_id seq, uint32_t kv_len, float *out);
+/** worker_read - plan a read of all kv_len tokens by one query, attend in every layer; out: [WORKER_LAYERS][WORKER_OUT]
+ */
+void worker_read(struct worker_fixture *worker, paged_seq_id seq, uint32_t kv_len, float *out);
 
-/** toy_pool - the pool's entry as reported by the daemon */
-struct paged_pool_entry toy_pool(struct toy *toy, const char *name);
+/** worker_pool_entry - the pool's entry as reported by the daemon */
+struct paged_pool_entry worker_pool_entry(struct worker_fixture *worker, const char *name);
 
-/** toy_wait_free - wait until every page is free and no session is left; the test fails after limit_ms */
-void toy_wait_free(struct toy *observer, const char *pool, unsigned int limit_ms);
+/** worker_wait_free - wait until every page is free and no session is left; the test fails after limit_ms */
+void worker_wait_free(struct worker_fixture *observer, const char *pool, unsigned int limit_ms);
 
-/** toy_check - the daemon's consistency check and, for an observer with an open pool, the region's check both pass */
-void toy_check(struct toy *toy);
+/** worker_check_pool - the daemon's consistency check and, for an observer with an open pool, the region's check both
+ * pass */
+void worker_check_pool(struct worker_fixture *worker);
 
 #endif

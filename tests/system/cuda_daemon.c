@@ -29,11 +29,11 @@ static void
 driver_require(void)
 {
 	struct paged_error error;
-	struct it_worker worker;
+	struct it_worker child;
 
-	it_fork(&worker, driver_try, NULL);
-	it_hear(worker.from, &error, sizeof(error));
-	it_join(&worker);
+	it_fork(&child, driver_try, NULL);
+	it_hear(child.from, &error, sizeof(error));
+	it_join(&child);
 	if (error.status != PAGED_OK)
 		it_skip("%s", error.text);
 }
@@ -60,7 +60,7 @@ cuda_case_configuration(enum cuda_case_export export, const char *of_pool, const
 	static char text[2048];
 
 	snprintf(text, sizeof(text),
-		 "pool toy {\n"
+		 "pool test {\n"
 		 " layers = 2 kv-heads = 2 head-dim = 32 dtype = f32 page-size = 4 pages = 64\n"
 		 " sequences = 32 max-length = 128\n"
 		 " backend = cuda\n"

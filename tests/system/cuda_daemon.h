@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * cuda_daemon.h - daemons whose pool "toy" is in device memory of the fake CUDA driver
+ * cuda_daemon.h - daemons whose pool "test" is in device memory of the fake CUDA driver
  *
  * For it_cuda_* programs.  The test is skipped if the fake driver is not
  * built.  With PAGED_TEST_REAL_CUDA=1 the memory is a GPU's, and the test is
@@ -17,7 +17,7 @@ enum cuda_case_export { CUDA_CASE_AUTO, CUDA_CASE_VMM, CUDA_CASE_LEGACY };
 void cuda_case_environment(void);
 
 /**
- * cuda_case_configuration - pagedd.conf with pool "toy" on cuda (static buffer)
+ * cuda_case_configuration - pagedd.conf with pool "test" on cuda (static buffer)
  *
  * @param[in] of_pool  more settings inside the pool's block
  * @param[in] beside   more text outside the pool's block

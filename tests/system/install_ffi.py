@@ -103,9 +103,9 @@ size = TOKENS * HEADS * DIM
 q, k, v = ((c_float * size)(*(math.sin(i * step) for i in range(size))) for step in (1, 2, 3))
 out = (c_float * size)()
 
-params = PoolParams(sizeof(PoolParams), b"toy", n_layers=1, n_kv_heads=HEADS, k_dim=DIM, dtype=F32, page_size=3, n_pages=4)
+params = PoolParams(sizeof(PoolParams), b"test", n_layers=1, n_kv_heads=HEADS, k_dim=DIM, dtype=F32, page_size=3, n_pages=4)
 call("paged_client_open_embedded", byref(params), c_size_t(1), None, byref(client))
-call("paged_pool_open", client, b"toy", byref(pool))
+call("paged_pool_open", client, b"test", byref(pool))
 call("paged_seq_create", client, c_size_t(1), byref(SeqParams(pool, None, TOKENS)), byref(seq))
 call("paged_batch_create", pool, None, byref(batch))
 call("paged_batch_plan", batch, c_size_t(1), byref(Row(seq=seq, q_len=TOKENS, kv_len=TOKENS)))
@@ -147,6 +147,6 @@ expect(lambda score, head, token, key: score + slope[head] * (key - token))
 # Failures are a status and a sentence, here as in C.
 assert paged.paged_seq_reserve(client, c_size_t(1), byref(SeqItem(seq, 13))) != 0
 sentence = paged.paged_client_error(client).decode()
-assert "pool toy" in sentence, sentence
+assert "pool test" in sentence, sentence
 paged.paged_client_close(client)
 print(sentence)

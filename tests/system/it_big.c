@@ -11,7 +11,7 @@
 #define NEEDS_KIB (4ul << 20)
 
 /* 64 bytes a page: 610 MiB, which pagedd does not keep mapped. */
-static const char configuration[] = "pool toy {\n"
+static const char configuration[] = "pool test {\n"
 				    "    layers = 1\n kv-heads = 1\n k-dim = 16\n v-dim = 16\n v-in-k = yes\n"
 				    "    dtype = f16\n page-size = 1\n"
 				    "    pages = 10000000\n sequences = 100000\n max-length = 8192\n"
@@ -44,40 +44,40 @@ held_kib(const struct it_daemon *daemon, const char *when)
 
 /* Sequences and tokens at once, then nothing any more. */
 static void
-use(struct toy *toy, uint32_t n_seqs, uint32_t n_tokens)
+use(struct worker_fixture *worker, uint32_t n_seqs, uint32_t n_tokens)
 {
 	static paged_seq_id seqs[PAGED_MAX_REQUEST_SEQS];
 	static uint32_t tokens[PAGED_MAX_REQUEST_SEQS];
 
 	for (uint32_t i = 0; i < n_seqs; i++)
 		tokens[i] = n_tokens;
-	toy_ok(toy, seqs_create(toy->client, toy->pool, n_seqs, seqs));
-	toy_ok(toy, seqs_reserve(toy->client, n_seqs, seqs, tokens));
-	toy_ok(toy, paged_seq_erase(toy->client, n_seqs, seqs));
+	worker_ok(worker, seqs_create(worker->client, worker->pool, n_seqs, seqs));
+	worker_ok(worker, seqs_reserve(worker->client, n_seqs, seqs, tokens));
+	worker_ok(worker, paged_seq_erase(worker->client, n_seqs, seqs));
 }
 
 IT_TEST_LIMIT(ten_million_pages, 120)
 {
 	unsigned long fresh, used, again;
 	struct it_daemon daemon;
-	struct toy toy;
+	struct worker_fixture worker;
 
 	if (available_kib() < NEEDS_KIB)
 		it_skip("%lu KiB of memory available, %lu needed", available_kib(), NEEDS_KIB);
 	it_daemon_start(&daemon, configuration, NULL, NULL);
 	fresh = held_kib(&daemon, "at start");
-	toy_attach(&toy, NULL);
-	toy_ok(&toy, paged_pool_open(toy.client, "toy", &toy.pool));
-	it_require(toy_pool(&toy, "toy").n_free == 10000000);
+	worker_attach(&worker, NULL);
+	worker_ok(&worker, paged_pool_open(worker.client, "test", &worker.pool));
+	it_require(worker_pool_entry(&worker, "test").n_free == 10000000);
 
 	/* What it holds follows what was in use at once, and does not grow by using it again. */
-	use(&toy, 1000, 100);
+	use(&worker, 1000, 100);
 	used = held_kib(&daemon, "after 1000 sequences of 100 pages");
 	for (int i = 0; i < 20; i++)
-		use(&toy, 1000, 100);
+		use(&worker, 1000, 100);
 	again = held_kib(&daemon, "after the same 20 times more");
-	toy_check(&toy);
-	toy_close(&toy);
+	worker_check_pool(&worker);
+	worker_close(&worker);
 	if (it_sanitized()) {
 		it_note("memory not judged: AddressSanitizer has its own");
 	} else {

@@ -15,12 +15,13 @@
 /* What pagedctl(8) documents. */
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_WRONG_USAGE = 2, EXIT_NO_DAEMON = 3, EXIT_CHECK_FAILED = 4 };
 
-static const struct paged_client_params worker_params = { .struct_size = sizeof(worker_params), .name = "worker-a" };
+static const struct paged_client_params worker_a_params = { .struct_size = sizeof(worker_a_params),
+							    .name = "worker-a" };
 
 /* A daemon, and a worker with a sequence of 20 tokens. */
 struct scene {
 	struct it_daemon daemon;
-	struct toy toy;
+	struct worker_fixture worker;
 	paged_seq_id seq;
 	char seq_text[32], session[16], pid[16];
 };
@@ -28,19 +29,19 @@ struct scene {
 static void
 scene_begin(struct scene *scene)
 {
-	it_daemon_start(&scene->daemon, toy_configuration, NULL, NULL);
-	toy_open(&scene->toy, &worker_params, 0);
-	scene->seq = toy_sequence(&scene->toy, 20);
+	it_daemon_start(&scene->daemon, worker_pool_config, NULL, NULL);
+	worker_open(&scene->worker, &worker_a_params, 0);
+	scene->seq = worker_create_seq(&scene->worker, 20);
 	snprintf(scene->seq_text, sizeof(scene->seq_text), "%u.%u", PAGED_SEQ_SLOT(scene->seq),
 		 PAGED_SEQ_GENERATION(scene->seq));
-	snprintf(scene->session, sizeof(scene->session), "%u", paged_client_session(scene->toy.client));
+	snprintf(scene->session, sizeof(scene->session), "%u", paged_client_session(scene->worker.client));
 	snprintf(scene->pid, sizeof(scene->pid), "%d", (int)getpid());
 }
 
 static void
 scene_end(struct scene *scene)
 {
-	toy_close(&scene->toy);
+	worker_close(&scene->worker);
 	it_daemon_stop(&scene->daemon);
 }
 
@@ -91,18 +92,18 @@ IT_TEST(tables_for_people)
 
 	scene_begin(&scene);
 	text = it_pagedctl(&code, "status", NULL);
-	expect_words(text, code, "pagedd ", "1 session,", "POOL", "toy", "host", "4 KiB", "64", "59");
+	expect_words(text, code, "pagedd ", "1 session,", "POOL", "test", "host", "4 KiB", "64", "59");
 	text = it_pagedctl(&code, "pools", NULL);
-	expect_words(text, code, "toy", "256 KiB", "f32", "128");
+	expect_words(text, code, "test", "256 KiB", "f32", "128");
 	text = it_pagedctl(&code, "sessions", NULL);
 	expect_words(text, code, scene.session, "worker-a", scene.pid, "first", "active");
-	text = it_pagedctl(&code, "sequences", "--pool", "toy", NULL);
+	text = it_pagedctl(&code, "sequences", "--pool", "test", NULL);
 	expect_words(text, code, scene.seq_text, "worker-a", scene.pid, "20", "5");
 	it_require(strstr(text, "LENGTH") == NULL, "%s", text);
 	text = it_pagedctl(&code, "table", scene.seq_text, NULL);
 	expect_words(text, code, scene.seq_text, "capacity 20", "5 pages");
 	text = it_pagedctl(&code, "check", NULL);
-	expect_words(text, code, "pool toy: 64 pages = 59 free + 5 referenced + 0 quarantined: holds");
+	expect_words(text, code, "pool test: 64 pages = 59 free + 5 referenced + 0 quarantined: holds");
 	scene_end(&scene);
 }
 
@@ -115,7 +116,7 @@ IT_TEST(json_for_programs)
 	int code;
 
 	scene_begin(&scene);
-	toy_ok(&scene.toy, paged_seq_read(scene.toy.pool, scene.seq, NULL, pages, 5));
+	worker_ok(&scene.worker, paged_seq_read(scene.worker.pool, scene.seq, NULL, pages, 5));
 
 	text = it_pagedctl(&code, "--json", "status", NULL);
 	document = parsed(text, code);
@@ -127,8 +128,8 @@ IT_TEST(json_for_programs)
 	text = it_pagedctl(&code, "--json", "pools", NULL);
 	document = parsed(text, code);
 	list = json_object_get(document, "pools");
-	it_require(json_array_size(list) == 1 && number(json_array_get(list, 0), "page_size") == TOY_PAGE_SIZE);
-	it_require(strcmp(string(json_array_get(list, 0), "pool"), "toy") == 0);
+	it_require(json_array_size(list) == 1 && number(json_array_get(list, 0), "page_size") == WORKER_PAGE_SIZE);
+	it_require(strcmp(string(json_array_get(list, 0), "pool"), "test") == 0);
 	it_require(number(json_array_get(list, 0), "kv_heads") > 0);
 	json_decref(document);
 
@@ -180,7 +181,7 @@ IT_TEST(kick_a_session)
 	expect_words(text, code, "ended");
 	text = it_pagedctl(&code, "check", NULL);
 	expect_words(text, code, "59 free + 0 referenced + 5 quarantined: holds");
-	toy_expect(&scene.toy, paged_client_dispatch(scene.toy.client), PAGED_ERR_GONE);
+	worker_expect(&scene.worker, paged_client_dispatch(scene.worker.client), PAGED_ERR_GONE);
 	scene_end(&scene);
 }
 
@@ -188,12 +189,12 @@ static void
 sit(int from, int to, void *argument)
 {
 	uint32_t session;
-	struct toy toy;
+	struct worker_fixture worker;
 
 	(void)from, (void)argument;
-	toy_open(&toy, NULL, 0);
-	toy_sequence(&toy, 20);
-	session = paged_client_session(toy.client);
+	worker_open(&worker, NULL, 0);
+	worker_create_seq(&worker, 20);
+	session = paged_client_session(worker.client);
 	it_say(to, &session, sizeof(session));
 	for (;;)
 		pause();
@@ -202,25 +203,25 @@ sit(int from, int to, void *argument)
 IT_TEST(kick_and_kill)
 {
 	struct it_daemon daemon;
-	struct it_worker worker;
-	struct toy observer;
+	struct it_worker child;
+	struct worker_fixture observer;
 	uint32_t session;
 	const char *text;
 	char word[16];
 	int code;
 
-	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
-	toy_observe(&observer);
-	it_fork(&worker, sit, NULL);
-	it_hear(worker.from, &session, sizeof(session));
+	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
+	worker_observe(&observer);
+	it_fork(&child, sit, NULL);
+	it_hear(child.from, &session, sizeof(session));
 	snprintf(word, sizeof(word), "%u", session);
 	text = it_pagedctl(&code, "--json", "kick", "--kill", word, NULL);
 	it_require(code == EXIT_DONE && strstr(text, "\"killed\": true") != NULL, "%d: %s", code, text);
-	it_require(it_wait_signal(&worker) == SIGKILL);
-	toy_wait_free(&observer, "toy", 2000);
+	it_require(it_wait_signal(&child) == SIGKILL);
+	worker_wait_free(&observer, "test", 2000);
 	text = it_pagedctl(&code, "kick", word, NULL);
 	it_require(code == EXIT_FAILED && strstr(text, word) != NULL, "%d: %s", code, text);
-	toy_close(&observer);
+	worker_close(&observer);
 	it_daemon_stop(&daemon);
 }
 
@@ -247,7 +248,7 @@ IT_TEST(exit_codes)
 	it_require(code == EXIT_FAILED && strstr(text, "bear") != NULL, "%d: %s", code, text);
 	text = it_pagedctl(&code, "--pool", "bear", "check", NULL);
 	it_require(code == EXIT_FAILED && strstr(text, "bear") != NULL, "%d: %s", code, text);
-	text = it_pagedctl(&code, "--pool", "toy", "sessions", NULL);
+	text = it_pagedctl(&code, "--pool", "test", "sessions", NULL);
 	it_require(code == EXIT_WRONG_USAGE && strstr(text, "--pool goes with sequences, table and check") != NULL,
 		   "%d: %s", code, text);
 	text = it_pagedctl(&code, "--version", NULL);
@@ -263,7 +264,7 @@ IT_TEST(asking_leaves_no_line_in_the_log)
 	FILE *file;
 	int code;
 
-	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
 	it_pagedctl(&code, "status", NULL);
 	it_pagedctl(&code, "check", NULL);
 	it_require(code == EXIT_DONE);
@@ -297,23 +298,23 @@ list_as_nobody(int from, int to, void *argument)
 IT_TEST(pools_of_others_are_left_out)
 {
 	struct it_daemon daemon;
-	struct it_worker worker;
+	struct it_worker child;
 	char configuration[1024];
-	struct toy toy;
+	struct worker_fixture worker;
 
 	if (geteuid() != 0)
 		it_skip("needs root to become another user");
 	snprintf(configuration, sizeof(configuration),
 		 "allow-user = 65534\n"
 		 "pool shut { layers = 1 kv-heads = 1 head-dim = 16 pages = 4 allow-user = 12345 }\n%s",
-		 toy_configuration);
+		 worker_pool_config);
 	it_daemon_start(&daemon, configuration, NULL, NULL);
 	it_require(chmod(daemon.dir, 0711) == 0, "%m");
-	toy_open(&toy, &worker_params, 0);
-	toy_sequence(&toy, 20);
-	it_fork(&worker, list_as_nobody, NULL);
-	it_join(&worker);
-	toy_close(&toy);
+	worker_open(&worker, &worker_a_params, 0);
+	worker_create_seq(&worker, 20);
+	it_fork(&child, list_as_nobody, NULL);
+	it_join(&child);
+	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
@@ -325,20 +326,20 @@ IT_TEST(a_wrong_count_is_found_twice)
 				  region_result = { .struct_size = sizeof(region_result) };
 	const json_t *pool;
 	struct it_daemon daemon;
-	struct toy toy;
+	struct worker_fixture worker;
 	json_t *document;
 	const char *text;
 	int code;
 
-	it_daemon_start(&daemon, toy_configuration, "tests/daemon/pagedd-faults", environment);
-	toy_open(&toy, NULL, 0);
+	it_daemon_start(&daemon, worker_pool_config, "tests/daemon/pagedd-faults", environment);
+	worker_open(&worker, NULL, 0);
 	text = it_pagedctl(&code, "check", NULL);
 	it_require(code == EXIT_DONE, "%d: %s", code, text);
-	toy_sequence(&toy, 20);
+	worker_create_seq(&worker, 20);
 
-	toy_ok(&toy, paged_admin_check(toy.client, "toy", &daemon_result));
+	worker_ok(&worker, paged_admin_check(worker.client, "test", &daemon_result));
 	it_require(!daemon_result.holds && strstr(daemon_result.text, "page") != NULL, "%s", daemon_result.text);
-	toy_expect(&toy, paged_pool_check(toy.pool, &region_result), PAGED_OK);
+	worker_expect(&worker, paged_pool_check(worker.pool, &region_result), PAGED_OK);
 	it_require(!region_result.holds && strstr(region_result.text, "page") != NULL, "%s", region_result.text);
 
 	text = it_pagedctl(&code, "check", NULL);
@@ -353,7 +354,7 @@ IT_TEST(a_wrong_count_is_found_twice)
 	it_require(json_is_false(json_object_get(json_object_get(pool, "daemon"), "holds")));
 	it_require(json_is_false(json_object_get(json_object_get(pool, "region"), "holds")));
 	json_decref(document);
-	toy_close(&toy);
+	worker_close(&worker);
 	it_daemon_kill(&daemon);
 }
 

@@ -25,7 +25,7 @@ IT_TEST(no_driver_is_said_in_one_line)
 {
 	cuda_case_needs_no_driver();
 	refused(cuda_case_configuration(CUDA_CASE_AUTO, "", ""),
-		"pagedd.conf:4: pool toy: backend = cuda: no CUDA driver (libcuda.so.1 not found); use backend = "
+		"pagedd.conf:4: pool test: backend = cuda: no CUDA driver (libcuda.so.1 not found); use backend = "
 		"host\n");
 }
 
@@ -34,7 +34,7 @@ IT_TEST(devices_that_cannot_be_shared_are_refused)
 	cuda_case_needs_fake_cuda();
 	cuda_case_environment();
 	refused(cuda_case_configuration(CUDA_CASE_AUTO, "device = 1", ""),
-		"pagedd.conf:6: pool toy: device = 1: there are 1 CUDA devices, counted from 0\n");
+		"pagedd.conf:6: pool test: device = 1: there are 1 CUDA devices, counted from 0\n");
 	refused(cuda_case_configuration(CUDA_CASE_AUTO, "device = first", ""),
 		"device = first: neither a number nor a UUID as nvidia-smi -L prints it\n");
 	refused(cuda_case_configuration(CUDA_CASE_AUTO, "device = GPU-00000000-0000-0000-0000-000000000000", ""),
@@ -44,7 +44,7 @@ IT_TEST(devices_that_cannot_be_shared_are_refused)
 		"fake GPU: its compute mode admits one process at a time (nvidia-smi -c DEFAULT)\n");
 	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "103=0", 1);
 	refused(cuda_case_configuration(CUDA_CASE_VMM, "", ""),
-		"pagedd.conf:4: pool toy: fake GPU shares no memory by descriptors\n");
+		"pagedd.conf:4: pool test: fake GPU shares no memory by descriptors\n");
 	unsetenv("PAGED_FAKE_CUDA_ATTRIBUTES");
 	setenv("PAGED_FAKE_CUDA_DEVICES", "0", 1);
 	refused(cuda_case_configuration(CUDA_CASE_AUTO, "", ""),
@@ -65,7 +65,7 @@ IT_TEST(memory_that_is_not_there_is_refused)
 	/* Somebody took it between the check and the pool. */
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuMemCreate=2", 1);
 	refused(cuda_case_configuration(CUDA_CASE_AUTO, "", ""),
-		"pool toy: cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (out of memory)\n");
+		"pool test: cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (out of memory)\n");
 }
 
 /* The parent can do everything, and no other process can open it. */
@@ -77,7 +77,7 @@ IT_TEST(what_a_child_cannot_open_is_not_offered)
 	cuda_case_environment();
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuIpcOpenMemHandle_v2=801", 1);
 	refused(cuda_case_configuration(CUDA_CASE_LEGACY, "", ""),
-		"pool toy: no other process can open the memory: cuIpcOpenMemHandle: CUDA_ERROR_NOT_SUPPORTED "
+		"pool test: no other process can open the memory: cuIpcOpenMemHandle: CUDA_ERROR_NOT_SUPPORTED "
 		"(operation not supported)\n");
 	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "18=1", 1);
 	refused(cuda_case_configuration(CUDA_CASE_LEGACY, "", ""),
@@ -87,7 +87,7 @@ IT_TEST(what_a_child_cannot_open_is_not_offered)
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuMemImportFromShareableHandle=800", 1);
 	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
 	it_require(it_daemon_logged(&daemon,
-				    "toy: export = vmm does not work here: no other process can open the memory: "
+				    "test: export = vmm does not work here: no other process can open the memory: "
 				    "cuMemImportFromShareableHandle: CUDA_ERROR_NOT_PERMITTED"));
 	it_require(it_daemon_logged(&daemon, "CUDA, legacy, fake GPU"));
 	it_daemon_stop(&daemon);
@@ -100,7 +100,7 @@ IT_TEST(mps_is_warned_of)
 	cuda_case_needs_fake_cuda();
 	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "133=1", 1);
 	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
-	it_require(it_daemon_logged(&daemon, "warning: pool: toy: fake GPU is shared through MPS"));
+	it_require(it_daemon_logged(&daemon, "warning: pool: test: fake GPU is shared through MPS"));
 	it_daemon_stop(&daemon);
 }
 
@@ -110,7 +110,7 @@ IT_TEST(lost_contexts_are_told_apart)
 	cuda_case_environment();
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuStreamSynchronize=719", 1);
 	refused(cuda_case_configuration(CUDA_CASE_VMM, "", ""),
-		"pool toy: cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure); "
+		"pool test: cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure); "
 		"this process cannot use CUDA any more; restart it\n");
 }
 
@@ -198,7 +198,7 @@ static void daemon_fails_at_every_call(enum cuda_case_export export)
 				continue;
 			}
 			n_refused++;
-			it_require(strstr(output, "pool toy: ") != NULL, "%s: %s", fail, output);
+			it_require(strstr(output, "pool test: ") != NULL, "%s: %s", fail, output);
 		}
 	}
 	it_note("%u calls failed once each, %u starts were refused", n_cases, n_refused);
@@ -220,13 +220,13 @@ IT_TEST_LIMIT(every_call_of_a_legacy_daemon_fails, 120)
 static void
 open_and_close(int from, int to, void *argument)
 {
-	struct toy toy;
+	struct worker_fixture worker;
 
 	(void)from, (void)to;
 	setenv("PAGED_FAKE_CUDA_LOG", argument, 1);
 	it_require(fake_cuda_load());
-	toy_open(&toy, NULL, 0);
-	toy_close(&toy);
+	worker_open(&worker, NULL, 0);
+	worker_close(&worker);
 }
 
 /* Fails or not; the next attempt does not. */
@@ -235,43 +235,43 @@ open_with_failure(int from, int to, void *argument)
 {
 	enum paged_status status;
 	struct paged_pool *pool;
-	struct toy toy;
+	struct worker_fixture worker;
 	bool refused;
 
 	(void)from;
 	setenv("PAGED_FAKE_CUDA_FAIL", argument, 1);
 	it_require(fake_cuda_load());
-	toy_attach(&toy, NULL);
-	status = paged_pool_open(toy.client, "toy", &pool);
+	worker_attach(&worker, NULL);
+	status = paged_pool_open(worker.client, "test", &pool);
 	refused = status != PAGED_OK;
-	it_require(!refused || strncmp(paged_client_error(toy.client), "pool toy: ", 10) == 0, "%s: %s",
-		   (char *)argument, paged_client_error(toy.client));
-	toy_close(&toy);
+	it_require(!refused || strncmp(paged_client_error(worker.client), "pool test: ", 11) == 0, "%s: %s",
+		   (char *)argument, paged_client_error(worker.client));
+	worker_close(&worker);
 	unsetenv("PAGED_FAKE_CUDA_FAIL");
-	toy_open(&toy, NULL, 0);
-	toy_close(&toy);
+	worker_open(&worker, NULL, 0);
+	worker_close(&worker);
 	it_say(to, &refused, sizeof(refused));
 }
 
 static void worker_fails_at_every_call(enum cuda_case_export export)
 {
 	unsigned int n_refused = 0, n_cases = 0;
-	struct it_worker worker;
+	struct it_worker child;
 	struct it_daemon daemon;
 	static struct calls calls;
 	char fail[96];
 	bool refused;
 
 	cuda_case_daemon(&daemon, export, "", "");
-	it_fork(&worker, open_and_close, (void *)calls_path(&daemon));
-	it_join(&worker);
+	it_fork(&child, open_and_close, (void *)calls_path(&daemon));
+	it_join(&child);
 	calls_read(&calls, calls_path(&daemon));
 	for (unsigned int i = 0; i < calls.n; i++) {
 		for (unsigned int n = 1; n <= calls.of[i].n; n++, n_cases++) {
 			snprintf(fail, sizeof(fail), "%s@%u=999", calls.of[i].name, n);
-			it_fork(&worker, open_with_failure, fail);
-			it_hear(worker.from, &refused, sizeof(refused));
-			it_join(&worker);
+			it_fork(&child, open_with_failure, fail);
+			it_hear(child.from, &refused, sizeof(refused));
+			it_join(&child);
 			n_refused += refused;
 		}
 	}
@@ -298,19 +298,19 @@ IT_TEST_LIMIT(every_call_of_a_legacy_worker_fails, 120)
 static void
 survivor(int from, int to, void *argument)
 {
-	struct toy toy;
+	struct worker_fixture worker;
 	char word;
 
 	(void)argument;
 	it_require(fake_cuda_load());
 	for (int life = 0; life < 2; life++) {
-		toy_open(&toy, NULL, 0);
-		toy_sequence(&toy, 20);
+		worker_open(&worker, NULL, 0);
+		worker_create_seq(&worker, 20);
 		it_say(to, "o", 1);
 		it_hear(from, &word, 1);
 		if (life == 0)
-			toy_expect(&toy, paged_client_ping(toy.client), PAGED_ERR_GONE);
-		toy_close(&toy);
+			worker_expect(&worker, paged_client_ping(worker.client), PAGED_ERR_GONE);
+		worker_close(&worker);
 		it_require(cuda_case_n_mappings() == 0);
 	}
 }

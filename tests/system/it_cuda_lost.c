@@ -74,27 +74,27 @@ static void
 holder(int from, int to, void *argument)
 {
 	paged_seq_id seq;
-	struct toy toy;
+	struct worker_fixture worker;
 	char word;
 
 	(void)argument;
 	it_require(fake_cuda_load());
-	toy_open(&toy, NULL, 0);
-	seq = toy_sequence(&toy, 20);
+	worker_open(&worker, NULL, 0);
+	seq = worker_create_seq(&worker, 20);
 	it_say(to, "h", 1);
 	it_hear(from, &word, 1);
-	toy_expect(&toy, paged_client_ping(toy.client), PAGED_ERR_GONE);
-	toy_expect(&toy, paged_seq_erase(toy.client, 1, &seq), PAGED_ERR_GONE);
-	toy_close(&toy);
+	worker_expect(&worker, paged_client_ping(worker.client), PAGED_ERR_GONE);
+	worker_expect(&worker, paged_seq_erase(worker.client, 1, &seq), PAGED_ERR_GONE);
+	worker_close(&worker);
 	/* And again, in the next life. */
-	toy_open(&toy, NULL, 0);
-	toy_sequence(&toy, 20);
-	toy_close(&toy);
+	worker_open(&worker, NULL, 0);
+	worker_create_seq(&worker, 20);
+	worker_close(&worker);
 }
 
 IT_TEST(a_lost_gpu_starts_pagedd_anew)
 {
-	struct it_worker worker;
+	struct it_worker child;
 	struct it_daemon daemon;
 	struct lives lives = { .daemon = &daemon };
 	unsigned int n_fds;
@@ -102,19 +102,19 @@ IT_TEST(a_lost_gpu_starts_pagedd_anew)
 
 	breakable_start(&daemon);
 	it_require(life_of(&daemon, lives.first));
-	it_fork(&worker, holder, NULL);
-	it_hear(worker.from, &word, 1);
+	it_fork(&child, holder, NULL);
+	it_hear(child.from, &word, 1);
 	n_fds = it_count_fds(daemon.pid);
 	break_cuda();
 	it_require(it_wait(has_new_life, &lives, 10000));
 	it_require(it_daemon_logged(&daemon,
-				    "error: pool: toy: cuStreamQuery: CUDA_ERROR_LAUNCH_FAILED (unspecified "
+				    "error: pool: test: cuStreamQuery: CUDA_ERROR_LAUNCH_FAILED (unspecified "
 				    "launch failure); this process cannot use CUDA any more; restart it; every "
 				    "session ends here\n"));
 	it_require(it_daemon_logged(&daemon, "warning: pagedd: restarting as process "));
 	it_require(it_count_fds(daemon.pid) <= n_fds, "%u descriptors, %u before", it_count_fds(daemon.pid), n_fds);
-	it_say(worker.to, "g", 1);
-	it_join(&worker);
+	it_say(child.to, "g", 1);
+	it_join(&child);
 	it_daemon_stop(&daemon);
 }
 
@@ -143,7 +143,7 @@ IT_TEST(other_errors_are_told)
 		it_skip("needs the fake driver");
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuStreamQuery=999", 1);
 	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
-	it_require(it_daemon_logged(&daemon, "warning: pool: toy: cuStreamQuery: CUDA_ERROR_UNKNOWN"));
+	it_require(it_daemon_logged(&daemon, "warning: pool: test: cuStreamQuery: CUDA_ERROR_UNKNOWN"));
 	it_daemon_stop(&daemon);
 }
 

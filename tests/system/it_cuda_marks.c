@@ -20,14 +20,14 @@
 
 static const struct scene_params served = {
 	.backend = "cuda",
-	.served = "toy",
+	.served = "test",
 	.pool = PAGED_F32,
 	.q = PAGED_F32,
-	.q_heads = TOY_HEADS,
-	.kv_heads = TOY_KV_HEADS,
-	.k_dim = TOY_DIM,
-	.v_dim = TOY_DIM,
-	.page_size = TOY_PAGE_SIZE,
+	.q_heads = WORKER_HEADS,
+	.kv_heads = WORKER_KV_HEADS,
+	.k_dim = WORKER_DIM,
+	.v_dim = WORKER_DIM,
+	.page_size = WORKER_PAGE_SIZE,
 	.n_rows = 2,
 	.rows = { { .kv_len = 19, .q_len = 1 }, { .kv_len = 6, .q_len = 3 } },
 };
@@ -59,9 +59,9 @@ open_reader(struct scene *scene, int from, struct news *news)
 	scene->total_q = total_q;
 	it_hear(from, news, sizeof(*news));
 	memcpy(scene->seq, news->seq, sizeof(scene->seq));
-	scene->out = scene_tensor(scene, PAGED_F32, total_q, TOY_HEADS, TOY_DIM);
-	scene->lse = scene_put(scene, NULL, total_q * TOY_HEADS * sizeof(float));
-	scene->max_score = scene_put(scene, NULL, total_q * TOY_HEADS * sizeof(float));
+	scene->out = scene_tensor(scene, PAGED_F32, total_q, WORKER_HEADS, WORKER_DIM);
+	scene->lse = scene_put(scene, NULL, total_q * WORKER_HEADS * sizeof(float));
+	scene->max_score = scene_put(scene, NULL, total_q * WORKER_HEADS * sizeof(float));
 }
 
 static void
@@ -313,14 +313,14 @@ alone(int from, int to, void *argument)
 
 IT_TEST(in_one_process)
 {
-	struct it_worker worker;
+	struct it_worker child;
 	struct it_daemon daemon;
 
 	cuda_case_needs_fake_cuda();
 	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
 	log_calls(&daemon);
-	it_fork(&worker, alone, NULL);
-	it_join(&worker);
+	it_fork(&child, alone, NULL);
+	it_join(&child);
 	it_daemon_stop(&daemon);
 }
 
@@ -343,7 +343,7 @@ bereaved(int from, int to, void *argument)
 	it_say(to, "r", 1);
 	it_hear(from, &word, 1);
 	scene_expect(&scene, paged_batch_wait(scene.batch, &news.mark), PAGED_ERR_GONE);
-	it_require(strstr(paged_client_error(scene.client), "pool toy: process ") != NULL &&
+	it_require(strstr(paged_client_error(scene.client), "pool test: process ") != NULL &&
 			   strstr(paged_client_error(scene.client), " has ended") != NULL,
 		   "%s", paged_client_error(scene.client));
 	/* Nothing of the dead is left, and the stream goes on. */
@@ -436,14 +436,14 @@ critic(int from, int to, void *argument)
 	REFUSE(version = 0, PAGED_ERR_INVALID, "these bytes are no mark");
 	REFUSE(version++, PAGED_ERR_VERSION, "a mark of version 2, this library knows 1");
 	REFUSE(boot_id[0] ^= 1, PAGED_ERR_GONE, "an earlier life");
-	REFUSE(pool++, PAGED_ERR_INVALID, "pool toy is number 0 of its daemon, the mark is of number 1");
+	REFUSE(pool++, PAGED_ERR_INVALID, "pool test is number 0 of its daemon, the mark is of number 1");
 	REFUSE(kind = MARK_REACHED, PAGED_ERR_INVALID, "not of a GPU's memory");
 	REFUSE(kind = 7, PAGED_ERR_INVALID, "not of a GPU's memory");
 	REFUSE(device.bytes[3] ^= 1, PAGED_ERR_INVALID, "of another GPU than GPU-");
 	REFUSE(process.pid = 0, PAGED_ERR_GONE, "process 0 has ended");
 	REFUSE(process.pid = -1, PAGED_ERR_GONE, "process -1 has ended");
 	REFUSE(process.started++, PAGED_ERR_GONE, "has ended, or is in another PID namespace");
-	REFUSE(handle.bytes[0] ^= 1, PAGED_ERR_BACKEND, "pool toy: cuIpcOpenEventHandle: CUDA_ERROR_INVALID_VALUE");
+	REFUSE(handle.bytes[0] ^= 1, PAGED_ERR_BACKEND, "pool test: cuIpcOpenEventHandle: CUDA_ERROR_INVALID_VALUE");
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuIpcOpenEventHandle=400", 1);
 	REFUSE(event = good.event, PAGED_ERR_BACKEND, "cuIpcOpenEventHandle: CUDA_ERROR_INVALID_HANDLE");
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuStreamWaitEvent=999", 1);
@@ -504,7 +504,8 @@ unable(int from, int to, void *argument)
 	open_as(&scene, 1);
 	scene_expect(&scene, paged_batch_mark(scene.batch, NULL), PAGED_ERR_INVALID);
 	capture_begin(&scene);
-	refused_mark(&scene, PAGED_ERR_UNSUPPORTED, "pool toy: the stream is being captured, and a graph has no marks");
+	refused_mark(&scene, PAGED_ERR_UNSUPPORTED,
+		     "pool test: the stream is being captured, and a graph has no marks");
 	scene_expect(&scene, paged_batch_finish(scene.batch), PAGED_ERR_UNSUPPORTED);
 	capture_end(&scene);
 	for (unsigned int i = 0; i < 3; i++) {
@@ -534,15 +535,15 @@ eventless(int from, int to, void *argument)
 
 IT_TEST(marks_that_cannot_be_made_are_refused)
 {
-	struct it_worker worker;
+	struct it_worker child;
 	struct it_daemon daemon;
 
 	cuda_case_needs_fake_cuda();
 	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
-	it_fork(&worker, unable, NULL);
-	it_join(&worker);
-	it_fork(&worker, eventless, NULL);
-	it_join(&worker);
+	it_fork(&child, unable, NULL);
+	it_join(&child);
+	it_fork(&child, eventless, NULL);
+	it_join(&child);
 	it_daemon_stop(&daemon);
 }
 
@@ -569,16 +570,16 @@ orphan(int from, int to, void *argument)
 
 IT_TEST(the_daemon_is_gone)
 {
-	struct it_worker worker;
+	struct it_worker child;
 	struct it_daemon daemon;
 	char word;
 
 	cuda_case_daemon(&daemon, CUDA_CASE_VMM, "", "");
-	it_fork(&worker, orphan, NULL);
-	it_hear(worker.from, &word, 1);
+	it_fork(&child, orphan, NULL);
+	it_hear(child.from, &word, 1);
 	it_daemon_kill(&daemon);
-	it_say(worker.to, "k", 1);
-	it_join(&worker);
+	it_say(child.to, "k", 1);
+	it_join(&child);
 }
 
 IT_MAIN

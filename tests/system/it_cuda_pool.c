@@ -42,9 +42,9 @@ cuda_end(void)
 }
 
 static cuda_address
-at(const struct toy *toy, uint64_t offset)
+at(const struct worker_fixture *worker, uint64_t offset)
 {
-	return (cuda_address)(uintptr_t)toy->info.base + offset;
+	return (cuda_address)(uintptr_t)worker->info.base + offset;
 }
 
 static int
@@ -64,21 +64,21 @@ words_make(uint32_t words[N_WORDS], uint32_t seed)
 }
 
 static void
-words_write(const struct toy *toy, uint32_t seed)
+words_write(const struct worker_fixture *worker, uint32_t seed)
 {
 	uint32_t words[N_WORDS];
 
 	words_make(words, seed);
-	it_require(copy(NULL, at(toy, toy->info.k.page_stride), words, sizeof(words)) == CUDA_SUCCESS);
+	it_require(copy(NULL, at(worker, worker->info.k.page_stride), words, sizeof(words)) == CUDA_SUCCESS);
 }
 
 static void
-words_expect(const struct toy *toy, uint32_t seed)
+words_expect(const struct worker_fixture *worker, uint32_t seed)
 {
 	uint32_t words[N_WORDS], seen[N_WORDS];
 
 	words_make(words, seed);
-	it_require(copy(seen, at(toy, toy->info.k.page_stride), NULL, sizeof(seen)) == CUDA_SUCCESS);
+	it_require(copy(seen, at(worker, worker->info.k.page_stride), NULL, sizeof(seen)) == CUDA_SUCCESS);
 	it_require(memcmp(words, seen, sizeof(words)) == 0, "%x is not %x", seen[0], words[0]);
 }
 
@@ -88,34 +88,34 @@ static void
 writer(int from, int to, void *argument)
 {
 	char go;
-	struct toy toy;
+	struct worker_fixture worker;
 
 	(void)argument;
 	cuda_start();
-	toy_open(&toy, NULL, 0);
-	it_require(strcmp(toy.info.backend, "cuda") == 0 && strcmp(toy.info.isa, gpu.isa) == 0);
-	it_require(strcmp(toy.info.device, gpu.uuid_text) == 0, "%s", toy.info.device);
-	it_require(!fake_cuda_wanted() || strcmp(toy.info.device, FAKE_CUDA_UUID) == 0, "%s", toy.info.device);
-	it_require((uintptr_t)toy.info.base % 512 == 0 && toy.info.k.head_stride % 128 == 0);
-	words_write(&toy, 7);
+	worker_open(&worker, NULL, 0);
+	it_require(strcmp(worker.info.backend, "cuda") == 0 && strcmp(worker.info.isa, gpu.isa) == 0);
+	it_require(strcmp(worker.info.device, gpu.uuid_text) == 0, "%s", worker.info.device);
+	it_require(!fake_cuda_wanted() || strcmp(worker.info.device, FAKE_CUDA_UUID) == 0, "%s", worker.info.device);
+	it_require((uintptr_t)worker.info.base % 512 == 0 && worker.info.k.head_stride % 128 == 0);
+	words_write(&worker, 7);
 	it_say(to, "w", 1);
 	it_hear(from, &go, 1);
-	words_expect(&toy, 8);
-	toy_close(&toy);
+	words_expect(&worker, 8);
+	worker_close(&worker);
 	cuda_end();
 }
 
 static void
 reader(int from, int to, void *argument)
 {
-	struct toy toy;
+	struct worker_fixture worker;
 
 	(void)from, (void)argument;
 	cuda_start();
-	toy_open(&toy, NULL, 0);
-	words_expect(&toy, 7);
-	words_write(&toy, 8);
-	toy_close(&toy);
+	worker_open(&worker, NULL, 0);
+	words_expect(&worker, 7);
+	words_write(&worker, 8);
+	worker_close(&worker);
 	cuda_end();
 	it_say(to, "r", 1);
 }
@@ -159,36 +159,36 @@ IT_TEST(two_processes_share_legacy_memory)
 static void
 several_clients(int from, int to, void *argument)
 {
-	struct toy first, second, third;
+	struct worker_fixture first, second, third;
 
 	(void)from, (void)to, (void)argument;
 	cuda_start();
-	toy_open(&first, NULL, 0);
-	toy_open(&second, NULL, 0);
+	worker_open(&first, NULL, 0);
+	worker_open(&second, NULL, 0);
 	it_require(first.info.base == second.info.base);
 	words_write(&first, 3);
-	toy_close(&first);
+	worker_close(&first);
 	words_expect(&second, 3);
-	toy_open(&third, NULL, 0);
+	worker_open(&third, NULL, 0);
 	it_require(third.info.base == second.info.base);
-	toy_close(&third);
-	toy_close(&second);
+	worker_close(&third);
+	worker_close(&second);
 	it_require(cuda_case_n_mappings() == 0, "the last close unmaps");
-	toy_open(&first, NULL, 0);
+	worker_open(&first, NULL, 0);
 	words_expect(&first, 3);
-	toy_close(&first);
+	worker_close(&first);
 	cuda_end();
 }
 
 static void
 in_a_worker(enum cuda_case_export export, void (*run)(int from, int to, void *argument))
 {
-	struct it_worker worker;
+	struct it_worker child;
 	struct it_daemon daemon;
 
 	cuda_case_daemon(&daemon, export, "", "");
-	it_fork(&worker, run, NULL);
-	it_join(&worker);
+	it_fork(&child, run, NULL);
+	it_join(&child);
 	it_daemon_stop(&daemon);
 }
 
@@ -206,101 +206,101 @@ IT_TEST(clients_of_a_process_share_a_legacy_mapping)
 static void
 reads_on(int from, int to, void *argument)
 {
-	struct toy toy;
+	struct worker_fixture worker;
 	char word;
 
 	(void)argument;
 	cuda_start();
-	toy_open(&toy, NULL, 0);
-	words_write(&toy, 5);
+	worker_open(&worker, NULL, 0);
+	words_write(&worker, 5);
 	it_say(to, "w", 1);
 	it_hear(from, &word, 1);
-	toy_expect(&toy, paged_client_ping(toy.client), PAGED_ERR_GONE);
-	words_expect(&toy, 5);
-	toy_close(&toy);
+	worker_expect(&worker, paged_client_ping(worker.client), PAGED_ERR_GONE);
+	words_expect(&worker, 5);
+	worker_close(&worker);
 	it_require(cuda_case_n_mappings() == 0);
 	cuda_end();
 }
 
 IT_TEST(vmm_memory_outlives_its_owner)
 {
-	struct it_worker worker;
+	struct it_worker child;
 	struct it_daemon daemon;
 	char word;
 
 	cuda_case_daemon(&daemon, CUDA_CASE_VMM, "", "");
-	it_fork(&worker, reads_on, NULL);
-	it_hear(worker.from, &word, 1);
+	it_fork(&child, reads_on, NULL);
+	it_hear(child.from, &word, 1);
 	it_daemon_kill(&daemon);
-	it_say(worker.to, "k", 1);
-	it_join(&worker);
+	it_say(child.to, "k", 1);
+	it_join(&child);
 }
 
 /* Whoever is told that the owner is gone keeps no memory from others once its batches are destroyed. */
 static void
 lets_go(int from, int to, void *argument)
 {
-	struct toy first, second;
+	struct worker_fixture first, second;
 	char word;
 
 	(void)argument;
 	cuda_start();
-	toy_open(&first, NULL, 0);
-	toy_open(&second, NULL, 0);
+	worker_open(&first, NULL, 0);
+	worker_open(&second, NULL, 0);
 	it_say(to, "o", 1);
 	it_hear(from, &word, 1);
-	toy_expect(&first, paged_client_ping(first.client), PAGED_ERR_GONE);
-	toy_expect(&second, paged_client_ping(second.client), PAGED_ERR_GONE);
+	worker_expect(&first, paged_client_ping(first.client), PAGED_ERR_GONE);
+	worker_expect(&second, paged_client_ping(second.client), PAGED_ERR_GONE);
 	paged_batch_destroy(first.batch);
-	toy_ok(&second, paged_pool_get_info(second.pool, &second.info));
+	worker_ok(&second, paged_pool_get_info(second.pool, &second.info));
 	it_require(second.info.base != NULL);
 	words_write(&second, 3);
 	words_expect(&second, 3);
-	toy_expect(&first, paged_batch_create(first.pool, NULL, &first.batch), PAGED_ERR_GONE);
+	worker_expect(&first, paged_batch_create(first.pool, NULL, &first.batch), PAGED_ERR_GONE);
 	paged_batch_destroy(second.batch);
 	it_require(cuda_case_n_mappings() == 0, "%u mappings are left", cuda_case_n_mappings());
-	toy_ok(&second, paged_pool_get_info(second.pool, &second.info));
+	worker_ok(&second, paged_pool_get_info(second.pool, &second.info));
 	it_require(second.info.base == NULL);
-	toy_close(&first);
-	toy_close(&second);
+	worker_close(&first);
+	worker_close(&second);
 	cuda_end();
 }
 
 IT_TEST(memory_of_a_daemon_that_died_is_let_go)
 {
-	struct it_worker worker;
+	struct it_worker child;
 	struct it_daemon daemon;
 	char word;
 
 	cuda_case_daemon(&daemon, CUDA_CASE_VMM, "", "");
-	it_fork(&worker, lets_go, NULL);
-	it_hear(worker.from, &word, 1);
+	it_fork(&child, lets_go, NULL);
+	it_hear(child.from, &word, 1);
 	it_daemon_kill(&daemon);
-	it_say(worker.to, "k", 1);
-	it_join(&worker);
+	it_say(child.to, "k", 1);
+	it_join(&child);
 }
 
 /* A session that is kicked: others of the process go on, and it may come back. */
 static void
 kicked(int from, int to, void *argument)
 {
-	struct toy first, second;
+	struct worker_fixture first, second;
 
 	(void)from, (void)to, (void)argument;
 	cuda_start();
-	toy_open(&first, NULL, 0);
-	toy_attach(&second, NULL);
-	toy_ok(&second, paged_admin_kick(second.client, paged_client_session(first.client), 0));
-	toy_expect(&first, paged_client_dispatch(first.client), PAGED_ERR_GONE);
+	worker_open(&first, NULL, 0);
+	worker_attach(&second, NULL);
+	worker_ok(&second, paged_admin_kick(second.client, paged_client_session(first.client), 0));
+	worker_expect(&first, paged_client_dispatch(first.client), PAGED_ERR_GONE);
 	it_require(cuda_case_n_mappings() > 0, "a batch may still be at work");
 	paged_batch_destroy(first.batch);
 	it_require(cuda_case_n_mappings() == 0, "%u mappings are left", cuda_case_n_mappings());
 	paged_client_close(second.client);
-	toy_open(&second, NULL, 0);
+	worker_open(&second, NULL, 0);
 	words_write(&second, 9);
-	toy_close(&first);
+	worker_close(&first);
 	words_expect(&second, 9);
-	toy_close(&second);
+	worker_close(&second);
 	it_require(cuda_case_n_mappings() == 0);
 	cuda_end();
 }
@@ -321,43 +321,43 @@ embedded_worker(int from, int to, void *argument)
 {
 	const struct paged_pool_params params = {
 		.struct_size = sizeof(params),
-		.name = "toy",
-		.n_layers = TOY_LAYERS,
-		.n_kv_heads = TOY_KV_HEADS,
-		.k_dim = TOY_DIM,
+		.name = "test",
+		.n_layers = WORKER_LAYERS,
+		.n_kv_heads = WORKER_KV_HEADS,
+		.k_dim = WORKER_DIM,
 		.dtype = PAGED_F32,
-		.n_pages = TOY_PAGES,
+		.n_pages = WORKER_PAGES,
 		.backend = "cuda",
 	};
 	struct it_worker child;
-	struct toy toy = { .info.struct_size = sizeof(toy.info) };
+	struct worker_fixture worker = { .info.struct_size = sizeof(worker.info) };
 
 	(void)from, (void)to;
 	if (argument != NULL) {
-		paged_client_close(((struct toy *)argument)->client);
+		paged_client_close(((struct worker_fixture *)argument)->client);
 		return;
 	}
 	cuda_start();
-	toy_ok(&toy, paged_client_open_embedded(&params, 1, NULL, &toy.client));
-	toy_ok(&toy, paged_pool_open(toy.client, "toy", &toy.pool));
-	toy_ok(&toy, paged_pool_get_info(toy.pool, &toy.info));
-	it_require(strcmp(toy.info.backend, "cuda") == 0 && strcmp(toy.info.isa, gpu.isa) == 0);
-	words_write(&toy, 9);
-	it_fork(&child, embedded_worker, &toy);
+	worker_ok(&worker, paged_client_open_embedded(&params, 1, NULL, &worker.client));
+	worker_ok(&worker, paged_pool_open(worker.client, "test", &worker.pool));
+	worker_ok(&worker, paged_pool_get_info(worker.pool, &worker.info));
+	it_require(strcmp(worker.info.backend, "cuda") == 0 && strcmp(worker.info.isa, gpu.isa) == 0);
+	words_write(&worker, 9);
+	it_fork(&child, embedded_worker, &worker);
 	it_join(&child);
-	words_expect(&toy, 9);
-	toy_close(&toy);
+	words_expect(&worker, 9);
+	worker_close(&worker);
 	it_require(cuda_case_n_mappings() == 0);
 	cuda_end();
 }
 
 IT_TEST(an_embedded_owner_has_device_memory)
 {
-	struct it_worker worker;
+	struct it_worker child;
 
 	cuda_case_environment();
-	it_fork(&worker, embedded_worker, NULL);
-	it_join(&worker);
+	it_fork(&child, embedded_worker, NULL);
+	it_join(&child);
 }
 
 /* What the caller has made current stays so. */
@@ -365,16 +365,16 @@ static void
 context_stays(int from, int to, void *argument)
 {
 	cuda_context mine, now;
-	struct toy toy;
+	struct worker_fixture worker;
 
 	(void)from, (void)to, (void)argument;
 	setenv("PAGED_FAKE_CUDA_DEVICES", "2", 1);
 	cuda_start();
 	it_require(gpu.driver.context_retain(&mine, 1) == CUDA_SUCCESS);
 	it_require(gpu.driver.context_push(mine) == CUDA_SUCCESS);
-	toy_open(&toy, NULL, 0);
+	worker_open(&worker, NULL, 0);
 	it_require(gpu.driver.context_current(&now) == CUDA_SUCCESS && now == mine);
-	toy_close(&toy);
+	worker_close(&worker);
 	it_require(gpu.driver.context_current(&now) == CUDA_SUCCESS && now == mine);
 }
 
@@ -388,14 +388,14 @@ IT_TEST(the_callers_context_stays_current)
 static void
 plain_worker(int from, int to, void *argument)
 {
-	struct toy toy;
+	struct worker_fixture worker;
 
 	(void)from, (void)to, (void)argument;
 	it_require(fake_cuda_load());
-	toy_open(&toy, NULL, 4);
-	toy_ok(&toy, toy_plan(&toy, toy_sequence(&toy, 8), 0, 8, 0));
-	toy_ok(&toy, paged_batch_validate(toy.batch));
-	toy_close(&toy);
+	worker_open(&worker, NULL, 4);
+	worker_ok(&worker, worker_plan(&worker, worker_create_seq(&worker, 8), 0, 8, 0));
+	worker_ok(&worker, paged_batch_validate(worker.batch));
+	worker_close(&worker);
 }
 
 IT_TEST(a_process_without_cuda_of_its_own_plans)
@@ -409,13 +409,13 @@ static void
 expect_refusal(enum paged_status status, const char *words)
 {
 	struct paged_pool *pool;
-	struct toy toy;
+	struct worker_fixture worker;
 
 	it_require(fake_cuda_load());
-	toy_attach(&toy, NULL);
-	toy_expect(&toy, paged_pool_open(toy.client, "toy", &pool), status);
-	it_require(strstr(paged_client_error(toy.client), words) != NULL, "%s", paged_client_error(toy.client));
-	toy_close(&toy);
+	worker_attach(&worker, NULL);
+	worker_expect(&worker, paged_pool_open(worker.client, "test", &pool), status);
+	it_require(strstr(paged_client_error(worker.client), words) != NULL, "%s", paged_client_error(worker.client));
+	worker_close(&worker);
 }
 
 static void
@@ -423,59 +423,59 @@ sees_another_device(int from, int to, void *argument)
 {
 	(void)from, (void)to, (void)argument;
 	setenv("CUDA_VISIBLE_DEVICES", "1", 1);
-	expect_refusal(PAGED_ERR_NOENT, "pool toy: this process sees 1 CUDA devices, and none is the pool's");
+	expect_refusal(PAGED_ERR_NOENT, "pool test: this process sees 1 CUDA devices, and none is the pool's");
 }
 
 static void
 counts_devices_otherwise(int from, int to, void *argument)
 {
-	struct toy toy;
+	struct worker_fixture worker;
 
 	(void)from, (void)to, (void)argument;
 	setenv("CUDA_VISIBLE_DEVICES", "1,0", 1);
 	it_require(fake_cuda_load());
-	toy_open(&toy, NULL, 0);
-	toy_close(&toy);
+	worker_open(&worker, NULL, 0);
+	worker_close(&worker);
 }
 
 static void
 has_no_driver(int from, int to, void *argument)
 {
 	struct paged_pool *pool;
-	struct toy toy;
+	struct worker_fixture worker;
 
 	(void)from, (void)to, (void)argument;
-	toy_attach(&toy, NULL);
-	toy_expect(&toy, paged_pool_open(toy.client, "toy", &pool), PAGED_ERR_UNSUPPORTED);
-	it_require(strcmp(paged_client_error(toy.client), "pool toy: no CUDA driver (libcuda.so.1 not found)") == 0,
-		   "%s", paged_client_error(toy.client));
-	toy_close(&toy);
+	worker_attach(&worker, NULL);
+	worker_expect(&worker, paged_pool_open(worker.client, "test", &pool), PAGED_ERR_UNSUPPORTED);
+	it_require(strcmp(paged_client_error(worker.client), "pool test: no CUDA driver (libcuda.so.1 not found)") == 0,
+		   "%s", paged_client_error(worker.client));
+	worker_close(&worker);
 }
 
 IT_TEST(devices_are_found_by_uuid)
 {
-	struct it_worker worker;
+	struct it_worker child;
 	struct it_daemon daemon;
 
 	cuda_case_needs_fake_cuda();
 	setenv("PAGED_FAKE_CUDA_DEVICES", "2", 1);
 	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "device = GPU-70616765-6420-6661-6b65-204355444100", "");
-	it_fork(&worker, sees_another_device, NULL);
-	it_join(&worker);
-	it_fork(&worker, counts_devices_otherwise, NULL);
-	it_join(&worker);
+	it_fork(&child, sees_another_device, NULL);
+	it_join(&child);
+	it_fork(&child, counts_devices_otherwise, NULL);
+	it_join(&child);
 	it_daemon_stop(&daemon);
 }
 
 IT_TEST(a_worker_without_a_driver_is_told)
 {
-	struct it_worker worker;
+	struct it_worker child;
 	struct it_daemon daemon;
 
 	cuda_case_needs_no_driver();
 	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
-	it_fork(&worker, has_no_driver, NULL);
-	it_join(&worker);
+	it_fork(&child, has_no_driver, NULL);
+	it_join(&child);
 	it_daemon_stop(&daemon);
 }
 
@@ -483,7 +483,7 @@ IT_TEST(a_worker_without_a_driver_is_told)
 static void
 nobody_opens(int from, int to, void *argument)
 {
-	struct toy toy;
+	struct worker_fixture worker;
 
 	(void)from, (void)to;
 	/* First: the build tree may be closed to this user. */
@@ -493,21 +493,21 @@ nobody_opens(int from, int to, void *argument)
 		expect_refusal(PAGED_ERR_BACKEND, "pagedd is uid 0, this process 65534");
 		return;
 	}
-	toy_open(&toy, NULL, 0);
-	toy_close(&toy);
+	worker_open(&worker, NULL, 0);
+	worker_close(&worker);
 }
 
 static void other_user(enum cuda_case_export export)
 {
-	struct it_worker worker;
+	struct it_worker child;
 	struct it_daemon daemon;
 
 	if (geteuid() != 0)
 		it_skip("needs root to become another user");
 	cuda_case_daemon(&daemon, export, "", "allow-user = 65534\n");
 	cuda_case_open_to_all(&daemon);
-	it_fork(&worker, nobody_opens, &export);
-	it_join(&worker);
+	it_fork(&child, nobody_opens, &export);
+	it_join(&child);
 	it_daemon_stop(&daemon);
 }
 
@@ -526,14 +526,14 @@ static void
 overwrites(int from, int to, void *argument)
 {
 	char nothing[64] = { 0 };
-	struct toy toy;
+	struct worker_fixture worker;
 
 	(void)from, (void)to, (void)argument;
 	cuda_start();
-	toy_open(&toy, NULL, 0);
-	it_require(copy(NULL, at(&toy, ((uint64_t)2 << 20) - sizeof(nothing)), nothing, sizeof(nothing)) ==
+	worker_open(&worker, NULL, 0);
+	it_require(copy(NULL, at(&worker, ((uint64_t)2 << 20) - sizeof(nothing)), nothing, sizeof(nothing)) ==
 		   CUDA_SUCCESS);
-	toy_close(&toy);
+	worker_close(&worker);
 	expect_refusal(PAGED_ERR_BACKEND, "its last 32 bytes are not those that its owner wrote");
 	it_require(cuda_case_n_mappings() == 0);
 	cuda_end();

@@ -14,14 +14,14 @@
 
 static const struct scene_params served = {
 	.backend = "cuda",
-	.served = "toy",
+	.served = "test",
 	.pool = PAGED_F32,
 	.q = PAGED_F32,
-	.q_heads = TOY_HEADS,
-	.kv_heads = TOY_KV_HEADS,
-	.k_dim = TOY_DIM,
-	.v_dim = TOY_DIM,
-	.page_size = TOY_PAGE_SIZE,
+	.q_heads = WORKER_HEADS,
+	.kv_heads = WORKER_KV_HEADS,
+	.k_dim = WORKER_DIM,
+	.v_dim = WORKER_DIM,
+	.page_size = WORKER_PAGE_SIZE,
 	.n_rows = 2,
 	.rows = { { .kv_len = 19, .q_len = 1 }, { .kv_len = 6, .q_len = 3 } },
 };
@@ -78,9 +78,9 @@ reader(int from, int to, void *argument)
 	scene.params = served;
 	scene.total_q = 4;
 	it_hear(from, scene.seq, sizeof(scene.seq));
-	scene.out = scene_tensor(&scene, PAGED_F32, 4, TOY_HEADS, TOY_DIM);
-	scene.lse = scene_put(&scene, NULL, 4 * TOY_HEADS * sizeof(float));
-	scene.max_score = scene_put(&scene, NULL, 4 * TOY_HEADS * sizeof(float));
+	scene.out = scene_tensor(&scene, PAGED_F32, 4, WORKER_HEADS, WORKER_DIM);
+	scene.lse = scene_put(&scene, NULL, 4 * WORKER_HEADS * sizeof(float));
+	scene.max_score = scene_put(&scene, NULL, 4 * WORKER_HEADS * sizeof(float));
 	plan(&scene);
 	scene_ok(&scene, scene_attend(&scene, NULL));
 	scene_ok(&scene, paged_batch_validate(scene.batch));
@@ -169,24 +169,24 @@ successor(int from, int to, void *argument)
 
 IT_TEST(a_worker_is_killed_at_work)
 {
-	struct paged_client_params params = toy_params("observer");
-	struct it_worker worker;
+	struct paged_client_params params = worker_params("observer");
+	struct it_worker child;
 	struct it_daemon daemon;
-	struct toy toy;
+	struct worker_fixture worker;
 	char word;
 
 	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
 	params.observer = 1;
 	for (unsigned int i = 0; i < 2; i++) {
-		it_fork(&worker, victim, NULL);
-		it_hear(worker.from, &word, 1);
-		it_kill(&worker);
+		it_fork(&child, victim, NULL);
+		it_hear(child.from, &word, 1);
+		it_kill(&child);
 	}
-	toy_attach(&toy, &params);
-	toy_wait_free(&toy, "toy", 5000);
-	paged_client_close(toy.client);
-	it_fork(&worker, successor, NULL);
-	it_join(&worker);
+	worker_attach(&worker, &params);
+	worker_wait_free(&worker, "test", 5000);
+	paged_client_close(worker.client);
+	it_fork(&child, successor, NULL);
+	it_join(&child);
 	it_daemon_stop(&daemon);
 }
 
@@ -232,16 +232,16 @@ orphan_of_legacy(int from, int to, void *argument)
 static void
 daemon_dies(enum cuda_case_export export, void (*run)(int from, int to, void *argument))
 {
-	struct it_worker worker;
+	struct it_worker child;
 	struct it_daemon daemon;
 	char word;
 
 	cuda_case_daemon(&daemon, export, "", "");
-	it_fork(&worker, run, NULL);
-	it_hear(worker.from, &word, 1);
+	it_fork(&child, run, NULL);
+	it_hear(child.from, &word, 1);
 	it_daemon_kill(&daemon);
-	it_say(worker.to, "k", 1);
-	it_join(&worker);
+	it_say(child.to, "k", 1);
+	it_join(&child);
 }
 
 IT_TEST(the_daemon_is_killed_at_work)

@@ -11,72 +11,72 @@
 static bool
 one_sequence_is_left(void *argument)
 {
-	return toy_pool(argument, "toy").n_sequences == 1;
+	return worker_pool_entry(argument, "test").n_sequences == 1;
 }
 
 IT_TEST(late_reply_after_a_timeout)
 {
-	struct paged_client_params params = toy_params("impatient");
+	struct paged_client_params params = worker_params("impatient");
 	struct it_daemon daemon;
-	struct toy toy, observer;
+	struct worker_fixture worker, observer;
 	paged_seq_id seq, late[3] = { 0 };
 	uint64_t began;
 
 	params.timeout_ms = 100;
-	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
-	toy_observe(&observer);
-	toy_open(&toy, &params, 0);
-	seq = toy_sequence(&toy, 4);
+	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
+	worker_observe(&observer);
+	worker_open(&worker, &params, 0);
+	seq = worker_create_seq(&worker, 4);
 
 	kill(daemon.pid, SIGSTOP);
 	began = it_now_ms();
-	toy_expect(&toy, seqs_create(toy.client, toy.pool, 3, late), PAGED_ERR_TIMEOUT);
+	worker_expect(&worker, seqs_create(worker.client, worker.pool, 3, late), PAGED_ERR_TIMEOUT);
 	it_require(it_now_ms() - began >= 90 && it_now_ms() - began < 2000);
 	it_require(late[0] == 0, "nothing is written unless the call succeeds");
-	toy_expect(&toy, seqs_reserve(toy.client, 1, &seq, (uint32_t[]){ 16 }), PAGED_ERR_TIMEOUT);
+	worker_expect(&worker, seqs_reserve(worker.client, 1, &seq, (uint32_t[]){ 16 }), PAGED_ERR_TIMEOUT);
 	kill(daemon.pid, SIGCONT);
 
 	/* The next calls get their own answers, and the create that nobody waits for is undone. */
 	params.timeout_ms = 0;
-	while (seqs_reserve(toy.client, 1, &seq, (uint32_t[]){ 20 }) == PAGED_ERR_TIMEOUT)
+	while (seqs_reserve(worker.client, 1, &seq, (uint32_t[]){ 20 }) == PAGED_ERR_TIMEOUT)
 		it_require(it_now_ms() - began < 10000);
 	it_require(it_wait(one_sequence_is_left, &observer, 5000), "%u sequences",
-		   toy_pool(&observer, "toy").n_sequences);
-	it_require(toy_pool(&observer, "toy").n_referenced == 5);
-	toy_ok(&toy, paged_seq_erase(toy.client, 1, &seq));
-	seq = toy_sequence(&toy, 4);
-	toy_check(&observer);
-	toy_close(&toy);
-	toy_close(&observer);
+		   worker_pool_entry(&observer, "test").n_sequences);
+	it_require(worker_pool_entry(&observer, "test").n_referenced == 5);
+	worker_ok(&worker, paged_seq_erase(worker.client, 1, &seq));
+	seq = worker_create_seq(&worker, 4);
+	worker_check_pool(&observer);
+	worker_close(&worker);
+	worker_close(&observer);
 	it_daemon_stop(&daemon);
 }
 
 /* Nobody calls again: the descriptor says that there is something to take in. */
 IT_TEST(late_reply_undone_by_dispatch)
 {
-	struct paged_client_params params = toy_params("impatient");
+	struct paged_client_params params = worker_params("impatient");
 	struct pollfd poll_fd = { .events = POLLIN };
 	struct it_daemon daemon;
-	struct toy toy, observer;
+	struct worker_fixture worker, observer;
 	paged_seq_id seq, late;
 
 	params.timeout_ms = 50;
-	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
-	toy_observe(&observer);
-	toy_open(&toy, &params, 0);
-	seq = toy_sequence(&toy, 4);
-	poll_fd.fd = paged_client_fd(toy.client);
+	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
+	worker_observe(&observer);
+	worker_open(&worker, &params, 0);
+	seq = worker_create_seq(&worker, 4);
+	poll_fd.fd = paged_client_fd(worker.client);
 	kill(daemon.pid, SIGSTOP);
-	toy_expect(&toy, seqs_create(toy.client, toy.pool, 1, &late), PAGED_ERR_TIMEOUT);
+	worker_expect(&worker, seqs_create(worker.client, worker.pool, 1, &late), PAGED_ERR_TIMEOUT);
 	kill(daemon.pid, SIGCONT);
 	for (uint64_t end = it_now_ms() + 5000; !one_sequence_is_left(&observer);) {
 		it_require(it_now_ms() < end, "the late create was not undone");
 		if (poll(&poll_fd, 1, 100) > 0)
-			toy_ok(&toy, paged_client_dispatch(toy.client));
+			worker_ok(&worker, paged_client_dispatch(worker.client));
 	}
-	toy_ok(&toy, paged_seq_read(toy.pool, seq, NULL, NULL, 0));
-	toy_close(&toy);
-	toy_close(&observer);
+	worker_ok(&worker, paged_seq_read(worker.pool, seq, NULL, NULL, 0));
+	worker_close(&worker);
+	worker_close(&observer);
 	it_daemon_stop(&daemon);
 }
 
@@ -85,35 +85,37 @@ IT_TEST(full_pool_is_an_ordinary_error)
 	struct paged_seq_info before = { .struct_size = sizeof(before) }, after = before;
 	struct paged_batch_row rows[2];
 	struct it_daemon daemon;
-	paged_seq_id seq[2], many[TOY_SLOTS];
+	paged_seq_id seq[2], many[WORKER_SLOTS];
 	uint32_t page[32];
-	struct toy toy;
+	struct worker_fixture worker;
 
-	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
-	toy_open(&toy, NULL, 8);
-	toy_ok(&toy, seqs_create(toy.client, toy.pool, 2, seq));
-	toy_ok(&toy, seqs_reserve(toy.client, 2, seq, (uint32_t[]){ 128, 100 }));
-	toy_ok(&toy, paged_seq_read(toy.pool, seq[1], &before, page, 32));
+	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
+	worker_open(&worker, NULL, 8);
+	worker_ok(&worker, seqs_create(worker.client, worker.pool, 2, seq));
+	worker_ok(&worker, seqs_reserve(worker.client, 2, seq, (uint32_t[]){ 128, 100 }));
+	worker_ok(&worker, paged_seq_read(worker.pool, seq[1], &before, page, 32));
 	/* 64 pages are 32 + 25 and 7 free ones; 28 tokens more take exactly these, and there is none for a third. */
-	seq[0] = toy_sequence(&toy, 28);
-	toy_expect(&toy, seqs_reserve(toy.client, 2, seq, (uint32_t[]){ 28, 128 }), PAGED_ERR_FULL);
-	it_require(strcmp(paged_client_error(toy.client), "pool toy: 7 pages requested, 0 free (0 quarantined)") == 0,
-		   "%s", paged_client_error(toy.client));
-	toy_ok(&toy, paged_seq_read(toy.pool, seq[1], &after, NULL, 0));
+	seq[0] = worker_create_seq(&worker, 28);
+	worker_expect(&worker, seqs_reserve(worker.client, 2, seq, (uint32_t[]){ 28, 128 }), PAGED_ERR_FULL);
+	it_require(strcmp(paged_client_error(worker.client), "pool test: 7 pages requested, 0 free (0 quarantined)") ==
+			   0,
+		   "%s", paged_client_error(worker.client));
+	worker_ok(&worker, paged_seq_read(worker.pool, seq[1], &after, NULL, 0));
 	it_require(before.capacity == after.capacity && before.version == after.version);
-	it_require(toy_pool(&toy, "toy").n_referenced == TOY_PAGES && toy_pool(&toy, "toy").n_sequences == 3);
-	toy_expect(&toy, seqs_create(toy.client, toy.pool, TOY_SLOTS, many), PAGED_ERR_FULL);
-	it_require(toy_pool(&toy, "toy").n_sequences == 3);
+	it_require(worker_pool_entry(&worker, "test").n_referenced == WORKER_PAGES &&
+		   worker_pool_entry(&worker, "test").n_sequences == 3);
+	worker_expect(&worker, seqs_create(worker.client, worker.pool, WORKER_SLOTS, many), PAGED_ERR_FULL);
+	it_require(worker_pool_entry(&worker, "test").n_sequences == 3);
 
 	/* plan says which rows lack how many pages, and the step goes on with the others. */
 	rows[0] = (struct paged_batch_row){ .seq = seq[0], .q_len = 1, .kv_len = 28 };
 	rows[1] = (struct paged_batch_row){ .seq = seq[1], .q_len = 1, .kv_len = 105 };
-	toy_expect(&toy, paged_batch_plan(toy.batch, 2, rows), PAGED_ERR_FULL);
-	it_require(paged_batch_pages_missing(toy.batch, 0) == 0 && paged_batch_pages_missing(toy.batch, 1) == 2,
-		   "%u, %u", paged_batch_pages_missing(toy.batch, 0), paged_batch_pages_missing(toy.batch, 1));
-	toy_ok(&toy, paged_batch_plan(toy.batch, 1, rows));
-	toy_check(&toy);
-	toy_close(&toy);
+	worker_expect(&worker, paged_batch_plan(worker.batch, 2, rows), PAGED_ERR_FULL);
+	it_require(paged_batch_pages_missing(worker.batch, 0) == 0 && paged_batch_pages_missing(worker.batch, 1) == 2,
+		   "%u, %u", paged_batch_pages_missing(worker.batch, 0), paged_batch_pages_missing(worker.batch, 1));
+	worker_ok(&worker, paged_batch_plan(worker.batch, 1, rows));
+	worker_check_pool(&worker);
+	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
@@ -122,24 +124,24 @@ IT_TEST(stale_ids)
 	struct it_daemon daemon;
 	paged_seq_id old, now;
 	uint32_t tokens = 8;
-	struct toy toy;
+	struct worker_fixture worker;
 
-	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
-	toy_open(&toy, NULL, 0);
-	old = toy_sequence(&toy, 8);
-	toy_ok(&toy, toy_plan(&toy, old, 0, 8, 0));
-	toy_ok(&toy, paged_seq_erase(toy.client, 1, &old));
-	toy_expect(&toy, paged_batch_validate(toy.batch), PAGED_ERR_STALE);
-	now = toy_sequence(&toy, 8);
+	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
+	worker_open(&worker, NULL, 0);
+	old = worker_create_seq(&worker, 8);
+	worker_ok(&worker, worker_plan(&worker, old, 0, 8, 0));
+	worker_ok(&worker, paged_seq_erase(worker.client, 1, &old));
+	worker_expect(&worker, paged_batch_validate(worker.batch), PAGED_ERR_STALE);
+	now = worker_create_seq(&worker, 8);
 	it_require(PAGED_SEQ_SLOT(now) == PAGED_SEQ_SLOT(old) && now != old, "the slot is used again");
-	toy_expect(&toy, seqs_reserve(toy.client, 1, &old, &tokens), PAGED_ERR_STALE);
-	toy_expect(&toy, seqs_truncate(toy.client, 1, &old, &tokens), PAGED_ERR_STALE);
-	toy_expect(&toy, paged_seq_erase(toy.client, 1, &old), PAGED_ERR_STALE);
-	toy_expect(&toy, paged_seq_read(toy.pool, old, NULL, NULL, 0), PAGED_ERR_STALE);
-	toy_expect(&toy, toy_plan(&toy, old, 0, 1, 0), PAGED_ERR_STALE);
-	toy_expect(&toy, toy_plan(&toy, PAGED_SEQ(UINT32_MAX, 0, 0xffffff), 0, 1, 0), PAGED_ERR_STALE);
-	toy_ok(&toy, toy_plan(&toy, now, 0, 8, 0));
-	toy_close(&toy);
+	worker_expect(&worker, seqs_reserve(worker.client, 1, &old, &tokens), PAGED_ERR_STALE);
+	worker_expect(&worker, seqs_truncate(worker.client, 1, &old, &tokens), PAGED_ERR_STALE);
+	worker_expect(&worker, paged_seq_erase(worker.client, 1, &old), PAGED_ERR_STALE);
+	worker_expect(&worker, paged_seq_read(worker.pool, old, NULL, NULL, 0), PAGED_ERR_STALE);
+	worker_expect(&worker, worker_plan(&worker, old, 0, 1, 0), PAGED_ERR_STALE);
+	worker_expect(&worker, worker_plan(&worker, PAGED_SEQ(UINT32_MAX, 0, 0xffffff), 0, 1, 0), PAGED_ERR_STALE);
+	worker_ok(&worker, worker_plan(&worker, now, 0, 8, 0));
+	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
@@ -155,21 +157,21 @@ IT_TEST(pollable_descriptor)
 {
 	struct pollfd poll_fd = { .events = POLLIN };
 	struct it_daemon daemon;
-	struct toy kicked, stopped, admin;
+	struct worker_fixture kicked, stopped, admin;
 
-	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
-	toy_open(&kicked, NULL, 0);
-	toy_open(&stopped, NULL, 0);
-	toy_ok(&kicked, paged_client_dispatch(kicked.client));
+	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
+	worker_open(&kicked, NULL, 0);
+	worker_open(&stopped, NULL, 0);
+	worker_ok(&kicked, paged_client_dispatch(kicked.client));
 	it_require(!is_readable(paged_client_fd(kicked.client)), "nothing was said");
-	toy_observe(&admin);
-	toy_ok(&admin, paged_admin_kick(admin.client, paged_client_session(kicked.client), 0));
+	worker_observe(&admin);
+	worker_ok(&admin, paged_admin_kick(admin.client, paged_client_session(kicked.client), 0));
 	poll_fd.fd = paged_client_fd(kicked.client);
 	it_require(poll(&poll_fd, 1, 2000) == 1);
-	toy_expect(&kicked, paged_client_dispatch(kicked.client), PAGED_ERR_GONE);
-	toy_ok(&stopped, paged_client_dispatch(stopped.client));
-	toy_close(&kicked);
-	toy_close(&admin);
+	worker_expect(&kicked, paged_client_dispatch(kicked.client), PAGED_ERR_GONE);
+	worker_ok(&stopped, paged_client_dispatch(stopped.client));
+	worker_close(&kicked);
+	worker_close(&admin);
 
 	kill(daemon.pid, SIGTERM);
 	poll_fd.fd = paged_client_fd(stopped.client);
@@ -177,13 +179,13 @@ IT_TEST(pollable_descriptor)
 		it_require(it_now_ms() < end);
 		poll(&poll_fd, 1, 100);
 	}
-	toy_close(&stopped);
+	worker_close(&stopped);
 	it_daemon_stop(&daemon);
 }
 
 /* A block mask of one row. */
 static enum paged_status
-draw(struct toy *toy, paged_seq_id seq, uint32_t physical, struct paged_block_mask **mask_p)
+draw(struct worker_fixture *worker, paged_seq_id seq, uint32_t physical, struct paged_block_mask **mask_p)
 {
 	const struct paged_batch_row row = { .seq = seq, .q_len = 1, .kv_len = 8 };
 	const struct paged_block_mask_params params = {
@@ -192,61 +194,61 @@ draw(struct toy *toy, paged_seq_id seq, uint32_t physical, struct paged_block_ma
 	struct paged_mod *mod;
 	enum paged_status status;
 
-	toy_ok(toy, paged_mod_parse(toy->pool, PAGED_MOD_MASK, "causal", 0, NULL, &mod));
-	status = paged_block_mask_create(toy->pool, &params, mod, 0, NULL, mask_p);
+	worker_ok(worker, paged_mod_parse(worker->pool, PAGED_MOD_MASK, "causal", 0, NULL, &mod));
+	status = paged_block_mask_create(worker->pool, &params, mod, 0, NULL, mask_p);
 	paged_mod_destroy(mod);
 	return status;
 }
 
 IT_TEST(daemon_gone_and_back)
 {
-	struct paged_client_params params = toy_params("survivor");
+	struct paged_client_params params = worker_params("survivor");
 	struct paged_block_mask *placed, *logical, *none;
 	struct paged_batch_row row = { .kv_len = 8 };
 	uint32_t tokens = 16;
 	struct it_daemon daemon;
-	struct toy old, young;
+	struct worker_fixture old, young;
 	paged_seq_id seq, queued;
 	uint64_t began;
 
 	params.timeout_ms = 50;
-	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
-	toy_open(&old, &params, 8);
-	seq = toy_sequence(&old, 8);
-	toy_write(&old, seq, 0, 8, 1);
-	toy_ok(&old, draw(&old, seq, 1, &placed));
-	toy_ok(&old, paged_block_mask_validate(placed));
+	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
+	worker_open(&old, &params, 8);
+	seq = worker_create_seq(&old, 8);
+	worker_write(&old, seq, 0, 8, 1);
+	worker_ok(&old, draw(&old, seq, 1, &placed));
+	worker_ok(&old, paged_block_mask_validate(placed));
 
 	/* Requests that the first life never answers, one waited for and one not. */
 	kill(daemon.pid, SIGSTOP);
-	toy_expect(&old, seqs_create(old.client, old.pool, 1, &queued), PAGED_ERR_TIMEOUT);
-	toy_expect(&old, seqs_reserve(old.client, 1, &seq, &tokens), PAGED_ERR_TIMEOUT);
+	worker_expect(&old, seqs_create(old.client, old.pool, 1, &queued), PAGED_ERR_TIMEOUT);
+	worker_expect(&old, seqs_reserve(old.client, 1, &seq, &tokens), PAGED_ERR_TIMEOUT);
 	it_daemon_kill(&daemon);
 	it_daemon_restart(&daemon, NULL, NULL);
 
 	began = it_now_ms();
-	toy_expect(&old, seqs_create(old.client, old.pool, 1, &queued), PAGED_ERR_GONE);
-	toy_expect(&old, seqs_reserve(old.client, 1, &seq, &tokens), PAGED_ERR_GONE);
-	toy_expect(&old, paged_seq_erase(old.client, 1, &seq), PAGED_ERR_GONE);
-	toy_expect(&old, paged_client_dispatch(old.client), PAGED_ERR_GONE);
-	toy_expect(&old, toy_plan(&old, seq, 7, 8, 0), PAGED_ERR_GONE);
+	worker_expect(&old, seqs_create(old.client, old.pool, 1, &queued), PAGED_ERR_GONE);
+	worker_expect(&old, seqs_reserve(old.client, 1, &seq, &tokens), PAGED_ERR_GONE);
+	worker_expect(&old, paged_seq_erase(old.client, 1, &seq), PAGED_ERR_GONE);
+	worker_expect(&old, paged_client_dispatch(old.client), PAGED_ERR_GONE);
+	worker_expect(&old, worker_plan(&old, seq, 7, 8, 0), PAGED_ERR_GONE);
 	it_require(it_now_ms() - began < 1000, "gone is known at once");
 
 	/* Where blocks lay is void; which were seen is not. */
 	row.seq = seq;
-	toy_expect(&old, paged_block_mask_validate(placed), PAGED_ERR_GONE);
-	toy_expect(&old, draw(&old, seq, 1, &none), PAGED_ERR_GONE);
-	toy_ok(&old, paged_block_mask_to_logical(placed, &logical));
-	toy_expect(&old, paged_block_mask_to_physical(logical, 1, &row, &none), PAGED_ERR_GONE);
-	toy_ok(&old, draw(&old, 0, 0, &logical));
+	worker_expect(&old, paged_block_mask_validate(placed), PAGED_ERR_GONE);
+	worker_expect(&old, draw(&old, seq, 1, &none), PAGED_ERR_GONE);
+	worker_ok(&old, paged_block_mask_to_logical(placed, &logical));
+	worker_expect(&old, paged_block_mask_to_physical(logical, 1, &row, &none), PAGED_ERR_GONE);
+	worker_ok(&old, draw(&old, 0, 0, &logical));
 
-	toy_open(&young, NULL, 0);
-	it_require(toy_pool(&young, "toy").n_sequences == 0, "nothing of the old life arrived");
-	seq = toy_sequence(&young, 8);
-	toy_close(&old);
-	toy_ok(&young, paged_client_dispatch(young.client));
-	toy_check(&young);
-	toy_close(&young);
+	worker_open(&young, NULL, 0);
+	it_require(worker_pool_entry(&young, "test").n_sequences == 0, "nothing of the old life arrived");
+	seq = worker_create_seq(&young, 8);
+	worker_close(&old);
+	worker_ok(&young, paged_client_dispatch(young.client));
+	worker_check_pool(&young);
+	worker_close(&young);
 	it_daemon_stop(&daemon);
 }
 
@@ -264,37 +266,37 @@ killer(int from, int to, void *argument)
 IT_TEST(daemon_killed_under_a_waiting_call)
 {
 	struct it_daemon daemon;
-	struct it_worker worker;
+	struct it_worker child;
 	paged_seq_id seq;
 	uint64_t began;
-	struct toy toy;
+	struct worker_fixture worker;
 
-	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
-	toy_open(&toy, NULL, 0);
+	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
+	worker_open(&worker, NULL, 0);
 	kill(daemon.pid, SIGSTOP);
-	it_fork(&worker, killer, &daemon);
+	it_fork(&child, killer, &daemon);
 	began = it_now_ms();
-	toy_expect(&toy, seqs_create(toy.client, toy.pool, 1, &seq), PAGED_ERR_GONE);
+	worker_expect(&worker, seqs_create(worker.client, worker.pool, 1, &seq), PAGED_ERR_GONE);
 	it_require(it_now_ms() - began < 2000);
-	it_join(&worker);
+	it_join(&child);
 	it_daemon_kill(&daemon);
-	toy_close(&toy);
+	worker_close(&worker);
 }
 
 static void
 truncater(int from, int to, void *argument)
 {
-	struct toy toy;
+	struct worker_fixture worker;
 	paged_seq_id seq;
 	uint32_t tokens = 0;
 
 	(void)argument;
-	toy_open(&toy, NULL, 0);
-	seq = toy_sequence(&toy, 64);
+	worker_open(&worker, NULL, 0);
+	seq = worker_create_seq(&worker, 64);
 	it_say(to, &seq, sizeof(seq));
 	it_hear(from, &tokens, sizeof(tokens));
-	toy_expect(&toy, seqs_truncate(toy.client, 1, &seq, &tokens), PAGED_ERR_GONE);
-	toy_close(&toy);
+	worker_expect(&worker, seqs_truncate(worker.client, 1, &seq, &tokens), PAGED_ERR_GONE);
+	worker_close(&worker);
 }
 
 /* The version stays odd for ever, and a reader that plans on notices that nobody will make it even. */
@@ -304,32 +306,32 @@ IT_TEST(daemon_killed_in_a_row_update)
 	const char *environment[] = { "PAGED_FAULT=x:2", NULL };
 	enum paged_status status = PAGED_OK;
 	struct it_daemon daemon;
-	struct it_worker worker;
+	struct it_worker child;
 	uint32_t tokens = 8;
 	paged_seq_id seq;
 	uint64_t busy_ms = 0, took_ms;
-	struct toy toy;
+	struct worker_fixture worker;
 
-	it_daemon_start(&daemon, toy_configuration, "tests/daemon/pagedd-faults", environment);
-	toy_open(&toy, NULL, 0);
-	it_fork(&worker, truncater, NULL);
-	it_hear(worker.from, &seq, sizeof(seq));
-	toy_ok(&toy, toy_plan(&toy, seq, 63, 64, PAGED_ROW_NO_APPEND));
-	it_say(worker.to, &tokens, sizeof(tokens));
+	it_daemon_start(&daemon, worker_pool_config, "tests/daemon/pagedd-faults", environment);
+	worker_open(&worker, NULL, 0);
+	it_fork(&child, truncater, NULL);
+	it_hear(child.from, &seq, sizeof(seq));
+	worker_ok(&worker, worker_plan(&worker, seq, 63, 64, PAGED_ROW_NO_APPEND));
+	it_say(child.to, &tokens, sizeof(tokens));
 	/* AGAIN while the kernel still buries the daemon: its socket has not hung up yet. */
 	while (status == PAGED_OK || status == PAGED_ERR_AGAIN) {
-		status = toy_plan(&toy, seq, 63, 64, PAGED_ROW_NO_APPEND);
+		status = worker_plan(&worker, seq, 63, 64, PAGED_ROW_NO_APPEND);
 		if (status != PAGED_OK && busy_ms == 0)
 			busy_ms = it_now_ms();
 		it_require(busy_ms == 0 || it_now_ms() - busy_ms < 2000, "still %s", paged_status_name(status));
 	}
 	took_ms = it_now_ms() - busy_ms;
-	it_require(status == PAGED_ERR_GONE, "%s: %s", paged_status_name(status), paged_client_error(toy.client));
+	it_require(status == PAGED_ERR_GONE, "%s: %s", paged_status_name(status), paged_client_error(worker.client));
 	it_note("plan knew after %llu ms", (unsigned long long)took_ms);
-	toy_expect(&toy, paged_seq_read(toy.pool, seq, NULL, NULL, 0), PAGED_ERR_GONE);
-	it_join(&worker);
+	worker_expect(&worker, paged_seq_read(worker.pool, seq, NULL, NULL, 0), PAGED_ERR_GONE);
+	it_join(&child);
 	it_daemon_kill(&daemon);
-	toy_close(&toy);
+	worker_close(&worker);
 }
 
 IT_MAIN

@@ -27,7 +27,7 @@
 /* Long enough for an attach on a busy machine, short enough to wait for it in vain. */
 #define QUEUED_TIMEOUT_MS 300
 
-static const char configuration[] = "pool toy {\n"
+static const char configuration[] = "pool test {\n"
 				    "    layers = 2\n kv-heads = 2\n head-dim = 32\n dtype = f32\n page-size = 4\n"
 				    "    pages = 1024\n sequences = 256\n max-length = 128\n"
 				    "}\n";
@@ -35,12 +35,12 @@ static const char configuration[] = "pool toy {\n"
 static const struct wire_control_request hello = {
 	.kind = WIRE_HELLO, .hello = { .version_major = WIRE_VERSION_MAJOR, .role = WIRE_ROLE_SESSION, .name = "raw" }
 };
-static const struct wire_control_request open_pool = { .kind = WIRE_OPEN_POOL, .open_pool = { "toy" } };
+static const struct wire_control_request open_pool = { .kind = WIRE_OPEN_POOL, .open_pool = { "test" } };
 
 static struct it_daemon server;
 
 /* What a worker holds on to while it waits for the signal. */
-static struct toy toy;
+static struct worker_fixture worker;
 
 struct stage {
 	const char *name;
@@ -123,19 +123,19 @@ attaching(int to)
 	bool told = false;
 
 	for (;;) {
-		toy_open(&toy, NULL, 0);
+		worker_open(&worker, NULL, 0);
 		if (!told)
 			reached(to);
 		told = true;
-		toy_close(&toy);
+		worker_close(&worker);
 	}
 }
 
 static void
 holding_pages(int to)
 {
-	toy_open(&toy, NULL, 0);
-	toy_write(&toy, toy_sequence(&toy, 20), 0, 20, 1);
+	worker_open(&worker, NULL, 0);
+	worker_write(&worker, worker_create_seq(&worker, 20), 0, 20, 1);
 	stay(to);
 }
 
@@ -144,12 +144,12 @@ static void
 joined(int to)
 {
 	struct paged_client_params params = { .struct_size = sizeof(params), .name = "rank" };
-	struct toy rank;
+	struct worker_fixture rank;
 
-	toy_open(&toy, NULL, 0);
-	toy_write(&toy, toy_sequence(&toy, 20), 0, 20, 1);
-	params.join_token = paged_client_join_token(toy.client);
-	toy_open(&rank, &params, 0);
+	worker_open(&worker, NULL, 0);
+	worker_write(&worker, worker_create_seq(&worker, 20), 0, 20, 1);
+	params.join_token = paged_client_join_token(worker.client);
+	worker_open(&rank, &params, 0);
 	stay(to);
 }
 
@@ -158,12 +158,12 @@ requesting(int to)
 {
 	paged_seq_id seq;
 
-	toy_open(&toy, NULL, 0);
+	worker_open(&worker, NULL, 0);
 	reached(to);
 	for (;;) {
-		seq = toy_sequence(&toy, 24);
-		toy_ok(&toy, seqs_truncate(toy.client, 1, &seq, (uint32_t[]){ 7 }));
-		toy_ok(&toy, paged_seq_erase(toy.client, 1, &seq));
+		seq = worker_create_seq(&worker, 24);
+		worker_ok(&worker, seqs_truncate(worker.client, 1, &seq, (uint32_t[]){ 7 }));
+		worker_ok(&worker, paged_seq_erase(worker.client, 1, &seq));
 	}
 }
 
@@ -177,14 +177,14 @@ open_impatient(void)
 	enum paged_status status;
 
 	for (int i = 0; i < 20; i++) {
-		memset(&toy, 0, sizeof(toy));
-		status = paged_client_open(NULL, &params, &toy.client);
+		memset(&worker, 0, sizeof(worker));
+		status = paged_client_open(NULL, &params, &worker.client);
 		if (status == PAGED_OK)
-			status = paged_pool_open(toy.client, "toy", &toy.pool);
+			status = paged_pool_open(worker.client, "test", &worker.pool);
 		if (status == PAGED_OK)
 			return;
-		it_require(status == PAGED_ERR_TIMEOUT, "%s", paged_client_error(toy.client));
-		paged_client_close(toy.client);
+		it_require(status == PAGED_ERR_TIMEOUT, "%s", paged_client_error(worker.client));
+		paged_client_close(worker.client);
 	}
 	it_require(!"attached");
 }
@@ -195,7 +195,7 @@ request_queued(int to)
 {
 	paged_seq_id seq;
 
-	toy_expect(&toy, seqs_create(toy.client, toy.pool, 1, &seq), PAGED_ERR_TIMEOUT);
+	worker_expect(&worker, seqs_create(worker.client, worker.pool, 1, &seq), PAGED_ERR_TIMEOUT);
 	stay(to);
 }
 
@@ -204,14 +204,14 @@ static paged_seq_id ahead_seq;
 static void
 open_ahead(void)
 {
-	toy_open(&toy, NULL, 8);
-	ahead_seq = toy_sequence(&toy, 8);
+	worker_open(&worker, NULL, 8);
+	ahead_seq = worker_create_seq(&worker, 8);
 }
 
 static void
 reserve_ahead_outstanding(int to)
 {
-	toy_write(&toy, ahead_seq, 0, 8, 1);
+	worker_write(&worker, ahead_seq, 0, 8, 1);
 	usleep(2000); /* ZeroMQ's thread sends it */
 	stay(to);
 }
@@ -221,44 +221,44 @@ appending(int to)
 {
 	paged_seq_id seq;
 
-	toy_open(&toy, NULL, 0);
-	seq = toy_sequence(&toy, 128);
-	toy_write(&toy, seq, 0, 128, 1);
+	worker_open(&worker, NULL, 0);
+	seq = worker_create_seq(&worker, 128);
+	worker_write(&worker, seq, 0, 128, 1);
 	reached(to);
 	for (uint64_t seed = 2;; seed++)
-		toy_ok(&toy, toy_append(&toy, (uint32_t)seed % TOY_LAYERS, 0, 128, seed));
+		worker_ok(&worker, worker_append(&worker, (uint32_t)seed % WORKER_LAYERS, 0, 128, seed));
 }
 
 static void
 attending(int to)
 {
-	static float out[128 * TOY_OUT];
+	static float out[128 * WORKER_OUT];
 	paged_seq_id seq;
 
-	toy_open(&toy, NULL, 0);
-	seq = toy_sequence(&toy, 128);
-	toy_write(&toy, seq, 0, 128, 1);
+	worker_open(&worker, NULL, 0);
+	seq = worker_create_seq(&worker, 128);
+	worker_write(&worker, seq, 0, 128, 1);
 	reached(to);
 	for (uint32_t layer = 0;; layer ^= 1)
-		toy_attend(&toy, layer, 128, out);
+		worker_attend(&worker, layer, 128, out);
 }
 
 /* A model's steps with reserve-ahead, one sequence after another. */
 static void
 decoding(int to)
 {
-	float out[TOY_OUT];
+	float out[WORKER_OUT];
 	paged_seq_id seq;
 
-	toy_open(&toy, NULL, 8);
+	worker_open(&worker, NULL, 8);
 	reached(to);
 	for (;;) {
-		seq = toy_sequence(&toy, 0);
+		seq = worker_create_seq(&worker, 0);
 		for (uint32_t token = 0; token < 100; token++) {
-			toy_write(&toy, seq, token, token + 1, 1);
-			toy_attend(&toy, 1, 1, out);
+			worker_write(&worker, seq, token, token + 1, 1);
+			worker_attend(&worker, 1, 1, out);
 		}
-		toy_ok(&toy, paged_seq_erase(toy.client, 1, &seq));
+		worker_ok(&worker, paged_seq_erase(worker.client, 1, &seq));
 	}
 }
 
@@ -283,7 +283,7 @@ _Static_assert(N_STAGES *BATCHES_A_STAGE *AT_A_TIME >= 1000, "a thousand");
 _Static_assert(BATCHES_A_STAGE *AT_A_TIME >= 50, "fifty a stage");
 
 static void
-worker_run(int from, int to, void *argument)
+member_run(int from, int to, void *argument)
 {
 	const struct stage *stage = argument;
 	char word;
@@ -312,7 +312,7 @@ batch_kill(const struct stage *stage)
 	struct it_worker workers[AT_A_TIME];
 
 	for (int i = 0; i < AT_A_TIME; i++)
-		it_fork(&workers[i], worker_run, (void *)stage);
+		it_fork(&workers[i], member_run, (void *)stage);
 	all_said(workers, 'p');
 	if (stage->daemon_stopped)
 		kill(server.pid, SIGSTOP);
@@ -334,12 +334,12 @@ descriptors_are_back(void *argument)
 }
 
 static void
-batch_judge(struct toy *observer, const struct stage *stage, unsigned int n_fds)
+batch_judge(struct worker_fixture *observer, const struct stage *stage, unsigned int n_fds)
 {
 	const char *text;
 	int code;
 
-	toy_wait_free(observer, "toy", 5000);
+	worker_wait_free(observer, "test", 5000);
 	text = it_pagedctl(&code, "check", NULL);
 	it_require(code == 0, "%s: %s", stage->name, text);
 	it_require(it_wait(descriptors_are_back, &n_fds, 5000), "%s: %u descriptors, %u before", stage->name,
@@ -359,11 +359,11 @@ IT_TEST_LIMIT(a_thousand_kills, 240)
 	unsigned long warm_kib = 0, end_kib;
 	uint64_t began = it_now_ms();
 	unsigned int n_kills = 0, n_fds = 0, seed = 20261121;
-	struct toy observer;
+	struct worker_fixture observer;
 
 	srandom(seed);
 	it_daemon_start(&server, configuration, NULL, NULL);
-	toy_observe(&observer);
+	worker_observe(&observer);
 	/* All stages in turn, so that the first hundred kills know most of them. */
 	for (int batch = 0; batch < BATCHES_A_STAGE; batch++) {
 		for (size_t i = 0; i < N_STAGES; i++) {
@@ -371,7 +371,7 @@ IT_TEST_LIMIT(a_thousand_kills, 240)
 			n_kills += AT_A_TIME;
 			if (n_fds == 0) {
 				/* ZeroMQ makes some of its own when the first peer comes. */
-				toy_wait_free(&observer, "toy", 5000);
+				worker_wait_free(&observer, "test", 5000);
 				n_fds = it_count_fds(server.pid);
 			}
 			batch_judge(&observer, &stages[i], n_fds);
@@ -389,7 +389,7 @@ IT_TEST_LIMIT(a_thousand_kills, 240)
 	else
 		it_require(end_kib <= warm_kib + GROWTH_LIMIT_KIB, "pagedd grew from %lu to %lu KiB", warm_kib,
 			   end_kib);
-	toy_close(&observer);
+	worker_close(&observer);
 	it_daemon_stop(&server);
 }
 

@@ -17,10 +17,10 @@ static const char configuration[] = "pool big { layers = 1 kv-heads = 1 head-dim
 				    " pages = 10 sequences = 16 max-length = 64 }\n";
 
 static void
-pool_open(struct toy *toy, const char *name)
+pool_open(struct worker_fixture *worker, const char *name)
 {
-	toy_attach(toy, NULL);
-	toy_ok(toy, paged_pool_open(toy->client, name, &toy->pool));
+	worker_attach(worker, NULL);
+	worker_ok(worker, paged_pool_open(worker->client, name, &worker->pool));
 }
 
 IT_TEST(requests_of_4096_sequences)
@@ -30,18 +30,18 @@ IT_TEST(requests_of_4096_sequences)
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
 	struct paged_seq_entry *list;
 	struct it_daemon daemon;
-	struct toy toy;
+	struct worker_fixture worker;
 	size_t n;
 
 	it_daemon_start(&daemon, configuration, NULL, NULL);
-	pool_open(&toy, "big");
-	toy_expect(&toy, seqs_create(toy.client, toy.pool, MANY + 1, seqs), PAGED_ERR_LIMIT);
-	toy_ok(&toy, seqs_create(toy.client, toy.pool, MANY, seqs));
+	pool_open(&worker, "big");
+	worker_expect(&worker, seqs_create(worker.client, worker.pool, MANY + 1, seqs), PAGED_ERR_LIMIT);
+	worker_ok(&worker, seqs_create(worker.client, worker.pool, MANY, seqs));
 	for (uint32_t i = 0; i < MANY; i++)
 		tokens[i] = i % 9;
-	toy_ok(&toy, seqs_reserve(toy.client, MANY, seqs, tokens));
+	worker_ok(&worker, seqs_reserve(worker.client, MANY, seqs, tokens));
 	for (uint32_t i = 0; i < MANY; i++) {
-		toy_ok(&toy, paged_seq_read(toy.pool, seqs[i], &info, NULL, 0));
+		worker_ok(&worker, paged_seq_read(worker.pool, seqs[i], &info, NULL, 0));
 		it_require(info.capacity == tokens[i]);
 	}
 
@@ -50,21 +50,21 @@ IT_TEST(requests_of_4096_sequences)
 		tokens[i] = i % 9 + 1;
 	seqs[MANY] = seqs[MANY - 1];
 	seqs[MANY - 1] = seqs[0];
-	toy_expect(&toy, seqs_reserve(toy.client, MANY, seqs, tokens), PAGED_ERR_INVALID);
+	worker_expect(&worker, seqs_reserve(worker.client, MANY, seqs, tokens), PAGED_ERR_INVALID);
 	seqs[MANY - 1] = seqs[MANY];
 	tokens[MANY - 1] = 30000;
-	toy_expect(&toy, seqs_reserve(toy.client, MANY, seqs, tokens), PAGED_ERR_LIMIT);
-	toy_ok(&toy, paged_seq_read(toy.pool, seqs[1], &info, NULL, 0));
+	worker_expect(&worker, seqs_reserve(worker.client, MANY, seqs, tokens), PAGED_ERR_LIMIT);
+	worker_ok(&worker, paged_seq_read(worker.pool, seqs[1], &info, NULL, 0));
 	it_require(info.capacity == 1, "%u", info.capacity);
 
-	toy_ok(&toy, paged_admin_sequences(toy.client, "big", sizeof(*list), &list, &n));
+	worker_ok(&worker, paged_admin_sequences(worker.client, "big", sizeof(*list), &list, &n));
 	it_require(n == MANY, "%zu", n);
 	for (uint32_t i = 0; i < MANY; i++)
 		it_require(list[i].seq == seqs[i] && list[i].capacity == i % 9);
 	paged_free(list);
-	toy_ok(&toy, paged_seq_erase(toy.client, MANY, seqs));
-	it_require(toy_pool(&toy, "big").n_free == 40000);
-	toy_close(&toy);
+	worker_ok(&worker, paged_seq_erase(worker.client, MANY, seqs));
+	it_require(worker_pool_entry(&worker, "big").n_free == 40000);
+	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
@@ -75,18 +75,18 @@ IT_TEST(a_row_longer_than_one_reply)
 	struct paged_seq_entry entry;
 	struct it_daemon daemon;
 	paged_seq_id seq;
-	struct toy toy;
+	struct worker_fixture worker;
 	size_t n;
 
 	it_daemon_start(&daemon, configuration, NULL, NULL);
-	pool_open(&toy, "big");
-	seq = toy_sequence(&toy, tokens);
-	toy_ok(&toy, paged_seq_read(toy.pool, seq, NULL, mapped, 20000));
-	toy_ok(&toy, paged_admin_table(toy.client, seq, sizeof(entry), &entry, &told, &n));
+	pool_open(&worker, "big");
+	seq = worker_create_seq(&worker, tokens);
+	worker_ok(&worker, paged_seq_read(worker.pool, seq, NULL, mapped, 20000));
+	worker_ok(&worker, paged_admin_table(worker.client, seq, sizeof(entry), &entry, &told, &n));
 	it_require(n == 20000 && entry.seq == seq && entry.n_pages == 20000, "%zu", n);
 	it_require(memcmp(mapped, told, sizeof(mapped)) == 0);
 	paged_free(told);
-	toy_close(&toy);
+	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
@@ -113,7 +113,7 @@ IT_TEST(more_sessions_than_one_reply_lists)
 	struct it_worker holders[HOLDERS];
 	struct paged_session_entry *list;
 	struct it_daemon daemon;
-	struct toy toy;
+	struct worker_fixture worker;
 	int n_own = 0;
 	char word;
 	size_t n;
@@ -123,16 +123,16 @@ IT_TEST(more_sessions_than_one_reply_lists)
 		it_fork(&holders[i], hold_sessions, NULL);
 	for (int i = 0; i < HOLDERS; i++)
 		it_hear(holders[i].from, &word, 1);
-	toy_attach(&toy, NULL);
-	toy_ok(&toy, paged_admin_sessions(toy.client, sizeof(*list), &list, &n));
+	worker_attach(&worker, NULL);
+	worker_ok(&worker, paged_admin_sessions(worker.client, sizeof(*list), &list, &n));
 	it_require(n == HOLDERS * SESSIONS_EACH + 1, "%zu", n);
 	for (size_t i = 0; i < n; i++) {
-		n_own += list[i].session == paged_client_session(toy.client);
+		n_own += list[i].session == paged_client_session(worker.client);
 		it_require(i == 0 || list[i].session > list[i - 1].session);
 	}
 	it_require(n_own == 1);
 	paged_free(list);
-	toy_close(&toy);
+	worker_close(&worker);
 	for (int i = 0; i < HOLDERS; i++) {
 		it_say(holders[i].to, "", 1);
 		it_join(&holders[i]);
@@ -146,25 +146,25 @@ IT_TEST(one_reserve_over_two_pools)
 	struct paged_seq_item items[2];
 	struct paged_pool *small;
 	struct it_daemon daemon;
-	struct toy toy;
+	struct worker_fixture worker;
 
 	it_daemon_start(&daemon, configuration, NULL, NULL);
-	pool_open(&toy, "big");
-	toy_ok(&toy, paged_pool_open(toy.client, "small", &small));
+	pool_open(&worker, "big");
+	worker_ok(&worker, paged_pool_open(worker.client, "small", &small));
 	items[0] = (struct paged_seq_item){ .n_tokens = 100 };
 	items[1] = (struct paged_seq_item){ .n_tokens = 41 };
-	toy_ok(&toy, seqs_create(toy.client, toy.pool, 1, &items[0].seq));
-	toy_ok(&toy, seqs_create(toy.client, small, 1, &items[1].seq));
-	toy_expect(&toy, paged_seq_reserve(toy.client, 2, items), PAGED_ERR_FULL);
-	it_require(strstr(paged_client_error(toy.client), "pool small: 11 pages requested, 10 free") != NULL, "%s",
-		   paged_client_error(toy.client));
-	it_require(toy_pool(&toy, "big").n_free == 40000, "the other pool gave pages all the same");
+	worker_ok(&worker, seqs_create(worker.client, worker.pool, 1, &items[0].seq));
+	worker_ok(&worker, seqs_create(worker.client, small, 1, &items[1].seq));
+	worker_expect(&worker, paged_seq_reserve(worker.client, 2, items), PAGED_ERR_FULL);
+	it_require(strstr(paged_client_error(worker.client), "pool small: 11 pages requested, 10 free") != NULL, "%s",
+		   paged_client_error(worker.client));
+	it_require(worker_pool_entry(&worker, "big").n_free == 40000, "the other pool gave pages all the same");
 	items[1].n_tokens = 40;
-	toy_ok(&toy, paged_seq_reserve(toy.client, 2, items));
-	toy_ok(&toy, paged_seq_read(toy.pool, items[0].seq, &info, NULL, 0));
+	worker_ok(&worker, paged_seq_reserve(worker.client, 2, items));
+	worker_ok(&worker, paged_seq_read(worker.pool, items[0].seq, &info, NULL, 0));
 	it_require(info.capacity == 100);
-	it_require(toy_pool(&toy, "small").n_free == 0);
-	toy_close(&toy);
+	it_require(worker_pool_entry(&worker, "small").n_free == 0);
+	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 

@@ -12,7 +12,7 @@
 #include "tests/support/worker_fixture.h"
 
 #define N_SEQS 10u
-#define TOKENS TOY_MAX_LENGTH
+#define TOKENS WORKER_MAX_LENGTH
 
 /* Small limits, so that tests meet them. */
 static const char limits[] = "mask-size = 1MiB\nmask-time = 300ms\nmask-arrays = 64KiB\n";
@@ -50,11 +50,11 @@ static const char endless[] = "(q_idx * kv_idx * 7919 + q_idx) % 1000003 == 1000
 #define ENDLESS_Q (1u << 26)
 
 static void
-toy_start(struct it_daemon *daemon, const char *settings)
+masks_daemon_start(struct it_daemon *daemon, const char *settings)
 {
 	char configuration[1024];
 
-	snprintf(configuration, sizeof(configuration), "%s%s", settings, toy_configuration);
+	snprintf(configuration, sizeof(configuration), "%s%s", settings, worker_pool_config);
 	it_daemon_start(daemon, configuration, NULL, NULL);
 	for (uint32_t i = 0; i < TOKENS; i++)
 		documents[i] = (int32_t)(i * i / 300);
@@ -63,19 +63,19 @@ toy_start(struct it_daemon *daemon, const char *settings)
 }
 
 static struct paged_mod *
-mod_of(struct toy *toy, const char *text)
+mod_of(struct worker_fixture *worker, const char *text)
 {
 	struct paged_mod *mod;
 
-	toy_ok(toy, paged_mod_parse(toy->pool, PAGED_MOD_MASK, text, N_NAMES, names, &mod));
+	worker_ok(worker, paged_mod_parse(worker->pool, PAGED_MOD_MASK, text, N_NAMES, names, &mod));
 	return mod;
 }
 
 static void
-upload(struct toy *toy)
+upload(struct worker_fixture *worker)
 {
 	for (uint32_t i = N_PARAMETERS; i < N_NAMES; i++)
-		toy_ok(toy, paged_array_upload(toy->client, &names[i]));
+		worker_ok(worker, paged_array_upload(worker->client, &names[i]));
 }
 
 static struct paged_block_mask_params
@@ -104,14 +104,14 @@ expect_lists(const struct paged_block_lists *got, const struct paged_block_lists
 
 /* Shape, rows with their versions, and every list in order. */
 static void
-expect_same(struct toy *toy, const struct paged_block_mask *got, const struct paged_block_mask *expected)
+expect_same(struct worker_fixture *worker, const struct paged_block_mask *got, const struct paged_block_mask *expected)
 {
 	struct paged_block_mask_info a = { .struct_size = sizeof(a) }, b = { .struct_size = sizeof(b) };
 	struct paged_block_lists got_lists = { .struct_size = sizeof(got_lists) },
 				 expected_lists = { .struct_size = sizeof(expected_lists) };
 
-	toy_ok(toy, paged_block_mask_get_info(got, &a));
-	toy_ok(toy, paged_block_mask_get_info(expected, &b));
+	worker_ok(worker, paged_block_mask_get_info(got, &a));
+	worker_ok(worker, paged_block_mask_get_info(expected, &b));
 	it_require(a.n_rows == b.n_rows && a.n_heads == b.n_heads && a.q_block == b.q_block &&
 			   a.kv_block == b.kv_block && a.physical == b.physical && a.n_blocks == b.n_blocks &&
 			   a.n_lists == b.n_lists,
@@ -119,30 +119,30 @@ expect_same(struct toy *toy, const struct paged_block_mask *got, const struct pa
 	for (uint32_t r = 0; r < b.n_rows; r++) {
 		struct paged_block_mask_row x = { .struct_size = sizeof(x) }, y = { .struct_size = sizeof(y) };
 
-		toy_ok(toy, paged_block_mask_get_row(got, r, &x));
-		toy_ok(toy, paged_block_mask_get_row(expected, r, &y));
+		worker_ok(worker, paged_block_mask_get_row(got, r, &x));
+		worker_ok(worker, paged_block_mask_get_row(expected, r, &y));
 		it_require(memcmp(&x, &y, sizeof(x)) == 0, "row %u", r);
 	}
-	toy_ok(toy, paged_block_mask_lists(got, &got_lists));
-	toy_ok(toy, paged_block_mask_lists(expected, &expected_lists));
+	worker_ok(worker, paged_block_mask_lists(got, &got_lists));
+	worker_ok(worker, paged_block_mask_lists(expected, &expected_lists));
 	expect_lists(&got_lists, &expected_lists, b.n_rows);
 }
 
 /* The served mask, held against the library's; a physical one also by tokens, where blocks are alike. */
 static void
-serve_and_compare(struct toy *toy, const struct paged_block_mask_params *params, const char *text)
+serve_and_compare(struct worker_fixture *worker, const struct paged_block_mask_params *params, const char *text)
 {
 	struct paged_block_mask *served, *own, *served_logical, *own_logical;
-	struct paged_mod *mod = mod_of(toy, text);
+	struct paged_mod *mod = mod_of(worker, text);
 
-	toy_ok(toy, paged_block_mask_create_remote(toy->pool, params, mod, N_PARAMETERS, names, &served));
-	toy_ok(toy, paged_block_mask_create(toy->pool, params, mod, N_NAMES, names, &own));
-	expect_same(toy, served, own);
-	toy_ok(toy, paged_block_mask_validate(served));
-	if (params->physical && params->kv_block <= TOY_PAGE_SIZE) {
-		toy_ok(toy, paged_block_mask_to_logical(served, &served_logical));
-		toy_ok(toy, paged_block_mask_to_logical(own, &own_logical));
-		expect_same(toy, served_logical, own_logical);
+	worker_ok(worker, paged_block_mask_create_remote(worker->pool, params, mod, N_PARAMETERS, names, &served));
+	worker_ok(worker, paged_block_mask_create(worker->pool, params, mod, N_NAMES, names, &own));
+	expect_same(worker, served, own);
+	worker_ok(worker, paged_block_mask_validate(served));
+	if (params->physical && params->kv_block <= WORKER_PAGE_SIZE) {
+		worker_ok(worker, paged_block_mask_to_logical(served, &served_logical));
+		worker_ok(worker, paged_block_mask_to_logical(own, &own_logical));
+		expect_same(worker, served_logical, own_logical);
 		paged_block_mask_destroy(served_logical);
 		paged_block_mask_destroy(own_logical);
 	}
@@ -169,7 +169,7 @@ rows_random(struct paged_batch_row *rows, uint32_t n, const paged_seq_id *seqs, 
 }
 
 static void
-random_masks(struct toy *toy, uint32_t n_rounds, unsigned int seed)
+random_masks(struct worker_fixture *worker, uint32_t n_rounds, unsigned int seed)
 {
 	static const uint32_t kv_blocks[] = { 0, 1, 2, 4, 8, 16 }, q_blocks[] = { 0, 1, 3, 16 };
 	struct paged_batch_row rows[N_SEQS];
@@ -178,9 +178,9 @@ random_masks(struct toy *toy, uint32_t n_rounds, unsigned int seed)
 
 	for (uint32_t s = 0; s < N_SEQS; s++) {
 		lengths[s] = (uint32_t)rand_r(&seed) % 20;
-		seqs[s] = toy_sequence(toy, lengths[s]);
+		seqs[s] = worker_create_seq(worker, lengths[s]);
 	}
-	upload(toy);
+	upload(worker);
 	for (uint32_t round = 0; round < n_rounds; round++) {
 		uint32_t n = 1 + (uint32_t)rand_r(&seed) % N_SEQS, m = round % N_MODS;
 		struct paged_block_mask_params params = params_of(rows, n);
@@ -190,41 +190,41 @@ random_masks(struct toy *toy, uint32_t n_rounds, unsigned int seed)
 		params.kv_block = kv_blocks[(uint32_t)rand_r(&seed) % 6];
 		params.q_block = q_blocks[(uint32_t)rand_r(&seed) % 4];
 		params.physical = (uint32_t)rand_r(&seed) % 2;
-		serve_and_compare(toy, &params, mods[m].text);
+		serve_and_compare(worker, &params, mods[m].text);
 	}
-	toy_ok(toy, paged_seq_erase(toy->client, N_SEQS, seqs));
+	worker_ok(worker, paged_seq_erase(worker->client, N_SEQS, seqs));
 }
 
 IT_TEST(served_equals_the_librarys_own)
 {
 	struct it_daemon daemon;
-	struct toy toy;
+	struct worker_fixture worker;
 
-	toy_start(&daemon, "");
-	toy_open(&toy, NULL, 0);
-	random_masks(&toy, 400, 1);
-	toy_close(&toy);
+	masks_daemon_start(&daemon, "");
+	worker_open(&worker, NULL, 0);
+	random_masks(&worker, 400, 1);
+	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
 IT_TEST(an_embedded_owner_does_the_same)
 {
 	const struct paged_pool_params params = { .struct_size = sizeof(params),
-						  .name = "toy",
+						  .name = "test",
 						  .n_layers = 1,
 						  .n_kv_heads = 1,
 						  .k_dim = 8,
 						  .dtype = PAGED_F32,
-						  .page_size = TOY_PAGE_SIZE,
-						  .n_pages = TOY_PAGES };
-	struct toy toy = { 0 };
+						  .page_size = WORKER_PAGE_SIZE,
+						  .n_pages = WORKER_PAGES };
+	struct worker_fixture worker = { 0 };
 
-	toy_ok(&toy, paged_client_open_embedded(&params, 1, NULL, &toy.client));
-	toy_ok(&toy, paged_pool_open(toy.client, "toy", &toy.pool));
-	random_masks(&toy, 400, 2);
-	toy_ok(&toy, paged_array_drop(toy.client, "doc"));
-	toy_expect(&toy, paged_array_drop(toy.client, "doc"), PAGED_ERR_NOENT);
-	toy_close(&toy);
+	worker_ok(&worker, paged_client_open_embedded(&params, 1, NULL, &worker.client));
+	worker_ok(&worker, paged_pool_open(worker.client, "test", &worker.pool));
+	random_masks(&worker, 400, 2);
+	worker_ok(&worker, paged_array_drop(worker.client, "doc"));
+	worker_expect(&worker, paged_array_drop(worker.client, "doc"), PAGED_ERR_NOENT);
+	worker_close(&worker);
 }
 
 /* Rows whose numbers are the program's own: far past their places, equal, and only some of them. */
@@ -233,19 +233,19 @@ IT_TEST(rows_are_numbered_by_the_program)
 	struct paged_batch_row rows[4];
 	struct paged_block_mask_params params = params_of(rows, 4);
 	struct it_daemon daemon;
-	struct toy toy;
+	struct worker_fixture worker;
 
-	toy_start(&daemon, "");
-	toy_open(&toy, NULL, 0);
+	masks_daemon_start(&daemon, "");
+	worker_open(&worker, NULL, 0);
 	for (uint32_t r = 0; r < 4; r++)
-		rows[r] = (struct paged_batch_row){ .seq = toy_sequence(&toy, 40),
+		rows[r] = (struct paged_batch_row){ .seq = worker_create_seq(&worker, 40),
 						    .q_len = 40,
 						    .kv_len = 40,
 						    .b = (uint32_t[]){ 1000000, 3, 3, 0 }[r],
 						    .flags = r < 3 ? PAGED_ROW_B : 0 };
-	serve_and_compare(&toy, &params, "kv_idx <= q_idx && q_idx - kv_idx < b");
-	serve_and_compare(&toy, &params, "(kv_idx + b) % 5 < 2 || b > 999999");
-	toy_close(&toy);
+	serve_and_compare(&worker, &params, "kv_idx <= q_idx && q_idx - kv_idx < b");
+	serve_and_compare(&worker, &params, "(kv_idx + b) % 5 < 2 || b > 999999");
+	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
@@ -255,75 +255,76 @@ IT_TEST(large_ones_come_in_parts)
 	struct paged_batch_row row = { .q_len = 20000, .kv_len = 128, .flags = PAGED_ROW_Q_BASE };
 	struct paged_block_mask_params params = params_of(&row, 1);
 	struct it_daemon daemon;
-	struct toy toy;
+	struct worker_fixture worker;
 
-	toy_start(&daemon, "");
-	toy_open(&toy, NULL, 0);
-	row.seq = toy_sequence(&toy, 128);
+	masks_daemon_start(&daemon, "");
+	worker_open(&worker, NULL, 0);
+	row.seq = worker_create_seq(&worker, 128);
 	params.q_block = 1;
-	serve_and_compare(&toy, &params, "kv_idx <= q_idx && q_idx - kv_idx < window");
+	serve_and_compare(&worker, &params, "kv_idx <= q_idx && q_idx - kv_idx < window");
 	params.n_heads = 3;
-	serve_and_compare(&toy, &params, "kv_idx <= q_idx && kv_idx % (h + 2) == 0");
+	serve_and_compare(&worker, &params, "kv_idx <= q_idx && kv_idx % (h + 2) == 0");
 	/* One list of more runs than a reply holds. */
 	params = (struct paged_block_mask_params){
 		.struct_size = sizeof(params), .rows = &row, .n_rows = 1, .q_block = 1, .kv_block = 1
 	};
 	row = (struct paged_batch_row){ .q_len = 2, .kv_len = 50000 };
-	serve_and_compare(&toy, &params, "kv_idx % 2 == q_idx % 2");
-	toy_close(&toy);
+	serve_and_compare(&worker, &params, "kv_idx % 2 == q_idx % 2");
+	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
 IT_TEST(attention_takes_it)
 {
 	struct paged_attention_params attention = { .struct_size = sizeof(attention), .mask = PAGED_MASK_NONE };
-	static float q[8 * TOY_OUT], with[8 * TOY_OUT], without[8 * TOY_OUT];
-	const struct paged_tensor in = { .data = q, .dtype = PAGED_F32, .n_heads = TOY_HEADS, .dim = TOY_DIM };
-	struct paged_tensor out = { .data = with, .dtype = PAGED_F32, .n_heads = TOY_HEADS, .dim = TOY_DIM };
+	static float q[8 * WORKER_OUT], with[8 * WORKER_OUT], without[8 * WORKER_OUT];
+	const struct paged_tensor in = { .data = q, .dtype = PAGED_F32, .n_heads = WORKER_HEADS, .dim = WORKER_DIM };
+	struct paged_tensor out = { .data = with, .dtype = PAGED_F32, .n_heads = WORKER_HEADS, .dim = WORKER_DIM };
 	struct paged_mod_set_params mods_params = { .struct_size = sizeof(mods_params) };
 	struct paged_batch_row row = { .q_len = 8, .kv_len = 50, .flags = PAGED_ROW_NO_APPEND };
 	struct paged_block_mask_params params = params_of(&row, 1);
 	struct paged_block_mask *served;
 	struct it_daemon daemon;
 	struct paged_mod *mod;
-	struct toy toy;
+	struct worker_fixture worker;
 
-	toy_start(&daemon, "");
-	toy_open(&toy, NULL, 0);
-	row.seq = toy_sequence(&toy, 50);
-	toy_write(&toy, row.seq, 0, 50, 7);
+	masks_daemon_start(&daemon, "");
+	worker_open(&worker, NULL, 0);
+	row.seq = worker_create_seq(&worker, 50);
+	worker_write(&worker, row.seq, 0, 50, 7);
 	for (size_t i = 0; i < sizeof(q) / sizeof(q[0]); i++)
 		q[i] = (float)(i * 37 % 101) / 50.0f - 1.0f;
-	mod = mod_of(&toy, "kv_idx <= q_idx && q_idx - kv_idx < window");
-	toy_ok(&toy, paged_block_mask_create_remote(toy.pool, &params, mod, N_PARAMETERS, names, &served));
+	mod = mod_of(&worker, "kv_idx <= q_idx && q_idx - kv_idx < window");
+	worker_ok(&worker, paged_block_mask_create_remote(worker.pool, &params, mod, N_PARAMETERS, names, &served));
 	mods_params.mask = mod;
-	toy_ok(&toy, paged_mod_set_create(toy.batch, &mods_params, &attention.mod_set));
-	toy_ok(&toy, paged_mod_set_bind(attention.mod_set, N_NAMES, names, served));
-	toy_ok(&toy, paged_batch_plan(toy.batch, 1, &row));
-	toy_ok(&toy, paged_attention(toy.batch, 0, &in, &out, &attention));
-	toy_ok(&toy, paged_mod_set_bind(attention.mod_set, N_NAMES, names, NULL));
+	worker_ok(&worker, paged_mod_set_create(worker.batch, &mods_params, &attention.mod_set));
+	worker_ok(&worker, paged_mod_set_bind(attention.mod_set, N_NAMES, names, served));
+	worker_ok(&worker, paged_batch_plan(worker.batch, 1, &row));
+	worker_ok(&worker, paged_attention(worker.batch, 0, &in, &out, &attention));
+	worker_ok(&worker, paged_mod_set_bind(attention.mod_set, N_NAMES, names, NULL));
 	out.data = without;
-	toy_ok(&toy, paged_attention(toy.batch, 0, &in, &out, &attention));
+	worker_ok(&worker, paged_attention(worker.batch, 0, &in, &out, &attention));
 	it_require(memcmp(with, without, sizeof(with)) == 0);
-	toy_close(&toy);
+	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
 static void
-expect_said(struct toy *toy, const char *part)
+expect_said(struct worker_fixture *worker, const char *part)
 {
-	const char *said = paged_client_error(toy->client);
+	const char *said = paged_client_error(worker->client);
 
 	it_require(strstr(said, part) != NULL, "no '%s' in: %s", part, said);
 }
 
-#define refused(toy, params, mod, status, part)                                                                      \
+#define refused(worker, params, mod, status, part)                                                                   \
 	do {                                                                                                         \
 		struct paged_block_mask *refused_;                                                                   \
-		toy_expect(toy,                                                                                      \
-			   paged_block_mask_create_remote((toy)->pool, params, mod, N_PARAMETERS, names, &refused_), \
-			   status);                                                                                  \
-		expect_said(toy, part);                                                                              \
+		worker_expect(                                                                                       \
+			worker,                                                                                      \
+			paged_block_mask_create_remote((worker)->pool, params, mod, N_PARAMETERS, names, &refused_), \
+			status);                                                                                     \
+		expect_said(worker, part);                                                                           \
 	} while (0)
 
 IT_TEST(limits_name_the_local_builder)
@@ -334,43 +335,44 @@ IT_TEST(limits_name_the_local_builder)
 	struct paged_array array = { .name = "large", .dtype = PAGED_I32, .n_dims = 1, .data = large };
 	struct paged_block_mask *mask;
 	struct it_daemon daemon;
-	struct toy toy;
+	struct worker_fixture worker;
 
-	toy_start(&daemon, limits);
-	toy_open(&toy, NULL, 0);
-	row.seq = toy_sequence(&toy, 128);
+	masks_daemon_start(&daemon, limits);
+	worker_open(&worker, NULL, 0);
+	row.seq = worker_create_seq(&worker, 128);
 	params.q_block = 1;
-	refused(&toy, &params, mod_of(&toy, "causal"), PAGED_ERR_LIMIT, "paged_block_mask_create()");
+	refused(&worker, &params, mod_of(&worker, "causal"), PAGED_ERR_LIMIT, "paged_block_mask_create()");
 	row.flags = PAGED_ROW_Q_BASE;
-	toy_ok(&toy, paged_block_mask_create(toy.pool, &params, mod_of(&toy, "causal"), 0, NULL, &mask));
+	worker_ok(&worker, paged_block_mask_create(worker.pool, &params, mod_of(&worker, "causal"), 0, NULL, &mask));
 	/* The asker's own limit is another matter. */
 	row.q_len = 1000;
 	params.max_bytes = 1000;
 	row.flags = 0;
-	toy_expect(&toy, paged_block_mask_create_remote(toy.pool, &params, mod_of(&toy, "causal"), 0, NULL, &mask),
-		   PAGED_ERR_LIMIT);
-	it_require(strstr(paged_client_error(toy.client), "paged_block_mask_create") == NULL);
+	worker_expect(&worker,
+		      paged_block_mask_create_remote(worker.pool, &params, mod_of(&worker, "causal"), 0, NULL, &mask),
+		      PAGED_ERR_LIMIT);
+	it_require(strstr(paged_client_error(worker.client), "paged_block_mask_create") == NULL);
 	params.max_bytes = 0;
 	row.q_len = UINT32_MAX;
 	row.kv_len = UINT32_MAX;
-	refused(&toy, &params, mod_of(&toy, "causal"), PAGED_ERR_LIMIT, "68719476736 elements");
+	refused(&worker, &params, mod_of(&worker, "causal"), PAGED_ERR_LIMIT, "68719476736 elements");
 	for (uint32_t i = 0; i <= PAGED_MAX_MASK_ROWS; i++)
 		many[i] = (struct paged_batch_row){ .seq = row.seq, .q_len = 1, .kv_len = 128 };
 	params = params_of(many, PAGED_MAX_MASK_ROWS + 1);
-	refused(&toy, &params, mod_of(&toy, "causal"), PAGED_ERR_LIMIT, "2049 rows");
+	refused(&worker, &params, mod_of(&worker, "causal"), PAGED_ERR_LIMIT, "2049 rows");
 	params.n_rows--;
-	serve_and_compare(&toy, &params, "causal");
+	serve_and_compare(&worker, &params, "causal");
 
 	array.extents[0] = 16384;
-	toy_ok(&toy, paged_array_upload(toy.client, &array));
-	toy_ok(&toy, paged_array_upload(toy.client, &array));
+	worker_ok(&worker, paged_array_upload(worker.client, &array));
+	worker_ok(&worker, paged_array_upload(worker.client, &array));
 	array.extents[0] = 16385;
-	toy_expect(&toy, paged_array_upload(toy.client, &array), PAGED_ERR_LIMIT);
-	expect_said(&toy, "session 1 has 0 bytes of others, and 65536 is the most; paged_block_mask_create()");
-	toy_expect(&toy, paged_array_upload(toy.client, &names[2]), PAGED_ERR_LIMIT);
-	toy_ok(&toy, paged_array_drop(toy.client, "large"));
-	toy_ok(&toy, paged_array_upload(toy.client, &names[2]));
-	toy_close(&toy);
+	worker_expect(&worker, paged_array_upload(worker.client, &array), PAGED_ERR_LIMIT);
+	expect_said(&worker, "session 1 has 0 bytes of others, and 65536 is the most; paged_block_mask_create()");
+	worker_expect(&worker, paged_array_upload(worker.client, &names[2]), PAGED_ERR_LIMIT);
+	worker_ok(&worker, paged_array_drop(worker.client, "large"));
+	worker_ok(&worker, paged_array_upload(worker.client, &names[2]));
+	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
@@ -390,21 +392,21 @@ IT_TEST(arrays_lie_any_way)
 	struct it_daemon daemon;
 	unsigned int seed = 5;
 	struct paged_mod *mod;
-	struct toy toy;
+	struct worker_fixture worker;
 
 	for (size_t i = 0; i < sizeof(table); i++)
 		(&table[0][0][0])[i] = (uint8_t)rand_r(&seed);
-	toy_start(&daemon, "");
-	toy_open(&toy, NULL, 0);
-	row.seq = toy_sequence(&toy, 128);
+	masks_daemon_start(&daemon, "");
+	worker_open(&worker, NULL, 0);
+	row.seq = worker_create_seq(&worker, 128);
 	params.q_block = params.kv_block = 1;
-	toy_ok(&toy,
-	       paged_mod_parse(toy.pool, PAGED_MOD_MASK, "table[kv_idx][q_idx % 3][q_idx % 5] < 100", 1, &view, &mod));
-	toy_ok(&toy, paged_array_upload(toy.client, &view));
-	toy_ok(&toy, paged_block_mask_create_remote(toy.pool, &params, mod, 0, NULL, &served));
-	toy_ok(&toy, paged_block_mask_create(toy.pool, &params, mod, 1, &view, &own));
-	expect_same(&toy, served, own);
-	toy_close(&toy);
+	worker_ok(&worker, paged_mod_parse(worker.pool, PAGED_MOD_MASK, "table[kv_idx][q_idx % 3][q_idx % 5] < 100", 1,
+					   &view, &mod));
+	worker_ok(&worker, paged_array_upload(worker.client, &view));
+	worker_ok(&worker, paged_block_mask_create_remote(worker.pool, &params, mod, 0, NULL, &served));
+	worker_ok(&worker, paged_block_mask_create(worker.pool, &params, mod, 1, &view, &own));
+	expect_same(&worker, served, own);
+	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
@@ -422,32 +424,32 @@ IT_TEST(values_of_64_bits)
 	struct paged_block_mask *served, *own;
 	struct it_daemon daemon;
 	struct paged_mod *mod;
-	struct toy toy;
+	struct worker_fixture worker;
 
-	toy_start(&daemon, "");
-	toy_open(&toy, NULL, 0);
-	row.seq = toy_sequence(&toy, 100);
+	masks_daemon_start(&daemon, "");
+	worker_open(&worker, NULL, 0);
+	row.seq = worker_create_seq(&worker, 100);
 	params.q_block = params.kv_block = 1;
 	for (uint32_t i = 0; i < TOKENS; i++)
 		wide[i] = documents[i];
-	mod = mod_of(&toy, "doc[q_idx] == doc[kv_idx] || q_idx - kv_idx < window");
-	toy_ok(&toy, paged_array_upload(toy.client, &doc));
-	toy_ok(&toy, paged_block_mask_create_remote(toy.pool, &params, mod, 1, &parameter, &served));
-	toy_ok(&toy, paged_block_mask_create(toy.pool, &params, mod, N_NAMES, names, &own));
-	expect_same(&toy, served, own);
+	mod = mod_of(&worker, "doc[q_idx] == doc[kv_idx] || q_idx - kv_idx < window");
+	worker_ok(&worker, paged_array_upload(worker.client, &doc));
+	worker_ok(&worker, paged_block_mask_create_remote(worker.pool, &params, mod, 1, &parameter, &served));
+	worker_ok(&worker, paged_block_mask_create(worker.pool, &params, mod, N_NAMES, names, &own));
+	expect_same(&worker, served, own);
 	paged_block_mask_destroy(served);
 
 	/* What was uploaded stays when its successor is refused. */
 	wide[TOKENS - 1] = INT64_MAX;
-	toy_expect(&toy, paged_array_upload(toy.client, &doc), PAGED_ERR_RANGE);
-	expect_said(&toy, "] is 9223372036854775807, which 32 bits do not hold");
-	toy_ok(&toy, paged_block_mask_create_remote(toy.pool, &params, mod, 1, &parameter, &served));
-	expect_same(&toy, served, own);
+	worker_expect(&worker, paged_array_upload(worker.client, &doc), PAGED_ERR_RANGE);
+	expect_said(&worker, "] is 9223372036854775807, which 32 bits do not hold");
+	worker_ok(&worker, paged_block_mask_create_remote(worker.pool, &params, mod, 1, &parameter, &served));
+	expect_same(&worker, served, own);
 	wide_window = INT64_MIN;
-	toy_expect(&toy, paged_block_mask_create_remote(toy.pool, &params, mod, 1, &parameter, &served),
-		   PAGED_ERR_RANGE);
-	expect_said(&toy, "parameter window is -9223372036854775808");
-	toy_close(&toy);
+	worker_expect(&worker, paged_block_mask_create_remote(worker.pool, &params, mod, 1, &parameter, &served),
+		      PAGED_ERR_RANGE);
+	expect_said(&worker, "parameter window is -9223372036854775808");
+	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
@@ -464,41 +466,43 @@ IT_TEST(what_is_refused)
 	struct paged_block_mask_params params = params_of(&row, 1);
 	struct paged_block_mask *mask;
 	struct it_daemon daemon;
-	struct toy toy, observer;
+	struct worker_fixture worker, observer;
 	struct paged_mod *doc;
 
-	toy_start(&daemon, "");
-	toy_open(&toy, NULL, 0);
-	row.seq = toy_sequence(&toy, 20);
-	doc = mod_of(&toy, "doc[kv_idx] * kv_idx % 5 == 1");
-	refused(&toy, &params, doc, PAGED_ERR_NOENT, "has no array doc; upload it with paged_array_upload()");
-	toy_ok(&toy, paged_array_upload(toy.client, &floats));
-	refused(&toy, &params, doc, PAGED_ERR_INVALID, "array doc: dtype 1");
-	toy_ok(&toy, paged_array_upload(toy.client, &ints));
-	refused(&toy, &params, doc, PAGED_ERR_RANGE, "doc");
-	toy_expect(&toy, paged_block_mask_create_remote(toy.pool, &params, doc, N_NAMES, names, &mask),
-		   PAGED_ERR_INVALID);
-	expect_said(&toy, "paged_array_upload()");
-	toy_expect(&toy,
-		   paged_block_mask_create_remote(toy.pool, &params, mod_of(&toy, "kv_idx < window"), 0, NULL, &mask),
-		   PAGED_ERR_NOENT);
-	refused(&toy, &params, mod_of(&toy, "h == 0"), PAGED_ERR_INVALID, "depends on h");
+	masks_daemon_start(&daemon, "");
+	worker_open(&worker, NULL, 0);
+	row.seq = worker_create_seq(&worker, 20);
+	doc = mod_of(&worker, "doc[kv_idx] * kv_idx % 5 == 1");
+	refused(&worker, &params, doc, PAGED_ERR_NOENT, "has no array doc; upload it with paged_array_upload()");
+	worker_ok(&worker, paged_array_upload(worker.client, &floats));
+	refused(&worker, &params, doc, PAGED_ERR_INVALID, "array doc: dtype 1");
+	worker_ok(&worker, paged_array_upload(worker.client, &ints));
+	refused(&worker, &params, doc, PAGED_ERR_RANGE, "doc");
+	worker_expect(&worker, paged_block_mask_create_remote(worker.pool, &params, doc, N_NAMES, names, &mask),
+		      PAGED_ERR_INVALID);
+	expect_said(&worker, "paged_array_upload()");
+	worker_expect(&worker,
+		      paged_block_mask_create_remote(worker.pool, &params, mod_of(&worker, "kv_idx < window"), 0, NULL,
+						     &mask),
+		      PAGED_ERR_NOENT);
+	refused(&worker, &params, mod_of(&worker, "h == 0"), PAGED_ERR_INVALID, "depends on h");
 	row.kv_len = 21;
-	refused(&toy, &params, mod_of(&toy, "causal"), PAGED_ERR_CAPACITY, "row 0");
+	refused(&worker, &params, mod_of(&worker, "causal"), PAGED_ERR_CAPACITY, "row 0");
 	row.kv_len = 20;
 	params.kv_block = 3;
-	refused(&toy, &params, mod_of(&toy, "causal"), PAGED_ERR_INVALID, "divides");
+	refused(&worker, &params, mod_of(&worker, "causal"), PAGED_ERR_INVALID, "divides");
 	params.kv_block = 0;
 	row.seq ^= 1ull << 40;
-	refused(&toy, &params, mod_of(&toy, "causal"), PAGED_ERR_STALE, "no live sequence");
+	refused(&worker, &params, mod_of(&worker, "causal"), PAGED_ERR_STALE, "no live sequence");
 	row.seq = 0;
-	refused(&toy, &params, mod_of(&toy, "causal"), PAGED_ERR_INVALID, "row 0 names neither a sequence nor pages");
+	refused(&worker, &params, mod_of(&worker, "causal"), PAGED_ERR_INVALID,
+		"row 0 names neither a sequence nor pages");
 
-	toy_observe(&observer);
+	worker_observe(&observer);
 	refused(&observer, &params, mod_of(&observer, "causal"), PAGED_ERR_PERM, "observer");
-	toy_expect(&observer, paged_array_upload(observer.client, &names[2]), PAGED_ERR_PERM);
-	toy_close(&observer);
-	toy_close(&toy);
+	worker_expect(&observer, paged_array_upload(observer.client, &names[2]), PAGED_ERR_PERM);
+	worker_close(&observer);
+	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
@@ -508,26 +512,27 @@ IT_TEST(stale_by_its_own_rows)
 	struct paged_batch_row rows[2] = { { .q_len = 1, .kv_len = 12 }, { .q_len = 1, .kv_len = 12 } };
 	struct paged_block_mask_params params = params_of(rows, 2);
 	struct paged_block_mask *mask;
-	struct toy toy, other;
+	struct worker_fixture worker, other;
 	struct it_daemon daemon;
 	paged_seq_id foreign;
 
-	toy_start(&daemon, "");
-	toy_open(&toy, NULL, 0);
-	toy_open(&other, NULL, 0);
-	rows[0].seq = toy_sequence(&toy, 20);
-	rows[1].seq = toy_sequence(&other, 20); /* a read of another session's */
-	foreign = toy_sequence(&other, 20);
-	toy_ok(&toy, paged_block_mask_create_remote(toy.pool, &params, mod_of(&toy, "causal"), 0, NULL, &mask));
-	toy_ok(&other, seqs_truncate(other.client, 1, &foreign, &(uint32_t){ 4 }));
-	toy_ok(&other, paged_seq_erase(other.client, 1, &foreign));
-	toy_ok(&toy, seqs_reserve(toy.client, 1, &rows[0].seq, &(uint32_t){ 40 }));
-	toy_ok(&toy, paged_block_mask_validate(mask));
-	toy_ok(&other, seqs_truncate(other.client, 1, &rows[1].seq, &(uint32_t){ 16 }));
-	toy_expect(&toy, paged_block_mask_validate(mask), PAGED_ERR_STALE);
-	expect_said(&toy, "row 1");
-	toy_close(&other);
-	toy_close(&toy);
+	masks_daemon_start(&daemon, "");
+	worker_open(&worker, NULL, 0);
+	worker_open(&other, NULL, 0);
+	rows[0].seq = worker_create_seq(&worker, 20);
+	rows[1].seq = worker_create_seq(&other, 20); /* a read of another session's */
+	foreign = worker_create_seq(&other, 20);
+	worker_ok(&worker,
+		  paged_block_mask_create_remote(worker.pool, &params, mod_of(&worker, "causal"), 0, NULL, &mask));
+	worker_ok(&other, seqs_truncate(other.client, 1, &foreign, &(uint32_t){ 4 }));
+	worker_ok(&other, paged_seq_erase(other.client, 1, &foreign));
+	worker_ok(&worker, seqs_reserve(worker.client, 1, &rows[0].seq, &(uint32_t){ 40 }));
+	worker_ok(&worker, paged_block_mask_validate(mask));
+	worker_ok(&other, seqs_truncate(other.client, 1, &rows[1].seq, &(uint32_t){ 16 }));
+	worker_expect(&worker, paged_block_mask_validate(mask), PAGED_ERR_STALE);
+	expect_said(&worker, "row 1");
+	worker_close(&other);
+	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
@@ -535,18 +540,18 @@ IT_TEST(stale_by_its_own_rows)
 IT_TEST(rows_without_sequences)
 {
 	static const uint32_t pages[] = { 3, 9, 1 };
-	struct paged_batch_row row = { .pages = pages, .n_pages = 3, .q_len = 5, .kv_len = 2 * TOY_PAGE_SIZE + 1 };
+	struct paged_batch_row row = { .pages = pages, .n_pages = 3, .q_len = 5, .kv_len = 2 * WORKER_PAGE_SIZE + 1 };
 	struct paged_block_mask_params params = params_of(&row, 1);
 	struct it_daemon daemon;
-	struct toy toy;
+	struct worker_fixture worker;
 
-	toy_start(&daemon, "");
-	toy_open(&toy, NULL, 0);
-	serve_and_compare(&toy, &params, "causal");
+	masks_daemon_start(&daemon, "");
+	worker_open(&worker, NULL, 0);
+	serve_and_compare(&worker, &params, "causal");
 	row = (struct paged_batch_row){ .q_len = 1000, .kv_len = 1000 };
 	params.physical = 0;
-	serve_and_compare(&toy, &params, "causal");
-	toy_close(&toy);
+	serve_and_compare(&worker, &params, "causal");
+	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
@@ -558,13 +563,13 @@ replace_often(int from, int to, void *argument)
 	const struct paged_array flag = {
 		.name = "flag", .dtype = PAGED_I32, .n_dims = 1, .extents = { 1 }, .data = &value
 	};
-	struct toy toy;
+	struct worker_fixture worker;
 
 	(void)from, (void)to;
-	toy_open(&toy, &join, 0);
+	worker_open(&worker, &join, 0);
 	for (;;) {
 		value = !value;
-		toy_ok(&toy, paged_array_upload(toy.client, &flag));
+		worker_ok(&worker, paged_array_upload(worker.client, &flag));
 		usleep(3000);
 	}
 }
@@ -581,35 +586,35 @@ IT_TEST(an_array_is_replaced_between_parts)
 	struct paged_block_lists lists = { .struct_size = sizeof(lists) };
 	struct paged_block_mask *mask;
 	struct it_daemon daemon;
-	struct it_worker worker;
+	struct it_worker child;
 	struct paged_mod *mod;
-	struct toy toy;
+	struct worker_fixture worker;
 
-	toy_start(&daemon, "");
-	toy_open(&toy, NULL, 0);
+	masks_daemon_start(&daemon, "");
+	worker_open(&worker, NULL, 0);
 	params.physical = 0;
 	params.q_block = params.kv_block = 1;
-	toy_ok(&toy, paged_mod_parse(toy.pool, PAGED_MOD_MASK, "(kv_idx + flag[0]) % 2 == 0", 1, &flag, &mod));
-	toy_ok(&toy, paged_array_upload(toy.client, &flag));
-	it_fork(&worker, replace_often, (void *)paged_client_join_token(toy.client));
+	worker_ok(&worker, paged_mod_parse(worker.pool, PAGED_MOD_MASK, "(kv_idx + flag[0]) % 2 == 0", 1, &flag, &mod));
+	worker_ok(&worker, paged_array_upload(worker.client, &flag));
+	it_fork(&child, replace_often, (void *)paged_client_join_token(worker.client));
 	for (int i = 0; i < 100; i++) {
 		enum paged_status status;
 
 		/* On a slow machine every one of the others may be replaced before its last part. */
 		if (i == 99)
-			it_kill(&worker);
-		status = paged_block_mask_create_remote(toy.pool, &params, mod, 0, NULL, &mask);
+			it_kill(&child);
+		status = paged_block_mask_create_remote(worker.pool, &params, mod, 0, NULL, &mask);
 		it_require(status == PAGED_OK || (status == PAGED_ERR_AGAIN && i < 99), "%s",
-			   paged_client_error(toy.client));
+			   paged_client_error(worker.client));
 		if (status != PAGED_OK)
 			continue;
-		toy_ok(&toy, paged_block_mask_lists(mask, &lists));
+		worker_ok(&worker, paged_block_mask_lists(mask, &lists));
 		for (uint64_t j = 0; j < 500 * 64; j++)
 			it_require(lists.indices[PAGED_BLOCKS_FULL][j] % 2 == lists.indices[PAGED_BLOCKS_FULL][0],
 				   "index %ju", (uintmax_t)j);
 		paged_block_mask_destroy(mask);
 	}
-	toy_close(&toy);
+	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
@@ -619,23 +624,23 @@ IT_TEST(members_share_arrays)
 	struct paged_batch_row row = { .q_len = 8, .kv_len = 30 };
 	struct paged_block_mask_params params = params_of(&row, 1);
 	struct paged_client_params join = { .struct_size = sizeof(join) };
-	struct toy first, rank, stranger;
+	struct worker_fixture first, rank, stranger;
 	struct it_daemon daemon;
 
-	toy_start(&daemon, "");
-	toy_open(&first, NULL, 0);
+	masks_daemon_start(&daemon, "");
+	worker_open(&first, NULL, 0);
 	upload(&first);
-	row.seq = toy_sequence(&first, 30);
+	row.seq = worker_create_seq(&first, 30);
 	join.join_token = paged_client_join_token(first.client);
-	toy_open(&rank, &join, 0);
+	worker_open(&rank, &join, 0);
 	serve_and_compare(&rank, &params, mods[2].text);
-	toy_open(&stranger, NULL, 0);
+	worker_open(&stranger, NULL, 0);
 	refused(&stranger, &params, mod_of(&stranger, mods[2].text), PAGED_ERR_NOENT, "has no array doc");
-	toy_close(&stranger);
-	toy_ok(&rank, paged_array_drop(rank.client, "doc"));
+	worker_close(&stranger);
+	worker_ok(&rank, paged_array_drop(rank.client, "doc"));
 	refused(&first, &params, mod_of(&first, mods[2].text), PAGED_ERR_NOENT, "has no array doc");
-	toy_close(&rank);
-	toy_close(&first);
+	worker_close(&rank);
+	worker_close(&first);
 	it_daemon_stop(&daemon);
 }
 
@@ -644,45 +649,45 @@ build_endlessly(int from, int to, void *argument)
 {
 	struct paged_batch_row row = { .q_len = ENDLESS_Q, .kv_len = 128 };
 	struct paged_block_mask_params params = params_of(&row, 1);
-	struct toy toy;
+	struct worker_fixture worker;
 	char done = 0;
 
 	(void)from, (void)argument;
-	toy_open(&toy, NULL, 0);
-	row.seq = toy_sequence(&toy, 128);
+	worker_open(&worker, NULL, 0);
+	row.seq = worker_create_seq(&worker, 128);
 	params.q_block = 1u << 12;
 	it_say(to, &done, 1);
-	refused(&toy, &params, mod_of(&toy, endless), PAGED_ERR_LIMIT,
+	refused(&worker, &params, mod_of(&worker, endless), PAGED_ERR_LIMIT,
 		"longer than mask-time, 300 ms; paged_block_mask_create()");
 	it_say(to, &done, 1);
-	toy_close(&toy);
+	worker_close(&worker);
 }
 
 /* The loop answers others while a build runs; one that takes too long is ended. */
 IT_TEST(long_builds_leave_the_loop_free)
 {
 	struct it_daemon daemon;
-	struct it_worker worker;
+	struct it_worker child;
 	unsigned int n_pings = 0;
 	fd_set readable;
-	struct toy toy;
+	struct worker_fixture worker;
 	char done;
 
-	toy_start(&daemon, limits);
-	toy_open(&toy, NULL, 0);
-	it_fork(&worker, build_endlessly, NULL);
-	it_hear(worker.from, &done, 1);
+	masks_daemon_start(&daemon, limits);
+	worker_open(&worker, NULL, 0);
+	it_fork(&child, build_endlessly, NULL);
+	it_hear(child.from, &done, 1);
 	do {
-		toy_ok(&toy, paged_client_ping(toy.client));
+		worker_ok(&worker, paged_client_ping(worker.client));
 		n_pings++;
 		FD_ZERO(&readable);
-		FD_SET(worker.from, &readable);
-	} while (select(worker.from + 1, &readable, NULL, NULL, &(struct timeval){ 0 }) == 0);
-	it_hear(worker.from, &done, 1);
+		FD_SET(child.from, &readable);
+	} while (select(child.from + 1, &readable, NULL, NULL, &(struct timeval){ 0 }) == 0);
+	it_hear(child.from, &done, 1);
 	it_note("%u pings were answered meanwhile", n_pings);
 	it_require(n_pings >= 20, "%u", n_pings);
-	it_join(&worker);
-	toy_close(&toy);
+	it_join(&child);
+	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 

@@ -12,14 +12,14 @@
 
 /* Every element is evaluated and next to none is seen: minutes of work over so many query rows. */
 static const char endless[] = "(q_idx * kv_idx * 7919 + q_idx) % 1000003 == 1000002 && (q_idx ^ kv_idx) % 9 == 4";
-static const uint32_t endless_q = 1u << 28, tokens = TOY_MAX_LENGTH;
+static const uint32_t endless_q = 1u << 28, tokens = WORKER_MAX_LENGTH;
 
 static void
-toy_start(struct it_daemon *daemon, const char *settings)
+masks_daemon_start(struct it_daemon *daemon, const char *settings)
 {
 	char configuration[1024];
 
-	snprintf(configuration, sizeof(configuration), "%s%s", settings, toy_configuration);
+	snprintf(configuration, sizeof(configuration), "%s%s", settings, worker_pool_config);
 	it_daemon_start(daemon, configuration, NULL, NULL);
 }
 
@@ -32,7 +32,7 @@ order_of(const uint32_t *q_len, const char *text)
 						      .q_len = q_len,
 						      .kv_len = &tokens,
 						      .q_block = 1u << 12,
-						      .kv_block = TOY_PAGE_SIZE,
+						      .kv_block = WORKER_PAGE_SIZE,
 						      .text = text } };
 }
 
@@ -60,7 +60,7 @@ expect_lists(struct raw *raw, uint64_t first_list, uint32_t first_block, uint32_
 	it_require(reply.mask.n == n, "%u numbers, not %u", reply.mask.n, n);
 	for (uint32_t i = first_block != 0 ? 3 : 0; i < n; i += 3)
 		it_require(reply.mask.values[i] == 1 && reply.mask.values[i + 1] == 0 &&
-				   reply.mask.values[i + 2] == 2 * tokens / TOY_PAGE_SIZE,
+				   reply.mask.values[i + 2] == 2 * tokens / WORKER_PAGE_SIZE,
 			   "%u, %u, %u", reply.mask.values[i], reply.mask.values[i + 1], reply.mask.values[i + 2]);
 }
 
@@ -72,7 +72,7 @@ IT_TEST(parts_in_any_order)
 	struct raw raw, other;
 	struct wire_reply reply;
 
-	toy_start(&daemon, "");
+	masks_daemon_start(&daemon, "");
 	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
 	raw_attach(&other, WIRE_ROLE_SESSION, NULL);
 	expect_lists(&raw, 20000, 0, FULL);
@@ -83,8 +83,8 @@ IT_TEST(parts_in_any_order)
 	expect_lists(&raw, UINT64_MAX, UINT32_MAX, 0);
 	/* From the middle of a list, from its end, and from behind it. */
 	reply = part_get(&raw, 29998, 5);
-	it_require(reply.mask.n == 6 && reply.mask.values[2] == 2 * (tokens / TOY_PAGE_SIZE - 5));
-	reply = part_get(&raw, 29999, tokens / TOY_PAGE_SIZE);
+	it_require(reply.mask.n == 6 && reply.mask.values[2] == 2 * (tokens / WORKER_PAGE_SIZE - 5));
+	reply = part_get(&raw, 29999, tokens / WORKER_PAGE_SIZE);
 	it_require(reply.mask.n == 1 && reply.mask.values[0] == 0);
 	reply = part_get(&raw, 29999, UINT32_MAX);
 	it_require(reply.mask.n == 1 && reply.mask.values[0] == 0);
@@ -129,19 +129,19 @@ build_and_hang(int from, int to, void *argument)
 IT_TEST(killed_while_it_builds)
 {
 	struct it_daemon daemon;
-	struct it_worker worker;
+	struct it_worker child;
 	unsigned long kib = 0;
 	struct facts facts;
-	struct toy toy;
+	struct worker_fixture worker;
 	char done;
 
-	toy_start(&daemon, "mask-time = 60s\n");
-	toy_open(&toy, NULL, 0);
+	masks_daemon_start(&daemon, "mask-time = 60s\n");
+	worker_open(&worker, NULL, 0);
 	facts = (struct facts){ daemon.pid, it_count_fds(daemon.pid) };
 	for (int i = 0; i < 12; i++) {
-		it_fork(&worker, build_and_hang, NULL);
-		it_hear(worker.from, &done, 1);
-		it_kill(&worker);
+		it_fork(&child, build_and_hang, NULL);
+		it_hear(child.from, &done, 1);
+		it_kill(&child);
 		it_require(it_wait(fds_are_back, &facts, 5000), "%u descriptors, %u before", it_count_fds(daemon.pid),
 			   facts.n_fds);
 		if (i == 3)
@@ -150,8 +150,8 @@ IT_TEST(killed_while_it_builds)
 	if (!it_sanitized())
 		it_require(it_private_kib(daemon.pid) < kib + 2048, "%lu KiB, %lu before", it_private_kib(daemon.pid),
 			   kib);
-	toy_check(&toy);
-	toy_close(&toy);
+	worker_check_pool(&worker);
+	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
@@ -164,7 +164,7 @@ IT_TEST(too_many_builds)
 	struct wire_reply reply;
 	struct raw raw, other;
 
-	toy_start(&daemon, "mask-time = 60s\n");
+	masks_daemon_start(&daemon, "mask-time = 60s\n");
 	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
 	raw_attach(&other, WIRE_ROLE_SESSION, NULL);
 	request = order_of(&endless_q, endless);
@@ -194,7 +194,7 @@ IT_TEST(sessions_take_turns)
 	struct raw raw, other;
 	uint64_t begun_ms, took_ms;
 
-	toy_start(&daemon, "mask-time = 1500ms\n");
+	masks_daemon_start(&daemon, "mask-time = 1500ms\n");
 	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
 	raw_attach(&other, WIRE_ROLE_SESSION, NULL);
 	request = order_of(&endless_q, endless);
@@ -219,7 +219,7 @@ IT_TEST(the_daemon_stops_in_the_middle)
 	struct wire_reply reply;
 	struct raw raw;
 
-	toy_start(&daemon, "mask-time = 60s\nstop-timeout = 300ms\n");
+	masks_daemon_start(&daemon, "mask-time = 60s\nstop-timeout = 300ms\n");
 	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
 	request = order_of(&endless_q, endless);
 	for (int i = 0; i < 3; i++)
@@ -238,7 +238,7 @@ IT_TEST(a_block_without_end)
 	struct wire_reply reply;
 	struct raw raw;
 
-	toy_start(&daemon, "mask-time = 200ms\n");
+	masks_daemon_start(&daemon, "mask-time = 200ms\n");
 	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
 	request = order_of(&q_len, all_seen);
 	request.build_mask.q_block = q_len;
@@ -259,7 +259,7 @@ IT_TEST(a_stopping_daemon_builds_nothing_new)
 	struct wire_reply reply;
 	struct raw raw;
 
-	toy_start(&daemon, "");
+	masks_daemon_start(&daemon, "");
 	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
 	it_require(kill(daemon.pid, SIGTERM) == 0);
 	it_require(raw_hear(raw.control, &notice, NULL) && notice.kind == WIRE_NOTICE);
@@ -290,7 +290,7 @@ IT_TEST(orders_that_cannot_be)
 	struct it_daemon daemon;
 	struct raw raw;
 
-	toy_start(&daemon, "");
+	masks_daemon_start(&daemon, "");
 	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
 	request = order_of(&one, "causal");
 	request.build_mask.n_rows = 0;
@@ -362,7 +362,7 @@ IT_TEST(arrays_that_cannot_be)
 	struct it_daemon daemon;
 	struct raw raw, rank;
 
-	toy_start(&daemon, "");
+	masks_daemon_start(&daemon, "");
 	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
 	raw_attach(&rank, WIRE_ROLE_JOIN, raw.welcome.welcome.join_token);
 	request = part_of("doc", 8, 8);
@@ -402,7 +402,7 @@ IT_TEST(the_session_ends_meanwhile)
 	struct wire_reply reply;
 	struct raw raw, admin;
 
-	toy_start(&daemon, "mask-time = 60s\n");
+	masks_daemon_start(&daemon, "mask-time = 60s\n");
 	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
 	raw_attach(&admin, WIRE_ROLE_OBSERVER, NULL);
 	request = part_of("doc", 0, 64);

@@ -14,11 +14,11 @@
 	"pool " name " { layers = 2 kv-heads = 2 head-dim = 32 dtype = f32 page-size = 4\n" \
 	" pages = 64 sequences = 32 max-length = 128 " more " }\n"
 
-static const char configuration[] = POOL("quick", "") POOL("toy", "quarantine = 600ms");
+static const char configuration[] = POOL("quick", "") POOL("test", "quarantine = 600ms");
 
-/* Holds pages of pool quick, and has opened toy as well or not. */
+/* Holds pages of pool quick, and may have opened pool test too. */
 struct holder {
-	bool opens_toy;
+	bool opens_test_pool;
 	const char *join_token;
 };
 
@@ -28,27 +28,27 @@ hold(int from, int to, void *argument)
 	const struct holder *holder = argument;
 	struct paged_client_params params = { .struct_size = sizeof(params), .join_token = holder->join_token };
 	struct paged_pool *other;
-	struct toy toy;
+	struct worker_fixture worker;
 	char word;
 
-	toy_attach(&toy, &params);
-	toy_ok(&toy, paged_pool_open(toy.client, "quick", &toy.pool));
-	if (holder->opens_toy)
-		toy_ok(&toy, paged_pool_open(toy.client, "toy", &other));
+	worker_attach(&worker, &params);
+	worker_ok(&worker, paged_pool_open(worker.client, "quick", &worker.pool));
+	if (holder->opens_test_pool)
+		worker_ok(&worker, paged_pool_open(worker.client, "test", &other));
 	if (holder->join_token == NULL)
-		toy_sequence(&toy, 20);
+		worker_create_seq(&worker, 20);
 	it_say(to, "h", 1);
 	it_hear(from, &word, 1);
-	toy_close(&toy);
+	worker_close(&worker);
 }
 
 static void
-holder_start(struct it_worker *worker, struct holder *holder)
+holder_start(struct it_worker *child, struct holder *holder)
 {
 	char word;
 
-	it_fork(worker, hold, holder);
-	it_hear(worker->from, &word, 1);
+	it_fork(child, hold, holder);
+	it_hear(child->from, &word, 1);
 	it_require(raw_pool().n_referenced == PAGES);
 }
 
@@ -74,13 +74,13 @@ pages_return_ms(void)
 
 IT_TEST(pages_of_the_dead_wait)
 {
-	struct holder holder = { .opens_toy = true };
-	struct it_worker worker;
+	struct holder holder = { .opens_test_pool = true };
+	struct it_worker child;
 	struct it_daemon daemon;
 
 	it_daemon_start(&daemon, configuration, NULL, NULL);
-	holder_start(&worker, &holder);
-	it_kill(&worker);
+	holder_start(&child, &holder);
+	it_kill(&child);
 	it_require(pages_return_ms() >= WAIT_MS / 2, "it waits for the longest of what it opened");
 	it_daemon_stop(&daemon);
 }
@@ -88,21 +88,21 @@ IT_TEST(pages_of_the_dead_wait)
 /* Who opened no such pool cannot write to it; who says goodbye writes no more. */
 IT_TEST(others_do_not_wait)
 {
-	struct holder holder = { .opens_toy = false };
-	struct it_worker worker;
+	struct holder holder = { .opens_test_pool = false };
+	struct it_worker child;
 	struct it_daemon daemon;
 	uint64_t began;
 
 	it_daemon_start(&daemon, configuration, NULL, NULL);
-	holder_start(&worker, &holder);
+	holder_start(&child, &holder);
 	began = it_now_ms();
-	it_kill(&worker);
+	it_kill(&child);
 	it_require(raw_wait_free(64, 5000));
 	it_note("killed: %u ms", (unsigned int)(it_now_ms() - began));
-	holder.opens_toy = true;
-	holder_start(&worker, &holder);
-	it_say(worker.to, "c", 1);
-	it_join(&worker);
+	holder.opens_test_pool = true;
+	holder_start(&child, &holder);
+	it_say(child.to, "c", 1);
+	it_join(&child);
 	it_require(raw_pool().n_free == 64, "a clean close has given everything back");
 	it_daemon_stop(&daemon);
 }
@@ -110,32 +110,32 @@ IT_TEST(others_do_not_wait)
 /* A rank that died holds up the pages of its session, though the first member leaves in good order. */
 IT_TEST(a_dead_rank_counts)
 {
-	struct holder holder = { .opens_toy = true };
+	struct holder holder = { .opens_test_pool = true };
 	struct it_worker rank;
 	struct it_daemon daemon;
-	struct toy toy;
+	struct worker_fixture worker;
 
 	it_daemon_start(&daemon, configuration, NULL, NULL);
-	toy_attach(&toy, NULL);
-	toy_ok(&toy, paged_pool_open(toy.client, "quick", &toy.pool));
-	toy_sequence(&toy, 20);
-	holder.join_token = paged_client_join_token(toy.client);
+	worker_attach(&worker, NULL);
+	worker_ok(&worker, paged_pool_open(worker.client, "quick", &worker.pool));
+	worker_create_seq(&worker, 20);
+	holder.join_token = paged_client_join_token(worker.client);
 	holder_start(&rank, &holder);
 	it_kill(&rank);
-	toy_close(&toy);
+	worker_close(&worker);
 	it_require(pages_return_ms() >= WAIT_MS / 2);
 	it_daemon_stop(&daemon);
 }
 
 IT_TEST(stopping_does_not_wait)
 {
-	struct holder holder = { .opens_toy = true };
-	struct it_worker worker;
+	struct holder holder = { .opens_test_pool = true };
+	struct it_worker child;
 	struct it_daemon daemon;
 
-	it_daemon_start(&daemon, POOL("quick", "") POOL("toy", "quarantine = 1000000ms"), NULL, NULL);
-	holder_start(&worker, &holder);
-	it_kill(&worker);
+	it_daemon_start(&daemon, POOL("quick", "") POOL("test", "quarantine = 1000000ms"), NULL, NULL);
+	holder_start(&child, &holder);
+	it_kill(&child);
 	it_daemon_stop(&daemon);
 }
 

@@ -12,7 +12,7 @@
 #include "tests/support/worker_fixture.h"
 
 #define RACE_MS 1000
-#define ROW_PAGES (TOY_MAX_LENGTH / TOY_PAGE_SIZE)
+#define ROW_PAGES (WORKER_MAX_LENGTH / WORKER_PAGE_SIZE)
 
 static int
 compare_pages(const void *a, const void *b)
@@ -26,11 +26,11 @@ compare_pages(const void *a, const void *b)
 static void
 row_check(const struct paged_seq_info *info, uint32_t *pages)
 {
-	it_require(info->capacity == info->n_pages * TOY_PAGE_SIZE && info->n_pages <= ROW_PAGES, "%u tokens, %u pages",
-		   info->capacity, info->n_pages);
+	it_require(info->capacity == info->n_pages * WORKER_PAGE_SIZE && info->n_pages <= ROW_PAGES,
+		   "%u tokens, %u pages", info->capacity, info->n_pages);
 	qsort(pages, info->n_pages, sizeof(*pages), compare_pages);
 	for (uint32_t i = 0; i < info->n_pages; i++) {
-		it_require(pages[i] < TOY_PAGES, "page %u", pages[i]);
+		it_require(pages[i] < WORKER_PAGES, "page %u", pages[i]);
 		it_require(i == 0 || pages[i] != pages[i - 1], "page %u twice", pages[i]);
 	}
 }
@@ -43,59 +43,59 @@ racing_reader(int from, int to, void *argument)
 	uint64_t end = it_now_ms() + RACE_MS, other = *(uint64_t *)argument;
 	enum paged_status status;
 	paged_seq_id seq;
-	struct toy toy;
+	struct worker_fixture worker;
 
 	it_hear(from, &seq, sizeof(seq));
-	toy_open(&toy, NULL, 0);
+	worker_open(&worker, NULL, 0);
 	it_say(to, "r", 1);
 	while (it_now_ms() < end) {
-		status = paged_seq_read(toy.pool, seq, &info, pages, ROW_PAGES);
+		status = paged_seq_read(worker.pool, seq, &info, pages, ROW_PAGES);
 		if (status == PAGED_OK)
 			row_check(&info, pages);
 		n_read += status == PAGED_OK;
 		n_again += status == PAGED_ERR_AGAIN;
-		it_require(status == PAGED_OK || status == PAGED_ERR_AGAIN, "%s", paged_client_error(toy.client));
+		it_require(status == PAGED_OK || status == PAGED_ERR_AGAIN, "%s", paged_client_error(worker.client));
 
 		/* A plan is good, or known to be bad. */
-		status = toy_plan(&toy, seq, 0, 1, PAGED_ROW_NO_APPEND);
+		status = worker_plan(&worker, seq, 0, 1, PAGED_ROW_NO_APPEND);
 		it_require(status == PAGED_OK || status == PAGED_ERR_AGAIN || status == PAGED_ERR_CAPACITY, "%s",
-			   paged_client_error(toy.client));
+			   paged_client_error(worker.client));
 		if (status == PAGED_OK)
-			n_stale += paged_batch_validate(toy.batch) == PAGED_ERR_STALE;
-		toy_expect(&toy, paged_seq_read(toy.pool, other, NULL, NULL, 0), PAGED_ERR_STALE);
+			n_stale += paged_batch_validate(worker.batch) == PAGED_ERR_STALE;
+		worker_expect(&worker, paged_seq_read(worker.pool, other, NULL, NULL, 0), PAGED_ERR_STALE);
 	}
 	it_note("%u reads of a row that changes, %u came to nothing, %u plans went stale", n_read, n_again, n_stale);
 	it_require(n_read > 0);
-	toy_close(&toy);
+	worker_close(&worker);
 }
 
 IT_TEST(rows_read_while_they_change)
 {
 	uint64_t end, never = 77ull << 32 | 31;
 	struct it_daemon daemon;
-	struct it_worker worker;
+	struct it_worker child;
 	uint32_t n_changes = 0;
 	paged_seq_id seq;
-	struct toy toy;
+	struct worker_fixture worker;
 	char word;
 
-	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
-	it_fork(&worker, racing_reader, &never);
-	toy_open(&toy, NULL, 0);
-	seq = toy_sequence(&toy, 0);
-	it_say(worker.to, &seq, sizeof(seq));
-	it_hear(worker.from, &word, 1);
+	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
+	it_fork(&child, racing_reader, &never);
+	worker_open(&worker, NULL, 0);
+	seq = worker_create_seq(&worker, 0);
+	it_say(child.to, &seq, sizeof(seq));
+	it_hear(child.from, &word, 1);
 	for (end = it_now_ms() + RACE_MS; it_now_ms() < end; n_changes++) {
-		paged_seq_id neighbour = toy_sequence(&toy, 4 * (n_changes % 16));
+		paged_seq_id neighbour = worker_create_seq(&worker, 4 * (n_changes % 16));
 
-		toy_ok(&toy, seqs_reserve(toy.client, 1, &seq, (uint32_t[]){ 8 + n_changes % 100 }));
-		toy_ok(&toy, paged_seq_erase(toy.client, 1, &neighbour));
-		toy_ok(&toy, seqs_truncate(toy.client, 1, &seq, (uint32_t[]){ n_changes % 8 }));
+		worker_ok(&worker, seqs_reserve(worker.client, 1, &seq, (uint32_t[]){ 8 + n_changes % 100 }));
+		worker_ok(&worker, paged_seq_erase(worker.client, 1, &neighbour));
+		worker_ok(&worker, seqs_truncate(worker.client, 1, &seq, (uint32_t[]){ n_changes % 8 }));
 	}
-	it_join(&worker);
+	it_join(&child);
 	it_note("%u changes", n_changes);
-	toy_check(&toy);
-	toy_close(&toy);
+	worker_check_pool(&worker);
+	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
@@ -104,7 +104,7 @@ IT_TEST(rows_read_while_they_change)
 #define THREADS 4
 #define ROUNDS 300
 
-static struct toy shared;
+static struct worker_fixture shared;
 static _Atomic unsigned int n_wrong;
 
 static void
@@ -167,8 +167,8 @@ IT_TEST(one_client_in_several_threads)
 	pthread_t threads[THREADS + 2];
 	struct it_daemon daemon;
 
-	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
-	toy_open(&shared, NULL, 0);
+	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
+	worker_open(&shared, NULL, 0);
 	for (uint32_t i = 0; i < THREADS; i++) {
 		numbers[i] = i;
 		it_require(pthread_create(&threads[i], NULL, request_thread, &numbers[i]) == 0);
@@ -178,9 +178,10 @@ IT_TEST(one_client_in_several_threads)
 	for (uint32_t i = 0; i < THREADS + 2; i++)
 		pthread_join(threads[i], NULL);
 	it_require(n_wrong == 0, "%u calls did not give what they should", n_wrong);
-	it_require(toy_pool(&shared, "toy").n_free == TOY_PAGES && toy_pool(&shared, "toy").n_sequences == 0);
-	toy_check(&shared);
-	toy_close(&shared);
+	it_require(worker_pool_entry(&shared, "test").n_free == WORKER_PAGES &&
+		   worker_pool_entry(&shared, "test").n_sequences == 0);
+	worker_check_pool(&shared);
+	worker_close(&shared);
 	it_daemon_stop(&daemon);
 }
 

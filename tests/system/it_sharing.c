@@ -18,113 +18,114 @@ enum word { ATTEND = 1, VALIDATE, END };
 static void
 reader(int from, int to, void *argument)
 {
-	float out[TOY_LAYERS * TOY_OUT];
+	float out[WORKER_LAYERS * WORKER_OUT];
 	enum paged_status status;
 	enum word word;
 	paged_seq_id seq;
-	struct toy toy;
+	struct worker_fixture worker;
 
 	(void)argument;
-	toy_open(&toy, NULL, 0);
+	worker_open(&worker, NULL, 0);
 	it_hear(from, &seq, sizeof(seq));
 	for (;;) {
 		it_hear(from, &word, sizeof(word));
 		switch (word) {
 		case ATTEND:
-			toy_read(&toy, seq, LENGTH, out);
-			toy_ok(&toy, paged_batch_validate(toy.batch));
+			worker_read(&worker, seq, LENGTH, out);
+			worker_ok(&worker, paged_batch_validate(worker.batch));
 			it_say(to, out, sizeof(out));
 			break;
 		case VALIDATE:
-			status = paged_batch_validate(toy.batch);
+			status = paged_batch_validate(worker.batch);
 			it_say(to, &status, sizeof(status));
 			break;
 		case END:
-			toy_expect(&toy, toy_plan(&toy, seq, LENGTH - 1, LENGTH, PAGED_ROW_NO_APPEND), PAGED_ERR_STALE);
-			toy_close(&toy);
+			worker_expect(&worker, worker_plan(&worker, seq, LENGTH - 1, LENGTH, PAGED_ROW_NO_APPEND),
+				      PAGED_ERR_STALE);
+			worker_close(&worker);
 			return;
 		}
 	}
 }
 
 static void
-say_word(struct it_worker *worker, enum word word)
+say_word(struct it_worker *child, enum word word)
 {
-	it_say(worker->to, &word, sizeof(word));
+	it_say(child->to, &word, sizeof(word));
 }
 
 static void
-hear_result(struct it_worker *worker, float *out)
+hear_result(struct it_worker *child, float *out)
 {
-	say_word(worker, ATTEND);
-	it_hear(worker->from, out, sizeof(float) * TOY_LAYERS * TOY_OUT);
+	say_word(child, ATTEND);
+	it_hear(child->from, out, sizeof(float) * WORKER_LAYERS * WORKER_OUT);
 }
 
 static enum paged_status
-hear_verdict(struct it_worker *worker)
+hear_verdict(struct it_worker *child)
 {
 	enum paged_status status;
 
-	say_word(worker, VALIDATE);
-	it_hear(worker->from, &status, sizeof(status));
+	say_word(child, VALIDATE);
+	it_hear(child->from, &status, sizeof(status));
 	return status;
 }
 
 /* The address of the first element of V of a token in layer 0, head 0. */
 static uint8_t *
-element(const struct toy *toy, paged_seq_id seq, uint32_t token)
+element(const struct worker_fixture *worker, paged_seq_id seq, uint32_t token)
 {
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
-	uint32_t pages[TOY_MAX_LENGTH / TOY_PAGE_SIZE];
-	const struct paged_plane_info *v = &toy->info.v;
+	uint32_t pages[WORKER_MAX_LENGTH / WORKER_PAGE_SIZE];
+	const struct paged_plane_info *v = &worker->info.v;
 
-	toy_ok(toy, paged_seq_read(toy->pool, seq, &info, pages, TOY_MAX_LENGTH / TOY_PAGE_SIZE));
+	worker_ok(worker, paged_seq_read(worker->pool, seq, &info, pages, WORKER_MAX_LENGTH / WORKER_PAGE_SIZE));
 	it_require(token < info.capacity);
-	return (uint8_t *)toy->info.base + v->offset + pages[token / TOY_PAGE_SIZE] * v->page_stride +
-	       token % TOY_PAGE_SIZE * v->token_stride;
+	return (uint8_t *)worker->info.base + v->offset + pages[token / WORKER_PAGE_SIZE] * v->page_stride +
+	       token % WORKER_PAGE_SIZE * v->token_stride;
 }
 
 IT_TEST(another_session_reads_the_same_bits)
 {
-	float mine[TOY_LAYERS * TOY_OUT], theirs[TOY_LAYERS * TOY_OUT];
+	float mine[WORKER_LAYERS * WORKER_OUT], theirs[WORKER_LAYERS * WORKER_OUT];
 	struct it_daemon daemon;
-	struct it_worker worker;
+	struct it_worker child;
 	paged_seq_id gap, seq;
 	uint8_t *byte;
-	struct toy toy;
+	struct worker_fixture worker;
 
-	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
-	it_fork(&worker, reader, NULL);
-	toy_open(&toy, NULL, 0);
+	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
+	it_fork(&child, reader, NULL);
+	worker_open(&worker, NULL, 0);
 	/* Pages that do not lie in order: a neighbour grows in between. */
-	gap = toy_sequence(&toy, 4);
-	seq = toy_sequence(&toy, 12);
-	toy_ok(&toy, seqs_reserve(toy.client, 1, &gap, (uint32_t[]){ 16 }));
-	toy_ok(&toy, seqs_reserve(toy.client, 1, &seq, (uint32_t[]){ LENGTH }));
-	toy_write(&toy, seq, 0, LENGTH, SEED);
-	toy_read(&toy, seq, LENGTH, mine);
-	it_say(worker.to, &seq, sizeof(seq));
+	gap = worker_create_seq(&worker, 4);
+	seq = worker_create_seq(&worker, 12);
+	worker_ok(&worker, seqs_reserve(worker.client, 1, &gap, (uint32_t[]){ 16 }));
+	worker_ok(&worker, seqs_reserve(worker.client, 1, &seq, (uint32_t[]){ LENGTH }));
+	worker_write(&worker, seq, 0, LENGTH, SEED);
+	worker_read(&worker, seq, LENGTH, mine);
+	it_say(child.to, &seq, sizeof(seq));
 
-	hear_result(&worker, theirs);
+	hear_result(&child, theirs);
 	it_require(memcmp(mine, theirs, sizeof(mine)) == 0, "B's bits are not A's");
 
-	byte = element(&toy, seq, 17);
+	byte = element(&worker, seq, 17);
 	byte[3] ^= 0x40; /* of a little-endian float: the exponent */
-	hear_result(&worker, theirs);
+	hear_result(&child, theirs);
 	it_require(memcmp(mine, theirs, sizeof(mine)) != 0, "B does not see A's page");
 	byte[3] ^= 0x40;
-	hear_result(&worker, theirs);
+	hear_result(&child, theirs);
 	it_require(memcmp(mine, theirs, sizeof(mine)) == 0);
 
 	/* Growth disturbs no reader; the end does. */
-	toy_ok(&toy, seqs_reserve(toy.client, 1, &seq, (uint32_t[]){ 64 }));
-	it_require(hear_verdict(&worker) == PAGED_OK);
-	toy_ok(&toy, paged_seq_erase(toy.client, 1, &seq));
-	it_require(hear_verdict(&worker) == PAGED_ERR_STALE);
-	say_word(&worker, END);
-	it_join(&worker);
-	toy_check(&toy);
-	toy_close(&toy);
+	worker_ok(&worker, seqs_reserve(worker.client, 1, &seq, (uint32_t[]){ 64 }));
+	it_require(hear_verdict(&child) == PAGED_OK);
+	worker_ok(&worker, paged_seq_erase(worker.client, 1, &seq));
+	it_require(hear_verdict(&child) == PAGED_ERR_STALE);
+	say_word(&child, END);
+	it_join(&child);
+	worker_check_pool(&worker);
+	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
@@ -134,17 +135,17 @@ IT_TEST(another_session_reads_the_same_bits)
 #define GATHER_TOKENS (OWN_LENGTH + LENGTH - GATHER_FROM)
 
 struct gathered {
-	float k[GATHER_TOKENS][TOY_KV_HEADS][TOY_DIM], v[GATHER_TOKENS][TOY_KV_HEADS][TOY_DIM];
+	float k[GATHER_TOKENS][WORKER_KV_HEADS][WORKER_DIM], v[GATHER_TOKENS][WORKER_KV_HEADS][WORKER_DIM];
 };
 
 static void
-toy_gather(struct toy *toy, uint32_t layer, const uint32_t *begin, struct gathered *to)
+worker_gather(struct worker_fixture *worker, uint32_t layer, const uint32_t *begin, struct gathered *to)
 {
 	struct paged_gather_params params = { .struct_size = sizeof(params), .begin = begin };
-	struct paged_tensor k = { .data = to->k, .dtype = PAGED_F32, .n_heads = TOY_KV_HEADS, .dim = TOY_DIM };
-	struct paged_tensor v = { .data = to->v, .dtype = PAGED_F32, .n_heads = TOY_KV_HEADS, .dim = TOY_DIM };
+	struct paged_tensor k = { .data = to->k, .dtype = PAGED_F32, .n_heads = WORKER_KV_HEADS, .dim = WORKER_DIM };
+	struct paged_tensor v = { .data = to->v, .dtype = PAGED_F32, .n_heads = WORKER_KV_HEADS, .dim = WORKER_DIM };
 
-	toy_ok(toy, paged_gather(toy->batch, layer, &k, &v, &params));
+	worker_ok(worker, paged_gather(worker->batch, layer, &k, &v, &params));
 }
 
 static void
@@ -154,25 +155,25 @@ gatherer(int from, int to, void *argument)
 	struct paged_batch_row rows[2] = { { .kv_len = OWN_LENGTH }, { .kv_len = LENGTH } };
 	struct gathered gathered;
 	paged_seq_id seq;
-	struct toy toy;
+	struct worker_fixture worker;
 
 	(void)argument;
-	toy_open(&toy, NULL, 0);
+	worker_open(&worker, NULL, 0);
 	it_hear(from, &seq, sizeof(seq));
-	rows[0].seq = toy_sequence(&toy, OWN_LENGTH);
+	rows[0].seq = worker_create_seq(&worker, OWN_LENGTH);
 	rows[1].seq = seq;
-	toy_write(&toy, rows[0].seq, 0, OWN_LENGTH, SEED + 1);
-	toy_ok(&toy, paged_batch_plan(toy.batch, 2, rows));
-	for (uint32_t layer = 0; layer < TOY_LAYERS; layer++) {
-		toy_gather(&toy, layer, begin, &gathered);
+	worker_write(&worker, rows[0].seq, 0, OWN_LENGTH, SEED + 1);
+	worker_ok(&worker, paged_batch_plan(worker.batch, 2, rows));
+	for (uint32_t layer = 0; layer < WORKER_LAYERS; layer++) {
+		worker_gather(&worker, layer, begin, &gathered);
 		it_say(to, &gathered, sizeof(gathered));
 	}
-	toy_ok(&toy, paged_batch_validate(toy.batch));
+	worker_ok(&worker, paged_batch_validate(worker.batch));
 	it_say(to, "x", 1);
 	it_hear(from, &seq, 1);
-	toy_gather(&toy, 0, begin, &gathered);
-	toy_expect(&toy, paged_batch_validate(toy.batch), PAGED_ERR_STALE);
-	toy_close(&toy);
+	worker_gather(&worker, 0, begin, &gathered);
+	worker_expect(&worker, paged_batch_validate(worker.batch), PAGED_ERR_STALE);
+	worker_close(&worker);
 }
 
 /* Beside its own; when the writer erases them, what was gathered is told to be nothing. */
@@ -180,57 +181,57 @@ IT_TEST(another_session_takes_tokens_out)
 {
 	const uint32_t begin[] = { 0, GATHER_FROM };
 	struct paged_batch_row rows[2] = { { .kv_len = OWN_LENGTH }, { .kv_len = LENGTH } };
-	struct gathered mine[TOY_LAYERS], theirs[TOY_LAYERS];
+	struct gathered mine[WORKER_LAYERS], theirs[WORKER_LAYERS];
 	struct it_daemon daemon;
-	struct it_worker worker;
-	struct toy toy;
+	struct it_worker child;
+	struct worker_fixture worker;
 	char done;
 
-	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
-	it_fork(&worker, gatherer, NULL);
-	toy_open(&toy, NULL, 0);
-	rows[0].seq = toy_sequence(&toy, OWN_LENGTH);
-	rows[1].seq = toy_sequence(&toy, LENGTH);
-	toy_write(&toy, rows[0].seq, 0, OWN_LENGTH, SEED + 1);
-	toy_write(&toy, rows[1].seq, 0, LENGTH, SEED);
-	toy_ok(&toy, paged_batch_plan(toy.batch, 2, rows));
-	for (uint32_t layer = 0; layer < TOY_LAYERS; layer++)
-		toy_gather(&toy, layer, begin, &mine[layer]);
-	it_say(worker.to, &rows[1].seq, sizeof(rows[1].seq));
-	it_hear(worker.from, theirs, sizeof(theirs));
+	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
+	it_fork(&child, gatherer, NULL);
+	worker_open(&worker, NULL, 0);
+	rows[0].seq = worker_create_seq(&worker, OWN_LENGTH);
+	rows[1].seq = worker_create_seq(&worker, LENGTH);
+	worker_write(&worker, rows[0].seq, 0, OWN_LENGTH, SEED + 1);
+	worker_write(&worker, rows[1].seq, 0, LENGTH, SEED);
+	worker_ok(&worker, paged_batch_plan(worker.batch, 2, rows));
+	for (uint32_t layer = 0; layer < WORKER_LAYERS; layer++)
+		worker_gather(&worker, layer, begin, &mine[layer]);
+	it_say(child.to, &rows[1].seq, sizeof(rows[1].seq));
+	it_hear(child.from, theirs, sizeof(theirs));
 	it_require(memcmp(mine, theirs, sizeof(mine)) == 0, "B's bits are not A's");
-	it_hear(worker.from, &done, 1);
-	toy_ok(&toy, paged_seq_erase(toy.client, 1, &rows[1].seq));
-	it_say(worker.to, "x", 1);
-	it_join(&worker);
-	toy_check(&toy);
-	toy_close(&toy);
+	it_hear(child.from, &done, 1);
+	worker_ok(&worker, paged_seq_erase(worker.client, 1, &rows[1].seq));
+	it_say(child.to, "x", 1);
+	it_join(&child);
+	worker_check_pool(&worker);
+	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
 IT_TEST(truncated_entries_are_stale_for_a_reader)
 {
 	struct it_daemon daemon;
-	struct toy writer, other;
+	struct worker_fixture writer, other;
 	paged_seq_id seq;
 
-	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
-	toy_open(&writer, NULL, 0);
-	toy_open(&other, NULL, 0);
-	seq = toy_sequence(&writer, 32);
-	toy_write(&writer, seq, 0, 32, SEED);
-	toy_ok(&other, toy_plan(&other, seq, 31, 32, PAGED_ROW_NO_APPEND));
-	toy_ok(&writer, seqs_truncate(writer.client, 1, &seq, (uint32_t[]){ 16 }));
-	toy_expect(&other, paged_batch_validate(other.batch), PAGED_ERR_STALE);
-	toy_expect(&other, toy_plan(&other, seq, 31, 32, PAGED_ROW_NO_APPEND), PAGED_ERR_CAPACITY);
-	toy_close(&other);
-	toy_close(&writer);
+	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
+	worker_open(&writer, NULL, 0);
+	worker_open(&other, NULL, 0);
+	seq = worker_create_seq(&writer, 32);
+	worker_write(&writer, seq, 0, 32, SEED);
+	worker_ok(&other, worker_plan(&other, seq, 31, 32, PAGED_ROW_NO_APPEND));
+	worker_ok(&writer, seqs_truncate(writer.client, 1, &seq, (uint32_t[]){ 16 }));
+	worker_expect(&other, paged_batch_validate(other.batch), PAGED_ERR_STALE);
+	worker_expect(&other, worker_plan(&other, seq, 31, 32, PAGED_ROW_NO_APPEND), PAGED_ERR_CAPACITY);
+	worker_close(&other);
+	worker_close(&writer);
 	it_daemon_stop(&daemon);
 }
 
 /* An engine: a scheduler and two ranks that joined its session, a layer each. */
 
-#define RANKS TOY_LAYERS
+#define RANKS WORKER_LAYERS
 
 /* How one that survives shall find the session. */
 struct outcome {
@@ -242,24 +243,24 @@ rank(int from, int to, void *argument)
 {
 	uint32_t layer = *(uint32_t *)argument;
 	struct paged_client_params params = { .struct_size = sizeof(params), .name = "rank" };
-	float out[TOY_OUT];
+	float out[WORKER_OUT];
 	struct outcome outcome;
 	char token[33];
 	paged_seq_id seq;
-	struct toy toy;
+	struct worker_fixture worker;
 
 	it_hear(from, token, sizeof(token));
 	params.join_token = token;
-	toy_open(&toy, &params, 0);
+	worker_open(&worker, &params, 0);
 	it_hear(from, &seq, sizeof(seq));
 	/* Prefill, then steps of one token, as the scheduler does. */
-	toy_ok(&toy, toy_plan(&toy, seq, 0, 16, 0));
-	toy_ok(&toy, toy_append(&toy, layer, 0, 16, SEED));
+	worker_ok(&worker, worker_plan(&worker, seq, 0, 16, 0));
+	worker_ok(&worker, worker_append(&worker, layer, 0, 16, SEED));
 	for (uint32_t token_index = 16; token_index < LENGTH; token_index++) {
-		toy_ok(&toy, toy_plan(&toy, seq, token_index, token_index + 1, 0));
-		toy_ok(&toy, toy_append(&toy, layer, token_index, token_index + 1, SEED));
+		worker_ok(&worker, worker_plan(&worker, seq, token_index, token_index + 1, 0));
+		worker_ok(&worker, worker_append(&worker, layer, token_index, token_index + 1, SEED));
 	}
-	toy_attend(&toy, layer, 1, out);
+	worker_attend(&worker, layer, 1, out);
 	it_say(to, out, sizeof(out));
 
 	/* Until somebody was killed. */
@@ -269,21 +270,21 @@ rank(int from, int to, void *argument)
 
 		/* The first call after the end, whichever it is, says so: the sequence is not just stale. */
 		if (layer == 0)
-			toy_expect(&toy, paged_batch_validate(toy.batch), PAGED_ERR_GONE);
+			worker_expect(&worker, paged_batch_validate(worker.batch), PAGED_ERR_GONE);
 		else
-			toy_expect(&toy, paged_seq_read(toy.pool, seq, NULL, NULL, 0), PAGED_ERR_GONE);
-		toy_expect(&toy, paged_client_ping(toy.client), PAGED_ERR_GONE);
-		toy_expect(&toy, paged_client_dispatch(toy.client), PAGED_ERR_GONE);
-		toy_expect(&toy, seqs_reserve(toy.client, 1, &seq, &tokens), PAGED_ERR_GONE);
-		toy_expect(&toy, toy_plan(&toy, seq, LENGTH - 1, LENGTH, 0), PAGED_ERR_GONE);
+			worker_expect(&worker, paged_seq_read(worker.pool, seq, NULL, NULL, 0), PAGED_ERR_GONE);
+		worker_expect(&worker, paged_client_ping(worker.client), PAGED_ERR_GONE);
+		worker_expect(&worker, paged_client_dispatch(worker.client), PAGED_ERR_GONE);
+		worker_expect(&worker, seqs_reserve(worker.client, 1, &seq, &tokens), PAGED_ERR_GONE);
+		worker_expect(&worker, worker_plan(&worker, seq, LENGTH - 1, LENGTH, 0), PAGED_ERR_GONE);
 	} else {
-		toy_ok(&toy, paged_client_dispatch(toy.client));
-		toy_ok(&toy, toy_plan(&toy, seq, LENGTH, LENGTH + 1, 0));
-		toy_ok(&toy, toy_append(&toy, layer, LENGTH, LENGTH + 1, SEED));
+		worker_ok(&worker, paged_client_dispatch(worker.client));
+		worker_ok(&worker, worker_plan(&worker, seq, LENGTH, LENGTH + 1, 0));
+		worker_ok(&worker, worker_append(&worker, layer, LENGTH, LENGTH + 1, SEED));
 	}
 	it_say(to, &outcome, sizeof(outcome));
 	it_hear(from, &outcome, sizeof(outcome)); /* may go */
-	toy_close(&toy);
+	worker_close(&worker);
 }
 
 /* Starts as scheduler: gives out the token and the sequence, then waits to be killed or told to go. */
@@ -293,18 +294,18 @@ scheduler(int from, int to, void *argument)
 	struct paged_client_params params = { .struct_size = sizeof(params), .outlive = *(uint32_t *)argument };
 	struct outcome outcome;
 	paged_seq_id seq;
-	struct toy toy;
+	struct worker_fixture worker;
 
-	toy_open(&toy, &params, 0);
-	it_say(to, paged_client_join_token(toy.client), 33);
-	seq = toy_sequence(&toy, 2 * LENGTH);
+	worker_open(&worker, &params, 0);
+	it_say(to, paged_client_join_token(worker.client), 33);
+	seq = worker_create_seq(&worker, 2 * LENGTH);
 	it_say(to, &seq, sizeof(seq));
 	it_hear(from, &outcome, sizeof(outcome));
-	toy_ok(&toy, paged_client_dispatch(toy.client));
-	toy_ok(&toy, seqs_reserve(toy.client, 1, &seq, (uint32_t[]){ 3 * LENGTH }));
+	worker_ok(&worker, paged_client_dispatch(worker.client));
+	worker_ok(&worker, seqs_reserve(worker.client, 1, &seq, (uint32_t[]){ 3 * LENGTH }));
 	it_say(to, &outcome, sizeof(outcome));
 	it_hear(from, &outcome, sizeof(outcome));
-	toy_close(&toy);
+	worker_close(&worker);
 }
 
 struct engine {
@@ -331,70 +332,71 @@ engine_start(struct engine *engine, uint32_t outlive)
 static void
 engine_compare(struct engine *engine)
 {
-	float alone[TOY_LAYERS * TOY_OUT], out[TOY_OUT];
-	struct toy toy;
+	float alone[WORKER_LAYERS * WORKER_OUT], out[WORKER_OUT];
+	struct worker_fixture worker;
 	paged_seq_id seq;
 
-	toy_open(&toy, NULL, 0);
-	seq = toy_sequence(&toy, LENGTH);
-	toy_write(&toy, seq, 0, LENGTH, SEED);
-	toy_read(&toy, seq, LENGTH, alone);
-	toy_close(&toy);
+	worker_open(&worker, NULL, 0);
+	seq = worker_create_seq(&worker, LENGTH);
+	worker_write(&worker, seq, 0, LENGTH, SEED);
+	worker_read(&worker, seq, LENGTH, alone);
+	worker_close(&worker);
 	for (uint32_t i = 0; i < RANKS; i++) {
 		it_hear(engine->rank[i].from, out, sizeof(out));
-		it_require(memcmp(out, alone + i * TOY_OUT, sizeof(out)) == 0, "rank %u's layer differs", i);
+		it_require(memcmp(out, alone + i * WORKER_OUT, sizeof(out)) == 0, "rank %u's layer differs", i);
 	}
 }
 
 static void
-ask_survivor(struct it_worker *worker, bool ended)
+ask_survivor(struct it_worker *child, bool ended)
 {
 	struct outcome outcome = { ended };
 
-	it_say(worker->to, &outcome, sizeof(outcome));
-	it_hear(worker->from, &outcome, sizeof(outcome));
+	it_say(child->to, &outcome, sizeof(outcome));
+	it_hear(child->from, &outcome, sizeof(outcome));
 }
 
 static void
-release(struct it_worker *worker)
+release(struct it_worker *child)
 {
 	struct outcome outcome = { false };
 
-	it_say(worker->to, &outcome, sizeof(outcome));
-	it_join(worker);
+	it_say(child->to, &outcome, sizeof(outcome));
+	it_join(child);
 }
 
 static bool
 is_quarantined(void *argument)
 {
-	struct paged_pool_entry pool = toy_pool(argument, "toy");
+	struct paged_pool_entry pool = worker_pool_entry(argument, "test");
 
-	return pool.n_quarantined == 2 * LENGTH / TOY_PAGE_SIZE && pool.n_referenced == 0;
+	return pool.n_quarantined == 2 * LENGTH / WORKER_PAGE_SIZE && pool.n_referenced == 0;
 }
 
 IT_TEST(engine_first_member_killed)
 {
 	struct it_daemon daemon;
 	struct engine engine;
-	struct toy observer;
+	struct worker_fixture observer;
 
-	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
 	engine_start(&engine, 0);
 	engine_compare(&engine);
-	toy_observe(&observer);
+	worker_observe(&observer);
 	it_kill(&engine.scheduler);
 	/* The ranks might still write the pages. */
 	it_require(it_wait(is_quarantined, &observer, 2000), "%u quarantined, %u referenced",
-		   toy_pool(&observer, "toy").n_quarantined, toy_pool(&observer, "toy").n_referenced);
+		   worker_pool_entry(&observer, "test").n_quarantined,
+		   worker_pool_entry(&observer, "test").n_referenced);
 	for (uint32_t i = 0; i < RANKS; i++)
 		ask_survivor(&engine.rank[i], true);
-	toy_check(&observer);
+	worker_check_pool(&observer);
 	release(&engine.rank[0]);
 	it_require(is_quarantined(&observer), "one rank is left");
 	it_kill(&engine.rank[1]);
-	toy_wait_free(&observer, "toy", 2000);
-	toy_check(&observer);
-	toy_close(&observer);
+	worker_wait_free(&observer, "test", 2000);
+	worker_check_pool(&observer);
+	worker_close(&observer);
 	it_daemon_stop(&daemon);
 }
 
@@ -404,24 +406,25 @@ IT_TEST(session_outlives_its_first_member)
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
 	struct it_daemon daemon;
 	struct engine engine;
-	struct toy observer;
+	struct worker_fixture observer;
 
-	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
 	engine_start(&engine, 1);
 	engine_compare(&engine);
-	toy_observe(&observer);
+	worker_observe(&observer);
 	it_kill(&engine.scheduler);
 	for (uint32_t i = 0; i < RANKS; i++)
 		ask_survivor(&engine.rank[i], false);
-	toy_ok(&observer, paged_seq_read(observer.pool, engine.seq, &info, NULL, 0));
-	it_require(info.capacity >= 2 * LENGTH && toy_pool(&observer, "toy").n_quarantined == 0, "%u", info.capacity);
+	worker_ok(&observer, paged_seq_read(observer.pool, engine.seq, &info, NULL, 0));
+	it_require(info.capacity >= 2 * LENGTH && worker_pool_entry(&observer, "test").n_quarantined == 0, "%u",
+		   info.capacity);
 	release(&engine.rank[0]);
-	toy_ok(&observer, paged_seq_read(observer.pool, engine.seq, &info, NULL, 0));
+	worker_ok(&observer, paged_seq_read(observer.pool, engine.seq, &info, NULL, 0));
 	it_kill(&engine.rank[1]);
-	toy_wait_free(&observer, "toy", 2000);
-	toy_expect(&observer, paged_seq_read(observer.pool, engine.seq, &info, NULL, 0), PAGED_ERR_STALE);
-	toy_check(&observer);
-	toy_close(&observer);
+	worker_wait_free(&observer, "test", 2000);
+	worker_expect(&observer, paged_seq_read(observer.pool, engine.seq, &info, NULL, 0), PAGED_ERR_STALE);
+	worker_check_pool(&observer);
+	worker_close(&observer);
 	it_daemon_stop(&daemon);
 }
 
@@ -431,23 +434,23 @@ joined_member_killed(uint32_t victim)
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
 	struct it_daemon daemon;
 	struct engine engine;
-	struct toy observer;
+	struct worker_fixture observer;
 
-	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
 	engine_start(&engine, 0);
 	engine_compare(&engine);
-	toy_observe(&observer);
+	worker_observe(&observer);
 	it_kill(&engine.rank[victim]);
 	ask_survivor(&engine.scheduler, false);
 	ask_survivor(&engine.rank[1 - victim], false);
-	toy_ok(&observer, paged_seq_read(observer.pool, engine.seq, &info, NULL, 0));
+	worker_ok(&observer, paged_seq_read(observer.pool, engine.seq, &info, NULL, 0));
 	it_require(info.capacity == 92, "%u", info.capacity);
-	it_require(toy_pool(&observer, "toy").n_quarantined == 0);
-	toy_check(&observer);
+	it_require(worker_pool_entry(&observer, "test").n_quarantined == 0);
+	worker_check_pool(&observer);
 	release(&engine.rank[1 - victim]);
 	release(&engine.scheduler);
-	toy_wait_free(&observer, "toy", 2000);
-	toy_close(&observer);
+	worker_wait_free(&observer, "test", 2000);
+	worker_close(&observer);
 	it_daemon_stop(&daemon);
 }
 
@@ -466,82 +469,83 @@ static void
 sitter(int from, int to, void *argument)
 {
 	paged_seq_id seq;
-	struct toy toy;
+	struct worker_fixture worker;
 	bool go;
 
 	(void)argument;
-	toy_open(&toy, NULL, 0);
-	seq = toy_sequence(&toy, 20);
+	worker_open(&worker, NULL, 0);
+	seq = worker_create_seq(&worker, 20);
 	it_say(to, &seq, sizeof(seq));
 	it_hear(from, &go, sizeof(go));
-	toy_expect(&toy, paged_client_dispatch(toy.client), PAGED_ERR_GONE);
-	toy_expect(&toy, paged_seq_erase(toy.client, 1, &seq), PAGED_ERR_GONE);
+	worker_expect(&worker, paged_client_dispatch(worker.client), PAGED_ERR_GONE);
+	worker_expect(&worker, paged_seq_erase(worker.client, 1, &seq), PAGED_ERR_GONE);
 	it_say(to, &go, sizeof(go));
 	it_hear(from, &go, sizeof(go));
-	toy_close(&toy);
+	worker_close(&worker);
 }
 
 static uint32_t
-session_of(struct toy *observer, paged_seq_id seq)
+session_of(struct worker_fixture *observer, paged_seq_id seq)
 {
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
 
-	toy_ok(observer, paged_seq_read(observer->pool, seq, &info, NULL, 0));
+	worker_ok(observer, paged_seq_read(observer->pool, seq, &info, NULL, 0));
 	return info.owner;
 }
 
 static bool
 all_in_quarantine(void *argument)
 {
-	return toy_pool(argument, "toy").n_quarantined == 5;
+	return worker_pool_entry(argument, "test").n_quarantined == 5;
 }
 
 IT_TEST(kick_leaves_pages_in_quarantine_while_the_process_lives)
 {
 	struct it_daemon daemon;
-	struct it_worker worker;
-	struct toy observer;
+	struct it_worker child;
+	struct worker_fixture observer;
 	paged_seq_id seq;
 	bool go = true;
 
-	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
-	toy_observe(&observer);
-	it_fork(&worker, sitter, NULL);
-	it_hear(worker.from, &seq, sizeof(seq));
-	toy_ok(&observer, paged_admin_kick(observer.client, session_of(&observer, seq), 0));
-	it_say(worker.to, &go, sizeof(go));
-	it_hear(worker.from, &go, sizeof(go));
+	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
+	worker_observe(&observer);
+	it_fork(&child, sitter, NULL);
+	it_hear(child.from, &seq, sizeof(seq));
+	worker_ok(&observer, paged_admin_kick(observer.client, session_of(&observer, seq), 0));
+	it_say(child.to, &go, sizeof(go));
+	it_hear(child.from, &go, sizeof(go));
 	/* The session is told first, and its rows are taken apart in steps. */
-	it_require(it_wait(all_in_quarantine, &observer, 2000), "%u pages", toy_pool(&observer, "toy").n_quarantined);
-	it_require(toy_pool(&observer, "toy").n_sequences == 0);
-	toy_expect(&observer, paged_seq_read(observer.pool, seq, NULL, NULL, 0), PAGED_ERR_STALE);
-	toy_check(&observer);
-	it_say(worker.to, &go, sizeof(go));
-	it_join(&worker);
-	toy_wait_free(&observer, "toy", 2000);
-	toy_close(&observer);
+	it_require(it_wait(all_in_quarantine, &observer, 2000), "%u pages",
+		   worker_pool_entry(&observer, "test").n_quarantined);
+	it_require(worker_pool_entry(&observer, "test").n_sequences == 0);
+	worker_expect(&observer, paged_seq_read(observer.pool, seq, NULL, NULL, 0), PAGED_ERR_STALE);
+	worker_check_pool(&observer);
+	it_say(child.to, &go, sizeof(go));
+	it_join(&child);
+	worker_wait_free(&observer, "test", 2000);
+	worker_close(&observer);
 	it_daemon_stop(&daemon);
 }
 
 IT_TEST(kick_with_kill)
 {
 	struct it_daemon daemon;
-	struct it_worker worker;
-	struct toy observer;
+	struct it_worker child;
+	struct worker_fixture observer;
 	uint32_t session;
 	paged_seq_id seq;
 
-	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
-	toy_observe(&observer);
-	it_fork(&worker, sitter, NULL);
-	it_hear(worker.from, &seq, sizeof(seq));
+	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
+	worker_observe(&observer);
+	it_fork(&child, sitter, NULL);
+	it_hear(child.from, &seq, sizeof(seq));
 	session = session_of(&observer, seq);
-	toy_ok(&observer, paged_admin_kick(observer.client, session, 1));
-	it_require(it_wait_signal(&worker) == SIGKILL);
-	toy_wait_free(&observer, "toy", 2000);
-	toy_check(&observer);
-	toy_expect(&observer, paged_admin_kick(observer.client, session, 0), PAGED_ERR_NOENT);
-	toy_close(&observer);
+	worker_ok(&observer, paged_admin_kick(observer.client, session, 1));
+	it_require(it_wait_signal(&child) == SIGKILL);
+	worker_wait_free(&observer, "test", 2000);
+	worker_check_pool(&observer);
+	worker_expect(&observer, paged_admin_kick(observer.client, session, 0), PAGED_ERR_NOENT);
+	worker_close(&observer);
 	it_daemon_stop(&daemon);
 }
 

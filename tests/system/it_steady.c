@@ -25,7 +25,7 @@
 #define PAGE 16u  /* tokens */
 #define START 20u /* tokens of the prompt */
 
-static const char configuration[] = "pool toy {\n"
+static const char configuration[] = "pool test {\n"
 				    "    layers = 2\n kv-heads = 2\n head-dim = 32\n dtype = f32\n page-size = 16\n"
 				    "    pages = 512\n sequences = 32\n max-length = 2048\n"
 				    "}\n";
@@ -34,7 +34,7 @@ static const char configuration[] = "pool toy {\n"
 #define STEP_US 200
 
 struct decode {
-	struct toy toy;
+	struct worker_fixture worker;
 	paged_seq_id seq[SEQS];
 	struct paged_batch_row rows[SEQS];
 	struct paged_mod_set *mod_set;
@@ -63,14 +63,14 @@ decode_begin_mods(struct decode *decode)
 						    { .name = "offset", .dtype = PAGED_I32, .n_dims = 1 } };
 	struct paged_mod_set_params params = { .struct_size = sizeof(params) };
 	struct paged_mod *mask, *score;
-	struct toy *toy = &decode->toy;
+	struct worker_fixture *worker = &decode->worker;
 
-	toy_ok(toy, paged_mod_parse(toy->pool, PAGED_MOD_MASK, "kv_idx < offset[b] || q_idx - kv_idx < window", 2,
-				    names, &mask));
-	toy_ok(toy, paged_mod_parse(toy->pool, PAGED_MOD_SCORE, "soft_cap(30.0)", 0, NULL, &score));
+	worker_ok(worker, paged_mod_parse(worker->pool, PAGED_MOD_MASK, "kv_idx < offset[b] || q_idx - kv_idx < window",
+					  2, names, &mask));
+	worker_ok(worker, paged_mod_parse(worker->pool, PAGED_MOD_SCORE, "soft_cap(30.0)", 0, NULL, &score));
 	params.mask = mask;
 	params.score = score;
-	toy_ok(toy, paged_mod_set_create(toy->batch, &params, &decode->mod_set));
+	worker_ok(worker, paged_mod_set_create(worker->batch, &params, &decode->mod_set));
 }
 
 static void
@@ -78,15 +78,15 @@ decode_begin(struct decode *decode)
 {
 	uint32_t tokens[SEQS];
 
-	toy_open(&decode->toy, NULL, AHEAD);
-	toy_ok(&decode->toy, seqs_create(decode->toy.client, decode->toy.pool, SEQS, decode->seq));
+	worker_open(&decode->worker, NULL, AHEAD);
+	worker_ok(&decode->worker, seqs_create(decode->worker.client, decode->worker.pool, SEQS, decode->seq));
 	for (uint32_t i = 0; i < SEQS; i++) {
 		/* Prompts of different lengths. */
 		decode->rows[i] =
 			(struct paged_batch_row){ .seq = decode->seq[i], .q_len = 1, .kv_len = START + 5 * i };
 		tokens[i] = decode->rows[i].kv_len + AHEAD;
 	}
-	toy_ok(&decode->toy, seqs_reserve(decode->toy.client, SEQS, decode->seq, tokens));
+	worker_ok(&decode->worker, seqs_reserve(decode->worker.client, SEQS, decode->seq, tokens));
 	decode_begin_mods(decode);
 }
 
@@ -97,7 +97,7 @@ decode_plan(struct decode *decode)
 
 	for (uint32_t i = 0; i < SEQS; i++)
 		decode->rows[i].kv_len++;
-	status = paged_batch_plan(decode->toy.batch, SEQS, decode->rows);
+	status = paged_batch_plan(decode->worker.batch, SEQS, decode->rows);
 	return status == PAGED_OK ? decode_bind(decode) : status;
 }
 
@@ -105,26 +105,28 @@ decode_plan(struct decode *decode)
 static void
 decode_run(struct decode *decode)
 {
-	static float data[SEQS * TOY_OUT], out[SEQS * TOY_OUT];
-	const struct paged_tensor kv = { .data = data, .dtype = PAGED_F32, .n_heads = TOY_KV_HEADS, .dim = TOY_DIM };
-	const struct paged_tensor q = { .data = data, .dtype = PAGED_F32, .n_heads = TOY_HEADS, .dim = TOY_DIM };
-	const struct paged_tensor o = { .data = out, .dtype = PAGED_F32, .n_heads = TOY_HEADS, .dim = TOY_DIM };
+	static float data[SEQS * WORKER_OUT], out[SEQS * WORKER_OUT];
+	const struct paged_tensor kv = {
+		.data = data, .dtype = PAGED_F32, .n_heads = WORKER_KV_HEADS, .dim = WORKER_DIM
+	};
+	const struct paged_tensor q = { .data = data, .dtype = PAGED_F32, .n_heads = WORKER_HEADS, .dim = WORKER_DIM };
+	const struct paged_tensor o = { .data = out, .dtype = PAGED_F32, .n_heads = WORKER_HEADS, .dim = WORKER_DIM };
 
 	const struct paged_attention_params params = { .struct_size = sizeof(params), .mod_set = decode->mod_set };
 
-	for (uint32_t layer = 0; layer < TOY_LAYERS; layer++) {
-		toy_ok(&decode->toy, paged_append(decode->toy.batch, layer, &kv, &kv, NULL));
-		toy_ok(&decode->toy, paged_attention(decode->toy.batch, layer, &q, &o, &params));
+	for (uint32_t layer = 0; layer < WORKER_LAYERS; layer++) {
+		worker_ok(&decode->worker, paged_append(decode->worker.batch, layer, &kv, &kv, NULL));
+		worker_ok(&decode->worker, paged_attention(decode->worker.batch, layer, &q, &o, &params));
 	}
 	usleep(STEP_US);
 }
 
 static uint64_t
-requests_so_far(struct toy *observer)
+requests_so_far(struct worker_fixture *observer)
 {
 	struct paged_daemon_info info = { .struct_size = sizeof(info) };
 
-	toy_ok(observer, paged_admin_status(observer->client, &info));
+	worker_ok(observer, paged_admin_status(observer->client, &info));
 	return info.n_requests;
 }
 
@@ -139,26 +141,26 @@ IT_TEST(requests_of_a_thousand_steps)
 {
 	struct it_daemon daemon;
 	struct decode decode;
-	struct toy observer;
+	struct worker_fixture observer;
 	uint64_t before, n;
 
 	it_daemon_start(&daemon, configuration, NULL, NULL);
-	toy_observe(&observer);
+	worker_observe(&observer);
 	decode_begin(&decode);
-	toy_ok(&decode.toy, decode_plan(&decode));
+	worker_ok(&decode.worker, decode_plan(&decode));
 	before = requests_so_far(&observer);
 	for (uint32_t step = 0; step < STEPS; step++) {
 		decode_run(&decode);
-		toy_ok(&decode.toy, decode_plan(&decode));
+		worker_ok(&decode.worker, decode_plan(&decode));
 	}
 	n = requests_so_far(&observer) - before - 1; /* the count itself */
 	it_note("%u steps of %u sequences took %u pages with %llu requests, at most %u expected", STEPS, SEQS,
-		toy_pool(&observer, "toy").n_referenced, (unsigned long long)n, REQUESTS_BOUND);
+		worker_pool_entry(&observer, "test").n_referenced, (unsigned long long)n, REQUESTS_BOUND);
 	it_require(n >= 1 && n <= REQUESTS_BOUND);
-	it_require(toy_pool(&observer, "toy").n_referenced >= SEQS * (STEPS + START) / PAGE);
-	toy_check(&observer);
-	toy_close(&decode.toy);
-	toy_close(&observer);
+	it_require(worker_pool_entry(&observer, "test").n_referenced >= SEQS * (STEPS + START) / PAGE);
+	worker_check_pool(&observer);
+	worker_close(&decode.worker);
+	worker_close(&observer);
 	it_daemon_stop(&daemon);
 }
 
@@ -171,7 +173,7 @@ traced(int from, int to, void *argument)
 	char word;
 
 	decode_begin(&decode);
-	toy_ok(&decode.toy, decode_plan(&decode));
+	worker_ok(&decode.worker, decode_plan(&decode));
 	it_say(to, "b", 1);
 	it_hear(from, &word, 1);
 	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
@@ -184,7 +186,7 @@ traced(int from, int to, void *argument)
 		syscall(SYS_getppid);
 		status = decode_plan(&decode);
 		syscall(SYS_getppid);
-		toy_ok(&decode.toy, status);
+		worker_ok(&decode.worker, status);
 	}
 	fflush(stdout);
 	_exit(0); /* LeakSanitizer cannot work while it is traced */
@@ -267,15 +269,15 @@ trace_until_end(pid_t pid, struct tally *tally)
 }
 
 static void
-trace(struct it_worker *worker, struct tally *tally)
+trace(struct it_worker *child, struct tally *tally)
 {
-	int status = trace_until_end(worker->pid, tally);
+	int status = trace_until_end(child->pid, tally);
 
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
 		it_skip("ptrace is refused");
 	it_require(status == 0, "wait status %x", (unsigned int)status);
-	close(worker->to);
-	close(worker->from);
+	close(child->to);
+	close(child->from);
 }
 
 IT_TEST(system_calls_inside_plan)
@@ -283,18 +285,18 @@ IT_TEST(system_calls_inside_plan)
 	struct tally tally = { 0 };
 	uint64_t before, n, seconds, began;
 	struct it_daemon daemon;
-	struct it_worker worker;
-	struct toy observer;
+	struct it_worker child;
+	struct worker_fixture observer;
 	char word;
 
 	it_daemon_start(&daemon, configuration, NULL, NULL);
-	toy_observe(&observer);
-	it_fork(&worker, traced, &(uint32_t){ STEPS });
-	it_hear(worker.from, &word, 1);
+	worker_observe(&observer);
+	it_fork(&child, traced, &(uint32_t){ STEPS });
+	it_hear(child.from, &word, 1);
 	before = requests_so_far(&observer);
-	it_say(worker.to, "g", 1);
+	it_say(child.to, "g", 1);
 	began = it_now_ms();
-	trace(&worker, &tally);
+	trace(&child, &tally);
 	seconds = (it_now_ms() - began) / 1000 + 1;
 	n = requests_so_far(&observer) - before - 1;
 	for (uint32_t i = 0; i < 512; i++)
@@ -307,7 +309,7 @@ IT_TEST(system_calls_inside_plan)
 	it_require(n <= REQUESTS_BOUND);
 	/* Each request's send, a look a second, and on a busy machine one or two for an answer that takes its time. */
 	it_require(tally.n_with_calls <= 3 * n + seconds + 1);
-	toy_close(&observer);
+	worker_close(&observer);
 	it_daemon_stop(&daemon);
 }
 
@@ -317,17 +319,17 @@ IT_TEST(system_calls_while_the_daemon_does_not_answer)
 	uint32_t n_steps = AHEAD - 2; /* the first row asks at once and has as much left */
 	struct tally tally = { 0 };
 	struct it_daemon daemon;
-	struct it_worker worker;
+	struct it_worker child;
 	uint64_t began, ms;
 	char word;
 
 	it_daemon_start(&daemon, configuration, NULL, NULL);
-	it_fork(&worker, traced, &n_steps);
-	it_hear(worker.from, &word, 1);
+	it_fork(&child, traced, &n_steps);
+	it_hear(child.from, &word, 1);
 	kill(daemon.pid, SIGSTOP);
-	it_say(worker.to, "g", 1);
+	it_say(child.to, "g", 1);
 	began = it_now_ms();
-	trace(&worker, &tally);
+	trace(&child, &tally);
 	kill(daemon.pid, SIGCONT);
 	ms = it_now_ms() - began;
 	it_note("%u plans in %llu ms: %u with system calls", tally.n_plans, (unsigned long long)ms, tally.n_with_calls);

@@ -21,7 +21,7 @@ enum erase_by {
 };
 
 struct replay {
-	struct toy toy;
+	struct worker_fixture worker;
 	struct trace trace;
 	char pool[24];
 	paged_seq_id *seqs; /* [trace.n_rows] */
@@ -33,21 +33,21 @@ apply(struct replay *replay, enum erase_by by)
 {
 	const struct trace *trace = &replay->trace;
 	paged_seq_id *seq = &replay->seqs[trace->row];
-	struct toy *toy = &replay->toy;
+	struct worker_fixture *worker = &replay->worker;
 	char sentence[256];
 
 	if (trace->verb == TRACE_RESERVE) {
-		toy_expect(toy, seqs_reserve(toy->client, 1, seq, &trace->tokens),
-			   trace->full ? PAGED_ERR_FULL : PAGED_OK);
+		worker_expect(worker, seqs_reserve(worker->client, 1, seq, &trace->tokens),
+			      trace->full ? PAGED_ERR_FULL : PAGED_OK);
 		snprintf(sentence, sizeof(sentence), "pool %s: %u pages requested, %u free (0 quarantined)",
 			 replay->pool, trace->n_requested, trace->n_empty);
-		it_require(!trace->full || strcmp(paged_client_error(toy->client), sentence) == 0, "%s, not %s",
-			   paged_client_error(toy->client), sentence);
+		it_require(!trace->full || strcmp(paged_client_error(worker->client), sentence) == 0, "%s, not %s",
+			   paged_client_error(worker->client), sentence);
 	} else if (by == ERASE_BY_TRUNCATE) {
-		toy_ok(toy, seqs_truncate(toy->client, 1, seq, (uint32_t[]){ 0 }));
+		worker_ok(worker, seqs_truncate(worker->client, 1, seq, (uint32_t[]){ 0 }));
 	} else {
-		toy_ok(toy, paged_seq_erase(toy->client, 1, seq));
-		toy_ok(toy, seqs_create(toy->client, toy->pool, 1, seq));
+		worker_ok(worker, paged_seq_erase(worker->client, 1, seq));
+		worker_ok(worker, seqs_create(worker->client, worker->pool, 1, seq));
 	}
 }
 
@@ -56,11 +56,11 @@ compare(struct replay *replay, const char *path)
 {
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
 	const struct trace *trace = &replay->trace;
-	struct toy *toy = &replay->toy;
-	struct paged_pool_entry pool = toy_pool(toy, replay->pool);
+	struct worker_fixture *worker = &replay->worker;
+	struct paged_pool_entry pool = worker_pool_entry(worker, replay->pool);
 
 	for (uint32_t i = 0; i < trace->n_rows; i++) {
-		toy_ok(toy, paged_seq_read(toy->pool, replay->seqs[i], &info, replay->pages, trace->n_pages));
+		worker_ok(worker, paged_seq_read(worker->pool, replay->seqs[i], &info, replay->pages, trace->n_pages));
 		it_require(info.capacity == trace->capacities[i] && info.n_pages == trace->row_pages[i],
 			   "%s:%u: row %u has %u tokens, %u pages", path, trace->line_number, i, info.capacity,
 			   info.n_pages);
@@ -80,12 +80,13 @@ replay_file(const char *path, size_t index, enum erase_by by)
 	int result;
 
 	it_require(trace_open(&replay.trace, path), "%s", path);
-	toy_attach(&replay.toy, NULL);
+	worker_attach(&replay.worker, NULL);
 	snprintf(replay.pool, sizeof(replay.pool), "t%zu", index);
-	toy_ok(&replay.toy, paged_pool_open(replay.toy.client, replay.pool, &replay.toy.pool));
+	worker_ok(&replay.worker, paged_pool_open(replay.worker.client, replay.pool, &replay.worker.pool));
 	replay.seqs = calloc(replay.trace.n_rows, sizeof(*replay.seqs));
 	replay.pages = calloc(replay.trace.n_pages, sizeof(*replay.pages));
-	toy_ok(&replay.toy, seqs_create(replay.toy.client, replay.toy.pool, replay.trace.n_rows, replay.seqs));
+	worker_ok(&replay.worker,
+		  seqs_create(replay.worker.client, replay.worker.pool, replay.trace.n_rows, replay.seqs));
 	while ((result = trace_next(&replay.trace)) > 0) {
 		apply(&replay, by);
 		compare(&replay, path);
@@ -95,7 +96,7 @@ replay_file(const char *path, size_t index, enum erase_by by)
 	free(replay.seqs);
 	free(replay.pages);
 	trace_close(&replay.trace);
-	toy_close(&replay.toy);
+	worker_close(&replay.worker);
 	return n_steps;
 }
 
