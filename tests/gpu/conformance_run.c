@@ -163,7 +163,7 @@ conformance_device(const struct conformance_launch *launch, uint32_t *in, uint32
 		record_read(replay, launch, in, out);
 		return;
 	}
-	cuda_case_environment();
+	cuda_daemon_environment();
 	it_require(fake_cuda_load(), "%s", dlerror());
 	if (!fake_cuda_wanted() && (image = image_read()) == NULL)
 		it_skip("no tests/gpu/conformance.fatbin: make gpu-tests where the CUDA toolkit is");

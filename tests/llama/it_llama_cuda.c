@@ -56,7 +56,7 @@ IT_TEST_LIMIT(the_tokens_of_the_host, 300)
 	struct gguf *gguf;
 
 	start();
-	cuda_case_environment();
+	cuda_daemon_environment();
 	it_require(fake_cuda_load(), "%s", dlerror());
 	gguf = gguf_open(getenv("PAGED_MODEL"));
 	model = model_create(gguf, false);
@@ -84,7 +84,7 @@ IT_TEST_LIMIT(an_embedded_pool, 300)
 	int code;
 
 	start();
-	cuda_case_environment();
+	cuda_daemon_environment();
 	output = it_command(&code, (const char *const[]){ LLAMA, "--embedded=64", "--backend", "cuda", "--max-tokens",
 							  "6", "--verify", "--prompt", FRANCE, NULL });
 	it_require(code == 0 && strstr(output, "equal to a private cache") != NULL, "%s", output);
@@ -98,7 +98,7 @@ IT_TEST_LIMIT(workers_share_a_pool, 300)
 	int code;
 
 	start();
-	cuda_case_environment();
+	cuda_daemon_environment();
 	setenv("PAGED_FAKE_CUDA_DEVICES", "2", 1);
 	it_daemon_start(&daemon, fake_cuda_wanted() ? POOL "device = 1 }" : POOL "}", NULL, NULL);
 	output =
@@ -118,7 +118,7 @@ IT_TEST(no_driver)
 	int code;
 
 	start();
-	cuda_case_needs_no_driver();
+	cuda_skip_with_driver();
 	output = it_command(&code,
 			    (const char *const[]){ LLAMA, "--embedded", "--backend", "cuda", "--prompt", "Hi", NULL });
 	it_require(code == 1 && strcmp(output, "paged-llama: pool llama: device 0: no CUDA driver (libcuda.so.1 not "
@@ -157,7 +157,7 @@ IT_TEST(a_call_of_the_driver_fails)
 	start();
 	if (!fake_cuda_wanted())
 		it_skip("a real driver fails when it wants to");
-	cuda_case_environment();
+	cuda_daemon_environment();
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
 		for (unsigned int n = 1; n <= calls[i].n; n++) {
 			snprintf(failure, sizeof(failure), "%s@%u=2", calls[i].name, n);

@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
-enum { HEAR_MS = 10000 };
+enum { REPLY_LIMIT_MS = 10000 };
 
 static struct wire_arena arena;
 
@@ -26,7 +26,7 @@ arena_take(void)
 }
 
 int
-raw_connect(void)
+wire_peer_connect_control(void)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -38,23 +38,23 @@ raw_connect(void)
 }
 
 void
-raw_tell(int fd, const void *message, size_t size)
+wire_peer_send_bytes(int fd, const void *message, size_t size)
 {
 	send(fd, message, size, MSG_NOSIGNAL);
 }
 
 void
-raw_tell_request(int fd, const struct wire_control_request *request)
+wire_peer_send_control(int fd, const struct wire_control_request *request)
 {
 	uint8_t buffer[1024];
 	size_t size = wire_control_request_pack(request, buffer, sizeof(buffer));
 
 	it_require(size > 0);
-	raw_tell(fd, buffer, size);
+	wire_peer_send_bytes(fd, buffer, size);
 }
 
 bool
-raw_hear(int fd, struct wire_control_reply *reply, int *fds)
+wire_peer_receive_control(int fd, struct wire_control_reply *reply, int *fds)
 {
 	union {
 		struct cmsghdr header;
@@ -69,7 +69,7 @@ raw_hear(int fd, struct wire_control_reply *reply, int *fds)
 	struct paged_error error;
 	ssize_t n;
 
-	it_require(poll(&poll_fd, 1, HEAR_MS) == 1, "nothing was heard from the daemon");
+	it_require(poll(&poll_fd, 1, REPLY_LIMIT_MS) == 1, "nothing was heard from the daemon");
 	n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
 	if (n <= 0)
 		return false;
@@ -92,30 +92,30 @@ raw_hear(int fd, struct wire_control_reply *reply, int *fds)
 }
 
 void
-raw_expect_refusal(int fd, enum paged_status status, const char *part)
+wire_peer_expect_refusal(int fd, enum paged_status status, const char *part)
 {
 	struct wire_control_reply reply;
 
-	it_require(raw_hear(fd, &reply, NULL), "hung up without a word; %s was expected", part);
+	it_require(wire_peer_receive_control(fd, &reply, NULL), "hung up without a word; %s was expected", part);
 	it_require(reply.kind == WIRE_REFUSAL, "kind %d", reply.kind);
 	it_require(reply.refusal.status == status, "status %d: %s", reply.refusal.status, reply.refusal.text);
 	it_require(strstr(reply.refusal.text, part) != NULL, "%s", reply.refusal.text);
-	it_require(!raw_hear(fd, &reply, NULL), "the connection goes on");
+	it_require(!wire_peer_receive_control(fd, &reply, NULL), "the connection goes on");
 	close(fd);
 }
 
 void
-raw_hello(int fd, enum wire_role role, const uint8_t *join_token, struct wire_control_reply *reply)
+wire_peer_hello(int fd, enum wire_role role, const uint8_t *join_token, struct wire_control_reply *reply)
 {
 	struct wire_control_request request = {
 		.kind = WIRE_HELLO,
-		.hello = { .version_major = WIRE_VERSION_MAJOR, .role = role, .name = "raw" },
+		.hello = { .version_major = WIRE_VERSION_MAJOR, .role = role, .name = "peer" },
 	};
 
 	if (join_token != NULL)
 		memcpy(request.hello.join_token, join_token, WIRE_TOKEN_SIZE);
-	raw_tell_request(fd, &request);
-	it_require(raw_hear(fd, reply, NULL), "the daemon hung up");
+	wire_peer_send_control(fd, &request);
+	it_require(wire_peer_receive_control(fd, reply, NULL), "the daemon hung up");
 }
 
 static void
@@ -125,118 +125,119 @@ option_set(void *socket, int option, int value)
 }
 
 void
-raw_dial(struct raw *raw, uint32_t member, const uint8_t token[WIRE_TOKEN_SIZE])
+wire_peer_connect_dealer(struct wire_peer *peer, uint32_t member, const uint8_t token[WIRE_TOKEN_SIZE])
 {
 	char user[16], password[2 * WIRE_TOKEN_SIZE + 1];
 
 	snprintf(user, sizeof(user), "%u", member);
 	for (int i = 0; i < WIRE_TOKEN_SIZE; i++)
 		snprintf(password + 2 * i, 3, "%02x", token[i]);
-	raw->context = zmq_ctx_new();
-	raw->dealer = zmq_socket(raw->context, ZMQ_DEALER);
-	it_require(raw->dealer != NULL);
-	option_set(raw->dealer, ZMQ_LINGER, 0);
-	option_set(raw->dealer, ZMQ_RECONNECT_IVL, -1);
-	it_require(zmq_setsockopt(raw->dealer, ZMQ_PLAIN_USERNAME, user, strlen(user)) == 0);
-	it_require(zmq_setsockopt(raw->dealer, ZMQ_PLAIN_PASSWORD, password, strlen(password)) == 0);
-	it_require(zmq_connect(raw->dealer, raw->welcome.welcome.endpoint) == 0, "%s", zmq_strerror(zmq_errno()));
+	peer->context = zmq_ctx_new();
+	peer->dealer = zmq_socket(peer->context, ZMQ_DEALER);
+	it_require(peer->dealer != NULL);
+	option_set(peer->dealer, ZMQ_LINGER, 0);
+	option_set(peer->dealer, ZMQ_RECONNECT_IVL, -1);
+	it_require(zmq_setsockopt(peer->dealer, ZMQ_PLAIN_USERNAME, user, strlen(user)) == 0);
+	it_require(zmq_setsockopt(peer->dealer, ZMQ_PLAIN_PASSWORD, password, strlen(password)) == 0);
+	it_require(zmq_connect(peer->dealer, peer->welcome.welcome.endpoint) == 0, "%s", zmq_strerror(zmq_errno()));
 }
 
 void
-raw_attach(struct raw *raw, enum wire_role role, const uint8_t *join_token)
+wire_peer_attach(struct wire_peer *peer, enum wire_role role, const uint8_t *join_token)
 {
-	*raw = (struct raw){ .control = raw_connect() };
-	raw_hello(raw->control, role, join_token, &raw->welcome);
-	it_require(raw->welcome.kind == WIRE_WELCOME, "refused: %s", raw->welcome.refusal.text);
-	raw_dial(raw, raw->welcome.welcome.member, raw->welcome.welcome.token);
+	*peer = (struct wire_peer){ .control = wire_peer_connect_control() };
+	wire_peer_hello(peer->control, role, join_token, &peer->welcome);
+	it_require(peer->welcome.kind == WIRE_WELCOME, "refused: %s", peer->welcome.refusal.text);
+	wire_peer_connect_dealer(peer, peer->welcome.welcome.member, peer->welcome.welcome.token);
 }
 
 void
-raw_drop(struct raw *raw)
+wire_peer_close(struct wire_peer *peer)
 {
-	if (raw->dealer != NULL) {
-		zmq_close(raw->dealer);
-		zmq_ctx_term(raw->context);
+	if (peer->dealer != NULL) {
+		zmq_close(peer->dealer);
+		zmq_ctx_term(peer->context);
 	}
-	close(raw->control);
-	*raw = (struct raw){ .control = -1 };
+	close(peer->control);
+	*peer = (struct wire_peer){ .control = -1 };
 }
 
 void
-raw_bye(struct raw *raw)
+wire_peer_bye(struct wire_peer *peer)
 {
 	const struct wire_control_request request = { .kind = WIRE_BYE };
 	struct wire_control_reply reply;
 
-	raw_tell_request(raw->control, &request);
+	wire_peer_send_control(peer->control, &request);
 	do
-		it_require(raw_hear(raw->control, &reply, NULL), "no farewell");
+		it_require(wire_peer_receive_control(peer->control, &reply, NULL), "no farewell");
 	while (reply.kind == WIRE_NOTICE);
 	it_require(reply.kind == WIRE_FAREWELL, "kind %d", reply.kind);
-	it_require(!raw_hear(raw->control, &reply, NULL));
-	raw_drop(raw);
+	it_require(!wire_peer_receive_control(peer->control, &reply, NULL));
+	wire_peer_close(peer);
 }
 
 /* A reply that is there or comes soon, in the buffer and the arena. */
 static void
-reply_take(struct raw *raw, struct wire_reply *reply)
+reply_take(struct wire_peer *peer, struct wire_reply *reply)
 {
 	static uint8_t buffer[WIRE_MAX_MESSAGE];
 	struct paged_error error;
-	int n = zmq_recv(raw->dealer, buffer, sizeof(buffer), 0);
+	int n = zmq_recv(peer->dealer, buffer, sizeof(buffer), 0);
 
 	it_require(n >= 0, "%s", zmq_strerror(zmq_errno()));
 	it_require(wire_reply_parse(buffer, (size_t)n, arena_take(), reply, &error) == PAGED_OK, "%s", error.text);
 }
 
 void
-raw_hear_late(struct raw *raw, struct wire_reply *reply)
+wire_peer_receive(struct wire_peer *peer, struct wire_reply *reply)
 {
-	zmq_pollitem_t item = { .socket = raw->dealer, .events = ZMQ_POLLIN };
+	zmq_pollitem_t item = { .socket = peer->dealer, .events = ZMQ_POLLIN };
 
-	it_require(zmq_poll(&item, 1, HEAR_MS) == 1, "no reply came");
-	reply_take(raw, reply);
+	it_require(zmq_poll(&item, 1, REPLY_LIMIT_MS) == 1, "no reply came");
+	reply_take(peer, reply);
 }
 
 void
-raw_send(struct raw *raw, const struct wire_request *request)
+wire_peer_send(struct wire_peer *peer, const struct wire_request *request)
 {
 	static uint8_t buffer[WIRE_MAX_MESSAGE];
 	size_t size = wire_request_pack(request, arena_take(), buffer, sizeof(buffer));
 
 	it_require(size > 0);
-	it_require(zmq_send(raw->dealer, buffer, size, 0) >= 0, "%s", zmq_strerror(zmq_errno()));
+	it_require(zmq_send(peer->dealer, buffer, size, 0) >= 0, "%s", zmq_strerror(zmq_errno()));
 }
 
 bool
-raw_ask(struct raw *raw, struct wire_request *request, struct wire_reply *reply, int limit_ms)
+wire_peer_try_call(struct wire_peer *peer, struct wire_request *request, struct wire_reply *reply, int limit_ms)
 {
 	static uint8_t buffer[WIRE_MAX_MESSAGE];
-	zmq_pollitem_t item = { .socket = raw->dealer, .events = ZMQ_POLLIN };
+	zmq_pollitem_t item = { .socket = peer->dealer, .events = ZMQ_POLLIN };
 	size_t size;
 
-	request->id = ++raw->last_id;
+	request->id = ++peer->last_id;
 	size = wire_request_pack(request, arena_take(), buffer, sizeof(buffer));
 	it_require(size > 0);
-	if (zmq_send(raw->dealer, buffer, size, ZMQ_DONTWAIT) < 0)
+	if (zmq_send(peer->dealer, buffer, size, ZMQ_DONTWAIT) < 0)
 		return false;
 	if (zmq_poll(&item, 1, limit_ms) != 1)
 		return false;
-	reply_take(raw, reply);
+	reply_take(peer, reply);
 	it_require(reply->id == request->id, "reply to %ju instead of %ju", (uintmax_t)reply->id,
 		   (uintmax_t)request->id);
 	return true;
 }
 
 enum paged_status
-raw_call(struct raw *raw, struct wire_request *request, struct wire_reply *reply)
+wire_peer_call(struct wire_peer *peer, struct wire_request *request, struct wire_reply *reply)
 {
-	it_require(raw_ask(raw, request, reply, HEAR_MS), "request of kind %d was not answered", request->kind);
+	it_require(wire_peer_try_call(peer, request, reply, REPLY_LIMIT_MS), "request of kind %d was not answered",
+		   request->kind);
 	return reply->status;
 }
 
 struct wire_request
-raw_create(uint32_t pool, uint32_t n, uint32_t n_tokens)
+wire_peer_create_request(uint32_t pool, uint32_t n, uint32_t n_tokens)
 {
 	static struct seq_spec specs[PAGED_MAX_REQUEST_SEQS];
 
@@ -246,38 +247,38 @@ raw_create(uint32_t pool, uint32_t n, uint32_t n_tokens)
 }
 
 paged_seq_id
-raw_reserve(struct raw *raw, uint32_t n_tokens)
+wire_peer_create_seq(struct wire_peer *peer, uint32_t n_tokens)
 {
-	struct wire_request request = raw_create(0, 1, n_tokens);
+	struct wire_request request = wire_peer_create_request(0, 1, n_tokens);
 	struct wire_reply reply;
 
-	it_require(raw_call(raw, &request, &reply) == PAGED_OK, "%s", reply.text);
+	it_require(wire_peer_call(peer, &request, &reply) == PAGED_OK, "%s", reply.text);
 	return reply.ids.seq[0];
 }
 
 struct paged_pool_entry
-raw_pool(void)
+wire_peer_pool_entry(void)
 {
 	struct wire_request request = { .kind = WIRE_GET_POOLS };
 	struct paged_pool_entry report;
 	struct wire_reply reply;
-	struct raw raw;
+	struct wire_peer peer;
 
-	raw_attach(&raw, WIRE_ROLE_OBSERVER, NULL);
-	it_require(raw_call(&raw, &request, &reply) == PAGED_OK, "%s", reply.text);
+	wire_peer_attach(&peer, WIRE_ROLE_OBSERVER, NULL);
+	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_OK, "%s", reply.text);
 	report = reply.pools.report[0];
-	raw_bye(&raw);
+	wire_peer_bye(&peer);
 	return report;
 }
 
 static bool
 is_free(void *argument)
 {
-	return raw_pool().n_free == *(uint32_t *)argument;
+	return wire_peer_pool_entry().n_free == *(uint32_t *)argument;
 }
 
 bool
-raw_wait_free(uint32_t n_free, unsigned int limit_ms)
+wire_peer_wait_free(uint32_t n_free, unsigned int limit_ms)
 {
 	return it_wait(is_free, &n_free, limit_ms);
 }

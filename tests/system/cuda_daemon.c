@@ -39,7 +39,7 @@ driver_require(void)
 }
 
 void
-cuda_case_environment(void)
+cuda_daemon_environment(void)
 {
 	char path[4200];
 
@@ -54,7 +54,7 @@ cuda_case_environment(void)
 }
 
 const char *
-cuda_case_configuration(enum cuda_case_export export, const char *of_pool, const char *beside)
+cuda_daemon_config(enum export_setting export, const char *pool_settings, const char *more_config)
 {
 	static const char *const names[] = { "auto", "vmm", "legacy" };
 	static char text[2048];
@@ -68,39 +68,40 @@ cuda_case_configuration(enum cuda_case_export export, const char *of_pool, const
 		 " %s\n"
 		 "}\n"
 		 "%s",
-		 names[export], of_pool, beside);
+		 names[export], pool_settings, more_config);
 	return text;
 }
 
 void
-cuda_case_daemon(struct it_daemon *daemon, enum cuda_case_export export, const char *of_pool, const char *beside)
+cuda_daemon_start(struct it_daemon *daemon, enum export_setting export, const char *pool_settings,
+		  const char *more_config)
 {
-	cuda_case_environment();
-	it_daemon_start(daemon, cuda_case_configuration(export, of_pool, beside), NULL, NULL);
+	cuda_daemon_environment();
+	it_daemon_start(daemon, cuda_daemon_config(export, pool_settings, more_config), NULL, NULL);
 }
 
 void
-cuda_case_needs_no_driver(void)
+cuda_skip_with_driver(void)
 {
 	if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) != NULL)
 		it_skip("this machine has a CUDA driver");
 }
 
 void
-cuda_case_needs_fake_cuda(void)
+cuda_skip_with_gpu(void)
 {
 	if (!fake_cuda_wanted())
 		it_skip("for the fake driver: a real one fails, logs and shows devices as it likes");
 }
 
 void
-cuda_case_open_to_all(const struct it_daemon *daemon)
+cuda_daemon_allow_all_users(const struct it_daemon *daemon)
 {
 	it_require(chmod(daemon->dir, 0711) == 0, "%m");
 }
 
 unsigned int
-cuda_case_n_calls(const char *name)
+fake_cuda_n_calls(const char *name)
 {
 	FILE *file = fopen(getenv("PAGED_FAKE_CUDA_LOG"), "re");
 	unsigned int n = 0;
@@ -115,7 +116,7 @@ cuda_case_n_calls(const char *name)
 }
 
 unsigned int
-cuda_case_n_mappings(void)
+fake_cuda_n_mappings(void)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
 	unsigned int n = 0;

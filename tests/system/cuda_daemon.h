@@ -6,39 +6,40 @@
  * built.  With PAGED_TEST_REAL_CUDA=1 the memory is a GPU's, and the test is
  * skipped if there is no GPU.
  */
-#ifndef TESTS_CUDA_CASE_H
-#define TESTS_CUDA_CASE_H
+#ifndef TESTS_CUDA_DAEMON_H
+#define TESTS_CUDA_DAEMON_H
 
 #include "tests/support/harness.h"
 
-enum cuda_case_export { CUDA_CASE_AUTO, CUDA_CASE_VMM, CUDA_CASE_LEGACY };
+enum export_setting { EXPORT_SETTING_AUTO, EXPORT_SETTING_VMM, EXPORT_SETTING_LEGACY };
 
-/** cuda_case_environment - programs started from now on load the fake driver, or with a real GPU its driver */
-void cuda_case_environment(void);
+/** cuda_daemon_environment - programs started from now on load the fake driver, or with a real GPU its driver */
+void cuda_daemon_environment(void);
 
 /**
- * cuda_case_configuration - pagedd.conf with pool "test" on cuda (static buffer)
+ * cuda_daemon_config - pagedd.conf with pool "test" on cuda (static buffer)
  *
- * @param[in] of_pool  more settings inside the pool's block
- * @param[in] beside   more text outside the pool's block
+ * @param[in] pool_settings  more settings inside the pool's block
+ * @param[in] more_config   more text outside the pool's block
  */
-const char *cuda_case_configuration(enum cuda_case_export export, const char *of_pool, const char *beside);
+const char *cuda_daemon_config(enum export_setting export, const char *pool_settings, const char *more_config);
 
-void cuda_case_daemon(struct it_daemon *daemon, enum cuda_case_export export, const char *of_pool, const char *beside);
+void cuda_daemon_start(struct it_daemon *daemon, enum export_setting export, const char *pool_settings,
+		       const char *more_config);
 
-/** cuda_case_needs_no_driver - skips the test on a machine that has a CUDA driver */
-void cuda_case_needs_no_driver(void);
+/** cuda_skip_with_driver - skips the test on a machine that has a CUDA driver */
+void cuda_skip_with_driver(void);
 
-/** cuda_case_needs_fake_cuda - skips the test on a real driver, whose failures, calls and devices no test controls */
-void cuda_case_needs_fake_cuda(void);
+/** cuda_skip_with_gpu - skips the test on a real driver, whose failures, calls and devices no test controls */
+void cuda_skip_with_gpu(void);
 
-/** cuda_case_open_to_all - give other users access to the runtime directory */
-void cuda_case_open_to_all(const struct it_daemon *daemon);
+/** cuda_daemon_allow_all_users - give other users access to the runtime directory */
+void cuda_daemon_allow_all_users(const struct it_daemon *daemon);
 
-/** cuda_case_n_calls - how often this process called a function of the fake driver since PAGED_FAKE_CUDA_LOG was set */
-unsigned int cuda_case_n_calls(const char *name);
+/** fake_cuda_n_calls - how often this process called a function of the fake driver since PAGED_FAKE_CUDA_LOG was set */
+unsigned int fake_cuda_n_calls(const char *name);
 
-/** cuda_case_n_mappings - number of mappings of device memory in this process */
-unsigned int cuda_case_n_mappings(void);
+/** fake_cuda_n_mappings - number of mappings of device memory in this process */
+unsigned int fake_cuda_n_mappings(void);
 
 #endif

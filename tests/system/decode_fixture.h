@@ -26,7 +26,7 @@
 #define DECODE_MAX_LENGTH 22u
 #define DECODE_TOKENS (DECODE_ROWS * DECODE_Q_LEN)
 
-/** The pool's configuration, for cuda_case_daemon(). */
+/** The pool's configuration, for cuda_daemon_start(). */
 #define DECODE_POOL                                                                                               \
 	"pool decode { layers = 4 kv-heads = 2 head-dim = 16 dtype = f32 page-size = 4 pages = 64 sequences = 16" \
 	" max-length = 22 backend = cuda }\n"

@@ -134,9 +134,9 @@ IT_TEST(wrong_version)
 	int fd;
 
 	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
-	fd = raw_connect();
-	raw_tell_request(fd, &hello);
-	raw_expect_refusal(fd, PAGED_ERR_VERSION, "version 1.0 of the protocol, the client 2.0");
+	fd = wire_peer_connect_control();
+	wire_peer_send_control(fd, &hello);
+	wire_peer_expect_refusal(fd, PAGED_ERR_VERSION, "version 1.0 of the protocol, the client 2.0");
 	it_daemon_stop(&daemon);
 }
 

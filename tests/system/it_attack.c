@@ -33,8 +33,8 @@ IT_TEST(silent_connections_keep_nobody_out)
 
 	it_daemon_start(&daemon_, POOL, NULL, NULL);
 	for (int i = 0; i < 200; i++)
-		fd[i] = raw_connect();
-	it_require(raw_pool().n_free == 64);
+		fd[i] = wire_peer_connect_control();
+	it_require(wire_peer_pool_entry().n_free == 64);
 	for (int i = 0; i < 200; i++)
 		close(fd[i]);
 	it_daemon_stop(&daemon_);
@@ -52,9 +52,9 @@ attach_and_drop(int from, int to, void *argument)
 	if (uid != NULL)
 		it_require(setresgid(*uid, *uid, *uid) == 0 && setresuid(*uid, *uid, *uid) == 0, "%m");
 	for (n = 0;; n++) {
-		int fd = raw_connect();
+		int fd = wire_peer_connect_control();
 
-		raw_hello(fd, n % 2 ? WIRE_ROLE_SESSION : WIRE_ROLE_OBSERVER, NULL, &reply);
+		wire_peer_hello(fd, n % 2 ? WIRE_ROLE_SESSION : WIRE_ROLE_OBSERVER, NULL, &reply);
 		close(fd);
 		if (reply.kind == WIRE_REFUSAL)
 			break;
@@ -91,7 +91,7 @@ IT_TEST(one_process_cannot_use_up_all_members)
 	it_daemon_start(&daemon_, "max-members = 100\n" POOL, NULL, NULL);
 	it_fork(&worker, attach_and_drop, NULL);
 	expect_refusal_after(&worker, 64, "has 64 members, the maximum");
-	it_require(raw_pool().n_free == 64);
+	it_require(wire_peer_pool_entry().n_free == 64);
 	dismiss(&worker);
 	it_daemon_stop(&daemon_);
 }
@@ -111,7 +111,7 @@ IT_TEST(a_full_house_lets_administrators_in)
 	expect_refusal_after(&first, 7, "uid 60001 has 7 members, and max-members-per-user is 7");
 	it_fork(&second, attach_and_drop, &other);
 	expect_refusal_after(&second, 3, "10 members, and max-members is 10");
-	it_require(raw_pool().n_free == 64, "root looks");
+	it_require(wire_peer_pool_entry().n_free == 64, "root looks");
 	dismiss(&first);
 	dismiss(&second);
 	it_daemon_stop(&daemon_);
@@ -121,17 +121,17 @@ IT_TEST(who_kicks_himself_hears_it)
 {
 	struct wire_request kick = { .kind = WIRE_KICK }, ping = { .kind = WIRE_PING };
 	struct wire_reply reply;
-	struct raw raw;
+	struct wire_peer peer;
 
 	it_daemon_start(&daemon_, POOL, NULL, NULL);
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
-	raw_reserve(&raw, 16);
-	kick.kick.session = raw.welcome.welcome.session;
-	it_require(raw_call(&raw, &kick, &reply) == PAGED_OK, "%s", reply.text);
-	it_require(raw_call(&raw, &kick, &reply) == PAGED_OK, "%s", reply.text);
-	it_require(raw_call(&raw, &ping, &reply) == PAGED_ERR_GONE, "status %d: %s", reply.status, reply.text);
-	raw_bye(&raw);
-	it_require(raw_wait_free(64, 2000));
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	wire_peer_create_seq(&peer, 16);
+	kick.kick.session = peer.welcome.welcome.session;
+	it_require(wire_peer_call(&peer, &kick, &reply) == PAGED_OK, "%s", reply.text);
+	it_require(wire_peer_call(&peer, &kick, &reply) == PAGED_OK, "%s", reply.text);
+	it_require(wire_peer_call(&peer, &ping, &reply) == PAGED_ERR_GONE, "status %d: %s", reply.status, reply.text);
+	wire_peer_bye(&peer);
+	it_require(wire_peer_wait_free(64, 2000));
 	it_daemon_stop(&daemon_);
 }
 
@@ -174,12 +174,12 @@ IT_TEST(coming_and_going_does_not_fill_the_log)
 	it_daemon_start(&daemon_, POOL, NULL, NULL);
 	for (int i = 0; i < 1000; i++) {
 		struct wire_control_reply reply;
-		int fd = raw_connect();
+		int fd = wire_peer_connect_control();
 
-		raw_hello(fd, WIRE_ROLE_SESSION, NULL, &reply);
+		wire_peer_hello(fd, WIRE_ROLE_SESSION, NULL, &reply);
 		it_require(reply.kind == WIRE_WELCOME);
-		raw_tell_request(fd, &bye);
-		it_require(raw_hear(fd, &reply, NULL));
+		wire_peer_send_control(fd, &bye);
+		it_require(wire_peer_receive_control(fd, &reply, NULL));
 		close(fd);
 	}
 	it_note("1000 came and went: %u lines", count_lines(daemon_.log));
@@ -192,25 +192,25 @@ IT_TEST(no_peer_fills_the_log)
 {
 	struct wire_request ping = { .kind = WIRE_PING };
 	struct wire_reply reply;
-	struct raw raw;
+	struct wire_peer peer;
 
 	it_daemon_start(&daemon_, POOL, NULL, NULL);
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	for (int i = 0; i < 10000; i++) {
 		ping.id = 0;
-		raw_send(&raw, &ping);
-		raw_hear_late(&raw, &reply);
-		zmq_send(raw.dealer, "a", 1, ZMQ_SNDMORE);
-		zmq_send(raw.dealer, "b", 1, 0);
+		wire_peer_send(&peer, &ping);
+		wire_peer_receive(&peer, &reply);
+		zmq_send(peer.dealer, "a", 1, ZMQ_SNDMORE);
+		zmq_send(peer.dealer, "b", 1, 0);
 	}
 	for (int i = 0; i < 10000; i++) {
-		int fd = raw_connect();
+		int fd = wire_peer_connect_control();
 
-		raw_tell(fd, "\xff", 1);
+		wire_peer_send_bytes(fd, "\xff", 1);
 		close(fd);
 	}
-	it_require(raw_call(&raw, &ping, &reply) == PAGED_OK, "%s", reply.text);
-	raw_bye(&raw);
+	it_require(wire_peer_call(&peer, &ping, &reply) == PAGED_OK, "%s", reply.text);
+	wire_peer_bye(&peer);
 	it_note("30000 provocations: %u lines", count_lines(daemon_.log));
 	it_require(count_lines(daemon_.log) < 200);
 	it_daemon_stop(&daemon_);
@@ -221,7 +221,7 @@ connect_and_leave_it_to_a_child(int from, int to, void *argument)
 {
 	struct wire_control_reply reply;
 	pid_t parent = getpid();
-	int fd = raw_connect();
+	int fd = wire_peer_connect_control();
 	char c;
 
 	(void)argument;
@@ -230,9 +230,10 @@ connect_and_leave_it_to_a_child(int from, int to, void *argument)
 	while (getppid() == parent)
 		usleep(1000);
 	it_hear(from, &c, 1); /* by now it was waited for, too */
-	raw_hello(fd, WIRE_ROLE_SESSION, NULL, &reply);
+	wire_peer_hello(fd, WIRE_ROLE_SESSION, NULL, &reply);
 	/* Refused, or let in and out again by a descriptor of the process that has ended. */
-	c = reply.kind == WIRE_REFUSAL ? reply.refusal.status == PAGED_ERR_GONE : !raw_hear(fd, &reply, NULL);
+	c = reply.kind == WIRE_REFUSAL ? reply.refusal.status == PAGED_ERR_GONE
+				       : !wire_peer_receive_control(fd, &reply, NULL);
 	it_say(to, &c, 1);
 	_exit(0);
 }

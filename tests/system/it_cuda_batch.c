@@ -29,7 +29,7 @@ both(const struct scene_params *params)
 static void
 start(void)
 {
-	cuda_case_environment();
+	cuda_daemon_environment();
 	it_require(fake_cuda_load(), "%s", dlerror());
 }
 

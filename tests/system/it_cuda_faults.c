@@ -23,48 +23,47 @@ refused(const char *configuration, const char *words)
 
 IT_TEST(no_driver_is_said_in_one_line)
 {
-	cuda_case_needs_no_driver();
-	refused(cuda_case_configuration(CUDA_CASE_AUTO, "", ""),
+	cuda_skip_with_driver();
+	refused(cuda_daemon_config(EXPORT_SETTING_AUTO, "", ""),
 		"pagedd.conf:4: pool test: backend = cuda: no CUDA driver (libcuda.so.1 not found); use backend = "
 		"host\n");
 }
 
 IT_TEST(devices_that_cannot_be_shared_are_refused)
 {
-	cuda_case_needs_fake_cuda();
-	cuda_case_environment();
-	refused(cuda_case_configuration(CUDA_CASE_AUTO, "device = 1", ""),
+	cuda_skip_with_gpu();
+	cuda_daemon_environment();
+	refused(cuda_daemon_config(EXPORT_SETTING_AUTO, "device = 1", ""),
 		"pagedd.conf:6: pool test: device = 1: there are 1 CUDA devices, counted from 0\n");
-	refused(cuda_case_configuration(CUDA_CASE_AUTO, "device = first", ""),
+	refused(cuda_daemon_config(EXPORT_SETTING_AUTO, "device = first", ""),
 		"device = first: neither a number nor a UUID as nvidia-smi -L prints it\n");
-	refused(cuda_case_configuration(CUDA_CASE_AUTO, "device = GPU-00000000-0000-0000-0000-000000000000", ""),
+	refused(cuda_daemon_config(EXPORT_SETTING_AUTO, "device = GPU-00000000-0000-0000-0000-000000000000", ""),
 		"this process sees 1 CUDA devices, and none is the pool's (CUDA_VISIBLE_DEVICES)\n");
 	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "20=3", 1);
-	refused(cuda_case_configuration(CUDA_CASE_AUTO, "", ""),
+	refused(cuda_daemon_config(EXPORT_SETTING_AUTO, "", ""),
 		"fake GPU: its compute mode admits one process at a time (nvidia-smi -c DEFAULT)\n");
 	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "103=0", 1);
-	refused(cuda_case_configuration(CUDA_CASE_VMM, "", ""),
+	refused(cuda_daemon_config(EXPORT_SETTING_VMM, "", ""),
 		"pagedd.conf:4: pool test: fake GPU shares no memory by descriptors\n");
 	unsetenv("PAGED_FAKE_CUDA_ATTRIBUTES");
 	setenv("PAGED_FAKE_CUDA_DEVICES", "0", 1);
-	refused(cuda_case_configuration(CUDA_CASE_AUTO, "", ""),
+	refused(cuda_daemon_config(EXPORT_SETTING_AUTO, "", ""),
 		"backend = cuda: no CUDA device (the driver sees none: nvidia-smi, CUDA_VISIBLE_DEVICES); "
 		"use backend = host\n");
 }
 
 IT_TEST(memory_that_is_not_there_is_refused)
 {
-	cuda_case_needs_fake_cuda();
-	cuda_case_environment();
+	cuda_skip_with_gpu();
+	cuda_daemon_environment();
 	setenv("PAGED_FAKE_CUDA_MEMORY", "8388608", 1);
-	refused(cuda_case_configuration(
-			CUDA_CASE_AUTO, "",
-			"pool more { layers = 1 kv-heads = 1 head-dim = 16 size = 64MiB backend = cuda }\n"),
+	refused(cuda_daemon_config(EXPORT_SETTING_AUTO, "",
+				   "pool more { layers = 1 kv-heads = 1 head-dim = 16 size = 64MiB backend = cuda }\n"),
 		"pagedd.conf:8: pool more: size = 64MiB: fake GPU (GPU-70616765-6420-6661-6b65-204355444100) "
 		"has 8 MiB of memory, 8 MiB available, of which other pools take 256 KiB\n");
 	/* Somebody took it between the check and the pool. */
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuMemCreate=2", 1);
-	refused(cuda_case_configuration(CUDA_CASE_AUTO, "", ""),
+	refused(cuda_daemon_config(EXPORT_SETTING_AUTO, "", ""),
 		"pool test: cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (out of memory)\n");
 }
 
@@ -73,19 +72,19 @@ IT_TEST(what_a_child_cannot_open_is_not_offered)
 {
 	struct it_daemon daemon;
 
-	cuda_case_needs_fake_cuda();
-	cuda_case_environment();
+	cuda_skip_with_gpu();
+	cuda_daemon_environment();
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuIpcOpenMemHandle_v2=801", 1);
-	refused(cuda_case_configuration(CUDA_CASE_LEGACY, "", ""),
+	refused(cuda_daemon_config(EXPORT_SETTING_LEGACY, "", ""),
 		"pool test: no other process can open the memory: cuIpcOpenMemHandle: CUDA_ERROR_NOT_SUPPORTED "
 		"(operation not supported)\n");
 	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "18=1", 1);
-	refused(cuda_case_configuration(CUDA_CASE_LEGACY, "", ""),
+	refused(cuda_daemon_config(EXPORT_SETTING_LEGACY, "", ""),
 		"(operation not supported); the device is integrated\n");
 	unsetenv("PAGED_FAKE_CUDA_ATTRIBUTES");
 	/* Where one way does not work, the other is taken. */
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuMemImportFromShareableHandle=800", 1);
-	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
+	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	it_require(it_daemon_logged(&daemon,
 				    "test: export = vmm does not work here: no other process can open the memory: "
 				    "cuMemImportFromShareableHandle: CUDA_ERROR_NOT_PERMITTED"));
@@ -97,19 +96,19 @@ IT_TEST(mps_is_warned_of)
 {
 	struct it_daemon daemon;
 
-	cuda_case_needs_fake_cuda();
+	cuda_skip_with_gpu();
 	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "133=1", 1);
-	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
+	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	it_require(it_daemon_logged(&daemon, "warning: pool: test: fake GPU is shared through MPS"));
 	it_daemon_stop(&daemon);
 }
 
 IT_TEST(lost_contexts_are_told_apart)
 {
-	cuda_case_needs_fake_cuda();
-	cuda_case_environment();
+	cuda_skip_with_gpu();
+	cuda_daemon_environment();
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuStreamSynchronize=719", 1);
-	refused(cuda_case_configuration(CUDA_CASE_VMM, "", ""),
+	refused(cuda_daemon_config(EXPORT_SETTING_VMM, "", ""),
 		"pool test: cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure); "
 		"this process cannot use CUDA any more; restart it\n");
 }
@@ -171,7 +170,7 @@ calls_path(const struct it_daemon *daemon)
 }
 
 /* The daemon comes up whole, in one of its ways, or says what failed and ends. */
-static void daemon_fails_at_every_call(enum cuda_case_export export)
+static void daemon_fails_at_every_call(enum export_setting export)
 {
 	unsigned int n_refused = 0, n_cases = 0;
 	struct it_daemon daemon;
@@ -179,10 +178,10 @@ static void daemon_fails_at_every_call(enum cuda_case_export export)
 	const char *output;
 	char fail[96];
 
-	cuda_case_environment();
+	cuda_daemon_environment();
 	/* A good run first, to know the calls. */
 	setenv("PAGED_FAKE_CUDA_LOG", "/dev/null", 1);
-	cuda_case_daemon(&daemon, export, "", "");
+	cuda_daemon_start(&daemon, export, "", "");
 	it_daemon_stop(&daemon);
 	setenv("PAGED_FAKE_CUDA_LOG", calls_path(&daemon), 1);
 	it_require(it_daemon_try_restart(&daemon, NULL, &output));
@@ -207,14 +206,14 @@ static void daemon_fails_at_every_call(enum cuda_case_export export)
 
 IT_TEST_LIMIT(every_call_of_a_vmm_daemon_fails, 120)
 {
-	cuda_case_needs_fake_cuda();
-	daemon_fails_at_every_call(CUDA_CASE_VMM);
+	cuda_skip_with_gpu();
+	daemon_fails_at_every_call(EXPORT_SETTING_VMM);
 }
 
 IT_TEST_LIMIT(every_call_of_a_legacy_daemon_fails, 120)
 {
-	cuda_case_needs_fake_cuda();
-	daemon_fails_at_every_call(CUDA_CASE_LEGACY);
+	cuda_skip_with_gpu();
+	daemon_fails_at_every_call(EXPORT_SETTING_LEGACY);
 }
 
 static void
@@ -253,7 +252,7 @@ open_with_failure(int from, int to, void *argument)
 	it_say(to, &refused, sizeof(refused));
 }
 
-static void worker_fails_at_every_call(enum cuda_case_export export)
+static void worker_fails_at_every_call(enum export_setting export)
 {
 	unsigned int n_refused = 0, n_cases = 0;
 	struct it_worker child;
@@ -262,7 +261,7 @@ static void worker_fails_at_every_call(enum cuda_case_export export)
 	char fail[96];
 	bool refused;
 
-	cuda_case_daemon(&daemon, export, "", "");
+	cuda_daemon_start(&daemon, export, "", "");
 	it_fork(&child, open_and_close, (void *)calls_path(&daemon));
 	it_join(&child);
 	calls_read(&calls, calls_path(&daemon));
@@ -282,14 +281,14 @@ static void worker_fails_at_every_call(enum cuda_case_export export)
 
 IT_TEST_LIMIT(every_call_of_a_vmm_worker_fails, 120)
 {
-	cuda_case_needs_fake_cuda();
-	worker_fails_at_every_call(CUDA_CASE_VMM);
+	cuda_skip_with_gpu();
+	worker_fails_at_every_call(EXPORT_SETTING_VMM);
 }
 
 IT_TEST_LIMIT(every_call_of_a_legacy_worker_fails, 120)
 {
-	cuda_case_needs_fake_cuda();
-	worker_fails_at_every_call(CUDA_CASE_LEGACY);
+	cuda_skip_with_gpu();
+	worker_fails_at_every_call(EXPORT_SETTING_LEGACY);
 }
 
 /* Death */
@@ -311,17 +310,17 @@ survivor(int from, int to, void *argument)
 		if (life == 0)
 			worker_expect(&worker, paged_client_ping(worker.client), PAGED_ERR_GONE);
 		worker_close(&worker);
-		it_require(cuda_case_n_mappings() == 0);
+		it_require(fake_cuda_n_mappings() == 0);
 	}
 }
 
-static void daemon_dies(enum cuda_case_export export)
+static void daemon_dies(enum export_setting export)
 {
 	struct it_worker workers[2];
 	struct it_daemon daemon;
 	char word;
 
-	cuda_case_daemon(&daemon, export, "", "");
+	cuda_daemon_start(&daemon, export, "", "");
 	for (int i = 0; i < 2; i++)
 		it_fork(&workers[i], survivor, NULL);
 	for (int i = 0; i < 2; i++)
@@ -341,12 +340,12 @@ static void daemon_dies(enum cuda_case_export export)
 
 IT_TEST(workers_outlive_the_owner_of_vmm_memory)
 {
-	daemon_dies(CUDA_CASE_VMM);
+	daemon_dies(EXPORT_SETTING_VMM);
 }
 
 IT_TEST(workers_outlive_the_owner_of_legacy_memory)
 {
-	daemon_dies(CUDA_CASE_LEGACY);
+	daemon_dies(EXPORT_SETTING_LEGACY);
 }
 
 IT_MAIN

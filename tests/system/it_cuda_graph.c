@@ -24,7 +24,7 @@ with_daemon(void (*run)(int from, int to, void *argument))
 	struct it_daemon daemon;
 	struct it_worker worker;
 
-	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", DECODE_POOL);
+	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", DECODE_POOL);
 	it_fork(&worker, run, NULL);
 	it_join(&worker);
 	it_daemon_stop(&daemon);

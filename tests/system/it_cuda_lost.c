@@ -25,7 +25,7 @@ breakable_start(struct it_daemon *daemon)
 		it_skip("needs the fake driver");
 	snprintf(break_path, sizeof(break_path), "/tmp/paged-break-%d", (int)getpid());
 	setenv("PAGED_FAKE_CUDA_BREAK", break_path, 1);
-	cuda_case_daemon(daemon, CUDA_CASE_AUTO, "", "");
+	cuda_daemon_start(daemon, EXPORT_SETTING_AUTO, "", "");
 	unsetenv("PAGED_FAKE_CUDA_BREAK");
 }
 
@@ -127,7 +127,7 @@ IT_TEST(lost_twice_pagedd_gives_up)
 	if (!fake_cuda_wanted())
 		it_skip("needs the fake driver");
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuStreamQuery=700", 1);
-	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
+	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	it_require(waitpid(daemon.pid, &status, 0) == daemon.pid);
 	it_require(WIFEXITED(status) && WEXITSTATUS(status) == 3, "wait status %x", (unsigned int)status);
 	it_require(it_daemon_logged(&daemon, "error: pagedd: CUDA was lost twice within 30 s: giving up\n"));
@@ -142,7 +142,7 @@ IT_TEST(other_errors_are_told)
 	if (!fake_cuda_wanted())
 		it_skip("needs the fake driver");
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuStreamQuery=999", 1);
-	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
+	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	it_require(it_daemon_logged(&daemon, "warning: pool: test: cuStreamQuery: CUDA_ERROR_UNKNOWN"));
 	it_daemon_stop(&daemon);
 }

@@ -131,13 +131,13 @@ reader(int from, int to, void *argument)
 	scene_close(&scene);
 }
 
-static void write_and_read(enum cuda_case_export export)
+static void write_and_read(enum export_setting export)
 {
 	struct it_worker first, second;
 	struct it_daemon daemon;
 	struct news news;
 
-	cuda_case_daemon(&daemon, export, "", "");
+	cuda_daemon_start(&daemon, export, "", "");
 	it_fork(&first, writer, NULL);
 	it_fork(&second, reader, NULL);
 	it_hear(first.from, &news, sizeof(news));
@@ -150,12 +150,12 @@ static void write_and_read(enum cuda_case_export export)
 
 IT_TEST(a_reader_comes_after_a_mark_through_vmm)
 {
-	write_and_read(CUDA_CASE_VMM);
+	write_and_read(EXPORT_SETTING_VMM);
 }
 
 IT_TEST(a_reader_comes_after_a_mark_through_legacy)
 {
-	write_and_read(CUDA_CASE_LEGACY);
+	write_and_read(EXPORT_SETTING_LEGACY);
 }
 
 /* Or the writer waits. */
@@ -196,7 +196,7 @@ IT_TEST(a_writer_may_wait_instead)
 	struct it_daemon daemon;
 	struct news news;
 
-	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
+	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	it_fork(&first, finisher, NULL);
 	it_fork(&second, late_reader, NULL);
 	it_hear(first.from, &news, sizeof(news));
@@ -227,7 +227,7 @@ often(int from, int to, void *argument)
 		it_say(to, &news, sizeof(news));
 		it_hear(from, &word, 1);
 	}
-	it_require(cuda_case_n_calls("cuIpcGetEventHandle") == 1 && cuda_case_n_calls("cuEventRecord") >= N_MARKS);
+	it_require(fake_cuda_n_calls("cuIpcGetEventHandle") == 1 && fake_cuda_n_calls("cuEventRecord") >= N_MARKS);
 	scene_close(&scene);
 }
 
@@ -250,7 +250,7 @@ follower(int from, int to, void *argument)
 		scene_check(&scene);
 		it_say(to, "n", 1);
 	}
-	it_require(cuda_case_n_calls("cuIpcOpenEventHandle") == 1);
+	it_require(fake_cuda_n_calls("cuIpcOpenEventHandle") == 1);
 	scene_close(&scene);
 }
 
@@ -261,8 +261,8 @@ IT_TEST(many_marks_are_one_event)
 	struct news news;
 	char word;
 
-	cuda_case_needs_fake_cuda();
-	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
+	cuda_skip_with_gpu();
+	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	log_calls(&daemon);
 	it_fork(&first, often, NULL);
 	it_fork(&second, follower, NULL);
@@ -305,8 +305,8 @@ alone(int from, int to, void *argument)
 	scene_ok(&scene, paged_batch_wait(scene.batch, &mark));
 	scene_ok(&scene, paged_batch_create(scene.pool, &params, &other));
 	scene_ok(&scene, paged_batch_mark(other, &mark));
-	it_require(cuda_case_n_calls("cuIpcGetEventHandle") == 2, "the third batch has the second's event");
-	it_require(cuda_case_n_calls("cuIpcOpenEventHandle") == 0);
+	it_require(fake_cuda_n_calls("cuIpcGetEventHandle") == 2, "the third batch has the second's event");
+	it_require(fake_cuda_n_calls("cuIpcOpenEventHandle") == 0);
 	it_require(scene.gpu.driver.stream_destroy(stream) == CUDA_SUCCESS);
 	scene_close(&scene);
 }
@@ -316,8 +316,8 @@ IT_TEST(in_one_process)
 	struct it_worker child;
 	struct it_daemon daemon;
 
-	cuda_case_needs_fake_cuda();
-	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
+	cuda_skip_with_gpu();
+	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	log_calls(&daemon);
 	it_fork(&child, alone, NULL);
 	it_join(&child);
@@ -360,7 +360,7 @@ kill_the_writer(bool waits_before)
 	struct news news;
 	char word;
 
-	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
+	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	it_fork(&first, writer, NULL);
 	it_fork(&second, bereaved, &waits_before);
 	it_hear(first.from, &news, sizeof(news));
@@ -469,8 +469,8 @@ IT_TEST(what_is_no_mark_is_refused)
 	struct it_daemon daemon;
 	struct news news;
 
-	cuda_case_needs_fake_cuda();
-	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
+	cuda_skip_with_gpu();
+	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	it_fork(&first, writer, NULL);
 	it_fork(&second, critic, NULL);
 	it_hear(first.from, &news, sizeof(news));
@@ -538,8 +538,8 @@ IT_TEST(marks_that_cannot_be_made_are_refused)
 	struct it_worker child;
 	struct it_daemon daemon;
 
-	cuda_case_needs_fake_cuda();
-	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
+	cuda_skip_with_gpu();
+	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	it_fork(&child, unable, NULL);
 	it_join(&child);
 	it_fork(&child, eventless, NULL);
@@ -574,7 +574,7 @@ IT_TEST(the_daemon_is_gone)
 	struct it_daemon daemon;
 	char word;
 
-	cuda_case_daemon(&daemon, CUDA_CASE_VMM, "", "");
+	cuda_daemon_start(&daemon, EXPORT_SETTING_VMM, "", "");
 	it_fork(&child, orphan, NULL);
 	it_hear(child.from, &word, 1);
 	it_daemon_kill(&daemon);

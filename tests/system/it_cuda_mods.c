@@ -46,7 +46,7 @@ compiler_require(const char *fail)
 static void
 start(const char *fail)
 {
-	cuda_case_environment();
+	cuda_daemon_environment();
 	setenv("PAGED_CACHE_DIR", "", 1);
 	if (!fake_cuda_wanted())
 		compiler_require(fail);
@@ -400,7 +400,7 @@ IT_TEST(code_on_disk_that_the_driver_refuses)
 	struct scene_params params = base;
 
 	start(NULL);
-	cuda_case_needs_fake_cuda();
+	cuda_skip_with_gpu();
 	it_require(mkdtemp(folder) != NULL);
 	setenv("PAGED_CACHE_DIR", folder, 1);
 	snprintf(path, sizeof(path), "%s/calls", folder);
@@ -411,7 +411,7 @@ IT_TEST(code_on_disk_that_the_driver_refuses)
 	prepare_once(&params);
 	heard("6 attention_simt_128 compiled");
 	/* The pool's own modules are loaded first, each time. */
-	snprintf(fail, sizeof(fail), "cuModuleLoadData@%u=222", 2 * cuda_case_n_calls("cuModuleLoadData"));
+	snprintf(fail, sizeof(fail), "cuModuleLoadData@%u=222", 2 * fake_cuda_n_calls("cuModuleLoadData"));
 	setenv("PAGED_FAKE_CUDA_FAIL", fail, 1);
 	prepare_once(&params);
 	it_require(strstr(said, "\n6 attention_simt_128 compiled") != NULL, "%s", said);

@@ -186,7 +186,7 @@ IT_TEST_LIMIT(every_call_of_the_driver_fails, 120)
 {
 	char folder[] = "/tmp/paged-mods.XXXXXX", command[128];
 
-	cuda_case_environment();
+	cuda_daemon_environment();
 	it_require(mkdtemp(folder) != NULL);
 	setenv("PAGED_CACHE_DIR", folder, 1);
 	it_require(every_call_fails("cu", 999) > 5);
@@ -196,7 +196,7 @@ IT_TEST_LIMIT(every_call_of_the_driver_fails, 120)
 
 IT_TEST_LIMIT(every_call_of_the_compiler_fails, 120)
 {
-	cuda_case_environment();
+	cuda_daemon_environment();
 	setenv("PAGED_CACHE_DIR", "", 1);
 	it_require(every_call_fails("nvrtc", 11) > 5);
 }

@@ -26,7 +26,7 @@ start(const char *fail)
 
 	it_require(fd >= 0, "%m");
 	close(fd);
-	cuda_case_environment();
+	cuda_daemon_environment();
 	setenv("PAGED_FAKE_CUDA_LOG", log_path, 1);
 	if (fail != NULL)
 		setenv("PAGED_FAKE_CUDA_FAIL", fail, 1);
@@ -96,7 +96,7 @@ IT_TEST(only_changed_entries_are_copied)
 	struct scene scene;
 	unsigned int n;
 
-	cuda_case_needs_fake_cuda();
+	cuda_skip_with_gpu();
 	start(NULL);
 	scene_open(&scene, &three);
 	write_all(&scene);
@@ -434,7 +434,7 @@ IT_TEST(several_kinds_of_queries)
 	unsigned int before;
 	struct scene scene;
 
-	cuda_case_needs_fake_cuda();
+	cuda_skip_with_gpu();
 	start(NULL);
 	params.pool = PAGED_F16;
 	params.q = PAGED_F16;
@@ -526,7 +526,7 @@ IT_TEST(creating_a_batch_fails_cleanly)
 						"cuStreamCreate@3=2", "cuMemsetD8Async@5=1" };
 	struct it_worker worker;
 
-	cuda_case_needs_fake_cuda();
+	cuda_skip_with_gpu();
 	for (unsigned int i = 0; i < 5; i++) {
 		it_fork(&worker, create_failing, (void *)(uintptr_t)failures[i]);
 		it_join(&worker);
@@ -566,7 +566,7 @@ IT_TEST(loading_kernels_fails_cleanly)
 						"cuOccupancyMaxActiveBlocksPerMultiprocessor@6=1" };
 	struct it_worker worker;
 
-	cuda_case_needs_fake_cuda();
+	cuda_skip_with_gpu();
 	for (unsigned int i = 0; i < 5; i++) {
 		it_fork(&worker, load_failing, (void *)(uintptr_t)failures[i]);
 		it_join(&worker);
@@ -580,7 +580,7 @@ IT_TEST(an_entry_that_was_not_copied_is_not_forgotten)
 	uint32_t more = 28;
 	struct scene scene;
 
-	cuda_case_needs_fake_cuda();
+	cuda_skip_with_gpu();
 	start(NULL);
 	scene_open(&scene, &three);
 	write_all(&scene);
@@ -642,7 +642,7 @@ IT_TEST(planning_fails_cleanly)
 						"cuStreamIsCapturing@3=1", "cuCtxPushCurrent_v2@9=1" };
 	struct it_worker worker;
 
-	cuda_case_needs_fake_cuda();
+	cuda_skip_with_gpu();
 	for (unsigned int i = 0; i < 4; i++) {
 		it_fork(&worker, plan_failing, (void *)(uintptr_t)failures[i]);
 		it_join(&worker);

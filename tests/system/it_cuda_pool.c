@@ -120,7 +120,7 @@ reader(int from, int to, void *argument)
 	it_say(to, "r", 1);
 }
 
-static void two_processes(enum cuda_case_export export)
+static void two_processes(enum export_setting export)
 {
 	struct it_worker first, second;
 	struct it_daemon daemon;
@@ -128,7 +128,7 @@ static void two_processes(enum cuda_case_export export)
 	char word;
 	int code;
 
-	cuda_case_daemon(&daemon, export, "", "");
+	cuda_daemon_start(&daemon, export, "", "");
 	it_fork(&first, writer, NULL);
 	it_hear(first.from, &word, 1);
 	it_fork(&second, reader, NULL);
@@ -138,7 +138,8 @@ static void two_processes(enum cuda_case_export export)
 	it_join(&first);
 	listing = it_pagedctl(&code, "pools", NULL);
 	it_require(code == 0, "%s", listing);
-	it_require(strstr(listing, export == CUDA_CASE_VMM ? "CUDA, vmm, " : "CUDA, legacy, ") != NULL, "%s", listing);
+	it_require(strstr(listing, export == EXPORT_SETTING_VMM ? "CUDA, vmm, " : "CUDA, legacy, ") != NULL, "%s",
+		   listing);
 	it_require(strstr(listing, "DEVICE") != NULL &&
 			   strstr(listing, fake_cuda_wanted() ? FAKE_CUDA_UUID : "GPU-") != NULL,
 		   "%s", listing);
@@ -147,12 +148,12 @@ static void two_processes(enum cuda_case_export export)
 
 IT_TEST(two_processes_share_vmm_memory)
 {
-	two_processes(CUDA_CASE_VMM);
+	two_processes(EXPORT_SETTING_VMM);
 }
 
 IT_TEST(two_processes_share_legacy_memory)
 {
-	two_processes(CUDA_CASE_LEGACY);
+	two_processes(EXPORT_SETTING_LEGACY);
 }
 
 /* Clients of one process share a mapping, which the last one closes. */
@@ -173,7 +174,7 @@ several_clients(int from, int to, void *argument)
 	it_require(third.info.base == second.info.base);
 	worker_close(&third);
 	worker_close(&second);
-	it_require(cuda_case_n_mappings() == 0, "the last close unmaps");
+	it_require(fake_cuda_n_mappings() == 0, "the last close unmaps");
 	worker_open(&first, NULL, 0);
 	words_expect(&first, 3);
 	worker_close(&first);
@@ -181,12 +182,12 @@ several_clients(int from, int to, void *argument)
 }
 
 static void
-in_a_worker(enum cuda_case_export export, void (*run)(int from, int to, void *argument))
+in_a_worker(enum export_setting export, void (*run)(int from, int to, void *argument))
 {
 	struct it_worker child;
 	struct it_daemon daemon;
 
-	cuda_case_daemon(&daemon, export, "", "");
+	cuda_daemon_start(&daemon, export, "", "");
 	it_fork(&child, run, NULL);
 	it_join(&child);
 	it_daemon_stop(&daemon);
@@ -194,12 +195,12 @@ in_a_worker(enum cuda_case_export export, void (*run)(int from, int to, void *ar
 
 IT_TEST(clients_of_a_process_share_a_vmm_mapping)
 {
-	in_a_worker(CUDA_CASE_VMM, several_clients);
+	in_a_worker(EXPORT_SETTING_VMM, several_clients);
 }
 
 IT_TEST(clients_of_a_process_share_a_legacy_mapping)
 {
-	in_a_worker(CUDA_CASE_LEGACY, several_clients);
+	in_a_worker(EXPORT_SETTING_LEGACY, several_clients);
 }
 
 /* Memory of descriptors is there until its last user goes. */
@@ -218,7 +219,7 @@ reads_on(int from, int to, void *argument)
 	worker_expect(&worker, paged_client_ping(worker.client), PAGED_ERR_GONE);
 	words_expect(&worker, 5);
 	worker_close(&worker);
-	it_require(cuda_case_n_mappings() == 0);
+	it_require(fake_cuda_n_mappings() == 0);
 	cuda_end();
 }
 
@@ -228,7 +229,7 @@ IT_TEST(vmm_memory_outlives_its_owner)
 	struct it_daemon daemon;
 	char word;
 
-	cuda_case_daemon(&daemon, CUDA_CASE_VMM, "", "");
+	cuda_daemon_start(&daemon, EXPORT_SETTING_VMM, "", "");
 	it_fork(&child, reads_on, NULL);
 	it_hear(child.from, &word, 1);
 	it_daemon_kill(&daemon);
@@ -258,7 +259,7 @@ lets_go(int from, int to, void *argument)
 	words_expect(&second, 3);
 	worker_expect(&first, paged_batch_create(first.pool, NULL, &first.batch), PAGED_ERR_GONE);
 	paged_batch_destroy(second.batch);
-	it_require(cuda_case_n_mappings() == 0, "%u mappings are left", cuda_case_n_mappings());
+	it_require(fake_cuda_n_mappings() == 0, "%u mappings are left", fake_cuda_n_mappings());
 	worker_ok(&second, paged_pool_get_info(second.pool, &second.info));
 	it_require(second.info.base == NULL);
 	worker_close(&first);
@@ -272,7 +273,7 @@ IT_TEST(memory_of_a_daemon_that_died_is_let_go)
 	struct it_daemon daemon;
 	char word;
 
-	cuda_case_daemon(&daemon, CUDA_CASE_VMM, "", "");
+	cuda_daemon_start(&daemon, EXPORT_SETTING_VMM, "", "");
 	it_fork(&child, lets_go, NULL);
 	it_hear(child.from, &word, 1);
 	it_daemon_kill(&daemon);
@@ -292,27 +293,27 @@ kicked(int from, int to, void *argument)
 	worker_attach(&second, NULL);
 	worker_ok(&second, paged_admin_kick(second.client, paged_client_session(first.client), 0));
 	worker_expect(&first, paged_client_dispatch(first.client), PAGED_ERR_GONE);
-	it_require(cuda_case_n_mappings() > 0, "a batch may still be at work");
+	it_require(fake_cuda_n_mappings() > 0, "a batch may still be at work");
 	paged_batch_destroy(first.batch);
-	it_require(cuda_case_n_mappings() == 0, "%u mappings are left", cuda_case_n_mappings());
+	it_require(fake_cuda_n_mappings() == 0, "%u mappings are left", fake_cuda_n_mappings());
 	paged_client_close(second.client);
 	worker_open(&second, NULL, 0);
 	words_write(&second, 9);
 	worker_close(&first);
 	words_expect(&second, 9);
 	worker_close(&second);
-	it_require(cuda_case_n_mappings() == 0);
+	it_require(fake_cuda_n_mappings() == 0);
 	cuda_end();
 }
 
 IT_TEST(memory_of_a_kicked_session_is_let_go_through_vmm)
 {
-	in_a_worker(CUDA_CASE_VMM, kicked);
+	in_a_worker(EXPORT_SETTING_VMM, kicked);
 }
 
 IT_TEST(memory_of_a_kicked_session_is_let_go_through_legacy)
 {
-	in_a_worker(CUDA_CASE_LEGACY, kicked);
+	in_a_worker(EXPORT_SETTING_LEGACY, kicked);
 }
 
 /* The owner in the process itself, and a forked child that closes what it inherited. */
@@ -347,7 +348,7 @@ embedded_worker(int from, int to, void *argument)
 	it_join(&child);
 	words_expect(&worker, 9);
 	worker_close(&worker);
-	it_require(cuda_case_n_mappings() == 0);
+	it_require(fake_cuda_n_mappings() == 0);
 	cuda_end();
 }
 
@@ -355,7 +356,7 @@ IT_TEST(an_embedded_owner_has_device_memory)
 {
 	struct it_worker child;
 
-	cuda_case_environment();
+	cuda_daemon_environment();
 	it_fork(&child, embedded_worker, NULL);
 	it_join(&child);
 }
@@ -380,8 +381,8 @@ context_stays(int from, int to, void *argument)
 
 IT_TEST(the_callers_context_stays_current)
 {
-	cuda_case_needs_fake_cuda();
-	in_a_worker(CUDA_CASE_LEGACY, context_stays);
+	cuda_skip_with_gpu();
+	in_a_worker(EXPORT_SETTING_LEGACY, context_stays);
 }
 
 /* A process that uses no CUDA itself: the library starts it and ends it. */
@@ -400,7 +401,7 @@ plain_worker(int from, int to, void *argument)
 
 IT_TEST(a_process_without_cuda_of_its_own_plans)
 {
-	in_a_worker(CUDA_CASE_VMM, plain_worker);
+	in_a_worker(EXPORT_SETTING_VMM, plain_worker);
 }
 
 /* Devices */
@@ -457,9 +458,9 @@ IT_TEST(devices_are_found_by_uuid)
 	struct it_worker child;
 	struct it_daemon daemon;
 
-	cuda_case_needs_fake_cuda();
+	cuda_skip_with_gpu();
 	setenv("PAGED_FAKE_CUDA_DEVICES", "2", 1);
-	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "device = GPU-70616765-6420-6661-6b65-204355444100", "");
+	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "device = GPU-70616765-6420-6661-6b65-204355444100", "");
 	it_fork(&child, sees_another_device, NULL);
 	it_join(&child);
 	it_fork(&child, counts_devices_otherwise, NULL);
@@ -472,8 +473,8 @@ IT_TEST(a_worker_without_a_driver_is_told)
 	struct it_worker child;
 	struct it_daemon daemon;
 
-	cuda_case_needs_no_driver();
-	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
+	cuda_skip_with_driver();
+	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	it_fork(&child, has_no_driver, NULL);
 	it_join(&child);
 	it_daemon_stop(&daemon);
@@ -489,7 +490,7 @@ nobody_opens(int from, int to, void *argument)
 	/* First: the build tree may be closed to this user. */
 	it_require(fake_cuda_load());
 	it_require(setgid(65534) == 0 && setuid(65534) == 0, "%m");
-	if (*(enum cuda_case_export *)argument == CUDA_CASE_LEGACY) {
+	if (*(enum export_setting *)argument == EXPORT_SETTING_LEGACY) {
 		expect_refusal(PAGED_ERR_BACKEND, "pagedd is uid 0, this process 65534");
 		return;
 	}
@@ -497,15 +498,15 @@ nobody_opens(int from, int to, void *argument)
 	worker_close(&worker);
 }
 
-static void other_user(enum cuda_case_export export)
+static void other_user(enum export_setting export)
 {
 	struct it_worker child;
 	struct it_daemon daemon;
 
 	if (geteuid() != 0)
 		it_skip("needs root to become another user");
-	cuda_case_daemon(&daemon, export, "", "allow-user = 65534\n");
-	cuda_case_open_to_all(&daemon);
+	cuda_daemon_start(&daemon, export, "", "allow-user = 65534\n");
+	cuda_daemon_allow_all_users(&daemon);
 	it_fork(&child, nobody_opens, &export);
 	it_join(&child);
 	it_daemon_stop(&daemon);
@@ -513,12 +514,12 @@ static void other_user(enum cuda_case_export export)
 
 IT_TEST(other_users_open_descriptors)
 {
-	other_user(CUDA_CASE_VMM);
+	other_user(EXPORT_SETTING_VMM);
 }
 
 IT_TEST(other_users_open_no_handles)
 {
-	other_user(CUDA_CASE_LEGACY);
+	other_user(EXPORT_SETTING_LEGACY);
 }
 
 /* A canary that is gone. */
@@ -535,13 +536,13 @@ overwrites(int from, int to, void *argument)
 		   CUDA_SUCCESS);
 	worker_close(&worker);
 	expect_refusal(PAGED_ERR_BACKEND, "its last 32 bytes are not those that its owner wrote");
-	it_require(cuda_case_n_mappings() == 0);
+	it_require(fake_cuda_n_mappings() == 0);
 	cuda_end();
 }
 
 IT_TEST(other_memory_is_known_by_its_canary)
 {
-	in_a_worker(CUDA_CASE_LEGACY, overwrites);
+	in_a_worker(EXPORT_SETTING_LEGACY, overwrites);
 }
 
 /* Handles on the wire */
@@ -551,18 +552,18 @@ IT_TEST(handles_are_for_who_may_open_the_pool)
 	struct wire_request request = { .kind = WIRE_GET_HANDLE };
 	struct it_daemon daemon;
 	struct wire_reply reply;
-	struct raw raw;
+	struct wire_peer peer;
 
-	cuda_case_daemon(&daemon, CUDA_CASE_LEGACY, "",
-			 "pool plain { layers = 1 kv-heads = 1 head-dim = 16 pages = 4 }\n");
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
-	it_require(raw_call(&raw, &request, &reply) == PAGED_OK, "%s", reply.text);
+	cuda_daemon_start(&daemon, EXPORT_SETTING_LEGACY, "",
+			  "pool plain { layers = 1 kv-heads = 1 head-dim = 16 pages = 4 }\n");
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_OK, "%s", reply.text);
 	it_require(reply.kind == WIRE_REPLY_HANDLE && reply.handle.offset == 0 && reply.handle.generation == 1);
 	request.get_handle.pool = 1;
-	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_UNSUPPORTED);
+	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_ERR_UNSUPPORTED);
 	request.get_handle.pool = 2;
-	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_NOENT);
-	raw_bye(&raw);
+	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_ERR_NOENT);
+	wire_peer_bye(&peer);
 	it_daemon_stop(&daemon);
 }
 

@@ -91,14 +91,14 @@ reader(int from, int to, void *argument)
 	scene_close(&scene);
 }
 
-static void foreign_read(enum cuda_case_export export)
+static void foreign_read(enum export_setting export)
 {
 	struct it_worker first, second;
 	paged_seq_id seq[SCENE_MAX_ROWS];
 	struct it_daemon daemon;
 	char word;
 
-	cuda_case_daemon(&daemon, export, "", "");
+	cuda_daemon_start(&daemon, export, "", "");
 	it_fork(&first, writer, NULL);
 	it_fork(&second, reader, NULL);
 	it_hear(first.from, seq, sizeof(seq));
@@ -115,12 +115,12 @@ static void foreign_read(enum cuda_case_export export)
 
 IT_TEST(another_session_reads_in_place_through_vmm)
 {
-	foreign_read(CUDA_CASE_VMM);
+	foreign_read(EXPORT_SETTING_VMM);
 }
 
 IT_TEST(another_session_reads_in_place_through_legacy)
 {
-	foreign_read(CUDA_CASE_LEGACY);
+	foreign_read(EXPORT_SETTING_LEGACY);
 }
 
 /* Attention again and again, so that kernels run whenever somebody is killed; until a word comes or a call fails. */
@@ -175,7 +175,7 @@ IT_TEST(a_worker_is_killed_at_work)
 	struct worker_fixture worker;
 	char word;
 
-	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
+	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	params.observer = 1;
 	for (unsigned int i = 0; i < 2; i++) {
 		it_fork(&child, victim, NULL);
@@ -230,13 +230,13 @@ orphan_of_legacy(int from, int to, void *argument)
 }
 
 static void
-daemon_dies(enum cuda_case_export export, void (*run)(int from, int to, void *argument))
+daemon_dies(enum export_setting export, void (*run)(int from, int to, void *argument))
 {
 	struct it_worker child;
 	struct it_daemon daemon;
 	char word;
 
-	cuda_case_daemon(&daemon, export, "", "");
+	cuda_daemon_start(&daemon, export, "", "");
 	it_fork(&child, run, NULL);
 	it_hear(child.from, &word, 1);
 	it_daemon_kill(&daemon);
@@ -246,12 +246,12 @@ daemon_dies(enum cuda_case_export export, void (*run)(int from, int to, void *ar
 
 IT_TEST(the_daemon_is_killed_at_work)
 {
-	daemon_dies(CUDA_CASE_VMM, orphan);
+	daemon_dies(EXPORT_SETTING_VMM, orphan);
 }
 
 IT_TEST(the_daemon_of_legacy_memory_is_killed_at_work)
 {
-	daemon_dies(CUDA_CASE_LEGACY, orphan_of_legacy);
+	daemon_dies(EXPORT_SETTING_LEGACY, orphan_of_legacy);
 }
 
 IT_MAIN

@@ -42,16 +42,16 @@ IT_TEST(starts_answers_and_stops)
 {
 	struct wire_request request = { .kind = WIRE_GET_STATUS };
 	struct wire_reply reply;
-	struct raw raw;
+	struct wire_peer peer;
 
 	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
-	it_require(memcmp(raw.welcome.welcome.join_token, no_token, sizeof(no_token)) != 0);
-	it_require(raw_call(&raw, &request, &reply) == PAGED_OK, "%s", reply.text);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	it_require(memcmp(peer.welcome.welcome.join_token, no_token, sizeof(no_token)) != 0);
+	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_OK, "%s", reply.text);
 	it_require(reply.status_report.pid == (uint32_t)daemon_.pid);
 	it_require(reply.status_report.n_sessions == 1 && reply.status_report.n_pools == 1);
 	it_require(reply.status_report.n_requests == 0, "this one is not counted");
-	raw_bye(&raw);
+	wire_peer_bye(&peer);
 	it_daemon_stop(&daemon_);
 	it_require(count_sockets() == 0, "sockets are left");
 }
@@ -70,22 +70,22 @@ IT_TEST(two_daemons_cannot_own_a_directory)
 	it_require(code == 1, "%s", output);
 	snprintf(expected, sizeof(expected), "belongs to another pagedd, process %d\n", (int)daemon_.pid);
 	it_require(strstr(output, expected) != NULL, "%s", output);
-	it_require(raw_pool().n_free == 64, "the first one goes on");
+	it_require(wire_peer_pool_entry().n_free == 64, "the first one goes on");
 	it_daemon_stop(&daemon_);
 }
 
 IT_TEST(a_killed_daemon_leaves_nothing_in_the_way)
 {
-	struct raw raw;
+	struct wire_peer peer;
 
 	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	it_daemon_kill(&daemon_);
 	it_require(count_sockets() == 2);
 	it_daemon_restart(&daemon_, NULL, NULL);
 	it_require(count_sockets() == 1, "stale sockets are removed");
-	raw_drop(&raw);
-	raw_pool();
+	wire_peer_close(&peer);
+	wire_peer_pool_entry();
 	it_daemon_stop(&daemon_);
 }
 
@@ -158,68 +158,68 @@ IT_TEST(a_check_refuses_what_a_start_refuses)
 
 IT_TEST(stopping_waits_for_members_and_takes_no_new_work)
 {
-	struct wire_request create = raw_create(0, 1, 0), ping = { .kind = WIRE_PING };
+	struct wire_request create = wire_peer_create_request(0, 1, 0), ping = { .kind = WIRE_PING };
 	struct wire_control_reply notice;
 	struct wire_reply reply;
-	struct raw raw;
+	struct wire_peer peer;
 	int status;
 
 	it_daemon_start(&daemon_, "stop-timeout = 30s\n" CONFIG, NULL, NULL);
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	kill(daemon_.pid, SIGTERM);
-	it_require(raw_hear(raw.control, &notice, NULL));
+	it_require(wire_peer_receive_control(peer.control, &notice, NULL));
 	it_require(notice.kind == WIRE_NOTICE && notice.notice.kind == WIRE_NOTICE_STOPPING);
 	it_require(notice.notice.deadline_ms == 30000);
-	it_require(raw_call(&raw, &ping, &reply) == PAGED_OK);
-	it_require(raw_call(&raw, &create, &reply) == PAGED_ERR_STOPPING, "%s", reply.text);
+	it_require(wire_peer_call(&peer, &ping, &reply) == PAGED_OK);
+	it_require(wire_peer_call(&peer, &create, &reply) == PAGED_ERR_STOPPING, "%s", reply.text);
 	it_require(waitpid(daemon_.pid, &status, WNOHANG) == 0, "it waits");
-	raw_bye(&raw);
+	wire_peer_bye(&peer);
 	it_daemon_stop(&daemon_);
 }
 
 IT_TEST(stopping_ends_in_time)
 {
-	struct raw raw;
+	struct wire_peer peer;
 	uint64_t begin;
 
 	it_daemon_start(&daemon_, "stop-timeout = 300ms\n" CONFIG, NULL, NULL);
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	begin = it_now_ms();
 	it_daemon_stop(&daemon_);
 	it_require(it_now_ms() - begin >= 290);
 	it_require(count_sockets() == 0);
-	raw_drop(&raw);
+	wire_peer_close(&peer);
 }
 
 IT_TEST(a_second_signal_ends_the_wait)
 {
 	struct wire_control_reply notice;
-	struct raw raw;
+	struct wire_peer peer;
 	uint64_t begin = it_now_ms();
 
 	it_daemon_start(&daemon_, "stop-timeout = 60s\n" CONFIG, NULL, NULL);
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	kill(daemon_.pid, SIGINT);
-	it_require(raw_hear(raw.control, &notice, NULL));
+	it_require(wire_peer_receive_control(peer.control, &notice, NULL));
 	it_daemon_stop(&daemon_);
 	it_require(it_now_ms() - begin < 20000);
-	raw_drop(&raw);
+	wire_peer_close(&peer);
 }
 
 /* A child that attaches, reserves, says so, and waits to be killed. */
 static void
 hold(int from, int to, void *argument)
 {
-	struct raw raw;
+	struct wire_peer peer;
 	char c = 0;
 
 	(void)argument;
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
-	raw_reserve(&raw, 40);
-	it_say(to, raw.welcome.welcome.join_token, WIRE_TOKEN_SIZE);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	wire_peer_create_seq(&peer, 40);
+	it_say(to, peer.welcome.welcome.join_token, WIRE_TOKEN_SIZE);
 	it_hear(from, &c, 1);
 	if (c == 'd') { /* down, but alive */
-		raw_drop(&raw);
+		wire_peer_close(&peer);
 		it_say(to, &c, 1);
 		it_hear(from, &c, 1);
 	}
@@ -230,7 +230,7 @@ IT_TEST(a_hangup_ends_nothing)
 	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
 	kill(daemon_.pid, SIGHUP);
 	it_require(it_daemon_logged(&daemon_, "SIGHUP: ignored; settings are read once, at start"));
-	raw_pool();
+	wire_peer_pool_entry();
 	it_daemon_stop(&daemon_);
 }
 
@@ -302,9 +302,9 @@ kill_and_see_pages_return(const char *program, const char *const *environment)
 	for (int i = 0; i < 5; i++) {
 		it_fork(&worker, hold, NULL);
 		it_hear(worker.from, token, sizeof(token));
-		it_require(raw_pool().n_free == 54);
+		it_require(wire_peer_pool_entry().n_free == 54);
 		it_kill(&worker);
-		it_require(raw_wait_free(64, 1000), "%u free", raw_pool().n_free);
+		it_require(wire_peer_wait_free(64, 1000), "%u free", wire_peer_pool_entry().n_free);
 		close(worker.to);
 		close(worker.from);
 	}
@@ -327,27 +327,27 @@ static void
 die_at(int from, int to, void *argument)
 {
 	struct wire_control_reply reply;
-	struct raw raw;
+	struct wire_peer peer;
 	int stage = *(int *)argument;
 
 	(void)from, (void)to;
-	raw = (struct raw){ .control = raw_connect() };
+	peer = (struct wire_peer){ .control = wire_peer_connect_control() };
 	if (stage >= 1)
-		raw_hello(raw.control, WIRE_ROLE_SESSION, NULL, &raw.welcome);
+		wire_peer_hello(peer.control, WIRE_ROLE_SESSION, NULL, &peer.welcome);
 	if (stage >= 2)
-		raw_dial(&raw, raw.welcome.welcome.member, raw.welcome.welcome.token);
+		wire_peer_connect_dealer(&peer, peer.welcome.welcome.member, peer.welcome.welcome.token);
 	if (stage >= 3)
-		raw_reserve(&raw, 40);
+		wire_peer_create_seq(&peer, 40);
 	if (stage >= 4) {
-		raw_tell_request(raw.control,
-				 &(struct wire_control_request){ .kind = WIRE_OPEN_POOL, .open_pool.name = "p" });
-		raw_hear(raw.control, &reply, NULL);
+		wire_peer_send_control(peer.control,
+				       &(struct wire_control_request){ .kind = WIRE_OPEN_POOL, .open_pool.name = "p" });
+		wire_peer_receive_control(peer.control, &reply, NULL);
 	}
 	if (stage >= 5) { /* requests that nobody waits for */
 		static const uint8_t ping[] = { 0x08, 0x01, 0x12, 0x00 };
 
 		for (int i = 0; i < 50; i++)
-			zmq_send(raw.dealer, ping, sizeof(ping), ZMQ_DONTWAIT);
+			zmq_send(peer.dealer, ping, sizeof(ping), ZMQ_DONTWAIT);
 	}
 	raise(SIGKILL);
 }
@@ -365,7 +365,7 @@ IT_TEST_LIMIT(deaths_leave_nothing_behind, 180)
 	unsigned int fds;
 
 	it_daemon_start(&daemon_, "log-level = warning\n" CONFIG, NULL, NULL);
-	raw_pool();
+	wire_peer_pool_entry();
 	fds = it_count_fds(daemon_.pid);
 	for (int i = 0; i < TOTAL; i++) {
 		int stage = i % STAGES;
@@ -378,7 +378,7 @@ IT_TEST_LIMIT(deaths_leave_nothing_behind, 180)
 		close(worker.to);
 		close(worker.from);
 	}
-	it_require(raw_wait_free(64, 2000));
+	it_require(wire_peer_wait_free(64, 2000));
 	it_require(it_wait(only_the_daemon_is_left, &fds, 2000), "%u descriptors, %u before", it_count_fds(daemon_.pid),
 		   fds);
 	it_require(count_sockets() == 1, "%u files, the control socket alone is wanted", count_sockets());
@@ -401,36 +401,36 @@ IT_TEST(pages_wait_while_the_process_lives)
 	it_say(worker.to, "d", 1);
 	it_hear(worker.from, token, 1);
 	it_require(it_daemon_logged(&daemon_, "its control socket closed"));
-	pool = raw_pool();
+	pool = wire_peer_pool_entry();
 	it_require(pool.n_free == 54 && pool.n_quarantined == 10, "%u free, %u quarantined", pool.n_free,
 		   pool.n_quarantined);
 	it_kill(&worker);
-	it_require(raw_wait_free(64, 1000));
+	it_require(wire_peer_wait_free(64, 1000));
 	it_daemon_stop(&daemon_);
 }
 
 IT_TEST(pages_wait_for_the_last_member)
 {
-	struct wire_request create = raw_create(0, 1, 0);
+	struct wire_request create = wire_peer_create_request(0, 1, 0);
 	struct wire_control_reply notice;
 	struct it_worker worker;
 	uint8_t token[WIRE_TOKEN_SIZE];
 	struct wire_reply reply;
-	struct raw joiner;
+	struct wire_peer joiner;
 
 	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
 	it_fork(&worker, hold, NULL);
 	it_hear(worker.from, token, sizeof(token));
-	raw_attach(&joiner, WIRE_ROLE_JOIN, token);
+	wire_peer_attach(&joiner, WIRE_ROLE_JOIN, token);
 	it_require(memcmp(joiner.welcome.welcome.join_token, no_token, sizeof(no_token)) == 0);
-	raw_reserve(&joiner, 8);
+	wire_peer_create_seq(&joiner, 8);
 	it_kill(&worker);
-	it_require(raw_hear(joiner.control, &notice, NULL));
+	it_require(wire_peer_receive_control(joiner.control, &notice, NULL));
 	it_require(notice.kind == WIRE_NOTICE && notice.notice.kind == WIRE_NOTICE_ENDED, "kind %d", notice.kind);
-	it_require(raw_call(&joiner, &create, &reply) == PAGED_ERR_GONE, "%s", reply.text);
-	it_require(raw_pool().n_quarantined == 12);
-	raw_bye(&joiner);
-	it_require(raw_pool().n_free == 64, "free when the farewell is heard");
+	it_require(wire_peer_call(&joiner, &create, &reply) == PAGED_ERR_GONE, "%s", reply.text);
+	it_require(wire_peer_pool_entry().n_quarantined == 12);
+	wire_peer_bye(&joiner);
+	it_require(wire_peer_pool_entry().n_free == 64, "free when the farewell is heard");
 	it_daemon_stop(&daemon_);
 }
 
@@ -441,23 +441,23 @@ kick(bool kill_members)
 	struct it_worker worker;
 	uint8_t token[WIRE_TOKEN_SIZE];
 	struct wire_reply reply;
-	struct raw admin;
+	struct wire_peer admin;
 
 	it_fork(&worker, hold, NULL);
 	it_hear(worker.from, token, sizeof(token));
-	raw_attach(&admin, WIRE_ROLE_OBSERVER, NULL);
+	wire_peer_attach(&admin, WIRE_ROLE_OBSERVER, NULL);
 	request.kick.session = 1000;
-	it_require(raw_call(&admin, &request, &reply) == PAGED_ERR_NOENT, "%s", reply.text);
+	it_require(wire_peer_call(&admin, &request, &reply) == PAGED_ERR_NOENT, "%s", reply.text);
 	request.kick.session = kill_members ? 2 : 1;
-	it_require(raw_call(&admin, &request, &reply) == PAGED_OK, "%s", reply.text);
+	it_require(wire_peer_call(&admin, &request, &reply) == PAGED_OK, "%s", reply.text);
 	if (kill_members) {
 		it_require(it_wait_signal(&worker) == SIGKILL);
 	} else {
-		it_require(raw_pool().n_quarantined == 10);
+		it_require(wire_peer_pool_entry().n_quarantined == 10);
 		it_kill(&worker);
 	}
-	it_require(raw_wait_free(64, 1000));
-	raw_bye(&admin);
+	it_require(wire_peer_wait_free(64, 1000));
+	wire_peer_bye(&admin);
 	it_daemon_logged(&daemon_, "kicked by process");
 }
 
@@ -478,37 +478,37 @@ be_nobody(int from, int to, void *argument)
 	struct wire_control_reply answer;
 	uid_t uid = *(uid_t *)argument;
 	struct wire_reply reply;
-	struct raw raw;
+	struct wire_peer peer;
 	int fd;
 
 	(void)from;
 	it_require(setresgid(60000, 60000, 60000) == 0 && setresuid(uid, uid, uid) == 0, "%m");
-	fd = raw_connect();
+	fd = wire_peer_connect_control();
 	if (uid != 60001) {
 		const struct wire_control_request hello = { .kind = WIRE_HELLO, .hello = { .version_major = 1 } };
 
-		raw_tell_request(fd, &hello);
-		raw_expect_refusal(fd, PAGED_ERR_PERM, "not listed in allow-user or allow-group");
+		wire_peer_send_control(fd, &hello);
+		wire_peer_expect_refusal(fd, PAGED_ERR_PERM, "not listed in allow-user or allow-group");
 		it_say(to, "x", 1);
 		return;
 	}
 	close(fd);
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	strcpy(open.open_pool.name, "q");
-	raw_tell_request(raw.control, &open);
-	it_require(raw_hear(raw.control, &answer, NULL));
+	wire_peer_send_control(peer.control, &open);
+	it_require(wire_peer_receive_control(peer.control, &answer, NULL));
 	it_require(answer.kind == WIRE_REFUSAL && answer.refusal.status == PAGED_ERR_PERM);
 	strcpy(open.open_pool.name, "p");
-	raw_tell_request(raw.control, &open);
-	it_require(raw_hear(raw.control, &answer, NULL));
+	wire_peer_send_control(peer.control, &open);
+	it_require(wire_peer_receive_control(peer.control, &answer, NULL));
 	it_require(answer.kind == WIRE_POOL_GRANT);
-	raw_reserve(&raw, 8);
-	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_PERM, "%s", reply.text);
-	request = raw_create(1, 1, 0);
-	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_PERM, "%s", reply.text);
-	request = raw_create(2, 1, 0);
-	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_NOENT, "%s", reply.text);
-	raw_bye(&raw);
+	wire_peer_create_seq(&peer, 8);
+	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_ERR_PERM, "%s", reply.text);
+	request = wire_peer_create_request(1, 1, 0);
+	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_ERR_PERM, "%s", reply.text);
+	request = wire_peer_create_request(2, 1, 0);
+	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_ERR_NOENT, "%s", reply.text);
+	wire_peer_bye(&peer);
 	it_say(to, "x", 1);
 }
 
@@ -546,24 +546,24 @@ IT_TEST(a_process_that_the_daemon_cannot_see_is_refused_in_words)
 	if (unshare(CLONE_NEWPID) < 0)
 		it_skip("a PID namespace needs privilege: %m");
 	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
-	fd = raw_connect();
-	raw_tell_request(fd, &hello);
-	raw_expect_refusal(fd, PAGED_ERR_PERM, "this process is in another PID namespace");
+	fd = wire_peer_connect_control();
+	wire_peer_send_control(fd, &hello);
+	wire_peer_expect_refusal(fd, PAGED_ERR_PERM, "this process is in another PID namespace");
 	it_daemon_stop(&daemon_);
 }
 
 IT_TEST(an_observer_only_looks)
 {
-	struct wire_request create = raw_create(0, 1, 0), check = { .kind = WIRE_CHECK };
+	struct wire_request create = wire_peer_create_request(0, 1, 0), check = { .kind = WIRE_CHECK };
 	struct wire_reply reply;
-	struct raw raw;
+	struct wire_peer peer;
 
 	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
-	raw_attach(&raw, WIRE_ROLE_OBSERVER, NULL);
-	it_require(raw.welcome.welcome.session == 0 && (raw.welcome.welcome.member & 0x80000000u) != 0);
-	it_require(raw_call(&raw, &create, &reply) == PAGED_ERR_PERM, "%s", reply.text);
-	it_require(raw_call(&raw, &check, &reply) == PAGED_OK && reply.check_result.holds, "%s", reply.text);
-	raw_bye(&raw);
+	wire_peer_attach(&peer, WIRE_ROLE_OBSERVER, NULL);
+	it_require(peer.welcome.welcome.session == 0 && (peer.welcome.welcome.member & 0x80000000u) != 0);
+	it_require(wire_peer_call(&peer, &create, &reply) == PAGED_ERR_PERM, "%s", reply.text);
+	it_require(wire_peer_call(&peer, &check, &reply) == PAGED_OK && reply.check_result.holds, "%s", reply.text);
+	wire_peer_bye(&peer);
 	it_daemon_stop(&daemon_);
 }
 

@@ -31,20 +31,20 @@ by_size(const void *a, const void *b)
 /* 98,304 slots were used once, one is in use. */
 IT_TEST(no_listing_looks_at_all_slots_at_once)
 {
-	struct wire_request request = raw_create(0, PAGED_MAX_REQUEST_SEQS, 0);
+	struct wire_request request = wire_peer_create_request(0, PAGED_MAX_REQUEST_SEQS, 0);
 	enum { N = 100000 / PAGED_MAX_REQUEST_SEQS };
 	static uint64_t ids[N][PAGED_MAX_REQUEST_SEQS];
 	struct wire_reply reply;
 	unsigned int n_parts = 0;
-	struct raw raw;
+	struct wire_peer peer;
 
 	it_daemon_start(
 		&daemon_,
 		"pool p { layers = 1 kv-heads = 1 head-dim = 32 pages = 64 page-size = 4 sequences = 100000 }\n", NULL,
 		NULL);
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	for (int i = 0; i < N; i++) {
-		it_require(raw_call(&raw, &request, &reply) == PAGED_OK, "%s", reply.text);
+		it_require(wire_peer_call(&peer, &request, &reply) == PAGED_OK, "%s", reply.text);
 		memcpy(ids[i], reply.ids.seq, sizeof(ids[i]));
 	}
 	for (int i = 0; i < N; i++) {
@@ -53,18 +53,18 @@ IT_TEST(no_listing_looks_at_all_slots_at_once)
 			.kind = WIRE_ERASE,
 			.erase = { .n = PAGED_MAX_REQUEST_SEQS - (i == N - 1), .ids = ids[i] },
 		};
-		it_require(raw_call(&raw, &request, &reply) == PAGED_OK, "%s", reply.text);
+		it_require(wire_peer_call(&peer, &request, &reply) == PAGED_OK, "%s", reply.text);
 	}
 	request = (struct wire_request){ .kind = WIRE_GET_SEQUENCES };
 	do {
-		it_require(raw_call(&raw, &request, &reply) == PAGED_OK, "%s", reply.text);
+		it_require(wire_peer_call(&peer, &request, &reply) == PAGED_OK, "%s", reply.text);
 		it_require(reply.sequences.next_slot - request.get_sequences.from_slot <= 16384);
 		request.get_sequences.from_slot = reply.sequences.next_slot;
 		n_parts++;
 	} while (reply.sequences.n == 0 && reply.sequences.more);
 	it_require(reply.sequences.n == 1 && n_parts > 1);
 	it_require(reply.sequences.report[0].seq == ids[N - 1][PAGED_MAX_REQUEST_SEQS - 1]);
-	raw_bye(&raw);
+	wire_peer_bye(&peer);
 	it_daemon_stop(&daemon_);
 }
 
@@ -146,16 +146,16 @@ burden(int from, int to, void *argument)
 	static uint64_t ids[PAGED_MAX_REQUEST_SEQS];
 	static struct paged_seq_item items[2][PAGED_MAX_REQUEST_SEQS];
 	static uint8_t message[2][WIRE_MAX_MESSAGE], reply_bytes[WIRE_MAX_MESSAGE];
-	struct wire_request request = raw_create(0, PAGED_MAX_REQUEST_SEQS, 0);
+	struct wire_request request = wire_peer_create_request(0, PAGED_MAX_REQUEST_SEQS, 0);
 	struct wire_reply reply;
 	struct paged_error error;
 	struct wire_arena arena;
 	size_t size[2];
-	struct raw raw;
+	struct wire_peer peer;
 
 	(void)from, (void)argument;
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
-	it_require(raw_call(&raw, &request, &reply) == PAGED_OK, "%s", reply.text);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_OK, "%s", reply.text);
 	memcpy(ids, reply.ids.seq, sizeof(ids));
 	it_require(wire_arena_create(&arena, &error) == PAGED_OK);
 	for (int k = 0; k < 2; k++) {
@@ -170,9 +170,9 @@ burden(int from, int to, void *argument)
 	}
 	it_say(to, "x", 1);
 	for (int i = 0;; i ^= 1) {
-		while (zmq_recv(raw.dealer, reply_bytes, sizeof(reply_bytes), ZMQ_DONTWAIT) >= 0)
+		while (zmq_recv(peer.dealer, reply_bytes, sizeof(reply_bytes), ZMQ_DONTWAIT) >= 0)
 			;
-		if (zmq_send(raw.dealer, message[i], size[i], ZMQ_DONTWAIT) < 0)
+		if (zmq_send(peer.dealer, message[i], size[i], ZMQ_DONTWAIT) < 0)
 			usleep(100);
 	}
 }
@@ -196,12 +196,12 @@ IT_TEST(who_asks_much_does_not_bar_the_door)
 		const struct wire_control_request bye = { .kind = WIRE_BYE };
 		double started = now_us();
 		struct wire_control_reply reply;
-		int fd = raw_connect();
+		int fd = wire_peer_connect_control();
 
-		raw_hello(fd, WIRE_ROLE_OBSERVER, NULL, &reply);
+		wire_peer_hello(fd, WIRE_ROLE_OBSERVER, NULL, &reply);
 		us[i] = now_us() - started;
-		raw_tell_request(fd, &bye);
-		it_require(raw_hear(fd, &reply, NULL));
+		wire_peer_send_control(fd, &bye);
+		it_require(wire_peer_receive_control(fd, &reply, NULL));
 		close(fd);
 	}
 	qsort(us, N, sizeof(us[0]), by_size);
@@ -210,7 +210,7 @@ IT_TEST(who_asks_much_does_not_bar_the_door)
 	it_require(it_sanitized() || us[N / 2] < 20000);
 	for (int i = 0; i < 2; i++)
 		it_kill(&worker[i]);
-	it_require(raw_wait_free(300000, 5000));
+	it_require(wire_peer_wait_free(300000, 5000));
 	it_daemon_stop(&daemon_);
 }
 

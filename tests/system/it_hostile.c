@@ -20,7 +20,7 @@ static void
 begin(void)
 {
 	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
-	raw_pool();
+	wire_peer_pool_entry();
 	fds_before = it_count_fds(daemon_.pid);
 }
 
@@ -34,7 +34,7 @@ fds_are_back(void *argument)
 static void
 end(void)
 {
-	it_require(raw_pool().n_free == 64);
+	it_require(wire_peer_pool_entry().n_free == 64);
 	it_require(it_wait(fds_are_back, NULL, 2000), "%u descriptors, %u before", it_count_fds(daemon_.pid),
 		   fds_before);
 	it_daemon_stop(&daemon_);
@@ -43,10 +43,10 @@ end(void)
 static void
 expect_protocol_refusal(const void *message, size_t size, const char *part)
 {
-	int fd = raw_connect();
+	int fd = wire_peer_connect_control();
 
-	raw_tell(fd, message, size);
-	raw_expect_refusal(fd, PAGED_ERR_PROTOCOL, part);
+	wire_peer_send_bytes(fd, message, size);
+	wire_peer_expect_refusal(fd, PAGED_ERR_PROTOCOL, part);
 }
 
 IT_TEST(datagrams_that_are_no_hello)
@@ -62,19 +62,19 @@ IT_TEST(datagrams_that_are_no_hello)
 	expect_protocol_refusal("\x0a\x7f", 2, "");
 	expect_protocol_refusal(big, sizeof(big), "longer than 65536 bytes");
 	expect_protocol_refusal(big, sizeof(big) - 1, "");
-	fd = raw_connect();
-	raw_tell_request(fd, &bye);
-	raw_expect_refusal(fd, PAGED_ERR_PROTOCOL, "the first message is not a Hello");
-	fd = raw_connect();
-	raw_tell_request(fd, &open);
-	raw_expect_refusal(fd, PAGED_ERR_PROTOCOL, "the first message is not a Hello");
+	fd = wire_peer_connect_control();
+	wire_peer_send_control(fd, &bye);
+	wire_peer_expect_refusal(fd, PAGED_ERR_PROTOCOL, "the first message is not a Hello");
+	fd = wire_peer_connect_control();
+	wire_peer_send_control(fd, &open);
+	wire_peer_expect_refusal(fd, PAGED_ERR_PROTOCOL, "the first message is not a Hello");
 	for (int i = 0; i < 200; i++) {
 		size_t size = 1 + (size_t)rand_r(&seed) % 200;
 
 		for (size_t k = 0; k < size; k++)
 			big[k] = (uint8_t)rand_r(&seed);
-		fd = raw_connect();
-		raw_tell(fd, big, size);
+		fd = wire_peer_connect_control();
+		wire_peer_send_bytes(fd, big, size);
 		close(fd);
 	}
 	it_require(it_daemon_logged(&daemon_, "longer than 65536 bytes"));
@@ -86,27 +86,27 @@ IT_TEST(wrong_hellos)
 	struct wire_control_request hello = {
 		.kind = WIRE_HELLO, .hello = { .version_major = 2, .version_minor = 7, .role = WIRE_ROLE_SESSION }
 	};
-	struct raw raw;
+	struct wire_peer peer;
 	int fd;
 
 	begin();
-	fd = raw_connect();
-	raw_tell_request(fd, &hello);
-	raw_expect_refusal(fd, PAGED_ERR_VERSION, "pagedd speaks version 1.0 of the protocol, the client 2.7");
+	fd = wire_peer_connect_control();
+	wire_peer_send_control(fd, &hello);
+	wire_peer_expect_refusal(fd, PAGED_ERR_VERSION, "pagedd speaks version 1.0 of the protocol, the client 2.7");
 	hello.hello.version_major = 1;
 	hello.hello.role = WIRE_ROLE_JOIN;
-	fd = raw_connect();
-	raw_tell_request(fd, &hello);
-	raw_expect_refusal(fd, PAGED_ERR_GONE, "the join token names no active session");
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	fd = wire_peer_connect_control();
+	wire_peer_send_control(fd, &hello);
+	wire_peer_expect_refusal(fd, PAGED_ERR_GONE, "the join token names no active session");
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	hello.hello.role = WIRE_ROLE_SESSION;
-	raw_tell_request(raw.control, &hello);
-	raw_expect_refusal(raw.control, PAGED_ERR_PROTOCOL, "a second Hello");
-	raw.control = open("/dev/null", O_RDONLY);
-	raw_drop(&raw);
+	wire_peer_send_control(peer.control, &hello);
+	wire_peer_expect_refusal(peer.control, PAGED_ERR_PROTOCOL, "a second Hello");
+	peer.control = open("/dev/null", O_RDONLY);
+	wire_peer_close(&peer);
 	it_require(it_daemon_logged(&daemon_, "its control socket closed"));
 	/* The test's own process was that member and lives: nothing of it may be counted as leaked. */
-	it_require(raw_pool().n_free == 64);
+	it_require(wire_peer_pool_entry().n_free == 64);
 	it_daemon_stop(&daemon_);
 }
 
@@ -118,13 +118,14 @@ IT_TEST(a_missing_hello)
 	begin();
 	started = it_now_ms();
 	for (int i = 0; i < 70; i++)
-		fd[i] = raw_connect();
+		fd[i] = wire_peer_connect_control();
 	/* 64 may wait at the door. */
 	for (int i = 0; i < 6; i++)
-		raw_expect_refusal(fd[i], PAGED_ERR_LIMIT,
-				   "more than 64 connections have not sent a Hello yet, and this one is the oldest");
+		wire_peer_expect_refusal(
+			fd[i], PAGED_ERR_LIMIT,
+			"more than 64 connections have not sent a Hello yet, and this one is the oldest");
 	it_require(it_now_ms() - started < 4000);
-	raw_expect_refusal(fd[6], PAGED_ERR_PROTOCOL, "no Hello within 5 s");
+	wire_peer_expect_refusal(fd[6], PAGED_ERR_PROTOCOL, "no Hello within 5 s");
 	it_require(it_now_ms() - started >= 4900);
 	for (int i = 7; i < 70; i++)
 		close(fd[i]);
@@ -150,9 +151,9 @@ IT_TEST(descriptors_are_refused)
 	ancillary.header.cmsg_type = SCM_RIGHTS;
 	ancillary.header.cmsg_len = CMSG_LEN(sizeof(fds));
 	memcpy(CMSG_DATA(&ancillary.header), fds, sizeof(fds));
-	fd = raw_connect();
+	fd = wire_peer_connect_control();
 	it_require(sendmsg(fd, &message, 0) == 2, "%m");
-	raw_expect_refusal(fd, PAGED_ERR_PROTOCOL, "the message carries descriptors");
+	wire_peer_expect_refusal(fd, PAGED_ERR_PROTOCOL, "the message carries descriptors");
 	it_require(it_daemon_logged(&daemon_, "the message carries descriptors"));
 	for (int i = 0; i < 64; i++)
 		close(fds[i]);
@@ -162,56 +163,56 @@ IT_TEST(descriptors_are_refused)
 IT_TEST(a_member_that_does_not_read_is_dropped)
 {
 	struct wire_control_request open = { .kind = WIRE_OPEN_POOL, .open_pool.name = "nope" };
-	struct raw raw;
+	struct wire_peer peer;
 
 	begin();
-	raw_attach(&raw, WIRE_ROLE_OBSERVER, NULL);
+	wire_peer_attach(&peer, WIRE_ROLE_OBSERVER, NULL);
 	for (int i = 0; i < 5000; i++)
-		raw_tell_request(raw.control, &open);
+		wire_peer_send_control(peer.control, &open);
 	it_require(it_daemon_logged(&daemon_, "a message cannot be sent to it"));
-	raw_drop(&raw);
-	it_require(raw_pool().n_free == 64);
+	wire_peer_close(&peer);
+	it_require(wire_peer_pool_entry().n_free == 64);
 	it_daemon_stop(&daemon_);
 }
 
 static bool
-ping(struct raw *raw, int limit_ms)
+ping(struct wire_peer *peer, int limit_ms)
 {
 	struct wire_request request = { .kind = WIRE_PING };
 	struct wire_reply reply;
 
-	return raw_ask(raw, &request, &reply, limit_ms);
+	return wire_peer_try_call(peer, &request, &reply, limit_ms);
 }
 
 /* However busy the machine is. */
 static bool
-answers(struct raw *raw)
+answers(struct wire_peer *peer)
 {
-	return ping(raw, 5000);
+	return ping(peer, 5000);
 }
 
 static bool
-is_silent(struct raw *raw)
+is_silent(struct wire_peer *peer)
 {
-	return !ping(raw, 500);
+	return !ping(peer, 500);
 }
 
 static void
-redial(struct raw *raw, uint32_t member, const uint8_t *token)
+redial(struct wire_peer *peer, uint32_t member, const uint8_t *token)
 {
-	zmq_close(raw->dealer);
-	zmq_ctx_term(raw->context);
-	raw_dial(raw, member, token);
+	zmq_close(peer->dealer);
+	zmq_ctx_term(peer->context);
+	wire_peer_connect_dealer(peer, member, token);
 }
 
 static void
 steal(int from, int to, void *argument)
 {
-	struct raw *raw = argument;
-	struct raw thief = { .control = -1, .welcome = raw->welcome };
+	struct wire_peer *peer = argument;
+	struct wire_peer thief = { .control = -1, .welcome = peer->welcome };
 
 	(void)from;
-	raw_dial(&thief, raw->welcome.welcome.member, raw->welcome.welcome.token);
+	wire_peer_connect_dealer(&thief, peer->welcome.welcome.member, peer->welcome.welcome.token);
 	it_require(is_silent(&thief), "another process got in with the member's token");
 	it_say(to, "x", 1);
 	_exit(0); /* the parent's ZeroMQ context is not this process's to end */
@@ -221,30 +222,30 @@ IT_TEST(tokens_open_one_door_for_one_process)
 {
 	uint8_t token[WIRE_TOKEN_SIZE];
 	struct it_worker worker;
-	struct raw raw, other;
+	struct wire_peer peer, other;
 	char c;
 
 	begin();
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
-	raw_attach(&other, WIRE_ROLE_SESSION, NULL);
-	it_require(answers(&raw));
-	memcpy(token, raw.welcome.welcome.token, sizeof(token));
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&other, WIRE_ROLE_SESSION, NULL);
+	it_require(answers(&peer));
+	memcpy(token, peer.welcome.welcome.token, sizeof(token));
 	token[15] ^= 1;
-	redial(&raw, raw.welcome.welcome.member, token);
-	it_require(is_silent(&raw), "a wrong token");
-	redial(&raw, other.welcome.welcome.member, raw.welcome.welcome.token);
-	it_require(is_silent(&raw), "another member's id");
-	it_fork(&worker, steal, &raw);
+	redial(&peer, peer.welcome.welcome.member, token);
+	it_require(is_silent(&peer), "a wrong token");
+	redial(&peer, other.welcome.welcome.member, peer.welcome.welcome.token);
+	it_require(is_silent(&peer), "another member's id");
+	it_fork(&worker, steal, &peer);
 	it_hear(worker.from, &c, 1);
 	it_join(&worker);
-	redial(&raw, raw.welcome.welcome.member, raw.welcome.welcome.token);
-	it_require(answers(&raw), "the right ones");
-	redial(&raw, raw.welcome.welcome.member, raw.welcome.welcome.token);
-	it_require(is_silent(&raw), "the right ones for the third time");
+	redial(&peer, peer.welcome.welcome.member, peer.welcome.welcome.token);
+	it_require(answers(&peer), "the right ones");
+	redial(&peer, peer.welcome.welcome.member, peer.welcome.welcome.token);
+	it_require(is_silent(&peer), "the right ones for the third time");
 	it_require(answers(&other));
 	it_require(it_daemon_logged(&daemon_, "another process than the member's"));
-	raw_bye(&raw);
-	raw_bye(&other);
+	wire_peer_bye(&peer);
+	wire_peer_bye(&other);
 	close(worker.to);
 	close(worker.from);
 	end();
@@ -252,16 +253,16 @@ IT_TEST(tokens_open_one_door_for_one_process)
 
 IT_TEST(a_member_is_dead_to_requests_once_its_control_socket_is_down)
 {
-	struct raw raw;
+	struct wire_peer peer;
 
 	begin();
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
-	it_require(answers(&raw));
-	close(raw.control);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	it_require(answers(&peer));
+	close(peer.control);
 	it_require(it_daemon_logged(&daemon_, "its control socket closed"));
-	it_require(is_silent(&raw));
-	raw.control = open("/dev/null", O_RDONLY);
-	raw_drop(&raw);
+	it_require(is_silent(&peer));
+	peer.control = open("/dev/null", O_RDONLY);
+	wire_peer_close(&peer);
 	it_daemon_stop(&daemon_);
 }
 
@@ -269,60 +270,60 @@ IT_TEST(messages_that_are_no_request)
 {
 	static uint8_t big[WIRE_MAX_MESSAGE + 1];
 	unsigned int seed = 2;
-	struct raw raw, other;
+	struct wire_peer peer, other;
 	uint8_t buffer[512];
 
 	begin();
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
-	raw_attach(&other, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&other, WIRE_ROLE_SESSION, NULL);
 	/* Two body frames: dropped.  A body that is none: refused with a reply. */
-	zmq_send(raw.dealer, "a", 1, ZMQ_SNDMORE);
-	zmq_send(raw.dealer, "b", 1, 0);
-	it_require(answers(&raw));
+	zmq_send(peer.dealer, "a", 1, ZMQ_SNDMORE);
+	zmq_send(peer.dealer, "b", 1, 0);
+	it_require(answers(&peer));
 	it_require(it_daemon_logged(&daemon_, "more than one body frame"));
 	for (int i = 0; i < 200; i++) {
 		size_t size = (size_t)rand_r(&seed) % 100;
 
 		for (size_t k = 0; k < size; k++)
 			buffer[k] = (uint8_t)rand_r(&seed);
-		zmq_send(raw.dealer, buffer, size, 0);
-		it_require(zmq_recv(raw.dealer, buffer, sizeof(buffer), 0) > 0, "each is answered");
+		zmq_send(peer.dealer, buffer, size, 0);
+		it_require(zmq_recv(peer.dealer, buffer, sizeof(buffer), 0) > 0, "each is answered");
 	}
 	/* Full length is answered, one byte more ends the connection; the other member does not notice. */
-	zmq_send(raw.dealer, big, WIRE_MAX_MESSAGE, 0);
-	it_require(zmq_recv(raw.dealer, buffer, sizeof(buffer), 0) > 0);
-	zmq_send(raw.dealer, big, sizeof(big), 0);
-	it_require(is_silent(&raw));
+	zmq_send(peer.dealer, big, WIRE_MAX_MESSAGE, 0);
+	it_require(zmq_recv(peer.dealer, buffer, sizeof(buffer), 0) > 0);
+	zmq_send(peer.dealer, big, sizeof(big), 0);
+	it_require(is_silent(&peer));
 	it_require(answers(&other));
-	raw_bye(&raw);
-	raw_bye(&other);
+	wire_peer_bye(&peer);
+	wire_peer_bye(&other);
 	end();
 }
 
 /* Id 0 says that a reply answers nothing that could be read: a request with it is refused, and changes nothing. */
 IT_TEST(requests_with_id_0)
 {
-	struct wire_request request = raw_create(0, 1, 4);
+	struct wire_request request = wire_peer_create_request(0, 1, 4);
 	struct paged_seq_item item = { 0 };
 	struct wire_reply reply;
-	struct raw raw;
+	struct wire_peer peer;
 
 	begin();
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
-	item.seq = raw_reserve(&raw, 4);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	item.seq = wire_peer_create_seq(&peer, 4);
 	for (int i = 0; i < 20; i++) {
-		raw_send(&raw, &request);
+		wire_peer_send(&peer, &request);
 		request = (struct wire_request){ .kind = WIRE_RESERVE, .change = { 1, &item } };
 		item.n_tokens = 8;
 	}
 	for (int i = 0; i < 20; i++) {
-		raw_hear_late(&raw, &reply);
+		wire_peer_receive(&peer, &reply);
 		it_require(reply.id == 0 && reply.status == PAGED_ERR_PROTOCOL, "status %d: %s", reply.status,
 			   reply.text);
 		it_require(strstr(reply.text, "request id 0") != NULL, "%s", reply.text);
 	}
-	it_require(raw_pool().n_free == 63);
-	raw_bye(&raw);
+	it_require(wire_peer_pool_entry().n_free == 63);
+	wire_peer_bye(&peer);
 	end();
 }
 
@@ -358,11 +359,11 @@ IT_TEST(names_that_are_not_utf8)
 	struct wire_request request;
 	struct wire_reply reply;
 	struct seq_spec spec = { .n_tokens = 4 };
-	struct raw raw;
+	struct wire_peer peer;
 
 	begin();
 	for (size_t i = 0; i < sizeof(no_utf8) / sizeof(no_utf8[0]); i++) {
-		raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+		wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 		for (int k = 0; k < 5; k++) {
 			request = (struct wire_request){ .kind = WIRE_DROP_ARRAY };
 			if (k == 0) {
@@ -389,17 +390,17 @@ IT_TEST(names_that_are_not_utf8)
 				request.build_mask.n_names = 1;
 				request.build_mask.names = &name;
 			}
-			it_require(raw_call(&raw, &request, &reply) != PAGED_OK, "name %zu, request %d", i, k);
+			it_require(wire_peer_call(&peer, &request, &reply) != PAGED_OK, "name %zu, request %d", i, k);
 			it_require(reply.text[0] != '\0' && is_utf8(reply.text), "name %zu, request %d: %s", i, k,
 				   reply.text);
 		}
 		strcpy(open.open_pool.name, no_utf8[i]);
-		raw_tell_request(raw.control, &open);
-		it_require(raw_hear(raw.control, &refusal, NULL) && refusal.kind == WIRE_REFUSAL);
+		wire_peer_send_control(peer.control, &open);
+		it_require(wire_peer_receive_control(peer.control, &refusal, NULL) && refusal.kind == WIRE_REFUSAL);
 		it_require(is_utf8(refusal.refusal.text), "%s", refusal.refusal.text);
-		raw_drop(&raw);
+		wire_peer_close(&peer);
 	}
-	it_require(raw_pool().n_sequences == 0);
+	it_require(wire_peer_pool_entry().n_sequences == 0);
 	it_daemon_stop(&daemon_);
 }
 
@@ -407,14 +408,14 @@ static void
 flood(int from, int to, void *argument)
 {
 	static const uint8_t ping[] = { 0x08, 0x01, 0x12, 0x00 };
-	struct raw raw = { .control = raw_connect() };
+	struct wire_peer peer = { .control = wire_peer_connect_control() };
 
 	(void)from, (void)argument;
-	raw_hello(raw.control, WIRE_ROLE_SESSION, NULL, &raw.welcome);
-	raw_dial(&raw, raw.welcome.welcome.member, raw.welcome.welcome.token);
+	wire_peer_hello(peer.control, WIRE_ROLE_SESSION, NULL, &peer.welcome);
+	wire_peer_connect_dealer(&peer, peer.welcome.welcome.member, peer.welcome.welcome.token);
 	it_say(to, "x", 1);
 	for (;;)
-		if (zmq_send(raw.dealer, ping, sizeof(ping), ZMQ_DONTWAIT) < 0)
+		if (zmq_send(peer.dealer, ping, sizeof(ping), ZMQ_DONTWAIT) < 0)
 			usleep(1000);
 }
 
@@ -424,23 +425,23 @@ IT_TEST(bursts_of_open_requests_are_all_answered)
 	struct wire_request request = { .kind = WIRE_PING };
 	struct wire_reply reply;
 	uint32_t n;
-	struct raw raw;
+	struct wire_peer peer;
 
 	begin();
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
-	n = raw.welcome.welcome.max_open_requests;
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	n = peer.welcome.welcome.max_open_requests;
 	it_require(n == WIRE_MAX_OPEN_REQUESTS);
 	for (uint64_t round = 0; round < 200; round++) {
 		for (uint64_t i = 1; i <= n; i++) {
 			request.id = round * n + i;
-			raw_send(&raw, &request);
+			wire_peer_send(&peer, &request);
 		}
 		for (uint64_t i = 1; i <= n; i++) {
-			raw_hear_late(&raw, &reply);
+			wire_peer_receive(&peer, &reply);
 			it_require(reply.id == round * n + i && reply.status == PAGED_OK, "%s", reply.text);
 		}
 	}
-	raw_bye(&raw);
+	wire_peer_bye(&peer);
 	end();
 }
 
@@ -449,12 +450,12 @@ IT_TEST(a_member_with_too_many_open_requests_is_told)
 {
 	static const uint8_t ping[] = { 0x08, 0x01, 0x12, 0x00 };
 	struct wire_control_reply notice;
-	struct raw first, joined;
+	struct wire_peer first, joined;
 	bool told = false;
 
 	begin();
-	raw_attach(&first, WIRE_ROLE_SESSION, NULL);
-	raw_attach(&joined, WIRE_ROLE_JOIN, first.welcome.welcome.join_token);
+	wire_peer_attach(&first, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&joined, WIRE_ROLE_JOIN, first.welcome.welcome.join_token);
 	for (int i = 0; !told && i < 2000000; i++) {
 		struct pollfd polled = { .fd = joined.control, .events = POLLIN };
 
@@ -462,19 +463,19 @@ IT_TEST(a_member_with_too_many_open_requests_is_told)
 			usleep(100);
 		told = i % 64 == 0 && poll(&polled, 1, 0) == 1;
 	}
-	it_require(told && raw_hear(joined.control, &notice, NULL));
+	it_require(told && wire_peer_receive_control(joined.control, &notice, NULL));
 	it_require(notice.kind == WIRE_NOTICE && notice.notice.kind == WIRE_NOTICE_ENDED);
 	it_require(strstr(notice.notice.text, "more than 64 requests are open") != NULL, "%s", notice.notice.text);
 	it_require(answers(&first));
-	raw_bye(&joined);
-	raw_bye(&first);
+	wire_peer_bye(&joined);
+	wire_peer_bye(&first);
 	end();
 }
 
 IT_TEST(who_does_not_read_replies_is_cut_off)
 {
 	struct it_worker worker;
-	struct raw polite;
+	struct wire_peer polite;
 	bool cut = false;
 	char c;
 
@@ -482,7 +483,7 @@ IT_TEST(who_does_not_read_replies_is_cut_off)
 	/* First, while this process has no thread of ZeroMQ's that may hold a sanitizer's lock. */
 	it_fork(&worker, flood, NULL);
 	it_hear(worker.from, &c, 1);
-	raw_attach(&polite, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&polite, WIRE_ROLE_SESSION, NULL);
 	/* Every buffer on the way must fill first, which takes a sanitized daemon its time. */
 	for (int i = 0; i < 6 && !cut; i++)
 		cut = it_daemon_logged(&daemon_, "does not read its replies");
@@ -491,7 +492,7 @@ IT_TEST(who_does_not_read_replies_is_cut_off)
 	it_kill(&worker);
 	close(worker.to);
 	close(worker.from);
-	raw_bye(&polite);
+	wire_peer_bye(&polite);
 	end();
 }
 

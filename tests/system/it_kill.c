@@ -33,7 +33,7 @@ static const char configuration[] = "pool test {\n"
 				    "}\n";
 
 static const struct wire_control_request hello = {
-	.kind = WIRE_HELLO, .hello = { .version_major = WIRE_VERSION_MAJOR, .role = WIRE_ROLE_SESSION, .name = "raw" }
+	.kind = WIRE_HELLO, .hello = { .version_major = WIRE_VERSION_MAJOR, .role = WIRE_ROLE_SESSION, .name = "peer" }
 };
 static const struct wire_control_request open_pool = { .kind = WIRE_OPEN_POOL, .open_pool = { "test" } };
 
@@ -68,14 +68,14 @@ stay(int to)
 static void
 connected(int to)
 {
-	raw_connect();
+	wire_peer_connect_control();
 	stay(to);
 }
 
 static void
 hello_sent(int to)
 {
-	raw_tell_request(raw_connect(), &hello);
+	wire_peer_send_control(wire_peer_connect_control(), &hello);
 	stay(to);
 }
 
@@ -84,9 +84,9 @@ static int
 welcomed(void)
 {
 	struct wire_control_reply reply;
-	int fd = raw_connect();
+	int fd = wire_peer_connect_control();
 
-	raw_hello(fd, WIRE_ROLE_SESSION, NULL, &reply);
+	wire_peer_hello(fd, WIRE_ROLE_SESSION, NULL, &reply);
 	it_require(reply.kind == WIRE_WELCOME);
 	return fd;
 }
@@ -101,7 +101,7 @@ between_the_channels(int to)
 static void
 pool_asked_for(int to)
 {
-	raw_tell_request(welcomed(), &open_pool);
+	wire_peer_send_control(welcomed(), &open_pool);
 	stay(to);
 }
 
@@ -111,8 +111,8 @@ pool_granted(int to)
 	struct wire_control_reply reply;
 	int fd = welcomed(), fds[WIRE_N_POOL_FDS];
 
-	raw_tell_request(fd, &open_pool);
-	it_require(raw_hear(fd, &reply, fds) && reply.kind == WIRE_POOL_GRANT);
+	wire_peer_send_control(fd, &open_pool);
+	it_require(wire_peer_receive_control(fd, &reply, fds) && reply.kind == WIRE_POOL_GRANT);
 	stay(to);
 }
 

@@ -101,7 +101,7 @@ hold_sessions(int from, int to, void *argument)
 
 	(void)argument;
 	for (int i = 0; i < SESSIONS_EACH; i++) {
-		raw_hello(raw_connect(), WIRE_ROLE_SESSION, NULL, &reply);
+		wire_peer_hello(wire_peer_connect_control(), WIRE_ROLE_SESSION, NULL, &reply);
 		it_require(reply.kind == WIRE_WELCOME, "%d: %s", i, reply.refusal.text);
 	}
 	it_say(to, "", 1);

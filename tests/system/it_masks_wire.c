@@ -38,7 +38,7 @@ order_of(const uint32_t *q_len, const char *text)
 
 /* A part of a mask of 30000 lists, each of one run: every block is partial. */
 static struct wire_reply
-part_get(struct raw *raw, uint64_t first_list, uint32_t first_block)
+part_get(struct wire_peer *peer, uint64_t first_list, uint32_t first_block)
 {
 	static const uint32_t q_len = 30000;
 	struct wire_request request = order_of(&q_len, "kv_idx % 2 == 0");
@@ -47,15 +47,15 @@ part_get(struct raw *raw, uint64_t first_list, uint32_t first_block)
 	request.build_mask.q_block = 1;
 	request.build_mask.first_list = first_list;
 	request.build_mask.first_block = first_block;
-	it_require(raw_call(raw, &request, &reply) == PAGED_OK, "%s", reply.text);
+	it_require(wire_peer_call(peer, &request, &reply) == PAGED_OK, "%s", reply.text);
 	it_require(reply.kind == WIRE_REPLY_MASK && !reply.mask.list_continues && reply.mask.arrays == 0);
 	return reply;
 }
 
 static void
-expect_lists(struct raw *raw, uint64_t first_list, uint32_t first_block, uint32_t n)
+expect_lists(struct wire_peer *peer, uint64_t first_list, uint32_t first_block, uint32_t n)
 {
-	struct wire_reply reply = part_get(raw, first_list, first_block);
+	struct wire_reply reply = part_get(peer, first_list, first_block);
 
 	it_require(reply.mask.n == n, "%u numbers, not %u", reply.mask.n, n);
 	for (uint32_t i = first_block != 0 ? 3 : 0; i < n; i += 3)
@@ -69,27 +69,27 @@ IT_TEST(parts_in_any_order)
 {
 	enum { FULL = MASK_PART_MAX / 3 * 3 };
 	struct it_daemon daemon;
-	struct raw raw, other;
+	struct wire_peer peer, other;
 	struct wire_reply reply;
 
 	masks_daemon_start(&daemon, "");
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
-	raw_attach(&other, WIRE_ROLE_SESSION, NULL);
-	expect_lists(&raw, 20000, 0, FULL);
-	expect_lists(&raw, 0, 0, FULL);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&other, WIRE_ROLE_SESSION, NULL);
+	expect_lists(&peer, 20000, 0, FULL);
+	expect_lists(&peer, 0, 0, FULL);
 	expect_lists(&other, 7, 0, FULL);
-	expect_lists(&raw, 29999, 0, 3);
+	expect_lists(&peer, 29999, 0, 3);
 	expect_lists(&other, 30000, 0, 0);
-	expect_lists(&raw, UINT64_MAX, UINT32_MAX, 0);
+	expect_lists(&peer, UINT64_MAX, UINT32_MAX, 0);
 	/* From the middle of a list, from its end, and from behind it. */
-	reply = part_get(&raw, 29998, 5);
+	reply = part_get(&peer, 29998, 5);
 	it_require(reply.mask.n == 6 && reply.mask.values[2] == 2 * (tokens / WORKER_PAGE_SIZE - 5));
-	reply = part_get(&raw, 29999, tokens / WORKER_PAGE_SIZE);
+	reply = part_get(&peer, 29999, tokens / WORKER_PAGE_SIZE);
 	it_require(reply.mask.n == 1 && reply.mask.values[0] == 0);
-	reply = part_get(&raw, 29999, UINT32_MAX);
+	reply = part_get(&peer, 29999, UINT32_MAX);
 	it_require(reply.mask.n == 1 && reply.mask.values[0] == 0);
-	raw_bye(&other);
-	raw_bye(&raw);
+	wire_peer_bye(&other);
+	wire_peer_bye(&peer);
 	it_daemon_stop(&daemon);
 }
 
@@ -111,15 +111,15 @@ build_and_hang(int from, int to, void *argument)
 {
 	struct wire_reply reply;
 	struct wire_request request;
-	struct raw raw;
+	struct wire_peer peer;
 	char done = 0;
 
 	(void)from, (void)argument;
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
-	part_get(&raw, 0, 0);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	part_get(&peer, 0, 0);
 	request = order_of(&endless_q, endless);
-	it_require(!raw_ask(&raw, &request, &reply, 0));
-	it_require(!raw_ask(&raw, &request, &reply, 20));
+	it_require(!wire_peer_try_call(&peer, &request, &reply, 0));
+	it_require(!wire_peer_try_call(&peer, &request, &reply, 20));
 	it_say(to, &done, 1);
 	for (;;)
 		pause();
@@ -162,25 +162,25 @@ IT_TEST(too_many_builds)
 	struct wire_request request;
 	struct it_daemon daemon;
 	struct wire_reply reply;
-	struct raw raw, other;
+	struct wire_peer peer, other;
 
 	masks_daemon_start(&daemon, "mask-time = 60s\n");
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
-	raw_attach(&other, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&other, WIRE_ROLE_SESSION, NULL);
 	request = order_of(&endless_q, endless);
 	for (int i = 0; i < 4; i++)
-		it_require(!raw_ask(&raw, &request, &reply, 0));
-	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_AGAIN, "%s", reply.text);
+		it_require(!wire_peer_try_call(&peer, &request, &reply, 0));
+	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_ERR_AGAIN, "%s", reply.text);
 	it_require(strstr(reply.text, "session 1 has 4 builds waiting, at most 4 may") != NULL, "%s", reply.text);
 	request = (struct wire_request){ .kind = WIRE_PING };
-	it_require(raw_call(&raw, &request, &reply) == PAGED_OK);
+	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_OK);
 	/* Another session's waits behind the one that runs, until it goes with its member. */
 	request = order_of(&one, "causal");
-	it_require(!raw_ask(&other, &request, &reply, 50));
-	raw_drop(&raw);
-	raw_hear_late(&other, &reply);
+	it_require(!wire_peer_try_call(&other, &request, &reply, 50));
+	wire_peer_close(&peer);
+	wire_peer_receive(&other, &reply);
 	it_require(reply.id == other.last_id, "%s", reply.text);
-	raw_bye(&other);
+	wire_peer_bye(&other);
 	it_daemon_stop(&daemon);
 }
 
@@ -191,23 +191,23 @@ IT_TEST(sessions_take_turns)
 	struct wire_request request;
 	struct it_daemon daemon;
 	struct wire_reply reply;
-	struct raw raw, other;
+	struct wire_peer peer, other;
 	uint64_t begun_ms, took_ms;
 
 	masks_daemon_start(&daemon, "mask-time = 1500ms\n");
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
-	raw_attach(&other, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&other, WIRE_ROLE_SESSION, NULL);
 	request = order_of(&endless_q, endless);
 	for (int i = 0; i < 4; i++)
-		it_require(!raw_ask(&raw, &request, &reply, 0));
+		it_require(!wire_peer_try_call(&peer, &request, &reply, 0));
 	request = order_of(&one, "causal");
 	begun_ms = it_now_ms();
-	it_require(raw_call(&other, &request, &reply) == PAGED_OK, "%s", reply.text);
+	it_require(wire_peer_call(&other, &request, &reply) == PAGED_OK, "%s", reply.text);
 	took_ms = it_now_ms() - begun_ms;
 	/* Behind the one that ran and, at most, the next: not six seconds. */
 	it_require(took_ms < 5000, "%ju ms", (uintmax_t)took_ms);
-	raw_drop(&raw);
-	raw_bye(&other);
+	wire_peer_close(&peer);
+	wire_peer_bye(&other);
 	it_daemon_stop(&daemon);
 }
 
@@ -217,15 +217,15 @@ IT_TEST(the_daemon_stops_in_the_middle)
 	struct wire_request request;
 	struct it_daemon daemon;
 	struct wire_reply reply;
-	struct raw raw;
+	struct wire_peer peer;
 
 	masks_daemon_start(&daemon, "mask-time = 60s\nstop-timeout = 300ms\n");
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	request = order_of(&endless_q, endless);
 	for (int i = 0; i < 3; i++)
-		it_require(!raw_ask(&raw, &request, &reply, 10));
+		it_require(!wire_peer_try_call(&peer, &request, &reply, 10));
 	it_daemon_stop(&daemon);
-	raw_drop(&raw);
+	wire_peer_close(&peer);
 }
 
 /* A single block, whose every element counts: mask-time ends it, and so does the daemon's end. */
@@ -236,17 +236,17 @@ IT_TEST(a_block_without_end)
 	struct wire_request request;
 	struct it_daemon daemon;
 	struct wire_reply reply;
-	struct raw raw;
+	struct wire_peer peer;
 
 	masks_daemon_start(&daemon, "mask-time = 200ms\n");
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	request = order_of(&q_len, all_seen);
 	request.build_mask.q_block = q_len;
 	request.build_mask.kv_block = tokens;
-	it_require(raw_ask(&raw, &request, &reply, 5000), "no answer");
+	it_require(wire_peer_try_call(&peer, &request, &reply, 5000), "no answer");
 	it_require(reply.status == PAGED_ERR_LIMIT && strstr(reply.text, "mask-time") != NULL, "%s", reply.text);
-	it_require(!raw_ask(&raw, &request, &reply, 20));
-	raw_bye(&raw);
+	it_require(!wire_peer_try_call(&peer, &request, &reply, 20));
+	wire_peer_bye(&peer);
 	it_daemon_stop(&daemon);
 }
 
@@ -257,24 +257,25 @@ IT_TEST(a_stopping_daemon_builds_nothing_new)
 	struct wire_request request;
 	struct it_daemon daemon;
 	struct wire_reply reply;
-	struct raw raw;
+	struct wire_peer peer;
 
 	masks_daemon_start(&daemon, "");
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	it_require(kill(daemon.pid, SIGTERM) == 0);
-	it_require(raw_hear(raw.control, &notice, NULL) && notice.kind == WIRE_NOTICE);
+	it_require(wire_peer_receive_control(peer.control, &notice, NULL) && notice.kind == WIRE_NOTICE);
 	request = order_of(&one, "causal");
-	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_STOPPING, "%s", reply.text);
-	raw_bye(&raw);
+	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_ERR_STOPPING, "%s", reply.text);
+	wire_peer_bye(&peer);
 	it_daemon_stop(&daemon);
 }
 
 static void
-expect(struct raw *raw, struct wire_request *request, enum paged_status status, const char *part)
+expect(struct wire_peer *peer, struct wire_request *request, enum paged_status status, const char *part)
 {
 	struct wire_reply reply;
 
-	it_require(raw_call(raw, request, &reply) == status, "%s: status %d: %s", part, reply.status, reply.text);
+	it_require(wire_peer_call(peer, request, &reply) == status, "%s: status %d: %s", part, reply.status,
+		   reply.text);
 	it_require(strstr(reply.text, part) != NULL, "no %s in: %s", part, reply.text);
 }
 
@@ -288,53 +289,53 @@ IT_TEST(orders_that_cannot_be)
 	struct wire_request request;
 	struct wire_reply reply;
 	struct it_daemon daemon;
-	struct raw raw;
+	struct wire_peer peer;
 
 	masks_daemon_start(&daemon, "");
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	request = order_of(&one, "causal");
 	request.build_mask.n_rows = 0;
-	expect(&raw, &request, PAGED_ERR_LIMIT, "BuildMask.q_len has 0 entries; it may have 1 to 2048");
+	expect(&peer, &request, PAGED_ERR_LIMIT, "BuildMask.q_len has 0 entries; it may have 1 to 2048");
 	request = order_of(&one, "kv_idx <= ");
-	expect(&raw, &request, PAGED_ERR_INVALID, "expected");
+	expect(&peer, &request, PAGED_ERR_INVALID, "expected");
 	request = order_of(&one, "score > 0.0");
-	expect(&raw, &request, PAGED_ERR_INVALID, "score");
+	expect(&peer, &request, PAGED_ERR_INVALID, "score");
 	request = order_of(&one, "");
-	expect(&raw, &request, PAGED_ERR_INVALID, "");
+	expect(&peer, &request, PAGED_ERR_INVALID, "");
 	request = order_of(&one, "causal");
 	request.build_mask.q_block = 0;
-	expect(&raw, &request, PAGED_ERR_INVALID, "none may be 0");
+	expect(&peer, &request, PAGED_ERR_INVALID, "none may be 0");
 	request = order_of(&one, "causal");
 	request.build_mask.kv_block = 0;
-	expect(&raw, &request, PAGED_ERR_INVALID, "none may be 0");
+	expect(&peer, &request, PAGED_ERR_INVALID, "none may be 0");
 	request = order_of(&all, "causal");
 	request.build_mask.kv_len = &all;
-	expect(&raw, &request, PAGED_ERR_LIMIT, "elements");
+	expect(&peer, &request, PAGED_ERR_LIMIT, "elements");
 	request = order_of(&one, "causal");
 	request.build_mask.kv_len = &all;
-	expect(&raw, &request, PAGED_ERR_LIMIT, "32 bits");
+	expect(&peer, &request, PAGED_ERR_LIMIT, "32 bits");
 	request = order_of(&one, "causal");
 	request.build_mask.q_base = &far;
-	expect(&raw, &request, PAGED_ERR_LIMIT, "32 bits");
+	expect(&peer, &request, PAGED_ERR_LIMIT, "32 bits");
 	request = order_of(&one, "causal");
 	request.build_mask.b = &all;
-	expect(&raw, &request, PAGED_ERR_INVALID, "b is 4294967295; it is at most 2^31 - 1");
+	expect(&peer, &request, PAGED_ERR_INVALID, "b is 4294967295; it is at most 2^31 - 1");
 	request = order_of(&one, "causal");
 	request.build_mask.q_base = &far;
 	/* Nobody builds it without this limit. */
-	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_LIMIT);
+	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_ERR_LIMIT);
 	it_require(strstr(reply.text, "paged_block_mask_create()") == NULL, "%s", reply.text);
 	request = order_of(&one, "causal");
 	request.build_mask.n_heads = all;
-	expect(&raw, &request, PAGED_ERR_LIMIT, "paged_block_mask_create()");
+	expect(&peer, &request, PAGED_ERR_LIMIT, "paged_block_mask_create()");
 	request = order_of(&one, "x < kv_idx");
 	request.build_mask.names = twice;
 	request.build_mask.n_names = 2;
-	expect(&raw, &request, PAGED_ERR_INVALID, "x");
+	expect(&peer, &request, PAGED_ERR_INVALID, "x");
 	request.build_mask.names = &odd;
 	request.build_mask.n_names = 1;
-	expect(&raw, &request, PAGED_ERR_INVALID, "x");
-	raw_bye(&raw);
+	expect(&peer, &request, PAGED_ERR_INVALID, "x");
+	wire_peer_bye(&peer);
 	it_daemon_stop(&daemon);
 }
 
@@ -360,37 +361,37 @@ IT_TEST(arrays_that_cannot_be)
 {
 	struct wire_request request;
 	struct it_daemon daemon;
-	struct raw raw, rank;
+	struct wire_peer peer, rank;
 
 	masks_daemon_start(&daemon, "");
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
-	raw_attach(&rank, WIRE_ROLE_JOIN, raw.welcome.welcome.join_token);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&rank, WIRE_ROLE_JOIN, peer.welcome.welcome.join_token);
 	request = part_of("doc", 8, 8);
-	expect(&raw, &request, PAGED_ERR_AGAIN, "an upload that was not begun");
+	expect(&peer, &request, PAGED_ERR_AGAIN, "an upload that was not begun");
 	request = part_of("doc", 0, 32);
-	expect(&raw, &request, PAGED_OK, "");
+	expect(&peer, &request, PAGED_OK, "");
 	request = part_of("doc", 40, 8);
-	expect(&raw, &request, PAGED_ERR_INVALID, "the next is at 32");
+	expect(&peer, &request, PAGED_ERR_INVALID, "the next is at 32");
 	request = part_of("doc", UINT64_MAX, 8);
-	expect(&raw, &request, PAGED_ERR_INVALID, "doc");
+	expect(&peer, &request, PAGED_ERR_INVALID, "doc");
 	request = part_of("doc", 32, 32);
 	expect(&rank, &request, PAGED_ERR_AGAIN, "an upload that was not begun");
-	expect(&raw, &request, PAGED_OK, "");
+	expect(&peer, &request, PAGED_OK, "");
 	request = part_of("7", 0, 8);
-	expect(&raw, &request, PAGED_ERR_INVALID, "a name is");
+	expect(&peer, &request, PAGED_ERR_INVALID, "a name is");
 	request = part_of("doc", 0, 8);
 	request.put_array.dtype = UINT32_MAX;
-	expect(&raw, &request, PAGED_ERR_INVALID, "no dtype");
+	expect(&peer, &request, PAGED_ERR_INVALID, "no dtype");
 	request = part_of("huge", 0, 8);
 	request.put_array.n_dims = 4;
 	memset(request.put_array.extents, 0xff, sizeof(request.put_array.extents));
-	expect(&raw, &request, PAGED_ERR_LIMIT, "2^64");
+	expect(&peer, &request, PAGED_ERR_LIMIT, "2^64");
 	request.put_array.extents[1] = request.put_array.extents[2] = request.put_array.extents[3] = 1;
-	expect(&raw, &request, PAGED_ERR_LIMIT, "4294967295 bytes");
+	expect(&peer, &request, PAGED_ERR_LIMIT, "4294967295 bytes");
 	request = (struct wire_request){ .kind = WIRE_DROP_ARRAY, .drop_array.name = "none" };
-	expect(&raw, &request, PAGED_ERR_NOENT, "no array none");
-	raw_bye(&rank);
-	raw_bye(&raw);
+	expect(&peer, &request, PAGED_ERR_NOENT, "no array none");
+	wire_peer_bye(&rank);
+	wire_peer_bye(&peer);
 	it_daemon_stop(&daemon);
 }
 
@@ -400,26 +401,26 @@ IT_TEST(the_session_ends_meanwhile)
 	struct wire_request request, kick = { .kind = WIRE_KICK };
 	struct it_daemon daemon;
 	struct wire_reply reply;
-	struct raw raw, admin;
+	struct wire_peer peer, admin;
 
 	masks_daemon_start(&daemon, "mask-time = 60s\n");
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
-	raw_attach(&admin, WIRE_ROLE_OBSERVER, NULL);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&admin, WIRE_ROLE_OBSERVER, NULL);
 	request = part_of("doc", 0, 64);
-	expect(&raw, &request, PAGED_OK, "");
+	expect(&peer, &request, PAGED_OK, "");
 	request = order_of(&endless_q, endless);
-	it_require(!raw_ask(&raw, &request, &reply, 50));
-	kick.kick.session = raw.welcome.welcome.session;
+	it_require(!wire_peer_try_call(&peer, &request, &reply, 50));
+	kick.kick.session = peer.welcome.welcome.session;
 	expect(&admin, &kick, PAGED_OK, "");
-	raw_hear_late(&raw, &reply);
-	it_require(reply.id == raw.last_id && reply.status == PAGED_ERR_GONE, "%d: %s", reply.status, reply.text);
+	wire_peer_receive(&peer, &reply);
+	it_require(reply.id == peer.last_id && reply.status == PAGED_ERR_GONE, "%d: %s", reply.status, reply.text);
 	request = part_of("doc", 0, 64);
-	expect(&raw, &request, PAGED_ERR_GONE, "has ended");
+	expect(&peer, &request, PAGED_ERR_GONE, "has ended");
 	expect(&admin, &request, PAGED_ERR_PERM, "observer");
 	request = order_of(&endless_q, endless);
 	expect(&admin, &request, PAGED_ERR_PERM, "observer");
-	raw_bye(&admin);
-	raw_drop(&raw);
+	wire_peer_bye(&admin);
+	wire_peer_close(&peer);
 	it_daemon_stop(&daemon);
 }
 

@@ -49,7 +49,7 @@ holder_start(struct it_worker *child, struct holder *holder)
 
 	it_fork(child, hold, holder);
 	it_hear(child->from, &word, 1);
-	it_require(raw_pool().n_referenced == PAGES);
+	it_require(wire_peer_pool_entry().n_referenced == PAGES);
 }
 
 /* Milliseconds until all pages are free; the accounting holds all the time. */
@@ -61,7 +61,7 @@ pages_return_ms(void)
 	int code;
 
 	for (;;) {
-		pool = raw_pool();
+		pool = wire_peer_pool_entry();
 		it_require(pool.n_free + pool.n_referenced + pool.n_quarantined == 64);
 		if (pool.n_free == 64)
 			return it_now_ms() - began;
@@ -97,13 +97,13 @@ IT_TEST(others_do_not_wait)
 	holder_start(&child, &holder);
 	began = it_now_ms();
 	it_kill(&child);
-	it_require(raw_wait_free(64, 5000));
+	it_require(wire_peer_wait_free(64, 5000));
 	it_note("killed: %u ms", (unsigned int)(it_now_ms() - began));
 	holder.opens_test_pool = true;
 	holder_start(&child, &holder);
 	it_say(child.to, "c", 1);
 	it_join(&child);
-	it_require(raw_pool().n_free == 64, "a clean close has given everything back");
+	it_require(wire_peer_pool_entry().n_free == 64, "a clean close has given everything back");
 	it_daemon_stop(&daemon);
 }
 

@@ -211,7 +211,7 @@ IT_TEST(many_threads_of_one_client)
 	for (int i = 0; i < 6; i++)
 		pthread_join(thread[i], NULL);
 	paged_client_close(shared_client);
-	it_require(raw_pool().n_free == 64);
+	it_require(wire_peer_pool_entry().n_free == 64);
 	it_daemon_stop(&daemon_);
 }
 

@@ -52,30 +52,30 @@ IT_TEST(members_of_other_minor_versions_are_served)
 	struct paged_error error;
 	struct wire_reply reply;
 	uint8_t buffer[256];
-	struct raw raw = { 0 };
+	struct wire_peer peer = { 0 };
 
 	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
 	it_require(wire_arena_create(&arena, &error) == PAGED_OK);
-	raw.control = raw_connect();
-	raw_tell(raw.control, buffer,
-		 append_unknown(buffer, wire_control_request_pack(&hello, buffer, sizeof(buffer))));
-	it_require(raw_hear(raw.control, &raw.welcome, NULL));
-	it_require(raw.welcome.kind == WIRE_WELCOME, "refused: %s", raw.welcome.refusal.text);
-	it_require(raw.welcome.welcome.version_minor == WIRE_VERSION_MINOR, "the daemon says its own version");
-	raw_dial(&raw, raw.welcome.welcome.member, raw.welcome.welcome.token);
+	peer.control = wire_peer_connect_control();
+	wire_peer_send_bytes(peer.control, buffer,
+			     append_unknown(buffer, wire_control_request_pack(&hello, buffer, sizeof(buffer))));
+	it_require(wire_peer_receive_control(peer.control, &peer.welcome, NULL));
+	it_require(peer.welcome.kind == WIRE_WELCOME, "refused: %s", peer.welcome.refusal.text);
+	it_require(peer.welcome.welcome.version_minor == WIRE_VERSION_MINOR, "the daemon says its own version");
+	wire_peer_connect_dealer(&peer, peer.welcome.welcome.member, peer.welcome.welcome.token);
 
-	it_require(zmq_send(raw.dealer, buffer,
+	it_require(zmq_send(peer.dealer, buffer,
 			    append_unknown(buffer, wire_request_pack(&request, &arena, buffer, sizeof(buffer))),
 			    0) > 0);
-	raw_hear_late(&raw, &reply);
+	wire_peer_receive(&peer, &reply);
 	it_require(reply.id == 1 && reply.status == PAGED_OK, "%s", reply.text);
 
-	it_require(zmq_send(raw.dealer, unknown_request, sizeof(unknown_request), 0) > 0);
-	raw_hear_late(&raw, &reply);
+	it_require(zmq_send(peer.dealer, unknown_request, sizeof(unknown_request), 0) > 0);
+	wire_peer_receive(&peer, &reply);
 	it_require(reply.id == 2 && reply.status == PAGED_ERR_UNSUPPORTED, "%d %s", reply.status, reply.text);
 	it_require(strstr(reply.text, "a Request of a kind that version 1.0 lacks") != NULL, "%s", reply.text);
 	wire_arena_destroy(&arena);
-	raw_bye(&raw);
+	wire_peer_bye(&peer);
 	it_daemon_stop(&daemon_);
 }
 
@@ -166,7 +166,7 @@ reply_relay(int to, struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS])
 static void *
 relay(void *argument)
 {
-	int listener = *(int *)argument, client = accept(listener, NULL, NULL), owner = raw_connect();
+	int listener = *(int *)argument, client = accept(listener, NULL, NULL), owner = wire_peer_connect_control();
 	struct pollfd polled[2] = { { .fd = client, .events = POLLIN }, { .fd = owner, .events = POLLIN } };
 	struct wire_control_reply reply;
 	int fds[WIRE_N_POOL_FDS];
@@ -179,10 +179,10 @@ relay(void *argument)
 			size = recv(client, buffer, sizeof(buffer), 0);
 			if (size <= 0)
 				break;
-			raw_tell(owner, buffer, (size_t)size);
+			wire_peer_send_bytes(owner, buffer, (size_t)size);
 		}
 		if (polled[1].revents != 0) {
-			if (!raw_hear(owner, &reply, fds))
+			if (!wire_peer_receive_control(owner, &reply, fds))
 				break;
 			reply_relay(client, &reply, fds);
 		}
@@ -209,13 +209,13 @@ IT_TEST(a_daemon_of_a_newer_minor_version_is_used)
 	char dir[sizeof(daemon_.dir) + 8];
 	uint32_t pages[3];
 	pthread_t thread;
-	struct raw raw;
+	struct wire_peer peer;
 	int listener;
 
 	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
-	raw_reserve(&raw, 5);
-	row.seq = ask.get_table.seq = raw_reserve(&raw, 10);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	wire_peer_create_seq(&peer, 5);
+	row.seq = ask.get_table.seq = wire_peer_create_seq(&peer, 10);
 
 	snprintf(dir, sizeof(dir), "%s/newer", daemon_.dir);
 	snprintf(address.sun_path, sizeof(address.sun_path), "%s/control", dir);
@@ -229,7 +229,7 @@ IT_TEST(a_daemon_of_a_newer_minor_version_is_used)
 	it_require(paged_pool_open(client, "p", &pool) == PAGED_OK, "%s", paged_client_error(client));
 	it_require(paged_seq_read(pool, row.seq, &info, pages, 3) == PAGED_OK, "%s", paged_client_error(client));
 	it_require(info.capacity == 12 && info.n_pages == 3);
-	it_require(raw_call(&raw, &ask, &table) == PAGED_OK && table.table.n == 3);
+	it_require(wire_peer_call(&peer, &ask, &table) == PAGED_OK && table.table.n == 3);
 	it_require(memcmp(pages, table.table.page, sizeof(pages)) == 0);
 	it_require(paged_pool_check(pool, &result) == PAGED_OK && result.holds == 1, "%s", result.text);
 	it_require(paged_pool_get_counts(pool, &counts) == PAGED_OK && counts.n_free == 59);
@@ -245,7 +245,7 @@ IT_TEST(a_daemon_of_a_newer_minor_version_is_used)
 	close(listener);
 	unlink(address.sun_path);
 	rmdir(dir);
-	raw_bye(&raw);
+	wire_peer_bye(&peer);
 	it_daemon_stop(&daemon_);
 }
 
