@@ -98,8 +98,8 @@ retains(int from, int to, __attribute__((unused)) void *argument)
 	it_require(fake_cuda_load());
 	it_require(cuda_driver_open(&cuda, &error) == PAGED_OK, "%s", error.text);
 	result = cuda.context_retain(&context, 0);
-	it_say(to, &result, sizeof(result));
-	it_hear(from, &result, sizeof(result));
+	it_send(to, &result, sizeof(result));
+	it_receive(from, &result, sizeof(result));
 }
 
 IT_TEST(an_exclusive_device_has_one_process)
@@ -109,13 +109,13 @@ IT_TEST(an_exclusive_device_has_one_process)
 
 	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "20=3", 1);
 	it_fork(&first, retains, NULL);
-	it_hear(first.from, &result, sizeof(result));
+	it_receive(first.from, &result, sizeof(result));
 	it_require(result == CUDA_SUCCESS);
 	it_fork(&second, retains, NULL);
-	it_hear(second.from, &result, sizeof(result));
+	it_receive(second.from, &result, sizeof(result));
 	it_require(result == CUDA_ERROR_DEVICE_UNAVAILABLE);
-	it_say(first.to, &result, sizeof(result));
-	it_say(second.to, &result, sizeof(result));
+	it_send(first.to, &result, sizeof(result));
+	it_send(second.to, &result, sizeof(result));
 	it_join(&first);
 	it_join(&second);
 }
@@ -204,13 +204,13 @@ exporter(int from, int to, __attribute__((unused)) void *argument)
 	ok(cuda.ipc_export(&shared.handle, shared.address));
 	gives(CUDA_ERROR_INVALID_CONTEXT, cuda.ipc_open(&shared.address, shared.handle, CUDA_IPC_LAZY_PEER_ACCESS));
 	gives(CUDA_ERROR_INVALID_VALUE, cuda.ipc_close(shared.address));
-	it_say(to, &shared, sizeof(shared));
-	for (it_hear(from, &word, sizeof(word)); word != 0; it_hear(from, &word, sizeof(word))) {
+	it_send(to, &shared, sizeof(shared));
+	for (it_receive(from, &word, sizeof(word)); word != 0; it_receive(from, &word, sizeof(word))) {
 		it_require(fake_cuda_read_word(shared.address + 64) == (uint32_t)word);
 		ok(cuda.free(shared.address));
 		ok(cuda.alloc(&shared.address, 2 * MIB));
 		ok(cuda.ipc_export(&shared.handle, shared.address));
-		it_say(to, &shared, sizeof(shared));
+		it_send(to, &shared, sizeof(shared));
 	}
 }
 
@@ -224,7 +224,7 @@ IT_TEST(two_processes_have_one_memory)
 
 	it_fork(&worker, exporter, NULL);
 	fake_cuda_start(0);
-	it_hear(worker.from, &shared, sizeof(shared));
+	it_receive(worker.from, &shared, sizeof(shared));
 	gives(CUDA_ERROR_INVALID_VALUE, cuda.ipc_open(&address, shared.handle, 0));
 	ok(cuda.ipc_open(&address, shared.handle, CUDA_IPC_LAZY_PEER_ACCESS));
 	it_require(fake_cuda_read_word(address + 64) == 5);
@@ -239,10 +239,10 @@ IT_TEST(two_processes_have_one_memory)
 	it_require(fake_cuda_read_word(address + 64) == 6);
 	ok(cuda.ipc_close(address));
 	gives(CUDA_ERROR_INVALID_VALUE, cuda.ipc_close(address));
-	it_say(worker.to, &word, sizeof(word));
-	it_hear(worker.from, &shared, sizeof(shared));
+	it_send(worker.to, &word, sizeof(word));
+	it_receive(worker.from, &shared, sizeof(shared));
 	word = 0;
-	it_say(worker.to, &word, sizeof(word));
+	it_send(worker.to, &word, sizeof(word));
 	it_join(&worker);
 	gives(CUDA_ERROR_INVALID_HANDLE, cuda.ipc_open(&address, shared.handle, CUDA_IPC_LAZY_PEER_ACCESS));
 }
@@ -256,10 +256,10 @@ IT_TEST(a_handle_dies_with_its_allocation)
 
 	it_fork(&worker, exporter, NULL);
 	fake_cuda_start(0);
-	it_hear(worker.from, &before, sizeof(before));
+	it_receive(worker.from, &before, sizeof(before));
 	ok(cuda.ipc_open(&address, before.handle, CUDA_IPC_LAZY_PEER_ACCESS));
-	it_say(worker.to, &word, sizeof(word));
-	it_hear(worker.from, &after, sizeof(after));
+	it_send(worker.to, &word, sizeof(word));
+	it_receive(worker.from, &after, sizeof(after));
 	it_require(memcmp(&before.handle, &after.handle, sizeof(after.handle)) != 0);
 	gives(CUDA_ERROR_INVALID_HANDLE, cuda.ipc_open(&address, before.handle, CUDA_IPC_LAZY_PEER_ACCESS));
 	if (before.address == after.address)
@@ -281,7 +281,7 @@ IT_TEST(work_on_an_import_whose_owner_died_poisons)
 
 	it_fork(&worker, exporter, NULL);
 	fake_cuda_start(0);
-	it_hear(worker.from, &shared, sizeof(shared));
+	it_receive(worker.from, &shared, sizeof(shared));
 	ok(cuda.ipc_open(&address, shared.handle, CUDA_IPC_LAZY_PEER_ACCESS));
 	ok(cuda.fill(address, 1, 16, NULL));
 	it_kill(&worker);
@@ -308,9 +308,9 @@ IT_TEST(an_owner_that_may_not_be_looked_into_shares_nothing)
 		it_skip("root may look into everything");
 	it_fork(&worker, secretive_exporter, NULL);
 	fake_cuda_start(0);
-	it_hear(worker.from, &shared, sizeof(shared));
+	it_receive(worker.from, &shared, sizeof(shared));
 	gives(CUDA_ERROR_MAP_FAILED, cuda.ipc_open(&address, shared.handle, CUDA_IPC_LAZY_PEER_ACCESS));
-	it_say(worker.to, &word, sizeof(word));
+	it_send(worker.to, &word, sizeof(word));
 	it_join(&worker);
 }
 
@@ -347,8 +347,8 @@ fd_exporter(int from, int to, __attribute__((unused)) void *argument)
 	ok(cuda.vmm_export(&shared.fd, allocation, CUDA_HANDLE_POSIX_FD, 0));
 	ok(cuda.vmm_release(allocation));
 	fake_cuda_write_word(shared.address, 12);
-	it_say(to, &shared, sizeof(shared));
-	it_hear(from, &word, sizeof(word));
+	it_send(to, &shared, sizeof(shared));
+	it_receive(from, &word, sizeof(word));
 }
 
 IT_TEST(memory_by_descriptor_outlives_its_maker)
@@ -361,7 +361,7 @@ IT_TEST(memory_by_descriptor_outlives_its_maker)
 
 	it_fork(&worker, fd_exporter, NULL);
 	fake_cuda_start(0);
-	it_hear(worker.from, &shared, sizeof(shared));
+	it_receive(worker.from, &shared, sizeof(shared));
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)worker.pid, shared.fd);
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	it_require(fd >= 0);

@@ -100,15 +100,15 @@ event_exporter(int from, int to, __attribute__((unused)) void *argument)
 	fake_cuda_write_word(address, 0);
 	ok(cuda.ipc_export(&said.memory, address));
 	ok(cuda.ipc_export_event(&said.event, event));
-	it_say(to, &said, sizeof(said));
-	it_hear(from, &word, sizeof(word));
+	it_send(to, &said, sizeof(said));
+	it_receive(from, &word, sizeof(word));
 	ok(cuda.fill(address, 9, 4, stream));
 	ok(cuda.event_record(event, stream));
-	it_say(to, &word, sizeof(word));
-	it_hear(from, &word, sizeof(word));
+	it_send(to, &word, sizeof(word));
+	it_receive(from, &word, sizeof(word));
 	ok(cuda.event_destroy(event));
-	it_say(to, &word, sizeof(word));
-	it_hear(from, &word, sizeof(word));
+	it_send(to, &word, sizeof(word));
+	it_receive(from, &word, sizeof(word));
 }
 
 IT_TEST(an_event_orders_two_processes)
@@ -124,15 +124,15 @@ IT_TEST(an_event_orders_two_processes)
 
 	it_fork(&worker, event_exporter, NULL);
 	fake_cuda_start(0);
-	it_hear(worker.from, &heard, sizeof(heard));
+	it_receive(worker.from, &heard, sizeof(heard));
 	ok(cuda.ipc_open(&address, heard.memory, CUDA_IPC_LAZY_PEER_ACCESS));
 	ok(cuda.ipc_open_event(&event, heard.event));
 	ok(cuda.stream_create(&stream, CUDA_STREAM_NON_BLOCKING));
 	/* Never recorded, it is waited for in vain; recorded since, not. */
 	ok(cuda.stream_wait(stream, event, 0));
 	ok(cuda.stream_synchronize(stream));
-	it_say(worker.to, &word, sizeof(word));
-	it_hear(worker.from, &word, sizeof(word));
+	it_send(worker.to, &word, sizeof(word));
+	it_receive(worker.from, &word, sizeof(word));
 	it_require(fake_cuda_read_word(address) == 0);
 	gives(CUDA_ERROR_NOT_READY, cuda.event_query(event));
 	ok(cuda.stream_wait(stream, event, 0));
@@ -140,10 +140,10 @@ IT_TEST(an_event_orders_two_processes)
 	it_require(fake_cuda_read_word(address) == 0x09090909);
 	ok(cuda.event_query(event));
 	ok(cuda.event_destroy(event));
-	it_say(worker.to, &word, sizeof(word));
-	it_hear(worker.from, &word, sizeof(word));
+	it_send(worker.to, &word, sizeof(word));
+	it_receive(worker.from, &word, sizeof(word));
 	gives(CUDA_ERROR_INVALID_HANDLE, cuda.ipc_open_event(&event, heard.event));
-	it_say(worker.to, &word, sizeof(word));
+	it_send(worker.to, &word, sizeof(word));
 	it_join(&worker);
 	gives(CUDA_ERROR_INVALID_VALUE, cuda.ipc_open_event(&event, heard.memory));
 	fake_cuda_finish();
@@ -166,11 +166,11 @@ event_destroyer(int from, int to, __attribute__((unused)) void *argument)
 	ok(cuda.ipc_export_event(&handle, event));
 	ok(cuda.fill(address, 9, 4, stream));
 	ok(cuda.event_record(event, stream));
-	it_say(to, &handle, sizeof(handle));
-	it_hear(from, &word, sizeof(word));
+	it_send(to, &handle, sizeof(handle));
+	it_receive(from, &word, sizeof(word));
 	ok(cuda.event_destroy(event));
-	it_say(to, &word, sizeof(word));
-	it_hear(from, &word, sizeof(word));
+	it_send(to, &word, sizeof(word));
+	it_receive(from, &word, sizeof(word));
 }
 
 /* In a process of its own: after such an error nothing can be given back. */
@@ -186,8 +186,8 @@ event_waiter(int from, int to, void *argument)
 	ok(cuda.ipc_open_event(&event, *handle));
 	ok(cuda.stream_create(&stream, CUDA_STREAM_NON_BLOCKING));
 	ok(cuda.stream_wait(stream, event, 0));
-	it_say(to, &word, sizeof(word));
-	it_hear(from, &word, sizeof(word));
+	it_send(to, &word, sizeof(word));
+	it_receive(from, &word, sizeof(word));
 	gives(CUDA_ERROR_UNKNOWN, cuda.stream_synchronize(stream));
 }
 
@@ -198,14 +198,14 @@ IT_TEST(an_event_destroyed_under_a_waiter)
 	int word;
 
 	it_fork(&destroyer, event_destroyer, NULL);
-	it_hear(destroyer.from, &handle, sizeof(handle));
+	it_receive(destroyer.from, &handle, sizeof(handle));
 	it_fork(&waiter, event_waiter, &handle);
-	it_hear(waiter.from, &word, sizeof(word));
-	it_say(destroyer.to, &word, sizeof(word));
-	it_hear(destroyer.from, &word, sizeof(word));
-	it_say(waiter.to, &word, sizeof(word));
+	it_receive(waiter.from, &word, sizeof(word));
+	it_send(destroyer.to, &word, sizeof(word));
+	it_receive(destroyer.from, &word, sizeof(word));
+	it_send(waiter.to, &word, sizeof(word));
 	it_join(&waiter);
-	it_say(destroyer.to, &word, sizeof(word));
+	it_send(destroyer.to, &word, sizeof(word));
 	it_join(&destroyer);
 }
 

@@ -114,9 +114,9 @@ struct it_worker {
 /** it_fork - run a function in a child with a pipe in each direction; the child exits 0 when the function returns */
 void it_fork(struct it_worker *worker, void (*run)(int from, int to, void *argument), void *argument);
 
-/** it_say, it_hear - write, read a whole object; it_hear() fails the test on end-of-file or after 30 s */
-void it_say(int fd, const void *data, size_t size);
-void it_hear(int fd, void *data, size_t size);
+/** it_send, it_receive - write, read a whole object; it_receive() fails the test on end-of-file or after 30 s */
+void it_send(int fd, const void *data, size_t size);
+void it_receive(int fd, void *data, size_t size);
 
 /** it_join - wait for the worker; the test fails unless it exited with 0 */
 void it_join(struct it_worker *worker);

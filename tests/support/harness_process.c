@@ -18,7 +18,7 @@
 
 #include "tests/support/harness_internal.h"
 
-#define HEAR_LIMIT_MS 30000
+#define RECEIVE_LIMIT_MS 30000
 
 void
 it_fork(struct it_worker *worker, void (*run)(int from, int to, void *argument), void *argument)
@@ -44,13 +44,13 @@ it_fork(struct it_worker *worker, void (*run)(int from, int to, void *argument),
 }
 
 void
-it_say(int fd, const void *data, size_t size)
+it_send(int fd, const void *data, size_t size)
 {
 	it_require(write(fd, data, size) == (ssize_t)size, "%m");
 }
 
 void
-it_hear(int fd, void *data, size_t size)
+it_receive(int fd, void *data, size_t size)
 {
 	size_t got = 0;
 
@@ -58,7 +58,7 @@ it_hear(int fd, void *data, size_t size)
 		struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
 		ssize_t n;
 
-		it_require(poll(&poll_fd, 1, HEAR_LIMIT_MS) > 0, "nothing heard");
+		it_require(poll(&poll_fd, 1, RECEIVE_LIMIT_MS) > 0, "nothing heard");
 		n = read(fd, (char *)data + got, size - got);
 		it_require(n > 0, "the other side ended");
 		got += (size_t)n;

@@ -10,7 +10,7 @@
 #include "tests/support/reference.h"
 #include "tests/support/sequences.h"
 
-#define ok(scene, call)                                                                    \
+#define ok(fixture, call)                                                                  \
 	do {                                                                               \
 		int result_ = (call);                                                      \
 		it_require(result_ == CUDA_SUCCESS, "%s: CUDA result %d", #call, result_); \
@@ -19,58 +19,58 @@
 /* Memory */
 
 void *
-scene_put(struct scene *scene, const void *data, size_t size)
+batch_fixture_put(struct batch_fixture *fixture, const void *data, size_t size)
 {
 	void *at;
 
-	it_require(scene->n_buffers < SCENE_MAX_BUFFERS, "%u buffers", scene->n_buffers);
-	if (scene->on_device) {
+	it_require(fixture->n_buffers < BATCH_FIXTURE_MAX_BUFFERS, "%u buffers", fixture->n_buffers);
+	if (fixture->on_device) {
 		cuda_address address;
 
-		ok(scene, scene->gpu.driver.alloc(&address, size));
+		ok(fixture, fixture->gpu.driver.alloc(&address, size));
 		at = (void *)(uintptr_t)address;
 		if (data == NULL)
-			ok(scene, scene->gpu.driver.fill(address, 0xff, size, scene->stream));
+			ok(fixture, fixture->gpu.driver.fill(address, 0xff, size, fixture->stream));
 	} else {
 		at = malloc(size);
 		it_require(at != NULL);
 		if (data == NULL)
 			memset(at, 0xff, size);
 	}
-	scene->buffers[scene->n_buffers++] = at;
+	fixture->buffers[fixture->n_buffers++] = at;
 	if (data != NULL)
-		scene_set(scene, at, data, size);
+		batch_fixture_set(fixture, at, data, size);
 	return at;
 }
 
 void
-scene_set(struct scene *scene, void *to, const void *data, size_t size)
+batch_fixture_set(struct batch_fixture *fixture, void *to, const void *data, size_t size)
 {
-	if (scene->on_device)
-		ok(scene, scene->gpu.driver.copy_in((uintptr_t)to, data, size, scene->stream));
+	if (fixture->on_device)
+		ok(fixture, fixture->gpu.driver.copy_in((uintptr_t)to, data, size, fixture->stream));
 	else
 		memcpy(to, data, size);
 }
 
 void
-scene_get(struct scene *scene, void *to, const void *from, size_t size)
+batch_fixture_get(struct batch_fixture *fixture, void *to, const void *from, size_t size)
 {
-	if (!scene->on_device) {
+	if (!fixture->on_device) {
 		memcpy(to, from, size);
 		return;
 	}
-	ok(scene, scene->gpu.driver.copy_out(to, (uintptr_t)from, size, scene->stream));
-	ok(scene, scene->gpu.driver.stream_synchronize(scene->stream));
+	ok(fixture, fixture->gpu.driver.copy_out(to, (uintptr_t)from, size, fixture->stream));
+	ok(fixture, fixture->gpu.driver.stream_synchronize(fixture->stream));
 }
 
 static void
-buffers_free(struct scene *scene)
+buffers_free(struct batch_fixture *fixture)
 {
-	while (scene->n_buffers > 0) {
-		void *at = scene->buffers[--scene->n_buffers];
+	while (fixture->n_buffers > 0) {
+		void *at = fixture->buffers[--fixture->n_buffers];
 
-		if (scene->on_device)
-			ok(scene, scene->gpu.driver.free((uintptr_t)at));
+		if (fixture->on_device)
+			ok(fixture, fixture->gpu.driver.free((uintptr_t)at));
 		else
 			free(at);
 	}
@@ -81,9 +81,9 @@ buffers_free(struct scene *scene)
 enum which { KEYS, VALUES, QUERIES };
 
 static float
-number(const struct scene *scene, enum which which, uint32_t row, uint32_t head, uint32_t token, uint32_t dim)
+number(const struct batch_fixture *fixture, enum which which, uint32_t row, uint32_t head, uint32_t token, uint32_t dim)
 {
-	const struct scene_params *p = &scene->params;
+	const struct batch_fixture_params *p = &fixture->params;
 	uint64_t at = (((uint64_t)row * 4096 + token) * 256 + head) * 1024 + dim;
 
 	if (p->golden != NULL) {
@@ -96,54 +96,57 @@ number(const struct scene *scene, enum which which, uint32_t row, uint32_t head,
 
 /* What i8 keeps of a number among those of its head: times a scale, a whole number. */
 static float
-i8_of(const struct scene *scene, enum which which, uint32_t row, uint32_t head, uint32_t token, float value)
+i8_of(const struct batch_fixture *fixture, enum which which, uint32_t row, uint32_t head, uint32_t token, float value)
 {
-	uint32_t n = which == KEYS ? scene->params.k_dim : scene->params.v_dim;
+	uint32_t n = which == KEYS ? fixture->params.k_dim : fixture->params.v_dim;
 	float most = 0;
 
 	for (uint32_t d = 0; d < n; d++)
-		most = fmaxf(most, fabsf(number(scene, which, row, head, token, d)));
+		most = fmaxf(most, fabsf(number(fixture, which, row, head, token, d)));
 	return rintf(value * (127 / most)) * (most / 127);
 }
 
 static float
-scale_of(const struct scene *scene, enum which which, uint32_t head)
+scale_of(const struct batch_fixture *fixture, enum which which, uint32_t head)
 {
-	return scene->params.scales ? ldexpf(1, (int)head - (which == KEYS ? 1 : 3)) : 1;
+	return fixture->params.scales ? ldexpf(1, (int)head - (which == KEYS ? 1 : 3)) : 1;
 }
 
 static float
-element(const struct scene *scene, enum which which, uint32_t row, uint32_t head, uint32_t token, uint32_t dim)
+element(const struct batch_fixture *fixture, enum which which, uint32_t row, uint32_t head, uint32_t token,
+	uint32_t dim)
 {
-	const struct scene_params *p = &scene->params;
+	const struct batch_fixture_params *p = &fixture->params;
 	enum paged_dtype dtype = which == QUERIES ? p->q : p->pool;
-	float value = number(scene, which, row, head, token, dim), scale = 1;
+	float value = number(fixture, which, row, head, token, dim), scale = 1;
 	uint8_t rounded[4];
 
 	if (dtype == PAGED_I8)
-		return i8_of(scene, which, row, head, token, value);
+		return i8_of(fixture, which, row, head, token, value);
 	if (which != QUERIES)
-		scale = scale_of(scene, which, head);
+		scale = scale_of(fixture, which, head);
 	reference_store(rounded, dtype, 0, value / scale);
 	return reference_load(rounded, dtype, 0) * scale;
 }
 
 /* Keys and values that a pool of bytes will round are written as they are. */
 static float
-written(const struct scene *scene, enum which which, uint32_t row, uint32_t head, uint32_t token, uint32_t dim)
+written(const struct batch_fixture *fixture, enum which which, uint32_t row, uint32_t head, uint32_t token,
+	uint32_t dim)
 {
-	if (which == QUERIES || paged_dtype_is_tensor(scene->params.pool))
-		return element(scene, which, row, head, token, dim);
-	return number(scene, which, row, head, token, dim);
+	if (which == QUERIES || paged_dtype_is_tensor(fixture->params.pool))
+		return element(fixture, which, row, head, token, dim);
+	return number(fixture, which, row, head, token, dim);
 }
 
 struct paged_tensor
-scene_tensor(struct scene *scene, enum paged_dtype dtype, uint32_t n_tokens, uint32_t n_heads, uint32_t dim)
+batch_fixture_tensor(struct batch_fixture *fixture, enum paged_dtype dtype, uint32_t n_tokens, uint32_t n_heads,
+		     uint32_t dim)
 {
-	uint32_t stride = n_heads * dim + scene->params.padding;
+	uint32_t stride = n_heads * dim + fixture->params.padding;
 
 	return (struct paged_tensor){
-		.data = scene_put(scene, NULL, ((size_t)n_tokens * stride + 1) * paged_dtype_size(dtype)),
+		.data = batch_fixture_put(fixture, NULL, ((size_t)n_tokens * stride + 1) * paged_dtype_size(dtype)),
 		.dtype = dtype,
 		.n_heads = n_heads,
 		.dim = dim,
@@ -153,8 +156,8 @@ scene_tensor(struct scene *scene, enum paged_dtype dtype, uint32_t n_tokens, uin
 
 /* Tokens [from, to) of a row into the packed tensor's rows from `at` on. */
 static void
-tokens_set(struct scene *scene, const struct paged_tensor *tensor, uint32_t at, enum which which, uint32_t row,
-	   uint32_t from, uint32_t to)
+tokens_set(struct batch_fixture *fixture, const struct paged_tensor *tensor, uint32_t at, enum which which,
+	   uint32_t row, uint32_t from, uint32_t to)
 {
 	size_t size = paged_dtype_size(tensor->dtype), n = (size_t)(to - from) * (size_t)tensor->token_stride;
 	uint8_t *host = calloc(n + 1, size);
@@ -165,84 +168,87 @@ tokens_set(struct scene *scene, const struct paged_tensor *tensor, uint32_t at, 
 			for (uint32_t d = 0; d < tensor->dim; d++)
 				reference_store(host, tensor->dtype,
 						(t - from) * (size_t)tensor->token_stride + h * tensor->dim + d,
-						written(scene, which, row, h, t, d));
+						written(fixture, which, row, h, t, d));
 	if (n > 0)
-		scene_set(scene, (uint8_t *)tensor->data + at * (size_t)tensor->token_stride * size, host, n * size);
+		batch_fixture_set(fixture, (uint8_t *)tensor->data + at * (size_t)tensor->token_stride * size, host,
+				  n * size);
 	free(host);
 }
 
 struct paged_tensor
-scene_keys(struct scene *scene, uint32_t row, uint32_t from, uint32_t to)
+batch_fixture_keys(struct batch_fixture *fixture, uint32_t row, uint32_t from, uint32_t to)
 {
-	struct paged_tensor k = scene_tensor(scene, PAGED_F32, to - from, scene->params.kv_heads, scene->params.k_dim);
+	struct paged_tensor k =
+		batch_fixture_tensor(fixture, PAGED_F32, to - from, fixture->params.kv_heads, fixture->params.k_dim);
 
-	tokens_set(scene, &k, 0, KEYS, row, from, to);
+	tokens_set(fixture, &k, 0, KEYS, row, from, to);
 	return k;
 }
 
 struct paged_tensor
-scene_values(struct scene *scene, uint32_t row, uint32_t from, uint32_t to)
+batch_fixture_values(struct batch_fixture *fixture, uint32_t row, uint32_t from, uint32_t to)
 {
-	enum paged_dtype dtype = paged_dtype_is_tensor(scene->params.pool) ? scene->params.pool : PAGED_F32;
-	struct paged_tensor v = scene_tensor(scene, dtype, to - from, scene->params.kv_heads, scene->params.v_dim);
+	enum paged_dtype dtype = paged_dtype_is_tensor(fixture->params.pool) ? fixture->params.pool : PAGED_F32;
+	struct paged_tensor v =
+		batch_fixture_tensor(fixture, dtype, to - from, fixture->params.kv_heads, fixture->params.v_dim);
 
-	tokens_set(scene, &v, 0, VALUES, row, from, to);
+	tokens_set(fixture, &v, 0, VALUES, row, from, to);
 	return v;
 }
 
 struct paged_tensor
-scene_queries(struct scene *scene)
+batch_fixture_queries(struct batch_fixture *fixture)
 {
-	const struct scene_params *p = &scene->params;
-	struct paged_tensor q = scene_tensor(scene, p->q, scene->total_q, p->q_heads, p->k_dim);
+	const struct batch_fixture_params *p = &fixture->params;
+	struct paged_tensor q = batch_fixture_tensor(fixture, p->q, fixture->total_q, p->q_heads, p->k_dim);
 
 	for (uint32_t r = 0, at = 0; r < p->n_rows; at += p->rows[r++].q_len)
-		tokens_set(scene, &q, at, QUERIES, r, 0, p->rows[r].q_len);
+		tokens_set(fixture, &q, at, QUERIES, r, 0, p->rows[r].q_len);
 	return q;
 }
 
 /* Calls */
 
 static void
-device_open(struct scene *scene)
+device_open(struct batch_fixture *fixture)
 {
 	struct paged_error error;
 
-	it_require(cuda_gpu_open(&scene->gpu, "0", &error) == PAGED_OK, "%s", error.text);
+	it_require(cuda_gpu_open(&fixture->gpu, "0", &error) == PAGED_OK, "%s", error.text);
 	/* As an engine does: the library has to bear what mode its thread is in. */
-	ok(scene, scene->gpu.driver.context_push(scene->gpu.context));
-	ok(scene, scene->gpu.driver.stream_create(&scene->stream, CUDA_STREAM_NON_BLOCKING));
+	ok(fixture, fixture->gpu.driver.context_push(fixture->gpu.context));
+	ok(fixture, fixture->gpu.driver.stream_create(&fixture->stream, CUDA_STREAM_NON_BLOCKING));
 }
 
 static const float *
-scales_put(struct scene *scene, enum which which)
+scales_put(struct batch_fixture *fixture, enum which which)
 {
 	float scales[256];
 
-	for (uint32_t h = 0; h < scene->params.kv_heads; h++)
-		scales[h] = scale_of(scene, which, h);
-	return scene_put(scene, scales, scene->params.kv_heads * sizeof(float));
+	for (uint32_t h = 0; h < fixture->params.kv_heads; h++)
+		scales[h] = scale_of(fixture, which, h);
+	return batch_fixture_put(fixture, scales, fixture->params.kv_heads * sizeof(float));
 }
 
 void
-scene_open(struct scene *scene, const struct scene_params *params)
+batch_fixture_open(struct batch_fixture *fixture, const struct batch_fixture_params *params)
 {
-	uint32_t longest = 1, n_pages = 1, n_tokens[SCENE_MAX_ROWS];
+	uint32_t longest = 1, n_pages = 1, n_tokens[BATCH_FIXTURE_MAX_ROWS];
 	struct paged_pool_params pool = { .struct_size = sizeof(pool) };
 	struct paged_client_params client = { .struct_size = sizeof(client) };
 
-	memset(scene, 0, sizeof(*scene));
-	scene->params = *params;
-	scene->on_device = strcmp(params->backend, "cuda") == 0;
+	memset(fixture, 0, sizeof(*fixture));
+	fixture->params = *params;
+	fixture->on_device = strcmp(params->backend, "cuda") == 0;
 	for (uint32_t r = 0; r < params->n_rows; r++) {
 		n_tokens[r] = params->rows[r].kv_len;
 		longest = longest > n_tokens[r] ? longest : n_tokens[r];
 		n_pages += n_tokens[r] / params->page_size + 1;
-		scene->total_q += params->rows[r].q_len;
+		fixture->total_q += params->rows[r].q_len;
 	}
-	pool.name = "scene";
+	pool.name = "test";
 	pool.backend = params->backend;
-	pool.n_layers = SCENE_LAYERS;
+	pool.n_layers = BATCH_FIXTURE_LAYERS;
 	pool.n_kv_heads = params->kv_heads;
 	pool.k_dim = params->k_dim;
 	pool.v_dim = params->v_dim;
@@ -251,82 +257,85 @@ scene_open(struct scene *scene, const struct scene_params *params)
 	pool.page_size = params->page_size;
 	pool.n_pages = params->n_pages != 0 ? params->n_pages : n_pages;
 	pool.max_length = params->max_length != 0 ? params->max_length : longest;
-	if (scene->on_device)
-		device_open(scene);
+	if (fixture->on_device)
+		device_open(fixture);
 	client.log = params->log;
-	if (params->served != NULL)
-		scene_ok(scene, paged_client_open(NULL, &client, &scene->client));
+	if (params->daemon_pool != NULL)
+		batch_fixture_ok(fixture, paged_client_open(NULL, &client, &fixture->client));
 	else
-		scene_ok(scene, paged_client_open_embedded(&pool, 1, &client, &scene->client));
-	scene_ok(scene,
-		 paged_pool_open(scene->client, params->served != NULL ? params->served : "scene", &scene->pool));
-	scene->info.struct_size = sizeof(scene->info);
-	scene_ok(scene, paged_pool_get_info(scene->pool, &scene->info));
-	scene_ok(scene,
-		 paged_batch_create(scene->pool,
-				    &(struct paged_batch_params){ .struct_size = sizeof(struct paged_batch_params),
-								  .max_rows = SCENE_MAX_ROWS,
-								  .max_q_tokens = params->max_q_tokens,
-								  .max_q_heads = params->q_heads,
-								  .reserve_ahead = params->reserve_ahead },
-				    &scene->batch));
-	scene_ok(scene, paged_batch_stream(scene->batch, scene->stream));
+		batch_fixture_ok(fixture, paged_client_open_embedded(&pool, 1, &client, &fixture->client));
+	batch_fixture_ok(fixture,
+			 paged_pool_open(fixture->client, params->daemon_pool != NULL ? params->daemon_pool : "test",
+					 &fixture->pool));
+	fixture->info.struct_size = sizeof(fixture->info);
+	batch_fixture_ok(fixture, paged_pool_get_info(fixture->pool, &fixture->info));
+	batch_fixture_ok(fixture, paged_batch_create(fixture->pool,
+						     &(struct paged_batch_params){
+							     .struct_size = sizeof(struct paged_batch_params),
+							     .max_rows = BATCH_FIXTURE_MAX_ROWS,
+							     .max_q_tokens = params->max_q_tokens,
+							     .max_q_heads = params->q_heads,
+							     .reserve_ahead = params->reserve_ahead },
+						     &fixture->batch));
+	batch_fixture_ok(fixture, paged_batch_stream(fixture->batch, fixture->stream));
 	if (params->n_rows == 0)
 		return;
-	scene_ok(scene, seqs_create(scene->client, scene->pool, params->n_rows, scene->seq));
-	scene_ok(scene, seqs_reserve(scene->client, params->n_rows, scene->seq, n_tokens));
-	scene->out = scene_tensor(scene, params->q, scene->total_q, params->q_heads, params->v_dim);
-	scene->lse = scene_put(scene, NULL, (scene->total_q * params->q_heads + 1) * sizeof(float));
-	scene->max_score = scene_put(scene, NULL, (scene->total_q * params->q_heads + 1) * sizeof(float));
+	batch_fixture_ok(fixture, seqs_create(fixture->client, fixture->pool, params->n_rows, fixture->seq));
+	batch_fixture_ok(fixture, seqs_reserve(fixture->client, params->n_rows, fixture->seq, n_tokens));
+	fixture->out = batch_fixture_tensor(fixture, params->q, fixture->total_q, params->q_heads, params->v_dim);
+	fixture->lse = batch_fixture_put(fixture, NULL, (fixture->total_q * params->q_heads + 1) * sizeof(float));
+	fixture->max_score = batch_fixture_put(fixture, NULL, (fixture->total_q * params->q_heads + 1) * sizeof(float));
 	if (params->scales) {
-		scene->k_scale = scales_put(scene, KEYS);
-		scene->v_scale = scales_put(scene, VALUES);
+		fixture->k_scale = scales_put(fixture, KEYS);
+		fixture->v_scale = scales_put(fixture, VALUES);
 	}
 }
 
 void
-scene_close(struct scene *scene)
+batch_fixture_close(struct batch_fixture *fixture)
 {
-	if (scene->on_device)
-		ok(scene, scene->gpu.driver.stream_synchronize(scene->stream));
-	buffers_free(scene);
-	paged_client_close(scene->client);
-	if (!scene->on_device)
+	if (fixture->on_device)
+		ok(fixture, fixture->gpu.driver.stream_synchronize(fixture->stream));
+	buffers_free(fixture);
+	paged_client_close(fixture->client);
+	if (!fixture->on_device)
 		return;
-	ok(scene, scene->gpu.driver.stream_destroy(scene->stream));
-	scene->gpu.driver.context_pop(NULL);
-	cuda_gpu_close(&scene->gpu);
+	ok(fixture, fixture->gpu.driver.stream_destroy(fixture->stream));
+	fixture->gpu.driver.context_pop(NULL);
+	cuda_gpu_close(&fixture->gpu);
 }
 
 void
-scene_write(struct scene *scene, uint32_t row, uint32_t from, uint32_t to)
+batch_fixture_write(struct batch_fixture *fixture, uint32_t row, uint32_t from, uint32_t to)
 {
-	uint32_t chunk = scene->params.chunk != 0 ? scene->params.chunk : to - from;
+	uint32_t chunk = fixture->params.chunk != 0 ? fixture->params.chunk : to - from;
 
 	for (uint32_t at = from; at < to; at += chunk) {
 		uint32_t end = to - at < chunk ? to : at + chunk;
-		struct paged_tensor k = scene_keys(scene, row, at, end), v = { 0 };
+		struct paged_tensor k = batch_fixture_keys(fixture, row, at, end), v = { 0 };
 
-		if (!scene->params.v_in_k)
-			v = scene_values(scene, row, at, end);
-		scene_ok(scene, paged_batch_plan(scene->batch, 1,
-						 &(struct paged_batch_row){
-							 .seq = scene->seq[row], .q_len = end - at, .kv_len = end }));
-		scene_ok(scene,
-			 paged_append(scene->batch, SCENE_LAYER, &k, v.data != NULL ? &v : NULL,
-				      &(struct paged_append_params){ .struct_size = sizeof(struct paged_append_params),
-								     .k_scale = scene->k_scale,
-								     .v_scale = scene->v_scale }));
+		if (!fixture->params.v_in_k)
+			v = batch_fixture_values(fixture, row, at, end);
+		batch_fixture_ok(fixture, paged_batch_plan(fixture->batch, 1,
+							   &(struct paged_batch_row){ .seq = fixture->seq[row],
+										      .q_len = end - at,
+										      .kv_len = end }));
+		batch_fixture_ok(
+			fixture,
+			paged_append(fixture->batch, BATCH_FIXTURE_LAYER, &k, v.data != NULL ? &v : NULL,
+				     &(struct paged_append_params){ .struct_size = sizeof(struct paged_append_params),
+								    .k_scale = fixture->k_scale,
+								    .v_scale = fixture->v_scale }));
 	}
 }
 
 void
-scene_rows(const struct scene *scene, struct paged_batch_row rows[SCENE_MAX_ROWS])
+batch_fixture_rows(const struct batch_fixture *fixture, struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS])
 {
-	for (uint32_t r = 0; r < scene->params.n_rows; r++) {
-		const struct scene_row *from = &scene->params.rows[r];
+	for (uint32_t r = 0; r < fixture->params.n_rows; r++) {
+		const struct batch_fixture_row *from = &fixture->params.rows[r];
 
-		rows[r] = (struct paged_batch_row){ .seq = scene->seq[r],
+		rows[r] = (struct paged_batch_row){ .seq = fixture->seq[r],
 						    .q_len = from->q_len,
 						    .kv_len = from->kv_len,
 						    .flags = from->has_q_base ? PAGED_ROW_Q_BASE : 0,
@@ -341,25 +350,25 @@ sink_of(uint32_t head)
 }
 
 enum paged_status
-scene_attend(struct scene *scene, struct paged_mod_set *mods)
+batch_fixture_attend(struct batch_fixture *fixture, struct paged_mod_set *mods)
 {
-	const struct scene_params *p = &scene->params;
-	struct paged_tensor q = scene_queries(scene);
+	const struct batch_fixture_params *p = &fixture->params;
+	struct paged_tensor q = batch_fixture_queries(fixture);
 	float sinks[256];
 
 	for (uint32_t h = 0; h < p->q_heads; h++)
 		sinks[h] = sink_of(h);
-	return paged_attention(
-		scene->batch, SCENE_LAYER, &q, &scene->out,
-		&(struct paged_attention_params){ .struct_size = sizeof(struct paged_attention_params),
-						  .scale = p->scale,
-						  .mask = p->mask,
-						  .lse = scene->lse,
-						  .max_score = scene->max_score,
-						  .mod_set = mods,
-						  .sink = p->sink ? scene_put(scene, sinks, p->q_heads * 4) : NULL,
-						  .k_scale = scene->k_scale,
-						  .v_scale = scene->v_scale });
+	return paged_attention(fixture->batch, BATCH_FIXTURE_LAYER, &q, &fixture->out,
+			       &(struct paged_attention_params){
+				       .struct_size = sizeof(struct paged_attention_params),
+				       .scale = p->scale,
+				       .mask = p->mask,
+				       .lse = fixture->lse,
+				       .max_score = fixture->max_score,
+				       .mod_set = mods,
+				       .sink = p->sink ? batch_fixture_put(fixture, sinks, p->q_heads * 4) : NULL,
+				       .k_scale = fixture->k_scale,
+				       .v_scale = fixture->v_scale });
 }
 
 /* Expectations */
@@ -376,10 +385,10 @@ near(double got, double wanted, double tolerance)
 }
 
 static double
-wanted_out(const struct scene *scene, const struct reference_result *expected, uint32_t r, uint32_t i, uint32_t h,
-	   uint32_t d)
+wanted_out(const struct batch_fixture *fixture, const struct reference_result *expected, uint32_t r, uint32_t i,
+	   uint32_t h, uint32_t d)
 {
-	const struct golden_attention *c = scene->params.golden;
+	const struct golden_attention *c = fixture->params.golden;
 
 	if (c == NULL)
 		return expected->out[d];
@@ -387,10 +396,10 @@ wanted_out(const struct scene *scene, const struct reference_result *expected, u
 }
 
 static void
-line_check(const struct scene *scene, const struct results *results, uint32_t r, uint32_t i, uint32_t packed,
+line_check(const struct batch_fixture *fixture, const struct results *results, uint32_t r, uint32_t i, uint32_t packed,
 	   const struct reference_q_row *line, uint32_t h)
 {
-	const struct scene_params *p = &scene->params;
+	const struct batch_fixture_params *p = &fixture->params;
 	enum paged_dtype weights = p->pool;
 	struct reference_result expected;
 	size_t at = (size_t)packed * p->q_heads + h;
@@ -406,8 +415,8 @@ line_check(const struct scene *scene, const struct results *results, uint32_t r,
 		expected.out_tolerance += 2 * reference_unit(weights);
 	for (uint32_t d = 0; d < p->v_dim; d++) {
 		double got = (double)reference_load(results->out, p->q,
-						    packed * (size_t)scene->out.token_stride + h * p->v_dim + d);
-		double wanted = wanted_out(scene, &expected, r, i, h, d);
+						    packed * (size_t)fixture->out.token_stride + h * p->v_dim + d);
+		double wanted = wanted_out(fixture, &expected, r, i, h, d);
 
 		it_require(near(got, wanted, expected.out_tolerance + reference_unit(p->q) * fabs(wanted)),
 			   "row %u query %u head %u dim %u: %.9g, expected %.9g +- %.3g", r, i, h, d, got, wanted,
@@ -422,9 +431,9 @@ line_check(const struct scene *scene, const struct results *results, uint32_t r,
 }
 
 static uint32_t
-visible(const struct scene_params *p, uint32_t r, uint32_t i)
+visible(const struct batch_fixture_params *p, uint32_t r, uint32_t i)
 {
-	const struct scene_row *row = &p->rows[r];
+	const struct batch_fixture_row *row = &p->rows[r];
 	int64_t base = row->has_q_base ? row->q_base : (int64_t)row->kv_len - row->q_len, seen = base + i + 1;
 
 	if (p->mask == PAGED_MASK_NONE || seen > (int64_t)row->kv_len)
@@ -433,9 +442,10 @@ visible(const struct scene_params *p, uint32_t r, uint32_t i)
 }
 
 static void
-row_head_check(const struct scene *scene, const struct results *results, uint32_t r, uint32_t h, uint32_t packed)
+row_head_check(const struct batch_fixture *fixture, const struct results *results, uint32_t r, uint32_t h,
+	       uint32_t packed)
 {
-	const struct scene_params *p = &scene->params;
+	const struct batch_fixture_params *p = &fixture->params;
 	uint32_t n = p->rows[r].kv_len, kv_head = h / (p->q_heads / p->kv_heads);
 	float *k = calloc((size_t)n * p->k_dim + 1, sizeof(*k)), *v = calloc((size_t)n * p->v_dim + 1, sizeof(*v));
 	float sink = sink_of(h), q[PAGED_MAX_DIM];
@@ -443,14 +453,14 @@ row_head_check(const struct scene *scene, const struct results *results, uint32_
 	it_require(k != NULL && v != NULL);
 	for (uint32_t t = 0; t < n; t++) {
 		for (uint32_t d = 0; d < p->k_dim; d++)
-			k[(size_t)t * p->k_dim + d] = element(scene, KEYS, r, kv_head, t, d);
+			k[(size_t)t * p->k_dim + d] = element(fixture, KEYS, r, kv_head, t, d);
 		for (uint32_t d = 0; d < p->v_dim; d++)
-			v[(size_t)t * p->v_dim + d] = element(scene, p->v_in_k ? KEYS : VALUES, r, kv_head, t, d);
+			v[(size_t)t * p->v_dim + d] = element(fixture, p->v_in_k ? KEYS : VALUES, r, kv_head, t, d);
 	}
 	for (uint32_t i = 0; i < p->rows[r].q_len; i++) {
 		for (uint32_t d = 0; d < p->k_dim; d++)
-			q[d] = element(scene, QUERIES, r, h, i, d);
-		line_check(scene, results, r, i, packed + i,
+			q[d] = element(fixture, QUERIES, r, h, i, d);
+		line_check(fixture, results, r, i, packed + i,
 			   &(struct reference_q_row){ .q = q,
 						      .k = k,
 						      .v = v,
@@ -469,38 +479,38 @@ row_head_check(const struct scene *scene, const struct results *results, uint32_
 }
 
 void
-scene_check(struct scene *scene)
+batch_fixture_check(struct batch_fixture *fixture)
 {
-	const struct scene_params *p = &scene->params;
-	size_t n_out = (size_t)scene->total_q * (size_t)scene->out.token_stride * paged_dtype_size(p->q);
-	size_t n_lines = (size_t)scene->total_q * p->q_heads;
+	const struct batch_fixture_params *p = &fixture->params;
+	size_t n_out = (size_t)fixture->total_q * (size_t)fixture->out.token_stride * paged_dtype_size(p->q);
+	size_t n_lines = (size_t)fixture->total_q * p->q_heads;
 	struct results results = { malloc(n_out + 1), calloc(n_lines + 1, 4), calloc(n_lines + 1, 4) };
 
 	it_require(results.out != NULL && results.lse != NULL && results.max_score != NULL);
-	scene_get(scene, results.out, scene->out.data, n_out);
-	scene_get(scene, results.lse, scene->lse, n_lines * sizeof(float));
-	scene_get(scene, results.max_score, scene->max_score, n_lines * sizeof(float));
+	batch_fixture_get(fixture, results.out, fixture->out.data, n_out);
+	batch_fixture_get(fixture, results.lse, fixture->lse, n_lines * sizeof(float));
+	batch_fixture_get(fixture, results.max_score, fixture->max_score, n_lines * sizeof(float));
 	for (uint32_t r = 0, at = 0; r < p->n_rows; at += p->rows[r++].q_len)
 		for (uint32_t h = 0; h < p->q_heads; h++)
-			row_head_check(scene, &results, r, h, at);
+			row_head_check(fixture, &results, r, h, at);
 	free(results.out);
 	free(results.lse);
 	free(results.max_score);
 }
 
 void
-scene_run(const struct scene_params *params)
+batch_fixture_run(const struct batch_fixture_params *params)
 {
-	struct paged_batch_row rows[SCENE_MAX_ROWS];
-	struct scene scene;
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
+	struct batch_fixture fixture;
 
-	scene_open(&scene, params);
+	batch_fixture_open(&fixture, params);
 	for (uint32_t r = 0; r < params->n_rows; r++)
-		scene_write(&scene, r, 0, params->rows[r].kv_len);
-	scene_rows(&scene, rows);
-	scene_ok(&scene, paged_batch_plan(scene.batch, params->n_rows, rows));
-	scene_ok(&scene, scene_attend(&scene, NULL));
-	scene_ok(&scene, paged_batch_validate(scene.batch));
-	scene_check(&scene);
-	scene_close(&scene);
+		batch_fixture_write(&fixture, r, 0, params->rows[r].kv_len);
+	batch_fixture_rows(&fixture, rows);
+	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, params->n_rows, rows));
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	batch_fixture_check(&fixture);
+	batch_fixture_close(&fixture);
 }

@@ -22,7 +22,7 @@ driver_try(int from, int to, void *argument)
 	(void)from, (void)argument;
 	if (cuda_gpu_open(&gpu, "0", &error) == PAGED_OK)
 		cuda_gpu_close(&gpu);
-	it_say(to, &error, sizeof(error));
+	it_send(to, &error, sizeof(error));
 }
 
 static void
@@ -32,7 +32,7 @@ driver_require(void)
 	struct it_worker child;
 
 	it_fork(&child, driver_try, NULL);
-	it_hear(child.from, &error, sizeof(error));
+	it_receive(child.from, &error, sizeof(error));
 	it_join(&child);
 	if (error.status != PAGED_OK)
 		it_skip("%s", error.text);

@@ -227,7 +227,7 @@ expect(struct decode_batch *decode)
 							      .q_len = decode->row[r].q_len,
 							      .kv_len = decode->row[r].len };
 	decode_ok(client, paged_batch_plan(decode->host_batch, n, rows));
-	layers(client, decode->host_batch, decode->host_mods, decode->input, &decode->expected,
+	layers(client, decode->host_batch, decode->host_mod_set, decode->input, &decode->expected,
 	       (uint32_t)decode->lengths->q_indptr[DECODE_ROWS]);
 }
 

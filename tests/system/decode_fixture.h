@@ -9,8 +9,8 @@
  * the same steps and gives the expected results.  Any failure in these
  * functions ends the test.
  */
-#ifndef TESTS_DECODE_SCENE_H
-#define TESTS_DECODE_SCENE_H
+#ifndef TESTS_DECODE_FIXTURE_H
+#define TESTS_DECODE_FIXTURE_H
 
 #include "client/pagedclient.h"
 #include "kernels/cuda/gpu.h"
@@ -79,7 +79,7 @@ struct decode_row {
 struct decode_batch {
 	struct decode_engine *engine;
 	struct paged_batch *batch, *host_batch;
-	struct paged_mod_set *mod_set, *host_mods; /* NULL: none */
+	struct paged_mod_set *mod_set, *host_mod_set; /* NULL: none */
 	cuda_stream stream;
 	cuda_graph_exec exec; /* NULL: not captured */
 	struct decode_row row[DECODE_ROWS];

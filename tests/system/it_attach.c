@@ -256,7 +256,7 @@ forked_child(int from, int to, void *argument)
 	paged_seq_id seq;
 
 	(void)to;
-	it_hear(from, &seq, sizeof(seq));
+	it_receive(from, &seq, sizeof(seq));
 	worker_expect(worker, seqs_create(worker->client, worker->pool, 1, &seq), PAGED_ERR_FORK);
 	worker_expect(worker, seqs_reserve(worker->client, 1, &seq, (uint32_t[]){ 8 }), PAGED_ERR_FORK);
 	worker_expect(worker, seqs_truncate(worker->client, 1, &seq, (uint32_t[]){ 0 }), PAGED_ERR_FORK);
@@ -288,7 +288,7 @@ IT_TEST(fork_then_use_and_close_in_the_child)
 	worker_write(&worker, seq, 0, 8, 1);
 	worker_read(&worker, seq, 8, before);
 	it_fork(&child, forked_child, &worker);
-	it_say(child.to, &seq, sizeof(seq));
+	it_send(child.to, &seq, sizeof(seq));
 	it_join(&child);
 	worker_ok(&worker, paged_client_dispatch(worker.client));
 	worker_read(&worker, seq, 8, after);

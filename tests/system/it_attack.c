@@ -59,9 +59,9 @@ attach_and_drop(int from, int to, void *argument)
 		if (reply.kind == WIRE_REFUSAL)
 			break;
 	}
-	it_say(to, &n, sizeof(n));
-	it_say(to, &reply, sizeof(reply));
-	it_hear(from, &c, 1);
+	it_send(to, &n, sizeof(n));
+	it_send(to, &reply, sizeof(reply));
+	it_receive(from, &c, 1);
 }
 
 static void
@@ -70,8 +70,8 @@ expect_refusal_after(struct it_worker *worker, uint32_t n_expected, const char *
 	struct wire_control_reply reply;
 	uint32_t n;
 
-	it_hear(worker->from, &n, sizeof(n));
-	it_hear(worker->from, &reply, sizeof(reply));
+	it_receive(worker->from, &n, sizeof(n));
+	it_receive(worker->from, &reply, sizeof(reply));
 	it_require(n == n_expected, "%u", n);
 	it_require(reply.refusal.status == PAGED_ERR_LIMIT && strstr(reply.refusal.text, part) != NULL, "%s",
 		   reply.refusal.text);
@@ -80,7 +80,7 @@ expect_refusal_after(struct it_worker *worker, uint32_t n_expected, const char *
 static void
 dismiss(struct it_worker *worker)
 {
-	it_say(worker->to, "x", 1);
+	it_send(worker->to, "x", 1);
 	it_join(worker);
 }
 
@@ -229,12 +229,12 @@ connect_and_leave_it_to_a_child(int from, int to, void *argument)
 		_exit(0);
 	while (getppid() == parent)
 		usleep(1000);
-	it_hear(from, &c, 1); /* by now it was waited for, too */
+	it_receive(from, &c, 1); /* by now it was waited for, too */
 	wire_peer_hello(fd, WIRE_ROLE_SESSION, NULL, &reply);
 	/* Refused, or let in and out again by a descriptor of the process that has ended. */
 	c = reply.kind == WIRE_REFUSAL ? reply.refusal.status == PAGED_ERR_GONE
 				       : !wire_peer_receive_control(fd, &reply, NULL);
-	it_say(to, &c, 1);
+	it_send(to, &c, 1);
 	_exit(0);
 }
 
@@ -247,8 +247,8 @@ dead_man(const char *const *environment)
 	it_daemon_start(&daemon_, POOL, environment ? "tests/daemon/pagedd-faults" : NULL, environment);
 	it_fork(&worker, connect_and_leave_it_to_a_child, NULL);
 	it_require(waitpid(worker.pid, NULL, 0) == worker.pid);
-	it_say(worker.to, "x", 1);
-	it_hear(worker.from, &c, 1);
+	it_send(worker.to, "x", 1);
+	it_receive(worker.from, &c, 1);
 	close(worker.to);
 	close(worker.from);
 	it_require(c, "nobody would see this member's death");

@@ -19,7 +19,7 @@ static const struct paged_client_params worker_a_params = { .struct_size = sizeo
 							    .name = "worker-a" };
 
 /* A daemon, and a worker with a sequence of 20 tokens. */
-struct scene {
+struct check_fixture {
 	struct it_daemon daemon;
 	struct worker_fixture worker;
 	paged_seq_id seq;
@@ -27,22 +27,22 @@ struct scene {
 };
 
 static void
-scene_begin(struct scene *scene)
+check_fixture_open(struct check_fixture *fixture)
 {
-	it_daemon_start(&scene->daemon, worker_pool_config, NULL, NULL);
-	worker_open(&scene->worker, &worker_a_params, 0);
-	scene->seq = worker_create_seq(&scene->worker, 20);
-	snprintf(scene->seq_text, sizeof(scene->seq_text), "%u.%u", PAGED_SEQ_SLOT(scene->seq),
-		 PAGED_SEQ_GENERATION(scene->seq));
-	snprintf(scene->session, sizeof(scene->session), "%u", paged_client_session(scene->worker.client));
-	snprintf(scene->pid, sizeof(scene->pid), "%d", (int)getpid());
+	it_daemon_start(&fixture->daemon, worker_pool_config, NULL, NULL);
+	worker_open(&fixture->worker, &worker_a_params, 0);
+	fixture->seq = worker_create_seq(&fixture->worker, 20);
+	snprintf(fixture->seq_text, sizeof(fixture->seq_text), "%u.%u", PAGED_SEQ_SLOT(fixture->seq),
+		 PAGED_SEQ_GENERATION(fixture->seq));
+	snprintf(fixture->session, sizeof(fixture->session), "%u", paged_client_session(fixture->worker.client));
+	snprintf(fixture->pid, sizeof(fixture->pid), "%d", (int)getpid());
 }
 
 static void
-scene_end(struct scene *scene)
+check_fixture_close(struct check_fixture *fixture)
 {
-	worker_close(&scene->worker);
-	it_daemon_stop(&scene->daemon);
+	worker_close(&fixture->worker);
+	it_daemon_stop(&fixture->daemon);
 }
 
 /* All the words are somewhere in the output of a command that went well. */
@@ -86,41 +86,41 @@ string(const json_t *object, const char *key)
 
 IT_TEST(tables_for_people)
 {
-	struct scene scene;
+	struct check_fixture fixture;
 	const char *text;
 	int code;
 
-	scene_begin(&scene);
+	check_fixture_open(&fixture);
 	text = it_pagedctl(&code, "status", NULL);
 	expect_words(text, code, "pagedd ", "1 session,", "POOL", "test", "host", "4 KiB", "64", "59");
 	text = it_pagedctl(&code, "pools", NULL);
 	expect_words(text, code, "test", "256 KiB", "f32", "128");
 	text = it_pagedctl(&code, "sessions", NULL);
-	expect_words(text, code, scene.session, "worker-a", scene.pid, "first", "active");
+	expect_words(text, code, fixture.session, "worker-a", fixture.pid, "first", "active");
 	text = it_pagedctl(&code, "sequences", "--pool", "test", NULL);
-	expect_words(text, code, scene.seq_text, "worker-a", scene.pid, "20", "5");
+	expect_words(text, code, fixture.seq_text, "worker-a", fixture.pid, "20", "5");
 	it_require(strstr(text, "LENGTH") == NULL, "%s", text);
-	text = it_pagedctl(&code, "table", scene.seq_text, NULL);
-	expect_words(text, code, scene.seq_text, "capacity 20", "5 pages");
+	text = it_pagedctl(&code, "table", fixture.seq_text, NULL);
+	expect_words(text, code, fixture.seq_text, "capacity 20", "5 pages");
 	text = it_pagedctl(&code, "check", NULL);
 	expect_words(text, code, "pool test: 64 pages = 59 free + 5 referenced + 0 quarantined: holds");
-	scene_end(&scene);
+	check_fixture_close(&fixture);
 }
 
 IT_TEST(json_for_programs)
 {
 	uint32_t pages[5];
-	struct scene scene;
+	struct check_fixture fixture;
 	json_t *document, *list;
 	const char *text;
 	int code;
 
-	scene_begin(&scene);
-	worker_ok(&scene.worker, paged_seq_read(scene.worker.pool, scene.seq, NULL, pages, 5));
+	check_fixture_open(&fixture);
+	worker_ok(&fixture.worker, paged_seq_read(fixture.worker.pool, fixture.seq, NULL, pages, 5));
 
 	text = it_pagedctl(&code, "--json", "status", NULL);
 	document = parsed(text, code);
-	it_require(number(document, "sessions") == 1 && number(document, "pid") == scene.daemon.pid);
+	it_require(number(document, "sessions") == 1 && number(document, "pid") == fixture.daemon.pid);
 	it_require(strlen(string(document, "boot_id")) == 32);
 	it_require(number(json_array_get(json_object_get(document, "pools"), 0), "free") == 59);
 	json_decref(document);
@@ -145,10 +145,10 @@ IT_TEST(json_for_programs)
 	list = json_object_get(document, "sequences");
 	it_require(json_array_size(list) == 1 && number(json_array_get(list, 0), "capacity") == 20);
 	it_require(json_is_null(json_object_get(json_array_get(list, 0), "length")));
-	it_require(strcmp(string(json_array_get(list, 0), "sequence"), scene.seq_text) == 0);
+	it_require(strcmp(string(json_array_get(list, 0), "sequence"), fixture.seq_text) == 0);
 	json_decref(document);
 
-	text = it_pagedctl(&code, "--json", "table", scene.seq_text, NULL);
+	text = it_pagedctl(&code, "--json", "table", fixture.seq_text, NULL);
 	document = parsed(text, code);
 	it_require(json_array_size(json_object_get(document, "table")) == 5);
 	for (size_t i = 0; i < 5; i++)
@@ -160,20 +160,20 @@ IT_TEST(json_for_programs)
 	it_require(code == EXIT_DONE &&
 		   json_is_true(json_object_get(json_array_get(json_object_get(document, "pools"), 0), "holds")));
 	json_decref(document);
-	scene_end(&scene);
+	check_fixture_close(&fixture);
 }
 
 IT_TEST(kick_a_session)
 {
 	char expected[128];
-	struct scene scene;
+	struct check_fixture fixture;
 	const char *text;
 	int code;
 
-	scene_begin(&scene);
-	text = it_pagedctl(&code, "kick", scene.session, NULL);
+	check_fixture_open(&fixture);
+	text = it_pagedctl(&code, "kick", fixture.session, NULL);
 	snprintf(expected, sizeof(expected), "session %s was ended; 5 pages wait for process %s (worker-a)\n",
-		 scene.session, scene.pid);
+		 fixture.session, fixture.pid);
 	it_require(code == EXIT_DONE && strcmp(text, expected) == 0, "%d: %s", code, text);
 	text = it_pagedctl(&code, "status", NULL);
 	expect_words(text, code, "59");
@@ -181,8 +181,8 @@ IT_TEST(kick_a_session)
 	expect_words(text, code, "ended");
 	text = it_pagedctl(&code, "check", NULL);
 	expect_words(text, code, "59 free + 0 referenced + 5 quarantined: holds");
-	worker_expect(&scene.worker, paged_client_dispatch(scene.worker.client), PAGED_ERR_GONE);
-	scene_end(&scene);
+	worker_expect(&fixture.worker, paged_client_dispatch(fixture.worker.client), PAGED_ERR_GONE);
+	check_fixture_close(&fixture);
 }
 
 static void
@@ -195,7 +195,7 @@ sit(int from, int to, void *argument)
 	worker_open(&worker, NULL, 0);
 	worker_create_seq(&worker, 20);
 	session = paged_client_session(worker.client);
-	it_say(to, &session, sizeof(session));
+	it_send(to, &session, sizeof(session));
 	for (;;)
 		pause();
 }
@@ -213,7 +213,7 @@ IT_TEST(kick_and_kill)
 	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
 	worker_observe(&observer);
 	it_fork(&child, sit, NULL);
-	it_hear(child.from, &session, sizeof(session));
+	it_receive(child.from, &session, sizeof(session));
 	snprintf(word, sizeof(word), "%u", session);
 	text = it_pagedctl(&code, "--json", "kick", "--kill", word, NULL);
 	it_require(code == EXIT_DONE && strstr(text, "\"killed\": true") != NULL, "%d: %s", code, text);
@@ -227,7 +227,7 @@ IT_TEST(kick_and_kill)
 
 IT_TEST(exit_codes)
 {
-	struct scene scene;
+	struct check_fixture fixture;
 	const char *text;
 	int code;
 
@@ -235,7 +235,7 @@ IT_TEST(exit_codes)
 	text = it_pagedctl(&code, "status", NULL);
 	it_require(code == EXIT_NO_DAEMON && strstr(text, "no daemon at /nonexistent/paged") != NULL, "%d: %s", code,
 		   text);
-	scene_begin(&scene);
+	check_fixture_open(&fixture);
 	text = it_pagedctl(&code, "dance", NULL);
 	it_require(code == EXIT_WRONG_USAGE && strstr(text, "dance") != NULL, "%d: %s", code, text);
 	text = it_pagedctl(&code, "table", "twelve", NULL);
@@ -253,7 +253,7 @@ IT_TEST(exit_codes)
 		   "%d: %s", code, text);
 	text = it_pagedctl(&code, "--version", NULL);
 	expect_words(text, code, PACKAGE_VERSION);
-	scene_end(&scene);
+	check_fixture_close(&fixture);
 }
 
 /* A monitor that asks every second does not fill the log. */

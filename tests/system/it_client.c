@@ -197,7 +197,7 @@ hog_run(int from, int to, void *argument)
 	attach(NULL);
 	done(seqs_create(client, pool, 1, &id));
 	done(seqs_reserve(client, 1, &id, &tokens));
-	it_say(to, &id, sizeof(id));
+	it_send(to, &id, sizeof(id));
 	pause();
 }
 
@@ -210,7 +210,7 @@ IT_TEST(a_wait_for_pages_ends_when_they_are_free)
 
 	it_daemon_start(&daemon_, configuration, NULL, NULL);
 	it_fork(&hog, hog_run, NULL);
-	it_hear(hog.from, &id, sizeof(id));
+	it_receive(hog.from, &id, sizeof(id));
 	attach(NULL);
 	done(paged_pool_get_counts(pool, &counts));
 	it_require(counts.n_pages == 512 && counts.n_free == 212 && counts.n_referenced == 300 &&
@@ -238,14 +238,14 @@ member_run(int from, int to, void *argument)
 	uint32_t tokens = 8;
 
 	(void)argument;
-	it_hear(from, token, sizeof(token));
+	it_receive(from, token, sizeof(token));
 	params.join_token = token;
 	attach(&params);
 	it_require(paged_client_join_token(client)[0] == '\0');
 	done(seqs_create(client, pool, 1, &id));
 	done(seqs_reserve(client, 1, &id, &tokens));
-	it_say(to, &id, sizeof(id));
-	it_hear(from, &id, sizeof(id));
+	it_send(to, &id, sizeof(id));
+	it_receive(from, &id, sizeof(id));
 	paged_client_close(client);
 }
 
@@ -262,11 +262,11 @@ IT_TEST(a_member_joins)
 	it_fork(&member, member_run, NULL);
 	attach(NULL);
 	snprintf(token, sizeof(token), "%s", paged_client_join_token(client));
-	it_say(member.to, token, sizeof(token));
-	it_hear(member.from, &id, sizeof(id));
+	it_send(member.to, token, sizeof(token));
+	it_receive(member.from, &id, sizeof(id));
 	/* It is the session's, so it is ours too. */
 	done(seqs_reserve(client, 1, &id, &tokens));
-	it_say(member.to, &id, sizeof(id));
+	it_send(member.to, &id, sizeof(id));
 	it_join(&member);
 	mine = client;
 	refused(paged_client_open(NULL, &wrong, &client), PAGED_ERR_INVALID);

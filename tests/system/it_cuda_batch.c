@@ -16,14 +16,14 @@
 #include "tests/fake-cuda/load.h"
 
 static void
-both(const struct scene_params *params)
+both(const struct batch_fixture_params *params)
 {
-	struct scene_params each = *params;
+	struct batch_fixture_params each = *params;
 
 	each.backend = "host";
-	scene_run(&each);
+	batch_fixture_run(&each);
 	each.backend = "cuda";
-	scene_run(&each);
+	batch_fixture_run(&each);
 }
 
 static void
@@ -33,7 +33,7 @@ start(void)
 	it_require(fake_cuda_load(), "%s", dlerror());
 }
 
-static const struct scene_params decode = {
+static const struct batch_fixture_params decode = {
 	.pool = PAGED_F32,
 	.q = PAGED_F32,
 	.q_heads = 4,
@@ -47,7 +47,7 @@ static const struct scene_params decode = {
 
 IT_TEST(decode)
 {
-	struct scene_params params = decode;
+	struct batch_fixture_params params = decode;
 
 	start();
 	both(&params);
@@ -60,7 +60,7 @@ IT_TEST(decode)
 
 IT_TEST(decode_in_halves)
 {
-	struct scene_params params = decode;
+	struct batch_fixture_params params = decode;
 
 	start();
 	params.k_dim = params.v_dim = 64;
@@ -74,7 +74,7 @@ IT_TEST(decode_in_halves)
 IT_TEST(pools_of_bytes)
 {
 	static const enum paged_dtype pools[] = { PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
-	struct scene_params params = decode;
+	struct batch_fixture_params params = decode;
 
 	start();
 	params.page_size = 16;
@@ -94,7 +94,7 @@ IT_TEST(pools_of_bytes)
 
 IT_TEST(prefill_of_odd_dims)
 {
-	struct scene_params params = decode;
+	struct batch_fixture_params params = decode;
 
 	start();
 	params.q_heads = 6;
@@ -112,7 +112,7 @@ IT_TEST(prefill_of_odd_dims)
 
 IT_TEST(values_in_keys)
 {
-	struct scene_params params = decode;
+	struct batch_fixture_params params = decode;
 
 	start();
 	params.v_in_k = true;
@@ -126,7 +126,7 @@ IT_TEST(values_in_keys)
 /* The same on tensor cores, one row in several splits. */
 IT_TEST(values_in_keys_on_tensor_cores)
 {
-	struct scene_params params = decode;
+	struct batch_fixture_params params = decode;
 
 	start();
 	params.v_in_k = true;
@@ -147,12 +147,12 @@ IT_TEST(values_in_keys_on_tensor_cores)
 /* Several splits, merged in the kernel; a queue of plans, more than there are stages, with nobody waiting. */
 IT_TEST(long_rows)
 {
-	struct scene_params params = decode;
+	struct batch_fixture_params params = decode;
 
 	start();
 	params.page_size = 16;
 	params.n_rows = 1;
-	params.rows[0] = (struct scene_row){ .kv_len = 300, .q_len = 1 };
+	params.rows[0] = (struct batch_fixture_row){ .kv_len = 300, .q_len = 1 };
 	params.chunk = 30;
 	params.q_heads = 2;
 	both(&params);
@@ -171,7 +171,7 @@ struct rotary_results {
 static void
 rotary_on(const char *backend, enum paged_dtype pool, uint32_t past, struct rotary_results *results)
 {
-	struct scene_params params = decode;
+	struct batch_fixture_params params = decode;
 	float cos_sin[ROTARY_POSITIONS * ROTARY_DIM];
 	struct paged_rotary rotary = { .struct_size = sizeof(rotary),
 				       .n_positions = ROTARY_POSITIONS,
@@ -182,7 +182,7 @@ rotary_on(const char *backend, enum paged_dtype pool, uint32_t past, struct rota
 	bool device = strcmp(backend, "cuda") == 0;
 	uint32_t positions[ROTARY_TOKENS];
 	struct paged_tensor k, v;
-	struct scene scene;
+	struct batch_fixture fixture;
 
 	for (unsigned int i = 0; i < ROTARY_POSITIONS * ROTARY_DIM; i++)
 		cos_sin[i] = random_float(5, i, 1);
@@ -192,31 +192,33 @@ rotary_on(const char *backend, enum paged_dtype pool, uint32_t past, struct rota
 	params.pool = pool;
 	params.k_dim = 32;
 	params.n_rows = 1;
-	params.rows[0] = (struct scene_row){ .kv_len = ROTARY_TOKENS, .q_len = ROTARY_TOKENS };
-	scene_open(&scene, &params);
-	rotary.cos_sin = scene_put(&scene, cos_sin, sizeof(cos_sin));
-	rotary.positions = scene_put(&scene, positions, sizeof(positions));
-	rotary.q = scene_queries(&scene);
-	rotary.q_out = scene_tensor(&scene, PAGED_F32, ROTARY_TOKENS, params.q_heads, params.k_dim);
-	k = scene_keys(&scene, 0, 0, ROTARY_TOKENS);
-	v = scene_values(&scene, 0, 0, ROTARY_TOKENS);
-	scene_ok(&scene,
-		 paged_batch_plan(scene.batch, 1,
-				  &(struct paged_batch_row){
-					  .seq = scene.seq[0], .q_len = ROTARY_TOKENS, .kv_len = ROTARY_TOKENS }));
+	params.rows[0] = (struct batch_fixture_row){ .kv_len = ROTARY_TOKENS, .q_len = ROTARY_TOKENS };
+	batch_fixture_open(&fixture, &params);
+	rotary.cos_sin = batch_fixture_put(&fixture, cos_sin, sizeof(cos_sin));
+	rotary.positions = batch_fixture_put(&fixture, positions, sizeof(positions));
+	rotary.q = batch_fixture_queries(&fixture);
+	rotary.q_out = batch_fixture_tensor(&fixture, PAGED_F32, ROTARY_TOKENS, params.q_heads, params.k_dim);
+	k = batch_fixture_keys(&fixture, 0, 0, ROTARY_TOKENS);
+	v = batch_fixture_values(&fixture, 0, 0, ROTARY_TOKENS);
+	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 1,
+						    &(struct paged_batch_row){ .seq = fixture.seq[0],
+									       .q_len = ROTARY_TOKENS,
+									       .kv_len = ROTARY_TOKENS }));
 	if (past >= ROTARY_POSITIONS) {
-		scene_expect(&scene, paged_append(scene.batch, SCENE_LAYER, &k, &v, &append),
-			     device ? PAGED_OK : PAGED_ERR_RANGE);
-		scene_expect(&scene, paged_batch_validate(scene.batch), device ? PAGED_ERR_RANGE : PAGED_OK);
-		it_note("%s: %s", backend, paged_client_error(scene.client));
+		batch_fixture_expect(&fixture, paged_append(fixture.batch, BATCH_FIXTURE_LAYER, &k, &v, &append),
+				     device ? PAGED_OK : PAGED_ERR_RANGE);
+		batch_fixture_expect(&fixture, paged_batch_validate(fixture.batch),
+				     device ? PAGED_ERR_RANGE : PAGED_OK);
+		it_note("%s: %s", backend, paged_client_error(fixture.client));
 	} else {
-		scene_ok(&scene, paged_append(scene.batch, SCENE_LAYER, &k, &v, &append));
-		scene_ok(&scene, paged_attention(scene.batch, SCENE_LAYER, &rotary.q_out, &scene.out, NULL));
-		scene_ok(&scene, paged_batch_validate(scene.batch));
-		scene_get(&scene, results->q, rotary.q_out.data, sizeof(results->q));
-		scene_get(&scene, results->out, scene.out.data, sizeof(results->out));
+		batch_fixture_ok(&fixture, paged_append(fixture.batch, BATCH_FIXTURE_LAYER, &k, &v, &append));
+		batch_fixture_ok(&fixture, paged_attention(fixture.batch, BATCH_FIXTURE_LAYER, &rotary.q_out,
+							   &fixture.out, NULL));
+		batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+		batch_fixture_get(&fixture, results->q, rotary.q_out.data, sizeof(results->q));
+		batch_fixture_get(&fixture, results->out, fixture.out.data, sizeof(results->out));
 	}
-	scene_close(&scene);
+	batch_fixture_close(&fixture);
 }
 
 /* The same bits of turned queries; attention over turned keys as near as its sums are. */
@@ -247,46 +249,46 @@ IT_TEST(rotary_positions_past_the_angles)
 static void
 merge_on(const char *backend)
 {
-	struct scene_params params = decode;
+	struct batch_fixture_params params = decode;
 	struct paged_tensor q, part[2];
 	float *lse[2];
 	uint32_t pages[8];
-	struct scene scene;
+	struct batch_fixture fixture;
 
 	params.backend = backend;
 	params.n_rows = 1;
 	params.rows[0].q_len = 2;
 	params.mask = PAGED_MASK_NONE;
-	scene_open(&scene, &params);
-	scene_write(&scene, 0, 0, 21);
-	scene_ok(&scene, paged_seq_read(scene.pool, scene.seq[0], NULL, pages, 8));
-	q = scene_queries(&scene);
+	batch_fixture_open(&fixture, &params);
+	batch_fixture_write(&fixture, 0, 0, 21);
+	batch_fixture_ok(&fixture, paged_seq_read(fixture.pool, fixture.seq[0], NULL, pages, 8));
+	q = batch_fixture_queries(&fixture);
 	for (unsigned int i = 0; i < 2; i++) {
-		part[i] = scene_tensor(&scene, PAGED_F32, 2, params.q_heads, params.v_dim);
-		lse[i] = scene_put(&scene, NULL, 2 * params.q_heads * sizeof(float));
-		scene_ok(&scene, paged_batch_plan(scene.batch, 1,
-						  &(struct paged_batch_row){ .pages = pages + 2 * i,
-									     .n_pages = i == 0 ? 2 : 4,
-									     .q_len = 2,
-									     .kv_len = i == 0 ? 8 : 13 }));
-		scene_ok(&scene, paged_attention(scene.batch, SCENE_LAYER, &q, &part[i],
-						 &(struct paged_attention_params){
-							 .struct_size = sizeof(struct paged_attention_params),
-							 .mask = PAGED_MASK_NONE,
-							 .lse = lse[i],
-							 .max_score = scene.max_score }));
+		part[i] = batch_fixture_tensor(&fixture, PAGED_F32, 2, params.q_heads, params.v_dim);
+		lse[i] = batch_fixture_put(&fixture, NULL, 2 * params.q_heads * sizeof(float));
+		batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 1,
+							    &(struct paged_batch_row){ .pages = pages + 2 * i,
+										       .n_pages = i == 0 ? 2 : 4,
+										       .q_len = 2,
+										       .kv_len = i == 0 ? 8 : 13 }));
+		batch_fixture_ok(&fixture, paged_attention(fixture.batch, BATCH_FIXTURE_LAYER, &q, &part[i],
+							   &(struct paged_attention_params){
+								   .struct_size = sizeof(struct paged_attention_params),
+								   .mask = PAGED_MASK_NONE,
+								   .lse = lse[i],
+								   .max_score = fixture.max_score }));
 	}
-	scene_ok(&scene, paged_merge(scene.batch,
-				     &(struct paged_merge_params){ .struct_size = sizeof(struct paged_merge_params),
-								   .n_tokens = 2,
-								   .part = { part[0], part[1] },
-								   .part_lse = { lse[0], lse[1] },
-								   .out = scene.out,
-								   .lse = scene.lse }));
+	batch_fixture_ok(&fixture, paged_merge(fixture.batch, &(struct paged_merge_params){
+								      .struct_size = sizeof(struct paged_merge_params),
+								      .n_tokens = 2,
+								      .part = { part[0], part[1] },
+								      .part_lse = { lse[0], lse[1] },
+								      .out = fixture.out,
+								      .lse = fixture.lse }));
 	/* The maximum is attention's alone. */
-	scene.params.max_unknown = true;
-	scene_check(&scene);
-	scene_close(&scene);
+	fixture.params.max_unknown = true;
+	batch_fixture_check(&fixture);
+	batch_fixture_close(&fixture);
 }
 
 IT_TEST(merge)
@@ -302,39 +304,39 @@ block_mask_on(const char *backend)
 {
 	const uint64_t start_full[] = { 0, 1 };
 	const uint32_t full[] = { 0 };
-	struct scene_params params = decode;
+	struct batch_fixture_params params = decode;
 	struct paged_block_mask *blocks;
-	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 	struct paged_mod_set *mods;
-	struct scene scene;
+	struct batch_fixture fixture;
 
 	params.backend = backend;
 	params.n_rows = 1;
-	params.rows[0] = (struct scene_row){ .kv_len = 16, .q_len = 1 };
-	scene_open(&scene, &params);
-	scene_write(&scene, 0, 0, 16);
-	scene_rows(&scene, rows);
-	scene_ok(&scene,
-		 paged_block_mask_from_lists(
-			 scene.pool,
-			 &(struct paged_block_mask_params){ .struct_size = sizeof(struct paged_block_mask_params),
-							    .n_rows = 1,
-							    .rows = rows,
-							    .q_block = 1,
-							    .kv_block = 8 },
-			 &(struct paged_block_lists){ .struct_size = sizeof(struct paged_block_lists),
-						      .start = { NULL, start_full },
-						      .indices = { NULL, full } },
-			 &blocks));
-	scene_ok(&scene, paged_mod_set_create(scene.batch, NULL, &mods));
-	scene_ok(&scene, paged_mod_set_bind(mods, 0, NULL, blocks));
-	scene_ok(&scene, paged_batch_plan(scene.batch, 1, rows));
-	scene_ok(&scene, scene_attend(&scene, mods));
-	scene_ok(&scene, paged_batch_validate(scene.batch));
-	scene.params.rows[0].kv_len = 8;
-	scene.params.mask = PAGED_MASK_NONE;
-	scene_check(&scene);
-	scene_close(&scene);
+	params.rows[0] = (struct batch_fixture_row){ .kv_len = 16, .q_len = 1 };
+	batch_fixture_open(&fixture, &params);
+	batch_fixture_write(&fixture, 0, 0, 16);
+	batch_fixture_rows(&fixture, rows);
+	batch_fixture_ok(&fixture, paged_block_mask_from_lists(
+					   fixture.pool,
+					   &(struct paged_block_mask_params){
+						   .struct_size = sizeof(struct paged_block_mask_params),
+						   .n_rows = 1,
+						   .rows = rows,
+						   .q_block = 1,
+						   .kv_block = 8 },
+					   &(struct paged_block_lists){ .struct_size = sizeof(struct paged_block_lists),
+									.start = { NULL, start_full },
+									.indices = { NULL, full } },
+					   &blocks));
+	batch_fixture_ok(&fixture, paged_mod_set_create(fixture.batch, NULL, &mods));
+	batch_fixture_ok(&fixture, paged_mod_set_bind(mods, 0, NULL, blocks));
+	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 1, rows));
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, mods));
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	fixture.params.rows[0].kv_len = 8;
+	fixture.params.mask = PAGED_MASK_NONE;
+	batch_fixture_check(&fixture);
+	batch_fixture_close(&fixture);
 }
 
 IT_TEST(block_mask)
@@ -348,7 +350,7 @@ IT_TEST(block_mask)
 static void
 golden_run(const char *name, uint32_t max_rows)
 {
-	struct scene_params params = { .backend = "cuda", .chunk = 500 };
+	struct batch_fixture_params params = { .backend = "cuda", .chunk = 500 };
 	char path[512], what[256];
 	struct golden_attention c;
 
@@ -367,57 +369,58 @@ golden_run(const char *name, uint32_t max_rows)
 	params.mask = c.mask != NULL ? PAGED_MASK_CAUSAL : PAGED_MASK_NONE;
 	params.n_rows = c.n_sequences < max_rows ? c.n_sequences : max_rows;
 	for (uint32_t r = 0; r < params.n_rows; r++)
-		params.rows[r] = (struct scene_row){ .kv_len = c.sequences[r].kv_len,
-						     .q_len = c.sequences[r].q_len,
-						     .q_base = c.sequences[r].q_base,
-						     .has_q_base = true };
-	scene_run(&params);
+		params.rows[r] = (struct batch_fixture_row){ .kv_len = c.sequences[r].kv_len,
+							     .q_len = c.sequences[r].q_len,
+							     .q_base = c.sequences[r].q_base,
+							     .has_q_base = true };
+	batch_fixture_run(&params);
 	golden_attention_close(&c);
 }
 
 /* Keys of all rows but the first one's beginning, as float; the bounds lie where the back end wants them. */
 static void
-gather_run(const struct scene_params *params, const char *backend, float *keys, uint32_t n_tokens)
+gather_run(const struct batch_fixture_params *params, const char *backend, float *keys, uint32_t n_tokens)
 {
-	const uint32_t begin[SCENE_MAX_ROWS] = { 5 };
-	struct scene_params p = *params;
+	const uint32_t begin[BATCH_FIXTURE_MAX_ROWS] = { 5 };
+	struct batch_fixture_params p = *params;
 	struct paged_gather_params gather = { .struct_size = sizeof(gather) };
-	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 	struct paged_tensor k, v;
 	uint32_t past = 1000;
-	struct scene scene;
+	struct batch_fixture fixture;
 
 	p.backend = backend;
-	scene_open(&scene, &p);
+	batch_fixture_open(&fixture, &p);
 	for (uint32_t r = 0; r < p.n_rows; r++)
-		scene_write(&scene, r, 0, p.rows[r].kv_len);
-	scene_rows(&scene, rows);
-	scene_ok(&scene, paged_batch_plan(scene.batch, p.n_rows, rows));
-	k = scene_tensor(&scene, PAGED_F32, n_tokens, p.kv_heads, p.k_dim);
-	v = scene_tensor(&scene, PAGED_BF16, n_tokens, p.kv_heads, p.v_dim);
-	gather.begin = scene_put(&scene, begin, p.n_rows * sizeof(begin[0]));
-	gather.k_scale = scene.k_scale;
-	gather.v_scale = p.v_in_k ? NULL : scene.v_scale;
-	scene_ok(&scene, paged_gather(scene.batch, SCENE_LAYER, &k, &v, &gather));
-	scene_ok(&scene, paged_batch_validate(scene.batch));
-	scene_get(&scene, keys, k.data, (size_t)n_tokens * (size_t)k.token_stride * sizeof(float));
+		batch_fixture_write(&fixture, r, 0, p.rows[r].kv_len);
+	batch_fixture_rows(&fixture, rows);
+	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, p.n_rows, rows));
+	k = batch_fixture_tensor(&fixture, PAGED_F32, n_tokens, p.kv_heads, p.k_dim);
+	v = batch_fixture_tensor(&fixture, PAGED_BF16, n_tokens, p.kv_heads, p.v_dim);
+	gather.begin = batch_fixture_put(&fixture, begin, p.n_rows * sizeof(begin[0]));
+	gather.k_scale = fixture.k_scale;
+	gather.v_scale = p.v_in_k ? NULL : fixture.v_scale;
+	batch_fixture_ok(&fixture, paged_gather(fixture.batch, BATCH_FIXTURE_LAYER, &k, &v, &gather));
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	batch_fixture_get(&fixture, keys, k.data, (size_t)n_tokens * (size_t)k.token_stride * sizeof(float));
 	gather.begin = NULL;
-	gather.end = scene_put(&scene, &past, sizeof(past));
-	scene_ok(&scene, paged_batch_plan(scene.batch, 1, rows));
-	if (scene.on_device) {
-		scene_ok(&scene, paged_gather(scene.batch, SCENE_LAYER, &k, NULL, &gather));
-		scene_expect(&scene, paged_batch_validate(scene.batch), PAGED_ERR_RANGE);
+	gather.end = batch_fixture_put(&fixture, &past, sizeof(past));
+	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 1, rows));
+	if (fixture.on_device) {
+		batch_fixture_ok(&fixture, paged_gather(fixture.batch, BATCH_FIXTURE_LAYER, &k, NULL, &gather));
+		batch_fixture_expect(&fixture, paged_batch_validate(fixture.batch), PAGED_ERR_RANGE);
 	} else {
-		scene_expect(&scene, paged_gather(scene.batch, SCENE_LAYER, &k, NULL, &gather), PAGED_ERR_RANGE);
+		batch_fixture_expect(&fixture, paged_gather(fixture.batch, BATCH_FIXTURE_LAYER, &k, NULL, &gather),
+				     PAGED_ERR_RANGE);
 	}
-	scene_close(&scene);
+	batch_fixture_close(&fixture);
 }
 
 IT_TEST(gather)
 {
 	static const enum paged_dtype pools[] = { PAGED_F32, PAGED_BF16, PAGED_E4M3, PAGED_I8 };
 	static float host[31 * 4 * 64], cuda[31 * 4 * 64];
-	struct scene_params params = decode;
+	struct batch_fixture_params params = decode;
 
 	start();
 	params.rows[2].q_len = 0;

@@ -249,7 +249,7 @@ open_with_failure(int from, int to, void *argument)
 	unsetenv("PAGED_FAKE_CUDA_FAIL");
 	worker_open(&worker, NULL, 0);
 	worker_close(&worker);
-	it_say(to, &refused, sizeof(refused));
+	it_send(to, &refused, sizeof(refused));
 }
 
 static void worker_fails_at_every_call(enum export_setting export)
@@ -269,7 +269,7 @@ static void worker_fails_at_every_call(enum export_setting export)
 		for (unsigned int n = 1; n <= calls.of[i].n; n++, n_cases++) {
 			snprintf(fail, sizeof(fail), "%s@%u=999", calls.of[i].name, n);
 			it_fork(&child, open_with_failure, fail);
-			it_hear(child.from, &refused, sizeof(refused));
+			it_receive(child.from, &refused, sizeof(refused));
 			it_join(&child);
 			n_refused += refused;
 		}
@@ -305,8 +305,8 @@ survivor(int from, int to, void *argument)
 	for (int life = 0; life < 2; life++) {
 		worker_open(&worker, NULL, 0);
 		worker_create_seq(&worker, 20);
-		it_say(to, "o", 1);
-		it_hear(from, &word, 1);
+		it_send(to, "o", 1);
+		it_receive(from, &word, 1);
 		if (life == 0)
 			worker_expect(&worker, paged_client_ping(worker.client), PAGED_ERR_GONE);
 		worker_close(&worker);
@@ -324,15 +324,15 @@ static void daemon_dies(enum export_setting export)
 	for (int i = 0; i < 2; i++)
 		it_fork(&workers[i], survivor, NULL);
 	for (int i = 0; i < 2; i++)
-		it_hear(workers[i].from, &word, 1);
+		it_receive(workers[i].from, &word, 1);
 	it_daemon_kill(&daemon);
 	it_daemon_restart(&daemon, NULL, NULL);
 	for (int i = 0; i < 2; i++)
-		it_say(workers[i].to, "d", 1);
+		it_send(workers[i].to, "d", 1);
 	for (int i = 0; i < 2; i++)
-		it_hear(workers[i].from, &word, 1);
+		it_receive(workers[i].from, &word, 1);
 	for (int i = 0; i < 2; i++) {
-		it_say(workers[i].to, "e", 1);
+		it_send(workers[i].to, "e", 1);
 		it_join(&workers[i]);
 	}
 	it_daemon_stop(&daemon);

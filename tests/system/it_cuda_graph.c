@@ -279,7 +279,7 @@ mods_bind(struct decode_batch *decode, int32_t window, float slope)
 					      { .name = "slope", .dtype = PAGED_F32, .data = &slope } };
 
 	decode_ok(decode->engine->client, paged_mod_set_bind(decode->mod_set, 2, arrays, NULL));
-	decode_ok(decode->engine->host_client, paged_mod_set_bind(decode->host_mods, 2, arrays, NULL));
+	decode_ok(decode->engine->host_client, paged_mod_set_bind(decode->host_mod_set, 2, arrays, NULL));
 }
 
 static void
@@ -297,7 +297,7 @@ modded(int from, int to, void *argument)
 	it_require(fake_cuda_load_nvrtc(), "%s", dlerror());
 	open_one(&engine, &decode);
 	decode.mod_set = mods_make(engine.client, engine.pool, decode.batch);
-	decode.host_mods = mods_make(engine.host_client, engine.host_pool, decode.host_batch);
+	decode.host_mod_set = mods_make(engine.host_client, engine.host_pool, decode.host_batch);
 	mods_bind(&decode, 5, 0.25f);
 	decode_ok(engine.client, paged_mod_set_prepare(decode.mod_set, PAGED_F32, -1));
 	decode_capture(&decode, CUDA_CAPTURE_GLOBAL);

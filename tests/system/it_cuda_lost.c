@@ -81,8 +81,8 @@ holder(int from, int to, void *argument)
 	it_require(fake_cuda_load());
 	worker_open(&worker, NULL, 0);
 	seq = worker_create_seq(&worker, 20);
-	it_say(to, "h", 1);
-	it_hear(from, &word, 1);
+	it_send(to, "h", 1);
+	it_receive(from, &word, 1);
 	worker_expect(&worker, paged_client_ping(worker.client), PAGED_ERR_GONE);
 	worker_expect(&worker, paged_seq_erase(worker.client, 1, &seq), PAGED_ERR_GONE);
 	worker_close(&worker);
@@ -103,7 +103,7 @@ IT_TEST(a_lost_gpu_starts_pagedd_anew)
 	breakable_start(&daemon);
 	it_require(life_of(&daemon, lives.first));
 	it_fork(&child, holder, NULL);
-	it_hear(child.from, &word, 1);
+	it_receive(child.from, &word, 1);
 	n_fds = it_count_fds(daemon.pid);
 	break_cuda();
 	it_require(it_wait(has_new_life, &lives, 10000));
@@ -113,7 +113,7 @@ IT_TEST(a_lost_gpu_starts_pagedd_anew)
 				    "session ends here\n"));
 	it_require(it_daemon_logged(&daemon, "warning: pagedd: restarting as process "));
 	it_require(it_count_fds(daemon.pid) <= n_fds, "%u descriptors, %u before", it_count_fds(daemon.pid), n_fds);
-	it_say(child.to, "g", 1);
+	it_send(child.to, "g", 1);
 	it_join(&child);
 	it_daemon_stop(&daemon);
 }

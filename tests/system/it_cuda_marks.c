@@ -18,9 +18,9 @@
 #include "tests/fake-cuda/load.h"
 #include "tests/support/worker_fixture.h"
 
-static const struct scene_params served = {
+static const struct batch_fixture_params test_pool_params = {
 	.backend = "cuda",
-	.served = "test",
+	.daemon_pool = "test",
 	.pool = PAGED_F32,
 	.q = PAGED_F32,
 	.q_heads = WORKER_HEADS,
@@ -34,44 +34,44 @@ static const struct scene_params served = {
 
 /** What a writer tells its reader. */
 struct news {
-	paged_seq_id seq[SCENE_MAX_ROWS];
+	paged_seq_id seq[BATCH_FIXTURE_MAX_ROWS];
 	struct paged_mark mark;
 };
 
 static void
-open_as(struct scene *scene, uint32_t n_rows)
+open_as(struct batch_fixture *fixture, uint32_t n_rows)
 {
-	struct scene_params params = served;
+	struct batch_fixture_params params = test_pool_params;
 
 	it_require(fake_cuda_load(), "%s", dlerror());
 	params.n_rows = n_rows;
-	scene_open(scene, &params);
+	batch_fixture_open(fixture, &params);
 }
 
 /* Another process's sequences, and room for what attention gives. */
 static void
-open_reader(struct scene *scene, int from, struct news *news)
+open_reader(struct batch_fixture *fixture, int from, struct news *news)
 {
 	uint32_t total_q = 4;
 
-	open_as(scene, 0);
-	scene->params = served;
-	scene->total_q = total_q;
-	it_hear(from, news, sizeof(*news));
-	memcpy(scene->seq, news->seq, sizeof(scene->seq));
-	scene->out = scene_tensor(scene, PAGED_F32, total_q, WORKER_HEADS, WORKER_DIM);
-	scene->lse = scene_put(scene, NULL, total_q * WORKER_HEADS * sizeof(float));
-	scene->max_score = scene_put(scene, NULL, total_q * WORKER_HEADS * sizeof(float));
+	open_as(fixture, 0);
+	fixture->params = test_pool_params;
+	fixture->total_q = total_q;
+	it_receive(from, news, sizeof(*news));
+	memcpy(fixture->seq, news->seq, sizeof(fixture->seq));
+	fixture->out = batch_fixture_tensor(fixture, PAGED_F32, total_q, WORKER_HEADS, WORKER_DIM);
+	fixture->lse = batch_fixture_put(fixture, NULL, total_q * WORKER_HEADS * sizeof(float));
+	fixture->max_score = batch_fixture_put(fixture, NULL, total_q * WORKER_HEADS * sizeof(float));
 }
 
 static void
-attend(struct scene *scene)
+attend(struct batch_fixture *fixture)
 {
-	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 
-	scene_rows(scene, rows);
-	scene_ok(scene, paged_batch_plan(scene->batch, scene->params.n_rows, rows));
-	scene_ok(scene, scene_attend(scene, NULL));
+	batch_fixture_rows(fixture, rows);
+	batch_fixture_ok(fixture, paged_batch_plan(fixture->batch, fixture->params.n_rows, rows));
+	batch_fixture_ok(fixture, batch_fixture_attend(fixture, NULL));
 }
 
 static void
@@ -89,46 +89,46 @@ static void
 writer(int from, int to, void *argument)
 {
 	struct news news;
-	struct scene scene;
+	struct batch_fixture fixture;
 	char word;
 
 	(void)argument;
-	open_as(&scene, 2);
+	open_as(&fixture, 2);
 	for (uint32_t r = 0; r < 2; r++)
-		scene_write(&scene, r, 0, served.rows[r].kv_len);
-	memcpy(news.seq, scene.seq, sizeof(news.seq));
-	scene_ok(&scene, paged_batch_mark(scene.batch, &news.mark));
-	it_say(to, &news, sizeof(news));
-	it_hear(from, &word, 1);
-	scene_close(&scene);
+		batch_fixture_write(&fixture, r, 0, test_pool_params.rows[r].kv_len);
+	memcpy(news.seq, fixture.seq, sizeof(news.seq));
+	batch_fixture_ok(&fixture, paged_batch_mark(fixture.batch, &news.mark));
+	it_send(to, &news, sizeof(news));
+	it_receive(from, &word, 1);
+	batch_fixture_close(&fixture);
 }
 
 /* Of keys that nobody wrote: NaN through legacy, and zeros through vmm, whose scores are zeros. */
 static bool
 is_of_empty_pages(float lse)
 {
-	return isnan(lse) || fabsf(lse - logf((float)served.rows[0].kv_len)) < 1e-5f;
+	return isnan(lse) || fabsf(lse - logf((float)test_pool_params.rows[0].kv_len)) < 1e-5f;
 }
 
 static void
 reader(int from, int to, void *argument)
 {
-	struct scene scene;
+	struct batch_fixture fixture;
 	struct news news;
 	float lse;
 
 	(void)to, (void)argument;
-	open_reader(&scene, from, &news);
+	open_reader(&fixture, from, &news);
 	if (fake_cuda_wanted()) {
-		attend(&scene);
-		scene_get(&scene, &lse, scene.lse, sizeof(lse));
+		attend(&fixture);
+		batch_fixture_get(&fixture, &lse, fixture.lse, sizeof(lse));
 		it_require(is_of_empty_pages(lse), "the writer's stream has not moved, and its appends are seen: %g",
 			   lse);
 	}
-	scene_ok(&scene, paged_batch_wait(scene.batch, &news.mark));
-	attend(&scene);
-	scene_check(&scene);
-	scene_close(&scene);
+	batch_fixture_ok(&fixture, paged_batch_wait(fixture.batch, &news.mark));
+	attend(&fixture);
+	batch_fixture_check(&fixture);
+	batch_fixture_close(&fixture);
 }
 
 static void write_and_read(enum export_setting export)
@@ -140,10 +140,10 @@ static void write_and_read(enum export_setting export)
 	cuda_daemon_start(&daemon, export, "", "");
 	it_fork(&first, writer, NULL);
 	it_fork(&second, reader, NULL);
-	it_hear(first.from, &news, sizeof(news));
-	it_say(second.to, &news, sizeof(news));
+	it_receive(first.from, &news, sizeof(news));
+	it_send(second.to, &news, sizeof(news));
 	it_join(&second);
-	it_say(first.to, "e", 1);
+	it_send(first.to, "e", 1);
 	it_join(&first);
 	it_daemon_stop(&daemon);
 }
@@ -163,31 +163,31 @@ static void
 finisher(int from, int to, void *argument)
 {
 	struct news news = { .mark = { { 0 } } };
-	struct scene scene;
+	struct batch_fixture fixture;
 	char word;
 
 	(void)argument;
-	open_as(&scene, 2);
+	open_as(&fixture, 2);
 	for (uint32_t r = 0; r < 2; r++)
-		scene_write(&scene, r, 0, served.rows[r].kv_len);
-	scene_ok(&scene, paged_batch_finish(scene.batch));
-	memcpy(news.seq, scene.seq, sizeof(news.seq));
-	it_say(to, &news, sizeof(news));
-	it_hear(from, &word, 1);
-	scene_close(&scene);
+		batch_fixture_write(&fixture, r, 0, test_pool_params.rows[r].kv_len);
+	batch_fixture_ok(&fixture, paged_batch_finish(fixture.batch));
+	memcpy(news.seq, fixture.seq, sizeof(news.seq));
+	it_send(to, &news, sizeof(news));
+	it_receive(from, &word, 1);
+	batch_fixture_close(&fixture);
 }
 
 static void
 late_reader(int from, int to, void *argument)
 {
-	struct scene scene;
+	struct batch_fixture fixture;
 	struct news news;
 
 	(void)to, (void)argument;
-	open_reader(&scene, from, &news);
-	attend(&scene);
-	scene_check(&scene);
-	scene_close(&scene);
+	open_reader(&fixture, from, &news);
+	attend(&fixture);
+	batch_fixture_check(&fixture);
+	batch_fixture_close(&fixture);
 }
 
 IT_TEST(a_writer_may_wait_instead)
@@ -199,10 +199,10 @@ IT_TEST(a_writer_may_wait_instead)
 	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	it_fork(&first, finisher, NULL);
 	it_fork(&second, late_reader, NULL);
-	it_hear(first.from, &news, sizeof(news));
-	it_say(second.to, &news, sizeof(news));
+	it_receive(first.from, &news, sizeof(news));
+	it_send(second.to, &news, sizeof(news));
 	it_join(&second);
-	it_say(first.to, "e", 1);
+	it_send(first.to, "e", 1);
 	it_join(&first);
 	it_daemon_stop(&daemon);
 }
@@ -215,43 +215,43 @@ static void
 often(int from, int to, void *argument)
 {
 	struct news news;
-	struct scene scene;
+	struct batch_fixture fixture;
 	char word;
 
 	(void)argument;
-	open_as(&scene, 1);
-	memcpy(news.seq, scene.seq, sizeof(news.seq));
+	open_as(&fixture, 1);
+	memcpy(news.seq, fixture.seq, sizeof(news.seq));
 	for (uint32_t at = 0; at < N_MARKS; at++) {
-		scene_write(&scene, 0, at, at + 1);
-		scene_ok(&scene, paged_batch_mark(scene.batch, &news.mark));
-		it_say(to, &news, sizeof(news));
-		it_hear(from, &word, 1);
+		batch_fixture_write(&fixture, 0, at, at + 1);
+		batch_fixture_ok(&fixture, paged_batch_mark(fixture.batch, &news.mark));
+		it_send(to, &news, sizeof(news));
+		it_receive(from, &word, 1);
 	}
 	it_require(fake_cuda_n_calls("cuIpcGetEventHandle") == 1 && fake_cuda_n_calls("cuEventRecord") >= N_MARKS);
-	scene_close(&scene);
+	batch_fixture_close(&fixture);
 }
 
 static void
 follower(int from, int to, void *argument)
 {
-	struct scene scene;
+	struct batch_fixture fixture;
 	struct news news;
 
 	(void)argument;
-	open_reader(&scene, from, &news);
-	scene.params.n_rows = 1;
-	scene.total_q = 1;
+	open_reader(&fixture, from, &news);
+	fixture.params.n_rows = 1;
+	fixture.total_q = 1;
 	for (uint32_t at = 0; at < N_MARKS; at++) {
 		if (at > 0)
-			it_hear(from, &news, sizeof(news));
-		scene.params.rows[0].kv_len = at + 1;
-		scene_ok(&scene, paged_batch_wait(scene.batch, &news.mark));
-		attend(&scene);
-		scene_check(&scene);
-		it_say(to, "n", 1);
+			it_receive(from, &news, sizeof(news));
+		fixture.params.rows[0].kv_len = at + 1;
+		batch_fixture_ok(&fixture, paged_batch_wait(fixture.batch, &news.mark));
+		attend(&fixture);
+		batch_fixture_check(&fixture);
+		it_send(to, "n", 1);
 	}
 	it_require(fake_cuda_n_calls("cuIpcOpenEventHandle") == 1);
-	scene_close(&scene);
+	batch_fixture_close(&fixture);
 }
 
 IT_TEST(many_marks_are_one_event)
@@ -267,10 +267,10 @@ IT_TEST(many_marks_are_one_event)
 	it_fork(&first, often, NULL);
 	it_fork(&second, follower, NULL);
 	for (uint32_t i = 0; i < N_MARKS; i++) {
-		it_hear(first.from, &news, sizeof(news));
-		it_say(second.to, &news, sizeof(news));
-		it_hear(second.from, &word, 1);
-		it_say(first.to, &word, 1);
+		it_receive(first.from, &news, sizeof(news));
+		it_send(second.to, &news, sizeof(news));
+		it_receive(second.from, &word, 1);
+		it_send(first.to, &word, 1);
 	}
 	it_join(&second);
 	it_join(&first);
@@ -285,30 +285,30 @@ alone(int from, int to, void *argument)
 	const struct paged_batch_params params = { .struct_size = sizeof(params) };
 	struct paged_batch *other;
 	struct paged_mark mark;
-	struct scene scene;
+	struct batch_fixture fixture;
 	cuda_stream stream;
 
 	(void)from, (void)to, (void)argument;
-	open_as(&scene, 2);
-	scene_ok(&scene, paged_batch_create(scene.pool, &params, &other));
-	it_require(scene.gpu.driver.stream_create(&stream, CUDA_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
-	scene_ok(&scene, paged_batch_stream(other, stream));
+	open_as(&fixture, 2);
+	batch_fixture_ok(&fixture, paged_batch_create(fixture.pool, &params, &other));
+	it_require(fixture.gpu.driver.stream_create(&stream, CUDA_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+	batch_fixture_ok(&fixture, paged_batch_stream(other, stream));
 	for (uint32_t r = 0; r < 2; r++)
-		scene_write(&scene, r, 0, served.rows[r].kv_len);
-	scene_ok(&scene, paged_batch_mark(scene.batch, &mark));
-	scene_ok(&scene, paged_batch_wait(other, &mark));
-	scene_ok(&scene, paged_batch_finish(other));
+		batch_fixture_write(&fixture, r, 0, test_pool_params.rows[r].kv_len);
+	batch_fixture_ok(&fixture, paged_batch_mark(fixture.batch, &mark));
+	batch_fixture_ok(&fixture, paged_batch_wait(other, &mark));
+	batch_fixture_ok(&fixture, paged_batch_finish(other));
 	/* Waiting for the one stream has moved the other, so this finds nothing left to do. */
-	it_require(scene.gpu.driver.stream_query(scene.stream) == CUDA_SUCCESS);
-	scene_ok(&scene, paged_batch_mark(other, &mark));
+	it_require(fixture.gpu.driver.stream_query(fixture.stream) == CUDA_SUCCESS);
+	batch_fixture_ok(&fixture, paged_batch_mark(other, &mark));
 	paged_batch_destroy(other);
-	scene_ok(&scene, paged_batch_wait(scene.batch, &mark));
-	scene_ok(&scene, paged_batch_create(scene.pool, &params, &other));
-	scene_ok(&scene, paged_batch_mark(other, &mark));
+	batch_fixture_ok(&fixture, paged_batch_wait(fixture.batch, &mark));
+	batch_fixture_ok(&fixture, paged_batch_create(fixture.pool, &params, &other));
+	batch_fixture_ok(&fixture, paged_batch_mark(other, &mark));
 	it_require(fake_cuda_n_calls("cuIpcGetEventHandle") == 2, "the third batch has the second's event");
 	it_require(fake_cuda_n_calls("cuIpcOpenEventHandle") == 0);
-	it_require(scene.gpu.driver.stream_destroy(stream) == CUDA_SUCCESS);
-	scene_close(&scene);
+	it_require(fixture.gpu.driver.stream_destroy(stream) == CUDA_SUCCESS);
+	batch_fixture_close(&fixture);
 }
 
 IT_TEST(in_one_process)
@@ -331,25 +331,25 @@ bereaved(int from, int to, void *argument)
 {
 	bool waits_before = *(bool *)argument;
 	unsigned int n_fds;
-	struct scene scene;
+	struct batch_fixture fixture;
 	struct news news;
 	char word;
 
-	open_reader(&scene, from, &news);
+	open_reader(&fixture, from, &news);
 	n_fds = it_count_fds(getpid());
 	if (waits_before)
-		scene_ok(&scene, paged_batch_wait(scene.batch, &news.mark));
-	scene_ok(&scene, paged_batch_finish(scene.batch));
-	it_say(to, "r", 1);
-	it_hear(from, &word, 1);
-	scene_expect(&scene, paged_batch_wait(scene.batch, &news.mark), PAGED_ERR_GONE);
-	it_require(strstr(paged_client_error(scene.client), "pool test: process ") != NULL &&
-			   strstr(paged_client_error(scene.client), " has ended") != NULL,
-		   "%s", paged_client_error(scene.client));
+		batch_fixture_ok(&fixture, paged_batch_wait(fixture.batch, &news.mark));
+	batch_fixture_ok(&fixture, paged_batch_finish(fixture.batch));
+	it_send(to, "r", 1);
+	it_receive(from, &word, 1);
+	batch_fixture_expect(&fixture, paged_batch_wait(fixture.batch, &news.mark), PAGED_ERR_GONE);
+	it_require(strstr(paged_client_error(fixture.client), "pool test: process ") != NULL &&
+			   strstr(paged_client_error(fixture.client), " has ended") != NULL,
+		   "%s", paged_client_error(fixture.client));
 	/* Nothing of the dead is left, and the stream goes on. */
 	it_require(it_count_fds(getpid()) == n_fds, "%u descriptors, %u before", it_count_fds(getpid()), n_fds);
-	scene_ok(&scene, paged_batch_finish(scene.batch));
-	scene_close(&scene);
+	batch_fixture_ok(&fixture, paged_batch_finish(fixture.batch));
+	batch_fixture_close(&fixture);
 }
 
 static void
@@ -363,11 +363,11 @@ kill_the_writer(bool waits_before)
 	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	it_fork(&first, writer, NULL);
 	it_fork(&second, bereaved, &waits_before);
-	it_hear(first.from, &news, sizeof(news));
-	it_say(second.to, &news, sizeof(news));
-	it_hear(second.from, &word, 1);
+	it_receive(first.from, &news, sizeof(news));
+	it_send(second.to, &news, sizeof(news));
+	it_receive(second.from, &word, 1);
 	it_kill(&first);
-	it_say(second.to, "k", 1);
+	it_send(second.to, "k", 1);
 	it_join(&second);
 	it_daemon_stop(&daemon);
 }
@@ -387,50 +387,51 @@ IT_TEST(a_writer_dies_after_its_event_was_opened)
 static struct cuda_graphs graphs;
 
 static void
-capture_begin(const struct scene *scene)
+capture_begin(const struct batch_fixture *fixture)
 {
-	it_require(cuda_graphs_find(&graphs, &scene->gpu.driver));
-	it_require(graphs.begin(scene->stream, CUDA_CAPTURE_GLOBAL) == CUDA_SUCCESS);
+	it_require(cuda_graphs_find(&graphs, &fixture->gpu.driver));
+	it_require(graphs.begin(fixture->stream, CUDA_CAPTURE_GLOBAL) == CUDA_SUCCESS);
 }
 
 static void
-capture_end(const struct scene *scene)
+capture_end(const struct batch_fixture *fixture)
 {
 	cuda_graph graph;
 
-	it_require(graphs.end(scene->stream, &graph) == CUDA_SUCCESS);
+	it_require(graphs.end(fixture->stream, &graph) == CUDA_SUCCESS);
 	it_require(graphs.destroy(graph) == CUDA_SUCCESS);
 }
 
 /* Bytes of a peer */
 
 static void
-refuse(struct scene *scene, const struct mark *mark, enum paged_status wanted, const char *words)
+refuse(struct batch_fixture *fixture, const struct mark *mark, enum paged_status wanted, const char *words)
 {
 	struct paged_mark bytes = { { 0 } };
 
 	memcpy(&bytes, mark, sizeof(*mark));
-	scene_expect(scene, paged_batch_wait(scene->batch, &bytes), wanted);
-	it_require(strstr(paged_client_error(scene->client), words) != NULL, "%s", paged_client_error(scene->client));
+	batch_fixture_expect(fixture, paged_batch_wait(fixture->batch, &bytes), wanted);
+	it_require(strstr(paged_client_error(fixture->client), words) != NULL, "%s",
+		   paged_client_error(fixture->client));
 }
 
-#define REFUSE(field, wanted, words)                     \
-	do {                                             \
-		struct mark wrong = good;                \
-                                                         \
-		wrong.field;                             \
-		refuse(&scene, &wrong, (wanted), words); \
+#define REFUSE(field, wanted, words)                       \
+	do {                                               \
+		struct mark wrong = good;                  \
+                                                           \
+		wrong.field;                               \
+		refuse(&fixture, &wrong, (wanted), words); \
 	} while (0)
 
 static void
 critic(int from, int to, void *argument)
 {
-	struct scene scene;
+	struct batch_fixture fixture;
 	struct news news;
 	struct mark good;
 
 	(void)to, (void)argument;
-	open_reader(&scene, from, &news);
+	open_reader(&fixture, from, &news);
 	memcpy(&good, &news.mark, sizeof(good));
 	REFUSE(magic = 0, PAGED_ERR_INVALID, "these bytes are no mark");
 	REFUSE(version = 0, PAGED_ERR_INVALID, "these bytes are no mark");
@@ -449,18 +450,18 @@ critic(int from, int to, void *argument)
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuStreamWaitEvent=999", 1);
 	REFUSE(event = good.event, PAGED_ERR_BACKEND, "cuStreamWaitEvent: CUDA_ERROR_UNKNOWN");
 	unsetenv("PAGED_FAKE_CUDA_FAIL");
-	capture_begin(&scene);
+	capture_begin(&fixture);
 	REFUSE(event = good.event, PAGED_ERR_UNSUPPORTED, "a graph waits for no marks");
-	capture_end(&scene);
-	scene_expect(&scene, paged_batch_wait(scene.batch, NULL), PAGED_ERR_INVALID);
-	scene_ok(&scene, paged_batch_wait(scene.batch, &news.mark));
-	attend(&scene);
-	scene_check(&scene);
+	capture_end(&fixture);
+	batch_fixture_expect(&fixture, paged_batch_wait(fixture.batch, NULL), PAGED_ERR_INVALID);
+	batch_fixture_ok(&fixture, paged_batch_wait(fixture.batch, &news.mark));
+	attend(&fixture);
+	batch_fixture_check(&fixture);
 	/* One's own, with a number that was never given. */
-	scene_ok(&scene, paged_batch_mark(scene.batch, &news.mark));
+	batch_fixture_ok(&fixture, paged_batch_mark(fixture.batch, &news.mark));
 	memcpy(&good, &news.mark, sizeof(good));
 	REFUSE(event++, PAGED_ERR_INVALID, "this process made no such mark");
-	scene_close(&scene);
+	batch_fixture_close(&fixture);
 }
 
 IT_TEST(what_is_no_mark_is_refused)
@@ -473,10 +474,10 @@ IT_TEST(what_is_no_mark_is_refused)
 	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	it_fork(&first, writer, NULL);
 	it_fork(&second, critic, NULL);
-	it_hear(first.from, &news, sizeof(news));
-	it_say(second.to, &news, sizeof(news));
+	it_receive(first.from, &news, sizeof(news));
+	it_send(second.to, &news, sizeof(news));
 	it_join(&second);
-	it_say(first.to, "e", 1);
+	it_send(first.to, "e", 1);
 	it_join(&first);
 	it_daemon_stop(&daemon);
 }
@@ -484,12 +485,13 @@ IT_TEST(what_is_no_mark_is_refused)
 /* Marks that cannot be made */
 
 static void
-refused_mark(struct scene *scene, enum paged_status wanted, const char *words)
+refused_mark(struct batch_fixture *fixture, enum paged_status wanted, const char *words)
 {
 	struct paged_mark mark;
 
-	scene_expect(scene, paged_batch_mark(scene->batch, &mark), wanted);
-	it_require(strstr(paged_client_error(scene->client), words) != NULL, "%s", paged_client_error(scene->client));
+	batch_fixture_expect(fixture, paged_batch_mark(fixture->batch, &mark), wanted);
+	it_require(strstr(paged_client_error(fixture->client), words) != NULL, "%s",
+		   paged_client_error(fixture->client));
 }
 
 static void
@@ -497,40 +499,40 @@ unable(int from, int to, void *argument)
 {
 	static const char *const calls[] = { "cuEventCreate", "cuIpcGetEventHandle", "cuEventRecord" };
 	struct paged_mark mark;
-	struct scene scene;
+	struct batch_fixture fixture;
 	char fail[64];
 
 	(void)from, (void)to, (void)argument;
-	open_as(&scene, 1);
-	scene_expect(&scene, paged_batch_mark(scene.batch, NULL), PAGED_ERR_INVALID);
-	capture_begin(&scene);
-	refused_mark(&scene, PAGED_ERR_UNSUPPORTED,
+	open_as(&fixture, 1);
+	batch_fixture_expect(&fixture, paged_batch_mark(fixture.batch, NULL), PAGED_ERR_INVALID);
+	capture_begin(&fixture);
+	refused_mark(&fixture, PAGED_ERR_UNSUPPORTED,
 		     "pool test: the stream is being captured, and a graph has no marks");
-	scene_expect(&scene, paged_batch_finish(scene.batch), PAGED_ERR_UNSUPPORTED);
-	capture_end(&scene);
+	batch_fixture_expect(&fixture, paged_batch_finish(fixture.batch), PAGED_ERR_UNSUPPORTED);
+	capture_end(&fixture);
 	for (unsigned int i = 0; i < 3; i++) {
 		snprintf(fail, sizeof(fail), "%s=999", calls[i]);
 		setenv("PAGED_FAKE_CUDA_FAIL", fail, 1);
-		refused_mark(&scene, PAGED_ERR_BACKEND, calls[i]);
+		refused_mark(&fixture, PAGED_ERR_BACKEND, calls[i]);
 	}
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuStreamSynchronize=719", 1);
-	scene_expect(&scene, paged_batch_finish(scene.batch), PAGED_ERR_BACKEND);
+	batch_fixture_expect(&fixture, paged_batch_finish(fixture.batch), PAGED_ERR_BACKEND);
 	unsetenv("PAGED_FAKE_CUDA_FAIL");
-	scene_ok(&scene, paged_batch_mark(scene.batch, &mark));
-	scene_close(&scene);
+	batch_fixture_ok(&fixture, paged_batch_mark(fixture.batch, &mark));
+	batch_fixture_close(&fixture);
 }
 
 static void
 eventless(int from, int to, void *argument)
 {
-	struct scene scene;
+	struct batch_fixture fixture;
 
 	(void)from, (void)to, (void)argument;
 	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "125=0", 1);
-	open_as(&scene, 1);
-	refused_mark(&scene, PAGED_ERR_UNSUPPORTED, "shares no events between processes; use paged_batch_finish()");
-	scene_ok(&scene, paged_batch_finish(scene.batch));
-	scene_close(&scene);
+	open_as(&fixture, 1);
+	refused_mark(&fixture, PAGED_ERR_UNSUPPORTED, "shares no events between processes; use paged_batch_finish()");
+	batch_fixture_ok(&fixture, paged_batch_finish(fixture.batch));
+	batch_fixture_close(&fixture);
 }
 
 IT_TEST(marks_that_cannot_be_made_are_refused)
@@ -552,20 +554,20 @@ static void
 orphan(int from, int to, void *argument)
 {
 	struct paged_mark mark;
-	struct scene scene;
+	struct batch_fixture fixture;
 	char word;
 
 	(void)argument;
-	open_as(&scene, 1);
-	scene_write(&scene, 0, 0, 19);
-	scene_ok(&scene, paged_batch_mark(scene.batch, &mark));
-	it_say(to, "m", 1);
-	it_hear(from, &word, 1);
-	scene_expect(&scene, paged_client_ping(scene.client), PAGED_ERR_GONE);
-	scene_expect(&scene, paged_batch_wait(scene.batch, &mark), PAGED_ERR_GONE);
-	scene_expect(&scene, paged_batch_mark(scene.batch, &mark), PAGED_ERR_GONE);
-	scene_ok(&scene, paged_batch_finish(scene.batch));
-	scene_close(&scene);
+	open_as(&fixture, 1);
+	batch_fixture_write(&fixture, 0, 0, 19);
+	batch_fixture_ok(&fixture, paged_batch_mark(fixture.batch, &mark));
+	it_send(to, "m", 1);
+	it_receive(from, &word, 1);
+	batch_fixture_expect(&fixture, paged_client_ping(fixture.client), PAGED_ERR_GONE);
+	batch_fixture_expect(&fixture, paged_batch_wait(fixture.batch, &mark), PAGED_ERR_GONE);
+	batch_fixture_expect(&fixture, paged_batch_mark(fixture.batch, &mark), PAGED_ERR_GONE);
+	batch_fixture_ok(&fixture, paged_batch_finish(fixture.batch));
+	batch_fixture_close(&fixture);
 }
 
 IT_TEST(the_daemon_is_gone)
@@ -576,9 +578,9 @@ IT_TEST(the_daemon_is_gone)
 
 	cuda_daemon_start(&daemon, EXPORT_SETTING_VMM, "", "");
 	it_fork(&child, orphan, NULL);
-	it_hear(child.from, &word, 1);
+	it_receive(child.from, &word, 1);
 	it_daemon_kill(&daemon);
-	it_say(child.to, "k", 1);
+	it_send(child.to, "k", 1);
 	it_join(&child);
 }
 

@@ -17,7 +17,7 @@
 #define MAX_OUT (3 * 4 * 64)
 #define N_ARRAYS 6
 
-static const struct scene_params base = {
+static const struct batch_fixture_params base = {
 	.pool = PAGED_F32,
 	.q = PAGED_F32,
 	.q_heads = 4,
@@ -73,66 +73,68 @@ static const int32_t heads = 4, prefixes[2] = { 20, 3 };
 static const int32_t documents[21] = { 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 0, 2, 2 };
 
 static size_t
-arrays_make(struct scene *scene, const struct mods_case *c, struct paged_array arrays[N_ARRAYS])
+arrays_make(struct batch_fixture *fixture, const struct mods_case *c, struct paged_array arrays[N_ARRAYS])
 {
-	const bool there = scene != NULL;
+	const bool there = fixture != NULL;
 
 	arrays[0] = (struct paged_array){ .name = "window", .dtype = PAGED_I32, .data = &c->window };
 	arrays[1] = (struct paged_array){ .name = "slope",
 					  .dtype = PAGED_F32,
 					  .n_dims = 1,
 					  .extents = { c->n_slopes },
-					  .data = there ? scene_put(scene, slopes, sizeof(slopes)) : NULL };
-	arrays[2] = (struct paged_array){ .name = "doc",
-					  .dtype = PAGED_I32,
-					  .n_dims = 1,
-					  .extents = { 21 },
-					  .data = there ? scene_put(scene, documents, sizeof(documents)) : NULL };
+					  .data = there ? batch_fixture_put(fixture, slopes, sizeof(slopes)) : NULL };
+	arrays[2] =
+		(struct paged_array){ .name = "doc",
+				      .dtype = PAGED_I32,
+				      .n_dims = 1,
+				      .extents = { 21 },
+				      .data = there ? batch_fixture_put(fixture, documents, sizeof(documents)) : NULL };
 	arrays[3] = (struct paged_array){ .name = "cap", .dtype = PAGED_F32, .data = &c->cap };
 	arrays[4] = (struct paged_array){ .name = "heads", .dtype = PAGED_I32, .data = &heads };
-	arrays[5] = (struct paged_array){ .name = "prefix",
-					  .dtype = PAGED_I32,
-					  .n_dims = 1,
-					  .extents = { 2 },
-					  .data = there ? scene_put(scene, prefixes, sizeof(prefixes)) : NULL };
+	arrays[5] =
+		(struct paged_array){ .name = "prefix",
+				      .dtype = PAGED_I32,
+				      .n_dims = 1,
+				      .extents = { 2 },
+				      .data = there ? batch_fixture_put(fixture, prefixes, sizeof(prefixes)) : NULL };
 	return N_ARRAYS;
 }
 
 static struct paged_mod_set *
-mods_make(struct scene *scene, const struct mods_case *c)
+mods_make(struct batch_fixture *fixture, const struct mods_case *c)
 {
 	struct paged_mod_set_params params = { .struct_size = sizeof(params) };
 	struct paged_array arrays[N_ARRAYS];
 	struct paged_mod *mod;
 	struct paged_mod_set *mods;
-	size_t n = arrays_make(scene, c, arrays);
+	size_t n = arrays_make(fixture, c, arrays);
 
 	if (c->mask != NULL) {
-		scene_ok(scene, paged_mod_parse(scene->pool, PAGED_MOD_MASK, c->mask, n, arrays, &mod));
+		batch_fixture_ok(fixture, paged_mod_parse(fixture->pool, PAGED_MOD_MASK, c->mask, n, arrays, &mod));
 		params.mask = mod;
 	}
 	if (c->score != NULL) {
-		scene_ok(scene, paged_mod_parse(scene->pool, PAGED_MOD_SCORE, c->score, n, arrays, &mod));
+		batch_fixture_ok(fixture, paged_mod_parse(fixture->pool, PAGED_MOD_SCORE, c->score, n, arrays, &mod));
 		params.score = mod;
 	}
-	scene_ok(scene, paged_mod_set_create(scene->batch, &params, &mods));
-	scene_ok(scene, paged_mod_set_bind(mods, n, arrays, NULL));
+	batch_fixture_ok(fixture, paged_mod_set_create(fixture->batch, &params, &mods));
+	batch_fixture_ok(fixture, paged_mod_set_bind(mods, n, arrays, NULL));
 	return mods;
 }
 
 /* The results as floats; how many. */
 static unsigned int
-results_get(struct scene *scene, float out[MAX_OUT])
+results_get(struct batch_fixture *fixture, float out[MAX_OUT])
 {
 	uint16_t halves[MAX_OUT];
-	unsigned int n = scene->total_q * scene->params.q_heads * scene->params.v_dim;
+	unsigned int n = fixture->total_q * fixture->params.q_heads * fixture->params.v_dim;
 
 	it_require(n <= MAX_OUT);
-	if (scene->params.q == PAGED_F32) {
-		scene_get(scene, out, scene->out.data, n * sizeof(float));
+	if (fixture->params.q == PAGED_F32) {
+		batch_fixture_get(fixture, out, fixture->out.data, n * sizeof(float));
 		return n;
 	}
-	scene_get(scene, halves, scene->out.data, n * sizeof(halves[0]));
+	batch_fixture_get(fixture, halves, fixture->out.data, n * sizeof(halves[0]));
 	for (unsigned int i = 0; i < n; i++) {
 		uint32_t bits = (uint32_t)halves[i] << 16;
 
@@ -141,10 +143,10 @@ results_get(struct scene *scene, float out[MAX_OUT])
 	return n;
 }
 
-static struct scene_params
+static struct batch_fixture_params
 params_of(const struct mods_case *c)
 {
-	struct scene_params params = base;
+	struct batch_fixture_params params = base;
 
 	if (c->half) {
 		params.pool = params.q = PAGED_BF16;
@@ -166,45 +168,45 @@ tensor_stride(struct paged_tensor *tensor)
 }
 
 static enum paged_status
-attend_strided(struct scene *scene, struct paged_mod_set *mods)
+attend_strided(struct batch_fixture *fixture, struct paged_mod_set *mods)
 {
 	const struct paged_attention_params params = { .struct_size = sizeof(params), .mod_set = mods };
-	struct paged_tensor q = scene_queries(scene);
+	struct paged_tensor q = batch_fixture_queries(fixture);
 
 	tensor_stride(&q);
-	tensor_stride(&scene->out);
-	return paged_attention(scene->batch, SCENE_LAYER, &q, &scene->out, &params);
+	tensor_stride(&fixture->out);
+	return paged_attention(fixture->batch, BATCH_FIXTURE_LAYER, &q, &fixture->out, &params);
 }
 
 /* Write, plan, attend with the mods; what validate says. */
 static enum paged_status
 run(const char *backend, const struct mods_case *c, float out[MAX_OUT], unsigned int *n_p)
 {
-	struct paged_batch_row rows[SCENE_MAX_ROWS];
-	struct scene_params params = params_of(c);
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
+	struct batch_fixture_params params = params_of(c);
 	struct paged_mod_set *mods;
 	enum paged_status status;
-	struct scene scene;
+	struct batch_fixture fixture;
 
 	params.backend = backend;
-	scene_open(&scene, &params);
+	batch_fixture_open(&fixture, &params);
 	for (uint32_t r = 0; r < params.n_rows; r++)
-		scene_write(&scene, r, 0, params.rows[r].kv_len);
-	scene_rows(&scene, rows);
+		batch_fixture_write(&fixture, r, 0, params.rows[r].kv_len);
+	batch_fixture_rows(&fixture, rows);
 	for (uint32_t r = 0; c->numbered && r < params.n_rows; r++) {
 		rows[r].flags |= PAGED_ROW_B;
 		rows[r].b = 900 - 250 * r;
 	}
-	mods = mods_make(&scene, c);
-	scene_ok(&scene, paged_mod_set_prepare(mods, params.q, -1));
-	scene_ok(&scene, paged_mod_set_prepare(mods, params.q, 0));
-	scene_ok(&scene, paged_batch_plan(scene.batch, params.n_rows, rows));
-	scene_ok(&scene, c->strided ? attend_strided(&scene, mods) : scene_attend(&scene, mods));
-	status = paged_batch_validate(scene.batch);
+	mods = mods_make(&fixture, c);
+	batch_fixture_ok(&fixture, paged_mod_set_prepare(mods, params.q, -1));
+	batch_fixture_ok(&fixture, paged_mod_set_prepare(mods, params.q, 0));
+	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, params.n_rows, rows));
+	batch_fixture_ok(&fixture, c->strided ? attend_strided(&fixture, mods) : batch_fixture_attend(&fixture, mods));
+	status = paged_batch_validate(fixture.batch);
 	if (status != PAGED_OK)
-		it_note("%s: %s", backend, paged_client_error(scene.client));
-	*n_p = results_get(&scene, out);
-	scene_close(&scene);
+		it_note("%s: %s", backend, paged_client_error(fixture.client));
+	*n_p = results_get(&fixture, out);
+	batch_fixture_close(&fixture);
 	return status;
 }
 
@@ -277,30 +279,30 @@ IT_TEST(an_index_out_of_bounds_is_told)
 IT_TEST(binding_again)
 {
 	struct mods_case c = { .mask = "q_idx - kv_idx < window", .window = 3, .n_slopes = 4 };
-	struct paged_batch_row rows[SCENE_MAX_ROWS];
-	struct scene_params params = base;
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
+	struct batch_fixture_params params = base;
 	struct paged_array arrays[N_ARRAYS];
 	struct paged_mod_set *mods;
-	struct scene scene;
+	struct batch_fixture fixture;
 
 	start(NULL);
 	params.backend = "cuda";
 	params.n_rows = 1;
-	params.rows[0] = (struct scene_row){ .kv_len = 9, .q_len = 1 };
-	scene_open(&scene, &params);
-	scene_write(&scene, 0, 0, 9);
-	scene_rows(&scene, rows);
-	mods = mods_make(&scene, &c);
-	scene_ok(&scene, paged_batch_plan(scene.batch, 1, rows));
+	params.rows[0] = (struct batch_fixture_row){ .kv_len = 9, .q_len = 1 };
+	batch_fixture_open(&fixture, &params);
+	batch_fixture_write(&fixture, 0, 0, 9);
+	batch_fixture_rows(&fixture, rows);
+	mods = mods_make(&fixture, &c);
+	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 1, rows));
 	c.window = 100;
-	arrays_make(&scene, &c, arrays);
-	scene_ok(&scene, paged_mod_set_bind(mods, N_ARRAYS, arrays, NULL));
-	scene_ok(&scene, scene_attend(&scene, mods));
+	arrays_make(&fixture, &c, arrays);
+	batch_fixture_ok(&fixture, paged_mod_set_bind(mods, N_ARRAYS, arrays, NULL));
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, mods));
 	c.window = 1;
-	scene_ok(&scene, paged_mod_set_bind(mods, N_ARRAYS, arrays, NULL));
-	scene_ok(&scene, paged_batch_validate(scene.batch));
-	scene_check(&scene);
-	scene_close(&scene);
+	batch_fixture_ok(&fixture, paged_mod_set_bind(mods, N_ARRAYS, arrays, NULL));
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	batch_fixture_check(&fixture);
+	batch_fixture_close(&fixture);
 }
 
 /* Parameters are the host's; arrays of 64 bits in the GPU's memory would have to be copied there. */
@@ -308,23 +310,23 @@ IT_TEST(values_of_64_bits)
 {
 	const struct mods_case c = { .mask = "q_idx - kv_idx < window && document", .window = 7, .n_slopes = 4 };
 	struct paged_array arrays[N_ARRAYS];
-	struct scene_params params = base;
+	struct batch_fixture_params params = base;
 	struct paged_mod_set *mods;
-	struct scene scene;
+	struct batch_fixture fixture;
 	int64_t window = 5;
 
 	start(NULL);
 	params.backend = "cuda";
-	scene_open(&scene, &params);
-	mods = mods_make(&scene, &c);
-	arrays_make(&scene, &c, arrays);
+	batch_fixture_open(&fixture, &params);
+	mods = mods_make(&fixture, &c);
+	arrays_make(&fixture, &c, arrays);
 	arrays[0].dtype = PAGED_I64;
 	arrays[0].data = &window;
-	scene_ok(&scene, paged_mod_set_bind(mods, N_ARRAYS, arrays, NULL));
+	batch_fixture_ok(&fixture, paged_mod_set_bind(mods, N_ARRAYS, arrays, NULL));
 	arrays[2].dtype = PAGED_I64;
-	scene_expect(&scene, paged_mod_set_bind(mods, N_ARRAYS, arrays, NULL), PAGED_ERR_UNSUPPORTED);
-	it_require(strstr(paged_client_error(scene.client), "array 'doc' is i64 in a GPU's memory") != NULL);
-	scene_close(&scene);
+	batch_fixture_expect(&fixture, paged_mod_set_bind(mods, N_ARRAYS, arrays, NULL), PAGED_ERR_UNSUPPORTED);
+	it_require(strstr(paged_client_error(fixture.client), "array 'doc' is i64 in a GPU's memory") != NULL);
+	batch_fixture_close(&fixture);
 }
 
 /* The thread that compiles calls nobody. */
@@ -351,17 +353,17 @@ heard(const char *what)
 }
 
 static void
-prepare_once(const struct scene_params *params)
+prepare_once(const struct batch_fixture_params *params)
 {
 	struct mods_case c = { .score = "score * 5", .n_slopes = 4 };
 	struct paged_mod_set *mods;
-	struct scene scene;
+	struct batch_fixture fixture;
 
 	said[0] = '\0';
-	scene_open(&scene, params);
-	mods = mods_make(&scene, &c);
-	scene_ok(&scene, paged_mod_set_prepare(mods, PAGED_F32, -1));
-	scene_close(&scene);
+	batch_fixture_open(&fixture, params);
+	mods = mods_make(&fixture, &c);
+	batch_fixture_ok(&fixture, paged_mod_set_prepare(mods, PAGED_F32, -1));
+	batch_fixture_close(&fixture);
 }
 
 static void
@@ -376,7 +378,7 @@ folder_remove(const char *folder)
 IT_TEST(what_the_compiling_thread_says)
 {
 	char folder[] = "/tmp/paged-mods.XXXXXX";
-	struct scene_params params = base;
+	struct batch_fixture_params params = base;
 
 	start(NULL);
 	it_require(mkdtemp(folder) != NULL);
@@ -397,7 +399,7 @@ IT_TEST(what_the_compiling_thread_says)
 IT_TEST(code_on_disk_that_the_driver_refuses)
 {
 	char folder[] = "/tmp/paged-mods.XXXXXX", path[64], fail[48];
-	struct scene_params params = base;
+	struct batch_fixture_params params = base;
 
 	start(NULL);
 	cuda_skip_with_gpu();
@@ -425,22 +427,22 @@ IT_TEST(code_on_disk_that_the_driver_refuses)
 IT_TEST(code_is_asked_for_at_once_and_polled)
 {
 	struct mods_case c = { .score = "score * 2", .n_slopes = 4 };
-	struct scene_params params = base;
+	struct batch_fixture_params params = base;
 	struct paged_mod_set *mods;
-	struct scene scene;
+	struct batch_fixture fixture;
 	enum paged_status status;
 
 	start(NULL);
 	params.backend = "cuda";
-	scene_open(&scene, &params);
-	mods = mods_make(&scene, &c);
+	batch_fixture_open(&fixture, &params);
+	mods = mods_make(&fixture, &c);
 	status = paged_mod_set_prepare(mods, PAGED_F32, 0);
 	it_require(status == PAGED_OK || status == PAGED_ERR_AGAIN, "%d", status);
-	scene_expect(&scene, paged_mod_set_prepare(mods, PAGED_I32, 0), PAGED_ERR_INVALID);
-	scene_ok(&scene, paged_mod_set_prepare(mods, PAGED_F32, 20000));
+	batch_fixture_expect(&fixture, paged_mod_set_prepare(mods, PAGED_I32, 0), PAGED_ERR_INVALID);
+	batch_fixture_ok(&fixture, paged_mod_set_prepare(mods, PAGED_F32, 20000));
 	/* Closed with a compilation under way. */
-	mods_make(&scene, &(struct mods_case){ .score = "score * 3", .n_slopes = 4 });
-	scene_close(&scene);
+	mods_make(&fixture, &(struct mods_case){ .score = "score * 3", .n_slopes = 4 });
+	batch_fixture_close(&fixture);
 }
 
 /* Mods that need a compiler are refused, with the reason, each time; all else goes on. */
@@ -448,30 +450,30 @@ static void
 without_compiler(const char *named, const char *sentence)
 {
 	struct mods_case c = { .score = "score * 7", .n_slopes = 4 };
-	struct paged_batch_row rows[SCENE_MAX_ROWS];
-	struct scene_params params = base;
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
+	struct batch_fixture_params params = base;
 	struct paged_mod_set *mods;
-	struct scene scene;
+	struct batch_fixture fixture;
 
 	setenv("PAGED_NVRTC", named, 1);
 	params.backend = "cuda";
-	scene_open(&scene, &params);
+	batch_fixture_open(&fixture, &params);
 	for (uint32_t r = 0; r < params.n_rows; r++)
-		scene_write(&scene, r, 0, params.rows[r].kv_len);
-	scene_rows(&scene, rows);
-	mods = mods_make(&scene, &c);
-	scene_ok(&scene, paged_batch_plan(scene.batch, params.n_rows, rows));
+		batch_fixture_write(&fixture, r, 0, params.rows[r].kv_len);
+	batch_fixture_rows(&fixture, rows);
+	mods = mods_make(&fixture, &c);
+	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, params.n_rows, rows));
 	for (unsigned int i = 0; i < 2; i++) {
-		scene_expect(&scene, paged_mod_set_prepare(mods, PAGED_F32, -1), PAGED_ERR_UNSUPPORTED);
-		it_require(strstr(paged_client_error(scene.client), sentence) != NULL, "%s",
-			   paged_client_error(scene.client));
-		scene_expect(&scene, scene_attend(&scene, mods), PAGED_ERR_UNSUPPORTED);
+		batch_fixture_expect(&fixture, paged_mod_set_prepare(mods, PAGED_F32, -1), PAGED_ERR_UNSUPPORTED);
+		it_require(strstr(paged_client_error(fixture.client), sentence) != NULL, "%s",
+			   paged_client_error(fixture.client));
+		batch_fixture_expect(&fixture, batch_fixture_attend(&fixture, mods), PAGED_ERR_UNSUPPORTED);
 	}
-	it_note("%s", paged_client_error(scene.client));
-	scene_ok(&scene, scene_attend(&scene, NULL));
-	scene_ok(&scene, paged_batch_validate(scene.batch));
-	scene_check(&scene);
-	scene_close(&scene);
+	it_note("%s", paged_client_error(fixture.client));
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	batch_fixture_check(&fixture);
+	batch_fixture_close(&fixture);
 }
 
 IT_TEST(no_compiler)

@@ -17,7 +17,7 @@
 
 #define MAX_NAMES 64
 
-static const struct scene_params params = {
+static const struct batch_fixture_params params = {
 	.backend = "cuda",
 	.pool = PAGED_F32,
 	.q = PAGED_F32,
@@ -64,26 +64,26 @@ calls_read(struct calls *calls, const char *path, bool before)
 
 /* A batch that is planned, and its queries. */
 static void
-scene_start(struct scene *scene, struct paged_tensor *q)
+planned_fixture_open(struct batch_fixture *fixture, struct paged_tensor *q)
 {
-	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 
 	it_require(fake_cuda_load() && fake_cuda_load_nvrtc(), "%s", dlerror());
-	scene_open(scene, &params);
-	scene_write(scene, 0, 0, params.rows[0].kv_len);
-	scene_rows(scene, rows);
-	scene_ok(scene, paged_batch_plan(scene->batch, 1, rows));
-	*q = scene_queries(scene);
+	batch_fixture_open(fixture, &params);
+	batch_fixture_write(fixture, 0, 0, params.rows[0].kv_len);
+	batch_fixture_rows(fixture, rows);
+	batch_fixture_ok(fixture, paged_batch_plan(fixture->batch, 1, rows));
+	*q = batch_fixture_queries(fixture);
 }
 
 static enum paged_status
-attend(struct scene *scene, const struct paged_mod_set_params *pair, const struct paged_tensor *q)
+attend(struct batch_fixture *fixture, const struct paged_mod_set_params *pair, const struct paged_tensor *q)
 {
 	const int32_t window = 4;
 	const struct paged_array array = { .name = "window", .dtype = PAGED_I32, .data = &window };
 	struct paged_attention_params how = { .struct_size = sizeof(how) };
 	struct paged_mod_set *mods = NULL;
-	enum paged_status status = paged_mod_set_create(scene->batch, pair, &mods);
+	enum paged_status status = paged_mod_set_create(fixture->batch, pair, &mods);
 
 	if (status == PAGED_OK)
 		status = paged_mod_set_bind(mods, 1, &array, NULL);
@@ -91,22 +91,22 @@ attend(struct scene *scene, const struct paged_mod_set_params *pair, const struc
 		status = paged_mod_set_prepare(mods, PAGED_F32, -1);
 	how.mod_set = mods;
 	if (status == PAGED_OK)
-		status = paged_attention(scene->batch, SCENE_LAYER, q, &scene->out, &how);
+		status = paged_attention(fixture->batch, BATCH_FIXTURE_LAYER, q, &fixture->out, &how);
 	if (status == PAGED_OK)
-		status = paged_batch_validate(scene->batch);
-	it_require(status == PAGED_OK || paged_client_error(scene->client)[0] != '\0');
+		status = paged_batch_validate(fixture->batch);
+	it_require(status == PAGED_OK || paged_client_error(fixture->client)[0] != '\0');
 	paged_mod_set_destroy(mods);
 	return status;
 }
 
 static struct paged_mod_set_params
-pair_parse(struct scene *scene)
+pair_parse(struct batch_fixture *fixture)
 {
 	const struct paged_array names = { .name = "window", .dtype = PAGED_I32 };
 	struct paged_mod_set_params pair = { .struct_size = sizeof(pair) };
 	struct paged_mod *mod;
 
-	scene_ok(scene, paged_mod_parse(scene->pool, PAGED_MOD_MASK, "sliding_window", 1, &names, &mod));
+	batch_fixture_ok(fixture, paged_mod_parse(fixture->pool, PAGED_MOD_MASK, "sliding_window", 1, &names, &mod));
 	pair.mask = mod;
 	return pair;
 }
@@ -117,17 +117,17 @@ count(int from, int to, void *argument)
 	struct calls calls = { .n = 0 };
 	struct paged_mod_set_params pair;
 	struct paged_tensor q;
-	struct scene scene;
+	struct batch_fixture fixture;
 
 	(void)from;
 	setenv("PAGED_FAKE_CUDA_LOG", argument, 1);
-	scene_start(&scene, &q);
-	pair = pair_parse(&scene);
+	planned_fixture_open(&fixture, &q);
+	pair = pair_parse(&fixture);
 	calls_read(&calls, argument, true);
-	scene_ok(&scene, attend(&scene, &pair, &q));
+	batch_fixture_ok(&fixture, attend(&fixture, &pair, &q));
 	calls_read(&calls, argument, false);
-	scene_close(&scene);
-	it_say(to, &calls, sizeof(calls));
+	batch_fixture_close(&fixture);
+	it_send(to, &calls, sizeof(calls));
 }
 
 static void
@@ -135,20 +135,20 @@ fail_once(int from, int to, void *argument)
 {
 	struct paged_mod_set_params pair;
 	struct paged_tensor q;
-	struct scene scene;
+	struct batch_fixture fixture;
 	bool refused;
 
 	(void)from;
 	setenv("PAGED_FAKE_CUDA_FAIL", argument, 1);
-	scene_start(&scene, &q);
-	pair = pair_parse(&scene);
-	refused = attend(&scene, &pair, &q) != PAGED_OK;
+	planned_fixture_open(&fixture, &q);
+	pair = pair_parse(&fixture);
+	refused = attend(&fixture, &pair, &q) != PAGED_OK;
 	if (refused)
-		it_note("%s: %s", (char *)argument, paged_client_error(scene.client));
+		it_note("%s: %s", (char *)argument, paged_client_error(fixture.client));
 	unsetenv("PAGED_FAKE_CUDA_FAIL");
-	scene_ok(&scene, attend(&scene, &pair, &q));
-	scene_close(&scene);
-	it_say(to, &refused, sizeof(refused));
+	batch_fixture_ok(&fixture, attend(&fixture, &pair, &q));
+	batch_fixture_close(&fixture);
+	it_send(to, &refused, sizeof(refused));
 }
 
 /* Calls whose names begin so; how many attempts were refused. */
@@ -163,7 +163,7 @@ every_call_fails(const char *prefix, int result)
 
 	it_require(close(mkstemp(log)) == 0);
 	it_fork(&worker, count, log);
-	it_hear(worker.from, &calls, sizeof(calls));
+	it_receive(worker.from, &calls, sizeof(calls));
 	it_join(&worker);
 	unlink(log);
 	for (unsigned int i = 0; i < calls.n; i++) {
@@ -172,7 +172,7 @@ every_call_fails(const char *prefix, int result)
 		for (unsigned int n = calls.of[i].before + 1; n <= calls.of[i].all; n++, n_cases++) {
 			snprintf(fail, sizeof(fail), "%s@%u=%d", calls.of[i].name, n, result);
 			it_fork(&worker, fail_once, fail);
-			it_hear(worker.from, &refused, sizeof(refused));
+			it_receive(worker.from, &refused, sizeof(refused));
 			it_join(&worker);
 			n_refused += refused;
 		}

@@ -34,9 +34,9 @@ start(const char *fail)
 }
 
 static void
-finish(struct scene *scene)
+finish(struct batch_fixture *fixture)
 {
-	scene_close(scene);
+	batch_fixture_close(fixture);
 	unlink(log_path);
 }
 
@@ -57,7 +57,7 @@ calls(const char *name)
 	return n;
 }
 
-static const struct scene_params three = {
+static const struct batch_fixture_params three = {
 	.backend = "cuda",
 	.pool = PAGED_F32,
 	.q = PAGED_F32,
@@ -73,104 +73,104 @@ static const struct scene_params three = {
 };
 
 static void
-write_all(struct scene *scene)
+write_all(struct batch_fixture *fixture)
 {
-	for (uint32_t r = 0; r < scene->params.n_rows; r++)
-		scene_write(scene, r, 0, scene->params.rows[r].kv_len);
+	for (uint32_t r = 0; r < fixture->params.n_rows; r++)
+		batch_fixture_write(fixture, r, 0, fixture->params.rows[r].kv_len);
 }
 
 /* Plan the rows; how many copies to the device it took. */
 static unsigned int
-plan_copies(struct scene *scene, const struct paged_batch_row *rows)
+plan_copies(struct batch_fixture *fixture, const struct paged_batch_row *rows)
 {
 	unsigned int before = calls("cuMemcpyHtoDAsync");
 
-	scene_ok(scene, paged_batch_plan(scene->batch, scene->params.n_rows, rows));
+	batch_fixture_ok(fixture, paged_batch_plan(fixture->batch, fixture->params.n_rows, rows));
 	return calls("cuMemcpyHtoDAsync") - before;
 }
 
 IT_TEST(only_changed_entries_are_copied)
 {
-	struct paged_batch_row rows[SCENE_MAX_ROWS], other[3];
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS], other[3];
 	uint32_t more = 28, less = 24, pages[8];
-	struct scene scene;
+	struct batch_fixture fixture;
 	unsigned int n;
 
 	cuda_skip_with_gpu();
 	start(NULL);
-	scene_open(&scene, &three);
-	write_all(&scene);
-	scene_rows(&scene, rows);
-	plan_copies(&scene, rows);
-	n = plan_copies(&scene, rows);
+	batch_fixture_open(&fixture, &three);
+	write_all(&fixture);
+	batch_fixture_rows(&fixture, rows);
+	plan_copies(&fixture, rows);
+	n = plan_copies(&fixture, rows);
 	it_require(n == 1, "%u copies of lengths", n);
-	scene_ok(&scene, seqs_reserve(scene.client, 1, &scene.seq[0], &more));
-	n = plan_copies(&scene, rows);
+	batch_fixture_ok(&fixture, seqs_reserve(fixture.client, 1, &fixture.seq[0], &more));
+	n = plan_copies(&fixture, rows);
 	it_require(n == 2, "%u copies when one row grew", n);
-	scene_ok(&scene, seqs_truncate(scene.client, 1, &scene.seq[0], &less));
-	n = plan_copies(&scene, rows);
+	batch_fixture_ok(&fixture, seqs_truncate(fixture.client, 1, &fixture.seq[0], &less));
+	n = plan_copies(&fixture, rows);
 	it_require(n == 2, "%u copies when an entry was removed", n);
 	/* The same table, named otherwise, is no change. */
 	memcpy(other, rows, sizeof(other));
-	scene_ok(&scene, paged_seq_read(scene.pool, scene.seq[0], NULL, pages, 8));
+	batch_fixture_ok(&fixture, paged_seq_read(fixture.pool, fixture.seq[0], NULL, pages, 8));
 	other[0].seq = 0;
 	other[0].pages = pages;
 	other[0].n_pages = 6;
-	n = plan_copies(&scene, other);
+	n = plan_copies(&fixture, other);
 	it_require(n == 1, "%u copies of the same entries", n);
 	/* One entry in the middle. */
 	pages[2] = pages[1];
-	n = plan_copies(&scene, other);
+	n = plan_copies(&fixture, other);
 	it_require(n == 2, "%u copies of one entry", n);
 	/* Rows that change places, and back. */
 	other[0] = rows[1];
 	other[1] = rows[0];
-	plan_copies(&scene, other);
-	plan_copies(&scene, rows);
-	scene_ok(&scene, scene_attend(&scene, NULL));
-	scene_ok(&scene, paged_batch_validate(scene.batch));
-	scene_check(&scene);
-	finish(&scene);
+	plan_copies(&fixture, other);
+	plan_copies(&fixture, rows);
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	batch_fixture_check(&fixture);
+	finish(&fixture);
 }
 
 IT_TEST(a_step_allocates_nothing)
 {
 	static const char *const makers[] = { "cuMemAlloc",    "cuMemHostAlloc", "cuMemCreate",
 					      "cuEventCreate", "cuStreamCreate", "cuModuleLoadData" };
-	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 	unsigned int before[6];
 	struct paged_tensor q;
-	struct scene scene;
+	struct batch_fixture fixture;
 
 	start(NULL);
-	scene_open(&scene, &three);
-	write_all(&scene);
-	scene_rows(&scene, rows);
-	q = scene_queries(&scene);
+	batch_fixture_open(&fixture, &three);
+	write_all(&fixture);
+	batch_fixture_rows(&fixture, rows);
+	q = batch_fixture_queries(&fixture);
 	for (unsigned int i = 0; i < 6; i++)
 		before[i] = calls(makers[i]);
 	/* More plans than there are stages, and nobody waits. */
 	for (unsigned int step = 0; step < 12; step++) {
-		scene_ok(&scene, paged_batch_plan(scene.batch, 3, rows));
-		scene_ok(&scene, paged_attention(scene.batch, SCENE_LAYER, &q, &scene.out, NULL));
+		batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 3, rows));
+		batch_fixture_ok(&fixture, paged_attention(fixture.batch, BATCH_FIXTURE_LAYER, &q, &fixture.out, NULL));
 	}
 	for (unsigned int i = 0; i < 6; i++)
 		it_require(calls(makers[i]) == before[i], "%s was called", makers[i]);
-	finish(&scene);
+	finish(&fixture);
 }
 
 /* Each plan's lengths and tables are its own, however late the stream comes to them. */
 IT_TEST(plans_wait_in_the_stream)
 {
-	struct paged_batch_row rows[SCENE_MAX_ROWS], other[3];
-	struct scene scene;
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS], other[3];
+	struct batch_fixture fixture;
 
 	start(NULL);
-	scene_open(&scene, &three);
-	write_all(&scene);
-	scene_rows(&scene, rows);
-	scene_ok(&scene, paged_batch_plan(scene.batch, 3, rows));
-	scene_ok(&scene, scene_attend(&scene, NULL));
+	batch_fixture_open(&fixture, &three);
+	write_all(&fixture);
+	batch_fixture_rows(&fixture, rows);
+	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 3, rows));
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
 	for (unsigned int i = 0; i < 3; i++) {
 		other[i] = rows[2 - i];
 		other[i].kv_len = 3;
@@ -178,10 +178,10 @@ IT_TEST(plans_wait_in_the_stream)
 	}
 	for (unsigned int i = 0; i < 9; i++) {
 		other[i % 3].kv_len--;
-		scene_ok(&scene, paged_batch_plan(scene.batch, 3 - i % 2, other));
+		batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 3 - i % 2, other));
 	}
-	scene_check(&scene);
-	finish(&scene);
+	batch_fixture_check(&fixture);
+	finish(&fixture);
 }
 
 /* Lengths in the device's memory */
@@ -205,192 +205,195 @@ device_params(const struct lengths *at, const struct paged_batch_row *rows)
 IT_TEST(lengths_of_the_device)
 {
 	struct paged_plan_device_params params;
-	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 	struct lengths *at, lengths = right;
-	struct scene scene;
+	struct batch_fixture fixture;
 
 	start(NULL);
-	scene_open(&scene, &three);
-	write_all(&scene);
-	scene_rows(&scene, rows);
+	batch_fixture_open(&fixture, &three);
+	write_all(&fixture);
+	batch_fixture_rows(&fixture, rows);
 	/* Bounds, which the lengths stay below. */
 	rows[0].kv_len = 24;
 	rows[1].kv_len = 4;
 	rows[2].q_len = 5;
-	at = scene_put(&scene, NULL, sizeof(*at));
+	at = batch_fixture_put(&fixture, NULL, sizeof(*at));
 	params = device_params(at, rows);
-	scene_set(&scene, at, &lengths, sizeof(lengths));
-	scene_ok(&scene, paged_batch_plan_device(scene.batch, &params));
-	scene_ok(&scene, scene_attend(&scene, NULL));
+	batch_fixture_set(&fixture, at, &lengths, sizeof(lengths));
+	batch_fixture_ok(&fixture, paged_batch_plan_device(fixture.batch, &params));
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
 	/* The next ones are written behind, on the stream. */
 	lengths.kv_len[0] = 5;
-	scene_set(&scene, at, &lengths, sizeof(lengths));
-	scene_ok(&scene, paged_batch_validate(scene.batch));
-	scene_check(&scene);
-	scene.params.rows[0].kv_len = 5;
+	batch_fixture_set(&fixture, at, &lengths, sizeof(lengths));
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	batch_fixture_check(&fixture);
+	fixture.params.rows[0].kv_len = 5;
 	params.q_base = at->q_base;
 	lengths.q_base[0] = 4;
-	scene_set(&scene, at, &lengths, sizeof(lengths));
-	scene_ok(&scene, paged_batch_plan_device(scene.batch, &params));
-	scene_ok(&scene, scene_attend(&scene, NULL));
-	scene_ok(&scene, paged_batch_validate(scene.batch));
-	scene_check(&scene);
-	finish(&scene);
+	batch_fixture_set(&fixture, at, &lengths, sizeof(lengths));
+	batch_fixture_ok(&fixture, paged_batch_plan_device(fixture.batch, &params));
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	batch_fixture_check(&fixture);
+	finish(&fixture);
 }
 
 static void
-faulty(struct scene *scene, struct lengths *at, const struct lengths *lengths, enum paged_status wanted,
+faulty(struct batch_fixture *fixture, struct lengths *at, const struct lengths *lengths, enum paged_status wanted,
        const char *sentence)
 {
-	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 	struct paged_plan_device_params params;
 
-	scene_rows(scene, rows);
+	batch_fixture_rows(fixture, rows);
 	params = device_params(at, rows);
-	scene_set(scene, at, lengths, sizeof(*lengths));
-	scene_ok(scene, paged_batch_plan_device(scene->batch, &params));
-	scene_ok(scene, scene_attend(scene, NULL));
-	scene_expect(scene, paged_batch_validate(scene->batch), wanted);
-	it_require(strstr(paged_client_error(scene->client), sentence) != NULL, "%s",
-		   paged_client_error(scene->client));
+	batch_fixture_set(fixture, at, lengths, sizeof(*lengths));
+	batch_fixture_ok(fixture, paged_batch_plan_device(fixture->batch, &params));
+	batch_fixture_ok(fixture, batch_fixture_attend(fixture, NULL));
+	batch_fixture_expect(fixture, paged_batch_validate(fixture->batch), wanted);
+	it_require(strstr(paged_client_error(fixture->client), sentence) != NULL, "%s",
+		   paged_client_error(fixture->client));
 }
 
 IT_TEST(wrong_lengths_are_told)
 {
 	struct lengths *at, lengths = right;
-	struct scene scene;
+	struct batch_fixture fixture;
 
 	start(NULL);
-	scene_open(&scene, &three);
-	write_all(&scene);
-	at = scene_put(&scene, NULL, sizeof(*at));
+	batch_fixture_open(&fixture, &three);
+	write_all(&fixture);
+	at = batch_fixture_put(&fixture, NULL, sizeof(*at));
 	lengths.kv_len[1] = 5;
-	faulty(&scene, at, &lengths, PAGED_ERR_CAPACITY, "row 1: tokens past the 4 that it has room for");
+	faulty(&fixture, at, &lengths, PAGED_ERR_CAPACITY, "row 1: tokens past the 4 that it has room for");
 	lengths.kv_len[1] = -1;
-	faulty(&scene, at, &lengths, PAGED_ERR_RANGE, "row 1: kv_len is negative or exceeds max_length 40");
+	faulty(&fixture, at, &lengths, PAGED_ERR_RANGE, "row 1: kv_len is negative or exceeds max_length 40");
 	lengths.kv_len[1] = 3;
 	lengths.q_indptr[3] = 1;
-	faulty(&scene, at, &lengths, PAGED_ERR_RANGE, "row 2: q_indptr falls, or passes the plan's 4 query rows");
+	faulty(&fixture, at, &lengths, PAGED_ERR_RANGE, "row 2: q_indptr falls, or passes the plan's 4 query rows");
 	lengths.q_indptr[3] = 5;
-	faulty(&scene, at, &lengths, PAGED_ERR_RANGE, "row 2: q_indptr falls, or passes the plan's 4 query rows");
+	faulty(&fixture, at, &lengths, PAGED_ERR_RANGE, "row 2: q_indptr falls, or passes the plan's 4 query rows");
 	/* And then all is well. */
-	faulty(&scene, at, &right, PAGED_OK, "");
-	scene_check(&scene);
-	finish(&scene);
+	faulty(&fixture, at, &right, PAGED_OK, "");
+	batch_fixture_check(&fixture);
+	finish(&fixture);
 }
 
 IT_TEST(empty_rows_fill_a_batch)
 {
 	struct paged_plan_device_params params;
-	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 	struct lengths *at, lengths = right;
-	struct scene scene;
+	struct batch_fixture fixture;
 
 	start(NULL);
-	scene_open(&scene, &three);
-	write_all(&scene);
-	scene_rows(&scene, rows);
+	batch_fixture_open(&fixture, &three);
+	write_all(&fixture);
+	batch_fixture_rows(&fixture, rows);
 	rows[1] = (struct paged_batch_row){ .flags = PAGED_ROW_NO_APPEND };
 	lengths.q_indptr[2] = 1;
 	lengths.q_indptr[3] = 3;
 	lengths.kv_len[1] = 0;
-	at = scene_put(&scene, &lengths, sizeof(lengths));
+	at = batch_fixture_put(&fixture, &lengths, sizeof(lengths));
 	params = device_params(at, rows);
-	scene_ok(&scene, paged_batch_plan_device(scene.batch, &params));
-	scene_ok(&scene, scene_attend(&scene, NULL));
-	scene_ok(&scene, paged_batch_validate(scene.batch));
-	finish(&scene);
+	batch_fixture_ok(&fixture, paged_batch_plan_device(fixture.batch, &params));
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	finish(&fixture);
 }
 
 /* Rows that may not be written everywhere */
 
 static struct region_slot *
-slot_of(const struct scene *scene, uint32_t r)
+slot_of(const struct batch_fixture *fixture, uint32_t r)
 {
-	return region_slot(&scene->pool->mapping.view, PAGED_SEQ_SLOT(scene->seq[r]));
+	return region_slot(&fixture->pool->mapping.view, PAGED_SEQ_SLOT(fixture->seq[r]));
 }
 
 /* Append NaN of every row of a plan. */
 static void
-spoil(struct scene *scene, const uint32_t *positions)
+spoil(struct batch_fixture *fixture, const uint32_t *positions)
 {
-	struct paged_tensor k = scene_tensor(scene, PAGED_F32, 4, 1, 8), v = scene_tensor(scene, PAGED_F32, 4, 1, 8);
+	struct paged_tensor k = batch_fixture_tensor(fixture, PAGED_F32, 4, 1, 8),
+			    v = batch_fixture_tensor(fixture, PAGED_F32, 4, 1, 8);
 
-	scene_ok(scene, paged_append(scene->batch, SCENE_LAYER, &k, &v,
-				     &(struct paged_append_params){ .struct_size = sizeof(struct paged_append_params),
-								    .positions = positions }));
+	batch_fixture_ok(fixture,
+			 paged_append(fixture->batch, BATCH_FIXTURE_LAYER, &k, &v,
+				      &(struct paged_append_params){ .struct_size = sizeof(struct paged_append_params),
+								     .positions = positions }));
 }
 
 static void
-told(struct scene *scene, const char *sentence)
+told(struct batch_fixture *fixture, const char *sentence)
 {
-	scene_expect(scene, paged_batch_validate(scene->batch), PAGED_ERR_PERM);
-	it_require(strcmp(paged_client_error(scene->client), sentence) == 0, "%s", paged_client_error(scene->client));
+	batch_fixture_expect(fixture, paged_batch_validate(fixture->batch), PAGED_ERR_PERM);
+	it_require(strcmp(paged_client_error(fixture->client), sentence) == 0, "%s",
+		   paged_client_error(fixture->client));
 }
 
 IT_TEST(what_may_not_be_written_stays)
 {
 	static const uint32_t tokens[] = { 20, 2, 6, 8 };
 	struct paged_plan_device_params params;
-	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 	struct paged_tensor k, v;
-	struct scene scene;
+	struct batch_fixture fixture;
 	uint32_t *positions;
 	uint32_t session;
 
 	start(NULL);
-	scene_open(&scene, &three);
-	write_all(&scene);
-	scene_rows(&scene, rows);
-	positions = scene_put(&scene, tokens, sizeof(tokens));
-	params = device_params(scene_put(&scene, &right, sizeof(right)), rows);
+	batch_fixture_open(&fixture, &three);
+	write_all(&fixture);
+	batch_fixture_rows(&fixture, rows);
+	positions = batch_fixture_put(&fixture, tokens, sizeof(tokens));
+	params = device_params(batch_fixture_put(&fixture, &right, sizeof(right)), rows);
 	/* Rows were planned before, so what changed is noticed. */
 	for (uint32_t r = 0; r < 3; r++)
-		slot_of(&scene, r)->writable_from = three.rows[r].kv_len;
-	scene_ok(&scene, paged_batch_plan_device(scene.batch, &params));
-	spoil(&scene, NULL);
-	told(&scene, "row 2: a position to append may not be written, the row is writable from 9");
+		slot_of(&fixture, r)->writable_from = three.rows[r].kv_len;
+	batch_fixture_ok(&fixture, paged_batch_plan_device(fixture.batch, &params));
+	spoil(&fixture, NULL);
+	told(&fixture, "row 2: a position to append may not be written, the row is writable from 9");
 	/* Lengths of the host are judged there, positions on the device. */
-	scene_ok(&scene, paged_batch_plan(scene.batch, 3, rows));
-	k = scene_tensor(&scene, PAGED_F32, 4, 1, 8);
-	v = scene_tensor(&scene, PAGED_F32, 4, 1, 8);
-	scene_expect(&scene, paged_append(scene.batch, SCENE_LAYER, &k, &v, NULL), PAGED_ERR_PERM);
-	spoil(&scene, positions);
-	told(&scene, "row 2: a position to append may not be written, the row is writable from 9");
+	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 3, rows));
+	k = batch_fixture_tensor(&fixture, PAGED_F32, 4, 1, 8);
+	v = batch_fixture_tensor(&fixture, PAGED_F32, 4, 1, 8);
+	batch_fixture_expect(&fixture, paged_append(fixture.batch, BATCH_FIXTURE_LAYER, &k, &v, NULL), PAGED_ERR_PERM);
+	spoil(&fixture, positions);
+	told(&fixture, "row 2: a position to append may not be written, the row is writable from 9");
 	/* Another session's row, of which the bounds say that nothing is appended. */
-	session = slot_of(&scene, 1)->owner;
-	slot_of(&scene, 1)->owner = session + 1;
-	slot_of(&scene, 2)->writable_from = 0;
+	session = slot_of(&fixture, 1)->owner;
+	slot_of(&fixture, 1)->owner = session + 1;
+	slot_of(&fixture, 2)->writable_from = 0;
 	rows[1].q_len = 0;
 	rows[2].flags = PAGED_ROW_NO_APPEND;
 	rows[2].q_len++;
-	scene_ok(&scene, paged_batch_plan_device(scene.batch, &params));
-	spoil(&scene, NULL);
-	scene_expect(&scene, paged_batch_validate(scene.batch), PAGED_ERR_PERM);
-	it_require(strncmp(paged_client_error(scene.client), "row 1: sequence ", 16) == 0, "%s",
-		   paged_client_error(scene.client));
-	slot_of(&scene, 1)->owner = session;
+	batch_fixture_ok(&fixture, paged_batch_plan_device(fixture.batch, &params));
+	spoil(&fixture, NULL);
+	batch_fixture_expect(&fixture, paged_batch_validate(fixture.batch), PAGED_ERR_PERM);
+	it_require(strncmp(paged_client_error(fixture.client), "row 1: sequence ", 16) == 0, "%s",
+		   paged_client_error(fixture.client));
+	slot_of(&fixture, 1)->owner = session;
 	/* Nothing of all this was written. */
-	scene_rows(&scene, rows);
-	scene_ok(&scene, paged_batch_plan_device(scene.batch, &params));
-	scene_ok(&scene, scene_attend(&scene, NULL));
-	scene_ok(&scene, paged_batch_validate(scene.batch));
-	scene_check(&scene);
+	batch_fixture_rows(&fixture, rows);
+	batch_fixture_ok(&fixture, paged_batch_plan_device(fixture.batch, &params));
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	batch_fixture_check(&fixture);
 	/* What may be written is. */
 	for (uint32_t r = 0; r < 3; r++)
-		slot_of(&scene, r)->writable_from = three.rows[r].kv_len - three.rows[r].q_len;
-	scene_ok(&scene, paged_batch_plan_device(scene.batch, &params));
-	spoil(&scene, NULL);
-	scene_ok(&scene, paged_batch_validate(scene.batch));
+		slot_of(&fixture, r)->writable_from = three.rows[r].kv_len - three.rows[r].q_len;
+	batch_fixture_ok(&fixture, paged_batch_plan_device(fixture.batch, &params));
+	spoil(&fixture, NULL);
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
 	for (uint32_t r = 0; r < 3; r++) {
-		slot_of(&scene, r)->writable_from = 0;
-		scene_write(&scene, r, three.rows[r].kv_len - three.rows[r].q_len, three.rows[r].kv_len);
+		slot_of(&fixture, r)->writable_from = 0;
+		batch_fixture_write(&fixture, r, three.rows[r].kv_len - three.rows[r].q_len, three.rows[r].kv_len);
 	}
-	scene_ok(&scene, paged_batch_plan_device(scene.batch, &params));
-	scene_ok(&scene, scene_attend(&scene, NULL));
-	scene_ok(&scene, paged_batch_validate(scene.batch));
-	scene_check(&scene);
-	finish(&scene);
+	batch_fixture_ok(&fixture, paged_batch_plan_device(fixture.batch, &params));
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	batch_fixture_check(&fixture);
+	finish(&fixture);
 }
 
 /* Refusals */
@@ -398,102 +401,102 @@ IT_TEST(what_may_not_be_written_stays)
 IT_TEST(what_a_batch_was_not_made_for)
 {
 	struct paged_plan_device_params params;
-	struct paged_batch_row rows[SCENE_MAX_ROWS];
-	struct scene_params small = three;
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
+	struct batch_fixture_params small = three;
 	struct paged_tensor q, out;
-	struct scene scene;
+	struct batch_fixture fixture;
 
 	start(NULL);
 	small.max_q_tokens = 5;
-	scene_open(&scene, &small);
-	scene_rows(&scene, rows);
+	batch_fixture_open(&fixture, &small);
+	batch_fixture_rows(&fixture, rows);
 	rows[2].q_len = 4;
-	scene_expect(&scene, paged_batch_plan(scene.batch, 3, rows), PAGED_ERR_LIMIT);
-	it_require(strcmp(paged_client_error(scene.client), "6 query rows, the batch was made for max_q_tokens of 5") ==
-		   0);
+	batch_fixture_expect(&fixture, paged_batch_plan(fixture.batch, 3, rows), PAGED_ERR_LIMIT);
+	it_require(strcmp(paged_client_error(fixture.client),
+			  "6 query rows, the batch was made for max_q_tokens of 5") == 0);
 	rows[2].q_len = 2;
-	scene_ok(&scene, paged_batch_plan(scene.batch, 3, rows));
-	q = scene_tensor(&scene, PAGED_F32, 4, 3, 8);
-	out = scene_tensor(&scene, PAGED_F32, 4, 3, 8);
-	scene_expect(&scene, paged_attention(scene.batch, 0, &q, &out, NULL), PAGED_ERR_LIMIT);
-	it_require(strcmp(paged_client_error(scene.client), "q has 3 heads, the batch was made for max_q_heads of 2") ==
-		   0);
+	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 3, rows));
+	q = batch_fixture_tensor(&fixture, PAGED_F32, 4, 3, 8);
+	out = batch_fixture_tensor(&fixture, PAGED_F32, 4, 3, 8);
+	batch_fixture_expect(&fixture, paged_attention(fixture.batch, 0, &q, &out, NULL), PAGED_ERR_LIMIT);
+	it_require(strcmp(paged_client_error(fixture.client),
+			  "q has 3 heads, the batch was made for max_q_heads of 2") == 0);
 	params = (struct paged_plan_device_params){ .struct_size = sizeof(params), .n_rows = 3, .rows = rows };
-	scene_expect(&scene, paged_batch_plan_device(scene.batch, &params), PAGED_ERR_INVALID);
-	scene_expect(&scene, paged_attention(scene.batch, 0, &q, &out, NULL), PAGED_ERR_INVALID);
-	finish(&scene);
+	batch_fixture_expect(&fixture, paged_batch_plan_device(fixture.batch, &params), PAGED_ERR_INVALID);
+	batch_fixture_expect(&fixture, paged_attention(fixture.batch, 0, &q, &out, NULL), PAGED_ERR_INVALID);
+	finish(&fixture);
 }
 
 /* Queries of several kinds share a plan: each gets one of its own, once. */
 IT_TEST(several_kinds_of_queries)
 {
 	static const enum paged_dtype dtypes[] = { PAGED_F16, PAGED_F32, PAGED_F16, PAGED_F32 };
-	struct scene_params params = three;
-	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	struct batch_fixture_params params = three;
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 	struct paged_tensor q, out;
 	unsigned int before;
-	struct scene scene;
+	struct batch_fixture fixture;
 
 	cuda_skip_with_gpu();
 	start(NULL);
 	params.pool = PAGED_F16;
 	params.q = PAGED_F16;
-	scene_open(&scene, &params);
-	write_all(&scene);
-	scene_rows(&scene, rows);
-	scene_ok(&scene, paged_batch_plan(scene.batch, 3, rows));
+	batch_fixture_open(&fixture, &params);
+	write_all(&fixture);
+	batch_fixture_rows(&fixture, rows);
+	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 3, rows));
 	before = calls("cuLaunchKernel");
 	for (unsigned int i = 0; i < 4; i++) {
-		q = scene_tensor(&scene, dtypes[i], 4, i < 2 ? 2 : 1, 8);
-		out = scene_tensor(&scene, PAGED_F32, 4, i < 2 ? 2 : 1, 8);
-		scene_ok(&scene, paged_attention(scene.batch, 0, &q, &out, NULL));
+		q = batch_fixture_tensor(&fixture, dtypes[i], 4, i < 2 ? 2 : 1, 8);
+		out = batch_fixture_tensor(&fixture, PAGED_F32, 4, i < 2 ? 2 : 1, 8);
+		batch_fixture_ok(&fixture, paged_attention(fixture.batch, 0, &q, &out, NULL));
 	}
 	/* Four of attention; the first kind was planned for already. */
 	it_require(calls("cuLaunchKernel") == before + 4 + 3, "%u launches", calls("cuLaunchKernel") - before);
-	scene_ok(&scene, scene_attend(&scene, NULL));
-	scene_ok(&scene, paged_batch_validate(scene.batch));
-	scene_check(&scene);
-	finish(&scene);
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	batch_fixture_check(&fixture);
+	finish(&fixture);
 }
 
 IT_TEST(replaced_pages_are_stale)
 {
-	struct paged_batch_row rows[SCENE_MAX_ROWS];
-	struct scene scene;
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
+	struct batch_fixture fixture;
 	uint32_t less = 4;
 
 	start(NULL);
-	scene_open(&scene, &three);
-	write_all(&scene);
-	scene_rows(&scene, rows);
-	scene_ok(&scene, paged_batch_plan(scene.batch, 3, rows));
-	scene_ok(&scene, scene_attend(&scene, NULL));
-	scene_ok(&scene, seqs_truncate(scene.client, 1, &scene.seq[2], &less));
-	scene_expect(&scene, paged_batch_validate(scene.batch), PAGED_ERR_STALE);
-	scene_expect(&scene, paged_batch_plan(scene.batch, 3, rows), PAGED_ERR_CAPACITY);
-	finish(&scene);
+	batch_fixture_open(&fixture, &three);
+	write_all(&fixture);
+	batch_fixture_rows(&fixture, rows);
+	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 3, rows));
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
+	batch_fixture_ok(&fixture, seqs_truncate(fixture.client, 1, &fixture.seq[2], &less));
+	batch_fixture_expect(&fixture, paged_batch_validate(fixture.batch), PAGED_ERR_STALE);
+	batch_fixture_expect(&fixture, paged_batch_plan(fixture.batch, 3, rows), PAGED_ERR_CAPACITY);
+	finish(&fixture);
 }
 
 /* Calls find the context that they left, whether there was one or none. */
 IT_TEST(the_current_context_stays)
 {
-	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 	struct paged_tensor q;
 	cuda_context now;
-	struct scene scene;
+	struct batch_fixture fixture;
 
 	start(NULL);
-	scene_open(&scene, &three);
-	write_all(&scene);
-	scene_rows(&scene, rows);
-	q = scene_queries(&scene);
-	it_require(scene.gpu.driver.context_pop(&now) == CUDA_SUCCESS);
-	scene_ok(&scene, paged_batch_plan(scene.batch, 3, rows));
-	scene_ok(&scene, paged_attention(scene.batch, SCENE_LAYER, &q, &scene.out, NULL));
-	scene_ok(&scene, paged_batch_validate(scene.batch));
-	it_require(scene.gpu.driver.context_current(&now) == CUDA_SUCCESS && now == NULL);
-	it_require(scene.gpu.driver.context_push(scene.gpu.context) == CUDA_SUCCESS);
-	finish(&scene);
+	batch_fixture_open(&fixture, &three);
+	write_all(&fixture);
+	batch_fixture_rows(&fixture, rows);
+	q = batch_fixture_queries(&fixture);
+	it_require(fixture.gpu.driver.context_pop(&now) == CUDA_SUCCESS);
+	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 3, rows));
+	batch_fixture_ok(&fixture, paged_attention(fixture.batch, BATCH_FIXTURE_LAYER, &q, &fixture.out, NULL));
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	it_require(fixture.gpu.driver.context_current(&now) == CUDA_SUCCESS && now == NULL);
+	it_require(fixture.gpu.driver.context_push(fixture.gpu.context) == CUDA_SUCCESS);
+	finish(&fixture);
 }
 
 /* Failures */
@@ -502,22 +505,22 @@ static void
 create_failing(int from, int to, void *argument)
 {
 	struct paged_batch_params params = { .struct_size = sizeof(params), .max_rows = 3 };
-	struct scene_params none = three;
+	struct batch_fixture_params none = three;
 	struct paged_batch *batch;
-	struct scene scene;
+	struct batch_fixture fixture;
 
 	(void)from, (void)to;
 	start(argument);
 	none.n_rows = 0;
 	none.pool = PAGED_F16;
-	scene_open(&scene, &none);
-	/* The scene's batch was the first; this one fails on the way, and the next does not. */
-	it_require(paged_batch_create(scene.pool, &params, &batch) != PAGED_OK, "%s", (const char *)argument);
-	it_require(strstr(paged_client_error(scene.client), "CUDA_ERROR") != NULL, "%s",
-		   paged_client_error(scene.client));
-	scene_ok(&scene, paged_batch_create(scene.pool, &params, &batch));
+	batch_fixture_open(&fixture, &none);
+	/* The fixture's batch was the first; this one fails on the way, and the next does not. */
+	it_require(paged_batch_create(fixture.pool, &params, &batch) != PAGED_OK, "%s", (const char *)argument);
+	it_require(strstr(paged_client_error(fixture.client), "CUDA_ERROR") != NULL, "%s",
+		   paged_client_error(fixture.client));
+	batch_fixture_ok(&fixture, paged_batch_create(fixture.pool, &params, &batch));
 	paged_batch_destroy(batch);
-	finish(&scene);
+	finish(&fixture);
 }
 
 IT_TEST(creating_a_batch_fails_cleanly)
@@ -537,7 +540,7 @@ static void
 load_failing(int from, int to, void *argument)
 {
 	struct paged_pool_params pool = { .struct_size = sizeof(pool),
-					  .name = "scene",
+					  .name = "test",
 					  .backend = "cuda",
 					  .n_layers = 1,
 					  .n_kv_heads = 1,
@@ -551,7 +554,7 @@ load_failing(int from, int to, void *argument)
 	(void)from, (void)to;
 	start(argument);
 	it_require(paged_client_open_embedded(&pool, 1, NULL, &client) == PAGED_OK, "%s", paged_client_error(client));
-	it_require(paged_pool_open(client, "scene", &opened) == PAGED_OK);
+	it_require(paged_pool_open(client, "test", &opened) == PAGED_OK);
 	it_require(paged_batch_create(opened, NULL, &batch) != PAGED_OK, "%s", (const char *)argument);
 	it_note("%s", paged_client_error(client));
 	it_require(paged_batch_create(opened, NULL, &batch) == PAGED_OK, "%s", paged_client_error(client));
@@ -576,64 +579,64 @@ IT_TEST(loading_kernels_fails_cleanly)
 /* A row that grew: its new entry is copied by the next plan, though the row's version is the same. */
 IT_TEST(an_entry_that_was_not_copied_is_not_forgotten)
 {
-	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 	uint32_t more = 28;
-	struct scene scene;
+	struct batch_fixture fixture;
 
 	cuda_skip_with_gpu();
 	start(NULL);
-	scene_open(&scene, &three);
-	write_all(&scene);
-	scene_rows(&scene, rows);
-	scene_ok(&scene, paged_batch_plan(scene.batch, 3, rows));
-	scene_ok(&scene, seqs_reserve(scene.client, 1, &scene.seq[0], &more));
+	batch_fixture_open(&fixture, &three);
+	write_all(&fixture);
+	batch_fixture_rows(&fixture, rows);
+	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 3, rows));
+	batch_fixture_ok(&fixture, seqs_reserve(fixture.client, 1, &fixture.seq[0], &more));
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuMemcpyHtoDAsync_v2=1", 1);
-	scene_expect(&scene, paged_batch_plan(scene.batch, 3, rows), PAGED_ERR_BACKEND);
+	batch_fixture_expect(&fixture, paged_batch_plan(fixture.batch, 3, rows), PAGED_ERR_BACKEND);
 	unsetenv("PAGED_FAKE_CUDA_FAIL");
-	scene_write(&scene, 0, 21, 28);
-	scene.params.rows[0].kv_len = 28;
-	scene_rows(&scene, rows);
-	scene_ok(&scene, paged_batch_plan(scene.batch, 3, rows));
-	scene_ok(&scene, scene_attend(&scene, NULL));
-	scene_ok(&scene, paged_batch_validate(scene.batch));
-	scene_check(&scene);
-	finish(&scene);
+	batch_fixture_write(&fixture, 0, 21, 28);
+	fixture.params.rows[0].kv_len = 28;
+	batch_fixture_rows(&fixture, rows);
+	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 3, rows));
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	batch_fixture_check(&fixture);
+	finish(&fixture);
 }
 
 /* A copy that fails midway leaves a row that is copied anew. */
 static void
 plan_failing(int from, int to, void *argument)
 {
-	struct paged_batch_row rows[SCENE_MAX_ROWS];
-	struct scene_params params = three;
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
+	struct batch_fixture_params params = three;
 	enum paged_status status;
 	unsigned int n_failed = 0;
-	struct scene scene;
+	struct batch_fixture fixture;
 
 	(void)from, (void)to;
 	start(argument);
-	scene_open(&scene, &params);
+	batch_fixture_open(&fixture, &params);
 	for (uint32_t r = 0; r < params.n_rows; r++)
 		do {
-			struct paged_tensor k = scene_keys(&scene, r, 0, params.rows[r].kv_len);
-			struct paged_tensor v = scene_values(&scene, r, 0, params.rows[r].kv_len);
+			struct paged_tensor k = batch_fixture_keys(&fixture, r, 0, params.rows[r].kv_len);
+			struct paged_tensor v = batch_fixture_values(&fixture, r, 0, params.rows[r].kv_len);
 
-			status = paged_batch_plan(scene.batch, 1,
-						  &(struct paged_batch_row){ .seq = scene.seq[r],
+			status = paged_batch_plan(fixture.batch, 1,
+						  &(struct paged_batch_row){ .seq = fixture.seq[r],
 									     .q_len = params.rows[r].kv_len,
 									     .kv_len = params.rows[r].kv_len });
 			if (status == PAGED_OK)
-				status = paged_append(scene.batch, SCENE_LAYER, &k, &v, NULL);
+				status = paged_append(fixture.batch, BATCH_FIXTURE_LAYER, &k, &v, NULL);
 			n_failed += status != PAGED_OK;
 		} while (status != PAGED_OK && n_failed < 2);
-	scene_rows(&scene, rows);
-	while (paged_batch_plan(scene.batch, 3, rows) != PAGED_OK)
+	batch_fixture_rows(&fixture, rows);
+	while (paged_batch_plan(fixture.batch, 3, rows) != PAGED_OK)
 		it_require(++n_failed < 2);
-	scene_ok(&scene, scene_attend(&scene, NULL));
-	scene_ok(&scene, paged_batch_validate(scene.batch));
-	scene_check(&scene);
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	batch_fixture_check(&fixture);
 	it_require(n_failed == 1, "%s: %u failures", (const char *)argument, n_failed);
-	finish(&scene);
+	finish(&fixture);
 }
 
 IT_TEST(planning_fails_cleanly)

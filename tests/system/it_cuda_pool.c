@@ -98,8 +98,8 @@ writer(int from, int to, void *argument)
 	it_require(!fake_cuda_wanted() || strcmp(worker.info.device, FAKE_CUDA_UUID) == 0, "%s", worker.info.device);
 	it_require((uintptr_t)worker.info.base % 512 == 0 && worker.info.k.head_stride % 128 == 0);
 	words_write(&worker, 7);
-	it_say(to, "w", 1);
-	it_hear(from, &go, 1);
+	it_send(to, "w", 1);
+	it_receive(from, &go, 1);
 	words_expect(&worker, 8);
 	worker_close(&worker);
 	cuda_end();
@@ -117,7 +117,7 @@ reader(int from, int to, void *argument)
 	words_write(&worker, 8);
 	worker_close(&worker);
 	cuda_end();
-	it_say(to, "r", 1);
+	it_send(to, "r", 1);
 }
 
 static void two_processes(enum export_setting export)
@@ -130,11 +130,11 @@ static void two_processes(enum export_setting export)
 
 	cuda_daemon_start(&daemon, export, "", "");
 	it_fork(&first, writer, NULL);
-	it_hear(first.from, &word, 1);
+	it_receive(first.from, &word, 1);
 	it_fork(&second, reader, NULL);
-	it_hear(second.from, &word, 1);
+	it_receive(second.from, &word, 1);
 	it_join(&second);
-	it_say(first.to, "g", 1);
+	it_send(first.to, "g", 1);
 	it_join(&first);
 	listing = it_pagedctl(&code, "pools", NULL);
 	it_require(code == 0, "%s", listing);
@@ -214,8 +214,8 @@ reads_on(int from, int to, void *argument)
 	cuda_start();
 	worker_open(&worker, NULL, 0);
 	words_write(&worker, 5);
-	it_say(to, "w", 1);
-	it_hear(from, &word, 1);
+	it_send(to, "w", 1);
+	it_receive(from, &word, 1);
 	worker_expect(&worker, paged_client_ping(worker.client), PAGED_ERR_GONE);
 	words_expect(&worker, 5);
 	worker_close(&worker);
@@ -231,9 +231,9 @@ IT_TEST(vmm_memory_outlives_its_owner)
 
 	cuda_daemon_start(&daemon, EXPORT_SETTING_VMM, "", "");
 	it_fork(&child, reads_on, NULL);
-	it_hear(child.from, &word, 1);
+	it_receive(child.from, &word, 1);
 	it_daemon_kill(&daemon);
-	it_say(child.to, "k", 1);
+	it_send(child.to, "k", 1);
 	it_join(&child);
 }
 
@@ -248,8 +248,8 @@ lets_go(int from, int to, void *argument)
 	cuda_start();
 	worker_open(&first, NULL, 0);
 	worker_open(&second, NULL, 0);
-	it_say(to, "o", 1);
-	it_hear(from, &word, 1);
+	it_send(to, "o", 1);
+	it_receive(from, &word, 1);
 	worker_expect(&first, paged_client_ping(first.client), PAGED_ERR_GONE);
 	worker_expect(&second, paged_client_ping(second.client), PAGED_ERR_GONE);
 	paged_batch_destroy(first.batch);
@@ -275,9 +275,9 @@ IT_TEST(memory_of_a_daemon_that_died_is_let_go)
 
 	cuda_daemon_start(&daemon, EXPORT_SETTING_VMM, "", "");
 	it_fork(&child, lets_go, NULL);
-	it_hear(child.from, &word, 1);
+	it_receive(child.from, &word, 1);
 	it_daemon_kill(&daemon);
-	it_say(child.to, "k", 1);
+	it_send(child.to, "k", 1);
 	it_join(&child);
 }
 

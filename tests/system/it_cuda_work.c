@@ -12,9 +12,9 @@
 #include "tests/fake-cuda/load.h"
 #include "tests/support/worker_fixture.h"
 
-static const struct scene_params served = {
+static const struct batch_fixture_params test_pool_params = {
 	.backend = "cuda",
-	.served = "test",
+	.daemon_pool = "test",
 	.pool = PAGED_F32,
 	.q = PAGED_F32,
 	.q_heads = WORKER_HEADS,
@@ -27,24 +27,24 @@ static const struct scene_params served = {
 };
 
 static void
-open_and_write(struct scene *scene, uint32_t n_rows)
+open_and_write(struct batch_fixture *fixture, uint32_t n_rows)
 {
-	struct scene_params params = served;
+	struct batch_fixture_params params = test_pool_params;
 
 	it_require(fake_cuda_load(), "%s", dlerror());
 	params.n_rows = n_rows;
-	scene_open(scene, &params);
+	batch_fixture_open(fixture, &params);
 	for (uint32_t r = 0; r < n_rows; r++)
-		scene_write(scene, r, 0, params.rows[r].kv_len);
+		batch_fixture_write(fixture, r, 0, params.rows[r].kv_len);
 }
 
 static void
-plan(struct scene *scene)
+plan(struct batch_fixture *fixture)
 {
-	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 
-	scene_rows(scene, rows);
-	scene_ok(scene, paged_batch_plan(scene->batch, scene->params.n_rows, rows));
+	batch_fixture_rows(fixture, rows);
+	batch_fixture_ok(fixture, paged_batch_plan(fixture->batch, fixture->params.n_rows, rows));
 }
 
 /* Two sessions: one writes, the other reads in place. */
@@ -52,63 +52,63 @@ plan(struct scene *scene)
 static void
 writer(int from, int to, void *argument)
 {
-	struct scene scene;
+	struct batch_fixture fixture;
 	uint32_t less = 4;
 	char word;
 
 	(void)argument;
-	open_and_write(&scene, 2);
-	scene_ok(&scene, paged_batch_validate(scene.batch));
-	it_say(to, scene.seq, sizeof(scene.seq));
-	it_hear(from, &word, 1);
-	scene_ok(&scene, seqs_truncate(scene.client, 1, &scene.seq[1], &less));
-	it_say(to, "t", 1);
-	it_hear(from, &word, 1);
-	scene_close(&scene);
+	open_and_write(&fixture, 2);
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	it_send(to, fixture.seq, sizeof(fixture.seq));
+	it_receive(from, &word, 1);
+	batch_fixture_ok(&fixture, seqs_truncate(fixture.client, 1, &fixture.seq[1], &less));
+	it_send(to, "t", 1);
+	it_receive(from, &word, 1);
+	batch_fixture_close(&fixture);
 }
 
 static void
 reader(int from, int to, void *argument)
 {
-	struct scene scene;
+	struct batch_fixture fixture;
 	char word;
 
 	(void)argument;
-	open_and_write(&scene, 0);
-	scene.params = served;
-	scene.total_q = 4;
-	it_hear(from, scene.seq, sizeof(scene.seq));
-	scene.out = scene_tensor(&scene, PAGED_F32, 4, WORKER_HEADS, WORKER_DIM);
-	scene.lse = scene_put(&scene, NULL, 4 * WORKER_HEADS * sizeof(float));
-	scene.max_score = scene_put(&scene, NULL, 4 * WORKER_HEADS * sizeof(float));
-	plan(&scene);
-	scene_ok(&scene, scene_attend(&scene, NULL));
-	scene_ok(&scene, paged_batch_validate(scene.batch));
-	scene_check(&scene);
-	it_say(to, "r", 1);
-	it_hear(from, &word, 1);
-	scene_expect(&scene, paged_batch_validate(scene.batch), PAGED_ERR_STALE);
-	scene_close(&scene);
+	open_and_write(&fixture, 0);
+	fixture.params = test_pool_params;
+	fixture.total_q = 4;
+	it_receive(from, fixture.seq, sizeof(fixture.seq));
+	fixture.out = batch_fixture_tensor(&fixture, PAGED_F32, 4, WORKER_HEADS, WORKER_DIM);
+	fixture.lse = batch_fixture_put(&fixture, NULL, 4 * WORKER_HEADS * sizeof(float));
+	fixture.max_score = batch_fixture_put(&fixture, NULL, 4 * WORKER_HEADS * sizeof(float));
+	plan(&fixture);
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	batch_fixture_check(&fixture);
+	it_send(to, "r", 1);
+	it_receive(from, &word, 1);
+	batch_fixture_expect(&fixture, paged_batch_validate(fixture.batch), PAGED_ERR_STALE);
+	batch_fixture_close(&fixture);
 }
 
 static void foreign_read(enum export_setting export)
 {
 	struct it_worker first, second;
-	paged_seq_id seq[SCENE_MAX_ROWS];
+	paged_seq_id seq[BATCH_FIXTURE_MAX_ROWS];
 	struct it_daemon daemon;
 	char word;
 
 	cuda_daemon_start(&daemon, export, "", "");
 	it_fork(&first, writer, NULL);
 	it_fork(&second, reader, NULL);
-	it_hear(first.from, seq, sizeof(seq));
-	it_say(second.to, seq, sizeof(seq));
-	it_hear(second.from, &word, 1);
-	it_say(first.to, "g", 1);
-	it_hear(first.from, &word, 1);
-	it_say(second.to, "t", 1);
+	it_receive(first.from, seq, sizeof(seq));
+	it_send(second.to, seq, sizeof(seq));
+	it_receive(second.from, &word, 1);
+	it_send(first.to, "g", 1);
+	it_receive(first.from, &word, 1);
+	it_send(second.to, "t", 1);
 	it_join(&second);
-	it_say(first.to, "e", 1);
+	it_send(first.to, "e", 1);
 	it_join(&first);
 	it_daemon_stop(&daemon);
 }
@@ -125,16 +125,16 @@ IT_TEST(another_session_reads_in_place_through_legacy)
 
 /* Attention again and again, so that kernels run whenever somebody is killed; until a word comes or a call fails. */
 static enum paged_status
-work_on(struct scene *scene, int from)
+work_on(struct batch_fixture *fixture, int from)
 {
 	struct pollfd heard = { .fd = from, .events = POLLIN };
-	struct paged_tensor q = scene_queries(scene);
+	struct paged_tensor q = batch_fixture_queries(fixture);
 	enum paged_status status;
 
 	do {
-		status = paged_attention(scene->batch, SCENE_LAYER, &q, &scene->out, NULL);
+		status = paged_attention(fixture->batch, BATCH_FIXTURE_LAYER, &q, &fixture->out, NULL);
 		/* The fake driver's streams move when they are asked. */
-		scene->gpu.driver.stream_query(scene->stream);
+		fixture->gpu.driver.stream_query(fixture->stream);
 	} while (status == PAGED_OK && poll(&heard, 1, 0) == 0);
 	return status;
 }
@@ -144,27 +144,27 @@ work_on(struct scene *scene, int from)
 static void
 victim(int from, int to, void *argument)
 {
-	struct scene scene;
+	struct batch_fixture fixture;
 
 	(void)argument;
-	open_and_write(&scene, 2);
-	plan(&scene);
-	it_say(to, "w", 1);
-	scene_ok(&scene, work_on(&scene, from));
+	open_and_write(&fixture, 2);
+	plan(&fixture);
+	it_send(to, "w", 1);
+	batch_fixture_ok(&fixture, work_on(&fixture, from));
 }
 
 static void
 successor(int from, int to, void *argument)
 {
-	struct scene scene;
+	struct batch_fixture fixture;
 
 	(void)from, (void)to, (void)argument;
-	open_and_write(&scene, 2);
-	plan(&scene);
-	scene_ok(&scene, scene_attend(&scene, NULL));
-	scene_ok(&scene, paged_batch_validate(scene.batch));
-	scene_check(&scene);
-	scene_close(&scene);
+	open_and_write(&fixture, 2);
+	plan(&fixture);
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	batch_fixture_check(&fixture);
+	batch_fixture_close(&fixture);
 }
 
 IT_TEST(a_worker_is_killed_at_work)
@@ -179,7 +179,7 @@ IT_TEST(a_worker_is_killed_at_work)
 	params.observer = 1;
 	for (unsigned int i = 0; i < 2; i++) {
 		it_fork(&child, victim, NULL);
-		it_hear(child.from, &word, 1);
+		it_receive(child.from, &word, 1);
 		it_kill(&child);
 	}
 	worker_attach(&worker, &params);
@@ -194,39 +194,39 @@ IT_TEST(a_worker_is_killed_at_work)
 static void
 orphan(int from, int to, void *argument)
 {
-	struct scene scene;
+	struct batch_fixture fixture;
 	char word;
 
 	(void)argument;
-	open_and_write(&scene, 2);
-	plan(&scene);
-	it_say(to, "w", 1);
-	scene_ok(&scene, work_on(&scene, from));
-	it_hear(from, &word, 1);
-	scene_expect(&scene, paged_client_ping(scene.client), PAGED_ERR_GONE);
-	scene_ok(&scene, scene_attend(&scene, NULL));
-	scene_check(&scene);
-	scene_expect(&scene, paged_batch_validate(scene.batch), PAGED_ERR_GONE);
-	scene_expect(&scene, paged_batch_plan(scene.batch, 0, NULL), PAGED_ERR_GONE);
-	scene_close(&scene);
+	open_and_write(&fixture, 2);
+	plan(&fixture);
+	it_send(to, "w", 1);
+	batch_fixture_ok(&fixture, work_on(&fixture, from));
+	it_receive(from, &word, 1);
+	batch_fixture_expect(&fixture, paged_client_ping(fixture.client), PAGED_ERR_GONE);
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
+	batch_fixture_check(&fixture);
+	batch_fixture_expect(&fixture, paged_batch_validate(fixture.batch), PAGED_ERR_GONE);
+	batch_fixture_expect(&fixture, paged_batch_plan(fixture.batch, 0, NULL), PAGED_ERR_GONE);
+	batch_fixture_close(&fixture);
 }
 
 /* CUDA does not say what becomes of such memory: what is asked is that the worker is told, and ends. */
 static void
 orphan_of_legacy(int from, int to, void *argument)
 {
-	struct scene scene;
+	struct batch_fixture fixture;
 	char word;
 
 	(void)argument;
-	open_and_write(&scene, 2);
-	plan(&scene);
-	it_say(to, "w", 1);
-	if (work_on(&scene, from) != PAGED_OK)
-		it_note("%s", paged_client_error(scene.client));
-	it_hear(from, &word, 1);
-	scene_expect(&scene, paged_client_ping(scene.client), PAGED_ERR_GONE);
-	paged_client_close(scene.client);
+	open_and_write(&fixture, 2);
+	plan(&fixture);
+	it_send(to, "w", 1);
+	if (work_on(&fixture, from) != PAGED_OK)
+		it_note("%s", paged_client_error(fixture.client));
+	it_receive(from, &word, 1);
+	batch_fixture_expect(&fixture, paged_client_ping(fixture.client), PAGED_ERR_GONE);
+	paged_client_close(fixture.client);
 }
 
 static void
@@ -238,9 +238,9 @@ daemon_dies(enum export_setting export, void (*run)(int from, int to, void *argu
 
 	cuda_daemon_start(&daemon, export, "", "");
 	it_fork(&child, run, NULL);
-	it_hear(child.from, &word, 1);
+	it_receive(child.from, &word, 1);
 	it_daemon_kill(&daemon);
-	it_say(child.to, "k", 1);
+	it_send(child.to, "k", 1);
 	it_join(&child);
 }
 

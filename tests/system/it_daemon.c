@@ -216,12 +216,12 @@ hold(int from, int to, void *argument)
 	(void)argument;
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	wire_peer_create_seq(&peer, 40);
-	it_say(to, peer.welcome.welcome.join_token, WIRE_TOKEN_SIZE);
-	it_hear(from, &c, 1);
+	it_send(to, peer.welcome.welcome.join_token, WIRE_TOKEN_SIZE);
+	it_receive(from, &c, 1);
 	if (c == 'd') { /* down, but alive */
 		wire_peer_close(&peer);
-		it_say(to, &c, 1);
-		it_hear(from, &c, 1);
+		it_send(to, &c, 1);
+		it_receive(from, &c, 1);
 	}
 }
 
@@ -301,7 +301,7 @@ kill_and_see_pages_return(const char *program, const char *const *environment)
 	it_daemon_start(&daemon_, CONFIG, program, environment);
 	for (int i = 0; i < 5; i++) {
 		it_fork(&worker, hold, NULL);
-		it_hear(worker.from, token, sizeof(token));
+		it_receive(worker.from, token, sizeof(token));
 		it_require(wire_peer_pool_entry().n_free == 54);
 		it_kill(&worker);
 		it_require(wire_peer_wait_free(64, 1000), "%u free", wire_peer_pool_entry().n_free);
@@ -397,9 +397,9 @@ IT_TEST(pages_wait_while_the_process_lives)
 
 	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
 	it_fork(&worker, hold, NULL);
-	it_hear(worker.from, token, sizeof(token));
-	it_say(worker.to, "d", 1);
-	it_hear(worker.from, token, 1);
+	it_receive(worker.from, token, sizeof(token));
+	it_send(worker.to, "d", 1);
+	it_receive(worker.from, token, 1);
 	it_require(it_daemon_logged(&daemon_, "its control socket closed"));
 	pool = wire_peer_pool_entry();
 	it_require(pool.n_free == 54 && pool.n_quarantined == 10, "%u free, %u quarantined", pool.n_free,
@@ -420,7 +420,7 @@ IT_TEST(pages_wait_for_the_last_member)
 
 	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
 	it_fork(&worker, hold, NULL);
-	it_hear(worker.from, token, sizeof(token));
+	it_receive(worker.from, token, sizeof(token));
 	wire_peer_attach(&joiner, WIRE_ROLE_JOIN, token);
 	it_require(memcmp(joiner.welcome.welcome.join_token, no_token, sizeof(no_token)) == 0);
 	wire_peer_create_seq(&joiner, 8);
@@ -444,7 +444,7 @@ kick(bool kill_members)
 	struct wire_peer admin;
 
 	it_fork(&worker, hold, NULL);
-	it_hear(worker.from, token, sizeof(token));
+	it_receive(worker.from, token, sizeof(token));
 	wire_peer_attach(&admin, WIRE_ROLE_OBSERVER, NULL);
 	request.kick.session = 1000;
 	it_require(wire_peer_call(&admin, &request, &reply) == PAGED_ERR_NOENT, "%s", reply.text);
@@ -489,7 +489,7 @@ be_nobody(int from, int to, void *argument)
 
 		wire_peer_send_control(fd, &hello);
 		wire_peer_expect_refusal(fd, PAGED_ERR_PERM, "not listed in allow-user or allow-group");
-		it_say(to, "x", 1);
+		it_send(to, "x", 1);
 		return;
 	}
 	close(fd);
@@ -509,7 +509,7 @@ be_nobody(int from, int to, void *argument)
 	request = wire_peer_create_request(2, 1, 0);
 	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_ERR_NOENT, "%s", reply.text);
 	wire_peer_bye(&peer);
-	it_say(to, "x", 1);
+	it_send(to, "x", 1);
 }
 
 IT_TEST(lists_decide_who_attaches_and_opens)
@@ -526,10 +526,10 @@ IT_TEST(lists_decide_who_attaches_and_opens)
 			NULL, NULL);
 	it_require(chmod(daemon_.dir, 0711) == 0);
 	it_fork(&worker, be_nobody, &listed);
-	it_hear(worker.from, &c, 1);
+	it_receive(worker.from, &c, 1);
 	it_join(&worker);
 	it_fork(&worker, be_nobody, &stranger);
-	it_hear(worker.from, &c, 1);
+	it_receive(worker.from, &c, 1);
 	it_join(&worker);
 	it_daemon_stop(&daemon_);
 }

@@ -293,8 +293,8 @@ truncater(int from, int to, void *argument)
 	(void)argument;
 	worker_open(&worker, NULL, 0);
 	seq = worker_create_seq(&worker, 64);
-	it_say(to, &seq, sizeof(seq));
-	it_hear(from, &tokens, sizeof(tokens));
+	it_send(to, &seq, sizeof(seq));
+	it_receive(from, &tokens, sizeof(tokens));
 	worker_expect(&worker, seqs_truncate(worker.client, 1, &seq, &tokens), PAGED_ERR_GONE);
 	worker_close(&worker);
 }
@@ -315,9 +315,9 @@ IT_TEST(daemon_killed_in_a_row_update)
 	it_daemon_start(&daemon, worker_pool_config, "tests/daemon/pagedd-faults", environment);
 	worker_open(&worker, NULL, 0);
 	it_fork(&child, truncater, NULL);
-	it_hear(child.from, &seq, sizeof(seq));
+	it_receive(child.from, &seq, sizeof(seq));
 	worker_ok(&worker, worker_plan(&worker, seq, 63, 64, PAGED_ROW_NO_APPEND));
-	it_say(child.to, &tokens, sizeof(tokens));
+	it_send(child.to, &tokens, sizeof(tokens));
 	/* AGAIN while the kernel still buries the daemon: its socket has not hung up yet. */
 	while (status == PAGED_OK || status == PAGED_ERR_AGAIN) {
 		status = worker_plan(&worker, seq, 63, 64, PAGED_ROW_NO_APPEND);

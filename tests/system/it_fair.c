@@ -82,7 +82,7 @@ check_again_and_again(int from, int to, void *argument)
 
 	(void)argument;
 	it_require(paged_client_open(NULL, NULL, &client) == PAGED_OK, "%s", paged_client_error(client));
-	it_say(to, &n, sizeof(n));
+	it_send(to, &n, sizeof(n));
 	for (;;) {
 		struct pollfd polled = { .fd = from, .events = POLLIN };
 		double started = now_us();
@@ -96,7 +96,7 @@ check_again_and_again(int from, int to, void *argument)
 			break;
 		}
 	}
-	it_say(to, &n, sizeof(n));
+	it_send(to, &n, sizeof(n));
 	paged_client_close(client);
 }
 
@@ -116,7 +116,7 @@ IT_TEST(a_check_of_a_big_pool_keeps_nobody_waiting)
 	it_require(seqs_create(client, pool, 2, id) == PAGED_OK);
 	it_require(seqs_reserve(client, 1, id, &tokens) == PAGED_OK, "%s", paged_client_error(client));
 	it_fork(&worker, check_again_and_again, NULL);
-	it_hear(worker.from, &n, sizeof(n));
+	it_receive(worker.from, &n, sizeof(n));
 	for (uint32_t i = 0; i < N; i++) {
 		double started = now_us();
 
@@ -128,8 +128,8 @@ IT_TEST(a_check_of_a_big_pool_keeps_nobody_waiting)
 		us[i] = now_us() - started;
 		usleep(500);
 	}
-	it_say(worker.to, &n, sizeof(n));
-	it_hear(worker.from, &n, sizeof(n));
+	it_send(worker.to, &n, sizeof(n));
+	it_receive(worker.from, &n, sizeof(n));
 	it_join(&worker);
 	qsort(us, N, sizeof(us[0]), by_size);
 	it_note("%d requests beside %u checks: median %.0f us, 95%% below %.0f us", N, n, us[N / 2], us[N * 95 / 100]);
@@ -168,7 +168,7 @@ burden(int from, int to, void *argument)
 		};
 		size[k] = wire_request_pack(&request, &arena, message[k], sizeof(message[k]));
 	}
-	it_say(to, "x", 1);
+	it_send(to, "x", 1);
 	for (int i = 0;; i ^= 1) {
 		while (zmq_recv(peer.dealer, reply_bytes, sizeof(reply_bytes), ZMQ_DONTWAIT) >= 0)
 			;
@@ -190,7 +190,7 @@ IT_TEST(who_asks_much_does_not_bar_the_door)
 		NULL);
 	for (int i = 0; i < 2; i++) {
 		it_fork(&worker[i], burden, NULL);
-		it_hear(worker[i].from, &c, 1);
+		it_receive(worker[i].from, &c, 1);
 	}
 	for (int i = 0; i < N; i++) {
 		const struct wire_control_request bye = { .kind = WIRE_BYE };

@@ -214,7 +214,7 @@ steal(int from, int to, void *argument)
 	(void)from;
 	wire_peer_connect_dealer(&thief, peer->welcome.welcome.member, peer->welcome.welcome.token);
 	it_require(is_silent(&thief), "another process got in with the member's token");
-	it_say(to, "x", 1);
+	it_send(to, "x", 1);
 	_exit(0); /* the parent's ZeroMQ context is not this process's to end */
 }
 
@@ -236,7 +236,7 @@ IT_TEST(tokens_open_one_door_for_one_process)
 	redial(&peer, other.welcome.welcome.member, peer.welcome.welcome.token);
 	it_require(is_silent(&peer), "another member's id");
 	it_fork(&worker, steal, &peer);
-	it_hear(worker.from, &c, 1);
+	it_receive(worker.from, &c, 1);
 	it_join(&worker);
 	redial(&peer, peer.welcome.welcome.member, peer.welcome.welcome.token);
 	it_require(answers(&peer), "the right ones");
@@ -413,7 +413,7 @@ flood(int from, int to, void *argument)
 	(void)from, (void)argument;
 	wire_peer_hello(peer.control, WIRE_ROLE_SESSION, NULL, &peer.welcome);
 	wire_peer_connect_dealer(&peer, peer.welcome.welcome.member, peer.welcome.welcome.token);
-	it_say(to, "x", 1);
+	it_send(to, "x", 1);
 	for (;;)
 		if (zmq_send(peer.dealer, ping, sizeof(ping), ZMQ_DONTWAIT) < 0)
 			usleep(1000);
@@ -482,7 +482,7 @@ IT_TEST(who_does_not_read_replies_is_cut_off)
 	begin();
 	/* First, while this process has no thread of ZeroMQ's that may hold a sanitizer's lock. */
 	it_fork(&worker, flood, NULL);
-	it_hear(worker.from, &c, 1);
+	it_receive(worker.from, &c, 1);
 	wire_peer_attach(&polite, WIRE_ROLE_SESSION, NULL);
 	/* Every buffer on the way must fill first, which takes a sanitized daemon its time. */
 	for (int i = 0; i < 6 && !cut; i++)

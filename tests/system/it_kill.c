@@ -54,7 +54,7 @@ struct stage {
 static void
 reached(int to)
 {
-	it_say(to, "r", 1);
+	it_send(to, "r", 1);
 }
 
 static void
@@ -290,8 +290,8 @@ member_run(int from, int to, void *argument)
 
 	if (stage->prepare != NULL)
 		stage->prepare();
-	it_say(to, "p", 1);
-	it_hear(from, &word, 1);
+	it_send(to, "p", 1);
+	it_receive(from, &word, 1);
 	stage->run(to);
 }
 
@@ -301,7 +301,7 @@ all_said(struct it_worker *workers, char wanted)
 	char word;
 
 	for (int i = 0; i < AT_A_TIME; i++) {
-		it_hear(workers[i].from, &word, 1);
+		it_receive(workers[i].from, &word, 1);
 		it_require(word == wanted);
 	}
 }
@@ -317,7 +317,7 @@ batch_kill(const struct stage *stage)
 	if (stage->daemon_stopped)
 		kill(server.pid, SIGSTOP);
 	for (int i = 0; i < AT_A_TIME; i++)
-		it_say(workers[i].to, "g", 1);
+		it_send(workers[i].to, "g", 1);
 	all_said(workers, 'r');
 	for (int i = 0; i < AT_A_TIME; i++) {
 		usleep((useconds_t)(random() % 500));

@@ -104,8 +104,8 @@ hold_sessions(int from, int to, void *argument)
 		wire_peer_hello(wire_peer_connect_control(), WIRE_ROLE_SESSION, NULL, &reply);
 		it_require(reply.kind == WIRE_WELCOME, "%d: %s", i, reply.refusal.text);
 	}
-	it_say(to, "", 1);
-	it_hear(from, &word, 1);
+	it_send(to, "", 1);
+	it_receive(from, &word, 1);
 }
 
 IT_TEST(more_sessions_than_one_reply_lists)
@@ -122,7 +122,7 @@ IT_TEST(more_sessions_than_one_reply_lists)
 	for (int i = 0; i < HOLDERS; i++)
 		it_fork(&holders[i], hold_sessions, NULL);
 	for (int i = 0; i < HOLDERS; i++)
-		it_hear(holders[i].from, &word, 1);
+		it_receive(holders[i].from, &word, 1);
 	worker_attach(&worker, NULL);
 	worker_ok(&worker, paged_admin_sessions(worker.client, sizeof(*list), &list, &n));
 	it_require(n == HOLDERS * SESSIONS_EACH + 1, "%zu", n);
@@ -134,7 +134,7 @@ IT_TEST(more_sessions_than_one_reply_lists)
 	paged_free(list);
 	worker_close(&worker);
 	for (int i = 0; i < HOLDERS; i++) {
-		it_say(holders[i].to, "", 1);
+		it_send(holders[i].to, "", 1);
 		it_join(&holders[i]);
 	}
 	it_daemon_stop(&daemon);

@@ -656,10 +656,10 @@ build_endlessly(int from, int to, void *argument)
 	worker_open(&worker, NULL, 0);
 	row.seq = worker_create_seq(&worker, 128);
 	params.q_block = 1u << 12;
-	it_say(to, &done, 1);
+	it_send(to, &done, 1);
 	refused(&worker, &params, mod_of(&worker, endless), PAGED_ERR_LIMIT,
 		"longer than mask-time, 300 ms; paged_block_mask_create()");
-	it_say(to, &done, 1);
+	it_send(to, &done, 1);
 	worker_close(&worker);
 }
 
@@ -676,14 +676,14 @@ IT_TEST(long_builds_leave_the_loop_free)
 	masks_daemon_start(&daemon, limits);
 	worker_open(&worker, NULL, 0);
 	it_fork(&child, build_endlessly, NULL);
-	it_hear(child.from, &done, 1);
+	it_receive(child.from, &done, 1);
 	do {
 		worker_ok(&worker, paged_client_ping(worker.client));
 		n_pings++;
 		FD_ZERO(&readable);
 		FD_SET(child.from, &readable);
 	} while (select(child.from + 1, &readable, NULL, NULL, &(struct timeval){ 0 }) == 0);
-	it_hear(child.from, &done, 1);
+	it_receive(child.from, &done, 1);
 	it_note("%u pings were answered meanwhile", n_pings);
 	it_require(n_pings >= 20, "%u", n_pings);
 	it_join(&child);

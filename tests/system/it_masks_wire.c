@@ -120,7 +120,7 @@ build_and_hang(int from, int to, void *argument)
 	request = order_of(&endless_q, endless);
 	it_require(!wire_peer_try_call(&peer, &request, &reply, 0));
 	it_require(!wire_peer_try_call(&peer, &request, &reply, 20));
-	it_say(to, &done, 1);
+	it_send(to, &done, 1);
 	for (;;)
 		pause();
 }
@@ -140,7 +140,7 @@ IT_TEST(killed_while_it_builds)
 	facts = (struct facts){ daemon.pid, it_count_fds(daemon.pid) };
 	for (int i = 0; i < 12; i++) {
 		it_fork(&child, build_and_hang, NULL);
-		it_hear(child.from, &done, 1);
+		it_receive(child.from, &done, 1);
 		it_kill(&child);
 		it_require(it_wait(fds_are_back, &facts, 5000), "%u descriptors, %u before", it_count_fds(daemon.pid),
 			   facts.n_fds);

@@ -119,8 +119,8 @@ writer(int from, int to, void *argument)
 								 .v_scale = scales(&session, v_scale),
 								 .rotary = &rotary }));
 	attend(&session, &contents, &told);
-	it_say(to, &told, sizeof(told));
-	it_hear(from, &word, 1);
+	it_send(to, &told, sizeof(told));
+	it_receive(from, &word, 1);
 	paged_client_close(session.client);
 }
 
@@ -200,7 +200,7 @@ reader(int from, int to, void *argument)
 
 	contents_make(&contents);
 	session_open(&session, argument);
-	it_hear(from, &told, sizeof(told));
+	it_receive(from, &told, sizeof(told));
 	ours.seq = told.seq;
 	ok(&session, paged_seq_read(session.pool, told.seq, NULL, pages, sizeof(pages) / sizeof(pages[0])));
 	attend(&session, &contents, &ours);
@@ -208,7 +208,7 @@ reader(int from, int to, void *argument)
 	check_values(&session, pages, &contents);
 	check_out(&session, pages, &contents, &ours);
 	paged_client_close(session.client);
-	it_say(to, "r", 1);
+	it_send(to, "r", 1);
 }
 
 IT_TEST(another_process_reads_what_one_wrote)
@@ -222,11 +222,11 @@ IT_TEST(another_process_reads_what_one_wrote)
 	for (int i = 0; i < 2; i++) {
 		it_fork(&first, writer, (void *)(uintptr_t)names[i]);
 		it_fork(&second, reader, (void *)(uintptr_t)names[i]);
-		it_hear(first.from, &told, sizeof(told));
-		it_say(second.to, &told, sizeof(told));
-		it_hear(second.from, &word, 1);
+		it_receive(first.from, &told, sizeof(told));
+		it_send(second.to, &told, sizeof(told));
+		it_receive(second.from, &word, 1);
 		it_join(&second);
-		it_say(first.to, "e", 1);
+		it_send(first.to, "e", 1);
 		it_join(&first);
 	}
 	it_daemon_stop(&daemon);

@@ -37,8 +37,8 @@ hold(int from, int to, void *argument)
 		worker_ok(&worker, paged_pool_open(worker.client, "test", &other));
 	if (holder->join_token == NULL)
 		worker_create_seq(&worker, 20);
-	it_say(to, "h", 1);
-	it_hear(from, &word, 1);
+	it_send(to, "h", 1);
+	it_receive(from, &word, 1);
 	worker_close(&worker);
 }
 
@@ -48,7 +48,7 @@ holder_start(struct it_worker *child, struct holder *holder)
 	char word;
 
 	it_fork(child, hold, holder);
-	it_hear(child->from, &word, 1);
+	it_receive(child->from, &word, 1);
 	it_require(wire_peer_pool_entry().n_referenced == PAGES);
 }
 
@@ -101,7 +101,7 @@ IT_TEST(others_do_not_wait)
 	it_note("killed: %u ms", (unsigned int)(it_now_ms() - began));
 	holder.opens_test_pool = true;
 	holder_start(&child, &holder);
-	it_say(child.to, "c", 1);
+	it_send(child.to, "c", 1);
 	it_join(&child);
 	it_require(wire_peer_pool_entry().n_free == 64, "a clean close has given everything back");
 	it_daemon_stop(&daemon);

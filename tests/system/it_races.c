@@ -45,9 +45,9 @@ racing_reader(int from, int to, void *argument)
 	paged_seq_id seq;
 	struct worker_fixture worker;
 
-	it_hear(from, &seq, sizeof(seq));
+	it_receive(from, &seq, sizeof(seq));
 	worker_open(&worker, NULL, 0);
-	it_say(to, "r", 1);
+	it_send(to, "r", 1);
 	while (it_now_ms() < end) {
 		status = paged_seq_read(worker.pool, seq, &info, pages, ROW_PAGES);
 		if (status == PAGED_OK)
@@ -83,8 +83,8 @@ IT_TEST(rows_read_while_they_change)
 	it_fork(&child, racing_reader, &never);
 	worker_open(&worker, NULL, 0);
 	seq = worker_create_seq(&worker, 0);
-	it_say(child.to, &seq, sizeof(seq));
-	it_hear(child.from, &word, 1);
+	it_send(child.to, &seq, sizeof(seq));
+	it_receive(child.from, &word, 1);
 	for (end = it_now_ms() + RACE_MS; it_now_ms() < end; n_changes++) {
 		paged_seq_id neighbour = worker_create_seq(&worker, 4 * (n_changes % 16));
 

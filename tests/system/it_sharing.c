@@ -26,18 +26,18 @@ reader(int from, int to, void *argument)
 
 	(void)argument;
 	worker_open(&worker, NULL, 0);
-	it_hear(from, &seq, sizeof(seq));
+	it_receive(from, &seq, sizeof(seq));
 	for (;;) {
-		it_hear(from, &word, sizeof(word));
+		it_receive(from, &word, sizeof(word));
 		switch (word) {
 		case ATTEND:
 			worker_read(&worker, seq, LENGTH, out);
 			worker_ok(&worker, paged_batch_validate(worker.batch));
-			it_say(to, out, sizeof(out));
+			it_send(to, out, sizeof(out));
 			break;
 		case VALIDATE:
 			status = paged_batch_validate(worker.batch);
-			it_say(to, &status, sizeof(status));
+			it_send(to, &status, sizeof(status));
 			break;
 		case END:
 			worker_expect(&worker, worker_plan(&worker, seq, LENGTH - 1, LENGTH, PAGED_ROW_NO_APPEND),
@@ -51,14 +51,14 @@ reader(int from, int to, void *argument)
 static void
 say_word(struct it_worker *child, enum word word)
 {
-	it_say(child->to, &word, sizeof(word));
+	it_send(child->to, &word, sizeof(word));
 }
 
 static void
 hear_result(struct it_worker *child, float *out)
 {
 	say_word(child, ATTEND);
-	it_hear(child->from, out, sizeof(float) * WORKER_LAYERS * WORKER_OUT);
+	it_receive(child->from, out, sizeof(float) * WORKER_LAYERS * WORKER_OUT);
 }
 
 static enum paged_status
@@ -67,7 +67,7 @@ hear_verdict(struct it_worker *child)
 	enum paged_status status;
 
 	say_word(child, VALIDATE);
-	it_hear(child->from, &status, sizeof(status));
+	it_receive(child->from, &status, sizeof(status));
 	return status;
 }
 
@@ -104,7 +104,7 @@ IT_TEST(another_session_reads_the_same_bits)
 	worker_ok(&worker, seqs_reserve(worker.client, 1, &seq, (uint32_t[]){ LENGTH }));
 	worker_write(&worker, seq, 0, LENGTH, SEED);
 	worker_read(&worker, seq, LENGTH, mine);
-	it_say(child.to, &seq, sizeof(seq));
+	it_send(child.to, &seq, sizeof(seq));
 
 	hear_result(&child, theirs);
 	it_require(memcmp(mine, theirs, sizeof(mine)) == 0, "B's bits are not A's");
@@ -159,18 +159,18 @@ gatherer(int from, int to, void *argument)
 
 	(void)argument;
 	worker_open(&worker, NULL, 0);
-	it_hear(from, &seq, sizeof(seq));
+	it_receive(from, &seq, sizeof(seq));
 	rows[0].seq = worker_create_seq(&worker, OWN_LENGTH);
 	rows[1].seq = seq;
 	worker_write(&worker, rows[0].seq, 0, OWN_LENGTH, SEED + 1);
 	worker_ok(&worker, paged_batch_plan(worker.batch, 2, rows));
 	for (uint32_t layer = 0; layer < WORKER_LAYERS; layer++) {
 		worker_gather(&worker, layer, begin, &gathered);
-		it_say(to, &gathered, sizeof(gathered));
+		it_send(to, &gathered, sizeof(gathered));
 	}
 	worker_ok(&worker, paged_batch_validate(worker.batch));
-	it_say(to, "x", 1);
-	it_hear(from, &seq, 1);
+	it_send(to, "x", 1);
+	it_receive(from, &seq, 1);
 	worker_gather(&worker, 0, begin, &gathered);
 	worker_expect(&worker, paged_batch_validate(worker.batch), PAGED_ERR_STALE);
 	worker_close(&worker);
@@ -197,12 +197,12 @@ IT_TEST(another_session_takes_tokens_out)
 	worker_ok(&worker, paged_batch_plan(worker.batch, 2, rows));
 	for (uint32_t layer = 0; layer < WORKER_LAYERS; layer++)
 		worker_gather(&worker, layer, begin, &mine[layer]);
-	it_say(child.to, &rows[1].seq, sizeof(rows[1].seq));
-	it_hear(child.from, theirs, sizeof(theirs));
+	it_send(child.to, &rows[1].seq, sizeof(rows[1].seq));
+	it_receive(child.from, theirs, sizeof(theirs));
 	it_require(memcmp(mine, theirs, sizeof(mine)) == 0, "B's bits are not A's");
-	it_hear(child.from, &done, 1);
+	it_receive(child.from, &done, 1);
 	worker_ok(&worker, paged_seq_erase(worker.client, 1, &rows[1].seq));
-	it_say(child.to, "x", 1);
+	it_send(child.to, "x", 1);
 	it_join(&child);
 	worker_check_pool(&worker);
 	worker_close(&worker);
@@ -249,10 +249,10 @@ rank(int from, int to, void *argument)
 	paged_seq_id seq;
 	struct worker_fixture worker;
 
-	it_hear(from, token, sizeof(token));
+	it_receive(from, token, sizeof(token));
 	params.join_token = token;
 	worker_open(&worker, &params, 0);
-	it_hear(from, &seq, sizeof(seq));
+	it_receive(from, &seq, sizeof(seq));
 	/* Prefill, then steps of one token, as the scheduler does. */
 	worker_ok(&worker, worker_plan(&worker, seq, 0, 16, 0));
 	worker_ok(&worker, worker_append(&worker, layer, 0, 16, SEED));
@@ -261,10 +261,10 @@ rank(int from, int to, void *argument)
 		worker_ok(&worker, worker_append(&worker, layer, token_index, token_index + 1, SEED));
 	}
 	worker_attend(&worker, layer, 1, out);
-	it_say(to, out, sizeof(out));
+	it_send(to, out, sizeof(out));
 
 	/* Until somebody was killed. */
-	it_hear(from, &outcome, sizeof(outcome));
+	it_receive(from, &outcome, sizeof(outcome));
 	if (outcome.ended) {
 		uint32_t tokens = 64;
 
@@ -282,8 +282,8 @@ rank(int from, int to, void *argument)
 		worker_ok(&worker, worker_plan(&worker, seq, LENGTH, LENGTH + 1, 0));
 		worker_ok(&worker, worker_append(&worker, layer, LENGTH, LENGTH + 1, SEED));
 	}
-	it_say(to, &outcome, sizeof(outcome));
-	it_hear(from, &outcome, sizeof(outcome)); /* may go */
+	it_send(to, &outcome, sizeof(outcome));
+	it_receive(from, &outcome, sizeof(outcome)); /* may go */
 	worker_close(&worker);
 }
 
@@ -297,14 +297,14 @@ scheduler(int from, int to, void *argument)
 	struct worker_fixture worker;
 
 	worker_open(&worker, &params, 0);
-	it_say(to, paged_client_join_token(worker.client), 33);
+	it_send(to, paged_client_join_token(worker.client), 33);
 	seq = worker_create_seq(&worker, 2 * LENGTH);
-	it_say(to, &seq, sizeof(seq));
-	it_hear(from, &outcome, sizeof(outcome));
+	it_send(to, &seq, sizeof(seq));
+	it_receive(from, &outcome, sizeof(outcome));
 	worker_ok(&worker, paged_client_dispatch(worker.client));
 	worker_ok(&worker, seqs_reserve(worker.client, 1, &seq, (uint32_t[]){ 3 * LENGTH }));
-	it_say(to, &outcome, sizeof(outcome));
-	it_hear(from, &outcome, sizeof(outcome));
+	it_send(to, &outcome, sizeof(outcome));
+	it_receive(from, &outcome, sizeof(outcome));
 	worker_close(&worker);
 }
 
@@ -319,12 +319,12 @@ engine_start(struct engine *engine, uint32_t outlive)
 	char token[33];
 
 	it_fork(&engine->scheduler, scheduler, &outlive);
-	it_hear(engine->scheduler.from, token, sizeof(token));
-	it_hear(engine->scheduler.from, &engine->seq, sizeof(engine->seq));
+	it_receive(engine->scheduler.from, token, sizeof(token));
+	it_receive(engine->scheduler.from, &engine->seq, sizeof(engine->seq));
 	for (uint32_t i = 0; i < RANKS; i++) {
 		it_fork(&engine->rank[i], rank, &i);
-		it_say(engine->rank[i].to, token, sizeof(token));
-		it_say(engine->rank[i].to, &engine->seq, sizeof(engine->seq));
+		it_send(engine->rank[i].to, token, sizeof(token));
+		it_send(engine->rank[i].to, &engine->seq, sizeof(engine->seq));
 	}
 }
 
@@ -342,7 +342,7 @@ engine_compare(struct engine *engine)
 	worker_read(&worker, seq, LENGTH, alone);
 	worker_close(&worker);
 	for (uint32_t i = 0; i < RANKS; i++) {
-		it_hear(engine->rank[i].from, out, sizeof(out));
+		it_receive(engine->rank[i].from, out, sizeof(out));
 		it_require(memcmp(out, alone + i * WORKER_OUT, sizeof(out)) == 0, "rank %u's layer differs", i);
 	}
 }
@@ -352,8 +352,8 @@ ask_survivor(struct it_worker *child, bool ended)
 {
 	struct outcome outcome = { ended };
 
-	it_say(child->to, &outcome, sizeof(outcome));
-	it_hear(child->from, &outcome, sizeof(outcome));
+	it_send(child->to, &outcome, sizeof(outcome));
+	it_receive(child->from, &outcome, sizeof(outcome));
 }
 
 static void
@@ -361,7 +361,7 @@ release(struct it_worker *child)
 {
 	struct outcome outcome = { false };
 
-	it_say(child->to, &outcome, sizeof(outcome));
+	it_send(child->to, &outcome, sizeof(outcome));
 	it_join(child);
 }
 
@@ -475,12 +475,12 @@ sitter(int from, int to, void *argument)
 	(void)argument;
 	worker_open(&worker, NULL, 0);
 	seq = worker_create_seq(&worker, 20);
-	it_say(to, &seq, sizeof(seq));
-	it_hear(from, &go, sizeof(go));
+	it_send(to, &seq, sizeof(seq));
+	it_receive(from, &go, sizeof(go));
 	worker_expect(&worker, paged_client_dispatch(worker.client), PAGED_ERR_GONE);
 	worker_expect(&worker, paged_seq_erase(worker.client, 1, &seq), PAGED_ERR_GONE);
-	it_say(to, &go, sizeof(go));
-	it_hear(from, &go, sizeof(go));
+	it_send(to, &go, sizeof(go));
+	it_receive(from, &go, sizeof(go));
 	worker_close(&worker);
 }
 
@@ -510,17 +510,17 @@ IT_TEST(kick_leaves_pages_in_quarantine_while_the_process_lives)
 	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
 	worker_observe(&observer);
 	it_fork(&child, sitter, NULL);
-	it_hear(child.from, &seq, sizeof(seq));
+	it_receive(child.from, &seq, sizeof(seq));
 	worker_ok(&observer, paged_admin_kick(observer.client, session_of(&observer, seq), 0));
-	it_say(child.to, &go, sizeof(go));
-	it_hear(child.from, &go, sizeof(go));
+	it_send(child.to, &go, sizeof(go));
+	it_receive(child.from, &go, sizeof(go));
 	/* The session is told first, and its rows are taken apart in steps. */
 	it_require(it_wait(all_in_quarantine, &observer, 2000), "%u pages",
 		   worker_pool_entry(&observer, "test").n_quarantined);
 	it_require(worker_pool_entry(&observer, "test").n_sequences == 0);
 	worker_expect(&observer, paged_seq_read(observer.pool, seq, NULL, NULL, 0), PAGED_ERR_STALE);
 	worker_check_pool(&observer);
-	it_say(child.to, &go, sizeof(go));
+	it_send(child.to, &go, sizeof(go));
 	it_join(&child);
 	worker_wait_free(&observer, "test", 2000);
 	worker_close(&observer);
@@ -538,7 +538,7 @@ IT_TEST(kick_with_kill)
 	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
 	worker_observe(&observer);
 	it_fork(&child, sitter, NULL);
-	it_hear(child.from, &seq, sizeof(seq));
+	it_receive(child.from, &seq, sizeof(seq));
 	session = session_of(&observer, seq);
 	worker_ok(&observer, paged_admin_kick(observer.client, session, 1));
 	it_require(it_wait_signal(&child) == SIGKILL);

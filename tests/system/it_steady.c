@@ -174,8 +174,8 @@ traced(int from, int to, void *argument)
 
 	decode_begin(&decode);
 	worker_ok(&decode.worker, decode_plan(&decode));
-	it_say(to, "b", 1);
-	it_hear(from, &word, 1);
+	it_send(to, "b", 1);
+	it_receive(from, &word, 1);
 	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
 		_exit(77);
 	raise(SIGSTOP);
@@ -292,9 +292,9 @@ IT_TEST(system_calls_inside_plan)
 	it_daemon_start(&daemon, configuration, NULL, NULL);
 	worker_observe(&observer);
 	it_fork(&child, traced, &(uint32_t){ STEPS });
-	it_hear(child.from, &word, 1);
+	it_receive(child.from, &word, 1);
 	before = requests_so_far(&observer);
-	it_say(child.to, "g", 1);
+	it_send(child.to, "g", 1);
 	began = it_now_ms();
 	trace(&child, &tally);
 	seconds = (it_now_ms() - began) / 1000 + 1;
@@ -325,9 +325,9 @@ IT_TEST(system_calls_while_the_daemon_does_not_answer)
 
 	it_daemon_start(&daemon, configuration, NULL, NULL);
 	it_fork(&child, traced, &n_steps);
-	it_hear(child.from, &word, 1);
+	it_receive(child.from, &word, 1);
 	kill(daemon.pid, SIGSTOP);
-	it_say(child.to, "g", 1);
+	it_send(child.to, "g", 1);
 	began = it_now_ms();
 	trace(&child, &tally);
 	kill(daemon.pid, SIGCONT);
