@@ -14,11 +14,11 @@
 #include "tests/support/sequences.h"
 #include "tests/support/worker_fixture.h"
 
-#define NOBODY 65534u
+#define NOBODY_UID 65534u
 
 /* Opening a client must be refused with a message that contains the words. */
 static void
-refused(const struct paged_client_params *params, enum paged_status status, const char *words)
+expect_open_refused(const struct paged_client_params *params, enum paged_status status, const char *words)
 {
 	struct worker_fixture worker = { 0 };
 
@@ -28,27 +28,27 @@ refused(const struct paged_client_params *params, enum paged_status status, cons
 }
 
 static void
-become_nobody(void)
+drop_to_nobody(void)
 {
-	it_require(setgid(NOBODY) == 0 && setuid(NOBODY) == 0, "%m");
+	it_require(setgid(NOBODY_UID) == 0 && setuid(NOBODY_UID) == 0, "%m");
 }
 
 static void
-nobody_is_refused(int from, int to, void *argument)
+nobody_open_refused(int from, int to, void *argument)
 {
 	(void)from, (void)to, (void)argument;
-	become_nobody();
-	refused(NULL, PAGED_ERR_PERM, "uid 65534");
+	drop_to_nobody();
+	expect_open_refused(NULL, PAGED_ERR_PERM, "uid 65534");
 }
 
 static void
-nobody_attaches(int from, int to, void *argument)
+nobody_worker(int from, int to, void *argument)
 {
 	struct paged_pool *pool;
 	struct worker_fixture worker;
 
 	(void)from, (void)to, (void)argument;
-	become_nobody();
+	drop_to_nobody();
 	worker_open(&worker, NULL, 0);
 	worker_create_seq(&worker, 5);
 	worker_expect(&worker, paged_pool_open(worker.client, "shut", &pool), PAGED_ERR_PERM);
@@ -59,7 +59,7 @@ nobody_attaches(int from, int to, void *argument)
 
 /* A daemon whose runtime directory others can reach. */
 static void
-public_daemon(struct it_daemon *daemon, const char *allow)
+public_daemon_start(struct it_daemon *daemon, const char *allow)
 {
 	char configuration[1024];
 
@@ -71,30 +71,30 @@ public_daemon(struct it_daemon *daemon, const char *allow)
 	it_require(chmod(daemon->dir, 0711) == 0, "%m");
 }
 
-IT_TEST(wrong_uid_by_policy)
+IT_TEST(uid_not_in_allow_list_is_refused)
 {
 	struct it_daemon daemon;
 	struct it_worker child;
 
 	if (geteuid() != 0)
 		it_skip("needs root to become another user");
-	public_daemon(&daemon, "allow-user = { 12345 }");
-	it_fork(&child, nobody_is_refused, NULL);
+	public_daemon_start(&daemon, "allow-user = { 12345 }");
+	it_fork(&child, nobody_open_refused, NULL);
 	it_join(&child);
 	it_require(it_daemon_logged(&daemon, "uid 65534"));
 	it_daemon_stop(&daemon);
 }
 
 static void
-nobody_is_kept_out(int from, int to, void *argument)
+nobody_connect_refused(int from, int to, void *argument)
 {
 	(void)from, (void)to, (void)argument;
-	become_nobody();
-	refused(NULL, PAGED_ERR_PERM, "no permission to connect as uid 65534");
+	drop_to_nobody();
+	expect_open_refused(NULL, PAGED_ERR_PERM, "no permission to connect as uid 65534");
 }
 
 /* Without any list others do not even reach the socket. */
-IT_TEST(wrong_uid_by_default)
+IT_TEST(other_uids_are_refused_by_default)
 {
 	struct it_daemon daemon;
 	struct it_worker child;
@@ -103,12 +103,12 @@ IT_TEST(wrong_uid_by_default)
 		it_skip("needs root to become another user");
 	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
 	it_require(chmod(daemon.dir, 0711) == 0, "%m");
-	it_fork(&child, nobody_is_kept_out, NULL);
+	it_fork(&child, nobody_connect_refused, NULL);
 	it_join(&child);
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(other_uid_allowed_and_one_pool_shut)
+IT_TEST(allow_user_applies_per_pool)
 {
 	struct it_daemon daemon;
 	struct it_worker child;
@@ -116,8 +116,8 @@ IT_TEST(other_uid_allowed_and_one_pool_shut)
 
 	if (geteuid() != 0)
 		it_skip("needs root to become another user");
-	public_daemon(&daemon, "allow-user = { 65534 }");
-	it_fork(&child, nobody_attaches, NULL);
+	public_daemon_start(&daemon, "allow-user = { 65534 }");
+	it_fork(&child, nobody_worker, NULL);
 	it_join(&child);
 	worker_observe(&worker);
 	worker_wait_free(&worker, "test", 5000);
@@ -126,7 +126,7 @@ IT_TEST(other_uid_allowed_and_one_pool_shut)
 }
 
 /* Uses the raw protocol, because the library sends only its own version. */
-IT_TEST(wrong_version)
+IT_TEST(other_major_version_is_refused)
 {
 	struct wire_control_request hello = { .kind = WIRE_HELLO,
 					      .hello = { .version_major = WIRE_VERSION_MAJOR + 1 } };
@@ -141,7 +141,7 @@ IT_TEST(wrong_version)
 }
 
 static void
-attach_and_go(int from, int to, void *argument)
+attach_and_close(int from, int to, void *argument)
 {
 	struct worker_fixture worker;
 
@@ -152,7 +152,7 @@ attach_and_go(int from, int to, void *argument)
 }
 
 /* Children of this process live in the new namespace, and so the daemon does not see the process itself. */
-IT_TEST(foreign_pid_namespace)
+IT_TEST(client_in_other_pid_namespace_is_refused)
 {
 	struct it_daemon daemon;
 	struct it_worker child;
@@ -160,8 +160,8 @@ IT_TEST(foreign_pid_namespace)
 	if (unshare(CLONE_NEWPID) != 0)
 		it_skip("unshare(CLONE_NEWPID): %s", strerror(errno));
 	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
-	refused(NULL, PAGED_ERR_PERM, "PID namespace");
-	it_fork(&child, attach_and_go, NULL);
+	expect_open_refused(NULL, PAGED_ERR_PERM, "PID namespace");
+	it_fork(&child, attach_and_close, NULL);
 	it_join(&child);
 	it_daemon_stop(&daemon);
 	fflush(stdout);
@@ -173,16 +173,16 @@ static void
 attaches_at_another_path(int from, int to, void *argument)
 {
 	const struct it_daemon *daemon = argument;
-	struct toy toy = { 0 };
+	struct worker_fixture worker = { 0 };
 
 	(void)from, (void)to;
 	it_require(chroot(daemon->dir) == 0 && chdir("/") == 0, "%m");
-	toy_ok(&toy, paged_client_open("/run", NULL, &toy.client));
-	toy_ok(&toy, paged_client_ping(toy.client));
-	paged_client_close(toy.client);
-	toy.client = NULL;
-	toy_ok(&toy, paged_client_open("run", NULL, &toy.client));
-	paged_client_close(toy.client);
+	worker_ok(&worker, paged_client_open("/run", NULL, &worker.client));
+	worker_ok(&worker, paged_client_ping(worker.client));
+	paged_client_close(worker.client);
+	worker.client = NULL;
+	worker_ok(&worker, paged_client_open("run", NULL, &worker.client));
+	paged_client_close(worker.client);
 	_exit(0); /* LeakSanitizer needs /proc */
 }
 
@@ -193,19 +193,19 @@ IT_TEST(runtime_directory_at_another_path)
 
 	if (geteuid() != 0)
 		it_skip("needs root for chroot()");
-	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	it_daemon_start(&daemon, worker_configuration, NULL, NULL);
 	it_fork(&worker, attaches_at_another_path, &daemon);
 	it_join(&worker);
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(no_daemon)
+IT_TEST(open_without_daemon_fails)
 {
 	setenv("PAGED_RUNTIME_DIR", "/nonexistent/paged", 1);
-	refused(NULL, PAGED_ERR_NO_DAEMON, "/nonexistent/paged");
+	expect_open_refused(NULL, PAGED_ERR_NO_DAEMON, "/nonexistent/paged");
 }
 
-IT_TEST(no_such_pool)
+IT_TEST(unknown_pool_is_refused)
 {
 	struct it_daemon daemon;
 	struct paged_pool *pool;
@@ -220,7 +220,7 @@ IT_TEST(no_such_pool)
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(two_clients_of_one_process)
+IT_TEST(clients_of_one_process_have_separate_sessions)
 {
 	uint32_t tokens = 0;
 	struct it_daemon daemon;
@@ -246,7 +246,7 @@ IT_TEST(two_clients_of_one_process)
 }
 
 static void
-forked_child(int from, int to, void *argument)
+use_inherited_client(int from, int to, void *argument)
 {
 	struct worker_fixture *worker = argument, own;
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
@@ -274,7 +274,7 @@ forked_child(int from, int to, void *argument)
 	worker_close(&own);
 }
 
-IT_TEST(fork_then_use_and_close_in_the_child)
+IT_TEST(inherited_client_is_unusable_after_fork)
 {
 	float before[WORKER_LAYERS * WORKER_OUT], after[WORKER_LAYERS * WORKER_OUT];
 	struct it_daemon daemon;
@@ -287,7 +287,7 @@ IT_TEST(fork_then_use_and_close_in_the_child)
 	seq = worker_create_seq(&worker, 8);
 	worker_write(&worker, seq, 0, 8, 1);
 	worker_read(&worker, seq, 8, before);
-	it_fork(&child, forked_child, &worker);
+	it_fork(&child, use_inherited_client, &worker);
 	it_send(child.to, &seq, sizeof(seq));
 	it_join(&child);
 	worker_ok(&worker, paged_client_dispatch(worker.client));
@@ -299,7 +299,7 @@ IT_TEST(fork_then_use_and_close_in_the_child)
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(join_token)
+IT_TEST(join_token_attaches_to_a_session)
 {
 	struct paged_client_params params = worker_params("rank");
 	struct it_daemon daemon;
@@ -318,16 +318,16 @@ IT_TEST(join_token)
 	worker_ok(&first, paged_client_dispatch(first.client));
 
 	token[0] = token[0] == '0' ? '1' : '0';
-	refused(&params, PAGED_ERR_GONE, "join token");
+	expect_open_refused(&params, PAGED_ERR_GONE, "join token");
 	params.join_token = "no token at all";
-	refused(&params, PAGED_ERR_INVALID, "join_token");
+	expect_open_refused(&params, PAGED_ERR_INVALID, "join_token");
 	token[0] = token[0] == '0' ? '1' : '0';
 	params.join_token = token;
 	worker_close(&first);
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(observer)
+IT_TEST(observer_cannot_allocate)
 {
 	struct it_daemon daemon;
 	struct worker_fixture worker, child;

@@ -14,7 +14,7 @@
 
 static struct it_daemon daemon_;
 
-IT_TEST(a_name_that_cannot_be_costs_no_session)
+IT_TEST(invalid_pool_name_keeps_the_session)
 {
 	struct paged_client *client;
 	struct paged_pool *pool;
@@ -27,7 +27,7 @@ IT_TEST(a_name_that_cannot_be_costs_no_session)
 	it_daemon_stop(&daemon_);
 }
 
-IT_TEST(silent_connections_keep_nobody_out)
+IT_TEST(idle_connections_do_not_block_others)
 {
 	int fd[200];
 
@@ -42,7 +42,7 @@ IT_TEST(silent_connections_keep_nobody_out)
 
 /* Attaches and hangs up until it is refused; how often it was let in, and why not again. */
 static void
-attach_and_drop(int from, int to, void *argument)
+attach_until_refused(int from, int to, void *argument)
 {
 	const uid_t *uid = argument;
 	struct wire_control_reply reply;
@@ -78,25 +78,25 @@ expect_refusal_after(struct it_worker *worker, uint32_t n_expected, const char *
 }
 
 static void
-dismiss(struct it_worker *worker)
+worker_finish(struct it_worker *worker)
 {
 	it_send(worker->to, "x", 1);
 	it_join(worker);
 }
 
-IT_TEST(one_process_cannot_use_up_all_members)
+IT_TEST(member_limit_per_process)
 {
 	struct it_worker worker;
 
 	it_daemon_start(&daemon_, "max-members = 100\n" POOL, NULL, NULL);
-	it_fork(&worker, attach_and_drop, NULL);
+	it_fork(&worker, attach_until_refused, NULL);
 	expect_refusal_after(&worker, 64, "has 64 members, the maximum");
 	it_require(wire_peer_pool_entry().n_free == 64);
-	dismiss(&worker);
+	worker_finish(&worker);
 	it_daemon_stop(&daemon_);
 }
 
-IT_TEST(a_full_house_lets_administrators_in)
+IT_TEST(root_attaches_at_max_members)
 {
 	uid_t one = 60001, other = 60002;
 	struct it_worker first, second;
@@ -107,17 +107,17 @@ IT_TEST(a_full_house_lets_administrators_in)
 			"max-members = 10  max-members-per-user = 7\nallow-user = { \"60001\", \"60002\" }\n" POOL,
 			NULL, NULL);
 	it_require(chmod(daemon_.dir, 0711) == 0);
-	it_fork(&first, attach_and_drop, &one);
+	it_fork(&first, attach_until_refused, &one);
 	expect_refusal_after(&first, 7, "uid 60001 has 7 members, and max-members-per-user is 7");
-	it_fork(&second, attach_and_drop, &other);
+	it_fork(&second, attach_until_refused, &other);
 	expect_refusal_after(&second, 3, "10 members, and max-members is 10");
 	it_require(wire_peer_pool_entry().n_free == 64, "root looks");
-	dismiss(&first);
-	dismiss(&second);
+	worker_finish(&first);
+	worker_finish(&second);
 	it_daemon_stop(&daemon_);
 }
 
-IT_TEST(who_kicks_himself_hears_it)
+IT_TEST(session_that_kicks_itself_gets_a_reply)
 {
 	struct wire_request kick = { .kind = WIRE_KICK }, ping = { .kind = WIRE_PING };
 	struct wire_reply reply;
@@ -135,7 +135,7 @@ IT_TEST(who_kicks_himself_hears_it)
 	it_daemon_stop(&daemon_);
 }
 
-IT_TEST(a_name_of_bytes_breaks_no_listing)
+IT_TEST(invalid_utf8_name_is_escaped_in_listings)
 {
 	struct paged_client_params params = { .struct_size = sizeof(params),
 					      .name = "w\xff\xc2\x9b\xe4x"
@@ -167,7 +167,7 @@ count_lines(const char *path)
 	return n;
 }
 
-IT_TEST(coming_and_going_does_not_fill_the_log)
+IT_TEST(attach_and_detach_log_is_bounded)
 {
 	const struct wire_control_request bye = { .kind = WIRE_BYE };
 
@@ -188,7 +188,7 @@ IT_TEST(coming_and_going_does_not_fill_the_log)
 }
 
 /* What each peer can make the daemon complain about, again and again. */
-IT_TEST(no_peer_fills_the_log)
+IT_TEST(log_of_protocol_errors_is_rate_limited)
 {
 	struct wire_request ping = { .kind = WIRE_PING };
 	struct wire_reply reply;
@@ -217,7 +217,7 @@ IT_TEST(no_peer_fills_the_log)
 }
 
 static void
-connect_and_leave_it_to_a_child(int from, int to, void *argument)
+connect_then_exit_in_parent(int from, int to, void *argument)
 {
 	struct wire_control_reply reply;
 	pid_t parent = getpid();
@@ -239,13 +239,13 @@ connect_and_leave_it_to_a_child(int from, int to, void *argument)
 }
 
 static void
-dead_man(const char *const *environment)
+expect_dead_process_refused(const char *const *environment)
 {
 	struct it_worker worker;
 	char c;
 
 	it_daemon_start(&daemon_, POOL, environment ? "tests/daemon/pagedd-faults" : NULL, environment);
-	it_fork(&worker, connect_and_leave_it_to_a_child, NULL);
+	it_fork(&worker, connect_then_exit_in_parent, NULL);
 	it_require(waitpid(worker.pid, NULL, 0) == worker.pid);
 	it_send(worker.to, "x", 1);
 	it_receive(worker.from, &c, 1);
@@ -255,10 +255,10 @@ dead_man(const char *const *environment)
 	it_daemon_stop(&daemon_);
 }
 
-IT_TEST(the_socket_of_a_dead_process_attaches_nobody)
+IT_TEST(socket_of_exited_process_is_refused)
 {
-	dead_man(NULL);
-	dead_man((const char *const[]){ "PAGED_NO_PEERPIDFD=1", NULL });
+	expect_dead_process_refused(NULL);
+	expect_dead_process_refused((const char *const[]){ "PAGED_NO_PEERPIDFD=1", NULL });
 }
 
 IT_MAIN

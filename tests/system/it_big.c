@@ -34,7 +34,7 @@ available_kib(void)
 
 /* All that is resident of the process: heap, program, and what it touched of the table region. */
 static unsigned long
-held_kib(const struct it_daemon *daemon, const char *when)
+daemon_rss_kib(const struct it_daemon *daemon, const char *when)
 {
 	unsigned long kib = it_rss_kib(daemon->pid);
 
@@ -44,7 +44,7 @@ held_kib(const struct it_daemon *daemon, const char *when)
 
 /* Sequences and tokens at once, then nothing any more. */
 static void
-use(struct worker_fixture *worker, uint32_t n_seqs, uint32_t n_tokens)
+reserve_and_erase(struct worker_fixture *worker, uint32_t n_seqs, uint32_t n_tokens)
 {
 	static paged_seq_id seqs[PAGED_MAX_REQUEST_SEQS];
 	static uint32_t tokens[PAGED_MAX_REQUEST_SEQS];
@@ -58,31 +58,31 @@ use(struct worker_fixture *worker, uint32_t n_seqs, uint32_t n_tokens)
 
 IT_TEST_LIMIT(ten_million_pages, 120)
 {
-	unsigned long fresh, used, again;
+	unsigned long at_start, used, after_reuse;
 	struct it_daemon daemon;
 	struct worker_fixture worker;
 
 	if (available_kib() < NEEDS_KIB)
 		it_skip("%lu KiB of memory available, %lu needed", available_kib(), NEEDS_KIB);
 	it_daemon_start(&daemon, configuration, NULL, NULL);
-	fresh = held_kib(&daemon, "at start");
+	at_start = daemon_rss_kib(&daemon, "at start");
 	worker_attach(&worker, NULL);
 	worker_ok(&worker, paged_pool_open(worker.client, "test", &worker.pool));
 	it_require(worker_pool_entry(&worker, "test").n_free == 10000000);
 
 	/* What it holds follows what was in use at once, and does not grow by using it again. */
-	use(&worker, 1000, 100);
-	used = held_kib(&daemon, "after 1000 sequences of 100 pages");
+	reserve_and_erase(&worker, 1000, 100);
+	used = daemon_rss_kib(&daemon, "after 1000 sequences of 100 pages");
 	for (int i = 0; i < 20; i++)
-		use(&worker, 1000, 100);
-	again = held_kib(&daemon, "after the same 20 times more");
+		reserve_and_erase(&worker, 1000, 100);
+	after_reuse = daemon_rss_kib(&daemon, "after the same 20 times more");
 	worker_check_pool(&worker);
 	worker_close(&worker);
 	if (it_sanitized()) {
 		it_note("memory not judged: AddressSanitizer has its own");
 	} else {
-		it_require(fresh <= LIMIT_KIB && again <= LIMIT_KIB);
-		it_require(again <= used + 1024, "%lu KiB more", again - used);
+		it_require(at_start <= LIMIT_KIB && after_reuse <= LIMIT_KIB);
+		it_require(after_reuse <= used + 1024, "%lu KiB more", after_reuse - used);
 	}
 	it_daemon_stop(&daemon);
 }

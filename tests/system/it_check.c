@@ -46,7 +46,7 @@ check_fixture_close(struct check_fixture *fixture)
 }
 
 /* All the words are somewhere in the output of a command that went well. */
-#define expect_words(text, code, ...)                                                                  \
+#define expect_output(text, code, ...)                                                                 \
 	do {                                                                                           \
 		const char *const words_[] = { __VA_ARGS__ };                                          \
 		it_require((code) == EXIT_DONE, "%d: %s", code, text);                                 \
@@ -55,7 +55,7 @@ check_fixture_close(struct check_fixture *fixture)
 	} while (0)
 
 static json_t *
-parsed(const char *text, int code)
+json_parse(const char *text, int code)
 {
 	json_error_t error;
 	json_t *document;
@@ -67,7 +67,7 @@ parsed(const char *text, int code)
 }
 
 static json_int_t
-number(const json_t *object, const char *key)
+json_number(const json_t *object, const char *key)
 {
 	const json_t *value = json_object_get(object, key);
 
@@ -76,7 +76,7 @@ number(const json_t *object, const char *key)
 }
 
 static const char *
-string(const json_t *object, const char *key)
+json_text(const json_t *object, const char *key)
 {
 	const json_t *value = json_object_get(object, key);
 
@@ -84,7 +84,7 @@ string(const json_t *object, const char *key)
 	return json_string_value(value);
 }
 
-IT_TEST(tables_for_people)
+IT_TEST(pagedctl_prints_tables)
 {
 	struct check_fixture fixture;
 	const char *text;
@@ -92,22 +92,22 @@ IT_TEST(tables_for_people)
 
 	check_fixture_open(&fixture);
 	text = it_pagedctl(&code, "status", NULL);
-	expect_words(text, code, "pagedd ", "1 session,", "POOL", "test", "host", "4 KiB", "64", "59");
+	expect_output(text, code, "pagedd ", "1 session,", "POOL", "test", "host", "4 KiB", "64", "59");
 	text = it_pagedctl(&code, "pools", NULL);
-	expect_words(text, code, "test", "256 KiB", "f32", "128");
+	expect_output(text, code, "test", "256 KiB", "f32", "128");
 	text = it_pagedctl(&code, "sessions", NULL);
-	expect_words(text, code, fixture.session, "worker-a", fixture.pid, "first", "active");
+	expect_output(text, code, fixture.session, "worker-a", fixture.pid, "first", "active");
 	text = it_pagedctl(&code, "sequences", "--pool", "test", NULL);
-	expect_words(text, code, fixture.seq_text, "worker-a", fixture.pid, "20", "5");
+	expect_output(text, code, fixture.seq_text, "worker-a", fixture.pid, "20", "5");
 	it_require(strstr(text, "LENGTH") == NULL, "%s", text);
 	text = it_pagedctl(&code, "table", fixture.seq_text, NULL);
-	expect_words(text, code, fixture.seq_text, "capacity 20", "5 pages");
+	expect_output(text, code, fixture.seq_text, "capacity 20", "5 pages");
 	text = it_pagedctl(&code, "check", NULL);
-	expect_words(text, code, "pool test: 64 pages = 59 free + 5 referenced + 0 quarantined: holds");
+	expect_output(text, code, "pool test: 64 pages = 59 free + 5 referenced + 0 quarantined: holds");
 	check_fixture_close(&fixture);
 }
 
-IT_TEST(json_for_programs)
+IT_TEST(pagedctl_prints_json)
 {
 	uint32_t pages[5];
 	struct check_fixture fixture;
@@ -119,51 +119,51 @@ IT_TEST(json_for_programs)
 	worker_ok(&fixture.worker, paged_seq_read(fixture.worker.pool, fixture.seq, NULL, pages, 5));
 
 	text = it_pagedctl(&code, "--json", "status", NULL);
-	document = parsed(text, code);
-	it_require(number(document, "sessions") == 1 && number(document, "pid") == fixture.daemon.pid);
-	it_require(strlen(string(document, "boot_id")) == 32);
-	it_require(number(json_array_get(json_object_get(document, "pools"), 0), "free") == 59);
+	document = json_parse(text, code);
+	it_require(json_number(document, "sessions") == 1 && json_number(document, "pid") == fixture.daemon.pid);
+	it_require(strlen(json_text(document, "boot_id")) == 32);
+	it_require(json_number(json_array_get(json_object_get(document, "pools"), 0), "free") == 59);
 	json_decref(document);
 
 	text = it_pagedctl(&code, "--json", "pools", NULL);
-	document = parsed(text, code);
+	document = json_parse(text, code);
 	list = json_object_get(document, "pools");
-	it_require(json_array_size(list) == 1 && number(json_array_get(list, 0), "page_size") == WORKER_PAGE_SIZE);
-	it_require(strcmp(string(json_array_get(list, 0), "pool"), "test") == 0);
-	it_require(number(json_array_get(list, 0), "kv_heads") > 0);
+	it_require(json_array_size(list) == 1 && json_number(json_array_get(list, 0), "page_size") == WORKER_PAGE_SIZE);
+	it_require(strcmp(json_text(json_array_get(list, 0), "pool"), "test") == 0);
+	it_require(json_number(json_array_get(list, 0), "kv_heads") > 0);
 	json_decref(document);
 
 	text = it_pagedctl(&code, "--json", "sessions", NULL);
-	document = parsed(text, code);
+	document = json_parse(text, code);
 	list = json_object_get(document, "sessions");
-	it_require(json_array_size(list) == 1 && number(json_array_get(list, 0), "pid") == getpid());
-	it_require(number(json_array_get(list, 0), "pages") == 5);
+	it_require(json_array_size(list) == 1 && json_number(json_array_get(list, 0), "pid") == getpid());
+	it_require(json_number(json_array_get(list, 0), "pages") == 5);
 	json_decref(document);
 
 	text = it_pagedctl(&code, "--json", "sequences", NULL);
-	document = parsed(text, code);
+	document = json_parse(text, code);
 	list = json_object_get(document, "sequences");
-	it_require(json_array_size(list) == 1 && number(json_array_get(list, 0), "capacity") == 20);
+	it_require(json_array_size(list) == 1 && json_number(json_array_get(list, 0), "capacity") == 20);
 	it_require(json_is_null(json_object_get(json_array_get(list, 0), "length")));
-	it_require(strcmp(string(json_array_get(list, 0), "sequence"), fixture.seq_text) == 0);
+	it_require(strcmp(json_text(json_array_get(list, 0), "sequence"), fixture.seq_text) == 0);
 	json_decref(document);
 
 	text = it_pagedctl(&code, "--json", "table", fixture.seq_text, NULL);
-	document = parsed(text, code);
+	document = json_parse(text, code);
 	it_require(json_array_size(json_object_get(document, "table")) == 5);
 	for (size_t i = 0; i < 5; i++)
 		it_require(json_integer_value(json_array_get(json_object_get(document, "table"), i)) == pages[i]);
 	json_decref(document);
 
 	text = it_pagedctl(&code, "--json", "check", NULL);
-	document = parsed(text, code);
+	document = json_parse(text, code);
 	it_require(code == EXIT_DONE &&
 		   json_is_true(json_object_get(json_array_get(json_object_get(document, "pools"), 0), "holds")));
 	json_decref(document);
 	check_fixture_close(&fixture);
 }
 
-IT_TEST(kick_a_session)
+IT_TEST(pagedctl_kick)
 {
 	char expected[128];
 	struct check_fixture fixture;
@@ -176,17 +176,17 @@ IT_TEST(kick_a_session)
 		 fixture.session, fixture.pid);
 	it_require(code == EXIT_DONE && strcmp(text, expected) == 0, "%d: %s", code, text);
 	text = it_pagedctl(&code, "status", NULL);
-	expect_words(text, code, "59");
+	expect_output(text, code, "59");
 	text = it_pagedctl(&code, "sessions", NULL);
-	expect_words(text, code, "ended");
+	expect_output(text, code, "ended");
 	text = it_pagedctl(&code, "check", NULL);
-	expect_words(text, code, "59 free + 0 referenced + 5 quarantined: holds");
+	expect_output(text, code, "59 free + 0 referenced + 5 quarantined: holds");
 	worker_expect(&fixture.worker, paged_client_dispatch(fixture.worker.client), PAGED_ERR_GONE);
 	check_fixture_close(&fixture);
 }
 
 static void
-sit(int from, int to, void *argument)
+hold_pages(int from, int to, void *argument)
 {
 	uint32_t session;
 	struct worker_fixture worker;
@@ -200,7 +200,7 @@ sit(int from, int to, void *argument)
 		pause();
 }
 
-IT_TEST(kick_and_kill)
+IT_TEST(pagedctl_kick_kill)
 {
 	struct it_daemon daemon;
 	struct it_worker child;
@@ -212,7 +212,7 @@ IT_TEST(kick_and_kill)
 
 	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
 	worker_observe(&observer);
-	it_fork(&child, sit, NULL);
+	it_fork(&child, hold_pages, NULL);
 	it_receive(child.from, &session, sizeof(session));
 	snprintf(word, sizeof(word), "%u", session);
 	text = it_pagedctl(&code, "--json", "kick", "--kill", word, NULL);
@@ -225,7 +225,7 @@ IT_TEST(kick_and_kill)
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(exit_codes)
+IT_TEST(pagedctl_exit_codes)
 {
 	struct check_fixture fixture;
 	const char *text;
@@ -252,12 +252,12 @@ IT_TEST(exit_codes)
 	it_require(code == EXIT_WRONG_USAGE && strstr(text, "--pool goes with sequences, table and check") != NULL,
 		   "%d: %s", code, text);
 	text = it_pagedctl(&code, "--version", NULL);
-	expect_words(text, code, PACKAGE_VERSION);
+	expect_output(text, code, PACKAGE_VERSION);
 	check_fixture_close(&fixture);
 }
 
 /* A monitor that asks every second does not fill the log. */
-IT_TEST(asking_leaves_no_line_in_the_log)
+IT_TEST(status_requests_are_not_logged)
 {
 	struct it_daemon daemon;
 	char log[4096];
@@ -289,13 +289,13 @@ list_as_nobody(int from, int to, void *argument)
 		it_note("not tried: the build tree is closed to uid 65534");
 		return;
 	}
-	expect_words(text, code, "omitted: pool shut: its allow-lists do not include uid 65534", "worker-a");
+	expect_output(text, code, "omitted: pool shut: its allow-lists do not include uid 65534", "worker-a");
 	text = it_pagedctl(&code, "sequences", "--pool", "shut", NULL);
 	it_require(code == EXIT_FAILED && strstr(text, "pool shut: its allow-list") != NULL, "%d: %s", code, text);
 }
 
 /* One pool that is not this user's does not hide the others. */
-IT_TEST(pools_of_others_are_left_out)
+IT_TEST(pools_without_permission_are_omitted)
 {
 	struct it_daemon daemon;
 	struct it_worker child;
@@ -319,7 +319,7 @@ IT_TEST(pools_of_others_are_left_out)
 }
 
 /* One count is one too high: both recounts see it, and they name the page. */
-IT_TEST(a_wrong_count_is_found_twice)
+IT_TEST(both_checks_find_a_wrong_refcount)
 {
 	const char *environment[] = { "PAGED_FAULT=corrupt-count", NULL };
 	struct paged_check_result daemon_result = { .struct_size = sizeof(daemon_result) },
@@ -348,7 +348,7 @@ IT_TEST(a_wrong_count_is_found_twice)
 			   strstr(text, region_result.text) != NULL,
 		   "%s", text);
 	text = it_pagedctl(&code, "--json", "check", NULL);
-	document = parsed(text, code);
+	document = json_parse(text, code);
 	pool = json_array_get(json_object_get(document, "pools"), 0);
 	it_require(code == EXIT_CHECK_FAILED && json_is_false(json_object_get(pool, "holds")));
 	it_require(json_is_false(json_object_get(json_object_get(pool, "daemon"), "holds")));

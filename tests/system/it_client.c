@@ -32,49 +32,49 @@ static struct it_daemon daemon_;
 static struct paged_client *client;
 static struct paged_pool *pool;
 
-#define done(call)                                                                                                 \
+#define client_ok(call)                                                                                            \
 	do {                                                                                                       \
 		enum paged_status status_ = (call);                                                                \
 		it_require(status_ == PAGED_OK, "%s: %s", paged_status_name(status_), paged_client_error(client)); \
 	} while (0)
 
-#define refused(call, wanted)                                                                                      \
+#define client_expect(call, wanted)                                                                                \
 	do {                                                                                                       \
 		enum paged_status status_ = (call);                                                                \
 		it_require(status_ == (wanted), "%s: %s", paged_status_name(status_), paged_client_error(client)); \
 	} while (0)
 
 static void
-attach(const struct paged_client_params *params)
+client_attach(const struct paged_client_params *params)
 {
-	done(paged_client_open(NULL, params, &client));
-	done(paged_pool_open(client, "small", &pool));
+	client_ok(paged_client_open(NULL, params, &client));
+	client_ok(paged_pool_open(client, "small", &pool));
 }
 
 static void
-start(const struct paged_client_params *params)
+daemon_and_client_start(const struct paged_client_params *params)
 {
 	it_daemon_start(&daemon_, configuration, NULL, NULL);
-	attach(params);
+	client_attach(params);
 }
 
 static void
-finish(void)
+daemon_and_client_stop(void)
 {
 	paged_client_close(client);
 	it_daemon_stop(&daemon_);
 }
 
-IT_TEST(nobody_there)
+IT_TEST(open_without_daemon_fails)
 {
-	refused(paged_client_open("/nonexistent", NULL, &client), PAGED_ERR_NO_DAEMON);
+	client_expect(paged_client_open("/nonexistent", NULL, &client), PAGED_ERR_NO_DAEMON);
 	it_require(strcmp(paged_client_error(client), "no daemon at /nonexistent: is pagedd running?") == 0, "%s",
 		   paged_client_error(client));
 	it_require(paged_client_fd(client) == -1 && paged_client_session(client) == 0);
 	paged_client_close(client);
 }
 
-IT_TEST(every_call)
+IT_TEST(sequence_calls)
 {
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
 	struct paged_pool_info geometry = { .struct_size = sizeof(geometry) };
@@ -82,34 +82,34 @@ IT_TEST(every_call)
 	uint32_t tokens[300], pages[2];
 	paged_seq_id ids[300], elsewhere;
 
-	start(NULL);
+	daemon_and_client_start(NULL);
 	it_require(paged_client_session(client) != 0 && strlen(paged_client_join_token(client)) == 32);
-	refused(paged_pool_open(client, "large", &other), PAGED_ERR_NOENT);
+	client_expect(paged_pool_open(client, "large", &other), PAGED_ERR_NOENT);
 	it_require(strstr(paged_client_error(client), "small") != NULL, "%s", paged_client_error(client));
-	done(paged_pool_open(client, "other", &other));
-	done(paged_pool_get_info(pool, &geometry));
+	client_ok(paged_pool_open(client, "other", &other));
+	client_ok(paged_pool_get_info(pool, &geometry));
 	it_require(geometry.n_pages == 512 && geometry.max_length == 1200 && geometry.n_slots == 400);
-	done(seqs_create(client, pool, 300, ids));
+	client_ok(seqs_create(client, pool, 300, ids));
 	for (unsigned int i = 0; i < 300; i++)
 		tokens[i] = 5;
-	refused(seqs_reserve(client, 300, ids, tokens), PAGED_ERR_FULL);
-	done(seqs_reserve(client, 200, ids, tokens));
-	done(paged_seq_read(pool, ids[199], &info, pages, 2));
+	client_expect(seqs_reserve(client, 300, ids, tokens), PAGED_ERR_FULL);
+	client_ok(seqs_reserve(client, 200, ids, tokens));
+	client_ok(paged_seq_read(pool, ids[199], &info, pages, 2));
 	it_require(info.capacity == 8 && info.n_pages == 2 && info.owner == paged_client_session(client));
-	done(seqs_create(client, other, 1, &elsewhere));
-	done(paged_seq_reserve(
+	client_ok(seqs_create(client, other, 1, &elsewhere));
+	client_ok(paged_seq_reserve(
 		client, 2,
 		(struct paged_seq_item[]){ { .seq = ids[0], .n_tokens = 9 }, { .seq = elsewhere, .n_tokens = 17 } }));
 	tokens[0] = 4;
-	done(seqs_truncate(client, 1, ids, tokens));
-	done(paged_seq_erase(client, 300, ids));
-	refused(paged_seq_read(pool, ids[0], NULL, NULL, 0), PAGED_ERR_STALE);
-	refused(paged_seq_erase(client, 1, ids), PAGED_ERR_STALE);
-	done(paged_client_dispatch(client));
-	finish();
+	client_ok(seqs_truncate(client, 1, ids, tokens));
+	client_ok(paged_seq_erase(client, 300, ids));
+	client_expect(paged_seq_read(pool, ids[0], NULL, NULL, 0), PAGED_ERR_STALE);
+	client_expect(paged_seq_erase(client, 1, ids), PAGED_ERR_STALE);
+	client_ok(paged_client_dispatch(client));
+	daemon_and_client_stop();
 }
 
-IT_TEST(lists_longer_than_a_message)
+IT_TEST(lists_span_several_replies)
 {
 	static paged_seq_id ids[399];
 	struct paged_seq_entry *list, entry;
@@ -117,115 +117,115 @@ IT_TEST(lists_longer_than_a_message)
 	struct paged_check_result here = { .struct_size = sizeof(here) }, there = { .struct_size = sizeof(there) };
 	size_t n;
 
-	start(NULL);
-	done(seqs_create(client, pool, 399, ids));
-	done(paged_admin_sequences(client, "small", sizeof(*list), &list, &n));
+	daemon_and_client_start(NULL);
+	client_ok(seqs_create(client, pool, 399, ids));
+	client_ok(paged_admin_sequences(client, "small", sizeof(*list), &list, &n));
 	it_require(n == 399);
 	for (size_t i = 0; i < n; i++)
 		it_require(list[i].seq == ids[i] && list[i].pid == (uint32_t)getpid());
 	paged_free(list);
-	done(seqs_reserve(client, 1, &ids[7], &tokens));
-	done(paged_admin_table(client, ids[7], sizeof(entry), &entry, &pages, &n));
-	done(paged_seq_read(pool, ids[7], NULL, row, 300));
+	client_ok(seqs_reserve(client, 1, &ids[7], &tokens));
+	client_ok(paged_admin_table(client, ids[7], sizeof(entry), &entry, &pages, &n));
+	client_ok(paged_seq_read(pool, ids[7], NULL, row, 300));
 	it_require(n == 300 && memcmp(pages, row, sizeof(row)) == 0);
 	paged_free(pages);
-	done(paged_admin_check(client, "small", &there));
-	done(paged_pool_check(pool, &here));
+	client_ok(paged_admin_check(client, "small", &there));
+	client_ok(paged_pool_check(pool, &here));
 	it_require(here.holds && there.holds && here.n_free == 212 && there.n_free == 212);
-	refused(paged_admin_check(client, "large", &there), PAGED_ERR_NOENT);
-	finish();
+	client_expect(paged_admin_check(client, "large", &there), PAGED_ERR_NOENT);
+	daemon_and_client_stop();
 }
 
 /* One row decoded 1,000 times: the daemon hears of it about every reserve_ahead tokens. */
-IT_TEST(steady_decoding_asks_ahead)
+IT_TEST(reserve_ahead_bounds_requests)
 {
 	struct paged_batch_params params = { .struct_size = sizeof(params), .reserve_ahead = 64 };
 	struct paged_batch_row row = { .q_len = 1 };
 	struct paged_daemon_info before = { .struct_size = sizeof(before) }, after = { .struct_size = sizeof(after) };
 	struct paged_batch *batch;
 
-	start(NULL);
-	done(paged_batch_create(pool, &params, &batch));
-	done(seqs_create(client, pool, 1, &row.seq));
-	done(paged_admin_status(client, &before));
+	daemon_and_client_start(NULL);
+	client_ok(paged_batch_create(pool, &params, &batch));
+	client_ok(seqs_create(client, pool, 1, &row.seq));
+	client_ok(paged_admin_status(client, &before));
 	for (row.kv_len = 1; row.kv_len <= 1000; row.kv_len++) {
-		done(paged_batch_plan(batch, 1, &row));
+		client_ok(paged_batch_plan(batch, 1, &row));
 		/* A step of a real model takes its time. */
 		usleep(100);
 	}
-	done(paged_admin_status(client, &after));
+	client_ok(paged_admin_status(client, &after));
 	it_require(after.n_requests - before.n_requests <= 2 + 1000 / 64, "%llu requests",
 		   (unsigned long long)(after.n_requests - before.n_requests));
-	finish();
+	daemon_and_client_stop();
 }
 
 /* A reserve far larger than the pool, for one token: others still find an eighth of the pool. */
-IT_TEST(reserve_ahead_leaves_pages_to_others)
+IT_TEST(reserve_ahead_leaves_free_pages)
 {
 	struct paged_batch_params params = { .struct_size = sizeof(params), .reserve_ahead = 1200 };
 	struct paged_batch_row rows[4] = { { 0 } };
 	paged_seq_id ids[4], other;
-	struct paged_client *mine;
+	struct paged_client *reader_out;
 	struct paged_batch *batch;
 	uint32_t tokens = 64 * 4;
 
-	start(NULL);
-	done(paged_batch_create(pool, &params, &batch));
-	done(seqs_create(client, pool, 4, ids));
+	daemon_and_client_start(NULL);
+	client_ok(paged_batch_create(pool, &params, &batch));
+	client_ok(seqs_create(client, pool, 4, ids));
 	for (uint32_t i = 0; i < 4; i++)
 		rows[i] = (struct paged_batch_row){ .seq = ids[i], .q_len = 1, .kv_len = 1 };
 	for (int i = 0; i < 100; i++) {
-		done(paged_batch_plan(batch, 4, rows));
+		client_ok(paged_batch_plan(batch, 4, rows));
 		usleep(1000);
 	}
-	mine = client;
-	attach(NULL);
-	done(seqs_create(client, pool, 1, &other));
-	done(seqs_reserve(client, 1, &other, &tokens));
+	reader_out = client;
+	client_attach(NULL);
+	client_ok(seqs_create(client, pool, 1, &other));
+	client_ok(seqs_reserve(client, 1, &other, &tokens));
 	paged_client_close(client);
-	client = mine;
-	finish();
+	client = reader_out;
+	daemon_and_client_stop();
 }
 
 static void
-hog_run(int from, int to, void *argument)
+hold_pages(int from, int to, void *argument)
 {
 	uint32_t tokens = 1200;
 	paged_seq_id id;
 
 	(void)from, (void)argument;
-	attach(NULL);
-	done(seqs_create(client, pool, 1, &id));
-	done(seqs_reserve(client, 1, &id, &tokens));
+	client_attach(NULL);
+	client_ok(seqs_create(client, pool, 1, &id));
+	client_ok(seqs_reserve(client, 1, &id, &tokens));
 	it_send(to, &id, sizeof(id));
 	pause();
 }
 
 /* A process that holds 300 of 512 pages is killed while others wait for them. */
-IT_TEST(a_wait_for_pages_ends_when_they_are_free)
+IT_TEST(wait_free_returns_after_pages_are_freed)
 {
 	struct paged_pool_counts counts = { .struct_size = sizeof(counts) };
-	struct it_worker hog;
+	struct it_worker holder;
 	paged_seq_id id;
 
 	it_daemon_start(&daemon_, configuration, NULL, NULL);
-	it_fork(&hog, hog_run, NULL);
-	it_receive(hog.from, &id, sizeof(id));
-	attach(NULL);
-	done(paged_pool_get_counts(pool, &counts));
+	it_fork(&holder, hold_pages, NULL);
+	it_receive(holder.from, &id, sizeof(id));
+	client_attach(NULL);
+	client_ok(paged_pool_get_counts(pool, &counts));
 	it_require(counts.n_pages == 512 && counts.n_free == 212 && counts.n_referenced == 300 &&
 		   counts.n_quarantined == 0);
-	done(paged_pool_wait_free(pool, 212, 0));
-	refused(paged_pool_wait_free(pool, 213, 20), PAGED_ERR_TIMEOUT);
+	client_ok(paged_pool_wait_free(pool, 212, 0));
+	client_expect(paged_pool_wait_free(pool, 213, 20), PAGED_ERR_TIMEOUT);
 	it_require(strstr(paged_client_error(client),
 			  "pool small: 212 pages are free after 20 ms, 213 are waited for") != NULL);
-	refused(paged_pool_wait_free(pool, 513, 20), PAGED_ERR_LIMIT);
-	it_require(kill(hog.pid, SIGKILL) == 0);
-	done(paged_pool_wait_free(pool, 512, 10000));
-	it_kill(&hog);
+	client_expect(paged_pool_wait_free(pool, 513, 20), PAGED_ERR_LIMIT);
+	it_require(kill(holder.pid, SIGKILL) == 0);
+	client_ok(paged_pool_wait_free(pool, 512, 10000));
+	it_kill(&holder);
 	it_daemon_kill(&daemon_);
-	refused(paged_pool_wait_free(pool, 512, 10000), PAGED_ERR_GONE);
-	refused(paged_pool_get_counts(pool, &counts), PAGED_ERR_GONE);
+	client_expect(paged_pool_wait_free(pool, 512, 10000), PAGED_ERR_GONE);
+	client_expect(paged_pool_get_counts(pool, &counts), PAGED_ERR_GONE);
 	paged_client_close(client);
 }
 
@@ -240,19 +240,19 @@ member_run(int from, int to, void *argument)
 	(void)argument;
 	it_receive(from, token, sizeof(token));
 	params.join_token = token;
-	attach(&params);
+	client_attach(&params);
 	it_require(paged_client_join_token(client)[0] == '\0');
-	done(seqs_create(client, pool, 1, &id));
-	done(seqs_reserve(client, 1, &id, &tokens));
+	client_ok(seqs_create(client, pool, 1, &id));
+	client_ok(seqs_reserve(client, 1, &id, &tokens));
 	it_send(to, &id, sizeof(id));
 	it_receive(from, &id, sizeof(id));
 	paged_client_close(client);
 }
 
-IT_TEST(a_member_joins)
+IT_TEST(joined_member_shares_the_session)
 {
 	struct paged_client_params wrong = { .struct_size = sizeof(wrong), .join_token = "xyz" };
-	struct paged_client *mine;
+	struct paged_client *reader_out;
 	struct it_worker member;
 	paged_seq_id id;
 	uint32_t tokens = 12;
@@ -260,32 +260,32 @@ IT_TEST(a_member_joins)
 
 	it_daemon_start(&daemon_, configuration, NULL, NULL);
 	it_fork(&member, member_run, NULL);
-	attach(NULL);
+	client_attach(NULL);
 	snprintf(token, sizeof(token), "%s", paged_client_join_token(client));
 	it_send(member.to, token, sizeof(token));
 	it_receive(member.from, &id, sizeof(id));
 	/* It is the session's, so it is ours too. */
-	done(seqs_reserve(client, 1, &id, &tokens));
+	client_ok(seqs_reserve(client, 1, &id, &tokens));
 	it_send(member.to, &id, sizeof(id));
 	it_join(&member);
-	mine = client;
-	refused(paged_client_open(NULL, &wrong, &client), PAGED_ERR_INVALID);
+	reader_out = client;
+	client_expect(paged_client_open(NULL, &wrong, &client), PAGED_ERR_INVALID);
 	paged_client_close(client);
 	wrong.join_token = "00000000000000000000000000000000";
 	it_require(paged_client_open(NULL, &wrong, &client) != PAGED_OK);
 	paged_client_close(client);
-	client = mine;
-	finish();
+	client = reader_out;
+	daemon_and_client_stop();
 }
 
 /* Whose sequence it is decides what may be done with it; reading may anyone. */
-IT_TEST(a_foreign_sequence)
+IT_TEST(other_sessions_may_only_read)
 {
-	static float k[2 * 8], v[2 * 8], q[2 * 8], theirs[2 * 8], mine[2 * 8];
+	static float k[2 * 8], v[2 * 8], q[2 * 8], owner_out[2 * 8], reader_out[2 * 8];
 	struct paged_tensor kt = { .data = k, .dtype = PAGED_F32, .n_heads = 2, .dim = 8 };
 	struct paged_tensor vt = { .data = v, .dtype = PAGED_F32, .n_heads = 2, .dim = 8 };
 	struct paged_tensor qt = { .data = q, .dtype = PAGED_F32, .n_heads = 2, .dim = 8 };
-	struct paged_tensor out = { .data = theirs, .dtype = PAGED_F32, .n_heads = 2, .dim = 8 };
+	struct paged_tensor out = { .data = owner_out, .dtype = PAGED_F32, .n_heads = 2, .dim = 8 };
 	struct paged_batch_row row = { .q_len = 1, .kv_len = 1 };
 	struct paged_client *owner;
 	struct paged_batch *batch;
@@ -293,46 +293,46 @@ IT_TEST(a_foreign_sequence)
 
 	for (unsigned int i = 0; i < 2 * 8; i++)
 		k[i] = v[i] = q[i] = (float)i;
-	start(NULL);
+	daemon_and_client_start(NULL);
 	owner = client;
-	done(seqs_create(client, pool, 1, &row.seq));
-	done(seqs_reserve(client, 1, &row.seq, &tokens));
-	done(paged_batch_create(pool, NULL, &batch));
-	done(paged_batch_plan(batch, 1, &row));
-	done(paged_append(batch, 1, &kt, &vt, NULL));
-	done(paged_attention(batch, 1, &qt, &out, NULL));
+	client_ok(seqs_create(client, pool, 1, &row.seq));
+	client_ok(seqs_reserve(client, 1, &row.seq, &tokens));
+	client_ok(paged_batch_create(pool, NULL, &batch));
+	client_ok(paged_batch_plan(batch, 1, &row));
+	client_ok(paged_append(batch, 1, &kt, &vt, NULL));
+	client_ok(paged_attention(batch, 1, &qt, &out, NULL));
 
-	attach(NULL);
+	client_attach(NULL);
 	it_require(paged_client_session(client) != paged_client_session(owner));
 	tokens = 8;
-	refused(seqs_reserve(client, 1, &row.seq, &tokens), PAGED_ERR_PERM);
-	refused(paged_seq_erase(client, 1, &row.seq), PAGED_ERR_PERM);
-	done(paged_batch_create(pool, NULL, &batch));
-	done(paged_batch_plan(batch, 1, &row));
-	refused(paged_append(batch, 1, &kt, &vt, NULL), PAGED_ERR_PERM);
-	out.data = mine;
-	done(paged_attention(batch, 1, &qt, &out, NULL));
-	it_require(memcmp(mine, theirs, sizeof(mine)) == 0 && mine[7] == 7);
+	client_expect(seqs_reserve(client, 1, &row.seq, &tokens), PAGED_ERR_PERM);
+	client_expect(paged_seq_erase(client, 1, &row.seq), PAGED_ERR_PERM);
+	client_ok(paged_batch_create(pool, NULL, &batch));
+	client_ok(paged_batch_plan(batch, 1, &row));
+	client_expect(paged_append(batch, 1, &kt, &vt, NULL), PAGED_ERR_PERM);
+	out.data = reader_out;
+	client_ok(paged_attention(batch, 1, &qt, &out, NULL));
+	it_require(memcmp(reader_out, owner_out, sizeof(reader_out)) == 0 && reader_out[7] == 7);
 	row.flags = PAGED_ROW_NO_APPEND;
-	done(paged_batch_plan(batch, 1, &row));
-	done(paged_append(batch, 1, &kt, &vt, NULL));
-	done(seqs_reserve(owner, 1, &row.seq, &tokens));
-	done(paged_batch_validate(batch));
-	done(paged_seq_erase(owner, 1, &row.seq));
-	refused(paged_batch_validate(batch), PAGED_ERR_STALE);
+	client_ok(paged_batch_plan(batch, 1, &row));
+	client_ok(paged_append(batch, 1, &kt, &vt, NULL));
+	client_ok(seqs_reserve(owner, 1, &row.seq, &tokens));
+	client_ok(paged_batch_validate(batch));
+	client_ok(paged_seq_erase(owner, 1, &row.seq));
+	client_expect(paged_batch_validate(batch), PAGED_ERR_STALE);
 	paged_client_close(owner);
-	finish();
+	daemon_and_client_stop();
 }
 
-IT_TEST(a_forked_child_leaves_the_parent_alone)
+IT_TEST(fork_keeps_the_parents_client)
 {
 	uint32_t tokens = 4;
 	paged_seq_id id;
 	int status;
 	pid_t child;
 
-	start(NULL);
-	done(seqs_create(client, pool, 1, &id));
+	daemon_and_client_start(NULL);
+	client_ok(seqs_create(client, pool, 1, &id));
 	child = fork();
 	if (child == 0) {
 		bool right = seqs_reserve(client, 1, &id, &tokens) == PAGED_ERR_FORK;
@@ -341,12 +341,12 @@ IT_TEST(a_forked_child_leaves_the_parent_alone)
 		_exit(right ? 0 : 1);
 	}
 	it_require(waitpid(child, &status, 0) == child && status == 0, "status %x", (unsigned int)status);
-	done(seqs_reserve(client, 1, &id, &tokens));
-	done(paged_client_ping(client));
-	finish();
+	client_ok(seqs_reserve(client, 1, &id, &tokens));
+	client_ok(paged_client_ping(client));
+	daemon_and_client_stop();
 }
 
-struct steady {
+struct plan_loop {
 	struct paged_batch *batch;
 	struct paged_batch_row row;
 	_Atomic unsigned int n_plans;
@@ -354,36 +354,36 @@ struct steady {
 
 /* The kernel ends a thread of this kind at its first system call but read, write and exit. */
 static void *
-steady_run(void *argument)
+plan_loop_run(void *argument)
 {
-	struct steady *steady = argument;
+	struct plan_loop *plan_loop = argument;
 
 	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0)
 		return NULL;
-	for (; steady->row.kv_len <= 1000; steady->row.kv_len++)
-		if (paged_batch_plan(steady->batch, 1, &steady->row) == PAGED_OK)
-			steady->n_plans++;
+	for (; plan_loop->row.kv_len <= 1000; plan_loop->row.kv_len++)
+		if (paged_batch_plan(plan_loop->batch, 1, &plan_loop->row) == PAGED_OK)
+			plan_loop->n_plans++;
 	syscall(SYS_exit, 0);
 	return NULL;
 }
 
-IT_TEST(a_steady_plan_makes_no_system_call)
+IT_TEST(plan_makes_no_system_call)
 {
 	struct paged_batch_params params = { .struct_size = sizeof(params), .reserve_ahead = 16 };
-	struct steady steady = { .row = { .q_len = 1, .kv_len = 1 } };
+	struct plan_loop plan_loop = { .row = { .q_len = 1, .kv_len = 1 } };
 	uint32_t tokens = 1100;
 	pthread_t thread;
 
-	start(NULL);
-	done(paged_batch_create(pool, &params, &steady.batch));
-	done(seqs_create(client, pool, 1, &steady.row.seq));
-	done(seqs_reserve(client, 1, &steady.row.seq, &tokens));
+	daemon_and_client_start(NULL);
+	client_ok(paged_batch_create(pool, &params, &plan_loop.batch));
+	client_ok(seqs_create(client, pool, 1, &plan_loop.row.seq));
+	client_ok(seqs_reserve(client, 1, &plan_loop.row.seq, &tokens));
 	/* The look at the control socket is not due again for a second. */
-	done(paged_batch_plan(steady.batch, 1, &steady.row));
-	it_require(pthread_create(&thread, NULL, steady_run, &steady) == 0);
+	client_ok(paged_batch_plan(plan_loop.batch, 1, &plan_loop.row));
+	it_require(pthread_create(&thread, NULL, plan_loop_run, &plan_loop) == 0);
 	pthread_join(thread, NULL);
-	it_require(steady.n_plans == 1000, "%u plans", steady.n_plans);
-	finish();
+	it_require(plan_loop.n_plans == 1000, "%u plans", plan_loop.n_plans);
+	daemon_and_client_stop();
 }
 
 static bool
@@ -394,7 +394,7 @@ is_readable(void *argument)
 	return poll(&polled, 1, 0) == 1;
 }
 
-IT_TEST(the_daemon_dies)
+IT_TEST(calls_fail_after_daemon_is_killed)
 {
 	struct paged_batch_row row = { .q_len = 1, .kv_len = 1 };
 	struct paged_pool_info info = { .struct_size = sizeof(info) };
@@ -403,40 +403,40 @@ IT_TEST(the_daemon_dies)
 	paged_seq_id id;
 	int fd;
 
-	start(NULL);
-	done(paged_batch_create(pool, NULL, &batch));
-	done(seqs_create(client, pool, 1, &row.seq));
-	done(seqs_reserve(client, 1, &row.seq, &tokens));
-	done(paged_batch_plan(batch, 1, &row));
-	done(paged_pool_get_info(pool, &info));
+	daemon_and_client_start(NULL);
+	client_ok(paged_batch_create(pool, NULL, &batch));
+	client_ok(seqs_create(client, pool, 1, &row.seq));
+	client_ok(seqs_reserve(client, 1, &row.seq, &tokens));
+	client_ok(paged_batch_plan(batch, 1, &row));
+	client_ok(paged_pool_get_info(pool, &info));
 	fd = paged_client_fd(client);
 	it_daemon_kill(&daemon_);
 	it_require(it_wait(is_readable, &fd, 2000));
-	refused(seqs_create(client, pool, 1, &id), PAGED_ERR_GONE);
-	refused(paged_client_dispatch(client), PAGED_ERR_GONE);
-	refused(paged_batch_plan(batch, 1, &row), PAGED_ERR_GONE);
-	refused(paged_batch_validate(batch), PAGED_ERR_INVALID);
+	client_expect(seqs_create(client, pool, 1, &id), PAGED_ERR_GONE);
+	client_expect(paged_client_dispatch(client), PAGED_ERR_GONE);
+	client_expect(paged_batch_plan(batch, 1, &row), PAGED_ERR_GONE);
+	client_expect(paged_batch_validate(batch), PAGED_ERR_INVALID);
 	/* What was mapped stays readable. */
 	it_require(*(volatile uint8_t *)info.base == 0);
 	/* A new life has nothing to do with it. */
 	it_daemon_restart(&daemon_, NULL, NULL);
-	refused(seqs_create(client, pool, 1, &id), PAGED_ERR_GONE);
+	client_expect(seqs_create(client, pool, 1, &id), PAGED_ERR_GONE);
 	paged_client_close(client);
-	attach(NULL);
-	refused(paged_seq_read(pool, row.seq, NULL, NULL, 0), PAGED_ERR_STALE);
-	finish();
+	client_attach(NULL);
+	client_expect(paged_seq_read(pool, row.seq, NULL, NULL, 0), PAGED_ERR_STALE);
+	daemon_and_client_stop();
 }
 
 /* A plan alone finds out within the second that its look is apart. */
-IT_TEST(plan_notices_by_itself)
+IT_TEST(plan_detects_a_dead_daemon)
 {
 	struct paged_batch *batch;
 	uint64_t started;
 	enum paged_status status;
 
-	start(NULL);
-	done(paged_batch_create(pool, NULL, &batch));
-	done(paged_batch_plan(batch, 0, NULL));
+	daemon_and_client_start(NULL);
+	client_ok(paged_batch_create(pool, NULL, &batch));
+	client_ok(paged_batch_plan(batch, 0, NULL));
 	it_daemon_kill(&daemon_);
 	started = it_now_ms();
 	while ((status = paged_batch_plan(batch, 0, NULL)) == PAGED_OK && it_now_ms() - started < 3000)
@@ -446,17 +446,17 @@ IT_TEST(plan_notices_by_itself)
 }
 
 /* The daemon stands still: an unknown outcome, and its late answer is undone. */
-IT_TEST(a_late_create_is_undone)
+IT_TEST(create_after_timeout_is_undone)
 {
 	struct paged_client_params params = { .struct_size = sizeof(params), .timeout_ms = 200 };
 	struct paged_seq_entry *list;
 	paged_seq_id ids[3];
 	size_t n = 1;
 
-	start(&params);
+	daemon_and_client_start(&params);
 	kill(daemon_.pid, SIGSTOP);
-	refused(seqs_create(client, pool, 3, ids), PAGED_ERR_TIMEOUT);
-	refused(paged_pool_open(client, "other", &pool), PAGED_ERR_TIMEOUT);
+	client_expect(seqs_create(client, pool, 3, ids), PAGED_ERR_TIMEOUT);
+	client_expect(paged_pool_open(client, "other", &pool), PAGED_ERR_TIMEOUT);
 	kill(daemon_.pid, SIGCONT);
 	for (unsigned int i = 0; i < 1000 && n != 0; i++) {
 		if (paged_admin_sequences(client, "small", sizeof(*list), &list, &n) != PAGED_OK)
@@ -465,30 +465,30 @@ IT_TEST(a_late_create_is_undone)
 		usleep(1000);
 	}
 	it_require(n == 0);
-	done(paged_pool_open(client, "other", &pool));
-	finish();
+	client_ok(paged_pool_open(client, "other", &pool));
+	daemon_and_client_stop();
 }
 
-IT_TEST(a_kicked_session)
+IT_TEST(calls_of_a_kicked_session_fail)
 {
 	struct paged_client *operator_;
 	struct paged_client_params params = { .struct_size = sizeof(params), .observer = 1 };
 	uint32_t session;
 	paged_seq_id id;
 
-	start(NULL);
+	daemon_and_client_start(NULL);
 	session = paged_client_session(client);
-	done(seqs_create(client, pool, 1, &id));
-	done(paged_client_open(NULL, &params, &operator_));
+	client_ok(seqs_create(client, pool, 1, &id));
+	client_ok(paged_client_open(NULL, &params, &operator_));
 	it_require(paged_client_session(operator_) == 0);
-	done(paged_admin_kick(operator_, session, 0));
-	refused(seqs_create(client, pool, 1, &id), PAGED_ERR_GONE);
+	client_ok(paged_admin_kick(operator_, session, 0));
+	client_expect(seqs_create(client, pool, 1, &id), PAGED_ERR_GONE);
 	paged_client_close(operator_);
-	finish();
+	daemon_and_client_stop();
 }
 
 static int
-pagedctl(const char **output_p, const char *const *arguments)
+pagedctl_run(const char **output_p, const char *const *arguments)
 {
 	const char *argv[10] = { "pagedctl/pagedctl" };
 	int code;
@@ -499,10 +499,10 @@ pagedctl(const char **output_p, const char *const *arguments)
 	return code;
 }
 
-#define ctl(output, ...) pagedctl(output, (const char *const[]){ __VA_ARGS__, NULL })
+#define ctl(output, ...) pagedctl_run(output, (const char *const[]){ __VA_ARGS__, NULL })
 
 /* Over two pools, and the first sequences of both have one slot and one generation. */
-IT_TEST(sequences_of_two_pools)
+IT_TEST(one_request_over_two_pools)
 {
 	struct paged_seq_params params[2] = { { .tag = "chat 7", .n_tokens = 8 },
 					      { .tag = "draft 7", .n_tokens = 16 } };
@@ -511,15 +511,15 @@ IT_TEST(sequences_of_two_pools)
 	paged_seq_id ids[2];
 	const char *output;
 
-	start(NULL);
-	done(paged_pool_open(client, "other", &other));
+	daemon_and_client_start(NULL);
+	client_ok(paged_pool_open(client, "other", &other));
 	params[0].pool = pool;
 	params[1].pool = other;
-	done(paged_seq_create(client, 2, params, ids));
+	client_ok(paged_seq_create(client, 2, params, ids));
 	it_require(ids[0] == PAGED_SEQ(1, 0, 0) && ids[1] == PAGED_SEQ(1, 1, 0));
-	done(paged_seq_read(other, ids[1], &info, NULL, 0));
+	client_ok(paged_seq_read(other, ids[1], &info, NULL, 0));
 	it_require(info.capacity == 16);
-	refused(paged_seq_read(pool, ids[1], NULL, NULL, 0), PAGED_ERR_INVALID);
+	client_expect(paged_seq_read(pool, ids[1], NULL, NULL, 0), PAGED_ERR_INVALID);
 	it_require(strcmp(paged_client_error(client), "sequence 0.1 is of pool other, not of pool small") == 0, "%s",
 		   paged_client_error(client));
 	it_require(ctl(&output, "sequences") == 0 && strstr(output, "  TAG\n") != NULL &&
@@ -533,29 +533,29 @@ IT_TEST(sequences_of_two_pools)
 	params[0].n_tokens = 1200;
 	params[1].n_tokens = 256;
 	for (int i = 0; i < 3; i++)
-		done(paged_seq_create(client, 1, &params[1], &ids[0]));
+		client_ok(paged_seq_create(client, 1, &params[1], &ids[0]));
 	params[1].n_tokens = 241;
-	refused(paged_seq_create(client, 2, params, ids), PAGED_ERR_FULL);
+	client_expect(paged_seq_create(client, 2, params, ids), PAGED_ERR_FULL);
 	it_require(ctl(&output, "check") == 0 &&
 			   strstr(output, "pool small: 512 pages = 510 free + 2 referenced + 0 quarantined") != NULL,
 		   "%s", output);
 
-	done(paged_seq_erase(client, 2, (paged_seq_id[]){ PAGED_SEQ(1, 0, 0), PAGED_SEQ(1, 1, 0) }));
-	refused(paged_seq_erase(client, 1, (paged_seq_id[]){ PAGED_SEQ(1, 9, 0) }), PAGED_ERR_NOENT);
-	refused(paged_seq_erase(client, 1, (paged_seq_id[]){ 0 }), PAGED_ERR_INVALID);
-	finish();
+	client_ok(paged_seq_erase(client, 2, (paged_seq_id[]){ PAGED_SEQ(1, 0, 0), PAGED_SEQ(1, 1, 0) }));
+	client_expect(paged_seq_erase(client, 1, (paged_seq_id[]){ PAGED_SEQ(1, 9, 0) }), PAGED_ERR_NOENT);
+	client_expect(paged_seq_erase(client, 1, (paged_seq_id[]){ 0 }), PAGED_ERR_INVALID);
+	daemon_and_client_stop();
 }
 
-IT_TEST(pagedctl)
+IT_TEST(pagedctl_commands)
 {
 	uint32_t tokens = 8;
 	const char *output;
 	paged_seq_id id;
 	char text[64];
 
-	start(NULL);
-	done(seqs_create(client, pool, 1, &id));
-	done(seqs_reserve(client, 1, &id, &tokens));
+	daemon_and_client_start(NULL);
+	client_ok(seqs_create(client, pool, 1, &id));
+	client_ok(seqs_reserve(client, 1, &id, &tokens));
 	it_require(ctl(&output, "status") == 0 && strstr(output, ", 1 session, boot ") != NULL, "%s", output);
 	it_require(strstr(output, "\nsmall  host") != NULL, "%s", output);
 	it_require(ctl(&output, "sequences", "--pool", "small") == 0, "%s", output);
@@ -580,7 +580,7 @@ IT_TEST(pagedctl)
 	snprintf(text, sizeof(text), "%u", paged_client_session(client));
 	it_require(ctl(&output, "kick", text) == 0, "%s", output);
 	it_require(ctl(&output, "sessions") == 0 && strstr(output, "ended") != NULL, "%s", output);
-	finish();
+	daemon_and_client_stop();
 	it_require(ctl(&output, "status") == 3);
 }
 

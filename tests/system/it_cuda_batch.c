@@ -16,7 +16,7 @@
 #include "tests/fake-cuda/load.h"
 
 static void
-both(const struct batch_fixture_params *params)
+run_on_both_backends(const struct batch_fixture_params *params)
 {
 	struct batch_fixture_params each = *params;
 
@@ -27,13 +27,13 @@ both(const struct batch_fixture_params *params)
 }
 
 static void
-start(void)
+fake_cuda_begin(void)
 {
 	cuda_daemon_environment();
 	it_require(fake_cuda_load(), "%s", dlerror());
 }
 
-static const struct batch_fixture_params decode = {
+static const struct batch_fixture_params decode_params = {
 	.pool = PAGED_F32,
 	.q = PAGED_F32,
 	.q_heads = 4,
@@ -45,38 +45,38 @@ static const struct batch_fixture_params decode = {
 	.rows = { { .kv_len = 21, .q_len = 1 }, { .kv_len = 1, .q_len = 1 }, { .kv_len = 9, .q_len = 1 } },
 };
 
-IT_TEST(decode)
+IT_TEST(decode_of_one_query)
 {
-	struct batch_fixture_params params = decode;
+	struct batch_fixture_params params = decode_params;
 
-	start();
-	both(&params);
+	fake_cuda_begin();
+	run_on_both_backends(&params);
 	params.padding = 3;
 	params.chunk = 5;
 	params.page_size = 1;
 	params.sink = true;
-	both(&params);
+	run_on_both_backends(&params);
 }
 
-IT_TEST(decode_in_halves)
+IT_TEST(decode_in_16_bit_dtypes)
 {
-	struct batch_fixture_params params = decode;
+	struct batch_fixture_params params = decode_params;
 
-	start();
+	fake_cuda_begin();
 	params.k_dim = params.v_dim = 64;
 	params.page_size = 16;
 	for (enum paged_dtype dtype = PAGED_F16; dtype <= PAGED_BF16; dtype++) {
 		params.pool = params.q = dtype;
-		both(&params);
+		run_on_both_backends(&params);
 	}
 }
 
-IT_TEST(pools_of_bytes)
+IT_TEST(decode_from_8_bit_pools)
 {
 	static const enum paged_dtype pools[] = { PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
-	struct batch_fixture_params params = decode;
+	struct batch_fixture_params params = decode_params;
 
-	start();
+	fake_cuda_begin();
 	params.page_size = 16;
 	params.q_heads = 6;
 	params.rows[0].q_len = 11;
@@ -88,15 +88,15 @@ IT_TEST(pools_of_bytes)
 		params.scales = i < 6 && params.pool != PAGED_I8;
 		params.v_in_k = i == 8 || i == 6;
 		params.v_dim = params.v_in_k ? 16 : params.v_dim;
-		both(&params);
+		run_on_both_backends(&params);
 	}
 }
 
-IT_TEST(prefill_of_odd_dims)
+IT_TEST(prefill_with_odd_dims)
 {
-	struct batch_fixture_params params = decode;
+	struct batch_fixture_params params = decode_params;
 
-	start();
+	fake_cuda_begin();
 	params.q_heads = 6;
 	params.k_dim = 17;
 	params.v_dim = 9;
@@ -104,31 +104,31 @@ IT_TEST(prefill_of_odd_dims)
 	params.rows[0].q_len = 13;
 	params.rows[1].q_len = 0;
 	params.rows[2].q_len = 9;
-	both(&params);
+	run_on_both_backends(&params);
 	params.mask = PAGED_MASK_NONE;
 	params.pool = PAGED_BF16;
-	both(&params);
+	run_on_both_backends(&params);
 }
 
-IT_TEST(values_in_keys)
+IT_TEST(attention_with_v_in_k)
 {
-	struct batch_fixture_params params = decode;
+	struct batch_fixture_params params = decode_params;
 
-	start();
+	fake_cuda_begin();
 	params.v_in_k = true;
 	params.kv_heads = 1;
 	params.k_dim = 40;
 	params.v_dim = 32;
 	params.rows[0].q_len = 2;
-	both(&params);
+	run_on_both_backends(&params);
 }
 
 /* The same on tensor cores, one row in several splits. */
-IT_TEST(values_in_keys_on_tensor_cores)
+IT_TEST(v_in_k_on_tensor_cores)
 {
-	struct batch_fixture_params params = decode;
+	struct batch_fixture_params params = decode_params;
 
-	start();
+	fake_cuda_begin();
 	params.v_in_k = true;
 	params.kv_heads = 1;
 	params.q_heads = 24;
@@ -140,22 +140,22 @@ IT_TEST(values_in_keys_on_tensor_cores)
 	params.rows[1].kv_len = 300;
 	for (enum paged_dtype dtype = PAGED_F16; dtype <= PAGED_BF16; dtype++) {
 		params.pool = params.q = dtype;
-		both(&params);
+		run_on_both_backends(&params);
 	}
 }
 
 /* Several splits, merged in the kernel; a queue of plans, more than there are stages, with nobody waiting. */
-IT_TEST(long_rows)
+IT_TEST(split_kv_is_combined)
 {
-	struct batch_fixture_params params = decode;
+	struct batch_fixture_params params = decode_params;
 
-	start();
+	fake_cuda_begin();
 	params.page_size = 16;
 	params.n_rows = 1;
 	params.rows[0] = (struct batch_fixture_row){ .kv_len = 300, .q_len = 1 };
 	params.chunk = 30;
 	params.q_heads = 2;
-	both(&params);
+	run_on_both_backends(&params);
 }
 
 #define ROTARY_DIM 24u
@@ -169,9 +169,9 @@ struct rotary_results {
 
 /* Appends with positions of its own, and attends with queries that were turned on the way. */
 static void
-rotary_on(const char *backend, enum paged_dtype pool, uint32_t past, struct rotary_results *results)
+rotary_run(const char *backend, enum paged_dtype pool, uint32_t past, struct rotary_results *results)
 {
-	struct batch_fixture_params params = decode;
+	struct batch_fixture_params params = decode_params;
 	float cos_sin[ROTARY_POSITIONS * ROTARY_DIM];
 	struct paged_rotary rotary = { .struct_size = sizeof(rotary),
 				       .n_positions = ROTARY_POSITIONS,
@@ -222,15 +222,15 @@ rotary_on(const char *backend, enum paged_dtype pool, uint32_t past, struct rota
 }
 
 /* The same bits of turned queries; attention over turned keys as near as its sums are. */
-IT_TEST(rotary)
+IT_TEST(rotary_embedding)
 {
 	static const enum paged_dtype pools[] = { PAGED_F32, PAGED_E4M3, PAGED_I8 };
 	struct rotary_results host, cuda;
 
-	start();
+	fake_cuda_begin();
 	for (uint32_t i = 0; i < 6; i++) {
-		rotary_on("host", pools[i / 2], i % 2, &host);
-		rotary_on("cuda", pools[i / 2], i % 2, &cuda);
+		rotary_run("host", pools[i / 2], i % 2, &host);
+		rotary_run("cuda", pools[i / 2], i % 2, &cuda);
 		it_require(memcmp(host.q, cuda.q, sizeof(host.q)) == 0);
 		for (size_t at = 0; at < sizeof(host.out) / sizeof(host.out[0]); at++)
 			it_require(fabsf(host.out[at] - cuda.out[at]) < 1e-5f, "%zu: host %g, cuda %g", at,
@@ -238,18 +238,18 @@ IT_TEST(rotary)
 	}
 }
 
-IT_TEST(rotary_positions_past_the_angles)
+IT_TEST(rotary_positions_out_of_range)
 {
-	start();
-	rotary_on("host", PAGED_F16, ROTARY_POSITIONS, NULL);
-	rotary_on("cuda", PAGED_F16, ROTARY_POSITIONS, NULL);
+	fake_cuda_begin();
+	rotary_run("host", PAGED_F16, ROTARY_POSITIONS, NULL);
+	rotary_run("cuda", PAGED_F16, ROTARY_POSITIONS, NULL);
 }
 
 /* A row's keys in two parts, each an explicit page table, merged to what all of them give. */
 static void
-merge_on(const char *backend)
+merge_run(const char *backend)
 {
-	struct batch_fixture_params params = decode;
+	struct batch_fixture_params params = decode_params;
 	struct paged_tensor q, part[2];
 	float *lse[2];
 	uint32_t pages[8];
@@ -291,20 +291,20 @@ merge_on(const char *backend)
 	batch_fixture_close(&fixture);
 }
 
-IT_TEST(merge)
+IT_TEST(merge_of_two_parts)
 {
-	start();
-	merge_on("host");
-	merge_on("cuda");
+	fake_cuda_begin();
+	merge_run("host");
+	merge_run("cuda");
 }
 
 /* A block mask alone says what is seen: the first of two blocks. */
 static void
-block_mask_on(const char *backend)
+block_mask_run(const char *backend)
 {
 	const uint64_t start_full[] = { 0, 1 };
 	const uint32_t full[] = { 0 };
-	struct batch_fixture_params params = decode;
+	struct batch_fixture_params params = decode_params;
 	struct paged_block_mask *blocks;
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 	struct paged_mod_set *mods;
@@ -339,11 +339,11 @@ block_mask_on(const char *backend)
 	batch_fixture_close(&fixture);
 }
 
-IT_TEST(block_mask)
+IT_TEST(attention_under_a_block_mask)
 {
-	start();
-	block_mask_on("host");
-	block_mask_on("cuda");
+	fake_cuda_begin();
+	block_mask_run("host");
+	block_mask_run("cuda");
 }
 
 /* PyTorch's numbers. */
@@ -416,13 +416,13 @@ gather_run(const struct batch_fixture_params *params, const char *backend, float
 	batch_fixture_close(&fixture);
 }
 
-IT_TEST(gather)
+IT_TEST(gather_to_a_tensor)
 {
 	static const enum paged_dtype pools[] = { PAGED_F32, PAGED_BF16, PAGED_E4M3, PAGED_I8 };
 	static float host[31 * 4 * 64], cuda[31 * 4 * 64];
-	struct batch_fixture_params params = decode;
+	struct batch_fixture_params params = decode_params;
 
-	start();
+	fake_cuda_begin();
 	params.rows[2].q_len = 0;
 	for (unsigned int i = 0; i < 8; i++) {
 		params.pool = pools[i % 4];
@@ -435,9 +435,9 @@ IT_TEST(gather)
 	}
 }
 
-IT_TEST(golden_edges)
+IT_TEST(golden_edge_lengths)
 {
-	start();
+	fake_cuda_begin();
 	golden_run("edge_p3_kv17", 1);
 	golden_run("edge_p1_kv65", 1);
 	golden_run("edge_p16_kv130", 3);
@@ -445,7 +445,7 @@ IT_TEST(golden_edges)
 
 IT_TEST(golden_decode_on_tensor_cores)
 {
-	start();
+	fake_cuda_begin();
 	golden_run("decode_16_1_p128_bf16", 2);
 	golden_run("append_q4", 3);
 	golden_run("append_q23", 2);

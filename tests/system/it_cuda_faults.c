@@ -13,7 +13,7 @@
 /* Starts that are refused */
 
 static void
-refused(const char *configuration, const char *words)
+expect_start_refused(const char *configuration, const char *words)
 {
 	struct it_daemon daemon;
 	const char *output = it_daemon_start_failing(&daemon, configuration);
@@ -21,66 +21,70 @@ refused(const char *configuration, const char *words)
 	it_require(strstr(output, words) != NULL, "%s", output);
 }
 
-IT_TEST(no_driver_is_said_in_one_line)
+IT_TEST(start_without_driver_is_refused)
 {
 	cuda_skip_with_driver();
-	refused(cuda_daemon_config(EXPORT_SETTING_AUTO, "", ""),
+	expect_start_refused(
+		cuda_daemon_config(EXPORT_SETTING_AUTO, "", ""),
 		"pagedd.conf:4: pool test: backend = cuda: no CUDA driver (libcuda.so.1 not found); use backend = "
 		"host\n");
 }
 
-IT_TEST(devices_that_cannot_be_shared_are_refused)
+IT_TEST(unusable_devices_are_refused)
 {
 	cuda_skip_with_gpu();
 	cuda_daemon_environment();
-	refused(cuda_daemon_config(EXPORT_SETTING_AUTO, "device = 1", ""),
-		"pagedd.conf:6: pool test: device = 1: there are 1 CUDA devices, counted from 0\n");
-	refused(cuda_daemon_config(EXPORT_SETTING_AUTO, "device = first", ""),
-		"device = first: neither a number nor a UUID as nvidia-smi -L prints it\n");
-	refused(cuda_daemon_config(EXPORT_SETTING_AUTO, "device = GPU-00000000-0000-0000-0000-000000000000", ""),
+	expect_start_refused(cuda_daemon_config(EXPORT_SETTING_AUTO, "device = 1", ""),
+			     "pagedd.conf:6: pool test: device = 1: there are 1 CUDA devices, counted from 0\n");
+	expect_start_refused(cuda_daemon_config(EXPORT_SETTING_AUTO, "device = first", ""),
+			     "device = first: neither a number nor a UUID as nvidia-smi -L prints it\n");
+	expect_start_refused(
+		cuda_daemon_config(EXPORT_SETTING_AUTO, "device = GPU-00000000-0000-0000-0000-000000000000", ""),
 		"this process sees 1 CUDA devices, and none is the pool's (CUDA_VISIBLE_DEVICES)\n");
 	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "20=3", 1);
-	refused(cuda_daemon_config(EXPORT_SETTING_AUTO, "", ""),
-		"fake GPU: its compute mode admits one process at a time (nvidia-smi -c DEFAULT)\n");
+	expect_start_refused(cuda_daemon_config(EXPORT_SETTING_AUTO, "", ""),
+			     "fake GPU: its compute mode admits one process at a time (nvidia-smi -c DEFAULT)\n");
 	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "103=0", 1);
-	refused(cuda_daemon_config(EXPORT_SETTING_VMM, "", ""),
-		"pagedd.conf:4: pool test: fake GPU shares no memory by descriptors\n");
+	expect_start_refused(cuda_daemon_config(EXPORT_SETTING_VMM, "", ""),
+			     "pagedd.conf:4: pool test: fake GPU shares no memory by descriptors\n");
 	unsetenv("PAGED_FAKE_CUDA_ATTRIBUTES");
 	setenv("PAGED_FAKE_CUDA_DEVICES", "0", 1);
-	refused(cuda_daemon_config(EXPORT_SETTING_AUTO, "", ""),
-		"backend = cuda: no CUDA device (the driver sees none: nvidia-smi, CUDA_VISIBLE_DEVICES); "
-		"use backend = host\n");
+	expect_start_refused(cuda_daemon_config(EXPORT_SETTING_AUTO, "", ""),
+			     "backend = cuda: no CUDA device (the driver sees none: nvidia-smi, CUDA_VISIBLE_DEVICES); "
+			     "use backend = host\n");
 }
 
-IT_TEST(memory_that_is_not_there_is_refused)
+IT_TEST(pool_larger_than_device_memory_is_refused)
 {
 	cuda_skip_with_gpu();
 	cuda_daemon_environment();
 	setenv("PAGED_FAKE_CUDA_MEMORY", "8388608", 1);
-	refused(cuda_daemon_config(EXPORT_SETTING_AUTO, "",
+	expect_start_refused(
+		cuda_daemon_config(EXPORT_SETTING_AUTO, "",
 				   "pool more { layers = 1 kv-heads = 1 head-dim = 16 size = 64MiB backend = cuda }\n"),
 		"pagedd.conf:8: pool more: size = 64MiB: fake GPU (GPU-70616765-6420-6661-6b65-204355444100) "
 		"has 8 MiB of memory, 8 MiB available, of which other pools take 256 KiB\n");
 	/* Somebody took it between the check and the pool. */
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuMemCreate=2", 1);
-	refused(cuda_daemon_config(EXPORT_SETTING_AUTO, "", ""),
-		"pool test: cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (out of memory)\n");
+	expect_start_refused(cuda_daemon_config(EXPORT_SETTING_AUTO, "", ""),
+			     "pool test: cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (out of memory)\n");
 }
 
 /* The parent can do everything, and no other process can open it. */
-IT_TEST(what_a_child_cannot_open_is_not_offered)
+IT_TEST(export_that_no_process_can_open_is_refused)
 {
 	struct it_daemon daemon;
 
 	cuda_skip_with_gpu();
 	cuda_daemon_environment();
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuIpcOpenMemHandle_v2=801", 1);
-	refused(cuda_daemon_config(EXPORT_SETTING_LEGACY, "", ""),
+	expect_start_refused(
+		cuda_daemon_config(EXPORT_SETTING_LEGACY, "", ""),
 		"pool test: no other process can open the memory: cuIpcOpenMemHandle: CUDA_ERROR_NOT_SUPPORTED "
 		"(operation not supported)\n");
 	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "18=1", 1);
-	refused(cuda_daemon_config(EXPORT_SETTING_LEGACY, "", ""),
-		"(operation not supported); the device is integrated\n");
+	expect_start_refused(cuda_daemon_config(EXPORT_SETTING_LEGACY, "", ""),
+			     "(operation not supported); the device is integrated\n");
 	unsetenv("PAGED_FAKE_CUDA_ATTRIBUTES");
 	/* Where one way does not work, the other is taken. */
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuMemImportFromShareableHandle=800", 1);
@@ -92,7 +96,7 @@ IT_TEST(what_a_child_cannot_open_is_not_offered)
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(mps_is_warned_of)
+IT_TEST(mps_is_logged)
 {
 	struct it_daemon daemon;
 
@@ -103,14 +107,14 @@ IT_TEST(mps_is_warned_of)
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(lost_contexts_are_told_apart)
+IT_TEST(lost_context_is_reported)
 {
 	cuda_skip_with_gpu();
 	cuda_daemon_environment();
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuStreamSynchronize=719", 1);
-	refused(cuda_daemon_config(EXPORT_SETTING_VMM, "", ""),
-		"pool test: cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure); "
-		"this process cannot use CUDA any more; restart it\n");
+	expect_start_refused(cuda_daemon_config(EXPORT_SETTING_VMM, "", ""),
+			     "pool test: cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure); "
+			     "this process cannot use CUDA any more; restart it\n");
 }
 
 /* Every driver call fails once */
@@ -204,13 +208,13 @@ static void daemon_fails_at_every_call(enum export_setting export)
 	it_require(n_refused > 10);
 }
 
-IT_TEST_LIMIT(every_call_of_a_vmm_daemon_fails, 120)
+IT_TEST_LIMIT(vmm_daemon_survives_each_failed_call, 120)
 {
 	cuda_skip_with_gpu();
 	daemon_fails_at_every_call(EXPORT_SETTING_VMM);
 }
 
-IT_TEST_LIMIT(every_call_of_a_legacy_daemon_fails, 120)
+IT_TEST_LIMIT(legacy_daemon_survives_each_failed_call, 120)
 {
 	cuda_skip_with_gpu();
 	daemon_fails_at_every_call(EXPORT_SETTING_LEGACY);
@@ -279,13 +283,13 @@ static void worker_fails_at_every_call(enum export_setting export)
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST_LIMIT(every_call_of_a_vmm_worker_fails, 120)
+IT_TEST_LIMIT(vmm_worker_survives_each_failed_call, 120)
 {
 	cuda_skip_with_gpu();
 	worker_fails_at_every_call(EXPORT_SETTING_VMM);
 }
 
-IT_TEST_LIMIT(every_call_of_a_legacy_worker_fails, 120)
+IT_TEST_LIMIT(legacy_worker_survives_each_failed_call, 120)
 {
 	cuda_skip_with_gpu();
 	worker_fails_at_every_call(EXPORT_SETTING_LEGACY);
@@ -295,26 +299,26 @@ IT_TEST_LIMIT(every_call_of_a_legacy_worker_fails, 120)
 
 /* Over two lives of the daemon. */
 static void
-survivor(int from, int to, void *argument)
+worker_of_two_daemons(int from, int to, void *argument)
 {
 	struct worker_fixture worker;
 	char word;
 
 	(void)argument;
 	it_require(fake_cuda_load());
-	for (int life = 0; life < 2; life++) {
+	for (int boot = 0; boot < 2; boot++) {
 		worker_open(&worker, NULL, 0);
 		worker_create_seq(&worker, 20);
 		it_send(to, "o", 1);
 		it_receive(from, &word, 1);
-		if (life == 0)
+		if (boot == 0)
 			worker_expect(&worker, paged_client_ping(worker.client), PAGED_ERR_GONE);
 		worker_close(&worker);
 		it_require(fake_cuda_n_mappings() == 0);
 	}
 }
 
-static void daemon_dies(enum export_setting export)
+static void kill_and_restart_daemon(enum export_setting export)
 {
 	struct it_worker workers[2];
 	struct it_daemon daemon;
@@ -322,7 +326,7 @@ static void daemon_dies(enum export_setting export)
 
 	cuda_daemon_start(&daemon, export, "", "");
 	for (int i = 0; i < 2; i++)
-		it_fork(&workers[i], survivor, NULL);
+		it_fork(&workers[i], worker_of_two_daemons, NULL);
 	for (int i = 0; i < 2; i++)
 		it_receive(workers[i].from, &word, 1);
 	it_daemon_kill(&daemon);
@@ -338,14 +342,14 @@ static void daemon_dies(enum export_setting export)
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(workers_outlive_the_owner_of_vmm_memory)
+IT_TEST(workers_reattach_after_vmm_daemon_is_killed)
 {
-	daemon_dies(EXPORT_SETTING_VMM);
+	kill_and_restart_daemon(EXPORT_SETTING_VMM);
 }
 
-IT_TEST(workers_outlive_the_owner_of_legacy_memory)
+IT_TEST(workers_reattach_after_legacy_daemon_is_killed)
 {
-	daemon_dies(EXPORT_SETTING_LEGACY);
+	kill_and_restart_daemon(EXPORT_SETTING_LEGACY);
 }
 
 IT_MAIN

@@ -19,7 +19,7 @@
 
 /* Runs as a worker of a daemon's. */
 static void
-with_daemon(void (*run)(int from, int to, void *argument))
+run_with_daemon(void (*run)(int from, int to, void *argument))
 {
 	struct it_daemon daemon;
 	struct it_worker worker;
@@ -31,7 +31,7 @@ with_daemon(void (*run)(int from, int to, void *argument))
 }
 
 static void
-open_one(struct decode_engine *engine, struct decode_batch *decode)
+engine_open(struct decode_engine *engine, struct decode_batch *decode)
 {
 	it_require(fake_cuda_load(), "%s", dlerror());
 	decode_open(engine);
@@ -39,7 +39,7 @@ open_one(struct decode_engine *engine, struct decode_batch *decode)
 }
 
 static void
-close_one(struct decode_engine *engine, struct decode_batch *decode)
+engine_close(struct decode_engine *engine, struct decode_batch *decode)
 {
 	decode_batch_close(decode);
 	decode_close(engine);
@@ -55,7 +55,7 @@ capturing(const struct decode_batch *decode)
 }
 
 static void
-refused(struct paged_client *client, enum paged_status status, enum paged_status wanted, const char *sentence)
+expect_refused(struct paged_client *client, enum paged_status status, enum paged_status wanted, const char *sentence)
 {
 	it_require(status == wanted && strstr(paged_client_error(client), sentence) != NULL, "%s: %s",
 		   paged_status_name(status), paged_client_error(client));
@@ -63,37 +63,37 @@ refused(struct paged_client *client, enum paged_status status, enum paged_status
 
 /* Sequences grow, end and are others', and rows are empty, while the graph stays what it is. */
 static void
-many_replays(int from, int to, void *argument)
+replay_many_steps(int from, int to, void *argument)
 {
 	struct decode_engine engine;
 	struct decode_batch decode;
 
 	(void)from, (void)to, (void)argument;
-	open_one(&engine, &decode);
+	engine_open(&engine, &decode);
 	decode_capture(&decode, CUDA_CAPTURE_GLOBAL);
 	for (unsigned int i = 0; i < N_REPLAYS; i++)
 		if (i % 50 == 49)
 			decode_eager(&decode);
 		else
 			decode_replay(&decode);
-	close_one(&engine, &decode);
+	engine_close(&engine, &decode);
 }
 
-IT_TEST_LIMIT(a_graph_serves_a_thousand_steps, 300)
+IT_TEST_LIMIT(graph_replays_a_thousand_steps, 300)
 {
-	with_daemon(many_replays);
+	run_with_daemon(replay_many_steps);
 }
 
 /* Two graphs, each of its batch, that take turns and run on streams of their own. */
 static void
-two_batches(int from, int to, void *argument)
+replay_two_batches(int from, int to, void *argument)
 {
 	struct paged_batch_row rows[2][DECODE_ROWS];
 	struct decode_batch decode[2];
 	struct decode_engine engine;
 
 	(void)from, (void)to, (void)argument;
-	open_one(&engine, &decode[0]);
+	engine_open(&engine, &decode[0]);
 	decode_batch_open(&engine, &decode[1], 2);
 	/* The second is captured while the first has work on its way. */
 	decode_capture(&decode[0], CUDA_CAPTURE_GLOBAL);
@@ -115,24 +115,24 @@ two_batches(int from, int to, void *argument)
 	}
 	decode_batch_close(&decode[1]);
 	decode_replay(&decode[0]);
-	close_one(&engine, &decode[0]);
+	engine_close(&engine, &decode[0]);
 }
 
-IT_TEST(graphs_of_two_batches)
+IT_TEST(two_batches_replay_their_graphs)
 {
-	with_daemon(two_batches);
+	run_with_daemon(replay_two_batches);
 }
 
 /* Captured on one stream, replayed on another: the batch goes along. */
 static void
-another_stream(int from, int to, void *argument)
+replay_on_another_stream(int from, int to, void *argument)
 {
 	struct decode_engine engine;
 	struct decode_batch decode;
 	cuda_stream captured;
 
 	(void)from, (void)to, (void)argument;
-	open_one(&engine, &decode);
+	engine_open(&engine, &decode);
 	decode_capture(&decode, CUDA_CAPTURE_RELAXED);
 	captured = decode.stream;
 	decode_cuda(engine.gpu.driver.stream_create(&decode.stream, CUDA_STREAM_NON_BLOCKING));
@@ -141,17 +141,17 @@ another_stream(int from, int to, void *argument)
 	for (unsigned int i = 0; i < 10; i++)
 		decode_replay(&decode);
 	/* The graph outlives its batch, as long as nobody launches it. */
-	close_one(&engine, &decode);
+	engine_close(&engine, &decode);
 }
 
-IT_TEST(a_graph_runs_on_any_stream)
+IT_TEST(graph_replays_on_another_stream)
 {
-	with_daemon(another_stream);
+	run_with_daemon(replay_on_another_stream);
 }
 
 /* What a capture does not take is refused with a sentence, and the capture goes on. */
 static void
-refusals(int from, int to, void *argument)
+call_while_capturing(int from, int to, void *argument)
 {
 	const struct paged_batch_params params = { .struct_size = sizeof(params), .max_rows = 2 };
 	struct paged_batch_row rows[DECODE_ROWS];
@@ -162,7 +162,7 @@ refusals(int from, int to, void *argument)
 	cuda_graph graph;
 
 	(void)from, (void)to, (void)argument;
-	open_one(&engine, &decode);
+	engine_open(&engine, &decode);
 	decode_batch_open(&engine, &other, 3);
 	decode_eager(&decode);
 	decode_next(&decode);
@@ -172,14 +172,15 @@ refusals(int from, int to, void *argument)
 				   .n_heads = DECODE_KV_HEADS,
 				   .dim = DECODE_DIM };
 	decode_cuda(engine.graphs.begin(decode.stream, CUDA_CAPTURE_GLOBAL));
-	refused(engine.client, paged_batch_validate(decode.batch), PAGED_ERR_UNSUPPORTED,
-		"the stream is being captured: what is wrong is known after a replay");
-	refused(engine.client, paged_append(decode.batch, 0, &k, &k, NULL), PAGED_ERR_INVALID,
-		"the plan was made before: capture paged_batch_plan_device() too");
-	refused(engine.client, paged_batch_plan(decode.batch, 0, rows), PAGED_ERR_UNSUPPORTED,
+	expect_refused(engine.client, paged_batch_validate(decode.batch), PAGED_ERR_UNSUPPORTED,
+		       "the stream is being captured: what is wrong is known after a replay");
+	expect_refused(engine.client, paged_append(decode.batch, 0, &k, &k, NULL), PAGED_ERR_INVALID,
+		       "the plan was made before: capture paged_batch_plan_device() too");
+	expect_refused(
+		engine.client, paged_batch_plan(decode.batch, 0, rows), PAGED_ERR_UNSUPPORTED,
 		"a graph has no part for lengths and page tables from the host: capture paged_batch_plan_device()");
-	refused(engine.client, decode_tables(&decode, DECODE_ROWS, rows), PAGED_ERR_UNSUPPORTED,
-		"a graph has no part for page tables from the host: bring them over before each replay");
+	expect_refused(engine.client, decode_tables(&decode, DECODE_ROWS, rows), PAGED_ERR_UNSUPPORTED,
+		       "a graph has no part for page tables from the host: bring them over before each replay");
 	/* Beside it everything goes on: memory, another batch and its waits. */
 	decode_ok(engine.client, paged_batch_create(engine.pool, &params, &batch));
 	paged_batch_destroy(batch);
@@ -191,28 +192,28 @@ refusals(int from, int to, void *argument)
 	decode_cuda(engine.graphs.end(decode.stream, &graph));
 	decode_cuda(engine.graphs.instantiate(&decode.exec, graph, 0));
 	/* The captured plan was never made. */
-	refused(engine.client, paged_append(decode.batch, 0, &k, &k, NULL), PAGED_ERR_INVALID,
-		"the plan is a captured graph's: outside of it plan again");
+	expect_refused(engine.client, paged_append(decode.batch, 0, &k, &k, NULL), PAGED_ERR_INVALID,
+		       "the plan is a captured graph's: outside of it plan again");
 	decode_cuda(engine.graphs.destroy(graph));
 	decode_rows(&decode, rows);
 	decode_ok(engine.client, decode_tables(&decode, DECODE_ROWS, rows));
-	refused(engine.client, paged_append(decode.batch, 0, &k, &k, NULL), PAGED_ERR_INVALID,
-		"the plan has tables alone");
+	expect_refused(engine.client, paged_append(decode.batch, 0, &k, &k, NULL), PAGED_ERR_INVALID,
+		       "the plan has tables alone");
 	decode_launch(&decode);
 	decode_check(&decode);
 	decode_replay(&decode);
 	decode_batch_close(&other);
-	close_one(&engine, &decode);
+	engine_close(&engine, &decode);
 }
 
-IT_TEST(a_capture_is_not_spoiled)
+IT_TEST(refused_calls_keep_the_capture_valid)
 {
-	with_daemon(refusals);
+	run_with_daemon(call_while_capturing);
 }
 
 /* The legacy default stream waits for a blocking one, so that a launch on it would spoil that one's capture. */
 static void
-beside_blocking(int from, int to, void *argument)
+merge_during_capture(int from, int to, void *argument)
 {
 	const struct paged_tensor tensor = { .dtype = PAGED_F32, .n_heads = 1, .dim = DECODE_DIM };
 	struct paged_merge_params merge = {
@@ -228,7 +229,7 @@ beside_blocking(int from, int to, void *argument)
 	float *memory;
 
 	(void)from, (void)to, (void)argument;
-	open_one(&engine, &decode);
+	engine_open(&engine, &decode);
 	decode_rows(&decode, rows);
 	decode_ok(engine.client, paged_batch_create(engine.pool, &params, &batch));
 	memory = (float *)(uintptr_t)decode.device_output;
@@ -237,8 +238,8 @@ beside_blocking(int from, int to, void *argument)
 	merge.part_lse[0] = merge.part_lse[1] = memory + 2 * DECODE_DIM;
 	decode_cuda(engine.gpu.driver.stream_create(&blocking, 0));
 	decode_cuda(engine.graphs.begin(blocking, CUDA_CAPTURE_RELAXED));
-	refused(engine.client, paged_merge(batch, &merge), PAGED_ERR_BACKEND, "cuStreamIsCapturing");
-	refused(engine.client, paged_batch_plan(batch, 0, rows), PAGED_ERR_BACKEND, "cuStreamIsCapturing");
+	expect_refused(engine.client, paged_merge(batch, &merge), PAGED_ERR_BACKEND, "cuStreamIsCapturing");
+	expect_refused(engine.client, paged_batch_plan(batch, 0, rows), PAGED_ERR_BACKEND, "cuStreamIsCapturing");
 	decode_cuda(engine.graphs.end(blocking, &graph));
 	decode_cuda(engine.graphs.destroy(graph));
 	decode_ok(engine.client, paged_merge(batch, &merge));
@@ -246,12 +247,12 @@ beside_blocking(int from, int to, void *argument)
 	decode_ok(engine.client, paged_batch_validate(batch));
 	paged_batch_destroy(batch);
 	decode_cuda(engine.gpu.driver.stream_destroy(blocking));
-	close_one(&engine, &decode);
+	engine_close(&engine, &decode);
 }
 
-IT_TEST(a_merge_spoils_no_capture)
+IT_TEST(merge_keeps_other_captures_valid)
 {
-	with_daemon(beside_blocking);
+	run_with_daemon(merge_during_capture);
 }
 
 /* Mods bound and prepared before; other values, bound between replays, count in the next one. */
@@ -283,7 +284,7 @@ mods_bind(struct decode_batch *decode, int32_t window, float slope)
 }
 
 static void
-modded(int from, int to, void *argument)
+capture_with_mods(int from, int to, void *argument)
 {
 	struct paged_mod_set_params params = { .struct_size = sizeof(params) };
 	const struct paged_array name = { .name = "window", .dtype = PAGED_I32 };
@@ -295,7 +296,7 @@ modded(int from, int to, void *argument)
 
 	(void)from, (void)to, (void)argument;
 	it_require(fake_cuda_load_nvrtc(), "%s", dlerror());
-	open_one(&engine, &decode);
+	engine_open(&engine, &decode);
 	decode.mod_set = mods_make(engine.client, engine.pool, decode.batch);
 	decode.host_mod_set = mods_make(engine.host_client, engine.host_pool, decode.host_batch);
 	mods_bind(&decode, 5, 0.25f);
@@ -313,16 +314,16 @@ modded(int from, int to, void *argument)
 	decode_cuda(engine.graphs.begin(decode.stream, CUDA_CAPTURE_GLOBAL));
 	paged_mod_set_destroy(mods);
 	it_require(capturing(&decode) == CUDA_CAPTURE_ACTIVE);
-	refused(engine.client, paged_mod_set_create(decode.batch, &params, &mods), PAGED_ERR_UNSUPPORTED,
-		"the stream is being captured: mods are made before");
+	expect_refused(engine.client, paged_mod_set_create(decode.batch, &params, &mods), PAGED_ERR_UNSUPPORTED,
+		       "the stream is being captured: mods are made before");
 	it_require(capturing(&decode) == CUDA_CAPTURE_ACTIVE);
 	decode_cuda(engine.graphs.end(decode.stream, &graph));
 	decode_cuda(engine.graphs.destroy(graph));
 	decode_replay(&decode);
-	close_one(&engine, &decode);
+	engine_close(&engine, &decode);
 }
 
-IT_TEST(bound_mods_are_captured)
+IT_TEST(graph_reads_bound_mods)
 {
 	struct paged_error error;
 	struct cuda_nvrtc nvrtc;
@@ -330,12 +331,12 @@ IT_TEST(bound_mods_are_captured)
 	setenv("PAGED_CACHE_DIR", "", 1);
 	if (!fake_cuda_wanted() && cuda_nvrtc_open(&nvrtc, &error) != PAGED_OK)
 		it_skip("%s", error.text);
-	with_daemon(modded);
+	run_with_daemon(capture_with_mods);
 }
 
 /* What a replay finds wrong is told by validate, and gone with the next one. */
 static void
-faults(int from, int to, void *argument)
+replay_invalid_lengths(int from, int to, void *argument)
 {
 	struct paged_batch_row rows[DECODE_ROWS];
 	struct decode_engine engine;
@@ -343,7 +344,7 @@ faults(int from, int to, void *argument)
 	uint32_t r = 0;
 
 	(void)from, (void)to, (void)argument;
-	open_one(&engine, &decode);
+	engine_open(&engine, &decode);
 	decode_capture(&decode, CUDA_CAPTURE_GLOBAL);
 	do
 		decode_replay(&decode);
@@ -358,8 +359,8 @@ faults(int from, int to, void *argument)
 	rows[r].kv_len = 0;
 	decode_ok(engine.client, decode_tables(&decode, DECODE_ROWS, rows));
 	decode_launch(&decode);
-	refused(engine.client, paged_batch_validate(decode.batch), PAGED_ERR_CAPACITY, "tokens past the 0");
-	refused(engine.client, paged_batch_validate(decode.batch), PAGED_ERR_CAPACITY, "tokens past the 0");
+	expect_refused(engine.client, paged_batch_validate(decode.batch), PAGED_ERR_CAPACITY, "tokens past the 0");
+	expect_refused(engine.client, paged_batch_validate(decode.batch), PAGED_ERR_CAPACITY, "tokens past the 0");
 	/* Put right: the same step again, and others. */
 	decode_rows(&decode, rows);
 	decode.lengths->kv_len[r] = (int32_t)decode.row[r].len;
@@ -370,20 +371,20 @@ faults(int from, int to, void *argument)
 	/* A batch that became smaller, whose lengths were left as they are: no page is there to be touched. */
 	decode_ok(engine.client, decode_tables(&decode, r, rows));
 	decode_launch(&decode);
-	refused(engine.client, paged_batch_validate(decode.batch), PAGED_ERR_CAPACITY, "tokens past the 0");
+	expect_refused(engine.client, paged_batch_validate(decode.batch), PAGED_ERR_CAPACITY, "tokens past the 0");
 	for (unsigned int i = 0; i < 5; i++)
 		decode_replay(&decode);
-	close_one(&engine, &decode);
+	engine_close(&engine, &decode);
 }
 
-IT_TEST(faults_of_a_replay_are_told)
+IT_TEST(validate_reports_errors_of_a_replay)
 {
-	with_daemon(faults);
+	run_with_daemon(replay_invalid_lengths);
 }
 
 /* A captured append writes to nobody else's sequence. */
 static void
-foreign(int from, int to, void *argument)
+append_to_other_session(int from, int to, void *argument)
 {
 	struct paged_batch_row rows[DECODE_ROWS] = { { .q_len = 1, .kv_len = 4 } };
 	struct decode_engine engine;
@@ -393,25 +394,25 @@ foreign(int from, int to, void *argument)
 	uint32_t length = 4;
 
 	(void)from, (void)to, (void)argument;
-	open_one(&engine, &decode);
+	engine_open(&engine, &decode);
 	decode_ok(owner, paged_client_open(NULL, NULL, &owner));
 	decode_ok(owner, paged_pool_open(owner, "decode", &pool));
 	decode_ok(owner, seqs_create(owner, pool, 1, &rows[0].seq));
 	decode_ok(owner, seqs_reserve(owner, 1, &rows[0].seq, &length));
 	decode_ok(engine.client, decode_tables(&decode, 1, rows));
 	decode_capture(&decode, CUDA_CAPTURE_GLOBAL);
-	refused(engine.client, decode_tables(&decode, 1, rows), PAGED_ERR_PERM,
-		"row 0: a captured append may not write to sequence");
+	expect_refused(engine.client, decode_tables(&decode, 1, rows), PAGED_ERR_PERM,
+		       "row 0: a captured append may not write to sequence");
 	rows[0].flags = PAGED_ROW_NO_APPEND;
 	decode_ok(engine.client, decode_tables(&decode, 1, rows));
 	decode_replay(&decode);
 	paged_client_close(owner);
-	close_one(&engine, &decode);
+	engine_close(&engine, &decode);
 }
 
-IT_TEST(a_captured_append_stays_at_home)
+IT_TEST(captured_append_is_limited_to_own_sequences)
 {
-	with_daemon(foreign);
+	run_with_daemon(append_to_other_session);
 }
 
 IT_MAIN

@@ -19,7 +19,7 @@ static char break_path[64];
 
 /* Alone its daemon finds the file that breaks CUDA. */
 static void
-breakable_start(struct it_daemon *daemon)
+breakable_daemon_start(struct it_daemon *daemon)
 {
 	if (!fake_cuda_wanted())
 		it_skip("needs the fake driver");
@@ -30,7 +30,7 @@ breakable_start(struct it_daemon *daemon)
 }
 
 static void
-break_cuda(void)
+inject_lost_context(void)
 {
 	int fd = open(break_path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
 
@@ -40,7 +40,7 @@ break_cuda(void)
 
 /* Its boot id, and that it is this process; false: nobody answers there yet. */
 static bool
-life_of(const struct it_daemon *daemon, char boot_id[33])
+read_boot_id(const struct it_daemon *daemon, char boot_id[33])
 {
 	struct paged_client_params params = { .struct_size = sizeof(params), .observer = 1 };
 	struct paged_daemon_info info = { .struct_size = sizeof(info) };
@@ -57,21 +57,21 @@ life_of(const struct it_daemon *daemon, char boot_id[33])
 	return true;
 }
 
-struct lives {
+struct boot_ids {
 	const struct it_daemon *daemon;
 	char first[33], now[33];
 };
 
 static bool
-has_new_life(void *argument)
+has_new_boot_id(void *argument)
 {
-	struct lives *lives = argument;
+	struct boot_ids *boot_ids = argument;
 
-	return life_of(lives->daemon, lives->now) && strcmp(lives->now, lives->first) != 0;
+	return read_boot_id(boot_ids->daemon, boot_ids->now) && strcmp(boot_ids->now, boot_ids->first) != 0;
 }
 
 static void
-holder(int from, int to, void *argument)
+worker_of_two_boots(int from, int to, void *argument)
 {
 	paged_seq_id seq;
 	struct worker_fixture worker;
@@ -92,21 +92,21 @@ holder(int from, int to, void *argument)
 	worker_close(&worker);
 }
 
-IT_TEST(a_lost_gpu_starts_pagedd_anew)
+IT_TEST(lost_context_restarts_pagedd)
 {
 	struct it_worker child;
 	struct it_daemon daemon;
-	struct lives lives = { .daemon = &daemon };
+	struct boot_ids boot_ids = { .daemon = &daemon };
 	unsigned int n_fds;
 	char word;
 
-	breakable_start(&daemon);
-	it_require(life_of(&daemon, lives.first));
-	it_fork(&child, holder, NULL);
+	breakable_daemon_start(&daemon);
+	it_require(read_boot_id(&daemon, boot_ids.first));
+	it_fork(&child, worker_of_two_boots, NULL);
 	it_receive(child.from, &word, 1);
 	n_fds = it_count_fds(daemon.pid);
-	break_cuda();
-	it_require(it_wait(has_new_life, &lives, 10000));
+	inject_lost_context();
+	it_require(it_wait(has_new_boot_id, &boot_ids, 10000));
 	it_require(it_daemon_logged(&daemon,
 				    "error: pool: test: cuStreamQuery: CUDA_ERROR_LAUNCH_FAILED (unspecified "
 				    "launch failure); this process cannot use CUDA any more; restart it; every "
@@ -119,7 +119,7 @@ IT_TEST(a_lost_gpu_starts_pagedd_anew)
 }
 
 /* Whatever is wrong there does not go away by restarting. */
-IT_TEST(lost_twice_pagedd_gives_up)
+IT_TEST(second_lost_context_ends_pagedd)
 {
 	struct it_daemon daemon;
 	int status;
@@ -135,7 +135,7 @@ IT_TEST(lost_twice_pagedd_gives_up)
 }
 
 /* An error of another kind is told once and borne. */
-IT_TEST(other_errors_are_told)
+IT_TEST(other_errors_are_logged)
 {
 	struct it_daemon daemon;
 
@@ -150,7 +150,7 @@ IT_TEST(other_errors_are_told)
 /* The next start cannot be at once: here, because somebody has the directory. */
 
 static int
-directory_take(const struct it_daemon *daemon)
+runtime_dir_lock(const struct it_daemon *daemon)
 {
 	char path[96];
 	int fd;
@@ -161,31 +161,31 @@ directory_take(const struct it_daemon *daemon)
 	return fd;
 }
 
-IT_TEST(a_new_life_waits_for_what_the_last_one_left)
+IT_TEST(restart_waits_for_the_directory_lock)
 {
 	struct it_daemon daemon;
-	struct lives lives = { .daemon = &daemon };
+	struct boot_ids boot_ids = { .daemon = &daemon };
 	int fd;
 
-	breakable_start(&daemon);
-	it_require(life_of(&daemon, lives.first));
-	break_cuda();
-	fd = directory_take(&daemon);
+	breakable_daemon_start(&daemon);
+	it_require(read_boot_id(&daemon, boot_ids.first));
+	inject_lost_context();
+	fd = runtime_dir_lock(&daemon);
 	it_require(it_daemon_logged(&daemon, "belongs to another pagedd"));
 	it_require(kill(daemon.pid, 0) == 0);
 	close(fd);
-	it_require(it_wait(has_new_life, &lives, 10000));
+	it_require(it_wait(has_new_boot_id, &boot_ids, 10000));
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(a_signal_ends_the_waiting)
+IT_TEST(signal_ends_the_wait)
 {
 	struct it_daemon daemon;
 	int fd;
 
-	breakable_start(&daemon);
-	break_cuda();
-	fd = directory_take(&daemon);
+	breakable_daemon_start(&daemon);
+	inject_lost_context();
+	fd = runtime_dir_lock(&daemon);
 	it_require(it_daemon_logged(&daemon, "belongs to another pagedd"));
 	it_daemon_stop(&daemon);
 	close(fd);

@@ -33,13 +33,13 @@ static const struct batch_fixture_params test_pool_params = {
 };
 
 /** What a writer tells its reader. */
-struct news {
+struct message {
 	paged_seq_id seq[BATCH_FIXTURE_MAX_ROWS];
 	struct paged_mark mark;
 };
 
 static void
-open_as(struct batch_fixture *fixture, uint32_t n_rows)
+writer_open(struct batch_fixture *fixture, uint32_t n_rows)
 {
 	struct batch_fixture_params params = test_pool_params;
 
@@ -50,22 +50,22 @@ open_as(struct batch_fixture *fixture, uint32_t n_rows)
 
 /* Another process's sequences, and room for what attention gives. */
 static void
-open_reader(struct batch_fixture *fixture, int from, struct news *news)
+reader_open(struct batch_fixture *fixture, int from, struct message *message)
 {
 	uint32_t total_q = 4;
 
-	open_as(fixture, 0);
+	writer_open(fixture, 0);
 	fixture->params = test_pool_params;
 	fixture->total_q = total_q;
-	it_receive(from, news, sizeof(*news));
-	memcpy(fixture->seq, news->seq, sizeof(fixture->seq));
+	it_receive(from, message, sizeof(*message));
+	memcpy(fixture->seq, message->seq, sizeof(fixture->seq));
 	fixture->out = batch_fixture_tensor(fixture, PAGED_F32, total_q, WORKER_HEADS, WORKER_DIM);
 	fixture->lse = batch_fixture_put(fixture, NULL, total_q * WORKER_HEADS * sizeof(float));
 	fixture->max_score = batch_fixture_put(fixture, NULL, total_q * WORKER_HEADS * sizeof(float));
 }
 
 static void
-attend(struct batch_fixture *fixture)
+plan_and_attend(struct batch_fixture *fixture)
 {
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 
@@ -88,24 +88,24 @@ log_calls(const struct it_daemon *daemon)
 static void
 writer(int from, int to, void *argument)
 {
-	struct news news;
+	struct message message;
 	struct batch_fixture fixture;
 	char word;
 
 	(void)argument;
-	open_as(&fixture, 2);
+	writer_open(&fixture, 2);
 	for (uint32_t r = 0; r < 2; r++)
 		batch_fixture_write(&fixture, r, 0, test_pool_params.rows[r].kv_len);
-	memcpy(news.seq, fixture.seq, sizeof(news.seq));
-	batch_fixture_ok(&fixture, paged_batch_mark(fixture.batch, &news.mark));
-	it_send(to, &news, sizeof(news));
+	memcpy(message.seq, fixture.seq, sizeof(message.seq));
+	batch_fixture_ok(&fixture, paged_batch_mark(fixture.batch, &message.mark));
+	it_send(to, &message, sizeof(message));
 	it_receive(from, &word, 1);
 	batch_fixture_close(&fixture);
 }
 
 /* Of keys that nobody wrote: NaN through legacy, and zeros through vmm, whose scores are zeros. */
 static bool
-is_of_empty_pages(float lse)
+is_lse_of_unwritten_pages(float lse)
 {
 	return isnan(lse) || fabsf(lse - logf((float)test_pool_params.rows[0].kv_len)) < 1e-5f;
 }
@@ -114,19 +114,19 @@ static void
 reader(int from, int to, void *argument)
 {
 	struct batch_fixture fixture;
-	struct news news;
+	struct message message;
 	float lse;
 
 	(void)to, (void)argument;
-	open_reader(&fixture, from, &news);
+	reader_open(&fixture, from, &message);
 	if (fake_cuda_wanted()) {
-		attend(&fixture);
+		plan_and_attend(&fixture);
 		batch_fixture_get(&fixture, &lse, fixture.lse, sizeof(lse));
-		it_require(is_of_empty_pages(lse), "the writer's stream has not moved, and its appends are seen: %g",
-			   lse);
+		it_require(is_lse_of_unwritten_pages(lse),
+			   "the writer's stream has not moved, and its appends are seen: %g", lse);
 	}
-	batch_fixture_ok(&fixture, paged_batch_wait(fixture.batch, &news.mark));
-	attend(&fixture);
+	batch_fixture_ok(&fixture, paged_batch_wait(fixture.batch, &message.mark));
+	plan_and_attend(&fixture);
 	batch_fixture_check(&fixture);
 	batch_fixture_close(&fixture);
 }
@@ -135,72 +135,72 @@ static void write_and_read(enum export_setting export)
 {
 	struct it_worker first, second;
 	struct it_daemon daemon;
-	struct news news;
+	struct message message;
 
 	cuda_daemon_start(&daemon, export, "", "");
 	it_fork(&first, writer, NULL);
 	it_fork(&second, reader, NULL);
-	it_receive(first.from, &news, sizeof(news));
-	it_send(second.to, &news, sizeof(news));
+	it_receive(first.from, &message, sizeof(message));
+	it_send(second.to, &message, sizeof(message));
 	it_join(&second);
 	it_send(first.to, "e", 1);
 	it_join(&first);
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(a_reader_comes_after_a_mark_through_vmm)
+IT_TEST(vmm_reader_waits_for_a_mark)
 {
 	write_and_read(EXPORT_SETTING_VMM);
 }
 
-IT_TEST(a_reader_comes_after_a_mark_through_legacy)
+IT_TEST(legacy_reader_waits_for_a_mark)
 {
 	write_and_read(EXPORT_SETTING_LEGACY);
 }
 
 /* Or the writer waits. */
 static void
-finisher(int from, int to, void *argument)
+writer_that_finishes(int from, int to, void *argument)
 {
-	struct news news = { .mark = { { 0 } } };
+	struct message message = { .mark = { { 0 } } };
 	struct batch_fixture fixture;
 	char word;
 
 	(void)argument;
-	open_as(&fixture, 2);
+	writer_open(&fixture, 2);
 	for (uint32_t r = 0; r < 2; r++)
 		batch_fixture_write(&fixture, r, 0, test_pool_params.rows[r].kv_len);
 	batch_fixture_ok(&fixture, paged_batch_finish(fixture.batch));
-	memcpy(news.seq, fixture.seq, sizeof(news.seq));
-	it_send(to, &news, sizeof(news));
+	memcpy(message.seq, fixture.seq, sizeof(message.seq));
+	it_send(to, &message, sizeof(message));
 	it_receive(from, &word, 1);
 	batch_fixture_close(&fixture);
 }
 
 static void
-late_reader(int from, int to, void *argument)
+reader_without_wait(int from, int to, void *argument)
 {
 	struct batch_fixture fixture;
-	struct news news;
+	struct message message;
 
 	(void)to, (void)argument;
-	open_reader(&fixture, from, &news);
-	attend(&fixture);
+	reader_open(&fixture, from, &message);
+	plan_and_attend(&fixture);
 	batch_fixture_check(&fixture);
 	batch_fixture_close(&fixture);
 }
 
-IT_TEST(a_writer_may_wait_instead)
+IT_TEST(reader_after_finish_needs_no_mark)
 {
 	struct it_worker first, second;
 	struct it_daemon daemon;
-	struct news news;
+	struct message message;
 
 	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
-	it_fork(&first, finisher, NULL);
-	it_fork(&second, late_reader, NULL);
-	it_receive(first.from, &news, sizeof(news));
-	it_send(second.to, &news, sizeof(news));
+	it_fork(&first, writer_that_finishes, NULL);
+	it_fork(&second, reader_without_wait, NULL);
+	it_receive(first.from, &message, sizeof(message));
+	it_send(second.to, &message, sizeof(message));
 	it_join(&second);
 	it_send(first.to, "e", 1);
 	it_join(&first);
@@ -212,19 +212,19 @@ IT_TEST(a_writer_may_wait_instead)
 #define N_MARKS 19u
 
 static void
-often(int from, int to, void *argument)
+writer_of_many_marks(int from, int to, void *argument)
 {
-	struct news news;
+	struct message message;
 	struct batch_fixture fixture;
 	char word;
 
 	(void)argument;
-	open_as(&fixture, 1);
-	memcpy(news.seq, fixture.seq, sizeof(news.seq));
+	writer_open(&fixture, 1);
+	memcpy(message.seq, fixture.seq, sizeof(message.seq));
 	for (uint32_t at = 0; at < N_MARKS; at++) {
 		batch_fixture_write(&fixture, 0, at, at + 1);
-		batch_fixture_ok(&fixture, paged_batch_mark(fixture.batch, &news.mark));
-		it_send(to, &news, sizeof(news));
+		batch_fixture_ok(&fixture, paged_batch_mark(fixture.batch, &message.mark));
+		it_send(to, &message, sizeof(message));
 		it_receive(from, &word, 1);
 	}
 	it_require(fake_cuda_n_calls("cuIpcGetEventHandle") == 1 && fake_cuda_n_calls("cuEventRecord") >= N_MARKS);
@@ -232,21 +232,21 @@ often(int from, int to, void *argument)
 }
 
 static void
-follower(int from, int to, void *argument)
+reader_of_many_marks(int from, int to, void *argument)
 {
 	struct batch_fixture fixture;
-	struct news news;
+	struct message message;
 
 	(void)argument;
-	open_reader(&fixture, from, &news);
+	reader_open(&fixture, from, &message);
 	fixture.params.n_rows = 1;
 	fixture.total_q = 1;
 	for (uint32_t at = 0; at < N_MARKS; at++) {
 		if (at > 0)
-			it_receive(from, &news, sizeof(news));
+			it_receive(from, &message, sizeof(message));
 		fixture.params.rows[0].kv_len = at + 1;
-		batch_fixture_ok(&fixture, paged_batch_wait(fixture.batch, &news.mark));
-		attend(&fixture);
+		batch_fixture_ok(&fixture, paged_batch_wait(fixture.batch, &message.mark));
+		plan_and_attend(&fixture);
 		batch_fixture_check(&fixture);
 		it_send(to, "n", 1);
 	}
@@ -254,21 +254,21 @@ follower(int from, int to, void *argument)
 	batch_fixture_close(&fixture);
 }
 
-IT_TEST(many_marks_are_one_event)
+IT_TEST(marks_of_a_batch_share_an_event)
 {
 	struct it_worker first, second;
 	struct it_daemon daemon;
-	struct news news;
+	struct message message;
 	char word;
 
 	cuda_skip_with_gpu();
 	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	log_calls(&daemon);
-	it_fork(&first, often, NULL);
-	it_fork(&second, follower, NULL);
+	it_fork(&first, writer_of_many_marks, NULL);
+	it_fork(&second, reader_of_many_marks, NULL);
 	for (uint32_t i = 0; i < N_MARKS; i++) {
-		it_receive(first.from, &news, sizeof(news));
-		it_send(second.to, &news, sizeof(news));
+		it_receive(first.from, &message, sizeof(message));
+		it_send(second.to, &message, sizeof(message));
 		it_receive(second.from, &word, 1);
 		it_send(first.to, &word, 1);
 	}
@@ -280,7 +280,7 @@ IT_TEST(many_marks_are_one_event)
 /* Batches of one process, and of one that is destroyed */
 
 static void
-alone(int from, int to, void *argument)
+two_batches(int from, int to, void *argument)
 {
 	const struct paged_batch_params params = { .struct_size = sizeof(params) };
 	struct paged_batch *other;
@@ -289,7 +289,7 @@ alone(int from, int to, void *argument)
 	cuda_stream stream;
 
 	(void)from, (void)to, (void)argument;
-	open_as(&fixture, 2);
+	writer_open(&fixture, 2);
 	batch_fixture_ok(&fixture, paged_batch_create(fixture.pool, &params, &other));
 	it_require(fixture.gpu.driver.stream_create(&stream, CUDA_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
 	batch_fixture_ok(&fixture, paged_batch_stream(other, stream));
@@ -311,7 +311,7 @@ alone(int from, int to, void *argument)
 	batch_fixture_close(&fixture);
 }
 
-IT_TEST(in_one_process)
+IT_TEST(marks_within_one_process)
 {
 	struct it_worker child;
 	struct it_daemon daemon;
@@ -319,7 +319,7 @@ IT_TEST(in_one_process)
 	cuda_skip_with_gpu();
 	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	log_calls(&daemon);
-	it_fork(&child, alone, NULL);
+	it_fork(&child, two_batches, NULL);
 	it_join(&child);
 	it_daemon_stop(&daemon);
 }
@@ -327,22 +327,22 @@ IT_TEST(in_one_process)
 /* Killed between mark and wait */
 
 static void
-bereaved(int from, int to, void *argument)
+reader_of_killed_writer(int from, int to, void *argument)
 {
 	bool waits_before = *(bool *)argument;
 	unsigned int n_fds;
 	struct batch_fixture fixture;
-	struct news news;
+	struct message message;
 	char word;
 
-	open_reader(&fixture, from, &news);
+	reader_open(&fixture, from, &message);
 	n_fds = it_count_fds(getpid());
 	if (waits_before)
-		batch_fixture_ok(&fixture, paged_batch_wait(fixture.batch, &news.mark));
+		batch_fixture_ok(&fixture, paged_batch_wait(fixture.batch, &message.mark));
 	batch_fixture_ok(&fixture, paged_batch_finish(fixture.batch));
 	it_send(to, "r", 1);
 	it_receive(from, &word, 1);
-	batch_fixture_expect(&fixture, paged_batch_wait(fixture.batch, &news.mark), PAGED_ERR_GONE);
+	batch_fixture_expect(&fixture, paged_batch_wait(fixture.batch, &message.mark), PAGED_ERR_GONE);
 	it_require(strstr(paged_client_error(fixture.client), "pool test: process ") != NULL &&
 			   strstr(paged_client_error(fixture.client), " has ended") != NULL,
 		   "%s", paged_client_error(fixture.client));
@@ -353,18 +353,18 @@ bereaved(int from, int to, void *argument)
 }
 
 static void
-kill_the_writer(bool waits_before)
+kill_writer(bool waits_before)
 {
 	struct it_worker first, second;
 	struct it_daemon daemon;
-	struct news news;
+	struct message message;
 	char word;
 
 	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	it_fork(&first, writer, NULL);
-	it_fork(&second, bereaved, &waits_before);
-	it_receive(first.from, &news, sizeof(news));
-	it_send(second.to, &news, sizeof(news));
+	it_fork(&second, reader_of_killed_writer, &waits_before);
+	it_receive(first.from, &message, sizeof(message));
+	it_send(second.to, &message, sizeof(message));
 	it_receive(second.from, &word, 1);
 	it_kill(&first);
 	it_send(second.to, "k", 1);
@@ -372,14 +372,14 @@ kill_the_writer(bool waits_before)
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(a_writer_dies_before_anybody_waits)
+IT_TEST(wait_fails_after_writer_is_killed)
 {
-	kill_the_writer(false);
+	kill_writer(false);
 }
 
-IT_TEST(a_writer_dies_after_its_event_was_opened)
+IT_TEST(wait_fails_after_writer_of_open_event_is_killed)
 {
-	kill_the_writer(true);
+	kill_writer(true);
 }
 
 /* What is refused in between leaves the capture as it was. */
@@ -405,77 +405,78 @@ capture_end(const struct batch_fixture *fixture)
 /* Bytes of a peer */
 
 static void
-refuse(struct batch_fixture *fixture, const struct mark *mark, enum paged_status wanted, const char *words)
+expect_wait_refused(struct batch_fixture *fixture, const struct mark *mark, enum paged_status wanted, const char *part)
 {
 	struct paged_mark bytes = { { 0 } };
 
 	memcpy(&bytes, mark, sizeof(*mark));
 	batch_fixture_expect(fixture, paged_batch_wait(fixture->batch, &bytes), wanted);
-	it_require(strstr(paged_client_error(fixture->client), words) != NULL, "%s",
+	it_require(strstr(paged_client_error(fixture->client), part) != NULL, "%s",
 		   paged_client_error(fixture->client));
 }
 
-#define REFUSE(field, wanted, words)                       \
-	do {                                               \
-		struct mark wrong = good;                  \
-                                                           \
-		wrong.field;                               \
-		refuse(&fixture, &wrong, (wanted), words); \
+#define EXPECT_WAIT_REFUSED(field, wanted, part)                         \
+	do {                                                             \
+		struct mark invalid = valid;                             \
+                                                                         \
+		invalid.field;                                           \
+		expect_wait_refused(&fixture, &invalid, (wanted), part); \
 	} while (0)
 
 static void
-critic(int from, int to, void *argument)
+reader_of_invalid_marks(int from, int to, void *argument)
 {
 	struct batch_fixture fixture;
-	struct news news;
-	struct mark good;
+	struct message message;
+	struct mark valid;
 
 	(void)to, (void)argument;
-	open_reader(&fixture, from, &news);
-	memcpy(&good, &news.mark, sizeof(good));
-	REFUSE(magic = 0, PAGED_ERR_INVALID, "these bytes are no mark");
-	REFUSE(version = 0, PAGED_ERR_INVALID, "these bytes are no mark");
-	REFUSE(version++, PAGED_ERR_VERSION, "a mark of version 2, this library knows 1");
-	REFUSE(boot_id[0] ^= 1, PAGED_ERR_GONE, "an earlier life");
-	REFUSE(pool++, PAGED_ERR_INVALID, "pool test is number 0 of its daemon, the mark is of number 1");
-	REFUSE(kind = MARK_REACHED, PAGED_ERR_INVALID, "not of a GPU's memory");
-	REFUSE(kind = 7, PAGED_ERR_INVALID, "not of a GPU's memory");
-	REFUSE(device.bytes[3] ^= 1, PAGED_ERR_INVALID, "of another GPU than GPU-");
-	REFUSE(process.pid = 0, PAGED_ERR_GONE, "process 0 has ended");
-	REFUSE(process.pid = -1, PAGED_ERR_GONE, "process -1 has ended");
-	REFUSE(process.started++, PAGED_ERR_GONE, "has ended, or is in another PID namespace");
-	REFUSE(handle.bytes[0] ^= 1, PAGED_ERR_BACKEND, "pool test: cuIpcOpenEventHandle: CUDA_ERROR_INVALID_VALUE");
+	reader_open(&fixture, from, &message);
+	memcpy(&valid, &message.mark, sizeof(valid));
+	EXPECT_WAIT_REFUSED(magic = 0, PAGED_ERR_INVALID, "these bytes are no mark");
+	EXPECT_WAIT_REFUSED(version = 0, PAGED_ERR_INVALID, "these bytes are no mark");
+	EXPECT_WAIT_REFUSED(version++, PAGED_ERR_VERSION, "a mark of version 2, this library knows 1");
+	EXPECT_WAIT_REFUSED(boot_id[0] ^= 1, PAGED_ERR_GONE, "an earlier life");
+	EXPECT_WAIT_REFUSED(pool++, PAGED_ERR_INVALID, "pool test is number 0 of its daemon, the mark is of number 1");
+	EXPECT_WAIT_REFUSED(kind = MARK_REACHED, PAGED_ERR_INVALID, "not of a GPU's memory");
+	EXPECT_WAIT_REFUSED(kind = 7, PAGED_ERR_INVALID, "not of a GPU's memory");
+	EXPECT_WAIT_REFUSED(device.bytes[3] ^= 1, PAGED_ERR_INVALID, "of another GPU than GPU-");
+	EXPECT_WAIT_REFUSED(process.pid = 0, PAGED_ERR_GONE, "process 0 has ended");
+	EXPECT_WAIT_REFUSED(process.pid = -1, PAGED_ERR_GONE, "process -1 has ended");
+	EXPECT_WAIT_REFUSED(process.started++, PAGED_ERR_GONE, "has ended, or is in another PID namespace");
+	EXPECT_WAIT_REFUSED(handle.bytes[0] ^= 1, PAGED_ERR_BACKEND,
+			    "pool test: cuIpcOpenEventHandle: CUDA_ERROR_INVALID_VALUE");
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuIpcOpenEventHandle=400", 1);
-	REFUSE(event = good.event, PAGED_ERR_BACKEND, "cuIpcOpenEventHandle: CUDA_ERROR_INVALID_HANDLE");
+	EXPECT_WAIT_REFUSED(event = valid.event, PAGED_ERR_BACKEND, "cuIpcOpenEventHandle: CUDA_ERROR_INVALID_HANDLE");
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuStreamWaitEvent=999", 1);
-	REFUSE(event = good.event, PAGED_ERR_BACKEND, "cuStreamWaitEvent: CUDA_ERROR_UNKNOWN");
+	EXPECT_WAIT_REFUSED(event = valid.event, PAGED_ERR_BACKEND, "cuStreamWaitEvent: CUDA_ERROR_UNKNOWN");
 	unsetenv("PAGED_FAKE_CUDA_FAIL");
 	capture_begin(&fixture);
-	REFUSE(event = good.event, PAGED_ERR_UNSUPPORTED, "a graph waits for no marks");
+	EXPECT_WAIT_REFUSED(event = valid.event, PAGED_ERR_UNSUPPORTED, "a graph waits for no marks");
 	capture_end(&fixture);
 	batch_fixture_expect(&fixture, paged_batch_wait(fixture.batch, NULL), PAGED_ERR_INVALID);
-	batch_fixture_ok(&fixture, paged_batch_wait(fixture.batch, &news.mark));
-	attend(&fixture);
+	batch_fixture_ok(&fixture, paged_batch_wait(fixture.batch, &message.mark));
+	plan_and_attend(&fixture);
 	batch_fixture_check(&fixture);
 	/* One's own, with a number that was never given. */
-	batch_fixture_ok(&fixture, paged_batch_mark(fixture.batch, &news.mark));
-	memcpy(&good, &news.mark, sizeof(good));
-	REFUSE(event++, PAGED_ERR_INVALID, "this process made no such mark");
+	batch_fixture_ok(&fixture, paged_batch_mark(fixture.batch, &message.mark));
+	memcpy(&valid, &message.mark, sizeof(valid));
+	EXPECT_WAIT_REFUSED(event++, PAGED_ERR_INVALID, "this process made no such mark");
 	batch_fixture_close(&fixture);
 }
 
-IT_TEST(what_is_no_mark_is_refused)
+IT_TEST(invalid_marks_are_refused)
 {
 	struct it_worker first, second;
 	struct it_daemon daemon;
-	struct news news;
+	struct message message;
 
 	cuda_skip_with_gpu();
 	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	it_fork(&first, writer, NULL);
-	it_fork(&second, critic, NULL);
-	it_receive(first.from, &news, sizeof(news));
-	it_send(second.to, &news, sizeof(news));
+	it_fork(&second, reader_of_invalid_marks, NULL);
+	it_receive(first.from, &message, sizeof(message));
+	it_send(second.to, &message, sizeof(message));
 	it_join(&second);
 	it_send(first.to, "e", 1);
 	it_join(&first);
@@ -485,17 +486,17 @@ IT_TEST(what_is_no_mark_is_refused)
 /* Marks that cannot be made */
 
 static void
-refused_mark(struct batch_fixture *fixture, enum paged_status wanted, const char *words)
+expect_mark_refused(struct batch_fixture *fixture, enum paged_status wanted, const char *part)
 {
 	struct paged_mark mark;
 
 	batch_fixture_expect(fixture, paged_batch_mark(fixture->batch, &mark), wanted);
-	it_require(strstr(paged_client_error(fixture->client), words) != NULL, "%s",
+	it_require(strstr(paged_client_error(fixture->client), part) != NULL, "%s",
 		   paged_client_error(fixture->client));
 }
 
 static void
-unable(int from, int to, void *argument)
+writer_with_failing_calls(int from, int to, void *argument)
 {
 	static const char *const calls[] = { "cuEventCreate", "cuIpcGetEventHandle", "cuEventRecord" };
 	struct paged_mark mark;
@@ -503,17 +504,17 @@ unable(int from, int to, void *argument)
 	char fail[64];
 
 	(void)from, (void)to, (void)argument;
-	open_as(&fixture, 1);
+	writer_open(&fixture, 1);
 	batch_fixture_expect(&fixture, paged_batch_mark(fixture.batch, NULL), PAGED_ERR_INVALID);
 	capture_begin(&fixture);
-	refused_mark(&fixture, PAGED_ERR_UNSUPPORTED,
-		     "pool test: the stream is being captured, and a graph has no marks");
+	expect_mark_refused(&fixture, PAGED_ERR_UNSUPPORTED,
+			    "pool test: the stream is being captured, and a graph has no marks");
 	batch_fixture_expect(&fixture, paged_batch_finish(fixture.batch), PAGED_ERR_UNSUPPORTED);
 	capture_end(&fixture);
 	for (unsigned int i = 0; i < 3; i++) {
 		snprintf(fail, sizeof(fail), "%s=999", calls[i]);
 		setenv("PAGED_FAKE_CUDA_FAIL", fail, 1);
-		refused_mark(&fixture, PAGED_ERR_BACKEND, calls[i]);
+		expect_mark_refused(&fixture, PAGED_ERR_BACKEND, calls[i]);
 	}
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuStreamSynchronize=719", 1);
 	batch_fixture_expect(&fixture, paged_batch_finish(fixture.batch), PAGED_ERR_BACKEND);
@@ -523,42 +524,43 @@ unable(int from, int to, void *argument)
 }
 
 static void
-eventless(int from, int to, void *argument)
+writer_without_ipc_events(int from, int to, void *argument)
 {
 	struct batch_fixture fixture;
 
 	(void)from, (void)to, (void)argument;
 	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "125=0", 1);
-	open_as(&fixture, 1);
-	refused_mark(&fixture, PAGED_ERR_UNSUPPORTED, "shares no events between processes; use paged_batch_finish()");
+	writer_open(&fixture, 1);
+	expect_mark_refused(&fixture, PAGED_ERR_UNSUPPORTED,
+			    "shares no events between processes; use paged_batch_finish()");
 	batch_fixture_ok(&fixture, paged_batch_finish(fixture.batch));
 	batch_fixture_close(&fixture);
 }
 
-IT_TEST(marks_that_cannot_be_made_are_refused)
+IT_TEST(mark_reports_failures)
 {
 	struct it_worker child;
 	struct it_daemon daemon;
 
 	cuda_skip_with_gpu();
 	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
-	it_fork(&child, unable, NULL);
+	it_fork(&child, writer_with_failing_calls, NULL);
 	it_join(&child);
-	it_fork(&child, eventless, NULL);
+	it_fork(&child, writer_without_ipc_events, NULL);
 	it_join(&child);
 	it_daemon_stop(&daemon);
 }
 
 /* The owner is gone: whoever waits is told, whoever finishes can. */
 static void
-orphan(int from, int to, void *argument)
+writer_of_killed_daemon(int from, int to, void *argument)
 {
 	struct paged_mark mark;
 	struct batch_fixture fixture;
 	char word;
 
 	(void)argument;
-	open_as(&fixture, 1);
+	writer_open(&fixture, 1);
 	batch_fixture_write(&fixture, 0, 0, 19);
 	batch_fixture_ok(&fixture, paged_batch_mark(fixture.batch, &mark));
 	it_send(to, "m", 1);
@@ -570,14 +572,14 @@ orphan(int from, int to, void *argument)
 	batch_fixture_close(&fixture);
 }
 
-IT_TEST(the_daemon_is_gone)
+IT_TEST(marks_fail_after_daemon_is_killed)
 {
 	struct it_worker child;
 	struct it_daemon daemon;
 	char word;
 
 	cuda_daemon_start(&daemon, EXPORT_SETTING_VMM, "", "");
-	it_fork(&child, orphan, NULL);
+	it_fork(&child, writer_of_killed_daemon, NULL);
 	it_receive(child.from, &word, 1);
 	it_daemon_kill(&daemon);
 	it_send(child.to, "k", 1);

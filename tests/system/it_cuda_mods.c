@@ -31,7 +31,7 @@ static const struct batch_fixture_params base = {
 
 /* A machine with a driver need not have CUDA's compiler, and no call of it fails at will. */
 static void
-compiler_require(const char *fail)
+nvrtc_require(const char *fail)
 {
 	struct paged_error error;
 	struct cuda_nvrtc nvrtc;
@@ -44,28 +44,28 @@ compiler_require(const char *fail)
 }
 
 static void
-start(const char *fail)
+fake_cuda_begin(const char *fail)
 {
 	cuda_daemon_environment();
 	setenv("PAGED_CACHE_DIR", "", 1);
 	if (!fake_cuda_wanted())
-		compiler_require(fail);
+		nvrtc_require(fail);
 	else if (fail != NULL)
 		setenv("PAGED_FAKE_CUDA_FAIL", fail, 1);
 	it_require(fake_cuda_load() && fake_cuda_load_nvrtc(), "%s", dlerror());
 }
 
-#define EACH 3 /* query rows of a row, if they are equal */
+#define STRIDED_Q_LEN 3 /* query rows of a row, if they are equal */
 
 struct mods_case {
 	const char *mask, *score;
 	int32_t window;
 	uint32_t n_slopes; /* that are there; 4 are wanted */
 	float cap;
-	bool half;     /* bf16 and 64 dims */
-	bool bytes;    /* i8 in the pages besides */
-	bool numbered; /* rows have numbers of their own */
-	bool strided;  /* rows are equal, and tensors [row][head][token][dim] */
+	bool is_bf16;    /* bf16 and 64 dims */
+	bool is_i8;      /* i8 in the pages besides */
+	bool has_b;      /* rows have numbers of their own */
+	bool is_strided; /* rows are equal, and tensors [row][head][token][dim] */
 };
 
 static const float slopes[4] = { 0.5f, -0.25f, 0.125f, 1 };
@@ -75,28 +75,29 @@ static const int32_t documents[21] = { 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2,
 static size_t
 arrays_make(struct batch_fixture *fixture, const struct mods_case *c, struct paged_array arrays[N_ARRAYS])
 {
-	const bool there = fixture != NULL;
+	const bool has_fixture = fixture != NULL;
 
 	arrays[0] = (struct paged_array){ .name = "window", .dtype = PAGED_I32, .data = &c->window };
-	arrays[1] = (struct paged_array){ .name = "slope",
-					  .dtype = PAGED_F32,
-					  .n_dims = 1,
-					  .extents = { c->n_slopes },
-					  .data = there ? batch_fixture_put(fixture, slopes, sizeof(slopes)) : NULL };
-	arrays[2] =
-		(struct paged_array){ .name = "doc",
-				      .dtype = PAGED_I32,
+	arrays[1] =
+		(struct paged_array){ .name = "slope",
+				      .dtype = PAGED_F32,
 				      .n_dims = 1,
-				      .extents = { 21 },
-				      .data = there ? batch_fixture_put(fixture, documents, sizeof(documents)) : NULL };
+				      .extents = { c->n_slopes },
+				      .data = has_fixture ? batch_fixture_put(fixture, slopes, sizeof(slopes)) : NULL };
+	arrays[2] = (struct paged_array){ .name = "doc",
+					  .dtype = PAGED_I32,
+					  .n_dims = 1,
+					  .extents = { 21 },
+					  .data = has_fixture ? batch_fixture_put(fixture, documents, sizeof(documents))
+							      : NULL };
 	arrays[3] = (struct paged_array){ .name = "cap", .dtype = PAGED_F32, .data = &c->cap };
 	arrays[4] = (struct paged_array){ .name = "heads", .dtype = PAGED_I32, .data = &heads };
-	arrays[5] =
-		(struct paged_array){ .name = "prefix",
-				      .dtype = PAGED_I32,
-				      .n_dims = 1,
-				      .extents = { 2 },
-				      .data = there ? batch_fixture_put(fixture, prefixes, sizeof(prefixes)) : NULL };
+	arrays[5] = (struct paged_array){ .name = "prefix",
+					  .dtype = PAGED_I32,
+					  .n_dims = 1,
+					  .extents = { 2 },
+					  .data = has_fixture ? batch_fixture_put(fixture, prefixes, sizeof(prefixes))
+							      : NULL };
 	return N_ARRAYS;
 }
 
@@ -148,14 +149,14 @@ params_of(const struct mods_case *c)
 {
 	struct batch_fixture_params params = base;
 
-	if (c->half) {
+	if (c->is_bf16) {
 		params.pool = params.q = PAGED_BF16;
 		params.k_dim = params.v_dim = 64;
 	}
-	if (c->bytes)
+	if (c->is_i8)
 		params.pool = PAGED_I8;
-	for (uint32_t r = 0; c->strided && r < params.n_rows; r++)
-		params.rows[r].q_len = EACH;
+	for (uint32_t r = 0; c->is_strided && r < params.n_rows; r++)
+		params.rows[r].q_len = STRIDED_Q_LEN;
 	return params;
 }
 
@@ -163,7 +164,7 @@ static void
 tensor_stride(struct paged_tensor *tensor)
 {
 	tensor->token_stride = tensor->dim;
-	tensor->head_stride = EACH * (int64_t)tensor->dim;
+	tensor->head_stride = STRIDED_Q_LEN * (int64_t)tensor->dim;
 	tensor->batch_stride = tensor->n_heads * tensor->head_stride;
 }
 
@@ -180,7 +181,7 @@ attend_strided(struct batch_fixture *fixture, struct paged_mod_set *mods)
 
 /* Write, plan, attend with the mods; what validate says. */
 static enum paged_status
-run(const char *backend, const struct mods_case *c, float out[MAX_OUT], unsigned int *n_p)
+mods_run(const char *backend, const struct mods_case *c, float out[MAX_OUT], unsigned int *n_p)
 {
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 	struct batch_fixture_params params = params_of(c);
@@ -193,7 +194,7 @@ run(const char *backend, const struct mods_case *c, float out[MAX_OUT], unsigned
 	for (uint32_t r = 0; r < params.n_rows; r++)
 		batch_fixture_write(&fixture, r, 0, params.rows[r].kv_len);
 	batch_fixture_rows(&fixture, rows);
-	for (uint32_t r = 0; c->numbered && r < params.n_rows; r++) {
+	for (uint32_t r = 0; c->has_b && r < params.n_rows; r++) {
 		rows[r].flags |= PAGED_ROW_B;
 		rows[r].b = 900 - 250 * r;
 	}
@@ -201,7 +202,8 @@ run(const char *backend, const struct mods_case *c, float out[MAX_OUT], unsigned
 	batch_fixture_ok(&fixture, paged_mod_set_prepare(mods, params.q, -1));
 	batch_fixture_ok(&fixture, paged_mod_set_prepare(mods, params.q, 0));
 	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, params.n_rows, rows));
-	batch_fixture_ok(&fixture, c->strided ? attend_strided(&fixture, mods) : batch_fixture_attend(&fixture, mods));
+	batch_fixture_ok(&fixture,
+			 c->is_strided ? attend_strided(&fixture, mods) : batch_fixture_attend(&fixture, mods));
 	status = paged_batch_validate(fixture.batch);
 	if (status != PAGED_OK)
 		it_note("%s: %s", backend, paged_client_error(fixture.client));
@@ -211,72 +213,75 @@ run(const char *backend, const struct mods_case *c, float out[MAX_OUT], unsigned
 }
 
 static void
-same(const struct mods_case *c, enum paged_status wanted)
+expect_same_on_both(const struct mods_case *c, enum paged_status wanted)
 {
-	float host[MAX_OUT], cuda[MAX_OUT], tolerance = c->half ? 0.02f : 1e-5f;
+	float host[MAX_OUT], cuda[MAX_OUT], tolerance = c->is_bf16 ? 0.02f : 1e-5f;
 	unsigned int n, n_cuda;
 
-	it_require(run("host", c, host, &n) == wanted);
-	it_require(run("cuda", c, cuda, &n_cuda) == wanted);
+	it_require(mods_run("host", c, host, &n) == wanted);
+	it_require(mods_run("cuda", c, cuda, &n_cuda) == wanted);
 	it_require(n == n_cuda);
 	for (unsigned int i = 0; i < n; i++)
 		it_require(fabsf(host[i] - cuda[i]) <= tolerance, "element %u: %.9g on the host, %.9g on the GPU", i,
 			   (double)host[i], (double)cuda[i]);
 }
 
-IT_TEST(a_score_mod_with_an_array)
+IT_TEST(score_mod_reads_an_array)
 {
-	start(NULL);
-	same(&(struct mods_case){ .score = "score + slope[h] * (kv_idx - q_idx)", .n_slopes = 4 }, PAGED_OK);
+	fake_cuda_begin(NULL);
+	expect_same_on_both(&(struct mods_case){ .score = "score + slope[h] * (kv_idx - q_idx)", .n_slopes = 4 },
+			    PAGED_OK);
 }
 
-IT_TEST(a_mask_mod_with_a_parameter_and_an_array)
+IT_TEST(mask_mod_reads_a_parameter_and_an_array)
 {
-	start(NULL);
-	same(&(struct mods_case){ .mask = "q_idx - kv_idx < window && doc[q_idx] == doc[kv_idx]",
-				  .score = "8 * tanh(score / 8)",
-				  .window = 7,
-				  .n_slopes = 4 },
-	     PAGED_OK);
+	fake_cuda_begin(NULL);
+	expect_same_on_both(&(struct mods_case){ .mask = "q_idx - kv_idx < window && doc[q_idx] == doc[kv_idx]",
+						 .score = "8 * tanh(score / 8)",
+						 .window = 7,
+						 .n_slopes = 4 },
+			    PAGED_OK);
 }
 
-IT_TEST(mods_over_a_pool_of_bytes)
+IT_TEST(mods_on_an_i8_pool)
 {
-	start(NULL);
-	same(&(struct mods_case){ .mask = "q_idx - kv_idx < window",
-				  .score = "score + slope[h] * (kv_idx - q_idx)",
-				  .window = 7,
-				  .n_slopes = 4,
-				  .half = true,
-				  .bytes = true },
-	     PAGED_OK);
+	fake_cuda_begin(NULL);
+	expect_same_on_both(&(struct mods_case){ .mask = "q_idx - kv_idx < window",
+						 .score = "score + slope[h] * (kv_idx - q_idx)",
+						 .window = 7,
+						 .n_slopes = 4,
+						 .is_bf16 = true,
+						 .is_i8 = true },
+			    PAGED_OK);
 }
 
-IT_TEST(rows_with_numbers_of_their_own)
+IT_TEST(rows_with_explicit_b)
 {
-	start(NULL);
-	same(&(struct mods_case){ .mask = "(kv_idx + b) % 3 != 1",
-				  .score = "score + (b - 500) * 0.001",
-				  .n_slopes = 4,
-				  .numbered = true },
-	     PAGED_OK);
+	fake_cuda_begin(NULL);
+	expect_same_on_both(&(struct mods_case){ .mask = "(kv_idx + b) % 3 != 1",
+						 .score = "score + (b - 500) * 0.001",
+						 .n_slopes = 4,
+						 .has_b = true },
+			    PAGED_OK);
 }
 
-IT_TEST(tensors_of_equal_rows)
+IT_TEST(batch_strided_tensors)
 {
-	start(NULL);
-	same(&(struct mods_case){ .mask = "q_idx - kv_idx < window", .window = 7, .n_slopes = 4, .strided = true },
-	     PAGED_OK);
+	fake_cuda_begin(NULL);
+	expect_same_on_both(
+		&(struct mods_case){
+			.mask = "q_idx - kv_idx < window", .window = 7, .n_slopes = 4, .is_strided = true },
+		PAGED_OK);
 }
 
-IT_TEST(an_index_out_of_bounds_is_told)
+IT_TEST(index_out_of_bounds_is_reported)
 {
-	start(NULL);
-	same(&(struct mods_case){ .score = "score + slope[h]", .n_slopes = 3 }, PAGED_ERR_RANGE);
+	fake_cuda_begin(NULL);
+	expect_same_on_both(&(struct mods_case){ .score = "score + slope[h]", .n_slopes = 3 }, PAGED_ERR_RANGE);
 }
 
 /* Each launch has what was bound before it, and a plan begins anew. */
-IT_TEST(binding_again)
+IT_TEST(rebinding_applies_to_the_next_plan)
 {
 	struct mods_case c = { .mask = "q_idx - kv_idx < window", .window = 3, .n_slopes = 4 };
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
@@ -285,7 +290,7 @@ IT_TEST(binding_again)
 	struct paged_mod_set *mods;
 	struct batch_fixture fixture;
 
-	start(NULL);
+	fake_cuda_begin(NULL);
 	params.backend = "cuda";
 	params.n_rows = 1;
 	params.rows[0] = (struct batch_fixture_row){ .kv_len = 9, .q_len = 1 };
@@ -306,7 +311,7 @@ IT_TEST(binding_again)
 }
 
 /* Parameters are the host's; arrays of 64 bits in the GPU's memory would have to be copied there. */
-IT_TEST(values_of_64_bits)
+IT_TEST(i64_arrays_on_device_are_refused)
 {
 	const struct mods_case c = { .mask = "q_idx - kv_idx < window && document", .window = 7, .n_slopes = 4 };
 	struct paged_array arrays[N_ARRAYS];
@@ -315,7 +320,7 @@ IT_TEST(values_of_64_bits)
 	struct batch_fixture fixture;
 	int64_t window = 5;
 
-	start(NULL);
+	fake_cuda_begin(NULL);
 	params.backend = "cuda";
 	batch_fixture_open(&fixture, &params);
 	mods = mods_make(&fixture, &c);
@@ -330,36 +335,36 @@ IT_TEST(values_of_64_bits)
 }
 
 /* The thread that compiles calls nobody. */
-static char said[2048];
-static pthread_t asking;
+static char log_text[2048];
+static pthread_t calling_thread;
 
 static void
-listen(void *argument, enum paged_log_level level, const char *text)
+log_append(void *argument, enum paged_log_level level, const char *text)
 {
-	size_t length = strlen(said);
+	size_t length = strlen(log_text);
 
 	(void)argument;
-	it_require(pthread_equal(asking, pthread_self()));
-	snprintf(said + length, sizeof(said) - length, "%d %s\n", (int)level, text);
+	it_require(pthread_equal(calling_thread, pthread_self()));
+	snprintf(log_text + length, sizeof(log_text) - length, "%d %s\n", (int)level, text);
 }
 
 /* Which is first in what was said since the last time. */
 static void
-heard(const char *what)
+expect_log(const char *what)
 {
-	it_require(strncmp(said, what, strlen(what)) == 0, "'%s', not %s", said, what);
-	it_note("%.*s", (int)strcspn(said, "\n"), said);
-	said[0] = '\0';
+	it_require(strncmp(log_text, what, strlen(what)) == 0, "'%s', not %s", log_text, what);
+	it_note("%.*s", (int)strcspn(log_text, "\n"), log_text);
+	log_text[0] = '\0';
 }
 
 static void
-prepare_once(const struct batch_fixture_params *params)
+prepare_in_new_client(const struct batch_fixture_params *params)
 {
 	struct mods_case c = { .score = "score * 5", .n_slopes = 4 };
 	struct paged_mod_set *mods;
 	struct batch_fixture fixture;
 
-	said[0] = '\0';
+	log_text[0] = '\0';
 	batch_fixture_open(&fixture, params);
 	mods = mods_make(&fixture, &c);
 	batch_fixture_ok(&fixture, paged_mod_set_prepare(mods, PAGED_F32, -1));
@@ -367,64 +372,64 @@ prepare_once(const struct batch_fixture_params *params)
 }
 
 static void
-folder_remove(const char *folder)
+cache_dir_remove(const char *cache_dir)
 {
 	char command[128];
 
-	snprintf(command, sizeof(command), "rm -r %s", folder);
+	snprintf(command, sizeof(command), "rm -r %s", cache_dir);
 	it_require(system(command) == 0);
 }
 
-IT_TEST(what_the_compiling_thread_says)
+IT_TEST(compiled_code_is_cached_on_disk)
 {
-	char folder[] = "/tmp/paged-mods.XXXXXX";
+	char cache_dir[] = "/tmp/paged-mods.XXXXXX";
 	struct batch_fixture_params params = base;
 
-	start(NULL);
-	it_require(mkdtemp(folder) != NULL);
-	setenv("PAGED_CACHE_DIR", folder, 1);
-	asking = pthread_self();
+	fake_cuda_begin(NULL);
+	it_require(mkdtemp(cache_dir) != NULL);
+	setenv("PAGED_CACHE_DIR", cache_dir, 1);
+	calling_thread = pthread_self();
 	params.backend = "cuda";
-	params.log = listen;
-	prepare_once(&params);
-	heard("6 attention_simt_128 compiled for 9.0 by nvrtc 1");
-	prepare_once(&params);
-	heard("7 attention_simt_128 for 9.0, ");
-	it_require(chmod(folder, 0755) == 0);
-	prepare_once(&params);
-	heard("4 code cache: /tmp/paged-mods.");
-	folder_remove(folder);
+	params.log = log_append;
+	prepare_in_new_client(&params);
+	expect_log("6 attention_simt_128 compiled for 9.0 by nvrtc 1");
+	prepare_in_new_client(&params);
+	expect_log("7 attention_simt_128 for 9.0, ");
+	it_require(chmod(cache_dir, 0755) == 0);
+	prepare_in_new_client(&params);
+	expect_log("4 code cache: /tmp/paged-mods.");
+	cache_dir_remove(cache_dir);
 }
 
-IT_TEST(code_on_disk_that_the_driver_refuses)
+IT_TEST(rejected_cached_code_is_recompiled)
 {
-	char folder[] = "/tmp/paged-mods.XXXXXX", path[64], fail[48];
+	char cache_dir[] = "/tmp/paged-mods.XXXXXX", path[64], fail[48];
 	struct batch_fixture_params params = base;
 
-	start(NULL);
+	fake_cuda_begin(NULL);
 	cuda_skip_with_gpu();
-	it_require(mkdtemp(folder) != NULL);
-	setenv("PAGED_CACHE_DIR", folder, 1);
-	snprintf(path, sizeof(path), "%s/calls", folder);
+	it_require(mkdtemp(cache_dir) != NULL);
+	setenv("PAGED_CACHE_DIR", cache_dir, 1);
+	snprintf(path, sizeof(path), "%s/calls", cache_dir);
 	setenv("PAGED_FAKE_CUDA_LOG", path, 1);
-	asking = pthread_self();
+	calling_thread = pthread_self();
 	params.backend = "cuda";
-	params.log = listen;
-	prepare_once(&params);
-	heard("6 attention_simt_128 compiled");
+	params.log = log_append;
+	prepare_in_new_client(&params);
+	expect_log("6 attention_simt_128 compiled");
 	/* The pool's own modules are loaded first, each time. */
 	snprintf(fail, sizeof(fail), "cuModuleLoadData@%u=222", 2 * fake_cuda_n_calls("cuModuleLoadData"));
 	setenv("PAGED_FAKE_CUDA_FAIL", fail, 1);
-	prepare_once(&params);
-	it_require(strstr(said, "\n6 attention_simt_128 compiled") != NULL, "%s", said);
-	heard("7 attention_simt_128 for 9.0, ");
+	prepare_in_new_client(&params);
+	it_require(strstr(log_text, "\n6 attention_simt_128 compiled") != NULL, "%s", log_text);
+	expect_log("7 attention_simt_128 for 9.0, ");
 	unsetenv("PAGED_FAKE_CUDA_FAIL");
-	prepare_once(&params);
-	heard("7 attention_simt_128 for 9.0, ");
-	folder_remove(folder);
+	prepare_in_new_client(&params);
+	expect_log("7 attention_simt_128 for 9.0, ");
+	cache_dir_remove(cache_dir);
 }
 
-IT_TEST(code_is_asked_for_at_once_and_polled)
+IT_TEST(prepare_can_be_polled)
 {
 	struct mods_case c = { .score = "score * 2", .n_slopes = 4 };
 	struct batch_fixture_params params = base;
@@ -432,7 +437,7 @@ IT_TEST(code_is_asked_for_at_once_and_polled)
 	struct batch_fixture fixture;
 	enum paged_status status;
 
-	start(NULL);
+	fake_cuda_begin(NULL);
 	params.backend = "cuda";
 	batch_fixture_open(&fixture, &params);
 	mods = mods_make(&fixture, &c);
@@ -447,7 +452,7 @@ IT_TEST(code_is_asked_for_at_once_and_polled)
 
 /* Mods that need a compiler are refused, with the reason, each time; all else goes on. */
 static void
-without_compiler(const char *named, const char *sentence)
+expect_no_compiler(const char *library, const char *part)
 {
 	struct mods_case c = { .score = "score * 7", .n_slopes = 4 };
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
@@ -455,7 +460,7 @@ without_compiler(const char *named, const char *sentence)
 	struct paged_mod_set *mods;
 	struct batch_fixture fixture;
 
-	setenv("PAGED_NVRTC", named, 1);
+	setenv("PAGED_NVRTC", library, 1);
 	params.backend = "cuda";
 	batch_fixture_open(&fixture, &params);
 	for (uint32_t r = 0; r < params.n_rows; r++)
@@ -465,7 +470,7 @@ without_compiler(const char *named, const char *sentence)
 	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, params.n_rows, rows));
 	for (unsigned int i = 0; i < 2; i++) {
 		batch_fixture_expect(&fixture, paged_mod_set_prepare(mods, PAGED_F32, -1), PAGED_ERR_UNSUPPORTED);
-		it_require(strstr(paged_client_error(fixture.client), sentence) != NULL, "%s",
+		it_require(strstr(paged_client_error(fixture.client), part) != NULL, "%s",
 			   paged_client_error(fixture.client));
 		batch_fixture_expect(&fixture, batch_fixture_attend(&fixture, mods), PAGED_ERR_UNSUPPORTED);
 	}
@@ -476,41 +481,41 @@ without_compiler(const char *named, const char *sentence)
 	batch_fixture_close(&fixture);
 }
 
-IT_TEST(no_compiler)
+IT_TEST(mods_without_compiler_are_refused)
 {
-	start(NULL);
-	without_compiler("/nonexistent/libnvrtc.so",
-			 "these mods must be compiled: no CUDA compiler: PAGED_NVRTC: /nonexistent/libnvrtc.so: ");
-	without_compiler("libc.so.6", "no CUDA compiler: libc.so.6 has no nvrtc");
+	fake_cuda_begin(NULL);
+	expect_no_compiler("/nonexistent/libnvrtc.so",
+			   "these mods must be compiled: no CUDA compiler: PAGED_NVRTC: /nonexistent/libnvrtc.so: ");
+	expect_no_compiler("libc.so.6", "no CUDA compiler: libc.so.6 has no nvrtc");
 }
 
-IT_TEST(a_compiler_of_ones_choice)
+IT_TEST(paged_nvrtc_selects_the_compiler)
 {
 	char path[4200];
 
-	start(NULL);
+	fake_cuda_begin(NULL);
 	if (!fake_cuda_wanted())
 		it_skip("the fake compiler goes with the fake driver");
 	snprintf(path, sizeof(path), "%s/libnvrtc.so.13", fake_cuda_path());
 	setenv("PAGED_NVRTC", path, 1);
-	same(&(struct mods_case){ .score = "score + slope[h]", .n_slopes = 4 }, PAGED_OK);
+	expect_same_on_both(&(struct mods_case){ .score = "score + slope[h]", .n_slopes = 4 }, PAGED_OK);
 }
 
 /* Without a compiler, and whatever the parameters are. */
-IT_TEST(every_aot_mod)
+IT_TEST(aot_mods_need_no_compiler)
 {
 	const struct cuda_aot *aot;
 
-	start(NULL);
+	fake_cuda_begin(NULL);
 	setenv("PAGED_NVRTC", "/nonexistent/libnvrtc.so", 1);
 	for (size_t i = 0; (aot = cuda_aot_at(i)) != NULL; i++) {
-		struct mods_case c = { .mask = aot->mask, .score = aot->score, .n_slopes = 4, .half = true };
+		struct mods_case c = { .mask = aot->mask, .score = aot->score, .n_slopes = 4, .is_bf16 = true };
 
 		it_note("%s", aot->name);
 		for (c.window = 3, c.cap = 1; c.window <= 15; c.window += 12, c.cap += 29)
-			same(&c, PAGED_OK);
+			expect_same_on_both(&c, PAGED_OK);
 	}
-	without_compiler("/nonexistent/libnvrtc.so", "no CUDA compiler: ");
+	expect_no_compiler("/nonexistent/libnvrtc.so", "no CUDA compiler: ");
 }
 
 IT_MAIN

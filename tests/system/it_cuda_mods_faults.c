@@ -77,21 +77,22 @@ planned_fixture_open(struct batch_fixture *fixture, struct paged_tensor *q)
 }
 
 static enum paged_status
-attend(struct batch_fixture *fixture, const struct paged_mod_set_params *pair, const struct paged_tensor *q)
+attend_with_mods(struct batch_fixture *fixture, const struct paged_mod_set_params *set_params,
+		 const struct paged_tensor *q)
 {
 	const int32_t window = 4;
 	const struct paged_array array = { .name = "window", .dtype = PAGED_I32, .data = &window };
-	struct paged_attention_params how = { .struct_size = sizeof(how) };
+	struct paged_attention_params attention = { .struct_size = sizeof(attention) };
 	struct paged_mod_set *mods = NULL;
-	enum paged_status status = paged_mod_set_create(fixture->batch, pair, &mods);
+	enum paged_status status = paged_mod_set_create(fixture->batch, set_params, &mods);
 
 	if (status == PAGED_OK)
 		status = paged_mod_set_bind(mods, 1, &array, NULL);
 	if (status == PAGED_OK)
 		status = paged_mod_set_prepare(mods, PAGED_F32, -1);
-	how.mod_set = mods;
+	attention.mod_set = mods;
 	if (status == PAGED_OK)
-		status = paged_attention(fixture->batch, BATCH_FIXTURE_LAYER, q, &fixture->out, &how);
+		status = paged_attention(fixture->batch, BATCH_FIXTURE_LAYER, q, &fixture->out, &attention);
 	if (status == PAGED_OK)
 		status = paged_batch_validate(fixture->batch);
 	it_require(status == PAGED_OK || paged_client_error(fixture->client)[0] != '\0');
@@ -100,31 +101,31 @@ attend(struct batch_fixture *fixture, const struct paged_mod_set_params *pair, c
 }
 
 static struct paged_mod_set_params
-pair_parse(struct batch_fixture *fixture)
+mod_set_params_make(struct batch_fixture *fixture)
 {
 	const struct paged_array names = { .name = "window", .dtype = PAGED_I32 };
-	struct paged_mod_set_params pair = { .struct_size = sizeof(pair) };
+	struct paged_mod_set_params set_params = { .struct_size = sizeof(set_params) };
 	struct paged_mod *mod;
 
 	batch_fixture_ok(fixture, paged_mod_parse(fixture->pool, PAGED_MOD_MASK, "sliding_window", 1, &names, &mod));
-	pair.mask = mod;
-	return pair;
+	set_params.mask = mod;
+	return set_params;
 }
 
 static void
-count(int from, int to, void *argument)
+count_calls(int from, int to, void *argument)
 {
 	struct calls calls = { .n = 0 };
-	struct paged_mod_set_params pair;
+	struct paged_mod_set_params set_params;
 	struct paged_tensor q;
 	struct batch_fixture fixture;
 
 	(void)from;
 	setenv("PAGED_FAKE_CUDA_LOG", argument, 1);
 	planned_fixture_open(&fixture, &q);
-	pair = pair_parse(&fixture);
+	set_params = mod_set_params_make(&fixture);
 	calls_read(&calls, argument, true);
-	batch_fixture_ok(&fixture, attend(&fixture, &pair, &q));
+	batch_fixture_ok(&fixture, attend_with_mods(&fixture, &set_params, &q));
 	calls_read(&calls, argument, false);
 	batch_fixture_close(&fixture);
 	it_send(to, &calls, sizeof(calls));
@@ -133,7 +134,7 @@ count(int from, int to, void *argument)
 static void
 fail_once(int from, int to, void *argument)
 {
-	struct paged_mod_set_params pair;
+	struct paged_mod_set_params set_params;
 	struct paged_tensor q;
 	struct batch_fixture fixture;
 	bool refused;
@@ -141,12 +142,12 @@ fail_once(int from, int to, void *argument)
 	(void)from;
 	setenv("PAGED_FAKE_CUDA_FAIL", argument, 1);
 	planned_fixture_open(&fixture, &q);
-	pair = pair_parse(&fixture);
-	refused = attend(&fixture, &pair, &q) != PAGED_OK;
+	set_params = mod_set_params_make(&fixture);
+	refused = attend_with_mods(&fixture, &set_params, &q) != PAGED_OK;
 	if (refused)
 		it_note("%s: %s", (char *)argument, paged_client_error(fixture.client));
 	unsetenv("PAGED_FAKE_CUDA_FAIL");
-	batch_fixture_ok(&fixture, attend(&fixture, &pair, &q));
+	batch_fixture_ok(&fixture, attend_with_mods(&fixture, &set_params, &q));
 	batch_fixture_close(&fixture);
 	it_send(to, &refused, sizeof(refused));
 }
@@ -162,7 +163,7 @@ every_call_fails(const char *prefix, int result)
 	bool refused;
 
 	it_require(close(mkstemp(log)) == 0);
-	it_fork(&worker, count, log);
+	it_fork(&worker, count_calls, log);
 	it_receive(worker.from, &calls, sizeof(calls));
 	it_join(&worker);
 	unlink(log);
@@ -182,19 +183,19 @@ every_call_fails(const char *prefix, int result)
 }
 
 /* The code is on disk, so that nobody waits for a compiler. */
-IT_TEST_LIMIT(every_call_of_the_driver_fails, 120)
+IT_TEST_LIMIT(mods_survive_each_failed_driver_call, 120)
 {
-	char folder[] = "/tmp/paged-mods.XXXXXX", command[128];
+	char cache_dir[] = "/tmp/paged-mods.XXXXXX", command[128];
 
 	cuda_daemon_environment();
-	it_require(mkdtemp(folder) != NULL);
-	setenv("PAGED_CACHE_DIR", folder, 1);
+	it_require(mkdtemp(cache_dir) != NULL);
+	setenv("PAGED_CACHE_DIR", cache_dir, 1);
 	it_require(every_call_fails("cu", 999) > 5);
-	snprintf(command, sizeof(command), "rm -r %s", folder);
+	snprintf(command, sizeof(command), "rm -r %s", cache_dir);
 	it_require(system(command) == 0);
 }
 
-IT_TEST_LIMIT(every_call_of_the_compiler_fails, 120)
+IT_TEST_LIMIT(mods_survive_each_failed_nvrtc_call, 120)
 {
 	cuda_daemon_environment();
 	setenv("PAGED_CACHE_DIR", "", 1);

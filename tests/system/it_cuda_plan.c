@@ -20,7 +20,7 @@ static char log_path[] = "/tmp/paged-cuda-log-XXXXXX";
 
 /* The settings are read by the first call of a process. */
 static void
-start(const char *fail)
+fake_cuda_begin(const char *fail)
 {
 	int fd = mkstemp(log_path);
 
@@ -34,7 +34,7 @@ start(const char *fail)
 }
 
 static void
-finish(struct batch_fixture *fixture)
+fixture_close(struct batch_fixture *fixture)
 {
 	batch_fixture_close(fixture);
 	unlink(log_path);
@@ -42,7 +42,7 @@ finish(struct batch_fixture *fixture)
 
 /* Calls so far whose names begin so. */
 static unsigned int
-calls(const char *name)
+count_calls(const char *name)
 {
 	FILE *file = fopen(log_path, "re");
 	unsigned int n = 0;
@@ -57,7 +57,7 @@ calls(const char *name)
 	return n;
 }
 
-static const struct batch_fixture_params three = {
+static const struct batch_fixture_params three_rows = {
 	.backend = "cuda",
 	.pool = PAGED_F32,
 	.q = PAGED_F32,
@@ -83,10 +83,10 @@ write_all(struct batch_fixture *fixture)
 static unsigned int
 plan_copies(struct batch_fixture *fixture, const struct paged_batch_row *rows)
 {
-	unsigned int before = calls("cuMemcpyHtoDAsync");
+	unsigned int before = count_calls("cuMemcpyHtoDAsync");
 
 	batch_fixture_ok(fixture, paged_batch_plan(fixture->batch, fixture->params.n_rows, rows));
-	return calls("cuMemcpyHtoDAsync") - before;
+	return count_calls("cuMemcpyHtoDAsync") - before;
 }
 
 IT_TEST(only_changed_entries_are_copied)
@@ -97,8 +97,8 @@ IT_TEST(only_changed_entries_are_copied)
 	unsigned int n;
 
 	cuda_skip_with_gpu();
-	start(NULL);
-	batch_fixture_open(&fixture, &three);
+	fake_cuda_begin(NULL);
+	batch_fixture_open(&fixture, &three_rows);
 	write_all(&fixture);
 	batch_fixture_rows(&fixture, rows);
 	plan_copies(&fixture, rows);
@@ -130,43 +130,43 @@ IT_TEST(only_changed_entries_are_copied)
 	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
 	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
 	batch_fixture_check(&fixture);
-	finish(&fixture);
+	fixture_close(&fixture);
 }
 
-IT_TEST(a_step_allocates_nothing)
+IT_TEST(plan_allocates_nothing)
 {
-	static const char *const makers[] = { "cuMemAlloc",    "cuMemHostAlloc", "cuMemCreate",
-					      "cuEventCreate", "cuStreamCreate", "cuModuleLoadData" };
+	static const char *const allocators[] = { "cuMemAlloc",    "cuMemHostAlloc", "cuMemCreate",
+						  "cuEventCreate", "cuStreamCreate", "cuModuleLoadData" };
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 	unsigned int before[6];
 	struct paged_tensor q;
 	struct batch_fixture fixture;
 
-	start(NULL);
-	batch_fixture_open(&fixture, &three);
+	fake_cuda_begin(NULL);
+	batch_fixture_open(&fixture, &three_rows);
 	write_all(&fixture);
 	batch_fixture_rows(&fixture, rows);
 	q = batch_fixture_queries(&fixture);
 	for (unsigned int i = 0; i < 6; i++)
-		before[i] = calls(makers[i]);
+		before[i] = count_calls(allocators[i]);
 	/* More plans than there are stages, and nobody waits. */
 	for (unsigned int step = 0; step < 12; step++) {
 		batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 3, rows));
 		batch_fixture_ok(&fixture, paged_attention(fixture.batch, BATCH_FIXTURE_LAYER, &q, &fixture.out, NULL));
 	}
 	for (unsigned int i = 0; i < 6; i++)
-		it_require(calls(makers[i]) == before[i], "%s was called", makers[i]);
-	finish(&fixture);
+		it_require(count_calls(allocators[i]) == before[i], "%s was called", allocators[i]);
+	fixture_close(&fixture);
 }
 
 /* Each plan's lengths and tables are its own, however late the stream comes to them. */
-IT_TEST(plans_wait_in_the_stream)
+IT_TEST(queued_plans_keep_their_lengths)
 {
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS], other[3];
 	struct batch_fixture fixture;
 
-	start(NULL);
-	batch_fixture_open(&fixture, &three);
+	fake_cuda_begin(NULL);
+	batch_fixture_open(&fixture, &three_rows);
 	write_all(&fixture);
 	batch_fixture_rows(&fixture, rows);
 	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 3, rows));
@@ -181,7 +181,7 @@ IT_TEST(plans_wait_in_the_stream)
 		batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 3 - i % 2, other));
 	}
 	batch_fixture_check(&fixture);
-	finish(&fixture);
+	fixture_close(&fixture);
 }
 
 /* Lengths in the device's memory */
@@ -190,7 +190,7 @@ struct lengths {
 	int32_t q_indptr[4], kv_len[3], q_base[3];
 };
 
-static const struct lengths right = { { 0, 1, 2, 4 }, { 21, 3, 9 }, { 20, 2, 7 } };
+static const struct lengths valid_lengths = { { 0, 1, 2, 4 }, { 21, 3, 9 }, { 20, 2, 7 } };
 
 static struct paged_plan_device_params
 device_params(const struct lengths *at, const struct paged_batch_row *rows)
@@ -202,15 +202,15 @@ device_params(const struct lengths *at, const struct paged_batch_row *rows)
 						  .kv_len = at->kv_len };
 }
 
-IT_TEST(lengths_of_the_device)
+IT_TEST(plan_device_reads_device_lengths)
 {
 	struct paged_plan_device_params params;
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
-	struct lengths *at, lengths = right;
+	struct lengths *at, lengths = valid_lengths;
 	struct batch_fixture fixture;
 
-	start(NULL);
-	batch_fixture_open(&fixture, &three);
+	fake_cuda_begin(NULL);
+	batch_fixture_open(&fixture, &three_rows);
 	write_all(&fixture);
 	batch_fixture_rows(&fixture, rows);
 	/* Bounds, which the lengths stay below. */
@@ -235,12 +235,12 @@ IT_TEST(lengths_of_the_device)
 	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
 	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
 	batch_fixture_check(&fixture);
-	finish(&fixture);
+	fixture_close(&fixture);
 }
 
 static void
-faulty(struct batch_fixture *fixture, struct lengths *at, const struct lengths *lengths, enum paged_status wanted,
-       const char *sentence)
+expect_validate(struct batch_fixture *fixture, struct lengths *at, const struct lengths *lengths,
+		enum paged_status wanted, const char *part)
 {
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 	struct paged_plan_device_params params;
@@ -251,43 +251,45 @@ faulty(struct batch_fixture *fixture, struct lengths *at, const struct lengths *
 	batch_fixture_ok(fixture, paged_batch_plan_device(fixture->batch, &params));
 	batch_fixture_ok(fixture, batch_fixture_attend(fixture, NULL));
 	batch_fixture_expect(fixture, paged_batch_validate(fixture->batch), wanted);
-	it_require(strstr(paged_client_error(fixture->client), sentence) != NULL, "%s",
+	it_require(strstr(paged_client_error(fixture->client), part) != NULL, "%s",
 		   paged_client_error(fixture->client));
 }
 
-IT_TEST(wrong_lengths_are_told)
+IT_TEST(validate_reports_invalid_device_lengths)
 {
-	struct lengths *at, lengths = right;
+	struct lengths *at, lengths = valid_lengths;
 	struct batch_fixture fixture;
 
-	start(NULL);
-	batch_fixture_open(&fixture, &three);
+	fake_cuda_begin(NULL);
+	batch_fixture_open(&fixture, &three_rows);
 	write_all(&fixture);
 	at = batch_fixture_put(&fixture, NULL, sizeof(*at));
 	lengths.kv_len[1] = 5;
-	faulty(&fixture, at, &lengths, PAGED_ERR_CAPACITY, "row 1: tokens past the 4 that it has room for");
+	expect_validate(&fixture, at, &lengths, PAGED_ERR_CAPACITY, "row 1: tokens past the 4 that it has room for");
 	lengths.kv_len[1] = -1;
-	faulty(&fixture, at, &lengths, PAGED_ERR_RANGE, "row 1: kv_len is negative or exceeds max_length 40");
+	expect_validate(&fixture, at, &lengths, PAGED_ERR_RANGE, "row 1: kv_len is negative or exceeds max_length 40");
 	lengths.kv_len[1] = 3;
 	lengths.q_indptr[3] = 1;
-	faulty(&fixture, at, &lengths, PAGED_ERR_RANGE, "row 2: q_indptr falls, or passes the plan's 4 query rows");
+	expect_validate(&fixture, at, &lengths, PAGED_ERR_RANGE,
+			"row 2: q_indptr falls, or passes the plan's 4 query rows");
 	lengths.q_indptr[3] = 5;
-	faulty(&fixture, at, &lengths, PAGED_ERR_RANGE, "row 2: q_indptr falls, or passes the plan's 4 query rows");
+	expect_validate(&fixture, at, &lengths, PAGED_ERR_RANGE,
+			"row 2: q_indptr falls, or passes the plan's 4 query rows");
 	/* And then all is well. */
-	faulty(&fixture, at, &right, PAGED_OK, "");
+	expect_validate(&fixture, at, &valid_lengths, PAGED_OK, "");
 	batch_fixture_check(&fixture);
-	finish(&fixture);
+	fixture_close(&fixture);
 }
 
-IT_TEST(empty_rows_fill_a_batch)
+IT_TEST(plan_device_accepts_empty_rows)
 {
 	struct paged_plan_device_params params;
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
-	struct lengths *at, lengths = right;
+	struct lengths *at, lengths = valid_lengths;
 	struct batch_fixture fixture;
 
-	start(NULL);
-	batch_fixture_open(&fixture, &three);
+	fake_cuda_begin(NULL);
+	batch_fixture_open(&fixture, &three_rows);
 	write_all(&fixture);
 	batch_fixture_rows(&fixture, rows);
 	rows[1] = (struct paged_batch_row){ .flags = PAGED_ROW_NO_APPEND };
@@ -299,7 +301,7 @@ IT_TEST(empty_rows_fill_a_batch)
 	batch_fixture_ok(&fixture, paged_batch_plan_device(fixture.batch, &params));
 	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
 	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
-	finish(&fixture);
+	fixture_close(&fixture);
 }
 
 /* Rows that may not be written everywhere */
@@ -312,7 +314,7 @@ slot_of(const struct batch_fixture *fixture, uint32_t r)
 
 /* Append NaN of every row of a plan. */
 static void
-spoil(struct batch_fixture *fixture, const uint32_t *positions)
+append_nan(struct batch_fixture *fixture, const uint32_t *positions)
 {
 	struct paged_tensor k = batch_fixture_tensor(fixture, PAGED_F32, 4, 1, 8),
 			    v = batch_fixture_tensor(fixture, PAGED_F32, 4, 1, 8);
@@ -324,14 +326,13 @@ spoil(struct batch_fixture *fixture, const uint32_t *positions)
 }
 
 static void
-told(struct batch_fixture *fixture, const char *sentence)
+expect_append_error(struct batch_fixture *fixture, const char *part)
 {
 	batch_fixture_expect(fixture, paged_batch_validate(fixture->batch), PAGED_ERR_PERM);
-	it_require(strcmp(paged_client_error(fixture->client), sentence) == 0, "%s",
-		   paged_client_error(fixture->client));
+	it_require(strcmp(paged_client_error(fixture->client), part) == 0, "%s", paged_client_error(fixture->client));
 }
 
-IT_TEST(what_may_not_be_written_stays)
+IT_TEST(append_skips_read_only_positions)
 {
 	static const uint32_t tokens[] = { 20, 2, 6, 8 };
 	struct paged_plan_device_params params;
@@ -341,25 +342,25 @@ IT_TEST(what_may_not_be_written_stays)
 	uint32_t *positions;
 	uint32_t session;
 
-	start(NULL);
-	batch_fixture_open(&fixture, &three);
+	fake_cuda_begin(NULL);
+	batch_fixture_open(&fixture, &three_rows);
 	write_all(&fixture);
 	batch_fixture_rows(&fixture, rows);
 	positions = batch_fixture_put(&fixture, tokens, sizeof(tokens));
-	params = device_params(batch_fixture_put(&fixture, &right, sizeof(right)), rows);
+	params = device_params(batch_fixture_put(&fixture, &valid_lengths, sizeof(valid_lengths)), rows);
 	/* Rows were planned before, so what changed is noticed. */
 	for (uint32_t r = 0; r < 3; r++)
-		slot_of(&fixture, r)->writable_from = three.rows[r].kv_len;
+		slot_of(&fixture, r)->writable_from = three_rows.rows[r].kv_len;
 	batch_fixture_ok(&fixture, paged_batch_plan_device(fixture.batch, &params));
-	spoil(&fixture, NULL);
-	told(&fixture, "row 2: a position to append may not be written, the row is writable from 9");
+	append_nan(&fixture, NULL);
+	expect_append_error(&fixture, "row 2: a position to append may not be written, the row is writable from 9");
 	/* Lengths of the host are judged there, positions on the device. */
 	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 3, rows));
 	k = batch_fixture_tensor(&fixture, PAGED_F32, 4, 1, 8);
 	v = batch_fixture_tensor(&fixture, PAGED_F32, 4, 1, 8);
 	batch_fixture_expect(&fixture, paged_append(fixture.batch, BATCH_FIXTURE_LAYER, &k, &v, NULL), PAGED_ERR_PERM);
-	spoil(&fixture, positions);
-	told(&fixture, "row 2: a position to append may not be written, the row is writable from 9");
+	append_nan(&fixture, positions);
+	expect_append_error(&fixture, "row 2: a position to append may not be written, the row is writable from 9");
 	/* Another session's row, of which the bounds say that nothing is appended. */
 	session = slot_of(&fixture, 1)->owner;
 	slot_of(&fixture, 1)->owner = session + 1;
@@ -368,7 +369,7 @@ IT_TEST(what_may_not_be_written_stays)
 	rows[2].flags = PAGED_ROW_NO_APPEND;
 	rows[2].q_len++;
 	batch_fixture_ok(&fixture, paged_batch_plan_device(fixture.batch, &params));
-	spoil(&fixture, NULL);
+	append_nan(&fixture, NULL);
 	batch_fixture_expect(&fixture, paged_batch_validate(fixture.batch), PAGED_ERR_PERM);
 	it_require(strncmp(paged_client_error(fixture.client), "row 1: sequence ", 16) == 0, "%s",
 		   paged_client_error(fixture.client));
@@ -381,32 +382,33 @@ IT_TEST(what_may_not_be_written_stays)
 	batch_fixture_check(&fixture);
 	/* What may be written is. */
 	for (uint32_t r = 0; r < 3; r++)
-		slot_of(&fixture, r)->writable_from = three.rows[r].kv_len - three.rows[r].q_len;
+		slot_of(&fixture, r)->writable_from = three_rows.rows[r].kv_len - three_rows.rows[r].q_len;
 	batch_fixture_ok(&fixture, paged_batch_plan_device(fixture.batch, &params));
-	spoil(&fixture, NULL);
+	append_nan(&fixture, NULL);
 	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
 	for (uint32_t r = 0; r < 3; r++) {
 		slot_of(&fixture, r)->writable_from = 0;
-		batch_fixture_write(&fixture, r, three.rows[r].kv_len - three.rows[r].q_len, three.rows[r].kv_len);
+		batch_fixture_write(&fixture, r, three_rows.rows[r].kv_len - three_rows.rows[r].q_len,
+				    three_rows.rows[r].kv_len);
 	}
 	batch_fixture_ok(&fixture, paged_batch_plan_device(fixture.batch, &params));
 	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
 	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
 	batch_fixture_check(&fixture);
-	finish(&fixture);
+	fixture_close(&fixture);
 }
 
 /* Refusals */
 
-IT_TEST(what_a_batch_was_not_made_for)
+IT_TEST(batch_limits_are_checked)
 {
 	struct paged_plan_device_params params;
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
-	struct batch_fixture_params small = three;
+	struct batch_fixture_params small = three_rows;
 	struct paged_tensor q, out;
 	struct batch_fixture fixture;
 
-	start(NULL);
+	fake_cuda_begin(NULL);
 	small.max_q_tokens = 5;
 	batch_fixture_open(&fixture, &small);
 	batch_fixture_rows(&fixture, rows);
@@ -424,49 +426,50 @@ IT_TEST(what_a_batch_was_not_made_for)
 	params = (struct paged_plan_device_params){ .struct_size = sizeof(params), .n_rows = 3, .rows = rows };
 	batch_fixture_expect(&fixture, paged_batch_plan_device(fixture.batch, &params), PAGED_ERR_INVALID);
 	batch_fixture_expect(&fixture, paged_attention(fixture.batch, 0, &q, &out, NULL), PAGED_ERR_INVALID);
-	finish(&fixture);
+	fixture_close(&fixture);
 }
 
 /* Queries of several kinds share a plan: each gets one of its own, once. */
-IT_TEST(several_kinds_of_queries)
+IT_TEST(one_plan_serves_several_query_dtypes)
 {
 	static const enum paged_dtype dtypes[] = { PAGED_F16, PAGED_F32, PAGED_F16, PAGED_F32 };
-	struct batch_fixture_params params = three;
+	struct batch_fixture_params params = three_rows;
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 	struct paged_tensor q, out;
 	unsigned int before;
 	struct batch_fixture fixture;
 
 	cuda_skip_with_gpu();
-	start(NULL);
+	fake_cuda_begin(NULL);
 	params.pool = PAGED_F16;
 	params.q = PAGED_F16;
 	batch_fixture_open(&fixture, &params);
 	write_all(&fixture);
 	batch_fixture_rows(&fixture, rows);
 	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 3, rows));
-	before = calls("cuLaunchKernel");
+	before = count_calls("cuLaunchKernel");
 	for (unsigned int i = 0; i < 4; i++) {
 		q = batch_fixture_tensor(&fixture, dtypes[i], 4, i < 2 ? 2 : 1, 8);
 		out = batch_fixture_tensor(&fixture, PAGED_F32, 4, i < 2 ? 2 : 1, 8);
 		batch_fixture_ok(&fixture, paged_attention(fixture.batch, 0, &q, &out, NULL));
 	}
 	/* Four of attention; the first kind was planned for already. */
-	it_require(calls("cuLaunchKernel") == before + 4 + 3, "%u launches", calls("cuLaunchKernel") - before);
+	it_require(count_calls("cuLaunchKernel") == before + 4 + 3, "%u launches",
+		   count_calls("cuLaunchKernel") - before);
 	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
 	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
 	batch_fixture_check(&fixture);
-	finish(&fixture);
+	fixture_close(&fixture);
 }
 
-IT_TEST(replaced_pages_are_stale)
+IT_TEST(validate_reports_replaced_pages)
 {
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 	struct batch_fixture fixture;
 	uint32_t less = 4;
 
-	start(NULL);
-	batch_fixture_open(&fixture, &three);
+	fake_cuda_begin(NULL);
+	batch_fixture_open(&fixture, &three_rows);
 	write_all(&fixture);
 	batch_fixture_rows(&fixture, rows);
 	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 3, rows));
@@ -474,19 +477,19 @@ IT_TEST(replaced_pages_are_stale)
 	batch_fixture_ok(&fixture, seqs_truncate(fixture.client, 1, &fixture.seq[2], &less));
 	batch_fixture_expect(&fixture, paged_batch_validate(fixture.batch), PAGED_ERR_STALE);
 	batch_fixture_expect(&fixture, paged_batch_plan(fixture.batch, 3, rows), PAGED_ERR_CAPACITY);
-	finish(&fixture);
+	fixture_close(&fixture);
 }
 
 /* Calls find the context that they left, whether there was one or none. */
-IT_TEST(the_current_context_stays)
+IT_TEST(calls_restore_the_current_context)
 {
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 	struct paged_tensor q;
 	cuda_context now;
 	struct batch_fixture fixture;
 
-	start(NULL);
-	batch_fixture_open(&fixture, &three);
+	fake_cuda_begin(NULL);
+	batch_fixture_open(&fixture, &three_rows);
 	write_all(&fixture);
 	batch_fixture_rows(&fixture, rows);
 	q = batch_fixture_queries(&fixture);
@@ -496,7 +499,7 @@ IT_TEST(the_current_context_stays)
 	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
 	it_require(fixture.gpu.driver.context_current(&now) == CUDA_SUCCESS && now == NULL);
 	it_require(fixture.gpu.driver.context_push(fixture.gpu.context) == CUDA_SUCCESS);
-	finish(&fixture);
+	fixture_close(&fixture);
 }
 
 /* Failures */
@@ -505,12 +508,12 @@ static void
 create_failing(int from, int to, void *argument)
 {
 	struct paged_batch_params params = { .struct_size = sizeof(params), .max_rows = 3 };
-	struct batch_fixture_params none = three;
+	struct batch_fixture_params none = three_rows;
 	struct paged_batch *batch;
 	struct batch_fixture fixture;
 
 	(void)from, (void)to;
-	start(argument);
+	fake_cuda_begin(argument);
 	none.n_rows = 0;
 	none.pool = PAGED_F16;
 	batch_fixture_open(&fixture, &none);
@@ -520,7 +523,7 @@ create_failing(int from, int to, void *argument)
 		   paged_client_error(fixture.client));
 	batch_fixture_ok(&fixture, paged_batch_create(fixture.pool, &params, &batch));
 	paged_batch_destroy(batch);
-	finish(&fixture);
+	fixture_close(&fixture);
 }
 
 IT_TEST(creating_a_batch_fails_cleanly)
@@ -552,7 +555,7 @@ load_failing(int from, int to, void *argument)
 	struct paged_pool *opened;
 
 	(void)from, (void)to;
-	start(argument);
+	fake_cuda_begin(argument);
 	it_require(paged_client_open_embedded(&pool, 1, NULL, &client) == PAGED_OK, "%s", paged_client_error(client));
 	it_require(paged_pool_open(client, "test", &opened) == PAGED_OK);
 	it_require(paged_batch_create(opened, NULL, &batch) != PAGED_OK, "%s", (const char *)argument);
@@ -577,15 +580,15 @@ IT_TEST(loading_kernels_fails_cleanly)
 }
 
 /* A row that grew: its new entry is copied by the next plan, though the row's version is the same. */
-IT_TEST(an_entry_that_was_not_copied_is_not_forgotten)
+IT_TEST(failed_copy_is_repeated_by_the_next_plan)
 {
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 	uint32_t more = 28;
 	struct batch_fixture fixture;
 
 	cuda_skip_with_gpu();
-	start(NULL);
-	batch_fixture_open(&fixture, &three);
+	fake_cuda_begin(NULL);
+	batch_fixture_open(&fixture, &three_rows);
 	write_all(&fixture);
 	batch_fixture_rows(&fixture, rows);
 	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 3, rows));
@@ -600,7 +603,7 @@ IT_TEST(an_entry_that_was_not_copied_is_not_forgotten)
 	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
 	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
 	batch_fixture_check(&fixture);
-	finish(&fixture);
+	fixture_close(&fixture);
 }
 
 /* A copy that fails midway leaves a row that is copied anew. */
@@ -608,13 +611,13 @@ static void
 plan_failing(int from, int to, void *argument)
 {
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
-	struct batch_fixture_params params = three;
+	struct batch_fixture_params params = three_rows;
 	enum paged_status status;
 	unsigned int n_failed = 0;
 	struct batch_fixture fixture;
 
 	(void)from, (void)to;
-	start(argument);
+	fake_cuda_begin(argument);
 	batch_fixture_open(&fixture, &params);
 	for (uint32_t r = 0; r < params.n_rows; r++)
 		do {
@@ -636,7 +639,7 @@ plan_failing(int from, int to, void *argument)
 	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
 	batch_fixture_check(&fixture);
 	it_require(n_failed == 1, "%s: %u failures", (const char *)argument, n_failed);
-	finish(&fixture);
+	fixture_close(&fixture);
 }
 
 IT_TEST(planning_fails_cleanly)
