@@ -30,7 +30,7 @@ image_compare(const struct cuda_image *image)
 }
 
 static bool
-built_for(const char *arch)
+has_image_for(const char *arch)
 {
 	const struct cuda_image *image;
 
@@ -40,7 +40,7 @@ built_for(const char *arch)
 	return false;
 }
 
-IT_TEST(images_hold_what_the_fake_driver_runs)
+IT_TEST(images_match_the_fake_kernels)
 {
 	static const struct {
 		const char *source;
@@ -52,7 +52,7 @@ IT_TEST(images_hold_what_the_fake_driver_runs)
 
 	if (cuda_image_at(0) == NULL)
 		it_skip("no kernels are built in: configure --with-cuda");
-	if (!built_for("sm_90a"))
+	if (!has_image_for("sm_90a"))
 		it_skip("no kernels for sm_90a are built in: CUDA_ARCHS");
 	fake_cuda_start(0);
 	for (unsigned int i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
@@ -73,7 +73,7 @@ IT_TEST(aot_mods_have_images)
 
 	if (cuda_image_at(0) == NULL)
 		it_skip("no kernels are built in: configure --with-cuda");
-	if (!built_for("sm_90a"))
+	if (!has_image_for("sm_90a"))
 		it_skip("no kernels for sm_90a are built in: CUDA_ARCHS");
 	fake_cuda_start(0);
 	for (size_t i = 0; (aot = cuda_aot_at(i)) != NULL; i++) {
@@ -99,7 +99,7 @@ IT_TEST(images_are_found_by_compute_capability)
 		it_skip("no kernels are built in: configure --with-cuda");
 	for (unsigned int i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		const struct cuda_image *image = cuda_image_find("plan", cases[i].major, cases[i].minor);
-		const char *arch = cases[i].arch != NULL && !built_for(cases[i].arch) ? "ptx" : cases[i].arch;
+		const char *arch = cases[i].arch != NULL && !has_image_for(cases[i].arch) ? "ptx" : cases[i].arch;
 
 		it_require(arch == NULL ? image == NULL : image != NULL && strcmp(image->arch, arch) == 0, "%d.%d",
 			   cases[i].major, cases[i].minor);

@@ -42,13 +42,13 @@ cuda_end(void)
 }
 
 static cuda_address
-at(const struct worker_fixture *worker, uint64_t offset)
+device_address(const struct worker_fixture *worker, uint64_t offset)
 {
 	return (cuda_address)(uintptr_t)worker->info.base + offset;
 }
 
 static int
-copy(void *to_host, cuda_address device, const void *from_host, size_t size)
+device_copy(void *to_host, cuda_address device, const void *from_host, size_t size)
 {
 	int result = to_host != NULL ? gpu.driver.copy_out(to_host, device, size, NULL)
 				     : gpu.driver.copy_in(device, from_host, size, NULL);
@@ -57,29 +57,31 @@ copy(void *to_host, cuda_address device, const void *from_host, size_t size)
 }
 
 static void
-words_make(uint32_t words[N_WORDS], uint32_t seed)
+words_make(uint32_t part[N_WORDS], uint32_t seed)
 {
 	for (uint32_t i = 0; i < N_WORDS; i++)
-		words[i] = seed * 2654435761u + i;
+		part[i] = seed * 2654435761u + i;
 }
 
 static void
 words_write(const struct worker_fixture *worker, uint32_t seed)
 {
-	uint32_t words[N_WORDS];
+	uint32_t part[N_WORDS];
 
-	words_make(words, seed);
-	it_require(copy(NULL, at(worker, worker->info.k.page_stride), words, sizeof(words)) == CUDA_SUCCESS);
+	words_make(part, seed);
+	it_require(device_copy(NULL, device_address(worker, worker->info.k.page_stride), part, sizeof(part)) ==
+		   CUDA_SUCCESS);
 }
 
 static void
 words_expect(const struct worker_fixture *worker, uint32_t seed)
 {
-	uint32_t words[N_WORDS], seen[N_WORDS];
+	uint32_t part[N_WORDS], seen[N_WORDS];
 
-	words_make(words, seed);
-	it_require(copy(seen, at(worker, worker->info.k.page_stride), NULL, sizeof(seen)) == CUDA_SUCCESS);
-	it_require(memcmp(words, seen, sizeof(words)) == 0, "%x is not %x", seen[0], words[0]);
+	words_make(part, seed);
+	it_require(device_copy(seen, device_address(worker, worker->info.k.page_stride), NULL, sizeof(seen)) ==
+		   CUDA_SUCCESS);
+	it_require(memcmp(part, seen, sizeof(part)) == 0, "%x is not %x", seen[0], part[0]);
 }
 
 /* Two processes on one memory */
@@ -87,7 +89,7 @@ words_expect(const struct worker_fixture *worker, uint32_t seed)
 static void
 writer(int from, int to, void *argument)
 {
-	char go;
+	char word;
 	struct worker_fixture worker;
 
 	(void)argument;
@@ -99,7 +101,7 @@ writer(int from, int to, void *argument)
 	it_require((uintptr_t)worker.info.base % 512 == 0 && worker.info.k.head_stride % 128 == 0);
 	words_write(&worker, 7);
 	it_send(to, "w", 1);
-	it_receive(from, &go, 1);
+	it_receive(from, &word, 1);
 	words_expect(&worker, 8);
 	worker_close(&worker);
 	cuda_end();
@@ -120,7 +122,7 @@ reader(int from, int to, void *argument)
 	it_send(to, "r", 1);
 }
 
-static void two_processes(enum export_setting export)
+static void write_and_read(enum export_setting export)
 {
 	struct it_worker first, second;
 	struct it_daemon daemon;
@@ -148,17 +150,17 @@ static void two_processes(enum export_setting export)
 
 IT_TEST(two_processes_share_vmm_memory)
 {
-	two_processes(EXPORT_SETTING_VMM);
+	write_and_read(EXPORT_SETTING_VMM);
 }
 
 IT_TEST(two_processes_share_legacy_memory)
 {
-	two_processes(EXPORT_SETTING_LEGACY);
+	write_and_read(EXPORT_SETTING_LEGACY);
 }
 
 /* Clients of one process share a mapping, which the last one closes. */
 static void
-several_clients(int from, int to, void *argument)
+open_several_clients(int from, int to, void *argument)
 {
 	struct worker_fixture first, second, third;
 
@@ -182,7 +184,7 @@ several_clients(int from, int to, void *argument)
 }
 
 static void
-in_a_worker(enum export_setting export, void (*run)(int from, int to, void *argument))
+run_in_worker(enum export_setting export, void (*run)(int from, int to, void *argument))
 {
 	struct it_worker child;
 	struct it_daemon daemon;
@@ -195,17 +197,17 @@ in_a_worker(enum export_setting export, void (*run)(int from, int to, void *argu
 
 IT_TEST(clients_of_a_process_share_a_vmm_mapping)
 {
-	in_a_worker(EXPORT_SETTING_VMM, several_clients);
+	run_in_worker(EXPORT_SETTING_VMM, open_several_clients);
 }
 
 IT_TEST(clients_of_a_process_share_a_legacy_mapping)
 {
-	in_a_worker(EXPORT_SETTING_LEGACY, several_clients);
+	run_in_worker(EXPORT_SETTING_LEGACY, open_several_clients);
 }
 
 /* Memory of descriptors is there until its last user goes. */
 static void
-reads_on(int from, int to, void *argument)
+reader_of_killed_daemon(int from, int to, void *argument)
 {
 	struct worker_fixture worker;
 	char word;
@@ -230,7 +232,7 @@ IT_TEST(vmm_memory_outlives_its_owner)
 	char word;
 
 	cuda_daemon_start(&daemon, EXPORT_SETTING_VMM, "", "");
-	it_fork(&child, reads_on, NULL);
+	it_fork(&child, reader_of_killed_daemon, NULL);
 	it_receive(child.from, &word, 1);
 	it_daemon_kill(&daemon);
 	it_send(child.to, "k", 1);
@@ -239,7 +241,7 @@ IT_TEST(vmm_memory_outlives_its_owner)
 
 /* Whoever is told that the owner is gone keeps no memory from others once its batches are destroyed. */
 static void
-lets_go(int from, int to, void *argument)
+reader_releases_memory(int from, int to, void *argument)
 {
 	struct worker_fixture first, second;
 	char word;
@@ -267,14 +269,14 @@ lets_go(int from, int to, void *argument)
 	cuda_end();
 }
 
-IT_TEST(memory_of_a_daemon_that_died_is_let_go)
+IT_TEST(memory_of_a_killed_daemon_is_released)
 {
 	struct it_worker child;
 	struct it_daemon daemon;
 	char word;
 
 	cuda_daemon_start(&daemon, EXPORT_SETTING_VMM, "", "");
-	it_fork(&child, lets_go, NULL);
+	it_fork(&child, reader_releases_memory, NULL);
 	it_receive(child.from, &word, 1);
 	it_daemon_kill(&daemon);
 	it_send(child.to, "k", 1);
@@ -283,7 +285,7 @@ IT_TEST(memory_of_a_daemon_that_died_is_let_go)
 
 /* A session that is kicked: others of the process go on, and it may come back. */
 static void
-kicked(int from, int to, void *argument)
+kicked_worker(int from, int to, void *argument)
 {
 	struct worker_fixture first, second;
 
@@ -306,14 +308,14 @@ kicked(int from, int to, void *argument)
 	cuda_end();
 }
 
-IT_TEST(memory_of_a_kicked_session_is_let_go_through_vmm)
+IT_TEST(vmm_memory_of_a_kicked_session_is_released)
 {
-	in_a_worker(EXPORT_SETTING_VMM, kicked);
+	run_in_worker(EXPORT_SETTING_VMM, kicked_worker);
 }
 
-IT_TEST(memory_of_a_kicked_session_is_let_go_through_legacy)
+IT_TEST(legacy_memory_of_a_kicked_session_is_released)
 {
-	in_a_worker(EXPORT_SETTING_LEGACY, kicked);
+	run_in_worker(EXPORT_SETTING_LEGACY, kicked_worker);
 }
 
 /* The owner in the process itself, and a forked child that closes what it inherited. */
@@ -352,7 +354,7 @@ embedded_worker(int from, int to, void *argument)
 	cuda_end();
 }
 
-IT_TEST(an_embedded_owner_has_device_memory)
+IT_TEST(embedded_client_owns_device_memory)
 {
 	struct it_worker child;
 
@@ -363,7 +365,7 @@ IT_TEST(an_embedded_owner_has_device_memory)
 
 /* What the caller has made current stays so. */
 static void
-context_stays(int from, int to, void *argument)
+call_with_current_context(int from, int to, void *argument)
 {
 	cuda_context mine, now;
 	struct worker_fixture worker;
@@ -379,15 +381,15 @@ context_stays(int from, int to, void *argument)
 	it_require(gpu.driver.context_current(&now) == CUDA_SUCCESS && now == mine);
 }
 
-IT_TEST(the_callers_context_stays_current)
+IT_TEST(calls_restore_the_current_context)
 {
 	cuda_skip_with_gpu();
-	in_a_worker(EXPORT_SETTING_LEGACY, context_stays);
+	run_in_worker(EXPORT_SETTING_LEGACY, call_with_current_context);
 }
 
 /* A process that uses no CUDA itself: the library starts it and ends it. */
 static void
-plain_worker(int from, int to, void *argument)
+worker_without_cuda(int from, int to, void *argument)
 {
 	struct worker_fixture worker;
 
@@ -399,15 +401,15 @@ plain_worker(int from, int to, void *argument)
 	worker_close(&worker);
 }
 
-IT_TEST(a_process_without_cuda_of_its_own_plans)
+IT_TEST(worker_without_own_cuda_can_plan)
 {
-	in_a_worker(EXPORT_SETTING_VMM, plain_worker);
+	run_in_worker(EXPORT_SETTING_VMM, worker_without_cuda);
 }
 
 /* Devices */
 
 static void
-expect_refusal(enum paged_status status, const char *words)
+expect_refusal(enum paged_status status, const char *part)
 {
 	struct paged_pool *pool;
 	struct worker_fixture worker;
@@ -415,12 +417,12 @@ expect_refusal(enum paged_status status, const char *words)
 	it_require(fake_cuda_load());
 	worker_attach(&worker, NULL);
 	worker_expect(&worker, paged_pool_open(worker.client, "test", &pool), status);
-	it_require(strstr(paged_client_error(worker.client), words) != NULL, "%s", paged_client_error(worker.client));
+	it_require(strstr(paged_client_error(worker.client), part) != NULL, "%s", paged_client_error(worker.client));
 	worker_close(&worker);
 }
 
 static void
-sees_another_device(int from, int to, void *argument)
+worker_on_another_device(int from, int to, void *argument)
 {
 	(void)from, (void)to, (void)argument;
 	setenv("CUDA_VISIBLE_DEVICES", "1", 1);
@@ -428,7 +430,7 @@ sees_another_device(int from, int to, void *argument)
 }
 
 static void
-counts_devices_otherwise(int from, int to, void *argument)
+worker_with_reordered_devices(int from, int to, void *argument)
 {
 	struct worker_fixture worker;
 
@@ -440,7 +442,7 @@ counts_devices_otherwise(int from, int to, void *argument)
 }
 
 static void
-has_no_driver(int from, int to, void *argument)
+worker_without_driver(int from, int to, void *argument)
 {
 	struct paged_pool *pool;
 	struct worker_fixture worker;
@@ -461,28 +463,28 @@ IT_TEST(devices_are_found_by_uuid)
 	cuda_skip_with_gpu();
 	setenv("PAGED_FAKE_CUDA_DEVICES", "2", 1);
 	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "device = GPU-70616765-6420-6661-6b65-204355444100", "");
-	it_fork(&child, sees_another_device, NULL);
+	it_fork(&child, worker_on_another_device, NULL);
 	it_join(&child);
-	it_fork(&child, counts_devices_otherwise, NULL);
+	it_fork(&child, worker_with_reordered_devices, NULL);
 	it_join(&child);
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(a_worker_without_a_driver_is_told)
+IT_TEST(worker_without_driver_gets_an_error)
 {
 	struct it_worker child;
 	struct it_daemon daemon;
 
 	cuda_skip_with_driver();
 	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
-	it_fork(&child, has_no_driver, NULL);
+	it_fork(&child, worker_without_driver, NULL);
 	it_join(&child);
 	it_daemon_stop(&daemon);
 }
 
 /* Another user's process: descriptors open for whoever has them, handles do not. */
 static void
-nobody_opens(int from, int to, void *argument)
+open_as_other_user(int from, int to, void *argument)
 {
 	struct worker_fixture worker;
 
@@ -498,7 +500,7 @@ nobody_opens(int from, int to, void *argument)
 	worker_close(&worker);
 }
 
-static void other_user(enum export_setting export)
+static void run_as_other_user(enum export_setting export)
 {
 	struct it_worker child;
 	struct it_daemon daemon;
@@ -507,24 +509,24 @@ static void other_user(enum export_setting export)
 		it_skip("needs root to become another user");
 	cuda_daemon_start(&daemon, export, "", "allow-user = 65534\n");
 	cuda_daemon_allow_all_users(&daemon);
-	it_fork(&child, nobody_opens, &export);
+	it_fork(&child, open_as_other_user, &export);
 	it_join(&child);
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(other_users_open_descriptors)
+IT_TEST(other_users_can_open_vmm_memory)
 {
-	other_user(EXPORT_SETTING_VMM);
+	run_as_other_user(EXPORT_SETTING_VMM);
 }
 
-IT_TEST(other_users_open_no_handles)
+IT_TEST(other_users_cannot_open_legacy_memory)
 {
-	other_user(EXPORT_SETTING_LEGACY);
+	run_as_other_user(EXPORT_SETTING_LEGACY);
 }
 
 /* A canary that is gone. */
 static void
-overwrites(int from, int to, void *argument)
+overwrite_canary(int from, int to, void *argument)
 {
 	char nothing[64] = { 0 };
 	struct worker_fixture worker;
@@ -532,22 +534,22 @@ overwrites(int from, int to, void *argument)
 	(void)from, (void)to, (void)argument;
 	cuda_start();
 	worker_open(&worker, NULL, 0);
-	it_require(copy(NULL, at(&worker, ((uint64_t)2 << 20) - sizeof(nothing)), nothing, sizeof(nothing)) ==
-		   CUDA_SUCCESS);
+	it_require(device_copy(NULL, device_address(&worker, ((uint64_t)2 << 20) - sizeof(nothing)), nothing,
+			       sizeof(nothing)) == CUDA_SUCCESS);
 	worker_close(&worker);
 	expect_refusal(PAGED_ERR_BACKEND, "its last 32 bytes are not those that its owner wrote");
 	it_require(fake_cuda_n_mappings() == 0);
 	cuda_end();
 }
 
-IT_TEST(other_memory_is_known_by_its_canary)
+IT_TEST(overwritten_canary_is_detected)
 {
-	in_a_worker(EXPORT_SETTING_LEGACY, overwrites);
+	run_in_worker(EXPORT_SETTING_LEGACY, overwrite_canary);
 }
 
 /* Handles on the wire */
 
-IT_TEST(handles_are_for_who_may_open_the_pool)
+IT_TEST(handles_require_pool_permission)
 {
 	struct wire_request request = { .kind = WIRE_GET_HANDLE };
 	struct it_daemon daemon;

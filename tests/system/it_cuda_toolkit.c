@@ -15,7 +15,7 @@
 
 /* Configured with a toolkit, or the test is skipped. */
 static const char *
-toolkit(void)
+toolkit_dir(void)
 {
 	const char *dir = getenv("CUDA_DIR");
 
@@ -25,7 +25,7 @@ toolkit(void)
 }
 
 static char *
-file_read(const char *path)
+read_file(const char *path)
 {
 	char *bytes = calloc(1, MAX_FILE);
 	FILE *file = fopen(path, "re");
@@ -37,12 +37,12 @@ file_read(const char *path)
 }
 
 static char *
-source_read(const char *name)
+read_source(const char *name)
 {
 	char path[1024];
 
 	snprintf(path, sizeof(path), "%s/%s", getenv("PAGED_SRCDIR"), name);
-	return file_read(path);
+	return read_file(path);
 }
 
 /* How many kernels of the fake driver are in the cubin of this source; they agree. */
@@ -59,7 +59,7 @@ cubin_compare(const char *dir, const char *source)
 	snprintf(command, sizeof(command), "%s/bin/nvcc -std=c++17 -arch=sm_90 -cubin -I%s -o %s %s/%s", dir,
 		 getenv("PAGED_SRCDIR"), path, getenv("PAGED_SRCDIR"), source);
 	it_require(system(command) == 0, "%s", command);
-	image = file_read(path);
+	image = read_file(path);
 	unlink(path);
 	*(void **)&first = dlsym(cuda.library, "simt_first");
 	it_require(first != NULL);
@@ -75,9 +75,9 @@ cubin_compare(const char *dir, const char *source)
 	return n;
 }
 
-IT_TEST_LIMIT(cubins_hold_what_the_fake_driver_runs, 600)
+IT_TEST_LIMIT(cubins_match_the_fake_kernels, 600)
 {
-	const char *dir = toolkit(), *sources = getenv("CUDA_FILES");
+	const char *dir = toolkit_dir(), *sources = getenv("CUDA_FILES");
 	char list[4096], *rest = list;
 
 	it_require(sources != NULL);
@@ -114,7 +114,7 @@ compile_for(const struct cuda_nvrtc *nvrtc, const char *source, const char *cons
 }
 
 /* The real one; the fake driver's is in no path. */
-IT_TEST_LIMIT(the_real_compiler_takes_the_same_source, 300)
+IT_TEST_LIMIT(real_nvrtc_compiles_the_kernels, 300)
 {
 	static const char *const names[] = { "kernels/cuda/bytes.h",       "kernels/cuda/simt_fp8.h",
 					     "kernels/cuda/kernels.h",     "kernels/cuda/simt.h",
@@ -124,13 +124,13 @@ IT_TEST_LIMIT(the_real_compiler_takes_the_same_source, 300)
 	struct cuda_nvrtc nvrtc;
 	struct paged_error error;
 
-	snprintf(path, sizeof(path), "%s/lib64/libnvrtc.so.13", toolkit());
+	snprintf(path, sizeof(path), "%s/lib64/libnvrtc.so.13", toolkit_dir());
 	if (dlopen(path, RTLD_NOW | RTLD_LOCAL) == NULL)
 		it_skip("no NVRTC: %s", dlerror());
 	it_require(cuda_nvrtc_open(&nvrtc, &error) == PAGED_OK, "%s", error.text);
-	source = source_read("tests/fake-cuda/kernels/simt_cases.cu");
+	source = read_source("tests/fake-cuda/kernels/simt_cases.cu");
 	for (int i = 0; i < 6; i++)
-		headers[i] = source_read(names[i]);
+		headers[i] = read_source(names[i]);
 	for (int i = 0; i < 3; i++)
 		compile_for(&nvrtc, source, (const char *const *)headers, names, 6, archs[i]);
 	for (int i = 0; i < 6; i++)

@@ -91,7 +91,7 @@ reader(int from, int to, void *argument)
 	batch_fixture_close(&fixture);
 }
 
-static void foreign_read(enum export_setting export)
+static void read_other_session(enum export_setting export)
 {
 	struct it_worker first, second;
 	paged_seq_id seq[BATCH_FIXTURE_MAX_ROWS];
@@ -113,19 +113,19 @@ static void foreign_read(enum export_setting export)
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(another_session_reads_in_place_through_vmm)
+IT_TEST(vmm_reader_reads_another_session)
 {
-	foreign_read(EXPORT_SETTING_VMM);
+	read_other_session(EXPORT_SETTING_VMM);
 }
 
-IT_TEST(another_session_reads_in_place_through_legacy)
+IT_TEST(legacy_reader_reads_another_session)
 {
-	foreign_read(EXPORT_SETTING_LEGACY);
+	read_other_session(EXPORT_SETTING_LEGACY);
 }
 
 /* Attention again and again, so that kernels run whenever somebody is killed; until a word comes or a call fails. */
 static enum paged_status
-work_on(struct batch_fixture *fixture, int from)
+attend_until_message(struct batch_fixture *fixture, int from)
 {
 	struct pollfd heard = { .fd = from, .events = POLLIN };
 	struct paged_tensor q = batch_fixture_queries(fixture);
@@ -142,7 +142,7 @@ work_on(struct batch_fixture *fixture, int from)
 /* Killed with work in its stream: the pages come back, and serve the next. */
 
 static void
-victim(int from, int to, void *argument)
+attend_until_killed(int from, int to, void *argument)
 {
 	struct batch_fixture fixture;
 
@@ -150,11 +150,11 @@ victim(int from, int to, void *argument)
 	open_and_write(&fixture, 2);
 	plan(&fixture);
 	it_send(to, "w", 1);
-	batch_fixture_ok(&fixture, work_on(&fixture, from));
+	batch_fixture_ok(&fixture, attend_until_message(&fixture, from));
 }
 
 static void
-successor(int from, int to, void *argument)
+reuse_pages(int from, int to, void *argument)
 {
 	struct batch_fixture fixture;
 
@@ -167,7 +167,7 @@ successor(int from, int to, void *argument)
 	batch_fixture_close(&fixture);
 }
 
-IT_TEST(a_worker_is_killed_at_work)
+IT_TEST(pages_of_a_worker_killed_in_a_kernel_are_reused)
 {
 	struct paged_client_params params = worker_params("observer");
 	struct it_worker child;
@@ -178,21 +178,21 @@ IT_TEST(a_worker_is_killed_at_work)
 	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	params.observer = 1;
 	for (unsigned int i = 0; i < 2; i++) {
-		it_fork(&child, victim, NULL);
+		it_fork(&child, attend_until_killed, NULL);
 		it_receive(child.from, &word, 1);
 		it_kill(&child);
 	}
 	worker_attach(&worker, &params);
 	worker_wait_free(&worker, "test", 5000);
 	paged_client_close(worker.client);
-	it_fork(&child, successor, NULL);
+	it_fork(&child, reuse_pages, NULL);
 	it_join(&child);
 	it_daemon_stop(&daemon);
 }
 
 /* The daemon dies: plans are refused, work in the stream ends in good order. */
 static void
-orphan(int from, int to, void *argument)
+worker_of_killed_vmm_daemon(int from, int to, void *argument)
 {
 	struct batch_fixture fixture;
 	char word;
@@ -201,7 +201,7 @@ orphan(int from, int to, void *argument)
 	open_and_write(&fixture, 2);
 	plan(&fixture);
 	it_send(to, "w", 1);
-	batch_fixture_ok(&fixture, work_on(&fixture, from));
+	batch_fixture_ok(&fixture, attend_until_message(&fixture, from));
 	it_receive(from, &word, 1);
 	batch_fixture_expect(&fixture, paged_client_ping(fixture.client), PAGED_ERR_GONE);
 	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
@@ -213,7 +213,7 @@ orphan(int from, int to, void *argument)
 
 /* CUDA does not say what becomes of such memory: what is asked is that the worker is told, and ends. */
 static void
-orphan_of_legacy(int from, int to, void *argument)
+worker_of_killed_legacy_daemon(int from, int to, void *argument)
 {
 	struct batch_fixture fixture;
 	char word;
@@ -222,7 +222,7 @@ orphan_of_legacy(int from, int to, void *argument)
 	open_and_write(&fixture, 2);
 	plan(&fixture);
 	it_send(to, "w", 1);
-	if (work_on(&fixture, from) != PAGED_OK)
+	if (attend_until_message(&fixture, from) != PAGED_OK)
 		it_note("%s", paged_client_error(fixture.client));
 	it_receive(from, &word, 1);
 	batch_fixture_expect(&fixture, paged_client_ping(fixture.client), PAGED_ERR_GONE);
@@ -230,7 +230,7 @@ orphan_of_legacy(int from, int to, void *argument)
 }
 
 static void
-daemon_dies(enum export_setting export, void (*run)(int from, int to, void *argument))
+kill_daemon_at_work(enum export_setting export, void (*run)(int from, int to, void *argument))
 {
 	struct it_worker child;
 	struct it_daemon daemon;
@@ -244,14 +244,14 @@ daemon_dies(enum export_setting export, void (*run)(int from, int to, void *argu
 	it_join(&child);
 }
 
-IT_TEST(the_daemon_is_killed_at_work)
+IT_TEST(work_ends_after_vmm_daemon_is_killed)
 {
-	daemon_dies(EXPORT_SETTING_VMM, orphan);
+	kill_daemon_at_work(EXPORT_SETTING_VMM, worker_of_killed_vmm_daemon);
 }
 
-IT_TEST(the_daemon_of_legacy_memory_is_killed_at_work)
+IT_TEST(work_ends_after_legacy_daemon_is_killed)
 {
-	daemon_dies(EXPORT_SETTING_LEGACY, orphan_of_legacy);
+	kill_daemon_at_work(EXPORT_SETTING_LEGACY, worker_of_killed_legacy_daemon);
 }
 
 IT_MAIN

@@ -19,7 +19,7 @@
 
 #include "tests/support/wire_peer.h"
 
-#define CONFIG "pool p { layers = 1 kv-heads = 1 head-dim = 32 pages = 64 page-size = 4 sequences = 8 }\n"
+#define POOL "pool p { layers = 1 kv-heads = 1 head-dim = 32 pages = 64 page-size = 4 sequences = 8 }\n"
 
 static const uint8_t no_token[WIRE_TOKEN_SIZE];
 static struct it_daemon daemon_;
@@ -38,13 +38,13 @@ count_sockets(void)
 	return n;
 }
 
-IT_TEST(starts_answers_and_stops)
+IT_TEST(start_status_and_stop)
 {
 	struct wire_request request = { .kind = WIRE_GET_STATUS };
 	struct wire_reply reply;
 	struct wire_peer peer;
 
-	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	it_require(memcmp(peer.welcome.welcome.join_token, no_token, sizeof(no_token)) != 0);
 	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_OK, "%s", reply.text);
@@ -56,14 +56,14 @@ IT_TEST(starts_answers_and_stops)
 	it_require(count_sockets() == 0, "sockets are left");
 }
 
-IT_TEST(two_daemons_cannot_own_a_directory)
+IT_TEST(second_daemon_in_a_directory_is_refused)
 {
 	const char *argv[] = { "daemon/pagedd", "--config", NULL, "--runtime-dir", NULL, NULL };
 	const char *output;
 	char expected[64];
 	int code;
 
-	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
 	argv[2] = daemon_.config;
 	argv[4] = getenv("PAGED_RUNTIME_DIR");
 	output = it_command(&code, argv);
@@ -74,11 +74,11 @@ IT_TEST(two_daemons_cannot_own_a_directory)
 	it_daemon_stop(&daemon_);
 }
 
-IT_TEST(a_killed_daemon_leaves_nothing_in_the_way)
+IT_TEST(restart_removes_stale_sockets)
 {
 	struct wire_peer peer;
 
-	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	it_daemon_kill(&daemon_);
 	it_require(count_sockets() == 2);
@@ -89,12 +89,12 @@ IT_TEST(a_killed_daemon_leaves_nothing_in_the_way)
 	it_daemon_stop(&daemon_);
 }
 
-IT_TEST(settings_and_arguments_are_refused_in_a_line)
+IT_TEST(invalid_settings_are_refused_in_one_line)
 {
 	const char *output = it_daemon_start_failing(
 		&daemon_, "pool p { layers = 1000\nkv-heads = 1 head-dim = 32\nsize = 500TiB }\n");
 	const char *argv[] = { "daemon/pagedd", "--check-config", "--config", "/nonexistent", NULL };
-	const char *loud[] = { "daemon/pagedd", "--log-level", "loud", "--config", daemon_.config, NULL };
+	const char *bad_level[] = { "daemon/pagedd", "--log-level", "loud", "--config", daemon_.config, NULL };
 	const char *too_long[] = { "daemon/pagedd", "--config", NULL, "--runtime-dir", NULL, NULL };
 	char dir[128];
 	int code;
@@ -103,11 +103,11 @@ IT_TEST(settings_and_arguments_are_refused_in_a_line)
 	it_require(strchr(output, '\n') == output + strlen(output) - 1, "more than a line: %s", output);
 	output = it_command(&code, argv);
 	it_require(code == 1 && strcmp(output, "/nonexistent: No such file or directory\n") == 0, "%s", output);
-	output = it_command(&code, loud);
+	output = it_command(&code, bad_level);
 	it_require(code == 2 && strcmp(output, "pagedd: --log-level loud: none of error, warning, info, debug\n") == 0,
 		   "%s", output);
 
-	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
 	snprintf(dir, sizeof(dir), "%s/%0*d", daemon_.dir, 50, 0);
 	too_long[2] = daemon_.config;
 	too_long[4] = dir;
@@ -120,7 +120,7 @@ IT_TEST(settings_and_arguments_are_refused_in_a_line)
 
 /* Checks the configuration of the last daemon against another runtime directory. */
 static void
-expect_check(const char *runtime_dir, const char *sentence)
+expect_check(const char *runtime_dir, const char *part)
 {
 	const char *argv[] = { "daemon/pagedd", "--check-config", "--config", daemon_.config,
 			       "--runtime-dir", runtime_dir,      NULL };
@@ -128,16 +128,15 @@ expect_check(const char *runtime_dir, const char *sentence)
 	int code;
 
 	output = it_command(&code, argv);
-	it_require(code == (sentence != NULL) && (sentence == NULL || strstr(output, sentence) != NULL), "%d: %s", code,
-		   output);
+	it_require(code == (part != NULL) && (part == NULL || strstr(output, part) != NULL), "%d: %s", code, output);
 }
 
-IT_TEST(a_check_refuses_what_a_start_refuses)
+IT_TEST(check_config_refuses_what_start_refuses)
 {
-	struct rlimit few = { 512, 512 };
+	struct rlimit few_fds = { 512, 512 };
 	char dir[128], file[128];
 
-	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
 	expect_check(getenv("PAGED_RUNTIME_DIR"), NULL);
 	snprintf(dir, sizeof(dir), "%s/new", daemon_.dir);
 	expect_check(dir, NULL);
@@ -152,11 +151,11 @@ IT_TEST(a_check_refuses_what_a_start_refuses)
 	it_require(mkdir(dir, 0700) == 0 && chmod(dir, 0777) == 0);
 	expect_check(dir, "mode 777: it must belong to uid");
 	it_daemon_stop(&daemon_);
-	it_require(setrlimit(RLIMIT_NOFILE, &few) == 0, "%m");
+	it_require(setrlimit(RLIMIT_NOFILE, &few_fds) == 0, "%m");
 	expect_check(dir, "max-members = 1024 (the default): needs");
 }
 
-IT_TEST(stopping_waits_for_members_and_takes_no_new_work)
+IT_TEST(stop_waits_for_members_and_refuses_requests)
 {
 	struct wire_request create = wire_peer_create_request(0, 1, 0), ping = { .kind = WIRE_PING };
 	struct wire_control_reply notice;
@@ -164,7 +163,7 @@ IT_TEST(stopping_waits_for_members_and_takes_no_new_work)
 	struct wire_peer peer;
 	int status;
 
-	it_daemon_start(&daemon_, "stop-timeout = 30s\n" CONFIG, NULL, NULL);
+	it_daemon_start(&daemon_, "stop-timeout = 30s\n" POOL, NULL, NULL);
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	kill(daemon_.pid, SIGTERM);
 	it_require(wire_peer_receive_control(peer.control, &notice, NULL));
@@ -177,12 +176,12 @@ IT_TEST(stopping_waits_for_members_and_takes_no_new_work)
 	it_daemon_stop(&daemon_);
 }
 
-IT_TEST(stopping_ends_in_time)
+IT_TEST(stop_timeout_ends_the_wait)
 {
 	struct wire_peer peer;
 	uint64_t begin;
 
-	it_daemon_start(&daemon_, "stop-timeout = 300ms\n" CONFIG, NULL, NULL);
+	it_daemon_start(&daemon_, "stop-timeout = 300ms\n" POOL, NULL, NULL);
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	begin = it_now_ms();
 	it_daemon_stop(&daemon_);
@@ -191,13 +190,13 @@ IT_TEST(stopping_ends_in_time)
 	wire_peer_close(&peer);
 }
 
-IT_TEST(a_second_signal_ends_the_wait)
+IT_TEST(second_signal_ends_the_wait)
 {
 	struct wire_control_reply notice;
 	struct wire_peer peer;
 	uint64_t begin = it_now_ms();
 
-	it_daemon_start(&daemon_, "stop-timeout = 60s\n" CONFIG, NULL, NULL);
+	it_daemon_start(&daemon_, "stop-timeout = 60s\n" POOL, NULL, NULL);
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	kill(daemon_.pid, SIGINT);
 	it_require(wire_peer_receive_control(peer.control, &notice, NULL));
@@ -208,7 +207,7 @@ IT_TEST(a_second_signal_ends_the_wait)
 
 /* A child that attaches, reserves, says so, and waits to be killed. */
 static void
-hold(int from, int to, void *argument)
+attach_and_hold_pages(int from, int to, void *argument)
 {
 	struct wire_peer peer;
 	char c = 0;
@@ -225,16 +224,16 @@ hold(int from, int to, void *argument)
 	}
 }
 
-IT_TEST(a_hangup_ends_nothing)
+IT_TEST(sighup_is_ignored)
 {
-	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
 	kill(daemon_.pid, SIGHUP);
 	it_require(it_daemon_logged(&daemon_, "SIGHUP: ignored; settings are read once, at start"));
 	wire_peer_pool_entry();
 	it_daemon_stop(&daemon_);
 }
 
-IT_TEST(a_limit_of_a_files_size_is_named)
+IT_TEST(file_size_limit_is_reported)
 {
 	const struct rlimit limit = { 8 << 20, 8 << 20 };
 	const char *output;
@@ -260,14 +259,14 @@ expect_state(int fd, const char *state)
 	it_require(strcmp(text, state) == 0, "%s instead of %s", text, state);
 }
 
-IT_TEST(the_service_manager_is_told)
+IT_TEST(systemd_notifications)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), status;
 	const char *pagedd = it_build_path("daemon/pagedd");
 	char name[64];
 
-	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
 	it_daemon_stop(&daemon_);
 	snprintf(name, sizeof(name), "@paged-it-%d", (int)getpid());
 	memcpy(address.sun_path + 1, name + 1, strlen(name + 1));
@@ -293,14 +292,14 @@ IT_TEST(the_service_manager_is_told)
 }
 
 static void
-kill_and_see_pages_return(const char *program, const char *const *environment)
+expect_pages_of_killed_member_free(const char *program, const char *const *environment)
 {
 	struct it_worker worker;
 	uint8_t token[WIRE_TOKEN_SIZE];
 
-	it_daemon_start(&daemon_, CONFIG, program, environment);
+	it_daemon_start(&daemon_, POOL, program, environment);
 	for (int i = 0; i < 5; i++) {
-		it_fork(&worker, hold, NULL);
+		it_fork(&worker, attach_and_hold_pages, NULL);
 		it_receive(worker.from, token, sizeof(token));
 		it_require(wire_peer_pool_entry().n_free == 54);
 		it_kill(&worker);
@@ -311,20 +310,21 @@ kill_and_see_pages_return(const char *program, const char *const *environment)
 	it_daemon_stop(&daemon_);
 }
 
-IT_TEST(a_killed_members_pages_return)
+IT_TEST(pages_of_a_killed_member_are_freed)
 {
-	kill_and_see_pages_return(NULL, NULL);
+	expect_pages_of_killed_member_free(NULL, NULL);
 }
 
-IT_TEST(the_same_on_an_older_kernel)
+IT_TEST(pages_are_freed_on_an_older_kernel)
 {
-	kill_and_see_pages_return("tests/daemon/pagedd-faults",
-				  (const char *const[]){ "PAGED_NO_PEERPIDFD=1", "PAGED_NO_POPULATE=1", NULL });
+	expect_pages_of_killed_member_free(
+		"tests/daemon/pagedd-faults",
+		(const char *const[]){ "PAGED_NO_PEERPIDFD=1", "PAGED_NO_POPULATE=1", NULL });
 }
 
 /* Attach as far as the stage says, and die there. */
 static void
-die_at(int from, int to, void *argument)
+die_at_stage(int from, int to, void *argument)
 {
 	struct wire_control_reply reply;
 	struct wire_peer peer;
@@ -353,18 +353,18 @@ die_at(int from, int to, void *argument)
 }
 
 static bool
-only_the_daemon_is_left(void *argument)
+fds_are_at_most(void *argument)
 {
 	return it_count_fds(daemon_.pid) <= *(unsigned int *)argument;
 }
 
-IT_TEST_LIMIT(deaths_leave_nothing_behind, 180)
+IT_TEST_LIMIT(deaths_leak_nothing, 180)
 {
 	enum { STAGES = 6, WARM = 100, TOTAL = 400 };
 	unsigned long kib = 0;
 	unsigned int fds;
 
-	it_daemon_start(&daemon_, "log-level = warning\n" CONFIG, NULL, NULL);
+	it_daemon_start(&daemon_, "log-level = warning\n" POOL, NULL, NULL);
 	wire_peer_pool_entry();
 	fds = it_count_fds(daemon_.pid);
 	for (int i = 0; i < TOTAL; i++) {
@@ -373,14 +373,13 @@ IT_TEST_LIMIT(deaths_leave_nothing_behind, 180)
 
 		if (i == WARM)
 			kib = it_private_kib(daemon_.pid);
-		it_fork(&worker, die_at, &stage);
+		it_fork(&worker, die_at_stage, &stage);
 		it_require(waitpid(worker.pid, NULL, 0) == worker.pid);
 		close(worker.to);
 		close(worker.from);
 	}
 	it_require(wire_peer_wait_free(64, 2000));
-	it_require(it_wait(only_the_daemon_is_left, &fds, 2000), "%u descriptors, %u before", it_count_fds(daemon_.pid),
-		   fds);
+	it_require(it_wait(fds_are_at_most, &fds, 2000), "%u descriptors, %u before", it_count_fds(daemon_.pid), fds);
 	it_require(count_sockets() == 1, "%u files, the control socket alone is wanted", count_sockets());
 	it_note("%d deaths: %+ld KiB after the first %d", TOTAL, (long)(it_private_kib(daemon_.pid) - kib), WARM);
 #ifndef __SANITIZE_ADDRESS__ /* which keeps what was freed */
@@ -389,14 +388,14 @@ IT_TEST_LIMIT(deaths_leave_nothing_behind, 180)
 	it_daemon_stop(&daemon_);
 }
 
-IT_TEST(pages_wait_while_the_process_lives)
+IT_TEST(pages_stay_quarantined_while_the_process_lives)
 {
 	struct it_worker worker;
 	uint8_t token[WIRE_TOKEN_SIZE];
 	struct paged_pool_entry pool;
 
-	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
-	it_fork(&worker, hold, NULL);
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_fork(&worker, attach_and_hold_pages, NULL);
 	it_receive(worker.from, token, sizeof(token));
 	it_send(worker.to, "d", 1);
 	it_receive(worker.from, token, 1);
@@ -409,33 +408,33 @@ IT_TEST(pages_wait_while_the_process_lives)
 	it_daemon_stop(&daemon_);
 }
 
-IT_TEST(pages_wait_for_the_last_member)
+IT_TEST(pages_stay_quarantined_until_the_last_member_ends)
 {
 	struct wire_request create = wire_peer_create_request(0, 1, 0);
 	struct wire_control_reply notice;
 	struct it_worker worker;
 	uint8_t token[WIRE_TOKEN_SIZE];
 	struct wire_reply reply;
-	struct wire_peer joiner;
+	struct wire_peer joined;
 
-	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
-	it_fork(&worker, hold, NULL);
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_fork(&worker, attach_and_hold_pages, NULL);
 	it_receive(worker.from, token, sizeof(token));
-	wire_peer_attach(&joiner, WIRE_ROLE_JOIN, token);
-	it_require(memcmp(joiner.welcome.welcome.join_token, no_token, sizeof(no_token)) == 0);
-	wire_peer_create_seq(&joiner, 8);
+	wire_peer_attach(&joined, WIRE_ROLE_JOIN, token);
+	it_require(memcmp(joined.welcome.welcome.join_token, no_token, sizeof(no_token)) == 0);
+	wire_peer_create_seq(&joined, 8);
 	it_kill(&worker);
-	it_require(wire_peer_receive_control(joiner.control, &notice, NULL));
+	it_require(wire_peer_receive_control(joined.control, &notice, NULL));
 	it_require(notice.kind == WIRE_NOTICE && notice.notice.kind == WIRE_NOTICE_ENDED, "kind %d", notice.kind);
-	it_require(wire_peer_call(&joiner, &create, &reply) == PAGED_ERR_GONE, "%s", reply.text);
+	it_require(wire_peer_call(&joined, &create, &reply) == PAGED_ERR_GONE, "%s", reply.text);
 	it_require(wire_peer_pool_entry().n_quarantined == 12);
-	wire_peer_bye(&joiner);
+	wire_peer_bye(&joined);
 	it_require(wire_peer_pool_entry().n_free == 64, "free when the farewell is heard");
 	it_daemon_stop(&daemon_);
 }
 
 static void
-kick(bool kill_members)
+kick_session(bool kill_members)
 {
 	struct wire_request request = { .kind = WIRE_KICK, .kick.kill = kill_members };
 	struct it_worker worker;
@@ -443,7 +442,7 @@ kick(bool kill_members)
 	struct wire_reply reply;
 	struct wire_peer admin;
 
-	it_fork(&worker, hold, NULL);
+	it_fork(&worker, attach_and_hold_pages, NULL);
 	it_receive(worker.from, token, sizeof(token));
 	wire_peer_attach(&admin, WIRE_ROLE_OBSERVER, NULL);
 	request.kick.session = 1000;
@@ -463,15 +462,15 @@ kick(bool kill_members)
 
 IT_TEST(kick_ends_a_session)
 {
-	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
-	kick(false);
-	kick(true);
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	kick_session(false);
+	kick_session(true);
 	it_daemon_stop(&daemon_);
 }
 
 /* What the lists say, from a process that is neither the daemon's user nor root. */
 static void
-be_nobody(int from, int to, void *argument)
+attach_as_uid(int from, int to, void *argument)
 {
 	struct wire_control_request open = { .kind = WIRE_OPEN_POOL };
 	struct wire_request request = { .kind = WIRE_CHECK };
@@ -512,7 +511,7 @@ be_nobody(int from, int to, void *argument)
 	it_send(to, "x", 1);
 }
 
-IT_TEST(lists_decide_who_attaches_and_opens)
+IT_TEST(allow_lists_apply_to_attach_and_pools)
 {
 	uid_t listed = 60001, stranger = 60002;
 	struct it_worker worker;
@@ -521,21 +520,21 @@ IT_TEST(lists_decide_who_attaches_and_opens)
 	if (geteuid() != 0)
 		it_skip("needs root to be somebody else");
 	it_daemon_start(&daemon_,
-			"allow-user = 60001\n" CONFIG
+			"allow-user = 60001\n" POOL
 			"pool q { layers = 1 kv-heads = 1 head-dim = 32 pages = 1 allow-user = 60003 }\n",
 			NULL, NULL);
 	it_require(chmod(daemon_.dir, 0711) == 0);
-	it_fork(&worker, be_nobody, &listed);
+	it_fork(&worker, attach_as_uid, &listed);
 	it_receive(worker.from, &c, 1);
 	it_join(&worker);
-	it_fork(&worker, be_nobody, &stranger);
+	it_fork(&worker, attach_as_uid, &stranger);
 	it_receive(worker.from, &c, 1);
 	it_join(&worker);
 	it_daemon_stop(&daemon_);
 }
 
 /* The daemon as process 1 of a namespace that this process is not in. */
-IT_TEST(a_process_that_the_daemon_cannot_see_is_refused_in_words)
+IT_TEST(process_in_other_pid_namespace_is_refused)
 {
 	const struct wire_control_request hello = { .kind = WIRE_HELLO, .hello = { .version_major = 1 } };
 	int fd;
@@ -545,20 +544,20 @@ IT_TEST(a_process_that_the_daemon_cannot_see_is_refused_in_words)
 #endif
 	if (unshare(CLONE_NEWPID) < 0)
 		it_skip("a PID namespace needs privilege: %m");
-	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
 	fd = wire_peer_connect_control();
 	wire_peer_send_control(fd, &hello);
 	wire_peer_expect_refusal(fd, PAGED_ERR_PERM, "this process is in another PID namespace");
 	it_daemon_stop(&daemon_);
 }
 
-IT_TEST(an_observer_only_looks)
+IT_TEST(observer_cannot_allocate)
 {
 	struct wire_request create = wire_peer_create_request(0, 1, 0), check = { .kind = WIRE_CHECK };
 	struct wire_reply reply;
 	struct wire_peer peer;
 
-	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
 	wire_peer_attach(&peer, WIRE_ROLE_OBSERVER, NULL);
 	it_require(peer.welcome.welcome.session == 0 && (peer.welcome.welcome.member & 0x80000000u) != 0);
 	it_require(wire_peer_call(&peer, &create, &reply) == PAGED_ERR_PERM, "%s", reply.text);
@@ -567,7 +566,7 @@ IT_TEST(an_observer_only_looks)
 	it_daemon_stop(&daemon_);
 }
 
-IT_TEST(large_pools_cost_little)
+IT_TEST(large_pool_takes_little_daemon_memory)
 {
 	it_daemon_start(&daemon_,
 			"pool p { layers = 1 kv-heads = 1 head-dim = 8 page-size = 1 dtype = f16 pages = 10000000 "

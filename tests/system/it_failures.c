@@ -9,12 +9,12 @@
 #include "tests/support/worker_fixture.h"
 
 static bool
-one_sequence_is_left(void *argument)
+has_one_sequence(void *argument)
 {
 	return worker_pool_entry(argument, "test").n_sequences == 1;
 }
 
-IT_TEST(late_reply_after_a_timeout)
+IT_TEST(create_after_timeout_is_undone)
 {
 	struct paged_client_params params = worker_params("impatient");
 	struct it_daemon daemon;
@@ -40,7 +40,7 @@ IT_TEST(late_reply_after_a_timeout)
 	params.timeout_ms = 0;
 	while (seqs_reserve(worker.client, 1, &seq, (uint32_t[]){ 20 }) == PAGED_ERR_TIMEOUT)
 		it_require(it_now_ms() - began < 10000);
-	it_require(it_wait(one_sequence_is_left, &observer, 5000), "%u sequences",
+	it_require(it_wait(has_one_sequence, &observer, 5000), "%u sequences",
 		   worker_pool_entry(&observer, "test").n_sequences);
 	it_require(worker_pool_entry(&observer, "test").n_referenced == 5);
 	worker_ok(&worker, paged_seq_erase(worker.client, 1, &seq));
@@ -52,7 +52,7 @@ IT_TEST(late_reply_after_a_timeout)
 }
 
 /* Nobody calls again: the descriptor says that there is something to take in. */
-IT_TEST(late_reply_undone_by_dispatch)
+IT_TEST(dispatch_undoes_a_late_create)
 {
 	struct paged_client_params params = worker_params("impatient");
 	struct pollfd poll_fd = { .events = POLLIN };
@@ -69,7 +69,7 @@ IT_TEST(late_reply_undone_by_dispatch)
 	kill(daemon.pid, SIGSTOP);
 	worker_expect(&worker, seqs_create(worker.client, worker.pool, 1, &late), PAGED_ERR_TIMEOUT);
 	kill(daemon.pid, SIGCONT);
-	for (uint64_t end = it_now_ms() + 5000; !one_sequence_is_left(&observer);) {
+	for (uint64_t end = it_now_ms() + 5000; !has_one_sequence(&observer);) {
 		it_require(it_now_ms() < end, "the late create was not undone");
 		if (poll(&poll_fd, 1, 100) > 0)
 			worker_ok(&worker, paged_client_dispatch(worker.client));
@@ -80,7 +80,7 @@ IT_TEST(late_reply_undone_by_dispatch)
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(full_pool_is_an_ordinary_error)
+IT_TEST(full_pool_is_reported_and_keeps_state)
 {
 	struct paged_seq_info before = { .struct_size = sizeof(before) }, after = before;
 	struct paged_batch_row rows[2];
@@ -119,26 +119,27 @@ IT_TEST(full_pool_is_an_ordinary_error)
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(stale_ids)
+IT_TEST(stale_ids_are_refused)
 {
 	struct it_daemon daemon;
-	paged_seq_id old, now;
+	paged_seq_id before_restart, now;
 	uint32_t tokens = 8;
 	struct worker_fixture worker;
 
 	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
 	worker_open(&worker, NULL, 0);
-	old = worker_create_seq(&worker, 8);
-	worker_ok(&worker, worker_plan(&worker, old, 0, 8, 0));
-	worker_ok(&worker, paged_seq_erase(worker.client, 1, &old));
+	before_restart = worker_create_seq(&worker, 8);
+	worker_ok(&worker, worker_plan(&worker, before_restart, 0, 8, 0));
+	worker_ok(&worker, paged_seq_erase(worker.client, 1, &before_restart));
 	worker_expect(&worker, paged_batch_validate(worker.batch), PAGED_ERR_STALE);
 	now = worker_create_seq(&worker, 8);
-	it_require(PAGED_SEQ_SLOT(now) == PAGED_SEQ_SLOT(old) && now != old, "the slot is used again");
-	worker_expect(&worker, seqs_reserve(worker.client, 1, &old, &tokens), PAGED_ERR_STALE);
-	worker_expect(&worker, seqs_truncate(worker.client, 1, &old, &tokens), PAGED_ERR_STALE);
-	worker_expect(&worker, paged_seq_erase(worker.client, 1, &old), PAGED_ERR_STALE);
-	worker_expect(&worker, paged_seq_read(worker.pool, old, NULL, NULL, 0), PAGED_ERR_STALE);
-	worker_expect(&worker, worker_plan(&worker, old, 0, 1, 0), PAGED_ERR_STALE);
+	it_require(PAGED_SEQ_SLOT(now) == PAGED_SEQ_SLOT(before_restart) && now != before_restart,
+		   "the slot is used again");
+	worker_expect(&worker, seqs_reserve(worker.client, 1, &before_restart, &tokens), PAGED_ERR_STALE);
+	worker_expect(&worker, seqs_truncate(worker.client, 1, &before_restart, &tokens), PAGED_ERR_STALE);
+	worker_expect(&worker, paged_seq_erase(worker.client, 1, &before_restart), PAGED_ERR_STALE);
+	worker_expect(&worker, paged_seq_read(worker.pool, before_restart, NULL, NULL, 0), PAGED_ERR_STALE);
+	worker_expect(&worker, worker_plan(&worker, before_restart, 0, 1, 0), PAGED_ERR_STALE);
 	worker_expect(&worker, worker_plan(&worker, PAGED_SEQ(UINT32_MAX, 0, 0xffffff), 0, 1, 0), PAGED_ERR_STALE);
 	worker_ok(&worker, worker_plan(&worker, now, 0, 8, 0));
 	worker_close(&worker);
@@ -153,7 +154,7 @@ is_readable(int fd)
 	return poll(&poll_fd, 1, 0) > 0;
 }
 
-IT_TEST(pollable_descriptor)
+IT_TEST(client_fd_becomes_readable)
 {
 	struct pollfd poll_fd = { .events = POLLIN };
 	struct it_daemon daemon;
@@ -185,7 +186,7 @@ IT_TEST(pollable_descriptor)
 
 /* A block mask of one row. */
 static enum paged_status
-draw(struct worker_fixture *worker, paged_seq_id seq, uint32_t physical, struct paged_block_mask **mask_p)
+block_mask_build(struct worker_fixture *worker, paged_seq_id seq, uint32_t physical, struct paged_block_mask **mask_p)
 {
 	const struct paged_batch_row row = { .seq = seq, .q_len = 1, .kv_len = 8 };
 	const struct paged_block_mask_params params = {
@@ -200,61 +201,63 @@ draw(struct worker_fixture *worker, paged_seq_id seq, uint32_t physical, struct 
 	return status;
 }
 
-IT_TEST(daemon_gone_and_back)
+IT_TEST(calls_fail_with_gone_after_restart)
 {
 	struct paged_client_params params = worker_params("survivor");
-	struct paged_block_mask *placed, *logical, *none;
+	struct paged_block_mask *physical_mask, *logical_mask, *no_mask;
 	struct paged_batch_row row = { .kv_len = 8 };
 	uint32_t tokens = 16;
 	struct it_daemon daemon;
-	struct worker_fixture old, young;
+	struct worker_fixture before_restart, after_restart;
 	paged_seq_id seq, queued;
 	uint64_t began;
 
 	params.timeout_ms = 50;
 	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
-	worker_open(&old, &params, 8);
-	seq = worker_create_seq(&old, 8);
-	worker_write(&old, seq, 0, 8, 1);
-	worker_ok(&old, draw(&old, seq, 1, &placed));
-	worker_ok(&old, paged_block_mask_validate(placed));
+	worker_open(&before_restart, &params, 8);
+	seq = worker_create_seq(&before_restart, 8);
+	worker_write(&before_restart, seq, 0, 8, 1);
+	worker_ok(&before_restart, block_mask_build(&before_restart, seq, 1, &physical_mask));
+	worker_ok(&before_restart, paged_block_mask_validate(physical_mask));
 
 	/* Requests that the first life never answers, one waited for and one not. */
 	kill(daemon.pid, SIGSTOP);
-	worker_expect(&old, seqs_create(old.client, old.pool, 1, &queued), PAGED_ERR_TIMEOUT);
-	worker_expect(&old, seqs_reserve(old.client, 1, &seq, &tokens), PAGED_ERR_TIMEOUT);
+	worker_expect(&before_restart, seqs_create(before_restart.client, before_restart.pool, 1, &queued),
+		      PAGED_ERR_TIMEOUT);
+	worker_expect(&before_restart, seqs_reserve(before_restart.client, 1, &seq, &tokens), PAGED_ERR_TIMEOUT);
 	it_daemon_kill(&daemon);
 	it_daemon_restart(&daemon, NULL, NULL);
 
 	began = it_now_ms();
-	worker_expect(&old, seqs_create(old.client, old.pool, 1, &queued), PAGED_ERR_GONE);
-	worker_expect(&old, seqs_reserve(old.client, 1, &seq, &tokens), PAGED_ERR_GONE);
-	worker_expect(&old, paged_seq_erase(old.client, 1, &seq), PAGED_ERR_GONE);
-	worker_expect(&old, paged_client_dispatch(old.client), PAGED_ERR_GONE);
-	worker_expect(&old, worker_plan(&old, seq, 7, 8, 0), PAGED_ERR_GONE);
+	worker_expect(&before_restart, seqs_create(before_restart.client, before_restart.pool, 1, &queued),
+		      PAGED_ERR_GONE);
+	worker_expect(&before_restart, seqs_reserve(before_restart.client, 1, &seq, &tokens), PAGED_ERR_GONE);
+	worker_expect(&before_restart, paged_seq_erase(before_restart.client, 1, &seq), PAGED_ERR_GONE);
+	worker_expect(&before_restart, paged_client_dispatch(before_restart.client), PAGED_ERR_GONE);
+	worker_expect(&before_restart, worker_plan(&before_restart, seq, 7, 8, 0), PAGED_ERR_GONE);
 	it_require(it_now_ms() - began < 1000, "gone is known at once");
 
 	/* Where blocks lay is void; which were seen is not. */
 	row.seq = seq;
-	worker_expect(&old, paged_block_mask_validate(placed), PAGED_ERR_GONE);
-	worker_expect(&old, draw(&old, seq, 1, &none), PAGED_ERR_GONE);
-	worker_ok(&old, paged_block_mask_to_logical(placed, &logical));
-	worker_expect(&old, paged_block_mask_to_physical(logical, 1, &row, &none), PAGED_ERR_GONE);
-	worker_ok(&old, draw(&old, 0, 0, &logical));
+	worker_expect(&before_restart, paged_block_mask_validate(physical_mask), PAGED_ERR_GONE);
+	worker_expect(&before_restart, block_mask_build(&before_restart, seq, 1, &no_mask), PAGED_ERR_GONE);
+	worker_ok(&before_restart, paged_block_mask_to_logical(physical_mask, &logical_mask));
+	worker_expect(&before_restart, paged_block_mask_to_physical(logical_mask, 1, &row, &no_mask), PAGED_ERR_GONE);
+	worker_ok(&before_restart, block_mask_build(&before_restart, 0, 0, &logical_mask));
 
-	worker_open(&young, NULL, 0);
-	it_require(worker_pool_entry(&young, "test").n_sequences == 0, "nothing of the old life arrived");
-	seq = worker_create_seq(&young, 8);
-	worker_close(&old);
-	worker_ok(&young, paged_client_dispatch(young.client));
-	worker_check_pool(&young);
-	worker_close(&young);
+	worker_open(&after_restart, NULL, 0);
+	it_require(worker_pool_entry(&after_restart, "test").n_sequences == 0, "nothing of the old life arrived");
+	seq = worker_create_seq(&after_restart, 8);
+	worker_close(&before_restart);
+	worker_ok(&after_restart, paged_client_dispatch(after_restart.client));
+	worker_check_pool(&after_restart);
+	worker_close(&after_restart);
 	it_daemon_stop(&daemon);
 }
 
 /* A call that waits while the daemon dies ends with GONE, not with its timeout. */
 static void
-killer(int from, int to, void *argument)
+kill_daemon_later(int from, int to, void *argument)
 {
 	const struct it_daemon *daemon = argument;
 
@@ -263,7 +266,7 @@ killer(int from, int to, void *argument)
 	kill(daemon->pid, SIGKILL);
 }
 
-IT_TEST(daemon_killed_under_a_waiting_call)
+IT_TEST(waiting_call_fails_when_daemon_is_killed)
 {
 	struct it_daemon daemon;
 	struct it_worker child;
@@ -274,7 +277,7 @@ IT_TEST(daemon_killed_under_a_waiting_call)
 	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
 	worker_open(&worker, NULL, 0);
 	kill(daemon.pid, SIGSTOP);
-	it_fork(&child, killer, &daemon);
+	it_fork(&child, kill_daemon_later, &daemon);
 	began = it_now_ms();
 	worker_expect(&worker, seqs_create(worker.client, worker.pool, 1, &seq), PAGED_ERR_GONE);
 	it_require(it_now_ms() - began < 2000);
@@ -284,7 +287,7 @@ IT_TEST(daemon_killed_under_a_waiting_call)
 }
 
 static void
-truncater(int from, int to, void *argument)
+truncate_on_request(int from, int to, void *argument)
 {
 	struct worker_fixture worker;
 	paged_seq_id seq;
@@ -300,7 +303,7 @@ truncater(int from, int to, void *argument)
 }
 
 /* The version stays odd for ever, and a reader that plans on notices that nobody will make it even. */
-IT_TEST(daemon_killed_in_a_row_update)
+IT_TEST(plan_detects_a_daemon_killed_in_an_update)
 {
 	/* The first replacement of a row is its create, the second the truncate. */
 	const char *environment[] = { "PAGED_FAULT=x:2", NULL };
@@ -314,7 +317,7 @@ IT_TEST(daemon_killed_in_a_row_update)
 
 	it_daemon_start(&daemon, worker_pool_config, "tests/daemon/pagedd-faults", environment);
 	worker_open(&worker, NULL, 0);
-	it_fork(&child, truncater, NULL);
+	it_fork(&child, truncate_on_request, NULL);
 	it_receive(child.from, &seq, sizeof(seq));
 	worker_ok(&worker, worker_plan(&worker, seq, 63, 64, PAGED_ROW_NO_APPEND));
 	it_send(child.to, &tokens, sizeof(tokens));

@@ -23,13 +23,13 @@ now_us(void)
 }
 
 static int
-by_size(const void *a, const void *b)
+compare_doubles(const void *a, const void *b)
 {
 	return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
 }
 
 /* 98,304 slots were used once, one is in use. */
-IT_TEST(no_listing_looks_at_all_slots_at_once)
+IT_TEST(listing_scans_a_bounded_number_of_slots)
 {
 	struct wire_request request = wire_peer_create_request(0, PAGED_MAX_REQUEST_SEQS, 0);
 	enum { N = 100000 / PAGED_MAX_REQUEST_SEQS };
@@ -69,12 +69,12 @@ IT_TEST(no_listing_looks_at_all_slots_at_once)
 }
 
 /* Two million pages, which a check at one go takes 10 ms for. */
-#define BIG                                                                                                       \
+#define BIG_POOL                                                                                                  \
 	"pool p { layers = 1 kv-heads = 1 head-dim = 1 page-size = 1 pages = 2000000 sequences = 4 max-length = " \
 	"2000000 }\n"
 
 static void
-check_again_and_again(int from, int to, void *argument)
+check_repeatedly(int from, int to, void *argument)
 {
 	struct paged_check_result result = { .struct_size = sizeof(result) };
 	struct paged_client *client;
@@ -100,7 +100,7 @@ check_again_and_again(int from, int to, void *argument)
 	paged_client_close(client);
 }
 
-IT_TEST(a_check_of_a_big_pool_keeps_nobody_waiting)
+IT_TEST(check_of_a_big_pool_does_not_delay_requests)
 {
 	enum { N = 400 };
 	static double us[N];
@@ -110,12 +110,12 @@ IT_TEST(a_check_of_a_big_pool_keeps_nobody_waiting)
 	struct paged_pool *pool;
 	paged_seq_id id[2];
 
-	it_daemon_start(&daemon_, BIG, NULL, NULL);
+	it_daemon_start(&daemon_, BIG_POOL, NULL, NULL);
 	it_require(paged_client_open(NULL, NULL, &client) == PAGED_OK, "%s", paged_client_error(client));
 	it_require(paged_pool_open(client, "p", &pool) == PAGED_OK, "%s", paged_client_error(client));
 	it_require(seqs_create(client, pool, 2, id) == PAGED_OK);
 	it_require(seqs_reserve(client, 1, id, &tokens) == PAGED_OK, "%s", paged_client_error(client));
-	it_fork(&worker, check_again_and_again, NULL);
+	it_fork(&worker, check_repeatedly, NULL);
 	it_receive(worker.from, &n, sizeof(n));
 	for (uint32_t i = 0; i < N; i++) {
 		double started = now_us();
@@ -131,7 +131,7 @@ IT_TEST(a_check_of_a_big_pool_keeps_nobody_waiting)
 	it_send(worker.to, &n, sizeof(n));
 	it_receive(worker.from, &n, sizeof(n));
 	it_join(&worker);
-	qsort(us, N, sizeof(us[0]), by_size);
+	qsort(us, N, sizeof(us[0]), compare_doubles);
 	it_note("%d requests beside %u checks: median %.0f us, 95%% below %.0f us", N, n, us[N / 2], us[N * 95 / 100]);
 	it_require(n > 0);
 	it_require(it_sanitized() || us[N * 3 / 4] < 2000, "three quarters took less than %.0f us", us[N * 3 / 4]);
@@ -141,7 +141,7 @@ IT_TEST(a_check_of_a_big_pool_keeps_nobody_waiting)
 
 /* The dearest requests there are, as many as the daemon takes. */
 static void
-burden(int from, int to, void *argument)
+send_largest_requests(int from, int to, void *argument)
 {
 	static uint64_t ids[PAGED_MAX_REQUEST_SEQS];
 	static struct paged_seq_item items[2][PAGED_MAX_REQUEST_SEQS];
@@ -177,7 +177,7 @@ burden(int from, int to, void *argument)
 	}
 }
 
-IT_TEST(who_asks_much_does_not_bar_the_door)
+IT_TEST(attach_is_fast_under_large_requests)
 {
 	enum { N = 100 };
 	struct it_worker worker[2];
@@ -189,7 +189,7 @@ IT_TEST(who_asks_much_does_not_bar_the_door)
 		"pool p { layers = 1 kv-heads = 1 head-dim = 1 page-size = 1 pages = 300000 sequences = 8192 }\n", NULL,
 		NULL);
 	for (int i = 0; i < 2; i++) {
-		it_fork(&worker[i], burden, NULL);
+		it_fork(&worker[i], send_largest_requests, NULL);
 		it_receive(worker[i].from, &c, 1);
 	}
 	for (int i = 0; i < N; i++) {
@@ -204,7 +204,7 @@ IT_TEST(who_asks_much_does_not_bar_the_door)
 		it_require(wire_peer_receive_control(fd, &reply, NULL));
 		close(fd);
 	}
-	qsort(us, N, sizeof(us[0]), by_size);
+	qsort(us, N, sizeof(us[0]), compare_doubles);
 	it_note("%d hellos beside two that ask all they can: median %.0f us, 95%% below %.0f us", N, us[N / 2],
 		us[N * 95 / 100]);
 	it_require(it_sanitized() || us[N / 2] < 20000);

@@ -19,7 +19,7 @@ read_source(const char *name, char *text, size_t size)
 	fclose(file);
 }
 
-IT_TEST(readme_shows_the_program_that_is_built)
+IT_TEST(readme_contains_the_first_example)
 {
 	static char readme[1 << 16], program[1 << 14];
 
@@ -28,7 +28,7 @@ IT_TEST(readme_shows_the_program_that_is_built)
 	it_require(strstr(readme, program) != NULL, "README.md does not contain examples/first.c as it is");
 }
 
-IT_TEST(the_program_attends_on_the_daemons_pages)
+IT_TEST(first_example_computes_attention)
 {
 	static const char *const first[] = { "examples/first", NULL };
 	float out, value;
@@ -52,7 +52,7 @@ IT_TEST(the_program_attends_on_the_daemons_pages)
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(without_a_daemon_it_says_so)
+IT_TEST(first_example_reports_a_missing_daemon)
 {
 	static const char *const first[] = { "examples/first", NULL };
 	const char *output;

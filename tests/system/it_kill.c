@@ -19,8 +19,8 @@
 #include "tests/support/sequences.h"
 #include "tests/support/worker_fixture.h"
 
-#define AT_A_TIME 12
-#define BATCHES_A_STAGE 7
+#define BATCH_WORKERS 12
+#define BATCHES_PER_STAGE 7
 /* The heap may grow to its working size while the first ones die. */
 #define WARM_UP_KILLS 100u
 #define GROWTH_LIMIT_KIB 256
@@ -37,7 +37,7 @@ static const struct wire_control_request hello = {
 };
 static const struct wire_control_request open_pool = { .kind = WIRE_OPEN_POOL, .open_pool = { "test" } };
 
-static struct it_daemon server;
+static struct it_daemon daemon_;
 
 /* What a worker holds on to while it waits for the signal. */
 static struct worker_fixture worker;
@@ -58,7 +58,7 @@ reached(int to)
 }
 
 static void
-stay(int to)
+wait_for_kill(int to)
 {
 	reached(to);
 	for (;;)
@@ -69,19 +69,19 @@ static void
 connected(int to)
 {
 	wire_peer_connect_control();
-	stay(to);
+	wait_for_kill(to);
 }
 
 static void
 hello_sent(int to)
 {
 	wire_peer_send_control(wire_peer_connect_control(), &hello);
-	stay(to);
+	wait_for_kill(to);
 }
 
 /* Control socket only: the worker has a token and an endpoint, but no DEALER. */
 static int
-welcomed(void)
+attach_control(void)
 {
 	struct wire_control_reply reply;
 	int fd = wire_peer_connect_control();
@@ -92,33 +92,33 @@ welcomed(void)
 }
 
 static void
-between_the_channels(int to)
+control_attached(int to)
 {
-	welcomed();
-	stay(to);
+	attach_control();
+	wait_for_kill(to);
 }
 
 static void
-pool_asked_for(int to)
+pool_requested(int to)
 {
-	wire_peer_send_control(welcomed(), &open_pool);
-	stay(to);
+	wire_peer_send_control(attach_control(), &open_pool);
+	wait_for_kill(to);
 }
 
 static void
 pool_granted(int to)
 {
 	struct wire_control_reply reply;
-	int fd = welcomed(), fds[WIRE_N_POOL_FDS];
+	int fd = attach_control(), fds[WIRE_N_POOL_FDS];
 
 	wire_peer_send_control(fd, &open_pool);
 	it_require(wire_peer_receive_control(fd, &reply, fds) && reply.kind == WIRE_POOL_GRANT);
-	stay(to);
+	wait_for_kill(to);
 }
 
 /* Opens and closes, all of both. */
 static void
-attaching(int to)
+attach_repeatedly(int to)
 {
 	bool told = false;
 
@@ -136,12 +136,12 @@ holding_pages(int to)
 {
 	worker_open(&worker, NULL, 0);
 	worker_write(&worker, worker_create_seq(&worker, 20), 0, 20, 1);
-	stay(to);
+	wait_for_kill(to);
 }
 
 /* Two members of one session, which are killed at the same time. */
 static void
-joined(int to)
+session_of_two_members(int to)
 {
 	struct paged_client_params params = { .struct_size = sizeof(params), .name = "rank" };
 	struct worker_fixture rank;
@@ -150,11 +150,11 @@ joined(int to)
 	worker_write(&worker, worker_create_seq(&worker, 20), 0, 20, 1);
 	params.join_token = paged_client_join_token(worker.client);
 	worker_open(&rank, &params, 0);
-	stay(to);
+	wait_for_kill(to);
 }
 
 static void
-requesting(int to)
+request_repeatedly(int to)
 {
 	paged_seq_id seq;
 
@@ -169,7 +169,7 @@ requesting(int to)
 
 /* Attached with a timeout that the attach itself may miss on a busy machine. */
 static void
-open_impatient(void)
+open_with_short_timeout(void)
 {
 	struct paged_client_params params = { .struct_size = sizeof(params),
 					      .name = "impatient",
@@ -196,28 +196,28 @@ request_queued(int to)
 	paged_seq_id seq;
 
 	worker_expect(&worker, seqs_create(worker.client, worker.pool, 1, &seq), PAGED_ERR_TIMEOUT);
-	stay(to);
+	wait_for_kill(to);
 }
 
-static paged_seq_id ahead_seq;
+static paged_seq_id decode_seq;
 
 static void
-open_ahead(void)
+open_with_reserve_ahead(void)
 {
 	worker_open(&worker, NULL, 8);
-	ahead_seq = worker_create_seq(&worker, 8);
+	decode_seq = worker_create_seq(&worker, 8);
 }
 
 static void
 reserve_ahead_outstanding(int to)
 {
-	worker_write(&worker, ahead_seq, 0, 8, 1);
+	worker_write(&worker, decode_seq, 0, 8, 1);
 	usleep(2000); /* ZeroMQ's thread sends it */
-	stay(to);
+	wait_for_kill(to);
 }
 
 static void
-appending(int to)
+append_repeatedly(int to)
 {
 	paged_seq_id seq;
 
@@ -230,7 +230,7 @@ appending(int to)
 }
 
 static void
-attending(int to)
+attend_repeatedly(int to)
 {
 	static float out[128 * WORKER_OUT];
 	paged_seq_id seq;
@@ -245,7 +245,7 @@ attending(int to)
 
 /* A model's steps with reserve-ahead, one sequence after another. */
 static void
-decoding(int to)
+decode_repeatedly(int to)
 {
 	float out[WORKER_OUT];
 	paged_seq_id seq;
@@ -265,22 +265,22 @@ decoding(int to)
 static const struct stage stages[] = {
 	{ "connected, no hello", NULL, connected, false },
 	{ "hello sent", NULL, hello_sent, false },
-	{ "between the channels", NULL, between_the_channels, false },
-	{ "pool asked for", NULL, pool_asked_for, false },
+	{ "between the channels", NULL, control_attached, false },
+	{ "pool asked for", NULL, pool_requested, false },
 	{ "pool granted", NULL, pool_granted, false },
-	{ "attaching and leaving", NULL, attaching, false },
+	{ "attaching and leaving", NULL, attach_repeatedly, false },
 	{ "idle, holding pages", NULL, holding_pages, false },
-	{ "two members of a session", NULL, joined, false },
-	{ "requesting", NULL, requesting, false },
-	{ "request queued", open_impatient, request_queued, true },
-	{ "reserve-ahead outstanding", open_ahead, reserve_ahead_outstanding, true },
-	{ "inside append", NULL, appending, false },
-	{ "inside attention", NULL, attending, false },
-	{ "decoding", NULL, decoding, false },
+	{ "two members of a session", NULL, session_of_two_members, false },
+	{ "requesting", NULL, request_repeatedly, false },
+	{ "request queued", open_with_short_timeout, request_queued, true },
+	{ "reserve-ahead outstanding", open_with_reserve_ahead, reserve_ahead_outstanding, true },
+	{ "inside append", NULL, append_repeatedly, false },
+	{ "inside attention", NULL, attend_repeatedly, false },
+	{ "decoding", NULL, decode_repeatedly, false },
 };
 #define N_STAGES (sizeof(stages) / sizeof(stages[0]))
-_Static_assert(N_STAGES *BATCHES_A_STAGE *AT_A_TIME >= 1000, "a thousand");
-_Static_assert(BATCHES_A_STAGE *AT_A_TIME >= 50, "fifty a stage");
+_Static_assert(N_STAGES *BATCHES_PER_STAGE *BATCH_WORKERS >= 1000, "a thousand");
+_Static_assert(BATCHES_PER_STAGE *BATCH_WORKERS >= 50, "fifty a stage");
 
 static void
 member_run(int from, int to, void *argument)
@@ -296,11 +296,11 @@ member_run(int from, int to, void *argument)
 }
 
 static void
-all_said(struct it_worker *workers, char wanted)
+all_sent(struct it_worker *workers, char wanted)
 {
 	char word;
 
-	for (int i = 0; i < AT_A_TIME; i++) {
+	for (int i = 0; i < BATCH_WORKERS; i++) {
 		it_receive(workers[i].from, &word, 1);
 		it_require(word == wanted);
 	}
@@ -309,32 +309,32 @@ all_said(struct it_worker *workers, char wanted)
 static void
 batch_kill(const struct stage *stage)
 {
-	struct it_worker workers[AT_A_TIME];
+	struct it_worker workers[BATCH_WORKERS];
 
-	for (int i = 0; i < AT_A_TIME; i++)
+	for (int i = 0; i < BATCH_WORKERS; i++)
 		it_fork(&workers[i], member_run, (void *)stage);
-	all_said(workers, 'p');
+	all_sent(workers, 'p');
 	if (stage->daemon_stopped)
-		kill(server.pid, SIGSTOP);
-	for (int i = 0; i < AT_A_TIME; i++)
+		kill(daemon_.pid, SIGSTOP);
+	for (int i = 0; i < BATCH_WORKERS; i++)
 		it_send(workers[i].to, "g", 1);
-	all_said(workers, 'r');
-	for (int i = 0; i < AT_A_TIME; i++) {
+	all_sent(workers, 'r');
+	for (int i = 0; i < BATCH_WORKERS; i++) {
 		usleep((useconds_t)(random() % 500));
 		it_kill(&workers[i]);
 	}
 	if (stage->daemon_stopped)
-		kill(server.pid, SIGCONT);
+		kill(daemon_.pid, SIGCONT);
 }
 
 static bool
-descriptors_are_back(void *argument)
+fds_are_at_most(void *argument)
 {
-	return it_count_fds(server.pid) <= *(unsigned int *)argument;
+	return it_count_fds(daemon_.pid) <= *(unsigned int *)argument;
 }
 
 static void
-batch_judge(struct worker_fixture *observer, const struct stage *stage, unsigned int n_fds)
+batch_check(struct worker_fixture *observer, const struct stage *stage, unsigned int n_fds)
 {
 	const char *text;
 	int code;
@@ -342,19 +342,19 @@ batch_judge(struct worker_fixture *observer, const struct stage *stage, unsigned
 	worker_wait_free(observer, "test", 5000);
 	text = it_pagedctl(&code, "check", NULL);
 	it_require(code == 0, "%s: %s", stage->name, text);
-	it_require(it_wait(descriptors_are_back, &n_fds, 5000), "%s: %u descriptors, %u before", stage->name,
-		   it_count_fds(server.pid), n_fds);
+	it_require(it_wait(fds_are_at_most, &n_fds, 5000), "%s: %u descriptors, %u before", stage->name,
+		   it_count_fds(daemon_.pid), n_fds);
 }
 
 /* A moment after the last death pagedd gives back what it has freed. */
 static unsigned long
-settled_kib(void)
+daemon_private_kib(void)
 {
 	usleep(300000);
-	return it_private_kib(server.pid);
+	return it_private_kib(daemon_.pid);
 }
 
-IT_TEST_LIMIT(a_thousand_kills, 240)
+IT_TEST_LIMIT(workers_killed_at_each_stage_leak_nothing, 240)
 {
 	unsigned long warm_kib = 0, end_kib;
 	uint64_t began = it_now_ms();
@@ -362,27 +362,27 @@ IT_TEST_LIMIT(a_thousand_kills, 240)
 	struct worker_fixture observer;
 
 	srandom(seed);
-	it_daemon_start(&server, configuration, NULL, NULL);
+	it_daemon_start(&daemon_, configuration, NULL, NULL);
 	worker_observe(&observer);
 	/* All stages in turn, so that the first hundred kills know most of them. */
-	for (int batch = 0; batch < BATCHES_A_STAGE; batch++) {
+	for (int batch = 0; batch < BATCHES_PER_STAGE; batch++) {
 		for (size_t i = 0; i < N_STAGES; i++) {
 			batch_kill(&stages[i]);
-			n_kills += AT_A_TIME;
+			n_kills += BATCH_WORKERS;
 			if (n_fds == 0) {
 				/* ZeroMQ makes some of its own when the first peer comes. */
 				worker_wait_free(&observer, "test", 5000);
-				n_fds = it_count_fds(server.pid);
+				n_fds = it_count_fds(daemon_.pid);
 			}
-			batch_judge(&observer, &stages[i], n_fds);
+			batch_check(&observer, &stages[i], n_fds);
 			if (warm_kib == 0 && n_kills >= WARM_UP_KILLS)
-				warm_kib = settled_kib();
+				warm_kib = daemon_private_kib();
 		}
 	}
-	end_kib = settled_kib();
+	end_kib = daemon_private_kib();
 	it_note("%u workers killed at %zu stages in %llu ms; pagedd: %u descriptors, %lu KiB after %u, %lu KiB at the "
 		"end",
-		n_kills, N_STAGES, (unsigned long long)(it_now_ms() - began), it_count_fds(server.pid), warm_kib,
+		n_kills, N_STAGES, (unsigned long long)(it_now_ms() - began), it_count_fds(daemon_.pid), warm_kib,
 		WARM_UP_KILLS, end_kib);
 	if (it_sanitized())
 		it_note("memory not judged: AddressSanitizer keeps what was freed");
@@ -390,7 +390,7 @@ IT_TEST_LIMIT(a_thousand_kills, 240)
 		it_require(end_kib <= warm_kib + GROWTH_LIMIT_KIB, "pagedd grew from %lu to %lu KiB", warm_kib,
 			   end_kib);
 	worker_close(&observer);
-	it_daemon_stop(&server);
+	it_daemon_stop(&daemon_);
 }
 
 IT_MAIN

@@ -9,7 +9,7 @@
 #include "tests/support/sequences.h"
 #include "tests/support/worker_fixture.h"
 
-#define MANY PAGED_MAX_REQUEST_SEQS
+#define MAX_SEQS PAGED_MAX_REQUEST_SEQS
 
 static const char configuration[] = "pool big { layers = 1 kv-heads = 1 head-dim = 16 dtype = f16 page-size = 1\n"
 				    " pages = 40000 sequences = 5000 max-length = 20000 }\n"
@@ -23,10 +23,10 @@ pool_open(struct worker_fixture *worker, const char *name)
 	worker_ok(worker, paged_pool_open(worker->client, name, &worker->pool));
 }
 
-IT_TEST(requests_of_4096_sequences)
+IT_TEST(requests_of_the_largest_size)
 {
-	static paged_seq_id seqs[MANY + 1];
-	static uint32_t tokens[MANY + 1];
+	static paged_seq_id seqs[MAX_SEQS + 1];
+	static uint32_t tokens[MAX_SEQS + 1];
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
 	struct paged_seq_entry *list;
 	struct it_daemon daemon;
@@ -35,40 +35,40 @@ IT_TEST(requests_of_4096_sequences)
 
 	it_daemon_start(&daemon, configuration, NULL, NULL);
 	pool_open(&worker, "big");
-	worker_expect(&worker, seqs_create(worker.client, worker.pool, MANY + 1, seqs), PAGED_ERR_LIMIT);
-	worker_ok(&worker, seqs_create(worker.client, worker.pool, MANY, seqs));
-	for (uint32_t i = 0; i < MANY; i++)
+	worker_expect(&worker, seqs_create(worker.client, worker.pool, MAX_SEQS + 1, seqs), PAGED_ERR_LIMIT);
+	worker_ok(&worker, seqs_create(worker.client, worker.pool, MAX_SEQS, seqs));
+	for (uint32_t i = 0; i < MAX_SEQS; i++)
 		tokens[i] = i % 9;
-	worker_ok(&worker, seqs_reserve(worker.client, MANY, seqs, tokens));
-	for (uint32_t i = 0; i < MANY; i++) {
+	worker_ok(&worker, seqs_reserve(worker.client, MAX_SEQS, seqs, tokens));
+	for (uint32_t i = 0; i < MAX_SEQS; i++) {
 		worker_ok(&worker, paged_seq_read(worker.pool, seqs[i], &info, NULL, 0));
 		it_require(info.capacity == tokens[i]);
 	}
 
 	/* All or nothing: the last one is one too many. */
-	for (uint32_t i = 0; i < MANY; i++)
+	for (uint32_t i = 0; i < MAX_SEQS; i++)
 		tokens[i] = i % 9 + 1;
-	seqs[MANY] = seqs[MANY - 1];
-	seqs[MANY - 1] = seqs[0];
-	worker_expect(&worker, seqs_reserve(worker.client, MANY, seqs, tokens), PAGED_ERR_INVALID);
-	seqs[MANY - 1] = seqs[MANY];
-	tokens[MANY - 1] = 30000;
-	worker_expect(&worker, seqs_reserve(worker.client, MANY, seqs, tokens), PAGED_ERR_LIMIT);
+	seqs[MAX_SEQS] = seqs[MAX_SEQS - 1];
+	seqs[MAX_SEQS - 1] = seqs[0];
+	worker_expect(&worker, seqs_reserve(worker.client, MAX_SEQS, seqs, tokens), PAGED_ERR_INVALID);
+	seqs[MAX_SEQS - 1] = seqs[MAX_SEQS];
+	tokens[MAX_SEQS - 1] = 30000;
+	worker_expect(&worker, seqs_reserve(worker.client, MAX_SEQS, seqs, tokens), PAGED_ERR_LIMIT);
 	worker_ok(&worker, paged_seq_read(worker.pool, seqs[1], &info, NULL, 0));
 	it_require(info.capacity == 1, "%u", info.capacity);
 
 	worker_ok(&worker, paged_admin_sequences(worker.client, "big", sizeof(*list), &list, &n));
-	it_require(n == MANY, "%zu", n);
-	for (uint32_t i = 0; i < MANY; i++)
+	it_require(n == MAX_SEQS, "%zu", n);
+	for (uint32_t i = 0; i < MAX_SEQS; i++)
 		it_require(list[i].seq == seqs[i] && list[i].capacity == i % 9);
 	paged_free(list);
-	worker_ok(&worker, paged_seq_erase(worker.client, MANY, seqs));
+	worker_ok(&worker, paged_seq_erase(worker.client, MAX_SEQS, seqs));
 	it_require(worker_pool_entry(&worker, "big").n_free == 40000);
 	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(a_row_longer_than_one_reply)
+IT_TEST(page_table_spans_several_replies)
 {
 	static uint32_t mapped[20000];
 	uint32_t tokens = 20000, *told;
@@ -91,7 +91,7 @@ IT_TEST(a_row_longer_than_one_reply)
 }
 
 /* One process has at most 64 members. */
-enum { HOLDERS = 6, SESSIONS_EACH = 50 };
+enum { N_HOLDERS = 6, SESSIONS_EACH = 50 };
 
 static void
 hold_sessions(int from, int to, void *argument)
@@ -108,9 +108,9 @@ hold_sessions(int from, int to, void *argument)
 	it_receive(from, &word, 1);
 }
 
-IT_TEST(more_sessions_than_one_reply_lists)
+IT_TEST(session_list_spans_several_replies)
 {
-	struct it_worker holders[HOLDERS];
+	struct it_worker holders[N_HOLDERS];
 	struct paged_session_entry *list;
 	struct it_daemon daemon;
 	struct worker_fixture worker;
@@ -119,13 +119,13 @@ IT_TEST(more_sessions_than_one_reply_lists)
 	size_t n;
 
 	it_daemon_start(&daemon, configuration, NULL, NULL);
-	for (int i = 0; i < HOLDERS; i++)
+	for (int i = 0; i < N_HOLDERS; i++)
 		it_fork(&holders[i], hold_sessions, NULL);
-	for (int i = 0; i < HOLDERS; i++)
+	for (int i = 0; i < N_HOLDERS; i++)
 		it_receive(holders[i].from, &word, 1);
 	worker_attach(&worker, NULL);
 	worker_ok(&worker, paged_admin_sessions(worker.client, sizeof(*list), &list, &n));
-	it_require(n == HOLDERS * SESSIONS_EACH + 1, "%zu", n);
+	it_require(n == N_HOLDERS * SESSIONS_EACH + 1, "%zu", n);
 	for (size_t i = 0; i < n; i++) {
 		n_own += list[i].session == paged_client_session(worker.client);
 		it_require(i == 0 || list[i].session > list[i - 1].session);
@@ -133,14 +133,14 @@ IT_TEST(more_sessions_than_one_reply_lists)
 	it_require(n_own == 1);
 	paged_free(list);
 	worker_close(&worker);
-	for (int i = 0; i < HOLDERS; i++) {
+	for (int i = 0; i < N_HOLDERS; i++) {
 		it_send(holders[i].to, "", 1);
 		it_join(&holders[i]);
 	}
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(one_reserve_over_two_pools)
+IT_TEST(reserve_over_two_pools_is_atomic)
 {
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
 	struct paged_seq_item items[2];

@@ -12,20 +12,20 @@
 #include "tests/support/worker_fixture.h"
 
 #define N_SEQS 10u
-#define TOKENS WORKER_MAX_LENGTH
+#define N_TOKENS WORKER_MAX_LENGTH
 
 /* Small limits, so that tests meet them. */
 static const char limits[] = "mask-size = 1MiB\nmask-time = 300ms\nmask-arrays = 64KiB\n";
 
-static int32_t documents[TOKENS], offsets[N_SEQS];
+static int32_t documents[N_TOKENS], offsets[N_SEQS];
 static const int32_t window = 7;
-static const float share = 0.5f;
+static const float share_param = 0.5f;
 
 /* What texts name; the last two are for the owner to have, the others parameters. */
 static const struct paged_array names[] = {
 	{ .name = "window", .dtype = PAGED_I32, .data = &window },
-	{ .name = "share", .dtype = PAGED_F32, .data = &share },
-	{ .name = "doc", .dtype = PAGED_I32, .n_dims = 1, .extents = { TOKENS }, .data = documents },
+	{ .name = "share", .dtype = PAGED_F32, .data = &share_param },
+	{ .name = "doc", .dtype = PAGED_I32, .n_dims = 1, .extents = { N_TOKENS }, .data = documents },
 	{ .name = "offset", .dtype = PAGED_I32, .n_dims = 1, .extents = { N_SEQS }, .data = offsets },
 };
 enum { N_PARAMETERS = 2, N_NAMES = 4 };
@@ -46,8 +46,8 @@ static const struct {
 enum { N_MODS = sizeof(mods) / sizeof(mods[0]) };
 
 /* Every element is evaluated and next to none is seen: seconds of work over so many query rows. */
-static const char endless[] = "(q_idx * kv_idx * 7919 + q_idx) % 1000003 == 1000002 && (q_idx ^ kv_idx) % 9 == 4";
-#define ENDLESS_Q (1u << 26)
+static const char slow_mask_mod[] = "(q_idx * kv_idx * 7919 + q_idx) % 1000003 == 1000002 && (q_idx ^ kv_idx) % 9 == 4";
+#define SLOW_MASK_Q_LEN (1u << 26)
 
 static void
 masks_daemon_start(struct it_daemon *daemon, const char *settings)
@@ -56,14 +56,14 @@ masks_daemon_start(struct it_daemon *daemon, const char *settings)
 
 	snprintf(configuration, sizeof(configuration), "%s%s", settings, worker_pool_config);
 	it_daemon_start(daemon, configuration, NULL, NULL);
-	for (uint32_t i = 0; i < TOKENS; i++)
+	for (uint32_t i = 0; i < N_TOKENS; i++)
 		documents[i] = (int32_t)(i * i / 300);
 	for (uint32_t i = 0; i < N_SEQS; i++)
 		offsets[i] = (int32_t)i * 3 - 9;
 }
 
 static struct paged_mod *
-mod_of(struct worker_fixture *worker, const char *text)
+mask_mod_parse(struct worker_fixture *worker, const char *text)
 {
 	struct paged_mod *mod;
 
@@ -72,7 +72,7 @@ mod_of(struct worker_fixture *worker, const char *text)
 }
 
 static void
-upload(struct worker_fixture *worker)
+upload_documents(struct worker_fixture *worker)
 {
 	for (uint32_t i = N_PARAMETERS; i < N_NAMES; i++)
 		worker_ok(worker, paged_array_upload(worker->client, &names[i]));
@@ -130,24 +130,25 @@ expect_same(struct worker_fixture *worker, const struct paged_block_mask *got, c
 
 /* The served mask, held against the library's; a physical one also by tokens, where blocks are alike. */
 static void
-serve_and_compare(struct worker_fixture *worker, const struct paged_block_mask_params *params, const char *text)
+expect_remote_equals_local(struct worker_fixture *worker, const struct paged_block_mask_params *params,
+			   const char *text)
 {
-	struct paged_block_mask *served, *own, *served_logical, *own_logical;
-	struct paged_mod *mod = mod_of(worker, text);
+	struct paged_block_mask *remote, *local, *remote_logical, *local_logical;
+	struct paged_mod *mod = mask_mod_parse(worker, text);
 
-	worker_ok(worker, paged_block_mask_create_remote(worker->pool, params, mod, N_PARAMETERS, names, &served));
-	worker_ok(worker, paged_block_mask_create(worker->pool, params, mod, N_NAMES, names, &own));
-	expect_same(worker, served, own);
-	worker_ok(worker, paged_block_mask_validate(served));
+	worker_ok(worker, paged_block_mask_create_remote(worker->pool, params, mod, N_PARAMETERS, names, &remote));
+	worker_ok(worker, paged_block_mask_create(worker->pool, params, mod, N_NAMES, names, &local));
+	expect_same(worker, remote, local);
+	worker_ok(worker, paged_block_mask_validate(remote));
 	if (params->physical && params->kv_block <= WORKER_PAGE_SIZE) {
-		worker_ok(worker, paged_block_mask_to_logical(served, &served_logical));
-		worker_ok(worker, paged_block_mask_to_logical(own, &own_logical));
-		expect_same(worker, served_logical, own_logical);
-		paged_block_mask_destroy(served_logical);
-		paged_block_mask_destroy(own_logical);
+		worker_ok(worker, paged_block_mask_to_logical(remote, &remote_logical));
+		worker_ok(worker, paged_block_mask_to_logical(local, &local_logical));
+		expect_same(worker, remote_logical, local_logical);
+		paged_block_mask_destroy(remote_logical);
+		paged_block_mask_destroy(local_logical);
 	}
-	paged_block_mask_destroy(served);
-	paged_block_mask_destroy(own);
+	paged_block_mask_destroy(remote);
+	paged_block_mask_destroy(local);
 	paged_mod_destroy(mod);
 }
 
@@ -180,7 +181,7 @@ random_masks(struct worker_fixture *worker, uint32_t n_rounds, unsigned int seed
 		lengths[s] = (uint32_t)rand_r(&seed) % 20;
 		seqs[s] = worker_create_seq(worker, lengths[s]);
 	}
-	upload(worker);
+	upload_documents(worker);
 	for (uint32_t round = 0; round < n_rounds; round++) {
 		uint32_t n = 1 + (uint32_t)rand_r(&seed) % N_SEQS, m = round % N_MODS;
 		struct paged_block_mask_params params = params_of(rows, n);
@@ -190,12 +191,12 @@ random_masks(struct worker_fixture *worker, uint32_t n_rounds, unsigned int seed
 		params.kv_block = kv_blocks[(uint32_t)rand_r(&seed) % 6];
 		params.q_block = q_blocks[(uint32_t)rand_r(&seed) % 4];
 		params.physical = (uint32_t)rand_r(&seed) % 2;
-		serve_and_compare(worker, &params, mods[m].text);
+		expect_remote_equals_local(worker, &params, mods[m].text);
 	}
 	worker_ok(worker, paged_seq_erase(worker->client, N_SEQS, seqs));
 }
 
-IT_TEST(served_equals_the_librarys_own)
+IT_TEST(remote_mask_equals_local_mask)
 {
 	struct it_daemon daemon;
 	struct worker_fixture worker;
@@ -207,7 +208,7 @@ IT_TEST(served_equals_the_librarys_own)
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(an_embedded_owner_does_the_same)
+IT_TEST(embedded_mask_equals_local_mask)
 {
 	const struct paged_pool_params params = { .struct_size = sizeof(params),
 						  .name = "test",
@@ -228,7 +229,7 @@ IT_TEST(an_embedded_owner_does_the_same)
 }
 
 /* Rows whose numbers are the program's own: far past their places, equal, and only some of them. */
-IT_TEST(rows_are_numbered_by_the_program)
+IT_TEST(explicit_b_numbers_rows)
 {
 	struct paged_batch_row rows[4];
 	struct paged_block_mask_params params = params_of(rows, 4);
@@ -243,14 +244,14 @@ IT_TEST(rows_are_numbered_by_the_program)
 						    .kv_len = 40,
 						    .b = (uint32_t[]){ 1000000, 3, 3, 0 }[r],
 						    .flags = r < 3 ? PAGED_ROW_B : 0 };
-	serve_and_compare(&worker, &params, "kv_idx <= q_idx && q_idx - kv_idx < b");
-	serve_and_compare(&worker, &params, "(kv_idx + b) % 5 < 2 || b > 999999");
+	expect_remote_equals_local(&worker, &params, "kv_idx <= q_idx && q_idx - kv_idx < b");
+	expect_remote_equals_local(&worker, &params, "(kv_idx + b) % 5 < 2 || b > 999999");
 	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
 /* Some hundred kilobytes do not fit a reply. */
-IT_TEST(large_ones_come_in_parts)
+IT_TEST(large_masks_span_several_replies)
 {
 	struct paged_batch_row row = { .q_len = 20000, .kv_len = 128, .flags = PAGED_ROW_Q_BASE };
 	struct paged_block_mask_params params = params_of(&row, 1);
@@ -261,20 +262,20 @@ IT_TEST(large_ones_come_in_parts)
 	worker_open(&worker, NULL, 0);
 	row.seq = worker_create_seq(&worker, 128);
 	params.q_block = 1;
-	serve_and_compare(&worker, &params, "kv_idx <= q_idx && q_idx - kv_idx < window");
+	expect_remote_equals_local(&worker, &params, "kv_idx <= q_idx && q_idx - kv_idx < window");
 	params.n_heads = 3;
-	serve_and_compare(&worker, &params, "kv_idx <= q_idx && kv_idx % (h + 2) == 0");
+	expect_remote_equals_local(&worker, &params, "kv_idx <= q_idx && kv_idx % (h + 2) == 0");
 	/* One list of more runs than a reply holds. */
 	params = (struct paged_block_mask_params){
 		.struct_size = sizeof(params), .rows = &row, .n_rows = 1, .q_block = 1, .kv_block = 1
 	};
 	row = (struct paged_batch_row){ .q_len = 2, .kv_len = 50000 };
-	serve_and_compare(&worker, &params, "kv_idx % 2 == q_idx % 2");
+	expect_remote_equals_local(&worker, &params, "kv_idx % 2 == q_idx % 2");
 	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(attention_takes_it)
+IT_TEST(attention_under_a_remote_mask)
 {
 	struct paged_attention_params attention = { .struct_size = sizeof(attention), .mask = PAGED_MASK_NONE };
 	static float q[8 * WORKER_OUT], with[8 * WORKER_OUT], without[8 * WORKER_OUT];
@@ -283,7 +284,7 @@ IT_TEST(attention_takes_it)
 	struct paged_mod_set_params mods_params = { .struct_size = sizeof(mods_params) };
 	struct paged_batch_row row = { .q_len = 8, .kv_len = 50, .flags = PAGED_ROW_NO_APPEND };
 	struct paged_block_mask_params params = params_of(&row, 1);
-	struct paged_block_mask *served;
+	struct paged_block_mask *remote;
 	struct it_daemon daemon;
 	struct paged_mod *mod;
 	struct worker_fixture worker;
@@ -294,11 +295,11 @@ IT_TEST(attention_takes_it)
 	worker_write(&worker, row.seq, 0, 50, 7);
 	for (size_t i = 0; i < sizeof(q) / sizeof(q[0]); i++)
 		q[i] = (float)(i * 37 % 101) / 50.0f - 1.0f;
-	mod = mod_of(&worker, "kv_idx <= q_idx && q_idx - kv_idx < window");
-	worker_ok(&worker, paged_block_mask_create_remote(worker.pool, &params, mod, N_PARAMETERS, names, &served));
+	mod = mask_mod_parse(&worker, "kv_idx <= q_idx && q_idx - kv_idx < window");
+	worker_ok(&worker, paged_block_mask_create_remote(worker.pool, &params, mod, N_PARAMETERS, names, &remote));
 	mods_params.mask = mod;
 	worker_ok(&worker, paged_mod_set_create(worker.batch, &mods_params, &attention.mod_set));
-	worker_ok(&worker, paged_mod_set_bind(attention.mod_set, N_NAMES, names, served));
+	worker_ok(&worker, paged_mod_set_bind(attention.mod_set, N_NAMES, names, remote));
 	worker_ok(&worker, paged_batch_plan(worker.batch, 1, &row));
 	worker_ok(&worker, paged_attention(worker.batch, 0, &in, &out, &attention));
 	worker_ok(&worker, paged_mod_set_bind(attention.mod_set, N_NAMES, names, NULL));
@@ -310,24 +311,24 @@ IT_TEST(attention_takes_it)
 }
 
 static void
-expect_said(struct worker_fixture *worker, const char *part)
+expect_error(struct worker_fixture *worker, const char *part)
 {
 	const char *said = paged_client_error(worker->client);
 
 	it_require(strstr(said, part) != NULL, "no '%s' in: %s", part, said);
 }
 
-#define refused(worker, params, mod, status, part)                                                                   \
+#define expect_refused(worker, params, mod, status, part)                                                            \
 	do {                                                                                                         \
 		struct paged_block_mask *refused_;                                                                   \
 		worker_expect(                                                                                       \
 			worker,                                                                                      \
 			paged_block_mask_create_remote((worker)->pool, params, mod, N_PARAMETERS, names, &refused_), \
 			status);                                                                                     \
-		expect_said(worker, part);                                                                           \
+		expect_error(worker, part);                                                                          \
 	} while (0)
 
-IT_TEST(limits_name_the_local_builder)
+IT_TEST(mask_size_limits_are_reported)
 {
 	struct paged_batch_row row = { .q_len = 100000, .kv_len = 128 }, many[PAGED_MAX_MASK_ROWS + 1];
 	struct paged_block_mask_params params = params_of(&row, 1);
@@ -341,34 +342,37 @@ IT_TEST(limits_name_the_local_builder)
 	worker_open(&worker, NULL, 0);
 	row.seq = worker_create_seq(&worker, 128);
 	params.q_block = 1;
-	refused(&worker, &params, mod_of(&worker, "causal"), PAGED_ERR_LIMIT, "paged_block_mask_create()");
+	expect_refused(&worker, &params, mask_mod_parse(&worker, "causal"), PAGED_ERR_LIMIT,
+		       "paged_block_mask_create()");
 	row.flags = PAGED_ROW_Q_BASE;
-	worker_ok(&worker, paged_block_mask_create(worker.pool, &params, mod_of(&worker, "causal"), 0, NULL, &mask));
+	worker_ok(&worker,
+		  paged_block_mask_create(worker.pool, &params, mask_mod_parse(&worker, "causal"), 0, NULL, &mask));
 	/* The asker's own limit is another matter. */
 	row.q_len = 1000;
 	params.max_bytes = 1000;
 	row.flags = 0;
-	worker_expect(&worker,
-		      paged_block_mask_create_remote(worker.pool, &params, mod_of(&worker, "causal"), 0, NULL, &mask),
-		      PAGED_ERR_LIMIT);
+	worker_expect(
+		&worker,
+		paged_block_mask_create_remote(worker.pool, &params, mask_mod_parse(&worker, "causal"), 0, NULL, &mask),
+		PAGED_ERR_LIMIT);
 	it_require(strstr(paged_client_error(worker.client), "paged_block_mask_create") == NULL);
 	params.max_bytes = 0;
 	row.q_len = UINT32_MAX;
 	row.kv_len = UINT32_MAX;
-	refused(&worker, &params, mod_of(&worker, "causal"), PAGED_ERR_LIMIT, "68719476736 elements");
+	expect_refused(&worker, &params, mask_mod_parse(&worker, "causal"), PAGED_ERR_LIMIT, "68719476736 elements");
 	for (uint32_t i = 0; i <= PAGED_MAX_MASK_ROWS; i++)
 		many[i] = (struct paged_batch_row){ .seq = row.seq, .q_len = 1, .kv_len = 128 };
 	params = params_of(many, PAGED_MAX_MASK_ROWS + 1);
-	refused(&worker, &params, mod_of(&worker, "causal"), PAGED_ERR_LIMIT, "2049 rows");
+	expect_refused(&worker, &params, mask_mod_parse(&worker, "causal"), PAGED_ERR_LIMIT, "2049 rows");
 	params.n_rows--;
-	serve_and_compare(&worker, &params, "causal");
+	expect_remote_equals_local(&worker, &params, "causal");
 
 	array.extents[0] = 16384;
 	worker_ok(&worker, paged_array_upload(worker.client, &array));
 	worker_ok(&worker, paged_array_upload(worker.client, &array));
 	array.extents[0] = 16385;
 	worker_expect(&worker, paged_array_upload(worker.client, &array), PAGED_ERR_LIMIT);
-	expect_said(&worker, "session 1 has 0 bytes of others, and 65536 is the most; paged_block_mask_create()");
+	expect_error(&worker, "session 1 has 0 bytes of others, and 65536 is the most; paged_block_mask_create()");
 	worker_expect(&worker, paged_array_upload(worker.client, &names[2]), PAGED_ERR_LIMIT);
 	worker_ok(&worker, paged_array_drop(worker.client, "large"));
 	worker_ok(&worker, paged_array_upload(worker.client, &names[2]));
@@ -377,7 +381,7 @@ IT_TEST(limits_name_the_local_builder)
 }
 
 /* Strides of any sign are the caller's; the owner has the elements in order. */
-IT_TEST(arrays_lie_any_way)
+IT_TEST(arrays_may_have_any_strides)
 {
 	static uint8_t table[3][5][256];
 	const struct paged_array view = { .name = "table",
@@ -388,7 +392,7 @@ IT_TEST(arrays_lie_any_way)
 					  .strides = { -2, -5 * 256, 256 } };
 	struct paged_batch_row row = { .q_len = 64, .kv_len = 128 };
 	struct paged_block_mask_params params = params_of(&row, 1);
-	struct paged_block_mask *served, *own;
+	struct paged_block_mask *remote, *local;
 	struct it_daemon daemon;
 	unsigned int seed = 5;
 	struct paged_mod *mod;
@@ -403,25 +407,25 @@ IT_TEST(arrays_lie_any_way)
 	worker_ok(&worker, paged_mod_parse(worker.pool, PAGED_MOD_MASK, "table[kv_idx][q_idx % 3][q_idx % 5] < 100", 1,
 					   &view, &mod));
 	worker_ok(&worker, paged_array_upload(worker.client, &view));
-	worker_ok(&worker, paged_block_mask_create_remote(worker.pool, &params, mod, 0, NULL, &served));
-	worker_ok(&worker, paged_block_mask_create(worker.pool, &params, mod, 1, &view, &own));
-	expect_same(&worker, served, own);
+	worker_ok(&worker, paged_block_mask_create_remote(worker.pool, &params, mod, 0, NULL, &remote));
+	worker_ok(&worker, paged_block_mask_create(worker.pool, &params, mod, 1, &view, &local));
+	expect_same(&worker, remote, local);
 	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
 /* The daemon's arrays and parameters have 32 bits; the library narrows what has 64. */
-IT_TEST(values_of_64_bits)
+IT_TEST(i64_values_are_narrowed_or_refused)
 {
-	static int64_t wide[TOKENS];
+	static int64_t wide[N_TOKENS];
 	int64_t wide_window = window;
 	struct paged_array doc = {
-		.name = "doc", .dtype = PAGED_I64, .n_dims = 1, .extents = { TOKENS }, .data = wide
+		.name = "doc", .dtype = PAGED_I64, .n_dims = 1, .extents = { N_TOKENS }, .data = wide
 	};
 	const struct paged_array parameter = { .name = "window", .dtype = PAGED_I64, .data = &wide_window };
 	struct paged_batch_row row = { .q_len = 64, .kv_len = 100 };
 	struct paged_block_mask_params params = params_of(&row, 1);
-	struct paged_block_mask *served, *own;
+	struct paged_block_mask *remote, *local;
 	struct it_daemon daemon;
 	struct paged_mod *mod;
 	struct worker_fixture worker;
@@ -430,30 +434,30 @@ IT_TEST(values_of_64_bits)
 	worker_open(&worker, NULL, 0);
 	row.seq = worker_create_seq(&worker, 100);
 	params.q_block = params.kv_block = 1;
-	for (uint32_t i = 0; i < TOKENS; i++)
+	for (uint32_t i = 0; i < N_TOKENS; i++)
 		wide[i] = documents[i];
-	mod = mod_of(&worker, "doc[q_idx] == doc[kv_idx] || q_idx - kv_idx < window");
+	mod = mask_mod_parse(&worker, "doc[q_idx] == doc[kv_idx] || q_idx - kv_idx < window");
 	worker_ok(&worker, paged_array_upload(worker.client, &doc));
-	worker_ok(&worker, paged_block_mask_create_remote(worker.pool, &params, mod, 1, &parameter, &served));
-	worker_ok(&worker, paged_block_mask_create(worker.pool, &params, mod, N_NAMES, names, &own));
-	expect_same(&worker, served, own);
-	paged_block_mask_destroy(served);
+	worker_ok(&worker, paged_block_mask_create_remote(worker.pool, &params, mod, 1, &parameter, &remote));
+	worker_ok(&worker, paged_block_mask_create(worker.pool, &params, mod, N_NAMES, names, &local));
+	expect_same(&worker, remote, local);
+	paged_block_mask_destroy(remote);
 
 	/* What was uploaded stays when its successor is refused. */
-	wide[TOKENS - 1] = INT64_MAX;
+	wide[N_TOKENS - 1] = INT64_MAX;
 	worker_expect(&worker, paged_array_upload(worker.client, &doc), PAGED_ERR_RANGE);
-	expect_said(&worker, "] is 9223372036854775807, which 32 bits do not hold");
-	worker_ok(&worker, paged_block_mask_create_remote(worker.pool, &params, mod, 1, &parameter, &served));
-	expect_same(&worker, served, own);
+	expect_error(&worker, "] is 9223372036854775807, which 32 bits do not hold");
+	worker_ok(&worker, paged_block_mask_create_remote(worker.pool, &params, mod, 1, &parameter, &remote));
+	expect_same(&worker, remote, local);
 	wide_window = INT64_MIN;
-	worker_expect(&worker, paged_block_mask_create_remote(worker.pool, &params, mod, 1, &parameter, &served),
+	worker_expect(&worker, paged_block_mask_create_remote(worker.pool, &params, mod, 1, &parameter, &remote),
 		      PAGED_ERR_RANGE);
-	expect_said(&worker, "parameter window is -9223372036854775808");
+	expect_error(&worker, "parameter window is -9223372036854775808");
 	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(what_is_refused)
+IT_TEST(invalid_mask_requests_are_refused)
 {
 	static const int32_t few[3] = { 1, 1, 1 };
 	const struct paged_array floats = {
@@ -472,34 +476,34 @@ IT_TEST(what_is_refused)
 	masks_daemon_start(&daemon, "");
 	worker_open(&worker, NULL, 0);
 	row.seq = worker_create_seq(&worker, 20);
-	doc = mod_of(&worker, "doc[kv_idx] * kv_idx % 5 == 1");
-	refused(&worker, &params, doc, PAGED_ERR_NOENT, "has no array doc; upload it with paged_array_upload()");
+	doc = mask_mod_parse(&worker, "doc[kv_idx] * kv_idx % 5 == 1");
+	expect_refused(&worker, &params, doc, PAGED_ERR_NOENT, "has no array doc; upload it with paged_array_upload()");
 	worker_ok(&worker, paged_array_upload(worker.client, &floats));
-	refused(&worker, &params, doc, PAGED_ERR_INVALID, "array doc: dtype 1");
+	expect_refused(&worker, &params, doc, PAGED_ERR_INVALID, "array doc: dtype 1");
 	worker_ok(&worker, paged_array_upload(worker.client, &ints));
-	refused(&worker, &params, doc, PAGED_ERR_RANGE, "doc");
+	expect_refused(&worker, &params, doc, PAGED_ERR_RANGE, "doc");
 	worker_expect(&worker, paged_block_mask_create_remote(worker.pool, &params, doc, N_NAMES, names, &mask),
 		      PAGED_ERR_INVALID);
-	expect_said(&worker, "paged_array_upload()");
+	expect_error(&worker, "paged_array_upload()");
 	worker_expect(&worker,
-		      paged_block_mask_create_remote(worker.pool, &params, mod_of(&worker, "kv_idx < window"), 0, NULL,
-						     &mask),
+		      paged_block_mask_create_remote(worker.pool, &params, mask_mod_parse(&worker, "kv_idx < window"),
+						     0, NULL, &mask),
 		      PAGED_ERR_NOENT);
-	refused(&worker, &params, mod_of(&worker, "h == 0"), PAGED_ERR_INVALID, "depends on h");
+	expect_refused(&worker, &params, mask_mod_parse(&worker, "h == 0"), PAGED_ERR_INVALID, "depends on h");
 	row.kv_len = 21;
-	refused(&worker, &params, mod_of(&worker, "causal"), PAGED_ERR_CAPACITY, "row 0");
+	expect_refused(&worker, &params, mask_mod_parse(&worker, "causal"), PAGED_ERR_CAPACITY, "row 0");
 	row.kv_len = 20;
 	params.kv_block = 3;
-	refused(&worker, &params, mod_of(&worker, "causal"), PAGED_ERR_INVALID, "divides");
+	expect_refused(&worker, &params, mask_mod_parse(&worker, "causal"), PAGED_ERR_INVALID, "divides");
 	params.kv_block = 0;
 	row.seq ^= 1ull << 40;
-	refused(&worker, &params, mod_of(&worker, "causal"), PAGED_ERR_STALE, "no live sequence");
+	expect_refused(&worker, &params, mask_mod_parse(&worker, "causal"), PAGED_ERR_STALE, "no live sequence");
 	row.seq = 0;
-	refused(&worker, &params, mod_of(&worker, "causal"), PAGED_ERR_INVALID,
-		"row 0 names neither a sequence nor pages");
+	expect_refused(&worker, &params, mask_mod_parse(&worker, "causal"), PAGED_ERR_INVALID,
+		       "row 0 names neither a sequence nor pages");
 
 	worker_observe(&observer);
-	refused(&observer, &params, mod_of(&observer, "causal"), PAGED_ERR_PERM, "observer");
+	expect_refused(&observer, &params, mask_mod_parse(&observer, "causal"), PAGED_ERR_PERM, "observer");
 	worker_expect(&observer, paged_array_upload(observer.client, &names[2]), PAGED_ERR_PERM);
 	worker_close(&observer);
 	worker_close(&worker);
@@ -507,7 +511,7 @@ IT_TEST(what_is_refused)
 }
 
 /* Versions of its own rows decide, and nothing else. */
-IT_TEST(stale_by_its_own_rows)
+IT_TEST(validate_detects_changed_rows)
 {
 	struct paged_batch_row rows[2] = { { .q_len = 1, .kv_len = 12 }, { .q_len = 1, .kv_len = 12 } };
 	struct paged_block_mask_params params = params_of(rows, 2);
@@ -522,22 +526,22 @@ IT_TEST(stale_by_its_own_rows)
 	rows[0].seq = worker_create_seq(&worker, 20);
 	rows[1].seq = worker_create_seq(&other, 20); /* a read of another session's */
 	foreign = worker_create_seq(&other, 20);
-	worker_ok(&worker,
-		  paged_block_mask_create_remote(worker.pool, &params, mod_of(&worker, "causal"), 0, NULL, &mask));
+	worker_ok(&worker, paged_block_mask_create_remote(worker.pool, &params, mask_mod_parse(&worker, "causal"), 0,
+							  NULL, &mask));
 	worker_ok(&other, seqs_truncate(other.client, 1, &foreign, &(uint32_t){ 4 }));
 	worker_ok(&other, paged_seq_erase(other.client, 1, &foreign));
 	worker_ok(&worker, seqs_reserve(worker.client, 1, &rows[0].seq, &(uint32_t){ 40 }));
 	worker_ok(&worker, paged_block_mask_validate(mask));
 	worker_ok(&other, seqs_truncate(other.client, 1, &rows[1].seq, &(uint32_t){ 16 }));
 	worker_expect(&worker, paged_block_mask_validate(mask), PAGED_ERR_STALE);
-	expect_said(&worker, "row 1");
+	expect_error(&worker, "row 1");
 	worker_close(&other);
 	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
 /* Rows without sequences are the caller's to name: by their pages, or not at all. */
-IT_TEST(rows_without_sequences)
+IT_TEST(masks_over_explicit_page_tables)
 {
 	static const uint32_t pages[] = { 3, 9, 1 };
 	struct paged_batch_row row = { .pages = pages, .n_pages = 3, .q_len = 5, .kv_len = 2 * WORKER_PAGE_SIZE + 1 };
@@ -547,16 +551,16 @@ IT_TEST(rows_without_sequences)
 
 	masks_daemon_start(&daemon, "");
 	worker_open(&worker, NULL, 0);
-	serve_and_compare(&worker, &params, "causal");
+	expect_remote_equals_local(&worker, &params, "causal");
 	row = (struct paged_batch_row){ .q_len = 1000, .kv_len = 1000 };
 	params.physical = 0;
-	serve_and_compare(&worker, &params, "causal");
+	expect_remote_equals_local(&worker, &params, "causal");
 	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 
 static void
-replace_often(int from, int to, void *argument)
+replace_array_repeatedly(int from, int to, void *argument)
 {
 	struct paged_client_params join = { .struct_size = sizeof(join), .join_token = argument };
 	int32_t value = 0;
@@ -575,7 +579,7 @@ replace_often(int from, int to, void *argument)
 }
 
 /* The parts of a mask are all built with one array, or it is not delivered. */
-IT_TEST(an_array_is_replaced_between_parts)
+IT_TEST(array_replaced_between_parts_is_detected)
 {
 	static const int32_t value = 0;
 	const struct paged_array flag = {
@@ -596,7 +600,7 @@ IT_TEST(an_array_is_replaced_between_parts)
 	params.q_block = params.kv_block = 1;
 	worker_ok(&worker, paged_mod_parse(worker.pool, PAGED_MOD_MASK, "(kv_idx + flag[0]) % 2 == 0", 1, &flag, &mod));
 	worker_ok(&worker, paged_array_upload(worker.client, &flag));
-	it_fork(&child, replace_often, (void *)paged_client_join_token(worker.client));
+	it_fork(&child, replace_array_repeatedly, (void *)paged_client_join_token(worker.client));
 	for (int i = 0; i < 100; i++) {
 		enum paged_status status;
 
@@ -619,7 +623,7 @@ IT_TEST(an_array_is_replaced_between_parts)
 }
 
 /* A rank builds with what the scheduler uploaded. */
-IT_TEST(members_share_arrays)
+IT_TEST(members_of_a_session_share_arrays)
 {
 	struct paged_batch_row row = { .q_len = 8, .kv_len = 30 };
 	struct paged_block_mask_params params = params_of(&row, 1);
@@ -629,25 +633,26 @@ IT_TEST(members_share_arrays)
 
 	masks_daemon_start(&daemon, "");
 	worker_open(&first, NULL, 0);
-	upload(&first);
+	upload_documents(&first);
 	row.seq = worker_create_seq(&first, 30);
 	join.join_token = paged_client_join_token(first.client);
 	worker_open(&rank, &join, 0);
-	serve_and_compare(&rank, &params, mods[2].text);
+	expect_remote_equals_local(&rank, &params, mods[2].text);
 	worker_open(&stranger, NULL, 0);
-	refused(&stranger, &params, mod_of(&stranger, mods[2].text), PAGED_ERR_NOENT, "has no array doc");
+	expect_refused(&stranger, &params, mask_mod_parse(&stranger, mods[2].text), PAGED_ERR_NOENT,
+		       "has no array doc");
 	worker_close(&stranger);
 	worker_ok(&rank, paged_array_drop(rank.client, "doc"));
-	refused(&first, &params, mod_of(&first, mods[2].text), PAGED_ERR_NOENT, "has no array doc");
+	expect_refused(&first, &params, mask_mod_parse(&first, mods[2].text), PAGED_ERR_NOENT, "has no array doc");
 	worker_close(&rank);
 	worker_close(&first);
 	it_daemon_stop(&daemon);
 }
 
 static void
-build_endlessly(int from, int to, void *argument)
+build_slow_mask(int from, int to, void *argument)
 {
-	struct paged_batch_row row = { .q_len = ENDLESS_Q, .kv_len = 128 };
+	struct paged_batch_row row = { .q_len = SLOW_MASK_Q_LEN, .kv_len = 128 };
 	struct paged_block_mask_params params = params_of(&row, 1);
 	struct worker_fixture worker;
 	char done = 0;
@@ -657,14 +662,14 @@ build_endlessly(int from, int to, void *argument)
 	row.seq = worker_create_seq(&worker, 128);
 	params.q_block = 1u << 12;
 	it_send(to, &done, 1);
-	refused(&worker, &params, mod_of(&worker, endless), PAGED_ERR_LIMIT,
-		"longer than mask-time, 300 ms; paged_block_mask_create()");
+	expect_refused(&worker, &params, mask_mod_parse(&worker, slow_mask_mod), PAGED_ERR_LIMIT,
+		       "longer than mask-time, 300 ms; paged_block_mask_create()");
 	it_send(to, &done, 1);
 	worker_close(&worker);
 }
 
 /* The loop answers others while a build runs; one that takes too long is ended. */
-IT_TEST(long_builds_leave_the_loop_free)
+IT_TEST(slow_build_does_not_delay_requests)
 {
 	struct it_daemon daemon;
 	struct it_worker child;
@@ -675,7 +680,7 @@ IT_TEST(long_builds_leave_the_loop_free)
 
 	masks_daemon_start(&daemon, limits);
 	worker_open(&worker, NULL, 0);
-	it_fork(&child, build_endlessly, NULL);
+	it_fork(&child, build_slow_mask, NULL);
 	it_receive(child.from, &done, 1);
 	do {
 		worker_ok(&worker, paged_client_ping(worker.client));

@@ -11,8 +11,8 @@
 #include "tests/support/worker_fixture.h"
 
 /* Every element is evaluated and next to none is seen: minutes of work over so many query rows. */
-static const char endless[] = "(q_idx * kv_idx * 7919 + q_idx) % 1000003 == 1000002 && (q_idx ^ kv_idx) % 9 == 4";
-static const uint32_t endless_q = 1u << 28, tokens = WORKER_MAX_LENGTH;
+static const char slow_mask_mod[] = "(q_idx * kv_idx * 7919 + q_idx) % 1000003 == 1000002 && (q_idx ^ kv_idx) % 9 == 4";
+static const uint32_t slow_mask_q_len = 1u << 28, tokens = WORKER_MAX_LENGTH;
 
 static void
 masks_daemon_start(struct it_daemon *daemon, const char *settings)
@@ -25,7 +25,7 @@ masks_daemon_start(struct it_daemon *daemon, const char *settings)
 
 /* Of one row, over 128 keys. */
 static struct wire_request
-order_of(const uint32_t *q_len, const char *text)
+build_request(const uint32_t *q_len, const char *text)
 {
 	return (struct wire_request){ .kind = WIRE_BUILD_MASK,
 				      .build_mask = { .n_rows = 1,
@@ -38,10 +38,10 @@ order_of(const uint32_t *q_len, const char *text)
 
 /* A part of a mask of 30000 lists, each of one run: every block is partial. */
 static struct wire_reply
-part_get(struct wire_peer *peer, uint64_t first_list, uint32_t first_block)
+get_part(struct wire_peer *peer, uint64_t first_list, uint32_t first_block)
 {
 	static const uint32_t q_len = 30000;
-	struct wire_request request = order_of(&q_len, "kv_idx % 2 == 0");
+	struct wire_request request = build_request(&q_len, "kv_idx % 2 == 0");
 	struct wire_reply reply;
 
 	request.build_mask.q_block = 1;
@@ -55,7 +55,7 @@ part_get(struct wire_peer *peer, uint64_t first_list, uint32_t first_block)
 static void
 expect_lists(struct wire_peer *peer, uint64_t first_list, uint32_t first_block, uint32_t n)
 {
-	struct wire_reply reply = part_get(peer, first_list, first_block);
+	struct wire_reply reply = get_part(peer, first_list, first_block);
 
 	it_require(reply.mask.n == n, "%u numbers, not %u", reply.mask.n, n);
 	for (uint32_t i = first_block != 0 ? 3 : 0; i < n; i += 3)
@@ -65,7 +65,7 @@ expect_lists(struct wire_peer *peer, uint64_t first_list, uint32_t first_block, 
 }
 
 /* The daemon keeps nothing between parts: any member may ask for any of them, in any order. */
-IT_TEST(parts_in_any_order)
+IT_TEST(parts_may_be_requested_in_any_order)
 {
 	enum { FULL = MASK_PART_MAX / 3 * 3 };
 	struct it_daemon daemon;
@@ -82,32 +82,32 @@ IT_TEST(parts_in_any_order)
 	expect_lists(&other, 30000, 0, 0);
 	expect_lists(&peer, UINT64_MAX, UINT32_MAX, 0);
 	/* From the middle of a list, from its end, and from behind it. */
-	reply = part_get(&peer, 29998, 5);
+	reply = get_part(&peer, 29998, 5);
 	it_require(reply.mask.n == 6 && reply.mask.values[2] == 2 * (tokens / WORKER_PAGE_SIZE - 5));
-	reply = part_get(&peer, 29999, tokens / WORKER_PAGE_SIZE);
+	reply = get_part(&peer, 29999, tokens / WORKER_PAGE_SIZE);
 	it_require(reply.mask.n == 1 && reply.mask.values[0] == 0);
-	reply = part_get(&peer, 29999, UINT32_MAX);
+	reply = get_part(&peer, 29999, UINT32_MAX);
 	it_require(reply.mask.n == 1 && reply.mask.values[0] == 0);
 	wire_peer_bye(&other);
 	wire_peer_bye(&peer);
 	it_daemon_stop(&daemon);
 }
 
-struct facts {
+struct build_facts {
 	pid_t pid;
 	unsigned int n_fds;
 };
 
 static bool
-fds_are_back(void *argument)
+fds_are_at_most(void *argument)
 {
-	const struct facts *facts = argument;
+	const struct build_facts *build_facts = argument;
 
-	return it_count_fds(facts->pid) <= facts->n_fds;
+	return it_count_fds(build_facts->pid) <= build_facts->n_fds;
 }
 
 static void
-build_and_hang(int from, int to, void *argument)
+start_slow_build(int from, int to, void *argument)
 {
 	struct wire_reply reply;
 	struct wire_request request;
@@ -116,8 +116,8 @@ build_and_hang(int from, int to, void *argument)
 
 	(void)from, (void)argument;
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
-	part_get(&peer, 0, 0);
-	request = order_of(&endless_q, endless);
+	get_part(&peer, 0, 0);
+	request = build_request(&slow_mask_q_len, slow_mask_mod);
 	it_require(!wire_peer_try_call(&peer, &request, &reply, 0));
 	it_require(!wire_peer_try_call(&peer, &request, &reply, 20));
 	it_send(to, &done, 1);
@@ -126,24 +126,24 @@ build_and_hang(int from, int to, void *argument)
 }
 
 /* Killed with a mask that is being built and one that waits to be. */
-IT_TEST(killed_while_it_builds)
+IT_TEST(kill_during_a_build_cancels_it)
 {
 	struct it_daemon daemon;
 	struct it_worker child;
 	unsigned long kib = 0;
-	struct facts facts;
+	struct build_facts build_facts;
 	struct worker_fixture worker;
 	char done;
 
 	masks_daemon_start(&daemon, "mask-time = 60s\n");
 	worker_open(&worker, NULL, 0);
-	facts = (struct facts){ daemon.pid, it_count_fds(daemon.pid) };
+	build_facts = (struct build_facts){ daemon.pid, it_count_fds(daemon.pid) };
 	for (int i = 0; i < 12; i++) {
-		it_fork(&child, build_and_hang, NULL);
+		it_fork(&child, start_slow_build, NULL);
 		it_receive(child.from, &done, 1);
 		it_kill(&child);
-		it_require(it_wait(fds_are_back, &facts, 5000), "%u descriptors, %u before", it_count_fds(daemon.pid),
-			   facts.n_fds);
+		it_require(it_wait(fds_are_at_most, &build_facts, 5000), "%u descriptors, %u before",
+			   it_count_fds(daemon.pid), build_facts.n_fds);
 		if (i == 3)
 			kib = it_private_kib(daemon.pid);
 	}
@@ -156,7 +156,7 @@ IT_TEST(killed_while_it_builds)
 }
 
 /* The sessions share one thread and a bounded queue; a session has few places in it. */
-IT_TEST(too_many_builds)
+IT_TEST(queued_builds_are_limited)
 {
 	static const uint32_t one = 1;
 	struct wire_request request;
@@ -167,7 +167,7 @@ IT_TEST(too_many_builds)
 	masks_daemon_start(&daemon, "mask-time = 60s\n");
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	wire_peer_attach(&other, WIRE_ROLE_SESSION, NULL);
-	request = order_of(&endless_q, endless);
+	request = build_request(&slow_mask_q_len, slow_mask_mod);
 	for (int i = 0; i < 4; i++)
 		it_require(!wire_peer_try_call(&peer, &request, &reply, 0));
 	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_ERR_AGAIN, "%s", reply.text);
@@ -175,7 +175,7 @@ IT_TEST(too_many_builds)
 	request = (struct wire_request){ .kind = WIRE_PING };
 	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_OK);
 	/* Another session's waits behind the one that runs, until it goes with its member. */
-	request = order_of(&one, "causal");
+	request = build_request(&one, "causal");
 	it_require(!wire_peer_try_call(&other, &request, &reply, 50));
 	wire_peer_close(&peer);
 	wire_peer_receive(&other, &reply);
@@ -185,7 +185,7 @@ IT_TEST(too_many_builds)
 }
 
 /* Whoever asks for much at once waits for itself: another's build is not the last. */
-IT_TEST(sessions_take_turns)
+IT_TEST(builds_are_scheduled_by_session)
 {
 	static const uint32_t one = 1;
 	struct wire_request request;
@@ -197,10 +197,10 @@ IT_TEST(sessions_take_turns)
 	masks_daemon_start(&daemon, "mask-time = 1500ms\n");
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	wire_peer_attach(&other, WIRE_ROLE_SESSION, NULL);
-	request = order_of(&endless_q, endless);
+	request = build_request(&slow_mask_q_len, slow_mask_mod);
 	for (int i = 0; i < 4; i++)
 		it_require(!wire_peer_try_call(&peer, &request, &reply, 0));
-	request = order_of(&one, "causal");
+	request = build_request(&one, "causal");
 	begun_ms = it_now_ms();
 	it_require(wire_peer_call(&other, &request, &reply) == PAGED_OK, "%s", reply.text);
 	took_ms = it_now_ms() - begun_ms;
@@ -212,7 +212,7 @@ IT_TEST(sessions_take_turns)
 }
 
 /* Nothing that runs or waits keeps a daemon from its end. */
-IT_TEST(the_daemon_stops_in_the_middle)
+IT_TEST(stop_cancels_builds)
 {
 	struct wire_request request;
 	struct it_daemon daemon;
@@ -221,7 +221,7 @@ IT_TEST(the_daemon_stops_in_the_middle)
 
 	masks_daemon_start(&daemon, "mask-time = 60s\nstop-timeout = 300ms\n");
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
-	request = order_of(&endless_q, endless);
+	request = build_request(&slow_mask_q_len, slow_mask_mod);
 	for (int i = 0; i < 3; i++)
 		it_require(!wire_peer_try_call(&peer, &request, &reply, 10));
 	it_daemon_stop(&daemon);
@@ -229,7 +229,7 @@ IT_TEST(the_daemon_stops_in_the_middle)
 }
 
 /* A single block, whose every element counts: mask-time ends it, and so does the daemon's end. */
-IT_TEST(a_block_without_end)
+IT_TEST(mask_time_ends_a_slow_block)
 {
 	static const char all_seen[] = "((q_idx ^ kv_idx) & 3) + (~(q_idx ^ kv_idx) & 3) == 3";
 	static const uint32_t q_len = 1u << 28;
@@ -240,7 +240,7 @@ IT_TEST(a_block_without_end)
 
 	masks_daemon_start(&daemon, "mask-time = 200ms\n");
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
-	request = order_of(&q_len, all_seen);
+	request = build_request(&q_len, all_seen);
 	request.build_mask.q_block = q_len;
 	request.build_mask.kv_block = tokens;
 	it_require(wire_peer_try_call(&peer, &request, &reply, 5000), "no answer");
@@ -250,7 +250,7 @@ IT_TEST(a_block_without_end)
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(a_stopping_daemon_builds_nothing_new)
+IT_TEST(builds_are_refused_while_stopping)
 {
 	static const uint32_t one = 1;
 	struct wire_control_reply notice;
@@ -263,14 +263,14 @@ IT_TEST(a_stopping_daemon_builds_nothing_new)
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	it_require(kill(daemon.pid, SIGTERM) == 0);
 	it_require(wire_peer_receive_control(peer.control, &notice, NULL) && notice.kind == WIRE_NOTICE);
-	request = order_of(&one, "causal");
+	request = build_request(&one, "causal");
 	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_ERR_STOPPING, "%s", reply.text);
 	wire_peer_bye(&peer);
 	it_daemon_stop(&daemon);
 }
 
 static void
-expect(struct wire_peer *peer, struct wire_request *request, enum paged_status status, const char *part)
+expect_reply(struct wire_peer *peer, struct wire_request *request, enum paged_status status, const char *part)
 {
 	struct wire_reply reply;
 
@@ -279,7 +279,7 @@ expect(struct wire_peer *peer, struct wire_request *request, enum paged_status s
 	it_require(strstr(reply.text, part) != NULL, "no %s in: %s", part, reply.text);
 }
 
-IT_TEST(orders_that_cannot_be)
+IT_TEST(invalid_mask_requests_are_refused)
 {
 	static const uint32_t one = 1, all = UINT32_MAX;
 	static const int64_t far = INT64_MAX;
@@ -293,54 +293,54 @@ IT_TEST(orders_that_cannot_be)
 
 	masks_daemon_start(&daemon, "");
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
-	request = order_of(&one, "causal");
+	request = build_request(&one, "causal");
 	request.build_mask.n_rows = 0;
-	expect(&peer, &request, PAGED_ERR_LIMIT, "BuildMask.q_len has 0 entries; it may have 1 to 2048");
-	request = order_of(&one, "kv_idx <= ");
-	expect(&peer, &request, PAGED_ERR_INVALID, "expected");
-	request = order_of(&one, "score > 0.0");
-	expect(&peer, &request, PAGED_ERR_INVALID, "score");
-	request = order_of(&one, "");
-	expect(&peer, &request, PAGED_ERR_INVALID, "");
-	request = order_of(&one, "causal");
+	expect_reply(&peer, &request, PAGED_ERR_LIMIT, "BuildMask.q_len has 0 entries; it may have 1 to 2048");
+	request = build_request(&one, "kv_idx <= ");
+	expect_reply(&peer, &request, PAGED_ERR_INVALID, "expected");
+	request = build_request(&one, "score > 0.0");
+	expect_reply(&peer, &request, PAGED_ERR_INVALID, "score");
+	request = build_request(&one, "");
+	expect_reply(&peer, &request, PAGED_ERR_INVALID, "");
+	request = build_request(&one, "causal");
 	request.build_mask.q_block = 0;
-	expect(&peer, &request, PAGED_ERR_INVALID, "none may be 0");
-	request = order_of(&one, "causal");
+	expect_reply(&peer, &request, PAGED_ERR_INVALID, "none may be 0");
+	request = build_request(&one, "causal");
 	request.build_mask.kv_block = 0;
-	expect(&peer, &request, PAGED_ERR_INVALID, "none may be 0");
-	request = order_of(&all, "causal");
+	expect_reply(&peer, &request, PAGED_ERR_INVALID, "none may be 0");
+	request = build_request(&all, "causal");
 	request.build_mask.kv_len = &all;
-	expect(&peer, &request, PAGED_ERR_LIMIT, "elements");
-	request = order_of(&one, "causal");
+	expect_reply(&peer, &request, PAGED_ERR_LIMIT, "elements");
+	request = build_request(&one, "causal");
 	request.build_mask.kv_len = &all;
-	expect(&peer, &request, PAGED_ERR_LIMIT, "32 bits");
-	request = order_of(&one, "causal");
+	expect_reply(&peer, &request, PAGED_ERR_LIMIT, "32 bits");
+	request = build_request(&one, "causal");
 	request.build_mask.q_base = &far;
-	expect(&peer, &request, PAGED_ERR_LIMIT, "32 bits");
-	request = order_of(&one, "causal");
+	expect_reply(&peer, &request, PAGED_ERR_LIMIT, "32 bits");
+	request = build_request(&one, "causal");
 	request.build_mask.b = &all;
-	expect(&peer, &request, PAGED_ERR_INVALID, "b is 4294967295; it is at most 2^31 - 1");
-	request = order_of(&one, "causal");
+	expect_reply(&peer, &request, PAGED_ERR_INVALID, "b is 4294967295; it is at most 2^31 - 1");
+	request = build_request(&one, "causal");
 	request.build_mask.q_base = &far;
 	/* Nobody builds it without this limit. */
 	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_ERR_LIMIT);
 	it_require(strstr(reply.text, "paged_block_mask_create()") == NULL, "%s", reply.text);
-	request = order_of(&one, "causal");
+	request = build_request(&one, "causal");
 	request.build_mask.n_heads = all;
-	expect(&peer, &request, PAGED_ERR_LIMIT, "paged_block_mask_create()");
-	request = order_of(&one, "x < kv_idx");
+	expect_reply(&peer, &request, PAGED_ERR_LIMIT, "paged_block_mask_create()");
+	request = build_request(&one, "x < kv_idx");
 	request.build_mask.names = twice;
 	request.build_mask.n_names = 2;
-	expect(&peer, &request, PAGED_ERR_INVALID, "x");
+	expect_reply(&peer, &request, PAGED_ERR_INVALID, "x");
 	request.build_mask.names = &odd;
 	request.build_mask.n_names = 1;
-	expect(&peer, &request, PAGED_ERR_INVALID, "x");
+	expect_reply(&peer, &request, PAGED_ERR_INVALID, "x");
 	wire_peer_bye(&peer);
 	it_daemon_stop(&daemon);
 }
 
 static struct wire_request
-part_of(const char *name, uint64_t offset, uint32_t size)
+array_chunk(const char *name, uint64_t offset, uint32_t size)
 {
 	static const uint8_t data[64];
 	struct wire_request request = {
@@ -357,7 +357,7 @@ part_of(const char *name, uint64_t offset, uint32_t size)
 	return request;
 }
 
-IT_TEST(arrays_that_cannot_be)
+IT_TEST(invalid_uploads_are_refused)
 {
 	struct wire_request request;
 	struct it_daemon daemon;
@@ -366,37 +366,37 @@ IT_TEST(arrays_that_cannot_be)
 	masks_daemon_start(&daemon, "");
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	wire_peer_attach(&rank, WIRE_ROLE_JOIN, peer.welcome.welcome.join_token);
-	request = part_of("doc", 8, 8);
-	expect(&peer, &request, PAGED_ERR_AGAIN, "an upload that was not begun");
-	request = part_of("doc", 0, 32);
-	expect(&peer, &request, PAGED_OK, "");
-	request = part_of("doc", 40, 8);
-	expect(&peer, &request, PAGED_ERR_INVALID, "the next is at 32");
-	request = part_of("doc", UINT64_MAX, 8);
-	expect(&peer, &request, PAGED_ERR_INVALID, "doc");
-	request = part_of("doc", 32, 32);
-	expect(&rank, &request, PAGED_ERR_AGAIN, "an upload that was not begun");
-	expect(&peer, &request, PAGED_OK, "");
-	request = part_of("7", 0, 8);
-	expect(&peer, &request, PAGED_ERR_INVALID, "a name is");
-	request = part_of("doc", 0, 8);
+	request = array_chunk("doc", 8, 8);
+	expect_reply(&peer, &request, PAGED_ERR_AGAIN, "an upload that was not begun");
+	request = array_chunk("doc", 0, 32);
+	expect_reply(&peer, &request, PAGED_OK, "");
+	request = array_chunk("doc", 40, 8);
+	expect_reply(&peer, &request, PAGED_ERR_INVALID, "the next is at 32");
+	request = array_chunk("doc", UINT64_MAX, 8);
+	expect_reply(&peer, &request, PAGED_ERR_INVALID, "doc");
+	request = array_chunk("doc", 32, 32);
+	expect_reply(&rank, &request, PAGED_ERR_AGAIN, "an upload that was not begun");
+	expect_reply(&peer, &request, PAGED_OK, "");
+	request = array_chunk("7", 0, 8);
+	expect_reply(&peer, &request, PAGED_ERR_INVALID, "a name is");
+	request = array_chunk("doc", 0, 8);
 	request.put_array.dtype = UINT32_MAX;
-	expect(&peer, &request, PAGED_ERR_INVALID, "no dtype");
-	request = part_of("huge", 0, 8);
+	expect_reply(&peer, &request, PAGED_ERR_INVALID, "no dtype");
+	request = array_chunk("huge", 0, 8);
 	request.put_array.n_dims = 4;
 	memset(request.put_array.extents, 0xff, sizeof(request.put_array.extents));
-	expect(&peer, &request, PAGED_ERR_LIMIT, "2^64");
+	expect_reply(&peer, &request, PAGED_ERR_LIMIT, "2^64");
 	request.put_array.extents[1] = request.put_array.extents[2] = request.put_array.extents[3] = 1;
-	expect(&peer, &request, PAGED_ERR_LIMIT, "4294967295 bytes");
+	expect_reply(&peer, &request, PAGED_ERR_LIMIT, "4294967295 bytes");
 	request = (struct wire_request){ .kind = WIRE_DROP_ARRAY, .drop_array.name = "none" };
-	expect(&peer, &request, PAGED_ERR_NOENT, "no array none");
+	expect_reply(&peer, &request, PAGED_ERR_NOENT, "no array none");
 	wire_peer_bye(&rank);
 	wire_peer_bye(&peer);
 	it_daemon_stop(&daemon);
 }
 
 /* A kicked session's build is answered, and it may ask for no other. */
-IT_TEST(the_session_ends_meanwhile)
+IT_TEST(kick_cancels_builds)
 {
 	struct wire_request request, kick = { .kind = WIRE_KICK };
 	struct it_daemon daemon;
@@ -406,19 +406,19 @@ IT_TEST(the_session_ends_meanwhile)
 	masks_daemon_start(&daemon, "mask-time = 60s\n");
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	wire_peer_attach(&admin, WIRE_ROLE_OBSERVER, NULL);
-	request = part_of("doc", 0, 64);
-	expect(&peer, &request, PAGED_OK, "");
-	request = order_of(&endless_q, endless);
+	request = array_chunk("doc", 0, 64);
+	expect_reply(&peer, &request, PAGED_OK, "");
+	request = build_request(&slow_mask_q_len, slow_mask_mod);
 	it_require(!wire_peer_try_call(&peer, &request, &reply, 50));
 	kick.kick.session = peer.welcome.welcome.session;
-	expect(&admin, &kick, PAGED_OK, "");
+	expect_reply(&admin, &kick, PAGED_OK, "");
 	wire_peer_receive(&peer, &reply);
 	it_require(reply.id == peer.last_id && reply.status == PAGED_ERR_GONE, "%d: %s", reply.status, reply.text);
-	request = part_of("doc", 0, 64);
-	expect(&peer, &request, PAGED_ERR_GONE, "has ended");
-	expect(&admin, &request, PAGED_ERR_PERM, "observer");
-	request = order_of(&endless_q, endless);
-	expect(&admin, &request, PAGED_ERR_PERM, "observer");
+	request = array_chunk("doc", 0, 64);
+	expect_reply(&peer, &request, PAGED_ERR_GONE, "has ended");
+	expect_reply(&admin, &request, PAGED_ERR_PERM, "observer");
+	request = build_request(&slow_mask_q_len, slow_mask_mod);
+	expect_reply(&admin, &request, PAGED_ERR_PERM, "observer");
 	wire_peer_bye(&admin);
 	wire_peer_close(&peer);
 	it_daemon_stop(&daemon);

@@ -5,11 +5,11 @@
 
 #include "tests/support/harness.h"
 
-static const char *const program[] = { "examples/own_block_manager", NULL };
+static const char *const example[] = { "examples/own_block_manager", NULL };
 
 /* Runs the program on a pool of pages of page_size tokens; output and exit code are its own. */
 static const char *
-run_with(struct it_daemon *daemon, unsigned int page_size, unsigned int max_length, int *code)
+run_example(struct it_daemon *daemon, unsigned int page_size, unsigned int max_length, int *code)
 {
 	char config[256];
 
@@ -20,10 +20,10 @@ run_with(struct it_daemon *daemon, unsigned int page_size, unsigned int max_leng
 		 "}\n",
 		 page_size, max_length);
 	it_daemon_start(daemon, config, NULL, NULL);
-	return it_command(code, program);
+	return it_command(code, example);
 }
 
-IT_TEST(explicit_page_tables_give_the_bits_of_plain_sequences)
+IT_TEST(explicit_page_tables_equal_sequences)
 {
 	static const unsigned int page_size[] = { 1, 16, 24, 128 };
 
@@ -34,7 +34,7 @@ IT_TEST(explicit_page_tables_give_the_bits_of_plain_sequences)
 		char free_line[64];
 		int code;
 
-		output = run_with(&daemon, page_size[i], 8192, &code);
+		output = run_example(&daemon, page_size[i], 8192, &code);
 		it_require(code == 0, "%s", output);
 		it_require(strstr(output, "request 0: 76 tokens") != NULL, "%s", output);
 		it_require(strstr(output, "request 1: 139 tokens") != NULL, "%s", output);
@@ -46,13 +46,13 @@ IT_TEST(explicit_page_tables_give_the_bits_of_plain_sequences)
 	}
 }
 
-IT_TEST(the_large_sequence_is_bounded_by_max_length)
+IT_TEST(large_sequence_is_bounded_by_max_length)
 {
 	struct it_daemon daemon;
 	const char *output;
 	int code;
 
-	output = run_with(&daemon, 16, 512, &code);
+	output = run_example(&daemon, 16, 512, &code);
 	it_require(code == 1 && strstr(output, "a sequence may hold 512 tokens, 1024 requested") != NULL, "%s", output);
 	it_daemon_stop(&daemon);
 }

@@ -13,7 +13,7 @@
 #define DIM 24u
 #define TOKENS 150u
 #define PAGE_SIZE 16u
-#define HALF (DIM / 2)
+#define ROTARY_PAIRS (DIM / 2)
 
 static const char pools[] = "pool eight { layers = 2 kv-heads = 2 head-dim = 24 dtype = e4m3 pages = 32 }\n"
 			    "pool whole { layers = 2 kv-heads = 2 head-dim = 24 dtype = i8 pages = 32 }\n";
@@ -32,7 +32,7 @@ struct contents {
 };
 
 /* What one process says to the other. */
-struct told {
+struct result {
 	paged_seq_id seq;
 	float out[Q_HEADS][DIM], lse[Q_HEADS];
 };
@@ -60,27 +60,27 @@ contents_make(struct contents *contents)
 	random_fill(contents->v[0][0], TOKENS * KV_HEADS * DIM, 2);
 	random_fill(contents->q[0][0], Q_HEADS * DIM, 3);
 	for (uint32_t p = 0; p < TOKENS; p++)
-		for (uint32_t i = 0; i < HALF; i++) {
-			contents->table[p][i] = cosf((float)p * powf(10000, -(float)i / HALF));
-			contents->table[p][HALF + i] = sinf((float)p * powf(10000, -(float)i / HALF));
+		for (uint32_t i = 0; i < ROTARY_PAIRS; i++) {
+			contents->table[p][i] = cosf((float)p * powf(10000, -(float)i / ROTARY_PAIRS));
+			contents->table[p][ROTARY_PAIRS + i] = sinf((float)p * powf(10000, -(float)i / ROTARY_PAIRS));
 		}
 }
 
 static const float *
-scales(const struct session *session, const float *of_fp8)
+scales(const struct session *session, const float *fp8_scales)
 {
-	return session->info.k.dtype == PAGED_I8 ? NULL : of_fp8;
+	return session->info.k.dtype == PAGED_I8 ? NULL : fp8_scales;
 }
 
 /* The last token's query, turned as the keys were. */
 static void
-attend(struct session *session, const struct contents *contents, struct told *told)
+append_and_attend(struct session *session, const struct contents *contents, struct result *result)
 {
 	float q[Q_HEADS][DIM];
 	struct paged_tensor tq = { .data = q, .dtype = PAGED_F32, .n_heads = Q_HEADS, .dim = DIM };
-	struct paged_tensor to = { .data = told->out, .dtype = PAGED_F32, .n_heads = Q_HEADS, .dim = DIM };
+	struct paged_tensor to = { .data = result->out, .dtype = PAGED_F32, .n_heads = Q_HEADS, .dim = DIM };
 	const struct paged_attention_params params = { .struct_size = sizeof(params),
-						       .lse = told->lse,
+						       .lse = result->lse,
 						       .k_scale = scales(session, k_scale),
 						       .v_scale = scales(session, v_scale) };
 
@@ -88,7 +88,7 @@ attend(struct session *session, const struct contents *contents, struct told *to
 	ok(session,
 	   paged_batch_plan(session->batch, 1,
 			    &(struct paged_batch_row){
-				    .seq = told->seq, .q_len = 1, .kv_len = TOKENS, .flags = PAGED_ROW_NO_APPEND }));
+				    .seq = result->seq, .q_len = 1, .kv_len = TOKENS, .flags = PAGED_ROW_NO_APPEND }));
 	ok(session, paged_attention(session->batch, 1, &tq, &to, &params));
 	ok(session, paged_batch_validate(session->batch));
 }
@@ -98,7 +98,7 @@ writer(int from, int to, void *argument)
 {
 	static struct contents contents;
 	struct session session;
-	struct told told;
+	struct result result;
 	const uint32_t n_tokens = TOKENS;
 	const struct paged_rotary rotary = {
 		.struct_size = sizeof(rotary), .cos_sin = contents.table[0], .n_positions = TOKENS, .dim = DIM
@@ -109,23 +109,25 @@ writer(int from, int to, void *argument)
 
 	contents_make(&contents);
 	session_open(&session, argument);
-	ok(&session, seqs_create(session.client, session.pool, 1, &told.seq));
-	ok(&session, seqs_reserve(session.client, 1, &told.seq, &n_tokens));
-	ok(&session, paged_batch_plan(session.batch, 1,
-				      &(struct paged_batch_row){ .seq = told.seq, .q_len = TOKENS, .kv_len = TOKENS }));
+	ok(&session, seqs_create(session.client, session.pool, 1, &result.seq));
+	ok(&session, seqs_reserve(session.client, 1, &result.seq, &n_tokens));
+	ok(&session,
+	   paged_batch_plan(session.batch, 1,
+			    &(struct paged_batch_row){ .seq = result.seq, .q_len = TOKENS, .kv_len = TOKENS }));
 	ok(&session, paged_append(session.batch, 1, &k, &v,
 				  &(struct paged_append_params){ .struct_size = sizeof(struct paged_append_params),
 								 .k_scale = scales(&session, k_scale),
 								 .v_scale = scales(&session, v_scale),
 								 .rotary = &rotary }));
-	attend(&session, &contents, &told);
-	it_send(to, &told, sizeof(told));
+	append_and_attend(&session, &contents, &result);
+	it_send(to, &result, sizeof(result));
 	it_receive(from, &word, 1);
 	paged_client_close(session.client);
 }
 
 static float
-kept(const struct session *session, const uint32_t *pages, bool of_v, uint32_t head, uint32_t token, uint32_t d)
+stored_element(const struct session *session, const uint32_t *pages, bool of_v, uint32_t head, uint32_t token,
+	       uint32_t d)
 {
 	const struct paged_plane_info *plane = of_v ? &session->info.v : &session->info.k;
 	const struct paged_plane_info *scale_plane = of_v ? &session->info.v_scale : &session->info.k_scale;
@@ -147,14 +149,14 @@ kept(const struct session *session, const uint32_t *pages, bool of_v, uint32_t h
 
 /* Values are as near as the dtype promises; V is not turned. */
 static void
-check_values(const struct session *session, const uint32_t *pages, const struct contents *contents)
+expect_stored_values(const struct session *session, const uint32_t *pages, const struct contents *contents)
 {
 	double unit = session->info.v.dtype == PAGED_I8 ? 0 : 0x1p-4;
 	double less = session->info.v.dtype == PAGED_I8 ? 1.0 / 254 : 0x1p-10;
 
 	for (uint32_t i = 0; i < TOKENS * KV_HEADS * DIM; i++) {
 		uint32_t t = i / (KV_HEADS * DIM), h = i / DIM % KV_HEADS, d = i % DIM;
-		double x = (double)contents->v[t][h][d], got = (double)kept(session, pages, true, h, t, d);
+		double x = (double)contents->v[t][h][d], got = (double)stored_element(session, pages, true, h, t, d);
 
 		it_require(fabs(got - x) <= unit * fabs(x) + less * 1.0001, "token %u head %u: %g for %g", t, h, got,
 			   x);
@@ -162,8 +164,8 @@ check_values(const struct session *session, const uint32_t *pages, const struct 
 }
 
 static void
-check_out(const struct session *session, const uint32_t *pages, const struct contents *contents,
-	  const struct told *told)
+expect_attention(const struct session *session, const uint32_t *pages, const struct contents *contents,
+		 const struct result *result)
 {
 	static float k[TOKENS][DIM], v[TOKENS][DIM];
 
@@ -171,8 +173,8 @@ check_out(const struct session *session, const uint32_t *pages, const struct con
 		struct reference_result wanted;
 
 		for (uint32_t i = 0; i < TOKENS * DIM; i++) {
-			k[i / DIM][i % DIM] = kept(session, pages, false, h / 2, i / DIM, i % DIM);
-			v[i / DIM][i % DIM] = kept(session, pages, true, h / 2, i / DIM, i % DIM);
+			k[i / DIM][i % DIM] = stored_element(session, pages, false, h / 2, i / DIM, i % DIM);
+			v[i / DIM][i % DIM] = stored_element(session, pages, true, h / 2, i / DIM, i % DIM);
 		}
 		reference_attend(&(struct reference_q_row){ .q = contents->q[0][h],
 							    .k = k[0],
@@ -185,8 +187,8 @@ check_out(const struct session *session, const uint32_t *pages, const struct con
 							    .scale = 1 / sqrt((double)DIM) },
 				 &wanted);
 		for (uint32_t d = 0; d < DIM; d++)
-			it_require(fabs((double)told->out[h][d] - wanted.out[d]) <= wanted.out_tolerance + 1e-7,
-				   "head %u dim %u: %g, expected %g", h, d, (double)told->out[h][d], wanted.out[d]);
+			it_require(fabs((double)result->out[h][d] - wanted.out[d]) <= wanted.out_tolerance + 1e-7,
+				   "head %u dim %u: %g, expected %g", h, d, (double)result->out[h][d], wanted.out[d]);
 	}
 }
 
@@ -196,34 +198,34 @@ reader(int from, int to, void *argument)
 	static struct contents contents;
 	uint32_t pages[(TOKENS + PAGE_SIZE - 1) / PAGE_SIZE];
 	struct session session;
-	struct told told, ours;
+	struct result result, ours;
 
 	contents_make(&contents);
 	session_open(&session, argument);
-	it_receive(from, &told, sizeof(told));
-	ours.seq = told.seq;
-	ok(&session, paged_seq_read(session.pool, told.seq, NULL, pages, sizeof(pages) / sizeof(pages[0])));
-	attend(&session, &contents, &ours);
-	it_require(memcmp(&told, &ours, sizeof(told)) == 0, "two processes, two results");
-	check_values(&session, pages, &contents);
-	check_out(&session, pages, &contents, &ours);
+	it_receive(from, &result, sizeof(result));
+	ours.seq = result.seq;
+	ok(&session, paged_seq_read(session.pool, result.seq, NULL, pages, sizeof(pages) / sizeof(pages[0])));
+	append_and_attend(&session, &contents, &ours);
+	it_require(memcmp(&result, &ours, sizeof(result)) == 0, "two processes, two results");
+	expect_stored_values(&session, pages, &contents);
+	expect_attention(&session, pages, &contents, &ours);
 	paged_client_close(session.client);
 	it_send(to, "r", 1);
 }
 
-IT_TEST(another_process_reads_what_one_wrote)
+IT_TEST(reader_sees_quantised_values_in_place)
 {
 	struct it_daemon daemon;
 	struct it_worker first, second;
-	struct told told;
+	struct result result;
 	char word;
 
 	it_daemon_start(&daemon, pools, NULL, NULL);
 	for (int i = 0; i < 2; i++) {
 		it_fork(&first, writer, (void *)(uintptr_t)names[i]);
 		it_fork(&second, reader, (void *)(uintptr_t)names[i]);
-		it_receive(first.from, &told, sizeof(told));
-		it_send(second.to, &told, sizeof(told));
+		it_receive(first.from, &result, sizeof(result));
+		it_send(second.to, &result, sizeof(result));
 		it_receive(second.from, &word, 1);
 		it_join(&second);
 		it_send(first.to, "e", 1);
@@ -232,7 +234,7 @@ IT_TEST(another_process_reads_what_one_wrote)
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(pagedctl_names_the_dtypes)
+IT_TEST(pagedctl_prints_the_dtypes)
 {
 	struct it_daemon daemon;
 	const char *output;

@@ -8,7 +8,7 @@
 #include "tests/support/worker_fixture.h"
 
 #define WAIT_MS 600u
-#define PAGES 5u /* of 20 tokens */
+#define N_HELD_PAGES 5u /* of 20 tokens */
 
 #define POOL(name, more)                                                                    \
 	"pool " name " { layers = 2 kv-heads = 2 head-dim = 32 dtype = f32 page-size = 4\n" \
@@ -23,7 +23,7 @@ struct holder {
 };
 
 static void
-hold(int from, int to, void *argument)
+hold_pages(int from, int to, void *argument)
 {
 	const struct holder *holder = argument;
 	struct paged_client_params params = { .struct_size = sizeof(params), .join_token = holder->join_token };
@@ -47,14 +47,14 @@ holder_start(struct it_worker *child, struct holder *holder)
 {
 	char word;
 
-	it_fork(child, hold, holder);
+	it_fork(child, hold_pages, holder);
 	it_receive(child->from, &word, 1);
-	it_require(wire_peer_pool_entry().n_referenced == PAGES);
+	it_require(wire_peer_pool_entry().n_referenced == N_HELD_PAGES);
 }
 
 /* Milliseconds until all pages are free; the accounting holds all the time. */
 static uint64_t
-pages_return_ms(void)
+wait_pages_free_ms(void)
 {
 	uint64_t began = it_now_ms();
 	struct paged_pool_entry pool;
@@ -65,14 +65,14 @@ pages_return_ms(void)
 		it_require(pool.n_free + pool.n_referenced + pool.n_quarantined == 64);
 		if (pool.n_free == 64)
 			return it_now_ms() - began;
-		it_require(pool.n_free == 64 - PAGES, "%u are free", pool.n_free);
+		it_require(pool.n_free == 64 - N_HELD_PAGES, "%u are free", pool.n_free);
 		it_require(it_now_ms() - began < 20000);
 		it_pagedctl(&code, "check", NULL);
 		it_require(code == 0);
 	}
 }
 
-IT_TEST(pages_of_the_dead_wait)
+IT_TEST(pages_of_a_killed_worker_are_quarantined)
 {
 	struct holder holder = { .opens_test_pool = true };
 	struct it_worker child;
@@ -81,12 +81,12 @@ IT_TEST(pages_of_the_dead_wait)
 	it_daemon_start(&daemon, configuration, NULL, NULL);
 	holder_start(&child, &holder);
 	it_kill(&child);
-	it_require(pages_return_ms() >= WAIT_MS / 2, "it waits for the longest of what it opened");
+	it_require(wait_pages_free_ms() >= WAIT_MS / 2, "it waits for the longest of what it opened");
 	it_daemon_stop(&daemon);
 }
 
 /* Who opened no such pool cannot write to it; who says goodbye writes no more. */
-IT_TEST(others_do_not_wait)
+IT_TEST(quarantine_is_limited_to_its_pool)
 {
 	struct holder holder = { .opens_test_pool = false };
 	struct it_worker child;
@@ -108,7 +108,7 @@ IT_TEST(others_do_not_wait)
 }
 
 /* A rank that died holds up the pages of its session, though the first member leaves in good order. */
-IT_TEST(a_dead_rank_counts)
+IT_TEST(killed_rank_quarantines_its_session)
 {
 	struct holder holder = { .opens_test_pool = true };
 	struct it_worker rank;
@@ -123,11 +123,11 @@ IT_TEST(a_dead_rank_counts)
 	holder_start(&rank, &holder);
 	it_kill(&rank);
 	worker_close(&worker);
-	it_require(pages_return_ms() >= WAIT_MS / 2);
+	it_require(wait_pages_free_ms() >= WAIT_MS / 2);
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(stopping_does_not_wait)
+IT_TEST(stop_ignores_the_quarantine)
 {
 	struct holder holder = { .opens_test_pool = true };
 	struct it_worker child;

@@ -24,7 +24,7 @@ compare_pages(const void *a, const void *b)
 
 /* What a consistent snapshot of a page table never contains: a page outside the pool, or one twice. */
 static void
-row_check(const struct paged_seq_info *info, uint32_t *pages)
+page_table_check(const struct paged_seq_info *info, uint32_t *pages)
 {
 	it_require(info->capacity == info->n_pages * WORKER_PAGE_SIZE && info->n_pages <= ROW_PAGES,
 		   "%u tokens, %u pages", info->capacity, info->n_pages);
@@ -36,7 +36,7 @@ row_check(const struct paged_seq_info *info, uint32_t *pages)
 }
 
 static void
-racing_reader(int from, int to, void *argument)
+read_repeatedly(int from, int to, void *argument)
 {
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
 	uint32_t pages[ROW_PAGES], n_read = 0, n_stale = 0, n_again = 0;
@@ -51,7 +51,7 @@ racing_reader(int from, int to, void *argument)
 	while (it_now_ms() < end) {
 		status = paged_seq_read(worker.pool, seq, &info, pages, ROW_PAGES);
 		if (status == PAGED_OK)
-			row_check(&info, pages);
+			page_table_check(&info, pages);
 		n_read += status == PAGED_OK;
 		n_again += status == PAGED_ERR_AGAIN;
 		it_require(status == PAGED_OK || status == PAGED_ERR_AGAIN, "%s", paged_client_error(worker.client));
@@ -69,7 +69,7 @@ racing_reader(int from, int to, void *argument)
 	worker_close(&worker);
 }
 
-IT_TEST(rows_read_while_they_change)
+IT_TEST(page_tables_are_consistent_while_they_change)
 {
 	uint64_t end, never = 77ull << 32 | 31;
 	struct it_daemon daemon;
@@ -80,7 +80,7 @@ IT_TEST(rows_read_while_they_change)
 	char word;
 
 	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
-	it_fork(&child, racing_reader, &never);
+	it_fork(&child, read_repeatedly, &never);
 	worker_open(&worker, NULL, 0);
 	seq = worker_create_seq(&worker, 0);
 	it_send(child.to, &seq, sizeof(seq));
@@ -104,11 +104,11 @@ IT_TEST(rows_read_while_they_change)
 #define THREADS 4
 #define ROUNDS 300
 
-static struct worker_fixture shared;
+static struct worker_fixture shared_worker;
 static _Atomic unsigned int n_wrong;
 
 static void
-expect(enum paged_status status, enum paged_status wanted)
+count_unexpected(enum paged_status status, enum paged_status wanted)
 {
 	if (status != wanted)
 		atomic_fetch_add(&n_wrong, 1);
@@ -116,7 +116,7 @@ expect(enum paged_status status, enum paged_status wanted)
 
 /* Each makes an error of its own, and reads its own sentence. */
 static void *
-request_thread(void *argument)
+failing_request_thread(void *argument)
 {
 	uint32_t own = *(uint32_t *)argument, tokens = 4 + own;
 	char wanted[64];
@@ -126,14 +126,14 @@ request_thread(void *argument)
 		paged_seq_id seq, stale = 1234ull << 32 | (20 + own);
 		struct paged_seq_info info = { .struct_size = sizeof(info) };
 
-		expect(seqs_create(shared.client, shared.pool, 1, &seq), PAGED_OK);
-		expect(seqs_reserve(shared.client, 1, &seq, &tokens), PAGED_OK);
-		expect(paged_seq_read(shared.pool, seq, &info, NULL, 0), PAGED_OK);
-		expect(info.capacity >= tokens ? PAGED_OK : PAGED_ERR_RANGE, PAGED_OK);
-		expect(paged_seq_erase(shared.client, 1, &stale), PAGED_ERR_STALE);
-		if (strstr(paged_client_error(shared.client), wanted) == NULL)
+		count_unexpected(seqs_create(shared_worker.client, shared_worker.pool, 1, &seq), PAGED_OK);
+		count_unexpected(seqs_reserve(shared_worker.client, 1, &seq, &tokens), PAGED_OK);
+		count_unexpected(paged_seq_read(shared_worker.pool, seq, &info, NULL, 0), PAGED_OK);
+		count_unexpected(info.capacity >= tokens ? PAGED_OK : PAGED_ERR_RANGE, PAGED_OK);
+		count_unexpected(paged_seq_erase(shared_worker.client, 1, &stale), PAGED_ERR_STALE);
+		if (strstr(paged_client_error(shared_worker.client), wanted) == NULL)
 			atomic_fetch_add(&n_wrong, 1);
-		expect(paged_seq_erase(shared.client, 1, &seq), PAGED_OK);
+		count_unexpected(paged_seq_erase(shared_worker.client, 1, &seq), PAGED_OK);
 	}
 	return NULL;
 }
@@ -147,41 +147,41 @@ decode_thread(void *argument)
 	paged_seq_id seq;
 
 	(void)argument;
-	expect(paged_batch_create(shared.pool, &params, &batch), PAGED_OK);
+	count_unexpected(paged_batch_create(shared_worker.pool, &params, &batch), PAGED_OK);
 	for (int round = 0; round < ROUNDS / 50; round++) {
 		struct paged_batch_row row = { .q_len = 1 };
 
-		expect(seqs_create(shared.client, shared.pool, 1, &seq), PAGED_OK);
+		count_unexpected(seqs_create(shared_worker.client, shared_worker.pool, 1, &seq), PAGED_OK);
 		row.seq = seq;
 		for (row.kv_len = 1; row.kv_len <= 64; row.kv_len++)
-			expect(paged_batch_plan(batch, 1, &row), PAGED_OK);
-		expect(paged_seq_erase(shared.client, 1, &seq), PAGED_OK);
+			count_unexpected(paged_batch_plan(batch, 1, &row), PAGED_OK);
+		count_unexpected(paged_seq_erase(shared_worker.client, 1, &seq), PAGED_OK);
 	}
 	paged_batch_destroy(batch);
 	return NULL;
 }
 
-IT_TEST(one_client_in_several_threads)
+IT_TEST(threads_share_one_client)
 {
 	uint32_t numbers[THREADS];
 	pthread_t threads[THREADS + 2];
 	struct it_daemon daemon;
 
 	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
-	worker_open(&shared, NULL, 0);
+	worker_open(&shared_worker, NULL, 0);
 	for (uint32_t i = 0; i < THREADS; i++) {
 		numbers[i] = i;
-		it_require(pthread_create(&threads[i], NULL, request_thread, &numbers[i]) == 0);
+		it_require(pthread_create(&threads[i], NULL, failing_request_thread, &numbers[i]) == 0);
 	}
 	for (uint32_t i = THREADS; i < THREADS + 2; i++)
 		it_require(pthread_create(&threads[i], NULL, decode_thread, NULL) == 0);
 	for (uint32_t i = 0; i < THREADS + 2; i++)
 		pthread_join(threads[i], NULL);
 	it_require(n_wrong == 0, "%u calls did not give what they should", n_wrong);
-	it_require(worker_pool_entry(&shared, "test").n_free == WORKER_PAGES &&
-		   worker_pool_entry(&shared, "test").n_sequences == 0);
-	worker_check_pool(&shared);
-	worker_close(&shared);
+	it_require(worker_pool_entry(&shared_worker, "test").n_free == WORKER_PAGES &&
+		   worker_pool_entry(&shared_worker, "test").n_sequences == 0);
+	worker_check_pool(&shared_worker);
+	worker_close(&shared_worker);
 	it_daemon_stop(&daemon);
 }
 

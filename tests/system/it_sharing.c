@@ -49,24 +49,24 @@ reader(int from, int to, void *argument)
 }
 
 static void
-say_word(struct it_worker *child, enum word word)
+send_word(struct it_worker *child, enum word word)
 {
 	it_send(child->to, &word, sizeof(word));
 }
 
 static void
-hear_result(struct it_worker *child, float *out)
+receive_result(struct it_worker *child, float *out)
 {
-	say_word(child, ATTEND);
+	send_word(child, ATTEND);
 	it_receive(child->from, out, sizeof(float) * WORKER_LAYERS * WORKER_OUT);
 }
 
 static enum paged_status
-hear_verdict(struct it_worker *child)
+receive_status(struct it_worker *child)
 {
 	enum paged_status status;
 
-	say_word(child, VALIDATE);
+	send_word(child, VALIDATE);
 	it_receive(child->from, &status, sizeof(status));
 	return status;
 }
@@ -85,7 +85,7 @@ element(const struct worker_fixture *worker, paged_seq_id seq, uint32_t token)
 	       token % WORKER_PAGE_SIZE * v->token_stride;
 }
 
-IT_TEST(another_session_reads_the_same_bits)
+IT_TEST(reader_sees_the_writers_bits)
 {
 	float mine[WORKER_LAYERS * WORKER_OUT], theirs[WORKER_LAYERS * WORKER_OUT];
 	struct it_daemon daemon;
@@ -106,23 +106,23 @@ IT_TEST(another_session_reads_the_same_bits)
 	worker_read(&worker, seq, LENGTH, mine);
 	it_send(child.to, &seq, sizeof(seq));
 
-	hear_result(&child, theirs);
+	receive_result(&child, theirs);
 	it_require(memcmp(mine, theirs, sizeof(mine)) == 0, "B's bits are not A's");
 
 	byte = element(&worker, seq, 17);
 	byte[3] ^= 0x40; /* of a little-endian float: the exponent */
-	hear_result(&child, theirs);
+	receive_result(&child, theirs);
 	it_require(memcmp(mine, theirs, sizeof(mine)) != 0, "B does not see A's page");
 	byte[3] ^= 0x40;
-	hear_result(&child, theirs);
+	receive_result(&child, theirs);
 	it_require(memcmp(mine, theirs, sizeof(mine)) == 0);
 
 	/* Growth disturbs no reader; the end does. */
 	worker_ok(&worker, seqs_reserve(worker.client, 1, &seq, (uint32_t[]){ 64 }));
-	it_require(hear_verdict(&child) == PAGED_OK);
+	it_require(receive_status(&child) == PAGED_OK);
 	worker_ok(&worker, paged_seq_erase(worker.client, 1, &seq));
-	it_require(hear_verdict(&child) == PAGED_ERR_STALE);
-	say_word(&child, END);
+	it_require(receive_status(&child) == PAGED_ERR_STALE);
+	send_word(&child, END);
 	it_join(&child);
 	worker_check_pool(&worker);
 	worker_close(&worker);
@@ -149,7 +149,7 @@ worker_gather(struct worker_fixture *worker, uint32_t layer, const uint32_t *beg
 }
 
 static void
-gatherer(int from, int to, void *argument)
+gather_reader(int from, int to, void *argument)
 {
 	const uint32_t begin[] = { 0, GATHER_FROM };
 	struct paged_batch_row rows[2] = { { .kv_len = OWN_LENGTH }, { .kv_len = LENGTH } };
@@ -177,7 +177,7 @@ gatherer(int from, int to, void *argument)
 }
 
 /* Beside its own; when the writer erases them, what was gathered is told to be nothing. */
-IT_TEST(another_session_takes_tokens_out)
+IT_TEST(gather_from_another_session)
 {
 	const uint32_t begin[] = { 0, GATHER_FROM };
 	struct paged_batch_row rows[2] = { { .kv_len = OWN_LENGTH }, { .kv_len = LENGTH } };
@@ -188,7 +188,7 @@ IT_TEST(another_session_takes_tokens_out)
 	char done;
 
 	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
-	it_fork(&child, gatherer, NULL);
+	it_fork(&child, gather_reader, NULL);
 	worker_open(&worker, NULL, 0);
 	rows[0].seq = worker_create_seq(&worker, OWN_LENGTH);
 	rows[1].seq = worker_create_seq(&worker, LENGTH);
@@ -209,7 +209,7 @@ IT_TEST(another_session_takes_tokens_out)
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(truncated_entries_are_stale_for_a_reader)
+IT_TEST(truncated_sequence_is_stale_for_a_reader)
 {
 	struct it_daemon daemon;
 	struct worker_fixture writer, other;
@@ -234,7 +234,7 @@ IT_TEST(truncated_entries_are_stale_for_a_reader)
 #define RANKS WORKER_LAYERS
 
 /* How one that survives shall find the session. */
-struct outcome {
+struct expectation {
 	bool ended;
 };
 
@@ -244,7 +244,7 @@ rank(int from, int to, void *argument)
 	uint32_t layer = *(uint32_t *)argument;
 	struct paged_client_params params = { .struct_size = sizeof(params), .name = "rank" };
 	float out[WORKER_OUT];
-	struct outcome outcome;
+	struct expectation expectation;
 	char token[33];
 	paged_seq_id seq;
 	struct worker_fixture worker;
@@ -264,8 +264,8 @@ rank(int from, int to, void *argument)
 	it_send(to, out, sizeof(out));
 
 	/* Until somebody was killed. */
-	it_receive(from, &outcome, sizeof(outcome));
-	if (outcome.ended) {
+	it_receive(from, &expectation, sizeof(expectation));
+	if (expectation.ended) {
 		uint32_t tokens = 64;
 
 		/* The first call after the end, whichever it is, says so: the sequence is not just stale. */
@@ -282,8 +282,8 @@ rank(int from, int to, void *argument)
 		worker_ok(&worker, worker_plan(&worker, seq, LENGTH, LENGTH + 1, 0));
 		worker_ok(&worker, worker_append(&worker, layer, LENGTH, LENGTH + 1, SEED));
 	}
-	it_send(to, &outcome, sizeof(outcome));
-	it_receive(from, &outcome, sizeof(outcome)); /* may go */
+	it_send(to, &expectation, sizeof(expectation));
+	it_receive(from, &expectation, sizeof(expectation)); /* may go */
 	worker_close(&worker);
 }
 
@@ -292,7 +292,7 @@ static void
 scheduler(int from, int to, void *argument)
 {
 	struct paged_client_params params = { .struct_size = sizeof(params), .outlive = *(uint32_t *)argument };
-	struct outcome outcome;
+	struct expectation expectation;
 	paged_seq_id seq;
 	struct worker_fixture worker;
 
@@ -300,11 +300,11 @@ scheduler(int from, int to, void *argument)
 	it_send(to, paged_client_join_token(worker.client), 33);
 	seq = worker_create_seq(&worker, 2 * LENGTH);
 	it_send(to, &seq, sizeof(seq));
-	it_receive(from, &outcome, sizeof(outcome));
+	it_receive(from, &expectation, sizeof(expectation));
 	worker_ok(&worker, paged_client_dispatch(worker.client));
 	worker_ok(&worker, seqs_reserve(worker.client, 1, &seq, (uint32_t[]){ 3 * LENGTH }));
-	it_send(to, &outcome, sizeof(outcome));
-	it_receive(from, &outcome, sizeof(outcome));
+	it_send(to, &expectation, sizeof(expectation));
+	it_receive(from, &expectation, sizeof(expectation));
 	worker_close(&worker);
 }
 
@@ -330,7 +330,7 @@ engine_start(struct engine *engine, uint32_t outlive)
 
 /* Each rank's layer as one process alone would have it. */
 static void
-engine_compare(struct engine *engine)
+engine_expect_results(struct engine *engine)
 {
 	float alone[WORKER_LAYERS * WORKER_OUT], out[WORKER_OUT];
 	struct worker_fixture worker;
@@ -348,32 +348,32 @@ engine_compare(struct engine *engine)
 }
 
 static void
-ask_survivor(struct it_worker *child, bool ended)
+expect_survivor_status(struct it_worker *child, bool ended)
 {
-	struct outcome outcome = { ended };
+	struct expectation expectation = { ended };
 
-	it_send(child->to, &outcome, sizeof(outcome));
-	it_receive(child->from, &outcome, sizeof(outcome));
+	it_send(child->to, &expectation, sizeof(expectation));
+	it_receive(child->from, &expectation, sizeof(expectation));
 }
 
 static void
-release(struct it_worker *child)
+survivor_finish(struct it_worker *child)
 {
-	struct outcome outcome = { false };
+	struct expectation expectation = { false };
 
-	it_send(child->to, &outcome, sizeof(outcome));
+	it_send(child->to, &expectation, sizeof(expectation));
 	it_join(child);
 }
 
 static bool
-is_quarantined(void *argument)
+has_quarantined_pages(void *argument)
 {
 	struct paged_pool_entry pool = worker_pool_entry(argument, "test");
 
 	return pool.n_quarantined == 2 * LENGTH / WORKER_PAGE_SIZE && pool.n_referenced == 0;
 }
 
-IT_TEST(engine_first_member_killed)
+IT_TEST(session_ends_when_its_first_member_is_killed)
 {
 	struct it_daemon daemon;
 	struct engine engine;
@@ -381,18 +381,18 @@ IT_TEST(engine_first_member_killed)
 
 	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
 	engine_start(&engine, 0);
-	engine_compare(&engine);
+	engine_expect_results(&engine);
 	worker_observe(&observer);
 	it_kill(&engine.scheduler);
 	/* The ranks might still write the pages. */
-	it_require(it_wait(is_quarantined, &observer, 2000), "%u quarantined, %u referenced",
+	it_require(it_wait(has_quarantined_pages, &observer, 2000), "%u quarantined, %u referenced",
 		   worker_pool_entry(&observer, "test").n_quarantined,
 		   worker_pool_entry(&observer, "test").n_referenced);
 	for (uint32_t i = 0; i < RANKS; i++)
-		ask_survivor(&engine.rank[i], true);
+		expect_survivor_status(&engine.rank[i], true);
 	worker_check_pool(&observer);
-	release(&engine.rank[0]);
-	it_require(is_quarantined(&observer), "one rank is left");
+	survivor_finish(&engine.rank[0]);
+	it_require(has_quarantined_pages(&observer), "one rank is left");
 	it_kill(&engine.rank[1]);
 	worker_wait_free(&observer, "test", 2000);
 	worker_check_pool(&observer);
@@ -401,7 +401,7 @@ IT_TEST(engine_first_member_killed)
 }
 
 /* The same, but the scheduler asked that the session outlive it: the ranks go on, and the last one ends it. */
-IT_TEST(session_outlives_its_first_member)
+IT_TEST(outlive_keeps_the_session)
 {
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
 	struct it_daemon daemon;
@@ -410,15 +410,15 @@ IT_TEST(session_outlives_its_first_member)
 
 	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
 	engine_start(&engine, 1);
-	engine_compare(&engine);
+	engine_expect_results(&engine);
 	worker_observe(&observer);
 	it_kill(&engine.scheduler);
 	for (uint32_t i = 0; i < RANKS; i++)
-		ask_survivor(&engine.rank[i], false);
+		expect_survivor_status(&engine.rank[i], false);
 	worker_ok(&observer, paged_seq_read(observer.pool, engine.seq, &info, NULL, 0));
 	it_require(info.capacity >= 2 * LENGTH && worker_pool_entry(&observer, "test").n_quarantined == 0, "%u",
 		   info.capacity);
-	release(&engine.rank[0]);
+	survivor_finish(&engine.rank[0]);
 	worker_ok(&observer, paged_seq_read(observer.pool, engine.seq, &info, NULL, 0));
 	it_kill(&engine.rank[1]);
 	worker_wait_free(&observer, "test", 2000);
@@ -429,7 +429,7 @@ IT_TEST(session_outlives_its_first_member)
 }
 
 static void
-joined_member_killed(uint32_t victim)
+kill_joined_member(uint32_t killed)
 {
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
 	struct it_daemon daemon;
@@ -438,35 +438,35 @@ joined_member_killed(uint32_t victim)
 
 	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
 	engine_start(&engine, 0);
-	engine_compare(&engine);
+	engine_expect_results(&engine);
 	worker_observe(&observer);
-	it_kill(&engine.rank[victim]);
-	ask_survivor(&engine.scheduler, false);
-	ask_survivor(&engine.rank[1 - victim], false);
+	it_kill(&engine.rank[killed]);
+	expect_survivor_status(&engine.scheduler, false);
+	expect_survivor_status(&engine.rank[1 - killed], false);
 	worker_ok(&observer, paged_seq_read(observer.pool, engine.seq, &info, NULL, 0));
 	it_require(info.capacity == 92, "%u", info.capacity);
 	it_require(worker_pool_entry(&observer, "test").n_quarantined == 0);
 	worker_check_pool(&observer);
-	release(&engine.rank[1 - victim]);
-	release(&engine.scheduler);
+	survivor_finish(&engine.rank[1 - killed]);
+	survivor_finish(&engine.scheduler);
 	worker_wait_free(&observer, "test", 2000);
 	worker_close(&observer);
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(engine_second_member_killed)
+IT_TEST(session_continues_when_second_member_is_killed)
 {
-	joined_member_killed(0);
+	kill_joined_member(0);
 }
 
-IT_TEST(engine_third_member_killed)
+IT_TEST(session_continues_when_third_member_is_killed)
 {
-	joined_member_killed(1);
+	kill_joined_member(1);
 }
 
 /* A process that does nothing but live with a sequence of five pages. */
 static void
-sitter(int from, int to, void *argument)
+hold_five_pages(int from, int to, void *argument)
 {
 	paged_seq_id seq;
 	struct worker_fixture worker;
@@ -494,12 +494,12 @@ session_of(struct worker_fixture *observer, paged_seq_id seq)
 }
 
 static bool
-all_in_quarantine(void *argument)
+all_pages_quarantined(void *argument)
 {
 	return worker_pool_entry(argument, "test").n_quarantined == 5;
 }
 
-IT_TEST(kick_leaves_pages_in_quarantine_while_the_process_lives)
+IT_TEST(kick_quarantines_pages_while_the_process_lives)
 {
 	struct it_daemon daemon;
 	struct it_worker child;
@@ -509,13 +509,13 @@ IT_TEST(kick_leaves_pages_in_quarantine_while_the_process_lives)
 
 	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
 	worker_observe(&observer);
-	it_fork(&child, sitter, NULL);
+	it_fork(&child, hold_five_pages, NULL);
 	it_receive(child.from, &seq, sizeof(seq));
 	worker_ok(&observer, paged_admin_kick(observer.client, session_of(&observer, seq), 0));
 	it_send(child.to, &go, sizeof(go));
 	it_receive(child.from, &go, sizeof(go));
 	/* The session is told first, and its rows are taken apart in steps. */
-	it_require(it_wait(all_in_quarantine, &observer, 2000), "%u pages",
+	it_require(it_wait(all_pages_quarantined, &observer, 2000), "%u pages",
 		   worker_pool_entry(&observer, "test").n_quarantined);
 	it_require(worker_pool_entry(&observer, "test").n_sequences == 0);
 	worker_expect(&observer, paged_seq_read(observer.pool, seq, NULL, NULL, 0), PAGED_ERR_STALE);
@@ -527,7 +527,7 @@ IT_TEST(kick_leaves_pages_in_quarantine_while_the_process_lives)
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(kick_with_kill)
+IT_TEST(kick_with_kill_frees_pages)
 {
 	struct it_daemon daemon;
 	struct it_worker child;
@@ -537,7 +537,7 @@ IT_TEST(kick_with_kill)
 
 	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
 	worker_observe(&observer);
-	it_fork(&child, sitter, NULL);
+	it_fork(&child, hold_five_pages, NULL);
 	it_receive(child.from, &seq, sizeof(seq));
 	session = session_of(&observer, seq);
 	worker_ok(&observer, paged_admin_kick(observer.client, session, 1));

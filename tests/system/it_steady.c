@@ -19,11 +19,11 @@
 #include "tests/support/sequences.h"
 #include "tests/support/worker_fixture.h"
 
-#define STEPS 1000u
-#define SEQS 4u
-#define AHEAD 64u /* tokens */
-#define PAGE 16u  /* tokens */
-#define START 20u /* tokens of the prompt */
+#define N_STEPS 1000u
+#define N_SEQS 4u
+#define RESERVE_AHEAD 64u /* tokens */
+#define PAGE_SIZE 16u     /* tokens */
+#define PROMPT_TOKENS 20u /* tokens of the prompt */
 
 static const char configuration[] = "pool test {\n"
 				    "    layers = 2\n kv-heads = 2\n head-dim = 32\n dtype = f32\n page-size = 16\n"
@@ -33,90 +33,96 @@ static const char configuration[] = "pool test {\n"
 /* A pause between two steps: where a model would compute. */
 #define STEP_US 200
 
-struct decode {
+struct decode_loop {
 	struct worker_fixture worker;
-	paged_seq_id seq[SEQS];
-	struct paged_batch_row rows[SEQS];
+	paged_seq_id seq[N_SEQS];
+	struct paged_batch_row rows[N_SEQS];
 	struct paged_mod_set *mod_set;
-	int32_t window, offset[SEQS];
+	int32_t window, offset[N_SEQS];
 };
 
 /* Other values in each step. */
 static enum paged_status
-decode_bind(struct decode *decode)
+decode_loop_bind(struct decode_loop *decode_loop)
 {
 	const struct paged_array arrays[] = {
-		{ .name = "window", .data = &decode->window, .dtype = PAGED_I32 },
-		{ .name = "offset", .data = decode->offset, .dtype = PAGED_I32, .n_dims = 1, .extents = { SEQS } },
+		{ .name = "window", .data = &decode_loop->window, .dtype = PAGED_I32 },
+		{ .name = "offset",
+		  .data = decode_loop->offset,
+		  .dtype = PAGED_I32,
+		  .n_dims = 1,
+		  .extents = { N_SEQS } },
 	};
 
-	decode->window = 10 + (decode->window + 7) % 100;
-	for (uint32_t i = 0; i < SEQS; i++)
-		decode->offset[i] = (int32_t)(decode->rows[i].kv_len / (i + 2));
-	return paged_mod_set_bind(decode->mod_set, 2, arrays, NULL);
+	decode_loop->window = 10 + (decode_loop->window + 7) % 100;
+	for (uint32_t i = 0; i < N_SEQS; i++)
+		decode_loop->offset[i] = (int32_t)(decode_loop->rows[i].kv_len / (i + 2));
+	return paged_mod_set_bind(decode_loop->mod_set, 2, arrays, NULL);
 }
 
 static void
-decode_begin_mods(struct decode *decode)
+decode_loop_begin_mods(struct decode_loop *decode_loop)
 {
 	static const struct paged_array names[] = { { .name = "window", .dtype = PAGED_I32 },
 						    { .name = "offset", .dtype = PAGED_I32, .n_dims = 1 } };
 	struct paged_mod_set_params params = { .struct_size = sizeof(params) };
 	struct paged_mod *mask, *score;
-	struct worker_fixture *worker = &decode->worker;
+	struct worker_fixture *worker = &decode_loop->worker;
 
 	worker_ok(worker, paged_mod_parse(worker->pool, PAGED_MOD_MASK, "kv_idx < offset[b] || q_idx - kv_idx < window",
 					  2, names, &mask));
 	worker_ok(worker, paged_mod_parse(worker->pool, PAGED_MOD_SCORE, "soft_cap(30.0)", 0, NULL, &score));
 	params.mask = mask;
 	params.score = score;
-	worker_ok(worker, paged_mod_set_create(worker->batch, &params, &decode->mod_set));
+	worker_ok(worker, paged_mod_set_create(worker->batch, &params, &decode_loop->mod_set));
 }
 
 static void
-decode_begin(struct decode *decode)
+decode_loop_begin(struct decode_loop *decode_loop)
 {
-	uint32_t tokens[SEQS];
+	uint32_t tokens[N_SEQS];
 
-	worker_open(&decode->worker, NULL, AHEAD);
-	worker_ok(&decode->worker, seqs_create(decode->worker.client, decode->worker.pool, SEQS, decode->seq));
-	for (uint32_t i = 0; i < SEQS; i++) {
+	worker_open(&decode_loop->worker, NULL, RESERVE_AHEAD);
+	worker_ok(&decode_loop->worker,
+		  seqs_create(decode_loop->worker.client, decode_loop->worker.pool, N_SEQS, decode_loop->seq));
+	for (uint32_t i = 0; i < N_SEQS; i++) {
 		/* Prompts of different lengths. */
-		decode->rows[i] =
-			(struct paged_batch_row){ .seq = decode->seq[i], .q_len = 1, .kv_len = START + 5 * i };
-		tokens[i] = decode->rows[i].kv_len + AHEAD;
+		decode_loop->rows[i] = (struct paged_batch_row){ .seq = decode_loop->seq[i],
+								 .q_len = 1,
+								 .kv_len = PROMPT_TOKENS + 5 * i };
+		tokens[i] = decode_loop->rows[i].kv_len + RESERVE_AHEAD;
 	}
-	worker_ok(&decode->worker, seqs_reserve(decode->worker.client, SEQS, decode->seq, tokens));
-	decode_begin_mods(decode);
+	worker_ok(&decode_loop->worker, seqs_reserve(decode_loop->worker.client, N_SEQS, decode_loop->seq, tokens));
+	decode_loop_begin_mods(decode_loop);
 }
 
 static enum paged_status
-decode_plan(struct decode *decode)
+decode_loop_plan(struct decode_loop *decode_loop)
 {
 	enum paged_status status;
 
-	for (uint32_t i = 0; i < SEQS; i++)
-		decode->rows[i].kv_len++;
-	status = paged_batch_plan(decode->worker.batch, SEQS, decode->rows);
-	return status == PAGED_OK ? decode_bind(decode) : status;
+	for (uint32_t i = 0; i < N_SEQS; i++)
+		decode_loop->rows[i].kv_len++;
+	status = paged_batch_plan(decode_loop->worker.batch, N_SEQS, decode_loop->rows);
+	return status == PAGED_OK ? decode_loop_bind(decode_loop) : status;
 }
 
 /* The other work of a step. */
 static void
-decode_run(struct decode *decode)
+decode_loop_attend(struct decode_loop *decode_loop)
 {
-	static float data[SEQS * WORKER_OUT], out[SEQS * WORKER_OUT];
+	static float data[N_SEQS * WORKER_OUT], out[N_SEQS * WORKER_OUT];
 	const struct paged_tensor kv = {
 		.data = data, .dtype = PAGED_F32, .n_heads = WORKER_KV_HEADS, .dim = WORKER_DIM
 	};
 	const struct paged_tensor q = { .data = data, .dtype = PAGED_F32, .n_heads = WORKER_HEADS, .dim = WORKER_DIM };
 	const struct paged_tensor o = { .data = out, .dtype = PAGED_F32, .n_heads = WORKER_HEADS, .dim = WORKER_DIM };
 
-	const struct paged_attention_params params = { .struct_size = sizeof(params), .mod_set = decode->mod_set };
+	const struct paged_attention_params params = { .struct_size = sizeof(params), .mod_set = decode_loop->mod_set };
 
 	for (uint32_t layer = 0; layer < WORKER_LAYERS; layer++) {
-		worker_ok(&decode->worker, paged_append(decode->worker.batch, layer, &kv, &kv, NULL));
-		worker_ok(&decode->worker, paged_attention(decode->worker.batch, layer, &q, &o, &params));
+		worker_ok(&decode_loop->worker, paged_append(decode_loop->worker.batch, layer, &kv, &kv, NULL));
+		worker_ok(&decode_loop->worker, paged_attention(decode_loop->worker.batch, layer, &q, &o, &params));
 	}
 	usleep(STEP_US);
 }
@@ -135,45 +141,45 @@ requests_so_far(struct worker_fixture *observer)
  * AHEAD tokens or more beyond what it needs; so requests are at least AHEAD
  * steps apart, but for the first, which finds the prompts' own reserves.
  */
-#define REQUESTS_BOUND (STEPS / AHEAD + 2)
+#define REQUESTS_BOUND (N_STEPS / RESERVE_AHEAD + 2)
 
-IT_TEST(requests_of_a_thousand_steps)
+IT_TEST(reserve_ahead_bounds_requests)
 {
 	struct it_daemon daemon;
-	struct decode decode;
+	struct decode_loop decode_loop;
 	struct worker_fixture observer;
 	uint64_t before, n;
 
 	it_daemon_start(&daemon, configuration, NULL, NULL);
 	worker_observe(&observer);
-	decode_begin(&decode);
-	worker_ok(&decode.worker, decode_plan(&decode));
+	decode_loop_begin(&decode_loop);
+	worker_ok(&decode_loop.worker, decode_loop_plan(&decode_loop));
 	before = requests_so_far(&observer);
-	for (uint32_t step = 0; step < STEPS; step++) {
-		decode_run(&decode);
-		worker_ok(&decode.worker, decode_plan(&decode));
+	for (uint32_t step = 0; step < N_STEPS; step++) {
+		decode_loop_attend(&decode_loop);
+		worker_ok(&decode_loop.worker, decode_loop_plan(&decode_loop));
 	}
 	n = requests_so_far(&observer) - before - 1; /* the count itself */
-	it_note("%u steps of %u sequences took %u pages with %llu requests, at most %u expected", STEPS, SEQS,
+	it_note("%u steps of %u sequences took %u pages with %llu requests, at most %u expected", N_STEPS, N_SEQS,
 		worker_pool_entry(&observer, "test").n_referenced, (unsigned long long)n, REQUESTS_BOUND);
 	it_require(n >= 1 && n <= REQUESTS_BOUND);
-	it_require(worker_pool_entry(&observer, "test").n_referenced >= SEQS * (STEPS + START) / PAGE);
+	it_require(worker_pool_entry(&observer, "test").n_referenced >= N_SEQS * (N_STEPS + PROMPT_TOKENS) / PAGE_SIZE);
 	worker_check_pool(&observer);
-	worker_close(&decode.worker);
+	worker_close(&decode_loop.worker);
 	worker_close(&observer);
 	it_daemon_stop(&daemon);
 }
 
 /* The traced process: getppid() opens and closes each plan. */
 static void
-traced(int from, int to, void *argument)
+traced_process(int from, int to, void *argument)
 {
-	static struct decode decode;
+	static struct decode_loop decode_loop;
 	uint32_t n_steps = *(uint32_t *)argument;
 	char word;
 
-	decode_begin(&decode);
-	worker_ok(&decode.worker, decode_plan(&decode));
+	decode_loop_begin(&decode_loop);
+	worker_ok(&decode_loop.worker, decode_loop_plan(&decode_loop));
 	it_send(to, "b", 1);
 	it_receive(from, &word, 1);
 	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
@@ -182,17 +188,17 @@ traced(int from, int to, void *argument)
 	for (uint32_t step = 0; step < n_steps; step++) {
 		enum paged_status status;
 
-		decode_run(&decode);
+		decode_loop_attend(&decode_loop);
 		syscall(SYS_getppid);
-		status = decode_plan(&decode);
+		status = decode_loop_plan(&decode_loop);
 		syscall(SYS_getppid);
-		worker_ok(&decode.worker, status);
+		worker_ok(&decode_loop.worker, status);
 	}
 	fflush(stdout);
 	_exit(0); /* LeakSanitizer cannot work while it is traced */
 }
 
-struct tally {
+struct syscall_counts {
 	uint32_t n_plans, n_with_calls, n_calls;
 	uint32_t n_blocking;
 	uint32_t by_number[512];
@@ -221,27 +227,28 @@ may_block(const struct __ptrace_syscall_info *info)
 }
 
 static void
-tally_add(struct tally *tally, const struct __ptrace_syscall_info *info, bool *inside, uint32_t *here)
+syscall_count_add(struct syscall_counts *syscall_counts, const struct __ptrace_syscall_info *info, bool *inside,
+		  uint32_t *here)
 {
 	if (info->entry.nr == SYS_getppid) {
 		if (*inside) {
-			tally->n_plans++;
-			tally->n_with_calls += *here != 0;
-			tally->n_calls += *here;
+			syscall_counts->n_plans++;
+			syscall_counts->n_with_calls += *here != 0;
+			syscall_counts->n_calls += *here;
 		}
 		*inside = !*inside;
 		*here = 0;
 	} else if (*inside) {
 		++*here;
-		tally->n_blocking += may_block(info);
+		syscall_counts->n_blocking += may_block(info);
 		if (info->entry.nr < 512)
-			tally->by_number[info->entry.nr]++;
+			syscall_counts->by_number[info->entry.nr]++;
 	}
 }
 
 /* The traced thread until it ends; its wait status. */
 static int
-trace_until_end(pid_t pid, struct tally *tally)
+trace_until_end(pid_t pid, struct syscall_counts *syscall_counts)
 {
 	struct __ptrace_syscall_info info;
 	bool inside = false;
@@ -264,14 +271,14 @@ trace_until_end(pid_t pid, struct tally *tally)
 		}
 		it_require(ptrace(PTRACE_GET_SYSCALL_INFO, pid, sizeof(info), &info) > 0, "%m");
 		if (info.op == PTRACE_SYSCALL_INFO_ENTRY)
-			tally_add(tally, &info, &inside, &here);
+			syscall_count_add(syscall_counts, &info, &inside, &here);
 	}
 }
 
 static void
-trace(struct it_worker *child, struct tally *tally)
+trace_process(struct it_worker *child, struct syscall_counts *syscall_counts)
 {
-	int status = trace_until_end(child->pid, tally);
+	int status = trace_until_end(child->pid, syscall_counts);
 
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
 		it_skip("ptrace is refused");
@@ -280,9 +287,9 @@ trace(struct it_worker *child, struct tally *tally)
 	close(child->from);
 }
 
-IT_TEST(system_calls_inside_plan)
+IT_TEST(plan_makes_few_system_calls)
 {
-	struct tally tally = { 0 };
+	struct syscall_counts syscall_counts = { 0 };
 	uint64_t before, n, seconds, began;
 	struct it_daemon daemon;
 	struct it_worker child;
@@ -291,51 +298,53 @@ IT_TEST(system_calls_inside_plan)
 
 	it_daemon_start(&daemon, configuration, NULL, NULL);
 	worker_observe(&observer);
-	it_fork(&child, traced, &(uint32_t){ STEPS });
+	it_fork(&child, traced_process, &(uint32_t){ N_STEPS });
 	it_receive(child.from, &word, 1);
 	before = requests_so_far(&observer);
 	it_send(child.to, "g", 1);
 	began = it_now_ms();
-	trace(&child, &tally);
+	trace_process(&child, &syscall_counts);
 	seconds = (it_now_ms() - began) / 1000 + 1;
 	n = requests_so_far(&observer) - before - 1;
 	for (uint32_t i = 0; i < 512; i++)
-		if (tally.by_number[i] != 0)
-			it_note("system call %u: %u times", i, tally.by_number[i]);
-	it_note("%u plans: %u with system calls (%u calls in all), %llu requests, %llu seconds", tally.n_plans,
-		tally.n_with_calls, tally.n_calls, (unsigned long long)n, (unsigned long long)seconds);
-	it_require(tally.n_plans == STEPS);
-	it_require(tally.n_blocking == 0, "%u of them may block", tally.n_blocking);
+		if (syscall_counts.by_number[i] != 0)
+			it_note("system call %u: %u times", i, syscall_counts.by_number[i]);
+	it_note("%u plans: %u with system calls (%u calls in all), %llu requests, %llu seconds", syscall_counts.n_plans,
+		syscall_counts.n_with_calls, syscall_counts.n_calls, (unsigned long long)n,
+		(unsigned long long)seconds);
+	it_require(syscall_counts.n_plans == N_STEPS);
+	it_require(syscall_counts.n_blocking == 0, "%u of them may block", syscall_counts.n_blocking);
 	it_require(n <= REQUESTS_BOUND);
 	/* Each request's send, a look a second, and on a busy machine one or two for an answer that takes its time. */
-	it_require(tally.n_with_calls <= 3 * n + seconds + 1);
+	it_require(syscall_counts.n_with_calls <= 3 * n + seconds + 1);
 	worker_close(&observer);
 	it_daemon_stop(&daemon);
 }
 
 /* While a request has no answer, looking for it is no reason to leave the step either. */
-IT_TEST(system_calls_while_the_daemon_does_not_answer)
+IT_TEST(plan_makes_few_system_calls_while_daemon_is_stopped)
 {
-	uint32_t n_steps = AHEAD - 2; /* the first row asks at once and has as much left */
-	struct tally tally = { 0 };
+	uint32_t n_steps = RESERVE_AHEAD - 2; /* the first row asks at once and has as much left */
+	struct syscall_counts syscall_counts = { 0 };
 	struct it_daemon daemon;
 	struct it_worker child;
 	uint64_t began, ms;
 	char word;
 
 	it_daemon_start(&daemon, configuration, NULL, NULL);
-	it_fork(&child, traced, &n_steps);
+	it_fork(&child, traced_process, &n_steps);
 	it_receive(child.from, &word, 1);
 	kill(daemon.pid, SIGSTOP);
 	it_send(child.to, "g", 1);
 	began = it_now_ms();
-	trace(&child, &tally);
+	trace_process(&child, &syscall_counts);
 	kill(daemon.pid, SIGCONT);
 	ms = it_now_ms() - began;
-	it_note("%u plans in %llu ms: %u with system calls", tally.n_plans, (unsigned long long)ms, tally.n_with_calls);
-	it_require(tally.n_plans == n_steps && tally.n_blocking == 0);
+	it_note("%u plans in %llu ms: %u with system calls", syscall_counts.n_plans, (unsigned long long)ms,
+		syscall_counts.n_with_calls);
+	it_require(syscall_counts.n_plans == n_steps && syscall_counts.n_blocking == 0);
 	/* The send, a look at the control socket a second, and one for the answer each 10 ms. */
-	it_require(tally.n_with_calls <= 2 + ms / 1000 + ms / 10 + 1);
+	it_require(syscall_counts.n_with_calls <= 2 + ms / 1000 + ms / 10 + 1);
 	it_daemon_stop(&daemon);
 }
 

@@ -18,16 +18,16 @@
 static struct it_daemon daemon_;
 
 static void
-tick(int signal)
+count_signal(int signal)
 {
 	(void)signal;
 }
 
 /* Signals without SA_RESTART all the time: every call that can sleep is interrupted. */
 static void
-ticking(long interval_us)
+start_signal_timer(long interval_us)
 {
-	const struct sigaction action = { .sa_handler = tick };
+	const struct sigaction action = { .sa_handler = count_signal };
 	const struct itimerval timer = { { 0, interval_us }, { 0, interval_us } };
 
 	sigaction(SIGALRM, &action, NULL);
@@ -48,7 +48,7 @@ count_threads(void)
 	return n;
 }
 
-IT_TEST(a_client_under_signals_leaves_nothing)
+IT_TEST(interrupted_calls_leak_nothing)
 {
 	unsigned int fds = 0, threads = 0;
 
@@ -61,28 +61,28 @@ IT_TEST(a_client_under_signals_leaves_nothing)
 		if (i == 1) {
 			fds = it_count_fds(getpid());
 			threads = count_threads();
-			ticking(150);
+			start_signal_timer(150);
 		}
 		it_require(paged_client_open(NULL, NULL, &client) == PAGED_OK, "%s", paged_client_error(client));
 		it_require(paged_pool_open(client, "p", &pool) == PAGED_OK, "%s", paged_client_error(client));
 		it_require(seqs_create(client, pool, 1, &id) == PAGED_OK, "%s", paged_client_error(client));
 		paged_client_close(client);
 	}
-	ticking(0);
+	start_signal_timer(0);
 	it_require(it_count_fds(getpid()) == fds, "%u descriptors, %u before", it_count_fds(getpid()), fds);
 	it_require(count_threads() == threads, "%u threads, %u before", count_threads(), threads);
 	it_daemon_stop(&daemon_);
 }
 
 static bool
-readable(struct paged_client *client)
+is_readable(struct paged_client *client)
 {
 	struct pollfd polled = { .fd = paged_client_fd(client), .events = POLLIN };
 
 	return poll(&polled, 1, 0) > 0;
 }
 
-IT_TEST(the_descriptor_is_quiet_after_dispatch)
+IT_TEST(dispatch_clears_the_client_fd)
 {
 	struct paged_client *client;
 	struct paged_pool *pool;
@@ -97,7 +97,7 @@ IT_TEST(the_descriptor_is_quiet_after_dispatch)
 				   paged_seq_erase(client, 1, &id) == PAGED_OK);
 		usleep(1000);
 		it_require(paged_client_dispatch(client) == PAGED_OK);
-		it_require(!readable(client), "turn %d", i);
+		it_require(!is_readable(client), "turn %d", i);
 	}
 	paged_client_close(client);
 	it_daemon_stop(&daemon_);
@@ -167,7 +167,7 @@ thread_batches(void *argument)
 }
 
 static void *
-thread_looks(void *argument)
+thread_queries(void *argument)
 {
 	struct paged_check_result result = { .struct_size = sizeof(result) };
 	struct paged_session_entry *sessions;
@@ -193,11 +193,11 @@ thread_looks(void *argument)
 	return NULL;
 }
 
-IT_TEST(many_threads_of_one_client)
+IT_TEST(threads_share_one_client)
 {
 	const struct paged_client_params params = { .struct_size = sizeof(params), .n_threads = 2 };
 	void *(*const run[])(void *) = { thread_sequences, thread_sequences, thread_batches,
-					 thread_batches,   thread_looks,     thread_looks };
+					 thread_batches,   thread_queries,   thread_queries };
 	pthread_t thread[6];
 	struct paged_pool *pool;
 

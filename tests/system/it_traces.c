@@ -29,7 +29,7 @@ struct replay {
 };
 
 static void
-apply(struct replay *replay, enum erase_by by)
+replay_step(struct replay *replay, enum erase_by by)
 {
 	const struct trace *trace = &replay->trace;
 	paged_seq_id *seq = &replay->seqs[trace->row];
@@ -52,7 +52,7 @@ apply(struct replay *replay, enum erase_by by)
 }
 
 static void
-compare(struct replay *replay, const char *path)
+replay_compare(struct replay *replay, const char *path)
 {
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
 	const struct trace *trace = &replay->trace;
@@ -88,8 +88,8 @@ replay_file(const char *path, size_t index, enum erase_by by)
 	worker_ok(&replay.worker,
 		  seqs_create(replay.worker.client, replay.worker.pool, replay.trace.n_rows, replay.seqs));
 	while ((result = trace_next(&replay.trace)) > 0) {
-		apply(&replay, by);
-		compare(&replay, path);
+		replay_step(&replay, by);
+		replay_compare(&replay, path);
 		n_steps++;
 	}
 	it_require(result == 0, "%s:%u: not understood", path, replay.trace.line_number);
@@ -112,7 +112,7 @@ traces_find(glob_t *found)
 
 /* One daemon, a pool a trace. */
 static void
-daemon_for(struct it_daemon *daemon, const glob_t *found)
+daemon_start_for(struct it_daemon *daemon, const glob_t *found)
 {
 	char configuration[8192];
 	size_t used = 0;
@@ -139,7 +139,7 @@ replay_all(enum erase_by by)
 	glob_t found;
 
 	traces_find(&found);
-	daemon_for(&daemon, &found);
+	daemon_start_for(&daemon, &found);
 	for (size_t i = 0; i < found.gl_pathc; i++)
 		n_steps += replay_file(found.gl_pathv[i], i, by);
 	it_require(n_steps == 1470, "%u", n_steps);
@@ -147,12 +147,12 @@ replay_all(enum erase_by by)
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(erase_as_truncate)
+IT_TEST(traces_with_erase_as_truncate)
 {
 	replay_all(ERASE_BY_TRUNCATE);
 }
 
-IT_TEST(erase_and_create)
+IT_TEST(traces_with_erase_and_create)
 {
 	replay_all(ERASE_BY_CREATE);
 }

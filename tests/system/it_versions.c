@@ -22,7 +22,7 @@
 #include "common/region.h"
 #include "tests/support/wire_peer.h"
 
-#define CONFIG "pool p { layers = 1 kv-heads = 1 head-dim = 32 pages = 64 page-size = 4 sequences = 8 }\n"
+#define POOL "pool p { layers = 1 kv-heads = 1 head-dim = 32 pages = 64 page-size = 4 sequences = 8 }\n"
 enum { NEWER_MINOR = 9, NEWER_HEADER = 4096 };
 
 /* Field 1000, a number: what a newer version may have put into any message. */
@@ -31,7 +31,7 @@ static const uint8_t unknown_field[] = { 0xc0, 0x3e, 7 };
 static struct it_daemon daemon_;
 
 static size_t
-append_unknown(uint8_t *message, size_t size)
+append_unknown_field(uint8_t *message, size_t size)
 {
 	memcpy(message + size, unknown_field, sizeof(unknown_field));
 	return size + sizeof(unknown_field);
@@ -39,7 +39,7 @@ append_unknown(uint8_t *message, size_t size)
 
 /* The daemon */
 
-IT_TEST(members_of_other_minor_versions_are_served)
+IT_TEST(other_minor_versions_are_served)
 {
 	struct wire_control_request hello = {
 		.kind = WIRE_HELLO,
@@ -54,18 +54,18 @@ IT_TEST(members_of_other_minor_versions_are_served)
 	uint8_t buffer[256];
 	struct wire_peer peer = { 0 };
 
-	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
 	it_require(wire_arena_create(&arena, &error) == PAGED_OK);
 	peer.control = wire_peer_connect_control();
 	wire_peer_send_bytes(peer.control, buffer,
-			     append_unknown(buffer, wire_control_request_pack(&hello, buffer, sizeof(buffer))));
+			     append_unknown_field(buffer, wire_control_request_pack(&hello, buffer, sizeof(buffer))));
 	it_require(wire_peer_receive_control(peer.control, &peer.welcome, NULL));
 	it_require(peer.welcome.kind == WIRE_WELCOME, "refused: %s", peer.welcome.refusal.text);
 	it_require(peer.welcome.welcome.version_minor == WIRE_VERSION_MINOR, "the daemon says its own version");
 	wire_peer_connect_dealer(&peer, peer.welcome.welcome.member, peer.welcome.welcome.token);
 
 	it_require(zmq_send(peer.dealer, buffer,
-			    append_unknown(buffer, wire_request_pack(&request, &arena, buffer, sizeof(buffer))),
+			    append_unknown_field(buffer, wire_request_pack(&request, &arena, buffer, sizeof(buffer))),
 			    0) > 0);
 	wire_peer_receive(&peer, &reply);
 	it_require(reply.id == 1 && reply.status == PAGED_OK, "%s", reply.text);
@@ -83,7 +83,7 @@ IT_TEST(members_of_other_minor_versions_are_served)
 
 /* A copy of a region with a larger header and larger records, all filled with ones where this version reads nothing. */
 static int
-region_newer(int fd, uint64_t *size_p)
+make_newer_region(int fd, uint64_t *size_p)
 {
 	struct stat file;
 	struct region_header *header;
@@ -129,7 +129,7 @@ region_newer(int fd, uint64_t *size_p)
 }
 
 static void
-reply_relay(int to, struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS])
+relay_reply(int to, struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS])
 {
 	union {
 		struct cmsghdr header;
@@ -144,7 +144,7 @@ reply_relay(int to, struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS])
 		reply->welcome.max_open_requests = 1000;
 	}
 	if (reply->kind == WIRE_POOL_GRANT) {
-		int newer = region_newer(fds[WIRE_FD_REGION], &reply->pool_grant.region_size);
+		int newer = make_newer_region(fds[WIRE_FD_REGION], &reply->pool_grant.region_size);
 
 		close(fds[WIRE_FD_REGION]);
 		fds[WIRE_FD_REGION] = newer;
@@ -155,7 +155,7 @@ reply_relay(int to, struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS])
 		ancillary.header.cmsg_len = CMSG_LEN(sizeof(int) * WIRE_N_POOL_FDS);
 		memcpy(CMSG_DATA(&ancillary.header), fds, sizeof(int) * WIRE_N_POOL_FDS);
 	}
-	part.iov_len = append_unknown(buffer, wire_control_reply_pack(reply, buffer, sizeof(buffer)));
+	part.iov_len = append_unknown_field(buffer, wire_control_reply_pack(reply, buffer, sizeof(buffer)));
 	it_require(sendmsg(to, &message, MSG_NOSIGNAL) >= 0, "%m");
 	for (int i = 0; i < WIRE_N_POOL_FDS && reply->kind == WIRE_POOL_GRANT; i++)
 		close(fds[i]);
@@ -164,7 +164,7 @@ reply_relay(int to, struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS])
 /* One connection of the library, until it hangs up.  The process is the library's own, so that credentials are right.
  */
 static void *
-relay(void *argument)
+relay_connection(void *argument)
 {
 	int listener = *(int *)argument, client = accept(listener, NULL, NULL), owner = wire_peer_connect_control();
 	struct pollfd polled[2] = { { .fd = client, .events = POLLIN }, { .fd = owner, .events = POLLIN } };
@@ -184,7 +184,7 @@ relay(void *argument)
 		if (polled[1].revents != 0) {
 			if (!wire_peer_receive_control(owner, &reply, fds))
 				break;
-			reply_relay(client, &reply, fds);
+			relay_reply(client, &reply, fds);
 		}
 	}
 	close(client);
@@ -192,7 +192,7 @@ relay(void *argument)
 	return NULL;
 }
 
-IT_TEST(a_daemon_of_a_newer_minor_version_is_used)
+IT_TEST(library_works_with_a_newer_daemon)
 {
 	struct wire_request ask = { .kind = WIRE_GET_TABLE };
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -212,7 +212,7 @@ IT_TEST(a_daemon_of_a_newer_minor_version_is_used)
 	struct wire_peer peer;
 	int listener;
 
-	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	wire_peer_create_seq(&peer, 5);
 	row.seq = ask.get_table.seq = wire_peer_create_seq(&peer, 10);
@@ -223,7 +223,7 @@ IT_TEST(a_daemon_of_a_newer_minor_version_is_used)
 	it_require(mkdir(dir, 0700) == 0 && bind(listener, (struct sockaddr *)&address, sizeof(address)) == 0 &&
 			   listen(listener, 1) == 0,
 		   "%s: %m", address.sun_path);
-	it_require(pthread_create(&thread, NULL, relay, &listener) == 0);
+	it_require(pthread_create(&thread, NULL, relay_connection, &listener) == 0);
 
 	it_require(paged_client_open(dir, &params, &client) == PAGED_OK, "%s", paged_client_error(client));
 	it_require(paged_pool_open(client, "p", &pool) == PAGED_OK, "%s", paged_client_error(client));

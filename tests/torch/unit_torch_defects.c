@@ -6,7 +6,7 @@
  *  5  assign past capacity overwrites another sequence's page
  *     unit_torch_class.c, assign_is_checked, and here that page
  * 13  reserve waits for the device, and copies the free list each call
- *     it_steady.c, requests_of_a_thousand_steps; unit_quiet.c, nor_with_a_reserve
+ *     it_steady.c, reserve_ahead_bounds_requests; unit_quiet.c, nor_with_a_reserve
  * 15  new closures, values and shapes compile anew
  *     unit_client_mods.c, parameters_change_each_step, arrays_change_each_step;
  *     unit_quiet.c counts allocations
