@@ -90,7 +90,7 @@ IT_TEST(member_limit_per_process)
 
 	it_daemon_start(&daemon_, "max-members = 100\n" POOL, NULL, NULL);
 	it_fork(&worker, attach_until_refused, NULL);
-	expect_refusal_after(&worker, 64, "has 64 members, the maximum");
+	expect_refusal_after(&worker, 64, "has 64 members, the most for one process");
 	it_require(wire_peer_pool_entry().n_free == 64);
 	worker_finish(&worker);
 	it_daemon_stop(&daemon_);
