@@ -18,6 +18,7 @@
 #include "examples/llama/model.h"
 #include "examples/llama/paged_cache.h"
 #include "tests/llama/golden_llama.h"
+#include "tests/support/geometry.h"
 #include "tests/support/harness.h"
 
 #define CLEAR_LEAD 0.05f
@@ -225,7 +226,7 @@ IT_TEST_LIMIT(workers_share_a_pool, 300)
 	if (getenv("PAGED_MODEL") == NULL)
 		it_skip("PAGED_MODEL names no model");
 	it_daemon_start(&daemon,
-			"pool demo {\n layers = 30\n kv-heads = 3\n head-dim = 64\n dtype = f16\n page-size = 16\n"
+			"pool demo {\n" LLAMA_POOL_SHAPE " page-size = 16\n"
 			" size = 32MiB\n}\n",
 			NULL, NULL);
 	output = it_command(&code, (const char *const[]){ "examples/llama/paged-llama", "--pool", "demo", "--workers",

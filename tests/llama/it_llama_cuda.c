@@ -12,12 +12,13 @@
 #include "examples/llama/paged_cache.h"
 #include "tests/system/cuda_daemon.h"
 #include "tests/llama/golden_llama.h"
+#include "tests/support/geometry.h"
 #include "tests/fake-cuda/load.h"
 
 #define N_TOKENS 4u
 #define STEP_TOKENS 64u
 #define LLAMA "examples/llama/paged-llama"
-#define POOL "pool demo { layers = 30 kv-heads = 3 head-dim = 64 dtype = f16 page-size = 16 pages = 32 backend = cuda "
+#define POOL "pool demo { " LLAMA_POOL_SHAPE " page-size = 16 pages = 32 backend = cuda "
 #define FRANCE "What is the capital of France?"
 
 static void

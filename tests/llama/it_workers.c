@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/geometry.h"
 #include "tests/support/harness.h"
 
 #define LLAMA "examples/llama/paged-llama"
 
-static const char pool[] = "pool llama {\n"
-			   "    layers = 30   kv-heads = 3   head-dim = 64   dtype = f16\n"
+static const char pool[] = "pool llama {\n" LLAMA_POOL_SHAPE "\n"
 			   "    page-size = 16   pages = 256   max-length = 8192\n"
 			   "}\n";
 

@@ -4,16 +4,7 @@
 
 #include <string.h>
 
-const char worker_pool_config[] = "pool test {\n"
-				  "    layers = 2\n"
-				  "    kv-heads = 2\n"
-				  "    head-dim = 32\n"
-				  "    dtype = f32\n"
-				  "    page-size = 4\n"
-				  "    pages = 64\n"
-				  "    sequences = 32\n"
-				  "    max-length = 128\n"
-				  "}\n";
+const char worker_pool_config[] = "pool test {\n" WORKER_POOL_SETTINGS "\n}\n";
 
 struct paged_client_params
 worker_params(const char *name)

@@ -8,16 +8,8 @@
 #define TESTS_WORKER_FIXTURE_H
 
 #include "client/pagedclient.h"
+#include "tests/support/geometry.h"
 #include "tests/support/harness.h"
-
-#define WORKER_LAYERS 2u
-#define WORKER_KV_HEADS 2u
-#define WORKER_HEADS 4u
-#define WORKER_DIM 32u
-#define WORKER_PAGE_SIZE 4u /* tokens */
-#define WORKER_PAGES 64u
-#define WORKER_SLOTS 32u
-#define WORKER_MAX_LENGTH 128u /* tokens */
 
 /** Elements of the attention output of one query row. */
 #define WORKER_OUT (WORKER_HEADS * WORKER_DIM)

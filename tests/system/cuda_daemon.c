@@ -11,6 +11,7 @@
 
 #include "kernels/cuda/gpu.h"
 #include "tests/fake-cuda/load.h"
+#include "tests/support/geometry.h"
 
 /* In a process of its own: a child of one that has started CUDA cannot use it. */
 static void
@@ -60,9 +61,7 @@ cuda_daemon_config(enum export_setting export, const char *pool_settings, const 
 	static char text[2048];
 
 	snprintf(text, sizeof(text),
-		 "pool test {\n"
-		 " layers = 2 kv-heads = 2 head-dim = 32 dtype = f32 page-size = 4 pages = 64\n"
-		 " sequences = 32 max-length = 128\n"
+		 "pool test {\n" WORKER_POOL_SETTINGS "\n"
 		 " backend = cuda\n"
 		 " export = %s\n"
 		 " %s\n"

@@ -15,14 +15,14 @@ void
 decode_open(struct decode_engine *engine)
 {
 	struct paged_pool_params pool = { .struct_size = sizeof(pool),
-					  .name = "twin",
+					  .name = "host",
 					  .backend = "host",
 					  .n_layers = DECODE_LAYERS,
 					  .n_kv_heads = DECODE_KV_HEADS,
 					  .k_dim = DECODE_DIM,
 					  .dtype = PAGED_F32,
-					  .page_size = 5,
-					  .n_pages = 64,
+					  .page_size = DECODE_PAGE_SIZE + 1,
+					  .n_pages = DECODE_PAGES,
 					  .max_length = DECODE_MAX_LENGTH };
 	struct paged_error error;
 
@@ -33,7 +33,7 @@ decode_open(struct decode_engine *engine)
 	decode_ok(engine->client, paged_client_open(NULL, NULL, &engine->client));
 	decode_ok(engine->client, paged_pool_open(engine->client, "decode", &engine->pool));
 	decode_ok(engine->host_client, paged_client_open_embedded(&pool, 1, NULL, &engine->host_client));
-	decode_ok(engine->host_client, paged_pool_open(engine->host_client, "twin", &engine->host_pool));
+	decode_ok(engine->host_client, paged_pool_open(engine->host_client, "host", &engine->host_pool));
 }
 
 void

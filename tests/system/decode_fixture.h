@@ -15,21 +15,24 @@
 #include "client/pagedclient.h"
 #include "kernels/cuda/gpu.h"
 #include "tests/support/cuda_graph.h"
+#include "tests/support/geometry.h"
 #include "tests/support/harness.h"
 
-#define DECODE_LAYERS 4u
-#define DECODE_ROWS 4u
-#define DECODE_Q_LEN 2u
-#define DECODE_HEADS 4u
-#define DECODE_KV_HEADS 2u
-#define DECODE_DIM 16u
-#define DECODE_MAX_LENGTH 22u
+#define DECODE_LAYERS 4
+#define DECODE_ROWS 4
+#define DECODE_Q_LEN 2
+#define DECODE_HEADS 4
+#define DECODE_KV_HEADS 2
+#define DECODE_DIM 16
+#define DECODE_PAGE_SIZE 4
+#define DECODE_PAGES 64
+#define DECODE_MAX_LENGTH 22
 #define DECODE_TOKENS (DECODE_ROWS * DECODE_Q_LEN)
 
 /** The pool's configuration, for cuda_daemon_start(). */
-#define DECODE_POOL                                                                                               \
-	"pool decode { layers = 4 kv-heads = 2 head-dim = 16 dtype = f32 page-size = 4 pages = 64 sequences = 16" \
-	" max-length = 22 backend = cuda }\n"
+#define DECODE_POOL                                                                                  \
+	"pool decode { " POOL_SHAPE(DECODE_LAYERS, DECODE_KV_HEADS, DECODE_DIM, f32) " " POOL_SIZES( \
+		DECODE_PAGE_SIZE, DECODE_PAGES, 16, DECODE_MAX_LENGTH) " backend = cuda }\n"
 
 #define decode_cuda(call)                                                                  \
 	do {                                                                               \

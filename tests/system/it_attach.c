@@ -193,7 +193,7 @@ IT_TEST(runtime_directory_at_another_path)
 
 	if (geteuid() != 0)
 		it_skip("needs root for chroot()");
-	it_daemon_start(&daemon, worker_configuration, NULL, NULL);
+	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
 	it_fork(&worker, attaches_at_another_path, &daemon);
 	it_join(&worker);
 	it_daemon_stop(&daemon);

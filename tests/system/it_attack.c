@@ -8,9 +8,8 @@
 #include <zmq.h>
 
 #include "client/pagedclient.h"
+#include "tests/support/geometry.h"
 #include "tests/support/wire_peer.h"
-
-#define POOL "pool p { layers = 1 kv-heads = 1 head-dim = 32 pages = 64 page-size = 4 sequences = 8 }\n"
 
 static struct it_daemon daemon_;
 
@@ -19,7 +18,7 @@ IT_TEST(invalid_pool_name_keeps_the_session)
 	struct paged_client *client;
 	struct paged_pool *pool;
 
-	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
 	it_require(paged_client_open(NULL, NULL, &client) == PAGED_OK);
 	it_require(paged_pool_open(client, "p\n", &pool) == PAGED_ERR_INVALID, "%s", paged_client_error(client));
 	it_require(paged_pool_open(client, "p", &pool) == PAGED_OK, "%s", paged_client_error(client));
@@ -31,10 +30,10 @@ IT_TEST(idle_connections_do_not_block_others)
 {
 	int fd[200];
 
-	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
 	for (int i = 0; i < 200; i++)
 		fd[i] = wire_peer_connect_control();
-	it_require(wire_peer_pool_entry().n_free == 64);
+	it_require(wire_peer_pool_entry().n_free == SMALL_POOL_PAGES);
 	for (int i = 0; i < 200; i++)
 		close(fd[i]);
 	it_daemon_stop(&daemon_);
@@ -88,10 +87,10 @@ IT_TEST(member_limit_per_process)
 {
 	struct it_worker worker;
 
-	it_daemon_start(&daemon_, "max-members = 100\n" POOL, NULL, NULL);
+	it_daemon_start(&daemon_, "max-members = 100\n" SMALL_POOL_CONFIG, NULL, NULL);
 	it_fork(&worker, attach_until_refused, NULL);
 	expect_refusal_after(&worker, 64, "has 64 members, the most for one process");
-	it_require(wire_peer_pool_entry().n_free == 64);
+	it_require(wire_peer_pool_entry().n_free == SMALL_POOL_PAGES);
 	worker_finish(&worker);
 	it_daemon_stop(&daemon_);
 }
@@ -103,15 +102,16 @@ IT_TEST(root_attaches_at_max_members)
 
 	if (geteuid() != 0)
 		it_skip("needs root, to be others");
-	it_daemon_start(&daemon_,
-			"max-members = 10  max-members-per-user = 7\nallow-user = { \"60001\", \"60002\" }\n" POOL,
-			NULL, NULL);
+	it_daemon_start(
+		&daemon_,
+		"max-members = 10  max-members-per-user = 7\nallow-user = { \"60001\", \"60002\" }\n" SMALL_POOL_CONFIG,
+		NULL, NULL);
 	it_require(chmod(daemon_.dir, 0711) == 0);
 	it_fork(&first, attach_until_refused, &one);
 	expect_refusal_after(&first, 7, "uid 60001 has 7 members, and max-members-per-user is 7");
 	it_fork(&second, attach_until_refused, &other);
 	expect_refusal_after(&second, 3, "10 members, and max-members is 10");
-	it_require(wire_peer_pool_entry().n_free == 64, "root looks");
+	it_require(wire_peer_pool_entry().n_free == SMALL_POOL_PAGES, "root looks");
 	worker_finish(&first);
 	worker_finish(&second);
 	it_daemon_stop(&daemon_);
@@ -123,7 +123,7 @@ IT_TEST(session_that_kicks_itself_gets_a_reply)
 	struct wire_reply reply;
 	struct wire_peer peer;
 
-	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	wire_peer_create_seq(&peer, 16);
 	kick.kick.session = peer.welcome.welcome.session;
@@ -131,7 +131,7 @@ IT_TEST(session_that_kicks_itself_gets_a_reply)
 	it_require(wire_peer_call(&peer, &kick, &reply) == PAGED_OK, "%s", reply.text);
 	it_require(wire_peer_call(&peer, &ping, &reply) == PAGED_ERR_GONE, "status %d: %s", reply.status, reply.text);
 	wire_peer_bye(&peer);
-	it_require(wire_peer_wait_free(64, 2000));
+	it_require(wire_peer_wait_free(SMALL_POOL_PAGES, 2000));
 	it_daemon_stop(&daemon_);
 }
 
@@ -144,7 +144,7 @@ IT_TEST(invalid_utf8_name_is_escaped_in_listings)
 	const char *text;
 	int code;
 
-	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
 	it_require(paged_client_open(NULL, &params, &client) == PAGED_OK, "%s", paged_client_error(client));
 	text = it_pagedctl(&code, "--json", "sessions", NULL);
 	it_require(code == 0, "exit code %d: %s", code, text);
@@ -171,7 +171,7 @@ IT_TEST(attach_and_detach_log_is_bounded)
 {
 	const struct wire_control_request bye = { .kind = WIRE_BYE };
 
-	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
 	for (int i = 0; i < 1000; i++) {
 		struct wire_control_reply reply;
 		int fd = wire_peer_connect_control();
@@ -194,7 +194,7 @@ IT_TEST(log_of_protocol_errors_is_rate_limited)
 	struct wire_reply reply;
 	struct wire_peer peer;
 
-	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	for (int i = 0; i < 10000; i++) {
 		ping.id = 0;
@@ -244,7 +244,7 @@ expect_dead_process_refused(const char *const *environment)
 	struct it_worker worker;
 	char c;
 
-	it_daemon_start(&daemon_, POOL, environment ? "tests/daemon/pagedd-faults" : NULL, environment);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, environment ? "tests/daemon/pagedd-faults" : NULL, environment);
 	it_fork(&worker, connect_then_exit_in_parent, NULL);
 	it_require(waitpid(worker.pid, NULL, 0) == worker.pid);
 	it_send(worker.to, "x", 1);

@@ -17,9 +17,8 @@
 #include <unistd.h>
 #include <zmq.h>
 
+#include "tests/support/geometry.h"
 #include "tests/support/wire_peer.h"
-
-#define POOL "pool p { layers = 1 kv-heads = 1 head-dim = 32 pages = 64 page-size = 4 sequences = 8 }\n"
 
 static const uint8_t no_token[WIRE_TOKEN_SIZE];
 static struct it_daemon daemon_;
@@ -44,7 +43,7 @@ IT_TEST(start_status_and_stop)
 	struct wire_reply reply;
 	struct wire_peer peer;
 
-	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	it_require(memcmp(peer.welcome.welcome.join_token, no_token, sizeof(no_token)) != 0);
 	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_OK, "%s", reply.text);
@@ -63,14 +62,14 @@ IT_TEST(second_daemon_in_a_directory_is_refused)
 	char expected[64];
 	int code;
 
-	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
 	argv[2] = daemon_.config;
 	argv[4] = getenv("PAGED_RUNTIME_DIR");
 	output = it_command(&code, argv);
 	it_require(code == 1, "%s", output);
 	snprintf(expected, sizeof(expected), "belongs to another pagedd, process %d\n", (int)daemon_.pid);
 	it_require(strstr(output, expected) != NULL, "%s", output);
-	it_require(wire_peer_pool_entry().n_free == 64, "the first one goes on");
+	it_require(wire_peer_pool_entry().n_free == SMALL_POOL_PAGES, "the first one goes on");
 	it_daemon_stop(&daemon_);
 }
 
@@ -78,7 +77,7 @@ IT_TEST(restart_removes_stale_sockets)
 {
 	struct wire_peer peer;
 
-	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	it_daemon_kill(&daemon_);
 	it_require(count_sockets() == 2);
@@ -107,7 +106,7 @@ IT_TEST(invalid_settings_are_refused_in_one_line)
 	it_require(code == 2 && strcmp(output, "pagedd: --log-level loud: none of error, warning, info, debug\n") == 0,
 		   "%s", output);
 
-	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
 	snprintf(dir, sizeof(dir), "%s/%0*d", daemon_.dir, 50, 0);
 	too_long[2] = daemon_.config;
 	too_long[4] = dir;
@@ -136,7 +135,7 @@ IT_TEST(check_config_refuses_what_start_refuses)
 	struct rlimit few_fds = { 512, 512 };
 	char dir[128], file[128];
 
-	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
 	expect_check(getenv("PAGED_RUNTIME_DIR"), NULL);
 	snprintf(dir, sizeof(dir), "%s/new", daemon_.dir);
 	expect_check(dir, NULL);
@@ -163,7 +162,7 @@ IT_TEST(stop_waits_for_members_and_refuses_requests)
 	struct wire_peer peer;
 	int status;
 
-	it_daemon_start(&daemon_, "stop-timeout = 30s\n" POOL, NULL, NULL);
+	it_daemon_start(&daemon_, "stop-timeout = 30s\n" SMALL_POOL_CONFIG, NULL, NULL);
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	kill(daemon_.pid, SIGTERM);
 	it_require(wire_peer_receive_control(peer.control, &notice, NULL));
@@ -181,7 +180,7 @@ IT_TEST(stop_timeout_ends_the_wait)
 	struct wire_peer peer;
 	uint64_t begin;
 
-	it_daemon_start(&daemon_, "stop-timeout = 300ms\n" POOL, NULL, NULL);
+	it_daemon_start(&daemon_, "stop-timeout = 300ms\n" SMALL_POOL_CONFIG, NULL, NULL);
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	begin = it_now_ms();
 	it_daemon_stop(&daemon_);
@@ -196,7 +195,7 @@ IT_TEST(second_signal_ends_the_wait)
 	struct wire_peer peer;
 	uint64_t begin = it_now_ms();
 
-	it_daemon_start(&daemon_, "stop-timeout = 60s\n" POOL, NULL, NULL);
+	it_daemon_start(&daemon_, "stop-timeout = 60s\n" SMALL_POOL_CONFIG, NULL, NULL);
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	kill(daemon_.pid, SIGINT);
 	it_require(wire_peer_receive_control(peer.control, &notice, NULL));
@@ -226,7 +225,7 @@ attach_and_hold_pages(int from, int to, void *argument)
 
 IT_TEST(sighup_is_ignored)
 {
-	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
 	kill(daemon_.pid, SIGHUP);
 	it_require(it_daemon_logged(&daemon_, "SIGHUP: ignored; settings are read once, at start"));
 	wire_peer_pool_entry();
@@ -266,7 +265,7 @@ IT_TEST(systemd_notifications)
 	const char *pagedd = it_build_path("daemon/pagedd");
 	char name[64];
 
-	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
 	it_daemon_stop(&daemon_);
 	snprintf(name, sizeof(name), "@paged-it-%d", (int)getpid());
 	memcpy(address.sun_path + 1, name + 1, strlen(name + 1));
@@ -297,13 +296,13 @@ expect_pages_of_killed_member_free(const char *program, const char *const *envir
 	struct it_worker worker;
 	uint8_t token[WIRE_TOKEN_SIZE];
 
-	it_daemon_start(&daemon_, POOL, program, environment);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, program, environment);
 	for (int i = 0; i < 5; i++) {
 		it_fork(&worker, attach_and_hold_pages, NULL);
 		it_receive(worker.from, token, sizeof(token));
 		it_require(wire_peer_pool_entry().n_free == 54);
 		it_kill(&worker);
-		it_require(wire_peer_wait_free(64, 1000), "%u free", wire_peer_pool_entry().n_free);
+		it_require(wire_peer_wait_free(SMALL_POOL_PAGES, 1000), "%u free", wire_peer_pool_entry().n_free);
 		close(worker.to);
 		close(worker.from);
 	}
@@ -364,7 +363,7 @@ IT_TEST_LIMIT(deaths_leak_nothing, 180)
 	unsigned long kib = 0;
 	unsigned int fds;
 
-	it_daemon_start(&daemon_, "log-level = warning\n" POOL, NULL, NULL);
+	it_daemon_start(&daemon_, "log-level = warning\n" SMALL_POOL_CONFIG, NULL, NULL);
 	wire_peer_pool_entry();
 	fds = it_count_fds(daemon_.pid);
 	for (int i = 0; i < TOTAL; i++) {
@@ -378,7 +377,7 @@ IT_TEST_LIMIT(deaths_leak_nothing, 180)
 		close(worker.to);
 		close(worker.from);
 	}
-	it_require(wire_peer_wait_free(64, 2000));
+	it_require(wire_peer_wait_free(SMALL_POOL_PAGES, 2000));
 	it_require(it_wait(fds_are_at_most, &fds, 2000), "%u descriptors, %u before", it_count_fds(daemon_.pid), fds);
 	it_require(count_sockets() == 1, "%u files, the control socket alone is wanted", count_sockets());
 	it_note("%d deaths: %+ld KiB after the first %d", TOTAL, (long)(it_private_kib(daemon_.pid) - kib), WARM);
@@ -394,7 +393,7 @@ IT_TEST(pages_stay_quarantined_while_the_process_lives)
 	uint8_t token[WIRE_TOKEN_SIZE];
 	struct paged_pool_entry pool;
 
-	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
 	it_fork(&worker, attach_and_hold_pages, NULL);
 	it_receive(worker.from, token, sizeof(token));
 	it_send(worker.to, "d", 1);
@@ -404,7 +403,7 @@ IT_TEST(pages_stay_quarantined_while_the_process_lives)
 	it_require(pool.n_free == 54 && pool.n_quarantined == 10, "%u free, %u quarantined", pool.n_free,
 		   pool.n_quarantined);
 	it_kill(&worker);
-	it_require(wire_peer_wait_free(64, 1000));
+	it_require(wire_peer_wait_free(SMALL_POOL_PAGES, 1000));
 	it_daemon_stop(&daemon_);
 }
 
@@ -417,7 +416,7 @@ IT_TEST(pages_stay_quarantined_until_the_last_member_ends)
 	struct wire_reply reply;
 	struct wire_peer joined;
 
-	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
 	it_fork(&worker, attach_and_hold_pages, NULL);
 	it_receive(worker.from, token, sizeof(token));
 	wire_peer_attach(&joined, WIRE_ROLE_JOIN, token);
@@ -429,7 +428,7 @@ IT_TEST(pages_stay_quarantined_until_the_last_member_ends)
 	it_require(wire_peer_call(&joined, &create, &reply) == PAGED_ERR_GONE, "%s", reply.text);
 	it_require(wire_peer_pool_entry().n_quarantined == 12);
 	wire_peer_bye(&joined);
-	it_require(wire_peer_pool_entry().n_free == 64, "free when the farewell is heard");
+	it_require(wire_peer_pool_entry().n_free == SMALL_POOL_PAGES, "free when the farewell is heard");
 	it_daemon_stop(&daemon_);
 }
 
@@ -455,14 +454,14 @@ kick_session(bool kill_members)
 		it_require(wire_peer_pool_entry().n_quarantined == 10);
 		it_kill(&worker);
 	}
-	it_require(wire_peer_wait_free(64, 1000));
+	it_require(wire_peer_wait_free(SMALL_POOL_PAGES, 1000));
 	wire_peer_bye(&admin);
 	it_daemon_logged(&daemon_, "kicked by process");
 }
 
 IT_TEST(kick_ends_a_session)
 {
-	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
 	kick_session(false);
 	kick_session(true);
 	it_daemon_stop(&daemon_);
@@ -520,7 +519,7 @@ IT_TEST(allow_lists_apply_to_attach_and_pools)
 	if (geteuid() != 0)
 		it_skip("needs root to be somebody else");
 	it_daemon_start(&daemon_,
-			"allow-user = 60001\n" POOL
+			"allow-user = 60001\n" SMALL_POOL_CONFIG
 			"pool q { layers = 1 kv-heads = 1 head-dim = 32 pages = 1 allow-user = 60003 }\n",
 			NULL, NULL);
 	it_require(chmod(daemon_.dir, 0711) == 0);
@@ -544,7 +543,7 @@ IT_TEST(process_in_other_pid_namespace_is_refused)
 #endif
 	if (unshare(CLONE_NEWPID) < 0)
 		it_skip("a PID namespace needs privilege: %m");
-	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
 	fd = wire_peer_connect_control();
 	wire_peer_send_control(fd, &hello);
 	wire_peer_expect_refusal(fd, PAGED_ERR_PERM, "this process is in another PID namespace");
@@ -557,7 +556,7 @@ IT_TEST(observer_cannot_allocate)
 	struct wire_reply reply;
 	struct wire_peer peer;
 
-	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
 	wire_peer_attach(&peer, WIRE_ROLE_OBSERVER, NULL);
 	it_require(peer.welcome.welcome.session == 0 && (peer.welcome.welcome.member & 0x80000000u) != 0);
 	it_require(wire_peer_call(&peer, &create, &reply) == PAGED_ERR_PERM, "%s", reply.text);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/geometry.h"
 #include "tests/support/harness.h"
 
 static void
@@ -37,8 +38,7 @@ IT_TEST(first_example_computes_attention)
 	int code;
 
 	it_daemon_start(&daemon,
-			"pool llama {\n"
-			"    layers = 30   kv-heads = 3   head-dim = 64   dtype = f16\n"
+			"pool llama {\n" LLAMA_POOL_SHAPE "\n"
 			"    page-size = 16           # tokens\n"
 			"    size = 64MiB\n"
 			"    max-length = 8192\n"

@@ -9,9 +9,8 @@
 #include <unistd.h>
 #include <zmq.h>
 
+#include "tests/support/geometry.h"
 #include "tests/support/wire_peer.h"
-
-#define POOL "pool p { layers = 1 kv-heads = 1 head-dim = 32 pages = 64 page-size = 4 sequences = 8 }\n"
 
 static struct it_daemon daemon_;
 static unsigned int fds_before;
@@ -19,7 +18,7 @@ static unsigned int fds_before;
 static void
 daemon_begin(void)
 {
-	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
 	wire_peer_pool_entry();
 	fds_before = it_count_fds(daemon_.pid);
 }
@@ -34,7 +33,7 @@ fds_are_at_most(void *argument)
 static void
 daemon_end(void)
 {
-	it_require(wire_peer_pool_entry().n_free == 64);
+	it_require(wire_peer_pool_entry().n_free == SMALL_POOL_PAGES);
 	it_require(it_wait(fds_are_at_most, NULL, 2000), "%u descriptors, %u before", it_count_fds(daemon_.pid),
 		   fds_before);
 	it_daemon_stop(&daemon_);
@@ -106,7 +105,7 @@ IT_TEST(invalid_hellos_are_refused)
 	wire_peer_close(&peer);
 	it_require(it_daemon_logged(&daemon_, "its control socket closed"));
 	/* The test's own process was that member and lives: nothing of it may be counted as leaked. */
-	it_require(wire_peer_pool_entry().n_free == 64);
+	it_require(wire_peer_pool_entry().n_free == SMALL_POOL_PAGES);
 	it_daemon_stop(&daemon_);
 }
 
@@ -171,7 +170,7 @@ IT_TEST(member_that_reads_no_notices_is_dropped)
 		wire_peer_send_control(peer.control, &open);
 	it_require(it_daemon_logged(&daemon_, "a message cannot be sent to it"));
 	wire_peer_close(&peer);
-	it_require(wire_peer_pool_entry().n_free == 64);
+	it_require(wire_peer_pool_entry().n_free == SMALL_POOL_PAGES);
 	it_daemon_stop(&daemon_);
 }
 

@@ -27,10 +27,8 @@
 /* Long enough for an attach on a busy machine, short enough to wait for it in vain. */
 #define QUEUED_TIMEOUT_MS 300
 
-static const char configuration[] = "pool test {\n"
-				    "    layers = 2\n kv-heads = 2\n head-dim = 32\n dtype = f32\n page-size = 4\n"
-				    "    pages = 1024\n sequences = 256\n max-length = 128\n"
-				    "}\n";
+static const char configuration[] =
+	"pool test {\n" WORKER_POOL_SHAPE "\n" POOL_SIZES(WORKER_PAGE_SIZE, 1024, 256, WORKER_MAX_LENGTH) "\n}\n";
 
 static const struct wire_control_request hello = {
 	.kind = WIRE_HELLO, .hello = { .version_major = WIRE_VERSION_MAJOR, .role = WIRE_ROLE_SESSION, .name = "peer" }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/support/geometry.h"
 #include "tests/support/harness.h"
 
 static const char *const example[] = { "examples/own_block_manager", NULL };
@@ -14,8 +15,7 @@ run_example(struct it_daemon *daemon, unsigned int page_size, unsigned int max_l
 	char config[256];
 
 	snprintf(config, sizeof(config),
-		 "pool llama {\n"
-		 "    layers = 30   kv-heads = 3   head-dim = 64   dtype = f16\n"
+		 "pool llama {\n" LLAMA_POOL_SHAPE "\n"
 		 "    page-size = %u   size = 64MiB   max-length = %u\n"
 		 "}\n",
 		 page_size, max_length);

@@ -4,19 +4,22 @@
 #include <string.h>
 
 #include "client/pagedclient.h"
+#include "tests/support/geometry.h"
 #include "tests/support/harness.h"
 #include "tests/support/reference.h"
 #include "tests/support/sequences.h"
 
-#define KV_HEADS 2u
+#define LAYERS 2
+#define KV_HEADS 2
 #define Q_HEADS 4u
-#define DIM 24u
+#define DIM 24
 #define TOKENS 150u
 #define PAGE_SIZE 16u
 #define ROTARY_PAIRS (DIM / 2)
 
-static const char pools[] = "pool eight { layers = 2 kv-heads = 2 head-dim = 24 dtype = e4m3 pages = 32 }\n"
-			    "pool whole { layers = 2 kv-heads = 2 head-dim = 24 dtype = i8 pages = 32 }\n";
+static const char pools[] = "pool eight { " POOL_SHAPE(
+	LAYERS, KV_HEADS, DIM, e4m3) " pages = 32 }\n"
+				     "pool whole { " POOL_SHAPE(LAYERS, KV_HEADS, DIM, i8) " pages = 32 }\n";
 static const char *const names[] = { "eight", "whole" };
 static const float k_scale[KV_HEADS] = { 0.01f, 0.02f }, v_scale[KV_HEADS] = { 0.005f, 1 };
 

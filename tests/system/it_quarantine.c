@@ -10,9 +10,7 @@
 #define WAIT_MS 600u
 #define N_HELD_PAGES 5u /* of 20 tokens */
 
-#define POOL(name, more)                                                                    \
-	"pool " name " { layers = 2 kv-heads = 2 head-dim = 32 dtype = f32 page-size = 4\n" \
-	" pages = 64 sequences = 32 max-length = 128 " more " }\n"
+#define POOL(name, more) "pool " name " { " WORKER_POOL_SETTINGS " " more " }\n"
 
 static const char configuration[] = POOL("quick", "") POOL("test", "quarantine = 600ms");
 

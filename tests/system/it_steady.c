@@ -22,13 +22,10 @@
 #define N_STEPS 1000u
 #define N_SEQS 4u
 #define RESERVE_AHEAD 64u /* tokens */
-#define PAGE_SIZE 16u     /* tokens */
+#define PAGE_SIZE 16      /* tokens */
 #define PROMPT_TOKENS 20u /* tokens of the prompt */
 
-static const char configuration[] = "pool test {\n"
-				    "    layers = 2\n kv-heads = 2\n head-dim = 32\n dtype = f32\n page-size = 16\n"
-				    "    pages = 512\n sequences = 32\n max-length = 2048\n"
-				    "}\n";
+static const char configuration[] = "pool test {\n" WORKER_POOL_SHAPE "\n" POOL_SIZES(PAGE_SIZE, 512, 32, 2048) "\n}\n";
 
 /* A pause between two steps: where a model would compute. */
 #define STEP_US 200

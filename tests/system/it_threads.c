@@ -10,10 +10,9 @@
 #include <unistd.h>
 
 #include "client/pagedclient.h"
+#include "tests/support/geometry.h"
 #include "tests/support/wire_peer.h"
 #include "tests/support/sequences.h"
-
-#define POOL "pool p { layers = 1 kv-heads = 1 head-dim = 32 pages = 64 page-size = 4 sequences = 8 }\n"
 
 static struct it_daemon daemon_;
 
@@ -52,7 +51,7 @@ IT_TEST(interrupted_calls_leak_nothing)
 {
 	unsigned int fds = 0, threads = 0;
 
-	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
 	for (int i = 0; i < 301; i++) {
 		struct paged_client *client;
 		struct paged_pool *pool;
@@ -88,7 +87,7 @@ IT_TEST(dispatch_clears_the_client_fd)
 	struct paged_pool *pool;
 	paged_seq_id id;
 
-	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
 	it_require(paged_client_open(NULL, NULL, &client) == PAGED_OK);
 	it_require(paged_pool_open(client, "p", &pool) == PAGED_OK);
 	for (int i = 0; i < 50; i++) {
@@ -201,7 +200,7 @@ IT_TEST(threads_share_one_client)
 	pthread_t thread[6];
 	struct paged_pool *pool;
 
-	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
 	it_require(paged_client_open(NULL, &params, &shared_client) == PAGED_OK);
 	it_require(paged_pool_open(shared_client, "p", &pool) == PAGED_OK);
 	for (int i = 0; i < 6; i++)
@@ -211,7 +210,7 @@ IT_TEST(threads_share_one_client)
 	for (int i = 0; i < 6; i++)
 		pthread_join(thread[i], NULL);
 	paged_client_close(shared_client);
-	it_require(wire_peer_pool_entry().n_free == 64);
+	it_require(wire_peer_pool_entry().n_free == SMALL_POOL_PAGES);
 	it_daemon_stop(&daemon_);
 }
 

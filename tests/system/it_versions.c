@@ -20,9 +20,9 @@
 
 #include "client/pagedclient.h"
 #include "common/region.h"
+#include "tests/support/geometry.h"
 #include "tests/support/wire_peer.h"
 
-#define POOL "pool p { layers = 1 kv-heads = 1 head-dim = 32 pages = 64 page-size = 4 sequences = 8 }\n"
 enum { NEWER_MINOR = 9, NEWER_HEADER = 4096 };
 
 /* Field 1000, a number: what a newer version may have put into any message. */
@@ -54,7 +54,7 @@ IT_TEST(other_minor_versions_are_served)
 	uint8_t buffer[256];
 	struct wire_peer peer = { 0 };
 
-	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
 	it_require(wire_arena_create(&arena, &error) == PAGED_OK);
 	peer.control = wire_peer_connect_control();
 	wire_peer_send_bytes(peer.control, buffer,
@@ -212,7 +212,7 @@ IT_TEST(library_works_with_a_newer_daemon)
 	struct wire_peer peer;
 	int listener;
 
-	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	wire_peer_create_seq(&peer, 5);
 	row.seq = ask.get_table.seq = wire_peer_create_seq(&peer, 10);
