@@ -264,7 +264,7 @@ IT_TEST(a_handle_dies_with_its_allocation)
 	gives(CUDA_ERROR_INVALID_HANDLE, cuda.ipc_open(&address, before.handle, CUDA_IPC_LAZY_PEER_ACCESS));
 	if (before.address == after.address)
 		gives(CUDA_ERROR_ALREADY_MAPPED, cuda.ipc_open(&address, after.handle, CUDA_IPC_LAZY_PEER_ACCESS));
-	/* What an importer still maps is not what the exporter has: touching it is an error that stays. */
+	/* The importer's mapping is no longer the exporter's memory: an access is a sticky error. */
 	gives(CUDA_ERROR_INVALID_VALUE, cuda.copy_out(&word, address, sizeof(word), NULL));
 	ok(cuda.ipc_close(address));
 	ok(cuda.ipc_open(&address, after.handle, CUDA_IPC_LAZY_PEER_ACCESS));

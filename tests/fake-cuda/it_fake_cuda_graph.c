@@ -67,11 +67,11 @@ IT_TEST(a_graph_runs_when_it_is_launched_and_waited_for)
 
 	begin_tests(CUDA_STREAM_NON_BLOCKING);
 	ok(cuda.host_alloc((void **)&pinned, 8, 0));
-	/* What was queued before comes first. */
+	/* Work queued before the graph runs first. */
 	ok(cuda.copy_in(memory + 8, pinned, 4, one));
 	ok(graphs.begin(one, CUDA_CAPTURE_GLOBAL));
 	it_require(status_of(one) == CUDA_CAPTURE_ACTIVE && status_of(two) == CUDA_CAPTURE_NONE);
-	/* The host's memory is read, and written, at each replay. */
+	/* Each replay reads and writes host memory. */
 	ok(cuda.copy_in(memory, pinned, 4, one));
 	ok(cuda.copy(memory + 4, memory, 4, one));
 	ok(cuda.copy_out(pinned + 1, memory + 4, 4, one));
@@ -88,7 +88,7 @@ IT_TEST(a_graph_runs_when_it_is_launched_and_waited_for)
 		it_require(pinned[1] == 10 * i);
 	}
 	it_require(fake_cuda_read_word(memory + 8) == 5);
-	/* Destroyed while it is on its way. */
+	/* The graph is destroyed while a launch is in flight. */
 	pinned[0] = 77;
 	ok(graphs.launch(exec, one));
 	ok(graphs.exec_destroy(exec));
@@ -148,7 +148,7 @@ IT_TEST(branches_have_no_order)
 		seen[i] = fake_cuda_read_word(memory + 4);
 	}
 	it_require(seen[0] == 0x02020202 && seen[1] == 0x01010101, "%#x %#x", seen[0], seen[1]);
-	/* What was captured is never reached. */
+	/* Captured work is not executed. */
 	gives(CUDA_ERROR_CAPTURED_EVENT, cuda.event_query(event));
 	gives(CUDA_ERROR_CAPTURED_EVENT, cuda.stream_wait(two, event, 0));
 	ok(cuda.event_record(event, one));
@@ -176,7 +176,7 @@ IT_TEST(forks_are_joined)
 	fork_unjoined();
 	gives(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, graphs.end(two, &graph));
 	end_invalidated(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-	/* A join that comes too early is none. */
+	/* A wait before the last captured work does not join the stream. */
 	fork_unjoined();
 	ok(cuda.event_record(other, two));
 	ok(cuda.fill(memory, 3, 4, two));
@@ -197,7 +197,7 @@ IT_TEST(nothing_crosses_a_captures_border)
 	it_require(status_of(one) == CUDA_CAPTURE_INVALIDATED);
 	gives(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuda.fill(memory, 1, 4, one));
 	end_invalidated(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-	/* Two captures stay two. */
+	/* Two captures cannot be merged. */
 	ok(graphs.begin(one, CUDA_CAPTURE_GLOBAL));
 	ok(graphs.begin(two, CUDA_CAPTURE_GLOBAL));
 	ok(cuda.event_record(event, one));
@@ -427,7 +427,7 @@ IT_TEST(graph_calls_fail_when_told_to)
 	fake_cuda_finish();
 }
 
-/* A replay after its memory went is an error that stays. */
+/* A replay after its memory was freed is a sticky error. */
 IT_TEST(a_graph_does_not_keep_memory)
 {
 	cuda_graph_exec exec;

@@ -128,7 +128,7 @@ IT_TEST(an_event_orders_two_processes)
 	ok(cuda.ipc_open(&address, heard.memory, CUDA_IPC_LAZY_PEER_ACCESS));
 	ok(cuda.ipc_open_event(&event, heard.event));
 	ok(cuda.stream_create(&stream, CUDA_STREAM_NON_BLOCKING));
-	/* Never recorded, it is waited for in vain; recorded since, not. */
+	/* A wait for an event that was never recorded has no effect; after a record it does. */
 	ok(cuda.stream_wait(stream, event, 0));
 	ok(cuda.stream_synchronize(stream));
 	it_send(worker.to, &word, sizeof(word));
@@ -173,7 +173,7 @@ event_destroyer(int from, int to, __attribute__((unused)) void *argument)
 	it_receive(from, &word, sizeof(word));
 }
 
-/* In a process of its own: after such an error nothing can be given back. */
+/* In a separate process: after such an error nothing can be released. */
 static void
 event_waiter(int from, int to, void *argument)
 {

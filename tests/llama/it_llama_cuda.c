@@ -28,7 +28,7 @@ start(void)
 		it_skip("PAGED_MODEL names no model");
 }
 
-/* The first tokens of a golden answer; the caller frees the request's. */
+/* Generate the first tokens of a golden answer; the caller frees the request's tokens. */
 static void
 answer_on(const char *backend, const struct model *model, struct forward *forward, const struct golden_llama *golden,
 	  struct request *request)
@@ -142,7 +142,7 @@ run_with(const char *failure)
 		   "%s: %s", failure, output);
 }
 
-/* Whichever call of the driver fails, in the library or here: one sentence, and an end in good order. */
+/* Any failing driver call ends the program with one message and a clean exit. */
 IT_TEST(a_call_of_the_driver_fails)
 {
 	static const struct {

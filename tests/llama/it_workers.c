@@ -81,7 +81,7 @@ IT_TEST_LIMIT(a_killed_workers_pages_come_back_and_the_others_go_on, 300)
 	stop(&daemon);
 }
 
-/* One byte an element is enough for this. */
+/* A pool with one byte per element gives the same answer. */
 IT_TEST_LIMIT(a_pool_of_bytes_answers, 300)
 {
 	static const char *const dtypes[] = { "e4m3", "i8" };

@@ -94,7 +94,7 @@ number(const struct batch_fixture *fixture, enum which which, uint32_t row, uint
 	return random_float(71 + which, at, which == VALUES ? 1 : 1.5f);
 }
 
-/* What i8 keeps of a number among those of its head: times a scale, a whole number. */
+/* The value after quantisation to i8 with its head's scale. */
 static float
 i8_of(const struct batch_fixture *fixture, enum which which, uint32_t row, uint32_t head, uint32_t token, float value)
 {
@@ -129,7 +129,7 @@ element(const struct batch_fixture *fixture, enum which which, uint32_t row, uin
 	return reference_load(rounded, dtype, 0) * scale;
 }
 
-/* Keys and values that a pool of bytes will round are written as they are. */
+/* Keys and values for an 8-bit pool are written unrounded: the append quantises them. */
 static float
 written(const struct batch_fixture *fixture, enum which which, uint32_t row, uint32_t head, uint32_t token,
 	uint32_t dim)
@@ -215,7 +215,7 @@ device_open(struct batch_fixture *fixture)
 	struct paged_error error;
 
 	it_require(cuda_gpu_open(&fixture->gpu, "0", &error) == PAGED_OK, "%s", error.text);
-	/* As an engine does: the library has to bear what mode its thread is in. */
+	/* As an engine does, make the context current on this thread: the library must work in that state. */
 	ok(fixture, fixture->gpu.driver.context_push(fixture->gpu.context));
 	ok(fixture, fixture->gpu.driver.stream_create(&fixture->stream, CUDA_STREAM_NON_BLOCKING));
 }

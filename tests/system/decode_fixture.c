@@ -118,7 +118,7 @@ tensor(const void *data, uint32_t n_heads)
 	};
 }
 
-/* Append and attention of each layer, and a merge; in and out are where the batch's back end has them. */
+/* Append and attention of each layer, and a merge; in and out are in the memory of the batch's back end. */
 static void
 layers(struct paged_client *client, struct paged_batch *batch, struct paged_mod_set *mods,
        const struct decode_input *in, struct decode_output *out, uint32_t n_tokens)
@@ -163,7 +163,7 @@ decode_enqueue(struct decode_batch *decode, const struct paged_batch_row rows[DE
 	struct paged_client *client = decode->engine->client;
 	struct paged_plan_device_params params = plan_params(decode, DECODE_ROWS, rows);
 
-	/* In a graph these read and write the host's memory at each replay. */
+	/* In a graph, these copies access host memory at each replay. */
 	decode_cuda(driver->copy_in(decode->device_lengths, decode->lengths, sizeof(*decode->lengths), decode->stream));
 	decode_ok(client, paged_batch_plan_device(decode->batch, &params));
 	layers(client, decode->batch, decode->mod_set, (const struct decode_input *)(uintptr_t)decode->device_input,
@@ -194,7 +194,7 @@ decode_capture(struct decode_batch *decode, int mode)
 	decode_cuda(graphs->destroy(graph));
 }
 
-/* Nothing of the sequences is outstanding: each step was waited for. */
+/* No step is outstanding, so sequences may be erased. */
 static void
 row_next(struct decode_batch *decode, struct decode_row *row)
 {
@@ -213,7 +213,7 @@ row_next(struct decode_batch *decode, struct decode_row *row)
 	row->len += row->q_len;
 }
 
-/* The twin's rows: a host's plan has no empty ones. */
+/* Rows of the host back end: paged_batch_plan() has no empty rows. */
 static void
 expect(struct decode_batch *decode)
 {

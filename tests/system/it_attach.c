@@ -57,7 +57,7 @@ nobody_worker(int from, int to, void *argument)
 	worker_close(&worker);
 }
 
-/* A daemon whose runtime directory others can reach. */
+/* Start a daemon whose runtime directory other users can reach. */
 static void
 public_daemon_start(struct it_daemon *daemon, const char *allow)
 {
@@ -93,7 +93,7 @@ nobody_connect_refused(int from, int to, void *argument)
 	expect_open_refused(NULL, PAGED_ERR_PERM, "no permission to connect as uid 65534");
 }
 
-/* Without any list others do not even reach the socket. */
+/* Without allow-user and allow-group, other users cannot reach the socket. */
 IT_TEST(other_uids_are_refused_by_default)
 {
 	struct it_daemon daemon;
@@ -125,7 +125,7 @@ IT_TEST(allow_user_applies_per_pool)
 	it_daemon_stop(&daemon);
 }
 
-/* Uses the raw protocol, because the library sends only its own version. */
+/* Sends the hello itself, because the library sends only its own version. */
 IT_TEST(other_major_version_is_refused)
 {
 	struct wire_control_request hello = { .kind = WIRE_HELLO,
@@ -151,7 +151,7 @@ attach_and_close(int from, int to, void *argument)
 	worker_close(&worker);
 }
 
-/* Children of this process live in the new namespace, and so the daemon does not see the process itself. */
+/* Children of this process, the daemon among them, are in the new namespace; the process itself is not. */
 IT_TEST(client_in_other_pid_namespace_is_refused)
 {
 	struct it_daemon daemon;
@@ -165,7 +165,7 @@ IT_TEST(client_in_other_pid_namespace_is_refused)
 	it_join(&child);
 	it_daemon_stop(&daemon);
 	fflush(stdout);
-	_exit(0); /* LeakSanitizer's helper would live in the new namespace too, and not see us */
+	_exit(0); /* LeakSanitizer's thread would run in the new namespace and not see this process */
 }
 
 /* In a chroot the runtime directory has another path, as it may have in a container. */

@@ -39,7 +39,7 @@ IT_TEST(idle_connections_do_not_block_others)
 	it_daemon_stop(&daemon_);
 }
 
-/* Attaches and hangs up until it is refused; how often it was let in, and why not again. */
+/* Attach and hang up until refused; sends the number of accepted attempts and the refusal. */
 static void
 attach_until_refused(int from, int to, void *argument)
 {
@@ -187,7 +187,7 @@ IT_TEST(attach_and_detach_log_is_bounded)
 	it_daemon_stop(&daemon_);
 }
 
-/* What each peer can make the daemon complain about, again and again. */
+/* Each of these messages makes the daemon log an error. */
 IT_TEST(log_of_protocol_errors_is_rate_limited)
 {
 	struct wire_request ping = { .kind = WIRE_PING };
@@ -229,9 +229,9 @@ connect_then_exit_in_parent(int from, int to, void *argument)
 		_exit(0);
 	while (getppid() == parent)
 		usleep(1000);
-	it_receive(from, &c, 1); /* by now it was waited for, too */
+	it_receive(from, &c, 1); /* the parent has been reaped by now */
 	wire_peer_hello(fd, WIRE_ROLE_SESSION, NULL, &reply);
-	/* Refused, or let in and out again by a descriptor of the process that has ended. */
+	/* Refused, or accepted and then ended because the pidfd says that the process has ended. */
 	c = reply.kind == WIRE_REFUSAL ? reply.refusal.status == PAGED_ERR_GONE
 				       : !wire_peer_receive_control(fd, &reply, NULL);
 	it_send(to, &c, 1);

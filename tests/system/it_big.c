@@ -32,7 +32,7 @@ available_kib(void)
 	return kib;
 }
 
-/* All that is resident of the process: heap, program, and what it touched of the table region. */
+/* Resident memory of the daemon: heap, program, and the touched pages of the table region. */
 static unsigned long
 daemon_rss_kib(const struct it_daemon *daemon, const char *when)
 {
@@ -42,7 +42,7 @@ daemon_rss_kib(const struct it_daemon *daemon, const char *when)
 	return kib;
 }
 
-/* Sequences and tokens at once, then nothing any more. */
+/* Reserve n_tokens tokens in each of n_seqs sequences at once, then erase all. */
 static void
 reserve_and_erase(struct worker_fixture *worker, uint32_t n_seqs, uint32_t n_tokens)
 {
@@ -70,7 +70,7 @@ IT_TEST_LIMIT(ten_million_pages, 120)
 	worker_ok(&worker, paged_pool_open(worker.client, "test", &worker.pool));
 	it_require(worker_pool_entry(&worker, "test").n_free == 10000000);
 
-	/* What it holds follows what was in use at once, and does not grow by using it again. */
+	/* Daemon memory follows the largest use so far; using the same amount again adds nothing. */
 	reserve_and_erase(&worker, 1000, 100);
 	used = daemon_rss_kib(&daemon, "after 1000 sequences of 100 pages");
 	for (int i = 0; i < 20; i++)

@@ -45,7 +45,7 @@ check_fixture_close(struct check_fixture *fixture)
 	it_daemon_stop(&fixture->daemon);
 }
 
-/* All the words are somewhere in the output of a command that went well. */
+/* The command succeeded and its output contains all these strings. */
 #define expect_output(text, code, ...)                                                                 \
 	do {                                                                                           \
 		const char *const words_[] = { __VA_ARGS__ };                                          \
@@ -256,7 +256,7 @@ IT_TEST(pagedctl_exit_codes)
 	check_fixture_close(&fixture);
 }
 
-/* A monitor that asks every second does not fill the log. */
+/* A monitor that polls every second does not fill the log. */
 IT_TEST(status_requests_are_not_logged)
 {
 	struct it_daemon daemon;
@@ -294,7 +294,7 @@ list_as_nobody(int from, int to, void *argument)
 	it_require(code == EXIT_FAILED && strstr(text, "pool shut: its allow-list") != NULL, "%d: %s", code, text);
 }
 
-/* One pool that is not this user's does not hide the others. */
+/* A pool without permission for this user does not hide the others. */
 IT_TEST(pools_without_permission_are_omitted)
 {
 	struct it_daemon daemon;
@@ -318,7 +318,7 @@ IT_TEST(pools_without_permission_are_omitted)
 	it_daemon_stop(&daemon);
 }
 
-/* One count is one too high: both recounts see it, and they name the page. */
+/* One reference count is one too high: the daemon's check and the region's check both find the page. */
 IT_TEST(both_checks_find_a_wrong_refcount)
 {
 	const char *environment[] = { "PAGED_FAULT=corrupt-count", NULL };

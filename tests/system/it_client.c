@@ -136,7 +136,7 @@ IT_TEST(lists_span_several_replies)
 	daemon_and_client_stop();
 }
 
-/* One row decoded 1,000 times: the daemon hears of it about every reserve_ahead tokens. */
+/* Decoding 1,000 tokens of one row makes about one request per reserve_ahead tokens. */
 IT_TEST(reserve_ahead_bounds_requests)
 {
 	struct paged_batch_params params = { .struct_size = sizeof(params), .reserve_ahead = 64 };
@@ -150,7 +150,7 @@ IT_TEST(reserve_ahead_bounds_requests)
 	client_ok(paged_admin_status(client, &before));
 	for (row.kv_len = 1; row.kv_len <= 1000; row.kv_len++) {
 		client_ok(paged_batch_plan(batch, 1, &row));
-		/* A step of a real model takes its time. */
+		/* Stands for the time of a model's step. */
 		usleep(100);
 	}
 	client_ok(paged_admin_status(client, &after));
@@ -159,7 +159,7 @@ IT_TEST(reserve_ahead_bounds_requests)
 	daemon_and_client_stop();
 }
 
-/* A reserve far larger than the pool, for one token: others still find an eighth of the pool. */
+/* reserve_ahead larger than the pool still leaves an eighth of the pool to other sessions. */
 IT_TEST(reserve_ahead_leaves_free_pages)
 {
 	struct paged_batch_params params = { .struct_size = sizeof(params), .reserve_ahead = 1200 };
@@ -201,7 +201,7 @@ hold_pages(int from, int to, void *argument)
 	pause();
 }
 
-/* A process that holds 300 of 512 pages is killed while others wait for them. */
+/* A process that holds 300 of 512 pages is killed while this one waits for free pages. */
 IT_TEST(wait_free_returns_after_pages_are_freed)
 {
 	struct paged_pool_counts counts = { .struct_size = sizeof(counts) };
@@ -264,7 +264,7 @@ IT_TEST(joined_member_shares_the_session)
 	snprintf(token, sizeof(token), "%s", paged_client_join_token(client));
 	it_send(member.to, token, sizeof(token));
 	it_receive(member.from, &id, sizeof(id));
-	/* It is the session's, so it is ours too. */
+	/* The sequence belongs to the session, so each member may change it. */
 	client_ok(seqs_reserve(client, 1, &id, &tokens));
 	it_send(member.to, &id, sizeof(id));
 	it_join(&member);
@@ -278,7 +278,7 @@ IT_TEST(joined_member_shares_the_session)
 	daemon_and_client_stop();
 }
 
-/* Whose sequence it is decides what may be done with it; reading may anyone. */
+/* Only the session that owns a sequence may change it; every session may read it. */
 IT_TEST(other_sessions_may_only_read)
 {
 	static float k[2 * 8], v[2 * 8], q[2 * 8], owner_out[2 * 8], reader_out[2 * 8];
@@ -378,7 +378,7 @@ IT_TEST(plan_makes_no_system_call)
 	client_ok(paged_batch_create(pool, &params, &plan_loop.batch));
 	client_ok(seqs_create(client, pool, 1, &plan_loop.row.seq));
 	client_ok(seqs_reserve(client, 1, &plan_loop.row.seq, &tokens));
-	/* The look at the control socket is not due again for a second. */
+	/* After this plan, the control socket is not polled again for a second. */
 	client_ok(paged_batch_plan(plan_loop.batch, 1, &plan_loop.row));
 	it_require(pthread_create(&thread, NULL, plan_loop_run, &plan_loop) == 0);
 	pthread_join(thread, NULL);
@@ -416,9 +416,9 @@ IT_TEST(calls_fail_after_daemon_is_killed)
 	client_expect(paged_client_dispatch(client), PAGED_ERR_GONE);
 	client_expect(paged_batch_plan(batch, 1, &row), PAGED_ERR_GONE);
 	client_expect(paged_batch_validate(batch), PAGED_ERR_INVALID);
-	/* What was mapped stays readable. */
+	/* The mapping stays readable. */
 	it_require(*(volatile uint8_t *)info.base == 0);
-	/* A new life has nothing to do with it. */
+	/* A restarted daemon does not know the old session. */
 	it_daemon_restart(&daemon_, NULL, NULL);
 	client_expect(seqs_create(client, pool, 1, &id), PAGED_ERR_GONE);
 	paged_client_close(client);
@@ -427,7 +427,7 @@ IT_TEST(calls_fail_after_daemon_is_killed)
 	daemon_and_client_stop();
 }
 
-/* A plan alone finds out within the second that its look is apart. */
+/* paged_batch_plan() polls the control socket once a second and so detects that the daemon has ended. */
 IT_TEST(plan_detects_a_dead_daemon)
 {
 	struct paged_batch *batch;
@@ -445,7 +445,7 @@ IT_TEST(plan_detects_a_dead_daemon)
 	paged_client_close(client);
 }
 
-/* The daemon stands still: an unknown outcome, and its late answer is undone. */
+/* The daemon is stopped: the call times out, and the sequences of its late reply are erased. */
 IT_TEST(create_after_timeout_is_undone)
 {
 	struct paged_client_params params = { .struct_size = sizeof(params), .timeout_ms = 200 };
@@ -501,7 +501,7 @@ pagedctl_run(const char **output_p, const char *const *arguments)
 
 #define ctl(output, ...) pagedctl_run(output, (const char *const[]){ __VA_ARGS__, NULL })
 
-/* Over two pools, and the first sequences of both have one slot and one generation. */
+/* The first sequences of both pools have the same slot and generation. */
 IT_TEST(one_request_over_two_pools)
 {
 	struct paged_seq_params params[2] = { { .tag = "chat 7", .n_tokens = 8 },
@@ -529,7 +529,7 @@ IT_TEST(one_request_over_two_pools)
 			   strstr(output, "\"tag\": \"draft 7\"") != NULL,
 		   "%s", output);
 
-	/* One of the pools is short: nothing is created in the other. */
+	/* One pool has too few free pages: nothing is created in the other either. */
 	params[0].n_tokens = 1200;
 	params[1].n_tokens = 256;
 	for (int i = 0; i < 3; i++)

@@ -123,7 +123,7 @@ IT_TEST(attention_with_v_in_k)
 	run_on_both_backends(&params);
 }
 
-/* The same on tensor cores, one row in several splits. */
+/* On tensor cores, with split-KV for one row. */
 IT_TEST(v_in_k_on_tensor_cores)
 {
 	struct batch_fixture_params params = decode_params;
@@ -144,7 +144,7 @@ IT_TEST(v_in_k_on_tensor_cores)
 	}
 }
 
-/* Several splits, merged in the kernel; a queue of plans, more than there are stages, with nobody waiting. */
+/* Split-KV, combined in the kernel; more plans are queued than there are staging buffers, without a wait. */
 IT_TEST(split_kv_is_combined)
 {
 	struct batch_fixture_params params = decode_params;
@@ -167,7 +167,7 @@ struct rotary_results {
 	float out[ROTARY_TOKENS * 4 * 16];
 };
 
-/* Appends with positions of its own, and attends with queries that were turned on the way. */
+/* Append with explicit positions, and attend with the rotated queries that the append wrote. */
 static void
 rotary_run(const char *backend, enum paged_dtype pool, uint32_t past, struct rotary_results *results)
 {
@@ -221,7 +221,7 @@ rotary_run(const char *backend, enum paged_dtype pool, uint32_t past, struct rot
 	batch_fixture_close(&fixture);
 }
 
-/* The same bits of turned queries; attention over turned keys as near as its sums are. */
+/* Rotated queries are bit-identical on both back ends; attention over rotated keys is close. */
 IT_TEST(rotary_embedding)
 {
 	static const enum paged_dtype pools[] = { PAGED_F32, PAGED_E4M3, PAGED_I8 };
@@ -245,7 +245,7 @@ IT_TEST(rotary_positions_out_of_range)
 	rotary_run("cuda", PAGED_F16, ROTARY_POSITIONS, NULL);
 }
 
-/* A row's keys in two parts, each an explicit page table, merged to what all of them give. */
+/* Attention over a row's keys in two parts, each an explicit page table; the merge equals attention over all keys. */
 static void
 merge_run(const char *backend)
 {
@@ -285,7 +285,7 @@ merge_run(const char *backend)
 								      .part_lse = { lse[0], lse[1] },
 								      .out = fixture.out,
 								      .lse = fixture.lse }));
-	/* The maximum is attention's alone. */
+	/* paged_merge() does not compute max_score. */
 	fixture.params.max_unknown = true;
 	batch_fixture_check(&fixture);
 	batch_fixture_close(&fixture);
@@ -298,7 +298,7 @@ IT_TEST(merge_of_two_parts)
 	merge_run("cuda");
 }
 
-/* A block mask alone says what is seen: the first of two blocks. */
+/* The block mask contains only the first of two KV blocks. */
 static void
 block_mask_run(const char *backend)
 {
@@ -346,7 +346,7 @@ IT_TEST(attention_under_a_block_mask)
 	block_mask_run("cuda");
 }
 
-/* PyTorch's numbers. */
+/* Contents and results computed by PyTorch. */
 static void
 golden_run(const char *name, uint32_t max_rows)
 {
@@ -377,7 +377,7 @@ golden_run(const char *name, uint32_t max_rows)
 	golden_attention_close(&c);
 }
 
-/* Keys of all rows but the first one's beginning, as float; the bounds lie where the back end wants them. */
+/* Gather all rows without the first tokens of row 0, as f32; `begin` is in the back end's memory. */
 static void
 gather_run(const struct batch_fixture_params *params, const char *backend, float *keys, uint32_t n_tokens)
 {

@@ -64,13 +64,13 @@ IT_TEST(pool_larger_than_device_memory_is_refused)
 				   "pool more { layers = 1 kv-heads = 1 head-dim = 16 size = 64MiB backend = cuda }\n"),
 		"pagedd.conf:8: pool more: size = 64MiB: fake GPU (GPU-70616765-6420-6661-6b65-204355444100) "
 		"has 8 MiB of memory, 8 MiB available, of which other pools take 256 KiB\n");
-	/* Somebody took it between the check and the pool. */
+	/* Another process takes the memory between the check and the allocation. */
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuMemCreate=2", 1);
 	expect_start_refused(cuda_daemon_config(EXPORT_SETTING_AUTO, "", ""),
 			     "pool test: cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (out of memory)\n");
 }
 
-/* The parent can do everything, and no other process can open it. */
+/* Export succeeds in the daemon, but no other process can open the memory. */
 IT_TEST(export_that_no_process_can_open_is_refused)
 {
 	struct it_daemon daemon;
@@ -86,7 +86,7 @@ IT_TEST(export_that_no_process_can_open_is_refused)
 	expect_start_refused(cuda_daemon_config(EXPORT_SETTING_LEGACY, "", ""),
 			     "(operation not supported); the device is integrated\n");
 	unsetenv("PAGED_FAKE_CUDA_ATTRIBUTES");
-	/* Where one way does not work, the other is taken. */
+	/* With export = auto, the daemon falls back to the other method. */
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuMemImportFromShareableHandle=800", 1);
 	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	it_require(it_daemon_logged(&daemon,
@@ -173,7 +173,7 @@ calls_path(const struct it_daemon *daemon)
 	return path;
 }
 
-/* The daemon comes up whole, in one of its ways, or says what failed and ends. */
+/* With each driver call failing once, the daemon either starts or logs the failed call and exits. */
 static void daemon_fails_at_every_call(enum export_setting export)
 {
 	unsigned int n_refused = 0, n_cases = 0;
@@ -183,7 +183,7 @@ static void daemon_fails_at_every_call(enum export_setting export)
 	char fail[96];
 
 	cuda_daemon_environment();
-	/* A good run first, to know the calls. */
+	/* The first run records the calls. */
 	setenv("PAGED_FAKE_CUDA_LOG", "/dev/null", 1);
 	cuda_daemon_start(&daemon, export, "", "");
 	it_daemon_stop(&daemon);
@@ -232,7 +232,7 @@ open_and_close(int from, int to, void *argument)
 	worker_close(&worker);
 }
 
-/* Fails or not; the next attempt does not. */
+/* The open may fail; the next one must succeed. */
 static void
 open_with_failure(int from, int to, void *argument)
 {
@@ -297,7 +297,7 @@ IT_TEST_LIMIT(legacy_worker_survives_each_failed_call, 120)
 
 /* Death */
 
-/* Over two lives of the daemon. */
+/* Attach to the daemon, and again after its restart. */
 static void
 worker_of_two_daemons(int from, int to, void *argument)
 {

@@ -17,7 +17,7 @@
 
 #define N_REPLAYS 1000u
 
-/* Runs as a worker of a daemon's. */
+/* Run the function in a worker of a new daemon. */
 static void
 run_with_daemon(void (*run)(int from, int to, void *argument))
 {
@@ -61,7 +61,7 @@ expect_refused(struct paged_client *client, enum paged_status status, enum paged
 		   paged_status_name(status), paged_client_error(client));
 }
 
-/* Sequences grow, end and are others', and rows are empty, while the graph stays what it is. */
+/* Sequences grow, end and are replaced, and rows become empty, without a new capture. */
 static void
 replay_many_steps(int from, int to, void *argument)
 {
@@ -84,7 +84,7 @@ IT_TEST_LIMIT(graph_replays_a_thousand_steps, 300)
 	run_with_daemon(replay_many_steps);
 }
 
-/* Two graphs, each of its batch, that take turns and run on streams of their own. */
+/* Two batches with a graph and a stream each, replayed alternately. */
 static void
 replay_two_batches(int from, int to, void *argument)
 {
@@ -95,7 +95,7 @@ replay_two_batches(int from, int to, void *argument)
 	(void)from, (void)to, (void)argument;
 	engine_open(&engine, &decode[0]);
 	decode_batch_open(&engine, &decode[1], 2);
-	/* The second is captured while the first has work on its way. */
+	/* The second batch is captured while the first has work in flight. */
 	decode_capture(&decode[0], CUDA_CAPTURE_GLOBAL);
 	decode_next(&decode[0]);
 	decode_rows(&decode[0], rows[0]);
@@ -123,7 +123,7 @@ IT_TEST(two_batches_replay_their_graphs)
 	run_with_daemon(replay_two_batches);
 }
 
-/* Captured on one stream, replayed on another: the batch goes along. */
+/* The graph is captured on one stream and replayed on another, which the batch is moved to. */
 static void
 replay_on_another_stream(int from, int to, void *argument)
 {
@@ -140,7 +140,7 @@ replay_on_another_stream(int from, int to, void *argument)
 	decode_cuda(engine.gpu.driver.stream_destroy(captured));
 	for (unsigned int i = 0; i < 10; i++)
 		decode_replay(&decode);
-	/* The graph outlives its batch, as long as nobody launches it. */
+	/* The graph may outlive its batch if it is not launched. */
 	engine_close(&engine, &decode);
 }
 
@@ -149,7 +149,7 @@ IT_TEST(graph_replays_on_another_stream)
 	run_with_daemon(replay_on_another_stream);
 }
 
-/* What a capture does not take is refused with a sentence, and the capture goes on. */
+/* Calls that cannot be captured are refused with an error message, and the capture stays valid. */
 static void
 call_while_capturing(int from, int to, void *argument)
 {
@@ -181,7 +181,7 @@ call_while_capturing(int from, int to, void *argument)
 		"a graph has no part for lengths and page tables from the host: capture paged_batch_plan_device()");
 	expect_refused(engine.client, decode_tables(&decode, DECODE_ROWS, rows), PAGED_ERR_UNSUPPORTED,
 		       "a graph has no part for page tables from the host: bring them over before each replay");
-	/* Beside it everything goes on: memory, another batch and its waits. */
+	/* During the capture, allocations and another batch's calls and waits work. */
 	decode_ok(engine.client, paged_batch_create(engine.pool, &params, &batch));
 	paged_batch_destroy(batch);
 	decode_eager(&other);
@@ -191,7 +191,7 @@ call_while_capturing(int from, int to, void *argument)
 	decode_enqueue(&decode, rows);
 	decode_cuda(engine.graphs.end(decode.stream, &graph));
 	decode_cuda(engine.graphs.instantiate(&decode.exec, graph, 0));
-	/* The captured plan was never made. */
+	/* The captured plan has not been executed. */
 	expect_refused(engine.client, paged_append(decode.batch, 0, &k, &k, NULL), PAGED_ERR_INVALID,
 		       "the plan is a captured graph's: outside of it plan again");
 	decode_cuda(engine.graphs.destroy(graph));
@@ -211,7 +211,7 @@ IT_TEST(refused_calls_keep_the_capture_valid)
 	run_with_daemon(call_while_capturing);
 }
 
-/* The legacy default stream waits for a blocking one, so that a launch on it would spoil that one's capture. */
+/* The legacy default stream synchronises with blocking streams, so a launch on it would invalidate their captures. */
 static void
 merge_during_capture(int from, int to, void *argument)
 {
@@ -255,7 +255,7 @@ IT_TEST(merge_keeps_other_captures_valid)
 	run_with_daemon(merge_during_capture);
 }
 
-/* Mods bound and prepared before; other values, bound between replays, count in the next one. */
+/* Mods are bound and prepared before the capture; values bound between replays apply to the next replay. */
 static struct paged_mod_set *
 mods_make(struct paged_client *client, struct paged_pool *pool, struct paged_batch *batch)
 {
@@ -306,7 +306,7 @@ capture_with_mods(int from, int to, void *argument)
 		decode_replay(&decode);
 		mods_bind(&decode, 2 + i % 7, (float)(i % 5) * 0.125f);
 	}
-	/* A capture has no part for new ones, and does not mind that others go. */
+	/* During a capture, creating mods is refused and destroying others is allowed. */
 	decode_ok(engine.client, paged_mod_parse(engine.pool, PAGED_MOD_MASK, "kv_idx < window", 1, &name, &mod));
 	params.mask = mod;
 	decode_ok(engine.client, paged_mod_set_create(decode.batch, &params, &mods));
@@ -334,7 +334,7 @@ IT_TEST(graph_reads_bound_mods)
 	run_with_daemon(capture_with_mods);
 }
 
-/* What a replay finds wrong is told by validate, and gone with the next one. */
+/* paged_batch_validate() reports the errors of the last replay; the next replay clears them. */
 static void
 replay_invalid_lengths(int from, int to, void *argument)
 {
@@ -349,7 +349,7 @@ replay_invalid_lengths(int from, int to, void *argument)
 	do
 		decode_replay(&decode);
 	while (decode.row[DECODE_ROWS - 1].seq == 0);
-	/* Lengths past the pages. */
+	/* kv_len exceeds the row's pages. */
 	decode_next(&decode);
 	decode_rows(&decode, rows);
 	while (decode.row[r].q_len == 0)
@@ -361,14 +361,15 @@ replay_invalid_lengths(int from, int to, void *argument)
 	decode_launch(&decode);
 	expect_refused(engine.client, paged_batch_validate(decode.batch), PAGED_ERR_CAPACITY, "tokens past the 0");
 	expect_refused(engine.client, paged_batch_validate(decode.batch), PAGED_ERR_CAPACITY, "tokens past the 0");
-	/* Put right: the same step again, and others. */
+	/* With valid lengths the same step succeeds, and so do others. */
 	decode_rows(&decode, rows);
 	decode.lengths->kv_len[r] = (int32_t)decode.row[r].len;
 	decode_ok(engine.client, decode_tables(&decode, DECODE_ROWS, rows));
 	decode_ok(engine.client, paged_batch_validate(decode.batch));
 	decode_launch(&decode);
 	decode_check(&decode);
-	/* A batch that became smaller, whose lengths were left as they are: no page is there to be touched. */
+	/* The new plan has fewer rows, but the lengths still name more: the kernels access no page of the removed rows.
+	 */
 	decode_ok(engine.client, decode_tables(&decode, r, rows));
 	decode_launch(&decode);
 	expect_refused(engine.client, paged_batch_validate(decode.batch), PAGED_ERR_CAPACITY, "tokens past the 0");
@@ -382,7 +383,7 @@ IT_TEST(validate_reports_errors_of_a_replay)
 	run_with_daemon(replay_invalid_lengths);
 }
 
-/* A captured append writes to nobody else's sequence. */
+/* A captured append never writes to another session's sequence. */
 static void
 append_to_other_session(int from, int to, void *argument)
 {

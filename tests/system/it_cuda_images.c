@@ -66,7 +66,7 @@ IT_TEST(images_match_the_fake_kernels)
 	fake_cuda_finish();
 }
 
-/* Of the four kernels with a AOT mod the fake driver has one. */
+/* The fake driver has one of the four kernels that are compiled with each AOT mod. */
 IT_TEST(aot_mods_have_images)
 {
 	const struct cuda_aot *aot;
@@ -86,7 +86,7 @@ IT_TEST(aot_mods_have_images)
 	fake_cuda_finish();
 }
 
-/* Which image a device gets; PTX where its own was not built. */
+/* A device gets the image of its compute capability, or PTX if that image was not built. */
 IT_TEST(images_are_found_by_compute_capability)
 {
 	static const struct {

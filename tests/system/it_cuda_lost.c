@@ -17,7 +17,7 @@
 
 static char break_path[64];
 
-/* Alone its daemon finds the file that breaks CUDA. */
+/* Only the daemon has the variable that names the file which breaks CUDA. */
 static void
 breakable_daemon_start(struct it_daemon *daemon)
 {
@@ -38,7 +38,7 @@ inject_lost_context(void)
 	close(fd);
 }
 
-/* Its boot id, and that it is this process; false: nobody answers there yet. */
+/* Read the daemon's boot id and check its pid; false: no daemon replies yet. */
 static bool
 read_boot_id(const struct it_daemon *daemon, char boot_id[33])
 {
@@ -86,7 +86,7 @@ worker_of_two_boots(int from, int to, void *argument)
 	worker_expect(&worker, paged_client_ping(worker.client), PAGED_ERR_GONE);
 	worker_expect(&worker, paged_seq_erase(worker.client, 1, &seq), PAGED_ERR_GONE);
 	worker_close(&worker);
-	/* And again, in the next life. */
+	/* The worker attaches again to the restarted daemon. */
 	worker_open(&worker, NULL, 0);
 	worker_create_seq(&worker, 20);
 	worker_close(&worker);
@@ -118,7 +118,7 @@ IT_TEST(lost_context_restarts_pagedd)
 	it_daemon_stop(&daemon);
 }
 
-/* Whatever is wrong there does not go away by restarting. */
+/* The failure persists after the restart. */
 IT_TEST(second_lost_context_ends_pagedd)
 {
 	struct it_daemon daemon;
@@ -134,7 +134,7 @@ IT_TEST(second_lost_context_ends_pagedd)
 	daemon.pid = 0;
 }
 
-/* An error of another kind is told once and borne. */
+/* Any other error is logged once, and the daemon continues. */
 IT_TEST(other_errors_are_logged)
 {
 	struct it_daemon daemon;
@@ -147,7 +147,7 @@ IT_TEST(other_errors_are_logged)
 	it_daemon_stop(&daemon);
 }
 
-/* The next start cannot be at once: here, because somebody has the directory. */
+/* The restart is delayed because another process holds the lock of the runtime directory. */
 
 static int
 runtime_dir_lock(const struct it_daemon *daemon)

@@ -32,7 +32,7 @@ static const struct batch_fixture_params test_pool_params = {
 	.rows = { { .kv_len = 19, .q_len = 1 }, { .kv_len = 6, .q_len = 3 } },
 };
 
-/** What a writer tells its reader. */
+/** Sent by a writer to its reader. */
 struct message {
 	paged_seq_id seq[BATCH_FIXTURE_MAX_ROWS];
 	struct paged_mark mark;
@@ -48,7 +48,7 @@ writer_open(struct batch_fixture *fixture, uint32_t n_rows)
 	batch_fixture_open(fixture, &params);
 }
 
-/* Another process's sequences, and room for what attention gives. */
+/* Take another process's sequences and allocate attention's results. */
 static void
 reader_open(struct batch_fixture *fixture, int from, struct message *message)
 {
@@ -83,7 +83,7 @@ log_calls(const struct it_daemon *daemon)
 	setenv("PAGED_FAKE_CUDA_LOG", path, 1);
 }
 
-/* What is not waited for is not there; what is waited for is */
+/* A reader sees a writer's appends after waiting for its mark */
 
 static void
 writer(int from, int to, void *argument)
@@ -103,7 +103,7 @@ writer(int from, int to, void *argument)
 	batch_fixture_close(&fixture);
 }
 
-/* Of keys that nobody wrote: NaN through legacy, and zeros through vmm, whose scores are zeros. */
+/* The lse over unwritten keys: NaN with legacy memory; with vmm memory keys are zero, and so are scores. */
 static bool
 is_lse_of_unwritten_pages(float lse)
 {
@@ -158,7 +158,7 @@ IT_TEST(legacy_reader_waits_for_a_mark)
 	write_and_read(EXPORT_SETTING_LEGACY);
 }
 
-/* Or the writer waits. */
+/* The writer waits with paged_batch_finish() and sends no mark. */
 static void
 writer_that_finishes(int from, int to, void *argument)
 {
@@ -277,7 +277,7 @@ IT_TEST(marks_of_a_batch_share_an_event)
 	it_daemon_stop(&daemon);
 }
 
-/* Batches of one process, and of one that is destroyed */
+/* Batches of one process, one of them destroyed */
 
 static void
 two_batches(int from, int to, void *argument)
@@ -298,7 +298,7 @@ two_batches(int from, int to, void *argument)
 	batch_fixture_ok(&fixture, paged_batch_mark(fixture.batch, &mark));
 	batch_fixture_ok(&fixture, paged_batch_wait(other, &mark));
 	batch_fixture_ok(&fixture, paged_batch_finish(other));
-	/* Waiting for the one stream has moved the other, so this finds nothing left to do. */
+	/* The wait for one stream ran the other, so no work is left. */
 	it_require(fixture.gpu.driver.stream_query(fixture.stream) == CUDA_SUCCESS);
 	batch_fixture_ok(&fixture, paged_batch_mark(other, &mark));
 	paged_batch_destroy(other);
@@ -346,7 +346,7 @@ reader_of_killed_writer(int from, int to, void *argument)
 	it_require(strstr(paged_client_error(fixture.client), "pool test: process ") != NULL &&
 			   strstr(paged_client_error(fixture.client), " has ended") != NULL,
 		   "%s", paged_client_error(fixture.client));
-	/* Nothing of the dead is left, and the stream goes on. */
+	/* No descriptor of the killed process is left, and the stream is usable. */
 	it_require(it_count_fds(getpid()) == n_fds, "%u descriptors, %u before", it_count_fds(getpid()), n_fds);
 	batch_fixture_ok(&fixture, paged_batch_finish(fixture.batch));
 	batch_fixture_close(&fixture);
@@ -382,7 +382,7 @@ IT_TEST(wait_fails_after_writer_of_open_event_is_killed)
 	kill_writer(true);
 }
 
-/* What is refused in between leaves the capture as it was. */
+/* Refused calls leave a capture valid. */
 
 static struct cuda_graphs graphs;
 
@@ -402,7 +402,7 @@ capture_end(const struct batch_fixture *fixture)
 	it_require(graphs.destroy(graph) == CUDA_SUCCESS);
 }
 
-/* Bytes of a peer */
+/* Invalid marks */
 
 static void
 expect_wait_refused(struct batch_fixture *fixture, const struct mark *mark, enum paged_status wanted, const char *part)
@@ -458,7 +458,7 @@ reader_of_invalid_marks(int from, int to, void *argument)
 	batch_fixture_ok(&fixture, paged_batch_wait(fixture.batch, &message.mark));
 	plan_and_attend(&fixture);
 	batch_fixture_check(&fixture);
-	/* One's own, with a number that was never given. */
+	/* A mark of this process with an event number that was never recorded. */
 	batch_fixture_ok(&fixture, paged_batch_mark(fixture.batch, &message.mark));
 	memcpy(&valid, &message.mark, sizeof(valid));
 	EXPECT_WAIT_REFUSED(event++, PAGED_ERR_INVALID, "this process made no such mark");
@@ -551,7 +551,7 @@ IT_TEST(mark_reports_failures)
 	it_daemon_stop(&daemon);
 }
 
-/* The owner is gone: whoever waits is told, whoever finishes can. */
+/* The daemon has been killed: wait and mark fail, finish succeeds. */
 static void
 writer_of_killed_daemon(int from, int to, void *argument)
 {

@@ -29,7 +29,7 @@ static const struct batch_fixture_params base = {
 	.rows = { { .kv_len = 21, .q_len = 2 }, { .kv_len = 9, .q_len = 1 } },
 };
 
-/* A machine with a driver need not have CUDA's compiler, and no call of it fails at will. */
+/* With a real driver, NVRTC may be missing, and failures cannot be injected. */
 static void
 nvrtc_require(const char *fail)
 {
@@ -123,7 +123,7 @@ mods_make(struct batch_fixture *fixture, const struct mods_case *c)
 	return mods;
 }
 
-/* The results as floats; how many. */
+/* Copy the results as f32; returns their number. */
 static unsigned int
 results_get(struct batch_fixture *fixture, float out[MAX_OUT])
 {
@@ -179,7 +179,7 @@ attend_strided(struct batch_fixture *fixture, struct paged_mod_set *mods)
 	return paged_attention(fixture->batch, BATCH_FIXTURE_LAYER, &q, &fixture->out, &params);
 }
 
-/* Write, plan, attend with the mods; what validate says. */
+/* Write, plan, attend with the mods; returns the status of validate. */
 static enum paged_status
 mods_run(const char *backend, const struct mods_case *c, float out[MAX_OUT], unsigned int *n_p)
 {
@@ -280,7 +280,7 @@ IT_TEST(index_out_of_bounds_is_reported)
 	expect_same_on_both(&(struct mods_case){ .score = "score + slope[h]", .n_slopes = 3 }, PAGED_ERR_RANGE);
 }
 
-/* Each launch has what was bound before it, and a plan begins anew. */
+/* A launch uses the values bound before it, also if they were bound after the plan; a later bind does not affect it. */
 IT_TEST(rebinding_applies_to_the_next_plan)
 {
 	struct mods_case c = { .mask = "q_idx - kv_idx < window", .window = 3, .n_slopes = 4 };
@@ -310,7 +310,7 @@ IT_TEST(rebinding_applies_to_the_next_plan)
 	batch_fixture_close(&fixture);
 }
 
-/* Parameters are the host's; arrays of 64 bits in the GPU's memory would have to be copied there. */
+/* Parameters are in host memory and are narrowed; i64 arrays in GPU memory would need a converted copy. */
 IT_TEST(i64_arrays_on_device_are_refused)
 {
 	const struct mods_case c = { .mask = "q_idx - kv_idx < window && document", .window = 7, .n_slopes = 4 };
@@ -334,7 +334,7 @@ IT_TEST(i64_arrays_on_device_are_refused)
 	batch_fixture_close(&fixture);
 }
 
-/* The thread that compiles calls nobody. */
+/* The compiling thread never calls the log function itself. */
 static char log_text[2048];
 static pthread_t calling_thread;
 
@@ -348,7 +348,7 @@ log_append(void *argument, enum paged_log_level level, const char *text)
 	snprintf(log_text + length, sizeof(log_text) - length, "%d %s\n", (int)level, text);
 }
 
-/* Which is first in what was said since the last time. */
+/* The log since the last call begins with this text. */
 static void
 expect_log(const char *what)
 {
@@ -417,7 +417,7 @@ IT_TEST(rejected_cached_code_is_recompiled)
 	params.log = log_append;
 	prepare_in_new_client(&params);
 	expect_log("6 attention_simt_128 compiled");
-	/* The pool's own modules are loaded first, each time. */
+	/* Each client loads the pool's own modules first. */
 	snprintf(fail, sizeof(fail), "cuModuleLoadData@%u=222", 2 * fake_cuda_n_calls("cuModuleLoadData"));
 	setenv("PAGED_FAKE_CUDA_FAIL", fail, 1);
 	prepare_in_new_client(&params);
@@ -445,12 +445,12 @@ IT_TEST(prepare_can_be_polled)
 	it_require(status == PAGED_OK || status == PAGED_ERR_AGAIN, "%d", status);
 	batch_fixture_expect(&fixture, paged_mod_set_prepare(mods, PAGED_I32, 0), PAGED_ERR_INVALID);
 	batch_fixture_ok(&fixture, paged_mod_set_prepare(mods, PAGED_F32, 20000));
-	/* Closed with a compilation under way. */
+	/* The client is closed during a compilation. */
 	mods_make(&fixture, &(struct mods_case){ .score = "score * 3", .n_slopes = 4 });
 	batch_fixture_close(&fixture);
 }
 
-/* Mods that need a compiler are refused, with the reason, each time; all else goes on. */
+/* Mods that need a compiler are refused each time with the reason; all other calls work. */
 static void
 expect_no_compiler(const char *library, const char *part)
 {
@@ -501,7 +501,7 @@ IT_TEST(paged_nvrtc_selects_the_compiler)
 	expect_same_on_both(&(struct mods_case){ .score = "score + slope[h]", .n_slopes = 4 }, PAGED_OK);
 }
 
-/* Without a compiler, and whatever the parameters are. */
+/* AOT mods need no compiler, for any values of their parameters. */
 IT_TEST(aot_mods_need_no_compiler)
 {
 	const struct cuda_aot *aot;

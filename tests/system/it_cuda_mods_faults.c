@@ -30,7 +30,7 @@ static const struct batch_fixture_params params = {
 	.rows = { { .kv_len = 9, .q_len = 1 } },
 };
 
-/** Calls of a process: what came before the mods, and with them. */
+/** Calls of a process: before mods are created, and in total. */
 struct calls {
 	struct {
 		char name[48];
@@ -62,7 +62,7 @@ calls_read(struct calls *calls, const char *path, bool before)
 		calls->of[i].before = calls->of[i].all;
 }
 
-/* A batch that is planned, and its queries. */
+/* Open a fixture with a planned batch, and make its queries. */
 static void
 planned_fixture_open(struct batch_fixture *fixture, struct paged_tensor *q)
 {
@@ -152,7 +152,7 @@ fail_once(int from, int to, void *argument)
 	it_send(to, &refused, sizeof(refused));
 }
 
-/* Calls whose names begin so; how many attempts were refused. */
+/* Let each call with this prefix fail once; returns the number of refused attempts. */
 static unsigned int
 every_call_fails(const char *prefix, int result)
 {
@@ -182,7 +182,7 @@ every_call_fails(const char *prefix, int result)
 	return n_refused;
 }
 
-/* The code is on disk, so that nobody waits for a compiler. */
+/* The compiled code is cached on disk, so no case waits for the compiler. */
 IT_TEST_LIMIT(mods_survive_each_failed_driver_call, 120)
 {
 	char cache_dir[] = "/tmp/paged-mods.XXXXXX", command[128];

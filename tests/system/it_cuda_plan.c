@@ -40,7 +40,7 @@ fixture_close(struct batch_fixture *fixture)
 	unlink(log_path);
 }
 
-/* Calls so far whose names begin so. */
+/* The number of calls so far with this prefix. */
 static unsigned int
 count_calls(const char *name)
 {
@@ -79,7 +79,7 @@ write_all(struct batch_fixture *fixture)
 		batch_fixture_write(fixture, r, 0, fixture->params.rows[r].kv_len);
 }
 
-/* Plan the rows; how many copies to the device it took. */
+/* Plan the rows; returns the number of copies to the device. */
 static unsigned int
 plan_copies(struct batch_fixture *fixture, const struct paged_batch_row *rows)
 {
@@ -110,7 +110,7 @@ IT_TEST(only_changed_entries_are_copied)
 	batch_fixture_ok(&fixture, seqs_truncate(fixture.client, 1, &fixture.seq[0], &less));
 	n = plan_copies(&fixture, rows);
 	it_require(n == 2, "%u copies when an entry was removed", n);
-	/* The same table, named otherwise, is no change. */
+	/* The same pages given as an explicit page table are no change. */
 	memcpy(other, rows, sizeof(other));
 	batch_fixture_ok(&fixture, paged_seq_read(fixture.pool, fixture.seq[0], NULL, pages, 8));
 	other[0].seq = 0;
@@ -122,7 +122,7 @@ IT_TEST(only_changed_entries_are_copied)
 	pages[2] = pages[1];
 	n = plan_copies(&fixture, other);
 	it_require(n == 2, "%u copies of one entry", n);
-	/* Rows that change places, and back. */
+	/* Rows swap places, and swap back. */
 	other[0] = rows[1];
 	other[1] = rows[0];
 	plan_copies(&fixture, other);
@@ -149,7 +149,7 @@ IT_TEST(plan_allocates_nothing)
 	q = batch_fixture_queries(&fixture);
 	for (unsigned int i = 0; i < 6; i++)
 		before[i] = count_calls(allocators[i]);
-	/* More plans than there are stages, and nobody waits. */
+	/* More plans than staging buffers, without a wait. */
 	for (unsigned int step = 0; step < 12; step++) {
 		batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 3, rows));
 		batch_fixture_ok(&fixture, paged_attention(fixture.batch, BATCH_FIXTURE_LAYER, &q, &fixture.out, NULL));
@@ -159,7 +159,7 @@ IT_TEST(plan_allocates_nothing)
 	fixture_close(&fixture);
 }
 
-/* Each plan's lengths and tables are its own, however late the stream comes to them. */
+/* Each plan keeps its lengths and page tables until the stream has executed it. */
 IT_TEST(queued_plans_keep_their_lengths)
 {
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS], other[3];
@@ -213,7 +213,7 @@ IT_TEST(plan_device_reads_device_lengths)
 	batch_fixture_open(&fixture, &three_rows);
 	write_all(&fixture);
 	batch_fixture_rows(&fixture, rows);
-	/* Bounds, which the lengths stay below. */
+	/* The plan's rows are upper bounds of the device's lengths. */
 	rows[0].kv_len = 24;
 	rows[1].kv_len = 4;
 	rows[2].q_len = 5;
@@ -222,7 +222,7 @@ IT_TEST(plan_device_reads_device_lengths)
 	batch_fixture_set(&fixture, at, &lengths, sizeof(lengths));
 	batch_fixture_ok(&fixture, paged_batch_plan_device(fixture.batch, &params));
 	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
-	/* The next ones are written behind, on the stream. */
+	/* The next lengths are written on the stream, after the plan. */
 	lengths.kv_len[0] = 5;
 	batch_fixture_set(&fixture, at, &lengths, sizeof(lengths));
 	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
@@ -275,7 +275,7 @@ IT_TEST(validate_reports_invalid_device_lengths)
 	lengths.q_indptr[3] = 5;
 	expect_validate(&fixture, at, &lengths, PAGED_ERR_RANGE,
 			"row 2: q_indptr falls, or passes the plan's 4 query rows");
-	/* And then all is well. */
+	/* Valid lengths succeed afterwards. */
 	expect_validate(&fixture, at, &valid_lengths, PAGED_OK, "");
 	batch_fixture_check(&fixture);
 	fixture_close(&fixture);
@@ -304,7 +304,7 @@ IT_TEST(plan_device_accepts_empty_rows)
 	fixture_close(&fixture);
 }
 
-/* Rows that may not be written everywhere */
+/* Rows with read-only positions */
 
 static struct region_slot *
 slot_of(const struct batch_fixture *fixture, uint32_t r)
@@ -348,20 +348,20 @@ IT_TEST(append_skips_read_only_positions)
 	batch_fixture_rows(&fixture, rows);
 	positions = batch_fixture_put(&fixture, tokens, sizeof(tokens));
 	params = device_params(batch_fixture_put(&fixture, &valid_lengths, sizeof(valid_lengths)), rows);
-	/* Rows were planned before, so what changed is noticed. */
+	/* The rows were planned before the change, and validate detects it. */
 	for (uint32_t r = 0; r < 3; r++)
 		slot_of(&fixture, r)->writable_from = three_rows.rows[r].kv_len;
 	batch_fixture_ok(&fixture, paged_batch_plan_device(fixture.batch, &params));
 	append_nan(&fixture, NULL);
 	expect_append_error(&fixture, "row 2: a position to append may not be written, the row is writable from 9");
-	/* Lengths of the host are judged there, positions on the device. */
+	/* The host checks lengths, the device checks positions. */
 	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 3, rows));
 	k = batch_fixture_tensor(&fixture, PAGED_F32, 4, 1, 8);
 	v = batch_fixture_tensor(&fixture, PAGED_F32, 4, 1, 8);
 	batch_fixture_expect(&fixture, paged_append(fixture.batch, BATCH_FIXTURE_LAYER, &k, &v, NULL), PAGED_ERR_PERM);
 	append_nan(&fixture, positions);
 	expect_append_error(&fixture, "row 2: a position to append may not be written, the row is writable from 9");
-	/* Another session's row, of which the bounds say that nothing is appended. */
+	/* Another session's row, to which this plan appends nothing according to its bounds. */
 	session = slot_of(&fixture, 1)->owner;
 	slot_of(&fixture, 1)->owner = session + 1;
 	slot_of(&fixture, 2)->writable_from = 0;
@@ -374,13 +374,13 @@ IT_TEST(append_skips_read_only_positions)
 	it_require(strncmp(paged_client_error(fixture.client), "row 1: sequence ", 16) == 0, "%s",
 		   paged_client_error(fixture.client));
 	slot_of(&fixture, 1)->owner = session;
-	/* Nothing of all this was written. */
+	/* None of these appends wrote anything. */
 	batch_fixture_rows(&fixture, rows);
 	batch_fixture_ok(&fixture, paged_batch_plan_device(fixture.batch, &params));
 	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
 	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
 	batch_fixture_check(&fixture);
-	/* What may be written is. */
+	/* Writable positions are written. */
 	for (uint32_t r = 0; r < 3; r++)
 		slot_of(&fixture, r)->writable_from = three_rows.rows[r].kv_len - three_rows.rows[r].q_len;
 	batch_fixture_ok(&fixture, paged_batch_plan_device(fixture.batch, &params));
@@ -429,7 +429,7 @@ IT_TEST(batch_limits_are_checked)
 	fixture_close(&fixture);
 }
 
-/* Queries of several kinds share a plan: each gets one of its own, once. */
+/* A plan is scheduled once for each combination of query dtype and heads. */
 IT_TEST(one_plan_serves_several_query_dtypes)
 {
 	static const enum paged_dtype dtypes[] = { PAGED_F16, PAGED_F32, PAGED_F16, PAGED_F32 };
@@ -453,7 +453,7 @@ IT_TEST(one_plan_serves_several_query_dtypes)
 		out = batch_fixture_tensor(&fixture, PAGED_F32, 4, i < 2 ? 2 : 1, 8);
 		batch_fixture_ok(&fixture, paged_attention(fixture.batch, 0, &q, &out, NULL));
 	}
-	/* Four of attention; the first kind was planned for already. */
+	/* Four launches of attention; the first combination had been scheduled before. */
 	it_require(count_calls("cuLaunchKernel") == before + 4 + 3, "%u launches",
 		   count_calls("cuLaunchKernel") - before);
 	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
@@ -480,7 +480,7 @@ IT_TEST(validate_reports_replaced_pages)
 	fixture_close(&fixture);
 }
 
-/* Calls find the context that they left, whether there was one or none. */
+/* Calls restore the current context, including none. */
 IT_TEST(calls_restore_the_current_context)
 {
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
@@ -517,7 +517,7 @@ create_failing(int from, int to, void *argument)
 	none.n_rows = 0;
 	none.pool = PAGED_F16;
 	batch_fixture_open(&fixture, &none);
-	/* The fixture's batch was the first; this one fails on the way, and the next does not. */
+	/* The fixture's batch was the first; creating this one fails, creating the next succeeds. */
 	it_require(paged_batch_create(fixture.pool, &params, &batch) != PAGED_OK, "%s", (const char *)argument);
 	it_require(strstr(paged_client_error(fixture.client), "CUDA_ERROR") != NULL, "%s",
 		   paged_client_error(fixture.client));
@@ -579,7 +579,7 @@ IT_TEST(loading_kernels_fails_cleanly)
 	}
 }
 
-/* A row that grew: its new entry is copied by the next plan, though the row's version is the same. */
+/* A row grew and its copy failed: the next plan copies the new entry, although the row's version is unchanged. */
 IT_TEST(failed_copy_is_repeated_by_the_next_plan)
 {
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
@@ -606,7 +606,7 @@ IT_TEST(failed_copy_is_repeated_by_the_next_plan)
 	fixture_close(&fixture);
 }
 
-/* A copy that fails midway leaves a row that is copied anew. */
+/* After a failed copy the next plan copies the row again. */
 static void
 plan_failing(int from, int to, void *argument)
 {

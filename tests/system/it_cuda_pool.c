@@ -21,7 +21,7 @@
 #define N_WORDS 1024u
 #define FAKE_CUDA_UUID "GPU-70616765-6420-6661-6b65-204355444100"
 
-/* In a worker: its own CUDA, beside the library's. */
+/* The worker's own CUDA context, in addition to the library's. */
 static struct cuda_gpu gpu;
 
 static void
@@ -158,7 +158,7 @@ IT_TEST(two_processes_share_legacy_memory)
 	write_and_read(EXPORT_SETTING_LEGACY);
 }
 
-/* Clients of one process share a mapping, which the last one closes. */
+/* Clients of one process share a mapping; the last close unmaps it. */
 static void
 open_several_clients(int from, int to, void *argument)
 {
@@ -205,7 +205,7 @@ IT_TEST(clients_of_a_process_share_a_legacy_mapping)
 	run_in_worker(EXPORT_SETTING_LEGACY, open_several_clients);
 }
 
-/* Memory of descriptors is there until its last user goes. */
+/* Memory shared by descriptor lives until its last user closes it. */
 static void
 reader_of_killed_daemon(int from, int to, void *argument)
 {
@@ -239,7 +239,7 @@ IT_TEST(vmm_memory_outlives_its_owner)
 	it_join(&child);
 }
 
-/* Whoever is told that the owner is gone keeps no memory from others once its batches are destroyed. */
+/* After PAGED_ERR_GONE a worker releases the memory when its batches are destroyed. */
 static void
 reader_releases_memory(int from, int to, void *argument)
 {
@@ -283,7 +283,7 @@ IT_TEST(memory_of_a_killed_daemon_is_released)
 	it_join(&child);
 }
 
-/* A session that is kicked: others of the process go on, and it may come back. */
+/* After a kick, the process's other clients work, and it may attach again. */
 static void
 kicked_worker(int from, int to, void *argument)
 {
@@ -318,7 +318,7 @@ IT_TEST(legacy_memory_of_a_kicked_session_is_released)
 	run_in_worker(EXPORT_SETTING_LEGACY, kicked_worker);
 }
 
-/* The owner in the process itself, and a forked child that closes what it inherited. */
+/* An embedded client owns the memory; a forked child closes the inherited client. */
 static void
 embedded_worker(int from, int to, void *argument)
 {
@@ -363,7 +363,7 @@ IT_TEST(embedded_client_owns_device_memory)
 	it_join(&child);
 }
 
-/* What the caller has made current stays so. */
+/* Calls leave the caller's current context unchanged. */
 static void
 call_with_current_context(int from, int to, void *argument)
 {
@@ -387,7 +387,7 @@ IT_TEST(calls_restore_the_current_context)
 	run_in_worker(EXPORT_SETTING_LEGACY, call_with_current_context);
 }
 
-/* A process that uses no CUDA itself: the library starts it and ends it. */
+/* The process does not use CUDA itself: the library initialises and releases it. */
 static void
 worker_without_cuda(int from, int to, void *argument)
 {
@@ -482,7 +482,7 @@ IT_TEST(worker_without_driver_gets_an_error)
 	it_daemon_stop(&daemon);
 }
 
-/* Another user's process: descriptors open for whoever has them, handles do not. */
+/* A process of another user can open memory by descriptor, but not by legacy handle. */
 static void
 open_as_other_user(int from, int to, void *argument)
 {
@@ -524,7 +524,7 @@ IT_TEST(other_users_cannot_open_legacy_memory)
 	run_as_other_user(EXPORT_SETTING_LEGACY);
 }
 
-/* A canary that is gone. */
+/* The canary is overwritten. */
 static void
 overwrite_canary(int from, int to, void *argument)
 {

@@ -47,7 +47,7 @@ plan(struct batch_fixture *fixture)
 	batch_fixture_ok(fixture, paged_batch_plan(fixture->batch, fixture->params.n_rows, rows));
 }
 
-/* Two sessions: one writes, the other reads in place. */
+/* One session writes, another reads in place. */
 
 static void
 writer(int from, int to, void *argument)
@@ -123,7 +123,7 @@ IT_TEST(legacy_reader_reads_another_session)
 	read_other_session(EXPORT_SETTING_LEGACY);
 }
 
-/* Attention again and again, so that kernels run whenever somebody is killed; until a word comes or a call fails. */
+/* Run attention until a message arrives or a call fails, so that a kill always meets running kernels. */
 static enum paged_status
 attend_until_message(struct batch_fixture *fixture, int from)
 {
@@ -133,13 +133,13 @@ attend_until_message(struct batch_fixture *fixture, int from)
 
 	do {
 		status = paged_attention(fixture->batch, BATCH_FIXTURE_LAYER, &q, &fixture->out, NULL);
-		/* The fake driver's streams move when they are asked. */
+		/* The fake driver runs a stream only when it is queried. */
 		fixture->gpu.driver.stream_query(fixture->stream);
 	} while (status == PAGED_OK && poll(&heard, 1, 0) == 0);
 	return status;
 }
 
-/* Killed with work in its stream: the pages come back, and serve the next. */
+/* A worker is killed with work in its stream: its pages are freed and reused. */
 
 static void
 attend_until_killed(int from, int to, void *argument)
@@ -190,7 +190,7 @@ IT_TEST(pages_of_a_worker_killed_in_a_kernel_are_reused)
 	it_daemon_stop(&daemon);
 }
 
-/* The daemon dies: plans are refused, work in the stream ends in good order. */
+/* The daemon is killed: plans are refused, and work in the stream completes. */
 static void
 worker_of_killed_vmm_daemon(int from, int to, void *argument)
 {
@@ -211,7 +211,7 @@ worker_of_killed_vmm_daemon(int from, int to, void *argument)
 	batch_fixture_close(&fixture);
 }
 
-/* CUDA does not say what becomes of such memory: what is asked is that the worker is told, and ends. */
+/* CUDA does not define what happens to legacy memory of an ended process: the worker must get an error and exit. */
 static void
 worker_of_killed_legacy_daemon(int from, int to, void *argument)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The daemon's life, and the lives and deaths of its members. */
+/* Start and stop of the daemon; attach and end of its members. */
 #include <dirent.h>
 #include <poll.h>
 #include <sched.h>
@@ -204,7 +204,7 @@ IT_TEST(second_signal_ends_the_wait)
 	wire_peer_close(&peer);
 }
 
-/* A child that attaches, reserves, says so, and waits to be killed. */
+/* Attach, reserve pages, report it, and wait to be killed. */
 static void
 attach_and_hold_pages(int from, int to, void *argument)
 {
@@ -216,7 +216,7 @@ attach_and_hold_pages(int from, int to, void *argument)
 	wire_peer_create_seq(&peer, 40);
 	it_send(to, peer.welcome.welcome.join_token, WIRE_TOKEN_SIZE);
 	it_receive(from, &c, 1);
-	if (c == 'd') { /* down, but alive */
+	if (c == 'd') { /* close both channels and stay alive */
 		wire_peer_close(&peer);
 		it_send(to, &c, 1);
 		it_receive(from, &c, 1);
@@ -244,7 +244,7 @@ IT_TEST(file_size_limit_is_reported)
 		   "%s", output);
 }
 
-/* A service manager in the abstract namespace: what it is told, in order. */
+/* A notification socket in the abstract namespace receives this state next. */
 static void
 expect_state(int fd, const char *state)
 {
@@ -321,7 +321,7 @@ IT_TEST(pages_are_freed_on_an_older_kernel)
 		(const char *const[]){ "PAGED_NO_PEERPIDFD=1", "PAGED_NO_POPULATE=1", NULL });
 }
 
-/* Attach as far as the stage says, and die there. */
+/* Attach up to the stage, then die. */
 static void
 die_at_stage(int from, int to, void *argument)
 {
@@ -342,7 +342,7 @@ die_at_stage(int from, int to, void *argument)
 				       &(struct wire_control_request){ .kind = WIRE_OPEN_POOL, .open_pool.name = "p" });
 		wire_peer_receive_control(peer.control, &reply, NULL);
 	}
-	if (stage >= 5) { /* requests that nobody waits for */
+	if (stage >= 5) { /* requests whose replies are not read */
 		static const uint8_t ping[] = { 0x08, 0x01, 0x12, 0x00 };
 
 		for (int i = 0; i < 50; i++)
@@ -381,7 +381,7 @@ IT_TEST_LIMIT(deaths_leak_nothing, 180)
 	it_require(it_wait(fds_are_at_most, &fds, 2000), "%u descriptors, %u before", it_count_fds(daemon_.pid), fds);
 	it_require(count_sockets() == 1, "%u files, the control socket alone is wanted", count_sockets());
 	it_note("%d deaths: %+ld KiB after the first %d", TOTAL, (long)(it_private_kib(daemon_.pid) - kib), WARM);
-#ifndef __SANITIZE_ADDRESS__ /* which keeps what was freed */
+#ifndef __SANITIZE_ADDRESS__ /* it retains freed memory */
 	it_require(it_private_kib(daemon_.pid) <= kib + 256);
 #endif
 	it_daemon_stop(&daemon_);
@@ -467,7 +467,7 @@ IT_TEST(kick_ends_a_session)
 	it_daemon_stop(&daemon_);
 }
 
-/* What the lists say, from a process that is neither the daemon's user nor root. */
+/* Attach as a user who is neither the daemon's nor root, and check what the allow-lists permit. */
 static void
 attach_as_uid(int from, int to, void *argument)
 {
@@ -532,7 +532,7 @@ IT_TEST(allow_lists_apply_to_attach_and_pools)
 	it_daemon_stop(&daemon_);
 }
 
-/* The daemon as process 1 of a namespace that this process is not in. */
+/* The daemon is process 1 of a PID namespace that does not contain this process. */
 IT_TEST(process_in_other_pid_namespace_is_refused)
 {
 	const struct wire_control_request hello = { .kind = WIRE_HELLO, .hello = { .version_major = 1 } };

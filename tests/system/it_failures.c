@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls that fail: late replies, a full pool, ids of the past, a daemon that ends; and what holds afterwards. */
+/* Calls that fail: late replies, a full pool, stale ids, a daemon that ends; and the state afterwards. */
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -36,7 +36,7 @@ IT_TEST(create_after_timeout_is_undone)
 	worker_expect(&worker, seqs_reserve(worker.client, 1, &seq, (uint32_t[]){ 16 }), PAGED_ERR_TIMEOUT);
 	kill(daemon.pid, SIGCONT);
 
-	/* The next calls get their own answers, and the create that nobody waits for is undone. */
+	/* The next calls get their own replies, and the sequences of the late create are erased. */
 	params.timeout_ms = 0;
 	while (seqs_reserve(worker.client, 1, &seq, (uint32_t[]){ 20 }) == PAGED_ERR_TIMEOUT)
 		it_require(it_now_ms() - began < 10000);
@@ -51,7 +51,7 @@ IT_TEST(create_after_timeout_is_undone)
 	it_daemon_stop(&daemon);
 }
 
-/* Nobody calls again: the descriptor says that there is something to take in. */
+/* Without another call: the descriptor becomes readable, and dispatch erases the sequence. */
 IT_TEST(dispatch_undoes_a_late_create)
 {
 	struct paged_client_params params = worker_params("impatient");
@@ -94,7 +94,7 @@ IT_TEST(full_pool_is_reported_and_keeps_state)
 	worker_ok(&worker, seqs_create(worker.client, worker.pool, 2, seq));
 	worker_ok(&worker, seqs_reserve(worker.client, 2, seq, (uint32_t[]){ 128, 100 }));
 	worker_ok(&worker, paged_seq_read(worker.pool, seq[1], &before, page, 32));
-	/* 64 pages are 32 + 25 and 7 free ones; 28 tokens more take exactly these, and there is none for a third. */
+	/* Of 64 pages, 32 + 25 are in use and 7 free; 28 more tokens take exactly these 7. */
 	seq[0] = worker_create_seq(&worker, 28);
 	worker_expect(&worker, seqs_reserve(worker.client, 2, seq, (uint32_t[]){ 28, 128 }), PAGED_ERR_FULL);
 	it_require(strcmp(paged_client_error(worker.client), "pool test: 7 pages requested, 0 free (0 quarantined)") ==
@@ -107,7 +107,7 @@ IT_TEST(full_pool_is_reported_and_keeps_state)
 	worker_expect(&worker, seqs_create(worker.client, worker.pool, WORKER_SLOTS, many), PAGED_ERR_FULL);
 	it_require(worker_pool_entry(&worker, "test").n_sequences == 3);
 
-	/* plan says which rows lack how many pages, and the step goes on with the others. */
+	/* plan reports how many pages each row is missing; a plan of the other rows succeeds. */
 	rows[0] = (struct paged_batch_row){ .seq = seq[0], .q_len = 1, .kv_len = 28 };
 	rows[1] = (struct paged_batch_row){ .seq = seq[1], .q_len = 1, .kv_len = 105 };
 	worker_expect(&worker, paged_batch_plan(worker.batch, 2, rows), PAGED_ERR_FULL);
@@ -220,7 +220,7 @@ IT_TEST(calls_fail_with_gone_after_restart)
 	worker_ok(&before_restart, block_mask_build(&before_restart, seq, 1, &physical_mask));
 	worker_ok(&before_restart, paged_block_mask_validate(physical_mask));
 
-	/* Requests that the first life never answers, one waited for and one not. */
+	/* Requests that the killed daemon never replied to. */
 	kill(daemon.pid, SIGSTOP);
 	worker_expect(&before_restart, seqs_create(before_restart.client, before_restart.pool, 1, &queued),
 		      PAGED_ERR_TIMEOUT);
@@ -237,7 +237,7 @@ IT_TEST(calls_fail_with_gone_after_restart)
 	worker_expect(&before_restart, worker_plan(&before_restart, seq, 7, 8, 0), PAGED_ERR_GONE);
 	it_require(it_now_ms() - began < 1000, "gone is known at once");
 
-	/* Where blocks lay is void; which were seen is not. */
+	/* Physical block masks are void after a restart; logical ones are not. */
 	row.seq = seq;
 	worker_expect(&before_restart, paged_block_mask_validate(physical_mask), PAGED_ERR_GONE);
 	worker_expect(&before_restart, block_mask_build(&before_restart, seq, 1, &no_mask), PAGED_ERR_GONE);
@@ -255,7 +255,7 @@ IT_TEST(calls_fail_with_gone_after_restart)
 	it_daemon_stop(&daemon);
 }
 
-/* A call that waits while the daemon dies ends with GONE, not with its timeout. */
+/* A call that waits when the daemon is killed returns GONE, not TIMEOUT. */
 static void
 kill_daemon_later(int from, int to, void *argument)
 {
@@ -302,10 +302,10 @@ truncate_on_request(int from, int to, void *argument)
 	worker_close(&worker);
 }
 
-/* The version stays odd for ever, and a reader that plans on notices that nobody will make it even. */
+/* The seqlock's version stays odd for ever; a reader's plan detects that the writer has ended. */
 IT_TEST(plan_detects_a_daemon_killed_in_an_update)
 {
-	/* The first replacement of a row is its create, the second the truncate. */
+	/* The first update of a row is its create, the second the truncate. */
 	const char *environment[] = { "PAGED_FAULT=x:2", NULL };
 	enum paged_status status = PAGED_OK;
 	struct it_daemon daemon;
@@ -321,7 +321,7 @@ IT_TEST(plan_detects_a_daemon_killed_in_an_update)
 	it_receive(child.from, &seq, sizeof(seq));
 	worker_ok(&worker, worker_plan(&worker, seq, 63, 64, PAGED_ROW_NO_APPEND));
 	it_send(child.to, &tokens, sizeof(tokens));
-	/* AGAIN while the kernel still buries the daemon: its socket has not hung up yet. */
+	/* AGAIN until the kernel has closed the killed daemon's socket. */
 	while (status == PAGED_OK || status == PAGED_ERR_AGAIN) {
 		status = worker_plan(&worker, seq, 63, 64, PAGED_ROW_NO_APPEND);
 		if (status != PAGED_OK && busy_ms == 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one session asks for keeps no other waiting. */
+/* Expensive requests of one session do not delay the others. */
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +48,7 @@ IT_TEST(listing_scans_a_bounded_number_of_slots)
 		memcpy(ids[i], reply.ids.seq, sizeof(ids[i]));
 	}
 	for (int i = 0; i < N; i++) {
-		/* All but the very last. */
+		/* All but the last sequence. */
 		request = (struct wire_request){
 			.kind = WIRE_ERASE,
 			.erase = { .n = PAGED_MAX_REQUEST_SEQS - (i == N - 1), .ids = ids[i] },
@@ -68,7 +68,7 @@ IT_TEST(listing_scans_a_bounded_number_of_slots)
 	it_daemon_stop(&daemon_);
 }
 
-/* Two million pages, which a check at one go takes 10 ms for. */
+/* Two million pages: a check in one pass would take 10 ms. */
 #define BIG_POOL                                                                                                  \
 	"pool p { layers = 1 kv-heads = 1 head-dim = 1 page-size = 1 pages = 2000000 sequences = 4 max-length = " \
 	"2000000 }\n"
@@ -139,7 +139,7 @@ IT_TEST(check_of_a_big_pool_does_not_delay_requests)
 	it_daemon_stop(&daemon_);
 }
 
-/* The dearest requests there are, as many as the daemon takes. */
+/* Send the most expensive requests as fast as the daemon accepts them. */
 static void
 send_largest_requests(int from, int to, void *argument)
 {

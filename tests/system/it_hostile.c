@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What no library would send: the daemon refuses it, says so, keeps nothing, and serves the others. */
+/* Messages that the library never sends: the daemon refuses them with a log line, keeps no state, and serves others. */
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
@@ -27,7 +27,8 @@ static bool
 fds_are_at_most(void *argument)
 {
 	(void)argument;
-	return it_count_fds(daemon_.pid) <= fds_before; /* fewer when those of the first observer were still open */
+	return it_count_fds(daemon_.pid) <=
+	       fds_before; /* fewer if descriptors of the first observer were still open then */
 }
 
 static void
@@ -104,7 +105,7 @@ IT_TEST(invalid_hellos_are_refused)
 	peer.control = open("/dev/null", O_RDONLY);
 	wire_peer_close(&peer);
 	it_require(it_daemon_logged(&daemon_, "its control socket closed"));
-	/* The test's own process was that member and lives: nothing of it may be counted as leaked. */
+	/* The member was this process, which is alive, so descriptors are not compared. */
 	it_require(wire_peer_pool_entry().n_free == SMALL_POOL_PAGES);
 	it_daemon_stop(&daemon_);
 }
@@ -118,7 +119,7 @@ IT_TEST(connections_without_hello_are_closed)
 	started = it_now_ms();
 	for (int i = 0; i < 70; i++)
 		fd[i] = wire_peer_connect_control();
-	/* 64 may wait at the door. */
+	/* 64 connections without a Hello are allowed. */
 	for (int i = 0; i < 6; i++)
 		wire_peer_expect_refusal(
 			fd[i], PAGED_ERR_LIMIT,
@@ -183,7 +184,7 @@ ping(struct wire_peer *peer, int limit_ms)
 	return wire_peer_try_call(peer, &request, &reply, limit_ms);
 }
 
-/* However busy the machine is. */
+/* The limit is for a busy machine. */
 static bool
 is_answered(struct wire_peer *peer)
 {
@@ -214,7 +215,7 @@ connect_with_copied_token(int from, int to, void *argument)
 	wire_peer_connect_dealer(&copy, peer->welcome.welcome.member, peer->welcome.welcome.token);
 	it_require(is_not_answered(&copy), "another process got in with the member's token");
 	it_send(to, "x", 1);
-	_exit(0); /* the parent's ZeroMQ context is not this process's to end */
+	_exit(0); /* the inherited ZeroMQ context must not be terminated here */
 }
 
 IT_TEST(token_is_valid_for_one_process_and_member)
@@ -275,7 +276,7 @@ IT_TEST(invalid_requests_are_refused)
 	daemon_begin();
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	wire_peer_attach(&other, WIRE_ROLE_SESSION, NULL);
-	/* Two body frames: dropped.  A body that is none: refused with a reply. */
+	/* Two body frames are dropped.  An invalid body is refused with a reply. */
 	zmq_send(peer.dealer, "a", 1, ZMQ_SNDMORE);
 	zmq_send(peer.dealer, "b", 1, 0);
 	it_require(is_answered(&peer));
@@ -288,7 +289,8 @@ IT_TEST(invalid_requests_are_refused)
 		zmq_send(peer.dealer, buffer, size, 0);
 		it_require(zmq_recv(peer.dealer, buffer, sizeof(buffer), 0) > 0, "each is answered");
 	}
-	/* Full length is answered, one byte more ends the connection; the other member does not notice. */
+	/* A message of the maximum length gets a reply, one byte more ends the connection; the other member is not
+	 * affected. */
 	zmq_send(peer.dealer, big, WIRE_MAX_MESSAGE, 0);
 	it_require(zmq_recv(peer.dealer, buffer, sizeof(buffer), 0) > 0);
 	zmq_send(peer.dealer, big, sizeof(big), 0);
@@ -299,7 +301,7 @@ IT_TEST(invalid_requests_are_refused)
 	daemon_end();
 }
 
-/* Id 0 says that a reply answers nothing that could be read: a request with it is refused, and changes nothing. */
+/* Id 0 marks a reply to an unreadable request, so a request with id 0 is refused and changes nothing. */
 IT_TEST(requests_with_id_0_are_refused)
 {
 	struct wire_request request = wire_peer_create_request(0, 1, 4);
@@ -326,7 +328,7 @@ IT_TEST(requests_with_id_0_are_refused)
 	daemon_end();
 }
 
-/* A decoder that does not know our code: the forms of RFC 3629, and nothing else. */
+/* A decoder independent of the product's: exactly the forms of RFC 3629. */
 static bool
 is_utf8(const char *text)
 {
@@ -345,10 +347,10 @@ is_utf8(const char *text)
 	return true;
 }
 
-/* Latin-1, a surrogate, a character cut short. */
+/* Latin-1, a surrogate, a truncated character. */
 static const char *const invalid_utf8[] = { "p\xe4", "\xed\xa0\x80", "p\xc3" };
 
-/* A string field of proto3 is UTF-8, or the message cannot be read by others. */
+/* A string field of proto3 must be UTF-8; other decoders reject the message otherwise. */
 IT_TEST(error_messages_are_valid_utf8)
 {
 	const uint32_t q_len = 1, kv_len = 1;
@@ -418,7 +420,7 @@ send_without_reading(int from, int to, void *argument)
 			usleep(1000);
 }
 
-/* As many requests as may be open, sent before a reply is read, again and again. */
+/* Repeatedly send the maximum number of open requests before reading a reply. */
 IT_TEST(max_open_requests_are_answered)
 {
 	struct wire_request request = { .kind = WIRE_PING };
@@ -444,7 +446,7 @@ IT_TEST(max_open_requests_are_answered)
 	daemon_end();
 }
 
-/* A member that joined is told why it is answered no more, and the session lives on. */
+/* The joined member gets a notice with the reason, and the session continues. */
 IT_TEST(too_many_open_requests_end_the_member)
 {
 	static const uint8_t ping[] = { 0x08, 0x01, 0x12, 0x00 };
@@ -479,11 +481,11 @@ IT_TEST(member_that_reads_no_replies_is_dropped)
 	char c;
 
 	daemon_begin();
-	/* First, while this process has no thread of ZeroMQ's that may hold a sanitizer's lock. */
+	/* Fork before this process has a ZeroMQ thread, which could hold a sanitizer's lock. */
 	it_fork(&worker, send_without_reading, NULL);
 	it_receive(worker.from, &c, 1);
 	wire_peer_attach(&other, WIRE_ROLE_SESSION, NULL);
-	/* Every buffer on the way must fill first, which takes a sanitized daemon its time. */
+	/* All socket buffers must fill first, which is slow with a sanitized daemon. */
 	for (int i = 0; i < 6 && !is_dropped; i++)
 		is_dropped = it_daemon_logged(&daemon_, "does not read its replies");
 	it_require(is_dropped);

@@ -2,10 +2,10 @@
 /*
  * SIGKILL of workers, a thousand times, at named stages.
  *
- * A worker reaches its stage, says so by pipe, and stays in it: it waits
+ * A worker reaches its stage, reports it by pipe, and stays in it: it waits
  * there, or repeats nothing but that stage, so that the signal finds it
- * inside.  Stages at which the library does not stop are walked with the raw
- * protocol.  For a request or a reserve-ahead that nobody has answered yet
+ * inside.  Stages at which the library does not stop are reached with
+ * wire_peer.  For a request or a reserve-ahead that nobody has answered yet
  * the daemon itself is stopped: it reads them after their sender's death.
  */
 #include "config.h"
@@ -21,10 +21,10 @@
 
 #define BATCH_WORKERS 12
 #define BATCHES_PER_STAGE 7
-/* The heap may grow to its working size while the first ones die. */
+/* The daemon's heap may grow to its working size during these kills. */
 #define WARM_UP_KILLS 100u
 #define GROWTH_LIMIT_KIB 256
-/* Long enough for an attach on a busy machine, short enough to wait for it in vain. */
+/* Long enough for an attach on a busy machine, short enough to let it expire. */
 #define QUEUED_TIMEOUT_MS 300
 
 static const char configuration[] =
@@ -37,7 +37,7 @@ static const struct wire_control_request open_pool = { .kind = WIRE_OPEN_POOL, .
 
 static struct it_daemon daemon_;
 
-/* What a worker holds on to while it waits for the signal. */
+/* Stays open while the worker waits for the signal. */
 static struct worker_fixture worker;
 
 struct stage {
@@ -114,7 +114,7 @@ pool_granted(int to)
 	wait_for_kill(to);
 }
 
-/* Opens and closes, all of both. */
+/* Attach and detach on both channels. */
 static void
 attach_repeatedly(int to)
 {
@@ -187,7 +187,7 @@ open_with_short_timeout(void)
 	it_require(!"attached");
 }
 
-/* Whatever was sent when the call gave up lies with the daemon. */
+/* The request that timed out is in the daemon's queue. */
 static void
 request_queued(int to)
 {
@@ -344,7 +344,7 @@ batch_check(struct worker_fixture *observer, const struct stage *stage, unsigned
 		   it_count_fds(daemon_.pid), n_fds);
 }
 
-/* A moment after the last death pagedd gives back what it has freed. */
+/* pagedd returns freed memory to the system a moment after the last death. */
 static unsigned long
 daemon_private_kib(void)
 {
@@ -362,13 +362,13 @@ IT_TEST_LIMIT(workers_killed_at_each_stage_leak_nothing, 240)
 	srandom(seed);
 	it_daemon_start(&daemon_, configuration, NULL, NULL);
 	worker_observe(&observer);
-	/* All stages in turn, so that the first hundred kills know most of them. */
+	/* All stages in turn, so that the first hundred kills cover most of them. */
 	for (int batch = 0; batch < BATCHES_PER_STAGE; batch++) {
 		for (size_t i = 0; i < N_STAGES; i++) {
 			batch_kill(&stages[i]);
 			n_kills += BATCH_WORKERS;
 			if (n_fds == 0) {
-				/* ZeroMQ makes some of its own when the first peer comes. */
+				/* ZeroMQ opens descriptors of its own for the first peer. */
 				worker_wait_free(&observer, "test", 5000);
 				n_fds = it_count_fds(daemon_.pid);
 			}

@@ -45,7 +45,7 @@ IT_TEST(requests_of_the_largest_size)
 		it_require(info.capacity == tokens[i]);
 	}
 
-	/* All or nothing: the last one is one too many. */
+	/* The request is atomic: the last sequence does not fit. */
 	for (uint32_t i = 0; i < MAX_SEQS; i++)
 		tokens[i] = i % 9 + 1;
 	seqs[MAX_SEQS] = seqs[MAX_SEQS - 1];

@@ -21,7 +21,7 @@ static int32_t documents[N_TOKENS], offsets[N_SEQS];
 static const int32_t window = 7;
 static const float share_param = 0.5f;
 
-/* What texts name; the last two are for the owner to have, the others parameters. */
+/* Names in the mods' texts; the last two are arrays that the owner has, the others are parameters. */
 static const struct paged_array names[] = {
 	{ .name = "window", .dtype = PAGED_I32, .data = &window },
 	{ .name = "share", .dtype = PAGED_F32, .data = &share_param },
@@ -45,7 +45,7 @@ static const struct {
 };
 enum { N_MODS = sizeof(mods) / sizeof(mods[0]) };
 
-/* Every element is evaluated and next to none is seen: seconds of work over so many query rows. */
+/* Every element is evaluated and almost none is visible: seconds of work over this many query rows. */
 static const char slow_mask_mod[] = "(q_idx * kv_idx * 7919 + q_idx) % 1000003 == 1000002 && (q_idx ^ kv_idx) % 9 == 4";
 #define SLOW_MASK_Q_LEN (1u << 26)
 
@@ -128,7 +128,7 @@ expect_same(struct worker_fixture *worker, const struct paged_block_mask *got, c
 	expect_lists(&got_lists, &expected_lists, b.n_rows);
 }
 
-/* The served mask, held against the library's; a physical one also by tokens, where blocks are alike. */
+/* Compare the remote mask with the local one; a physical one also in logical form if block sizes agree. */
 static void
 expect_remote_equals_local(struct worker_fixture *worker, const struct paged_block_mask_params *params,
 			   const char *text)
@@ -228,7 +228,7 @@ IT_TEST(embedded_mask_equals_local_mask)
 	worker_close(&worker);
 }
 
-/* Rows whose numbers are the program's own: far past their places, equal, and only some of them. */
+/* Explicit values of b: larger than the row count, equal, and for some rows only. */
 IT_TEST(explicit_b_numbers_rows)
 {
 	struct paged_batch_row rows[4];
@@ -250,7 +250,7 @@ IT_TEST(explicit_b_numbers_rows)
 	it_daemon_stop(&daemon);
 }
 
-/* Some hundred kilobytes do not fit a reply. */
+/* A mask of several hundred kilobytes does not fit one reply. */
 IT_TEST(large_masks_span_several_replies)
 {
 	struct paged_batch_row row = { .q_len = 20000, .kv_len = 128, .flags = PAGED_ROW_Q_BASE };
@@ -347,7 +347,7 @@ IT_TEST(mask_size_limits_are_reported)
 	row.flags = PAGED_ROW_Q_BASE;
 	worker_ok(&worker,
 		  paged_block_mask_create(worker.pool, &params, mask_mod_parse(&worker, "causal"), 0, NULL, &mask));
-	/* The asker's own limit is another matter. */
+	/* The caller's own limit is independent of the daemon's. */
 	row.q_len = 1000;
 	params.max_bytes = 1000;
 	row.flags = 0;
@@ -380,7 +380,7 @@ IT_TEST(mask_size_limits_are_reported)
 	it_daemon_stop(&daemon);
 }
 
-/* Strides of any sign are the caller's; the owner has the elements in order. */
+/* The caller's arrays may have strides of any sign; the owner stores the elements in order. */
 IT_TEST(arrays_may_have_any_strides)
 {
 	static uint8_t table[3][5][256];
@@ -443,7 +443,7 @@ IT_TEST(i64_values_are_narrowed_or_refused)
 	expect_same(&worker, remote, local);
 	paged_block_mask_destroy(remote);
 
-	/* What was uploaded stays when its successor is refused. */
+	/* The uploaded array stays if its replacement is refused. */
 	wide[N_TOKENS - 1] = INT64_MAX;
 	worker_expect(&worker, paged_array_upload(worker.client, &doc), PAGED_ERR_RANGE);
 	expect_error(&worker, "] is 9223372036854775807, which 32 bits do not hold");
@@ -510,7 +510,7 @@ IT_TEST(invalid_mask_requests_are_refused)
 	it_daemon_stop(&daemon);
 }
 
-/* Versions of its own rows decide, and nothing else. */
+/* validate compares the versions of the mask's own rows only. */
 IT_TEST(validate_detects_changed_rows)
 {
 	struct paged_batch_row rows[2] = { { .q_len = 1, .kv_len = 12 }, { .q_len = 1, .kv_len = 12 } };
@@ -524,7 +524,7 @@ IT_TEST(validate_detects_changed_rows)
 	worker_open(&worker, NULL, 0);
 	worker_open(&other, NULL, 0);
 	rows[0].seq = worker_create_seq(&worker, 20);
-	rows[1].seq = worker_create_seq(&other, 20); /* a read of another session's */
+	rows[1].seq = worker_create_seq(&other, 20); /* a read of another session's sequence */
 	foreign = worker_create_seq(&other, 20);
 	worker_ok(&worker, paged_block_mask_create_remote(worker.pool, &params, mask_mod_parse(&worker, "causal"), 0,
 							  NULL, &mask));
@@ -540,7 +540,7 @@ IT_TEST(validate_detects_changed_rows)
 	it_daemon_stop(&daemon);
 }
 
-/* Rows without sequences are the caller's to name: by their pages, or not at all. */
+/* Rows without sequences: given by explicit pages, or by lengths alone. */
 IT_TEST(masks_over_explicit_page_tables)
 {
 	static const uint32_t pages[] = { 3, 9, 1 };
@@ -578,7 +578,7 @@ replace_array_repeatedly(int from, int to, void *argument)
 	}
 }
 
-/* The parts of a mask are all built with one array, or it is not delivered. */
+/* If an array is replaced between a mask's parts, the mask is not delivered. */
 IT_TEST(array_replaced_between_parts_is_detected)
 {
 	static const int32_t value = 0;
@@ -604,7 +604,7 @@ IT_TEST(array_replaced_between_parts_is_detected)
 	for (int i = 0; i < 100; i++) {
 		enum paged_status status;
 
-		/* On a slow machine every one of the others may be replaced before its last part. */
+		/* On a slow machine, each attempt may meet a replacement before its last part. */
 		if (i == 99)
 			it_kill(&child);
 		status = paged_block_mask_create_remote(worker.pool, &params, mod, 0, NULL, &mask);
@@ -668,7 +668,7 @@ build_slow_mask(int from, int to, void *argument)
 	worker_close(&worker);
 }
 
-/* The loop answers others while a build runs; one that takes too long is ended. */
+/* The daemon replies to others during a build; a build that exceeds mask-time is cancelled. */
 IT_TEST(slow_build_does_not_delay_requests)
 {
 	struct it_daemon daemon;

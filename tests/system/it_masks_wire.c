@@ -10,7 +10,7 @@
 #include "tests/support/wire_peer.h"
 #include "tests/support/worker_fixture.h"
 
-/* Every element is evaluated and next to none is seen: minutes of work over so many query rows. */
+/* Every element is evaluated and almost none is visible: minutes of work over this many query rows. */
 static const char slow_mask_mod[] = "(q_idx * kv_idx * 7919 + q_idx) % 1000003 == 1000002 && (q_idx ^ kv_idx) % 9 == 4";
 static const uint32_t slow_mask_q_len = 1u << 28, tokens = WORKER_MAX_LENGTH;
 
@@ -23,7 +23,7 @@ masks_daemon_start(struct it_daemon *daemon, const char *settings)
 	it_daemon_start(daemon, configuration, NULL, NULL);
 }
 
-/* Of one row, over 128 keys. */
+/* A mask of one row over 128 keys. */
 static struct wire_request
 build_request(const uint32_t *q_len, const char *text)
 {
@@ -64,7 +64,7 @@ expect_lists(struct wire_peer *peer, uint64_t first_list, uint32_t first_block, 
 			   "%u, %u, %u", reply.mask.values[i], reply.mask.values[i + 1], reply.mask.values[i + 2]);
 }
 
-/* The daemon keeps nothing between parts: any member may ask for any of them, in any order. */
+/* The daemon keeps no state between parts: any member may request any part, in any order. */
 IT_TEST(parts_may_be_requested_in_any_order)
 {
 	enum { FULL = MASK_PART_MAX / 3 * 3 };
@@ -81,7 +81,7 @@ IT_TEST(parts_may_be_requested_in_any_order)
 	expect_lists(&peer, 29999, 0, 3);
 	expect_lists(&other, 30000, 0, 0);
 	expect_lists(&peer, UINT64_MAX, UINT32_MAX, 0);
-	/* From the middle of a list, from its end, and from behind it. */
+	/* From the middle of a list, from its end, and from past its end. */
 	reply = get_part(&peer, 29998, 5);
 	it_require(reply.mask.n == 6 && reply.mask.values[2] == 2 * (tokens / WORKER_PAGE_SIZE - 5));
 	reply = get_part(&peer, 29999, tokens / WORKER_PAGE_SIZE);
@@ -125,7 +125,7 @@ start_slow_build(int from, int to, void *argument)
 		pause();
 }
 
-/* Killed with a mask that is being built and one that waits to be. */
+/* The member is killed with one build running and one queued. */
 IT_TEST(kill_during_a_build_cancels_it)
 {
 	struct it_daemon daemon;
@@ -155,7 +155,7 @@ IT_TEST(kill_during_a_build_cancels_it)
 	it_daemon_stop(&daemon);
 }
 
-/* The sessions share one thread and a bounded queue; a session has few places in it. */
+/* Sessions share one thread and a bounded queue; each session may queue few builds. */
 IT_TEST(queued_builds_are_limited)
 {
 	static const uint32_t one = 1;
@@ -174,7 +174,7 @@ IT_TEST(queued_builds_are_limited)
 	it_require(strstr(reply.text, "session 1 has 4 builds waiting, at most 4 may") != NULL, "%s", reply.text);
 	request = (struct wire_request){ .kind = WIRE_PING };
 	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_OK);
-	/* Another session's waits behind the one that runs, until it goes with its member. */
+	/* Another session's build is queued until its member ends. */
 	request = build_request(&one, "causal");
 	it_require(!wire_peer_try_call(&other, &request, &reply, 50));
 	wire_peer_close(&peer);
@@ -184,7 +184,7 @@ IT_TEST(queued_builds_are_limited)
 	it_daemon_stop(&daemon);
 }
 
-/* Whoever asks for much at once waits for itself: another's build is not the last. */
+/* A session with many queued builds does not delay another session's build to the end. */
 IT_TEST(builds_are_scheduled_by_session)
 {
 	static const uint32_t one = 1;
@@ -204,14 +204,14 @@ IT_TEST(builds_are_scheduled_by_session)
 	begun_ms = it_now_ms();
 	it_require(wire_peer_call(&other, &request, &reply) == PAGED_OK, "%s", reply.text);
 	took_ms = it_now_ms() - begun_ms;
-	/* Behind the one that ran and, at most, the next: not six seconds. */
+	/* It waits for the running build and at most one more, not for all six seconds. */
 	it_require(took_ms < 5000, "%ju ms", (uintmax_t)took_ms);
 	wire_peer_close(&peer);
 	wire_peer_bye(&other);
 	it_daemon_stop(&daemon);
 }
 
-/* Nothing that runs or waits keeps a daemon from its end. */
+/* Running and queued builds do not delay the daemon's stop. */
 IT_TEST(stop_cancels_builds)
 {
 	struct wire_request request;
@@ -228,7 +228,7 @@ IT_TEST(stop_cancels_builds)
 	wire_peer_close(&peer);
 }
 
-/* A single block, whose every element counts: mask-time ends it, and so does the daemon's end. */
+/* A single block is cancelled by mask-time, and by the daemon's stop. */
 IT_TEST(mask_time_ends_a_slow_block)
 {
 	static const char all_seen[] = "((q_idx ^ kv_idx) & 3) + (~(q_idx ^ kv_idx) & 3) == 3";
@@ -322,7 +322,7 @@ IT_TEST(invalid_mask_requests_are_refused)
 	expect_reply(&peer, &request, PAGED_ERR_INVALID, "b is 4294967295; it is at most 2^31 - 1");
 	request = build_request(&one, "causal");
 	request.build_mask.q_base = &far;
-	/* Nobody builds it without this limit. */
+	/* Without this limit the build would run. */
 	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_ERR_LIMIT);
 	it_require(strstr(reply.text, "paged_block_mask_create()") == NULL, "%s", reply.text);
 	request = build_request(&one, "causal");
@@ -395,7 +395,7 @@ IT_TEST(invalid_uploads_are_refused)
 	it_daemon_stop(&daemon);
 }
 
-/* A kicked session's build is answered, and it may ask for no other. */
+/* The build of a kicked session gets a reply, and new builds are refused. */
 IT_TEST(kick_cancels_builds)
 {
 	struct wire_request request, kick = { .kind = WIRE_KICK };

@@ -8,7 +8,7 @@
 
 static const char *const example[] = { "examples/own_block_manager", NULL };
 
-/* Runs the program on a pool of pages of page_size tokens; output and exit code are its own. */
+/* Run the program on a pool with this page size; returns its output and exit code. */
 static const char *
 run_example(struct it_daemon *daemon, unsigned int page_size, unsigned int max_length, int *code)
 {

@@ -34,7 +34,7 @@ struct contents {
 	float k[TOKENS][KV_HEADS][DIM], v[TOKENS][KV_HEADS][DIM], q[1][Q_HEADS][DIM], table[TOKENS][DIM];
 };
 
-/* What one process says to the other. */
+/* Sent by the writer to the reader. */
 struct result {
 	paged_seq_id seq;
 	float out[Q_HEADS][DIM], lse[Q_HEADS];
@@ -75,7 +75,7 @@ scales(const struct session *session, const float *fp8_scales)
 	return session->info.k.dtype == PAGED_I8 ? NULL : fp8_scales;
 }
 
-/* The last token's query, turned as the keys were. */
+/* The last token's query, rotated like the keys. */
 static void
 append_and_attend(struct session *session, const struct contents *contents, struct result *result)
 {
@@ -150,7 +150,7 @@ stored_element(const struct session *session, const uint32_t *pages, bool of_v, 
 	return x * scale;
 }
 
-/* Values are as near as the dtype promises; V is not turned. */
+/* Stored values are within the dtype's error; V is not rotated. */
 static void
 expect_stored_values(const struct session *session, const uint32_t *pages, const struct contents *contents)
 {

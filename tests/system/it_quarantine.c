@@ -50,7 +50,7 @@ holder_start(struct it_worker *child, struct holder *holder)
 	it_require(wire_peer_pool_entry().n_referenced == N_HELD_PAGES);
 }
 
-/* Milliseconds until all pages are free; the accounting holds all the time. */
+/* Milliseconds until all pages are free; the accounting is consistent at every moment. */
 static uint64_t
 wait_pages_free_ms(void)
 {
@@ -83,7 +83,7 @@ IT_TEST(pages_of_a_killed_worker_are_quarantined)
 	it_daemon_stop(&daemon);
 }
 
-/* Who opened no such pool cannot write to it; who says goodbye writes no more. */
+/* No quarantine for a member that did not open the pool, or that closed its client. */
 IT_TEST(quarantine_is_limited_to_its_pool)
 {
 	struct holder holder = { .opens_test_pool = false };
@@ -105,7 +105,7 @@ IT_TEST(quarantine_is_limited_to_its_pool)
 	it_daemon_stop(&daemon);
 }
 
-/* A rank that died holds up the pages of its session, though the first member leaves in good order. */
+/* A killed rank quarantines its session's pages, although the first member closes its client. */
 IT_TEST(killed_rank_quarantines_its_session)
 {
 	struct holder holder = { .opens_test_pool = true };

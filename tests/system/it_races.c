@@ -22,7 +22,7 @@ compare_pages(const void *a, const void *b)
 	return (left > right) - (left < right);
 }
 
-/* What a consistent snapshot of a page table never contains: a page outside the pool, or one twice. */
+/* A consistent snapshot of a page table contains no page twice and none outside the pool. */
 static void
 page_table_check(const struct paged_seq_info *info, uint32_t *pages)
 {
@@ -56,7 +56,7 @@ read_repeatedly(int from, int to, void *argument)
 		n_again += status == PAGED_ERR_AGAIN;
 		it_require(status == PAGED_OK || status == PAGED_ERR_AGAIN, "%s", paged_client_error(worker.client));
 
-		/* A plan is good, or known to be bad. */
+		/* validate reports every plan whose page table changed. */
 		status = worker_plan(&worker, seq, 0, 1, PAGED_ROW_NO_APPEND);
 		it_require(status == PAGED_OK || status == PAGED_ERR_AGAIN || status == PAGED_ERR_CAPACITY, "%s",
 			   paged_client_error(worker.client));
@@ -114,7 +114,7 @@ count_unexpected(enum paged_status status, enum paged_status wanted)
 		atomic_fetch_add(&n_wrong, 1);
 }
 
-/* Each makes an error of its own, and reads its own sentence. */
+/* Each thread causes a different error and reads its own message. */
 static void *
 failing_request_thread(void *argument)
 {
@@ -138,7 +138,7 @@ failing_request_thread(void *argument)
 	return NULL;
 }
 
-/* A batch is one thread's; its reserve-ahead shares the client with the others. */
+/* Each thread has its own batch; its reserve-ahead shares the client with the others. */
 static void *
 decode_thread(void *argument)
 {

@@ -12,7 +12,7 @@
 #define LENGTH 30u /* tokens; the last page is not full */
 #define SEED 20261121u
 
-/* What A and B say to each other: one word a step. */
+/* Messages between the test and the reader, one per step. */
 enum word { ATTEND = 1, VALIDATE, END };
 
 static void
@@ -97,7 +97,7 @@ IT_TEST(reader_sees_the_writers_bits)
 	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
 	it_fork(&child, reader, NULL);
 	worker_open(&worker, NULL, 0);
-	/* Pages that do not lie in order: a neighbour grows in between. */
+	/* Another sequence grows in between, so that the pages are not consecutive. */
 	gap = worker_create_seq(&worker, 4);
 	seq = worker_create_seq(&worker, 12);
 	worker_ok(&worker, seqs_reserve(worker.client, 1, &gap, (uint32_t[]){ 16 }));
@@ -117,7 +117,7 @@ IT_TEST(reader_sees_the_writers_bits)
 	receive_result(&child, theirs);
 	it_require(memcmp(mine, theirs, sizeof(mine)) == 0);
 
-	/* Growth disturbs no reader; the end does. */
+	/* Readers are not affected when the sequence grows, but when it is erased. */
 	worker_ok(&worker, seqs_reserve(worker.client, 1, &seq, (uint32_t[]){ 64 }));
 	it_require(receive_status(&child) == PAGED_OK);
 	worker_ok(&worker, paged_seq_erase(worker.client, 1, &seq));
@@ -176,7 +176,7 @@ gather_reader(int from, int to, void *argument)
 	worker_close(&worker);
 }
 
-/* Beside its own; when the writer erases them, what was gathered is told to be nothing. */
+/* Gather own and another session's tokens; after the writer erases them, validate reports the result as stale. */
 IT_TEST(gather_from_another_session)
 {
 	const uint32_t begin[] = { 0, GATHER_FROM };
@@ -233,7 +233,7 @@ IT_TEST(truncated_sequence_is_stale_for_a_reader)
 
 #define RANKS WORKER_LAYERS
 
-/* How one that survives shall find the session. */
+/* The state in which a surviving rank must find the session. */
 struct expectation {
 	bool ended;
 };
@@ -263,12 +263,12 @@ rank(int from, int to, void *argument)
 	worker_attend(&worker, layer, 1, out);
 	it_send(to, out, sizeof(out));
 
-	/* Until somebody was killed. */
+	/* Wait until a member has been killed. */
 	it_receive(from, &expectation, sizeof(expectation));
 	if (expectation.ended) {
 		uint32_t tokens = 64;
 
-		/* The first call after the end, whichever it is, says so: the sequence is not just stale. */
+		/* Any first call after the session's end returns GONE, not STALE. */
 		if (layer == 0)
 			worker_expect(&worker, paged_batch_validate(worker.batch), PAGED_ERR_GONE);
 		else
@@ -283,11 +283,11 @@ rank(int from, int to, void *argument)
 		worker_ok(&worker, worker_append(&worker, layer, LENGTH, LENGTH + 1, SEED));
 	}
 	it_send(to, &expectation, sizeof(expectation));
-	it_receive(from, &expectation, sizeof(expectation)); /* may go */
+	it_receive(from, &expectation, sizeof(expectation)); /* wait for permission to exit */
 	worker_close(&worker);
 }
 
-/* Starts as scheduler: gives out the token and the sequence, then waits to be killed or told to go. */
+/* The scheduler: sends the token and the sequence, then waits to be killed or to exit. */
 static void
 scheduler(int from, int to, void *argument)
 {
@@ -328,7 +328,7 @@ engine_start(struct engine *engine, uint32_t outlive)
 	}
 }
 
-/* Each rank's layer as one process alone would have it. */
+/* Compare each rank's layer with the result of a single process. */
 static void
 engine_expect_results(struct engine *engine)
 {
@@ -400,7 +400,7 @@ IT_TEST(session_ends_when_its_first_member_is_killed)
 	it_daemon_stop(&daemon);
 }
 
-/* The same, but the scheduler asked that the session outlive it: the ranks go on, and the last one ends it. */
+/* The scheduler set `outlive`: the ranks continue after its death, and the session ends with the last one. */
 IT_TEST(outlive_keeps_the_session)
 {
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
@@ -464,7 +464,7 @@ IT_TEST(session_continues_when_third_member_is_killed)
 	kill_joined_member(1);
 }
 
-/* A process that does nothing but live with a sequence of five pages. */
+/* Hold a sequence of five pages until killed. */
 static void
 hold_five_pages(int from, int to, void *argument)
 {
@@ -514,7 +514,7 @@ IT_TEST(kick_quarantines_pages_while_the_process_lives)
 	worker_ok(&observer, paged_admin_kick(observer.client, session_of(&observer, seq), 0));
 	it_send(child.to, &go, sizeof(go));
 	it_receive(child.from, &go, sizeof(go));
-	/* The session is told first, and its rows are taken apart in steps. */
+	/* The session gets the notice first; its page tables are freed in steps. */
 	it_require(it_wait(all_pages_quarantined, &observer, 2000), "%u pages",
 		   worker_pool_entry(&observer, "test").n_quarantined);
 	it_require(worker_pool_entry(&observer, "test").n_sequences == 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Steady decoding: a thousand steps ask the daemon for pages and for nothing
- * else, and plan, with mods bound anew, makes no system call but these requests
- * and one look a second.
+ * Steady decoding: a thousand steps request pages from the daemon and nothing
+ * else; plan, with mods bound in each step, makes no system call but these
+ * requests and one poll a second.
  */
 #include "config.h"
 
@@ -27,7 +27,7 @@
 
 static const char configuration[] = "pool test {\n" WORKER_POOL_SHAPE "\n" POOL_SIZES(PAGE_SIZE, 512, 32, 2048) "\n}\n";
 
-/* A pause between two steps: where a model would compute. */
+/* The pause between two steps stands for the model's computation. */
 #define STEP_US 200
 
 struct decode_loop {
@@ -104,7 +104,7 @@ decode_loop_plan(struct decode_loop *decode_loop)
 	return status == PAGED_OK ? decode_loop_bind(decode_loop) : status;
 }
 
-/* The other work of a step. */
+/* Append and attention of a step. */
 static void
 decode_loop_attend(struct decode_loop *decode_loop)
 {
@@ -243,7 +243,7 @@ syscall_count_add(struct syscall_counts *syscall_counts, const struct __ptrace_s
 	}
 }
 
-/* The traced thread until it ends; its wait status. */
+/* Trace the thread until it ends; returns its wait status. */
 static int
 trace_until_end(pid_t pid, struct syscall_counts *syscall_counts)
 {
@@ -312,16 +312,17 @@ IT_TEST(plan_makes_few_system_calls)
 	it_require(syscall_counts.n_plans == N_STEPS);
 	it_require(syscall_counts.n_blocking == 0, "%u of them may block", syscall_counts.n_blocking);
 	it_require(n <= REQUESTS_BOUND);
-	/* Each request's send, a look a second, and on a busy machine one or two for an answer that takes its time. */
+	/* One send per request, one poll a second, and on a busy machine one or two polls for a late reply. */
 	it_require(syscall_counts.n_with_calls <= 3 * n + seconds + 1);
 	worker_close(&observer);
 	it_daemon_stop(&daemon);
 }
 
-/* While a request has no answer, looking for it is no reason to leave the step either. */
+/* While a request has no reply, plan does not poll for it in each step either. */
 IT_TEST(plan_makes_few_system_calls_while_daemon_is_stopped)
 {
-	uint32_t n_steps = RESERVE_AHEAD - 2; /* the first row asks at once and has as much left */
+	uint32_t n_steps =
+		RESERVE_AHEAD - 2; /* the first row sends a request in the first step and has capacity for this many */
 	struct syscall_counts syscall_counts = { 0 };
 	struct it_daemon daemon;
 	struct it_worker child;
@@ -340,7 +341,7 @@ IT_TEST(plan_makes_few_system_calls_while_daemon_is_stopped)
 	it_note("%u plans in %llu ms: %u with system calls", syscall_counts.n_plans, (unsigned long long)ms,
 		syscall_counts.n_with_calls);
 	it_require(syscall_counts.n_plans == n_steps && syscall_counts.n_blocking == 0);
-	/* The send, a look at the control socket a second, and one for the answer each 10 ms. */
+	/* The send, one poll of the control socket a second, and one poll for the reply every 10 ms. */
 	it_require(syscall_counts.n_with_calls <= 2 + ms / 1000 + ms / 10 + 1);
 	it_daemon_stop(&daemon);
 }

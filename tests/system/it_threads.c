@@ -22,7 +22,7 @@ count_signal(int signal)
 	(void)signal;
 }
 
-/* Signals without SA_RESTART all the time: every call that can sleep is interrupted. */
+/* A timer signal without SA_RESTART interrupts every call that can sleep. */
 static void
 start_signal_timer(long interval_us)
 {

@@ -14,7 +14,7 @@
 #include "tests/support/worker_fixture.h"
 #include "tests/support/trace.h"
 
-/* PyTorch's erase empties a row that stays; ours either cuts the sequence to nothing, or ends it and starts another. */
+/* PyTorch's erase empties a row; here it is a truncate to 0, or an erase and a create. */
 enum erase_by {
 	ERASE_BY_TRUNCATE,
 	ERASE_BY_CREATE,
@@ -110,7 +110,7 @@ traces_find(glob_t *found)
 	it_require(glob(pattern, 0, NULL, found) == 0 && found->gl_pathc == 16, "no traces at %s", pattern);
 }
 
-/* One daemon, a pool a trace. */
+/* Start one daemon with a pool for each trace. */
 static void
 daemon_start_for(struct it_daemon *daemon, const glob_t *found)
 {

@@ -46,7 +46,7 @@ IT_TEST(other_minor_versions_are_served)
 		.hello = { .version_major = WIRE_VERSION_MAJOR, .version_minor = NEWER_MINOR, .name = "newer" },
 	};
 	struct wire_request request = { .id = 1, .kind = WIRE_PING };
-	/* Request { id: 2, 999 {} }: of a kind that no version has yet. */
+	/* Request { id: 2, 999 {} }: a kind that no version has yet. */
 	static const uint8_t unknown_request[] = { 0x08, 2, 0xba, 0x3e, 0 };
 	struct wire_arena arena;
 	struct paged_error error;
@@ -161,8 +161,7 @@ relay_reply(int to, struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS])
 		close(fds[i]);
 }
 
-/* One connection of the library, until it hangs up.  The process is the library's own, so that credentials are right.
- */
+/* Relay one connection of the library until it closes, in the library's own process so that credentials match. */
 static void *
 relay_connection(void *argument)
 {
