@@ -32,7 +32,7 @@ generator_float(float amplitude)
 
 static int32_t doc[N_DOC], grid[6][7];
 static uint8_t bytes[N_DOC];
-static float slope[N_DOC], cap, floor_of[6][7];
+static float slope[N_DOC], cap, table[6][7];
 static int32_t window;
 
 const struct mod_array generator_arrays[GENERATOR_N_ARRAYS] = {
@@ -42,7 +42,7 @@ const struct mod_array generator_arrays[GENERATOR_N_ARRAYS] = {
 	[GENERATOR_CAP] = MOD_PARAM("cap", MOD_F32, cap),
 	[GENERATOR_WINDOW] = MOD_PARAM("window", MOD_I32, window),
 	[GENERATOR_GRID] = { "grid", MOD_I32, 2, { 6, 7 }, { 0 }, grid },
-	[GENERATOR_TABLE] = { "table", MOD_F32, 2, { 6, 7 }, { 0 }, floor_of },
+	[GENERATOR_TABLE] = { "table", MOD_F32, 2, { 6, 7 }, { 0 }, table },
 };
 
 static void
@@ -56,14 +56,14 @@ fill_arrays(void)
 	slope[9] = INFINITY;
 	for (uint32_t i = 0; i < 42; i++) {
 		grid[i / 7][i % 7] = (int32_t)generator_pick(10) - 3;
-		floor_of[i / 7][i % 7] = generator_float(2);
+		table[i / 7][i % 7] = generator_float(2);
 	}
 	cap = 0.5f + (float)generator_pick(8);
 	window = (int32_t)generator_pick(20);
 }
 
 void
-generator_start(uint64_t number)
+generator_seed(uint64_t number)
 {
 	seed = number;
 	counter = 0;
@@ -138,7 +138,7 @@ grow(struct generator_text *text, uint32_t depth)
 {
 	static const char *const infix[] = { "+", "-", "*", "/", "&&", "||", "==", "!=", "+", "-", "&&" };
 	static const char *const ints[] = { "%", "&", "|", "^", "<<", ">>", "/" };
-	static const char *const orders[] = { "<", "<=", ">", ">=" };
+	static const char *const comparisons[] = { "<", "<=", ">", ">=" };
 	static const char *const functions[] = { "exp", "exp2", "log",     "tanh", "sin",
 						 "cos", "tan",  "sigmoid", "sqrt", "float" };
 	static const char *const unary[] = { "-", "!", "abs", "floor", "+" };
@@ -163,7 +163,7 @@ grow(struct generator_text *text, uint32_t depth)
 	case 4:
 		put(text, "(+");
 		grow_infix(text, depth, "-");
-		put(text, " %s +", orders[generator_pick(4)]);
+		put(text, " %s +", comparisons[generator_pick(4)]);
 		grow_int(text, depth);
 		put(text, ")");
 		break;
@@ -225,7 +225,7 @@ grow_sum(struct generator_text *text)
 struct generator_text
 generator_comparisons(enum mod_kind kind)
 {
-	static const char *const orders[] = { "<", "<=", ">", ">=", "==", "!=" };
+	static const char *const comparisons[] = { "<", "<=", ">", ">=", "==", "!=" };
 	struct generator_text text = { 0 };
 	uint32_t n = 1 + generator_pick(3);
 
@@ -233,7 +233,7 @@ generator_comparisons(enum mod_kind kind)
 	for (uint32_t i = 0; i < n; i++) {
 		put(&text, i == 0 ? "" : generator_pick(2) ? " && " : " || ");
 		grow_sum(&text);
-		put(&text, " %s ", orders[generator_pick(6)]);
+		put(&text, " %s ", comparisons[generator_pick(6)]);
 		grow_sum(&text);
 	}
 	return text;

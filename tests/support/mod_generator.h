@@ -12,7 +12,7 @@
 #include "tests/support/mod_fixture.h"
 
 /** generator_start - restart the stream with a seed and fill the arrays from it */
-void generator_start(uint64_t seed);
+void generator_seed(uint64_t seed);
 
 /** The next number of the stream: below n; 64 random bits; an f32 in [-amplitude, amplitude). */
 uint32_t generator_pick(uint32_t n);

@@ -271,21 +271,21 @@ static enum paged_status
 flex_run(struct pa *pa, const struct pa_rows *rows, const struct paged_batch_row *batch, const struct pa_flex *flex,
 	 struct pa_lent *lent, uint64_t n_q)
 {
-	size_t n_lines = n_q * flex->q_heads, floats = sizeof(float);
+	size_t n_q_rows = n_q * flex->q_heads, floats = sizeof(float);
 	int64_t token_stride = flex->q_token_stride, head_stride = flex->q_head_stride;
 	struct paged_mod_set_params mods = { sizeof(mods), flex->mask_mod, flex->score_mod };
 	struct paged_attention_params params = { .struct_size = sizeof(params),
 						 .scale = flex->scale,
 						 .mask = PAGED_MASK_NONE,
-						 .lse = pa_lend_back(lent, flex->lse, n_lines * floats),
-						 .max_score = pa_lend_back(lent, flex->max_score, n_lines * floats),
+						 .lse = pa_lend_back(lent, flex->lse, n_q_rows * floats),
+						 .max_score = pa_lend_back(lent, flex->max_score, n_q_rows * floats),
 						 .sink = pa_lend(lent, flex->sink, flex->q_heads * floats) };
 	struct paged_tensor q = { .dtype = PAGED_F32,
 				  .n_heads = flex->q_heads,
 				  .dim = pa->info.k.dim,
 				  .token_stride = token_stride != 0 ? token_stride : flex->q_heads * pa->info.k.dim,
 				  .head_stride = head_stride != 0 ? head_stride : pa->info.k.dim };
-	struct paged_tensor out = { .data = pa_lend_back(lent, flex->out, n_lines * pa->info.v.dim * floats),
+	struct paged_tensor out = { .data = pa_lend_back(lent, flex->out, n_q_rows * pa->info.v.dim * floats),
 				    .dtype = PAGED_F32,
 				    .n_heads = flex->q_heads,
 				    .dim = pa->info.v.dim };

@@ -218,8 +218,8 @@ torch_result_check(const struct torch_result *result, const struct torch_inputs 
 }
 
 void
-torch_result_same(const struct torch_result *a, const struct torch_result *b, const struct torch_inputs *inputs,
-		  const char *what)
+torch_result_expect_equal(const struct torch_result *a, const struct torch_result *b, const struct torch_inputs *inputs,
+			  const char *what)
 {
 	const struct torch_shape *shape = &inputs->shape;
 	size_t n_q_rows = (size_t)shape->batch * shape->q_len * shape->q_heads;
@@ -268,8 +268,8 @@ blocks_of(const struct pa *pa, const struct torch_inputs *inputs, const struct t
 }
 
 void
-torch_run(struct pa *pa, const struct torch_inputs *inputs, const struct torch_mods *mods, uint32_t kv_block,
-	  const struct torch_golden *golden)
+torch_check_all_mask_forms(struct pa *pa, const struct torch_inputs *inputs, const struct torch_mods *mods,
+			   uint32_t kv_block, const struct torch_golden *golden)
 {
 	struct paged_mod *mask_mod = torch_parse(pa, PAGED_MOD_MASK, mods->mask, mods);
 	struct paged_mod *score_mod = torch_parse(pa, PAGED_MOD_SCORE, mods->score, mods);
@@ -305,8 +305,8 @@ torch_run(struct pa *pa, const struct torch_inputs *inputs, const struct torch_m
 		done(pa_flex_attention(pa, &rows, &flex));
 	}
 	torch_result_check(&results[0], inputs, golden, mods->score != NULL ? mods->score : "no score mod");
-	torch_result_same(&results[1], &results[0], inputs, "by logical blocks");
-	torch_result_same(&results[2], &results[0], inputs, "by pages");
+	torch_result_expect_equal(&results[1], &results[0], inputs, "by logical blocks");
+	torch_result_expect_equal(&results[2], &results[0], inputs, "by pages");
 	for (uint32_t i = 0; i < 3; i++)
 		torch_result_close(&results[i]);
 	paged_block_mask_destroy(physical);

@@ -70,12 +70,12 @@ void torch_result_close(struct torch_result *result);
 void torch_result_check(const struct torch_result *result, const struct torch_inputs *inputs,
 			const struct torch_golden *golden, const char *what);
 /** torch_result_same - two results are bit-identical */
-void torch_result_same(const struct torch_result *a, const struct torch_result *b, const struct torch_inputs *inputs,
-		       const char *what);
+void torch_result_expect_equal(const struct torch_result *a, const struct torch_result *b,
+			       const struct torch_inputs *inputs, const char *what);
 
 /** torch_run - attention with mods alone, logical and physical block masks: bit-identical and within the tolerance */
-void torch_run(struct pa *pa, const struct torch_inputs *inputs, const struct torch_mods *mods, uint32_t kv_block,
-	       const struct torch_golden *golden);
+void torch_check_all_mask_forms(struct pa *pa, const struct torch_inputs *inputs, const struct torch_mods *mods,
+				uint32_t kv_block, const struct torch_golden *golden);
 
 /** torch_isa - select the instruction set of pools opened later; false: unsupported.  On cuda only the first is */
 bool torch_isa(enum kernel_isa isa);

@@ -79,15 +79,14 @@ golden_fixture_assign(struct golden_fixture *fixture)
 
 /* Queries are rounded to the case's dtype. */
 static void
-golden_fixture_fill_q(struct golden_fixture *fixture, uint32_t most_queries)
+golden_fixture_fill_q(struct golden_fixture *fixture, uint32_t max_queries)
 {
 	const struct golden_attention *golden = fixture->golden;
 	uint64_t total_q = 0, at = 0;
 
 	for (uint32_t b = 0; b < golden->n_sequences; b++) {
 		fixture->kv_len[b] = golden->sequences[b].kv_len;
-		fixture->q_len[b] =
-			golden->sequences[b].q_len < most_queries ? golden->sequences[b].q_len : most_queries;
+		fixture->q_len[b] = golden->sequences[b].q_len < max_queries ? golden->sequences[b].q_len : max_queries;
 		fixture->skipped[b] = golden->sequences[b].q_len - fixture->q_len[b];
 		fixture->q_base[b] = golden->sequences[b].q_base + fixture->skipped[b];
 		total_q += fixture->q_len[b];
@@ -132,7 +131,7 @@ golden_fixture_parse_mods(struct golden_fixture *fixture)
 
 static void
 golden_fixture_open(struct golden_fixture *fixture, struct golden_attention *golden, const char *name,
-		    uint32_t most_queries)
+		    uint32_t max_queries)
 {
 	*fixture = (struct golden_fixture){ .golden = golden, .name = name };
 	pa_open(&fixture->pa, &(struct pa_params){ .n_pages = golden->n_pages,
@@ -145,7 +144,7 @@ golden_fixture_open(struct golden_fixture *fixture, struct golden_attention *gol
 						   .dtype = golden->dtype });
 	golden_fixture_reserve(fixture);
 	golden_fixture_assign(fixture);
-	golden_fixture_fill_q(fixture, most_queries);
+	golden_fixture_fill_q(fixture, max_queries);
 	golden_fixture_parse_mods(fixture);
 }
 
@@ -273,12 +272,12 @@ golden_fixture_run(struct golden_fixture *fixture, unsigned int wanted)
 }
 
 static double
-products(const struct golden_attention *golden, uint32_t most_queries)
+products(const struct golden_attention *golden, uint32_t max_queries)
 {
 	double n = 0;
 
 	for (uint32_t i = 0; i < golden->n_sequences; i++) {
-		uint32_t q_len = golden->sequences[i].q_len < most_queries ? golden->sequences[i].q_len : most_queries;
+		uint32_t q_len = golden->sequences[i].q_len < max_queries ? golden->sequences[i].q_len : max_queries;
 
 		n += (double)q_len * golden->q_heads * golden->sequences[i].kv_len * (golden->k_dim + golden->v_dim);
 	}
@@ -286,7 +285,7 @@ products(const struct golden_attention *golden, uint32_t most_queries)
 }
 
 bool
-torch_golden_run(uint32_t index, unsigned int forms, uint32_t most_queries, double most_products)
+torch_golden_run(uint32_t index, unsigned int forms, uint32_t max_queries, double max_products)
 {
 	const char *source = getenv("PAGED_SRCDIR");
 	char pattern[4096], what[256];
@@ -300,9 +299,9 @@ torch_golden_run(uint32_t index, unsigned int forms, uint32_t most_queries, doub
 	cr_assert_eq(files.gl_pathc, TORCH_GOLDEN_CASES);
 	cr_assert(golden_attention_open(&golden, files.gl_pathv[index], what, sizeof(what)), "%s: %s",
 		  files.gl_pathv[index], what);
-	small = products(&golden, most_queries) <= most_products;
+	small = products(&golden, max_queries) <= max_products;
 	if (small) {
-		golden_fixture_open(&fixture, &golden, strrchr(files.gl_pathv[index], '/') + 1, most_queries);
+		golden_fixture_open(&fixture, &golden, strrchr(files.gl_pathv[index], '/') + 1, max_queries);
 		golden_fixture_run(&fixture, forms);
 		golden_fixture_close(&fixture);
 	}

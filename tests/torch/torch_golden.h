@@ -29,6 +29,6 @@ enum { TORCH_BY_MODS = 1, TORCH_BY_BLOCKS = 2, TORCH_BY_PAGES = 4 };
  * @param[in] most_queries   use only the last most_queries query rows of each sequence; UINT32_MAX: all
  * @param[in] most_products  the function returns false for a case with more products; INFINITY: no limit
  */
-bool torch_golden_run(uint32_t index, unsigned int forms, uint32_t most_queries, double most_products);
+bool torch_golden_run(uint32_t index, unsigned int forms, uint32_t max_queries, double max_products);
 
 #endif

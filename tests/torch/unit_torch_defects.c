@@ -70,29 +70,29 @@ write_tokens(uint32_t b, uint32_t id, uint32_t first, uint32_t n)
 
 #define MAX_ROWS 4u
 
-struct seen {
+struct attended {
 	float out[MAX_ROWS][2][DIM], lse[MAX_ROWS][2], max_score[MAX_ROWS][2];
 };
 
 /* Two query heads, one query row each; what there is to see. */
-static struct seen
+static struct attended
 attend(const struct pa_rows *rows, struct pa_flex flex)
 {
 	float q[MAX_ROWS * 2 * DIM];
-	struct seen seen;
+	struct attended attended;
 
-	memset(&seen, 0, sizeof(seen));
+	memset(&attended, 0, sizeof(attended));
 	for (uint32_t i = 0; i < MAX_ROWS * 2 * DIM; i++)
 		q[i] = random_float(99, i % (2 * DIM), 1);
 	flex.q_heads = 2;
 	flex.q = q;
-	flex.out = seen.out[0][0];
-	flex.lse = seen.lse[0];
-	flex.max_score = seen.max_score[0];
+	flex.out = attended.out[0][0];
+	flex.lse = attended.lse[0];
+	flex.max_score = attended.max_score[0];
 	done(pa_flex_attention(&pa, rows, &flex));
 	for (uint32_t r = 0; r < rows->n; r++)
-		cr_assert(isfinite(seen.out[r][0][0]) && isfinite(seen.out[r][1][DIM - 1]), "row %u", r);
-	return seen;
+		cr_assert(isfinite(attended.out[r][0][0]) && isfinite(attended.out[r][1][DIM - 1]), "row %u", r);
+	return attended;
 }
 
 static struct paged_mod *
@@ -103,7 +103,7 @@ parse(enum paged_mod_kind kind, const char *text)
 
 /* One row of `kv_len` keys: counts and indices, the full blocks first. */
 static struct paged_block_mask *
-listed(uint32_t kv_len, uint32_t kv_block, uint32_t n_full, uint32_t n_partial, const uint32_t *blocks)
+mask_from_lists(uint32_t kv_len, uint32_t kv_block, uint32_t n_full, uint32_t n_partial, const uint32_t *blocks)
 {
 	const struct paged_batch_row row = { .q_len = 1, .kv_len = kv_len, .flags = PAGED_ROW_Q_BASE };
 	const struct paged_block_mask_params params = {
@@ -121,7 +121,7 @@ listed(uint32_t kv_len, uint32_t kv_block, uint32_t n_full, uint32_t n_partial, 
 
 /* The only row's lists, the full blocks first. */
 static void
-lists_are(const struct paged_block_mask *mask, uint32_t n_full, uint32_t n_partial, const uint32_t *blocks)
+expect_lists(const struct paged_block_mask *mask, uint32_t n_full, uint32_t n_partial, const uint32_t *blocks)
 {
 	struct paged_block_lists lists = { .struct_size = sizeof(lists) };
 
@@ -150,7 +150,7 @@ Test(torch_defects, row_01_erased_row_maps_no_page)
 /* 1: erase, then other tokens in the same pages: nothing of the old ones, nor of what is not yet written. */
 Test(torch_defects, row_01_erased_pages_are_reused)
 {
-	struct seen fresh, again;
+	struct attended fresh, again;
 
 	done(pa_reserve(&pa, 0, 7));
 	write_tokens(0, 5, 0, 7);
@@ -181,7 +181,7 @@ Test(torch_defects, row_03_batch_subset_uses_its_own_rows)
 	struct pa_mod by_row = { .mod = parse(PAGED_MOD_MASK, "b == 0 ? kv_idx < 3 : kv_idx < 5") };
 	struct pa_rows rows = { .n = 2, .batch_idx = (uint32_t[]){ 2, 0 }, .kv_len = (uint32_t[]){ 16, 11 } };
 	struct pa_converted_mod mod = pa_get_mask_mod(&pa, &by_row, &rows);
-	struct seen both, one;
+	struct attended both, one;
 	uint32_t pages[4];
 
 	pa_batch_reserve(&pa, 3, (uint32_t[]){ TOKENS, TOKENS, TOKENS });
@@ -206,7 +206,7 @@ Test(torch_defects, row_03_batch_subset_uses_its_own_rows)
 Test(torch_defects, row_04_mask_longer_than_its_row_is_refused)
 {
 	static const uint32_t blocks[] = { 0, 1, 2, 3 };
-	struct paged_block_mask *mask = listed(TOKENS, PAGE, 4, 0, blocks), *converted = NULL;
+	struct paged_block_mask *mask = mask_from_lists(TOKENS, PAGE, 4, 0, blocks), *converted = NULL;
 	struct pa_rows rows = { .n = 1, .kv_len = (uint32_t[]){ TOKENS } };
 
 	done(pa_reserve(&pa, 0, 6));
@@ -214,7 +214,7 @@ Test(torch_defects, row_04_mask_longer_than_its_row_is_refused)
 		"block mask: row 0: 16 tokens need 4 pages of 4, its sequence has 2");
 	rows.kv_len = NULL;
 	done(pa_convert_logical_block_mask(&pa, mask, &rows, &converted));
-	lists_are(converted, 2, 0, (uint32_t[]){ 1, 0 });
+	expect_lists(converted, 2, 0, (uint32_t[]){ 1, 0 });
 }
 
 /* 5: a token past what is reserved goes to the last page of the pool. */
@@ -240,13 +240,13 @@ Test(torch_defects, row_06_full_blocks_end_at_kv_len)
 {
 	static const uint32_t blocks[] = { 0, 1, 2, 3 };
 	struct pa_rows rows = { .n = 1, .kv_len = (uint32_t[]){ 6 } };
-	struct paged_block_mask *mask = listed(TOKENS, PAGE, 4, 0, blocks), *converted = NULL;
-	struct seen expected, got;
+	struct paged_block_mask *mask = mask_from_lists(TOKENS, PAGE, 4, 0, blocks), *converted = NULL;
+	struct attended expected, got;
 
 	done(pa_reserve(&pa, 0, TOKENS));
 	write_tokens(0, 0, 0, 6);
 	done(pa_convert_logical_block_mask(&pa, mask, &rows, &converted));
-	lists_are(converted, 1, 1, (uint32_t[]){ 3, 2 });
+	expect_lists(converted, 1, 1, (uint32_t[]){ 3, 2 });
 	expected = attend(&rows, (struct pa_flex){ 0 });
 	got = attend(&rows, (struct pa_flex){ .block_mask = mask });
 	cr_assert_arr_eq(&got, &expected, sizeof(got));
@@ -256,7 +256,7 @@ Test(torch_defects, row_06_full_blocks_end_at_kv_len)
 
 /* An array that ends where the process's memory does. */
 static void *
-at_the_edge(const void *data, size_t size)
+alloc_before_guard_page(const void *data, size_t size)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	uint8_t *memory = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -272,15 +272,23 @@ Test(torch_defects, row_07_arrays_are_read_at_live_keys_only)
 	static const float bias[] = { 1, -1, 0.5f, 2, 0, 1 };
 	static const int32_t document[] = { 0, 0, 1, 1, 1, 0 };
 	const struct paged_array arrays[] = {
-		{ .name = "bias", .dtype = PAGED_F32, .n_dims = 1, .extents = { 6 }, .data = at_the_edge(bias, 24) },
-		{ .name = "doc", .dtype = PAGED_I32, .n_dims = 1, .extents = { 6 }, .data = at_the_edge(document, 24) },
+		{ .name = "bias",
+		  .dtype = PAGED_F32,
+		  .n_dims = 1,
+		  .extents = { 6 },
+		  .data = alloc_before_guard_page(bias, 24) },
+		{ .name = "doc",
+		  .dtype = PAGED_I32,
+		  .n_dims = 1,
+		  .extents = { 6 },
+		  .data = alloc_before_guard_page(document, 24) },
 	};
 	struct torch_mods mods = { "doc[q_idx] == doc[kv_idx]", "score + bias[kv_idx]", arrays, 2 };
 	struct paged_mod *mask_mod = torch_parse(&pa, PAGED_MOD_MASK, mods.mask, &mods);
 	struct paged_mod *score_mod = torch_parse(&pa, PAGED_MOD_SCORE, mods.score, &mods);
 	struct pa_rows rows = { .n = 1, .kv_len = (uint32_t[]){ 6 }, .q_base = (int64_t[]){ 5 } };
 	struct pa_flex flex = { .mask_mod = mask_mod, .score_mod = score_mod, .arrays = arrays, .n_arrays = 2 };
-	struct paged_block_mask *partial = listed(6, PAGE, 0, 2, (uint32_t[]){ 0, 1 });
+	struct paged_block_mask *partial = mask_from_lists(6, PAGE, 0, 2, (uint32_t[]){ 0, 1 });
 
 	done(pa_reserve(&pa, 0, TOKENS));
 	write_tokens(0, 0, 0, 6);
@@ -295,7 +303,7 @@ Test(torch_defects, row_08_block_lists_apply_on_every_path)
 {
 	struct paged_block_mask *mask;
 	struct pa_rows rows = { .n = 1, .kv_len = (uint32_t[]){ TOKENS } };
-	struct seen got, expected;
+	struct attended got, expected;
 
 	for (enum kernel_isa isa = KERNEL_GENERIC; isa < KERNEL_N_ISAS; isa++) {
 		if (!torch_isa(isa))
@@ -305,7 +313,7 @@ Test(torch_defects, row_08_block_lists_apply_on_every_path)
 		done(pa_reserve(&pa, 0, TOKENS));
 		write_tokens(0, 0, 0, TOKENS);
 		/* Full 0 against the mod's will, partial 1 by the mod, 2 and 3 not at all. */
-		mask = listed(TOKENS, PAGE, 1, 1, (uint32_t[]){ 0, 1 });
+		mask = mask_from_lists(TOKENS, PAGE, 1, 1, (uint32_t[]){ 0, 1 });
 		got = attend(&rows,
 			     (struct pa_flex){ .mask_mod = parse(PAGED_MOD_MASK, "kv_idx >= 6"), .block_mask = mask });
 		expected = attend(
@@ -323,7 +331,7 @@ Test(torch_defects, row_09_pages_are_shared)
 	struct paged_attention_params params = { .struct_size = sizeof(params), .mask = PAGED_MASK_NONE };
 	uint32_t first[4], second[4];
 	struct pa_lent lent = { .n = 0 };
-	struct seen alone[3];
+	struct attended alone[3];
 
 	pa_batch_reserve(&pa, 3, (uint32_t[]){ 8, 8, TOKENS });
 	write_tokens(0, 1, 0, 8);
@@ -361,7 +369,7 @@ Test(torch_defects, row_09_pages_are_shared)
 }
 
 static uint64_t
-resident(void)
+resident_bytes(void)
 {
 	FILE *file = fopen("/proc/self/statm", "re");
 	unsigned long size = 0, pages = 0;
@@ -393,7 +401,7 @@ Test(torch_defects, row_10_11_page_tables_grow_with_use)
 	struct paged_batch_row *rows = calloc(4096, sizeof(*rows));
 	uint32_t *tokens = calloc(4096, sizeof(*tokens));
 	paged_seq_id *ids = calloc(4096, sizeof(*ids));
-	uint64_t before = resident();
+	uint64_t before = resident_bytes();
 	struct paged_pool *large = NULL;
 	struct paged_block_mask *mask = NULL;
 	struct paged_client *own = NULL;
@@ -414,7 +422,7 @@ Test(torch_defects, row_10_11_page_tables_grow_with_use)
 	cr_assert_eq(paged_block_mask_get_info(mask, &info), PAGED_OK);
 	cr_assert_eq(info.n_blocks, 32768);
 	cr_assert_leq(info.bytes, UINT64_C(1) << 20);
-	cr_assert_leq(resident() - before, UINT64_C(64) << 20);
+	cr_assert_leq(resident_bytes() - before, UINT64_C(64) << 20);
 	paged_client_close(own);
 	free(rows);
 	free(tokens);
@@ -425,7 +433,7 @@ Test(torch_defects, row_10_11_page_tables_grow_with_use)
 Test(torch_defects, row_12_one_mask_for_every_sequence)
 {
 	static const uint32_t blocks[] = { 0, 1 };
-	struct paged_block_mask *mask = listed(8, PAGE, 2, 0, blocks), *converted = NULL;
+	struct paged_block_mask *mask = mask_from_lists(8, PAGE, 2, 0, blocks), *converted = NULL;
 	struct paged_block_lists lists = { .struct_size = sizeof(lists) };
 
 	pa_batch_reserve(&pa, 3, (uint32_t[]){ 4, 8, 8 });
@@ -503,7 +511,7 @@ Test(torch_defects, row_17_18_any_block_size)
 	static const uint32_t sizes[] = { 1, 2, 4, 8, 16 };
 	static const char text[] = "kv_idx % 7 != 3 && kv_idx < 13";
 	const struct paged_batch_row row = { .q_len = 1, .kv_len = TOKENS, .flags = PAGED_ROW_Q_BASE };
-	struct seen first, got;
+	struct attended first, got;
 
 	pa_batch_reserve(&pa, 2, (uint32_t[]){ 4, 4 });
 	pa_batch_reserve(&pa, 2, (uint32_t[]){ 12, 8 });
@@ -551,7 +559,7 @@ Test(torch_defects, row_20_sparsity_counts_blocks)
 Test(torch_defects, row_22_error_texts_contain_the_values)
 {
 	static const uint32_t blocks[] = { 0, 1 };
-	struct paged_block_mask *mask = listed(8, PAGE, 2, 0, blocks);
+	struct paged_block_mask *mask = mask_from_lists(8, PAGE, 2, 0, blocks);
 	struct pa_rows rows = { .n = 1, .kv_len = (uint32_t[]){ 12 } };
 	float q[3 * DIM] = { 0 }, out[3 * DIM];
 	struct pa_flex flex = { .block_mask = mask, .q_heads = 1, .q = q, .out = out };

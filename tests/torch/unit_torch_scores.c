@@ -174,7 +174,7 @@ test_paged_builtin_score_mods(enum kernel_isa isa)
 		struct torch_golden golden;
 
 		torch_golden_open(&golden, &inputs, &mods, NULL, 37);
-		torch_run(&pa, &inputs, &mods, 128, &golden);
+		torch_check_all_mask_forms(&pa, &inputs, &mods, 128, &golden);
 		torch_golden_close(&golden);
 	}
 	pa_close(&pa);

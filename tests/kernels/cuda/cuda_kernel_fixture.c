@@ -27,7 +27,7 @@ cuda_arena_lend(struct cuda_arena *arena, const void *data, size_t size, bool wr
 }
 
 uint64_t
-cuda_arena_make(struct cuda_arena *arena, const void *data, size_t size, bool writable, const char *name)
+cuda_arena_alloc(struct cuda_arena *arena, const void *data, size_t size, bool writable, const char *name)
 {
 	void *copy = aligned_alloc(64, (size + 64) & ~(size_t)63);
 
@@ -40,7 +40,7 @@ cuda_arena_make(struct cuda_arena *arena, const void *data, size_t size, bool wr
 }
 
 void
-cuda_arena_end(struct cuda_arena *arena)
+cuda_arena_destroy(struct cuda_arena *arena)
 {
 	for (uint32_t i = 0; i < arena->n; i++) {
 		simt_region_remove(arena->regions[i]);
@@ -51,8 +51,8 @@ cuda_arena_end(struct cuda_arena *arena)
 }
 
 void
-cuda_run(const char *kernel, const void *params, uint32_t n_blocks, uint32_t n_threads, size_t shared_size,
-	 uint64_t seed)
+cuda_kernel_run(const char *kernel, const void *params, uint32_t n_blocks, uint32_t n_threads, size_t shared_size,
+		uint64_t seed)
 {
 	const struct simt_launch launch = {
 		.kernel = simt_find(kernel),
@@ -99,11 +99,11 @@ inputs_make(struct cuda_batch *batch, const struct cuda_batch_params *params)
 	uint32_t n = params->n_rows;
 	int64_t *q_base;
 
-	p->q_indptr = cuda_arena_make(&batch->arena, NULL, (n + 1) * sizeof(int32_t), false, "q_indptr");
-	p->kv_len = cuda_arena_make(&batch->arena, NULL, n * sizeof(int32_t), false, "kv_len");
-	p->q_base = cuda_arena_make(&batch->arena, NULL, n * sizeof(int64_t), false, "q_base");
+	p->q_indptr = cuda_arena_alloc(&batch->arena, NULL, (n + 1) * sizeof(int32_t), false, "q_indptr");
+	p->kv_len = cuda_arena_alloc(&batch->arena, NULL, n * sizeof(int32_t), false, "kv_len");
+	p->q_base = cuda_arena_alloc(&batch->arena, NULL, n * sizeof(int64_t), false, "q_base");
 	p->q_base_bytes = 8;
-	p->writable_from = cuda_arena_make(&batch->arena, NULL, n * sizeof(uint32_t), false, "writable_from");
+	p->writable_from = cuda_arena_alloc(&batch->arena, NULL, n * sizeof(uint32_t), false, "writable_from");
 	batch->q_indptr = (void *)(uintptr_t)p->q_indptr;
 	batch->kv_len = (void *)(uintptr_t)p->kv_len;
 	q_base = (void *)(uintptr_t)p->q_base;
@@ -118,7 +118,7 @@ inputs_make(struct cuda_batch *batch, const struct cuda_batch_params *params)
 		batch->writable_from[r] = row->skip_append ? CUDA_WRITABLE_SKIP : 0;
 	}
 	p->plan.table =
-		cuda_arena_make(&batch->arena, NULL, n * p->plan.table_stride * sizeof(uint32_t), false, "page table");
+		cuda_arena_alloc(&batch->arena, NULL, n * p->plan.table_stride * sizeof(uint32_t), false, "page table");
 	batch->table = (void *)(uintptr_t)p->plan.table;
 	for (uint32_t r = 0; r < n; r++)
 		memcpy(batch->table + r * p->plan.table_stride, params->rows[r].pages,
@@ -131,10 +131,10 @@ plan_make(struct cuda_batch *batch)
 	struct cuda_plan_params *p = &batch->plan;
 	struct cuda_arena *arena = &batch->arena;
 
-	p->plan.head = cuda_arena_make(arena, NULL, sizeof(struct cuda_plan_head), true, "plan's head");
-	p->plan.rows = cuda_arena_make(arena, NULL, batch->size.rows_bytes, true, "plan's rows");
-	p->plan.first_work_item = cuda_arena_make(arena, NULL, batch->size.first_work_item_bytes, true, "first items");
-	p->counters = cuda_arena_make(arena, NULL, batch->size.counters_bytes, true, "counters");
+	p->plan.head = cuda_arena_alloc(arena, NULL, sizeof(struct cuda_plan_head), true, "plan's head");
+	p->plan.rows = cuda_arena_alloc(arena, NULL, batch->size.rows_bytes, true, "plan's rows");
+	p->plan.first_work_item = cuda_arena_alloc(arena, NULL, batch->size.first_work_item_bytes, true, "first items");
+	p->counters = cuda_arena_alloc(arena, NULL, batch->size.counters_bytes, true, "counters");
 	batch->head = (void *)(uintptr_t)p->plan.head;
 	batch->rows = (void *)(uintptr_t)p->plan.rows;
 	batch->first_work_item = (void *)(uintptr_t)p->plan.first_work_item;
@@ -183,13 +183,13 @@ cuda_batch_create(struct cuda_batch *batch, const struct cuda_batch_params *para
 void
 cuda_batch_plan(struct cuda_batch *batch, uint64_t seed)
 {
-	cuda_run("plan_batch", &batch->plan, 1, CUDA_PLAN_THREADS, 1024, seed);
+	cuda_kernel_run("plan_batch", &batch->plan, 1, CUDA_PLAN_THREADS, 1024, seed);
 }
 
 void
 cuda_batch_destroy(struct cuda_batch *batch)
 {
-	cuda_arena_end(&batch->arena);
+	cuda_arena_destroy(&batch->arena);
 }
 
 static struct cuda_plane
@@ -246,14 +246,14 @@ blocks_make(struct cuda_arena *arena, const struct block_mask *mask)
 	if (mask == NULL)
 		return to;
 	n_lists = mask->first_list[mask->shape.n_rows];
-	to.first_list = cuda_arena_make(arena, mask->first_list, (mask->shape.n_rows + 1) * sizeof(uint64_t), false,
-					"first lists");
+	to.first_list = cuda_arena_alloc(arena, mask->first_list, (mask->shape.n_rows + 1) * sizeof(uint64_t), false,
+					 "first lists");
 	for (unsigned int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
 		uint64_t n = mask->start[kind][n_lists];
 
 		to.start[kind] =
-			cuda_arena_make(arena, mask->start[kind], (n_lists + 1) * sizeof(uint64_t), false, "lists");
-		to.indices[kind] = cuda_arena_make(arena, mask->indices[kind], n * sizeof(uint32_t), false, "blocks");
+			cuda_arena_alloc(arena, mask->start[kind], (n_lists + 1) * sizeof(uint64_t), false, "lists");
+		to.indices[kind] = cuda_arena_alloc(arena, mask->indices[kind], n * sizeof(uint32_t), false, "blocks");
 	}
 	to.n_rows = mask->shape.n_rows;
 	to.n_heads = mask->shape.n_heads;
@@ -264,7 +264,7 @@ blocks_make(struct cuda_arena *arena, const struct block_mask *mask)
 }
 
 void
-cuda_attend_run(const struct attention_args *args, uint64_t total_q, const struct cuda_attend *how)
+cuda_attention_run(const struct attention_args *args, uint64_t total_q, const struct cuda_attention_options *options)
 {
 	const struct layout *layout = args->pages.layout;
 	size_t q_rows = total_q * args->q.n_heads * sizeof(float);
@@ -278,25 +278,26 @@ cuda_attend_run(const struct attention_args *args, uint64_t total_q, const struc
 							       .n_q_heads = args->q.n_heads,
 							       .n_kv_heads = layout->params.n_kv_heads,
 							       .v_dim = layout->params.v_dim,
-							       .max_tile_q_rows = how->max_tile_q_rows,
-							       .target_work_items = how->target_work_items });
-	cuda_batch_plan(&batch, how->seed);
+							       .max_tile_q_rows = options->max_tile_q_rows,
+							       .target_work_items = options->target_work_items });
+	cuda_batch_plan(&batch, options->seed);
 	cr_assert_eq(batch.head->faults, 0, "faults %u of row %u", batch.head->faults, batch.head->fault_row);
 	p = (struct cuda_attention_params){
 		.pages = cuda_fixture_pages(arena, &args->pages, false),
 		.plan = batch.plan.plan,
 		.q = cuda_fixture_tensor(arena, &args->q, total_q, false, "queries"),
 		.out = cuda_fixture_tensor(arena, &args->out, total_q, true, "the output"),
-		.blocks = blocks_make(arena, how->blocks),
+		.blocks = blocks_make(arena, options->blocks),
 		.sink = cuda_arena_lend(arena, args->sink, args->q.n_heads * sizeof(float), false, "sinks"),
 		.lse = cuda_arena_lend(arena, args->lse, q_rows, true, "the LSE"),
 		.max_score = cuda_arena_lend(arena, args->maximum, q_rows, true, "maxima"),
-		.mod = how->mod == NULL ? 0 : cuda_arena_make(arena, how->mod, how->mod_size, false, "mod"),
+		.mod = options->mod == NULL ? 0
+					    : cuda_arena_alloc(arena, options->mod, options->mod_size, false, "mod"),
 		.counters = batch.plan.counters,
 		.workspace_states =
-			cuda_arena_make(arena, NULL, batch.size.workspace_states_bytes, true, "softmax states"),
+			cuda_arena_alloc(arena, NULL, batch.size.workspace_states_bytes, true, "softmax states"),
 		.workspace_values =
-			cuda_arena_make(arena, NULL, batch.size.workspace_values_bytes, true, "sums of values"),
+			cuda_arena_alloc(arena, NULL, batch.size.workspace_values_bytes, true, "sums of values"),
 		.n_q_heads = args->q.n_heads,
 		.scale = args->scale,
 		.causal = args->causal,
@@ -306,9 +307,9 @@ cuda_attend_run(const struct attention_args *args, uint64_t total_q, const struc
 		.v_scale = cuda_arena_lend(arena, args->v_scale, layout->params.n_kv_heads * sizeof(float), false,
 					   "V scales"),
 	};
-	cr_assert_not_null(simt_find(how->kernel), "no kernel %s", how->kernel);
-	cuda_run(how->kernel, &p, how->n_blocks == 0 ? 3 : how->n_blocks, simt_find(how->kernel)->max_threads,
-		 SHARED_SIZE, how->seed);
+	cr_assert_not_null(simt_find(options->kernel), "no kernel %s", options->kernel);
+	cuda_kernel_run(options->kernel, &p, options->n_blocks == 0 ? 3 : options->n_blocks,
+			simt_find(options->kernel)->max_threads, SHARED_SIZE, options->seed);
 	cr_assert_eq(batch.head->faults, 0, "faults %u of row %u", batch.head->faults, batch.head->fault_row);
 	for (uint32_t i = 0; i < batch.size.max_counters; i++)
 		cr_assert(((uint32_t *)(uintptr_t)batch.plan.counters)[i] == 0 ||
@@ -318,7 +319,7 @@ cuda_attend_run(const struct attention_args *args, uint64_t total_q, const struc
 }
 
 void
-cuda_fixture_attend(struct kernel_fixture *fixture, const struct cuda_attend *how)
+cuda_fixture_attend(struct kernel_fixture *fixture, const struct cuda_attention_options *options)
 {
 	const struct kernel_fixture_params *p = &fixture->params;
 	size_t q_rows = fixture->total_q * p->q_heads;
@@ -326,20 +327,20 @@ cuda_fixture_attend(struct kernel_fixture *fixture, const struct cuda_attend *ho
 	memset(fixture->out.data, 0xff, fixture->out_bytes);
 	memset(fixture->lse, 0xff, q_rows * sizeof(float));
 	memset(fixture->max_score, 0xff, q_rows * sizeof(float));
-	cuda_attend_run(&(struct attention_args){ .pages = { &fixture->layout, fixture->pool, KERNEL_FIXTURE_LAYER },
-						  .rows = fixture->rows,
-						  .n_rows = p->n_rows,
-						  .q = fixture->q,
-						  .out = fixture->out,
-						  .scale = p->scale,
-						  .causal = p->causal,
-						  .sink = p->sink,
-						  .lse_without_sink = p->lse_without_sink,
-						  .lse = fixture->lse,
-						  .maximum = fixture->max_score,
-						  .k_scale = p->k_scale,
-						  .v_scale = p->v_scale },
-			fixture->total_q, how);
+	cuda_attention_run(&(struct attention_args){ .pages = { &fixture->layout, fixture->pool, KERNEL_FIXTURE_LAYER },
+						     .rows = fixture->rows,
+						     .n_rows = p->n_rows,
+						     .q = fixture->q,
+						     .out = fixture->out,
+						     .scale = p->scale,
+						     .causal = p->causal,
+						     .sink = p->sink,
+						     .lse_without_sink = p->lse_without_sink,
+						     .lse = fixture->lse,
+						     .maximum = fixture->max_score,
+						     .k_scale = p->k_scale,
+						     .v_scale = p->v_scale },
+			   fixture->total_q, options);
 }
 
 uint32_t
@@ -371,7 +372,7 @@ cuda_fixture_unmapped_faults(const struct kernel_fixture_params *params, uint32_
 		.n_q_heads = params->q_heads,
 		.scale = 1,
 	};
-	cuda_run(kernel, &p, 2, n_threads, shared_size, 5);
+	cuda_kernel_run(kernel, &p, 2, n_threads, shared_size, 5);
 	faults = batch.head->faults;
 	cuda_batch_destroy(&batch);
 	kernel_fixture_destroy(&fixture);

@@ -15,7 +15,7 @@
 
 #define CUDA_ARENA_MAX_REGIONS 64u
 
-/** Regions that cuda_arena_end() removes; it frees those that are owned. */
+/** Regions that cuda_arena_destroy() removes; it frees those that are owned. */
 struct cuda_arena {
 	void *regions[CUDA_ARENA_MAX_REGIONS];
 	bool owned[CUDA_ARENA_MAX_REGIONS];
@@ -25,9 +25,9 @@ struct cuda_arena {
 /** cuda_arena_lend - let kernels access the caller's memory; returns its address (0 if size is 0) */
 uint64_t cuda_arena_lend(struct cuda_arena *arena, const void *data, size_t size, bool writable, const char *name);
 
-/** cuda_arena_make - allocate memory that kernels may access: a copy of `data`, or 0xff bytes if `data` is NULL */
-uint64_t cuda_arena_make(struct cuda_arena *arena, const void *data, size_t size, bool writable, const char *name);
-void cuda_arena_end(struct cuda_arena *arena);
+/** cuda_arena_alloc - allocate memory that kernels may access: a copy of `data`, or 0xff bytes if `data` is NULL */
+uint64_t cuda_arena_alloc(struct cuda_arena *arena, const void *data, size_t size, bool writable, const char *name);
+void cuda_arena_destroy(struct cuda_arena *arena);
 
 /** A planned batch. */
 struct cuda_batch {
@@ -58,15 +58,15 @@ void cuda_batch_destroy(struct cuda_batch *batch);
 /** cuda_batch_plan - run the kernel plan_batch */
 void cuda_batch_plan(struct cuda_batch *batch, uint64_t seed);
 
-/** cuda_run - run a kernel; fails the test on any error that simt_run() reports */
-void cuda_run(const char *kernel, const void *params, uint32_t n_blocks, uint32_t n_threads, size_t shared_size,
-	      uint64_t seed);
+/** cuda_kernel_run - run a kernel; fails the test on any error that simt_run() reports */
+void cuda_kernel_run(const char *kernel, const void *params, uint32_t n_blocks, uint32_t n_threads, size_t shared_size,
+		     uint64_t seed);
 
 struct cuda_pages cuda_fixture_pages(struct cuda_arena *arena, const struct kernel_pages *pages, bool writable);
 struct cuda_tensor cuda_fixture_tensor(struct cuda_arena *arena, const struct kernel_tensor *tensor, uint64_t n_tokens,
 				       bool writable, const char *name);
 
-struct cuda_attend {
+struct cuda_attention_options {
 	const char *kernel;
 	uint32_t max_tile_q_rows;
 	uint32_t target_work_items;
@@ -78,14 +78,15 @@ struct cuda_attend {
 };
 
 /** cuda_fixture_attend - kernel_fixture_attend() by a CUDA kernel; fills the outputs with 0xff bytes first */
-void cuda_fixture_attend(struct kernel_fixture *fixture, const struct cuda_attend *how);
+void cuda_fixture_attend(struct kernel_fixture *fixture, const struct cuda_attention_options *options);
 
 /** cuda_fixture_unmapped_faults - the faults that a kernel reports if the first row's page table has no page at `page`
  */
 uint32_t cuda_fixture_unmapped_faults(const struct kernel_fixture_params *params, uint32_t page, const char *kernel,
 				      uint32_t n_threads, size_t shared_size);
 
-/** cuda_attend_run - like cuda_fixture_attend(), for any attention arguments */
-void cuda_attend_run(const struct attention_args *args, uint64_t total_q, const struct cuda_attend *how);
+/** cuda_attention_run - like cuda_fixture_attend(), for any attention arguments */
+void cuda_attention_run(const struct attention_args *args, uint64_t total_q,
+			const struct cuda_attention_options *options);
 
 #endif

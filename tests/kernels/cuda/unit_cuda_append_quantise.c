@@ -206,7 +206,7 @@ append_fixture_run(struct append_fixture *fixture, uint64_t seed)
 		.v_scale = cuda_arena_lend(&batch.arena, args.v_scale, scales, false, "V scales"),
 		.rotary = rotary_lend(&batch.arena, fixture),
 	};
-	cuda_run("append_tokens", &p, 1 + (uint32_t)seed % 11, 64 << seed % 3, 0, seed);
+	cuda_kernel_run("append_tokens", &p, 1 + (uint32_t)seed % 11, 64 << seed % 3, 0, seed);
 	faults = batch.head->faults;
 	cuda_batch_destroy(&batch);
 	return faults;

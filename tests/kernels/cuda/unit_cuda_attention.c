@@ -31,8 +31,8 @@ defaults(void)
 }
 
 /* A kernel that takes these, tensor cores' if there is one. */
-static struct cuda_attend
-kernel_for(const struct kernel_fixture_params *params, bool tensor_cores)
+static struct cuda_attention_options
+choose_kernel(const struct kernel_fixture_params *params, bool tensor_cores)
 {
 	static const char *const simt[] = { "attention_simt_128", "attention_simt_256", "attention_simt_576" };
 	static const char *const mma[2][3] = {
@@ -40,40 +40,40 @@ kernel_for(const struct kernel_fixture_params *params, bool tensor_cores)
 		{ "attention_mma_bf16_64", "attention_mma_bf16_128", "attention_mma_bf16_256" }
 	};
 	uint32_t dim = params->k_dim > params->v_dim ? params->k_dim : params->v_dim;
-	struct cuda_attend how = { .n_blocks = 1 + (uint32_t)(next_seed % 5), .seed = next_seed };
+	struct cuda_attention_options options = { .n_blocks = 1 + (uint32_t)(next_seed % 5), .seed = next_seed };
 
 	next_seed++;
 	if (tensor_cores) {
-		how.kernel = mma[params->pool == PAGED_BF16][dim <= 64 ? 0 : dim <= 128 ? 1 : 2];
-		how.max_tile_q_rows = CUDA_MAX_TILE_Q_ROWS;
+		options.kernel = mma[params->pool == PAGED_BF16][dim <= 64 ? 0 : dim <= 128 ? 1 : 2];
+		options.max_tile_q_rows = CUDA_MAX_TILE_Q_ROWS;
 	} else {
-		how.kernel = simt[dim <= 128 ? 0 : dim <= 256 ? 1 : 2];
+		options.kernel = simt[dim <= 128 ? 0 : dim <= 256 ? 1 : 2];
 	}
-	return how;
+	return options;
 }
 
 static void
 kernel_check(const struct kernel_fixture_params *params, bool tensor_cores)
 {
-	struct cuda_attend how = kernel_for(params, tensor_cores);
+	struct cuda_attention_options options = choose_kernel(params, tensor_cores);
 	struct kernel_fixture fixture;
 	char what[256];
 	bool good;
 
 	kernel_fixture_create(&fixture, params);
-	cuda_fixture_attend(&fixture, &how);
+	cuda_fixture_attend(&fixture, &options);
 	good = kernel_fixture_check(&fixture, what, sizeof(what));
 	kernel_fixture_destroy(&fixture);
 	cr_assert(good,
 		  "%s, order %" PRIu64 ", %u/%u heads, dims %u %u, page size %u, kv_len %u, pool %s, q %s, out %s: %s",
-		  how.kernel, how.seed, params->q_heads, params->kv_heads, params->k_dim, params->v_dim,
+		  options.kernel, options.seed, params->q_heads, params->kv_heads, params->k_dim, params->v_dim,
 		  params->page_size, params->rows[0].kv_len, paged_dtype_name(params->pool),
 		  paged_dtype_name(params->q), paged_dtype_name(params->out), what);
 }
 
 /* The same for tensor cores, whose pool and queries are of one half-width dtype. */
 static struct kernel_fixture_params
-halves(const struct kernel_fixture_params *params)
+half_params(const struct kernel_fixture_params *params)
 {
 	struct kernel_fixture_params half = *params;
 
@@ -84,9 +84,9 @@ halves(const struct kernel_fixture_params *params)
 }
 
 static void
-both_check(const struct kernel_fixture_params *params)
+simt_and_tensor_core_check(const struct kernel_fixture_params *params)
 {
-	struct kernel_fixture_params half = halves(params);
+	struct kernel_fixture_params half = half_params(params);
 
 	kernel_check(params, false);
 	if (half.k_dim % 8 == 0 && half.v_dim % 8 == 0 && half.k_dim <= 256 && half.v_dim <= 256)
@@ -110,7 +110,7 @@ Test(cuda_attention, decode_lengths)
 								     .kv_len = lengths[begin + r],
 								     .q_len = 1,
 								     .q_base = (int64_t)lengths[begin + r] - 1 };
-			both_check(&params);
+			simt_and_tensor_core_check(&params);
 		}
 	}
 }
@@ -131,7 +131,7 @@ Test(cuda_attention, prefill_lengths)
 				(struct kernel_fixture_row){ .kv_len = cases[i].kv_len,
 							     .q_len = cases[i].q_len,
 							     .q_base = (int64_t)cases[i].kv_len - cases[i].q_len };
-			both_check(&params);
+			simt_and_tensor_core_check(&params);
 		}
 }
 
@@ -146,7 +146,7 @@ Test(cuda_attention, head_ratios)
 	for (size_t i = 0; i < COUNT(heads); i++) {
 		params.q_heads = heads[i][0];
 		params.kv_heads = heads[i][1];
-		both_check(&params);
+		simt_and_tensor_core_check(&params);
 	}
 }
 
@@ -172,7 +172,7 @@ Test(cuda_attention, dims_and_strides)
 		params.pool = dtypes[i % 3];
 		params.padding = (uint32_t)i % 4;
 		params.scale = 1 / sqrtf((float)dims[i].k);
-		both_check(&params);
+		simt_and_tensor_core_check(&params);
 	}
 }
 
@@ -187,7 +187,7 @@ Test(cuda_attention, dtypes)
 		params.pool = dtypes[i % 3];
 		params.q = dtypes[i / 3 % 3];
 		params.out = dtypes[i / 9];
-		both_check(&params);
+		simt_and_tensor_core_check(&params);
 	}
 }
 
@@ -201,7 +201,7 @@ Test(cuda_attention, query_positions)
 		params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 100, .q_len = 20, .q_base = bases[i] };
 		params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 30, .q_len = 0, .q_base = bases[i] };
 		params.rows[2] = (struct kernel_fixture_row){ .id = 2, .kv_len = 0, .q_len = 3, .q_base = bases[i] };
-		both_check(&params);
+		simt_and_tensor_core_check(&params);
 	}
 }
 
@@ -217,7 +217,7 @@ Test(cuda_attention, sinks)
 	params.rows[2] = (struct kernel_fixture_row){ .id = 2, .kv_len = 0, .q_len = 1, .q_base = 0 };
 	for (int without = 0; without < 2; without++) {
 		params.lse_without_sink = without;
-		both_check(&params);
+		simt_and_tensor_core_check(&params);
 	}
 }
 
@@ -228,16 +228,16 @@ Test(cuda_attention, nan_query_affects_its_q_row_only)
 
 	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 300, .q_len = 9, .q_base = 291 };
 	for (size_t i = 0; i < COUNT(poison) * 2; i++) {
-		struct cuda_attend how;
+		struct cuda_attention_options options;
 		struct kernel_fixture fixture;
 
 		if (i == COUNT(poison))
-			params = halves(&params);
-		how = kernel_for(&params, i >= COUNT(poison));
+			params = half_params(&params);
+		options = choose_kernel(&params, i >= COUNT(poison));
 		kernel_fixture_create(&fixture, &params);
 		reference_store((uint8_t *)fixture.q.data + 4 * fixture.q.token_stride + fixture.q.head_stride,
 				params.q, 3, poison[i % COUNT(poison)]);
-		cuda_fixture_attend(&fixture, &how);
+		cuda_fixture_attend(&fixture, &options);
 		for (uint32_t q = 0; q < 9; q++)
 			for (uint32_t h = 0; h < params.q_heads; h++)
 				cr_assert(kernel_fixture_all_nan(&fixture, q, h, q == 4 && h == 1));
@@ -254,17 +254,17 @@ Test(cuda_attention, masked_nan_tokens_have_no_effect)
 	for (size_t i = 0; i < COUNT(tokens) * 2; i++)
 		for (unsigned int plane = 0; plane <= LAYOUT_V; plane++) {
 			uint32_t token = tokens[i % COUNT(tokens)];
-			struct cuda_attend how;
+			struct cuda_attention_options options;
 			struct kernel_fixture fixture;
 
 			if (i == COUNT(tokens))
-				params = halves(&params);
-			how = kernel_for(&params, i >= COUNT(tokens));
+				params = half_params(&params);
+			options = choose_kernel(&params, i >= COUNT(tokens));
 			kernel_fixture_create(&fixture, &params);
 			for (uint32_t h = 0; h < params.kv_heads; h++)
 				memset(kernel_fixture_token(&fixture, plane, token, h), 0xff,
 				       params.k_dim * paged_dtype_size(params.pool));
-			cuda_fixture_attend(&fixture, &how);
+			cuda_fixture_attend(&fixture, &options);
 			for (uint32_t q = 0; q < 70; q++)
 				for (uint32_t h = 0; h < params.q_heads; h++)
 					cr_assert_eq(isnan(kernel_tensor_element(&fixture.out, q, h, 5)) != 0,
@@ -281,22 +281,22 @@ Test(cuda_attention, score_of_minus_infinity_has_zero_weight)
 
 	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 300, .q_len = 1, .q_base = 299 };
 	for (size_t i = 0; i < COUNT(spans) * 2; i++) {
-		const uint32_t *span = spans[i % COUNT(spans)];
-		bool all = span[1] - span[0] == 300;
-		struct cuda_attend how;
+		const uint32_t *masked_span = spans[i % COUNT(spans)];
+		bool all = masked_span[1] - masked_span[0] == 300;
+		struct cuda_attention_options options;
 		struct kernel_fixture fixture;
 
 		if (i == COUNT(spans))
-			params = halves(&params);
-		how = kernel_for(&params, i >= COUNT(spans));
+			params = half_params(&params);
+		options = choose_kernel(&params, i >= COUNT(spans));
 		kernel_fixture_create(&fixture, &params);
 		for (uint32_t h = 0; h < params.q_heads; h++)
 			reference_store((uint8_t *)fixture.q.data + h * fixture.q.head_stride, params.q, 0, 1);
-		for (uint32_t t = span[0]; t < span[1]; t++)
+		for (uint32_t t = masked_span[0]; t < masked_span[1]; t++)
 			for (uint32_t h = 0; h < params.kv_heads; h++)
 				reference_store(kernel_fixture_token(&fixture, LAYOUT_K, t, h), params.pool, 0,
 						-INFINITY);
-		cuda_fixture_attend(&fixture, &how);
+		cuda_fixture_attend(&fixture, &options);
 		for (uint32_t h = 0; h < params.q_heads; h++) {
 			cr_assert(kernel_fixture_all_nan(&fixture, 0, h, false));
 			cr_assert_eq(fixture.lse[h] == -INFINITY, all);
@@ -309,19 +309,19 @@ Test(cuda_attention, score_of_minus_infinity_has_zero_weight)
 }
 
 static struct kernel_fixture
-cuda_fixture_create_and_attend(const struct kernel_fixture_params *params, const struct cuda_attend *how)
+cuda_fixture_create_and_attend(const struct kernel_fixture_params *params, const struct cuda_attention_options *options)
 {
 	struct kernel_fixture fixture;
 
 	kernel_fixture_create(&fixture, params);
-	cuda_fixture_attend(&fixture, how);
+	cuda_fixture_attend(&fixture, options);
 	return fixture;
 }
 
 static void
-bits_check(struct kernel_fixture_params params, bool tensor_cores)
+batch_invariance_check(struct kernel_fixture_params params, bool tensor_cores)
 {
-	struct cuda_attend how = kernel_for(&params, tensor_cores);
+	struct cuda_attention_options options = choose_kernel(&params, tensor_cores);
 	struct kernel_fixture all, other;
 
 	params.n_rows = 4;
@@ -329,13 +329,13 @@ bits_check(struct kernel_fixture_params params, bool tensor_cores)
 		params.rows[r] = (struct kernel_fixture_row){
 			.id = r, .kv_len = 300 + 100 * r, .q_len = 1 + r % 2 * 16, .q_base = 280 + 100 * r
 		};
-	all = cuda_fixture_create_and_attend(&params, &how);
+	all = cuda_fixture_create_and_attend(&params, &options);
 	for (uint64_t seed = 0; seed < 4; seed++) {
 		params.placement = seed;
 		params.page_size = 1u << (seed + 1);
-		how.seed = seed;
-		how.n_blocks = 1 + (uint32_t)seed * 3;
-		other = cuda_fixture_create_and_attend(&params, &how);
+		options.seed = seed;
+		options.n_blocks = 1 + (uint32_t)seed * 3;
+		other = cuda_fixture_create_and_attend(&params, &options);
 		cr_assert(kernel_fixture_equal(&all, 0, &other, 0, all.total_q));
 		kernel_fixture_destroy(&other);
 	}
@@ -344,7 +344,7 @@ bits_check(struct kernel_fixture_params params, bool tensor_cores)
 
 		alone.n_rows = 1;
 		alone.rows[0] = params.rows[r];
-		other = cuda_fixture_create_and_attend(&alone, &how);
+		other = cuda_fixture_create_and_attend(&alone, &options);
 		cr_assert(kernel_fixture_equal(&all, all.rows[r].q_start, &other, 0, other.total_q), "row %u", r);
 		kernel_fixture_destroy(&other);
 	}
@@ -356,9 +356,9 @@ Test(cuda_attention, batch_invariance)
 {
 	struct kernel_fixture_params params = defaults();
 
-	bits_check(params, false);
+	batch_invariance_check(params, false);
 	params.pool = params.q = PAGED_F16;
-	bits_check(params, true);
+	batch_invariance_check(params, true);
 }
 
 /* An entry that is unmapped below a length is a fault and no address. */

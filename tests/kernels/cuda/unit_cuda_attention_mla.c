@@ -37,40 +37,41 @@ pool_dtype(struct kernel_fixture_params *params, enum paged_dtype dtype)
 	params->pool = params->q = params->weights = dtype;
 }
 
-static struct cuda_attend
-how_for(const struct kernel_fixture_params *params)
+static struct cuda_attention_options
+mla_options(const struct kernel_fixture_params *params)
 {
-	struct cuda_attend how = { .kernel = params->pool == PAGED_F16 ? "attention_mla_f16" : "attention_mla_bf16",
-				   .max_tile_q_rows = CUDA_MAX_TILE_Q_ROWS,
-				   .n_blocks = 1 + (uint32_t)(next_seed % 5),
-				   .seed = next_seed };
+	struct cuda_attention_options options = { .kernel = params->pool == PAGED_F16 ? "attention_mla_f16"
+										      : "attention_mla_bf16",
+						  .max_tile_q_rows = CUDA_MAX_TILE_Q_ROWS,
+						  .n_blocks = 1 + (uint32_t)(next_seed % 5),
+						  .seed = next_seed };
 
 	next_seed++;
-	return how;
+	return options;
 }
 
 static void
-check_with(const struct kernel_fixture_params *params, const struct cuda_attend *how)
+mla_check_with(const struct kernel_fixture_params *params, const struct cuda_attention_options *options)
 {
 	struct kernel_fixture fixture;
 	char what[256];
 	bool good;
 
 	kernel_fixture_create(&fixture, params);
-	cuda_fixture_attend(&fixture, how);
+	cuda_fixture_attend(&fixture, options);
 	good = kernel_fixture_check(&fixture, what, sizeof(what));
 	kernel_fixture_destroy(&fixture);
 	cr_assert(good, "%s, order %" PRIu64 ", %u/%u heads, dims %u %u, page size %u, kv_len %u, out %s: %s",
-		  how->kernel, how->seed, params->q_heads, params->kv_heads, params->k_dim, params->v_dim,
+		  options->kernel, options->seed, params->q_heads, params->kv_heads, params->k_dim, params->v_dim,
 		  params->page_size, params->rows[0].kv_len, paged_dtype_name(params->out), what);
 }
 
 static void
-check(const struct kernel_fixture_params *params)
+mla_check(const struct kernel_fixture_params *params)
 {
-	struct cuda_attend how = how_for(params);
+	struct cuda_attention_options options = mla_options(params);
 
-	check_with(params, &how);
+	mla_check_with(params, &options);
 }
 
 /* What the kernel takes, and what goes to others. */
@@ -131,7 +132,7 @@ Test(cuda_attention_mla, decode_of_576_and_512)
 		params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 150, .q_len = 1, .q_base = 149 };
 		params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 65, .q_len = 3, .q_base = 62 };
 		params.rows[2] = (struct kernel_fixture_row){ .id = 2, .kv_len = 31, .q_len = 2, .q_base = 29 };
-		check(&params);
+		mla_check(&params);
 	}
 }
 
@@ -154,7 +155,7 @@ Test(cuda_attention_mla, decode_lengths)
 								     .kv_len = lengths[begin + r],
 								     .q_len = 1,
 								     .q_base = (int64_t)lengths[begin + r] - 1 };
-			check(&params);
+			mla_check(&params);
 		}
 	}
 }
@@ -176,7 +177,7 @@ Test(cuda_attention_mla, prefill_lengths)
 				(struct kernel_fixture_row){ .kv_len = cases[i].kv_len,
 							     .q_len = cases[i].q_len,
 							     .q_base = (int64_t)cases[i].kv_len - cases[i].q_len };
-			check(&params);
+			mla_check(&params);
 		}
 }
 
@@ -203,7 +204,7 @@ Test(cuda_attention_mla, dims_heads_and_strides)
 		params.padding = (uint32_t)i % 4;
 		params.scale = 1 / sqrtf((float)dims[i].k);
 		pool_dtype(&params, i % 2 ? PAGED_F16 : PAGED_BF16);
-		check(&params);
+		mla_check(&params);
 	}
 }
 
@@ -218,7 +219,7 @@ Test(cuda_attention_mla, query_positions)
 		params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 100, .q_len = 20, .q_base = bases[i] };
 		params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 30, .q_len = 0, .q_base = bases[i] };
 		params.rows[2] = (struct kernel_fixture_row){ .id = 2, .kv_len = 0, .q_len = 3, .q_base = bases[i] };
-		check(&params);
+		mla_check(&params);
 	}
 }
 
@@ -237,7 +238,7 @@ Test(cuda_attention_mla, sinks)
 	params.rows[2] = (struct kernel_fixture_row){ .id = 2, .kv_len = 0, .q_len = 1, .q_base = 0 };
 	for (int without = 0; without < 2; without++) {
 		params.lse_without_sink = without;
-		check(&params);
+		mla_check(&params);
 	}
 }
 
@@ -250,7 +251,7 @@ Test(cuda_attention_mla, row_max_grows_late)
 	params.q_heads = 48;
 	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 1000, .q_len = 2, .q_base = 998 };
 	pool_dtype(&params, PAGED_F16);
-	check(&params);
+	mla_check(&params);
 }
 
 Test(cuda_attention_mla, nan_query_affects_its_q_row_only)
@@ -260,18 +261,19 @@ Test(cuda_attention_mla, nan_query_affects_its_q_row_only)
 	struct kernel_fixture_params params = defaults();
 
 	for (size_t i = 0; i < 4; i++) {
-		uint32_t n = q_lens[i / 2], spoilt = n / 2;
-		struct cuda_attend how = how_for(&params);
+		uint32_t n = q_lens[i / 2], nan_q_row = n / 2;
+		struct cuda_attention_options options = mla_options(&params);
 		struct kernel_fixture fixture;
 
 		params.rows[0] = (struct kernel_fixture_row){ .kv_len = 300, .q_len = n, .q_base = 300 - n };
 		kernel_fixture_create(&fixture, &params);
-		reference_store((uint8_t *)fixture.q.data + spoilt * fixture.q.token_stride + 7 * fixture.q.head_stride,
+		reference_store((uint8_t *)fixture.q.data + nan_q_row * fixture.q.token_stride +
+					7 * fixture.q.head_stride,
 				params.q, 3, poison[i % 2]);
-		cuda_fixture_attend(&fixture, &how);
+		cuda_fixture_attend(&fixture, &options);
 		for (uint32_t q = 0; q < n; q++)
 			for (uint32_t h = 0; h < params.q_heads; h++)
-				cr_assert(kernel_fixture_all_nan(&fixture, q, h, q == spoilt && h == 7));
+				cr_assert(kernel_fixture_all_nan(&fixture, q, h, q == nan_q_row && h == 7));
 		kernel_fixture_destroy(&fixture);
 	}
 }
@@ -285,12 +287,12 @@ Test(cuda_attention_mla, masked_nan_tokens_have_no_effect)
 	params.q_heads = 3;
 	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
 	for (size_t i = 0; i < COUNT(tokens); i++) {
-		struct cuda_attend how = how_for(&params);
+		struct cuda_attention_options options = mla_options(&params);
 		struct kernel_fixture fixture;
 
 		kernel_fixture_create(&fixture, &params);
 		reference_store(kernel_fixture_token(&fixture, LAYOUT_K, tokens[i], 0), params.pool, dims[i], NAN);
-		cuda_fixture_attend(&fixture, &how);
+		cuda_fixture_attend(&fixture, &options);
 		for (uint32_t q = 0; q < 70; q++)
 			for (uint32_t h = 0; h < params.q_heads; h++)
 				cr_assert(kernel_fixture_all_nan(&fixture, q, h, 30 + q >= tokens[i]));
@@ -305,20 +307,20 @@ Test(cuda_attention_mla, score_of_minus_infinity_has_zero_weight)
 	struct kernel_fixture_params params = defaults();
 
 	for (size_t i = 0; i < COUNT(spans) * 2; i++) {
-		const uint32_t *span = spans[i / 2];
-		bool all = span[1] - span[0] == 300;
-		struct cuda_attend how;
+		const uint32_t *masked_span = spans[i / 2];
+		bool all = masked_span[1] - masked_span[0] == 300;
+		struct cuda_attention_options options;
 		struct kernel_fixture fixture;
 
 		params.q_heads = i % 2 ? 20 : 12;
 		params.rows[0] = (struct kernel_fixture_row){ .kv_len = 300, .q_len = 1, .q_base = 299 };
-		how = how_for(&params);
+		options = mla_options(&params);
 		kernel_fixture_create(&fixture, &params);
 		for (uint32_t h = 0; h < params.q_heads; h++)
 			reference_store((uint8_t *)fixture.q.data + h * fixture.q.head_stride, params.q, 0, 1);
-		for (uint32_t t = span[0]; t < span[1]; t++)
+		for (uint32_t t = masked_span[0]; t < masked_span[1]; t++)
 			reference_store(kernel_fixture_token(&fixture, LAYOUT_K, t, 0), params.pool, 0, -INFINITY);
-		cuda_fixture_attend(&fixture, &how);
+		cuda_fixture_attend(&fixture, &options);
 		for (uint32_t h = 0; h < params.q_heads; h++) {
 			cr_assert(kernel_fixture_all_nan(&fixture, 0, h, false));
 			cr_assert_eq(fixture.lse[h] == -INFINITY, all);
@@ -335,7 +337,7 @@ Test(cuda_attention_mla, score_of_minus_infinity_has_zero_weight)
 Test(cuda_attention_mla, batch_invariance)
 {
 	struct kernel_fixture_params params = defaults();
-	struct cuda_attend how = how_for(&params);
+	struct cuda_attention_options options = mla_options(&params);
 	struct kernel_fixture all, other;
 
 	params.n_rows = 4;
@@ -344,21 +346,21 @@ Test(cuda_attention_mla, batch_invariance)
 			.id = r, .kv_len = 300 + 100 * r, .q_len = 1 + r % 2 * 4, .q_base = 280 + 100 * r
 		};
 	kernel_fixture_create(&all, &params);
-	cuda_fixture_attend(&all, &how);
+	cuda_fixture_attend(&all, &options);
 	for (uint32_t i = 0; i < 8; i++) {
 		struct kernel_fixture_params changed = params;
 		uint32_t r = i % 4;
 
 		if (i < 4) {
-			changed.placement = how.seed = i;
+			changed.placement = options.seed = i;
 			changed.page_size = 1u << (i + 1);
-			how.n_blocks = 1 + i * 3;
+			options.n_blocks = 1 + i * 3;
 		} else {
 			changed.n_rows = 1;
 			changed.rows[0] = params.rows[r];
 		}
 		kernel_fixture_create(&other, &changed);
-		cuda_fixture_attend(&other, &how);
+		cuda_fixture_attend(&other, &options);
 		cr_assert(kernel_fixture_equal(&all, i < 4 ? 0 : all.rows[r].q_start, &other, 0, other.total_q),
 			  "case %u", i);
 		kernel_fixture_destroy(&other);

@@ -34,8 +34,8 @@ defaults(enum paged_dtype pool)
 }
 
 /* Tensor cores take queries of half width. */
-static struct cuda_attend
-kernel_for(struct kernel_fixture_params *params, bool tensor_cores)
+static struct cuda_attention_options
+choose_kernel(struct kernel_fixture_params *params, bool tensor_cores)
 {
 	static const char *const simt[] = { "attention_simt_128", "attention_simt_256", "attention_simt_576" };
 	static const char *const bytes[2][3] = {
@@ -43,39 +43,40 @@ kernel_for(struct kernel_fixture_params *params, bool tensor_cores)
 		{ "attention_bytes_bf16_64", "attention_bytes_bf16_128", "attention_bytes_bf16_256" }
 	};
 	uint32_t dim = params->k_dim > params->v_dim ? params->k_dim : params->v_dim;
-	struct cuda_attend how = { .n_blocks = 1 + (uint32_t)(next_seed % 5), .seed = next_seed };
+	struct cuda_attention_options options = { .n_blocks = 1 + (uint32_t)(next_seed % 5), .seed = next_seed };
 
 	params->q = next_seed++ % 2 ? PAGED_F16 : PAGED_BF16;
 	params->weights = PAGED_DTYPE_NONE;
 	if (!tensor_cores) {
-		how.kernel = simt[dim <= 128 ? 0 : dim <= 256 ? 1 : 2];
-		return how;
+		options.kernel = simt[dim <= 128 ? 0 : dim <= 256 ? 1 : 2];
+		return options;
 	}
 	params->weights = params->pool == PAGED_I8 ? PAGED_BF16 : PAGED_F16;
-	how.kernel = bytes[params->q == PAGED_BF16][dim <= 64 ? 0 : dim <= 128 ? 1 : 2];
-	how.max_tile_q_rows = CUDA_MAX_TILE_Q_ROWS;
-	return how;
+	options.kernel = bytes[params->q == PAGED_BF16][dim <= 64 ? 0 : dim <= 128 ? 1 : 2];
+	options.max_tile_q_rows = CUDA_MAX_TILE_Q_ROWS;
+	return options;
 }
 
 static void
 kernel_check(struct kernel_fixture_params params, bool tensor_cores)
 {
-	struct cuda_attend how = kernel_for(&params, tensor_cores);
+	struct cuda_attention_options options = choose_kernel(&params, tensor_cores);
 	struct kernel_fixture fixture;
 	char what[256];
 	bool good;
 
 	kernel_fixture_create(&fixture, &params);
-	cuda_fixture_attend(&fixture, &how);
+	cuda_fixture_attend(&fixture, &options);
 	good = kernel_fixture_check(&fixture, what, sizeof(what));
 	kernel_fixture_destroy(&fixture);
 	cr_assert(good, "%s, order %" PRIu64 ", %u/%u heads, dims %u %u, page size %u, kv_len %u, pool %s, out %s: %s",
-		  how.kernel, how.seed, params.q_heads, params.kv_heads, params.k_dim, params.v_dim, params.page_size,
-		  params.rows[0].kv_len, paged_dtype_name(params.pool), paged_dtype_name(params.out), what);
+		  options.kernel, options.seed, params.q_heads, params.kv_heads, params.k_dim, params.v_dim,
+		  params.page_size, params.rows[0].kv_len, paged_dtype_name(params.pool), paged_dtype_name(params.out),
+		  what);
 }
 
 static void
-both_check(const struct kernel_fixture_params *params)
+simt_and_tensor_core_check(const struct kernel_fixture_params *params)
 {
 	kernel_check(*params, false);
 	if (params->k_dim % 16 == 0 && params->v_dim % 16 == 0 && params->k_dim <= 256 && params->v_dim <= 256)
@@ -95,7 +96,7 @@ Test(cuda_attention_quantised, decode_lengths)
 			params.rows[r] = (struct kernel_fixture_row){
 				.id = r, .kv_len = lengths[r], .q_len = 1, .q_base = (int64_t)lengths[r] - 1
 			};
-		both_check(&params);
+		simt_and_tensor_core_check(&params);
 	}
 }
 
@@ -114,7 +115,7 @@ Test(cuda_attention_quantised, prefill_lengths)
 			(struct kernel_fixture_row){ .kv_len = cases[i / 3].kv_len,
 						     .q_len = cases[i / 3].q_len,
 						     .q_base = (int64_t)cases[i / 3].kv_len - cases[i / 3].q_len };
-		both_check(&params);
+		simt_and_tensor_core_check(&params);
 	}
 }
 
@@ -130,7 +131,7 @@ Test(cuda_attention_quantised, head_ratios)
 		params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 77, .q_len = 7, .q_base = 70 };
 		params.q_heads = heads[i / 3][0];
 		params.kv_heads = heads[i / 3][1];
-		both_check(&params);
+		simt_and_tensor_core_check(&params);
 	}
 }
 
@@ -160,13 +161,13 @@ Test(cuda_attention_quantised, dims_and_strides)
 		params.padding = (uint32_t)i % 4;
 		params.out = out[i / 3 % 3];
 		params.scale = 1 / sqrtf((float)params.k_dim);
-		both_check(&params);
+		simt_and_tensor_core_check(&params);
 	}
 }
 
 /* All bits set: NaN in each plane but i8's elements. */
 static void
-token_spoil(const struct kernel_fixture *fixture, unsigned int plane, uint32_t token)
+token_fill_nan(const struct kernel_fixture *fixture, unsigned int plane, uint32_t token)
 {
 	const struct layout_plane *to = &fixture->layout.plane[plane];
 
@@ -182,31 +183,31 @@ Test(cuda_attention_quantised, masked_nan_tokens_have_no_effect)
 		struct kernel_fixture_params params = defaults(pools[i % 3]);
 		bool tensor_cores = i / 3 % 2, values = i / 6 % 2;
 		uint32_t token = tokens[i / 12];
-		struct cuda_attend how;
+		struct cuda_attention_options options;
 		struct kernel_fixture fixture;
 
 		params.rows[0] = (struct kernel_fixture_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
-		how = kernel_for(&params, tensor_cores);
+		options = choose_kernel(&params, tensor_cores);
 		kernel_fixture_create(&fixture, &params);
-		token_spoil(&fixture, (params.pool == PAGED_I8 ? LAYOUT_K_SCALE : LAYOUT_K) + values, token);
-		cuda_fixture_attend(&fixture, &how);
+		token_fill_nan(&fixture, (params.pool == PAGED_I8 ? LAYOUT_K_SCALE : LAYOUT_K) + values, token);
+		cuda_fixture_attend(&fixture, &options);
 		for (uint32_t q = 0; q < 70; q++)
 			for (uint32_t h = 0; h < params.q_heads; h++)
 				for (uint32_t d = 0; d < params.v_dim; d += 5)
 					cr_assert_eq(isnan(kernel_tensor_element(&fixture.out, q, h, d)) != 0,
 						     30 + q >= token, "%s, %s: row %u sees keys to %u, token %u is NaN",
-						     how.kernel, paged_dtype_name(params.pool), q, 30 + q, token);
+						     options.kernel, paged_dtype_name(params.pool), q, 30 + q, token);
 		kernel_fixture_destroy(&fixture);
 	}
 }
 
 static struct kernel_fixture
-cuda_fixture_create_and_attend(const struct kernel_fixture_params *params, const struct cuda_attend *how)
+cuda_fixture_create_and_attend(const struct kernel_fixture_params *params, const struct cuda_attention_options *options)
 {
 	struct kernel_fixture fixture;
 
 	kernel_fixture_create(&fixture, params);
-	cuda_fixture_attend(&fixture, how);
+	cuda_fixture_attend(&fixture, options);
 	return fixture;
 }
 
@@ -215,13 +216,13 @@ Test(cuda_attention_quantised, batch_invariance)
 {
 	for (size_t i = 0; i < COUNT(pools); i++) {
 		struct kernel_fixture_params params = defaults(pools[i]);
-		struct cuda_attend how = kernel_for(&params, true);
+		struct cuda_attention_options options = choose_kernel(&params, true);
 		struct kernel_fixture all, other;
 
 		params.n_rows = 2;
 		params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 300, .q_len = 1, .q_base = 299 };
 		params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 200, .q_len = 17, .q_base = 183 };
-		all = cuda_fixture_create_and_attend(&params, &how);
+		all = cuda_fixture_create_and_attend(&params, &options);
 		for (uint32_t r = 0; r < 2; r++) {
 			struct kernel_fixture_params alone = params;
 
@@ -229,9 +230,9 @@ Test(cuda_attention_quantised, batch_invariance)
 			alone.page_size = 1u << (r * 3 + 1);
 			alone.n_rows = 1;
 			alone.rows[0] = params.rows[r];
-			how.seed = r;
-			how.n_blocks = 1 + r * 3;
-			other = cuda_fixture_create_and_attend(&alone, &how);
+			options.seed = r;
+			options.n_blocks = 1 + r * 3;
+			other = cuda_fixture_create_and_attend(&alone, &options);
 			cr_assert(kernel_fixture_equal(&all, all.rows[r].q_start, &other, 0, other.total_q),
 				  "%s, row %u", paged_dtype_name(params.pool), r);
 			kernel_fixture_destroy(&other);

@@ -12,7 +12,7 @@
 #define N_HEADS 3u
 #define N_ROWS 4u
 #define N_PAGES 12u
-#define ROOM 40u
+#define MAX_TOKENS 40u
 
 static const enum paged_dtype pools[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
 static const uint32_t page_lists[N_ROWS][4] = { { 7, 2, 11, 5 }, { 0 }, { 7, 2 }, { 9, 3, 1, 4 } };
@@ -56,10 +56,10 @@ gather_fixture_create(struct gather_fixture *fixture, uint32_t i, enum paged_dty
 	}
 	fixture->args =
 		(struct gather_args){ .pages = { &fixture->layout, fixture->pool, 1 }, .rows = rows, .n_rows = N_ROWS };
-	fixture->k = kernel_tensor_create(to, ROOM, N_HEADS, params.k_dim, padding, &fixture->k_bytes);
-	fixture->args.k = kernel_tensor_create(to, ROOM, N_HEADS, params.k_dim, padding, &fixture->k_bytes);
-	fixture->v = kernel_tensor_create(to, ROOM, N_HEADS, params.v_dim, padding, &fixture->v_bytes);
-	fixture->args.v = kernel_tensor_create(to, ROOM, N_HEADS, params.v_dim, padding, &fixture->v_bytes);
+	fixture->k = kernel_tensor_create(to, MAX_TOKENS, N_HEADS, params.k_dim, padding, &fixture->k_bytes);
+	fixture->args.k = kernel_tensor_create(to, MAX_TOKENS, N_HEADS, params.k_dim, padding, &fixture->k_bytes);
+	fixture->v = kernel_tensor_create(to, MAX_TOKENS, N_HEADS, params.v_dim, padding, &fixture->v_bytes);
+	fixture->args.v = kernel_tensor_create(to, MAX_TOKENS, N_HEADS, params.v_dim, padding, &fixture->v_bytes);
 }
 
 static void
@@ -90,8 +90,8 @@ gather_fixture_run(struct gather_fixture *fixture, uint64_t seed)
 	p = (struct cuda_gather_params){
 		.pages = cuda_fixture_pages(&batch.arena, &args->pages, false),
 		.plan = batch.plan.plan,
-		.k = cuda_fixture_tensor(&batch.arena, &fixture->k, ROOM, true, "keys"),
-		.v = cuda_fixture_tensor(&batch.arena, &fixture->v, ROOM, true, "values"),
+		.k = cuda_fixture_tensor(&batch.arena, &fixture->k, MAX_TOKENS, true, "keys"),
+		.v = cuda_fixture_tensor(&batch.arena, &fixture->v, MAX_TOKENS, true, "values"),
 		.begin = cuda_arena_lend(&batch.arena, args->begin, args->begin != NULL ? N_ROWS * 4 : 0, false,
 					 "begin"),
 		.end = cuda_arena_lend(&batch.arena, args->end, args->end != NULL ? N_ROWS * 4 : 0, false, "end"),
@@ -100,20 +100,20 @@ gather_fixture_run(struct gather_fixture *fixture, uint64_t seed)
 		.v_scale = cuda_arena_lend(&batch.arena, args->v_scale, args->v_scale != NULL ? N_HEADS * 4 : 0, false,
 					   "scales of values"),
 	};
-	cuda_run("gather_tokens", &p, 1 + (uint32_t)seed % 7, 32 << seed % 3, 0, seed);
+	cuda_kernel_run("gather_tokens", &p, 1 + (uint32_t)seed % 7, 32 << seed % 3, 0, seed);
 	head = *batch.head;
 	cuda_batch_destroy(&batch);
 	return head;
 }
 
 static void
-tensor_check(const struct kernel_tensor *got, const struct kernel_tensor *wanted, size_t bytes)
+tensor_check(const struct kernel_tensor *got, const struct kernel_tensor *expected, size_t bytes)
 {
 	size_t size = paged_dtype_size(got->dtype);
 
 	for (size_t at = 0; at < bytes / size; at++) {
 		const uint8_t *a = (const uint8_t *)got->data + at * size,
-			      *b = (const uint8_t *)wanted->data + at * size;
+			      *b = (const uint8_t *)expected->data + at * size;
 
 		cr_assert(memcmp(a, b, size) == 0 ||
 				  (isnan(reference_load(a, got->dtype, 0)) && isnan(reference_load(b, got->dtype, 0))),

@@ -18,7 +18,7 @@
 #include "tests/support/reference.h"
 
 /* Products of a case; a few seconds. */
-#define MOST_PRODUCTS 25e6
+#define MAX_PRODUCTS 25e6
 
 struct golden_fixture {
 	struct golden_attention golden;
@@ -33,7 +33,7 @@ struct golden_fixture {
 
 /* The case's mask by lengths, or false. */
 static bool
-rows_make(struct golden_fixture *fixture)
+rows_from_mask(struct golden_fixture *fixture)
 {
 	const struct golden_attention *golden = &fixture->golden;
 	const struct golden_array *length = golden_attention_array(golden, "length"),
@@ -147,14 +147,14 @@ results_check(const struct golden_fixture *fixture, const char *name, double rou
 		for (uint32_t t = 0; t < golden->sequences[i].q_len; t++)
 			for (uint32_t h = 0; h < golden->q_heads; h++) {
 				size_t at = ((size_t)i * golden->q_heads + h) * golden->q.max_tokens + t;
-				uint64_t packed = fixture->rows[i].q_start + t;
+				uint64_t packed_token = fixture->rows[i].q_start + t;
 
-				assert_close(fixture->lse[packed * golden->q_heads + h], golden->lse[at], 1e-5, name,
-					     "LSE");
-				assert_close(fixture->max_score[packed * golden->q_heads + h], golden->max_score[at],
-					     1e-5, name, "max_score");
+				assert_close(fixture->lse[packed_token * golden->q_heads + h], golden->lse[at], 1e-5,
+					     name, "LSE");
+				assert_close(fixture->max_score[packed_token * golden->q_heads + h],
+					     golden->max_score[at], 1e-5, name, "max_score");
 				for (uint32_t d = 0; d < golden->v_dim; d++)
-					assert_close(kernel_tensor_element(&fixture->out, packed, h, d),
+					assert_close(kernel_tensor_element(&fixture->out, packed_token, h, d),
 						     golden->out[at * golden->v_dim + d], 1e-5 + rounding, name,
 						     "output");
 			}
@@ -171,21 +171,21 @@ case_run(struct golden_fixture *fixture, const char *name, uint64_t seed)
 	tensors_make(fixture);
 	cr_assert_eq(cuda_choose(&fixture->layout.params, golden->dtype, 160u << 10, &choice, &error), PAGED_OK, "%s",
 		     error.text);
-	cuda_attend_run(&(struct attention_args){ .pages = { &fixture->layout, fixture->pool, 0 },
-						  .rows = fixture->rows,
-						  .n_rows = golden->n_sequences,
-						  .q = fixture->q,
-						  .out = fixture->out,
-						  .scale = (float)golden->scale,
-						  .causal = fixture->causal,
-						  .sink = golden->sink,
-						  .lse = fixture->lse,
-						  .maximum = fixture->max_score },
-			fixture->total_q,
-			&(struct cuda_attend){ .kernel = choice.kernel,
-					       .max_tile_q_rows = choice.max_tile_q_rows,
-					       .n_blocks = 5,
-					       .seed = seed });
+	cuda_attention_run(&(struct attention_args){ .pages = { &fixture->layout, fixture->pool, 0 },
+						     .rows = fixture->rows,
+						     .n_rows = golden->n_sequences,
+						     .q = fixture->q,
+						     .out = fixture->out,
+						     .scale = (float)golden->scale,
+						     .causal = fixture->causal,
+						     .sink = golden->sink,
+						     .lse = fixture->lse,
+						     .maximum = fixture->max_score },
+			   fixture->total_q,
+			   &(struct cuda_attention_options){ .kernel = choice.kernel,
+							     .max_tile_q_rows = choice.max_tile_q_rows,
+							     .n_blocks = 5,
+							     .seed = seed });
 	results_check(fixture, name,
 		      choice.max_tile_q_rows == CUDA_MAX_TILE_Q_ROWS ? reference_unit(golden->dtype) : 0);
 	free(fixture->pool);
@@ -198,7 +198,7 @@ case_run(struct golden_fixture *fixture, const char *name, uint64_t seed)
 Test(cuda_golden, pytorch_results)
 {
 	const char *source = getenv("PAGED_SRCDIR");
-	unsigned int n_plain = 0, n_run = 0;
+	unsigned int n_without_mods = 0, n_run = 0;
 	char pattern[4096], what[256];
 	glob_t files;
 
@@ -210,16 +210,17 @@ Test(cuda_golden, pytorch_results)
 
 		cr_assert(golden_attention_open(&fixture.golden, files.gl_pathv[i], what, sizeof(what)), "%s: %s", name,
 			  what);
-		if (rows_make(&fixture)) {
-			n_plain++;
-			if (products(&fixture.golden) <= MOST_PRODUCTS) {
+		if (rows_from_mask(&fixture)) {
+			n_without_mods++;
+			if (products(&fixture.golden) <= MAX_PRODUCTS) {
 				n_run++;
 				case_run(&fixture, name, i);
 			}
 		}
 		golden_attention_close(&fixture.golden);
 	}
-	printf("# %u of %u golden cases without mods ran; the others are too large for the host\n", n_run, n_plain);
+	printf("# %u of %u golden cases without mods ran; the others are too large for the host\n", n_run,
+	       n_without_mods);
 	fflush(stdout);
 	cr_assert_geq(n_run, 20);
 	globfree(&files);

@@ -224,7 +224,7 @@ table_fill(struct table *table)
 		struct generator_text text;
 		struct mod_fixture fixture;
 
-		generator_start(i);
+		generator_seed(i);
 		fixture = generator_mod(i % 2 ? MOD_MASK : MOD_SCORE, generator_expression, &text);
 		table_add(table, fixture.mod);
 		mod_fixture_close(&fixture);

@@ -24,7 +24,7 @@ struct document_args {
 };
 
 static struct kernel_fixture_params
-params_make(void)
+params_with_three_rows(void)
 {
 	struct kernel_fixture_params params = kernel_fixture_defaults();
 
@@ -80,7 +80,7 @@ blocks_of(const struct kernel_fixture_params *params, const struct mod_binding *
 
 /* With the mod alone, and with block masks of several block sizes: right, and every time the same bits. */
 static void
-mods_check(struct kernel_fixture_params *params, struct cuda_attend how, const char *what)
+mods_check(struct kernel_fixture_params *params, struct cuda_attention_options options, const char *what)
 {
 	static const struct {
 		uint32_t n_heads, q_block, kv_block;
@@ -89,17 +89,17 @@ mods_check(struct kernel_fixture_params *params, struct cuda_attend how, const c
 	char where[256];
 
 	kernel_fixture_create(&plain, params);
-	cuda_fixture_attend(&plain, &how);
+	cuda_fixture_attend(&plain, &options);
 	cr_assert(kernel_fixture_check(&plain, where, sizeof(where)), "%s: %s", what, where);
 	for (uint32_t i = 0; i < 4; i++) {
 		struct block_mask *mask =
 			blocks_of(params, params->mods.mask, blocks[i].n_heads, blocks[i].q_block, blocks[i].kv_block);
 
-		how.blocks = mask;
-		how.seed = i;
-		how.n_blocks = 1 + i * 4;
+		options.blocks = mask;
+		options.seed = i;
+		options.n_blocks = 1 + i * 4;
 		kernel_fixture_create(&other, params);
-		cuda_fixture_attend(&other, &how);
+		cuda_fixture_attend(&other, &options);
 		cr_assert(kernel_fixture_equal(&plain, 0, &other, 0, plain.total_q), "%s: blocks of %u and %u", what,
 			  blocks[i].q_block, blocks[i].kv_block);
 		kernel_fixture_destroy(&other);
@@ -111,7 +111,7 @@ mods_check(struct kernel_fixture_params *params, struct cuda_attend how, const c
 static void
 window_check(const char *kernel, uint32_t tile_q_rows, enum paged_dtype dtype, uint32_t dim, bool v_in_k)
 {
-	struct kernel_fixture_params params = params_make();
+	struct kernel_fixture_params params = params_with_three_rows();
 	struct mod_array names[] = { { .name = "window", .dtype = MOD_I32 }, { .name = "cap", .dtype = MOD_F32 } };
 	struct window_args args = { .cap = 1.5f };
 	struct mod_fixture mask, score;
@@ -129,10 +129,10 @@ window_check(const char *kernel, uint32_t tile_q_rows, enum paged_dtype dtype, u
 		params.mods.mask = mask.binding;
 		params.mods.score = score.binding;
 		mods_check(&params,
-			   (struct cuda_attend){ .kernel = kernel,
-						 .max_tile_q_rows = tile_q_rows,
-						 .mod = &args,
-						 .mod_size = sizeof(args) },
+			   (struct cuda_attention_options){ .kernel = kernel,
+							    .max_tile_q_rows = tile_q_rows,
+							    .mod = &args,
+							    .mod_size = sizeof(args) },
 			   kernel);
 		mod_fixture_close(&mask);
 		mod_fixture_close(&score);
@@ -142,11 +142,11 @@ window_check(const char *kernel, uint32_t tile_q_rows, enum paged_dtype dtype, u
 static void
 documents_check(const char *kernel, enum paged_dtype dtype, uint32_t dim, int32_t n_doc, uint32_t faults)
 {
-	struct kernel_fixture_params params = params_make();
+	struct kernel_fixture_params params = params_with_three_rows();
 	struct cuda_arena arena = { .n = 0 };
 	int32_t doc[N_DOC];
 	float slope[N_HEADS];
-	uint32_t told = 0;
+	uint32_t fault = 0;
 	struct mod_array names[] = {
 		{ .name = "doc", .dtype = MOD_I32, .n_dims = 1, .extents = { (uint32_t)n_doc }, .data = doc },
 		{ .name = "slope", .dtype = MOD_F32, .n_dims = 1, .extents = { N_HEADS }, .data = slope },
@@ -162,16 +162,17 @@ documents_check(const char *kernel, enum paged_dtype dtype, uint32_t dim, int32_
 		slope[i] = 0.01f * (float)i;
 	args.doc = cuda_arena_lend(&arena, doc, (size_t)n_doc * sizeof(doc[0]), false, "doc");
 	args.slope = cuda_arena_lend(&arena, slope, sizeof(slope), false, "slope");
-	args.fault = cuda_arena_lend(&arena, &told, sizeof(told), true, "fault");
+	args.fault = cuda_arena_lend(&arena, &fault, sizeof(fault), true, "fault");
 	mask = mod_fixture_open(MOD_MASK, "doc[q_idx] == doc[kv_idx] || kv_idx < b", names, 2);
 	score = mod_fixture_open(MOD_SCORE, "score + slope[h] * (kv_idx - q_idx)", names, 2);
 	params.mods.mask = mask.binding;
 	params.mods.score = score.binding;
-	mods_check(&params, (struct cuda_attend){ .kernel = kernel, .mod = &args, .mod_size = sizeof(args) }, kernel);
-	cr_assert_eq(told, faults);
+	mods_check(&params, (struct cuda_attention_options){ .kernel = kernel, .mod = &args, .mod_size = sizeof(args) },
+		   kernel);
+	cr_assert_eq(fault, faults);
 	mod_fixture_close(&mask);
 	mod_fixture_close(&score);
-	cuda_arena_end(&arena);
+	cuda_arena_destroy(&arena);
 }
 
 Test(cuda_mods, window_and_soft_cap)
@@ -202,7 +203,7 @@ Test(cuda_mods, masked_pages_are_not_looked_up)
 	const struct block_mask_lists lists = { .n_blocks = { n_partial, n_full },
 						.indices = { partial, NULL },
 						.n_indices = { 2, 0 } };
-	struct kernel_fixture_params params = params_make();
+	struct kernel_fixture_params params = params_with_three_rows();
 	struct paged_error error = { 0 };
 	struct block_mask *mask;
 	struct kernel_fixture fixture;
@@ -214,8 +215,8 @@ Test(cuda_mods, masked_pages_are_not_looked_up)
 	for (uint32_t i = 0; i < 7; i++)
 		if (i != 1 && i != 6)
 			((uint32_t *)(uintptr_t)fixture.rows[0].pages)[i] = UINT32_MAX;
-	cuda_fixture_attend(&fixture,
-			    &(struct cuda_attend){ .kernel = "attention_simt_128", .blocks = mask, .seed = 2 });
+	cuda_fixture_attend(&fixture, &(struct cuda_attention_options){
+					      .kernel = "attention_simt_128", .blocks = mask, .seed = 2 });
 	for (uint32_t h = 0; h < N_HEADS; h++)
 		cr_assert(isfinite(fixture.lse[h]));
 	kernel_fixture_destroy(&fixture);
@@ -259,7 +260,7 @@ Test(cuda_mods, block_lists_in_any_order)
 	struct block_mask *mask[2] = { listed_mask(false), listed_mask(true) };
 
 	for (unsigned int i = 0; i < 2; i++) {
-		struct kernel_fixture_params params = params_make();
+		struct kernel_fixture_params params = params_with_three_rows();
 		struct kernel_fixture fixture[2];
 
 		params.pool = params.q = PAGED_F16;
@@ -267,10 +268,12 @@ Test(cuda_mods, block_lists_in_any_order)
 		params.rows[0] =
 			(struct kernel_fixture_row){ .kv_len = N_LISTED_KEYS, .q_len = 1, .q_base = N_LISTED_KEYS - 1 };
 		for (unsigned int ascending = 0; ascending < 2; ascending++) {
-			struct cuda_attend how = { .kernel = kernels[i], .blocks = mask[ascending], .seed = i };
+			struct cuda_attention_options options = { .kernel = kernels[i],
+								  .blocks = mask[ascending],
+								  .seed = i };
 
 			kernel_fixture_create(&fixture[ascending], &params);
-			cuda_fixture_attend(&fixture[ascending], &how);
+			cuda_fixture_attend(&fixture[ascending], &options);
 		}
 		cr_assert(kernel_fixture_equal(&fixture[0], 0, &fixture[1], 0, 1), "%s", kernels[i]);
 		cr_assert(isfinite(fixture[0].lse[0]));

@@ -106,7 +106,7 @@ append_fixture_run(struct append_fixture *fixture, const uint32_t *positions, co
 		.v = cuda_fixture_tensor(&batch.arena, &fixture->v, TOTAL, false, "values"),
 		.positions = cuda_arena_lend(&batch.arena, positions, TOTAL * sizeof(uint32_t), false, "positions"),
 	};
-	cuda_run("append_tokens", &p, 1 + (uint32_t)seed % 11, 64 << seed % 3, 0, seed);
+	cuda_kernel_run("append_tokens", &p, 1 + (uint32_t)seed % 11, 64 << seed % 3, 0, seed);
 	head = *batch.head;
 	cuda_batch_destroy(&batch);
 	return head;
@@ -173,8 +173,8 @@ Test(cuda_append, explicit_positions_and_v_in_k)
 /* Positions before a row's writable_from are told and left as they are, the others of the row written. */
 Test(cuda_append, reports_writes_to_shared_pages)
 {
-	static const uint32_t given[TOTAL] = { 3, 0, 2, 1, 6, 0, 3, 0, 0 };
-	static const uint32_t usual[TOTAL] = { 0, 1, 2, 3, 4, 5, 6, 3, 4 };
+	static const uint32_t explicit[TOTAL] = { 3, 0, 2, 1, 6, 0, 3, 0, 0 };
+	static const uint32_t appended[TOTAL] = { 0, 1, 2, 3, 4, 5, 6, 3, 4 };
 	static const uint32_t writable_from[3] = { 2, 4, CUDA_WRITABLE_SKIP };
 	static const uint32_t none[3] = { 2, CUDA_WRITABLE_NONE, CUDA_WRITABLE_SKIP };
 	const struct layout_params params = { .n_layers = 2,
@@ -186,7 +186,8 @@ Test(cuda_append, reports_writes_to_shared_pages)
 					      .n_pages = 17 };
 
 	for (uint64_t seed = 0; seed < 4; seed++) {
-		const uint32_t *positions = seed % 2 == 0 ? usual : given, *from = seed < 2 ? writable_from : none;
+		const uint32_t *positions = seed % 2 == 0 ? appended : explicit,
+			       *from = seed < 2 ? writable_from : none;
 		struct cuda_plan_head head;
 		struct append_fixture fixture;
 
@@ -232,12 +233,12 @@ copy_check(const struct layout *layout, uint8_t *pool, bool gather, uint64_t see
 	uint32_t n_planes = planes_stored(layout, planes);
 	uint8_t *expected = malloc(layout->size), *packed = malloc(layout->size);
 	struct cuda_arena arena = { .n = 0 };
-	struct cuda_copy_params p = { .from = { .pages = cuda_arena_make(&arena, from, sizeof(from), false, "from"),
+	struct cuda_copy_params p = { .from = { .pages = cuda_arena_alloc(&arena, from, sizeof(from), false, "from"),
 						.n_pages = layout->params.n_pages },
-				      .to = { .pages =
-						      gather ? 0 : cuda_arena_make(&arena, to, sizeof(to), false, "to"),
+				      .to = { .pages = gather ? 0
+							      : cuda_arena_alloc(&arena, to, sizeof(to), false, "to"),
 					      .n_pages = gather ? 3 : layout->params.n_pages },
-				      .n_tokens = cuda_arena_make(&arena, tokens, sizeof(tokens), false, "tokens"),
+				      .n_tokens = cuda_arena_alloc(&arena, tokens, sizeof(tokens), false, "tokens"),
 				      .n_planes = n_planes,
 				      .n_copies = 3,
 				      .n_layers = layout->params.n_layers,
@@ -264,7 +265,7 @@ copy_check(const struct layout *layout, uint8_t *pool, bool gather, uint64_t see
 		p.to.head_stride[i] = plane->head_stride;
 		page_bytes += plane->head_stride * p.n_heads;
 	}
-	cuda_run("copy_pages", &p, 5, 64, 0, seed);
+	cuda_kernel_run("copy_pages", &p, 5, 64, 0, seed);
 	for (uint32_t i = 0; i < 3; i++)
 		for (uint32_t plane = 0; plane < n_planes; plane++)
 			for (uint32_t layer = 0; layer < p.n_layers; layer++)
@@ -283,7 +284,7 @@ copy_check(const struct layout *layout, uint8_t *pool, bool gather, uint64_t see
 						       expected + at, n);
 				}
 	cr_assert_eq(memcmp(pool, expected, layout->size), 0);
-	cuda_arena_end(&arena);
+	cuda_arena_destroy(&arena);
 	free(expected);
 	free(packed);
 }
@@ -324,7 +325,7 @@ Test(cuda_pages, reports_page_out_of_bounds)
 	struct cuda_copy_params p = {
 		.from = { .address = { base },
 			  .page_stride = { 64 },
-			  .pages = cuda_arena_make(&arena, from, sizeof(from), false, "from"),
+			  .pages = cuda_arena_alloc(&arena, from, sizeof(from), false, "from"),
 			  .n_pages = 4 },
 		.to = { .address = { base + 128 }, .page_stride = { 64 }, .n_pages = 2 },
 		.faults = cuda_arena_lend(&arena, &faults, 4, true, "faults"),
@@ -336,10 +337,10 @@ Test(cuda_pages, reports_page_out_of_bounds)
 		.page_size = 1,
 	};
 
-	cuda_run("copy_pages", &p, 1, 32, 0, 2);
+	cuda_kernel_run("copy_pages", &p, 1, 32, 0, 2);
 	cr_assert_eq(faults, CUDA_FAULT_PAGE);
 	cr_assert(data[2][0] == 7 && data[2][2] == 9 && data[2][3] == 0 && data[3][0] == 0);
-	cuda_arena_end(&arena);
+	cuda_arena_destroy(&arena);
 }
 
 #define MERGE_HEADS 6u
@@ -386,21 +387,23 @@ Test(cuda_merge, matches_the_cpu_kernel)
 		kernel_attention_merge(team, &args);
 		p.out = cuda_fixture_tensor(&arena, &out, MERGE_TOKENS, true, "the output");
 		p.lse = cuda_arena_lend(&arena, got_lse, n, true, "the LSE");
-		cuda_run("merge_results", &p, 1 + i % 4, CUDA_MERGE_THREADS, 0, i);
+		cuda_kernel_run("merge_results", &p, 1 + i % 4, CUDA_MERGE_THREADS, 0, i);
 		for (uint32_t at = 0; at < MERGE_TOKENS * MERGE_HEADS; at++) {
 			cr_assert(got_lse[at] == host_lse[at] || (isnan(got_lse[at]) && isnan(host_lse[at])) ||
 				  fabsf(got_lse[at] - host_lse[at]) < 0x1p-21f * (1 + fabsf(host_lse[at])));
 			for (uint32_t d = 0; d < MERGE_DIM; d++) {
 				float got = kernel_tensor_element(&out, at / MERGE_HEADS, at % MERGE_HEADS, d);
-				float want = kernel_tensor_element(&args.out, at / MERGE_HEADS, at % MERGE_HEADS, d);
+				float expected =
+					kernel_tensor_element(&args.out, at / MERGE_HEADS, at % MERGE_HEADS, d);
 
-				cr_assert((isnan(got) && isnan(want)) ||
-						  fabs((double)got - (double)want) <=
-							  0x1p-20 + 2 * reference_unit(out.dtype) * fabs((double)want),
-					  "line %u dim %u: %g, host %g", at, d, (double)got, (double)want);
+				cr_assert((isnan(got) && isnan(expected)) ||
+						  fabs((double)got - (double)expected) <=
+							  0x1p-20 + 2 * reference_unit(out.dtype) *
+									    fabs((double)expected),
+					  "line %u dim %u: %g, host %g", at, d, (double)got, (double)expected);
 			}
 		}
-		cuda_arena_end(&arena);
+		cuda_arena_destroy(&arena);
 		free(out.data);
 		free(args.out.data);
 		free(args.part[0].out.data);

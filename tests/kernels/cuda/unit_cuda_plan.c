@@ -53,15 +53,15 @@ plan_check(const struct cuda_batch *batch, const struct kernel_row *rows, uint32
 }
 
 static void
-rows_make(struct kernel_row *rows, uint32_t n_rows, uint32_t most_q, uint32_t most_kv, uint64_t seed)
+rows_make(struct kernel_row *rows, uint32_t n_rows, uint32_t max_q, uint32_t max_kv, uint64_t seed)
 {
 	uint64_t q_start = 0;
 
 	for (uint32_t r = 0; r < n_rows; r++) {
 		rows[r] = (struct kernel_row){ .pages = one_page,
 					       .q_start = q_start,
-					       .q_len = (uint32_t)(random_bits(seed, r * 4) % (most_q + 1)),
-					       .kv_len = (uint32_t)(random_bits(seed, r * 4 + 1) % (most_kv + 1)),
+					       .q_len = (uint32_t)(random_bits(seed, r * 4) % (max_q + 1)),
+					       .kv_len = (uint32_t)(random_bits(seed, r * 4 + 1) % (max_kv + 1)),
 					       .q_base = (int64_t)(random_bits(seed, r * 4 + 2) % 1000) - 500,
 					       .skip_append = random_bits(seed, r * 4 + 3) % 3 == 0 };
 		q_start += rows[r].q_len;

@@ -16,7 +16,7 @@
 
 #define N_CASES 48u
 #define MAX_HEADS 64u
-#define MOST_SCORES 20000u /* of all rows of a case */
+#define MAX_SCORES 20000u /* of all rows of a case */
 
 /* Numbers of a case, one after the other. */
 struct draw {
@@ -26,64 +26,68 @@ struct draw {
 static float sinks[MAX_HEADS], k_scale[MAX_HEADS], v_scale[MAX_HEADS];
 
 static uint32_t
-below(struct draw *draw, uint32_t n)
+draw_below(struct draw *draw, uint32_t n)
 {
 	return (uint32_t)(random_bits(draw->seed, draw->n++) % n);
 }
 
 static bool
-one_in(struct draw *draw, uint32_t n)
+draw_one_in(struct draw *draw, uint32_t n)
 {
-	return below(draw, n) == 0;
+	return draw_below(draw, n) == 0;
 }
 
 static void
 draw_dims(struct draw *draw, struct kernel_fixture_params *params)
 {
-	uint32_t unit = one_in(draw, 3) ? 1 : one_in(draw, 2) ? 8 : 16, most = one_in(draw, 4) ? 512 : 128;
+	uint32_t unit = draw_one_in(draw, 3)   ? 1
+			: draw_one_in(draw, 2) ? 8
+					       : 16,
+		 max = draw_one_in(draw, 4) ? 512 : 128;
 
-	params->k_dim = unit * (1 + below(draw, most / unit));
-	params->v_dim = unit * (1 + below(draw, most / unit));
-	params->v_in_k = one_in(draw, 3);
+	params->k_dim = unit * (1 + draw_below(draw, max / unit));
+	params->v_dim = unit * (1 + draw_below(draw, max / unit));
+	params->v_in_k = draw_one_in(draw, 3);
 	if (params->v_in_k && params->v_dim > params->k_dim)
 		params->v_dim = params->k_dim;
-	params->kv_heads = 1 + below(draw, 3);
-	params->q_heads = params->kv_heads * (1 + below(draw, one_in(draw, 3) ? 20 : 4));
+	params->kv_heads = 1 + draw_below(draw, 3);
+	params->q_heads = params->kv_heads * (1 + draw_below(draw, draw_one_in(draw, 3) ? 20 : 4));
 }
 
 static void
 draw_scales(struct draw *draw, struct kernel_fixture_params *params)
 {
 	for (uint32_t h = 0; h < MAX_HEADS; h++) {
-		sinks[h] = one_in(draw, 5) ? -INFINITY : (float)below(draw, 200) / 20 - 5;
+		sinks[h] = draw_one_in(draw, 5) ? -INFINITY : (float)draw_below(draw, 200) / 20 - 5;
 		/* Values stay below 1, V in K too. */
-		k_scale[h] = (float)(1 + below(draw, 1000)) / 1600;
-		v_scale[h] = (float)(1 + below(draw, 1000)) / 1001;
+		k_scale[h] = (float)(1 + draw_below(draw, 1000)) / 1600;
+		v_scale[h] = (float)(1 + draw_below(draw, 1000)) / 1001;
 	}
-	params->sink = one_in(draw, 3) ? sinks : NULL;
-	params->lse_without_sink = one_in(draw, 2);
+	params->sink = draw_one_in(draw, 3) ? sinks : NULL;
+	params->lse_without_sink = draw_one_in(draw, 2);
 	if (params->pool != PAGED_E4M3 && params->pool != PAGED_E5M2)
 		return;
-	params->k_scale = one_in(draw, 4) ? NULL : k_scale;
-	params->v_scale = one_in(draw, 4) || params->v_in_k ? NULL : v_scale;
+	params->k_scale = draw_one_in(draw, 4) ? NULL : k_scale;
+	params->v_scale = draw_one_in(draw, 4) || params->v_in_k ? NULL : v_scale;
 }
 
 /* Rows that wait, are empty, end in a chunk, decode, or have queries before their keys and past them. */
 static void
 draw_rows(struct draw *draw, struct kernel_fixture_params *params)
 {
-	uint32_t left = MOST_SCORES / params->q_heads;
+	uint32_t left = MAX_SCORES / params->q_heads;
 
-	params->n_rows = 1 + below(draw, 5);
+	params->n_rows = 1 + draw_below(draw, 5);
 	for (uint32_t r = 0; r < params->n_rows; r++) {
 		struct kernel_fixture_row *row = &params->rows[r];
 
 		row->id = r;
-		row->kv_len = one_in(draw, 8) ? 0 : 1 + below(draw, one_in(draw, 5) ? 700 : 200);
-		row->q_len = one_in(draw, 8) ? 0 : one_in(draw, 2) ? 1 : 1 + below(draw, 70);
+		row->kv_len = draw_one_in(draw, 8) ? 0 : 1 + draw_below(draw, draw_one_in(draw, 5) ? 700 : 200);
+		row->q_len = draw_one_in(draw, 8) ? 0 : draw_one_in(draw, 2) ? 1 : 1 + draw_below(draw, 70);
 		while (row->q_len > 1 && row->q_len * row->kv_len > left / params->n_rows)
 			row->q_len /= 2;
-		row->q_base = one_in(draw, 5) ? (int64_t)below(draw, 400) - 100 : (int64_t)row->kv_len - row->q_len;
+		row->q_base =
+			draw_one_in(draw, 5) ? (int64_t)draw_below(draw, 400) - 100 : (int64_t)row->kv_len - row->q_len;
 	}
 }
 
@@ -93,14 +97,15 @@ draw_fixture_params(struct draw *draw)
 	static const enum paged_dtype pools[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
 	struct kernel_fixture_params params = { .seed = draw->seed,
 						.placement = draw->seed,
-						.pool = pools[below(draw, 6)] };
+						.pool = pools[draw_below(draw, 6)] };
 
-	params.q = paged_dtype_is_tensor(params.pool) && !one_in(draw, 3) ? params.pool : pools[below(draw, 3)];
-	params.out = one_in(draw, 2) ? PAGED_F32 : PAGED_BF16;
-	params.page_size = 1u << below(draw, 9);
-	params.page_size -= params.page_size > 2 && one_in(draw, 3);
-	params.padding = one_in(draw, 2) ? 0 : below(draw, 9);
-	params.causal = !one_in(draw, 3);
+	params.q =
+		paged_dtype_is_tensor(params.pool) && !draw_one_in(draw, 3) ? params.pool : pools[draw_below(draw, 3)];
+	params.out = draw_one_in(draw, 2) ? PAGED_F32 : PAGED_BF16;
+	params.page_size = 1u << draw_below(draw, 9);
+	params.page_size -= params.page_size > 2 && draw_one_in(draw, 3);
+	params.padding = draw_one_in(draw, 2) ? 0 : draw_below(draw, 9);
+	params.causal = !draw_one_in(draw, 3);
 	draw_dims(draw, &params);
 	params.scale = 1 / sqrtf((float)params.k_dim);
 	draw_scales(draw, &params);
@@ -121,7 +126,7 @@ fixture_expect_correct(const struct kernel_fixture *fixture, const char *kernel,
 }
 
 /* The first kernel that takes it with so much shared memory. */
-static struct cuda_attend
+static struct cuda_attention_options
 draw_kernel(struct draw *draw, struct kernel_fixture_params *params)
 {
 	const struct layout_params pool = {
@@ -130,18 +135,19 @@ draw_kernel(struct draw *draw, struct kernel_fixture_params *params)
 	struct cuda_choice choice;
 	struct paged_error error;
 
-	cr_assert_eq(cuda_choose(&pool, params->q, one_in(draw, 3) ? 99 << 10 : 163 << 10, &choice, &error), PAGED_OK,
-		     "%s", error.text);
+	cr_assert_eq(cuda_choose(&pool, params->q, draw_one_in(draw, 3) ? 99 << 10 : 163 << 10, &choice, &error),
+		     PAGED_OK, "%s", error.text);
 	/* What tensor cores round weights to. */
 	if (strstr(choice.kernel, "simt") == NULL)
 		params->weights = paged_dtype_is_tensor(params->pool) ? params->pool
 				  : params->pool == PAGED_I8          ? PAGED_BF16
 								      : PAGED_F16;
-	return (struct cuda_attend){ .kernel = choice.kernel,
-				     .max_tile_q_rows = choice.max_tile_q_rows,
-				     .n_blocks = 1 + below(draw, 7),
-				     .seed = below(draw, 1000),
-				     .target_work_items = one_in(draw, 3) ? 1 + below(draw, 60) : 0 };
+	return (struct cuda_attention_options){ .kernel = choice.kernel,
+						.max_tile_q_rows = choice.max_tile_q_rows,
+						.n_blocks = 1 + draw_below(draw, 7),
+						.seed = draw_below(draw, 1000),
+						.target_work_items =
+							draw_one_in(draw, 3) ? 1 + draw_below(draw, 60) : 0 };
 }
 
 Test(cuda_random, random_batches_match_float64)
@@ -150,12 +156,12 @@ Test(cuda_random, random_batches_match_float64)
 		struct draw draw = { .seed = random_bits(test_seed(), i) };
 		struct kernel_fixture_params params = draw_fixture_params(&draw);
 		struct kernel_team *team = kernel_test_team(1 + i % 2, kernel_isa_best());
-		struct cuda_attend how = draw_kernel(&draw, &params);
+		struct cuda_attention_options options = draw_kernel(&draw, &params);
 		struct kernel_fixture fixture;
 
 		kernel_fixture_create(&fixture, &params);
-		cuda_fixture_attend(&fixture, &how);
-		fixture_expect_correct(&fixture, how.kernel, i);
+		cuda_fixture_attend(&fixture, &options);
+		fixture_expect_correct(&fixture, options.kernel, i);
 		fixture.params.weights = PAGED_DTYPE_NONE;
 		kernel_fixture_attend(&fixture, team);
 		fixture_expect_correct(&fixture, kernel_isa_name(kernel_isa_best()), i);

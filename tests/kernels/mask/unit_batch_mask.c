@@ -15,7 +15,7 @@
 TestSuite(batch_mask, .init = case_setup, .fini = case_teardown);
 
 static struct batch_mask_request
-order_of(const struct batch_mask_row *rows, uint32_t n_rows)
+request_of(const struct batch_mask_row *rows, uint32_t n_rows)
 {
 	return (struct batch_mask_request){
 		.rows = rows,
@@ -27,22 +27,22 @@ order_of(const struct batch_mask_row *rows, uint32_t n_rows)
 }
 
 static struct block_mask *
-logical_of(const struct batch_mask_request *order, const char *text)
+logical_of(const struct batch_mask_request *request, const char *text)
 {
 	struct mod_fixture mod = mod_fixture_open(MOD_MASK, text, NULL, 0);
 	struct block_mask *mask = NULL;
 
-	assert_ok(batch_mask_create(order, mod.binding, kernel_isa_best(), &mask, &error));
+	assert_ok(batch_mask_create(request, mod.binding, kernel_isa_best(), &mask, &error));
 	mod_fixture_close(&mod);
 	return mask;
 }
 
 static struct block_mask *
-placed(const struct batch_mask_request *order, const struct block_mask *logical, uint64_t *version)
+physical_of(const struct batch_mask_request *request, const struct block_mask *logical, uint64_t *version)
 {
 	struct block_mask *mask = NULL;
 
-	assert_ok(batch_mask_to_physical(order, logical, &mask, version, &error));
+	assert_ok(batch_mask_to_physical(request, logical, &mask, version, &error));
 	return mask;
 }
 
@@ -91,12 +91,12 @@ Test(batch_mask, converts_by_live_page_tables)
 		{ .seq = seq[1], .q_len = 1, .kv_len = 18, .q_base = 17 },
 		{ .seq = seq[0], .q_len = 3, .kv_len = 5, .q_base = 2 },
 	};
-	struct batch_mask_request order = order_of(rows, 4);
-	struct block_mask *logical = logical_of(&order, "kv_idx <= q_idx"), *physical;
+	struct batch_mask_request request = request_of(rows, 4);
+	struct block_mask *logical = logical_of(&request, "kv_idx <= q_idx"), *physical;
 	uint64_t version[4];
 	uint32_t pages[10];
 
-	physical = placed(&order, logical, version);
+	physical = physical_of(&request, logical, version);
 	for (uint32_t r = 0; r < 4; r++) {
 		if (rows[r].seq != 0)
 			fixture_row(&f, 0, rows[r].seq, pages);
@@ -114,14 +114,14 @@ Test(batch_mask, one_mask_row_for_all_rows)
 	paged_seq_id seq[] = { sequence_of(12), sequence_of(8) };
 	const struct batch_mask_row one = { .q_len = 4, .kv_len = 12, .q_base = 8 };
 	const struct batch_mask_row rows[] = { { .seq = seq[1], .kv_len = 8 }, { .seq = seq[0], .kv_len = 12 } };
-	struct batch_mask_request order = order_of(&one, 1);
-	struct block_mask *logical = logical_of(&order, "causal"), *over = NULL, *physical;
+	struct batch_mask_request request = request_of(&one, 1);
+	struct block_mask *logical = logical_of(&request, "causal"), *over = NULL, *physical;
 	uint64_t version[2], kv_len[] = { 8, 12 };
 	uint32_t pages[10];
 
-	order.rows = rows;
-	order.n_rows = 2;
-	physical = placed(&order, logical, version);
+	request.rows = rows;
+	request.n_rows = 2;
+	physical = physical_of(&request, logical, version);
 	assert_ok(block_mask_over_rows(logical, 2, kv_len, &over, &error));
 	for (uint32_t r = 0; r < 2; r++) {
 		fixture_row(&f, 0, rows[r].seq, pages);
@@ -138,14 +138,14 @@ Test(batch_mask, one_mask_row_for_all_rows)
 }
 
 static void
-expect_place_refused(struct batch_mask_request *order, enum paged_status status, const char *sentence)
+expect_to_physical_refused(struct batch_mask_request *request, enum paged_status status, const char *text)
 {
 	const struct batch_mask_row one = { .q_len = 1, .kv_len = 12, .q_base = 11 };
-	struct batch_mask_request of_one = order_of(&one, 1);
+	struct batch_mask_request of_one = request_of(&one, 1);
 	struct block_mask *logical = logical_of(&of_one, "true"), *physical = NULL;
 	uint64_t version[4];
 
-	assert_fails(batch_mask_to_physical(order, logical, &physical, version, &error), status, sentence);
+	assert_fails(batch_mask_to_physical(request, logical, &physical, version, &error), status, text);
 	cr_assert_null(physical);
 	block_mask_destroy(logical);
 }
@@ -155,40 +155,41 @@ Test(batch_mask, refusals_name_the_row)
 	static const uint32_t explicit[] = { 11, 12, 0 };
 	paged_seq_id seq = sequence_of(8), ended = sequence_of(4);
 	struct batch_mask_row rows[] = { { .seq = seq, .kv_len = 8 }, { .seq = seq, .kv_len = 9 } };
-	struct batch_mask_request order = order_of(rows, 2);
-	char sentence[256];
+	struct batch_mask_request request = request_of(rows, 2);
+	char text[256];
 
-	expect_place_refused(&order, PAGED_ERR_CAPACITY,
-			     "block mask: row 1: 9 tokens need 3 pages of 4, its sequence has 2");
+	expect_to_physical_refused(&request, PAGED_ERR_CAPACITY,
+				   "block mask: row 1: 9 tokens need 3 pages of 4, its sequence has 2");
 	rows[1].kv_len = 200;
-	expect_place_refused(&order, PAGED_ERR_CAPACITY,
-			     "block mask: row 1: 200 tokens need 50 pages of 4, its sequence has 2");
+	expect_to_physical_refused(&request, PAGED_ERR_CAPACITY,
+				   "block mask: row 1: 200 tokens need 50 pages of 4, its sequence has 2");
 	assert_ok(erase(session, ended));
 	rows[1].seq = ended;
-	snprintf(sentence, sizeof(sentence), "block mask: row 1: no live sequence %u.%u", PAGED_SEQ_SLOT(ended),
+	snprintf(text, sizeof(text), "block mask: row 1: no live sequence %u.%u", PAGED_SEQ_SLOT(ended),
 		 PAGED_SEQ_GENERATION(ended));
-	expect_place_refused(&order, PAGED_ERR_STALE, sentence);
+	expect_to_physical_refused(&request, PAGED_ERR_STALE, text);
 	rows[1].pages = explicit;
-	expect_place_refused(&order, PAGED_ERR_INVALID, "block mask: row 1 names both a sequence and pages");
+	expect_to_physical_refused(&request, PAGED_ERR_INVALID, "block mask: row 1 names both a sequence and pages");
 	rows[1].seq = 0;
 	rows[1].n_pages = 3;
 	rows[1].kv_len = 12;
-	expect_place_refused(&order, PAGED_ERR_RANGE, "block mask: row 1: logical page 1 is page 12 of a pool of 12");
+	expect_to_physical_refused(&request, PAGED_ERR_RANGE,
+				   "block mask: row 1: logical page 1 is page 12 of a pool of 12");
 	rows[1].pages = NULL;
-	expect_place_refused(&order, PAGED_ERR_INVALID, "block mask: row 1 names neither a sequence nor pages");
+	expect_to_physical_refused(&request, PAGED_ERR_INVALID, "block mask: row 1 names neither a sequence nor pages");
 }
 
 Test(batch_mask, mods_of_h_need_n_heads)
 {
 	const struct batch_mask_row row = { .q_len = 4, .kv_len = 4 };
 	struct mod_fixture mod = mod_fixture_open(MOD_MASK, "kv_idx <= q_idx - h", NULL, 0);
-	struct batch_mask_request order = order_of(&row, 1);
+	struct batch_mask_request request = request_of(&row, 1);
 	struct block_mask *mask = NULL;
 
-	assert_fails(batch_mask_create(&order, mod.binding, kernel_isa_best(), &mask, &error), PAGED_ERR_INVALID,
+	assert_fails(batch_mask_create(&request, mod.binding, kernel_isa_best(), &mask, &error), PAGED_ERR_INVALID,
 		     "block mask: 'kv_idx <= q_idx - h' depends on h: say with n_heads how many heads there are");
-	order.n_heads = 3;
-	assert_ok(batch_mask_create(&order, mod.binding, kernel_isa_best(), &mask, &error));
+	request.n_heads = 3;
+	assert_ok(batch_mask_create(&request, mod.binding, kernel_isa_best(), &mask, &error));
 	cr_assert_eq(mask->shape.n_heads, 3);
 	block_mask_destroy(mask);
 	mod_fixture_close(&mod);
@@ -200,30 +201,30 @@ Test(batch_mask, reports_index_out_of_bounds)
 	const struct mod_array arrays[] = { MOD_1D("doc", MOD_I32, doc) };
 	struct mod_fixture mod = mod_fixture_open(MOD_MASK, "doc[q_idx] == doc[kv_idx]", arrays, 1);
 	const struct batch_mask_row row = { .q_len = 4, .kv_len = 4 };
-	struct batch_mask_request order = order_of(&row, 1);
+	struct batch_mask_request request = request_of(&row, 1);
 	struct block_mask *mask = NULL;
 
-	cr_assert_eq(batch_mask_create(&order, mod.binding, kernel_isa_best(), &mask, &error), PAGED_ERR_RANGE);
+	cr_assert_eq(batch_mask_create(&request, mod.binding, kernel_isa_best(), &mask, &error), PAGED_ERR_RANGE);
 	cr_assert_null(mask);
 	mod_fixture_close(&mod);
 }
 
 /* Reserves and cuts one sequence for as long as it may. */
-struct meddler {
+struct table_writer {
 	pthread_t thread;
 	paged_seq_id seq;
-	atomic_bool enough;
+	atomic_bool stop;
 };
 
 static void *
-meddle(void *argument)
+write_page_table(void *argument)
 {
-	struct meddler *meddler = argument;
+	struct table_writer *table_writer = argument;
 	struct paged_error ours;
 
-	while (!meddler->enough) {
-		struct paged_seq_item more = { .n_tokens = 40, .seq = meddler->seq };
-		struct paged_seq_item less = { .n_tokens = 8, .seq = meddler->seq };
+	while (!table_writer->stop) {
+		struct paged_seq_item more = { .n_tokens = 40, .seq = table_writer->seq };
+		struct paged_seq_item less = { .n_tokens = 8, .seq = table_writer->seq };
 
 		core_seq_reserve(f.core, session, 1, &more, &ours);
 		core_seq_truncate(f.core, session, 1, &less, &ours);
@@ -234,18 +235,18 @@ meddle(void *argument)
 /* A mask of a table that another thread changes is right for the version that it names, or refused. */
 Test(batch_mask, concurrent_page_table_changes)
 {
-	struct meddler meddler = { .seq = sequence_of(8) };
-	const struct batch_mask_row rows[] = { { .seq = meddler.seq, .q_len = 1, .kv_len = 40, .q_base = 39 } };
-	struct batch_mask_request order = order_of(rows, 1);
-	struct block_mask *logical = logical_of(&order, "true");
+	struct table_writer table_writer = { .seq = sequence_of(8) };
+	const struct batch_mask_row rows[] = { { .seq = table_writer.seq, .q_len = 1, .kv_len = 40, .q_base = 39 } };
+	struct batch_mask_request request = request_of(rows, 1);
+	struct block_mask *logical = logical_of(&request, "true");
 	uint32_t n_made = 0;
 
-	cr_assert_eq(pthread_create(&meddler.thread, NULL, meddle, &meddler), 0);
+	cr_assert_eq(pthread_create(&table_writer.thread, NULL, write_page_table, &table_writer), 0);
 	for (uint32_t i = 0; i < 20000 || n_made == 0; i++) {
 		struct block_mask *physical = NULL;
 		struct paged_error ours;
 		uint64_t version;
-		enum paged_status status = batch_mask_to_physical(&order, logical, &physical, &version, &ours);
+		enum paged_status status = batch_mask_to_physical(&request, logical, &physical, &version, &ours);
 		bool seen[12] = { false };
 
 		cr_assert(status == PAGED_OK || status == PAGED_ERR_CAPACITY || status == PAGED_ERR_AGAIN, "%s",
@@ -262,7 +263,7 @@ Test(batch_mask, concurrent_page_table_changes)
 		}
 		block_mask_destroy(physical);
 	}
-	meddler.enough = true;
-	pthread_join(meddler.thread, NULL);
+	table_writer.stop = true;
+	pthread_join(table_writer.thread, NULL);
 	block_mask_destroy(logical);
 }

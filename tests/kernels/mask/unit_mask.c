@@ -45,10 +45,10 @@ Test(mask, from_lists_keeps_order)
 Test(mask, from_lists_detects_ascending_lists)
 {
 	const uint32_t n_partial[] = { 1, 0 }, n_full[] = { 1, 2 };
-	const uint32_t partial[] = { 0 }, ordered[] = { 1, 0, 1 }, turned[] = { 1, 1, 0 };
+	const uint32_t partial[] = { 0 }, ordered[] = { 1, 0, 1 }, descending[] = { 1, 1, 0 };
 	const struct block_mask_lists lists[] = {
 		{ { n_partial, n_full }, { partial, ordered }, { 1, 3 } },
-		{ { n_partial, n_full }, { partial, turned }, { 1, 3 } },
+		{ { n_partial, n_full }, { partial, descending }, { 1, 3 } },
 	};
 	const struct block_mask_selection all = { .n_rows = 1, .n_heads = 1, .n_q = 8 };
 
@@ -86,23 +86,23 @@ struct refusal {
 	uint64_t n_indices[BLOCK_MASK_N_KINDS];
 	uint64_t n_lists;
 	enum paged_status status;
-	const char *sentence;
+	const char *text;
 };
 
 static const struct refusal refusals[] = {
-	{ .n_lists = 3, .status = PAGED_ERR_INVALID, .sentence = "block mask: 3 lists given, the shape has 2" },
+	{ .n_lists = 3, .status = PAGED_ERR_INVALID, .text = "block mask: 3 lists given, the shape has 2" },
 	{ .n_partial = { 0, 1 },
 	  .partial = { 2 },
 	  .n_indices = { 1, 0 },
 	  .n_lists = 2,
 	  .status = PAGED_ERR_RANGE,
-	  .sentence = "block mask: row 0, head 0, query block 1: partial block 2 of 2 KV blocks" },
+	  .text = "block mask: row 0, head 0, query block 1: partial block 2 of 2 KV blocks" },
 	{ .n_full = { 1, 0 },
 	  .full = { UINT32_MAX },
 	  .n_indices = { 0, 1 },
 	  .n_lists = 2,
 	  .status = PAGED_ERR_RANGE,
-	  .sentence = "block mask: row 0, head 0, query block 0: full block 4294967295 of 2 KV blocks" },
+	  .text = "block mask: row 0, head 0, query block 0: full block 4294967295 of 2 KV blocks" },
 	{ .n_partial = { 1, 1 },
 	  .n_full = { 0, 1 },
 	  .partial = { 0, 1 },
@@ -110,19 +110,19 @@ static const struct refusal refusals[] = {
 	  .n_indices = { 2, 1 },
 	  .n_lists = 2,
 	  .status = PAGED_ERR_INVALID,
-	  .sentence = "block mask: row 0, head 0, query block 1: block 1 is named twice" },
+	  .text = "block mask: row 0, head 0, query block 1: block 1 is named twice" },
 	{ .n_full = { 2, 1 },
 	  .full = { 0, 1 },
 	  .n_indices = { 0, 2 },
 	  .n_lists = 2,
 	  .status = PAGED_ERR_INVALID,
-	  .sentence = "block mask: row 0, head 0, query block 1: 1 full blocks, but 0 of 2 indices are left" },
+	  .text = "block mask: row 0, head 0, query block 1: 1 full blocks, but 0 of 2 indices are left" },
 	{ .n_partial = { 1, 0 },
 	  .partial = { 0, 1 },
 	  .n_indices = { 2, 0 },
 	  .n_lists = 2,
 	  .status = PAGED_ERR_INVALID,
-	  .sentence = "block mask: the lists have 1 partial blocks, 2 indices given" },
+	  .text = "block mask: the lists have 1 partial blocks, 2 indices given" },
 };
 
 Test(mask, refusals_of_lists_name_the_value)
@@ -136,8 +136,8 @@ Test(mask, refusals_of_lists_name_the_value)
 		struct block_mask *mask = NULL;
 
 		cr_assert_eq(block_mask_from_lists(&shape_2x2, &lists, r->n_lists, 0, &mask, &error), r->status, "%s",
-			     r->sentence);
-		cr_assert_str_eq(error.text, r->sentence);
+			     r->text);
+		cr_assert_str_eq(error.text, r->text);
 		cr_assert_null(mask);
 	}
 }
@@ -147,7 +147,7 @@ struct shape_refusal {
 	struct block_mask_row row;
 	uint64_t max_bytes;
 	enum paged_status status;
-	const char *sentence;
+	const char *text;
 };
 
 static const struct shape_refusal shape_refusals[] = {
@@ -202,8 +202,8 @@ Test(mask, refusals_of_shapes_name_the_value)
 
 		shape.rows = &r->row;
 		cr_assert_eq(block_mask_create(&shape, &evaluator, r->max_bytes, &mask, &error), r->status, "%s",
-			     r->sentence);
-		cr_assert_str_eq(error.text, r->sentence);
+			     r->text);
+		cr_assert_str_eq(error.text, r->text);
 		cr_assert_null(mask);
 	}
 }
@@ -474,24 +474,24 @@ Test(mask, transposed_twice_is_equal)
 	uint64_t state = test_seed() + 4;
 
 	for (uint32_t i = 0; i < ROUNDS; i++) {
-		struct block_mask *mask, *turned = NULL, *back = NULL;
+		struct block_mask *mask, *descending = NULL, *back = NULL;
 		struct paged_error error = { 0 };
 		struct mask_dense dense;
 
 		mask_dense_random(&dense, &state);
 		mask = mask_from_dense(&dense);
-		cr_assert_eq(block_mask_transpose(mask, 0, &turned, &error), PAGED_OK, "%s", error.text);
+		cr_assert_eq(block_mask_transpose(mask, 0, &descending, &error), PAGED_OK, "%s", error.text);
 		for (uint32_t b = 0; b < mask->shape.n_rows; b++)
 			for (uint32_t h = 0; h < mask->shape.n_heads; h++)
 				for (uint64_t q = 0; q < block_mask_q_blocks(mask, b); q++)
 					for (uint64_t k = 0; k < block_mask_kv_blocks(mask, b); k++)
 						for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
 							cr_assert_eq(in_list(mask, kind, b, h, q, k),
-								     in_list(turned, kind, b, h, k, q));
-		cr_assert_eq(block_mask_transpose(turned, 0, &back, &error), PAGED_OK, "%s", error.text);
+								     in_list(descending, kind, b, h, k, q));
+		cr_assert_eq(block_mask_transpose(descending, 0, &back, &error), PAGED_OK, "%s", error.text);
 		expect_equal_masks(back, mask, "transposed twice");
 		block_mask_destroy(mask);
-		block_mask_destroy(turned);
+		block_mask_destroy(descending);
 		block_mask_destroy(back);
 		mask_dense_close(&dense);
 	}

@@ -257,13 +257,13 @@ Test(mask_convert, one_mask_row_for_all_sequences)
 
 static void
 expect_refusal(const struct block_mask *mask, const struct block_mask_table *table, enum paged_status status,
-	       const char *sentence)
+	       const char *text)
 {
 	struct paged_error error = { 0 };
 	struct block_mask *physical = NULL;
 
-	cr_assert_eq(block_mask_to_physical(mask, table, 0, &physical, &error), status, "%s", sentence);
-	cr_assert_str_eq(error.text, sentence);
+	cr_assert_eq(block_mask_to_physical(mask, table, 0, &physical, &error), status, "%s", text);
+	cr_assert_str_eq(error.text, text);
 	cr_assert_null(physical);
 }
 

@@ -9,22 +9,22 @@
 #define MIB (1024 * KIB)
 
 #ifdef __SANITIZE_ADDRESS__
-#define KEPT(n) 0u
+#define CACHED(n) 0u
 #else
-#define KEPT(n) (n)
+#define CACHED(n) (n)
 #endif
 
 static struct mask_memory memory;
 
 static void
-finish(void)
+check_cache_is_empty(void)
 {
 	mask_memory_release(&memory);
 	for (uint32_t i = 0; i < MASK_MEMORY_SPARES; i++)
 		cr_assert_null(memory.spares[i]);
 }
 
-TestSuite(mask_memory, .fini = finish);
+TestSuite(mask_memory, .fini = check_cache_is_empty);
 
 static uint32_t
 count_spares(void)
@@ -38,7 +38,7 @@ count_spares(void)
 
 /* An array of ones, all of it written. */
 static uint8_t *
-array_of(uint64_t bytes)
+alloc_ones(uint64_t bytes)
 {
 	uint8_t *array = mask_memory_grow(&memory, NULL, bytes);
 
@@ -49,12 +49,12 @@ array_of(uint64_t bytes)
 
 /* n spares of different sizes: 1 MiB, 2 MiB and so on. */
 static void
-fill(uint32_t n)
+fill_cache(uint32_t n)
 {
 	uint8_t *arrays[2 * MASK_MEMORY_SPARES];
 
 	for (uint32_t i = 0; i < n; i++)
-		arrays[i] = array_of((i + 1) * MIB);
+		arrays[i] = alloc_ones((i + 1) * MIB);
 	for (uint32_t i = 0; i < n; i++)
 		mask_memory_free(&memory, arrays[i]);
 }
@@ -70,40 +70,40 @@ is_all(const uint8_t *array, uint8_t value, uint64_t bytes)
 
 Test(mask_memory, freed_block_is_reused)
 {
-	uint8_t *array = array_of(MIB), *again;
+	uint8_t *array = alloc_ones(MIB), *reused;
 
 	mask_memory_free(&memory, array);
-	cr_assert_eq(count_spares(), KEPT(1u));
-	again = mask_memory_alloc(&memory, MIB);
-	cr_assert(KEPT(1u) == 0 || again == array);
-	cr_assert(is_all(again, 0, MIB));
+	cr_assert_eq(count_spares(), CACHED(1u));
+	reused = mask_memory_alloc(&memory, MIB);
+	cr_assert(CACHED(1u) == 0 || reused == array);
+	cr_assert(is_all(reused, 0, MIB));
 	cr_assert_eq(count_spares(), 0);
-	mask_memory_free(&memory, again);
+	mask_memory_free(&memory, reused);
 }
 
 Test(mask_memory, keeps_the_largest_blocks)
 {
 	uint8_t *array;
 
-	fill(2 * MASK_MEMORY_SPARES);
-	cr_assert_eq(count_spares(), KEPT(MASK_MEMORY_SPARES));
+	fill_cache(2 * MASK_MEMORY_SPARES);
+	cr_assert_eq(count_spares(), CACHED(MASK_MEMORY_SPARES));
 	for (uint32_t i = 0; i < MASK_MEMORY_SPARES; i++) /* each begins with its size */
 		cr_assert(memory.spares[i] == NULL ||
 			  *(const uint64_t *)(const void *)memory.spares[i] > MASK_MEMORY_SPARES * MIB);
-	array = array_of(MASK_MEMORY_MIN_BYTES);
-	cr_assert_eq(count_spares(), KEPT(MASK_MEMORY_SPARES - 1));
+	array = alloc_ones(MASK_MEMORY_MIN_BYTES);
+	cr_assert_eq(count_spares(), CACHED(MASK_MEMORY_SPARES - 1));
 	mask_memory_free(&memory, array);
 }
 
 Test(mask_memory, ignores_small_blocks_and_bounds_the_total)
 {
-	mask_memory_free(&memory, array_of(MASK_MEMORY_MIN_BYTES - 1));
-	mask_memory_free(&memory, array_of(MASK_MEMORY_MAX_BYTES + 1));
+	mask_memory_free(&memory, alloc_ones(MASK_MEMORY_MIN_BYTES - 1));
+	mask_memory_free(&memory, alloc_ones(MASK_MEMORY_MAX_BYTES + 1));
 	mask_memory_free(&memory, NULL);
 	cr_assert_eq(count_spares(), 0);
-	mask_memory_free(&memory, array_of(MASK_MEMORY_MIN_BYTES));
-	mask_memory_free(&memory, array_of(MASK_MEMORY_MAX_BYTES));
-	cr_assert_eq(count_spares(), KEPT(2u));
+	mask_memory_free(&memory, alloc_ones(MASK_MEMORY_MIN_BYTES));
+	mask_memory_free(&memory, alloc_ones(MASK_MEMORY_MAX_BYTES));
+	cr_assert_eq(count_spares(), CACHED(2u));
 }
 
 Test(mask_memory, resize_keeps_contents)
@@ -111,12 +111,12 @@ Test(mask_memory, resize_keeps_contents)
 	uint8_t *array = NULL, *grown;
 	uint64_t bytes = 0;
 
-	fill(2);
-	for (uint64_t more = 256; more <= 4 * MIB; more *= 2) {
-		array = mask_memory_grow(&memory, array, more);
-		memset(array + bytes, 1, more - bytes);
-		cr_assert(is_all(array, 1, more), "%ju bytes", (uintmax_t)more);
-		bytes = more;
+	fill_cache(2);
+	for (uint64_t larger = 256; larger <= 4 * MIB; larger *= 2) {
+		array = mask_memory_grow(&memory, array, larger);
+		memset(array + bytes, 1, larger - bytes);
+		cr_assert(is_all(array, 1, larger), "%ju bytes", (uintmax_t)larger);
+		bytes = larger;
 	}
 	grown = mask_memory_grow(&memory, array, bytes);
 	cr_assert(is_all(grown, 1, bytes));
@@ -127,21 +127,21 @@ Test(mask_memory, trim_replaces_a_much_larger_block)
 {
 	uint8_t *array;
 
-	fill(1);
-	array = array_of(8 * KIB);
+	fill_cache(1);
+	array = alloc_ones(8 * KIB);
 	cr_assert_eq(count_spares(), 0);
 	array = mask_memory_trim(&memory, array, 8 * KIB, 6 * KIB);
 	cr_assert(is_all(array, 1, 6 * KIB));
-	cr_assert_eq(count_spares(), KEPT(1u));
+	cr_assert_eq(count_spares(), CACHED(1u));
 	mask_memory_free(&memory, array);
-	cr_assert_eq(count_spares(), KEPT(2u));
+	cr_assert_eq(count_spares(), CACHED(2u));
 }
 
 Test(mask_memory, trim_does_not_move_a_block_that_fits)
 {
-	uint8_t *array = array_of(8 * KIB);
+	uint8_t *array = alloc_ones(8 * KIB);
 
-	cr_assert(KEPT(1u) == 0 || mask_memory_trim(&memory, array, 8 * KIB, 5 * KIB) == array);
+	cr_assert(CACHED(1u) == 0 || mask_memory_trim(&memory, array, 8 * KIB, 5 * KIB) == array);
 	mask_memory_free(&memory, array);
 }
 
@@ -150,14 +150,14 @@ Test(mask_memory, contended_cache_falls_back_to_malloc)
 {
 	uint8_t *array, *other;
 
-	fill(2);
+	fill_cache(2);
 	atomic_store(&memory.busy, true);
-	array = array_of(MIB);
+	array = alloc_ones(MIB);
 	other = mask_memory_alloc(&memory, MIB);
-	cr_assert_eq(count_spares(), KEPT(2u));
+	cr_assert_eq(count_spares(), CACHED(2u));
 	mask_memory_free(&memory, array);
 	mask_memory_free(&memory, other);
-	cr_assert_eq(count_spares(), KEPT(2u));
+	cr_assert_eq(count_spares(), CACHED(2u));
 	atomic_store(&memory.busy, false);
 }
 
@@ -169,7 +169,7 @@ Test(mask_memory, allocation_failure)
 
 	cr_assert_null(mask_memory_grow(&memory, NULL, UINT64_MAX));
 	cr_assert_null(mask_memory_alloc(&memory, UINT64_MAX));
-	array = array_of(MIB);
+	array = alloc_ones(MIB);
 	cr_assert_null(mask_memory_grow(&memory, array, UINT64_MAX - 64));
 	cr_assert(is_all(array, 1, MIB));
 	mask_memory_free(&memory, array);

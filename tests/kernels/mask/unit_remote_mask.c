@@ -10,17 +10,17 @@
 #include "tests/support/mask_fixture.h"
 
 static struct paged_error error;
-static uint64_t n_asked;
+static uint64_t n_evaluated;
 
 /* An evaluator that has to evaluate every block: of a dense mask. */
 static enum mask_coverage
-dense_exactly(void *context, const struct mask_area *area)
+evaluate_dense(void *context, const struct mask_area *area)
 {
 	const struct mask_dense *dense = context;
 	int64_t q_base = dense->shape.rows[area->b].q_base;
 	uint64_t n = 0, n_seen = 0;
 
-	n_asked++;
+	n_evaluated++;
 	for (int64_t q = area->q_begin - q_base; q < area->q_end - q_base; q++)
 		for (int64_t kv = area->kv_begin; kv < area->kv_end; kv++, n++)
 			n_seen += *mask_dense_at(dense, area->b, area->h, (uint64_t)q, (uint64_t)kv);
@@ -32,7 +32,7 @@ Test(remote_mask, round_trip)
 	uint64_t state = test_seed();
 
 	for (int round = 0; round < 300; round++) {
-		struct mask_evaluator evaluator = { .evaluate_area = dense_exactly };
+		struct mask_evaluator evaluator = { .evaluate_area = evaluate_dense };
 		struct block_mask *mask, *back;
 		struct mask_dense dense;
 
@@ -50,10 +50,10 @@ Test(remote_mask, round_trip)
 
 /* An evaluator that has to evaluate every block: every second one is partial. */
 static enum mask_coverage
-every_second(void *context, const struct mask_area *area)
+evaluate_every_second_block(void *context, const struct mask_area *area)
 {
 	(void)context;
-	n_asked++;
+	n_evaluated++;
 	return area->kv_begin / 10 % 2 == 0 ? MASK_PARTIAL : MASK_EMPTY;
 }
 
@@ -63,7 +63,7 @@ Test(remote_mask, one_list_in_many_parts)
 	enum { N_BLOCKS = 100000 };
 	const struct block_mask_row rows[2] = { { 0, 1, 10 * N_BLOCKS }, { 0, 3, 25 } };
 	const struct block_mask_shape shape = { .n_rows = 2, .n_heads = 1, .q_block = 1, .kv_block = 10, .rows = rows };
-	const struct mask_evaluator evaluator = { .evaluate_area = every_second };
+	const struct mask_evaluator evaluator = { .evaluate_area = evaluate_every_second_block };
 	struct block_mask *mask;
 	uint32_t n_parts;
 
@@ -73,7 +73,7 @@ Test(remote_mask, one_list_in_many_parts)
 	cr_assert_eq(mask->start[BLOCK_MASK_PARTIAL][4], N_BLOCKS / 2 + 3 * 2);
 	for (uint32_t i = 0; i < N_BLOCKS / 2; i++)
 		cr_assert_eq(mask->indices[BLOCK_MASK_PARTIAL][i], 2 * i);
-	cr_assert_leq(n_asked, 5 * N_BLOCKS / 2);
+	cr_assert_leq(n_evaluated, 5 * N_BLOCKS / 2);
 	block_mask_destroy(mask);
 }
 
@@ -82,20 +82,21 @@ Test(remote_mask, many_lists_in_many_parts)
 {
 	const struct block_mask_row row = { 0, 3000, 400 };
 	const struct block_mask_shape shape = { .n_rows = 1, .n_heads = 1, .q_block = 1, .kv_block = 10, .rows = &row };
-	const struct mask_evaluator evaluator = { .evaluate_area = every_second };
-	struct block_mask *mask, *whole;
+	const struct mask_evaluator evaluator = { .evaluate_area = evaluate_every_second_block };
+	struct block_mask *mask, *at_once;
 	uint64_t n_unclipped;
 	uint32_t n_parts;
 
-	cr_assert_eq(block_mask_create(&shape, &evaluator, 0, &whole, &error), PAGED_OK);
-	n_unclipped = n_asked;
-	n_asked = 0;
+	cr_assert_eq(block_mask_create(&shape, &evaluator, 0, &at_once, &error), PAGED_OK);
+	n_unclipped = n_evaluated;
+	n_evaluated = 0;
 	mask = mask_encode_by_parts(&shape, &evaluator, MASK_PART_MAX, &n_parts);
-	expect_equal_masks(mask, whole, "by parts");
+	expect_equal_masks(mask, at_once, "by parts");
 	cr_assert_eq(n_parts, 8);
-	cr_assert_leq(n_asked, n_unclipped * 11 / 10, "%lu, %lu", (unsigned long)n_asked, (unsigned long)n_unclipped);
+	cr_assert_leq(n_evaluated, n_unclipped * 11 / 10, "%lu, %lu", (unsigned long)n_evaluated,
+		      (unsigned long)n_unclipped);
 	block_mask_destroy(mask);
-	block_mask_destroy(whole);
+	block_mask_destroy(at_once);
 }
 
 /* Heads and rows like the one before are not asked about again, and take one number. */
@@ -104,23 +105,23 @@ Test(remote_mask, repeated_lists)
 	const struct block_mask_row rows[4] = { { 0, 5, 40 }, { 0, 5, 40 }, { 0, 0, 0 }, { 0, 5, 40 } };
 	const struct block_mask_shape shape = { .n_rows = 4, .n_heads = 3, .q_block = 1, .kv_block = 10, .rows = rows };
 	const struct mask_evaluator rules[2] = {
-		{ .evaluate_area = every_second, .same_rows = true, .same_heads = true },
-		{ .evaluate_area = every_second, .same_rows = true },
+		{ .evaluate_area = evaluate_every_second_block, .same_rows = true, .same_heads = true },
+		{ .evaluate_area = evaluate_every_second_block, .same_rows = true },
 	};
 
 	for (int i = 0; i < 2; i++) {
-		struct block_mask *mask, *whole;
+		struct block_mask *mask, *at_once;
 
-		cr_assert_eq(block_mask_create(&shape, &rules[i], 0, &whole, &error), PAGED_OK);
+		cr_assert_eq(block_mask_create(&shape, &rules[i], 0, &at_once, &error), PAGED_OK);
 		for (uint32_t capacity = 3; capacity < 80; capacity++) {
 			uint32_t n_parts;
 
 			mask = mask_encode_by_parts(&shape, &rules[i], capacity, &n_parts);
-			expect_equal_masks(mask, whole, "by parts");
+			expect_equal_masks(mask, at_once, "by parts");
 			cr_assert(i == 1 || capacity < 55 || n_parts == 1);
 			block_mask_destroy(mask);
 		}
-		block_mask_destroy(whole);
+		block_mask_destroy(at_once);
 	}
 }
 
@@ -233,7 +234,7 @@ Test(remote_mask, memory_limit)
 
 /* Every list of a mask that was read is in bounds, and no block is named twice. */
 static void
-walk(const struct block_mask *mask)
+mask_check_lists(const struct block_mask *mask)
 {
 	struct mask_position position;
 
@@ -278,7 +279,7 @@ Test(remote_mask, every_number_invalid)
 		if (status == PAGED_OK && !reader.done)
 			status = PAGED_ERR_PROTOCOL;
 		if (rle_read_end(&reader, status, &mask) == PAGED_OK) {
-			walk(mask);
+			mask_check_lists(mask);
 			block_mask_destroy(mask);
 			n_read++;
 		} else {
@@ -299,7 +300,7 @@ cancel_soon(void *cancelled)
 
 /* A mask that would take minutes to its end; cancelled before it is begun, and then while it is built. */
 static void
-cancel_at_it(const char *text, uint32_t block)
+check_cancelled(const char *text, uint32_t block)
 {
 	static const uint32_t n_tokens = 1u << 18;
 	const struct mask_request request = {
@@ -326,12 +327,12 @@ cancel_at_it(const char *text, uint32_t block)
 /* Blocks that all take a look at their elements, and of which few are seen: a part is not full soon. */
 Test(remote_mask, cancelled_between_blocks, .timeout = 60)
 {
-	cancel_at_it("(q_idx * 7919 ^ kv_idx * 104729) % 1000003 == 1000002 && (q_idx ^ kv_idx) % 9 == 4", 4);
+	check_cancelled("(q_idx * 7919 ^ kv_idx * 104729) % 1000003 == 1000002 && (q_idx ^ kv_idx) % 9 == 4", 4);
 }
 
 /* All of it seen, which takes every element to find out. */
 Test(remote_mask, cancelled_within_a_block, .timeout = 60)
 {
-	cancel_at_it("((q_idx ^ kv_idx) & 3) + (~(q_idx ^ kv_idx) & 3) == 3", 1u << 18);
-	cancel_at_it("sin(q_idx * 7.0) * sin(q_idx * 7.0) + cos(q_idx * 7.0) * cos(q_idx * 7.0) < 1.5", 1u << 18);
+	check_cancelled("((q_idx ^ kv_idx) & 3) + (~(q_idx ^ kv_idx) & 3) == 3", 1u << 18);
+	check_cancelled("sin(q_idx * 7.0) * sin(q_idx * 7.0) + cos(q_idx * 7.0) * cos(q_idx * 7.0) < 1.5", 1u << 18);
 }

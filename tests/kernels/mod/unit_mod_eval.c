@@ -54,7 +54,7 @@ read_array(struct golden_mods *golden, const char *line)
 }
 
 static uint32_t
-read_list(const char *at, uint32_t *values, uint32_t room)
+read_list(const char *at, uint32_t *values, uint32_t max)
 {
 	uint32_t n = 0;
 	char *end;
@@ -64,14 +64,14 @@ read_list(const char *at, uint32_t *values, uint32_t room)
 
 		if (end == at)
 			return n;
-		cr_assert_lt(n, room);
+		cr_assert_lt(n, max);
 		values[n++] = value;
 	}
 }
 
 /* As PyTorch's allocator: the last of a list n - 1 ... 0, in list order. */
 static void
-replay(struct golden_mods *golden, uint32_t *n_free, uint32_t n_pages, uint32_t b, uint32_t tokens)
+reserve_pages(struct golden_mods *golden, uint32_t *n_free, uint32_t n_pages, uint32_t b, uint32_t tokens)
 {
 	uint32_t wanted = (tokens + golden->page_size - 1) / golden->page_size;
 	uint32_t need = wanted > golden->n_row[b] ? wanted - golden->n_row[b] : 0;
@@ -139,7 +139,7 @@ check_file(const char *path, enum kernel_isa isa)
 		if (sscanf(line, "pool %u %u", &n_pages, &golden.page_size) == 2)
 			n_free = n_pages;
 		else if (sscanf(line, "reserve %u %u ok", &b, &tokens) == 2)
-			replay(&golden, &n_free, n_pages, b, tokens);
+			reserve_pages(&golden, &n_free, n_pages, b, tokens);
 		else if (strncmp(line, "kv_len ", 7) == 0)
 			read_list(line + 7, golden.kv_len, N(golden.kv_len));
 		else if (strncmp(line, "mask ", 5) == 0)
@@ -187,7 +187,7 @@ KERNEL_TEST(mod_eval, golden_points)
 
 /* One text at b 1, h 2, q_idx 7, kv_idx 5, score 0.5, by both. */
 static void
-gives(enum kernel_isa isa, const char *text, double expected)
+expect_score(enum kernel_isa isa, const char *text, double expected)
 {
 	static const float f16_free[2] = { 1.5f, -2 };
 	static const int32_t least = INT32_MIN, minus = -1, zero = 0;
@@ -221,87 +221,87 @@ gives(enum kernel_isa isa, const char *text, double expected)
 
 KERNEL_TEST(mod_eval, integers)
 {
-	gives(isa, "-7 / 2", -4);
-	gives(isa, "7 / -2", -4);
-	gives(isa, "-7 / -2", 3);
-	gives(isa, "-8 / 2", -4);
-	gives(isa, "-7 % 3", 2);
-	gives(isa, "7 % -3", -2);
-	gives(isa, "-6 % 3", 0);
-	gives(isa, "b / zero", 0);
-	gives(isa, "b % zero", 0);
-	gives(isa, "least / minus", INT32_MIN);
-	gives(isa, "least % minus", 0);
-	gives(isa, "least / least", 1);
-	gives(isa, "(least + 1) / least", 0);
-	gives(isa, "2147483647 / least", -1);
-	gives(isa, "2147483647 % least", -1);
-	gives(isa, "least / 2147483647", -2);
-	gives(isa, "least % 2147483647 - 2147483640", 6);
-	gives(isa, "2147483647 + b", INT32_MIN);
-	gives(isa, "-least", INT32_MIN);
-	gives(isa, "abs(least)", INT32_MIN);
-	gives(isa, "65536 * 65536 + 5", 5);
-	gives(isa, "1 << 33", 2);
-	gives(isa, "1 << -1", INT32_MIN);
-	gives(isa, "-8 >> 33", -4);
-	gives(isa, "(6 & 3) + (6 | 3) * 10 + (6 ^ 3) * 100", 572);
-	gives(isa, "~q_idx", -8);
-	gives(isa, "(q_idx > 3) + (kv_idx > 100) + true", 2);
-	gives(isa, "min(3, -5) + max(2, 9) + clamp(15, 0, 7)", 11);
-	gives(isa, "2 + 3 * 4 - 10 / 2 % 3", 12);
-	gives(isa, "1 < 2 == true ? 5 : 6", 5);
+	expect_score(isa, "-7 / 2", -4);
+	expect_score(isa, "7 / -2", -4);
+	expect_score(isa, "-7 / -2", 3);
+	expect_score(isa, "-8 / 2", -4);
+	expect_score(isa, "-7 % 3", 2);
+	expect_score(isa, "7 % -3", -2);
+	expect_score(isa, "-6 % 3", 0);
+	expect_score(isa, "b / zero", 0);
+	expect_score(isa, "b % zero", 0);
+	expect_score(isa, "least / minus", INT32_MIN);
+	expect_score(isa, "least % minus", 0);
+	expect_score(isa, "least / least", 1);
+	expect_score(isa, "(least + 1) / least", 0);
+	expect_score(isa, "2147483647 / least", -1);
+	expect_score(isa, "2147483647 % least", -1);
+	expect_score(isa, "least / 2147483647", -2);
+	expect_score(isa, "least % 2147483647 - 2147483640", 6);
+	expect_score(isa, "2147483647 + b", INT32_MIN);
+	expect_score(isa, "-least", INT32_MIN);
+	expect_score(isa, "abs(least)", INT32_MIN);
+	expect_score(isa, "65536 * 65536 + 5", 5);
+	expect_score(isa, "1 << 33", 2);
+	expect_score(isa, "1 << -1", INT32_MIN);
+	expect_score(isa, "-8 >> 33", -4);
+	expect_score(isa, "(6 & 3) + (6 | 3) * 10 + (6 ^ 3) * 100", 572);
+	expect_score(isa, "~q_idx", -8);
+	expect_score(isa, "(q_idx > 3) + (kv_idx > 100) + true", 2);
+	expect_score(isa, "min(3, -5) + max(2, 9) + clamp(15, 0, 7)", 11);
+	expect_score(isa, "2 + 3 * 4 - 10 / 2 % 3", 12);
+	expect_score(isa, "1 < 2 == true ? 5 : 6", 5);
 }
 
 KERNEL_TEST(mod_eval, floats)
 {
-	gives(isa, "float(7) / 2", 3.5);
-	gives(isa, "score / 0", INFINITY);
-	gives(isa, "inf - inf", NAN);
-	gives(isa, "min(nan, score)", NAN);
-	gives(isa, "max(score, nan)", NAN);
-	gives(isa, "clamp(nan, 0, 1)", NAN);
-	gives(isa, "nan < 1 || nan >= 1 || nan == nan ? 1 : 0", 0);
-	gives(isa, "nan != nan ? 1 : 0", 1);
-	gives(isa, "nan ? 1 : 0", 1);
-	gives(isa, "int(nan)", 0);
-	gives(isa, "int(inf) - 2147483640", 7);
-	gives(isa, "int(-1e20)", INT32_MIN);
-	gives(isa, "int(-2.9)", -2);
-	gives(isa, "floor(-2.1)", -3);
-	gives(isa, "floor(2.9)", 2);
-	gives(isa, "floor(1e20)", (double)1e20f);
-	gives(isa, "1 / floor(-0.0)", -INFINITY);
-	gives(isa, "floor(-inf)", -INFINITY);
-	gives(isa, "sqrt(6.25)", 2.5);
-	gives(isa, "sqrt(-1)", NAN);
-	gives(isa, "log(0)", -INFINITY);
-	gives(isa, "log(-1)", NAN);
-	gives(isa, "log(inf)", INFINITY);
-	gives(isa, "exp(-inf) + exp(inf)", INFINITY);
-	gives(isa, "tanh(inf) - tanh(-inf)", 2);
-	gives(isa, "sin(inf)", NAN);
-	gives(isa, "cos(0) + exp2(3)", 9);
-	gives(isa, "sigmoid(0) + sigmoid(-inf) + sigmoid(inf)", 1.5);
-	gives(isa, "exp(nan) + 1", NAN);
-	gives(isa, "tanh(nan)", NAN);
+	expect_score(isa, "float(7) / 2", 3.5);
+	expect_score(isa, "score / 0", INFINITY);
+	expect_score(isa, "inf - inf", NAN);
+	expect_score(isa, "min(nan, score)", NAN);
+	expect_score(isa, "max(score, nan)", NAN);
+	expect_score(isa, "clamp(nan, 0, 1)", NAN);
+	expect_score(isa, "nan < 1 || nan >= 1 || nan == nan ? 1 : 0", 0);
+	expect_score(isa, "nan != nan ? 1 : 0", 1);
+	expect_score(isa, "nan ? 1 : 0", 1);
+	expect_score(isa, "int(nan)", 0);
+	expect_score(isa, "int(inf) - 2147483640", 7);
+	expect_score(isa, "int(-1e20)", INT32_MIN);
+	expect_score(isa, "int(-2.9)", -2);
+	expect_score(isa, "floor(-2.1)", -3);
+	expect_score(isa, "floor(2.9)", 2);
+	expect_score(isa, "floor(1e20)", (double)1e20f);
+	expect_score(isa, "1 / floor(-0.0)", -INFINITY);
+	expect_score(isa, "floor(-inf)", -INFINITY);
+	expect_score(isa, "sqrt(6.25)", 2.5);
+	expect_score(isa, "sqrt(-1)", NAN);
+	expect_score(isa, "log(0)", -INFINITY);
+	expect_score(isa, "log(-1)", NAN);
+	expect_score(isa, "log(inf)", INFINITY);
+	expect_score(isa, "exp(-inf) + exp(inf)", INFINITY);
+	expect_score(isa, "tanh(inf) - tanh(-inf)", 2);
+	expect_score(isa, "sin(inf)", NAN);
+	expect_score(isa, "cos(0) + exp2(3)", 9);
+	expect_score(isa, "sigmoid(0) + sigmoid(-inf) + sigmoid(inf)", 1.5);
+	expect_score(isa, "exp(nan) + 1", NAN);
+	expect_score(isa, "tanh(nan)", NAN);
 }
 
 KERNEL_TEST(mod_eval, arrays)
 {
-	gives(isa, "bytes[2] + doc[0]", 258);
-	gives(isa, "halves[0] + brains[1] + floats[0]", 1);
-	gives(isa, "back[0] + 10 * back[3]", 31);
-	gives(isa, "square[1][0] * 10 + square[b][b]", 41);
-	gives(isa, "doc[4]", 0);
-	gives(isa, "doc[-1]", 0);
-	gives(isa, "none[0]", 0);
-	gives(isa, "square[0][2]", 0);
-	gives(isa, "floats[doc[0]]", 0);
+	expect_score(isa, "bytes[2] + doc[0]", 258);
+	expect_score(isa, "halves[0] + brains[1] + floats[0]", 1);
+	expect_score(isa, "back[0] + 10 * back[3]", 31);
+	expect_score(isa, "square[1][0] * 10 + square[b][b]", 41);
+	expect_score(isa, "doc[4]", 0);
+	expect_score(isa, "doc[-1]", 0);
+	expect_score(isa, "none[0]", 0);
+	expect_score(isa, "square[0][2]", 0);
+	expect_score(isa, "floats[doc[0]]", 0);
 }
 
 static void
-records(enum kernel_isa isa, const char *text, const char *expected)
+expect_bad_index(enum kernel_isa isa, const char *text, const char *expected)
 {
 	static const int32_t doc[4] = { 3, 1, 4, 1 };
 	const struct mod_array arrays[] = { MOD_1D("doc", MOD_I32, doc),
@@ -328,21 +328,21 @@ records(enum kernel_isa isa, const char *text, const char *expected)
 
 KERNEL_TEST(mod_eval, indexes_out_of_bounds)
 {
-	records(isa, "doc[3]", "");
-	records(isa, "doc[kv_idx]", "mod: array 'doc', index 0 is 5, bounds are 0 to 3");
-	records(isa, "square[1][b - 2]", "mod: array 'square', index 1 is -1, bounds are 0 to 1");
-	records(isa, "q_idx < kv_idx && doc[kv_idx]", "");
-	records(isa, "kv_idx < q_idx || doc[kv_idx]", "");
-	records(isa, "kv_idx < q_idx ? doc[1] : doc[q_idx]", "");
-	records(isa, "(q_idx < kv_idx ? doc[q_idx] : h < 100 && (b || doc[-5]))", "");
-	records(isa, "sliding_window(doc[kv_idx])", "mod: array 'doc', index 0 is 5, bounds are 0 to 3");
-	records(isa, "q_idx < kv_idx && sliding_window(doc[kv_idx])", "");
-	records(isa, "doc[b] && doc[kv_idx]", "mod: array 'doc', index 0 is 5, bounds are 0 to 3");
+	expect_bad_index(isa, "doc[3]", "");
+	expect_bad_index(isa, "doc[kv_idx]", "mod: array 'doc', index 0 is 5, bounds are 0 to 3");
+	expect_bad_index(isa, "square[1][b - 2]", "mod: array 'square', index 1 is -1, bounds are 0 to 1");
+	expect_bad_index(isa, "q_idx < kv_idx && doc[kv_idx]", "");
+	expect_bad_index(isa, "kv_idx < q_idx || doc[kv_idx]", "");
+	expect_bad_index(isa, "kv_idx < q_idx ? doc[1] : doc[q_idx]", "");
+	expect_bad_index(isa, "(q_idx < kv_idx ? doc[q_idx] : h < 100 && (b || doc[-5]))", "");
+	expect_bad_index(isa, "sliding_window(doc[kv_idx])", "mod: array 'doc', index 0 is 5, bounds are 0 to 3");
+	expect_bad_index(isa, "q_idx < kv_idx && sliding_window(doc[kv_idx])", "");
+	expect_bad_index(isa, "doc[b] && doc[kv_idx]", "mod: array 'doc', index 0 is 5, bounds are 0 to 3");
 }
 
 /* Worst error of a function in units in the last place. */
 static double
-worst(enum kernel_isa isa, const char *text, double (*exact)(double), float low, float high)
+max_ulp_error(enum kernel_isa isa, const char *text, double (*exact)(double), float low, float high)
 {
 	struct mod_fixture fixture = mod_fixture_open(MOD_SCORE, text, NULL, 0);
 	struct paged_error error;
@@ -400,7 +400,7 @@ KERNEL_TEST(mod_eval, accuracy)
 	};
 
 	for (size_t i = 0; i < N(cases); i++) {
-		double most = worst(isa, cases[i].text, cases[i].exact, cases[i].low, cases[i].high);
+		double most = max_ulp_error(isa, cases[i].text, cases[i].exact, cases[i].low, cases[i].high);
 
 		cr_expect_leq(most, cases[i].units, "%s in [%g, %g]: %g units", cases[i].text, (double)cases[i].low,
 			      (double)cases[i].high, most);

@@ -28,7 +28,7 @@ parse(enum mod_kind kind, const char *text)
 }
 
 static void
-same_after_printing(enum mod_kind kind, const char *text)
+expect_round_trip(enum mod_kind kind, const char *text)
 {
 	struct mod *once = parse(kind, text), *twice = parse(kind, mod_text(once));
 
@@ -44,9 +44,9 @@ same_after_printing(enum mod_kind kind, const char *text)
 Test(mod_parse, texts_round_trip)
 {
 	for (size_t i = 0; mod_texts_masks[i] != NULL; i++)
-		same_after_printing(MOD_MASK, mod_texts_masks[i]);
+		expect_round_trip(MOD_MASK, mod_texts_masks[i]);
 	for (size_t i = 0; mod_texts_scores[i] != NULL; i++)
-		same_after_printing(MOD_SCORE, mod_texts_scores[i]);
+		expect_round_trip(MOD_SCORE, mod_texts_scores[i]);
 }
 
 Test(mod_parse, builtin_mods)
@@ -65,7 +65,7 @@ Test(mod_parse, builtin_mods)
 }
 
 static void
-canonical(enum mod_kind kind, const char *text, const char *expected)
+expect_canonical(enum mod_kind kind, const char *text, const char *expected)
 {
 	struct mod *mod = parse(kind, text);
 
@@ -75,13 +75,13 @@ canonical(enum mod_kind kind, const char *text, const char *expected)
 
 Test(mod_parse, canonical_texts)
 {
-	canonical(MOD_MASK, " ( q_idx>=kv_idx )", "kv_idx <= q_idx");
-	canonical(MOD_MASK, "not causal or b", "!(kv_idx <= q_idx) || b != 0");
-	canonical(MOD_SCORE, "score*2", "score * 2.0");
-	canonical(MOD_SCORE, "soft_cap(30.0)", "30.0 * tanh(score / 30.0)");
-	canonical(MOD_SCORE, "score + (h - (b - 1)) + 0x10", "score + float(h - (b - 1)) + 16.0");
-	canonical(MOD_MASK, "(b | 1) & 2 ^ h << 3", "((b | 1) & 2 ^ h << 3) != 0");
-	canonical(MOD_SCORE, "clamp(score, -1, 1)", "min(max(score, -1.0), 1.0)");
+	expect_canonical(MOD_MASK, " ( q_idx>=kv_idx )", "kv_idx <= q_idx");
+	expect_canonical(MOD_MASK, "not causal or b", "!(kv_idx <= q_idx) || b != 0");
+	expect_canonical(MOD_SCORE, "score*2", "score * 2.0");
+	expect_canonical(MOD_SCORE, "soft_cap(30.0)", "30.0 * tanh(score / 30.0)");
+	expect_canonical(MOD_SCORE, "score + (h - (b - 1)) + 0x10", "score + float(h - (b - 1)) + 16.0");
+	expect_canonical(MOD_MASK, "(b | 1) & 2 ^ h << 3", "((b | 1) & 2 ^ h << 3) != 0");
+	expect_canonical(MOD_SCORE, "clamp(score, -1, 1)", "min(max(score, -1.0), 1.0)");
 }
 
 Test(mod_parse, names_and_inputs)
@@ -100,7 +100,7 @@ Test(mod_parse, names_and_inputs)
 }
 
 static void
-refused(enum mod_kind kind, const char *text, enum paged_status status, const char *expected)
+expect_refused(enum mod_kind kind, const char *text, enum paged_status status, const char *expected)
 {
 	struct paged_error error = { 0 };
 	struct mod *mod = NULL;
@@ -113,40 +113,44 @@ refused(enum mod_kind kind, const char *text, enum paged_status status, const ch
 
 Test(mod_parse, errors)
 {
-	refused(MOD_MASK, "kv_idx <= q_indx", PAGED_ERR_INVALID,
+	expect_refused(
+		MOD_MASK, "kv_idx <= q_indx", PAGED_ERR_INVALID,
 		"mod, line 1, column 11: no name 'q_indx'; nearest is 'q_idx'\n  kv_idx <= q_indx\n            ^");
-	refused(MOD_MASK, "causal &&\n  sliding_windw", PAGED_ERR_INVALID,
+	expect_refused(
+		MOD_MASK, "causal &&\n  sliding_windw", PAGED_ERR_INVALID,
 		"line 2, column 3: no name 'sliding_windw'; nearest is 'sliding_window'\n    sliding_windw\n    ^");
-	refused(MOD_MASK, "(kv_idx <= q_idx", PAGED_ERR_INVALID, "expected ')' or an operator, but the text ends");
-	refused(MOD_MASK, "kv_idx <= ", PAGED_ERR_INVALID, "expected a number, a name or '('");
-	refused(MOD_MASK, "", PAGED_ERR_INVALID, "but the text ends here");
-	refused(MOD_MASK, "kv_idx q_idx", PAGED_ERR_INVALID, "column 8: expected an operator or the end, not 'q_idx'");
-	refused(MOD_MASK, "kv_idx = q_idx", PAGED_ERR_INVALID, "equality is '=='");
-	refused(MOD_MASK, "0 <= kv_idx < 5", PAGED_ERR_INVALID, "comparisons do not chain");
-	refused(MOD_MASK, "score > 0", PAGED_ERR_INVALID, "a mask mod has no score");
-	refused(MOD_SCORE, "causal", PAGED_ERR_INVALID, "write ... ? score : -inf");
-	refused(MOD_MASK, "doc == 3", PAGED_ERR_INVALID, "'doc' has 1 dimension, but 0 indexes");
-	refused(MOD_MASK, "window[3]", PAGED_ERR_INVALID, "'window' has 0 dimensions, but 1 index");
-	refused(MOD_MASK, "doc[1.5] == 3", PAGED_ERR_INVALID, "an index of 'doc' is a float; write int(...)");
-	refused(MOD_MASK, "doc(3)", PAGED_ERR_INVALID, "'doc' is no function");
-	refused(MOD_MASK, "h[3]", PAGED_ERR_INVALID, "'h' is no array");
-	refused(MOD_SCORE, "tanh", PAGED_ERR_INVALID, "expected '(' behind the function 'tanh'");
-	refused(MOD_SCORE, "tanh(score, 1)", PAGED_ERR_INVALID, "'tanh' takes 1 argument, here are more");
-	refused(MOD_SCORE, "min(score)", PAGED_ERR_INVALID, "'min' takes 2 arguments, here are fewer");
-	refused(MOD_SCORE, "min()", PAGED_ERR_INVALID, "here are fewer");
-	refused(MOD_SCORE, "score % 2", PAGED_ERR_INVALID, "'%' takes integers");
-	refused(MOD_SCORE, "~score", PAGED_ERR_INVALID, "'~' takes an integer");
-	refused(MOD_MASK, "~causal", PAGED_ERR_INVALID, "write '!'");
-	refused(MOD_MASK, "kv_idx < 2147483648", PAGED_ERR_INVALID, "larger than any int");
-	refused(MOD_MASK, "kv_idx < 99999999999999999999", PAGED_ERR_INVALID, "larger than any int");
-	refused(MOD_MASK, "kv_idx < 0x100000000", PAGED_ERR_INVALID, "does not fit 32 bits");
-	refused(MOD_SCORE, "1e39", PAGED_ERR_INVALID, "write inf");
-	refused(MOD_SCORE, "1.5f", PAGED_ERR_INVALID, "takes no suffix");
-	refused(MOD_SCORE, "score $ 1", PAGED_ERR_INVALID, "'$' has no meaning");
-	refused(MOD_SCORE, "score \x01", PAGED_ERR_INVALID, "byte 0x01 has no meaning");
-	refused(MOD_MASK, "b ? h", PAGED_ERR_INVALID, "expected ':' of the '?'");
-	refused(MOD_MASK, "causal(3)", PAGED_ERR_INVALID, "'causal' takes (), here are 1");
-	refused(MOD_MASK, "causal_offset", PAGED_ERR_INVALID, "causal_offset: 'offset' has 1 dimension");
+	expect_refused(MOD_MASK, "(kv_idx <= q_idx", PAGED_ERR_INVALID,
+		       "expected ')' or an operator, but the text ends");
+	expect_refused(MOD_MASK, "kv_idx <= ", PAGED_ERR_INVALID, "expected a number, a name or '('");
+	expect_refused(MOD_MASK, "", PAGED_ERR_INVALID, "but the text ends here");
+	expect_refused(MOD_MASK, "kv_idx q_idx", PAGED_ERR_INVALID,
+		       "column 8: expected an operator or the end, not 'q_idx'");
+	expect_refused(MOD_MASK, "kv_idx = q_idx", PAGED_ERR_INVALID, "equality is '=='");
+	expect_refused(MOD_MASK, "0 <= kv_idx < 5", PAGED_ERR_INVALID, "comparisons do not chain");
+	expect_refused(MOD_MASK, "score > 0", PAGED_ERR_INVALID, "a mask mod has no score");
+	expect_refused(MOD_SCORE, "causal", PAGED_ERR_INVALID, "write ... ? score : -inf");
+	expect_refused(MOD_MASK, "doc == 3", PAGED_ERR_INVALID, "'doc' has 1 dimension, but 0 indexes");
+	expect_refused(MOD_MASK, "window[3]", PAGED_ERR_INVALID, "'window' has 0 dimensions, but 1 index");
+	expect_refused(MOD_MASK, "doc[1.5] == 3", PAGED_ERR_INVALID, "an index of 'doc' is a float; write int(...)");
+	expect_refused(MOD_MASK, "doc(3)", PAGED_ERR_INVALID, "'doc' is no function");
+	expect_refused(MOD_MASK, "h[3]", PAGED_ERR_INVALID, "'h' is no array");
+	expect_refused(MOD_SCORE, "tanh", PAGED_ERR_INVALID, "expected '(' behind the function 'tanh'");
+	expect_refused(MOD_SCORE, "tanh(score, 1)", PAGED_ERR_INVALID, "'tanh' takes 1 argument, here are more");
+	expect_refused(MOD_SCORE, "min(score)", PAGED_ERR_INVALID, "'min' takes 2 arguments, here are fewer");
+	expect_refused(MOD_SCORE, "min()", PAGED_ERR_INVALID, "here are fewer");
+	expect_refused(MOD_SCORE, "score % 2", PAGED_ERR_INVALID, "'%' takes integers");
+	expect_refused(MOD_SCORE, "~score", PAGED_ERR_INVALID, "'~' takes an integer");
+	expect_refused(MOD_MASK, "~causal", PAGED_ERR_INVALID, "write '!'");
+	expect_refused(MOD_MASK, "kv_idx < 2147483648", PAGED_ERR_INVALID, "larger than any int");
+	expect_refused(MOD_MASK, "kv_idx < 99999999999999999999", PAGED_ERR_INVALID, "larger than any int");
+	expect_refused(MOD_MASK, "kv_idx < 0x100000000", PAGED_ERR_INVALID, "does not fit 32 bits");
+	expect_refused(MOD_SCORE, "1e39", PAGED_ERR_INVALID, "write inf");
+	expect_refused(MOD_SCORE, "1.5f", PAGED_ERR_INVALID, "takes no suffix");
+	expect_refused(MOD_SCORE, "score $ 1", PAGED_ERR_INVALID, "'$' has no meaning");
+	expect_refused(MOD_SCORE, "score \x01", PAGED_ERR_INVALID, "byte 0x01 has no meaning");
+	expect_refused(MOD_MASK, "b ? h", PAGED_ERR_INVALID, "expected ':' of the '?'");
+	expect_refused(MOD_MASK, "causal(3)", PAGED_ERR_INVALID, "'causal' takes (), here are 1");
+	expect_refused(MOD_MASK, "causal_offset", PAGED_ERR_INVALID, "causal_offset: 'offset' has 1 dimension");
 }
 
 /* n copies of `open`, `middle`, n copies of `close`. */
@@ -164,22 +168,22 @@ nest(uint32_t n, const char *open, const char *middle, const char *close)
 }
 
 static void
-limit(enum mod_kind kind, char *text, const char *expected)
+expect_limit(enum mod_kind kind, char *text, const char *expected)
 {
-	refused(kind, text, PAGED_ERR_LIMIT, expected);
+	expect_refused(kind, text, PAGED_ERR_LIMIT, expected);
 	free(text);
 }
 
 Test(mod_parse, limits)
 {
-	limit(MOD_MASK, nest(5000, " ", "b", ""), "5001 bytes, 4096 at most");
-	limit(MOD_MASK, nest(1500, "(", "b", ")"), "nested more than");
-	limit(MOD_MASK, nest(4000, "!", "b", ""), "nested more than");
-	limit(MOD_SCORE, nest(500, "-", "score", ""), "nested more than");
-	limit(MOD_SCORE, nest(1000, "h + ", "score", ""), "nested more than");
-	limit(MOD_SCORE, nest(100, "tanh(", "score", ")"), "nested more than");
-	limit(MOD_SCORE, nest(40, "soft_cap(soft_cap(", "score", ",1.0),1.0)"), "more than");
-	limit(MOD_MASK, nest(1, "an_unusually_long_name_of_a_param", "", ""), "33 characters, 31 at most");
+	expect_limit(MOD_MASK, nest(5000, " ", "b", ""), "5001 bytes, 4096 at most");
+	expect_limit(MOD_MASK, nest(1500, "(", "b", ")"), "nested more than");
+	expect_limit(MOD_MASK, nest(4000, "!", "b", ""), "nested more than");
+	expect_limit(MOD_SCORE, nest(500, "-", "score", ""), "nested more than");
+	expect_limit(MOD_SCORE, nest(1000, "h + ", "score", ""), "nested more than");
+	expect_limit(MOD_SCORE, nest(100, "tanh(", "score", ")"), "nested more than");
+	expect_limit(MOD_SCORE, nest(40, "soft_cap(soft_cap(", "score", ",1.0),1.0)"), "more than");
+	expect_limit(MOD_MASK, nest(1, "an_unusually_long_name_of_a_param", "", ""), "33 characters, 31 at most");
 }
 
 Test(mod_parse, more_operations_than_allowed)
@@ -189,7 +193,7 @@ Test(mod_parse, more_operations_than_allowed)
 	for (uint32_t i = 0; i < 300; i++)
 		at += sprintf(at, "%s%sh*%u", i > 0 && i % 30 == 0 ? ")^" : "", i % 30 == 0 ? "(" : "|", i + 2);
 	strcpy(at, ")");
-	refused(MOD_MASK, text, PAGED_ERR_LIMIT, "different operations");
+	expect_refused(MOD_MASK, text, PAGED_ERR_LIMIT, "different operations");
 }
 
 /* A program may run in a locale whose numbers have commas. */
@@ -197,7 +201,7 @@ Test(mod_parse, locale)
 {
 	if (setlocale(LC_ALL, "de_DE.UTF-8") == NULL)
 		cr_skip("no locale de_DE.UTF-8 here");
-	canonical(MOD_SCORE, "score * 0.5", "score * 0.5");
+	expect_canonical(MOD_SCORE, "score * 0.5", "score * 0.5");
 }
 
 Test(mod_parse, bad_names)

@@ -24,16 +24,17 @@ static void
 check_text(const struct mod_fixture *fixture, const struct generator_text *text)
 {
 	struct paged_error error = { 0 };
-	struct mod *again;
+	struct mod *reparsed;
 	const char *canonical = mod_text(fixture->mod);
 
 	cr_assert_eq(mod_parse(mod_kind(fixture->mod), canonical, strlen(canonical), generator_arrays,
-			       GENERATOR_N_ARRAYS, &again, &error),
+			       GENERATOR_N_ARRAYS, &reparsed, &error),
 		     PAGED_OK, "seed %llu: %s\n%s\n%s", (unsigned long long)seed, error.text, text->at, canonical);
-	cr_assert(again->n_nodes == fixture->mod->n_nodes &&
-			  memcmp(again->nodes, fixture->mod->nodes, again->n_nodes * sizeof(*again->nodes)) == 0,
+	cr_assert(reparsed->n_nodes == fixture->mod->n_nodes &&
+			  memcmp(reparsed->nodes, fixture->mod->nodes, reparsed->n_nodes * sizeof(*reparsed->nodes)) ==
+				  0,
 		  "seed %llu: %s\n%s", (unsigned long long)seed, text->at, canonical);
-	mod_destroy(again);
+	mod_destroy(reparsed);
 }
 
 struct tile {
@@ -66,32 +67,32 @@ random_tile(void)
 
 /* All lines at once, or the first ones and then the others. */
 static void
-run_scores(struct mod_vm *vm, const struct tile *tile, const uint64_t *live, float (*results)[MOD_TILE_KEYS])
+run_scores(struct mod_vm *vm, const struct tile *tile, const uint64_t *active, float (*results)[MOD_TILE_KEYS])
 {
 	uint32_t first = tile->n_q_rows / 3;
 
 	if (first == 0 && tile->scale == 1) {
-		mod_vm_score(vm, tile->kv_idx, tile->n_keys, live, results[0], MOD_TILE_KEYS);
+		mod_vm_score(vm, tile->kv_idx, tile->n_keys, active, results[0], MOD_TILE_KEYS);
 		return;
 	}
 	if (first == 0)
 		first = tile->n_q_rows;
-	mod_vm_score_q_rows(vm, 0, first, tile->kv_idx, tile->n_keys, live, tile->scale, results[0], MOD_TILE_KEYS);
+	mod_vm_score_q_rows(vm, 0, first, tile->kv_idx, tile->n_keys, active, tile->scale, results[0], MOD_TILE_KEYS);
 	if (first < tile->n_q_rows)
 		mod_vm_score_q_rows(vm, first, tile->n_q_rows - first, tile->kv_idx, tile->n_keys,
-				    live != NULL ? live + first : NULL, tile->scale, results[first], MOD_TILE_KEYS);
+				    active != NULL ? active + first : NULL, tile->scale, results[first], MOD_TILE_KEYS);
 }
 
 /* What the mod is to see, rounded as a multiplication by itself rounds. */
 static double
-tile_score(const struct tile *tile, uint32_t line, uint32_t key)
+tile_score(const struct tile *tile, uint32_t q_row, uint32_t key)
 {
-	return (double)(tile->scores[line][key] * tile->scale);
+	return (double)(tile->scores[q_row][key] * tile->scale);
 }
 
 /* A mask's results are 0 and 1; `live` may be NULL. */
 static struct mod_bad_index
-run_tile(const struct mod_fixture *fixture, enum kernel_isa isa, const struct tile *tile, const uint64_t *live,
+run_tile(const struct mod_fixture *fixture, enum kernel_isa isa, const struct tile *tile, const uint64_t *active,
 	 float results[MOD_TILE_Q_ROWS][MOD_TILE_KEYS])
 {
 	struct paged_error error = { 0 };
@@ -104,11 +105,11 @@ run_tile(const struct mod_fixture *fixture, enum kernel_isa isa, const struct ti
 	mod_vm_set_q_rows(vm, tile->b, tile->h, tile->q_idx, tile->n_q_rows);
 	memcpy(results, tile->scores, sizeof(tile->scores));
 	if (mod_kind(fixture->mod) == MOD_SCORE)
-		run_scores(vm, tile, live, results);
+		run_scores(vm, tile, active, results);
 	else
-		mod_vm_mask(vm, tile->kv_idx, tile->n_keys, live, bits);
+		mod_vm_mask(vm, tile->kv_idx, tile->n_keys, active, bits);
 	for (uint32_t i = 0; mod_kind(fixture->mod) == MOD_MASK && i < tile->n_q_rows; i++) {
-		cr_assert_eq(bits[i] & ~(live != NULL ? live[i] & inside : inside), 0);
+		cr_assert_eq(bits[i] & ~(active != NULL ? active[i] & inside : inside), 0);
 		for (uint32_t j = 0; j < tile->n_keys; j++)
 			results[i][j] = (float)(bits[i] >> j & 1);
 	}
@@ -182,46 +183,46 @@ check_tile(const struct mod_fixture *fixture, const struct generator_text *text)
 
 /* Some lines whole, some empty, some in between. */
 static void
-random_live(uint64_t *live)
+random_active(uint64_t *active)
 {
 	for (uint32_t i = 0; i < MOD_TILE_Q_ROWS; i++) {
 		uint64_t bits = generator_bits();
 
 		switch (generator_pick(5)) {
 		case 0:
-			live[i] = UINT64_MAX;
+			active[i] = UINT64_MAX;
 			break;
 		case 1:
-			live[i] = 0;
+			active[i] = 0;
 			break;
 		case 2:
-			live[i] = bits & bits >> 7 & bits << 13;
+			active[i] = bits & bits >> 7 & bits << 13;
 			break;
 		default:
-			live[i] = bits;
+			active[i] = bits;
 			break;
 		}
 	}
 	if (generator_pick(4) == 0)
-		memset(live, 0, (MOD_TILE_Q_ROWS - 1) * sizeof(*live));
+		memset(active, 0, (MOD_TILE_Q_ROWS - 1) * sizeof(*active));
 }
 
 /* Elements that do not count change nothing for those that do, and no index of theirs is told. */
 static void
-check_live(const struct mod_fixture *fixture, const struct generator_text *text)
+check_active(const struct mod_fixture *fixture, const struct generator_text *text)
 {
 	static float all[MOD_TILE_Q_ROWS][MOD_TILE_KEYS], some[MOD_TILE_Q_ROWS][MOD_TILE_KEYS];
 	struct tile tile = random_tile();
-	uint64_t live[MOD_TILE_Q_ROWS];
+	uint64_t active[MOD_TILE_Q_ROWS];
 	struct mod_bad_index expected = { 0 };
 
-	random_live(live);
+	random_active(active);
 	for (uint32_t at = 0; at < tile.n_q_rows * tile.n_keys; at++) {
 		uint32_t i = at / tile.n_keys, j = at % tile.n_keys;
 		const struct mod_point point = { tile_score(&tile, i, j), tile.b, tile.h[i], tile.q_idx[i],
 						 (int32_t)((uint32_t)tile.kv_idx + j) };
 
-		if (live[i] >> j & 1)
+		if (active[i] >> j & 1)
 			mod_scalar(fixture->binding, &point, &expected);
 	}
 	for (enum kernel_isa isa = 0; isa < KERNEL_N_ISAS; isa++) {
@@ -230,11 +231,11 @@ check_live(const struct mod_fixture *fixture, const struct generator_text *text)
 		if (!kernel_isa_supported(isa))
 			continue;
 		run_tile(fixture, isa, &tile, NULL, all);
-		range = run_tile(fixture, isa, &tile, live, some);
+		range = run_tile(fixture, isa, &tile, active, some);
 		for (uint32_t at = 0; at < tile.n_q_rows * tile.n_keys; at++) {
 			uint32_t i = at / tile.n_keys, j = at % tile.n_keys;
 
-			if (live[i] >> j & 1)
+			if (active[i] >> j & 1)
 				cr_assert(memcmp(&all[i][j], &some[i][j], sizeof(float)) == 0, "seed %llu: %s",
 					  (unsigned long long)seed, text->at);
 		}
@@ -245,9 +246,9 @@ check_live(const struct mod_fixture *fixture, const struct generator_text *text)
 }
 
 static void
-random_range(int32_t range[2], uint32_t most, uint32_t width)
+random_range(int32_t range[2], uint32_t max, uint32_t width)
 {
-	range[0] = (int32_t)generator_pick(most);
+	range[0] = (int32_t)generator_pick(max);
 	range[1] = range[0] + (int32_t)generator_pick(width);
 }
 
@@ -290,7 +291,7 @@ check_box(const struct mod_fixture *fixture, const struct generator_text *text)
 
 /* As if it were the first box asked about. */
 static enum mod_truth
-ask_first(struct mod_interval *interval, const struct mod_binding *binding, const struct mod_box *box)
+box_truth_without_cache(struct mod_interval *interval, const struct mod_binding *binding, const struct mod_box *box)
 {
 	mod_interval_bind(interval, binding);
 	return mod_interval_box(interval, box);
@@ -313,7 +314,7 @@ check_sequence(const struct mod_fixture *fixture, const struct generator_text *t
 			random_range(box.q_idx, 60, generator_pick(2) ? 2 : 20);
 		if (generator_pick(2) == 0)
 			random_range(box.kv_idx, 60, generator_pick(2) ? 2 : 20);
-		cr_assert_eq(mod_interval_box(interval, &box), ask_first(other, fixture->binding, &box),
+		cr_assert_eq(mod_interval_box(interval, &box), box_truth_without_cache(other, fixture->binding, &box),
 			     "seed %llu: %s", (unsigned long long)seed, text->at);
 	}
 	mod_interval_destroy(other);
@@ -348,8 +349,9 @@ check_rebinding(const struct mod_fixture *fixture, const struct generator_text *
 
 			random_range(box.q_idx, 60, 4);
 			random_range(box.kv_idx, 40000, generator_pick(2) ? 64 : 3000);
-			cr_assert_eq(ask_first(interval, fixture->binding, &box), ask_first(interval, fresh, &box),
-				     "seed %llu: %s", (unsigned long long)seed, text->at);
+			cr_assert_eq(box_truth_without_cache(interval, fixture->binding, &box),
+				     box_truth_without_cache(interval, fresh, &box), "seed %llu: %s",
+				     (unsigned long long)seed, text->at);
 		}
 		mod_binding_destroy(fresh);
 	}
@@ -392,7 +394,7 @@ check_boxes(const struct mod_fixture *fixture, struct mod_interval *interval, co
 			const struct mod_point point = random_point(&box);
 			double scalar = mod_scalar(fixture->binding, &point, NULL);
 
-			expected = ask_first(interval, fixture->binding, &box);
+			expected = box_truth_without_cache(interval, fixture->binding, &box);
 			cr_assert(expected == MOD_UNKNOWN || (expected == MOD_ALL_TRUE) == (scalar == 1),
 				  "seed %llu: %s", (unsigned long long)seed, text->at);
 		}
@@ -439,7 +441,7 @@ rounds_of(struct generator_text (*make)(enum mod_kind kind), enum mod_kind kind,
 		struct generator_text text;
 
 		seed = base + i;
-		generator_start(seed);
+		generator_seed(seed);
 		fixture = generator_mod(kind, make, &text);
 		check(&fixture, &text);
 		mod_fixture_close(&fixture);
@@ -491,12 +493,12 @@ Test(mod_property, scores_over_tiles)
 
 Test(mod_property, mask_results_of_live_keys)
 {
-	rounds(MOD_MASK, 600, check_live);
+	rounds(MOD_MASK, 600, check_active);
 }
 
 Test(mod_property, score_results_of_live_keys)
 {
-	rounds(MOD_SCORE, 600, check_live);
+	rounds(MOD_SCORE, 600, check_active);
 }
 
 Test(mod_property, masks_over_boxes)

@@ -24,7 +24,7 @@ static void
 start(uint64_t of)
 {
 	seed = of;
-	generator_start(of);
+	generator_seed(of);
 }
 
 struct tile {
@@ -134,7 +134,7 @@ value_check(const struct subject *subject, const struct mod_point *point, float 
 
 /* The record of one point, and that it is emptied for the next. */
 static bool
-range_take(struct subject *subject, const struct mod_point *point)
+bad_index_check_and_clear(struct subject *subject, const struct mod_point *point)
 {
 	struct mod_bad_index expected = { 0 }, got;
 	enum mod_kind kind;
@@ -168,7 +168,7 @@ subject_check(struct subject *subject)
 			subject->call(tile.scores[i][j], point.b, point.h, point.q_idx, point.kv_idx, &subject->args);
 
 		value_check(subject, &point, value, results[i][j]);
-		found |= range_take(subject, &point);
+		found |= bad_index_check_and_clear(subject, &point);
 	}
 	cr_assert(!subject->bitwise || found == expected, "seed %llu: %s", (unsigned long long)seed,
 		  mod_text(subject->fixture.mod));
@@ -368,7 +368,7 @@ Test(mod_source, expected_text)
 }
 
 static void
-misplaced(const struct mod_array *array, const char *expected)
+expect_refused_array(const struct mod_array *array, const char *expected)
 {
 	struct mod_fixture fixture = mod_fixture_open(MOD_MASK, "doc[q_idx] == doc[kv_idx]", array, 1);
 	struct paged_error error = { 0 };
@@ -385,7 +385,7 @@ Test(mod_source, refuses_unaligned_arrays)
 	static const int32_t doc[4];
 	struct mod_array array = { "doc", MOD_I32, 1, { 2 }, { 6 }, doc };
 
-	misplaced(&array, "mod: array 'doc': stride 0 is 6 bytes, its elements have 4");
+	expect_refused_array(&array, "mod: array 'doc': stride 0 is 6 bytes, its elements have 4");
 	array = (struct mod_array){ "doc", MOD_I32, 1, { 2 }, { 0 }, (const char *)doc + 2 };
-	misplaced(&array, "is not aligned to its elements of 4 bytes");
+	expect_refused_array(&array, "is not aligned to its elements of 4 bytes");
 }
