@@ -187,7 +187,7 @@ read_line(struct golden_attention *golden, const char *line)
 	return strcmp(word, "scale") == 0 && sscanf(rest, "%lf", &golden->scale) == 1;
 }
 
-/* PyTorch's allocator: a list n - 1 ... 0, of which the last N are taken in list order. */
+/* PyTorch's allocator: the free list begins as n - 1 ... 0; the last N entries are taken, in list order. */
 static bool
 replay_reserves(struct golden_attention *golden)
 {

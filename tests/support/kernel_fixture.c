@@ -53,7 +53,7 @@ random_element(const struct kernel_fixture *fixture, unsigned int stream, uint32
 	return reference_load(&rounded, dtype, 0);
 }
 
-/* What lies in the plane: of i8 a whole number that is no more than 127. */
+/* An element as the pool stores it; for i8 an integer of magnitude at most 127. */
 static float
 stored_element(const struct kernel_fixture *fixture, unsigned int stream, uint32_t id, uint32_t token, uint32_t head,
 	       uint32_t dim)
@@ -63,11 +63,11 @@ stored_element(const struct kernel_fixture *fixture, unsigned int stream, uint32
 
 	if (fixture->params.pool != PAGED_I8)
 		return random_element(fixture, stream, id, i, fixture->params.pool);
-	scaled = random_element(fixture, stream, id, i, PAGED_F32) * 84; /* K's go up to 1.5 */
+	scaled = random_element(fixture, stream, id, i, PAGED_F32) * 84; /* K's magnitude is at most 1.5 */
 	return rintf(scaled);
 }
 
-/* And what it is multiplied by: results of at most 1 for values. */
+/* The factor of a stored element; values of V are at most 1. */
 static float
 scale_of(const struct kernel_fixture *fixture, unsigned int stream, uint32_t id, uint32_t token, uint32_t head)
 {
@@ -139,7 +139,7 @@ page_count(const struct kernel_fixture *fixture, uint32_t tokens)
 	return (tokens + fixture->params.page_size - 1) / fixture->params.page_size;
 }
 
-/* A random permutation of the pool's pages, dealt out to the rows. */
+/* Give the rows pages from a random permutation of the pool's pages. */
 static void
 pages_assign(struct kernel_fixture *fixture)
 {
@@ -194,7 +194,7 @@ row_fill(struct kernel_fixture *fixture, uint32_t r)
 		}
 }
 
-/* A query row's contents follow from its q_idx, so that a chunk and single rows compare. */
+/* A query depends only on its q_idx, so that chunked and single query rows can be compared. */
 static float
 query(const struct kernel_fixture *fixture, const struct kernel_fixture_row *row, uint32_t i, uint32_t head,
       uint32_t dim)
@@ -221,7 +221,7 @@ void
 kernel_fixture_create(struct kernel_fixture *fixture, const struct kernel_fixture_params *params)
 {
 	struct paged_error error;
-	uint32_t n_pages = 3; /* some stay free */
+	uint32_t n_pages = 3; /* some pages stay free */
 	size_t bytes;
 
 	*fixture = (struct kernel_fixture){ .params = *params };
@@ -398,7 +398,7 @@ n_visible_keys(const struct kernel_fixture *fixture, const struct kernel_fixture
 	return seen < 0 ? 0 : (uint32_t)seen;
 }
 
-/* One KV head of a row: its keys and values, then every line that reads them. */
+/* Check one KV head of a row: read its K and V, then compare every q_row that attends them. */
 static bool
 head_check(const struct kernel_fixture *fixture, uint32_t r, uint32_t kv_head, char *what, size_t size)
 {

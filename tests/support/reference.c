@@ -97,7 +97,7 @@ key_visible(const struct reference_q_row *q_row, uint32_t key)
 	       (q_row->mask == NULL || mod_scalar(q_row->mask, &point, NULL) != 0);
 }
 
-/* The score mod's result, and in *error_p the largest error of any key so far. */
+/* Returns the score mod's result; raises *error_p to the largest error of a score so far. */
 static double
 score_modify(const struct reference_q_row *q_row, uint32_t key, double score, double before, double *error_p)
 {
@@ -120,7 +120,7 @@ score_modify(const struct reference_q_row *q_row, uint32_t key, double score, do
 	return modified;
 }
 
-/* Scores of all keys, -inf where nothing is seen; returns what they may be off by. */
+/* Compute the scores of all keys, -inf where masked; returns their largest error. */
 static double
 scores_compute(const struct reference_q_row *q_row, double *score)
 {

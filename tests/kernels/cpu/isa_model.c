@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Replaces isa.c: the kernels over pairs of bf16 are the models', which run on
- * any machine; the only other instruction set is generic C.
+ * Replaces isa.c. The bf16 instruction sets run as models in plain C, on any
+ * machine; the only other instruction set is generic C.
  */
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* More takes compilers minutes with a sanitizer, and saves tests seconds. */
+/* With a sanitizer, more optimisation costs minutes of compilation and saves seconds of tests. */
 #pragma GCC optimize("O1")
 
 #include "tests/kernels/cpu/tile_model.h"
@@ -67,7 +67,10 @@ amx_store_model(unsigned int t, void *at, size_t stride)
 		memcpy((uint8_t *)at + row * stride, amx.tile[t][row], sizeof(amx.tile[t][row]));
 }
 
-/* tdpbf16ps: each half of the words has a sum of its own, from 0, and both together are added to what is there. */
+/*
+ * tdpbf16ps: the low and the high halves of the words have separate sums, which
+ * begin at 0; both are then added to the accumulator.
+ */
 static void
 amx_dot_model(unsigned int sums, unsigned int left, unsigned int right)
 {
@@ -124,7 +127,7 @@ vec_scaled(vec v, vec scale)
 	return v;
 }
 
-/* As the four steps of shuffles add: lanes 2 apart, then neighbours, then those quarters. */
+/* The order of additions of the four shuffle steps: lanes 2 apart, then neighbours, then the quarters. */
 static inline vec
 vec_sum_each(vec *v)
 {

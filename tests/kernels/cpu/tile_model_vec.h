@@ -40,7 +40,7 @@ vec_of_pairs(vec pairs, unsigned int half)
 	return vec_normal((vec)(half ? (bits)pairs & 0xffff0000 : (bits)pairs << 16));
 }
 
-/* One product more in a sum, with one rounding: a double holds both well enough. */
+/* Fused multiply-add of one half: a double has enough precision for one rounding at the end. */
 static inline vec
 vec_add_product(vec sum, vec a, vec b, unsigned int half)
 {
@@ -183,7 +183,7 @@ bytes_sign(byte_vec v, byte_vec of)
 	return v;
 }
 
-/* In each quarter of 16 bytes, from its byte `first` on. */
+/* In each quarter of 16 bytes, from byte `first` of the quarter on. */
 static inline byte_vec
 bytes_zip(byte_vec a, byte_vec b, unsigned int first)
 {

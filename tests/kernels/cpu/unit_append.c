@@ -89,7 +89,7 @@ append_fixture_run(struct append_fixture *fixture, enum kernel_isa isa, const ui
 	kernel_team_destroy(team);
 }
 
-/* The scale of i8 for one head of one token, and what elements are multiplied by. */
+/* The i8 scale of one head of one token; *factor_p is the factor that elements are multiplied by. */
 static float
 scale_expected(const struct kernel_tensor *tensor, uint32_t packed_token, uint32_t h, float *factor_p)
 {
@@ -122,7 +122,9 @@ scale_check(struct append_fixture *fixture, unsigned int plane, uint32_t packed_
 	memset(at, 0xff, sizeof(got));
 }
 
-/* Checks one token, and sets it back to NaN so that append_fixture_check_rest_unwritten() finds what else was written.
+/*
+ * Check one token, then set it to NaN again: append_fixture_check_rest_unwritten()
+ * finds any other write.
  */
 static void
 token_check(struct append_fixture *fixture, unsigned int plane, const struct kernel_tensor *tensor,
@@ -254,7 +256,7 @@ k_head_fill(struct append_fixture *fixture, uint32_t packed_token, uint32_t head
 		at[d] = d % 2 ? value : -value;
 }
 
-/* Heads of i8 that are all 0, or next to it, or hold what is no number. */
+/* i8 heads that are all 0, near 0, or contain NaN or infinity. */
 KERNEL_TEST(append, i8_scales_of_zero_tiny_and_nan_heads)
 {
 	static const float finite[] = { 0, 0x1p-121f, 0x1p-120f, 0x1p-149f, 0x1.fffffep127f };
@@ -277,7 +279,7 @@ KERNEL_TEST(append, i8_scales_of_zero_tiny_and_nan_heads)
 	}
 }
 
-/* Enough tokens that the whole team works. */
+/* Enough tokens for every thread of the team. */
 KERNEL_TEST(append, long_rows_on_several_threads)
 {
 	enum { TOKENS = 3000, DIM = 64 };
@@ -334,7 +336,7 @@ KERNEL_TEST(append, long_rows_on_several_threads)
 #define LARGE_DIM 128u
 #define LARGE_PAGE_SIZE 16u
 
-/* All tokens of a pool in n calls, of which those that write much do it past the cache. */
+/* Append all tokens of a pool in n calls. A call with many tokens uses non-temporal stores. */
 static uint8_t *
 append_in_calls(const struct layout *layout, const struct append_args *args, uint32_t n_calls, enum kernel_isa isa)
 {
@@ -360,7 +362,7 @@ append_in_calls(const struct layout *layout, const struct append_args *args, uin
 	return pool;
 }
 
-/* Much in one call has the bits of little in many, and every instruction set those of portable C. */
+/* One large call writes the same bits as ten small ones, and every instruction set the same bits as portable C. */
 KERNEL_TEST(append, non_temporal_stores_write_equal_bits)
 {
 	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };

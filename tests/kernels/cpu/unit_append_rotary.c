@@ -7,7 +7,7 @@
 #include "tests/support/kernel_fixture.h"
 #include "tests/support/reference.h"
 
-/* Row 0 appends 4 tokens, row 1 only reads and has 3 queries. */
+/* Row 0 appends 4 tokens; row 1 appends none and has 3 queries. */
 #define TOTAL 7u
 #define PAGE_SIZE 3u
 #define KV_HEADS 2u
@@ -105,7 +105,7 @@ rotary_fixture_run(struct rotary_fixture *fixture, enum kernel_isa isa)
 	kernel_team_destroy(team);
 }
 
-/* Element d of a head at a position, turned. */
+/* Element d of a head at a position, after rotation. */
 static double
 rotated_element(const struct kernel_rotary *rotary, const struct kernel_tensor *tensor, uint32_t packed_token,
 		uint32_t head, uint32_t d, uint32_t position)
@@ -170,7 +170,7 @@ rotary_fixture_check(const struct rotary_fixture *fixture, const struct kernel_t
 					    q->dtype, i, d);
 }
 
-/* Whole heads, the first and the last dims of them, an odd number of pairs; each style, each dtype. */
+/* Rotary over whole heads, over their first and last dims, and over an odd number of pairs; each style and dtype. */
 KERNEL_TEST(append_rotary, keys_match_float64)
 {
 	static const uint32_t spans[][2] = { { 40, 0 }, { 16, 0 }, { 2, 0 }, { 14, 5 }, { 16, 24 }, { 26, 14 } };
@@ -207,7 +207,7 @@ rotated_bits(const struct rotary_fixture *fixture, uint32_t packed_token, uint32
 	return second ? cosine + sine : cosine - sine;
 }
 
-/* Each product and sum is rounded by itself, whatever the instruction set. */
+/* Each product and each sum is rounded separately on every instruction set. */
 KERNEL_TEST(append_rotary, products_and_sums_are_rounded_separately)
 {
 	static const uint32_t spans[][2] = { { 40, 0 }, { 32, 8 }, { 38, 2 }, { 10, 0 } };
@@ -230,7 +230,7 @@ KERNEL_TEST(append_rotary, products_and_sums_are_rounded_separately)
 	}
 }
 
-/* i8: the scale is that of the turned key. */
+/* i8: the scale is computed from the rotated key. */
 KERNEL_TEST(append_rotary, i8_scale_follows_rotation)
 {
 	struct rotary_fixture fixture;
@@ -258,7 +258,7 @@ KERNEL_TEST(append_rotary, i8_scale_follows_rotation)
 	rotary_fixture_destroy(&fixture);
 }
 
-/* Queries of all rows, in place and elsewhere in another dtype, by positions of their own. */
+/* Queries of all rows, in place and into a tensor of another dtype, at explicit positions. */
 KERNEL_TEST(append_rotary, queries_in_place_and_to_q_out)
 {
 	static const uint32_t positions[TOTAL] = { 0, 49, 7, 7, 3, 0, 48 };

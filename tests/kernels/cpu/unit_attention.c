@@ -90,7 +90,7 @@ KERNEL_TEST(attention, head_ratios)
 	kernel_team_destroy(team);
 }
 
-/* Every dimension that fills vectors or not, with strides that are no multiple of anything. */
+/* Dims with and without a vector tail; strides that are no multiple of a vector. */
 KERNEL_TEST(attention, dims_and_strides)
 {
 	static const struct {
@@ -153,7 +153,7 @@ KERNEL_TEST(attention, query_positions)
 	kernel_team_destroy(team);
 }
 
-/* Lines that see nothing: exactly 0, -inf, -inf. */
+/* A q_row that attends no key gets exactly output 0, LSE -inf and max_score -inf. */
 KERNEL_TEST(attention, fully_masked_q_rows_are_zero)
 {
 	struct kernel_team *team = kernel_test_team(1, isa);
@@ -174,7 +174,7 @@ KERNEL_TEST(attention, fully_masked_q_rows_are_zero)
 	kernel_team_destroy(team);
 }
 
-/* Sinks far below, beside and far above the scores, and none; rows that see nothing have the sink alone. */
+/* Sinks far below, near and far above the scores, and no sink; a q_row without keys has the sink as its LSE. */
 KERNEL_TEST(attention, sinks)
 {
 	static const float sinks[] = { -100, 0.5f, 90, -INFINITY };
@@ -193,7 +193,7 @@ KERNEL_TEST(attention, sinks)
 	kernel_team_destroy(team);
 }
 
-/* A query row with NaN or infinity spoils itself and nobody else. */
+/* NaN or infinity in a query reaches only the outputs of its own q_row. */
 KERNEL_TEST(attention, nan_query_affects_its_q_row_only)
 {
 	static const float poison[] = { NAN, INFINITY };
@@ -216,7 +216,7 @@ KERNEL_TEST(attention, nan_query_affects_its_q_row_only)
 	kernel_team_destroy(team);
 }
 
-/* A key or value that is NaN reaches the lines that see it, and leaves those no trace that causality keeps from it. */
+/* A NaN in K or V reaches the q_rows that attend the token; q_rows for which it is masked keep their bits. */
 KERNEL_TEST(attention, masked_nan_tokens_have_no_effect)
 {
 	static const uint32_t tokens[] = { 40, 64, 69, 99 };
@@ -246,7 +246,7 @@ KERNEL_TEST(attention, masked_nan_tokens_have_no_effect)
 	kernel_team_destroy(team);
 }
 
-/* Scores of -inf weigh nothing, be it one, a tile, a split or all of them. */
+/* A score of -inf has weight 0: for one token, a tile, a KV chunk or the whole row. */
 KERNEL_TEST(attention, score_of_minus_infinity_has_zero_weight)
 {
 	static const uint32_t spans[][2] = { { 3, 4 }, { 0, 64 }, { 0, 512 }, { 64, 700 }, { 0, 700 } };
@@ -277,7 +277,7 @@ KERNEL_TEST(attention, score_of_minus_infinity_has_zero_weight)
 	kernel_team_destroy(team);
 }
 
-/* What a second token with this score weighs beside one with 0, times 2^126. */
+/* The weight of a token with this score next to a token with score 0, times 2^126. */
 static float
 weight_of(struct kernel_team *team, float score)
 {
@@ -301,7 +301,7 @@ weight_of(struct kernel_team *team, float score)
 	return weight;
 }
 
-/* Down to the least normal number there are weights, and below it none, rather than subnormal ones. */
+/* Weights down to the smallest normal number are kept; smaller ones are 0, never subnormal. */
 KERNEL_TEST(attention, subnormal_weights_are_flushed_to_zero)
 {
 	struct kernel_team *team = kernel_test_team(1, isa);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Queries, pages and outputs of bf16, for which a path may multiply pairs
- * of bf16 and round weights to bf16.  Tests the loss of accuracy, and that a
- * masked token has no effect if its pair has one token that is not masked.
+ * Queries, pages and outputs of bf16, for which an instruction set may multiply
+ * pairs of bf16 and round weights to bf16. Tests the loss of accuracy, and that a
+ * masked token has no effect if the other token of its pair is not masked.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -33,7 +33,7 @@ struct errors {
 	double largest;
 };
 
-/* `exact` has results in f32, which the other tests hold to float64: they are exact beside a bf16. */
+/* `exact` has f32 outputs; other tests compare those with float64. */
 static struct errors
 errors_of(const struct kernel_fixture *fixture, const struct kernel_fixture *exact)
 {
@@ -54,9 +54,9 @@ errors_of(const struct kernel_fixture *fixture, const struct kernel_fixture *exa
 }
 
 /*
- * No more than twice those of the plain f32 kernel, whose results are rounded
- * to bf16 too.  Of i8 three times at most: a token's scale is in its weight, so
- * that not even the largest, which is 1 elsewhere, stays as it is.
+ * The errors are at most twice those of the generic f32 kernel, whose outputs are
+ * rounded to bf16 too. For i8, the largest error is at most three times as large:
+ * a token's scale is part of its weight, so even a weight of 1 is rounded.
  */
 static void
 errors_check(struct kernel_fixture_params params, enum kernel_isa isa)
@@ -124,7 +124,7 @@ KERNEL_TEST(attention_bf16, errors_by_shape)
 	}
 }
 
-/* Query rows in a chunk see odd and even numbers of tokens; each alone has the same bits. */
+/* Query rows of a chunk attend odd and even numbers of tokens; each row alone gives the same bits. */
 KERNEL_TEST(attention_bf16, q_rows_of_a_chunk_equal_single_ones)
 {
 	for (size_t i = 0; i < COUNT(pools); i++) {
@@ -150,7 +150,10 @@ KERNEL_TEST(attention_bf16, q_rows_of_a_chunk_equal_single_ones)
 	}
 }
 
-/* Of the lines of a long prompt some fill strips and tasks, some do not; tokens end beside tiles, blocks and splits. */
+/*
+ * Prefills that fill Q tiles and work items exactly or not, and end before, at and
+ * after tiles, blocks and KV chunks.
+ */
 KERNEL_TEST(attention_bf16, errors_in_prefill)
 {
 	static const struct {
@@ -177,7 +180,7 @@ KERNEL_TEST(attention_bf16, errors_in_prefill)
 	}
 }
 
-/* A prompt at once, by any number of threads, or in chunks: where strips and tasks end leaves no trace. */
+/* A prompt in one call, by any number of threads, and in chunks gives the same bits. */
 KERNEL_TEST(attention_bf16, chunked_prefill_has_equal_bits)
 {
 	static const uint32_t chunks[] = { 17, 20, 32, 33, 100, 128 };
@@ -210,7 +213,7 @@ bf16_put(struct kernel_fixture *fixture, unsigned int plane, uint32_t token, uin
 	memcpy(kernel_fixture_token(fixture, plane, token, 0) + 2 * dim, &bits, sizeof(bits));
 }
 
-/* A NaN beside the last token that a query row sees, in its pair, is another's alone. */
+/* A NaN in the token after the last visible one, which is in the same bf16 pair, reaches only the next query row. */
 KERNEL_TEST(attention_bf16, masked_nan_in_a_bf16_pair)
 {
 	struct kernel_team *team = kernel_test_team(1, isa);

@@ -22,8 +22,8 @@ struct golden_fixture {
 	uint8_t *pool;
 	struct kernel_row rows[GOLDEN_MAX_SEQUENCES];
 	uint64_t total_q;
-	struct kernel_tensor q, k, v;  /* the case's: [sequence][head][token][dim] */
-	struct kernel_tensor q_packed; /* q as the kernel wants it */
+	struct kernel_tensor q, k, v;  /* as in the file: [sequence][head][token][dim] */
+	struct kernel_tensor q_packed; /* q in the kernel's layout */
 	struct mod *mods[2];
 	struct mod_binding *mask, *score;
 	struct result {
@@ -33,7 +33,7 @@ struct golden_fixture {
 	} with_mods, without_mods;
 };
 
-/* Says the case's mask by lengths, or false. */
+/* If the mask follows from lengths and causality, write rows without a mask to *rows; else return false. */
 static bool
 mask_as_lengths(const struct golden_fixture *fixture, struct kernel_row *rows, bool *causal_p)
 {
@@ -81,7 +81,7 @@ tensor_make(const struct golden_attention *golden, const struct golden_tensor *f
 	return tensor;
 }
 
-/* One sequence's part of a tensor, whose tokens count from its own first. */
+/* The part of one sequence. */
 static struct kernel_tensor
 tensor_of_sequence(const struct kernel_tensor *tensor, uint32_t sequence)
 {
@@ -92,7 +92,7 @@ tensor_of_sequence(const struct kernel_tensor *tensor, uint32_t sequence)
 	return part;
 }
 
-/* [total_q][head][dim], as mods need all sequences in one call. */
+/* [total_q][head][dim]: mods need all sequences in one call. */
 static void
 q_pack(struct golden_fixture *fixture)
 {
@@ -291,7 +291,7 @@ q_row_check(const struct golden_fixture *fixture, const char *name, uint32_t seq
 	struct reference_result reference;
 
 	reference_attend(q_row, &reference);
-	/* The file's scale has nine digits. */
+	/* The scale in the file has nine digits. */
 	assert_close(reference.lse, golden->lse[at], reference.score_tolerance / 16, name, sequence, i, head);
 	assert_close(fixture->with_mods.lse[packed_token * golden->q_heads + head], golden->lse[at],
 		     reference.score_tolerance, name, sequence, i, head);
@@ -344,7 +344,7 @@ head_check(const struct golden_fixture *fixture, const char *name, uint32_t sequ
 	free(values);
 }
 
-/* True: it ran without mods too. */
+/* Returns whether the case also ran without mods. */
 static bool
 case_run(struct kernel_team *team, struct golden_attention *golden, const char *name)
 {

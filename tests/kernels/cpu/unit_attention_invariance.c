@@ -78,7 +78,7 @@ KERNEL_TEST(attention_invariance, number_of_threads)
 	threads_check(PAGED_BF16, 2, isa);
 }
 
-/* Of many lines, whose tasks are long for one thread, shorter for more, and cut where they are few. */
+/* Prefill: the work items are large for one thread, smaller for more, and split over KV where q_rows are few. */
 KERNEL_TEST(attention_invariance, number_of_threads_in_prefill)
 {
 	threads_check(PAGED_F32, 200, isa);
@@ -86,8 +86,8 @@ KERNEL_TEST(attention_invariance, number_of_threads_in_prefill)
 }
 
 /*
- * KV heads of a few lines that take turns: so many at a time as threads and
- * the row's length allow, the last ones fewer.
+ * KV heads of few q_rows are interleaved. How many at a time depends on the number
+ * of threads and the row's length; the last group is smaller.
  */
 static void
 heads_check(struct kernel_fixture_params params, uint32_t kv_heads, uint32_t group, enum kernel_isa isa)
@@ -110,7 +110,7 @@ heads_check(struct kernel_fixture_params params, uint32_t kv_heads, uint32_t gro
 		assert_same(&first, 0, &other, 0, 4);
 		kernel_fixture_destroy(&other);
 	}
-	/* One row, and so fewer heads together. */
+	/* With one row, fewer heads are interleaved. */
 	params.n_rows = 1;
 	kernel_fixture_run(&other, &params, 4, isa);
 	assert_same(&first, 0, &other, 0, 1);
@@ -137,7 +137,7 @@ KERNEL_TEST(attention_invariance, interleaved_kv_heads)
 	heads_check(params, 7, 3, isa);
 }
 
-/* The row among others, in the middle of the batch; then threads find many tasks. */
+/* The row in the middle of a batch of four; threads then find many work items. */
 static void
 batch_check(enum paged_dtype tensors, enum kernel_isa isa)
 {
@@ -162,7 +162,7 @@ KERNEL_TEST(attention_invariance, other_rows_in_the_batch)
 	batch_check(PAGED_BF16, isa);
 }
 
-/* A long row, a chunk and short ones: items of each kind in one call, and every row as if it were alone. */
+/* A long row, a prefill chunk and short rows in one call: each row has the bits that it has alone. */
 static void
 skewed_batch_check(enum paged_dtype tensors, enum kernel_isa isa)
 {
@@ -209,7 +209,7 @@ KERNEL_TEST(attention_invariance, skewed_batch)
 	skewed_batch_check(PAGED_BF16, isa);
 }
 
-/* Query rows of a sequence in chunks, each with the length of its moment, and all in one chunk. */
+/* The query rows of a sequence in one call, and in chunks with the kv_len of their time. */
 static void
 assert_chunks(struct kernel_fixture_params params, uint32_t q_len, const uint32_t *chunks, uint32_t n_chunks,
 	      enum kernel_isa isa)
@@ -233,7 +233,7 @@ assert_chunks(struct kernel_fixture_params params, uint32_t q_len, const uint32_
 	kernel_fixture_destroy(&all);
 }
 
-/* Many lines in every chunk, of 3 a query row, or few in all of them. */
+/* Prefill in every chunk (3 q_rows per query row), or decode in every chunk. */
 static void
 chunks_check(enum paged_dtype tensors, enum kernel_isa isa)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Merging two results over disjoint keys, and attention over a prefix that rows share. */
+/* Merging two results over disjoint keys, and attention over a prefix shared by several rows. */
 #include <math.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #define HEADS 6u
 #define DIM 37u
 
-/* Results made up of random numbers: what the merge of each element must be is said in float64. */
+/* Random partial results; parts_check() computes the merged result in float64. */
 struct parts {
 	uint32_t n_tokens;
 	struct merge_part part[2];
@@ -108,7 +108,7 @@ KERNEL_TEST(attention_merge, dtypes_and_sizes)
 	kernel_team_destroy(team);
 }
 
-/* A part that saw nothing may hold anything; NaN stays in its line. */
+/* The output of a part with LSE -inf is ignored, even NaN; NaN in an LSE reaches only its own q_row. */
 KERNEL_TEST(attention_merge, empty_and_nan_parts)
 {
 	struct kernel_team *team = kernel_test_team(1, isa);
@@ -118,7 +118,8 @@ KERNEL_TEST(attention_merge, empty_and_nan_parts)
 	parts_create(&parts, 6, PAGED_F32, PAGED_F32, PAGED_F32);
 	for (uint32_t p = 0; p < 2; p++)
 		lse[p] = (float *)(uintptr_t)parts.part[p].lse;
-	for (uint32_t p = 0; p < 2; p++) { /* tokens 0 and 1 lack a part, 2 both; 3 and 4 are spoilt */
+	for (uint32_t p = 0; p < 2;
+	     p++) { /* LSE -inf: tokens 0 and 1 in one part, token 2 in both; tokens 3 and 4: NaN in one part */
 		lse[p][p * HEADS] = lse[p][2 * HEADS] = -INFINITY;
 		memset((uint8_t *)parts.part[p].out.data + p * parts.part[p].out.token_stride, 0xff,
 		       DIM * sizeof(float));
@@ -145,7 +146,7 @@ KERNEL_TEST(attention_merge, empty_and_nan_parts)
 	kernel_team_destroy(team);
 }
 
-/* Into a part's own memory, by any number of threads: the same bits. */
+/* In place, with any number of threads: the same bits. */
 KERNEL_TEST(attention_merge, in_place_by_any_number_of_threads)
 {
 	struct parts separate, in_place;
@@ -180,11 +181,10 @@ KERNEL_TEST(attention_merge, in_place_by_any_number_of_threads)
 
 /*
  * Shared prefix: one row of the plan holds the query rows of a whole group and
- * attends the prefix without a causal mask, so that its keys are read once;
- * then each row attends its own suffix, whose tokens count from the prefix's
- * end; then both are merged.
- *
- * The rows of the fixture are the suffixes; the last is the prefix.
+ * attends the prefix without a causal mask, so that its keys are read once. Each
+ * row then attends its own suffix, whose positions count from the end of the
+ * prefix. Both results are merged. The last row of the fixture is the prefix; the
+ * others are the suffixes.
  */
 static void
 group_attend(struct kernel_fixture *fixture, uint32_t n_suffixes, struct kernel_team *team)
@@ -224,7 +224,7 @@ group_attend(struct kernel_fixture *fixture, uint32_t n_suffixes, struct kernel_
 	free(prefix_lse);
 }
 
-/* A row's own keys are the prefix's, then its suffix's as far as the query row sees. */
+/* The keys of a row are the prefix's, then its suffix's up to the query row's position. */
 static void
 group_check(const struct kernel_fixture *fixture, uint32_t n_suffixes, uint32_t r, uint32_t i, uint32_t head)
 {

@@ -12,7 +12,7 @@
 #define KEYS 300u
 #define WINDOW 100u
 
-/* One array, of extents that a case gives. */
+/* A batch with mods that read one array, `bias`. */
 struct bounds_case {
 	bool causal;
 	uint32_t extent; /* of `bias` */
@@ -74,9 +74,9 @@ bounds_case_check(const struct bounds_case *c, const struct block_mask *blocks, 
 	mod_fixture_close(&score);
 }
 
-/* The first task holds the last query rows, from 294 on, and meets keys in order. */
+/* The first work item holds the query rows from 294 on and visits keys in order. */
 static const struct bounds_case cases[] = {
-	/* a bias as wide as what is seen: by flag and mod, by mod alone, by flag alone */
+	/* a bias as wide as the window: causality by flag and mod, by mod alone, by flag alone */
 	{ true, WINDOW, 1, 70, "q_idx - kv_idx < 100", "score + bias[q_idx - kv_idx]", "" },
 	{ false, WINDOW, 1, 70, "kv_idx <= q_idx && q_idx - kv_idx < 100", "score + bias[q_idx - kv_idx]", "" },
 	{ true, KEYS, 1, 70, NULL, "score + bias[q_idx - kv_idx]", "" },
@@ -86,11 +86,11 @@ static const struct bounds_case cases[] = {
 	  "mod: array 'bias', index 0 is 294, bounds are 0 to 99" },
 	{ false, KEYS, 1, 70, NULL, "score + bias[q_idx - kv_idx]",
 	  "mod: array 'bias', index 0 is -1, bounds are 0 to 299" },
-	/* a mask mod behind the flag, or not */
+	/* a mask mod with and without the causal flag */
 	{ true, KEYS, 1, 70, "bias[q_idx - kv_idx] > 0", NULL, "" },
 	{ false, KEYS, 1, 70, "bias[q_idx - kv_idx] > 0", NULL,
 	  "mod: array 'bias', index 0 is -1, bounds are 0 to 299" },
-	/* by key: lengths, and the last query row being one short of them */
+	/* index by key: the rows' lengths, and the last query row one short of the length */
 	{ false, KEYS, 2, 70, NULL, "score + bias[kv_idx]", "" },
 	{ true, KEYS - 1, 1, 69, NULL, "score + bias[kv_idx]", "" },
 	{ true, KEYS - 1, 1, 70, NULL, "score + bias[kv_idx]",
@@ -98,7 +98,7 @@ static const struct bounds_case cases[] = {
 	{ false, 50, 1, 70, "kv_idx < 50", "score + bias[kv_idx]", "" },
 	{ false, 50, 1, 70, "kv_idx < 51", "score + bias[kv_idx]",
 	  "mod: array 'bias', index 0 is 50, bounds are 0 to 49" },
-	/* by query row: those that see nothing need no element */
+	/* index by query row: a row without visible keys reads no element */
 	{ false, 296, 1, 70, "q_idx < 296 && kv_idx % 7 < 6", "score + bias[q_idx]", "" },
 	{ false, 296, 1, 70, "(q_idx < 296 || kv_idx == 200) && kv_idx % 7 < 6", "score + bias[q_idx]",
 	  "mod: array 'bias', index 0 is 296, bounds are 0 to 295" },
@@ -115,7 +115,7 @@ KERNEL_TEST(attention_mod_bounds, reported_if_a_row_attends_the_key)
 		bounds_case_check(&cases[i], NULL, isa);
 }
 
-/* Key block 0 is full, 1 partial, or the other way round; nothing else is seen. */
+/* Key block `partial` is partial and the other of 0 and 1 is full; all others are empty. */
 static void
 block_mask_case_check(const char *mask, const char *score, uint32_t partial, uint32_t extent,
 		      const char *expected_error, enum kernel_isa isa)

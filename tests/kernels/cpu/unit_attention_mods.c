@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention with mods: equal to the same mask given by flags or otherwise, and NaN and infinite mod results. */
+/*
+ * Attention with mods: equal to the same mask by flag, in chunks and with
+ * interleaved heads; NaN and infinite mod results.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -8,7 +11,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* Causality said by the flag or by a mod, and a score mod that changes nothing. */
+/* Causality by flag and by mod; the score mod changes nothing. */
 KERNEL_TEST(attention_mods, causal_mod_equals_causal_flag)
 {
 	struct mod_arrays arrays = { 0 };
@@ -31,7 +34,10 @@ KERNEL_TEST(attention_mods, causal_mod_equals_causal_flag)
 	mod_fixture_close(&score);
 }
 
-/* A chunk, or parts of it, each with the length of its moment: as long as both have few query lines, or many. */
+/*
+ * A prefill in one call and in chunks, each chunk with the kv_len of its time.
+ * Both must take the same path, decode or prefill.
+ */
 static void
 chunks_check(struct kernel_fixture_params params, uint32_t q_len, uint32_t chunk_len, enum kernel_isa isa)
 {
@@ -68,7 +74,7 @@ KERNEL_TEST(attention_mods, chunked_prefill_has_equal_bits)
 	mod_fixture_close(&score);
 }
 
-/* Windows of which each part of a long chunk sees other pages of the same tiles. */
+/* Sliding windows: the chunks of a long prefill attend different pages of the same tiles. */
 KERNEL_TEST(attention_mods, sliding_window_over_tiles)
 {
 	static const char *const masks[] = {
@@ -94,7 +100,7 @@ KERNEL_TEST(attention_mods, sliding_window_over_tiles)
 	}
 }
 
-/* A few lines' KV heads take turns at a tile, or where a mask may tell them apart at a split. */
+/* Decode interleaves KV heads by tile, or by KV chunk where the mask may depend on the head. */
 KERNEL_TEST(attention_mods, interleaved_kv_heads)
 {
 	static const char *const masks[] = { "q_idx - kv_idx < 300", "doc[q_idx] == doc[kv_idx] && kv_idx % 7 != 2",
@@ -133,7 +139,10 @@ KERNEL_TEST(attention_mods, interleaved_kv_heads)
 	}
 }
 
-/* A draft tree: query row i's word has a bit for each draft token on its path; what comes before, all see. */
+/*
+ * A draft tree: bit j of word i is set if draft token j is on the path of query
+ * row i. All rows attend the tokens before the tree.
+ */
 KERNEL_TEST(attention_mods, tree_verification)
 {
 	static const int32_t parent[] = { -1, 0, 0, 1, 1, 2, 3, 3, 5, -1, 9, 9 };
@@ -156,7 +165,7 @@ KERNEL_TEST(attention_mods, tree_verification)
 	kernel_fixture_run(&all, &params, 2, isa);
 	cr_assert(kernel_fixture_check(&all, what, sizeof(what)), "%s", what);
 
-	/* A straight path is causal attention over its tokens alone: rows 0, 1 and 2 of the other batch. */
+	/* A tree that is one path equals causal attention over the path's tokens: rows 0 and 1 of the first batch. */
 	for (uint32_t i = 0; i < 12; i++)
 		words[i] = (2 << i) - 1;
 	kernel_fixture_run(&one, &params, 1, isa);
@@ -166,7 +175,7 @@ KERNEL_TEST(attention_mods, tree_verification)
 	mod_fixture_close(&mask);
 }
 
-/* NaN and +inf from a score mod spoil their line; -inf weighs nothing, be it all. */
+/* NaN and +inf from a score mod reach only their own q_row; -inf has weight 0, also for all keys of a q_row. */
 KERNEL_TEST(attention_mods, nan_score_affects_its_q_row_only)
 {
 	static const char *const texts[] = { "q_idx == 1044 && h == 2 && kv_idx == 70 ? 0.0 / 0.0 : score",
@@ -191,7 +200,10 @@ KERNEL_TEST(attention_mods, nan_score_affects_its_q_row_only)
 	}
 }
 
-/* An index out of bounds reads as 0 and is told, with the names and numbers of one, until it is forgotten. */
+/*
+ * An index out of bounds reads as 0 and is reported with array name and bounds,
+ * until kernel_mods_clear_range() or a new binding.
+ */
 KERNEL_TEST(attention_mods, reports_index_out_of_bounds)
 {
 	struct kernel_team *team = kernel_test_team(2, isa);

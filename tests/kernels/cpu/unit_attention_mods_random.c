@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention with random mods: against the float64 reference, and bit-identical
- * for every way to find which keys a q_row (`line`) attends.
+ * Attention with random mods: against the float64 reference, and bit-identical for
+ * every way to find the keys that a q_row attends.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -13,7 +13,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* The block mask that a mask mod makes over a fixture's rows. */
+/* The block mask of a mask mod over a fixture's rows. */
 static struct block_mask *
 blocks_of(const struct kernel_fixture_params *params, const struct mod_binding *mask, uint32_t q_block,
 	  uint32_t kv_block)

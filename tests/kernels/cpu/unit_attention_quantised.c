@@ -46,7 +46,7 @@ params_check(const struct kernel_fixture_params *params, struct kernel_team *tea
 		  paged_dtype_name(params->pool), params->q_heads, params->page_size, what);
 }
 
-/* Few query lines, which read the pages as they are, and so many that a tile is converted before. */
+/* Decode with few q_rows, which reads pages without conversion, and with so many that tiles are converted first. */
 KERNEL_TEST(attention_quantised, q_rows_and_page_sizes)
 {
 	static const uint32_t q_heads[] = { 3, 6, 9, 12, 15, 48 }, page_sizes[] = { 1, 3, 16, 64 };
@@ -66,7 +66,7 @@ KERNEL_TEST(attention_quantised, q_rows_and_page_sizes)
 	kernel_team_destroy(team);
 }
 
-/* V in K: it has K's scales. */
+/* With V in K, V has K's scales. */
 KERNEL_TEST(attention_quantised, v_in_k)
 {
 	struct kernel_team *team = kernel_test_team(1, isa);
@@ -82,7 +82,7 @@ KERNEL_TEST(attention_quantised, v_in_k)
 	kernel_team_destroy(team);
 }
 
-/* The same bits wherever pages lie, however many threads work, and for a chunk as for its parts. */
+/* Bit-identical for any page placement, any number of threads, and a prefill in chunks. */
 KERNEL_TEST(attention_quantised, equal_bits_for_placement_threads_and_chunks)
 {
 	for (size_t i = 0; i < COUNT(dtypes); i++) {
@@ -107,7 +107,7 @@ KERNEL_TEST(attention_quantised, equal_bits_for_placement_threads_and_chunks)
 	}
 }
 
-/* The scale of a token that is NaN, with elements of 0, reaches who sees the token, and nobody else. */
+/* A NaN scale of a token whose elements are 0 reaches only q_rows that attend the token. */
 static void
 scale_fill_nan(struct kernel_fixture *fixture, unsigned int plane, uint32_t token)
 {
@@ -148,7 +148,7 @@ KERNEL_TEST(attention_quantised, masked_nan_scales_have_no_effect)
 	kernel_team_destroy(team);
 }
 
-/* A score of -inf is a weight of 0, and the value's scale does not matter. */
+/* A score of -inf gives weight 0, so the scale of V does not matter. */
 KERNEL_TEST(attention_quantised, nan_scale_with_zero_weight_has_no_effect)
 {
 	static const uint32_t tokens[] = { 0, 63, 64, 79, 80, 99 };
@@ -173,7 +173,7 @@ KERNEL_TEST(attention_quantised, nan_scale_with_zero_weight_has_no_effect)
 	kernel_team_destroy(team);
 }
 
-/* All of a row's tokens: that number times that scale. */
+/* Fill all tokens of the first row with one element value and one scale. */
 static void
 tokens_fill(struct kernel_fixture *fixture, int8_t number, float scale)
 {
@@ -189,7 +189,7 @@ tokens_fill(struct kernel_fixture *fixture, int8_t number, float scale)
 			}
 }
 
-/* Append writes no -128; programs that write pages themselves may, and twice -64 it is on every path. */
+/* Append never writes -128, but programs that write pages themselves may: -128 must equal twice -64 on every path. */
 KERNEL_TEST(attention_quantised, i8_minus_128)
 {
 	static const uint32_t q_lens[] = { 1, 3, 30 }, dims[] = { 16, 37, 64, 128, 208 };

@@ -8,7 +8,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* Keys and values that nobody is to see may be NaN. */
+/* Keys and values of masked tokens may be NaN. */
 KERNEL_TEST(attention_tile_mask, masked_nan_tokens_have_no_effect)
 {
 	static const char *const texts[] = { "kv_idx % 3 == 1", "kv_idx / 5 % 2 == 0 && kv_idx > 700", "kv_idx == 63",
@@ -57,7 +57,7 @@ token_is_visible(const struct kernel_fixture_params *params, uint32_t token)
 	return false;
 }
 
-/* Of the only row, under causality and a mask that knows no heads. */
+/* Unmap the pages of the first row without a visible token. The mask must not depend on the head. */
 static void
 masked_pages_unmap(struct kernel_fixture *fixture)
 {
@@ -75,7 +75,7 @@ masked_pages_unmap(struct kernel_fixture *fixture)
 	}
 }
 
-/* A page of which nobody sees a token is not even looked up. */
+/* A page without visible tokens is not looked up in the page table. */
 KERNEL_TEST(attention_tile_mask, masked_pages_are_not_looked_up)
 {
 	static const struct {
@@ -83,7 +83,7 @@ KERNEL_TEST(attention_tile_mask, masked_pages_are_not_looked_up)
 		struct kernel_fixture_row row;
 	} cases[] = {
 		{ "kv_idx / 16 % 5 == 2 || q_idx - kv_idx < 100", { .kv_len = 1100, .q_len = 60, .q_base = 1040 } },
-		/* the first lines see all of a tile that they reach */
+		/* the first q_rows attend all keys of a tile up to their own position */
 		{ "kv_idx < 16 || kv_idx >= 32", { .kv_len = 60, .q_len = 60, .q_base = 0 } },
 		{ "kv_idx / 16 % 5 == 2", { .kv_len = 1100, .q_len = 1, .q_base = 1099 } },
 	};
@@ -113,7 +113,10 @@ KERNEL_TEST(attention_tile_mask, masked_pages_are_not_looked_up)
 	}
 }
 
-/* Of a chunk over the border of a split its first lines ask no mask about keys past it. */
+/*
+ * For a prefill chunk across the end of a KV chunk, the mask mod is not called for
+ * keys past a q_row's causal limit.
+ */
 KERNEL_TEST(attention_tile_mask, mask_mod_is_not_called_past_causal_limit)
 {
 	struct mod_arrays arrays = { 0 };
@@ -150,7 +153,7 @@ lists_open(const struct block_mask_shape *shape, const struct block_mask_lists *
 	return blocks;
 }
 
-/* Lists in any order; full blocks are not asked about, partial ones are, without a mod they are whole. */
+/* Lists in any order. The mod is not called for full blocks; partial blocks without a mod are attended completely. */
 KERNEL_TEST(attention_tile_mask, block_lists_in_any_order)
 {
 	static const uint32_t n_full[] = { 3 }, full[] = { 9, 0, 4 }, n_partial[] = { 2 }, partial[] = { 17, 2 };
@@ -211,7 +214,7 @@ KERNEL_TEST(attention_tile_mask, block_lists_in_any_order)
 	mod_fixture_close(&equal);
 }
 
-/* One row and one head stand for all; rows longer or shorter than the mask says, in keys and in query rows. */
+/* The lists of one row and one head apply to all. Rows may have more or fewer keys and query rows than the mask. */
 KERNEL_TEST(attention_tile_mask, one_list_for_all_rows)
 {
 	static const uint32_t n_full[] = { 2, 1 }, full[] = { 1, 6, 3 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Conversions of every instruction set are bit-identical to convert.h's, which are checked by arithmetic. */
+/* Conversions of every instruction set are bit-identical to convert.h, which is compared with exact arithmetic. */
 #include <math.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "tests/support/kernel_test.h"
 #include "tests/support/reference.h"
 
-/* The value that 16 bits stand for, by the definition of the format. */
+/* The value of an f16 by the definition of the format. */
 static double
 f16_value(uint16_t half)
 {
@@ -38,7 +38,7 @@ convert_to(enum paged_dtype dtype, float value)
 	return dtype == PAGED_F16 ? convert_to_f16(value) : convert_to_bf16(value);
 }
 
-/* Neighbours a and b: what lies nearer goes there, the middle to the even one. */
+/* a and b are neighbours: values between them round to the nearer, the middle to the even one. */
 static void
 rounding_check(enum paged_dtype dtype, uint16_t a, uint16_t b)
 {
@@ -65,7 +65,7 @@ Test(convert, f32_to_halves_rounds_to_nearest_even)
 	cr_assert_eq(convert_to_bf16(3.4e38f), 0x7f80);
 }
 
-/* A format of one byte by its definition: the finite numbers from 0 up, by code, and what is no number. */
+/* An 8-bit float format: its codes from 0 to n - 1 are finite and ascending. */
 struct fp8_format {
 	enum paged_dtype dtype;
 	unsigned int fraction_bits;
@@ -109,7 +109,7 @@ Test(convert, fp8_to_f32)
 	fp8_codes_check(&e5m2_format);
 }
 
-/* The nearest of the format's numbers, found by looking; of two that are as near, the even one. */
+/* The nearest number of the format, found by bisection; ties go to the even code. */
 static uint8_t
 nearest_fp8(const struct fp8_format *format, float value)
 {
@@ -134,7 +134,7 @@ nearest_fp8(const struct fp8_format *format, float value)
 	return (uint8_t)(sign | low);
 }
 
-/* All signs, exponents and upper fractions, with nothing below, one more and one less, and something. */
+/* All signs, exponents and upper fraction bits; the lower bits are 0, 1, all ones of the predecessor, and random. */
 static void
 fp8_rounding_check(const struct fp8_format *format)
 {
@@ -168,7 +168,7 @@ Test(convert, nan_becomes_quiet)
 	cr_assert_eq(convert_to_f16(convert_float(0xffc00000)), 0xfe00);
 }
 
-/* Numbers of all magnitudes, and what lies around f16's and bf16's edges. */
+/* Numbers of all magnitudes, and numbers near the limits of f16 and bf16. */
 static float
 edge_value(uint32_t i)
 {
@@ -233,7 +233,7 @@ KERNEL_TEST(convert, vectors_equal_scalars_fp8_i8)
 	}
 }
 
-/* Tails: the rest of the last vector is zeros, and nothing is written past the n elements. */
+/* Tails: the rest of the last vector is zero, and nothing is written past element n - 1. */
 KERNEL_TEST(convert, tails)
 {
 	const struct kernel_tile_ops *ops = kernel_tile_ops(isa);
@@ -246,7 +246,7 @@ KERNEL_TEST(convert, tails)
 		float wide[64];
 
 		for (uint32_t j = 0; j < n; j++)
-			reference_store(from, dtype, j, (float)(j % 16) - 7); /* all dtypes have it */
+			reference_store(from, dtype, j, (float)(j % 16) - 7); /* exact in every dtype */
 		ops->widen(wide, from, dtype, n);
 		for (uint32_t j = 0; j < n; j++)
 			cr_assert_eq(wide[j], (float)(j % 16) - 7);
@@ -259,10 +259,10 @@ KERNEL_TEST(convert, tails)
 	}
 }
 
-/* Weights of one tile: exp within 2 units in the last place where that is a normal number, and then 0. */
+/* softmax() of one tile: exp within 2 ulp while the result is a normal number, then 0. */
 KERNEL_TEST(convert, exp_within_2_ulp)
 {
-	const float min_x = -87.33f; /* as vec_exp() has it; exp(least) is 1.004 times the smallest normal number */
+	const float min_x = -87.33f; /* vec_exp()'s limit; exp(min_x) is 1.004 times the smallest normal number */
 	const struct kernel_tile_ops *ops = kernel_tile_ops(isa);
 	static struct tile_scores scores;
 	static struct softmax_state state;

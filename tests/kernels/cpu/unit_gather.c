@@ -15,7 +15,7 @@ static const float k_scales[] = { 0.5f, 3.1f, 1e-3f }, v_scales[] = { 7, 0.3f, 1
 #define KV_HEADS 3u
 #define N_ROWS 4u
 
-/* The third row is the first one's beginning, in the same pages. */
+/* Row 2 is a prefix of row 0 in the same pages. */
 struct gather_fixture {
 	struct kernel_fixture base;
 	struct kernel_row rows[N_ROWS];
@@ -101,7 +101,7 @@ element_check(const struct kernel_tensor *got, uint64_t packed_token, uint32_t h
 		  "token %lu head %u dim %u: %#x, not %#x", (unsigned long)packed_token, h, d, bits, expected_bits);
 }
 
-/* All of its elements, and nothing between them: sets them to 0xff, as all the rest is. */
+/* Check all elements and set them to 0xff; then every byte must be 0xff, so nothing else was written. */
 static void
 tensor_check(struct gather_fixture *fixture, struct kernel_tensor *got, size_t bytes, bool of_v)
 {
@@ -181,7 +181,7 @@ pool_of(const struct layout *layout, uint64_t seed)
 	return pool;
 }
 
-/* Much at once goes past the cache: the same bytes come out. */
+/* A large gather uses non-temporal stores and writes the same bytes. */
 KERNEL_TEST(gather, non_temporal_stores_write_equal_bytes)
 {
 	const struct layout layout = layout_of(PAGED_BF16, 0, LARGE_PAGES);
@@ -240,7 +240,7 @@ pages_check(const struct copy_args *args, const uint8_t *before)
 	free(expected);
 }
 
-/* A few and many, whole and in part, within a pool and between two that are aligned in different ways. */
+/* Few and many pages, whole and partial, within a pool and between pools of different alignment. */
 KERNEL_TEST(gather, copy_pages)
 {
 	static const uint32_t numbers[] = { 3, 100 };

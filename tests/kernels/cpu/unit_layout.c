@@ -53,7 +53,7 @@ Test(layout, refuses_invalid_params)
 	REFUSED(PAGED_ERR_LIMIT, "2^63", p.n_kv_heads = UINT32_MAX, p.n_pages = UINT32_MAX, p.n_layers = UINT32_MAX);
 }
 
-/* V in K, and scales that are none: they have no bytes. */
+/* V in K, and scale planes of dtypes without scales: they have no bytes. */
 static bool
 plane_is_alias(const struct layout_params *p, unsigned int plane)
 {
@@ -62,7 +62,7 @@ plane_is_alias(const struct layout_params *p, unsigned int plane)
 	return p->v_in_k && (plane == LAYOUT_V || plane == LAYOUT_V_SCALE);
 }
 
-/* Marks every element's bytes: none twice, none outside, every (page, head) aligned. */
+/* Every element lies within the layout, no two elements overlap, and each (page, head) is aligned. */
 static void
 assert_disjoint(const struct layout *layout)
 {
@@ -132,7 +132,7 @@ Test(layout, only_i8_has_scale_planes)
 	cr_assert_eq(layout.plane[LAYOUT_V_SCALE].dim, 0);
 	params.dtype = PAGED_I8;
 	cr_assert_eq(layout_init(&layout, &params, &error), PAGED_OK);
-	/* K and V: a line of 64 bytes each for 3 tokens of 20 and 10; then the scales. */
+	/* K and V: one 64-byte cache line per page and head, for 3 tokens of 20 and 10 elements; then the scales. */
 	for (unsigned int plane = 0; plane < LAYOUT_N_PLANES; plane++)
 		cr_assert_eq(layout.plane[plane].offset, plane * 3 * 64);
 	cr_assert_eq(layout.plane[LAYOUT_V_SCALE].dtype, PAGED_F32);

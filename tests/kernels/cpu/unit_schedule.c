@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A schedule has each work item of a call once, the most expensive first, and no item that is too large. */
+/* A schedule has each work item of a call exactly once, the most expensive first, and no work item is too large. */
 #include <string.h>
 
 #include "tests/support/kernel_test.h"
@@ -29,7 +29,7 @@ batch_init(struct batch *batch)
 	batch->job.item_q_rows = batch->job.tile_q_rows = TILE_Q_ROWS;
 }
 
-/* So that heads come together: rows of few query rows, keys of 128 dims, so many bytes of a head in a page. */
+/* Decode with grouped KV heads: few q_rows, 128 dims, and head_bytes of a head in each page. */
 static void
 batch_set_decode(struct batch *batch, uint64_t head_bytes)
 {
@@ -65,7 +65,7 @@ total_cost(const struct batch *batch)
 	return total;
 }
 
-/* All items and states to combine, as threads would find them. */
+/* Visit all work items and all combine steps as threads do. */
 static void
 schedule_check(const struct batch *batch)
 {
@@ -105,7 +105,7 @@ schedule_check(const struct batch *batch)
 	}
 }
 
-/* No thread's last item is a large part of what it does. */
+/* The last work item of a thread is a small part of its work. */
 static void
 assert_even(const struct batch *batch, uint32_t n_threads)
 {
@@ -130,7 +130,7 @@ schedule_make_and_check(struct batch *batch, uint32_t n_threads)
 	assert_even(batch, n_threads);
 }
 
-/* One long row among short ones, wherever it stands: cut, they are not, and it comes first. */
+/* One long row among short ones, at any place: only the long row is split, and it is first. */
 Test(schedule, splits_only_the_long_row)
 {
 	for (uint32_t n_threads = 2; n_threads <= 16; n_threads *= 2) {
@@ -152,7 +152,7 @@ Test(schedule, splits_only_the_long_row)
 	}
 }
 
-/* Whole tasks of a prefill are dearer than decoded rows, and begin first though they come last. */
+/* A work item of prefill costs more than a decode row, so prefill starts first even if its row is last. */
 Test(schedule, prefill_starts_before_decode)
 {
 	struct schedule_cursor cursor;
@@ -182,7 +182,7 @@ Test(schedule, one_thread_never_splits_kv)
 	cr_assert_eq(batch.job.schedule.n_chunks, 0);
 }
 
-/* Rows alike are many small items already. */
+/* Many equal rows give enough work items without splitting. */
 Test(schedule, equal_rows_are_not_split)
 {
 	struct batch batch;
@@ -194,7 +194,7 @@ Test(schedule, equal_rows_are_not_split)
 	cr_assert_eq(batch.job.schedule.n_items, 64 * KV_HEADS);
 }
 
-/* One row: whole where heads are as many as threads want and it is short, else cut. */
+/* One row is split unless it is short and its heads suffice for all threads. */
 Test(schedule, one_row)
 {
 	static const struct {
@@ -214,7 +214,7 @@ Test(schedule, one_row)
 	}
 }
 
-/* Heads come together as far as threads stay even; more of them where each has little in a page. */
+/* Heads are grouped as long as threads stay balanced; more heads per group if each has few bytes in a page. */
 Test(schedule, groups_kv_heads_in_decode)
 {
 	static const struct {
@@ -244,7 +244,7 @@ Test(schedule, groups_kv_heads_in_decode)
 	}
 }
 
-/* Rows that wait, that have no keys, that see none. */
+/* Rows without queries, without keys, and without visible keys. */
 Test(schedule, rows_without_work)
 {
 	struct batch batch;
@@ -263,7 +263,7 @@ Test(schedule, rows_without_work)
 	cr_assert_eq(batch.job.schedule.n_items, 0);
 }
 
-/* Where memory for chunks is short, the longest rows alone are cut; then none. */
+/* If the workspace is too small for all KV chunks, only the longest rows are split; then none. */
 Test(schedule, workspace_limits_kv_chunks)
 {
 	size_t floats[] = { MAX_FLOATS, KV_HEADS * 2048 * GROUP * Q_ROW_FLOATS, 1000 };

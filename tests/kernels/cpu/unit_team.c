@@ -33,7 +33,7 @@ Test(team, runs_each_item_once)
 		for (uint32_t call = 1; call <= 2000; call++) {
 			kernel_team_run(team, false, count_items, counts);
 			if (call % 500 == 0)
-				usleep(2000); /* long enough that the helpers sleep */
+				usleep(2000); /* long enough that the team's threads sleep */
 		}
 		for (uint32_t i = 0; i < N_ITEMS; i++)
 			cr_assert_eq(counts[i], 2000);
@@ -50,7 +50,7 @@ note_thread(int number)
 	signalled_thread = gettid();
 }
 
-/* The program's signals are handled by the program's thread, even while that sleeps. */
+/* A thread of the program handles its signals, even while it sleeps. */
 Test(team, worker_threads_block_signals)
 {
 	struct kernel_team *team = kernel_test_team(4, KERNEL_GENERIC);
@@ -96,7 +96,7 @@ probe_cpus(void *argument)
 	return argument;
 }
 
-/* Nor does the thread that looks for CPUs, however many come. */
+/* The thread that probes CPUs blocks signals too. */
 Test(team, cpu_probe_thread_blocks_signals)
 {
 	pthread_t thread;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Dot products of few q_rows with unpacked tokens, against float64:
- * every dtype and number of q_rows, tokens and dims, on every path, and on
- * the models.
+ * Decode tile operations over unpacked tokens, against float64: every dtype and
+ * number of q_rows, tokens and dims, on every instruction set and on the models.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -18,7 +17,7 @@
 
 static const enum paged_dtype dtypes[] = { PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
 
-/* How rows lie: each in memory of its own, or at equal distances forth or back. */
+/* Memory layout of the tokens: separate allocations, or one array in ascending or descending order. */
 enum token_layout { TOKENS_SEPARATE, TOKENS_ASCENDING, TOKENS_DESCENDING, N_TOKEN_LAYOUTS };
 
 struct tile {
@@ -53,7 +52,7 @@ element_put(struct tile *tile, uint32_t t, uint32_t d, float value)
 	tile->element[t][d] = reference_load(tile->token[t], tile->dtype, d);
 }
 
-/* Memory of no more than their size: a sanitizer sees who reads further. */
+/* Allocations of the exact size, so that a sanitizer reports reads past the end. */
 static void
 tokens_allocate(struct tile *tile, enum token_layout token_layout)
 {
@@ -97,7 +96,7 @@ padded_to(uint32_t dim, uint32_t lanes)
 	return (dim + lanes - 1) / lanes * lanes;
 }
 
-/* Rows of so many elements can be read as they are. */
+/* Whether tokens of so many elements are read in place, without conversion. */
 static bool
 readable_in_place(const struct kernel_tile_ops *ops, enum paged_dtype dtype, uint32_t dim)
 {
@@ -121,7 +120,7 @@ tokens_convert(struct tile *tile, const struct kernel_tile_ops *ops, uint32_t di
 		cr_assert_eq(tile->converted[i], 0xffff);
 }
 
-/* The first `dim` elements of each row, packed where they cannot be read as they are, or shall be. */
+/* The first `dim` elements of each token; converted if they cannot be read in place or if `converted` is true. */
 static struct tile_tokens
 tile_tokens_of(struct tile *tile, const struct kernel_tile_ops *ops, uint32_t dim, bool converted)
 {
@@ -159,7 +158,7 @@ queries_fill(struct tile *tile, const struct kernel_tile_ops *ops)
 	}
 }
 
-/* Scores of q_rows [begin, end) are right, those of one alone the same, and others nobody's business. */
+/* Scores of q_rows [begin, end) are correct and equal those of a single q_row; other q_rows are not written. */
 static void
 scores_check(struct tile *tile, const struct kernel_tile_ops *ops, uint32_t begin, uint32_t end, bool converted)
 {
@@ -186,7 +185,7 @@ scores_check(struct tile *tile, const struct kernel_tile_ops *ops, uint32_t begi
 	}
 }
 
-/* What each of `q_rows` tells apart: all alike, lengths of all kinds, and holes. */
+/* Which tokens each q_row attends: all, a prefix, a random subset, or all but one. */
 enum mask_pattern {
 	MASK_PATTERN_ALL,
 	MASK_PATTERN_LENGTHS,
@@ -211,7 +210,7 @@ visible_bits(uint32_t q_row, uint32_t n_tokens, enum mask_pattern mask_pattern)
 		return bits_below(n_tokens > q_row * 5 % 8 ? n_tokens - q_row * 5 % 8 : 1);
 	case MASK_PATTERN_RANDOM:
 		return all & random;
-	case MASK_PATTERN_ALL_BUT_ONE: /* that all see but for one */
+	case MASK_PATTERN_ALL_BUT_ONE: /* all tokens but one */
 		return all & ~(UINT64_C(1) << random % n_tokens);
 	case MASK_PATTERN_ALL:
 	case N_MASK_PATTERNS:
@@ -220,7 +219,7 @@ visible_bits(uint32_t q_row, uint32_t n_tokens, enum mask_pattern mask_pattern)
 	return all;
 }
 
-/* As softmax leaves weights: 0 where nothing is seen. */
+/* Weights as softmax() leaves them: 0 for masked tokens. */
 static void
 weights_fill(struct tile *tile, enum mask_pattern mask_pattern)
 {
@@ -253,7 +252,7 @@ values_run(const struct kernel_tile_ops *ops, const struct tile_scores *scores, 
 		ops->decode_bf16->values(scores, &state, begin, end, tokens, tokens);
 }
 
-/* The values of one q_row: right, or NaN and infinite where a token that it sees is. */
+/* The output of one q_row is correct, or NaN or infinite if a visible token is. */
 static void
 q_row_check(const struct tile *tile, uint32_t q_row, uint32_t dim, const float *values)
 {
@@ -302,7 +301,7 @@ values_check(struct tile *tile, const struct kernel_tile_ops *ops, uint32_t begi
 	}
 }
 
-/* A token with an infinity, which some see or none. */
+/* Put an infinity (e4m3: NaN) into a token that some q_rows may attend. */
 static void
 tile_put_non_finite(struct tile *tile, uint32_t t, uint32_t d)
 {
@@ -353,7 +352,7 @@ equal_or_both_nan(float a, float b)
 	return isnan(a) ? isnan(b) : a == b && signbit(a) == signbit(b);
 }
 
-/* Codes from `first` on, packed in whole, and as values under a weight of 1. */
+/* All codes from `first` on, converted, and as values with weight 1. */
 static void
 codes_check(const struct kernel_tile_ops *ops, enum paged_dtype dtype, uint32_t n, uint8_t first)
 {
@@ -394,7 +393,7 @@ all_codes_check(const struct kernel_tile_ops *ops)
 	if (ops->begin != NULL)
 		ops->begin();
 	for (uint32_t i = 0; i < 4; i++)
-		for (size_t t = 1; t < COUNT(dtypes); t++) /* those of bytes */
+		for (size_t t = 1; t < COUNT(dtypes); t++) /* 8-bit dtypes */
 			codes_check(ops, dtypes[t], 64 * (1 + i) + i % 2 * 23, (uint8_t)(i * 37));
 	if (ops->end != NULL)
 		ops->end();

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packed tiles against float64: every dtype and number of q_rows and tokens, on every path and the model. */
+/*
+ * Prefill tile operations over packed tiles, against float64: every dtype and
+ * number of q_rows and tokens, on every instruction set and on the models.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -9,7 +12,7 @@
 #include "tests/kernels/cpu/tile_model.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-#define DIM 96u /* whole vectors of words everywhere */
+#define DIM 96u /* a multiple of the vector length of every instruction set */
 
 struct tile {
 	_Alignas(64) float tokens[TILE_TOKENS][DIM]; /* memory of any dtype */
@@ -88,7 +91,7 @@ scores_check(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t beg
 		}
 }
 
-/* Weights that bf16 holds, or not. */
+/* Weights that bf16 represents exactly, and others. */
 static double
 weight_fill(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t q_row, uint32_t t)
 {
@@ -134,7 +137,7 @@ values_check(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t beg
 	}
 }
 
-/* An infinity in the last row, and one in the middle. */
+/* Put an infinity into the last token and one into the middle. */
 static uint64_t
 tokens_put_infinity(struct tile *tile, uint32_t d)
 {
@@ -162,7 +165,7 @@ ops_check(const struct kernel_tile_ops *all, const struct tile_prefill_ops *ops)
 		uint32_t n = tokens[i / COUNT(dtypes) % COUNT(tokens)];
 
 		if (ops->word_elements == 2 && (dtype == PAGED_F32 || dtype == PAGED_F16))
-			continue; /* bf16 does not hold them */
+			continue; /* bf16 cannot represent them */
 		tokens_fill(&tile, dtype, n, i % 5 ? 64 : DIM);
 		scores_check(&tile, ops, range[0], range[1]);
 		tokens_fill(&tile, dtype, n, i % 5 ? 64 + all->lanes : DIM);
