@@ -210,7 +210,7 @@ generator_expression(enum mod_kind kind)
 	return text;
 }
 
-/* Sums and differences that are compared, near the ends of the range too. */
+/* Comparisons of sums and differences, also near the limits of the integer range. */
 static void
 grow_sum(struct generator_text *text)
 {

@@ -2,7 +2,7 @@
 /**
  * mod_generator.h - generates random mods and the random arrays that they read
  *
- * The seed of the last generator_start() determines all results, so a test
+ * The seed of the last generator_seed() determines all results, so a test
  * that prints its seed can be repeated.  There is one random stream; only one
  * thread may use it.
  */
@@ -11,7 +11,7 @@
 
 #include "tests/support/mod_fixture.h"
 
-/** generator_start - restart the stream with a seed and fill the arrays from it */
+/** generator_seed - restart the stream with a seed and fill the arrays from it */
 void generator_seed(uint64_t seed);
 
 /** The next number of the stream: below n; 64 random bits; an f32 in [-amplitude, amplitude). */

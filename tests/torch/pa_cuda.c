@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * By the primary context of GPU 0, which the client's kernels run in too, and
- * the legacy default stream.  Tests of one program share a code cache of its
- * own: what an earlier one compiled, perhaps of other sources, proves nothing.
+ * Uses the primary context of GPU 0, like the client's kernels, and the legacy
+ * default stream. The tests of one program share a code cache of their own, so
+ * that no test uses images that an earlier build compiled.
  */
 #include "tests/torch/pa_memory.h"
 
@@ -19,7 +19,7 @@
 const char *const pa_backend = "cuda";
 const bool pa_on_cuda = true;
 
-/* Never closed: a test is a process. */
+/* Never closed: each test is a process. */
 static struct cuda_driver driver;
 
 #define must(call)                                                          \

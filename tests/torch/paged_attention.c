@@ -9,7 +9,7 @@
 #include "tests/support/reference.h"
 #include "tests/support/sequences.h"
 
-/** What a batch on a GPU has room for. */
+/** The maximum of query rows in a batch on a GPU. */
 #define MAX_Q_TOKENS 2048u
 #define MAX_Q_HEADS 32u
 
@@ -78,7 +78,7 @@ pa_erase(struct pa *pa, uint32_t n, const uint32_t *batch_idx)
 	return seqs_truncate(pa->client, n, ids, nothing);
 }
 
-/* Sequence i of a [B, H, S, D] tensor, as one row of a plan takes it. */
+/* Sequence i of a [B, H, S, D] tensor as the tensor of one plan row. */
 static struct paged_tensor
 tensor_of(struct pa_lent *lent, const struct pa_tensor *tensor, uint32_t i)
 {
@@ -229,7 +229,7 @@ pa_score_at(const struct pa_converted_mod *mod, double score, uint32_t b, uint32
 	return score;
 }
 
-/* Elements before and after the array's first one that belong to it. */
+/* The elements of the array before and after its first one (strides may be negative). */
 static void
 array_reach(const struct paged_array *array, int64_t *before, int64_t *after)
 {
@@ -248,7 +248,7 @@ array_reach(const struct paged_array *array, int64_t *before, int64_t *after)
 	}
 }
 
-/* Parameters stay the host's. */
+/* Lend arrays; parameters stay in host memory. */
 static void
 arrays_lend(struct pa_lent *lent, size_t n, const struct paged_array *arrays, struct paged_array *to)
 {

@@ -273,7 +273,10 @@ torch_check_all_mask_forms(struct pa *pa, const struct torch_inputs *inputs, con
 {
 	struct paged_mod *mask_mod = torch_parse(pa, PAGED_MOD_MASK, mods->mask, mods);
 	struct paged_mod *score_mod = torch_parse(pa, PAGED_MOD_SCORE, mods->score, mods);
-	/* PyTorch's 128 rows make every block of a shorter mask partial; with fewer there are full ones. */
+	/*
+	 * PyTorch's q_block of 128 makes every block of a shorter mask partial; a smaller
+	 * q_block gives full blocks too.
+	 */
 	uint32_t q_block = inputs->shape.q_len < 128 ? inputs->shape.q_len : 128;
 	struct paged_block_mask *logical = blocks_of(pa, inputs, mods, mask_mod, 128, kv_block);
 	struct paged_block_mask *short_blocks = blocks_of(pa, inputs, mods, mask_mod, q_block, kv_block);
@@ -319,7 +322,7 @@ torch_check_all_mask_forms(struct pa *pa, const struct torch_inputs *inputs, con
 bool
 torch_isa(enum kernel_isa isa)
 {
-	/* A GPU has one path, which goes by the first's name. */
+	/* A GPU has one path, which runs as the first instruction set. */
 	if (pa_on_cuda)
 		return isa == KERNEL_GENERIC;
 	return kernel_isa_supported(isa) && setenv("PAGED_ISA", kernel_isa_name(isa), 1) == 0;

@@ -69,11 +69,12 @@ void torch_result_close(struct torch_result *result);
 /** torch_result_check - results are within the tolerance of the float64 ones */
 void torch_result_check(const struct torch_result *result, const struct torch_inputs *inputs,
 			const struct torch_golden *golden, const char *what);
-/** torch_result_same - two results are bit-identical */
+/** torch_result_expect_equal - two results are bit-identical */
 void torch_result_expect_equal(const struct torch_result *a, const struct torch_result *b,
 			       const struct torch_inputs *inputs, const char *what);
 
-/** torch_run - attention with mods alone, logical and physical block masks: bit-identical and within the tolerance */
+/** torch_check_all_mask_forms - attention by mods alone, by logical and by physical block mask is bit-identical and
+ * correct */
 void torch_check_all_mask_forms(struct pa *pa, const struct torch_inputs *inputs, const struct torch_mods *mods,
 				uint32_t kv_block, const struct torch_golden *golden);
 

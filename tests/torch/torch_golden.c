@@ -23,7 +23,7 @@ struct golden_fixture {
 	struct paged_mod *mask_mod, *score_mod;
 };
 
-/* The pages must come to lie as PyTorch's did. */
+/* The pages must be those that PyTorch's allocator assigned. */
 static void
 golden_fixture_reserve(struct golden_fixture *fixture)
 {
@@ -238,7 +238,7 @@ golden_fixture_attend(struct golden_fixture *fixture, const struct paged_block_m
 	return result;
 }
 
-/* The first of the wanted forms against PyTorch, the others against it. */
+/* Compare the first wanted form with PyTorch's results, and the others with the first. */
 static void
 golden_fixture_run(struct golden_fixture *fixture, unsigned int wanted)
 {

@@ -24,10 +24,10 @@ enum { TORCH_BY_MODS = 1, TORCH_BY_BLOCKS = 2, TORCH_BY_PAGES = 4 };
 /**
  * torch_golden_run - run one case, given by its number
  *
- * @param[in] forms          TORCH_BY_* flags.  The first form is compared with the golden results; the others must be
+ * @param[in] forms         TORCH_BY_* flags.  The first form is compared with the golden results; the others must be
  *                           bit-identical to it
- * @param[in] most_queries   use only the last most_queries query rows of each sequence; UINT32_MAX: all
- * @param[in] most_products  the function returns false for a case with more products; INFINITY: no limit
+ * @param[in] max_queries   use only the last max_queries query rows of each sequence; UINT32_MAX: all
+ * @param[in] max_products  the function returns false for a case with more products; INFINITY: no limit
  */
 bool torch_golden_run(uint32_t index, unsigned int forms, uint32_t max_queries, double max_products);
 

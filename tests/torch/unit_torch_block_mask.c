@@ -9,7 +9,7 @@
 
 static struct pa pa;
 
-/* Their table: rows 0 3 5 7 and 2 1 4 6. */
+/* PyTorch's page table: rows 0 3 5 7 and 2 1 4 6. */
 static void
 open_table(void)
 {
@@ -102,7 +102,7 @@ Test(torch_block_mask, test_convert_logical_block_mask)
 	cr_assert_eq(row.seq, pa.page_table[1]);
 }
 
-/* The batch of a conversion is any choice of rows: here both rows of the mask are for sequence 1. */
+/* The batch of a conversion is any choice of rows: here both rows of the mask are sequence 1. */
 Test(torch_block_mask, convert_for_a_batch_subset)
 {
 	struct paged_block_mask *mask = create("q_idx >= kv_idx", 2, 1, 512, 512, NULL), *converted = NULL;
@@ -140,21 +140,21 @@ Test(torch_block_mask, test_convert_mask_mod)
 
 	logical_is(0, (int64_t[]){ 0, -1, -1, 1, -1, 2, -1, 3 });
 	logical_is(1, (int64_t[]){ -1, 1, 0, -1, 2, -1, 3, -1 });
-	/* Of sequence 0, 384 is token 128; of sequence 1, nothing, and 270 is token 14. */
+	/* In sequence 0, physical token 384 is logical 128; in sequence 1, it is not mapped, and 270 is 14. */
 	cr_assert(pa_mask_at(&converted, 0, 0, 256, 384));
 	cr_assert(pa_mask_at(&converted, 0, 1, 256, 384));
 	cr_assert_not(pa_mask_at(&converted, 0, 0, 127, 384));
 	cr_assert_not(pa_mask_at(&converted, 1, 0, 256, 384));
 	cr_assert(pa_mask_at(&converted, 1, 0, 64, 270));
 	cr_assert_not(pa_mask_at(&converted, 1, 0, 13, 270));
-	/* None is noop and identity, of live tokens. */
+	/* A mod NULL (None) is noop or identity for live tokens. */
 	converted = pa_get_mask_mod(&pa, &noop, &rows);
 	cr_assert(pa_mask_at(&converted, 0, 0, 0, 384));
 	cr_assert_not(pa_mask_at(&converted, 1, 0, 0, 384));
 	converted = pa_get_score_mod(&pa, &noop, &rows);
 	cr_assert_eq(pa_score_at(&converted, 0.5, 0, 0, 0, 384), 0.5);
 	cr_assert_eq(pa_score_at(&converted, 0.5, 1, 0, 0, 384), -HUGE_VAL);
-	/* Lengths bound both. */
+	/* kv_len limits both mods. */
 	converted = pa_get_mask_mod(&pa, &causal, &(struct pa_rows){ .n = 2, .kv_len = (uint32_t[]){ 128, 14 } });
 	cr_assert_not(pa_mask_at(&converted, 0, 0, 256, 384));
 	cr_assert_not(pa_mask_at(&converted, 1, 0, 64, 270));
@@ -194,7 +194,7 @@ Test(torch_block_mask, test_getitem)
 				 .n_rows = 2, .first_head = 1, .n_heads = 1, .first_q = 128, .n_q = 128 }),
 		 2, 1, 1, 4);
 	shape_is(part_of(mask, (struct paged_block_mask_part){ .n_q = 128 }), 4, 2, 1, 4);
-	/* Contents too: row 1 sees one block more than row 0. */
+	/* The contents are right too: row 1 attends one block more than row 0. */
 	mask = part_of(mask, (struct paged_block_mask_part){
 				     .first_row = 1, .n_rows = 1, .n_heads = 1, .first_q = 128, .n_q = 128 });
 	cr_assert_eq(info_of(mask).n_blocks, 3);
@@ -329,7 +329,7 @@ Test(torch_block_mask, test_init_mismatched_full_kv)
 
 	cr_assert_eq(paged_block_mask_from_arrays(pa.pool, &params, &arrays, &mask), PAGED_ERR_INVALID);
 	cr_assert_null(mask);
-	/* A block that both lists have, and one past the keys: in PyTorch a raw index error, or none. */
+	/* A block in both lists, and a block past the keys: in PyTorch a raw index error, or no error. */
 	arrays.indices[1] = &first;
 	cr_assert_eq(paged_block_mask_from_arrays(pa.pool, &params, &arrays, &mask), PAGED_ERR_INVALID);
 	first = 2;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * PyTorch's decode suite, the calls of an odd shape: strided tensors, one
- * sequence for a whole batch, results that are the next call's queries,
- * decoding at different positions.
+ * PyTorch's decode suite, unusual calls: strided tensors, one sequence for a whole
+ * batch, results that are the next call's queries, decoding at different
+ * positions.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 #define B 4u
 #define D 64u
-/* Where the host plays a GPU's threads one by one, shorter ones have to do. */
+/* Shorter inputs for the fake CUDA driver, which runs a GPU's threads one by one. */
 #ifdef TORCH_SHORT
 #define S 128u
 #define ODD_S 37u
@@ -61,7 +61,7 @@ strided_open(uint32_t heads, uint32_t tokens, uint64_t seed)
 	return strided;
 }
 
-/* as_strided(); and the same dense, for the reference. */
+/* as_strided(), and the same tensor without strides for the reference. */
 static struct pa_tensor
 strided_view(const struct strided *strided, uint32_t which, uint32_t heads, uint32_t tokens, float *dense)
 {
@@ -107,7 +107,7 @@ strided_check(struct pa *pa, const struct torch_inputs *inputs, const float *q, 
 	torch_golden_close(&golden);
 }
 
-/* Every pair of 4 x 4 strides of K and V; PyTorch allows 0.2. */
+/* All pairs of four K strides and four V strides; PyTorch allows an error of 0.2. */
 static void
 strided_inputs(uint32_t q_heads, uint32_t kv_heads, uint32_t tokens)
 {
@@ -156,7 +156,7 @@ Test(torch_calls, test_strided_inputs_16_16)
 
 /* -------------------------------------------------- test_kv_batch_broadcast */
 
-/* One sequence serves every row of the batch: no copy, and no special case. */
+/* One sequence serves every row of the batch, without copies or a special case. */
 static void
 broadcast(uint32_t batch, const char *score)
 {
@@ -258,7 +258,7 @@ chained(uint32_t n_calls)
 					   .lse = result.lse,
 					   .max_score = result.max_score }));
 	}
-	/* PyTorch allows 0.2; no query moves a result by more than a few times its own error. */
+	/* PyTorch allows 0.2. An error of a query changes a result by at most a few times that error. */
 	torch_result_check(&result, &ours[0], &expected, "chained");
 	torch_golden_close(&expected);
 	for (uint32_t i = 0; i < n_calls; i++) {
@@ -285,7 +285,7 @@ Test(torch_calls, test_multiple_score_mod_calls2)
 
 static const uint32_t prefill[B] = { 5, 98, 47, 194 };
 
-/* Tokens first .. first + n - 1 of sequence b, to those positions of row b. */
+/* Write tokens first .. first + n - 1 of sequence b at those positions of row b. */
 static void
 write_tokens(struct pa *pa, const struct torch_inputs *inputs, uint32_t b, uint32_t first, uint32_t n)
 {
@@ -306,7 +306,7 @@ write_tokens(struct pa *pa, const struct torch_inputs *inputs, uint32_t b, uint3
 	done(pa_assign(pa, 0, 1, &b, positions, &k, &v));
 }
 
-/* The prompts, then each one's next token, for which pages are reserved then. */
+/* Write the prompts, then one token for each, with pages reserved for it at that time. */
 static void
 prefill_and_append(struct pa *pa, const struct torch_inputs *inputs)
 {
@@ -326,10 +326,10 @@ prefill_and_append(struct pa *pa, const struct torch_inputs *inputs)
 }
 
 /*
- * PyTorch's test of this name uses causal with q_idx 0 and kv_len 512, so
- * that each row sees its first key alone.  Here the query stands where it is:
- * with kv_len all that is reserved, the mask alone keeps it from what was
- * never written.
+ * PyTorch's test of this name uses causal with q_idx 0 and kv_len 512, so that
+ * each row attends only its first key. Here q_idx is the query's position: kv_len
+ * covers all reserved tokens, and the mask alone excludes tokens that were never
+ * written.
  */
 Test(torch_calls, test_decode_at_different_input_position)
 {

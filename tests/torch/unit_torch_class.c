@@ -3,7 +3,7 @@
 #include "tests/torch/pa_memory.h"
 #include "tests/torch/paged_attention.h"
 
-/* Their rounds of reserves: rows 0 3 5 7 and 2 1 4 6. */
+/* PyTorch's rounds of reserves: rows 0 3 5 7 and 2 1 4 6. */
 static void
 reserve_in_four_rounds(struct pa *pa)
 {
@@ -69,7 +69,7 @@ Test(torch_class, test_allocate)
 	pa_close(&pa);
 }
 
-/* Never shrinks; nothing at all for a length that fits. */
+/* Never shrinks; a length that fits changes nothing. */
 Test(torch_class, reserve_is_absolute)
 {
 	struct pa pa;
@@ -135,12 +135,12 @@ Test(torch_class, assign_any_positions)
 	cache_has(&pa, 0, 4 * 2, 3);
 	cache_has(&pa, 0, 2 * 2 + 1, 6);
 	cache_has(&pa, 0, 1 * 2, 9);
-	/* Nothing else was touched: row 0 has what was there. */
+	/* Other rows are unchanged: row 0 keeps its tokens. */
 	cr_assert(pa_cached(&pa, 'k', 0, 0, 0) != pa_cached(&pa, 'k', 0, 0, 0));
 	pa_close(&pa);
 }
 
-/* Each of their six checks, and positions outside the row. */
+/* Each of PyTorch's six checks, and positions outside the row. */
 Test(torch_class, assign_checks_arguments)
 {
 	float values[2 * 2 * 2 * 3] = { 0 };
@@ -160,7 +160,7 @@ Test(torch_class, assign_checks_arguments)
 	refused(pa_assign(&pa, 0, 1, NULL, (uint32_t[]){ 0, 1 }, &k, &v), PAGED_ERR_INVALID,
 		"v has heads of 1 dims, not 3");
 	v = k;
-	/* A GPU finds a position that is wrong where it lies, and knows no more than the row. */
+	/* The GPU kernel finds a wrong position, and its report names only the row. */
 	refused(pa_assign(&pa, 0, 1, NULL, (uint32_t[]){ 0, 12 }, &k, &v), PAGED_ERR_CAPACITY,
 		pa_on_cuda ? "row 0: tokens past the 2 that it has room for"
 			   : "row 0: position 12 is past the 2 tokens it has room for");

@@ -14,7 +14,7 @@
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))
 #define B 4u
-/* Where the host plays a GPU's threads one by one, shorter ones have to do. */
+/* Shorter inputs for the fake CUDA driver, which runs a GPU's threads one by one. */
 #ifdef TORCH_SHORT
 #define S 128u
 #define D 16u
@@ -46,7 +46,7 @@ static const char *const builtin[] = {
 	"q_idx + 1000 >= kv_idx ? score : -inf",
 };
 
-/* What the other tests of the suite capture. */
+/* The arrays that the other tests of the suite capture. */
 static struct captured {
 	float head[16], batch[B], kv[S], q[1], bias[S], bias3[B][S], bias4[B][16][S];
 	int32_t half[S], seq_len[B], one, offset[4], document[S];
@@ -155,7 +155,10 @@ decode_of(uint32_t q_heads, uint32_t kv_heads, enum paged_dtype dtype)
 	return (struct torch_shape){ B, q_heads, kv_heads, 1, S, D, D, dtype, 0 };
 }
 
-/* test_builtin_score_mods, test_paged_attention_page_size; dtypes are spread, golden/attention has all. */
+/*
+ * test_builtin_score_mods, test_paged_attention_page_size; the cases take turns
+ * with dtypes, golden/attention has all.
+ */
 static void
 head_pair(uint32_t q_heads, uint32_t kv_heads, enum paged_dtype dtype)
 {
@@ -203,7 +206,7 @@ Test(torch_decode, non_equal_head_dims)
 	run_all(&shape, NULL, builtin, N(builtin), page_128, 1);
 }
 
-/* The windowed offset by score mod, by mask, and by both: one result. */
+/* The windowed offset by score mod, by mask mod, and by both gives one result. */
 Test(torch_decode, test_windowed_vs_sdpa)
 {
 	static const char *const window = "q_idx + 1000 >= kv_idx";
@@ -247,7 +250,7 @@ Test(torch_decode, test_logsumexp_correctness)
 	run_all(&shape, NULL, (const char *[]){ builtin[0], builtin[3] }, 2, page_128, 1);
 }
 
-/* Rows that see nothing are 0 with LSE -inf, not NaN: also with S a fraction of PyTorch's 2048. */
+/* Fully masked q_rows are 0 with LSE -inf, not NaN. S is a fraction of PyTorch's 2048. */
 Test(torch_decode, test_fully_masked_out_rows_0_check_gqa)
 {
 	struct torch_shape shape = { B, 16, 8, MASKED_S, MASKED_S, D, D, PAGED_F32, 0 };

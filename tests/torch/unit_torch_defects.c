@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Defects of PyTorch's PagedAttention and BlockMask, numbered as in the list
- * with which this project began, and our behaviour.  Tested elsewhere:
+ * Defects of PyTorch's PagedAttention and BlockMask, by their numbers in this
+ * project's list of them, and our behaviour.  Tested elsewhere:
  *
- *  5  assign past capacity overwrites another sequence's page
- *     unit_torch_class.c, assign_is_checked, and here that page
- * 13  reserve waits for the device, and copies the free list each call
- *     it_steady.c, reserve_ahead_bounds_requests; unit_quiet.c, nor_with_a_reserve
- * 15  new closures, values and shapes compile anew
- *     unit_client_mods.c, parameters_change_each_step, arrays_change_each_step;
- *     unit_quiet.c counts allocations
- * 17  results depend on where pages lie
+ *  5  assign past the capacity overwrites another sequence's page
+ *     unit_torch_class.c; here for the last page of the pool
+ * 13  reserve waits for the device and copies the free list in each call
+ *     it_steady.c, unit_quiet.c
+ * 15  new closures, values and shapes are compiled again
+ *     unit_client_mods.c; unit_quiet.c counts allocations
+ * 17  results depend on the placement of pages
  *     unit_attention_invariance.c; here with block masks
  * 19  a cropped mask miscounts rows that are not causal
- *     unit_mask.c, crop_counts_rows_that_are_not_causal
- * 21  ROWS_GUARANTEED_SAFE set wrongly gives NaN: there is no such promise to
- *     give; rows that see nothing are 0
- *     unit_torch_decode.c, test_fully_masked_out_rows_0_check_gqa
+ *     unit_mask.c
+ * 21  a wrong ROWS_GUARANTEED_SAFE gives NaN; our callers promise nothing, and
+ *     fully masked rows are 0
+ *     unit_torch_decode.c
  */
 #include <math.h>
 #include <stdlib.h>
@@ -36,7 +35,7 @@
 
 static struct pa pa;
 
-/* Row b's token t has k and v of (seed, b, t) alone; rows of 16 tokens in pages of 4, of which there are 12. */
+/* k and v of row b's token t depend only on (seed, b, t); 3 rows of at most 16 tokens, pages of 4, 12 pages. */
 static void
 open_rows(void)
 {
@@ -51,7 +50,7 @@ close_rows(void)
 
 TestSuite(torch_defects, .init = open_rows, .fini = close_rows);
 
-/* Tokens first .. first + n - 1 of contents `id` to those positions of row b. */
+/* Write tokens first .. first + n - 1 of contents `id` at those positions of row b. */
 static void
 write_tokens(uint32_t b, uint32_t id, uint32_t first, uint32_t n)
 {
@@ -74,7 +73,7 @@ struct attended {
 	float out[MAX_ROWS][2][DIM], lse[MAX_ROWS][2], max_score[MAX_ROWS][2];
 };
 
-/* Two query heads, one query row each; what there is to see. */
+/* Attention of two query heads with one query row each; all results must be finite. */
 static struct attended
 attend(const struct pa_rows *rows, struct pa_flex flex)
 {
@@ -101,7 +100,7 @@ parse(enum paged_mod_kind kind, const char *text)
 	return torch_parse(&pa, kind, text, &(struct torch_mods){ 0 });
 }
 
-/* One row of `kv_len` keys: counts and indices, the full blocks first. */
+/* A mask of one row with `kv_len` keys: counts and indices, the full blocks first. */
 static struct paged_block_mask *
 mask_from_lists(uint32_t kv_len, uint32_t kv_block, uint32_t n_full, uint32_t n_partial, const uint32_t *blocks)
 {
@@ -119,7 +118,7 @@ mask_from_lists(uint32_t kv_len, uint32_t kv_block, uint32_t n_full, uint32_t n_
 	return mask;
 }
 
-/* The only row's lists, the full blocks first. */
+/* The lists of the mask's only row, the full blocks first. */
 static void
 expect_lists(const struct paged_block_mask *mask, uint32_t n_full, uint32_t n_partial, const uint32_t *blocks)
 {
@@ -132,7 +131,7 @@ expect_lists(const struct paged_block_mask *mask, uint32_t n_full, uint32_t n_pa
 	cr_assert_arr_eq(lists.indices[PAGED_BLOCKS_PARTIAL], blocks + n_full, n_partial * sizeof(*blocks));
 }
 
-/* 1: the mods of an erased row stay true on pages that are another's by then. */
+/* 1: the mods of an erased row stay true on its former pages, which may belong to another row. */
 Test(torch_defects, row_01_erased_row_maps_no_page)
 {
 	struct pa_mod noop = { 0 };
@@ -147,7 +146,7 @@ Test(torch_defects, row_01_erased_row_maps_no_page)
 	cr_assert(pa_mask_at(&mod, 1, 0, 0, 5));
 }
 
-/* 1: erase, then other tokens in the same pages: nothing of the old ones, nor of what is not yet written. */
+/* 1: after erase, other tokens in the same pages: neither old tokens nor unwritten ones are visible. */
 Test(torch_defects, row_01_erased_pages_are_reused)
 {
 	struct attended fresh, again;
@@ -175,7 +174,7 @@ Test(torch_defects, row_02_no_double_free)
 	cr_assert_eq(pa_n_free(&pa), 12);
 }
 
-/* 3: with a batch that is not 0 .. n - 1, mods look into the table of another row. */
+/* 3: with a batch other than 0 .. n - 1, mods read the page table of another row. */
 Test(torch_defects, row_03_batch_subset_uses_its_own_rows)
 {
 	struct pa_mod by_row = { .mod = parse(PAGED_MOD_MASK, "b == 0 ? kv_idx < 3 : kv_idx < 5") };
@@ -202,7 +201,7 @@ Test(torch_defects, row_03_batch_subset_uses_its_own_rows)
 	cr_assert_arr_eq(both.out[1], one.out[0], sizeof(one.out[0]));
 }
 
-/* 4, 12: a mask that is longer than its row has pages: negative or foreign indices, or a raw index error. */
+/* 4, 12: a mask longer than its row's pages: negative indices, indices of other rows, or a raw index error. */
 Test(torch_defects, row_04_mask_longer_than_its_row_is_refused)
 {
 	static const uint32_t blocks[] = { 0, 1, 2, 3 };
@@ -217,7 +216,7 @@ Test(torch_defects, row_04_mask_longer_than_its_row_is_refused)
 	expect_lists(converted, 2, 0, (uint32_t[]){ 1, 0 });
 }
 
-/* 5: a token past what is reserved goes to the last page of the pool. */
+/* 5: a token past the reserved length is written to the last page of the pool. */
 Test(torch_defects, row_05_last_page_is_not_overwritten)
 {
 	float zeros[DIM] = { 0 };
@@ -235,7 +234,7 @@ Test(torch_defects, row_05_last_page_is_not_overwritten)
 		cr_assert(pa_cached(&pa, 'k', 0, physical, 0) != 0);
 }
 
-/* 6: full blocks hold the end of a sequence, and what lies behind it (here NaN) is seen. */
+/* 6: full blocks contain the end of a sequence, and tokens past it (here NaN) are attended. */
 Test(torch_defects, row_06_full_blocks_end_at_kv_len)
 {
 	static const uint32_t blocks[] = { 0, 1, 2, 3 };
@@ -254,7 +253,7 @@ Test(torch_defects, row_06_full_blocks_end_at_kv_len)
 	cr_assert_arr_eq(&got, &expected, sizeof(got));
 }
 
-/* An array that ends where the process's memory does. */
+/* Copy data to the end of a page whose next page is inaccessible. */
 static void *
 alloc_before_guard_page(const void *data, size_t size)
 {
@@ -292,13 +291,13 @@ Test(torch_defects, row_07_arrays_are_read_at_live_keys_only)
 
 	done(pa_reserve(&pa, 0, TOKENS));
 	write_tokens(0, 0, 0, 6);
-	/* paged_batch_validate() is asked in both: no index was out of bounds. */
+	/* paged_batch_validate() was called in both: no index was out of bounds. */
 	attend(&rows, flex);
 	flex.block_mask = partial;
 	attend(&rows, flex);
 }
 
-/* 8: eager mode ignores the lists, compiled mode trusts them.  Here lists are what is visited, always. */
+/* 8: eager mode ignores the lists, compiled mode trusts them. Here every path visits exactly the listed blocks. */
 Test(torch_defects, row_08_block_lists_apply_on_every_path)
 {
 	struct paged_block_mask *mask;
@@ -312,7 +311,10 @@ Test(torch_defects, row_08_block_lists_apply_on_every_path)
 		open_rows();
 		done(pa_reserve(&pa, 0, TOKENS));
 		write_tokens(0, 0, 0, TOKENS);
-		/* Full 0 against the mod's will, partial 1 by the mod, 2 and 3 not at all. */
+		/*
+		 * Block 0 is full although the mod excludes it; block 1 is partial, by the mod; 2
+		 * and 3 are not listed.
+		 */
 		mask = mask_from_lists(TOKENS, PAGE, 1, 1, (uint32_t[]){ 0, 1 });
 		got = attend(&rows,
 			     (struct pa_flex){ .mask_mod = parse(PAGED_MOD_MASK, "kv_idx >= 6"), .block_mask = mask });
@@ -339,7 +341,7 @@ Test(torch_defects, row_09_pages_are_shared)
 	write_tokens(1, 2, 4, 4);
 	pa_pages(&pa, 0, first, 4);
 	pa_pages(&pa, 1, second, 4);
-	/* Row 1 has the prefix of row 0 in a page of its own; row 2 has it twice. */
+	/* Row 1 has a copy of row 0's prefix in its own page; row 2 has that page twice. */
 	write_tokens(2, 1, 0, 4);
 	for (uint32_t i = 0; i < 3; i++)
 		alone[i] = attend(&(struct pa_rows){ .n = 1, .batch_idx = &i, .kv_len = (uint32_t[]){ i < 2 ? 8 : 4 } },
@@ -360,7 +362,7 @@ Test(torch_defects, row_09_pages_are_shared)
 	pa_lend_end(&lent);
 	cr_assert_arr_eq(out[0], alone[0].out[0], sizeof(out[0]));
 	cr_assert_arr_eq(out[1], alone[1].out[0], sizeof(out[1]));
-	/* Every key twice: the same mean, and log 2 more. */
+	/* Every key is there twice: the same mean, and an LSE larger by log 2. */
 	for (uint32_t d = 0; d < DIM; d++)
 		cr_assert_float_eq(out[2][0][d], alone[2].out[0][0][d], 1e-6f);
 	cr_assert_float_eq(lse[2][0], alone[2].lse[0][0] + logf(2), 1e-6f);
@@ -443,7 +445,7 @@ Test(torch_defects, row_12_one_mask_for_every_sequence)
 	cr_assert_arr_eq(lists.start[PAGED_BLOCKS_FULL], ((uint64_t[]){ 0, 1, 3, 5 }), 4 * sizeof(uint64_t));
 }
 
-/* 14: create_block_mask makes the whole matrix first, 16 GiB for this one. */
+/* 14: create_block_mask first makes the dense matrix, 16 GiB for this mask. */
 Test(torch_defects, row_14_no_dense_matrix)
 {
 	const struct paged_batch_row row = { .q_len = 131072, .kv_len = 131072, .flags = PAGED_ROW_Q_BASE };
@@ -461,7 +463,7 @@ Test(torch_defects, row_14_no_dense_matrix)
 	cr_assert_leq(after.ru_maxrss - before.ru_maxrss, 32l << 10);
 }
 
-/* 16: offsets past 2^31 elements and bytes; the pool takes 5 GiB of addresses, and of memory what is touched. */
+/* 16: offsets past 2^31 elements and bytes; the pool takes 5 GiB of addresses but little memory. */
 Test(torch_defects, row_16_64_bit_offsets)
 {
 	const struct paged_pool_params geometry = { .struct_size = sizeof(geometry),
@@ -505,7 +507,7 @@ Test(torch_defects, row_16_64_bit_offsets)
 	paged_client_close(own);
 }
 
-/* 17, 18: a mask's blocks are pages, parts or multiples of them, and the result has the same bits everywhere. */
+/* 17, 18: a mask's blocks may be pages, parts of pages or multiples of pages; the bits of the result are the same. */
 Test(torch_defects, row_17_18_any_block_size)
 {
 	static const uint32_t sizes[] = { 1, 2, 4, 8, 16 };
@@ -538,7 +540,7 @@ Test(torch_defects, row_17_18_any_block_size)
 	}
 }
 
-/* 20: sparsity() of 1 x 2048, all of its 16 blocks, is -12,700 %. */
+/* 20: sparsity() of a 1 x 2048 mask with all of its 16 blocks is -12,700 %. */
 Test(torch_defects, row_20_sparsity_counts_blocks)
 {
 	const struct paged_batch_row row = { .q_len = 1, .kv_len = 2048, .flags = PAGED_ROW_Q_BASE };
@@ -555,7 +557,7 @@ Test(torch_defects, row_20_sparsity_counts_blocks)
 	cr_assert_eq(info.sparsity, 75);
 }
 
-/* 22: lengths that do not match are told as other numbers ("S=1 and S=1"). */
+/* 22: PyTorch reports mismatched lengths with other numbers ("S=1 and S=1"). */
 Test(torch_defects, row_22_error_texts_contain_the_values)
 {
 	static const uint32_t blocks[] = { 0, 1 };

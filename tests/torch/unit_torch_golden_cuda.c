@@ -17,7 +17,7 @@
 #define MOST_PRODUCTS 8e6
 #define MOST_QUERIES 1u
 
-/* Every so many-th case: tests run side by side. */
+/* The cases are dealt to several tests, which run in parallel. */
 #define PARTS 4u
 
 static void

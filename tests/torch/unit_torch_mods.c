@@ -76,7 +76,7 @@ convert_mods(struct mods_file *file)
 	file->score = pa_get_score_mod(&file->pa, &score, &file->rows);
 }
 
-/* Theirs is f32: scores of magnitude up to about 30, a few roundings each. */
+/* PyTorch's values are f32: scores of magnitude up to about 30, rounded a few times. */
 static void
 check_point(struct mods_file *file, const char *line)
 {

@@ -155,7 +155,7 @@ reserve_in_five_rounds(struct pa *pa, const struct torch_inputs *inputs)
 	pa_fill(pa, 0, B, &k, &v);
 }
 
-/* Every 37th query row against float64, all of them against each other. */
+/* Every 37th query row is compared with float64; all rows of the mask forms with each other. */
 static void
 test_paged_builtin_score_mods(enum kernel_isa isa)
 {
@@ -206,7 +206,10 @@ Test(torch_scores, test_paged_builtin_score_mods_amx)
 	test_paged_builtin_score_mods(KERNEL_AMX);
 }
 
-/* get_score_mod() of each, at random places of the pool, is the C function at the logical place; -inf elsewhere. */
+/*
+ * get_score_mod() of each mod, at random physical tokens, equals the C function at
+ * the logical token; -inf if not live.
+ */
 Test(torch_scores, converted_mods_match_c_code)
 {
 	struct torch_mods captured_by = { .arrays = arrays, .n_arrays = N(arrays) };

@@ -8,7 +8,7 @@
 #include "tests/fake-cuda/simt_run.h"
 #include "tests/fake-cuda/kernels/link.h"
 
-#define SHARED_SIZE (163u << 10) /* sm_80's */
+#define SHARED_SIZE (163u << 10) /* the limit of sm_80 */
 
 static uint64_t
 region_add(struct cuda_arena *arena, const void *data, size_t size, bool writable, bool owned, const char *name)
@@ -91,7 +91,7 @@ row_entries(const struct kernel_row *row, uint32_t page_size)
 	return (row->kv_len + page_size - 1) / page_size;
 }
 
-/* The rows as device arrays; the table's rows end with unmapped entries. */
+/* Copy the rows to device arrays. Entries of the page table past a row's pages stay UINT32_MAX: unmapped. */
 static void
 inputs_make(struct cuda_batch *batch, const struct cuda_batch_params *params)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ahead-of-time compiled mods: each is found by every text that means it, and by no other text. */
+/* Ahead-of-time compiled mods: every equivalent text finds the mod, and no other text does. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 static struct paged_error error;
 
-/* More than the texts use, and in another order than the table's. */
+/* More arrays than the texts use, and in another order than in the table. */
 static const struct mod_array names[] = {
 	{ .name = "window", .dtype = MOD_I32 },
 	{ .name = "bias", .dtype = MOD_F16, .n_dims = 2 },
@@ -34,7 +34,7 @@ parse(enum mod_kind kind, const char *text)
 	return mod;
 }
 
-/* The row that a program's mods get; "" for none. */
+/* The name of the compiled mods that the texts find; "" for none. */
 static const char *
 found(const char *kernel, const char *mask_text, const char *score_text)
 {
@@ -63,7 +63,7 @@ Test(cuda_aot, every_mod_is_found_for_every_kernel)
 	cr_expect_geq(cuda_aot_at(5) != NULL, true);
 }
 
-/* By name, and spelled out. */
+/* By the builtin name, and written out. */
 Test(cuda_aot, equivalent_texts_find_the_same_mod)
 {
 	const char *kernel = cuda_aot_kernels[0];

@@ -26,13 +26,13 @@ struct append_fixture_params {
 	bool scales;
 	uint32_t rotary_dim, rotary_first; /* 0: none */
 	bool interleaved;
-	bool positions; /* of rotary, by themselves */
+	bool positions; /* rotary takes explicit positions */
 	bool in_place;
 	bool no_queries;
 	float amplitude;
 };
 
-/* Two rows; the second is in the tensors first, and the third is left alone but for its queries. */
+/* Two rows with pages in arbitrary order; row 2 skips append, but its queries are rotated. */
 struct append_fixture {
 	const struct append_fixture_params *params;
 	struct layout layout;
@@ -135,7 +135,7 @@ append_fixture_destroy(struct append_fixture *fixture)
 	free(fixture->cos_sin);
 }
 
-/* The arguments that both have but for where they put it. */
+/* The arguments of both kernels; they differ only in the destinations. */
 static struct append_args
 append_fixture_args(struct append_fixture *fixture, uint8_t *pool, const struct kernel_rotary *rotary)
 {
@@ -304,7 +304,7 @@ Test(cuda_append_quantise, rotary)
 	}
 }
 
-/* Rows of i8 with a number that is none, or infinite, or nothing but small ones. */
+/* i8 heads with NaN or infinity, and heads of zeros and tiny values only. */
 Test(cuda_append_quantise, i8_with_nan_infinity_and_tiny_values)
 {
 	static const float odd[] = { NAN, INFINITY, -INFINITY, 0, 0x1p-121f, 0x1p-120f, -0x1p-126f, 0x1.fffffep127f };
@@ -331,7 +331,7 @@ Test(cuda_append_quantise, i8_with_nan_infinity_and_tiny_values)
 	}
 }
 
-/* A position without angles is told; its token and its query stay. */
+/* A position past the rotary table is reported; its token and its query are not written. */
 Test(cuda_append_quantise, reports_positions_past_the_rotary_table)
 {
 	struct append_fixture_params params = defaults(3);
@@ -366,7 +366,7 @@ Test(cuda_append_quantise, reports_positions_past_the_rotary_table)
 	append_fixture_destroy(&fixture);
 }
 
-/* A row that is not written and has no queries to turn is not asked for its positions. */
+/* The positions of a row that skips append and has no queries to rotate are not checked. */
 Test(cuda_append_quantise, skipped_rows_need_no_rotary_position)
 {
 	struct append_fixture_params params = defaults(3);

@@ -30,7 +30,7 @@ defaults(void)
 	return params;
 }
 
-/* A kernel that takes these, tensor cores' if there is one. */
+/* A kernel for these params, with tensor cores or without. */
 static struct cuda_attention_options
 choose_kernel(const struct kernel_fixture_params *params, bool tensor_cores)
 {
@@ -71,7 +71,7 @@ kernel_check(const struct kernel_fixture_params *params, bool tensor_cores)
 		  paged_dtype_name(params->q), paged_dtype_name(params->out), what);
 }
 
-/* The same for tensor cores, whose pool and queries are of one half-width dtype. */
+/* The same params for tensor cores, which need a pool and queries of one 16-bit dtype. */
 static struct kernel_fixture_params
 half_params(const struct kernel_fixture_params *params)
 {
@@ -351,7 +351,7 @@ batch_invariance_check(struct kernel_fixture_params params, bool tensor_cores)
 	kernel_fixture_destroy(&all);
 }
 
-/* Bits depend on the row alone: not on the order of blocks, the grid, the placement of pages, or the batch. */
+/* The bits of a row do not depend on the order of blocks, the grid, the placement of pages, or the batch. */
 Test(cuda_attention, batch_invariance)
 {
 	struct kernel_fixture_params params = defaults();
@@ -361,7 +361,7 @@ Test(cuda_attention, batch_invariance)
 	batch_invariance_check(params, true);
 }
 
-/* An entry that is unmapped below a length is a fault and no address. */
+/* An unmapped page table entry below kv_len is reported, and no address is computed from it. */
 Test(cuda_attention, reports_unmapped_page)
 {
 	struct kernel_fixture_params params = defaults();

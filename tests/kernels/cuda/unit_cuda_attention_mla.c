@@ -74,7 +74,7 @@ mla_check(const struct kernel_fixture_params *params)
 	mla_check_with(params, &options);
 }
 
-/* What the kernel takes, and what goes to others. */
+/* The shapes and dtypes that choose the MLA kernel, and those that choose another one. */
 Test(cuda_attention_mla, kernel_choice)
 {
 	static const struct {
@@ -112,7 +112,7 @@ Test(cuda_attention_mla, kernel_choice)
 	}
 }
 
-/* The model's own shape: up to 128 heads, one to three tokens a row, ragged lengths. */
+/* The shape of the model: up to 128 heads, one to three query rows, ragged lengths. */
 Test(cuda_attention_mla, decode_of_576_and_512)
 {
 	static const struct {
@@ -181,7 +181,7 @@ Test(cuda_attention_mla, prefill_lengths)
 		}
 }
 
-/* Dims that end anywhere in a warp's part; several KV heads; results of every dtype with room between them. */
+/* Dims that end anywhere in a warp's part; several KV heads; outputs of every dtype with padding. */
 Test(cuda_attention_mla, dims_heads_and_strides)
 {
 	static const struct {
@@ -242,7 +242,7 @@ Test(cuda_attention_mla, sinks)
 	}
 }
 
-/* Weights of a few keys alone, and maxima that rise late. */
+/* Large scores: a few keys have all the weight, and the running maximum grows late. */
 Test(cuda_attention_mla, row_max_grows_late)
 {
 	struct kernel_fixture_params params = defaults();
@@ -278,7 +278,7 @@ Test(cuda_attention_mla, nan_query_affects_its_q_row_only)
 	}
 }
 
-/* Keys past a line's length may be anything, and so are the values in them; `dim`: which of them. */
+/* Tokens past a q_row's causal limit may contain NaN in K, which is V too. dims[]: the element with NaN. */
 Test(cuda_attention_mla, masked_nan_tokens_have_no_effect)
 {
 	static const uint32_t tokens[] = { 40, 63, 64, 69, 99 }, dims[] = { 0, 31, 47, 16, 40 };
@@ -300,7 +300,7 @@ Test(cuda_attention_mla, masked_nan_tokens_have_no_effect)
 	}
 }
 
-/* -inf in a key, which is a value too: no weight, and nothing of the value. */
+/* -inf in K, which is V too: weight 0, and the value is ignored. */
 Test(cuda_attention_mla, score_of_minus_infinity_has_zero_weight)
 {
 	static const uint32_t spans[][2] = { { 3, 4 }, { 0, 64 }, { 0, 128 }, { 64, 300 }, { 0, 300 } };
@@ -333,7 +333,7 @@ Test(cuda_attention_mla, score_of_minus_infinity_has_zero_weight)
 	}
 }
 
-/* Bits depend on the row alone: not on the order of blocks, the grid, the placement of pages, or the batch. */
+/* The bits of a row do not depend on the order of blocks, the grid, the placement of pages, or the batch. */
 Test(cuda_attention_mla, batch_invariance)
 {
 	struct kernel_fixture_params params = defaults();
@@ -368,7 +368,7 @@ Test(cuda_attention_mla, batch_invariance)
 	kernel_fixture_destroy(&all);
 }
 
-/* An entry that is unmapped below a length is a fault and no address. */
+/* An unmapped page table entry below kv_len is reported, and no address is computed from it. */
 Test(cuda_attention_mla, reports_unmapped_page)
 {
 	struct kernel_fixture_params params = defaults();

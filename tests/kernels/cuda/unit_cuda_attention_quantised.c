@@ -33,7 +33,7 @@ defaults(enum paged_dtype pool)
 	return params;
 }
 
-/* Tensor cores take queries of half width. */
+/* Choose a kernel; tensor cores take 16-bit queries. */
 static struct cuda_attention_options
 choose_kernel(struct kernel_fixture_params *params, bool tensor_cores)
 {
@@ -165,7 +165,7 @@ Test(cuda_attention_quantised, dims_and_strides)
 	}
 }
 
-/* All bits set: NaN in each plane but i8's elements. */
+/* Set all bits: NaN in every plane except i8's elements. */
 static void
 token_fill_nan(const struct kernel_fixture *fixture, unsigned int plane, uint32_t token)
 {
@@ -211,7 +211,7 @@ cuda_fixture_create_and_attend(const struct kernel_fixture_params *params, const
 	return fixture;
 }
 
-/* Bits depend on the row alone: not on the order of blocks, the grid, the placement of pages, or the batch. */
+/* The bits of a row do not depend on the order of blocks, the grid, the placement of pages, or the batch. */
 Test(cuda_attention_quantised, batch_invariance)
 {
 	for (size_t i = 0; i < COUNT(pools); i++) {

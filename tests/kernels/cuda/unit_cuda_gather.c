@@ -27,11 +27,11 @@ struct gather_fixture {
 	struct layout layout;
 	uint8_t *pool;
 	struct gather_args args;
-	struct kernel_tensor k, v; /* the kernel's */
+	struct kernel_tensor k, v; /* the CUDA kernel's output */
 	size_t k_bytes, v_bytes;
 };
 
-/* Random bits, of which those that are no numbers stay some; scales of tokens are numbers. */
+/* The pool holds the bits of random f32 numbers, so some elements are NaN; scales of tokens are finite. */
 static void
 gather_fixture_create(struct gather_fixture *fixture, uint32_t i, enum paged_dtype to)
 {
@@ -146,7 +146,7 @@ Test(cuda_gather, equals_the_cpu_kernel)
 	kernel_team_destroy(team);
 }
 
-/* A row whose bounds are none is told of, and has no tokens. */
+/* A row with invalid bounds is reported and has no tokens. */
 Test(cuda_gather, reports_invalid_bounds)
 {
 	static const uint32_t begin[N_ROWS] = { 0, 0, 4, 2 }, end[N_ROWS] = { 13, 0, 3, 16 };

@@ -17,7 +17,7 @@
 #include "tests/support/kernel_test.h"
 #include "tests/support/reference.h"
 
-/* Products of a case; a few seconds. */
+/* Multiplications of a case; this many take a few seconds. */
 #define MAX_PRODUCTS 25e6
 
 struct golden_fixture {
@@ -31,7 +31,7 @@ struct golden_fixture {
 	float *lse, *max_score;
 };
 
-/* The case's mask by lengths, or false. */
+/* Write the rows with the case's mask as lengths and causality; false if that is impossible. */
 static bool
 rows_from_mask(struct golden_fixture *fixture)
 {

@@ -38,7 +38,7 @@ Test(cuda_gpu, refuses_invalid_uuids)
 		cr_expect_not(cuda_uuid_parse(bad[i], &uuid), "%s", bad[i]);
 }
 
-/* Zeros are what nothing was opened into. */
+/* A zeroed struct was never opened. */
 Test(cuda_gpu, close_without_open)
 {
 	struct cuda_memory memory = { .size = 0 };

@@ -93,7 +93,7 @@ Test(cuda_jit, attention_for_every_architecture)
 		struct cuda_jit_image image = compile("attention_simt", "attention_simt_128", mask, score, archs[i]);
 
 		cr_expect(memcmp(image.bytes, "\177ELF", 4) == 0);
-		/* That kernel, and no other. */
+		/* The image contains that kernel and no other. */
 		cr_expect_not_null(memmem(image.bytes, image.size, "attention_simt_128", 18));
 		cr_expect_null(memmem(image.bytes, image.size, "attention_simt_256", 18));
 		free(image.bytes);
@@ -102,7 +102,7 @@ Test(cuda_jit, attention_for_every_architecture)
 	mod_destroy(score);
 }
 
-/* Three times that for each architecture would take too long here. */
+/* Three kernels for each architecture would take too long. */
 Test(cuda_jit, attention_on_tensor_cores)
 {
 	struct mod *mask = parse(MOD_MASK, "sliding_window"), *score = parse(MOD_SCORE, "soft_cap");
@@ -114,7 +114,7 @@ Test(cuda_jit, attention_on_tensor_cores)
 	mod_destroy(score);
 }
 
-/* With mods, and beside it without. */
+/* With mods and without. */
 Test(cuda_jit, attention_over_values_in_keys)
 {
 	struct mod *mask = parse(MOD_MASK, "sliding_window"), *score = parse(MOD_SCORE, "soft_cap");
@@ -128,7 +128,7 @@ Test(cuda_jit, attention_over_values_in_keys)
 	mod_destroy(score);
 }
 
-/* What this NVRTC does not know yet is left to the driver. */
+/* For an architecture that NVRTC does not know, the image is PTX, which the driver compiles. */
 Test(cuda_jit, ptx_for_a_newer_device)
 {
 	struct paged_error error;
@@ -173,7 +173,7 @@ Test(cuda_jit, reports_compile_errors)
 	cr_expect_not_null(strstr(error.text, "refuses attention_simt_128 for sm_1: "), "%s", error.text);
 }
 
-/* All at once: a program for each would take a minute. */
+/* All mods in one program: one program for each would take a minute. */
 struct table {
 	FILE *source;
 	char *text;

@@ -78,7 +78,7 @@ blocks_of(const struct kernel_fixture_params *params, const struct mod_binding *
 	return blocks;
 }
 
-/* With the mod alone, and with block masks of several block sizes: right, and every time the same bits. */
+/* Attention with the mod alone is correct; block masks of several block sizes give the same bits. */
 static void
 mods_check(struct kernel_fixture_params *params, struct cuda_attention_options options, const char *what)
 {
@@ -192,7 +192,7 @@ Test(cuda_mods, reports_index_out_of_bounds)
 	documents_check("attention_simt_128_document", PAGED_F32, 8, 528, CUDA_FAULT_INDEX);
 }
 
-/* Pages that no block names may be unmapped. */
+/* Pages that are in no block of the mask may be unmapped. */
 Test(cuda_mods, masked_pages_are_not_looked_up)
 {
 	struct block_mask_row row = { .q_base = 99, .q_len = 1, .kv_len = 100 };
@@ -226,10 +226,10 @@ Test(cuda_mods, masked_pages_are_not_looked_up)
 #define LISTED_BLOCK 4u
 #define N_LISTED_BLOCKS 402u
 #define N_LISTED_KEYS (N_LISTED_BLOCKS * LISTED_BLOCK)
-/* Of each list: more than a block has threads. */
+/* Blocks of each list: more than a thread block has threads. */
 #define N_LISTED (N_LISTED_BLOCKS / 3)
 
-/* Two of three blocks, every other of them in the full list, ascending or the last first. */
+/* Two of three blocks are listed: one in the partial list, one in the full list. Lists ascend or descend. */
 static struct block_mask *
 listed_mask(bool ascending)
 {
@@ -253,7 +253,7 @@ listed_mask(bool ascending)
 	return mask;
 }
 
-/* Where a segment's blocks are in a long list is searched for, if it ascends; else all of it is read. */
+/* The blocks of a KV chunk are found by binary search in an ascending list, and by a scan of any other list. */
 Test(cuda_mods, block_lists_in_any_order)
 {
 	static const char *const kernels[] = { "attention_simt_128", "attention_mma_f16_64" };

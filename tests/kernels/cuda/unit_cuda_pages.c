@@ -15,7 +15,7 @@ static const enum paged_dtype pool_dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16
 #define N_PAGES 9u
 #define TOTAL 9u
 
-/* Two rows; the second is in the tensors first, and the third is left alone. */
+/* Two rows with pages in arbitrary order; row 2 skips append. */
 struct append_fixture {
 	struct layout layout;
 	uint8_t *pool, *expected;
@@ -64,7 +64,7 @@ append_fixture_create(struct append_fixture *fixture, const struct layout_params
 	}
 }
 
-/* What the host's kernel writes of rows. */
+/* The result of the CPU kernel for these rows. */
 static void
 append_fixture_run_on_host(struct append_fixture *fixture, const struct kernel_row *rows, uint32_t n_rows,
 			   const uint32_t *positions)
@@ -80,7 +80,7 @@ append_fixture_run_on_host(struct append_fixture *fixture, const struct kernel_r
 	kernel_team_destroy(team);
 }
 
-/* By the CUDA kernel; writable_from NULL: what the rows say.  Returns what was wrong. */
+/* Run the CUDA kernel; writable_from NULL: as the rows say. Returns the plan's head with its faults. */
 static struct cuda_plan_head
 append_fixture_run(struct append_fixture *fixture, const uint32_t *positions, const uint32_t *writable_from,
 		   uint64_t seed)
@@ -170,7 +170,7 @@ Test(cuda_append, explicit_positions_and_v_in_k)
 	}
 }
 
-/* Positions before a row's writable_from are told and left as they are, the others of the row written. */
+/* A position below the row's writable_from is reported and not written; the row's other positions are written. */
 Test(cuda_append, reports_writes_to_shared_pages)
 {
 	static const uint32_t explicit[TOTAL] = { 3, 0, 2, 1, 6, 0, 3, 0, 0 };
@@ -204,14 +204,14 @@ Test(cuda_append, reports_writes_to_shared_pages)
 		}
 		head = append_fixture_run(&fixture, seed % 2 == 0 ? NULL : positions, from, seed);
 		cr_assert_eq(head.faults, CUDA_FAULT_SHARED);
-		/* In the first all of the second row is written. */
+		/* With seed 0, all positions of row 1 are writable. */
 		cr_assert_eq(head.fault_row, seed == 0 ? 0 : 1);
 		cr_assert_eq(memcmp(fixture.pool, fixture.expected, fixture.layout.size), 0);
 		append_fixture_destroy(&fixture);
 	}
 }
 
-/* The planes that have memory of their own. */
+/* List the planes that have memory of their own. */
 static uint32_t
 planes_stored(const struct layout *layout, unsigned int planes[LAYOUT_N_PLANES])
 {
@@ -224,7 +224,7 @@ planes_stored(const struct layout *layout, unsigned int planes[LAYOUT_N_PLANES])
 	return n;
 }
 
-/* Of a copy on write and of a gather: n pages, what comes of it by plain memcpy. */
+/* Copy n pages within the pool, or gather them into a packed buffer, and compare with memcpy(). */
 static void
 copy_check(const struct layout *layout, uint8_t *pool, bool gather, uint64_t seed)
 {
@@ -315,7 +315,7 @@ Test(cuda_pages, copy_and_gather)
 	}
 }
 
-/* A page that is none is told, and the others are copied. */
+/* A page index out of bounds is reported; the other pages are copied. */
 Test(cuda_pages, reports_page_out_of_bounds)
 {
 	static const uint32_t from[] = { 1, 9 };
@@ -347,7 +347,7 @@ Test(cuda_pages, reports_page_out_of_bounds)
 #define MERGE_DIM 37u
 #define MERGE_TOKENS 11u
 
-/* Beside the host's merge: LSEs may differ in a last bit, and so what follows from them. */
+/* Compared with the CPU kernel: an LSE may differ in its last bit, and outputs accordingly. */
 Test(cuda_merge, matches_the_cpu_kernel)
 {
 	struct kernel_team *team = kernel_test_team(1, KERNEL_GENERIC);

@@ -68,7 +68,7 @@ rows_make(struct kernel_row *rows, uint32_t n_rows, uint32_t max_q, uint32_t max
 	}
 }
 
-/* Tables of one entry: the planner does not look into them. */
+/* Page tables of one entry: the planner does not read them. */
 static struct cuda_batch_params
 params_of(const struct kernel_row *rows, uint32_t n_rows)
 {
@@ -99,7 +99,7 @@ Test(cuda_plan, random_batches)
 	}
 }
 
-/* How a row is cut up does not depend on the others. */
+/* The split of a row does not depend on other rows. */
 Test(cuda_plan, split_of_a_row_is_batch_invariant)
 {
 	struct kernel_row rows[40];
@@ -124,7 +124,7 @@ Test(cuda_plan, split_of_a_row_is_batch_invariant)
 	cuda_batch_destroy(&all);
 }
 
-/* What the maxima do not allow is told and makes its row empty, and the rest is planned. */
+/* A row that exceeds the maxima is reported and becomes empty; the other rows are planned. */
 Test(cuda_plan, reports_invalid_rows)
 {
 	struct kernel_row rows[5];

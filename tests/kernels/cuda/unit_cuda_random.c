@@ -18,7 +18,7 @@
 #define MAX_HEADS 64u
 #define MAX_SCORES 20000u /* of all rows of a case */
 
-/* Numbers of a case, one after the other. */
+/* The random numbers of a case, one after the other. */
 struct draw {
 	uint64_t seed, n;
 };
@@ -71,7 +71,7 @@ draw_scales(struct draw *draw, struct kernel_fixture_params *params)
 	params->v_scale = draw_one_in(draw, 4) || params->v_in_k ? NULL : v_scale;
 }
 
-/* Rows that wait, are empty, end in a chunk, decode, or have queries before their keys and past them. */
+/* Rows without queries or keys, prefill chunks, decode, and queries before the first key or after the last one. */
 static void
 draw_rows(struct draw *draw, struct kernel_fixture_params *params)
 {
@@ -125,7 +125,7 @@ fixture_expect_correct(const struct kernel_fixture *fixture, const char *kernel,
 		  p->kv_heads, p->k_dim, p->v_dim, p->v_in_k ? " in K" : "", p->page_size, p->n_rows, what);
 }
 
-/* The first kernel that takes it with so much shared memory. */
+/* The kernel that cuda_choose() gives for a random limit of shared memory. */
 static struct cuda_attention_options
 draw_kernel(struct draw *draw, struct kernel_fixture_params *params)
 {
@@ -137,7 +137,7 @@ draw_kernel(struct draw *draw, struct kernel_fixture_params *params)
 
 	cr_assert_eq(cuda_choose(&pool, params->q, draw_one_in(draw, 3) ? 99 << 10 : 163 << 10, &choice, &error),
 		     PAGED_OK, "%s", error.text);
-	/* What tensor cores round weights to. */
+	/* The dtype to which tensor cores round weights. */
 	if (strstr(choice.kernel, "simt") == NULL)
 		params->weights = paged_dtype_is_tensor(params->pool) ? params->pool
 				  : params->pool == PAGED_I8          ? PAGED_BF16

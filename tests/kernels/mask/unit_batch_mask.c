@@ -55,7 +55,7 @@ sequence_of(uint32_t n_tokens)
 	return seq;
 }
 
-/* Every list of row r is the logical one's by these pages. */
+/* Every list of row r is the logical list, mapped through these pages. */
 static void
 expect_by_pages(const struct block_mask *physical, const struct block_mask *logical, uint32_t r, const uint32_t *pages)
 {
@@ -209,7 +209,7 @@ Test(batch_mask, reports_index_out_of_bounds)
 	mod_fixture_close(&mod);
 }
 
-/* Reserves and cuts one sequence for as long as it may. */
+/* Extends and truncates one sequence until it is stopped. */
 struct table_writer {
 	pthread_t thread;
 	paged_seq_id seq;
@@ -232,7 +232,7 @@ write_page_table(void *argument)
 	return NULL;
 }
 
-/* A mask of a table that another thread changes is right for the version that it names, or refused. */
+/* While another thread changes a page table, a mask is correct for the version that it returns, or is refused. */
 Test(batch_mask, concurrent_page_table_changes)
 {
 	struct table_writer table_writer = { .seq = sequence_of(8) };

@@ -41,7 +41,10 @@ Test(mask, from_lists_keeps_order)
 	block_mask_destroy(NULL);
 }
 
-/* Each list by itself: the next may begin below, and a full block stand before a partial one. */
+/*
+ * Each list is judged separately: the next list may begin with a lower block, and
+ * a full block may precede a partial one.
+ */
 Test(mask, from_lists_detects_ascending_lists)
 {
 	const uint32_t n_partial[] = { 1, 0 }, n_full[] = { 1, 2 };
@@ -217,7 +220,7 @@ Test(mask, memory_limit)
 	struct block_mask *mask = NULL, *again = NULL;
 
 	cr_assert_eq(block_mask_create(&shape, &evaluator, 0, &mask, &error), PAGED_OK);
-	/* Room for one index of the empty kind as well. */
+	/* Space for one index of the empty kind too. */
 	cr_assert_eq(block_mask_create(&shape, &evaluator, block_mask_bytes(mask) + 256, &again, &error), PAGED_OK,
 		     "%s", error.text);
 	expect_equal_masks(again, mask, "within its own size");
@@ -243,7 +246,7 @@ Test(mask, from_dense_equals_brute_force)
 	}
 }
 
-/* What a part of a dense mask is. */
+/* The expected result of a selection: the part of the dense mask. */
 static void
 dense_part(const struct mask_dense *from, const struct block_mask_selection *part, uint64_t kv_len,
 	   struct mask_dense *to)
@@ -330,7 +333,10 @@ in_list(const struct block_mask *mask, enum block_mask_kind kind, uint32_t b, ui
 	return false;
 }
 
-/* A crop inside a block cannot know what of a partial block is left; the blocks that it keeps must cover the truth. */
+/*
+ * A crop inside a partial block cannot know which elements remain; the blocks that
+ * it keeps must cover the dense mask.
+ */
 static void
 expect_covers(const struct block_mask *mask, const struct block_mask *truth)
 {
@@ -384,7 +390,7 @@ Test(mask, crop_equals_mask_of_shorter_rows)
 	}
 }
 
-/* A sliding window, cropped from 32 to 24: PyTorch counts 2 blocks as 1 and names one past the crop. */
+/* A sliding window, cropped from 32 to 24 tokens: PyTorch counts 2 blocks as 1 and lists a block past the crop. */
 Test(mask, crop_of_non_causal_rows)
 {
 	const struct block_mask_row row = { 0, 32, 32 };
@@ -407,7 +413,7 @@ Test(mask, crop_of_non_causal_rows)
 	mask_dense_close(&dense);
 }
 
-/* One query row over 2048 keys, all 16 blocks: PyTorch says -12,700 %. */
+/* One query row over 2048 keys, all 16 blocks partial: PyTorch reports a sparsity of -12,700 %. */
 Test(mask, sparsity_counts_blocks)
 {
 	const struct block_mask_row decode = { 2047, 1, 2048 };
@@ -431,7 +437,7 @@ Test(mask, sparsity_counts_blocks)
 	block_mask_destroy(mask);
 }
 
-/* Is a block in one of the lists of its query block? */
+/* Whether the block is in a list of its query block. */
 static bool
 is_listed(const struct block_mask *mask, uint32_t b, uint32_t h, uint64_t q, uint64_t block)
 {

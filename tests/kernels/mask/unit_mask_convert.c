@@ -27,7 +27,7 @@ to_physical(const struct block_mask *mask, const struct block_mask_table *table)
 	return physical;
 }
 
-/* Lengths by capacity, as PyTorch without kv_len, and by the mask's own: of these masks both say the same. */
+/* Lengths by capacity, as PyTorch without kv_len, and by the mask; for these masks both are equal. */
 static void
 golden_file(const char *path)
 {
@@ -87,7 +87,7 @@ Test(mask_convert, test_convert_logical_block_mask)
 	block_mask_destroy(physical);
 }
 
-/* A random table of sequences for the rows of a mask, each page of the pool at most once in each. */
+/* A random page table for the rows of a mask; no page is twice in a sequence. */
 static void
 random_table(struct block_mask_table *table, const struct block_mask *mask, uint64_t *state)
 {
@@ -117,7 +117,7 @@ random_table(struct block_mask_table *table, const struct block_mask *mask, uint
 		sequences[s].pages = pages;
 		sequences[s].kv_len = random_below(state, 75);
 		sequences[s].n_pages = (sequences[s].kv_len + table->page_size - 1) / table->page_size;
-		/* What lies past the length may be unmapped. */
+		/* Pages past kv_len may be unmapped. */
 		if (sequences[s].n_pages + 1 < table->n_pages)
 			pages[sequences[s].n_pages++] = UINT32_MAX;
 	}
@@ -131,7 +131,7 @@ table_close(struct block_mask_table *table)
 	free((void *)table->sequences);
 }
 
-/* 0, or 1 + kind, for each part of the row's keys, by the definition. */
+/* For each part of the row's keys, by the definition: 0 (empty), or 1 + kind. */
 static void
 expected_parts(const struct block_mask *mask, uint64_t kv_len, uint32_t part, uint32_t b, uint32_t h, uint64_t q,
 	       uint8_t *parts)
@@ -203,7 +203,7 @@ Test(mask_convert, random_tables)
 	}
 }
 
-/* One block of 16 over four keys of four: two pages of 4 by the length, of which the second is cut. */
+/* One block of 16 tokens over pages of 4: with this length two pages remain, and the second is partial. */
 static struct block_mask *
 one_full_block(uint32_t n_rows, struct block_mask_row *rows)
 {
@@ -219,7 +219,7 @@ one_full_block(uint32_t n_rows, struct block_mask_row *rows)
 	return mask;
 }
 
-/* PyTorch: 4 full blocks of a sequence of 6 tokens, and its garbage is read. */
+/* PyTorch lists 4 full blocks for a sequence of 6 tokens and reads tokens that were never written. */
 Test(mask_convert, lengths_guard_full_blocks)
 {
 	const uint32_t pages[] = { 7, 3, 5, 1 };
@@ -236,7 +236,7 @@ Test(mask_convert, lengths_guard_full_blocks)
 	block_mask_destroy(physical);
 }
 
-/* PyTorch gives every sequence row 0 of the table. */
+/* PyTorch uses row 0 of the mask's page table for every sequence. */
 Test(mask_convert, one_mask_row_for_all_sequences)
 {
 	const uint32_t pages[] = { 7, 3, 5, 1 }, others[] = { 0, 2, 4, 6 };
@@ -267,7 +267,7 @@ expect_refusal(const struct block_mask *mask, const struct block_mask_table *tab
 	cr_assert_null(physical);
 }
 
-/* Of PyTorch's: -1 becomes a negative index; a raw index error; the mask's rows and the batch unlike. */
+/* PyTorch: an unmapped page becomes index -1, or a raw index error; so does a mask with other rows than the batch. */
 Test(mask_convert, refusals_name_the_value)
 {
 	const uint32_t pages[] = { 7, UINT32_MAX, 5, 8 };

@@ -9,7 +9,7 @@
 #include "tests/support/kernel_test.h"
 #include "tests/support/mask_fixture.h"
 
-/* A text with its names bound, ready to be asked. */
+/* A text, parsed and bound, with its evaluator. */
 struct bound {
 	struct mod *mod;
 	struct mod_binding *binding;
@@ -134,7 +134,7 @@ static const char *const texts[] = {
 	"kv_idx < 0",
 };
 
-/* Names of the texts above, with random values; doc covers only a part of the positions, length not all rows. */
+/* Names of the texts above, with random values; doc does not cover all positions, length not all rows. */
 static void
 random_names(struct golden_mask_name *names, uint64_t *state)
 {
@@ -149,7 +149,7 @@ random_names(struct golden_mask_name *names, uint64_t *state)
 		for (uint32_t j = 0; j < sizes[i] + (sizes[i] == 0); j++)
 			names[i].i32[j] = (int32_t)random_below(state, i == 1 ? 3 : 40);
 	}
-	/* Runs, as documents are. */
+	/* Consecutive equal ids, as in packed documents. */
 	for (uint32_t j = 0; j < sizes[1] && random_below(state, 30) != 0; j++)
 		names[1].i32[j] = (int32_t)(j / 13);
 }
@@ -174,7 +174,7 @@ fill_dense(struct mask_dense *dense, const struct mod_binding *binding)
 				}
 }
 
-/* Of a given shape, or with NULL of a random one. */
+/* shape NULL: a random shape. */
 static void
 one_round(const char *text, const struct block_mask_shape *shape, uint64_t *state, enum kernel_isa isa,
 	  const char *what)
@@ -216,7 +216,7 @@ KERNEL_TEST(mask_create, equals_brute_force)
 		}
 }
 
-/* Blocks of more than a tile: taken in parts before every element is looked at. */
+/* Blocks larger than a tile: evaluated in parts before each element is evaluated. */
 KERNEL_TEST(mask_create, large_blocks_equal_brute_force)
 {
 	const struct block_mask_row rows[] = { { 3, 150, 290 }, { 40, 129, 64 } };
@@ -245,7 +245,7 @@ Test(mask_create, sparsity_of_causal)
 	bound_close(&bound);
 }
 
-/* Eight of them, each a block further ahead: 29.10 %. */
+/* Eight rows, each with an offset one block larger: 29.10 %. */
 Test(mask_create, sparsity_of_offsets)
 {
 	struct block_mask_row rows[8];
@@ -266,7 +266,7 @@ Test(mask_create, sparsity_of_offsets)
 	bound_close(&bound);
 }
 
-/* A mask that intervals know nothing of, over more blocks than the limit has room to remember. */
+/* Intervals cannot decide this mask, and the limit has no space for so many blocks. */
 Test(mask_create, memory_limit_includes_workspace)
 {
 	const struct block_mask_row row = { 0, 8, 1000000 };
@@ -282,7 +282,7 @@ Test(mask_create, memory_limit_includes_workspace)
 	bound_close(&bound);
 }
 
-/* A block decided by interval alone costs no element: 2^31 - 1 keys here. */
+/* A block that the interval evaluator decides costs no element: 2^31 - 1 keys here. */
 Test(mask_create, cost_grows_with_the_mask_boundary)
 {
 	const struct block_mask_row row = { 1000000000, 300, 2000000000 };
@@ -298,7 +298,7 @@ Test(mask_create, cost_grows_with_the_mask_boundary)
 	bound_close(&bound);
 }
 
-/* An index out of bounds reads as 0 and is told. */
+/* An index out of bounds reads as 0 and is reported. */
 Test(mask_create, reports_index_out_of_bounds)
 {
 	const struct block_mask_row row = { 0, 8, 8 };

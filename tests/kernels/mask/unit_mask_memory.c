@@ -36,7 +36,7 @@ count_spares(void)
 	return n;
 }
 
-/* An array of ones, all of it written. */
+/* Allocate an array and fill it with ones. */
 static uint8_t *
 alloc_ones(uint64_t bytes)
 {
@@ -47,7 +47,7 @@ alloc_ones(uint64_t bytes)
 	return array;
 }
 
-/* n spares of different sizes: 1 MiB, 2 MiB and so on. */
+/* Put n blocks of different sizes into the cache: 1 MiB, 2 MiB and so on. */
 static void
 fill_cache(uint32_t n)
 {
@@ -87,7 +87,7 @@ Test(mask_memory, keeps_the_largest_blocks)
 
 	fill_cache(2 * MASK_MEMORY_SPARES);
 	cr_assert_eq(count_spares(), CACHED(MASK_MEMORY_SPARES));
-	for (uint32_t i = 0; i < MASK_MEMORY_SPARES; i++) /* each begins with its size */
+	for (uint32_t i = 0; i < MASK_MEMORY_SPARES; i++) /* a block begins with its size */
 		cr_assert(memory.spares[i] == NULL ||
 			  *(const uint64_t *)(const void *)memory.spares[i] > MASK_MEMORY_SPARES * MIB);
 	array = alloc_ones(MASK_MEMORY_MIN_BYTES);
@@ -145,7 +145,7 @@ Test(mask_memory, trim_does_not_move_a_block_that_fits)
 	mask_memory_free(&memory, array);
 }
 
-/* As in a child of fork() whose parent had another thread in it just then. */
+/* The cache is busy, as in the child of a fork() at which another thread held it. */
 Test(mask_memory, contended_cache_falls_back_to_malloc)
 {
 	uint8_t *array, *other;
@@ -161,7 +161,7 @@ Test(mask_memory, contended_cache_falls_back_to_malloc)
 	atomic_store(&memory.busy, false);
 }
 
-/* AddressSanitizer ends a program that asks for so much. */
+/* AddressSanitizer ends a program that requests so much. */
 #ifndef __SANITIZE_ADDRESS__
 Test(mask_memory, allocation_failure)
 {

@@ -50,7 +50,7 @@ Test(mask_to_string, past_the_limit)
 	block_mask_destroy(mask);
 }
 
-/* A last section that is smaller than the others is full if all it has is. */
+/* The last section may be smaller than the others; it is drawn full if all its blocks are full. */
 Test(mask_to_string, odd_sections)
 {
 	const struct block_mask_row row = { 0, 5, 5 };

@@ -57,7 +57,10 @@ evaluate_every_second_block(void *context, const struct mask_area *area)
 	return area->kv_begin / 10 % 2 == 0 ? MASK_PARTIAL : MASK_EMPTY;
 }
 
-/* A list of more runs than a part holds: asking on costs about what the next part holds. */
+/*
+ * A list of more runs than a part holds: a request for the next part evaluates
+ * about as many blocks as that part holds.
+ */
 Test(remote_mask, one_list_in_many_parts)
 {
 	enum { N_BLOCKS = 100000 };
@@ -77,7 +80,7 @@ Test(remote_mask, one_list_in_many_parts)
 	block_mask_destroy(mask);
 }
 
-/* Many lists: parts cost together about what the mask costs at once. */
+/* Many lists: all parts together cost about as much as the mask in one part. */
 Test(remote_mask, many_lists_in_many_parts)
 {
 	const struct block_mask_row row = { 0, 3000, 400 };
@@ -99,7 +102,7 @@ Test(remote_mask, many_lists_in_many_parts)
 	block_mask_destroy(at_once);
 }
 
-/* Heads and rows like the one before are not asked about again, and take one number. */
+/* Heads and rows equal to the previous one are not evaluated again and take one number. */
 Test(remote_mask, repeated_lists)
 {
 	const struct block_mask_row rows[4] = { { 0, 5, 40 }, { 0, 5, 40 }, { 0, 0, 0 }, { 0, 5, 40 } };
@@ -167,7 +170,7 @@ Test(remote_mask, refusals)
 	REFUSE("past the row's", false, 1, 4, 2);
 	REFUSE("past the row's", false, 1, UINT32_MAX, UINT32_MAX);
 	REFUSE("past the row's", false, 2, 0, 2, UINT32_MAX, 2);
-	/* The length cuts the fourth block, so it is not full. */
+	/* kv_len ends inside the fourth block, so it cannot be full. */
 	REFUSE("past the row's", false, 1, 3, 2 + FULL);
 	REFUSE("no lists to repeat", false, RLE_REPEAT_HEAD);
 	REFUSE("no lists to repeat", false, RLE_REPEAT_ROW);
@@ -176,7 +179,7 @@ Test(remote_mask, refusals)
 	REFUSE("more lists", false, 0, 0, RLE_REPEAT_HEAD, RLE_REPEAT_ROW, 0);
 }
 
-/* A list that was cut goes on, and is not repeated meanwhile. */
+/* A list that continues in the next part must continue there; a repeat or another list is refused. */
 Test(remote_mask, continues_a_split_list)
 {
 	static const uint32_t first[] = { 0, 0, 1, 1, 2 }, same[] = { RLE_REPEAT_HEAD }, back[] = { 1, 3, 2 },
@@ -217,7 +220,7 @@ Test(remote_mask, refuses_parts_of_two_masks)
 	cr_assert_eq(rle_read_end(&reader, status, &mask), PAGED_ERR_AGAIN);
 }
 
-/* The reader's limit holds whatever comes. */
+/* The reader's memory limit holds for any input. */
 Test(remote_mask, memory_limit)
 {
 	const struct block_mask_row row = { 0, 2, UINT32_MAX };
@@ -232,7 +235,7 @@ Test(remote_mask, memory_limit)
 	cr_assert_eq(rle_read_end(&reader, status, &mask), PAGED_ERR_LIMIT);
 }
 
-/* Every list of a mask that was read is in bounds, and no block is named twice. */
+/* Every block of the mask is in bounds and listed once. */
 static void
 mask_check_lists(const struct block_mask *mask)
 {
@@ -298,7 +301,7 @@ cancel_soon(void *cancelled)
 	return NULL;
 }
 
-/* A mask that would take minutes to its end; cancelled before it is begun, and then while it is built. */
+/* Cancel a mask that would take minutes: before it is built, and while it is built. */
 static void
 check_cancelled(const char *text, uint32_t block)
 {
@@ -324,13 +327,13 @@ check_cancelled(const char *text, uint32_t block)
 	free(values);
 }
 
-/* Blocks that all take a look at their elements, and of which few are seen: a part is not full soon. */
+/* The evaluator must visit the elements of each block, and few blocks are not empty: a part fills slowly. */
 Test(remote_mask, cancelled_between_blocks, .timeout = 60)
 {
 	check_cancelled("(q_idx * 7919 ^ kv_idx * 104729) % 1000003 == 1000002 && (q_idx ^ kv_idx) % 9 == 4", 4);
 }
 
-/* All of it seen, which takes every element to find out. */
+/* All blocks are full, which the evaluator learns only by visiting every element. */
 Test(remote_mask, cancelled_within_a_block, .timeout = 60)
 {
 	check_cancelled("((q_idx ^ kv_idx) & 3) + (~(q_idx ^ kv_idx) & 3) == 3", 1u << 18);

@@ -59,7 +59,7 @@ compiler_run(const char *source, const char *library)
 	const char *const arguments[] = {
 		"sh",
 		"-c",
-		TEST_CXX " \"$@\"", /* which may be several words */
+		TEST_CXX " \"$@\"", /* $(CXX) may consist of several words */
 		"sh",
 		"-std=c++17",
 		"-O1",
@@ -71,7 +71,7 @@ compiler_run(const char *source, const char *library)
 		"-Wall",
 		"-Wextra",
 		"-Wshadow",
-		"-Wno-tautological-compare", /* a random text may say x < x */
+		"-Wno-tautological-compare", /* random texts may contain x < x */
 		"-Werror",
 		include,
 		"-o",

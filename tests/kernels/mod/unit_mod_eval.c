@@ -10,7 +10,7 @@
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))
 
-/* A golden .mods file, as far as logical evaluation needs it. */
+/* The parts of a golden .mods file that evaluation at logical positions needs. */
 struct golden_mods {
 	char mask[256], score[256];
 	struct mod_array arrays[8];
@@ -69,7 +69,7 @@ read_list(const char *at, uint32_t *values, uint32_t max)
 	}
 }
 
-/* As PyTorch's allocator: the last of a list n - 1 ... 0, in list order. */
+/* PyTorch's allocator: the free list begins as n - 1 ... 0; the last entries are taken, in list order. */
 static void
 reserve_pages(struct golden_mods *golden, uint32_t *n_free, uint32_t n_pages, uint32_t b, uint32_t tokens)
 {
@@ -82,7 +82,7 @@ reserve_pages(struct golden_mods *golden, uint32_t *n_free, uint32_t n_pages, ui
 		golden->row[b][golden->n_row[b]++] = n_pages - 1 - (*n_free + j);
 }
 
-/* The logical position of a physical one; -1: no live one below kv_len. */
+/* The logical position of a physical one; -1: none below kv_len. */
 static int32_t
 logical(const struct golden_mods *golden, uint32_t b, uint32_t physical)
 {
@@ -118,7 +118,7 @@ check_point(const struct golden_mods *golden, const struct mod_fixture *mask, co
 	got = mod_scalar(score->binding, &point, NULL);
 	cr_expect_eq(seen, expected_mask, "%s", line);
 	cr_expect_eq(mod_fixture_vm(mask, isa, &point), (float)expected_mask, "%s", line);
-	/* Scores of magnitude up to about 30, a few roundings each. */
+	/* Scores have a magnitude of up to about 30 and are rounded a few times. */
 	cr_expect(got == (double)expected || fabs(got - (double)expected) < 1e-5, "%s: %g", line, got);
 	got = (double)mod_fixture_vm(score, isa, &point);
 	cr_expect(got == (double)expected || fabs(got - (double)expected) < 1e-5, "%s: %g", line, got);
@@ -185,7 +185,7 @@ KERNEL_TEST(mod_eval, golden_points)
 	cr_assert_eq(n_files, 12);
 }
 
-/* One text at b 1, h 2, q_idx 7, kv_idx 5, score 0.5, by both. */
+/* Evaluate a text at b 1, h 2, q_idx 7, kv_idx 5, score 0.5, by mod_scalar() and by the tiles. */
 static void
 expect_score(enum kernel_isa isa, const char *text, double expected)
 {
@@ -205,7 +205,7 @@ expect_score(enum kernel_isa isa, const char *text, double expected)
 		MOD_1D("halves", MOD_F16, halves),
 		MOD_1D("brains", MOD_BF16, brains),
 		MOD_1D("floats", MOD_F32, f16_free),
-		/* doc backwards, and as 2 x 2 */
+		/* doc with a negative stride, and as 2 x 2 */
 		{ "back", MOD_I32, 1, { 4 }, { -4 }, doc + 3 },
 		{ "square", MOD_I32, 2, { 2, 2 }, { 0 }, doc },
 		{ "none", MOD_I32, 1, { 0 }, { 0 }, NULL },
@@ -340,7 +340,7 @@ KERNEL_TEST(mod_eval, indexes_out_of_bounds)
 	expect_bad_index(isa, "doc[b] && doc[kv_idx]", "mod: array 'doc', index 0 is 5, bounds are 0 to 3");
 }
 
-/* Worst error of a function in units in the last place. */
+/* The largest error of a function, in ulp. */
 static double
 max_ulp_error(enum kernel_isa isa, const char *text, double (*exact)(double), float low, float high)
 {
@@ -378,7 +378,7 @@ sigmoid(double x)
 	return 1 / (1 + exp(-x));
 }
 
-/* What mod.h promises. */
+/* The accuracy that mod.h states. */
 KERNEL_TEST(mod_eval, accuracy)
 {
 	static const struct {
@@ -407,7 +407,7 @@ KERNEL_TEST(mod_eval, accuracy)
 	}
 }
 
-/* Scores of a tile that begins at key 40, by a text. */
+/* The scores of a tile that begins at key 40. */
 static void
 scores_of(enum kernel_isa isa, const char *text, uint32_t n_q_rows, uint32_t n_keys, float scores[][MOD_TILE_KEYS])
 {
@@ -432,7 +432,7 @@ scores_of(enum kernel_isa isa, const char *text, uint32_t n_q_rows, uint32_t n_k
 	mod_fixture_close(&fixture);
 }
 
-/* What is read twice is written to memory between operations; the others are done at once, with the same bits. */
+/* A value that is used twice is stored between operations; other operations are fused. The bits are the same. */
 KERNEL_TEST(mod_eval, q_rows_together_equal_single_ones)
 {
 #define TWICE(text) "max(" text ", " text ")"
@@ -467,7 +467,10 @@ KERNEL_TEST(mod_eval, q_rows_together_equal_single_ones)
 		}
 }
 
-/* Quotients near whole numbers, where the tiles' reciprocals may miss: by arrays, and by one divisor. */
+/*
+ * Quotients near integers, where the reciprocals of the tiles may be wrong:
+ * divisors from an array, and a constant.
+ */
 KERNEL_TEST(mod_eval, division)
 {
 	static int32_t x[MOD_TILE_KEYS], y[MOD_TILE_KEYS], divisor;

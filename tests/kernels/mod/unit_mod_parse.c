@@ -196,7 +196,7 @@ Test(mod_parse, more_operations_than_allowed)
 	expect_refused(MOD_MASK, text, PAGED_ERR_LIMIT, "different operations");
 }
 
-/* A program may run in a locale whose numbers have commas. */
+/* The program may use a locale with decimal commas. */
 Test(mod_parse, locale)
 {
 	if (setlocale(LC_ALL, "de_DE.UTF-8") == NULL)
@@ -255,7 +255,7 @@ Test(mod_parse, binding)
 	mod_destroy(mod);
 }
 
-/* A binding that was not told anything right keeps its values. */
+/* A binding keeps its values if a rebind fails. */
 Test(mod_parse, rebinding)
 {
 	int32_t low = 5, high = 9, zeros[4] = { 0 }, sevens[2] = { 7, 7 };
@@ -280,7 +280,7 @@ Test(mod_parse, rebinding)
 	mod_fixture_close(&fixture);
 }
 
-/* What was bound to nothing reads nothing, until it is bound. */
+/* A binding without arrays reads nothing until arrays are bound. */
 Test(mod_parse, binding_to_nothing)
 {
 	int32_t window = 9, sevens[2] = { 7, 7 };

@@ -19,7 +19,7 @@
 
 static uint64_t seed;
 
-/* The canonical text may not use names that the text does; both are given all. */
+/* The canonical text may use fewer names than the text; both are parsed with all names. */
 static void
 check_text(const struct mod_fixture *fixture, const struct generator_text *text)
 {
@@ -40,7 +40,7 @@ check_text(const struct mod_fixture *fixture, const struct generator_text *text)
 struct tile {
 	int32_t b, h[MOD_TILE_Q_ROWS], q_idx[MOD_TILE_Q_ROWS], kv_idx;
 	uint32_t n_q_rows, n_keys;
-	float scale; /* that the tile's scores are given without */
+	float scale; /* mod_vm_score() multiplies scores by it */
 	float scores[MOD_TILE_Q_ROWS][MOD_TILE_KEYS];
 };
 
@@ -65,7 +65,7 @@ random_tile(void)
 	return tile;
 }
 
-/* All lines at once, or the first ones and then the others. */
+/* Evaluate all q_rows in one call, or the first third and then the others. */
 static void
 run_scores(struct mod_vm *vm, const struct tile *tile, const uint64_t *active, float (*results)[MOD_TILE_KEYS])
 {
@@ -83,14 +83,14 @@ run_scores(struct mod_vm *vm, const struct tile *tile, const uint64_t *active, f
 				    active != NULL ? active + first : NULL, tile->scale, results[first], MOD_TILE_KEYS);
 }
 
-/* What the mod is to see, rounded as a multiplication by itself rounds. */
+/* The score that the mod reads: rounded after the multiplication. */
 static double
 tile_score(const struct tile *tile, uint32_t q_row, uint32_t key)
 {
 	return (double)(tile->scores[q_row][key] * tile->scale);
 }
 
-/* A mask's results are 0 and 1; `live` may be NULL. */
+/* The results of a mask are 0 and 1; `active` may be NULL: all elements. */
 static struct mod_bad_index
 run_tile(const struct mod_fixture *fixture, enum kernel_isa isa, const struct tile *tile, const uint64_t *active,
 	 float results[MOD_TILE_Q_ROWS][MOD_TILE_KEYS])
@@ -118,7 +118,7 @@ run_tile(const struct mod_fixture *fixture, enum kernel_isa isa, const struct ti
 	return range;
 }
 
-/* Infinite both ways, bounds may hold NaN too. */
+/* Bounds of -inf to inf include NaN. */
 static bool
 within(double x, const double *bounds)
 {
@@ -181,7 +181,7 @@ check_tile(const struct mod_fixture *fixture, const struct generator_text *text)
 	mod_interval_destroy(interval);
 }
 
-/* Some lines whole, some empty, some in between. */
+/* Per q_row: all elements active, none, or some. */
 static void
 random_active(uint64_t *active)
 {
@@ -207,7 +207,7 @@ random_active(uint64_t *active)
 		memset(active, 0, (MOD_TILE_Q_ROWS - 1) * sizeof(*active));
 }
 
-/* Elements that do not count change nothing for those that do, and no index of theirs is told. */
+/* Inactive elements do not change the results of active ones, and their indices are not reported. */
 static void
 check_active(const struct mod_fixture *fixture, const struct generator_text *text)
 {
@@ -289,7 +289,7 @@ check_box(const struct mod_fixture *fixture, const struct generator_text *text)
 	}
 }
 
-/* As if it were the first box asked about. */
+/* The result for a box as the first box after binding. */
 static enum mod_truth
 box_truth_without_cache(struct mod_interval *interval, const struct mod_binding *binding, const struct mod_box *box)
 {
@@ -297,7 +297,7 @@ box_truth_without_cache(struct mod_interval *interval, const struct mod_binding 
 	return mod_interval_box(interval, box);
 }
 
-/* Box after box, each unlike the last in some sides only: as if nothing were kept. */
+/* Boxes that differ from the previous one in some sides only: results do not depend on earlier boxes. */
 static void
 check_sequence(const struct mod_fixture *fixture, const struct generator_text *text)
 {
@@ -321,7 +321,7 @@ check_sequence(const struct mod_fixture *fixture, const struct generator_text *t
 	mod_interval_destroy(interval);
 }
 
-/* Arrays that grow and shrink in place: as if bound and indexed for the first time. */
+/* Rebinding with arrays that grow and shrink in place equals a first binding. */
 static void
 check_rebinding(const struct mod_fixture *fixture, const struct generator_text *text)
 {
@@ -375,7 +375,10 @@ truth_of(const struct mod_grid_truth *truth, uint32_t bit)
 	return (truth->all_false >> bit & 1) != 0 ? MOD_ALL_FALSE : MOD_UNKNOWN;
 }
 
-/* Each box as if it were asked about alone, and as its points are; of what is no box nothing is known. */
+/*
+ * Each box of a grid has the result that it has alone, and that its points have;
+ * the result for an empty box is unknown.
+ */
 static void
 check_boxes(const struct mod_fixture *fixture, struct mod_interval *interval, const struct mod_grid *boxes,
 	    const struct mod_grid_truth *truth, const struct generator_text *text)
@@ -403,7 +406,7 @@ check_boxes(const struct mod_fixture *fixture, struct mod_interval *interval, co
 	}
 }
 
-/* Grid after grid, some of the same rows. */
+/* Several grids in turn, some with equal sides. */
 static void
 check_grids(const struct mod_fixture *fixture, const struct generator_text *text)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A mod's source, compiled for the host.  For random mods, research's and the
- * ready-made ones: the same as the tiles bit for bit where no function of the
- * C library is called, and within the stated accuracy of mod_scalar() else;
- * indexes out of bounds are told where mod_scalar() tells them.
+ * A mod's source, compiled for the host. Random mods, the texts of mod_texts.h and
+ * the builtin mods: bit-identical to the tiles if no function of the C library is
+ * called, else within the accuracy of mod_scalar(). Indexes out of bounds are
+ * reported where mod_scalar() reports them.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -51,15 +51,15 @@ random_tile(void)
 	return tile;
 }
 
-/* One of the library's functions with what it is to agree with. */
+/* A compiled function with the mod that it must agree with. */
 struct subject {
 	struct mod_fixture fixture;
 	struct mod_interval *interval;
 	mod_compiled_fn call;
 	struct cuda_mod_args args;
 	struct cuda_mod_range range;
-	bool exact;   /* ints alone */
-	bool bitwise; /* as the tiles: every float operation is rounded correctly */
+	bool exact;   /* only integer operations */
+	bool bitwise; /* bit-identical to the tiles: every float operation is rounded correctly */
 };
 
 static bool
@@ -110,7 +110,7 @@ tile_run(const struct subject *subject, const struct tile *tile, float results[M
 	return found;
 }
 
-/* Infinite both ways, bounds may hold NaN too. */
+/* Bounds of -inf to inf include NaN. */
 static bool
 is_within(double x, const double *bounds)
 {
@@ -132,7 +132,7 @@ value_check(const struct subject *subject, const struct mod_point *point, float 
 		  point->kv_idx, point->score, (double)value, (double)tile, bounds[0], bounds[1]);
 }
 
-/* The record of one point, and that it is emptied for the next. */
+/* Compare the record of one point with mod_scalar()'s, and clear it. */
 static bool
 bad_index_check_and_clear(struct subject *subject, const struct mod_point *point)
 {
@@ -221,7 +221,7 @@ Test(mod_source, random_scores)
 
 #define TEXTS_ELEMENTS 4096u
 
-/* Values for the names of texts: arrays with some room, of which indexes run out too. */
+/* Random values for the names of the texts; the arrays are small enough that some indexes are out of bounds. */
 static void
 texts_bind(struct mod_array *to, const struct mod_array *names, uint32_t n)
 {
@@ -258,7 +258,7 @@ texts_free(const struct mod_array *arrays, uint32_t n)
 		free((void *)(uintptr_t)arrays[i].data);
 }
 
-/* Every text there is: its number, kind and the names that it is parsed with. */
+/* One of all texts: its kind and the names that it is parsed with. */
 struct listed {
 	const char *text;
 	enum mod_kind kind;
@@ -323,7 +323,7 @@ Test(mod_source, texts_and_builtin_mods)
 	texts_free(scalars, MOD_TEXTS_SCALARS);
 }
 
-/* Exactly this, for the eye. */
+/* The exact source, as an example. */
 Test(mod_source, expected_text)
 {
 	static const int32_t doc[4];
@@ -379,7 +379,7 @@ expect_refused_array(const struct mod_array *array, const char *expected)
 	mod_fixture_close(&fixture);
 }
 
-/* A GPU's load of 4 bytes has an address that is a multiple of 4. */
+/* A GPU loads 4 bytes only from addresses that are multiples of 4. */
 Test(mod_source, refuses_unaligned_arrays)
 {
 	static const int32_t doc[4];
