@@ -391,11 +391,11 @@ q_row_check(const struct kernel_fixture *fixture, uint32_t r, uint32_t i, uint32
 static uint32_t
 n_visible_keys(const struct kernel_fixture *fixture, const struct kernel_fixture_row *row, uint32_t i)
 {
-	int64_t seen = row->q_base + i + 1;
+	int64_t n_visible = row->q_base + i + 1;
 
-	if (!fixture->params.causal || seen > (int64_t)row->kv_len)
+	if (!fixture->params.causal || n_visible > (int64_t)row->kv_len)
 		return row->kv_len;
-	return seen < 0 ? 0 : (uint32_t)seen;
+	return n_visible < 0 ? 0 : (uint32_t)n_visible;
 }
 
 /* Check one KV head of a row: read its K and V, then compare every q_row that attends them. */

@@ -66,49 +66,50 @@ pa_memory_open(void)
 }
 
 static void *
-lend(struct pa_lent *lent, void *data, size_t size, bool back)
+device_copy_add(struct pa_device_copies *copies, void *data, size_t size, bool back)
 {
-	cuda_address ours;
+	cuda_address device;
 
 	if (data == NULL)
 		return NULL;
-	cr_assert_lt(lent->n, PA_MAX_LENT);
-	must(driver.alloc(&ours, size != 0 ? size : 1));
+	cr_assert_lt(copies->n, PA_MAX_COPIES);
+	must(driver.alloc(&device, size != 0 ? size : 1));
 	if (size != 0)
-		must(driver.copy_in(ours, data, size, NULL));
-	lent->copy[lent->n].theirs = data;
-	lent->copy[lent->n].ours = ours;
-	lent->copy[lent->n].size = size;
-	lent->copy[lent->n++].back = back;
-	return (void *)(uintptr_t)ours;
+		must(driver.copy_in(device, data, size, NULL));
+	copies->copy[copies->n].host = data;
+	copies->copy[copies->n].device = device;
+	copies->copy[copies->n].size = size;
+	copies->copy[copies->n++].back = back;
+	return (void *)(uintptr_t)device;
 }
 
 void *
-pa_lend(struct pa_lent *lent, const void *data, size_t size)
+pa_upload(struct pa_device_copies *copies, const void *data, size_t size)
 {
-	return lend(lent, (void *)(uintptr_t)data, size, false);
+	return device_copy_add(copies, (void *)(uintptr_t)data, size, false);
 }
 
 void *
-pa_lend_back(struct pa_lent *lent, void *data, size_t size)
+pa_upload_output(struct pa_device_copies *copies, void *data, size_t size)
 {
-	return lend(lent, data, size, true);
+	return device_copy_add(copies, data, size, true);
 }
 
 void
-pa_lend_end(struct pa_lent *lent)
+pa_download_outputs(struct pa_device_copies *copies)
 {
 	must(driver.context_synchronize());
-	for (uint32_t i = 0; i < lent->n; i++) {
-		if (lent->copy[i].back && lent->copy[i].size != 0)
-			pa_fetch(lent->copy[i].theirs, (const void *)(uintptr_t)lent->copy[i].ours, lent->copy[i].size);
-		must(driver.free(lent->copy[i].ours));
+	for (uint32_t i = 0; i < copies->n; i++) {
+		if (copies->copy[i].back && copies->copy[i].size != 0)
+			pa_download(copies->copy[i].host, (const void *)(uintptr_t)copies->copy[i].device,
+				    copies->copy[i].size);
+		must(driver.free(copies->copy[i].device));
 	}
-	lent->n = 0;
+	copies->n = 0;
 }
 
 void
-pa_fetch(void *to, const void *from, size_t size)
+pa_download(void *to, const void *from, size_t size)
 {
 	must(driver.copy_out(to, (cuda_address)(uintptr_t)from, size, NULL));
 	must(driver.context_synchronize());

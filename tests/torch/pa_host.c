@@ -12,27 +12,27 @@ pa_memory_open(void)
 }
 
 void *
-pa_lend(struct pa_lent *lent, const void *data, size_t size)
+pa_upload(struct pa_device_copies *copies, const void *data, size_t size)
 {
-	(void)lent, (void)size;
+	(void)copies, (void)size;
 	return (void *)(uintptr_t)data;
 }
 
 void *
-pa_lend_back(struct pa_lent *lent, void *data, size_t size)
+pa_upload_output(struct pa_device_copies *copies, void *data, size_t size)
 {
-	(void)lent, (void)size;
+	(void)copies, (void)size;
 	return data;
 }
 
 void
-pa_lend_end(struct pa_lent *lent)
+pa_download_outputs(struct pa_device_copies *copies)
 {
-	(void)lent;
+	(void)copies;
 }
 
 void
-pa_fetch(void *to, const void *from, size_t size)
+pa_download(void *to, const void *from, size_t size)
 {
 	memcpy(to, from, size);
 }

@@ -18,34 +18,34 @@ extern const char *const pa_backend;
 /** True on cuda: a test then runs smaller cases, because CPU cores that emulate a GPU are slow. */
 extern const bool pa_on_cuda;
 
-#define PA_MAX_LENT 40u
+#define PA_MAX_COPIES 40u
 
 /** The device copies that one call uses. */
-struct pa_lent {
+struct pa_device_copies {
 	struct {
-		void *theirs;
-		uint64_t ours;
+		void *host;
+		uint64_t device;
 		size_t size;
 		bool back;
-	} copy[PA_MAX_LENT];
+	} copy[PA_MAX_COPIES];
 	uint32_t n;
 };
 
 /** pa_memory_open - call before a pool is opened; any failure in this and the following functions fails the test */
 void pa_memory_open(void);
 
-/** pa_lend - returns the address at which a kernel can read `data`; NULL for NULL */
-void *pa_lend(struct pa_lent *lent, const void *data, size_t size);
+/** pa_upload - returns the address at which a kernel can read `data`; NULL for NULL */
+void *pa_upload(struct pa_device_copies *copies, const void *data, size_t size);
 
-/** pa_lend_back - returns the address at which a kernel can write; pa_lend_end() copies the result to `data` */
-void *pa_lend_back(struct pa_lent *lent, void *data, size_t size);
+/** pa_upload_output - the same for writing; pa_download_outputs() copies the result to `data` */
+void *pa_upload_output(struct pa_device_copies *copies, void *data, size_t size);
 
-/** pa_lend_end - copy results back and free the copies; call it after the kernels have ended */
-void pa_lend_end(struct pa_lent *lent);
+/** pa_download_outputs - copy results back and free the copies; call it after the kernels have ended */
+void pa_download_outputs(struct pa_device_copies *copies);
 
-/** pa_fetch, pa_fill_bytes - read from, fill pages of the pool; `from` and the second function's `to` are in the pool
+/** pa_download, pa_fill_bytes - read and fill memory of the pool, given by `from` and `to`
  */
-void pa_fetch(void *to, const void *from, size_t size);
+void pa_download(void *to, const void *from, size_t size);
 void pa_fill_bytes(void *to, uint8_t value, size_t size);
 
 #endif

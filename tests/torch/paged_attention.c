@@ -80,7 +80,7 @@ pa_erase(struct pa *pa, uint32_t n, const uint32_t *batch_idx)
 
 /* Sequence i of a [B, H, S, D] tensor as the tensor of one plan row. */
 static struct paged_tensor
-tensor_of(struct pa_lent *lent, const struct pa_tensor *tensor, uint32_t i)
+tensor_of(struct pa_device_copies *copies, const struct pa_tensor *tensor, uint32_t i)
 {
 	bool dense = tensor->batch_stride == 0 && tensor->token_stride == 0;
 	int64_t tokens = (int64_t)tensor->n_tokens * tensor->dim;
@@ -91,7 +91,7 @@ tensor_of(struct pa_lent *lent, const struct pa_tensor *tensor, uint32_t i)
 
 	if (tensor->n_tokens > 0)
 		n = (size_t)((tensor->n_tokens - 1) * token_stride + (tensor->n_heads - 1) * head_stride) + tensor->dim;
-	return (struct paged_tensor){ .data = pa_lend(lent, tensor->data + i * batch_stride, n * sizeof(float)),
+	return (struct paged_tensor){ .data = pa_upload(copies, tensor->data + i * batch_stride, n * sizeof(float)),
 				      .dtype = PAGED_F32,
 				      .n_heads = tensor->n_heads,
 				      .dim = tensor->dim,
@@ -108,20 +108,20 @@ pa_assign(struct pa *pa, uint32_t layer, uint32_t n, const uint32_t *batch_idx, 
 	for (uint32_t i = 0; i < n && status == PAGED_OK; i++) {
 		struct paged_batch_row row = { .seq = pa->page_table[batch_idx != NULL ? batch_idx[i] : i],
 					       .q_len = k->n_tokens };
-		struct pa_lent lent = { .n = 0 };
+		struct pa_device_copies copies = { .n = 0 };
 		struct paged_append_params params = { .struct_size = sizeof(params),
-						      .positions = pa_lend(&lent, &input_pos[i * k->n_tokens],
-									   k->n_tokens * sizeof(*input_pos)) };
-		struct paged_tensor keys = tensor_of(&lent, k, i), values = { .data = NULL };
+						      .positions = pa_upload(&copies, &input_pos[i * k->n_tokens],
+									     k->n_tokens * sizeof(*input_pos)) };
+		struct paged_tensor keys = tensor_of(&copies, k, i), values = { .data = NULL };
 
 		if (v != NULL)
-			values = tensor_of(&lent, v, i);
+			values = tensor_of(&copies, v, i);
 		status = paged_batch_plan(pa->batch, 1, &row);
 		if (status == PAGED_OK)
 			status = paged_append(pa->batch, layer, &keys, v != NULL ? &values : NULL, &params);
 		if (status == PAGED_OK)
 			status = paged_batch_validate(pa->batch);
-		pa_lend_end(&lent);
+		pa_download_outputs(&copies);
 	}
 	return status;
 }
@@ -207,13 +207,13 @@ bool
 pa_mask_at(const struct pa_converted_mod *mod, uint32_t b, uint32_t h, int32_t q_idx, uint32_t physical_kv_idx)
 {
 	struct paged_mod_point point = { .h = (int32_t)h, .q_idx = q_idx };
-	double seen = 1;
+	double visible = 1;
 
 	if (!converted_point(mod, b, physical_kv_idx, &point))
 		return false;
 	if (mod->mod.mod != NULL)
-		done(paged_mod_evaluate(mod->mod.mod, mod->mod.n_arrays, mod->mod.arrays, &point, &seen));
-	return seen != 0;
+		done(paged_mod_evaluate(mod->mod.mod, mod->mod.n_arrays, mod->mod.arrays, &point, &visible));
+	return visible != 0;
 }
 
 double
@@ -248,9 +248,9 @@ array_reach(const struct paged_array *array, int64_t *before, int64_t *after)
 	}
 }
 
-/* Lend arrays; parameters stay in host memory. */
+/* Copy arrays to the device; parameters stay in host memory. */
 static void
-arrays_lend(struct pa_lent *lent, size_t n, const struct paged_array *arrays, struct paged_array *to)
+arrays_upload(struct pa_device_copies *copies, size_t n, const struct paged_array *arrays, struct paged_array *to)
 {
 	for (size_t i = 0; i < n; i++) {
 		enum paged_dtype dtype = arrays[i].dtype;
@@ -262,14 +262,15 @@ arrays_lend(struct pa_lent *lent, size_t n, const struct paged_array *arrays, st
 		if (arrays[i].n_dims == 0 || first == NULL)
 			continue;
 		array_reach(&arrays[i], &before, &after);
-		to[i].data = (uint8_t *)pa_lend(lent, first + before * size, (size_t)((after - before + 1) * size)) -
-			     before * size;
+		to[i].data =
+			(uint8_t *)pa_upload(copies, first + before * size, (size_t)((after - before + 1) * size)) -
+			before * size;
 	}
 }
 
 static enum paged_status
 flex_run(struct pa *pa, const struct pa_rows *rows, const struct paged_batch_row *batch, const struct pa_flex *flex,
-	 struct pa_lent *lent, uint64_t n_q)
+	 struct pa_device_copies *copies, uint64_t n_q)
 {
 	size_t n_q_rows = n_q * flex->q_heads, floats = sizeof(float);
 	int64_t token_stride = flex->q_token_stride, head_stride = flex->q_head_stride;
@@ -277,27 +278,28 @@ flex_run(struct pa *pa, const struct pa_rows *rows, const struct paged_batch_row
 	struct paged_attention_params params = { .struct_size = sizeof(params),
 						 .scale = flex->scale,
 						 .mask = PAGED_MASK_NONE,
-						 .lse = pa_lend_back(lent, flex->lse, n_q_rows * floats),
-						 .max_score = pa_lend_back(lent, flex->max_score, n_q_rows * floats),
-						 .sink = pa_lend(lent, flex->sink, flex->q_heads * floats) };
+						 .lse = pa_upload_output(copies, flex->lse, n_q_rows * floats),
+						 .max_score =
+							 pa_upload_output(copies, flex->max_score, n_q_rows * floats),
+						 .sink = pa_upload(copies, flex->sink, flex->q_heads * floats) };
 	struct paged_tensor q = { .dtype = PAGED_F32,
 				  .n_heads = flex->q_heads,
 				  .dim = pa->info.k.dim,
 				  .token_stride = token_stride != 0 ? token_stride : flex->q_heads * pa->info.k.dim,
 				  .head_stride = head_stride != 0 ? head_stride : pa->info.k.dim };
-	struct paged_tensor out = { .data = pa_lend_back(lent, flex->out, n_q_rows * pa->info.v.dim * floats),
+	struct paged_tensor out = { .data = pa_upload_output(copies, flex->out, n_q_rows * pa->info.v.dim * floats),
 				    .dtype = PAGED_F32,
 				    .n_heads = flex->q_heads,
 				    .dim = pa->info.v.dim };
-	struct paged_array arrays[PA_MAX_LENT];
+	struct paged_array arrays[PA_MAX_COPIES];
 	enum paged_status status;
 
 	if (n_q > 0)
-		q.data = pa_lend(
-			lent, flex->q,
+		q.data = pa_upload(
+			copies, flex->q,
 			(size_t)((int64_t)(n_q - 1) * q.token_stride + (q.n_heads - 1) * q.head_stride + q.dim) *
 				floats);
-	arrays_lend(lent, flex->n_arrays, flex->arrays, arrays);
+	arrays_upload(copies, flex->n_arrays, flex->arrays, arrays);
 	status = paged_mod_set_create(pa->batch, &mods, &params.mod_set);
 	if (status == PAGED_OK)
 		status = paged_mod_set_bind(params.mod_set, flex->n_arrays, arrays, flex->block_mask);
@@ -315,15 +317,15 @@ enum paged_status
 pa_flex_attention(struct pa *pa, const struct pa_rows *rows, const struct pa_flex *flex)
 {
 	struct paged_batch_row batch[PA_MAX_BATCH];
-	struct pa_lent lent = { .n = 0 };
+	struct pa_device_copies copies = { .n = 0 };
 	enum paged_status status = rows_of(pa, rows, batch);
 	uint64_t n_q = 0;
 
 	for (uint32_t i = 0; i < rows->n; i++)
 		n_q += batch[i].q_len;
 	if (status == PAGED_OK)
-		status = flex_run(pa, rows, batch, flex, &lent, n_q);
-	pa_lend_end(&lent);
+		status = flex_run(pa, rows, batch, flex, &copies, n_q);
+	pa_download_outputs(&copies);
 	return status;
 }
 
@@ -334,10 +336,10 @@ pa_cached(const struct pa *pa, char plane, uint32_t head, uint32_t physical, uin
 	uint32_t page = physical / pa->info.page_size, token = physical % pa->info.page_size;
 	float row[PAGED_MAX_DIM];
 
-	pa_fetch(row,
-		 (const uint8_t *)pa->info.base + at->offset + page * at->page_stride + head * at->head_stride +
-			 token * at->token_stride,
-		 at->token_stride);
+	pa_download(row,
+		    (const uint8_t *)pa->info.base + at->offset + page * at->page_stride + head * at->head_stride +
+			    token * at->token_stride,
+		    at->token_stride);
 	return reference_load(row, at->dtype, dim);
 }
 

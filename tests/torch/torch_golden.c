@@ -295,7 +295,7 @@ torch_golden_run(uint32_t index, unsigned int forms, uint32_t max_queries, doubl
 	bool small;
 
 	snprintf(pattern, sizeof(pattern), "%s/tests/golden/attention/*.case", source != NULL ? source : ".");
-	cr_assert_eq(glob(pattern, 0, NULL, &files), 0, "%s: nothing there", pattern);
+	cr_assert_eq(glob(pattern, 0, NULL, &files), 0, "%s: no such files", pattern);
 	cr_assert_eq(files.gl_pathc, TORCH_GOLDEN_CASES);
 	cr_assert(golden_attention_open(&golden, files.gl_pathv[index], what, sizeof(what)), "%s: %s",
 		  files.gl_pathv[index], what);

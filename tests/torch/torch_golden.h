@@ -25,7 +25,7 @@ enum { TORCH_BY_MODS = 1, TORCH_BY_BLOCKS = 2, TORCH_BY_PAGES = 4 };
  * torch_golden_run - run one case, given by its number
  *
  * @param[in] forms         TORCH_BY_* flags.  The first form is compared with the golden results; the others must be
- *                           bit-identical to it
+ *                          bit-identical to it
  * @param[in] max_queries   use only the last max_queries query rows of each sequence; UINT32_MAX: all
  * @param[in] max_products  the function returns false for a case with more products; INFINITY: no limit
  */

@@ -332,7 +332,7 @@ Test(torch_defects, row_09_pages_are_shared)
 	struct paged_tensor ot = { .dtype = PAGED_F32, .n_heads = 2, .dim = DIM };
 	struct paged_attention_params params = { .struct_size = sizeof(params), .mask = PAGED_MASK_NONE };
 	uint32_t first[4], second[4];
-	struct pa_lent lent = { .n = 0 };
+	struct pa_device_copies copies = { .n = 0 };
 	struct attended alone[3];
 
 	pa_batch_reserve(&pa, 3, (uint32_t[]){ 8, 8, TOKENS });
@@ -355,11 +355,11 @@ Test(torch_defects, row_09_pages_are_shared)
 			{ .pages = (uint32_t[]){ first[0], second[1] }, .n_pages = 2, .q_len = 1, .kv_len = 8 },
 			{ .pages = (uint32_t[]){ first[0], first[0] }, .n_pages = 2, .q_len = 1, .kv_len = 8 },
 		}));
-	qt.data = pa_lend(&lent, q, sizeof(q));
-	ot.data = pa_lend_back(&lent, out, sizeof(out));
-	params.lse = pa_lend_back(&lent, lse, sizeof(lse));
+	qt.data = pa_upload(&copies, q, sizeof(q));
+	ot.data = pa_upload_output(&copies, out, sizeof(out));
+	params.lse = pa_upload_output(&copies, lse, sizeof(lse));
 	done(paged_attention(pa.batch, 0, &qt, &ot, &params));
-	pa_lend_end(&lent);
+	pa_download_outputs(&copies);
 	cr_assert_arr_eq(out[0], alone[0].out[0], sizeof(out[0]));
 	cr_assert_arr_eq(out[1], alone[1].out[0], sizeof(out[1]));
 	/* Every key is there twice: the same mean, and an LSE larger by log 2. */

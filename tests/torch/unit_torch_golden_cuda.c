@@ -14,8 +14,8 @@
 #include "tests/torch/torch_golden.h"
 #include "tests/torch/torch_fixture.h"
 
-#define MOST_PRODUCTS 8e6
-#define MOST_QUERIES 1u
+#define MAX_PRODUCTS 8e6
+#define MAX_QUERIES 1u
 
 /* The cases are dealt to several tests, which run in parallel. */
 #define PARTS 4u
@@ -23,13 +23,13 @@
 static void
 attention(uint32_t part)
 {
-	bool played = fake_cuda_wanted();
+	bool on_fake_driver = fake_cuda_wanted();
 	unsigned int n = 0, n_run = 0;
 
 	for (uint32_t i = part; i < TORCH_GOLDEN_CASES; i += PARTS, n++)
-		n_run += played ? torch_golden_run(i, 1u << i / PARTS % 3, MOST_QUERIES, MOST_PRODUCTS)
-				: torch_golden_run(i, TORCH_BY_MODS | TORCH_BY_BLOCKS | TORCH_BY_PAGES, UINT32_MAX,
-						   INFINITY);
+		n_run += on_fake_driver ? torch_golden_run(i, 1u << i / PARTS % 3, MAX_QUERIES, MAX_PRODUCTS)
+					: torch_golden_run(i, TORCH_BY_MODS | TORCH_BY_BLOCKS | TORCH_BY_PAGES,
+							   UINT32_MAX, INFINITY);
 	printf("# %u of %u golden cases ran%s\n", n_run, n, n_run < n ? "; the others are too large for the host" : "");
 	fflush(stdout);
 	cr_assert_geq(n_run, n * 3 / 4);

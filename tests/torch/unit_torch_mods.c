@@ -83,14 +83,15 @@ check_point(struct mods_file *file, const char *line)
 	uint32_t b, h, physical;
 	int32_t q_idx;
 	float score, expected;
-	int seen;
+	int visible;
 	double got;
 
 	if (file->n_points++ == 0)
 		convert_mods(file);
-	cr_assert_eq(sscanf(line, "point %u %u %d %u %f : %d %f", &b, &h, &q_idx, &physical, &score, &seen, &expected),
-		     7, "%s", line);
-	cr_assert_eq(pa_mask_at(&file->mask, b, h, q_idx, physical), seen != 0, "%s", line);
+	cr_assert_eq(
+		sscanf(line, "point %u %u %d %u %f : %d %f", &b, &h, &q_idx, &physical, &score, &visible, &expected), 7,
+		"%s", line);
+	cr_assert_eq(pa_mask_at(&file->mask, b, h, q_idx, physical), visible != 0, "%s", line);
 	got = pa_score_at(&file->score, (double)score, b, h, q_idx, physical);
 	cr_assert(got == (double)expected || fabs(got - (double)expected) < 1e-5, "%s: %g", line, got);
 }

@@ -2,8 +2,8 @@
 /*
  * PyTorch's test_paged_builtin_score_mods: 32 pages of 128, B 4, H 4, S 512,
  * D 16, a causal mask, five rounds of reserves; with every score mod that its
- * users write.  Each text stands beside the same in C, to which float64
- * evaluation is held.
+ * users write.  Each text is followed by the same in C, with which the
+ * float64 evaluation is compared.
  */
 #include <math.h>
 #include <string.h>

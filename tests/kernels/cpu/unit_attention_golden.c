@@ -382,7 +382,7 @@ KERNEL_TEST(attention_golden, pytorch_results)
 	glob_t files;
 
 	snprintf(pattern, sizeof(pattern), "%s/tests/golden/attention/*.case", source != NULL ? source : ".");
-	cr_assert_eq(glob(pattern, 0, NULL, &files), 0, "%s: nothing there", pattern);
+	cr_assert_eq(glob(pattern, 0, NULL, &files), 0, "%s: no such files", pattern);
 	for (size_t i = 0; i < files.gl_pathc; i++) {
 		struct golden_attention golden;
 		char what[256];

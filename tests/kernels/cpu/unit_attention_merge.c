@@ -11,7 +11,7 @@
 #define DIM 37u
 
 /* Random partial results; parts_check() computes the merged result in float64. */
-struct parts {
+struct merge_fixture {
 	uint32_t n_tokens;
 	struct merge_part part[2];
 	struct kernel_tensor out;
@@ -19,21 +19,22 @@ struct parts {
 };
 
 static float *
-parts_lse(const struct parts *parts)
+merge_fixture_lse(const struct merge_fixture *merge_fixture)
 {
-	return malloc((size_t)parts->n_tokens * HEADS * sizeof(float));
+	return malloc((size_t)merge_fixture->n_tokens * HEADS * sizeof(float));
 }
 
 static void
-parts_create(struct parts *parts, uint32_t n_tokens, enum paged_dtype a, enum paged_dtype b, enum paged_dtype out)
+merge_fixture_create(struct merge_fixture *merge_fixture, uint32_t n_tokens, enum paged_dtype a, enum paged_dtype b,
+		     enum paged_dtype out)
 {
 	const enum paged_dtype dtypes[] = { a, b };
 	size_t bytes;
 
-	*parts = (struct parts){ .n_tokens = n_tokens };
+	*merge_fixture = (struct merge_fixture){ .n_tokens = n_tokens };
 	for (uint32_t p = 0; p < 2; p++) {
-		struct kernel_tensor *tensor = &parts->part[p].out;
-		float *lse = parts_lse(parts);
+		struct kernel_tensor *tensor = &merge_fixture->part[p].out;
+		float *lse = merge_fixture_lse(merge_fixture);
 
 		*tensor = kernel_tensor_create(dtypes[p], n_tokens, HEADS, DIM, p, &bytes);
 		for (uint32_t i = 0; i < n_tokens * HEADS; i++) {
@@ -45,46 +46,46 @@ parts_create(struct parts *parts, uint32_t n_tokens, enum paged_dtype a, enum pa
 				reference_store(at, tensor->dtype, d,
 						random_float(test_seed() + 2 + p, i * DIM + d, 1));
 		}
-		parts->part[p].lse = lse;
+		merge_fixture->part[p].lse = lse;
 	}
-	parts->out = kernel_tensor_create(out, n_tokens, HEADS, DIM, 3, &bytes);
-	parts->lse = parts_lse(parts);
+	merge_fixture->out = kernel_tensor_create(out, n_tokens, HEADS, DIM, 3, &bytes);
+	merge_fixture->lse = merge_fixture_lse(merge_fixture);
 }
 
 static void
-parts_destroy(struct parts *parts)
+merge_fixture_destroy(struct merge_fixture *merge_fixture)
 {
 	for (uint32_t p = 0; p < 2; p++) {
-		free(parts->part[p].out.data);
-		free((void *)(uintptr_t)parts->part[p].lse);
+		free(merge_fixture->part[p].out.data);
+		free((void *)(uintptr_t)merge_fixture->part[p].lse);
 	}
-	free(parts->out.data);
-	free(parts->lse);
+	free(merge_fixture->out.data);
+	free(merge_fixture->lse);
 }
 
 static void
-parts_merge(const struct parts *parts, struct kernel_team *team)
+merge_fixture_run(const struct merge_fixture *merge_fixture, struct kernel_team *team)
 {
-	kernel_attention_merge(team, &(struct merge_args){ .n_tokens = parts->n_tokens,
-							   .part = { parts->part[0], parts->part[1] },
-							   .out = parts->out,
-							   .lse = parts->lse });
+	kernel_attention_merge(team, &(struct merge_args){ .n_tokens = merge_fixture->n_tokens,
+							   .part = { merge_fixture->part[0], merge_fixture->part[1] },
+							   .out = merge_fixture->out,
+							   .lse = merge_fixture->lse });
 }
 
 static void
-parts_check(const struct parts *parts, uint32_t token, uint32_t head)
+merge_fixture_check(const struct merge_fixture *merge_fixture, uint32_t token, uint32_t head)
 {
 	uint32_t at = token * HEADS + head;
-	double a = parts->part[0].lse[at], b = parts->part[1].lse[at], max = fmax(a, b);
+	double a = merge_fixture->part[0].lse[at], b = merge_fixture->part[1].lse[at], max = fmax(a, b);
 	double lse = max + log(exp(a - max) + exp(b - max));
 
-	cr_assert_float_eq(parts->lse[at], lse, 0x1p-22 * (1 + fabs(lse)));
+	cr_assert_float_eq(merge_fixture->lse[at], lse, 0x1p-22 * (1 + fabs(lse)));
 	for (uint32_t d = 0; d < DIM; d++) {
-		double expected = exp(a - lse) * kernel_tensor_element(&parts->part[0].out, token, head, d) +
-				  exp(b - lse) * kernel_tensor_element(&parts->part[1].out, token, head, d);
+		double expected = exp(a - lse) * kernel_tensor_element(&merge_fixture->part[0].out, token, head, d) +
+				  exp(b - lse) * kernel_tensor_element(&merge_fixture->part[1].out, token, head, d);
 
-		cr_assert_float_eq(kernel_tensor_element(&parts->out, token, head, d), expected,
-				   0x1p-20 + reference_unit(parts->out.dtype) * fabs(expected),
+		cr_assert_float_eq(kernel_tensor_element(&merge_fixture->out, token, head, d), expected,
+				   0x1p-20 + reference_unit(merge_fixture->out.dtype) * fabs(expected),
 				   "token %u head %u dim %u", token, head, d);
 	}
 }
@@ -96,14 +97,14 @@ KERNEL_TEST(attention_merge, dtypes_and_sizes)
 	struct kernel_team *team = kernel_test_team(2, isa);
 
 	for (uint32_t i = 0; i < 27; i++) {
-		struct parts parts;
+		struct merge_fixture merge_fixture;
 
-		parts_create(&parts, sizes[i % 5], dtypes[i % 3], dtypes[i / 3 % 3], dtypes[i / 9]);
-		parts_merge(&parts, team);
-		for (uint32_t t = 0; t < parts.n_tokens; t++)
+		merge_fixture_create(&merge_fixture, sizes[i % 5], dtypes[i % 3], dtypes[i / 3 % 3], dtypes[i / 9]);
+		merge_fixture_run(&merge_fixture, team);
+		for (uint32_t t = 0; t < merge_fixture.n_tokens; t++)
 			for (uint32_t h = 0; h < HEADS; h++)
-				parts_check(&parts, t, h);
-		parts_destroy(&parts);
+				merge_fixture_check(&merge_fixture, t, h);
+		merge_fixture_destroy(&merge_fixture);
 	}
 	kernel_team_destroy(team);
 }
@@ -112,59 +113,59 @@ KERNEL_TEST(attention_merge, dtypes_and_sizes)
 KERNEL_TEST(attention_merge, empty_and_nan_parts)
 {
 	struct kernel_team *team = kernel_test_team(1, isa);
-	struct parts parts;
+	struct merge_fixture merge_fixture;
 	float *lse[2];
 
-	parts_create(&parts, 6, PAGED_F32, PAGED_F32, PAGED_F32);
+	merge_fixture_create(&merge_fixture, 6, PAGED_F32, PAGED_F32, PAGED_F32);
 	for (uint32_t p = 0; p < 2; p++)
-		lse[p] = (float *)(uintptr_t)parts.part[p].lse;
+		lse[p] = (float *)(uintptr_t)merge_fixture.part[p].lse;
 	for (uint32_t p = 0; p < 2;
 	     p++) { /* LSE -inf: tokens 0 and 1 in one part, token 2 in both; tokens 3 and 4: NaN in one part */
 		lse[p][p * HEADS] = lse[p][2 * HEADS] = -INFINITY;
-		memset((uint8_t *)parts.part[p].out.data + p * parts.part[p].out.token_stride, 0xff,
+		memset((uint8_t *)merge_fixture.part[p].out.data + p * merge_fixture.part[p].out.token_stride, 0xff,
 		       DIM * sizeof(float));
 		lse[p][(3 + p) * HEADS] = NAN;
 	}
-	parts_merge(&parts, team);
+	merge_fixture_run(&merge_fixture, team);
 	for (uint32_t d = 0; d < DIM; d++) {
-		cr_assert_eq(kernel_tensor_element(&parts.out, 0, 0, d),
-			     kernel_tensor_element(&parts.part[1].out, 0, 0, d));
-		cr_assert_eq(kernel_tensor_element(&parts.out, 1, 0, d),
-			     kernel_tensor_element(&parts.part[0].out, 1, 0, d));
-		cr_assert_eq(kernel_tensor_element(&parts.out, 2, 0, d), 0);
-		cr_assert(isnan(kernel_tensor_element(&parts.out, 3, 0, d)) &&
-			  isnan(kernel_tensor_element(&parts.out, 4, 0, d)));
+		cr_assert_eq(kernel_tensor_element(&merge_fixture.out, 0, 0, d),
+			     kernel_tensor_element(&merge_fixture.part[1].out, 0, 0, d));
+		cr_assert_eq(kernel_tensor_element(&merge_fixture.out, 1, 0, d),
+			     kernel_tensor_element(&merge_fixture.part[0].out, 1, 0, d));
+		cr_assert_eq(kernel_tensor_element(&merge_fixture.out, 2, 0, d), 0);
+		cr_assert(isnan(kernel_tensor_element(&merge_fixture.out, 3, 0, d)) &&
+			  isnan(kernel_tensor_element(&merge_fixture.out, 4, 0, d)));
 	}
-	cr_assert_eq(parts.lse[0], lse[1][0]);
-	cr_assert_eq(parts.lse[HEADS], lse[0][HEADS]);
-	cr_assert_eq(parts.lse[2 * HEADS], -INFINITY);
-	cr_assert(isnan(parts.lse[3 * HEADS]) && isnan(parts.lse[4 * HEADS]));
+	cr_assert_eq(merge_fixture.lse[0], lse[1][0]);
+	cr_assert_eq(merge_fixture.lse[HEADS], lse[0][HEADS]);
+	cr_assert_eq(merge_fixture.lse[2 * HEADS], -INFINITY);
+	cr_assert(isnan(merge_fixture.lse[3 * HEADS]) && isnan(merge_fixture.lse[4 * HEADS]));
 	for (uint32_t t = 0; t < 6; t++)
 		for (uint32_t h = t < 5; h < HEADS; h++)
-			parts_check(&parts, t, h);
-	parts_destroy(&parts);
+			merge_fixture_check(&merge_fixture, t, h);
+	merge_fixture_destroy(&merge_fixture);
 	kernel_team_destroy(team);
 }
 
 /* In place, with any number of threads: the same bits. */
 KERNEL_TEST(attention_merge, in_place_by_any_number_of_threads)
 {
-	struct parts separate, in_place;
+	struct merge_fixture separate, in_place;
 	size_t n_q_rows = 400 * HEADS;
 
-	parts_create(&separate, 400, PAGED_F32, PAGED_F32, PAGED_F32);
+	merge_fixture_create(&separate, 400, PAGED_F32, PAGED_F32, PAGED_F32);
 	for (uint32_t n = 1; n <= 3; n++) {
 		struct kernel_team *team = kernel_test_team(n, isa);
 		struct kernel_tensor own_out;
 		float *own_lse;
 
-		parts_merge(&separate, team);
-		parts_create(&in_place, 400, PAGED_F32, PAGED_F32, PAGED_F32);
+		merge_fixture_run(&separate, team);
+		merge_fixture_create(&in_place, 400, PAGED_F32, PAGED_F32, PAGED_F32);
 		own_out = in_place.out;
 		own_lse = in_place.lse;
 		in_place.out = in_place.part[n % 2].out;
 		in_place.lse = (float *)(uintptr_t)in_place.part[n % 2].lse;
-		parts_merge(&in_place, team);
+		merge_fixture_run(&in_place, team);
 		cr_assert_eq(memcmp(separate.lse, in_place.lse, n_q_rows * sizeof(float)), 0);
 		for (uint32_t t = 0; t < 400; t++)
 			for (uint32_t h = 0; h < HEADS; h++)
@@ -173,10 +174,10 @@ KERNEL_TEST(attention_merge, in_place_by_any_number_of_threads)
 						     kernel_tensor_element(&in_place.out, t, h, d));
 		in_place.out = own_out;
 		in_place.lse = own_lse;
-		parts_destroy(&in_place);
+		merge_fixture_destroy(&in_place);
 		kernel_team_destroy(team);
 	}
-	parts_destroy(&separate);
+	merge_fixture_destroy(&separate);
 }
 
 /*
@@ -187,7 +188,7 @@ KERNEL_TEST(attention_merge, in_place_by_any_number_of_threads)
  * others are the suffixes.
  */
 static void
-group_attend(struct kernel_fixture *fixture, uint32_t n_suffixes, struct kernel_team *team)
+shared_prefix_attend(struct kernel_fixture *fixture, uint32_t n_suffixes, struct kernel_team *team)
 {
 	struct attention_args args = { .pages = { &fixture->layout, fixture->pool, KERNEL_FIXTURE_LAYER },
 				       .q = fixture->q,
@@ -226,7 +227,7 @@ group_attend(struct kernel_fixture *fixture, uint32_t n_suffixes, struct kernel_
 
 /* The keys of a row are the prefix's, then its suffix's up to the query row's position. */
 static void
-group_check(const struct kernel_fixture *fixture, uint32_t n_suffixes, uint32_t r, uint32_t i, uint32_t head)
+shared_prefix_check(const struct kernel_fixture *fixture, uint32_t n_suffixes, uint32_t r, uint32_t i, uint32_t head)
 {
 	const struct kernel_fixture_params *p = &fixture->params;
 	const struct kernel_fixture_row *row = &p->rows[r], *prefix = &p->rows[n_suffixes];
@@ -285,11 +286,11 @@ KERNEL_TEST(attention_merge, shared_prefix)
 		params.rows[3] = (struct kernel_fixture_row){ .id = 3, .kv_len = 530, .q_len = 3, .q_base = 527 };
 		params.rows[4] = (struct kernel_fixture_row){ .id = 4, .kv_len = prefixes[c] };
 		kernel_fixture_create(&fixture, &params);
-		group_attend(&fixture, 4, team);
+		shared_prefix_attend(&fixture, 4, team);
 		for (uint32_t r = 0; r < 4; r++)
 			for (uint32_t i = 0; i < params.rows[r].q_len; i++)
 				for (uint32_t h = 0; h < params.q_heads; h++)
-					group_check(&fixture, 4, r, i, h);
+					shared_prefix_check(&fixture, 4, r, i, h);
 		kernel_fixture_destroy(&fixture);
 	}
 	kernel_team_destroy(team);

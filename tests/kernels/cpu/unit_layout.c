@@ -24,7 +24,7 @@ assert_refused(struct layout_params params, enum paged_status status, const char
 
 	cr_assert_eq(layout_init(&layout, &params, &error), status);
 	cr_assert_eq(error.status, status);
-	cr_assert_not_null(strstr(error.text, words), "'%s' lacks '%s'", error.text, words);
+	cr_assert_not_null(strstr(error.text, words), "'%s' does not contain '%s'", error.text, words);
 }
 
 #define REFUSED(status, words, ...)               \

@@ -151,9 +151,10 @@ Test(team, isa_names_round_trip)
 	cr_assert_eq(kernel_isa_parse("sse9"), KERNEL_N_ISAS);
 	cr_assert(kernel_isa_supported(KERNEL_GENERIC));
 	cr_assert(kernel_isa_supported(kernel_isa_best()));
-	for (enum kernel_isa most = KERNEL_GENERIC; most < KERNEL_N_ISAS; most++) {
-		enum kernel_isa best = kernel_isa_best_up_to(most);
+	for (enum kernel_isa limit = KERNEL_GENERIC; limit < KERNEL_N_ISAS; limit++) {
+		enum kernel_isa best = kernel_isa_best_up_to(limit);
 
-		cr_assert(best <= most && kernel_isa_supported(best) && (best == most || !kernel_isa_supported(most)));
+		cr_assert(best <= limit && kernel_isa_supported(best) &&
+			  (best == limit || !kernel_isa_supported(limit)));
 	}
 }

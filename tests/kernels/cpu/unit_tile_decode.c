@@ -224,29 +224,29 @@ static void
 weights_fill(struct tile *tile, enum mask_pattern mask_pattern)
 {
 	for (uint32_t q_row = 0; q_row < MAX_Q_ROWS; q_row++) {
-		uint64_t seen = visible_bits(q_row, tile->n_tokens, mask_pattern);
+		uint64_t visible = visible_bits(q_row, tile->n_tokens, mask_pattern);
 
-		tile->scores.seen[q_row] = seen;
+		tile->scores.seen[q_row] = visible;
 		tile->scores.visible[q_row] =
-			mask_pattern == MASK_PATTERN_LENGTHS ? 64 - (uint32_t)__builtin_clzll(seen) : tile->n_tokens;
-		tile->scores.rescale[q_row] = seen != 0 && q_row % 2 ? 0.5f : 1;
+			mask_pattern == MASK_PATTERN_LENGTHS ? 64 - (uint32_t)__builtin_clzll(visible) : tile->n_tokens;
+		tile->scores.rescale[q_row] = visible != 0 && q_row % 2 ? 0.5f : 1;
 		for (uint32_t t = 0; t < TILE_TOKENS; t++) {
 			float weight = fabsf(random_float(3, (uint64_t)q_row * TILE_TOKENS + t, 1));
 
-			tile->scores.score[q_row][t] = seen >> t & 1 ? weight : 0;
+			tile->scores.score[q_row][t] = visible >> t & 1 ? weight : 0;
 		}
 	}
 }
 
 static void
 values_run(const struct kernel_tile_ops *ops, const struct tile_scores *scores, float *values, uint32_t begin,
-	   uint32_t end, const struct tile_tokens *tokens, bool seen)
+	   uint32_t end, const struct tile_tokens *tokens, bool masked)
 {
 	struct softmax_state state = { .values = values, .stride = tokens->padded };
 
 	for (uint32_t i = 0; i < TILE_Q_ROWS * tokens->padded; i++)
 		values[i] = 3;
-	if (seen)
+	if (masked)
 		ops->decode_bf16->values_seen(scores, &state, begin, end, tokens);
 	else
 		ops->decode_bf16->values(scores, &state, begin, end, tokens, tokens);
@@ -281,11 +281,11 @@ values_check(struct tile *tile, const struct kernel_tile_ops *ops, uint32_t begi
 	     bool converted, enum mask_pattern mask_pattern)
 {
 	struct tile_tokens tokens = tile_tokens_of(tile, ops, dim, converted);
-	bool seen = mask_pattern == MASK_PATTERN_RANDOM || mask_pattern == MASK_PATTERN_ALL_BUT_ONE;
+	bool masked = mask_pattern == MASK_PATTERN_RANDOM || mask_pattern == MASK_PATTERN_ALL_BUT_ONE;
 	static _Alignas(64) float single[TILE_Q_ROWS * PAGED_MAX_DIM];
 
 	weights_fill(tile, mask_pattern);
-	values_run(ops, &tile->scores, tile->values, begin, end, &tokens, seen);
+	values_run(ops, &tile->scores, tile->values, begin, end, &tokens, masked);
 	for (uint32_t q_row = 0; q_row < TILE_Q_ROWS; q_row++) {
 		const float *values = tile->values + (size_t)q_row * tokens.padded;
 
@@ -294,7 +294,7 @@ values_check(struct tile *tile, const struct kernel_tile_ops *ops, uint32_t begi
 				cr_assert(values[d] == 3, "q_row %u is none of ours", q_row);
 			continue;
 		}
-		values_run(ops, &tile->scores, single, q_row, q_row + 1, &tokens, seen);
+		values_run(ops, &tile->scores, single, q_row, q_row + 1, &tokens, masked);
 		cr_assert(memcmp(values, single + (size_t)q_row * tokens.padded, dim * sizeof(*values)) == 0,
 			  "q_row %u of %u to %u", q_row, begin, end);
 		q_row_check(tile, q_row, dim, values);

@@ -21,7 +21,7 @@ region_add(struct cuda_arena *arena, const void *data, size_t size, bool writabl
 }
 
 uint64_t
-cuda_arena_lend(struct cuda_arena *arena, const void *data, size_t size, bool writable, const char *name)
+cuda_arena_register(struct cuda_arena *arena, const void *data, size_t size, bool writable, const char *name)
 {
 	return data == NULL || size == 0 ? 0 : region_add(arena, data, size, writable, false, name);
 }
@@ -211,7 +211,7 @@ struct cuda_pages
 cuda_fixture_pages(struct cuda_arena *arena, const struct kernel_pages *pages, bool writable)
 {
 	const struct layout *layout = pages->layout;
-	uint64_t base = cuda_arena_lend(arena, pages->base, layout->size, writable, "the pool");
+	uint64_t base = cuda_arena_register(arena, pages->base, layout->size, writable, "the pool");
 	struct cuda_pages to = { .page_size = layout->params.page_size,
 				 .n_pages = layout->params.n_pages,
 				 .n_kv_heads = layout->params.n_kv_heads,
@@ -228,9 +228,9 @@ struct cuda_tensor
 cuda_fixture_tensor(struct cuda_arena *arena, const struct kernel_tensor *tensor, uint64_t n_tokens, bool writable,
 		    const char *name)
 {
-	return (struct cuda_tensor){ .address =
-					     cuda_arena_lend(arena, tensor->data,
-							     n_tokens * (uint64_t)tensor->token_stride, writable, name),
+	return (struct cuda_tensor){ .address = cuda_arena_register(arena, tensor->data,
+								    n_tokens * (uint64_t)tensor->token_stride, writable,
+								    name),
 				     .token_stride = tensor->token_stride,
 				     .head_stride = tensor->head_stride,
 				     .dtype = tensor->dtype,
@@ -288,9 +288,9 @@ cuda_attention_run(const struct attention_args *args, uint64_t total_q, const st
 		.q = cuda_fixture_tensor(arena, &args->q, total_q, false, "queries"),
 		.out = cuda_fixture_tensor(arena, &args->out, total_q, true, "the output"),
 		.blocks = blocks_make(arena, options->blocks),
-		.sink = cuda_arena_lend(arena, args->sink, args->q.n_heads * sizeof(float), false, "sinks"),
-		.lse = cuda_arena_lend(arena, args->lse, q_rows, true, "the LSE"),
-		.max_score = cuda_arena_lend(arena, args->maximum, q_rows, true, "maxima"),
+		.sink = cuda_arena_register(arena, args->sink, args->q.n_heads * sizeof(float), false, "sinks"),
+		.lse = cuda_arena_register(arena, args->lse, q_rows, true, "the LSE"),
+		.max_score = cuda_arena_register(arena, args->maximum, q_rows, true, "maxima"),
 		.mod = options->mod == NULL ? 0
 					    : cuda_arena_alloc(arena, options->mod, options->mod_size, false, "mod"),
 		.counters = batch.plan.counters,
@@ -302,10 +302,10 @@ cuda_attention_run(const struct attention_args *args, uint64_t total_q, const st
 		.scale = args->scale,
 		.causal = args->causal,
 		.lse_without_sink = args->lse_without_sink,
-		.k_scale = cuda_arena_lend(arena, args->k_scale, layout->params.n_kv_heads * sizeof(float), false,
-					   "K scales"),
-		.v_scale = cuda_arena_lend(arena, args->v_scale, layout->params.n_kv_heads * sizeof(float), false,
-					   "V scales"),
+		.k_scale = cuda_arena_register(arena, args->k_scale, layout->params.n_kv_heads * sizeof(float), false,
+					       "K scales"),
+		.v_scale = cuda_arena_register(arena, args->v_scale, layout->params.n_kv_heads * sizeof(float), false,
+					       "V scales"),
 	};
 	cr_assert_not_null(simt_find(options->kernel), "no kernel %s", options->kernel);
 	cuda_kernel_run(options->kernel, &p, options->n_blocks == 0 ? 3 : options->n_blocks,

@@ -22,8 +22,8 @@ struct cuda_arena {
 	uint32_t n;
 };
 
-/** cuda_arena_lend - let kernels access the caller's memory; returns its address (0 if size is 0) */
-uint64_t cuda_arena_lend(struct cuda_arena *arena, const void *data, size_t size, bool writable, const char *name);
+/** cuda_arena_register - let kernels access the caller's memory; returns its address (0 if size is 0) */
+uint64_t cuda_arena_register(struct cuda_arena *arena, const void *data, size_t size, bool writable, const char *name);
 
 /** cuda_arena_alloc - allocate memory that kernels may access: a copy of `data`, or 0xff bytes if `data` is NULL */
 uint64_t cuda_arena_alloc(struct cuda_arena *arena, const void *data, size_t size, bool writable, const char *name);

@@ -156,7 +156,7 @@ append_fixture_args(struct append_fixture *fixture, uint8_t *pool, const struct 
 }
 
 static struct cuda_rotary
-rotary_lend(struct cuda_arena *arena, const struct append_fixture *fixture)
+rotary_register(struct cuda_arena *arena, const struct append_fixture *fixture)
 {
 	const struct kernel_rotary *rotary = &fixture->rotary;
 	struct cuda_rotary to = { .n_positions = N_POSITIONS,
@@ -168,8 +168,8 @@ rotary_lend(struct cuda_arena *arena, const struct append_fixture *fixture)
 	if (rotary->dim == 0)
 		return (struct cuda_rotary){ .cos_sin = 0 };
 	to.cos_sin =
-		cuda_arena_lend(arena, rotary->cos_sin, N_POSITIONS * rotary->dim * sizeof(float), false, "angles");
-	to.positions = cuda_arena_lend(arena, rotary->positions, TOTAL * sizeof(uint32_t), false, "positions");
+		cuda_arena_register(arena, rotary->cos_sin, N_POSITIONS * rotary->dim * sizeof(float), false, "angles");
+	to.positions = cuda_arena_register(arena, rotary->positions, TOTAL * sizeof(uint32_t), false, "positions");
 	if (fixture->params->no_queries)
 		return to;
 	if (!fixture->params->in_place)
@@ -202,9 +202,9 @@ append_fixture_run(struct append_fixture *fixture, uint64_t seed)
 		.plan = batch.plan.plan,
 		.k = cuda_fixture_tensor(&batch.arena, &args.k, TOTAL, false, "keys"),
 		.v = cuda_fixture_tensor(&batch.arena, &args.v, TOTAL, false, "values"),
-		.k_scale = cuda_arena_lend(&batch.arena, args.k_scale, scales, false, "K scales"),
-		.v_scale = cuda_arena_lend(&batch.arena, args.v_scale, scales, false, "V scales"),
-		.rotary = rotary_lend(&batch.arena, fixture),
+		.k_scale = cuda_arena_register(&batch.arena, args.k_scale, scales, false, "K scales"),
+		.v_scale = cuda_arena_register(&batch.arena, args.v_scale, scales, false, "V scales"),
+		.rotary = rotary_register(&batch.arena, fixture),
 	};
 	cuda_kernel_run("append_tokens", &p, 1 + (uint32_t)seed % 11, 64 << seed % 3, 0, seed);
 	faults = batch.head->faults;

@@ -268,8 +268,8 @@ Test(cuda_attention, masked_nan_tokens_have_no_effect)
 			for (uint32_t q = 0; q < 70; q++)
 				for (uint32_t h = 0; h < params.q_heads; h++)
 					cr_assert_eq(isnan(kernel_tensor_element(&fixture.out, q, h, 5)) != 0,
-						     30 + q >= token, "row %u sees keys to %u, token %u is NaN", q,
-						     30 + q, token);
+						     30 + q >= token, "row %u attends keys up to %u, token %u is NaN",
+						     q, 30 + q, token);
 			kernel_fixture_destroy(&fixture);
 		}
 }

@@ -195,7 +195,8 @@ Test(cuda_attention_quantised, masked_nan_tokens_have_no_effect)
 			for (uint32_t h = 0; h < params.q_heads; h++)
 				for (uint32_t d = 0; d < params.v_dim; d += 5)
 					cr_assert_eq(isnan(kernel_tensor_element(&fixture.out, q, h, d)) != 0,
-						     30 + q >= token, "%s, %s: row %u sees keys to %u, token %u is NaN",
+						     30 + q >= token,
+						     "%s, %s: row %u attends keys up to %u, token %u is NaN",
 						     options.kernel, paged_dtype_name(params.pool), q, 30 + q, token);
 		kernel_fixture_destroy(&fixture);
 	}

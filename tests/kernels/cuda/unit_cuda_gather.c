@@ -92,13 +92,13 @@ gather_fixture_run(struct gather_fixture *fixture, uint64_t seed)
 		.plan = batch.plan.plan,
 		.k = cuda_fixture_tensor(&batch.arena, &fixture->k, MAX_TOKENS, true, "keys"),
 		.v = cuda_fixture_tensor(&batch.arena, &fixture->v, MAX_TOKENS, true, "values"),
-		.begin = cuda_arena_lend(&batch.arena, args->begin, args->begin != NULL ? N_ROWS * 4 : 0, false,
-					 "begin"),
-		.end = cuda_arena_lend(&batch.arena, args->end, args->end != NULL ? N_ROWS * 4 : 0, false, "end"),
-		.k_scale = cuda_arena_lend(&batch.arena, args->k_scale, args->k_scale != NULL ? N_HEADS * 4 : 0, false,
-					   "scales of keys"),
-		.v_scale = cuda_arena_lend(&batch.arena, args->v_scale, args->v_scale != NULL ? N_HEADS * 4 : 0, false,
-					   "scales of values"),
+		.begin = cuda_arena_register(&batch.arena, args->begin, args->begin != NULL ? N_ROWS * 4 : 0, false,
+					     "begin"),
+		.end = cuda_arena_register(&batch.arena, args->end, args->end != NULL ? N_ROWS * 4 : 0, false, "end"),
+		.k_scale = cuda_arena_register(&batch.arena, args->k_scale, args->k_scale != NULL ? N_HEADS * 4 : 0,
+					       false, "scales of keys"),
+		.v_scale = cuda_arena_register(&batch.arena, args->v_scale, args->v_scale != NULL ? N_HEADS * 4 : 0,
+					       false, "scales of values"),
 	};
 	cuda_kernel_run("gather_tokens", &p, 1 + (uint32_t)seed % 7, 32 << seed % 3, 0, seed);
 	head = *batch.head;

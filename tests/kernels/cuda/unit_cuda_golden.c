@@ -203,7 +203,7 @@ Test(cuda_golden, pytorch_results)
 	glob_t files;
 
 	snprintf(pattern, sizeof(pattern), "%s/tests/golden/attention/*.case", source != NULL ? source : ".");
-	cr_assert_eq(glob(pattern, 0, NULL, &files), 0, "%s: nothing there", pattern);
+	cr_assert_eq(glob(pattern, 0, NULL, &files), 0, "%s: no such files", pattern);
 	for (size_t i = 0; i < files.gl_pathc; i++) {
 		const char *name = strrchr(files.gl_pathv[i], '/') + 1;
 		struct golden_fixture fixture = { .total_q = 0 };

@@ -160,9 +160,9 @@ documents_check(const char *kernel, enum paged_dtype dtype, uint32_t dim, int32_
 		doc[i] = (int32_t)(i / 70 % 5);
 	for (uint32_t i = 0; i < N_HEADS; i++)
 		slope[i] = 0.01f * (float)i;
-	args.doc = cuda_arena_lend(&arena, doc, (size_t)n_doc * sizeof(doc[0]), false, "doc");
-	args.slope = cuda_arena_lend(&arena, slope, sizeof(slope), false, "slope");
-	args.fault = cuda_arena_lend(&arena, &fault, sizeof(fault), true, "fault");
+	args.doc = cuda_arena_register(&arena, doc, (size_t)n_doc * sizeof(doc[0]), false, "doc");
+	args.slope = cuda_arena_register(&arena, slope, sizeof(slope), false, "slope");
+	args.fault = cuda_arena_register(&arena, &fault, sizeof(fault), true, "fault");
 	mask = mod_fixture_open(MOD_MASK, "doc[q_idx] == doc[kv_idx] || kv_idx < b", names, 2);
 	score = mod_fixture_open(MOD_SCORE, "score + slope[h] * (kv_idx - q_idx)", names, 2);
 	params.mods.mask = mask.binding;

@@ -104,7 +104,7 @@ append_fixture_run(struct append_fixture *fixture, const uint32_t *positions, co
 		.plan = batch.plan.plan,
 		.k = cuda_fixture_tensor(&batch.arena, &fixture->k, TOTAL, false, "keys"),
 		.v = cuda_fixture_tensor(&batch.arena, &fixture->v, TOTAL, false, "values"),
-		.positions = cuda_arena_lend(&batch.arena, positions, TOTAL * sizeof(uint32_t), false, "positions"),
+		.positions = cuda_arena_register(&batch.arena, positions, TOTAL * sizeof(uint32_t), false, "positions"),
 	};
 	cuda_kernel_run("append_tokens", &p, 1 + (uint32_t)seed % 11, 64 << seed % 3, 0, seed);
 	head = *batch.head;
@@ -244,13 +244,13 @@ copy_check(const struct layout *layout, uint8_t *pool, bool gather, uint64_t see
 				      .n_layers = layout->params.n_layers,
 				      .n_heads = layout->params.n_kv_heads,
 				      .page_size = layout->params.page_size };
-	uint64_t base = cuda_arena_lend(&arena, pool, layout->size, true, "the pool"), other = base;
+	uint64_t base = cuda_arena_register(&arena, pool, layout->size, true, "the pool"), other = base;
 	uint64_t page_bytes = 0;
 
 	memcpy(expected, pool, layout->size);
 	memset(packed, 0, layout->size);
 	if (gather)
-		other = cuda_arena_lend(&arena, packed, layout->page_bytes * 3, true, "the buffer");
+		other = cuda_arena_register(&arena, packed, layout->page_bytes * 3, true, "the buffer");
 	for (uint32_t i = 0; i < n_planes; i++) {
 		const struct layout_plane *plane = &layout->plane[planes[i]];
 
@@ -321,14 +321,14 @@ Test(cuda_pages, reports_page_out_of_bounds)
 	static const uint32_t from[] = { 1, 9 };
 	uint32_t data[4][16] = { { 0 }, { 7, 8, 9 } }, faults = 0;
 	struct cuda_arena arena = { .n = 0 };
-	uint64_t base = cuda_arena_lend(&arena, data, sizeof(data), true, "the pool");
+	uint64_t base = cuda_arena_register(&arena, data, sizeof(data), true, "the pool");
 	struct cuda_copy_params p = {
 		.from = { .address = { base },
 			  .page_stride = { 64 },
 			  .pages = cuda_arena_alloc(&arena, from, sizeof(from), false, "from"),
 			  .n_pages = 4 },
 		.to = { .address = { base + 128 }, .page_stride = { 64 }, .n_pages = 2 },
-		.faults = cuda_arena_lend(&arena, &faults, 4, true, "faults"),
+		.faults = cuda_arena_register(&arena, &faults, 4, true, "faults"),
 		.token_stride = { 12 },
 		.n_planes = 1,
 		.n_copies = 2,
@@ -382,11 +382,11 @@ Test(cuda_merge, matches_the_cpu_kernel)
 			lse[part][7 + part] = NAN;
 			args.part[part].lse = lse[part];
 			p.part[part] = cuda_fixture_tensor(&arena, from, MERGE_TOKENS, false, "a part");
-			p.part_lse[part] = cuda_arena_lend(&arena, lse[part], n, false, "a part's LSE");
+			p.part_lse[part] = cuda_arena_register(&arena, lse[part], n, false, "a part's LSE");
 		}
 		kernel_attention_merge(team, &args);
 		p.out = cuda_fixture_tensor(&arena, &out, MERGE_TOKENS, true, "the output");
-		p.lse = cuda_arena_lend(&arena, got_lse, n, true, "the LSE");
+		p.lse = cuda_arena_register(&arena, got_lse, n, true, "the LSE");
 		cuda_kernel_run("merge_results", &p, 1 + i % 4, CUDA_MERGE_THREADS, 0, i);
 		for (uint32_t at = 0; at < MERGE_TOKENS * MERGE_HEADS; at++) {
 			cr_assert(got_lse[at] == host_lse[at] || (isnan(got_lse[at]) && isnan(host_lse[at])) ||

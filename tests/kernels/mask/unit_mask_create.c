@@ -10,14 +10,14 @@
 #include "tests/support/mask_fixture.h"
 
 /* A text, parsed and bound, with its evaluator. */
-struct bound {
+struct bound_mask_mod {
 	struct mod *mod;
 	struct mod_binding *binding;
 	struct mod_evaluator evaluator;
 };
 
 static void
-bound_open(struct bound *bound, const char *text, const struct golden_mask_name *names, uint32_t n_names,
+bound_mask_mod_open(struct bound_mask_mod *bound_mask_mod, const char *text, const struct golden_mask_name *names, uint32_t n_names,
 	   enum kernel_isa isa, bool index)
 {
 	struct mod_array arrays[GOLDEN_MASK_MAX_NAMES] = { 0 };
@@ -29,29 +29,32 @@ bound_open(struct bound *bound, const char *text, const struct golden_mask_name 
 		};
 		memcpy(arrays[i].extents, names[i].dims, sizeof(names[i].dims));
 	}
-	cr_assert_eq(mod_parse(MOD_MASK, text, strlen(text), arrays, n_names, &bound->mod, &error), PAGED_OK, "%s",
+	cr_assert_eq(mod_parse(MOD_MASK, text, strlen(text), arrays, n_names, &bound_mask_mod->mod, &error), PAGED_OK,
+		     "%s", error.text);
+	cr_assert_eq(mod_bind(bound_mask_mod->mod, arrays, n_names, &bound_mask_mod->binding, &error), PAGED_OK, "%s",
 		     error.text);
-	cr_assert_eq(mod_bind(bound->mod, arrays, n_names, &bound->binding, &error), PAGED_OK, "%s", error.text);
 	if (index)
-		cr_assert_eq(mod_binding_add_range_trees(bound->binding, &error), PAGED_OK, "%s", error.text);
-	cr_assert_eq(mod_evaluator_open(&bound->evaluator, bound->binding, isa, &error), PAGED_OK, "%s", error.text);
+		cr_assert_eq(mod_binding_add_range_trees(bound_mask_mod->binding, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(mod_evaluator_open(&bound_mask_mod->evaluator, bound_mask_mod->binding, isa, &error), PAGED_OK,
+		     "%s", error.text);
 }
 
 static void
-bound_close(struct bound *bound)
+bound_mask_mod_close(struct bound_mask_mod *bound_mask_mod)
 {
-	mod_evaluator_close(&bound->evaluator);
-	mod_binding_destroy(bound->binding);
-	mod_destroy(bound->mod);
+	mod_evaluator_close(&bound_mask_mod->evaluator);
+	mod_binding_destroy(bound_mask_mod->binding);
+	mod_destroy(bound_mask_mod->mod);
 }
 
 static struct block_mask *
-create(const struct block_mask_shape *shape, const struct bound *bound)
+create(const struct block_mask_shape *shape, const struct bound_mask_mod *bound_mask_mod)
 {
 	struct paged_error error = { 0 };
 	struct block_mask *mask = NULL;
 
-	cr_assert_eq(block_mask_create(shape, &bound->evaluator.base, 0, &mask, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(block_mask_create(shape, &bound_mask_mod->evaluator.base, 0, &mask, &error), PAGED_OK, "%s",
+		     error.text);
 	return mask;
 }
 
@@ -63,16 +66,16 @@ golden_file(const char *path)
 	for (int index = 0; index < 2; index++) {
 		struct block_mask *mask;
 		struct golden_mask c;
-		struct bound bound;
+		struct bound_mask_mod bound_mask_mod;
 		struct paged_error error = { 0 };
 
 		golden_mask_open(&c, path);
-		bound_open(&bound, c.text, c.names, c.n_names, golden_isa, index);
-		mask = create(&c.shape, &bound);
+		bound_mask_mod_open(&bound_mask_mod, c.text, c.names, c.n_names, golden_isa, index);
+		mask = create(&c.shape, &bound_mask_mod);
 		expect_equal_masks(mask, c.logical, path);
-		cr_assert_eq(mod_evaluator_bad_index(&bound.evaluator, &error), PAGED_OK, "%s: %s", path, error.text);
+		cr_assert_eq(mod_evaluator_bad_index(&bound_mask_mod.evaluator, &error), PAGED_OK, "%s: %s", path, error.text);
 		block_mask_destroy(mask);
-		bound_close(&bound);
+		bound_mask_mod_close(&bound_mask_mod);
 		golden_mask_close(&c);
 	}
 }
@@ -95,19 +98,19 @@ golden_picture(const char *path)
 	struct paged_error error = { 0 };
 	struct block_mask *mask;
 	struct golden_mask c;
-	struct bound bound;
+	struct bound_mask_mod bound_mask_mod;
 	char *text = NULL;
 
 	golden_mask_open(&c, path);
-	bound_open(&bound, c.text, c.names, c.n_names, KERNEL_GENERIC, false);
-	mask = create(&c.shape, &bound);
+	bound_mask_mod_open(&bound_mask_mod, c.text, c.names, c.n_names, KERNEL_GENERIC, false);
+	mask = create(&c.shape, &bound_mask_mod);
 	cr_assert_eq(block_mask_to_string(mask, &c.grid, &text, &error), PAGED_OK, "%s", error.text);
 	text = realloc(text, strlen(text) + 2);
 	strcat(text, "\n"); /* as generate.py ends the file */
 	cr_assert_str_eq(text, c.picture, "%s", path);
 	free(text);
 	block_mask_destroy(mask);
-	bound_close(&bound);
+	bound_mask_mod_close(&bound_mask_mod);
 	golden_mask_close(&c);
 }
 
@@ -182,22 +185,22 @@ one_round(const char *text, const struct block_mask_shape *shape, uint64_t *stat
 	struct golden_mask_name names[3] = { 0 };
 	struct block_mask *mask, *by_parts;
 	struct mask_dense dense;
-	struct bound bound;
+	struct bound_mask_mod bound_mask_mod;
 
 	random_names(names, state);
 	if (shape != NULL)
 		mask_dense_open(&dense, shape);
 	else
 		mask_dense_random(&dense, state);
-	bound_open(&bound, text, names, 3, isa, random_below(state, 2));
-	fill_dense(&dense, bound.binding);
-	mask = create(&dense.shape, &bound);
+	bound_mask_mod_open(&bound_mask_mod, text, names, 3, isa, random_below(state, 2));
+	fill_dense(&dense, bound_mask_mod.binding);
+	mask = create(&dense.shape, &bound_mask_mod);
 	expect_dense_mask(mask, &dense, what);
-	by_parts = mask_encode_by_parts(&dense.shape, &bound.evaluator.base, 3 + (uint32_t)random_below(state, 100), NULL);
+	by_parts = mask_encode_by_parts(&dense.shape, &bound_mask_mod.evaluator.base, 3 + (uint32_t)random_below(state, 100), NULL);
 	expect_equal_masks(by_parts, mask, what);
 	block_mask_destroy(by_parts);
 	block_mask_destroy(mask);
-	bound_close(&bound);
+	bound_mask_mod_close(&bound_mask_mod);
 	mask_dense_close(&dense);
 	for (uint32_t i = 0; i < 3; i++)
 		free(names[i].i32);
@@ -236,13 +239,13 @@ Test(mask_create, sparsity_of_causal)
 	const struct block_mask_row row = { 0, 2048, 2048 };
 	const struct block_mask_shape shape = { 1, 1, 128, 128, &row, NULL };
 	struct block_mask *mask;
-	struct bound bound;
+	struct bound_mask_mod bound_mask_mod;
 
-	bound_open(&bound, "kv_idx <= q_idx", NULL, 0, KERNEL_GENERIC, false);
-	mask = create(&shape, &bound);
+	bound_mask_mod_open(&bound_mask_mod, "kv_idx <= q_idx", NULL, 0, KERNEL_GENERIC, false);
+	mask = create(&shape, &bound_mask_mod);
 	cr_assert_float_eq(block_mask_sparsity(mask), 46.875, 1e-9);
 	block_mask_destroy(mask);
-	bound_close(&bound);
+	bound_mask_mod_close(&bound_mask_mod);
 }
 
 /* Eight rows, each with an offset one block larger: 29.10 %. */
@@ -253,17 +256,17 @@ Test(mask_create, sparsity_of_offsets)
 	int32_t values[8];
 	const struct golden_mask_name name = { "offset", 1, { 8 }, values };
 	struct block_mask *mask;
-	struct bound bound;
+	struct bound_mask_mod bound_mask_mod;
 
 	for (int32_t b = 0; b < 8; b++) {
 		rows[b] = (struct block_mask_row){ 0, 2048, 2048 };
 		values[b] = b;
 	}
-	bound_open(&bound, "q_idx + offset[b] * 128 >= kv_idx", &name, 1, KERNEL_GENERIC, true);
-	mask = create(&shape, &bound);
+	bound_mask_mod_open(&bound_mask_mod, "q_idx + offset[b] * 128 >= kv_idx", &name, 1, KERNEL_GENERIC, true);
+	mask = create(&shape, &bound_mask_mod);
 	cr_assert_float_eq(block_mask_sparsity(mask), 29.10, 0.005);
 	block_mask_destroy(mask);
-	bound_close(&bound);
+	bound_mask_mod_close(&bound_mask_mod);
 }
 
 /* Intervals cannot decide this mask, and the limit has no space for so many blocks. */
@@ -273,13 +276,13 @@ Test(mask_create, memory_limit_includes_workspace)
 	const struct block_mask_shape shape = { 1, 1, 4, 1, &row, NULL };
 	struct paged_error error = { 0 };
 	struct block_mask *mask = NULL;
-	struct bound bound;
+	struct bound_mask_mod bound_mask_mod;
 
-	bound_open(&bound, "kv_idx * kv_idx % 7 == 3", NULL, 0, KERNEL_GENERIC, false);
-	cr_assert_eq(block_mask_create(&shape, &bound.evaluator.base, 100000, &mask, &error), PAGED_ERR_LIMIT);
+	bound_mask_mod_open(&bound_mask_mod, "kv_idx * kv_idx % 7 == 3", NULL, 0, KERNEL_GENERIC, false);
+	cr_assert_eq(block_mask_create(&shape, &bound_mask_mod.evaluator.base, 100000, &mask, &error), PAGED_ERR_LIMIT);
 	cr_assert_str_eq(error.text, "block mask: 2048 runs of blocks to evaluate exceed the limit of 100000 bytes");
 	cr_assert_null(mask);
-	bound_close(&bound);
+	bound_mask_mod_close(&bound_mask_mod);
 }
 
 /* A block that the interval evaluator decides costs no element: 2^31 - 1 keys here. */
@@ -288,14 +291,14 @@ Test(mask_create, cost_grows_with_the_mask_boundary)
 	const struct block_mask_row row = { 1000000000, 300, 2000000000 };
 	const struct block_mask_shape shape = { 1, 1, 100, 100000000, &row, NULL };
 	struct block_mask *mask;
-	struct bound bound;
+	struct bound_mask_mod bound_mask_mod;
 
-	bound_open(&bound, "kv_idx < 700000000", NULL, 0, KERNEL_GENERIC, false);
-	mask = create(&shape, &bound);
+	bound_mask_mod_open(&bound_mask_mod, "kv_idx < 700000000", NULL, 0, KERNEL_GENERIC, false);
+	mask = create(&shape, &bound_mask_mod);
 	cr_assert_eq(block_mask_list(mask, BLOCK_MASK_FULL, 0, 0, 2).n, 7);
 	cr_assert_eq(block_mask_n_blocks(mask), 21);
 	block_mask_destroy(mask);
-	bound_close(&bound);
+	bound_mask_mod_close(&bound_mask_mod);
 }
 
 /* An index out of bounds reads as 0 and is reported. */
@@ -307,15 +310,15 @@ Test(mask_create, reports_index_out_of_bounds)
 	const struct golden_mask_name name = { "few", 1, { 4 }, values };
 	struct paged_error error = { 0 };
 	struct block_mask *mask;
-	struct bound bound;
+	struct bound_mask_mod bound_mask_mod;
 
-	bound_open(&bound, "few[kv_idx] != 0", &name, 1, KERNEL_GENERIC, false);
-	mask = create(&shape, &bound);
+	bound_mask_mod_open(&bound_mask_mod, "few[kv_idx] != 0", &name, 1, KERNEL_GENERIC, false);
+	mask = create(&shape, &bound_mask_mod);
 	cr_assert_eq(block_mask_list(mask, BLOCK_MASK_PARTIAL, 0, 0, 0).n, 1);
-	cr_assert_eq(mod_evaluator_bad_index(&bound.evaluator, &error), PAGED_ERR_RANGE);
+	cr_assert_eq(mod_evaluator_bad_index(&bound_mask_mod.evaluator, &error), PAGED_ERR_RANGE);
 	cr_assert_not_null(strstr(error.text, "few"), "%s", error.text);
 	block_mask_destroy(mask);
-	bound_close(&bound);
+	bound_mask_mod_close(&bound_mask_mod);
 }
 
 Test(mask_create, refuses_score_mods)

@@ -100,7 +100,7 @@ check_point(const struct golden_mods *golden, const struct mod_fixture *mask, co
 	    enum kernel_isa isa, const char *line)
 {
 	struct mod_point point;
-	double got, seen;
+	double got, got_mask;
 	uint32_t physical;
 	float expected, input;
 	int expected_mask;
@@ -114,9 +114,9 @@ check_point(const struct golden_mods *golden, const struct mod_fixture *mask, co
 		cr_expect(expected_mask == 0 && expected == -INFINITY, "%s", line);
 		return;
 	}
-	seen = mod_scalar(mask->binding, &point, NULL);
+	got_mask = mod_scalar(mask->binding, &point, NULL);
 	got = mod_scalar(score->binding, &point, NULL);
-	cr_expect_eq(seen, expected_mask, "%s", line);
+	cr_expect_eq(got_mask, expected_mask, "%s", line);
 	cr_expect_eq(mod_fixture_vm(mask, isa, &point), (float)expected_mask, "%s", line);
 	/* Scores have a magnitude of up to about 30 and are rounded a few times. */
 	cr_expect(got == (double)expected || fabs(got - (double)expected) < 1e-5, "%s: %g", line, got);
@@ -349,7 +349,7 @@ max_ulp_error(enum kernel_isa isa, const char *text, double (*exact)(double), fl
 	struct mod_vm *vm;
 	float x[MOD_TILE_KEYS], y[MOD_TILE_KEYS];
 	const int32_t zero = 0;
-	double most = 0;
+	double max_error = 0;
 
 	cr_assert_eq(mod_vm_create(fixture.mod, isa, &vm, &error), PAGED_OK);
 	mod_vm_bind(vm, fixture.binding);
@@ -364,12 +364,12 @@ max_ulp_error(enum kernel_isa isa, const char *text, double (*exact)(double), fl
 
 			if (unit < 0x1p-149 || expected == 0)
 				unit = 0x1p-149;
-			most = fmax(most, fabs((double)y[i] - expected) / unit);
+			max_error = fmax(max_error, fabs((double)y[i] - expected) / unit);
 		}
 	}
 	mod_vm_destroy(vm);
 	mod_fixture_close(&fixture);
-	return most;
+	return max_error;
 }
 
 static double
@@ -400,10 +400,10 @@ KERNEL_TEST(mod_eval, accuracy)
 	};
 
 	for (size_t i = 0; i < N(cases); i++) {
-		double most = max_ulp_error(isa, cases[i].text, cases[i].exact, cases[i].low, cases[i].high);
+		double max_error = max_ulp_error(isa, cases[i].text, cases[i].exact, cases[i].low, cases[i].high);
 
-		cr_expect_leq(most, cases[i].units, "%s in [%g, %g]: %g units", cases[i].text, (double)cases[i].low,
-			      (double)cases[i].high, most);
+		cr_expect_leq(max_error, cases[i].units, "%s in [%g, %g]: %g units", cases[i].text,
+			      (double)cases[i].low, (double)cases[i].high, max_error);
 	}
 }
 
@@ -456,13 +456,13 @@ KERNEL_TEST(mod_eval, q_rows_together_equal_single_ones)
 			  "score * h") },
 	};
 	static const uint32_t sizes[][2] = { { 64, 64 }, { 37, 64 }, { 4, 64 }, { 1, 23 }, { 64, 37 } };
-	static float joined[MOD_TILE_Q_ROWS][MOD_TILE_KEYS], apart[MOD_TILE_Q_ROWS][MOD_TILE_KEYS];
+	static float joined[MOD_TILE_Q_ROWS][MOD_TILE_KEYS], separate[MOD_TILE_Q_ROWS][MOD_TILE_KEYS];
 
 	for (size_t i = 0; i < N(texts); i++)
 		for (size_t s = 0; s < N(sizes); s++) {
 			scores_of(isa, texts[i][0], sizes[s][0], sizes[s][1], joined);
-			scores_of(isa, texts[i][1], sizes[s][0], sizes[s][1], apart);
-			cr_expect_arr_eq(joined, apart, sizeof(joined), "%s, %u lines, %u keys", texts[i][0],
+			scores_of(isa, texts[i][1], sizes[s][0], sizes[s][1], separate);
+			cr_expect_arr_eq(joined, separate, sizeof(joined), "%s, %u q_rows, %u keys", texts[i][0],
 					 sizes[s][0], sizes[s][1]);
 		}
 }

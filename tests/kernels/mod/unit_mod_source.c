@@ -52,7 +52,7 @@ random_tile(void)
 }
 
 /* A compiled function with the mod that it must agree with. */
-struct subject {
+struct compiled_mod {
 	struct mod_fixture fixture;
 	struct mod_interval *interval;
 	mod_compiled_fn call;
@@ -72,37 +72,39 @@ is_bitwise(const struct mod *mod)
 }
 
 static void
-subject_open(struct subject *subject, struct mod_fixture fixture, mod_compiled_fn call)
+compiled_mod_open(struct compiled_mod *compiled_mod, struct mod_fixture fixture, mod_compiled_fn call)
 {
 	struct paged_error error;
 
-	*subject = (struct subject){ .fixture = fixture,
-				     .interval = mod_fixture_interval(&fixture, KERNEL_GENERIC),
-				     .call = call,
-				     .exact = mod_is_exact(fixture.mod),
-				     .bitwise = is_bitwise(fixture.mod) };
-	cr_assert_eq(mod_cuda_args(fixture.binding, &subject->args, &error), PAGED_OK, "%s", error.text);
-	subject->args.range = (uintptr_t)&subject->range;
+	*compiled_mod = (struct compiled_mod){ .fixture = fixture,
+					       .interval = mod_fixture_interval(&fixture, KERNEL_GENERIC),
+					       .call = call,
+					       .exact = mod_is_exact(fixture.mod),
+					       .bitwise = is_bitwise(fixture.mod) };
+	cr_assert_eq(mod_cuda_args(fixture.binding, &compiled_mod->args, &error), PAGED_OK, "%s", error.text);
+	compiled_mod->args.range = (uintptr_t)&compiled_mod->range;
 }
 
 /* A mask's results are 0 and 1. */
 static bool
-tile_run(const struct subject *subject, const struct tile *tile, float results[MOD_TILE_Q_ROWS][MOD_TILE_KEYS])
+tile_run(const struct compiled_mod *compiled_mod, const struct tile *tile,
+	 float results[MOD_TILE_Q_ROWS][MOD_TILE_KEYS])
 {
 	struct paged_error error = { 0 };
 	uint64_t bits[MOD_TILE_Q_ROWS];
 	struct mod_vm *vm;
 	bool found;
 
-	cr_assert_eq(mod_vm_create(subject->fixture.mod, KERNEL_GENERIC, &vm, &error), PAGED_OK, "%s", error.text);
-	mod_vm_bind(vm, subject->fixture.binding);
+	cr_assert_eq(mod_vm_create(compiled_mod->fixture.mod, KERNEL_GENERIC, &vm, &error), PAGED_OK, "%s", error.text);
+	mod_vm_bind(vm, compiled_mod->fixture.binding);
 	mod_vm_set_q_rows(vm, tile->b, tile->h, tile->q_idx, tile->n_q_rows);
 	memcpy(results, tile->scores, sizeof(tile->scores));
-	if (mod_kind(subject->fixture.mod) == MOD_SCORE)
+	if (mod_kind(compiled_mod->fixture.mod) == MOD_SCORE)
 		mod_vm_score(vm, tile->kv_idx, tile->n_keys, NULL, results[0], MOD_TILE_KEYS);
 	else
 		mod_vm_mask(vm, tile->kv_idx, tile->n_keys, NULL, bits);
-	for (uint32_t at = 0; mod_kind(subject->fixture.mod) == MOD_MASK && at < tile->n_q_rows * MOD_TILE_KEYS; at++)
+	for (uint32_t at = 0; mod_kind(compiled_mod->fixture.mod) == MOD_MASK && at < tile->n_q_rows * MOD_TILE_KEYS;
+	     at++)
 		results[at / MOD_TILE_KEYS][at % MOD_TILE_KEYS] =
 			(float)(bits[at / MOD_TILE_KEYS] >> at % MOD_TILE_KEYS & 1);
 	found = mod_vm_bad_index(vm)->found;
@@ -118,60 +120,61 @@ is_within(double x, const double *bounds)
 }
 
 static void
-value_check(const struct subject *subject, const struct mod_point *point, float value, float tile)
+value_check(const struct compiled_mod *compiled_mod, const struct mod_point *point, float value, float tile)
 {
 	const struct mod_box box = mod_point_box(point);
 	const double score[2] = { point->score, point->score };
 	double bounds[2];
 
-	mod_interval_bounds(subject->interval, &box, score, bounds);
-	cr_assert(is_within((double)value, bounds) && (!subject->bitwise || memcmp(&value, &tile, sizeof(value)) == 0 ||
-						       (isnan(value) && isnan(tile))),
+	mod_interval_bounds(compiled_mod->interval, &box, score, bounds);
+	cr_assert(is_within((double)value, bounds) &&
+			  (!compiled_mod->bitwise || memcmp(&value, &tile, sizeof(value)) == 0 ||
+			   (isnan(value) && isnan(tile))),
 		  "seed %llu: %s\nb %d h %d q_idx %d kv_idx %d score %.9g: %.9g, tile %.9g in [%.17g, %.17g]",
-		  (unsigned long long)seed, mod_text(subject->fixture.mod), point->b, point->h, point->q_idx,
+		  (unsigned long long)seed, mod_text(compiled_mod->fixture.mod), point->b, point->h, point->q_idx,
 		  point->kv_idx, point->score, (double)value, (double)tile, bounds[0], bounds[1]);
 }
 
 /* Compare the record of one point with mod_scalar()'s, and clear it. */
 static bool
-bad_index_check_and_clear(struct subject *subject, const struct mod_point *point)
+bad_index_check_and_clear(struct compiled_mod *compiled_mod, const struct mod_point *point)
 {
 	struct mod_bad_index expected = { 0 }, got;
 	enum mod_kind kind;
 
-	mod_scalar(subject->fixture.binding, point, &expected);
-	got = mod_cuda_bad_index(&subject->range, &kind);
-	memset(&subject->range, 0, sizeof(subject->range));
-	cr_assert(!subject->exact || got.found == expected.found, "seed %llu: %s", (unsigned long long)seed,
-		  mod_text(subject->fixture.mod));
+	mod_scalar(compiled_mod->fixture.binding, point, &expected);
+	got = mod_cuda_bad_index(&compiled_mod->range, &kind);
+	memset(&compiled_mod->range, 0, sizeof(compiled_mod->range));
+	cr_assert(!compiled_mod->exact || got.found == expected.found, "seed %llu: %s", (unsigned long long)seed,
+		  mod_text(compiled_mod->fixture.mod));
 	if (!got.found)
 		return false;
-	cr_assert_eq(kind, mod_kind(subject->fixture.mod));
-	cr_assert_eq(got.extent, subject->args.names[kind][got.array].extents[got.dim]);
+	cr_assert_eq(kind, mod_kind(compiled_mod->fixture.mod));
+	cr_assert_eq(got.extent, compiled_mod->args.names[kind][got.array].extents[got.dim]);
 	cr_assert(got.index < 0 || (uint32_t)got.index >= got.extent);
 	return true;
 }
 
 static void
-subject_check(struct subject *subject)
+compiled_mod_check(struct compiled_mod *compiled_mod)
 {
 	static float results[MOD_TILE_Q_ROWS][MOD_TILE_KEYS];
 	struct tile tile = random_tile();
 	bool expected, found = false;
 
-	expected = tile_run(subject, &tile, results);
+	expected = tile_run(compiled_mod, &tile, results);
 	for (uint32_t at = 0; at < tile.n_q_rows * tile.n_keys; at++) {
 		uint32_t i = at / tile.n_keys, j = at % tile.n_keys;
 		const struct mod_point point = { (double)tile.scores[i][j], tile.b, tile.h[i], tile.q_idx[i],
 						 (int32_t)((uint32_t)tile.kv_idx + j) };
-		float value =
-			subject->call(tile.scores[i][j], point.b, point.h, point.q_idx, point.kv_idx, &subject->args);
+		float value = compiled_mod->call(tile.scores[i][j], point.b, point.h, point.q_idx, point.kv_idx,
+						 &compiled_mod->args);
 
-		value_check(subject, &point, value, results[i][j]);
-		found |= bad_index_check_and_clear(subject, &point);
+		value_check(compiled_mod, &point, value, results[i][j]);
+		found |= bad_index_check_and_clear(compiled_mod, &point);
 	}
-	cr_assert(!subject->bitwise || found == expected, "seed %llu: %s", (unsigned long long)seed,
-		  mod_text(subject->fixture.mod));
+	cr_assert(!compiled_mod->bitwise || found == expected, "seed %llu: %s", (unsigned long long)seed,
+		  mod_text(compiled_mod->fixture.mod));
 }
 
 static void
@@ -193,13 +196,13 @@ random_mods(enum mod_kind kind, struct generator_text (*make)(enum mod_kind kind
 	mod_compiled_make(&compiled);
 	for (uint32_t i = 0; i < N_RANDOM; i++) {
 		struct generator_text text;
-		struct subject subject;
+		struct compiled_mod compiled_mod;
 
 		start(base + i);
-		subject_open(&subject, generator_mod(kind, make, &text), mod_compiled_get(&compiled, i));
-		subject_check(&subject);
-		mod_interval_destroy(subject.interval);
-		mod_fixture_close(&subject.fixture);
+		compiled_mod_open(&compiled_mod, generator_mod(kind, make, &text), mod_compiled_get(&compiled, i));
+		compiled_mod_check(&compiled_mod);
+		mod_interval_destroy(compiled_mod.interval);
+		mod_fixture_close(&compiled_mod.fixture);
 	}
 	mod_compiled_close(&compiled);
 }
@@ -259,37 +262,37 @@ texts_free(const struct mod_array *arrays, uint32_t n)
 }
 
 /* One of all texts: its kind and the names that it is parsed with. */
-struct listed {
+struct listed_text {
 	const char *text;
 	enum mod_kind kind;
 	const struct mod_array *arrays;
 	uint32_t n_arrays;
 };
 
-static struct listed
-listed_at(uint32_t number, const struct mod_array *arrays, const struct mod_array *scalars)
+static struct listed_text
+listed_text_at(uint32_t number, const struct mod_array *arrays, const struct mod_array *scalars)
 {
 	const struct mod_builtin *named;
 	uint32_t i;
 
 	for (i = 0; mod_texts_masks[i] != NULL; i++)
 		if (i == number)
-			return (struct listed){ mod_texts_masks[i], MOD_MASK, arrays, MOD_TEXTS_NAMES };
+			return (struct listed_text){ mod_texts_masks[i], MOD_MASK, arrays, MOD_TEXTS_NAMES };
 	number -= i;
 	for (i = 0; mod_texts_scores[i] != NULL; i++)
 		if (i == number)
-			return (struct listed){ mod_texts_scores[i], MOD_SCORE, arrays, MOD_TEXTS_NAMES };
+			return (struct listed_text){ mod_texts_scores[i], MOD_SCORE, arrays, MOD_TEXTS_NAMES };
 	named = mod_builtin(number - i);
 	if (named == NULL)
-		return (struct listed){ .text = NULL };
-	return (struct listed){ named->name, strstr(named->text, "score") != NULL ? MOD_SCORE : MOD_MASK, scalars,
-				MOD_TEXTS_SCALARS };
+		return (struct listed_text){ .text = NULL };
+	return (struct listed_text){ named->name, strstr(named->text, "score") != NULL ? MOD_SCORE : MOD_MASK, scalars,
+				     MOD_TEXTS_SCALARS };
 }
 
 static struct mod_fixture
-listed_open(const struct listed *listed)
+listed_text_open(const struct listed_text *listed_text)
 {
-	return mod_fixture_open(listed->kind, listed->text, listed->arrays, listed->n_arrays);
+	return mod_fixture_open(listed_text->kind, listed_text->text, listed_text->arrays, listed_text->n_arrays);
 }
 
 Test(mod_source, texts_and_builtin_mods)
@@ -297,25 +300,25 @@ Test(mod_source, texts_and_builtin_mods)
 	struct mod_array arrays[MOD_TEXTS_NAMES], scalars[MOD_TEXTS_SCALARS];
 	struct mod_compiled compiled;
 	struct mod_fixture fixture;
-	struct subject subject;
-	struct listed listed;
+	struct compiled_mod compiled_mod;
+	struct listed_text listed_text;
 
 	start(test_seed());
 	texts_bind(arrays, mod_texts_names, MOD_TEXTS_NAMES);
 	texts_bind(scalars, mod_texts_scalars, MOD_TEXTS_SCALARS);
 	mod_compiled_begin(&compiled);
-	for (uint32_t i = 0; (listed = listed_at(i, arrays, scalars)).text != NULL; i++) {
-		fixture = listed_open(&listed);
+	for (uint32_t i = 0; (listed_text = listed_text_at(i, arrays, scalars)).text != NULL; i++) {
+		fixture = listed_text_open(&listed_text);
 		mod_compiled_add(&compiled, fixture.mod);
 		mod_fixture_close(&fixture);
 	}
 	mod_compiled_make(&compiled);
-	for (uint32_t i = 0; (listed = listed_at(i, arrays, scalars)).text != NULL; i++) {
-		subject_open(&subject, listed_open(&listed), mod_compiled_get(&compiled, i));
+	for (uint32_t i = 0; (listed_text = listed_text_at(i, arrays, scalars)).text != NULL; i++) {
+		compiled_mod_open(&compiled_mod, listed_text_open(&listed_text), mod_compiled_get(&compiled, i));
 		for (uint32_t round = 0; round < 4; round++)
-			subject_check(&subject);
-		mod_interval_destroy(subject.interval);
-		mod_fixture_close(&subject.fixture);
+			compiled_mod_check(&compiled_mod);
+		mod_interval_destroy(compiled_mod.interval);
+		mod_fixture_close(&compiled_mod.fixture);
 	}
 	cr_assert_gt(compiled.n, 100);
 	mod_compiled_close(&compiled);
