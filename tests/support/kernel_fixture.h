@@ -59,8 +59,7 @@ struct kernel_fixture_params kernel_fixture_defaults(void);
 void kernel_fixture_create(struct kernel_fixture *fixture, const struct kernel_fixture_params *params);
 void kernel_fixture_destroy(struct kernel_fixture *fixture);
 
-/** kernel_fixture_key, kernel_fixture_value - an element of a sequence's K, V as the pool stores it, converted to f32
- */
+/** kernel_fixture_key, kernel_fixture_value - one element of K, V as the pool stores it, in f32 */
 float kernel_fixture_key(const struct kernel_fixture *fixture, uint32_t id, uint32_t token, uint32_t head,
 			 uint32_t dim);
 float kernel_fixture_value(const struct kernel_fixture *fixture, uint32_t id, uint32_t token, uint32_t head,
@@ -76,7 +75,7 @@ struct kernel_tensor kernel_tensor_create(enum paged_dtype dtype, uint64_t n_tok
 /** kernel_tensor_element - one element of a tensor as f32 */
 float kernel_tensor_element(const struct kernel_tensor *tensor, uint64_t token, uint32_t head, uint32_t dim);
 
-/** kernel_fixture_attend - run kernel_attention; fills the outputs with 0xff bytes first */
+/** kernel_fixture_attend - fill the outputs with 0xff bytes and run kernel_attention() */
 void kernel_fixture_attend(struct kernel_fixture *fixture, struct kernel_team *team);
 
 /** kernel_fixture_attend_with_mods - like kernel_fixture_attend(), with mods that the caller owns */
@@ -88,7 +87,7 @@ void kernel_fixture_attend_with_mods(struct kernel_fixture *fixture, struct kern
 void kernel_fixture_run(struct kernel_fixture *fixture, const struct kernel_fixture_params *params, uint32_t n_threads,
 			enum kernel_isa isa);
 
-/** kernel_fixture_all_nan - whether all outputs of one head of a query row are NaN (nan), or none of them (!nan) */
+/** kernel_fixture_all_nan - whether the outputs, LSE and max_score of a q_row are all NaN (nan) or all not (!nan) */
 bool kernel_fixture_all_nan(const struct kernel_fixture *fixture, uint64_t q_row, uint32_t head, bool nan);
 
 /** kernel_fixture_equal - whether all outputs of n query rows are bit-identical in two fixtures */

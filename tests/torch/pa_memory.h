@@ -43,8 +43,7 @@ void *pa_upload_output(struct pa_device_copies *copies, void *data, size_t size)
 /** pa_download_outputs - copy results back and free the copies; call it after the kernels have ended */
 void pa_download_outputs(struct pa_device_copies *copies);
 
-/** pa_download, pa_fill_bytes - read and fill memory of the pool, given by `from` and `to`
- */
+/** pa_download, pa_fill_bytes - read and fill memory of the pool, given by `from` and `to` */
 void pa_download(void *to, const void *from, size_t size);
 void pa_fill_bytes(void *to, uint8_t value, size_t size);
 

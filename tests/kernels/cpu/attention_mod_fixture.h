@@ -27,7 +27,7 @@ struct mod_fixture mod_arrays_bind(enum mod_kind kind, const char *text, const s
 /** mod_chunk_params - params of a batch with 60 query rows at the end of 1100 tokens */
 struct kernel_fixture_params mod_chunk_params(void);
 
-/** assert_outputs_equal - fails the test unless kernel_fixture_equal() */
+/** assert_outputs_equal - fails the test unless kernel_fixture_equal() is true */
 void assert_outputs_equal(const struct kernel_fixture *a, uint64_t a_row, const struct kernel_fixture *b,
 			  uint64_t b_row, uint64_t n, const char *what);
 

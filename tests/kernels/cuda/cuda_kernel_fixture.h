@@ -2,7 +2,7 @@
 /**
  * cuda_kernel_fixture.h - runs CUDA kernels over a kernel fixture, on the host by simt_run.h
  *
- * Each piece of memory that a kernel may use is a region of exactly its size,
+ * Memory that a kernel may use is registered as a region of exactly its size,
  * so any access outside is an error.  A failed run fails the test with
  * simt_run()'s message.
  */
@@ -22,7 +22,7 @@ struct cuda_arena {
 	uint32_t n;
 };
 
-/** cuda_arena_register - let kernels access the caller's memory; returns its address (0 if size is 0) */
+/** cuda_arena_register - allow kernels to access the caller's memory; returns its address (0 if size is 0) */
 uint64_t cuda_arena_register(struct cuda_arena *arena, const void *data, size_t size, bool writable, const char *name);
 
 /** cuda_arena_alloc - allocate memory that kernels may access: a copy of `data`, or 0xff bytes if `data` is NULL */
@@ -80,8 +80,7 @@ struct cuda_attention_options {
 /** cuda_fixture_attend - kernel_fixture_attend() by a CUDA kernel; fills the outputs with 0xff bytes first */
 void cuda_fixture_attend(struct kernel_fixture *fixture, const struct cuda_attention_options *options);
 
-/** cuda_fixture_unmapped_faults - the faults that a kernel reports if the first row's page table has no page at `page`
- */
+/** cuda_fixture_unmapped_faults - the faults of a kernel if entry `page` of the first row's page table is unmapped */
 uint32_t cuda_fixture_unmapped_faults(const struct kernel_fixture_params *params, uint32_t page, const char *kernel,
 				      uint32_t n_threads, size_t shared_size);
 
