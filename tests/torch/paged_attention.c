@@ -38,13 +38,13 @@ pa_open(struct pa *pa, const struct pa_params *params)
 	pa_memory_open();
 	*pa = (struct pa){ .max_batch = params->max_batch };
 	cr_assert_leq(params->max_batch, PA_MAX_BATCH);
-	done(paged_client_open_embedded(&geometry, 1, NULL, &client));
+	expect_ok(paged_client_open_embedded(&geometry, 1, NULL, &client));
 	pa->client = client;
-	done(paged_pool_open(client, "torch", &pa->pool));
-	done(paged_batch_create(pa->pool, &batch, &pa->batch));
-	done(seqs_create(pa->client, pa->pool, params->max_batch, pa->page_table));
+	expect_ok(paged_pool_open(client, "torch", &pa->pool));
+	expect_ok(paged_batch_create(pa->pool, &batch, &pa->batch));
+	expect_ok(seqs_create(pa->client, pa->pool, params->max_batch, pa->page_table));
 	pa->info.struct_size = sizeof(pa->info);
-	done(paged_pool_get_info(pa->pool, &pa->info));
+	expect_ok(paged_pool_get_info(pa->pool, &pa->info));
 	pa_fill_bytes(pa->info.base, 0xff, pa->info.size);
 }
 
@@ -64,7 +64,7 @@ void
 pa_batch_reserve(struct pa *pa, uint32_t n, const uint32_t *seq_len)
 {
 	for (uint32_t b = 0; b < n; b++)
-		done(pa_reserve(pa, b, seq_len[b]));
+		expect_ok(pa_reserve(pa, b, seq_len[b]));
 }
 
 enum paged_status
@@ -133,7 +133,7 @@ pa_fill(struct pa *pa, uint32_t layer, uint32_t n, const struct pa_tensor *k, co
 
 	for (uint32_t i = 0; i < n * k->n_tokens; i++)
 		positions[i] = i % k->n_tokens;
-	done(pa_assign(pa, layer, n, NULL, positions, k, v));
+	expect_ok(pa_assign(pa, layer, n, NULL, positions, k, v));
 	free(positions);
 }
 
@@ -212,7 +212,7 @@ pa_mask_at(const struct pa_converted_mod *mod, uint32_t b, uint32_t h, int32_t q
 	if (!converted_point(mod, b, physical_kv_idx, &point))
 		return false;
 	if (mod->mod.mod != NULL)
-		done(paged_mod_evaluate(mod->mod.mod, mod->mod.n_arrays, mod->mod.arrays, &point, &visible));
+		expect_ok(paged_mod_evaluate(mod->mod.mod, mod->mod.n_arrays, mod->mod.arrays, &point, &visible));
 	return visible != 0;
 }
 
@@ -225,7 +225,7 @@ pa_score_at(const struct pa_converted_mod *mod, double score, uint32_t b, uint32
 	if (!converted_point(mod, b, physical_kv_idx, &point))
 		return -INFINITY;
 	if (mod->mod.mod != NULL)
-		done(paged_mod_evaluate(mod->mod.mod, mod->mod.n_arrays, mod->mod.arrays, &point, &score));
+		expect_ok(paged_mod_evaluate(mod->mod.mod, mod->mod.n_arrays, mod->mod.arrays, &point, &score));
 	return score;
 }
 
@@ -348,7 +348,7 @@ pa_pages(const struct pa *pa, uint32_t b, uint32_t *pages, uint32_t n_max)
 {
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
 
-	done(paged_seq_read(pa->pool, pa->page_table[b], &info, pages, n_max));
+	expect_ok(paged_seq_read(pa->pool, pa->page_table[b], &info, pages, n_max));
 	return info.n_pages;
 }
 
@@ -357,7 +357,7 @@ pa_capacity(const struct pa *pa, uint32_t b)
 {
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
 
-	done(paged_seq_read(pa->pool, pa->page_table[b], &info, NULL, 0));
+	expect_ok(paged_seq_read(pa->pool, pa->page_table[b], &info, NULL, 0));
 	return info.capacity;
 }
 
@@ -366,7 +366,7 @@ pa_n_free(const struct pa *pa)
 {
 	struct paged_check_result result = { .struct_size = sizeof(result) };
 
-	done(paged_pool_check(pa->pool, &result));
+	expect_ok(paged_pool_check(pa->pool, &result));
 	cr_assert(result.holds, "%s", result.text);
 	return result.n_free;
 }

@@ -90,7 +90,7 @@ torch_inputs_fill(const struct torch_inputs *inputs, struct pa *pa, uint32_t pag
 	for (uint32_t i = 0; i < 4; i++)
 		pa_batch_reserve(pa, shape->batch < 4 ? shape->batch : 4, rounds[i]);
 	for (uint32_t b = 4; b < shape->batch; b++)
-		done(pa_reserve(pa, b, s));
+		expect_ok(pa_reserve(pa, b, s));
 	pa_fill(pa, 0, shape->batch, &k, &v);
 }
 
@@ -237,7 +237,7 @@ torch_parse(const struct pa *pa, enum paged_mod_kind kind, const char *text, con
 	struct paged_mod *mod = NULL;
 
 	if (text != NULL)
-		done(paged_mod_parse(pa->pool, kind, text, mods->n_arrays, mods->arrays, &mod));
+		expect_ok(paged_mod_parse(pa->pool, kind, text, mods->n_arrays, mods->arrays, &mod));
 	return mod;
 }
 
@@ -261,8 +261,8 @@ blocks_of(const struct pa *pa, const struct torch_inputs *inputs, const struct t
 						    .flags = PAGED_ROW_Q_BASE };
 	if (mask_mod == NULL)
 		noop = torch_parse(pa, PAGED_MOD_MASK, "true", mods);
-	done(paged_block_mask_create(pa->pool, &params, mask_mod != NULL ? mask_mod : noop, mods->n_arrays,
-				     mods->arrays, &mask));
+	expect_ok(paged_block_mask_create(pa->pool, &params, mask_mod != NULL ? mask_mod : noop, mods->n_arrays,
+					  mods->arrays, &mask));
 	paged_mod_destroy(noop);
 	return mask;
 }
@@ -290,7 +290,7 @@ torch_check_all_mask_forms(struct pa *pa, const struct torch_inputs *inputs, con
 		q_len[b] = inputs->shape.q_len;
 		kv_len[b] = inputs->shape.kv_len;
 	}
-	done(pa_convert_logical_block_mask(pa, short_blocks, &rows, &physical));
+	expect_ok(pa_convert_logical_block_mask(pa, short_blocks, &rows, &physical));
 	forms[2] = physical;
 	for (uint32_t i = 0; i < 3; i++) {
 		struct pa_flex flex = { .mask_mod = mask_mod,
@@ -305,7 +305,7 @@ torch_check_all_mask_forms(struct pa *pa, const struct torch_inputs *inputs, con
 		flex.out = results[i].out;
 		flex.lse = results[i].lse;
 		flex.max_score = results[i].max_score;
-		done(pa_flex_attention(pa, &rows, &flex));
+		expect_ok(pa_flex_attention(pa, &rows, &flex));
 	}
 	torch_result_check(&results[0], inputs, golden, mods->score != NULL ? mods->score : "no score mod");
 	torch_result_expect_equal(&results[1], &results[0], inputs, "by logical blocks");

@@ -30,7 +30,7 @@ golden_fixture_reserve(struct golden_fixture *fixture)
 	const struct golden_attention *golden = fixture->golden;
 
 	for (uint32_t i = 0; i < golden->n_reserves; i++)
-		done(pa_reserve(&fixture->pa, golden->reserves[i].sequence, golden->reserves[i].tokens));
+		expect_ok(pa_reserve(&fixture->pa, golden->reserves[i].sequence, golden->reserves[i].tokens));
 	for (uint32_t b = 0; b < golden->n_sequences; b++) {
 		uint32_t *pages = calloc(golden->n_pages + 1, sizeof(*pages));
 
@@ -69,7 +69,7 @@ golden_fixture_assign(struct golden_fixture *fixture)
 			v = tensor_of_sequence(&golden->v, b, n);
 		for (uint32_t t = 0; t < n; t++)
 			positions[t] = t;
-		done(pa_assign(&fixture->pa, 0, 1, &b, positions, &k, golden->v_in_k ? NULL : &v));
+		expect_ok(pa_assign(&fixture->pa, 0, 1, &b, positions, &k, golden->v_in_k ? NULL : &v));
 		if (!golden->v_in_k)
 			free((void *)v.data);
 		free((void *)k.data);
@@ -209,7 +209,7 @@ golden_fixture_block_mask(const struct golden_fixture *fixture, uint32_t q_block
 						    .kv_len = fixture->kv_len[b],
 						    .flags = PAGED_ROW_Q_BASE,
 						    .q_base = fixture->q_base[b] };
-	done(paged_block_mask_create(fixture->pa.pool, &params, fixture->mask_mod, fixture->golden->n_arrays,
+	expect_ok(paged_block_mask_create(fixture->pa.pool, &params, fixture->mask_mod, fixture->golden->n_arrays,
 				     fixture->arrays, &mask));
 	return mask;
 }
@@ -222,19 +222,19 @@ golden_fixture_attend(struct golden_fixture *fixture, const struct paged_block_m
 	struct torch_result result = { malloc(n_q_rows * golden->v_dim * sizeof(float) + 1),
 				       malloc(n_q_rows * sizeof(float) + 1), malloc(n_q_rows * sizeof(float) + 1) };
 
-	done(pa_flex_attention(&fixture->pa, &fixture->rows,
-			       &(struct pa_flex){ .mask_mod = fixture->mask_mod,
-						  .score_mod = fixture->score_mod,
-						  .arrays = fixture->arrays,
-						  .n_arrays = golden->n_arrays,
-						  .block_mask = blocks,
-						  .scale = (float)golden->scale,
-						  .sink = golden->sink,
-						  .q_heads = golden->q_heads,
-						  .q = fixture->q,
-						  .out = result.out,
-						  .lse = result.lse,
-						  .max_score = result.max_score }));
+	expect_ok(pa_flex_attention(&fixture->pa, &fixture->rows,
+				    &(struct pa_flex){ .mask_mod = fixture->mask_mod,
+						       .score_mod = fixture->score_mod,
+						       .arrays = fixture->arrays,
+						       .n_arrays = golden->n_arrays,
+						       .block_mask = blocks,
+						       .scale = (float)golden->scale,
+						       .sink = golden->sink,
+						       .q_heads = golden->q_heads,
+						       .q = fixture->q,
+						       .out = result.out,
+						       .lse = result.lse,
+						       .max_score = result.max_score }));
 	return result;
 }
 
@@ -249,7 +249,7 @@ golden_fixture_run(struct golden_fixture *fixture, unsigned int wanted)
 	struct torch_result first = { NULL };
 
 	if (forms[2] != NULL)
-		done(pa_convert_logical_block_mask(&fixture->pa, forms[2], &fixture->rows, &forms[2]));
+		expect_ok(pa_convert_logical_block_mask(&fixture->pa, forms[2], &fixture->rows, &forms[2]));
 	else
 		wanted = TORCH_BY_MODS;
 	for (uint32_t i = 0; i < 3; i++) {

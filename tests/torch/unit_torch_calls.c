@@ -93,15 +93,15 @@ strided_check(struct pa *pa, const struct torch_inputs *inputs, const float *q, 
 	torch_golden_open(&golden, inputs, mods, NULL, 1);
 	torch_result_open(&result, inputs);
 	/* view(1, Hq, B, D).transpose(0, 2) */
-	done(pa_flex_attention(pa, &rows,
-			       &(struct pa_flex){ .score_mod = score_mod,
-						  .q_heads = inputs->shape.q_heads,
-						  .q = q,
-						  .q_token_stride = D,
-						  .q_head_stride = (int64_t)B * D,
-						  .out = result.out,
-						  .lse = result.lse,
-						  .max_score = result.max_score }));
+	expect_ok(pa_flex_attention(pa, &rows,
+				    &(struct pa_flex){ .score_mod = score_mod,
+						       .q_heads = inputs->shape.q_heads,
+						       .q = q,
+						       .q_token_stride = D,
+						       .q_head_stride = (int64_t)B * D,
+						       .out = result.out,
+						       .lse = result.lse,
+						       .max_score = result.max_score }));
 	torch_result_check(&result, inputs, &golden, "strided");
 	torch_result_close(&result);
 	torch_golden_close(&golden);
@@ -180,15 +180,15 @@ broadcast(uint32_t batch, const char *score)
 	k = torch_inputs_k(&inputs);
 	v = torch_inputs_v(&inputs);
 	pa_open(&pa, &(struct pa_params){ .n_pages = 16, .page_size = 128, .max_batch = 1, .k_dim = D });
-	done(pa_reserve(&pa, 0, S));
+	expect_ok(pa_reserve(&pa, 0, S));
 	pa_fill(&pa, 0, 1, &k, &v);
-	done(pa_flex_attention(&pa, &rows,
-			       &(struct pa_flex){ .score_mod = torch_parse(&pa, PAGED_MOD_SCORE, score, &mods),
-						  .q_heads = 16,
-						  .q = inputs.q,
-						  .out = result.out,
-						  .lse = result.lse,
-						  .max_score = result.max_score }));
+	expect_ok(pa_flex_attention(&pa, &rows,
+				    &(struct pa_flex){ .score_mod = torch_parse(&pa, PAGED_MOD_SCORE, score, &mods),
+						       .q_heads = 16,
+						       .q = inputs.q,
+						       .out = result.out,
+						       .lse = result.lse,
+						       .max_score = result.max_score }));
 	torch_result_check(&result, &inputs, &golden, score);
 	pa_close(&pa);
 	torch_result_close(&result);
@@ -248,7 +248,7 @@ chained(uint32_t n_calls)
 		v = torch_inputs_v(&ours[i]);
 		pa_fill(&pa, i, 1, &k, &v);
 		torch_golden_open(&expected, &golden[i], &mods, NULL, 1);
-		done(pa_flex_attention(
+		expect_ok(pa_flex_attention(
 			&pa, &(struct pa_rows){ .n = 1, .q_len = &q_len },
 			&(struct pa_flex){ .layer = i,
 					   .score_mod = torch_parse(&pa, PAGED_MOD_SCORE, scores[i], &mods),
@@ -303,7 +303,7 @@ write_tokens(struct pa *pa, const struct torch_inputs *inputs, uint32_t b, uint3
 	v.data = inputs->v + at;
 	for (uint32_t t = 0; t < n; t++)
 		positions[t] = first + t;
-	done(pa_assign(pa, 0, 1, &b, positions, &k, &v));
+	expect_ok(pa_assign(pa, 0, 1, &b, positions, &k, &v));
 }
 
 /* Write the prompts, then one token for each, with pages reserved for it at that time. */
@@ -320,7 +320,7 @@ prefill_and_append(struct pa *pa, const struct torch_inputs *inputs)
 	for (uint32_t b = 0; b < B; b++)
 		write_tokens(pa, inputs, b, 0, prefill[b]);
 	for (uint32_t b = 0; b < B; b++) {
-		done(pa_reserve(pa, b, prefill[b] + 1));
+		expect_ok(pa_reserve(pa, b, prefill[b] + 1));
 		write_tokens(pa, inputs, b, prefill[b], 1);
 	}
 }
@@ -358,7 +358,7 @@ Test(torch_calls, test_decode_at_different_input_position)
 		for (uint32_t i = 0; i < 2; i++) {
 			struct pa_rows rows = { .n = B, .kv_len = i == 0 ? kv_len : NULL, .q_base = q_base };
 
-			done(pa_flex_attention(&pa, &rows, &flex));
+			expect_ok(pa_flex_attention(&pa, &rows, &flex));
 			torch_result_check(&result, &inputs, &golden, "at different positions");
 		}
 		pa_close(&pa);

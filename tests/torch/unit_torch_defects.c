@@ -64,7 +64,7 @@ write_tokens(uint32_t b, uint32_t id, uint32_t first, uint32_t n)
 	}
 	for (uint32_t i = 0; i < n; i++)
 		positions[i] = first + i;
-	done(pa_assign(&pa, 0, 1, &b, positions, &keys, &values));
+	expect_ok(pa_assign(&pa, 0, 1, &b, positions, &keys, &values));
 }
 
 #define MAX_ROWS 4u
@@ -88,7 +88,7 @@ attend(const struct pa_rows *rows, struct pa_flex flex)
 	flex.out = attended.out[0][0];
 	flex.lse = attended.lse[0];
 	flex.max_score = attended.max_score[0];
-	done(pa_flex_attention(&pa, rows, &flex));
+	expect_ok(pa_flex_attention(&pa, rows, &flex));
 	for (uint32_t r = 0; r < rows->n; r++)
 		cr_assert(isfinite(attended.out[r][0][0]) && isfinite(attended.out[r][1][DIM - 1]), "row %u", r);
 	return attended;
@@ -114,7 +114,7 @@ mask_from_lists(uint32_t kv_len, uint32_t kv_block, uint32_t n_full, uint32_t n_
 						 .indices = { blocks + n_full, blocks } };
 	struct paged_block_mask *mask = NULL;
 
-	done(paged_block_mask_from_lists(pa.pool, &params, &lists, &mask));
+	expect_ok(paged_block_mask_from_lists(pa.pool, &params, &lists, &mask));
 	return mask;
 }
 
@@ -124,7 +124,7 @@ expect_lists(const struct paged_block_mask *mask, uint32_t n_full, uint32_t n_pa
 {
 	struct paged_block_lists lists = { .struct_size = sizeof(lists) };
 
-	done(paged_block_mask_lists(mask, &lists));
+	expect_ok(paged_block_mask_lists(mask, &lists));
 	cr_assert_eq(lists.start[PAGED_BLOCKS_FULL][1], n_full);
 	cr_assert_eq(lists.start[PAGED_BLOCKS_PARTIAL][1], n_partial);
 	cr_assert_arr_eq(lists.indices[PAGED_BLOCKS_FULL], blocks, n_full * sizeof(*blocks));
@@ -137,10 +137,10 @@ Test(torch_defects, row_01_erased_row_maps_no_page)
 	struct pa_mod noop = { 0 };
 	struct pa_converted_mod mod = pa_get_mask_mod(&pa, &noop, &(struct pa_rows){ .n = 2 });
 
-	done(pa_reserve(&pa, 0, TOKENS));
+	expect_ok(pa_reserve(&pa, 0, TOKENS));
 	cr_assert(pa_mask_at(&mod, 0, 0, 0, 5));
-	done(pa_erase(&pa, 1, (uint32_t[]){ 0 }));
-	done(pa_reserve(&pa, 1, TOKENS));
+	expect_ok(pa_erase(&pa, 1, (uint32_t[]){ 0 }));
+	expect_ok(pa_reserve(&pa, 1, TOKENS));
 	for (uint32_t physical = 0; physical < 12 * PAGE; physical++)
 		cr_assert_not(pa_mask_at(&mod, 0, 0, 0, physical));
 	cr_assert(pa_mask_at(&mod, 1, 0, 0, 5));
@@ -151,12 +151,12 @@ Test(torch_defects, row_01_erased_pages_are_reused)
 {
 	struct attended fresh, again;
 
-	done(pa_reserve(&pa, 0, 7));
+	expect_ok(pa_reserve(&pa, 0, 7));
 	write_tokens(0, 5, 0, 7);
 	fresh = attend(&(struct pa_rows){ .n = 1, .kv_len = (uint32_t[]){ 7 } }, (struct pa_flex){ 0 });
-	done(pa_erase(&pa, 1, (uint32_t[]){ 0 }));
+	expect_ok(pa_erase(&pa, 1, (uint32_t[]){ 0 }));
 	pa_fill_bytes(pa.info.base, 0xff, pa.info.size);
-	done(pa_reserve(&pa, 2, TOKENS));
+	expect_ok(pa_reserve(&pa, 2, TOKENS));
 	write_tokens(2, 5, 0, 7);
 	again = attend(&(struct pa_rows){ .n = 1, .batch_idx = (uint32_t[]){ 2 }, .kv_len = (uint32_t[]){ 7 } },
 		       (struct pa_flex){ 0 });
@@ -168,9 +168,9 @@ Test(torch_defects, row_02_no_double_free)
 {
 	pa_batch_reserve(&pa, 3, (uint32_t[]){ 8, 8, 8 });
 	(void)pa_erase(&pa, 2, (uint32_t[]){ 1, 1 });
-	done(pa_erase(&pa, 1, (uint32_t[]){ 1 }));
+	expect_ok(pa_erase(&pa, 1, (uint32_t[]){ 1 }));
 	cr_assert_eq(pa_n_free(&pa), 12 - 4);
-	done(pa_erase(&pa, 3, (uint32_t[]){ 2, 0, 1 }));
+	expect_ok(pa_erase(&pa, 3, (uint32_t[]){ 2, 0, 1 }));
 	cr_assert_eq(pa_n_free(&pa), 12);
 }
 
@@ -208,11 +208,11 @@ Test(torch_defects, row_04_mask_longer_than_its_row_is_refused)
 	struct paged_block_mask *mask = mask_from_lists(TOKENS, PAGE, 4, 0, blocks), *converted = NULL;
 	struct pa_rows rows = { .n = 1, .kv_len = (uint32_t[]){ TOKENS } };
 
-	done(pa_reserve(&pa, 0, 6));
-	refused(pa_convert_logical_block_mask(&pa, mask, &rows, &converted), PAGED_ERR_CAPACITY,
-		"block mask: row 0: 16 tokens need 4 pages of 4, its sequence has 2");
+	expect_ok(pa_reserve(&pa, 0, 6));
+	expect_error(pa_convert_logical_block_mask(&pa, mask, &rows, &converted), PAGED_ERR_CAPACITY,
+		     "block mask: row 0: 16 tokens need 4 pages of 4, its sequence has 2");
 	rows.kv_len = NULL;
-	done(pa_convert_logical_block_mask(&pa, mask, &rows, &converted));
+	expect_ok(pa_convert_logical_block_mask(&pa, mask, &rows, &converted));
 	expect_lists(converted, 2, 0, (uint32_t[]){ 1, 0 });
 }
 
@@ -227,7 +227,7 @@ Test(torch_defects, row_05_last_page_is_not_overwritten)
 	write_tokens(2, 2, 0, TOKENS);
 	pa_pages(&pa, 2, pages, 4);
 	cr_assert_eq(pages[0], 8);
-	done(pa_reserve(&pa, 0, 8 + PAGE));
+	expect_ok(pa_reserve(&pa, 0, 8 + PAGE));
 	pa_row_is(&pa, 0, 0, 10, 9);
 	cr_assert_eq(pa_assign(&pa, 0, 1, &b, (uint32_t[]){ 12 }, &k, &k), PAGED_ERR_CAPACITY);
 	for (uint32_t physical = 8 * PAGE; physical < 9 * PAGE; physical++)
@@ -242,9 +242,9 @@ Test(torch_defects, row_06_full_blocks_end_at_kv_len)
 	struct paged_block_mask *mask = mask_from_lists(TOKENS, PAGE, 4, 0, blocks), *converted = NULL;
 	struct attended expected, got;
 
-	done(pa_reserve(&pa, 0, TOKENS));
+	expect_ok(pa_reserve(&pa, 0, TOKENS));
 	write_tokens(0, 0, 0, 6);
-	done(pa_convert_logical_block_mask(&pa, mask, &rows, &converted));
+	expect_ok(pa_convert_logical_block_mask(&pa, mask, &rows, &converted));
 	expect_lists(converted, 1, 1, (uint32_t[]){ 3, 2 });
 	expected = attend(&rows, (struct pa_flex){ 0 });
 	got = attend(&rows, (struct pa_flex){ .block_mask = mask });
@@ -289,7 +289,7 @@ Test(torch_defects, row_07_arrays_are_read_at_live_keys_only)
 	struct pa_flex flex = { .mask_mod = mask_mod, .score_mod = score_mod, .arrays = arrays, .n_arrays = 2 };
 	struct paged_block_mask *partial = mask_from_lists(6, PAGE, 0, 2, (uint32_t[]){ 0, 1 });
 
-	done(pa_reserve(&pa, 0, TOKENS));
+	expect_ok(pa_reserve(&pa, 0, TOKENS));
 	write_tokens(0, 0, 0, 6);
 	/* paged_batch_validate() was called in both: no index was out of bounds. */
 	attend(&rows, flex);
@@ -309,7 +309,7 @@ Test(torch_defects, row_08_block_lists_apply_on_every_path)
 			continue;
 		pa_close(&pa);
 		open_rows();
-		done(pa_reserve(&pa, 0, TOKENS));
+		expect_ok(pa_reserve(&pa, 0, TOKENS));
 		write_tokens(0, 0, 0, TOKENS);
 		/*
 		 * Block 0 is full although the mod excludes it; block 1 is partial, by the mod; 2
@@ -348,7 +348,7 @@ Test(torch_defects, row_09_pages_are_shared)
 				  (struct pa_flex){ 0 });
 	for (uint32_t i = 0; i < 3 * 2 * DIM; i++)
 		q[i] = random_float(99, i % (2 * DIM), 1);
-	done(paged_batch_plan(
+	expect_ok(paged_batch_plan(
 		pa.batch, 3,
 		(struct paged_batch_row[]){
 			{ .pages = first, .n_pages = 2, .q_len = 1, .kv_len = 8 },
@@ -358,7 +358,7 @@ Test(torch_defects, row_09_pages_are_shared)
 	qt.data = pa_upload(&copies, q, sizeof(q));
 	ot.data = pa_upload_output(&copies, out, sizeof(out));
 	params.lse = pa_upload_output(&copies, lse, sizeof(lse));
-	done(paged_attention(pa.batch, 0, &qt, &ot, &params));
+	expect_ok(paged_attention(pa.batch, 0, &qt, &ot, &params));
 	pa_download_outputs(&copies);
 	cr_assert_arr_eq(out[0], alone[0].out[0], sizeof(out[0]));
 	cr_assert_arr_eq(out[1], alone[1].out[0], sizeof(out[1]));
@@ -366,7 +366,7 @@ Test(torch_defects, row_09_pages_are_shared)
 	for (uint32_t d = 0; d < DIM; d++)
 		cr_assert_float_eq(out[2][0][d], alone[2].out[0][0][d], 1e-6f);
 	cr_assert_float_eq(lse[2][0], alone[2].lse[0][0] + logf(2), 1e-6f);
-	done(pa_erase(&pa, 3, (uint32_t[]){ 0, 1, 2 }));
+	expect_ok(pa_erase(&pa, 3, (uint32_t[]){ 0, 1, 2 }));
 	cr_assert_eq(pa_n_free(&pa), 12);
 }
 
@@ -439,8 +439,8 @@ Test(torch_defects, row_12_one_mask_for_every_sequence)
 	struct paged_block_lists lists = { .struct_size = sizeof(lists) };
 
 	pa_batch_reserve(&pa, 3, (uint32_t[]){ 4, 8, 8 });
-	done(pa_convert_logical_block_mask(&pa, mask, &(struct pa_rows){ .n = 3 }, &converted));
-	done(paged_block_mask_lists(converted, &lists));
+	expect_ok(pa_convert_logical_block_mask(&pa, mask, &(struct pa_rows){ .n = 3 }, &converted));
+	expect_ok(paged_block_mask_lists(converted, &lists));
 	cr_assert_arr_eq(lists.indices[PAGED_BLOCKS_FULL], ((uint32_t[]){ 0, 2, 1, 4, 3 }), 5 * sizeof(uint32_t));
 	cr_assert_arr_eq(lists.start[PAGED_BLOCKS_FULL], ((uint64_t[]){ 0, 1, 3, 5 }), 4 * sizeof(uint64_t));
 }
@@ -455,9 +455,9 @@ Test(torch_defects, row_14_no_dense_matrix)
 	struct rusage before, after;
 
 	getrusage(RUSAGE_SELF, &before);
-	done(paged_block_mask_create(pa.pool, &params, parse(PAGED_MOD_MASK, "causal"), 0, NULL, &mask));
+	expect_ok(paged_block_mask_create(pa.pool, &params, parse(PAGED_MOD_MASK, "causal"), 0, NULL, &mask));
 	getrusage(RUSAGE_SELF, &after);
-	done(paged_block_mask_get_info(mask, &info));
+	expect_ok(paged_block_mask_get_info(mask, &info));
 	cr_assert_eq(info.n_blocks, 1024 * 1025 / 2);
 	cr_assert_leq(info.bytes, UINT64_C(4) << 20);
 	cr_assert_leq(after.ru_maxrss - before.ru_maxrss, 32l << 10);
@@ -529,8 +529,8 @@ Test(torch_defects, row_17_18_any_block_size)
 		struct pa_flex flex = { .mask_mod = parse(PAGED_MOD_MASK, text) };
 		struct paged_block_mask *mask = NULL, *converted = NULL;
 
-		done(paged_block_mask_create(pa.pool, &params, flex.mask_mod, 0, NULL, &mask));
-		done(pa_convert_logical_block_mask(&pa, mask, &rows, &converted));
+		expect_ok(paged_block_mask_create(pa.pool, &params, flex.mask_mod, 0, NULL, &mask));
+		expect_ok(pa_convert_logical_block_mask(&pa, mask, &rows, &converted));
 		flex.block_mask = mask;
 		got = attend(&rows, flex);
 		cr_assert_arr_eq(&got, &first, sizeof(got), "blocks of %u", sizes[i % 5]);
@@ -548,12 +548,12 @@ Test(torch_defects, row_20_sparsity_counts_blocks)
 	struct paged_block_mask_info info = { .struct_size = sizeof(info) };
 	struct paged_block_mask *mask = NULL;
 
-	done(paged_block_mask_create(pa.pool, &params, parse(PAGED_MOD_MASK, "true"), 0, NULL, &mask));
-	done(paged_block_mask_get_info(mask, &info));
+	expect_ok(paged_block_mask_create(pa.pool, &params, parse(PAGED_MOD_MASK, "true"), 0, NULL, &mask));
+	expect_ok(paged_block_mask_get_info(mask, &info));
 	cr_assert_eq(info.n_blocks, 16);
 	cr_assert_eq(info.sparsity, 0);
-	done(paged_block_mask_create(pa.pool, &params, parse(PAGED_MOD_MASK, "kv_idx < 512"), 0, NULL, &mask));
-	done(paged_block_mask_get_info(mask, &info));
+	expect_ok(paged_block_mask_create(pa.pool, &params, parse(PAGED_MOD_MASK, "kv_idx < 512"), 0, NULL, &mask));
+	expect_ok(paged_block_mask_get_info(mask, &info));
 	cr_assert_eq(info.sparsity, 75);
 }
 
@@ -566,11 +566,11 @@ Test(torch_defects, row_22_error_texts_contain_the_values)
 	float q[3 * DIM] = { 0 }, out[3 * DIM];
 	struct pa_flex flex = { .block_mask = mask, .q_heads = 1, .q = q, .out = out };
 
-	done(pa_reserve(&pa, 0, TOKENS));
-	refused(pa_flex_attention(&pa, &rows, &flex), PAGED_ERR_INVALID,
-		"row 0: kv_len is 12, its block mask was made for 8");
+	expect_ok(pa_reserve(&pa, 0, TOKENS));
+	expect_error(pa_flex_attention(&pa, &rows, &flex), PAGED_ERR_INVALID,
+		     "row 0: kv_len is 12, its block mask was made for 8");
 	rows.kv_len = (uint32_t[]){ 8 };
 	rows.q_len = (uint32_t[]){ 3 };
-	refused(pa_flex_attention(&pa, &rows, &flex), PAGED_ERR_INVALID,
-		"row 0: 3 query rows, its block mask was made for 1");
+	expect_error(pa_flex_attention(&pa, &rows, &flex), PAGED_ERR_INVALID,
+		     "row 0: 3 query rows, its block mask was made for 1");
 }
