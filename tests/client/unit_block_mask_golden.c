@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "tests/client/block_mask_fixture.h"
+#include "tests/support/golden_mask.h"
 
 TestSuite(block_mask_golden, .fini = client_fixture_teardown);
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/golden_mask.h"
 #include "tests/support/mask_fixture.h"
 #include "tests/torch/torch_fixture.h"
 
@@ -45,7 +46,7 @@ create(const char *text, uint32_t batch, uint32_t heads, uint32_t q_len, uint32_
 
 	for (uint32_t b = 0; b < batch; b++)
 		rows[b] = (struct paged_batch_row){ .q_len = q_len, .kv_len = kv_len, .flags = PAGED_ROW_Q_BASE };
-	done(paged_block_mask_create(pa.pool, &params, mod, mods.n_arrays, array, &mask));
+	expect_ok(paged_block_mask_create(pa.pool, &params, mod, mods.n_arrays, array, &mask));
 	paged_mod_destroy(mod);
 	return mask;
 }
@@ -55,7 +56,7 @@ info_of(const struct paged_block_mask *mask)
 {
 	struct paged_block_mask_info info = { .struct_size = sizeof(info) };
 
-	done(paged_block_mask_get_info(mask, &info));
+	expect_ok(paged_block_mask_get_info(mask, &info));
 	return info;
 }
 
@@ -69,7 +70,7 @@ shape_is(const struct paged_block_mask *mask, uint32_t rows, uint32_t heads, uin
 	cr_assert_eq(info.n_rows, rows);
 	cr_assert_eq(info.n_heads, heads);
 	cr_assert_eq(info.n_lists, (uint64_t)rows * heads * q_blocks);
-	done(paged_block_mask_get_row(mask, 0, &row));
+	expect_ok(paged_block_mask_get_row(mask, 0, &row));
 	cr_assert_eq((row.kv_len + info.kv_block - 1) / info.kv_block, kv_blocks);
 }
 
@@ -90,13 +91,13 @@ Test(torch_block_mask, test_convert_logical_block_mask)
 	struct paged_block_mask *mask = create("q_idx >= kv_idx", 2, 1, 512, 512, NULL), *converted = NULL;
 	struct paged_block_mask_row row = { .struct_size = sizeof(row) };
 
-	done(pa_convert_logical_block_mask(&pa, mask, &(struct pa_rows){ .n = 2 }, &converted));
-	done(paged_block_mask_arrays(converted, &arrays));
+	expect_ok(pa_convert_logical_block_mask(&pa, mask, &(struct pa_rows){ .n = 2 }, &converted));
+	expect_ok(paged_block_mask_arrays(converted, &arrays));
 	cr_assert_arr_eq(got_num[0], num_blocks, sizeof(num_blocks));
 	cr_assert_arr_eq(got_num[1], full_num_blocks, sizeof(full_num_blocks));
 	cr_assert_arr_eq(got_indices, indices, sizeof(indices));
 	cr_assert_arr_eq(got_full, full_indices, sizeof(full_indices));
-	done(paged_block_mask_get_row(converted, 1, &row));
+	expect_ok(paged_block_mask_get_row(converted, 1, &row));
 	cr_assert_eq(row.q_len, 512);
 	cr_assert_eq(row.kv_len, 8 * 128);
 	cr_assert_eq(row.seq, pa.page_table[1]);
@@ -108,15 +109,15 @@ Test(torch_block_mask, convert_for_a_batch_subset)
 	struct paged_block_mask *mask = create("q_idx >= kv_idx", 2, 1, 512, 512, NULL), *converted = NULL;
 	struct paged_block_lists lists = { .struct_size = sizeof(lists) };
 
-	done(pa_convert_logical_block_mask(&pa, mask, &(struct pa_rows){ .n = 2, .batch_idx = (uint32_t[]){ 1, 1 } },
-					   &converted));
-	done(paged_block_mask_lists(converted, &lists));
+	expect_ok(pa_convert_logical_block_mask(
+		&pa, mask, &(struct pa_rows){ .n = 2, .batch_idx = (uint32_t[]){ 1, 1 } }, &converted));
+	expect_ok(paged_block_mask_lists(converted, &lists));
 	cr_assert_arr_eq(lists.indices[PAGED_BLOCKS_PARTIAL], ((uint32_t[]){ 2, 1, 4, 6, 2, 1, 4, 6 }), 32);
 	/* A mask for one row serves any number of sequences, each with its own pages. */
 	mask = create("q_idx >= kv_idx", 1, 1, 512, 512, NULL);
-	done(pa_convert_logical_block_mask(&pa, mask, &(struct pa_rows){ .n = 2, .batch_idx = (uint32_t[]){ 1, 0 } },
-					   &converted));
-	done(paged_block_mask_lists(converted, &lists));
+	expect_ok(pa_convert_logical_block_mask(
+		&pa, mask, &(struct pa_rows){ .n = 2, .batch_idx = (uint32_t[]){ 1, 0 } }, &converted));
+	expect_ok(paged_block_mask_lists(converted, &lists));
 	cr_assert_arr_eq(lists.indices[PAGED_BLOCKS_PARTIAL], ((uint32_t[]){ 2, 1, 4, 6, 0, 3, 5, 7 }), 32);
 }
 
@@ -169,7 +170,7 @@ part_of(const struct paged_block_mask *mask, struct paged_block_mask_part part)
 	struct paged_block_mask *selected = NULL;
 
 	part.struct_size = sizeof(part);
-	done(paged_block_mask_select(mask, &part, &selected));
+	expect_ok(paged_block_mask_select(mask, &part, &selected));
 	return selected;
 }
 
@@ -228,15 +229,15 @@ Test(torch_block_mask, test_viz)
 
 	sparsity_is(causal, "46.88");
 	sparsity_is(batch, "29.10");
-	done(paged_block_mask_picture(causal, 0, 0, 0, &text));
+	expect_ok(paged_block_mask_picture(causal, 0, 0, 0, &text));
 	cr_assert_eq(strncmp(text, "(0, 0)\n██  ", strlen("(0, 0)\n██  ")), 0, "%s", text);
 	cr_assert_eq(count(text, "██"), 16 * 17 / 2);
 	paged_free(text);
-	done(paged_block_mask_picture(batch, 0, 0, 0, &text));
+	expect_ok(paged_block_mask_picture(batch, 0, 0, 0, &text));
 	cr_assert_eq(count(text, ", 0)"), 4);
 	cr_assert_not_null(strstr(text, "\n...\n"), "%s", text);
 	paged_free(text);
-	done(paged_block_mask_picture(batch, 0, 0, 8, &text));
+	expect_ok(paged_block_mask_picture(batch, 0, 0, 8, &text));
 	cr_assert_eq(count(text, ", 0)"), 8);
 	paged_free(text);
 }
@@ -250,7 +251,7 @@ picture_file(const char *path)
 
 	golden_mask_open(&c, path);
 	mask = create(c.text, 1, 1, (uint32_t)c.rows[0].q_len, (uint32_t)c.rows[0].kv_len, NULL);
-	done(paged_block_mask_picture(mask, (uint32_t)c.grid.rows, (uint32_t)c.grid.columns, 0, &text));
+	expect_ok(paged_block_mask_picture(mask, (uint32_t)c.grid.rows, (uint32_t)c.grid.columns, 0, &text));
 	cr_assert_eq(strncmp(text, c.picture, strlen(text)), 0, "%s", path);
 	cr_assert_str_eq(c.picture + strlen(text), "\n", "%s", path);
 	paged_free(text);
@@ -276,7 +277,7 @@ from_kv_blocks(bool full)
 					     .width = { 2, 2 } };
 	struct paged_block_mask *mask = NULL;
 
-	done(paged_block_mask_from_arrays(pa.pool, &params, &arrays, &mask));
+	expect_ok(paged_block_mask_from_arrays(pa.pool, &params, &arrays, &mask));
 	return mask;
 }
 
@@ -291,8 +292,8 @@ q_side_is(const struct paged_block_mask *mask, const int32_t *expected)
 					     .width = { 1, 1 } };
 	struct paged_block_mask *transposed = NULL;
 
-	done(paged_block_mask_transpose(mask, &transposed));
-	done(paged_block_mask_arrays(transposed, &arrays));
+	expect_ok(paged_block_mask_transpose(mask, &transposed));
+	expect_ok(paged_block_mask_arrays(transposed, &arrays));
 	for (uint32_t kind = 0; kind < 2; kind++) {
 		cr_assert_arr_eq(num[kind], expected + 4 * kind, sizeof(num[kind]));
 		cr_assert_arr_eq(indices[kind], expected + 4 * kind + 2, sizeof(indices[kind]));

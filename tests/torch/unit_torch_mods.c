@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/golden_mask.h"
 #include "tests/support/mask_fixture.h"
 #include "tests/torch/torch_fixture.h"
 
@@ -105,7 +106,7 @@ read_line(struct mods_file *file, const char *line)
 	if (sscanf(line, "pool %u %u %u", &params.n_pages, &params.page_size, &params.max_batch) == 3)
 		pa_open(&file->pa, &params);
 	else if (sscanf(line, "reserve %u %u ok", &b, &tokens) == 2)
-		done(pa_reserve(&file->pa, b, tokens));
+		expect_ok(pa_reserve(&file->pa, b, tokens));
 	else if (strncmp(line, "kv_len ", 7) == 0)
 		read_kv_len(file, line + 7);
 	else if (strncmp(line, "mask ", 5) == 0)

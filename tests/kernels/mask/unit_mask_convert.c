@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/golden_mask.h"
 #include "tests/support/mask_fixture.h"
 
 #define ROUNDS 400u

@@ -7,6 +7,7 @@
 
 #include "kernels/mask/mod_evaluator.h"
 #include "tests/support/kernel_test.h"
+#include "tests/support/golden_mask.h"
 #include "tests/support/mask_fixture.h"
 
 /* A text, parsed and bound, with its evaluator. */
