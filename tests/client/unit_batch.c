@@ -90,7 +90,7 @@ Test(batch, tables)
 }
 
 /* The copy of a row is kept while nothing in it is replaced, and never longer. */
-Test(batch, a_kept_row_is_right)
+Test(batch, cached_page_tables_follow_changes)
 {
 	struct paged_batch *batch = fixture_create_batch(2, 0);
 	paged_seq_id ids[2] = { fixture_create_seq(8), fixture_create_seq(4) }, other = fixture_create_seq(0);
@@ -154,7 +154,7 @@ Test(batch, reserve_ahead)
 		     PAGED_ERR_LIMIT, "row 0: kv_len 41 exceeds max_length 40 of pool small");
 }
 
-Test(batch, a_full_pool_says_which_rows_lack_what)
+Test(batch, pages_missing_of_each_row_of_a_full_pool)
 {
 	struct paged_batch *batch = fixture_create_batch(4, 16);
 	paged_seq_id big = fixture_create_seq(40), a = fixture_create_seq(8), b = fixture_create_seq(0);
@@ -193,7 +193,7 @@ Test(batch, a_full_pool_says_which_rows_lack_what)
 }
 
 /* What is a GPU's alone. */
-Test(batch, the_host_has_no_streams)
+Test(batch, host_pools_have_no_streams)
 {
 	struct paged_plan_device_params params = { .struct_size = sizeof(params) };
 	struct paged_batch *batch = fixture_create_batch(2, 0);
@@ -275,7 +275,7 @@ Test(batch, append_is_checked)
 	expect_ok(paged_append(batch, 0, &k_tensor, &v_tensor, &params));
 }
 
-Test(batch, append_where_it_may)
+Test(batch, append_to_sequences_and_explicit_pages)
 {
 	struct paged_batch_row row = { .q_len = 2, .kv_len = 2 };
 	uint32_t pages[1] = { 3 };

@@ -39,7 +39,7 @@ random_mask(struct paged_batch_row *rows, struct paged_block_mask_params *params
 	return fixture_mask_create(params, (*rule_p)->text, 2, mask_rule_arrays);
 }
 
-Test(block_mask, as_brute_force)
+Test(block_mask, create_equals_brute_force)
 {
 	uint64_t state = 1;
 
@@ -63,7 +63,7 @@ Test(block_mask, as_brute_force)
 	}
 }
 
-Test(block_mask, defaults)
+Test(block_mask, default_block_sizes_and_heads)
 {
 	const struct paged_batch_row rows[] = { { .q_len = 256, .kv_len = 1024 } };
 	const struct paged_block_mask_params params = { .struct_size = sizeof(params), .rows = rows, .n_rows = 1 };
@@ -79,7 +79,7 @@ Test(block_mask, defaults)
 }
 
 /* Of a mask of lists that begin anywhere. */
-Test(block_mask, lists_and_back)
+Test(block_mask, from_lists_round_trip)
 {
 	uint64_t state = 2;
 
@@ -109,7 +109,7 @@ Test(block_mask, lists_and_back)
 	}
 }
 
-Test(block_mask, arrays_and_back)
+Test(block_mask, from_arrays_round_trip)
 {
 	uint64_t state = 3;
 
@@ -147,7 +147,7 @@ Test(block_mask, arrays_and_back)
 	}
 }
 
-Test(block_mask, dense_and_back)
+Test(block_mask, from_dense_round_trip)
 {
 	uint64_t state = 4;
 
@@ -198,7 +198,7 @@ Test(block_mask, dense_blocks_and_picture)
 }
 
 /* A full block that a length cuts becomes partial; lists keep their order. */
-Test(block_mask, lengths_cut_given_blocks)
+Test(block_mask, full_blocks_past_kv_len_become_partial)
 {
 	static const uint64_t full[] = { 0, 1, 3, 4, 6 };
 	static const uint32_t blocks[] = { 0, 1, 0, 0, 1, 0 };
@@ -239,7 +239,7 @@ expect_part(const struct paged_block_mask *part, const struct paged_block_mask *
  * Rules that do not look at b or h, cut between blocks: the part is the mask of
  * the part.
  */
-Test(block_mask, parts)
+Test(block_mask, selected_parts)
 {
 	uint64_t state = 5;
 
@@ -278,7 +278,7 @@ Test(block_mask, parts)
 	}
 }
 
-Test(block_mask, transposed_twice)
+Test(block_mask, transpose_twice_is_identity)
 {
 	uint64_t state = 6;
 
@@ -363,7 +363,7 @@ Test(block_mask, create_refuses)
 	cr_assert_null(mask);
 }
 
-Test(block_mask, given_blocks_are_checked)
+Test(block_mask, from_lists_and_arrays_are_checked)
 {
 	static const uint32_t blocks[] = { 0, 0, 2, 1 };
 	static int32_t counts[] = { 1, 2, 0, 0 }, indices[8] = { 0, 1, 0, 1 };
@@ -407,7 +407,7 @@ Test(block_mask, given_blocks_are_checked)
 	cr_assert_null(mask);
 }
 
-Test(block_mask, views_and_parts_refuse)
+Test(block_mask, views_and_selections_are_checked)
 {
 	static const struct paged_batch_row unlike[] = { { .q_len = 8, .kv_len = 8 }, { .q_len = 3, .kv_len = 8 } };
 	struct paged_block_mask *mask = fixture_mask_create(&two, "causal", 0, NULL), *other = NULL;
@@ -457,7 +457,7 @@ Test(block_mask, views_and_parts_refuse)
 }
 
 /* One kind alone. */
-Test(block_mask, arrays_of_one_kind)
+Test(block_mask, arrays_without_full_blocks)
 {
 	struct paged_block_mask *mask = fixture_mask_create(&two, "causal", 0, NULL);
 	struct paged_block_arrays arrays = { .struct_size = sizeof(arrays) };
@@ -512,7 +512,7 @@ Test(block_mask, a_forked_child_may_only_free)
 }
 
 /* What is still there is freed with the pool, in any order. */
-Test(block_mask, freed_alone_or_with_the_pool)
+Test(block_mask, masks_are_freed_alone_or_with_the_pool)
 {
 	struct paged_block_mask *masks[5];
 
@@ -542,7 +542,7 @@ make_and_free(void *argument)
 	return right ? shared : NULL;
 }
 
-Test(block_mask, threads_take_turns)
+Test(block_mask, concurrent_create_and_read)
 {
 	struct paged_block_mask *shared = fixture_mask_create(&two, "causal", 0, NULL);
 	pthread_t threads[4];

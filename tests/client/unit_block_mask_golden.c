@@ -82,7 +82,7 @@ mask_file(const char *path)
 	golden_mask_close(&c);
 }
 
-Test(block_mask_golden, masks)
+Test(block_mask_golden, masks_equal_pytorch)
 {
 	open_pool(1, 1);
 	golden_each_file("masks/*.mask", 90, mask_file);
@@ -127,7 +127,7 @@ conversion_file(const char *path)
 	golden_mask_close(&c);
 }
 
-Test(block_mask_golden, conversions)
+Test(block_mask_golden, conversions_equal_pytorch)
 {
 	golden_each_file("conversions/*.convert", 24, conversion_file);
 }

@@ -157,24 +157,24 @@ masks_counted(bool overlap)
 	paged_block_mask_destroy(mask);
 }
 
-Test(block_mask_memory, the_count_counts)
+Test(block_mask_memory, allocations_are_counted)
 {
 	n_arrays = 0;
 	paged_block_mask_destroy(mask_make());
 	cr_assert(!COUNTED || n_arrays > 0);
 }
 
-Test(block_mask_memory, a_rebuilt_mask_takes_no_new_memory)
+Test(block_mask_memory, a_rebuilt_mask_reuses_memory)
 {
 	masks_counted(false);
 }
 
-Test(block_mask_memory, nor_beside_the_last)
+Test(block_mask_memory, a_mask_built_before_the_last_is_freed_reuses_memory)
 {
 	masks_counted(true);
 }
 
-Test(block_mask_memory, nor_does_a_converted_one)
+Test(block_mask_memory, a_converted_mask_reuses_memory)
 {
 	struct paged_block_mask *logical, *mask;
 
@@ -189,7 +189,7 @@ Test(block_mask_memory, nor_does_a_converted_one)
 	cr_assert_eq(COUNTED ? n_arrays + n_moves : 0, 0);
 }
 
-Test(block_mask_memory, a_closed_pool_keeps_nothing)
+Test(block_mask_memory, a_closed_pool_frees_its_spare_memory)
 {
 	struct paged_pool *second;
 
@@ -232,7 +232,7 @@ make_and_free(void *unused)
 	return unused;
 }
 
-Test(block_mask_memory, threads)
+Test(block_mask_memory, masks_in_several_threads)
 {
 	pthread_t threads[4];
 	void *failure;
@@ -246,7 +246,7 @@ Test(block_mask_memory, threads)
 }
 
 /* It frees what it inherited, spares among it. */
-Test(block_mask_memory, a_child)
+Test(block_mask_memory, a_forked_child_frees_inherited_masks)
 {
 	struct paged_block_mask *mask = mask_make();
 	int status;

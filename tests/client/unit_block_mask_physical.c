@@ -180,7 +180,7 @@ params_of(const struct paged_batch_row *rows, uint32_t n_rows, uint32_t q_block,
 }
 
 /* Blocks that divide the page, are the page, and are multiples of it. */
-Test(block_mask_physical, there_and_back)
+Test(block_mask_physical, logical_to_physical_and_back)
 {
 	static const uint32_t kv_blocks[] = { 1, 2, 4, 8, 12, 40 };
 	paged_seq_id seq[3];
@@ -211,7 +211,7 @@ Test(block_mask_physical, there_and_back)
 }
 
 /* In one call what takes two. */
-Test(block_mask_physical, created_as_converted)
+Test(block_mask_physical, create_physical_equals_create_and_convert)
 {
 	paged_seq_id seq[3];
 	uint64_t state = 12;
@@ -244,7 +244,7 @@ Test(block_mask_physical, created_as_converted)
 }
 
 /* A part of a physical mask is the physical mask of the part. */
-Test(block_mask_physical, parts_know_their_sequences)
+Test(block_mask_physical, selected_parts_keep_their_sequences)
 {
 	const struct paged_batch_row rows[] = {
 		{ .seq = fixture_create_seq(8), .q_len = 3, .kv_len = 8 },
@@ -279,7 +279,7 @@ placed(paged_seq_id seq, uint32_t kv_len)
 }
 
 /* By what happened to its own rows, whatever others do. */
-Test(block_mask_physical, stale_by_its_own_rows)
+Test(block_mask_physical, stale_only_if_its_own_rows_changed)
 {
 	paged_seq_id mine = fixture_create_seq(8), other = fixture_create_seq(8);
 	struct paged_block_mask *mask = placed(mine, 7), *logical = NULL;
@@ -308,7 +308,7 @@ Test(block_mask_physical, stale_by_its_own_rows)
 	cr_assert_eq(paged_block_mask_validate(mask), PAGED_ERR_STALE);
 }
 
-Test(block_mask_physical, refuses_with_numbers)
+Test(block_mask_physical, errors_name_row_and_numbers)
 {
 	static const uint32_t pages[] = { 3, FIXTURE_N_PAGES };
 	paged_seq_id seq = fixture_create_seq(8);

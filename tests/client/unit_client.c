@@ -15,7 +15,7 @@
 
 TestSuite(client, .init = client_fixture_setup, .fini = client_fixture_teardown);
 
-Test(open, failures_leave_a_client_to_ask)
+Test(open, a_failed_open_returns_a_client_with_the_error)
 {
 	struct paged_pool_params bad = fixture_pool_params;
 	struct paged_client_params params = { .struct_size = sizeof(params), .join_token = "00" };
@@ -164,7 +164,7 @@ mapping_of(const void *base, bool *huge)
 	return size;
 }
 
-Test(open, pages_lie_where_huge_ones_can)
+Test(open, pages_are_aligned_for_huge_pages)
 {
 	struct paged_pool_params large = {
 		.struct_size = sizeof(large),
@@ -205,7 +205,7 @@ Test(client, ping)
 	expect_ok(paged_client_ping(client));
 }
 
-Test(client, pool_info_fills_what_the_caller_has)
+Test(client, pool_info_fills_struct_size_bytes)
 {
 	struct paged_pool_info info;
 
@@ -273,7 +273,7 @@ Test(client, sequences)
 	expect_error(paged_seq_read(pool, 0, NULL, NULL, 3), PAGED_ERR_INVALID, "pages is NULL but n_max is 3");
 }
 
-Test(client, requests_are_checked_before_they_are_made)
+Test(client, requests_are_checked_before_they_are_sent)
 {
 	paged_seq_id id = fixture_create_seq(0);
 	uint32_t tokens = 1;
@@ -308,7 +308,7 @@ Test(client, requests_are_checked_before_they_are_made)
 		     "params[0].tag is not UTF-8 without control characters");
 }
 
-Test(client, tags_of_a_request_have_a_limit_together)
+Test(client, tags_of_a_request_share_one_limit)
 {
 	static struct paged_seq_params params[PAGED_MAX_REQUEST_SEQS];
 	static paged_seq_id ids[PAGED_MAX_REQUEST_SEQS];
@@ -322,7 +322,7 @@ Test(client, tags_of_a_request_have_a_limit_together)
 		     "pool small: 4096 sequences requested, 8 of 8 slots free");
 }
 
-Test(client, sequences_begin_with_a_tag_and_capacity)
+Test(client, sequences_are_created_with_tag_and_capacity)
 {
 	struct paged_seq_params params[2] = { { .pool = pool, .tag = "chat 7", .n_tokens = 5 }, { .pool = pool } };
 	struct paged_check_result result = { .struct_size = sizeof(result) };
@@ -400,7 +400,7 @@ Test(client, an_id_of_another_pool_is_refused)
 	paged_client_close(two);
 }
 
-Test(client, slots_fit_an_id)
+Test(client, slot_numbers_fit_an_id)
 {
 	struct paged_pool_params params = fixture_pool_params;
 	struct paged_client *large;
@@ -411,7 +411,7 @@ Test(client, slots_fit_an_id)
 	paged_client_close(large);
 }
 
-Test(client, full_pool_changes_nothing)
+Test(client, a_request_that_fails_with_full_changes_nothing)
 {
 	paged_seq_id ids[9], half[2] = { fixture_create_seq(0), fixture_create_seq(0) };
 	uint32_t tokens[2] = { 36, 36 };
@@ -455,7 +455,7 @@ fail_elsewhere(void *argument)
 	return NULL;
 }
 
-Test(client, a_sentence_belongs_to_its_thread)
+Test(client, error_text_is_per_thread)
 {
 	pthread_t thread;
 
@@ -465,7 +465,7 @@ Test(client, a_sentence_belongs_to_its_thread)
 	cr_assert_str_eq(paged_client_error(client), "an array of the request is NULL");
 }
 
-Test(client, a_thread_keeps_the_sentences_of_the_eight_that_failed_last)
+Test(client, a_thread_keeps_error_text_of_eight_clients)
 {
 	struct paged_client *others[8];
 
@@ -542,7 +542,7 @@ Test(client, a_forked_child_is_refused_without_a_system_call)
 	cr_assert(WIFEXITED(exit_status) && WEXITSTATUS(exit_status) == 0, "status %x", (unsigned int)exit_status);
 }
 
-Test(client, an_observer_only_looks)
+Test(client, an_observer_is_read_only)
 {
 	struct paged_client_params params = { .struct_size = sizeof(params), .observer = 1 };
 	struct paged_session_entry *sessions;
@@ -608,7 +608,7 @@ Test(client, administration)
 }
 
 /* A program built with an older or a newer header has smaller or larger entries. */
-Test(client, entries_have_the_size_of_the_program)
+Test(client, report_entries_have_the_callers_size)
 {
 	struct newer {
 		struct paged_pool_entry known;
@@ -646,7 +646,7 @@ log_line(void *argument, enum paged_log_level level, const char *text)
 	snprintf(argument, 64, "%s", text);
 }
 
-Test(open, failures_are_logged_when_the_program_asks)
+Test(open, failures_are_logged_if_a_log_function_is_set)
 {
 	char line[64] = "";
 	struct paged_client_params params = { .struct_size = sizeof(params), .log = log_line, .log_argument = line };

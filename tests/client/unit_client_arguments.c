@@ -23,7 +23,7 @@ mod_of(const char *text)
 	return mod;
 }
 
-Test(arguments, reserved_words_of_tensors_and_rows)
+Test(arguments, reserved_fields_of_tensors_and_rows_must_be_0)
 {
 	struct paged_batch_row row = { .seq = fixture_create_seq(4), .q_len = 4, .kv_len = 4 };
 	struct paged_batch *batch = fixture_create_batch(1, 0);
@@ -44,7 +44,7 @@ Test(arguments, reserved_words_of_tensors_and_rows)
 	expect_ok(paged_append(batch, 0, &tensor, &tensor, NULL));
 }
 
-Test(arguments, reserved_words_of_mods)
+Test(arguments, reserved_fields_of_mods_must_be_0)
 {
 	struct paged_mod_point point = { .q_idx = 3, .kv_idx = 2, .reserved = { 0, 1 } };
 	struct paged_mod *mod = mod_of("sliding_window");
@@ -65,7 +65,7 @@ Test(arguments, reserved_words_of_mods)
 	cr_assert_eq(value, 1);
 }
 
-Test(arguments, block_masks)
+Test(arguments, structs_of_block_masks_are_checked)
 {
 	struct paged_batch_row row = { .q_len = 4, .kv_len = 4, .reserved = { 1 } };
 	struct paged_block_mask_params params = { .struct_size = sizeof(params), .rows = &row, .n_rows = 1 };
@@ -93,7 +93,7 @@ Test(arguments, block_masks)
 	} while (0)
 
 /* Every public call that takes a handle, without one. */
-Test(null, handles)
+Test(null, every_call_refuses_a_null_handle)
 {
 	struct paged_client *no_client = NULL;
 	struct paged_pool *no_pool = NULL;
@@ -190,7 +190,7 @@ Test(null, handles)
 }
 
 /* Calls that answer something else, and those that free. */
-Test(null, other_answers)
+Test(null, getters_and_destructors_accept_null)
 {
 	cr_assert_eq(paged_client_session(NULL), 0);
 	cr_assert_str_empty(paged_client_join_token(NULL));
@@ -207,7 +207,7 @@ Test(null, other_answers)
 	paged_free(NULL);
 }
 
-Test(version, of_header_and_library)
+Test(version, header_and_library_have_the_same_version)
 {
 	char text[32];
 

@@ -46,7 +46,7 @@ written(paged_seq_id id)
 }
 
 /* Out of a sequence, and into another in another order, from where it comes out again. */
-Test(client_gather, there_and_back)
+Test(client_gather, gather_inverts_append)
 {
 	static const uint32_t positions[TOKENS] = { 10, 3, 0, 7, 1, 9, 2, 8, 4, 6, 5 };
 	struct paged_append_params append = { .struct_size = sizeof(append), .positions = positions };
@@ -70,7 +70,7 @@ Test(client_gather, there_and_back)
 }
 
 /* Rows that share pages, wait, or have no tokens; V alone. */
-Test(client_gather, rows)
+Test(client_gather, rows_with_shared_pages_or_without_tokens)
 {
 	paged_seq_id id = fixture_create_seq(TOKENS);
 	struct paged_batch *batch = written(id);
@@ -98,7 +98,7 @@ Test(client_gather, rows)
 	expect_ok(paged_gather(batch, 1, &k_out_tensor, &v_out_tensor, NULL));
 }
 
-Test(client_gather, is_checked)
+Test(client_gather, arguments_are_checked)
 {
 	paged_seq_id id = fixture_create_seq(TOKENS);
 	struct paged_batch *batch = fixture_create_batch(1, 0);

@@ -91,7 +91,7 @@ Test(client_merge, shared_prefix)
 }
 
 /* A part that saw nothing is not looked at; NaN stays in its row and head; results may take a part's place. */
-Test(client_merge, special_parts)
+Test(client_merge, empty_and_nan_parts)
 {
 	static result out[2], expected;
 	static logs lse[2];
@@ -131,7 +131,7 @@ Test(client_merge, special_parts)
 	cr_expect_eq(lse[0][2][3], -INFINITY);
 }
 
-Test(client_merge, errors)
+Test(client_merge, arguments_are_checked)
 {
 	static result out[3];
 	static logs lse;

@@ -20,7 +20,7 @@ attend_and_expect(struct paged_mod_set *mods, const struct attention_mods *what,
 	expect_ok(paged_batch_validate(attention_fixture->batch));
 }
 
-Test(client_mods, texts)
+Test(client_mods, results_with_each_mod)
 {
 	static const char *const texts[][2] = {
 		{ "true", "score" },
@@ -46,7 +46,7 @@ Test(client_mods, texts)
 }
 
 /* Values are copied at bind: what changes then is another binding's. */
-Test(client_mods, parameters_change_each_step)
+Test(client_mods, parameters_are_rebound_each_step)
 {
 	int32_t window = 5;
 	float cap = 0.25f;
@@ -71,7 +71,7 @@ Test(client_mods, parameters_change_each_step)
 }
 
 /* Contents, extents and addresses are a binding's, dtype and rank the mod's. */
-Test(client_mods, arrays_change_each_step)
+Test(client_mods, arrays_are_rebound_each_step)
 {
 	int32_t doc[ATTENTION_TOKENS];
 	uint16_t slope[2][8];
@@ -163,7 +163,7 @@ Test(client_mods, strided_arrays)
 }
 
 /* As models that have full and sliding layers. */
-Test(client_mods, two_kinds_of_layers)
+Test(client_mods, full_and_sliding_window_layers)
 {
 	const struct attention_mods window = { .mask = "sliding_window(64)" }, full = { .score = "soft_cap(1.5)" };
 	struct paged_mod_set *mods[2] = { attention_mod_set_open(&window), attention_mod_set_open(&full) };
@@ -263,7 +263,7 @@ Test(client_mods, sinks)
 }
 
 /* A sink that is no number spoils its head, and no other. */
-Test(client_mods, sinks_that_spoil)
+Test(client_mods, non_finite_sinks)
 {
 	const float sink[ATTENTION_Q_HEADS] = { NAN, 0, INFINITY, 1 };
 	const struct paged_attention_params params = { .struct_size = sizeof(params), .sink = sink };
@@ -280,7 +280,7 @@ Test(client_mods, sinks_that_spoil)
 }
 
 /* Positions are the caller's where it says so. */
-Test(client_mods, q_base)
+Test(client_mods, explicit_query_positions)
 {
 	const struct attention_mods what = { "abs(q_idx - kv_idx) < 50", "score + 0.01 * q_idx", 0, NULL };
 
@@ -292,7 +292,7 @@ Test(client_mods, q_base)
 	attend_and_expect(attention_mod_set_open(&what), &what, PAGED_MASK_CAUSAL);
 }
 
-Test(client_mods, one_element)
+Test(client_mods, mod_evaluate_at_one_point)
 {
 	const int32_t doc[] = { 7, 8, 8 };
 	const struct paged_array arrays[] = { MOD_ARRAY("doc", PAGED_I32, doc) };

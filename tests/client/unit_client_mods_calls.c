@@ -60,7 +60,7 @@ Test(client_mods_calls, parse)
 	cr_assert_null(mod);
 }
 
-Test(client_mods_calls, what_a_mod_depends_on)
+Test(client_mods_calls, mod_inputs_lists_what_the_mod_reads)
 {
 	static const struct {
 		enum paged_mod_kind kind;
@@ -82,7 +82,7 @@ Test(client_mods_calls, what_a_mod_depends_on)
 	}
 }
 
-Test(client_mods_calls, texts_and_ready_made_mods)
+Test(client_mods_calls, predefined_mods_parse)
 {
 	int32_t any[4] = { 0 };
 	const struct paged_named_mod *named;
@@ -125,7 +125,7 @@ squeeze(char *text)
 }
 
 /* paged_mods(7) shows the ready-made mods as they are. */
-Test(client_mods_calls, the_manual_has_them)
+Test(client_mods_calls, the_manual_lists_the_predefined_mods)
 {
 	static char manual[1 << 16];
 	const struct paged_named_mod *named;
@@ -286,7 +286,7 @@ blocks_of(size_t n_rows, uint32_t n_heads, uint32_t q_len, uint32_t kv_len)
 	return blocks;
 }
 
-Test(client_mods_calls, block_masks_that_do_not_fit)
+Test(client_mods_calls, block_masks_of_another_shape_are_refused)
 {
 	struct paged_block_mask *right = blocks_of(3, 4, 10, 600), *one = blocks_of(1, 1, 1, 580);
 	struct paged_block_mask *rows = blocks_of(2, 1, 10, 600), *heads = blocks_of(3, 2, 10, 600);
@@ -373,7 +373,7 @@ Test(client_mods_calls, stale_block_masks)
 }
 
 /* Whatever its other extents are. */
-Test(client_mods_calls, an_array_of_nothing)
+Test(client_mods_calls, an_empty_array)
 {
 	struct paged_array array = {
 		.name = "doc", .dtype = PAGED_I32, .n_dims = 4, .extents = { 0, UINT32_MAX, UINT32_MAX, UINT32_MAX }
@@ -392,7 +392,7 @@ Test(client_mods_calls, an_array_of_nothing)
 /* The first query row past what the window holds, so that both names matter. */
 static const struct paged_mod_point wide_point = { .q_idx = 4, .kv_idx = 2 };
 
-Test(client_mods_calls, values_of_64_bits)
+Test(client_mods_calls, int64_arrays_and_parameters)
 {
 	static int64_t doc[ATTENTION_TOKENS][2];
 	static int32_t twin[ATTENTION_TOKENS];
@@ -430,7 +430,7 @@ Test(client_mods_calls, values_of_64_bits)
 }
 
 /* A value that does not fit leaves everything as it was. */
-Test(client_mods_calls, values_outside_32_bits)
+Test(client_mods_calls, int64_values_outside_32_bits_are_refused)
 {
 	int64_t window = 3, table[2][700] = { { 0 } }, largest = INT32_MAX;
 	struct paged_array arrays[] = {
@@ -477,7 +477,7 @@ Test(client_mods_calls, values_outside_32_bits)
 /* ------------------------------------------------------- indexes, endings */
 
 /* A read out of bounds belongs to the plan in which it happened, whatever became of the mods. */
-Test(client_mods_calls, indexes_out_of_bounds)
+Test(client_mods_calls, out_of_bounds_indexes_are_reported)
 {
 	float bias[580] = { 0 };
 	struct paged_array arrays[] = { MOD_ARRAY("bias", PAGED_F32, bias) };
@@ -508,7 +508,7 @@ Test(client_mods_calls, indexes_out_of_bounds)
 }
 
 /* Though the 0 that is read instead says the same as all elements. */
-Test(client_mods_calls, indexes_out_of_bounds_that_change_nothing)
+Test(client_mods_calls, out_of_bounds_indexes_are_reported_even_if_unused)
 {
 	int32_t zeros[580] = { 0 };
 	const struct paged_array arrays[] = { MOD_ARRAY("zeros", PAGED_I32, zeros) };
@@ -556,7 +556,7 @@ Test(client_mods_calls, a_forked_child_may_only_free)
 }
 
 /* Inside out, or all at once: the sanitizers look for what is left, or gone twice. */
-Test(client_mods_calls, close_order)
+Test(client_mods_calls, objects_may_be_destroyed_in_any_order)
 {
 	struct paged_mod *mask = attention_mod_parse(PAGED_MOD_MASK, "causal", 0, NULL);
 	struct paged_mod *score = attention_mod_parse(PAGED_MOD_SCORE, "score", 0, NULL);

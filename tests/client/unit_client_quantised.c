@@ -94,7 +94,7 @@ bound(enum paged_dtype dtype, const float *x, uint32_t d)
 }
 
 /* What the pages hold is as near as promised, and attention is exact on that. */
-Test(quantised, kept_and_read)
+Test(quantised, stored_values_and_attention)
 {
 	static const float k_scale[FIXTURE_KV_HEADS] = { 0.25f, 1.5f }, v_scale[FIXTURE_KV_HEADS] = { 1, 0.01f };
 
@@ -175,7 +175,7 @@ Test(quantised, scales_are_checked)
 }
 
 /* A tensor of the caller's is of a dtype that tensors have. */
-Test(quantised, tensors_are_floats)
+Test(quantised, tensors_must_be_floats)
 {
 	struct paged_batch *batch = planned(POOL_I8);
 	struct paged_tensor bytes = k_tensor;
@@ -231,7 +231,7 @@ Test(quantised, rotary_is_checked)
 }
 
 /* Half a turn and a quarter of one; whoever has the struct without rotary has none. */
-Test(quantised, rotary_turns)
+Test(quantised, rotary_rotates_k)
 {
 	const struct paged_rotary rotary = { .struct_size = sizeof(rotary),
 					     .cos_sin = table,

@@ -50,7 +50,7 @@ rows_fill(struct paged_batch_row rows[ROWS])
 }
 
 /* A sequence keeps its number while its place changes, and with it its part of an array. */
-Test(rows, numbers_that_mods_see)
+Test(rows, b_of_a_row_in_mods)
 {
 	static const int32_t first[8] = { 9, 9, 9, 9, 9, 0, 9, 2 };
 	const struct paged_array array = {
@@ -122,7 +122,7 @@ Test(rows, numbers_that_mods_see)
 		     "block mask: row 1: b is 2147483648; it is at most 2^31 - 1, and 0 without PAGED_ROW_B");
 }
 
-Test(rows, no_token_is_written_twice)
+Test(rows, append_refuses_to_write_a_token_twice)
 {
 	const paged_seq_id id = fixture_create_seq(12), second = fixture_create_seq(12);
 	struct paged_batch_row rows[3] = { { .seq = id, .q_len = 2, .kv_len = 6 },
@@ -159,7 +159,7 @@ Test(rows, no_token_is_written_twice)
 }
 
 /* Rows that kept their sequences from the last plan are not compared again; those that changed are. */
-Test(rows, sequences_change_their_rows)
+Test(rows, duplicate_check_after_rows_change)
 {
 	const paged_seq_id first = fixture_create_seq(12), second = fixture_create_seq(12),
 			   empty = fixture_create_seq(0);
@@ -207,7 +207,7 @@ transpose(float to[ELEMENTS], const float from[ELEMENTS])
 	}
 }
 
-Test(rows, contiguous_batch_heads_tokens_dim)
+Test(rows, tensors_in_bhsd_layout)
 {
 	static float k2[ELEMENTS], v2[ELEMENTS], q2[ELEMENTS], out2[ELEMENTS], lse[2][ROWS * TOKENS * FIXTURE_KV_HEADS];
 	const struct paged_tensor like = { .dtype = PAGED_F32,
@@ -269,7 +269,7 @@ Test(rows, contiguous_batch_heads_tokens_dim)
 		     "q has a batch_stride: rows must have equally many tokens, as the host knows them");
 }
 
-Test(rows, tensors_that_do_not_fit)
+Test(rows, tensor_strides_are_checked)
 {
 	struct paged_batch_row rows[ROWS];
 	struct paged_tensor bad = q_tensor, big = out_tensor;

@@ -162,7 +162,7 @@ run_backwards(void *argument, paged_work_fn work, void *work_argument, uint32_t 
 		work(work_argument, n);
 }
 
-Test(threads, the_calling_thread_alone)
+Test(threads, a_run_function_on_the_calling_thread)
 {
 	struct calls calls = { 0 };
 	struct paged_client_params params = params_of(5);
@@ -232,7 +232,7 @@ run_on_pool(void *argument, paged_work_fn work, void *work_argument, uint32_t n)
 	pthread_mutex_unlock(&its->mutex);
 }
 
-Test(threads, a_pool_of_the_program)
+Test(threads, a_run_function_on_the_programs_threads)
 {
 	struct program_pool its = { .mutex = PTHREAD_MUTEX_INITIALIZER,
 				    .wake = PTHREAD_COND_INITIALIZER,
@@ -272,7 +272,7 @@ run_with_one_again(void *argument, paged_work_fn work, void *work_argument, uint
 }
 
 /* A call says that run() was wrong, and the next one is as good as ever. */
-Test(threads, a_run_that_is_none)
+Test(threads, an_incorrect_run_function_is_reported)
 {
 	static const struct {
 		paged_run_fn run;
@@ -334,7 +334,7 @@ count_bound_to(uint32_t cpu)
 	return (unsigned int)strtoul(text, NULL, 10);
 }
 
-Test(threads, bound_to_cpus)
+Test(threads, threads_are_bound_to_cpus)
 {
 	uint32_t cpus[3], n = 3, n_bound;
 	struct paged_client_params params;
@@ -365,7 +365,7 @@ Test(threads, bound_to_cpus)
 }
 
 /* A program that has bound its own thread, as engines do, may still say where the others go. */
-Test(threads, bound_by_a_bound_thread)
+Test(threads, threads_are_bound_when_the_caller_is_bound)
 {
 	uint32_t cpus[2], n = 2;
 	struct paged_client_params params;
@@ -393,7 +393,7 @@ Test(threads, bound_by_a_bound_thread)
 		paged_client_close(client);                                                                 \
 	} while (0)
 
-Test(threads, refusals)
+Test(threads, invalid_params_are_refused)
 {
 	uint32_t usable[64], n = 64;
 	uint32_t cpus[2] = { 0, 8191 };
@@ -429,7 +429,7 @@ Test(threads, refusals)
 }
 
 /* Programs built before there were CPUs to name. */
-Test(threads, an_older_programs_struct)
+Test(threads, params_of_an_older_struct_size)
 {
 	struct paged_client_params params = params_of(2);
 

@@ -25,7 +25,7 @@ child_finds(const struct guard *guard, bool strict)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-Test(guard, a_wiped_page_tells_without_a_system_call)
+Test(guard, wipe_on_fork_page_needs_no_system_call)
 {
 	struct guard guard;
 
@@ -38,7 +38,7 @@ Test(guard, a_wiped_page_tells_without_a_system_call)
 	guard_destroy(&guard);
 }
 
-Test(guard, without_a_wiped_page_the_process_id_tells)
+Test(guard, fallback_compares_process_ids)
 {
 	struct guard guard;
 

@@ -99,7 +99,7 @@ files(const char *wanted, char *path, size_t size)
 	return n;
 }
 
-Test(jit_cache, keys)
+Test(jit_cache, keys_depend_on_the_parts)
 {
 	const struct jit_key_part a[] = { { "ab", 2 }, { "c", 1 } }, b[] = { { "a", 1 }, { "bc", 2 } };
 	struct jit_key keys[] = { jit_key_make(a, 2), jit_key_make(b, 2), jit_key_make(a, 1) };
@@ -110,7 +110,7 @@ Test(jit_cache, keys)
 	cr_expect_eq(memcmp(&keys[0], &again, sizeof(again)), 0);
 }
 
-Test(jit_cache, where_it_is)
+Test(jit_cache, directory_from_the_environment)
 {
 	char path[64];
 
@@ -138,7 +138,7 @@ Test(jit_cache, where_it_is)
 	cr_expect_eq(jit_cache_path(path, sizeof(path), &error), PAGED_ERR_INVALID);
 }
 
-Test(jit_cache, keeps_and_replaces)
+Test(jit_cache, put_get_and_replace)
 {
 	struct jit_cache *cache = cache_open(0);
 	struct stat stat;
@@ -162,7 +162,7 @@ Test(jit_cache, keeps_and_replaces)
 	jit_cache_close(cache);
 }
 
-Test(jit_cache, none)
+Test(jit_cache, disabled_cache)
 {
 	struct jit_key key = key_of("one");
 	size_t size;
@@ -173,7 +173,7 @@ Test(jit_cache, none)
 	jit_cache_close(NULL);
 }
 
-Test(jit_cache, a_folder_open_to_others)
+Test(jit_cache, a_directory_writable_by_others_is_refused)
 {
 	struct jit_cache *cache;
 	char path[512];
@@ -188,7 +188,7 @@ Test(jit_cache, a_folder_open_to_others)
 	jit_cache_close(cache);
 }
 
-Test(jit_cache, a_folder_of_another_user)
+Test(jit_cache, a_directory_of_another_user_is_refused)
 {
 	struct jit_cache *cache;
 
@@ -206,7 +206,7 @@ Test(jit_cache, a_folder_of_another_user)
 	}
 }
 
-Test(jit_cache, a_folder_that_cannot_be)
+Test(jit_cache, a_directory_that_cannot_be_created)
 {
 	struct jit_cache *cache;
 	char path[512];
@@ -221,7 +221,7 @@ Test(jit_cache, a_folder_that_cannot_be)
 }
 
 /* Every byte of a file, one after another, and every length. */
-Test(jit_cache, damage)
+Test(jit_cache, damaged_files_are_misses)
 {
 	struct jit_cache *cache = cache_open(0);
 	char path[512], good[256], bad[256];
@@ -253,7 +253,7 @@ Test(jit_cache, damage)
 	jit_cache_close(cache);
 }
 
-Test(jit_cache, removed)
+Test(jit_cache, removed_files_are_misses)
 {
 	struct jit_cache *cache = cache_open(0);
 	struct jit_key key = key_of("one");
@@ -269,7 +269,7 @@ Test(jit_cache, removed)
 }
 
 /* Another key's file under this one's name is not this one's. */
-Test(jit_cache, a_file_of_another_name)
+Test(jit_cache, a_renamed_file_is_a_miss)
 {
 	struct jit_cache *cache = cache_open(0);
 	char one[512], two[512];
@@ -283,7 +283,7 @@ Test(jit_cache, a_file_of_another_name)
 	jit_cache_close(cache);
 }
 
-Test(jit_cache, oldest_use_goes_first)
+Test(jit_cache, eviction_is_least_recently_used)
 {
 	static const char bytes[1000];
 	struct jit_cache *cache = cache_open(3500);
@@ -305,7 +305,7 @@ Test(jit_cache, oldest_use_goes_first)
 	jit_cache_close(cache);
 }
 
-Test(jit_cache, what_a_dead_writer_left)
+Test(jit_cache, temporary_files_of_dead_writers_are_removed)
 {
 	const struct timespec long_ago[2] = { { 1000, 0 }, { 1000, 0 } };
 	struct jit_cache *cache = cache_open(0);
@@ -354,7 +354,7 @@ child(unsigned int number)
 	return 0;
 }
 
-Test(jit_cache, processes_side_by_side)
+Test(jit_cache, concurrent_processes)
 {
 	pid_t children[4];
 	int status;

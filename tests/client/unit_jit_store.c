@@ -133,7 +133,7 @@ holds(struct jit_code *code, const char *expected)
 		  memcmp(jit_image(code)->bytes, expected, strlen(expected)) == 0);
 }
 
-Test(jit_store, asked_for_polled_and_waited_for)
+Test(jit_store, request_poll_and_wait)
 {
 	struct compiler compiler = { .waits = true };
 	struct jit_store *store = store_open(&compiler, "");
@@ -153,7 +153,7 @@ Test(jit_store, asked_for_polled_and_waited_for)
 	cr_expect_eq(compiler.n_opened, 101);
 }
 
-Test(jit_store, nothing_asked_for)
+Test(jit_store, unused_and_null_stores_are_destroyed)
 {
 	struct compiler compiler = { .n_opened = 0 };
 
@@ -163,7 +163,7 @@ Test(jit_store, nothing_asked_for)
 	cr_expect_eq(compiler.n_opened, 0);
 }
 
-Test(jit_store, equal_requests_share)
+Test(jit_store, equal_requests_share_code)
 {
 	struct compiler compiler = { .waits = true };
 	struct jit_store *store = store_open(&compiler, "");
@@ -178,7 +178,7 @@ Test(jit_store, equal_requests_share)
 	jit_store_destroy(store, false);
 }
 
-Test(jit_store, what_makes_requests_differ)
+Test(jit_store, requests_that_differ_compile_separately)
 {
 	static const struct jit_request requests[] = {
 		{ "attention_simt", "attention_simt_128", "a", 90 },
@@ -206,7 +206,7 @@ Test(jit_store, what_makes_requests_differ)
 }
 
 /* What is on disk needs no compiler to be there. */
-Test(jit_store, found_without_a_compiler)
+Test(jit_store, cached_code_needs_no_compiler)
 {
 	struct compiler compiler = { .absent = false };
 	struct jit_store *store = store_open(&compiler, folder);
@@ -224,7 +224,7 @@ Test(jit_store, found_without_a_compiler)
 }
 
 /* A driver that is older than the compiler: that of another machine with the same home. */
-Test(jit_store, refused_by_the_driver)
+Test(jit_store, code_refused_by_the_driver)
 {
 	struct compiler compiler = { .absent = false };
 	struct jit_store *store;
@@ -252,7 +252,7 @@ Test(jit_store, refused_by_the_driver)
 }
 
 /* In order, by the thread that asks, once. */
-Test(jit_store, lines_are_kept_until_somebody_asks)
+Test(jit_store, log_lines_are_kept_until_a_flush)
 {
 	struct compiler compiler = { .absent = false };
 	struct jit_store *store = store_open(&compiler, folder);
@@ -267,7 +267,7 @@ Test(jit_store, lines_are_kept_until_somebody_asks)
 	jit_store_destroy(store, false);
 }
 
-Test(jit_store, failures_are_told_and_tried_again)
+Test(jit_store, failures_are_reported_and_retried)
 {
 	struct compiler compiler = { .fails = true };
 	struct jit_store *store = store_open(&compiler, folder);
@@ -316,7 +316,7 @@ cache_damage(void)
 	closedir(dir);
 }
 
-Test(jit_store, damaged_code_is_compiled_anew)
+Test(jit_store, damaged_code_is_compiled_again)
 {
 	struct compiler compiler = { .n_opened = 0 };
 	struct jit_store *store;
@@ -332,7 +332,7 @@ Test(jit_store, damaged_code_is_compiled_anew)
 	cr_expect_not_null(strstr(compiler.log, "was damaged, and is removed\n"), "%s", compiler.log);
 }
 
-Test(jit_store, an_unusable_cache)
+Test(jit_store, an_unusable_cache_is_not_fatal)
 {
 	struct compiler compiler = { .n_opened = 0 };
 	struct jit_store *store = store_open(&compiler, folder);
@@ -347,7 +347,7 @@ Test(jit_store, an_unusable_cache)
 	cr_expect_null(strstr(strstr(compiler.log, "not kept") + 1, "not kept"), "once: %s", compiler.log);
 }
 
-Test(jit_store, given_up_while_it_is_made)
+Test(jit_store, released_during_compilation)
 {
 	struct compiler compiler = { .waits = true };
 	struct jit_store *store = store_open(&compiler, folder);
@@ -361,7 +361,7 @@ Test(jit_store, given_up_while_it_is_made)
 	cr_expect_leq(compiler.n_compiled, 1);
 }
 
-Test(jit_store, in_a_child)
+Test(jit_store, a_forked_child_does_not_compile)
 {
 	struct compiler compiler = { .waits = true };
 	struct jit_store *store = store_open(&compiler, "");
@@ -402,7 +402,7 @@ ask_much(void *argument)
 	return NULL;
 }
 
-Test(jit_store, many_threads)
+Test(jit_store, concurrent_requests)
 {
 	struct compiler compiler = { .n_opened = 0 };
 	struct jit_store *store = store_open(&compiler, folder);
@@ -420,7 +420,7 @@ Test(jit_store, many_threads)
 }
 
 /* Every AOT mod is there without a compiler, until a driver says that it is not for it. */
-Test(jit_store, aot_mods)
+Test(jit_store, aot_mods_need_no_compiler)
 {
 	struct compiler compiler = { .absent = false };
 	struct jit_store *store = store_open(&compiler, folder);

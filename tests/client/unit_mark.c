@@ -37,7 +37,7 @@ client_with_pools(struct paged_pool *pools[2], struct paged_batch *batches[2])
 	return client;
 }
 
-Test(mark, is_reached_at_once)
+Test(mark, a_host_mark_is_reached_immediately)
 {
 	struct paged_batch *batches[2], *other;
 	struct paged_pool *pools[2];
@@ -54,7 +54,7 @@ Test(mark, is_reached_at_once)
 	paged_client_close(client);
 }
 
-Test(mark, of_something_else_is_refused)
+Test(mark, a_mark_of_another_pool_is_refused)
 {
 	struct paged_batch *batches[2], *elsewhere[2];
 	struct paged_pool *pools[2], *others[2];

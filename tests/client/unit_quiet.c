@@ -154,7 +154,7 @@ steps_counted(struct quiet quiet)
 	cr_assert_eq(n_allocations, before, "%u allocations", n_allocations - before);
 }
 
-Test(quiet, the_count_counts)
+Test(quiet, allocations_are_counted)
 {
 	unsigned int before = n_allocations;
 
@@ -162,18 +162,18 @@ Test(quiet, the_count_counts)
 	cr_assert(!COUNTED || n_allocations > before);
 }
 
-Test(quiet, a_step_allocates_nothing)
+Test(quiet, a_step_does_not_allocate)
 {
 	steps_counted(quiet_of(0));
 }
 
 /* The reserve suffices, so nothing is asked. */
-Test(quiet, nor_with_a_reserve)
+Test(quiet, a_step_with_reserve_ahead_does_not_allocate)
 {
 	steps_counted(quiet_of(1));
 }
 
-Test(quiet, nor_with_threads)
+Test(quiet, a_step_with_threads_does_not_allocate)
 {
 	const struct paged_client_params params = { .struct_size = sizeof(params), .n_threads = 3 };
 	struct paged_client *one_thread = client;

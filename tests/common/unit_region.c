@@ -92,7 +92,7 @@ Test(region, format_and_view)
 }
 
 /* However large the mapping, the capacity of a full page table must fit its field: callers multiply. */
-Test(region, rows_whose_capacity_overflows)
+Test(region, page_tables_whose_capacity_overflows)
 {
 	r.header->table_entries = 1u << 24;
 	r.header->table_stride = 1u << 26;
@@ -102,7 +102,7 @@ Test(region, rows_whose_capacity_overflows)
 	cr_assert_eq(init((size_t)1 << 40), PAGED_ERR_PROTOCOL);
 }
 
-Test(region, size_refuses)
+Test(region, size_of_invalid_params_is_0)
 {
 	struct region_params bad[] = {
 		{ .n_pages = 0, .n_slots = 1, .page_size = 1, .max_length = 1 },
@@ -126,7 +126,7 @@ Test(region, size_refuses)
 	cr_assert_eq(region_size(&most) % 4096, 0);
 }
 
-Test(region, refuses_what_is_no_region)
+Test(region, refuses_other_files)
 {
 	cr_assert_eq(init(sizeof(struct region_header) - 1), PAGED_ERR_PROTOCOL);
 	cr_assert_eq(init(r.size - 1), PAGED_ERR_PROTOCOL);
@@ -136,7 +136,7 @@ Test(region, refuses_what_is_no_region)
 	cr_assert_not_null(strstr(r.error.text, "does not begin with paged's magic"));
 }
 
-Test(region, refuses_versions)
+Test(region, refuses_other_versions)
 {
 	r.header->version_minor = 9;
 	cr_assert_eq(init(r.size), PAGED_OK);
@@ -152,7 +152,7 @@ Test(region, refuses_versions)
 	cr_assert_str_eq(r.error.text, "table region has 1 layer groups and 4 shards, this library reads 1 of each");
 }
 
-Test(region, refuses_another_life)
+Test(region, refuses_another_boot_id)
 {
 	struct region_view view;
 
@@ -170,7 +170,7 @@ Test(region, refuses_another_life)
 		memcpy(r.base, &before, sizeof(before));                     \
 	} while (0)
 
-Test(region, refuses_offsets_that_leave_it)
+Test(region, refuses_offsets_outside_the_region)
 {
 	struct region_header *h = r.header;
 
@@ -200,7 +200,7 @@ Test(region, refuses_offsets_that_leave_it)
 }
 
 /* A newer owner's records may be larger: only the header says where things are. */
-Test(region, reads_larger_strides)
+Test(region, accepts_larger_strides)
 {
 	static _Alignas(64) uint8_t memory[8192];
 	struct region_header *header = (struct region_header *)memory;
@@ -271,7 +271,7 @@ Test(region, snapshot)
 	cr_assert_eq(snapshot.capacity, 12);
 }
 
-Test(region, look_at_stale_ids)
+Test(region, snapshot_of_stale_ids)
 {
 	struct region_slot *slot = put_sequence(&r.view, r.header);
 	struct region_snapshot snapshot;
@@ -287,7 +287,7 @@ Test(region, look_at_stale_ids)
 }
 
 /* An owner would not write it, but a reader must not leave the page table. */
-Test(region, look_at_an_impossible_capacity)
+Test(region, snapshot_of_an_invalid_capacity)
 {
 	struct region_slot *slot = put_sequence(&r.view, r.header);
 	struct region_snapshot snapshot;

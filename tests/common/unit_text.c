@@ -4,7 +4,7 @@
 
 #include "common/text.h"
 
-Test(text, hexadecimal_there_and_back)
+Test(text, hex_round_trip)
 {
 	static const uint8_t bytes[5] = { 0x00, 0x0f, 0xa0, 0xff, 0x5c };
 	uint8_t back[5];
@@ -20,7 +20,7 @@ Test(text, hexadecimal_there_and_back)
 	cr_assert_str_eq(text, "");
 }
 
-Test(text, what_is_no_hexadecimal)
+Test(text, unhex_refuses_other_text)
 {
 	static const char *const wrong[] = {
 		"", "0", "000fa0ff5", "000fa0ff5c0", "000fa0ff5g", "00 fa0ff5c", "\x10\x11"
@@ -32,7 +32,7 @@ Test(text, what_is_no_hexadecimal)
 }
 
 /* Of every byte alone, printable ASCII is UTF-8 without control characters. */
-Test(text, bytes_that_are_no_utf8)
+Test(text, bytes_that_are_not_utf8)
 {
 	for (int byte = 1; byte < 256; byte++) {
 		char text[3] = { 'a', (char)byte, 0 };

@@ -142,7 +142,7 @@ Test(wire, control_round_trips)
 	cr_assert_eq(reply_back.welcome.max_open_requests, 64);
 }
 
-Test(wire, names_cannot_paint_terminals)
+Test(wire, names_with_control_characters_are_refused)
 {
 	struct wire_control_request request = { .kind = WIRE_OPEN_POOL }, back;
 	size_t size;
@@ -198,7 +198,7 @@ Test(wire, largest_mask_fits)
 	cr_assert_arr_eq(back.build_mask.names, names, sizeof(names));
 }
 
-Test(wire, counts_of_a_mask_are_checked)
+Test(wire, counts_of_a_mask_request_are_checked)
 {
 	static uint32_t lengths[PAGED_MAX_MASK_ROWS + 1];
 	static struct mask_request_name names[MASK_MAX_NAMES + 1];
@@ -227,7 +227,7 @@ Test(wire, counts_of_a_mask_are_checked)
 	cr_assert_str_eq(error.text, "BuildMask.text has 4097 bytes; it may have 4096");
 }
 
-Test(wire, parts_of_arrays_are_checked)
+Test(wire, array_chunks_are_checked)
 {
 	static uint8_t data[WIRE_MAX_CHUNK + 1] = { 1, 2, 3 };
 	struct wire_request back, request = { .id = 1, .kind = WIRE_PUT_ARRAY };
@@ -249,7 +249,7 @@ Test(wire, parts_of_arrays_are_checked)
 	cr_assert_str_eq(error.text, "PutArray.extents has 0 entries; it may have 1 to 4");
 }
 
-Test(wire, the_largest_part_of_a_mask_fits)
+Test(wire, largest_mask_part_fits)
 {
 	static uint32_t values[MASK_PART_MAX + 1];
 	struct wire_reply back, reply = { .id = UINT64_MAX, .kind = WIRE_REPLY_MASK };
@@ -355,7 +355,7 @@ Test(wire, reports_round_trip)
 }
 
 /* 64 KiB of empty submessages want megabytes; the arena says no. */
-Test(wire, a_swollen_message_is_refused)
+Test(wire, a_message_that_decodes_to_megabytes_is_refused)
 {
 	struct wire_reply back;
 	size_t at = 0;
@@ -399,7 +399,7 @@ regrant(const struct wire_control_reply *reply, struct wire_control_reply *back)
 }
 
 /* What opens a GPU's memory comes through; what cannot be is refused. */
-Test(wire, grants_of_gpu_memory)
+Test(wire, gpu_pool_grants_round_trip)
 {
 	struct wire_control_reply back, reply = { .kind = WIRE_POOL_GRANT };
 	struct wire_memory *memory = &reply.pool_grant.memory;
@@ -429,7 +429,7 @@ Test(wire, grants_of_gpu_memory)
 }
 
 /* A field of bytes that is shorter than it shall be. */
-Test(wire, canaries_and_handles_have_one_size)
+Test(wire, canaries_and_handles_have_a_fixed_size)
 {
 	struct wire_control_reply back, reply = { .kind = WIRE_POOL_GRANT };
 	struct wire_reply handle = { .id = 1, .kind = WIRE_REPLY_HANDLE }, handle_back;
