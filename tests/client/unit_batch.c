@@ -326,22 +326,22 @@ Test(batch, attention_is_checked)
 
 /* What a sequence holds: number `token` of a stream of its own. */
 static float
-content(uint64_t seed, uint32_t token, uint32_t head, uint32_t dim)
+stream_element(uint64_t seed, uint32_t token, uint32_t head, uint32_t dim)
 {
 	return random_float(seed, ((uint64_t)token * 64 + head) * 64 + dim, 1.0f);
 }
 
 static void
-content_fill(float *to, uint64_t seed, uint32_t from, uint32_t n, uint32_t n_heads)
+stream_fill(float *to, uint64_t seed, uint32_t from, uint32_t n, uint32_t n_heads)
 {
 	for (uint32_t t = 0; t < n; t++)
 		for (uint32_t h = 0; h < n_heads; h++)
 			for (uint32_t d = 0; d < FIXTURE_DIM; d++)
-				to[(t * n_heads + h) * FIXTURE_DIM + d] = content(seed, from + t, h, d);
+				to[(t * n_heads + h) * FIXTURE_DIM + d] = stream_element(seed, from + t, h, d);
 }
 
 static void
-result_check(const float *got, float lse, uint64_t seed, uint32_t q_idx, uint32_t head)
+expect_result(const float *got, float lse, uint64_t seed, uint32_t q_idx, uint32_t head)
 {
 	float query[FIXTURE_DIM], keys[N_TOKENS * FIXTURE_KV_HEADS * FIXTURE_DIM], values[N_TOKENS * FIXTURE_KV_HEADS * FIXTURE_DIM];
 	struct reference_q_row line = {
@@ -355,17 +355,17 @@ result_check(const float *got, float lse, uint64_t seed, uint32_t q_idx, uint32_
 		.n_keys = q_idx + 1,
 		.scale = 1 / sqrt(FIXTURE_DIM),
 	};
-	struct reference_result wanted;
+	struct reference_result expected;
 
-	content_fill(keys, seed, 0, N_TOKENS, FIXTURE_KV_HEADS);
-	content_fill(values, seed + 1, 0, N_TOKENS, FIXTURE_KV_HEADS);
+	stream_fill(keys, seed, 0, N_TOKENS, FIXTURE_KV_HEADS);
+	stream_fill(values, seed + 1, 0, N_TOKENS, FIXTURE_KV_HEADS);
 	for (uint32_t d = 0; d < FIXTURE_DIM; d++)
-		query[d] = content(seed + 2, q_idx, head, d);
-	reference_attend(&line, &wanted);
+		query[d] = stream_element(seed + 2, q_idx, head, d);
+	reference_attend(&line, &expected);
 	for (uint32_t d = 0; d < FIXTURE_DIM; d++)
-		cr_assert_leq(fabs(got[d] - wanted.out[d]), wanted.out_tolerance + 1e-7, "q %u head %u dim %u: %g, %g",
-			      q_idx, head, d, got[d], wanted.out[d]);
-	cr_assert_leq(fabs(lse - wanted.lse), wanted.score_tolerance + 1e-6);
+		cr_assert_leq(fabs(got[d] - expected.out[d]), expected.out_tolerance + 1e-7,
+			      "q %u head %u dim %u: %g, %g", q_idx, head, d, got[d], expected.out[d]);
+	cr_assert_leq(fabs(lse - expected.lse), expected.score_tolerance + 1e-6);
 }
 
 /* Two sequences, one prefilled in two chunks while the other is decoded, give what float64 gives. */
@@ -401,10 +401,10 @@ Test(batch, results_equal_the_reference)
 		for (uint32_t r = 0; r < 2; r++) {
 			uint32_t n = rows[r].q_len, from = rows[r].kv_len - n;
 
-			content_fill(keys + at * FIXTURE_KV_HEADS * FIXTURE_DIM, 10 * r, from, n, FIXTURE_KV_HEADS);
-			content_fill(values + at * FIXTURE_KV_HEADS * FIXTURE_DIM, 10 * r + 1, from, n,
-				     FIXTURE_KV_HEADS);
-			content_fill(queries + at * Q_HEADS * FIXTURE_DIM, 10 * r + 2, from, n, Q_HEADS);
+			stream_fill(keys + at * FIXTURE_KV_HEADS * FIXTURE_DIM, 10 * r, from, n, FIXTURE_KV_HEADS);
+			stream_fill(values + at * FIXTURE_KV_HEADS * FIXTURE_DIM, 10 * r + 1, from, n,
+				    FIXTURE_KV_HEADS);
+			stream_fill(queries + at * Q_HEADS * FIXTURE_DIM, 10 * r + 2, from, n, Q_HEADS);
 			at += n;
 		}
 		expect_ok(paged_batch_plan(batch, 2, rows));
@@ -414,7 +414,7 @@ Test(batch, results_equal_the_reference)
 		for (uint32_t r = 0; r < 2; r++)
 			for (uint32_t i = 0; i < rows[r].q_len; i++, at++)
 				for (uint32_t h = 0; h < Q_HEADS; h++)
-					result_check(results + (at * Q_HEADS + h) * FIXTURE_DIM, lse[at * Q_HEADS + h],
-						     10 * r, rows[r].kv_len - rows[r].q_len + i, h);
+					expect_result(results + (at * Q_HEADS + h) * FIXTURE_DIM, lse[at * Q_HEADS + h],
+						      10 * r, rows[r].kv_len - rows[r].q_len + i, h);
 	}
 }

@@ -176,14 +176,14 @@ Test(block_mask, from_dense_round_trip)
 
 /* Two rows of two query blocks; the second's last blocks are cut. */
 static const struct paged_batch_row two_rows[] = { { .q_len = 8, .kv_len = 8 }, { .q_len = 6, .kv_len = 6 } };
-static const struct paged_block_mask_params two = {
-	.struct_size = sizeof(two), .rows = two_rows, .n_rows = 2, .q_block = 4, .kv_block = 4
+static const struct paged_block_mask_params two_rows_params = {
+	.struct_size = sizeof(two_rows_params), .rows = two_rows, .n_rows = 2, .q_block = 4, .kv_block = 4
 };
 
 Test(block_mask, dense_blocks_and_picture)
 {
 	static const uint8_t expected[] = { 1, 0, 1, 1, 1, 0, 1, 1 };
-	struct paged_block_mask *mask = fixture_mask_create(&two, "causal", 0, NULL);
+	struct paged_block_mask *mask = fixture_mask_create(&two_rows_params, "causal", 0, NULL);
 	uint8_t blocks[8];
 	char *text = NULL;
 
@@ -207,7 +207,7 @@ Test(block_mask, full_blocks_past_kv_len_become_partial)
 						 .indices = { NULL, blocks } };
 	struct paged_block_mask *mask = NULL;
 
-	expect_ok(paged_block_mask_from_lists(pool, &two, &lists, &mask));
+	expect_ok(paged_block_mask_from_lists(pool, &two_rows_params, &lists, &mask));
 	cr_assert_eq(fixture_mask_list(mask, PAGED_BLOCKS_FULL, 0, 0, 1).n, 2);
 	cr_assert_eq(fixture_mask_list(mask, PAGED_BLOCKS_FULL, 0, 0, 1).blocks[0], 1);
 	cr_assert_eq(fixture_mask_list(mask, PAGED_BLOCKS_FULL, 1, 0, 0).n, 1);
@@ -216,16 +216,16 @@ Test(block_mask, full_blocks_past_kv_len_become_partial)
 }
 
 static void
-expect_part(const struct paged_block_mask *part, const struct paged_block_mask *whole,
-	    const struct paged_block_mask_part *of)
+expect_selected(const struct paged_block_mask *selected, const struct paged_block_mask *source,
+		const struct paged_block_mask_part *of)
 {
-	struct paged_block_mask_info info = fixture_mask_info(part), all = fixture_mask_info(whole);
+	struct paged_block_mask_info info = fixture_mask_info(selected), all = fixture_mask_info(source);
 
 	cr_assert_eq(info.n_rows, of->n_rows != 0 ? of->n_rows : all.n_rows - of->first_row);
 	cr_assert_eq(info.n_heads, of->n_heads != 0 ? of->n_heads : all.n_heads - of->first_head);
 	for (uint32_t r = 0; r < info.n_rows; r++) {
-		struct paged_block_mask_row row = fixture_mask_row(part, r),
-					    from = fixture_mask_row(whole, of->first_row + r);
+		struct paged_block_mask_row row = fixture_mask_row(selected, r),
+					    from = fixture_mask_row(source, of->first_row + r);
 		uint64_t rest = from.q_len > of->first_q ? from.q_len - of->first_q : 0;
 
 		cr_assert_eq(row.q_len, of->n_q != 0 && of->n_q < rest ? of->n_q : rest);
@@ -248,7 +248,7 @@ Test(block_mask, selected_parts)
 		struct paged_batch_row rows[MAX_ROWS];
 		struct paged_block_mask_params params = random_params(rows, rule, &state);
 		struct paged_block_mask *mask = fixture_mask_create(&params, rule->text, 2, mask_rule_arrays),
-					*part = NULL;
+					*selected = NULL;
 		struct paged_block_mask_info info = fixture_mask_info(mask);
 		struct paged_block_mask_part of = { .struct_size = sizeof(of) };
 		uint32_t q_len = 2 * info.q_block, kv_len = 5 * info.kv_block;
@@ -259,21 +259,22 @@ Test(block_mask, selected_parts)
 		of.n_heads = (uint32_t)random_below(&state, info.n_heads - of.first_head + 1);
 		of.first_q = info.q_block * random_below(&state, 3);
 		of.n_q = info.q_block * random_below(&state, 5);
-		expect_ok(paged_block_mask_select(mask, &of, &part));
-		expect_part(part, mask, &of);
-		expect_brute_force_mask(part, rule);
-		paged_block_mask_destroy(part);
-		expect_ok(paged_block_mask_select(mask, NULL, &part));
-		expect_same_mask(part, mask, "all of it");
-		paged_block_mask_destroy(part);
-		expect_ok(paged_block_mask_crop(mask, q_len, kv_len, &part));
-		expect_brute_force_mask(part, rule);
+		expect_ok(paged_block_mask_select(mask, &of, &selected));
+		expect_selected(selected, mask, &of);
+		expect_brute_force_mask(selected, rule);
+		paged_block_mask_destroy(selected);
+		expect_ok(paged_block_mask_select(mask, NULL, &selected));
+		expect_same_mask(selected, mask, "all of it");
+		paged_block_mask_destroy(selected);
+		expect_ok(paged_block_mask_crop(mask, q_len, kv_len, &selected));
+		expect_brute_force_mask(selected, rule);
 		for (uint32_t r = 0; r < info.n_rows; r++) {
-			cr_assert_eq(fixture_mask_row(part, r).q_len, rows[r].q_len < q_len ? rows[r].q_len : q_len);
-			cr_assert_eq(fixture_mask_row(part, r).kv_len,
+			cr_assert_eq(fixture_mask_row(selected, r).q_len,
+				     rows[r].q_len < q_len ? rows[r].q_len : q_len);
+			cr_assert_eq(fixture_mask_row(selected, r).kv_len,
 				     rows[r].kv_len < kv_len ? rows[r].kv_len : kv_len);
 		}
-		paged_block_mask_destroy(part);
+		paged_block_mask_destroy(selected);
 		paged_block_mask_destroy(mask);
 	}
 }
@@ -303,8 +304,8 @@ Test(block_mask, transpose_twice_is_identity)
 }
 
 static void
-create_refused(const struct paged_block_mask_params *params, const char *text, enum paged_status status,
-	       const char *sentence)
+expect_create_error(const struct paged_block_mask_params *params, const char *text, enum paged_status status,
+		    const char *sentence)
 {
 	struct paged_mod *mod = fixture_mod_parse(text, 2, mask_rule_arrays);
 	struct paged_block_mask *mask = NULL;
@@ -321,30 +322,32 @@ Test(block_mask, create_refuses)
 	struct paged_block_mask *mask = NULL;
 	struct paged_mod *mod = NULL;
 
-	create_refused(NULL, "causal", PAGED_ERR_INVALID, "block mask: 0 rows");
-	create_refused(&params, "kv_idx <= q_idx - h", PAGED_ERR_INVALID,
-		       "block mask: 'kv_idx <= q_idx - h' depends on h: say with n_heads how many heads there are");
+	expect_create_error(NULL, "causal", PAGED_ERR_INVALID, "block mask: 0 rows");
+	expect_create_error(
+		&params, "kv_idx <= q_idx - h", PAGED_ERR_INVALID,
+		"block mask: 'kv_idx <= q_idx - h' depends on h: say with n_heads how many heads there are");
 	params.physical = 2;
-	create_refused(&params, "causal", PAGED_ERR_INVALID, "block mask: physical is 2, neither 0 nor 1");
+	expect_create_error(&params, "causal", PAGED_ERR_INVALID, "block mask: physical is 2, neither 0 nor 1");
 	params.physical = 0;
 	params.max_bytes = 100;
-	create_refused(&params, "causal", PAGED_ERR_LIMIT, "block mask: 2 lists need more than the limit of 100 bytes");
+	expect_create_error(&params, "causal", PAGED_ERR_LIMIT,
+			    "block mask: 2 lists need more than the limit of 100 bytes");
 	params.max_bytes = 0;
 	rows[1].flags = 64;
-	create_refused(&params, "causal", PAGED_ERR_INVALID,
-		       "block mask: row 1: flags 0x40 has bits this library does not know");
+	expect_create_error(&params, "causal", PAGED_ERR_INVALID,
+			    "block mask: row 1: flags 0x40 has bits this library does not know");
 	rows[1].flags = PAGED_ROW_Q_BASE;
 	rows[1].q_base = INT32_MAX - 6;
-	create_refused(&params, "causal", PAGED_ERR_LIMIT,
-		       "block mask: row 1: 8 query rows from 2147483641 on over 8 keys: mods count in 32 bits");
+	expect_create_error(&params, "causal", PAGED_ERR_LIMIT,
+			    "block mask: row 1: 8 query rows from 2147483641 on over 8 keys: mods count in 32 bits");
 	rows[1].q_base = MASK_RULE_TOKENS - 7;
-	create_refused(&params, "doc[q_idx] == doc[kv_idx]", PAGED_ERR_RANGE,
-		       "mod: array 'doc', index 0 is 64, bounds are 0 to 63");
+	expect_create_error(&params, "doc[q_idx] == doc[kv_idx]", PAGED_ERR_RANGE,
+			    "mod: array 'doc', index 0 is 64, bounds are 0 to 63");
 	/* What is read instead would show every key: that is no reason to say nothing. */
-	create_refused(&params, "doc[kv_idx + 1000] == 0", PAGED_ERR_RANGE,
-		       "mod: array 'doc', index 0 is 1000, bounds are 0 to 63");
+	expect_create_error(&params, "doc[kv_idx + 1000] == 0", PAGED_ERR_RANGE,
+			    "mod: array 'doc', index 0 is 1000, bounds are 0 to 63");
 	params.rows = NULL;
-	create_refused(&params, "causal", PAGED_ERR_INVALID, "block mask: rows is NULL");
+	expect_create_error(&params, "causal", PAGED_ERR_INVALID, "block mask: rows is NULL");
 	params.rows = rows;
 	expect_error(paged_block_mask_create(pool, &params, NULL, 0, NULL, &mask), PAGED_ERR_INVALID,
 		     "block mask: no mask mod");
@@ -367,7 +370,7 @@ Test(block_mask, from_lists_and_arrays_are_checked)
 {
 	static const uint32_t blocks[] = { 0, 0, 2, 1 };
 	static int32_t counts[] = { 1, 2, 0, 0 }, indices[8] = { 0, 1, 0, 1 };
-	struct paged_block_mask_params params = two;
+	struct paged_block_mask_params params = two_rows_params;
 	struct paged_block_lists lists = { .struct_size = sizeof(lists),
 					   .start = { (uint64_t[]){ 0, 1, 2, 3, 2 }, NULL },
 					   .indices = { blocks, NULL } };
@@ -410,31 +413,31 @@ Test(block_mask, from_lists_and_arrays_are_checked)
 Test(block_mask, views_and_selections_are_checked)
 {
 	static const struct paged_batch_row unlike[] = { { .q_len = 8, .kv_len = 8 }, { .q_len = 3, .kv_len = 8 } };
-	struct paged_block_mask *mask = fixture_mask_create(&two, "causal", 0, NULL), *other = NULL;
-	struct paged_block_mask_part part = { .struct_size = sizeof(part), .first_row = 2 };
+	struct paged_block_mask *mask = fixture_mask_create(&two_rows_params, "causal", 0, NULL), *other = NULL;
+	struct paged_block_mask_part selected = { .struct_size = sizeof(selected), .first_row = 2 };
 	struct paged_block_mask_row row = { .struct_size = sizeof(row) };
-	struct paged_block_mask_params params = two;
+	struct paged_block_mask_params params = two_rows_params;
 	struct paged_block_arrays arrays = { .struct_size = sizeof(arrays) };
 	int32_t counts[4], indices[4];
 
-	expect_error(paged_block_mask_select(mask, &part, &other), PAGED_ERR_RANGE, "block mask: row 2 of 2");
-	part.first_row = 1;
-	part.n_rows = 2;
-	expect_error(paged_block_mask_select(mask, &part, &other), PAGED_ERR_RANGE,
+	expect_error(paged_block_mask_select(mask, &selected, &other), PAGED_ERR_RANGE, "block mask: row 2 of 2");
+	selected.first_row = 1;
+	selected.n_rows = 2;
+	expect_error(paged_block_mask_select(mask, &selected, &other), PAGED_ERR_RANGE,
 		     "block mask: 2 rows from 1 on, of 2");
-	part.n_rows = UINT32_MAX;
-	expect_error(paged_block_mask_select(mask, &part, &other), PAGED_ERR_RANGE,
+	selected.n_rows = UINT32_MAX;
+	expect_error(paged_block_mask_select(mask, &selected, &other), PAGED_ERR_RANGE,
 		     "block mask: 4294967295 rows from 1 on, of 2");
-	part.n_rows = 0;
-	part.first_head = 1;
-	expect_error(paged_block_mask_select(mask, &part, &other), PAGED_ERR_RANGE, "block mask: head 1 of 1");
-	part.first_head = 0;
-	part.n_heads = UINT32_MAX;
-	expect_error(paged_block_mask_select(mask, &part, &other), PAGED_ERR_RANGE,
+	selected.n_rows = 0;
+	selected.first_head = 1;
+	expect_error(paged_block_mask_select(mask, &selected, &other), PAGED_ERR_RANGE, "block mask: head 1 of 1");
+	selected.first_head = 0;
+	selected.n_heads = UINT32_MAX;
+	expect_error(paged_block_mask_select(mask, &selected, &other), PAGED_ERR_RANGE,
 		     "block mask: 4294967295 heads from 0 on, of 1");
-	part.n_heads = 0;
-	part.first_q = 2;
-	expect_error(paged_block_mask_select(mask, &part, &other), PAGED_ERR_INVALID,
+	selected.n_heads = 0;
+	selected.first_q = 2;
+	expect_error(paged_block_mask_select(mask, &selected, &other), PAGED_ERR_INVALID,
 		     "block mask: query row 2 is inside a query block of 4");
 	expect_error(paged_block_mask_select(mask, NULL, NULL), PAGED_ERR_INVALID,
 		     "a block mask needs a place for its handle");
@@ -459,7 +462,7 @@ Test(block_mask, views_and_selections_are_checked)
 /* One kind alone. */
 Test(block_mask, arrays_without_full_blocks)
 {
-	struct paged_block_mask *mask = fixture_mask_create(&two, "causal", 0, NULL);
+	struct paged_block_mask *mask = fixture_mask_create(&two_rows_params, "causal", 0, NULL);
 	struct paged_block_arrays arrays = { .struct_size = sizeof(arrays) };
 	int32_t counts[4], indices[4];
 
@@ -474,7 +477,7 @@ Test(block_mask, arrays_without_full_blocks)
 
 Test(block_mask, a_forked_child_may_only_free)
 {
-	struct paged_block_mask *mask = fixture_mask_create(&two, "causal", 0, NULL), *other = NULL;
+	struct paged_block_mask *mask = fixture_mask_create(&two_rows_params, "causal", 0, NULL), *other = NULL;
 	struct paged_block_mask_info info = { .struct_size = sizeof(info) };
 	struct paged_mod *mod = fixture_mod_parse("causal", 0, NULL);
 	struct paged_block_lists lists = { .struct_size = sizeof(lists) };
@@ -486,10 +489,10 @@ Test(block_mask, a_forked_child_may_only_free)
 	pid_t child = fork();
 
 	if (child == 0) {
-		bool right = paged_block_mask_create(pool, &two, mod, 0, NULL, &other) == PAGED_ERR_FORK &&
-			     paged_block_mask_from_lists(pool, &two, NULL, &other) == PAGED_ERR_FORK &&
-			     paged_block_mask_from_arrays(pool, &two, NULL, &other) == PAGED_ERR_FORK &&
-			     paged_block_mask_from_dense(pool, &two, NULL, &other) == PAGED_ERR_FORK &&
+		bool right = paged_block_mask_create(pool, &two_rows_params, mod, 0, NULL, &other) == PAGED_ERR_FORK &&
+			     paged_block_mask_from_lists(pool, &two_rows_params, NULL, &other) == PAGED_ERR_FORK &&
+			     paged_block_mask_from_arrays(pool, &two_rows_params, NULL, &other) == PAGED_ERR_FORK &&
+			     paged_block_mask_from_dense(pool, &two_rows_params, NULL, &other) == PAGED_ERR_FORK &&
 			     paged_block_mask_to_physical(mask, 0, NULL, &other) == PAGED_ERR_FORK &&
 			     paged_block_mask_to_logical(mask, &other) == PAGED_ERR_FORK &&
 			     paged_block_mask_validate(mask) == PAGED_ERR_FORK &&
@@ -517,7 +520,7 @@ Test(block_mask, masks_are_freed_alone_or_with_the_pool)
 	struct paged_block_mask *masks[5];
 
 	for (uint32_t i = 0; i < 5; i++)
-		masks[i] = fixture_mask_create(&two, "causal", 0, NULL);
+		masks[i] = fixture_mask_create(&two_rows_params, "causal", 0, NULL);
 	paged_block_mask_destroy(masks[2]);
 	paged_block_mask_destroy(masks[4]);
 	paged_block_mask_destroy(masks[0]);
@@ -528,7 +531,7 @@ Test(block_mask, masks_are_freed_alone_or_with_the_pool)
 
 /* Masks come and go in several threads, and one is read by all. */
 static void *
-make_and_free(void *argument)
+masks_create_and_free(void *argument)
 {
 	struct paged_block_mask *shared = argument, *masks[4];
 	bool right = true;
@@ -544,11 +547,11 @@ make_and_free(void *argument)
 
 Test(block_mask, concurrent_create_and_read)
 {
-	struct paged_block_mask *shared = fixture_mask_create(&two, "causal", 0, NULL);
+	struct paged_block_mask *shared = fixture_mask_create(&two_rows_params, "causal", 0, NULL);
 	pthread_t threads[4];
 
 	for (uint32_t i = 0; i < 4; i++)
-		cr_assert_eq(pthread_create(&threads[i], NULL, make_and_free, shared), 0);
+		cr_assert_eq(pthread_create(&threads[i], NULL, masks_create_and_free, shared), 0);
 	for (uint32_t i = 0; i < 4; i++) {
 		void *result;
 

@@ -9,7 +9,7 @@
 TestSuite(block_mask_golden, .fini = client_fixture_teardown);
 
 static void
-open_pool(uint32_t n_pages, uint32_t page_size)
+golden_pool_open(uint32_t n_pages, uint32_t page_size)
 {
 	struct paged_pool_params params = fixture_pool_params;
 
@@ -22,7 +22,7 @@ open_pool(uint32_t n_pages, uint32_t page_size)
 
 /* Same lists in the same order. */
 static void
-expect_lists(const struct paged_block_mask *got, const struct block_mask *expected, const char *path)
+expect_golden_lists(const struct paged_block_mask *got, const struct block_mask *expected, const char *path)
 {
 	struct paged_block_lists lists = { .struct_size = sizeof(lists) };
 	uint64_t n = fixture_mask_info(got).n_lists;
@@ -38,7 +38,7 @@ expect_lists(const struct paged_block_mask *got, const struct block_mask *expect
 }
 
 static struct paged_block_mask_params
-params_of(const struct golden_mask *c, struct paged_batch_row *rows)
+golden_mask_params(const struct golden_mask *c, struct paged_batch_row *rows)
 {
 	for (uint32_t r = 0; r < c->shape.n_rows; r++)
 		rows[r] = (struct paged_batch_row){
@@ -58,7 +58,7 @@ params_of(const struct golden_mask *c, struct paged_batch_row *rows)
 }
 
 static void
-mask_file(const char *path)
+golden_mask_test(const char *path)
 {
 	struct paged_array arrays[GOLDEN_MASK_MAX_NAMES] = { 0 };
 	struct paged_block_mask_params params;
@@ -74,9 +74,9 @@ mask_file(const char *path)
 		memcpy(arrays[i].extents, c.names[i].dims, sizeof(c.names[i].dims));
 	}
 	rows = calloc(c.shape.n_rows, sizeof(*rows));
-	params = params_of(&c, rows);
+	params = golden_mask_params(&c, rows);
 	mask = fixture_mask_create(&params, c.text, c.n_names, arrays);
-	expect_lists(mask, c.logical, path);
+	expect_golden_lists(mask, c.logical, path);
 	free(rows);
 	paged_block_mask_destroy(mask);
 	golden_mask_close(&c);
@@ -84,12 +84,12 @@ mask_file(const char *path)
 
 Test(block_mask_golden, masks_equal_pytorch)
 {
-	open_pool(1, 1);
-	golden_each_file("masks/*.mask", 90, mask_file);
+	golden_pool_open(1, 1);
+	golden_each_file("masks/*.mask", 90, golden_mask_test);
 }
 
 static struct paged_block_lists
-lists_of(const struct block_mask *mask)
+golden_block_lists(const struct block_mask *mask)
 {
 	return (struct paged_block_lists){
 		.struct_size = sizeof(struct paged_block_lists),
@@ -100,7 +100,7 @@ lists_of(const struct block_mask *mask)
 
 /* Tables of the files are given as pages. */
 static void
-conversion_file(const char *path)
+golden_conversion_test(const char *path)
 {
 	struct paged_block_mask *logical = NULL, *physical = NULL;
 	struct paged_batch_row rows[GOLDEN_MASK_MAX_SEQUENCES];
@@ -109,9 +109,9 @@ conversion_file(const char *path)
 	struct golden_mask c;
 
 	golden_mask_open(&c, path);
-	open_pool(c.n_pages, c.page_size);
-	params = params_of(&c, rows);
-	lists = lists_of(c.logical);
+	golden_pool_open(c.n_pages, c.page_size);
+	params = golden_mask_params(&c, rows);
+	lists = golden_block_lists(c.logical);
 	expect_ok(paged_block_mask_from_lists(pool, &params, &lists, &logical));
 	for (uint32_t i = 0; i < c.n_batch; i++) {
 		const struct block_mask_sequence *sequence = &c.table[c.batch[i]];
@@ -121,7 +121,7 @@ conversion_file(const char *path)
 						    .kv_len = (uint32_t)sequence->kv_len };
 	}
 	expect_ok(paged_block_mask_to_physical(logical, c.n_batch, rows, &physical));
-	expect_lists(physical, c.physical, path);
+	expect_golden_lists(physical, c.physical, path);
 	paged_client_close(client);
 	client = NULL;
 	golden_mask_close(&c);
@@ -129,5 +129,5 @@ conversion_file(const char *path)
 
 Test(block_mask_golden, conversions_equal_pytorch)
 {
-	golden_each_file("conversions/*.convert", 24, conversion_file);
+	golden_each_file("conversions/*.convert", 24, golden_conversion_test);
 }

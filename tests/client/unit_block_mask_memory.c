@@ -35,7 +35,7 @@ static struct paged_batch_row rows[N_SEQS];
 static struct paged_block_mask_params params;
 static struct paged_mod *causal;
 
-static _Atomic unsigned int n_arrays, n_moves;
+static _Atomic unsigned int n_arrays, n_break_moves;
 
 #ifndef __SANITIZE_ADDRESS__
 #pragma GCC visibility push(default)
@@ -48,10 +48,10 @@ void __libc_free(void *memory);
 
 /* Asks no system: glibc remembers where the end is. */
 static void
-look(size_t size, const void *end)
+watch_allocation(size_t size, const void *end)
 {
 	n_arrays += size >= ARRAY_BYTES;
-	n_moves += end != sbrk(0);
+	n_break_moves += end != sbrk(0);
 }
 
 void *
@@ -60,7 +60,7 @@ malloc(size_t size)
 	const void *end = sbrk(0);
 	void *memory = __libc_malloc(size);
 
-	look(size, end);
+	watch_allocation(size, end);
 	return memory;
 }
 
@@ -70,7 +70,7 @@ calloc(size_t n, size_t size)
 	const void *end = sbrk(0);
 	void *memory = __libc_calloc(n, size);
 
-	look(n * size, end);
+	watch_allocation(n * size, end);
 	return memory;
 }
 
@@ -80,7 +80,7 @@ realloc(void *old, size_t size)
 	const void *end = sbrk(0);
 	void *memory = __libc_realloc(old, size);
 
-	look(size, end);
+	watch_allocation(size, end);
 	return memory;
 }
 
@@ -90,7 +90,7 @@ free(void *memory)
 	const void *end = sbrk(0);
 
 	__libc_free(memory);
-	look(0, end);
+	watch_allocation(0, end);
 }
 
 #pragma GCC visibility pop
@@ -100,7 +100,7 @@ free(void *memory)
 #endif
 
 static void
-setup(void)
+long_pool_setup(void)
 {
 	paged_seq_id seqs[N_SEQS];
 	uint32_t tokens[N_SEQS];
@@ -122,10 +122,10 @@ setup(void)
 						   .physical = 1 };
 }
 
-TestSuite(block_mask_memory, .init = setup, .fini = client_fixture_teardown);
+TestSuite(block_mask_memory, .init = long_pool_setup, .fini = client_fixture_teardown);
 
 static struct paged_block_mask *
-mask_make(void)
+step_mask_create(void)
 {
 	struct paged_block_mask *mask;
 
@@ -135,7 +135,7 @@ mask_make(void)
 
 /* As lengths grow; the next mask is made before or after the last one is freed. */
 static void
-masks_counted(bool overlap)
+count_array_allocations(bool overlap)
 {
 	struct paged_block_mask *mask = NULL;
 
@@ -145,33 +145,33 @@ masks_counted(bool overlap)
 		for (uint32_t i = 0; i < N_SEQS; i++)
 			rows[i].kv_len++;
 		if (round == 0)
-			n_arrays = n_moves = 0;
+			n_arrays = n_break_moves = 0;
 		if (!overlap)
 			paged_block_mask_destroy(last);
-		mask = mask_make();
+		mask = step_mask_create();
 		if (overlap)
 			paged_block_mask_destroy(last);
 	}
 	cr_assert_eq(COUNTED ? n_arrays : 0, 0, "%u arrays in %d rounds", n_arrays, N_ROUNDS);
-	cr_assert_eq(COUNTED ? n_moves : 0, 0, "the heap's end moved %u times", n_moves);
+	cr_assert_eq(COUNTED ? n_break_moves : 0, 0, "the heap's end moved %u times", n_break_moves);
 	paged_block_mask_destroy(mask);
 }
 
 Test(block_mask_memory, allocations_are_counted)
 {
 	n_arrays = 0;
-	paged_block_mask_destroy(mask_make());
+	paged_block_mask_destroy(step_mask_create());
 	cr_assert(!COUNTED || n_arrays > 0);
 }
 
 Test(block_mask_memory, a_rebuilt_mask_reuses_memory)
 {
-	masks_counted(false);
+	count_array_allocations(false);
 }
 
 Test(block_mask_memory, a_mask_built_before_the_last_is_freed_reuses_memory)
 {
-	masks_counted(true);
+	count_array_allocations(true);
 }
 
 Test(block_mask_memory, a_converted_mask_reuses_memory)
@@ -182,11 +182,11 @@ Test(block_mask_memory, a_converted_mask_reuses_memory)
 	expect_ok(paged_block_mask_create(pool, &params, causal, 0, NULL, &logical));
 	for (int round = -2; round < N_ROUNDS; round++) {
 		if (round == 0)
-			n_arrays = n_moves = 0;
+			n_arrays = n_break_moves = 0;
 		expect_ok(paged_block_mask_to_physical(logical, N_SEQS, rows, &mask));
 		paged_block_mask_destroy(mask);
 	}
-	cr_assert_eq(COUNTED ? n_arrays + n_moves : 0, 0);
+	cr_assert_eq(COUNTED ? n_arrays + n_break_moves : 0, 0);
 }
 
 Test(block_mask_memory, a_closed_pool_frees_its_spare_memory)
@@ -214,13 +214,13 @@ Test(block_mask_memory, a_closed_pool_frees_its_spare_memory)
 }
 
 static void *
-make_and_free(void *unused)
+masks_create_and_free(void *unused)
 {
 	static const uint32_t n_blocks = N_TOKENS / 16 - N_SEQS / 16;
 	struct paged_block_lists lists = { .struct_size = sizeof(lists) };
 
 	for (int round = 0; round < N_ROUNDS; round++) {
-		struct paged_block_mask *mask = mask_make();
+		struct paged_block_mask *mask = step_mask_create();
 
 		expect_ok(paged_block_mask_lists(mask, &lists));
 		for (uint32_t i = 0; i < N_SEQS; i++)
@@ -238,7 +238,7 @@ Test(block_mask_memory, masks_in_several_threads)
 	void *failure;
 
 	for (int i = 0; i < 4; i++)
-		cr_assert_eq(pthread_create(&threads[i], NULL, make_and_free, NULL), 0);
+		cr_assert_eq(pthread_create(&threads[i], NULL, masks_create_and_free, NULL), 0);
 	for (int i = 0; i < 4; i++) {
 		pthread_join(threads[i], &failure);
 		cr_assert_null(failure, "%s", (const char *)failure);
@@ -248,11 +248,11 @@ Test(block_mask_memory, masks_in_several_threads)
 /* It frees what it inherited, spares among it. */
 Test(block_mask_memory, a_forked_child_frees_inherited_masks)
 {
-	struct paged_block_mask *mask = mask_make();
+	struct paged_block_mask *mask = step_mask_create();
 	int status;
 	pid_t pid;
 
-	paged_block_mask_destroy(mask_make());
+	paged_block_mask_destroy(step_mask_create());
 	pid = fork();
 	if (pid == 0) {
 		paged_block_mask_destroy(mask);
@@ -262,5 +262,5 @@ Test(block_mask_memory, a_forked_child_frees_inherited_masks)
 	cr_assert_eq(waitpid(pid, &status, 0), pid);
 	cr_assert_eq(status, 0);
 	paged_block_mask_destroy(mask);
-	paged_block_mask_destroy(mask_make());
+	paged_block_mask_destroy(step_mask_create());
 }

@@ -14,7 +14,7 @@ TestSuite(block_mask_physical, .init = client_fixture_setup, .fini = client_fixt
 
 /* A pool whose pages were handed out in no order, and sequences on them. */
 static void
-open_sequences(paged_seq_id *seq, uint32_t n, uint64_t *state)
+shuffled_seqs_create(paged_seq_id *seq, uint32_t n, uint64_t *state)
 {
 	uint32_t tokens;
 
@@ -31,8 +31,8 @@ open_sequences(paged_seq_id *seq, uint32_t n, uint64_t *state)
 
 /* Of every row a sequence, any of them, repeats too, or pages that the caller names. */
 static void
-place_rows(struct paged_batch_row *rows, uint32_t n, const paged_seq_id *seq, uint32_t n_seqs,
-	   uint32_t (*explicit)[FIXTURE_MAX_LENGTH / FIXTURE_PAGE_SIZE], uint64_t *state)
+random_rows(struct paged_batch_row *rows, uint32_t n, const paged_seq_id *seq, uint32_t n_seqs,
+	    uint32_t (*explicit)[FIXTURE_MAX_LENGTH / FIXTURE_PAGE_SIZE], uint64_t *state)
 {
 	for (uint32_t r = 0; r < n; r++) {
 		uint32_t capacity;
@@ -52,7 +52,7 @@ place_rows(struct paged_batch_row *rows, uint32_t n, const paged_seq_id *seq, ui
 }
 
 static void
-pages_of(const struct paged_batch_row *row, uint32_t *pages)
+row_pages(const struct paged_batch_row *row, uint32_t *pages)
 {
 	if (row->pages != NULL)
 		memcpy(pages, row->pages, row->n_pages * sizeof(*pages));
@@ -62,8 +62,8 @@ pages_of(const struct paged_batch_row *row, uint32_t *pages)
 
 /* By the definition: what becomes of each part of the logical blocks; 1 partial, 2 full. */
 static void
-expected_parts(const struct paged_block_mask *logical, uint64_t kv_len, uint32_t part, uint32_t r, uint32_t h,
-	       uint64_t q, uint8_t *parts)
+expected_coverage(const struct paged_block_mask *logical, uint64_t kv_len, uint32_t part, uint32_t r, uint32_t h,
+		  uint64_t q, uint8_t *parts)
 {
 	uint32_t kv_block = fixture_mask_info(logical).kv_block, n_parts = kv_block > part ? kv_block / part : 1;
 
@@ -80,8 +80,8 @@ expected_parts(const struct paged_block_mask *logical, uint64_t kv_len, uint32_t
 }
 
 static void
-expect_list(const struct paged_block_mask *physical, uint32_t r, uint32_t h, uint64_t q, const uint8_t *parts,
-	    const uint32_t *pages)
+expect_physical_list(const struct paged_block_mask *physical, uint32_t r, uint32_t h, uint64_t q, const uint8_t *parts,
+		     const uint32_t *pages)
 {
 	uint32_t part = fixture_mask_info(physical).kv_block, in_page = FIXTURE_PAGE_SIZE / part;
 	uint64_t at[2] = { 0 };
@@ -101,7 +101,7 @@ expect_list(const struct paged_block_mask *physical, uint32_t r, uint32_t h, uin
 }
 
 static uint64_t
-version_of(paged_seq_id seq)
+seq_version(paged_seq_id seq)
 {
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
 
@@ -110,8 +110,8 @@ version_of(paged_seq_id seq)
 }
 
 static void
-expect_placed(const struct paged_block_mask *physical, const struct paged_block_mask *logical,
-	      const struct paged_batch_row *rows)
+expect_physical_mask(const struct paged_block_mask *physical, const struct paged_block_mask *logical,
+		     const struct paged_batch_row *rows)
 {
 	struct paged_block_mask_info info = fixture_mask_info(physical), from = fixture_mask_info(logical);
 	uint32_t pages[FIXTURE_MAX_LENGTH / FIXTURE_PAGE_SIZE];
@@ -126,20 +126,20 @@ expect_placed(const struct paged_block_mask *physical, const struct paged_block_
 
 		cr_assert(row.q_len == whole.q_len && row.q_base == whole.q_base && row.seq == rows[r].seq);
 		cr_assert_eq(row.kv_len, FIXTURE_N_PAGES * FIXTURE_PAGE_SIZE, "the pool's tokens");
-		cr_assert_eq(row.version, rows[r].seq != 0 ? version_of(rows[r].seq) : 0);
-		pages_of(&rows[r], pages);
+		cr_assert_eq(row.version, rows[r].seq != 0 ? seq_version(rows[r].seq) : 0);
+		row_pages(&rows[r], pages);
 		for (uint32_t h = 0; h < info.n_heads; h++)
 			for (uint64_t q = 0; q * info.q_block < row.q_len; q++) {
-				expected_parts(logical, kv_len, info.kv_block, of, h, q, parts);
-				expect_list(physical, r, h, q, parts, pages);
+				expected_coverage(logical, kv_len, info.kv_block, of, h, q, parts);
+				expect_physical_list(physical, r, h, q, parts, pages);
 			}
 	}
 }
 
 /* The logical mask cut to the rows that it was placed for. */
 static void
-expect_way_back(const struct paged_block_mask *physical, const struct paged_block_mask *logical,
-		const struct paged_batch_row *rows)
+expect_logical_again(const struct paged_block_mask *physical, const struct paged_block_mask *logical,
+		     const struct paged_batch_row *rows)
 {
 	struct paged_block_mask *back = NULL, *one = NULL, *cut = NULL;
 
@@ -167,7 +167,7 @@ expect_way_back(const struct paged_block_mask *physical, const struct paged_bloc
 }
 
 static struct paged_block_mask_params
-params_of(const struct paged_batch_row *rows, uint32_t n_rows, uint32_t q_block, uint32_t kv_block)
+physical_mask_params(const struct paged_batch_row *rows, uint32_t n_rows, uint32_t q_block, uint32_t kv_block)
 {
 	return (struct paged_block_mask_params){
 		.struct_size = sizeof(struct paged_block_mask_params),
@@ -186,7 +186,7 @@ Test(block_mask_physical, logical_to_physical_and_back)
 	paged_seq_id seq[3];
 	uint64_t state = 11;
 
-	open_sequences(seq, 3, &state);
+	shuffled_seqs_create(seq, 3, &state);
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		const struct mask_rule *rule = &mask_rules[random_below(&state, n_mask_rules)];
 		uint32_t n_rows = 1 + (uint32_t)random_below(&state, MAX_ROWS), n_logical;
@@ -197,13 +197,13 @@ Test(block_mask_physical, logical_to_physical_and_back)
 
 		n_logical = random_below(&state, 3) == 0 ? 1 : n_rows;
 		mask_random_rows(logical_rows, n_logical, &state);
-		params = params_of(logical_rows, n_logical, 1 + (uint32_t)random_below(&state, 8),
-				   kv_blocks[random_below(&state, 6)]);
-		place_rows(rows, n_rows, seq, 3, explicit, &state);
+		params = physical_mask_params(logical_rows, n_logical, 1 + (uint32_t)random_below(&state, 8),
+					      kv_blocks[random_below(&state, 6)]);
+		random_rows(rows, n_rows, seq, 3, explicit, &state);
 		logical = fixture_mask_create(&params, rule->text, 2, mask_rule_arrays);
 		expect_ok(paged_block_mask_to_physical(logical, n_rows, rows, &physical));
-		expect_placed(physical, logical, rows);
-		expect_way_back(physical, logical, rows);
+		expect_physical_mask(physical, logical, rows);
+		expect_logical_again(physical, logical, rows);
 		expect_ok(paged_block_mask_validate(physical));
 		paged_block_mask_destroy(physical);
 		paged_block_mask_destroy(logical);
@@ -216,17 +216,17 @@ Test(block_mask_physical, create_physical_equals_create_and_convert)
 	paged_seq_id seq[3];
 	uint64_t state = 12;
 
-	open_sequences(seq, 3, &state);
+	shuffled_seqs_create(seq, 3, &state);
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		const struct mask_rule *rule = &mask_rules[random_below(&state, n_mask_rules)];
 		uint32_t n_rows = 1 + (uint32_t)random_below(&state, MAX_ROWS);
 		uint32_t explicit[MAX_ROWS][FIXTURE_MAX_LENGTH / FIXTURE_PAGE_SIZE];
 		struct paged_batch_row rows[MAX_ROWS];
-		struct paged_block_mask_params params = params_of(rows, n_rows, 3, 0);
+		struct paged_block_mask_params params = physical_mask_params(rows, n_rows, 3, 0);
 		struct paged_block_mask *logical, *physical = NULL, *created;
 
 		mask_random_rows(rows, n_rows, &state);
-		place_rows(rows, n_rows, seq, 3, explicit, &state);
+		random_rows(rows, n_rows, seq, 3, explicit, &state);
 		params.kv_block = FIXTURE_PAGE_SIZE;
 		logical = fixture_mask_create(&params, rule->text, 2, mask_rule_arrays);
 		expect_ok(paged_block_mask_to_physical(logical, n_rows, rows, &physical));
@@ -250,7 +250,7 @@ Test(block_mask_physical, selected_parts_keep_their_sequences)
 		{ .seq = fixture_create_seq(8), .q_len = 3, .kv_len = 8 },
 		{ .seq = fixture_create_seq(12), .q_len = 9, .kv_len = 11 },
 	};
-	struct paged_block_mask_params params = params_of(rows, 2, 4, 0);
+	struct paged_block_mask_params params = physical_mask_params(rows, 2, 4, 0);
 	struct paged_block_mask_part part = { .struct_size = sizeof(part), .first_row = 1, .n_heads = 1 };
 	struct paged_block_mask *physical, *got = NULL, *logical = NULL, *expected = NULL;
 	uint32_t tokens = 4;
@@ -269,10 +269,10 @@ Test(block_mask_physical, selected_parts_keep_their_sequences)
 }
 
 static struct paged_block_mask *
-placed(paged_seq_id seq, uint32_t kv_len)
+physical_mask_create(paged_seq_id seq, uint32_t kv_len)
 {
 	const struct paged_batch_row rows[] = { { .seq = seq, .q_len = 1, .kv_len = kv_len } };
-	struct paged_block_mask_params params = params_of(rows, 1, 0, 0);
+	struct paged_block_mask_params params = physical_mask_params(rows, 1, 0, 0);
 
 	params.physical = 1;
 	return fixture_mask_create(&params, "causal", 0, NULL);
@@ -282,7 +282,7 @@ placed(paged_seq_id seq, uint32_t kv_len)
 Test(block_mask_physical, stale_only_if_its_own_rows_changed)
 {
 	paged_seq_id mine = fixture_create_seq(8), other = fixture_create_seq(8);
-	struct paged_block_mask *mask = placed(mine, 7), *logical = NULL;
+	struct paged_block_mask *mask = physical_mask_create(mine, 7), *logical = NULL;
 	uint32_t tokens = 16;
 
 	expect_ok(seqs_reserve(client, 1, &mine, &tokens));
@@ -299,7 +299,7 @@ Test(block_mask_physical, stale_only_if_its_own_rows_changed)
 		     "block mask: row 0: pages of sequence " SEQ_FORMAT " were replaced or removed since it was made",
 		     SEQ_ARGS(mine));
 	paged_block_mask_destroy(mask);
-	mask = placed(mine, 4);
+	mask = physical_mask_create(mine, 4);
 	expect_ok(paged_block_mask_validate(mask));
 	expect_ok(paged_seq_erase(client, 1, &mine));
 	cr_assert_eq(paged_block_mask_validate(mask), PAGED_ERR_STALE);
@@ -315,7 +315,7 @@ Test(block_mask_physical, errors_name_row_and_numbers)
 	struct paged_batch_row rows[] = { { .seq = seq, .q_len = 1, .kv_len = 8 },
 					  { .seq = seq, .q_len = 1, .kv_len = 8 },
 					  { .seq = seq, .kv_len = 8 } };
-	struct paged_block_mask_params params = params_of(rows, 2, 1, 4);
+	struct paged_block_mask_params params = physical_mask_params(rows, 2, 1, 4);
 	struct paged_block_mask *logical = fixture_mask_create(&params, "true", 0, NULL), *mask = NULL, *odd;
 	struct paged_mod *mod = fixture_mod_parse("true", 0, NULL);
 

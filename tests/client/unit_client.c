@@ -66,9 +66,9 @@ Test(open, instruction_set_from_the_environment)
 }
 
 static void
-expect_isa(const char *wanted, const char *expected)
+expect_isa(const char *isa_name, const char *expected)
 {
-	struct paged_client_params params = { .struct_size = sizeof(params), .isa = wanted };
+	struct paged_client_params params = { .struct_size = sizeof(params), .isa = isa_name };
 	struct paged_pool_info info = { .struct_size = sizeof(info) };
 
 	expect_ok(paged_client_open_embedded(&fixture_pool_params, 1, &params, &client));
@@ -141,7 +141,7 @@ Test(open, struct_size)
 
 /* Of the mapping that begins at an address: KiB, and whether it asked for huge pages. */
 static size_t
-mapping_of(const void *base, bool *huge)
+mapping_size(const void *base, bool *huge)
 {
 	FILE *smaps = fopen("/proc/self/smaps", "r");
 	size_t size = 0, kib;
@@ -184,7 +184,7 @@ Test(open, pages_are_aligned_for_huge_pages)
 	expect_ok(paged_pool_open(client, "large", &pool));
 	expect_ok(paged_pool_get_info(pool, &info));
 	cr_assert_eq((uintptr_t)info.base % (2u << 20), 0);
-	cr_assert_eq(mapping_of(info.base, &huge), (info.size + page - 1) / page * page >> 10);
+	cr_assert_eq(mapping_size(info.base, &huge), (info.size + page - 1) / page * page >> 10);
 	cr_assert_eq(huge, access("/sys/kernel/mm/transparent_hugepage", F_OK) == 0);
 	memset(info.base, 0x55, info.size);
 	paged_client_close(client);
@@ -447,7 +447,7 @@ Test(client, two_clients_in_one_process)
 }
 
 static void *
-fail_elsewhere(void *argument)
+thread_fail_call(void *argument)
 {
 	(void)argument;
 	cr_assert_str_empty(paged_client_error(client));
@@ -460,7 +460,7 @@ Test(client, error_text_is_per_thread)
 	pthread_t thread;
 
 	expect_error(seqs_create(client, pool, 1, NULL), PAGED_ERR_INVALID, "an array of the request is NULL");
-	cr_assert_eq(pthread_create(&thread, NULL, fail_elsewhere, NULL), 0);
+	cr_assert_eq(pthread_create(&thread, NULL, thread_fail_call, NULL), 0);
 	pthread_join(thread, NULL);
 	cr_assert_str_eq(paged_client_error(client), "an array of the request is NULL");
 }
@@ -640,7 +640,7 @@ Test(client, report_entries_have_the_callers_size)
 }
 
 static void
-log_line(void *argument, enum paged_log_level level, const char *text)
+store_log_line(void *argument, enum paged_log_level level, const char *text)
 {
 	cr_assert_eq(level, PAGED_LOG_DEBUG);
 	snprintf(argument, 64, "%s", text);
@@ -649,7 +649,9 @@ log_line(void *argument, enum paged_log_level level, const char *text)
 Test(open, failures_are_logged_if_a_log_function_is_set)
 {
 	char line[64] = "";
-	struct paged_client_params params = { .struct_size = sizeof(params), .log = log_line, .log_argument = line };
+	struct paged_client_params params = { .struct_size = sizeof(params),
+					      .log = store_log_line,
+					      .log_argument = line };
 
 	expect_ok(paged_client_open_embedded(&fixture_pool_params, 1, &params, &client));
 	cr_assert_eq(paged_pool_open(client, NULL, NULL), PAGED_ERR_INVALID);

@@ -15,7 +15,7 @@ static const struct paged_array window = { .name = "window", .data = &(int32_t){
 TestSuite(arguments, .init = client_fixture_setup, .fini = client_fixture_teardown);
 
 static struct paged_mod *
-mod_of(const char *text)
+mask_mod_parse(const char *text)
 {
 	struct paged_mod *mod = NULL;
 
@@ -47,7 +47,7 @@ Test(arguments, reserved_fields_of_tensors_and_rows_must_be_0)
 Test(arguments, reserved_fields_of_mods_must_be_0)
 {
 	struct paged_mod_point point = { .q_idx = 3, .kv_idx = 2, .reserved = { 0, 1 } };
-	struct paged_mod *mod = mod_of("sliding_window");
+	struct paged_mod *mod = mask_mod_parse("sliding_window");
 	struct paged_array bad = window;
 	double value;
 
@@ -80,7 +80,7 @@ Test(arguments, structs_of_block_masks_are_checked)
 		     "paged_block_lists: struct_size is 0; set it to sizeof(the struct)");
 	expect_error(paged_block_mask_from_arrays(pool, &params, &arrays, &mask), PAGED_ERR_INVALID,
 		     "paged_block_arrays: struct_size is 0; set it to sizeof(the struct)");
-	expect_ok(paged_block_mask_create(pool, &params, mod_of("causal"), 0, NULL, &mask));
+	expect_ok(paged_block_mask_create(pool, &params, mask_mod_parse("causal"), 0, NULL, &mask));
 	expect_error(paged_block_mask_lists(mask, &lists), PAGED_ERR_INVALID,
 		     "paged_block_lists: struct_size is 0; set it to sizeof(the struct)");
 	expect_error(paged_block_mask_arrays(mask, &arrays), PAGED_ERR_INVALID,

@@ -23,7 +23,7 @@ static const struct paged_tensor v_out_tensor = {
 };
 
 static void
-setup(void)
+gather_setup(void)
 {
 	client_fixture_setup();
 	random_fill(k, ELEMENTS, 1);
@@ -32,10 +32,10 @@ setup(void)
 	memset(v_out, 0, sizeof(v_out));
 }
 
-TestSuite(client_gather, .init = setup, .fini = client_fixture_teardown);
+TestSuite(client_gather, .init = gather_setup, .fini = client_fixture_teardown);
 
 static struct paged_batch *
-written(paged_seq_id id)
+append_tokens(paged_seq_id id)
 {
 	struct paged_batch *batch = fixture_create_batch(3, 0);
 
@@ -51,7 +51,7 @@ Test(client_gather, gather_inverts_append)
 	static const uint32_t positions[TOKENS] = { 10, 3, 0, 7, 1, 9, 2, 8, 4, 6, 5 };
 	struct paged_append_params append = { .struct_size = sizeof(append), .positions = positions };
 	paged_seq_id a = fixture_create_seq(TOKENS), b = fixture_create_seq(TOKENS);
-	struct paged_batch *batch = written(a);
+	struct paged_batch *batch = append_tokens(a);
 
 	expect_ok(paged_gather(batch, 1, &k_out_tensor, &v_out_tensor, NULL));
 	cr_assert_eq(memcmp(k_out, k, sizeof(k)), 0);
@@ -73,7 +73,7 @@ Test(client_gather, gather_inverts_append)
 Test(client_gather, rows_with_shared_pages_or_without_tokens)
 {
 	paged_seq_id id = fixture_create_seq(TOKENS);
-	struct paged_batch *batch = written(id);
+	struct paged_batch *batch = append_tokens(id);
 	uint32_t pages[3], begin[3] = { 2, 0, 5 }, end[3] = { 9, 0, 6 };
 	struct paged_gather_params params = { .struct_size = sizeof(params), .begin = begin, .end = end };
 	struct paged_batch_row rows[3] = { { .seq = id, .q_len = 1, .kv_len = TOKENS }, { .seq = id } };

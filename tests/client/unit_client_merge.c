@@ -11,11 +11,11 @@ TestSuite(client_merge, .init = attention_fixture_setup, .fini = attention_fixtu
 #define SHARERS 2u
 #define QUERIES 43u
 
-typedef float result[QUERIES][ATTENTION_Q_HEADS][ATTENTION_DIM];
-typedef float logs[QUERIES][ATTENTION_Q_HEADS];
+typedef float q_result[QUERIES][ATTENTION_Q_HEADS][ATTENTION_DIM];
+typedef float q_lse[QUERIES][ATTENTION_Q_HEADS];
 
 static struct paged_tensor
-tensor(void *data)
+q_shaped_tensor(void *data)
 {
 	return (struct paged_tensor){
 		.data = data, .dtype = PAGED_F32, .n_heads = ATTENTION_Q_HEADS, .dim = ATTENTION_DIM
@@ -23,9 +23,10 @@ tensor(void *data)
 }
 
 static void
-attend(const struct paged_batch_row *rows, size_t n_rows, struct paged_attention_params *params, float *out, float *lse)
+merge_test_attend(const struct paged_batch_row *rows, size_t n_rows, struct paged_attention_params *params, float *out,
+		  float *lse)
 {
-	struct paged_tensor q = tensor(attention_fixture->q), to = tensor(out);
+	struct paged_tensor q = q_shaped_tensor(attention_fixture->q), to = q_shaped_tensor(out);
 
 	params->struct_size = sizeof(*params);
 	params->lse = lse;
@@ -35,7 +36,7 @@ attend(const struct paged_batch_row *rows, size_t n_rows, struct paged_attention
 
 /* Tables that begin with the same pages: those of sequence 2, then a sequence's own. */
 static void
-sharers_fill(struct paged_batch_row *rows, uint32_t (*pages)[64])
+shared_prefix_rows(struct paged_batch_row *rows, uint32_t (*pages)[64])
 {
 	static const uint32_t q_len[SHARERS] = { 40, 3 };
 
@@ -51,7 +52,7 @@ sharers_fill(struct paged_batch_row *rows, uint32_t (*pages)[64])
 }
 
 static void
-assert_near(const float *got, const float *expected, size_t n, const char *what)
+expect_all_near(const float *got, const float *expected, size_t n, const char *what)
 {
 	for (size_t i = 0; i < n; i++)
 		cr_assert(fabsf(got[i] - expected[i]) < 4e-6f, "%s %zu: %g, not %g", what, i, (double)got[i],
@@ -61,8 +62,8 @@ assert_near(const float *got, const float *expected, size_t n, const char *what)
 /* Once for the prefix with all query rows, once for what is each one's own. */
 Test(client_merge, shared_prefix)
 {
-	static result plain, out[2], merged;
-	static logs plain_lse, lse[2], merged_lse;
+	static q_result plain, out[2], merged;
+	static q_lse plain_lse, lse[2], merged_lse;
 	static uint32_t pages[SHARERS][64];
 	int32_t prefix = PREFIX;
 	const struct paged_array arrays[] = { MOD_PARAMETER("prefix", PAGED_I32, prefix) };
@@ -75,32 +76,33 @@ Test(client_merge, shared_prefix)
 	const struct paged_merge_params merge = {
 		.struct_size = sizeof(merge),
 		.n_tokens = QUERIES,
-		.part = { tensor(out[0]), tensor(out[1]) },
+		.part = { q_shaped_tensor(out[0]), q_shaped_tensor(out[1]) },
 		.part_lse = { lse[0][0], lse[1][0] },
-		.out = tensor(merged),
+		.out = q_shaped_tensor(merged),
 		.lse = merged_lse[0],
 	};
 
-	sharers_fill(rows, pages);
-	attend(rows, SHARERS, &(struct paged_attention_params){ 0 }, plain[0][0], plain_lse[0]);
-	attend(&shared, 1, &(struct paged_attention_params){ .mask = PAGED_MASK_NONE }, out[0][0][0], lse[0][0]);
-	attend(rows, SHARERS, &(struct paged_attention_params){ .mod_set = mods }, out[1][0][0], lse[1][0]);
+	shared_prefix_rows(rows, pages);
+	merge_test_attend(rows, SHARERS, &(struct paged_attention_params){ 0 }, plain[0][0], plain_lse[0]);
+	merge_test_attend(&shared, 1, &(struct paged_attention_params){ .mask = PAGED_MASK_NONE }, out[0][0][0],
+			  lse[0][0]);
+	merge_test_attend(rows, SHARERS, &(struct paged_attention_params){ .mod_set = mods }, out[1][0][0], lse[1][0]);
 	expect_ok(paged_merge(attention_fixture->batch, &merge));
-	assert_near(merged[0][0], plain[0][0], sizeof(plain) / sizeof(float), "out");
-	assert_near(merged_lse[0], plain_lse[0], sizeof(plain_lse) / sizeof(float), "lse");
+	expect_all_near(merged[0][0], plain[0][0], sizeof(plain) / sizeof(float), "out");
+	expect_all_near(merged_lse[0], plain_lse[0], sizeof(plain_lse) / sizeof(float), "lse");
 }
 
 /* A part that saw nothing is not looked at; NaN stays in its row and head; results may take a part's place. */
 Test(client_merge, empty_and_nan_parts)
 {
-	static result out[2], expected;
-	static logs lse[2];
+	static q_result out[2], expected;
+	static q_lse lse[2];
 	struct paged_merge_params merge = {
 		.struct_size = sizeof(merge),
 		.n_tokens = 3,
-		.part = { tensor(out[0]), tensor(out[1]) },
+		.part = { q_shaped_tensor(out[0]), q_shaped_tensor(out[1]) },
 		.part_lse = { lse[0][0], lse[1][0] },
-		.out = tensor(expected),
+		.out = q_shaped_tensor(expected),
 	};
 
 	for (uint32_t t = 0; t < 3; t++)
@@ -133,14 +135,14 @@ Test(client_merge, empty_and_nan_parts)
 
 Test(client_merge, arguments_are_checked)
 {
-	static result out[3];
-	static logs lse;
+	static q_result out[3];
+	static q_lse lse;
 	const struct paged_merge_params good = {
 		.struct_size = sizeof(good),
 		.n_tokens = 2,
-		.part = { tensor(out[0]), tensor(out[1]) },
+		.part = { q_shaped_tensor(out[0]), q_shaped_tensor(out[1]) },
 		.part_lse = { lse[0], lse[0] },
-		.out = tensor(out[2]),
+		.out = q_shaped_tensor(out[2]),
 	};
 	struct paged_merge_params bad;
 

@@ -8,7 +8,7 @@ TestSuite(client_mods, .init = attention_fixture_setup, .fini = attention_fixtur
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))
 
-static const uint32_t decode[ATTENTION_ROWS] = { 1, 1, 1 }, mixed[ATTENTION_ROWS] = { 40, 1, 3 };
+static const uint32_t decode_q_len[ATTENTION_ROWS] = { 1, 1, 1 }, mixed_q_len[ATTENTION_ROWS] = { 40, 1, 3 };
 
 static void
 attend_and_expect(struct paged_mod_set *mods, const struct attention_mods *what, enum paged_mask mask)
@@ -39,7 +39,7 @@ Test(client_mods, results_with_each_mod)
 		const struct attention_mods what = { .mask = texts[i][0], .score = texts[i][1] };
 		struct paged_mod_set *mods = attention_mod_set_open(&what);
 
-		attention_fixture_plan(i % 2 == 0 ? decode : mixed);
+		attention_fixture_plan(i % 2 == 0 ? decode_q_len : mixed_q_len);
 		attend_and_expect(mods, &what, PAGED_MASK_CAUSAL);
 		attend_and_expect(mods, &what, PAGED_MASK_NONE);
 	}
@@ -58,12 +58,12 @@ Test(client_mods, parameters_are_rebound_each_step)
 	for (unsigned int i = 0; i < 5; i++) {
 		window = (int32_t)(20 + 50 * i);
 		cap *= 2;
-		attention_fixture_plan(mixed);
+		attention_fixture_plan(mixed_q_len);
 		expect_ok(paged_mod_set_bind(mods, N(arrays), arrays, NULL));
 		attend_and_expect(mods, &what, PAGED_MASK_CAUSAL);
 	}
 	window = 1;
-	attention_fixture_plan(mixed);
+	attention_fixture_plan(mixed_q_len);
 	expect_ok(attention_fixture_attend(&(struct paged_attention_params){
 		.struct_size = sizeof(struct paged_attention_params), .mod_set = mods }));
 	window = 220;
@@ -92,7 +92,7 @@ Test(client_mods, arrays_are_rebound_each_step)
 		arrays[0].extents[0] = 580 + 20 * i;
 		arrays[1].data = slope[i % 2];
 		arrays[1].extents[0] = ATTENTION_Q_HEADS + i % 2;
-		attention_fixture_plan(i % 2 == 0 ? mixed : decode);
+		attention_fixture_plan(i % 2 == 0 ? mixed_q_len : decode_q_len);
 		expect_ok(paged_mod_set_bind(mods, N(arrays), arrays, NULL));
 		attend_and_expect(mods, &what, PAGED_MASK_CAUSAL);
 	}
@@ -116,7 +116,7 @@ Test(client_mods, ragged_documents)
 			doc[n++] = (int32_t)(i / (11 + 30 * r));
 	}
 	mods = attention_mod_set_open(&what);
-	attention_fixture_plan(mixed);
+	attention_fixture_plan(mixed_q_len);
 	attend_and_expect(mods, &what, PAGED_MASK_CAUSAL);
 	memcpy(out, attention_fixture->out, sizeof(out));
 	for (uint32_t r = 0; r < ATTENTION_ROWS; r++) {
@@ -126,7 +126,7 @@ Test(client_mods, ragged_documents)
 	}
 	memset(attention_fixture->out, 0, sizeof(out));
 	expect_ok(paged_mod_set_bind(mods, N(arrays), arrays, NULL));
-	attention_fixture_plan(mixed);
+	attention_fixture_plan(mixed_q_len);
 	expect_ok(attention_fixture_attend(&(struct paged_attention_params){
 		.struct_size = sizeof(struct paged_attention_params), .mask = PAGED_MASK_CAUSAL, .mod_set = mods }));
 	expect_ok(paged_batch_validate(attention_fixture->batch));
@@ -158,7 +158,7 @@ Test(client_mods, strided_arrays)
 		bias[i / ATTENTION_Q_HEADS][i % ATTENTION_Q_HEADS] = random_float(3, i, 3);
 	for (uint32_t i = 0; i < 2 * ATTENTION_TOKENS; i++)
 		even[i] = i % 2 == 0 ? random_bits(4, i) & 1 : 1;
-	attention_fixture_plan(mixed);
+	attention_fixture_plan(mixed_q_len);
 	attend_and_expect(attention_mod_set_open(&what), &what, PAGED_MASK_CAUSAL);
 }
 
@@ -169,7 +169,7 @@ Test(client_mods, full_and_sliding_window_layers)
 	struct paged_mod_set *mods[2] = { attention_mod_set_open(&window), attention_mod_set_open(&full) };
 
 	for (unsigned int step = 0; step < 2; step++) {
-		attention_fixture_plan(mixed);
+		attention_fixture_plan(mixed_q_len);
 		attend_and_expect(mods[0], &window, PAGED_MASK_CAUSAL);
 		attend_and_expect(mods[1], &full, PAGED_MASK_CAUSAL);
 		attend_and_expect(NULL, &(struct attention_mods){ 0 }, PAGED_MASK_CAUSAL);
@@ -222,7 +222,7 @@ Test(client_mods, block_masks)
 	struct paged_block_mask *blocks = NULL;
 	static float out[ATTENTION_QUERIES][ATTENTION_Q_HEADS][ATTENTION_DIM];
 
-	attention_fixture_plan(mixed);
+	attention_fixture_plan(mixed_q_len);
 	expect_ok(attention_fixture_attend(&with));
 	attention_fixture_expect(&what, &with);
 	memcpy(out, attention_fixture->out, sizeof(out));
@@ -253,7 +253,7 @@ Test(client_mods, sinks)
 	const struct attention_mods what = { .mask = "q_idx % 7 != 0 && q_idx - kv_idx < 30" }, none = { 0 };
 	struct paged_attention_params params = { .struct_size = sizeof(params), .sink = sink };
 
-	attention_fixture_plan(mixed);
+	attention_fixture_plan(mixed_q_len);
 	for (unsigned int i = 0; i < 4; i++) {
 		params.mod_set = i < 2 ? attention_mod_set_open(&what) : NULL;
 		params.lse_without_sink = i % 2;
@@ -268,7 +268,7 @@ Test(client_mods, non_finite_sinks)
 	const float sink[ATTENTION_Q_HEADS] = { NAN, 0, INFINITY, 1 };
 	const struct paged_attention_params params = { .struct_size = sizeof(params), .sink = sink };
 
-	attention_fixture_plan(decode);
+	attention_fixture_plan(decode_q_len);
 	expect_ok(attention_fixture_attend(&params));
 	for (uint32_t i = 0; i < ATTENTION_ROWS * ATTENTION_Q_HEADS; i++) {
 		uint32_t row = i / ATTENTION_Q_HEADS, h = i % ATTENTION_Q_HEADS;
@@ -287,7 +287,7 @@ Test(client_mods, explicit_query_positions)
 	attention_fixture->rows[0].flags = attention_fixture->rows[2].flags = PAGED_ROW_Q_BASE;
 	attention_fixture->rows[0].q_base = -10;
 	attention_fixture->rows[2].q_base = 2000;
-	attention_fixture_plan(mixed);
+	attention_fixture_plan(mixed_q_len);
 	attend_and_expect(attention_mod_set_open(&what), &what, PAGED_MASK_NONE);
 	attend_and_expect(attention_mod_set_open(&what), &what, PAGED_MASK_CAUSAL);
 }

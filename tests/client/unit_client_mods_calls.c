@@ -12,17 +12,17 @@ TestSuite(client_mods_calls, .init = attention_fixture_setup, .fini = attention_
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))
 
-static const uint32_t decode[ATTENTION_ROWS] = { 1, 1, 1 };
+static const uint32_t decode_q_len[ATTENTION_ROWS] = { 1, 1, 1 };
 
 static enum paged_status
-attend(struct paged_mod_set *mods)
+decode_attend(struct paged_mod_set *mods)
 {
 	return attention_fixture_attend(&(struct paged_attention_params){
 		.struct_size = sizeof(struct paged_attention_params), .mod_set = mods });
 }
 
 static struct paged_mod_set *
-mods_of(const struct paged_mod *mask, const struct paged_mod *score)
+mod_set_create(const struct paged_mod *mask, const struct paged_mod *score)
 {
 	const struct paged_mod_set_params params = { sizeof(params), mask, score };
 	struct paged_mod_set *mods = NULL;
@@ -114,7 +114,7 @@ Test(client_mods_calls, predefined_mods_parse)
 
 /* Blanks and the marks of roff do not count. */
 static void
-squeeze(char *text)
+strip_blanks(char *text)
 {
 	char *to = text;
 
@@ -137,13 +137,13 @@ Test(client_mods_calls, the_manual_lists_the_predefined_mods)
 	cr_assert_not_null(file, "%s", path);
 	manual[fread(manual, 1, sizeof(manual) - 1, file)] = '\0';
 	fclose(file);
-	squeeze(manual);
+	strip_blanks(manual);
 	for (uint32_t i = 0; (named = paged_mod_named(i)) != NULL; i++) {
 		bool bare = named->arguments[0] == '\0';
 
 		snprintf(expected, sizeof(expected), "%s%s%s%s%s", named->name, bare ? "" : "(", named->arguments,
 			 bare ? "" : ")", named->text);
-		squeeze(expected);
+		strip_blanks(expected);
 		cr_expect_not_null(strstr(manual, expected), "%s", expected);
 	}
 }
@@ -174,8 +174,8 @@ Test(client_mods_calls, create)
 		     "paged_mod_set_params: struct_size is 0; set it to sizeof(the struct)");
 	cr_assert_null(mods);
 	expect_ok(paged_mod_set_create(attention_fixture->batch, NULL, &mods));
-	attention_fixture_plan(decode);
-	expect_ok(attend(mods));
+	attention_fixture_plan(decode_q_len);
+	expect_ok(decode_attend(mods));
 	attention_fixture_expect(&(struct attention_mods){ 0 }, NULL);
 	paged_mod_set_destroy(mods);
 	paged_mod_set_destroy(NULL);
@@ -219,8 +219,8 @@ Test(client_mods_calls, bind)
 	expect_error(paged_mod_set_bind(mods, 4, bad, NULL), PAGED_ERR_INVALID, "mod: 'cap' is given twice");
 	bad[3].name = NULL;
 	expect_error(paged_mod_set_bind(mods, 4, bad, NULL), PAGED_ERR_INVALID, "mod: array 3 has no name");
-	attention_fixture_plan(decode);
-	expect_ok(attend(mods));
+	attention_fixture_plan(decode_q_len);
+	expect_ok(decode_attend(mods));
 	attention_fixture_expect(&what, NULL);
 	/* Names that no mod uses may be anything. */
 	bad[3] = (struct paged_array){ .name = "9?", .n_dims = 77 };
@@ -233,37 +233,37 @@ Test(client_mods_calls, attention)
 	const struct paged_array arrays[] = { MOD_PARAMETER("window", PAGED_I32, window) };
 	struct paged_mod *mask = attention_mod_parse(PAGED_MOD_MASK, "sliding_window", 1, arrays);
 	struct paged_mod *score = attention_mod_parse(PAGED_MOD_SCORE, "score * 2", 0, NULL);
-	struct paged_mod_set *unbound = mods_of(mask, score), *ready = mods_of(NULL, score), *elsewhere;
+	struct paged_mod_set *unbound = mod_set_create(mask, score), *ready = mod_set_create(NULL, score), *elsewhere;
 	struct paged_batch *other = fixture_create_batch(1, 0);
 	const struct paged_mod_set_params params = { sizeof(params), NULL, score };
 	struct paged_attention_params sinkless = { .struct_size = sizeof(sinkless), .lse_without_sink = 2 };
 
-	attention_fixture_plan(decode);
-	expect_error(attend(unbound), PAGED_ERR_INVALID,
+	attention_fixture_plan(decode_q_len);
+	expect_error(decode_attend(unbound), PAGED_ERR_INVALID,
 		     "the mods were never bound: mod: parameter 'window' is not given");
 	cr_assert_eq(paged_mod_set_bind(unbound, 0, NULL, NULL), PAGED_ERR_NOENT);
-	expect_error(attend(unbound), PAGED_ERR_INVALID,
+	expect_error(decode_attend(unbound), PAGED_ERR_INVALID,
 		     "the mods were never bound: mod: parameter 'window' is not given");
 	expect_ok(paged_mod_set_bind(unbound, 1, arrays, NULL));
-	expect_ok(attend(unbound));
-	expect_ok(attend(ready));
+	expect_ok(decode_attend(unbound));
+	expect_ok(decode_attend(ready));
 	expect_ok(paged_mod_set_create(other, &params, &elsewhere));
-	expect_error(attend(elsewhere), PAGED_ERR_INVALID, "the mods are another batch's");
+	expect_error(decode_attend(elsewhere), PAGED_ERR_INVALID, "the mods are another batch's");
 	expect_error(attention_fixture_attend(&sinkless), PAGED_ERR_INVALID, "lse_without_sink is 2, neither 0 nor 1");
 
 	/* Positions that 32 bits do not hold. */
 	attention_fixture->rows[1].flags = PAGED_ROW_Q_BASE;
 	attention_fixture->rows[1].q_base = (int64_t)INT32_MAX + 1;
-	attention_fixture_plan(decode);
-	expect_ok(attend(NULL));
-	expect_error(attend(ready), PAGED_ERR_LIMIT,
+	attention_fixture_plan(decode_q_len);
+	expect_ok(decode_attend(NULL));
+	expect_error(decode_attend(ready), PAGED_ERR_LIMIT,
 		     "row 1: mods count to 2^31 - 1, not to q_idx 2147483648 + 1 and kv_len 33");
 	attention_fixture->rows[1].q_base = INT32_MIN - (int64_t)1;
-	attention_fixture_plan(decode);
-	cr_assert_eq(attend(ready), PAGED_ERR_LIMIT);
+	attention_fixture_plan(decode_q_len);
+	cr_assert_eq(decode_attend(ready), PAGED_ERR_LIMIT);
 	attention_fixture->rows[1].q_base = INT32_MAX;
-	attention_fixture_plan(decode);
-	expect_ok(attend(ready));
+	attention_fixture_plan(decode_q_len);
+	expect_ok(decode_attend(ready));
 	attention_fixture_expect(&(struct attention_mods){ .score = "score * 2" }, NULL);
 }
 
@@ -271,7 +271,7 @@ Test(client_mods_calls, attention)
 
 /* Every block of so many equal rows. */
 static struct paged_block_mask *
-blocks_of(size_t n_rows, uint32_t n_heads, uint32_t q_len, uint32_t kv_len)
+block_mask_all(size_t n_rows, uint32_t n_heads, uint32_t q_len, uint32_t kv_len)
 {
 	struct paged_batch_row rows[4] = { { .q_len = q_len, .kv_len = kv_len } };
 	const struct paged_block_mask_params params = {
@@ -288,36 +288,36 @@ blocks_of(size_t n_rows, uint32_t n_heads, uint32_t q_len, uint32_t kv_len)
 
 Test(client_mods_calls, block_masks_of_another_shape_are_refused)
 {
-	struct paged_block_mask *right = blocks_of(3, 4, 10, 600), *one = blocks_of(1, 1, 1, 580);
-	struct paged_block_mask *rows = blocks_of(2, 1, 10, 600), *heads = blocks_of(3, 2, 10, 600);
-	struct paged_block_mask *short_q = blocks_of(3, 1, 3, 600), *short_kv = blocks_of(1, 4, 10, 579);
+	struct paged_block_mask *right = block_mask_all(3, 4, 10, 600), *one = block_mask_all(1, 1, 1, 580);
+	struct paged_block_mask *rows = block_mask_all(2, 1, 10, 600), *heads = block_mask_all(3, 2, 10, 600);
+	struct paged_block_mask *short_q = block_mask_all(3, 1, 3, 600), *short_kv = block_mask_all(1, 4, 10, 579);
 	struct paged_block_mask *elsewhere;
 	const uint32_t q_len[ATTENTION_ROWS] = { 1, 4, 10 }, waiting[ATTENTION_ROWS] = { 1, 1, 0 };
-	struct paged_mod_set *mods = mods_of(NULL, NULL);
+	struct paged_mod_set *mods = mod_set_create(NULL, NULL);
 	struct paged_pool *other;
 
 	attention_fixture_plan(q_len);
 	expect_ok(paged_mod_set_bind(mods, 0, NULL, right));
-	expect_ok(attend(mods));
+	expect_ok(decode_attend(mods));
 	attention_fixture_expect(&(struct attention_mods){ 0 }, NULL);
 	expect_ok(paged_mod_set_bind(mods, 0, NULL, rows));
-	expect_error(attend(mods), PAGED_ERR_INVALID, "a block mask of 2 rows for a plan of 3");
+	expect_error(decode_attend(mods), PAGED_ERR_INVALID, "a block mask of 2 rows for a plan of 3");
 	expect_ok(paged_mod_set_bind(mods, 0, NULL, heads));
-	expect_error(attend(mods), PAGED_ERR_INVALID, "a block mask of 2 heads for q of 4");
+	expect_error(decode_attend(mods), PAGED_ERR_INVALID, "a block mask of 2 heads for q of 4");
 	expect_ok(paged_mod_set_bind(mods, 0, NULL, short_q));
-	expect_error(attend(mods), PAGED_ERR_INVALID, "row 1: 4 query rows, its block mask was made for 3");
+	expect_error(decode_attend(mods), PAGED_ERR_INVALID, "row 1: 4 query rows, its block mask was made for 3");
 	expect_ok(paged_mod_set_bind(mods, 0, NULL, short_kv));
-	expect_error(attend(mods), PAGED_ERR_INVALID, "row 2: kv_len is 580, its block mask was made for 579");
+	expect_error(decode_attend(mods), PAGED_ERR_INVALID, "row 2: kv_len is 580, its block mask was made for 579");
 	/* Each plan is judged anew; a row that waits has nothing to fit. */
 	attention_fixture_plan(waiting);
-	expect_ok(attend(mods));
-	attention_fixture_plan(decode);
-	expect_error(attend(mods), PAGED_ERR_INVALID, "row 2: kv_len is 580, its block mask was made for 579");
+	expect_ok(decode_attend(mods));
+	attention_fixture_plan(decode_q_len);
+	expect_error(decode_attend(mods), PAGED_ERR_INVALID, "row 2: kv_len is 580, its block mask was made for 579");
 	expect_ok(paged_mod_set_bind(mods, 0, NULL, one));
-	expect_ok(attend(mods));
+	expect_ok(decode_attend(mods));
 	attention_fixture_expect(&(struct attention_mods){ 0 }, NULL);
 	attention_fixture_plan(q_len);
-	cr_assert_eq(attend(mods), PAGED_ERR_INVALID);
+	cr_assert_eq(decode_attend(mods), PAGED_ERR_INVALID);
 
 	expect_ok(paged_pool_open(client, "fixture", &other));
 	expect_ok(paged_block_mask_from_dense(
@@ -332,8 +332,8 @@ Test(client_mods_calls, block_masks_of_another_shape_are_refused)
 
 Test(client_mods_calls, stale_block_masks)
 {
-	struct paged_block_mask *logical = blocks_of(1, 1, 10, 580), *blocks, *others;
-	struct paged_mod_set *mods = mods_of(NULL, NULL);
+	struct paged_block_mask *logical = block_mask_all(1, 1, 10, 580), *blocks, *others;
+	struct paged_mod_set *mods = mod_set_create(NULL, NULL);
 	struct paged_batch_row rows[ATTENTION_ROWS];
 	uint32_t tokens, pages[ATTENTION_TOKENS / 16];
 	const paged_seq_id *seq = &attention_fixture->rows[2].seq;
@@ -342,12 +342,12 @@ Test(client_mods_calls, stale_block_masks)
 	expect_ok(paged_block_mask_to_physical(logical, ATTENTION_ROWS, rows, &blocks));
 	rows[1] = rows[0];
 	expect_ok(paged_block_mask_to_physical(logical, ATTENTION_ROWS, rows, &others));
-	attention_fixture_plan(decode);
+	attention_fixture_plan(decode_q_len);
 	expect_ok(paged_mod_set_bind(mods, 0, NULL, blocks));
-	expect_ok(attend(mods));
+	expect_ok(decode_attend(mods));
 	attention_fixture_expect(&(struct attention_mods){ 0 }, NULL);
 	expect_ok(paged_mod_set_bind(mods, 0, NULL, others));
-	expect_error(attend(mods), PAGED_ERR_STALE,
+	expect_error(decode_attend(mods), PAGED_ERR_STALE,
 		     "row 1: the plan has sequence " SEQ_FORMAT ", the block mask " SEQ_FORMAT,
 		     SEQ_ARGS(attention_fixture->rows[1].seq), SEQ_ARGS(rows[0].seq));
 
@@ -357,19 +357,19 @@ Test(client_mods_calls, stale_block_masks)
 	paged_block_mask_destroy(others);
 	expect_ok(paged_block_mask_to_physical(logical, ATTENTION_ROWS, rows, &others));
 	expect_ok(paged_mod_set_bind(mods, 0, NULL, others));
-	expect_ok(attend(mods));
+	expect_ok(decode_attend(mods));
 
 	tokens = 16;
 	expect_ok(seqs_truncate(client, 1, seq, &tokens));
 	tokens = 580;
 	expect_ok(seqs_reserve(client, 1, seq, &tokens));
-	attention_fixture_plan(decode);
-	expect_ok(attend(NULL));
-	expect_error(attend(mods), PAGED_ERR_STALE,
+	attention_fixture_plan(decode_q_len);
+	expect_ok(decode_attend(NULL));
+	expect_error(decode_attend(mods), PAGED_ERR_STALE,
 		     "row 2: pages of sequence " SEQ_FORMAT " were replaced or removed since the block mask",
 		     SEQ_ARGS(*seq));
 	attention_fixture_plan((const uint32_t[]){ 1, 1, 0 });
-	expect_ok(attend(mods));
+	expect_ok(decode_attend(mods));
 }
 
 /* Whatever its other extents are. */
@@ -390,7 +390,7 @@ Test(client_mods_calls, an_empty_array)
 #define WIDE (INT64_C(1) << 32)
 
 /* The first query row past what the window holds, so that both names matter. */
-static const struct paged_mod_point wide_point = { .q_idx = 4, .kv_idx = 2 };
+static const struct paged_mod_point wide_q_base = { .q_idx = 4, .kv_idx = 2 };
 
 Test(client_mods_calls, int64_arrays_and_parameters)
 {
@@ -408,7 +408,8 @@ Test(client_mods_calls, int64_arrays_and_parameters)
 					.extents = { ATTENTION_TOKENS },
 					.strides = { -2 } } };
 	const struct attention_mods what = { "q_idx - kv_idx < window || document", NULL, N(narrow), narrow };
-	struct paged_mod_set *mods = mods_of(attention_mod_parse(PAGED_MOD_MASK, what.mask, N(wide), wide), NULL);
+	struct paged_mod_set *mods =
+		mod_set_create(attention_mod_parse(PAGED_MOD_MASK, what.mask, N(wide), wide), NULL);
 	double value;
 
 	/* A mod of one dtype is bound to the other, too. */
@@ -420,11 +421,11 @@ Test(client_mods_calls, int64_arrays_and_parameters)
 		}
 		window = narrow_window = (int32_t)step + 3;
 		expect_ok(paged_mod_set_bind(mods, N(wide), step < 2 ? wide : narrow, NULL));
-		attention_fixture_plan(decode);
-		expect_ok(attend(mods));
+		attention_fixture_plan(decode_q_len);
+		expect_ok(decode_attend(mods));
 		attention_fixture_expect(&what, NULL);
 		expect_ok(paged_mod_evaluate(attention_mod_parse(PAGED_MOD_MASK, what.mask, N(narrow), narrow), N(wide),
-					     wide, &wide_point, &value));
+					     wide, &wide_q_base, &value));
 		cr_assert_eq(value, 1);
 	}
 }
@@ -450,7 +451,7 @@ Test(client_mods_calls, int64_values_outside_32_bits_are_refused)
 
 	table[1][600] = INT32_MIN - INT64_C(1);
 	expect_error(paged_mod_set_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_RANGE, "%s", said);
-	expect_error(paged_mod_evaluate(mask, N(arrays), arrays, &wide_point, &value), PAGED_ERR_RANGE, "%s", said);
+	expect_error(paged_mod_evaluate(mask, N(arrays), arrays, &wide_q_base, &value), PAGED_ERR_RANGE, "%s", said);
 	expect_error(paged_block_mask_create(pool, &params, mask, N(arrays), arrays, &blocks), PAGED_ERR_RANGE, "%s",
 		     said);
 	expect_error(paged_array_upload(client, &arrays[1]), PAGED_ERR_RANGE, "%s", said);
@@ -461,8 +462,8 @@ Test(client_mods_calls, int64_values_outside_32_bits_are_refused)
 	arrays[0].data = NULL;
 	expect_error(paged_mod_set_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_INVALID,
 		     "parameter window: data is NULL");
-	attention_fixture_plan(decode);
-	expect_ok(attend(mods));
+	attention_fixture_plan(decode_q_len);
+	expect_ok(decode_attend(mods));
 	attention_fixture_expect(&same, NULL);
 
 	arrays[0].data = &largest;
@@ -482,19 +483,19 @@ Test(client_mods_calls, out_of_bounds_indexes_are_reported)
 	float bias[580] = { 0 };
 	struct paged_array arrays[] = { MOD_ARRAY("bias", PAGED_F32, bias) };
 	struct paged_mod *score = attention_mod_parse(PAGED_MOD_SCORE, "score + bias[kv_idx]", 1, arrays);
-	struct paged_mod_set *mods = mods_of(NULL, score);
+	struct paged_mod_set *mods = mod_set_create(NULL, score);
 	const char *said = "mod: array 'bias', index 0 is 300, bounds are 0 to 299";
 
 	/* Row 0 sees keys up to 299, row 2 up to 579. */
 	attention_fixture->rows[2].kv_len = 301;
-	attention_fixture_plan(decode);
+	attention_fixture_plan(decode_q_len);
 	expect_ok(paged_mod_set_bind(mods, 1, arrays, NULL));
-	expect_ok(attend(mods));
+	expect_ok(decode_attend(mods));
 	expect_ok(paged_batch_validate(attention_fixture->batch));
 	for (unsigned int end = 0; end < 3; end++) {
 		arrays[0].extents[0] = 300;
 		expect_ok(paged_mod_set_bind(mods, 1, arrays, NULL));
-		expect_ok(attend(mods));
+		expect_ok(decode_attend(mods));
 		expect_error(paged_batch_validate(attention_fixture->batch), PAGED_ERR_RANGE, "%s", said);
 		arrays[0].extents[0] = 580;
 		if (end == 1)
@@ -502,7 +503,7 @@ Test(client_mods_calls, out_of_bounds_indexes_are_reported)
 		if (end == 2)
 			paged_mod_set_destroy(mods);
 		expect_error(paged_batch_validate(attention_fixture->batch), PAGED_ERR_RANGE, "%s", said);
-		attention_fixture_plan(decode);
+		attention_fixture_plan(decode_q_len);
 		expect_ok(paged_batch_validate(attention_fixture->batch));
 	}
 }
@@ -513,23 +514,24 @@ Test(client_mods_calls, out_of_bounds_indexes_are_reported_even_if_unused)
 	int32_t zeros[580] = { 0 };
 	const struct paged_array arrays[] = { MOD_ARRAY("zeros", PAGED_I32, zeros) };
 	struct paged_mod *mask = attention_mod_parse(PAGED_MOD_MASK, "zeros[kv_idx - 1] == 0", 1, arrays);
-	struct paged_mod_set *mods = mods_of(mask, NULL);
+	struct paged_mod_set *mods = mod_set_create(mask, NULL);
 
-	attention_fixture_plan(decode);
+	attention_fixture_plan(decode_q_len);
 	expect_ok(paged_mod_set_bind(mods, 1, arrays, NULL));
-	expect_ok(attend(mods));
+	expect_ok(decode_attend(mods));
 	expect_error(paged_batch_validate(attention_fixture->batch), PAGED_ERR_RANGE,
 		     "mod: array 'zeros', index 0 is -1, bounds are 0 to 579");
 }
 
 static void
-child_checks(struct paged_mod *mask, struct paged_mod_set *mods)
+child_check_calls(struct paged_mod *mask, struct paged_mod_set *mods)
 {
 	struct paged_mod_set *other_mods;
 	struct paged_mod *other;
 	bool right = paged_mod_parse(pool, PAGED_MOD_MASK, "true", 0, NULL, &other) == PAGED_ERR_FORK &&
 		     paged_mod_set_create(attention_fixture->batch, NULL, &other_mods) == PAGED_ERR_FORK &&
-		     paged_mod_set_bind(mods, 0, NULL, NULL) == PAGED_ERR_FORK && attend(mods) == PAGED_ERR_FORK &&
+		     paged_mod_set_bind(mods, 0, NULL, NULL) == PAGED_ERR_FORK &&
+		     decode_attend(mods) == PAGED_ERR_FORK &&
 		     paged_merge(attention_fixture->batch, NULL) == PAGED_ERR_FORK;
 
 	paged_mod_set_destroy(mods);
@@ -541,18 +543,18 @@ child_checks(struct paged_mod *mask, struct paged_mod_set *mods)
 Test(client_mods_calls, a_forked_child_may_only_free)
 {
 	struct paged_mod *mask = attention_mod_parse(PAGED_MOD_MASK, "causal", 0, NULL);
-	struct paged_mod_set *mods = mods_of(mask, NULL), *left = mods_of(mask, NULL);
+	struct paged_mod_set *mods = mod_set_create(mask, NULL), *left = mod_set_create(mask, NULL);
 	pid_t child;
 	int status;
 
-	attention_fixture_plan(decode);
+	attention_fixture_plan(decode_q_len);
 	child = fork();
 	if (child == 0)
-		child_checks(mask, mods);
+		child_check_calls(mask, mods);
 	cr_assert_eq(waitpid(child, &status, 0), child);
 	cr_assert_eq(status, 0);
-	expect_ok(attend(mods));
-	expect_ok(attend(left));
+	expect_ok(decode_attend(mods));
+	expect_ok(decode_attend(left));
 }
 
 /* Inside out, or all at once: the sanitizers look for what is left, or gone twice. */
@@ -560,14 +562,14 @@ Test(client_mods_calls, objects_may_be_destroyed_in_any_order)
 {
 	struct paged_mod *mask = attention_mod_parse(PAGED_MOD_MASK, "causal", 0, NULL);
 	struct paged_mod *score = attention_mod_parse(PAGED_MOD_SCORE, "score", 0, NULL);
-	struct paged_mod_set *first = mods_of(mask, NULL), *second = mods_of(mask, score),
-			     *third = mods_of(NULL, score);
+	struct paged_mod_set *first = mod_set_create(mask, NULL), *second = mod_set_create(mask, score),
+			     *third = mod_set_create(NULL, score);
 
 	paged_mod_set_destroy(second);
 	paged_mod_set_destroy(first);
 	paged_mod_destroy(mask);
-	attention_fixture_plan(decode);
-	expect_ok(attend(third));
+	attention_fixture_plan(decode_q_len);
+	expect_ok(decode_attend(third));
 	paged_batch_destroy(attention_fixture->batch);
 	paged_mod_destroy(score);
 	attention_mod_parse(PAGED_MOD_MASK, "causal", 0, NULL);

@@ -29,7 +29,7 @@ static const struct paged_tensor out_tensor = {
 };
 
 static void
-setup(void)
+quantised_setup(void)
 {
 	struct paged_pool_params pools[N_POOLS];
 
@@ -45,11 +45,11 @@ setup(void)
 	random_fill(q[0][0], TOKENS * FIXTURE_KV_HEADS * FIXTURE_DIM, 3);
 }
 
-TestSuite(quantised, .init = setup, .fini = client_fixture_teardown);
+TestSuite(quantised, .init = quantised_setup, .fini = client_fixture_teardown);
 
 /* A batch of one sequence of TOKENS, all of them queries. */
 static struct paged_batch *
-planned(unsigned int i)
+plan_tokens(unsigned int i)
 {
 	struct paged_batch *batch;
 
@@ -62,27 +62,28 @@ planned(unsigned int i)
 }
 
 static const void *
-plane_at(const struct paged_pool_info *info, const struct paged_plane_info *plane, uint32_t head, uint32_t token)
+plane_address(const struct paged_pool_info *info, const struct paged_plane_info *plane, uint32_t head, uint32_t token)
 {
 	return (const uint8_t *)info->base + plane->offset + head * plane->head_stride + token * plane->token_stride;
 }
 
 /* Element d of the first page's plane, times its scale. */
 static float
-kept(const struct paged_pool_info *info, bool of_v, uint32_t head, uint32_t token, uint32_t d, const float *scales)
+stored_value(const struct paged_pool_info *info, bool of_v, uint32_t head, uint32_t token, uint32_t d,
+	     const float *scales)
 {
 	const struct paged_plane_info *plane = of_v ? &info->v : &info->k;
-	float x = reference_load(plane_at(info, plane, head, token), plane->dtype, d), scale = 1;
+	float x = reference_load(plane_address(info, plane, head, token), plane->dtype, d), scale = 1;
 
 	if (plane->dtype == PAGED_I8)
-		memcpy(&scale, plane_at(info, of_v ? &info->v_scale : &info->k_scale, head, token), sizeof(scale));
+		memcpy(&scale, plane_address(info, of_v ? &info->v_scale : &info->k_scale, head, token), sizeof(scale));
 	else if (scales != NULL)
 		scale = scales[head];
 	return x * scale;
 }
 
 static double
-bound(enum paged_dtype dtype, const float *x, uint32_t d)
+error_bound(enum paged_dtype dtype, const float *x, uint32_t d)
 {
 	double most = 0;
 
@@ -102,8 +103,8 @@ Test(quantised, stored_values_and_attention)
 		struct paged_append_params append = { .struct_size = sizeof(append) };
 		struct paged_attention_params params = { .struct_size = sizeof(params) };
 		struct paged_pool_info info = { .struct_size = sizeof(info) };
-		struct paged_batch *batch = planned(i);
-		float kk[FIXTURE_KV_HEADS][TOKENS][FIXTURE_DIM], vv[FIXTURE_KV_HEADS][TOKENS][FIXTURE_DIM];
+		struct paged_batch *batch = plan_tokens(i);
+		float stored_k[FIXTURE_KV_HEADS][TOKENS][FIXTURE_DIM], stored_v[FIXTURE_KV_HEADS][TOKENS][FIXTURE_DIM];
 
 		if (dtypes[i] != PAGED_I8) {
 			append.k_scale = params.k_scale = k_scale;
@@ -119,17 +120,19 @@ Test(quantised, stored_values_and_attention)
 			for (uint32_t at = 0; at < TOKENS * FIXTURE_DIM; at++) {
 				uint32_t t = at / FIXTURE_DIM, d = at % FIXTURE_DIM;
 
-				kk[h][t][d] = kept(&info, false, h, t, d, params.k_scale);
-				vv[h][t][d] = kept(&info, true, h, t, d, params.v_scale);
-				cr_assert_leq(fabs((double)(kk[h][t][d] - k[t][h][d])), bound(dtypes[i], k[t][h], d));
-				cr_assert_leq(fabs((double)(vv[h][t][d] - v[t][h][d])), bound(dtypes[i], v[t][h], d));
+				stored_k[h][t][d] = stored_value(&info, false, h, t, d, params.k_scale);
+				stored_v[h][t][d] = stored_value(&info, true, h, t, d, params.v_scale);
+				cr_assert_leq(fabs((double)(stored_k[h][t][d] - k[t][h][d])),
+					      error_bound(dtypes[i], k[t][h], d));
+				cr_assert_leq(fabs((double)(stored_v[h][t][d] - v[t][h][d])),
+					      error_bound(dtypes[i], v[t][h], d));
 			}
 			for (uint32_t t = 0; t < TOKENS; t++) {
 				struct reference_result wanted;
 
 				reference_attend(&(struct reference_q_row){ .q = q[t][h],
-									    .k = kk[h][0],
-									    .v = vv[h][0],
+									    .k = stored_k[h][0],
+									    .v = stored_v[h][0],
 									    .k_stride = FIXTURE_DIM,
 									    .v_stride = FIXTURE_DIM,
 									    .k_dim = FIXTURE_DIM,
@@ -153,7 +156,7 @@ Test(quantised, scales_are_checked)
 	float scale[FIXTURE_KV_HEADS] = { 1, 1 };
 	struct paged_append_params append = { .struct_size = sizeof(append), .k_scale = scale };
 	struct paged_attention_params params = { .struct_size = sizeof(params), .v_scale = scale };
-	struct paged_batch *batch = planned(POOL_E5M2);
+	struct paged_batch *batch = plan_tokens(POOL_E5M2);
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		scale[1] = bad[i];
@@ -163,12 +166,12 @@ Test(quantised, scales_are_checked)
 			     "v_scale: KV head 1 has %s; a scale and its reciprocal are finite and above 0", words[i]);
 	}
 	scale[1] = 1;
-	batch = planned(POOL_I8);
+	batch = plan_tokens(POOL_I8);
 	expect_error(paged_append(batch, 0, &k_tensor, &v_tensor, &append), PAGED_ERR_INVALID,
 		     "k_scale: pool i8 keeps i8, scales are of e4m3 and e5m2");
 	expect_error(paged_attention(batch, 0, &q_tensor, &out_tensor, &params), PAGED_ERR_INVALID,
 		     "v_scale: pool i8 keeps i8, scales are of e4m3 and e5m2");
-	batch = planned(POOL_MLA);
+	batch = plan_tokens(POOL_MLA);
 	expect_ok(paged_append(batch, 0, &k_tensor, NULL, &append));
 	expect_error(paged_attention(batch, 0, &q_tensor, &out_tensor, &params), PAGED_ERR_INVALID,
 		     "pool mla keeps V in K: v_scale must be NULL");
@@ -177,7 +180,7 @@ Test(quantised, scales_are_checked)
 /* A tensor of the caller's is of a dtype that tensors have. */
 Test(quantised, tensors_must_be_floats)
 {
-	struct paged_batch *batch = planned(POOL_I8);
+	struct paged_batch *batch = plan_tokens(POOL_I8);
 	struct paged_tensor bytes = k_tensor;
 
 	bytes.dtype = PAGED_I8;
@@ -190,17 +193,17 @@ Test(quantised, tensors_must_be_floats)
 
 #define N_POSITIONS 6u
 
-static float table[N_POSITIONS * FIXTURE_DIM];
+static float rotary_table[N_POSITIONS * FIXTURE_DIM];
 
 Test(quantised, rotary_is_checked)
 {
 	static const uint32_t positions[TOKENS] = { 5, 0, 6, 1 };
 	const struct paged_rotary good = {
-		.struct_size = sizeof(good), .cos_sin = table, .n_positions = N_POSITIONS, .dim = FIXTURE_DIM
+		.struct_size = sizeof(good), .cos_sin = rotary_table, .n_positions = N_POSITIONS, .dim = FIXTURE_DIM
 	};
 	struct paged_rotary bad;
 	const struct paged_append_params append = { .struct_size = sizeof(append), .rotary = &bad };
-	struct paged_batch *batch = planned(POOL_E4M3);
+	struct paged_batch *batch = plan_tokens(POOL_E4M3);
 
 #define BAD(status, text, ...)                                                                     \
 	do {                                                                                       \
@@ -234,7 +237,7 @@ Test(quantised, rotary_is_checked)
 Test(quantised, rotary_rotates_k)
 {
 	const struct paged_rotary rotary = { .struct_size = sizeof(rotary),
-					     .cos_sin = table,
+					     .cos_sin = rotary_table,
 					     .n_positions = N_POSITIONS,
 					     .dim = 4,
 					     .first = 2,
@@ -246,14 +249,14 @@ Test(quantised, rotary_rotates_k)
 	struct paged_batch *batch;
 
 	for (uint32_t p = 0; p < N_POSITIONS; p++) {
-		float *row = &table[p * 4];
+		float *row = &rotary_table[p * 4];
 
 		row[0] = -1; /* cosines of two pairs, then sines */
 		row[1] = 0;
 		row[2] = 0;
 		row[3] = 1;
 	}
-	batch = planned(POOL_I8);
+	batch = plan_tokens(POOL_I8);
 	expect_ok(paged_append(batch, 0, &k_tensor, &v_tensor, &append));
 	expect_ok(paged_pool_get_info(pool, &info));
 	for (uint32_t t = 0; t < TOKENS; t++)
@@ -264,8 +267,8 @@ Test(quantised, rotary_rotates_k)
 
 			for (uint32_t d = 0; d < FIXTURE_DIM; d++) {
 				cr_assert_eq(out[t][h][d], wanted[d]);
-				cr_assert_leq(fabs((double)(kept(&info, false, h, t, d, NULL) - turned[d])),
-					      bound(PAGED_I8, turned, d));
+				cr_assert_leq(fabs((double)(stored_value(&info, false, h, t, d, NULL) - turned[d])),
+					      error_bound(PAGED_I8, turned, d));
 			}
 		}
 	memset(out, 0, sizeof(out));

@@ -10,7 +10,7 @@
 #define ROWS 2u
 #define ELEMENTS (ROWS * TOKENS * FIXTURE_KV_HEADS * FIXTURE_DIM)
 
-static float k[ELEMENTS], v[ELEMENTS], q[ELEMENTS], out[ELEMENTS], other[ELEMENTS];
+static float k[ELEMENTS], v[ELEMENTS], q[ELEMENTS], out[ELEMENTS], other_out[ELEMENTS];
 static const struct paged_tensor k_tensor = {
 	.data = k, .dtype = PAGED_F32, .n_heads = FIXTURE_KV_HEADS, .dim = FIXTURE_DIM
 };
@@ -26,7 +26,7 @@ static const struct paged_tensor out_tensor = {
 static struct paged_batch *batch;
 
 static void
-setup(void)
+rows_setup(void)
 {
 	client_fixture_setup();
 	batch = fixture_create_batch(4, 0);
@@ -35,11 +35,11 @@ setup(void)
 	random_fill(q, ELEMENTS, 3);
 }
 
-TestSuite(rows, .init = setup, .fini = client_fixture_teardown);
+TestSuite(rows, .init = rows_setup, .fini = client_fixture_teardown);
 
 /* Two sequences of TOKENS tokens. */
 static void
-rows_fill(struct paged_batch_row rows[ROWS])
+rows_create(struct paged_batch_row rows[ROWS])
 {
 	for (uint32_t r = 0; r < ROWS; r++)
 		rows[r] = (struct paged_batch_row){ .seq = fixture_create_seq(TOKENS),
@@ -66,7 +66,7 @@ Test(rows, b_of_a_row_in_mods)
 	struct paged_mod_set *mods = NULL;
 	struct paged_mod *mod = NULL;
 
-	rows_fill(rows);
+	rows_create(rows);
 	expect_ok(paged_mod_parse(pool, PAGED_MOD_MASK, "kv_idx >= first[b]", 1, &array, &mod));
 	params.mask = mod;
 	expect_ok(paged_mod_set_create(batch, &params, &mods));
@@ -92,7 +92,7 @@ Test(rows, b_of_a_row_in_mods)
 				   v[TOKENS * FIXTURE_KV_HEADS * FIXTURE_DIM + i], 1e-6);
 	}
 	/* The same sequences in other places, and so other query rows; a block mask knows the numbers too. */
-	memcpy(other, out, sizeof(out));
+	memcpy(other_out, out, sizeof(out));
 	for (uint32_t i = 0; i < ELEMENTS / ROWS; i++) {
 		float first_half = q[i];
 
@@ -108,7 +108,7 @@ Test(rows, b_of_a_row_in_mods)
 		expect_ok(paged_batch_plan(batch, ROWS, swapped));
 		expect_ok(paged_attention(batch, 0, &q_tensor, &out_tensor, &with));
 		for (uint32_t i = 0; i < ELEMENTS; i++)
-			cr_assert_eq(out[i], other[(i + ELEMENTS / ROWS) % ELEMENTS], "%d: %u", m, i);
+			cr_assert_eq(out[i], other_out[(i + ELEMENTS / ROWS) % ELEMENTS], "%d: %u", m, i);
 	}
 	rows[1].flags = 0;
 	expect_error(paged_batch_plan(batch, ROWS, rows), PAGED_ERR_INVALID,
@@ -195,7 +195,7 @@ Test(rows, duplicate_check_after_rows_change)
 
 /* From [row][token][head][dim] to [row][head][token][dim]. */
 static void
-transpose(float to[ELEMENTS], const float from[ELEMENTS])
+transpose_to_bhsd(float to[ELEMENTS], const float from[ELEMENTS])
 {
 	for (uint32_t i = 0; i < ELEMENTS; i++) {
 		uint32_t d = i % FIXTURE_DIM, head = i / FIXTURE_DIM % FIXTURE_KV_HEADS,
@@ -222,10 +222,10 @@ Test(rows, tensors_in_bhsd_layout)
 	struct paged_batch_row rows[ROWS];
 
 	k2t.data = k2, v2t.data = v2, q2t.data = q2, o2t.data = out2;
-	transpose(k2, k);
-	transpose(v2, v);
-	transpose(q2, q);
-	rows_fill(rows);
+	transpose_to_bhsd(k2, k);
+	transpose_to_bhsd(v2, v);
+	transpose_to_bhsd(q2, q);
+	rows_create(rows);
 	expect_ok(paged_attention(batch, 0, &q_tensor, &out_tensor, &params));
 	for (uint32_t r = 0; r < ROWS; r++)
 		rows[r].seq = fixture_create_seq(TOKENS);
@@ -233,20 +233,20 @@ Test(rows, tensors_in_bhsd_layout)
 	expect_ok(paged_append(batch, 0, &k2t, &v2t, NULL));
 	params.lse = lse[1];
 	expect_ok(paged_attention(batch, 0, &q2t, &o2t, &params));
-	transpose(other, out);
-	cr_assert_eq(memcmp(other, out2, sizeof(out2)), 0);
+	transpose_to_bhsd(other_out, out);
+	cr_assert_eq(memcmp(other_out, out2, sizeof(out2)), 0);
 	cr_assert_eq(memcmp(lse[0], lse[1], sizeof(lse[0])), 0);
 	memset(k2, 0, sizeof(k2));
 	memset(v2, 0, sizeof(v2));
 	expect_ok(paged_gather(batch, 0, &k2t, &v2t, NULL));
-	transpose(other, k);
-	cr_assert_eq(memcmp(other, k2, sizeof(k2)), 0);
-	transpose(other, v);
-	cr_assert_eq(memcmp(other, v2, sizeof(v2)), 0);
+	transpose_to_bhsd(other_out, k);
+	cr_assert_eq(memcmp(other_out, k2, sizeof(k2)), 0);
+	transpose_to_bhsd(other_out, v);
+	cr_assert_eq(memcmp(other_out, v2, sizeof(v2)), 0);
 	/* A result merged with itself is itself. */
 	merge.part[0] = merge.part[1] = merge.out = o2t;
 	merge.part_lse[0] = merge.part_lse[1] = lse[0];
-	memcpy(other, out2, sizeof(out2));
+	memcpy(other_out, out2, sizeof(out2));
 	expect_error(paged_merge(batch, &merge), PAGED_ERR_INVALID,
 		     "out has a batch_stride: rows must have equally many tokens, as the host knows them");
 	merge.q_len = 4;
@@ -255,7 +255,7 @@ Test(rows, tensors_in_bhsd_layout)
 	merge.q_len = TOKENS;
 	expect_ok(paged_merge(batch, &merge));
 	for (uint32_t i = 0; i < ELEMENTS; i++)
-		cr_assert_float_eq(out2[i], other[i], 1e-6);
+		cr_assert_float_eq(out2[i], other_out[i], 1e-6);
 	/* Strides by which rows lie in each other. */
 	o2t.batch_stride = TOKENS * FIXTURE_DIM;
 	expect_error(paged_attention(batch, 0, &q2t, &o2t, NULL), PAGED_ERR_INVALID,
@@ -274,7 +274,7 @@ Test(rows, tensor_strides_are_checked)
 	struct paged_batch_row rows[ROWS];
 	struct paged_tensor bad = q_tensor, big = out_tensor;
 
-	rows_fill(rows);
+	rows_create(rows);
 	bad.n_heads = big.n_heads = 5;
 	expect_error(paged_attention(batch, 0, &bad, &big, NULL), PAGED_ERR_INVALID,
 		     "q has 5 heads, which is not a multiple of the pool's 2 KV heads");

@@ -37,14 +37,14 @@ struct results {
 static float tokens[2][TOKENS + DECODED][KV_HEADS][WIDE], queries[TOKENS][Q_HEADS][WIDE];
 
 static struct paged_client_params
-params_of(uint32_t n_threads)
+client_params(uint32_t n_threads)
 {
 	return (struct paged_client_params){ .struct_size = sizeof(struct paged_client_params),
 					     .n_threads = n_threads };
 }
 
 static void
-open_wide(const struct paged_client_params *params)
+wide_client_open(const struct paged_client_params *params)
 {
 	expect_ok(paged_client_open_embedded(&wide_pool, 1, params, &client));
 	expect_ok(paged_pool_open(client, "wide", &pool));
@@ -52,7 +52,7 @@ open_wide(const struct paged_client_params *params)
 
 /* Append and attend with mods, merge, decode, gather: all that kernels do. */
 static void
-compute(const struct paged_client_params *params, struct results *results)
+run_all_calls(const struct paged_client_params *params, struct results *results)
 {
 	static const uint32_t window = 400;
 	const struct paged_array arrays[] = { { .name = "window", .dtype = PAGED_I32, .data = &window } };
@@ -70,7 +70,7 @@ compute(const struct paged_client_params *params, struct results *results)
 	for (size_t i = 0; i < sizeof(queries) / sizeof(float); i++)
 		(&queries[0][0][0])[i] = random_float(8, i, 1);
 	memset(results, 0xff, sizeof(*results));
-	open_wide(params);
+	wide_client_open(params);
 	batch = fixture_create_batch(1, 0);
 	expect_ok(paged_mod_parse(pool, PAGED_MOD_MASK, "sliding_window", 1, arrays, &mask));
 	expect_ok(paged_mod_parse(pool, PAGED_MOD_SCORE, "score + (q_idx - kv_idx) * 0.001", 0, NULL, &score));
@@ -109,14 +109,14 @@ compute(const struct paged_client_params *params, struct results *results)
 }
 
 static void
-assert_as_one_thread(const struct paged_client_params *params)
+expect_same_as_one_thread(const struct paged_client_params *params)
 {
 	struct results *one = malloc(sizeof(*one)), *got = malloc(sizeof(*got));
-	struct paged_client_params alone = params_of(1);
+	struct paged_client_params alone = client_params(1);
 
 	cr_assert(one != NULL && got != NULL);
-	compute(&alone, one);
-	compute(params, got);
+	run_all_calls(&alone, one);
+	run_all_calls(params, got);
 	cr_assert_arr_eq(one, got, sizeof(*one));
 	free(got);
 	free(one);
@@ -165,16 +165,16 @@ run_backwards(void *argument, paged_work_fn work, void *work_argument, uint32_t 
 Test(threads, a_run_function_on_the_calling_thread)
 {
 	struct calls calls = { 0 };
-	struct paged_client_params params = params_of(5);
+	struct paged_client_params params = client_params(5);
 	unsigned int n_threads = count_threads();
 
 	params.run = run_in_turn;
 	params.run_argument = &calls;
-	assert_as_one_thread(&params);
+	expect_same_as_one_thread(&params);
 	cr_assert_geq(calls.n_runs, 5 + DECODED);
 	cr_assert_eq(calls.n_parts, 5);
 	params.run = run_backwards;
-	assert_as_one_thread(&params);
+	expect_same_as_one_thread(&params);
 	cr_assert_eq(count_threads(), n_threads);
 }
 
@@ -192,7 +192,7 @@ struct program_pool {
 };
 
 static void *
-pool_main(void *argument)
+worker_main(void *argument)
 {
 	struct program_pool *its = argument;
 
@@ -217,7 +217,7 @@ pool_main(void *argument)
 }
 
 static void
-run_on_pool(void *argument, paged_work_fn work, void *work_argument, uint32_t n)
+run_on_workers(void *argument, paged_work_fn work, void *work_argument, uint32_t n)
 {
 	struct program_pool *its = argument;
 
@@ -239,13 +239,13 @@ Test(threads, a_run_function_on_the_programs_threads)
 				    .expect_ok = PTHREAD_COND_INITIALIZER };
 
 	for (unsigned int i = 0; i < POOL_THREADS; i++)
-		cr_assert_eq(pthread_create(&its.threads[i], NULL, pool_main, &its), 0);
+		cr_assert_eq(pthread_create(&its.threads[i], NULL, worker_main, &its), 0);
 	for (uint32_t n = 2; n <= 11; n += 3) {
-		struct paged_client_params params = params_of(n);
+		struct paged_client_params params = client_params(n);
 
-		params.run = run_on_pool;
+		params.run = run_on_workers;
 		params.run_argument = &its;
-		assert_as_one_thread(&params);
+		expect_same_as_one_thread(&params);
 	}
 	pthread_mutex_lock(&its.mutex);
 	its.end = true;
@@ -284,14 +284,14 @@ Test(threads, an_incorrect_run_function_is_reported)
 	struct paged_tensor k = { .data = tokens[0], .dtype = PAGED_F32, .n_heads = KV_HEADS, .dim = WIDE };
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct paged_client_params params = params_of(3);
+		struct paged_client_params params = client_params(3);
 		struct paged_batch_row row = { .q_len = TOKENS, .kv_len = TOKENS };
 		struct paged_batch *batch;
 		struct calls calls;
 
 		params.run = cases[i].run;
 		params.run_argument = &calls;
-		open_wide(&params);
+		wide_client_open(&params);
 		batch = fixture_create_batch(1, 0);
 		row.seq = fixture_create_seq(TOKENS);
 		expect_ok(paged_batch_plan(batch, 1, &row));
@@ -343,13 +343,13 @@ Test(threads, threads_are_bound_to_cpus)
 	usable_cpus(cpus, &n);
 	if (n < 2)
 		cr_skip("one CPU alone");
-	params = params_of(n);
+	params = client_params(n);
 	params.cpus = cpus;
 	params.n_cpus = n;
-	assert_as_one_thread(&params);
+	expect_same_as_one_thread(&params);
 	/* The first is the caller's: nobody else runs there, and it is not bound itself. */
 	cr_assert_eq(sched_getaffinity(0, sizeof(before), &before), 0);
-	open_wide(&params);
+	wide_client_open(&params);
 	cpus[0] = cpus[1] = 77; /* copied */
 	fixture_create_batch(1, 0);
 	cr_assert_eq(sched_getaffinity(0, sizeof(after), &after), 0);
@@ -377,10 +377,10 @@ Test(threads, threads_are_bound_when_the_caller_is_bound)
 	CPU_ZERO(&one);
 	CPU_SET(cpus[0], &one);
 	cr_assert_eq(sched_setaffinity(0, sizeof(one), &one), 0);
-	params = params_of(2);
+	params = client_params(2);
 	params.cpus = cpus;
 	params.n_cpus = 2;
-	open_wide(&params);
+	wide_client_open(&params);
 	fixture_create_batch(1, 0);
 	cr_assert_eq(count_bound_to(cpus[1]), 1);
 	paged_client_close(client);
@@ -397,7 +397,7 @@ Test(threads, invalid_params_are_refused)
 {
 	uint32_t usable[64], n = 64;
 	uint32_t cpus[2] = { 0, 8191 };
-	struct paged_client_params params = params_of(2);
+	struct paged_client_params params = client_params(2);
 	char text[sizeof("cpus[1] is CPU 8191: this process may use ") + 256];
 
 	params.cpus = cpus;
@@ -423,7 +423,7 @@ Test(threads, invalid_params_are_refused)
 	not_opened(&params, "1 cpus for 2 threads: each has one, the calling thread too");
 	params.run = run_in_turn;
 	not_opened(&params, "run() brings threads of its own: cpus must be NULL");
-	params = params_of(2);
+	params = client_params(2);
 	params.n_cpus = 2;
 	not_opened(&params, "n_cpus is 2, cpus is NULL");
 }
@@ -431,10 +431,10 @@ Test(threads, invalid_params_are_refused)
 /* Programs built before there were CPUs to name. */
 Test(threads, params_of_an_older_struct_size)
 {
-	struct paged_client_params params = params_of(2);
+	struct paged_client_params params = client_params(2);
 
 	params.struct_size = offsetof(struct paged_client_params, cpus);
 	params.n_cpus = 99; /* past its end */
 	params.run = run_but_the_last;
-	assert_as_one_thread(&params);
+	expect_same_as_one_thread(&params);
 }

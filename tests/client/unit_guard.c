@@ -11,7 +11,7 @@
 
 /* What a child that may only exit finds; -1: it made a system call. */
 static int
-child_finds(const struct guard *guard, bool strict)
+guard_state_in_child(const struct guard *guard, bool strict)
 {
 	int status;
 	pid_t child = fork();
@@ -33,7 +33,7 @@ Test(guard, wipe_on_fork_page_needs_no_system_call)
 	if (!guard.wiped)
 		cr_skip("this kernel wipes no page");
 	cr_assert(!guard_in_child(&guard));
-	cr_assert_eq(child_finds(&guard, true), 1);
+	cr_assert_eq(guard_state_in_child(&guard, true), 1);
 	cr_assert(!guard_in_child(&guard));
 	guard_destroy(&guard);
 }
@@ -45,6 +45,6 @@ Test(guard, fallback_compares_process_ids)
 	cr_assert(guard_init(&guard));
 	guard.wiped = false;
 	cr_assert(!guard_in_child(&guard));
-	cr_assert_eq(child_finds(&guard, false), 1);
+	cr_assert_eq(guard_state_in_child(&guard, false), 1);
 	guard_destroy(&guard);
 }

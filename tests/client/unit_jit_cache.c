@@ -17,7 +17,7 @@ static char home[64];
 static struct paged_error error;
 
 static void
-home_make(void)
+home_create(void)
 {
 	strcpy(home, "/tmp/paged-cache.XXXXXX");
 	cr_assert_not_null(mkdtemp(home));
@@ -32,10 +32,10 @@ home_remove(void)
 	cr_assert_eq(system(command), 0);
 }
 
-TestSuite(jit_cache, .init = home_make, .fini = home_remove);
+TestSuite(jit_cache, .init = home_create, .fini = home_remove);
 
 static struct jit_key
-key_of(const char *text)
+test_key(const char *text)
 {
 	const struct jit_key_part part = { text, strlen(text) };
 
@@ -43,7 +43,7 @@ key_of(const char *text)
 }
 
 static struct jit_cache *
-cache_open(uint64_t max_bytes)
+test_cache_open(uint64_t max_bytes)
 {
 	struct jit_cache *cache = NULL;
 	char path[512];
@@ -54,17 +54,17 @@ cache_open(uint64_t max_bytes)
 }
 
 static void
-put(struct jit_cache *cache, const char *name, const char *bytes, size_t size)
+cache_put(struct jit_cache *cache, const char *name, const char *bytes, size_t size)
 {
-	struct jit_key key = key_of(name);
+	struct jit_key key = test_key(name);
 
 	cr_assert_eq(jit_cache_put(cache, &key, "test 1.0", bytes, size, &error), PAGED_OK, "%s", error.text);
 }
 
 static enum paged_status
-get(struct jit_cache *cache, const char *name, const char *expected, size_t size)
+expect_cached(struct jit_cache *cache, const char *name, const char *expected, size_t size)
 {
-	struct jit_key key = key_of(name);
+	struct jit_key key = test_key(name);
 	enum paged_status status;
 	size_t got_size = 0;
 	char *got = NULL;
@@ -78,7 +78,7 @@ get(struct jit_cache *cache, const char *name, const char *expected, size_t size
 
 /* The n-th file in the cache's folder; how many there are. */
 static unsigned int
-files(const char *wanted, char *path, size_t size)
+cache_file_find(const char *number, char *path, size_t size)
 {
 	unsigned int n = 0;
 	struct dirent *entry;
@@ -91,7 +91,7 @@ files(const char *wanted, char *path, size_t size)
 	while ((entry = readdir(dir)) != NULL) {
 		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
 			continue;
-		if (wanted == NULL || strncmp(entry->d_name, wanted, strlen(wanted)) == 0)
+		if (number == NULL || strncmp(entry->d_name, number, strlen(number)) == 0)
 			snprintf(path, size, "%s/%s", folder, entry->d_name);
 		n++;
 	}
@@ -140,20 +140,20 @@ Test(jit_cache, directory_from_the_environment)
 
 Test(jit_cache, put_get_and_replace)
 {
-	struct jit_cache *cache = cache_open(0);
+	struct jit_cache *cache = test_cache_open(0);
 	struct stat stat;
 	char path[512];
 
-	cr_expect_eq(get(cache, "one", "", 0), PAGED_ERR_NOENT);
-	put(cache, "one", "first", 5);
-	put(cache, "two", "", 0);
-	cr_expect_eq(get(cache, "one", "first", 5), PAGED_OK);
-	cr_expect_eq(get(cache, "two", "", 0), PAGED_OK);
-	put(cache, "one", "second", 6);
+	cr_expect_eq(expect_cached(cache, "one", "", 0), PAGED_ERR_NOENT);
+	cache_put(cache, "one", "first", 5);
+	cache_put(cache, "two", "", 0);
+	cr_expect_eq(expect_cached(cache, "one", "first", 5), PAGED_OK);
+	cr_expect_eq(expect_cached(cache, "two", "", 0), PAGED_OK);
+	cache_put(cache, "one", "second", 6);
 	jit_cache_close(cache);
-	cache = cache_open(0);
-	cr_expect_eq(get(cache, "one", "second", 6), PAGED_OK);
-	cr_expect_eq(files(NULL, path, sizeof(path)), 2);
+	cache = test_cache_open(0);
+	cr_expect_eq(expect_cached(cache, "one", "second", 6), PAGED_OK);
+	cr_expect_eq(cache_file_find(NULL, path, sizeof(path)), 2);
 	cr_assert_eq(lstat(path, &stat), 0);
 	cr_expect_eq(stat.st_mode & 07777, 0600);
 	snprintf(path, sizeof(path), "%s/a", home);
@@ -164,7 +164,7 @@ Test(jit_cache, put_get_and_replace)
 
 Test(jit_cache, disabled_cache)
 {
-	struct jit_key key = key_of("one");
+	struct jit_key key = test_key("one");
 	size_t size;
 	char *bytes;
 
@@ -223,13 +223,13 @@ Test(jit_cache, a_directory_that_cannot_be_created)
 /* Every byte of a file, one after another, and every length. */
 Test(jit_cache, damaged_files_are_misses)
 {
-	struct jit_cache *cache = cache_open(0);
+	struct jit_cache *cache = test_cache_open(0);
 	char path[512], good[256], bad[256];
 	size_t size;
 	FILE *file;
 
-	put(cache, "one", "image", 5);
-	cr_assert_eq(files(NULL, path, sizeof(path)), 1);
+	cache_put(cache, "one", "image", 5);
+	cr_assert_eq(cache_file_find(NULL, path, sizeof(path)), 1);
 	file = fopen(path, "re");
 	cr_assert_not_null(file);
 	size = fread(good, 1, sizeof(good), file);
@@ -245,62 +245,62 @@ Test(jit_cache, damaged_files_are_misses)
 		cr_assert_not_null(file);
 		cr_assert_eq(fwrite(i < size ? bad : good, 1, length, file), length);
 		fclose(file);
-		cr_expect_eq(get(cache, "one", "image", 5), PAGED_ERR_CORRUPT, "%zu", i);
+		cr_expect_eq(expect_cached(cache, "one", "image", 5), PAGED_ERR_CORRUPT, "%zu", i);
 		cr_expect_eq(access(path, F_OK), -1);
 	}
-	put(cache, "one", "image", 5);
-	cr_expect_eq(get(cache, "one", "image", 5), PAGED_OK);
+	cache_put(cache, "one", "image", 5);
+	cr_expect_eq(expect_cached(cache, "one", "image", 5), PAGED_OK);
 	jit_cache_close(cache);
 }
 
 Test(jit_cache, removed_files_are_misses)
 {
-	struct jit_cache *cache = cache_open(0);
-	struct jit_key key = key_of("one");
+	struct jit_cache *cache = test_cache_open(0);
+	struct jit_key key = test_key("one");
 
-	put(cache, "one", "image", 5);
-	put(cache, "two", "image", 5);
+	cache_put(cache, "one", "image", 5);
+	cache_put(cache, "two", "image", 5);
 	jit_cache_remove(cache, &key);
 	jit_cache_remove(cache, &key);
 	jit_cache_remove(NULL, &key);
-	cr_expect_eq(get(cache, "one", "", 0), PAGED_ERR_NOENT);
-	cr_expect_eq(get(cache, "two", "image", 5), PAGED_OK);
+	cr_expect_eq(expect_cached(cache, "one", "", 0), PAGED_ERR_NOENT);
+	cr_expect_eq(expect_cached(cache, "two", "image", 5), PAGED_OK);
 	jit_cache_close(cache);
 }
 
 /* Another key's file under this one's name is not this one's. */
 Test(jit_cache, a_renamed_file_is_a_miss)
 {
-	struct jit_cache *cache = cache_open(0);
+	struct jit_cache *cache = test_cache_open(0);
 	char one[512], two[512];
 
-	put(cache, "one", "image", 5);
-	cr_assert_eq(files(NULL, one, sizeof(one)), 1);
-	cr_assert_eq(get(cache, "two", "", 0), PAGED_ERR_NOENT);
+	cache_put(cache, "one", "image", 5);
+	cr_assert_eq(cache_file_find(NULL, one, sizeof(one)), 1);
+	cr_assert_eq(expect_cached(cache, "two", "", 0), PAGED_ERR_NOENT);
 	snprintf(two, sizeof(two), "%s/a/b/%s", home, strrchr(error.text, ' ') + 1);
 	cr_assert_eq(rename(one, two), 0);
-	cr_expect_eq(get(cache, "two", "image", 5), PAGED_ERR_CORRUPT);
+	cr_expect_eq(expect_cached(cache, "two", "image", 5), PAGED_ERR_CORRUPT);
 	jit_cache_close(cache);
 }
 
 Test(jit_cache, eviction_is_least_recently_used)
 {
 	static const char bytes[1000];
-	struct jit_cache *cache = cache_open(3500);
+	struct jit_cache *cache = test_cache_open(3500);
 	char name[2] = "a", path[512];
-	struct jit_key key = key_of("large");
+	struct jit_key key = test_key("large");
 
 	for (name[0] = 'a'; name[0] <= 'c'; name[0]++) {
-		put(cache, name, bytes, sizeof(bytes));
+		cache_put(cache, name, bytes, sizeof(bytes));
 		usleep(12000); /* file systems count in steps of the clock's interrupt */
 	}
-	cr_expect_eq(get(cache, "a", bytes, sizeof(bytes)), PAGED_OK);
+	cr_expect_eq(expect_cached(cache, "a", bytes, sizeof(bytes)), PAGED_OK);
 	usleep(12000);
-	put(cache, "d", bytes, sizeof(bytes));
-	cr_expect_eq(files(NULL, path, sizeof(path)), 3);
-	cr_expect_eq(get(cache, "b", "", 0), PAGED_ERR_NOENT);
-	cr_expect_eq(get(cache, "a", bytes, sizeof(bytes)), PAGED_OK);
-	cr_expect_eq(get(cache, "d", bytes, sizeof(bytes)), PAGED_OK);
+	cache_put(cache, "d", bytes, sizeof(bytes));
+	cr_expect_eq(cache_file_find(NULL, path, sizeof(path)), 3);
+	cr_expect_eq(expect_cached(cache, "b", "", 0), PAGED_ERR_NOENT);
+	cr_expect_eq(expect_cached(cache, "a", bytes, sizeof(bytes)), PAGED_OK);
+	cr_expect_eq(expect_cached(cache, "d", bytes, sizeof(bytes)), PAGED_OK);
 	cr_expect_eq(jit_cache_put(cache, &key, "", bytes, 3373, &error), PAGED_ERR_LIMIT);
 	jit_cache_close(cache);
 }
@@ -308,7 +308,7 @@ Test(jit_cache, eviction_is_least_recently_used)
 Test(jit_cache, temporary_files_of_dead_writers_are_removed)
 {
 	const struct timespec long_ago[2] = { { 1000, 0 }, { 1000, 0 } };
-	struct jit_cache *cache = cache_open(0);
+	struct jit_cache *cache = test_cache_open(0);
 	char path[512];
 	int fd;
 
@@ -320,8 +320,8 @@ Test(jit_cache, temporary_files_of_dead_writers_are_removed)
 			cr_assert_eq(futimens(fd, long_ago), 0);
 		close(fd);
 	}
-	put(cache, "one", "image", 5);
-	cr_expect_eq(files(NULL, path, sizeof(path)), 3);
+	cache_put(cache, "one", "image", 5);
+	cr_expect_eq(cache_file_find(NULL, path, sizeof(path)), 3);
 	snprintf(path, sizeof(path), "%s/a/b/.new-1", home);
 	cr_expect_eq(access(path, F_OK), -1);
 	jit_cache_close(cache);
@@ -329,10 +329,10 @@ Test(jit_cache, temporary_files_of_dead_writers_are_removed)
 
 /* What is read is always whole, whoever writes and removes. */
 static int
-child(unsigned int number)
+cache_child(unsigned int number)
 {
 	static char bytes[20000];
-	struct jit_cache *cache = cache_open(50000);
+	struct jit_cache *cache = test_cache_open(50000);
 
 	for (unsigned int i = 0; i < 300; i++) {
 		char name[2] = { (char)('a' + (i + number) % 5), '\0' };
@@ -340,13 +340,13 @@ child(unsigned int number)
 
 		memset(bytes, name[0], sizeof(bytes));
 		if (i % 3 == 0) {
-			struct jit_key key = key_of(name);
+			struct jit_key key = test_key(name);
 
 			if (jit_cache_put(cache, &key, "", bytes, sizeof(bytes), &error) != PAGED_OK)
 				return 1;
 			continue;
 		}
-		status = get(cache, name, bytes, sizeof(bytes));
+		status = expect_cached(cache, name, bytes, sizeof(bytes));
 		if (status != PAGED_OK && status != PAGED_ERR_NOENT)
 			return 2;
 	}
@@ -363,7 +363,7 @@ Test(jit_cache, concurrent_processes)
 		children[i] = fork();
 		cr_assert_geq(children[i], 0);
 		if (children[i] == 0)
-			_exit(child(i));
+			_exit(cache_child(i));
 	}
 	for (unsigned int i = 0; i < 4; i++) {
 		cr_assert_eq(waitpid(children[i], &status, 0), children[i]);

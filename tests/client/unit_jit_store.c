@@ -19,9 +19,9 @@
 #include "tests/fake-cuda/load.h"
 
 /* A compiler that gives back the mods' text, when it is let. */
-struct compiler {
-	sem_t may; /* compile once more */
-	bool waits;
+struct fake_compiler {
+	sem_t permits; /* compile once more */
+	bool needs_permit;
 	bool fails, absent;
 	const char *version;
 	atomic_uint n_opened, n_compiled;
@@ -32,12 +32,12 @@ struct compiler {
 static enum paged_status
 test_open(void *argument, char *version, size_t size, struct paged_error *error)
 {
-	struct compiler *compiler = argument;
+	struct fake_compiler *fake_compiler = argument;
 
-	compiler->n_opened++;
-	if (compiler->absent)
+	fake_compiler->n_opened++;
+	if (fake_compiler->absent)
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "no compiler");
-	snprintf(version, size, "%s", compiler->version);
+	snprintf(version, size, "%s", fake_compiler->version);
 	return PAGED_OK;
 }
 
@@ -45,12 +45,12 @@ static enum paged_status
 test_compile(void *argument, const struct jit_request *request, struct cuda_jit_image *compiled_p,
 	     struct paged_error *error)
 {
-	struct compiler *compiler = argument;
+	struct fake_compiler *fake_compiler = argument;
 
-	if (compiler->waits)
-		sem_wait(&compiler->may);
-	compiler->n_compiled++;
-	if (compiler->fails)
+	if (fake_compiler->needs_permit)
+		sem_wait(&fake_compiler->permits);
+	fake_compiler->n_compiled++;
+	if (fake_compiler->fails)
 		return paged_fail(error, PAGED_ERR_BACKEND, "error in %s", request->mods);
 	compiled_p->bytes = strdup(request->mods);
 	compiled_p->size = strlen(request->mods);
@@ -60,7 +60,7 @@ test_compile(void *argument, const struct jit_request *request, struct cuda_jit_
 static void
 test_close(void *argument)
 {
-	((struct compiler *)argument)->n_opened += 100;
+	((struct fake_compiler *)argument)->n_opened += 100;
 }
 
 static const struct jit_compiler test_compiler = { test_open, test_compile, test_close };
@@ -68,54 +68,54 @@ static const struct jit_compiler test_compiler = { test_open, test_compile, test
 static void
 test_log(void *argument, enum paged_log_level level, const char *text)
 {
-	struct compiler *compiler = argument;
-	size_t length = strlen(compiler->log);
+	struct fake_compiler *fake_compiler = argument;
+	size_t length = strlen(fake_compiler->log);
 
-	cr_expect(pthread_equal(pthread_self(), compiler->caller), "told by the thread that asks");
-	snprintf(compiler->log + length, sizeof(compiler->log) - length, "%c %s\n",
+	cr_expect(pthread_equal(pthread_self(), fake_compiler->caller), "told by the thread that asks");
+	snprintf(fake_compiler->log + length, sizeof(fake_compiler->log) - length, "%c %s\n",
 		 level == PAGED_LOG_WARNING ? 'w'
 		 : level == PAGED_LOG_INFO  ? 'i'
 					    : 'd',
 		 text);
 }
 
-static char folder[64];
+static char cache_dir[64];
 static struct paged_error error;
 
 static void
-folder_make(void)
+cache_dir_create(void)
 {
-	strcpy(folder, "/tmp/paged-code.XXXXXX");
-	cr_assert_not_null(mkdtemp(folder));
+	strcpy(cache_dir, "/tmp/paged-code.XXXXXX");
+	cr_assert_not_null(mkdtemp(cache_dir));
 }
 
 static void
-folder_remove(void)
+cache_dir_remove(void)
 {
 	char command[256];
 
-	snprintf(command, sizeof(command), "rm -r %s", folder);
+	snprintf(command, sizeof(command), "rm -r %s", cache_dir);
 	cr_assert_eq(system(command), 0);
 }
 
-TestSuite(jit_store, .init = folder_make, .fini = folder_remove, .timeout = 60);
+TestSuite(jit_store, .init = cache_dir_create, .fini = cache_dir_remove, .timeout = 60);
 
 static struct jit_store *
-store_open(struct compiler *compiler, const char *cache)
+test_store_open(struct fake_compiler *fake_compiler, const char *cache)
 {
-	const struct jit_store_params params = { &test_compiler, compiler, cache, test_log, compiler };
+	const struct jit_store_params params = { &test_compiler, fake_compiler, cache, test_log, fake_compiler };
 	struct jit_store *store;
 
-	if (compiler->version == NULL)
-		compiler->version = "1";
-	compiler->caller = pthread_self();
-	sem_init(&compiler->may, 0, 0);
+	if (fake_compiler->version == NULL)
+		fake_compiler->version = "1";
+	fake_compiler->caller = pthread_self();
+	sem_init(&fake_compiler->permits, 0, 0);
 	cr_assert_eq(jit_store_create(&params, &store, &error), PAGED_OK, "%s", error.text);
 	return store;
 }
 
 static struct jit_code *
-prepare(struct jit_store *store, const char *mods)
+test_prepare(struct jit_store *store, const char *mods)
 {
 	const struct jit_request request = { "attention_simt", "attention_simt_128", mods, 90 };
 	struct jit_code *code;
@@ -125,7 +125,7 @@ prepare(struct jit_store *store, const char *mods)
 }
 
 static void
-holds(struct jit_code *code, const char *expected)
+expect_image(struct jit_code *code, const char *expected)
 {
 	cr_assert_eq(jit_wait(code, -1, &error), PAGED_OK, "%s", error.text);
 	cr_expect_eq(jit_wait(code, 0, &error), PAGED_OK);
@@ -135,46 +135,46 @@ holds(struct jit_code *code, const char *expected)
 
 Test(jit_store, request_poll_and_wait)
 {
-	struct compiler compiler = { .waits = true };
-	struct jit_store *store = store_open(&compiler, "");
-	struct jit_code *a = prepare(store, "a"), *b = prepare(store, "b");
+	struct fake_compiler fake_compiler = { .needs_permit = true };
+	struct jit_store *store = test_store_open(&fake_compiler, "");
+	struct jit_code *a = test_prepare(store, "a"), *b = test_prepare(store, "b");
 
 	cr_expect_eq(jit_wait(a, 0, &error), PAGED_ERR_AGAIN);
 	cr_expect_eq(jit_wait(a, 20, &error), PAGED_ERR_TIMEOUT);
 	cr_expect_str_eq(error.text, "the mods were not compiled within 20 ms");
-	sem_post(&compiler.may);
-	holds(a, "a");
+	sem_post(&fake_compiler.permits);
+	expect_image(a, "a");
 	cr_expect_eq(jit_wait(b, 0, &error), PAGED_ERR_AGAIN);
-	sem_post(&compiler.may);
-	holds(b, "b");
+	sem_post(&fake_compiler.permits);
+	expect_image(b, "b");
 	jit_release(a);
 	jit_release(b);
 	jit_store_destroy(store, false);
-	cr_expect_eq(compiler.n_opened, 101);
+	cr_expect_eq(fake_compiler.n_opened, 101);
 }
 
 Test(jit_store, unused_and_null_stores_are_destroyed)
 {
-	struct compiler compiler = { .n_opened = 0 };
+	struct fake_compiler fake_compiler = { .n_opened = 0 };
 
-	jit_store_destroy(store_open(&compiler, NULL), false);
+	jit_store_destroy(test_store_open(&fake_compiler, NULL), false);
 	jit_store_destroy(NULL, false);
 	jit_release(NULL);
-	cr_expect_eq(compiler.n_opened, 0);
+	cr_expect_eq(fake_compiler.n_opened, 0);
 }
 
 Test(jit_store, equal_requests_share_code)
 {
-	struct compiler compiler = { .waits = true };
-	struct jit_store *store = store_open(&compiler, "");
-	struct jit_code *a = prepare(store, "a"), *same = prepare(store, "a");
+	struct fake_compiler fake_compiler = { .needs_permit = true };
+	struct jit_store *store = test_store_open(&fake_compiler, "");
+	struct jit_code *a = test_prepare(store, "a"), *same = test_prepare(store, "a");
 
 	cr_expect_eq(a, same);
-	sem_post(&compiler.may);
+	sem_post(&fake_compiler.permits);
 	jit_release(same);
-	holds(a, "a");
-	cr_expect_eq(prepare(store, "a"), a);
-	cr_expect_eq(compiler.n_compiled, 1);
+	expect_image(a, "a");
+	cr_expect_eq(test_prepare(store, "a"), a);
+	cr_expect_eq(fake_compiler.n_compiled, 1);
 	jit_store_destroy(store, false);
 }
 
@@ -187,99 +187,100 @@ Test(jit_store, requests_that_differ_compile_separately)
 		{ "attention_simt", "attention_simt_128", "a", 80 },
 		{ "attention_mma", "attention_mma_f16_128", "a", 90 },
 	};
-	struct compiler compiler = { .version = "1" };
+	struct fake_compiler fake_compiler = { .version = "1" };
 	struct jit_code *code;
 
 	for (unsigned int life = 0; life < 3; life++) {
-		struct jit_store *store = store_open(&compiler, folder);
+		struct jit_store *store = test_store_open(&fake_compiler, cache_dir);
 
 		for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
 			cr_assert_eq(jit_prepare(store, &requests[i], &code, &error), PAGED_OK);
-			holds(code, requests[i].mods);
+			expect_image(code, requests[i].mods);
 		}
 		jit_store_destroy(store, false);
 		/* Later lives find all on disk, whatever compiler there is, and open none. */
-		cr_expect_eq(compiler.n_compiled, 5);
-		cr_expect_eq(compiler.n_opened, 101);
-		compiler.version = "2";
+		cr_expect_eq(fake_compiler.n_compiled, 5);
+		cr_expect_eq(fake_compiler.n_opened, 101);
+		fake_compiler.version = "2";
 	}
 }
 
 /* What is on disk needs no compiler to be there. */
 Test(jit_store, cached_code_needs_no_compiler)
 {
-	struct compiler compiler = { .absent = false };
-	struct jit_store *store = store_open(&compiler, folder);
+	struct fake_compiler fake_compiler = { .absent = false };
+	struct jit_store *store = test_store_open(&fake_compiler, cache_dir);
 
-	holds(prepare(store, "a"), "a");
+	expect_image(test_prepare(store, "a"), "a");
 	jit_store_destroy(store, false);
-	compiler.absent = true;
-	store = store_open(&compiler, folder);
-	holds(prepare(store, "a"), "a");
-	cr_expect_eq(jit_wait(prepare(store, "b"), -1, &error), PAGED_ERR_UNSUPPORTED);
+	fake_compiler.absent = true;
+	store = test_store_open(&fake_compiler, cache_dir);
+	expect_image(test_prepare(store, "a"), "a");
+	cr_expect_eq(jit_wait(test_prepare(store, "b"), -1, &error), PAGED_ERR_UNSUPPORTED);
 	jit_store_destroy(store, false);
-	cr_expect_not_null(strstr(compiler.log, "i attention_simt_128 compiled for 9.0 by 1 in "), "%s", compiler.log);
-	cr_expect_not_null(strstr(compiler.log, "d attention_simt_128 for 9.0, 1 bytes, read from disk in "), "%s",
-			   compiler.log);
+	cr_expect_not_null(strstr(fake_compiler.log, "i attention_simt_128 compiled for 9.0 by 1 in "), "%s",
+			   fake_compiler.log);
+	cr_expect_not_null(strstr(fake_compiler.log, "d attention_simt_128 for 9.0, 1 bytes, read from disk in "), "%s",
+			   fake_compiler.log);
 }
 
 /* A driver that is older than the compiler: that of another machine with the same home. */
 Test(jit_store, code_refused_by_the_driver)
 {
-	struct compiler compiler = { .absent = false };
+	struct fake_compiler fake_compiler = { .absent = false };
 	struct jit_store *store;
 	struct jit_code *a, *again;
 
 	for (unsigned int life = 0; life < 3; life++) {
-		store = store_open(&compiler, folder);
-		a = prepare(store, "a");
-		holds(a, "a");
+		store = test_store_open(&fake_compiler, cache_dir);
+		a = test_prepare(store, "a");
+		expect_image(a, "a");
 		/* Its own work is refused for good; what was on disk is worth another try. */
 		if (life < 2)
 			cr_expect_eq(jit_refused(a), life == 1);
 		if (life == 1) {
 			cr_expect(jit_refused(a));
-			again = prepare(store, "a");
+			again = test_prepare(store, "a");
 			cr_expect_neq(again, a);
-			holds(again, "a");
+			expect_image(again, "a");
 			cr_expect(!jit_refused(again));
 			jit_release(again);
 		}
 		jit_release(a);
 		jit_store_destroy(store, false);
-		cr_expect_eq(compiler.n_compiled, life == 0 ? 1 : 2);
+		cr_expect_eq(fake_compiler.n_compiled, life == 0 ? 1 : 2);
 	}
 }
 
 /* In order, by the thread that asks, once. */
 Test(jit_store, log_lines_are_kept_until_a_flush)
 {
-	struct compiler compiler = { .absent = false };
-	struct jit_store *store = store_open(&compiler, folder);
+	struct fake_compiler fake_compiler = { .absent = false };
+	struct jit_store *store = test_store_open(&fake_compiler, cache_dir);
 
-	holds(prepare(store, "a"), "a");
-	cr_expect_str_empty(compiler.log);
+	expect_image(test_prepare(store, "a"), "a");
+	cr_expect_str_empty(fake_compiler.log);
 	jit_store_flush_log(store);
-	cr_expect_not_null(strstr(compiler.log, "compiled"), "%s", compiler.log);
-	compiler.log[0] = '\0';
+	cr_expect_not_null(strstr(fake_compiler.log, "compiled"), "%s", fake_compiler.log);
+	fake_compiler.log[0] = '\0';
 	jit_store_flush_log(store);
-	cr_expect_str_empty(compiler.log);
+	cr_expect_str_empty(fake_compiler.log);
 	jit_store_destroy(store, false);
 }
 
 Test(jit_store, failures_are_reported_and_retried)
 {
-	struct compiler compiler = { .fails = true };
-	struct jit_store *store = store_open(&compiler, folder);
-	struct jit_code *a = prepare(store, "a"), *again;
+	struct fake_compiler fake_compiler = { .fails = true };
+	struct jit_store *store = test_store_open(&fake_compiler, cache_dir);
+	struct jit_code *a = test_prepare(store, "a"), *again;
 
 	cr_expect_eq(jit_wait(a, -1, &error), PAGED_ERR_BACKEND);
 	cr_expect_str_eq(error.text, "error in a");
-	compiler.fails = false;
+	fake_compiler.fails = false;
 	cr_expect_eq(jit_wait(a, 0, &error), PAGED_ERR_BACKEND);
-	again = prepare(store, "a");
+	again = test_prepare(store, "a");
 	cr_expect_neq(again, a);
-	holds(again, "a");
+	expect_image(again, "a");
 	jit_release(a);
 	jit_release(again);
 	jit_store_destroy(store, false);
@@ -287,28 +288,28 @@ Test(jit_store, failures_are_reported_and_retried)
 
 Test(jit_store, no_compiler)
 {
-	struct compiler compiler = { .absent = true };
-	struct jit_store *store = store_open(&compiler, folder);
-	struct jit_code *a = prepare(store, "a");
+	struct fake_compiler fake_compiler = { .absent = true };
+	struct jit_store *store = test_store_open(&fake_compiler, cache_dir);
+	struct jit_code *a = test_prepare(store, "a");
 
 	cr_expect_eq(jit_wait(a, -1, &error), PAGED_ERR_UNSUPPORTED);
 	cr_expect_str_eq(error.text, "no compiler");
 	jit_store_destroy(store, false);
-	cr_expect_eq(compiler.n_opened, 1);
+	cr_expect_eq(fake_compiler.n_opened, 1);
 }
 
 /* All files of the cache lose their last byte. */
 static void
-cache_damage(void)
+cache_truncate_files(void)
 {
 	struct dirent *entry;
-	DIR *dir = opendir(folder);
+	DIR *dir = opendir(cache_dir);
 	char path[512];
 	struct stat stat;
 
 	cr_assert_not_null(dir);
 	while ((entry = readdir(dir)) != NULL) {
-		snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
+		snprintf(path, sizeof(path), "%s/%s", cache_dir, entry->d_name);
 		cr_assert_eq(lstat(path, &stat), 0);
 		if (S_ISREG(stat.st_mode))
 			cr_assert_eq(truncate(path, stat.st_size - 1), 0);
@@ -318,54 +319,54 @@ cache_damage(void)
 
 Test(jit_store, damaged_code_is_compiled_again)
 {
-	struct compiler compiler = { .n_opened = 0 };
+	struct fake_compiler fake_compiler = { .n_opened = 0 };
 	struct jit_store *store;
 
 	for (unsigned int life = 0; life < 3; life++) {
-		store = store_open(&compiler, folder);
-		holds(prepare(store, "a"), "a");
+		store = test_store_open(&fake_compiler, cache_dir);
+		expect_image(test_prepare(store, "a"), "a");
 		jit_store_destroy(store, false);
-		cr_expect_eq(compiler.n_compiled, life == 0 ? 1 : 2);
+		cr_expect_eq(fake_compiler.n_compiled, life == 0 ? 1 : 2);
 		if (life == 0)
-			cache_damage();
+			cache_truncate_files();
 	}
-	cr_expect_not_null(strstr(compiler.log, "was damaged, and is removed\n"), "%s", compiler.log);
+	cr_expect_not_null(strstr(fake_compiler.log, "was damaged, and is removed\n"), "%s", fake_compiler.log);
 }
 
 Test(jit_store, an_unusable_cache_is_not_fatal)
 {
-	struct compiler compiler = { .n_opened = 0 };
-	struct jit_store *store = store_open(&compiler, folder);
+	struct fake_compiler fake_compiler = { .n_opened = 0 };
+	struct jit_store *store = test_store_open(&fake_compiler, cache_dir);
 
-	cr_assert_eq(chmod(folder, 0755), 0);
-	holds(prepare(store, "a"), "a");
-	holds(prepare(store, "b"), "b");
+	cr_assert_eq(chmod(cache_dir, 0755), 0);
+	expect_image(test_prepare(store, "a"), "a");
+	expect_image(test_prepare(store, "b"), "b");
 	jit_store_destroy(store, false);
-	cr_expect_not_null(strstr(compiler.log, "has mode 0755: others may get at it, 0700 is wanted; "
-						"compiled mods are not kept\n"),
-			   "%s", compiler.log);
-	cr_expect_null(strstr(strstr(compiler.log, "not kept") + 1, "not kept"), "once: %s", compiler.log);
+	cr_expect_not_null(strstr(fake_compiler.log, "has mode 0755: others may get at it, 0700 is wanted; "
+						     "compiled mods are not kept\n"),
+			   "%s", fake_compiler.log);
+	cr_expect_null(strstr(strstr(fake_compiler.log, "not kept") + 1, "not kept"), "once: %s", fake_compiler.log);
 }
 
 Test(jit_store, released_during_compilation)
 {
-	struct compiler compiler = { .waits = true };
-	struct jit_store *store = store_open(&compiler, folder);
-	struct jit_code *a = prepare(store, "a"), *b = prepare(store, "b");
+	struct fake_compiler fake_compiler = { .needs_permit = true };
+	struct jit_store *store = test_store_open(&fake_compiler, cache_dir);
+	struct jit_code *a = test_prepare(store, "a"), *b = test_prepare(store, "b");
 
 	cr_expect_eq(jit_wait(a, 20, &error), PAGED_ERR_TIMEOUT);
 	jit_release(a);
 	jit_release(b);
-	sem_post(&compiler.may);
+	sem_post(&fake_compiler.permits);
 	jit_store_destroy(store, false);
-	cr_expect_leq(compiler.n_compiled, 1);
+	cr_expect_leq(fake_compiler.n_compiled, 1);
 }
 
 Test(jit_store, a_forked_child_does_not_compile)
 {
-	struct compiler compiler = { .waits = true };
-	struct jit_store *store = store_open(&compiler, "");
-	struct jit_code *a = prepare(store, "a");
+	struct fake_compiler fake_compiler = { .needs_permit = true };
+	struct jit_store *store = test_store_open(&fake_compiler, "");
+	struct jit_code *a = test_prepare(store, "a");
 	int status;
 	pid_t child;
 
@@ -377,13 +378,13 @@ Test(jit_store, a_forked_child_does_not_compile)
 	}
 	cr_assert_eq(waitpid(child, &status, 0), child);
 	cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-	sem_post(&compiler.may);
-	holds(a, "a");
+	sem_post(&fake_compiler.permits);
+	expect_image(a, "a");
 	jit_store_destroy(store, false);
 }
 
 static void *
-ask_much(void *argument)
+request_all(void *argument)
 {
 	struct jit_store *store = argument;
 	struct paged_error own;
@@ -404,26 +405,26 @@ ask_much(void *argument)
 
 Test(jit_store, concurrent_requests)
 {
-	struct compiler compiler = { .n_opened = 0 };
-	struct jit_store *store = store_open(&compiler, folder);
+	struct fake_compiler fake_compiler = { .n_opened = 0 };
+	struct jit_store *store = test_store_open(&fake_compiler, cache_dir);
 	pthread_t threads[4];
 	void *failed;
 
 	for (size_t i = 0; i < 4; i++)
-		cr_assert_eq(pthread_create(&threads[i], NULL, ask_much, store), 0);
+		cr_assert_eq(pthread_create(&threads[i], NULL, request_all, store), 0);
 	for (size_t i = 0; i < 4; i++) {
 		cr_assert_eq(pthread_join(threads[i], &failed), 0);
 		cr_expect_null(failed);
 	}
 	jit_store_destroy(store, false);
-	cr_expect_eq(compiler.n_compiled, 7);
+	cr_expect_eq(fake_compiler.n_compiled, 7);
 }
 
 /* Every AOT mod is there without a compiler, until a driver says that it is not for it. */
 Test(jit_store, aot_mods_need_no_compiler)
 {
-	struct compiler compiler = { .absent = false };
-	struct jit_store *store = store_open(&compiler, folder);
+	struct fake_compiler fake_compiler = { .absent = false };
+	struct jit_store *store = test_store_open(&fake_compiler, cache_dir);
 	struct jit_request request = { CUDA_AOT_SOURCE, cuda_aot_kernels[0], NULL, 90 };
 	const struct cuda_aot *aot;
 	struct jit_code *code, *again;
@@ -442,7 +443,7 @@ Test(jit_store, aot_mods_need_no_compiler)
 		}
 		free(mods);
 	}
-	cr_expect_eq(compiler.n_opened, 0);
+	cr_expect_eq(fake_compiler.n_opened, 0);
 
 	cr_assert_eq(cuda_aot_source(cuda_aot_at(0), &mods, &error), PAGED_OK);
 	request = (struct jit_request){ CUDA_AOT_SOURCE, cuda_aot_kernels[0], mods, 90 };
@@ -450,22 +451,22 @@ Test(jit_store, aot_mods_need_no_compiler)
 	cr_assert_eq(jit_wait(code, -1, &error), PAGED_OK);
 	cr_expect(jit_refused(code));
 	cr_assert_eq(jit_prepare(store, &request, &again, &error), PAGED_OK);
-	holds(again, mods);
+	expect_image(again, mods);
 	cr_expect_str_eq(jit_kernel_name(again), cuda_aot_kernels[0]);
 	cr_expect(!jit_refused(again));
 	free(mods);
 	jit_store_destroy(store, false);
-	cr_expect_eq(compiler.n_compiled, 1);
+	cr_expect_eq(fake_compiler.n_compiled, 1);
 }
 
 /* By NVRTC, and found on disk the second time. */
 static void
-nvrtc_twice(void)
+nvrtc_compile_twice(void)
 {
 	struct mod_fixture mask = mod_fixture_open(MOD_MASK, "causal && q_idx - kv_idx < 1024", NULL, 0);
 	struct cuda_nvrtc nvrtc = { .library = NULL };
-	struct compiler logged = { .caller = pthread_self() };
-	const struct jit_store_params params = { &jit_compiler_nvrtc, &nvrtc, folder, test_log, &logged };
+	struct fake_compiler logged = { .caller = pthread_self() };
+	const struct jit_store_params params = { &jit_compiler_nvrtc, &nvrtc, cache_dir, test_log, &logged };
 	struct jit_request request = { "attention_simt", "attention_simt_128", NULL, 90 };
 	struct jit_store *store;
 	enum paged_status status;
@@ -495,12 +496,12 @@ nvrtc_twice(void)
 /* The toolkit's own. */
 Test(jit_store, nvrtc)
 {
-	nvrtc_twice();
+	nvrtc_compile_twice();
 }
 
 /* The host's compiler under its name, as where there is no toolkit. */
 Test(jit_store, nvrtc_of_fake_cuda)
 {
 	cr_assert(fake_cuda_load_nvrtc(), "%s", dlerror());
-	nvrtc_twice();
+	nvrtc_compile_twice();
 }

@@ -68,7 +68,7 @@ struct quiet {
 };
 
 static void
-bind(struct quiet *quiet)
+quiet_bind(struct quiet *quiet)
 {
 	const struct paged_array arrays[] = {
 		{ .name = "window", .data = &quiet->window, .dtype = PAGED_I32 },
@@ -81,7 +81,7 @@ bind(struct quiet *quiet)
 }
 
 static struct quiet
-quiet_of(uint32_t reserve_ahead)
+quiet_open(uint32_t reserve_ahead)
 {
 	static const struct paged_array names[] = { { .name = "window", .dtype = PAGED_I32 },
 						    { .name = "doc", .dtype = PAGED_I32, .n_dims = 1 } };
@@ -94,13 +94,13 @@ quiet_of(uint32_t reserve_ahead)
 	params.mask = mask;
 	params.score = score;
 	expect_ok(paged_mod_set_create(quiet.batch, &params, &quiet.mod_set));
-	bind(&quiet); /* the largest arrays that it will have */
+	quiet_bind(&quiet); /* the largest arrays that it will have */
 	return quiet;
 }
 
 /* What an engine does with a plan. */
 static void
-step(struct quiet *quiet, const struct paged_batch_row *rows)
+quiet_step(struct quiet *quiet, const struct paged_batch_row *rows)
 {
 	struct paged_batch *batch = quiet->batch;
 	static float q[MAX_ROWS_OF_Q * FIXTURE_KV_HEADS * FIXTURE_DIM],
@@ -123,7 +123,7 @@ step(struct quiet *quiet, const struct paged_batch_row *rows)
 	size_t n_needed;
 
 	expect_ok(paged_batch_plan(batch, ROWS, rows));
-	bind(quiet);
+	quiet_bind(quiet);
 	params.mod_set = quiet->mod_set;
 	for (uint32_t layer = 0; layer < fixture_pool_params.n_layers; layer++) {
 		expect_ok(paged_append(batch, layer, &in, &in, NULL));
@@ -137,7 +137,7 @@ step(struct quiet *quiet, const struct paged_batch_row *rows)
 }
 
 static void
-steps_counted(struct quiet quiet)
+count_step_allocations(struct quiet quiet)
 {
 	struct paged_batch_row rows[ROWS] = {
 		{ .seq = fixture_create_seq(FIXTURE_MAX_LENGTH / 2), .q_len = 6, .kv_len = 6 },
@@ -146,7 +146,7 @@ steps_counted(struct quiet quiet)
 	unsigned int before = n_allocations;
 
 	while (rows[0].kv_len < FIXTURE_MAX_LENGTH / 2) {
-		step(&quiet, rows);
+		quiet_step(&quiet, rows);
 		rows[0].q_len = rows[1].q_len = 1;
 		rows[0].kv_len++;
 		rows[1].kv_len++;
@@ -164,13 +164,13 @@ Test(quiet, allocations_are_counted)
 
 Test(quiet, a_step_does_not_allocate)
 {
-	steps_counted(quiet_of(0));
+	count_step_allocations(quiet_open(0));
 }
 
 /* The reserve suffices, so nothing is asked. */
 Test(quiet, a_step_with_reserve_ahead_does_not_allocate)
 {
-	steps_counted(quiet_of(1));
+	count_step_allocations(quiet_open(1));
 }
 
 Test(quiet, a_step_with_threads_does_not_allocate)
@@ -181,7 +181,7 @@ Test(quiet, a_step_with_threads_does_not_allocate)
 
 	expect_ok(paged_client_open_embedded(&fixture_pool_params, 1, &params, &client));
 	expect_ok(paged_pool_open(client, "small", &pool));
-	steps_counted(quiet_of(0));
+	count_step_allocations(quiet_open(0));
 	paged_client_close(client);
 	client = one_thread;
 	pool = its_pool;

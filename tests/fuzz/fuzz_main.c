@@ -13,7 +13,7 @@
 
 /* The heap, so that a sanitizer sees a read past the end. */
 static void
-run(const uint8_t *data, size_t size)
+fuzz_run(const uint8_t *data, size_t size)
 {
 	uint8_t *copy = malloc(size > 0 ? size : 1);
 
@@ -26,7 +26,7 @@ run(const uint8_t *data, size_t size)
 
 /* One to four changes: a byte, a bit, a piece lost, a piece doubled, the end cut. */
 static size_t
-mutate(uint8_t *data, size_t size)
+fuzz_mutate(uint8_t *data, size_t size)
 {
 	for (long n = random() % 4; n >= 0 && size > 0; n--) {
 		size_t at = (size_t)random() % size, length = (size_t)random() % (size - at) % 16 + 1;
@@ -57,7 +57,7 @@ mutate(uint8_t *data, size_t size)
 }
 
 static void
-write_seed(const char *dir, size_t index, const uint8_t *data, size_t size)
+fuzz_write_seed(const char *dir, size_t index, const uint8_t *data, size_t size)
 {
 	char path[4096];
 	FILE *file;
@@ -78,16 +78,16 @@ main(int argc, char **argv)
 
 	if (argc == 3 && strcmp(argv[1], "--write") == 0) {
 		for (index = 0; (size = fuzz_seed(index, seed, sizeof(seed))) > 0; index++)
-			write_seed(argv[2], index, seed, size);
+			fuzz_write_seed(argv[2], index, seed, size);
 		return 0;
 	}
 	srandom(20261121);
-	run(seed, 0);
+	fuzz_run(seed, 0);
 	for (index = 0; (size = fuzz_seed(index, seed, sizeof(seed))) > 0; index++) {
-		run(seed, size);
+		fuzz_run(seed, size);
 		for (unsigned int i = 0; i < MUTATIONS; i++) {
 			memcpy(data, seed, size);
-			run(data, mutate(data, size));
+			fuzz_run(data, fuzz_mutate(data, size));
 		}
 	}
 	printf("1..1\nok 1 - %zu seeds, %u mutations of each\n", index, MUTATIONS);

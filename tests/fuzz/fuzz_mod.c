@@ -28,14 +28,14 @@ static const struct mod_array arrays[] = {
 #define N(array) (sizeof(array) / sizeof((array)[0]))
 
 static void
-check(bool holds)
+fuzz_require(bool holds)
 {
 	if (!holds)
 		abort();
 }
 
 static void
-evaluate_tile(const struct mod *mod, const struct mod_binding *binding)
+fuzz_evaluate_tile(const struct mod *mod, const struct mod_binding *binding)
 {
 	const int32_t h[3] = { 0, 1, INT32_MAX }, q_idx[3] = { 3, INT32_MIN, 70 };
 	float scores[3][MOD_TILE_KEYS] = { { NAN, INFINITY, -1, 1e30f } };
@@ -43,19 +43,20 @@ evaluate_tile(const struct mod *mod, const struct mod_binding *binding)
 	struct paged_error error = { 0 };
 	struct mod_vm *vm;
 
-	check(mod_vm_create(mod, kernel_isa_best(), &vm, &error) == PAGED_OK);
+	fuzz_require(mod_vm_create(mod, kernel_isa_best(), &vm, &error) == PAGED_OK);
 	mod_vm_bind(vm, binding);
 	mod_vm_set_q_rows(vm, 1, h, q_idx, 3);
 	if (mod_kind(mod) == MOD_MASK)
 		mod_vm_mask(vm, -2, 7, NULL, bits);
 	else
 		mod_vm_score(vm, INT32_MAX - 3, MOD_TILE_KEYS, NULL, scores[0], MOD_TILE_KEYS);
-	check((mod_bad_index_fail(mod, mod_vm_bad_index(vm), &error) == PAGED_OK) == !mod_vm_bad_index(vm)->found);
+	fuzz_require((mod_bad_index_fail(mod, mod_vm_bad_index(vm), &error) == PAGED_OK) ==
+		     !mod_vm_bad_index(vm)->found);
 	mod_vm_destroy(vm);
 }
 
 static void
-evaluate_box(const struct mod *mod, const struct mod_binding *binding)
+fuzz_interval_bounds(const struct mod *mod, const struct mod_binding *binding)
 {
 	static const struct mod_box wide = {
 		{ INT32_MIN, INT32_MAX }, { 0, 3 }, { INT32_MIN, INT32_MAX }, { -5, INT32_MAX }
@@ -63,14 +64,14 @@ evaluate_box(const struct mod *mod, const struct mod_binding *binding)
 	struct mod_interval *interval;
 	struct paged_error error = { 0 };
 
-	check(mod_interval_create(mod, kernel_isa_best(), &interval, &error) == PAGED_OK);
+	fuzz_require(mod_interval_create(mod, kernel_isa_best(), &interval, &error) == PAGED_OK);
 	mod_interval_bind(interval, binding);
 	mod_interval_box(interval, &wide);
 	mod_interval_destroy(interval);
 }
 
 static void
-evaluate(const struct mod *mod)
+fuzz_evaluate(const struct mod *mod)
 {
 	static const struct mod_point points[] = { { 0.5, 0, 1, 2, 3 },
 						   { NAN, INT32_MIN, INT32_MAX, -1, INT32_MAX },
@@ -78,28 +79,29 @@ evaluate(const struct mod *mod)
 	struct mod_binding *binding;
 	struct paged_error error = { 0 };
 
-	check(mod_bind(mod, arrays, N(arrays), &binding, &error) == PAGED_OK);
-	check(mod_binding_add_range_trees(binding, &error) == PAGED_OK);
-	evaluate_tile(mod, binding);
+	fuzz_require(mod_bind(mod, arrays, N(arrays), &binding, &error) == PAGED_OK);
+	fuzz_require(mod_binding_add_range_trees(binding, &error) == PAGED_OK);
+	fuzz_evaluate_tile(mod, binding);
 	for (size_t i = 0; i < N(points); i++)
 		mod_scalar(binding, &points[i], NULL);
-	evaluate_box(mod, binding);
+	fuzz_interval_bounds(mod, binding);
 	mod_binding_destroy(binding);
 }
 
 static void
-try(enum mod_kind kind, const char *text, size_t length)
+fuzz_try_text(enum mod_kind kind, const char *text, size_t length)
 {
 	struct paged_error error = { 0 };
 	struct mod *mod, *again;
 
 	if (mod_parse(kind, text, length, arrays, N(arrays), &mod, &error) != PAGED_OK) {
-		check(error.status != PAGED_OK && error.text[0] != '\0');
+		fuzz_require(error.status != PAGED_OK && error.text[0] != '\0');
 		return;
 	}
-	check(mod_parse(kind, mod_text(mod), strlen(mod_text(mod)), arrays, N(arrays), &again, &error) == PAGED_OK);
-	check(strcmp(mod_text(mod), mod_text(again)) == 0);
-	evaluate(mod);
+	fuzz_require(mod_parse(kind, mod_text(mod), strlen(mod_text(mod)), arrays, N(arrays), &again, &error) ==
+		     PAGED_OK);
+	fuzz_require(strcmp(mod_text(mod), mod_text(again)) == 0);
+	fuzz_evaluate(mod);
 	mod_destroy(again);
 	mod_destroy(mod);
 }
@@ -109,7 +111,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (size == 0)
 		return 0;
-	try(data[0] % 2 == 0 ? MOD_MASK : MOD_SCORE, (const char *)data + 1, size - 1);
+	fuzz_try_text(data[0] % 2 == 0 ? MOD_MASK : MOD_SCORE, (const char *)data + 1, size - 1);
 	return 0;
 }
 
@@ -135,7 +137,7 @@ fuzz_seed(size_t index, uint8_t *buffer, size_t buffer_size)
 	if (index >= N(seeds))
 		return 0;
 	length = strlen(seeds[index]);
-	check(length <= buffer_size);
+	fuzz_require(length <= buffer_size);
 	memcpy(buffer, seeds[index], length);
 	return length;
 }

@@ -26,7 +26,7 @@ union message {
 };
 
 static enum paged_status
-parse(int parser, const uint8_t *data, size_t size, union message *message)
+message_parse(int parser, const uint8_t *data, size_t size, union message *message)
 {
 	struct paged_error error = { 0 };
 	enum paged_status status;
@@ -53,7 +53,7 @@ parse(int parser, const uint8_t *data, size_t size, union message *message)
 }
 
 static size_t
-pack(int parser, const union message *message, uint8_t *buffer, size_t size)
+message_pack(int parser, const union message *message, uint8_t *buffer, size_t size)
 {
 	wire_arena_reset(&pack_arena);
 	switch (parser) {
@@ -69,7 +69,7 @@ pack(int parser, const union message *message, uint8_t *buffer, size_t size)
 }
 
 static void
-arenas_create(void)
+fuzz_arenas_create(void)
 {
 	struct paged_error error;
 
@@ -81,7 +81,7 @@ arenas_create(void)
 
 /* Success to request 0 has no bytes at all, which pack cannot tell from what does not fit. */
 static bool
-is_empty(int parser, const union message *message)
+message_is_empty_reply(int parser, const union message *message)
 {
 	const struct wire_reply *reply = &message->reply;
 
@@ -96,21 +96,21 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size_t n_once, n_twice;
 	int parser;
 
-	arenas_create();
+	fuzz_arenas_create();
 	if (size == 0)
 		return 0;
 	parser = data[0] % N_PARSERS;
 	memset(&message, 0, sizeof(message));
-	if (parse(parser, data + 1, size - 1, &message) != PAGED_OK)
+	if (message_parse(parser, data + 1, size - 1, &message) != PAGED_OK)
 		return 0;
-	if (is_empty(parser, &message))
+	if (message_is_empty_reply(parser, &message))
 		return 0;
-	n_once = pack(parser, &message, once, sizeof(once));
+	n_once = message_pack(parser, &message, once, sizeof(once));
 	if (n_once == 0)
 		abort();
-	if (parse(parser, once, n_once, &message) != PAGED_OK)
+	if (message_parse(parser, once, n_once, &message) != PAGED_OK)
 		abort();
-	n_twice = pack(parser, &message, twice, sizeof(twice));
+	n_twice = message_pack(parser, &message, twice, sizeof(twice));
 	if (n_once != n_twice || memcmp(once, twice, n_once) != 0)
 		abort();
 	return 0;
@@ -220,7 +220,7 @@ fuzz_seed(size_t index, uint8_t *buffer, size_t buffer_size)
 	union message message;
 	int parser;
 
-	arenas_create();
+	fuzz_arenas_create();
 	memset(&message, 0, sizeof(message));
 	if (index < N(control_requests)) {
 		parser = CONTROL_REQUEST;
@@ -238,5 +238,5 @@ fuzz_seed(size_t index, uint8_t *buffer, size_t buffer_size)
 		return 0;
 	}
 	buffer[0] = (uint8_t)parser;
-	return 1 + pack(parser, &message, buffer + 1, buffer_size - 1);
+	return 1 + message_pack(parser, &message, buffer + 1, buffer_size - 1);
 }

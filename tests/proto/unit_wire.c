@@ -10,18 +10,18 @@ static uint8_t buffer[WIRE_MAX_MESSAGE];
 static struct paged_error error;
 
 static void
-setup(void)
+wire_setup(void)
 {
 	cr_assert_eq(wire_arena_create(&arena, &error), PAGED_OK);
 }
 
 static void
-teardown(void)
+wire_teardown(void)
 {
 	wire_arena_destroy(&arena);
 }
 
-TestSuite(wire, .init = setup, .fini = teardown);
+TestSuite(wire, .init = wire_setup, .fini = wire_teardown);
 
 Test(wire, largest_reserve_fits)
 {
@@ -73,7 +73,7 @@ Test(wire, largest_create_fits)
 }
 
 static enum paged_status
-reparse(const struct wire_request *request, struct wire_request *back)
+request_round_trip(const struct wire_request *request, struct wire_request *back)
 {
 	size_t size = wire_request_pack(request, &arena, buffer, sizeof(buffer));
 
@@ -92,21 +92,21 @@ Test(wire, array_lengths_are_checked)
 	cr_assert_str_eq(error.text, "SeqItems.n_tokens has 0 entries for 3");
 	cr_assert_eq(back.id, 7, "a refusal names the request it answers");
 
-	cr_assert_eq(reparse(&request, &back), PAGED_OK);
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_OK);
 	cr_assert_arr_eq(back.erase.ids, ids, sizeof(ids));
 	request.erase.n = 0;
-	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_ERR_LIMIT);
 
 	request.kind = WIRE_CREATE;
 	for (uint32_t i = 0; i <= PAGED_MAX_REQUEST_SEQS; i++)
 		specs[i].tag = "";
 	request.create.n = PAGED_MAX_REQUEST_SEQS + 1;
 	request.create.specs = specs;
-	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_ERR_LIMIT);
 	cr_assert_str_eq(error.text, "SeqCreate.sequence has 4097 entries; it may have 1 to 4096");
 	specs[0].tag = "more than thirty-one bytes: 32 b";
 	request.create.n = 1;
-	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_ERR_LIMIT);
 	cr_assert_str_eq(error.text, "SeqSpec.tag has 32 bytes; it may have 31");
 }
 
@@ -187,7 +187,7 @@ Test(wire, largest_mask_fits)
 						    .names = names,
 						    .first_list = UINT64_MAX,
 						    .first_block = UINT32_MAX };
-	cr_assert_eq(reparse(&request, &back), PAGED_OK, "%s", error.text);
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_OK, "%s", error.text);
 	cr_assert_eq(back.build_mask.n_rows, PAGED_MAX_MASK_ROWS);
 	cr_assert(back.build_mask.first_list == UINT64_MAX && back.build_mask.first_block == UINT32_MAX);
 	cr_assert_arr_eq(back.build_mask.q_len, q_len, sizeof(q_len));
@@ -204,26 +204,26 @@ Test(wire, counts_of_a_mask_request_are_checked)
 	static struct mask_request_name names[MASK_MAX_NAMES + 1];
 	static char text[WIRE_MAX_MOD + 2];
 	struct wire_request back, request = { .id = 7, .kind = WIRE_BUILD_MASK };
-	struct mask_request *order = &request.build_mask;
+	struct mask_request *mask_request = &request.build_mask;
 
-	*order = (struct mask_request){ .n_rows = 0, .q_len = lengths, .kv_len = lengths, .text = "causal" };
-	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
-	order->n_rows = PAGED_MAX_MASK_ROWS + 1;
-	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
+	*mask_request = (struct mask_request){ .n_rows = 0, .q_len = lengths, .kv_len = lengths, .text = "causal" };
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_ERR_LIMIT);
+	mask_request->n_rows = PAGED_MAX_MASK_ROWS + 1;
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_ERR_LIMIT);
 	cr_assert_str_eq(error.text, "BuildMask.q_len has 2049 entries; it may have 1 to 2048");
 	cr_assert_eq(back.id, 7);
-	order->n_rows = 1;
-	order->names = names;
-	order->n_names = MASK_MAX_NAMES + 1;
-	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
+	mask_request->n_rows = 1;
+	mask_request->names = names;
+	mask_request->n_names = MASK_MAX_NAMES + 1;
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_ERR_LIMIT);
 	cr_assert_str_eq(error.text, "BuildMask.name has 17 entries; it may have 0 to 16");
-	order->n_names = 1;
+	mask_request->n_names = 1;
 	names[0].n_dims = 5;
-	cr_assert_eq(reparse(&request, &back), PAGED_ERR_PROTOCOL);
-	order->n_names = 0;
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_ERR_PROTOCOL);
+	mask_request->n_names = 0;
 	memset(text, 't', WIRE_MAX_MOD + 1);
-	order->text = text;
-	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
+	mask_request->text = text;
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_ERR_LIMIT);
 	cr_assert_str_eq(error.text, "BuildMask.text has 4097 bytes; it may have 4096");
 }
 
@@ -236,16 +236,16 @@ Test(wire, array_chunks_are_checked)
 	*part = (struct wire_array_chunk){ "doc",      PAGED_I32,      4,   { 1, 2, 3, UINT32_MAX },
 					   UINT64_MAX, WIRE_MAX_CHUNK, data };
 	memset(part->name, 'n', MASK_MAX_NAME);
-	cr_assert_eq(reparse(&request, &back), PAGED_OK, "%s", error.text);
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_OK, "%s", error.text);
 	cr_assert_arr_eq(back.put_array.extents, part->extents, sizeof(part->extents));
 	cr_assert_eq(back.put_array.offset, UINT64_MAX);
 	cr_assert_arr_eq(back.put_array.data, data, WIRE_MAX_CHUNK);
 	part->size++;
-	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_ERR_LIMIT);
 	cr_assert_str_eq(error.text, "PutArray.data has 61441 bytes; it may have 61440");
 	part->size = 0;
 	part->n_dims = 0;
-	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_ERR_LIMIT);
 	cr_assert_str_eq(error.text, "PutArray.extents has 0 entries; it may have 1 to 4");
 }
 
@@ -391,7 +391,7 @@ Test(wire, random_bytes_are_refused_or_parsed_within_bounds)
 }
 
 static enum paged_status
-regrant(const struct wire_control_reply *reply, struct wire_control_reply *back)
+grant_round_trip(const struct wire_control_reply *reply, struct wire_control_reply *back)
 {
 	size_t size = wire_control_reply_pack(reply, buffer, sizeof(buffer));
 
@@ -408,23 +408,23 @@ Test(wire, gpu_pool_grants_round_trip)
 	memory->generation = UINT64_MAX;
 	memset(memory->device, 7, sizeof(memory->device));
 	memset(memory->canary, 8, sizeof(memory->canary));
-	cr_assert_eq(regrant(&reply, &back), PAGED_OK, "%s", error.text);
+	cr_assert_eq(grant_round_trip(&reply, &back), PAGED_OK, "%s", error.text);
 	cr_expect_eq(back.pool_grant.memory.export, WIRE_EXPORT_LEGACY);
 	cr_expect_eq(back.pool_grant.memory.generation, UINT64_MAX);
 	cr_expect_arr_eq(back.pool_grant.memory.device, memory->device, sizeof(memory->device));
 	cr_expect_arr_eq(back.pool_grant.memory.canary, memory->canary, sizeof(memory->canary));
 	cr_expect_eq(wire_control_reply_fds(&back), 1, "the table region alone");
 	memory->export = WIRE_EXPORT_VMM;
-	cr_assert_eq(regrant(&reply, &back), PAGED_OK);
+	cr_assert_eq(grant_round_trip(&reply, &back), PAGED_OK);
 	cr_expect_eq(wire_control_reply_fds(&back), WIRE_N_POOL_FDS);
 	/* A pool of the host has neither device nor canary. */
 	memory->export = WIRE_EXPORT_FD;
 	memset(memory->device, 0, sizeof(memory->device));
 	memset(memory->canary, 0, sizeof(memory->canary));
-	cr_assert_eq(regrant(&reply, &back), PAGED_OK);
+	cr_assert_eq(grant_round_trip(&reply, &back), PAGED_OK);
 	cr_expect_eq(back.pool_grant.memory.device[0], 0);
 	memory->export = (enum wire_export)3;
-	cr_expect_eq(regrant(&reply, &back), PAGED_ERR_PROTOCOL);
+	cr_expect_eq(grant_round_trip(&reply, &back), PAGED_ERR_PROTOCOL);
 	cr_expect_str_eq(error.text, "PoolGrant.export_kind is 3; the largest is 2");
 }
 

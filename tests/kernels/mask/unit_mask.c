@@ -14,7 +14,7 @@ static const struct block_mask_row row_8x8 = { 0, 8, 8 };
 static const struct block_mask_shape shape_2x2 = { 1, 1, 4, 4, &row_8x8, NULL };
 
 static struct block_mask *
-lists_mask(const struct block_mask_shape *shape, uint64_t n_lists, const struct block_mask_lists *lists)
+mask_from_lists(const struct block_mask_shape *shape, uint64_t n_lists, const struct block_mask_lists *lists)
 {
 	struct paged_error error = { 0 };
 	struct block_mask *mask = NULL;
@@ -28,7 +28,7 @@ Test(mask, from_lists_keeps_order)
 	const uint32_t n_partial[] = { 1, 0 }, n_full[] = { 1, 2 };
 	const uint32_t partial[] = { 1 }, full[] = { 0, 1, 0 };
 	const struct block_mask_lists lists = { { n_partial, n_full }, { partial, full }, { 1, 3 } };
-	struct block_mask *mask = lists_mask(&shape_2x2, 2, &lists);
+	struct block_mask *mask = mask_from_lists(&shape_2x2, 2, &lists);
 	struct block_mask_list list = block_mask_list(mask, BLOCK_MASK_FULL, 0, 0, 1);
 
 	cr_assert_eq(list.n, 2);
@@ -56,7 +56,7 @@ Test(mask, from_lists_detects_ascending_lists)
 	const struct block_mask_selection all = { .n_rows = 1, .n_heads = 1, .n_q = 8 };
 
 	for (int i = 0; i < 2; i++) {
-		struct block_mask *mask = lists_mask(&shape_2x2, 2, &lists[i]), *part = NULL, *across = NULL;
+		struct block_mask *mask = mask_from_lists(&shape_2x2, 2, &lists[i]), *part = NULL, *across = NULL;
 
 		cr_assert_eq(mask->ascending, i == 0);
 		cr_assert_eq(block_mask_select(mask, &all, &part, NULL), PAGED_OK);
@@ -75,7 +75,7 @@ Test(mask, full_blocks_past_kv_len_become_partial)
 	const struct block_mask_shape shape = { 1, 1, 4, 4, &row, NULL };
 	const uint32_t n_full[] = { 2, 1 }, full[] = { 0, 1, 1 };
 	const struct block_mask_lists lists = { { NULL, n_full }, { NULL, full }, { 0, 3 } };
-	struct block_mask *mask = lists_mask(&shape, 2, &lists);
+	struct block_mask *mask = mask_from_lists(&shape, 2, &lists);
 
 	cr_assert_eq(block_mask_list(mask, BLOCK_MASK_FULL, 0, 0, 0).n, 1);
 	cr_assert_eq(block_mask_list(mask, BLOCK_MASK_PARTIAL, 0, 0, 0).n, 1);
@@ -187,7 +187,7 @@ static const struct shape_refusal shape_refusals[] = {
 };
 
 static enum mask_coverage
-every_second(void *context, const struct mask_area *area)
+even_elements_attend(void *context, const struct mask_area *area)
 {
 	(void)context;
 	return area->kv_begin % 2 == 0 ? MASK_FULL : MASK_EMPTY;
@@ -195,7 +195,7 @@ every_second(void *context, const struct mask_area *area)
 
 Test(mask, refusals_of_shapes_name_the_value)
 {
-	const struct mask_evaluator evaluator = { .evaluate_area = every_second };
+	const struct mask_evaluator evaluator = { .evaluate_area = even_elements_attend };
 
 	for (size_t i = 0; i < sizeof(shape_refusals) / sizeof(*shape_refusals); i++) {
 		const struct shape_refusal *r = &shape_refusals[i];
@@ -213,7 +213,7 @@ Test(mask, refusals_of_shapes_name_the_value)
 
 Test(mask, memory_limit)
 {
-	const struct mask_evaluator evaluator = { .evaluate_area = every_second };
+	const struct mask_evaluator evaluator = { .evaluate_area = even_elements_attend };
 	const struct block_mask_row row = { 0, 100, 100 };
 	const struct block_mask_shape shape = { 1, 1, 1, 1, &row, NULL };
 	struct paged_error error = { 0 };
@@ -248,8 +248,8 @@ Test(mask, from_dense_equals_brute_force)
 
 /* The expected result of a selection: the part of the dense mask. */
 static void
-dense_part(const struct mask_dense *from, const struct block_mask_selection *part, uint64_t kv_len,
-	   struct mask_dense *to)
+dense_select(const struct mask_dense *from, const struct block_mask_selection *part, uint64_t kv_len,
+	     struct mask_dense *to)
 {
 	struct block_mask_shape shape = from->shape;
 	struct block_mask_row rows[4];
@@ -294,7 +294,7 @@ Test(mask, select_equals_mask_of_selected_rows)
 		part.n_q = i % 2 != 0 ? UINT64_MAX : random_below(&state, 6) * dense.shape.q_block;
 		mask = mask_from_dense(&dense);
 		cr_assert_eq(block_mask_select(mask, &part, &got, &error), PAGED_OK, "%s", error.text);
-		dense_part(&dense, &part, UINT64_MAX, &small);
+		dense_select(&dense, &part, UINT64_MAX, &small);
 		expected = mask_from_dense(&small);
 		expect_equal_masks(got, expected, "select");
 		block_mask_destroy(mask);
@@ -310,7 +310,7 @@ Test(mask, refusals_of_select_name_the_value)
 	const struct block_mask_selection rows = { .first_row = 1, .n_rows = 1, .n_heads = 1, .n_q = 8 };
 	const struct block_mask_selection heads = { .n_rows = 1, .first_head = 0, .n_heads = 3, .n_q = 8 };
 	const struct block_mask_selection inside = { .n_rows = 1, .n_heads = 1, .first_q = 3, .n_q = 8 };
-	struct block_mask *mask = lists_mask(&shape_2x2, 2, &(struct block_mask_lists){ 0 }), *part = NULL;
+	struct block_mask *mask = mask_from_lists(&shape_2x2, 2, &(struct block_mask_lists){ 0 }), *part = NULL;
 	struct paged_error error = { 0 };
 
 	cr_assert_eq(block_mask_select(mask, &rows, &part, &error), PAGED_ERR_RANGE);
@@ -323,7 +323,7 @@ Test(mask, refusals_of_select_name_the_value)
 }
 
 static bool
-in_list(const struct block_mask *mask, enum block_mask_kind kind, uint32_t b, uint32_t h, uint64_t q, uint64_t block)
+list_has(const struct block_mask *mask, enum block_mask_kind kind, uint32_t b, uint32_t h, uint64_t q, uint64_t block)
 {
 	struct block_mask_list list = block_mask_list(mask, kind, b, h, q);
 
@@ -338,16 +338,16 @@ in_list(const struct block_mask *mask, enum block_mask_kind kind, uint32_t b, ui
  * it keeps must cover the dense mask.
  */
 static void
-expect_covers(const struct block_mask *mask, const struct block_mask *truth)
+expect_covers(const struct block_mask *mask, const struct block_mask *exact)
 {
 	for (uint32_t b = 0; b < mask->shape.n_rows; b++)
 		for (uint32_t h = 0; h < mask->shape.n_heads; h++)
 			for (uint64_t q = 0; q < block_mask_q_blocks(mask, b); q++)
 				for (uint64_t k = 0; k < block_mask_kv_blocks(mask, b); k++) {
-					bool full = in_list(mask, BLOCK_MASK_FULL, b, h, q, k);
-					bool partial = in_list(mask, BLOCK_MASK_PARTIAL, b, h, q, k);
-					bool all = in_list(truth, BLOCK_MASK_FULL, b, h, q, k);
-					bool some = in_list(truth, BLOCK_MASK_PARTIAL, b, h, q, k);
+					bool full = list_has(mask, BLOCK_MASK_FULL, b, h, q, k);
+					bool partial = list_has(mask, BLOCK_MASK_PARTIAL, b, h, q, k);
+					bool all = list_has(exact, BLOCK_MASK_FULL, b, h, q, k);
+					bool some = list_has(exact, BLOCK_MASK_PARTIAL, b, h, q, k);
 
 					cr_assert(!full || !partial);
 					cr_assert_eq(full, all);
@@ -376,7 +376,7 @@ Test(mask, crop_equals_mask_of_shorter_rows)
 		}
 		mask = mask_from_dense(&dense);
 		cr_assert_eq(block_mask_crop(mask, part.n_q, kv_len, &got, &error), PAGED_OK, "%s", error.text);
-		dense_part(&dense, &part, kv_len, &small);
+		dense_select(&dense, &part, kv_len, &small);
 		expected = mask_from_dense(&small);
 		if (i % 2 == 0)
 			expect_equal_masks(got, expected, "crop");
@@ -426,20 +426,21 @@ Test(mask, sparsity_counts_blocks)
 	const uint32_t full[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
 	struct block_mask *mask;
 
-	mask = lists_mask(&shape, 1, &(struct block_mask_lists){ { NULL, n_full }, { NULL, full }, { 0, 16 } });
+	mask = mask_from_lists(&shape, 1, &(struct block_mask_lists){ { NULL, n_full }, { NULL, full }, { 0, 16 } });
 	cr_assert_eq(block_mask_sparsity(mask), 0);
 	block_mask_destroy(mask);
-	mask = lists_mask(&odd_shape, 2, &(struct block_mask_lists){ { n_partial, NULL }, { full, NULL }, { 3, 0 } });
+	mask = mask_from_lists(&odd_shape, 2,
+			       &(struct block_mask_lists){ { n_partial, NULL }, { full, NULL }, { 3, 0 } });
 	cr_assert_eq(block_mask_sparsity(mask), 50);
 	block_mask_destroy(mask);
-	mask = lists_mask(&no_shape, 0, &(struct block_mask_lists){ 0 });
+	mask = mask_from_lists(&no_shape, 0, &(struct block_mask_lists){ 0 });
 	cr_assert_eq(block_mask_sparsity(mask), 0);
 	block_mask_destroy(mask);
 }
 
 /* Whether the block is in a list of its query block. */
 static bool
-is_listed(const struct block_mask *mask, uint32_t b, uint32_t h, uint64_t q, uint64_t block)
+block_is_listed(const struct block_mask *mask, uint32_t b, uint32_t h, uint64_t q, uint64_t block)
 {
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
 		struct block_mask_list list = block_mask_list(mask, kind, b, h, q);
@@ -468,7 +469,7 @@ Test(mask, dense_blocks)
 			for (uint32_t h = 0; h < dense.shape.n_heads; h++)
 				for (uint64_t q = 0; q < block_mask_q_blocks(mask, b); q++)
 					for (uint64_t k = 0; k < block_mask_kv_blocks(mask, b); k++, at++)
-						cr_assert_eq(*at, is_listed(mask, b, h, q, k));
+						cr_assert_eq(*at, block_is_listed(mask, b, h, q, k));
 		block_mask_destroy(mask);
 		free(seen);
 		mask_dense_close(&dense);
@@ -492,8 +493,8 @@ Test(mask, transposed_twice_is_equal)
 				for (uint64_t q = 0; q < block_mask_q_blocks(mask, b); q++)
 					for (uint64_t k = 0; k < block_mask_kv_blocks(mask, b); k++)
 						for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
-							cr_assert_eq(in_list(mask, kind, b, h, q, k),
-								     in_list(descending, kind, b, h, k, q));
+							cr_assert_eq(list_has(mask, kind, b, h, q, k),
+								     list_has(descending, kind, b, h, k, q));
 		cr_assert_eq(block_mask_transpose(descending, 0, &back, &error), PAGED_OK, "%s", error.text);
 		expect_equal_masks(back, mask, "transposed twice");
 		block_mask_destroy(mask);
@@ -504,7 +505,7 @@ Test(mask, transposed_twice_is_equal)
 }
 
 static void
-arrays_open(struct block_mask_arrays *arrays, const struct block_mask *mask, uint64_t extra)
+arrays_alloc(struct block_mask_arrays *arrays, const struct block_mask *mask, uint64_t extra)
 {
 	uint64_t n = mask->first_list[mask->shape.n_rows];
 
@@ -517,7 +518,7 @@ arrays_open(struct block_mask_arrays *arrays, const struct block_mask *mask, uin
 }
 
 static void
-arrays_close(struct block_mask_arrays *arrays)
+arrays_free(struct block_mask_arrays *arrays)
 {
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
 		free(arrays->num_blocks[kind]);
@@ -526,13 +527,13 @@ arrays_close(struct block_mask_arrays *arrays)
 }
 
 static void
-even_rows(struct mask_dense *dense, uint64_t *state)
+even_rows_attend(struct mask_dense *dense, uint64_t *state)
 {
 	const struct block_mask_selection all = { .n_rows = 1, .n_heads = 1, .n_q = UINT64_MAX };
 	struct mask_dense ragged;
 
 	mask_dense_random(&ragged, state);
-	dense_part(&ragged, &all, UINT64_MAX, dense);
+	dense_select(&ragged, &all, UINT64_MAX, dense);
 	mask_dense_close(&ragged);
 }
 
@@ -547,9 +548,9 @@ Test(mask, pytorch_arrays_round_trip)
 		struct mask_dense dense;
 		uint64_t n;
 
-		even_rows(&dense, &state);
+		even_rows_attend(&dense, &state);
 		mask = mask_from_dense(&dense);
-		arrays_open(&arrays, mask, random_below(&state, 4));
+		arrays_alloc(&arrays, mask, random_below(&state, 4));
 		cr_assert_eq(block_mask_to_arrays(mask, &arrays, &error), PAGED_OK, "%s", error.text);
 		n = mask->first_list[mask->shape.n_rows];
 		for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
@@ -558,7 +559,7 @@ Test(mask, pytorch_arrays_round_trip)
 		cr_assert_eq(block_mask_from_arrays(&dense.shape, &arrays, 0, &back, &error), PAGED_OK, "%s",
 			     error.text);
 		expect_equal_masks(back, mask, "arrays");
-		arrays_close(&arrays);
+		arrays_free(&arrays);
 		block_mask_destroy(mask);
 		block_mask_destroy(back);
 		mask_dense_close(&dense);
@@ -575,11 +576,11 @@ Test(mask, refusals_of_arrays_name_the_value)
 	struct paged_error error = { 0 };
 	struct block_mask *mask, *other = NULL;
 
-	mask = lists_mask(&ragged, 3, &(struct block_mask_lists){ 0 });
+	mask = mask_from_lists(&ragged, 3, &(struct block_mask_lists){ 0 });
 	cr_assert_eq(block_mask_to_arrays(mask, &arrays, &error), PAGED_ERR_INVALID);
 	cr_assert_str_eq(error.text, "block mask: rows 0 and 1 have 2 and 1 query blocks: no rectangle");
 	block_mask_destroy(mask);
-	mask = lists_mask(&shape_2x2, 2, &(struct block_mask_lists){ { NULL, n_full }, { NULL, full }, { 0, 2 } });
+	mask = mask_from_lists(&shape_2x2, 2, &(struct block_mask_lists){ { NULL, n_full }, { NULL, full }, { 0, 2 } });
 	cr_assert_eq(block_mask_to_arrays(mask, &arrays, &error), PAGED_ERR_INVALID);
 	cr_assert_str_eq(error.text, "block mask: full_kv_indices is 1 wide, the longest list has 2 blocks");
 	block_mask_destroy(mask);

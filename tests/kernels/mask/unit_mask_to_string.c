@@ -6,7 +6,7 @@
 #include "tests/support/mask_fixture.h"
 
 static char *
-picture(const struct block_mask *mask, const struct block_mask_string_format *grid)
+mask_picture(const struct block_mask *mask, const struct block_mask_string_format *grid)
 {
 	struct paged_error error = { 0 };
 	char *text = NULL;
@@ -38,13 +38,13 @@ Test(mask_to_string, past_the_limit)
 {
 	const struct block_mask_row row = { 0, 2, 4 };
 	struct block_mask *mask = full_mask(2, 3, row);
-	char *text = picture(mask, &(struct block_mask_string_format){ 0 });
+	char *text = mask_picture(mask, &(struct block_mask_string_format){ 0 });
 
 	cr_assert_str_eq(text, "(0, 0)\n████\n\n(0, 1)\n████\n\n(0, 2)\n████\n\n(1, 0)\n████\n\n...\n"
 			       "To print out more, set BlockMask.to_string(limit=N)\n"
 			       "You can also index (BlockMask[batch, head]) to choose a specific batch or head");
 	free(text);
-	text = picture(mask, &(struct block_mask_string_format){ .columns = 1, .limit = 6 });
+	text = mask_picture(mask, &(struct block_mask_string_format){ .columns = 1, .limit = 6 });
 	cr_assert_str_eq(text, "(0, 0)\n██\n\n(0, 1)\n██\n\n(0, 2)\n██\n\n(1, 0)\n██\n\n(1, 1)\n██\n\n(1, 2)\n██\n");
 	free(text);
 	block_mask_destroy(mask);
@@ -55,7 +55,7 @@ Test(mask_to_string, odd_sections)
 {
 	const struct block_mask_row row = { 0, 5, 5 };
 	struct block_mask *mask = full_mask(1, 1, row);
-	char *text = picture(mask, &(struct block_mask_string_format){ .rows = 2, .columns = 2 });
+	char *text = mask_picture(mask, &(struct block_mask_string_format){ .rows = 2, .columns = 2 });
 
 	cr_assert_str_eq(text, "(0, 0)\n████\n████\n");
 	free(text);
@@ -66,7 +66,7 @@ Test(mask_to_string, empty_masks)
 {
 	const struct block_mask_row row = { 0, 0, 0 };
 	struct block_mask *mask = full_mask(1, 1, row);
-	char *text = picture(mask, &(struct block_mask_string_format){ 0 });
+	char *text = mask_picture(mask, &(struct block_mask_string_format){ 0 });
 
 	cr_assert_str_eq(text, "(0, 0)\n");
 	free(text);
