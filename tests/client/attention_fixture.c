@@ -138,10 +138,12 @@ expect_q_row(uint64_t packed, struct reference_q_row *line, bool lse_without_sin
 
 	reference_attend(line, &expected);
 	for (uint32_t d = 0; d < ATTENTION_DIM; d++)
-		expect_near(attention_fixture->out[packed][h][d], expected.out[d], expected.out_tolerance + 1e-7, "out", &line->at);
-	expect_near(attention_fixture->lse[packed][h], lse_without_sink ? expected.lse_without_sink : expected.lse, expected.score_tolerance,
-	     "lse", &line->at);
-	expect_near(attention_fixture->row_max[packed][h], expected.max_score, expected.score_tolerance, "maximum", &line->at);
+		expect_near(attention_fixture->out[packed][h][d], expected.out[d], expected.out_tolerance + 1e-7, "out",
+			    &line->at);
+	expect_near(attention_fixture->lse[packed][h], lse_without_sink ? expected.lse_without_sink : expected.lse,
+		    expected.score_tolerance, "lse", &line->at);
+	expect_near(attention_fixture->row_max[packed][h], expected.max_score, expected.score_tolerance, "maximum",
+		    &line->at);
 }
 
 void

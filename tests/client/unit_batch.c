@@ -89,7 +89,7 @@ Test(batch, tables)
 	cr_assert_arr_eq(kv_len, ((int32_t[]){ 9, 0, 8 }), sizeof(kv_len));
 }
 
-/* The copy of a row is kept while nothing in it is replaced, and never longer. */
+/* A batch keeps a copy of a row's page table until an entry is replaced. */
 Test(batch, cached_page_tables_follow_changes)
 {
 	struct paged_batch *batch = fixture_create_batch(2, 0);
@@ -99,7 +99,7 @@ Test(batch, cached_page_tables_follow_changes)
 
 	for (unsigned int i = 0; i < 2; i++)
 		expect_ok(paged_batch_plan(batch, 1, &(struct paged_batch_row){ .seq = ids[0], .kv_len = 8 }));
-	/* Growth is seen, */
+	/* The table grows; */
 	tokens = 12;
 	expect_ok(seqs_reserve(client, 1, &ids[0], &tokens));
 	expect_ok(paged_batch_validate(batch));
@@ -107,7 +107,7 @@ Test(batch, cached_page_tables_follow_changes)
 	expect_ok(paged_seq_read(pool, ids[0], NULL, pages, 3));
 	expect_ok(paged_batch_tables_csr(batch, NULL, indices, 3, NULL, NULL));
 	cr_assert_arr_eq(indices, pages, sizeof(pages));
-	/* entries that were removed and taken anew as well, */
+	/* entries are removed, and allocated again; */
 	tokens = 4;
 	expect_ok(seqs_truncate(client, 1, &ids[0], &tokens));
 	expect_error(paged_batch_validate(batch), PAGED_ERR_STALE,
@@ -120,7 +120,7 @@ Test(batch, cached_page_tables_follow_changes)
 	expect_ok(paged_seq_read(pool, ids[0], NULL, pages, 3));
 	expect_ok(paged_batch_tables_csr(batch, NULL, indices, 3, NULL, NULL));
 	cr_assert_arr_eq(indices, pages, sizeof(pages));
-	/* and another sequence in the row. */
+	/* the row gets another sequence. */
 	expect_ok(paged_batch_plan(batch, 1, &(struct paged_batch_row){ .seq = ids[1], .kv_len = 4 }));
 	expect_ok(paged_seq_read(pool, ids[1], NULL, pages, 1));
 	expect_ok(paged_batch_tables_csr(batch, NULL, indices, 1, NULL, NULL));
@@ -137,7 +137,7 @@ Test(batch, reserve_ahead)
 	paged_seq_id id = fixture_create_seq(0);
 	uint32_t n_changes = 0, before = 0;
 
-	/* Short of capacity: reserved here and now, with the reserve. */
+	/* The capacity is too small: the plan reserves, with reserve_ahead. */
 	expect_ok(paged_batch_plan(batch, 1, &(struct paged_batch_row){ .seq = id, .q_len = 3, .kv_len = 3 }));
 	cr_assert_eq(fixture_seq_capacity(id), 12);
 	for (uint32_t kv_len = 4; kv_len <= FIXTURE_MAX_LENGTH; kv_len++) {
@@ -147,7 +147,7 @@ Test(batch, reserve_ahead)
 		n_changes += fixture_seq_capacity(id) != before;
 		before = fixture_seq_capacity(id);
 	}
-	/* One request for every 8 steps or more, never past max_length. */
+	/* At most one request per 8 steps, and never past max_length. */
 	cr_assert_leq(n_changes, 5);
 	cr_assert_eq(fixture_seq_capacity(id), FIXTURE_MAX_LENGTH);
 	expect_error(paged_batch_plan(batch, 1, &(struct paged_batch_row){ .seq = id, .q_len = 1, .kv_len = 41 }),
@@ -163,7 +163,7 @@ Test(batch, pages_missing_of_each_row_of_a_full_pool)
 					  { .seq = b, .q_len = 9, .kv_len = 9 } };
 	char sentence[256];
 
-	/* 10 + 2 pages are taken, 4 free; a lacks 3, which it can have, and b lacks 3. */
+	/* 12 pages are allocated, 4 are free.  Row a needs 3 and can have them; row b needs 3 more. */
 	cr_assert_eq(paged_batch_plan(batch, 3, rows), PAGED_ERR_FULL);
 	snprintf(sentence, sizeof(sentence), "%s", paged_client_error(client));
 	cr_assert_not_null(strstr(sentence, "6 pages requested, 4 free"), "%s", sentence);
@@ -172,27 +172,27 @@ Test(batch, pages_missing_of_each_row_of_a_full_pool)
 	cr_assert_eq(paged_batch_pages_missing(batch, 2), 3);
 	cr_assert_eq(paged_batch_pages_missing(batch, 99), 0);
 	cr_assert_eq(fixture_seq_capacity(b), 0);
-	/* The other way round it is a who waits. */
+	/* In the other order, row a is short. */
 	cr_assert_eq(paged_batch_plan(batch, 2, (struct paged_batch_row[]){ rows[2], rows[1] }), PAGED_ERR_FULL);
 	cr_assert_eq(paged_batch_pages_missing(batch, 0), 0);
 	cr_assert_eq(paged_batch_pages_missing(batch, 1), 3);
-	/* A row that wants more than there is does not keep the next one out. */
+	/* A row that needs more than the free pages does not block the next row. */
 	rows[2].kv_len = 17;
 	cr_assert_eq(paged_batch_plan(batch, 2, (struct paged_batch_row[]){ rows[2], rows[1] }), PAGED_ERR_FULL);
 	cr_assert_eq(paged_batch_pages_missing(batch, 0), 5);
 	cr_assert_eq(paged_batch_pages_missing(batch, 1), 0);
-	/* Without b there is room, though not for a reserve. */
+	/* Without row b there is room, but not for reserve_ahead. */
 	expect_ok(paged_batch_plan(batch, 2, rows));
 	cr_assert_eq(fixture_seq_capacity(a), 20);
 	cr_assert_eq(paged_batch_pages_missing(batch, 1), 0);
-	/* Two rows of one sequence are one wish, the larger. */
+	/* Two rows of one sequence make one request, for the larger length. */
 	rows[1] = (struct paged_batch_row){ .seq = b, .q_len = 1, .kv_len = 1 };
 	rows[2] = (struct paged_batch_row){ .seq = b, .q_len = 1, .kv_len = 3, .flags = PAGED_ROW_NO_APPEND };
 	expect_ok(paged_batch_plan(batch, 3, rows));
 	cr_assert_eq(fixture_seq_capacity(b), 4);
 }
 
-/* What is a GPU's alone. */
+/* Calls for pools in GPU memory. */
 Test(batch, host_pools_have_no_streams)
 {
 	struct paged_plan_device_params params = { .struct_size = sizeof(params) };
@@ -266,7 +266,7 @@ Test(batch, append_is_checked)
 	bad.reserved[4] = 1;
 	expect_error(paged_append(batch, 0, &bad, &v_tensor, NULL), PAGED_ERR_INVALID, "k: reserved words must be 0");
 
-	/* More rows than kv_len has no default positions, but may be given some. */
+	/* q_len larger than kv_len: there are no default positions, so the caller must pass them. */
 	row.kv_len = 1;
 	expect_ok(paged_batch_plan(batch, 1, &row));
 	expect_error(paged_append(batch, 0, &k_tensor, &v_tensor, NULL), PAGED_ERR_INVALID,
@@ -281,12 +281,12 @@ Test(batch, append_to_sequences_and_explicit_pages)
 	uint32_t pages[1] = { 3 };
 	struct paged_batch *batch;
 
-	/* A kicked session's sequence is stale at once, so an ended one cannot be appended to. */
+	/* Sequences of an ended session are stale immediately, so append cannot write to them. */
 	row.seq = fixture_create_seq(4);
 	batch = fixture_create_batch(0, 0);
 	expect_ok(paged_batch_plan(batch, 1, &row));
 	expect_ok(paged_append(batch, 0, &k_tensor, &v_tensor, NULL));
-	/* An engine's own block manager owns its pages. */
+	/* Explicit pages belong to the engine's own block manager. */
 	row = (struct paged_batch_row){ .pages = pages, .n_pages = 1, .q_len = 2, .kv_len = 2 };
 	expect_ok(paged_batch_plan(batch, 1, &row));
 	expect_ok(paged_append(batch, 1, &k_tensor, &v_tensor, NULL));
@@ -324,7 +324,7 @@ Test(batch, attention_is_checked)
 #define N_TOKENS 23u
 #define Q_HEADS (2 * FIXTURE_KV_HEADS)
 
-/* What a sequence holds: number `token` of a stream of its own. */
+/* Element of token `token` in the random stream of a sequence. */
 static float
 stream_element(uint64_t seed, uint32_t token, uint32_t head, uint32_t dim)
 {
@@ -343,7 +343,8 @@ stream_fill(float *to, uint64_t seed, uint32_t from, uint32_t n, uint32_t n_head
 static void
 expect_result(const float *got, float lse, uint64_t seed, uint32_t q_idx, uint32_t head)
 {
-	float query[FIXTURE_DIM], keys[N_TOKENS * FIXTURE_KV_HEADS * FIXTURE_DIM], values[N_TOKENS * FIXTURE_KV_HEADS * FIXTURE_DIM];
+	float query[FIXTURE_DIM], keys[N_TOKENS * FIXTURE_KV_HEADS * FIXTURE_DIM],
+		values[N_TOKENS * FIXTURE_KV_HEADS * FIXTURE_DIM];
 	struct reference_q_row line = {
 		.q = query,
 		.k = keys + head / 2 * FIXTURE_DIM,
@@ -368,7 +369,7 @@ expect_result(const float *got, float lse, uint64_t seed, uint32_t q_idx, uint32
 	cr_assert_leq(fabs(lse - expected.lse), expected.score_tolerance + 1e-6);
 }
 
-/* Two sequences, one prefilled in two chunks while the other is decoded, give what float64 gives. */
+/* Two sequences, one prefilled in two chunks while the other decodes; results are compared with float64. */
 Test(batch, results_equal_the_reference)
 {
 	static const struct {

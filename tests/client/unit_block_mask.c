@@ -13,7 +13,7 @@
 
 TestSuite(block_mask, .init = client_fixture_setup, .fini = client_fixture_teardown);
 
-/* Random params over rows of the caller's; the rule tells whether heads must be told. */
+/* Random params for random rows; n_heads is at least 1 if the rule depends on h. */
 static struct paged_block_mask_params
 random_params(struct paged_batch_row *rows, const struct mask_rule *rule, uint64_t *state)
 {
@@ -78,7 +78,7 @@ Test(block_mask, default_block_sizes_and_heads)
 	cr_assert_eq(fixture_mask_list(mask, PAGED_BLOCKS_FULL, 0, 0, 1).n, 7);
 }
 
-/* Of a mask of lists that begin anywhere. */
+/* Lists need not begin at index 0 of the caller's arrays. */
 Test(block_mask, from_lists_round_trip)
 {
 	uint64_t state = 2;
@@ -174,7 +174,7 @@ Test(block_mask, from_dense_round_trip)
 	}
 }
 
-/* Two rows of two query blocks; the second's last blocks are cut. */
+/* Two rows of two query blocks; the last blocks of the second row are partly past its lengths. */
 static const struct paged_batch_row two_rows[] = { { .q_len = 8, .kv_len = 8 }, { .q_len = 6, .kv_len = 6 } };
 static const struct paged_block_mask_params two_rows_params = {
 	.struct_size = sizeof(two_rows_params), .rows = two_rows, .n_rows = 2, .q_block = 4, .kv_block = 4
@@ -197,7 +197,7 @@ Test(block_mask, dense_blocks_and_picture)
 	paged_free(text);
 }
 
-/* A full block that a length cuts becomes partial; lists keep their order. */
+/* A full block that exceeds kv_len becomes partial; lists keep their order. */
 Test(block_mask, full_blocks_past_kv_len_become_partial)
 {
 	static const uint64_t full[] = { 0, 1, 3, 4, 6 };
@@ -343,7 +343,7 @@ Test(block_mask, create_refuses)
 	rows[1].q_base = MASK_RULE_TOKENS - 7;
 	expect_create_error(&params, "doc[q_idx] == doc[kv_idx]", PAGED_ERR_RANGE,
 			    "mod: array 'doc', index 0 is 64, bounds are 0 to 63");
-	/* What is read instead would show every key: that is no reason to say nothing. */
+	/* Reading 0 instead would attend every key, but the error must still be reported. */
 	expect_create_error(&params, "doc[kv_idx + 1000] == 0", PAGED_ERR_RANGE,
 			    "mod: array 'doc', index 0 is 1000, bounds are 0 to 63");
 	params.rows = NULL;
@@ -459,7 +459,7 @@ Test(block_mask, views_and_selections_are_checked)
 		     "block mask: rows 0 and 1 have 2 and 1 query blocks: no rectangle");
 }
 
-/* One kind alone. */
+/* The caller may leave out one kind of block. */
 Test(block_mask, arrays_without_full_blocks)
 {
 	struct paged_block_mask *mask = fixture_mask_create(&two_rows_params, "causal", 0, NULL);
@@ -514,7 +514,7 @@ Test(block_mask, a_forked_child_may_only_free)
 	cr_assert_eq(fixture_mask_info(mask).n_rows, 2);
 }
 
-/* What is still there is freed with the pool, in any order. */
+/* Closing the pool frees the masks that remain. */
 Test(block_mask, masks_are_freed_alone_or_with_the_pool)
 {
 	struct paged_block_mask *masks[5];
@@ -529,7 +529,7 @@ Test(block_mask, masks_are_freed_alone_or_with_the_pool)
 	paged_pool_close(pool);
 }
 
-/* Masks come and go in several threads, and one is read by all. */
+/* Several threads create and free masks, and read a shared one. */
 static void *
 masks_create_and_free(void *argument)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PyTorch's masks and conversions, through the public API.  unit_mask*.c test the rest of these files. */
+/* PyTorch's masks and conversions, through the public API.  unit_mask*.c compare the rest of the golden files. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ golden_pool_open(uint32_t n_pages, uint32_t page_size)
 	expect_ok(paged_pool_open(client, "small", &pool));
 }
 
-/* Same lists in the same order. */
+/* Both masks have the same lists, in the same order. */
 static void
 expect_golden_lists(const struct paged_block_mask *got, const struct block_mask *expected, const char *path)
 {
@@ -98,7 +98,7 @@ golden_block_lists(const struct block_mask *mask)
 	};
 }
 
-/* Tables of the files are given as pages. */
+/* Page tables of the file are passed as explicit pages. */
 static void
 golden_conversion_test(const char *path)
 {

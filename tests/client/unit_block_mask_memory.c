@@ -16,7 +16,7 @@
 #define N_SEQS 64u
 #define N_TOKENS 8192u
 #define N_ROUNDS 10
-#define ARRAY_BYTES (64u << 10) /* less than any array of indices here, and more than anything else */
+#define ARRAY_BYTES (64u << 10) /* arrays of indices are larger, all other allocations smaller */
 
 static const struct paged_pool_params long_pool = {
 	.struct_size = sizeof(long_pool),
@@ -40,13 +40,13 @@ static _Atomic unsigned int n_arrays, n_break_moves;
 #ifndef __SANITIZE_ADDRESS__
 #pragma GCC visibility push(default)
 
-/* glibc's names for what is replaced here. */
+/* glibc's functions under the names that the replacements below call. */
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *memory, size_t size);
 void __libc_free(void *memory);
 
-/* Asks no system: glibc remembers where the end is. */
+/* sbrk(0) makes no system call: glibc caches the program break. */
 static void
 watch_allocation(size_t size, const void *end)
 {
@@ -133,7 +133,7 @@ step_mask_create(void)
 	return mask;
 }
 
-/* As lengths grow; the next mask is made before or after the last one is freed. */
+/* Lengths grow; `overlap`: the next mask is created before the last one is freed. */
 static void
 count_array_allocations(bool overlap)
 {
@@ -204,11 +204,11 @@ Test(block_mask_memory, a_closed_pool_frees_its_spare_memory)
 		expect_ok(paged_mod_parse(second, PAGED_MOD_MASK, "causal", 0, NULL, &mod));
 		for (int i = 0; i < 2; i++)
 			expect_ok(paged_block_mask_create(second, &params, mod, 0, NULL, &masks[i]));
-		paged_block_mask_destroy(masks[0]); /* the other goes with the pool */
+		paged_block_mask_destroy(masks[0]); /* closing the pool frees the other */
 		paged_pool_close(second);
 #ifdef __GLIBC__
 		cr_assert_leq(mallinfo2().uordblks + mallinfo2().hblkhd,
-			      before + ARRAY_BYTES); /* malloc() has caches too */
+			      before + ARRAY_BYTES); /* malloc() caches memory, too */
 #endif
 	}
 }
@@ -245,7 +245,7 @@ Test(block_mask_memory, masks_in_several_threads)
 	}
 }
 
-/* It frees what it inherited, spares among it. */
+/* The child frees what it inherited, spare arrays included. */
 Test(block_mask_memory, a_forked_child_frees_inherited_masks)
 {
 	struct paged_block_mask *mask = step_mask_create();

@@ -12,7 +12,7 @@
 
 TestSuite(block_mask_physical, .init = client_fixture_setup, .fini = client_fixture_teardown);
 
-/* A pool whose pages were handed out in no order, and sequences on them. */
+/* Creates sequences, and allocates their pages in random order. */
 static void
 shuffled_seqs_create(paged_seq_id *seq, uint32_t n, uint64_t *state)
 {
@@ -29,7 +29,7 @@ shuffled_seqs_create(paged_seq_id *seq, uint32_t n, uint64_t *state)
 	}
 }
 
-/* Of every row a sequence, any of them, repeats too, or pages that the caller names. */
+/* Each row has a random sequence, possibly that of another row, or explicit pages. */
 static void
 random_rows(struct paged_batch_row *rows, uint32_t n, const paged_seq_id *seq, uint32_t n_seqs,
 	    uint32_t (*explicit)[FIXTURE_MAX_LENGTH / FIXTURE_PAGE_SIZE], uint64_t *state)
@@ -60,7 +60,7 @@ row_pages(const struct paged_batch_row *row, uint32_t *pages)
 		expect_ok(paged_seq_read(pool, row->seq, NULL, pages, FIXTURE_MAX_LENGTH / FIXTURE_PAGE_SIZE));
 }
 
-/* By the definition: what becomes of each part of the logical blocks; 1 partial, 2 full. */
+/* By definition: the coverage of each part of the logical blocks; 0 empty, 1 partial, 2 full. */
 static void
 expected_coverage(const struct paged_block_mask *logical, uint64_t kv_len, uint32_t part, uint32_t r, uint32_t h,
 		  uint64_t q, uint8_t *parts)
@@ -136,7 +136,7 @@ expect_physical_mask(const struct paged_block_mask *physical, const struct paged
 	}
 }
 
-/* The logical mask cut to the rows that it was placed for. */
+/* Converting back gives the logical mask, cropped to the lengths of the physical mask's rows. */
 static void
 expect_logical_again(const struct paged_block_mask *physical, const struct paged_block_mask *logical,
 		     const struct paged_batch_row *rows)
@@ -157,7 +157,8 @@ expect_logical_again(const struct paged_block_mask *physical, const struct paged
 		paged_block_mask_destroy(one);
 		paged_block_mask_destroy(cut);
 	}
-	/* Of a large block that is partial now, all pages are. */
+	/* If blocks are larger than pages, all pages of a partial block are partial, so this holds for small blocks
+	 * only. */
 	if (fixture_mask_info(logical).kv_block <= FIXTURE_PAGE_SIZE) {
 		expect_ok(paged_block_mask_to_physical(back, fixture_mask_info(physical).n_rows, rows, &one));
 		expect_same_mask(one, physical, "there again");
@@ -179,7 +180,7 @@ physical_mask_params(const struct paged_batch_row *rows, uint32_t n_rows, uint32
 	};
 }
 
-/* Blocks that divide the page, are the page, and are multiples of it. */
+/* Block sizes that divide the page size, equal it, and are multiples of it. */
 Test(block_mask_physical, logical_to_physical_and_back)
 {
 	static const uint32_t kv_blocks[] = { 1, 2, 4, 8, 12, 40 };
@@ -210,7 +211,7 @@ Test(block_mask_physical, logical_to_physical_and_back)
 	}
 }
 
-/* In one call what takes two. */
+/* Creating a physical mask equals creating a logical mask and converting it. */
 Test(block_mask_physical, create_physical_equals_create_and_convert)
 {
 	paged_seq_id seq[3];
@@ -278,7 +279,7 @@ physical_mask_create(paged_seq_id seq, uint32_t kv_len)
 	return fixture_mask_create(&params, "causal", 0, NULL);
 }
 
-/* By what happened to its own rows, whatever others do. */
+/* A mask is stale if its own rows changed; other sequences do not matter. */
 Test(block_mask_physical, stale_only_if_its_own_rows_changed)
 {
 	paged_seq_id mine = fixture_create_seq(8), other = fixture_create_seq(8);
@@ -303,7 +304,7 @@ Test(block_mask_physical, stale_only_if_its_own_rows_changed)
 	expect_ok(paged_block_mask_validate(mask));
 	expect_ok(paged_seq_erase(client, 1, &mine));
 	cr_assert_eq(paged_block_mask_validate(mask), PAGED_ERR_STALE);
-	/* The slot's next sequence is another one, whatever its pages. */
+	/* The next sequence in the slot is a different one, even with the same pages. */
 	mine = fixture_create_seq(8);
 	cr_assert_eq(paged_block_mask_validate(mask), PAGED_ERR_STALE);
 }

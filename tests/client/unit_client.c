@@ -87,7 +87,7 @@ Test(open, instruction_set_from_a_parameter)
 	expect_error(paged_client_open_embedded(&fixture_pool_params, 1, &params, &client), PAGED_ERR_INVALID,
 		     "isa=sse is none of generic, avx2, avx512, avx512bf16, amx");
 	paged_client_close(client);
-	/* The environment is the operator's. */
+	/* The environment overrides the parameter. */
 	setenv("PAGED_ISA", "generic", 1);
 	expect_isa("avx2", "generic");
 	setenv("PAGED_ISA", "", 1);
@@ -110,7 +110,7 @@ Test(open, struct_size)
 		     "paged_client_params: struct_size is 1048576; set it to sizeof(the struct)");
 	paged_client_close(client);
 
-	/* A newer program's field: zero is no wish, anything else cannot be granted. */
+	/* A newer program's struct: fields unknown to the library must be 0. */
 	params.known.struct_size = sizeof(params);
 	expect_ok(paged_client_open_embedded(&fixture_pool_params, 1, &params.known, &client));
 	paged_client_close(client);
@@ -120,7 +120,7 @@ Test(open, struct_size)
 		     sizeof(params.known));
 	paged_client_close(client);
 
-	/* An older program's: what lies past its struct_size is not read. */
+	/* An older program's struct: bytes past struct_size are not read. */
 	params.known.struct_size = offsetof(struct paged_client_params, observer);
 	params.known.observer = 7;
 	expect_ok(paged_client_open_embedded(&fixture_pool_params, 1, &params.known, &client));
@@ -139,7 +139,7 @@ Test(open, struct_size)
 	paged_client_close(client);
 }
 
-/* Of the mapping that begins at an address: KiB, and whether it asked for huge pages. */
+/* Size in KiB of the mapping that begins at base, and whether it was advised to use huge pages. */
 static size_t
 mapping_size(const void *base, bool *huge)
 {
@@ -345,7 +345,7 @@ Test(client, sequences_are_created_with_tag_and_capacity)
 	cr_assert_eq(result.n_sequences, 2);
 }
 
-/* Both pools' first sequences have the same slot and generation. */
+/* The first sequences of both pools have the same slot and generation. */
 Test(client, an_id_of_another_pool_is_refused)
 {
 	struct paged_pool_params params[2] = { fixture_pool_params, fixture_pool_params };
@@ -393,7 +393,7 @@ Test(client, an_id_of_another_pool_is_refused)
 		     PAGED_ERR_INVALID);
 	cr_assert_str_eq(paged_client_error(two), "sequence 0.1 is of pool draft, not of pool target");
 
-	/* An id says which sequence ends. */
+	/* Erase needs no pool: the id contains it. */
 	expect_ok(paged_seq_erase(two, 1, &ids[1]));
 	expect_ok(paged_seq_read(target, ids[0], NULL, NULL, 0));
 	cr_assert_eq(paged_seq_read(draft, ids[1], NULL, NULL, 0), PAGED_ERR_STALE);
@@ -473,7 +473,7 @@ Test(client, a_thread_keeps_error_text_of_eight_clients)
 	for (int i = 0; i < 8; i++) {
 		expect_ok(paged_client_open_embedded(&fixture_pool_params, 1, NULL, &others[i]));
 		cr_assert_eq(paged_pool_open(others[i], "other", &(struct paged_pool *){ NULL }), PAGED_ERR_NOENT);
-		/* The first of all fails again and again, and so is never the oldest. */
+		/* The first client fails again each time, so its text is never the oldest. */
 		cr_assert_eq(seqs_create(client, pool, 1, NULL), PAGED_ERR_INVALID);
 	}
 	cr_assert_str_eq(paged_client_error(client), "an array of the request is NULL");
@@ -511,12 +511,12 @@ Test(client, a_forked_child_may_only_close)
 	}
 	cr_assert_eq(waitpid(child, &exit_status, 0), child);
 	cr_assert(WIFEXITED(exit_status) && WEXITSTATUS(exit_status) == 0);
-	/* The parent never noticed. */
+	/* The parent is not affected. */
 	expect_ok(paged_batch_validate(batch));
 	expect_ok(seqs_reserve(client, 1, &id, &tokens));
 }
 
-/* The kernel kills the child at its first system call but read, write and exit. */
+/* seccomp kills the child at any system call except read, write and exit. */
 Test(client, a_forked_child_is_refused_without_a_system_call)
 {
 	struct paged_batch *batch = fixture_create_batch(0, 0);

@@ -92,7 +92,7 @@ Test(arguments, structs_of_block_masks_are_checked)
 		cr_expect_eq(call, PAGED_ERR_INVALID, "%s", #call); \
 	} while (0)
 
-/* Every public call that takes a handle, without one. */
+/* Every public call that takes a handle, with NULL. */
 Test(null, every_call_refuses_a_null_handle)
 {
 	struct paged_client *no_client = NULL;
@@ -189,7 +189,7 @@ Test(null, every_call_refuses_a_null_handle)
 	CALL(paged_block_mask_picture(no_mask, 0, 0, 0, &text));
 }
 
-/* Calls that answer something else, and those that free. */
+/* Calls that do not return a status, and destructors. */
 Test(null, getters_and_destructors_accept_null)
 {
 	cr_assert_eq(paged_client_session(NULL), 0);

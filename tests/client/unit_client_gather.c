@@ -45,7 +45,7 @@ append_tokens(paged_seq_id id)
 	return batch;
 }
 
-/* Out of a sequence, and into another in another order, from where it comes out again. */
+/* Gathers a sequence, appends it to another in a different order, and gathers that. */
 Test(client_gather, gather_inverts_append)
 {
 	static const uint32_t positions[TOKENS] = { 10, 3, 0, 7, 1, 9, 2, 8, 4, 6, 5 };
@@ -69,7 +69,7 @@ Test(client_gather, gather_inverts_append)
 	}
 }
 
-/* Rows that share pages, wait, or have no tokens; V alone. */
+/* Rows that share pages, have no queries, or no tokens; V alone. */
 Test(client_gather, rows_with_shared_pages_or_without_tokens)
 {
 	paged_seq_id id = fixture_create_seq(TOKENS);

@@ -34,7 +34,7 @@ merge_test_attend(const struct paged_batch_row *rows, size_t n_rows, struct page
 	expect_ok(paged_attention(attention_fixture->batch, 0, &q, &to, params));
 }
 
-/* Tables that begin with the same pages: those of sequence 2, then a sequence's own. */
+/* Page tables with a shared prefix: pages of sequence 2, then the row's own pages. */
 static void
 shared_prefix_rows(struct paged_batch_row *rows, uint32_t (*pages)[64])
 {
@@ -59,7 +59,7 @@ expect_all_near(const float *got, const float *expected, size_t n, const char *w
 			  (double)expected[i]);
 }
 
-/* Once for the prefix with all query rows, once for what is each one's own. */
+/* One call attends the shared prefix with all query rows, another each row's own pages. */
 Test(client_merge, shared_prefix)
 {
 	static q_result plain, out[2], merged;
@@ -92,7 +92,7 @@ Test(client_merge, shared_prefix)
 	expect_all_near(merged_lse[0], plain_lse[0], sizeof(plain_lse) / sizeof(float), "lse");
 }
 
-/* A part that saw nothing is not looked at; NaN stays in its row and head; results may take a part's place. */
+/* A part with lse -inf is ignored; NaN stays in its token and head; the output may be a part. */
 Test(client_merge, empty_and_nan_parts)
 {
 	static q_result out[2], expected;

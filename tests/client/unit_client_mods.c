@@ -45,7 +45,7 @@ Test(client_mods, results_with_each_mod)
 	}
 }
 
-/* Values are copied at bind: what changes then is another binding's. */
+/* paged_mod_set_bind() copies parameter values: later changes need another bind. */
 Test(client_mods, parameters_are_rebound_each_step)
 {
 	int32_t window = 5;
@@ -70,7 +70,7 @@ Test(client_mods, parameters_are_rebound_each_step)
 	attention_fixture_expect(&what, NULL);
 }
 
-/* Contents, extents and addresses are a binding's, dtype and rank the mod's. */
+/* Contents, extents and addresses may change at each bind; dtype and rank belong to the mod. */
 Test(client_mods, arrays_are_rebound_each_step)
 {
 	int32_t doc[ATTENTION_TOKENS];
@@ -98,7 +98,7 @@ Test(client_mods, arrays_are_rebound_each_step)
 	}
 }
 
-/* Rows with documents of their own, in one array; a row that keeps its number keeps its place in it. */
+/* One array holds the documents of all rows; those of row b begin at start[b]. */
 Test(client_mods, ragged_documents)
 {
 	static const uint32_t numbers[ATTENTION_ROWS] = { 4, 0, 2 };
@@ -133,7 +133,7 @@ Test(client_mods, ragged_documents)
 	cr_assert_eq(memcmp(out, attention_fixture->out, sizeof(out)), 0);
 }
 
-/* Element strides of any sign; the mod's bytes differ with the dtype. */
+/* Element strides may be negative. */
 Test(client_mods, strided_arrays)
 {
 	static float bias[ATTENTION_TOKENS][ATTENTION_Q_HEADS];
@@ -162,7 +162,7 @@ Test(client_mods, strided_arrays)
 	attend_and_expect(attention_mod_set_open(&what), &what, PAGED_MASK_CAUSAL);
 }
 
-/* As models that have full and sliding layers. */
+/* Models alternate layers with full and sliding-window attention. */
 Test(client_mods, full_and_sliding_window_layers)
 {
 	const struct attention_mods window = { .mask = "sliding_window(64)" }, full = { .score = "soft_cap(1.5)" };
@@ -210,7 +210,7 @@ Test(client_mods, tree_verification)
 	}
 }
 
-/* With the mod's own block mask, logical or physical, the same bits; with others, what they leave. */
+/* The mod's own block mask, logical or physical, gives identical bits; another mask removes keys. */
 Test(client_mods, block_masks)
 {
 	const struct attention_mods what = { .mask = "q_idx - kv_idx < 90 || kv_idx < 10", .score = "soft_cap(2.0)" };
@@ -235,7 +235,7 @@ Test(client_mods, block_masks)
 		expect_ok(attention_fixture_attend(&with));
 		cr_assert_eq(memcmp(out, attention_fixture->out, sizeof(out)), 0, "physical %u", physical);
 	}
-	/* Blocks alone: seen whole, but for what lengths and causality take. */
+	/* A block mask without a mod: all elements of its blocks, limited by lengths and causality. */
 	with.mod_set = attention_mod_set_open(&(struct attention_mods){ 0 });
 	mod = attention_mod_parse(PAGED_MOD_MASK, "kv_idx / 128 != 1", 0, NULL);
 	params = (struct paged_block_mask_params){ .struct_size = sizeof(params),
@@ -262,7 +262,7 @@ Test(client_mods, sinks)
 	}
 }
 
-/* A sink that is no number spoils its head, and no other. */
+/* A sink that is NaN or infinite affects its own head only. */
 Test(client_mods, non_finite_sinks)
 {
 	const float sink[ATTENTION_Q_HEADS] = { NAN, 0, INFINITY, 1 };
@@ -279,7 +279,7 @@ Test(client_mods, non_finite_sinks)
 	}
 }
 
-/* Positions are the caller's where it says so. */
+/* PAGED_ROW_Q_BASE: the caller gives the position of the first query. */
 Test(client_mods, explicit_query_positions)
 {
 	const struct attention_mods what = { "abs(q_idx - kv_idx) < 50", "score + 0.01 * q_idx", 0, NULL };

@@ -112,7 +112,7 @@ Test(client_mods_calls, predefined_mods_parse)
 	cr_assert_null(paged_mod_named(UINT32_MAX));
 }
 
-/* Blanks and the marks of roff do not count. */
+/* Removes blanks and roff markup. */
 static void
 strip_blanks(char *text)
 {
@@ -124,7 +124,7 @@ strip_blanks(char *text)
 	*to = '\0';
 }
 
-/* paged_mods(7) shows the ready-made mods as they are. */
+/* paged_mods(7) contains the text of each predefined mod. */
 Test(client_mods_calls, the_manual_lists_the_predefined_mods)
 {
 	static char manual[1 << 16];
@@ -181,7 +181,7 @@ Test(client_mods_calls, create)
 	paged_mod_set_destroy(NULL);
 }
 
-/* A bind that fails leaves what was bound, of both mods. */
+/* A failed bind leaves the earlier bindings of both mods. */
 Test(client_mods_calls, bind)
 {
 	int32_t window = 30, doc[600] = { 0 };
@@ -222,7 +222,7 @@ Test(client_mods_calls, bind)
 	attention_fixture_plan(decode_q_len);
 	expect_ok(decode_attend(mods));
 	attention_fixture_expect(&what, NULL);
-	/* Names that no mod uses may be anything. */
+	/* Names that no mod uses are ignored. */
 	bad[3] = (struct paged_array){ .name = "9?", .n_dims = 77 };
 	expect_ok(paged_mod_set_bind(mods, 4, bad, NULL));
 }
@@ -251,7 +251,7 @@ Test(client_mods_calls, attention)
 	expect_error(decode_attend(elsewhere), PAGED_ERR_INVALID, "the mods are another batch's");
 	expect_error(attention_fixture_attend(&sinkless), PAGED_ERR_INVALID, "lse_without_sink is 2, neither 0 nor 1");
 
-	/* Positions that 32 bits do not hold. */
+	/* Positions that do not fit 32 bits. */
 	attention_fixture->rows[1].flags = PAGED_ROW_Q_BASE;
 	attention_fixture->rows[1].q_base = (int64_t)INT32_MAX + 1;
 	attention_fixture_plan(decode_q_len);
@@ -269,7 +269,7 @@ Test(client_mods_calls, attention)
 
 /* ------------------------------------------------------------ block masks */
 
-/* Every block of so many equal rows. */
+/* A block mask with all blocks, for n_rows equal rows. */
 static struct paged_block_mask *
 block_mask_all(size_t n_rows, uint32_t n_heads, uint32_t q_len, uint32_t kv_len)
 {
@@ -308,7 +308,7 @@ Test(client_mods_calls, block_masks_of_another_shape_are_refused)
 	expect_error(decode_attend(mods), PAGED_ERR_INVALID, "row 1: 4 query rows, its block mask was made for 3");
 	expect_ok(paged_mod_set_bind(mods, 0, NULL, short_kv));
 	expect_error(decode_attend(mods), PAGED_ERR_INVALID, "row 2: kv_len is 580, its block mask was made for 579");
-	/* Each plan is judged anew; a row that waits has nothing to fit. */
+	/* Each plan is checked again; a row without queries always fits. */
 	attention_fixture_plan(waiting);
 	expect_ok(decode_attend(mods));
 	attention_fixture_plan(decode_q_len);
@@ -351,7 +351,7 @@ Test(client_mods_calls, stale_block_masks)
 		     "row 1: the plan has sequence " SEQ_FORMAT ", the block mask " SEQ_FORMAT,
 		     SEQ_ARGS(attention_fixture->rows[1].seq), SEQ_ARGS(rows[0].seq));
 
-	/* Of explicit tables nobody knows. */
+	/* The library cannot detect changes of explicit pages. */
 	expect_ok(paged_seq_read(pool, rows[0].seq, NULL, pages, 19));
 	rows[1] = (struct paged_batch_row){ .pages = pages, .n_pages = 19, .kv_len = 300 };
 	paged_block_mask_destroy(others);
@@ -372,7 +372,7 @@ Test(client_mods_calls, stale_block_masks)
 	expect_ok(decode_attend(mods));
 }
 
-/* Whatever its other extents are. */
+/* One extent of 0 makes an array empty. */
 Test(client_mods_calls, an_empty_array)
 {
 	struct paged_array array = {
@@ -389,8 +389,8 @@ Test(client_mods_calls, an_empty_array)
 
 #define WIDE (INT64_C(1) << 32)
 
-/* The first query row past what the window holds, so that both names matter. */
-static const struct paged_mod_point wide_q_base = { .q_idx = 4, .kv_idx = 2 };
+/* A point at which paged_mod_evaluate() reads both names. */
+static const struct paged_mod_point wide_point = { .q_idx = 4, .kv_idx = 2 };
 
 Test(client_mods_calls, int64_arrays_and_parameters)
 {
@@ -412,7 +412,7 @@ Test(client_mods_calls, int64_arrays_and_parameters)
 		mod_set_create(attention_mod_parse(PAGED_MOD_MASK, what.mask, N(wide), wide), NULL);
 	double value;
 
-	/* A mod of one dtype is bound to the other, too. */
+	/* A mod parsed with one dtype is also bound with the other. */
 	for (unsigned int step = 0; step < 3; step++) {
 		for (uint32_t i = 0; i < ATTENTION_TOKENS; i++) {
 			twin[i] = (int32_t)(i / (5 + step)) - 3;
@@ -425,12 +425,12 @@ Test(client_mods_calls, int64_arrays_and_parameters)
 		expect_ok(decode_attend(mods));
 		attention_fixture_expect(&what, NULL);
 		expect_ok(paged_mod_evaluate(attention_mod_parse(PAGED_MOD_MASK, what.mask, N(narrow), narrow), N(wide),
-					     wide, &wide_q_base, &value));
+					     wide, &wide_point, &value));
 		cr_assert_eq(value, 1);
 	}
 }
 
-/* A value that does not fit leaves everything as it was. */
+/* After a value that does not fit, the earlier binding stays. */
 Test(client_mods_calls, int64_values_outside_32_bits_are_refused)
 {
 	int64_t window = 3, table[2][700] = { { 0 } }, largest = INT32_MAX;
@@ -451,7 +451,7 @@ Test(client_mods_calls, int64_values_outside_32_bits_are_refused)
 
 	table[1][600] = INT32_MIN - INT64_C(1);
 	expect_error(paged_mod_set_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_RANGE, "%s", said);
-	expect_error(paged_mod_evaluate(mask, N(arrays), arrays, &wide_q_base, &value), PAGED_ERR_RANGE, "%s", said);
+	expect_error(paged_mod_evaluate(mask, N(arrays), arrays, &wide_point, &value), PAGED_ERR_RANGE, "%s", said);
 	expect_error(paged_block_mask_create(pool, &params, mask, N(arrays), arrays, &blocks), PAGED_ERR_RANGE, "%s",
 		     said);
 	expect_error(paged_array_upload(client, &arrays[1]), PAGED_ERR_RANGE, "%s", said);
@@ -477,7 +477,7 @@ Test(client_mods_calls, int64_values_outside_32_bits_are_refused)
 
 /* ------------------------------------------------------- indexes, endings */
 
-/* A read out of bounds belongs to the plan in which it happened, whatever became of the mods. */
+/* An out-of-bounds read is reported for the plan in which it happened, even if the mods are destroyed. */
 Test(client_mods_calls, out_of_bounds_indexes_are_reported)
 {
 	float bias[580] = { 0 };
@@ -486,7 +486,7 @@ Test(client_mods_calls, out_of_bounds_indexes_are_reported)
 	struct paged_mod_set *mods = mod_set_create(NULL, score);
 	const char *said = "mod: array 'bias', index 0 is 300, bounds are 0 to 299";
 
-	/* Row 0 sees keys up to 299, row 2 up to 579. */
+	/* Row 0 attends keys up to 299, row 2 up to 579. */
 	attention_fixture->rows[2].kv_len = 301;
 	attention_fixture_plan(decode_q_len);
 	expect_ok(paged_mod_set_bind(mods, 1, arrays, NULL));
@@ -508,7 +508,7 @@ Test(client_mods_calls, out_of_bounds_indexes_are_reported)
 	}
 }
 
-/* Though the 0 that is read instead says the same as all elements. */
+/* An index is reported even if reading 0 instead does not change the result. */
 Test(client_mods_calls, out_of_bounds_indexes_are_reported_even_if_unused)
 {
 	int32_t zeros[580] = { 0 };
@@ -557,7 +557,7 @@ Test(client_mods_calls, a_forked_child_may_only_free)
 	expect_ok(decode_attend(left));
 }
 
-/* Inside out, or all at once: the sanitizers look for what is left, or gone twice. */
+/* Destroys objects in several orders; the sanitizers detect leaks and double frees. */
 Test(client_mods_calls, objects_may_be_destroyed_in_any_order)
 {
 	struct paged_mod *mask = attention_mod_parse(PAGED_MOD_MASK, "causal", 0, NULL);

@@ -47,7 +47,7 @@ quantised_setup(void)
 
 TestSuite(quantised, .init = quantised_setup, .fini = client_fixture_teardown);
 
-/* A batch of one sequence of TOKENS, all of them queries. */
+/* A batch of one sequence of TOKENS tokens, all of them queries. */
 static struct paged_batch *
 plan_tokens(unsigned int i)
 {
@@ -67,7 +67,7 @@ plane_address(const struct paged_pool_info *info, const struct paged_plane_info 
 	return (const uint8_t *)info->base + plane->offset + head * plane->head_stride + token * plane->token_stride;
 }
 
-/* Element d of the first page's plane, times its scale. */
+/* Element d of a token in the sequence's page, times its scale. */
 static float
 stored_value(const struct paged_pool_info *info, bool of_v, uint32_t head, uint32_t token, uint32_t d,
 	     const float *scales)
@@ -94,7 +94,7 @@ error_bound(enum paged_dtype dtype, const float *x, uint32_t d)
 	return reference_unit(dtype) * fabs((double)x[d]) + 0x1p-10; /* below the normal numbers of e4m3 */
 }
 
-/* What the pages hold is as near as promised, and attention is exact on that. */
+/* Stored values are within the documented error, and attention matches the reference on the stored values. */
 Test(quantised, stored_values_and_attention)
 {
 	static const float k_scale[FIXTURE_KV_HEADS] = { 0.25f, 1.5f }, v_scale[FIXTURE_KV_HEADS] = { 1, 0.01f };
@@ -177,7 +177,7 @@ Test(quantised, scales_are_checked)
 		     "pool mla keeps V in K: v_scale must be NULL");
 }
 
-/* A tensor of the caller's is of a dtype that tensors have. */
+/* The caller's tensors have a floating-point dtype of 16 or 32 bits. */
 Test(quantised, tensors_must_be_floats)
 {
 	struct paged_batch *batch = plan_tokens(POOL_I8);
@@ -233,7 +233,7 @@ Test(quantised, rotary_is_checked)
 #undef BAD
 }
 
-/* Half a turn and a quarter of one; whoever has the struct without rotary has none. */
+/* Rotations by 180 and 90 degrees; a struct_size without rotary means no rotation. */
 Test(quantised, rotary_rotates_k)
 {
 	const struct paged_rotary rotary = { .struct_size = sizeof(rotary),

@@ -49,7 +49,7 @@ rows_create(struct paged_batch_row rows[ROWS])
 	expect_ok(paged_append(batch, 0, &k_tensor, &v_tensor, NULL));
 }
 
-/* A sequence keeps its number while its place changes, and with it its part of an array. */
+/* PAGED_ROW_B: a sequence keeps its b, and its part of an array, when its row changes. */
 Test(rows, b_of_a_row_in_mods)
 {
 	static const int32_t first[8] = { 9, 9, 9, 9, 9, 0, 9, 2 };
@@ -72,7 +72,7 @@ Test(rows, b_of_a_row_in_mods)
 	expect_ok(paged_mod_set_create(batch, &params, &mods));
 	expect_ok(paged_mod_set_bind(mods, 1, &array, NULL));
 	with.mod_set = mods;
-	/* By their places, which are 0 and 1, no row sees anything. */
+	/* By default b is the row's index, 0 and 1: no row attends any key. */
 	expect_ok(paged_attention(batch, 0, &q_tensor, &out_tensor, &with));
 	for (uint32_t i = 0; i < ELEMENTS; i++)
 		cr_assert_eq(out[i], 0);
@@ -83,7 +83,7 @@ Test(rows, b_of_a_row_in_mods)
 	}
 	expect_ok(paged_batch_plan(batch, ROWS, rows));
 	expect_ok(paged_attention(batch, 0, &q_tensor, &out_tensor, &with));
-	/* Row 0 sees token 2 alone, from query row 2 on; row 1 sees all before it. */
+	/* Row 0 attends token 2 only, from query row 2 on; row 1 attends all earlier tokens. */
 	for (uint32_t i = 0; i < FIXTURE_KV_HEADS * FIXTURE_DIM; i++) {
 		cr_assert_eq(out[i], 0);
 		cr_assert_float_eq(out[2 * FIXTURE_KV_HEADS * FIXTURE_DIM + i],
@@ -91,7 +91,7 @@ Test(rows, b_of_a_row_in_mods)
 		cr_assert_float_eq(out[TOKENS * FIXTURE_KV_HEADS * FIXTURE_DIM + i],
 				   v[TOKENS * FIXTURE_KV_HEADS * FIXTURE_DIM + i], 1e-6);
 	}
-	/* The same sequences in other places, and so other query rows; a block mask knows the numbers too. */
+	/* The same sequences in other rows; block masks use the same b. */
 	memcpy(other_out, out, sizeof(out));
 	for (uint32_t i = 0; i < ELEMENTS / ROWS; i++) {
 		float first_half = q[i];
@@ -132,13 +132,13 @@ Test(rows, append_refuses_to_write_a_token_twice)
 	const struct paged_append_params append = { .struct_size = sizeof(append), .positions = positions };
 	static const uint32_t pages[2] = { 15, 14 }, same[2] = { 13, 15 };
 
-	/* A plan that only reads may name a token twice; append refuses to write it so. */
+	/* A plan for reading may contain a token twice; append refuses to write it twice. */
 	expect_ok(paged_batch_plan(batch, 3, rows));
 	expect_error(paged_append(batch, 0, &k_tensor, &v_tensor, NULL), PAGED_ERR_INVALID,
 		     "rows 0 and 2 write the same token: position 5 of row 2");
 	expect_ok(paged_append(batch, 0, &k_tensor, &v_tensor, &append));
 	expect_ok(paged_attention(batch, 0, &q_tensor, &out_tensor, NULL));
-	/* One behind the other, in one page and over its border. */
+	/* One after the other, in one page and across its end. */
 	rows[2].kv_len = 8;
 	expect_ok(paged_batch_plan(batch, 3, rows));
 	expect_ok(paged_append(batch, 0, &k_tensor, &v_tensor, NULL));
@@ -146,7 +146,7 @@ Test(rows, append_refuses_to_write_a_token_twice)
 	rows[0].flags = PAGED_ROW_NO_APPEND;
 	expect_ok(paged_batch_plan(batch, 3, rows));
 	expect_ok(paged_append(batch, 0, &k_tensor, &v_tensor, NULL));
-	/* The same place of a page that two tables name, wherever they name it. */
+	/* The same slot of a page that both tables contain, at any index. */
 	rows[0] = (struct paged_batch_row){ .pages = pages, .n_pages = 2, .q_len = 2, .kv_len = 3 };
 	rows[1] = (struct paged_batch_row){ .pages = same, .n_pages = 2, .q_len = 2, .kv_len = 6 };
 	expect_ok(paged_batch_plan(batch, 2, rows));
@@ -158,7 +158,7 @@ Test(rows, append_refuses_to_write_a_token_twice)
 	expect_ok(paged_append(batch, 0, &k_tensor, &v_tensor, NULL));
 }
 
-/* Rows that kept their sequences from the last plan are not compared again; those that changed are. */
+/* Append compares only rows whose sequence changed since the last plan. */
 Test(rows, duplicate_check_after_rows_change)
 {
 	const paged_seq_id first = fixture_create_seq(12), second = fixture_create_seq(12),
@@ -168,14 +168,14 @@ Test(rows, duplicate_check_after_rows_change)
 
 	expect_ok(paged_batch_plan(batch, 2, rows));
 	expect_ok(paged_append(batch, 0, &k_tensor, &v_tensor, NULL));
-	/* Row 1 has its sequence yet from two plans ago. */
+	/* Row 1 still has its sequence of two plans ago. */
 	rows[0].seq = second;
 	expect_ok(paged_batch_plan(batch, 1, rows));
 	expect_ok(paged_append(batch, 0, &k_tensor, &v_tensor, NULL));
 	expect_ok(paged_batch_plan(batch, 2, rows));
 	expect_error(paged_append(batch, 0, &k_tensor, &v_tensor, NULL), PAGED_ERR_INVALID,
 		     "rows 0 and 1 write the same token: position 5 of row 1");
-	/* The same rows as before, which write different tokens and then one again. */
+	/* The same sequences, which write different tokens, and then the same token. */
 	rows[1].kv_len = 7;
 	expect_ok(paged_batch_plan(batch, 2, rows));
 	expect_ok(paged_append(batch, 0, &k_tensor, &v_tensor, NULL));
@@ -183,7 +183,7 @@ Test(rows, duplicate_check_after_rows_change)
 	expect_ok(paged_batch_plan(batch, 2, rows));
 	expect_error(paged_append(batch, 0, &k_tensor, &v_tensor, NULL), PAGED_ERR_INVALID,
 		     "rows 0 and 1 write the same token: position 6 of row 1");
-	/* A sequence without pages is in two rows, and gets some. */
+	/* A sequence without pages is in two rows, and then gets pages. */
 	rows[0] = rows[1] = (struct paged_batch_row){ .seq = empty };
 	expect_ok(paged_batch_plan(batch, 2, rows));
 	expect_ok(paged_seq_reserve(client, 1, &(struct paged_seq_item){ .seq = empty, .n_tokens = 4 }));
@@ -243,7 +243,7 @@ Test(rows, tensors_in_bhsd_layout)
 	cr_assert_eq(memcmp(other_out, k2, sizeof(k2)), 0);
 	transpose_to_bhsd(other_out, v);
 	cr_assert_eq(memcmp(other_out, v2, sizeof(v2)), 0);
-	/* A result merged with itself is itself. */
+	/* Merging a result with itself gives the same result. */
 	merge.part[0] = merge.part[1] = merge.out = o2t;
 	merge.part_lse[0] = merge.part_lse[1] = lse[0];
 	memcpy(other_out, out2, sizeof(out2));
@@ -256,7 +256,7 @@ Test(rows, tensors_in_bhsd_layout)
 	expect_ok(paged_merge(batch, &merge));
 	for (uint32_t i = 0; i < ELEMENTS; i++)
 		cr_assert_float_eq(out2[i], other_out[i], 1e-6);
-	/* Strides by which rows lie in each other. */
+	/* Strides that let rows overlap. */
 	o2t.batch_stride = TOKENS * FIXTURE_DIM;
 	expect_error(paged_attention(batch, 0, &q2t, &o2t, NULL), PAGED_ERR_INVALID,
 		     "out: its strides let heads and tokens overlap");
@@ -284,7 +284,7 @@ Test(rows, tensor_strides_are_checked)
 		     "q has heads of 4 dims, not 8");
 	bad.n_heads = 0;
 	expect_error(paged_attention(batch, 0, &bad, &out_tensor, NULL), PAGED_ERR_INVALID, "q has no heads");
-	/* Of a tensor without tokens nothing is read, whatever its strides. */
+	/* A tensor without tokens is not read, so its strides do not matter. */
 	bad = q_tensor;
 	bad.token_stride = bad.head_stride = 1;
 	bad.batch_stride = INT64_MAX;

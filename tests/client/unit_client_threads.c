@@ -11,7 +11,7 @@
 #include "tests/support/client_fixture.h"
 #include "tests/support/reference.h"
 
-/* Enough of everything that no call is done by the calling thread alone. */
+/* Large enough that every call uses several threads. */
 enum { KV_HEADS = 4, Q_HEADS = 8, WIDE = 64, TOKENS = 700, DECODED = 3 };
 
 static const struct paged_pool_params wide_pool = {
@@ -50,7 +50,7 @@ wide_client_open(const struct paged_client_params *params)
 	expect_ok(paged_pool_open(client, "wide", &pool));
 }
 
-/* Append and attend with mods, merge, decode, gather: all that kernels do. */
+/* Runs every kind of kernel: append, attention with mods, merge, decode, gather. */
 static void
 run_all_calls(const struct paged_client_params *params, struct results *results)
 {
@@ -178,7 +178,7 @@ Test(threads, a_run_function_on_the_calling_thread)
 	cr_assert_eq(count_threads(), n_threads);
 }
 
-/* A pool of three threads, which serve any number of parts. */
+/* A pool of three worker threads, for any number of parts. */
 enum { POOL_THREADS = 3 };
 
 struct program_pool {
@@ -271,7 +271,7 @@ run_with_one_again(void *argument, paged_work_fn work, void *work_argument, uint
 	work(work_argument, n);
 }
 
-/* A call says that run() was wrong, and the next one is as good as ever. */
+/* A call reports that run() was incorrect; the next call works. */
 Test(threads, an_incorrect_run_function_is_reported)
 {
 	static const struct {
@@ -304,7 +304,7 @@ Test(threads, an_incorrect_run_function_is_reported)
 
 /* --------------------------------------------------------------------- CPUs */
 
-/* Those that this process may use, n_p at most. */
+/* The CPUs that this process may use, at most *n_p. */
 static void
 usable_cpus(uint32_t *cpus, uint32_t *n_p)
 {
@@ -318,7 +318,7 @@ usable_cpus(uint32_t *cpus, uint32_t *n_p)
 	*n_p = n;
 }
 
-/* Of all threads but this one: how many run on that CPU alone. */
+/* Number of threads, other than this one, that are bound to that CPU. */
 static unsigned int
 count_bound_to(uint32_t cpu)
 {
@@ -347,7 +347,7 @@ Test(threads, threads_are_bound_to_cpus)
 	params.cpus = cpus;
 	params.n_cpus = n;
 	expect_same_as_one_thread(&params);
-	/* The first is the caller's: nobody else runs there, and it is not bound itself. */
+	/* The first CPU is the caller's: no other thread is bound to it, nor is the caller. */
 	cr_assert_eq(sched_getaffinity(0, sizeof(before), &before), 0);
 	wide_client_open(&params);
 	cpus[0] = cpus[1] = 77; /* copied */
@@ -364,7 +364,7 @@ Test(threads, threads_are_bound_to_cpus)
 	paged_client_close(client);
 }
 
-/* A program that has bound its own thread, as engines do, may still say where the others go. */
+/* A program whose own thread is bound, as engines do, may choose the CPUs of the library's threads. */
 Test(threads, threads_are_bound_when_the_caller_is_bound)
 {
 	uint32_t cpus[2], n = 2;
@@ -428,7 +428,7 @@ Test(threads, invalid_params_are_refused)
 	not_opened(&params, "n_cpus is 2, cpus is NULL");
 }
 
-/* Programs built before there were CPUs to name. */
+/* Programs built before params had the member cpus. */
 Test(threads, params_of_an_older_struct_size)
 {
 	struct paged_client_params params = client_params(2);

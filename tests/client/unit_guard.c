@@ -9,7 +9,7 @@
 
 #include "client/api/guard.h"
 
-/* What a child that may only exit finds; -1: it made a system call. */
+/* The guard's result in a child that may only exit; -1: it made a system call. */
 static int
 guard_state_in_child(const struct guard *guard, bool strict)
 {

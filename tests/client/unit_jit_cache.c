@@ -76,7 +76,7 @@ expect_cached(struct jit_cache *cache, const char *name, const char *expected, s
 	return status;
 }
 
-/* The n-th file in the cache's folder; how many there are. */
+/* Path of the n-th file in the cache's directory; returns the number of files. */
 static unsigned int
 cache_file_find(const char *number, char *path, size_t size)
 {
@@ -220,7 +220,7 @@ Test(jit_cache, a_directory_that_cannot_be_created)
 	cr_expect_not_null(strstr(error.text, "Not a directory"), "%s", error.text);
 }
 
-/* Every byte of a file, one after another, and every length. */
+/* Each byte of a file is changed in turn, and the file truncated to each length. */
 Test(jit_cache, damaged_files_are_misses)
 {
 	struct jit_cache *cache = test_cache_open(0);
@@ -268,7 +268,7 @@ Test(jit_cache, removed_files_are_misses)
 	jit_cache_close(cache);
 }
 
-/* Another key's file under this one's name is not this one's. */
+/* The file of another key under this key's name is a miss. */
 Test(jit_cache, a_renamed_file_is_a_miss)
 {
 	struct jit_cache *cache = test_cache_open(0);
@@ -292,7 +292,7 @@ Test(jit_cache, eviction_is_least_recently_used)
 
 	for (name[0] = 'a'; name[0] <= 'c'; name[0]++) {
 		cache_put(cache, name, bytes, sizeof(bytes));
-		usleep(12000); /* file systems count in steps of the clock's interrupt */
+		usleep(12000); /* file times have the resolution of the timer interrupt */
 	}
 	cr_expect_eq(expect_cached(cache, "a", bytes, sizeof(bytes)), PAGED_OK);
 	usleep(12000);
@@ -327,7 +327,7 @@ Test(jit_cache, temporary_files_of_dead_writers_are_removed)
 	jit_cache_close(cache);
 }
 
-/* What is read is always whole, whoever writes and removes. */
+/* Readers get complete contents while other processes write and evict. */
 static int
 cache_child(unsigned int number)
 {

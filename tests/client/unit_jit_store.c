@@ -18,9 +18,9 @@
 #include "tests/support/mod_fixture.h"
 #include "tests/fake-cuda/load.h"
 
-/* A compiler that gives back the mods' text, when it is let. */
+/* A compiler that returns the mods' text as the image. */
 struct fake_compiler {
-	sem_t permits; /* compile once more */
+	sem_t permits; /* needs_permit: each compilation takes one */
 	bool needs_permit;
 	bool fails, absent;
 	const char *version;
@@ -198,14 +198,14 @@ Test(jit_store, requests_that_differ_compile_separately)
 			expect_image(code, requests[i].mods);
 		}
 		jit_store_destroy(store, false);
-		/* Later lives find all on disk, whatever compiler there is, and open none. */
+		/* Later stores read everything from disk, and open no compiler, not even one of another version. */
 		cr_expect_eq(fake_compiler.n_compiled, 5);
 		cr_expect_eq(fake_compiler.n_opened, 101);
 		fake_compiler.version = "2";
 	}
 }
 
-/* What is on disk needs no compiler to be there. */
+/* Cached code is found without a compiler. */
 Test(jit_store, cached_code_needs_no_compiler)
 {
 	struct fake_compiler fake_compiler = { .absent = false };
@@ -224,7 +224,7 @@ Test(jit_store, cached_code_needs_no_compiler)
 			   fake_compiler.log);
 }
 
-/* A driver that is older than the compiler: that of another machine with the same home. */
+/* The driver may be older than the compiler: another machine shares the home directory. */
 Test(jit_store, code_refused_by_the_driver)
 {
 	struct fake_compiler fake_compiler = { .absent = false };
@@ -235,7 +235,7 @@ Test(jit_store, code_refused_by_the_driver)
 		store = test_store_open(&fake_compiler, cache_dir);
 		a = test_prepare(store, "a");
 		expect_image(a, "a");
-		/* Its own work is refused for good; what was on disk is worth another try. */
+		/* Code compiled by this store fails permanently; cached code is compiled once more. */
 		if (life < 2)
 			cr_expect_eq(jit_refused(a), life == 1);
 		if (life == 1) {
@@ -252,7 +252,7 @@ Test(jit_store, code_refused_by_the_driver)
 	}
 }
 
-/* In order, by the thread that asks, once. */
+/* jit_store_flush_log() logs each line once, in order, in the calling thread. */
 Test(jit_store, log_lines_are_kept_until_a_flush)
 {
 	struct fake_compiler fake_compiler = { .absent = false };
@@ -298,7 +298,7 @@ Test(jit_store, no_compiler)
 	cr_expect_eq(fake_compiler.n_opened, 1);
 }
 
-/* All files of the cache lose their last byte. */
+/* Truncates all files of the cache by one byte. */
 static void
 cache_truncate_files(void)
 {
@@ -420,7 +420,7 @@ Test(jit_store, concurrent_requests)
 	cr_expect_eq(fake_compiler.n_compiled, 7);
 }
 
-/* Every AOT mod is there without a compiler, until a driver says that it is not for it. */
+/* AOT mods need no compiler, until a driver refuses their code. */
 Test(jit_store, aot_mods_need_no_compiler)
 {
 	struct fake_compiler fake_compiler = { .absent = false };
@@ -459,7 +459,7 @@ Test(jit_store, aot_mods_need_no_compiler)
 	cr_expect_eq(fake_compiler.n_compiled, 1);
 }
 
-/* By NVRTC, and found on disk the second time. */
+/* Compiles with NVRTC, then reads from disk. */
 static void
 nvrtc_compile_twice(void)
 {
@@ -493,13 +493,13 @@ nvrtc_compile_twice(void)
 	mod_fixture_close(&mask);
 }
 
-/* The toolkit's own. */
+/* The CUDA toolkit's NVRTC. */
 Test(jit_store, nvrtc)
 {
 	nvrtc_compile_twice();
 }
 
-/* The host's compiler under its name, as where there is no toolkit. */
+/* The fake NVRTC, which runs the host's compiler. */
 Test(jit_store, nvrtc_of_fake_cuda)
 {
 	cr_assert(fake_cuda_load_nvrtc(), "%s", dlerror());

@@ -7,20 +7,20 @@
 
 #define ROWS 2u
 #define MAX_ROWS_OF_Q 8u
-#define DOC_LEN 200u /* has bounds of its own for intervals */
+#define DOC_LEN 200u /* so large that the array gets a range tree */
 
 TestSuite(quiet, .init = client_fixture_setup, .fini = client_fixture_teardown);
 
 static _Atomic unsigned int n_allocations;
 
-/* AddressSanitizer has an allocator of its own. */
+/* AddressSanitizer has its own allocator. */
 #ifndef __SANITIZE_ADDRESS__
 #define COUNTED true
 
-/* The library is to find these: the build hides what is not said to be public. */
+/* The library must call these; the build hides symbols by default. */
 #pragma GCC visibility push(default)
 
-/* glibc's names for what is replaced here. */
+/* glibc's functions under the names that the replacements below call. */
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *memory, size_t size);
@@ -59,7 +59,7 @@ aligned_alloc(size_t alignment, size_t size)
 #define COUNTED false
 #endif
 
-/* A batch, and what it attends with besides. */
+/* A batch with its mods and block mask. */
 struct quiet {
 	struct paged_batch *batch;
 	struct paged_mod_set *mod_set;
@@ -94,11 +94,11 @@ quiet_open(uint32_t reserve_ahead)
 	params.mask = mask;
 	params.score = score;
 	expect_ok(paged_mod_set_create(quiet.batch, &params, &quiet.mod_set));
-	quiet_bind(&quiet); /* the largest arrays that it will have */
+	quiet_bind(&quiet); /* with the largest arrays of the test */
 	return quiet;
 }
 
-/* What an engine does with a plan. */
+/* One engine step with a plan. */
 static void
 quiet_step(struct quiet *quiet, const struct paged_batch_row *rows)
 {
@@ -167,7 +167,7 @@ Test(quiet, a_step_does_not_allocate)
 	count_step_allocations(quiet_open(0));
 }
 
-/* The reserve suffices, so nothing is asked. */
+/* reserve_ahead covers all steps, so there is no request. */
 Test(quiet, a_step_with_reserve_ahead_does_not_allocate)
 {
 	count_step_allocations(quiet_open(1));

@@ -92,7 +92,7 @@ Test(region, format_and_view)
 	cr_assert_leq((uint8_t *)(region_page(&region.view, 9) + 1), (uint8_t *)region_page_table(&region.view, 0));
 }
 
-/* However large the mapping, the capacity of a full page table must fit its field: callers multiply. */
+/* The capacity of a full page table must fit 32 bits for any size of the mapping, because callers multiply. */
 Test(region, page_tables_whose_capacity_overflows)
 {
 	region.header->table_entries = 1u << 24;
@@ -113,7 +113,7 @@ Test(region, size_of_invalid_params_is_0)
 		{ .n_pages = UINT32_MAX, .n_slots = 1, .page_size = 1, .max_length = 1 },
 		{ .n_pages = 1, .n_slots = 1, .page_size = 257, .max_length = 1 },
 		{ .n_pages = 1, .n_slots = 1, .page_size = 1, .max_length = UINT32_MAX },
-		/* The last page of a full page table would end one token past what the capacity can say. */
+		/* The last page of a full page table would end one token past the largest capacity. */
 		{ .n_pages = 1, .n_slots = 1, .page_size = 256, .max_length = UINT32_MAX - 200 },
 	};
 	struct region_params most = {
@@ -162,7 +162,7 @@ Test(region, refuses_another_boot_id)
 	cr_assert_eq(region_view_init(&view, region.base, region.size, NULL, &region.error), PAGED_OK);
 }
 
-/* Each line makes the header lie about one thing. */
+/* Each line makes one field of the header invalid. */
 #define EXPECT_INVALID(assignment)                                                            \
 	do {                                                                                  \
 		struct region_header before;                                                  \
@@ -201,7 +201,7 @@ Test(region, refuses_offsets_outside_the_region)
 	EXPECT_INVALID(h->tables_offset += 1);
 }
 
-/* A newer owner's records may be larger: only the header says where things are. */
+/* A newer owner's records may be larger: readers use the strides and offsets of the header. */
 Test(region, accepts_larger_strides)
 {
 	static _Alignas(64) uint8_t memory[8192];
@@ -283,13 +283,13 @@ Test(region, snapshot_of_stale_ids)
 	cr_assert_eq(region_snapshot_begin(&region.view, (paged_seq_id)5 << 32 | 3, &snapshot), REGION_STALE);
 	cr_assert_eq(region_snapshot_begin(&region.view, (paged_seq_id)5 << 32 | UINT32_MAX, &snapshot), REGION_STALE);
 	cr_assert_eq(region_snapshot_begin(&region.view, (paged_seq_id)4 << 32 | 1, &snapshot), REGION_STALE);
-	/* Slots that were never used have generation 0, and so have no ids. */
+	/* Slots that were never used have generation 0, which no id has. */
 	cr_assert_eq(region_snapshot_begin(&region.view, 2, &snapshot), REGION_STALE);
 	field_set(&slot->owner, 0);
 	cr_assert_eq(region_snapshot_begin(&region.view, SEQ, &snapshot), REGION_STALE);
 }
 
-/* An owner would not write it, but a reader must not leave the page table. */
+/* No owner writes this capacity, but a reader must stay inside the page table. */
 Test(region, snapshot_of_an_invalid_capacity)
 {
 	struct region_slot *slot = sequence_write(&region.view, region.header);
@@ -345,7 +345,7 @@ Test(region, check)
 	expect_check_error("high-water marks 11 pages and 2 slots exceed 10 and 3");
 	field_set(&region.header->high_page, 4);
 
-	/* An owner that died within a change. */
+	/* An owner that died during a change. */
 	atomic_fetch_add(&region.header->change, 1);
 	cr_assert_eq(region_check(&region.view, &accounting, &region.error), PAGED_ERR_AGAIN);
 }

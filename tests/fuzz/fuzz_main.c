@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Seeds, and mutations of them, without a fuzzer. */
+/* Runs the seeds and mutations of them, without libFuzzer. */
 #include "config.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #define MAX_SIZE (70u << 10) /* a little above the largest message */
 #define MUTATIONS 2000u      /* of each seed */
 
-/* The heap, so that a sanitizer sees a read past the end. */
+/* On the heap, so that a sanitizer detects a read past the end. */
 static void
 fuzz_run(const uint8_t *data, size_t size)
 {
@@ -24,7 +24,7 @@ fuzz_run(const uint8_t *data, size_t size)
 	free(copy);
 }
 
-/* One to four changes: a byte, a bit, a piece lost, a piece doubled, the end cut. */
+/* One to four changes: a byte, a bit, a removed part, a repeated part, a truncation. */
 static size_t
 fuzz_mutate(uint8_t *data, size_t size)
 {

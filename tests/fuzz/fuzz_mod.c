@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Mod texts.  What parses must have a canonical text that parses to itself,
- * and every evaluator must survive it: odd inputs, wild indexes, hostile
- * numbers.
+ * Mod texts.  A text that parses must have a canonical text that parses to itself,
+ * and every evaluator must handle it: unusual inputs, out-of-bounds indexes,
+ * extreme numbers.
  */
 #include "config.h"
 
@@ -115,7 +115,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	return 0;
 }
 
-/* The first byte is even for a mask, odd for a score. */
+/* An even first byte selects a mask mod, an odd one a score mod. */
 static const char *const seeds[] = {
 	"0kv_idx <= q_idx && (kv_idx < 4 || q_idx - kv_idx < window)",
 	"0document and not sliding_window(window * 2) or causal",

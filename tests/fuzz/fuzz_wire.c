@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The four parsers of wire.h.  The first byte chooses one; the rest is the
- * message.  What parses must pack again, and what was packed must parse to
- * something that packs to the same bytes.
+ * The four parsers of wire.h.  The first byte selects one; the rest is the
+ * message.  A message that parses must pack, and the packed bytes must parse to a
+ * message that packs to the same bytes.
  */
 #include "config.h"
 
@@ -46,7 +46,7 @@ message_parse(int parser, const uint8_t *data, size_t size, union message *messa
 		status = wire_reply_parse(data, size, &arena, &message->reply, &error);
 		break;
 	}
-	/* A refusal has a sentence and its own status. */
+	/* A refused message sets the error's text and status. */
 	if (status != PAGED_OK && (error.status != status || error.text[0] == '\0'))
 		abort();
 	return status;
@@ -79,7 +79,7 @@ fuzz_arenas_create(void)
 		abort();
 }
 
-/* Success to request 0 has no bytes at all, which pack cannot tell from what does not fit. */
+/* A success reply to request 0 packs to 0 bytes, which also means that a message does not fit. */
 static bool
 message_is_empty_reply(int parser, const union message *message)
 {

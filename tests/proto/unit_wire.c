@@ -40,7 +40,7 @@ Test(wire, largest_reserve_fits)
 	cr_assert_eq(back.kind, WIRE_RESERVE);
 	cr_assert_eq(back.change.n, PAGED_MAX_REQUEST_SEQS);
 	cr_assert_arr_eq(back.change.items, items, sizeof(items));
-	/* Unlike ones travel one by one. */
+	/* Items that differ are packed one by one. */
 	items[1].n_ahead = 0;
 	request.change.n = 3;
 	size = wire_request_pack(&request, &arena, buffer, sizeof(buffer));
@@ -48,7 +48,7 @@ Test(wire, largest_reserve_fits)
 	cr_assert_arr_eq(back.change.items, items, 3 * sizeof(*items));
 }
 
-/* 4096 sequences whose tags are as long as those of one request may be. */
+/* 4096 sequences whose tags have the largest total size of a request. */
 Test(wire, largest_create_fits)
 {
 	static struct seq_spec specs[PAGED_MAX_REQUEST_SEQS];
@@ -153,7 +153,7 @@ Test(wire, names_with_control_characters_are_refused)
 	cr_assert_str_eq(error.text, "OpenPool.name has a control character at byte 1");
 }
 
-/* The largest block mask: all rows with a base, the longest text, all names. */
+/* The largest mask request: all rows with q_base, the longest text, all names. */
 Test(wire, largest_mask_fits)
 {
 	static uint32_t q_len[PAGED_MAX_MASK_ROWS], kv_len[PAGED_MAX_MASK_ROWS];
@@ -301,7 +301,7 @@ Test(wire, lists_round_trip)
 	cr_assert_arr_eq(back.table.page, pages, sizeof(pages));
 }
 
-/* Every field of every report travels. */
+/* Every field of every report survives pack and parse. */
 Test(wire, reports_round_trip)
 {
 	struct paged_pool_entry pool;
@@ -354,7 +354,7 @@ Test(wire, reports_round_trip)
 	cr_expect_str_eq(error.text, "Table has no sequence");
 }
 
-/* 64 KiB of empty submessages want megabytes; the arena says no. */
+/* 64 KiB of empty submessages need megabytes, which the arena refuses. */
 Test(wire, a_message_that_decodes_to_megabytes_is_refused)
 {
 	struct wire_reply back;
@@ -398,7 +398,7 @@ grant_round_trip(const struct wire_control_reply *reply, struct wire_control_rep
 	return wire_control_reply_parse(buffer, size, &arena, back, &error);
 }
 
-/* What opens a GPU's memory comes through; what cannot be is refused. */
+/* The fields that open GPU memory survive; invalid ones are refused. */
 Test(wire, gpu_pool_grants_round_trip)
 {
 	struct wire_control_reply back, reply = { .kind = WIRE_POOL_GRANT };
@@ -428,7 +428,7 @@ Test(wire, gpu_pool_grants_round_trip)
 	cr_expect_str_eq(error.text, "PoolGrant.export_kind is 3; the largest is 2");
 }
 
-/* A field of bytes that is shorter than it shall be. */
+/* A field of bytes that is too short. */
 Test(wire, canaries_and_handles_have_a_fixed_size)
 {
 	struct wire_control_reply back, reply = { .kind = WIRE_POOL_GRANT };

@@ -210,7 +210,7 @@ golden_fixture_block_mask(const struct golden_fixture *fixture, uint32_t q_block
 						    .flags = PAGED_ROW_Q_BASE,
 						    .q_base = fixture->q_base[b] };
 	expect_ok(paged_block_mask_create(fixture->pa.pool, &params, fixture->mask_mod, fixture->golden->n_arrays,
-				     fixture->arrays, &mask));
+					  fixture->arrays, &mask));
 	return mask;
 }
 
