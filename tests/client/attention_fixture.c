@@ -15,13 +15,13 @@ static const struct paged_pool_params attention_pool_params = {
 	.n_kv_heads = ATTENTION_KV_HEADS,
 	.k_dim = ATTENTION_DIM,
 	.dtype = PAGED_F32,
-	.page_size = 16,
-	.n_pages = 80,
+	.page_size = ATTENTION_PAGE_SIZE,
+	.n_pages = ATTENTION_N_PAGES,
 	.n_slots = 8,
 	.max_length = ATTENTION_TOKENS,
 };
 
-/* All layers alike. */
+/* Appends random K and V, the same in all layers. */
 static void
 attention_fixture_fill(uint32_t r, uint32_t n_tokens)
 {
@@ -47,7 +47,7 @@ attention_fixture_fill(uint32_t r, uint32_t n_tokens)
 void
 attention_fixture_setup(void)
 {
-	static const uint32_t lengths[ATTENTION_ROWS] = { 300, 33, 580 };
+	static const uint32_t lengths[ATTENTION_ROWS] = { ATTENTION_KV_LEN_0, ATTENTION_KV_LEN_1, ATTENTION_KV_LEN_2 };
 	const struct paged_client_params params = { .struct_size = sizeof(params), .n_threads = 2 };
 
 	attention_fixture = calloc(1, sizeof(*attention_fixture));

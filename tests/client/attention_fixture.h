@@ -12,7 +12,12 @@
 #include "tests/support/reference.h"
 
 #define ATTENTION_ROWS 3u
-#define ATTENTION_TOKENS 700u /* most tokens of a sequence */
+#define ATTENTION_TOKENS 700u   /* most tokens of a sequence */
+#define ATTENTION_KV_LEN_0 300u /* tokens of the sequence of row 0 */
+#define ATTENTION_KV_LEN_1 33u
+#define ATTENTION_KV_LEN_2 580u
+#define ATTENTION_PAGE_SIZE 16u
+#define ATTENTION_N_PAGES 80u
 #define ATTENTION_QUERIES 128u
 #define ATTENTION_Q_HEADS 4u
 #define ATTENTION_KV_HEADS 2u
@@ -32,8 +37,7 @@ struct attention_fixture {
 	float row_max[ATTENTION_QUERIES][ATTENTION_Q_HEADS];
 };
 
-/** attention_fixture_setup, attention_fixture_teardown - per test: client, pool, and `fixture` with sequences of 300,
- * 33 and 580 tokens */
+/** attention_fixture_setup, attention_fixture_teardown - per test: client, pool, and `attention_fixture` */
 void attention_fixture_setup(void);
 void attention_fixture_teardown(void);
 extern struct attention_fixture *attention_fixture;
@@ -54,13 +58,13 @@ struct attention_mods {
 /** attention_fixture_expect - the results match float64 attention with the mods' texts */
 void attention_fixture_expect(const struct attention_mods *mods, const struct paged_attention_params *params);
 
-/** fixture_mods_open - parse and create the mods; bind the arrays, if any */
+/** attention_mod_set_open - parse and create the mods; bind the arrays, if any */
 struct paged_mod_set *attention_mod_set_open(const struct attention_mods *mods);
 
 struct paged_mod *attention_mod_parse(enum paged_mod_kind kind, const char *text, size_t n_arrays,
 				      const struct paged_array *arrays);
 
-/** PARAMETER("window", PAGED_I32, variable), ARRAY("doc", PAGED_I32, values) - a struct paged_array */
+/** MOD_PARAMETER("window", PAGED_I32, variable), MOD_ARRAY("doc", PAGED_I32, values) - a struct paged_array */
 #define MOD_PARAMETER(name_, dtype_, variable_)                          \
 	{                                                                \
 		.name = (name_), .dtype = (dtype_), .data = &(variable_) \

@@ -7,7 +7,6 @@
 TestSuite(client_merge, .init = attention_fixture_setup, .fini = attention_fixture_teardown);
 
 #define PREFIX 256u /* tokens */
-#define PAGE 16u
 #define SHARERS 2u
 #define QUERIES 43u
 
@@ -41,13 +40,17 @@ shared_prefix_rows(struct paged_batch_row *rows, uint32_t (*pages)[64])
 	static const uint32_t q_len[SHARERS] = { 40, 3 };
 
 	for (uint32_t r = 0; r < SHARERS; r++) {
-		uint32_t own = attention_fixture->rows[r].kv_len, n_own = (own + PAGE - 1) / PAGE;
+		uint32_t own = attention_fixture->rows[r].kv_len,
+			 n_own = (own + ATTENTION_PAGE_SIZE - 1) / ATTENTION_PAGE_SIZE;
 
-		expect_ok(paged_seq_read(pool, attention_fixture->rows[2].seq, NULL, pages[r], PREFIX / PAGE));
-		expect_ok(paged_seq_read(pool, attention_fixture->rows[r].seq, NULL, pages[r] + PREFIX / PAGE, n_own));
-		rows[r] = (struct paged_batch_row){
-			.pages = pages[r], .n_pages = PREFIX / PAGE + n_own, .q_len = q_len[r], .kv_len = PREFIX + own
-		};
+		expect_ok(paged_seq_read(pool, attention_fixture->rows[2].seq, NULL, pages[r],
+					 PREFIX / ATTENTION_PAGE_SIZE));
+		expect_ok(paged_seq_read(pool, attention_fixture->rows[r].seq, NULL,
+					 pages[r] + PREFIX / ATTENTION_PAGE_SIZE, n_own));
+		rows[r] = (struct paged_batch_row){ .pages = pages[r],
+						    .n_pages = PREFIX / ATTENTION_PAGE_SIZE + n_own,
+						    .q_len = q_len[r],
+						    .kv_len = PREFIX + own };
 	}
 }
 
@@ -71,7 +74,7 @@ Test(client_merge, shared_prefix)
 		&(struct attention_mods){ .mask = "kv_idx >= prefix", .n_arrays = 1, .arrays = arrays });
 	struct paged_batch_row rows[SHARERS];
 	struct paged_batch_row shared = {
-		.pages = pages[0], .n_pages = PREFIX / PAGE, .q_len = QUERIES, .kv_len = PREFIX
+		.pages = pages[0], .n_pages = PREFIX / ATTENTION_PAGE_SIZE, .q_len = QUERIES, .kv_len = PREFIX
 	};
 	const struct paged_merge_params merge = {
 		.struct_size = sizeof(merge),

@@ -89,7 +89,7 @@ Test(client_mods, arrays_are_rebound_each_step)
 	for (uint32_t i = 0; i < 5; i++) {
 		for (uint32_t token = 0; token < ATTENTION_TOKENS; token++)
 			doc[token] = (int32_t)(token / (40 + 60 * i));
-		arrays[0].extents[0] = 580 + 20 * i;
+		arrays[0].extents[0] = ATTENTION_KV_LEN_2 + 20 * i;
 		arrays[1].data = slope[i % 2];
 		arrays[1].extents[0] = ATTENTION_Q_HEADS + i % 2;
 		attention_fixture_plan(i % 2 == 0 ? mixed_q_len : decode_q_len);
@@ -239,7 +239,8 @@ Test(client_mods, block_masks)
 	with.mod_set = attention_mod_set_open(&(struct attention_mods){ 0 });
 	mod = attention_mod_parse(PAGED_MOD_MASK, "kv_idx / 128 != 1", 0, NULL);
 	params = (struct paged_block_mask_params){ .struct_size = sizeof(params),
-						   .rows = &(struct paged_batch_row){ .q_len = 40, .kv_len = 580 },
+						   .rows = &(struct paged_batch_row){ .q_len = 40,
+										      .kv_len = ATTENTION_KV_LEN_2 },
 						   .n_rows = 1 };
 	expect_ok(paged_block_mask_create(pool, &params, mod, 0, NULL, &blocks));
 	expect_ok(paged_mod_set_bind(with.mod_set, 0, NULL, blocks));

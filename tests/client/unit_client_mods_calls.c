@@ -288,7 +288,8 @@ block_mask_all(size_t n_rows, uint32_t n_heads, uint32_t q_len, uint32_t kv_len)
 
 Test(client_mods_calls, block_masks_of_another_shape_are_refused)
 {
-	struct paged_block_mask *right = block_mask_all(3, 4, 10, 600), *one = block_mask_all(1, 1, 1, 580);
+	struct paged_block_mask *right = block_mask_all(3, 4, 10, 600),
+				*one = block_mask_all(1, 1, 1, ATTENTION_KV_LEN_2);
 	struct paged_block_mask *rows = block_mask_all(2, 1, 10, 600), *heads = block_mask_all(3, 2, 10, 600);
 	struct paged_block_mask *short_q = block_mask_all(3, 1, 3, 600), *short_kv = block_mask_all(1, 4, 10, 579);
 	struct paged_block_mask *elsewhere;
@@ -332,10 +333,11 @@ Test(client_mods_calls, block_masks_of_another_shape_are_refused)
 
 Test(client_mods_calls, stale_block_masks)
 {
-	struct paged_block_mask *logical = block_mask_all(1, 1, 10, 580), *blocks, *others;
+	struct paged_block_mask *logical = block_mask_all(1, 1, 10, ATTENTION_KV_LEN_2), *blocks, *others;
 	struct paged_mod_set *mods = mod_set_create(NULL, NULL);
 	struct paged_batch_row rows[ATTENTION_ROWS];
-	uint32_t tokens, pages[ATTENTION_TOKENS / 16];
+	uint32_t tokens, n_pages = (ATTENTION_KV_LEN_0 + ATTENTION_PAGE_SIZE - 1) / ATTENTION_PAGE_SIZE,
+			 pages[ATTENTION_TOKENS / ATTENTION_PAGE_SIZE];
 	const paged_seq_id *seq = &attention_fixture->rows[2].seq;
 
 	memcpy(rows, attention_fixture->rows, sizeof(rows));
@@ -352,16 +354,16 @@ Test(client_mods_calls, stale_block_masks)
 		     SEQ_ARGS(attention_fixture->rows[1].seq), SEQ_ARGS(rows[0].seq));
 
 	/* The library cannot detect changes of explicit pages. */
-	expect_ok(paged_seq_read(pool, rows[0].seq, NULL, pages, 19));
-	rows[1] = (struct paged_batch_row){ .pages = pages, .n_pages = 19, .kv_len = 300 };
+	expect_ok(paged_seq_read(pool, rows[0].seq, NULL, pages, n_pages));
+	rows[1] = (struct paged_batch_row){ .pages = pages, .n_pages = n_pages, .kv_len = ATTENTION_KV_LEN_0 };
 	paged_block_mask_destroy(others);
 	expect_ok(paged_block_mask_to_physical(logical, ATTENTION_ROWS, rows, &others));
 	expect_ok(paged_mod_set_bind(mods, 0, NULL, others));
 	expect_ok(decode_attend(mods));
 
-	tokens = 16;
+	tokens = ATTENTION_PAGE_SIZE;
 	expect_ok(seqs_truncate(client, 1, seq, &tokens));
-	tokens = 580;
+	tokens = ATTENTION_KV_LEN_2;
 	expect_ok(seqs_reserve(client, 1, seq, &tokens));
 	attention_fixture_plan(decode_q_len);
 	expect_ok(decode_attend(NULL));
@@ -480,7 +482,7 @@ Test(client_mods_calls, int64_values_outside_32_bits_are_refused)
 /* An out-of-bounds read is reported for the plan in which it happened, even if the mods are destroyed. */
 Test(client_mods_calls, out_of_bounds_indexes_are_reported)
 {
-	float bias[580] = { 0 };
+	float bias[ATTENTION_KV_LEN_2] = { 0 };
 	struct paged_array arrays[] = { MOD_ARRAY("bias", PAGED_F32, bias) };
 	struct paged_mod *score = attention_mod_parse(PAGED_MOD_SCORE, "score + bias[kv_idx]", 1, arrays);
 	struct paged_mod_set *mods = mod_set_create(NULL, score);
@@ -493,11 +495,11 @@ Test(client_mods_calls, out_of_bounds_indexes_are_reported)
 	expect_ok(decode_attend(mods));
 	expect_ok(paged_batch_validate(attention_fixture->batch));
 	for (unsigned int end = 0; end < 3; end++) {
-		arrays[0].extents[0] = 300;
+		arrays[0].extents[0] = ATTENTION_KV_LEN_0;
 		expect_ok(paged_mod_set_bind(mods, 1, arrays, NULL));
 		expect_ok(decode_attend(mods));
 		expect_error(paged_batch_validate(attention_fixture->batch), PAGED_ERR_RANGE, "%s", said);
-		arrays[0].extents[0] = 580;
+		arrays[0].extents[0] = ATTENTION_KV_LEN_2;
 		if (end == 1)
 			expect_ok(paged_mod_set_bind(mods, 1, arrays, NULL));
 		if (end == 2)
@@ -511,7 +513,7 @@ Test(client_mods_calls, out_of_bounds_indexes_are_reported)
 /* An index is reported even if reading 0 instead does not change the result. */
 Test(client_mods_calls, out_of_bounds_indexes_are_reported_even_if_unused)
 {
-	int32_t zeros[580] = { 0 };
+	int32_t zeros[ATTENTION_KV_LEN_2] = { 0 };
 	const struct paged_array arrays[] = { MOD_ARRAY("zeros", PAGED_I32, zeros) };
 	struct paged_mod *mask = attention_mod_parse(PAGED_MOD_MASK, "zeros[kv_idx - 1] == 0", 1, arrays);
 	struct paged_mod_set *mods = mod_set_create(mask, NULL);

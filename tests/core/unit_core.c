@@ -58,11 +58,11 @@ Test(core, pool_status)
 	fixture_create(fixture_session, 0);
 	core_pool_status(core_fixture.core, 0, &status);
 	cr_assert_str_eq(status.name, "llama");
-	cr_assert_eq(status.n_pages, 12);
-	cr_assert_eq(status.page_size, 4);
-	cr_assert_eq(status.n_slots, 5);
+	cr_assert_eq(status.n_pages, CORE_FIXTURE_N_PAGES);
+	cr_assert_eq(status.page_size, CORE_FIXTURE_PAGE_SIZE);
+	cr_assert_eq(status.n_slots, CORE_FIXTURE_N_SLOTS);
 	cr_assert_eq(status.n_sequences, 1);
-	cr_assert_eq(status.max_length, 40);
+	cr_assert_eq(status.max_length, CORE_FIXTURE_MAX_LENGTH);
 	cr_assert_eq(core_pool_view(core_fixture.core, 1)->header->pool, 1);
 }
 
