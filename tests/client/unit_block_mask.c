@@ -135,7 +135,7 @@ Test(block_mask, from_arrays_round_trip)
 		expect_ok(paged_block_mask_arrays(mask, &arrays));
 		for (int kind = 0; kind < 2; kind++)
 			for (uint64_t j = 0; j < n_lists * arrays.width[kind]; j++)
-				cr_assert_geq(arrays.indices[kind][j], 0, "-1 is never there");
+				cr_assert_geq(arrays.indices[kind][j], 0, "-1 is in no list");
 		expect_ok(paged_block_mask_from_arrays(pool, &params, &arrays, &back));
 		expect_same_mask(back, mask, rule->text);
 		for (int kind = 0; kind < 2; kind++) {
@@ -236,8 +236,8 @@ expect_selected(const struct paged_block_mask *selected, const struct paged_bloc
 }
 
 /*
- * Rules that do not look at b or h, cut between blocks: the part is the mask of
- * the part.
+ * Rules that do not depend on b or h, selected at block boundaries: the selection
+ * equals the mask of the selected rows.
  */
 Test(block_mask, selected_parts)
 {

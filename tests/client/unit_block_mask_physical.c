@@ -141,7 +141,7 @@ static void
 expect_logical_again(const struct paged_block_mask *physical, const struct paged_block_mask *logical,
 		     const struct paged_batch_row *rows)
 {
-	struct paged_block_mask *back = NULL, *one = NULL, *cut = NULL;
+	struct paged_block_mask *back = NULL, *one = NULL, *cropped = NULL;
 
 	expect_ok(paged_block_mask_to_logical(physical, &back));
 	for (uint32_t r = 0; r < fixture_mask_info(physical).n_rows; r++) {
@@ -151,17 +151,17 @@ expect_logical_again(const struct paged_block_mask *physical, const struct paged
 		expect_ok(paged_block_mask_select(back, &part, &row));
 		part.first_row = fixture_mask_info(logical).n_rows == 1 ? 0 : r;
 		expect_ok(paged_block_mask_select(logical, &part, &one));
-		expect_ok(paged_block_mask_crop(one, UINT32_MAX, rows[r].kv_len, &cut));
-		expect_same_mask(row, cut, "the way back");
+		expect_ok(paged_block_mask_crop(one, UINT32_MAX, rows[r].kv_len, &cropped));
+		expect_same_mask(row, cropped, "converted back");
 		paged_block_mask_destroy(row);
 		paged_block_mask_destroy(one);
-		paged_block_mask_destroy(cut);
+		paged_block_mask_destroy(cropped);
 	}
 	/* If blocks are larger than pages, all pages of a partial block are partial, so this holds for small blocks
 	 * only. */
 	if (fixture_mask_info(logical).kv_block <= FIXTURE_PAGE_SIZE) {
 		expect_ok(paged_block_mask_to_physical(back, fixture_mask_info(physical).n_rows, rows, &one));
-		expect_same_mask(one, physical, "there again");
+		expect_same_mask(one, physical, "converted again");
 		paged_block_mask_destroy(one);
 	}
 	paged_block_mask_destroy(back);

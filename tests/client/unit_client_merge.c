@@ -147,35 +147,35 @@ Test(client_merge, arguments_are_checked)
 		.part_lse = { lse[0], lse[0] },
 		.out = q_shaped_tensor(out[2]),
 	};
-	struct paged_merge_params bad;
+	struct paged_merge_params invalid;
 
 	expect_ok(paged_merge(attention_fixture->batch, &good));
 	expect_ok(paged_merge(attention_fixture->batch,
-			      &(struct paged_merge_params){ .struct_size = sizeof(bad),
+			      &(struct paged_merge_params){ .struct_size = sizeof(invalid),
 							    .part = { good.part[0], good.part[1] },
 							    .out = good.out }));
 	expect_error(paged_merge(attention_fixture->batch, NULL), PAGED_ERR_INVALID,
 		     "out has 0 dims, 1 to 576 are possible");
-	bad = good;
-	bad.out.dim = 577;
-	expect_error(paged_merge(attention_fixture->batch, &bad), PAGED_ERR_INVALID,
+	invalid = good;
+	invalid.out.dim = 577;
+	expect_error(paged_merge(attention_fixture->batch, &invalid), PAGED_ERR_INVALID,
 		     "out has 577 dims, 1 to 576 are possible");
-	bad = good;
-	bad.part[1].n_heads = 3;
-	expect_error(paged_merge(attention_fixture->batch, &bad), PAGED_ERR_INVALID, "part 1 has 3 heads, not 4");
-	bad = good;
-	bad.part[0].data = NULL;
-	expect_error(paged_merge(attention_fixture->batch, &bad), PAGED_ERR_INVALID, "part 0 has no data");
-	bad = good;
-	bad.part_lse[1] = NULL;
-	expect_error(paged_merge(attention_fixture->batch, &bad), PAGED_ERR_INVALID, "part 1 has no lse");
-	bad = good;
-	bad.out.token_stride = bad.out.head_stride = ATTENTION_DIM;
-	expect_error(paged_merge(attention_fixture->batch, &bad), PAGED_ERR_INVALID,
+	invalid = good;
+	invalid.part[1].n_heads = 3;
+	expect_error(paged_merge(attention_fixture->batch, &invalid), PAGED_ERR_INVALID, "part 1 has 3 heads, not 4");
+	invalid = good;
+	invalid.part[0].data = NULL;
+	expect_error(paged_merge(attention_fixture->batch, &invalid), PAGED_ERR_INVALID, "part 0 has no data");
+	invalid = good;
+	invalid.part_lse[1] = NULL;
+	expect_error(paged_merge(attention_fixture->batch, &invalid), PAGED_ERR_INVALID, "part 1 has no lse");
+	invalid = good;
+	invalid.out.token_stride = invalid.out.head_stride = ATTENTION_DIM;
+	expect_error(paged_merge(attention_fixture->batch, &invalid), PAGED_ERR_INVALID,
 		     "out: its strides let heads and tokens overlap");
-	bad = good;
-	bad.out = bad.part[1];
-	bad.out.dtype = PAGED_BF16;
-	expect_error(paged_merge(attention_fixture->batch, &bad), PAGED_ERR_INVALID,
+	invalid = good;
+	invalid.out = invalid.part[1];
+	invalid.out.dtype = PAGED_BF16;
+	expect_error(paged_merge(attention_fixture->batch, &invalid), PAGED_ERR_INVALID,
 		     "out is in the memory of part 1, with another dtype or other strides");
 }

@@ -190,41 +190,41 @@ Test(client_mods_calls, bind)
 					    MOD_PARAMETER("cap", PAGED_F32, cap), MOD_ARRAY("doc", PAGED_I32, doc) };
 	const struct attention_mods what = { "q_idx - kv_idx < window && document", "soft_cap", N(good), good };
 	struct paged_mod_set *mods = attention_mod_set_open(&what);
-	struct paged_array bad[4];
+	struct paged_array invalid[4];
 	int32_t other_window = 300;
 
-	memcpy(bad, good, sizeof(good));
-	bad[0].data = &other_window;
-	expect_error(paged_mod_set_bind(mods, 2, bad, NULL), PAGED_ERR_NOENT, "mod: array 'doc' is not given");
+	memcpy(invalid, good, sizeof(good));
+	invalid[0].data = &other_window;
+	expect_error(paged_mod_set_bind(mods, 2, invalid, NULL), PAGED_ERR_NOENT, "mod: array 'doc' is not given");
 	expect_error(paged_mod_set_bind(mods, 1, NULL, NULL), PAGED_ERR_INVALID, "arrays is NULL");
-	bad[1].dtype = PAGED_I32;
-	expect_error(paged_mod_set_bind(mods, 3, bad, NULL), PAGED_ERR_INVALID,
+	invalid[1].dtype = PAGED_I32;
+	expect_error(paged_mod_set_bind(mods, 3, invalid, NULL), PAGED_ERR_INVALID,
 		     "mod: 'cap' is i32 of 0 dimensions, and was parsed as f32 of 0");
-	bad[1] = (struct paged_array)MOD_PARAMETER("cap", PAGED_F32, other_cap);
-	bad[2].n_dims = 2;
-	expect_error(paged_mod_set_bind(mods, 3, bad, NULL), PAGED_ERR_INVALID,
+	invalid[1] = (struct paged_array)MOD_PARAMETER("cap", PAGED_F32, other_cap);
+	invalid[2].n_dims = 2;
+	expect_error(paged_mod_set_bind(mods, 3, invalid, NULL), PAGED_ERR_INVALID,
 		     "mod: 'doc' is i32 of 2 dimensions, and was parsed as i32 of 1");
-	bad[2] = good[2];
-	bad[2].data = NULL;
-	expect_error(paged_mod_set_bind(mods, 3, bad, NULL), PAGED_ERR_INVALID, "mod: 'doc' has no data");
-	bad[2] = good[2];
-	bad[2].strides[0] = INT64_MAX / 2;
-	expect_error(paged_mod_set_bind(mods, 3, bad, NULL), PAGED_ERR_LIMIT,
+	invalid[2] = good[2];
+	invalid[2].data = NULL;
+	expect_error(paged_mod_set_bind(mods, 3, invalid, NULL), PAGED_ERR_INVALID, "mod: 'doc' has no data");
+	invalid[2] = good[2];
+	invalid[2].strides[0] = INT64_MAX / 2;
+	expect_error(paged_mod_set_bind(mods, 3, invalid, NULL), PAGED_ERR_LIMIT,
 		     "mod: array 'doc' has strides past 2^63 bytes");
-	bad[2].strides[0] = INT64_MAX / 8;
-	expect_error(paged_mod_set_bind(mods, 3, bad, NULL), PAGED_ERR_LIMIT,
+	invalid[2].strides[0] = INT64_MAX / 8;
+	expect_error(paged_mod_set_bind(mods, 3, invalid, NULL), PAGED_ERR_LIMIT,
 		     "mod: array 'doc' reaches over more than 2^62 bytes");
-	bad[2] = good[2];
-	bad[3] = good[1];
-	expect_error(paged_mod_set_bind(mods, 4, bad, NULL), PAGED_ERR_INVALID, "mod: 'cap' is given twice");
-	bad[3].name = NULL;
-	expect_error(paged_mod_set_bind(mods, 4, bad, NULL), PAGED_ERR_INVALID, "mod: array 3 has no name");
+	invalid[2] = good[2];
+	invalid[3] = good[1];
+	expect_error(paged_mod_set_bind(mods, 4, invalid, NULL), PAGED_ERR_INVALID, "mod: 'cap' is given twice");
+	invalid[3].name = NULL;
+	expect_error(paged_mod_set_bind(mods, 4, invalid, NULL), PAGED_ERR_INVALID, "mod: array 3 has no name");
 	attention_fixture_plan(decode_q_len);
 	expect_ok(decode_attend(mods));
 	attention_fixture_expect(&what, NULL);
 	/* Names that no mod uses are ignored. */
-	bad[3] = (struct paged_array){ .name = "9?", .n_dims = 77 };
-	expect_ok(paged_mod_set_bind(mods, 4, bad, NULL));
+	invalid[3] = (struct paged_array){ .name = "9?", .n_dims = 77 };
+	expect_ok(paged_mod_set_bind(mods, 4, invalid, NULL));
 }
 
 Test(client_mods_calls, attention)
@@ -449,14 +449,14 @@ Test(client_mods_calls, int64_values_outside_32_bits_are_refused)
 	struct paged_mod_set *mods = attention_mod_set_open(&what);
 	struct paged_block_mask *blocks;
 	double value;
-	const char *said = "array table[1][600] is -2147483649, which 32 bits do not hold";
+	const char *expected = "array table[1][600] is -2147483649, which 32 bits do not hold";
 
 	table[1][600] = INT32_MIN - INT64_C(1);
-	expect_error(paged_mod_set_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_RANGE, "%s", said);
-	expect_error(paged_mod_evaluate(mask, N(arrays), arrays, &wide_point, &value), PAGED_ERR_RANGE, "%s", said);
+	expect_error(paged_mod_set_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_RANGE, "%s", expected);
+	expect_error(paged_mod_evaluate(mask, N(arrays), arrays, &wide_point, &value), PAGED_ERR_RANGE, "%s", expected);
 	expect_error(paged_block_mask_create(pool, &params, mask, N(arrays), arrays, &blocks), PAGED_ERR_RANGE, "%s",
-		     said);
-	expect_error(paged_array_upload(client, &arrays[1]), PAGED_ERR_RANGE, "%s", said);
+		     expected);
+	expect_error(paged_array_upload(client, &arrays[1]), PAGED_ERR_RANGE, "%s", expected);
 	table[1][600] = INT32_MIN;
 	window = WIDE;
 	expect_error(paged_mod_set_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_RANGE,
@@ -486,7 +486,7 @@ Test(client_mods_calls, out_of_bounds_indexes_are_reported)
 	struct paged_array arrays[] = { MOD_ARRAY("bias", PAGED_F32, bias) };
 	struct paged_mod *score = attention_mod_parse(PAGED_MOD_SCORE, "score + bias[kv_idx]", 1, arrays);
 	struct paged_mod_set *mods = mod_set_create(NULL, score);
-	const char *said = "mod: array 'bias', index 0 is 300, bounds are 0 to 299";
+	const char *expected = "mod: array 'bias', index 0 is 300, bounds are 0 to 299";
 
 	/* Row 0 attends keys up to 299, row 2 up to 579. */
 	attention_fixture->rows[2].kv_len = 301;
@@ -498,13 +498,13 @@ Test(client_mods_calls, out_of_bounds_indexes_are_reported)
 		arrays[0].extents[0] = ATTENTION_KV_LEN_0;
 		expect_ok(paged_mod_set_bind(mods, 1, arrays, NULL));
 		expect_ok(decode_attend(mods));
-		expect_error(paged_batch_validate(attention_fixture->batch), PAGED_ERR_RANGE, "%s", said);
+		expect_error(paged_batch_validate(attention_fixture->batch), PAGED_ERR_RANGE, "%s", expected);
 		arrays[0].extents[0] = ATTENTION_KV_LEN_2;
 		if (end == 1)
 			expect_ok(paged_mod_set_bind(mods, 1, arrays, NULL));
 		if (end == 2)
 			paged_mod_set_destroy(mods);
-		expect_error(paged_batch_validate(attention_fixture->batch), PAGED_ERR_RANGE, "%s", said);
+		expect_error(paged_batch_validate(attention_fixture->batch), PAGED_ERR_RANGE, "%s", expected);
 		attention_fixture_plan(decode_q_len);
 		expect_ok(paged_batch_validate(attention_fixture->batch));
 	}

@@ -144,7 +144,7 @@ struct calls {
 };
 
 static void
-run_in_turn(void *argument, paged_work_fn work, void *work_argument, uint32_t n)
+run_forwards(void *argument, paged_work_fn work, void *work_argument, uint32_t n)
 {
 	struct calls *calls = argument;
 
@@ -168,7 +168,7 @@ Test(threads, a_run_function_on_the_calling_thread)
 	struct paged_client_params params = client_params(5);
 	unsigned int n_threads = count_threads();
 
-	params.run = run_in_turn;
+	params.run = run_forwards;
 	params.run_argument = &calls;
 	expect_same_as_one_thread(&params);
 	cr_assert_geq(calls.n_runs, 5 + DECODED);
@@ -256,7 +256,7 @@ Test(threads, a_run_function_on_the_programs_threads)
 }
 
 static void
-run_but_the_last(void *argument, paged_work_fn work, void *work_argument, uint32_t n)
+run_all_but_last(void *argument, paged_work_fn work, void *work_argument, uint32_t n)
 {
 	(void)argument;
 	for (uint32_t i = 0; i + 1 < n; i++)
@@ -264,9 +264,9 @@ run_but_the_last(void *argument, paged_work_fn work, void *work_argument, uint32
 }
 
 static void
-run_with_one_again(void *argument, paged_work_fn work, void *work_argument, uint32_t n)
+run_one_twice(void *argument, paged_work_fn work, void *work_argument, uint32_t n)
 {
-	run_in_turn(argument, work, work_argument, n);
+	run_forwards(argument, work, work_argument, n);
 	work(work_argument, n - 1);
 	work(work_argument, n);
 }
@@ -278,8 +278,8 @@ Test(threads, an_incorrect_run_function_is_reported)
 		paged_run_fn run;
 		const char *text;
 	} cases[] = {
-		{ run_but_the_last, "run() returned when 2 of 3 parts were done" },
-		{ run_with_one_again, "run() called work 2 times for an index that had been, or is none of 3" },
+		{ run_all_but_last, "run() returned when 2 of 3 parts were done" },
+		{ run_one_twice, "run() called work 2 times for an index that had been, or is none of 3" },
 	};
 	struct paged_tensor k = { .data = tokens[0], .dtype = PAGED_F32, .n_heads = KV_HEADS, .dim = WIDE };
 
@@ -421,7 +421,7 @@ Test(threads, invalid_params_are_refused)
 	not_opened(&params, "cpus[1] is CPU %u, which is there before", cpus[0]);
 	params.n_cpus = 1;
 	not_opened(&params, "1 cpus for 2 threads: each has one, the calling thread too");
-	params.run = run_in_turn;
+	params.run = run_forwards;
 	not_opened(&params, "run() brings threads of its own: cpus must be NULL");
 	params = client_params(2);
 	params.n_cpus = 2;
@@ -435,6 +435,6 @@ Test(threads, params_of_an_older_struct_size)
 
 	params.struct_size = offsetof(struct paged_client_params, cpus);
 	params.n_cpus = 99; /* past its end */
-	params.run = run_but_the_last;
+	params.run = run_all_but_last;
 	expect_same_as_one_thread(&params);
 }

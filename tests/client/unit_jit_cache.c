@@ -82,17 +82,17 @@ cache_file_find(const char *number, char *path, size_t size)
 {
 	unsigned int n = 0;
 	struct dirent *entry;
-	char folder[128];
+	char dir_path[128];
 	DIR *dir;
 
-	snprintf(folder, sizeof(folder), "%s/a/b", home);
-	dir = opendir(folder);
+	snprintf(dir_path, sizeof(dir_path), "%s/a/b", home);
+	dir = opendir(dir_path);
 	cr_assert_not_null(dir);
 	while ((entry = readdir(dir)) != NULL) {
 		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
 			continue;
 		if (number == NULL || strncmp(entry->d_name, number, strlen(number)) == 0)
-			snprintf(path, size, "%s/%s", folder, entry->d_name);
+			snprintf(path, size, "%s/%s", dir_path, entry->d_name);
 		n++;
 	}
 	closedir(dir);

@@ -71,7 +71,7 @@ test_log(void *argument, enum paged_log_level level, const char *text)
 	struct fake_compiler *fake_compiler = argument;
 	size_t length = strlen(fake_compiler->log);
 
-	cr_expect(pthread_equal(pthread_self(), fake_compiler->caller), "told by the thread that asks");
+	cr_expect(pthread_equal(pthread_self(), fake_compiler->caller), "logged by the calling thread");
 	snprintf(fake_compiler->log + length, sizeof(fake_compiler->log) - length, "%c %s\n",
 		 level == PAGED_LOG_WARNING ? 'w'
 		 : level == PAGED_LOG_INFO  ? 'i'

@@ -60,7 +60,7 @@ aligned_alloc(size_t alignment, size_t size)
 #endif
 
 /* A batch with its mods and block mask. */
-struct quiet {
+struct step_fixture {
 	struct paged_batch *batch;
 	struct paged_mod_set *mod_set;
 	int32_t window;
@@ -68,41 +68,41 @@ struct quiet {
 };
 
 static void
-quiet_bind(struct quiet *quiet)
+step_fixture_bind(struct step_fixture *step_fixture)
 {
 	const struct paged_array arrays[] = {
-		{ .name = "window", .data = &quiet->window, .dtype = PAGED_I32 },
-		{ .name = "doc", .data = quiet->doc, .dtype = PAGED_I32, .n_dims = 1, .extents = { DOC_LEN } },
+		{ .name = "window", .data = &step_fixture->window, .dtype = PAGED_I32 },
+		{ .name = "doc", .data = step_fixture->doc, .dtype = PAGED_I32, .n_dims = 1, .extents = { DOC_LEN } },
 	};
 
-	quiet->window++;
-	quiet->doc[quiet->window % DOC_LEN]++;
-	expect_ok(paged_mod_set_bind(quiet->mod_set, 2, arrays, NULL));
+	step_fixture->window++;
+	step_fixture->doc[step_fixture->window % DOC_LEN]++;
+	expect_ok(paged_mod_set_bind(step_fixture->mod_set, 2, arrays, NULL));
 }
 
-static struct quiet
-quiet_open(uint32_t reserve_ahead)
+static struct step_fixture
+step_fixture_open(uint32_t reserve_ahead)
 {
 	static const struct paged_array names[] = { { .name = "window", .dtype = PAGED_I32 },
 						    { .name = "doc", .dtype = PAGED_I32, .n_dims = 1 } };
 	struct paged_mod_set_params params = { .struct_size = sizeof(params) };
-	struct quiet quiet = { .batch = fixture_create_batch(ROWS, reserve_ahead) };
+	struct step_fixture step_fixture = { .batch = fixture_create_batch(ROWS, reserve_ahead) };
 	struct paged_mod *mask, *score;
 
 	expect_ok(paged_mod_parse(pool, PAGED_MOD_MASK, "sliding_window && document", 2, names, &mask));
 	expect_ok(paged_mod_parse(pool, PAGED_MOD_SCORE, "soft_cap(window) + doc[kv_idx]", 2, names, &score));
 	params.mask = mask;
 	params.score = score;
-	expect_ok(paged_mod_set_create(quiet.batch, &params, &quiet.mod_set));
-	quiet_bind(&quiet); /* with the largest arrays of the test */
-	return quiet;
+	expect_ok(paged_mod_set_create(step_fixture.batch, &params, &step_fixture.mod_set));
+	step_fixture_bind(&step_fixture); /* with the largest arrays of the test */
+	return step_fixture;
 }
 
 /* One engine step with a plan. */
 static void
-quiet_step(struct quiet *quiet, const struct paged_batch_row *rows)
+run_step(struct step_fixture *step_fixture, const struct paged_batch_row *rows)
 {
-	struct paged_batch *batch = quiet->batch;
+	struct paged_batch *batch = step_fixture->batch;
 	static float q[MAX_ROWS_OF_Q * FIXTURE_KV_HEADS * FIXTURE_DIM],
 		out[MAX_ROWS_OF_Q * FIXTURE_KV_HEADS * FIXTURE_DIM];
 	const struct paged_tensor in = {
@@ -123,8 +123,8 @@ quiet_step(struct quiet *quiet, const struct paged_batch_row *rows)
 	size_t n_needed;
 
 	expect_ok(paged_batch_plan(batch, ROWS, rows));
-	quiet_bind(quiet);
-	params.mod_set = quiet->mod_set;
+	step_fixture_bind(step_fixture);
+	params.mod_set = step_fixture->mod_set;
 	for (uint32_t layer = 0; layer < fixture_pool_params.n_layers; layer++) {
 		expect_ok(paged_append(batch, layer, &in, &in, NULL));
 		expect_ok(paged_attention(batch, layer, &in, &to, layer == 0 ? NULL : &params));
@@ -137,7 +137,7 @@ quiet_step(struct quiet *quiet, const struct paged_batch_row *rows)
 }
 
 static void
-count_step_allocations(struct quiet quiet)
+count_step_allocations(struct step_fixture step_fixture)
 {
 	struct paged_batch_row rows[ROWS] = {
 		{ .seq = fixture_create_seq(FIXTURE_MAX_LENGTH / 2), .q_len = 6, .kv_len = 6 },
@@ -146,7 +146,7 @@ count_step_allocations(struct quiet quiet)
 	unsigned int before = n_allocations;
 
 	while (rows[0].kv_len < FIXTURE_MAX_LENGTH / 2) {
-		quiet_step(&quiet, rows);
+		run_step(&step_fixture, rows);
 		rows[0].q_len = rows[1].q_len = 1;
 		rows[0].kv_len++;
 		rows[1].kv_len++;
@@ -164,13 +164,13 @@ Test(quiet, allocations_are_counted)
 
 Test(quiet, a_step_does_not_allocate)
 {
-	count_step_allocations(quiet_open(0));
+	count_step_allocations(step_fixture_open(0));
 }
 
 /* reserve_ahead covers all steps, so there is no request. */
 Test(quiet, a_step_with_reserve_ahead_does_not_allocate)
 {
-	count_step_allocations(quiet_open(1));
+	count_step_allocations(step_fixture_open(1));
 }
 
 Test(quiet, a_step_with_threads_does_not_allocate)
@@ -181,7 +181,7 @@ Test(quiet, a_step_with_threads_does_not_allocate)
 
 	expect_ok(paged_client_open_embedded(&fixture_pool_params, 1, &params, &client));
 	expect_ok(paged_pool_open(client, "small", &pool));
-	count_step_allocations(quiet_open(0));
+	count_step_allocations(step_fixture_open(0));
 	paged_client_close(client);
 	client = one_thread;
 	pool = its_pool;

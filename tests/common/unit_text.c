@@ -43,7 +43,7 @@ Test(text, bytes_that_are_not_utf8)
 		cr_expect_eq(text[1], byte < 0x80 ? (char)byte : '?', "byte %d", byte);
 	}
 	cr_expect_eq(text_bad_byte("caf\xc3\xa9"), 5);
-	cr_expect_eq(text_bad_byte("caf\xc3"), 3, "cut short");
+	cr_expect_eq(text_bad_byte("caf\xc3"), 3, "truncated");
 	cr_expect_eq(text_bad_byte("\xed\xa0\x80"), 0, "a surrogate");
 	cr_expect_eq(text_bad_byte("\xc0\xaf"), 0, "longer than needed");
 }

@@ -90,7 +90,7 @@ Test(wire, array_lengths_are_checked)
 
 	cr_assert_eq(wire_request_parse(no_tokens, 30, &arena, &back, &error), PAGED_ERR_PROTOCOL);
 	cr_assert_str_eq(error.text, "SeqItems.n_tokens has 0 entries for 3");
-	cr_assert_eq(back.id, 7, "a refusal names the request it answers");
+	cr_assert_eq(back.id, 7, "an error reply has the id of its request");
 
 	cr_assert_eq(request_round_trip(&request, &back), PAGED_OK);
 	cr_assert_arr_eq(back.erase.ids, ids, sizeof(ids));

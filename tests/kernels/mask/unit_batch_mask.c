@@ -64,12 +64,12 @@ expect_blocks_by_pages(const struct block_mask *physical, const struct block_mas
 
 	for (uint64_t q = 0; q < block_mask_q_blocks(logical, from); q++)
 		for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
-			struct block_mask_list want = block_mask_list(logical, kind, r, 0, q);
+			struct block_mask_list expected = block_mask_list(logical, kind, r, 0, q);
 			struct block_mask_list got = block_mask_list(physical, kind, r, 0, q);
 
-			cr_assert_eq(got.n, want.n);
-			for (uint64_t i = 0; i < want.n; i++)
-				cr_assert_eq(got.blocks[i], pages[want.blocks[i]]);
+			cr_assert_eq(got.n, expected.n);
+			for (uint64_t i = 0; i < expected.n; i++)
+				cr_assert_eq(got.blocks[i], pages[expected.blocks[i]]);
 		}
 }
 
