@@ -6,9 +6,9 @@
  *  5  assign past the capacity overwrites another sequence's page
  *     unit_torch_class.c; here for the last page of the pool
  * 13  reserve waits for the device and copies the free list in each call
- *     it_steady.c, unit_quiet.c
+ *     it_steady.c, unit_step_allocations.c
  * 15  new closures, values and shapes are compiled again
- *     unit_client_mods.c; unit_quiet.c counts allocations
+ *     unit_client_mods.c; unit_step_allocations.c counts allocations
  * 17  results depend on the placement of pages
  *     unit_attention_invariance.c; here with block masks
  * 19  a cropped mask miscounts rows that are not causal

@@ -9,7 +9,7 @@
 #define MAX_ROWS_OF_Q 8u
 #define DOC_LEN 200u /* so large that the array gets a range tree */
 
-TestSuite(quiet, .init = client_fixture_setup, .fini = client_fixture_teardown);
+TestSuite(step_allocations, .init = client_fixture_setup, .fini = client_fixture_teardown);
 
 static _Atomic unsigned int n_allocations;
 
@@ -154,7 +154,7 @@ count_step_allocations(struct step_fixture step_fixture)
 	cr_assert_eq(n_allocations, before, "%u allocations", n_allocations - before);
 }
 
-Test(quiet, allocations_are_counted)
+Test(step_allocations, allocations_are_counted)
 {
 	unsigned int before = n_allocations;
 
@@ -162,18 +162,18 @@ Test(quiet, allocations_are_counted)
 	cr_assert(!COUNTED || n_allocations > before);
 }
 
-Test(quiet, a_step_does_not_allocate)
+Test(step_allocations, a_step_does_not_allocate)
 {
 	count_step_allocations(step_fixture_open(0));
 }
 
 /* reserve_ahead covers all steps, so there is no request. */
-Test(quiet, a_step_with_reserve_ahead_does_not_allocate)
+Test(step_allocations, a_step_with_reserve_ahead_does_not_allocate)
 {
 	count_step_allocations(step_fixture_open(1));
 }
 
-Test(quiet, a_step_with_threads_does_not_allocate)
+Test(step_allocations, a_step_with_threads_does_not_allocate)
 {
 	const struct paged_client_params params = { .struct_size = sizeof(params), .n_threads = 3 };
 	struct paged_client *one_thread = client;
