@@ -71,7 +71,7 @@ Test(block_mask, default_block_sizes_and_heads)
 	struct paged_block_mask_info info = fixture_mask_info(mask);
 
 	cr_assert(info.q_block == 128 && info.kv_block == 128 && info.n_heads == 1);
-	cr_assert_eq(fixture_mask_row(mask, 0).q_base, 768, "the last query row sees the last key");
+	cr_assert_eq(fixture_mask_row(mask, 0).q_base, 768, "the last query attends the last key");
 	cr_assert(info.n_lists == 2 && info.n_blocks == 15);
 	cr_assert_float_eq(info.sparsity, 6.25, 1e-9);
 	cr_assert_gt(info.bytes, 15 * sizeof(uint32_t));

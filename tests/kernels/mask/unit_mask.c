@@ -459,19 +459,19 @@ Test(mask, dense_blocks)
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		struct block_mask *mask;
 		struct mask_dense dense;
-		uint8_t *seen, *at;
+		uint8_t *elements, *at;
 
 		mask_dense_random(&dense, &state);
 		mask = mask_from_dense(&dense);
-		seen = at = calloc(dense.n + 1, 1);
-		block_mask_dense_blocks(mask, seen);
+		elements = at = calloc(dense.n + 1, 1);
+		block_mask_dense_blocks(mask, elements);
 		for (uint32_t b = 0; b < dense.shape.n_rows; b++)
 			for (uint32_t h = 0; h < dense.shape.n_heads; h++)
 				for (uint64_t q = 0; q < block_mask_q_blocks(mask, b); q++)
 					for (uint64_t k = 0; k < block_mask_kv_blocks(mask, b); k++, at++)
 						cr_assert_eq(*at, block_is_listed(mask, b, h, q, k));
 		block_mask_destroy(mask);
-		free(seen);
+		free(elements);
 		mask_dense_close(&dense);
 	}
 }

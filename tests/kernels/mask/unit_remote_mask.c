@@ -18,13 +18,13 @@ evaluate_dense(void *context, const struct mask_area *area)
 {
 	const struct mask_dense *dense = context;
 	int64_t q_base = dense->shape.rows[area->b].q_base;
-	uint64_t n = 0, n_seen = 0;
+	uint64_t n = 0, n_attended = 0;
 
 	n_evaluated++;
 	for (int64_t q = area->q_begin - q_base; q < area->q_end - q_base; q++)
 		for (int64_t kv = area->kv_begin; kv < area->kv_end; kv++, n++)
-			n_seen += *mask_dense_at(dense, area->b, area->h, (uint64_t)q, (uint64_t)kv);
-	return n_seen == 0 ? MASK_EMPTY : n_seen == n ? MASK_FULL : MASK_PARTIAL;
+			n_attended += *mask_dense_at(dense, area->b, area->h, (uint64_t)q, (uint64_t)kv);
+	return n_attended == 0 ? MASK_EMPTY : n_attended == n ? MASK_FULL : MASK_PARTIAL;
 }
 
 Test(remote_mask, round_trip)
