@@ -198,10 +198,10 @@ enum paged_status paged_batch_plan_device(struct paged_batch *batch, const struc
 /**
  * paged_batch_validate - check after the kernels that what they read was valid
  *
- * Needed when rows read sequences of other sessions, which may have changed
- * meanwhile, when mods read arrays, and on a GPU for every error that only the
- * device can find.  On a GPU it waits for the stream first; the kernels have
- * left out rows with an error.
+ * Call it if rows read sequences of other sessions, which may have changed
+ * meanwhile; if mods read arrays; and on a GPU, where some errors are found only by
+ * the device.  On a GPU it waits for the stream first.  Rows with such an error
+ * were not computed.
  *
  * @retval PAGED_ERR_STALE     page table entries of a planned sequence were replaced
  *                             or removed since the plan, also by a truncate of
