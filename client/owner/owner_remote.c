@@ -22,6 +22,8 @@
 
 #define RUNTIME_DIR_DEFAULT PAGED_RUNSTATEDIR "/paged"
 
+#define IPC_SCHEME "ipc://"
+
 struct remote {
 	struct owner owner;
 	uint32_t timeout_ms;
@@ -422,8 +424,8 @@ remote_watch(struct remote *remote, struct paged_error *error)
 
 /*
  * The endpoint of the Welcome names the runtime directory by the daemon's path.  The directory may be mounted
- * elsewhere here (a container), so the client connects to the socket of that name in the directory that it knows;
- * to the daemon's path, if its own is too long for a socket.
+ * elsewhere here (a container), so the client connects to the socket of that name in the directory that it knows,
+ * if there is one and its path is not too long for a socket.
  */
 static const char *
 remote_endpoint(const char *dir, const char *endpoint, char *buffer, size_t size)
@@ -433,8 +435,8 @@ remote_endpoint(const char *dir, const char *endpoint, char *buffer, size_t size
 
 	if (name == NULL)
 		return endpoint;
-	n = snprintf(buffer, size, "ipc://%s%s", dir, name);
-	return n > 0 && (size_t)n < size ? buffer : endpoint;
+	n = snprintf(buffer, size, IPC_SCHEME "%s%s", dir, name);
+	return n > 0 && (size_t)n < size && access(buffer + strlen(IPC_SCHEME), F_OK) == 0 ? buffer : endpoint;
 }
 
 static enum paged_status
@@ -443,7 +445,7 @@ remote_attach(struct remote *remote, const char *dir, const struct paged_client_
 {
 	uint64_t deadline_ms = clock_ms() + params->timeout_ms;
 	char token[2 * WIRE_TOKEN_SIZE + 1];
-	char endpoint[sizeof("ipc://") - 1 + sizeof(((struct sockaddr_un *)NULL)->sun_path)];
+	char endpoint[sizeof(IPC_SCHEME) - 1 + sizeof(((struct sockaddr_un *)NULL)->sun_path)];
 	struct wire_control_reply welcome;
 	enum paged_status status;
 
