@@ -15,7 +15,7 @@
 #define GEOMETRY "layers = 2 kv-heads = 3 head-dim = 64 "
 
 static enum paged_status
-load(const char *text, struct config *config, struct paged_error *error)
+load_text(const char *text, struct config *config, struct paged_error *error)
 {
 	char path[] = "/tmp/unit-config-XXXXXX";
 	int fd = mkstemp(path);
@@ -104,14 +104,14 @@ static const struct {
 	  "1: pool p: size = 3 GB: no size; write a number and B, KiB, MiB, GiB or TiB" },
 };
 
-Test(config, bad_ones_are_refused_in_one_exact_line)
+Test(config, errors_are_reported_in_one_exact_line)
 {
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct config config;
 		struct paged_error error = { .text = "" };
 		const char *sentence;
 
-		cr_expect_eq(load(bad[i].text, &config, &error), PAGED_ERR_INVALID, "%s", bad[i].text);
+		cr_expect_eq(load_text(bad[i].text, &config, &error), PAGED_ERR_INVALID, "%s", bad[i].text);
 		sentence = strchr(error.text, ':');
 		cr_expect_str_eq(sentence ? sentence + 1 : error.text, bad[i].sentence);
 		config_free(&config);
@@ -129,15 +129,15 @@ Test(config, no_file_and_no_pool)
 	cr_expect_eq(config_load(&config, "/tmp", &error), PAGED_ERR_SYSTEM);
 	cr_expect_str_eq(error.text, "/tmp: Is a directory");
 	config_free(&config);
-	cr_expect_eq(load("", &config, &error), PAGED_ERR_INVALID);
+	cr_expect_eq(load_text("", &config, &error), PAGED_ERR_INVALID);
 	cr_expect(strstr(error.text, ": no pool is configured") != NULL, "%s", error.text);
 	config_free(&config);
-	cr_expect_eq(load("log-level = info\n", &config, &error), PAGED_ERR_INVALID);
+	cr_expect_eq(load_text("log-level = info\n", &config, &error), PAGED_ERR_INVALID);
 	cr_expect(strstr(error.text, ": no pool is configured") != NULL, "%s", error.text);
 	config_free(&config);
 }
 
-Test(config, what_is_no_text)
+Test(config, files_that_are_no_text)
 {
 	char path[] = "/tmp/unit-config-XXXXXX";
 	struct paged_error error;
@@ -152,18 +152,18 @@ Test(config, what_is_no_text)
 	unlink(path);
 }
 
-Test(config, units_may_stand_apart)
+Test(config, units_may_follow_a_space)
 {
 	struct config config;
 	struct paged_error error;
 
-	cr_assert_eq(
-		load("stop-timeout = 3 min mask-size = 1024\n"
-		     "pool p { layers = 1 kv-heads = 1 head-dim = 8 size = 2 GiB max-length = 64 quarantine = 5 s }\n"
-		     "pool q { layers = 1 kv-heads = 1 head-dim = 8 size =\n 4096\nquarantine = \"50 ms\"}\n"
-		     "mask-arrays = 2048 pool r { layers = 1 kv-heads = 1 head-dim = 8 pages = 1 }",
-		     &config, &error),
-		PAGED_OK, "%s", error.text);
+	cr_assert_eq(load_text("stop-timeout = 3 min mask-size = 1024\n"
+			       "pool p { layers = 1 kv-heads = 1 head-dim = 8 size = 2 GiB max-length = 64 quarantine "
+			       "= 5 s }\n"
+			       "pool q { layers = 1 kv-heads = 1 head-dim = 8 size =\n 4096\nquarantine = \"50 ms\"}\n"
+			       "mask-arrays = 2048 pool r { layers = 1 kv-heads = 1 head-dim = 8 pages = 1 }",
+			       &config, &error),
+		     PAGED_OK, "%s", error.text);
 	cr_expect_eq(config.stop_timeout_ms, 180000);
 	cr_expect_eq(config.mask_bytes, 1024);
 	cr_expect_eq(config.array_bytes, 2048);
@@ -183,11 +183,11 @@ Test(config, several_settings_on_a_line)
 	struct paged_error error;
 	const struct config_pool *pool;
 
-	cr_assert_eq(load("# comment\nallow-group = root\n\npool llama {\n"
-			  "    layers = 30   kv-heads = 3   head-dim = 64   dtype = f16\n"
-			  "    page-size = 16           # tokens\n    size = 2GiB\n"
-			  "    max-length = 8192\n    backend = host           # or cuda\n}\n",
-			  &config, &error),
+	cr_assert_eq(load_text("# comment\nallow-group = root\n\npool llama {\n"
+			       "    layers = 30   kv-heads = 3   head-dim = 64   dtype = f16\n"
+			       "    page-size = 16           # tokens\n    size = 2GiB\n"
+			       "    max-length = 8192\n    backend = host           # or cuda\n}\n",
+			       &config, &error),
 		     PAGED_OK, "%s", error.text);
 	cr_assert_eq(config.n_pools, 1);
 	pool = &config.pools[0];
@@ -205,29 +205,30 @@ Test(config, several_settings_on_a_line)
 	config_free(&config);
 }
 
-Test(config, lists_grow)
+Test(config, lists_of_any_length)
 {
 	struct config config;
 	struct paged_error error;
 
-	cr_assert_eq(
-		load("allow-user = {root, 7, 7,\n 8}\nallow-user = 9\nstop-timeout = 250ms\n" POOL, &config, &error),
-		PAGED_OK, "%s", error.text);
+	cr_assert_eq(load_text("allow-user = {root, 7, 7,\n 8}\nallow-user = 9\nstop-timeout = 250ms\n" POOL, &config,
+			       &error),
+		     PAGED_OK, "%s", error.text);
 	cr_assert_eq(config.allow_users.n, 4);
 	cr_expect_eq(config.allow_users.id[3], 9);
 	cr_expect_eq(config.stop_timeout_ms, 250);
 	config_free(&config);
 }
 
-Test(config, dims_of_k_and_v)
+Test(config, k_dim_and_v_dim)
 {
 	struct config config;
 	struct paged_error error;
 
-	cr_assert_eq(load("pool mla { layers = 2 kv-heads = 1 k-dim = 576 v-dim = 512 v-in-k = yes dtype = bf16 "
+	cr_assert_eq(
+		load_text("pool mla { layers = 2 kv-heads = 1 k-dim = 576 v-dim = 512 v-in-k = yes dtype = bf16 "
 			  "pages = 7 allow-user = 5 }\npool b { layers=1 kv-heads=1 head-dim=8 v-dim=16 pages=1 }\n",
 			  &config, &error),
-		     PAGED_OK, "%s", error.text);
+		PAGED_OK, "%s", error.text);
 	cr_assert_eq(config.n_pools, 2);
 	cr_expect_eq(config.pools[0].layout.page_bytes, 2 * 16 * 576 * 2);
 	cr_expect_eq(config.pools[0].allow_users.n, 1);
@@ -242,13 +243,13 @@ expect_refused(const char *text, const char *part)
 	struct config config;
 	struct paged_error error = { .text = "" };
 
-	cr_assert_eq(load(text, &config, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(load_text(text, &config, &error), PAGED_OK, "%s", error.text);
 	cr_expect_eq(daemon_pools_check(&config, &error), PAGED_ERR_INVALID);
 	cr_expect(strstr(error.text, part) != NULL, "%s", error.text);
 	config_free(&config);
 }
 
-Test(config, what_this_machine_cannot_do)
+Test(config, unavailable_settings_are_refused)
 {
 	expect_refused("pool p {\n" GEOMETRY "\nsize = 500TiB page-size = 256 }\n", ":3: pool p: size = 500TiB: the ");
 	expect_refused("pool p {\n" GEOMETRY "\npages = 2147483647 }\n",
@@ -261,7 +262,7 @@ Test(config, what_this_machine_cannot_do)
 		       ":1: pool p: backend = hip: this build has the back ends host and cuda");
 }
 
-Test(config, bytes_for_people)
+Test(config, sizes_are_printed_with_units)
 {
 	char text[32];
 
@@ -285,7 +286,7 @@ Test(config, help_lists_the_choices)
 }
 
 /* Every setting has its paragraph in pagedd.conf(5), and its default there. */
-Test(config, the_manual_knows_every_setting)
+Test(config, manual_describes_every_setting)
 {
 	char path[512], *manual, *pools;
 	size_t size;
@@ -324,11 +325,11 @@ Test(config, pools_on_cuda)
 	struct config config;
 	struct paged_error error;
 
-	cr_assert_eq(load("pool a { " GEOMETRY "pages = 3 }\n"
-			  "pool b { " GEOMETRY "pages = 3 backend = cuda }\n"
-			  "pool c { " GEOMETRY
-			  "pages = 3 quarantine = 50ms backend = cuda device = GPU-1 export = legacy }\n",
-			  &config, &error),
+	cr_assert_eq(load_text("pool a { " GEOMETRY "pages = 3 }\n"
+			       "pool b { " GEOMETRY "pages = 3 backend = cuda }\n"
+			       "pool c { " GEOMETRY
+			       "pages = 3 quarantine = 50ms backend = cuda device = GPU-1 export = legacy }\n",
+			       &config, &error),
 		     PAGED_OK, "%s", error.text);
 	cr_expect_eq(config.pools[0].layout.params.alignment, LAYOUT_ALIGNMENT_HOST);
 	cr_expect_eq(config.pools[0].quarantine_ms, 0);

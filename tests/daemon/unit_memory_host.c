@@ -44,7 +44,7 @@ Test(memory_host, is_present_and_says_what_it_is, .init = alloc, .fini = release
 }
 
 /* More than one thread has something to do, and the last step is short. */
-Test(memory_host, is_filled_in_threads)
+Test(memory_host, is_populated_by_threads)
 {
 	const struct memory_request request = { .name = "unit", .size = (130ull << 20) + 4096 };
 	struct stat stat;
@@ -55,7 +55,7 @@ Test(memory_host, is_filled_in_threads)
 	release();
 }
 
-Test(memory_host, a_signal_ends_the_filling)
+Test(memory_host, signal_ends_the_population)
 {
 	sigset_t signals;
 
@@ -126,7 +126,7 @@ Test(memory_host, workers_may_write_but_not_resize, .init = alloc, .fini = relea
 	cr_expect_eq(fcntl(memory.fd, F_ADD_SEALS, F_SEAL_WRITE), -1, "nobody may seal it further");
 }
 
-Test(memory_host, more_than_the_system_has_is_an_error)
+Test(memory_host, more_than_available_memory_is_an_error)
 {
 	struct memory_limits limits;
 

@@ -19,7 +19,7 @@ poll_lost(const struct memory *memory, struct paged_error *error)
 	return paged_fail(error, PAGED_ERR_GONE, "lost");
 }
 
-static const struct memory_ops sound = { .poll = memory_poll_ok }, busy = { .poll = poll_busy },
+static const struct memory_ops ok_ops = { .poll = memory_poll_ok }, busy_ops = { .poll = poll_busy },
 			       lost = { .poll = poll_lost };
 static const struct config_pool config[] = { { .name = "a" }, { .name = "b" }, { .name = "c" } };
 
@@ -35,13 +35,13 @@ expect(const struct memory_ops *a, const struct memory_ops *b, const struct memo
 
 	cr_expect_eq(daemon_pools_poll(&pools, &error), status);
 	cr_expect_str_eq(error.text, sentence);
-	cr_expect_eq(daemon_pools_can_fail(&pools), a != &sound || b != &sound || c != &sound);
+	cr_expect_eq(daemon_pools_can_fail(&pools), a != &ok_ops || b != &ok_ops || c != &ok_ops);
 }
 
-Test(pools, what_is_lost_comes_first)
+Test(pools, lost_pools_are_reported_first)
 {
-	expect(&sound, &sound, &sound, PAGED_OK, "");
-	expect(&sound, &busy, &busy, PAGED_ERR_BACKEND, "b: busy");
-	expect(&busy, &sound, &lost, PAGED_ERR_GONE, "c: lost");
-	expect(&sound, &lost, &lost, PAGED_ERR_GONE, "b: lost");
+	expect(&ok_ops, &ok_ops, &ok_ops, PAGED_OK, "");
+	expect(&ok_ops, &busy_ops, &busy_ops, PAGED_ERR_BACKEND, "b: busy");
+	expect(&busy_ops, &ok_ops, &lost, PAGED_ERR_GONE, "c: lost");
+	expect(&ok_ops, &lost, &lost, PAGED_ERR_GONE, "b: lost");
 }

@@ -11,7 +11,7 @@
 
 #include "tests/fake-cuda/fixture.h"
 
-IT_TEST(it_is_the_driver_that_is_found)
+IT_TEST(fake_driver_is_loaded)
 {
 	struct paged_error error;
 
@@ -21,7 +21,7 @@ IT_TEST(it_is_the_driver_that_is_found)
 	cuda_driver_close(&cuda);
 }
 
-IT_TEST(no_device_is_said)
+IT_TEST(no_device_is_reported)
 {
 	struct paged_error error;
 
@@ -31,7 +31,7 @@ IT_TEST(no_device_is_said)
 	it_require(strstr(error.text, "no CUDA device") != NULL, "%s", error.text);
 }
 
-IT_TEST(devices_are_told_apart_by_uuid)
+IT_TEST(devices_have_different_uuids)
 {
 	struct cuda_uuid first, second;
 	struct paged_error error;
@@ -52,7 +52,7 @@ IT_TEST(devices_are_told_apart_by_uuid)
 	gives(CUDA_ERROR_INVALID_DEVICE, cuda.device_get(&device, 2));
 }
 
-IT_TEST(calls_need_a_living_context)
+IT_TEST(calls_need_a_current_context)
 {
 	cuda_context context;
 	cuda_address address;
@@ -89,7 +89,7 @@ IT_TEST(attributes_and_modes_come_from_the_environment)
 }
 
 static void
-retains(int from, int to, __attribute__((unused)) void *argument)
+retain_context(int from, int to, __attribute__((unused)) void *argument)
 {
 	struct paged_error error;
 	cuda_context context;
@@ -102,16 +102,16 @@ retains(int from, int to, __attribute__((unused)) void *argument)
 	it_receive(from, &result, sizeof(result));
 }
 
-IT_TEST(an_exclusive_device_has_one_process)
+IT_TEST(exclusive_device_admits_one_process)
 {
 	struct it_worker first, second;
 	int result;
 
 	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "20=3", 1);
-	it_fork(&first, retains, NULL);
+	it_fork(&first, retain_context, NULL);
 	it_receive(first.from, &result, sizeof(result));
 	it_require(result == CUDA_SUCCESS);
-	it_fork(&second, retains, NULL);
+	it_fork(&second, retain_context, NULL);
 	it_receive(second.from, &result, sizeof(result));
 	it_require(result == CUDA_ERROR_DEVICE_UNAVAILABLE);
 	it_send(first.to, &result, sizeof(result));
@@ -120,7 +120,7 @@ IT_TEST(an_exclusive_device_has_one_process)
 	it_join(&second);
 }
 
-IT_TEST(memory_ends)
+IT_TEST(allocation_fails_when_memory_is_full)
 {
 	cuda_address address, other;
 	size_t available, total;
@@ -141,8 +141,8 @@ IT_TEST(memory_ends)
 }
 
 static void
-follows_a_device_address(__attribute__((unused)) int from, __attribute__((unused)) int to,
-			 __attribute__((unused)) void *argument)
+dereference_device_address(__attribute__((unused)) int from, __attribute__((unused)) int to,
+			   __attribute__((unused)) void *argument)
 {
 	cuda_address address;
 
@@ -151,18 +151,18 @@ follows_a_device_address(__attribute__((unused)) int from, __attribute__((unused
 	*(volatile char *)(uintptr_t)address = 1;
 }
 
-IT_TEST(a_host_that_follows_a_device_address_faults)
+IT_TEST(host_access_to_device_memory_faults)
 {
 	struct it_worker worker;
 
 	if (it_sanitized())
 		it_skip("the sanitizer takes the signal");
-	it_fork(&worker, follows_a_device_address, NULL);
+	it_fork(&worker, dereference_device_address, NULL);
 	it_require(it_wait_signal(&worker) == SIGSEGV);
 }
 
 static void
-child_tries(void)
+child_calls_cuda(void)
 {
 	int n;
 
@@ -170,7 +170,7 @@ child_tries(void)
 														: 1);
 }
 
-IT_TEST(a_child_cannot_use_it)
+IT_TEST(forked_child_cannot_use_cuda)
 {
 	int status;
 	pid_t child;
@@ -178,7 +178,7 @@ IT_TEST(a_child_cannot_use_it)
 	fake_cuda_start(0);
 	child = fork();
 	if (child == 0)
-		child_tries();
+		child_calls_cuda();
 	it_require(waitpid(child, &status, 0) == child && status == 0);
 }
 
@@ -214,7 +214,7 @@ exporter(int from, int to, __attribute__((unused)) void *argument)
 	}
 }
 
-IT_TEST(two_processes_have_one_memory)
+IT_TEST(two_processes_share_memory)
 {
 	struct it_worker worker;
 	struct shared shared;
@@ -247,7 +247,7 @@ IT_TEST(two_processes_have_one_memory)
 	gives(CUDA_ERROR_INVALID_HANDLE, cuda.ipc_open(&address, shared.handle, CUDA_IPC_LAZY_PEER_ACCESS));
 }
 
-IT_TEST(a_handle_dies_with_its_allocation)
+IT_TEST(ipc_handle_is_invalid_after_free)
 {
 	struct it_worker worker;
 	struct shared before, after;
@@ -273,7 +273,7 @@ IT_TEST(a_handle_dies_with_its_allocation)
 	ok(cuda.ipc_close(address));
 }
 
-IT_TEST(work_on_an_import_whose_owner_died_poisons)
+IT_TEST(access_after_owner_died_is_a_sticky_error)
 {
 	struct it_worker worker;
 	struct shared shared;
@@ -291,13 +291,13 @@ IT_TEST(work_on_an_import_whose_owner_died_poisons)
 }
 
 static void
-secretive_exporter(int from, int to, void *argument)
+unreadable_exporter(int from, int to, void *argument)
 {
 	prctl(PR_SET_DUMPABLE, 0);
 	exporter(from, to, argument);
 }
 
-IT_TEST(an_owner_that_may_not_be_looked_into_shares_nothing)
+IT_TEST(import_needs_access_to_the_owner)
 {
 	struct it_worker worker;
 	struct shared shared;
@@ -306,7 +306,7 @@ IT_TEST(an_owner_that_may_not_be_looked_into_shares_nothing)
 
 	if (geteuid() == 0)
 		it_skip("root may look into everything");
-	it_fork(&worker, secretive_exporter, NULL);
+	it_fork(&worker, unreadable_exporter, NULL);
 	fake_cuda_start(0);
 	it_receive(worker.from, &shared, sizeof(shared));
 	gives(CUDA_ERROR_MAP_FAILED, cuda.ipc_open(&address, shared.handle, CUDA_IPC_LAZY_PEER_ACCESS));
@@ -351,7 +351,7 @@ fd_exporter(int from, int to, __attribute__((unused)) void *argument)
 	it_receive(from, &word, sizeof(word));
 }
 
-IT_TEST(memory_by_descriptor_outlives_its_maker)
+IT_TEST(vmm_memory_outlives_its_owner)
 {
 	struct it_worker worker;
 	struct shared shared;
@@ -383,7 +383,7 @@ IT_TEST(memory_by_descriptor_outlives_its_maker)
 	close(fd);
 }
 
-IT_TEST(without_virtual_memory_management)
+IT_TEST(device_without_vmm_refuses_it)
 {
 	cuda_allocation allocation;
 

@@ -60,7 +60,7 @@ end_graph(void)
 	return exec;
 }
 
-IT_TEST(a_graph_runs_when_it_is_launched_and_waited_for)
+IT_TEST(graph_runs_when_launched_and_waited_for)
 {
 	cuda_graph_exec exec;
 	uint32_t *pinned;
@@ -101,7 +101,7 @@ IT_TEST(a_graph_runs_when_it_is_launched_and_waited_for)
 }
 
 /* Launches of one executable wait for each other, on whichever streams. */
-IT_TEST(launches_of_one_graph_take_turns)
+IT_TEST(launches_of_one_graph_are_serialised)
 {
 	cuda_graph_exec exec;
 	uint32_t *pinned;
@@ -124,7 +124,7 @@ IT_TEST(launches_of_one_graph_take_turns)
 }
 
 /* Two branches that both write: their order is undefined, so it differs between two launches. */
-IT_TEST(branches_have_no_order)
+IT_TEST(branches_are_unordered)
 {
 	uint32_t seen[2];
 	cuda_graph_exec exec;
@@ -166,7 +166,7 @@ fork_unjoined(void)
 	ok(cuda.fill(memory, 2, 4, two));
 }
 
-IT_TEST(forks_are_joined)
+IT_TEST(forked_streams_must_be_joined)
 {
 	cuda_graph graph;
 
@@ -186,7 +186,7 @@ IT_TEST(forks_are_joined)
 	fake_cuda_finish();
 }
 
-IT_TEST(nothing_crosses_a_captures_border)
+IT_TEST(capture_dependencies_are_isolated)
 {
 	cuda_graph graph;
 
@@ -299,7 +299,7 @@ begin_again(void)
 static const struct {
 	int (*call)(void);
 	int wanted;
-	bool never; /* in no mode */
+	bool in_no_mode; /* in no mode */
 } refused[] = {
 	{ sync_stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, true },
 	{ query_stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, true },
@@ -316,13 +316,13 @@ static const struct {
 	{ load_module, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, false },
 };
 
-IT_TEST(what_a_capture_does_not_bear)
+IT_TEST(calls_that_invalidate_a_capture)
 {
 	begin_tests(CUDA_STREAM_NON_BLOCKING);
 	ok(cuda.event_record(other, two));
 	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
 		for (int mode = CUDA_CAPTURE_GLOBAL; mode <= CUDA_CAPTURE_RELAXED; mode++) {
-			bool invalidates = refused[i].never || mode != CUDA_CAPTURE_RELAXED;
+			bool invalidates = refused[i].in_no_mode || mode != CUDA_CAPTURE_RELAXED;
 			int result;
 
 			ok(graphs.begin(one, mode));
@@ -343,7 +343,7 @@ IT_TEST(what_a_capture_does_not_bear)
 }
 
 /* A thread in relaxed mode may make the calls; other threads may not. */
-IT_TEST(a_thread_may_relax)
+IT_TEST(relaxed_mode_applies_to_a_thread)
 {
 	int mode = CUDA_CAPTURE_RELAXED;
 	cuda_address address;
@@ -373,7 +373,7 @@ in_another_thread(void *context)
 	return NULL;
 }
 
-IT_TEST(captures_belong_to_threads)
+IT_TEST(capture_ends_in_its_thread)
 {
 	cuda_context context;
 	pthread_t thread;
@@ -387,7 +387,7 @@ IT_TEST(captures_belong_to_threads)
 	fake_cuda_finish();
 }
 
-IT_TEST(the_default_stream_stays_away_from_blocking_ones)
+IT_TEST(legacy_stream_cannot_synchronise_with_a_capture)
 {
 	int status;
 
@@ -400,7 +400,7 @@ IT_TEST(the_default_stream_stays_away_from_blocking_ones)
 	fake_cuda_finish();
 }
 
-IT_TEST(graph_calls_fail_when_told_to)
+IT_TEST(failures_are_injected_into_graph_calls)
 {
 	cuda_graph_exec exec, none;
 	cuda_graph graph;
@@ -428,7 +428,7 @@ IT_TEST(graph_calls_fail_when_told_to)
 }
 
 /* A replay after its memory was freed is a sticky error. */
-IT_TEST(a_graph_does_not_keep_memory)
+IT_TEST(replay_after_free_is_a_sticky_error)
 {
 	cuda_graph_exec exec;
 

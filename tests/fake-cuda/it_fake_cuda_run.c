@@ -13,7 +13,7 @@
 
 /* Streams */
 
-IT_TEST(a_missing_synchronisation_shows)
+IT_TEST(missing_synchronisation_is_detected)
 {
 	cuda_stream one, two;
 	cuda_address address;
@@ -55,7 +55,7 @@ IT_TEST(a_missing_synchronisation_shows)
 	fake_cuda_finish();
 }
 
-IT_TEST(the_default_stream_waits_for_blocking_ones)
+IT_TEST(legacy_stream_synchronises_with_blocking_streams)
 {
 	cuda_stream blocking, other;
 	cuda_address address;
@@ -111,7 +111,7 @@ event_exporter(int from, int to, __attribute__((unused)) void *argument)
 	it_receive(from, &word, sizeof(word));
 }
 
-IT_TEST(an_event_orders_two_processes)
+IT_TEST(ipc_event_orders_two_processes)
 {
 	struct {
 		struct cuda_ipc_handle memory, event;
@@ -191,7 +191,7 @@ event_waiter(int from, int to, void *argument)
 	gives(CUDA_ERROR_UNKNOWN, cuda.stream_synchronize(stream));
 }
 
-IT_TEST(an_event_destroyed_under_a_waiter)
+IT_TEST(destroying_an_event_in_use_is_an_error)
 {
 	struct it_worker destroyer, waiter;
 	struct cuda_ipc_handle handle;
@@ -229,7 +229,7 @@ launch(cuda_function function, unsigned int n_threads, unsigned int shared_size,
 	return cuda.launch(function, 1, 1, 1, n_threads, 1, 1, shared_size, NULL, (void *[]){ params }, NULL);
 }
 
-IT_TEST(kernels_run_when_somebody_waits)
+IT_TEST(kernels_run_when_waited_for)
 {
 	struct simt_reverse_params p = { 0 };
 	cuda_function function;
@@ -259,7 +259,7 @@ IT_TEST(kernels_run_when_somebody_waits)
 	fake_cuda_finish();
 }
 
-IT_TEST(a_wrong_kernel_poisons_its_process)
+IT_TEST(faulting_kernel_is_a_sticky_error)
 {
 	struct simt_reverse_params p = { .bug = BUG_READ_PAST };
 	cuda_function function;

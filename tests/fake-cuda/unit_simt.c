@@ -32,7 +32,7 @@ region(size_t size, bool writable, const char *name)
 }
 
 static void
-drop(void *at)
+region_free(void *at)
 {
 	simt_region_remove(at);
 	free(at);
@@ -99,10 +99,10 @@ Test(simt, warps_exchange)
 			cr_assert_eq(out[7], t / 32 << 16 | 2);
 		}
 	}
-	drop(p.out);
+	region_free(p.out);
 }
 
-Test(simt, wrong_exchanges)
+Test(simt, invalid_exchanges_are_reported)
 {
 	struct simt_exchange_params p = { .out = region(128 * 8 * 4, true, "out") };
 
@@ -112,7 +112,7 @@ Test(simt, wrong_exchanges)
 	expect_report("a shuffle in divergent code", "simt_case_exchange", &p, 1, 128);
 	p.bug = BUG_PLAIN_COUNT;
 	expect_report("race: it ", "simt_case_exchange", &p, 1, 128);
-	drop(p.out);
+	region_free(p.out);
 }
 
 static void
@@ -136,11 +136,11 @@ Test(simt, barriers)
 		for (uint32_t i = 0; i < 64; i++)
 			cr_assert_eq(p.out[i], (63 - i) * (63 - i));
 	}
-	drop((void *)p.in);
-	drop(p.out);
+	region_free((void *)p.in);
+	region_free(p.out);
 }
 
-Test(simt, wrong_barriers_and_bounds)
+Test(simt, invalid_barriers_and_accesses_are_reported)
 {
 	static const struct {
 		enum simt_bug bug;
@@ -163,12 +163,12 @@ Test(simt, wrong_barriers_and_bounds)
 	}
 	p.bug = BUG_NONE;
 	expect_no_report("simt_case_reverse", &p, 1, 64, 0);
-	drop((void *)p.in);
-	drop(p.out);
+	region_free((void *)p.in);
+	region_free(p.out);
 }
 
 /* The message has the line if addr2line is installed, else the offset. */
-Test(simt, a_race_is_located)
+Test(simt, race_report_names_the_line)
 {
 	struct simt_reverse_params p;
 
@@ -176,17 +176,17 @@ Test(simt, a_race_is_located)
 	p.bug = BUG_NO_BARRIER;
 	expect_report("(", "simt_case_reverse", &p, 1, 64);
 	cr_assert(strstr(report, "simt_cases.cu:") != NULL || strstr(report, "unit_simt + 0x") != NULL, "%s", report);
-	drop((void *)p.in);
-	drop(p.out);
+	region_free((void *)p.in);
+	region_free(p.out);
 }
 
 #ifdef __SANITIZE_ADDRESS__ /* it catches the signal, reports and exits */
-#define GUARD_MET .exit_code = 1
+#define GUARD_PAGE_FAULT .exit_code = 1
 #else
-#define GUARD_MET .signal = SIGSEGV
+#define GUARD_PAGE_FAULT .signal = SIGSEGV
 #endif
 
-Test(simt, a_stack_that_overflows_meets_its_guard, GUARD_MET)
+Test(simt, stack_overflow_meets_the_guard_page, GUARD_PAGE_FAULT)
 {
 	struct simt_reverse_params p;
 
@@ -222,11 +222,11 @@ Test(simt, copies_arrive)
 			cr_assert_eq(p.out[t], sum);
 		}
 	}
-	drop((void *)p.in);
-	drop(p.out);
+	region_free((void *)p.in);
+	region_free(p.out);
 }
 
-Test(simt, wrong_copies)
+Test(simt, missing_waits_for_copies_are_reported)
 {
 	static const struct {
 		enum simt_bug bug;
@@ -245,8 +245,8 @@ Test(simt, wrong_copies)
 		p.bug = cases[i].bug;
 		expect_report(cases[i].words, "simt_case_pipeline", &p, 1, 64);
 	}
-	drop((void *)p.in);
-	drop(p.out);
+	region_free((void *)p.in);
+	region_free(p.out);
 }
 
 #define N_BLOCKS 7
@@ -267,13 +267,13 @@ sum_prepare(struct simt_sum_params *p)
 static void
 sum_drop(struct simt_sum_params *p)
 {
-	drop((void *)p->in);
-	drop(p->partial);
-	drop(p->ticket);
-	drop(p->out);
+	region_free((void *)p->in);
+	region_free(p->partial);
+	region_free(p->ticket);
+	region_free(p->out);
 }
 
-Test(simt, the_last_block_merges)
+Test(simt, last_block_combines)
 {
 	struct simt_sum_params p;
 
@@ -293,7 +293,7 @@ Test(simt, the_last_block_merges)
 	sum_drop(&p);
 }
 
-Test(simt, wrong_merges)
+Test(simt, missing_fences_are_reported)
 {
 	struct simt_sum_params p;
 
@@ -348,9 +348,9 @@ matrix_check(bool f16)
 	for (unsigned int i = 0; i < 128; i++)
 		cr_assert_float_eq(p.d[i], want[i], 1e-4f * fabsf(want[i]) + 1e-3f, "%u: %f, want %f", i,
 				   (double)p.d[i], (double)want[i]);
-	drop(a);
-	drop(b);
-	drop(p.d);
+	region_free(a);
+	region_free(b);
+	region_free(p.d);
 }
 
 Test(simt, matrices_multiply)
@@ -449,7 +449,7 @@ halves_check(const uint32_t *halves, uint32_t two)
 }
 
 /* The replacements of fp8 instructions that a GPU lacks, compared with the instructions' models. */
-Test(simt, fp8_by_bits)
+Test(simt, fp8_emulation_equals_the_model)
 {
 	struct simt_bytes_params p = {
 		.in = region((N_BYTE_NUMBERS + 1) * 4, false, "in"),
@@ -510,12 +510,12 @@ Test(simt, bytes_widen)
 				  "%s %02x: f16 %g, bf16 %g", paged_dtype_name(p.dtype), code,
 				  (double)element((uint16_t)f16, true), (double)element((uint16_t)bf16, false));
 	}
-	drop(p.f16);
-	drop(p.bf16);
-	drop(p.wild);
+	region_free(p.f16);
+	region_free(p.bf16);
+	region_free(p.wild);
 }
 
-Test(simt, launches_that_cannot_be)
+Test(simt, invalid_launches_are_refused)
 {
 	struct simt_reverse_params p;
 
@@ -526,6 +526,6 @@ Test(simt, launches_that_cannot_be)
 	cr_assert_not(simt_run_kernel("simt_case_reverse", &p, 1, 33, 0));
 	cr_assert_str_eq(report, "kernel simt_case_reverse: launched with a block that is no whole number of warps");
 	cr_assert_not(simt_run_kernel("simt_case_reverse", &p, 0, 32, 0));
-	drop((void *)p.in);
-	drop(p.out);
+	region_free((void *)p.in);
+	region_free(p.out);
 }

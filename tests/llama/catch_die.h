@@ -35,7 +35,7 @@ die(const char *format, ...)
 
 /** dies - whether a call ends in die(); its message is then in die_text */
 static inline bool
-dies(void (*call)(void *argument), void *argument)
+call_dies(void (*call)(void *argument), void *argument)
 {
 	jmp_buf target;
 	volatile bool died = true;

@@ -48,7 +48,7 @@ answer_on(const char *backend, const struct model *model, struct forward *forwar
 	paged_cache_destroy(attention);
 }
 
-IT_TEST_LIMIT(the_tokens_of_the_host, 300)
+IT_TEST_LIMIT(cuda_gives_the_hosts_tokens, 300)
 {
 	struct request host, cuda;
 	struct golden_llama golden;
@@ -79,7 +79,7 @@ IT_TEST_LIMIT(the_tokens_of_the_host, 300)
 	gguf_close(gguf);
 }
 
-IT_TEST_LIMIT(an_embedded_pool, 300)
+IT_TEST_LIMIT(embedded_pool_on_cuda, 300)
 {
 	const char *output;
 	int code;
@@ -113,7 +113,7 @@ IT_TEST_LIMIT(workers_share_a_pool, 300)
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(no_driver)
+IT_TEST(missing_driver_is_reported)
 {
 	const char *output;
 	int code;
@@ -128,7 +128,7 @@ IT_TEST(no_driver)
 }
 
 static void
-run_with(const char *failure)
+run_with_failure(const char *failure)
 {
 	const char *output, *end;
 	int code;
@@ -143,7 +143,7 @@ run_with(const char *failure)
 }
 
 /* Any failing driver call ends the program with one message and a clean exit. */
-IT_TEST(a_call_of_the_driver_fails)
+IT_TEST(failed_driver_calls_are_reported)
 {
 	static const struct {
 		const char *name;
@@ -162,7 +162,7 @@ IT_TEST(a_call_of_the_driver_fails)
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
 		for (unsigned int n = 1; n <= calls[i].n; n++) {
 			snprintf(failure, sizeof(failure), "%s@%u=2", calls[i].name, n);
-			run_with(failure);
+			run_with_failure(failure);
 		}
 }
 

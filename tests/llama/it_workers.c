@@ -34,7 +34,7 @@ stop(struct it_daemon *daemon)
 	it_daemon_stop(daemon);
 }
 
-IT_TEST_LIMIT(workers_write_what_a_private_cache_gives, 300)
+IT_TEST_LIMIT(workers_give_the_private_caches_answers, 300)
 {
 	static const char *const command[] = {
 		LLAMA,      "--workers",         "2",        "--max-tokens",
@@ -54,7 +54,7 @@ IT_TEST_LIMIT(workers_write_what_a_private_cache_gives, 300)
 	stop(&daemon);
 }
 
-IT_TEST_LIMIT(a_killed_workers_pages_come_back_and_the_others_go_on, 300)
+IT_TEST_LIMIT(pages_of_a_killed_worker_are_freed, 300)
 {
 	static const char *const command[] = { LLAMA,
 					       "--workers",
@@ -82,7 +82,7 @@ IT_TEST_LIMIT(a_killed_workers_pages_come_back_and_the_others_go_on, 300)
 }
 
 /* A pool with one byte per element gives the same answer. */
-IT_TEST_LIMIT(a_pool_of_bytes_answers, 300)
+IT_TEST_LIMIT(pools_of_8_bit_dtypes_answer, 300)
 {
 	static const char *const dtypes[] = { "e4m3", "i8" };
 
@@ -103,7 +103,7 @@ IT_TEST_LIMIT(a_pool_of_bytes_answers, 300)
 	}
 }
 
-IT_TEST(a_pool_of_no_such_dtype_is_refused)
+IT_TEST(unknown_pool_dtype_is_refused)
 {
 	static const char *const command[] = { LLAMA, "--model",  "/dev/null", "--embedded", "--dtype",
 					       "f64", "--prompt", "a",         NULL };
@@ -115,7 +115,7 @@ IT_TEST(a_pool_of_no_such_dtype_is_refused)
 		   "%s", output);
 }
 
-IT_TEST(killing_an_unknown_worker_is_refused)
+IT_TEST(kill_of_an_unknown_worker_is_refused)
 {
 	static const char *const command[] = { LLAMA, "--model",  "/dev/null", "--workers", "2", "--kill",
 					       "2",   "--prompt", "a",         "--prompt",  "b", NULL };

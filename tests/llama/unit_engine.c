@@ -190,7 +190,7 @@ free_requests(struct request *requests, unsigned int n)
 		free(requests[i].tokens.ids);
 }
 
-Test(engine, a_batch_answers_as_each_alone)
+Test(engine, batch_gives_each_requests_own_answer)
 {
 	struct attention *pages = open_pages(256), *plain = contiguous_create(model, PAGED_F32, NULL);
 	struct request together[N_REQUESTS], alone[N_REQUESTS], reference[N_REQUESTS];
@@ -214,7 +214,7 @@ Test(engine, a_batch_answers_as_each_alone)
 }
 
 /* On the forward's threads: pages whose kernels run there, and what stands in for an engine without the library. */
-Test(engine, caches_on_the_threads_of_the_products)
+Test(engine, caches_run_on_the_forward_threads)
 {
 	struct forward_times times = forward->times;
 	struct request there[N_REQUESTS], fast[N_REQUESTS], reference[N_REQUESTS];
@@ -240,7 +240,7 @@ Test(engine, caches_on_the_threads_of_the_products)
 }
 
 /* Each of four sequences needs up to 5 of the 8 pages of 16 tokens. */
-Test(engine, a_full_pool_changes_no_answer)
+Test(engine, full_pool_keeps_answers)
 {
 	struct attention *few = open_pages(8), *many = open_pages(256);
 	struct request preempted[5], roomy[5];
@@ -258,7 +258,7 @@ Test(engine, a_full_pool_changes_no_answer)
 }
 
 /* Over the fake driver; rows share steps, and wait for pages. */
-Test(engine, a_gpu_answers_as_the_host)
+Test(engine, cuda_gives_the_hosts_answers)
 {
 	struct attention *host = open_pages(256), *gpu;
 	struct request there[4], here[4];
@@ -276,7 +276,7 @@ Test(engine, a_gpu_answers_as_the_host)
 }
 
 /* A kept sequence goes on where it stopped, as one that was read whole. */
-Test(engine, a_kept_sequence_goes_on)
+Test(engine, kept_sequence_continues)
 {
 	struct attention *pages = open_pages(64);
 	struct request kept, whole = { 0 };
@@ -304,7 +304,7 @@ Test(engine, a_kept_sequence_goes_on)
 	paged_cache_destroy(pages);
 }
 
-struct adding {
+struct request_feed {
 	struct engine engine;
 	struct request request;
 	uint32_t n_tokens, n_last; /* told, and told to be the last one */
@@ -313,50 +313,50 @@ struct adding {
 static void
 add_request(void *argument)
 {
-	struct adding *adding = argument;
+	struct request_feed *request_feed = argument;
 
-	engine_add(&adding->engine, &adding->request);
+	engine_add(&request_feed->engine, &request_feed->request);
 }
 
 static void
 count_token(void *argument, struct request *request, uint32_t token, bool last)
 {
-	struct adding *adding = argument;
+	struct request_feed *request_feed = argument;
 
 	(void)request;
 	(void)token;
-	cr_assert_eq(adding->n_last, 0);
-	adding->n_tokens++;
-	adding->n_last += last;
+	cr_assert_eq(request_feed->n_last, 0);
+	request_feed->n_tokens++;
+	request_feed->n_last += last;
 }
 
-Test(engine, lengths_end_at_the_sequence)
+Test(engine, answers_end_at_max_length)
 {
 	struct attention *pages = open_pages(4); /* 64 tokens */
-	struct adding adding = { .n_tokens = 0 };
-	struct request *request = &adding.request;
+	struct request_feed request_feed = { .n_tokens = 0 };
+	struct request *request = &request_feed.request;
 
-	open_engine(&adding.engine, pages, 1);
-	adding.engine.params.token = count_token;
-	adding.engine.params.argument = &adding;
+	open_engine(&request_feed.engine, pages, 1);
+	request_feed.engine.params.token = count_token;
+	request_feed.engine.params.argument = &request_feed;
 	fill_request(request, 6); /* 69 tokens */
-	cr_assert(dies(add_request, &adding));
+	cr_assert(call_dies(add_request, &request_feed));
 	cr_assert(strstr(die_text, "prompt of 69 tokens: a sequence has at most 64"), "%s", die_text);
 	free_requests(request, 1);
 	fill_request(request, 4); /* 47 tokens */
 	request->max_tokens = 1000;
-	engine_add(&adding.engine, request);
-	engine_run(&adding.engine);
+	engine_add(&request_feed.engine, request);
+	engine_run(&request_feed.engine);
 	cr_assert_eq(request->tokens.n, 64);
-	cr_assert_eq(adding.n_tokens, 64 - 47);
-	cr_assert_eq(adding.n_last, 1);
+	cr_assert_eq(request_feed.n_tokens, 64 - 47);
+	cr_assert_eq(request_feed.n_last, 1);
 	free_requests(request, 1);
-	engine_destroy(&adding.engine);
+	engine_destroy(&request_feed.engine);
 	paged_cache_destroy(pages);
 }
 
 /* Logits of a row: the same bits alone and among others. */
-Test(engine, rows_have_their_own_bits)
+Test(engine, logits_do_not_depend_on_the_batch)
 {
 	struct attention *pages = open_pages(64);
 	uint32_t tokens[STEP_TOKENS], positions[STEP_TOKENS], logit_tokens[4];
@@ -414,7 +414,7 @@ check_rounding(enum paged_dtype dtype, const float (*pairs)[2], uint32_t n)
 	contiguous_destroy(plain);
 }
 
-Test(engine, a_private_cache_rounds_as_a_pool)
+Test(engine, private_cache_rounds_like_a_pool)
 {
 	static const float halves[][2] = {
 		{ 1 + 0x1p-11f, 1 },   { 1 + 0x1.8p-10f, 1 + 0x1p-9f }, { -65519, -65504 },
@@ -443,12 +443,12 @@ refuse(const char *architecture, uint32_t n_kv_heads, const char *rename, const 
 {
 	struct gguf *file = write_model(architecture, n_kv_heads, rename, to);
 
-	cr_assert(dies(create_model, file), "accepted, though: %s", sentence);
+	cr_assert(call_dies(create_model, file), "accepted, though: %s", sentence);
 	cr_assert(strstr(die_text, sentence), "\"%s\" does not say \"%s\"", die_text, sentence);
 	gguf_close(file);
 }
 
-Test(model, files_it_refuses)
+Test(model, invalid_models_are_refused)
 {
 	refuse("qwen2", N_KV_HEADS, NULL, NULL, "architecture \"qwen2\" is not supported; llama is");
 	refuse("llama", 3, NULL, NULL, "4 query heads do not share 3 KV heads evenly");

@@ -53,9 +53,9 @@ Test(gguf, reads_back)
 	cr_assert_eq(list.n_items, 2);
 	cr_assert(gguf_string_is(gguf_array_next(&list), "one"));
 	cr_assert(gguf_string_is(gguf_array_next(&list), ""));
-	cr_assert(dies(read_text_as_number, gguf));
+	cr_assert(call_dies(read_text_as_number, gguf));
 	cr_assert(strstr(die_text, "metadata a.text has type 8, type 4 is expected"), "%s", die_text);
-	cr_assert(dies(read_missing, gguf));
+	cr_assert(call_dies(read_missing, gguf));
 	cr_assert(strstr(die_text, "metadata b is missing"), "%s", die_text);
 	tensor = gguf_tensor(gguf, "second");
 	cr_assert(tensor != NULL && tensor->size == 16 && ((const float *)tensor->data)[3] == 8);
@@ -74,7 +74,7 @@ open_and_close(void *argument)
 }
 
 /* Every shorter file is refused; none is read past its end (the sanitizers watch). */
-Test(gguf, truncated_anywhere)
+Test(gguf, truncated_files_are_refused)
 {
 	struct writer writer = { 0 };
 	size_t size;
@@ -82,7 +82,7 @@ Test(gguf, truncated_anywhere)
 	write_small(&writer);
 	size = writer.size;
 	for (writer.size = 0; writer.size < size; writer.size++)
-		cr_assert(dies(open_and_close, &writer), "%zu of %zu bytes were accepted", writer.size, size);
+		cr_assert(call_dies(open_and_close, &writer), "%zu of %zu bytes were accepted", writer.size, size);
 	writer_free(&writer);
 }
 
@@ -98,7 +98,7 @@ Test(gguf, any_byte_changed)
 
 		for (size_t i = 0; i < sizeof(values); i++) {
 			writer.data[at] = values[i];
-			dies(open_and_close, &writer);
+			call_dies(open_and_close, &writer);
 		}
 		writer.data[at] = was;
 	}
@@ -108,12 +108,12 @@ Test(gguf, any_byte_changed)
 static void
 refuse(struct writer *writer, const char *sentence)
 {
-	cr_assert(dies(open_and_close, writer), "accepted, though: %s", sentence);
+	cr_assert(call_dies(open_and_close, writer), "accepted, though: %s", sentence);
 	cr_assert(strstr(die_text, sentence), "\"%s\" does not say \"%s\"", die_text, sentence);
 	writer_free(writer);
 }
 
-Test(gguf, wrong_header)
+Test(gguf, invalid_headers_are_refused)
 {
 	struct writer writer = { 0 };
 
@@ -127,7 +127,7 @@ Test(gguf, wrong_header)
 	refuse(&writer, "header claims 9223372036854775807 metadata entries");
 }
 
-Test(gguf, wrong_metadata)
+Test(gguf, invalid_metadata_is_refused)
 {
 	struct writer writer = { 0 };
 
@@ -155,7 +155,7 @@ Test(gguf, wrong_metadata)
 	refuse(&writer, "general.alignment = 24 is not a power of two");
 }
 
-Test(gguf, wrong_tensors)
+Test(gguf, invalid_tensors_are_refused)
 {
 	struct writer writer = { 0 };
 
@@ -209,10 +209,10 @@ open_path(void *path)
 	gguf_open(path);
 }
 
-Test(gguf, no_file)
+Test(gguf, missing_file_is_refused)
 {
-	cr_assert(dies(open_path, (char[]){ "/nonexistent/model.gguf" }));
+	cr_assert(call_dies(open_path, (char[]){ "/nonexistent/model.gguf" }));
 	cr_assert_str_eq(die_text, "/nonexistent/model.gguf: No such file or directory");
-	cr_assert(dies(open_path, (char[]){ "/dev" }));
+	cr_assert(call_dies(open_path, (char[]){ "/dev" }));
 	cr_assert(strstr(die_text, "/dev: not a GGUF file"));
 }

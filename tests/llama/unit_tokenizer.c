@@ -104,7 +104,7 @@ Test(tokenizer, lowest_rank_then_leftmost)
 	CHECK_ENCODE("aabc", 'a', ABC);
 }
 
-Test(tokenizer, pieces)
+Test(tokenizer, pre_tokenization)
 {
 	CHECK_ENCODE("a a", 'a', SPACE_A);
 	CHECK_ENCODE("a  a", 'a', ' ', SPACE_A); /* the last blank goes with the word */
@@ -131,12 +131,12 @@ encode_bytes(void *tokenizer)
 	tokenizer_encode(tokenizer, "ab\xff", 3, &list);
 }
 
-Test(tokenizer, text_that_is_not_utf8)
+Test(tokenizer, invalid_utf8_is_encoded)
 {
 	struct gguf *gguf = small_file(&(struct change){ 0 });
 	struct tokenizer *tokenizer = tokenizer_create(gguf);
 
-	cr_assert(dies(encode_bytes, tokenizer));
+	cr_assert(call_dies(encode_bytes, tokenizer));
 	cr_assert(strstr(die_text, "not UTF-8 at byte 2"), "%s", die_text);
 	tokenizer_destroy(tokenizer);
 	gguf_close(gguf);
@@ -153,12 +153,12 @@ refuse(const struct change *change, const char *sentence)
 {
 	struct gguf *gguf = small_file(change);
 
-	cr_assert(dies(create_tokenizer, gguf), "accepted, though: %s", sentence);
+	cr_assert(call_dies(create_tokenizer, gguf), "accepted, though: %s", sentence);
 	cr_assert(strstr(die_text, sentence), "\"%s\" does not say \"%s\"", die_text, sentence);
 	gguf_close(gguf);
 }
 
-Test(tokenizer, files_it_refuses)
+Test(tokenizer, invalid_vocabularies_are_refused)
 {
 	refuse(&(struct change){ .model = "llama" }, "tokenizer model \"llama\" is not supported");
 	refuse(&(struct change){ .rule = "qwen2" }, "pre-tokenizer \"qwen2\" is not supported; smollm is");
@@ -223,13 +223,13 @@ Test(chat, templates)
 	gguf_close(gguf);
 
 	gguf = small_file(&(struct change){ .template = "{{ bos_token }}[INST]" });
-	cr_assert(dies(read_template, gguf));
+	cr_assert(call_dies(read_template, gguf));
 	cr_assert(strstr(die_text, "the chat template \"{{ bos_token }}[INST]...\" is not ChatML"), "%s", die_text);
 	gguf_close(gguf);
 }
 
 /* Whole chat prompts, digits, blanks, code and scripts: the ids that the reference has. */
-Test(tokenizer, as_the_reference)
+Test(tokenizer, token_ids_equal_the_reference)
 {
 	const char *path = getenv("PAGED_MODEL");
 	struct tokenizer *tokenizer;

@@ -23,11 +23,11 @@
 static struct it_test *tests, **tests_end = &tests;
 
 /* Shared with the tests' processes. */
-static struct board {
+static struct shared_state {
 	char skip[256];    /* why one was skipped */
 	char dirs[16][64]; /* to be removed */
 	int n_dirs;
-} * board;
+} * shared_state;
 
 void
 it_register(struct it_test *test)
@@ -65,7 +65,7 @@ it_skip(const char *format, ...)
 	va_list arguments;
 
 	va_start(arguments, format);
-	vsnprintf(board->skip, sizeof(board->skip), format, arguments);
+	vsnprintf(shared_state->skip, sizeof(shared_state->skip), format, arguments);
 	va_end(arguments);
 	_exit(EXIT_SKIPPED);
 }
@@ -120,7 +120,7 @@ harness_read_file(const char *path, char *text, size_t size)
 }
 
 bool
-harness_has_ended(void *argument)
+harness_process_ended(void *argument)
 {
 	siginfo_t info = { 0 };
 
@@ -130,8 +130,8 @@ harness_has_ended(void *argument)
 void
 harness_remove_later(const char *dir)
 {
-	it_require(board->n_dirs < 16);
-	snprintf(board->dirs[board->n_dirs++], sizeof(board->dirs[0]), "%s", dir);
+	it_require(shared_state->n_dirs < 16);
+	snprintf(shared_state->dirs[shared_state->n_dirs++], sizeof(shared_state->dirs[0]), "%s", dir);
 }
 
 /* Running tests */
@@ -148,7 +148,7 @@ directory_remove(const char *dir)
 
 /* The library closes what it opens, and nothing that a test starts outlives it.  A GPU's driver keeps descriptors. */
 static void
-leavings_check(unsigned int n_fds)
+leftovers_check(unsigned int n_fds)
 {
 	siginfo_t info = { 0 };
 
@@ -174,12 +174,12 @@ test_run(const struct it_test *test)
 
 		setpgid(0, 0);
 		test->run();
-		leavings_check(n_fds);
+		leftovers_check(n_fds);
 		fflush(stdout);
 		exit(0);
 	}
 	setpgid(pid, pid);
-	while (!harness_has_ended(&pid)) {
+	while (!harness_process_ended(&pid)) {
 		if (it_now_ms() > end) {
 			it_note("%s: no end after %u s", test->name, test->limit_s);
 			kill(-pid, SIGKILL);
@@ -192,7 +192,7 @@ test_run(const struct it_test *test)
 }
 
 static bool
-is_wanted(const struct it_test *test, int argc, char **argv)
+is_selected(const struct it_test *test, int argc, char **argv)
 {
 	for (int i = 1; i < argc; i++)
 		if (strcmp(argv[i], test->name) == 0)
@@ -205,29 +205,29 @@ it_main(int argc, char **argv)
 {
 	int number = 0, n_failed = 0;
 
-	board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (board == MAP_FAILED)
+	shared_state = mmap(NULL, sizeof(*shared_state), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (shared_state == MAP_FAILED)
 		return 1;
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	for (const struct it_test *test = tests; test != NULL; test = test->next) {
 		int status;
 
-		if (!is_wanted(test, argc, argv))
+		if (!is_selected(test, argc, argv))
 			continue;
 		status = test_run(test);
 		number++;
 		if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SKIPPED) {
-			printf("ok %d - %s # SKIP %s\n", number, test->name, board->skip);
+			printf("ok %d - %s # SKIP %s\n", number, test->name, shared_state->skip);
 		} else {
 			if (status != 0)
 				it_note("%s: wait status %x", test->name, (unsigned int)status);
 			printf("%sok %d - %s\n", status == 0 ? "" : "not ", number, test->name);
 			n_failed += status != 0;
 		}
-		while (board->n_dirs > 0) {
-			board->n_dirs--;
+		while (shared_state->n_dirs > 0) {
+			shared_state->n_dirs--;
 			if (getenv("PAGED_KEEP") == NULL)
-				directory_remove(board->dirs[board->n_dirs]);
+				directory_remove(shared_state->dirs[shared_state->n_dirs]);
 		}
 	}
 	printf("1..%d\n", number);

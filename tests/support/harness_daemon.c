@@ -23,7 +23,7 @@
 #define STOP_LIMIT_MS 30000
 
 static void
-directory_make(struct it_daemon *daemon, const char *configuration)
+runtime_dir_make(struct it_daemon *daemon, const char *configuration)
 {
 	FILE *file;
 
@@ -76,7 +76,7 @@ daemon_spawn(struct it_daemon *daemon, const char *program, const char *const *e
 }
 
 static void
-show_log(const struct it_daemon *daemon)
+log_show(const struct it_daemon *daemon)
 {
 	char text[4096];
 
@@ -87,7 +87,7 @@ show_log(const struct it_daemon *daemon)
 
 /* True: ready; false: ended before that, with this wait status. */
 static bool
-launch_try(struct it_daemon *daemon, const char *program, const char *const *environment, int *status_p)
+daemon_try_launch(struct it_daemon *daemon, const char *program, const char *const *environment, int *status_p)
 {
 	uint64_t end = it_now_ms() + READY_LIMIT_MS;
 	int notify = notify_open(daemon);
@@ -109,7 +109,7 @@ launch_try(struct it_daemon *daemon, const char *program, const char *const *env
 		if (waitpid(daemon->pid, status_p, WNOHANG) == daemon->pid)
 			break;
 		if (it_now_ms() > end) {
-			show_log(daemon);
+			log_show(daemon);
 			it_require(!"pagedd was not ready in time");
 		}
 	}
@@ -119,13 +119,13 @@ launch_try(struct it_daemon *daemon, const char *program, const char *const *env
 }
 
 static void
-launch(struct it_daemon *daemon, const char *program, const char *const *environment)
+daemon_launch(struct it_daemon *daemon, const char *program, const char *const *environment)
 {
 	int status;
 
-	if (launch_try(daemon, program, environment, &status))
+	if (daemon_try_launch(daemon, program, environment, &status))
 		return;
-	show_log(daemon);
+	log_show(daemon);
 	it_require(!"pagedd ended before it was ready", "wait status %x", (unsigned int)status);
 }
 
@@ -135,8 +135,8 @@ it_daemon_start(struct it_daemon *daemon, const char *configuration, const char 
 {
 	char run_dir[96];
 
-	directory_make(daemon, configuration);
-	launch(daemon, program, environment);
+	runtime_dir_make(daemon, configuration);
+	daemon_launch(daemon, program, environment);
 	snprintf(run_dir, sizeof(run_dir), "%s/run", daemon->dir);
 	/* Clients of the test, including pagedctl, find the daemon by the environment. */
 	setenv("PAGED_RUNTIME_DIR", run_dir, 1);
@@ -148,7 +148,7 @@ it_daemon_start_failing(struct it_daemon *daemon, const char *configuration)
 	static char text[4096];
 	int status;
 
-	directory_make(daemon, configuration);
+	runtime_dir_make(daemon, configuration);
 	daemon_spawn(daemon, NULL, NULL);
 	it_require(waitpid(daemon->pid, &status, 0) == daemon->pid);
 	it_require(WIFEXITED(status) && WEXITSTATUS(status) != 0, "wait status %x", (unsigned int)status);
@@ -159,7 +159,7 @@ it_daemon_start_failing(struct it_daemon *daemon, const char *configuration)
 void
 it_daemon_restart(struct it_daemon *daemon, const char *program, const char *const *environment)
 {
-	launch(daemon, program, environment);
+	daemon_launch(daemon, program, environment);
 }
 
 bool
@@ -169,7 +169,7 @@ it_daemon_try_restart(struct it_daemon *daemon, const char *const *environment, 
 	int status;
 
 	it_require(truncate(daemon->log, 0) == 0, "%m");
-	if (launch_try(daemon, NULL, environment, &status))
+	if (daemon_try_launch(daemon, NULL, environment, &status))
 		return true;
 	it_require(WIFEXITED(status) && WEXITSTATUS(status) == 1, "wait status %x", (unsigned int)status);
 	harness_read_file(daemon->log, text, sizeof(text));
@@ -179,13 +179,13 @@ it_daemon_try_restart(struct it_daemon *daemon, const char *const *environment, 
 }
 
 static void
-log_check(const struct it_daemon *daemon)
+log_expect_no_sanitizer_report(const struct it_daemon *daemon)
 {
 	static char text[1 << 20];
 
 	harness_read_file(daemon->log, text, sizeof(text));
 	if (strstr(text, "Sanitizer") != NULL || strstr(text, "runtime error:") != NULL) {
-		show_log(daemon);
+		log_show(daemon);
 		it_require(!"a sanitizer reported on pagedd");
 	}
 }
@@ -196,11 +196,11 @@ it_daemon_stop(struct it_daemon *daemon)
 	int status;
 
 	kill(daemon->pid, SIGTERM);
-	it_require(it_wait(harness_has_ended, &daemon->pid, STOP_LIMIT_MS), "pagedd did not stop");
+	it_require(it_wait(harness_process_ended, &daemon->pid, STOP_LIMIT_MS), "pagedd did not stop");
 	waitpid(daemon->pid, &status, 0);
-	log_check(daemon);
+	log_expect_no_sanitizer_report(daemon);
 	if (status != 0)
-		show_log(daemon);
+		log_show(daemon);
 	it_require(status == 0, "pagedd ended with wait status %x", (unsigned int)status);
 	daemon->pid = 0;
 }
@@ -210,7 +210,7 @@ it_daemon_kill(struct it_daemon *daemon)
 {
 	kill(daemon->pid, SIGKILL);
 	waitpid(daemon->pid, NULL, 0);
-	log_check(daemon);
+	log_expect_no_sanitizer_report(daemon);
 	daemon->pid = 0;
 }
 

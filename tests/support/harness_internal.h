@@ -10,7 +10,7 @@
 void harness_read_file(const char *path, char *text, size_t size);
 
 /** Whether process *(pid_t *)pid has exited and can be reaped; a condition for it_wait(). */
-bool harness_has_ended(void *pid);
+bool harness_process_ended(void *pid);
 
 /** Remove the directory when the test has ended. */
 void harness_remove_later(const char *dir);

@@ -281,7 +281,7 @@ IT_TEST(index_out_of_bounds_is_reported)
 }
 
 /* A launch uses the values bound before it, also if they were bound after the plan; a later bind does not affect it. */
-IT_TEST(rebinding_applies_to_the_next_plan)
+IT_TEST(launch_uses_values_bound_before_it)
 {
 	struct mods_case c = { .mask = "q_idx - kv_idx < window", .window = 3, .n_slopes = 4 };
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];

@@ -128,7 +128,7 @@ expect_same(struct worker_fixture *worker, const struct paged_block_mask *got, c
 	expect_lists(&got_lists, &expected_lists, b.n_rows);
 }
 
-/* Compare the remote mask with the local one; a physical one also in logical form if block sizes agree. */
+/* Compare the remote mask with the local one; a physical one also in logical form if no block exceeds a page. */
 static void
 expect_remote_equals_local(struct worker_fixture *worker, const struct paged_block_mask_params *params,
 			   const char *text)

@@ -56,7 +56,7 @@ read_repeatedly(int from, int to, void *argument)
 		n_again += status == PAGED_ERR_AGAIN;
 		it_require(status == PAGED_OK || status == PAGED_ERR_AGAIN, "%s", paged_client_error(worker.client));
 
-		/* validate reports every plan whose page table changed. */
+		/* A plan succeeds, and validate may then report it as stale; or it is refused. */
 		status = worker_plan(&worker, seq, 0, 1, PAGED_ROW_NO_APPEND);
 		it_require(status == PAGED_OK || status == PAGED_ERR_AGAIN || status == PAGED_ERR_CAPACITY, "%s",
 			   paged_client_error(worker.client));
