@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * kv_case.h - cases of attention and append, as the tables of suites describe them
+ * kv_case.h - cases of work on a KV cache (enum kv_work), as the tables of suites describe them
  *
  * Cases of a group share pools, are sampled in alternation and are compared with each other.
  * The macros generate the cases that a case is compared with.

@@ -48,7 +48,7 @@ kv_mods_parse(const struct kv_fixture *fixture, enum paged_mod_kind kind, const 
 	return mod;
 }
 
-/* A mask that hides more leaves fewer blocks. */
+/* Counts the blocks that the case's mask and `causal` leave visible: n_blocks, the divisor of results per block. */
 static void
 kv_mods_count_blocks(struct kv_fixture *fixture, uint32_t n_arrays, const struct paged_array *arrays)
 {

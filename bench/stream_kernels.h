@@ -12,7 +12,7 @@
 
 struct limit_stream_ops {
 	const char *name;
-	/* Read n chunks of each stream; the streams begin `apart` pieces from each other. */
+	/* Reads n chunks of `bytes` of each stream; stream j begins at chunks[j * apart]. */
 	void (*read[LIMIT_MAX_STREAMS])(const uint8_t *const *chunks, size_t n, size_t apart, size_t bytes,
 					size_t prefetch_distance);
 	void (*copy_non_temporal)(uint8_t *to, const uint8_t *from, size_t bytes);

@@ -110,7 +110,8 @@ enum paged_status core_session_end(struct core *core, uint32_t session, struct p
 /**
  * core_wake - wake the workers that wait for free pages of a pool (region_free_wait())
  *
- * Call it after requests and after core_reap().  It makes the core's only system call.
+ * Call it after requests and after core_reap().  While a pool exists, no other function of the core makes system calls,
+ * apart from the allocator's.
  */
 void core_wake(struct core *core);
 

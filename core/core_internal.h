@@ -74,7 +74,7 @@ struct core_pool {
 
 /** A session's lists in one pool. */
 struct session_pool {
-	uint32_t first_slot; /* of its sequences */
+	uint32_t first_slot; /* head of the list of its sequences' slots */
 	uint32_t first_page; /* oldest page of its quarantine */
 	uint32_t last_page;  /* newest page of its quarantine */
 };

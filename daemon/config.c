@@ -247,7 +247,7 @@ pool_begin(struct parser *parser)
 	return parser->token == TOKEN_OPEN ? token_next(parser) : parser_fail(parser, "'{' is missing");
 }
 
-/* Sets a value; for a list, adds one. */
+/* Sets a value; for a list, appends the value. */
 static bool
 value_set(struct parser *parser, enum config_setting setting, struct config_source *source)
 {

@@ -15,10 +15,10 @@
 #include "daemon/random.h"
 #include "daemon/service_manager.h"
 
-/* Descriptors of a member: control socket, pidfd, RPC listener, RPC connections.  FDS_BESIDES: all others. */
+/* Descriptors of a member: control socket, pidfd, RPC listener, RPC connections.  FDS_OF_DAEMON: all others. */
 enum { FDS_PER_MEMBER = 3 + ENDPOINT_CONNECTIONS, FDS_OF_DAEMON = 256 };
 
-/* Interval of daemon_daemon_pools_poll(), if a pool can fail. */
+/* Interval of daemon_pools_poll(), if a pool can fail. */
 enum { POLL_INTERVAL_MS = 1000 };
 
 static void

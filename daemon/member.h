@@ -145,7 +145,9 @@ enum paged_status member_attach(struct members *members, struct connection *conn
 /** member_disconnected - its control socket was closed without a Bye: revoke it */
 void member_disconnected(struct member *member);
 
-/** member_revoke - stop answering it, send it the reason if it is connected, and end its session if that depends on it
+/**
+ * member_revoke - stop serving an attached member and end its session if due; a member that is connected receives the
+ * reason
  */
 void member_revoke(struct member *member, const char *why);
 

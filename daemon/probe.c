@@ -114,7 +114,7 @@ probe_export(const struct cuda_share *share, int fd, struct paged_error *error)
 		status = paged_fail(error, PAGED_ERR_SYSTEM, "starting a child process: %s", strerror(result));
 		goto out;
 	}
-	/* An error is ignored: if the child has ended already, answer_hear() fails. */
+	/* An error is ignored: if the child has ended already, probe_receive() fails. */
 	send(channel[0], share, sizeof(*share), MSG_NOSIGNAL);
 	status = probe_receive(channel[0], error);
 	kill(pid, SIGKILL);

@@ -35,12 +35,13 @@ void relaunch_begin(void);
 int relaunch_lost(char *const *argv);
 
 /**
- * relaunch_retry - after a failed start that follows a loss, wait a second and re-execute the daemon
+ * relaunch_retry - after a failed start within RELAUNCH_WINDOW_MS of a GPU loss, wait a second and re-execute the
+ * daemon
  *
  * SIGTERM and SIGINT, which daemon_open() blocked, end the wait.
  *
- * @return exit status: EXIT_SUCCESS after a signal; EXIT_FAILURE if there was no loss, its window is over or execv()
- *         fails
+ * @return exit status: EXIT_SUCCESS after a signal; EXIT_FAILURE if no GPU was lost, RELAUNCH_WINDOW_MS has passed
+ *         since, or execv() fails
  */
 int relaunch_retry(char *const *argv);
 

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-/** notify - send a state such as "READY=1"; does nothing without a service manager.  Threads: any. */
+/** service_manager_notify - send a state such as "READY=1"; does nothing without a service manager.  Threads: any. */
 void service_manager_notify(const char *state);
 
 /** service_manager_watchdog_us - longest time that the service manager allows between two "WATCHDOG=1"; 0: no watchdog

@@ -6,11 +6,12 @@
 #include "client/api/pool_read.h"
 
 /*
- * Copy entries [row->n_entries, n) of the sequence's page table.  Returns false if they changed during the copy.
- * *bad_p is the first entry that is no page of the pool, or n.
+ * Copies entries [row->n_entries, n) of the sequence's page table.  Returns false if they changed during the copy.
+ * *bad_p is the index of the first entry that is not a page of the pool, or n.
  */
 static bool
-batch_row_copy_entries(struct paged_batch *batch, uint32_t r, uint32_t n, const struct region_snapshot *snapshot, uint32_t *bad_p)
+batch_row_copy_entries(struct paged_batch *batch, uint32_t r, uint32_t n, const struct region_snapshot *snapshot,
+		       uint32_t *bad_p)
 {
 	const struct region_view *view = &batch->pool->mapping.view;
 	struct batch_row *row = &batch->row[r];

@@ -40,7 +40,7 @@ cuda_block_mask_list_parts(const struct block_mask *mask, struct cuda_block_mask
 	}
 }
 
-/* Copy on a separate stream, so that other work is not waited for. */
+/* Copies on a separate stream, which does not wait for work on other streams. */
 static int
 cuda_block_mask_copy_parts(const struct cuda_driver *driver, cuda_address memory,
 			   const struct cuda_block_mask_part parts[N_PARTS])

@@ -31,7 +31,7 @@ max_u64(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* Upper bound of the plan's memory over the attention kernels for all dtypes of queries. */
+/* Computes memory that suffices for the plans of the attention kernels of all query dtypes. */
 static enum paged_status
 cuda_batch_measure_plan(const struct paged_batch *batch, const struct cuda_batch *cuda, struct cuda_plan_size *size,
 			struct paged_error *error)

@@ -6,11 +6,11 @@
  * determines what the image computes: the mods' source, the kernels' sources,
  * the kernel and the device.  The compiler is not part of the key, for two
  * reasons: images of the same sources by two compilers compute the same, and a
- * program that finds its code here need not load a compiler, which takes long.
+ * program that finds its code here need not load a compiler, which is slow.
  * The file records the compiler for information only.
  *
  * Images therefore stay valid when NVRTC is replaced.  To recompile them, empty
- * the folder, which is safe at any time.  An image that the driver refuses,
+ * the directory, which is safe at any time.  An image that the driver refuses,
  * because it is older than the compiler, is removed (jit_refused()).
  *
  * Every read checks length and SHA-256; a damaged file is removed.  The code

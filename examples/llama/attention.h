@@ -29,7 +29,8 @@ struct attention_ops {
 	bool (*open)(struct attention *attention, uint64_t *sequence_p);
 	/** Free the sequence's memory. */
 	void (*close)(struct attention *attention, uint64_t sequence);
-	/** False: no room for all rows now; waits[r] marks the rows that cannot continue.  The rows stay as they are
+	/**
+	 * False: no room for all rows now; waits[r] marks the rows that cannot continue.  The rows must not change
 	 * until run().
 	 */
 	bool (*plan)(struct attention *attention, const struct attention_row *rows, uint32_t n_rows, bool *waits);

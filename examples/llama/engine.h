@@ -2,11 +2,12 @@
 /**
  * engine.h - continuous batching
  *
- * Each step carries one token of every answer that is being written and, with
- * the room left, parts of prompts that are still being read.  Requests join
+ * A step processes one token of every answer that is being generated and, up to
+ * the batch's limit, parts of prompts that are still being read.  Requests join
  * and leave between steps.  When the pool is full, rows wait while others
- * continue.  When no row can continue, the youngest request is preempted: it frees
- * its pages and is recomputed later.
+ * continue.  When no row can continue, the youngest of several running requests
+ * is preempted: its pages are freed and it is recomputed later.  A single request
+ * waits for other processes to free pages.
  */
 #ifndef LLAMA_ENGINE_H
 #define LLAMA_ENGINE_H

@@ -11,7 +11,7 @@
 #include "examples/llama/thread_pool.h"
 #include "examples/llama/xalloc.h"
 
-/* Arguments of the parts of a job over rows. */
+/* Argument of the thread_pool jobs that process one row per part. */
 struct row_job {
 	struct forward *forward;
 	const struct forward_step *step;

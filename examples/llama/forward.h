@@ -2,9 +2,9 @@
 /**
  * forward.h - one step of the model over a packed, ragged batch of tokens
  *
- * Everything is computed in f32 and row by row, so that a row's result has
- * the same bits whichever rows share the step.  All buffers are allocated at
- * creation.  A forward runs one step at a time.
+ * Activations are f32.  Each row is computed independently of the others, so
+ * that its result has the same bits whichever rows share the step.  All buffers
+ * are allocated at creation.  One forward runs one step at a time.
  */
 #ifndef LLAMA_FORWARD_H
 #define LLAMA_FORWARD_H

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * model.h - the weights and numbers of a Llama-architecture model
+ * model.h - the weights and hyperparameters of a Llama-architecture model
  *
  * Weights point into the mapped file, which stays open as long as the model.
- * The file must contain exactly such a model: a missing tensor, an extra one
- * (biases, scaled rotary frequencies) or one of another shape is an error that
- * names the tensor.
+ * The file must contain exactly the tensors of such a model: a missing tensor,
+ * an extra one (biases, scaled rotary frequencies) or one of another shape is an
+ * error that names the tensor.
  */
 #ifndef LLAMA_MODEL_H
 #define LLAMA_MODEL_H

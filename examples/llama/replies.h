@@ -22,7 +22,7 @@ struct report {
 };
 
 /**
- * replies_run - prompts worker, worker + n_workers, ... of the options
+ * replies_run - generate answers to prompts `worker`, worker + n_workers, ... of the options
  *
  * The answer of a single prompt is written to stdout token by token.  Of several
  * answers, each is written in one piece when it is complete, so that answers of

@@ -35,7 +35,7 @@ uint32_t tokenizer_end(const struct tokenizer *tokenizer);
  * tokenizer_encode - append the text's tokens to a list
  *
  * Bytes for which the vocabulary has no token are omitted, as in the reference
- * implementation.  Text that is not UTF-8 is an error.
+ * implementation.  Text that is not UTF-8 ends the program (die()).
  */
 void tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t size, struct token_list *list);
 

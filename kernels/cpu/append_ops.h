@@ -48,7 +48,7 @@ struct copy_ops {
 
 	/*
 	 * Bits of the largest magnitude of n elements: at least infinity's bits if an element is NaN or
-	 * infinite.  Up to a multiple of TILE_MAX_LANES, the elements after the n are 0.
+	 * infinite.  The caller pads the elements with zeros to a multiple of TILE_MAX_LANES.
 	 */
 	uint32_t (*absmax)(const float *padded, uint32_t n);
 };

@@ -51,8 +51,8 @@ struct pipeline_block {
 
 /** Scratch memory of one thread; lives as long as the team. */
 struct team_scratch {
-	uint32_t thread;                                       /* thread number in the team; the caller is 0 */
-	_Atomic uint64_t section;                              /* last section that run() used it in */
+	uint32_t thread;          /* thread number in the team; the caller is 0 */
+	_Atomic uint64_t section; /* kernel_team.section of the last call of run() that used this scratch */
 	_Alignas(64) float q[ITEM_Q_ROWS / 2 * PAGED_MAX_DIM]; /* all q_rows in bf16, or half as many in f32 */
 	uint16_t q16[TILE_Q_ROWS * PAGED_MAX_DIM];             /* q in bf16, if scores use products of pairs */
 	/*

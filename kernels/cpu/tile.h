@@ -45,7 +45,7 @@ struct softmax_state {
 	float row_max[TILE_Q_ROWS]; /* largest score that is not NaN */
 	float row_sum[TILE_Q_ROWS]; /* of exp(score - row_max); NaN once a score was NaN or +inf */
 	float *values;              /* [q_row][stride] sum of exp(score - row_max) * V */
-	uint32_t stride;           /* floats, padded */
+	uint32_t stride;            /* floats, padded */
 };
 
 /** Scores of one tile; the softmax replaces them with weights. */
@@ -72,7 +72,7 @@ struct tile_block {
 	float scale[BLOCK_TILES]; /* factor that scores must still be multiplied by: above 0, finite */
 	/* scales of the tokens' weights, or NULL; a weight of 0 stays 0 whatever its scale */
 	const float *token_scale[BLOCK_TILES];
-	const float *keys[BLOCK_TILES];        /* packed */
+	const float *keys[BLOCK_TILES]; /* packed */
 	const float *values[BLOCK_TILES];
 	float rescale[BLOCK_Q_ROWS], shift[BLOCK_Q_ROWS];
 	_Alignas(64) float lanes[BLOCK_Q_ROWS][TILE_MAX_LANES];
@@ -135,9 +135,9 @@ struct tile_prefill_ops {
 	uint64_t (*pack_values)(float *panels, const struct tile_tokens *values);
 
 	/*
-	 * score[q_row][token] = q . k for at least n_tokens.  A q_row of q and a packed key have
-	 * `depth` words.  The tokens of `prefetch` are prefetched.  Other q_rows of q, up to TILE_Q_ROWS, may
-	 * be read.
+	 * score[q_row][token] = q . k for q_rows begin .. end - 1 and at least the first n_tokens tokens.  A q_row of q
+	 * and a packed key have `depth` words.  The tokens of `prefetch` are prefetched.  All TILE_Q_ROWS q_rows of q
+	 * may be read.
 	 */
 	void (*scores)(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const float *panels,
 		       uint32_t n_tokens, uint32_t depth, const struct tile_tokens *prefetch);

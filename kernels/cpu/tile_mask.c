@@ -93,7 +93,10 @@ mask_same_list(const struct attention_job *job, const struct q_tile *q, uint32_t
 	       (shape->n_heads == 1 || q_row_head(job, q, a) == q_row_head(job, q, b));
 }
 
-/* Heads are innermost, so the same list was last used one q_row or one group ago, or not yet. */
+/*
+ * Sets owner[i], the first q_row that has the same list as q_row i.  Heads are innermost, so an earlier q_row with that
+ * list exists only if q_row i - 1 or i - group has it.
+ */
 static void
 mask_find_owners(const struct attention_job *job, const struct q_tile *q, struct mask_q_rows *q_rows)
 {

@@ -16,6 +16,7 @@
 /** Prefill: most query tiles of an item, which share packed tiles, and their most q_rows. */
 #define ITEM_Q_TILES 16u
 #define ITEM_Q_ROWS (ITEM_Q_TILES * BLOCK_Q_ROWS)
+
 /** A range of q_rows of one row of the batch: (query, query head) pairs, the heads of a KV head innermost. */
 struct q_tile {
 	const struct kernel_row *row;
@@ -44,10 +45,10 @@ struct tile_view {
 	uint64_t wanted; /* bit t: some q_row sees token t */
 };
 
-/** The unit that a thread takes at a time. */
+/** A thread processes one item at a time. */
 struct work_item {
 	struct q_tile q; /* decode: TILE_Q_ROWS q_rows at most, over all KV heads; prefill: ITEM_Q_ROWS at most */
-	bool prefill;    /* its row has many q_rows */
+	bool prefill;    /* its row has at least attention_job.prefill_q_rows q_rows */
 	uint64_t kv_begin, kv_end;
 	struct kv_tile first; /* first tile to visit */
 	float *workspace;     /* for the state, if the item is one chunk of a split row; else NULL */

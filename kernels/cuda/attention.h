@@ -106,7 +106,7 @@ struct attention_work_item {
 };
 
 /**
- * A part of the block mask, CUDA_MASK_BITMAP_TOKENS tokens of a tile of q_rows: one bit per token for each q_row.
+ * Bits of the block mask for CUDA_MASK_BITMAP_TOKENS tokens and a tile of q_rows: one bit per token for each q_row.
  * Q_rows with the same list share the bits of the first of them (attention_q_row.mask_owner).
  */
 struct attention_mask_bitmap {

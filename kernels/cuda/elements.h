@@ -196,7 +196,7 @@ vec8_store_first(uint64_t address, uint32_t dtype, const float v[8], uint32_t n)
 			element_store(address, dtype, i, v[i]);
 }
 
-/* Copy elements [8 * eight, 8 * eight + 8) of n from one array to another, with any alignment, converting the dtype. */
+/* Copy elements [8 * vec8, 8 * vec8 + 8) of n from one array to another, with any alignment, converting the dtype. */
 SIMT_FUNCTION void
 vec8_copy(uint64_t to, uint32_t to_dtype, uint64_t from, uint32_t from_dtype, uint32_t vec8, uint32_t n)
 {

@@ -3,8 +3,8 @@
  * nvrtc.h - the run-time compiler of the CUDA toolkit, loaded at run time
  *
  * As in driver.h, the declarations follow NVIDIA's documentation and the
- * library is never linked.  tests/fake-cuda/unit_cuda_abi.c compares them with nvrtc.h
- * where a toolkit is installed.
+ * library is never linked.  Where a toolkit is installed,
+ * tests/fake-cuda/unit_cuda_abi.c compares the declarations with its nvrtc.h.
  *
  * Life: a struct cuda_nvrtc is filled by cuda_nvrtc_open() and valid until
  * cuda_nvrtc_close(); a program belongs to one thread at a time.

@@ -87,7 +87,10 @@ scan_push_run(struct scan *scan, const struct band *band, uint32_t begin, uint32
 
 	if (coverage == MASK_EMPTY)
 		return;
-	/* Unknown runs are not merged: a merged run would be evaluated as one again. */
+	/*
+	 * In a band of several query blocks, MASK_PARTIAL means undecided.  Undecided runs stay separate: a merged run
+	 * would be evaluated again as one area, with the same result.
+	 */
 	if (last != NULL && last->end == begin && last->coverage == coverage &&
 	    (coverage == MASK_FULL || band->q_end - band->q_begin == 1)) {
 		last->end = end;

@@ -212,9 +212,9 @@ enum paged_status block_mask_select(const struct block_mask *mask, const struct 
 				    struct block_mask **mask_p, struct paged_error *error);
 
 /**
- * block_mask_crop - shorten each row's lengths to at most these
+ * block_mask_crop - limit each row's lengths to q_len and kv_len
  *
- * Blocks past the new lengths are dropped; full blocks that the new lengths divide become partial.
+ * Blocks past a new length are dropped; full blocks that extend past it become partial.
  */
 enum paged_status block_mask_crop(const struct block_mask *mask, uint64_t q_len, uint64_t kv_len,
 				  struct block_mask **mask_p, struct paged_error *error);
@@ -267,8 +267,8 @@ struct mask_cells {
 struct mask_evaluator {
 	/*
 	 * Decides many areas at once; NULL: decides nothing.  With `blocks`, the areas are single
-	 * blocks; reporting `some` for a block (it has both visible and hidden elements) saves the call
-	 * of `exactly`.
+	 * blocks; reporting mask_cells.partial for a block (it has both visible and hidden elements) saves the call
+	 * of evaluate_area().
 	 */
 	struct mask_cells (*evaluate_grid)(void *context, const struct mod_grid *grid, bool blocks);
 	/* Decides an area of at most a block by its elements; returns any coverage once `cancelled` is set. */
@@ -284,9 +284,9 @@ struct mask_evaluator {
 /**
  * block_mask_create - the block mask of an evaluator
  *
- * Areas that `grid` decides are not subdivided further: the cost is proportional to the number of
- * blocks on the borders of the visible region, not to the number of elements.  `exactly` is called for
- * single blocks that remain unknown.
+ * Areas that evaluate_grid() decides are not subdivided further: the cost is proportional to the number of
+ * blocks on the borders of the visible region, not to the number of elements.  evaluate_area() is called for
+ * single blocks that remain undecided.
  *
  * @retval PAGED_ERR_LIMIT  the mask exceeds max_bytes, or a q_idx or kv_idx exceeds int32
  * @retval PAGED_ERR_AGAIN  cancelled

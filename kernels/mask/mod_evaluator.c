@@ -185,8 +185,8 @@ visibility_of_parts(struct visibility *visibility, const struct mod_evaluator *m
 }
 
 /*
- * Compares the first query row's last key with the last query row's first key: the border of the
- * visible region mostly runs between them.
+ * Compares the mod's values at two opposite corners: first query row and last key, last query row and first key.
+ * The border of the visible region mostly runs between these corners.
  */
 static bool
 corners_differ(const struct mod_binding *binding, const struct mask_area *area)

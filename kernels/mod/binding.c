@@ -78,7 +78,7 @@ mod_bind_empty(const struct mod *mod, struct mod_binding **binding_p, struct pag
 }
 
 /*
- * Prepares the names of a rebinding in `fresh`; the binding itself is not changed, except that its
+ * Prepares the names of a rebinding in `names`; the binding itself is not changed, except that its
  * index may get more memory.
  */
 static enum paged_status

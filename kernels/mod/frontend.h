@@ -79,7 +79,7 @@ struct mod_lexer {
 	struct paged_error *error;
 };
 
-/** mod_lex - read the next token; END after a failure */
+/** mod_lex_next - read the next token; END after a failure */
 void mod_lex_next(struct mod_lexer *lexer);
 
 /** mod_lex_fail - record an error; the first one counts */

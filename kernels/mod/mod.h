@@ -332,7 +332,7 @@ void mod_vm_bind(struct mod_vm *vm, const struct mod_binding *binding);
  * Evaluates what does not depend on kv_idx, once for all these tiles.
  *
  * @param[in] h, q_idx  of each q_row; read during the call only
- * @param[in] n_lines   1 .. MOD_TILE_Q_ROWS
+ * @param[in] n_q_rows  1 .. MOD_TILE_Q_ROWS
  */
 void mod_vm_set_q_rows(struct mod_vm *vm, int32_t b, const int32_t *h, const int32_t *q_idx, uint32_t n_q_rows);
 
@@ -340,10 +340,10 @@ void mod_vm_set_q_rows(struct mod_vm *vm, int32_t b, const int32_t *h, const int
  * mod_vm_mask - evaluate a mask mod over keys kv_idx .. kv_idx + n_keys - 1
  *
  * @param[in]  n_keys  1 .. MOD_TILE_KEYS
- * @param[in]  live    [n_lines] bit i: key kv_idx + i is live for the q_row; NULL: all keys are
+ * @param[in]  live    [n_q_rows] bit i: key kv_idx + i is live for the q_row; NULL: all keys are
  *                     live.  For an element that is not live, indexes out of bounds are not
  *                     recorded
- * @param[out] bits    [n_lines] bit i: key kv_idx + i is live and the q_row sees it;
+ * @param[out] bits    [n_q_rows] bit i: key kv_idx + i is live and the q_row sees it;
  *                     bits from n_keys on are 0.  May be the memory of `live`
  */
 void mod_vm_mask(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint64_t *live, uint64_t *bits);

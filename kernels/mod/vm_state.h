@@ -120,8 +120,8 @@ const uint64_t *vm_bitmasks(const struct mod_vm *vm, uint16_t number, const stru
 void vm_load(struct mod_vm *vm, uint16_t number, uint32_t n, const struct vm_group *group);
 
 /**
- * vm_report_out_of_bounds - record the first index out of bounds that a live element of the group reaches; call after
- * its other nodes are done
+ * vm_report_out_of_bounds - record the first index out of bounds that a live element of the group reaches; call it
+ * after all nodes were computed for the group
  */
 void vm_report_out_of_bounds(struct mod_vm *vm, const struct vm_group *group);
 

@@ -11,17 +11,17 @@ struct amx_prefetch {
 };
 
 /*
- * How many tokens of each stream are prefetched by when, so that memory is never idle.  The products
- * with keys prefetch the first tokens of values; more follow before the scores are read and transposed;
- * softmax prefetches the rest.  The products with values prefetch keys while weights are stored,
- * during the products, and before the sums are read.
+ * Prefetch schedule: how many of the AMX_ROWS tokens of each stream (struct amx_prefetch) have been prefetched at the
+ * end of each phase, so that memory is never idle.
  */
 enum amx_prefetch_by {
-	AMX_PREFETCH_KEYS = 8,
-	AMX_PREFETCH_SCORES = 10,
-	AMX_PREFETCH_TRANSPOSED = 11,
-	AMX_PREFETCH_WEIGHTS = 2,
-	AMX_PREFETCH_VALUES = 10,
+	/* Values, prefetched by the phases that compute scores: */
+	AMX_PREFETCH_KEYS = 8,        /* products of queries and keys */
+	AMX_PREFETCH_SCORES = 10,     /* these products stored */
+	AMX_PREFETCH_TRANSPOSED = 11, /* scores transposed; softmax prefetches the rest */
+	/* Keys, prefetched by the phases that sum values: */
+	AMX_PREFETCH_WEIGHTS = 2, /* weights converted and stored */
+	AMX_PREFETCH_VALUES = 10, /* products of weights and values; the rest follows before the sums are read */
 };
 
 INLINE struct amx_prefetch

@@ -112,7 +112,7 @@ amx_values_overlap(const struct amx_values *p, uint32_t d, struct amx_prefetch *
 				     .steps = p->tokens->padded / AMX_DIMS * (TILE_TOKENS / AMX_ROWS) };
 }
 
-/* Sums of dims d .. d + dims - 1 over all tokens except `without`. */
+/* Weighted sums of dims d .. d + dims - 1 over all tokens that are not in the bitmask `without`. */
 INLINE void
 amx_values_sum(struct amx_sums *sums, const struct amx_weights *weights, const struct amx_values *p, uint32_t d,
 	       uint32_t dims, uint64_t without, struct amx_prefetch *prefetch)

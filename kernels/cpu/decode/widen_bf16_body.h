@@ -168,13 +168,14 @@ widen_16(const void *token, enum paged_dtype dtype, uint32_t d)
 	return vec_half(load_as(token, dtype, d));
 }
 
+/* Words of two bf16, one of token `even` and one of `odd`, for dims d .. d + 15. */
 INLINE vec
 pairs_16(const void *even, const void *odd, enum paged_dtype dtype, uint32_t d)
 {
 	return pairs_from(widen_16(even, dtype, d), widen_16(odd, dtype, d), 0);
 }
 
-/* The same for dims d .. d + 63. */
+/* Words as pairs_16() makes, for dims d .. d + 63. */
 INLINE void
 pairs_64(const struct widen_tables *tables, const void *even, const void *odd, enum paged_dtype dtype, uint32_t d,
 	 vec to[4])
@@ -182,7 +183,7 @@ pairs_64(const struct widen_tables *tables, const void *even, const void *odd, e
 	_Alignas(64) static const uint32_t order[16] = { 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15 };
 	vec a[2], b[2];
 
-	if (size_of(dtype) == 1) { /* interleaved while they are bytes */
+	if (size_of(dtype) == 1) { /* interleave the tokens as bytes, then widen them */
 		byte_vec x = bytes_permute(bytes_load((const uint8_t *)even + d), order);
 		byte_vec y = bytes_permute(bytes_load((const uint8_t *)odd + d), order);
 

@@ -77,7 +77,7 @@ convert_to_f16(float value)
 		magnitude -= 112u << 23;
 		return sign | (uint16_t)((magnitude + 0xfff + (magnitude >> 13 & 1)) >> 13);
 	}
-	/* Adding 0.5 leaves a multiple of 2^-24 in the low bits, rounded by the addition. */
+	/* After adding 0.5, the low bits count units of 2^-24 (f16's smallest subnormal), rounded by the addition. */
 	return sign | (uint16_t)(convert_bits(convert_float(magnitude) + 0.5f) - convert_bits(0.5f));
 }
 

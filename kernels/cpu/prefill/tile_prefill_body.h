@@ -2,12 +2,12 @@
 /*
  * tile_prefill_body.h - products of many q_rows with a tile that was packed once
  *
- * Each tile_*.c includes it after tile_body.h, with two more primitives:
+ * Each tile_*.c includes it after tile_body.h, with more primitives:
  *
  *   REGISTER_Q_ROWS       q_rows whose sums, of two vectors each, are held in registers
  *   vec_transpose(square) transposes LANES vectors in place
  *
- * and, if TILE_PAIRS is defined, those for words of two bf16 each:
+ * and, if TILE_PAIRS is defined, primitives for words of two bf16 each:
  *
  *   vec_dot(a, b, c)      c + the products of the words' halves, one after the other
  *   vec_join(low, high)   words of two vectors of floats that bf16 represents exactly
@@ -15,8 +15,8 @@
  *   vec_permute_halves(a, b, order)  selects bf16 of both; indices from 32 on are those of b
  *   vec_absmax_halves(a, b)  the larger of each two bf16 without their signs, as integers
  *
- * Keys and values are packed in panels of PANEL columns: tokens for keys, dims for values.  Both
- * products are then the same loop, a word of each q_row times a panel row, without horizontal
+ * Keys and values are packed in panels of PANEL columns: tokens for keys, dims for values.  Q K^T
+ * and P V then use the same loop: a word of each q_row times a panel row, without horizontal
  * sums.  The sums of a q_row begin at 0, and the panel rows are added in order.
  */
 
@@ -142,10 +142,9 @@ INLINE void
 scores_panels(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const float *panels,
 	      uint32_t n_tokens, uint32_t depth, const struct tile_tokens *prefetch, enum word word)
 {
-	struct product p = { .left = q + (size_t)begin * depth,
-			     .left_stride = depth,
-			     .to_stride = TILE_TOKENS,
-			     .depth = depth };
+	struct product p = {
+		.left = q + (size_t)begin * depth, .left_stride = depth, .to_stride = TILE_TOKENS, .depth = depth
+	};
 	struct prefetch_spread prefetch_spread =
 		prefetch_spread_over(prefetch, q_row_blocks(end - begin) * ((n_tokens + PANEL - 1) / PANEL));
 

@@ -35,12 +35,12 @@ struct team_thread {
 struct kernel_team {
 	enum kernel_isa isa;
 	const struct kernel_tile_ops *ops;
-	uint32_t n_threads; /* the caller included */
-	uint32_t n_to_start; /* number of threads to start */
+	uint32_t n_threads;  /* the caller included */
+	uint32_t n_to_start; /* n_threads - 1; 0 with `run` */
 	uint32_t n_started;
 	int home_cpu;      /* CPU on which the creator ran */
 	bool bound;        /* threads are bound to CPUs of the creator's choice */
-	kernel_run_fn run; /* used instead of own threads, or NULL */
+	kernel_run_fn run; /* the caller's parallel-for, used instead of threads of the team; NULL: none */
 	void *run_context;
 	uint64_t section; /* counts calls of run() */
 	void *memory;
