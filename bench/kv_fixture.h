@@ -52,7 +52,7 @@ struct kv_fixture {
 	struct paged_mod *mask, *score;
 	int32_t *documents;
 	/* On the host: */
-	double n_blocks;      /* seen, with per_block */
+	double n_blocks;      /* visible blocks, with per_block */
 	enum kernel_isa unit; /* of the peak */
 	size_t n_repeats;     /* of the work, in one sample */
 	struct limit_read read;

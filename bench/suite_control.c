@@ -89,7 +89,7 @@ sample_reserve(const void *context)
 	return us / BENCH_TRIPS;
 }
 
-/* A plan of a decode step in steady state: every row one token longer than last time. */
+/* Plans a decode step in steady state: every row is one token longer than in the plan before. */
 static double
 sample_plan(const void *context)
 {

@@ -56,7 +56,7 @@ suite_mods_setup(void)
 	}
 }
 
-/* 64 query rows of a head, over all keys. */
+/* Evaluates the mod for 64 query rows of a head and all keys. */
 static double
 sample_ps(const void *context)
 {

@@ -366,7 +366,7 @@ pool_layout(struct config_pool *pool, uint32_t n_pages, struct paged_error *erro
 	return layout_init(&pool->layout, &params, error);
 }
 
-/* At the closing brace. */
+/* Checks a pool as a whole and computes its number of pages, at its closing brace. */
 static bool
 pool_end(struct parser *parser)
 {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Options of pagedd, and its start, end and restart. */
 #include <config.h>
 
 #include <getopt.h>

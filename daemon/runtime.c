@@ -17,7 +17,7 @@
 enum {
 	PREFIX_LENGTH = 4,                /* "rpc-" */
 	NAME_LENGTH = PREFIX_LENGTH + 32, /* "rpc-" and 128 bits in hexadecimal */
-	/* "ipc://" DIR "/" NAME and its zero must fit the Welcome, and the path a sockaddr_un. */
+	/* An endpoint, "ipc://" DIR "/" NAME and a zero byte, must fit in Welcome, and its path in a sockaddr_un. */
 	MAX_DIR = WIRE_MAX_ENDPOINT - 1 - 6 - 1 - NAME_LENGTH,
 };
 

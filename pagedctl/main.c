@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Options of pagedctl, and its table of commands. */
 #include "config.h"
 
 #include <errno.h>

@@ -257,7 +257,7 @@ paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tenso
 	return client_leave(batch->pool->client, status, &error);
 }
 
-/* Check the bounds of a gather and count its tokens; if the bounds are in device memory, returns an upper bound. */
+/* Checks the bounds of a gather and counts its tokens; bounds in device memory give an upper bound of the count. */
 static enum paged_status
 gather_count_tokens(const struct paged_batch *batch, const struct paged_gather_params *params,
 		    struct tensor_tokens *tokens, struct paged_error *error)

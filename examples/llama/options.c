@@ -17,8 +17,8 @@ enum kind { KIND_TEXT, KIND_NUMBER, KIND_OPTIONAL, KIND_DTYPE, KIND_PROMPT, KIND
 static const struct known {
 	const char *name;
 	enum kind kind;
-	size_t at;                   /* where in the options its value goes */
-	uint32_t min, max, fallback; /* of numbers */
+	size_t at;                   /* offset of its value in struct options */
+	uint32_t min, max, fallback; /* for numbers */
 } known[] = {
 	{ "model", KIND_TEXT, offsetof(struct options, model), 0, 0, 0 },
 	{ "runtime-dir", KIND_TEXT, offsetof(struct options, runtime_dir), 0, 0, 0 },

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* kernel_append(): stores new tokens in pages, converted, rotated and quantised as the pool requires. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* kernel_copy_pages(): copies the first tokens of pages, in all layers and planes. */
 #include <assert.h>
 
 #include "kernels/cpu/append_ops.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* kernel_gather(): copies tokens of sequences from pages to packed tensors, converted to the tensors' dtype. */
 #include <assert.h>
 #include <string.h>
 

@@ -400,7 +400,7 @@ pair_mask(uint64_t non_finite, uint32_t t)
 	return (non_finite >> t & 1 ? 0 : 0xffffu) | (non_finite >> (t + 1) & 1 ? 0 : 0xffff0000u);
 }
 
-/* Multiply the sums of values by `rescale`, and add the tile's values times their weights.  V does the product. */
+/* Multiply the sums of values by `rescale`, and add the tile's values times their weights.  V::pv_mma() multiplies. */
 template <class S, class V, class K>
 SIMT_FUNCTION void
 mma_pv(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t dtype, bool full,

@@ -152,7 +152,7 @@ struct cuda_plan_params {
 	uint64_t q_base;        /* int64_t or int32_t [n_rows]; 0: kv_len - q_len */
 	uint64_t writable_from; /* uint32_t [n_rows], or 0: every position may be written */
 	uint64_t b;             /* int32_t [n_rows]: the batch index that mods see, or 0: the row's index */
-	uint64_t counters;      /* uint32_t [max_groups]; plan_batch sets them to 0 */
+	uint64_t counters;      /* uint32_t [max_counters]; plan_batch sets them to 0 */
 	uint32_t q_base_bytes;
 	uint32_t page_size;
 	uint32_t n_q_heads;

@@ -100,7 +100,7 @@ extern __shared__ __align__(128) unsigned char simt_shared_memory[];
  *   template <int N> void simt_copy_async_wait()   until at most N groups of this thread are incomplete;
  *                                           other threads may read the bytes after a barrier
  *
- *   void simt_ldmatrix_x4(uint32_t r[4], const void *shared_row)        and _x4_trans; whole warp
+ *   void simt_ldmatrix_x4(uint32_t r[4], const void *shared_row)        and simt_ldmatrix_x4_trans; whole warp
  *   void simt_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2])   d += a b, m16n8k16; whole warp
  *   void simt_mma_f16(...)                  the same product of f16; whole warp
  *

@@ -98,7 +98,7 @@ step_run(const struct mod_interval *interval, struct interval_step *step)
 	}
 }
 
-/* Columns past the last repeat the last one, so that no undefined values are computed. */
+/* Columns after the last one repeat it, so that no undefined values are computed. */
 static void
 interval_fill_leaf(const struct mod_interval *interval, uint32_t number)
 {

@@ -84,7 +84,7 @@ print_load(struct printer *printer, const struct mod_node *node)
 
 /*
  * Parenthesised if the node binds less strongly than `min_precedence`.  Only names, signs and function calls
- * bind at least as strongly as UNARY_STRENGTH.
+ * bind at least as strongly as UNARY_PRECEDENCE.
  */
 static void
 print_node(struct printer *printer, uint16_t number, uint32_t min_precedence)

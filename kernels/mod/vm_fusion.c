@@ -48,7 +48,7 @@ find_scalar(const struct mod_vm *vm, uint16_t product)
 	return is_float_per_q_row(vm, args[1]) ? 1 : is_float_per_q_row(vm, args[0]) ? 0 : 2;
 }
 
-/* A float conversion of an int of shape PER_ELEMENT: a ramp, if the int turns out to have a slope. */
+/* A float conversion of an int of shape VM_PER_ELEMENT: a ramp, if the int turns out to have a slope. */
 static bool
 may_be_ramp(const struct mod_vm *vm, uint16_t number)
 {
@@ -113,7 +113,7 @@ fuse_function(struct mod_vm *vm, uint16_t number, uint16_t function, uint16_t fa
 		fusion.in[0] = nodes[of].args[1 - scalar];
 		fusion.in[1] = nodes[of].args[scalar];
 	}
-	/* of_scaled and of_divided take only in[0] as a PER_ELEMENT value. */
+	/* of_scaled and of_divided take only in[0] as a VM_PER_ELEMENT value. */
 	if (!is_float_per_element(vm, fusion.in[0]) || (scalar == 2 && factor == MOD_NO_NODE))
 		return;
 	if (scalar != 2)

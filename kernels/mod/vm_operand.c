@@ -15,7 +15,7 @@ vm_operand_read(const struct mod_vm *vm, uint16_t node, enum vm_shape shape, con
 		return (struct vm_operand){ slot->values, VM_TILE_ROW, false };
 	if (slot->shape == VM_PER_Q_ROW && shape == VM_PER_ELEMENT)
 		return (struct vm_operand){ slot->values + group->begin, 1, true };
-	/* A LINEAR value uses only the first key of a PER_KEY value. */
+	/* A VM_LINEAR value uses only the first key of a VM_PER_KEY value. */
 	return (struct vm_operand){ slot->values, 0,
 				    slot->shape == VM_UNIFORM || (slot->shape == VM_PER_KEY && shape == VM_LINEAR) };
 }

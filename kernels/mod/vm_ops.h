@@ -2,13 +2,12 @@
 /**
  * vm_ops.h - operations of the tile VM on many values at once, for each instruction set
  *
- * A value has a shape: one number for all (UNIFORM), one per q_row (PER_Q_ROW), one per key (PER_KEY), or one per
- * q_row and key (PER_ELEMENT).  All values are 32 bits: an int, a float, or a condition with all or no bits
- * set.  A tile row is MOD_TILE_KEYS values; the values past the last key (or q_row) are computed and
- * ignored.
+ * A value has a shape: one number for all (VM_UNIFORM), one per q_row (VM_PER_Q_ROW), one per key (VM_PER_KEY), or one
+ * per q_row and key (VM_PER_ELEMENT).  All values are 32 bits: an int, a float, or a condition with all or no bits set.
+ * A tile row is MOD_TILE_KEYS values; the values past the last key (or q_row) are computed and ignored.
  *
  * An int such as q_idx - kv_idx changes by a constant from key to key.  For such values the value at
- * the first key may suffice (LINEAR): < and <= of two ints whose slopes differ by 1 or -1 give a run of
+ * the first key may suffice (VM_LINEAR): < and <= of two ints whose slopes differ by 1 or -1 give a run of
  * ones at one end of a bitmask.
  */
 #ifndef PAGED_KERNELS_MOD_VM_OPS_H
@@ -16,7 +15,7 @@
 
 #include "kernels/mod/ir.h"
 
-/** q_rows of a PER_ELEMENT value that one operation processes: small enough to stay in the L1 cache. */
+/** q_rows of a VM_PER_ELEMENT value that one operation processes: small enough to stay in the L1 cache. */
 #define VM_GROUP_Q_ROWS 32u
 
 /** Most bitmasks that a logic operation processes at once. */

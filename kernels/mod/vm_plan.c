@@ -7,10 +7,10 @@
 
 #include "kernels/mod/vm_state.h"
 
-#define SMALL_BYTES (VM_TILE_ROW * sizeof(int32_t)) /* one value of any shape but PER_ELEMENT */
+#define SMALL_BYTES (VM_TILE_ROW * sizeof(int32_t)) /* one value of any shape but VM_PER_ELEMENT */
 _Static_assert(VM_GROUP_Q_ROWS *VM_TILE_ROW * sizeof(int32_t) >= MOD_TILE_Q_ROWS * sizeof(uint64_t),
 	       "or all q_rows' bitmasks");
-#define LARGE_BYTES (VM_GROUP_Q_ROWS * VM_TILE_ROW * sizeof(int32_t)) /* one value of shape PER_ELEMENT */
+#define LARGE_BYTES (VM_GROUP_Q_ROWS * VM_TILE_ROW * sizeof(int32_t)) /* one value of shape VM_PER_ELEMENT */
 
 static enum vm_shape
 shape_of(uint32_t inputs)
@@ -39,7 +39,7 @@ is_comparison(enum mod_op op)
 	return op >= MOD_OP_LT && op <= MOD_OP_NE;
 }
 
-/* Conditions of shape PER_ELEMENT that are only combined into the mask are stored as bitmasks. */
+/* Conditions of shape VM_PER_ELEMENT that are only combined into the mask are stored as bitmasks. */
 static void
 choose_bitmasks(struct mod_vm *vm)
 {
@@ -80,7 +80,7 @@ key_slope(const struct mod_vm *vm, uint16_t number)
 	return slope >= -1 && slope <= 1 ? (int8_t)slope : VM_NO_SLOPE;
 }
 
-/* True if every operand has a slope and no operand is stored as a full tile row (PER_ELEMENT). */
+/* True if every operand has a slope and no operand is stored as a full tile row (VM_PER_ELEMENT). */
 static bool
 has_linear_operands(const struct mod_vm *vm, const struct mod_node *node)
 {
@@ -140,8 +140,8 @@ refuse_linear(struct mod_vm *vm)
 }
 
 /*
- * Initially stores every value that has a slope as LINEAR; then repeats refuse_linear(), which turns
- * those that some node reads key by key back into PER_ELEMENT.
+ * Initially stores every value that has a slope as VM_LINEAR; then repeats refuse_linear(), which turns
+ * those that some node reads key by key back into VM_PER_ELEMENT.
  */
 static void
 choose_linear(struct mod_vm *vm)
@@ -179,7 +179,7 @@ find_last_uses(const struct mod_vm *vm, uint16_t *last)
 }
 
 /*
- * Assigns buffers to the values of shape PER_ELEMENT.  A buffer is reused once the last reader of its value
+ * Assigns buffers to the values of shape VM_PER_ELEMENT.  A buffer is reused once the last reader of its value
  * is done; all other values have memory of their own.  Returns the number of buffers; buffer[i] is the
  * buffer of node i.
  */

@@ -2,8 +2,8 @@
 /**
  * vm_state.h - struct mod_vm: where the values of a mod's nodes are stored and when they are computed
  *
- * mod_vm_set_q_rows() computes nodes of shape UNIFORM and PER_Q_ROW.  Each tile computes nodes of shape PER_KEY and
- * LINEAR once, and nodes of shape PER_ELEMENT once for every group of q_rows.
+ * mod_vm_set_q_rows() computes nodes of shape VM_UNIFORM and VM_PER_Q_ROW.  Each tile computes nodes of shape
+ * VM_PER_KEY and VM_LINEAR once, and nodes of shape VM_PER_ELEMENT once for every group of q_rows.
  */
 #ifndef PAGED_KERNELS_MOD_VM_STATE_H
 #define PAGED_KERNELS_MOD_VM_STATE_H
@@ -38,13 +38,13 @@ struct vm_fusion {
 struct vm_slot {
 	int32_t *values;
 	enum vm_shape shape;
-	bool as_bitmasks;    /* a condition of shape PER_ELEMENT, stored as one bitmask per q_row */
+	bool as_bitmasks;    /* a condition of shape VM_PER_ELEMENT, stored as one bitmask per q_row */
 	bool linear_compare; /* a comparison computed by bitmasks_of_linear */
 	int8_t slope;        /* of an int: what each key adds, or VM_NO_SLOPE */
 	/* the node that computes this one as part of a fused operation; the node itself if none does */
 	uint16_t fused_into;
 	struct vm_fusion fusion;
-	uint64_t out_of_bounds; /* of a load not of shape PER_ELEMENT: elements with an index out of bounds */
+	uint64_t out_of_bounds; /* of a load not of shape VM_PER_ELEMENT: elements with an index out of bounds */
 };
 
 struct mod_vm {
@@ -70,7 +70,7 @@ struct mod_vm {
 	struct mod_bad_index bad_index;
 };
 
-/** The q_rows that a PER_ELEMENT operation processes. */
+/** The q_rows that a VM_PER_ELEMENT operation processes. */
 struct vm_group {
 	uint32_t begin, n;
 };

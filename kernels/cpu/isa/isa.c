@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Instruction sets: their names, which of them CPU and build support, and their primitives. */
 #include "config.h"
 
 #include <stdatomic.h>
