@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * kv_gpu.h - runs cases of attention and append on a GPU
+ * kv_gpu.h - runs the cases of kv_case.h on a GPU
  */
 #ifndef PAGED_BENCH_KV_GPU_H
 #define PAGED_BENCH_KV_GPU_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * kv_host.h - runs cases of attention and append on the host
+ * kv_host.h - runs the cases of kv_case.h on the host
  */
 #ifndef PAGED_BENCH_KV_HOST_H
 #define PAGED_BENCH_KV_HOST_H

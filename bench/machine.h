@@ -20,8 +20,8 @@ void machine_describe(struct machine *machine);
 double machine_memory_bytes(void);
 
 /**
- * Processor time up to some moment, in seconds of a core: `elapsed` on all cores, `busy` of it, `own` by this
- * process and its ended children
+ * Processor time up to a moment, in core seconds: `elapsed` is the time of all cores, `busy` the part that was not
+ * idle, `own` the part that this process and its ended children used
  */
 struct machine_cpu_time {
 	double elapsed, busy, own;

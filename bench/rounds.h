@@ -16,10 +16,10 @@
  */
 void bench_rounds(struct bench_report *report, const struct bench_case *cases, size_t n, double limit_s);
 
-/** bench_skip - a result that is only the reason why there is none */
+/** bench_skip - add a result without a value: the reason why the case was not measured */
 void bench_skip(struct bench_report *report, const char *name, const char *unit, const char *why);
 
-/** bench_progress - on a terminal: case i of n is being measured; name NULL: clears the line */
+/** bench_progress - show on a terminal that the case is measured, i of n; name NULL: clear the line */
 void bench_progress(const struct bench_report *report, const char *name, size_t i, size_t n);
 
 #endif

@@ -39,7 +39,7 @@ struct bench_relation {
 struct bench_case {
 	const char *name, *unit;
 	const char *limit;  /* name of the case whose time divides this one's; NULL: none */
-	const char *target; /* of that ratio, or with a unit ("<= 100 ns") of the value; NULL: none */
+	const char *target; /* for the ratio to `limit`, or with a unit ("<= 100 ns") for the value; NULL: none */
 	double (*sample)(const void *context); /* one sample, in the unit */
 	const void *context;
 	const char *skipped; /* why it is not sampled; NULL: it is */

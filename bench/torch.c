@@ -120,7 +120,7 @@ torch_start(void)
 {
 	if (children[0].pid != 0)
 		return;
-	/* If the child has ended, dprintf() fails. */
+	/* Without SIGPIPE, dprintf() fails if the child has ended. */
 	signal(SIGPIPE, SIG_IGN);
 	for (size_t i = 0; i < BENCH_N(children); i++)
 		torch_child_start(&children[i]);

@@ -97,10 +97,10 @@ void core_session_outlive(struct core *core, uint32_t session);
 enum paged_status core_session_join(struct core *core, uint32_t session, uint32_t *member_p, struct paged_error *error);
 
 /**
- * core_member_leave - the member's process has ended, or has promised not to touch any page again
+ * core_member_leave - remove a member whose process has ended or has promised not to access pages again
  *
- * Ends the session if this was the first member (for a session that outlives
- * it: the last).  Does nothing if there is no such member.
+ * Ends the session if this was its first member (if the session outlives its
+ * first member: its last).  Does nothing if there is no such member.
  */
 void core_member_leave(struct core *core, uint32_t member);
 

@@ -62,7 +62,7 @@ struct core_pool {
 	uint32_t n_sequences;
 	uint32_t n_retired; /* slots whose generations are used up */
 
-	/* Totals of the request with this stamp. */
+	/* Totals of the request whose number is `stamp`. */
 	uint64_t stamp;
 	uint64_t n_requested; /* pages */
 	uint64_t n_ahead;     /* further pages, taken only as far as n_spare allows */
@@ -113,8 +113,8 @@ struct core {
 	uint32_t last_session;                         /* last id given out */
 	uint32_t last_member;                          /* last id given out */
 	struct core_session *queue_first, *queue_last; /* ended sessions that core_reap() has work for */
-	uint64_t stamp;                                /* of the current request */
-	uint64_t max_array_bytes;                      /* of a session */
+	uint64_t stamp;                                /* number of the current request */
+	uint64_t max_array_bytes;                      /* quota of a session */
 	uint64_t last_array;                           /* number of the array completed last */
 };
 
@@ -180,13 +180,13 @@ void page_table_close(struct core_pool *pool, struct core_session *session, uint
 
 /* audit.c: call before a change, so that the audit saves the old value */
 
-/** audit_page_table - a page table is about to drop its entries from n_pages on, or to grow */
+/** audit_page_table - record a page table; call it before the table drops its entries from n_pages on, or grows */
 void audit_page_table(struct core_audit *audit, uint32_t slot, uint32_t n_pages);
 
-/** audit_free_list - the stack of free pages is about to drop its entries from n on */
+/** audit_free_list - record the stack of free pages; call it before the stack drops its entries from n on */
 void audit_free_list(struct core_audit *audit, uint32_t n);
 
-/** audit_count - a page's count is about to change */
+/** audit_count - record a page's count; call it before the count changes */
 void audit_count(struct core_audit *audit, uint32_t page);
 
 /* idmap.c */

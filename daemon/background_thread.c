@@ -164,7 +164,7 @@ background_thread_open(struct background_thread *background, struct loop *loop, 
 	return status;
 }
 
-/* Sets the flag; a job that still waits moves to `done`. */
+/* Sets job->cancelled; a job that still waits moves to `done`. */
 static void
 background_job_cancel(struct background_thread *background, struct background_job *job)
 {

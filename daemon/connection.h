@@ -43,7 +43,7 @@ bool connection_send(struct connection *connection, const struct wire_control_re
 /** connection_notify - send a message to a member; false: it could not be sent, and the connection is closed */
 bool connection_notify(struct connection *connection, const struct wire_control_reply *notice);
 
-/** connection_detach - the member has left: close its connection, unless it waits for its Farewell */
+/** connection_detach - close the connection of a member that has left, unless it waits for its Farewell */
 void connection_detach(struct connection *connection);
 
 void connection_close(struct connection *connection);

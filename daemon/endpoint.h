@@ -56,7 +56,7 @@ struct endpoint {
 	uint8_t reply[WIRE_MAX_MESSAGE];
 };
 
-/** endpoint_open - the caller has set ops, contexts, loop and runtime, which are borrowed */
+/** endpoint_open - open the socket; the caller has set ops, contexts, loop and runtime, which are borrowed */
 enum paged_status endpoint_open(struct endpoint *endpoint, struct paged_error *error);
 void endpoint_close(struct endpoint *endpoint);
 
@@ -77,7 +77,7 @@ void endpoint_route_free(struct endpoint_route *route);
  */
 bool endpoint_reply(struct endpoint *endpoint, size_t size);
 
-/** endpoint_reply_deferred - the same for a message whose route was copied; call once per route */
+/** endpoint_reply_deferred - reply, as endpoint_reply(), to a message whose route was copied; call once per route */
 bool endpoint_reply_deferred(struct endpoint *endpoint, struct endpoint_route *route, size_t size);
 
 #endif

@@ -67,7 +67,7 @@ void loop_stop(struct loop *loop);
 /** loop_add - call source->ready whenever fd is readable or hung up (level-triggered) */
 enum paged_status loop_add(struct loop *loop, struct loop_source *source, int fd, struct paged_error *error);
 
-/** loop_remove - no callback follows, not even in this iteration; does not close fd; does nothing if fd is -1 */
+/** loop_remove - stop callbacks, also in this iteration; does not close fd; does nothing if fd is -1 */
 void loop_remove(struct loop *loop, struct loop_source *source);
 
 /** loop_timer_start - fire once, delay_ms from now; restarts an armed timer */
@@ -76,7 +76,7 @@ void loop_timer_stop(struct loop_timer *timer);
 
 void loop_work_add(struct loop *loop, struct loop_work *work);
 
-/** loop_wake - a work whose step() returned false has more to do: run all steps again without waiting */
+/** loop_wake - run all steps again without waiting: a loop_work whose step() returned false has more to do */
 void loop_wake(struct loop *loop);
 
 #endif

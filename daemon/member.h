@@ -142,7 +142,7 @@ enum paged_status member_attach(struct members *members, struct connection *conn
 				const struct wire_control_request *hello, const struct policy_peer *peer, int pidfd,
 				struct member **member_p, struct paged_error *error);
 
-/** member_disconnected - its control socket was closed without a Bye: revoke it */
+/** member_disconnected - revoke a member whose control socket was closed without a Bye */
 void member_disconnected(struct member *member);
 
 /**
@@ -151,10 +151,13 @@ void member_disconnected(struct member *member);
  */
 void member_revoke(struct member *member, const char *why);
 
-/** member_leave - it touches no page any more (Bye): remove it from session and core, and free it */
+/** member_leave - remove a member that has promised not to access pages again (Bye) from session and core; free it */
 void member_leave(struct member *member);
 
-/** member_exited - its process has ended: as member_leave(), after the quarantine time of the pools that it opened */
+/**
+ * member_exited - remove a member whose process has ended, as member_leave() does, after the quarantine time of the
+ * pools that it opened
+ */
 void member_exited(struct member *member);
 
 /**

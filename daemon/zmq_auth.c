@@ -81,7 +81,7 @@ zap_parse_address(const char *address, uint32_t *uid_p, uint32_t *gid_p, uint32_
 	       numbers[end] == '\0';
 }
 
-/* Parses a request into a peer; false: it is none with PLAIN credentials, or the user name is no id. */
+/* Parses a request into a peer; false: it has no PLAIN credentials, or the user name is not a number. */
 static bool
 zap_parse_peer(const struct zap_frame *frames, size_t n_frames, struct zap_peer *peer, const char **why_p)
 {

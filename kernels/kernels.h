@@ -177,7 +177,7 @@ struct attention_args {
 	float scale;
 	bool causal; /* a query sees kv_idx <= q_idx; else every key below kv_len */
 	/*
-	 * Mods and block mask: they restrict the visible keys further and change scores.  Requires
+	 * Mods and block mask, which restrict the visible keys further and change scores.  They require
 	 * q_idx and kv_idx within int32.  NULL: none.
 	 */
 	struct kernel_mod_set *mod_set;

@@ -36,8 +36,8 @@ print_begin(struct print_list *list, const char *name, const char *const *column
 }
 
 /*
- * Adds the next cell: value for JSON (the reference is taken over), text for people.  The key in JSON is the column's
- * heading in lower case, with _ for every character that is no letter: a new heading is a new key.
+ * Adds the next cell: `value` for JSON (takes ownership of the reference), `text` for the table.  The key in JSON is
+ * the column's heading in lower case, with _ for every character that is not a letter: a new heading is a new key.
  */
 static void
 cell_add(struct print_list *list, json_t *value, const char *text)

@@ -43,7 +43,7 @@ void print_size(struct print_list *list, uint64_t bytes);
 /**
  * print_end - print the list to standard output, and free it
  *
- * @param[in] document  in JSON, the object to add the list to, whose reference is taken over; NULL: a new object
+ * @param[in] document  in JSON, the object to add the list to; its reference is consumed; NULL: a new object
  */
 void print_end(struct print_list *list, json_t *document);
 

@@ -154,7 +154,8 @@ plan_find_duplicate_token(struct paged_batch *batch, uint32_t r, uint32_t i)
 	}
 }
 
-/* Find a token that two rows would append.  writer[page] is the last pass over the rows that found a writer. */
+/* Find a token that two rows would append.  writer[page] is the last pass over the rows that found a row that writes
+ * the page. */
 static void
 plan_find_duplicate(struct paged_batch *batch)
 {

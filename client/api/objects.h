@@ -85,7 +85,7 @@ struct paged_batch {
 	uint32_t *pages_missing;              /* [max_rows] pages that the last refused plan lacked */
 	uint32_t *short_seqs;                 /* [max_rows] rows whose sequence has too little capacity */
 	struct paged_seq_item *reserve_items; /* [max_rows] items of a request */
-	uint64_t *writer;      /* [pages of the pool] last pass over the rows that found a writer of it */
+	uint64_t *writer;      /* [pages of the pool] last pass over the rows that found a row that writes the page */
 	uint32_t *table;       /* [max_rows][table_stride] */
 	uint64_t table_stride; /* entries */
 

@@ -116,7 +116,7 @@ cuda_batch_of(const struct paged_batch *batch)
 enum paged_status compute_cuda_create(struct paged_batch *batch, const struct paged_batch_params *params,
 				      struct paged_error *error);
 
-/** compute_cuda_destroy - no launched work may still run; in a forked child, free host memory only */
+/** compute_cuda_destroy - free a batch whose launched work is complete; in a forked child, free host memory only */
 void compute_cuda_destroy(struct paged_batch *batch, bool in_child);
 
 /* The functions below are called with the context current. */

@@ -64,7 +64,7 @@ struct jit_store_params {
 struct jit_store;
 struct jit_code;
 
-/** jit_store_create - the struct params is copied, what it points to is not; PAGED_ERR_NOMEM */
+/** jit_store_create - create a store; copies params and cache_path, borrows the rest; PAGED_ERR_NOMEM */
 enum paged_status jit_store_create(const struct jit_store_params *params, struct jit_store **store_p,
 				   struct paged_error *error);
 

@@ -14,7 +14,7 @@ enum side { SIDE_POOL, SIDE_PRIVATE, N_SIDES };
 struct samples {
 	double rate[OPTIONS_MAX_ROUNDS];                                                /* tokens written a second */
 	double attention[OPTIONS_MAX_ROUNDS];                                           /* seconds */
-	double products_share[OPTIONS_MAX_ROUNDS], attention_share[OPTIONS_MAX_ROUNDS]; /* of all, in % */
+	double products_share[OPTIONS_MAX_ROUNDS], attention_share[OPTIONS_MAX_ROUNDS]; /* percent of all time */
 };
 
 static int

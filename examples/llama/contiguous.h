@@ -26,7 +26,7 @@
  */
 struct attention *contiguous_create(const struct model *model, enum paged_dtype dtype, const struct matmul *matmul);
 
-/** contiguous_destroy - all sequences are closed; takes NULL */
+/** contiguous_destroy - free the cache; all sequences must be closed; takes NULL */
 void contiguous_destroy(struct attention *attention);
 
 #endif

@@ -73,14 +73,14 @@ struct engine {
 	struct engine_step step;
 };
 
-/** engine_create - forward and attention are borrowed; forward was created for max_running logits */
+/** engine_create - borrows forward, which was created for max_running logits, and attention */
 void engine_create(struct engine *engine, struct forward *forward, struct attention *attention,
 		   const struct engine_params *params);
 
-/** engine_destroy - requests that are still open lose their sequences */
+/** engine_destroy - close the sequences of requests that are still open, and free the engine */
 void engine_destroy(struct engine *engine);
 
-/** engine_add - queue a request, or one whose answer ended and whose tokens and n_prompt grew */
+/** engine_add - queue a new request, or a finished one whose tokens and n_prompt the caller has extended */
 void engine_add(struct engine *engine, struct request *request);
 
 /** engine_release - free a kept sequence's pages */

@@ -49,10 +49,10 @@ extern const struct matmul_ops matmul_ops_generic, matmul_ops_avx2, matmul_ops_a
 /** matmul_ops_best - the best set that this CPU runs; PAGED_ISA (generic, avx2, avx512) overrides it if supported */
 const struct matmul_ops *matmul_ops_best(void);
 
-/** matmul_ops_find - by name; NULL if this build or CPU does not have it */
+/** matmul_ops_find - find a set by name; NULL if this build or CPU does not have it */
 const struct matmul_ops *matmul_ops_find(const char *name);
 
-/** matmul_dequantize_row - one row of weights as f32 */
+/** matmul_dequantize_row - convert one row of weights to f32 */
 void matmul_dequantize_row(const struct matmul_ops *ops, const struct matrix *matrix, uint32_t row, float *to);
 
 /** One product; products with the same x can be run as one job. */
@@ -69,7 +69,7 @@ struct matmul {
 	size_t stride;
 };
 
-/** matmul_create - for weights of up to max_columns columns */
+/** matmul_create - allocate memory for products with weights of up to max_columns columns */
 void matmul_create(struct matmul *matmul, const struct matmul_ops *ops, struct thread_pool *thread_pool,
 		   uint32_t max_columns);
 void matmul_destroy(struct matmul *matmul);

@@ -33,7 +33,7 @@ void pipeline_load(struct pipeline *pipeline, const struct options *options, boo
 /** pipeline_attach - allocate buffers and open the pool; pagedctl shows `name` */
 void pipeline_attach(struct pipeline *pipeline, const struct options *options, const char *name);
 
-/** pipeline_destroy - in any state, also merely zeroed */
+/** pipeline_destroy - free a pipeline in any state, also one that is only zeroed */
 void pipeline_destroy(struct pipeline *pipeline);
 
 /** pipeline_encode - append the tokens of a user's turn to a list */

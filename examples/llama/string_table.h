@@ -24,7 +24,7 @@ void string_table_create(struct string_table *table, const struct gguf *gguf, co
 
 void string_table_destroy(struct string_table *table);
 
-/** string_table_find - the lowest index of a text; STRING_TABLE_NONE if it is not in the array */
+/** string_table_find - find the lowest index of a text; STRING_TABLE_NONE if it is not in the array */
 uint32_t string_table_find(const struct string_table *table, const char *text, size_t size);
 
 #endif

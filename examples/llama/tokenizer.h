@@ -22,7 +22,7 @@ struct token_list {
 /** token_list_add - append n ids */
 void token_list_add(struct token_list *list, const uint32_t *ids, size_t n);
 
-/** tokenizer_create - vocabulary, merges and special tokens; another model or pre-tokenizer is refused by name */
+/** tokenizer_create - read vocabulary, merges and special tokens; another model or pre-tokenizer is refused by name */
 struct tokenizer *tokenizer_create(const struct gguf *gguf);
 
 /** tokenizer_destroy - takes NULL */

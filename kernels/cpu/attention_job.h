@@ -48,7 +48,7 @@ struct attention_job {
 	size_t state_floats; /* floats of one state */
 	/* threads take the next item before they process the current one, to prefetch its first keys */
 	bool prefetch_items;
-	/* Prefill: rows with many q_rows. */
+	/* For rows that use prefill: */
 	const struct tile_prefill_ops *prefill_scores, *prefill_values;
 	uint32_t packed_k;       /* elements of a packed query or key */
 	uint32_t prefill_q_rows; /* a row with at least this many q_rows uses prefill */

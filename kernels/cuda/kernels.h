@@ -14,8 +14,8 @@
  * depend only on the maxima, so a captured graph serves every batch within them.
  *
  * Faults are reported as bits in struct cuda_plan_head, which the planner
- * clears.  A row with invalid lengths becomes empty.  A table entry that is no
- * page of the pool is neither read nor written.
+ * clears.  A row with invalid lengths becomes empty.  A table entry that is
+ * not a page of the pool is neither read nor written.
  *
  * Split-KV: the lengths of a row alone decide how the row is split into KV
  * chunks, and the block that ends last combines them in their order.  A row's

@@ -139,7 +139,7 @@ enum mod_inputs {
 	MOD_ON_KV = 16,
 };
 
-/** mod_inputs - a set of enum mod_inputs */
+/** mod_inputs - the variables that the result depends on: bits of enum mod_inputs */
 uint32_t mod_inputs(const struct mod *mod);
 
 /** mod_is_exact - true if no operation is float: then mod_scalar() and the tile VM agree at every point */

@@ -83,7 +83,7 @@ print_load(struct printer *printer, const struct mod_node *node)
 }
 
 /*
- * Parenthesised if the node binds less strongly than `min_precedence`.  Only names, signs and function calls
+ * Prints a node, in parentheses if it binds less strongly than `min_precedence`.  Only names, signs and function calls
  * bind at least as strongly as UNARY_PRECEDENCE.
  */
 static void

@@ -216,8 +216,9 @@ scale_is_moderate(float scale)
 }
 
 /*
- * Applies scale, score mod and mask to raw scores.  Softmax applies a moderate scale itself: with and
- * without mods, so that the bits are the same.
+ * Applies score mod and mask to raw scores, and a scale that is not moderate.  Returns the scale that softmax must
+ * apply: a moderate one, also if there are mods without a score mod, so that a mask does not change the bits of
+ * results.
  */
 static float
 block_apply_mods_to_tile(const struct attention_job *job, struct team_scratch *scratch, struct pipeline_block *at,
