@@ -17,7 +17,7 @@ void kv_list(const struct bench_suite *suite);
 void kv_group_open(struct kv_group *group);
 void kv_group_close(struct kv_group *group);
 
-/** kv_has_batch - whether its work is a call of the public API with a batch */
+/** kv_has_batch - true if the work of the fixture's case is a call of the public API with a batch */
 bool kv_has_batch(const struct kv_fixture *fixture);
 
 #endif

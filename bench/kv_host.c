@@ -179,7 +179,7 @@ kv_host_sample(const void *context)
 	for (size_t i = 0; i < fixture->n_repeats; i++)
 		us += kv_host_work_us(fixture);
 	us /= (double)fixture->n_repeats;
-	/* Run after all reads, because other processes may evict the cached data meanwhile. */
+	/* The peak is measured after all reads, because other processes may evict the cached data meanwhile. */
 	if (fixture->kv_case.work == KV_ROOFLINE)
 		us = fmax(us, kv_host_peak_us(fixture));
 	return fixture->kv_case.per_block ? us * 1e3 / fixture->n_blocks : us;

@@ -310,9 +310,9 @@ struct kernel_mod_set_params {
 };
 
 /**
- * kernel_mod_set_create - memory to evaluate mods with a team
+ * kernel_mod_set_create - allocate the memory to evaluate mods with a team
  *
- * One for each plan; calls with it allocate nothing.  The objects in params are borrowed until
+ * Create one for each plan; calls with it allocate nothing.  The objects in params are borrowed until
  * kernel_mod_set_destroy() or the next kernel_mod_set_bind().
  *
  * @retval PAGED_ERR_NOMEM

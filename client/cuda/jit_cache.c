@@ -67,7 +67,7 @@ jit_key_make(const struct jit_key_part *parts, size_t n_parts)
 	return key;
 }
 
-/* The folder */
+/* The directory */
 
 static enum paged_status
 jit_cache_make_path(char *path, size_t size, const char *name, const char *parent, const char *rest,
@@ -120,7 +120,7 @@ jit_cache_make_folders(const char *path)
 		(void)mkdir(part, 0700);
 		*at = '/';
 	}
-	/* A failure shows when the folder is opened. */
+	/* A failure shows when the directory is opened. */
 	(void)mkdir(part, 0700);
 }
 
@@ -279,7 +279,7 @@ jit_cache_remove_oldest(DIR *stream, uint64_t max_bytes)
 static void
 jit_cache_trim(const struct jit_cache *cache)
 {
-	/* Open the folder again, because a duplicated descriptor would share the read position. */
+	/* Open the directory again, because a duplicated descriptor would share the read position. */
 	int fd = openat(cache->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
 

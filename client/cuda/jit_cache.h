@@ -14,10 +14,10 @@
  * because it is older than the compiler, is removed (jit_refused()).
  *
  * Every read checks length and SHA-256; a damaged file is removed.  The code
- * runs with the reader's rights, so the folder is used only if it belongs to
+ * runs with the reader's rights, so the directory is used only if it belongs to
  * the effective user and has mode 0700.
  *
- * Any number of processes may use one folder.  A file appears complete, by
+ * Any number of processes may use one directory.  A file appears complete, by
  * rename(2), and may vanish at any time.  If the files exceed the size limit,
  * the least recently used are removed.
  *
@@ -52,7 +52,7 @@ struct jit_key jit_key_make(const struct jit_key_part *parts, size_t n_parts);
 struct jit_cache;
 
 /**
- * jit_cache_path - the folder for this process: $PAGED_CACHE_DIR, else $XDG_CACHE_HOME/paged, else ~/.cache/paged
+ * jit_cache_path - the directory for this process: $PAGED_CACHE_DIR, else $XDG_CACHE_HOME/paged, else ~/.cache/paged
  *
  * @param[out] path  empty if $PAGED_CACHE_DIR is set but empty: use no cache
  * @retval PAGED_ERR_INVALID  the path is not absolute, or is too long
@@ -61,11 +61,11 @@ struct jit_cache;
 enum paged_status jit_cache_path(char *path, size_t size, struct paged_error *error);
 
 /**
- * jit_cache_open - open a folder; it and its parents are created if they do not exist
+ * jit_cache_open - open a directory; it and its parents are created if they do not exist
  *
  * @param[in] max_bytes  limit on the total size of its files; 0: 256 MiB
- * @retval PAGED_ERR_PERM    the folder belongs to another user, or others may access it
- * @retval PAGED_ERR_SYSTEM  the folder cannot be created or opened; the error text has the reason
+ * @retval PAGED_ERR_PERM    the directory belongs to another user, or others may access it
+ * @retval PAGED_ERR_SYSTEM  the directory cannot be created or opened; the error text has the reason
  * @retval PAGED_ERR_NOMEM
  */
 enum paged_status jit_cache_open(const char *path, uint64_t max_bytes, struct jit_cache **cache_p,

@@ -53,7 +53,7 @@ struct jit_compiler {
 struct jit_store_params {
 	const struct jit_compiler *compiler;
 	void *argument;
-	/** The code cache's folder; NULL: that of jit_cache_path(); "": no cache. */
+	/** The code cache's directory; NULL: that of jit_cache_path(); "": no cache. */
 	const char *cache_path;
 	/** Receives events that no call returns: why there is no cache, a damaged file, each compilation and its time.
 	 */
@@ -98,7 +98,7 @@ enum paged_status jit_wait(struct jit_code *code, int timeout_ms, struct paged_e
  * jit_refused - report that the driver cannot load the image
  *
  * An image from the disk may come from a compiler that is newer than the
- * driver, on another machine that shares the folder; it is removed from the
+ * driver, on another machine that shares the directory; it is removed from the
  * cache.  A built-in image may also be too new for the driver.  Neither is
  * returned by a later jit_prepare().
  *

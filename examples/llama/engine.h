@@ -77,7 +77,7 @@ struct engine {
 void engine_create(struct engine *engine, struct forward *forward, struct attention *attention,
 		   const struct engine_params *params);
 
-/** engine_destroy - close the sequences of requests that are still open, and free the engine */
+/** engine_destroy - close the sequences of requests that are still running, and free the engine's arrays */
 void engine_destroy(struct engine *engine);
 
 /** engine_add - queue a new request, or a finished one whose tokens and n_prompt the caller has extended */

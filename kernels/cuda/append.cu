@@ -117,7 +117,7 @@ append_token_copy(const cuda_append_params &p, const append_token &token)
 			append_vec8(p, CUDA_V, p.v, token, i - n_k);
 }
 
-/* Head `number` of a token, counting the heads of K, then V, then the queries. */
+/* Head `number` of a token's K and V, counting the heads of K, then those of V. */
 SIMT_FUNCTION append_head
 append_head_of_pool(const cuda_append_params &p, const append_token &token, uint32_t number)
 {

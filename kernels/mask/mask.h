@@ -192,7 +192,7 @@ enum paged_status block_mask_to_arrays(const struct block_mask *mask, const stru
 enum paged_status block_mask_transpose(const struct block_mask *mask, uint64_t max_bytes, struct block_mask **mask_p,
 				       struct paged_error *error);
 
-/** A sub-range of a mask: n from `first` on; n of UINT32_MAX (n_q: UINT64_MAX): all that follow. */
+/** A part of a mask: n_rows rows from first_row on, and so on; UINT32_MAX (n_q: UINT64_MAX): all that follow. */
 struct block_mask_selection {
 	uint32_t first_row, n_rows;
 	uint32_t first_head, n_heads;

@@ -48,8 +48,9 @@ void rle_write_repeat(struct rle_writer *writer, uint32_t value);
  *
  * Ends with the mask or when the part is full; the cost is proportional to the part's contents.
  *
- * @param[in] max_bytes    limit of temporary memory; shape's counts are not 0
- * @param[in] first_list   as in struct mask_request, like first_block
+ * @param[in] shape                    its counts are not 0
+ * @param[in] max_bytes                limit of temporary memory
+ * @param[in] first_list, first_block  as in struct mask_request
  * @retval PAGED_ERR_LIMIT  memory exceeds max_bytes, or a q_idx or kv_idx exceeds int32
  * @retval PAGED_ERR_AGAIN  cancelled
  */

@@ -227,8 +227,8 @@ interval_add_step(struct mod_interval *interval, uint32_t number)
 
 	*step = (struct interval_step){ .node = node, .call.to = interval_rows(interval, number) };
 	/*
-	 * Bools and floats compare in the order of their int keys, so int functions serve; float
-	 * arithmetic does not.
+	 * Bools and floats compare in the order of their int keys, so the int functions compute all
+	 * operations except float arithmetic.
 	 */
 	if (node->type != MOD_FLOAT || node->op == MOD_OP_SELECT)
 		step->fn = interval->ops->of[node->op];

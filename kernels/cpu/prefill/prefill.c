@@ -217,8 +217,7 @@ scale_is_moderate(float scale)
 
 /*
  * Applies score mod and mask to raw scores, and a scale that is not moderate.  Returns the scale that softmax must
- * apply: a moderate one, also if there are mods without a score mod, so that a mask does not change the bits of
- * results.
+ * still apply: a moderate one, with and without a mask mod, so that the bits are the same.
  */
 static float
 block_apply_mods_to_tile(const struct attention_job *job, struct team_scratch *scratch, struct pipeline_block *at,
