@@ -123,7 +123,7 @@ Test(memory_host, workers_may_write_but_not_resize, .init = alloc, .fini = relea
 	cr_expect_eq(ftruncate(memory.fd, 0), -1);
 	cr_expect_eq(errno, EPERM);
 	cr_expect_eq(ftruncate(memory.fd, (off_t)memory.size * 2), -1);
-	cr_expect_eq(fcntl(memory.fd, F_ADD_SEALS, F_SEAL_WRITE), -1, "nobody may seal it further");
+	cr_expect_eq(fcntl(memory.fd, F_ADD_SEALS, F_SEAL_WRITE), -1, "no further seals can be added");
 }
 
 Test(memory_host, more_than_available_memory_is_an_error)
@@ -167,7 +167,7 @@ Test(memory_region, is_the_daemons_alone_to_write, .init = region_create)
 	cr_expect_eq(ftruncate(region_fd, 0), -1);
 	cr_expect_eq(fallocate(region_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
 
-	/* Opened anew through /proc it is writable by mode, and the seals still hold. */
+	/* Opened again through /proc it is writable by mode, and the seals still hold. */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", region_fd);
 	again = open(path, O_RDWR | O_CLOEXEC);
 	cr_assert_geq(again, 0);

@@ -251,7 +251,7 @@ expect_dead_process_refused(const char *const *environment)
 	it_receive(worker.from, &c, 1);
 	close(worker.to);
 	close(worker.from);
-	it_require(c, "nobody would see this member's death");
+	it_require(c, "this member's death would go unnoticed");
 	it_daemon_stop(&daemon_);
 }
 

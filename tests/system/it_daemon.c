@@ -517,7 +517,7 @@ IT_TEST(allow_lists_apply_to_attach_and_pools)
 	char c;
 
 	if (geteuid() != 0)
-		it_skip("needs root to be somebody else");
+		it_skip("needs root to become another user");
 	it_daemon_start(&daemon_,
 			"allow-user = 60001\n" SMALL_POOL_CONFIG
 			"pool q { layers = 1 kv-heads = 1 head-dim = 32 pages = 1 allow-user = 60003 }\n",

@@ -132,7 +132,7 @@ IT_TEST(check_of_a_big_pool_does_not_delay_requests)
 	it_receive(worker.from, &n, sizeof(n));
 	it_join(&worker);
 	qsort(us, N, sizeof(us[0]), compare_doubles);
-	it_note("%d requests beside %u checks: median %.0f us, 95%% below %.0f us", N, n, us[N / 2], us[N * 95 / 100]);
+	it_note("%d requests during %u checks: median %.0f us, 95%% below %.0f us", N, n, us[N / 2], us[N * 95 / 100]);
 	it_require(n > 0);
 	it_require(it_sanitized() || us[N * 3 / 4] < 2000, "three quarters took less than %.0f us", us[N * 3 / 4]);
 	paged_client_close(client);
@@ -205,8 +205,8 @@ IT_TEST(attach_is_fast_under_large_requests)
 		close(fd);
 	}
 	qsort(us, N, sizeof(us[0]), compare_doubles);
-	it_note("%d hellos beside two that ask all they can: median %.0f us, 95%% below %.0f us", N, us[N / 2],
-		us[N * 95 / 100]);
+	it_note("%d hellos while two others send requests without pause: median %.0f us, 95%% below %.0f us", N,
+		us[N / 2], us[N * 95 / 100]);
 	it_require(it_sanitized() || us[N / 2] < 20000);
 	for (int i = 0; i < 2; i++)
 		it_kill(&worker[i]);

@@ -5,7 +5,7 @@
  * A worker reaches its stage, reports it by pipe, and stays in it: it waits
  * there, or repeats nothing but that stage, so that the signal finds it
  * inside.  Stages at which the library does not stop are reached with
- * wire_peer.  For a request or a reserve-ahead that nobody has answered yet
+ * wire_peer.  For a request or a reserve-ahead without a reply yet
  * the daemon itself is stopped: it reads them after their sender's death.
  */
 #include "config.h"
