@@ -28,7 +28,7 @@
 
 /* Limits */
 
-/* Read the batch's pages of one layer; each page is contiguous. */
+/* Prepare to read the batch's pages of one layer; each page is contiguous. */
 static void
 kv_host_read_open(struct kv_fixture *fixture)
 {

@@ -25,8 +25,8 @@ enum {
 };
 
 /*
- * Queues a reply without blocking.  The queue has room as long as the member
- * respects the number of open requests; false: it has none.
+ * Queues a reply without blocking; false: the queue is full.  It has room as
+ * long as the member respects the limit of outstanding requests.
  */
 static bool
 endpoint_send(struct endpoint *endpoint, zmq_msg_t *route, size_t size)

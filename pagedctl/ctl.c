@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all commands of pagedctl report failures with. */
+/* Error messages and exit statuses of pagedctl's commands. */
 #include "config.h"
 
 #include "pagedctl/ctl.h"

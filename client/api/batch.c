@@ -209,7 +209,8 @@ paged_batch_validate(struct paged_batch *batch)
 		/* A slot's version never repeats, so the check also covers the id's generation. */
 		if (row->id == 0 || region_snapshot_valid(&pool->mapping.view, row->id, &snapshot))
 			continue;
-		client_poll_owner(pool->client); /* the session's end also removes pages, and is announced before */
+		client_poll_owner(
+			pool->client); /* the end of the session also removes pages; its notice arrives first */
 		status = client_enter_owner(pool->client);
 		if (status != PAGED_OK)
 			return status;

@@ -19,7 +19,7 @@ struct remote_mask {
 	int64_t *q_base; /* one allocation, which also has q_len, kv_len and b */
 };
 
-/* Find a parameter's value among the caller's arrays.  Arrays themselves are those that the session has uploaded. */
+/* Find a parameter's value among the caller's arrays.  Other arrays are not sent: the session has uploaded them. */
 static enum paged_status
 remote_mask_find_parameter(const struct mod_array *wanted, size_t n_arrays, const struct paged_array *arrays,
 			   struct mask_request_name *to, struct paged_error *error)

@@ -52,7 +52,7 @@ pool_snapshot(struct paged_pool *pool, paged_seq_id id, unsigned int *attempt, s
 	}
 	if (result == REGION_READ)
 		return PAGED_OK;
-	/* The session's end also removes sequences, and is announced before: report it first. */
+	/* The end of the session also removes sequences; its notice arrives first, so report it instead. */
 	status = pool_check_owner(pool, error);
 	if (status != PAGED_OK)
 		return status;

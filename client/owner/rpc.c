@@ -226,7 +226,7 @@ client_rpc_dispatch(struct rpc *rpc)
 		status = client_rpc_receive(rpc, &reply, &error);
 }
 
-/* Sleep until a channel is readable; returns false if the deadline has passed. */
+/* Sleep until a channel is readable, or for 1 ms if `events` is POLLOUT; returns false if the deadline has passed. */
 static bool
 client_rpc_wait(struct rpc *rpc, short events, uint64_t deadline_ms)
 {

@@ -65,7 +65,7 @@ mask_list_next(const struct block_mask *blocks, const struct block_mask_list *li
 
 /*
  * The first key at or past `begin` that is in a block of some q_row's lists, or `end` if none is
- * before it.  Conservative.
+ * before it.  It may be a key that no q_row sees.
  */
 static uint64_t
 mask_blocks_next(const struct attention_job *job, const struct q_tile *q, uint64_t begin, uint64_t end)

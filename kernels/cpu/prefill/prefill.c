@@ -131,7 +131,7 @@ prefill_packed_tile(struct team_scratch *scratch, uint32_t begin)
 	return &scratch->packed[begin % KERNEL_KV_CHUNK / TILE_TOKENS];
 }
 
-/* Packs the tile of a view, unless the packed tile already has its tokens and the wanted ones among them. */
+/* Packs the tile of a view, unless it is already packed with all wanted tokens. */
 static void
 prefill_pack_tile(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
 		  struct team_scratch *scratch)
