@@ -30,7 +30,7 @@
  * Order of reduction: a row's keys are split into KV chunks of KERNEL_KV_CHUNK tokens from logical token
  * 0.  Each chunk is reduced by itself, and the chunks are combined in logical order.  Keys that a
  * q_row does not see, whether because of lengths, `causal`, a block mask or a mask mod, do not change
- * the bits of its result.  So a result has the same bits wherever the pages lie, whichever rows share
+ * the bits of its result.  Therefore a result has the same bits wherever the pages lie, whichever rows share
  * the batch, and however many threads work.  The bits depend on the instruction set and on whether the
  * row has few q_rows (query rows times query heads of a KV head below KERNEL_PREFILL_Q_ROWS, or below
  * KERNEL_PREFILL_Q_ROWS_AMX for bf16 pairs in AMX) or many, because the two algorithms sum in different

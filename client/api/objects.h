@@ -76,7 +76,7 @@ struct paged_batch {
 	struct paged_mod_set *mod_sets;
 	uint32_t max_rows;
 	uint32_t reserve_ahead;  /* tokens */
-	uint64_t ahead_after_ms; /* no reserve-ahead before: the pool was full, or a reply is outstanding */
+	uint64_t ahead_after_ms; /* no reserve-ahead before this time: the pool was full, or a reply is outstanding */
 
 	void *buffer;
 	size_t buffer_size;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kernel_attention_merge(), the public call on two results; combine.c combines the KV chunks of one.  A result is a
- * finished softmax: as a state, its maximum is the LSE and its sum is 1.  So two results are combined like two KV
- * chunks of one softmax.
+ * finished softmax: as a state, its maximum is the LSE and its sum is 1.  Therefore two results are combined like two
+ * KV chunks of one softmax.
  */
 #include <assert.h>
 #include <math.h>

@@ -3,7 +3,7 @@
  * Builds the block mask of an evaluator.  Query blocks are processed in bands, each of which is split into
  * at most eight, down to single query blocks.  A band inherits from its parent the coverage of runs
  * of KV blocks.  For runs that are still unknown, the evaluator decides all parts of the band at
- * once, in grids of areas about as wide as they are high.  So the work is proportional to the border
+ * once, in grids of areas about as wide as they are high.  Therefore the work is proportional to the border
  * of the visible region, and lists come out in order in a single pass.
  *
  * The lists go into a mask, or, from a given list on, into a part of the mask's run-length encoding

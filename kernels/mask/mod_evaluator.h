@@ -3,7 +3,7 @@
  * mod_evaluator.h - evaluates a mask mod for block_mask_create()
  *
  * Interval analysis decides large areas; the tile VM decides single blocks that remain unknown,
- * element by element.  So block_mask_create() gives the same mask as evaluating every element in the
+ * element by element.  Therefore block_mask_create() gives the same mask as evaluating every element in the
  * way attention does.
  */
 #ifndef PAGED_KERNELS_MASK_MOD_EVALUATOR_H

@@ -8,7 +8,7 @@
  *
  * Conversions are explicit nodes: the operands of an operation have exactly the types that it needs.
  * A load has a guard: the condition under which the expression reaches it, formed from the left sides
- * of the && and || and the conditions of the ?: around it.  So an evaluator may compute all nodes in
+ * of the && and || and the conditions of the ?: around it.  Therefore an evaluator may compute all nodes in
  * order and skip the loads whose guard is false, or walk from the result and skip the side that is not
  * taken.
  */

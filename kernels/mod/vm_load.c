@@ -2,7 +2,7 @@
 /*
  * Array loads, the only operation that can fail.
  *
- * An element that is in bounds may be loaded whether or not the tile needs it.  So a load depends only
+ * An element that is in bounds may be loaded whether or not the tile needs it.  Therefore a load depends only
  * on its indexes, not on its guard: doc[kv_idx] is one value per key whatever guards it.  An index out
  * of bounds reads as 0; it is reported only if a live element reaches it.
  */

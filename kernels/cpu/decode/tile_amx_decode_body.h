@@ -8,7 +8,7 @@
  *
  * Scores are K . Q^T, tokens by q_rows.  Values are P . V.  The product instruction multiplies pairs:
  * here two dims of one token, which are adjacent in memory; pairs of two tokens would have to be
- * interleaved first.  So each weight is alone in its word: in the low half for even dims and in the
+ * interleaved first.  Therefore each weight is alone in its word: in the low half for even dims and in the
  * high half for odd dims, in two rows of weights.  For up to eight q_rows both rows fit one tile, so
  * there are no more products than with pairs of tokens.
  *

@@ -20,7 +20,7 @@
  *
  * vec_dot() adds two products to a lane.  A lane of scores takes two dims, and a lane of values two
  * tokens: always tokens 2i and 2i + 1 of a tile.  If a q_row sees only one of them, the other is
- * replaced by a token of zeros.  So a q_row's bits do not depend on what other q_rows see.
+ * replaced by a token of zeros.  Therefore a q_row's bits do not depend on what other q_rows see.
  */
 #include "kernels/cpu/decode/widen_bf16_body.h"
 

@@ -50,7 +50,7 @@ struct schedule_cursor {
 	uint32_t row;
 	struct schedule_row is;
 	uint64_t first;       /* number of the current row's first item */
-	uint64_t first_chunk; /* chunks of the cut rows before it */
+	uint64_t first_chunk; /* chunks of the split rows before it */
 };
 
 struct schedule_cursor schedule_begin(const struct attention_job *job, enum schedule_kind kind);
