@@ -18,7 +18,7 @@
 		KV_REFERENCE(title, ": read in order", KV_READ, .contiguous = true, __VA_ARGS__)
 #define PAGES(title, share, places, ...) PAGES_AND({ 0 }, { 0 }, title, share, places, __VA_ARGS__)
 
-/* The same, and compared with PyTorch. */
+/* Compared also with PyTorch. */
 #define DECODE(title, share, places, faster, ...)                                                                 \
 	PAGES_AND(KV_VS_TORCH(title ": torch", faster), KV_VS_TORCH(title ": torch", NULL), title, share, places, \
 		  __VA_ARGS__),                                                                                   \

@@ -240,7 +240,7 @@ enum paged_status core_audit_end(struct core_audit *audit, struct paged_check_re
 /** core_audit_abandon - free an audit without a verdict */
 void core_audit_abandon(struct core_audit *audit);
 
-/** core_check - a whole audit in one call, and a check of the core's own lists of slots and quarantined pages */
+/** core_check - run a whole audit, and check the core's own lists of slots and quarantined pages */
 enum paged_status core_check(struct core *core, uint32_t pool, struct paged_check_result *result,
 			     struct paged_error *error);
 

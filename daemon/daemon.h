@@ -16,7 +16,7 @@
  * daemon_open() opens the parts in this order; daemon_close() closes them in
  * the reverse order, except that the background thread ends before rpc, and
  * the core before pools, whose regions it uses.  A part has pointers to the
- * parts above it in this list only.  What must go the other way are callbacks
+ * parts above it in this list only.  Calls in the other direction are callbacks
  * that daemon.c sets: the endpoint's admission and requests (endpoint_ops),
  * and the end of a cleanup (session_cleanup.complete), which sends the Farewells.
  */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The assembler includes the image files (.incbin) relative to the build's top directory, where the compiler runs. */
+/*
+ * The kernels' images.  The assembler includes their files (.incbin) relative to the build's top directory, where the
+ * compiler runs.
+ */
 #include "config.h"
 
 #include <stdint.h>
@@ -56,7 +59,7 @@ static const struct cuda_image images[] = {
 #ifdef PAGED_CUDA_IMAGES
 	SOURCES(ENTRY_ALL) CUDA_AOT_LIST(ENTRY_AOT)
 #endif
-	{ NULL, NULL, NULL, NULL } /* the end of the list */
+		{ NULL, NULL, NULL, NULL } /* the end of the list */
 };
 
 const struct cuda_image *

@@ -52,9 +52,9 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
 #define CUDA_BYTES_SHARED_64 (52u << 10)
 #define CUDA_BYTES_SHARED_128 (76u << 10)
 #define CUDA_BYTES_SHARED_256 (116u << 10)
-/** Of attention_mla_*: the maximum of a block on sm_80. */
+/** Dynamic shared memory of attention_mla_*: the maximum of a block on sm_80. */
 #define CUDA_MLA_SHARED (163u << 10)
-/** Of plan_batch. */
+/** Dynamic shared memory of plan_batch. */
 #define CUDA_PLAN_SHARED 256u
 
 /** KV chunks begin at multiples of this number of tokens. */

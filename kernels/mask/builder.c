@@ -8,8 +8,8 @@
 #include <string.h>
 
 #define FIRST_CAPACITY 64u
-#define ADD_STEP 8u  /* number of indices that the compiler writes as vectors, */
-#define RUN_STEP 16u /* and compares as vectors */
+#define ADD_STEP 8u  /* indices that are written at a time, as vectors */
+#define RUN_STEP 16u /* list entries that are compared at a time, as vectors */
 
 void
 mask_builder_fail(struct mask_builder *builder, enum paged_status status, const char *format, ...)

@@ -61,7 +61,7 @@ interval_has_zero(struct interval x)
 
 /* Ints */
 
-/* The widest bounds if the operation may have wrapped. */
+/* Bounds low .. high; the widest bounds if the operation may have wrapped. */
 static struct mod_bounds
 ints_unless_wrapped(double low, double high)
 {

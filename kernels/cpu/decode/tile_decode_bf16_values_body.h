@@ -151,7 +151,7 @@ whole_pairs(uint64_t seen)
 	return even | even << 1;
 }
 
-/* Ranges of pairs that all q_rows of a block see completely, and between them each q_row's own ranges. */
+/* Accumulates ranges of pairs that all q_rows of a block see completely, and between these each q_row's own ranges. */
 static void
 bf16_values_seen(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
 		 const struct tile_tokens *tokens)
