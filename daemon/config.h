@@ -116,7 +116,7 @@ enum paged_status config_fail(const struct config *config, const struct config_p
 /** config_help - print the table of settings */
 void config_help(FILE *out);
 
-/** config_format_bytes - "360 KiB", "2 TiB", rounded down; returns text */
+/** config_format_bytes - write a size as "360 KiB" or "2 TiB", rounded down; returns text */
 const char *config_format_bytes(uint64_t n_bytes, char *text, size_t text_size);
 
 #endif

@@ -12,7 +12,7 @@
 
 #define BATCH_ROWS_DEFAULT 256u
 
-/** batch_free - called with the client's mutex held, or in a forked child */
+/** batch_free - free a batch; call it with the client's mutex held, or in a forked child */
 void batch_free(struct paged_batch *batch, bool in_child);
 
 /** batch_enter - PAGED_OK if the process may use the batch and the batch has a plan; refuses NULL */

@@ -79,7 +79,7 @@ mod_bind_empty(const struct mod *mod, struct mod_binding **binding_p, struct pag
 
 /*
  * Prepares the names of a rebinding in `names`; the binding itself is not changed, except that its
- * index may get more memory.
+ * range trees may get more memory.
  */
 static enum paged_status
 binding_prepare_names(struct mod_bound *names, struct mod_binding *binding, const struct mod_array *arrays,

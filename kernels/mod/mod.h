@@ -192,12 +192,12 @@ enum paged_status mod_rebind_prepare(struct mod_binding *binding, const struct m
 /**
  * mod_rebind - replace the values and arrays of a binding in place
  *
- * Checks and fails like mod_bind(); on failure the binding is unchanged.  If the binding has an index,
- * the index is rebuilt in the same memory, unless an array is longer than any before; otherwise
+ * Checks and fails like mod_bind(); on failure the binding is unchanged.  If the binding has
+ * range trees, they are rebuilt in the same memory, unless an array is longer than any before; otherwise
  * nothing is allocated.  Evaluators of the binding must be bound or created again: they may hold old
  * values.  No other thread may use the binding during the call.
  *
- * @retval PAGED_ERR_NOMEM  also for the index of a longer array
+ * @retval PAGED_ERR_NOMEM  also for the range tree of a longer array
  */
 enum paged_status mod_rebind(struct mod_binding *binding, const struct mod_array *arrays, uint32_t n_arrays,
 			     struct paged_error *error);
@@ -208,10 +208,10 @@ void mod_binding_destroy(struct mod_binding *binding);
 const struct mod *mod_binding_mod(const struct mod_binding *binding);
 
 /**
- * mod_binding_add_range_trees - build a min/max index of a binding's arrays for intervals over wide rectangles
+ * mod_binding_add_range_trees - build min/max trees of a binding's arrays for intervals over wide rectangles
  *
  * Reads every one-dimensional array once and stores minima and maxima of runs of elements (10 bytes
- * per 64 elements).  Without the index, interval evaluation scans array elements, and gives up
+ * per 64 elements).  Without the trees, interval evaluation scans array elements, and gives up
  * (unknown) beyond a few hundred.  Call it before other threads use the binding.
  *
  * @retval PAGED_ERR_NOMEM  the binding is unchanged
