@@ -110,8 +110,8 @@ enum paged_status core_session_end(struct core *core, uint32_t session, struct p
 /**
  * core_wake - wake the workers that wait for free pages of a pool (region_free_wait())
  *
- * Call it after requests and after core_reap().  While a pool exists, no other function of the core makes system calls,
- * apart from the allocator's.
+ * Call it after requests and after core_reap().  No other function of the core makes system calls,
+ * except those of the allocator, and mmap() and munmap() when a pool is created or destroyed.
  */
 void core_wake(struct core *core);
 
