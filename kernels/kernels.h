@@ -188,7 +188,7 @@ struct attention_args {
 	const float *sink;
 	bool lse_without_sink;
 	float *lse;                     /* [total_q][n_heads] natural log, or NULL */
-	float *maximum;                 /* [total_q][n_heads] largest score after mods, -inf if none; or NULL */
+	float *max_score;               /* [total_q][n_heads] largest score after mods, -inf if none; or NULL */
 	const float *k_scale, *v_scale; /* the scales that append used */
 };
 

@@ -394,7 +394,7 @@ paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_te
 	args.sink = complete.sink;
 	args.lse_without_sink = complete.lse_without_sink != 0;
 	args.lse = complete.lse;
-	args.maximum = complete.max_score;
+	args.max_score = complete.max_score;
 	args.k_scale = complete.k_scale;
 	args.v_scale = complete.v_scale;
 	status = batch->pool->compute_ops->attention(batch, &args, complete.mod_set, &error);

@@ -194,7 +194,7 @@ compute_cuda_launch_attention(struct paged_batch *batch, const struct attention_
 		.out = cuda_tensor_view(&args->out),
 		.sink = (uintptr_t)args->sink,
 		.lse = (uintptr_t)args->lse,
-		.max_score = (uintptr_t)args->maximum,
+		.max_score = (uintptr_t)args->max_score,
 		.counters = cuda->params.counters,
 		.workspace_states = cuda->workspace_states,
 		.workspace_values = cuda->workspace_values,

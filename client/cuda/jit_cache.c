@@ -110,7 +110,7 @@ jit_cache_path(char *path, size_t size, struct paged_error *error)
 }
 
 static void
-jit_cache_make_folders(const char *path)
+jit_cache_make_directories(const char *path)
 {
 	char part[PATH_MAX];
 
@@ -133,7 +133,7 @@ jit_cache_open(const char *path, uint64_t max_bytes, struct jit_cache **cache_p,
 
 	if (cache == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for the code cache");
-	jit_cache_make_folders(path);
+	jit_cache_make_directories(path);
 	cache->max_bytes = max_bytes != 0 ? max_bytes : DEFAULT_MAX_BYTES;
 	strcpy(cache->path, path);
 	cache->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

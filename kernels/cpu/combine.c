@@ -114,8 +114,8 @@ combine_write_results(const struct attention_job *job, const struct q_tile *q, c
 		job->ops->narrow(tensor_at(out, packed, head), out->dtype, values, end.factor * v_scale, out->dim);
 		if (args->lse != NULL)
 			args->lse[at] = q_row_lse(args->lse_without_sink ? &keys : &end);
-		if (args->maximum != NULL)
-			args->maximum[at] = isnan(row_sum) ? NAN : row_max;
+		if (args->max_score != NULL)
+			args->max_score[at] = isnan(row_sum) ? NAN : row_max;
 	}
 }
 

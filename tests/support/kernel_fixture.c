@@ -295,7 +295,7 @@ kernel_fixture_attend_with_mods(struct kernel_fixture *fixture, struct kernel_te
 						   .sink = p->sink,
 						   .lse_without_sink = p->lse_without_sink,
 						   .lse = fixture->lse,
-						   .maximum = fixture->max_score,
+						   .max_score = fixture->max_score,
 						   .k_scale = p->k_scale,
 						   .v_scale = p->v_scale });
 }

@@ -245,7 +245,7 @@ golden_fixture_attend(struct golden_fixture *fixture, struct kernel_team *team, 
 							 .mod_set = mods,
 							 .sink = fixture->golden->sink,
 							 .lse = result->lse,
-							 .maximum = result->max_score });
+							 .max_score = result->max_score });
 }
 
 static void

@@ -290,7 +290,7 @@ cuda_attention_run(const struct attention_args *args, uint64_t total_q, const st
 		.blocks = blocks_make(arena, options->blocks),
 		.sink = cuda_arena_register(arena, args->sink, args->q.n_heads * sizeof(float), false, "sinks"),
 		.lse = cuda_arena_register(arena, args->lse, q_rows, true, "the LSE"),
-		.max_score = cuda_arena_register(arena, args->maximum, q_rows, true, "maxima"),
+		.max_score = cuda_arena_register(arena, args->max_score, q_rows, true, "maxima"),
 		.mod = options->mod == NULL ? 0
 					    : cuda_arena_alloc(arena, options->mod, options->mod_size, false, "mod"),
 		.counters = batch.plan.counters,
@@ -337,7 +337,7 @@ cuda_fixture_attend(struct kernel_fixture *fixture, const struct cuda_attention_
 						     .sink = p->sink,
 						     .lse_without_sink = p->lse_without_sink,
 						     .lse = fixture->lse,
-						     .maximum = fixture->max_score,
+						     .max_score = fixture->max_score,
 						     .k_scale = p->k_scale,
 						     .v_scale = p->v_scale },
 			   fixture->total_q, options);

@@ -180,7 +180,7 @@ case_run(struct golden_fixture *fixture, const char *name, uint64_t seed)
 						     .causal = fixture->causal,
 						     .sink = golden->sink,
 						     .lse = fixture->lse,
-						     .maximum = fixture->max_score },
+						     .max_score = fixture->max_score },
 			   fixture->total_q,
 			   &(struct cuda_attention_options){ .kernel = choice.kernel,
 							     .max_tile_q_rows = choice.max_tile_q_rows,
