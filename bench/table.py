@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints the table of docs/PERFORMANCE.md from the output of `paged-bench run SUITE... --json`: targets that need no GPU.
 
+The targets are in suite_*.c; NOTES-gpu.md has those of a GPU.
+
   table.py FILE... >table.md
   table.py --into docs/PERFORMANCE.md FILE...
 

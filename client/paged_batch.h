@@ -26,15 +26,13 @@ struct paged_batch_params {
 	/** Most rows of a plan, at most PAGED_MAX_REQUEST_SEQS.  0: 256. */
 	uint32_t max_rows;
 	/**
-	 * Tokens to keep reserved beyond what a plan uses, so that steady decoding
-	 * never waits for the daemon.  When fewer tokens are reserved for a row, the
-	 * plan requests the next pages without waiting.  The request raises every
-	 * row to 2 * reserve_ahead tokens beyond its kv_len (never past max_length),
-	 * so that the rows need their next request at the same time, and a batch
-	 * sends about one request in reserve_ahead steps.  A client has at most one
-	 * such request outstanding.  While an eighth of the pool's pages or less is
-	 * free, nothing is requested ahead; the plan reserves what it needs and
-	 * waits for it.  0: the caller reserves.
+	 * 0, the default: the caller reserves.  Else tokens to keep reserved beyond
+	 * what a plan uses, so that steady decoding never waits for the daemon.  When fewer tokens are reserved for a
+	 * row, the plan requests the next pages without waiting.  The request raises every row to 2 * reserve_ahead
+	 * tokens beyond its kv_len (never past max_length), so that the rows need their next request at the same time,
+	 * and a batch sends about one request in reserve_ahead steps.  A client has at most one such request
+	 * outstanding.  While an eighth of the pool's pages or less is free, nothing is requested ahead; the plan
+	 * reserves what it needs and waits for it.
 	 */
 	uint32_t reserve_ahead;
 	/**

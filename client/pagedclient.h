@@ -23,9 +23,9 @@
  * last member does.
  *
  * Crashes.  When the death of a worker ends its session, the daemon frees the
- * session's pages after the process is gone.  When the daemon dies, every call
- * that needs it returns PAGED_ERR_GONE, and the ids, plans and mappings of that
- * daemon are void.  Pages in host memory stay readable until the pool is
+ * session's pages after the process is gone.  When the daemon dies or
+ * restarts, every call that needs it returns PAGED_ERR_GONE, and the ids, plans
+ * and mappings of that daemon are void.  Pages in host memory stay readable until the pool is
  * closed.  Pages in GPU memory stay mapped until the last batch of the pool is
  * destroyed after a call has returned PAGED_ERR_GONE, because the next daemon
  * may need that memory.  The contents of GPU pages that were opened by a CUDA

@@ -20,7 +20,7 @@ paged_fault(const char *point)
 		n = strtoul(wanted + length + 1, NULL, 10);
 	if (++hits != n)
 		return false;
-	if (strcmp(point, "x") == 0)
+	if (strcmp(point, "page-table-update") == 0)
 		raise(SIGKILL);
 	return true;
 }

@@ -5,9 +5,9 @@
  * Fault points are active only in code compiled with PAGED_FAULTS; elsewhere
  * they cost nothing.  The environment variable PAGED_FAULT names one point
  * and, after a colon, which hit of it fails (default: the first), as in
- * PAGED_FAULT=x:3.
+ * PAGED_FAULT=page-table-update:3.
  *
- *   x     the process kills itself while it replaces a page table
+ *   page-table-update  the process kills itself while it replaces a page table
  *   corrupt-count      the count of the first page taken is one too high
  *
  * Threads: one caller at a time.
@@ -18,7 +18,7 @@
 #include <stdbool.h>
 
 #ifdef PAGED_FAULTS
-/** paged_fault - true: the caller must inject its fault now; "x" kills the process instead */
+/** paged_fault - true: the caller must inject its fault now; "page-table-update" kills the process instead */
 bool paged_fault(const char *point);
 #else
 static inline bool

@@ -119,7 +119,7 @@ struct paged_seq_item {
 #define PAGED_MAX_MASK_ROWS 2048u
 /** Most tokens in a page. */
 #define PAGED_MAX_PAGE_SIZE 256u
-/** Longest pool name, bytes without the terminating zero. */
+/** Longest name of a pool or session, bytes without the terminating zero. */
 #define PAGED_MAX_NAME 63u
 /** Longest tag of a sequence, and most bytes of all tags of one request, both without the terminating zeros. */
 #define PAGED_MAX_TAG 31u

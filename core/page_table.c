@@ -35,7 +35,7 @@ slot_change_end(struct region_slot *slot)
 {
 	uint64_t version = atomic_load_explicit(&slot->version, memory_order_relaxed);
 
-	paged_fault("x");
+	paged_fault("page-table-update");
 	atomic_store_explicit(&slot->version, version + 1, memory_order_release);
 }
 

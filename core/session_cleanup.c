@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * core_reap(): what an ended session owned becomes free, in steps.  Pages that its processes may still write stay in
- * quarantine until the last member has left.
+ * quarantine until the last member has left; daemon/member.c delays that by the pool's quarantine time.
  */
 #include "core/core_internal.h"
 

@@ -63,7 +63,7 @@
 #include "common/status.h"
 #include "kernels/layout.h"
 
-/** KV chunk: tokens that share one softmax state (split-KV). */
+/** KV chunk of the CPU kernels: tokens that share one softmax state (split-KV). */
 #define KERNEL_KV_CHUNK 512u
 /**
  * A row with at least this many q_rows is multiplied as a matrix (prefill); the second limit is for

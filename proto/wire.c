@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The public pack and parse functions, and their memory; wire_convert.c does the work. */
 #include "proto/wire.h"
 
 #include <stdalign.h>

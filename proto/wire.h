@@ -100,7 +100,9 @@ struct wire_handle {
 
 /* Control channel */
 
+/* The numbers are those of paged.proto; WIRE_N_ROLES bounds the field in wire_messages.c. */
 enum wire_role { WIRE_ROLE_SESSION, WIRE_ROLE_JOIN, WIRE_ROLE_OBSERVER };
+#define WIRE_N_ROLES 3u
 
 enum wire_control_request_kind { WIRE_HELLO, WIRE_OPEN_POOL, WIRE_BYE };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Converts structs to messages and back, by the tables of wire_messages.c. */
+/* Packs structs into messages and parses messages, by the tables of wire_messages.c. */
 #include <assert.h>
 #include <string.h>
 

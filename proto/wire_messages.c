@@ -84,7 +84,7 @@
 
 TYPE(hello, hello, S, NUMBER(Hello, version_major, S, hello.version_major),
      NUMBER(Hello, version_minor, S, hello.version_minor), CLEANED(Hello, name, S, hello.name),
-     LIMITED(Hello, role, S, hello.role, WIRE_ROLE_OBSERVER),
+     LIMITED(Hello, role, S, hello.role, WIRE_N_ROLES - 1),
      BYTES(Hello, join_token, S, hello.join_token, WIRE_OPTIONAL), NUMBER(Hello, outlive, S, hello.outlive));
 TYPE(open_pool, open_pool, S, TEXT(OpenPool, name, S, open_pool.name));
 EMPTY(bye, S);
@@ -258,8 +258,10 @@ TYPE(sequences, sequences, S,
      NUMBER(Sequences, next_slot, S, sequences.next_slot), NUMBER(Sequences, more, S, sequences.more));
 TYPE(table, table, S, STRUCT(Table, sequence, S, table.sequence, sequence_report),
      COLUMN(Table, page, S, table.page, table.n, 0, WIRE_TABLE_MAX, WIRE_FIRST), NUMBER(Table, more, S, table.more));
-TYPE(check_result, check_result, S, NUMBER(CheckResult, n_pages, S, check_result.n_pages), NUMBER(CheckResult, n_free, S, check_result.n_free),
-     NUMBER(CheckResult, n_referenced, S, check_result.n_referenced), NUMBER(CheckResult, n_quarantined, S, check_result.n_quarantined),
+TYPE(check_result, check_result, S, NUMBER(CheckResult, n_pages, S, check_result.n_pages),
+     NUMBER(CheckResult, n_free, S, check_result.n_free),
+     NUMBER(CheckResult, n_referenced, S, check_result.n_referenced),
+     NUMBER(CheckResult, n_quarantined, S, check_result.n_quarantined),
      NUMBER(CheckResult, n_sequences, S, check_result.n_sequences), NUMBER(CheckResult, holds, S, check_result.holds),
      TEXT(CheckResult, text, S, check_result.text));
 TYPE(mask, mask, S, COLUMN(Mask, value, S, mask.values, mask.n, 0, MASK_PART_MAX, WIRE_FIRST),

@@ -30,7 +30,7 @@ enum owner_state {
 	OWNER_UP,
 	OWNER_STOPPING, /* the owner is stopping: finish and close the client */
 	OWNER_ENDED,    /* the owner ended the session and lives on */
-	OWNER_GONE,     /* the owner has died */
+	OWNER_GONE,     /* the owner has died, or was restarted */
 };
 
 struct owner {

@@ -20,6 +20,7 @@ struct cuda_plan_bounds {
 	uint32_t target_work_items; /* affects a result's bits; 0: CUDA_TARGET_WORK_ITEMS */
 };
 
+/** Default split-KV target: the planner cuts rows into about this many work items (plan_row_split() in plan.cu). */
 #define CUDA_TARGET_WORK_ITEMS 256u
 
 /** Counts for struct cuda_plan_params, and sizes of the arrays of the plan and of attention. */

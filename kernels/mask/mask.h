@@ -245,7 +245,7 @@ uint64_t block_mask_bytes(const struct block_mask *mask);
  */
 void block_mask_dense_blocks(const struct block_mask *mask, uint8_t *dense);
 
-/** Which elements of a rectangle are visible: none, all, or some. */
+/** Which elements of a rectangle are visible: none (the block is empty), all (full), or some (partial). */
 enum mask_coverage { MASK_EMPTY, MASK_FULL, MASK_PARTIAL };
 
 /** Elements (q_idx, kv_idx) of one head in one row of the plan; the ends are exclusive. */

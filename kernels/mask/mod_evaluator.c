@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Proves areas of a mask full or empty: by intervals (grids), by corners, or by their elements. */
 #include "kernels/mask/mod_evaluator.h"
 
 /* Keys at each end of a block that are evaluated first. */

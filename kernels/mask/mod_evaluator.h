@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * mod_evaluator.h - evaluates a mask mod for block_mask_create()
+ * mod_evaluator.h - proves blocks of a mask full or empty by interval analysis, or evaluates their elements
  *
- * Interval analysis decides large areas; the tile VM decides single blocks that remain unknown,
- * element by element.  Therefore block_mask_create() gives the same mask as evaluating every element in the
- * way attention does.
+ * For block_mask_create().  Interval analysis (kernels/mod/interval.c) decides large areas; the tile VM decides single
+ * blocks that remain unknown, element by element.  Therefore block_mask_create() gives the same mask as evaluating
+ * every element in the way attention does.
  */
 #ifndef PAGED_KERNELS_MASK_MOD_EVALUATOR_H
 #define PAGED_KERNELS_MASK_MOD_EVALUATOR_H

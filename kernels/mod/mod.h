@@ -27,7 +27,8 @@
  *   - int(x) rounds towards 0 and saturates; int(NaN) is 0
  *   - min, max, clamp give NaN if an operand is NaN; comparisons with NaN are false, != is true
  *   - an index out of bounds loads nothing, reads as 0 and is recorded, but not if it is in the side of
- *     && || ?: that is not evaluated
+ *     && || ?: that is not evaluated (checked in vm_load.c, eval_scalar.c and kernels/cuda/mod_device.h; by
+ *     intervals in range_tree.c)
  *
  * Life: mod_parse() makes a mod, mod_bind() binds it to values and arrays, and the evaluators take the
  * binding.  A binding borrows its mod and the arrays' memory, which must not change until the binding

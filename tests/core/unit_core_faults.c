@@ -64,7 +64,7 @@ Test(core_faults, a_reader_is_busy_after_a_kill_during_truncate)
 	expect_ok(core_seq_reserve(core_fixture.core, fixture_session, 1, &item, &core_error));
 	child = fork();
 	if (child == 0) {
-		setenv("PAGED_FAULT", "x", 1);
+		setenv("PAGED_FAULT", "page-table-update", 1);
 		item.n_tokens = 4;
 		core_seq_truncate(core_fixture.core, fixture_session, 1, &item, &core_error);
 		_exit(0);

@@ -89,7 +89,7 @@ IT_TEST(member_limit_per_process)
 
 	it_daemon_start(&daemon_, "max-members = 100\n" SMALL_POOL_CONFIG, NULL, NULL);
 	it_fork(&worker, attach_until_refused, NULL);
-	expect_refusal_after(&worker, 64, "has 64 members, the most for one process");
+	expect_refusal_after(&worker, 64, "has 64 members, the maximum for one process");
 	it_require(wire_peer_pool_entry().n_free == SMALL_POOL_PAGES);
 	worker_finish(&worker);
 	it_daemon_stop(&daemon_);

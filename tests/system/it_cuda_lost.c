@@ -149,6 +149,15 @@ IT_TEST(other_errors_are_logged)
 
 /* The restart is delayed because another process holds the lock of the runtime directory. */
 
+/* After the parent began to wait for the lock: the daemon gives it up in its restart only. */
+static void
+inject_lost_context_later(int from, int to, void *argument)
+{
+	(void)from, (void)to, (void)argument;
+	usleep(300 * 1000);
+	inject_lost_context();
+}
+
 static int
 runtime_dir_lock(const struct it_daemon *daemon)
 {
@@ -165,12 +174,14 @@ IT_TEST(restart_waits_for_the_directory_lock)
 {
 	struct it_daemon daemon;
 	struct boot_ids boot_ids = { .daemon = &daemon };
+	struct it_worker injector;
 	int fd;
 
 	breakable_daemon_start(&daemon);
 	it_require(read_boot_id(&daemon, boot_ids.first));
-	inject_lost_context();
+	it_fork(&injector, inject_lost_context_later, NULL);
 	fd = runtime_dir_lock(&daemon);
+	it_join(&injector);
 	it_require(it_daemon_logged(&daemon, "belongs to another pagedd"));
 	it_require(kill(daemon.pid, 0) == 0);
 	close(fd);
@@ -181,11 +192,13 @@ IT_TEST(restart_waits_for_the_directory_lock)
 IT_TEST(signal_ends_the_wait)
 {
 	struct it_daemon daemon;
+	struct it_worker injector;
 	int fd;
 
 	breakable_daemon_start(&daemon);
-	inject_lost_context();
+	it_fork(&injector, inject_lost_context_later, NULL);
 	fd = runtime_dir_lock(&daemon);
+	it_join(&injector);
 	it_require(it_daemon_logged(&daemon, "belongs to another pagedd"));
 	it_daemon_stop(&daemon);
 	close(fd);

@@ -306,7 +306,7 @@ truncate_on_request(int from, int to, void *argument)
 IT_TEST(plan_detects_a_daemon_killed_in_an_update)
 {
 	/* The first update of a row is its create, the second the truncate. */
-	const char *environment[] = { "PAGED_FAULT=x:2", NULL };
+	const char *environment[] = { "PAGED_FAULT=page-table-update:2", NULL };
 	enum paged_status status = PAGED_OK;
 	struct it_daemon daemon;
 	struct it_worker child;

@@ -38,6 +38,7 @@ amx_weights(struct amx_weights *to, const struct amx_values *p)
 							   : to->tile_row[i][1][q_row];
 		vec low, high;
 
+		/* The softmax weights become bf16. */
 		vec_round_bf16_words(vec_load(&p->scores->score[q_row][i * AMX_ROWS]), &low, &high);
 		vec_store(to->tile_row[i][0][q_row], low);
 		vec_store(odd, high);
