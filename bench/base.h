@@ -23,7 +23,7 @@ void bench_must(enum paged_status status, const struct paged_error *error);
 /** bench_client_must - end the program with the client's error text unless status is PAGED_OK */
 void bench_client_must(struct paged_client *client, enum paged_status status);
 
-/** bench_now_ns - time on the monotonic clock */
+/** bench_now_ns - the monotonic clock, in nanoseconds */
 uint64_t bench_now_ns(void);
 
 /** bench_since_us - microseconds since bench_now_ns() was `start` */

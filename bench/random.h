@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * random.h - numbers that are the same in every run
+ * random.h - pseudorandom numbers, the same in every run
  */
 #ifndef PAGED_BENCH_RANDOM_H
 #define PAGED_BENCH_RANDOM_H

@@ -265,8 +265,9 @@ struct paged_pool_params {
  * paged_client_open_embedded - run the owner of the pools inside this process
  *
  * For single-process programs, tests and experiments.  Calls behave as with a
- * daemon.  The memory is private and is allocated on first touch, in
- * transparent huge pages where the system allows them.
+ * daemon.  The memory is private.  On host it is allocated on first touch, in
+ * transparent huge pages where the system allows them; on cuda it is allocated
+ * at once.
  *
  * @param[in]  pools     n_pools geometries, 1 to PAGED_MAX_POOLS, all with the same struct_size; copied
  * @param[in]  params    NULL: defaults
@@ -312,8 +313,9 @@ uint32_t paged_client_session(const struct paged_client *client);
  * paged_client_join_token - secret by which another process joins this session
  *
  * A bearer token: pass it through a pipe or the environment, not on a command
- * line.  Only the first member has one; for all other clients it is "".  Valid
- * until the client is closed.
+ * line.  Only the first member has one; for all other clients it is "".  The
+ * token can be used until the session ends; the string is valid until the client
+ * is closed.
  */
 const char *paged_client_join_token(const struct paged_client *client);
 
@@ -420,7 +422,7 @@ struct paged_pool_counts {
 enum paged_status paged_pool_get_counts(struct paged_pool *pool, struct paged_pool_counts *counts);
 
 /**
- * paged_pool_wait_free - sleep until n_pages pages are free or timeout_ms have passed; no request
+ * paged_pool_wait_free - sleep until n_pages pages are free or timeout_ms have passed; sends no request
  *
  * PAGED_OK is a hint: another session may take the pages first.  Reserve, and
  * wait again on PAGED_ERR_FULL.

@@ -178,8 +178,9 @@ endpoint_zap_ready(struct loop_source *source, uint32_t events)
 
 /*
  * A connection's buffers lie between longer-lived objects in the malloc arena
- * of ZeroMQ's thread.  After free() they stay resident until malloc_trim();
- * without it, many deaths at once would raise the resident size for ever.
+ * of ZeroMQ's thread.  After free() they stay resident until malloc_trim().
+ * Without it, each time many connections end at once, the resident size would
+ * grow permanently.
  */
 static void
 endpoint_trim_memory(struct loop_timer *timer)

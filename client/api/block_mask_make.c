@@ -32,7 +32,8 @@ block_mask_make(block_mask_build_fn build, struct paged_pool *pool, const struct
 
 static enum paged_status
 block_mask_build_local(struct paged_pool *pool, const struct batch_mask_request *request, const struct paged_mod *mod,
-	   size_t n_arrays, const struct paged_array *arrays, struct block_mask **logical_p, struct paged_error *error)
+		       size_t n_arrays, const struct paged_array *arrays, struct block_mask **logical_p,
+		       struct paged_error *error)
 {
 	struct client_arrays ours = { .n = 0 };
 	struct mod_binding *binding = NULL;

@@ -11,8 +11,8 @@
 
 /* Convert a slice's params; a count of 0 means all that follow, of which there must be at least one. */
 static enum paged_status
-block_mask_part_in(const struct paged_block_mask_part *from, const struct block_mask *mask, struct block_mask_selection *part,
-	struct paged_error *error)
+block_mask_part_in(const struct paged_block_mask_part *from, const struct block_mask *mask,
+		   struct block_mask_selection *part, struct paged_error *error)
 {
 	struct paged_block_mask_part ours;
 	enum paged_status status = client_params_in(&ours, sizeof(ours), from, "paged_block_mask_part", error);

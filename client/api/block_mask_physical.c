@@ -10,7 +10,7 @@
 
 enum paged_status
 block_mask_make_physical(struct paged_block_mask *made, const struct batch_mask_request *request,
-		 const struct block_mask *logical, struct paged_error *error)
+			 const struct block_mask *logical, struct paged_error *error)
 {
 	enum paged_status status, owner;
 
@@ -34,8 +34,8 @@ block_mask_make_physical(struct paged_block_mask *made, const struct batch_mask_
  * clips is partial, but pages in it may still be full.
  */
 static enum paged_status
-block_mask_derive_physical(const struct paged_block_mask *mask, const struct batch_mask_request *request, struct paged_block_mask *made,
-	    struct paged_error *error)
+block_mask_derive_physical(const struct paged_block_mask *mask, const struct batch_mask_request *request,
+			   struct paged_block_mask *made, struct paged_error *error)
 {
 	uint64_t *kv_len = calloc(request->n_rows, sizeof(*kv_len));
 	enum paged_status status;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Outputs of a block mask: counts, lists, PyTorch arrays, a text picture. */
+/* Outputs of a block mask: counts, rows, lists, PyTorch arrays, a dense matrix, a text picture. */
 #include "config.h"
 
 #include "client/api/block_mask.h"

@@ -76,7 +76,8 @@ struct compute_ops {
 	enum paged_status (*merge)(struct paged_batch *batch, const struct merge_args *args, struct paged_error *error);
 	/** Sets the mark's kind and the fields of that kind; the caller has set the others. */
 	enum paged_status (*mark)(struct paged_batch *batch, struct mark *mark, struct paged_error *error);
-	/** The caller has checked only that the mark is of this pool and this boot id. */
+	/** The caller has checked magic, version, boot id and pool of the mark; the back end checks the other fields.
+	 */
 	enum paged_status (*wait)(struct paged_batch *batch, const struct mark *mark, struct paged_error *error);
 	enum paged_status (*finish)(struct paged_batch *batch, struct paged_error *error);
 };

@@ -32,7 +32,7 @@ enum paged_status pool_check_owner(struct paged_pool *pool, struct paged_error *
  * @retval PAGED_ERR_GONE   the owner is gone, and the slot stayed locked or has no such sequence
  * @retval PAGED_ERR_STALE  the slot has no such sequence
  */
-enum paged_status pool_snapshot(struct paged_pool *pool, paged_seq_id id, unsigned int *attempt, struct region_snapshot *snapshot,
-			    struct paged_error *error);
+enum paged_status pool_snapshot(struct paged_pool *pool, paged_seq_id id, unsigned int *attempt,
+				struct region_snapshot *snapshot, struct paged_error *error);
 
 #endif

@@ -2,10 +2,10 @@
 /**
  * jit_build.h - find or make the code for a request: built in (aot.h), cached on disk, or compiled
  *
- * The cache is opened at the first request.  The compiler is opened at the
- * first request that neither the library nor the cache can answer, because
- * NVRTC is a library of a hundred megabytes and takes longer to load than a
- * whole program takes to start.
+ * The cache is opened at the first request that is not built in.  The compiler
+ * is opened at the first request that is not in the cache either: NVRTC is a
+ * library of a hundred megabytes and takes longer to load than a whole program
+ * takes to start.
  *
  * Threads: one at a time, but jit_builder_refuse() may be called from any.
  */
@@ -43,7 +43,9 @@ enum paged_status jit_build(struct jit_builder *builder, const struct jit_reques
 			    struct paged_error *error);
 
 /**
- * jit_builder_refuse - stop using the origin of code that the driver refused
+ * jit_builder_refuse - discard code that the driver refused, so that jit_build() makes it from the next origin
+ *
+ * AOT: no built-in image is used again.  Cached: only this entry is removed from the cache.
  *
  * @return false: the code was compiled here, so there is no other origin
  */

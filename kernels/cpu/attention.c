@@ -131,7 +131,7 @@ attention_combine_work(struct kernel_team *team, void *context, struct team_scra
 	}
 }
 
-/* Number of multiply-adds: queries with keys, weights with values. */
+/* Upper limit of the number of multiply-adds (queries with keys, weights with values): ignores causality and masks. */
 static uint64_t
 count_products(const struct attention_job *job)
 {

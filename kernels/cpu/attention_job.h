@@ -5,10 +5,10 @@
  * A q_row is one (query, query head) pair.  Three units of work are nested:
  *   - A work item is the unit that a thread takes (schedule.h): q_rows of one row of the batch, under
  *     one or more KV heads.
- *   - A KV chunk is KERNEL_KV_CHUNK tokens.  An item walks the chunks that its q_rows see.  Each chunk
- *     has a softmax state of its own, and combine.c combines these states in chunk order, whichever
- *     threads computed them.
- *   - A tile is TILE_TOKENS tokens of a chunk. decode.c processes one tile of an item with few q_rows,
+ *   - A KV chunk is KERNEL_KV_CHUNK tokens.  An item walks the chunks that its q_rows see; an item of a
+ *     split row has one chunk.  Each chunk has a softmax state of its own, and combine.c combines these
+ *     states in chunk order, whichever threads computed them.
+ *   - A tile is TILE_TOKENS tokens of a chunk.  decode.c processes one tile of an item with few q_rows,
  *     prefill.c one tile of an item with many; on instruction sets with tile_prefill_ops.pipeline_step,
  *     prefill.c processes a chunk at a time.
  */

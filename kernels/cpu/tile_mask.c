@@ -64,8 +64,8 @@ mask_list_next(const struct block_mask *blocks, const struct block_mask_list *li
 }
 
 /*
- * The first key at or past `begin` that is in a block of some q_row's lists, or `end` if none is
- * before it.  It may be a key that no q_row sees.
+ * The first key in [begin, end) that is in a block of some q_row's lists, or `end` if there is none.  The result may
+ * be too small, never too large: it includes heads of the group that have no q_row in the tile.
  */
 static uint64_t
 mask_blocks_next(const struct attention_job *job, const struct q_tile *q, uint64_t begin, uint64_t end)

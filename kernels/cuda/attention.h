@@ -30,7 +30,7 @@
  * the lengths and the block mask do not exclude.  ATTENTION_SUFFIX, if defined,
  * is appended to the kernels' names, so that several modules can be in one
  * program.  If ATTENTION_ONE is defined, only kernels for which
- * ATTENTION_ONLY_<name> is 1 are compiled, which saves time at run time.
+ * ATTENTION_ONLY_<name> is 1 are compiled, which shortens JIT compilation.
  */
 #ifndef PAGED_KERNELS_CUDA_ATTENTION_H
 #define PAGED_KERNELS_CUDA_ATTENTION_H

@@ -83,7 +83,7 @@ mma_state_share(attention_mma_shared<K> &shared, const attention_mma_state<K> &s
 	simt_sync();
 }
 
-/* The result of a q_row, which a warp stores; `values` is in shared memory. */
+/* The softmax state of a q_row, to be stored by one warp; `values` is in shared memory. */
 struct mma_q_row_result {
 	float row_max, row_sum;
 	const float *values;

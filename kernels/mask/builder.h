@@ -49,8 +49,10 @@ void mask_builder_end_list(struct mask_builder *builder);
 void mask_builder_repeat(struct mask_builder *builder, uint64_t first, uint64_t n);
 
 /**
- * mask_builder_finish - yields the mask, with `ascending` set, if all lists were ended without failure; else
- * frees everything
+ * mask_builder_finish - yields the mask, with `ascending` set; after a failure, frees it and returns the failure's
+ * status
+ *
+ * All lists must have been ended.
  */
 enum paged_status mask_builder_finish(struct mask_builder *builder, struct block_mask **mask_p);
 

@@ -2,8 +2,8 @@
 /*
  * Bounds of operations without a vector function in interval_grid_body.h, one box at a time.
  *
- * Ints and floats are both computed in double, where sums and products of 32-bit ints, and the
- * integral parts of their quotients, are exact.
+ * Divisions, remainders and left shifts of ints, and all operations of floats, are computed in double.  For 32-bit
+ * ints that is exact: a quotient is used only rounded down, and a shift multiplies by a power of two.
  */
 #include "config.h"
 

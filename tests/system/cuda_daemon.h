@@ -17,10 +17,10 @@ enum export_setting { EXPORT_SETTING_AUTO, EXPORT_SETTING_VMM, EXPORT_SETTING_LE
 void cuda_daemon_environment(void);
 
 /**
- * cuda_daemon_config - pagedd.conf with pool "test" on cuda (static buffer)
+ * cuda_daemon_config - returns the text of a pagedd.conf with pool "test" on cuda, in a static buffer
  *
  * @param[in] pool_settings  more settings inside the pool's block
- * @param[in] more_config   more text outside the pool's block
+ * @param[in] more_config    more text outside the pool's block
  */
 const char *cuda_daemon_config(enum export_setting export, const char *pool_settings, const char *more_config);
 

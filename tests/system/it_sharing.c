@@ -129,11 +129,11 @@ IT_TEST(reader_sees_the_writers_bits)
 	it_daemon_stop(&daemon);
 }
 
-/* K and V of a layer: of a reader's own tokens, then of a writer's from `GATHER_FROM` on. */
 #define OWN_LENGTH 9u
 #define GATHER_FROM 5u
 #define GATHER_TOKENS (OWN_LENGTH + LENGTH - GATHER_FROM)
 
+/* Gathered K and V of one layer: the reader's own tokens, then the writer's tokens from GATHER_FROM on. */
 struct gathered {
 	float k[GATHER_TOKENS][WORKER_KV_HEADS][WORKER_DIM], v[GATHER_TOKENS][WORKER_KV_HEADS][WORKER_DIM];
 };

@@ -40,7 +40,7 @@ void *pa_upload(struct pa_device_copies *copies, const void *data, size_t size);
 /** pa_upload_output - the same for writing; pa_download_outputs() copies the result to `data` */
 void *pa_upload_output(struct pa_device_copies *copies, void *data, size_t size);
 
-/** pa_download_outputs - copy results back and free the copies; call it after the kernels have ended */
+/** pa_download_outputs - wait until the device has ended all work, copy results back, and free the copies */
 void pa_download_outputs(struct pa_device_copies *copies);
 
 /** pa_download, pa_fill_bytes - read and fill memory of the pool, given by `from` and `to` */

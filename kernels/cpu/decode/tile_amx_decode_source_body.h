@@ -117,7 +117,7 @@ amx_source_in_place(const struct amx_source *source, uint32_t t, enum amx_source
 	       t + AMX_ROWS <= tokens->n_tokens;
 }
 
-/* Copies or converts tokens [t, end), which are of the same 16, into their buffer. */
+/* Copies or converts tokens [t, end), all in one group of AMX_ROWS tokens, into the group's buffer. */
 INLINE void
 amx_source_convert_of(struct amx_source *source, uint32_t t, uint32_t end, uint32_t dims, enum paged_dtype dtype)
 {

@@ -90,7 +90,7 @@ static const struct bounds_case cases[] = {
 	{ true, KEYS, 1, 70, "bias[q_idx - kv_idx] > 0", NULL, "" },
 	{ false, KEYS, 1, 70, "bias[q_idx - kv_idx] > 0", NULL,
 	  "mod: array 'bias', index 0 is -1, bounds are 0 to 299" },
-	/* index by key: the rows' lengths, and the last query row one short of the length */
+	/* index by key: keys past a row's kv_len are not read, nor the key after the last of 69 causal queries */
 	{ false, KEYS, 2, 70, NULL, "score + bias[kv_idx]", "" },
 	{ true, KEYS - 1, 1, 69, NULL, "score + bias[kv_idx]", "" },
 	{ true, KEYS - 1, 1, 70, NULL, "score + bias[kv_idx]",

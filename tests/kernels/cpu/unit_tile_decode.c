@@ -158,7 +158,7 @@ queries_fill(struct tile *tile, const struct kernel_tile_ops *ops)
 	}
 }
 
-/* Scores of q_rows [begin, end) are correct and equal those of a single q_row; other q_rows are not written. */
+/* Scores of q_rows [begin, end) are correct, and have the same bits when each q_row is computed alone. */
 static void
 scores_check(struct tile *tile, const struct kernel_tile_ops *ops, uint32_t begin, uint32_t end, bool converted)
 {

@@ -18,8 +18,8 @@ struct bound_mask_mod {
 };
 
 static void
-bound_mask_mod_open(struct bound_mask_mod *bound_mask_mod, const char *text, const struct golden_mask_name *names, uint32_t n_names,
-	   enum kernel_isa isa, bool index)
+bound_mask_mod_open(struct bound_mask_mod *bound_mask_mod, const char *text, const struct golden_mask_name *names,
+		    uint32_t n_names, enum kernel_isa isa, bool index)
 {
 	struct mod_array arrays[GOLDEN_MASK_MAX_NAMES] = { 0 };
 	struct paged_error error = { 0 };
@@ -74,7 +74,8 @@ golden_file(const char *path)
 		bound_mask_mod_open(&bound_mask_mod, c.text, c.names, c.n_names, golden_isa, index);
 		mask = create(&c.shape, &bound_mask_mod);
 		expect_equal_masks(mask, c.logical, path);
-		cr_assert_eq(mod_evaluator_bad_index(&bound_mask_mod.evaluator, &error), PAGED_OK, "%s: %s", path, error.text);
+		cr_assert_eq(mod_evaluator_bad_index(&bound_mask_mod.evaluator, &error), PAGED_OK, "%s: %s", path,
+			     error.text);
 		block_mask_destroy(mask);
 		bound_mask_mod_close(&bound_mask_mod);
 		golden_mask_close(&c);
@@ -197,7 +198,8 @@ one_round(const char *text, const struct block_mask_shape *shape, uint64_t *stat
 	fill_dense(&dense, bound_mask_mod.binding);
 	mask = create(&dense.shape, &bound_mask_mod);
 	expect_dense_mask(mask, &dense, what);
-	by_parts = mask_encode_by_parts(&dense.shape, &bound_mask_mod.evaluator.base, 3 + (uint32_t)random_below(state, 100), NULL);
+	by_parts = mask_encode_by_parts(&dense.shape, &bound_mask_mod.evaluator.base,
+					3 + (uint32_t)random_below(state, 100), NULL);
 	expect_equal_masks(by_parts, mask, what);
 	block_mask_destroy(by_parts);
 	block_mask_destroy(mask);
