@@ -289,7 +289,9 @@ enum paged_status paged_client_open_embedded(const struct paged_pool_params *poo
  *
  * Threads: no thread may be inside, or begin, a call on the client or on
  * anything opened from it.
- * Blocks: up to timeout_ms, until the daemon has freed the session's pages.
+ * Blocks: up to timeout_ms, until the daemon has confirmed.  If the session has
+ * ended and has no other member, its pages are free then.  If it has other
+ * members, the pages stay in quarantine until these have left.
  */
 void paged_client_close(struct paged_client *client);
 

@@ -27,7 +27,7 @@ struct connection {
 	struct loop_timer hello_timer;
 	struct policy_peer peer;
 	struct member *member; /* NULL before Hello and after Bye */
-	bool unidentified;     /* has sent no hello yet; is in control->unidentified */
+	bool unidentified;     /* has sent no Hello yet; is in control->unidentified */
 	bool leaving;          /* has sent Bye and waits for the Farewell */
 	bool stopping_sent;    /* has been sent the STOPPING notice */
 	/** The socket is closed: free the connection, and revoke its member if it has one. */

@@ -30,7 +30,7 @@ typedef bool (*zap_admit_fn)(void *context, const struct zap_peer *peer, const c
  * zap_answer - answer one ZAP request
  *
  * @param[in] socket  the ZeroMQ socket of the handler
- * @param[in] limit   of log lines about refused peers
+ * @param[in] limit   of log lines about refused peers and about replies that could not be sent
  * @return false: there was none
  */
 bool zap_answer(void *socket, zap_admit_fn admit, void *context, struct log_limit *limit);

@@ -5,7 +5,8 @@
  * The caller fills a list cell by cell, row after row.  print_end() prints it,
  * when the column widths are known.  In JSON the rows are objects in an array
  * with the list's name; keys are the column names in lower case, with '_' for
- * every character that is not a letter.  For people, columns of numbers are
+ * every character that is not a letter (keys outside lists are in each
+ * command's json_pack() calls).  For people, columns of numbers are
  * right-aligned, and a column without values is omitted.  The program exits
  * if there is no memory.
  */

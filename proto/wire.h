@@ -35,9 +35,9 @@
 /** Largest message on either channel. */
 #define WIRE_MAX_MESSAGE 65536u
 /**
- * Requests that a member may have open (sent, no reply yet); sent in Welcome.  The daemon does not count them: its
- * queue to a member has room for the replies of this many (daemon/endpoint.c), and a member whose queue is full is
- * disconnected.
+ * Requests that a member may have open (sent, no reply yet); sent in Welcome.  client_rpc_send() refuses more.  The
+ * daemon does not count them: its queue to a member has room for the replies of this many (daemon/endpoint.c), and a
+ * member whose queue is full is disconnected.
  */
 #define WIRE_MAX_OPEN_REQUESTS 64u
 #define WIRE_TOKEN_SIZE 16
@@ -100,7 +100,11 @@ struct wire_handle {
 
 /* Control channel */
 
-/* The numbers are those of paged.proto; WIRE_N_ROLES bounds the field in wire_messages.c. */
+/*
+ * The numbers are those of paged.proto.  A new role also needs: WIRE_N_ROLES, which bounds the field in
+ * wire_messages.c; member_assume_role() in daemon/member.c; what it may request, in daemon/rpc.c (NEEDS_SESSION);
+ * remote_hello() in client/owner/owner_remote.c; the embedded owner; paged-protocol(7).
+ */
 enum wire_role { WIRE_ROLE_SESSION, WIRE_ROLE_JOIN, WIRE_ROLE_OBSERVER };
 #define WIRE_N_ROLES 3u
 

@@ -141,9 +141,10 @@ struct paged_mod_set {
 /**
  * A block mask.
  *
- * A physical mask keeps the logical mask that it was made from, with the same
- * rows and clipped to their lengths.  For each row it also keeps the sequence
- * and the version of the page table that was read; these detect a stale mask.
+ * A physical mask keeps a copy of the logical mask that it was made from.  The
+ * copy has the physical mask's rows and is clipped to the rows' lengths.  For
+ * each row, a physical mask also keeps the sequence and the version of the page
+ * table that was read; these detect a stale mask.
  * A mask is immutable, except that its copy in device memory is created when it
  * is first bound.
  */

@@ -146,7 +146,9 @@ enum paged_status compute_cuda_stage_copy(struct paged_batch *batch, cuda_addres
 enum paged_status compute_cuda_stage_next(struct paged_batch *batch, struct paged_error *error);
 
 /**
- * compute_cuda_stage - copy at most CUDA_STAGE_ENTRIES bytes to the device, in stream order, through a stage
+ * compute_cuda_stage - copy at most stage_size bytes to the device, in stream order, and switch to the next stage
+ *
+ * Waits until earlier copies from the next stage are done.
  *
  * @retval PAGED_ERR_UNSUPPORTED  the stream is being captured
  */

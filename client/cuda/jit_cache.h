@@ -56,7 +56,8 @@ struct jit_cache;
  *
  * @param[out] path  empty if $PAGED_CACHE_DIR is set but empty: use no cache
  * @retval PAGED_ERR_INVALID  the path is not absolute, or is too long
- * @retval PAGED_ERR_NOENT    neither variable is set, and there is no home directory
+ * @retval PAGED_ERR_NOENT    $PAGED_CACHE_DIR is not set, $XDG_CACHE_HOME is not set or is relative (and so
+ *                            ignored), and there is no home directory
  */
 enum paged_status jit_cache_path(char *path, size_t size, struct paged_error *error);
 

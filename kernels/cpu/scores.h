@@ -2,8 +2,8 @@
 /**
  * scores.h - the steps between the two products of a tile: scales, score mod and mask, softmax
  *
- * scores_apply_mods() applies score mods (soft cap, ALiBi, ...) and mask mods; their arithmetic is in
- * kernels/mod/vm_body*.h.
+ * scores_apply_mods() applies score mods (soft cap, ALiBi, ...) and mask mods, by mod_vm_score_q_rows()
+ * (kernels/mod/vm.c); their arithmetic is in kernels/mod/vm_body*.h, that of a soft cap in vm_body_fused.h.
  */
 #ifndef PAGED_KERNELS_CPU_SCORES_H
 #define PAGED_KERNELS_CPU_SCORES_H

@@ -114,7 +114,7 @@ mma(float d[4], const uint32_t a[4], const uint32_t b[2])
 		simt_mma_bf16(d, a, b);
 }
 
-/* Two softmax weights rounded to f16 or bf16, the operands of the product with V; every MMA kernel rounds here. */
+/* Rounds two softmax weights to f16 or bf16, for the product with V; attention_mma, _bytes and _mla call this. */
 template <bool F16>
 SIMT_FUNCTION uint32_t
 round_to_halves(float low, float high)

@@ -98,8 +98,9 @@ struct mask_copy_source {
 void mask_builder_copy(struct mask_builder *builder, const struct block_mask_list list[BLOCK_MASK_N_KINDS]);
 
 /**
- * mask_builder_copy_clipped - copy the blocks of a source that its clip keeps as the next list; full blocks that extend
- * past the lengths become partial
+ * mask_builder_copy_clipped - make the next list from the blocks of a source that its clip keeps
+ *
+ * Full blocks that extend past the lengths become partial.
  */
 void mask_builder_copy_clipped(struct mask_builder *builder, const struct mask_copy_source *source);
 

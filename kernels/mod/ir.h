@@ -131,7 +131,7 @@ struct mod_binding {
 /** mod_load_element - one element, converted to int or float */
 struct mod_value mod_load_element(enum mod_dtype dtype, const uint8_t *element);
 
-/** mod_bad_index_record - record an index out of bounds if it is the first */
+/** mod_bad_index_record - record an index out of bounds if it is the first; mod.h lists where indexes are checked */
 static inline void
 mod_bad_index_record(struct mod_bad_index *bad_index, uint32_t array, uint32_t dim, int32_t index, uint32_t extent)
 {

@@ -27,8 +27,8 @@
  *   - int(x) rounds towards 0 and saturates; int(NaN) is 0
  *   - min, max, clamp give NaN if an operand is NaN; comparisons with NaN are false, != is true
  *   - an index out of bounds loads nothing, reads as 0 and is recorded, but not if it is in the side of
- *     && || ?: that is not evaluated (checked in vm_load.c, eval_scalar.c and kernels/cuda/mod_device.h; by
- *     intervals in range_tree.c)
+ *     && || ?: that is not evaluated (range checks of indexes: vm_load.c, eval_scalar.c and
+ *     kernels/cuda/mod_device.h; of index intervals: range_tree.c)
  *
  * Life: mod_parse() makes a mod, mod_bind() binds it to values and arrays, and the evaluators take the
  * binding.  A binding borrows its mod and the arrays' memory, which must not change until the binding
@@ -359,7 +359,7 @@ void mod_vm_score(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint
 		  size_t stride);
 
 /**
- * mod_vm_score_q_rows - mod_vm_score() for q_rows first .. first + n_lines - 1, with scores multiplied
+ * mod_vm_score_q_rows - mod_vm_score() for q_rows first .. first + n_q_rows - 1, with scores multiplied
  * by `scale` first
  *
  * The call with first == 0 evaluates what depends on the keys only, so it must come before the calls

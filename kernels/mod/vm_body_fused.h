@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * vm_body_fused.h - fused operations: sums with a product or a ramp, and functions of scaled values
+ * (cap * tanh(score / cap))
  *
  * A part of vm_body.h.
  */

@@ -120,8 +120,10 @@ const uint64_t *vm_bitmasks(const struct mod_vm *vm, uint16_t number, const stru
 void vm_load(struct mod_vm *vm, uint16_t number, uint32_t n, const struct vm_group *group);
 
 /**
- * vm_report_out_of_bounds - record the first index out of bounds that a live element of the group reaches; call it
- * after all nodes were computed for the group
+ * vm_report_out_of_bounds - record the first index out of bounds that a live element of the group reaches
+ *
+ * Covers the loads that are not of shape VM_PER_ELEMENT; those of that shape record their indexes when they are
+ * computed.  Call it after all nodes were computed for the group.
  */
 void vm_report_out_of_bounds(struct mod_vm *vm, const struct vm_group *group);
 

@@ -319,7 +319,7 @@ Test(config, manual_describes_every_setting)
 	free(manual);
 }
 
-/* What a GPU's memory changes: alignment, and time for the driver. */
+/* A pool in GPU memory has another alignment, and by default a quarantine, which gives the driver time. */
 Test(config, pools_on_cuda)
 {
 	struct config config;

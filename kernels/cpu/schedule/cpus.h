@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * cpus.h - threads on CPUs of the caller's choice
+ * cpus.h - binds (pins) threads to CPUs of the caller's choice; NUMA: team_thread_start() in team.c
  */
 #ifndef PAGED_KERNELS_CPU_SCHEDULE_CPUS_H
 #define PAGED_KERNELS_CPU_SCHEDULE_CPUS_H

@@ -6,14 +6,17 @@
 
 /* Reading a token costs as much as multiplying it with this many q_rows. */
 #define READING_Q_ROWS 8u
-/* An item costs at most this fraction of each thread's share ... */
+/* The limit of an item's cost is a thread's share of the call divided by ITEMS_PER_THREAD ... */
 #define ITEMS_PER_THREAD 16u
-/* ... but at most this fraction if it is short: short items are expensive to combine. */
+/*
+ * ... or, if that is larger, the lesser of SHORT_COST and the share divided by SHORT_ITEMS_PER_THREAD:
+ * short items are expensive to combine.
+ */
 #define SHORT_ITEMS_PER_THREAD 4u
 #define SHORT_COST (UINT64_C(2) * KERNEL_KV_CHUNK * (READING_Q_ROWS + 4))
 /*
- * The same fraction limits items of several KV heads, if a head's part of a page is below this size:
- * short reads are expensive.
+ * If a head's part of a page is below this size, an item of several KV heads may cost as much as the share
+ * divided by SHORT_ITEMS_PER_THREAD: short reads are expensive.
  */
 #define HEAD_BYTES 4096u
 

@@ -2,8 +2,8 @@
 /**
  * schedule.h - the work items of a kernel_attention() call, and the order in which threads take them
  *
- * A work item is the unit that a thread takes: a range of a row's query rows under some of its KV
- * heads, over all keys that they see.  If an item would be too large a part of the call, its row is
+ * A work item is the unit that a thread takes: a range of a row's q_rows under one or more KV heads,
+ * over all keys that these q_rows see.  If an item would be too large a part of the call, its row is
  * split (split-KV): then an item covers one KV chunk.  Items are numbered by descending cost, to within
  * a factor of two, so the last items are short and threads finish together.  Nothing is sorted or
  * stored: a cursor walks the rows once for each cost class in use.
@@ -21,7 +21,7 @@
 /** Properties of one row that the schedule is computed from. */
 struct schedule_row {
 	bool prefill;
-	uint64_t n_ranges;  /* ranges of query rows, times groups of KV heads */
+	uint64_t n_ranges;  /* ranges of q_rows, times groups of KV heads */
 	uint32_t n_heads;   /* KV heads per group */
 	uint32_t n_q_rows;  /* q_rows of a range, at most */
 	uint32_t n_q_tiles; /* query tiles of a range, at most; for few q_rows the number of KV heads */

@@ -114,10 +114,11 @@ KERNEL_TEST(attention_tile_mask, masked_pages_are_not_looked_up)
 }
 
 /*
- * For a prefill chunk across the end of a KV chunk, the mask mod is not called for
- * keys past a q_row's causal limit.
+ * The causal limit of the first query tiles lies before the second KV chunk.  The mask mod must not be
+ * evaluated by intervals for these tiles and that chunk: the range of keys is empty, and its end lies
+ * before its beginning.
  */
-KERNEL_TEST(attention_tile_mask, mask_mod_is_not_called_past_causal_limit)
+KERNEL_TEST(attention_tile_mask, empty_chunk_is_not_evaluated)
 {
 	struct mod_arrays arrays = { 0 };
 	struct kernel_fixture_params params = mod_chunk_params();
