@@ -43,7 +43,9 @@ pinned_threads_wait(_Atomic unsigned int *count)
 	}
 }
 
-/* A busy machine may deschedule any thread, so every thread reads the clock before it works; the earliest time counts.
+/*
+ * A busy machine may deschedule any thread, so every thread reads the clock
+ * before it works; the earliest time counts.
  */
 static void
 pinned_threads_work(void)

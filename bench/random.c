@@ -3,7 +3,8 @@
 
 #include "bench/base.h"
 
-/* Masks for random words: each 16 bits are a bf16 of either sign from 0.5 to 2, and moderate numbers in other dtypes.
+/*
+ * Masks for random words: each 16 bits are a bf16 of either sign from 0.5 to 2, and moderate numbers in other dtypes.
  */
 #define HALVES_RANDOM 0x80ff80ff80ff80ffu
 #define HALVES_ALWAYS 0x3f003f003f003f00u

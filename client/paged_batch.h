@@ -41,7 +41,9 @@ struct paged_batch_params {
 	 * that is more.
 	 */
 	uint32_t max_q_tokens;
-	/** Only for pools in GPU memory: most heads of q, at least the KV heads.  0: 8 per KV head; 128 if V lies in K.
+	/**
+	 * Only for pools in GPU memory: most heads of q, at least the KV heads.
+	 * 0: 8 per KV head; 128 if V lies in K.
 	 */
 	uint32_t max_q_heads;
 };

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text.h - checks of untrusted strings (proto3 strings, logs and terminals need UTF-8), hexadecimal, and edit distance
+/*
+ * text.h - checks of untrusted strings (proto3 strings, logs and terminals
+ * need UTF-8), hexadecimal, and edit distance
  */
 #ifndef PAGED_TEXT_H
 #define PAGED_TEXT_H

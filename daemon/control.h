@@ -53,7 +53,8 @@ void daemon_control_close(struct control *control);
 /** daemon_control_stop - close the listener, refuse new work, and send every member the STOPPING notice */
 void daemon_control_stop(struct control *control, uint32_t deadline_ms);
 
-/** daemon_control_send_farewells - after cleanup: send Farewell to the members that left, and close their connections
+/**
+ * daemon_control_send_farewells - after cleanup: send Farewell to the members that left, and close their connections
  */
 void daemon_control_send_farewells(struct control *control);
 

@@ -10,8 +10,8 @@
  * message as the property User-Id, which the sender cannot forge.  Messages
  * that a killed member left in the queue are dropped.
  *
- * The endpoint knows members by id only.  Its owner decides whom to admit and
- * serves the messages (struct endpoint_ops).
+ * The endpoint knows members by id only.  The callbacks in struct endpoint_ops
+ * admit peers and serve messages.
  *
  * Nothing here blocks: a reply for which a peer's queue has no room is not
  * sent, and the owner revokes the member.

@@ -123,7 +123,8 @@ struct session *daemon_session_find(const struct members *members, uint32_t id);
  */
 bool member_admit(void *context, const struct zap_peer *peer, const char **why_p);
 
-/** member_check_pool - PAGED_ERR_NOENT if there is no such pool, PAGED_ERR_PERM if its allow-lists exclude the member
+/**
+ * member_check_pool - PAGED_ERR_NOENT if there is no such pool, PAGED_ERR_PERM if its allow-lists exclude the member
  */
 enum paged_status member_check_pool(const struct member *member, uint32_t pool, struct paged_error *error);
 

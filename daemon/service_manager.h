@@ -10,7 +10,8 @@
 /** service_manager_notify - send a state such as "READY=1"; does nothing without a service manager.  Threads: any. */
 void service_manager_notify(const char *state);
 
-/** service_manager_watchdog_us - longest time that the service manager allows between two "WATCHDOG=1"; 0: no watchdog
+/**
+ * service_manager_watchdog_us - longest time that the service manager allows between two "WATCHDOG=1"; 0: no watchdog
  */
 uint64_t service_manager_watchdog_us(void);
 

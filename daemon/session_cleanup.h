@@ -26,8 +26,10 @@ struct session_cleanup {
 void session_cleanup_open(struct session_cleanup *session_cleanup, struct loop *loop, struct core *core,
 			  void (*complete)(struct session_cleanup *session_cleanup));
 
-/** session_cleanup_schedule - run core_reap() in the next iterations of the loop, after a session ended or a member
- * left */
+/**
+ * session_cleanup_schedule - run core_reap() in the next iterations of the
+ * loop, after a session ended or a member left
+ */
 void session_cleanup_schedule(struct session_cleanup *session_cleanup);
 
 #endif

@@ -26,8 +26,10 @@ enum paged_status system_memory_read(struct system_memory *memory, struct paged_
  */
 bool system_memory_cgroup_limit(const char *root, uint64_t *limit_p, uint64_t *available_p);
 
-/** system_memory_transparent_huge_pages - true: shmem_enabled lets shared memory use transparent huge pages after
- * MADV_HUGEPAGE */
+/**
+ * system_memory_transparent_huge_pages - true: shmem_enabled lets shared memory
+ * use transparent huge pages after MADV_HUGEPAGE
+ */
 bool system_memory_transparent_huge_pages(void);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The commands that list: status, pools, sessions, sequences, table.  With --json the columns are the keys (print.c).
+/*
+ * The commands that list: status, pools, sessions, sequences, table.  With --json the columns are the keys (print.c).
  */
 #include "config.h"
 

@@ -42,7 +42,8 @@ enum paged_status batch_row_refresh(struct paged_batch *batch, uint32_t r, paged
 enum paged_status batch_row_take_pages(struct paged_batch *batch, uint32_t r, const struct paged_batch_row *from,
 				       struct paged_error *error);
 
-/** batch_row_needs_reserve - has row r queries, this session's sequence, and room for fewer than n_ahead more tokens?
+/**
+ * batch_row_needs_reserve - has row r queries, this session's sequence, and room for fewer than n_ahead more tokens?
  */
 static inline bool
 batch_row_needs_reserve(const struct paged_batch *batch, uint32_t r, uint64_t n_ahead)

@@ -154,8 +154,10 @@ plan_find_duplicate_token(struct paged_batch *batch, uint32_t r, uint32_t i)
 	}
 }
 
-/* Find a token that two rows would append.  writer[page] is the last pass over the rows that found a row that writes
- * the page. */
+/*
+ * Find a token that two rows would append.  writer[page] is the last pass over
+ * the rows that found a row that writes the page.
+ */
 static void
 plan_find_duplicate(struct paged_batch *batch)
 {

@@ -41,8 +41,10 @@ struct compute_ops {
 	void (*batch_destroy)(struct paged_batch *batch, bool in_child);
 	/** Sets the stream for all later operations of the batch. */
 	enum paged_status (*stream)(struct paged_batch *batch, void *stream, struct paged_error *error);
-	/** Called when the batch's rows, n_rows and total_q are those of a new plan; lengths NULL: use the rows'
-	 * lengths. */
+	/**
+	 * Called when the batch's rows, n_rows and total_q are those of a new plan;
+	 * lengths NULL: use the rows' lengths.
+	 */
 	enum paged_status (*plan)(struct paged_batch *batch, const struct compute_lengths *lengths,
 				  struct paged_error *error);
 	/** Waits for the work launched since the plan and reports its faults. */
@@ -76,7 +78,8 @@ struct compute_ops {
 	enum paged_status (*merge)(struct paged_batch *batch, const struct merge_args *args, struct paged_error *error);
 	/** Sets the mark's kind and the fields of that kind; the caller has set the others. */
 	enum paged_status (*mark)(struct paged_batch *batch, struct mark *mark, struct paged_error *error);
-	/** The caller has checked magic, version, boot id and pool of the mark; the back end checks the other fields.
+	/**
+	 * The caller has checked magic, version, boot id and pool of the mark; the back end checks the other fields.
 	 */
 	enum paged_status (*wait)(struct paged_batch *batch, const struct mark *mark, struct paged_error *error);
 	enum paged_status (*finish)(struct paged_batch *batch, struct paged_error *error);

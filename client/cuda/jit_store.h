@@ -55,7 +55,8 @@ struct jit_store_params {
 	void *argument;
 	/** The code cache's directory; NULL: that of jit_cache_path(); "": no cache. */
 	const char *cache_path;
-	/** Receives events that no call returns: why there is no cache, a damaged file, each compilation and its time.
+	/**
+	 * Receives events that no call returns: why there is no cache, a damaged file, each compilation and its time.
 	 */
 	paged_log_fn log; /* NULL: none */
 	void *log_argument;

@@ -64,8 +64,10 @@ struct owner_pool {
 struct owner_ops {
 	/** In a forked child, close() frees memory only and touches no channel and no thread. */
 	void (*close)(struct owner *owner, bool in_child);
-	/** Handles the owner's notices and detects its death; never blocks; costs one system call if there is no
-	 * notice. */
+	/**
+	 * Handles the owner's notices and detects its death; never blocks; costs
+	 * one system call if there is no notice.
+	 */
 	void (*dispatch)(struct owner *owner);
 
 	enum paged_status (*pool_open)(struct owner *owner, const char *name, struct owner_pool *pool,

@@ -8,7 +8,9 @@
 #include "examples/llama/die.h"
 #include "examples/llama/xalloc.h"
 
-/* A template that contains one of these, blanks and newlines removed, is ChatML.  They differ in how a field is named.
+/*
+ * A template that contains one of these, blanks and newlines removed, is ChatML.
+ * They differ in how a field is named.
  */
 static const char *const chatml_patterns[] = {
 	"'<|im_start|>'+message['role']+''+message['content']+'<|im_end|>'",

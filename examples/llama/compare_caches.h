@@ -13,7 +13,8 @@
 #include "examples/llama/options.h"
 #include "examples/llama/pipeline.h"
 
-/** compare_caches - run options->compare_rounds rounds with each cache; print medians and the shares of time on stdout
+/**
+ * compare_caches - run options->compare_rounds rounds with each cache; print medians and the shares of time on stdout
  */
 void compare_caches(struct pipeline *pipeline, const struct options *options);
 

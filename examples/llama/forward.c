@@ -162,8 +162,10 @@ forward_run(struct forward *forward, struct attention *attention, const struct f
 	forward_run_rows(forward, step, step->n_tokens, forward_embed_row, NULL);
 	for (uint32_t layer = 0; layer < model->n_layers; layer++)
 		forward_run_layer(forward, attention, step, layer);
-	/* Move the rows of logit_tokens to the front.  They are in ascending order, so none is overwritten before it
-	 * moves. */
+	/*
+	 * Move the rows of logit_tokens to the front.  They are in ascending order,
+	 * so none is overwritten before it moves.
+	 */
 	for (uint32_t i = 0; i < step->n_logits; i++) {
 		assert(i == 0 || step->logit_tokens[i] > step->logit_tokens[i - 1]);
 		memmove(forward->x + (size_t)i * n, forward->x + (size_t)step->logit_tokens[i] * n, n * sizeof(float));

@@ -14,8 +14,10 @@
 #include "examples/llama/die.h"
 #include "examples/llama/xalloc.h"
 
-/* Sizes of the smallest possible entries: counts that need more bytes than the file has left are refused before memory
- * is allocated. */
+/*
+ * Sizes of the smallest possible entries: counts that need more bytes than the file has left are refused before
+ * memory is allocated.
+ */
 #define KV_MIN_BYTES 13u     /* key length, type, one byte of value */
 #define TENSOR_MIN_BYTES 24u /* name length, n_dims, type, offset */
 #define DEFAULT_ALIGNMENT 32u

@@ -104,8 +104,10 @@ matmul_run_tile(const struct matmul_job *job, const struct product *product, uin
 		uint32_t n_batch = job->n_batch - b < MATMUL_BATCH ? job->n_batch - b : MATMUL_BATCH;
 		float *out = product->out + (size_t)b * weights->n_rows + row;
 
-		/* The last tile may have fewer rows: the kernel still computes MATMUL_ROWS of them, with stale weights,
-		 * into `partial`. */
+		/*
+		 * The last tile may have fewer rows: the kernel still computes MATMUL_ROWS of them, with stale
+		 * weights, into `partial`.
+		 */
 		matmul->ops->dot(rows, matmul->stride, job->x + (size_t)b * weights->n_columns, weights->n_columns,
 				 n_batch, weights->n_columns, whole ? out : partial,
 				 whole ? weights->n_rows : MATMUL_ROWS);

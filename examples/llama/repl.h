@@ -7,8 +7,10 @@
 
 #include "examples/llama/options.h"
 
-/** repl_run - answer lines of stdin until it ends; all turns use one sequence, so each turn prefills only its new
- * tokens */
+/**
+ * repl_run - answer lines of stdin until it ends; all turns use one sequence,
+ * so each turn prefills only its new tokens
+ */
 void repl_run(const struct options *options);
 
 #endif

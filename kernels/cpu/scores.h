@@ -14,8 +14,9 @@
 /** score_scale - the caller's scale times the K scale of the query tile's KV head */
 float score_scale(const struct attention_job *job, const struct q_tile *q);
 
-/** scores_scale_tokens - multiply scores by their tokens' scales; scores of hidden tokens become undefined, possibly
- * NaN
+/**
+ * scores_scale_tokens - multiply scores by their tokens' scales; scores of
+ * hidden tokens become undefined, possibly NaN
  */
 void scores_scale_tokens(struct tile_scores *restrict scores, uint32_t begin, uint32_t end,
 			 const float *restrict scale);

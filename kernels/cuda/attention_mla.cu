@@ -347,8 +347,10 @@ SIMT_FUNCTION void
 mla_values_add(const cuda_attention_params &p, mla_shared<S> &shared, const simt_vec4 *tile, mla_values<S> &values)
 {
 	uint32_t lane = simt_lane(), v_dim = p.pages.plane[CUDA_V].dim, n_q_rows = shared.item.n_q_rows;
-	/* A value that is NaN or infinite makes every product with its token NaN or infinite, which sets
-	 * `maybe_non_finite`. */
+	/*
+	 * A value that is NaN or infinite makes every product with its token NaN
+	 * or infinite, which sets `maybe_non_finite`.
+	 */
 	uint32_t non_finite = shared.maybe_non_finite == 0 ? 0 : mla_non_finite_tokens<S>(tile, v_dim);
 
 	mla_values_rescale<S>(shared, values);

@@ -518,7 +518,9 @@ template <bool F16_> struct half_elements {
 		return half_widen(e, F16 ? CUDA_F16 : CUDA_BF16);
 	}
 
-	/* Add sixteen tokens' weights times their values.  If some are `non_finite`, masks `low` and `high` zero these.
+	/*
+	 * Add sixteen tokens' weights times their values.  If some are `non_finite`,
+	 * masks `low` and `high` zero these.
 	 */
 	template <class S>
 	SIMT_MEMBER void

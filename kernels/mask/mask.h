@@ -130,8 +130,10 @@ void block_mask_destroy(struct block_mask *mask); /* takes NULL */
 /** block_mask_list_ascends - true if each block is greater than the one before it */
 bool block_mask_list_ascends(const uint32_t *blocks, uint64_t n);
 
-/** block_mask_set_ascending - set mask->ascending by checking all lists, for code that fills a mask with a caller's
- * lists */
+/**
+ * block_mask_set_ascending - set mask->ascending by checking all lists, for
+ * code that fills a mask with a caller's lists
+ */
 void block_mask_set_ascending(struct block_mask *mask);
 
 /** Lists from outside this library; see block_mask_from_lists(). */

@@ -35,7 +35,8 @@ enum paged_status mod_cuda_source(const char *name, const struct mod *mask, cons
 enum paged_status mod_cuda_args(const struct mod_binding *binding, struct cuda_mod_args *args,
 				struct paged_error *error);
 
-/** mod_cuda_bad_index - convert a recorded index for mod_bad_index_fail(); kind_p: kind of the mod that has the array
+/**
+ * mod_cuda_bad_index - convert a recorded index for mod_bad_index_fail(); kind_p: kind of the mod that has the array
  */
 struct mod_bad_index mod_cuda_bad_index(const struct cuda_mod_range *range, enum mod_kind *kind_p);
 

@@ -69,8 +69,10 @@ void mod_range_tree_build(struct mod_bound *bound, enum mod_dtype dtype);
 /** mod_range_tree_free - takes NULL */
 void mod_range_tree_free(struct mod_range_tree *range_tree);
 
-/** mod_bounds_of_ints - bounds of an integer operation that interval_grid_body.h lacks; the widest if the result may
- * wrap */
+/**
+ * mod_bounds_of_ints - bounds of an integer operation that interval_grid_body.h
+ * lacks; the widest if the result may wrap
+ */
 struct mod_bounds mod_bounds_of_ints(enum mod_op op, struct mod_bounds a, struct mod_bounds b);
 
 /**

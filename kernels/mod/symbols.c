@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The symbols of the language: operations, functions and reserved words; and the check of the names that callers
- * define. */
+/*
+ * The symbols of the language: operations, functions and reserved words; and
+ * the check of the names that callers define.
+ */
 #include "config.h"
 
 #include <string.h>

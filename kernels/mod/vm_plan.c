@@ -157,8 +157,10 @@ choose_linear(struct mod_vm *vm)
 		vm->slots[i].linear_compare = is_linear_compare(vm, (uint16_t)i);
 }
 
-/* The last node that reads each node; the result and the guards of loads with indexes out of bounds are read at the
- * very end. */
+/*
+ * The last node that reads each node; the result and the guards of loads with indexes
+ * out of bounds are read at the very end.
+ */
 static void
 find_last_uses(const struct mod_vm *vm, uint16_t *last)
 {

@@ -54,8 +54,7 @@ struct mod_vm {
 	struct vm_slot slots[MOD_MAX_NODES];
 	void *memory;
 	uint16_t score;        /* the node of the scores, or MOD_NO_NODE */
-	uint16_t scaling_node; /* the node that multiplies the scores by scale as part of its operation, or MOD_NO_NODE
-				*/
+	uint16_t scaling_node; /* the node whose operation includes the scale of the scores, or MOD_NO_NODE */
 	float scale;           /* of the current call */
 	int32_t *own_score;    /* buffers for the score and the result, if they are not the caller's scores */
 	int32_t *own_result;

@@ -45,8 +45,10 @@ extern struct attention_fixture *attention_fixture;
 /** attention_fixture_plan - plan the rows; row i has queries for its last q_len[i] tokens */
 void attention_fixture_plan(const uint32_t q_len[ATTENTION_ROWS]);
 
-/** attention_fixture_attend - run attention into out, lse and row_max; lse and max_score of params are ignored; NULL:
- * defaults */
+/**
+ * attention_fixture_attend - run attention into out, lse and row_max; lse and max_score
+ * of params are ignored; NULL: defaults
+ */
 enum paged_status attention_fixture_attend(const struct paged_attention_params *params);
 
 struct attention_mods {

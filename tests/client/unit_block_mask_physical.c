@@ -157,8 +157,10 @@ expect_logical_again(const struct paged_block_mask *physical, const struct paged
 		paged_block_mask_destroy(one);
 		paged_block_mask_destroy(cropped);
 	}
-	/* If blocks are larger than pages, all pages of a partial block are partial, so this holds for small blocks
-	 * only. */
+	/*
+	 * If blocks are larger than pages, all pages of a partial block are partial,
+	 * so this holds for small blocks only.
+	 */
 	if (fixture_mask_info(logical).kv_block <= FIXTURE_PAGE_SIZE) {
 		expect_ok(paged_block_mask_to_physical(back, fixture_mask_info(physical).n_rows, rows, &one));
 		expect_same_mask(one, physical, "converted again");

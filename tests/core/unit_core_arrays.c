@@ -84,7 +84,9 @@ Test(core_arrays, chunks_out_of_order_are_refused)
 		     "array doc: a chunk at byte 16 of an upload that was not begun");
 }
 
-/* An acquired array stays valid when it is replaced; until the last chunk of the new one, acquire returns the old one.
+/*
+ * An acquired array stays valid when it is replaced; until the last chunk
+ * of the new one, acquire returns the old one.
  */
 Test(core_arrays, a_complete_upload_replaces_the_array)
 {

@@ -49,8 +49,7 @@ struct model_pool {
 struct model_session {
 	uint32_t id; /* 0: none */
 	bool active, outlives;
-	uint32_t members[MAX_MEMBERS]; /* 0: none; when the first leaves, the session ends unless it outlives its opener
-					*/
+	uint32_t members[MAX_MEMBERS]; /* 0: none; if not outlives, the session ends with the first */
 };
 
 static struct {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* driver.h and nvrtc.h agree with the toolkit's headers: constants, sizes, functions and their parameter counts.
+/*
+ * driver.h and nvrtc.h agree with the toolkit's headers: constants, sizes, functions and their parameter counts.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -24,9 +24,7 @@ struct conformance_params {
 #define CONFORMANCE_BLOCK_RESULTS 4u /* the first three of them, for one block in its shared memory */
 #define CONFORMANCE_THREAD_WORDS 8u  /* words that a thread writes for the last block */
 #define CONFORMANCE_COMBINED 3u      /* words that a thread of the last block computes from them */
-#define CONFORMANCE_MARK_AND_WORDS                                                        \
-	(1u + CONFORMANCE_THREAD_WORDS) /* a mark for each ticket, and the thread's words \
-					 */
+#define CONFORMANCE_MARK_AND_WORDS (1u + CONFORMANCE_THREAD_WORDS) /* a ticket's mark, the thread's words */
 #define CONFORMANCE_BETWEEN_WORDS(n_blocks)                                                          \
 	(CONFORMANCE_GRID_RESULTS +                                                                  \
 	 (n_blocks) * (CONFORMANCE_BLOCK_RESULTS + CONFORMANCE_BLOCK * CONFORMANCE_MARK_AND_WORDS) + \

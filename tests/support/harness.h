@@ -143,7 +143,8 @@ unsigned int it_count_fds(pid_t pid);
 unsigned long it_private_kib(pid_t pid);
 unsigned long it_rss_kib(pid_t pid);
 
-/** Whether the program is built with AddressSanitizer, which retains freed memory: memory growth proves no leak then.
+/**
+ * Whether the program is built with AddressSanitizer, which retains freed memory: memory growth proves no leak then.
  */
 bool it_sanitized(void);
 

@@ -82,8 +82,10 @@ void kernel_fixture_attend(struct kernel_fixture *fixture, struct kernel_team *t
 void kernel_fixture_attend_with_mods(struct kernel_fixture *fixture, struct kernel_team *team,
 				     struct kernel_mod_set *mods);
 
-/** kernel_fixture_run - kernel_fixture_create() and kernel_fixture_attend() with a team of n_threads, which ends
- * afterwards */
+/**
+ * kernel_fixture_run - kernel_fixture_create() and kernel_fixture_attend() with
+ * a team of n_threads, which ends afterwards
+ */
 void kernel_fixture_run(struct kernel_fixture *fixture, const struct kernel_fixture_params *params, uint32_t n_threads,
 			enum kernel_isa isa);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernel_test.h - one Criterion test per instruction set; sets that this CPU does not support are reported as skipped
+/*
+ * kernel_test.h - one Criterion test per instruction set; sets that this CPU does not support are reported as skipped
  */
 #ifndef PAGED_TESTS_KERNEL_TEST_H
 #define PAGED_TESTS_KERNEL_TEST_H

@@ -18,8 +18,10 @@ struct wire_peer {
 	uint64_t last_id;
 };
 
-/** wire_peer_connect_control - connect to the control socket of the daemon that the test started; returns the
- * descriptor */
+/**
+ * wire_peer_connect_control - connect to the control socket of the daemon that
+ * the test started; returns the descriptor
+ */
 int wire_peer_connect_control(void);
 
 /** wire_peer_send_bytes, wire_peer_send_control - send one control message, raw or packed from a request; ignores
@@ -34,8 +36,10 @@ void wire_peer_send_control(int fd, const struct wire_control_request *request);
  */
 bool wire_peer_receive_control(int fd, struct wire_control_reply *reply, int *fds);
 
-/** wire_peer_expect_refusal - the next reply has this status and a message that contains `part`; then the daemon hangs
- * up */
+/**
+ * wire_peer_expect_refusal - the next reply has this status and a message that
+ * contains `part`; then the daemon hangs up
+ */
 void wire_peer_expect_refusal(int fd, enum paged_status status, const char *part);
 
 /** wire_peer_hello - send a hello and receive its reply */
@@ -44,7 +48,8 @@ void wire_peer_hello(int fd, enum wire_role role, const uint8_t *join_token, str
 /** wire_peer_attach - attach on both channels */
 void wire_peer_attach(struct wire_peer *peer, enum wire_role role, const uint8_t *join_token);
 
-/** wire_peer_connect_dealer - connect a DEALER with these credentials; wire_peer_attach() calls it with the right ones
+/**
+ * wire_peer_connect_dealer - connect a DEALER with these credentials; wire_peer_attach() calls it with the right ones
  */
 void wire_peer_connect_dealer(struct wire_peer *peer, uint32_t member, const uint8_t token[WIRE_TOKEN_SIZE]);
 
@@ -66,8 +71,10 @@ void wire_peer_receive(struct wire_peer *peer, struct wire_reply *reply);
 /** wire_peer_call - wire_peer_try_call() that fails the test without a reply; returns the reply's status */
 enum paged_status wire_peer_call(struct wire_peer *peer, struct wire_request *request, struct wire_reply *reply);
 
-/** wire_peer_create_request - a request to create n sequences in a pool; valid until the next
- * wire_peer_create_request() */
+/**
+ * wire_peer_create_request - a request to create n sequences in a pool; valid until the next
+ * wire_peer_create_request()
+ */
 struct wire_request wire_peer_create_request(uint32_t pool, uint32_t n, uint32_t n_tokens);
 
 /** wire_peer_create_seq - create a sequence of n_tokens tokens in the first pool; returns its id */

@@ -64,7 +64,9 @@ void worker_write(struct worker_fixture *worker, paged_seq_id seq, uint32_t from
 /** worker_attend - run attention for the planned row's q_len queries; out: [q_len][WORKER_OUT] */
 void worker_attend(struct worker_fixture *worker, uint32_t layer, uint32_t q_len, float *out);
 
-/** worker_read - plan a read of all kv_len tokens by one query, attend in every layer; out: [WORKER_LAYERS][WORKER_OUT]
+/**
+ * worker_read - plan a read of all kv_len tokens by one query, attend in every layer; out:
+ * [WORKER_LAYERS][WORKER_OUT]
  */
 void worker_read(struct worker_fixture *worker, paged_seq_id seq, uint32_t kv_len, float *out);
 
@@ -74,8 +76,10 @@ struct paged_pool_entry worker_pool_entry(struct worker_fixture *worker, const c
 /** worker_wait_free - wait until every page is free and no session is left; the test fails after limit_ms */
 void worker_wait_free(struct worker_fixture *observer, const char *pool, unsigned int limit_ms);
 
-/** worker_check_pool - the daemon's consistency check and, for an observer with an open pool, the region's check both
- * pass */
+/**
+ * worker_check_pool - the daemon's consistency check and, for an observer with
+ * an open pool, the region's check both pass
+ */
 void worker_check_pool(struct worker_fixture *worker);
 
 #endif

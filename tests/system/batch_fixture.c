@@ -405,7 +405,8 @@ line_check(const struct batch_fixture *fixture, const struct results *results, u
 	size_t at = (size_t)packed * p->q_heads + h;
 
 	reference_attend(line, &expected);
-	/* Tensor cores take weights in the pool's dtype, or in the half that pools of bytes do; values are at most 1.
+	/*
+	 * Tensor cores take weights in the pool's dtype, or in the half that pools of bytes do; values are at most 1.
 	 */
 	if (p->pool == PAGED_I8)
 		weights = PAGED_BF16;

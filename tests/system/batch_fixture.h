@@ -82,8 +82,10 @@ struct batch_fixture {
 void batch_fixture_open(struct batch_fixture *fixture, const struct batch_fixture_params *params);
 void batch_fixture_close(struct batch_fixture *fixture);
 
-/** batch_fixture_put - copy data (NULL: 0xff bytes) to new back end memory, on the fixture's stream; the fixture frees
- * it */
+/**
+ * batch_fixture_put - copy data (NULL: 0xff bytes) to new back end memory, on
+ * the fixture's stream; the fixture frees it
+ */
 void *batch_fixture_put(struct batch_fixture *fixture, const void *data, size_t size);
 
 /** batch_fixture_get - copy from back end memory to host memory; waits for the stream */

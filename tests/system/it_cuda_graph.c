@@ -368,7 +368,9 @@ replay_invalid_lengths(int from, int to, void *argument)
 	decode_ok(engine.client, paged_batch_validate(decode.batch));
 	decode_launch(&decode);
 	decode_check(&decode);
-	/* The new plan has fewer rows, but the lengths still name more: the kernels access no page of the removed rows.
+	/*
+	 * The new plan has fewer rows, but the lengths still name more: the kernels
+	 * access no page of the removed rows.
 	 */
 	decode_ok(engine.client, decode_tables(&decode, r, rows));
 	decode_launch(&decode);

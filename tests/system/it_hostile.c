@@ -289,8 +289,10 @@ IT_TEST(invalid_requests_are_refused)
 		zmq_send(peer.dealer, buffer, size, 0);
 		it_require(zmq_recv(peer.dealer, buffer, sizeof(buffer), 0) > 0, "each is answered");
 	}
-	/* A message of the maximum length gets a reply, one byte more ends the connection; the other member is not
-	 * affected. */
+	/*
+	 * A message of the maximum length gets a reply, one byte more ends the connection;
+	 * the other member is not affected.
+	 */
 	zmq_send(peer.dealer, big, WIRE_MAX_MESSAGE, 0);
 	it_require(zmq_recv(peer.dealer, buffer, sizeof(buffer), 0) > 0);
 	zmq_send(peer.dealer, big, sizeof(big), 0);

@@ -73,8 +73,10 @@ void torch_result_check(const struct torch_result *result, const struct torch_in
 void torch_result_expect_equal(const struct torch_result *a, const struct torch_result *b,
 			       const struct torch_inputs *inputs, const char *what);
 
-/** torch_check_all_mask_forms - attention by mods alone, by logical and by physical block mask is bit-identical and
- * correct */
+/**
+ * torch_check_all_mask_forms - attention by mods alone, by logical and by physical
+ * block mask is bit-identical and correct
+ */
 void torch_check_all_mask_forms(struct pa *pa, const struct torch_inputs *inputs, const struct torch_mods *mods,
 				uint32_t kv_block, const struct torch_golden *golden);
 

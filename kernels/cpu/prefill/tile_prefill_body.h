@@ -213,8 +213,10 @@ panel_at(float *panels, uint32_t depth, uint32_t panel_row, uint32_t column)
 	return panels + ((size_t)(column / PANEL) * depth + panel_row) * PANEL + column % PANEL;
 }
 
-/* Finite numbers times zero are zero, others are NaN: a token with one is packed as zeros and reported in
- * *non_finite_p. */
+/*
+ * Finite numbers times zero are zero, others are NaN: a token with one is packed
+ * as zeros and reported in non_finite_p.
+ */
 INLINE void
 f32_pack_values_of(float *panels, const struct tile_tokens *values, uint64_t *non_finite_p, enum paged_dtype dtype)
 {

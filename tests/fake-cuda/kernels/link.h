@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* These functions do nothing.  A call makes the linker take the kernels, which register themselves, from their
- * archive. */
+/*
+ * These functions do nothing.  A call makes the linker take the kernels, which
+ * register themselves, from their archive.
+ */
 #ifndef TESTS_FAKE_CUDA_KERNELS_LINK_H
 #define TESTS_FAKE_CUDA_KERNELS_LINK_H
 
