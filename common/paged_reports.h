@@ -37,7 +37,10 @@ struct paged_pool_entry {
 	char backend[16]; /* "host", "cuda" */
 	uint64_t page_bytes;
 	uint64_t size; /* bytes */
-	uint32_t n_pages, n_free, n_referenced, n_quarantined;
+	/** free + referenced + cached + quarantined = n_pages.  Cached: published, and in no sequence; a reserve may
+	 * evict it. */
+	uint32_t n_pages, n_free, n_referenced, n_cached, n_quarantined;
+	uint32_t n_pinned;  /* published pages that are pinned */
 	uint32_t page_size; /* tokens */
 	uint32_t n_layers, n_kv_heads, k_dim, v_dim;
 	uint32_t v_in_k; /* 1: V is the first v_dim dims of K */
@@ -47,6 +50,13 @@ struct paged_pool_entry {
 	char memory[64];     /* "huge pages", "4 KiB pages", "CUDA, vmm, NVIDIA H200" */
 	char device[48];     /* backend "cuda": UUID of the GPU, "GPU-8a1b..."; "host": "" */
 	uint32_t number;     /* PAGED_SEQ_POOL() of the pool's sequences */
+	uint32_t publishes;  /* 1: sequences can be published; 0: pagedd.conf(5) says publish = no */
+	char model[128];     /* "name@revision" of pagedd.conf(5); "": not stated */
+	/* Totals since the daemon started. */
+	uint64_t n_starts;               /* sequences started with a prefix to look for */
+	uint64_t n_tokens_asked;         /* tokens of these prefixes */
+	uint64_t n_tokens_found;         /* of these, tokens that the sequences share */
+	uint64_t n_published, n_evicted; /* pages */
 };
 
 /** One entry per member of a session; one entry with member 0 for an ended session without members. */
@@ -73,7 +83,7 @@ struct paged_seq_entry {
 
 struct paged_check_result {
 	size_t struct_size;
-	uint32_t n_pages, n_free, n_referenced, n_quarantined, n_sequences;
+	uint32_t n_pages, n_free, n_referenced, n_cached, n_quarantined, n_sequences;
 	/** 1: the totals add up and the reference count of every page is right. */
 	uint32_t holds;
 	char text[256]; /* the first error found */

@@ -58,7 +58,9 @@ enum paged_status {
 	/** The daemon is stopping and accepts no new work. */
 	PAGED_ERR_STOPPING = 20,
 	/** The page accounting of a pool is inconsistent. */
-	PAGED_ERR_CORRUPT = 21
+	PAGED_ERR_CORRUPT = 21,
+	/** A limit on what one user may hold is reached; see PAGED_ERR_FULL for a pool without free pages. */
+	PAGED_ERR_QUOTA = 22
 };
 
 /**

@@ -17,11 +17,32 @@
 #define SECTION_ALIGNMENT 4096ull
 #define CHECK_ATTEMPTS 100
 
+/* Places a section at *at, and moves *at past it. */
+static uint64_t
+region_place(uint64_t *at, uint64_t size)
+{
+	uint64_t here = *at;
+
+	*at = (here + size + SECTION_ALIGNMENT - 1) & ~(SECTION_ALIGNMENT - 1);
+	return here;
+}
+
+/* At least one bucket per page, so that most buckets have at most one node. */
+static uint32_t
+region_n_buckets(uint32_t n_pages)
+{
+	uint32_t n = 1;
+
+	while (n < n_pages && n < 1u << 31)
+		n *= 2;
+	return n;
+}
+
 /* Computes the layout into the header; false: a parameter is 0, exceeds a limit or overflows. */
 static bool
 region_lay_out(const struct region_params *params, struct region_header *header)
 {
-	uint64_t entries, slots_size, pages_size, tables_size, at;
+	uint64_t entries, tables_size, at;
 
 	if (params->n_pages == 0 || params->n_slots == 0 || params->n_slots > PAGED_MAX_SLOTS ||
 	    params->page_size == 0 || params->max_length == 0 || params->n_pages >= REGION_PAGE_QUARANTINED ||
@@ -42,20 +63,24 @@ region_lay_out(const struct region_params *params, struct region_header *header)
 	header->table_stride = ((entries * sizeof(uint32_t) + 63) / 64 | 1) * 64;
 	header->slot_stride = sizeof(struct region_slot);
 	header->page_stride = sizeof(struct region_page);
+	header->node_stride = sizeof(struct region_node);
+	header->key_stride = (REGION_EXTRA_SIZE + params->page_size * (uint32_t)sizeof(uint32_t) + 7) & ~7u;
+	header->n_buckets = params->publish ? region_n_buckets(params->n_pages) : 0;
+	header->ring_entries = REGION_RING_ENTRIES;
 
-	slots_size = (uint64_t)params->n_slots * header->slot_stride;
-	pages_size = (uint64_t)params->n_pages * header->page_stride;
-	if (__builtin_mul_overflow((uint64_t)params->n_slots, header->table_stride, &tables_size))
+	if (__builtin_mul_overflow((uint64_t)params->n_slots, header->table_stride, &tables_size) ||
+	    tables_size > INT64_MAX / 2)
 		return false;
+	/* The other sections cannot overflow: they have at most 2^32 records of at most 2^11 bytes. */
 	at = SECTION_ALIGNMENT;
-	header->slots_offset = at;
-	at = (at + slots_size + SECTION_ALIGNMENT - 1) & ~(SECTION_ALIGNMENT - 1);
-	header->pages_offset = at;
-	at = (at + pages_size + SECTION_ALIGNMENT - 1) & ~(SECTION_ALIGNMENT - 1);
-	header->tables_offset = at;
-	if (__builtin_add_overflow(at, tables_size, &at) || at > INT64_MAX - SECTION_ALIGNMENT)
-		return false;
-	header->total_size = (at + SECTION_ALIGNMENT - 1) & ~(SECTION_ALIGNMENT - 1);
+	header->slots_offset = region_place(&at, (uint64_t)params->n_slots * header->slot_stride);
+	header->pages_offset = region_place(&at, (uint64_t)params->n_pages * header->page_stride);
+	header->tables_offset = region_place(&at, tables_size);
+	header->nodes_offset = region_place(&at, (uint64_t)params->n_pages * header->node_stride);
+	header->keys_offset = region_place(&at, (uint64_t)params->n_pages * header->key_stride);
+	header->buckets_offset = region_place(&at, (uint64_t)header->n_buckets * sizeof(uint32_t));
+	header->ring_offset = region_place(&at, (uint64_t)header->ring_entries * sizeof(struct region_ring_entry));
+	header->total_size = at;
 	return true;
 }
 
@@ -86,6 +111,10 @@ region_format(void *base, const struct region_params *params, const uint8_t boot
 	header->n_layer_groups = 1;
 	header->n_shards = 1;
 	header->pool = params->pool;
+	header->seed = params->seed;
+	if (params->memory_id != NULL)
+		memcpy(header->memory_id, params->memory_id, REGION_MEMORY_ID_SIZE);
+	atomic_store_explicit(&header->next_serial, 1, memory_order_relaxed);
 	atomic_store_explicit(&header->n_free, params->n_pages, memory_order_relaxed);
 	/* Written last, so that an incomplete header has no magic. */
 	header->magic = REGION_MAGIC;
@@ -114,10 +143,9 @@ region_view_init(struct region_view *view, const void *base, size_t size, const 
 	if (header->version_major != REGION_VERSION_MAJOR)
 		return paged_fail(error, PAGED_ERR_VERSION, "table region has version %u.%u, this library reads %u.x",
 				  header->version_major, header->version_minor, REGION_VERSION_MAJOR);
-	if (header->n_layer_groups != 1 || header->n_shards != 1)
-		return paged_fail(error, PAGED_ERR_VERSION,
-				  "table region has %u layer groups and %u shards, this library reads 1 of each",
-				  header->n_layer_groups, header->n_shards);
+	if (header->n_layer_groups != 1)
+		return paged_fail(error, PAGED_ERR_VERSION, "table region has %u layer groups, this library reads 1",
+				  header->n_layer_groups);
 	if (boot_id != NULL && memcmp(header->boot_id, boot_id, REGION_BOOT_ID_SIZE) != 0)
 		return paged_fail(error, PAGED_ERR_GONE, "table region belongs to an earlier run of the daemon");
 	if (header->total_size > size || header->n_slots == 0 || header->n_pages == 0 || header->page_size == 0 ||
@@ -129,7 +157,16 @@ region_view_init(struct region_view *view, const void *base, size_t size, const 
 	    !region_section_fits(header->pages_offset, header->n_pages, header->page_stride, sizeof(struct region_page),
 				 4, size) ||
 	    !region_section_fits(header->tables_offset, header->n_slots, header->table_stride,
-				 (uint64_t)header->table_entries * sizeof(uint32_t), 4, size))
+				 (uint64_t)header->table_entries * sizeof(uint32_t), 4, size) ||
+	    !region_section_fits(header->nodes_offset, header->n_pages, header->node_stride, sizeof(struct region_node),
+				 8, size) ||
+	    !region_section_fits(header->keys_offset, header->n_pages, header->key_stride,
+				 REGION_EXTRA_SIZE + header->page_size * sizeof(uint32_t), 8, size) ||
+	    !region_section_fits(header->buckets_offset, header->n_buckets, sizeof(uint32_t), 4, 4, size) ||
+	    !region_section_fits(header->ring_offset, header->ring_entries, sizeof(struct region_ring_entry), 32, 8,
+				 size) ||
+	    (header->n_buckets & (header->n_buckets - 1)) != 0 || header->ring_entries == 0 ||
+	    (header->ring_entries & (header->ring_entries - 1)) != 0)
 		return paged_fail(error, PAGED_ERR_PROTOCOL,
 				  "table region of %zu bytes: an offset in its header is out of bounds", size);
 
@@ -140,6 +177,10 @@ region_view_init(struct region_view *view, const void *base, size_t size, const 
 		.pages_offset = header->pages_offset,
 		.tables_offset = header->tables_offset,
 		.table_stride = header->table_stride,
+		.nodes_offset = header->nodes_offset,
+		.keys_offset = header->keys_offset,
+		.buckets_offset = header->buckets_offset,
+		.ring_offset = header->ring_offset,
 		.pool = header->pool,
 		.n_slots = header->n_slots,
 		.n_pages = header->n_pages,
@@ -148,6 +189,10 @@ region_view_init(struct region_view *view, const void *base, size_t size, const 
 		.table_entries = header->table_entries,
 		.page_size = header->page_size,
 		.max_length = header->max_length,
+		.node_stride = header->node_stride,
+		.key_stride = header->key_stride,
+		.n_buckets = header->n_buckets,
+		.ring_entries = header->ring_entries,
 	};
 	return PAGED_OK;
 }
@@ -168,6 +213,7 @@ region_snapshot_begin(const struct region_view *view, paged_seq_id id, struct re
 	snapshot->owner = atomic_load_explicit(&slot->owner, memory_order_relaxed);
 	snapshot->writable_from = atomic_load_explicit(&slot->writable_from, memory_order_relaxed);
 	snapshot->length = atomic_load_explicit(&slot->length, memory_order_relaxed);
+	snapshot->published = atomic_load_explicit(&slot->published, memory_order_relaxed);
 	snapshot->capacity = atomic_load_explicit(&slot->capacity, memory_order_acquire);
 	if (!region_snapshot_valid(view, id, snapshot))
 		return REGION_BUSY;
@@ -203,12 +249,24 @@ region_pause(unsigned int n)
 #endif
 }
 
-void
-region_free_wait(const struct region_header *header, uint32_t seen, uint32_t timeout_ms)
+static void
+region_futex_wait(const void *word, uint32_t seen, uint32_t timeout_ms)
 {
 	struct timespec timeout = { .tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1000000L };
 
-	syscall(SYS_futex, &header->n_free, FUTEX_WAIT, seen, &timeout, NULL, 0);
+	syscall(SYS_futex, word, FUTEX_WAIT, seen, &timeout, NULL, 0);
+}
+
+static void
+region_futex_wake(const void *word)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+void
+region_free_wait(const struct region_header *header, uint32_t seen, uint32_t timeout_ms)
+{
+	region_futex_wait(&header->n_free, seen, timeout_ms);
 }
 
 void
@@ -217,8 +275,26 @@ region_free_wake(const struct region_header *header, uint32_t *last)
 	uint32_t n_free = atomic_load_explicit(&header->n_free, memory_order_relaxed);
 
 	if (n_free > *last)
-		syscall(SYS_futex, &header->n_free, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+		region_futex_wake(&header->n_free);
 	*last = n_free;
+}
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the low word of ring_head is at its address");
+
+void
+region_ring_wait(const struct region_header *header, uint32_t seen, uint32_t timeout_ms)
+{
+	region_futex_wait(&header->ring_head, seen, timeout_ms);
+}
+
+void
+region_ring_wake(const struct region_header *header, uint64_t *last)
+{
+	uint64_t head = atomic_load_explicit(&header->ring_head, memory_order_relaxed);
+
+	if (head != *last)
+		region_futex_wake(&header->ring_head);
+	*last = head;
 }
 
 static void
@@ -231,6 +307,7 @@ region_accounting_load(const struct region_view *view, struct paged_check_result
 		.n_free = atomic_load_explicit(&header->n_free, memory_order_relaxed),
 		.n_referenced = atomic_load_explicit(&header->n_referenced, memory_order_relaxed),
 		.n_quarantined = atomic_load_explicit(&header->n_quarantined, memory_order_relaxed),
+		.n_cached = atomic_load_explicit(&header->n_cached, memory_order_relaxed),
 	};
 }
 
@@ -270,7 +347,7 @@ static enum paged_status
 region_check_once(const struct region_view *view, uint32_t *counted, uint32_t high_page, uint32_t high_slot,
 		  struct paged_check_result *result, struct paged_error *error)
 {
-	uint32_t n_referenced = 0, n_quarantined = 0;
+	uint32_t n_referenced = 0, n_quarantined = 0, n_cached = 0;
 
 	for (uint32_t s = 0; s < high_slot; s++) {
 		const struct region_slot *slot = region_slot(view, s);
@@ -303,19 +380,26 @@ region_check_once(const struct region_view *view, uint32_t *counted, uint32_t hi
 			count = 0;
 		} else if (count != 0) {
 			n_referenced++;
+		} else if (atomic_load_explicit(&region_page(view, page)->flags, memory_order_relaxed) &
+			   REGION_PAGE_PUBLISHED) {
+			n_cached++;
 		}
 		if (count != counted[page])
 			return paged_fail(error, PAGED_ERR_CORRUPT,
 					  "page %u: count %u, but %u page table entries name it", page, count,
 					  counted[page]);
 	}
-	if (n_referenced != result->n_referenced || n_quarantined != result->n_quarantined)
+	if (n_referenced != result->n_referenced || n_quarantined != result->n_quarantined ||
+	    n_cached != result->n_cached)
+		return paged_fail(
+			error, PAGED_ERR_CORRUPT,
+			"counted %u referenced, %u cached and %u quarantined pages, the accounting says %u, %u and %u",
+			n_referenced, n_cached, n_quarantined, result->n_referenced, result->n_cached,
+			result->n_quarantined);
+	if ((uint64_t)result->n_free + n_referenced + n_cached + n_quarantined != view->n_pages)
 		return paged_fail(error, PAGED_ERR_CORRUPT,
-				  "counted %u referenced and %u quarantined pages, the accounting says %u and %u",
-				  n_referenced, n_quarantined, result->n_referenced, result->n_quarantined);
-	if ((uint64_t)result->n_free + n_referenced + n_quarantined != view->n_pages)
-		return paged_fail(error, PAGED_ERR_CORRUPT, "%u free + %u referenced + %u quarantined are not %u pages",
-				  result->n_free, n_referenced, n_quarantined, view->n_pages);
+				  "%u free + %u referenced + %u cached + %u quarantined are not %u pages",
+				  result->n_free, n_referenced, n_cached, n_quarantined, view->n_pages);
 	return PAGED_OK;
 }
 

@@ -8,12 +8,17 @@
  * same major version may enlarge the records.
  *
  *   [header][slots: n_slots x slot_stride][pages: n_pages x page_stride]
- *   [page tables: n_slots x table_stride]
+ *   [page tables: n_slots x table_stride][nodes: n_pages x node_stride]
+ *   [block keys: n_pages x key_stride][buckets: n_buckets x 4]
+ *   [ring: ring_entries x 32]
  *
  * Each slot has one page table.  Its entries at or past the slot's capacity
  * are meaningless.  Memory that was never written reads as zero and uses no
  * physical memory, so every zero value means "unused": generation 0, owner 0,
- * capacity 0, count 0.
+ * capacity 0, count 0, serial 0.
+ *
+ * Nodes, block keys and buckets are the index of published pages.  The ring
+ * records the changes of the index.
  *
  * Each slot is a seqlock.  Order of stores (owner) and loads (reader):
  *   growth       entries, then capacity (release).  Version unchanged.
@@ -40,10 +45,15 @@
 #include "common/paged_reports.h"
 #include "common/status.h"
 
-#define REGION_MAGIC 0x31424c5444474150ull /* "PAGDTLB1" in little-endian bytes */
-#define REGION_VERSION_MAJOR 1u
+#define REGION_MAGIC 0x32424c5444474150ull /* "PAGDTLB2" in little-endian bytes */
+#define REGION_VERSION_MAJOR 2u
 #define REGION_VERSION_MINOR 0u
 #define REGION_BOOT_ID_SIZE 16
+#define REGION_MEMORY_ID_SIZE 16
+/** Bytes of a block key before its token ids. */
+#define REGION_EXTRA_SIZE 32
+/** Entries of the ring. */
+#define REGION_RING_ENTRIES 65536u
 
 /** A page's count while the page is in quarantine; smaller values are numbers of references. */
 #define REGION_PAGE_QUARANTINED UINT32_MAX
@@ -70,10 +80,10 @@ struct region_header {
 
 	uint32_t max_length;     /* tokens a sequence may reserve */
 	uint32_t n_layer_groups; /* layer groups with page tables of their own: 1; a reader refuses other values */
-	uint32_t n_shards;       /* 1; a reader refuses other values */
+	uint32_t n_shards;       /* devices that each hold a part of every page: 1 */
 	uint32_t pool;           /* the pool's index in its daemon */
 
-	uint8_t reserved[16];
+	uint8_t reserved[16]; /* page tables of further layer groups */
 
 	/*
 	 * Page accounting, for display and for region_check(); readers of page
@@ -87,7 +97,32 @@ struct region_header {
 	_Atomic uint32_t n_quarantined;
 	_Atomic uint32_t high_page; /* pages at or above were never used */
 	_Atomic uint32_t high_slot; /* slots at or above were never used */
+	_Atomic uint32_t n_cached;  /* published pages that no page table names; a reserve may evict them */
+
+	uint8_t memory_id[REGION_MEMORY_ID_SIZE]; /* identifies the allocation that holds the pages' K and V */
+
+	/* The index of published pages; n_buckets is 0 in a pool that publishes nothing. */
+	uint64_t nodes_offset;
+	uint64_t keys_offset;
+	uint64_t buckets_offset;
+	uint64_t ring_offset;
+	uint32_t node_stride;  /* bytes */
+	uint32_t key_stride;   /* bytes */
+	uint32_t n_buckets;    /* 0, or a power of two of at least n_pages */
+	uint32_t ring_entries; /* a power of two */
+	uint64_t seed;         /* of the hash of a prefix's first page */
+
+	_Atomic uint64_t next_serial; /* serial of the next node */
+	_Atomic uint64_t ring_head;   /* entries ever written; its low word is a futex */
+	_Atomic uint32_t n_pinned;    /* nodes that are pinned */
 	uint32_t reserved2;
+	/* Totals since the pool was created. */
+	_Atomic uint64_t n_starts;       /* sequences that were started with a prefix to look for */
+	_Atomic uint64_t n_tokens_asked; /* tokens of these prefixes */
+	_Atomic uint64_t n_tokens_found; /* tokens that these sequences share */
+	_Atomic uint64_t n_published;    /* nodes ever stored */
+	_Atomic uint64_t n_evicted;      /* nodes removed because their pages were needed */
+	_Atomic uint64_t n_orphaned;     /* nodes removed because their parent had been removed */
 };
 
 struct region_slot {
@@ -97,29 +132,84 @@ struct region_slot {
 	_Atomic uint32_t capacity;      /* tokens, a multiple of page_size */
 	_Atomic uint32_t writable_from; /* tokens before this one must not be written in place */
 	_Atomic uint32_t length;        /* tokens; no owner of this version reports one: always 0 */
-	uint32_t reserved[9];
+	_Atomic uint32_t published;     /* tokens that nodes stand for, a multiple of page_size */
+	uint32_t flags;                 /* 0 */
+	uint32_t first;                 /* first page that the table has: 0 */
+	uint32_t reserved[6];           /* of further layer groups */
 };
+
+/** Flags of a page. */
+#define REGION_PAGE_PUBLISHED 1u /* a node stands for the page */
 
 struct region_page {
-	_Atomic uint32_t count; /* references, or REGION_PAGE_QUARANTINED */
+	_Atomic uint32_t count; /* page tables that name it, or REGION_PAGE_QUARANTINED */
+	_Atomic uint32_t flags;
 };
 
-static_assert(sizeof(struct region_header) == 160, "the header's layout is in paged-protocol(7)");
+/** No page: the parent of a prefix's first page. */
+#define REGION_NO_PAGE UINT32_MAX
+
+/**
+ * A published page.  A node's number is its page's.  serial identifies the node
+ * for ever: a page that is published again gets a node with another serial.
+ *
+ * Order of stores: serial = 0; release fence; the other fields and the block key;
+ * serial (release).  A reader loads the serial (acquire), the fields and the key, then
+ * after an acquire fence the serial again: equal and not 0 means that all belong to
+ * that node.  used, hits and next may change while the serial stands.
+ */
+struct region_node {
+	_Atomic uint64_t serial;        /* 0: the page has no node */
+	_Atomic uint64_t parent_serial; /* of the page before it; 0: the first page of a prefix */
+	_Atomic uint64_t hash;          /* of the block key and of the parent's hash */
+	_Atomic uint32_t parent;        /* page number, or REGION_NO_PAGE */
+	_Atomic uint32_t next;          /* 1 + the next page of the bucket; 0: none */
+	_Atomic uint32_t used;          /* time of the last start that shared it, seconds of the owner's clock */
+	uint32_t reserved[6];           /* pages of further layer groups */
+	_Atomic uint32_t hits;          /* starts that shared it; stops at UINT32_MAX */
+};
+
+/** Kinds of changes. */
+enum region_ring_kind {
+	REGION_RING_STORED = 1,  /* a node was stored */
+	REGION_RING_REMOVED = 2, /* a node was removed */
+	REGION_RING_CLEARED = 3, /* all nodes were removed */
+};
+
+/** A change of the index.  Entry number n is at index (n - 1) modulo ring_entries. */
+struct region_ring_entry {
+	_Atomic uint64_t number; /* from 1 on; 0: being written */
+	_Atomic uint64_t serial;
+	_Atomic uint64_t hash;
+	_Atomic uint32_t page;
+	_Atomic uint32_t kind;
+};
+
+static_assert(sizeof(struct region_header) == 304, "the header's layout is in paged-protocol(7)");
+static_assert(offsetof(struct region_header, memory_id) == 160, "layout");
+static_assert(offsetof(struct region_header, nodes_offset) == 176, "layout");
+static_assert(offsetof(struct region_header, seed) == 224, "layout");
+static_assert(offsetof(struct region_header, ring_head) == 240, "layout");
+static_assert(sizeof(struct region_node) == 64, "a node is a cache line");
+static_assert(sizeof(struct region_ring_entry) == 32, "layout");
 static_assert(offsetof(struct region_header, slots_offset) == 48, "layout");
 static_assert(offsetof(struct region_header, pages_offset) == 64, "layout");
 static_assert(offsetof(struct region_header, tables_offset) == 72, "layout");
 static_assert(offsetof(struct region_header, max_length) == 96, "layout");
 static_assert(offsetof(struct region_header, change) == 128, "layout");
 static_assert(sizeof(struct region_slot) == 64, "a slot is a cache line");
-static_assert(sizeof(struct region_page) == 4, "layout");
+static_assert(sizeof(struct region_page) == 8, "layout");
 static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "readers map the region read-only");
 
 struct region_params {
 	uint32_t pool;
 	uint32_t n_pages;
 	uint32_t n_slots;
-	uint32_t page_size;  /* tokens */
-	uint32_t max_length; /* tokens */
+	uint32_t page_size;       /* tokens */
+	uint32_t max_length;      /* tokens */
+	bool publish;             /* the pool has an index of published pages */
+	uint64_t seed;            /* random */
+	const uint8_t *memory_id; /* [REGION_MEMORY_ID_SIZE]; NULL: zeros */
 };
 
 /** region_size - bytes that region_format() needs; 0 if a number overflows, exceeds a limit or is 0 */
@@ -137,14 +227,16 @@ struct region_view {
 	const uint8_t *base;
 	const struct region_header *header;
 	uint64_t slots_offset, pages_offset, tables_offset, table_stride;
+	uint64_t nodes_offset, keys_offset, buckets_offset, ring_offset;
 	uint32_t pool, n_slots, n_pages, slot_stride, page_stride, table_entries, page_size, max_length;
+	uint32_t node_stride, key_stride, n_buckets, ring_entries;
 };
 
 /**
  * region_view_init - validate a mapped region's header and copy its layout
  *
  * @param[in] boot_id  the boot id that the daemon sent with the region; NULL: any
- * @retval PAGED_ERR_VERSION   another major version, or n_layer_groups or n_shards is not 1
+ * @retval PAGED_ERR_VERSION   another major version, or n_layer_groups is not 1
  * @retval PAGED_ERR_GONE      the region of another daemon life (another boot id)
  * @retval PAGED_ERR_PROTOCOL  not a table region, or its offsets leave the mapping
  */
@@ -170,6 +262,32 @@ region_page_table(const struct region_view *view, uint32_t slot)
 	return (_Atomic uint32_t *)(view->base + view->tables_offset + (uint64_t)slot * view->table_stride);
 }
 
+static inline struct region_node *
+region_node(const struct region_view *view, uint32_t page)
+{
+	return (struct region_node *)(view->base + view->nodes_offset + (uint64_t)page * view->node_stride);
+}
+
+/** A node's block key as 64-bit words: REGION_EXTRA_SIZE bytes, then page_size token ids, padded with 0. */
+static inline _Atomic uint64_t *
+region_block_key(const struct region_view *view, uint32_t page)
+{
+	return (_Atomic uint64_t *)(view->base + view->keys_offset + (uint64_t)page * view->key_stride);
+}
+
+/** The first node of a bucket, as in region_node.next; the bucket of a hash is its low bits. */
+static inline _Atomic uint32_t *
+region_bucket(const struct region_view *view, uint64_t hash)
+{
+	return (_Atomic uint32_t *)(view->base + view->buckets_offset) + (hash & (view->n_buckets - 1));
+}
+
+static inline struct region_ring_entry *
+region_ring_entry(const struct region_view *view, uint64_t number)
+{
+	return (struct region_ring_entry *)(view->base + view->ring_offset) + ((number - 1) & (view->ring_entries - 1));
+}
+
 /** A consistent snapshot of a slot's fields. */
 struct region_snapshot {
 	uint64_t version;
@@ -177,6 +295,7 @@ struct region_snapshot {
 	uint32_t capacity; /* tokens */
 	uint32_t writable_from;
 	uint32_t length;
+	uint32_t published; /* tokens */
 };
 
 enum region_result {
@@ -213,15 +332,23 @@ region_snapshot_valid(const struct region_view *view, paged_seq_id id, const str
 bool region_snapshot_copy(const struct region_view *view, paged_seq_id id, const struct region_snapshot *snapshot,
 			  uint32_t n, uint32_t *entries);
 
+/** region_available_pages - free pages and cached ones, which a reserve evicts */
+static inline uint32_t
+region_available_pages(const struct region_header *header)
+{
+	return atomic_load_explicit(&header->n_free, memory_order_relaxed) +
+	       atomic_load_explicit(&header->n_cached, memory_order_relaxed);
+}
+
 /**
- * region_spare_pages - number of n_free pages that a reserve may take ahead of need
+ * region_spare_pages - how many of n_available pages a reserve may take ahead of need
  *
- * An eighth of the pool stays free for reserves that need pages now.
+ * An eighth of the pool stays available for reserves that need pages now.
  */
 static inline uint32_t
-region_spare_pages(uint32_t n_pages, uint32_t n_free)
+region_spare_pages(uint32_t n_pages, uint32_t n_available)
 {
-	return n_free > n_pages / 8 ? n_free - n_pages / 8 : 0;
+	return n_available > n_pages / 8 ? n_available - n_pages / 8 : 0;
 }
 
 /** Attempts to read a busy slot; with the pauses, a few milliseconds. */
@@ -245,6 +372,14 @@ void region_free_wait(const struct region_header *header, uint32_t seen, uint32_
 void region_free_wake(const struct region_header *header, uint32_t *last);
 
 /**
+ * region_ring_wait - sleep while the low word of ring_head equals `seen`, at most timeout_ms; may return early
+ */
+void region_ring_wait(const struct region_header *header, uint32_t seen, uint32_t timeout_ms);
+
+/** region_ring_wake - wake all waiters of region_ring_wait() if ring_head is not *last; the owner stores *last */
+void region_ring_wake(const struct region_header *header, uint64_t *last);
+
+/**
  * region_accounting_read - read the header's page counts, consistent with each other; the rest of the result is 0
  *
  * @return false: the counts changed in each of REGION_ATTEMPTS attempts
@@ -262,8 +397,8 @@ enum paged_status region_verdict(struct paged_check_result *result, enum paged_s
  * The owner may change the region meanwhile: the walk is repeated until
  * `change` is the same before and after it.
  *
- * Prefix entries do not exist yet, so a page's count is the number of
- * page tables that name it.
+ * A page's count is the number of page tables that name it; a page that none
+ * names is free, cached (published) or in quarantine.
  *
  * @param[out] result  the header's counts and the verdict; written on OK and CORRUPT
  * @retval PAGED_ERR_CORRUPT  error names the first wrong page or count

@@ -54,6 +54,8 @@ paged_status_text(enum paged_status status)
 		return "daemon is stopping";
 	case PAGED_ERR_CORRUPT:
 		return "page accounting is inconsistent";
+	case PAGED_ERR_QUOTA:
+		return "limit of a user reached";
 	}
 	return "unknown status";
 }

@@ -49,7 +49,10 @@ struct core_pool_params {
 	uint32_t n_pages;
 	uint32_t page_size; /* tokens */
 	uint32_t n_slots;
-	uint32_t max_length; /* tokens a sequence may reserve */
+	uint32_t max_length;                      /* tokens a sequence may reserve */
+	bool publish;                             /* sequences can be published */
+	uint64_t seed;                            /* random; of the hashes of block keys */
+	uint8_t memory_id[REGION_MEMORY_ID_SIZE]; /* random; of the memory that holds the pages */
 };
 
 /** core_region_size - bytes of the region that a pool needs; 0 if a number is 0, exceeds a limit or overflows */

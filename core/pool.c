@@ -16,6 +16,9 @@ pool_region_params(const struct core_pool_params *params, uint32_t index)
 		.n_slots = params->n_slots,
 		.page_size = params->page_size,
 		.max_length = params->max_length,
+		.publish = params->publish,
+		.seed = params->seed,
+		.memory_id = params->memory_id,
 	};
 }
 
@@ -168,6 +171,7 @@ core_pool_status(const struct core *core, uint32_t pool_index, struct paged_pool
 		.n_slots = pool->view.n_slots,
 		.n_sequences = pool->n_sequences,
 		.max_length = pool->view.max_length,
+		.publishes = pool->view.n_buckets != 0,
 	};
 	memcpy(entry->name, pool->name, sizeof(entry->name));
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "daemon/log.h"
+#include "daemon/random.h"
 
 /* Largest table region: it is sparse, but every process that opens the pool maps it whole. */
 #define MAX_REGION ((size_t)16 << 40)
@@ -21,6 +22,7 @@ core_params(const struct config_pool *config)
 		.page_size = config->page_size,
 		.n_slots = config->sequences,
 		.max_length = config->max_length,
+		.publish = true,
 	};
 }
 
@@ -135,7 +137,7 @@ daemon_pools_check(const struct config *config, struct paged_error *error)
 static enum paged_status
 pool_open(struct pool *pool, const struct config_pool *config, struct core *core, struct paged_error *error)
 {
-	const struct core_pool_params params = core_params(config);
+	struct core_pool_params params = core_params(config);
 	const struct memory_request request = pool_memory_request(config);
 	const struct memory_ops *ops;
 	enum paged_status status;
@@ -145,7 +147,11 @@ pool_open(struct pool *pool, const struct config_pool *config, struct core *core
 	status = memory_ops_find(config->backend, &ops, error);
 	if (status != PAGED_OK)
 		return status;
-	status = ops->alloc(&pool->memory, &request, error);
+	status = daemon_random(params.memory_id, sizeof(params.memory_id), error);
+	if (status == PAGED_OK)
+		status = daemon_random(&params.seed, sizeof(params.seed), error);
+	if (status == PAGED_OK)
+		status = ops->alloc(&pool->memory, &request, error);
 	if (status != PAGED_OK)
 		return status;
 	pool->region_size = core_region_size(&params);

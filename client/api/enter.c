@@ -36,6 +36,7 @@ paged_status_name(enum paged_status status)
 		NAME(PAGED_ERR_NO_DAEMON);
 		NAME(PAGED_ERR_STOPPING);
 		NAME(PAGED_ERR_CORRUPT);
+		NAME(PAGED_ERR_QUOTA);
 	}
 #undef NAME
 	return "PAGED_ERR_?";

@@ -202,7 +202,8 @@ embedded_mask(struct owner *owner, const struct mask_request *request, struct rl
 	struct rle_writer part = { .capacity = MASK_PART_MAX };
 	struct remote_mask *remote_mask = NULL;
 	struct core_arrays arrays;
-	enum paged_status status = core_arrays_acquire(embedded_core_request(owner), owner->session, request, &arrays, error);
+	enum paged_status status =
+		core_arrays_acquire(embedded_core_request(owner), owner->session, request, &arrays, error);
 
 	if (status != PAGED_OK)
 		return status;
@@ -436,6 +437,7 @@ embedded_add_pool(struct embedded *embedded, struct paged_pool_params *params, s
 		.n_slots = params->n_slots != 0 ? params->n_slots : SLOTS_DEFAULT,
 		.max_length = params->max_length != 0 ? params->max_length
 						      : (uint32_t)(tokens < UINT32_MAX ? tokens : UINT32_MAX),
+		.publish = true,
 	};
 	enum paged_status status;
 
@@ -452,6 +454,9 @@ embedded_add_pool(struct embedded *embedded, struct paged_pool_params *params, s
 	if (core_params.n_slots > PAGED_MAX_SLOTS)
 		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s: %u sequences, at most %u", params->name,
 				  core_params.n_slots, PAGED_MAX_SLOTS);
+	if (getrandom(core_params.memory_id, sizeof(core_params.memory_id), 0) != sizeof(core_params.memory_id) ||
+	    getrandom(&core_params.seed, sizeof(core_params.seed), 0) != sizeof(core_params.seed))
+		return paged_fail(error, PAGED_ERR_SYSTEM, "getrandom: %s", strerror(errno));
 	pool->region_size = core_region_size(&core_params);
 	if (pool->region_size == 0)
 		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s: tables for %u slots of %u tokens exceed 2^63 bytes",

@@ -42,6 +42,9 @@ core_fixture_add_pool(struct core_fixture *fixture, const char *name, uint32_t n
 		.page_size = page_size,
 		.n_slots = n_slots,
 		.max_length = max_length,
+		.publish = true,
+		.seed = 0x123456789abcdef0,
+		.memory_id = "memory of a test",
 	};
 	size_t size = core_region_size(&params);
 	struct paged_error error = { 0 };
