@@ -9,6 +9,8 @@ noinst_LTLIBRARIES += %D%/libcommon.la
 	%D%/mask_request.h \
 	%D%/paged_reports.h \
 	%D%/paged_types.h \
+	%D%/prefix.c \
+	%D%/prefix.h \
 	%D%/region.c \
 	%D%/region.h \
 	%D%/sequence.h \

@@ -17,8 +17,8 @@
  * physical memory, so every zero value means "unused": generation 0, owner 0,
  * capacity 0, count 0, serial 0.
  *
- * Nodes, block keys and buckets are the index of published pages.  The ring
- * records the changes of the index.
+ * Nodes, block keys and buckets are the index of published pages, which
+ * common/prefix.h searches.  The ring records the changes of the index.
  *
  * Each slot is a seqlock.  Order of stores (owner) and loads (reader):
  *   growth       entries, then capacity (release).  Version unchanged.
@@ -161,7 +161,7 @@ struct region_page {
 struct region_node {
 	_Atomic uint64_t serial;        /* 0: the page has no node */
 	_Atomic uint64_t parent_serial; /* of the page before it; 0: the first page of a prefix */
-	_Atomic uint64_t hash;          /* of the block key and of the parent's hash */
+	_Atomic uint64_t hash;          /* of the block key and of the parent's hash; prefix_hash() */
 	_Atomic uint32_t parent;        /* page number, or REGION_NO_PAGE */
 	_Atomic uint32_t next;          /* 1 + the next page of the bucket; 0: none */
 	_Atomic uint32_t used;          /* time of the last start that shared it, seconds of the owner's clock */

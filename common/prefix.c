@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/prefix.h"
+
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+/* Pages whose hashes are computed before their nodes are visited, so that the cache misses overlap. */
+#define FIND_BATCH 32u
+/* A search that ended while the index changed is repeated this often. */
+#define FIND_REPEATS 2
+
+static const uint8_t zeros[REGION_EXTRA_SIZE];
+
+struct prefix_block
+prefix_block(const struct prefix_keys *keys, uint32_t page_size, uint32_t page, uint32_t *extra)
+{
+	struct prefix_block block = { 0 };
+
+	if (keys->tokens == NULL) {
+		block.extra = keys->extra[page];
+		return block;
+	}
+	block.tokens = keys->tokens + (uint64_t)page * page_size;
+	while (*extra < keys->n_extras && keys->extra_page[*extra] < page)
+		++*extra;
+	/* An extra of zeros is the same block key as none. */
+	if (*extra < keys->n_extras && keys->extra_page[*extra] == page &&
+	    memcmp(keys->extra[*extra], zeros, sizeof(zeros)) != 0)
+		block.extra = keys->extra[*extra];
+	return block;
+}
+
+uint64_t
+prefix_hash(const struct prefix_block *block, uint32_t page_size, uint64_t parent_hash)
+{
+	uint64_t hash = parent_hash;
+
+	if (block->tokens != NULL)
+		hash = XXH3_64bits_withSeed(block->tokens, page_size * sizeof(*block->tokens), hash);
+	if (block->extra != NULL)
+		hash = XXH3_64bits_withSeed(block->extra, REGION_EXTRA_SIZE, hash);
+	return hash;
+}
+
+/* Words of a block key before its token ids. */
+#define EXTRA_WORDS (REGION_EXTRA_SIZE / 8)
+
+static uint64_t
+word_load(const void *from)
+{
+	uint64_t word;
+
+	memcpy(&word, from, sizeof(word));
+	return word;
+}
+
+bool
+prefix_block_equal(const struct region_view *view, uint32_t page, const struct prefix_block *block)
+{
+	const _Atomic uint64_t *key = region_block_key(view, page);
+	const uint8_t *extra = block->extra != NULL ? block->extra : zeros;
+	uint32_t n_pairs = view->page_size / 2;
+	uint64_t differs = 0;
+
+	for (uint32_t i = 0; i < EXTRA_WORDS; i++)
+		differs |= atomic_load_explicit(&key[i], memory_order_relaxed) ^ word_load(extra + (size_t)i * 8);
+	key += EXTRA_WORDS;
+	if (block->tokens == NULL)
+		return differs == 0 && atomic_load_explicit(key, memory_order_relaxed) == PREFIX_NO_TOKENS;
+	for (uint32_t i = 0; i < n_pairs; i++)
+		differs |= atomic_load_explicit(&key[i], memory_order_relaxed) ^ word_load(&block->tokens[2 * i]);
+	if (view->page_size % 2 != 0)
+		differs |=
+			atomic_load_explicit(&key[n_pairs], memory_order_relaxed) ^ block->tokens[view->page_size - 1];
+	return differs == 0;
+}
+
+void
+prefix_block_store(const struct region_view *view, uint32_t page, const struct prefix_block *block)
+{
+	_Atomic uint64_t *key = region_block_key(view, page);
+	const uint8_t *extra = block->extra != NULL ? block->extra : zeros;
+	uint32_t n_pairs = view->page_size / 2;
+
+	for (uint32_t i = 0; i < EXTRA_WORDS; i++)
+		atomic_store_explicit(&key[i], word_load(extra + (size_t)i * 8), memory_order_relaxed);
+	key += EXTRA_WORDS;
+	if (block->tokens == NULL) {
+		atomic_store_explicit(key, PREFIX_NO_TOKENS, memory_order_relaxed);
+		return;
+	}
+	for (uint32_t i = 0; i < n_pairs; i++)
+		atomic_store_explicit(&key[i], word_load(&block->tokens[2 * i]), memory_order_relaxed);
+	if (view->page_size % 2 != 0)
+		atomic_store_explicit(&key[n_pairs], block->tokens[view->page_size - 1], memory_order_relaxed);
+}
+
+/* Is this the node of the block key under the parent?  *serial_p is then its serial. */
+static bool
+node_matches(const struct region_view *view, uint32_t page, const struct prefix_block *block, uint64_t hash,
+	     const struct prefix_position *parent, uint64_t *serial_p)
+{
+	const struct region_node *node = region_node(view, page);
+	uint64_t serial = atomic_load_explicit(&node->serial, memory_order_acquire);
+
+	if (serial == 0 || atomic_load_explicit(&node->hash, memory_order_relaxed) != hash ||
+	    atomic_load_explicit(&node->parent, memory_order_relaxed) != parent->page ||
+	    atomic_load_explicit(&node->parent_serial, memory_order_relaxed) != parent->serial ||
+	    !prefix_block_equal(view, page, block))
+		return false;
+	atomic_thread_fence(memory_order_acquire);
+	*serial_p = serial;
+	return atomic_load_explicit(&node->serial, memory_order_relaxed) == serial;
+}
+
+bool
+prefix_step(const struct region_view *view, const struct prefix_block *block, uint64_t hash, struct prefix_position *at,
+	    uint32_t *n_visited_p)
+{
+	uint32_t link = atomic_load_explicit(region_bucket(view, hash), memory_order_acquire), n = 0;
+	uint64_t serial;
+
+	/* A reader may follow a link that changes, so neither its value nor an end of the list is certain. */
+	for (; link != 0 && link <= view->n_pages && n < PREFIX_BUCKET_MAX; n++) {
+		uint32_t page = link - 1;
+
+		if (node_matches(view, page, block, hash, at, &serial)) {
+			*at = (struct prefix_position){ .page = page, .serial = serial, .hash = hash };
+			*n_visited_p = n + 1;
+			return true;
+		}
+		link = atomic_load_explicit(&region_node(view, page)->next, memory_order_acquire);
+	}
+	*n_visited_p = n;
+	return false;
+}
+
+/* Prefetches what prefix_step() will read for a hash: first the buckets of a batch, then their first nodes. */
+static void
+find_prefetch_nodes(const struct region_view *view, const uint64_t *hashes, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t link = atomic_load_explicit(region_bucket(view, hashes[i]), memory_order_relaxed);
+		const uint8_t *key;
+
+		if (link == 0 || link > view->n_pages)
+			continue;
+		key = (const uint8_t *)region_block_key(view, link - 1);
+		__builtin_prefetch(region_node(view, link - 1));
+		__builtin_prefetch(key);
+		__builtin_prefetch(key + view->key_stride - 1);
+	}
+}
+
+static uint32_t
+find_once(const struct region_view *view, const struct prefix_keys *keys, struct prefix_position *at, uint32_t *pages)
+{
+	uint32_t n_found = 0, extra = 0, visited;
+	struct prefix_block blocks[FIND_BATCH];
+	uint64_t hashes[FIND_BATCH], hash = at->hash;
+
+	while (n_found < keys->n_pages) {
+		uint32_t n = keys->n_pages - n_found < FIND_BATCH ? keys->n_pages - n_found : FIND_BATCH;
+
+		for (uint32_t i = 0; i < n; i++) {
+			blocks[i] = prefix_block(keys, view->page_size, n_found + i, &extra);
+			hashes[i] = hash = prefix_hash(&blocks[i], view->page_size, hash);
+			__builtin_prefetch((const void *)region_bucket(view, hash));
+		}
+		find_prefetch_nodes(view, hashes, n);
+		for (uint32_t i = 0; i < n; i++, n_found++) {
+			if (!prefix_step(view, &blocks[i], hashes[i], at, &visited))
+				return n_found;
+			if (pages != NULL)
+				pages[n_found] = at->page;
+		}
+	}
+	return n_found;
+}
+
+uint32_t
+prefix_find(const struct region_view *view, const struct prefix_keys *keys, struct prefix_position *at, uint32_t *pages)
+{
+	const struct region_header *header = view->header;
+	uint32_t n_found;
+
+	if (view->n_buckets == 0)
+		return 0;
+	/* A change of a bucket can hide its other nodes, so a search that fell short while the index changed is
+	 * repeated. */
+	for (int attempt = 0;; attempt++) {
+		uint64_t head = atomic_load_explicit(&header->ring_head, memory_order_acquire);
+		struct prefix_position last = *at;
+
+		n_found = find_once(view, keys, &last, pages);
+		if (n_found == keys->n_pages || attempt == FIND_REPEATS ||
+		    atomic_load_explicit(&header->ring_head, memory_order_acquire) == head) {
+			*at = last;
+			return n_found;
+		}
+	}
+}
+
+bool
+prefix_tokens(const struct region_view *view, uint32_t page, uint64_t serial, uint32_t *tokens)
+{
+	const struct region_node *node;
+	const _Atomic uint64_t *key;
+
+	if (view->n_buckets == 0 || serial == 0)
+		return false;
+	node = region_node(view, page);
+	if (atomic_load_explicit(&node->serial, memory_order_acquire) != serial)
+		return false;
+	key = region_block_key(view, page) + REGION_EXTRA_SIZE / 8;
+	for (uint32_t i = 0; i < view->page_size; i++)
+		tokens[i] = (uint32_t)(atomic_load_explicit(&key[i / 2], memory_order_relaxed) >> (i % 2 * 32));
+	atomic_thread_fence(memory_order_acquire);
+	return atomic_load_explicit(&node->serial, memory_order_relaxed) == serial;
+}
