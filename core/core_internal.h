@@ -11,6 +11,7 @@
  *   session_query.c  look-ups of sessions
  *   array.c          arrays of sessions
  *   session_cleanup.c           cleanup of ended sessions, in steps
+ *   request.c        checks and totals that requests have in common
  *   sequence.c       requests on sequences: create, reserve, truncate, erase
  *   audit.c          audit of the page accounting, in steps
  *   check.c          the audit and a check of all lists, in one call
@@ -177,6 +178,38 @@ void page_table_shrink(struct core_pool *pool, struct core_session *session, uin
 
 /** page_table_close - end the sequence and drop its pages as page_table_shrink() does */
 void page_table_close(struct core_pool *pool, struct core_session *session, uint32_t slot, bool quarantine);
+
+/* request.c: checks and totals that requests have in common */
+
+/** request_begin - find the session, start the totals of a new request, and check the number of its items */
+enum paged_status request_begin(struct core *core, uint32_t session_id, uint32_t n, struct core_session **session_p,
+				struct paged_error *error);
+enum paged_status request_check_pool(const struct core *core, uint32_t pool, struct paged_error *error);
+
+/** request_check_seq - a live sequence of the session; with `once`, named once in the request */
+enum paged_status request_check_seq(struct core *core, const struct core_session *session, paged_seq_id id, bool once,
+				    struct paged_error *error);
+
+/** request_count - add pages and slots to the request's totals for the pool */
+void request_count(struct core *core, struct core_pool *pool, uint32_t n_pages, uint32_t n_slots);
+
+/** request_check_free - PAGED_ERR_FULL unless the pool has room for the totals; sets n_spare */
+enum paged_status request_check_free(struct core_pool *pool, struct paged_error *error);
+
+/** request_pages - pages that hold a number of tokens */
+uint32_t request_pages(const struct core_pool *pool, uint32_t tokens);
+
+/** request_pool - the pool that an id names; the caller has checked that it exists */
+static inline struct core_pool *
+request_pool(const struct core *core, paged_seq_id id)
+{
+	return core->pools[PAGED_SEQ_POOL(id)];
+}
+
+/** request_fail - paged_fail() with "sequence 12.1 of pool llama " before the formatted text */
+#define request_fail(core, id, error, status, format, ...)                                    \
+	paged_fail(error, status, "sequence " SEQ_FORMAT " of pool %s " format, SEQ_ARGS(id), \
+		   request_pool(core, id)->name, __VA_ARGS__)
 
 /* audit.c: call before a change, so that the audit saves the old value */
 

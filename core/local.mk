@@ -12,6 +12,7 @@ noinst_LTLIBRARIES += %D%/libcore.la
 	%D%/page_table.c \
 	%D%/pages.c \
 	%D%/pool.c \
+	%D%/request.c \
 	%D%/session_cleanup.c \
 	%D%/sequence.c \
 	%D%/session.c \

@@ -8,122 +8,6 @@
 
 #include "core/core_internal.h"
 
-static uint32_t
-pages_for_tokens(const struct core_pool *pool, uint32_t tokens)
-{
-	uint32_t page_size = pool->view.page_size;
-
-	return tokens / page_size + (tokens % page_size != 0);
-}
-
-static enum paged_status
-request_check_pool(const struct core *core, uint32_t pool, struct paged_error *error)
-{
-	if (pool >= core->n_pools)
-		return paged_fail(error, PAGED_ERR_NOENT, "there is no pool %u; there are %u, numbered from 0", pool,
-				  core->n_pools);
-	return PAGED_OK;
-}
-
-static enum paged_status
-request_check_n(uint32_t n, struct paged_error *error)
-{
-	if (n == 0)
-		return paged_fail(error, PAGED_ERR_INVALID, "the request names no sequence");
-	if (n > PAGED_MAX_REQUEST_SEQS)
-		return paged_fail(error, PAGED_ERR_LIMIT, "the request names %u sequences, at most %u are allowed", n,
-				  PAGED_MAX_REQUEST_SEQS);
-	return PAGED_OK;
-}
-
-/* paged_fail() with "sequence 12.1 of pool llama " before the formatted text. */
-#define seq_fail(core, id, error, status, format, ...)                                        \
-	paged_fail(error, status, "sequence " SEQ_FORMAT " of pool %s " format, SEQ_ARGS(id), \
-		   seq_pool(core, id)->name, __VA_ARGS__)
-
-/* The pool that an id names; the caller has checked that it exists. */
-static struct core_pool *
-seq_pool(const struct core *core, paged_seq_id id)
-{
-	return core->pools[PAGED_SEQ_POOL(id)];
-}
-
-static enum paged_status
-seq_check(struct core *core, const struct core_session *session, paged_seq_id id, struct paged_error *error)
-{
-	struct core_pool *pool;
-	enum paged_status status;
-	uint32_t slot = PAGED_SEQ_SLOT(id), owner;
-
-	if (PAGED_SEQ_GENERATION(id) == 0)
-		return paged_fail(error, PAGED_ERR_INVALID, "%llu is not a sequence id", (unsigned long long)id);
-	status = request_check_pool(core, PAGED_SEQ_POOL(id), error);
-	if (status != PAGED_OK)
-		return status;
-	pool = seq_pool(core, id);
-	if (!page_table_is_live(pool, id))
-		return seq_fail(core, id, error, PAGED_ERR_STALE, "%s", "has ended");
-	owner = page_table_owner(pool, slot);
-	if (owner != session->id)
-		return seq_fail(core, id, error, PAGED_ERR_PERM, "belongs to session %u", owner);
-	if (pool->slots[slot].stamp == core->stamp)
-		return seq_fail(core, id, error, PAGED_ERR_INVALID, "%s", "is named twice");
-	pool->slots[slot].stamp = core->stamp;
-	return PAGED_OK;
-}
-
-/* The checks common to all requests; starts a new stamp. */
-static enum paged_status
-core_request_begin(struct core *core, uint32_t session_id, uint32_t n, struct core_session **session_p,
-		   struct paged_error *error)
-{
-	enum paged_status status = core_session_find_active(core, session_id, session_p, error);
-
-	if (status != PAGED_OK)
-		return status;
-	core->stamp++;
-	return request_check_n(n, error);
-}
-
-static enum paged_status
-request_check_items(struct core *core, uint32_t session_id, uint32_t n, const struct paged_seq_item *items,
-		    struct core_session **session_p, struct paged_error *error)
-{
-	enum paged_status status = core_request_begin(core, session_id, n, session_p, error);
-
-	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
-		status = seq_check(core, *session_p, items[i].seq, error);
-	return status;
-}
-
-/* Adds an item to the request's totals for the pool.  4096 items of 32 bits cannot overflow the 64-bit sum. */
-static void
-request_count(struct core *core, struct core_pool *pool, uint32_t n_pages, uint32_t n_slots)
-{
-	if (pool->stamp != core->stamp) {
-		pool->stamp = core->stamp;
-		pool->n_requested = 0;
-		pool->n_ahead = 0;
-		pool->n_created = 0;
-	}
-	pool->n_requested += n_pages;
-	pool->n_created += n_slots;
-}
-
-static enum paged_status
-request_check_free(struct core_pool *pool, struct paged_error *error)
-{
-	if (pool->n_created > core_pool_n_free_slots(pool))
-		return paged_fail(error, PAGED_ERR_FULL, "pool %s: %u sequences requested, %u of %u slots free",
-				  pool->name, pool->n_created, core_pool_n_free_slots(pool), pool->view.n_slots);
-	if (pool->n_requested > core_pool_n_free(pool))
-		return paged_fail(error, PAGED_ERR_FULL, "pool %s: %llu pages requested, %u free (%u quarantined)",
-				  pool->name, (unsigned long long)pool->n_requested, core_pool_n_free(pool),
-				  pool->n_quarantined);
-	pool->n_spare = region_spare_pages(pool->view.n_pages, core_pool_n_free(pool) - (uint32_t)pool->n_requested);
-	return PAGED_OK;
-}
-
 static enum paged_status
 create_count_pages(struct core *core, struct core_session *session, const struct seq_spec *spec,
 		   struct paged_error *error)
@@ -137,8 +21,20 @@ create_count_pages(struct core *core, struct core_session *session, const struct
 	if (spec->n_tokens > pool->view.max_length)
 		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s: a sequence may hold %u tokens, %u requested",
 				  pool->name, pool->view.max_length, spec->n_tokens);
-	request_count(core, pool, pages_for_tokens(pool, spec->n_tokens), 1);
+	request_count(core, pool, request_pages(pool, spec->n_tokens), 1);
 	return core_session_make_pool(session, spec->pool, error);
+}
+
+/* The checks of a request that names each sequence at most once. */
+static enum paged_status
+request_check_items(struct core *core, uint32_t session_id, uint32_t n, const struct paged_seq_item *items,
+		    struct core_session **session_p, struct paged_error *error)
+{
+	enum paged_status status = request_begin(core, session_id, n, session_p, error);
+
+	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
+		status = request_check_seq(core, *session_p, items[i].seq, true, error);
+	return status;
 }
 
 enum paged_status
@@ -148,7 +44,7 @@ core_seq_create(struct core *core, uint32_t session_id, uint32_t n, const struct
 	struct core_session *session;
 	enum paged_status status;
 
-	status = core_request_begin(core, session_id, n, &session, error);
+	status = request_begin(core, session_id, n, &session, error);
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
 		status = create_count_pages(core, session, &specs[i], error);
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
@@ -161,8 +57,7 @@ core_seq_create(struct core *core, uint32_t session_id, uint32_t n, const struct
 
 		ids[i] = page_table_open(pool, session, specs[i].tag);
 		if (specs[i].n_tokens > 0)
-			page_table_grow(pool, session, PAGED_SEQ_SLOT(ids[i]),
-					pages_for_tokens(pool, specs[i].n_tokens));
+			page_table_grow(pool, session, PAGED_SEQ_SLOT(ids[i]), request_pages(pool, specs[i].n_tokens));
 	}
 	return PAGED_OK;
 }
@@ -171,7 +66,7 @@ core_seq_create(struct core *core, uint32_t session_id, uint32_t n, const struct
 static uint32_t
 reserve_pages(const struct core_pool *pool, const struct paged_seq_item *item)
 {
-	return MAX(page_table_n_pages(pool, PAGED_SEQ_SLOT(item->seq)), pages_for_tokens(pool, item->n_tokens));
+	return MAX(page_table_n_pages(pool, PAGED_SEQ_SLOT(item->seq)), request_pages(pool, item->n_tokens));
 }
 
 /* Further pages that n_ahead asks for. */
@@ -179,7 +74,7 @@ static uint32_t
 reserve_pages_ahead(const struct core_pool *pool, const struct paged_seq_item *item)
 {
 	uint64_t n_tokens = (uint64_t)item->n_tokens + item->n_ahead;
-	uint32_t n_wanted = pages_for_tokens(pool, (uint32_t)MIN(n_tokens, pool->view.max_length));
+	uint32_t n_wanted = request_pages(pool, (uint32_t)MIN(n_tokens, pool->view.max_length));
 	uint32_t n_needs = reserve_pages(pool, item);
 
 	return n_wanted > n_needs ? n_wanted - n_needs : 0;
@@ -188,11 +83,11 @@ reserve_pages_ahead(const struct core_pool *pool, const struct paged_seq_item *i
 static enum paged_status
 reserve_count_pages(struct core *core, const struct paged_seq_item *item, struct paged_error *error)
 {
-	struct core_pool *pool = seq_pool(core, item->seq);
+	struct core_pool *pool = request_pool(core, item->seq);
 
 	if (item->n_tokens > pool->view.max_length)
-		return seq_fail(core, item->seq, error, PAGED_ERR_LIMIT, "may hold %u tokens, %u requested",
-				pool->view.max_length, item->n_tokens);
+		return request_fail(core, item->seq, error, PAGED_ERR_LIMIT, "may hold %u tokens, %u requested",
+				    pool->view.max_length, item->n_tokens);
 	request_count(core, pool, reserve_pages(pool, item) - page_table_n_pages(pool, PAGED_SEQ_SLOT(item->seq)), 0);
 	pool->n_ahead += reserve_pages_ahead(pool, item);
 	return PAGED_OK;
@@ -209,12 +104,12 @@ core_seq_reserve(struct core *core, uint32_t session_id, uint32_t n, const struc
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
 		status = reserve_count_pages(core, &items[i], error);
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
-		status = request_check_free(seq_pool(core, items[i].seq), error);
+		status = request_check_free(request_pool(core, items[i].seq), error);
 	if (status != PAGED_OK)
 		return status;
 
 	for (uint32_t i = 0; i < n; i++) {
-		struct core_pool *pool = seq_pool(core, items[i].seq);
+		struct core_pool *pool = request_pool(core, items[i].seq);
 		uint32_t slot = PAGED_SEQ_SLOT(items[i].seq), n_pages = reserve_pages(pool, &items[i]);
 		uint64_t n_ahead = reserve_pages_ahead(pool, &items[i]);
 
@@ -230,15 +125,15 @@ core_seq_reserve(struct core *core, uint32_t session_id, uint32_t n, const struc
 static enum paged_status
 truncate_check(const struct core *core, const struct paged_seq_item *item, struct paged_error *error)
 {
-	const struct core_pool *pool = seq_pool(core, item->seq);
+	const struct core_pool *pool = request_pool(core, item->seq);
 	uint32_t capacity = page_table_n_pages(pool, PAGED_SEQ_SLOT(item->seq)) * pool->view.page_size;
 
 	if (item->n_ahead != 0)
-		return seq_fail(core, item->seq, error, PAGED_ERR_INVALID, "is truncated, but n_ahead is %u",
-				item->n_ahead);
+		return request_fail(core, item->seq, error, PAGED_ERR_INVALID, "is truncated, but n_ahead is %u",
+				    item->n_ahead);
 	if (item->n_tokens > capacity)
-		return seq_fail(core, item->seq, error, PAGED_ERR_CAPACITY, "has room for %u tokens, cannot keep %u",
-				capacity, item->n_tokens);
+		return request_fail(core, item->seq, error, PAGED_ERR_CAPACITY,
+				    "has room for %u tokens, cannot keep %u", capacity, item->n_tokens);
 	return PAGED_OK;
 }
 
@@ -256,8 +151,8 @@ core_seq_truncate(struct core *core, uint32_t session_id, uint32_t n, const stru
 		return status;
 
 	for (uint32_t i = 0; i < n; i++) {
-		struct core_pool *pool = seq_pool(core, items[i].seq);
-		uint32_t slot = PAGED_SEQ_SLOT(items[i].seq), n_pages = pages_for_tokens(pool, items[i].n_tokens);
+		struct core_pool *pool = request_pool(core, items[i].seq);
+		uint32_t slot = PAGED_SEQ_SLOT(items[i].seq), n_pages = request_pages(pool, items[i].n_tokens);
 
 		if (n_pages < page_table_n_pages(pool, slot))
 			page_table_shrink(pool, session, slot, n_pages, false);
@@ -271,13 +166,13 @@ core_seq_erase(struct core *core, uint32_t session_id, uint32_t n, const paged_s
 	struct core_session *session;
 	enum paged_status status;
 
-	status = core_request_begin(core, session_id, n, &session, error);
+	status = request_begin(core, session_id, n, &session, error);
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
-		status = seq_check(core, session, ids[i], error);
+		status = request_check_seq(core, session, ids[i], true, error);
 	if (status != PAGED_OK)
 		return status;
 	for (uint32_t i = 0; i < n; i++)
-		page_table_close(seq_pool(core, ids[i]), session, PAGED_SEQ_SLOT(ids[i]), false);
+		page_table_close(request_pool(core, ids[i]), session, PAGED_SEQ_SLOT(ids[i]), false);
 	return PAGED_OK;
 }
 
@@ -290,7 +185,7 @@ core_seq_status(const struct core *core, paged_seq_id id, struct paged_seq_entry
 
 	if (status != PAGED_OK)
 		return status;
-	pool = seq_pool(core, id);
+	pool = request_pool(core, id);
 	/* Never REGION_BUSY: no page table is being replaced between two requests. */
 	if (region_snapshot_begin(&pool->view, id, &snapshot) != REGION_READ)
 		return paged_fail(error, PAGED_ERR_STALE, "pool %s: no live sequence " SEQ_FORMAT, pool->name,
@@ -309,7 +204,7 @@ core_seq_status(const struct core *core, paged_seq_id id, struct paged_seq_entry
 uint32_t
 core_seq_pages(const struct core *core, paged_seq_id id, uint32_t from, uint32_t *pages, uint32_t most)
 {
-	const struct core_pool *pool = seq_pool(core, id);
+	const struct core_pool *pool = request_pool(core, id);
 	const _Atomic uint32_t *table = region_page_table(&pool->view, PAGED_SEQ_SLOT(id));
 	uint32_t n = page_table_n_pages(pool, PAGED_SEQ_SLOT(id));
 

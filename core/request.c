@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The checks and the totals that requests have in common. */
+#include "core/core_internal.h"
+
+uint32_t
+request_pages(const struct core_pool *pool, uint32_t tokens)
+{
+	uint32_t page_size = pool->view.page_size;
+
+	return tokens / page_size + (tokens % page_size != 0);
+}
+
+enum paged_status
+request_check_pool(const struct core *core, uint32_t pool, struct paged_error *error)
+{
+	if (pool >= core->n_pools)
+		return paged_fail(error, PAGED_ERR_NOENT, "there is no pool %u; there are %u, numbered from 0", pool,
+				  core->n_pools);
+	return PAGED_OK;
+}
+
+enum paged_status
+request_begin(struct core *core, uint32_t session_id, uint32_t n, struct core_session **session_p,
+	      struct paged_error *error)
+{
+	enum paged_status status = core_session_find_active(core, session_id, session_p, error);
+
+	if (status != PAGED_OK)
+		return status;
+	core->stamp++;
+	if (n == 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "the request names no sequence");
+	if (n > PAGED_MAX_REQUEST_SEQS)
+		return paged_fail(error, PAGED_ERR_LIMIT, "the request names %u sequences, at most %u are allowed", n,
+				  PAGED_MAX_REQUEST_SEQS);
+	return PAGED_OK;
+}
+
+enum paged_status
+request_check_seq(struct core *core, const struct core_session *session, paged_seq_id id, bool once,
+		  struct paged_error *error)
+{
+	struct core_pool *pool;
+	enum paged_status status;
+	uint32_t slot = PAGED_SEQ_SLOT(id), owner;
+
+	if (PAGED_SEQ_GENERATION(id) == 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "%llu is not a sequence id", (unsigned long long)id);
+	status = request_check_pool(core, PAGED_SEQ_POOL(id), error);
+	if (status != PAGED_OK)
+		return status;
+	pool = request_pool(core, id);
+	if (!page_table_is_live(pool, id))
+		return request_fail(core, id, error, PAGED_ERR_STALE, "%s", "has ended");
+	owner = page_table_owner(pool, slot);
+	if (owner != session->id)
+		return request_fail(core, id, error, PAGED_ERR_PERM, "belongs to session %u", owner);
+	if (once && pool->slots[slot].stamp == core->stamp)
+		return request_fail(core, id, error, PAGED_ERR_INVALID, "%s", "is named twice");
+	pool->slots[slot].stamp = core->stamp;
+	return PAGED_OK;
+}
+
+/* 4096 items of 32 bits cannot overflow the 64-bit sums. */
+void
+request_count(struct core *core, struct core_pool *pool, uint32_t n_pages, uint32_t n_slots)
+{
+	if (pool->stamp != core->stamp) {
+		pool->stamp = core->stamp;
+		pool->n_requested = 0;
+		pool->n_ahead = 0;
+		pool->n_created = 0;
+	}
+	pool->n_requested += n_pages;
+	pool->n_created += n_slots;
+}
+
+enum paged_status
+request_check_free(struct core_pool *pool, struct paged_error *error)
+{
+	if (pool->n_created > core_pool_n_free_slots(pool))
+		return paged_fail(error, PAGED_ERR_FULL, "pool %s: %u sequences requested, %u of %u slots free",
+				  pool->name, pool->n_created, core_pool_n_free_slots(pool), pool->view.n_slots);
+	if (pool->n_requested > core_pool_n_free(pool))
+		return paged_fail(error, PAGED_ERR_FULL, "pool %s: %llu pages requested, %u free (%u quarantined)",
+				  pool->name, (unsigned long long)pool->n_requested, core_pool_n_free(pool),
+				  pool->n_quarantined);
+	pool->n_spare = region_spare_pages(pool->view.n_pages, core_pool_n_free(pool) - (uint32_t)pool->n_requested);
+	return PAGED_OK;
+}
