@@ -18,13 +18,14 @@
 
 #include "core/core_internal.h"
 
-/* Flag in audit_page.found: the page is in the free list. */
+/* Flags in audit_page.found: the page is in the free list; a node stands for it. */
 #define LISTED (1u << 30)
+#define PUBLISHED (1u << 29)
 /* XORed into a recorded count, so that a recorded 0 differs from 0, "not recorded yet". */
 #define TAKEN (1u << 31)
 
 struct audit_page {
-	uint32_t found; /* number of entries that name it, or-ed with LISTED */
+	uint32_t found; /* number of entries that name it, or-ed with the flags above */
 	uint32_t count; /* its count in the region ^ TAKEN; 0: not recorded yet */
 };
 
@@ -38,7 +39,7 @@ struct core_audit {
 	uint32_t next_slot, next_entry;   /* the walk's position in the page tables */
 	uint32_t next_listed, end_listed; /* part of the free list still to be recorded */
 	uint32_t next_page;               /* the walk's position in the counts */
-	uint32_t n_referenced, n_quarantined;
+	uint32_t n_referenced, n_cached, n_quarantined;
 };
 
 /* Records the first inconsistency; later ones are ignored. */
@@ -135,24 +136,32 @@ audit_count(struct core_audit *audit, uint32_t page)
 {
 	const struct region_page *record = region_page(&audit->pool->view, page);
 
-	if (page < audit->high_page && audit->pages[page].count == 0)
-		audit->pages[page].count = atomic_load_explicit(&record->count, memory_order_relaxed) ^ TAKEN;
+	if (page >= audit->high_page || audit->pages[page].count != 0)
+		return;
+	audit->pages[page].count = atomic_load_explicit(&record->count, memory_order_relaxed) ^ TAKEN;
+	if (atomic_load_explicit(&record->flags, memory_order_relaxed) & REGION_PAGE_PUBLISHED)
+		audit->pages[page].found |= PUBLISHED;
 }
 
 /* Compares the count of a page with its entries; page tables and free list have been walked. */
 static void
 audit_check_page(struct core_audit *audit, uint32_t page)
 {
-	uint32_t n_entries = audit->pages[page].found & ~LISTED, count = audit->pages[page].count ^ TAKEN;
-	bool listed = audit->pages[page].found & LISTED;
+	uint32_t n_entries = audit->pages[page].found & ~(LISTED | PUBLISHED);
+	uint32_t count = audit->pages[page].count ^ TAKEN;
+	bool listed = audit->pages[page].found & LISTED, published = audit->pages[page].found & PUBLISHED;
 
+	if (published && (listed || count == REGION_PAGE_QUARANTINED))
+		audit_fail(audit, "page %u is published and %s", page, listed ? "in the free list" : "in quarantine");
 	if (count == REGION_PAGE_QUARANTINED) {
 		audit->n_quarantined++;
 		count = 0;
 	} else if (count != 0) {
 		audit->n_referenced++;
+	} else if (published) {
+		audit->n_cached++;
 	} else if (!listed && n_entries == 0) {
-		audit_fail(audit, "page %u is neither counted nor in the free list", page);
+		audit_fail(audit, "page %u is neither counted nor published nor in the free list", page);
 	}
 	if (count != n_entries)
 		audit_fail(audit, "page %u: count %u, but %u page table entries name it", page, count, n_entries);
@@ -216,13 +225,17 @@ audit_read_header(struct core_audit *audit)
 		.n_pages = pool->view.n_pages,
 		.n_free = atomic_load_explicit(&header->n_free, memory_order_relaxed),
 		.n_referenced = atomic_load_explicit(&header->n_referenced, memory_order_relaxed),
+		.n_cached = atomic_load_explicit(&header->n_cached, memory_order_relaxed),
 		.n_quarantined = atomic_load_explicit(&header->n_quarantined, memory_order_relaxed),
 	};
 	if (audit->result.n_free != core_pool_n_free(pool) || audit->result.n_referenced != pool->n_referenced ||
-	    audit->result.n_quarantined != pool->n_quarantined)
-		audit_fail(audit, "the region has %u free, %u referenced, %u quarantined pages, the core %u, %u, %u",
-			   audit->result.n_free, audit->result.n_referenced, audit->result.n_quarantined,
-			   core_pool_n_free(pool), pool->n_referenced, pool->n_quarantined);
+	    audit->result.n_cached != pool->n_cached || audit->result.n_quarantined != pool->n_quarantined)
+		audit_fail(audit,
+			   "the region has %u free, %u referenced, %u cached, %u quarantined pages, the core %u, %u, "
+			   "%u, %u",
+			   audit->result.n_free, audit->result.n_referenced, audit->result.n_cached,
+			   audit->result.n_quarantined, core_pool_n_free(pool), pool->n_referenced, pool->n_cached,
+			   pool->n_quarantined);
 }
 
 enum paged_status
@@ -259,12 +272,16 @@ core_audit_end(struct core_audit *audit, struct paged_check_result *result, stru
 	const struct paged_check_result *said = &audit->result;
 	enum paged_status status;
 
-	if (audit->n_referenced != said->n_referenced || audit->n_quarantined != said->n_quarantined)
-		audit_fail(audit, "counted %u referenced and %u quarantined pages, the accounting says %u and %u",
-			   audit->n_referenced, audit->n_quarantined, said->n_referenced, said->n_quarantined);
-	if ((uint64_t)said->n_free + audit->n_referenced + audit->n_quarantined != said->n_pages)
-		audit_fail(audit, "%u free + %u referenced + %u quarantined are not %u pages", said->n_free,
-			   audit->n_referenced, audit->n_quarantined, said->n_pages);
+	if (audit->n_referenced != said->n_referenced || audit->n_cached != said->n_cached ||
+	    audit->n_quarantined != said->n_quarantined)
+		audit_fail(
+			audit,
+			"counted %u referenced, %u cached and %u quarantined pages, the accounting says %u, %u and %u",
+			audit->n_referenced, audit->n_cached, audit->n_quarantined, said->n_referenced, said->n_cached,
+			said->n_quarantined);
+	if ((uint64_t)said->n_free + audit->n_referenced + audit->n_cached + audit->n_quarantined != said->n_pages)
+		audit_fail(audit, "%u free + %u referenced + %u cached + %u quarantined are not %u pages", said->n_free,
+			   audit->n_referenced, audit->n_cached, audit->n_quarantined, said->n_pages);
 	*result = audit->result;
 	status = region_verdict(result, audit->error.status, &audit->error);
 	if (status != PAGED_OK)

@@ -42,7 +42,7 @@ check_quarantines(const struct core *core, const struct core_pool *pool, struct 
 		if (pool->index >= session->n_pools)
 			continue;
 		for (uint32_t page = session->pools[pool->index].first_page; status == PAGED_OK && page != NONE;
-		     page = pool->links[page]) {
+		     page = pool->pages[page].next) {
 			status = check_quarantined_page(pool, seen, page, error);
 			n_quarantined++;
 		}
@@ -106,5 +106,7 @@ core_check(struct core *core, uint32_t pool_index, struct paged_check_result *re
 		status = check_quarantines(core, pool, error);
 	if (status == PAGED_OK)
 		status = check_slot_lists(core, pool, error);
+	if (status == PAGED_OK)
+		status = check_index(pool, error);
 	return region_verdict(result, status, error);
 }

@@ -36,6 +36,13 @@ core_destroy(struct core *core)
 	free(core);
 }
 
+void
+core_set_now(struct core *core, uint64_t now_ms)
+{
+	if (now_ms > core->now_ms)
+		core->now_ms = now_ms;
+}
+
 static bool
 pool_by_name(const struct core *core, const char *name, uint32_t *pool_p)
 {

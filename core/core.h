@@ -3,7 +3,8 @@
  * core.h - the owner's state machine: pools, page tables, reference counts, sessions
  *
  * The core is pure: no I/O, no clock, no randomness.  The daemon drives it
- * from its event loop; an embedded client runs it inside its own process.
+ * from its event loop; an embedded client runs it inside its own process.  Time is
+ * what core_set_now() said last; random bytes are parameters.
  * The core writes the table regions (common/region.h), whose memory the
  * caller provides.  It knows pages only by number, not where their bytes lie.
  *
@@ -30,6 +31,7 @@
 #include <stddef.h>
 
 #include "common/paged_reports.h"
+#include "common/prefix.h"
 #include "common/region.h"
 #include "common/sequence.h"
 #include "common/status.h"
@@ -42,6 +44,9 @@ enum paged_status core_create(const uint8_t boot_id[REGION_BOOT_ID_SIZE], struct
 /** core_destroy - free everything except the regions, which the caller owns; accepts NULL */
 void core_destroy(struct core *core);
 
+/** core_set_now - set the time, in milliseconds of a clock that never goes back; call it before each request */
+void core_set_now(struct core *core, uint64_t now_ms);
+
 /* Pools */
 
 struct core_pool_params {
@@ -51,6 +56,8 @@ struct core_pool_params {
 	uint32_t n_slots;
 	uint32_t max_length;                      /* tokens a sequence may reserve */
 	bool publish;                             /* sequences can be published */
+	uint32_t free_pages;                      /* core_tick() evicts cached pages while fewer are free */
+	uint32_t pin_limit;                       /* most pages that pins may name */
 	uint64_t seed;                            /* random; of the hashes of block keys */
 	uint8_t memory_id[REGION_MEMORY_ID_SIZE]; /* random; of the memory that holds the pages */
 };
@@ -87,6 +94,15 @@ const struct region_view *core_pool_view(const struct core *core, uint32_t pool)
  */
 void core_pool_free_list(const struct core *core, uint32_t pool, uint32_t *pages);
 
+/**
+ * core_pool_lru - the cached pages from the coldest to the hottest; with `pinned` the pinned ones, else the others
+ *
+ * Used by tests that compare the order with their model's.
+ * @param[out] pages  array with room for the pool's cached pages
+ * @return number of pages written
+ */
+uint32_t core_pool_lru(const struct core *core, uint32_t pool, bool pinned, uint32_t *pages);
+
 /* Sessions and members */
 
 /** core_session_open - open a session with its first member; ids count from 1 and are never reused */
@@ -111,9 +127,10 @@ void core_member_leave(struct core *core, uint32_t member);
 enum paged_status core_session_end(struct core *core, uint32_t session, struct paged_error *error);
 
 /**
- * core_wake - wake the workers that wait for free pages of a pool (region_free_wait())
+ * core_wake - wake the workers that wait for free pages (region_free_wait()) or for changes of the index
+ * (region_ring_wait())
  *
- * Call it after requests and after core_reap().  No other function of the core makes system calls,
+ * Call it after requests, core_tick() and core_reap().  No other function of the core makes system calls,
  * except those of the allocator, and mmap() and munmap() when a pool is created or destroyed.
  */
 void core_wake(struct core *core);
@@ -133,6 +150,17 @@ bool core_session_next(const struct core *core, uint32_t after, struct paged_ses
 
 /** core_member_session - the member's session; 0 if the member has left or never existed */
 uint32_t core_member_session(const struct core *core, uint32_t member);
+
+/**
+ * core_tick - work that no request waits for: evict ahead of need, and end the pins that have expired
+ *
+ * @param[in] budget_pages  approximate number of pages to touch
+ * @return true: there is more to do now, call again
+ */
+bool core_tick(struct core *core, uint32_t budget_pages);
+
+/** core_next_deadline - the time of the first pin to expire, in milliseconds of core_set_now(); 0: no pin */
+uint64_t core_next_deadline(const struct core *core);
 
 /*
  * Requests on sequences, which may be of several pools.  `session` must be
@@ -158,9 +186,11 @@ enum paged_status core_seq_create(struct core *core, uint32_t session, uint32_t 
  * n_tokens is absolute: a sequence that already has this capacity does not
  * change.  Pages are taken for one item after the other, in the order of the
  * items.  Each item takes the last pages of the free list and keeps their
- * order, as PyTorch's PagedAttention does.  Pages for item.n_ahead are taken
- * as far as the pool has pages to spare (region_spare_pages()), shared among
- * the items in proportion to what each asks for.
+ * order, as PyTorch's PagedAttention does.  If fewer pages are free than the request
+ * takes, cached pages are evicted first, the coldest first; each evicted page goes to
+ * the end of the free list.  Pages for item.n_ahead are taken as far as the pool has
+ * pages to spare (region_spare_pages()), shared among the items in proportion to what
+ * each asks for.
  *
  * @retval PAGED_ERR_FULL     the pool has too few pages for the whole request; error has requested, free, quarantined
  * @retval PAGED_ERR_LIMIT    n_tokens above the pool's max_length, or n above PAGED_MAX_REQUEST_SEQS
@@ -182,6 +212,56 @@ enum paged_status core_seq_reserve(struct core *core, uint32_t session, uint32_t
  */
 enum paged_status core_seq_truncate(struct core *core, uint32_t session, uint32_t n, const struct paged_seq_item *items,
 				    struct paged_error *error);
+
+/** Pages to publish. */
+struct core_publish {
+	paged_seq_id seq;
+	uint64_t version; /* of the sequence's page table when the caller decided to publish */
+	uint32_t from;    /* page that keys begin with */
+	struct prefix_keys keys;
+};
+
+/**
+ * core_seq_publish - store nodes for pages [from, from + keys.n_pages) of each sequence
+ *
+ * The caller promises that their K and V were written.  Pages before the sequence's `published` are passed over.  A
+ * page for whose prefix there is a node already stays private: that node stands for it.  If a node that the sequence's
+ * published part depends on was evicted, `published` becomes 0 and nothing is stored; the caller publishes from page 0.
+ *
+ * @param[out] n_published  [n] pages published in all; less than from + n_pages: go on from there.  Written on OK only.
+ * @retval PAGED_ERR_STALE        another version of the page table
+ * @retval PAGED_ERR_INVALID      `from` is past what is published; a token id is PREFIX_NO_TOKENS; a page is a node
+ * with another block key or parent; extra_page is not ascending
+ * @retval PAGED_ERR_CAPACITY     the sequence has fewer pages
+ * @retval PAGED_ERR_UNSUPPORTED  the pool publishes nothing
+ * @retval PAGED_ERR_LIMIT, PAGED_ERR_PERM, PAGED_ERR_NOENT
+ */
+enum paged_status core_seq_publish(struct core *core, uint32_t session, uint32_t n,
+				   const struct core_publish *publishes, uint32_t *n_published,
+				   struct paged_error *error);
+
+/**
+ * core_prefix_pin - evict the chain that ends with a node only after all pages that are not pinned
+ *
+ * A pin ends after `seconds`, or when it is replaced by another of the same node; 0 seconds: ends it now.  The chains
+ * of all pins have at most the pool's pin_limit pages in all.
+ *
+ * @param[out] n_pages_p  pages of the chain
+ * @retval PAGED_ERR_STALE  the node is gone, or one before it
+ * @retval PAGED_ERR_LIMIT  the pool's pin_limit, or seconds above a year
+ * @retval PAGED_ERR_RANGE, PAGED_ERR_NOENT, PAGED_ERR_NOMEM
+ */
+enum paged_status core_prefix_pin(struct core *core, uint32_t pool, uint32_t page, uint64_t serial, uint32_t seconds,
+				  uint32_t *n_pages_p, struct paged_error *error);
+
+/**
+ * core_prefix_evict - free up to n cached pages, the coldest first
+ *
+ * Pinned pages are evicted after all others.  n 0: all.
+ * @return pages freed; at most CORE_MAX_EVICT, so that no call takes long
+ */
+#define CORE_MAX_EVICT 4096u
+uint32_t core_prefix_evict(struct core *core, uint32_t pool, uint32_t n);
 
 /** core_seq_erase - end the sequences and free their pages; the ids are stale at once */
 enum paged_status core_seq_erase(struct core *core, uint32_t session, uint32_t n, const paged_seq_id *ids,

@@ -4,7 +4,9 @@
  *
  *   core.c           create and destroy; pools by name
  *   pool.c           one pool: its arrays and its page accounting
- *   pages.c          free list and quarantine
+ *   pages.c          the states of a page: free, referenced, cached, quarantined
+ *   node.c           the index of published pages: store, remove
+ *   lru.c            cached pages by age; eviction
  *   page_table.c     a slot and its page table; the only writer of both
  *   idmap.c          map of session and member ids
  *   session.c        begin and end of sessions and members
@@ -13,6 +15,8 @@
  *   session_cleanup.c           cleanup of ended sessions, in steps
  *   request.c        checks and totals that requests have in common
  *   sequence.c       requests on sequences: create, reserve, truncate, erase
+ *   publish.c        request: publish
+ *   pin.c            pins of prefixes
  *   audit.c          audit of the page accounting, in steps
  *   check.c          the audit and a check of all lists, in one call
  *
@@ -34,6 +38,37 @@ struct pool_slot {
 	uint32_t previous; /* in the session's list */
 	uint32_t next;     /* in the session's list, or in the list of free slots */
 	uint64_t stamp;    /* of the last request that named it; finds ids named twice */
+	/*
+	 * The tip is the node that stands for the last published page.  The twin is the deepest node in the tip's chain
+	 * that the page table does not name: another sequence published the same prefix first.  Serial 0: none.
+	 */
+	struct node_ref {
+		uint64_t serial;
+		uint32_t page;
+	} tip, twin;
+};
+
+/** State of a page that is not in the region. */
+struct pool_page {
+	uint32_t previous;        /* in the list of cached or of pinned pages, the colder one */
+	uint32_t next;            /* the hotter one; or the next page of a quarantine */
+	uint32_t bucket_previous; /* the node before this one in its bucket */
+	uint32_t n_pins : 30;     /* pins that cover the node */
+	uint32_t listed : 1;      /* in the list of cached or of pinned pages */
+	uint32_t marked : 1;      /* by the request or walk under way */
+};
+
+/** Cached pages, from the coldest, which is evicted first, to the hottest. */
+struct page_list {
+	uint32_t coldest;
+	uint32_t hottest;
+};
+
+/** A pin: the chain that ends with a node is evicted only after all pages that are not pinned. */
+struct pool_pin {
+	uint64_t deadline_ms;
+	uint32_t n_nodes;
+	struct node_ref *nodes; /* [n_nodes] from the last to the first */
 };
 
 struct core_pool {
@@ -50,10 +85,22 @@ struct core_pool {
 	uint32_t *stack;
 	uint32_t n_stack;
 	uint32_t high_page; /* pages at or above were never used */
-	uint32_t *links;    /* by quarantined page: the next page of the quarantine */
+	struct pool_page *pages;
 	uint32_t n_referenced;
+	uint32_t n_cached;
 	uint32_t n_quarantined;
 	uint32_t n_free_woken; /* n_free at the last region_free_wake() */
+	uint64_t ring_woken;   /* ring_head at the last region_ring_wake() */
+	uint32_t n_changes;    /* nested core_pool_change_begin() */
+
+	/* Cached pages; a cached page is in `pinned` while a pin covers it, else in `lru`. */
+	struct page_list lru, pinned;
+	uint32_t *walk[2];   /* scratch of lru_release() */
+	uint32_t free_pages; /* core_tick() evicts while fewer are free */
+	struct pool_pin *pins;
+	uint32_t n_pins;
+	uint32_t pin_limit;   /* most nodes in all pins, each pin counted */
+	uint32_t n_pin_nodes; /* nodes in all pins, each pin counted */
 
 	/* Free slots: a LIFO list of freed slots, then high_slot and above. */
 	struct pool_slot *slots;
@@ -66,6 +113,7 @@ struct core_pool {
 	/* Totals of the request whose number is `stamp`. */
 	uint64_t stamp;
 	uint64_t n_requested; /* pages */
+	uint64_t n_taken;     /* pages that the request takes: n_requested and those taken ahead */
 	uint64_t n_ahead;     /* further pages, taken only as far as n_spare allows */
 	uint32_t n_spare;     /* pages to spare once n_requested are taken */
 	uint32_t n_created;   /* slots */
@@ -107,6 +155,7 @@ struct idmap {
 
 struct core {
 	uint8_t boot_id[REGION_BOOT_ID_SIZE];
+	uint64_t now_ms;
 	struct core_pool **pools;
 	uint32_t n_pools;
 	struct idmap sessions;
@@ -118,6 +167,33 @@ struct core {
 	uint64_t max_array_bytes;                      /* quota of a session */
 	uint64_t last_array;                           /* number of the array completed last */
 };
+
+/* Fields of the region: only the owner writes them, and a seqlock or a serial orders the stores. */
+
+static inline uint32_t
+load_u32(const _Atomic uint32_t *field)
+{
+	return atomic_load_explicit(field, memory_order_relaxed);
+}
+
+static inline uint64_t
+load_u64(const _Atomic uint64_t *field)
+{
+	return atomic_load_explicit(field, memory_order_relaxed);
+}
+
+static inline void
+store_u32(_Atomic uint32_t *field, uint32_t value)
+{
+	atomic_store_explicit(field, value, memory_order_relaxed);
+}
+
+/** counter_add - add to a counter that only the owner writes */
+static inline void
+counter_add(_Atomic uint64_t *counter, uint64_t n)
+{
+	atomic_store_explicit(counter, load_u64(counter) + n, memory_order_relaxed);
+}
 
 /** page_table_owner - the id of the session that the slot's sequence belongs to; 0: the slot is free */
 static inline uint32_t
@@ -142,11 +218,18 @@ enum paged_status core_pool_create(const struct core_pool_params *params, uint32
 				   struct paged_error *error);
 void core_pool_destroy(struct core_pool *pool);
 
-/** core_pool_change_begin - make `change` odd until core_pool_change_end(): region_check() then repeats its walk */
+/**
+ * core_pool_change_begin - make `change` odd until core_pool_change_end(): region_check() then repeats its walk
+ *
+ * Calls may be nested.
+ */
 void core_pool_change_begin(struct core_pool *pool);
 void core_pool_change_end(struct core_pool *pool);
 
 uint32_t core_pool_n_free(const struct core_pool *pool);
+
+/** core_pool_n_available - free pages, and cached ones, which a request evicts */
+uint32_t core_pool_n_available(const struct core_pool *pool);
 uint32_t core_pool_n_free_slots(const struct core_pool *pool);
 
 /* pages.c; call between core_pool_change_begin() and core_pool_change_end() */
@@ -154,14 +237,40 @@ uint32_t core_pool_n_free_slots(const struct core_pool *pool);
 /** pages_allocate - take the last n pages of the free list, in list order, with count 1; at least n must be free */
 void pages_allocate(struct core_pool *pool, _Atomic uint32_t *entries, uint32_t n);
 
-/** pages_unref - drop one reference of each page; a page without references is freed, or quarantined on request */
-void pages_unref(struct core_pool *pool, struct core_session *session, const _Atomic uint32_t *entries, uint32_t n,
+/**
+ * pages_unref - drop one reference of each page
+ *
+ * A page without references is cached if a node stands for it and the node has a parent.  Else it is freed; if it was
+ * never published and `quarantine` says so, it is quarantined.  Cached pages are in no list yet: call lru_release().
+ *
+ * @return true: a page is now cached
+ */
+bool pages_unref(struct core_pool *pool, struct core_session *session, const _Atomic uint32_t *entries, uint32_t n,
 		 bool quarantine);
+
+/** pages_publish - a node stands for the page from now on */
+void pages_publish(struct core_pool *pool, uint32_t page);
+
+/** pages_unpublish - no node stands for the page any more; a cached page becomes free */
+void pages_unpublish(struct core_pool *pool, uint32_t page);
 
 /** pages_free_quarantined - free up to n pages of the session's quarantine, oldest first; returns how many */
 uint32_t pages_free_quarantined(struct core_pool *pool, struct core_session *session, uint32_t n);
 
 /* page_table.c */
+
+/** page_table_published - tokens that nodes stand for */
+static inline uint32_t
+page_table_published(const struct core_pool *pool, uint32_t slot)
+{
+	return atomic_load_explicit(&region_slot(&pool->view, slot)->published, memory_order_relaxed);
+}
+
+/** page_table_set_published - store how far the sequence is published */
+void page_table_set_published(struct core_pool *pool, uint32_t slot, uint32_t n_pages);
+
+/** page_table_protect - no token before `tokens` may be written from now on */
+void page_table_protect(struct core_pool *pool, uint32_t slot, uint32_t tokens);
 
 /** page_table_is_live - true: the id names a live sequence */
 bool page_table_is_live(const struct core_pool *pool, paged_seq_id id);
@@ -172,12 +281,106 @@ paged_seq_id page_table_open(struct core_pool *pool, struct core_session *sessio
 /** page_table_grow - extend the page table to n_pages; n_pages exceeds its size, and the difference must be free */
 void page_table_grow(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t n_pages);
 
+/**
+ * page_table_limit_published - lower what is published to at most n_pages
+ *
+ * The tip becomes the node of the last of them.  If that page has no node, nothing counts as published.
+ */
+void page_table_limit_published(struct core_pool *pool, uint32_t slot, uint32_t n_pages);
+
+/** page_table_truncate - keep the pages of the first `tokens` tokens, and free the others */
+void page_table_truncate(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t tokens);
+
 /** page_table_shrink - shorten the page table to n_pages; the dropped pages are quarantined on request, else freed */
 void page_table_shrink(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t n_pages,
 		       bool quarantine);
 
 /** page_table_close - end the sequence and drop its pages as page_table_shrink() does */
 void page_table_close(struct core_pool *pool, struct core_session *session, uint32_t slot, bool quarantine);
+
+/* node.c; call between core_pool_change_begin() and core_pool_change_end() */
+
+/** node_is_live - true: the reference names the page's present node */
+static inline bool
+node_is_live(const struct core_pool *pool, const struct node_ref *ref)
+{
+	return ref->serial != 0 &&
+	       atomic_load_explicit(&region_node(&pool->view, ref->page)->serial, memory_order_relaxed) == ref->serial;
+}
+
+/** page_is_published - true: the page has a node */
+static inline bool
+page_is_published(const struct core_pool *pool, uint32_t page)
+{
+	return (atomic_load_explicit(&region_page(&pool->view, page)->flags, memory_order_relaxed) &
+		REGION_PAGE_PUBLISHED) != 0;
+}
+
+static inline uint32_t
+page_count(const struct core_pool *pool, uint32_t page)
+{
+	return atomic_load_explicit(&region_page(&pool->view, page)->count, memory_order_relaxed);
+}
+
+/** node_ref - a reference to the page's node */
+struct node_ref node_ref(const struct core_pool *pool, uint32_t page);
+
+/** node_position - the node as a place to search from; serial 0: the root */
+struct prefix_position node_position(const struct core_pool *pool, const struct node_ref *ref);
+
+/** node_parent - the node's parent, which may be gone; serial 0: the node is the first of its chain */
+struct node_ref node_parent(const struct core_pool *pool, uint32_t page);
+
+/** node_is_orphan - true: the node's parent is gone, so no search finds the node */
+bool node_is_orphan(const struct core_pool *pool, uint32_t page);
+
+/** node_store - publish a page as the child of `parent` with this block key, whose hash is `hash` */
+void node_store(const struct core *core, struct core_pool *pool, uint32_t page, const struct prefix_position *parent,
+		const struct prefix_block *block, uint64_t hash);
+
+/** node_prefetch - prefetch what node_store() writes of a page */
+void node_prefetch(const struct core_pool *pool, uint32_t page);
+
+/** bucket_prefetch - prefetch the first node of a hash's bucket */
+void bucket_prefetch(const struct core_pool *pool, uint64_t hash);
+
+/** node_remove - take the page's node out of the index; the page must be in no list */
+void node_remove(struct core_pool *pool, uint32_t page);
+
+/** node_count_orphan - count a node that was removed because it was an orphan */
+void node_count_orphan(struct core_pool *pool);
+
+/* lru.c; call between core_pool_change_begin() and core_pool_change_end() */
+
+/** lru_unlist - take a page out of its list, if it is in one */
+void lru_unlist(struct core_pool *pool, uint32_t page);
+
+/** lru_touch - move a cached page to the hot end of the list that it belongs to */
+void lru_touch(struct core_pool *pool, uint32_t page);
+
+/**
+ * lru_release - put the cached pages of a page table that dropped entries [n_keep, n) into the list
+ *
+ * They and their cached ancestors move to the hot end, the deepest first, so that a page is always colder than its
+ * parent: tails are evicted before heads.
+ *
+ * @param[in] tip  of the sequence before the drop, which stood for page n_published - 1
+ */
+void lru_release(struct core_pool *pool, uint32_t slot, uint32_t n_keep, uint32_t n, const struct node_ref *tip,
+		 uint32_t n_published);
+
+/** lru_evict - free the n coldest cached pages; fewer if there are fewer; pinned pages last, or with pinned false not
+ * at all */
+uint32_t lru_evict(struct core_pool *pool, uint32_t n, bool pinned);
+
+/** lru_make_room - evict until n_pages are free; that many are free or cached */
+void lru_make_room(struct core_pool *pool, uint64_t n_pages);
+
+/* pin.c */
+
+/** pins_expire - end the pins whose deadline has passed; returns the number of nodes that they named */
+uint32_t pins_expire(struct core *core, struct core_pool *pool);
+void pins_free(struct core_pool *pool);
 
 /* request.c: checks and totals that requests have in common */
 
@@ -219,7 +422,7 @@ void audit_page_table(struct core_audit *audit, uint32_t slot, uint32_t n_pages)
 /** audit_free_list - record the stack of free pages; call it before the stack drops its entries from n on */
 void audit_free_list(struct core_audit *audit, uint32_t n);
 
-/** audit_count - record a page's count; call it before the count changes */
+/** audit_count - record a page's count and flags; call it before either changes */
 void audit_count(struct core_audit *audit, uint32_t page);
 
 /* idmap.c */
@@ -240,6 +443,11 @@ void idmap_remove(struct idmap *map, uint32_t id);
 
 /** core_arrays_free - drop all arrays of a session that ends */
 void core_arrays_free(struct core_session *session);
+
+/* check_index.c */
+
+/** check_index - verify nodes, buckets and the lists of cached pages */
+enum paged_status check_index(const struct core_pool *pool, struct paged_error *error);
 
 /* session_query.c */
 

@@ -5,13 +5,18 @@ noinst_LTLIBRARIES += %D%/libcore.la
 	%D%/array.h \
 	%D%/audit.c \
 	%D%/check.c \
+	%D%/check_index.c \
 	%D%/core.c \
 	%D%/core.h \
 	%D%/core_internal.h \
 	%D%/idmap.c \
+	%D%/lru.c \
+	%D%/node.c \
 	%D%/page_table.c \
 	%D%/pages.c \
+	%D%/pin.c \
 	%D%/pool.c \
+	%D%/publish.c \
 	%D%/request.c \
 	%D%/session_cleanup.c \
 	%D%/sequence.c \

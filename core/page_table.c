@@ -7,18 +7,6 @@
 
 #include "common/fault.h"
 
-static uint32_t
-load_u32(const _Atomic uint32_t *field)
-{
-	return atomic_load_explicit(field, memory_order_relaxed);
-}
-
-static void
-store_u32(_Atomic uint32_t *field, uint32_t value)
-{
-	atomic_store_explicit(field, value, memory_order_relaxed);
-}
-
 /* Seqlock, writer's side: a reader that sees a store made after this call also sees an odd or a newer version. */
 static void
 slot_change_begin(struct region_slot *slot)
@@ -120,11 +108,14 @@ page_table_open(struct core_pool *pool, struct core_session *session, const char
 	store_u32(&slot->capacity, 0);
 	store_u32(&slot->writable_from, 0);
 	store_u32(&slot->length, 0);
+	store_u32(&slot->published, 0);
 	store_u32(&slot->generation, generation);
 	store_u32(&slot->owner, session->id);
 	slot_change_end(slot);
 	core_pool_change_end(pool);
 	page_table_link(pool, session, index);
+	pool->slots[index].tip.serial = 0;
+	pool->slots[index].twin.serial = 0;
 	/* Writes only where a tag is or was: untouched memory of tags stays unpopulated. */
 	if (tag[0] != '\0' || pool->tags[index][0] != '\0')
 		snprintf(pool->tags[index], sizeof(pool->tags[index]), "%s", tag);
@@ -146,43 +137,93 @@ page_table_grow(struct core_pool *pool, struct core_session *session, uint32_t s
 	session->n_pages += n_pages - n_before;
 }
 
-/* Shortens the page table to n_pages; with close, also ends the sequence. */
-static void
-page_table_replace(struct core_pool *pool, struct core_session *session, uint32_t slot_index, uint32_t n_pages,
-		   bool close, bool quarantine)
+void
+page_table_set_published(struct core_pool *pool, uint32_t slot, uint32_t n_pages)
+{
+	store_u32(&region_slot(&pool->view, slot)->published, n_pages * pool->view.page_size);
+}
+
+void
+page_table_protect(struct core_pool *pool, uint32_t slot_index, uint32_t tokens)
 {
 	struct region_slot *slot = region_slot(&pool->view, slot_index);
+
+	if (load_u32(&slot->writable_from) < tokens)
+		store_u32(&slot->writable_from, tokens);
+}
+
+void
+page_table_limit_published(struct core_pool *pool, uint32_t slot_index, uint32_t n_pages)
+{
+	struct pool_slot *own = &pool->slots[slot_index];
+	uint32_t page;
+
+	if (n_pages >= page_table_published(pool, slot_index) / pool->view.page_size)
+		return;
+	own->tip.serial = 0;
+	if (n_pages > 0) {
+		page = load_u32(&region_page_table(&pool->view, slot_index)[n_pages - 1]);
+		if (page_is_published(pool, page) && !node_is_orphan(pool, page))
+			own->tip = node_ref(pool, page);
+	}
+	page_table_set_published(pool, slot_index, own->tip.serial != 0 ? n_pages : 0);
+}
+
+/* Shortens the page table to n_pages, n_whole of them whole; with close, also ends the sequence. */
+static void
+page_table_replace(struct core_pool *pool, struct core_session *session, uint32_t slot_index, uint32_t n_pages,
+		   uint32_t n_whole, bool close, bool quarantine)
+{
+	struct region_slot *slot = region_slot(&pool->view, slot_index);
+	const _Atomic uint32_t *table = region_page_table(&pool->view, slot_index);
 	uint32_t n_before = page_table_n_pages(pool, slot_index);
+	uint32_t n_published = page_table_published(pool, slot_index) / pool->view.page_size;
 	uint32_t capacity = n_pages * pool->view.page_size;
+	struct node_ref tip = pool->slots[slot_index].tip;
 
 	if (pool->audit != NULL)
 		audit_page_table(pool->audit, slot_index, n_pages);
 	core_pool_change_begin(pool);
-	slot_change_begin(slot);
-	store_u32(&slot->capacity, capacity);
-	if (load_u32(&slot->length) > capacity)
-		store_u32(&slot->length, capacity);
-	if (close)
-		store_u32(&slot->owner, 0);
-	slot_change_end(slot);
+	if (n_pages < n_before || close) {
+		slot_change_begin(slot);
+		store_u32(&slot->capacity, capacity);
+		if (load_u32(&slot->length) > capacity)
+			store_u32(&slot->length, capacity);
+		page_table_limit_published(pool, slot_index, n_whole);
+		if (load_u32(&slot->writable_from) > capacity)
+			store_u32(&slot->writable_from, capacity);
+		if (close)
+			store_u32(&slot->owner, 0);
+		slot_change_end(slot);
+	} else {
+		page_table_limit_published(pool, slot_index, n_whole);
+	}
 	/* The dropped entries are still in the page table; other readers ignore entries past the capacity. */
-	pages_unref(pool, session, region_page_table(&pool->view, slot_index) + n_pages, n_before - n_pages,
-		    quarantine);
+	if (pages_unref(pool, session, table + n_pages, n_before - n_pages, quarantine))
+		lru_release(pool, slot_index, n_pages, n_before, &tip, n_published);
 	core_pool_change_end(pool);
 	session->n_pages -= n_before - n_pages;
+}
+
+void
+page_table_truncate(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t tokens)
+{
+	uint32_t page_size = pool->view.page_size, n_whole = tokens / page_size;
+
+	page_table_replace(pool, session, slot, n_whole + (tokens % page_size != 0), n_whole, false, false);
 }
 
 void
 page_table_shrink(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t n_pages,
 		  bool quarantine)
 {
-	page_table_replace(pool, session, slot, n_pages, false, quarantine);
+	page_table_replace(pool, session, slot, n_pages, n_pages, false, quarantine);
 }
 
 void
 page_table_close(struct core_pool *pool, struct core_session *session, uint32_t slot, bool quarantine)
 {
-	page_table_replace(pool, session, slot, 0, true, quarantine);
+	page_table_replace(pool, session, slot, 0, 0, true, quarantine);
 	page_table_unlink(pool, session, slot);
 	slot_recycle(pool, slot);
 }

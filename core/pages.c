@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The states of a page: free, referenced, quarantined.  No other file changes them. */
+/* The states of a page: free, referenced, cached, quarantined.  No other file changes them. */
 #include "core/core_internal.h"
 
 #include <assert.h>
@@ -7,18 +7,20 @@
 
 #include "common/fault.h"
 
-static _Atomic uint32_t *
-page_count(const struct core_pool *pool, uint32_t page)
-{
-	return &region_page(&pool->view, page)->count;
-}
-
 static void
 page_count_store(struct core_pool *pool, uint32_t page, uint32_t count)
 {
 	if (pool->audit != NULL)
 		audit_count(pool->audit, page);
-	atomic_store_explicit(page_count(pool, page), count, memory_order_relaxed);
+	atomic_store_explicit(&region_page(&pool->view, page)->count, count, memory_order_relaxed);
+}
+
+static void
+page_flags_store(struct core_pool *pool, uint32_t page, uint32_t flags)
+{
+	if (pool->audit != NULL)
+		audit_count(pool->audit, page);
+	atomic_store_explicit(&region_page(&pool->view, page)->flags, flags, memory_order_relaxed);
 }
 
 void
@@ -61,34 +63,70 @@ page_quarantine(struct core_pool *pool, struct core_session *session, uint32_t p
 	struct session_pool *session_pool = &session->pools[pool->index];
 
 	page_count_store(pool, page, REGION_PAGE_QUARANTINED);
-	pool->links[page] = NONE;
+	pool->pages[page].next = NONE;
 	if (session_pool->first_page == NONE)
 		session_pool->first_page = page;
 	else
-		pool->links[session_pool->last_page] = page;
+		pool->pages[session_pool->last_page].next = page;
 	session_pool->last_page = page;
 	pool->n_quarantined++;
 	session->n_quarantined++;
 }
 
-void
+/* The last reference of a published page is dropped: its K and V were written before, so nothing can be under way. */
+static bool
+page_release_published(struct core_pool *pool, uint32_t page)
+{
+	bool orphan = node_is_orphan(pool, page);
+
+	page_count_store(pool, page, 0);
+	pool->n_cached++;
+	if (orphan) {
+		node_remove(pool, page);
+		node_count_orphan(pool);
+	}
+	return !orphan;
+}
+
+bool
 pages_unref(struct core_pool *pool, struct core_session *session, const _Atomic uint32_t *entries, uint32_t n,
 	    bool quarantine)
 {
+	bool cached = false;
+
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t page = atomic_load_explicit(&entries[i], memory_order_relaxed);
-		uint32_t count = atomic_load_explicit(page_count(pool, page), memory_order_relaxed);
+		uint32_t count = page_count(pool, page);
 
 		if (count > 1) {
 			page_count_store(pool, page, count - 1);
 			continue;
 		}
 		pool->n_referenced--;
-		if (quarantine)
+		if (page_is_published(pool, page))
+			cached = page_release_published(pool, page) || cached;
+		else if (quarantine)
 			page_quarantine(pool, session, page);
 		else
 			page_free(pool, page);
 	}
+	return cached;
+}
+
+void
+pages_publish(struct core_pool *pool, uint32_t page)
+{
+	page_flags_store(pool, page, REGION_PAGE_PUBLISHED);
+}
+
+void
+pages_unpublish(struct core_pool *pool, uint32_t page)
+{
+	page_flags_store(pool, page, 0);
+	if (page_count(pool, page) != 0)
+		return;
+	pool->n_cached--;
+	page_free(pool, page);
 }
 
 uint32_t
@@ -100,7 +138,7 @@ pages_free_quarantined(struct core_pool *pool, struct core_session *session, uin
 	while (n_released < n && session_pool->first_page != NONE) {
 		uint32_t page = session_pool->first_page;
 
-		session_pool->first_page = pool->links[page];
+		session_pool->first_page = pool->pages[page].next;
 		page_free(pool, page);
 		n_released++;
 	}

@@ -80,12 +80,15 @@ core_pool_create(const struct core_pool_params *params, uint32_t index, void *re
 	if (pool == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory", params->name);
 	pool->stack = core_map_array(params->n_pages, sizeof(*pool->stack));
-	pool->links = core_map_array(params->n_pages, sizeof(*pool->links));
+	pool->pages = core_map_array(params->n_pages, sizeof(*pool->pages));
+	for (int i = 0; i < 2; i++)
+		pool->walk[i] = core_map_array(params->n_pages, sizeof(*pool->walk[i]));
 	pool->slots = core_map_array(params->n_slots, sizeof(*pool->slots));
 	pool->tags = core_map_array(params->n_slots, sizeof(*pool->tags));
 	pool->view.n_pages = params->n_pages;
 	pool->view.n_slots = params->n_slots;
-	if (pool->stack == NULL || pool->links == NULL || pool->slots == NULL || pool->tags == NULL) {
+	if (pool->stack == NULL || pool->pages == NULL || pool->walk[0] == NULL || pool->walk[1] == NULL ||
+	    pool->slots == NULL || pool->tags == NULL) {
 		core_pool_destroy(pool);
 		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no address space for %u pages and %u sequences",
 				  params->name, params->n_pages, params->n_slots);
@@ -94,6 +97,9 @@ core_pool_create(const struct core_pool_params *params, uint32_t index, void *re
 	pool->index = index;
 	pool->header = region;
 	pool->first_free_slot = NONE;
+	pool->lru = pool->pinned = (struct page_list){ .coldest = NONE, .hottest = NONE };
+	pool->free_pages = params->free_pages;
+	pool->pin_limit = params->pin_limit;
 
 	region_format(region, &region_params, boot_id);
 	status = region_view_init(&pool->view, region, core_region_size(params), boot_id, error);
@@ -107,7 +113,10 @@ void
 core_pool_destroy(struct core_pool *pool)
 {
 	core_unmap_array(pool->stack, pool->view.n_pages, sizeof(*pool->stack));
-	core_unmap_array(pool->links, pool->view.n_pages, sizeof(*pool->links));
+	pins_free(pool);
+	core_unmap_array(pool->pages, pool->view.n_pages, sizeof(*pool->pages));
+	for (int i = 0; i < 2; i++)
+		core_unmap_array(pool->walk[i], pool->view.n_pages, sizeof(*pool->walk[i]));
 	core_unmap_array(pool->slots, pool->view.n_slots, sizeof(*pool->slots));
 	core_unmap_array(pool->tags, pool->view.n_slots, sizeof(*pool->tags));
 	free(pool);
@@ -117,6 +126,12 @@ uint32_t
 core_pool_n_free(const struct core_pool *pool)
 {
 	return pool->view.n_pages - pool->high_page + pool->n_stack;
+}
+
+uint32_t
+core_pool_n_available(const struct core_pool *pool)
+{
+	return core_pool_n_free(pool) + pool->n_cached;
 }
 
 uint32_t
@@ -130,6 +145,8 @@ core_pool_change_begin(struct core_pool *pool)
 {
 	uint64_t change = atomic_load_explicit(&pool->header->change, memory_order_relaxed);
 
+	if (pool->n_changes++ > 0)
+		return;
 	assert(change % 2 == 0);
 	atomic_store_explicit(&pool->header->change, change + 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_release);
@@ -141,7 +158,10 @@ core_pool_change_end(struct core_pool *pool)
 	struct region_header *header = pool->header;
 	uint64_t change = atomic_load_explicit(&header->change, memory_order_relaxed);
 
+	if (--pool->n_changes > 0)
+		return;
 	atomic_store_explicit(&header->n_free, core_pool_n_free(pool), memory_order_relaxed);
+	atomic_store_explicit(&header->n_cached, pool->n_cached, memory_order_relaxed);
 	atomic_store_explicit(&header->n_referenced, pool->n_referenced, memory_order_relaxed);
 	atomic_store_explicit(&header->n_quarantined, pool->n_quarantined, memory_order_relaxed);
 	atomic_store_explicit(&header->high_page, pool->high_page, memory_order_relaxed);
@@ -152,26 +172,36 @@ core_pool_change_end(struct core_pool *pool)
 void
 core_wake(struct core *core)
 {
-	for (uint32_t i = 0; i < core->n_pools; i++)
+	for (uint32_t i = 0; i < core->n_pools; i++) {
 		region_free_wake(core->pools[i]->header, &core->pools[i]->n_free_woken);
+		region_ring_wake(core->pools[i]->header, &core->pools[i]->ring_woken);
+	}
 }
 
 void
 core_pool_status(const struct core *core, uint32_t pool_index, struct paged_pool_entry *entry)
 {
 	const struct core_pool *pool = core->pools[pool_index];
+	struct region_header *header = pool->header;
 
 	*entry = (struct paged_pool_entry){
 		.number = pool_index,
 		.n_pages = pool->view.n_pages,
 		.n_free = core_pool_n_free(pool),
 		.n_referenced = pool->n_referenced,
+		.n_cached = pool->n_cached,
 		.n_quarantined = pool->n_quarantined,
+		.n_pinned = atomic_load_explicit(&header->n_pinned, memory_order_relaxed),
 		.page_size = pool->view.page_size,
 		.n_slots = pool->view.n_slots,
 		.n_sequences = pool->n_sequences,
 		.max_length = pool->view.max_length,
 		.publishes = pool->view.n_buckets != 0,
+		.n_starts = atomic_load_explicit(&header->n_starts, memory_order_relaxed),
+		.n_tokens_asked = atomic_load_explicit(&header->n_tokens_asked, memory_order_relaxed),
+		.n_tokens_found = atomic_load_explicit(&header->n_tokens_found, memory_order_relaxed),
+		.n_published = atomic_load_explicit(&header->n_published, memory_order_relaxed),
+		.n_evicted = atomic_load_explicit(&header->n_evicted, memory_order_relaxed),
 	};
 	memcpy(entry->name, pool->name, sizeof(entry->name));
 }

@@ -2,6 +2,8 @@
 /* The checks and the totals that requests have in common. */
 #include "core/core_internal.h"
 
+#include <stdio.h>
+
 uint32_t
 request_pages(const struct core_pool *pool, uint32_t tokens)
 {
@@ -69,6 +71,7 @@ request_count(struct core *core, struct core_pool *pool, uint32_t n_pages, uint3
 		pool->stamp = core->stamp;
 		pool->n_requested = 0;
 		pool->n_ahead = 0;
+		pool->n_taken = 0;
 		pool->n_created = 0;
 	}
 	pool->n_requested += n_pages;
@@ -78,13 +81,21 @@ request_count(struct core *core, struct core_pool *pool, uint32_t n_pages, uint3
 enum paged_status
 request_check_free(struct core_pool *pool, struct paged_error *error)
 {
+	uint32_t n_available = core_pool_n_available(pool);
+
 	if (pool->n_created > core_pool_n_free_slots(pool))
 		return paged_fail(error, PAGED_ERR_FULL, "pool %s: %u sequences requested, %u of %u slots free",
 				  pool->name, pool->n_created, core_pool_n_free_slots(pool), pool->view.n_slots);
-	if (pool->n_requested > core_pool_n_free(pool))
-		return paged_fail(error, PAGED_ERR_FULL, "pool %s: %llu pages requested, %u free (%u quarantined)",
-				  pool->name, (unsigned long long)pool->n_requested, core_pool_n_free(pool),
+	if (pool->n_requested > n_available) {
+		uint32_t n_cached = pool->n_cached;
+		char cached[32] = "";
+
+		if (n_cached > 0)
+			snprintf(cached, sizeof(cached), " and %u cached", n_cached);
+		return paged_fail(error, PAGED_ERR_FULL, "pool %s: %llu pages requested, %u free%s (%u quarantined)",
+				  pool->name, (unsigned long long)pool->n_requested, core_pool_n_free(pool), cached,
 				  pool->n_quarantined);
-	pool->n_spare = region_spare_pages(pool->view.n_pages, core_pool_n_free(pool) - (uint32_t)pool->n_requested);
+	}
+	pool->n_spare = region_spare_pages(pool->view.n_pages, n_available - (uint32_t)pool->n_requested);
 	return PAGED_OK;
 }

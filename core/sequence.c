@@ -52,6 +52,8 @@ core_seq_create(struct core *core, uint32_t session_id, uint32_t n, const struct
 	if (status != PAGED_OK)
 		return status;
 
+	for (uint32_t i = 0; i < n; i++)
+		lru_make_room(core->pools[specs[i].pool], core->pools[specs[i].pool]->n_requested);
 	for (uint32_t i = 0; i < n; i++) {
 		struct core_pool *pool = core->pools[specs[i].pool];
 
@@ -78,6 +80,19 @@ reserve_pages_ahead(const struct core_pool *pool, const struct paged_seq_item *i
 	uint32_t n_needs = reserve_pages(pool, item);
 
 	return n_wanted > n_needs ? n_wanted - n_needs : 0;
+}
+
+/* Pages that the request takes for the item, once all items are counted. */
+static uint32_t
+reserve_pages_taken(const struct core *core, const struct paged_seq_item *item)
+{
+	const struct core_pool *pool = request_pool(core, item->seq);
+	uint64_t n_ahead = reserve_pages_ahead(pool, item);
+
+	/* If the spare pages do not suffice, each item gets a share in proportion to its n_ahead. */
+	if (pool->n_ahead > pool->n_spare)
+		n_ahead = n_ahead * pool->n_spare / pool->n_ahead;
+	return reserve_pages(pool, item) + (uint32_t)n_ahead - page_table_n_pages(pool, PAGED_SEQ_SLOT(item->seq));
 }
 
 static enum paged_status
@@ -108,16 +123,16 @@ core_seq_reserve(struct core *core, uint32_t session_id, uint32_t n, const struc
 	if (status != PAGED_OK)
 		return status;
 
+	for (uint32_t i = 0; i < n; i++)
+		request_pool(core, items[i].seq)->n_taken += reserve_pages_taken(core, &items[i]);
+	for (uint32_t i = 0; i < n; i++)
+		lru_make_room(request_pool(core, items[i].seq), request_pool(core, items[i].seq)->n_taken);
 	for (uint32_t i = 0; i < n; i++) {
 		struct core_pool *pool = request_pool(core, items[i].seq);
-		uint32_t slot = PAGED_SEQ_SLOT(items[i].seq), n_pages = reserve_pages(pool, &items[i]);
-		uint64_t n_ahead = reserve_pages_ahead(pool, &items[i]);
+		uint32_t slot = PAGED_SEQ_SLOT(items[i].seq), n_more = reserve_pages_taken(core, &items[i]);
 
-		/* If the spare pages do not suffice, each item gets a share in proportion to its n_ahead. */
-		if (pool->n_ahead > pool->n_spare)
-			n_ahead = n_ahead * pool->n_spare / pool->n_ahead;
-		if (n_pages + n_ahead > page_table_n_pages(pool, slot))
-			page_table_grow(pool, session, slot, n_pages + (uint32_t)n_ahead);
+		if (n_more > 0)
+			page_table_grow(pool, session, slot, page_table_n_pages(pool, slot) + n_more);
 	}
 	return PAGED_OK;
 }
@@ -151,11 +166,8 @@ core_seq_truncate(struct core *core, uint32_t session_id, uint32_t n, const stru
 		return status;
 
 	for (uint32_t i = 0; i < n; i++) {
-		struct core_pool *pool = request_pool(core, items[i].seq);
-		uint32_t slot = PAGED_SEQ_SLOT(items[i].seq), n_pages = request_pages(pool, items[i].n_tokens);
-
-		if (n_pages < page_table_n_pages(pool, slot))
-			page_table_shrink(pool, session, slot, n_pages, false);
+		page_table_truncate(request_pool(core, items[i].seq), session, PAGED_SEQ_SLOT(items[i].seq),
+				    items[i].n_tokens);
 	}
 	return PAGED_OK;
 }

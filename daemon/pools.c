@@ -23,6 +23,8 @@ core_params(const struct config_pool *config)
 		.n_slots = config->sequences,
 		.max_length = config->max_length,
 		.publish = true,
+		.free_pages = config->pages / 100,
+		.pin_limit = config->pages / 4,
 	};
 }
 

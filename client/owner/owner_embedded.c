@@ -438,6 +438,8 @@ embedded_add_pool(struct embedded *embedded, struct paged_pool_params *params, s
 		.max_length = params->max_length != 0 ? params->max_length
 						      : (uint32_t)(tokens < UINT32_MAX ? tokens : UINT32_MAX),
 		.publish = true,
+		.free_pages = geometry.n_pages / 100,
+		.pin_limit = geometry.n_pages / 4,
 	};
 	enum paged_status status;
 

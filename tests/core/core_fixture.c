@@ -43,6 +43,7 @@ core_fixture_add_pool(struct core_fixture *fixture, const char *name, uint32_t n
 		.n_slots = n_slots,
 		.max_length = max_length,
 		.publish = true,
+		.pin_limit = n_pages / 4,
 		.seed = 0x123456789abcdef0,
 		.memory_id = "memory of a test",
 	};

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Cached pages by age, and their eviction.  In the list `lru`, a page is colder than its parent if that is cached too,
+ * so the coldest page never has a cached child: prefixes are evicted from their tails.
+ */
+#include "core/core_internal.h"
+
+#include <assert.h>
+
+static struct page_list *
+lru_list(struct core_pool *pool, uint32_t page)
+{
+	return pool->pages[page].n_pins > 0 ? &pool->pinned : &pool->lru;
+}
+
+void
+lru_unlist(struct core_pool *pool, uint32_t page)
+{
+	struct pool_page *own = &pool->pages[page];
+	struct page_list *list = lru_list(pool, page);
+
+	if (!own->listed)
+		return;
+	if (own->previous != NONE)
+		pool->pages[own->previous].next = own->next;
+	else
+		list->coldest = own->next;
+	if (own->next != NONE)
+		pool->pages[own->next].previous = own->previous;
+	else
+		list->hottest = own->previous;
+	own->listed = 0;
+}
+
+void
+lru_touch(struct core_pool *pool, uint32_t page)
+{
+	struct page_list *list = lru_list(pool, page);
+	struct pool_page *own = &pool->pages[page];
+
+	lru_unlist(pool, page);
+	own->previous = list->hottest;
+	own->next = NONE;
+	if (list->hottest != NONE)
+		pool->pages[list->hottest].next = page;
+	else
+		list->coldest = page;
+	list->hottest = page;
+	own->listed = 1;
+}
+
+/* Adds a node to a level of the walk, once. */
+static void
+walk_add(struct core_pool *pool, uint32_t *level, uint32_t *n, uint32_t page)
+{
+	if (pool->pages[page].marked)
+		return;
+	pool->pages[page].marked = 1;
+	level[(*n)++] = page;
+}
+
+/*
+ * The walk visits one depth of the tree after the other.  Walking up from the tip alone would not do: if a chain was
+ * broken by an eviction, the page table has nodes that the tip's chain does not reach.
+ */
+void
+lru_release(struct core_pool *pool, uint32_t slot, uint32_t n_keep, uint32_t n, const struct node_ref *tip,
+	    uint32_t n_published)
+{
+	const _Atomic uint32_t *table = region_page_table(&pool->view, slot);
+	bool has_tip = node_is_live(pool, tip);
+	uint32_t *below = pool->walk[0], *level = pool->walk[1], n_below = 0;
+
+	for (uint32_t depth = n > n_published ? n : n_published; depth-- > 0;) {
+		uint32_t n_level = 0, *other = below;
+
+		if (depth >= n_keep && depth < n) {
+			uint32_t page = atomic_load_explicit(&table[depth], memory_order_relaxed);
+
+			if (page_is_published(pool, page))
+				walk_add(pool, level, &n_level, page);
+		}
+		if (has_tip && depth + 1 == n_published)
+			walk_add(pool, level, &n_level, tip->page);
+		for (uint32_t i = 0; i < n_below; i++) {
+			struct node_ref parent = node_parent(pool, below[i]);
+
+			if (node_is_live(pool, &parent))
+				walk_add(pool, level, &n_level, parent.page);
+		}
+		for (uint32_t i = 0; i < n_level; i++) {
+			pool->pages[level[i]].marked = 0;
+			if (page_count(pool, level[i]) == 0)
+				lru_touch(pool, level[i]);
+		}
+		if (n_level == 0 && depth <= n_keep && depth < n_published)
+			return;
+		below = level;
+		n_below = n_level;
+		level = other;
+	}
+}
+
+uint32_t
+lru_evict(struct core_pool *pool, uint32_t n, bool pinned)
+{
+	uint32_t n_evicted = 0;
+
+	for (; n_evicted < n; n_evicted++) {
+		uint32_t page = pool->lru.coldest;
+
+		if (page == NONE && pinned)
+			page = pool->pinned.coldest;
+		if (page == NONE)
+			break;
+		/* The next eviction misses the cache in the same places. */
+		if (pool->pages[page].next != NONE) {
+			__builtin_prefetch(region_node(&pool->view, pool->pages[page].next));
+			__builtin_prefetch(&pool->pages[pool->pages[page].next]);
+		}
+		lru_unlist(pool, page);
+		node_remove(pool, page);
+	}
+	counter_add(&pool->header->n_evicted, n_evicted);
+	return n_evicted;
+}
+
+void
+lru_make_room(struct core_pool *pool, uint64_t n_pages)
+{
+	uint32_t n_free = core_pool_n_free(pool), n_lacking, n_evicted;
+
+	if (n_pages <= n_free)
+		return;
+	n_lacking = (uint32_t)(n_pages - n_free);
+	core_pool_change_begin(pool);
+	n_evicted = lru_evict(pool, n_lacking, true);
+	core_pool_change_end(pool);
+	assert(n_evicted == n_lacking);
+	(void)n_evicted;
+}
+
+uint32_t
+core_prefix_evict(struct core *core, uint32_t pool_index, uint32_t n)
+{
+	struct core_pool *pool = core->pools[pool_index];
+	uint32_t n_evicted;
+
+	core_pool_change_begin(pool);
+	n_evicted = lru_evict(pool, n == 0 || n > CORE_MAX_EVICT ? CORE_MAX_EVICT : n, true);
+	core_pool_change_end(pool);
+	return n_evicted;
+}
+
+bool
+core_tick(struct core *core, uint32_t budget)
+{
+	bool more = false;
+
+	for (uint32_t i = 0; i < core->n_pools; i++) {
+		struct core_pool *pool = core->pools[i];
+		uint32_t n_free = core_pool_n_free(pool), n_lacking, n_expired;
+
+		n_expired = pins_expire(core, pool);
+		budget -= n_expired < budget ? n_expired : budget;
+		if (n_free >= pool->free_pages || pool->lru.coldest == NONE)
+			continue;
+		n_lacking = pool->free_pages - n_free;
+		core_pool_change_begin(pool);
+		budget -= lru_evict(pool, n_lacking < budget ? n_lacking : budget, false);
+		core_pool_change_end(pool);
+		more = more || (core_pool_n_free(pool) < pool->free_pages && pool->lru.coldest != NONE);
+	}
+	return more;
+}
+
+uint32_t
+core_pool_lru(const struct core *core, uint32_t pool_index, bool pinned, uint32_t *pages)
+{
+	const struct core_pool *pool = core->pools[pool_index];
+	uint32_t n = 0;
+
+	for (uint32_t page = pinned ? pool->pinned.coldest : pool->lru.coldest; page != NONE;
+	     page = pool->pages[page].next)
+		pages[n++] = page;
+	return n;
+}

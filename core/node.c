@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The index of published pages: nodes are stored and removed here and nowhere else.  region.h has the order of stores.
+ */
+#include "core/core_internal.h"
+
+#include <assert.h>
+
+struct node_ref
+node_ref(const struct core_pool *pool, uint32_t page)
+{
+	return (struct node_ref){ .page = page, .serial = load_u64(&region_node(&pool->view, page)->serial) };
+}
+
+struct prefix_position
+node_position(const struct core_pool *pool, const struct node_ref *ref)
+{
+	if (ref->serial == 0)
+		return prefix_root(&pool->view);
+	return (struct prefix_position){
+		.page = ref->page,
+		.serial = ref->serial,
+		.hash = load_u64(&region_node(&pool->view, ref->page)->hash),
+	};
+}
+
+struct node_ref
+node_parent(const struct core_pool *pool, uint32_t page)
+{
+	const struct region_node *node = region_node(&pool->view, page);
+
+	return (struct node_ref){ .page = load_u32(&node->parent), .serial = load_u64(&node->parent_serial) };
+}
+
+bool
+node_is_orphan(const struct core_pool *pool, uint32_t page)
+{
+	struct node_ref parent = node_parent(pool, page);
+
+	return parent.serial != 0 && !node_is_live(pool, &parent);
+}
+
+/* Writes an entry of the ring: its number is 0 while the fields change. */
+static void
+ring_write(struct core_pool *pool, enum region_ring_kind kind, uint32_t page, uint64_t serial, uint64_t hash)
+{
+	uint64_t number = load_u64(&pool->header->ring_head) + 1;
+	struct region_ring_entry *entry = region_ring_entry(&pool->view, number);
+
+	atomic_store_explicit(&entry->number, 0, memory_order_relaxed);
+	atomic_thread_fence(memory_order_release);
+	atomic_store_explicit(&entry->serial, serial, memory_order_relaxed);
+	atomic_store_explicit(&entry->hash, hash, memory_order_relaxed);
+	store_u32(&entry->page, page);
+	store_u32(&entry->kind, kind);
+	atomic_store_explicit(&entry->number, number, memory_order_release);
+	atomic_store_explicit(&pool->header->ring_head, number, memory_order_release);
+}
+
+static void
+bucket_insert(struct core_pool *pool, uint32_t page, uint64_t hash)
+{
+	_Atomic uint32_t *bucket = region_bucket(&pool->view, hash);
+	uint32_t first = load_u32(bucket);
+
+	store_u32(&region_node(&pool->view, page)->next, first);
+	pool->pages[page].bucket_previous = NONE;
+	if (first != 0)
+		pool->pages[first - 1].bucket_previous = page;
+	atomic_store_explicit(bucket, page + 1, memory_order_release);
+}
+
+static void
+bucket_remove(struct core_pool *pool, uint32_t page)
+{
+	const struct region_node *node = region_node(&pool->view, page);
+	uint32_t next = load_u32(&node->next), previous = pool->pages[page].bucket_previous;
+
+	if (previous == NONE)
+		atomic_store_explicit(region_bucket(&pool->view, load_u64(&node->hash)), next, memory_order_release);
+	else
+		atomic_store_explicit(&region_node(&pool->view, previous)->next, next, memory_order_release);
+	if (next != 0)
+		pool->pages[next - 1].bucket_previous = previous;
+}
+
+void
+node_prefetch(const struct core_pool *pool, uint32_t page)
+{
+	const uint8_t *key = (const uint8_t *)region_block_key(&pool->view, page);
+
+	__builtin_prefetch(region_node(&pool->view, page), 1);
+	__builtin_prefetch(key, 1);
+	__builtin_prefetch(key + pool->view.key_stride - 1, 1);
+	__builtin_prefetch(&pool->pages[page], 1);
+	__builtin_prefetch(region_page(&pool->view, page), 1);
+}
+
+void
+bucket_prefetch(const struct core_pool *pool, uint64_t hash)
+{
+	uint32_t link = load_u32(region_bucket(&pool->view, hash));
+
+	if (link == 0)
+		return;
+	__builtin_prefetch(region_node(&pool->view, link - 1));
+	__builtin_prefetch(&pool->pages[link - 1], 1);
+}
+
+void
+node_store(const struct core *core, struct core_pool *pool, uint32_t page, const struct prefix_position *parent,
+	   const struct prefix_block *block, uint64_t hash)
+{
+	struct region_header *header = pool->header;
+	struct region_node *node = region_node(&pool->view, page);
+	uint64_t serial = load_u64(&header->next_serial);
+
+	assert(load_u64(&node->serial) == 0 && page_count(pool, page) != 0);
+	atomic_store_explicit(&header->next_serial, serial + 1, memory_order_relaxed);
+	/* serial is 0, as node_remove() left it; readers of the fields stored below must see that. */
+	atomic_thread_fence(memory_order_release);
+	atomic_store_explicit(&node->parent_serial, parent->serial, memory_order_relaxed);
+	atomic_store_explicit(&node->hash, hash, memory_order_relaxed);
+	store_u32(&node->parent, parent->page);
+	store_u32(&node->used, (uint32_t)(core->now_ms / 1000));
+	store_u32(&node->hits, 0);
+	prefix_block_store(&pool->view, page, block);
+	atomic_store_explicit(&node->serial, serial, memory_order_release);
+	bucket_insert(pool, page, hash);
+	pages_publish(pool, page);
+	ring_write(pool, REGION_RING_STORED, page, serial, hash);
+	counter_add(&header->n_published, 1);
+}
+
+void
+node_remove(struct core_pool *pool, uint32_t page)
+{
+	struct region_node *node = region_node(&pool->view, page);
+	uint64_t serial = load_u64(&node->serial);
+
+	assert(serial != 0 && !pool->pages[page].listed);
+	atomic_store_explicit(&node->serial, 0, memory_order_relaxed);
+	atomic_thread_fence(memory_order_release);
+	bucket_remove(pool, page);
+	if (pool->pages[page].n_pins > 0) {
+		pool->pages[page].n_pins = 0;
+		store_u32(&pool->header->n_pinned, load_u32(&pool->header->n_pinned) - 1);
+	}
+	ring_write(pool, REGION_RING_REMOVED, page, serial, load_u64(&node->hash));
+	pages_unpublish(pool, page);
+}
+
+void
+node_count_orphan(struct core_pool *pool)
+{
+	counter_add(&pool->header->n_orphaned, 1);
+}

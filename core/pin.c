@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pins: prefixes that are evicted only after all other cached pages.  A pin names the nodes of its chain by serial, so
+ * it needs no change when one of them is removed; each node counts the pins that cover it.
+ */
+#include "core/core_internal.h"
+
+#include <stdlib.h>
+
+#define PIN_MAX_SECONDS (366u * 24 * 3600)
+
+/* Collects the chain that ends with `last`, from the last node to the first. */
+static enum paged_status
+pin_collect(const struct core_pool *pool, struct node_ref last, struct pool_pin *pin, struct paged_error *error)
+{
+	uint32_t n_room = 0;
+
+	*pin = (struct pool_pin){ 0 };
+	for (struct node_ref ref = last; ref.serial != 0; ref = node_parent(pool, ref.page)) {
+		if (!node_is_live(pool, &ref)) {
+			free(pin->nodes);
+			return paged_fail(error, PAGED_ERR_STALE, "pool %s: page %u is not the node of serial %llu",
+					  pool->name, ref.page, (unsigned long long)ref.serial);
+		}
+		if (pin->n_nodes == n_room) {
+			struct node_ref *nodes = reallocarray(pin->nodes, 2 * (size_t)n_room + 16, sizeof(*nodes));
+
+			if (nodes == NULL) {
+				free(pin->nodes);
+				return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory for a pin", pool->name);
+			}
+			pin->nodes = nodes;
+			n_room = 2 * n_room + 16;
+		}
+		pin->nodes[pin->n_nodes++] = ref;
+	}
+	return PAGED_OK;
+}
+
+/* Adds a pin to, or removes it from, the counts of its nodes; a cached node whose count becomes or was 0 changes its
+ * list. */
+static void
+pin_count(struct core_pool *pool, const struct pool_pin *pin, bool add)
+{
+	uint32_t n_pinned = atomic_load_explicit(&pool->header->n_pinned, memory_order_relaxed);
+
+	core_pool_change_begin(pool);
+	for (uint32_t i = 0; i < pin->n_nodes; i++) {
+		uint32_t page = pin->nodes[i].page;
+		struct pool_page *own = &pool->pages[page];
+
+		if (!node_is_live(pool, &pin->nodes[i]))
+			continue;
+		if (own->n_pins == (add ? 0 : 1)) {
+			bool cached = page_count(pool, page) == 0;
+
+			n_pinned += add ? 1 : -1u;
+			lru_unlist(pool, page);
+			own->n_pins = add;
+			if (cached)
+				lru_touch(pool, page);
+		} else {
+			own->n_pins = add ? own->n_pins + 1 : own->n_pins - 1;
+		}
+	}
+	atomic_store_explicit(&pool->header->n_pinned, n_pinned, memory_order_relaxed);
+	core_pool_change_end(pool);
+	pool->n_pin_nodes = add ? pool->n_pin_nodes + pin->n_nodes : pool->n_pin_nodes - pin->n_nodes;
+}
+
+/* Ends pin i; the others keep their order. */
+static void
+pin_end(struct core_pool *pool, uint32_t i)
+{
+	pin_count(pool, &pool->pins[i], false);
+	free(pool->pins[i].nodes);
+	pool->n_pins--;
+	for (; i < pool->n_pins; i++)
+		pool->pins[i] = pool->pins[i + 1];
+}
+
+/* The pin whose chain ends with this node; n_pins: none. */
+static uint32_t
+pin_find(const struct core_pool *pool, uint64_t serial)
+{
+	uint32_t i = 0;
+
+	while (i < pool->n_pins && pool->pins[i].nodes[0].serial != serial)
+		i++;
+	return i;
+}
+
+static enum paged_status
+pin_add(struct core_pool *pool, struct pool_pin *pin, struct paged_error *error)
+{
+	struct pool_pin *pins;
+
+	if (pin->n_nodes > pool->pin_limit - pool->n_pin_nodes)
+		return paged_fail(error, PAGED_ERR_LIMIT,
+				  "pool %s: a pin of %u pages, with %u of other pins, exceeds pin-limit (%u)",
+				  pool->name, pin->n_nodes, pool->n_pin_nodes, pool->pin_limit);
+	pins = reallocarray(pool->pins, (size_t)pool->n_pins + 1, sizeof(*pins));
+	if (pins == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory for a pin", pool->name);
+	pool->pins = pins;
+	pin_count(pool, pin, true);
+	pins[pool->n_pins++] = *pin;
+	return PAGED_OK;
+}
+
+enum paged_status
+core_prefix_pin(struct core *core, uint32_t pool_index, uint32_t page, uint64_t serial, uint32_t seconds,
+		uint32_t *n_pages_p, struct paged_error *error)
+{
+	enum paged_status status = request_check_pool(core, pool_index, error);
+	struct core_pool *pool;
+	struct pool_pin pin;
+	uint32_t i;
+
+	if (status != PAGED_OK)
+		return status;
+	pool = core->pools[pool_index];
+	if (page >= pool->view.n_pages)
+		return paged_fail(error, PAGED_ERR_RANGE, "pool %s: there is no page %u; there are %u", pool->name,
+				  page, pool->view.n_pages);
+	if (serial == 0)
+		return paged_fail(error, PAGED_ERR_STALE, "pool %s: no node has serial 0", pool->name);
+	if (seconds > PIN_MAX_SECONDS)
+		return paged_fail(error, PAGED_ERR_LIMIT, "a pin of %u seconds; at most %u", seconds, PIN_MAX_SECONDS);
+	status = pin_collect(pool, (struct node_ref){ .page = page, .serial = serial }, &pin, error);
+	if (status != PAGED_OK)
+		return status;
+	*n_pages_p = pin.n_nodes;
+	pin.deadline_ms = core->now_ms + (uint64_t)seconds * 1000;
+	i = pin_find(pool, serial);
+	if (i == pool->n_pins && seconds > 0) {
+		status = pin_add(pool, &pin, error);
+		if (status == PAGED_OK)
+			return PAGED_OK;
+	} else if (i < pool->n_pins && seconds > 0) {
+		pool->pins[i].deadline_ms = pin.deadline_ms;
+	} else if (i < pool->n_pins) {
+		pin_end(pool, i);
+	}
+	free(pin.nodes);
+	return status;
+}
+
+/* The pin that expires first; of equal ones the oldest; n_pins: there is none. */
+static uint32_t
+pin_first(const struct core_pool *pool)
+{
+	uint32_t first = 0;
+
+	for (uint32_t i = 1; i < pool->n_pins; i++)
+		if (pool->pins[i].deadline_ms < pool->pins[first].deadline_ms)
+			first = i;
+	return first;
+}
+
+uint32_t
+pins_expire(struct core *core, struct core_pool *pool)
+{
+	uint32_t n = 0;
+
+	while (pool->n_pins > 0) {
+		uint32_t first = pin_first(pool);
+
+		if (pool->pins[first].deadline_ms > core->now_ms)
+			break;
+		n += pool->pins[first].n_nodes;
+		pin_end(pool, first);
+	}
+	return n;
+}
+
+uint64_t
+core_next_deadline(const struct core *core)
+{
+	uint64_t next = 0;
+
+	for (uint32_t i = 0; i < core->n_pools; i++) {
+		const struct core_pool *pool = core->pools[i];
+
+		if (pool->n_pins > 0 && (next == 0 || pool->pins[pin_first(pool)].deadline_ms < next))
+			next = pool->pins[pin_first(pool)].deadline_ms;
+	}
+	return next;
+}
+
+void
+pins_free(struct core_pool *pool)
+{
+	for (uint32_t i = 0; i < pool->n_pins; i++)
+		free(pool->pins[i].nodes);
+	free(pool->pins);
+}

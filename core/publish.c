@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The request that makes pages findable.  A published page never changes, so what is published cannot be written any
+ * more.  Two sequences with the same prefix have one chain of nodes: the pages of the one that publishes second stay
+ * private, and the first one's nodes stand for them (twins).
+ */
+#include <sys/param.h>
+
+#include "core/core_internal.h"
+
+/* Pages whose hashes are computed before their nodes are stored, so that the cache misses overlap. */
+#define PUBLISH_BATCH 32u
+
+/* Walks over the pages of an item, from the first that is not published. */
+struct publish_walk {
+	struct core_pool *pool;
+	const struct core_publish *item;
+	const _Atomic uint32_t *table;
+	uint32_t slot;
+	uint32_t next, end; /* pages */
+	uint32_t extra;     /* of prefix_block() */
+	struct prefix_position at;
+};
+
+/* True: a node that the published part stands on was evicted. */
+static bool
+publish_chain_is_broken(const struct core_pool *pool, uint32_t slot)
+{
+	const struct pool_slot *own = &pool->slots[slot];
+
+	return (own->tip.serial != 0 && !node_is_live(pool, &own->tip)) ||
+	       (own->twin.serial != 0 && !node_is_live(pool, &own->twin));
+}
+
+/* The walk begins where the published part ends; if its chain is broken, at page 0. */
+static struct publish_walk
+publish_walk_begin(struct core *core, const struct core_publish *item)
+{
+	struct core_pool *pool = request_pool(core, item->seq);
+	uint32_t slot = PAGED_SEQ_SLOT(item->seq);
+	bool broken = publish_chain_is_broken(pool, slot);
+	struct publish_walk walk = {
+		.pool = pool,
+		.item = item,
+		.table = region_page_table(&pool->view, slot),
+		.slot = slot,
+		.next = broken ? 0 : page_table_published(pool, slot) / pool->view.page_size,
+		.end = item->from + item->keys.n_pages,
+		.at = broken ? prefix_root(&pool->view) : node_position(pool, &pool->slots[slot].tip),
+	};
+
+	return walk;
+}
+
+static uint32_t
+publish_walk_page(const struct publish_walk *walk, uint32_t i)
+{
+	return atomic_load_explicit(&walk->table[i], memory_order_relaxed);
+}
+
+static struct prefix_block
+publish_walk_block(struct publish_walk *walk)
+{
+	return prefix_block(&walk->item->keys, walk->pool->view.page_size, walk->next - walk->item->from, &walk->extra);
+}
+
+/* True: the page's node is the child of the walk's position that has this block key. */
+static bool
+publish_node_fits(const struct publish_walk *walk, uint32_t page, const struct prefix_block *block)
+{
+	struct node_ref parent = node_parent(walk->pool, page);
+
+	return parent.serial == walk->at.serial && (parent.serial == 0 || parent.page == walk->at.page) &&
+	       prefix_block_equal(&walk->pool->view, page, block);
+}
+
+/* True: one of the pages has a node already, because a fork shares it or because its chain was broken. */
+static bool
+publish_has_nodes(const struct publish_walk *walk)
+{
+	for (uint32_t i = walk->next; i < walk->end; i++)
+		if (page_is_published(walk->pool, publish_walk_page(walk, i)))
+			return true;
+	return false;
+}
+
+/*
+ * Refuses a page that has a node with another parent or block key.  The node of an orphan is taken out by the walk, so
+ * its child among these pages is then an orphan too.
+ */
+static enum paged_status
+publish_check_nodes(struct core *core, struct publish_walk walk, struct paged_error *error)
+{
+	struct core_pool *pool = walk.pool;
+	bool unknown = false, orphan = false; /* unknown: the position is a node that does not exist yet */
+
+	if (!publish_has_nodes(&walk))
+		return PAGED_OK;
+	for (; walk.next < walk.end; walk.next++) {
+		struct prefix_block block = publish_walk_block(&walk);
+		uint32_t page = publish_walk_page(&walk, walk.next), n_visited = 0;
+		bool published = page_is_published(pool, page);
+
+		orphan = published &&
+			 (node_is_orphan(pool, page) ||
+			  (orphan && node_parent(pool, page).page == publish_walk_page(&walk, walk.next - 1)));
+		if (published && !orphan) {
+			struct node_ref ref = node_ref(pool, page);
+
+			if (unknown || !publish_node_fits(&walk, page, &block))
+				return request_fail(
+					core, walk.item->seq, error, PAGED_ERR_INVALID,
+					"page %u (physical page %u) is published already, as part of another prefix",
+					walk.next, page);
+			walk.at = node_position(pool, &ref);
+			continue;
+		}
+		unknown = unknown ||
+			  !prefix_step(&pool->view, &block, prefix_hash(&block, pool->view.page_size, walk.at.hash),
+				       &walk.at, &n_visited);
+		if (n_visited == PREFIX_BUCKET_MAX)
+			return PAGED_OK;
+	}
+	return PAGED_OK;
+}
+
+static enum paged_status
+publish_check_keys(struct core *core, const struct core_publish *item, struct paged_error *error)
+{
+	const struct prefix_keys *keys = &item->keys;
+	uint64_t n_tokens = (uint64_t)keys->n_pages * request_pool(core, item->seq)->view.page_size;
+
+	for (uint64_t i = 0; keys->tokens != NULL && i < n_tokens; i++)
+		if (keys->tokens[i] == PREFIX_NO_TOKENS)
+			return request_fail(core, item->seq, error, PAGED_ERR_INVALID,
+					    "has token id 0x%x after page %u, which no token may have",
+					    PREFIX_NO_TOKENS, item->from);
+	if (keys->tokens == NULL && keys->n_extras != keys->n_pages)
+		return request_fail(core, item->seq, error, PAGED_ERR_INVALID, "has %u keys for %u pages",
+				    keys->n_extras, keys->n_pages);
+	for (uint32_t i = 0; keys->tokens != NULL && i < keys->n_extras; i++)
+		if (keys->extra_page[i] >= keys->n_pages || (i > 0 && keys->extra_page[i] <= keys->extra_page[i - 1]))
+			return request_fail(core, item->seq, error, PAGED_ERR_INVALID,
+					    "has extra %u of %u for page %u of %u; the pages must ascend", i,
+					    keys->n_extras, keys->extra_page[i], keys->n_pages);
+	return PAGED_OK;
+}
+
+static enum paged_status
+publish_check(struct core *core, const struct core_session *session, const struct core_publish *item,
+	      struct paged_error *error)
+{
+	enum paged_status status = request_check_seq(core, session, item->seq, true, error);
+	uint32_t slot = PAGED_SEQ_SLOT(item->seq), n_published, n_pages;
+	const struct core_pool *pool;
+	uint64_t version;
+
+	if (status != PAGED_OK)
+		return status;
+	pool = request_pool(core, item->seq);
+	if (pool->view.n_buckets == 0)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s publishes nothing (publish = no)", pool->name);
+	version = atomic_load_explicit(&region_slot(&pool->view, slot)->version, memory_order_relaxed);
+	if (item->version != version)
+		return request_fail(core, item->seq, error, PAGED_ERR_STALE,
+				    "has version %llu of its page table, not %llu: pages were replaced",
+				    (unsigned long long)version, (unsigned long long)item->version);
+	n_published = page_table_published(pool, slot) / pool->view.page_size;
+	n_pages = page_table_n_pages(pool, slot);
+	if (item->from > n_published)
+		return request_fail(core, item->seq, error, PAGED_ERR_INVALID,
+				    "is to be published from page %u on, but only %u are published", item->from,
+				    n_published);
+	if (item->keys.n_pages > n_pages - item->from)
+		return request_fail(core, item->seq, error, PAGED_ERR_CAPACITY,
+				    "has %u pages; pages %u to %llu cannot be published", n_pages, item->from,
+				    (unsigned long long)item->from + item->keys.n_pages - 1);
+	status = publish_check_keys(core, item, error);
+	if (status != PAGED_OK || (publish_chain_is_broken(pool, slot) && item->from > 0))
+		return status;
+	return publish_check_nodes(core, publish_walk_begin(core, item), error);
+}
+
+/*
+ * Publishes the walk's page; *parent becomes its node.  Returns false if it cannot be: its bucket is full, or another
+ * item of the request has just published it with another prefix.
+ */
+static bool
+publish_page(const struct core *core, struct publish_walk *walk, const struct prefix_block *block, uint64_t hash)
+{
+	struct core_pool *pool = walk->pool;
+	uint32_t page = publish_walk_page(walk, walk->next), n_visited;
+
+	if (page_is_published(pool, page)) {
+		struct node_ref ref = node_ref(pool, page);
+
+		if (!node_is_orphan(pool, page)) {
+			if (!publish_node_fits(walk, page, block))
+				return false;
+			walk->at = node_position(pool, &ref);
+			return true;
+		}
+		node_remove(pool, page);
+		node_count_orphan(pool);
+	}
+	if (prefix_step(&pool->view, block, hash, &walk->at, &n_visited)) {
+		pool->slots[walk->slot].twin = (struct node_ref){ walk->at.serial, walk->at.page };
+		return true;
+	}
+	if (n_visited == PREFIX_BUCKET_MAX)
+		return false;
+	page_table_protect(pool, walk->slot, (walk->next + 1) * pool->view.page_size);
+	node_store(core, pool, page, &walk->at, block, hash);
+	walk->at = (struct prefix_position){ .page = page, .serial = node_ref(pool, page).serial, .hash = hash };
+	return true;
+}
+
+/* Publishes up to PUBLISH_BATCH pages; returns false if one of them cannot be published. */
+static bool
+publish_batch(const struct core *core, struct publish_walk *walk)
+{
+	struct core_pool *pool = walk->pool;
+	struct pool_slot *own = &pool->slots[walk->slot];
+	uint32_t first = walk->next, n = MIN(walk->end - first, PUBLISH_BATCH);
+	struct prefix_block blocks[PUBLISH_BATCH];
+	uint64_t hashes[PUBLISH_BATCH], hash = walk->at.hash;
+
+	for (uint32_t i = 0; i < n; i++) {
+		blocks[i] = prefix_block(&walk->item->keys, pool->view.page_size, first + i - walk->item->from,
+					 &walk->extra);
+		hashes[i] = hash = prefix_hash(&blocks[i], pool->view.page_size, hash);
+		__builtin_prefetch((const void *)region_bucket(&pool->view, hash), 1);
+		node_prefetch(pool, publish_walk_page(walk, first + i));
+	}
+	for (uint32_t i = 0; i < n; i++)
+		bucket_prefetch(pool, hashes[i]);
+	for (uint32_t i = 0; i < n; i++) {
+		if (!publish_page(core, walk, &blocks[i], hashes[i]))
+			return false;
+		walk->next++;
+		own->tip = (struct node_ref){ walk->at.serial, walk->at.page };
+		page_table_protect(pool, walk->slot, walk->next * pool->view.page_size);
+		page_table_set_published(pool, walk->slot, walk->next);
+	}
+	return true;
+}
+
+static uint32_t
+publish_apply(struct core *core, const struct core_publish *item)
+{
+	struct publish_walk walk = publish_walk_begin(core, item);
+	struct core_pool *pool = walk.pool;
+
+	core_pool_change_begin(pool);
+	if (publish_chain_is_broken(pool, walk.slot)) {
+		pool->slots[walk.slot].tip.serial = pool->slots[walk.slot].twin.serial = 0;
+		page_table_set_published(pool, walk.slot, 0);
+	}
+	while (item->from <= walk.next && walk.next < walk.end && publish_batch(core, &walk))
+		;
+	core_pool_change_end(pool);
+	return walk.next;
+}
+
+enum paged_status
+core_seq_publish(struct core *core, uint32_t session_id, uint32_t n, const struct core_publish *publishes,
+		 uint32_t *n_published, struct paged_error *error)
+{
+	struct core_session *session;
+	enum paged_status status = request_begin(core, session_id, n, &session, error);
+
+	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)
+		status = publish_check(core, session, &publishes[i], error);
+	if (status != PAGED_OK)
+		return status;
+	for (uint32_t i = 0; i < n; i++)
+		n_published[i] = publish_apply(core, &publishes[i]);
+	return PAGED_OK;
+}
