@@ -15,6 +15,7 @@
  *   session_cleanup.c           cleanup of ended sessions, in steps
  *   request.c        checks and totals that requests have in common
  *   sequence.c       requests on sequences: create, reserve, truncate, erase
+ *   share.c          request: start
  *   publish.c        request: publish
  *   pin.c            pins of prefixes
  *   audit.c          audit of the page accounting, in steps
@@ -114,6 +115,7 @@ struct core_pool {
 	uint64_t stamp;
 	uint64_t n_requested; /* pages */
 	uint64_t n_taken;     /* pages that the request takes: n_requested and those taken ahead */
+	uint32_t n_kept;      /* cached pages that the request shares, so it cannot evict them */
 	uint64_t n_ahead;     /* further pages, taken only as far as n_spare allows */
 	uint32_t n_spare;     /* pages to spare once n_requested are taken */
 	uint32_t n_created;   /* slots */
@@ -237,6 +239,9 @@ uint32_t core_pool_n_free_slots(const struct core_pool *pool);
 /** pages_allocate - take the last n pages of the free list, in list order, with count 1; at least n must be free */
 void pages_allocate(struct core_pool *pool, _Atomic uint32_t *entries, uint32_t n);
 
+/** pages_ref - add a reference to a referenced or cached page */
+void pages_ref(struct core_pool *pool, uint32_t page);
+
 /**
  * pages_unref - drop one reference of each page
  *
@@ -271,6 +276,10 @@ void page_table_set_published(struct core_pool *pool, uint32_t slot, uint32_t n_
 
 /** page_table_protect - no token before `tokens` may be written from now on */
 void page_table_protect(struct core_pool *pool, uint32_t slot, uint32_t tokens);
+
+/** page_table_share - append pages, to which the caller has added references; none of the tokens may be written */
+void page_table_share(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t n,
+		      const uint32_t *pages);
 
 /** page_table_is_live - true: the id names a live sequence */
 bool page_table_is_live(const struct core_pool *pool, paged_seq_id id);
@@ -349,6 +358,9 @@ void node_remove(struct core_pool *pool, uint32_t page);
 
 /** node_count_orphan - count a node that was removed because it was an orphan */
 void node_count_orphan(struct core_pool *pool);
+
+/** node_used - record that a start shares the node */
+void node_used(const struct core *core, struct core_pool *pool, uint32_t page);
 
 /* lru.c; call between core_pool_change_begin() and core_pool_change_end() */
 

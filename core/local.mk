@@ -21,4 +21,5 @@ noinst_LTLIBRARIES += %D%/libcore.la
 	%D%/session_cleanup.c \
 	%D%/sequence.c \
 	%D%/session.c \
-	%D%/session_query.c
+	%D%/session_query.c \
+	%D%/share.c

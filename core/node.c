@@ -154,3 +154,14 @@ node_count_orphan(struct core_pool *pool)
 {
 	counter_add(&pool->header->n_orphaned, 1);
 }
+
+void
+node_used(const struct core *core, struct core_pool *pool, uint32_t page)
+{
+	struct region_node *node = region_node(&pool->view, page);
+	uint32_t hits = load_u32(&node->hits);
+
+	store_u32(&node->used, (uint32_t)(core->now_ms / 1000));
+	if (hits != UINT32_MAX)
+		store_u32(&node->hits, hits + 1);
+}

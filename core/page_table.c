@@ -153,6 +153,23 @@ page_table_protect(struct core_pool *pool, uint32_t slot_index, uint32_t tokens)
 }
 
 void
+page_table_share(struct core_pool *pool, struct core_session *session, uint32_t slot_index, uint32_t n,
+		 const uint32_t *pages)
+{
+	struct region_slot *slot = region_slot(&pool->view, slot_index);
+	uint32_t n_before = page_table_n_pages(pool, slot_index);
+	_Atomic uint32_t *table = region_page_table(&pool->view, slot_index) + n_before;
+
+	if (pool->audit != NULL)
+		audit_page_table(pool->audit, slot_index, n_before);
+	for (uint32_t i = 0; i < n; i++)
+		store_u32(&table[i], pages[i]);
+	page_table_protect(pool, slot_index, (n_before + n) * pool->view.page_size);
+	atomic_store_explicit(&slot->capacity, (n_before + n) * pool->view.page_size, memory_order_release);
+	session->n_pages += n;
+}
+
+void
 page_table_limit_published(struct core_pool *pool, uint32_t slot_index, uint32_t n_pages)
 {
 	struct pool_slot *own = &pool->slots[slot_index];

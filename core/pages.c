@@ -73,6 +73,20 @@ page_quarantine(struct core_pool *pool, struct core_session *session, uint32_t p
 	session->n_quarantined++;
 }
 
+void
+pages_ref(struct core_pool *pool, uint32_t page)
+{
+	uint32_t count = page_count(pool, page);
+
+	if (count == 0) {
+		assert(page_is_published(pool, page));
+		lru_unlist(pool, page);
+		pool->n_cached--;
+		pool->n_referenced++;
+	}
+	page_count_store(pool, page, count + 1);
+}
+
 /* The last reference of a published page is dropped: its K and V were written before, so nothing can be under way. */
 static bool
 page_release_published(struct core_pool *pool, uint32_t page)

@@ -72,6 +72,7 @@ request_count(struct core *core, struct core_pool *pool, uint32_t n_pages, uint3
 		pool->n_requested = 0;
 		pool->n_ahead = 0;
 		pool->n_taken = 0;
+		pool->n_kept = 0;
 		pool->n_created = 0;
 	}
 	pool->n_requested += n_pages;
@@ -81,13 +82,13 @@ request_count(struct core *core, struct core_pool *pool, uint32_t n_pages, uint3
 enum paged_status
 request_check_free(struct core_pool *pool, struct paged_error *error)
 {
-	uint32_t n_available = core_pool_n_available(pool);
+	uint32_t n_available = core_pool_n_available(pool) - pool->n_kept;
 
 	if (pool->n_created > core_pool_n_free_slots(pool))
 		return paged_fail(error, PAGED_ERR_FULL, "pool %s: %u sequences requested, %u of %u slots free",
 				  pool->name, pool->n_created, core_pool_n_free_slots(pool), pool->view.n_slots);
 	if (pool->n_requested > n_available) {
-		uint32_t n_cached = pool->n_cached;
+		uint32_t n_cached = pool->n_cached - pool->n_kept;
 		char cached[32] = "";
 
 		if (n_cached > 0)

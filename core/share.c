@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The request that creates sequences on published pages.  Like all requests, it checks all items before it changes
+ * anything; after the checks nothing can fail.
+ */
+#include "core/core_internal.h"
+
+/* Nodes that are prefetched while a chain is checked. */
+#define CHAIN_AHEAD 8u
+
+static enum paged_status
+chain_fail(const struct core_pool *pool, uint32_t i, uint32_t page, const char *what, struct paged_error *error)
+{
+	return paged_fail(error, PAGED_ERR_STALE, "pool %s: page %u of the prefix is physical page %u, which %s",
+			  pool->name, i, page, what);
+}
+
+/*
+ * The pages must be a chain that begins at `at`.  By induction it is then the prefix that the caller found: a node's
+ * block key and parent never change while its serial stands.  A chain has no page twice, because a node has one parent.
+ */
+static enum paged_status
+chain_check(const struct core_pool *pool, const struct core_start *start, struct node_ref at, struct paged_error *error)
+{
+	for (uint32_t i = 0; i < start->n_pages; i++) {
+		uint32_t page = start->pages[i];
+		struct node_ref parent;
+
+		if (i + CHAIN_AHEAD < start->n_pages && start->pages[i + CHAIN_AHEAD] < pool->high_page)
+			__builtin_prefetch(region_node(&pool->view, start->pages[i + CHAIN_AHEAD]));
+		if (page >= pool->view.n_pages)
+			return paged_fail(error, PAGED_ERR_RANGE,
+					  "pool %s: page %u of the prefix is physical page %u of a pool of %u",
+					  pool->name, i, page, pool->view.n_pages);
+		if (page >= pool->high_page || !page_is_published(pool, page))
+			return chain_fail(pool, i, page, "is not published", error);
+		parent = node_parent(pool, page);
+		if (parent.serial != at.serial || (at.serial != 0 && parent.page != at.page))
+			return chain_fail(pool, i, page, "does not follow the page before it", error);
+		at = node_ref(pool, page);
+	}
+	if (start->n_pages > 0 && at.serial != start->serial)
+		return chain_fail(pool, start->n_pages - 1, at.page, "has been published again", error);
+	return PAGED_OK;
+}
+
+/* Counts the cached pages among those of an item; a page that several items share counts once. */
+static void
+start_mark_cached(struct core_pool *pool, const struct core_start *start)
+{
+	for (uint32_t i = 0; i < start->n_pages; i++) {
+		struct pool_page *page = &pool->pages[start->pages[i]];
+
+		if (page_count(pool, start->pages[i]) == 0 && !page->marked) {
+			page->marked = 1;
+			pool->n_kept++;
+		}
+	}
+}
+
+static enum paged_status
+start_check_continued(struct core *core, const struct core_session *session, const struct core_start *start,
+		      struct paged_error *error)
+{
+	enum paged_status status = request_check_seq(core, session, start->seq, true, error);
+	uint32_t slot = PAGED_SEQ_SLOT(start->seq), capacity;
+	const struct core_pool *pool;
+
+	if (status != PAGED_OK)
+		return status;
+	if (PAGED_SEQ_POOL(start->seq) != start->pool)
+		return request_fail(core, start->seq, error, PAGED_ERR_INVALID, "is not of pool %u", start->pool);
+	pool = core->pools[start->pool];
+	capacity = page_table_n_pages(pool, slot) * pool->view.page_size;
+	if (page_table_published(pool, slot) != capacity)
+		return request_fail(core, start->seq, error, PAGED_ERR_INVALID,
+				    "has %u tokens, of which %u are published: it cannot go on from its end", capacity,
+				    page_table_published(pool, slot));
+	return PAGED_OK;
+}
+
+static enum paged_status
+start_check(struct core *core, struct core_session *session, const struct core_start *start, struct paged_error *error)
+{
+	enum paged_status status = request_check_pool(core, start->pool, error);
+	uint32_t n_before = 0, n_pages;
+	struct node_ref at = { 0 };
+	struct core_pool *pool;
+
+	if (status == PAGED_OK)
+		status = core_session_make_pool(session, start->pool, error);
+	if (status == PAGED_OK && start->seq != 0)
+		status = start_check_continued(core, session, start, error);
+	if (status != PAGED_OK)
+		return status;
+	pool = core->pools[start->pool];
+	if (start->seq != 0) {
+		n_before = page_table_n_pages(pool, PAGED_SEQ_SLOT(start->seq));
+		at = pool->slots[PAGED_SEQ_SLOT(start->seq)].tip;
+	}
+	if (start->n_tokens > pool->view.max_length || start->n_pages > pool->view.table_entries - n_before)
+		return paged_fail(error, PAGED_ERR_LIMIT,
+				  "pool %s: a sequence may hold %u tokens; %u tokens, and a prefix of %llu requested",
+				  pool->name, pool->view.max_length, start->n_tokens,
+				  ((unsigned long long)n_before + start->n_pages) * pool->view.page_size);
+	status = chain_check(pool, start, at, error);
+	if (status != PAGED_OK)
+		return status;
+	n_pages = request_pages(pool, start->n_tokens);
+	n_before += start->n_pages;
+	request_count(core, pool, n_pages > n_before ? n_pages - n_before : 0, start->seq == 0);
+	return PAGED_OK;
+}
+
+/* Counts the cached pages that the request shares, and checks that the others suffice. */
+static enum paged_status
+start_check_free(const struct core *core, uint32_t n, const struct core_start *starts, struct paged_error *error)
+{
+	enum paged_status status = PAGED_OK;
+
+	for (uint32_t i = 0; i < n; i++)
+		start_mark_cached(core->pools[starts[i].pool], &starts[i]);
+	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)
+		status = request_check_free(core->pools[starts[i].pool], error);
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t j = 0; j < starts[i].n_pages; j++)
+			core->pools[starts[i].pool]->pages[starts[i].pages[j]].marked = 0;
+	return status;
+}
+
+static paged_seq_id
+start_apply(struct core *core, struct core_session *session, const struct core_start *start)
+{
+	struct core_pool *pool = core->pools[start->pool];
+	paged_seq_id id = start->seq != 0 ? start->seq : page_table_open(pool, session, start->tag);
+	uint32_t slot = PAGED_SEQ_SLOT(id), n_pages = request_pages(pool, start->n_tokens);
+
+	if (start->n_pages > 0) {
+		page_table_share(pool, session, slot, start->n_pages, start->pages);
+		pool->slots[slot].tip = node_ref(pool, start->pages[start->n_pages - 1]);
+		page_table_set_published(pool, slot, page_table_n_pages(pool, slot));
+	}
+	if (n_pages > page_table_n_pages(pool, slot))
+		page_table_grow(pool, session, slot, n_pages);
+	for (uint32_t i = 0; i < start->n_pages; i++)
+		node_used(core, pool, start->pages[i]);
+	if (start->n_asked > 0) {
+		counter_add(&pool->header->n_starts, start->seq == 0);
+		counter_add(&pool->header->n_tokens_asked, start->n_asked);
+	}
+	counter_add(&pool->header->n_tokens_found, (uint64_t)start->n_pages * pool->view.page_size);
+	return id;
+}
+
+enum paged_status
+core_seq_start(struct core *core, uint32_t session_id, uint32_t n, const struct core_start *starts, paged_seq_id *ids,
+	       struct paged_error *error)
+{
+	struct core_session *session;
+	enum paged_status status = request_begin(core, session_id, n, &session, error);
+
+	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)
+		status = start_check(core, session, &starts[i], error);
+	if (status == PAGED_OK)
+		status = start_check_free(core, n, starts, error);
+	if (status != PAGED_OK)
+		return status;
+
+	/* Shared pages are referenced before others are evicted. */
+	for (uint32_t i = 0; i < n; i++) {
+		core_pool_change_begin(core->pools[starts[i].pool]);
+		for (uint32_t j = 0; j < starts[i].n_pages; j++)
+			pages_ref(core->pools[starts[i].pool], starts[i].pages[j]);
+	}
+	for (uint32_t i = 0; i < n; i++)
+		lru_make_room(core->pools[starts[i].pool], core->pools[starts[i].pool]->n_requested);
+	for (uint32_t i = 0; i < n; i++)
+		ids[i] = start_apply(core, session, &starts[i]);
+	for (uint32_t i = 0; i < n; i++)
+		core_pool_change_end(core->pools[starts[i].pool]);
+	return PAGED_OK;
+}
