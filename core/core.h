@@ -242,6 +242,31 @@ struct core_start {
 enum paged_status core_seq_start(struct core *core, uint32_t session, uint32_t n, const struct core_start *starts,
 				 paged_seq_id *ids, struct paged_error *error);
 
+/** A sequence to fork. */
+struct core_fork {
+	paged_seq_id parent;
+	uint32_t n_tokens; /* of the parent that the child begins with */
+};
+
+/** Most page table entries that one request may copy or drop. */
+#define CORE_MAX_REQUEST_ENTRIES (1u << 20)
+
+/**
+ * core_seq_fork - create children[i] with the first n_tokens tokens of parents[i]
+ *
+ * Full pages are shared: from now on, parent and child cannot write them.  If n_tokens is no multiple of the page size,
+ * the child's last page is a page of its own, to which the caller must copy the parent's.  A parent may be named any
+ * number of times.
+ *
+ * @param[out] children  n ids; written on OK only
+ * @retval PAGED_ERR_CAPACITY  n_tokens exceeds the parent's capacity
+ * @retval PAGED_ERR_LIMIT     n above PAGED_MAX_REQUEST_SEQS, or more than CORE_MAX_REQUEST_ENTRIES pages in all
+ * children
+ * @retval PAGED_ERR_FULL, PAGED_ERR_STALE, PAGED_ERR_PERM, PAGED_ERR_INVALID, PAGED_ERR_NOENT, PAGED_ERR_NOMEM
+ */
+enum paged_status core_seq_fork(struct core *core, uint32_t session, uint32_t n, const struct core_fork *forks,
+				paged_seq_id *children, struct paged_error *error);
+
 /** Pages to publish. */
 struct core_publish {
 	paged_seq_id seq;

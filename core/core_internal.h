@@ -15,7 +15,7 @@
  *   session_cleanup.c           cleanup of ended sessions, in steps
  *   request.c        checks and totals that requests have in common
  *   sequence.c       requests on sequences: create, reserve, truncate, erase
- *   share.c          request: start
+ *   share.c          requests: start, fork
  *   publish.c        request: publish
  *   pin.c            pins of prefixes
  *   audit.c          audit of the page accounting, in steps
@@ -289,6 +289,10 @@ paged_seq_id page_table_open(struct core_pool *pool, struct core_session *sessio
 
 /** page_table_grow - extend the page table to n_pages; n_pages exceeds its size, and the difference must be free */
 void page_table_grow(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t n_pages);
+
+/** page_table_share_from - begin an empty page table with the first n pages of another, adding references */
+void page_table_share_from(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t parent,
+			   uint32_t n);
 
 /**
  * page_table_limit_published - lower what is published to at most n_pages

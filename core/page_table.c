@@ -186,6 +186,25 @@ page_table_limit_published(struct core_pool *pool, uint32_t slot_index, uint32_t
 	page_table_set_published(pool, slot_index, own->tip.serial != 0 ? n_pages : 0);
 }
 
+void
+page_table_share_from(struct core_pool *pool, struct core_session *session, uint32_t slot_index, uint32_t parent,
+		      uint32_t n)
+{
+	const _Atomic uint32_t *from = region_page_table(&pool->view, parent);
+	_Atomic uint32_t *table = region_page_table(&pool->view, slot_index);
+	struct region_slot *slot = region_slot(&pool->view, slot_index);
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t page = load_u32(&from[i]);
+
+		pages_ref(pool, page);
+		store_u32(&table[i], page);
+	}
+	page_table_protect(pool, slot_index, n * pool->view.page_size);
+	atomic_store_explicit(&slot->capacity, n * pool->view.page_size, memory_order_release);
+	session->n_pages += n;
+}
+
 /* Shortens the page table to n_pages, n_whole of them whole; with close, also ends the sequence. */
 static void
 page_table_replace(struct core_pool *pool, struct core_session *session, uint32_t slot_index, uint32_t n_pages,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The request that creates sequences on published pages.  Like all requests, it checks all items before it changes
- * anything; after the checks nothing can fail.
+ * The requests that create sequences on pages of others: start, on published pages, and fork.  Like all requests, each
+ * checks all items before it changes anything; after the checks nothing can fail.
  */
 #include "core/core_internal.h"
 
@@ -178,5 +178,85 @@ core_seq_start(struct core *core, uint32_t session_id, uint32_t n, const struct 
 		ids[i] = start_apply(core, session, &starts[i]);
 	for (uint32_t i = 0; i < n; i++)
 		core_pool_change_end(core->pools[starts[i].pool]);
+	return PAGED_OK;
+}
+
+/* Fork */
+
+static enum paged_status
+fork_check(struct core *core, const struct core_session *session, const struct core_fork *fork, uint64_t *n_entries,
+	   struct paged_error *error)
+{
+	enum paged_status status = request_check_seq(core, session, fork->parent, false, error);
+	struct core_pool *pool;
+	uint32_t capacity;
+
+	if (status != PAGED_OK)
+		return status;
+	pool = request_pool(core, fork->parent);
+	capacity = page_table_n_pages(pool, PAGED_SEQ_SLOT(fork->parent)) * pool->view.page_size;
+	if (fork->n_tokens > capacity)
+		return request_fail(core, fork->parent, error, PAGED_ERR_CAPACITY,
+				    "has room for %u tokens, a fork cannot begin with %u", capacity, fork->n_tokens);
+	*n_entries += request_pages(pool, fork->n_tokens);
+	if (*n_entries > CORE_MAX_REQUEST_ENTRIES)
+		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s: the children of a request may have %u pages in all",
+				  pool->name, CORE_MAX_REQUEST_ENTRIES);
+	request_count(core, pool, fork->n_tokens % pool->view.page_size != 0, 1);
+	return PAGED_OK;
+}
+
+/* What the child is published up to: as the parent if that is inside the shared part, else up to a node of that part.
+ */
+static void
+fork_copy_published(struct core_pool *pool, uint32_t from, uint32_t to, uint32_t n_shared)
+{
+	uint32_t n_published = page_table_published(pool, from) / pool->view.page_size;
+
+	pool->slots[to].tip = pool->slots[from].tip;
+	pool->slots[to].twin = pool->slots[from].twin;
+	page_table_set_published(pool, to, n_published);
+	page_table_limit_published(pool, to, n_shared);
+}
+
+static paged_seq_id
+fork_apply(struct core *core, struct core_session *session, const struct core_fork *fork)
+{
+	struct core_pool *pool = request_pool(core, fork->parent);
+	uint32_t from = PAGED_SEQ_SLOT(fork->parent), n_shared = fork->n_tokens / pool->view.page_size;
+	paged_seq_id id = page_table_open(pool, session, pool->tags[from]);
+	uint32_t to = PAGED_SEQ_SLOT(id);
+
+	page_table_protect(pool, from, n_shared * pool->view.page_size);
+	page_table_share_from(pool, session, to, from, n_shared);
+	fork_copy_published(pool, from, to, n_shared);
+	if (fork->n_tokens % pool->view.page_size != 0)
+		page_table_grow(pool, session, to, n_shared + 1);
+	return id;
+}
+
+enum paged_status
+core_seq_fork(struct core *core, uint32_t session_id, uint32_t n, const struct core_fork *forks, paged_seq_id *children,
+	      struct paged_error *error)
+{
+	struct core_session *session;
+	enum paged_status status = request_begin(core, session_id, n, &session, error);
+	uint64_t n_entries = 0;
+
+	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)
+		status = fork_check(core, session, &forks[i], &n_entries, error);
+	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)
+		status = request_check_free(request_pool(core, forks[i].parent), error);
+	if (status != PAGED_OK)
+		return status;
+
+	for (uint32_t i = 0; i < n; i++)
+		core_pool_change_begin(request_pool(core, forks[i].parent));
+	for (uint32_t i = 0; i < n; i++)
+		lru_make_room(request_pool(core, forks[i].parent), request_pool(core, forks[i].parent)->n_requested);
+	for (uint32_t i = 0; i < n; i++)
+		children[i] = fork_apply(core, session, &forks[i]);
+	for (uint32_t i = 0; i < n; i++)
+		core_pool_change_end(request_pool(core, forks[i].parent));
 	return PAGED_OK;
 }
