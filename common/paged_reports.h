@@ -81,6 +81,18 @@ struct paged_seq_entry {
 	char tag[PAGED_MAX_TAG + 1];
 };
 
+/** A published page, which sequences that begin alike share. */
+struct paged_node_entry {
+	uint64_t serial;        /* identifies this publication of the page for ever */
+	uint64_t parent_serial; /* 0: the first page of a prefix */
+	uint32_t page;
+	uint32_t parent;       /* page before it; UINT32_MAX: the first page of a prefix */
+	uint32_t n_references; /* sequences that have the page; 0: it is cached */
+	uint32_t used_s;       /* seconds since a sequence last started on it, or since it was published */
+	uint32_t hits;         /* sequences that were started on it */
+	uint32_t pinned;       /* 1: pinned */
+};
+
 struct paged_check_result {
 	size_t struct_size;
 	uint32_t n_pages, n_free, n_referenced, n_cached, n_quarantined, n_sequences;

@@ -30,7 +30,7 @@
 #include "common/sequence.h"
 #include "common/status.h"
 
-#define WIRE_VERSION_MAJOR 1u
+#define WIRE_VERSION_MAJOR 2u
 #define WIRE_VERSION_MINOR 0u
 /** Largest message on either channel. */
 #define WIRE_MAX_MESSAGE 65536u
@@ -42,6 +42,7 @@
 #define WIRE_MAX_OPEN_REQUESTS 64u
 #define WIRE_TOKEN_SIZE 16
 #define WIRE_BOOT_ID_SIZE 16
+#define WIRE_MEMORY_ID_SIZE 16
 /** Longest error text, including the terminating zero. */
 #define WIRE_MAX_TEXT 256
 #define WIRE_MAX_ENDPOINT 108
@@ -49,6 +50,25 @@
 #define WIRE_LIST_MAX 256u
 /** Most page table entries in a reply. */
 #define WIRE_TABLE_MAX 8192u
+/**
+ * Most sequences and pages of a start, and most sequences, pages, token ids and extras of a publish.  A request must
+ * also fit a message, so the bytes of its lists must be at most WIRE_MAX_LISTS:
+ *   start    4 for each page, WIRE_START_SIZE and the bytes of its tag for each sequence
+ *   publish  WIRE_PUBLISH_SIZE for each sequence, 4 for each token id and extra_page, WIRE_EXTRA_SIZE for each extra
+ */
+#define WIRE_MAX_STARTS 1024u
+#define WIRE_MAX_START_PAGES 14000u
+#define WIRE_MAX_PUBLISHES 256u
+#define WIRE_MAX_PUBLISH_PAGES 4096u
+#define WIRE_MAX_PUBLISH_TOKENS 16000u
+#define WIRE_MAX_EXTRAS 1900u
+#define WIRE_MAX_LISTS 65400u
+#define WIRE_START_SIZE 37u
+#define WIRE_PUBLISH_SIZE 24u
+/** Bytes of an extra: what token ids do not express, as REGION_EXTRA_SIZE. */
+#define WIRE_EXTRA_SIZE 32u
+/** Longest name of a model, including the terminating zero. */
+#define WIRE_MAX_MODEL 128
 /** Most bytes of an array in a request. */
 #define WIRE_MAX_CHUNK 61440u
 /** Most dimensions of an array, and bytes of a mod's text. */
@@ -122,6 +142,7 @@ struct wire_control_request {
 		} hello;
 		struct {
 			char name[PAGED_MAX_NAME + 1];
+			uint32_t shard;
 		} open_pool;
 	};
 };
@@ -149,6 +170,10 @@ struct wire_control_reply {
 			struct layout_params geometry;
 			uint64_t memory_size, region_size;
 			struct wire_memory memory;
+			uint8_t memory_id[WIRE_MEMORY_ID_SIZE];
+			uint32_t shard, n_shards, n_layer_groups;
+			bool publishes;
+			char model[WIRE_MAX_MODEL];
 		} pool_grant;
 		struct {
 			enum paged_status status;
@@ -204,7 +229,29 @@ enum wire_request_kind {
 	WIRE_DROP_ARRAY,
 	WIRE_BUILD_MASK,
 	WIRE_GET_HANDLE,
+	WIRE_START,
+	WIRE_FORK,
+	WIRE_PUBLISH,
+	WIRE_PIN,
+	WIRE_EVICT,
+	WIRE_GET_PREFIXES,
 	WIRE_N_REQUESTS
+};
+
+/** A sequence to start; see SeqStartSpec in paged.proto. */
+struct wire_start_spec {
+	uint32_t n_pages;
+	uint32_t n_tokens, n_asked;
+	uint64_t serial;
+	paged_seq_id seq;
+	const char *tag;
+};
+
+/** A sequence of which pages are published; see Publish in paged.proto. */
+struct wire_publish_spec {
+	paged_seq_id seq;
+	uint64_t version;
+	uint32_t from, n_pages;
 };
 
 /** A part of an array; the core checks name, dtype and shape. */
@@ -260,6 +307,39 @@ struct wire_request {
 		struct {
 			uint32_t pool;
 		} get_handle;
+		struct {
+			uint32_t pool;
+			uint32_t n; /* 1 to WIRE_MAX_STARTS */
+			const struct wire_start_spec *specs;
+			/* Of all prefixes, one after the other.  The parser does not compare n_pages with the specs. */
+			uint32_t n_pages;
+			const uint32_t *pages;
+		} start;
+		struct {
+			uint32_t n; /* 1 to PAGED_MAX_REQUEST_SEQS */
+			const struct seq_fork *forks;
+		} fork;
+		/* The parser does not compare the numbers of pages, token ids and extras. */
+		struct {
+			uint32_t n; /* 1 to WIRE_MAX_PUBLISHES */
+			const struct wire_publish_spec *specs;
+			uint32_t n_tokens;
+			const uint32_t *tokens; /* NULL: the extras are the block keys */
+			uint32_t n_extra_pages;
+			const uint32_t *extra_page; /* NULL with tokens NULL: each page has an extra */
+			uint32_t extra_size;        /* bytes: WIRE_EXTRA_SIZE for each extra */
+			const uint8_t *extra;
+		} publish;
+		struct {
+			uint32_t pool, page, seconds;
+			uint64_t serial;
+		} pin;
+		struct {
+			uint32_t pool, n_pages;
+		} evict;
+		struct {
+			uint32_t pool, from_page;
+		} get_prefixes;
 	};
 };
 
@@ -273,7 +353,11 @@ enum wire_reply_kind {
 	WIRE_REPLY_TABLE,
 	WIRE_REPLY_CHECK_RESULT,
 	WIRE_REPLY_MASK,
-	WIRE_REPLY_HANDLE
+	WIRE_REPLY_HANDLE,
+	WIRE_REPLY_PUBLISHED,
+	WIRE_REPLY_PINNED,
+	WIRE_REPLY_EVICTED,
+	WIRE_REPLY_PREFIXES
 };
 
 struct wire_reply {
@@ -311,6 +395,23 @@ struct wire_reply {
 		struct paged_check_result check_result;
 		struct mask_part mask;
 		struct wire_handle handle;
+		struct {
+			uint32_t n;
+			const uint32_t *n_pages; /* per sequence: pages published in all */
+		} published;
+		struct {
+			uint32_t n_pages;
+		} pinned;
+		struct {
+			uint32_t n_pages;
+			bool more;
+		} evicted;
+		struct {
+			uint32_t n; /* at most WIRE_LIST_MAX */
+			const struct paged_node_entry *report;
+			uint32_t next_page;
+			bool more;
+		} prefixes;
 	};
 };
 

@@ -86,7 +86,7 @@ TYPE(hello, hello, S, NUMBER(Hello, version_major, S, hello.version_major),
      NUMBER(Hello, version_minor, S, hello.version_minor), CLEANED(Hello, name, S, hello.name),
      LIMITED(Hello, role, S, hello.role, WIRE_N_ROLES - 1),
      BYTES(Hello, join_token, S, hello.join_token, WIRE_OPTIONAL), NUMBER(Hello, outlive, S, hello.outlive));
-TYPE(open_pool, open_pool, S, TEXT(OpenPool, name, S, open_pool.name));
+TYPE(open_pool, open_pool, S, TEXT(OpenPool, name, S, open_pool.name), NUMBER(OpenPool, shard, S, open_pool.shard));
 EMPTY(bye, S);
 
 static const struct wire_body control_request_bodies[] = {
@@ -126,7 +126,11 @@ TYPE(pool_grant, pool_grant, S, NUMBER(PoolGrant, pool, S, pool_grant.pool), TEX
      LIMITED(PoolGrant, export_kind, S, pool_grant.memory.export, WIRE_EXPORT_LEGACY),
      BYTES(PoolGrant, device, S, pool_grant.memory.device, WIRE_OPTIONAL),
      NUMBER(PoolGrant, generation, S, pool_grant.memory.generation),
-     BYTES(PoolGrant, canary, S, pool_grant.memory.canary, WIRE_OPTIONAL));
+     BYTES(PoolGrant, canary, S, pool_grant.memory.canary, WIRE_OPTIONAL),
+     BYTES(PoolGrant, memory_id, S, pool_grant.memory_id, 0), NUMBER(PoolGrant, shard, S, pool_grant.shard),
+     NUMBER(PoolGrant, n_shards, S, pool_grant.n_shards), TEXT(PoolGrant, model, S, pool_grant.model),
+     NUMBER(PoolGrant, n_layer_groups, S, pool_grant.n_layer_groups),
+     NUMBER(PoolGrant, publishes, S, pool_grant.publishes));
 TYPE(refusal, refusal, S, NUMBER(Refusal, status, S, refusal.status), TEXT(Refusal, text, S, refusal.text));
 EMPTY(farewell, S);
 TYPE(notice, notice, S, LIMITED(Notice, kind, S, notice.kind, WIRE_NOTICE_ENDED),
@@ -183,6 +187,29 @@ TYPE(build_mask, build_mask, S, ROWS(q_len, WIRE_FIRST), ROWS(kv_len, 0), ROWS(q
      NUMBER(BuildMask, first_list, S, build_mask.first_list), NUMBER(BuildMask, first_block, S, build_mask.first_block),
      ROWS(b, WIRE_OPTIONAL));
 TYPE(get_handle, get_handle, S, NUMBER(GetHandle, pool, S, get_handle.pool));
+TYPE(seq_start_spec, seq_start_spec, struct wire_start_spec,
+     NUMBER(SeqStartSpec, n_pages, struct wire_start_spec, n_pages),
+     NUMBER(SeqStartSpec, serial, struct wire_start_spec, serial),
+     NUMBER(SeqStartSpec, n_tokens, struct wire_start_spec, n_tokens),
+     NUMBER(SeqStartSpec, n_asked, struct wire_start_spec, n_asked),
+     NUMBER(SeqStartSpec, seq, struct wire_start_spec, seq),
+     STRING(SeqStartSpec, tag, struct wire_start_spec, tag, PAGED_MAX_TAG, 0));
+TYPE(seq_start, seq_start, S, NUMBER(SeqStart, pool, S, start.pool),
+     STRUCTS(SeqStart, sequence, S, start.specs, start.n, seq_start_spec, 1, WIRE_MAX_STARTS),
+     COLUMN(SeqStart, page, S, start.pages, start.n_pages, 0, WIRE_MAX_START_PAGES, WIRE_FIRST));
+#define FORKS(f, how) COLUMN_OF(SeqFork, f, S, fork.forks, fork.n, struct seq_fork, f, 1, PAGED_MAX_REQUEST_SEQS, how)
+TYPE(seq_fork, seq_fork, S, FORKS(parent, WIRE_FIRST), FORKS(n_tokens, 0));
+#define PUBLISHES(f, how) \
+	COLUMN_OF(Publish, f, S, publish.specs, publish.n, struct wire_publish_spec, f, 1, WIRE_MAX_PUBLISHES, how)
+TYPE(publish, publish, S, PUBLISHES(seq, WIRE_FIRST), PUBLISHES(version, 0), PUBLISHES(from, 0), PUBLISHES(n_pages, 0),
+     COLUMN(Publish, token, S, publish.tokens, publish.n_tokens, 0, WIRE_MAX_PUBLISH_TOKENS, WIRE_FIRST),
+     COLUMN(Publish, extra_page, S, publish.extra_page, publish.n_extra_pages, 0, WIRE_MAX_EXTRAS, WIRE_FIRST),
+     DATA(Publish, extra, S, publish.extra, publish.extra_size, WIRE_MAX_EXTRAS *WIRE_EXTRA_SIZE));
+TYPE(pin, pin, S, NUMBER(Pin, pool, S, pin.pool), NUMBER(Pin, page, S, pin.page), NUMBER(Pin, serial, S, pin.serial),
+     NUMBER(Pin, seconds, S, pin.seconds));
+TYPE(evict, evict, S, NUMBER(Evict, pool, S, evict.pool), NUMBER(Evict, n_pages, S, evict.n_pages));
+TYPE(get_prefixes, get_prefixes, S, NUMBER(GetPrefixes, pool, S, get_prefixes.pool),
+     NUMBER(GetPrefixes, from_page, S, get_prefixes.from_page));
 EMPTY(ping, S);
 EMPTY(get_status, S);
 EMPTY(get_pools, S);
@@ -204,6 +231,12 @@ static const struct wire_body request_bodies[WIRE_N_REQUESTS] = {
 	[WIRE_DROP_ARRAY] = { PAGED__V1__REQUEST__BODY_DROP_ARRAY, &drop_array },
 	[WIRE_BUILD_MASK] = { PAGED__V1__REQUEST__BODY_BUILD_MASK, &build_mask },
 	[WIRE_GET_HANDLE] = { PAGED__V1__REQUEST__BODY_GET_HANDLE, &get_handle },
+	[WIRE_START] = { PAGED__V1__REQUEST__BODY_START, &seq_start },
+	[WIRE_FORK] = { PAGED__V1__REQUEST__BODY_FORK, &seq_fork },
+	[WIRE_PUBLISH] = { PAGED__V1__REQUEST__BODY_PUBLISH, &publish },
+	[WIRE_PIN] = { PAGED__V1__REQUEST__BODY_PIN, &pin },
+	[WIRE_EVICT] = { PAGED__V1__REQUEST__BODY_EVICT, &evict },
+	[WIRE_GET_PREFIXES] = { PAGED__V1__REQUEST__BODY_GET_PREFIXES, &get_prefixes },
 };
 TYPE(request, request, S, NUMBER(Request, id, S, id));
 const struct wire_envelope wire_requests = ENVELOPE(Request, ping, S, request, request_bodies);
@@ -220,7 +253,12 @@ TYPE(pool_report, pool_report, S, NUMBER(PoolReport, pool, S, number), TEXT(Pool
      NUMBER(PoolReport, size, S, size), NUMBER(PoolReport, n_free, S, n_free),
      NUMBER(PoolReport, n_referenced, S, n_referenced), NUMBER(PoolReport, n_quarantined, S, n_quarantined),
      NUMBER(PoolReport, n_slots, S, n_slots), NUMBER(PoolReport, n_sequences, S, n_sequences),
-     NUMBER(PoolReport, max_length, S, max_length), TEXT(PoolReport, device, S, device));
+     NUMBER(PoolReport, max_length, S, max_length), TEXT(PoolReport, device, S, device),
+     NUMBER(PoolReport, n_cached, S, n_cached), NUMBER(PoolReport, n_pinned, S, n_pinned),
+     NUMBER(PoolReport, publishes, S, publishes), TEXT(PoolReport, model, S, model),
+     NUMBER(PoolReport, n_starts, S, n_starts), NUMBER(PoolReport, n_tokens_asked, S, n_tokens_asked),
+     NUMBER(PoolReport, n_tokens_found, S, n_tokens_found), NUMBER(PoolReport, n_published, S, n_published),
+     NUMBER(PoolReport, n_evicted, S, n_evicted));
 #undef S
 
 #define S struct paged_session_entry
@@ -238,6 +276,13 @@ TYPE(sequence_report, sequence_report, S, NUMBER(SequenceReport, seq, S, seq),
      NUMBER(SequenceReport, length, S, length), NUMBER(SequenceReport, capacity, S, capacity),
      NUMBER(SequenceReport, n_pages, S, n_pages), TEXT(SequenceReport, name, S, name),
      TEXT(SequenceReport, tag, S, tag));
+#undef S
+
+#define S struct paged_node_entry
+TYPE(node_report, node_report, S, NUMBER(NodeReport, page, S, page), NUMBER(NodeReport, serial, S, serial),
+     NUMBER(NodeReport, parent, S, parent), NUMBER(NodeReport, parent_serial, S, parent_serial),
+     NUMBER(NodeReport, n_references, S, n_references), NUMBER(NodeReport, used_s, S, used_s),
+     NUMBER(NodeReport, hits, S, hits), NUMBER(NodeReport, pinned, S, pinned));
 #undef S
 
 #define S struct wire_reply
@@ -261,6 +306,7 @@ TYPE(table, table, S, STRUCT(Table, sequence, S, table.sequence, sequence_report
 TYPE(check_result, check_result, S, NUMBER(CheckResult, n_pages, S, check_result.n_pages),
      NUMBER(CheckResult, n_free, S, check_result.n_free),
      NUMBER(CheckResult, n_referenced, S, check_result.n_referenced),
+     NUMBER(CheckResult, n_cached, S, check_result.n_cached),
      NUMBER(CheckResult, n_quarantined, S, check_result.n_quarantined),
      NUMBER(CheckResult, n_sequences, S, check_result.n_sequences), NUMBER(CheckResult, holds, S, check_result.holds),
      TEXT(CheckResult, text, S, check_result.text));
@@ -268,6 +314,13 @@ TYPE(mask, mask, S, COLUMN(Mask, value, S, mask.values, mask.n, 0, MASK_PART_MAX
      NUMBER(Mask, cut, S, mask.list_continues), NUMBER(Mask, arrays, S, mask.arrays));
 TYPE(handle, handle, S, BYTES(Handle, handle, S, handle.bytes, 0), NUMBER(Handle, offset, S, handle.offset),
      NUMBER(Handle, generation, S, handle.generation), BYTES(Handle, device, S, handle.device, 0));
+
+TYPE(published, published, S,
+     COLUMN(Published, n_pages, S, published.n_pages, published.n, 0, WIRE_MAX_PUBLISHES, WIRE_FIRST));
+TYPE(pinned, pinned, S, NUMBER(Pinned, n_pages, S, pinned.n_pages));
+TYPE(evicted, evicted, S, NUMBER(Evicted, n_pages, S, evicted.n_pages), NUMBER(Evicted, more, S, evicted.more));
+TYPE(prefixes, prefixes, S, STRUCTS(Prefixes, node, S, prefixes.report, prefixes.n, node_report, 0, WIRE_LIST_MAX),
+     NUMBER(Prefixes, next_page, S, prefixes.next_page), NUMBER(Prefixes, more, S, prefixes.more));
 
 /* WIRE_REPLY_EMPTY has no body. */
 static const struct wire_body reply_bodies[] = {
@@ -280,6 +333,10 @@ static const struct wire_body reply_bodies[] = {
 	[WIRE_REPLY_CHECK_RESULT] = { PAGED__V1__REPLY__BODY_CHECK_RESULT, &check_result },
 	[WIRE_REPLY_MASK] = { PAGED__V1__REPLY__BODY_MASK, &mask },
 	[WIRE_REPLY_HANDLE] = { PAGED__V1__REPLY__BODY_HANDLE, &handle },
+	[WIRE_REPLY_PUBLISHED] = { PAGED__V1__REPLY__BODY_PUBLISHED, &published },
+	[WIRE_REPLY_PINNED] = { PAGED__V1__REPLY__BODY_PINNED, &pinned },
+	[WIRE_REPLY_EVICTED] = { PAGED__V1__REPLY__BODY_EVICTED, &evicted },
+	[WIRE_REPLY_PREFIXES] = { PAGED__V1__REPLY__BODY_PREFIXES, &prefixes },
 };
 TYPE(reply, reply, S, NUMBER(Reply, id, S, id), NUMBER(Reply, status, S, status),
      STRING(Reply, text, S, text, WIRE_MAX_TEXT, WIRE_RAW));

@@ -126,6 +126,17 @@ static const struct paged_seq_item items[3] = {
 	{ .seq = UINT64_MAX, .n_tokens = UINT32_MAX },
 };
 static const struct seq_spec specs[2] = { { 0, 0, "" }, { 255, 4096, "chat 7" } };
+static const struct wire_start_spec start_specs[2] = {
+	{ .n_pages = 3, .n_tokens = 300, .n_asked = 70, .serial = UINT64_MAX, .tag = "chat 7" },
+	{ .n_tokens = 16, .seq = 2ull << 32 | 7, .tag = "" },
+};
+static const struct seq_fork forks[2] = { { 1ull << 32, 40 }, { UINT64_MAX, UINT32_MAX } };
+static const struct wire_publish_spec publish_specs[2] = { { 1ull << 32, 2, 0, 1 }, { 2ull << 32 | 7, 4, 5, 1 } };
+static const uint8_t extra[WIRE_EXTRA_SIZE] = { 1, 2, 3 };
+static const struct paged_node_entry node_reports[2] = {
+	{ .serial = 1, .page = 5, .parent = UINT32_MAX, .n_references = 2, .used_s = 60, .hits = 7, .pinned = 1 },
+	{ .serial = UINT64_MAX, .parent_serial = 1, .page = 70000, .parent = 5 },
+};
 static const int64_t bases[3] = { 0, INT64_MIN, -7 };
 static const struct mask_request_name symbols[2] = { { "doc", PAGED_I32, 1, { 0 } },
 						     { "limit", PAGED_F32, 0, { 0, 0, 128, 63 } } };
@@ -151,16 +162,17 @@ static const struct paged_seq_entry sequence_reports[2] = {
 };
 
 static const struct wire_control_request control_requests[] = {
-	{ WIRE_HELLO, .hello = { .version_major = 1, .role = WIRE_ROLE_SESSION, .outlive = true, .name = "worker" } },
+	{ WIRE_HELLO, .hello = { .version_major = 2, .role = WIRE_ROLE_SESSION, .outlive = true, .name = "worker" } },
 	{ WIRE_HELLO,
-	  .hello = { .version_major = 1, .role = WIRE_ROLE_JOIN, .join_token = { 1, 2, 3 }, .name = "rank" } },
-	{ WIRE_HELLO, .hello = { .version_major = 2, .version_minor = 7, .role = WIRE_ROLE_OBSERVER } },
-	{ WIRE_OPEN_POOL, .open_pool = { "llama" } },
+	  .hello = { .version_major = 2, .role = WIRE_ROLE_JOIN, .join_token = { 1, 2, 3 }, .name = "rank" } },
+	{ WIRE_HELLO, .hello = { .version_major = 3, .version_minor = 7, .role = WIRE_ROLE_OBSERVER } },
+	{ WIRE_OPEN_POOL, .open_pool = { "llama", 1 } },
 	{ WIRE_BYE, .open_pool = { "" } },
 };
 static const struct wire_control_reply control_replies[] = {
-	{ WIRE_WELCOME, .welcome = { 1, 0, { 9 }, 3, 4, { 8 }, { 7 }, "ipc:///run/paged/m00", "0.1.0", 64 } },
-	{ WIRE_POOL_GRANT, .pool_grant = { 1, "llama", "host", GEOMETRY, 1u << 30, 1u << 20 } },
+	{ WIRE_WELCOME, .welcome = { 2, 0, { 9 }, 3, 4, { 8 }, { 7 }, "ipc:///run/paged/m00", "0.1.0", 64 } },
+	{ WIRE_POOL_GRANT,
+	  .pool_grant = { 1, "llama", "host", GEOMETRY, 1u << 30, 1u << 20, { 0 }, { 5 }, 0, 1, 1, true, "m@1" } },
 	{ WIRE_POOL_GRANT,
 	  .pool_grant = { 2, "gpu", "cuda", GEOMETRY, 1u << 30, 1u << 20, { WIRE_EXPORT_VMM, { 1 }, { 2 }, 3 } } },
 	{ WIRE_POOL_GRANT,
@@ -189,6 +201,14 @@ static const struct wire_request requests[] = {
 	  .build_mask = { 3, tokens, tokens, bases, tokens, 8, 128, 16, "doc[q_idx] < limit", 2, symbols, 77, 5 } },
 	{ 17, WIRE_BUILD_MASK, .build_mask = { 1, tokens, tokens, NULL, NULL, 0, 1, 16, "causal", 0, NULL, 0, 0 } },
 	{ 18, WIRE_GET_HANDLE, .get_handle = { 2 } },
+	{ 19, WIRE_START, .start = { 1, 2, start_specs, 3, pages } },
+	{ 20, WIRE_START, .start = { 0, 1, start_specs + 1, 0, NULL } },
+	{ 21, WIRE_FORK, .fork = { 2, forks } },
+	{ 22, WIRE_PUBLISH, .publish = { 2, publish_specs, 3, tokens, 1, pages, WIRE_EXTRA_SIZE, extra } },
+	{ 23, WIRE_PUBLISH, .publish = { 1, publish_specs, 0, NULL, 0, NULL, WIRE_EXTRA_SIZE, extra } },
+	{ 24, WIRE_PIN, .pin = { 1, 70000, 3600, UINT64_MAX } },
+	{ 25, WIRE_EVICT, .evict = { 1, 4096 } },
+	{ 26, WIRE_GET_PREFIXES, .get_prefixes = { 1, 16384 } },
 };
 static const struct wire_reply replies[] = {
 	{ 1, PAGED_OK, "", WIRE_REPLY_EMPTY, .ids = { 0 } },
@@ -210,6 +230,10 @@ static const struct wire_reply replies[] = {
 	{ 10, PAGED_OK, "", WIRE_REPLY_MASK, .mask = { 3, pages, false, 0 } },
 	{ 11, PAGED_OK, "", WIRE_REPLY_MASK, .mask = { 3, pages, true, 77 } },
 	{ 12, PAGED_OK, "", WIRE_REPLY_HANDLE, .handle = { { 9, 8, 7 }, { 1 }, 1u << 21, 3 } },
+	{ 13, PAGED_OK, "", WIRE_REPLY_PUBLISHED, .published = { 3, pages } },
+	{ 14, PAGED_OK, "", WIRE_REPLY_PINNED, .pinned = { 52 } },
+	{ 15, PAGED_OK, "", WIRE_REPLY_EVICTED, .evicted = { 4096, true } },
+	{ 16, PAGED_OK, "", WIRE_REPLY_PREFIXES, .prefixes = { 2, node_reports, 70001, true } },
 };
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))

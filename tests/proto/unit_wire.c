@@ -116,7 +116,7 @@ Test(wire, control_round_trips)
 	struct wire_control_reply reply = { .kind = WIRE_WELCOME }, reply_back;
 	size_t size;
 
-	request.hello.version_major = 1;
+	request.hello.version_major = WIRE_VERSION_MAJOR;
 	request.hello.role = WIRE_ROLE_JOIN;
 	memset(request.hello.join_token, 0xab, WIRE_TOKEN_SIZE);
 	strcpy(request.hello.name, "worker");
@@ -314,14 +314,14 @@ Test(wire, reports_round_trip)
 	size_t size;
 
 	memset(&pool, 'x', sizeof(pool));
-	pool.name[PAGED_MAX_NAME] = pool.backend[15] = pool.memory[63] = pool.device[47] = '\0';
-	pool.v_in_k = 1;
+	pool.name[PAGED_MAX_NAME] = pool.backend[15] = pool.memory[63] = pool.device[47] = pool.model[127] = '\0';
+	pool.v_in_k = pool.publishes = 1;
 	reply.pools.n = 1;
 	reply.pools.report = &pool;
 	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));
 	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back, &error), PAGED_OK, "%s", error.text);
 	cr_assert_eq(back.pools.n, 1);
-	cr_expect_arr_eq(back.pools.report, &pool, offsetof(struct paged_pool_entry, number) + sizeof(pool.number));
+	cr_expect_arr_eq(back.pools.report, &pool, sizeof(pool));
 
 	memset(&sequence, 'y', sizeof(sequence));
 	sequence.name[PAGED_MAX_NAME] = sequence.tag[PAGED_MAX_TAG] = '\0';
@@ -390,6 +390,206 @@ Test(wire, random_bytes_are_refused_or_parsed_within_bounds)
 	}
 }
 
+/* Starts whose lists have the largest total size, for few sequences and for many. */
+Test(wire, largest_starts_fit)
+{
+	static const char tag[] = "thirty-one bytes: the longest..";
+	static struct wire_start_spec specs[WIRE_MAX_STARTS];
+	static uint32_t pages[WIRE_MAX_START_PAGES];
+	struct wire_request back, request = { .id = UINT64_MAX, .kind = WIRE_START };
+	const uint32_t n_specs[] = { 1, 100, WIRE_MAX_LISTS / (WIRE_START_SIZE + PAGED_MAX_TAG) };
+
+	cr_assert_eq(sizeof(tag) - 1, PAGED_MAX_TAG);
+	memset(pages, 0xff, sizeof(pages));
+	for (uint32_t i = 0; i < WIRE_MAX_STARTS; i++)
+		specs[i] = (struct wire_start_spec){ .n_pages = WIRE_MAX_START_PAGES,
+						     .n_tokens = UINT32_MAX - i,
+						     .n_asked = UINT32_MAX,
+						     .serial = UINT64_MAX - i,
+						     .seq = UINT64_MAX,
+						     .tag = tag };
+	for (size_t i = 0; i < sizeof(n_specs) / sizeof(n_specs[0]); i++) {
+		uint32_t left = WIRE_MAX_LISTS - n_specs[i] * (WIRE_START_SIZE + PAGED_MAX_TAG);
+
+		request.start.pool = 255;
+		request.start.n = n_specs[i];
+		request.start.specs = specs;
+		request.start.n_pages = left / 4 < WIRE_MAX_START_PAGES ? left / 4 : WIRE_MAX_START_PAGES;
+		request.start.pages = pages;
+		wire_arena_reset(&arena);
+		cr_assert_eq(request_round_trip(&request, &back), PAGED_OK, "%u sequences: %s", n_specs[i], error.text);
+		cr_assert(back.start.pool == 255 && back.start.n == n_specs[i]);
+		cr_assert_eq(back.start.n_pages, request.start.n_pages);
+		cr_assert_arr_eq(back.start.pages, pages, request.start.n_pages * sizeof(*pages));
+		for (uint32_t j = 0; j < n_specs[i]; j++) {
+			cr_assert_arr_eq(&back.start.specs[j], &specs[j], offsetof(struct wire_start_spec, tag));
+			cr_assert_str_eq(back.start.specs[j].tag, tag);
+		}
+	}
+}
+
+Test(wire, counts_of_a_start_are_checked)
+{
+	static struct wire_start_spec specs[WIRE_MAX_STARTS + 1];
+	static uint32_t pages[WIRE_MAX_START_PAGES + 1];
+	struct wire_request back, request = { .id = 7, .kind = WIRE_START };
+
+	for (uint32_t i = 0; i <= WIRE_MAX_STARTS; i++)
+		specs[i].tag = "";
+	request.start.specs = specs;
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_ERR_LIMIT);
+	cr_assert_str_eq(error.text, "SeqStart.sequence has 0 entries; it may have 1 to 1024");
+	request.start.n = WIRE_MAX_STARTS;
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_OK, "%s", error.text);
+	cr_assert_eq(back.start.n_pages, 0);
+	wire_arena_reset(&arena);
+	request.start.n++;
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_ERR_LIMIT);
+	request.start.n = 1;
+	request.start.n_pages = WIRE_MAX_START_PAGES + 1;
+	request.start.pages = pages;
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_ERR_LIMIT);
+	cr_assert_str_eq(error.text, "SeqStart.page has 14001 entries; it may have 0 to 14000");
+}
+
+Test(wire, largest_fork_fits)
+{
+	static struct seq_fork forks[PAGED_MAX_REQUEST_SEQS + 1];
+	struct wire_request back, request = { .id = UINT64_MAX, .kind = WIRE_FORK };
+
+	for (uint32_t i = 0; i <= PAGED_MAX_REQUEST_SEQS; i++)
+		forks[i] = (struct seq_fork){ UINT64_MAX - i, UINT32_MAX - i };
+	request.fork.n = PAGED_MAX_REQUEST_SEQS;
+	request.fork.forks = forks;
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_OK, "%s", error.text);
+	cr_assert_eq(back.fork.n, PAGED_MAX_REQUEST_SEQS);
+	for (uint32_t i = 0; i < PAGED_MAX_REQUEST_SEQS; i++)
+		cr_assert(back.fork.forks[i].parent == forks[i].parent &&
+			  back.fork.forks[i].n_tokens == forks[i].n_tokens);
+	request.fork.n++;
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_ERR_LIMIT);
+	cr_assert_str_eq(error.text, "SeqFork.parent has 4097 entries; it may have 1 to 4096");
+}
+
+/* Publishes whose lists have the largest total size: mostly token ids, mostly extras, block keys alone. */
+Test(wire, largest_publishes_fit)
+{
+	static struct wire_publish_spec specs[WIRE_MAX_PUBLISHES];
+	static uint32_t tokens[WIRE_MAX_PUBLISH_TOKENS], extra_page[WIRE_MAX_EXTRAS];
+	static uint8_t extra[WIRE_MAX_EXTRAS * WIRE_EXTRA_SIZE];
+	const struct {
+		uint32_t n, n_tokens, n_extra_pages, n_extras;
+	} cases[] = {
+		{ 50, WIRE_MAX_PUBLISH_TOKENS, 1, 1 },
+		{ WIRE_MAX_PUBLISHES, 4096, 1186, 1186 },
+		{ 100, 0, 0, WIRE_MAX_EXTRAS },
+	};
+	struct wire_request back, request = { .id = UINT64_MAX, .kind = WIRE_PUBLISH };
+
+	memset(specs, 0xff, sizeof(specs));
+	memset(tokens, 0xfe, sizeof(tokens));
+	memset(extra_page, 0xfd, sizeof(extra_page));
+	memset(extra, 0xfc, sizeof(extra));
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		size_t size = cases[i].n * WIRE_PUBLISH_SIZE + cases[i].n_tokens * 4 + cases[i].n_extra_pages * 4 +
+			      cases[i].n_extras * WIRE_EXTRA_SIZE;
+
+		cr_assert_leq(size, WIRE_MAX_LISTS);
+		request.publish.n = cases[i].n;
+		request.publish.specs = specs;
+		request.publish.n_tokens = cases[i].n_tokens;
+		request.publish.tokens = cases[i].n_tokens > 0 ? tokens : NULL;
+		request.publish.n_extra_pages = cases[i].n_extra_pages;
+		request.publish.extra_page = cases[i].n_extra_pages > 0 ? extra_page : NULL;
+		request.publish.extra_size = cases[i].n_extras * WIRE_EXTRA_SIZE;
+		request.publish.extra = extra;
+		wire_arena_reset(&arena);
+		cr_assert_eq(request_round_trip(&request, &back), PAGED_OK, "case %zu: %s", i, error.text);
+		cr_assert_arr_eq(back.publish.specs, specs, cases[i].n * sizeof(*specs));
+		cr_assert_eq(back.publish.n_tokens, cases[i].n_tokens);
+		cr_assert_eq(back.publish.n_extra_pages, cases[i].n_extra_pages);
+		cr_assert_eq(back.publish.extra_size, request.publish.extra_size);
+		cr_assert_arr_eq(back.publish.extra, extra, request.publish.extra_size);
+		if (cases[i].n_tokens == 0)
+			cr_assert(back.publish.tokens == NULL && back.publish.extra_page == NULL);
+		else
+			cr_assert_arr_eq(back.publish.tokens, tokens, cases[i].n_tokens * 4);
+	}
+}
+
+Test(wire, counts_of_a_publish_are_checked)
+{
+	/* Request { id: 7, publish { seq: [0], version: [0], from: [0] } } */
+	static const uint8_t no_pages[] = { 0x08, 7, 0xa2, 1, 26, 0x0a, 8, 0, 0, 0,    0, 0, 0, 0, 0, 0x12,
+					    8,    0, 0,    0, 0,  0,    0, 0, 0, 0x1a, 4, 0, 0, 0, 0 };
+	static struct wire_publish_spec specs[WIRE_MAX_PUBLISHES + 1];
+	static uint32_t tokens[WIRE_MAX_PUBLISH_TOKENS + 1];
+	struct wire_request back, request = { .id = 7, .kind = WIRE_PUBLISH };
+
+	cr_assert_eq(wire_request_parse(no_pages, sizeof(no_pages), &arena, &back, &error), PAGED_ERR_PROTOCOL);
+	cr_assert_str_eq(error.text, "Publish.n_pages has 0 entries for 1");
+	request.publish.specs = specs;
+	request.publish.n = WIRE_MAX_PUBLISHES + 1;
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_ERR_LIMIT);
+	cr_assert_str_eq(error.text, "Publish.seq has 257 entries; it may have 1 to 256");
+	request.publish.n = 1;
+	request.publish.tokens = tokens;
+	request.publish.n_tokens = WIRE_MAX_PUBLISH_TOKENS + 1;
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_ERR_LIMIT);
+	cr_assert_str_eq(error.text, "Publish.token has 16001 entries; it may have 0 to 16000");
+}
+
+/* The numbers of requests that later versions will have. */
+Test(wire, reserved_kinds_are_unknown)
+{
+	static const uint8_t numbers[] = { 21, 22, 23, 24, 26 };
+	struct wire_request back;
+
+	for (size_t i = 0; i < sizeof(numbers); i++) {
+		const uint8_t message[] = { 0x08, 7, (uint8_t)((numbers[i] << 3 & 0x7f) | 0x82), numbers[i] >> 4, 0 };
+
+		cr_assert_eq(wire_request_parse(message, sizeof(message), &arena, &back, &error),
+			     PAGED_ERR_UNSUPPORTED);
+		cr_assert_eq(back.id, 7);
+		cr_assert_str_eq(error.text, "a Request of a kind that version 2.0 lacks");
+	}
+}
+
+Test(wire, sharing_replies_round_trip)
+{
+	static struct paged_node_entry nodes[WIRE_LIST_MAX];
+	static uint32_t n_pages[WIRE_MAX_PUBLISHES];
+	struct wire_reply back, reply = { .id = 1, .kind = WIRE_REPLY_PREFIXES };
+	size_t size;
+
+	memset(nodes, 0xff, sizeof(nodes));
+	for (uint32_t i = 0; i < WIRE_LIST_MAX; i++)
+		nodes[i].pinned = i % 2;
+	reply.prefixes.n = WIRE_LIST_MAX;
+	reply.prefixes.report = nodes;
+	reply.prefixes.next_page = UINT32_MAX;
+	reply.prefixes.more = true;
+	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));
+	cr_assert_gt(size, 0, "a full list fits a message");
+	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back, &error), PAGED_OK, "%s", error.text);
+	cr_assert(back.prefixes.n == WIRE_LIST_MAX && back.prefixes.more && back.prefixes.next_page == UINT32_MAX);
+	cr_assert_arr_eq(back.prefixes.report, nodes, sizeof(nodes));
+
+	memset(n_pages, 0xff, sizeof(n_pages));
+	reply = (struct wire_reply){ .id = 2, .kind = WIRE_REPLY_PUBLISHED };
+	reply.published.n = WIRE_MAX_PUBLISHES;
+	reply.published.n_pages = n_pages;
+	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));
+	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(back.published.n, WIRE_MAX_PUBLISHES);
+	cr_assert_arr_eq(back.published.n_pages, n_pages, sizeof(n_pages));
+
+	reply = (struct wire_reply){ .id = 3, .kind = WIRE_REPLY_EVICTED, .evicted = { 4096, true } };
+	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));
+	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back, &error), PAGED_OK, "%s", error.text);
+	cr_assert(back.evicted.n_pages == 4096 && back.evicted.more);
+}
+
 static enum paged_status
 grant_round_trip(const struct wire_control_reply *reply, struct wire_control_reply *back)
 {
@@ -439,10 +639,11 @@ Test(wire, canaries_and_handles_have_a_fixed_size)
 	reply.pool_grant.memory.export = WIRE_EXPORT_VMM;
 	memset(reply.pool_grant.memory.canary, 0xca, WIRE_CANARY_SIZE);
 	size = wire_control_reply_pack(&reply, buffer, sizeof(buffer));
-	/* The canary ends the message: its length becomes 31, those of the messages around it one less. */
-	at = buffer + size - WIRE_CANARY_SIZE - 1;
+	/* The memory id ends the message.  The canary before it gets a length of 31, the message around it one less. */
+	at = buffer + size - (1 + 1 + WIRE_MEMORY_ID_SIZE) - WIRE_CANARY_SIZE - 1;
 	cr_assert_eq(*at, WIRE_CANARY_SIZE);
 	*at -= 1;
+	memmove(at + WIRE_CANARY_SIZE, at + WIRE_CANARY_SIZE + 1, 1 + 1 + WIRE_MEMORY_ID_SIZE);
 	buffer[1] -= 1;
 	cr_expect_eq(wire_control_reply_parse(buffer, size - 1, &arena, &back, &error), PAGED_ERR_PROTOCOL);
 	cr_expect_str_eq(error.text, "PoolGrant.canary has 31 bytes; it must have 32");

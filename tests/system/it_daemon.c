@@ -483,7 +483,8 @@ attach_as_uid(int from, int to, void *argument)
 	it_require(setresgid(60000, 60000, 60000) == 0 && setresuid(uid, uid, uid) == 0, "%m");
 	fd = wire_peer_connect_control();
 	if (uid != 60001) {
-		const struct wire_control_request hello = { .kind = WIRE_HELLO, .hello = { .version_major = 1 } };
+		const struct wire_control_request hello = { .kind = WIRE_HELLO,
+							    .hello = { .version_major = WIRE_VERSION_MAJOR } };
 
 		wire_peer_send_control(fd, &hello);
 		wire_peer_expect_refusal(fd, PAGED_ERR_PERM, "not listed in allow-user or allow-group");
@@ -535,7 +536,8 @@ IT_TEST(allow_lists_apply_to_attach_and_pools)
 /* The daemon is process 1 of a PID namespace that does not contain this process. */
 IT_TEST(process_in_other_pid_namespace_is_refused)
 {
-	const struct wire_control_request hello = { .kind = WIRE_HELLO, .hello = { .version_major = 1 } };
+	const struct wire_control_request hello = { .kind = WIRE_HELLO,
+						    .hello = { .version_major = WIRE_VERSION_MAJOR } };
 	int fd;
 
 #ifdef __SANITIZE_ADDRESS__

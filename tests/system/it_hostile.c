@@ -84,7 +84,7 @@ IT_TEST(first_message_must_be_a_hello)
 IT_TEST(invalid_hellos_are_refused)
 {
 	struct wire_control_request hello = {
-		.kind = WIRE_HELLO, .hello = { .version_major = 2, .version_minor = 7, .role = WIRE_ROLE_SESSION }
+		.kind = WIRE_HELLO, .hello = { .version_major = 1, .version_minor = 7, .role = WIRE_ROLE_SESSION }
 	};
 	struct wire_peer peer;
 	int fd;
@@ -92,8 +92,8 @@ IT_TEST(invalid_hellos_are_refused)
 	daemon_begin();
 	fd = wire_peer_connect_control();
 	wire_peer_send_control(fd, &hello);
-	wire_peer_expect_refusal(fd, PAGED_ERR_VERSION, "pagedd speaks version 1.0 of the protocol, the client 2.7");
-	hello.hello.version_major = 1;
+	wire_peer_expect_refusal(fd, PAGED_ERR_VERSION, "pagedd speaks version 2.0 of the protocol, the client 1.7");
+	hello.hello.version_major = WIRE_VERSION_MAJOR;
 	hello.hello.role = WIRE_ROLE_JOIN;
 	fd = wire_peer_connect_control();
 	wire_peer_send_control(fd, &hello);
