@@ -135,7 +135,7 @@ unit_join(struct parser *parser)
 	const char *unit = parser->at + strspn(parser->at, " \t"), *end = unit;
 	size_t length = strlen(parser->word);
 
-	while (isalpha((unsigned char)*end))
+	while (isalpha((unsigned char)*end) || *end == '%')
 		end++;
 	if (end == unit || !is_special(*end) || strspn(parser->word, "0123456789") != length ||
 	    length + 1 + (size_t)(end - unit) >= WORD_SIZE || end[strspn(end, " \t")] == '=' ||
@@ -257,7 +257,7 @@ value_set(struct parser *parser, enum config_setting setting, struct config_sour
 	char *text = NULL;
 	bool several = source->text != NULL;
 
-	if (entry->type == SETTINGS_BYTES || entry->type == SETTINGS_DURATION)
+	if (entry->type == SETTINGS_BYTES || entry->type == SETTINGS_DURATION || entry->type == SETTINGS_SHARE)
 		unit_join(parser);
 	if (asprintf(&text, "%s%s%s", several ? source->text : "", several ? ", " : "", parser->word) < 0)
 		return parser_fail(parser, "no memory");
@@ -366,6 +366,34 @@ pool_layout(struct config_pool *pool, uint32_t n_pages, struct paged_error *erro
 	return layout_init(&pool->layout, &params, error);
 }
 
+/* Checks what a pool states about its published pages. */
+static bool
+pool_check_publish(const struct parser *parser, const struct config_pool *pool)
+{
+	const struct {
+		enum config_setting setting;
+		struct config_share share;
+	} shares[] = { { CONFIG_POOL_FREE_PAGES, pool->free_pages }, { CONFIG_POOL_PIN_LIMIT, pool->pin_limit } };
+	const char *model = pool->model != NULL ? pool->model : "";
+	size_t length = strlen(model), bad = text_bad_byte(model);
+
+	for (size_t i = 0; i < sizeof(shares) / sizeof(shares[0]); i++) {
+		if (config_share_pages(shares[i].share, pool->pages) <= pool->pages)
+			continue;
+		config_fail(parser->config, pool, shares[i].setting, parser->error, "the pool has %u pages",
+			    pool->pages);
+		return false;
+	}
+	/* The value is not repeated in the error, as it may not be printable. */
+	if (bad != length)
+		return parser_fail(parser, "model: %s at byte %zu",
+				   (unsigned char)model[bad] < 0x80 ? "a control character" : "no printable UTF-8",
+				   bad);
+	if (length > CONFIG_MAX_MODEL)
+		return parser_fail(parser, "model: %zu bytes; the longest name has %d", length, CONFIG_MAX_MODEL);
+	return true;
+}
+
 /* Checks a pool as a whole and computes its number of pages, at its closing brace. */
 static bool
 pool_end(struct parser *parser)
@@ -393,6 +421,8 @@ pool_end(struct parser *parser)
 	}
 	if (pool_layout(pool, pool->pages, &why) != PAGED_OK)
 		return parser_fail(parser, "%s", why.text);
+	if (!pool_check_publish(parser, pool))
+		return false;
 	parser->pool = NULL;
 	return token_next(parser);
 }
@@ -484,6 +514,7 @@ config_free(struct config *config)
 
 		free(pool->backend);
 		free(pool->device);
+		free(pool->model);
 		free(pool->allow_users.id);
 		free(pool->allow_groups.id);
 		sources_free(pool->source);

@@ -17,11 +17,14 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "common/paged_reports.h"
 #include "common/status.h"
 #include "kernels/layout.h"
 
 /** Most pools of a daemon: a list of all fits one message, and a mask with one bit per pool fits 64 bits. */
 enum { CONFIG_MAX_POOLS = 64 };
+/** Longest name of a model, in bytes: as much as a report of the pool has room for. */
+enum { CONFIG_MAX_MODEL = sizeof(((struct paged_pool_entry *)NULL)->model) - 1 };
 
 enum config_setting {
 	/* global */
@@ -54,6 +57,10 @@ enum config_setting {
 	CONFIG_POOL_DEVICE,
 	CONFIG_POOL_EXPORT,
 	CONFIG_POOL_QUARANTINE,
+	CONFIG_POOL_PUBLISH,
+	CONFIG_POOL_FREE_PAGES,
+	CONFIG_POOL_PIN_LIMIT,
+	CONFIG_POOL_MODEL,
 	CONFIG_POOL_ALLOW_USER,
 	CONFIG_POOL_ALLOW_GROUP,
 	CONFIG_N_SETTINGS
@@ -63,6 +70,12 @@ enum config_setting {
 struct config_source {
 	unsigned int line;
 	char *text;
+};
+
+/** A part of a pool's pages: "5%" or "300". */
+struct config_share {
+	uint32_t number; /* percent or pages */
+	bool percent;
 };
 
 /** Users or groups. */
@@ -81,6 +94,9 @@ struct config_pool {
 	char *device;           /* for cuda: index or UUID */
 	uint32_t export;        /* enum memory_export */
 	uint32_t quarantine_ms; /* how long pages stay in quarantine after a member's process ended */
+	bool publish;           /* sequences can be published */
+	struct config_share free_pages, pin_limit;
+	char *model; /* at most CONFIG_MAX_MODEL bytes; NULL: not stated */
 	struct config_ids allow_users, allow_groups;
 	struct layout layout; /* computed from the settings above */
 	struct config_source source[CONFIG_N_SETTINGS];
@@ -101,6 +117,13 @@ struct config {
 
 /** config_load - read a file; PAGED_ERR_INVALID: the file is wrong, PAGED_ERR_SYSTEM: it cannot be read */
 enum paged_status config_load(struct config *config, const char *path, struct paged_error *error);
+
+/** config_share_pages - the pages that a share is, of a pool of n_pages */
+static inline uint32_t
+config_share_pages(struct config_share share, uint32_t n_pages)
+{
+	return share.percent ? (uint32_t)((uint64_t)n_pages * share.number / 100) : share.number;
+}
 
 /** config_free - free a config, also after a failed config_load() */
 void config_free(struct config *config);

@@ -22,9 +22,9 @@ core_params(const struct config_pool *config)
 		.page_size = config->page_size,
 		.n_slots = config->sequences,
 		.max_length = config->max_length,
-		.publish = true,
-		.free_pages = config->pages / 100,
-		.pin_limit = config->pages / 4,
+		.publish = config->publish,
+		.free_pages = config_share_pages(config->free_pages, config->pages),
+		.pin_limit = config_share_pages(config->pin_limit, config->pages),
 	};
 }
 

@@ -97,6 +97,16 @@ const struct settings_entry settings_table[CONFIG_N_SETTINGS] = {
 	[CONFIG_POOL_QUARANTINE] = { "quarantine", OF_POOL(quarantine_ms), .type = SETTINGS_DURATION, .unit = "time",
 				     .standard = "0s", .max = 3600 * 1000,
 				     .help = "how long a dead worker's pages wait before they are used; on cuda 1s" },
+	[CONFIG_POOL_PUBLISH] = { "publish", OF_POOL(publish), .type = SETTINGS_BOOL, .standard = "yes",
+				  .help = "workers may publish pages, which later sequences share" },
+	[CONFIG_POOL_FREE_PAGES] = { "free-pages", OF_POOL(free_pages), .type = SETTINGS_SHARE, .unit = "pages",
+				     .standard = "1%", .max = MAX_PAGES,
+				     .help = "evict unused published pages while fewer pages are free" },
+	[CONFIG_POOL_PIN_LIMIT] = { "pin-limit", OF_POOL(pin_limit), .type = SETTINGS_SHARE, .unit = "pages",
+				    .standard = "25%", .max = MAX_PAGES,
+				    .help = "published pages that workers may pin" },
+	[CONFIG_POOL_MODEL] = { "model", OF_POOL(model), .type = SETTINGS_TEXT,
+				.help = "the model and its revision, as \"name@revision\"" },
 	[CONFIG_POOL_ALLOW_USER] = { "allow-user", OF_POOL(allow_users), .type = SETTINGS_USERS,
 				     .help = "users who may open the pool; the default is all who may attach" },
 	[CONFIG_POOL_ALLOW_GROUP] = { "allow-group", OF_POOL(allow_groups), .type = SETTINGS_GROUPS,
@@ -179,6 +189,25 @@ settings_set_number(const struct settings_entry *entry, const char *text, uint64
 							: duration_text(entry->max, high, sizeof(high)));
 }
 
+/* "5%", "5 %" or "300". */
+static enum paged_status
+settings_set_share(const struct settings_entry *entry, const char *text, struct config_share *share,
+		   struct paged_error *error)
+{
+	static const struct unit percent[] = { { "%", 1 }, { NULL, 0 } };
+	uint64_t value;
+
+	*share = (struct config_share){ .percent = strchr(text, '%') != NULL };
+	if (!settings_parse_number(text, share->percent ? percent : units_count, &value))
+		return paged_fail(error, PAGED_ERR_INVALID, "neither a number of pages nor a percentage, as 5%%");
+	if (share->percent && value > 100)
+		return paged_fail(error, PAGED_ERR_INVALID, "outside 0%% to 100%%");
+	if (value > entry->max)
+		return paged_fail(error, PAGED_ERR_INVALID, "outside 0 to %" PRIu64 " pages", entry->max);
+	share->number = (uint32_t)value;
+	return PAGED_OK;
+}
+
 static enum paged_status
 settings_add_id(const struct settings_entry *entry, struct config_ids *ids, const char *text, struct paged_error *error)
 {
@@ -253,6 +282,8 @@ settings_set(const struct settings_entry *entry, void *object, const char *text,
 		return status;
 	case SETTINGS_BYTES:
 		return settings_set_number(entry, text, field, error);
+	case SETTINGS_SHARE:
+		return settings_set_share(entry, text, field, error);
 	case SETTINGS_BOOL:
 		if (strcmp(text, "yes") != 0 && strcmp(text, "no") != 0)
 			return paged_fail(error, PAGED_ERR_INVALID, "neither yes nor no");

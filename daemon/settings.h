@@ -11,6 +11,7 @@ enum settings_type {
 	SETTINGS_COUNT,    /* uint32_t */
 	SETTINGS_BYTES,    /* uint64_t; B, KiB, MiB, GiB, TiB */
 	SETTINGS_DURATION, /* uint32_t milliseconds; ms, s, min */
+	SETTINGS_SHARE,    /* struct config_share; a number of pages, or a percentage */
 	SETTINGS_BOOL,     /* bool; yes, no */
 	SETTINGS_TEXT,     /* char * */
 	SETTINGS_CHOICE,   /* uint32_t; one of the entry's choices */

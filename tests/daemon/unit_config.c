@@ -13,6 +13,7 @@
 /* The settings that a pool needs, on one line. */
 #define POOL "pool p { layers = 2 kv-heads = 3 head-dim = 64 pages = 10 }\n"
 #define GEOMETRY "layers = 2 kv-heads = 3 head-dim = 64 "
+#define SIXTEEN "0123456789abcdef"
 
 static enum paged_status
 load_text(const char *text, struct config *config, struct paged_error *error)
@@ -77,6 +78,22 @@ static const struct {
 	  "1: pool p: export = fd: none of auto, vmm, legacy" },
 	{ "pool p { " GEOMETRY "pages = 3 quarantine = 1 }\n",
 	  "1: pool p: quarantine = 1: no time; write a number and ms, s or min" },
+	{ "pool p { " GEOMETRY "pages = 3 publish = 1 }\n", "1: pool p: publish = 1: neither yes nor no" },
+	{ "pool p { " GEOMETRY "pages = 300\nfree-pages = 301 }\n",
+	  "2: pool p: free-pages = 301: the pool has 300 pages" },
+	{ "pool p { " GEOMETRY "pages = 3 free-pages = 101% }\n", "1: pool p: free-pages = 101%: outside 0% to 100%" },
+	{ "pool p { " GEOMETRY "pages = 3 free-pages = 1.5% }\n",
+	  "1: pool p: free-pages = 1.5%: neither a number of pages nor a percentage, as 5%" },
+	{ "pool p { " GEOMETRY "pages = 3 pin-limit = 5 MiB }\n",
+	  "1: pool p: pin-limit = 5 MiB: neither a number of pages nor a percentage, as 5%" },
+	{ "pool p { " GEOMETRY "pages = 3 pin-limit = 4294967296 }\n",
+	  "1: pool p: pin-limit = 4294967296: outside 0 to 2147483647 pages" },
+	{ "pool p { " GEOMETRY "pages = 3 model = \"a\033[2J\" }\n",
+	  "1: pool p: model: a control character at byte 1" },
+	{ "pool p { " GEOMETRY "pages = 3 model = a\xff }\n", "1: pool p: model: no printable UTF-8 at byte 1" },
+	{ "pool p { " GEOMETRY "pages = 3 model = " SIXTEEN SIXTEEN SIXTEEN SIXTEEN SIXTEEN SIXTEEN SIXTEEN SIXTEEN
+	  " }\n",
+	  "1: pool p: model: 128 bytes; the longest name has 127" },
 	{ POOL POOL, "2: pool p: the name is already in use" },
 	{ "pool \"a b\" { " GEOMETRY "pages = 1 }\n",
 	  "1: pool a b: a name is 1 to 63 letters, digits, dots, dashes and underscores" },
@@ -317,6 +334,32 @@ Test(config, manual_describes_every_setting)
 			*end = '\n';
 	}
 	free(manual);
+}
+
+Test(config, published_pages)
+{
+	struct config config;
+	struct paged_error error;
+	const struct config_pool *pools;
+
+	cr_assert_eq(load_text("pool a { " GEOMETRY "pages = 1050 }\n"
+			       "pool b { " GEOMETRY "pages = 300 publish = no free-pages = 300 pin-limit = 0% "
+			       "model = \"SmolLM-135M@12fd\" }\n"
+			       "pool c { " GEOMETRY "size = 48MiB free-pages = 100 % pin-limit = 7 }\n",
+			       &config, &error),
+		     PAGED_OK, "%s", error.text);
+	pools = config.pools;
+	cr_expect(pools[0].publish);
+	cr_expect_null(pools[0].model);
+	cr_expect_eq(config_share_pages(pools[0].free_pages, pools[0].pages), 10);
+	cr_expect_eq(config_share_pages(pools[0].pin_limit, pools[0].pages), 262);
+	cr_expect_not(pools[1].publish);
+	cr_expect_str_eq(pools[1].model, "SmolLM-135M@12fd");
+	cr_expect_eq(config_share_pages(pools[1].free_pages, pools[1].pages), 300);
+	cr_expect_eq(config_share_pages(pools[1].pin_limit, pools[1].pages), 0);
+	cr_expect_eq(config_share_pages(pools[2].free_pages, pools[2].pages), 2048);
+	cr_expect_eq(config_share_pages(pools[2].pin_limit, pools[2].pages), 7);
+	config_free(&config);
 }
 
 /* A pool in GPU memory has another alignment, and by default a quarantine, which gives the driver time. */
