@@ -242,12 +242,6 @@ struct core_start {
 enum paged_status core_seq_start(struct core *core, uint32_t session, uint32_t n, const struct core_start *starts,
 				 paged_seq_id *ids, struct paged_error *error);
 
-/** A sequence to fork. */
-struct core_fork {
-	paged_seq_id parent;
-	uint32_t n_tokens; /* of the parent that the child begins with */
-};
-
 /** Most page table entries that one request may copy or drop. */
 #define CORE_MAX_REQUEST_ENTRIES (1u << 20)
 
@@ -264,7 +258,7 @@ struct core_fork {
  * children
  * @retval PAGED_ERR_FULL, PAGED_ERR_STALE, PAGED_ERR_PERM, PAGED_ERR_INVALID, PAGED_ERR_NOENT, PAGED_ERR_NOMEM
  */
-enum paged_status core_seq_fork(struct core *core, uint32_t session, uint32_t n, const struct core_fork *forks,
+enum paged_status core_seq_fork(struct core *core, uint32_t session, uint32_t n, const struct seq_fork *forks,
 				paged_seq_id *children, struct paged_error *error);
 
 /** Pages to publish. */
@@ -339,6 +333,12 @@ uint32_t core_seq_pages(const struct core *core, paged_seq_id id, uint32_t from,
 
 /** core_seq_next - the live sequence with the smallest slot in [slot, end); false: none */
 bool core_seq_next(const struct core *core, uint32_t pool, uint32_t slot, uint32_t end, paged_seq_id *id_p);
+
+/**
+ * core_node_next - fill the entry of the published page with the smallest number in [page, end); false: none
+ */
+bool core_node_next(const struct core *core, uint32_t pool, uint32_t page, uint32_t end,
+		    struct paged_node_entry *entry);
 
 /** core_high_slot - slots at or above this number have never held a sequence */
 uint32_t core_high_slot(const struct core *core, uint32_t pool);

@@ -165,3 +165,35 @@ node_used(const struct core *core, struct core_pool *pool, uint32_t page)
 	if (hits != UINT32_MAX)
 		store_u32(&node->hits, hits + 1);
 }
+
+bool
+core_node_next(const struct core *core, uint32_t pool_index, uint32_t page, uint32_t end,
+	       struct paged_node_entry *entry)
+{
+	const struct core_pool *pool = core->pools[pool_index];
+	uint32_t now_s = (uint32_t)(core->now_ms / 1000);
+	const struct region_node *node;
+	struct node_ref parent;
+
+	if (pool->view.n_buckets == 0)
+		return false;
+	if (end > pool->high_page)
+		end = pool->high_page;
+	while (page < end && node_ref(pool, page).serial == 0)
+		page++;
+	if (page >= end)
+		return false;
+	node = region_node(&pool->view, page);
+	parent = node_parent(pool, page);
+	*entry = (struct paged_node_entry){
+		.serial = load_u64(&node->serial),
+		.parent_serial = parent.serial,
+		.page = page,
+		.parent = parent.page,
+		.n_references = load_u32(&region_page(&pool->view, page)->count),
+		.used_s = now_s - load_u32(&node->used),
+		.hits = load_u32(&node->hits),
+		.pinned = pool->pages[page].n_pins > 0,
+	};
+	return true;
+}

@@ -184,7 +184,7 @@ core_seq_start(struct core *core, uint32_t session_id, uint32_t n, const struct 
 /* Fork */
 
 static enum paged_status
-fork_check(struct core *core, const struct core_session *session, const struct core_fork *fork, uint64_t *n_entries,
+fork_check(struct core *core, const struct core_session *session, const struct seq_fork *fork, uint64_t *n_entries,
 	   struct paged_error *error)
 {
 	enum paged_status status = request_check_seq(core, session, fork->parent, false, error);
@@ -220,7 +220,7 @@ fork_copy_published(struct core_pool *pool, uint32_t from, uint32_t to, uint32_t
 }
 
 static paged_seq_id
-fork_apply(struct core *core, struct core_session *session, const struct core_fork *fork)
+fork_apply(struct core *core, struct core_session *session, const struct seq_fork *fork)
 {
 	struct core_pool *pool = request_pool(core, fork->parent);
 	uint32_t from = PAGED_SEQ_SLOT(fork->parent), n_shared = fork->n_tokens / pool->view.page_size;
@@ -236,7 +236,7 @@ fork_apply(struct core *core, struct core_session *session, const struct core_fo
 }
 
 enum paged_status
-core_seq_fork(struct core *core, uint32_t session_id, uint32_t n, const struct core_fork *forks, paged_seq_id *children,
+core_seq_fork(struct core *core, uint32_t session_id, uint32_t n, const struct seq_fork *forks, paged_seq_id *children,
 	      struct paged_error *error)
 {
 	struct core_session *session;
