@@ -140,10 +140,12 @@ control_serve_hello(struct connection *connection, const struct wire_control_req
 }
 
 static enum paged_status
-control_make_grant(struct connection *connection, const char *name, struct wire_control_reply *reply, int *fds,
-		   struct paged_error *error)
+control_make_grant(struct connection *connection, const struct wire_control_request *open,
+		   struct wire_control_reply *reply, int *fds, struct paged_error *error)
 {
 	const struct control *control = connection->control;
+	const char *name = open->open_pool.name;
+	const struct region_header *header;
 	const struct pool *pool;
 	enum paged_status status;
 	uint32_t index;
@@ -155,17 +157,27 @@ control_make_grant(struct connection *connection, const char *name, struct wire_
 		status = member_check_pool(connection->member, index, error);
 	if (status != PAGED_OK)
 		return status;
+	if (open->open_pool.shard != 0)
+		return paged_fail(error, PAGED_ERR_NOENT, "pool %s: no shard number %u; there is one", name,
+				  open->open_pool.shard);
 	pool = &control->pools->pool[index];
+	header = core_pool_view(control->core, index)->header;
 	*reply = (struct wire_control_reply){
 		.kind = WIRE_POOL_GRANT,
 		.pool_grant = { .pool = index,
 				.memory_size = pool->memory.size,
 				.region_size = pool->region_size,
 				.memory = pool->memory.grant,
+				.n_shards = header->n_shards,
+				.n_layer_groups = header->n_layer_groups,
+				.publishes = pool->config->publish,
 				.geometry = pool->config->layout.params },
 	};
 	snprintf(reply->pool_grant.name, sizeof(reply->pool_grant.name), "%s", pool->config->name);
 	snprintf(reply->pool_grant.backend, sizeof(reply->pool_grant.backend), "%s", pool->memory.ops->name);
+	snprintf(reply->pool_grant.model, sizeof(reply->pool_grant.model), "%s",
+		 pool->config->model != NULL ? pool->config->model : "");
+	memcpy(reply->pool_grant.memory_id, header->memory_id, sizeof(reply->pool_grant.memory_id));
 	fds[WIRE_FD_REGION] = pool->region_fd;
 	fds[WIRE_FD_MEMORY] = pool->memory.fd;
 	return PAGED_OK;
@@ -183,13 +195,13 @@ connection_notify_refusal(struct connection *connection, const struct paged_erro
 }
 
 static void
-control_serve_open_pool(struct connection *connection, const char *name)
+control_serve_open_pool(struct connection *connection, const struct wire_control_request *open)
 {
 	struct wire_control_reply reply;
 	struct paged_error error;
 	int fds[WIRE_N_POOL_FDS];
 
-	if (control_make_grant(connection, name, &reply, fds, &error) != PAGED_OK) {
+	if (control_make_grant(connection, open, &reply, fds, &error) != PAGED_OK) {
 		connection_notify_refusal(connection, &error);
 		return;
 	}
@@ -233,7 +245,7 @@ control_serve_message(struct connection *connection, const uint8_t *message, siz
 		return;
 	}
 	if (request.kind == WIRE_OPEN_POOL)
-		control_serve_open_pool(connection, request.open_pool.name);
+		control_serve_open_pool(connection, &request);
 	else
 		control_serve_bye(connection);
 }
