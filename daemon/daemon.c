@@ -206,6 +206,7 @@ daemon_open_services(struct daemon *daemon, uint64_t started_ms, struct paged_er
 	daemon->rpc.members = &daemon->members;
 	daemon->rpc.endpoint = &daemon->endpoint;
 	daemon->rpc.background = &daemon->background;
+	daemon->rpc.cache_cleanup = &daemon->cache_cleanup;
 	daemon->rpc.started_ms = started_ms;
 	return daemon_rpc_open(&daemon->rpc, error);
 }
@@ -252,6 +253,7 @@ daemon_open(struct daemon *daemon, const struct config *config, const char *runt
 		return status;
 	core_array_set_quota(daemon->core, config->array_bytes);
 	session_cleanup_open(&daemon->session_cleanup, &daemon->loop, daemon->core, cleanup_complete);
+	cache_cleanup_open(&daemon->cache_cleanup, &daemon->loop, daemon->core);
 	status = daemon_pools_open(&daemon->pools, config, daemon->core, error);
 	if (status == PAGED_OK)
 		status = daemon_open_services(daemon, started_ms, error);

@@ -28,6 +28,7 @@
 #include "core/core.h"
 #include "daemon/endpoint.h"
 #include "daemon/background_thread.h"
+#include "daemon/cache_cleanup.h"
 #include "daemon/loop.h"
 #include "daemon/member.h"
 #include "daemon/pools.h"
@@ -46,6 +47,7 @@ struct daemon {
 	struct runtime runtime;
 	struct core *core;
 	struct session_cleanup session_cleanup;
+	struct cache_cleanup cache_cleanup;
 	struct pools pools;
 	struct endpoint endpoint;
 	struct background_thread background;

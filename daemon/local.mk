@@ -3,6 +3,8 @@
 DAEMON_SOURCES = \
 	%D%/background_thread.c \
 	%D%/background_thread.h \
+	%D%/cache_cleanup.c \
+	%D%/cache_cleanup.h \
 	%D%/config.c \
 	%D%/config.h \
 	%D%/connection.c \
@@ -45,6 +47,7 @@ DAEMON_SOURCES = \
 	%D%/rpc_masks.c \
 	%D%/rpc_reply.c \
 	%D%/rpc_sequences.c \
+	%D%/rpc_sharing.c \
 	%D%/runtime.c \
 	%D%/runtime.h \
 	%D%/service_manager.c \

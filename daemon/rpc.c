@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/rpc.h"
 
+#include "common/clock.h"
 #include "daemon/log.h"
 
-/* Conditions for a request. */
+/* Conditions for a request, and what follows it. */
 enum {
 	NEEDS_SESSION = 1, /* the sender is not an observer */
 	NEEDS_ADMIN = 2,   /* the sender is the daemon's uid, root, or in the admin-group */
 	NEEDS_TIME = 4,    /* the daemon is not stopping */
+	LEAVES_WORK = 8,   /* core_tick() may have to evict pages, or a pin may have another deadline */
 };
 
 static enum paged_status
@@ -26,10 +28,16 @@ static const struct {
 	unsigned int needs;
 } rpc_table[WIRE_N_REQUESTS] = {
 	[WIRE_PING] = { "ping", rpc_ping, 0 },
-	[WIRE_CREATE] = { "create", rpc_create, NEEDS_SESSION | NEEDS_TIME },
-	[WIRE_RESERVE] = { "reserve", rpc_reserve, NEEDS_SESSION | NEEDS_TIME },
+	[WIRE_CREATE] = { "create", rpc_create, NEEDS_SESSION | NEEDS_TIME | LEAVES_WORK },
+	[WIRE_RESERVE] = { "reserve", rpc_reserve, NEEDS_SESSION | NEEDS_TIME | LEAVES_WORK },
 	[WIRE_TRUNCATE] = { "truncate", rpc_truncate, NEEDS_SESSION },
 	[WIRE_ERASE] = { "erase", rpc_erase, NEEDS_SESSION },
+	[WIRE_START] = { "start", rpc_start, NEEDS_SESSION | NEEDS_TIME | LEAVES_WORK },
+	[WIRE_FORK] = { "fork", rpc_fork, NEEDS_SESSION | NEEDS_TIME | LEAVES_WORK },
+	[WIRE_PUBLISH] = { "publish", rpc_publish, NEEDS_SESSION | NEEDS_TIME },
+	[WIRE_PIN] = { "pin", rpc_pin, NEEDS_SESSION | NEEDS_TIME | LEAVES_WORK },
+	[WIRE_EVICT] = { "evict", rpc_evict, NEEDS_ADMIN },
+	[WIRE_GET_PREFIXES] = { "prefixes", rpc_get_prefixes, 0 },
 	[WIRE_GET_STATUS] = { "status", rpc_get_status, 0 },
 	[WIRE_GET_POOLS] = { "pools", rpc_get_pools, 0 },
 	[WIRE_GET_SESSIONS] = { "sessions", rpc_get_sessions, 0 },
@@ -100,6 +108,7 @@ daemon_rpc_serve(void *context, uint32_t member_id, const void *message, size_t 
 	reply.id = request.id;
 	if (reply.status == PAGED_OK)
 		reply.status = rpc_check_permission(rpc, member, &request, &error);
+	core_set_now(rpc->core, clock_ms());
 	if (reply.status == PAGED_OK)
 		reply.status = rpc_table[request.kind].serve(rpc, member, &request, &reply, &error);
 	if (reply.status != PAGED_OK) {
@@ -108,6 +117,8 @@ daemon_rpc_serve(void *context, uint32_t member_id, const void *message, size_t 
 		reply.text = error.text;
 	}
 	core_wake(rpc->core);
+	if (reply.status == PAGED_OK && rpc_table[request.kind].needs & LEAVES_WORK)
+		cache_cleanup_schedule(rpc->cache_cleanup);
 	rpc->n_requests++;
 	member->n_requests++;
 	if (!rpc->deferred)

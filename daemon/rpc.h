@@ -11,6 +11,7 @@
 
 #include "core/core.h"
 #include "daemon/background_thread.h"
+#include "daemon/cache_cleanup.h"
 #include "daemon/endpoint.h"
 #include "daemon/loop.h"
 #include "daemon/member.h"
@@ -43,6 +44,7 @@ struct rpc {
 	struct members *members;
 	struct endpoint *endpoint;
 	struct background_thread *background;
+	struct cache_cleanup *cache_cleanup;
 	uint64_t started_ms; /* the daemon's start, on the monotonic clock */
 
 	bool stopping;       /* the daemon accepts no new work */
@@ -56,6 +58,16 @@ struct rpc {
 		struct paged_pool_entry pools[WIRE_LIST_MAX];
 		struct paged_session_entry sessions[WIRE_LIST_MAX];
 		struct paged_seq_entry sequences[WIRE_LIST_MAX];
+		struct paged_node_entry nodes[WIRE_LIST_MAX];
+		struct {
+			struct core_start starts[WIRE_MAX_STARTS];
+			uint64_t ids[WIRE_MAX_STARTS];
+		} start;
+		struct {
+			struct core_publish publishes[WIRE_MAX_PUBLISHES];
+			uint32_t n_published[WIRE_MAX_PUBLISHES];
+			uint32_t extra_page[WIRE_MAX_EXTRAS];
+		} publish;
 	} scratch;
 };
 
@@ -90,6 +102,20 @@ enum paged_status rpc_truncate(struct rpc *, struct member *, const struct wire_
 			       struct paged_error *);
 enum paged_status rpc_erase(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
 			    struct paged_error *);
+
+/* rpc_sharing.c */
+enum paged_status rpc_start(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+			    struct paged_error *);
+enum paged_status rpc_fork(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+			   struct paged_error *);
+enum paged_status rpc_publish(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+			      struct paged_error *);
+enum paged_status rpc_pin(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+			  struct paged_error *);
+enum paged_status rpc_evict(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+			    struct paged_error *);
+enum paged_status rpc_get_prefixes(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+				   struct paged_error *);
 
 /* rpc_admin.c */
 enum paged_status rpc_get_status(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,

@@ -45,6 +45,9 @@ rpc_get_pools(struct rpc *rpc, struct member *member, const struct wire_request 
 		snprintf(entry->backend, sizeof(entry->backend), "%s", pool->memory.ops->name);
 		snprintf(entry->memory, sizeof(entry->memory), "%s", pool->memory.text);
 		snprintf(entry->device, sizeof(entry->device), "%s", pool->memory.device);
+		snprintf(entry->model, sizeof(entry->model), "%s",
+			 pool->config->model != NULL ? pool->config->model : "");
+		entry->publishes = pool->config->publish;
 	}
 	reply->kind = WIRE_REPLY_POOLS;
 	reply->pools.n = n;

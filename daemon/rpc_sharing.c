@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests on published pages: start, fork, publish, pin, evict, and their list.  Checks the permission for each pool,
+ * and that the lists of a message fit together; the core does the rest.
+ */
+#include <inttypes.h>
+
+#include "daemon/rpc.h"
+
+/* Pages that one request scans at most: all of millions of pages may be private. */
+#define SCAN_PAGES 16384u
+
+static_assert(WIRE_EXTRA_SIZE == REGION_EXTRA_SIZE, "extras are passed to the core as they come");
+
+/* Fills scratch.start.starts; each takes its part of the pages. */
+static enum paged_status
+start_divide(struct rpc *rpc, const struct wire_request *request, struct paged_error *error)
+{
+	const uint32_t *pages = request->start.pages;
+	uint64_t n_pages = 0;
+
+	for (uint32_t i = 0; i < request->start.n; i++)
+		n_pages += request->start.specs[i].n_pages;
+	if (n_pages != request->start.n_pages)
+		return paged_fail(error, PAGED_ERR_PROTOCOL,
+				  "SeqStart.page has %u entries, and its sequences have %" PRIu64 " pages",
+				  request->start.n_pages, n_pages);
+	for (uint32_t i = 0; i < request->start.n; i++) {
+		const struct wire_start_spec *spec = &request->start.specs[i];
+
+		rpc->scratch.start.starts[i] = (struct core_start){
+			.pool = request->start.pool,
+			.n_pages = spec->n_pages,
+			.pages = pages,
+			.serial = spec->serial,
+			.n_tokens = spec->n_tokens,
+			.n_asked = spec->n_asked,
+			.seq = spec->seq,
+			.tag = spec->tag,
+		};
+		if (spec->n_pages > 0)
+			pages += spec->n_pages;
+	}
+	return PAGED_OK;
+}
+
+enum paged_status
+rpc_start(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
+	  struct paged_error *error)
+{
+	enum paged_status status = member_check_pool(member, request->start.pool, error);
+
+	if (status == PAGED_OK)
+		status = start_divide(rpc, request, error);
+	if (status == PAGED_OK)
+		status = core_seq_start(rpc->core, member->session->id, request->start.n, rpc->scratch.start.starts,
+					rpc->scratch.start.ids, error);
+	if (status != PAGED_OK)
+		return status;
+	reply->kind = WIRE_REPLY_IDS;
+	reply->ids.n = request->start.n;
+	reply->ids.seq = rpc->scratch.start.ids;
+	return PAGED_OK;
+}
+
+enum paged_status
+rpc_fork(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
+	 struct paged_error *error)
+{
+	enum paged_status status = PAGED_OK;
+	uint32_t n = request->fork.n;
+
+	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)
+		status = member_check_pool(member, PAGED_SEQ_POOL(request->fork.forks[i].parent), error);
+	if (status == PAGED_OK)
+		status = core_seq_fork(rpc->core, member->session->id, n, request->fork.forks, rpc->scratch.ids, error);
+	if (status != PAGED_OK)
+		return status;
+	reply->kind = WIRE_REPLY_IDS;
+	reply->ids.n = n;
+	reply->ids.seq = rpc->scratch.ids;
+	return PAGED_OK;
+}
+
+/* The lists of a publish that remain after the sequences before took their parts. */
+struct publish_lists {
+	const uint32_t *token, *extra_page;
+	const uint8_t (*extra)[WIRE_EXTRA_SIZE];
+	uint32_t n_extras;   /* with pages in extra_page */
+	uint32_t first_page; /* index of the next sequence's first page among all pages */
+};
+
+/* Compares the numbers of pages, token ids and extras, and the order of the extras. */
+static enum paged_status
+publish_check(const struct rpc *rpc, const struct wire_request *request, struct paged_error *error)
+{
+	uint32_t n_extras = request->publish.extra_size / WIRE_EXTRA_SIZE;
+	uint64_t n_pages = 0, n_tokens = 0;
+
+	for (uint32_t i = 0; i < request->publish.n; i++) {
+		const struct wire_publish_spec *spec = &request->publish.specs[i];
+
+		n_pages += spec->n_pages;
+		n_tokens += (uint64_t)spec->n_pages * core_pool_view(rpc->core, PAGED_SEQ_POOL(spec->seq))->page_size;
+	}
+	if (n_pages > WIRE_MAX_PUBLISH_PAGES)
+		return paged_fail(error, PAGED_ERR_LIMIT, "Publish has %" PRIu64 " pages; it may have %u", n_pages,
+				  WIRE_MAX_PUBLISH_PAGES);
+	if (request->publish.extra_size % WIRE_EXTRA_SIZE != 0)
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "Publish.extra has %u bytes; an extra has %u",
+				  request->publish.extra_size, WIRE_EXTRA_SIZE);
+	if (request->publish.tokens == NULL) {
+		if (request->publish.n_extra_pages == 0 && n_extras == n_pages)
+			return PAGED_OK;
+		return paged_fail(error, PAGED_ERR_PROTOCOL,
+				  "Publish without tokens has %u extras, %u of them for named pages, for %" PRIu64
+				  " pages",
+				  n_extras, request->publish.n_extra_pages, n_pages);
+	}
+	if (request->publish.n_tokens != n_tokens)
+		return paged_fail(error, PAGED_ERR_PROTOCOL,
+				  "Publish.token has %u entries, and its pages have %" PRIu64 " tokens",
+				  request->publish.n_tokens, n_tokens);
+	if (request->publish.n_extra_pages != n_extras)
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "Publish.extra_page has %u entries for %u extras",
+				  request->publish.n_extra_pages, n_extras);
+	for (uint32_t i = 0; i < n_extras; i++) {
+		uint32_t page = request->publish.extra_page[i];
+
+		if (page >= n_pages || (i > 0 && page <= request->publish.extra_page[i - 1]))
+			return paged_fail(error, PAGED_ERR_PROTOCOL,
+					  "Publish.extra_page: entry %u is page %u; it must be ascending and below "
+					  "%" PRIu64,
+					  i, page, n_pages);
+	}
+	return PAGED_OK;
+}
+
+/* Takes a sequence's part of the lists.  extra_page counts from the sequence's first page then. */
+static struct prefix_keys
+publish_take_keys(struct publish_lists *lists, uint32_t n_pages, uint32_t page_size, uint32_t *extra_page)
+{
+	struct prefix_keys keys = { .n_pages = n_pages, .tokens = lists->token, .extra = lists->extra };
+
+	if (lists->token == NULL) {
+		keys.n_extras = n_pages;
+	} else {
+		lists->token += (size_t)n_pages * page_size;
+		for (; keys.n_extras < lists->n_extras; keys.n_extras++) {
+			if (lists->extra_page[keys.n_extras] - lists->first_page >= n_pages)
+				break;
+			extra_page[keys.n_extras] = lists->extra_page[keys.n_extras] - lists->first_page;
+		}
+		keys.extra_page = extra_page;
+		lists->n_extras -= keys.n_extras;
+	}
+	/* Without extras, these are NULL. */
+	if (keys.n_extras > 0)
+		lists->extra += keys.n_extras;
+	if (keys.n_extras > 0 && keys.extra_page != NULL)
+		lists->extra_page += keys.n_extras;
+	lists->first_page += n_pages;
+	return keys;
+}
+
+enum paged_status
+rpc_publish(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
+	    struct paged_error *error)
+{
+	struct publish_lists lists = {
+		.token = request->publish.tokens,
+		.extra_page = request->publish.extra_page,
+		.extra = (const uint8_t(*)[WIRE_EXTRA_SIZE])request->publish.extra,
+		.n_extras = request->publish.n_extra_pages,
+	};
+	uint32_t n = request->publish.n, *extra_page = rpc->scratch.publish.extra_page;
+	struct core_publish *publishes = rpc->scratch.publish.publishes;
+	enum paged_status status = PAGED_OK;
+
+	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)
+		status = member_check_pool(member, PAGED_SEQ_POOL(request->publish.specs[i].seq), error);
+	if (status == PAGED_OK)
+		status = publish_check(rpc, request, error);
+	if (status != PAGED_OK)
+		return status;
+	for (uint32_t i = 0; i < n; i++) {
+		const struct wire_publish_spec *spec = &request->publish.specs[i];
+		uint32_t page_size = core_pool_view(rpc->core, PAGED_SEQ_POOL(spec->seq))->page_size;
+
+		publishes[i] = (struct core_publish){
+			.seq = spec->seq,
+			.version = spec->version,
+			.from = spec->from,
+			.keys = publish_take_keys(&lists, spec->n_pages, page_size, extra_page),
+		};
+		extra_page += publishes[i].keys.extra_page != NULL ? publishes[i].keys.n_extras : 0;
+	}
+	status =
+		core_seq_publish(rpc->core, member->session->id, n, publishes, rpc->scratch.publish.n_published, error);
+	if (status != PAGED_OK)
+		return status;
+	reply->kind = WIRE_REPLY_PUBLISHED;
+	reply->published.n = n;
+	reply->published.n_pages = rpc->scratch.publish.n_published;
+	return PAGED_OK;
+}
+
+enum paged_status
+rpc_pin(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
+	struct paged_error *error)
+{
+	enum paged_status status = member_check_pool(member, request->pin.pool, error);
+
+	reply->kind = WIRE_REPLY_PINNED;
+	return status != PAGED_OK
+		       ? status
+		       : core_prefix_pin(rpc->core, request->pin.pool, request->pin.page, request->pin.serial,
+					 request->pin.seconds, &reply->pinned.n_pages, error);
+}
+
+enum paged_status
+rpc_evict(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
+	  struct paged_error *error)
+{
+	uint32_t pool = request->evict.pool, n_asked = request->evict.n_pages, n;
+	enum paged_status status = member_check_pool(member, pool, error);
+	const struct region_header *header;
+
+	if (status != PAGED_OK)
+		return status;
+	header = core_pool_view(rpc->core, pool)->header;
+	n = core_prefix_evict(rpc->core, pool, n_asked);
+	reply->kind = WIRE_REPLY_EVICTED;
+	reply->evicted.n_pages = n;
+	reply->evicted.more =
+		(n_asked == 0 || n < n_asked) && atomic_load_explicit(&header->n_cached, memory_order_relaxed) > 0;
+	return PAGED_OK;
+}
+
+enum paged_status
+rpc_get_prefixes(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
+		 struct paged_error *error)
+{
+	uint32_t pool = request->get_prefixes.pool, page = request->get_prefixes.from_page;
+	uint32_t end = page < UINT32_MAX - SCAN_PAGES ? page + SCAN_PAGES : UINT32_MAX, n = 0;
+	enum paged_status status = member_check_pool(member, pool, error);
+	const struct region_header *header;
+
+	if (status != PAGED_OK)
+		return status;
+	header = core_pool_view(rpc->core, pool)->header;
+	while (n < WIRE_LIST_MAX && core_node_next(rpc->core, pool, page, end, &rpc->scratch.nodes[n]))
+		page = rpc->scratch.nodes[n++].page + 1;
+	if (n < WIRE_LIST_MAX)
+		page = end;
+	reply->kind = WIRE_REPLY_PREFIXES;
+	reply->prefixes.n = n;
+	reply->prefixes.report = rpc->scratch.nodes;
+	reply->prefixes.next_page = page;
+	reply->prefixes.more = page < atomic_load_explicit(&header->high_page, memory_order_relaxed);
+	return PAGED_OK;
+}
