@@ -11,7 +11,7 @@
 #include "client/api/enter.h"
 
 #define MARK_MAGIC 0x6b72616du /* "mark" */
-#define MARK_VERSION 1u
+#define MARK_VERSION 2u
 
 _Static_assert(sizeof(struct mark) == 144, "no padding, and the same for every compiler");
 _Static_assert(sizeof(struct mark) <= sizeof(struct paged_mark), "there is room to grow");
@@ -24,18 +24,19 @@ mark_decode(const struct paged_pool *pool, const struct paged_mark *from, struct
 	if (mark->magic != MARK_MAGIC || mark->version == 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "pool %s: these bytes are no mark of a batch",
 				  pool->mapping.name);
-	if (mark->version > MARK_VERSION)
+	if (mark->version != MARK_VERSION)
 		return paged_fail(error, PAGED_ERR_VERSION,
 				  "pool %s: a mark of version %" PRIu32 ", this library knows %u", pool->mapping.name,
 				  mark->version, MARK_VERSION);
-	if (memcmp(mark->boot_id, pool->mapping.view.header->boot_id, sizeof(mark->boot_id)) != 0)
-		return paged_fail(error, PAGED_ERR_GONE,
-				  "pool %s: the mark is of another daemon, or of an earlier life of this one",
-				  pool->mapping.name);
 	if (mark->pool != pool->mapping.index)
 		return paged_fail(error, PAGED_ERR_INVALID,
 				  "pool %s is number %" PRIu32 " of its daemon, the mark is of number %" PRIu32,
 				  pool->mapping.name, pool->mapping.index, mark->pool);
+	if (memcmp(mark->memory_id, pool->mapping.view.header->memory_id, sizeof(mark->memory_id)) != 0)
+		return paged_fail(
+			error, PAGED_ERR_GONE,
+			"pool %s: the mark is of another daemon's pool, or of memory that this daemon had before",
+			pool->mapping.name);
 	return PAGED_OK;
 }
 
@@ -54,7 +55,7 @@ paged_batch_mark(struct paged_batch *batch, struct paged_mark *mark)
 		return client_failf(client, PAGED_ERR_INVALID, "a mark needs a place");
 	pool = batch->pool;
 	made.pool = pool->mapping.index;
-	memcpy(made.boot_id, pool->mapping.view.header->boot_id, sizeof(made.boot_id));
+	memcpy(made.memory_id, pool->mapping.view.header->memory_id, sizeof(made.memory_id));
 	status = pool->compute_ops->mark(batch, &made, &error);
 	if (status != PAGED_OK)
 		return client_fail(client, &error);

@@ -22,9 +22,9 @@ enum mark_kind {
 struct mark {
 	uint32_t magic;
 	uint32_t version;
-	uint32_t kind; /* enum mark_kind */
-	uint32_t pool; /* index; unique together with boot_id */
-	uint8_t boot_id[REGION_BOOT_ID_SIZE];
+	uint32_t kind;                            /* enum mark_kind */
+	uint32_t pool;                            /* index */
+	uint8_t memory_id[REGION_MEMORY_ID_SIZE]; /* of the pool's memory */
 	/* The rest is zero unless kind is MARK_EVENT. */
 	struct cuda_uuid device;
 	struct process_name process;

@@ -51,6 +51,10 @@ map_tables(const struct map_grant *grant, struct owner_pool *pool, struct paged_
 				    "pool %s: tables for %u pages of %u tokens, memory for %u pages of %u tokens",
 				    pool->name, pool->view.n_pages, pool->view.page_size, geometry->n_pages,
 				    geometry->page_size);
+	if (status == PAGED_OK &&
+	    memcmp(pool->view.header->memory_id, grant->reply->pool_grant.memory_id, REGION_MEMORY_ID_SIZE) != 0)
+		status = paged_fail(error, PAGED_ERR_PROTOCOL, "pool %s: the tables are of other memory than the grant",
+				    pool->name);
 	if (status != PAGED_OK)
 		munmap(pool->region, pool->region_size);
 	return status;

@@ -10,8 +10,8 @@
  * can use it.  After that the entry is not in the list and holds only the
  * context, until the last close.
  *
- * Equal keys mean the same memory.  A key has the daemon's boot id, the pool,
- * the generation of its memory and, for legacy, the handle.
+ * Equal keys mean the same memory.  A key has the memory's id and, for legacy, the
+ * handle.
  *
  * A forked child never takes the lock.  A thread that has held the lock has used
  * CUDA, and CUDA does not start in a child whose parent has used it.
@@ -32,10 +32,8 @@
 #include "kernels/cuda/share_memory.h"
 
 struct map_cuda_key {
-	uint8_t boot_id[WIRE_BOOT_ID_SIZE];
-	uint32_t pool;
+	uint8_t memory_id[WIRE_MEMORY_ID_SIZE];
 	uint32_t export;
-	uint64_t generation;
 	struct cuda_ipc_handle handle;
 };
 
@@ -58,10 +56,8 @@ map_cuda_make_key(const struct map_grant *grant, struct map_cuda_key *key)
 	const struct wire_memory *memory = &grant->reply->pool_grant.memory;
 
 	memset(key, 0, sizeof(*key)); /* it is compared by bytes */
-	memcpy(key->boot_id, grant->boot_id, sizeof(key->boot_id));
-	key->pool = grant->reply->pool_grant.pool;
+	memcpy(key->memory_id, grant->reply->pool_grant.memory_id, sizeof(key->memory_id));
 	key->export = memory->export;
-	key->generation = memory->generation;
 	if (memory->export == WIRE_EXPORT_LEGACY)
 		memcpy(&key->handle, grant->handle->bytes, sizeof(key->handle));
 }

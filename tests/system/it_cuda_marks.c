@@ -435,8 +435,8 @@ reader_of_invalid_marks(int from, int to, void *argument)
 	memcpy(&valid, &message.mark, sizeof(valid));
 	EXPECT_WAIT_REFUSED(magic = 0, PAGED_ERR_INVALID, "these bytes are no mark");
 	EXPECT_WAIT_REFUSED(version = 0, PAGED_ERR_INVALID, "these bytes are no mark");
-	EXPECT_WAIT_REFUSED(version++, PAGED_ERR_VERSION, "a mark of version 2, this library knows 1");
-	EXPECT_WAIT_REFUSED(boot_id[0] ^= 1, PAGED_ERR_GONE, "an earlier life");
+	EXPECT_WAIT_REFUSED(version++, PAGED_ERR_VERSION, "a mark of version 3, this library knows 2");
+	EXPECT_WAIT_REFUSED(memory_id[0] ^= 1, PAGED_ERR_GONE, "memory that this daemon had before");
 	EXPECT_WAIT_REFUSED(pool++, PAGED_ERR_INVALID, "pool test is number 0 of its daemon, the mark is of number 1");
 	EXPECT_WAIT_REFUSED(kind = MARK_REACHED, PAGED_ERR_INVALID, "not of a GPU's memory");
 	EXPECT_WAIT_REFUSED(kind = 7, PAGED_ERR_INVALID, "not of a GPU's memory");
