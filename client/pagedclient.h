@@ -406,13 +406,14 @@ void paged_pool_close(struct paged_pool *pool);
 /** paged_pool_get_info - fill info up to its struct_size */
 enum paged_status paged_pool_get_info(const struct paged_pool *pool, struct paged_pool_info *info);
 
-/** Pages of a pool by state.  free, referenced and quarantined add up to n_pages. */
+/** Pages of a pool by state.  free, referenced, cached and quarantined add up to n_pages. */
 struct paged_pool_counts {
 	size_t struct_size;
 	uint32_t n_pages;
 	uint32_t n_free;
 	uint32_t n_referenced;  /* by sequences */
 	uint32_t n_quarantined; /* of ended sessions, whose processes may still write to them */
+	uint32_t n_cached;      /* published, and in no sequence: a reserve may evict them */
 };
 
 /**
@@ -424,12 +425,12 @@ struct paged_pool_counts {
 enum paged_status paged_pool_get_counts(struct paged_pool *pool, struct paged_pool_counts *counts);
 
 /**
- * paged_pool_wait_free - sleep until n_pages pages are free or timeout_ms have passed; sends no request
+ * paged_pool_wait_free - sleep until n_pages pages are free or cached, or timeout_ms have passed; sends no request
  *
  * PAGED_OK is a hint: another session may take the pages first.  Reserve, and
  * wait again on PAGED_ERR_FULL.
  *
- * @retval PAGED_ERR_TIMEOUT  fewer pages are free after timeout_ms
+ * @retval PAGED_ERR_TIMEOUT  fewer pages are free or cached after timeout_ms
  * @retval PAGED_ERR_LIMIT    the pool has fewer than n_pages pages in all
  * @retval PAGED_ERR_GONE     the daemon died, or ended this session; noticed within 0.1 s
  *
@@ -516,9 +517,10 @@ struct paged_seq_info {
 	size_t struct_size;
 	uint32_t owner;         /* session id */
 	uint32_t capacity;      /* tokens */
-	uint32_t writable_from; /* paged_append() refuses tokens before it; 0 in this version */
+	uint32_t writable_from; /* paged_append() refuses tokens before it: they are shared or published */
 	uint32_t n_pages;
 	uint64_t version; /* changes when page table entries are replaced or removed, not when the table grows */
+	uint32_t published; /* tokens that other sequences can share */
 };
 
 /**

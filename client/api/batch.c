@@ -28,7 +28,8 @@ batch_buffer_place(size_t *at, size_t n, size_t size)
 static enum paged_status
 batch_map_buffer(struct paged_batch *batch, struct paged_error *error)
 {
-	size_t n = batch->max_rows, size = 0, row, kernel_row, pages_missing, short_seqs, reserve_items, writer, table;
+	size_t n = batch->max_rows, size = 0, row, kernel_row, pages_missing, short_seqs, reserve_items, writer, row_pass,
+		table;
 	uint8_t *base;
 
 	batch->table_stride = ((uint64_t)batch->pool->mapping.view.table_entries + 15) & ~(uint64_t)15;
@@ -38,6 +39,7 @@ batch_map_buffer(struct paged_batch *batch, struct paged_error *error)
 	short_seqs = batch_buffer_place(&size, n, sizeof(*batch->short_seqs));
 	reserve_items = batch_buffer_place(&size, n, sizeof(*batch->reserve_items));
 	writer = batch_buffer_place(&size, batch->pool->mapping.view.n_pages, sizeof(*batch->writer));
+	row_pass = batch_buffer_place(&size, batch->pool->mapping.view.n_slots, sizeof(*batch->row_pass));
 	table = batch_buffer_place(&size, n * batch->table_stride, sizeof(*batch->table));
 
 	base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -52,6 +54,7 @@ batch_map_buffer(struct paged_batch *batch, struct paged_error *error)
 	batch->short_seqs = (uint32_t *)(base + short_seqs);
 	batch->reserve_items = (struct paged_seq_item *)(base + reserve_items);
 	batch->writer = (uint64_t *)(base + writer);
+	batch->row_pass = (uint64_t *)(base + row_pass);
 	batch->table = (uint32_t *)(base + table);
 	return PAGED_OK;
 }

@@ -181,8 +181,8 @@ plan_find_duplicate(struct paged_batch *batch)
 }
 
 /*
- * Do all rows have different sequences?  Then no two rows write the same token, whatever their lengths.  A row's first
- * page identifies its sequence.  The answer is kept while rows keep their sequences, as in steady decoding.
+ * Do all rows have different sequences?  Then no two rows write the same token, whatever their lengths:
+ * pages that several sequences share are not writable.  The answer is kept while rows keep their sequences, as in steady decoding.
  */
 static bool
 plan_rows_are_distinct(struct paged_batch *batch)
@@ -191,14 +191,14 @@ plan_rows_are_distinct(struct paged_batch *batch)
 		return true;
 	batch->writer_pass++;
 	for (uint32_t r = 0; r < batch->n_rows; r++) {
-		uint64_t *writer;
+		uint64_t *pass;
 
-		if (batch->row[r].id == 0 || batch->row[r].capacity == 0)
+		if (batch->row[r].id == 0)
 			return false;
-		writer = &batch->writer[batch->kernel_row[r].pages[0]];
-		if (*writer == batch->writer_pass)
+		pass = &batch->row_pass[PAGED_SEQ_SLOT(batch->row[r].id)];
+		if (*pass == batch->writer_pass)
 			return false;
-		*writer = batch->writer_pass;
+		*pass = batch->writer_pass;
 	}
 	batch->n_distinct = batch->n_rows;
 	return true;

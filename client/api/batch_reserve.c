@@ -2,7 +2,6 @@
 /* Pages for the rows of a plan: reserved now if a sequence is too short, or ahead of need. */
 #include "config.h"
 
-#include <stdatomic.h>
 #include <sys/param.h>
 
 #include "client/api/batch.h"
@@ -71,23 +70,23 @@ short_seqs_check(const struct paged_batch *batch, uint32_t n_short, struct paged
 }
 
 /*
- * Fill batch->pages_missing after the owner refused the reserve.  The free pages are
+ * Fill batch->pages_missing after the owner refused the reserve.  The pages that are free or cached are
  * assigned to the rows in order, and only rows for which they do not suffice are
  * reported, so that rows which grow in lockstep do not all wait for the last
- * page.  If pages became free since the refusal and suffice for all rows, the
+ * page.  If pages became available since the refusal and suffice for all rows, the
  * last row is reported, because a refusal must name at least one row.
  */
 static void
 pages_missing_fill(struct paged_batch *batch, uint32_t n_short)
 {
-	uint32_t n_free = atomic_load_explicit(&batch->pool->mapping.view.header->n_free, memory_order_relaxed);
+	uint32_t n_available = region_available_pages(batch->pool->mapping.view.header);
 
 	for (uint32_t i = 0; i < n_short; i++) {
 		uint32_t r = batch->short_seqs[i];
 		uint32_t n_missing = batch_pages(batch, batch->kernel_row[r].kv_len) - batch->row[r].n_entries;
 
-		if (n_missing <= n_free && (batch->has_missing || i + 1 < n_short)) {
-			n_free -= n_missing;
+		if (n_missing <= n_available && (batch->has_missing || i + 1 < n_short)) {
+			n_available -= n_missing;
 			continue;
 		}
 		batch->pages_missing[r] = n_missing;
@@ -132,7 +131,7 @@ batch_reserve_ahead(struct paged_batch *batch, uint64_t now_ms)
 	uint32_t n = 0;
 
 	/* The owner reserves ahead only from spare pages. */
-	if (region_spare_pages(header->n_pages, atomic_load_explicit(&header->n_free, memory_order_relaxed)) == 0) {
+	if (region_spare_pages(header->n_pages, region_available_pages(header)) == 0) {
 		batch->ahead_after_ms = now_ms + AHEAD_POLL_INTERVAL_MS;
 		return;
 	}

@@ -86,6 +86,7 @@ struct paged_batch {
 	uint32_t *short_seqs;                 /* [max_rows] rows whose sequence has too little capacity */
 	struct paged_seq_item *reserve_items; /* [max_rows] items of a request */
 	uint64_t *writer;      /* [pages of the pool] last pass over the rows that found a row that writes the page */
+	uint64_t *row_pass;    /* [slots of the pool] last pass over the rows that found a row of the slot's sequence */
 	uint32_t *table;       /* [max_rows][table_stride] */
 	uint64_t table_stride; /* entries */
 
@@ -103,7 +104,7 @@ struct paged_batch {
 	uint32_t bad_row_duplicate, duplicate_of;
 	uint32_t duplicate_position; /* of bad_row_duplicate */
 	uint64_t plan_number;        /* from 1 on */
-	uint64_t writer_pass;        /* number of the current pass over the rows, written to `writer`; from 1 on */
+	uint64_t writer_pass;        /* number of the current pass over the rows, for `writer` and `row_pass`; from 1 on */
 	uint32_t n_distinct;         /* the last check found distinct sequences in rows [0, n_distinct); 0: unknown */
 	/* PAGED_ERR_RANGE from mod sets that were rebound or destroyed since the plan; status PAGED_OK: none. */
 	struct paged_error mod_range_error;

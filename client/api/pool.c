@@ -168,6 +168,7 @@ paged_pool_get_counts(struct paged_pool *pool, struct paged_pool_counts *counts)
 		.n_free = result.n_free,
 		.n_referenced = result.n_referenced,
 		.n_quarantined = result.n_quarantined,
+		.n_cached = result.n_cached,
 	};
 	status = client_info_out(counts, &ours, sizeof(ours), "paged_pool_counts", &error);
 	return client_leave(pool->client, status, &error);
@@ -180,7 +181,7 @@ paged_pool_wait_free(struct paged_pool *pool, uint32_t n_pages, uint32_t timeout
 	const struct region_header *header;
 	uint64_t deadline_ms = clock_ms() + timeout_ms, now_ms;
 	struct paged_error error;
-	uint32_t n_free;
+	uint32_t n_free, n_available;
 
 	if (status != PAGED_OK)
 		return status;
@@ -193,13 +194,14 @@ paged_pool_wait_free(struct paged_pool *pool, uint32_t n_pages, uint32_t timeout
 		if (status != PAGED_OK)
 			return client_fail(pool->client, &error);
 		n_free = atomic_load_explicit(&header->n_free, memory_order_relaxed);
-		if (n_free >= n_pages)
+		n_available = region_available_pages(header);
+		if (n_available >= n_pages)
 			return PAGED_OK;
 		now_ms = clock_ms();
 		if (now_ms >= deadline_ms)
 			return client_failf(pool->client, PAGED_ERR_TIMEOUT,
-					    "pool %s: %u pages are free after %u ms, %u are waited for",
-					    pool->mapping.name, n_free, timeout_ms, n_pages);
+					    "pool %s: %u pages are free or cached after %u ms, %u are waited for",
+					    pool->mapping.name, n_available, timeout_ms, n_pages);
 		region_free_wait(header, n_free, (uint32_t)MIN(deadline_ms - now_ms, OWNER_POLL_INTERVAL_MS));
 	}
 }

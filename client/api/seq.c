@@ -167,6 +167,7 @@ paged_seq_read(struct paged_pool *pool, paged_seq_id seq, struct paged_seq_info 
 			.writable_from = snapshot.writable_from,
 			.n_pages = snapshot.capacity / pool->mapping.view.page_size,
 			.version = snapshot.version,
+			.published = snapshot.published,
 		};
 		status = client_info_out(info, &ours, sizeof(ours), "paged_seq_info", &error);
 	}
