@@ -90,6 +90,43 @@ enum paged_status paged_pool_check(struct paged_pool *pool, struct paged_check_r
  */
 enum paged_status paged_admin_kick(struct paged_client *client, uint32_t session, int kill_members);
 
+/*
+ * Published pages.  Sequences that begin with the same tokens share them; the owner keeps an index of them
+ * (libpagedclient(3)).
+ */
+
+/**
+ * paged_prefix_list - list the published pages of a pool, by its name, in the order of their numbers
+ *
+ * The list takes several requests, and pages may be published and evicted between them.
+ */
+enum paged_status paged_prefix_list(struct paged_client *client, const char *pool, size_t entry_size,
+				    struct paged_node_entry **list_p, size_t *n_p);
+
+/**
+ * paged_prefix_tokens - copy the token ids of a published page from the table region; no request
+ *
+ * @param[in]  serial  as listed
+ * @param[out] tokens  [n], at least the pool's page size; as many are written
+ * @retval PAGED_ERR_STALE  the page is no longer published, or was published again
+ * @retval PAGED_ERR_NOENT  the page was published under a key, without token ids
+ * @retval PAGED_ERR_RANGE  the pool has no such page, or n is too small
+ */
+enum paged_status paged_prefix_tokens(struct paged_pool *pool, uint32_t page, uint64_t serial, uint32_t *tokens,
+				      size_t n);
+
+/**
+ * paged_prefix_evict - free up to n_pages cached pages, those first that were not used for the longest time
+ *
+ * Pinned pages are freed after all others.
+ *
+ * @param[in]  n_pages      0: all
+ * @param[out] n_evicted_p  pages freed; fewer if no more were cached
+ * @retval PAGED_ERR_PERM   needs the daemon's uid, root or the admin group
+ */
+enum paged_status paged_prefix_evict(struct paged_client *client, const char *pool, uint32_t n_pages,
+				     uint32_t *n_evicted_p);
+
 /** paged_free - free a list or picture that the library allocated for the caller; takes NULL */
 void paged_free(void *list);
 

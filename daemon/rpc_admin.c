@@ -47,7 +47,6 @@ rpc_get_pools(struct rpc *rpc, struct member *member, const struct wire_request 
 		snprintf(entry->device, sizeof(entry->device), "%s", pool->memory.device);
 		snprintf(entry->model, sizeof(entry->model), "%s",
 			 pool->config->model != NULL ? pool->config->model : "");
-		entry->publishes = pool->config->publish;
 	}
 	reply->kind = WIRE_REPLY_POOLS;
 	reply->pools.n = n;

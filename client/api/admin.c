@@ -4,6 +4,7 @@
 
 #include "client/api/enter.h"
 #include "client/params.h"
+#include "common/prefix.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -185,6 +186,68 @@ paged_admin_kick(struct paged_client *client, uint32_t session, int kill_members
 		return status;
 	status = client->owner->ops->kick(client->owner, session, kill_members != 0, &error);
 	return admin_leave(client, status, &error);
+}
+
+enum paged_status
+paged_prefix_list(struct paged_client *client, const char *pool, size_t entry_size, struct paged_node_entry **list_p,
+		  size_t *n_p)
+{
+	enum paged_status status = admin_enter(client, pool != NULL && list_p != NULL && n_p != NULL);
+	struct paged_node_entry *list = NULL;
+	struct paged_error error;
+	uint32_t index;
+	size_t n = 0;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client->owner->ops->pool_find(client->owner, pool, &index, &error);
+	if (status == PAGED_OK)
+		status = client->owner->ops->prefixes(client->owner, index, &list, &n, &error);
+	return admin_list_leave(client, status, list, n, sizeof(*list), entry_size, list_p, n_p, &error);
+}
+
+enum paged_status
+paged_prefix_evict(struct paged_client *client, const char *pool, uint32_t n_pages, uint32_t *n_evicted_p)
+{
+	enum paged_status status = admin_enter(client, pool != NULL && n_evicted_p != NULL);
+	struct paged_error error;
+	uint32_t index;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client->owner->ops->pool_find(client->owner, pool, &index, &error);
+	if (status == PAGED_OK)
+		status = client->owner->ops->evict(client->owner, index, n_pages, n_evicted_p, &error);
+	return admin_leave(client, status, &error);
+}
+
+enum paged_status
+paged_prefix_tokens(struct paged_pool *pool, uint32_t page, uint64_t serial, uint32_t *tokens, size_t n)
+{
+	struct paged_client *client = pool_client(pool);
+	enum paged_status status = client_enter(client);
+	const struct region_view *view;
+	uint32_t ours[PAGED_MAX_PAGE_SIZE];
+
+	if (status != PAGED_OK)
+		return status;
+	view = &pool->mapping.view;
+	if (tokens == NULL)
+		return client_failf(client, PAGED_ERR_INVALID, "tokens must not be NULL");
+	if (page >= view->n_pages)
+		return client_failf(client, PAGED_ERR_RANGE, "pool %s has %u pages, and no page %u", pool->mapping.name,
+				    view->n_pages, page);
+	if (n < view->page_size)
+		return client_failf(client, PAGED_ERR_RANGE, "room for %zu tokens; a page of pool %s has %u", n,
+				    pool->mapping.name, view->page_size);
+	if (!prefix_tokens(view, page, serial, ours))
+		return client_failf(client, PAGED_ERR_STALE, "page %u of pool %s is not published with serial %llu",
+				    page, pool->mapping.name, (unsigned long long)serial);
+	if (ours[0] == PREFIX_NO_TOKENS)
+		return client_failf(client, PAGED_ERR_NOENT, "page %u of pool %s was published under a key", page,
+				    pool->mapping.name);
+	memcpy(tokens, ours, view->page_size * sizeof(*tokens));
+	return PAGED_OK;
 }
 
 enum paged_status

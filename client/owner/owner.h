@@ -111,11 +111,16 @@ struct owner_ops {
 				      struct paged_error *error);
 	enum paged_status (*sequences)(struct owner *owner, uint32_t pool, struct paged_seq_entry **list_p, size_t *n_p,
 				       struct paged_error *error);
+	enum paged_status (*prefixes)(struct owner *owner, uint32_t pool, struct paged_node_entry **list_p, size_t *n_p,
+				      struct paged_error *error);
 	enum paged_status (*table)(struct owner *owner, paged_seq_id seq, struct paged_seq_entry *entry,
 				   uint32_t **pages_p, size_t *n_p, struct paged_error *error);
 	enum paged_status (*check)(struct owner *owner, uint32_t pool, struct paged_check_result *result,
 				   struct paged_error *error);
 	enum paged_status (*kick)(struct owner *owner, uint32_t session, bool kill, struct paged_error *error);
+	/** Frees up to n cached pages; n 0: all. */
+	enum paged_status (*evict)(struct owner *owner, uint32_t pool, uint32_t n, uint32_t *n_evicted_p,
+				   struct paged_error *error);
 };
 
 static inline enum owner_state

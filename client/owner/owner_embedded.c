@@ -327,6 +327,28 @@ embedded_sequences(struct owner *owner, uint32_t pool, struct paged_seq_entry **
 }
 
 static enum paged_status
+embedded_prefixes(struct owner *owner, uint32_t pool, struct paged_node_entry **list_p, size_t *n_p,
+		  struct paged_error *error)
+{
+	struct core *core = embedded_of(owner)->core;
+	struct paged_node_entry entry, *grown;
+	size_t room = 0;
+
+	core_set_now(core, clock_ms());
+	for (uint32_t page = 0; core_node_next(core, pool, page, UINT32_MAX, &entry); page = entry.page + 1) {
+		if (*n_p == room) {
+			room = 2 * room + 64;
+			grown = reallocarray(*list_p, room, sizeof(*grown));
+			if (grown == NULL)
+				return paged_fail(error, PAGED_ERR_NOMEM, "no memory to list %zu pages", room);
+			*list_p = grown;
+		}
+		(*list_p)[(*n_p)++] = entry;
+	}
+	return PAGED_OK;
+}
+
+static enum paged_status
 embedded_table(struct owner *owner, paged_seq_id seq, struct paged_seq_entry *entry, uint32_t **pages_p, size_t *n_p,
 	       struct paged_error *error)
 {
@@ -364,6 +386,22 @@ embedded_kick(struct owner *owner, uint32_t session, bool kill_members, struct p
 	return status;
 }
 
+static enum paged_status
+embedded_evict(struct owner *owner, uint32_t pool, uint32_t n, uint32_t *n_evicted_p, struct paged_error *error)
+{
+	struct core *core = embedded_core_request(owner);
+	uint32_t n_evicted = 0, n_now;
+
+	(void)error;
+	do {
+		n_now = core_prefix_evict(core, pool, n > 0 ? n - n_evicted : 0);
+		n_evicted += n_now;
+	} while (n_now > 0 && n_evicted != n);
+	core_wake(core);
+	*n_evicted_p = n_evicted;
+	return PAGED_OK;
+}
+
 static const struct owner_ops owner_ops_embedded = {
 	.close = embedded_close,
 	.dispatch = embedded_dispatch,
@@ -383,9 +421,11 @@ static const struct owner_ops owner_ops_embedded = {
 	.pools = embedded_pools,
 	.sessions = embedded_sessions,
 	.sequences = embedded_sequences,
+	.prefixes = embedded_prefixes,
 	.table = embedded_table,
 	.check = embedded_check,
 	.kick = embedded_kick,
+	.evict = embedded_evict,
 };
 
 /* Map the pages on the host or on a device.  The layout is already aligned for that. */

@@ -305,6 +305,28 @@ remote_sequences(struct owner *owner, uint32_t pool, struct paged_seq_entry **li
 }
 
 static enum paged_status
+remote_prefixes(struct owner *owner, uint32_t pool, struct paged_node_entry **list_p, size_t *n_p,
+		struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_GET_PREFIXES, .get_prefixes = { .pool = pool } };
+	struct wire_reply reply;
+	enum paged_status status;
+	bool more;
+
+	do {
+		status = client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_PREFIXES, &reply, error);
+		if (status == PAGED_OK)
+			status = list_append(list_p, n_p, reply.prefixes.report, reply.prefixes.n, sizeof(**list_p),
+					     error);
+		if (status != PAGED_OK)
+			return status;
+		more = reply.prefixes.more && reply.prefixes.next_page > request.get_prefixes.from_page;
+		request.get_prefixes.from_page = reply.prefixes.next_page;
+	} while (more);
+	return PAGED_OK;
+}
+
+static enum paged_status
 remote_table(struct owner *owner, paged_seq_id seq, struct paged_seq_entry *entry, uint32_t **pages_p, size_t *n_p,
 	     struct paged_error *error)
 {
@@ -346,6 +368,26 @@ remote_kick(struct owner *owner, uint32_t session, bool kill_members, struct pag
 	return client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
 }
 
+static enum paged_status
+remote_evict(struct owner *owner, uint32_t pool, uint32_t n, uint32_t *n_evicted_p, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_EVICT, .evict = { .pool = pool, .n_pages = n } };
+	struct wire_reply reply;
+	enum paged_status status;
+	uint32_t n_evicted = 0;
+
+	do {
+		status = client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EVICTED, &reply, error);
+		if (status != PAGED_OK)
+			return status;
+		n_evicted += reply.evicted.n_pages;
+		if (n > 0)
+			request.evict.n_pages = n - n_evicted;
+	} while (reply.evicted.more && reply.evicted.n_pages > 0 && (n == 0 || n_evicted < n));
+	*n_evicted_p = n_evicted;
+	return PAGED_OK;
+}
+
 static const struct owner_ops owner_ops_remote = {
 	.close = remote_close,
 	.dispatch = remote_dispatch,
@@ -365,9 +407,11 @@ static const struct owner_ops owner_ops_remote = {
 	.pools = remote_pools,
 	.sessions = remote_sessions,
 	.sequences = remote_sequences,
+	.prefixes = remote_prefixes,
 	.table = remote_table,
 	.check = remote_check,
 	.kick = remote_kick,
+	.evict = remote_evict,
 };
 
 static enum paged_status
