@@ -22,6 +22,15 @@ owner_log(const struct owner *owner, enum paged_log_level level, const char *for
 	owner->log(owner->log_argument, level, text);
 }
 
+/* A sequence's version moves when it is truncated, so such a refusal is part of normal work. */
+void
+owner_log_refused_publish(const struct owner *owner, enum paged_status status, const struct paged_error *error)
+{
+	if (status != PAGED_OK)
+		owner_log(owner, status == PAGED_ERR_STALE ? PAGED_LOG_DEBUG : PAGED_LOG_WARNING,
+			  "publish refused: %s: %s", paged_status_text(status), error->text);
+}
+
 enum paged_status
 owner_fail_gone(const struct owner *owner, struct paged_error *error)
 {

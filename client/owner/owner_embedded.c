@@ -24,6 +24,8 @@
 #define SLOTS_DEFAULT 1024u
 #define PAGE_SIZE_DEFAULT 16u
 #define HUGE_PAGE ((size_t)2 << 20)
+/* Pages that one request evicts ahead of need. */
+#define TICK_PAGES 512u
 
 struct embedded {
 	struct owner owner;
@@ -35,6 +37,9 @@ struct embedded {
 	uint64_t opened_ms;
 	uint64_t n_requests;
 	char name[PAGED_MAX_NAME + 1];
+	/* Of the publish that is being made. */
+	struct core_publish publishes[WIRE_MAX_PUBLISHES];
+	uint32_t extra_page[WIRE_MAX_EXTRAS];
 };
 
 static struct embedded *
@@ -138,40 +143,155 @@ embedded_core_request(struct owner *owner)
 	struct embedded *embedded = embedded_of(owner);
 
 	embedded->n_requests++;
+	core_set_now(embedded->core, clock_ms());
 	return embedded->core;
+}
+
+/* After a request that changed pages: the work that the daemon does between requests. */
+static enum paged_status
+embedded_core_done(struct core *core, enum paged_status status)
+{
+	core_tick(core, TICK_PAGES);
+	core_wake(core);
+	return status;
 }
 
 static enum paged_status
 embedded_create(struct owner *owner, uint32_t n, const struct seq_spec *specs, paged_seq_id *ids,
 		struct paged_error *error)
 {
-	return core_seq_create(embedded_core_request(owner), owner->session, n, specs, ids, error);
+	struct core *core = embedded_core_request(owner);
+
+	return embedded_core_done(core, core_seq_create(core, owner->session, n, specs, ids, error));
 }
 
 static enum paged_status
 embedded_reserve(struct owner *owner, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
 {
-	return core_seq_reserve(embedded_core_request(owner), owner->session, n, items, error);
+	struct core *core = embedded_core_request(owner);
+
+	return embedded_core_done(core, core_seq_reserve(core, owner->session, n, items, error));
 }
 
 static enum paged_status
 embedded_truncate(struct owner *owner, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
 {
 	struct core *core = embedded_core_request(owner);
-	enum paged_status status = core_seq_truncate(core, owner->session, n, items, error);
 
-	core_wake(core);
-	return status;
+	return embedded_core_done(core, core_seq_truncate(core, owner->session, n, items, error));
 }
 
 static enum paged_status
 embedded_erase(struct owner *owner, uint32_t n, const paged_seq_id *ids, struct paged_error *error)
 {
 	struct core *core = embedded_core_request(owner);
-	enum paged_status status = core_seq_erase(core, owner->session, n, ids, error);
 
-	core_wake(core);
+	return embedded_core_done(core, core_seq_erase(core, owner->session, n, ids, error));
+}
+
+/* A message has the pages of all sequences in one list; the core takes a list for each. */
+static enum paged_status
+embedded_start(struct owner *owner, const struct owner_start *start, paged_seq_id *ids, struct paged_error *error)
+{
+	struct core *core = embedded_core_request(owner);
+	struct core_start *starts = calloc(start->n, sizeof(*starts));
+	const uint32_t *pages = start->pages;
+	enum paged_status status;
+
+	if (starts == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to start %u sequences", start->n);
+	for (uint32_t i = 0; i < start->n; i++) {
+		const struct wire_start_spec *spec = &start->specs[i];
+
+		starts[i] = (struct core_start){
+			.pool = start->pool,
+			.n_pages = spec->n_pages,
+			.pages = pages,
+			.serial = spec->serial,
+			.n_tokens = spec->n_tokens,
+			.n_asked = spec->n_asked,
+			.seq = spec->seq,
+			.tag = spec->tag,
+		};
+		pages += spec->n_pages;
+	}
+	status = embedded_core_done(core, core_seq_start(core, owner->session, start->n, starts, ids, error));
+	free(starts);
 	return status;
+}
+
+static enum paged_status
+embedded_fork(struct owner *owner, uint32_t n, const struct seq_fork *forks, paged_seq_id *children,
+	      struct paged_error *error)
+{
+	struct core *core = embedded_core_request(owner);
+	struct core_fork *ours = calloc(n, sizeof(*ours));
+	enum paged_status status;
+
+	if (ours == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to fork %u sequences", n);
+	for (uint32_t i = 0; i < n; i++)
+		ours[i] = (struct core_fork){ .parent = forks[i].parent, .n_tokens = forks[i].n_tokens };
+	status = embedded_core_done(core, core_seq_fork(core, owner->session, n, ours, children, error));
+	free(ours);
+	return status;
+}
+
+/* The block keys of spec i of a message, whose first page is page `first` of the message. */
+static struct prefix_keys
+embedded_publish_keys(const struct owner_publish *publish, uint32_t i, uint32_t first, uint32_t page_size,
+		      uint32_t *extra_p, uint32_t *extra_page)
+{
+	struct prefix_keys keys = { .n_pages = publish->specs[i].n_pages };
+
+	if (publish->tokens == NULL) {
+		keys.n_extras = keys.n_pages;
+		keys.extra = publish->extra + first;
+		return keys;
+	}
+	keys.tokens = publish->tokens + (size_t)first * page_size;
+	keys.extra_page = extra_page + *extra_p;
+	keys.extra = publish->extra + *extra_p;
+	for (; *extra_p < publish->n_extras && publish->extra_page[*extra_p] < first + keys.n_pages; ++*extra_p) {
+		extra_page[*extra_p] = publish->extra_page[*extra_p] - first;
+		keys.n_extras++;
+	}
+	return keys;
+}
+
+static enum paged_status
+embedded_publish(struct owner *owner, const struct owner_publish *publish, struct paged_error *error)
+{
+	struct embedded *embedded = embedded_of(owner);
+	struct core *core = embedded_core_request(owner);
+	uint32_t n_published[WIRE_MAX_PUBLISHES], first = 0, extra = 0;
+	enum paged_status status;
+
+	for (uint32_t i = 0; i < publish->n; i++) {
+		const struct wire_publish_spec *spec = &publish->specs[i];
+
+		embedded->publishes[i] = (struct core_publish){
+			.seq = spec->seq,
+			.version = spec->version,
+			.from = spec->from,
+			.keys = embedded_publish_keys(publish, i, first,
+						      core_pool_view(core, PAGED_SEQ_POOL(spec->seq))->page_size,
+						      &extra, embedded->extra_page),
+		};
+		first += spec->n_pages;
+	}
+	status = core_seq_publish(core, owner->session, publish->n, embedded->publishes, n_published, error);
+	owner_log_refused_publish(owner, status, error);
+	return embedded_core_done(core, PAGED_OK);
+}
+
+static enum paged_status
+embedded_pin(struct owner *owner, uint32_t pool, uint32_t page, uint64_t serial, uint32_t seconds, uint32_t *n_pages_p,
+	     struct paged_error *error)
+{
+	struct core *core = embedded_core_request(owner);
+
+	return embedded_core_done(core, core_prefix_pin(core, pool, page, serial, seconds, n_pages_p, error));
 }
 
 static enum paged_status
@@ -413,6 +533,10 @@ static const struct owner_ops owner_ops_embedded = {
 	.truncate = embedded_truncate,
 	.erase = embedded_erase,
 	.reserve_ahead = embedded_reserve,
+	.start = embedded_start,
+	.fork = embedded_fork,
+	.publish = embedded_publish,
+	.pin = embedded_pin,
 	.array_put = embedded_array_put,
 	.array_drop = embedded_array_drop,
 	.mask = embedded_mask,

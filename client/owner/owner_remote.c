@@ -108,13 +108,13 @@ remote_ping(struct owner *owner, struct paged_error *error)
 	return client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
 }
 
+/* Sends a request whose reply names n sequences. */
 static enum paged_status
-remote_create(struct owner *owner, uint32_t n, const struct seq_spec *specs, paged_seq_id *ids,
-	      struct paged_error *error)
+remote_request_ids(struct owner *owner, struct wire_request *request, uint32_t n, paged_seq_id *ids,
+		   struct paged_error *error)
 {
-	struct wire_request request = { .kind = WIRE_CREATE, .create = { .n = n, .specs = specs } };
 	struct wire_reply reply;
-	enum paged_status status = client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_IDS, &reply, error);
+	enum paged_status status = client_rpc_call(&remote_of(owner)->rpc, request, WIRE_REPLY_IDS, &reply, error);
 
 	if (status != PAGED_OK)
 		return status;
@@ -122,6 +122,71 @@ remote_create(struct owner *owner, uint32_t n, const struct seq_spec *specs, pag
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "%u sequences were asked for, %u came", n, reply.ids.n);
 	memcpy(ids, reply.ids.seq, n * sizeof(*ids));
 	return PAGED_OK;
+}
+
+static enum paged_status
+remote_create(struct owner *owner, uint32_t n, const struct seq_spec *specs, paged_seq_id *ids,
+	      struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_CREATE, .create = { .n = n, .specs = specs } };
+
+	return remote_request_ids(owner, &request, n, ids, error);
+}
+
+static enum paged_status
+remote_start(struct owner *owner, const struct owner_start *start, paged_seq_id *ids, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_START,
+					.start = { .pool = start->pool,
+						   .n = start->n,
+						   .specs = start->specs,
+						   .n_pages = start->n_pages,
+						   .pages = start->pages } };
+
+	return remote_request_ids(owner, &request, start->n, ids, error);
+}
+
+static enum paged_status
+remote_fork(struct owner *owner, uint32_t n, const struct seq_fork *forks, paged_seq_id *children,
+	    struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_FORK, .fork = { .n = n, .forks = forks } };
+
+	return remote_request_ids(owner, &request, n, children, error);
+}
+
+static enum paged_status
+remote_publish(struct owner *owner, const struct owner_publish *publish, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_PUBLISH,
+					.publish = { .n = publish->n,
+						     .specs = publish->specs,
+						     .n_tokens = publish->n_tokens,
+						     .tokens = publish->tokens,
+						     .n_extra_pages = publish->tokens != NULL ? publish->n_extras : 0,
+						     .extra_page = publish->extra_page,
+						     .extra_size = publish->n_extras * WIRE_EXTRA_SIZE,
+						     .extra = (const uint8_t *)publish->extra } };
+	struct rpc *rpc = &remote_of(owner)->rpc;
+	enum paged_status status = client_rpc_post(rpc, RPC_PUBLISH, &request, error);
+	struct paged_error refusal;
+
+	owner_log_refused_publish(owner, client_rpc_post_refusal(rpc, RPC_PUBLISH, &refusal), &refusal);
+	return status;
+}
+
+static enum paged_status
+remote_pin(struct owner *owner, uint32_t pool, uint32_t page, uint64_t serial, uint32_t seconds, uint32_t *n_pages_p,
+	   struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_PIN,
+					.pin = { .pool = pool, .page = page, .serial = serial, .seconds = seconds } };
+	struct wire_reply reply;
+	enum paged_status status = client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_PINNED, &reply, error);
+
+	if (status == PAGED_OK)
+		*n_pages_p = reply.pinned.n_pages;
+	return status;
 }
 
 static enum paged_status
@@ -154,7 +219,13 @@ remote_erase(struct owner *owner, uint32_t n, const paged_seq_id *ids, struct pa
 static enum paged_status
 remote_reserve_ahead(struct owner *owner, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
 {
-	return client_rpc_reserve_ahead(&remote_of(owner)->rpc, n, items, error);
+	struct wire_request request = { .kind = WIRE_RESERVE, .change = { .n = n, .items = items } };
+	struct rpc *rpc = &remote_of(owner)->rpc;
+	enum paged_status status;
+
+	client_rpc_dispatch(rpc);
+	status = client_rpc_post_refusal(rpc, RPC_RESERVE_AHEAD, error);
+	return status != PAGED_OK ? status : client_rpc_post(rpc, RPC_RESERVE_AHEAD, &request, error);
 }
 
 static enum paged_status
@@ -399,6 +470,10 @@ static const struct owner_ops owner_ops_remote = {
 	.truncate = remote_truncate,
 	.erase = remote_erase,
 	.reserve_ahead = remote_reserve_ahead,
+	.start = remote_start,
+	.fork = remote_fork,
+	.publish = remote_publish,
+	.pin = remote_pin,
 	.array_put = remote_array_put,
 	.array_drop = remote_array_drop,
 	.mask = remote_mask,

@@ -16,6 +16,9 @@
 /* High-water mark: room for all outstanding requests. */
 #define RPC_HWM ((int)WIRE_MAX_OPEN_REQUESTS * 2)
 
+/* Most outstanding posts of each kind. */
+static const unsigned int max_posts[RPC_N_POSTS] = { [RPC_RESERVE_AHEAD] = 1, [RPC_PUBLISH] = 4 };
+
 static enum paged_status
 client_rpc_zmq_error(const char *what, struct paged_error *error)
 {
@@ -90,9 +93,21 @@ client_rpc_close(struct rpc *rpc, bool in_child)
 	wire_arena_destroy(&rpc->send_arena);
 }
 
+/* Does the reply to the request name new sequences only?  A start that goes on with a sequence names that too. */
+static bool
+client_rpc_creates(const struct wire_request *request)
+{
+	bool creates = request->kind == WIRE_CREATE || request->kind == WIRE_FORK || request->kind == WIRE_START;
+
+	for (uint32_t i = 0; request->kind == WIRE_START && i < request->start.n; i++)
+		creates &= request->start.specs[i].seq == 0;
+	return creates;
+}
+
 /* PAGED_ERR_AGAIN: the socket's queue is full. */
 static enum paged_status
-client_rpc_send(struct rpc *rpc, struct wire_request *request, bool waited, struct paged_error *error)
+client_rpc_send(struct rpc *rpc, struct wire_request *request, bool waited, enum rpc_post post,
+		struct paged_error *error)
 {
 	size_t size;
 
@@ -113,13 +128,15 @@ client_rpc_send(struct rpc *rpc, struct wire_request *request, bool waited, stru
 	rpc->last_id = request->id;
 	rpc->pending[rpc->n_pending++] = (struct rpc_pending){
 		.id = request->id,
-		.kind = request->kind,
+		.post = post,
+		.creates = client_rpc_creates(request),
 		.waited = waited,
 	};
+	rpc->posts[post].n_open++;
 	return PAGED_OK;
 }
 
-/* Erase the sequences of a create whose caller timed out. */
+/* Erase the sequences of a create, start or fork whose caller timed out. */
 static void
 client_rpc_undo_create(struct rpc *rpc, const struct wire_reply *reply)
 {
@@ -129,8 +146,8 @@ client_rpc_undo_create(struct rpc *rpc, const struct wire_reply *reply)
 
 	if (reply->ids.n == 0)
 		return;
-	sent = client_rpc_send(rpc, &erase, false, &error) == PAGED_OK;
-	owner_log(rpc->control->owner, sent ? PAGED_LOG_INFO : PAGED_LOG_WARNING, "a late create of %u sequences %s",
+	sent = client_rpc_send(rpc, &erase, false, RPC_NO_POST, &error) == PAGED_OK;
+	owner_log(rpc->control->owner, sent ? PAGED_LOG_INFO : PAGED_LOG_WARNING, "a late creation of %u sequences %s",
 		  reply->ids.n, sent ? "is undone" : "stays until the session ends");
 }
 
@@ -138,13 +155,9 @@ client_rpc_undo_create(struct rpc *rpc, const struct wire_reply *reply)
 static void
 client_rpc_settle_late_reply(struct rpc *rpc, const struct rpc_pending *pending, const struct wire_reply *reply)
 {
-	if (pending->id == rpc->ahead_id) {
-		rpc->ahead_id = 0;
-		rpc->ahead.status = reply->status;
-		if (reply->status != PAGED_OK)
-			paged_fail(&rpc->ahead, reply->status, "%s", reply->text);
-	}
-	if (pending->kind == WIRE_CREATE && reply->status == PAGED_OK && reply->kind == WIRE_REPLY_IDS)
+	if (pending->post != RPC_NO_POST && reply->status != PAGED_OK)
+		paged_fail(&rpc->posts[pending->post].refusal, reply->status, "%s", reply->text);
+	if (pending->creates && reply->status == PAGED_OK && reply->kind == WIRE_REPLY_IDS)
 		client_rpc_undo_create(rpc, reply);
 }
 
@@ -156,6 +169,7 @@ client_rpc_remove_pending(struct rpc *rpc, uint64_t id, struct rpc_pending *pend
 		if (rpc->pending[i].id != id)
 			continue;
 		*pending = rpc->pending[i];
+		rpc->posts[pending->post].n_open--;
 		rpc->n_pending--;
 		memmove(&rpc->pending[i], &rpc->pending[i + 1], (rpc->n_pending - i) * sizeof(*pending));
 		return true;
@@ -271,7 +285,7 @@ client_rpc_exchange(struct rpc *rpc, struct wire_request *request, struct wire_r
 	bool was_gone;
 
 	client_rpc_dispatch(rpc);
-	while ((status = client_rpc_send(rpc, request, true, error)) == PAGED_ERR_AGAIN) {
+	while ((status = client_rpc_send(rpc, request, true, RPC_NO_POST, error)) == PAGED_ERR_AGAIN) {
 		if (owner_state(rpc->control->owner) == OWNER_GONE)
 			return client_rpc_gone(rpc, error);
 		if (!client_rpc_wait(rpc, POLLOUT, deadline_ms))
@@ -314,21 +328,22 @@ client_rpc_call(struct rpc *rpc, struct wire_request *request, enum wire_reply_k
 }
 
 enum paged_status
-client_rpc_reserve_ahead(struct rpc *rpc, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
+client_rpc_post(struct rpc *rpc, enum rpc_post post, struct wire_request *request, struct paged_error *error)
 {
-	struct wire_request request = { .kind = WIRE_RESERVE, .change = { .n = n, .items = items } };
-	enum paged_status status;
-
 	client_rpc_dispatch(rpc);
-	if (rpc->ahead_id != 0)
+	if (rpc->posts[post].n_open >= max_posts[post])
 		return PAGED_ERR_AGAIN;
-	if (rpc->ahead.status != PAGED_OK) {
-		*error = rpc->ahead;
-		rpc->ahead.status = PAGED_OK;
-		return error->status;
-	}
-	status = client_rpc_send(rpc, &request, false, error);
-	if (status == PAGED_OK)
-		rpc->ahead_id = request.id;
-	return status;
+	return client_rpc_send(rpc, request, false, post, error);
+}
+
+enum paged_status
+client_rpc_post_refusal(struct rpc *rpc, enum rpc_post post, struct paged_error *error)
+{
+	struct paged_error *refusal = &rpc->posts[post].refusal;
+
+	if (refusal->status == PAGED_OK)
+		return PAGED_OK;
+	*error = *refusal;
+	refusal->status = PAGED_OK;
+	return error->status;
 }

@@ -3,8 +3,10 @@
  * rpc.h - requests over the client's DEALER socket
  *
  * One caller at a time waits for a reply.  A request that timed out stays in
- * the pending list until its reply arrives; if it was a create, the sequences
- * in the late reply are erased, because no caller knows them.
+ * the pending list until its reply arrives; if it created sequences (create, start, fork), the
+ * sequences in the late reply are erased, because no caller knows them.
+ *
+ * Posts are requests that nobody waits for.  Of each kind a few may be outstanding.
  *
  * Replies arrive in the order of the requests, except those to a check or a
  * block mask, which may arrive later.  Each reply names its request.
@@ -15,10 +17,19 @@
 #include "client/owner/control.h"
 #include "proto/wire.h"
 
+/** Kinds of posts. */
+enum rpc_post { RPC_NO_POST, RPC_RESERVE_AHEAD, RPC_PUBLISH, RPC_N_POSTS };
+
+struct rpc_post_state {
+	unsigned int n_open;        /* posts without a reply */
+	struct paged_error refusal; /* the last refusal; status PAGED_OK: none since client_rpc_post_refusal() */
+};
+
 struct rpc_pending {
 	uint64_t id;
-	enum wire_request_kind kind;
-	bool waited; /* a caller waits for the reply */
+	enum rpc_post post;
+	bool creates; /* all ids in its reply are new sequences */
+	bool waited;  /* a caller waits for the reply */
 };
 
 struct rpc {
@@ -30,8 +41,7 @@ struct rpc {
 	struct rpc_pending pending[WIRE_MAX_OPEN_REQUESTS]; /* oldest first */
 	unsigned int n_pending, max_open;
 
-	uint64_t ahead_id;        /* the outstanding reserve-ahead; 0: none */
-	struct paged_error ahead; /* result of the last reserve-ahead */
+	struct rpc_post_state posts[RPC_N_POSTS];
 
 	struct wire_arena arena;      /* memory of the reply */
 	struct wire_arena send_arena; /* memory of a request that is sent while a reply is in use */
@@ -64,9 +74,16 @@ void client_rpc_close(struct rpc *rpc, bool in_child);
 enum paged_status client_rpc_call(struct rpc *rpc, struct wire_request *request, enum wire_reply_kind kind,
 				  struct wire_reply *reply, struct paged_error *error);
 
-/** client_rpc_reserve_ahead - see owner_ops.reserve_ahead; at most one is outstanding */
-enum paged_status client_rpc_reserve_ahead(struct rpc *rpc, uint32_t n, const struct paged_seq_item *items,
-					   struct paged_error *error);
+/**
+ * client_rpc_post - send a request without waiting for its reply
+ *
+ * @retval PAGED_ERR_AGAIN  the limit of outstanding posts of this kind is reached, or the socket's queue is full
+ */
+enum paged_status client_rpc_post(struct rpc *rpc, enum rpc_post post, struct wire_request *request,
+				  struct paged_error *error);
+
+/** client_rpc_post_refusal - PAGED_OK, or once the daemon's last refusal of a post of this kind */
+enum paged_status client_rpc_post_refusal(struct rpc *rpc, enum rpc_post post, struct paged_error *error);
 
 /** client_rpc_dispatch - handle the replies that have arrived; never blocks; costs nothing if none is outstanding */
 void client_rpc_dispatch(struct rpc *rpc);
