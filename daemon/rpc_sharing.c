@@ -92,7 +92,7 @@ struct publish_lists {
 
 /* Compares the numbers of pages, token ids and extras, and the order of the extras. */
 static enum paged_status
-publish_check(const struct rpc *rpc, const struct wire_request *request, struct paged_error *error)
+publish_check_lists(const struct rpc *rpc, const struct wire_request *request, struct paged_error *error)
 {
 	uint32_t n_extras = request->publish.extra_size / WIRE_EXTRA_SIZE;
 	uint64_t n_pages = 0, n_tokens = 0;
@@ -180,7 +180,7 @@ rpc_publish(struct rpc *rpc, struct member *member, const struct wire_request *r
 	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)
 		status = member_check_pool(member, PAGED_SEQ_POOL(request->publish.specs[i].seq), error);
 	if (status == PAGED_OK)
-		status = publish_check(rpc, request, error);
+		status = publish_check_lists(rpc, request, error);
 	if (status != PAGED_OK)
 		return status;
 	for (uint32_t i = 0; i < n; i++) {

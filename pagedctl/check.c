@@ -50,8 +50,9 @@ check_print(const char *name, const struct check *check)
 {
 	const struct paged_check_result *result = &check->daemon;
 
-	printf("pool %s: %" PRIu32 " pages = %" PRIu32 " free + %" PRIu32 " referenced + %" PRIu32 " quarantined: %s\n",
-	       name, result->n_pages, result->n_free, result->n_referenced, result->n_quarantined,
+	printf("pool %s: %" PRIu32 " pages = %" PRIu32 " free + %" PRIu32 " referenced + %" PRIu32 " cached + %" PRIu32
+	       " quarantined: %s\n",
+	       name, result->n_pages, result->n_free, result->n_referenced, result->n_cached, result->n_quarantined,
 	       check_holds(check) ? "holds" : "DOES NOT HOLD");
 	if (!check->daemon.holds)
 		printf("  recomputed by the daemon: %s\n", check->daemon.text);
@@ -64,10 +65,11 @@ check_print(const char *name, const struct check *check)
 static json_t *
 json_of_result(const struct paged_check_result *result)
 {
-	return json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:s}", "holds", (int)result->holds, "pages",
+	return json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "holds", (int)result->holds, "pages",
 			 (json_int_t)result->n_pages, "free", (json_int_t)result->n_free, "referenced",
-			 (json_int_t)result->n_referenced, "quarantined", (json_int_t)result->n_quarantined,
-			 "sequences", (json_int_t)result->n_sequences, "text", result->text);
+			 (json_int_t)result->n_referenced, "cached", (json_int_t)result->n_cached, "quarantined",
+			 (json_int_t)result->n_quarantined, "sequences", (json_int_t)result->n_sequences, "text",
+			 result->text);
 }
 
 enum ctl_exit

@@ -31,7 +31,7 @@ struct ctl_mask {
 struct ctl {
 	struct paged_client *client; /* an observer; for mask, an embedded owner without a daemon */
 	const char *pool;            /* --pool, or NULL */
-	const char *operand;         /* the command's own, or NULL */
+	const char *const *operands; /* of the command; then NULL */
 	bool json;                   /* --json */
 	bool kill;                   /* --kill */
 	struct ctl_mask mask;

@@ -57,9 +57,9 @@ ctl_kick(struct ctl *ctl)
 	char *end;
 
 	errno = 0;
-	session = strtoul(ctl->operand, &end, 10);
-	if (errno != 0 || end == ctl->operand || *end != '\0' || session == 0 || session > UINT32_MAX)
-		return ctl_usage("%s is not a session; pagedctl sessions lists them", ctl->operand);
+	session = strtoul(ctl->operands[0], &end, 10);
+	if (errno != 0 || end == ctl->operands[0] || *end != '\0' || session == 0 || session > UINT32_MAX)
+		return ctl_usage("%s is not a session; pagedctl sessions lists them", ctl->operands[0]);
 	status = paged_admin_kick(ctl->client, (uint32_t)session, ctl->kill);
 	if (status == PAGED_OK)
 		status = kick_print(ctl, (uint32_t)session);

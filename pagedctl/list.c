@@ -18,8 +18,8 @@
 enum ctl_exit
 ctl_status(struct ctl *ctl)
 {
-	static const char *const columns[] = { "POOL", "BACKEND",    "PAGE BYTES", "PAGES",
-					       "FREE", "REFERENCED", "QUARANTINED" };
+	static const char *const columns[] = { "POOL",       "BACKEND", "PAGE BYTES",  "PAGES",   "FREE",
+					       "REFERENCED", "CACHED",  "QUARANTINED", "HIT RATE" };
 	enum paged_status status;
 	struct paged_daemon_info info = { .struct_size = sizeof(info) };
 	struct paged_pool_entry *pools;
@@ -51,19 +51,37 @@ ctl_status(struct ctl *ctl)
 		print_number(&list, pools[i].n_pages);
 		print_number(&list, pools[i].n_free);
 		print_number(&list, pools[i].n_referenced);
+		print_number(&list, pools[i].n_cached);
 		print_number(&list, pools[i].n_quarantined);
+		print_ratio(&list, pools[i].n_tokens_found, pools[i].n_tokens_asked);
 	}
 	print_end(&list, document);
 	paged_free(pools);
 	return CTL_OK;
 }
 
+/* What the table of pools omits, as it is wide already. */
+static void
+pools_print_totals(struct print_list *list, const struct paged_pool_entry *pool)
+{
+	print_text(list, pool->publishes ? "yes" : NULL);
+	print_number(list, pool->n_pinned);
+	print_number(list, pool->n_starts);
+	print_number(list, pool->n_tokens_asked);
+	print_number(list, pool->n_tokens_found);
+	print_number(list, pool->n_published);
+	print_number(list, pool->n_evicted);
+}
+
 enum ctl_exit
 ctl_pools(struct ctl *ctl)
 {
-	static const char *const columns[] = { "POOL",       "SIZE",      "MEMORY", "DTYPE",  "LAYERS",
-					       "KV HEADS",   "K DIM",     "V DIM",  "V IN K", "PAGE SIZE",
-					       "MAX LENGTH", "SEQUENCES", "SLOTS",  "DEVICE" };
+	enum { N_TOTALS = 7 };
+	static const char *const columns[] = { "POOL",         "SIZE",         "MEMORY",    "DTYPE",  "LAYERS",
+					       "KV HEADS",     "K DIM",        "V DIM",     "V IN K", "PAGE SIZE",
+					       "MAX LENGTH",   "SEQUENCES",    "SLOTS",     "DEVICE", "MODEL",
+					       "CACHED",       "HIT RATE",     "PUBLISHES", "PINNED", "STARTS",
+					       "TOKENS ASKED", "TOKENS FOUND", "PUBLISHED", "EVICTED" };
 	struct paged_pool_entry *pools;
 	struct print_list list;
 	size_t n;
@@ -71,7 +89,7 @@ ctl_pools(struct ctl *ctl)
 
 	if (status != PAGED_OK)
 		return ctl_fail(ctl, status);
-	print_begin(&list, "pools", columns, COUNT(columns), ctl->json);
+	print_begin(&list, "pools", columns, ctl->json ? COUNT(columns) : COUNT(columns) - N_TOTALS, ctl->json);
 	for (size_t i = 0; i < n; i++) {
 		print_text(&list, pools[i].name);
 		print_size(&list, pools[i].size);
@@ -87,6 +105,11 @@ ctl_pools(struct ctl *ctl)
 		print_number(&list, pools[i].n_sequences);
 		print_number(&list, pools[i].n_slots);
 		print_text(&list, pools[i].device);
+		print_text(&list, pools[i].model);
+		print_number(&list, pools[i].n_cached);
+		print_ratio(&list, pools[i].n_tokens_found, pools[i].n_tokens_asked);
+		if (ctl->json)
+			pools_print_totals(&list, &pools[i]);
 	}
 	print_end(&list, NULL);
 	paged_free(pools);
@@ -279,8 +302,8 @@ ctl_table(struct ctl *ctl)
 	enum ctl_exit code;
 	size_t n;
 
-	if (!ctl_parse_seq(ctl->operand, &slot, &generation))
-		return ctl_usage("%s is not a sequence; an example is 12.1", ctl->operand);
+	if (!ctl_parse_seq(ctl->operands[0], &slot, &generation))
+		return ctl_usage("%s is not a sequence; an example is 12.1", ctl->operands[0]);
 	code = ctl_choose_pool(ctl, &pool);
 	if (code != CTL_OK)
 		return code;

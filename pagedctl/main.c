@@ -12,7 +12,7 @@
 
 struct command {
 	const char *name;
-	const char *operand; /* name of its required operand, or NULL */
+	const char *operands; /* names of its operands, those in brackets optional; "": none */
 	enum ctl_exit (*run)(struct ctl *ctl);
 	const char *help;
 	bool of_pool; /* takes --pool */
@@ -20,12 +20,12 @@ struct command {
 };
 
 static const struct command commands[] = {
-	{ "status", NULL, ctl_status, "the daemon and the fill of its pools", false, false },
-	{ "pools", NULL, ctl_pools, "the pools' geometry", false, false },
-	{ "sessions", NULL, ctl_sessions, "the sessions and their member processes", false, false },
-	{ "sequences", NULL, ctl_sequences, "the live sequences (--pool: of one pool)", true, false },
+	{ "status", "", ctl_status, "the daemon and the fill of its pools", false, false },
+	{ "pools", "", ctl_pools, "the pools' geometry", false, false },
+	{ "sessions", "", ctl_sessions, "the sessions and their member processes", false, false },
+	{ "sequences", "", ctl_sequences, "the live sequences (--pool: of one pool)", true, false },
 	{ "table", "SEQUENCE", ctl_table, "the pages of a sequence (--pool: its pool)", true, false },
-	{ "check", NULL, ctl_check, "recompute every page's count, in the daemon and here (--pool: of one pool)", true,
+	{ "check", "", ctl_check, "recompute every page's count, in the daemon and here (--pool: of one pool)", true,
 	  false },
 	{ "kick", "SESSION", ctl_kick, "end a session (--kill: and kill its processes)", false, false },
 	{ "mask", "EXPRESSION", ctl_mask, "the block mask of a mask mod (--q, --kv: tokens); no daemon is asked", false,
@@ -58,8 +58,7 @@ ctl_print_help(void)
 	printf("usage: pagedctl [--runtime-dir DIR] [--json] COMMAND\n\n"
 	       "Asks the pagedd of this machine; see pagedctl(8).\n\n");
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-		printf("  %-9s %-10s %s\n", commands[i].name, commands[i].operand != NULL ? commands[i].operand : "",
-		       commands[i].help);
+		printf("  %-9s %-10s %s\n", commands[i].name, commands[i].operands, commands[i].help);
 	printf("\n"
 	       "  -r, --runtime-dir DIR  the daemon's directory (default $PAGED_RUNTIME_DIR or " PAGED_RUNSTATEDIR
 	       "/paged)\n"
@@ -83,6 +82,17 @@ ctl_find_command(const char *name)
 		if (strcmp(commands[i].name, name) == 0)
 			return &commands[i];
 	return NULL;
+}
+
+/* Does the command take this many operands? */
+static bool
+command_takes(const struct command *command, int n_given)
+{
+	int n_required = 0, n_optional = 0;
+
+	for (const char *name = command->operands; *name != '\0'; name += strcspn(name, " "), name += *name == ' ')
+		*name == '[' ? n_optional++ : n_required++;
+	return n_given >= n_required && n_given <= n_required + n_optional;
 }
 
 static enum ctl_exit
@@ -146,15 +156,15 @@ main(int argc, char **argv)
 	command = ctl_find_command(argv[optind]);
 	if (command == NULL)
 		return ctl_usage("there is no command %s", argv[optind]);
-	if (argc - optind != (command->operand != NULL ? 2 : 1))
+	if (!command_takes(command, argc - optind - 1))
 		return ctl_usage("%s takes %s", command->name,
-				 command->operand != NULL ? command->operand : "no operand");
+				 command->operands[0] != '\0' ? command->operands : "no operand");
 	if (ctl.pool != NULL && !command->of_pool)
 		return ctl_usage("--pool goes with sequences, table and check");
 	if (ctl.kill && command->run != ctl_kick)
 		return ctl_usage("--kill goes with kick");
 	if (ctl.mask.any && command->run != ctl_mask)
 		return ctl_usage("--q, --kv, --block, --heads, --q-base and --set go with mask");
-	ctl.operand = argv[optind + 1];
+	ctl.operands = (const char *const *)&argv[optind + 1];
 	return ctl_run_command(&ctl, command, runtime_dir);
 }

@@ -198,7 +198,7 @@ mask_print(struct ctl *ctl, struct paged_pool *pool, const struct parameters *pa
 	struct paged_mod *mod;
 	enum paged_status status;
 
-	status = paged_mod_parse(pool, PAGED_MOD_MASK, ctl->operand, parameters->n, parameters->arrays, &mod);
+	status = paged_mod_parse(pool, PAGED_MOD_MASK, ctl->operands[0], parameters->n, parameters->arrays, &mod);
 	if (status == PAGED_OK)
 		status = paged_block_mask_create(pool, &params, mod, parameters->n, parameters->arrays, &mask);
 	if (status == PAGED_OK)

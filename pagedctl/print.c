@@ -95,6 +95,20 @@ print_size(struct print_list *list, uint64_t bytes)
 	number_add(list, bytes, print_bytes(text, bytes));
 }
 
+void
+print_ratio(struct print_list *list, uint64_t n, uint64_t of)
+{
+	char text[PRINT_SMALL];
+
+	if (of == 0) {
+		print_text(list, NULL);
+		return;
+	}
+	snprintf(text, sizeof(text), "%.0f %%", 100.0 * (double)n / (double)of);
+	list->numbers[list->n_cells % list->n_columns] = true;
+	cell_add(list, list->rows != NULL ? json_real((double)n / (double)of) : NULL, text);
+}
+
 /* The column's width in the table; 0: no row has a value. */
 static int
 column_width(const struct print_list *list, size_t column)

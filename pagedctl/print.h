@@ -20,7 +20,7 @@
 
 #include "client/pagedclient.h"
 
-enum { PRINT_MAX_COLUMNS = 16 };
+enum { PRINT_MAX_COLUMNS = 24 };
 
 struct print_list {
 	const char *name;
@@ -38,6 +38,8 @@ void print_begin(struct print_list *list, const char *name, const char *const *c
 /** print_text - NULL or "": no value */
 void print_text(struct print_list *list, const char *text);
 void print_number(struct print_list *list, uint64_t number);
+/** print_ratio - in JSON a number from 0 to 1, for people a percentage; no value if `of` is 0 */
+void print_ratio(struct print_list *list, uint64_t n, uint64_t of);
 /** print_size - in JSON the number of bytes, for people print_bytes() of it */
 void print_size(struct print_list *list, uint64_t bytes);
 

@@ -103,7 +103,7 @@ IT_TEST(pagedctl_prints_tables)
 	text = it_pagedctl(&code, "table", fixture.seq_text, NULL);
 	expect_output(text, code, fixture.seq_text, "capacity 20", "5 pages");
 	text = it_pagedctl(&code, "check", NULL);
-	expect_output(text, code, "pool test: 64 pages = 59 free + 5 referenced + 0 quarantined: holds");
+	expect_output(text, code, "pool test: 64 pages = 59 free + 5 referenced + 0 cached + 0 quarantined: holds");
 	check_fixture_close(&fixture);
 }
 
@@ -180,7 +180,7 @@ IT_TEST(pagedctl_kick)
 	text = it_pagedctl(&code, "sessions", NULL);
 	expect_output(text, code, "ended");
 	text = it_pagedctl(&code, "check", NULL);
-	expect_output(text, code, "59 free + 0 referenced + 5 quarantined: holds");
+	expect_output(text, code, "59 free + 0 referenced + 0 cached + 5 quarantined: holds");
 	worker_expect(&fixture.worker, paged_client_dispatch(fixture.worker.client), PAGED_ERR_GONE);
 	check_fixture_close(&fixture);
 }

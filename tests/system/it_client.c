@@ -537,7 +537,8 @@ IT_TEST(one_request_over_two_pools)
 	params[1].n_tokens = 241;
 	client_expect(paged_seq_create(client, 2, params, ids), PAGED_ERR_FULL);
 	it_require(ctl(&output, "check") == 0 &&
-			   strstr(output, "pool small: 512 pages = 510 free + 2 referenced + 0 quarantined") != NULL,
+			   strstr(output,
+				  "pool small: 512 pages = 510 free + 2 referenced + 0 cached + 0 quarantined") != NULL,
 		   "%s", output);
 
 	client_ok(paged_seq_erase(client, 2, (paged_seq_id[]){ PAGED_SEQ(1, 0, 0), PAGED_SEQ(1, 1, 0) }));
@@ -567,8 +568,9 @@ IT_TEST(pagedctl_commands)
 		   output);
 	it_require(ctl(&output, "pools") == 0 && strstr(output, "f16") != NULL, "%s", output);
 	it_require(ctl(&output, "check") == 0, "%s", output);
-	it_require(strcmp(output, "pool small: 512 pages = 510 free + 2 referenced + 0 quarantined: holds\n"
-				  "pool other: 64 pages = 64 free + 0 referenced + 0 quarantined: holds\n") == 0,
+	it_require(strcmp(output,
+			  "pool small: 512 pages = 510 free + 2 referenced + 0 cached + 0 quarantined: holds\n"
+			  "pool other: 64 pages = 64 free + 0 referenced + 0 cached + 0 quarantined: holds\n") == 0,
 		   "%s", output);
 	snprintf(text, sizeof(text), "%u.%u", PAGED_SEQ_SLOT(id), PAGED_SEQ_GENERATION(id));
 	it_require(ctl(&output, "table", text) == 2, "%s", output);
