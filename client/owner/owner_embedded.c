@@ -225,16 +225,8 @@ embedded_fork(struct owner *owner, uint32_t n, const struct seq_fork *forks, pag
 	      struct paged_error *error)
 {
 	struct core *core = embedded_core_request(owner);
-	struct core_fork *ours = calloc(n, sizeof(*ours));
-	enum paged_status status;
 
-	if (ours == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to fork %u sequences", n);
-	for (uint32_t i = 0; i < n; i++)
-		ours[i] = (struct core_fork){ .parent = forks[i].parent, .n_tokens = forks[i].n_tokens };
-	status = embedded_core_done(core, core_seq_fork(core, owner->session, n, ours, children, error));
-	free(ours);
-	return status;
+	return embedded_core_done(core, core_seq_fork(core, owner->session, n, forks, children, error));
 }
 
 /* The block keys of spec i of a message, whose first page is page `first` of the message. */
