@@ -146,6 +146,29 @@ struct cuda_access {
 	int flags;
 };
 
+/** Kinds of memory of a copy (CUmemorytype). */
+enum cuda_memory_type { CUDA_MEMORY_HOST = 1, CUDA_MEMORY_DEVICE = 2 };
+
+/** Largest pitch of a cuda_copy_2d, on every device (CU_DEVICE_ATTRIBUTE_MAX_PITCH). */
+#define CUDA_MAX_PITCH 0x7fffffffu
+
+/** A copy of `height` pieces of width_bytes, which are a pitch apart (CUDA_MEMCPY2D). */
+struct cuda_copy_2d {
+	size_t from_x_bytes, from_y;
+	int from_type; /* enum cuda_memory_type */
+	const void *from_host;
+	cuda_address from_device;
+	void *from_array;
+	size_t from_pitch;
+	size_t to_x_bytes, to_y;
+	int to_type;
+	void *to_host;
+	cuda_address to_device;
+	void *to_array;
+	size_t to_pitch;
+	size_t width_bytes, height;
+};
+
 /*
  * Symbol in the library (with the suffix of its ABI version), field, parameters.
  * All functions return enum cuda_result as an int.
@@ -176,6 +199,7 @@ struct cuda_access {
 	F(cuMemcpyHtoDAsync_v2, copy_in, (cuda_address to, const void *from, size_t size, cuda_stream stream))         \
 	F(cuMemcpyDtoHAsync_v2, copy_out, (void *to, cuda_address from, size_t size, cuda_stream stream))              \
 	F(cuMemcpyDtoDAsync_v2, copy, (cuda_address to, cuda_address from, size_t size, cuda_stream stream))           \
+	F(cuMemcpy2DAsync_v2, copy_2d, (const struct cuda_copy_2d *copy, cuda_stream stream))                          \
 	F(cuMemsetD8Async, fill, (cuda_address to, unsigned char value, size_t n, cuda_stream stream))                 \
 	F(cuPointerGetAttribute, pointer_attribute, (void *value, int attribute, cuda_address address))                \
 	F(cuIpcGetMemHandle, ipc_export, (struct cuda_ipc_handle * handle, cuda_address address))                      \

@@ -54,6 +54,29 @@ copy_run(struct operation *operation)
 	return CUDA_SUCCESS;
 }
 
+static size_t
+copy_2d_span(const struct cuda_copy_2d *copy, size_t pitch)
+{
+	return (copy->height - 1) * pitch + copy->width_bytes;
+}
+
+static int
+copy_2d_run(struct operation *operation)
+{
+	const struct cuda_copy_2d *copy = &operation->copy_2d;
+	size_t from_size = copy_2d_span(copy, copy->from_pitch), to_size = copy_2d_span(copy, copy->to_pitch);
+	const unsigned char *from = memory_host(copy->from_device, from_size, false);
+	unsigned char *to = memory_host(copy->to_device, to_size, true);
+
+	if (from == NULL)
+		return copy_lost("2D copy from the device", copy->from_device, from_size);
+	if (to == NULL)
+		return copy_lost("2D copy to the device", copy->to_device, to_size);
+	for (size_t i = 0; i < copy->height; i++)
+		memmove(to + i * copy->to_pitch, from + i * copy->from_pitch, copy->width_bytes);
+	return CUDA_SUCCESS;
+}
+
 static int
 fill_run(struct operation *operation)
 {
@@ -137,6 +160,34 @@ copy(cuda_address to, cuda_address from, size_t size, cuda_stream handle)
 	return CUDA_SUCCESS;
 }
 
+/* Between device addresses only, which is all that is used. */
+static int
+copy_2d(const struct cuda_copy_2d *copy, cuda_stream handle)
+{
+	struct operation *operation;
+	struct CUstream_st *stream;
+	int result = stream_admit(handle, &stream);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (copy->from_type != CUDA_MEMORY_DEVICE || copy->to_type != CUDA_MEMORY_DEVICE || copy->from_x_bytes != 0 ||
+	    copy->from_y != 0 || copy->to_x_bytes != 0 || copy->to_y != 0)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (copy->width_bytes == 0 || copy->height == 0)
+		return CUDA_SUCCESS;
+	if (copy->from_pitch < copy->width_bytes || copy->to_pitch < copy->width_bytes ||
+	    copy->from_pitch > CUDA_MAX_PITCH || copy->to_pitch > CUDA_MAX_PITCH ||
+	    memory_host(copy->to_device, copy_2d_span(copy, copy->to_pitch), true) == NULL ||
+	    memory_host(copy->from_device, copy_2d_span(copy, copy->from_pitch), false) == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	operation = stream_operation(0, copy_2d_run);
+	if (operation == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	operation->copy_2d = *copy;
+	stream_add(stream, operation);
+	return CUDA_SUCCESS;
+}
+
 static int
 fill(cuda_address to, unsigned char value, size_t n, cuda_stream handle)
 {
@@ -164,5 +215,6 @@ ENTRY(cuMemcpyDtoHAsync_v2, (void *to, cuda_address from, size_t size, cuda_stre
       copy_out(to, from, size, stream))
 ENTRY(cuMemcpyDtoDAsync_v2, (cuda_address to, cuda_address from, size_t size, cuda_stream stream), ENTRY_CONTEXT,
       copy(to, from, size, stream))
+ENTRY(cuMemcpy2DAsync_v2, (const struct cuda_copy_2d *copy, cuda_stream stream), ENTRY_CONTEXT, copy_2d(copy, stream))
 ENTRY(cuMemsetD8Async, (cuda_address to, unsigned char value, size_t n, cuda_stream stream), ENTRY_CONTEXT,
       fill(to, value, n, stream))

@@ -95,6 +95,19 @@
 	N(CUDA_CAPTURE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)     \
 	N(CUDA_CAPTURE_RELAXED, CU_STREAM_CAPTURE_MODE_RELAXED)
 
+#define CUDA_ABI_COPY_2D(N)                                                                  \
+	N(CUDA_MEMORY_HOST, CU_MEMORYTYPE_HOST)                                              \
+	N(CUDA_MEMORY_DEVICE, CU_MEMORYTYPE_DEVICE)                                          \
+	N(sizeof(struct cuda_copy_2d), sizeof(CUDA_MEMCPY2D))                                \
+	N(offsetof(struct cuda_copy_2d, from_type), offsetof(CUDA_MEMCPY2D, srcMemoryType))  \
+	N(offsetof(struct cuda_copy_2d, from_device), offsetof(CUDA_MEMCPY2D, srcDevice))    \
+	N(offsetof(struct cuda_copy_2d, from_pitch), offsetof(CUDA_MEMCPY2D, srcPitch))      \
+	N(offsetof(struct cuda_copy_2d, to_type), offsetof(CUDA_MEMCPY2D, dstMemoryType))    \
+	N(offsetof(struct cuda_copy_2d, to_device), offsetof(CUDA_MEMCPY2D, dstDevice))      \
+	N(offsetof(struct cuda_copy_2d, to_pitch), offsetof(CUDA_MEMCPY2D, dstPitch))        \
+	N(offsetof(struct cuda_copy_2d, width_bytes), offsetof(CUDA_MEMCPY2D, WidthInBytes)) \
+	N(offsetof(struct cuda_copy_2d, height), offsetof(CUDA_MEMCPY2D, Height))
+
 #define CUDA_ABI_SIZES(N)                                                                                 \
 	N(sizeof(cuda_address), sizeof(CUdeviceptr))                                                      \
 	N(sizeof(cuda_device), sizeof(CUdevice))                                                          \
@@ -121,7 +134,9 @@
 	N(CUDA_NVRTC_ERROR_COMPILATION, NVRTC_ERROR_COMPILATION)         \
 	N(CUDA_NVRTC_ERROR_INTERNAL_ERROR, NVRTC_ERROR_INTERNAL_ERROR)
 
-#define CUDA_ABI(N) CUDA_ABI_RESULTS(N) CUDA_ABI_ATTRIBUTES(N) CUDA_ABI_FLAGS(N) CUDA_ABI_SIZES(N) CUDA_ABI_NVRTC(N)
+#define CUDA_ABI(N)         \
+	CUDA_ABI_RESULTS(N) \
+	CUDA_ABI_ATTRIBUTES(N) CUDA_ABI_FLAGS(N) CUDA_ABI_SIZES(N) CUDA_ABI_COPY_2D(N) CUDA_ABI_NVRTC(N)
 
 /** The toolkit's numbers in the list's order. */
 extern const long cuda_abi_theirs[];

@@ -200,6 +200,7 @@ struct operation {
 			size_t size;
 			unsigned char value;
 		} copy;
+		struct cuda_copy_2d copy_2d;
 		struct {
 			struct CUevent_st *event;
 			uint32_t record;
