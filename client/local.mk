@@ -1,6 +1,6 @@
 # The client library.
 include_HEADERS += %D%/pagedclient.h %D%/paged_admin.h %D%/paged_attention.h %D%/paged_batch.h \
-	%D%/paged_marks.h %D%/paged_mods.h
+	%D%/paged_marks.h %D%/paged_mods.h %D%/paged_sharing.h
 lib_LTLIBRARIES += %D%/libpagedclient.la
 pkgconfigdir = $(libdir)/pkgconfig
 pkgconfig_DATA = %D%/pagedclient.pc
@@ -12,15 +12,16 @@ pkgconfig_DATA = %D%/pagedclient.pc
 	-Wl,--version-script=$(srcdir)/%D%/pagedclient.map
 EXTRA_%C%_libpagedclient_la_DEPENDENCIES = $(srcdir)/%D%/pagedclient.map
 EXTRA_DIST += %D%/pagedclient.map
-%C%_libpagedclient_la_CPPFLAGS = $(AM_CPPFLAGS) $(ZMQ_CFLAGS) -DPAGED_RUNSTATEDIR='"$(runstatedir)"'
+%C%_libpagedclient_la_CPPFLAGS = $(AM_CPPFLAGS) $(ZMQ_CFLAGS) $(SODIUM_CFLAGS) -DPAGED_RUNSTATEDIR='"$(runstatedir)"'
 %C%_libpagedclient_la_LIBADD = proto/libproto.la kernels/libkernels.la core/libcore.la common/libcommon.la \
-	%D%/cuda/libjit.la $(ZMQ_LIBS) -lpthread -lm
+	%D%/cuda/libjit.la $(SODIUM_LIBS) $(ZMQ_LIBS) -lpthread -lm
 %C%_libpagedclient_la_SOURCES = \
 	%D%/paged_admin.h \
 	%D%/paged_attention.h \
 	%D%/paged_batch.h \
 	%D%/paged_marks.h \
 	%D%/paged_mods.h \
+	%D%/paged_sharing.h \
 	%D%/pagedclient.h \
 	%D%/params.c \
 	%D%/params.h

@@ -84,8 +84,8 @@
  *
  * Headers.  This one is about clients, pools and sequences.  It includes
  * paged_batch.h (batches and their plans), paged_attention.h (append, gather,
- * attention, merge), paged_mods.h (mods and block masks), paged_marks.h (GPUs)
- * and paged_admin.h (administration).
+ * attention, merge), paged_mods.h (mods and block masks), paged_marks.h (GPUs),
+ * paged_sharing.h (sequences that share pages) and paged_admin.h (administration).
  */
 #ifndef PAGEDCLIENT_H
 #define PAGEDCLIENT_H
@@ -413,7 +413,7 @@ struct paged_pool_counts {
 	uint32_t n_free;
 	uint32_t n_referenced;  /* by sequences */
 	uint32_t n_quarantined; /* of ended sessions, whose processes may still write to them */
-	uint32_t n_cached;      /* published, and in no sequence: a reserve may evict them */
+	uint32_t n_cached;      /* published, and in no sequence: a reserve may evict them (paged_sharing.h) */
 };
 
 /**
@@ -519,8 +519,8 @@ struct paged_seq_info {
 	uint32_t capacity;      /* tokens */
 	uint32_t writable_from; /* paged_append() refuses tokens before it: they are shared or published */
 	uint32_t n_pages;
-	uint64_t version; /* changes when page table entries are replaced or removed, not when the table grows */
-	uint32_t published; /* tokens that other sequences can share */
+	uint64_t version;   /* changes when page table entries are replaced or removed, not when the table grows */
+	uint32_t published; /* tokens that other sequences can share (paged_sharing.h) */
 };
 
 /**
@@ -550,5 +550,6 @@ enum paged_status paged_seq_read(struct paged_pool *pool, paged_seq_id seq, stru
 #include <paged_batch.h>
 #include <paged_marks.h>
 #include <paged_mods.h>
+#include <paged_sharing.h>
 
 #endif

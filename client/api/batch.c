@@ -12,6 +12,7 @@
 #include "client/api/compute_ops.h"
 #include "client/api/enter.h"
 #include "client/api/mod_set.h"
+#include "client/api/publish.h"
 #include "client/owner/map_ops.h"
 
 /* Place one array in the buffer; arrays do not share cache lines. */
@@ -24,12 +25,24 @@ batch_buffer_place(size_t *at, size_t n, size_t size)
 	return here;
 }
 
+/* Place the queue of what waits to be published, which only batches on a GPU have; returns whether there is one. */
+static bool
+batch_place_publish_queue(const struct paged_batch *batch, size_t *size, size_t *messages, size_t *queued)
+{
+	if (!batch->pool->compute_ops->on_device)
+		return false;
+	*messages = batch_buffer_place(size, PUBLISH_QUEUE, sizeof(struct publish_message));
+	*queued = batch_buffer_place(size, batch->pool->mapping.view.n_slots, sizeof(struct publish_queued));
+	return true;
+}
+
 /* No overflow: at most 4096 rows of at most 2^30 entries. */
 static enum paged_status
 batch_map_buffer(struct paged_batch *batch, struct paged_error *error)
 {
-	size_t n = batch->max_rows, size = 0, row, kernel_row, pages_missing, short_seqs, reserve_items, writer, row_pass,
-		table;
+	size_t n = batch->max_rows, size = 0, row, kernel_row, pages_missing, short_seqs, reserve_items, writer,
+	       row_pass, table, messages = 0, queued = 0;
+	bool publishes;
 	uint8_t *base;
 
 	batch->table_stride = ((uint64_t)batch->pool->mapping.view.table_entries + 15) & ~(uint64_t)15;
@@ -41,6 +54,7 @@ batch_map_buffer(struct paged_batch *batch, struct paged_error *error)
 	writer = batch_buffer_place(&size, batch->pool->mapping.view.n_pages, sizeof(*batch->writer));
 	row_pass = batch_buffer_place(&size, batch->pool->mapping.view.n_slots, sizeof(*batch->row_pass));
 	table = batch_buffer_place(&size, n * batch->table_stride, sizeof(*batch->table));
+	publishes = batch_place_publish_queue(batch, &size, &messages, &queued);
 
 	base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (base == MAP_FAILED)
@@ -56,6 +70,12 @@ batch_map_buffer(struct paged_batch *batch, struct paged_error *error)
 	batch->writer = (uint64_t *)(base + writer);
 	batch->row_pass = (uint64_t *)(base + row_pass);
 	batch->table = (uint32_t *)(base + table);
+	if (publishes)
+		batch->publish_queue = (struct publish_queue){
+			.messages = (struct publish_message *)(base + messages),
+			.queued = (struct publish_queued *)(base + queued),
+			.round = 1,
+		};
 	return PAGED_OK;
 }
 
@@ -162,8 +182,10 @@ paged_batch_destroy(struct paged_batch *batch)
 		return;
 	client = batch->pool->client;
 	in_child = guard_in_child(&client->guard);
-	if (!in_child)
+	if (!in_child) {
+		batch_publish_dispatch(batch);
 		client_lock(client);
+	}
 	batch_free(batch, in_child);
 	if (!in_child)
 		client_unlock(client);
@@ -205,6 +227,7 @@ paged_batch_validate(struct paged_batch *batch)
 	status = pool->compute_ops->validate(batch, &error);
 	if (status != PAGED_OK)
 		return client_fail(pool->client, &error);
+	batch_publish_dispatch(batch);
 	for (uint32_t r = 0; r < batch->n_rows; r++) {
 		const struct batch_row *row = &batch->row[r];
 		struct region_snapshot snapshot = { .version = row->version };

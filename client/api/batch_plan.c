@@ -8,6 +8,7 @@
 #include "client/api/compute_ops.h"
 #include "client/api/enter.h"
 #include "client/api/mod_set.h"
+#include "client/api/publish.h"
 #include "common/clock.h"
 
 /* Interval at which plans check that the owner lives. */
@@ -182,7 +183,8 @@ plan_find_duplicate(struct paged_batch *batch)
 
 /*
  * Do all rows have different sequences?  Then no two rows write the same token, whatever their lengths:
- * pages that several sequences share are not writable.  The answer is kept while rows keep their sequences, as in steady decoding.
+ * pages that several sequences share are not writable.  The answer is kept while rows keep their sequences, as in
+ * steady decoding.
  */
 static bool
 plan_rows_are_distinct(struct paged_batch *batch)
@@ -252,6 +254,7 @@ batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_batch_ro
 	if (status != PAGED_OK)
 		return client_fail(client, &error);
 	batch->planned = true;
+	batch_publish_dispatch(batch);
 	if (wants_ahead && now >= batch->ahead_after_ms)
 		batch_reserve_ahead(batch, now);
 	return PAGED_OK;

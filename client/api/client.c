@@ -184,6 +184,7 @@ paged_client_close(struct paged_client *client)
 	if (!in_child)
 		pthread_mutex_destroy(&client->mutex);
 	guard_destroy(&client->guard);
+	free(client->publish);
 	free(client->cpus);
 	free(client);
 }

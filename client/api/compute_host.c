@@ -135,6 +135,43 @@ host_merge(struct paged_batch *batch, const struct merge_args *args, struct page
 }
 
 static enum paged_status
+host_refuse_capture(struct paged_batch *batch, const char *why, struct paged_error *error)
+{
+	(void)batch, (void)why, (void)error;
+	return PAGED_OK;
+}
+
+static enum paged_status
+host_copy_pages(struct paged_batch *batch, uint32_t n, const uint32_t *from, const uint32_t *to,
+		const uint32_t *n_tokens, struct paged_error *error)
+{
+	const struct owner_pool *mapping = &batch->pool->mapping;
+	const struct copy_args args = {
+		.from = { .layout = &mapping->layout, .base = mapping->base, .pages = from },
+		.to = { .layout = &mapping->layout, .base = mapping->base, .pages = to },
+		.n = n,
+		.n_tokens = n_tokens,
+	};
+
+	kernel_copy_pages(batch->team, &args);
+	return kernel_team_check(batch->team, error);
+}
+
+static enum paged_status
+host_event_record(struct paged_batch *batch, uint32_t i, struct paged_error *error)
+{
+	(void)batch, (void)i, (void)error;
+	return PAGED_OK;
+}
+
+static bool
+host_event_reached(struct paged_batch *batch, uint32_t i)
+{
+	(void)batch, (void)i;
+	return true;
+}
+
+static enum paged_status
 host_mark(struct paged_batch *batch, struct mark *mark, struct paged_error *error)
 {
 	(void)batch, (void)error;
@@ -172,6 +209,10 @@ const struct compute_ops compute_ops_host = {
 	.gather = host_gather,
 	.attention = host_attention,
 	.merge = host_merge,
+	.refuse_capture = host_refuse_capture,
+	.copy_pages = host_copy_pages,
+	.event_record = host_event_record,
+	.event_reached = host_event_reached,
 	.mark = host_mark,
 	.wait = host_wait,
 	.finish = host_done,

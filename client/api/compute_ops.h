@@ -76,6 +76,18 @@ struct compute_ops {
 	enum paged_status (*attention)(struct paged_batch *batch, const struct attention_args *args,
 				       struct paged_mod_set *set, struct paged_error *error);
 	enum paged_status (*merge)(struct paged_batch *batch, const struct merge_args *args, struct paged_error *error);
+	/** PAGED_ERR_UNSUPPORTED if the batch's stream is being captured; `why` ends the text. */
+	enum paged_status (*refuse_capture)(struct paged_batch *batch, const char *why, struct paged_error *error);
+	/**
+	 * Copies pages of the pool in stream order, at least the first n_tokens[i] tokens of page from[i] to to[i].  No
+	 * page is in both lists.
+	 */
+	enum paged_status (*copy_pages)(struct paged_batch *batch, uint32_t n, const uint32_t *from, const uint32_t *to,
+					const uint32_t *n_tokens, struct paged_error *error);
+	/** Records the batch's event number i, below PUBLISH_QUEUE, on its stream. */
+	enum paged_status (*event_record)(struct paged_batch *batch, uint32_t i, struct paged_error *error);
+	/** Has the stream done all work before event i?  Never waits. */
+	bool (*event_reached)(struct paged_batch *batch, uint32_t i);
 	/** Sets the mark's kind and the fields of that kind; the caller has set the others. */
 	enum paged_status (*mark)(struct paged_batch *batch, struct mark *mark, struct paged_error *error);
 	/**

@@ -6,7 +6,9 @@ client_libpagedclient_la_SOURCES += \
 	%D%/attention.c \
 	%D%/batch.c \
 	%D%/batch.h \
+	%D%/batch_fork.c \
 	%D%/batch_plan.c \
+	%D%/batch_publish.c \
 	%D%/batch_reserve.c \
 	%D%/batch_row.c \
 	%D%/block_mask.c \
@@ -40,6 +42,13 @@ client_libpagedclient_la_SOURCES += \
 	%D%/pool.h \
 	%D%/pool_read.c \
 	%D%/pool_read.h \
+	%D%/prefix.c \
+	%D%/prefix.h \
+	%D%/publish.c \
+	%D%/publish.h \
 	%D%/seq.c \
+	%D%/seq.h \
+	%D%/seq_start.c \
+	%D%/sharing.c \
 	%D%/tensor.c \
 	%D%/tensor.h

@@ -9,6 +9,7 @@
 
 #include "client/api/compute_ops.h"
 #include "client/api/enter.h"
+#include "client/api/publish.h"
 
 #define MARK_MAGIC 0x6b72616du /* "mark" */
 #define MARK_VERSION 2u
@@ -92,5 +93,7 @@ paged_batch_finish(struct paged_batch *batch)
 	if (status != PAGED_OK)
 		return status;
 	status = batch->pool->compute_ops->finish(batch, &error);
+	if (status == PAGED_OK)
+		batch_publish_dispatch(batch);
 	return client_leave(client, status, &error);
 }

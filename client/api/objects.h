@@ -22,6 +22,7 @@
 #include "kernels/mod/mod.h"
 
 struct compute_ops;
+struct publish_message;
 
 struct paged_client {
 	struct guard guard;
@@ -33,6 +34,7 @@ struct paged_client {
 	struct kernel_team_params team;   /* of each batch */
 	uint32_t *cpus;                   /* the CPU list that `team` points to */
 	struct cuda_compiler *compiler;   /* for mods of pools in GPU memory; NULL: not needed yet */
+	struct publish_message *publish;  /* what is being published; NULL: nothing yet */
 	_Atomic uint64_t owner_polled_ms; /* time of a plan's last check of the owner's state */
 };
 
@@ -46,6 +48,24 @@ struct paged_pool {
 	struct cuda_kernels *kernels;   /* back end cuda: loaded while the pool has batches */
 	struct owner_pool mapping;
 	const struct compute_ops *compute_ops;
+};
+
+/** Messages of a batch that wait for their events. */
+#define PUBLISH_QUEUE 16u
+
+/** The last page of a slot's sequence that is in a batch's queue. */
+struct publish_queued {
+	uint64_t version; /* of the page table */
+	uint32_t end;     /* pages */
+	uint32_t round;   /* publish_queue.round */
+};
+
+/** Messages of a batch that wait for their events, the oldest at `first`. */
+struct publish_queue {
+	struct publish_message *messages; /* [PUBLISH_QUEUE] */
+	struct publish_queued *queued; /* [slots of the pool]; valid if it has the version of the slot, and `round` */
+	uint32_t first, n;
+	uint32_t round; /* from 1 on; another one after the queue was empty */
 };
 
 #define BATCH_NO_ROW UINT32_MAX
@@ -89,6 +109,7 @@ struct paged_batch {
 	uint64_t *row_pass;    /* [slots of the pool] last pass over the rows that found a row of the slot's sequence */
 	uint32_t *table;       /* [max_rows][table_stride] */
 	uint64_t table_stride; /* entries */
+	struct publish_queue publish_queue; /* on a GPU */
 
 	/* The plan. */
 	bool planned;
@@ -104,8 +125,8 @@ struct paged_batch {
 	uint32_t bad_row_duplicate, duplicate_of;
 	uint32_t duplicate_position; /* of bad_row_duplicate */
 	uint64_t plan_number;        /* from 1 on */
-	uint64_t writer_pass;        /* number of the current pass over the rows, for `writer` and `row_pass`; from 1 on */
-	uint32_t n_distinct;         /* the last check found distinct sequences in rows [0, n_distinct); 0: unknown */
+	uint64_t writer_pass; /* number of the current pass over the rows, for `writer` and `row_pass`; from 1 on */
+	uint32_t n_distinct;  /* the last check found distinct sequences in rows [0, n_distinct); 0: unknown */
 	/* PAGED_ERR_RANGE from mod sets that were rebound or destroyed since the plan; status PAGED_OK: none. */
 	struct paged_error mod_range_error;
 };

@@ -2,17 +2,17 @@
 /* Calls on sequences: one request for each array, and the reading of page tables. */
 #include "config.h"
 
-#include "client/api/enter.h"
-#include "client/api/pool_read.h"
-#include "client/params.h"
+#include "client/api/seq.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/api/enter.h"
+#include "client/api/pool_read.h"
+#include "client/params.h"
 #include "common/text.h"
 
-/* The checks that every request must pass before it is sent to the owner. */
-static enum paged_status
+enum paged_status
 seq_request_enter(const struct paged_client *client, size_t n, bool has_arrays)
 {
 	enum paged_status status = client_enter_owner(client);
@@ -31,26 +31,39 @@ seq_request_enter(const struct paged_client *client, size_t n, bool has_arrays)
 	return PAGED_OK;
 }
 
+enum paged_status
+seq_tag_check(const char *array, size_t i, const char *tag, size_t *tags_p, struct paged_error *error)
+{
+	size_t length;
+
+	if (tag == NULL)
+		return PAGED_OK;
+	length = strnlen(tag, PAGED_MAX_TAG + 1);
+	if (length > PAGED_MAX_TAG)
+		return paged_fail(error, PAGED_ERR_LIMIT, "%s[%zu].tag has more than %u bytes", array, i,
+				  PAGED_MAX_TAG);
+	if (tag[text_bad_byte(tag)] != '\0')
+		return paged_fail(error, PAGED_ERR_INVALID, "%s[%zu].tag is not UTF-8 without control characters",
+				  array, i);
+	*tags_p += length;
+	if (*tags_p > PAGED_MAX_REQUEST_TAGS)
+		return paged_fail(error, PAGED_ERR_LIMIT, "the tags of a request have at most %u bytes together",
+				  PAGED_MAX_REQUEST_TAGS);
+	return PAGED_OK;
+}
+
 static enum paged_status
 seq_spec_in(const struct paged_client *client, size_t i, const struct paged_seq_params *params, struct seq_spec *spec,
 	    size_t *tags_p, struct paged_error *error)
 {
 	const char *tag = params->tag != NULL ? params->tag : "";
-	size_t length = strnlen(tag, PAGED_MAX_TAG + 1);
 
 	if (params->pool == NULL || params->pool->client != client)
 		return paged_fail(error, PAGED_ERR_INVALID, "params[%zu].pool is no pool of this client", i);
 	if (!client_is_zero(params->reserved, sizeof(params->reserved)))
 		return paged_fail(error, PAGED_ERR_INVALID, "params[%zu].reserved is not zero", i);
-	if (length > PAGED_MAX_TAG)
-		return paged_fail(error, PAGED_ERR_LIMIT, "params[%zu].tag has more than %u bytes", i, PAGED_MAX_TAG);
-	if (tag[text_bad_byte(tag)] != '\0')
-		return paged_fail(error, PAGED_ERR_INVALID, "params[%zu].tag is not UTF-8 without control characters",
-				  i);
-	*tags_p += length;
-	if (*tags_p > PAGED_MAX_REQUEST_TAGS)
-		return paged_fail(error, PAGED_ERR_LIMIT, "the tags of a request have at most %u bytes together",
-				  PAGED_MAX_REQUEST_TAGS);
+	if (seq_tag_check("params", i, tag, tags_p, error) != PAGED_OK)
+		return error->status;
 	*spec = (struct seq_spec){ .pool = params->pool->mapping.index, .n_tokens = params->n_tokens, .tag = tag };
 	return PAGED_OK;
 }

@@ -266,6 +266,41 @@ cuda_merge(struct paged_batch *batch, const struct merge_args *args, struct page
 }
 
 static enum paged_status
+cuda_refuse_capture(struct paged_batch *batch, const char *why, struct paged_error *error)
+{
+	return MAP_CUDA_RUN(cuda_batch_of(batch)->gpu, error, compute_cuda_refuse_capture(batch, why, error));
+}
+
+/* Whole pages are copied: what is past the tokens is never read. */
+static enum paged_status
+cuda_copy_pages(struct paged_batch *batch, uint32_t n, const uint32_t *from, const uint32_t *to,
+		const uint32_t *n_tokens, struct paged_error *error)
+{
+	(void)n_tokens;
+	return MAP_CUDA_RUN(cuda_batch_of(batch)->gpu, error, compute_cuda_copy_pages(batch, n, from, to, error));
+}
+
+static enum paged_status
+cuda_event_record(struct paged_batch *batch, uint32_t i, struct paged_error *error)
+{
+	return MAP_CUDA_RUN(cuda_batch_of(batch)->gpu, error, compute_cuda_event_record(batch, i, error));
+}
+
+static bool
+cuda_event_reached(struct paged_batch *batch, uint32_t i)
+{
+	const struct cuda_gpu *gpu = cuda_batch_of(batch)->gpu;
+	struct paged_error error;
+	bool reached;
+
+	if (cuda_gpu_enter(gpu, &error) != PAGED_OK)
+		return false;
+	reached = compute_cuda_event_reached(batch, i);
+	cuda_gpu_leave(gpu);
+	return reached;
+}
+
+static enum paged_status
 cuda_mark(struct paged_batch *batch, struct mark *mark, struct paged_error *error)
 {
 	return MAP_CUDA_RUN(cuda_batch_of(batch)->gpu, error, compute_cuda_mark(batch, mark, error));
@@ -304,6 +339,10 @@ const struct compute_ops compute_ops_cuda = {
 	.gather = cuda_gather,
 	.attention = cuda_attention,
 	.merge = cuda_merge,
+	.refuse_capture = cuda_refuse_capture,
+	.copy_pages = cuda_copy_pages,
+	.event_record = cuda_event_record,
+	.event_reached = cuda_event_reached,
 	.mark = cuda_mark,
 	.wait = cuda_wait,
 	.finish = cuda_finish,

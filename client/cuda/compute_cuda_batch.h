@@ -96,8 +96,9 @@ struct cuda_batch {
 	struct cuda_mirror_row *mirror; /* [max_rows] */
 	int64_t *lengths_host;          /* a plan's lengths, in the layout of `lengths` */
 
-	struct marks_device *marks; /* compute_cuda_marks.c; NULL: no mark and no wait yet */
-	struct marks_event *mark;   /* NULL: no mark yet */
+	struct marks_device *marks;              /* compute_cuda_marks.c; NULL: no mark and no wait yet */
+	struct marks_event *mark;                /* NULL: no mark yet */
+	cuda_event publish_event[PUBLISH_QUEUE]; /* compute_cuda_sharing.c; NULL: not needed yet */
 
 	/* The plan. */
 	struct cuda_plan_params params; /* without the fields that depend on the shape */
@@ -161,6 +162,15 @@ enum paged_status compute_cuda_capture(const struct paged_batch *batch, bool *ca
 /** compute_cuda_refuse_capture - PAGED_ERR_UNSUPPORTED if the batch's stream is being captured; `why` ends the text */
 enum paged_status compute_cuda_refuse_capture(const struct paged_batch *batch, const char *why,
 					      struct paged_error *error);
+
+/** compute_cuda_copy_pages - copy whole pages, all layers, on the stream */
+enum paged_status compute_cuda_copy_pages(struct paged_batch *batch, uint32_t n, const uint32_t *from,
+					  const uint32_t *to, struct paged_error *error);
+
+/** compute_cuda_event_record, compute_cuda_event_reached - see compute_ops; an event is created when it is first used
+ */
+enum paged_status compute_cuda_event_record(struct paged_batch *batch, uint32_t i, struct paged_error *error);
+bool compute_cuda_event_reached(const struct paged_batch *batch, uint32_t i);
 
 /** compute_cuda_faults - wait for the stream and report the faults of planner and kernels since the plan */
 enum paged_status compute_cuda_faults(struct paged_batch *batch, struct paged_error *error);

@@ -206,6 +206,9 @@ cuda_batch_free_parts(struct cuda_batch *cuda)
 	for (uint32_t i = 0; i < CUDA_STAGES; i++)
 		if (cuda->stage[i].copied != NULL)
 			driver->event_destroy(cuda->stage[i].copied);
+	for (uint32_t i = 0; i < PUBLISH_QUEUE; i++)
+		if (cuda->publish_event[i] != NULL)
+			driver->event_destroy(cuda->publish_event[i]);
 	if (cuda->pinned != NULL)
 		driver->host_free(cuda->pinned);
 	if (cuda->memory != 0)

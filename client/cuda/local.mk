@@ -11,6 +11,7 @@ client_libpagedclient_la_SOURCES += \
 	%D%/compute_cuda_mod_set.c \
 	%D%/compute_cuda_mod_set.h \
 	%D%/compute_cuda_plan.c \
+	%D%/compute_cuda_sharing.c \
 	%D%/compute_cuda_stream.c \
 	%D%/cuda_kernels.c \
 	%D%/cuda_kernels.h

@@ -27,7 +27,8 @@ try "make install" install_all
 expected()
 {
 	ls "$bin/pagedctl" "$sbin/pagedd" "$include/pagedclient.h" "$include/paged_admin.h" \
-		"$include/paged_attention.h" "$include/paged_batch.h" "$include/paged_marks.h" "$include/paged_mods.h" \
+		"$include/paged_attention.h" "$include/paged_batch.h" "$include/paged_marks.h" \
+		"$include/paged_mods.h" "$include/paged_sharing.h" \
 		"$include/paged_reports.h" "$include/paged_types.h" \
 		"$lib/libpagedclient.so" "$lib/libpagedclient.so.0" "$lib/pkgconfig/pagedclient.pc" \
 		"$man/man8/pagedd.8" "$man/man8/pagedctl.8" "$man/man5/pagedd.conf.5" \

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* paged_batch_publish(): messages that wait for events on the batch's stream. */
+#include "config.h"
+
+#include "client/api/compute_ops.h"
+#include "client/api/enter.h"
+#include "client/api/publish.h"
+
+/* Skips pages that are in the queue already. */
+static void
+queue_skip(const struct publish_queue *queue, struct publish_range *range)
+{
+	const struct publish_queued *queued = &queue->queued[PAGED_SEQ_SLOT(range->seq)];
+
+	if (queued->version == range->version && queued->round == queue->round && queued->end > range->from)
+		range->from = queued->end < range->end ? queued->end : range->end;
+}
+
+static void
+queue_note(struct publish_queue *queue, const struct publish_range *range)
+{
+	queue->queued[PAGED_SEQ_SLOT(range->seq)] =
+		(struct publish_queued){ .version = range->version, .end = range->from, .round = queue->round };
+}
+
+/* The message at the end of the queue, which is being filled; NULL: the queue is full. */
+static struct publish_message *
+queue_last(struct publish_queue *queue)
+{
+	return queue->n < PUBLISH_QUEUE ? &queue->messages[(queue->first + queue->n) % PUBLISH_QUEUE] : NULL;
+}
+
+/* Records the event of the message that was filled, and starts another one; *message_p is NULL if the queue is full. */
+static enum paged_status
+queue_push(struct paged_batch *batch, struct publish_message **message_p, struct paged_error *error)
+{
+	struct publish_queue *queue = &batch->publish_queue;
+	enum paged_status status = PAGED_OK;
+
+	if ((*message_p)->n > 0) {
+		status =
+			batch->pool->compute_ops->event_record(batch, (queue->first + queue->n) % PUBLISH_QUEUE, error);
+		if (status == PAGED_OK)
+			queue->n++;
+	}
+	*message_p = queue_last(queue);
+	if (*message_p != NULL)
+		publish_message_clear(*message_p);
+	return status;
+}
+
+static enum paged_status
+queue_add(struct paged_batch *batch, size_t n, const struct paged_publish *publishes, struct paged_error *error)
+{
+	struct publish_queue *queue = &batch->publish_queue;
+	struct publish_message *message = queue_last(queue);
+	enum paged_status status = PAGED_OK;
+	struct prefix_source source;
+	struct publish_range range;
+
+	if (message != NULL)
+		publish_message_clear(message);
+	for (size_t i = 0; i < n && status == PAGED_OK; i++) {
+		bool all = false;
+
+		status = publish_range_init(batch->pool, i, &publishes[i], &source, &range, error);
+		if (status != PAGED_OK)
+			return status;
+		queue_skip(queue, &range);
+		if (range.from == range.end)
+			continue;
+		while (status == PAGED_OK && message != NULL && !all) {
+			all = publish_message_add(message, &source, &range);
+			if (!all)
+				status = queue_push(batch, &message, error);
+		}
+		queue_note(queue, &range);
+	}
+	return status == PAGED_OK && message != NULL ? queue_push(batch, &message, error) : status;
+}
+
+/* Sends the oldest message; false: it has to wait. */
+static bool
+queue_send(struct paged_batch *batch, struct publish_message *message)
+{
+	struct paged_client *client = batch->pool->client;
+	enum paged_status status;
+	struct paged_error error;
+
+	publish_message_drop_stale(batch->pool, message);
+	if (pthread_mutex_trylock(&client->mutex) != 0)
+		return false;
+	status = publish_message_send(client, message, &error);
+	client_unlock(client);
+	if (status != PAGED_OK && status != PAGED_ERR_AGAIN && status != PAGED_ERR_TIMEOUT)
+		owner_log(client->owner, PAGED_LOG_WARNING, "publishing: %s", error.text);
+	return status != PAGED_ERR_AGAIN && status != PAGED_ERR_TIMEOUT;
+}
+
+void
+batch_publish_dispatch(struct paged_batch *batch)
+{
+	struct publish_queue *queue = &batch->publish_queue;
+
+	while (queue->n > 0) {
+		if (!batch->pool->compute_ops->event_reached(batch, queue->first) ||
+		    !queue_send(batch, &queue->messages[queue->first]))
+			return;
+		queue->first = (queue->first + 1) % PUBLISH_QUEUE;
+		if (--queue->n == 0)
+			queue->round++;
+	}
+}
+
+enum paged_status
+paged_batch_publish(struct paged_batch *batch, size_t n, const struct paged_publish *publishes)
+{
+	enum paged_status status = publish_enter(batch != NULL ? batch->pool : NULL, n, publishes);
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	if (!batch->pool->compute_ops->on_device) {
+		status = publish_now(batch->pool, n, publishes, &error);
+		return client_leave(batch->pool->client, status, &error);
+	}
+	status = batch->pool->compute_ops->refuse_capture(batch, ": publish after each replay", &error);
+	if (status == PAGED_OK) {
+		batch_publish_dispatch(batch);
+		status = queue_add(batch, n, publishes, &error);
+	}
+	return client_leave(batch->pool->client, status, &error);
+}

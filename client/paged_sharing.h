@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * paged_sharing.h - sequences that share pages: prefixes, publish, match, start, fork
+ *
+ * Part of pagedclient.h, which includes it; programs include that alone.
+ *
+ * Publish.  Once the K and V of a page have been written, its sequence can
+ * publish it.  Then any sequence of any process of the pool whose tokens begin
+ * in the same way can use the page instead of computing it again.  Published
+ * pages never change.  They stay in the pool after their last sequence has
+ * ended ("cached"), until a reserve needs the memory; the least recently used
+ * pages are evicted first, the end of a prefix before its beginning.  Cached
+ * pages never make a reserve fail.
+ *
+ * Match and start.  paged_prefix_match() tells how many tokens of a prompt are
+ * published, without a request.  paged_seq_start() creates sequences on their
+ * longest published prefixes and reserves the rest of their capacity, in one
+ * request.  A prompt is then computed from its first token that is not shared.
+ *
+ * Fork.  paged_batch_fork() creates sequences with the first tokens of a
+ * sequence of this session, for parallel samples and beams.
+ *
+ * Whole pages are shared: a prefix is shared up to a multiple of the page size.
+ * Shared and published tokens cannot be written.  paged_append() refuses them
+ * with PAGED_ERR_PERM, and paged_seq_info.writable_from is the first token
+ * that can be written.  Truncating a sequence inside a page that it shares makes
+ * the rest of that page unusable for it: keep whole pages, or fork the sequence
+ * at that token and erase it.
+ *
+ * Identity.  A page is found by all tokens before its end, by a salt, and by
+ * extras that stand for content which token ids do not express.  These are
+ * compared, not only their hashes, so a match is exact.  This follows vLLM's
+ * automatic prefix caching (block hashes over parent, tokens and extra keys,
+ * with a salt in the first block) and SGLang's RadixAttention (a radix tree of
+ * tokens).  Programs that compute such block hashes themselves may pass those
+ * instead (paged_prefix.keys).
+ *
+ * Trust.  Members of a pool can write its pages, so they can also publish
+ * wrong content under any prefix.  Token ids of published pages lie in shared
+ * memory that all members map.
+ *
+ * Publishing fails silently where only the chance to share is lost: if the owner
+ * refuses a publish that was sent, the library logs it.
+ */
+#ifndef PAGED_SHARING_H
+#define PAGED_SHARING_H
+
+#include <pagedclient.h>
+
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
+#endif
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Bytes of a salt, of an extra's digest, and of a key. */
+#define PAGED_DIGEST_SIZE 32
+
+/** Content that token ids do not express, for example an image: its digest, and the tokens that stand for it. */
+struct paged_extra {
+	uint32_t first;                    /* position of the first of these tokens */
+	uint32_t n_tokens;                 /* at least 1 */
+	uint8_t digest[PAGED_DIGEST_SIZE]; /* SHA-256 of the content */
+};
+
+/** Identifies the content of a sequence's first n_tokens tokens. */
+struct paged_prefix {
+	size_t struct_size;
+	/**
+	 * [PAGED_DIGEST_SIZE], from paged_salt().  Prefixes with different salts never match.  The salt must cover
+	 * everything that K and V depend on and that the pool's configuration does not state: adapter, scales of
+	 * fp8, settings of the rotary embedding, user or tenant.  NULL: zeros.
+	 */
+	const uint8_t *salt;
+	/** [n_tokens] token ids; each is below 2^32 - 1.  Read during the call only. */
+	const uint32_t *tokens;
+	size_t n_tokens;
+	/**
+	 * [n_extra], in ascending order of `first`, not overlapping.  Each begins before n_tokens and may end after it:
+	 * always pass an extra whole, because its n_tokens is part of the identity.
+	 */
+	const struct paged_extra *extra;
+	size_t n_extra;
+	/**
+	 * Instead of tokens, salt and extra: [n_tokens / page_size] keys, each a collision-free hash of the whole
+	 * prefix up to the end of its page, for example vLLM's SHA-256 block hashes.  n_tokens is then a multiple of
+	 * the page size.  Prefixes with keys never match prefixes with tokens.
+	 */
+	const uint8_t (*keys)[PAGED_DIGEST_SIZE];
+};
+
+/**
+ * paged_salt - SHA-256 of n strings, each preceded by its length in bytes as 8 bytes, least significant first
+ *
+ * @param[out] salt   [PAGED_DIGEST_SIZE]
+ * @param[in]  parts  [n], for example a model, an adapter and a tenant; NULL with n 0
+ */
+void paged_salt(uint8_t *salt, size_t n, const char *const *parts);
+
+/**
+ * paged_prefix_match - find the length of the longest published part of a prefix
+ *
+ * Reads shared memory only: no request and no lock.  The result is a hint,
+ * because pages may be evicted before paged_seq_start() takes them.
+ *
+ * @param[in]  prefix    required
+ * @param[out] n_tokens  a multiple of the page size; may equal prefix->n_tokens
+ * @retval PAGED_ERR_INVALID  the prefix is not what struct paged_prefix documents
+ * @retval PAGED_ERR_GONE     the daemon died, or ended this session
+ *
+ * Threads: any, at the same time.  Blocks: never.
+ */
+enum paged_status paged_prefix_match(struct paged_pool *pool, const struct paged_prefix *prefix, uint32_t *n_tokens);
+
+/**
+ * paged_prefix_wait - sleep until the first n_tokens of a prefix are published, or timeout_ms have passed
+ *
+ * Sends no request.  For a worker that waits until another one has computed the
+ * prompt that both need.
+ *
+ * @param[in] n_tokens  rounded down to whole pages
+ * @retval PAGED_ERR_TIMEOUT      fewer tokens are published after timeout_ms
+ * @retval PAGED_ERR_LIMIT        n_tokens exceeds the prefix or the pool's max_length
+ * @retval PAGED_ERR_UNSUPPORTED  the pool publishes nothing (publish = no)
+ * @retval PAGED_ERR_GONE         the daemon died, or ended this session; noticed within a second
+ *
+ * Threads: any; other calls on the client proceed meanwhile.
+ */
+enum paged_status paged_prefix_wait(struct paged_pool *pool, const struct paged_prefix *prefix, uint32_t n_tokens,
+				    uint32_t timeout_ms);
+
+/** A sequence to start. */
+struct paged_start {
+	/** NULL: the sequence starts empty. */
+	const struct paged_prefix *prefix;
+	/** As in struct paged_seq_params. */
+	const char *tag;
+	/** Share at most this many tokens, rounded down to whole pages.  0: all that match. */
+	uint32_t max_tokens;
+	/** Capacity to reserve, tokens.  0: that of the shared pages. */
+	uint32_t reserve;
+	uint32_t reserved[4]; /* 0 */
+};
+
+/**
+ * paged_seq_start - create n sequences on their longest published prefixes, and reserve their capacity
+ *
+ * All or nothing; one request, except where the prefixes together have more
+ * than 14,000 pages.  If a matched page is evicted before the request arrives, the library
+ * matches again, up to three times, and then shares nothing.
+ *
+ * If a whole prompt is shared, its last token's query is still to be computed:
+ * plan it with q_len 1 and PAGED_ROW_NO_APPEND, because its K and V exist.
+ *
+ * After PAGED_ERR_TIMEOUT the library erases the sequences when the late reply
+ * arrives.
+ *
+ * @param[out] ids       [n], written on PAGED_OK only
+ * @param[out] n_shared  [n] tokens that each sequence starts with; NULL: not wanted
+ * @retval PAGED_ERR_FULL   the pool lacks slots or pages for all of them; none was created
+ * @retval PAGED_ERR_LIMIT  `reserve` exceeds the pool's max_length, or a tag is too long
+ *
+ * Blocks: up to timeout_ms for each request.
+ */
+enum paged_status paged_seq_start(struct paged_pool *pool, size_t n, const struct paged_start *starts,
+				  paged_seq_id *ids, uint32_t *n_shared);
+
+/** A sequence to publish. */
+struct paged_publish {
+	paged_seq_id seq;
+	/** The content of the sequence's first n_tokens tokens. */
+	const struct paged_prefix *prefix;
+};
+
+/**
+ * paged_seq_publish - let other sequences share the whole pages of the first prefix->n_tokens tokens
+ *
+ * The caller promises that the K and V of these tokens have been written, in all
+ * layers.  From now on they cannot be written.  Pass the whole prefix each time,
+ * at any interval; only what is not yet published is sent.
+ *
+ * The call never waits.  What cannot be sent now (four publishes have no reply
+ * yet, or another thread uses the client) is sent by a later call; this is not an error.
+ * paged_seq_info.published tells how far publishing has come.
+ *
+ * If another sequence has published the same prefix, its pages stand for it and
+ * those of this sequence stay private.
+ *
+ * @retval PAGED_ERR_CAPACITY     prefix->n_tokens exceeds a sequence's capacity; nothing was sent
+ * @retval PAGED_ERR_PERM         a sequence belongs to another session; nothing was sent
+ * @retval PAGED_ERR_STALE        an id names no live sequence; nothing was sent
+ * @retval PAGED_ERR_LIMIT        n exceeds PAGED_MAX_REQUEST_SEQS
+ * @retval PAGED_ERR_UNSUPPORTED  the pool publishes nothing (publish = no)
+ */
+enum paged_status paged_seq_publish(struct paged_pool *pool, size_t n, const struct paged_publish *publishes);
+
+/**
+ * paged_batch_publish - paged_seq_publish(), as soon as the device has done all work put on the batch's stream so far
+ *
+ * For a pool in host memory: paged_seq_publish() at once.  On a GPU, the call
+ * copies what it needs of the prefixes into memory of the batch and records an
+ * event on the stream.  Later calls on the batch (publish, plan, validate,
+ * finish, destroy) test the event without waiting, and send what was reached.  If that
+ * memory is full, less is published; a later call with the same prefixes
+ * publishes the rest.  What is queued for a sequence is dropped if the sequence is truncated
+ * or erased.
+ *
+ * @retval PAGED_ERR_UNSUPPORTED  also: the stream is being captured: publish after each replay
+ * @retval PAGED_ERR_BACKEND      the driver failed
+ * Other statuses as for paged_seq_publish().
+ */
+enum paged_status paged_batch_publish(struct paged_batch *batch, size_t n, const struct paged_publish *publishes);
+
+/**
+ * paged_batch_fork - create children[i] with the first n_tokens[i] tokens of parents[i]
+ *
+ * Whole pages are shared; parent and child cannot write them from now on.  A
+ * partial last page is copied for each child on the batch's stream, so the parent may
+ * go on writing its own.  Plan the children on this batch, or on another one
+ * after paged_batch_wait().  To fork a parent 64 times, pass it 64 times.
+ * Children have the capacity of their pages: reserve more, or let the plan do it.
+ *
+ * @param[out] children  [n], written on PAGED_OK only
+ * @retval PAGED_ERR_CAPACITY     n_tokens exceeds a parent's capacity
+ * @retval PAGED_ERR_FULL         the pool lacks slots, or pages for the copies; nothing was created
+ * @retval PAGED_ERR_LIMIT        n exceeds PAGED_MAX_REQUEST_SEQS, or the children have more than 2^20 pages in all
+ * @retval PAGED_ERR_PERM         a parent belongs to another session
+ * @retval PAGED_ERR_STALE        an id names no live sequence
+ * @retval PAGED_ERR_UNSUPPORTED  the stream is being captured: fork before the replay
+ * @retval PAGED_ERR_BACKEND      the driver failed; the children were erased
+ *
+ * Blocks: up to timeout_ms.
+ */
+enum paged_status paged_batch_fork(struct paged_batch *batch, size_t n, const paged_seq_id *parents,
+				   const uint32_t *n_tokens, paged_seq_id *children);
+
+/**
+ * paged_prefix_pin - evict the published part of a prefix only after all pages that are not pinned
+ *
+ * @param[in]  seconds   from now on, at most a year; replaces an earlier pin.  0: unpin
+ * @param[out] n_tokens  tokens that were found and are pinned; NULL: not wanted
+ * @retval PAGED_ERR_LIMIT  more pages than the pool's pin-limit (pagedd.conf(5)) would be pinned
+ * @retval PAGED_ERR_STALE  pages of the prefix were evicted during each of three attempts
+ *
+ * Blocks: up to timeout_ms.
+ */
+enum paged_status paged_prefix_pin(struct paged_pool *pool, const struct paged_prefix *prefix, uint32_t seconds,
+				   uint32_t *n_tokens);
+
+#ifdef __cplusplus
+}
+#endif
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
+
+#endif
