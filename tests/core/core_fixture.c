@@ -33,6 +33,24 @@ core_fixture_close(struct core_fixture *fixture)
 }
 
 uint32_t
+core_fixture_add(struct core_fixture *fixture, const struct core_pool_params *params)
+{
+	size_t size = core_region_size(params);
+	struct paged_error error = { 0 };
+	uint32_t pool;
+	void *region;
+
+	fixture_require(size != 0 && fixture->n_pools < CORE_FIXTURE_MAX_POOLS, "no such pool can be");
+	region = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	fixture_require(region != MAP_FAILED, "no memory");
+	fixture_require(core_pool_add(fixture->core, params, region, &pool, &error) == PAGED_OK, error.text);
+	fixture->regions[pool] = region;
+	fixture->region_sizes[pool] = size;
+	fixture->n_pools++;
+	return pool;
+}
+
+uint32_t
 core_fixture_add_pool(struct core_fixture *fixture, const char *name, uint32_t n_pages, uint32_t page_size,
 		      uint32_t n_slots, uint32_t max_length)
 {
@@ -47,19 +65,8 @@ core_fixture_add_pool(struct core_fixture *fixture, const char *name, uint32_t n
 		.seed = 0x123456789abcdef0,
 		.memory_id = "memory of a test",
 	};
-	size_t size = core_region_size(&params);
-	struct paged_error error = { 0 };
-	uint32_t pool;
-	void *region;
 
-	fixture_require(size != 0 && fixture->n_pools < CORE_FIXTURE_MAX_POOLS, "no such pool can be");
-	region = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	fixture_require(region != MAP_FAILED, "no memory");
-	fixture_require(core_pool_add(fixture->core, &params, region, &pool, &error) == PAGED_OK, error.text);
-	fixture->regions[pool] = region;
-	fixture->region_sizes[pool] = size;
-	fixture->n_pools++;
-	return pool;
+	return core_fixture_add(fixture, &params);
 }
 
 uint32_t

@@ -19,7 +19,10 @@ struct core_fixture {
 void core_fixture_open(struct core_fixture *fixture);
 void core_fixture_close(struct core_fixture *fixture);
 
-/** core_fixture_add_pool - returns the pool's index; the region is shared with children forked later */
+/** core_fixture_add - returns the pool's index; the region is shared with children forked later */
+uint32_t core_fixture_add(struct core_fixture *fixture, const struct core_pool_params *params);
+
+/** core_fixture_add_pool - adds a pool whose sequences can be published, and a quarter of whose pages can be pinned */
 uint32_t core_fixture_add_pool(struct core_fixture *fixture, const char *name, uint32_t n_pages, uint32_t page_size,
 			       uint32_t n_slots, uint32_t max_length);
 
