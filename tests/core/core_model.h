@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * core_model.h - a naive model of the core: what each request must do, to the order of every list
+ *
+ * The model derives what the core stores: a page's count from the page tables, a
+ * node's children and the coverage of pins by searching all of them.  Its lists are vectors.
+ * It consists of
+ *
+ *   core_model.c           pages, nodes, lists: taking, dropping, evicting
+ *   core_model_compare.c   compares the core with the model, and checks the invariants
+ *   core_model_requests.c  random create, reserve, truncate, erase
+ *   core_model_publish.c   random publish; the prefixes that were published, and searches for them
+ *   core_model_sharing.c   random start and fork
+ *   core_model_pins.c      random pin, evict, tick
+ *   unit_core_model.c      random sessions, their cleanup, audits; the test
+ */
+#ifndef PAGED_CORE_MODEL_H
+#define PAGED_CORE_MODEL_H
+
+#include <inttypes.h>
+
+#include "tests/core/core_fixture.h"
+
+#define MODEL_POOLS 3
+#define MODEL_PAGES 24
+#define MODEL_SEQS 8 /* in a pool, at most */
+#define MODEL_SESSIONS 5
+#define MODEL_MEMBERS 3
+#define MODEL_ITEMS 4
+#define MODEL_PINS 24
+#define MODEL_CHANGES 256
+#define MODEL_PATHS 128
+
+/**
+ * The block keys that pages are published with, few so that prefixes meet: token ids that differ in the last one,
+ * or in the extra alone, and keys of the caller.
+ */
+enum model_symbol { SYMBOL_A, SYMBOL_B, SYMBOL_A_EXTRA, SYMBOL_KEY_A, SYMBOL_KEY_B, MODEL_SYMBOLS };
+
+struct model_geometry {
+	uint32_t n_pages, page_size, n_slots, max_length, free_pages, pin_limit;
+};
+extern const struct model_geometry model_geometries[MODEL_POOLS];
+
+/** A node, or none: serial 0. */
+struct model_place {
+	uint32_t page;
+	uint64_t serial;
+};
+
+struct model_node {
+	uint64_t serial; /* 0: none */
+	struct model_place parent;
+	enum model_symbol symbol;
+	uint64_t hash;
+	uint32_t hits;
+	uint32_t used; /* of the last start; meaningless with hits 0 */
+};
+
+struct model_list {
+	uint32_t n;
+	uint32_t pages[MODEL_PAGES];
+};
+
+/* Nodes that are evicted although they are pinned still count against the limit. */
+struct model_pin {
+	uint64_t deadline;
+	uint32_t n;
+	struct model_place chain[MODEL_PAGES]; /* from the pinned node to the root */
+};
+
+enum model_seq_state {
+	MODEL_SEQ_NONE,
+	MODEL_SEQ_LIVE,
+	MODEL_SEQ_ENDED, /* its session has ended; core_reap() has not closed it */
+};
+
+struct model_seq {
+	enum model_seq_state state;
+	paged_seq_id id;
+	uint32_t session;
+	uint64_t born; /* number of its creation: a session's sequences are reaped the youngest first */
+	uint32_t n_pages;
+	uint32_t pages[MODEL_PAGES];
+	enum model_symbol content[MODEL_PAGES]; /* what a worker would write; publishes usually tell the truth */
+	uint32_t n_writable_from, n_published;  /* pages */
+	struct model_place tip, twin;
+	uint64_t version;
+	bool version_moves; /* in the current operation */
+	bool version_may_move;
+};
+
+/** A change of the index that the ring must show. */
+struct model_change {
+	enum region_ring_kind kind;
+	uint32_t page;
+	uint64_t serial, hash;
+};
+
+/** quarantine[page] of a page that an operation of unknown order frees: it must be in the free list afterwards. */
+#define MODEL_RELEASED UINT32_MAX
+
+struct model_pool {
+	uint32_t n_pages;
+	struct model_list free;            /* pages are taken from the end */
+	struct model_list lru, pinned;     /* cached pages, the coldest first */
+	uint32_t quarantine[MODEL_PAGES];  /* per page: the ended session that it belonged to, or 0 */
+	struct model_seq seqs[MODEL_SEQS]; /* by slot */
+	struct model_node nodes[MODEL_PAGES];
+	uint32_t n_pins;
+	struct model_pin pins[MODEL_PINS]; /* the oldest first */
+	uint64_t next_serial;
+	uint64_t n_published, n_evicted, n_orphaned, n_tokens_asked, n_tokens_found;
+	uint32_t n_changes;
+	struct model_change changes[MODEL_CHANGES]; /* of the current operation */
+	uint64_t ring_head;                         /* before it */
+};
+
+struct model_session {
+	uint32_t id; /* 0: none */
+	bool active, outlives;
+	uint64_t ended;                  /* number of its end: sessions are reaped in this order */
+	uint32_t members[MODEL_MEMBERS]; /* 0: none; if not outlives, the session ends with the first */
+};
+
+/** A prefix that was published. */
+struct model_path {
+	uint32_t n;
+	enum model_symbol symbols[MODEL_PAGES];
+};
+
+struct model {
+	struct core_fixture fixture;
+	struct model_pool pools[MODEL_POOLS];
+	struct model_session sessions[MODEL_SESSIONS];
+	uint32_t last_session;
+	uint64_t n_born, n_ended;
+	uint64_t now_ms;
+	uint64_t seed, random;
+	uint64_t operation;
+	const char *operation_name;
+	uint64_t n_done, n_refused;
+	struct paged_error error;
+	struct model_path paths[MODEL_POOLS][MODEL_PATHS];
+	uint32_t n_paths[MODEL_POOLS]; /* ever recorded */
+	struct core_audit *audit;      /* of the state when it began */
+	uint32_t audited;
+	struct paged_check_result accounting;
+	uint64_t n_audits;
+	/* Rare cases: pages that another sequence's page stands for; publishes that begin again, as a node is gone. */
+	uint64_t n_twins, n_resets, n_conflicts, n_found, n_searched;
+};
+extern struct model model;
+
+/** model_fail - end the test; the text names the seed and the operation */
+#define model_fail(format, ...)                                                                                    \
+	cr_assert_fail("PAGED_SEED=%" PRIu64 ", operation %" PRIu64 " (%s): " format, model.seed, model.operation, \
+		       model.operation_name, __VA_ARGS__)
+
+#define model_check(condition)                                                                                      \
+	do {                                                                                                        \
+		if (!(condition))                                                                                   \
+			model_fail("%s:%d: %s (last error: %s)", __FILE__, __LINE__, #condition, model.error.text); \
+	} while (0)
+
+/* core_model.c */
+
+/** random_below - a random number in [0, n) */
+uint32_t random_below(uint32_t n);
+
+/** status_bit - a set of statuses: a request with several errors may fail with the status of any of them */
+uint32_t status_bit(enum paged_status status);
+void model_check_status(enum paged_status status, uint32_t errors);
+
+struct model_session *model_session_find(uint32_t id);
+/** random_requester - the session that makes a request; rarely one that has ended */
+struct model_session *random_requester(void);
+uint32_t count_members(const struct model_session *session);
+
+uint32_t pages_of_tokens(uint32_t pool, uint32_t tokens);
+/** model_seq_find - the sequence of an id; NULL: the id is invalid, or its session has ended */
+struct model_seq *model_seq_find(paged_seq_id id);
+/** model_seq_open - the core has created a sequence in a slot that the model has free */
+struct model_seq *model_seq_open(paged_seq_id id, uint32_t pool, uint32_t session);
+/** random_seqs - usually sequences of the session, each once; sometimes ids of any kind; returns their number */
+uint32_t random_seqs(const struct model_session *session, uint32_t most, paged_seq_id *ids);
+/** seq_errors - the errors of a request that names these sequences */
+uint32_t seq_errors(const struct model_session *session, uint32_t n, const paged_seq_id *ids);
+
+uint32_t model_count(const struct model_pool *pool, uint32_t page);
+bool model_is_orphan(const struct model_pool *pool, uint32_t page);
+bool model_is_live(const struct model_pool *pool, struct model_place place);
+bool model_is_pinned(const struct model_pool *pool, uint32_t page);
+/** model_child - the node of a block key under a parent; REGION_NO_PAGE: none */
+uint32_t model_child(const struct model_pool *pool, struct model_place parent, enum model_symbol symbol);
+/** model_cached_hot - move a cached page to the hot end of its list */
+void model_cached_hot(struct model_pool *pool, uint32_t page);
+void model_cached_remove(struct model_pool *pool, uint32_t page);
+void model_node_store(struct model_pool *pool, uint32_t index, uint32_t page, struct model_place parent,
+		      enum model_symbol symbol);
+void model_node_remove(struct model_pool *pool, uint32_t page, uint64_t *n_total);
+
+/** model_available - free and cached pages */
+uint32_t model_available(const struct model_pool *pool);
+void model_evict(struct model_pool *pool);
+/** model_make_free - evict until n pages are free */
+void model_make_free(struct model_pool *pool, uint32_t n);
+void model_take(struct model_pool *pool, struct model_seq *seq, uint32_t n_pages);
+/** model_truncate - drop pages from n_keep on; session 0: unpublished pages go to the free list, else see quarantine */
+void model_truncate(struct model_pool *pool, struct model_seq *seq, uint32_t n_keep, uint32_t n_whole,
+		    uint32_t session);
+
+/* core_model_compare.c */
+void model_compare(void);
+
+/* The random operations. */
+void random_create(void);
+void random_reserve(void);
+void random_truncate(void);
+void random_erase(void);
+void random_publish(void);
+void random_search(void);
+void random_start(void);
+void random_fork(void);
+void random_pin(void);
+void random_clock(void);
+void random_tick(void);
+void random_evict(void);
+
+/* core_model_publish.c */
+
+/** model_block_key - token ids and extra of a symbol; tokens NULL: it has no token ids */
+void model_block_key(enum model_symbol symbol, uint32_t page_size, uint32_t *tokens, uint8_t extra[REGION_EXTRA_SIZE],
+		     bool *has_tokens_p);
+/** model_find_paths - search the core's index for recorded prefixes and compare with the longest live chain */
+void model_find_paths(uint32_t pool, uint32_t n_paths);
+enum model_symbol random_symbol(bool keys);
+
+#endif

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Random requests that take and drop pages: create, reserve, truncate, erase. */
+#include <string.h>
+#include <sys/param.h>
+
+#include "tests/core/core_model.h"
+
+static uint32_t
+random_tokens(uint32_t p)
+{
+	return random_below(model_geometries[p].max_length / (1 + random_below(6)) + 2);
+}
+
+void
+random_create(void)
+{
+	const struct model_session *session = random_requester();
+	uint32_t n = random_below(4), errors = 0, slots[MODEL_POOLS] = { 0 }, needs[MODEL_POOLS] = { 0 };
+	struct paged_pool_entry status;
+	struct seq_spec specs[3];
+	paged_seq_id ids[3];
+
+	if (!session->active)
+		errors |= status_bit(PAGED_ERR_GONE);
+	if (n == 0)
+		errors |= status_bit(PAGED_ERR_INVALID);
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t p = random_below(MODEL_POOLS);
+
+		specs[i] = (struct seq_spec){ .pool = p, .tag = random_below(2) == 0 ? "" : "tag" };
+		if (random_below(2) == 0)
+			specs[i].n_tokens = random_tokens(p);
+		if (specs[i].n_tokens > model_geometries[p].max_length)
+			errors |= status_bit(PAGED_ERR_LIMIT);
+		slots[p]++;
+		needs[p] += pages_of_tokens(p, specs[i].n_tokens);
+	}
+	for (uint32_t p = 0; p < MODEL_POOLS; p++) {
+		core_pool_status(model.fixture.core, p, &status);
+		if (slots[p] > status.n_slots - status.n_sequences || needs[p] > model_available(&model.pools[p]))
+			errors |= status_bit(PAGED_ERR_FULL);
+	}
+	model_check_status(core_seq_create(model.fixture.core, session->id, n, specs, ids, &model.error), errors);
+	for (uint32_t p = 0; errors == 0 && p < MODEL_POOLS; p++)
+		model_make_free(&model.pools[p], needs[p]);
+	for (uint32_t i = 0; errors == 0 && i < n; i++) {
+		struct model_seq *seq = model_seq_open(ids[i], specs[i].pool, session->id);
+		struct paged_seq_entry entry;
+
+		model_check(core_seq_status(model.fixture.core, ids[i], &entry, &model.error) == PAGED_OK &&
+			    strcmp(entry.tag, specs[i].tag) == 0);
+		model_take(&model.pools[specs[i].pool], seq, pages_of_tokens(specs[i].pool, specs[i].n_tokens));
+	}
+}
+
+static uint32_t
+random_items(const struct model_session *session, struct paged_seq_item *items, uint32_t *errors_p)
+{
+	paged_seq_id ids[MODEL_ITEMS];
+	uint32_t n = random_seqs(session, MODEL_ITEMS, ids);
+
+	for (uint32_t i = 0; i < n; i++)
+		items[i] = (struct paged_seq_item){ .seq = ids[i] };
+	*errors_p = seq_errors(session, n, ids);
+	return n;
+}
+
+void
+random_reserve(void)
+{
+	const struct model_session *session = random_requester();
+	struct paged_seq_item items[MODEL_ITEMS];
+	uint32_t errors, n = random_items(session, items, &errors);
+	uint32_t needs[MODEL_POOLS] = { 0 }, ahead[MODEL_POOLS] = { 0 }, granted[MODEL_POOLS] = { 0 };
+	uint32_t want[MODEL_ITEMS] = { 0 }, want_ahead[MODEL_ITEMS] = { 0 };
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct model_seq *seq = model_seq_find(items[i].seq);
+		uint32_t p = PAGED_SEQ_POOL(items[i].seq), has = seq == NULL ? 0 : seq->n_pages, most;
+
+		if (p >= MODEL_POOLS)
+			continue;
+		items[i].n_tokens = random_tokens(p);
+		if (random_below(3) == 0)
+			items[i].n_ahead = random_below(2 * model_geometries[p].max_length);
+		if (items[i].n_tokens > model_geometries[p].max_length)
+			errors |= status_bit(PAGED_ERR_LIMIT);
+		want[i] = MAX(pages_of_tokens(p, items[i].n_tokens), has);
+		needs[p] += want[i] - has;
+		most = MIN(items[i].n_tokens + items[i].n_ahead, model_geometries[p].max_length);
+		most = pages_of_tokens(p, most);
+		want_ahead[i] = most > want[i] ? most - want[i] : 0;
+		ahead[p] += want_ahead[i];
+	}
+	for (uint32_t p = 0; p < MODEL_POOLS; p++)
+		if (needs[p] > model_available(&model.pools[p]))
+			errors |= status_bit(PAGED_ERR_FULL);
+	model_check_status(core_seq_reserve(model.fixture.core, session->id, n, items, &model.error), errors);
+	for (uint32_t i = 0; errors == 0 && i < n; i++) {
+		uint32_t p = PAGED_SEQ_POOL(items[i].seq), keep = needs[p] + model_geometries[p].n_pages / 8;
+		uint32_t spare = MAX(model_available(&model.pools[p]), keep) - keep;
+
+		if (ahead[p] > spare)
+			want_ahead[i] = want_ahead[i] * spare / ahead[p];
+		granted[p] += want_ahead[i];
+	}
+	for (uint32_t p = 0; errors == 0 && p < MODEL_POOLS; p++)
+		model_make_free(&model.pools[p], needs[p] + granted[p]);
+	for (uint32_t i = 0; errors == 0 && i < n; i++)
+		model_take(&model.pools[PAGED_SEQ_POOL(items[i].seq)], model_seq_find(items[i].seq),
+			   want[i] + want_ahead[i]);
+}
+
+void
+random_truncate(void)
+{
+	const struct model_session *session = random_requester();
+	struct paged_seq_item items[MODEL_ITEMS];
+	uint32_t errors, n = random_items(session, items, &errors);
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct model_seq *seq = model_seq_find(items[i].seq);
+		uint32_t p = PAGED_SEQ_POOL(items[i].seq);
+		uint32_t capacity = seq == NULL ? 8 : seq->n_pages * model_geometries[p].page_size;
+
+		items[i].n_tokens = random_below(capacity + 1 + (random_below(16) == 0));
+		if (items[i].n_tokens > capacity)
+			errors |= status_bit(PAGED_ERR_CAPACITY);
+	}
+	model_check_status(core_seq_truncate(model.fixture.core, session->id, n, items, &model.error), errors);
+	for (uint32_t i = 0; errors == 0 && i < n; i++) {
+		uint32_t p = PAGED_SEQ_POOL(items[i].seq);
+		struct model_seq *seq = model_seq_find(items[i].seq);
+
+		/* Whether the version moves if no page is dropped is left open. */
+		seq->version_may_move = true;
+		model_truncate(&model.pools[p], seq, pages_of_tokens(p, items[i].n_tokens),
+			       items[i].n_tokens / model_geometries[p].page_size, 0);
+	}
+}
+
+void
+random_erase(void)
+{
+	const struct model_session *session = random_requester();
+	paged_seq_id ids[MODEL_ITEMS];
+	uint32_t n = random_seqs(session, MODEL_ITEMS, ids), errors = seq_errors(session, n, ids);
+
+	model_check_status(core_seq_erase(model.fixture.core, session->id, n, ids, &model.error), errors);
+	for (uint32_t i = 0; errors == 0 && i < n; i++) {
+		struct model_seq *seq = model_seq_find(ids[i]);
+
+		model_truncate(&model.pools[PAGED_SEQ_POOL(ids[i])], seq, 0, 0, 0);
+		seq->state = MODEL_SEQ_NONE;
+	}
+}
