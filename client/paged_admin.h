@@ -3,8 +3,8 @@
  * paged_admin.h - inspect a daemon and its pools, check their accounting, end sessions
  *
  * Part of pagedclient.h, which includes it; programs include that alone.
- * pagedctl(8) is built on these calls.  None of them needs a session: an observer
- * may make them.
+ * pagedctl(8) is built on these calls.  None but paged_node_pin() needs a session: an
+ * observer may make them.
  *
  * Errors.  All calls but paged_pool_check() are requests to the owner, with the
  * statuses that all requests have (pagedclient.h, Errors).  A call that names a
@@ -126,6 +126,22 @@ enum paged_status paged_prefix_tokens(struct paged_pool *pool, uint32_t page, ui
  */
 enum paged_status paged_prefix_evict(struct paged_client *client, const char *pool, uint32_t n_pages,
 				     uint32_t *n_evicted_p);
+
+/**
+ * paged_node_pin - evict a published page, and those before it in its prefix, after all that are not pinned
+ *
+ * A pin ends after `seconds`, not with the session.  Pinning the same page again replaces its pin.
+ *
+ * @param[in]  serial     as listed
+ * @param[in]  seconds    0: end the pin
+ * @param[out] n_pages_p  pages of the prefix
+ * @retval PAGED_ERR_STALE  the page, or one before it, is no longer published with this serial
+ * @retval PAGED_ERR_LIMIT  the pool's pin-limit, or more than a year
+ * @retval PAGED_ERR_RANGE  the pool has no such page
+ * @retval PAGED_ERR_PERM   the client is an observer
+ */
+enum paged_status paged_node_pin(struct paged_client *client, const char *pool, uint32_t page, uint64_t serial,
+				 uint32_t seconds, uint32_t *n_pages_p);
 
 /** paged_free - free a list or picture that the library allocated for the caller; takes NULL */
 void paged_free(void *list);

@@ -29,11 +29,12 @@ struct ctl_mask {
 };
 
 struct ctl {
-	struct paged_client *client; /* an observer; for mask, an embedded owner without a daemon */
+	struct paged_client *client; /* an observer; for pin, a session; for mask, an embedded owner without a daemon */
 	const char *pool;            /* --pool, or NULL */
 	const char *const *operands; /* of the command; then NULL */
 	bool json;                   /* --json */
 	bool kill;                   /* --kill */
+	bool tokens;                 /* --tokens */
 	struct ctl_mask mask;
 };
 
@@ -51,6 +52,9 @@ enum ctl_exit ctl_table(struct ctl *ctl);
 enum ctl_exit ctl_check(struct ctl *ctl);
 enum ctl_exit ctl_kick(struct ctl *ctl);
 enum ctl_exit ctl_mask(struct ctl *ctl);
+enum ctl_exit ctl_prefixes(struct ctl *ctl);
+enum ctl_exit ctl_evict(struct ctl *ctl);
+enum ctl_exit ctl_pin(struct ctl *ctl);
 
 /** ctl_mask_option - store an option of mask, given by its long name; false: invalid, a message was printed */
 bool ctl_mask_option(struct ctl_mask *mask, const char *name, const char *value);

@@ -8,6 +8,7 @@ bin_PROGRAMS += %D%/pagedctl
 	%D%/list.c \
 	%D%/main.c \
 	%D%/mask.c \
+	%D%/prefixes.c \
 	%D%/print.c \
 	%D%/print.h
 %C%_pagedctl_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_RUNSTATEDIR='"$(runstatedir)"'

@@ -28,17 +28,21 @@ static const struct command commands[] = {
 	{ "check", "", ctl_check, "recompute every page's count, in the daemon and here (--pool: of one pool)", true,
 	  false },
 	{ "kick", "SESSION", ctl_kick, "end a session (--kill: and kill its processes)", false, false },
+	{ "prefixes", "POOL", ctl_prefixes, "the published pages (--tokens: and their token ids)", false, false },
+	{ "evict", "POOL [PAGES]", ctl_evict, "free cached pages, the coldest first", false, false },
+	{ "pin", "POOL PAGE SERIAL SECONDS", ctl_pin, "evict a prefix last, for a time; 0: unpin", false, false },
 	{ "mask", "EXPRESSION", ctl_mask, "the block mask of a mask mod (--q, --kv: tokens); no daemon is asked", false,
 	  true },
 };
 
-enum { OPTION_JSON = 256, OPTION_KILL, OPTION_MASK };
+enum { OPTION_JSON = 256, OPTION_KILL, OPTION_TOKENS, OPTION_MASK };
 
 static const struct option options[] = {
 	{ "runtime-dir", required_argument, NULL, 'r' },
 	{ "pool", required_argument, NULL, 'p' },
 	{ "json", no_argument, NULL, OPTION_JSON },
 	{ "kill", no_argument, NULL, OPTION_KILL },
+	{ "tokens", no_argument, NULL, OPTION_TOKENS },
 	{ "q", required_argument, NULL, OPTION_MASK },
 	{ "kv", required_argument, NULL, OPTION_MASK },
 	{ "block", required_argument, NULL, OPTION_MASK },
@@ -58,13 +62,14 @@ ctl_print_help(void)
 	printf("usage: pagedctl [--runtime-dir DIR] [--json] COMMAND\n\n"
 	       "Asks the pagedd of this machine; see pagedctl(8).\n\n");
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-		printf("  %-9s %-10s %s\n", commands[i].name, commands[i].operands, commands[i].help);
+		printf("  %-9s %-24s %s\n", commands[i].name, commands[i].operands, commands[i].help);
 	printf("\n"
 	       "  -r, --runtime-dir DIR  the daemon's directory (default $PAGED_RUNTIME_DIR or " PAGED_RUNSTATEDIR
 	       "/paged)\n"
 	       "  -p, --pool POOL        with sequences, table, check: one pool\n"
 	       "      --json             for programs\n"
 	       "      --kill             with kick\n"
+	       "      --tokens           with prefixes\n"
 	       "      --q N, --kv N      with mask: tokens; --kv as --q\n"
 	       "      --block QxKV       with mask: tokens of a block (128x128); also --q-block, --kv-block\n"
 	       "      --heads N          with mask: query heads (1)\n"
@@ -98,7 +103,10 @@ command_takes(const struct command *command, int n_given)
 static enum ctl_exit
 ctl_run_command(struct ctl *ctl, const struct command *command, const char *runtime_dir)
 {
-	struct paged_client_params params = { .struct_size = sizeof(params), .observer = 1 };
+	/* Pins are for sessions to make, although a pin outlives the session. */
+	struct paged_client_params params = { .struct_size = sizeof(params),
+					      .name = "pagedctl",
+					      .observer = command->run != ctl_pin };
 	enum paged_status status = PAGED_OK;
 	enum ctl_exit code;
 
@@ -137,6 +145,9 @@ main(int argc, char **argv)
 		case OPTION_KILL:
 			ctl.kill = true;
 			break;
+		case OPTION_TOKENS:
+			ctl.tokens = true;
+			break;
 		case OPTION_MASK:
 			if (!ctl_mask_option(&ctl.mask, options[index].name, optarg))
 				return CTL_USAGE;
@@ -163,6 +174,8 @@ main(int argc, char **argv)
 		return ctl_usage("--pool goes with sequences, table and check");
 	if (ctl.kill && command->run != ctl_kick)
 		return ctl_usage("--kill goes with kick");
+	if (ctl.tokens && command->run != ctl_prefixes)
+		return ctl_usage("--tokens goes with prefixes");
 	if (ctl.mask.any && command->run != ctl_mask)
 		return ctl_usage("--q, --kv, --block, --heads, --q-base and --set go with mask");
 	ctl.operands = (const char *const *)&argv[optind + 1];

@@ -96,6 +96,32 @@ print_size(struct print_list *list, uint64_t bytes)
 }
 
 void
+print_numbers(struct print_list *list, const uint32_t *numbers, size_t n)
+{
+	char *text = NULL;
+	json_t *array;
+	size_t size;
+	FILE *out;
+
+	if (list->rows != NULL) {
+		array = json_array();
+		for (size_t i = 0; i < n; i++)
+			json_array_append_new(array, json_integer((json_int_t)numbers[i]));
+		cell_add(list, array, NULL);
+		return;
+	}
+	out = open_memstream(&text, &size);
+	if (out == NULL)
+		memory_end();
+	for (size_t i = 0; i < n; i++)
+		fprintf(out, "%s%" PRIu32, i > 0 ? " " : "", numbers[i]);
+	if (fclose(out) != 0)
+		memory_end();
+	cell_add(list, NULL, text);
+	free(text);
+}
+
+void
 print_ratio(struct print_list *list, uint64_t n, uint64_t of)
 {
 	char text[PRINT_SMALL];

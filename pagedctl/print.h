@@ -38,6 +38,8 @@ void print_begin(struct print_list *list, const char *name, const char *const *c
 /** print_text - NULL or "": no value */
 void print_text(struct print_list *list, const char *text);
 void print_number(struct print_list *list, uint64_t number);
+/** print_numbers - in JSON an array, for people with a space between them */
+void print_numbers(struct print_list *list, const uint32_t *numbers, size_t n);
 /** print_ratio - in JSON a number from 0 to 1, for people a percentage; no value if `of` is 0 */
 void print_ratio(struct print_list *list, uint64_t n, uint64_t of);
 /** print_size - in JSON the number of bytes, for people print_bytes() of it */

@@ -222,6 +222,22 @@ paged_prefix_evict(struct paged_client *client, const char *pool, uint32_t n_pag
 }
 
 enum paged_status
+paged_node_pin(struct paged_client *client, const char *pool, uint32_t page, uint64_t serial, uint32_t seconds,
+	       uint32_t *n_pages_p)
+{
+	enum paged_status status = admin_enter(client, pool != NULL && n_pages_p != NULL);
+	struct paged_error error;
+	uint32_t index;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client->owner->ops->pool_find(client->owner, pool, &index, &error);
+	if (status == PAGED_OK)
+		status = client->owner->ops->pin(client->owner, index, page, serial, seconds, n_pages_p, &error);
+	return admin_leave(client, status, &error);
+}
+
+enum paged_status
 paged_prefix_tokens(struct paged_pool *pool, uint32_t page, uint64_t serial, uint32_t *tokens, size_t n)
 {
 	struct paged_client *client = pool_client(pool);
