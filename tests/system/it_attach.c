@@ -136,7 +136,7 @@ IT_TEST(other_major_version_is_refused)
 	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
 	fd = wire_peer_connect_control();
 	wire_peer_send_control(fd, &hello);
-	wire_peer_expect_refusal(fd, PAGED_ERR_VERSION, "version 1.0 of the protocol, the client 2.0");
+	wire_peer_expect_refusal(fd, PAGED_ERR_VERSION, "version 2.0 of the protocol, the client 3.0");
 	it_daemon_stop(&daemon);
 }
 

@@ -73,7 +73,7 @@ IT_TEST(other_minor_versions_are_served)
 	it_require(zmq_send(peer.dealer, unknown_request, sizeof(unknown_request), 0) > 0);
 	wire_peer_receive(&peer, &reply);
 	it_require(reply.id == 2 && reply.status == PAGED_ERR_UNSUPPORTED, "%d %s", reply.status, reply.text);
-	it_require(strstr(reply.text, "a Request of a kind that version 1.0 lacks") != NULL, "%s", reply.text);
+	it_require(strstr(reply.text, "a Request of a kind that version 2.0 lacks") != NULL, "%s", reply.text);
 	wire_arena_destroy(&arena);
 	wire_peer_bye(&peer);
 	it_daemon_stop(&daemon_);
@@ -81,10 +81,38 @@ IT_TEST(other_minor_versions_are_served)
 
 /* The library */
 
+/* A section of a newer region: records with `more` further bytes. */
+struct newer_section {
+	uint64_t offset, stride; /* in the newer region */
+	const uint8_t *from;
+	uint64_t from_stride;
+	uint32_t n;
+};
+
+/* Lays out a section behind *at, which moves past it. */
+static struct newer_section
+newer_section(uint64_t *at, uint32_t n, const void *from, uint64_t from_stride, uint64_t more)
+{
+	struct newer_section section = { *at, from_stride + more, from, from_stride, n };
+
+	*at += (n * section.stride + 7) & ~7ull;
+	return section;
+}
+
+static void
+newer_section_copy(uint8_t *to, const struct newer_section *section)
+{
+	for (uint32_t i = 0; i < section->n; i++)
+		memcpy(to + section->offset + i * section->stride, section->from + i * section->from_stride,
+		       section->from_stride);
+}
+
 /* A copy of a region with a larger header and larger records, all filled with ones where this version reads nothing. */
 static int
 make_newer_region(int fd, uint64_t *size_p)
 {
+	enum { SLOTS, PAGES, TABLES, NODES, KEYS, BUCKETS, RING, N_SECTIONS };
+	struct newer_section sections[N_SECTIONS];
 	struct stat file;
 	struct region_header *header;
 	struct region_view view;
@@ -97,8 +125,16 @@ make_newer_region(int fd, uint64_t *size_p)
 	from = mmap(NULL, (size_t)file.st_size, PROT_READ, MAP_SHARED, fd, 0);
 	it_require(from != MAP_FAILED);
 	it_require(region_view_init(&view, from, (size_t)file.st_size, NULL, &error) == PAGED_OK, "%s", error.text);
-	*size_p = NEWER_HEADER + view.n_slots * (view.slot_stride + 64ull) + view.n_pages * (view.page_stride + 4ull) +
-		  view.n_slots * (view.table_stride + 16);
+	*size_p = NEWER_HEADER;
+	sections[SLOTS] = newer_section(size_p, view.n_slots, region_slot(&view, 0), view.slot_stride, 64);
+	sections[PAGES] = newer_section(size_p, view.n_pages, region_page(&view, 0), view.page_stride, 4);
+	sections[TABLES] = newer_section(size_p, view.n_slots, region_page_table(&view, 0), view.table_stride, 16);
+	sections[NODES] = newer_section(size_p, view.n_pages, region_node(&view, 0), view.node_stride, 8);
+	sections[KEYS] = newer_section(size_p, view.n_pages, region_block_key(&view, 0), view.key_stride, 8);
+	/* Buckets and entries of the ring have fixed sizes. */
+	sections[BUCKETS] = newer_section(size_p, view.n_buckets, region_bucket(&view, 0), sizeof(uint32_t), 0);
+	sections[RING] = newer_section(size_p, view.ring_entries, region_ring_entry(&view, 1),
+				       sizeof(struct region_ring_entry), 0);
 	it_require(ftruncate(newer_fd, (off_t)*size_p) == 0);
 	to = mmap(NULL, *size_p, PROT_READ | PROT_WRITE, MAP_SHARED, newer_fd, 0);
 	it_require(to != MAP_FAILED);
@@ -107,21 +143,20 @@ make_newer_region(int fd, uint64_t *size_p)
 	memcpy(header, from, sizeof(*header));
 	header->version_minor = NEWER_MINOR;
 	header->total_size = *size_p;
-	header->slots_offset = NEWER_HEADER;
-	header->slot_stride += 64;
-	header->pages_offset = header->slots_offset + (uint64_t)view.n_slots * header->slot_stride;
-	header->page_stride += 4;
-	header->tables_offset = header->pages_offset + (uint64_t)view.n_pages * header->page_stride;
-	header->table_stride += 16;
-	for (uint32_t i = 0; i < view.n_slots; i++) {
-		memcpy(to + header->slots_offset + (uint64_t)i * header->slot_stride, region_slot(&view, i),
-		       view.slot_stride);
-		memcpy(to + header->tables_offset + i * header->table_stride, region_page_table(&view, i),
-		       view.table_stride);
-	}
-	for (uint32_t i = 0; i < view.n_pages; i++)
-		memcpy(to + header->pages_offset + (uint64_t)i * header->page_stride, region_page(&view, i),
-		       view.page_stride);
+	header->slots_offset = sections[SLOTS].offset;
+	header->slot_stride = (uint32_t)sections[SLOTS].stride;
+	header->pages_offset = sections[PAGES].offset;
+	header->page_stride = (uint32_t)sections[PAGES].stride;
+	header->tables_offset = sections[TABLES].offset;
+	header->table_stride = sections[TABLES].stride;
+	header->nodes_offset = sections[NODES].offset;
+	header->node_stride = (uint32_t)sections[NODES].stride;
+	header->keys_offset = sections[KEYS].offset;
+	header->key_stride = (uint32_t)sections[KEYS].stride;
+	header->buckets_offset = sections[BUCKETS].offset;
+	header->ring_offset = sections[RING].offset;
+	for (int i = 0; i < N_SECTIONS; i++)
+		newer_section_copy(to, &sections[i]);
 	munmap((void *)from, (size_t)file.st_size);
 	munmap(to, *size_p);
 	it_require(fcntl(newer_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE) == 0, "%m");
@@ -191,6 +226,32 @@ relay_connection(void *argument)
 	return NULL;
 }
 
+/* Publishes the first two pages of a sequence under the token ids 0 to 7; returns the entry of the second. */
+static struct paged_node_entry
+publish_pages(struct wire_peer *peer, paged_seq_id seq)
+{
+	static const uint32_t tokens[8] = { 0, 1, 2, 3, 4, 5, 6, 7 };
+	struct paged_seq_info info = { .struct_size = sizeof(info) };
+	struct wire_request publish = { .kind = WIRE_PUBLISH }, list = { .kind = WIRE_GET_PREFIXES };
+	struct wire_publish_spec spec = { .seq = seq, .n_pages = 2 };
+	struct paged_client *client;
+	struct paged_pool *pool;
+	struct wire_reply reply;
+
+	it_require(paged_client_open(NULL, NULL, &client) == PAGED_OK &&
+		   paged_pool_open(client, "p", &pool) == PAGED_OK);
+	it_require(paged_seq_read(pool, seq, &info, NULL, 0) == PAGED_OK, "%s", paged_client_error(client));
+	paged_client_close(client);
+	spec.version = info.version;
+	publish.publish.n = 1;
+	publish.publish.specs = &spec;
+	publish.publish.n_tokens = 8;
+	publish.publish.tokens = tokens;
+	it_require(wire_peer_call(peer, &publish, &reply) == PAGED_OK, "%s", reply.text);
+	it_require(wire_peer_call(peer, &list, &reply) == PAGED_OK && reply.prefixes.n == 2);
+	return reply.prefixes.report[reply.prefixes.report[0].parent_serial == 0];
+}
+
 IT_TEST(library_works_with_a_newer_daemon)
 {
 	struct wire_request ask = { .kind = WIRE_GET_TABLE };
@@ -206,7 +267,8 @@ IT_TEST(library_works_with_a_newer_daemon)
 	struct paged_pool *pool;
 	struct wire_reply table;
 	char dir[sizeof(daemon_.dir) + 8];
-	uint32_t pages[3];
+	struct paged_node_entry node;
+	uint32_t pages[3], tokens[4];
 	pthread_t thread;
 	struct wire_peer peer;
 	int listener;
@@ -215,6 +277,7 @@ IT_TEST(library_works_with_a_newer_daemon)
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	wire_peer_create_seq(&peer, 5);
 	row.seq = ask.get_table.seq = wire_peer_create_seq(&peer, 10);
+	node = publish_pages(&peer, row.seq);
 
 	snprintf(dir, sizeof(dir), "%s/newer", daemon_.dir);
 	snprintf(address.sun_path, sizeof(address.sun_path), "%s/control", dir);
@@ -230,6 +293,9 @@ IT_TEST(library_works_with_a_newer_daemon)
 	it_require(info.capacity == 12 && info.n_pages == 3);
 	it_require(wire_peer_call(&peer, &ask, &table) == PAGED_OK && table.table.n == 3);
 	it_require(memcmp(pages, table.table.page, sizeof(pages)) == 0);
+	it_require(paged_prefix_tokens(pool, node.page, node.serial, tokens, 4) == PAGED_OK, "%s",
+		   paged_client_error(client));
+	it_require(tokens[0] == 4 && tokens[3] == 7);
 	it_require(paged_pool_check(pool, &result) == PAGED_OK && result.holds == 1, "%s", result.text);
 	it_require(paged_pool_get_counts(pool, &counts) == PAGED_OK && counts.n_free == 59);
 	it_require(paged_batch_create(pool, &batch_params, &batch) == PAGED_OK, "%s", paged_client_error(client));
