@@ -175,7 +175,7 @@ positions_check(const struct paged_batch *batch, const uint32_t *positions, stru
 static enum paged_status
 append_check_rows(const struct paged_batch *batch, const uint32_t *positions, struct paged_error *error)
 {
-	uint32_t r = batch->bad_row_foreign;
+	uint32_t r = batch->bad_row_foreign, first;
 	const struct kernel_row *row;
 
 	if (r != BATCH_NO_ROW)
@@ -193,10 +193,12 @@ append_check_rows(const struct paged_batch *batch, const uint32_t *positions, st
 			return paged_fail(error, PAGED_ERR_INVALID,
 					  "row %u: %u tokens to append end at kv_len %u: positions are needed", r,
 					  row->q_len, row->kv_len);
+		first = row->kv_len - row->q_len;
 		return paged_fail(error, PAGED_ERR_PERM,
 				  "row %u: position %u of sequence " SEQ_FORMAT
-				  " may not be written, it is writable from %u",
-				  r, row->kv_len - row->q_len, SEQ_ARGS(batch->row[r].id), batch->row[r].writable_from);
+				  " is shared or published: it is writable from %u; fork it at %u, or keep %u",
+				  r, first, SEQ_ARGS(batch->row[r].id), batch->row[r].writable_from, first,
+				  first - first % batch->pool->mapping.view.page_size);
 	}
 	if (batch->bad_row_duplicate != BATCH_NO_ROW)
 		return paged_fail(error, PAGED_ERR_INVALID,
