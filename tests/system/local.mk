@@ -9,9 +9,9 @@ EXTRA_DIST += %D%/install_ffi.py %D%/install_worker.cc
 # Pools in the memory of the fake CUDA driver, or of a GPU.
 IT_TESTS += %D%/it_cuda_batch %D%/it_cuda_faults %D%/it_cuda_graph %D%/it_cuda_images %D%/it_cuda_lost \
 	%D%/it_cuda_marks %D%/it_cuda_mods %D%/it_cuda_mods_faults %D%/it_cuda_plan %D%/it_cuda_pool \
-	%D%/it_cuda_toolkit %D%/it_cuda_work
+	%D%/it_cuda_sharing %D%/it_cuda_toolkit %D%/it_cuda_work
 GPU_TESTS += %D%/it_cuda_batch %D%/it_cuda_faults %D%/it_cuda_graph %D%/it_cuda_marks %D%/it_cuda_mods \
-	%D%/it_cuda_plan %D%/it_cuda_pool %D%/it_cuda_work %D%/it_quarantine %D%/it_sharing
+	%D%/it_cuda_plan %D%/it_cuda_pool %D%/it_cuda_sharing %D%/it_cuda_work %D%/it_quarantine %D%/it_sharing
 TEST_SUPPORT += %D%/batch_fixture.c %D%/batch_fixture.h %D%/cuda_daemon.c %D%/cuda_daemon.h %D%/decode_fixture.c \
 	%D%/decode_fixture.h
 %C%_it_cuda_images_LDADD = kernels/libimages.la $(LDADD)

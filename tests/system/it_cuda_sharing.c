@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Fork and publish by batches on both back ends: partial pages are copied in
+ * stream order, and pages are published once the stream has written them.  cuda
+ * runs over the fake CUDA driver, whose streams run only when a call waits for
+ * them.
+ */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/system/batch_fixture.h"
+#include "tests/system/cuda_daemon.h"
+#include "tests/support/cuda_graph.h"
+#include "tests/support/sequences.h"
+#include "tests/fake-cuda/load.h"
+
+#define KV_LEN 23u
+#define PAGE_SIZE 4u
+#define WHOLE (KV_LEN / PAGE_SIZE * PAGE_SIZE)
+
+static const struct batch_fixture_params base_params = {
+	.pool = PAGED_F32,
+	.q = PAGED_F32,
+	.q_heads = 4,
+	.kv_heads = 2,
+	.k_dim = 16,
+	.v_dim = 16,
+	.page_size = PAGE_SIZE,
+	.n_rows = 2,
+	.rows = { { .kv_len = KV_LEN, .q_len = 2 }, { .kv_len = KV_LEN, .q_len = 1 } },
+	.n_pages = 64,
+};
+
+static uint32_t tokens[2][KV_LEN];
+
+static void
+sharing_open(struct batch_fixture *fixture, const struct batch_fixture_params *params, const char *backend)
+{
+	struct batch_fixture_params each = *params;
+
+	for (uint32_t i = 0; i < 2 * KV_LEN; i++)
+		tokens[i / KV_LEN][i % KV_LEN] = i;
+	cuda_daemon_environment();
+	it_require(fake_cuda_load(), "%s", dlerror());
+	each.backend = backend;
+	batch_fixture_open(fixture, &each);
+}
+
+static void
+attend_and_check(struct batch_fixture *fixture)
+{
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
+
+	batch_fixture_rows(fixture, rows);
+	batch_fixture_ok(fixture, paged_batch_plan(fixture->batch, fixture->params.n_rows, rows));
+	batch_fixture_ok(fixture, batch_fixture_attend(fixture, NULL));
+	batch_fixture_check(fixture);
+}
+
+static struct paged_prefix
+prefix_of(uint32_t row, size_t n)
+{
+	return (struct paged_prefix){ .struct_size = sizeof(struct paged_prefix),
+				      .tokens = tokens[row],
+				      .n_tokens = n };
+}
+
+static uint32_t
+match(struct batch_fixture *fixture, uint32_t row)
+{
+	struct paged_prefix prefix = prefix_of(row, KV_LEN);
+	uint32_t n;
+
+	batch_fixture_ok(fixture, paged_prefix_match(fixture->pool, &prefix, &n));
+	return n;
+}
+
+static uint32_t
+free_pages(struct batch_fixture *fixture)
+{
+	struct paged_pool_counts counts = { .struct_size = sizeof(counts) };
+
+	batch_fixture_ok(fixture, paged_pool_get_counts(fixture->pool, &counts));
+	return counts.n_free;
+}
+
+/* Fork */
+
+/* Children take the place of their parents, which then write their own copy of the page that was partial. */
+static void
+fork_and_compare(const struct batch_fixture_params *params, const char *backend)
+{
+	struct batch_fixture fixture;
+	paged_seq_id parents[2], children[2];
+
+	sharing_open(&fixture, params, backend);
+	for (uint32_t r = 0; r < 2; r++)
+		batch_fixture_write(&fixture, r, 0, 21 + r);
+	memcpy(parents, fixture.seq, sizeof(parents));
+	batch_fixture_ok(&fixture, paged_batch_fork(fixture.batch, 2, parents, (uint32_t[]){ 21, 22 }, children));
+	batch_fixture_ok(&fixture, seqs_reserve(fixture.client, 2, children, (uint32_t[]){ KV_LEN, KV_LEN }));
+	memcpy(fixture.seq, children, sizeof(children));
+	for (uint32_t r = 0; r < 2; r++)
+		batch_fixture_write(&fixture, r, 21 + r, KV_LEN);
+	attend_and_check(&fixture);
+	memcpy(fixture.seq, parents, sizeof(parents));
+	for (uint32_t r = 0; r < 2; r++)
+		batch_fixture_write(&fixture, r, 21 + r, KV_LEN);
+	attend_and_check(&fixture);
+	memcpy(fixture.seq, children, sizeof(children));
+	attend_and_check(&fixture);
+	batch_fixture_close(&fixture);
+}
+
+IT_TEST(forks_copy_their_partial_pages)
+{
+	struct batch_fixture_params params = base_params;
+
+	fork_and_compare(&params, "host");
+	fork_and_compare(&params, "cuda");
+	params.pool = PAGED_I8;
+	fork_and_compare(&params, "host");
+	fork_and_compare(&params, "cuda");
+	params = base_params;
+	params.pool = params.q = PAGED_BF16;
+	params.kv_heads = 1;
+	params.k_dim = 64;
+	params.v_dim = 32;
+	params.v_in_k = true;
+	fork_and_compare(&params, "host");
+}
+
+/* A copy that fails leaves no children behind. */
+IT_TEST(failed_copies_undo_the_fork)
+{
+	struct batch_fixture fixture;
+	uint32_t before;
+	paged_seq_id child = 7;
+
+	cuda_skip_with_gpu();
+	setenv("PAGED_FAKE_CUDA_FAIL", "cuMemcpy2DAsync_v2=1", 1);
+	sharing_open(&fixture, &base_params, "cuda");
+	batch_fixture_write(&fixture, 0, 0, KV_LEN);
+	before = free_pages(&fixture);
+	batch_fixture_expect(&fixture, paged_batch_fork(fixture.batch, 1, fixture.seq, (uint32_t[]){ 6 }, &child),
+			     PAGED_ERR_BACKEND);
+	it_require(child == 7 && free_pages(&fixture) == before, "%u of %u pages are free", free_pages(&fixture),
+		   before);
+	/* Whole pages need no copy. */
+	batch_fixture_ok(&fixture, paged_batch_fork(fixture.batch, 1, fixture.seq, (uint32_t[]){ 8 }, &child));
+	batch_fixture_close(&fixture);
+}
+
+/* Publish */
+
+static void
+batch_publish(struct batch_fixture *fixture, uint32_t n_rows, uint32_t n_tokens)
+{
+	struct paged_prefix prefix[2] = { prefix_of(0, n_tokens), prefix_of(1, n_tokens) };
+	struct paged_publish publishes[2];
+
+	for (uint32_t r = 0; r < n_rows; r++)
+		publishes[r] = (struct paged_publish){ .seq = fixture->seq[r], .prefix = &prefix[r] };
+	batch_fixture_ok(fixture, paged_batch_publish(fixture->batch, n_rows, publishes));
+	memset(prefix, 0xff, sizeof(prefix)); /* the batch has copied what it needs */
+}
+
+IT_TEST(publishing_comes_after_the_stream)
+{
+	struct batch_fixture fixture;
+	struct paged_prefix prefix;
+	uint32_t n_shared;
+
+	cuda_skip_with_gpu();
+	sharing_open(&fixture, &base_params, "cuda");
+	for (uint32_t r = 0; r < 2; r++)
+		batch_fixture_write(&fixture, r, 0, KV_LEN);
+	batch_publish(&fixture, 2, KV_LEN);
+	it_require(match(&fixture, 0) == 0, "published before the stream has run");
+	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 0, NULL));
+	it_require(match(&fixture, 0) == 0, "published before the stream has run");
+	batch_fixture_ok(&fixture, paged_batch_finish(fixture.batch));
+	it_require(match(&fixture, 0) == WHOLE && match(&fixture, 1) == WHOLE, "%u and %u tokens are published",
+		   match(&fixture, 0), match(&fixture, 1));
+
+	/* A sequence that starts on these pages, and computes the rest, has the same attention. */
+	prefix = prefix_of(0, KV_LEN);
+	batch_fixture_ok(&fixture,
+			 paged_seq_start(fixture.pool, 1, &(struct paged_start){ .prefix = &prefix, .reserve = KV_LEN },
+					 &fixture.seq[0], &n_shared));
+	it_require(n_shared == WHOLE, "%u tokens are shared", n_shared);
+	batch_fixture_write(&fixture, 0, n_shared, KV_LEN);
+	attend_and_check(&fixture);
+	batch_fixture_close(&fixture);
+}
+
+/* What waits for the stream is sent by whichever call comes next: a plan, a publish, the end of the batch. */
+IT_TEST(waiting_publishes_are_sent_by_later_calls)
+{
+	struct batch_fixture fixture;
+
+	sharing_open(&fixture, &base_params, "cuda");
+	for (uint32_t r = 0; r < 2; r++)
+		batch_fixture_write(&fixture, r, 0, KV_LEN);
+	batch_publish(&fixture, 1, 8);
+	it_require(fixture.gpu.driver.stream_synchronize(fixture.stream) == CUDA_SUCCESS);
+	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 0, NULL));
+	it_require(match(&fixture, 0) == 8, "%u tokens after a plan", match(&fixture, 0));
+	batch_publish(&fixture, 1, 12);
+	it_require(fixture.gpu.driver.stream_synchronize(fixture.stream) == CUDA_SUCCESS);
+	batch_publish(&fixture, 1, 16);
+	it_require(match(&fixture, 0) == 12, "%u tokens after a publish", match(&fixture, 0));
+	it_require(fixture.gpu.driver.stream_synchronize(fixture.stream) == CUDA_SUCCESS);
+	paged_batch_destroy(fixture.batch);
+	it_require(match(&fixture, 0) == 16, "%u tokens after the end of the batch", match(&fixture, 0));
+	batch_fixture_close(&fixture);
+}
+
+/* Of two sequences in the queue, one is truncated: it is left out, and the other is published. */
+IT_TEST(truncated_sequences_leave_the_queue)
+{
+	struct batch_fixture fixture;
+
+	sharing_open(&fixture, &base_params, "cuda");
+	for (uint32_t r = 0; r < 2; r++)
+		batch_fixture_write(&fixture, r, 0, KV_LEN);
+	batch_publish(&fixture, 2, KV_LEN);
+	it_require(fixture.gpu.driver.stream_synchronize(fixture.stream) == CUDA_SUCCESS);
+	batch_fixture_ok(&fixture, seqs_truncate(fixture.client, 1, fixture.seq, (uint32_t[]){ 9 }));
+	batch_fixture_ok(&fixture, paged_batch_finish(fixture.batch));
+	it_require(match(&fixture, 0) == 0 && match(&fixture, 1) == WHOLE, "%u and %u tokens are published",
+		   match(&fixture, 0), match(&fixture, 1));
+	batch_publish(&fixture, 1, 8);
+	batch_fixture_ok(&fixture, paged_batch_finish(fixture.batch));
+	it_require(match(&fixture, 0) == 8, "%u tokens are published", match(&fixture, 0));
+	batch_fixture_close(&fixture);
+}
+
+/* One call that needs more messages than the queue has: it queues less, waits for nothing, and the next call goes on.
+ */
+IT_TEST(full_queues_publish_less)
+{
+	enum { LONG = 70000, QUEUED = 16 * 4096 }; /* PUBLISH_QUEUE messages of WIRE_MAX_PUBLISH_PAGES */
+	struct batch_fixture_params params = base_params;
+	uint32_t *long_tokens = calloc(LONG, sizeof(*long_tokens)), n = 0;
+	struct paged_prefix prefix = { .struct_size = sizeof(prefix), .tokens = long_tokens, .n_tokens = LONG };
+	struct batch_fixture fixture;
+	struct paged_publish publish;
+
+	params.page_size = 1;
+	params.kv_heads = 1;
+	params.n_pages = LONG;
+	params.max_length = LONG;
+	params.n_rows = 1;
+	sharing_open(&fixture, &params, "cuda");
+	batch_fixture_ok(&fixture, seqs_reserve(fixture.client, 1, fixture.seq, (uint32_t[]){ LONG }));
+	publish = (struct paged_publish){ .seq = fixture.seq[0], .prefix = &prefix };
+	batch_fixture_ok(&fixture, paged_batch_publish(fixture.batch, 1, &publish));
+	batch_fixture_ok(&fixture, paged_batch_finish(fixture.batch));
+	batch_fixture_ok(&fixture, paged_prefix_match(fixture.pool, &prefix, &n));
+	it_require(n == QUEUED, "%u tokens are published", n);
+	batch_fixture_ok(&fixture, paged_batch_publish(fixture.batch, 1, &publish));
+	batch_fixture_ok(&fixture, paged_batch_finish(fixture.batch));
+	batch_fixture_ok(&fixture, paged_prefix_match(fixture.pool, &prefix, &n));
+	it_require(n == LONG, "%u tokens are published", n);
+	batch_fixture_close(&fixture);
+	free(long_tokens);
+}
+
+/* Captures */
+
+IT_TEST(captured_streams_neither_fork_nor_publish)
+{
+	struct batch_fixture fixture;
+	struct cuda_graphs graphs;
+	struct paged_prefix prefix;
+	paged_seq_id child;
+	cuda_graph graph;
+
+	sharing_open(&fixture, &base_params, "cuda");
+	it_require(cuda_graphs_find(&graphs, &fixture.gpu.driver));
+	batch_fixture_write(&fixture, 0, 0, KV_LEN);
+	batch_publish(&fixture, 1, 8);
+	prefix = prefix_of(0, KV_LEN);
+	it_require(graphs.begin(fixture.stream, CUDA_CAPTURE_GLOBAL) == CUDA_SUCCESS);
+	batch_fixture_expect(&fixture, paged_batch_fork(fixture.batch, 1, fixture.seq, (uint32_t[]){ 5 }, &child),
+			     PAGED_ERR_UNSUPPORTED);
+	it_require(strcmp(paged_client_error(fixture.client),
+			  "pool test: the stream is being captured: fork before the replay") == 0,
+		   "%s", paged_client_error(fixture.client));
+	batch_fixture_expect(&fixture,
+			     paged_batch_publish(fixture.batch, 1,
+						 &(struct paged_publish){ .seq = fixture.seq[0], .prefix = &prefix }),
+			     PAGED_ERR_UNSUPPORTED);
+	it_require(graphs.end(fixture.stream, &graph) == CUDA_SUCCESS, "the capture is no longer valid");
+	it_require(graphs.destroy(graph) == CUDA_SUCCESS);
+	batch_fixture_ok(&fixture, paged_batch_finish(fixture.batch));
+	it_require(match(&fixture, 0) == 8, "%u tokens are published", match(&fixture, 0));
+	batch_fixture_close(&fixture);
+}
+
+IT_MAIN
