@@ -10,6 +10,12 @@ noinst_PROGRAMS += %D%/own_block_manager
 %C%_own_block_manager_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
 %C%_own_block_manager_LDADD = client/libpagedclient.la
 
+# A prompt that several processes share.
+noinst_PROGRAMS += %D%/share_prefix
+%C%_share_prefix_SOURCES = %D%/share_prefix.c
+%C%_share_prefix_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
+%C%_share_prefix_LDADD = client/libpagedclient.la
+
 if ENABLE_DEMO
 # A worker that runs a Llama model.  Everything but main.c is in a convenience
 # library that the tests link too.

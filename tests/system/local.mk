@@ -1,7 +1,29 @@
 # Real daemons and worker processes.
-IT_TESTS += %D%/it_attach %D%/it_attack %D%/it_big %D%/it_check %D%/it_client %D%/it_daemon %D%/it_failures \
-	%D%/it_fair %D%/it_first %D%/it_hostile %D%/it_kill %D%/it_limits %D%/it_masks %D%/it_masks_wire %D%/it_own_block_manager %D%/it_prefixes \
-	%D%/it_quantised %D%/it_quarantine %D%/it_races %D%/it_sharing %D%/it_steady %D%/it_threads %D%/it_traces \
+IT_TESTS += \
+	%D%/it_attach \
+	%D%/it_attack \
+	%D%/it_big \
+	%D%/it_check \
+	%D%/it_client \
+	%D%/it_daemon \
+	%D%/it_failures \
+	%D%/it_fair \
+	%D%/it_first \
+	%D%/it_hostile \
+	%D%/it_kill \
+	%D%/it_limits \
+	%D%/it_masks \
+	%D%/it_masks_wire \
+	%D%/it_own_block_manager \
+	%D%/it_prefixes \
+	%D%/it_quantised \
+	%D%/it_quarantine \
+	%D%/it_races \
+	%D%/it_share_prefix \
+	%D%/it_sharing \
+	%D%/it_steady \
+	%D%/it_threads \
+	%D%/it_traces \
 	%D%/it_versions
 LINT_TESTS += %D%/it_bench_host.sh %D%/it_configure.sh %D%/it_install.sh %D%/it_mask.sh
 EXTRA_DIST += %D%/install_ffi.py %D%/install_worker.cc
