@@ -10,13 +10,13 @@
 #include "client/api/seq.h"
 
 /* The pages that a fork copies. */
-struct fork_copies {
+struct batch_fork_copies {
 	uint32_t n;
 	uint32_t *from, *to, *n_tokens; /* [children] */
 };
 
 static enum paged_status
-fork_check(struct paged_batch *batch, uint32_t n, const struct seq_fork *forks, struct paged_error *error)
+batch_fork_check(struct paged_batch *batch, uint32_t n, const struct seq_fork *forks, struct paged_error *error)
 {
 	enum paged_status status = PAGED_OK;
 
@@ -29,7 +29,7 @@ fork_check(struct paged_batch *batch, uint32_t n, const struct seq_fork *forks, 
 
 /* The physical page of a sequence's page i. */
 static enum paged_status
-fork_read_page(struct paged_pool *pool, paged_seq_id id, uint32_t i, uint32_t *page_p, struct paged_error *error)
+batch_fork_read_page(struct paged_pool *pool, paged_seq_id id, uint32_t i, uint32_t *page_p, struct paged_error *error)
 {
 	const struct region_view *view = &pool->mapping.view;
 	struct region_snapshot snapshot;
@@ -54,8 +54,8 @@ fork_read_page(struct paged_pool *pool, paged_seq_id id, uint32_t i, uint32_t *p
 
 /* Copies the partial last page of each child from its parent. */
 static enum paged_status
-fork_copy(struct paged_batch *batch, uint32_t n, const struct seq_fork *forks, const paged_seq_id *children,
-	  struct fork_copies *copies, struct paged_error *error)
+batch_fork_copy(struct paged_batch *batch, uint32_t n, const struct seq_fork *forks, const paged_seq_id *children,
+		struct batch_fork_copies *copies, struct paged_error *error)
 {
 	uint32_t page_size = batch->pool->mapping.view.page_size;
 	enum paged_status status = PAGED_OK;
@@ -66,9 +66,9 @@ fork_copy(struct paged_batch *batch, uint32_t n, const struct seq_fork *forks, c
 		if (forks[i].n_tokens % page_size == 0)
 			continue;
 		copies->n_tokens[k] = forks[i].n_tokens % page_size;
-		status = fork_read_page(batch->pool, forks[i].parent, page, &copies->from[k], error);
+		status = batch_fork_read_page(batch->pool, forks[i].parent, page, &copies->from[k], error);
 		if (status == PAGED_OK)
-			status = fork_read_page(batch->pool, children[i], page, &copies->to[k], error);
+			status = batch_fork_read_page(batch->pool, children[i], page, &copies->to[k], error);
 		copies->n++;
 	}
 	if (status != PAGED_OK || copies->n == 0)
@@ -79,7 +79,7 @@ fork_copy(struct paged_batch *batch, uint32_t n, const struct seq_fork *forks, c
 
 /* Children whose partial pages were not copied must not be used. */
 static void
-fork_undo(struct paged_client *client, uint32_t n, const paged_seq_id *children)
+batch_fork_undo(struct paged_client *client, uint32_t n, const paged_seq_id *children)
 {
 	struct paged_error error;
 	enum paged_status status;
@@ -92,11 +92,11 @@ fork_undo(struct paged_client *client, uint32_t n, const paged_seq_id *children)
 }
 
 static enum paged_status
-fork_run(struct paged_batch *batch, uint32_t n, const struct seq_fork *forks, paged_seq_id *children,
-	 struct fork_copies *copies, struct paged_error *error)
+batch_fork_run(struct paged_batch *batch, uint32_t n, const struct seq_fork *forks, paged_seq_id *children,
+	       struct batch_fork_copies *copies, struct paged_error *error)
 {
 	struct paged_client *client = batch->pool->client;
-	enum paged_status status = fork_check(batch, n, forks, error);
+	enum paged_status status = batch_fork_check(batch, n, forks, error);
 
 	if (status != PAGED_OK)
 		return status;
@@ -105,9 +105,9 @@ fork_run(struct paged_batch *batch, uint32_t n, const struct seq_fork *forks, pa
 	client_unlock(client);
 	if (status != PAGED_OK)
 		return status;
-	status = fork_copy(batch, n, forks, children, copies, error);
+	status = batch_fork_copy(batch, n, forks, children, copies, error);
 	if (status != PAGED_OK)
-		fork_undo(client, n, children);
+		batch_fork_undo(client, n, children);
 	return status;
 }
 
@@ -118,7 +118,7 @@ paged_batch_fork(struct paged_batch *batch, size_t n, const paged_seq_id *parent
 	struct paged_client *client = batch_client(batch);
 	enum paged_status status =
 		seq_request_enter(client, n, parents != NULL && n_tokens != NULL && children != NULL);
-	struct fork_copies copies = { 0 };
+	struct batch_fork_copies copies = { 0 };
 	struct paged_error error;
 	struct seq_fork *forks;
 	paged_seq_id *ids;
@@ -132,10 +132,10 @@ paged_batch_fork(struct paged_batch *batch, size_t n, const paged_seq_id *parent
 	if (forks == NULL || ids == NULL || words == NULL) {
 		status = paged_fail(&error, PAGED_ERR_NOMEM, "no memory to fork %zu sequences", n);
 	} else {
-		copies = (struct fork_copies){ .from = words, .to = words + n, .n_tokens = words + 2 * n };
+		copies = (struct batch_fork_copies){ .from = words, .to = words + n, .n_tokens = words + 2 * n };
 		for (size_t i = 0; i < n; i++)
 			forks[i] = (struct seq_fork){ .parent = parents[i], .n_tokens = n_tokens[i] };
-		status = fork_run(batch, (uint32_t)n, forks, ids, &copies, &error);
+		status = batch_fork_run(batch, (uint32_t)n, forks, ids, &copies, &error);
 	}
 	for (size_t i = 0; i < n && status == PAGED_OK; i++)
 		children[i] = ids[i];

@@ -8,7 +8,7 @@
 
 /* Skips pages that are in the queue already. */
 static void
-queue_skip(const struct publish_queue *queue, struct publish_range *range)
+publish_queue_skip(const struct publish_queue *queue, struct publish_range *range)
 {
 	const struct publish_queued *queued = &queue->queued[PAGED_SEQ_SLOT(range->seq)];
 
@@ -17,7 +17,7 @@ queue_skip(const struct publish_queue *queue, struct publish_range *range)
 }
 
 static void
-queue_note(struct publish_queue *queue, const struct publish_range *range)
+publish_queue_note(struct publish_queue *queue, const struct publish_range *range)
 {
 	queue->queued[PAGED_SEQ_SLOT(range->seq)] =
 		(struct publish_queued){ .version = range->version, .end = range->from, .round = queue->round };
@@ -25,14 +25,14 @@ queue_note(struct publish_queue *queue, const struct publish_range *range)
 
 /* The message at the end of the queue, which is being filled; NULL: the queue is full. */
 static struct publish_message *
-queue_last(struct publish_queue *queue)
+publish_queue_last(struct publish_queue *queue)
 {
 	return queue->n < PUBLISH_QUEUE ? &queue->messages[(queue->first + queue->n) % PUBLISH_QUEUE] : NULL;
 }
 
 /* Records the event of the message that was filled, and starts another one; *message_p is NULL if the queue is full. */
 static enum paged_status
-queue_push(struct paged_batch *batch, struct publish_message **message_p, struct paged_error *error)
+publish_queue_push(struct paged_batch *batch, struct publish_message **message_p, struct paged_error *error)
 {
 	struct publish_queue *queue = &batch->publish_queue;
 	enum paged_status status = PAGED_OK;
@@ -43,17 +43,17 @@ queue_push(struct paged_batch *batch, struct publish_message **message_p, struct
 		if (status == PAGED_OK)
 			queue->n++;
 	}
-	*message_p = queue_last(queue);
+	*message_p = publish_queue_last(queue);
 	if (*message_p != NULL)
 		publish_message_clear(*message_p);
 	return status;
 }
 
 static enum paged_status
-queue_add(struct paged_batch *batch, size_t n, const struct paged_publish *publishes, struct paged_error *error)
+publish_queue_add(struct paged_batch *batch, size_t n, const struct paged_publish *publishes, struct paged_error *error)
 {
 	struct publish_queue *queue = &batch->publish_queue;
-	struct publish_message *message = queue_last(queue);
+	struct publish_message *message = publish_queue_last(queue);
 	enum paged_status status = PAGED_OK;
 	struct prefix_source source;
 	struct publish_range range;
@@ -66,22 +66,22 @@ queue_add(struct paged_batch *batch, size_t n, const struct paged_publish *publi
 		status = publish_range_init(batch->pool, i, &publishes[i], &source, &range, error);
 		if (status != PAGED_OK)
 			return status;
-		queue_skip(queue, &range);
+		publish_queue_skip(queue, &range);
 		if (range.from == range.end)
 			continue;
 		while (status == PAGED_OK && message != NULL && !all) {
 			all = publish_message_add(message, &source, &range);
 			if (!all)
-				status = queue_push(batch, &message, error);
+				status = publish_queue_push(batch, &message, error);
 		}
-		queue_note(queue, &range);
+		publish_queue_note(queue, &range);
 	}
-	return status == PAGED_OK && message != NULL ? queue_push(batch, &message, error) : status;
+	return status == PAGED_OK && message != NULL ? publish_queue_push(batch, &message, error) : status;
 }
 
 /* Sends the oldest message; false: it has to wait. */
 static bool
-queue_send(struct paged_batch *batch, struct publish_message *message)
+publish_queue_send(struct paged_batch *batch, struct publish_message *message)
 {
 	struct paged_client *client = batch->pool->client;
 	enum paged_status status;
@@ -104,7 +104,7 @@ batch_publish_dispatch(struct paged_batch *batch)
 
 	while (queue->n > 0) {
 		if (!batch->pool->compute_ops->event_reached(batch, queue->first) ||
-		    !queue_send(batch, &queue->messages[queue->first]))
+		    !publish_queue_send(batch, &queue->messages[queue->first]))
 			return;
 		queue->first = (queue->first + 1) % PUBLISH_QUEUE;
 		if (--queue->n == 0)
@@ -127,7 +127,7 @@ paged_batch_publish(struct paged_batch *batch, size_t n, const struct paged_publ
 	status = batch->pool->compute_ops->refuse_capture(batch, ": publish after each replay", &error);
 	if (status == PAGED_OK) {
 		batch_publish_dispatch(batch);
-		status = queue_add(batch, n, publishes, &error);
+		status = publish_queue_add(batch, n, publishes, &error);
 	}
 	return client_leave(batch->pool->client, status, &error);
 }

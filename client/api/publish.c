@@ -22,7 +22,7 @@ static_assert(WIRE_MAX_PUBLISH_TOKENS >= PAGED_MAX_PAGE_SIZE, "an empty message 
 
 /* Pages of which each takes page_bytes and may have an extra, such that they fit the message. */
 static uint32_t
-message_room(const struct publish_message *message, uint32_t page_size, bool keys, bool extras)
+publish_message_room(const struct publish_message *message, uint32_t page_size, bool keys, bool extras)
 {
 	size_t used = message->n * WIRE_PUBLISH_SIZE + message->n_tokens * sizeof(uint32_t) +
 		      message->n_extras * (message->keys ? WIRE_EXTRA_SIZE : EXTRA_BYTES) + WIRE_PUBLISH_SIZE;
@@ -45,7 +45,7 @@ publish_message_add(struct publish_message *message, const struct prefix_source 
 	uint32_t n = range->end - range->from, n_extras, base = message->n_pages, end;
 
 	extras = !keys && prefix_source_n_extras(source, range->from, range->end) > 0;
-	n = MIN(n, message_room(message, source->page_size, keys, extras));
+	n = MIN(n, publish_message_room(message, source->page_size, keys, extras));
 	if (n == 0)
 		return false;
 	end = range->from + n;
@@ -88,7 +88,7 @@ publish_message_send(struct paged_client *client, const struct publish_message *
 }
 
 static bool
-message_spec_is_stale(const struct paged_pool *pool, const struct wire_publish_spec *spec)
+publish_message_spec_is_stale(const struct paged_pool *pool, const struct wire_publish_spec *spec)
 {
 	struct region_snapshot snapshot = { .version = spec->version };
 
@@ -113,7 +113,7 @@ publish_message_drop_stale(const struct paged_pool *pool, struct publish_message
 			extra = page;
 		while (!message->keys && extra < n_extras && message->extra_page[extra] < page)
 			extra++;
-		if (message_spec_is_stale(pool, &spec))
+		if (publish_message_spec_is_stale(pool, &spec))
 			continue;
 		memmove(message->tokens + message->n_tokens, message->tokens + (size_t)first * page_size,
 			(size_t)spec.n_pages * page_size * sizeof(uint32_t));

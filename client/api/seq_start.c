@@ -42,7 +42,7 @@ struct start_call {
 };
 
 static enum paged_status
-start_check(const struct start_call *call, struct paged_error *error)
+seq_start_check(const struct start_call *call, struct paged_error *error)
 {
 	enum paged_status status = PAGED_OK;
 	size_t tags = 0;
@@ -58,7 +58,7 @@ start_check(const struct start_call *call, struct paged_error *error)
 }
 
 static enum paged_status
-start_pages_grow(struct start_call *call, uint32_t n, struct paged_error *error)
+seq_start_pages_grow(struct start_call *call, uint32_t n, struct paged_error *error)
 {
 	size_t max = MAX(call->n_pages + n, 2 * call->max_pages);
 	uint32_t *pages;
@@ -74,7 +74,7 @@ start_pages_grow(struct start_call *call, uint32_t n, struct paged_error *error)
 }
 
 static enum paged_status
-start_find(struct start_call *call, uint32_t i, bool share, struct paged_error *error)
+seq_start_find(struct start_call *call, uint32_t i, bool share, struct paged_error *error)
 {
 	const struct paged_start *start = &call->starts[i];
 	const struct region_view *view = &call->pool->mapping.view;
@@ -93,7 +93,7 @@ start_find(struct start_call *call, uint32_t i, bool share, struct paged_error *
 	if (start->max_tokens != 0)
 		request.keys.n_pages = MIN(request.keys.n_pages, start->max_tokens / view->page_size);
 	found->n_asked = request.keys.n_pages * view->page_size;
-	status = start_pages_grow(call, request.keys.n_pages, error);
+	status = seq_start_pages_grow(call, request.keys.n_pages, error);
 	if (status == PAGED_OK && share)
 		found->n_pages = prefix_find(view, &request.keys, &at, call->pages + call->n_pages);
 	prefix_request_destroy(&request);
@@ -103,25 +103,25 @@ start_find(struct start_call *call, uint32_t i, bool share, struct paged_error *
 }
 
 static enum paged_status
-start_find_all(struct start_call *call, bool share, struct paged_error *error)
+seq_start_find_all(struct start_call *call, bool share, struct paged_error *error)
 {
 	enum paged_status status = PAGED_OK;
 
 	call->n_pages = 0;
 	for (uint32_t i = 0; i < call->n && status == PAGED_OK; i++)
-		status = start_find(call, i, share, error);
+		status = seq_start_find(call, i, share, error);
 	return status;
 }
 
 static const char *
-start_tag(const struct paged_start *start)
+seq_start_tag(const struct paged_start *start)
 {
 	return start->tag != NULL ? start->tag : "";
 }
 
 static enum paged_status
-start_send(struct start_call *call, uint32_t n, const uint32_t *pages, uint32_t n_pages, paged_seq_id *ids,
-	   struct paged_error *error)
+seq_start_send(struct start_call *call, uint32_t n, const uint32_t *pages, uint32_t n_pages, paged_seq_id *ids,
+	       struct paged_error *error)
 {
 	struct owner *owner = call->pool->client->owner;
 	const struct owner_start message = {
@@ -133,7 +133,7 @@ start_send(struct start_call *call, uint32_t n, const uint32_t *pages, uint32_t 
 
 /* Starts sequences from n_created on in one message. */
 static enum paged_status
-start_send_group(struct start_call *call, struct paged_error *error)
+seq_start_send_group(struct start_call *call, struct paged_error *error)
 {
 	const struct start_found *first = &call->found[call->n_created];
 	uint32_t n = 0, n_pages = 0, bytes = 0;
@@ -142,7 +142,7 @@ start_send_group(struct start_call *call, struct paged_error *error)
 	for (uint32_t i = call->n_created; i < call->n && n < WIRE_MAX_STARTS; i++) {
 		const struct start_found *found = &call->found[i];
 		const struct paged_start *start = &call->starts[i];
-		size_t more = WIRE_START_SIZE + strlen(start_tag(start)) + found->n_pages * sizeof(*call->pages);
+		size_t more = WIRE_START_SIZE + strlen(seq_start_tag(start)) + found->n_pages * sizeof(*call->pages);
 
 		if (n_pages + found->n_pages > WIRE_MAX_START_PAGES || bytes + more > WIRE_MAX_LISTS)
 			break;
@@ -151,12 +151,12 @@ start_send_group(struct start_call *call, struct paged_error *error)
 			.n_tokens = start->reserve,
 			.n_asked = found->n_asked,
 			.serial = found->serial,
-			.tag = start_tag(start),
+			.tag = seq_start_tag(start),
 		};
 		n_pages += found->n_pages;
 		bytes += (uint32_t)more;
 	}
-	status = start_send(call, n, call->pages + first->first, n_pages, call->ids + call->n_created, error);
+	status = seq_start_send(call, n, call->pages + first->first, n_pages, call->ids + call->n_created, error);
 	if (status == PAGED_OK)
 		call->n_created += n;
 	return status;
@@ -167,7 +167,7 @@ start_send_group(struct start_call *call, struct paged_error *error)
  * search.  If another node has taken its page meanwhile, the next part does not continue it, and the owner says STALE.
  */
 static enum paged_status
-start_send_parts(struct start_call *call, struct paged_error *error)
+seq_start_send_parts(struct start_call *call, struct paged_error *error)
 {
 	uint32_t i = call->n_created, done = 0;
 	const struct start_found *found = &call->found[i];
@@ -186,9 +186,9 @@ start_send_parts(struct start_call *call, struct paged_error *error)
 			.n_asked = done == 0 ? found->n_asked : 0,
 			.serial = last ? found->serial : atomic_load_explicit(&node->serial, memory_order_acquire),
 			.seq = id,
-			.tag = done == 0 ? start_tag(&call->starts[i]) : "",
+			.tag = done == 0 ? seq_start_tag(&call->starts[i]) : "",
 		};
-		status = start_send(call, 1, pages + done, n, &id, error);
+		status = seq_start_send(call, 1, pages + done, n, &id, error);
 		done += n;
 		if (status == PAGED_OK) {
 			call->ids[i] = id;
@@ -200,7 +200,7 @@ start_send_parts(struct start_call *call, struct paged_error *error)
 
 /* Creates all sequences, or none. */
 static enum paged_status
-start_create(struct start_call *call, struct paged_error *error)
+seq_start_create(struct start_call *call, struct paged_error *error)
 {
 	struct paged_client *client = call->pool->client;
 	enum paged_status status = PAGED_OK;
@@ -209,8 +209,9 @@ start_create(struct start_call *call, struct paged_error *error)
 	call->n_created = 0;
 	client_lock(client);
 	while (call->n_created < call->n && status == PAGED_OK)
-		status = call->found[call->n_created].n_pages > WIRE_MAX_START_PAGES ? start_send_parts(call, error)
-										     : start_send_group(call, error);
+		status = call->found[call->n_created].n_pages > WIRE_MAX_START_PAGES
+				 ? seq_start_send_parts(call, error)
+				 : seq_start_send_group(call, error);
 	if (status != PAGED_OK && call->n_created > 0 &&
 	    client->owner->ops->erase(client->owner, call->n_created, call->ids, &undo) != PAGED_OK)
 		owner_log(client->owner, PAGED_LOG_WARNING, "undoing a start of %u sequences: %s", call->n_created,
@@ -220,9 +221,9 @@ start_create(struct start_call *call, struct paged_error *error)
 }
 
 static enum paged_status
-start_run(struct start_call *call, struct paged_error *error)
+seq_start_run(struct start_call *call, struct paged_error *error)
 {
-	enum paged_status status = start_check(call, error);
+	enum paged_status status = seq_start_check(call, error);
 
 	if (status != PAGED_OK)
 		return status;
@@ -232,9 +233,9 @@ start_run(struct start_call *call, struct paged_error *error)
 	if (call->found == NULL || call->ids == NULL || call->specs == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to start %u sequences", call->n);
 	for (int search = 0; search <= START_SEARCHES; search++) {
-		status = start_find_all(call, search < START_SEARCHES, error);
+		status = seq_start_find_all(call, search < START_SEARCHES, error);
 		if (status == PAGED_OK)
-			status = start_create(call, error);
+			status = seq_start_create(call, error);
 		if (status != PAGED_ERR_STALE)
 			break;
 	}
@@ -252,7 +253,7 @@ paged_seq_start(struct paged_pool *pool, size_t n, const struct paged_start *sta
 
 	if (status != PAGED_OK)
 		return status;
-	status = start_run(&call, &error);
+	status = seq_start_run(&call, &error);
 	for (size_t i = 0; i < n && status == PAGED_OK; i++) {
 		ids[i] = call.ids[i];
 		if (n_shared != NULL)

@@ -7,7 +7,7 @@
 
 /* The driver copies a page at once, unless the pool is so large that its layers are too far apart for that. */
 static int
-copy_page(const struct cuda_batch *cuda, const struct layout *layout, cuda_address from, cuda_address to)
+cuda_copy_page(const struct cuda_batch *cuda, const struct layout *layout, cuda_address from, cuda_address to)
 {
 	const struct layout_plane *plane = &layout->plane[LAYOUT_K];
 	const struct cuda_copy_2d copy = {
@@ -41,8 +41,8 @@ compute_cuda_copy_pages(struct paged_batch *batch, uint32_t n, const uint32_t *f
 
 	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)
 		status = map_cuda_check(mapping,
-					copy_page(cuda_batch_of(batch), &mapping->layout, base + from[i] * page_stride,
-						  base + to[i] * page_stride),
+					cuda_copy_page(cuda_batch_of(batch), &mapping->layout,
+						       base + from[i] * page_stride, base + to[i] * page_stride),
 					error, "copy of page %u to page %u", from[i], to[i]);
 	return status;
 }

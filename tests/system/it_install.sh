@@ -32,7 +32,7 @@ expected()
 		"$include/paged_reports.h" "$include/paged_types.h" \
 		"$lib/libpagedclient.so" "$lib/libpagedclient.so.0" "$lib/pkgconfig/pagedclient.pc" \
 		"$man/man8/pagedd.8" "$man/man8/pagedctl.8" "$man/man5/pagedd.conf.5" \
-		"$man/man3/libpagedclient.3" "$man/man7/paged-protocol.7" "$man/man7/paged_mods.7" \
+		"$man/man3/libpagedclient.3" "$man/man3/paged_sharing.3" "$man/man7/paged-protocol.7" "$man/man7/paged_mods.7" \
 		"$examples/pagedd.conf" "$examples/pagedd.service" \
 		"$bash_completion/pagedctl" "$bash_completion/pagedd" "$zsh_completion/_pagedctl"
 }
