@@ -15,6 +15,7 @@ IT_TESTS += \
 	%D%/it_masks \
 	%D%/it_masks_wire \
 	%D%/it_own_block_manager \
+	%D%/it_posts \
 	%D%/it_prefixes \
 	%D%/it_quantised \
 	%D%/it_quarantine \
