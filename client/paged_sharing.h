@@ -219,6 +219,7 @@ enum paged_status paged_batch_publish(struct paged_batch *batch, size_t n, const
  * partial last page is copied for each child on the batch's stream, so the parent may
  * go on writing its own.  Plan the children on this batch, or on another one
  * after paged_batch_wait().  To fork a parent 64 times, pass it 64 times.
+ * On a GPU, call paged_batch_finish() before a parent is truncated or erased, because the copies read its last page.
  * Children have the capacity of their pages: reserve more, or let the plan do it.
  *
  * @param[out] children  [n], written on PAGED_OK only

@@ -12,6 +12,7 @@
 
 #include "tests/system/batch_fixture.h"
 #include "tests/system/cuda_daemon.h"
+#include "tests/system/decode_fixture.h"
 #include "tests/support/cuda_graph.h"
 #include "tests/support/sequences.h"
 #include "tests/fake-cuda/load.h"
@@ -299,6 +300,97 @@ IT_TEST(captured_streams_neither_fork_nor_publish)
 	batch_fixture_ok(&fixture, paged_batch_finish(fixture.batch));
 	it_require(match(&fixture, 0) == 8, "%u tokens are published", match(&fixture, 0));
 	batch_fixture_close(&fixture);
+}
+
+/* Token ids of a row begin here; another sequence that the row gets has others, unless it has the same content. */
+struct row_content {
+	paged_seq_id seq;
+	uint32_t first_id;
+};
+
+/* Replaces a row's sequence by a fork of it. */
+static void
+row_fork(struct decode_batch *decode, struct decode_row *row)
+{
+	struct decode_engine *engine = decode->engine;
+	paged_seq_id child, host_child;
+
+	decode_ok(engine->client, paged_batch_fork(decode->batch, 1, &row->seq, &row->len, &child));
+	decode_ok(engine->host_client, paged_batch_fork(decode->host_batch, 1, &row->host_seq, &row->len, &host_child));
+	decode_ok(engine->client, paged_batch_finish(decode->batch)); /* the copy reads a page of the parent */
+	decode_ok(engine->client, paged_seq_erase(engine->client, 1, &row->seq));
+	decode_ok(engine->host_client, paged_seq_erase(engine->host_client, 1, &row->host_seq));
+	row->seq = child;
+	row->host_seq = host_child;
+}
+
+/* Publishes a row's sequence and replaces it by one that starts on its pages. */
+static void
+row_restart(struct decode_batch *decode, struct decode_row *row, const struct row_content *content)
+{
+	struct decode_engine *engine = decode->engine;
+	uint32_t ids[DECODE_MAX_LENGTH], shared;
+	struct paged_prefix prefix = { .struct_size = sizeof(prefix), .tokens = ids, .n_tokens = row->len };
+	paged_seq_id again, host_again;
+
+	for (uint32_t i = 0; i < row->len; i++)
+		ids[i] = content->first_id + i;
+	decode_ok(engine->client,
+		  paged_batch_publish(decode->batch, 1, &(struct paged_publish){ .seq = row->seq, .prefix = &prefix }));
+	decode_ok(engine->client, paged_batch_finish(decode->batch));
+	decode_ok(engine->client, paged_client_ping(engine->client));
+	decode_ok(engine->client,
+		  paged_seq_start(engine->pool, 1, &(struct paged_start){ .prefix = &prefix }, &again, &shared));
+	it_require(shared == row->len / DECODE_PAGE_SIZE * DECODE_PAGE_SIZE, "%u of %u tokens are shared", shared,
+		   row->len);
+	decode_ok(engine->host_client, paged_batch_fork(decode->host_batch, 1, &row->host_seq, &shared, &host_again));
+	decode_ok(engine->client, paged_seq_erase(engine->client, 1, &row->seq));
+	decode_ok(engine->host_client, paged_seq_erase(engine->host_client, 1, &row->host_seq));
+	row->seq = again;
+	row->host_seq = host_again;
+	row->len = shared;
+}
+
+static void
+replay_shared_rows(int from, int to, void *argument)
+{
+	struct row_content content[DECODE_ROWS] = { 0 };
+	struct decode_engine engine;
+	struct decode_batch decode;
+	uint32_t next_id = 0;
+
+	(void)from, (void)to, (void)argument;
+	it_require(fake_cuda_load(), "%s", dlerror());
+	decode_open(&engine);
+	decode_batch_open(&engine, &decode, 3);
+	decode_capture(&decode, CUDA_CAPTURE_GLOBAL);
+	for (uint32_t i = 0; i < 200; i++) {
+		struct decode_row *row = &decode.row[i % DECODE_ROWS];
+
+		decode_replay(&decode);
+		for (uint32_t r = 0; r < DECODE_ROWS; r++)
+			if (decode.row[r].seq != content[r].seq)
+				content[r] = (struct row_content){ decode.row[r].seq, next_id += DECODE_MAX_LENGTH };
+		if (row->seq != 0 && i % 3 == 0)
+			row_fork(&decode, row);
+		else if (row->seq != 0 && i % 3 == 1)
+			row_restart(&decode, row, &content[i % DECODE_ROWS]);
+		content[i % DECODE_ROWS].seq = row->seq;
+	}
+	decode_batch_close(&decode);
+	decode_close(&engine);
+}
+
+/* A captured decoding step goes on with rows that were forked, published, and started on published pages. */
+IT_TEST_LIMIT(graphs_replay_with_shared_rows, 120)
+{
+	struct it_daemon daemon;
+	struct it_worker worker;
+
+	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", DECODE_POOL);
+	it_fork(&worker, replay_shared_rows, NULL);
+	it_join(&worker);
+	it_daemon_stop(&daemon);
 }
 
 IT_MAIN
