@@ -74,7 +74,6 @@ batch_map_buffer(struct paged_batch *batch, struct paged_error *error)
 		batch->publish_queue = (struct publish_queue){
 			.messages = (struct publish_message *)(base + messages),
 			.queued = (struct publish_queued *)(base + queued),
-			.round = 1,
 		};
 	return PAGED_OK;
 }

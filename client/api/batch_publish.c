@@ -2,6 +2,8 @@
 /* paged_batch_publish(): messages that wait for events on the batch's stream. */
 #include "config.h"
 
+#include <sys/param.h>
+
 #include "client/api/compute_ops.h"
 #include "client/api/enter.h"
 #include "client/api/publish.h"
@@ -12,15 +14,21 @@ publish_queue_skip(const struct publish_queue *queue, struct publish_range *rang
 {
 	const struct publish_queued *queued = &queue->queued[PAGED_SEQ_SLOT(range->seq)];
 
-	if (queued->version == range->version && queued->round == queue->round && queued->end > range->from)
-		range->from = queued->end < range->end ? queued->end : range->end;
+	/*
+	 * What has left the queue was sent, or was dropped.  If the sequence's slot does not say that it is published,
+	 * it is queued again, so that no page is left out for ever; the owner passes over pages that it has.
+	 */
+	if (queued->number - queue->first_number < queue->n && queued->version == range->version &&
+	    queued->end > range->from)
+		range->from = MIN(queued->end, range->end);
 }
 
 static void
 publish_queue_note(struct publish_queue *queue, const struct publish_range *range)
 {
-	queue->queued[PAGED_SEQ_SLOT(range->seq)] =
-		(struct publish_queued){ .version = range->version, .end = range->from, .round = queue->round };
+	queue->queued[PAGED_SEQ_SLOT(range->seq)] = (struct publish_queued){ .version = range->version,
+									     .end = range->from,
+									     .number = queue->first_number + queue->n };
 }
 
 /* The message at the end of the queue, which is being filled; NULL: the queue is full. */
@@ -63,9 +71,9 @@ publish_queue_add(struct paged_batch *batch, size_t n, const struct paged_publis
 	for (size_t i = 0; i < n && status == PAGED_OK; i++) {
 		bool all = false;
 
-		status = publish_range_init(batch->pool, i, &publishes[i], &source, &range, error);
-		if (status != PAGED_OK)
-			return status;
+		/* It was checked, so it fails only if the sequence is changed just now: a later call publishes it. */
+		if (publish_range_init(batch->pool, i, &publishes[i], &source, &range, error) != PAGED_OK)
+			continue;
 		publish_queue_skip(queue, &range);
 		if (range.from == range.end)
 			continue;
@@ -107,8 +115,8 @@ batch_publish_dispatch(struct paged_batch *batch)
 		    !publish_queue_send(batch, &queue->messages[queue->first]))
 			return;
 		queue->first = (queue->first + 1) % PUBLISH_QUEUE;
-		if (--queue->n == 0)
-			queue->round++;
+		queue->first_number++;
+		queue->n--;
 	}
 }
 
@@ -117,6 +125,7 @@ paged_batch_publish(struct paged_batch *batch, size_t n, const struct paged_publ
 {
 	enum paged_status status = publish_enter(batch != NULL ? batch->pool : NULL, n, publishes);
 	struct paged_error error;
+	bool any;
 
 	if (status != PAGED_OK)
 		return status;
@@ -125,6 +134,8 @@ paged_batch_publish(struct paged_batch *batch, size_t n, const struct paged_publ
 		return client_leave(batch->pool->client, status, &error);
 	}
 	status = batch->pool->compute_ops->refuse_capture(batch, ": publish after each replay", &error);
+	if (status == PAGED_OK)
+		status = publish_check_all(batch->pool, n, publishes, &any, &error);
 	if (status == PAGED_OK) {
 		batch_publish_dispatch(batch);
 		status = publish_queue_add(batch, n, publishes, &error);

@@ -5,6 +5,7 @@
 #include "client/api/compute_backends.h"
 #include "client/api/enter.h"
 #include "client/api/pool.h"
+#include "client/api/publish.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -55,14 +56,19 @@ client_create(void)
 		return NULL;
 	client->serial = error_serial();
 	client->open_status = PAGED_ERR_INVALID;
-	if (!guard_init(&client->guard))
+	client->publish = malloc(sizeof(*client->publish)); /* touched by programs that publish */
+	if (client->publish == NULL)
 		goto err_free;
+	if (!guard_init(&client->guard))
+		goto err_publish;
 	if (pthread_mutex_init(&client->mutex, NULL) != 0)
 		goto err_guard;
 	return client;
 
 err_guard:
 	guard_destroy(&client->guard);
+err_publish:
+	free(client->publish);
 err_free:
 	free(client);
 	return NULL;

@@ -34,7 +34,7 @@ struct paged_client {
 	struct kernel_team_params team;   /* of each batch */
 	uint32_t *cpus;                   /* the CPU list that `team` points to */
 	struct cuda_compiler *compiler;   /* for mods of pools in GPU memory; NULL: not needed yet */
-	struct publish_message *publish;  /* what is being published; NULL: nothing yet */
+	struct publish_message *publish;  /* what is being published; guarded by the mutex */
 	_Atomic uint64_t owner_polled_ms; /* time of a plan's last check of the owner's state */
 };
 
@@ -53,19 +53,19 @@ struct paged_pool {
 /** Messages of a batch that wait for their events. */
 #define PUBLISH_QUEUE 16u
 
-/** The last page of a slot's sequence that is in a batch's queue. */
+/** The last page of a slot's sequence that was put into a batch's queue. */
 struct publish_queued {
 	uint64_t version; /* of the page table */
 	uint32_t end;     /* pages */
-	uint32_t round;   /* publish_queue.round */
+	uint32_t number;  /* of the message */
 };
 
 /** Messages of a batch that wait for their events, the oldest at `first`. */
 struct publish_queue {
 	struct publish_message *messages; /* [PUBLISH_QUEUE] */
-	struct publish_queued *queued; /* [slots of the pool]; valid if it has the version of the slot, and `round` */
+	struct publish_queued *queued;    /* [slots of the pool]; valid while the message is in the queue */
 	uint32_t first, n;
-	uint32_t round; /* from 1 on; another one after the queue was empty */
+	uint32_t first_number; /* of the oldest message */
 };
 
 #define BATCH_NO_ROW UINT32_MAX

@@ -5,8 +5,6 @@
 #include "client/api/publish.h"
 
 #include <assert.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
 
@@ -203,15 +201,11 @@ publish_send_all(struct paged_pool *pool, size_t n, const struct paged_publish *
 	struct publish_range range;
 	enum paged_status status = PAGED_OK;
 
-	/* Kept until the client is closed. */
-	if (client->publish == NULL)
-		client->publish = malloc(sizeof(*client->publish));
-	if (client->publish == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a message");
 	publish_message_clear(client->publish);
 	for (size_t i = 0; i < n && status == PAGED_OK; i++) {
-		status = publish_range_init(pool, i, &publishes[i], &source, &range, error);
-		if (status == PAGED_OK && range.from < range.end)
+		/* It was checked, so it fails only if the sequence is changed just now: a later call publishes it. */
+		if (publish_range_init(pool, i, &publishes[i], &source, &range, error) == PAGED_OK &&
+		    range.from < range.end)
 			status = publish_range_send(client, &source, &range, error);
 	}
 	if (status == PAGED_OK)
@@ -221,17 +215,27 @@ publish_send_all(struct paged_pool *pool, size_t n, const struct paged_publish *
 }
 
 enum paged_status
-publish_now(struct paged_pool *pool, size_t n, const struct paged_publish *publishes, struct paged_error *error)
+publish_check_all(struct paged_pool *pool, size_t n, const struct paged_publish *publishes, bool *any_p,
+		  struct paged_error *error)
 {
 	struct prefix_source source;
 	struct publish_range range;
 	enum paged_status status = PAGED_OK;
-	bool any = false;
 
+	*any_p = false;
 	for (size_t i = 0; i < n && status == PAGED_OK; i++) {
 		status = publish_range_init(pool, i, &publishes[i], &source, &range, error);
-		any |= status == PAGED_OK && range.from < range.end;
+		*any_p |= status == PAGED_OK && range.from < range.end;
 	}
+	return status;
+}
+
+enum paged_status
+publish_now(struct paged_pool *pool, size_t n, const struct paged_publish *publishes, struct paged_error *error)
+{
+	bool any;
+	enum paged_status status = publish_check_all(pool, n, publishes, &any, error);
+
 	/* If another thread uses the owner, the next call sends it. */
 	if (status != PAGED_OK || !any || pthread_mutex_trylock(&pool->client->mutex) != 0)
 		return status;

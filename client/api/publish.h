@@ -67,6 +67,10 @@ enum paged_status publish_range_init(struct paged_pool *pool, size_t i, const st
 				     struct prefix_source *source, struct publish_range *range,
 				     struct paged_error *error);
 
+/** publish_check_all - publish_range_init() of all elements; *any_p: there are pages to publish */
+enum paged_status publish_check_all(struct paged_pool *pool, size_t n, const struct paged_publish *publishes,
+				    bool *any_p, struct paged_error *error);
+
 /** publish_now - paged_seq_publish(), after publish_enter() */
 enum paged_status publish_now(struct paged_pool *pool, size_t n, const struct paged_publish *publishes,
 			      struct paged_error *error);

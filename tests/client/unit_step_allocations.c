@@ -120,6 +120,10 @@ run_step(struct step_fixture *step_fixture, const struct paged_batch_row *rows)
 						  .part = { in, to },
 						  .part_lse = { lse, lse },
 						  .out = to };
+	uint32_t tokens[FIXTURE_MAX_LENGTH] = { 0 };
+	uint8_t salt[PAGED_DIGEST_SIZE];
+	struct paged_prefix prefix = { .struct_size = sizeof(prefix), .tokens = tokens, .salt = salt };
+	uint32_t n_found;
 	size_t n_needed;
 
 	expect_ok(paged_batch_plan(batch, ROWS, rows));
@@ -132,6 +136,10 @@ run_step(struct step_fixture *step_fixture, const struct paged_batch_row *rows)
 	expect_ok(paged_merge(batch, &merge));
 	expect_ok(paged_batch_tables_csr(batch, indptr, indices, FIXTURE_N_PAGES, last, &n_needed));
 	expect_ok(paged_batch_tables_padded(batch, table, FIXTURE_N_PAGES, kv_len));
+	paged_salt(salt, 0, NULL);
+	prefix.n_tokens = rows[0].kv_len;
+	expect_ok(paged_batch_publish(batch, 1, &(struct paged_publish){ .seq = rows[0].seq, .prefix = &prefix }));
+	expect_ok(paged_prefix_match(pool, &prefix, &n_found));
 	expect_ok(paged_batch_validate(batch));
 	expect_ok(paged_seq_read(pool, rows[0].seq, &info, NULL, 0));
 }
