@@ -14,6 +14,9 @@ client_libpagedclient_la_SOURCES += \
 	%D%/owner.c \
 	%D%/owner.h \
 	%D%/owner_embedded.c \
+	%D%/owner_embedded.h \
+	%D%/owner_embedded_pools.c \
+	%D%/owner_embedded_sharing.c \
 	%D%/owner_remote.c \
 	%D%/process.c \
 	%D%/process.h \
