@@ -385,7 +385,10 @@ struct paged_pool_info {
 	const char *device; /* "cuda": the GPU's UUID, "GPU-8a1b..." as in nvidia-smi -L; "host": NULL */
 	/** I8 pools: one f32 scale for each token and head.  All 0 in other pools. */
 	struct paged_plane_info k_scale, v_scale;
-	uint32_t number; /* PAGED_SEQ_POOL() of the pool's sequences */
+	uint32_t number;    /* PAGED_SEQ_POOL() of the pool's sequences */
+	uint32_t publishes; /* 1: sequences can be published (paged_sharing.h) */
+	/** "name@revision", as pagedd.conf(5) says; "": not stated.  Valid until the pool is closed. */
+	const char *model;
 };
 
 /**

@@ -134,6 +134,8 @@ paged_pool_get_info(const struct paged_pool *pool, struct paged_pool_info *info)
 		.n_slots = pool->mapping.view.n_slots,
 		.v_in_k = layout->params.v_in_k,
 		.number = pool->mapping.index,
+		.publishes = pool->mapping.view.n_buckets != 0,
+		.model = pool->mapping.model,
 	};
 	pool->compute_ops->describe(pool, &ours);
 	pool_plane_info(&ours.k, &layout->plane[LAYOUT_K]);

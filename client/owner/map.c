@@ -70,6 +70,7 @@ map_open(const struct map_grant *grant, struct owner_pool *pool, struct paged_er
 
 	memcpy(mapped.name, reply->pool_grant.name, sizeof(mapped.name));
 	memcpy(mapped.backend, reply->pool_grant.backend, sizeof(mapped.backend));
+	memcpy(mapped.model, reply->pool_grant.model, sizeof(mapped.model));
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		if (strcmp(mapped.backend, all[i]->backend) == 0)
 			mapped.map = all[i];

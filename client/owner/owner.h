@@ -51,6 +51,7 @@ struct owner_pool {
 	uint32_t index; /* the pool's number in requests */
 	char name[PAGED_MAX_NAME + 1];
 	char backend[16];
+	char model[WIRE_MAX_MODEL]; /* "": not stated */
 	struct layout layout;
 	struct region_view view;
 	uint8_t *base; /* of the pages; in GPU memory a device address, which the host must not dereference */
