@@ -14,7 +14,8 @@
 #include "tests/support/geometry.h"
 #include "tests/support/wire_peer.h"
 
-enum { PAGE_SIZE_TOKENS = 4, N_PAGES = SMALL_POOL_PAGES };
+/* LONG_PAGES: of a prefix whose pages a reply cannot list. */
+enum { PAGE_SIZE_TOKENS = 4, N_PAGES = SMALL_POOL_PAGES, LONG_PAGES = 2000 };
 
 #define CONFIG(settings) "pool p { " SMALL_POOL_SHAPE " page-size = 4 sequences = 8 pages = 64 " settings " }\n"
 
@@ -26,7 +27,7 @@ static struct region_view view;
 static void *region;
 
 /* Prefix: token t of prefix p is 1000 * p + t. */
-static uint32_t tokens[N_PAGES * PAGE_SIZE_TOKENS];
+static uint32_t tokens[LONG_PAGES * PAGE_SIZE_TOKENS];
 
 static void
 region_map(struct wire_peer *of)
@@ -546,6 +547,32 @@ IT_TEST(pagedctl_lists_pins_and_evicts)
 	it_require(code == 2 && strstr(output, "SERIAL 1x is no number from 0 to ") != NULL, "%s", output);
 	it_pagedctl(&code, "status", "--tokens", NULL);
 	it_require(code == 2);
+	prefixes_end();
+}
+
+IT_TEST(long_lists_and_evictions_take_several_requests)
+{
+	const struct paged_client_params params = { .struct_size = sizeof(params), .observer = 1 };
+	struct paged_node_entry *list;
+	struct paged_client *client;
+	paged_seq_id seqs[3];
+	uint32_t n_evicted;
+	size_t n;
+
+	prefixes_begin("pool p { " SMALL_POOL_SHAPE " page-size = 4 sequences = 8 pages = 6400 }\n");
+	for (uint32_t i = 0; i < 3; i++)
+		seqs[i] = publish_prefix(10 * (i + 1), LONG_PAGES);
+	erase(&peer, 3, seqs);
+	it_require(paged_client_open(NULL, &params, &client) == PAGED_OK);
+	it_require(paged_prefix_list(client, "p", sizeof(*list), &list, &n) == PAGED_OK, "%s",
+		   paged_client_error(client));
+	it_require(n == 3 * LONG_PAGES, "%zu", n);
+	for (size_t i = 0; i < n; i++)
+		it_require(list[i].page == i && list[i].n_references == 0);
+	paged_free(list);
+	it_require(paged_prefix_evict(client, "p", 5000, &n_evicted) == PAGED_OK && n_evicted == 5000, "%u", n_evicted);
+	it_require(paged_prefix_evict(client, "p", 0, &n_evicted) == PAGED_OK && n_evicted == 1000, "%u", n_evicted);
+	paged_client_close(client);
 	prefixes_end();
 }
 
