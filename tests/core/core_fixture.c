@@ -156,9 +156,8 @@ fixture_erase(uint32_t by_session, paged_seq_id seq)
 	return core_seq_erase(core_fixture.core, by_session, 1, &seq, &core_error);
 }
 
-/* Numbers as "3 2 1". */
-static const char *
-numbers_text(const uint32_t *numbers, uint32_t n)
+const char *
+fixture_numbers_text(const uint32_t *numbers, uint32_t n)
 {
 	static char text[256];
 	int length = 0;
@@ -174,7 +173,7 @@ expect_page_table(uint32_t pool, paged_seq_id seq, const char *pages)
 {
 	uint32_t numbers[16], n = core_fixture_page_table(&core_fixture, pool, seq, numbers);
 
-	cr_assert_str_eq(numbers_text(numbers, n), pages);
+	cr_assert_str_eq(fixture_numbers_text(numbers, n), pages);
 }
 
 void
@@ -185,7 +184,7 @@ expect_free_list(uint32_t pool, const char *pages)
 
 	core_pool_status(core_fixture.core, pool, &status);
 	core_pool_free_list(core_fixture.core, pool, numbers);
-	cr_assert_str_eq(numbers_text(numbers, status.n_free), pages);
+	cr_assert_str_eq(fixture_numbers_text(numbers, status.n_free), pages);
 }
 
 void

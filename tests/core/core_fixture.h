@@ -59,6 +59,9 @@ void core_fixture_teardown(void);
 void expect_accounting(void);
 void expect_counts(uint32_t pool, uint32_t n_free, uint32_t n_referenced, uint32_t n_quarantined);
 
+/** fixture_numbers_text - numbers as "3 2 1", until the next call */
+const char *fixture_numbers_text(const uint32_t *numbers, uint32_t n);
+
 /** expect_page_table - the page table of seq has these pages, written as "3 2 1" */
 void expect_page_table(uint32_t pool, paged_seq_id seq, const char *pages);
 void expect_free_list(uint32_t pool, const char *pages);

@@ -36,8 +36,7 @@ model_check_status(enum paged_status status, uint32_t errors)
 	if (errors == 0)
 		model_check(status == PAGED_OK);
 	else if ((errors & status_bit(status)) == 0)
-		cr_assert_fail("operation %" PRIu64 " (%s): status %d instead of one of the set 0x%x", model.operation,
-			       model.operation_name, status, errors);
+		model_fail("status %d instead of one of the set 0x%x", status, errors);
 	if (errors == 0) {
 		model.n_done++;
 	} else {
