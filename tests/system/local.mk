@@ -16,6 +16,7 @@ IT_TESTS += \
 	%D%/it_masks_wire \
 	%D%/it_own_block_manager \
 	%D%/it_posts \
+	%D%/it_prefix \
 	%D%/it_prefixes \
 	%D%/it_quantised \
 	%D%/it_quarantine \
@@ -36,5 +37,5 @@ IT_TESTS += %D%/it_cuda_batch %D%/it_cuda_faults %D%/it_cuda_graph %D%/it_cuda_i
 GPU_TESTS += %D%/it_cuda_batch %D%/it_cuda_faults %D%/it_cuda_graph %D%/it_cuda_marks %D%/it_cuda_mods \
 	%D%/it_cuda_plan %D%/it_cuda_pool %D%/it_cuda_sharing %D%/it_cuda_work %D%/it_quarantine %D%/it_sharing
 TEST_SUPPORT += %D%/batch_fixture.c %D%/batch_fixture.h %D%/cuda_daemon.c %D%/cuda_daemon.h %D%/decode_fixture.c \
-	%D%/decode_fixture.h
+	%D%/decode_fixture.h %D%/prompt_fixture.c %D%/prompt_fixture.h
 %C%_it_cuda_images_LDADD = kernels/libimages.la $(LDADD)
