@@ -17,6 +17,7 @@ IT_TESTS += \
 	%D%/it_own_block_manager \
 	%D%/it_posts \
 	%D%/it_prefix \
+	%D%/it_prefix_full \
 	%D%/it_prefixes \
 	%D%/it_quantised \
 	%D%/it_quarantine \
