@@ -9,6 +9,7 @@ IT_TESTS += \
 	%D%/it_failures \
 	%D%/it_fair \
 	%D%/it_first \
+	%D%/it_fork \
 	%D%/it_hostile \
 	%D%/it_kill \
 	%D%/it_limits \
