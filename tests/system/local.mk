@@ -10,6 +10,7 @@ IT_TESTS += \
 	%D%/it_fair \
 	%D%/it_first \
 	%D%/it_fork \
+	%D%/it_fork_copy \
 	%D%/it_hostile \
 	%D%/it_kill \
 	%D%/it_limits \
