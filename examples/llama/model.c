@@ -10,7 +10,6 @@
 
 /* Bytes touched between two reports of progress. */
 #define PROGRESS_BYTES (1u << 20)
-#define PAGE_BYTES 4096u
 /* Larger than any real model's dimension; products of two then fit 64 bits. */
 #define MAX_DIMENSION (1u << 24)
 
@@ -167,27 +166,36 @@ model_read_heads(const struct gguf *gguf, struct model *model)
 		    (unsigned long long)gguf->n_tensors);
 }
 
-static void
-model_prefetch(const struct gguf *gguf, bool progress)
+/* Each step maps the previous state one to one, so that any single different word changes the result. */
+static uint64_t
+model_checksum_add(uint64_t checksum, const uint8_t *data, uint64_t size)
+{
+	for (uint64_t at = 0; at < size; at += sizeof(uint64_t)) {
+		uint64_t word = 0;
+
+		memcpy(&word, data + at, size - at < sizeof(word) ? size - at : sizeof(word));
+		checksum = (checksum ^ word) * 0x9e3779b97f4a7c15u;
+		checksum ^= checksum >> 32;
+	}
+	return checksum;
+}
+
+/* Reads the whole file, so that steps do not wait for the disk; returns its checksum. */
+static uint64_t
+model_read_file(const struct gguf *gguf, bool progress)
 {
 	const char *slash = strrchr(gguf->path, '/');
-	uint64_t all = 0, done = 0, reported = 0;
-	volatile uint8_t sink;
+	uint64_t checksum = gguf->size;
 
-	for (uint64_t i = 0; i < gguf->n_tensors; i++)
-		all += gguf->tensors[i].size;
-	for (uint64_t i = 0; i < gguf->n_tensors; i++)
-		for (uint64_t at = 0, size = gguf->tensors[i].size; at < size; at += PAGE_BYTES) {
-			sink = ((const uint8_t *)gguf->tensors[i].data)[at];
-			done += size - at < PAGE_BYTES ? size - at : PAGE_BYTES;
-			if (!progress || (done < reported + PROGRESS_BYTES && done < all))
-				continue;
+	for (uint64_t at = 0, n; at < gguf->size; at += n) {
+		n = gguf->size - at < PROGRESS_BYTES ? gguf->size - at : PROGRESS_BYTES;
+		checksum = model_checksum_add(checksum, gguf->data + at, n);
+		if (progress)
 			fprintf(stderr, "\rloading %s (%llu MB) %3u %%%s", slash != NULL ? slash + 1 : gguf->path,
-				(unsigned long long)(all / 1000000), (unsigned int)(100 * done / all),
-				done == all ? "\n" : "");
-			reported = done;
-		}
-	(void)sink;
+				(unsigned long long)(gguf->size / 1000000), (unsigned int)(100 * (at + n) / gguf->size),
+				at + n == gguf->size ? "\n" : "");
+	}
+	return checksum;
 }
 
 struct model *
@@ -200,7 +208,7 @@ model_create(const struct gguf *gguf, bool progress)
 	model_read_heads(gguf, model);
 	model->layers = xcalloc(model->n_layers, sizeof(*model->layers));
 	model_load_tensors(gguf, model);
-	model_prefetch(gguf, progress);
+	model->checksum = model_read_file(gguf, progress);
 	return model;
 }
 

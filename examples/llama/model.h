@@ -31,10 +31,11 @@ struct model {
 	struct matrix embedding, output; /* [n_vocabulary][n_embedding]; the same matrix if the file ties them */
 	const float *output_norm;
 	struct model_layer *layers;
+	uint64_t checksum; /* of the file: tells files apart, but not one that was made to have the same checksum */
 };
 
 /**
- * model_create - find and check the tensors; read them once, so that later steps do not wait for the disk
+ * model_create - find and check the tensors; read the file once, so that later steps do not wait for the disk
  *
  * @param[in] progress  show progress on stderr
  */
