@@ -46,7 +46,8 @@ contiguous_round(enum paged_dtype dtype, float value)
 }
 
 static bool
-contiguous_open(struct attention *attention, uint64_t *sequence_p)
+contiguous_open(struct attention *attention, const uint32_t *tokens, uint32_t n_tokens, uint64_t *sequence_p,
+		uint32_t *n_found_p)
 {
 	const struct contiguous *contiguous = (struct contiguous *)attention;
 	struct sequence_cache *cache = xcalloc(1, sizeof(*cache));
@@ -54,7 +55,19 @@ contiguous_open(struct attention *attention, uint64_t *sequence_p)
 	cache->k = xcalloc(contiguous->model->n_layers, sizeof(*cache->k));
 	cache->v = xcalloc(contiguous->model->n_layers, sizeof(*cache->v));
 	*sequence_p = (uintptr_t)cache;
+	*n_found_p = 0;
+	(void)tokens;
+	(void)n_tokens;
 	return true;
+}
+
+/* Sequences have arrays of their own, and share nothing. */
+static void
+contiguous_publish(struct attention *attention, const struct attention_tokens *written, uint32_t n)
+{
+	(void)attention;
+	(void)written;
+	(void)n;
 }
 
 static void
@@ -253,6 +266,7 @@ static const struct attention_ops contiguous_ops = {
 	.close = contiguous_close,
 	.plan = contiguous_plan,
 	.run = contiguous_run,
+	.publish = contiguous_publish,
 	.n_pages = contiguous_n_pages,
 };
 

@@ -44,6 +44,7 @@ engine_add(struct engine *engine, struct request *request)
 		die("prompt of %zu tokens: a sequence has at most %u, and the answer needs room", request->n_prompt,
 		    engine->attention->max_length);
 	request->next = NULL;
+	request->added_s = clock_now_s();
 	while (*place != NULL)
 		place = &(*place)->next;
 	*place = request;
@@ -58,6 +59,23 @@ engine_release(struct engine *engine, struct request *request)
 	request->n_cached = 0;
 }
 
+/* False: no room now. */
+static bool
+engine_open(struct engine *engine, struct request *request)
+{
+	uint32_t n_tokens = (uint32_t)request->tokens.n, n_found = 0;
+
+	request->open = engine->attention->ops->open(engine->attention, request->tokens.ids, n_tokens,
+						     &request->sequence, &n_found);
+	if (!request->open)
+		return false;
+	request->n_found = n_found;
+	/* The next token depends on the last one's query, which is computed even if its K and V were found. */
+	request->n_cached = n_found < n_tokens ? n_found : n_tokens - 1;
+	engine->stats.n_found_tokens += request->n_cached;
+	return true;
+}
+
 static void
 engine_admit(struct engine *engine)
 {
@@ -65,9 +83,7 @@ engine_admit(struct engine *engine)
 	       (!engine->preempted || engine->n_running == 0)) {
 		struct request *request = engine->queue;
 
-		if (!request->open)
-			request->open = engine->attention->ops->open(engine->attention, &request->sequence);
-		if (!request->open)
+		if (!request->open && !engine_open(engine, request))
 			return;
 		engine->queue = request->next;
 		engine->running[engine->n_running++] = request;
@@ -129,7 +145,8 @@ engine_choose_rows(struct engine *engine)
 			step->rows[step->n_rows++] =
 				(struct attention_row){ .sequence = request->sequence,
 							.q_len = q_len,
-							.kv_len = (uint32_t)request->n_cached + q_len };
+							.kv_len = (uint32_t)request->n_cached + q_len,
+							.is_written = request->n_cached + q_len <= request->n_found };
 			room -= q_len;
 		}
 }
@@ -191,12 +208,27 @@ engine_add_token(struct engine *engine, struct request *request, uint32_t token)
 
 	token_list_add(&request->tokens, &token, 1);
 	engine->stats.n_tokens++;
+	if (request->tokens.n == request->n_prompt + 1)
+		request->first_token_s = clock_now_s() - request->added_s;
 	last = token == engine->params.end_token || request->tokens.n - request->n_prompt >= request->max_tokens ||
 	       request->tokens.n >= engine->attention->max_length;
 	if (engine->params.token != NULL)
 		engine->params.token(engine->params.argument, request, token, last);
 	if (last)
 		engine_finish(engine, request);
+}
+
+static void
+engine_publish(struct engine *engine)
+{
+	struct attention_tokens written[ENGINE_MAX_RUNNING];
+	struct engine_step *step = &engine->step;
+
+	for (uint32_t r = 0; r < step->n_rows; r++)
+		written[r] = (struct attention_tokens){ .sequence = step->rows[r].sequence,
+							.ids = step->requests[r]->tokens.ids,
+							.n = step->rows[r].kv_len };
+	engine->attention->ops->publish(engine->attention, written, step->n_rows);
 }
 
 static void
@@ -210,6 +242,7 @@ engine_run_step(struct engine *engine)
 	engine_pack(engine, &packed);
 	engine->stats.n_steps++;
 	logits = forward_run(engine->forward, engine->attention, &packed);
+	engine_publish(engine);
 	for (uint32_t r = 0; r < step->n_rows; r++) {
 		struct request *request = step->requests[r];
 

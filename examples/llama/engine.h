@@ -8,6 +8,13 @@
  * continue.  When no row can continue, the youngest of several running requests
  * is preempted: its pages are freed and it is recomputed later.  A single request
  * waits for other processes to free pages.
+ *
+ * A request starts on the longest beginning of its tokens that the cache has (a
+ * prefix cache), and what a step has written is published for other requests.
+ * Published K and V have the bits with which they were computed first.  These
+ * depend on whether their step had few or many tokens of the sequence (decode or
+ * prefill, kernels/kernels.h), so tokens of an answer are the same with and without
+ * the prefix cache, except where two logits are equal up to rounding.
  */
 #ifndef LLAMA_ENGINE_H
 #define LLAMA_ENGINE_H
@@ -27,7 +34,10 @@ struct request {
 	/** Written by the engine. */
 	uint64_t sequence;
 	bool open;
-	size_t n_cached; /* tokens whose K and V are in the cache */
+	size_t n_cached;      /* tokens that need not be computed any more */
+	size_t n_found;       /* tokens with which the sequence started */
+	double added_s;       /* time of engine_add() */
+	double first_token_s; /* seconds from then to the first token of the answer */
 	struct request *next;
 };
 
@@ -44,7 +54,8 @@ struct engine_params {
 #define ENGINE_MAX_RUNNING 64u
 
 struct engine_stats {
-	uint64_t n_prompt_tokens, n_tokens; /* prompt tokens read, answer tokens written */
+	uint64_t n_prompt_tokens, n_tokens; /* prompt tokens computed, answer tokens written */
+	uint64_t n_found_tokens;            /* tokens that were not computed, because the cache had them */
 	uint64_t n_steps;
 	uint32_t peak_pages; /* most that all sequences held together */
 	double seconds;      /* inside engine_run() */

@@ -31,8 +31,11 @@ answer_prompts(const struct options *options)
 	struct report report = { 0 };
 	int status = worker_run(options, 0, NULL, &report);
 
-	fprintf(stderr, "%llu tokens in %.2f s (%.1f tokens/s), %u pages%s\n", (unsigned long long)report.n_tokens,
-		report.seconds, (double)report.n_tokens / report.seconds, report.peak_pages, verdicts[report.verdict]);
+	fprintf(stderr,
+		"%llu tokens in %.2f s (%.1f tokens/s), first after %.2f s, %llu found in the cache, %u pages%s\n",
+		(unsigned long long)report.n_tokens, report.seconds, (double)report.n_tokens / report.seconds,
+		report.first_token_s, (unsigned long long)report.n_found_tokens, report.peak_pages,
+		verdicts[report.verdict]);
 	return status;
 }
 

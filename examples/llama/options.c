@@ -12,7 +12,18 @@
 #include "examples/llama/die.h"
 #include "examples/llama/xalloc.h"
 
-enum kind { KIND_TEXT, KIND_NUMBER, KIND_OPTIONAL, KIND_DTYPE, KIND_PROMPT, KIND_PROMPTS, KIND_FLAG, KIND_PRINT };
+enum kind {
+	KIND_TEXT,
+	KIND_NUMBER,
+	KIND_OPTIONAL,
+	KIND_DTYPE,
+	KIND_PROMPT,
+	KIND_PROMPTS,
+	KIND_FILE,
+	KIND_FLAG,
+	KIND_NOT,
+	KIND_PRINT
+};
 
 static const struct known {
 	const char *name;
@@ -28,6 +39,9 @@ static const struct known {
 	{ "backend", KIND_TEXT, offsetof(struct options, backend), 0, 0, 0 },
 	{ "prompt", KIND_PROMPT, 0, 0, 0, 0 },
 	{ "prompts", KIND_PROMPTS, 0, 0, 0, 0 },
+	{ "system", KIND_FILE, offsetof(struct options, system), 0, 0, 0 },
+	{ "no-prefix-cache", KIND_NOT, offsetof(struct options, prefix_cache), 0, 0, 0 },
+	{ "salt", KIND_TEXT, offsetof(struct options, salt), 0, 0, 0 },
 	{ "chat", KIND_FLAG, offsetof(struct options, chat), 0, 0, 0 },
 	{ "workers", KIND_NUMBER, offsetof(struct options, n_workers), 1, 256, 0 },
 	{ "max-tokens", KIND_NUMBER, offsetof(struct options, max_tokens), 1, 1u << 24, 0 },
@@ -55,6 +69,9 @@ static const char help[] =
 	"  --backend NAME       memory of that pool: host or cuda (default: host)\n"
 	"  --prompt TEXT        a prompt; may be repeated\n"
 	"  --prompts FILE       one prompt per line\n"
+	"  --system FILE        system prompt (default: that of the model's chat template)\n"
+	"  --no-prefix-cache    compute whole prompts, and publish nothing\n"
+	"  --salt TEXT          share prefixes only with processes that give the same text\n"
 	"  --chat               talk in the terminal\n"
 	"  --workers N          N processes, each with a share of the prompts\n"
 	"  --max-tokens N       longest answer (default: 256)\n"
@@ -136,6 +153,30 @@ options_read_prompts(struct options *options, const char *path)
 	fclose(file);
 }
 
+/* The text of a file, without newlines at its end. */
+static char *
+options_read_file(const char *name, const char *path)
+{
+	FILE *file = fopen(path, "r");
+	char *text = NULL;
+	size_t size = 0;
+	ssize_t n;
+
+	if (file == NULL)
+		die("--%s %s: %s", name, path, strerror(errno));
+	n = getdelim(&text, &size, '\0', file);
+	if (ferror(file))
+		die("--%s %s: %s", name, path, strerror(errno));
+	if (n > 0 && text[n - 1] == '\0')
+		die("--%s %s: it has a zero byte", name, path);
+	while (n > 0 && text[n - 1] == '\n')
+		text[--n] = '\0';
+	if (n <= 0)
+		die("--%s %s: it is empty", name, path);
+	fclose(file);
+	return text;
+}
+
 static void
 options_set(struct options *options, const struct known *option, const char *value)
 {
@@ -144,6 +185,9 @@ options_set(struct options *options, const struct known *option, const char *val
 	switch (option->kind) {
 	case KIND_FLAG:
 		*(bool *)to = true;
+		break;
+	case KIND_NOT:
+		*(bool *)to = false;
 		break;
 	case KIND_TEXT:
 		*(const char **)to = value;
@@ -160,6 +204,10 @@ options_set(struct options *options, const struct known *option, const char *val
 		break;
 	case KIND_PROMPTS:
 		options_read_prompts(options, value);
+		break;
+	case KIND_FILE:
+		free(*(char **)to);
+		*(char **)to = options_read_file(option->name, value);
 		break;
 	case KIND_PRINT:
 		fputs(strcmp(option->name, "help") == 0 ? help : "paged-llama " PACKAGE_VERSION "\n", stdout);
@@ -183,6 +231,9 @@ options_check(struct options *options)
 		die("nothing to answer: give --prompt, --prompts or --chat");
 	if (options->compare_rounds > 0 && (options->chat || options->n_workers > 0))
 		die("--compare excludes --chat and --workers");
+	/* Its rounds read the same prompts again and again. */
+	if (options->compare_rounds > 0)
+		options->prefix_cache = false;
 	if (options->n_workers > options->n_prompts)
 		die("%zu prompts for %u workers: each worker needs one", options->n_prompts, options->n_workers);
 	if (options->kill_worker != OPTIONS_KILL_NONE && options->kill_worker >= options->n_workers)
@@ -211,6 +262,7 @@ options_parse(int argc, char **argv, struct options *options)
 				     .n_threads = 1,
 				     .max_tokens = 256,
 				     .max_running = 8,
+				     .prefix_cache = true,
 				     .kill_worker = OPTIONS_KILL_NONE };
 	die_status = EXIT_WRONG_OPTIONS;
 	while ((option = getopt_long(argc, argv, "", long_options, NULL)) >= 0) {
@@ -232,4 +284,5 @@ options_free(struct options *options)
 	for (size_t i = 0; i < options->n_prompts; i++)
 		free(options->prompts[i]);
 	free(options->prompts);
+	free(options->system);
 }

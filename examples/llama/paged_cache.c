@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "examples/llama/paged_cache.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +21,10 @@ struct paged_cache {
 	struct paged_batch *batch;
 	struct paged_batch_row *rows; /* [max_rows] */
 	uint32_t n_tokens;            /* of the plan */
+	bool shares;                  /* sequences start on published prefixes, and are published */
+	uint8_t salt[PAGED_DIGEST_SIZE];
+	struct paged_prefix *prefixes;   /* [max_rows] */
+	struct paged_publish *publishes; /* [max_rows] */
 	enum paged_dtype dtype;
 	struct device *device; /* of a pool in a GPU's memory */
 };
@@ -33,16 +38,47 @@ paged_cache_check(const struct paged_cache *cache, enum paged_status status)
 
 /* --------------------------------------------------------------- sequences */
 
+static struct paged_prefix
+paged_cache_prefix(const struct paged_cache *cache, const uint32_t *tokens, uint32_t n_tokens)
+{
+	return (struct paged_prefix){
+		.struct_size = sizeof(struct paged_prefix), .salt = cache->salt, .tokens = tokens, .n_tokens = n_tokens
+	};
+}
+
 static bool
-paged_cache_open(struct attention *attention, uint64_t *sequence_p)
+paged_cache_open(struct attention *attention, const uint32_t *tokens, uint32_t n_tokens, uint64_t *sequence_p,
+		 uint32_t *n_found_p)
 {
 	struct paged_cache *cache = (struct paged_cache *)attention;
-	struct paged_seq_params params = { .pool = cache->pool };
-	enum paged_status status = paged_seq_create(cache->client, 1, &params, sequence_p);
+	struct paged_prefix prefix = paged_cache_prefix(cache, tokens, n_tokens);
+	struct paged_start start = { .prefix = cache->shares ? &prefix : NULL, .reserve = n_tokens };
+	enum paged_status status = paged_seq_start(cache->pool, 1, &start, sequence_p, n_found_p);
 
 	if (status != PAGED_ERR_FULL)
 		paged_cache_check(cache, status);
 	return status == PAGED_OK;
+}
+
+static void
+paged_cache_publish(struct attention *attention, const struct attention_tokens *written, uint32_t n)
+{
+	struct paged_cache *cache = (struct paged_cache *)attention;
+	enum paged_status status;
+
+	if (!cache->shares)
+		return;
+	for (uint32_t i = 0; i < n; i++) {
+		cache->prefixes[i] = paged_cache_prefix(cache, written[i].ids, written[i].n);
+		cache->publishes[i] =
+			(struct paged_publish){ .seq = written[i].sequence, .prefix = &cache->prefixes[i] };
+	}
+	/* The library sends what is not published yet; on a GPU, as soon as the stream has come so far. */
+	status = paged_batch_publish(cache->batch, n, cache->publishes);
+	if (status == PAGED_ERR_UNSUPPORTED) /* the pool has publish = no */
+		cache->shares = false;
+	else
+		paged_cache_check(cache, status);
 }
 
 static void
@@ -75,7 +111,8 @@ paged_cache_plan(struct attention *attention, const struct attention_row *rows, 
 	for (uint32_t r = 0; r < n_rows; r++) {
 		cache->rows[r] = (struct paged_batch_row){ .seq = rows[r].sequence,
 							   .q_len = rows[r].q_len,
-							   .kv_len = rows[r].kv_len };
+							   .kv_len = rows[r].kv_len,
+							   .flags = rows[r].is_written ? PAGED_ROW_NO_APPEND : 0 };
 		cache->n_tokens += rows[r].q_len;
 	}
 	do
@@ -128,6 +165,7 @@ static const struct attention_ops paged_cache_ops = {
 	.close = paged_cache_close,
 	.plan = paged_cache_plan,
 	.run = paged_cache_run,
+	.publish = paged_cache_publish,
 	.n_pages = paged_cache_n_pages,
 };
 
@@ -205,6 +243,16 @@ paged_cache_check_shape(struct paged_cache *cache)
 		cache->device = device_open(info.base);
 }
 
+static void
+paged_cache_make_salt(struct paged_cache *cache, const struct options *options)
+{
+	char checksum[17];
+
+	snprintf(checksum, sizeof(checksum), "%016llx", (unsigned long long)cache->model->checksum);
+	paged_salt(cache->salt, 3,
+		   (const char *const[]){ "paged-llama", checksum, options->salt != NULL ? options->salt : "" });
+}
+
 struct attention *
 paged_cache_create(const struct model *model, const struct options *options, struct thread_pool *thread_pool,
 		   const char *name)
@@ -217,8 +265,12 @@ paged_cache_create(const struct model *model, const struct options *options, str
 	cache->base.ops = &paged_cache_ops;
 	cache->model = model;
 	cache->rows = xcalloc(options->max_running, sizeof(*cache->rows));
+	cache->prefixes = xcalloc(options->max_running, sizeof(*cache->prefixes));
+	cache->publishes = xcalloc(options->max_running, sizeof(*cache->publishes));
 	paged_cache_attach(cache, options, thread_pool, name);
 	paged_cache_check_shape(cache);
+	paged_cache_make_salt(cache, options);
+	paged_cache_share(&cache->base, options->prefix_cache);
 	paged_cache_check(cache, paged_batch_create(cache->pool, &params, &cache->batch));
 	if (cache->device != NULL)
 		paged_cache_check(cache, paged_batch_stream(cache->batch, device_stream(cache->device)));
@@ -239,8 +291,16 @@ paged_cache_destroy(struct attention *attention)
 	device_close(cache->device);
 	paged_pool_close(cache->pool);
 	paged_client_close(cache->client);
+	free(cache->publishes);
+	free(cache->prefixes);
 	free(cache->rows);
 	free(cache);
+}
+
+void
+paged_cache_share(struct attention *attention, bool on)
+{
+	((struct paged_cache *)attention)->shares = on;
 }
 
 enum paged_dtype

@@ -2,9 +2,13 @@
 /**
  * paged_cache.h - K and V in the pages of a pool, through libpagedclient
  *
- * An engine needs only these steps to keep its cache in pagedd(8): create a
- * sequence, plan a step, append and attend once per layer, erase.  plan()
- * reserves pages some steps ahead.
+ * An engine needs only these steps to keep its cache in pagedd(8): start a
+ * sequence, plan a step, append and attend once per layer, publish, erase.
+ * plan() reserves pages some steps ahead.
+ *
+ * With options.prefix_cache, a sequence starts on the longest published prefix of
+ * its tokens.  Prefixes are those of the same model file (its checksum) and of the
+ * same options.salt.
  */
 #ifndef LLAMA_PAGED_CACHE_H
 #define LLAMA_PAGED_CACHE_H
@@ -28,6 +32,9 @@ struct attention *paged_cache_create(const struct model *model, const struct opt
 
 /** paged_cache_destroy - leave the session; takes NULL */
 void paged_cache_destroy(struct attention *attention);
+
+/** paged_cache_share - turn the prefix cache on or off for sequences that are opened from now on */
+void paged_cache_share(struct attention *attention, bool on);
 
 /** paged_cache_dtype - element type of the pool's K and V */
 enum paged_dtype paged_cache_dtype(const struct attention *attention);

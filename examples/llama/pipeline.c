@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "examples/llama/chat_template.h"
+#include "examples/llama/die.h"
 
 void
 pipeline_load(struct pipeline *pipeline, const struct options *options, bool progress)
@@ -13,6 +14,12 @@ pipeline_load(struct pipeline *pipeline, const struct options *options, bool pro
 	pipeline->gguf = gguf_open(options->model);
 	pipeline->tokenizer = tokenizer_create(pipeline->gguf);
 	pipeline->system = chat_template_system(pipeline->gguf);
+	if (options->system != NULL) {
+		free(pipeline->system);
+		pipeline->system = strdup(options->system);
+		if (pipeline->system == NULL)
+			die("no memory for a system prompt of %zu bytes", strlen(options->system));
+	}
 	pipeline->model = model_create(pipeline->gguf, progress && isatty(STDERR_FILENO));
 }
 

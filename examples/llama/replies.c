@@ -176,10 +176,12 @@ replies_report(const struct replies *replies, const struct report *report)
 	if (file == NULL)
 		die("%s: no memory for the report", path);
 	fprintf(file,
-		"{\"worker\": %u, \"pid\": %u, \"prompts\": %u, \"prompt_tokens\": %llu, \"tokens\": %llu, "
-		"\"seconds\": %.6f, \"pages\": %u, \"equal\": %s, \"answers\": [",
+		"{\"worker\": %u, \"pid\": %u, \"prompts\": %u, \"prompt_tokens\": %llu, \"found_tokens\": %llu, "
+		"\"tokens\": %llu, \"first_token_seconds\": %.6f, \"seconds\": %.6f, \"pages\": %u, \"equal\": %s, "
+		"\"answers\": [",
 		report->worker, report->pid, report->n_prompts, (unsigned long long)report->n_prompt_tokens,
-		(unsigned long long)report->n_tokens, report->seconds, report->peak_pages, verdicts[report->verdict]);
+		(unsigned long long)report->n_found_tokens, (unsigned long long)report->n_tokens, report->first_token_s,
+		report->seconds, report->peak_pages, verdicts[report->verdict]);
 	for (size_t i = 0; i < replies->n; i++) {
 		const struct request *request = &replies->requests[i];
 
@@ -218,8 +220,11 @@ replies_run(struct pipeline *pipeline, const struct options *options, uint32_t w
 				   .n_prompts = (uint32_t)replies.n,
 				   .n_prompt_tokens = stats.n_prompt_tokens,
 				   .n_tokens = stats.n_tokens,
+				   .n_found_tokens = stats.n_found_tokens,
 				   .seconds = stats.seconds,
 				   .peak_pages = stats.peak_pages };
+	for (size_t i = 0; i < replies.n; i++)
+		report->first_token_s += replies.requests[i].first_token_s / (double)replies.n;
 	if (options->verify)
 		report->verdict = replies_verify(&replies);
 	if (options->report != NULL)

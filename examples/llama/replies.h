@@ -15,7 +15,9 @@ struct report {
 	uint32_t worker;
 	uint32_t pid;
 	uint32_t n_prompts;
-	uint64_t n_prompt_tokens, n_tokens; /* prompt tokens read, answer tokens written */
+	uint64_t n_prompt_tokens, n_tokens; /* prompt tokens computed, answer tokens written */
+	uint64_t n_found_tokens;            /* tokens that the prefix cache had */
+	double first_token_s;               /* mean time of a prompt until its first token */
 	double seconds;
 	uint32_t peak_pages;
 	enum verdict verdict;

@@ -68,9 +68,10 @@ print_worker(uint32_t number, const struct worker *worker)
 	const struct report *report = &worker->report;
 
 	if (worker->reported)
-		printf("worker %-3u  %7u  %6llu  %8.1f  %5u  %s\n", number, report->n_prompts,
+		printf("worker %-3u  %7u  %6llu  %8.1f  %6.2f s  %5llu  %5u  %s\n", number, report->n_prompts,
 		       (unsigned long long)report->n_tokens, (double)report->n_tokens / report->seconds,
-		       report->peak_pages, verdicts[report->verdict]);
+		       report->first_token_s, (unsigned long long)report->n_found_tokens, report->peak_pages,
+		       verdicts[report->verdict]);
 	else if (WIFSIGNALED(worker->status))
 		printf("worker %-3u  killed by signal %d (%s)\n", number, WTERMSIG(worker->status),
 		       strsignal(WTERMSIG(worker->status)));
@@ -81,24 +82,25 @@ print_worker(uint32_t number, const struct worker *worker)
 static void
 print_summary(const struct worker *workers, uint32_t n)
 {
-	uint64_t n_tokens = 0;
+	uint64_t n_tokens = 0, n_found = 0;
 	uint32_t n_prompts = 0, n_pages = 0;
 	double seconds = 0;
 
-	printf("%10s  %7s  %6s  %8s  %5s  %s\n", "", "prompts", "tokens", "tokens/s", "pages",
-	       "equal to a private cache");
+	printf("%10s  %7s  %6s  %8s  %8s  %5s  %5s  %s\n", "", "prompts", "tokens", "tokens/s", "first", "found",
+	       "pages", "equal to a private cache");
 	for (uint32_t i = 0; i < n; i++) {
 		print_worker(i, &workers[i]);
 		if (!workers[i].reported)
 			continue;
 		n_prompts += workers[i].report.n_prompts;
 		n_tokens += workers[i].report.n_tokens;
+		n_found += workers[i].report.n_found_tokens;
 		n_pages += workers[i].report.peak_pages;
 		seconds = workers[i].report.seconds > seconds ? workers[i].report.seconds : seconds;
 	}
 	if (seconds > 0)
-		printf("%-10s  %7u  %6llu  %8.1f  %5u\n", "all", n_prompts, (unsigned long long)n_tokens,
-		       (double)n_tokens / seconds, n_pages);
+		printf("%-10s  %7u  %6llu  %8.1f  %8s  %5llu  %5u\n", "all", n_prompts, (unsigned long long)n_tokens,
+		       (double)n_tokens / seconds, "", (unsigned long long)n_found, n_pages);
 }
 
 int

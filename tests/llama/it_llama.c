@@ -100,7 +100,7 @@ static void
 run_case(struct attention *attention, unsigned int number, struct score *score)
 {
 	struct golden_llama golden;
-	uint32_t *tokens, n;
+	uint32_t *tokens, n, n_found;
 	uint64_t sequence;
 
 	golden_llama_read(number, &golden);
@@ -108,7 +108,7 @@ run_case(struct attention *attention, unsigned int number, struct score *score)
 	tokens = malloc((golden.n_prompt + golden.n_greedy) * sizeof(*tokens));
 	memcpy(tokens, golden.prompt, golden.n_prompt * sizeof(*tokens));
 	memcpy(tokens + golden.n_prompt, golden.greedy, golden.n_greedy * sizeof(*tokens));
-	it_require(attention->ops->open(attention, &sequence));
+	it_require(attention->ops->open(attention, tokens, n, &sequence, &n_found));
 	/* The forced steps go one chunk: at most 64 logits are wanted of it. */
 	for (uint32_t start = 0, end; start < n; start = end) {
 		uint32_t limit = start < golden.n_prompt - 1 ? (uint32_t)golden.n_prompt - 1 : n;

@@ -143,6 +143,15 @@ open_pages(uint32_t n_pages)
 	return open_pages_on("host", n_pages);
 }
 
+static struct attention *
+open_prefix_cache(const char *backend, uint32_t n_pages)
+{
+	struct attention *pages = open_pages_on(backend, n_pages);
+
+	paged_cache_share(pages, true);
+	return pages;
+}
+
 /* Prompts of different lengths, some longer than a step. */
 static void
 fill_request(struct request *request, unsigned int number)
@@ -257,6 +266,88 @@ Test(engine, full_pool_keeps_answers)
 	paged_cache_destroy(few);
 }
 
+/* Prompts 2 to 6 have 25 to 69 tokens: 1 to 4 whole pages.  Pages of their answers are found too, by longer prompts. */
+static void
+check_prefix_cache(const char *backend)
+{
+	struct attention *pages = open_prefix_cache(backend, 64), *plain = contiguous_create(model, PAGED_F32, NULL);
+	struct request first[5], second[5], longer, reference[5];
+	struct engine_stats stats;
+
+	stats = answer(pages, MAX_RUNNING, 2, 5, first);
+	cr_assert_eq(stats.n_found_tokens, 0);
+	stats = answer(pages, MAX_RUNNING, 2, 5, second);
+	cr_assert_eq(stats.n_found_tokens, 16 + 32 + 32 + 48 + 64);
+	cr_assert_eq(stats.n_prompt_tokens, 25 + 36 + 47 + 58 + 69 - 192);
+	answer(plain, 1, 2, 5, reference);
+	for (unsigned int i = 0; i < 5; i++) {
+		expect_equal(&first[i], &reference[i], "first");
+		expect_equal(&second[i], &reference[i], "from the prefix cache");
+	}
+	/* 69 tokens and 26 of the answer, of which the last has no K and V: 5 pages. */
+	longer = (struct request){ .tokens = second[4].tokens, .n_prompt = second[4].tokens.n, .max_tokens = 1 };
+	stats = engine_answer(forward, pages, &(struct engine_params){ .max_running = 1, .end_token = UINT32_MAX },
+			      &longer, 1);
+	cr_assert_eq(stats.n_found_tokens, 80);
+	second[4].tokens = longer.tokens;
+	free_requests(first, 5);
+	free_requests(second, 5);
+	free_requests(reference, 5);
+	contiguous_destroy(plain);
+	paged_cache_destroy(pages);
+}
+
+Test(engine, prefix_cache_gives_the_same_answers)
+{
+	check_prefix_cache("host");
+}
+
+Test(engine, prefix_cache_on_cuda_gives_the_same_answers)
+{
+	cr_assert(fake_cuda_load(), "%s", dlerror());
+	check_prefix_cache("cuda");
+}
+
+/* Only the last token's query is computed. */
+Test(engine, whole_prompt_is_found)
+{
+	struct attention *pages = open_prefix_cache("host", 64);
+	struct engine_params params = { .max_running = 1, .end_token = UINT32_MAX };
+	struct request requests[3];
+	struct engine_stats stats;
+
+	for (unsigned int i = 0; i < 3; i++) {
+		fill_request(&requests[i], 6);
+		requests[i].n_prompt = requests[i].tokens.n = 48;
+		paged_cache_share(pages, i < 2);
+		stats = engine_answer(forward, pages, &params, &requests[i], 1);
+		cr_assert_eq(stats.n_found_tokens, i == 1 ? 47 : 0);
+		cr_assert_eq(stats.n_prompt_tokens, i == 1 ? 1 : 48);
+		cr_assert(requests[i].first_token_s > 0 && requests[i].first_token_s < stats.seconds);
+		expect_equal(&requests[i], &requests[0], "whole prompt");
+	}
+	free_requests(requests, 3);
+	paged_cache_destroy(pages);
+}
+
+/* Published pages of earlier answers give way to new ones. */
+Test(engine, prefix_cache_in_a_full_pool_keeps_answers)
+{
+	struct attention *few = open_prefix_cache("host", 8), *many = open_pages(256);
+	struct request twice[2][5], roomy[5];
+
+	answer(many, MAX_RUNNING, 0, 5, roomy);
+	for (unsigned int round = 0; round < 2; round++) {
+		answer(few, MAX_RUNNING, 0, 5, twice[round]);
+		for (unsigned int i = 0; i < 5; i++)
+			expect_equal(&twice[round][i], &roomy[i], "full pool");
+		free_requests(twice[round], 5);
+	}
+	free_requests(roomy, 5);
+	paged_cache_destroy(many);
+	paged_cache_destroy(few);
+}
+
 /* Over the fake driver; rows share steps, and wait for pages. */
 Test(engine, cuda_gives_the_hosts_answers)
 {
@@ -359,7 +450,7 @@ Test(engine, answers_end_at_max_length)
 Test(engine, logits_do_not_depend_on_the_batch)
 {
 	struct attention *pages = open_pages(64);
-	uint32_t tokens[STEP_TOKENS], positions[STEP_TOKENS], logit_tokens[4];
+	uint32_t tokens[STEP_TOKENS], positions[STEP_TOKENS], logit_tokens[4], n_found;
 	struct attention_row rows[4];
 	float alone[4][N_VOCABULARY];
 	const float *logits;
@@ -371,7 +462,7 @@ Test(engine, logits_do_not_depend_on_the_batch)
 		for (uint32_t r = 0; r < 4; r++) {
 			n = together ? n : 0;
 			rows[r] = (struct attention_row){ .q_len = 2 + r, .kv_len = 2 + r };
-			cr_assert(pages->ops->open(pages, &rows[r].sequence));
+			cr_assert(pages->ops->open(pages, NULL, 0, &rows[r].sequence, &n_found));
 			for (uint32_t i = 0; i < 2 + r; i++, n++) {
 				tokens[n] = 5 * r + i;
 				positions[n] = i;
@@ -394,6 +485,39 @@ Test(engine, logits_do_not_depend_on_the_batch)
 	paged_cache_destroy(pages);
 }
 
+/* 40 tokens, of which the second sequence computes the last 8: enough query rows for the prefill algorithm. */
+Test(engine, logits_do_not_depend_on_the_prefix_cache)
+{
+	struct attention *pages = open_prefix_cache("host", 64);
+	uint32_t tokens[40], positions[40], n_found, logit_token;
+	float computed[N_VOCABULARY];
+	const float *logits = NULL;
+	struct attention_row row;
+	uint64_t sequence;
+	bool waits;
+
+	for (uint32_t i = 0; i < 40; i++)
+		tokens[i] = positions[i] = i;
+	for (uint32_t round = 0; round < 2; round++) {
+		cr_assert(pages->ops->open(pages, tokens, 40, &sequence, &n_found));
+		cr_assert_eq(n_found, round * 32);
+		for (uint32_t start = n_found, n; start < 40; start += n) {
+			n = 40 - start < STEP_TOKENS ? 40 - start : STEP_TOKENS;
+			row = (struct attention_row){ .sequence = sequence, .q_len = n, .kv_len = start + n };
+			cr_assert(pages->ops->plan(pages, &row, 1, &waits));
+			logit_token = n - 1;
+			logits = forward_run(
+				forward, pages,
+				&(struct forward_step){ n, tokens + start, positions + start, 1, &logit_token });
+			pages->ops->publish(pages, &(struct attention_tokens){ sequence, tokens, start + n }, 1);
+		}
+		if (round == 0)
+			memcpy(computed, logits, sizeof(computed));
+	}
+	cr_assert_eq(memcmp(logits, computed, sizeof(computed)), 0);
+	paged_cache_destroy(pages);
+}
+
 /* A sequence's only token is its own result: V, rounded to what a pool would keep. */
 static void
 check_rounding(enum paged_dtype dtype, const float (*pairs)[2], uint32_t n)
@@ -401,11 +525,13 @@ check_rounding(enum paged_dtype dtype, const float (*pairs)[2], uint32_t n)
 	struct attention *plain = contiguous_create(model, dtype, NULL);
 	float q[N_HEADS * HEAD_DIM] = { 0 }, kv[N_KV_HEADS * HEAD_DIM] = { 0 }, out[N_HEADS * HEAD_DIM];
 	struct attention_row row = { .q_len = 1, .kv_len = 1 };
+	uint32_t n_found;
 	bool waits;
 
 	for (uint32_t i = 0; i < n; i++)
 		kv[i] = pairs[i][0];
-	cr_assert(plain->ops->open(plain, &row.sequence) && plain->ops->plan(plain, &row, 1, &waits));
+	cr_assert(plain->ops->open(plain, NULL, 0, &row.sequence, &n_found) &&
+		  plain->ops->plan(plain, &row, 1, &waits));
 	plain->ops->run(plain, 0, q, q, kv, out);
 	for (uint32_t i = 0; i < n; i++)
 		cr_assert_eq(out[i], pairs[i][1], "%a is %a, %a expected", (double)pairs[i][0], (double)out[i],
