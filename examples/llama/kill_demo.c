@@ -67,8 +67,8 @@ kill_demo_run(const struct options *options, pid_t pid)
 		if (clock_now_s() - worker_start > RETURN_LIMIT_S)
 			die("--kill: session %u still has %u pages %.0f s after its process was killed", entry.session,
 			    entry.n_pages + entry.n_quarantined, RETURN_LIMIT_S);
-	printf("kill -9 worker %u in mid-answer: its %u pages were free again after %.1f ms\n", options->kill_worker,
-	       n_pages, (clock_now_s() - worker_start) * 1e3);
+	printf("kill -9 worker %u in mid-answer: its %u pages were free or cached again after %.1f ms\n",
+	       options->kill_worker, n_pages, (clock_now_s() - worker_start) * 1e3);
 	fflush(stdout);
 	paged_client_close(client);
 }

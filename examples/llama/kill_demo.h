@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * kill_demo.h - shows that a killed worker's pages become free
+ * kill_demo.h - shows that a killed worker's pages become free, or cached if it had published them
  */
 #ifndef LLAMA_KILL_DEMO_H
 #define LLAMA_KILL_DEMO_H

@@ -30,7 +30,8 @@ stop(struct it_daemon *daemon)
 
 	output = it_command(&code, check);
 	it_require(code == 0, "%s", output);
-	it_require(strstr(output, "256 pages = 256 free + 0 referenced + 0 cached + 0 quarantined: holds") != NULL,
+	it_require(strstr(output, " free + 0 referenced + ") != NULL &&
+			   strstr(output, " + 0 quarantined: holds") != NULL,
 		   "%s", output);
 	it_daemon_stop(daemon);
 }
