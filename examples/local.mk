@@ -16,6 +16,9 @@ noinst_PROGRAMS += %D%/share_prefix
 %C%_share_prefix_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
 %C%_share_prefix_LDADD = client/libpagedclient.la
 
+# A system prompt for tools/quickstart.
+EXTRA_DIST += %D%/llama/assistant.txt
+
 if ENABLE_DEMO
 # A worker that runs a Llama model.  Everything but main.c is in a convenience
 # library that the tests link too.
@@ -55,6 +58,8 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 	%D%/llama/repl.h \
 	%D%/llama/replies.c \
 	%D%/llama/replies.h \
+	%D%/llama/share_demo.c \
+	%D%/llama/share_demo.h \
 	%D%/llama/string_table.c \
 	%D%/llama/string_table.h \
 	%D%/llama/thread_pool.c \

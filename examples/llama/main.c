@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* paged-llama: parses options, then runs one of four modes. */
+/* paged-llama: parses options, then runs one of its modes. */
 #include <stdio.h>
 
 #include "examples/llama/die.h"
 #include "examples/llama/options.h"
 #include "examples/llama/pipeline.h"
 #include "examples/llama/repl.h"
+#include "examples/llama/share_demo.h"
 #include "examples/llama/workers.h"
 
 static void
@@ -50,6 +51,8 @@ main(int argc, char **argv)
 		print_geometry(&options);
 	else if (options.chat)
 		repl_run(&options);
+	else if (options.share)
+		status = share_demo_run(&options);
 	else if (options.n_workers > 0)
 		status = workers_run(&options);
 	else

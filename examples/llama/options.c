@@ -42,6 +42,7 @@ static const struct known {
 	{ "system", KIND_FILE, offsetof(struct options, system), 0, 0, 0 },
 	{ "no-prefix-cache", KIND_NOT, offsetof(struct options, prefix_cache), 0, 0, 0 },
 	{ "salt", KIND_TEXT, offsetof(struct options, salt), 0, 0, 0 },
+	{ "share", KIND_FLAG, offsetof(struct options, share), 0, 0, 0 },
 	{ "chat", KIND_FLAG, offsetof(struct options, chat), 0, 0, 0 },
 	{ "workers", KIND_NUMBER, offsetof(struct options, n_workers), 1, 256, 0 },
 	{ "max-tokens", KIND_NUMBER, offsetof(struct options, max_tokens), 1, 1u << 24, 0 },
@@ -81,10 +82,11 @@ static const char help[] =
 	"  --compare[=N]        then time N rounds (default: 3) that alternate with a private cache\n"
 	"  --report FILE        append a line of JSON for each process\n"
 	"  --kill N             SIGKILL worker N in mid-answer; time until its pages are free\n"
+	"  --share              each worker answers alone, then from the prefix cache; compare both\n"
 	"  --print-geometry     print the pool section of pagedd.conf for the model\n"
 	"  --help, --version\n"
 	"\n"
-	"Exit status: 0 done, 1 failed, 2 wrong options, 3 answers differ (--verify).\n";
+	"Exit status: 0 done, 1 failed, 2 wrong options, 3 answers differ (--verify, --share).\n";
 
 static uint32_t
 options_parse_number(const struct known *option, const char *text)
@@ -234,6 +236,12 @@ options_check(struct options *options)
 	/* Its rounds read the same prompts again and again. */
 	if (options->compare_rounds > 0)
 		options->prefix_cache = false;
+	if (options->share && (options->n_workers < 2 || options->n_prompts != options->n_workers))
+		die("--share needs at least 2 workers and one prompt for each; there are %u and %zu",
+		    options->n_workers, options->n_prompts);
+	if (options->share && (options->verify || options->report != NULL || !options->prefix_cache ||
+			       options->kill_worker != OPTIONS_KILL_NONE))
+		die("--share excludes --verify, --report, --no-prefix-cache and --kill");
 	if (options->n_workers > options->n_prompts)
 		die("%zu prompts for %u workers: each worker needs one", options->n_prompts, options->n_workers);
 	if (options->kill_worker != OPTIONS_KILL_NONE && options->kill_worker >= options->n_workers)
