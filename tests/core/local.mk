@@ -9,3 +9,21 @@ check_LTLIBRARIES += %D%/libcore_faults.la
 %C%_libcore_faults_la_SOURCES = $(core_libcore_la_SOURCES) common/fault.c
 %C%_libcore_faults_la_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_FAULTS
 %C%_unit_core_faults_LDADD = %D%/libcore_faults.la $(LDADD)
+
+# Searches while the index changes: all sources compiled with interruptions between atomic accesses (race_step.h), and
+# once more with ThreadSanitizer, which knows no fences (-Wno-tsan) and excludes other sanitizers.
+UNIT_TESTS += %D%/unit_prefix_race
+RACE_SOURCES = %D%/unit_prefix_race.c %D%/race_step.h $(core_libcore_la_SOURCES) $(common_libcommon_la_SOURCES)
+RACE_CPPFLAGS = $(AM_CPPFLAGS) -include tests/core/race_step.h
+%C%_unit_prefix_race_SOURCES = $(RACE_SOURCES)
+%C%_unit_prefix_race_CPPFLAGS = $(RACE_CPPFLAGS)
+%C%_unit_prefix_race_CFLAGS = $(AM_CFLAGS) -Wno-shadow
+%C%_unit_prefix_race_LDADD = -lpthread
+if !ENABLE_SANITIZERS
+UNIT_TESTS += %D%/unit_prefix_race_tsan
+%C%_unit_prefix_race_tsan_SOURCES = $(RACE_SOURCES)
+%C%_unit_prefix_race_tsan_CPPFLAGS = $(RACE_CPPFLAGS)
+%C%_unit_prefix_race_tsan_CFLAGS = $(AM_CFLAGS) -Wno-shadow -Wno-tsan -Wno-unknown-warning-option -fsanitize=thread
+%C%_unit_prefix_race_tsan_LDFLAGS = $(AM_LDFLAGS) -fsanitize=thread
+%C%_unit_prefix_race_tsan_LDADD = -lpthread
+endif
