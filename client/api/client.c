@@ -56,7 +56,7 @@ client_create(void)
 		return NULL;
 	client->serial = error_serial();
 	client->open_status = PAGED_ERR_INVALID;
-	client->publish = malloc(sizeof(*client->publish)); /* touched by programs that publish */
+	client->publish = calloc(1, sizeof(*client->publish)); /* touched by programs that publish */
 	if (client->publish == NULL)
 		goto err_free;
 	if (!guard_init(&client->guard))
