@@ -109,8 +109,9 @@ IT_TEST_LIMIT(workers_share_a_pool, 300)
 	it_require(strstr(output, "         | The capital of France\n") != NULL, "%s", output);
 	it_require(strstr(output, "  yes\n") != NULL && strstr(output, "  no\n") == NULL, "%s", output);
 	output = it_pagedctl(&code, "check", NULL);
-	it_require(code == 0 && strstr(output, " 0 referenced + 0 cached + 0 quarantined: holds") != NULL, "%s",
-		   output);
+	it_require(code == 0 && strstr(output, " free + 0 referenced + ") != NULL &&
+			   strstr(output, " cached + 0 quarantined: holds") != NULL,
+		   "%s", output);
 	it_daemon_stop(&daemon);
 }
 
