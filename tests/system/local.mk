@@ -20,6 +20,7 @@ IT_TESTS += \
 	%D%/it_posts \
 	%D%/it_prefix \
 	%D%/it_prefix_full \
+	%D%/it_prefix_hostile \
 	%D%/it_prefix_wait \
 	%D%/it_prefixes \
 	%D%/it_quantised \
