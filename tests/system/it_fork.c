@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/support/random.h"
@@ -159,11 +160,40 @@ IT_TEST(worker_is_killed_at_random_in_a_tree)
 		it_fork(&child, tree_repeatedly, NULL);
 		it_receive(child.from, &word, 1);
 		usleep((useconds_t)random_below(&random, 20000));
+		it_require(waitpid(child.pid, NULL, WNOHANG) == 0, "the worker has failed");
 		it_kill(&child);
 		prompt_wait_unused(&observer, 5000);
 		worker_check_pool(&observer);
 	}
 	worker_close(&observer);
+	it_daemon_stop(&daemon);
+}
+
+/* What was written before the fork belongs to both: neither can write it, and each goes on by itself. */
+IT_TEST(neither_parent_nor_child_writes_shared_pages)
+{
+	struct prompt prompt = prompt_make(PROMPT_SEED, LENGTH), own[2] = { prompt, prompt };
+	struct worker_fixture worker;
+	struct it_daemon daemon;
+	paged_seq_id seq[2];
+
+	it_daemon_start(&daemon, PROMPT_POOL(""), NULL, NULL);
+	worker_open(&worker, NULL, 0);
+	seq[0] = worker_create_seq(&worker, LENGTH);
+	prompt_write(&worker, seq[0], &prompt, 0, LENGTH);
+	it_require(prompt_info(&worker, seq[0], NULL).writable_from == 0);
+	seq[1] = fork_at(&worker, seq[0], LENGTH);
+	for (uint32_t i = 0; i < 2; i++) {
+		it_require(prompt_info(&worker, seq[i], NULL).writable_from == 32, "sequence %u", i);
+		worker_ok(&worker, worker_plan(&worker, seq[i], 31, LENGTH, 0));
+		worker_expect(&worker, worker_append(&worker, 0, 31, LENGTH, 1), PAGED_ERR_PERM);
+		/* The page that is not full is each one's own. */
+		child_write(&worker, seq[i], &own[i], 32, 40, i);
+	}
+	for (uint32_t i = 0; i < 2; i++)
+		prompt_verify(&worker, seq[i], &own[i], 40);
+	prompt_expect_pages(&worker, WORKER_PAGES - 12, 12, 0);
+	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
 

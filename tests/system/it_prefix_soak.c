@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/support/random.h"
@@ -186,16 +187,16 @@ static void
 soak_worker(int from, int to, void *argument)
 {
 	struct soak soak = { .random = *(uint64_t *)argument };
-	char word = 'e';
+	char word;
 
-	(void)from;
 	worker_open(&soak.worker, NULL, 0);
 	for (uint32_t i = 0; i < N_OPERATIONS; i++)
 		soak_operation(&soak);
 	for (uint32_t i = 0; i < soak.n_held; i++)
 		prompt_verify(&soak.worker, soak.held[i].seq, &soak.held[i].prompt, soak.held[i].prompt.n);
 	it_note("%u starts shared pages, %u requests found the pool full", soak.n_shared, soak.n_full);
-	it_send(to, &word, 1);
+	it_send(to, "e", 1);
+	it_receive(from, &word, 1);
 	worker_close(&soak.worker);
 }
 
@@ -230,12 +231,14 @@ IT_TEST_LIMIT(random_use_with_kills, 240)
 		uint32_t k = (uint32_t)random_below(&random, N_WORKERS);
 
 		usleep((useconds_t)random_below(&random, 40000));
+		it_require(waitpid(children[k].pid, NULL, WNOHANG) == 0, "worker %u has failed", k);
 		it_kill(&children[k]);
 		it_fork(&children[k], soak_worker, &(uint64_t){ random_bits(random, seeds++) });
 		check_while_changing(&observer);
 	}
 	for (uint32_t i = 0; i < N_WORKERS; i++) {
 		it_receive(children[i].from, &word, 1);
+		it_send(children[i].to, "c", 1);
 		it_join(&children[i]);
 	}
 	prompt_wait_unused(&observer, 5000);
