@@ -2,6 +2,7 @@
 /* Prefixes that processes publish and share: twins, deaths, eviction between match and start, salts and keys. */
 #include "config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,7 +70,10 @@ publisher(int from, int to, void *argument)
 	worker_close(&worker);
 }
 
-/* vLLM's maybe_evict_cached_block: two chains of the same content, of which one is the index's. */
+/*
+ * vLLM's maybe_evict_cached_block: two chains of the same content, of which one is the index's.  LMCache's
+ * store_and_lookup, store_retrieve_verify: a third process finds it and has the writers' bits.
+ */
 IT_TEST(twins_publish_the_same_prefix)
 {
 	struct prompt prompt = prompt_make(PROMPT_SEED, LENGTH);
@@ -162,16 +166,24 @@ IT_TEST(twin_publishes_again_after_eviction)
 	it_daemon_stop(&daemon);
 }
 
+struct reference_wait {
+	struct worker_fixture *observer;
+	uint32_t n_referenced;
+};
+
 static bool
-has_no_references(void *observer)
+are_referenced(void *argument)
 {
-	return worker_pool_entry(observer, "test").n_referenced == 0;
+	const struct reference_wait *wait = argument;
+
+	return worker_pool_entry(wait->observer, "test").n_referenced == wait->n_referenced;
 }
 
 static void
-wait_unreferenced(struct worker_fixture *observer)
+wait_referenced(struct worker_fixture *observer, uint32_t n)
 {
-	it_require(it_wait(has_no_references, observer, 5000));
+	it_require(it_wait(are_referenced, &(struct reference_wait){ observer, n }, 5000), "%u pages are referenced",
+		   worker_pool_entry(observer, "test").n_referenced);
 }
 
 IT_TEST(publisher_killed_before_publish)
@@ -186,7 +198,7 @@ IT_TEST(publisher_killed_before_publish)
 	it_fork(&child, publisher, NULL);
 	worker_step(&child);
 	it_kill(&child);
-	wait_unreferenced(&observer);
+	wait_referenced(&observer, 0);
 	prompt_expect_pages(&observer, WORKER_PAGES - N_PAGES, 0, 0);
 	it_require(worker_pool_entry(&observer, "test").n_quarantined == N_PAGES);
 	it_require(prompt_match(&observer, &prompt) == 0);
@@ -195,30 +207,36 @@ IT_TEST(publisher_killed_before_publish)
 	it_daemon_stop(&daemon);
 }
 
-/* Published pages need no quarantine: they are used while the dead worker's other pages wait. */
+/*
+ * Published pages need no quarantine: they are used while the dead worker's other pages wait.  LMCache's
+ * disconnect_reclaim: a worker that lives keeps what it has.
+ */
 IT_TEST(publisher_killed_after_publish)
 {
-	struct prompt prompt = prompt_make(PROMPT_SEED, LENGTH);
+	struct prompt prompt = prompt_make(PROMPT_SEED, LENGTH), other = prompt_make(1, WORKER_PAGE_SIZE);
 	struct worker_fixture worker;
 	struct it_daemon daemon;
 	struct it_worker child;
+	paged_seq_id seq, kept;
 	uint32_t n_shared;
-	paged_seq_id seq;
 
 	it_daemon_start(&daemon, PROMPT_POOL("quarantine = 1s"), NULL, NULL);
 	worker_open(&worker, NULL, 0);
+	kept = worker_create_seq(&worker, WORKER_PAGE_SIZE);
+	prompt_write(&worker, kept, &other, 0, WORKER_PAGE_SIZE);
 	it_fork(&child, publisher, NULL);
 	worker_step(&child);
 	worker_step(&child);
 	it_kill(&child);
-	wait_unreferenced(&worker);
-	prompt_expect_pages(&worker, WORKER_PAGES - N_PAGES, 0, N_PUBLISHED);
+	wait_referenced(&worker, 1);
+	prompt_expect_pages(&worker, WORKER_PAGES - N_PAGES - 1, 1, N_PUBLISHED);
 	it_require(worker_pool_entry(&worker, "test").n_quarantined == 1, "the page that is not full");
 	seq = prompt_start(&worker, &prompt, &n_shared);
 	it_require(n_shared == PUBLISHED);
 	prompt_verify(&worker, seq, &prompt, PUBLISHED);
+	prompt_verify(&worker, kept, &other, WORKER_PAGE_SIZE);
 	it_require(worker_pool_entry(&worker, "test").n_quarantined == 1);
-	worker_ok(&worker, paged_seq_erase(worker.client, 1, &seq));
+	worker_ok(&worker, paged_seq_erase(worker.client, 2, (paged_seq_id[]){ seq, kept }));
 	prompt_wait_unused(&worker, 5000);
 	prompt_expect_pages(&worker, WORKER_PAGES - N_PUBLISHED, 0, N_PUBLISHED);
 	worker_close(&worker);
@@ -341,6 +359,45 @@ IT_TEST(identities_do_not_match_each_other)
 	worker_ok(&worker, paged_prefix_match(worker.pool, &prefix[3], &n_tokens));
 	it_require(n_tokens == 8, "another image: %u", n_tokens);
 	worker_check_pool(&worker);
+	worker_close(&worker);
+	it_daemon_stop(&daemon);
+}
+
+static void
+log_take(void *argument, enum paged_log_level level, const char *text)
+{
+	char *last = argument;
+
+	if (level == PAGED_LOG_WARNING)
+		snprintf(last, 256, "%s", text);
+}
+
+/* Two forks publish the pages that they share as different prompts: a page stands for one prefix. */
+IT_TEST(forks_cannot_publish_a_page_twice)
+{
+	struct prompt prompt = prompt_make(PROMPT_SEED, LENGTH), other = prompt_make(1, LENGTH);
+	struct paged_client_params params = worker_params("two prompts");
+	struct worker_fixture worker;
+	struct it_daemon daemon;
+	paged_seq_id seq, child;
+	char text[256] = "";
+
+	params.log = log_take;
+	params.log_argument = text;
+	it_daemon_start(&daemon, PROMPT_POOL(""), NULL, NULL);
+	worker_open(&worker, &params, 0);
+	seq = worker_create_seq(&worker, LENGTH);
+	prompt_write(&worker, seq, &prompt, 0, LENGTH);
+	worker_ok(&worker, paged_batch_fork(worker.batch, 1, &seq, (uint32_t[]){ LENGTH }, &child));
+	it_require(prompt_publish(&worker, seq, &prompt, 16) == 16);
+	it_require(prompt_publish(&worker, child, &other, LENGTH) == 0);
+	prompt_publish(&worker, child, &other, LENGTH);
+	it_require(strstr(text, "is published already, as part of another prefix") != NULL, "%s", text);
+	it_require(prompt_match(&worker, &other) == 0 && prompt_match(&worker, &prompt) == 16);
+	/* Under its own name, the child publishes the rest. */
+	it_require(prompt_publish(&worker, child, &prompt, LENGTH) == PUBLISHED);
+	it_require(prompt_match(&worker, &prompt) == PUBLISHED);
+	prompt_expect_pages(&worker, WORKER_PAGES - N_PAGES - 1, N_PAGES + 1, 0);
 	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
