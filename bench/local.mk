@@ -5,6 +5,8 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/base.h \
 	%D%/bench_mod.c \
 	%D%/bench_mod.h \
+	%D%/cached_pool.c \
+	%D%/cached_pool.h \
 	%D%/gpu.c \
 	%D%/gpu.h \
 	%D%/gpu_reader.h \
@@ -35,6 +37,9 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/report.h \
 	%D%/rounds.c \
 	%D%/rounds.h \
+	%D%/sharing_core.c \
+	%D%/sharing_core.h \
+	%D%/sharing_limits.c \
 	%D%/stream_kernels.c \
 	%D%/stream_kernels.h \
 	%D%/suite.h \
@@ -49,11 +54,12 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/suite_prefill.c \
 	%D%/suite_remote_masks.c \
 	%D%/suite_scale.c \
+	%D%/suite_sharing.c \
 	%D%/torch.c \
 	%D%/torch.h
 %C%_paged_bench_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(ZMQ_CFLAGS) $(JANSSON_CFLAGS) \
 	-DBENCH_PEERS='"$(abs_srcdir)/%D%/peers"'
-%C%_paged_bench_LDADD = client/libpagedclient.la kernels/libkernels.la common/libcommon.la $(ZMQ_LIBS) $(JANSSON_LIBS) -lpthread -lm
+%C%_paged_bench_LDADD = client/libpagedclient.la core/libcore.la kernels/libkernels.la common/libcommon.la $(ZMQ_LIBS) $(JANSSON_LIBS) -lpthread -lm
 %C%_paged_bench_LDADD += kernels/libimages.la -ldl
 EXTRA_DIST += %D%/torch_ratios.json %D%/figures.svg %D%/gpu_reader.cu %D%/measure %D%/plot_peers.py %D%/plots.py %D%/table.py \
 	%D%/peers/README.md %D%/peers/peer_table.py %D%/peers/cpu_torch.py %D%/peers/gpu_torch.py \

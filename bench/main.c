@@ -17,7 +17,7 @@
 static const struct bench_suite *const suites[] = {
 	&bench_suite_append,  &bench_suite_compile, &bench_suite_control,      &bench_suite_decode,
 	&bench_suite_gpu,     &bench_suite_limits,  &bench_suite_masks,        &bench_suite_mods,
-	&bench_suite_prefill, &bench_suite_scale,   &bench_suite_remote_masks,
+	&bench_suite_prefill, &bench_suite_scale,   &bench_suite_remote_masks, &bench_suite_sharing,
 };
 
 static bool

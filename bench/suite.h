@@ -115,6 +115,7 @@ extern const struct bench_suite bench_suite_masks;
 extern const struct bench_suite bench_suite_mods;
 extern const struct bench_suite bench_suite_prefill;
 extern const struct bench_suite bench_suite_scale;
+extern const struct bench_suite bench_suite_sharing;
 extern const struct bench_suite bench_suite_remote_masks;
 
 #endif
