@@ -39,6 +39,8 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/rounds.h \
 	%D%/sharing_core.c \
 	%D%/sharing_core.h \
+	%D%/sharing_daemon.c \
+	%D%/sharing_daemon.h \
 	%D%/sharing_limits.c \
 	%D%/stream_kernels.c \
 	%D%/stream_kernels.h \

@@ -8,6 +8,7 @@
 #include "bench/machine.h"
 #include "bench/rounds.h"
 #include "bench/sharing_core.h"
+#include "bench/sharing_daemon.h"
 #include "bench/suite.h"
 
 #define LIMIT_S 60
@@ -172,21 +173,33 @@ group_run(struct bench_report *report, const struct group *group, size_t n_sizes
 	bench_rounds(report, cases, n, LIMIT_S);
 }
 
+static bool
+group_chosen(const struct bench_report *report, const char *name)
+{
+	return report->options->only == NULL || strstr(name, report->options->only) != NULL;
+}
+
 static void
 suite_sharing_run(struct bench_report *report)
 {
-	size_t n_sizes = report->options->quick ? 2 : BENCH_N(sizes), n_run = 0;
-	const char *only = report->options->only;
+	size_t n_sizes = report->options->quick ? 2 : BENCH_N(sizes), n_chosen = 0;
 
-	sizes_open(n_sizes);
+	/* The daemon starts before the pools take memory. */
+	if (group_chosen(report, SHARING_REQUESTS))
+		sharing_requests_run(report);
+	if (group_chosen(report, SHARING_DECODE))
+		sharing_decode_run(report);
 	for (size_t i = 0; i < BENCH_N(groups); i++)
-		if (only == NULL || strstr(groups[i].name, only) != NULL) {
+		n_chosen += group_chosen(report, groups[i].name);
+	if (n_chosen > 0)
+		sizes_open(n_sizes);
+	for (size_t i = 0; i < BENCH_N(groups); i++)
+		if (group_chosen(report, groups[i].name))
 			group_run(report, &groups[i], n_sizes);
-			n_run++;
-		}
-	sizes_close(n_sizes);
-	if (n_run == 0)
-		bench_die("suite sharing has no group %s", only);
+	if (n_chosen > 0)
+		sizes_close(n_sizes);
+	if (report->n_results == 0)
+		bench_die("suite sharing has no group %s", report->options->only);
 }
 
 const struct bench_suite bench_suite_sharing = {
