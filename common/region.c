@@ -272,11 +272,11 @@ region_free_wait(const struct region_header *header, uint32_t seen, uint32_t tim
 void
 region_free_wake(const struct region_header *header, uint32_t *last)
 {
-	uint32_t n_free = atomic_load_explicit(&header->n_free, memory_order_relaxed);
+	uint32_t n_available = region_available_pages(header);
 
-	if (n_free > *last)
+	if (n_available > *last)
 		region_futex_wake(&header->n_free);
-	*last = n_free;
+	*last = n_available;
 }
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the low word of ring_head is at its address");

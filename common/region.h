@@ -365,9 +365,9 @@ void region_pause(unsigned int n);
 void region_free_wait(const struct region_header *header, uint32_t seen, uint32_t timeout_ms);
 
 /**
- * region_free_wake - wake all waiters of region_free_wait() if n_free has grown since the last call
+ * region_free_wake - wake all waiters of region_free_wait() if more pages are free or cached than at the last call
  *
- * @param[in,out] last  n_free at the last call; the owner stores it
+ * @param[in,out] last  free and cached pages at the last call; the owner stores it
  */
 void region_free_wake(const struct region_header *header, uint32_t *last);
 

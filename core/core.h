@@ -288,15 +288,18 @@ enum paged_status core_seq_publish(struct core *core, uint32_t session, uint32_t
 				   const struct core_publish *publishes, uint32_t *n_published,
 				   struct paged_error *error);
 
+/** Most pins of a pool. */
+#define CORE_MAX_PINS 1024u
+
 /**
  * core_prefix_pin - evict the chain that ends with a node only after all pages that are not pinned
  *
  * A pin ends after `seconds`, or when it is replaced by another of the same node; 0 seconds: ends it now.  The chains
- * of all pins have at most the pool's pin_limit pages in all.
+ * of all pins have at most the pool's pin_limit pages in all, and a pool has at most CORE_MAX_PINS pins.
  *
  * @param[out] n_pages_p  pages of the chain
  * @retval PAGED_ERR_STALE  the node is gone, or one before it
- * @retval PAGED_ERR_LIMIT  the pool's pin_limit, or seconds above a year
+ * @retval PAGED_ERR_LIMIT  the pool's pin_limit, CORE_MAX_PINS, or seconds above a year
  * @retval PAGED_ERR_RANGE, PAGED_ERR_NOENT, PAGED_ERR_NOMEM
  */
 enum paged_status core_prefix_pin(struct core *core, uint32_t pool, uint32_t page, uint64_t serial, uint32_t seconds,

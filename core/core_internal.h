@@ -90,7 +90,7 @@ struct core_pool {
 	uint32_t n_referenced;
 	uint32_t n_cached;
 	uint32_t n_quarantined;
-	uint32_t n_free_woken; /* n_free at the last region_free_wake() */
+	uint32_t n_free_woken; /* pages that were free or cached at the last region_free_wake() */
 	uint64_t ring_woken;   /* ring_head at the last region_ring_wake() */
 	uint32_t n_changes;    /* nested core_pool_change_begin() */
 
@@ -394,8 +394,11 @@ void lru_make_room(struct core_pool *pool, uint64_t n_pages);
 
 /* pin.c */
 
-/** pins_expire - end the pins whose deadline has passed; returns the number of nodes that they named */
-uint32_t pins_expire(struct core *core, struct core_pool *pool);
+/** pins_have_expired - true: the deadline of a pin has passed */
+bool pins_have_expired(const struct core *core, const struct core_pool *pool);
+
+/** pins_expire - end such pins, until they named `budget` nodes; returns how many nodes they named */
+uint32_t pins_expire(const struct core *core, struct core_pool *pool, uint32_t budget);
 void pins_free(struct core_pool *pool);
 
 /* request.c: checks and totals that requests have in common */

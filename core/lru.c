@@ -161,8 +161,9 @@ core_tick(struct core *core, uint32_t budget)
 		struct core_pool *pool = core->pools[i];
 		uint32_t n_free = core_pool_n_free(pool), n_lacking, n_expired;
 
-		n_expired = pins_expire(core, pool);
+		n_expired = pins_expire(core, pool, budget);
 		budget -= n_expired < budget ? n_expired : budget;
+		more = more || pins_have_expired(core, pool);
 		if (n_free >= pool->free_pages || pool->lru.coldest == NONE)
 			continue;
 		n_lacking = pool->free_pages - n_free;

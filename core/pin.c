@@ -95,6 +95,9 @@ pin_add(struct core_pool *pool, struct pool_pin *pin, struct paged_error *error)
 {
 	struct pool_pin *pins;
 
+	if (pool->n_pins == CORE_MAX_PINS)
+		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s has %u pins, the most that a pool may have",
+				  pool->name, CORE_MAX_PINS);
 	if (pin->n_nodes > pool->pin_limit - pool->n_pin_nodes)
 		return paged_fail(error, PAGED_ERR_LIMIT,
 				  "pool %s: a pin of %u pages, with %u of other pins, exceeds pin-limit (%u)",
@@ -158,16 +161,20 @@ pin_first(const struct core_pool *pool)
 	return first;
 }
 
+bool
+pins_have_expired(const struct core *core, const struct core_pool *pool)
+{
+	return pool->n_pins > 0 && pool->pins[pin_first(pool)].deadline_ms <= core->now_ms;
+}
+
 uint32_t
-pins_expire(struct core *core, struct core_pool *pool)
+pins_expire(const struct core *core, struct core_pool *pool, uint32_t budget)
 {
 	uint32_t n = 0;
 
-	while (pool->n_pins > 0) {
+	while (n < budget && pins_have_expired(core, pool)) {
 		uint32_t first = pin_first(pool);
 
-		if (pool->pins[first].deadline_ms > core->now_ms)
-			break;
 		n += pool->pins[first].n_nodes;
 		pin_end(pool, first);
 	}

@@ -191,6 +191,45 @@ Test(core_eviction, pinned_while_in_use)
 	expect_cached(0, "0 1");
 }
 
+/* A tick ends as many pins as its budget allows, one at least; the others end in the next. */
+Test(core_eviction, pins_expire_in_steps)
+{
+	struct sharing_found first, second;
+
+	core_set_now(core_fixture.core, 1000);
+	first = cache_prefix(0, "aaaa");
+	second = cache_prefix(0, "bbbb");
+	expect_ok(sharing_pin(0, &first, 5));
+	expect_ok(sharing_pin(0, &second, 6));
+	core_set_now(core_fixture.core, 9000);
+	cr_assert(core_tick(core_fixture.core, 1));
+	expect_pinned(0, "1");
+	cr_assert(!core_tick(core_fixture.core, 1));
+	expect_pinned(0, "");
+	expect_cached(0, "0 1");
+}
+
+Test(core_eviction, pins_are_limited)
+{
+	const struct core_pool_params params = {
+		.name = "pins",
+		.n_pages = CORE_MAX_PINS + 1,
+		.page_size = 2,
+		.n_slots = 1,
+		.max_length = 2,
+		.publish = true,
+		.pin_limit = 2 * CORE_MAX_PINS,
+	};
+	uint32_t pool = core_fixture_add(&core_fixture, &params);
+
+	for (uint32_t i = 0; i <= CORE_MAX_PINS; i++) {
+		const char text[] = { (char)('A' + i % 32), (char)('A' + i / 32), '\0' };
+		struct sharing_found found = cache_prefix(pool, text);
+
+		cr_assert_eq(sharing_pin(pool, &found, 10), i < CORE_MAX_PINS ? PAGED_OK : PAGED_ERR_LIMIT, "%u", i);
+	}
+}
+
 Test(core_eviction, pin_limit)
 {
 	struct sharing_found found = cache_prefix(0, "aaaabbbb"), other = cache_prefix(0, "ccccdddd");
