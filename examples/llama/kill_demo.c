@@ -29,24 +29,27 @@ find_session(struct paged_client *client, pid_t pid)
 	return found;
 }
 
-/* Wait until the session has reserved pages a second time, after those for the prompt.  Returns its number of pages. */
+/*
+ * Wait until the session reserves more pages for the same sequences, which began with those for their prompts.
+ * Returns its number of pages.
+ */
 static uint32_t
 wait_for_answer(struct paged_client *client, pid_t pid)
 {
 	double end = clock_now_s() + GROWTH_LIMIT_S;
-	uint32_t n_pages = 0, n_prompt_pages = 0;
+	struct paged_session_entry before = { 0 }, now = { 0 };
 	siginfo_t ended = { 0 };
 
-	while (n_prompt_pages == 0 || n_pages <= n_prompt_pages) {
+	while (before.n_pages == 0 || now.n_pages <= before.n_pages) {
 		if (clock_now_s() > end || waitid(P_PID, (id_t)pid, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
 		    ended.si_pid != 0)
 			die("--kill: process %d ended or took no more pages before it could be killed", (int)pid);
-		n_pages = find_session(client, pid).n_pages;
-		if (n_prompt_pages == 0)
-			n_prompt_pages = n_pages;
+		now = find_session(client, pid);
+		if (now.n_sequences != before.n_sequences)
+			before = now;
 		usleep(POLL_INTERVAL_US);
 	}
-	return n_pages;
+	return now.n_pages;
 }
 
 void

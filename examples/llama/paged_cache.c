@@ -53,8 +53,16 @@ paged_cache_open(struct attention *attention, const uint32_t *tokens, uint32_t n
 	struct paged_cache *cache = (struct paged_cache *)attention;
 	struct paged_prefix prefix = paged_cache_prefix(cache, tokens, n_tokens);
 	struct paged_start start = { .prefix = cache->shares ? &prefix : NULL, .reserve = n_tokens };
-	enum paged_status status = paged_seq_start(cache->pool, 1, &start, sequence_p, n_found_p);
+	enum paged_status status;
 
+	/* With room for the first tokens of the answer, so that the first plan sends no request. */
+	if (start.reserve + RESERVE_AHEAD <= attention->max_length)
+		start.reserve += RESERVE_AHEAD;
+	status = paged_seq_start(cache->pool, 1, &start, sequence_p, n_found_p);
+	if (status == PAGED_ERR_FULL) {
+		start.reserve = n_tokens;
+		status = paged_seq_start(cache->pool, 1, &start, sequence_p, n_found_p);
+	}
 	if (status != PAGED_ERR_FULL)
 		paged_cache_check(cache, status);
 	return status == PAGED_OK;
