@@ -18,12 +18,15 @@ static_assert(WIRE_MAX_LISTS - WIRE_PUBLISH_SIZE > PAGED_MAX_PAGE_SIZE * sizeof(
 	      "an empty message has room for a page");
 static_assert(WIRE_MAX_PUBLISH_TOKENS >= PAGED_MAX_PAGE_SIZE, "an empty message has room for a page");
 
-/* Pages of which each takes page_bytes and may have an extra, such that they fit the message. */
+/*
+ * Pages of which each takes page_bytes and may have an extra, such that they fit the message.  The message's `keys` is
+ * not set before its first page.
+ */
 static uint32_t
 publish_message_room(const struct publish_message *message, uint32_t page_size, bool keys, bool extras)
 {
 	size_t used = message->n * WIRE_PUBLISH_SIZE + message->n_tokens * sizeof(uint32_t) +
-		      message->n_extras * (message->keys ? WIRE_EXTRA_SIZE : EXTRA_BYTES) + WIRE_PUBLISH_SIZE;
+		      message->n_extras * (keys ? WIRE_EXTRA_SIZE : EXTRA_BYTES) + WIRE_PUBLISH_SIZE;
 	size_t page_bytes = (keys ? WIRE_EXTRA_SIZE : page_size * sizeof(uint32_t)) + (extras ? EXTRA_BYTES : 0);
 	uint32_t n = WIRE_MAX_PUBLISH_PAGES - message->n_pages;
 
@@ -72,7 +75,11 @@ publish_message_add(struct publish_message *message, const struct prefix_source 
 enum paged_status
 publish_message_send(struct paged_client *client, const struct publish_message *message, struct paged_error *error)
 {
-	const struct owner_publish publish = {
+	struct owner_publish publish;
+
+	if (message->n == 0)
+		return PAGED_OK;
+	publish = (struct owner_publish){
 		.n = message->n,
 		.specs = message->specs,
 		.n_tokens = message->n_tokens,
@@ -81,8 +88,7 @@ publish_message_send(struct paged_client *client, const struct publish_message *
 		.extra_page = message->extra_page,
 		.extra = (const uint8_t(*)[WIRE_EXTRA_SIZE])message->extra,
 	};
-
-	return message->n > 0 ? client->owner->ops->publish(client->owner, &publish, error) : PAGED_OK;
+	return client->owner->ops->publish(client->owner, &publish, error);
 }
 
 static bool
