@@ -150,7 +150,7 @@ find_prefetch_nodes(const struct region_view *view, const uint64_t *hashes, uint
 		key = (const uint8_t *)region_block_key(view, link - 1);
 		__builtin_prefetch(region_node(view, link - 1));
 		__builtin_prefetch(key);
-		__builtin_prefetch(key + view->key_stride - 1);
+		__builtin_prefetch(key + REGION_EXTRA_SIZE + view->page_size * sizeof(uint32_t) - 1);
 	}
 }
 

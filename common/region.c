@@ -27,13 +27,13 @@ region_place(uint64_t *at, uint64_t size)
 	return here;
 }
 
-/* At least one bucket per page, so that most buckets have at most one node. */
+/* At least two buckets per page: a search that visits a wrong node first waits for two misses of the cache. */
 static uint32_t
 region_n_buckets(uint32_t n_pages)
 {
 	uint32_t n = 1;
 
-	while (n < n_pages && n < 1u << 31)
+	while (n < 2ull * n_pages && n < 1u << 31)
 		n *= 2;
 	return n;
 }
@@ -63,8 +63,11 @@ region_lay_out(const struct region_params *params, struct region_header *header)
 	header->table_stride = ((entries * sizeof(uint32_t) + 63) / 64 | 1) * 64;
 	header->slot_stride = sizeof(struct region_slot);
 	header->page_stride = sizeof(struct region_page);
-	header->node_stride = sizeof(struct region_node);
-	header->key_stride = (REGION_EXTRA_SIZE + params->page_size * (uint32_t)sizeof(uint32_t) + 7) & ~7u;
+	/* A node and its block key are read together, so they share cache lines and a page of memory. */
+	header->node_stride =
+		(uint32_t)(sizeof(struct region_node) + REGION_EXTRA_SIZE + params->page_size * sizeof(uint32_t) + 63) &
+		~63u;
+	header->key_stride = header->node_stride;
 	header->n_buckets = params->publish ? region_n_buckets(params->n_pages) : 0;
 	header->ring_entries = REGION_RING_ENTRIES;
 
@@ -77,7 +80,7 @@ region_lay_out(const struct region_params *params, struct region_header *header)
 	header->pages_offset = region_place(&at, (uint64_t)params->n_pages * header->page_stride);
 	header->tables_offset = region_place(&at, tables_size);
 	header->nodes_offset = region_place(&at, (uint64_t)params->n_pages * header->node_stride);
-	header->keys_offset = region_place(&at, (uint64_t)params->n_pages * header->key_stride);
+	header->keys_offset = header->nodes_offset + sizeof(struct region_node);
 	header->buckets_offset = region_place(&at, (uint64_t)header->n_buckets * sizeof(uint32_t));
 	header->ring_offset = region_place(&at, (uint64_t)header->ring_entries * sizeof(struct region_ring_entry));
 	header->total_size = at;

@@ -8,9 +8,9 @@
  * same major version may enlarge the records.
  *
  *   [header][slots: n_slots x slot_stride][pages: n_pages x page_stride]
- *   [page tables: n_slots x table_stride][nodes: n_pages x node_stride]
- *   [block keys: n_pages x key_stride][buckets: n_buckets x 4]
- *   [ring: ring_entries x 32]
+ *   [page tables: n_slots x table_stride]
+ *   [nodes, each followed by its block key: n_pages x node_stride]
+ *   [buckets: n_buckets x 4][ring: ring_entries x 32]
  *
  * Each slot has one page table.  Its entries at or past the slot's capacity
  * are meaningless.  Memory that was never written reads as zero and uses no
@@ -108,7 +108,7 @@ struct region_header {
 	uint64_t ring_offset;
 	uint32_t node_stride;  /* bytes */
 	uint32_t key_stride;   /* bytes */
-	uint32_t n_buckets;    /* 0, or a power of two of at least n_pages */
+	uint32_t n_buckets;    /* 0, or a power of two: 2^31, or at least twice n_pages */
 	uint32_t ring_entries; /* a power of two */
 	uint64_t seed;         /* of the hash of a prefix's first page */
 

@@ -90,7 +90,7 @@ node_prefetch(const struct core_pool *pool, uint32_t page)
 
 	__builtin_prefetch(region_node(&pool->view, page), 1);
 	__builtin_prefetch(key, 1);
-	__builtin_prefetch(key + pool->view.key_stride - 1, 1);
+	__builtin_prefetch(key + REGION_EXTRA_SIZE + pool->view.page_size * sizeof(uint32_t) - 1, 1);
 	__builtin_prefetch(&pool->pages[page], 1);
 	__builtin_prefetch(region_page(&pool->view, page), 1);
 }
