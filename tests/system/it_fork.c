@@ -2,7 +2,6 @@
 /* Forks in real processes: trees of forks whose worker is killed at each step, beams, speculative tokens. */
 #include "config.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>

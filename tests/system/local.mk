@@ -21,6 +21,7 @@ IT_TESTS += \
 	%D%/it_prefix \
 	%D%/it_prefix_full \
 	%D%/it_prefix_hostile \
+	%D%/it_prefix_identity \
 	%D%/it_prefix_soak \
 	%D%/it_prefix_wait \
 	%D%/it_prefixes \
