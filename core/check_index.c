@@ -50,7 +50,7 @@ check_node(const struct core_pool *pool, uint32_t page, struct paged_error *erro
 	return PAGED_OK;
 }
 
-/* A list has cached pages only; in `lru`, each is colder than its parent, if that is in the list too. */
+/* A list has cached pages only, each colder than its parent, if that is in the list too. */
 static enum paged_status
 check_list(const struct core_pool *pool, bool pinned, bool *seen, uint32_t *n_p, struct paged_error *error)
 {
@@ -66,7 +66,7 @@ check_list(const struct core_pool *pool, bool pinned, bool *seen, uint32_t *n_p,
 			return paged_fail(error, PAGED_ERR_CORRUPT,
 					  "pool %s: page %u should not be in the list of %s pages", pool->name, page,
 					  pinned ? "pinned" : "cached");
-		if (!pinned && node_is_live(pool, &parent) && seen[parent.page])
+		if (node_is_live(pool, &parent) && seen[parent.page] && (pool->pages[parent.page].n_pins > 0) == pinned)
 			return paged_fail(error, PAGED_ERR_CORRUPT,
 					  "pool %s: page %u would be evicted before its child %u", pool->name,
 					  parent.page, page);

@@ -299,7 +299,7 @@ enum paged_status core_seq_publish(struct core *core, uint32_t session, uint32_t
  *
  * @param[out] n_pages_p  pages of the chain
  * @retval PAGED_ERR_STALE  the node is gone, or one before it
- * @retval PAGED_ERR_LIMIT  the pool's pin_limit, CORE_MAX_PINS, or seconds above a year
+ * @retval PAGED_ERR_LIMIT  the pool's pin_limit, CORE_MAX_PINS, or seconds above 366 days
  * @retval PAGED_ERR_RANGE, PAGED_ERR_NOENT, PAGED_ERR_NOMEM
  */
 enum paged_status core_prefix_pin(struct core *core, uint32_t pool, uint32_t page, uint64_t serial, uint32_t seconds,

@@ -37,8 +37,7 @@ pin_collect(const struct core_pool *pool, struct node_ref last, struct pool_pin 
 	return PAGED_OK;
 }
 
-/* Adds a pin to, or removes it from, the counts of its nodes; a cached node whose count becomes or was 0 changes its
- * list. */
+/* Adds a pin to, or removes it from, the counts of its nodes.  Cached nodes move to the hot end of their list. */
 static void
 pin_count(struct core_pool *pool, const struct pool_pin *pin, bool add)
 {
@@ -48,20 +47,18 @@ pin_count(struct core_pool *pool, const struct pool_pin *pin, bool add)
 	for (uint32_t i = 0; i < pin->n_nodes; i++) {
 		uint32_t page = pin->nodes[i].page;
 		struct pool_page *own = &pool->pages[page];
+		bool changes_list = own->n_pins == (add ? 0 : 1);
 
 		if (!node_is_live(pool, &pin->nodes[i]))
 			continue;
-		if (own->n_pins == (add ? 0 : 1)) {
-			bool cached = page_count(pool, page) == 0;
-
+		if (changes_list) {
 			n_pinned += add ? 1 : -1u;
 			lru_unlist(pool, page);
-			own->n_pins = add;
-			if (cached)
-				lru_touch(pool, page);
-		} else {
-			own->n_pins = add ? own->n_pins + 1 : own->n_pins - 1;
 		}
+		own->n_pins = add ? own->n_pins + 1 : own->n_pins - 1;
+		/* A new pin moves nodes that were pinned before, too: a parent stays hotter than its child. */
+		if ((changes_list || add) && page_count(pool, page) == 0)
+			lru_touch(pool, page);
 	}
 	atomic_store_explicit(&pool->header->n_pinned, n_pinned, memory_order_relaxed);
 	core_pool_change_end(pool);

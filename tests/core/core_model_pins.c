@@ -26,16 +26,13 @@ static void
 pin_begin(struct model_pool *pool, uint32_t n, const struct model_place *chain, uint64_t deadline)
 {
 	struct model_pin *pin = &pool->pins[pool->n_pins];
-	bool newly[MODEL_PAGES];
 
 	model_check(pool->n_pins < MODEL_PINS);
-	for (uint32_t i = 0; i < n; i++)
-		newly[i] = !model_is_pinned(pool, chain[i].page);
 	*pin = (struct model_pin){ .deadline = deadline, .n = n };
 	memcpy(pin->chain, chain, n * sizeof(*chain));
 	pool->n_pins++;
 	for (uint32_t i = 0; i < n; i++)
-		if (newly[i] && model_count(pool, chain[i].page) == 0)
+		if (model_count(pool, chain[i].page) == 0)
 			model_cached_hot(pool, chain[i].page);
 }
 

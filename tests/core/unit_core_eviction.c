@@ -209,6 +209,17 @@ Test(core_eviction, pins_expire_in_steps)
 	expect_cached(0, "0 1");
 }
 
+/* Pinned pages are evicted from their tails too, whichever was pinned first. */
+Test(core_eviction, pinned_tails_go_first)
+{
+	struct sharing_found all = cache_prefix(SHARING_WIDE, "abc"), head = sharing_find(SHARING_WIDE, "ab", NULL);
+
+	expect_ok(sharing_pin(SHARING_WIDE, &head, 10));
+	expect_ok(sharing_pin(SHARING_WIDE, &all, 10));
+	cr_assert_eq(core_prefix_evict(core_fixture.core, SHARING_WIDE, 1), 1);
+	cr_assert_eq(sharing_find(SHARING_WIDE, "abc", NULL).n, 2);
+}
+
 Test(core_eviction, pins_are_limited)
 {
 	const struct core_pool_params params = {
