@@ -26,9 +26,9 @@ owner_log(const struct owner *owner, enum paged_log_level level, const char *for
 void
 owner_log_refused_publish(const struct owner *owner, enum paged_status status, const struct paged_error *error)
 {
+	/* Only the chance to share is lost, and a program that publishes in each step would repeat a warning. */
 	if (status != PAGED_OK)
-		owner_log(owner, status == PAGED_ERR_STALE ? PAGED_LOG_DEBUG : PAGED_LOG_WARNING,
-			  "publish refused: %s: %s", paged_status_text(status), error->text);
+		owner_log(owner, PAGED_LOG_DEBUG, "publish refused: %s: %s", paged_status_text(status), error->text);
 }
 
 enum paged_status
