@@ -239,8 +239,11 @@ uint32_t core_pool_n_free_slots(const struct core_pool *pool);
 /** pages_allocate - take the last n pages of the free list, in list order, with count 1; at least n must be free */
 void pages_allocate(struct core_pool *pool, _Atomic uint32_t *entries, uint32_t n);
 
-/** pages_ref - add a reference to a referenced or cached page */
-void pages_ref(struct core_pool *pool, uint32_t page);
+/** pages_ref - add references to a referenced or cached page */
+void pages_ref(struct core_pool *pool, uint32_t page, uint32_t n_refs);
+
+/** pages_ref_entries - pages_ref() of the pages of n entries */
+void pages_ref_entries(struct core_pool *pool, const _Atomic uint32_t *entries, uint32_t n, uint32_t n_refs);
 
 /**
  * pages_unref - drop one reference of each page
@@ -290,7 +293,10 @@ paged_seq_id page_table_open(struct core_pool *pool, struct core_session *sessio
 /** page_table_grow - extend the page table to n_pages; n_pages exceeds its size, and the difference must be free */
 void page_table_grow(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t n_pages);
 
-/** page_table_share_from - begin an empty page table with the first n pages of another, adding references */
+/**
+ * page_table_share_from - begin an empty page table with the first n pages of another, to which the caller has added
+ * references
+ */
 void page_table_share_from(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t parent,
 			   uint32_t n);
 

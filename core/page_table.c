@@ -194,12 +194,8 @@ page_table_share_from(struct core_pool *pool, struct core_session *session, uint
 	_Atomic uint32_t *table = region_page_table(&pool->view, slot_index);
 	struct region_slot *slot = region_slot(&pool->view, slot_index);
 
-	for (uint32_t i = 0; i < n; i++) {
-		uint32_t page = load_u32(&from[i]);
-
-		pages_ref(pool, page);
-		store_u32(&table[i], page);
-	}
+	for (uint32_t i = 0; i < n; i++)
+		store_u32(&table[i], load_u32(&from[i]));
 	page_table_protect(pool, slot_index, n * pool->view.page_size);
 	atomic_store_explicit(&slot->capacity, n * pool->view.page_size, memory_order_release);
 	session->n_pages += n;

@@ -7,6 +7,9 @@
 
 #include "common/fault.h"
 
+/* Pages whose counts are prefetched while references are added. */
+#define REF_AHEAD 16u
+
 static void
 page_count_store(struct core_pool *pool, uint32_t page, uint32_t count)
 {
@@ -74,7 +77,7 @@ page_quarantine(struct core_pool *pool, struct core_session *session, uint32_t p
 }
 
 void
-pages_ref(struct core_pool *pool, uint32_t page)
+pages_ref(struct core_pool *pool, uint32_t page, uint32_t n_refs)
 {
 	uint32_t count = page_count(pool, page);
 
@@ -84,7 +87,20 @@ pages_ref(struct core_pool *pool, uint32_t page)
 		pool->n_cached--;
 		pool->n_referenced++;
 	}
-	page_count_store(pool, page, count + 1);
+	page_count_store(pool, page, count + n_refs);
+}
+
+void
+pages_ref_entries(struct core_pool *pool, const _Atomic uint32_t *entries, uint32_t n, uint32_t n_refs)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		if (i + REF_AHEAD < n) {
+			uint32_t ahead = atomic_load_explicit(&entries[i + REF_AHEAD], memory_order_relaxed);
+
+			__builtin_prefetch(region_page(&pool->view, ahead), 1);
+		}
+		pages_ref(pool, atomic_load_explicit(&entries[i], memory_order_relaxed), n_refs);
+	}
 }
 
 /* The last reference of a published page is dropped: its K and V were written before, so nothing can be under way. */

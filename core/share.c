@@ -170,7 +170,7 @@ core_seq_start(struct core *core, uint32_t session_id, uint32_t n, const struct 
 	for (uint32_t i = 0; i < n; i++) {
 		core_pool_change_begin(core->pools[starts[i].pool]);
 		for (uint32_t j = 0; j < starts[i].n_pages; j++)
-			pages_ref(core->pools[starts[i].pool], starts[i].pages[j]);
+			pages_ref(core->pools[starts[i].pool], starts[i].pages[j], 1);
 	}
 	for (uint32_t i = 0; i < n; i++)
 		lru_make_room(core->pools[starts[i].pool], core->pools[starts[i].pool]->n_requested);
@@ -219,6 +219,24 @@ fork_copy_published(struct core_pool *pool, uint32_t from, uint32_t to, uint32_t
 	page_table_limit_published(pool, to, n_shared);
 }
 
+/*
+ * Protects the shared pages of the first fork, and of those after it that are equal, and adds their references. Returns
+ * how many forks these are.
+ */
+static uint32_t
+fork_ref(const struct core *core, uint32_t n, const struct seq_fork *forks)
+{
+	struct core_pool *pool = request_pool(core, forks[0].parent);
+	uint32_t slot = PAGED_SEQ_SLOT(forks[0].parent), n_shared = forks[0].n_tokens / pool->view.page_size;
+	uint32_t n_equal = 1;
+
+	while (n_equal < n && forks[n_equal].parent == forks[0].parent && forks[n_equal].n_tokens == forks[0].n_tokens)
+		n_equal++;
+	page_table_protect(pool, slot, n_shared * pool->view.page_size);
+	pages_ref_entries(pool, region_page_table(&pool->view, slot), n_shared, n_equal);
+	return n_equal;
+}
+
 static paged_seq_id
 fork_apply(struct core *core, struct core_session *session, const struct seq_fork *fork)
 {
@@ -227,7 +245,6 @@ fork_apply(struct core *core, struct core_session *session, const struct seq_for
 	paged_seq_id id = page_table_open(pool, session, pool->tags[from]);
 	uint32_t to = PAGED_SEQ_SLOT(id);
 
-	page_table_protect(pool, from, n_shared * pool->view.page_size);
 	page_table_share_from(pool, session, to, from, n_shared);
 	fork_copy_published(pool, from, to, n_shared);
 	if (fork->n_tokens % pool->view.page_size != 0)
@@ -254,8 +271,12 @@ core_seq_fork(struct core *core, uint32_t session_id, uint32_t n, const struct s
 		core_pool_change_begin(request_pool(core, forks[i].parent));
 	for (uint32_t i = 0; i < n; i++)
 		lru_make_room(request_pool(core, forks[i].parent), request_pool(core, forks[i].parent)->n_requested);
-	for (uint32_t i = 0; i < n; i++)
-		children[i] = fork_apply(core, session, &forks[i]);
+	for (uint32_t i = 0; i < n;) {
+		uint32_t n_equal = fork_ref(core, n - i, &forks[i]);
+
+		for (; n_equal > 0; n_equal--, i++)
+			children[i] = fork_apply(core, session, &forks[i]);
+	}
 	for (uint32_t i = 0; i < n; i++)
 		core_pool_change_end(request_pool(core, forks[i].parent));
 	return PAGED_OK;
