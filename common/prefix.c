@@ -137,20 +137,45 @@ prefix_step(const struct region_view *view, const struct prefix_block *block, ui
 	return false;
 }
 
-/* Prefetches what prefix_step() will read for a hash: first the buckets of a batch, then their first nodes. */
+/* The page of a link; page 0 if it is none, so that callers need no branch. */
+static uint32_t
+link_page(const struct region_view *view, uint32_t link)
+{
+	return link - 1 < view->n_pages ? link - 1 : 0;
+}
+
+/* Inlined by force: GCC 12 drops calls of a function that only prefetches, as if it had no effect. */
+static inline __attribute__((always_inline)) void
+node_prefetch_with_key(const struct region_view *view, uint32_t page)
+{
+	const uint8_t *key = (const uint8_t *)region_block_key(view, page);
+
+	__builtin_prefetch(region_node(view, page));
+	__builtin_prefetch(key);
+	__builtin_prefetch(key + REGION_EXTRA_SIZE + view->page_size * sizeof(uint32_t) - 1);
+}
+
+/*
+ * Prefetches what prefix_step() will read for each hash, whose buckets are prefetched already: the first node of the
+ * bucket, and the second one if the first has another hash.  Without a branch: it would often be mispredicted, after it
+ * has waited for the first node.
+ */
 static void
 find_prefetch_nodes(const struct region_view *view, const uint64_t *hashes, uint32_t n)
 {
-	for (uint32_t i = 0; i < n; i++) {
-		uint32_t link = atomic_load_explicit(region_bucket(view, hashes[i]), memory_order_relaxed);
-		const uint8_t *key;
+	uint32_t pages[FIND_BATCH];
 
-		if (link == 0 || link > view->n_pages)
-			continue;
-		key = (const uint8_t *)region_block_key(view, link - 1);
-		__builtin_prefetch(region_node(view, link - 1));
-		__builtin_prefetch(key);
-		__builtin_prefetch(key + REGION_EXTRA_SIZE + view->page_size * sizeof(uint32_t) - 1);
+	for (uint32_t i = 0; i < n; i++) {
+		pages[i] = link_page(view, atomic_load_explicit(region_bucket(view, hashes[i]), memory_order_relaxed));
+		node_prefetch_with_key(view, pages[i]);
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		const struct region_node *node = region_node(view, pages[i]);
+		uint32_t next = link_page(view, atomic_load_explicit(&node->next, memory_order_relaxed));
+		/* All ones if the first node is another one. */
+		uint32_t other = -(uint32_t)(atomic_load_explicit(&node->hash, memory_order_relaxed) != hashes[i]);
+
+		node_prefetch_with_key(view, (next & other) | (pages[i] & ~other));
 	}
 }
 
