@@ -21,8 +21,8 @@ static const uint32_t lengths[] = { 8, 32, 128, 512, 2048 }; /* pages */
 double
 cached_pool_bytes(uint32_t n_pages)
 {
-	/* A node, a block key, a bucket, a count; in the core: struct pool_page, the stack and some scratch memory. */
-	return n_pages * (64.0 + 96 + 8 + 8 + 16 + 4 + 8) + 128e6;
+	/* Node and block key, up to four buckets, count; in the core: struct pool_page, stack, scratch memory. */
+	return n_pages * (192.0 + 16 + 8 + 16 + 4 + 8) + 128e6;
 }
 
 const struct region_view *
@@ -145,13 +145,18 @@ growing_begin(struct cached_pool *pool, struct growing *growing, uint64_t *rando
 }
 
 static void
-chain_pin(const struct cached_pool *pool, const uint32_t *pages)
+chain_keep(const struct cached_pool *pool, paged_seq_id seq, struct cached_chain *chain)
 {
-	uint32_t last = pages[CACHED_CHAIN_PAGES - 1], n_pages;
-	const struct region_node *node = region_node(cached_pool_view(pool), last);
+	const struct region_view *view = cached_pool_view(pool);
+	uint32_t last, n_pages;
 	struct paged_error error;
 
-	bench_must(core_prefix_pin(pool->core, 0, last, node->serial, PIN_SECONDS, &n_pages, &error), &error);
+	core_seq_pages(pool->core, seq, 0, chain->pages, CACHED_CHAIN_PAGES);
+	for (uint32_t i = 0; i < CACHED_CHAIN_PAGES; i++)
+		chain->hashes[i] = region_node(view, chain->pages[i])->hash;
+	last = chain->pages[CACHED_CHAIN_PAGES - 1];
+	bench_must(core_prefix_pin(pool->core, 0, last, region_node(view, last)->serial, PIN_SECONDS, &n_pages, &error),
+		   &error);
 }
 
 /* Publishes what it has, and ends it unless it is a parent. */
@@ -165,10 +170,7 @@ growing_end(struct cached_pool *pool, const struct growing *growing)
 	cached_pool_tokens(growing->number, growing->n_has * CACHED_PAGE_SIZE, tokens);
 	cached_pool_publish(pool, growing->seq, 0, growing->n_has, tokens);
 	if (growing->number < pool->n_chains) {
-		uint32_t *pages = pool->chains[growing->number];
-
-		core_seq_pages(pool->core, growing->seq, 0, pages, CACHED_CHAIN_PAGES);
-		chain_pin(pool, pages);
+		chain_keep(pool, growing->seq, &pool->chains[growing->number]);
 	} else if (growing->number < pool->n_chains + pool->n_parents) {
 		pool->parents[growing->number - pool->n_chains] = growing->seq;
 		return;

@@ -31,6 +31,12 @@ enum cached_pool_fill {
 	CACHED_POOL_FRESH, /* all pages are free, and their memory was never written */
 };
 
+/** A chain's pages, and the hashes of its nodes. */
+struct cached_chain {
+	uint32_t pages[CACHED_CHAIN_PAGES];
+	uint64_t hashes[CACHED_CHAIN_PAGES];
+};
+
 struct cached_pool {
 	uint32_t n_pages;
 	enum cached_pool_fill fill;
@@ -38,7 +44,7 @@ struct cached_pool {
 	void *region;
 	uint32_t session;
 	uint32_t n_chains, next_chain;
-	uint32_t (*chains)[CACHED_CHAIN_PAGES]; /* [n_chains] their pages */
+	struct cached_chain *chains; /* [n_chains] */
 	uint32_t n_parents, next_parent;
 	paged_seq_id *parents; /* [n_parents] live sequences of CACHED_PARENT_PAGES published pages */
 	uint64_t n_seqs;       /* numbers used */

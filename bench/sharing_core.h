@@ -29,7 +29,7 @@ double sharing_reserve_evicting_ns(const void *pool);
 
 /* Limits */
 
-/** sharing_lines_us - read two lines of each page of a chain: of its node and of its block key, 32 in flight */
+/** sharing_lines_us - read two lines for each page of a chain: its bucket and its node, 32 in flight */
 double sharing_lines_us(const void *pool);
 
 /** sharing_counts_us - write the counts of a chain's pages and a page table; all in the cache */

@@ -12,14 +12,8 @@
 #define N_TABLES 64u
 #define N_KEY_PAGES 1024u
 
-static const uint8_t *
-line_of_node(const struct cached_pool *pool, uint32_t page)
-{
-	return (const uint8_t *)region_node(cached_pool_view(pool), page);
-}
-
 static uint8_t *
-line_of_key(const struct cached_pool *pool, uint32_t page)
+key_address(const struct cached_pool *pool, uint32_t page)
 {
 	return (uint8_t *)region_block_key(cached_pool_view(pool), page);
 }
@@ -28,17 +22,19 @@ double
 sharing_lines_us(const void *context)
 {
 	struct cached_pool *pool = (struct cached_pool *)context;
-	const uint32_t *pages = pool->chains[cached_pool_chain(pool)];
+	const struct cached_chain *chain = &pool->chains[cached_pool_chain(pool)];
+	const struct region_view *view = cached_pool_view(pool);
 	volatile uint64_t sink;
 	uint64_t sum = 0, start = bench_now_ns();
 
 	for (uint32_t i = 0; i < CACHED_CHAIN_PAGES + PAGES_AHEAD; i++) {
 		if (i < CACHED_CHAIN_PAGES) {
-			__builtin_prefetch(line_of_node(pool, pages[i]));
-			__builtin_prefetch(line_of_key(pool, pages[i]));
+			__builtin_prefetch((const void *)region_bucket(view, chain->hashes[i]));
+			__builtin_prefetch(region_node(view, chain->pages[i]));
 		}
 		if (i >= PAGES_AHEAD)
-			sum += *line_of_node(pool, pages[i - PAGES_AHEAD]) + *line_of_key(pool, pages[i - PAGES_AHEAD]);
+			sum += *region_bucket(view, chain->hashes[i - PAGES_AHEAD]) +
+			       region_node(view, chain->pages[i - PAGES_AHEAD])->hash;
 	}
 	sink = sum;
 	(void)sink;
@@ -50,7 +46,7 @@ sharing_counts_us(const void *context)
 {
 	static uint32_t table[CACHED_CHAIN_PAGES];
 	struct cached_pool *pool = (struct cached_pool *)context;
-	const uint32_t *pages = pool->chains[cached_pool_chain(pool)];
+	const uint32_t *pages = pool->chains[cached_pool_chain(pool)].pages;
 	uint64_t start = 0;
 
 	for (int pass = 0; pass < 2; pass++) {
@@ -108,11 +104,11 @@ sharing_keys_ns(const void *context)
 	cached_pool_tokens(pool->n_seqs++, N_KEY_PAGES * CACHED_PAGE_SIZE, tokens[0]);
 	start = bench_now_ns();
 	for (uint32_t i = 0; i < N_KEY_PAGES; i++) {
-		uint8_t *key = line_of_key(pool, pages[i]); /* unused, as the page is not published */
+		uint8_t *key = key_address(pool, pages[i]); /* unused, as the page is not published */
 
 		if (i + PAGES_AHEAD < N_KEY_PAGES) {
-			__builtin_prefetch(line_of_key(pool, pages[i + PAGES_AHEAD]), 1);
-			__builtin_prefetch(line_of_key(pool, pages[i + PAGES_AHEAD]) + REGION_EXTRA_SIZE, 1);
+			__builtin_prefetch(key_address(pool, pages[i + PAGES_AHEAD]), 1);
+			__builtin_prefetch(key_address(pool, pages[i + PAGES_AHEAD]) + REGION_EXTRA_SIZE, 1);
 		}
 		hash = XXH3_64bits_withSeed(tokens[i], sizeof(tokens[i]), hash);
 		memset(key, 0, REGION_EXTRA_SIZE);

@@ -47,6 +47,20 @@ ROWS = [
     ("pages copied, 313", "313 pages", "copied", COPIED),
     ("one more page for 256 sequences, one request", "reserve 256 x 1 page", "zmq round trip", "× a bare round trip"),
     ("plan of a decode step, per sequence", "plan, per sequence", None, "no request"),
+    ("32k tokens found among 1 million pages", "match 32k, 1m", "lines read", "× reading two lines a page"),
+    ("32k tokens found among 10 million pages", "match 32k, 10m", "lines read", "× reading two lines a page"),
+    ("a sequence started on 32k cached tokens, in the core", "start 32k, 1m", "counts and table",
+     "× counts and page table, in cache"),
+    ("the same, with the request", "paged_seq_start of 32k", "ping", "× an empty request"),
+    ("fork of 32k tokens, in the core", "fork 32k, 1m", "table copied", "× copying the page table"),
+    ("64 forks of 32k tokens, in the core", "64 forks of 32k, 1m", "tables copied", "× copying the page tables"),
+    ("publish of a prompt, per page of 16 tokens", "publish a prompt, 1m", "publish, 1m: keys written",
+     "× hashing and copying the tokens"),
+    ("reserve of pages that were evicted ahead", "reserve evicted pages, 1m", "reserve free pages, 1m",
+     "× reserve of free pages"),
+    ("reserve that evicts", "reserve and evict, 1m", "reserve free pages, 1m", "× reserve of free pages"),
+    ("decode step of 16 rows that publishes", "decode step of 16 rows that publishes", "decode step of 16 rows",
+     "× a step that does not"),
 ]
 MARKS = ("<!-- figures -->", "<!-- end of figures -->")
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Includes follow the arrows: common <- proto <- daemon, client;
 # common <- kernels <- daemon, client; common <- core <- daemon, client;
-# client <- pagedctl, examples, bench.
+# client <- pagedctl, examples; client, common, kernels, core <- bench.
 n=0
 status=0
 # allow NAME FILES ALLOWED...: files under a directory include of ours only these prefixes.
@@ -46,6 +46,7 @@ allow client/api "$(under client/api)" $below client/api/
 allow client/cuda "$(under client/cuda)" $below client/api/compute_ops.h client/api/objects.h client/api/mark.h client/cuda/
 allow pagedctl "$(under pagedctl)" client/pagedclient.h pagedctl/
 allow examples "$(under examples)" client/pagedclient.h examples/
+allow bench "$(under bench)" common/ kernels/ core/core.h bench/
 # Only proto/wire*.c sees what protoc-c generates.
 n=$((n + 1))
 if wrong=$(grep -rlE 'paged\.pb-c\.h|protobuf-c/' common kernels core daemon client pagedctl examples bench 2>/dev/null |

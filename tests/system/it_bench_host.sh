@@ -69,7 +69,7 @@ listed()
 refused()
 {
 	! "$bench" run limits --reference torch && ! "$bench" run limits --reference nothing &&
-		! "$bench" run decode --only nothing && ! "$bench" run decode --isa none &&
+		! "$bench" run decode --only nothing && ! "$bench" run sharing --only nothing --quick && ! "$bench" run decode --isa none &&
 		! "$bench" run all --reference nothing && ! "$bench" run limits nothing &&
 		! "$bench" run limits --threads 0 && ! "$bench" run limits --samples 5x
 }
@@ -116,6 +116,8 @@ try "decode over pages in order" quick decode 12 --reference contiguous
 try "one group of it, by another instruction set" quick decode 3 --only skew --isa generic
 try "prefill compared with the best matrix unit" quick prefill 20
 try "append compared with copying" quick append 17
+try "the prefix cache" quick sharing 30
+try "one group of it" quick sharing 2 --only decode
 try "all suites in one document" together
 try "bars of a run" plots
 try "the table and plot of docs/PERFORMANCE.md" measured
