@@ -182,6 +182,8 @@ reserve_ns(struct cached_pool *pool)
 double
 sharing_reserve_free_ns(const void *pool)
 {
+	/* The same pages twice: those that an eviction has just freed are in the cache, too. */
+	reserve_ns((struct cached_pool *)pool);
 	return reserve_ns((struct cached_pool *)pool);
 }
 
