@@ -182,26 +182,30 @@ reserve_ns(struct cached_pool *pool)
 double
 sharing_reserve_free_ns(const void *pool)
 {
-	/* The same pages twice: those that an eviction has just freed are in the cache, too. */
-	reserve_ns((struct cached_pool *)pool);
 	return reserve_ns((struct cached_pool *)pool);
 }
 
+/*
+ * The pages were evicted by the sample before, as those of sharing_reserve_free_ns() were freed by the sample before:
+ * they are in no cache.
+ */
 double
 sharing_reserve_evicted_ns(const void *context)
 {
 	struct cached_pool *pool = (struct cached_pool *)context;
+	const struct region_header *header = cached_pool_view(pool)->header;
+	double ns = reserve_ns(pool);
 
-	while (core_pool_view(pool->core, 0)->header->n_free < N_PAGES)
-		core_prefix_evict(pool->core, 0, N_PAGES - core_pool_view(pool->core, 0)->header->n_free);
-	return reserve_ns(pool);
+	while (header->n_free < N_PAGES)
+		core_prefix_evict(pool->core, 0, N_PAGES - header->n_free);
+	return ns;
 }
 
 double
 sharing_reserve_evicting_ns(const void *context)
 {
 	struct cached_pool *pool = (struct cached_pool *)context;
-	uint32_t n_free = core_pool_view(pool->core, 0)->header->n_free;
+	uint32_t n_free = cached_pool_view(pool)->header->n_free;
 	paged_seq_id others;
 	double ns;
 
