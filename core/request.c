@@ -3,6 +3,7 @@
 #include "core/core_internal.h"
 
 #include <stdio.h>
+#include <sys/param.h>
 
 uint32_t
 request_pages(const struct core_pool *pool, uint32_t tokens)
@@ -82,13 +83,13 @@ request_count(struct core *core, struct core_pool *pool, uint32_t n_pages, uint3
 enum paged_status
 request_check_free(struct core_pool *pool, struct paged_error *error)
 {
-	uint32_t n_available = core_pool_n_available(pool) - pool->n_kept;
+	uint32_t n_kept = MIN(pool->n_kept, pool->n_cached), n_available = core_pool_n_available(pool) - n_kept;
 
 	if (pool->n_created > core_pool_n_free_slots(pool))
 		return paged_fail(error, PAGED_ERR_FULL, "pool %s: %u sequences requested, %u of %u slots free",
 				  pool->name, pool->n_created, core_pool_n_free_slots(pool), pool->view.n_slots);
 	if (pool->n_requested > n_available) {
-		uint32_t n_cached = pool->n_cached - pool->n_kept;
+		uint32_t n_cached = pool->n_cached - n_kept;
 		char cached[32] = "";
 
 		if (n_cached > 0)

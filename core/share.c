@@ -18,9 +18,10 @@ chain_fail(const struct core_pool *pool, uint32_t i, uint32_t page, const char *
 /*
  * The pages must be a chain that begins at `at`.  By induction it is then the prefix that the caller found: a node's
  * block key and parent never change while its serial stands.  A chain has no page twice, because a node has one parent.
+ * Adds the chain's cached pages to the request's n_kept.
  */
 static enum paged_status
-chain_check(const struct core_pool *pool, const struct core_start *start, struct node_ref at, struct paged_error *error)
+chain_check(struct core_pool *pool, const struct core_start *start, struct node_ref at, struct paged_error *error)
 {
 	for (uint32_t i = 0; i < start->n_pages; i++) {
 		uint32_t page = start->pages[i];
@@ -44,24 +45,11 @@ chain_check(const struct core_pool *pool, const struct core_start *start, struct
 		if (parent.serial != at.serial || (at.serial != 0 && parent.page != at.page))
 			return chain_fail(pool, i, page, "does not follow the page before it", error);
 		at = node_ref(pool, page);
+		pool->n_kept += page_count(pool, page) == 0;
 	}
 	if (start->n_pages > 0 && at.serial != start->serial)
 		return chain_fail(pool, start->n_pages - 1, at.page, "has been published again", error);
 	return PAGED_OK;
-}
-
-/* Counts the cached pages among those of an item; a page that several items share counts once. */
-static void
-start_mark_cached(struct core_pool *pool, const struct core_start *start)
-{
-	for (uint32_t i = 0; i < start->n_pages; i++) {
-		struct pool_page *page = &pool->pages[start->pages[i]];
-
-		if (page_count(pool, start->pages[i]) == 0 && !page->marked) {
-			page->marked = 1;
-			pool->n_kept++;
-		}
-	}
 }
 
 static enum paged_status
@@ -109,28 +97,47 @@ start_check(struct core *core, struct core_session *session, const struct core_s
 				  "pool %s: a sequence may hold %u tokens; %u tokens, and a prefix of %llu requested",
 				  pool->name, pool->view.max_length, start->n_tokens,
 				  ((unsigned long long)n_before + start->n_pages) * pool->view.page_size);
-	status = chain_check(pool, start, at, error);
-	if (status != PAGED_OK)
-		return status;
 	n_pages = request_pages(pool, start->n_tokens);
 	n_before += start->n_pages;
 	request_count(core, pool, n_pages > n_before ? n_pages - n_before : 0, start->seq == 0);
-	return PAGED_OK;
+	return chain_check(pool, start, at, error);
 }
 
-/* Counts the cached pages that the request shares, and checks that the others suffice. */
+/* Counts the cached pages that the request shares again: each once, also if several items share it. */
+static void
+start_recount_kept(const struct core *core, uint32_t n, const struct core_start *starts)
+{
+	for (uint32_t i = 0; i < n; i++)
+		core->pools[starts[i].pool]->n_kept = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		struct core_pool *pool = core->pools[starts[i].pool];
+
+		for (uint32_t j = 0; j < starts[i].n_pages; j++) {
+			struct pool_page *page = &pool->pages[starts[i].pages[j]];
+
+			pool->n_kept += page_count(pool, starts[i].pages[j]) == 0 && !page->marked;
+			page->marked = 1;
+		}
+	}
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t j = 0; j < starts[i].n_pages; j++)
+			core->pools[starts[i].pool]->pages[starts[i].pages[j]].marked = 0;
+}
+
 static enum paged_status
 start_check_free(const struct core *core, uint32_t n, const struct core_start *starts, struct paged_error *error)
 {
 	enum paged_status status = PAGED_OK;
 
-	for (uint32_t i = 0; i < n; i++)
-		start_mark_cached(core->pools[starts[i].pool], &starts[i]);
 	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)
 		status = request_check_free(core->pools[starts[i].pool], error);
-	for (uint32_t i = 0; i < n; i++)
-		for (uint32_t j = 0; j < starts[i].n_pages; j++)
-			core->pools[starts[i].pool]->pages[starts[i].pages[j]].marked = 0;
+	/* Shared pages may have been counted for each of several items: only if that seems too much, count exactly. */
+	if (status == PAGED_OK || n == 1)
+		return status;
+	start_recount_kept(core, n, starts);
+	status = PAGED_OK;
+	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)
+		status = request_check_free(core->pools[starts[i].pool], error);
 	return status;
 }
 
@@ -148,8 +155,6 @@ start_apply(struct core *core, struct core_session *session, const struct core_s
 	}
 	if (n_pages > page_table_n_pages(pool, slot))
 		page_table_grow(pool, session, slot, n_pages);
-	for (uint32_t i = 0; i < start->n_pages; i++)
-		node_used(core, pool, start->pages[i]);
 	if (start->n_asked > 0) {
 		counter_add(&pool->header->n_starts, start->seq == 0);
 		counter_add(&pool->header->n_tokens_asked, start->n_asked);
@@ -175,8 +180,10 @@ core_seq_start(struct core *core, uint32_t session_id, uint32_t n, const struct 
 	/* Shared pages are referenced before others are evicted. */
 	for (uint32_t i = 0; i < n; i++) {
 		core_pool_change_begin(core->pools[starts[i].pool]);
-		for (uint32_t j = 0; j < starts[i].n_pages; j++)
+		for (uint32_t j = 0; j < starts[i].n_pages; j++) {
 			pages_ref(core->pools[starts[i].pool], starts[i].pages[j], 1);
+			node_used(core, core->pools[starts[i].pool], starts[i].pages[j]);
+		}
 	}
 	for (uint32_t i = 0; i < n; i++)
 		lru_make_room(core->pools[starts[i].pool], core->pools[starts[i].pool]->n_requested);
