@@ -351,8 +351,8 @@ uint32_t core_high_slot(const struct core *core, uint32_t pool);
 /**
  * core_audit_begin - verify a pool's page accounting in steps, while requests go on
  *
- * Every page must be free, quarantined, or referenced with a count equal to
- * the number of page table entries that name it (invariant 2 of HACKING.md).
+ * Every page must be free, cached, quarantined, or referenced with a count equal
+ * to the number of page table entries that name it (invariant 2 of HACKING.md).
  * The audit verifies the state as of core_audit_begin(), from every page
  * table, every count and the free list; changes by later requests do not
  * affect the result.

@@ -6,7 +6,7 @@
  * the SHA-256 of the salt (first page only) and, for each struct paged_extra
  * that overlaps the page, of
  *   extra.first - the page's first token  (int32, least significant byte first)
- *   extra.n_tokens                        (uint32, likewise)
+ *   extra.n_tokens                        (uint32, least significant byte first)
  *   extra.digest
  * A page with neither has zeros.
  */

@@ -6,7 +6,7 @@
  * the pending list until its reply arrives; if it created sequences (create, start, fork), the
  * sequences in the late reply are erased, because no caller knows them.
  *
- * Posts are requests that nobody waits for.  Of each kind a few may be outstanding.
+ * A post is a request whose reply no caller waits for.  A few posts of each kind may be outstanding.
  *
  * Replies arrive in the order of the requests, except those to a check or a
  * block mask, which may arrive later.  Each reply names its request.

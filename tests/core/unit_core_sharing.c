@@ -226,7 +226,7 @@ Test(core_sharing, truncate_to_a_private_page)
 	cr_assert_eq(sharing_publish(seq, 0, "aaaa", NULL), 1);
 }
 
-/* A fork whose reply came too late: its caller erases the children, for nobody copied their partial pages. */
+/* The reply to a fork came too late: the library erases the children, because their partial pages were not copied. */
 Test(core_sharing, forks_erased)
 {
 	paged_seq_id parent = fixture_create(fixture_session, 0), children[3];

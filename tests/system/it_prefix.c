@@ -145,7 +145,7 @@ IT_TEST(twin_publishes_again_after_eviction)
 	it_require(prompt_match(&first, &prompt) == 0);
 	prompt_verify(&second, two, &prompt, LENGTH);
 
-	/* The publish of more finds its beginning gone; the next one begins anew. */
+	/* The first publish finds that the chain was evicted; the second one starts from page 0. */
 	worker_ok(&second, seqs_reserve(second.client, 1, &two, (uint32_t[]){ 48 }));
 	prompt = prompt_diverge(&prompt, LENGTH, 7, 48);
 	prompt_write(&second, two, &prompt, LENGTH, 48);

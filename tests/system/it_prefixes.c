@@ -430,7 +430,7 @@ IT_TEST(observers_may_only_list)
 
 /* Tries every request on the pool that uid 65534 may not open. */
 static void
-requests_as_nobody(int from, int to, void *argument)
+requests_without_permission(int from, int to, void *argument)
 {
 	static const char refused[] = "pool p: its allow-lists do not include uid 65534";
 	struct wire_start_spec start = { .tag = "" };
@@ -442,16 +442,16 @@ requests_as_nobody(int from, int to, void *argument)
 					    { .kind = WIRE_PIN },
 					    { .kind = WIRE_GET_PREFIXES } };
 	struct wire_request evict = { .kind = WIRE_EVICT };
-	struct wire_peer nobody;
+	struct wire_peer peer;
 
 	(void)from, (void)to, (void)argument;
 	it_require(setgid(65534) == 0 && setuid(65534) == 0, "%m");
-	wire_peer_attach(&nobody, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	for (int i = 0; i < 5; i++)
-		expect_refused(&nobody, &requests[i], PAGED_ERR_PERM, refused);
-	expect_refused(&nobody, &evict, PAGED_ERR_PERM,
+		expect_refused(&peer, &requests[i], PAGED_ERR_PERM, refused);
+	expect_refused(&peer, &evict, PAGED_ERR_PERM,
 		       "evict: uid 65534 is neither the daemon's, root, nor in the admin-group");
-	wire_peer_bye(&nobody);
+	wire_peer_bye(&peer);
 }
 
 IT_TEST(pools_and_eviction_need_permission)
@@ -462,7 +462,7 @@ IT_TEST(pools_and_eviction_need_permission)
 		it_skip("needs root, to act as another user");
 	prefixes_begin("allow-user = 65534\n" CONFIG("allow-user = 0"));
 	it_require(chmod(daemon_.dir, 0711) == 0, "%m");
-	it_fork(&worker, requests_as_nobody, NULL);
+	it_fork(&worker, requests_without_permission, NULL);
 	it_join(&worker);
 	prefixes_end();
 }
