@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sequence.h - the parameters of new sequences, passed from the library to the core */
+/* sequence.h - the parameters of requests on sequences, passed from the library to the core */
 #ifndef PAGED_SEQUENCE_H
 #define PAGED_SEQUENCE_H
 
-#include "common/paged_types.h"
+#include "common/region.h"
 
 struct seq_spec {
 	uint32_t pool;
@@ -15,6 +15,42 @@ struct seq_spec {
 struct seq_fork {
 	paged_seq_id parent;
 	uint32_t n_tokens; /* of the parent that the child begins with */
+};
+
+/** A sequence to start on published pages, or to go on with. */
+struct seq_start_spec {
+	uint32_t n_pages; /* of its prefix */
+	uint32_t n_tokens, n_asked;
+	uint64_t serial;
+	paged_seq_id seq;
+	const char *tag;
+};
+
+/** The sequences of a start; core.h says what each value means. */
+struct seq_start_list {
+	uint32_t pool;
+	uint32_t n;
+	const struct seq_start_spec *specs;
+	uint32_t n_pages;
+	const uint32_t *pages; /* of all prefixes, one after the other */
+};
+
+/** A sequence of which pages are published. */
+struct seq_publish_spec {
+	paged_seq_id seq;
+	uint64_t version;
+	uint32_t from, n_pages;
+};
+
+/** The sequences of a publish, and the block keys of all their pages, one after the other. */
+struct seq_publish_list {
+	uint32_t n;
+	const struct seq_publish_spec *specs;
+	uint32_t n_tokens;
+	const uint32_t *tokens; /* NULL: each page has an extra, its block key */
+	uint32_t n_extras;
+	const uint32_t *extra_page; /* ascending: index among all pages; unused with tokens NULL */
+	const uint8_t (*extra)[REGION_EXTRA_SIZE];
 };
 
 /** printf format and arguments for an id as "slot.generation". */

@@ -288,6 +288,25 @@ enum paged_status core_seq_publish(struct core *core, uint32_t session, uint32_t
 				   const struct core_publish *publishes, uint32_t *n_published,
 				   struct paged_error *error);
 
+/**
+ * core_divide_start - make the items of core_seq_start() from the lists of a message
+ *
+ * @param[in]  list    list->n_pages is the sum of the specs' n_pages, as the caller has checked
+ * @param[out] starts  [list->n] they point into the list
+ */
+void core_divide_start(const struct seq_start_list *list, struct core_start *starts);
+
+/**
+ * core_divide_publish - make the items of core_seq_publish() from the lists of a message
+ *
+ * @param[in]  list        the caller has checked that its pools exist, and that there are page_size token ids for each
+ *                         page, or an extra for each
+ * @param[out] publishes   [list->n] they point into the list, and to extra_page
+ * @param[out] extra_page  [list->n_extras]
+ */
+void core_divide_publish(const struct core *core, const struct seq_publish_list *list, struct core_publish *publishes,
+			 uint32_t *extra_page);
+
 /** Most pins of a pool. */
 #define CORE_MAX_PINS 1024u
 

@@ -16,6 +16,7 @@
  *   request.c        checks and totals that requests have in common
  *   sequence.c       requests on sequences: create, reserve, truncate, erase
  *   share.c          requests: start, fork
+ *   divide.c         requests: from the lists of a message to items
  *   publish.c        request: publish
  *   pin.c            pins of prefixes
  *   audit.c          audit of the page accounting, in steps

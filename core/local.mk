@@ -9,6 +9,7 @@ noinst_LTLIBRARIES += %D%/libcore.la
 	%D%/core.c \
 	%D%/core.h \
 	%D%/core_internal.h \
+	%D%/divide.c \
 	%D%/idmap.c \
 	%D%/lru.c \
 	%D%/node.c \

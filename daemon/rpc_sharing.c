@@ -10,13 +10,10 @@
 /* Pages that one request scans at most: all of millions of pages may be private. */
 #define SCAN_PAGES 16384u
 
-static_assert(WIRE_EXTRA_SIZE == REGION_EXTRA_SIZE, "extras are passed to the core as they come");
-
 /* Fills scratch.start.starts; each takes its part of the pages. */
 static enum paged_status
 start_divide(struct rpc *rpc, const struct wire_request *request, struct paged_error *error)
 {
-	const uint32_t *pages = request->start.pages;
 	uint64_t n_pages = 0;
 
 	for (uint32_t i = 0; i < request->start.n; i++)
@@ -25,22 +22,7 @@ start_divide(struct rpc *rpc, const struct wire_request *request, struct paged_e
 		return paged_fail(error, PAGED_ERR_PROTOCOL,
 				  "SeqStart.page has %u entries, and its sequences have %" PRIu64 " pages",
 				  request->start.n_pages, n_pages);
-	for (uint32_t i = 0; i < request->start.n; i++) {
-		const struct wire_start_spec *spec = &request->start.specs[i];
-
-		rpc->scratch.start.starts[i] = (struct core_start){
-			.pool = request->start.pool,
-			.n_pages = spec->n_pages,
-			.pages = pages,
-			.serial = spec->serial,
-			.n_tokens = spec->n_tokens,
-			.n_asked = spec->n_asked,
-			.seq = spec->seq,
-			.tag = spec->tag,
-		};
-		if (spec->n_pages > 0)
-			pages += spec->n_pages;
-	}
+	core_divide_start(&request->start, rpc->scratch.start.starts);
 	return PAGED_OK;
 }
 
@@ -82,23 +64,15 @@ rpc_fork(struct rpc *rpc, struct member *member, const struct wire_request *requ
 	return PAGED_OK;
 }
 
-/* The lists of a publish that remain after the sequences before took their parts. */
-struct publish_lists {
-	const uint32_t *token, *extra_page;
-	const uint8_t (*extra)[WIRE_EXTRA_SIZE];
-	uint32_t n_extras;   /* with pages in extra_page */
-	uint32_t first_page; /* index of the next sequence's first page among all pages */
-};
-
 /* Compares the numbers of pages, token ids and extras, and the order of the extras. */
 static enum paged_status
 publish_check_lists(const struct rpc *rpc, const struct wire_request *request, struct paged_error *error)
 {
-	uint32_t n_extras = request->publish.extra_size / WIRE_EXTRA_SIZE;
+	uint32_t n_extras = request->publish.extra_size / REGION_EXTRA_SIZE;
 	uint64_t n_pages = 0, n_tokens = 0;
 
 	for (uint32_t i = 0; i < request->publish.n; i++) {
-		const struct wire_publish_spec *spec = &request->publish.specs[i];
+		const struct seq_publish_spec *spec = &request->publish.specs[i];
 
 		n_pages += spec->n_pages;
 		n_tokens += (uint64_t)spec->n_pages * core_pool_view(rpc->core, PAGED_SEQ_POOL(spec->seq))->page_size;
@@ -106,9 +80,9 @@ publish_check_lists(const struct rpc *rpc, const struct wire_request *request, s
 	if (n_pages > WIRE_MAX_PUBLISH_PAGES)
 		return paged_fail(error, PAGED_ERR_LIMIT, "Publish has %" PRIu64 " pages; it may have %u", n_pages,
 				  WIRE_MAX_PUBLISH_PAGES);
-	if (request->publish.extra_size % WIRE_EXTRA_SIZE != 0)
+	if (request->publish.extra_size % REGION_EXTRA_SIZE != 0)
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "Publish.extra has %u bytes; an extra has %u",
-				  request->publish.extra_size, WIRE_EXTRA_SIZE);
+				  request->publish.extra_size, REGION_EXTRA_SIZE);
 	if (request->publish.tokens == NULL) {
 		if (request->publish.n_extra_pages == 0 && n_extras == n_pages)
 			return PAGED_OK;
@@ -136,46 +110,22 @@ publish_check_lists(const struct rpc *rpc, const struct wire_request *request, s
 	return PAGED_OK;
 }
 
-/* Takes a sequence's part of the lists.  extra_page counts from the sequence's first page then. */
-static struct prefix_keys
-publish_take_keys(struct publish_lists *lists, uint32_t n_pages, uint32_t page_size, uint32_t *extra_page)
-{
-	struct prefix_keys keys = { .n_pages = n_pages, .tokens = lists->token, .extra = lists->extra };
-
-	if (lists->token == NULL) {
-		keys.n_extras = n_pages;
-	} else {
-		lists->token += (size_t)n_pages * page_size;
-		for (; keys.n_extras < lists->n_extras; keys.n_extras++) {
-			if (lists->extra_page[keys.n_extras] - lists->first_page >= n_pages)
-				break;
-			extra_page[keys.n_extras] = lists->extra_page[keys.n_extras] - lists->first_page;
-		}
-		keys.extra_page = extra_page;
-		lists->n_extras -= keys.n_extras;
-	}
-	/* Without extras, these are NULL. */
-	if (keys.n_extras > 0)
-		lists->extra += keys.n_extras;
-	if (keys.n_extras > 0 && keys.extra_page != NULL)
-		lists->extra_page += keys.n_extras;
-	lists->first_page += n_pages;
-	return keys;
-}
-
 enum paged_status
 rpc_publish(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	    struct paged_error *error)
 {
-	struct publish_lists lists = {
-		.token = request->publish.tokens,
+	const struct seq_publish_list list = {
+		.n = request->publish.n,
+		.specs = request->publish.specs,
+		.n_tokens = request->publish.n_tokens,
+		.tokens = request->publish.tokens,
+		.n_extras = request->publish.extra_size / REGION_EXTRA_SIZE,
 		.extra_page = request->publish.extra_page,
-		.extra = (const uint8_t(*)[WIRE_EXTRA_SIZE])request->publish.extra,
-		.n_extras = request->publish.n_extra_pages,
+		.extra = (const uint8_t(*)[REGION_EXTRA_SIZE])request->publish.extra,
 	};
-	uint32_t n = request->publish.n, *extra_page = rpc->scratch.publish.extra_page;
 	struct core_publish *publishes = rpc->scratch.publish.publishes;
 	enum paged_status status = PAGED_OK;
+	uint32_t n = list.n;
 
 	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)
 		status = member_check_pool(member, PAGED_SEQ_POOL(request->publish.specs[i].seq), error);
@@ -183,18 +133,7 @@ rpc_publish(struct rpc *rpc, struct member *member, const struct wire_request *r
 		status = publish_check_lists(rpc, request, error);
 	if (status != PAGED_OK)
 		return status;
-	for (uint32_t i = 0; i < n; i++) {
-		const struct wire_publish_spec *spec = &request->publish.specs[i];
-		uint32_t page_size = core_pool_view(rpc->core, PAGED_SEQ_POOL(spec->seq))->page_size;
-
-		publishes[i] = (struct core_publish){
-			.seq = spec->seq,
-			.version = spec->version,
-			.from = spec->from,
-			.keys = publish_take_keys(&lists, spec->n_pages, page_size, extra_page),
-		};
-		extra_page += publishes[i].keys.extra_page != NULL ? publishes[i].keys.n_extras : 0;
-	}
+	core_divide_publish(rpc->core, &list, publishes, rpc->scratch.publish.extra_page);
 	status =
 		core_seq_publish(rpc->core, member->session->id, n, publishes, rpc->scratch.publish.n_published, error);
 	if (status != PAGED_OK)

@@ -54,7 +54,7 @@
  * Most sequences and pages of a start, and most sequences, pages, token ids and extras of a publish.  A request must
  * also fit a message, so the bytes of its lists must be at most WIRE_MAX_LISTS:
  *   start    4 for each page, WIRE_START_SIZE and the bytes of its tag for each sequence
- *   publish  WIRE_PUBLISH_SIZE for each sequence, 4 for each token id and extra_page, WIRE_EXTRA_SIZE for each extra
+ *   publish  WIRE_PUBLISH_SIZE for each sequence, 4 for each token id and extra_page, REGION_EXTRA_SIZE for each extra
  */
 #define WIRE_MAX_STARTS 1024u
 #define WIRE_MAX_START_PAGES 14000u
@@ -65,8 +65,6 @@
 #define WIRE_MAX_LISTS 65400u
 #define WIRE_START_SIZE 37u
 #define WIRE_PUBLISH_SIZE 24u
-/** Bytes of an extra: what token ids do not express, as REGION_EXTRA_SIZE. */
-#define WIRE_EXTRA_SIZE 32u
 /** Longest name of a model, including the terminating zero. */
 #define WIRE_MAX_MODEL 128
 /** Most bytes of an array in a request. */
@@ -238,22 +236,6 @@ enum wire_request_kind {
 	WIRE_N_REQUESTS
 };
 
-/** A sequence to start; see SeqStartSpec in paged.proto. */
-struct wire_start_spec {
-	uint32_t n_pages;
-	uint32_t n_tokens, n_asked;
-	uint64_t serial;
-	paged_seq_id seq;
-	const char *tag;
-};
-
-/** A sequence of which pages are published; see Publish in paged.proto. */
-struct wire_publish_spec {
-	paged_seq_id seq;
-	uint64_t version;
-	uint32_t from, n_pages;
-};
-
 /** A part of an array; the core checks name, dtype and shape. */
 struct wire_array_chunk {
 	char name[MASK_MAX_NAME + 1];
@@ -307,14 +289,8 @@ struct wire_request {
 		struct {
 			uint32_t pool;
 		} get_handle;
-		struct {
-			uint32_t pool;
-			uint32_t n; /* 1 to WIRE_MAX_STARTS */
-			const struct wire_start_spec *specs;
-			/* Of all prefixes, one after the other.  The parser does not compare n_pages with the specs. */
-			uint32_t n_pages;
-			const uint32_t *pages;
-		} start;
+		/* 1 to WIRE_MAX_STARTS sequences.  The parser does not compare n_pages with those of the specs. */
+		struct seq_start_list start;
 		struct {
 			uint32_t n; /* 1 to PAGED_MAX_REQUEST_SEQS */
 			const struct seq_fork *forks;
@@ -322,12 +298,12 @@ struct wire_request {
 		/* The parser does not compare the numbers of pages, token ids and extras. */
 		struct {
 			uint32_t n; /* 1 to WIRE_MAX_PUBLISHES */
-			const struct wire_publish_spec *specs;
+			const struct seq_publish_spec *specs;
 			uint32_t n_tokens;
 			const uint32_t *tokens; /* NULL: the extras are the block keys */
 			uint32_t n_extra_pages;
 			const uint32_t *extra_page; /* NULL with tokens NULL: each page has an extra */
-			uint32_t extra_size;        /* bytes: WIRE_EXTRA_SIZE for each extra */
+			uint32_t extra_size;        /* bytes: REGION_EXTRA_SIZE for each extra */
 			const uint8_t *extra;
 		} publish;
 		struct {

@@ -187,24 +187,24 @@ TYPE(build_mask, build_mask, S, ROWS(q_len, WIRE_FIRST), ROWS(kv_len, 0), ROWS(q
      NUMBER(BuildMask, first_list, S, build_mask.first_list), NUMBER(BuildMask, first_block, S, build_mask.first_block),
      ROWS(b, WIRE_OPTIONAL));
 TYPE(get_handle, get_handle, S, NUMBER(GetHandle, pool, S, get_handle.pool));
-TYPE(seq_start_spec, seq_start_spec, struct wire_start_spec,
-     NUMBER(SeqStartSpec, n_pages, struct wire_start_spec, n_pages),
-     NUMBER(SeqStartSpec, serial, struct wire_start_spec, serial),
-     NUMBER(SeqStartSpec, n_tokens, struct wire_start_spec, n_tokens),
-     NUMBER(SeqStartSpec, n_asked, struct wire_start_spec, n_asked),
-     NUMBER(SeqStartSpec, seq, struct wire_start_spec, seq),
-     STRING(SeqStartSpec, tag, struct wire_start_spec, tag, PAGED_MAX_TAG, 0));
+TYPE(seq_start_spec, seq_start_spec, struct seq_start_spec,
+     NUMBER(SeqStartSpec, n_pages, struct seq_start_spec, n_pages),
+     NUMBER(SeqStartSpec, serial, struct seq_start_spec, serial),
+     NUMBER(SeqStartSpec, n_tokens, struct seq_start_spec, n_tokens),
+     NUMBER(SeqStartSpec, n_asked, struct seq_start_spec, n_asked),
+     NUMBER(SeqStartSpec, seq, struct seq_start_spec, seq),
+     STRING(SeqStartSpec, tag, struct seq_start_spec, tag, PAGED_MAX_TAG, 0));
 TYPE(seq_start, seq_start, S, NUMBER(SeqStart, pool, S, start.pool),
      STRUCTS(SeqStart, sequence, S, start.specs, start.n, seq_start_spec, 1, WIRE_MAX_STARTS),
      COLUMN(SeqStart, page, S, start.pages, start.n_pages, 0, WIRE_MAX_START_PAGES, WIRE_FIRST));
 #define FORKS(f, how) COLUMN_OF(SeqFork, f, S, fork.forks, fork.n, struct seq_fork, f, 1, PAGED_MAX_REQUEST_SEQS, how)
 TYPE(seq_fork, seq_fork, S, FORKS(parent, WIRE_FIRST), FORKS(n_tokens, 0));
 #define PUBLISHES(f, how) \
-	COLUMN_OF(Publish, f, S, publish.specs, publish.n, struct wire_publish_spec, f, 1, WIRE_MAX_PUBLISHES, how)
+	COLUMN_OF(Publish, f, S, publish.specs, publish.n, struct seq_publish_spec, f, 1, WIRE_MAX_PUBLISHES, how)
 TYPE(publish, publish, S, PUBLISHES(seq, WIRE_FIRST), PUBLISHES(version, 0), PUBLISHES(from, 0), PUBLISHES(n_pages, 0),
      COLUMN(Publish, token, S, publish.tokens, publish.n_tokens, 0, WIRE_MAX_PUBLISH_TOKENS, WIRE_FIRST),
      COLUMN(Publish, extra_page, S, publish.extra_page, publish.n_extra_pages, 0, WIRE_MAX_EXTRAS, WIRE_FIRST),
-     DATA(Publish, extra, S, publish.extra, publish.extra_size, WIRE_MAX_EXTRAS *WIRE_EXTRA_SIZE));
+     DATA(Publish, extra, S, publish.extra, publish.extra_size, WIRE_MAX_EXTRAS *REGION_EXTRA_SIZE));
 TYPE(pin, pin, S, NUMBER(Pin, pool, S, pin.pool), NUMBER(Pin, page, S, pin.page), NUMBER(Pin, serial, S, pin.serial),
      NUMBER(Pin, seconds, S, pin.seconds));
 TYPE(evict, evict, S, NUMBER(Evict, pool, S, evict.pool), NUMBER(Evict, n_pages, S, evict.n_pages));

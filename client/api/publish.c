@@ -12,7 +12,7 @@
 #include "client/api/pool_read.h"
 #include "client/api/seq.h"
 
-#define EXTRA_BYTES (WIRE_EXTRA_SIZE + sizeof(uint32_t))
+#define EXTRA_BYTES (REGION_EXTRA_SIZE + sizeof(uint32_t))
 
 static_assert(WIRE_MAX_LISTS - WIRE_PUBLISH_SIZE > PAGED_MAX_PAGE_SIZE * sizeof(uint32_t) + EXTRA_BYTES,
 	      "an empty message has room for a page");
@@ -26,8 +26,8 @@ static uint32_t
 publish_message_room(const struct publish_message *message, uint32_t page_size, bool keys, bool extras)
 {
 	size_t used = message->n * WIRE_PUBLISH_SIZE + message->n_tokens * sizeof(uint32_t) +
-		      message->n_extras * (keys ? WIRE_EXTRA_SIZE : EXTRA_BYTES) + WIRE_PUBLISH_SIZE;
-	size_t page_bytes = (keys ? WIRE_EXTRA_SIZE : page_size * sizeof(uint32_t)) + (extras ? EXTRA_BYTES : 0);
+		      message->n_extras * (keys ? REGION_EXTRA_SIZE : EXTRA_BYTES) + WIRE_PUBLISH_SIZE;
+	size_t page_bytes = (keys ? REGION_EXTRA_SIZE : page_size * sizeof(uint32_t)) + (extras ? EXTRA_BYTES : 0);
 	uint32_t n = WIRE_MAX_PUBLISH_PAGES - message->n_pages;
 
 	if (message->n == WIRE_MAX_PUBLISHES || (message->n > 0 && message->keys != keys) || used > WIRE_MAX_LISTS)
@@ -51,12 +51,12 @@ publish_message_add(struct publish_message *message, const struct prefix_source 
 		return false;
 	end = range->from + n;
 	message->keys = keys;
-	message->specs[message->n++] = (struct wire_publish_spec){
+	message->specs[message->n++] = (struct seq_publish_spec){
 		.seq = range->seq, .version = range->version, .from = range->from, .n_pages = n
 	};
 	message->n_pages += n;
 	if (keys) {
-		memcpy(message->extra[message->n_extras], source->user.keys + range->from, n * WIRE_EXTRA_SIZE);
+		memcpy(message->extra[message->n_extras], source->user.keys + range->from, n * REGION_EXTRA_SIZE);
 		message->n_extras += n;
 	} else {
 		memcpy(message->tokens + message->n_tokens,
@@ -75,24 +75,24 @@ publish_message_add(struct publish_message *message, const struct prefix_source 
 enum paged_status
 publish_message_send(struct paged_client *client, const struct publish_message *message, struct paged_error *error)
 {
-	struct owner_publish publish;
+	struct seq_publish_list publish;
 
 	if (message->n == 0)
 		return PAGED_OK;
-	publish = (struct owner_publish){
+	publish = (struct seq_publish_list){
 		.n = message->n,
 		.specs = message->specs,
 		.n_tokens = message->n_tokens,
 		.tokens = message->keys ? NULL : message->tokens,
 		.n_extras = message->n_extras,
 		.extra_page = message->extra_page,
-		.extra = (const uint8_t(*)[WIRE_EXTRA_SIZE])message->extra,
+		.extra = (const uint8_t(*)[REGION_EXTRA_SIZE])message->extra,
 	};
 	return client->owner->ops->publish(client->owner, &publish, error);
 }
 
 static bool
-publish_message_spec_is_stale(const struct paged_pool *pool, const struct wire_publish_spec *spec)
+publish_message_spec_is_stale(const struct paged_pool *pool, const struct seq_publish_spec *spec)
 {
 	struct region_snapshot snapshot = { .version = spec->version };
 
@@ -109,7 +109,7 @@ publish_message_drop_stale(const struct paged_pool *pool, struct publish_message
 
 	publish_message_clear(message);
 	for (uint32_t i = 0; i < n; i++) {
-		const struct wire_publish_spec spec = message->specs[i];
+		const struct seq_publish_spec spec = message->specs[i];
 		uint32_t first = page, first_extra = extra, moved = first - message->n_pages;
 
 		page += spec.n_pages;

@@ -20,10 +20,10 @@
 struct publish_message {
 	bool keys; /* the extras are the block keys, and there are no tokens */
 	uint32_t n, n_pages, n_tokens, n_extras;
-	struct wire_publish_spec specs[WIRE_MAX_PUBLISHES];
+	struct seq_publish_spec specs[WIRE_MAX_PUBLISHES];
 	uint32_t tokens[WIRE_MAX_PUBLISH_TOKENS];
 	uint32_t extra_page[WIRE_MAX_EXTRAS];
-	uint8_t extra[WIRE_MAX_EXTRAS][WIRE_EXTRA_SIZE];
+	uint8_t extra[WIRE_MAX_EXTRAS][REGION_EXTRA_SIZE];
 };
 
 /** Pages of a sequence to publish. */

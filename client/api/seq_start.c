@@ -33,10 +33,10 @@ struct start_call {
 	struct paged_pool *pool;
 	uint32_t n;
 	const struct paged_start *starts;
-	struct start_found *found;     /* [n] */
-	paged_seq_id *ids;             /* [n] */
-	struct wire_start_spec *specs; /* [min(n, WIRE_MAX_STARTS)] */
-	uint32_t n_created;            /* ids[0, n_created) */
+	struct start_found *found;    /* [n] */
+	paged_seq_id *ids;            /* [n] */
+	struct seq_start_spec *specs; /* [min(n, WIRE_MAX_STARTS)] */
+	uint32_t n_created;           /* ids[0, n_created) */
 	uint32_t *pages;
 	size_t n_pages, max_pages;
 };
@@ -124,7 +124,7 @@ seq_start_send(struct start_call *call, uint32_t n, const uint32_t *pages, uint3
 	       struct paged_error *error)
 {
 	struct owner *owner = call->pool->client->owner;
-	const struct owner_start message = {
+	const struct seq_start_list message = {
 		.pool = call->pool->mapping.index, .n = n, .specs = call->specs, .n_pages = n_pages, .pages = pages
 	};
 
@@ -146,7 +146,7 @@ seq_start_send_group(struct start_call *call, struct paged_error *error)
 
 		if (n_pages + found->n_pages > WIRE_MAX_START_PAGES || bytes + more > WIRE_MAX_LISTS)
 			break;
-		call->specs[n++] = (struct wire_start_spec){
+		call->specs[n++] = (struct seq_start_spec){
 			.n_pages = found->n_pages,
 			.n_tokens = start->reserve,
 			.n_asked = found->n_asked,
@@ -180,7 +180,7 @@ seq_start_send_parts(struct start_call *call, struct paged_error *error)
 		bool last = done + n == found->n_pages;
 		const struct region_node *node = region_node(&call->pool->mapping.view, pages[done + n - 1]);
 
-		call->specs[0] = (struct wire_start_spec){
+		call->specs[0] = (struct seq_start_spec){
 			.n_pages = n,
 			.n_tokens = last ? call->starts[i].reserve : 0,
 			.n_asked = done == 0 ? found->n_asked : 0,

@@ -62,26 +62,6 @@ struct owner_pool {
 	_Atomic bool pages_released; /* map->release_pages() was called: base is invalid */
 };
 
-/** Sequences to start; one message (the limits of WIRE_START in wire.h). */
-struct owner_start {
-	uint32_t pool;
-	uint32_t n;
-	const struct wire_start_spec *specs;
-	uint32_t n_pages;
-	const uint32_t *pages; /* of all prefixes, one after the other */
-};
-
-/** Sequences to publish; one message (the limits of WIRE_PUBLISH in wire.h). */
-struct owner_publish {
-	uint32_t n;
-	const struct wire_publish_spec *specs;
-	uint32_t n_tokens;
-	const uint32_t *tokens; /* of all pages, one after the other; NULL: each page has an extra, its block key */
-	uint32_t n_extras;
-	const uint32_t *extra_page; /* index among all pages; unused with tokens NULL */
-	const uint8_t (*extra)[WIRE_EXTRA_SIZE];
-};
-
 struct owner_ops {
 	/** In a forked child, close() frees memory only and touches no channel and no thread. */
 	void (*close)(struct owner *owner, bool in_child);
@@ -111,14 +91,14 @@ struct owner_ops {
 	enum paged_status (*reserve_ahead)(struct owner *owner, uint32_t n, const struct paged_seq_item *items,
 					   struct paged_error *error);
 
-	enum paged_status (*start)(struct owner *owner, const struct owner_start *start, paged_seq_id *ids,
+	enum paged_status (*start)(struct owner *owner, const struct seq_start_list *start, paged_seq_id *ids,
 				   struct paged_error *error);
 	enum paged_status (*fork)(struct owner *owner, uint32_t n, const struct seq_fork *forks, paged_seq_id *children,
 				  struct paged_error *error);
 	/** Requests a publish without waiting; its success shows in the sequences' slots, and a refusal is logged.
 	 * PAGED_ERR_AGAIN: four publishes have no reply yet, or the socket is full.
 	 */
-	enum paged_status (*publish)(struct owner *owner, const struct owner_publish *publish,
+	enum paged_status (*publish)(struct owner *owner, const struct seq_publish_list *publish,
 				     struct paged_error *error);
 	enum paged_status (*pin)(struct owner *owner, uint32_t pool, uint32_t page, uint64_t serial, uint32_t seconds,
 				 uint32_t *n_pages_p, struct paged_error *error);

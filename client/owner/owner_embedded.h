@@ -44,11 +44,12 @@ enum paged_status embedded_add_pools(struct embedded *embedded, const struct pag
 				     struct paged_error *error);
 
 /* Operations of owner_ops, in owner_embedded_sharing.c. */
-enum paged_status embedded_start(struct owner *owner, const struct owner_start *start, paged_seq_id *ids,
+enum paged_status embedded_start(struct owner *owner, const struct seq_start_list *start, paged_seq_id *ids,
 				 struct paged_error *error);
 enum paged_status embedded_fork(struct owner *owner, uint32_t n, const struct seq_fork *forks, paged_seq_id *children,
 				struct paged_error *error);
-enum paged_status embedded_publish(struct owner *owner, const struct owner_publish *publish, struct paged_error *error);
+enum paged_status embedded_publish(struct owner *owner, const struct seq_publish_list *publish,
+				   struct paged_error *error);
 enum paged_status embedded_pin(struct owner *owner, uint32_t pool, uint32_t page, uint64_t serial, uint32_t seconds,
 			       uint32_t *n_pages_p, struct paged_error *error);
 enum paged_status embedded_prefixes(struct owner *owner, uint32_t pool, struct paged_node_entry **list_p, size_t *n_p,

@@ -8,32 +8,16 @@
 
 #include "common/clock.h"
 
-/* A message has the pages of all sequences in one list; the core takes a list for each. */
 enum paged_status
-embedded_start(struct owner *owner, const struct owner_start *start, paged_seq_id *ids, struct paged_error *error)
+embedded_start(struct owner *owner, const struct seq_start_list *start, paged_seq_id *ids, struct paged_error *error)
 {
 	struct core *core = embedded_core_request(owner);
 	struct core_start *starts = calloc(start->n, sizeof(*starts));
-	const uint32_t *pages = start->pages;
 	enum paged_status status;
 
 	if (starts == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to start %u sequences", start->n);
-	for (uint32_t i = 0; i < start->n; i++) {
-		const struct wire_start_spec *spec = &start->specs[i];
-
-		starts[i] = (struct core_start){
-			.pool = start->pool,
-			.n_pages = spec->n_pages,
-			.pages = pages,
-			.serial = spec->serial,
-			.n_tokens = spec->n_tokens,
-			.n_asked = spec->n_asked,
-			.seq = spec->seq,
-			.tag = spec->tag,
-		};
-		pages += spec->n_pages;
-	}
+	core_divide_start(start, starts);
 	status = embedded_core_done(core, core_seq_start(core, owner->session, start->n, starts, ids, error));
 	free(starts);
 	return status;
@@ -48,49 +32,15 @@ embedded_fork(struct owner *owner, uint32_t n, const struct seq_fork *forks, pag
 	return embedded_core_done(core, core_seq_fork(core, owner->session, n, forks, children, error));
 }
 
-/* The block keys of spec i of a message, whose first page is page `first` of the message. */
-static struct prefix_keys
-embedded_publish_keys(const struct owner_publish *publish, uint32_t i, uint32_t first, uint32_t page_size,
-		      uint32_t *extra_p, uint32_t *extra_page)
-{
-	struct prefix_keys keys = { .n_pages = publish->specs[i].n_pages };
-
-	if (publish->tokens == NULL) {
-		keys.n_extras = keys.n_pages;
-		keys.extra = publish->extra + first;
-		return keys;
-	}
-	keys.tokens = publish->tokens + (size_t)first * page_size;
-	keys.extra_page = extra_page + *extra_p;
-	keys.extra = publish->extra + *extra_p;
-	for (; *extra_p < publish->n_extras && publish->extra_page[*extra_p] < first + keys.n_pages; ++*extra_p) {
-		extra_page[*extra_p] = publish->extra_page[*extra_p] - first;
-		keys.n_extras++;
-	}
-	return keys;
-}
-
 enum paged_status
-embedded_publish(struct owner *owner, const struct owner_publish *publish, struct paged_error *error)
+embedded_publish(struct owner *owner, const struct seq_publish_list *publish, struct paged_error *error)
 {
 	struct embedded *embedded = embedded_of(owner);
 	struct core *core = embedded_core_request(owner);
-	uint32_t n_published[WIRE_MAX_PUBLISHES], first = 0, extra = 0;
+	uint32_t n_published[WIRE_MAX_PUBLISHES];
 	enum paged_status status;
 
-	for (uint32_t i = 0; i < publish->n; i++) {
-		const struct wire_publish_spec *spec = &publish->specs[i];
-
-		embedded->publishes[i] = (struct core_publish){
-			.seq = spec->seq,
-			.version = spec->version,
-			.from = spec->from,
-			.keys = embedded_publish_keys(publish, i, first,
-						      core_pool_view(core, PAGED_SEQ_POOL(spec->seq))->page_size,
-						      &extra, embedded->extra_page),
-		};
-		first += spec->n_pages;
-	}
+	core_divide_publish(core, publish, embedded->publishes, embedded->extra_page);
 	status = core_seq_publish(core, owner->session, publish->n, embedded->publishes, n_published, error);
 	owner_log_refused_publish(owner, status, error);
 	return embedded_core_done(core, PAGED_OK);

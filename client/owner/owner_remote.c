@@ -134,14 +134,9 @@ remote_create(struct owner *owner, uint32_t n, const struct seq_spec *specs, pag
 }
 
 static enum paged_status
-remote_start(struct owner *owner, const struct owner_start *start, paged_seq_id *ids, struct paged_error *error)
+remote_start(struct owner *owner, const struct seq_start_list *start, paged_seq_id *ids, struct paged_error *error)
 {
-	struct wire_request request = { .kind = WIRE_START,
-					.start = { .pool = start->pool,
-						   .n = start->n,
-						   .specs = start->specs,
-						   .n_pages = start->n_pages,
-						   .pages = start->pages } };
+	struct wire_request request = { .kind = WIRE_START, .start = *start };
 
 	return remote_request_ids(owner, &request, start->n, ids, error);
 }
@@ -156,7 +151,7 @@ remote_fork(struct owner *owner, uint32_t n, const struct seq_fork *forks, paged
 }
 
 static enum paged_status
-remote_publish(struct owner *owner, const struct owner_publish *publish, struct paged_error *error)
+remote_publish(struct owner *owner, const struct seq_publish_list *publish, struct paged_error *error)
 {
 	struct wire_request request = { .kind = WIRE_PUBLISH,
 					.publish = { .n = publish->n,
@@ -165,7 +160,7 @@ remote_publish(struct owner *owner, const struct owner_publish *publish, struct 
 						     .tokens = publish->tokens,
 						     .n_extra_pages = publish->tokens != NULL ? publish->n_extras : 0,
 						     .extra_page = publish->extra_page,
-						     .extra_size = publish->n_extras * WIRE_EXTRA_SIZE,
+						     .extra_size = publish->n_extras * REGION_EXTRA_SIZE,
 						     .extra = (const uint8_t *)publish->extra } };
 	struct rpc *rpc = &remote_of(owner)->rpc;
 	enum paged_status status = client_rpc_post(rpc, RPC_PUBLISH, &request, error);

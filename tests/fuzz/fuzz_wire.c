@@ -126,13 +126,13 @@ static const struct paged_seq_item items[3] = {
 	{ .seq = UINT64_MAX, .n_tokens = UINT32_MAX },
 };
 static const struct seq_spec specs[2] = { { 0, 0, "" }, { 255, 4096, "chat 7" } };
-static const struct wire_start_spec start_specs[2] = {
+static const struct seq_start_spec start_specs[2] = {
 	{ .n_pages = 3, .n_tokens = 300, .n_asked = 70, .serial = UINT64_MAX, .tag = "chat 7" },
 	{ .n_tokens = 16, .seq = 2ull << 32 | 7, .tag = "" },
 };
 static const struct seq_fork forks[2] = { { 1ull << 32, 40 }, { UINT64_MAX, UINT32_MAX } };
-static const struct wire_publish_spec publish_specs[2] = { { 1ull << 32, 2, 0, 1 }, { 2ull << 32 | 7, 4, 5, 1 } };
-static const uint8_t extra[WIRE_EXTRA_SIZE] = { 1, 2, 3 };
+static const struct seq_publish_spec publish_specs[2] = { { 1ull << 32, 2, 0, 1 }, { 2ull << 32 | 7, 4, 5, 1 } };
+static const uint8_t extra[REGION_EXTRA_SIZE] = { 1, 2, 3 };
 static const struct paged_node_entry node_reports[2] = {
 	{ .serial = 1, .page = 5, .parent = UINT32_MAX, .n_references = 2, .used_s = 60, .hits = 7, .pinned = 1 },
 	{ .serial = UINT64_MAX, .parent_serial = 1, .page = 70000, .parent = 5 },
@@ -204,8 +204,8 @@ static const struct wire_request requests[] = {
 	{ 19, WIRE_START, .start = { 1, 2, start_specs, 3, pages } },
 	{ 20, WIRE_START, .start = { 0, 1, start_specs + 1, 0, NULL } },
 	{ 21, WIRE_FORK, .fork = { 2, forks } },
-	{ 22, WIRE_PUBLISH, .publish = { 2, publish_specs, 3, tokens, 1, pages, WIRE_EXTRA_SIZE, extra } },
-	{ 23, WIRE_PUBLISH, .publish = { 1, publish_specs, 0, NULL, 0, NULL, WIRE_EXTRA_SIZE, extra } },
+	{ 22, WIRE_PUBLISH, .publish = { 2, publish_specs, 3, tokens, 1, pages, REGION_EXTRA_SIZE, extra } },
+	{ 23, WIRE_PUBLISH, .publish = { 1, publish_specs, 0, NULL, 0, NULL, REGION_EXTRA_SIZE, extra } },
 	{ 24, WIRE_PIN, .pin = { 1, 70000, 3600, UINT64_MAX } },
 	{ 25, WIRE_EVICT, .evict = { 1, 4096 } },
 	{ 26, WIRE_GET_PREFIXES, .get_prefixes = { 1, 16384 } },

@@ -394,7 +394,7 @@ Test(wire, random_bytes_are_refused_or_parsed_within_bounds)
 Test(wire, largest_starts_fit)
 {
 	static const char tag[] = "thirty-one bytes: the longest..";
-	static struct wire_start_spec specs[WIRE_MAX_STARTS];
+	static struct seq_start_spec specs[WIRE_MAX_STARTS];
 	static uint32_t pages[WIRE_MAX_START_PAGES];
 	struct wire_request back, request = { .id = UINT64_MAX, .kind = WIRE_START };
 	const uint32_t n_specs[] = { 1, 100, WIRE_MAX_LISTS / (WIRE_START_SIZE + PAGED_MAX_TAG) };
@@ -402,12 +402,12 @@ Test(wire, largest_starts_fit)
 	cr_assert_eq(sizeof(tag) - 1, PAGED_MAX_TAG);
 	memset(pages, 0xff, sizeof(pages));
 	for (uint32_t i = 0; i < WIRE_MAX_STARTS; i++)
-		specs[i] = (struct wire_start_spec){ .n_pages = WIRE_MAX_START_PAGES,
-						     .n_tokens = UINT32_MAX - i,
-						     .n_asked = UINT32_MAX,
-						     .serial = UINT64_MAX - i,
-						     .seq = UINT64_MAX,
-						     .tag = tag };
+		specs[i] = (struct seq_start_spec){ .n_pages = WIRE_MAX_START_PAGES,
+						    .n_tokens = UINT32_MAX - i,
+						    .n_asked = UINT32_MAX,
+						    .serial = UINT64_MAX - i,
+						    .seq = UINT64_MAX,
+						    .tag = tag };
 	for (size_t i = 0; i < sizeof(n_specs) / sizeof(n_specs[0]); i++) {
 		uint32_t left = WIRE_MAX_LISTS - n_specs[i] * (WIRE_START_SIZE + PAGED_MAX_TAG);
 
@@ -422,7 +422,7 @@ Test(wire, largest_starts_fit)
 		cr_assert_eq(back.start.n_pages, request.start.n_pages);
 		cr_assert_arr_eq(back.start.pages, pages, request.start.n_pages * sizeof(*pages));
 		for (uint32_t j = 0; j < n_specs[i]; j++) {
-			cr_assert_arr_eq(&back.start.specs[j], &specs[j], offsetof(struct wire_start_spec, tag));
+			cr_assert_arr_eq(&back.start.specs[j], &specs[j], offsetof(struct seq_start_spec, tag));
 			cr_assert_str_eq(back.start.specs[j].tag, tag);
 		}
 	}
@@ -430,7 +430,7 @@ Test(wire, largest_starts_fit)
 
 Test(wire, counts_of_a_start_are_checked)
 {
-	static struct wire_start_spec specs[WIRE_MAX_STARTS + 1];
+	static struct seq_start_spec specs[WIRE_MAX_STARTS + 1];
 	static uint32_t pages[WIRE_MAX_START_PAGES + 1];
 	struct wire_request back, request = { .id = 7, .kind = WIRE_START };
 
@@ -474,9 +474,9 @@ Test(wire, largest_fork_fits)
 /* Publishes whose lists have the largest total size: mostly token ids, mostly extras, block keys alone. */
 Test(wire, largest_publishes_fit)
 {
-	static struct wire_publish_spec specs[WIRE_MAX_PUBLISHES];
+	static struct seq_publish_spec specs[WIRE_MAX_PUBLISHES];
 	static uint32_t tokens[WIRE_MAX_PUBLISH_TOKENS], extra_page[WIRE_MAX_EXTRAS];
-	static uint8_t extra[WIRE_MAX_EXTRAS * WIRE_EXTRA_SIZE];
+	static uint8_t extra[WIRE_MAX_EXTRAS * REGION_EXTRA_SIZE];
 	const struct {
 		uint32_t n, n_tokens, n_extra_pages, n_extras;
 	} cases[] = {
@@ -492,7 +492,7 @@ Test(wire, largest_publishes_fit)
 	memset(extra, 0xfc, sizeof(extra));
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		size_t size = cases[i].n * WIRE_PUBLISH_SIZE + cases[i].n_tokens * 4 + cases[i].n_extra_pages * 4 +
-			      cases[i].n_extras * WIRE_EXTRA_SIZE;
+			      cases[i].n_extras * REGION_EXTRA_SIZE;
 
 		cr_assert_leq(size, WIRE_MAX_LISTS);
 		request.publish.n = cases[i].n;
@@ -501,7 +501,7 @@ Test(wire, largest_publishes_fit)
 		request.publish.tokens = cases[i].n_tokens > 0 ? tokens : NULL;
 		request.publish.n_extra_pages = cases[i].n_extra_pages;
 		request.publish.extra_page = cases[i].n_extra_pages > 0 ? extra_page : NULL;
-		request.publish.extra_size = cases[i].n_extras * WIRE_EXTRA_SIZE;
+		request.publish.extra_size = cases[i].n_extras * REGION_EXTRA_SIZE;
 		request.publish.extra = extra;
 		wire_arena_reset(&arena);
 		cr_assert_eq(request_round_trip(&request, &back), PAGED_OK, "case %zu: %s", i, error.text);
@@ -522,7 +522,7 @@ Test(wire, counts_of_a_publish_are_checked)
 	/* Request { id: 7, publish { seq: [0], version: [0], from: [0] } } */
 	static const uint8_t no_pages[] = { 0x08, 7, 0xa2, 1, 26, 0x0a, 8, 0, 0, 0,    0, 0, 0, 0, 0, 0x12,
 					    8,    0, 0,    0, 0,  0,    0, 0, 0, 0x1a, 4, 0, 0, 0, 0 };
-	static struct wire_publish_spec specs[WIRE_MAX_PUBLISHES + 1];
+	static struct seq_publish_spec specs[WIRE_MAX_PUBLISHES + 1];
 	static uint32_t tokens[WIRE_MAX_PUBLISH_TOKENS + 1];
 	struct wire_request back, request = { .id = 7, .kind = WIRE_PUBLISH };
 

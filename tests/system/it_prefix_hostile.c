@@ -82,14 +82,14 @@ expect_refused(struct wire_request *request, enum paged_status status, const cha
 }
 
 /* A start on n pages in pool 0; the caller changes what it wants to. */
-static struct wire_start_spec start_spec;
+static struct seq_start_spec start_spec;
 
 static struct wire_request
 start_request(uint32_t n, const uint32_t *of, uint64_t serial)
 {
 	struct wire_request request = { .kind = WIRE_START };
 
-	start_spec = (struct wire_start_spec){ .n_pages = n, .serial = serial, .tag = "" };
+	start_spec = (struct seq_start_spec){ .n_pages = n, .serial = serial, .tag = "" };
 	request.start.n = 1;
 	request.start.specs = &start_spec;
 	request.start.n_pages = n;
@@ -149,7 +149,7 @@ IT_TEST(starts_on_pages_that_are_no_prefix)
 
 IT_TEST(starts_that_go_on_from_a_sequence)
 {
-	struct wire_start_spec twice[2];
+	struct seq_start_spec twice[2];
 	struct wire_request request;
 	struct wire_reply reply;
 	paged_seq_id own;
@@ -200,7 +200,7 @@ IT_TEST(starts_that_go_on_from_a_sequence)
 	hostile_end();
 }
 
-static struct wire_publish_spec publish_spec;
+static struct seq_publish_spec publish_spec;
 
 /* A publish of a sequence's first n pages, with the prompt's tokens. */
 static struct wire_request
@@ -208,7 +208,7 @@ publish_request(paged_seq_id seq, uint32_t from, uint32_t n)
 {
 	struct wire_request request = { .kind = WIRE_PUBLISH };
 
-	publish_spec = (struct wire_publish_spec){
+	publish_spec = (struct seq_publish_spec){
 		.seq = seq, .version = prompt_info(&worker, seq, NULL).version, .from = from, .n_pages = n
 	};
 	request.publish.n = 1;
@@ -220,7 +220,7 @@ publish_request(paged_seq_id seq, uint32_t from, uint32_t n)
 
 IT_TEST(publishes_of_what_is_not_there)
 {
-	struct wire_publish_spec twice[2];
+	struct seq_publish_spec twice[2];
 	uint32_t tokens[8] = { 1, 2, 3, 4, 5, 6, UINT32_MAX, 8 };
 	struct wire_request request;
 	struct wire_reply reply;

@@ -87,7 +87,7 @@ static paged_seq_id
 publish_prefix(uint32_t prefix, uint32_t n_pages)
 {
 	paged_seq_id seq = wire_peer_create_seq(&peer, n_pages * PAGE_SIZE_TOKENS);
-	struct wire_publish_spec spec = { .seq = seq, .version = version_of(seq), .n_pages = n_pages };
+	struct seq_publish_spec spec = { .seq = seq, .version = version_of(seq), .n_pages = n_pages };
 	struct wire_request request = { .kind = WIRE_PUBLISH };
 	struct wire_reply reply;
 
@@ -136,8 +136,8 @@ table_of(paged_seq_id seq, uint32_t *pages, uint32_t most)
 
 IT_TEST(sessions_share_a_prefix)
 {
-	struct wire_start_spec specs[2] = { { .n_pages = 3, .n_tokens = 20, .n_asked = 16, .tag = "a" },
-					    { .n_pages = 2, .n_asked = 16, .tag = "" } };
+	struct seq_start_spec specs[2] = { { .n_pages = 3, .n_tokens = 20, .n_asked = 16, .tag = "a" },
+					   { .n_pages = 2, .n_asked = 16, .tag = "" } };
 	uint32_t found[3], pages[8], both[5], n;
 	struct paged_pool_entry pool;
 	struct prefix_position at;
@@ -293,9 +293,9 @@ expect_refused(struct wire_peer *from, struct wire_request *request, enum paged_
 
 IT_TEST(lists_that_do_not_fit_together_are_refused)
 {
-	static const uint8_t extra[4 * WIRE_EXTRA_SIZE] = { 1 };
-	struct wire_start_spec starts[2] = { { .n_pages = 2, .tag = "" }, { .n_pages = UINT32_MAX, .tag = "" } };
-	struct wire_publish_spec specs[2] = { { .n_pages = 2 }, { .n_pages = 1 } };
+	static const uint8_t extra[4 * REGION_EXTRA_SIZE] = { 1 };
+	struct seq_start_spec starts[2] = { { .n_pages = 2, .tag = "" }, { .n_pages = UINT32_MAX, .tag = "" } };
+	struct seq_publish_spec specs[2] = { { .n_pages = 2 }, { .n_pages = 1 } };
 	struct wire_request request = { .kind = WIRE_START };
 	const uint32_t pages[3] = { 0, 1, 2 };
 	struct wire_reply reply;
@@ -347,8 +347,8 @@ IT_TEST(lists_that_do_not_fit_together_are_refused)
 /* Extras belong to the pages of their own sequence. */
 IT_TEST(extras_are_divided_among_the_sequences)
 {
-	static const uint8_t extra[3][WIRE_EXTRA_SIZE] = { { 1 }, { 2 }, { 3 } };
-	struct wire_publish_spec specs[2] = { { .n_pages = 2 }, { .n_pages = 2 } };
+	static const uint8_t extra[3][REGION_EXTRA_SIZE] = { { 1 }, { 2 }, { 3 } };
+	struct seq_publish_spec specs[2] = { { .n_pages = 2 }, { .n_pages = 2 } };
 	struct wire_request request = { .kind = WIRE_PUBLISH };
 	struct prefix_keys keys = { .n_pages = 2, .tokens = tokens };
 	struct prefix_position at;
@@ -387,8 +387,8 @@ IT_TEST(extras_are_divided_among_the_sequences)
 IT_TEST(observers_may_only_list)
 {
 	const struct wire_control_request shard = { .kind = WIRE_OPEN_POOL, .open_pool = { .name = "p", .shard = 1 } };
-	struct wire_start_spec start = { .tag = "" };
-	struct wire_publish_spec spec = { .seq = PAGED_SEQ(1, 0, 0) };
+	struct seq_start_spec start = { .tag = "" };
+	struct seq_publish_spec spec = { .seq = PAGED_SEQ(1, 0, 0) };
 	struct seq_fork fork = { PAGED_SEQ(1, 0, 0), 4 };
 	struct wire_request requests[4] = {
 		{ .kind = WIRE_START }, { .kind = WIRE_FORK }, { .kind = WIRE_PUBLISH }, { .kind = WIRE_PIN }
@@ -433,8 +433,8 @@ static void
 requests_without_permission(int from, int to, void *argument)
 {
 	static const char refused[] = "pool p: its allow-lists do not include uid 65534";
-	struct wire_start_spec start = { .tag = "" };
-	struct wire_publish_spec spec = { .seq = PAGED_SEQ(1, 0, 0) };
+	struct seq_start_spec start = { .tag = "" };
+	struct seq_publish_spec spec = { .seq = PAGED_SEQ(1, 0, 0) };
 	struct seq_fork fork = { PAGED_SEQ(1, 0, 0), 4 };
 	struct wire_request requests[5] = { { .kind = WIRE_START, .start = { .n = 1, .specs = &start } },
 					    { .kind = WIRE_FORK, .fork = { 1, &fork } },
@@ -442,16 +442,16 @@ requests_without_permission(int from, int to, void *argument)
 					    { .kind = WIRE_PIN },
 					    { .kind = WIRE_GET_PREFIXES } };
 	struct wire_request evict = { .kind = WIRE_EVICT };
-	struct wire_peer peer;
+	struct wire_peer stranger;
 
 	(void)from, (void)to, (void)argument;
 	it_require(setgid(65534) == 0 && setuid(65534) == 0, "%m");
-	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&stranger, WIRE_ROLE_SESSION, NULL);
 	for (int i = 0; i < 5; i++)
-		expect_refused(&peer, &requests[i], PAGED_ERR_PERM, refused);
-	expect_refused(&peer, &evict, PAGED_ERR_PERM,
+		expect_refused(&stranger, &requests[i], PAGED_ERR_PERM, refused);
+	expect_refused(&stranger, &evict, PAGED_ERR_PERM,
 		       "evict: uid 65534 is neither the daemon's, root, nor in the admin-group");
-	wire_peer_bye(&peer);
+	wire_peer_bye(&stranger);
 }
 
 IT_TEST(pools_and_eviction_need_permission)

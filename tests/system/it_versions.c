@@ -233,7 +233,7 @@ publish_pages(struct wire_peer *peer, paged_seq_id seq)
 	static const uint32_t tokens[8] = { 0, 1, 2, 3, 4, 5, 6, 7 };
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
 	struct wire_request publish = { .kind = WIRE_PUBLISH }, list = { .kind = WIRE_GET_PREFIXES };
-	struct wire_publish_spec spec = { .seq = seq, .n_pages = 2 };
+	struct seq_publish_spec spec = { .seq = seq, .n_pages = 2 };
 	struct paged_client *client;
 	struct paged_pool *pool;
 	struct wire_reply reply;
