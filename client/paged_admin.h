@@ -3,7 +3,7 @@
  * paged_admin.h - inspect a daemon and its pools, check their accounting, end sessions
  *
  * Part of pagedclient.h, which includes it; programs include that alone.
- * pagedctl(8) is built on these calls.  None but paged_node_pin() needs a session: an
+ * pagedctl(8) is built on these calls.  None but paged_admin_pin() needs a session: an
  * observer may make them.
  *
  * Errors.  All calls but paged_pool_check() are requests to the owner, with the
@@ -96,12 +96,12 @@ enum paged_status paged_admin_kick(struct paged_client *client, uint32_t session
  */
 
 /**
- * paged_prefix_list - list the published pages of a pool, by its name, in the order of their numbers
+ * paged_admin_prefixes - list the published pages of a pool, by its name, in the order of their numbers
  *
  * The list takes several requests, and pages may be published and evicted between them.
  */
-enum paged_status paged_prefix_list(struct paged_client *client, const char *pool, size_t entry_size,
-				    struct paged_node_entry **list_p, size_t *n_p);
+enum paged_status paged_admin_prefixes(struct paged_client *client, const char *pool, size_t entry_size,
+				       struct paged_node_entry **list_p, size_t *n_p);
 
 /**
  * paged_prefix_tokens - copy the token ids of a published page from the table region; no request
@@ -116,7 +116,7 @@ enum paged_status paged_prefix_tokens(struct paged_pool *pool, uint32_t page, ui
 				      size_t n);
 
 /**
- * paged_prefix_evict - free up to n_pages cached pages, those first that were not used for the longest time
+ * paged_admin_evict - free up to n_pages cached pages, those first that were not used for the longest time
  *
  * Pinned pages are freed after all others.
  *
@@ -124,11 +124,11 @@ enum paged_status paged_prefix_tokens(struct paged_pool *pool, uint32_t page, ui
  * @param[out] n_evicted_p  pages freed; fewer if no more were cached
  * @retval PAGED_ERR_PERM   needs the daemon's uid, root or the admin group
  */
-enum paged_status paged_prefix_evict(struct paged_client *client, const char *pool, uint32_t n_pages,
-				     uint32_t *n_evicted_p);
+enum paged_status paged_admin_evict(struct paged_client *client, const char *pool, uint32_t n_pages,
+				    uint32_t *n_evicted_p);
 
 /**
- * paged_node_pin - evict a published page, and those before it in its prefix, after all that are not pinned
+ * paged_admin_pin - evict a published page, and those before it in its prefix, after all that are not pinned
  *
  * A pin ends after `seconds`, not with the session.  Pinning the same page again replaces its pin.
  *
@@ -140,8 +140,8 @@ enum paged_status paged_prefix_evict(struct paged_client *client, const char *po
  * @retval PAGED_ERR_RANGE  the pool has no such page
  * @retval PAGED_ERR_PERM   the client is an observer
  */
-enum paged_status paged_node_pin(struct paged_client *client, const char *pool, uint32_t page, uint64_t serial,
-				 uint32_t seconds, uint32_t *n_pages_p);
+enum paged_status paged_admin_pin(struct paged_client *client, const char *pool, uint32_t page, uint64_t serial,
+				  uint32_t seconds, uint32_t *n_pages_p);
 
 /** paged_free - free a list or picture that the library allocated for the caller; takes NULL */
 void paged_free(void *list);

@@ -95,7 +95,7 @@ ctl_prefixes(struct ctl *ctl)
 	enum paged_status status;
 	size_t n = 0;
 
-	status = paged_prefix_list(ctl->client, name, sizeof(*nodes), &nodes, &n);
+	status = paged_admin_prefixes(ctl->client, name, sizeof(*nodes), &nodes, &n);
 	if (status == PAGED_OK && ctl->tokens)
 		status = paged_pool_open(ctl->client, name, &pool);
 	if (status != PAGED_OK) {
@@ -130,7 +130,7 @@ ctl_evict(struct ctl *ctl)
 	/* The call takes 0 for all. */
 	if (ctl->operands[1] != NULL && n_pages == 0)
 		return ctl_usage("PAGES is 0; without PAGES, all cached pages are evicted");
-	status = paged_prefix_evict(ctl->client, name, (uint32_t)n_pages, &n_evicted);
+	status = paged_admin_evict(ctl->client, name, (uint32_t)n_pages, &n_evicted);
 	if (status != PAGED_OK)
 		return ctl_fail(ctl, status);
 	if (ctl->json)
@@ -153,7 +153,7 @@ ctl_pin(struct ctl *ctl)
 	    !operand_parse("SERIAL", operands[2], UINT64_MAX, &serial) ||
 	    !operand_parse("SECONDS", operands[3], UINT32_MAX, &seconds))
 		return CTL_USAGE;
-	status = paged_node_pin(ctl->client, operands[0], (uint32_t)page, serial, (uint32_t)seconds, &n_pages);
+	status = paged_admin_pin(ctl->client, operands[0], (uint32_t)page, serial, (uint32_t)seconds, &n_pages);
 	if (status != PAGED_OK)
 		return ctl_fail(ctl, status);
 	if (ctl->json)

@@ -189,8 +189,8 @@ paged_admin_kick(struct paged_client *client, uint32_t session, int kill_members
 }
 
 enum paged_status
-paged_prefix_list(struct paged_client *client, const char *pool, size_t entry_size, struct paged_node_entry **list_p,
-		  size_t *n_p)
+paged_admin_prefixes(struct paged_client *client, const char *pool, size_t entry_size, struct paged_node_entry **list_p,
+		     size_t *n_p)
 {
 	enum paged_status status = admin_enter(client, pool != NULL && list_p != NULL && n_p != NULL);
 	struct paged_node_entry *list = NULL;
@@ -207,7 +207,7 @@ paged_prefix_list(struct paged_client *client, const char *pool, size_t entry_si
 }
 
 enum paged_status
-paged_prefix_evict(struct paged_client *client, const char *pool, uint32_t n_pages, uint32_t *n_evicted_p)
+paged_admin_evict(struct paged_client *client, const char *pool, uint32_t n_pages, uint32_t *n_evicted_p)
 {
 	enum paged_status status = admin_enter(client, pool != NULL && n_evicted_p != NULL);
 	struct paged_error error;
@@ -222,8 +222,8 @@ paged_prefix_evict(struct paged_client *client, const char *pool, uint32_t n_pag
 }
 
 enum paged_status
-paged_node_pin(struct paged_client *client, const char *pool, uint32_t page, uint64_t serial, uint32_t seconds,
-	       uint32_t *n_pages_p)
+paged_admin_pin(struct paged_client *client, const char *pool, uint32_t page, uint64_t serial, uint32_t seconds,
+		uint32_t *n_pages_p)
 {
 	enum paged_status status = admin_enter(client, pool != NULL && n_pages_p != NULL);
 	struct paged_error error;

@@ -118,7 +118,7 @@ IT_TEST(worker_is_killed_after_each_step_of_a_tree)
 	}
 	it_note("%u steps", step - 1);
 	it_require(step > 16);
-	worker_ok(&observer, paged_prefix_evict(observer.client, "test", 0, &step));
+	worker_ok(&observer, paged_admin_evict(observer.client, "test", 0, &step));
 	worker_wait_free(&observer, "test", 5000);
 	worker_close(&observer);
 	it_daemon_stop(&daemon);

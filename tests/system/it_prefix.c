@@ -18,7 +18,7 @@ evict_all(struct worker_fixture *worker)
 {
 	uint32_t n;
 
-	worker_ok(worker, paged_prefix_evict(worker->client, "test", 0, &n));
+	worker_ok(worker, paged_admin_evict(worker->client, "test", 0, &n));
 	return n;
 }
 
@@ -105,7 +105,7 @@ IT_TEST(twins_publish_the_same_prefix)
 	prompt_write(&third, seq, &prompt, PUBLISHED, LENGTH);
 	prompt_verify(&third, seq, &prompt, LENGTH);
 	prompt_expect_pages(&third, WORKER_PAGES - 2 * N_PAGES - 1, 2 * N_PAGES + 1, 0);
-	worker_ok(&third, paged_prefix_list(third.client, "test", sizeof(*nodes), &nodes, &n));
+	worker_ok(&third, paged_admin_prefixes(third.client, "test", sizeof(*nodes), &nodes, &n));
 	it_require(n == N_PUBLISHED);
 	for (size_t i = 0; i < n; i++)
 		it_require(nodes[i].n_references == 2 && nodes[i].hits == 1, "page %u: %u references, %u hits",

@@ -95,13 +95,13 @@ IT_TEST(administrator_evicts_the_oldest_tails)
 	uint32_t n;
 
 	pool_fill(PROMPT_POOL(""));
-	worker_ok(&worker, paged_prefix_evict(worker.client, "test", 5, &n));
+	worker_ok(&worker, paged_admin_evict(worker.client, "test", 5, &n));
 	it_require(n == 5);
 	EXPECT_MATCHES(11, 16, 16, 16);
-	worker_ok(&worker, paged_prefix_evict(worker.client, "test", 20, &n));
+	worker_ok(&worker, paged_admin_evict(worker.client, "test", 20, &n));
 	it_require(n == 20);
 	EXPECT_MATCHES(0, 7, 16, 16);
-	worker_ok(&worker, paged_prefix_evict(worker.client, "test", 1000, &n));
+	worker_ok(&worker, paged_admin_evict(worker.client, "test", 1000, &n));
 	it_require(n == 39);
 	prompt_expect_pages(&worker, WORKER_PAGES, 0, 0);
 	pool_end();

@@ -40,7 +40,7 @@ hostile_begin(void)
 	published = prompt_compute(&worker, &prompt);
 	private_seq = worker_create_seq(&worker, 8);
 	prompt_info(&worker, published, pages);
-	worker_ok(&worker, paged_prefix_list(worker.client, "test", sizeof(*nodes), &nodes, &n));
+	worker_ok(&worker, paged_admin_prefixes(worker.client, "test", sizeof(*nodes), &nodes, &n));
 	it_require(n == N_NODES);
 	for (size_t i = 0; i < n; i++)
 		for (uint32_t k = 0; k < N_NODES; k++)

@@ -141,7 +141,7 @@ do_evict(struct soak *soak)
 {
 	uint32_t n;
 
-	worker_ok(&soak->worker, paged_prefix_evict(soak->worker.client, "test", 1 + below(soak, 8), &n));
+	worker_ok(&soak->worker, paged_admin_evict(soak->worker.client, "test", 1 + below(soak, 8), &n));
 }
 
 /* A pin may find its pages evicted, or the limit reached. */
@@ -248,7 +248,7 @@ IT_TEST_LIMIT(random_use_with_kills, 240)
 		(unsigned long long)pool.n_tokens_asked, (unsigned long long)pool.n_published,
 		(unsigned long long)pool.n_evicted);
 	it_require(pool.n_tokens_found > 0 && pool.n_evicted > 0);
-	worker_ok(&observer, paged_prefix_evict(observer.client, "test", 0, &n));
+	worker_ok(&observer, paged_admin_evict(observer.client, "test", 0, &n));
 	worker_wait_free(&observer, "test", 5000);
 	worker_close(&observer);
 	it_daemon_stop(&daemon);

@@ -564,14 +564,14 @@ IT_TEST(long_lists_and_evictions_take_several_requests)
 		seqs[i] = publish_prefix(10 * (i + 1), LONG_PAGES);
 	erase(&peer, 3, seqs);
 	it_require(paged_client_open(NULL, &params, &client) == PAGED_OK);
-	it_require(paged_prefix_list(client, "p", sizeof(*list), &list, &n) == PAGED_OK, "%s",
+	it_require(paged_admin_prefixes(client, "p", sizeof(*list), &list, &n) == PAGED_OK, "%s",
 		   paged_client_error(client));
 	it_require(n == 3 * LONG_PAGES, "%zu", n);
 	for (size_t i = 0; i < n; i++)
 		it_require(list[i].page == i && list[i].n_references == 0);
 	paged_free(list);
-	it_require(paged_prefix_evict(client, "p", 5000, &n_evicted) == PAGED_OK && n_evicted == 5000, "%u", n_evicted);
-	it_require(paged_prefix_evict(client, "p", 0, &n_evicted) == PAGED_OK && n_evicted == 1000, "%u", n_evicted);
+	it_require(paged_admin_evict(client, "p", 5000, &n_evicted) == PAGED_OK && n_evicted == 5000, "%u", n_evicted);
+	it_require(paged_admin_evict(client, "p", 0, &n_evicted) == PAGED_OK && n_evicted == 1000, "%u", n_evicted);
 	paged_client_close(client);
 	prefixes_end();
 }
@@ -596,8 +596,8 @@ IT_TEST(library_reads_tokens)
 	it_require(paged_prefix_tokens(pool, N_PAGES, at.serial, got, 4) == PAGED_ERR_RANGE);
 	it_require(paged_prefix_tokens(pool, at.page, at.serial, got, 3) == PAGED_ERR_RANGE);
 	it_require(paged_prefix_tokens(pool, at.page, at.serial, NULL, 4) == PAGED_ERR_INVALID);
-	it_require(paged_node_pin(client, "p", at.page, at.serial, 1, &n) == PAGED_ERR_PERM);
-	it_require(paged_prefix_evict(client, "q", 0, &n) == PAGED_ERR_NOENT);
+	it_require(paged_admin_pin(client, "p", at.page, at.serial, 1, &n) == PAGED_ERR_PERM);
+	it_require(paged_admin_evict(client, "q", 0, &n) == PAGED_ERR_NOENT);
 	paged_client_close(client);
 	prefixes_end();
 }
