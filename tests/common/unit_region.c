@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "common/region.h"
 
@@ -371,4 +374,33 @@ Test(region, check)
 	/* An owner that died during a change. */
 	atomic_fetch_add(&region.header->change, 1);
 	cr_assert_eq(region_check(&region.view, &accounting, &region.error), PAGED_ERR_AGAIN);
+}
+
+static void *
+ring_waiter(void *argument)
+{
+	struct timespec before, after;
+
+	clock_gettime(CLOCK_MONOTONIC, &before);
+	/* Returns at once if the entry is there already. */
+	region_ring_wait(region.header, 0, 60000);
+	clock_gettime(CLOCK_MONOTONIC, &after);
+	*(time_t *)argument = after.tv_sec - before.tv_sec;
+	return NULL;
+}
+
+/* A waiter that is not woken sleeps for its timeout of a minute. */
+Test(region, ring_wake)
+{
+	uint64_t last = 0;
+	pthread_t thread;
+	time_t slept_s;
+
+	cr_assert_eq(pthread_create(&thread, NULL, ring_waiter, &slept_s), 0);
+	usleep(50000);
+	atomic_store(&region.header->ring_head, 1);
+	region_ring_wake(region.header, &last);
+	cr_assert_eq(last, 1);
+	pthread_join(thread, NULL);
+	cr_assert_lt(slept_s, 30);
 }
