@@ -107,7 +107,7 @@ void paged_salt(uint8_t *salt, size_t n, const char *const *parts);
  * @param[in]  prefix    required
  * @param[out] n_tokens  a multiple of the page size; may equal prefix->n_tokens
  * @retval PAGED_ERR_INVALID  the prefix is not what struct paged_prefix documents
- * @retval PAGED_ERR_GONE     the daemon died, or ended this session
+ * @retval PAGED_ERR_GONE     the daemon died, or ended this session, and a request or a wait has noticed it
  *
  * Threads: any, at the same time.  Blocks: never.
  */

@@ -2,6 +2,7 @@
 /* Forks in real processes: trees of forks whose worker is killed at each step, beams, speculative tokens. */
 #include "config.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -312,6 +313,72 @@ IT_TEST(beams_equal_independent_sequences)
 	worker_check_pool(&worker);
 	worker_close(&worker);
 	it_daemon_stop(&daemon);
+}
+
+/* Starts and forks, of two sequences each, until one fails; n is the number of those that did not. */
+static enum paged_status
+start_and_fork(struct worker_fixture *worker, const struct prompt *prompt, paged_seq_id ids[2], uint32_t *n)
+{
+	struct paged_prefix prefix = prompt_prefix(prompt, prompt->n);
+	const struct paged_start start = { .prefix = &prefix, .reserve = prompt->n };
+	uint32_t n_tokens[2] = { LENGTH, LENGTH - 10 }, n_shared[2];
+	enum paged_status status = PAGED_OK;
+	paged_seq_id parents[2];
+
+	for (*n = 0; status == PAGED_OK && *n < 4; ++*n) {
+		memcpy(parents, ids, sizeof(parents));
+		ids[0] = ids[1] = 0;
+		if (*n % 2 == 0)
+			status =
+				paged_seq_start(worker->pool, 2, (struct paged_start[]){ start, start }, ids, n_shared);
+		else
+			status = paged_batch_fork(worker->batch, 2, parents, n_tokens, ids);
+	}
+	return status;
+}
+
+/*
+ * The daemon kills itself in one update after another of these requests.  Their callers are told so, and a
+ * process that reads what they share.
+ */
+IT_TEST(daemon_is_killed_inside_a_start_or_fork)
+{
+	struct prompt prompt = prompt_make(PROMPT_SEED, LENGTH), other = prompt_make(PROMPT_SEED + 1, LENGTH);
+	enum paged_status status = PAGED_ERR_GONE;
+	uint32_t n = 0, n_kills = 0;
+
+	/* The first update belongs to the sequence that publishes. */
+	for (uint32_t update = 2; status == PAGED_ERR_GONE; update++) {
+		struct worker_fixture worker, reader;
+		struct it_daemon daemon;
+		struct paged_prefix prefix = prompt_prefix(&prompt, LENGTH), missing = prompt_prefix(&other, LENGTH);
+		paged_seq_id published, ids[2];
+		uint32_t n_matched;
+		char fault[64];
+
+		snprintf(fault, sizeof(fault), "PAGED_FAULT=page-table-update:%u", update);
+		it_daemon_start(&daemon, PROMPT_POOL(""), "tests/daemon/pagedd-faults",
+				(const char *[]){ fault, NULL });
+		worker_open(&reader, NULL, 0);
+		worker_open(&worker, NULL, 0);
+		published = prompt_compute(&reader, &prompt);
+		status = start_and_fork(&worker, &prompt, ids, &n);
+		if (status != PAGED_OK) {
+			n_kills++;
+			worker_expect(&worker, status, PAGED_ERR_GONE);
+			it_require(ids[0] == 0 && ids[1] == 0);
+			worker_expect(&worker, paged_seq_start(worker.pool, 0, NULL, NULL, NULL), PAGED_ERR_GONE);
+			worker_expect(&reader, paged_prefix_wait(reader.pool, &missing, LENGTH, 20000), PAGED_ERR_GONE);
+			worker_expect(&reader, paged_prefix_match(reader.pool, &prefix, &n_matched), PAGED_ERR_GONE);
+			worker_expect(&reader, paged_seq_erase(reader.client, 1, &published), PAGED_ERR_GONE);
+		}
+		worker_close(&worker);
+		worker_close(&reader);
+		/* The cleanup of the sessions has updates too. */
+		it_daemon_kill(&daemon);
+	}
+	it_note("%u kills", n_kills);
+	it_require(status == PAGED_OK && n == 4 && n_kills == 8, "%u kills", n_kills);
 }
 
 IT_MAIN
