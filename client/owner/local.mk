@@ -18,6 +18,8 @@ client_libpagedclient_la_SOURCES += \
 	%D%/owner_embedded_pools.c \
 	%D%/owner_embedded_sharing.c \
 	%D%/owner_remote.c \
+	%D%/owner_remote.h \
+	%D%/owner_remote_admin.c \
 	%D%/process.c \
 	%D%/process.h \
 	%D%/rpc.c \
