@@ -201,7 +201,8 @@ enum paged_status paged_batch_plan_device(struct paged_batch *batch, const struc
  * Call it if rows read sequences of other sessions, which may have changed
  * meanwhile; if mods read arrays; and on a GPU, where some errors are found only by
  * the device.  On a GPU it waits for the stream first.  Rows with such an error
- * were not computed.
+ * were not computed.  PAGED_OK also means that the daemon was alive after these
+ * reads; asking costs one system call.
  *
  * @retval PAGED_ERR_STALE     page table entries of a planned sequence were replaced
  *                             or removed since the plan, also by a truncate of

@@ -210,12 +210,30 @@ paged_batch_pages_missing(const struct paged_batch *batch, size_t row)
 	return batch->pages_missing[row];
 }
 
+/* The first row whose page table entries were replaced or removed since the plan; n_rows: none. */
+static uint32_t
+batch_stale_row(const struct paged_batch *batch)
+{
+	uint32_t r;
+
+	for (r = 0; r < batch->n_rows; r++) {
+		const struct batch_row *row = &batch->row[r];
+		struct region_snapshot snapshot = { .version = row->version };
+
+		/* A slot's version never repeats, so the check also covers the id's generation. */
+		if (row->id != 0 && !region_snapshot_valid(&batch->pool->mapping.view, row->id, &snapshot))
+			break;
+	}
+	return r;
+}
+
 enum paged_status
 paged_batch_validate(struct paged_batch *batch)
 {
 	enum paged_status status = batch_enter(batch);
 	const struct paged_pool *pool;
 	struct paged_error error;
+	uint32_t stale;
 
 	if (status != PAGED_OK)
 		return status;
@@ -227,22 +245,18 @@ paged_batch_validate(struct paged_batch *batch)
 	if (status != PAGED_OK)
 		return client_fail(pool->client, &error);
 	batch_publish_dispatch(batch);
-	for (uint32_t r = 0; r < batch->n_rows; r++) {
-		const struct batch_row *row = &batch->row[r];
-		struct region_snapshot snapshot = { .version = row->version };
-
-		/* A slot's version never repeats, so the check also covers the id's generation. */
-		if (row->id == 0 || region_snapshot_valid(&pool->mapping.view, row->id, &snapshot))
-			continue;
-		client_poll_owner(
-			pool->client); /* the end of the session also removes pages; its notice arrives first */
-		status = client_enter_owner(pool->client);
-		if (status != PAGED_OK)
-			return status;
+	stale = batch_stale_row(batch);
+	/* The end of the session also removes pages; its notice arrives first. */
+	if (stale < batch->n_rows)
+		client_poll_owner(pool->client);
+	/* After the tables: those of a dead daemon do not change any more when a new one gives its memory to others. */
+	status = client_check_owner(pool->client);
+	if (status != PAGED_OK)
+		return status;
+	if (stale < batch->n_rows)
 		return client_failf(pool->client, PAGED_ERR_STALE,
 				    "row %u: pages of sequence " SEQ_FORMAT " were replaced or removed since the plan",
-				    r, SEQ_ARGS(row->id));
-	}
+				    stale, SEQ_ARGS(batch->row[stale].id));
 	status = mod_set_check_range(batch, &error);
 	return client_leave(pool->client, status, &error);
 }

@@ -73,6 +73,17 @@ client_poll_owner(struct paged_client *client)
 }
 
 enum paged_status
+client_check_owner(struct paged_client *client)
+{
+	if (client->owner->ops->hung_up(client->owner)) {
+		/* A notice that says why may precede the hang-up. */
+		client_poll_owner(client);
+		owner_advance(client->owner, OWNER_GONE);
+	}
+	return client_enter_owner(client);
+}
+
+enum paged_status
 client_enter(const struct paged_client *client)
 {
 	if (client == NULL)

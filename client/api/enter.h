@@ -34,4 +34,7 @@ client_leave(const struct paged_client *client, enum paged_status status, const 
 /** client_poll_owner - handle the owner's notices, unless another thread holds the client's mutex; never blocks */
 void client_poll_owner(struct paged_client *client);
 
+/** client_check_owner - client_enter_owner(), after asking the kernel whether the owner lives; one system call */
+enum paged_status client_check_owner(struct paged_client *client);
+
 #endif

@@ -241,6 +241,14 @@ client_control_call(struct control *control, const struct wire_control_request *
 			  reply->refusal.text);
 }
 
+bool
+client_control_hung_up(const struct control *control)
+{
+	struct pollfd hang_up = { .fd = control->fd };
+
+	return poll(&hang_up, 1, 0) == 1;
+}
+
 void
 client_control_dispatch(struct control *control)
 {

@@ -53,6 +53,9 @@ enum paged_status client_control_call(struct control *control, const struct wire
 				      uint64_t deadline_ms, struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS],
 				      struct paged_error *error);
 
+/** client_control_hung_up - the daemon has closed its end; reads nothing, so any thread may ask; one system call */
+bool client_control_hung_up(const struct control *control);
+
 /** client_control_dispatch - handle the notices that have arrived; never blocks */
 void client_control_dispatch(struct control *control);
 

@@ -70,6 +70,9 @@ struct owner_ops {
 	 * one system call if there is no notice.
 	 */
 	void (*dispatch)(struct owner *owner);
+	/** True: the owner's process has died.  Any thread, also while another one is inside a request; one system
+	 * call. */
+	bool (*hung_up)(struct owner *owner);
 
 	enum paged_status (*pool_open)(struct owner *owner, const char *name, struct owner_pool *pool,
 				       struct paged_error *error);

@@ -43,6 +43,13 @@ embedded_dispatch(struct owner *owner)
 	(void)owner;
 }
 
+static bool
+embedded_hung_up(struct owner *owner)
+{
+	(void)owner;
+	return false;
+}
+
 static enum paged_status
 embedded_pool_open(struct owner *owner, const char *name, struct owner_pool *pool, struct paged_error *error)
 {
@@ -315,6 +322,7 @@ embedded_kick(struct owner *owner, uint32_t session, bool kill_members, struct p
 static const struct owner_ops owner_ops_embedded = {
 	.close = embedded_close,
 	.dispatch = embedded_dispatch,
+	.hung_up = embedded_hung_up,
 	.pool_open = embedded_pool_open,
 	.pool_close = embedded_pool_close,
 	.ping = embedded_ping,

@@ -67,6 +67,12 @@ remote_dispatch(struct owner *owner)
 	client_rpc_dispatch(&remote->rpc);
 }
 
+static bool
+remote_hung_up(struct owner *owner)
+{
+	return client_control_hung_up(&remote_of(owner)->control);
+}
+
 static enum paged_status
 remote_pool_open(struct owner *owner, const char *name, struct owner_pool *pool, struct paged_error *error)
 {
@@ -239,6 +245,7 @@ remote_mask(struct owner *owner, const struct mask_request *request, struct rle_
 static const struct owner_ops owner_ops_remote = {
 	.close = remote_close,
 	.dispatch = remote_dispatch,
+	.hung_up = remote_hung_up,
 	.pool_open = remote_pool_open,
 	.pool_close = remote_pool_close,
 	.ping = remote_ping,

@@ -362,20 +362,21 @@ IT_TEST(daemon_is_killed_inside_a_start_or_fork)
 		worker_open(&reader, NULL, 0);
 		worker_open(&worker, NULL, 0);
 		published = prompt_compute(&reader, &prompt);
+		worker_ok(&reader, worker_plan(&reader, published, LENGTH - 1, LENGTH, PAGED_ROW_NO_APPEND));
 		status = start_and_fork(&worker, &prompt, ids, &n);
+		it_daemon_kill(&daemon);
 		if (status != PAGED_OK) {
 			n_kills++;
 			worker_expect(&worker, status, PAGED_ERR_GONE);
 			it_require(ids[0] == 0 && ids[1] == 0);
 			worker_expect(&worker, paged_seq_start(worker.pool, 0, NULL, NULL, NULL), PAGED_ERR_GONE);
+			worker_expect(&reader, paged_batch_validate(reader.batch), PAGED_ERR_GONE);
 			worker_expect(&reader, paged_prefix_wait(reader.pool, &missing, LENGTH, 20000), PAGED_ERR_GONE);
 			worker_expect(&reader, paged_prefix_match(reader.pool, &prefix, &n_matched), PAGED_ERR_GONE);
 			worker_expect(&reader, paged_seq_erase(reader.client, 1, &published), PAGED_ERR_GONE);
 		}
 		worker_close(&worker);
 		worker_close(&reader);
-		/* The cleanup of the sessions has updates too. */
-		it_daemon_kill(&daemon);
 	}
 	it_note("%u kills", n_kills);
 	it_require(status == PAGED_OK && n == 4 && n_kills == 8, "%u kills", n_kills);
