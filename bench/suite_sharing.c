@@ -110,11 +110,13 @@ sizes_close(size_t n)
 	cached_pool_close(&fresh);
 }
 
-/* A case's name is used until the report is printed, so it is kept until the program ends. */
+/* A case's name is used until the report is printed. */
 static const char *
 case_name(const struct figure *figure, const struct size *size)
 {
-	char *name = bench_alloc(1, MAX_NAME);
+	static char names[BENCH_N(groups) * MAX_FIGURES * BENCH_N(sizes)][MAX_NAME];
+	static size_t n_names;
+	char *name = names[n_names++];
 
 	snprintf(name, MAX_NAME, "%s, %s%s", figure->name, size->name, figure->suffix);
 	return name;
