@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * ext.h - the extension paged._paged: Python objects over libpagedclient
+ *
+ *   module.c      module, constants, functions without an object
+ *   errors.c      exceptions, one for each status
+ *   call.c        arguments by position and keyword (METH_FASTCALL)
+ *   numbers.c     integers and lists of integers from Python objects
+ *   reports.c     structs to named tuples and dicts
+ *   client.c      Client: connect, embedded, sequences
+ *   admin.c       Client: administration
+ *   pool.c        Pool
+ *   sharing.c     Prefix; Pool: match, start, publish, pin
+ *   pages.c       Pages: K and V of a pool as DLPack tensors
+ *   tensor.c      tensors from Python objects, and new ones (DLPack)
+ *   threads.c     kernels on the OpenMP threads that the process has
+ *   batch.c       Batch: plan, publish, fork, tables
+ *   attention.c   Batch: append, attention, gather, merge
+ *   mods.c        Mod, ModSet
+ *   block_mask.c  BlockMask
+ *
+ * The extension uses CPython's limited API 3.11, so one binary serves 3.11 and all later versions.  It keeps its state in
+ * static variables, refuses to be imported into a subinterpreter, and can be loaded once in a process.
+ *
+ * Lifetime.  A Batch holds a reference to its Pool, a Pool to its Client.  Closing an outer object closes the inner ones
+ * in the library, so an inner handle may be used only while all outer objects are open: client_enter(), pool_enter() and
+ * batch_enter() check that.
+ *
+ * Threads.  A call that may wait or compute releases the GIL between *_enter() and *_leave().  Meanwhile no thread can
+ * close the object, and no other thread can use the same batch: both raise RuntimeError.  All fields are read and
+ * written with the GIL held.
+ */
+#ifndef PAGED_EXT_H
+#define PAGED_EXT_H
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h>
+#include <pagedclient.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/types.h>
+
+struct pool;
+
+/* errors.c */
+
+/** errors_add - create the exceptions and add them to the module; -1 with an exception */
+int errors_add(PyObject *module);
+
+/** error_raise - raise the exception of a status with the client's message; returns NULL */
+PyObject *error_raise(const struct paged_client *client, enum paged_status status);
+
+/** error_format - raise the exception of a status with a message as PyErr_Format() makes; returns NULL */
+PyObject *error_format(enum paged_status status, const char *format, ...);
+
+/* call.c */
+
+/** The parameters of a function.  A static variable; `interned` is zero at first. */
+struct call_signature {
+	const char *function;    /* "Batch.append" */
+	const char *const *names; /* [n] */
+	uint8_t n;
+	uint8_t n_positional; /* may be given by position: the first ones */
+	uint8_t n_required;   /* must be given: the first ones */
+	PyObject *interned[24];
+};
+
+/**
+ * call_parse - sort the arguments of a METH_FASTCALL | METH_KEYWORDS function by parameter
+ *
+ * @param[out] values  [signature->n] borrowed; NULL: not given.  None is passed on
+ * @return false with TypeError
+ */
+bool call_parse(struct call_signature *signature, PyObject *const *arguments, Py_ssize_t n_arguments,
+		PyObject *keyword_names, PyObject **values);
+
+/** call_is_given - the argument was given and is not None */
+static inline bool
+call_is_given(const PyObject *value)
+{
+	return value != NULL && value != Py_None;
+}
+
+/* numbers.c: on failure return false with TypeError, ValueError or OverflowError, which names the argument */
+
+bool number_u32(PyObject *object, const char *name, uint32_t *number_p);
+bool number_u64(PyObject *object, const char *name, uint64_t *number_p);
+bool number_i64(PyObject *object, const char *name, int64_t *number_p);
+/** number_timeout_ms - seconds as a number, to milliseconds; rounded up */
+bool number_timeout_ms(PyObject *object, const char *name, uint32_t *timeout_ms_p);
+/** number_dtype - "f32" and so on, to enum paged_dtype; ValueError lists the names */
+bool number_dtype(PyObject *object, const char *name, uint32_t *dtype_p);
+/** text_utf8 - a str without zero bytes as UTF-8, borrowed from the object; NULL with TypeError or ValueError */
+const char *text_utf8(PyObject *object, const char *name);
+
+/** Integers from a Python object.  Short lists lie in `small`; numbers_free() frees what else was allocated. */
+struct numbers_u32 {
+	uint32_t *at;
+	size_t n;
+	uint32_t small[16];
+};
+struct numbers_u64 {
+	uint64_t *at;
+	size_t n;
+	uint64_t small[16];
+};
+
+/**
+ * numbers_u32 - from an int, a sequence of ints, an object with the buffer protocol, or a DLPack tensor in host memory
+ *
+ * Elements may be of any integer type; one outside the result's range is OverflowError.
+ */
+bool numbers_u32(PyObject *object, const char *name, struct numbers_u32 *numbers);
+bool numbers_u64(PyObject *object, const char *name, struct numbers_u64 *numbers);
+/** numbers_u32_n - the same, but exactly n numbers; an int stands for n equal ones */
+bool numbers_u32_n(PyObject *object, const char *name, size_t n, struct numbers_u32 *numbers);
+/** list_u32, list_u64 - a list of ints */
+PyObject *list_u32(const uint32_t *numbers, size_t n);
+PyObject *list_u64(const uint64_t *numbers, size_t n);
+void numbers_u32_free(struct numbers_u32 *numbers);
+void numbers_u64_free(struct numbers_u64 *numbers);
+
+/* reports.c */
+
+int reports_add(PyObject *module);
+PyObject *report_counts(const struct paged_pool_counts *counts);
+PyObject *report_sequence(const struct paged_seq_info *info);
+PyObject *report_check(const struct paged_check_result *result);
+PyObject *report_started(paged_seq_id seq, uint32_t n_shared);
+PyObject *report_named_mod(const struct paged_named_mod *mod);
+/* Dicts with the names of paged_reports.h. */
+PyObject *report_daemon(const struct paged_daemon_info *info);
+PyObject *report_pool(const struct paged_pool_entry *entry);
+PyObject *report_session(const struct paged_session_entry *entry);
+PyObject *report_seq_entry(const struct paged_seq_entry *entry);
+PyObject *report_node(const struct paged_node_entry *entry);
+
+/* client.c */
+
+struct client {
+	PyObject_HEAD
+	struct paged_client *handle; /* NULL: closed */
+	uint32_t n_inside;           /* calls that have released the GIL */
+	uint32_t n_tensors;          /* over pages of the client's pools */
+	uint32_t n_threads;
+	bool openmp;
+	PyObject *log;               /* callable, or NULL */
+	pid_t pid;                   /* of the process that opened the client */
+	PyObject *weak_references;
+};
+extern PyTypeObject *client_type;
+int client_add(PyObject *module);
+/* Functions of the module. */
+PyObject *client_connect(PyObject *module, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names);
+PyObject *client_embedded(PyObject *module, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names);
+
+/**
+ * client_enter - the handle, for a call of the library; NULL with RuntimeError if the client is closed
+ *
+ * Also for a call that keeps the GIL: the library may call the log function, which runs Python code.  In the log function
+ * it raises RuntimeError.
+ */
+struct paged_client *client_enter(struct client *client);
+void client_leave(struct client *client);
+
+/** client_result - leave, then None, or the status's exception */
+PyObject *client_result(struct client *client, enum paged_status status);
+
+/* Methods that Pool has too.  pool: NULL, or all sequences must be of this pool. */
+PyObject *client_reserve(struct client *client, const struct pool *pool, PyObject *const *arguments, Py_ssize_t n,
+			 PyObject *keyword_names);
+PyObject *client_truncate(struct client *client, const struct pool *pool, PyObject *const *arguments, Py_ssize_t n,
+			  PyObject *keyword_names);
+PyObject *client_erase(struct client *client, const struct pool *pool, PyObject *const *arguments, Py_ssize_t n,
+		       PyObject *keyword_names);
+
+/* admin.c: methods of Client */
+extern PyMethodDef admin_methods[];
+
+/* pool.c */
+
+struct pool {
+	PyObject_HEAD
+	struct client *client;
+	struct paged_pool *handle; /* NULL: closed */
+	uint32_t n_inside;
+	uint32_t n_tensors; /* over its pages */
+	struct paged_pool_info info;
+	PyObject *weak_references;
+};
+extern PyTypeObject *pool_type;
+int pool_add(PyObject *module);
+PyObject *pool_open(struct client *client, const char *name);
+
+/** pool_enter - as client_enter(); also enters the client */
+struct paged_pool *pool_enter(struct pool *pool);
+void pool_leave(struct pool *pool);
+PyObject *pool_result(struct pool *pool, enum paged_status status);
+
+/* sharing.c: Prefix, and methods of Pool */
+
+struct prefix {
+	PyObject_HEAD
+	struct paged_prefix prefix; /* points into memory that the object owns */
+	uint32_t *tokens;
+	uint8_t salt[PAGED_DIGEST_SIZE];
+	struct paged_extra *extras;
+	PyObject *keys; /* bytes, or NULL */
+};
+extern PyTypeObject *prefix_type;
+extern PyMethodDef sharing_methods[];
+int sharing_add(PyObject *module);
+
+/** Items of a publish. */
+struct publishes {
+	struct paged_publish *items; /* [n] */
+	size_t n;
+	PyObject *owner; /* of the prefixes that the items point to */
+};
+
+/** publishes_parse - from (seqs, prefixes): one prefix for each sequence, or one for all; the caller frees them */
+bool publishes_parse(PyObject *seqs, PyObject *prefixes, struct publishes *publishes);
+void publishes_free(struct publishes *publishes);
+
+/* pages.c */
+
+extern PyTypeObject *pages_type;
+int pages_add(PyObject *module);
+/** pages_new - the pages object of a plane of the pool */
+PyObject *pages_new(struct pool *pool, const struct paged_plane_info *plane);
+
+/* tensor.c */
+
+struct dlpack_tensor;
+
+/** A tensor of the caller, valid until tensor_release(). */
+struct tensor {
+	void *data;
+	uint32_t dtype;       /* enum paged_dtype */
+	bool boolean;         /* dtype is U8, and the elements are conditions */
+	int32_t device_type;  /* DLPack: 1 host, 2 CUDA, 3 pinned host memory */
+	int32_t device_id;
+	int32_t n_dims;
+	int64_t shape[8];
+	int64_t strides[8];   /* elements */
+	bool read_only;
+	void *owner;          /* NULL: the Python object keeps the memory alive during the call */
+	PyObject *object;     /* borrowed */
+};
+
+/**
+ * tensor_from - describe a tensor without copying it, by DLPack's C exchange API, or else by __dlpack__()
+ *
+ * @return false with TypeError (no tensor), ValueError (dtype, more than eight dimensions)
+ */
+bool tensor_from(PyObject *object, const char *name, struct tensor *tensor);
+void tensor_release(struct tensor *tensor);
+
+/** tensor_like - a new dense tensor of the same Python type and device; NULL with an exception */
+PyObject *tensor_like(const struct tensor *like, uint32_t dtype, int32_t n_dims, const int64_t *shape);
+
+/**
+ * tensor_packed - as struct paged_tensor: [tokens, heads, dim], or [rows, heads, q_len, dim]
+ *
+ * Checks device, rank, and that the last dimension is contiguous.  Strides of dimensions of one element do not matter.
+ */
+bool tensor_packed(const struct tensor *tensor, const struct pool *pool, const char *name, struct paged_tensor *packed);
+
+/** tensor_vector - address of a dense tensor of this dtype, device and number of elements, for lse, scales and so on */
+bool tensor_vector(const struct tensor *tensor, const struct pool *pool, const char *name, uint32_t dtype,
+		   uint64_t n_elements, void **data_p);
+
+/** tensor_array - as struct paged_array of a mod; any strides */
+bool tensor_array(const struct tensor *tensor, const struct pool *pool, const char *name, struct paged_array *array);
+
+/**
+ * tensor_stream - the stream that the framework of a tensor type works on; of torch.Tensor if it is imported
+ *
+ * @param[in] framework  a type with the C exchange API, or NULL: torch.Tensor if torch is imported
+ */
+bool tensor_stream(PyObject *framework, int32_t device_id, void **stream_p);
+
+/* threads.c */
+
+/** threads_run - a paged_run_fn on OpenMP threads; argument: number of threads as a pointer */
+void threads_run(void *argument, paged_work_fn work, void *work_argument, uint32_t n);
+/** threads_find_openmp - find the libgomp that the process has loaded; false: none */
+bool threads_find_openmp(void);
+
+/* batch.c */
+
+struct batch {
+	PyObject_HEAD
+	struct pool *pool;
+	struct paged_batch *handle; /* NULL: closed */
+	bool busy;                  /* a call has released the GIL */
+	uint32_t max_rows;
+	uint32_t n_rows;            /* of the plan */
+	uint64_t total_q;           /* of the plan */
+	void *stream;               /* of the plan */
+	PyObject *weak_references;
+};
+extern PyTypeObject *batch_type;
+int batch_add(PyObject *module);
+PyObject *batch_open(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names);
+
+/** batch_enter - as pool_enter(); also raises RuntimeError if another thread is inside a call of the batch */
+struct paged_batch *batch_enter(struct batch *batch);
+void batch_leave(struct batch *batch);
+PyObject *batch_result(struct batch *batch, enum paged_status status);
+
+/** Rows of a plan or block mask, from parallel arguments. */
+struct rows {
+	struct paged_batch_row *at;
+	size_t n;
+	uint64_t total_q;
+	void *memory; /* that pages point into */
+};
+struct rows_arguments {
+	PyObject *seqs, *q_len, *kv_len, *q_base, *b, *no_append, *pages; /* borrowed; NULL or None: not given */
+};
+bool rows_parse(const struct rows_arguments *arguments, struct rows *rows);
+void rows_free(struct rows *rows);
+
+/* attention.c: methods of Batch, and Rotary */
+extern PyMethodDef attention_methods[];
+int attention_add(PyObject *module);
+
+/* mods.c: Mod, ModSet; methods of Pool and Batch */
+
+struct mod {
+	PyObject_HEAD
+	struct pool *pool;
+	struct paged_mod *handle;
+	uint32_t kind; /* enum paged_mod_kind */
+};
+struct mod_set {
+	PyObject_HEAD
+	struct batch *batch;
+	struct paged_mod_set *handle;
+	struct mod *mask, *score;
+	PyObject *bound; /* tuple of what the library borrows */
+};
+extern PyTypeObject *mod_type, *mod_set_type;
+int mods_add(PyObject *module);
+PyObject *mod_parse(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names);
+PyObject *mod_set_open(struct batch *batch, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names);
+
+/** Arrays of mods from a mapping of names to tensors, ints and floats. */
+struct arrays {
+	struct paged_array *at;
+	size_t n;
+	struct tensor *tensors; /* [n] */
+	union array_value { float f32; int32_t i32; } *values; /* [n] of parameters */
+};
+bool arrays_parse(struct pool *pool, PyObject *mapping, struct arrays *arrays);
+void arrays_free(struct arrays *arrays);
+
+/* block_mask.c: BlockMask; methods of Pool */
+
+struct block_mask {
+	PyObject_HEAD
+	struct pool *pool;
+	struct paged_block_mask *handle;
+};
+extern PyTypeObject *block_mask_type;
+int block_mask_add(PyObject *module);
+PyObject *block_mask_open(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names);
+PyObject *block_mask_open_arrays(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names);
+
+#endif

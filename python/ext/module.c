@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "python/ext/ext.h"
+
+PyDoc_STRVAR(version_doc, "version()\n--\n\n"
+			  "Version of libpagedclient, such as \"0.1.0\".");
+
+static PyObject *
+module_version(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+	uint32_t version = paged_version();
+
+	return PyUnicode_FromFormat("%u.%u.%u", version >> 16, version >> 8 & 0xff, version & 0xff);
+}
+
+PyDoc_STRVAR(salt_doc, "salt(*parts)\n--\n\n"
+		       "SHA-256 of strings, each preceded by its length: a salt of 32 bytes for Prefix.\n\n"
+		       "Pass everything that K and V depend on besides the tokens and the pool, for\n"
+		       "example adapter, tenant and settings of the rotary embedding.");
+
+static PyObject *
+module_salt(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t n)
+{
+	uint8_t salt[PAGED_DIGEST_SIZE];
+	const char **parts = PyMem_Calloc((size_t)n + 1, sizeof(*parts));
+
+	if (parts == NULL)
+		return PyErr_NoMemory();
+	for (Py_ssize_t i = 0; i < n; i++) {
+		parts[i] = text_utf8(arguments[i], "salt() part");
+		if (parts[i] == NULL) {
+			PyMem_Free(parts);
+			return NULL;
+		}
+	}
+	paged_salt(salt, (size_t)n, parts);
+	PyMem_Free(parts);
+	return PyBytes_FromStringAndSize((const char *)salt, sizeof(salt));
+}
+
+PyDoc_STRVAR(named_mods_doc, "named_mods()\n--\n\n"
+			     "Ready-made mods, which the text of a mod may call by name, as a list of NamedMod.");
+
+static PyObject *
+module_named_mods(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+	PyObject *list = PyList_New(0);
+	const struct paged_named_mod *mod;
+
+	if (list == NULL)
+		return NULL;
+	for (uint32_t i = 0; (mod = paged_mod_named(i)) != NULL; i++) {
+		PyObject *item = report_named_mod(mod);
+
+		if (item == NULL || PyList_Append(list, item) < 0) {
+			Py_XDECREF(item);
+			Py_DECREF(list);
+			return NULL;
+		}
+		Py_DECREF(item);
+	}
+	return list;
+}
+
+PyDoc_STRVAR(connect_doc, "connect(runtime_dir=None, *, name=None, join_token=None, timeout=5.0, threads=None,\n"
+			  "        run=None, cpus=None, isa=None, observer=False, outlive=False, log=None)\n--\n\n"
+			  "Attach to the daemon pagedd and return a Client.\n\n"
+			  "runtime_dir\n"
+			  "    Where the daemon listens.  None: $PAGED_RUNTIME_DIR, else /run/paged.\n"
+			  "name\n"
+			  "    Shown by pagedctl.  None: the program's name.\n"
+			  "join_token\n"
+			  "    Client.join_token of a session's first member, to join that session.\n"
+			  "    None: start a session.\n"
+			  "timeout\n"
+			  "    Seconds that a call waits for the daemon.\n"
+			  "threads\n"
+			  "    Threads that run a batch's kernels, the calling one included.  None: the\n"
+			  "    number of cpus, else torch.get_num_threads() if torch is imported, else one\n"
+			  "    for each CPU of this process.\n"
+			  "run\n"
+			  "    \"own\": the library starts threads for each batch.  \"openmp\": kernels run\n"
+			  "    on the OpenMP threads that this process has, which are torch's.  None:\n"
+			  "    \"openmp\" if torch is imported and cpus is None.  Threads of both kinds at\n"
+			  "    once are slow, because torch's spin while they wait for work.\n"
+			  "cpus\n"
+			  "    CPU of each thread.  None: not bound.\n"
+			  "isa\n"
+			  "    Instruction set of the kernels: \"generic\", \"avx2\", \"avx512\",\n"
+			  "    \"avx512bf16\" or \"amx\".  None: the best of this machine.\n"
+			  "observer\n"
+			  "    Read only: no session and no sequences.\n"
+			  "outlive\n"
+			  "    The session lives until its last member has left, instead of its first.\n"
+			  "log\n"
+			  "    Called as log(level, text) for the library's log lines, with levels as in\n"
+			  "    syslog: LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DEBUG.  It runs in the\n"
+			  "    thread that is inside a call, and must not call this module.\n\n"
+			  "Raises NoDaemonError, PermissionDeniedError, VersionError, StoppingError,\n"
+			  "GoneError if the session of join_token has ended, TimedOutError, InvalidError,\n"
+			  "and UnsupportedError if this machine lacks isa.");
+
+PyDoc_STRVAR(embedded_doc, "embedded(pools, *, name=None, timeout=5.0, threads=None, run=None, cpus=None, isa=None,\n"
+			   "         log=None)\n--\n\n"
+			   "Run the owner of the pools inside this process and return a Client.\n\n"
+			   "pools is a mapping of a pool's parameters, or a sequence of them:\n\n"
+			   "name, n_layers, n_kv_heads, n_pages\n"
+			   "    Required.\n"
+			   "k_dim, v_dim\n"
+			   "    Head dimension of K (required) and of V (default: k_dim).\n"
+			   "v_in_k\n"
+			   "    True: V is the first v_dim dims of K and is not stored separately (MLA).\n"
+			   "dtype\n"
+			   "    Required: \"f32\", \"f16\", \"bf16\", \"e4m3\", \"e5m2\" or \"i8\".\n"
+			   "page_size\n"
+			   "    Tokens per page; default 16.\n"
+			   "n_slots\n"
+			   "    Most sequences; default 1024.\n"
+			   "max_length\n"
+			   "    Tokens that one sequence may reserve; default: as many as all pages hold.\n"
+			   "backend, device\n"
+			   "    \"host\" (default) or \"cuda\"; the GPU's index or UUID.\n\n"
+			   "The other arguments are those of connect().  The memory is private to this\n"
+			   "process.  Raises InvalidError for an impossible geometry, and UnsupportedError if\n"
+			   "this machine lacks the back end or isa.");
+
+static PyMethodDef module_methods[] = {
+	{ "version", module_version, METH_NOARGS, version_doc },
+	{ "salt", (PyCFunction)(void (*)(void))module_salt, METH_FASTCALL, salt_doc },
+	{ "named_mods", module_named_mods, METH_NOARGS, named_mods_doc },
+	{ "connect", (PyCFunction)(void (*)(void))client_connect, METH_FASTCALL | METH_KEYWORDS, connect_doc },
+	{ "embedded", (PyCFunction)(void (*)(void))client_embedded, METH_FASTCALL | METH_KEYWORDS, embedded_doc },
+	{ NULL, NULL, 0, NULL },
+};
+
+static int
+module_add_constants(PyObject *module)
+{
+	static const struct {
+		const char *name;
+		long value;
+	} constants[] = {
+		{ "LOG_ERROR", PAGED_LOG_ERROR },
+		{ "LOG_WARNING", PAGED_LOG_WARNING },
+		{ "LOG_INFO", PAGED_LOG_INFO },
+		{ "LOG_DEBUG", PAGED_LOG_DEBUG },
+		{ "MAX_REQUEST_SEQS", PAGED_MAX_REQUEST_SEQS },
+		{ "MAX_PAGE_SIZE", PAGED_MAX_PAGE_SIZE },
+		{ "MAX_DIM", PAGED_MAX_DIM },
+	};
+
+	for (size_t i = 0; i < sizeof(constants) / sizeof(constants[0]); i++)
+		if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) < 0)
+			return -1;
+	return 0;
+}
+
+static int
+module_execute(PyObject *module)
+{
+	static int (*const parts[])(PyObject *) = {
+		module_add_constants, errors_add, reports_add, client_add,    pool_add,
+		sharing_add,          pages_add,  batch_add,   attention_add, mods_add,
+		block_mask_add,
+	};
+	static bool loaded;
+
+	if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
+		PyErr_SetString(
+			PyExc_ImportError,
+			"paged cannot be imported into a subinterpreter; use the main interpreter or a process");
+		return -1;
+	}
+	/* Types and exceptions are static variables: those of the first module are in use. */
+	if (loaded) {
+		PyErr_SetString(PyExc_ImportError, "paged._paged cannot be loaded twice in one process");
+		return -1;
+	}
+	loaded = true;
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		if (parts[i](module) < 0)
+			return -1;
+	return 0;
+}
+
+static PyModuleDef_Slot module_slots[] = {
+	{ Py_mod_exec, (void *)module_execute },
+	{ 0, NULL },
+};
+
+static struct PyModuleDef module_definition = {
+	PyModuleDef_HEAD_INIT,
+	.m_name = "paged._paged",
+	.m_doc = "The C part of the package paged.  Import paged instead.",
+	.m_methods = module_methods,
+	.m_slots = module_slots,
+};
+
+PyMODINIT_FUNC PyInit__paged(void);
+
+PyMODINIT_FUNC
+PyInit__paged(void)
+{
+	return PyModuleDef_Init(&module_definition);
+}

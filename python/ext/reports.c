@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "python/ext/ext.h"
+
+#include <stddef.h>
+
+/* ------------------------------------------------------- named tuples */
+
+static PyObject *sequence_class, *counts_class, *started_class, *check_class, *named_mod_class;
+
+static const struct report_class {
+	PyObject **class;
+	const char *name, *fields, *doc;
+} report_classes[] = {
+	{ &sequence_class, "SequenceInfo", "owner capacity writable_from n_pages version published",
+	  "A sequence, as Pool.read() returns it.\n\n"
+	  "owner          session id\n"
+	  "capacity       tokens\n"
+	  "writable_from  first token that can be written; those before are shared or published\n"
+	  "n_pages        pages of its page table\n"
+	  "version        changes when page table entries are replaced or removed, not when\n"
+	  "               the table grows\n"
+	  "published      tokens that other sequences can share" },
+	{ &counts_class, "PoolCounts", "n_pages n_free n_referenced n_quarantined n_cached",
+	  "Pages of a pool by state; the last four add up to n_pages.\n\n"
+	  "n_referenced   in sequences\n"
+	  "n_quarantined  of ended sessions, whose processes may still write to them\n"
+	  "n_cached       published, and in no sequence: a reserve may evict them" },
+	{ &started_class, "Started", "seq n_shared",
+	  "A sequence that Pool.start() created, and the number of tokens that it shares." },
+	{ &check_class, "CheckResult", "holds text n_pages n_free n_referenced n_cached n_quarantined n_sequences",
+	  "Result of a check of a pool's page accounting.\n\n"
+	  "holds  the totals add up and the reference count of every page is right\n"
+	  "text   the first error found" },
+	{ &named_mod_class, "NamedMod", "name arguments text",
+	  "A ready-made mod.\n\n"
+	  "arguments  such as \"window\"; when omitted in a text, parameters of these names\n"
+	  "           are used\n"
+	  "text       what the name stands for" },
+};
+
+static int
+report_add_class(PyObject *module, PyObject *factory, const struct report_class *report)
+{
+	PyObject *arguments = Py_BuildValue("(ss)", report->name, report->fields);
+	PyObject *keywords = Py_BuildValue("{ss}", "module", "paged");
+	PyObject *doc = PyUnicode_FromString(report->doc);
+	int result = -1;
+
+	if (arguments != NULL && keywords != NULL && doc != NULL)
+		*report->class = PyObject_Call(factory, arguments, keywords);
+	if (*report->class != NULL && PyObject_SetAttrString(*report->class, "__doc__", doc) == 0)
+		result = PyModule_AddObjectRef(module, report->name, *report->class);
+	Py_XDECREF(arguments);
+	Py_XDECREF(keywords);
+	Py_XDECREF(doc);
+	return result;
+}
+
+int
+reports_add(PyObject *module)
+{
+	PyObject *collections = PyImport_ImportModule("collections");
+	PyObject *factory = collections != NULL ? PyObject_GetAttrString(collections, "namedtuple") : NULL;
+	int result = factory != NULL ? 0 : -1;
+
+	for (size_t i = 0; result == 0 && i < sizeof(report_classes) / sizeof(report_classes[0]); i++)
+		result = report_add_class(module, factory, &report_classes[i]);
+	Py_XDECREF(factory);
+	Py_XDECREF(collections);
+	return result;
+}
+
+PyObject *
+report_counts(const struct paged_pool_counts *counts)
+{
+	return PyObject_CallFunction(counts_class, "IIIII", counts->n_pages, counts->n_free, counts->n_referenced,
+				     counts->n_quarantined, counts->n_cached);
+}
+
+PyObject *
+report_sequence(const struct paged_seq_info *info)
+{
+	return PyObject_CallFunction(sequence_class, "IIIIKI", info->owner, info->capacity, info->writable_from,
+				     info->n_pages, (unsigned long long)info->version, info->published);
+}
+
+PyObject *
+report_check(const struct paged_check_result *result)
+{
+	return PyObject_CallFunction(check_class, "OsIIIIII", result->holds ? Py_True : Py_False, result->text,
+				     result->n_pages, result->n_free, result->n_referenced, result->n_cached,
+				     result->n_quarantined, result->n_sequences);
+}
+
+PyObject *
+report_started(paged_seq_id seq, uint32_t n_shared)
+{
+	return PyObject_CallFunction(started_class, "KI", (unsigned long long)seq, n_shared);
+}
+
+PyObject *
+report_named_mod(const struct paged_named_mod *mod)
+{
+	return PyObject_CallFunction(named_mod_class, "sss", mod->name, mod->arguments, mod->text);
+}
+
+/* -------------------------------------------------------------- dicts */
+
+enum report_kind { REPORT_U32, REPORT_U64, REPORT_FLAG, REPORT_TEXT, REPORT_DTYPE, REPORT_PARENT };
+
+struct report_field {
+	const char *name;
+	uint16_t offset;
+	uint8_t kind; /* enum report_kind */
+};
+
+static PyObject *
+report_value(const void *at, enum report_kind kind)
+{
+	const uint32_t *number = at;
+
+	switch (kind) {
+	case REPORT_U32:
+		return PyLong_FromUnsignedLong(*number);
+	case REPORT_U64:
+		return PyLong_FromUnsignedLongLong(*(const uint64_t *)at);
+	case REPORT_FLAG:
+		return PyBool_FromLong(*number != 0);
+	case REPORT_TEXT:
+		return PyUnicode_DecodeUTF8(at, (Py_ssize_t)strlen(at), "replace");
+	case REPORT_DTYPE:
+		return PyUnicode_FromString(paged_dtype_name((enum paged_dtype) * number));
+	case REPORT_PARENT:
+		if (*number == UINT32_MAX)
+			Py_RETURN_NONE;
+		return PyLong_FromUnsignedLong(*number);
+	}
+	Py_UNREACHABLE();
+}
+
+static PyObject *
+report_dict(const void *report, const struct report_field *fields, size_t n)
+{
+	PyObject *dict = PyDict_New();
+
+	for (size_t i = 0; dict != NULL && i < n; i++) {
+		PyObject *value = report_value((const char *)report + fields[i].offset, fields[i].kind);
+
+		if (value == NULL || PyDict_SetItemString(dict, fields[i].name, value) < 0)
+			Py_CLEAR(dict);
+		Py_XDECREF(value);
+	}
+	return dict;
+}
+
+#define FIELD(type, field, kind)                                    \
+	{                                                           \
+#field, offsetof(struct type, field), REPORT_##kind \
+	}
+#define REPORT(report, fields) report_dict(report, fields, sizeof(fields) / sizeof(fields[0]))
+
+PyObject *
+report_daemon(const struct paged_daemon_info *info)
+{
+	static const struct report_field fields[] = {
+		FIELD(paged_daemon_info, version, TEXT),   FIELD(paged_daemon_info, boot_id, TEXT),
+		FIELD(paged_daemon_info, uptime_ms, U64),  FIELD(paged_daemon_info, n_requests, U64),
+		FIELD(paged_daemon_info, n_sessions, U32), FIELD(paged_daemon_info, n_pools, U32),
+		FIELD(paged_daemon_info, pid, U32),        FIELD(paged_daemon_info, stopping, FLAG),
+	};
+
+	return REPORT(info, fields);
+}
+
+PyObject *
+report_pool(const struct paged_pool_entry *entry)
+{
+	static const struct report_field fields[] = {
+		FIELD(paged_pool_entry, name, TEXT),          FIELD(paged_pool_entry, backend, TEXT),
+		FIELD(paged_pool_entry, page_bytes, U64),     FIELD(paged_pool_entry, size, U64),
+		FIELD(paged_pool_entry, n_pages, U32),        FIELD(paged_pool_entry, n_free, U32),
+		FIELD(paged_pool_entry, n_referenced, U32),   FIELD(paged_pool_entry, n_cached, U32),
+		FIELD(paged_pool_entry, n_quarantined, U32),  FIELD(paged_pool_entry, n_pinned, U32),
+		FIELD(paged_pool_entry, page_size, U32),      FIELD(paged_pool_entry, n_layers, U32),
+		FIELD(paged_pool_entry, n_kv_heads, U32),     FIELD(paged_pool_entry, k_dim, U32),
+		FIELD(paged_pool_entry, v_dim, U32),          FIELD(paged_pool_entry, v_in_k, FLAG),
+		FIELD(paged_pool_entry, dtype, DTYPE),        FIELD(paged_pool_entry, n_slots, U32),
+		FIELD(paged_pool_entry, n_sequences, U32),    FIELD(paged_pool_entry, max_length, U32),
+		FIELD(paged_pool_entry, memory, TEXT),        FIELD(paged_pool_entry, device, TEXT),
+		FIELD(paged_pool_entry, number, U32),         FIELD(paged_pool_entry, publishes, FLAG),
+		FIELD(paged_pool_entry, model, TEXT),         FIELD(paged_pool_entry, n_starts, U64),
+		FIELD(paged_pool_entry, n_tokens_asked, U64), FIELD(paged_pool_entry, n_tokens_found, U64),
+		FIELD(paged_pool_entry, n_published, U64),    FIELD(paged_pool_entry, n_evicted, U64),
+	};
+
+	return REPORT(entry, fields);
+}
+
+PyObject *
+report_session(const struct paged_session_entry *entry)
+{
+	static const struct report_field fields[] = {
+		FIELD(paged_session_entry, session, U32),    FIELD(paged_session_entry, member, U32),
+		FIELD(paged_session_entry, first, FLAG),     FIELD(paged_session_entry, ended, FLAG),
+		FIELD(paged_session_entry, pid, U32),        FIELD(paged_session_entry, uid, U32),
+		FIELD(paged_session_entry, n_requests, U64), FIELD(paged_session_entry, n_sequences, U32),
+		FIELD(paged_session_entry, n_pages, U32),    FIELD(paged_session_entry, n_quarantined, U32),
+		FIELD(paged_session_entry, name, TEXT),
+	};
+
+	return REPORT(entry, fields);
+}
+
+PyObject *
+report_seq_entry(const struct paged_seq_entry *entry)
+{
+	static const struct report_field fields[] = {
+		FIELD(paged_seq_entry, seq, U64),      FIELD(paged_seq_entry, session, U32),
+		FIELD(paged_seq_entry, pid, U32),      FIELD(paged_seq_entry, length, U32),
+		FIELD(paged_seq_entry, capacity, U32), FIELD(paged_seq_entry, n_pages, U32),
+		FIELD(paged_seq_entry, name, TEXT),    FIELD(paged_seq_entry, tag, TEXT),
+	};
+
+	return REPORT(entry, fields);
+}
+
+PyObject *
+report_node(const struct paged_node_entry *entry)
+{
+	static const struct report_field fields[] = {
+		FIELD(paged_node_entry, serial, U64),       FIELD(paged_node_entry, parent_serial, U64),
+		FIELD(paged_node_entry, page, U32),         FIELD(paged_node_entry, parent, PARENT),
+		FIELD(paged_node_entry, n_references, U32), FIELD(paged_node_entry, used_s, U32),
+		FIELD(paged_node_entry, hits, U32),         FIELD(paged_node_entry, pinned, FLAG),
+	};
+
+	return REPORT(entry, fields);
+}

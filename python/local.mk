@@ -1,0 +1,72 @@
+# The Python package.  make builds the extension; with PYTHONPATH=BUILDDIR/python, Python imports the package from the
+# build tree.  tools/wheel and debian/rules install it, make install does not.
+PYTHON_EXT_SOURCES = %D%/ext/ext.h
+PYTHON_EXT_SOURCES += %D%/ext/call.c
+PYTHON_EXT_SOURCES += %D%/ext/errors.c
+PYTHON_EXT_SOURCES += %D%/ext/module.c
+PYTHON_EXT_SOURCES += %D%/ext/numbers.c
+PYTHON_EXT_SOURCES += %D%/ext/reports.c
+PYTHON_EXT_SOURCES += %D%/ext/pending.c
+
+# client, pool, sharing
+
+# tensor, threads
+
+# batch, attention
+
+# mods, block masks
+
+PYTHON_FILES = %D%/paged/__init__.py
+PYTHON_FILES += %D%/paged/_paged.pyi
+PYTHON_FILES += %D%/paged/py.typed
+
+# torch
+
+# torch: PagedAttention
+
+# wheel
+
+# Tests without torch: each is run by make check.
+PYTHON_TESTS = %D%/tests/test_errors.py
+
+# tensor
+
+# mods
+
+EXTRA_DIST += $(PYTHON_FILES) $(PYTHON_TESTS)
+EXTRA_DIST += %D%/tests/conftest.py
+EXTRA_DIST += %D%/tests/run
+EXTRA_DIST += %D%/tests/tap.py
+
+TEST_EXTENSIONS = .py
+PY_LOG_DRIVER = $(LOG_DRIVER)
+PY_LOG_COMPILER = env PYTHON='$(PYTHON)' PYTHON_PRELOAD="$(PYTHON_PRELOAD)" $(SHELL) $(srcdir)/%D%/tests/run
+if ENABLE_SANITIZERS
+PYTHON_PRELOAD = $$($(CC) -print-file-name=libasan.so)
+endif
+
+if ENABLE_PYTHON
+# The name without "lib" and the rpath make libtool build a module that is not installed.
+noinst_LTLIBRARIES += %D%/ext/_paged.la
+%C%_ext__paged_la_SOURCES = $(PYTHON_EXT_SOURCES)
+%C%_ext__paged_la_CPPFLAGS = $(AM_CPPFLAGS) $(PYTHON_CPPFLAGS)
+%C%_ext__paged_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -rpath /nowhere
+%C%_ext__paged_la_LIBADD = client/libpagedclient.la -ldl
+
+all-local: %D%/paged/_paged.abi3.so
+# In a build tree of its own, the package's other files are links to the sources.
+%D%/paged/_paged.abi3.so: %D%/ext/_paged.la $(PYTHON_FILES)
+	$(AM_V_GEN)for file in $(PYTHON_FILES); do \
+		test $$file -ef $(srcdir)/$$file || { $(MKDIR_P) $$(dirname $$file) && \
+		ln -sf $(abs_top_srcdir)/$$file $$file; } || exit 1; done; \
+	cp %D%/ext/.libs/_paged.so $@
+clean-local: clean-python
+clean-python:
+	rm -f %D%/paged/_paged.abi3.so
+	test %D% -ef $(srcdir)/%D% || rm -rf %D%/paged
+
+if ENABLE_TESTS
+TESTS += $(PYTHON_TESTS)
+check_DATA += %D%/paged/_paged.abi3.so
+endif
+endif
