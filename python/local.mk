@@ -8,7 +8,10 @@ PYTHON_EXT_SOURCES += %D%/ext/numbers.c
 PYTHON_EXT_SOURCES += %D%/ext/reports.c
 PYTHON_EXT_SOURCES += %D%/ext/pending.c
 
-# client, pool, sharing
+PYTHON_EXT_SOURCES += %D%/ext/admin.c
+PYTHON_EXT_SOURCES += %D%/ext/client.c
+PYTHON_EXT_SOURCES += %D%/ext/pool.c
+PYTHON_EXT_SOURCES += %D%/ext/sharing.c
 
 # tensor, threads
 

@@ -76,3 +76,13 @@ call_parse(struct call_signature *signature, PyObject *const *arguments, Py_ssiz
 		}
 	return true;
 }
+
+void
+call_join_methods(PyMethodDef *to, const PyMethodDef *first, const PyMethodDef *second)
+{
+	while (first->ml_name != NULL)
+		*to++ = *first++;
+	while (second->ml_name != NULL)
+		*to++ = *second++;
+	*to = (PyMethodDef){ NULL, NULL, 0, NULL };
+}

@@ -75,6 +75,20 @@ struct call_signature {
 bool call_parse(struct call_signature *signature, PyObject *const *arguments, Py_ssize_t n_arguments,
 		PyObject *keyword_names, PyObject **values);
 
+/** call_join_methods - the methods of two lists that end with an empty one; to: room for all */
+void call_join_methods(PyMethodDef *to, const PyMethodDef *first, const PyMethodDef *second);
+
+/** A method with METH_FASTCALL | METH_KEYWORDS. */
+#define CALL_METHOD(name, function, doc) \
+	{ \
+		name, (PyCFunction)(void (*)(void))function, METH_FASTCALL | METH_KEYWORDS, doc \
+	}
+/** A method without arguments. */
+#define CALL_METHOD_NOARGS(name, function, doc) \
+	{ \
+		name, (PyCFunction)(void (*)(void))function, METH_NOARGS, doc \
+	}
+
 /** call_is_given - the argument was given and is not None */
 static inline bool
 call_is_given(const PyObject *value)
@@ -163,6 +177,8 @@ PyObject *client_embedded(PyObject *module, PyObject *const *arguments, Py_ssize
  */
 struct paged_client *client_enter(struct client *client);
 void client_leave(struct client *client);
+/** client_is_logging - this thread is inside a log function; the library must not be called, not even to close */
+bool client_is_logging(void);
 
 /** client_result - leave, then None, or the status's exception */
 PyObject *client_result(struct client *client, enum paged_status status);
@@ -186,7 +202,8 @@ struct pool {
 	struct paged_pool *handle; /* NULL: closed */
 	uint32_t n_inside;
 	uint32_t n_tensors; /* over its pages */
-	struct paged_pool_info info;
+	struct paged_pool_info info; /* its texts are copies, and valid after the close */
+	char *texts;
 	PyObject *weak_references;
 };
 extern PyTypeObject *pool_type;
@@ -197,6 +214,15 @@ PyObject *pool_open(struct client *client, const char *name);
 struct paged_pool *pool_enter(struct pool *pool);
 void pool_leave(struct pool *pool);
 PyObject *pool_result(struct pool *pool, enum paged_status status);
+
+/**
+ * pool_wait - wait in parts, between which signal handlers run; the pool is entered, and left at the end
+ *
+ * @return the status of the last part; -1: an exception of a handler.  The library's message of PAGED_ERR_TIMEOUT is
+ *         that of one part, so the caller writes its own
+ */
+typedef enum paged_status (*pool_wait_fn)(void *argument, uint32_t timeout_ms);
+int pool_wait(struct pool *pool, pool_wait_fn wait, void *argument, uint32_t timeout_ms);
 
 /* sharing.c: Prefix, and methods of Pool */
 

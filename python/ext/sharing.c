@@ -1,0 +1,601 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "python/ext/ext.h"
+
+PyTypeObject *prefix_type;
+
+/* ------------------------------------------------------------------- Prefix */
+
+static bool
+digest_copy(PyObject *object, const char *name, uint8_t *digest)
+{
+	char *bytes;
+	Py_ssize_t n;
+
+	if (!PyBytes_Check(object)) {
+		PyErr_Format(PyExc_TypeError, "%s must be bytes, not %R", name, (PyObject *)Py_TYPE(object));
+		return false;
+	}
+	if (PyBytes_AsStringAndSize(object, &bytes, &n) < 0)
+		return false;
+	if (n != PAGED_DIGEST_SIZE) {
+		PyErr_Format(PyExc_ValueError, "%s has %zd bytes; %d are needed", name, n, PAGED_DIGEST_SIZE);
+		return false;
+	}
+	memcpy(digest, bytes, PAGED_DIGEST_SIZE);
+	return true;
+}
+
+static bool
+prefix_set_tokens(struct prefix *self, PyObject *object)
+{
+	struct numbers_u32 tokens;
+
+	if (!numbers_u32(object, "tokens", &tokens))
+		return false;
+	self->tokens = PyMem_Calloc(tokens.n + 1, sizeof(*self->tokens));
+	if (self->tokens != NULL) {
+		memcpy(self->tokens, tokens.at, tokens.n * sizeof(*self->tokens));
+		self->prefix.tokens = self->tokens;
+		self->prefix.n_tokens = tokens.n;
+	} else {
+		PyErr_NoMemory();
+	}
+	numbers_u32_free(&tokens);
+	return self->tokens != NULL;
+}
+
+static bool
+extra_parse(PyObject *item, struct paged_extra *extra)
+{
+	PyObject *triple = PySequence_Tuple(item);
+	bool ok;
+
+	if (triple == NULL)
+		return false;
+	if (PyTuple_Size(triple) == 3) {
+		ok = number_u32(PyTuple_GetItem(triple, 0), "extras: first", &extra->first) &&
+		     number_u32(PyTuple_GetItem(triple, 1), "extras: n_tokens", &extra->n_tokens) &&
+		     digest_copy(PyTuple_GetItem(triple, 2), "extras: digest", extra->digest);
+	} else {
+		PyErr_Format(PyExc_ValueError, "extras: an item has %zd elements; (first, n_tokens, digest) are needed",
+			     PyTuple_Size(triple));
+		ok = false;
+	}
+	Py_DECREF(triple);
+	return ok;
+}
+
+static bool
+prefix_set_extras(struct prefix *self, PyObject *object)
+{
+	PyObject *list = PySequence_List(object);
+	Py_ssize_t n;
+	bool ok;
+
+	if (list == NULL)
+		return false;
+	n = PyList_Size(list);
+	self->extras = PyMem_Calloc((size_t)n + 1, sizeof(*self->extras));
+	ok = self->extras != NULL;
+	if (!ok)
+		PyErr_NoMemory();
+	for (Py_ssize_t i = 0; ok && i < n; i++)
+		ok = extra_parse(PyList_GetItem(list, i), &self->extras[i]);
+	if (ok && n > 0) {
+		self->prefix.extra = self->extras;
+		self->prefix.n_extra = (size_t)n;
+	}
+	Py_DECREF(list);
+	return ok;
+}
+
+static bool
+prefix_set_keys(struct prefix *self, PyObject *keys, PyObject *page_size)
+{
+	uint32_t n_page_tokens;
+	char *bytes;
+	Py_ssize_t n;
+
+	if (!call_is_given(page_size)) {
+		PyErr_SetString(PyExc_TypeError, "Prefix: keys needs page_size, the pool's");
+		return false;
+	}
+	if (!PyBytes_Check(keys)) {
+		PyErr_Format(PyExc_TypeError, "keys must be bytes, not %R", (PyObject *)Py_TYPE(keys));
+		return false;
+	}
+	if (!number_u32(page_size, "page_size", &n_page_tokens) || PyBytes_AsStringAndSize(keys, &bytes, &n) < 0)
+		return false;
+	if (n % PAGED_DIGEST_SIZE != 0) {
+		PyErr_Format(PyExc_ValueError, "keys has %zd bytes; each key has %d", n, PAGED_DIGEST_SIZE);
+		return false;
+	}
+	self->keys = Py_NewRef(keys);
+	self->prefix.keys = (const void *)bytes;
+	self->prefix.n_tokens = (size_t)n / PAGED_DIGEST_SIZE * n_page_tokens;
+	return true;
+}
+
+static bool
+prefix_set(struct prefix *self, PyObject *tokens, PyObject *salt, PyObject *extras, PyObject *keys, PyObject *page_size)
+{
+	self->prefix.struct_size = sizeof(self->prefix);
+	if (call_is_given(tokens) == call_is_given(keys)) {
+		PyErr_SetString(PyExc_TypeError, "Prefix() takes either tokens or keys");
+		return false;
+	}
+	if (call_is_given(keys)) {
+		if (call_is_given(salt) || call_is_given(extras)) {
+			PyErr_SetString(PyExc_TypeError, "Prefix: keys must cover salt and extras already");
+			return false;
+		}
+		return prefix_set_keys(self, keys, page_size);
+	}
+	if (call_is_given(salt)) {
+		if (!digest_copy(salt, "salt", self->salt))
+			return false;
+		self->prefix.salt = self->salt;
+	}
+	return prefix_set_tokens(self, tokens) && (!call_is_given(extras) || prefix_set_extras(self, extras));
+}
+
+static PyObject *
+prefix_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+	static char *names[] = { "tokens", "salt", "extras", "keys", "page_size", NULL };
+	PyObject *tokens = NULL, *salt = NULL, *extras = NULL, *keys = NULL, *page_size = NULL;
+	struct prefix *self;
+
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O$OOOO:Prefix", names, &tokens, &salt, &extras, &keys,
+					 &page_size))
+		return NULL;
+	self = (struct prefix *)PyType_GenericAlloc(type, 0);
+	if (self != NULL && !prefix_set(self, tokens, salt, extras, keys, page_size))
+		Py_CLEAR(self);
+	return (PyObject *)self;
+}
+
+static void
+prefix_dealloc(struct prefix *self)
+{
+	PyTypeObject *type = Py_TYPE((PyObject *)self);
+
+	PyMem_Free(self->tokens);
+	PyMem_Free(self->extras);
+	Py_XDECREF(self->keys);
+	PyObject_Free(self);
+	Py_DECREF(type);
+}
+
+static Py_ssize_t
+prefix_length(struct prefix *self)
+{
+	return (Py_ssize_t)self->prefix.n_tokens;
+}
+
+static PyObject *
+prefix_get_n_tokens(struct prefix *self, void *Py_UNUSED(closure))
+{
+	return PyLong_FromSize_t(self->prefix.n_tokens);
+}
+
+static PyObject *
+prefix_repr(struct prefix *self)
+{
+	return PyUnicode_FromFormat("<paged.Prefix of %zu tokens%s>", self->prefix.n_tokens,
+				    self->keys != NULL ? ", by keys" : "");
+}
+
+/* -------------------------------------------------------------------- match */
+
+/* NULL with TypeError. */
+static struct prefix *
+prefix_from(PyObject *object, const char *name)
+{
+	if (Py_TYPE(object) == prefix_type)
+		return (struct prefix *)object;
+	PyErr_Format(PyExc_TypeError, "%s must be a paged.Prefix, not %R", name, (PyObject *)Py_TYPE(object));
+	return NULL;
+}
+
+static PyObject *
+pool_match(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
+{
+	static const char *const names[] = { "prefix" };
+	static struct call_signature signature = { "Pool.match", names, 1, 1, 1, { NULL } };
+	struct paged_pool *handle;
+	enum paged_status status;
+	struct prefix *prefix;
+	uint32_t n_tokens = 0;
+	PyObject *values[1];
+
+	if (!call_parse(&signature, arguments, n, keyword_names, values))
+		return NULL;
+	prefix = prefix_from(values[0], "prefix");
+	handle = prefix != NULL ? pool_enter(pool) : NULL;
+	if (handle == NULL)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS status = paged_prefix_match(handle, &prefix->prefix, &n_tokens);
+	Py_END_ALLOW_THREADS pool_leave(pool);
+	return status == PAGED_OK ? PyLong_FromUnsignedLong(n_tokens) : error_raise(pool->client->handle, status);
+}
+
+struct wait_prefix {
+	struct paged_pool *handle;
+	const struct paged_prefix *prefix;
+	uint32_t n_tokens;
+};
+
+static enum paged_status
+pool_wait_prefix_part(void *argument, uint32_t timeout_ms)
+{
+	const struct wait_prefix *wait = argument;
+
+	return paged_prefix_wait(wait->handle, wait->prefix, wait->n_tokens, timeout_ms);
+}
+
+static PyObject *
+pool_wait_prefix(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
+{
+	static const char *const names[] = { "prefix", "n_tokens", "timeout" };
+	static struct call_signature signature = { "Pool.wait_prefix", names, 3, 3, 3, { NULL } };
+	struct wait_prefix wait;
+	struct prefix *prefix;
+	uint32_t timeout_ms;
+	PyObject *values[3];
+	int status;
+
+	if (!call_parse(&signature, arguments, n, keyword_names, values))
+		return NULL;
+	prefix = prefix_from(values[0], "prefix");
+	if (prefix == NULL || !number_u32(values[1], "n_tokens", &wait.n_tokens) ||
+	    !number_timeout_ms(values[2], "timeout", &timeout_ms))
+		return NULL;
+	wait.prefix = &prefix->prefix;
+	wait.handle = pool_enter(pool);
+	if (wait.handle == NULL)
+		return NULL;
+	status = pool_wait(pool, pool_wait_prefix_part, &wait, timeout_ms);
+	if (status == PAGED_ERR_TIMEOUT)
+		return error_format(PAGED_ERR_TIMEOUT,
+				    "pool %s: fewer than %u tokens of the prefix are published after %S s",
+				    pool->info.name, wait.n_tokens, values[2]);
+	if (status > 0)
+		return error_raise(pool->client->handle, (enum paged_status)status);
+	return status == 0 ? Py_NewRef(Py_None) : NULL;
+}
+
+static PyObject *
+pool_pin(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
+{
+	static const char *const names[] = { "prefix", "seconds" };
+	static struct call_signature signature = { "Pool.pin", names, 2, 2, 2, { NULL } };
+	uint32_t seconds, n_tokens = 0;
+	struct paged_pool *handle;
+	enum paged_status status;
+	struct prefix *prefix;
+	PyObject *values[2];
+
+	if (!call_parse(&signature, arguments, n, keyword_names, values))
+		return NULL;
+	prefix = prefix_from(values[0], "prefix");
+	if (prefix == NULL || !number_u32(values[1], "seconds", &seconds))
+		return NULL;
+	handle = pool_enter(pool);
+	if (handle == NULL)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS status = paged_prefix_pin(handle, &prefix->prefix, seconds, &n_tokens);
+	Py_END_ALLOW_THREADS pool_leave(pool);
+	return status == PAGED_OK ? PyLong_FromUnsignedLong(n_tokens) : error_raise(pool->client->handle, status);
+}
+
+static PyObject *
+pool_prefix_tokens(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
+{
+	static const char *const names[] = { "page", "serial" };
+	static struct call_signature signature = { "Pool.prefix_tokens", names, 2, 2, 2, { NULL } };
+	uint32_t tokens[PAGED_MAX_PAGE_SIZE], page;
+	struct paged_pool *handle;
+	enum paged_status status;
+	PyObject *values[2];
+	uint64_t serial;
+
+	if (!call_parse(&signature, arguments, n, keyword_names, values) || !number_u32(values[0], "page", &page) ||
+	    !number_u64(values[1], "serial", &serial))
+		return NULL;
+	handle = pool_enter(pool);
+	if (handle == NULL)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS status = paged_prefix_tokens(handle, page, serial, tokens, PAGED_MAX_PAGE_SIZE);
+	Py_END_ALLOW_THREADS pool_leave(pool);
+	return status == PAGED_OK ? list_u32(tokens, pool->info.page_size) : error_raise(pool->client->handle, status);
+}
+
+/* -------------------------------------------------------------------- start */
+
+/* Sequences to start. */
+struct starts {
+	struct paged_start *at; /* [n] */
+	paged_seq_id *ids;      /* [n] */
+	uint32_t *n_shared;     /* [n] */
+	size_t n;
+	PyObject *items; /* a list of tuples, which own the prefixes */
+};
+
+static void
+starts_free(struct starts *starts)
+{
+	PyMem_Free(starts->at);
+	PyMem_Free(starts->ids);
+	PyMem_Free(starts->n_shared);
+	Py_XDECREF(starts->items);
+}
+
+/* Replaces item i by a tuple of its own, which nobody else can change. */
+static bool
+start_parse(struct starts *starts, Py_ssize_t i)
+{
+	PyObject *pair = PySequence_Tuple(PyList_GetItem(starts->items, i)), *object;
+	struct paged_start *start = &starts->at[i];
+	struct prefix *prefix;
+
+	if (pair == NULL || PyList_SetItem(starts->items, i, pair) < 0)
+		return false;
+	if (PyTuple_Size(pair) != 2) {
+		PyErr_Format(PyExc_ValueError,
+			     "items: item %zd has %zd elements; (prefix or None, n_tokens) are needed", i,
+			     PyTuple_Size(pair));
+		return false;
+	}
+	object = PyTuple_GetItem(pair, 0);
+	if (object != Py_None) {
+		prefix = prefix_from(object, "items: prefix");
+		if (prefix == NULL)
+			return false;
+		start->prefix = &prefix->prefix;
+	}
+	return number_u32(PyTuple_GetItem(pair, 1), "items: n_tokens", &start->reserve);
+}
+
+static bool
+starts_parse(PyObject *items, uint32_t max_tokens, const char *tag, struct starts *starts)
+{
+	*starts = (struct starts){ .items = PySequence_List(items) };
+	if (starts->items == NULL)
+		return false;
+	starts->n = (size_t)PyList_Size(starts->items);
+	starts->at = PyMem_Calloc(starts->n + 1, sizeof(*starts->at));
+	starts->ids = PyMem_Calloc(starts->n + 1, sizeof(*starts->ids));
+	starts->n_shared = PyMem_Calloc(starts->n + 1, sizeof(*starts->n_shared));
+	if (starts->at == NULL || starts->ids == NULL || starts->n_shared == NULL) {
+		PyErr_NoMemory();
+		return false;
+	}
+	for (size_t i = 0; i < starts->n; i++) {
+		starts->at[i].max_tokens = max_tokens;
+		starts->at[i].tag = tag;
+		if (!start_parse(starts, (Py_ssize_t)i))
+			return false;
+	}
+	return true;
+}
+
+static PyObject *
+starts_result(const struct starts *starts)
+{
+	PyObject *list = PyList_New((Py_ssize_t)starts->n);
+
+	for (size_t i = 0; list != NULL && i < starts->n; i++) {
+		PyObject *item = report_started(starts->ids[i], starts->n_shared[i]);
+
+		if (item == NULL || PyList_SetItem(list, (Py_ssize_t)i, item) < 0)
+			Py_CLEAR(list);
+	}
+	return list;
+}
+
+static PyObject *
+pool_start(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
+{
+	static const char *const names[] = { "items", "max_tokens", "tag" };
+	static struct call_signature signature = { "Pool.start", names, 3, 1, 1, { NULL } };
+	struct paged_pool *handle = NULL;
+	PyObject *values[3], *result = NULL;
+	enum paged_status status;
+	const char *tag = NULL;
+	uint32_t max_tokens = 0;
+	struct starts starts;
+
+	if (!call_parse(&signature, arguments, n, keyword_names, values) ||
+	    (values[1] != NULL && !number_u32(values[1], "max_tokens", &max_tokens)))
+		return NULL;
+	if (call_is_given(values[2])) {
+		tag = text_utf8(values[2], "tag");
+		if (tag == NULL)
+			return NULL;
+	}
+	if (starts_parse(values[0], max_tokens, tag, &starts))
+		handle = pool_enter(pool);
+	if (handle != NULL) {
+		Py_BEGIN_ALLOW_THREADS status =
+			paged_seq_start(handle, starts.n, starts.at, starts.ids, starts.n_shared);
+		Py_END_ALLOW_THREADS pool_leave(pool);
+		result = status == PAGED_OK ? starts_result(&starts) : error_raise(pool->client->handle, status);
+	}
+	starts_free(&starts);
+	return result;
+}
+
+/* ------------------------------------------------------------------ publish */
+
+void
+publishes_free(struct publishes *publishes)
+{
+	PyMem_Free(publishes->items);
+	Py_CLEAR(publishes->owner);
+	publishes->items = NULL;
+}
+
+/* The prefixes as a tuple: one, or n of them. */
+static PyObject *
+publishes_owner(PyObject *prefixes, size_t n)
+{
+	PyObject *owner;
+
+	if (Py_TYPE(prefixes) == prefix_type)
+		return PyTuple_Pack(1, prefixes);
+	owner = PySequence_Tuple(prefixes);
+	if (owner != NULL && (size_t)PyTuple_Size(owner) != n) {
+		PyErr_Format(PyExc_ValueError, "prefixes has %zd elements for %zu sequences", PyTuple_Size(owner), n);
+		Py_CLEAR(owner);
+	}
+	return owner;
+}
+
+bool
+publishes_parse(PyObject *seqs, PyObject *prefixes, struct publishes *publishes)
+{
+	struct numbers_u64 ids;
+	bool ok;
+
+	*publishes = (struct publishes){ .n = 0 };
+	if (!numbers_u64(seqs, "seqs", &ids))
+		return false;
+	publishes->n = ids.n;
+	publishes->owner = publishes_owner(prefixes, ids.n);
+	ok = publishes->owner != NULL;
+	if (ok) {
+		publishes->items = PyMem_Calloc(ids.n + 1, sizeof(*publishes->items));
+		ok = publishes->items != NULL;
+		if (!ok)
+			PyErr_NoMemory();
+	}
+	for (size_t i = 0; ok && i < ids.n; i++) {
+		bool one = PyTuple_Size(publishes->owner) == 1;
+		struct prefix *prefix =
+			prefix_from(PyTuple_GetItem(publishes->owner, one ? 0 : (Py_ssize_t)i), "prefixes");
+
+		ok = prefix != NULL;
+		if (ok)
+			publishes->items[i] = (struct paged_publish){ ids.at[i], &prefix->prefix };
+	}
+	numbers_u64_free(&ids);
+	if (!ok)
+		publishes_free(publishes);
+	return ok;
+}
+
+static PyObject *
+pool_publish(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
+{
+	static const char *const names[] = { "seqs", "prefixes" };
+	static struct call_signature signature = { "Pool.publish", names, 2, 2, 2, { NULL } };
+	struct publishes publishes;
+	struct paged_pool *handle;
+	enum paged_status status;
+	PyObject *values[2], *result = NULL;
+
+	if (!call_parse(&signature, arguments, n, keyword_names, values) ||
+	    !publishes_parse(values[0], values[1], &publishes))
+		return NULL;
+	handle = pool_enter(pool);
+	if (handle != NULL) {
+		Py_BEGIN_ALLOW_THREADS status = paged_seq_publish(handle, publishes.n, publishes.items);
+		Py_END_ALLOW_THREADS result = pool_result(pool, status);
+	}
+	publishes_free(&publishes);
+	return result;
+}
+
+/* ---------------------------------------------------------------- add */
+
+PyDoc_STRVAR(prefix_doc, "Prefix(tokens=None, *, salt=None, extras=(), keys=None, page_size=None)\n--\n\n"
+			 "Identifies the content of a sequence's first tokens.\n\n"
+			 "tokens\n"
+			 "    Token ids, each below 2**32 - 1.\n"
+			 "salt\n"
+			 "    32 bytes, from salt().  Prefixes of different salts never match.  It must\n"
+			 "    cover everything that K and V depend on and that the pool's configuration\n"
+			 "    does not state.  None: zeros.\n"
+			 "extras\n"
+			 "    Content that token ids do not express, such as images: (first, n_tokens,\n"
+			 "    digest) with the position of the first token that stands for it, the number of\n"
+			 "    these tokens and the SHA-256 of the content; in ascending order of first.\n"
+			 "keys, page_size\n"
+			 "    Instead of all others: 32 bytes for each page, each a collision-free hash of\n"
+			 "    the prefix up to the end of its page, such as vLLM's SHA-256 block hashes, and\n"
+			 "    the pool's page size.");
+PyDoc_STRVAR(match_doc, "match($self, /, prefix)\n--\n\n"
+			"Number of tokens of the longest published part of a prefix.\n\n"
+			"A multiple of the page size.  A hint, because pages may be evicted before start()\n"
+			"takes them.  Sends no request.  Raises InvalidError, GoneError.");
+PyDoc_STRVAR(wait_prefix_doc, "wait_prefix($self, /, prefix, n_tokens, timeout)\n--\n\n"
+			      "Sleep until the first n_tokens tokens of a prefix are published; timeout in seconds.\n\n"
+			      "n_tokens is rounded down to whole pages.  For a worker that waits until another one\n"
+			      "has computed the prompt that both need.  Sends no request.\n\n"
+			      "Raises TimedOutError, LimitError if n_tokens exceeds the prefix or max_length,\n"
+			      "UnsupportedError if the pool publishes nothing, GoneError.");
+PyDoc_STRVAR(start_doc, "start($self, /, items, *, max_tokens=0, tag=None)\n--\n\n"
+			"Create sequences on their longest published prefixes; return a list of Started.\n\n"
+			"items: for each sequence (prefix or None, n_tokens), with the capacity to reserve in\n"
+			"tokens.  max_tokens: share at most so many tokens, rounded down to whole pages; 0: all\n"
+			"that match.  tag: as for create().  All or nothing.\n\n"
+			"If a whole prompt is shared, its last token's query is still to be computed: plan\n"
+			"it with q_len 1 and no_append.\n\n"
+			"Raises FullError if the pool lacks slots or pages, LimitError if n_tokens\n"
+			"exceeds max_length or the tag is too long.");
+PyDoc_STRVAR(publish_doc, "publish($self, /, seqs, prefixes)\n--\n\n"
+			  "Let other sequences share the whole pages of these prefixes.\n\n"
+			  "prefixes: one Prefix for each sequence, or one for all: the content of its first\n"
+			  "tokens.  The caller promises that K and V of these tokens have been written, in all\n"
+			  "layers; from now on they cannot be written.  Pass the whole prefix each time; only\n"
+			  "what is not yet published is sent.  The call does not wait for the daemon, and\n"
+			  "SequenceInfo.published tells how far publishing has come.  For a pool on a GPU, use\n"
+			  "Batch.publish().\n\n"
+			  "Raises CapacityError if a prefix exceeds the sequence's capacity,\n"
+			  "PermissionDeniedError, StaleError, UnsupportedError if the pool publishes nothing.");
+PyDoc_STRVAR(pin_doc, "pin($self, /, prefix, seconds)\n--\n\n"
+		      "Evict the published part of a prefix after all pages that are not pinned.\n\n"
+		      "seconds: from now on, at most a year; replaces an earlier pin; 0: unpin.  Returns\n"
+		      "the number of tokens that were found and are pinned.\n\n"
+		      "Raises LimitError if the pool's pin-limit would be exceeded, StaleError if pages\n"
+		      "were evicted during each attempt.");
+PyDoc_STRVAR(prefix_tokens_doc, "prefix_tokens($self, /, page, serial)\n--\n\n"
+				"Token ids of a published page; serial as Client.prefixes() lists it.\n\n"
+				"Raises StaleError if the page is no longer published with this serial,\n"
+				"NotFoundError if it was published under a key, RangeError.");
+
+PyMethodDef sharing_methods[] = {
+	CALL_METHOD("match", pool_match, match_doc),
+	CALL_METHOD("wait_prefix", pool_wait_prefix, wait_prefix_doc),
+	CALL_METHOD("start", pool_start, start_doc),
+	CALL_METHOD("publish", pool_publish, publish_doc),
+	CALL_METHOD("pin", pool_pin, pin_doc),
+	CALL_METHOD("prefix_tokens", pool_prefix_tokens, prefix_tokens_doc),
+	{ NULL, NULL, 0, NULL },
+};
+
+int
+sharing_add(PyObject *module)
+{
+	static PyGetSetDef attributes[] = {
+		{ "n_tokens", (getter)prefix_get_n_tokens, NULL, "Number of tokens; also len().", NULL },
+		{ NULL, NULL, NULL, NULL, NULL },
+	};
+	static PyType_Slot slots[] = {
+		{ Py_tp_doc, (void *)prefix_doc },
+		{ Py_tp_new, (void *)prefix_new },
+		{ Py_tp_dealloc, (void *)prefix_dealloc },
+		{ Py_tp_getset, attributes },
+		{ Py_sq_length, (void *)prefix_length },
+		{ Py_tp_repr, (void *)prefix_repr },
+		{ 0, NULL },
+	};
+	static PyType_Spec spec = { "paged.Prefix", sizeof(struct prefix), 0,
+				    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, slots };
+
+	prefix_type = (PyTypeObject *)PyType_FromSpec(&spec);
+	if (prefix_type == NULL)
+		return -1;
+	return PyModule_AddObjectRef(module, "Prefix", (PyObject *)prefix_type);
+}
