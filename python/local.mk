@@ -30,7 +30,12 @@ PYTHON_FILES += %D%/paged/py.typed
 # wheel
 
 # Tests without torch: each is run by make check.
-PYTHON_TESTS = %D%/tests/test_errors.py
+PYTHON_TESTS = %D%/tests/test_admin.py
+PYTHON_TESTS += %D%/tests/test_client.py
+PYTHON_TESTS += %D%/tests/test_errors.py
+PYTHON_TESTS += %D%/tests/test_pool.py
+PYTHON_TESTS += %D%/tests/test_sequences.py
+PYTHON_TESTS += %D%/tests/test_sharing.py
 
 # tensor
 

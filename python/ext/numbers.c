@@ -309,7 +309,8 @@ list_from_buffer(struct list *list, PyObject *object)
 		list->scalar = buffer.ndim == 0;
 		elements.at = buffer.buf;
 		elements.n = buffer.ndim == 0 ? 1 : buffer.shape[0];
-		elements.stride = buffer.ndim == 0 ? 0 : buffer.strides[0];
+		/* ctypes returns no strides for contiguous arrays, whatever is requested. */
+		elements.stride = buffer.ndim != 0 && buffer.strides != NULL ? buffer.strides[0] : buffer.itemsize;
 		ok = list_from_elements(list, &elements);
 	}
 	PyBuffer_Release(&buffer);

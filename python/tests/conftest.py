@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures: real daemons, and clients of them or with an embedded owner."""
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import paged
+
+READY_LIMIT_S = 30
+STOP_LIMIT_S = 30
+
+# The same pool for the daemon and for embedded clients.
+POOL_CONFIGURATION = """
+pool test {
+    layers = 2
+    kv-heads = 2
+    head-dim = 16
+    dtype = f32
+    page-size = 16
+    pages = 64
+    sequences = 32
+    max-length = 512
+}
+"""
+POOL = {"name": "test", "n_layers": 2, "n_kv_heads": 2, "k_dim": 16, "dtype": "f32", "page_size": 16, "n_pages": 64,
+        "n_slots": 32, "max_length": 512}
+
+
+def pagedd_path() -> str:
+    """pagedd of the build tree; that of the wheel, or the installed one, if paged comes from elsewhere."""
+    package = Path(paged.__file__).parent
+    build = Path(os.environ.get("PAGED_BUILDDIR", package.parents[1]))
+    for path in (build / "daemon" / "pagedd", package / "bin" / "pagedd"):
+        if path.exists():
+            return str(path)
+    return "pagedd"
+
+
+class Daemon:
+    """A pagedd with a runtime directory of its own."""
+
+    def __init__(self, directory: Path, configuration: str = POOL_CONFIGURATION) -> None:
+        self.runtime_dir = directory / "run"
+        self.log = directory / "log"
+        self.configuration = directory / "pagedd.conf"
+        self.configuration.write_text(configuration)
+        self.runtime_dir.mkdir(mode=0o750)
+        self.start()
+
+    def start(self) -> None:
+        """Start the daemon, and wait until it reports by systemd's sd_notify protocol that it is ready."""
+        notify_path = self.runtime_dir.parent / "notify"
+        notify_path.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify, open(self.log, "ab") as log:
+            notify.bind(str(notify_path))
+            notify.settimeout(READY_LIMIT_S)
+            environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+            self.process = subprocess.Popen(
+                [pagedd_path(), "--config", self.configuration, "--runtime-dir", self.runtime_dir],
+                stderr=log, env={**environment, "NOTIFY_SOCKET": str(notify_path)})
+            try:
+                while b"READY=1" not in notify.recv(4096):
+                    pass
+            except TimeoutError:
+                self.kill()
+                pytest.fail(f"pagedd was not ready in time:\n{self.log.read_text()}")
+
+    def connect(self, **options) -> paged.Client:
+        options.setdefault("threads", 1)
+        return paged.connect(self.runtime_dir, **options)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """End the daemon by SIGTERM; it must report no error of its own."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            assert self.process.wait(STOP_LIMIT_S) == 0, self.log.read_text()
+        assert "Sanitizer" not in self.log.read_text()
+
+
+@pytest.fixture
+def start_daemon() -> Iterator[Callable[..., Daemon]]:
+    """A function that starts a daemon, with a configuration if one is passed."""
+    daemons: list[Daemon] = []
+    # pytest's tmp_path may be longer than the path of a socket.
+    with tempfile.TemporaryDirectory(prefix="paged-py-") as directory:
+        def start(configuration: str = POOL_CONFIGURATION) -> Daemon:
+            path = Path(directory) / str(len(daemons))
+            path.mkdir()
+            daemons.append(Daemon(path, configuration))
+            return daemons[-1]
+
+        yield start
+        for daemon in daemons:
+            daemon.stop()
+
+
+@pytest.fixture
+def daemon(start_daemon: Callable[..., Daemon]) -> Daemon:
+    return start_daemon()
+
+
+@pytest.fixture
+def embedded() -> Iterator[paged.Client]:
+    with paged.embedded(POOL, threads=1) as client:
+        yield client
+
+
+@pytest.fixture
+def served(daemon: Daemon) -> Iterator[paged.Client]:
+    with daemon.connect() as client:
+        yield client
+
+
+@pytest.fixture(params=["embedded", "served"])
+def client(request: pytest.FixtureRequest) -> paged.Client:
+    """A client with one pool, "test", of either kind of owner."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def pool(client: paged.Client) -> paged.Pool:
+    return client.pool("test")
+
+
+class Worker:
+    """Another Python process, which runs lines of code and prints."""
+
+    def __init__(self, source: str, *arguments: str, **environment: str) -> None:
+        self.process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(source), *arguments],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env={**os.environ, **environment})
+
+    def line(self) -> str:
+        """The next line that it prints; "" after its end."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().rstrip("\n")
+
+    def go_on(self) -> None:
+        """Let its input() return."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def end(self) -> None:
+        """Wait for its end; it must succeed."""
+        self.process.communicate()
+        assert self.process.returncode == 0
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def worker() -> Iterator[Callable[..., Worker]]:
+    """A function that starts a Worker."""
+    workers: list[Worker] = []
+
+    def start(source: str, *arguments: str, **environment: str) -> Worker:
+        workers.append(Worker(source, *arguments, **environment))
+        return workers[-1]
+
+    yield start
+    for process in workers:
+        process.kill()
