@@ -19,6 +19,12 @@ try "no static library" refuses "--enable-static: libpagedclient is a shared lib
 try "no tests without a daemon" refuses "--disable-daemon: the tests need pagedd; add --disable-tests" \
 	--disable-daemon --enable-tests
 
+# A Python without its headers.
+printf '#!/bin/sh\ncase "$*" in *get_path*include*) echo /nowhere ;; *) exec python3 "$@" ;; esac\n' >without-headers
+chmod +x without-headers
+try "no Python package without Python's headers" refuses "apt-get install python3-dev" --enable-python \
+	PYTHON="$directory/without-headers"
+
 without_daemon()
 {
 	"$PAGED_SRCDIR/configure" --with-cuda=no --disable-daemon &&
