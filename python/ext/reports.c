@@ -70,38 +70,52 @@ reports_add(PyObject *module)
 	return result;
 }
 
+/* A named tuple of the values, as its _make() does but without Python code.  Takes over the reference to values. */
+static PyObject *
+report_tuple(PyObject *class, PyObject *values)
+{
+	newfunc new_tuple = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
+	PyObject *arguments = values != NULL ? PyTuple_Pack(1, values) : NULL;
+	PyObject *result = arguments != NULL ? new_tuple((PyTypeObject *)class, arguments, NULL) : NULL;
+
+	Py_XDECREF(values);
+	Py_XDECREF(arguments);
+	return result;
+}
+
 PyObject *
 report_counts(const struct paged_pool_counts *counts)
 {
-	return PyObject_CallFunction(counts_class, "IIIII", counts->n_pages, counts->n_free, counts->n_referenced,
-				     counts->n_quarantined, counts->n_cached);
+	return report_tuple(counts_class, Py_BuildValue("IIIII", counts->n_pages, counts->n_free, counts->n_referenced,
+							counts->n_quarantined, counts->n_cached));
 }
 
 PyObject *
 report_sequence(const struct paged_seq_info *info)
 {
-	return PyObject_CallFunction(sequence_class, "IIIIKI", info->owner, info->capacity, info->writable_from,
-				     info->n_pages, (unsigned long long)info->version, info->published);
+	return report_tuple(sequence_class,
+			    Py_BuildValue("IIIIKI", info->owner, info->capacity, info->writable_from, info->n_pages,
+					  (unsigned long long)info->version, info->published));
 }
 
 PyObject *
 report_check(const struct paged_check_result *result)
 {
-	return PyObject_CallFunction(check_class, "OsIIIIII", result->holds ? Py_True : Py_False, result->text,
-				     result->n_pages, result->n_free, result->n_referenced, result->n_cached,
-				     result->n_quarantined, result->n_sequences);
+	return report_tuple(check_class, Py_BuildValue("OsIIIIII", result->holds ? Py_True : Py_False, result->text,
+						       result->n_pages, result->n_free, result->n_referenced,
+						       result->n_cached, result->n_quarantined, result->n_sequences));
 }
 
 PyObject *
 report_started(paged_seq_id seq, uint32_t n_shared)
 {
-	return PyObject_CallFunction(started_class, "KI", (unsigned long long)seq, n_shared);
+	return report_tuple(started_class, Py_BuildValue("KI", (unsigned long long)seq, n_shared));
 }
 
 PyObject *
 report_named_mod(const struct paged_named_mod *mod)
 {
-	return PyObject_CallFunction(named_mod_class, "sss", mod->name, mod->arguments, mod->text);
+	return report_tuple(named_mod_class, Py_BuildValue("sss", mod->name, mod->arguments, mod->text));
 }
 
 /* -------------------------------------------------------------- dicts */
