@@ -14,6 +14,11 @@ PYTHON_EXT_SOURCES += %D%/ext/pool.c
 PYTHON_EXT_SOURCES += %D%/ext/sharing.c
 
 # tensor, threads
+PYTHON_EXT_SOURCES += %D%/ext/device.c
+PYTHON_EXT_SOURCES += %D%/ext/dlpack.c
+PYTHON_EXT_SOURCES += %D%/ext/dlpack.h
+PYTHON_EXT_SOURCES += %D%/ext/tensor.c
+PYTHON_EXT_SOURCES += %D%/ext/tensor_new.c
 
 # batch, attention
 

@@ -12,8 +12,12 @@
  *   pool.c        Pool
  *   sharing.c     Prefix; Pool: match, start, publish, pin
  *   pages.c       Pages: K and V of a pool as DLPack tensors
- *   tensor.c      tensors from Python objects, and new ones (DLPack)
+ *   dlpack.c      DLPack: element types, the C functions of a tensor type
+ *   tensor.c      tensors from Python objects
+ *   tensor_new.c  new tensors, and the stream of a framework
+ *   device.c      the GPU of a pool, as DLPack and CUDA number it
  *   threads.c     kernels on the OpenMP threads that the process has
+ *   rows.c        rows of a plan or block mask
  *   batch.c       Batch: plan, publish, fork, tables
  *   attention.c   Batch: append, attention, gather, merge
  *   mods.c        Mod, ModSet
@@ -256,14 +260,19 @@ int pages_add(PyObject *module);
 /** pages_new - the pages object of a plane of the pool */
 PyObject *pages_new(struct pool *pool, const struct paged_plane_info *plane);
 
-/* tensor.c */
+/* device.c */
 
-struct dlpack_tensor;
+/** device_of_pool - DLPack's device of the pool's pages; false with RuntimeError if its GPU is not visible here */
+bool device_of_pool(const struct pool *pool, int32_t *device_type_p, int32_t *device_id_p);
+
+/* tensor.c */
 
 /** A tensor of the caller, valid until tensor_release(). */
 struct tensor {
 	void *data;
-	uint32_t dtype;       /* enum paged_dtype */
+	uint32_t dtype;       /* enum paged_dtype; PAGED_DTYPE_NONE: a type that the library does not know */
+	uint8_t type_code;    /* DLPack: 0 int, 1 unsigned int, 2 float, ... */
+	uint8_t type_bits;
 	bool boolean;         /* dtype is U8, and the elements are conditions */
 	int32_t device_type;  /* DLPack: 1 host, 2 CUDA, 3 pinned host memory */
 	int32_t device_id;
@@ -271,20 +280,21 @@ struct tensor {
 	int64_t shape[8];
 	int64_t strides[8];   /* elements */
 	bool read_only;
-	void *owner;          /* NULL: the Python object keeps the memory alive during the call */
+	PyObject *owner;      /* capsule of the memory; NULL: the object keeps it alive during the call */
 	PyObject *object;     /* borrowed */
 };
 
 /**
  * tensor_from - describe a tensor without copying it, by DLPack's C exchange API, or else by __dlpack__()
  *
- * @return false with TypeError (no tensor), ValueError (dtype, more than eight dimensions)
+ * The element type is not checked: tensor_packed(), tensor_vector() and tensor_array() do that.
+ *
+ * @return false with TypeError (no tensor), ValueError (more than eight dimensions, no memory)
  */
 bool tensor_from(PyObject *object, const char *name, struct tensor *tensor);
+/** tensor_from_out - the same for a tensor that is written: ValueError if it is read-only */
+bool tensor_from_out(PyObject *object, const char *name, struct tensor *tensor);
 void tensor_release(struct tensor *tensor);
-
-/** tensor_like - a new dense tensor of the same Python type and device; NULL with an exception */
-PyObject *tensor_like(const struct tensor *like, uint32_t dtype, int32_t n_dims, const int64_t *shape);
 
 /**
  * tensor_packed - as struct paged_tensor: [tokens, heads, dim], or [rows, heads, q_len, dim]
@@ -297,15 +307,25 @@ bool tensor_packed(const struct tensor *tensor, const struct pool *pool, const c
 bool tensor_vector(const struct tensor *tensor, const struct pool *pool, const char *name, uint32_t dtype,
 		   uint64_t n_elements, void **data_p);
 
-/** tensor_array - as struct paged_array of a mod; any strides */
+/** tensor_array - as struct paged_array of a mod; any strides.  pool NULL: the device is not checked */
 bool tensor_array(const struct tensor *tensor, const struct pool *pool, const char *name, struct paged_array *array);
 
+/* tensor_new.c */
+
 /**
- * tensor_stream - the stream that the framework of a tensor type works on; of torch.Tensor if it is imported
+ * tensor_like - a new dense tensor of the same Python type and device; NULL with an exception
  *
- * @param[in] framework  a type with the C exchange API, or NULL: torch.Tensor if torch is imported
+ * Its dimensions lie in memory in the order in which those of `like` do, if both have equally many.
  */
-bool tensor_stream(PyObject *framework, int32_t device_id, void **stream_p);
+PyObject *tensor_like(const struct tensor *like, uint32_t dtype, int32_t n_dims, const int64_t *shape);
+
+/**
+ * tensor_stream - the CUDA stream that a framework works on
+ *
+ * @param[in]  framework  a type; NULL: torch.Tensor if torch is imported
+ * @param[out] stream_p   NULL, the legacy default stream, if the type has no C exchange API
+ */
+bool tensor_stream(PyTypeObject *framework, int32_t device_id, void **stream_p);
 
 /* threads.c */
 
@@ -314,6 +334,22 @@ void threads_run(void *argument, paged_work_fn work, void *work_argument, uint32
 /** threads_find_openmp - find the libgomp that the process has loaded; false: none */
 bool threads_find_openmp(void);
 
+/* rows.c */
+
+/** Rows of a plan or block mask, from parallel arguments. */
+struct rows {
+	struct paged_batch_row *at;
+	size_t n;
+	uint64_t total_q, total_kv;
+	uint32_t *pages; /* of all rows, or NULL */
+	struct paged_batch_row small[16];
+};
+struct rows_arguments {
+	PyObject *seqs, *q_len, *kv_len, *q_base, *b, *no_append, *pages; /* borrowed; NULL or None: not given */
+};
+bool rows_parse(const struct rows_arguments *arguments, struct rows *rows);
+void rows_free(struct rows *rows);
+
 /* batch.c */
 
 struct batch {
@@ -321,9 +357,13 @@ struct batch {
 	struct pool *pool;
 	struct paged_batch *handle; /* NULL: closed */
 	bool busy;                  /* a call has released the GIL */
+	bool follows;               /* the plan's stream is the one that the framework worked on */
+	int32_t device_id;          /* of a pool in GPU memory */
 	uint32_t max_rows;
 	uint32_t n_rows;            /* of the plan */
+	uint32_t n_rows_tried;      /* of the last plan, also if it failed */
 	uint64_t total_q;           /* of the plan */
+	uint64_t total_kv;          /* of the plan */
 	void *stream;               /* of the plan */
 	PyObject *weak_references;
 };
@@ -335,19 +375,6 @@ PyObject *batch_open(struct pool *pool, PyObject *const *arguments, Py_ssize_t n
 struct paged_batch *batch_enter(struct batch *batch);
 void batch_leave(struct batch *batch);
 PyObject *batch_result(struct batch *batch, enum paged_status status);
-
-/** Rows of a plan or block mask, from parallel arguments. */
-struct rows {
-	struct paged_batch_row *at;
-	size_t n;
-	uint64_t total_q;
-	void *memory; /* that pages point into */
-};
-struct rows_arguments {
-	PyObject *seqs, *q_len, *kv_len, *q_base, *b, *no_append, *pages; /* borrowed; NULL or None: not given */
-};
-bool rows_parse(const struct rows_arguments *arguments, struct rows *rows);
-void rows_free(struct rows *rows);
 
 /* attention.c: methods of Batch, and Rotary */
 extern PyMethodDef attention_methods[];

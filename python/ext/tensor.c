@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "python/ext/ext.h"
+
+#include <string.h>
+
+#include "python/ext/dlpack.h"
+
+/* "float64", as most frameworks write it; the name of a type that the library knows is its own: "f32". */
+static const char *
+tensor_dtype_text(const struct tensor *tensor, char text[24])
+{
+	static const char *const kinds[] = { "int", "uint", "float", "opaque", "bfloat", "complex", "bool" };
+
+	if (tensor->boolean)
+		return "bool";
+	if (tensor->dtype != PAGED_DTYPE_NONE)
+		return paged_dtype_name(tensor->dtype);
+	if (tensor->type_code < sizeof(kinds) / sizeof(kinds[0]))
+		PyOS_snprintf(text, 24, "%s%u", kinds[tensor->type_code], tensor->type_bits);
+	else
+		PyOS_snprintf(text, 24, "DLPack type %u of %u bits", tensor->type_code, tensor->type_bits);
+	return text;
+}
+
+/* Turns the exception of a framework into a ValueError that names the argument; drops a C++ backtrace after line 1. */
+static bool
+tensor_refuse(const char *name)
+{
+	PyObject *type, *value, *trace, *text, *lines = NULL;
+
+	PyErr_Fetch(&type, &value, &trace);
+	text = value != NULL ? PyObject_Str(value) : NULL;
+	if (text != NULL)
+		lines = PyUnicode_Splitlines(text, 0);
+	if (lines != NULL && PyList_Size(lines) > 0)
+		PyErr_Format(PyExc_ValueError, "%s: %S", name, PyList_GetItem(lines, 0));
+	else
+		PyErr_Format(PyExc_ValueError, "%s: DLPack cannot describe the tensor", name);
+	Py_XDECREF(lines);
+	Py_XDECREF(text);
+	Py_XDECREF(type);
+	Py_XDECREF(value);
+	Py_XDECREF(trace);
+	return false;
+}
+
+static bool
+tensor_fill(struct tensor *tensor, const char *name, const struct dlpack_tensor *from)
+{
+	int64_t n_elements = 1;
+
+	if (from->n_dims < 0 || from->n_dims > (int32_t)(sizeof(tensor->shape) / sizeof(tensor->shape[0]))) {
+		PyErr_Format(PyExc_ValueError, "%s has %d dimensions; at most %zu are possible", name,
+			     (int)from->n_dims, sizeof(tensor->shape) / sizeof(tensor->shape[0]));
+		return false;
+	}
+	tensor->n_dims = from->n_dims;
+	for (int32_t i = from->n_dims - 1; i >= 0; i--) {
+		tensor->shape[i] = from->shape[i];
+		tensor->strides[i] = from->strides != NULL ? from->strides[i] : n_elements;
+		n_elements *= from->shape[i];
+	}
+	tensor->type_code = from->dtype.code;
+	tensor->type_bits = from->dtype.bits;
+	tensor->dtype = dlpack_dtype_to(from->dtype);
+	tensor->boolean = from->dtype.code == DLPACK_BOOL;
+	tensor->device_type = from->device.type;
+	tensor->device_id = from->device.id;
+	tensor->data = from->data != NULL ? (char *)from->data + from->byte_offset : NULL;
+	if (tensor->data == NULL && n_elements != 0) {
+		PyErr_Format(PyExc_ValueError, "%s has no memory (a fake tensor?)", name);
+		return false;
+	}
+	return true;
+}
+
+/* A capsule that is not renamed frees its tensor itself, so a reference to it holds the memory. */
+static bool
+tensor_fill_from_capsule(struct tensor *tensor, const char *name, PyObject *capsule)
+{
+	const struct dlpack_managed *managed;
+	const struct dlpack_legacy *legacy;
+
+	if (PyCapsule_IsValid(capsule, DLPACK_CAPSULE)) {
+		managed = PyCapsule_GetPointer(capsule, DLPACK_CAPSULE);
+		if (managed->version.major == DLPACK_MAJOR) {
+			tensor->read_only = (managed->flags & DLPACK_READ_ONLY) != 0;
+			return tensor_fill(tensor, name, &managed->tensor);
+		}
+		PyErr_Format(PyExc_ValueError, "%s: its framework speaks DLPack %u.%u; this extension speaks 1.x", name,
+			     managed->version.major, managed->version.minor);
+		return false;
+	}
+	if (PyCapsule_IsValid(capsule, DLPACK_CAPSULE_LEGACY)) {
+		legacy = PyCapsule_GetPointer(capsule, DLPACK_CAPSULE_LEGACY);
+		return tensor_fill(tensor, name, &legacy->tensor);
+	}
+	PyErr_Format(PyExc_TypeError, "%s: __dlpack__() returned no DLPack capsule but %R", name, capsule);
+	return false;
+}
+
+/* obj.__dlpack__(max_version=(1, 1)); without it for frameworks that are older than DLPack 1.0 */
+static PyObject *
+tensor_call_dlpack(PyObject *method)
+{
+	static PyObject *nothing, *keywords;
+	PyObject *capsule;
+
+	if (keywords == NULL) {
+		if (nothing == NULL)
+			nothing = PyTuple_New(0);
+		keywords = Py_BuildValue("{s:(ii)}", "max_version", DLPACK_MAJOR, DLPACK_MINOR);
+		if (nothing == NULL || keywords == NULL) {
+			Py_CLEAR(keywords);
+			return NULL;
+		}
+	}
+	capsule = PyObject_Call(method, nothing, keywords);
+	if (capsule == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
+		PyErr_Clear();
+		capsule = PyObject_CallNoArgs(method);
+	}
+	return capsule;
+}
+
+static bool
+tensor_from_method(PyObject *object, const char *name, struct tensor *tensor)
+{
+	PyObject *method = PyObject_GetAttrString(object, "__dlpack__"), *type_name;
+	bool filled;
+
+	if (method == NULL) {
+		PyErr_Clear();
+		type_name = PyType_GetName(Py_TYPE(object));
+		PyErr_Format(PyExc_TypeError, "%s must be a tensor (an object with __dlpack__()), not %V", name,
+			     type_name, "another object");
+		Py_XDECREF(type_name);
+		return false;
+	}
+	tensor->owner = tensor_call_dlpack(method);
+	Py_DECREF(method);
+	if (tensor->owner == NULL)
+		return tensor_refuse(name);
+	filled = tensor_fill_from_capsule(tensor, name, tensor->owner);
+	if (!filled)
+		tensor_release(tensor);
+	return filled;
+}
+
+static bool
+tensor_from_export(const struct dlpack_exchange *exchange, PyObject *object, const char *name, struct tensor *tensor)
+{
+	struct dlpack_managed *managed;
+	bool filled;
+
+	if (exchange->export(object, &managed) != 0)
+		return tensor_refuse(name);
+	tensor->owner = PyCapsule_New(managed, DLPACK_CAPSULE, dlpack_capsule_free);
+	if (tensor->owner == NULL) {
+		if (managed->deleter != NULL)
+			managed->deleter(managed);
+		return false;
+	}
+	filled = tensor_fill_from_capsule(tensor, name, tensor->owner);
+	if (!filled)
+		tensor_release(tensor);
+	return filled;
+}
+
+bool
+tensor_from(PyObject *object, const char *name, struct tensor *tensor)
+{
+	const struct dlpack_exchange *exchange = dlpack_exchange_of(Py_TYPE(object));
+	struct dlpack_tensor borrowed;
+
+	tensor->object = object;
+	tensor->owner = NULL;
+	tensor->read_only = false;
+	if (exchange == NULL)
+		return tensor_from_method(object, name, tensor);
+	if (exchange->borrow == NULL)
+		return tensor_from_export(exchange, object, name, tensor);
+	if (exchange->borrow(object, &borrowed) != 0)
+		return tensor_refuse(name);
+	return tensor_fill(tensor, name, &borrowed);
+}
+
+bool
+tensor_from_out(PyObject *object, const char *name, struct tensor *tensor)
+{
+	if (!tensor_from(object, name, tensor))
+		return false;
+	if (!tensor->read_only)
+		return true;
+	PyErr_Format(PyExc_ValueError, "%s is read-only, and would be written", name);
+	tensor_release(tensor);
+	return false;
+}
+
+void
+tensor_release(struct tensor *tensor)
+{
+	PyObject *type, *value, *trace;
+
+	if (tensor->owner == NULL)
+		return;
+	/* The framework's destructor may call Python. */
+	PyErr_Fetch(&type, &value, &trace);
+	Py_CLEAR(tensor->owner);
+	PyErr_Restore(type, value, trace);
+}
+
+static bool
+tensor_check_device(const struct tensor *tensor, const struct pool *pool, const char *name)
+{
+	int32_t type, id;
+
+	if (!device_of_pool(pool, &type, &id))
+		return false;
+	if (tensor->device_type == type && (type == DLPACK_HOST || tensor->device_id == id))
+		return true;
+	if (type == DLPACK_HOST && tensor->device_type == DLPACK_CUDA_HOST)
+		return true;
+	if (type == DLPACK_HOST)
+		PyErr_Format(PyExc_ValueError, "%s is on another device (DLPack type %d): pool %s is in host memory",
+			     name, (int)tensor->device_type, pool->info.name);
+	else
+		PyErr_Format(PyExc_ValueError,
+			     "%s is on another device (DLPack type %d, id %d): pool %s is in memory of CUDA device %d",
+			     name, (int)tensor->device_type, (int)tensor->device_id, pool->info.name, (int)id);
+	return false;
+}
+
+/* A dimension of several elements needs a stride of at least `least`, also because 0 means packed in the library. */
+static bool
+tensor_check_stride(const struct tensor *tensor, const char *name, int32_t dimension, int64_t least)
+{
+	if (tensor->shape[dimension] <= 1 || tensor->strides[dimension] >= least)
+		return true;
+	PyErr_Format(PyExc_ValueError,
+		     "%s has a stride of %lld elements in dimension %d; at least %lld are needed: make it contiguous",
+		     name, (long long)tensor->strides[dimension], (int)dimension, (long long)least);
+	return false;
+}
+
+static bool
+tensor_check_packed(const struct tensor *tensor, const struct pool *pool, const char *name)
+{
+	int32_t last = tensor->n_dims - 1;
+	char text[24];
+
+	if (!tensor_check_device(tensor, pool, name))
+		return false;
+	if (tensor->dtype != PAGED_F32 && tensor->dtype != PAGED_F16 && tensor->dtype != PAGED_BF16) {
+		PyErr_Format(PyExc_ValueError, "%s has elements of %s; f32, f16 and bf16 are possible", name,
+			     tensor_dtype_text(tensor, text));
+		return false;
+	}
+	if (tensor->n_dims != 3 && tensor->n_dims != 4) {
+		PyErr_Format(PyExc_ValueError,
+			     "%s has %d dimensions; it must be [tokens, heads, dim] or [rows, heads, tokens, dim]",
+			     name, (int)tensor->n_dims);
+		return false;
+	}
+	if (tensor->shape[last] > 1 && tensor->strides[last] != 1) {
+		PyErr_Format(PyExc_ValueError,
+			     "%s has a stride of %lld elements in its last dimension: make it contiguous", name,
+			     (long long)tensor->strides[last]);
+		return false;
+	}
+	if (tensor->shape[1] > UINT32_MAX || tensor->shape[last] > UINT32_MAX) {
+		PyErr_Format(PyExc_ValueError, "%s has %lld heads of %lld dims", name, (long long)tensor->shape[1],
+			     (long long)tensor->shape[last]);
+		return false;
+	}
+	for (int32_t i = 0; i < last; i++)
+		if (!tensor_check_stride(tensor, name, i, tensor->shape[last]))
+			return false;
+	return true;
+}
+
+bool
+tensor_packed(const struct tensor *tensor, const struct pool *pool, const char *name, struct paged_tensor *packed)
+{
+	const int64_t *shape = tensor->shape, *strides = tensor->strides;
+
+	if (!tensor_check_packed(tensor, pool, name))
+		return false;
+	*packed = (struct paged_tensor){
+		.data = tensor->data,
+		.dtype = tensor->dtype,
+		.n_heads = (uint32_t)shape[1],
+		.dim = (uint32_t)shape[tensor->n_dims - 1],
+		.head_stride = shape[1] > 1 ? strides[1] : 0,
+	};
+	if (tensor->n_dims == 3) {
+		packed->token_stride = shape[0] > 1 ? strides[0] : 0;
+	} else if (shape[2] <= 1) {
+		packed->token_stride = shape[0] > 1 ? strides[0] : 0;
+	} else {
+		packed->token_stride = strides[2];
+		/* Rows that follow one another at the distance of tokens need no batch_stride. */
+		if (shape[0] > 1 && strides[0] != shape[2] * strides[2])
+			packed->batch_stride = strides[0];
+	}
+	return true;
+}
+
+static bool
+tensor_is_dense(const struct tensor *tensor, uint64_t *n_elements_p)
+{
+	bool dense = true;
+	int64_t n = 1;
+
+	for (int32_t i = tensor->n_dims - 1; i >= 0; i--) {
+		dense = dense && (tensor->shape[i] == 1 || tensor->strides[i] == n);
+		n *= tensor->shape[i];
+	}
+	*n_elements_p = (uint64_t)n;
+	return dense || n == 0;
+}
+
+bool
+tensor_vector(const struct tensor *tensor, const struct pool *pool, const char *name, uint32_t dtype,
+	      uint64_t n_elements, void **data_p)
+{
+	bool same = tensor->dtype == dtype && !tensor->boolean, dense;
+	uint64_t n;
+	char text[24];
+
+	/* Indexes are I32 here and unsigned in the library; a negative one is out of bounds there. */
+	if (dtype == PAGED_I32 && tensor->type_code == DLPACK_UINT && tensor->type_bits == 32)
+		same = true;
+	if (!tensor_check_device(tensor, pool, name))
+		return false;
+	if (!same) {
+		PyErr_Format(PyExc_ValueError, "%s has elements of %s, not %s", name, tensor_dtype_text(tensor, text),
+			     paged_dtype_name(dtype));
+		return false;
+	}
+	dense = tensor_is_dense(tensor, &n);
+	if (n != n_elements) {
+		PyErr_Format(PyExc_ValueError, "%s has %llu elements, not %llu", name, (unsigned long long)n,
+			     (unsigned long long)n_elements);
+		return false;
+	}
+	if (!dense) {
+		PyErr_Format(PyExc_ValueError, "%s is not contiguous", name);
+		return false;
+	}
+	*data_p = tensor->data;
+	return true;
+}
+
+static bool
+tensor_array_check(const struct tensor *tensor, const char *name)
+{
+	bool expanded = false, strided = false;
+	char text[24];
+
+	switch (tensor->dtype) {
+	case PAGED_F32:
+	case PAGED_F16:
+	case PAGED_BF16:
+	case PAGED_I32:
+	case PAGED_U8:
+	case PAGED_I64:
+		break;
+	default:
+		PyErr_Format(PyExc_ValueError,
+			     "%s has elements of %s; f32, f16, bf16, i32, i64, u8 and bool are possible", name,
+			     tensor_dtype_text(tensor, text));
+		return false;
+	}
+	if (tensor->n_dims > (int32_t)PAGED_MAX_INDEXES) {
+		PyErr_Format(PyExc_ValueError, "%s has %d dimensions; at most %u are possible", name,
+			     (int)tensor->n_dims, (unsigned int)PAGED_MAX_INDEXES);
+		return false;
+	}
+	for (int32_t i = 0; i < tensor->n_dims; i++) {
+		if (tensor->shape[i] > UINT32_MAX) {
+			PyErr_Format(PyExc_ValueError, "%s has %lld elements in dimension %d", name,
+				     (long long)tensor->shape[i], (int)i);
+			return false;
+		}
+		expanded = expanded || (tensor->shape[i] > 1 && tensor->strides[i] == 0);
+		strided = strided || tensor->strides[i] != 0;
+	}
+	/* To the library, strides that are all 0 mean a dense array. */
+	if (expanded && !strided) {
+		PyErr_Format(PyExc_ValueError, "%s repeats one element in all dimensions: make it contiguous", name);
+		return false;
+	}
+	return true;
+}
+
+bool
+tensor_array(const struct tensor *tensor, const struct pool *pool, const char *name, struct paged_array *array)
+{
+	/* A tensor without dimensions is a parameter, whose value the library reads on the host. */
+	if (pool != NULL && tensor->n_dims > 0 && !tensor_check_device(tensor, pool, name))
+		return false;
+	if (tensor->n_dims == 0 && tensor->device_type != DLPACK_HOST && tensor->device_type != DLPACK_CUDA_HOST) {
+		PyErr_Format(PyExc_ValueError, "%s is a parameter (it has no dimensions), and must be in host memory",
+			     name);
+		return false;
+	}
+	if (!tensor_array_check(tensor, name))
+		return false;
+	*array = (struct paged_array){
+		.name = name,
+		.data = tensor->data,
+		.dtype = tensor->dtype,
+		.n_dims = (uint32_t)tensor->n_dims,
+	};
+	for (int32_t i = 0; i < tensor->n_dims; i++) {
+		array->extents[i] = (uint32_t)tensor->shape[i];
+		array->strides[i] = tensor->strides[i];
+	}
+	return true;
+}
