@@ -19,6 +19,7 @@ PYTHON_EXT_SOURCES += %D%/ext/dlpack.c
 PYTHON_EXT_SOURCES += %D%/ext/dlpack.h
 PYTHON_EXT_SOURCES += %D%/ext/tensor.c
 PYTHON_EXT_SOURCES += %D%/ext/tensor_new.c
+PYTHON_EXT_SOURCES += %D%/ext/threads.c
 
 # batch, attention
 

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * OpenMP threads spin for a while after each parallel region, and a second team of threads would wait for their CPUs.
+ * So the kernels run on the team that torch has, through the entry point that GCC's compiled OpenMP code calls.
+ */
+#include "python/ext/ext.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <stdatomic.h>
+#include <string.h>
+
+/** libgomp: body(argument) runs on n threads of a team, the calling one included; fewer if n are not to be had. */
+typedef void (*gomp_parallel_fn)(void (*body)(void *argument), void *argument, unsigned int n, unsigned int flags);
+
+/* Written once, with the GIL held, before any client that uses it is opened. */
+static gomp_parallel_fn gomp_parallel;
+
+struct threads_section {
+	paged_work_fn work;
+	void *argument;
+	uint32_t n;
+	_Atomic uint32_t next;
+};
+
+/* Parts are taken from a counter, so each runs once however many threads the team has: one in a nested region. */
+static void
+threads_body(void *argument)
+{
+	struct threads_section *section = argument;
+	uint32_t i;
+
+	while ((i = atomic_fetch_add_explicit(&section->next, 1, memory_order_relaxed)) < section->n)
+		section->work(section->argument, i);
+}
+
+void
+threads_run(void *argument, paged_work_fn work, void *work_argument, uint32_t n)
+{
+	struct threads_section section = { .work = work, .argument = work_argument, .n = n };
+	uintptr_t n_threads = (uintptr_t)argument;
+
+	gomp_parallel(threads_body, &section, n < n_threads ? n : (unsigned int)n_threads, 0);
+}
+
+struct gomp_library {
+	char path[4096];
+	bool of_torch;
+};
+
+/* Prefers the library that torch brings: other packages (scikit-learn, say) bring theirs, with a team of its own. */
+static int
+gomp_library_consider(struct dl_phdr_info *info, size_t size, void *argument)
+{
+	struct gomp_library *library = argument;
+	const char *path = info->dlpi_name, *file = path != NULL ? strrchr(path, '/') : NULL;
+
+	(void)size;
+	if (file == NULL || strncmp(file, "/libgomp", 8) != 0 || strlen(path) >= sizeof(library->path))
+		return 0;
+	library->of_torch = strstr(path, "/torch/") != NULL || strstr(path, "/torch.libs/") != NULL;
+	if (library->path[0] == '\0' || library->of_torch)
+		strcpy(library->path, path);
+	return library->of_torch;
+}
+
+bool
+threads_find_openmp(void)
+{
+	struct gomp_library library = { .path = "" };
+	gomp_parallel_fn found;
+	void *handle;
+
+	dl_iterate_phdr(gomp_library_consider, &library);
+	if (library.path[0] == '\0' || (gomp_parallel != NULL && !library.of_torch))
+		return gomp_parallel != NULL;
+	/* Never closed: the clients' threads run its code. */
+	handle = dlopen(library.path, RTLD_NOW | RTLD_NOLOAD);
+	if (handle == NULL)
+		return gomp_parallel != NULL;
+	*(void **)&found = dlsym(handle, "GOMP_parallel");
+	if (found != NULL)
+		gomp_parallel = found;
+	return gomp_parallel != NULL;
+}
