@@ -17,6 +17,7 @@ PYTHON_EXT_SOURCES += %D%/ext/sharing.c
 PYTHON_EXT_SOURCES += %D%/ext/device.c
 PYTHON_EXT_SOURCES += %D%/ext/dlpack.c
 PYTHON_EXT_SOURCES += %D%/ext/dlpack.h
+PYTHON_EXT_SOURCES += %D%/ext/pages.c
 PYTHON_EXT_SOURCES += %D%/ext/tensor.c
 PYTHON_EXT_SOURCES += %D%/ext/tensor_new.c
 PYTHON_EXT_SOURCES += %D%/ext/threads.c
