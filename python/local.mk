@@ -23,6 +23,9 @@ PYTHON_EXT_SOURCES += %D%/ext/tensor_new.c
 PYTHON_EXT_SOURCES += %D%/ext/threads.c
 
 # batch, attention
+PYTHON_EXT_SOURCES += %D%/ext/attention.c
+PYTHON_EXT_SOURCES += %D%/ext/batch.c
+PYTHON_EXT_SOURCES += %D%/ext/rows.c
 
 # mods, block masks
 
@@ -45,13 +48,22 @@ PYTHON_TESTS += %D%/tests/test_sequences.py
 PYTHON_TESTS += %D%/tests/test_sharing.py
 
 # tensor
+PYTHON_TESTS += %D%/tests/test_attention.py
+PYTHON_TESTS += %D%/tests/test_batch.py
+PYTHON_TESTS += %D%/tests/test_device.py
+PYTHON_TESTS += %D%/tests/test_pages.py
+PYTHON_TESTS += %D%/tests/test_tensor.py
+PYTHON_TESTS += %D%/tests/test_threads.py
 
 # mods
 
 EXTRA_DIST += $(PYTHON_FILES) $(PYTHON_TESTS)
 EXTRA_DIST += %D%/tests/conftest.py
+EXTRA_DIST += %D%/tests/device_cases.py
 EXTRA_DIST += %D%/tests/run
 EXTRA_DIST += %D%/tests/tap.py
+EXTRA_DIST += %D%/tests/tensors.py
+EXTRA_DIST += %D%/tests/torch/test_dlpack.py
 
 TEST_EXTENSIONS = .py
 PY_LOG_DRIVER = $(LOG_DRIVER)

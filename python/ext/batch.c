@@ -1,0 +1,705 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "python/ext/ext.h"
+
+#include <string.h>
+#include <structmember.h>
+
+#include "python/ext/dlpack.h"
+
+PyTypeObject *batch_type;
+
+/* -------------------------------------------------------------- open and close */
+
+/* Closing a client or pool has destroyed its batches in the library. */
+static bool
+batch_is_open(const struct batch *batch)
+{
+	return batch->handle != NULL && batch->pool->handle != NULL && batch->pool->client->handle != NULL;
+}
+
+struct paged_batch *
+batch_enter(struct batch *batch)
+{
+	if (batch->handle == NULL) {
+		PyErr_SetString(PyExc_RuntimeError, "the batch is closed");
+		return NULL;
+	}
+	if (batch->busy) {
+		PyErr_SetString(PyExc_RuntimeError,
+				"the batch is inside another call: a batch is used by one thread at a time");
+		return NULL;
+	}
+	if (pool_enter(batch->pool) == NULL)
+		return NULL;
+	batch->busy = true;
+	return batch->handle;
+}
+
+void
+batch_leave(struct batch *batch)
+{
+	batch->busy = false;
+	pool_leave(batch->pool);
+}
+
+PyObject *
+batch_result(struct batch *batch, enum paged_status status)
+{
+	batch_leave(batch);
+	if (status != PAGED_OK)
+		return error_raise(batch->pool->client->handle, status);
+	Py_RETURN_NONE;
+}
+
+PyObject *
+batch_open(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
+{
+	static const char *const names[] = { "max_rows", "reserve_ahead", "max_q_tokens", "max_q_heads" };
+	static struct call_signature signature = { .function = "Pool.batch", .names = names, .n = 4 };
+	struct paged_batch_params params = { .struct_size = sizeof(params), .max_rows = 256 };
+	uint32_t *numbers[] = { &params.max_rows, &params.reserve_ahead, &params.max_q_tokens, &params.max_q_heads };
+	struct paged_batch *handle = NULL;
+	struct paged_pool *pool_handle;
+	enum paged_status status;
+	int32_t device_type, device_id;
+	struct batch *batch;
+	PyObject *values[4];
+
+	if (!call_parse(&signature, arguments, n, keyword_names, values))
+		return NULL;
+	for (int i = 0; i < 4; i++)
+		if (values[i] != NULL && !number_u32(values[i], names[i], numbers[i]))
+			return NULL;
+	pool_handle = pool_enter(pool);
+	if (pool_handle == NULL)
+		return NULL;
+	if (!device_of_pool(pool, &device_type, &device_id)) {
+		pool_leave(pool);
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS status = paged_batch_create(pool_handle, &params, &handle);
+	Py_END_ALLOW_THREADS pool_leave(pool);
+	if (status != PAGED_OK)
+		return error_raise(pool->client->handle, status);
+	batch = (struct batch *)PyType_GenericAlloc(batch_type, 0);
+	if (batch == NULL) {
+		paged_batch_destroy(handle);
+		return NULL;
+	}
+	batch->pool = (struct pool *)Py_NewRef((PyObject *)pool);
+	batch->handle = handle;
+	batch->device_id = device_id;
+	batch->max_rows = params.max_rows;
+	return (PyObject *)batch;
+}
+
+/* The GIL may be held or not.  On a GPU, the buffers may be freed when the stream has ended. */
+static void
+batch_destroy(struct paged_batch *handle)
+{
+	(void)paged_batch_finish(handle);
+	paged_batch_destroy(handle);
+}
+
+PyDoc_STRVAR(batch_close_doc, "close($self, /)\n--\n\n"
+			      "Wait for the batch's work on its stream, and free its buffers and mods.\n\n"
+			      "A second call does nothing.  Closing the pool or client closes its batches.\n"
+			      "Raises RuntimeError if another thread is inside a call of the batch.");
+
+static PyObject *
+batch_close(struct batch *batch, PyObject *nothing)
+{
+	struct paged_batch *handle;
+
+	(void)nothing;
+	if (!batch_is_open(batch)) {
+		batch->handle = NULL;
+		Py_RETURN_NONE;
+	}
+	handle = batch_enter(batch);
+	if (handle == NULL)
+		return NULL;
+	batch->handle = NULL;
+	batch->n_rows = 0;
+	Py_BEGIN_ALLOW_THREADS batch_destroy(handle);
+	Py_END_ALLOW_THREADS batch_leave(batch);
+	Py_RETURN_NONE;
+}
+
+static int
+batch_traverse(struct batch *batch, visitproc visit, void *arg)
+{
+	Py_VISIT(Py_TYPE((PyObject *)batch));
+	Py_VISIT((PyObject *)batch->pool);
+	return 0;
+}
+
+static void
+batch_dealloc(struct batch *batch)
+{
+	PyTypeObject *type = Py_TYPE((PyObject *)batch);
+
+	PyObject_GC_UnTrack(batch);
+	if (batch->weak_references != NULL)
+		PyObject_ClearWeakRefs((PyObject *)batch);
+	/* Inside a log function the library's lock is held: then the close of the pool closes the batch. */
+	if (batch_is_open(batch) && !client_is_logging())
+		batch_destroy(batch->handle);
+	Py_DECREF((PyObject *)batch->pool);
+	PyObject_GC_Del(batch);
+	Py_DECREF((PyObject *)type);
+}
+
+static PyObject *
+batch_with(struct batch *batch, PyObject *nothing)
+{
+	(void)nothing;
+	if (batch_enter(batch) == NULL)
+		return NULL;
+	batch_leave(batch);
+	return Py_NewRef((PyObject *)batch);
+}
+
+static PyObject *
+batch_exit(struct batch *batch, PyObject *const *arguments, Py_ssize_t n)
+{
+	(void)arguments, (void)n;
+	return batch_close(batch, NULL);
+}
+
+/* ------------------------------------------------------------------------ plan */
+
+/* The stream of a plan: the caller's, or the one that torch works on. */
+static bool
+batch_parse_stream(const struct batch *batch, PyObject *stream, void **stream_p)
+{
+	PyObject *number;
+
+	*stream_p = NULL;
+	if (!call_is_given(stream))
+		return batch->pool->info.device == NULL || tensor_stream(NULL, batch->device_id, stream_p);
+	if (PyLong_Check(stream)) {
+		*stream_p = PyLong_AsVoidPtr(stream);
+		return *stream_p != NULL || !PyErr_Occurred();
+	}
+	number = PyObject_GetAttrString(stream, "cuda_stream");
+	if (number == NULL) {
+		PyErr_Format(PyExc_TypeError, "stream must be an int or an object with cuda_stream, not %R", stream);
+		return false;
+	}
+	*stream_p = PyLong_AsVoidPtr(number);
+	Py_DECREF(number);
+	return *stream_p != NULL || !PyErr_Occurred();
+}
+
+/*
+ * The buffers are reused, so the work on the old stream must have ended.  If the driver does not say so (the stream was
+ * destroyed, for example), the plan fails, and the next one goes to the new stream.  During a capture the stream stays.
+ * Without the GIL: while the batch is busy, no other thread reads its stream.
+ */
+static enum paged_status
+batch_change_stream(struct batch *batch, struct paged_batch *handle, void *stream)
+{
+	enum paged_status finished = paged_batch_finish(handle), status;
+
+	status = finished != PAGED_ERR_UNSUPPORTED ? paged_batch_stream(handle, stream) : finished;
+	if (status == PAGED_OK)
+		batch->stream = stream;
+	return finished != PAGED_OK ? finished : status;
+}
+
+PyDoc_STRVAR(
+	batch_plan_doc,
+	"plan($self, /, seqs, q_len, kv_len, *, q_base=None, b=None, no_append=False, pages=None, stream=None)\n--\n\n"
+	"Set rows, lengths and page tables for one step.\n\n"
+	"seqs\n"
+	"    Ids of the sequences, one row each.\n"
+	"q_len\n"
+	"    Query tokens of each row, or one number for all.  0: the row is idle.\n"
+	"kv_len\n"
+	"    Tokens of each sequence, those of this step included, or one number for all.\n"
+	"q_base\n"
+	"    q_idx of each row's first query.  None: kv_len - q_len.\n"
+	"b\n"
+	"    What mods see as b.  None: the row's index.\n"
+	"no_append\n"
+	"    True: append() writes nothing.  Or one bool for each row.\n"
+	"pages\n"
+	"    With seqs None: for each row its physical pages, in order.\n"
+	"stream\n"
+	"    For a pool in GPU memory: a CUstream as int, or an object with cuda_stream.\n"
+	"    None: the stream that torch works on; without torch, the legacy default\n"
+	"    stream.  If it is not the last plan's, the call waits for the work on that.\n\n"
+	"A batch with reserve_ahead reserves the pages that are missing, and may then wait\n"
+	"for the daemon.  After a failure the batch has no plan.\n\n"
+	"Raises CapacityError if kv_len exceeds a row's capacity and the batch cannot\n"
+	"reserve, FullError if the pool lacks pages (see pages_missing()), LimitError for\n"
+	"more rows than max_rows or a length past max_length, StaleError if an id names no\n"
+	"live sequence, and RangeError for a page outside the pool.");
+
+static PyObject *
+batch_plan(struct batch *batch, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
+{
+	static const char *const names[] = { "seqs", "q_len", "kv_len", "q_base", "b", "no_append", "pages", "stream" };
+	static struct call_signature signature = {
+		.function = "Batch.plan", .names = names, .n = 8, .n_positional = 3, .n_required = 3
+	};
+	enum paged_status status = PAGED_OK;
+	struct paged_batch *handle;
+	PyObject *values[8];
+	struct rows rows;
+	void *stream;
+
+	if (!call_parse(&signature, arguments, n, keyword_names, values) ||
+	    !batch_parse_stream(batch, values[7], &stream) ||
+	    !rows_parse(&(struct rows_arguments){ values[0], values[1], values[2], values[3], values[4], values[5],
+						  values[6] },
+			&rows))
+		return NULL;
+	handle = batch_enter(batch);
+	if (handle == NULL) {
+		rows_free(&rows);
+		return NULL;
+	}
+	batch->n_rows = 0;
+	Py_BEGIN_ALLOW_THREADS if (stream != batch->stream) status = batch_change_stream(batch, handle, stream);
+	if (status == PAGED_OK)
+		status = paged_batch_plan(handle, rows.n, rows.at);
+	Py_END_ALLOW_THREADS batch->n_rows_tried = rows.n <= batch->max_rows ? (uint32_t)rows.n : 0;
+	if (status == PAGED_OK) {
+		batch->n_rows = (uint32_t)rows.n;
+		batch->total_q = rows.total_q;
+		batch->total_kv = rows.total_kv;
+		batch->follows = !call_is_given(values[7]);
+	}
+	rows_free(&rows);
+	return batch_result(batch, status);
+}
+
+PyDoc_STRVAR(batch_pages_missing_doc, "pages_missing($self, /)\n--\n\n"
+				      "Number of pages that each row of the last plan lacks, as a list.\n\n"
+				      "For a plan that raised FullError.  Free pages are assigned in the order of the\n"
+				      "plan, so the rows with 0 can be planned together.");
+
+static PyObject *
+batch_pages_missing(struct batch *batch, PyObject *nothing)
+{
+	struct paged_batch *handle = batch_enter(batch);
+	PyObject *list, *number;
+
+	(void)nothing;
+	if (handle == NULL)
+		return NULL;
+	list = PyList_New(batch->n_rows_tried);
+	for (uint32_t i = 0; list != NULL && i < batch->n_rows_tried; i++) {
+		number = PyLong_FromUnsignedLong(paged_batch_pages_missing(handle, i));
+		if (number == NULL || PyList_SetItem(list, i, number) != 0)
+			Py_CLEAR(list);
+	}
+	batch_leave(batch);
+	return list;
+}
+
+/* ------------------------------------------------------------ checks and marks */
+
+/* A call of the library without arguments that may wait. */
+static PyObject *
+batch_call(struct batch *batch, enum paged_status (*call)(struct paged_batch *batch))
+{
+	struct paged_batch *handle = batch_enter(batch);
+	enum paged_status status;
+
+	if (handle == NULL)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS status = call(handle);
+	Py_END_ALLOW_THREADS return batch_result(batch, status);
+}
+
+PyDoc_STRVAR(batch_validate_doc, "validate($self, /)\n--\n\n"
+				 "Check after a step that what it read was valid.\n\n"
+				 "Call it if rows read sequences of other sessions, if mods read arrays, and on a\n"
+				 "GPU, where the device finds some errors; there it waits for the stream.  Rows with\n"
+				 "an error were not computed.\n\n"
+				 "Raises StaleError if pages of a planned sequence were replaced or removed since\n"
+				 "the plan, and RangeError if a mod read an array out of bounds.  On a GPU also\n"
+				 "CapacityError, PermissionDeniedError, LimitError and BackendError.");
+
+static PyObject *
+batch_validate(struct batch *batch, PyObject *nothing)
+{
+	(void)nothing;
+	return batch_call(batch, paged_batch_validate);
+}
+
+PyDoc_STRVAR(batch_finish_doc, "finish($self, /)\n--\n\n"
+			       "Wait until all work on the batch's stream has ended.\n\n"
+			       "In host memory, calls have done their work when they return.");
+
+static PyObject *
+batch_finish(struct batch *batch, PyObject *nothing)
+{
+	(void)nothing;
+	return batch_call(batch, paged_batch_finish);
+}
+
+PyDoc_STRVAR(batch_mark_doc, "mark($self, /)\n--\n\n"
+			     "Mark the work that the batch has put on its stream; return the mark as bytes.\n\n"
+			     "Send the mark to another process, whose batch passes it to wait().  Neither thread\n"
+			     "waits.  A mark is valid on this machine, for batches of the same pool.");
+
+static PyObject *
+batch_mark(struct batch *batch, PyObject *nothing)
+{
+	struct paged_batch *handle = batch_enter(batch);
+	struct paged_mark mark;
+	enum paged_status status;
+	PyObject *none;
+
+	(void)nothing;
+	if (handle == NULL)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS status = paged_batch_mark(handle, &mark);
+	Py_END_ALLOW_THREADS none = batch_result(batch, status);
+	if (none == NULL)
+		return NULL;
+	Py_DECREF(none);
+	return PyBytes_FromStringAndSize((const char *)&mark, sizeof(mark));
+}
+
+PyDoc_STRVAR(batch_wait_doc, "wait($self, mark, /)\n--\n\n"
+			     "Order the later work of this batch after the work of a mark.\n\n"
+			     "The stream waits; the thread does not.  Raises InvalidError if the bytes are no\n"
+			     "mark or one of another pool, and GoneError if the process that made it has exited.");
+
+static PyObject *
+batch_wait(struct batch *batch, PyObject *object)
+{
+	struct paged_batch *handle;
+	struct paged_mark mark;
+	enum paged_status status;
+	Py_ssize_t size;
+	char *bytes;
+
+	if (PyBytes_AsStringAndSize(object, &bytes, &size) != 0)
+		return NULL;
+	if (size != (Py_ssize_t)sizeof(mark)) {
+		PyErr_Format(PyExc_ValueError, "mark has %zd bytes; a mark has %zu", size, sizeof(mark));
+		return NULL;
+	}
+	memcpy(&mark, bytes, sizeof(mark));
+	handle = batch_enter(batch);
+	if (handle == NULL)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS status = paged_batch_wait(handle, &mark);
+	Py_END_ALLOW_THREADS return batch_result(batch, status);
+}
+
+/* --------------------------------------------------------------------- sharing */
+
+PyDoc_STRVAR(batch_publish_doc, "publish($self, /, seqs, prefixes)\n--\n\n"
+				"Publish sequences as soon as the work on the stream has ended; does not wait.\n\n"
+				"As Pool.publish(), before which work on a GPU must have ended.");
+
+static PyObject *
+batch_publish(struct batch *batch, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
+{
+	static const char *const names[] = { "seqs", "prefixes" };
+	static struct call_signature signature = {
+		.function = "Batch.publish", .names = names, .n = 2, .n_positional = 2, .n_required = 2
+	};
+	struct publishes publishes;
+	struct paged_batch *handle;
+	enum paged_status status;
+	PyObject *values[2];
+
+	if (!call_parse(&signature, arguments, n, keyword_names, values) ||
+	    !publishes_parse(values[0], values[1], &publishes))
+		return NULL;
+	handle = batch_enter(batch);
+	if (handle == NULL) {
+		publishes_free(&publishes);
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS status = paged_batch_publish(handle, publishes.n, publishes.items);
+	Py_END_ALLOW_THREADS publishes_free(&publishes);
+	return batch_result(batch, status);
+}
+
+PyDoc_STRVAR(batch_fork_doc, "fork($self, /, parents, n_tokens)\n--\n\n"
+			     "Create sequences with the first n_tokens tokens of each parent; return their ids.\n\n"
+			     "parents\n"
+			     "    One id or several.  To fork a parent 64 times, pass it 64 times.\n"
+			     "n_tokens\n"
+			     "    One number for all or one for each.\n\n"
+			     "Whole pages are shared, and parent and child cannot write them from now on.  A\n"
+			     "partial last page is copied.  Children have the capacity of their pages.\n\n"
+			     "Raises CapacityError if n_tokens exceeds a parent's capacity, FullError if the pool\n"
+			     "lacks slots or pages (nothing is created), PermissionDeniedError if a parent belongs\n"
+			     "to another session, and StaleError if an id names no live sequence.");
+
+static PyObject *
+batch_fork_ids(struct batch *batch, const struct numbers_u64 *parents, const struct numbers_u32 *n_tokens,
+	       paged_seq_id *children)
+{
+	struct paged_batch *handle = batch_enter(batch);
+	enum paged_status status;
+	PyObject *none;
+
+	if (handle == NULL)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS status = paged_batch_fork(handle, parents->n, parents->at, n_tokens->at, children);
+	Py_END_ALLOW_THREADS none = batch_result(batch, status);
+	if (none == NULL)
+		return NULL;
+	Py_DECREF(none);
+	return list_u64(children, parents->n);
+}
+
+static PyObject *
+batch_fork(struct batch *batch, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
+{
+	static const char *const names[] = { "parents", "n_tokens" };
+	static struct call_signature signature = {
+		.function = "Batch.fork", .names = names, .n = 2, .n_positional = 2, .n_required = 2
+	};
+	struct numbers_u64 parents;
+	struct numbers_u32 n_tokens;
+	PyObject *values[2], *list = NULL;
+	paged_seq_id *children;
+
+	if (!call_parse(&signature, arguments, n, keyword_names, values) ||
+	    !numbers_u64(values[0], "parents", &parents))
+		return NULL;
+	if (numbers_u32_n(values[1], "n_tokens", parents.n, &n_tokens)) {
+		children = PyMem_Calloc(parents.n, sizeof(*children));
+		list = children != NULL ? batch_fork_ids(batch, &parents, &n_tokens, children) : PyErr_NoMemory();
+		PyMem_Free(children);
+		numbers_u32_free(&n_tokens);
+	}
+	numbers_u64_free(&parents);
+	return list;
+}
+
+/* ---------------------------------------------------------------------- tables */
+
+/* array.array("i", bytes) */
+static PyObject *
+batch_array(PyObject *bytes)
+{
+	PyObject *module = PyImport_ImportModule("array"), *array = NULL;
+
+	if (module != NULL)
+		array = PyObject_CallMethod(module, "array", "sO", "i", bytes);
+	Py_XDECREF(module);
+	return array;
+}
+
+static PyObject *
+batch_table_new(size_t n, int32_t **at_p)
+{
+	PyObject *bytes;
+
+	if (n > PY_SSIZE_T_MAX / sizeof(int32_t))
+		return PyErr_NoMemory();
+	bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(n * sizeof(int32_t)));
+	*at_p = bytes != NULL ? (int32_t *)(void *)PyBytes_AsString(bytes) : NULL;
+	return bytes;
+}
+
+/* A tuple of arrays from n bytes objects, which it takes; NULL in place of an object: an exception is set. */
+static PyObject *
+batch_arrays(PyObject **bytes, Py_ssize_t n, bool valid)
+{
+	PyObject *tuple = valid ? PyTuple_New(n) : NULL, *array;
+
+	for (Py_ssize_t i = 0; i < n; i++) {
+		array = tuple != NULL ? batch_array(bytes[i]) : NULL;
+		if (tuple != NULL && (array == NULL || PyTuple_SetItem(tuple, i, array) != 0))
+			Py_CLEAR(tuple);
+		Py_XDECREF(bytes[i]);
+	}
+	return tuple;
+}
+
+PyDoc_STRVAR(batch_tables_csr_doc,
+	     "tables_csr($self, /)\n--\n\n"
+	     "The plan's page tables in FlashInfer's format: (indptr, indices, last_page_len).\n\n"
+	     "Arrays of int32.  Row r has the physical pages indices[indptr[r]:indptr[r + 1]] and\n"
+	     "last_page_len[r] tokens in the last of them, 0 if it has no tokens.");
+
+static PyObject *
+batch_tables_csr(struct batch *batch, PyObject *nothing)
+{
+	struct paged_batch *handle = batch_enter(batch);
+	enum paged_status status = PAGED_OK;
+	PyObject *bytes[3] = { NULL };
+	int32_t *at[3] = { NULL };
+	size_t n_indices = 0;
+	bool valid;
+
+	(void)nothing;
+	if (handle == NULL)
+		return NULL;
+	status = paged_batch_tables_csr(handle, NULL, NULL, 0, NULL, &n_indices);
+	if (status != PAGED_OK && status != PAGED_ERR_LIMIT) {
+		batch_leave(batch);
+		return error_raise(batch->pool->client->handle, status);
+	}
+	bytes[0] = batch_table_new(batch->n_rows + (size_t)1, &at[0]);
+	bytes[1] = batch_table_new(n_indices, &at[1]);
+	bytes[2] = batch_table_new(batch->n_rows, &at[2]);
+	valid = bytes[0] != NULL && bytes[1] != NULL && bytes[2] != NULL;
+	if (valid)
+		status = paged_batch_tables_csr(handle, at[0], at[1], n_indices, at[2], NULL);
+	batch_leave(batch);
+	if (valid && status != PAGED_OK) {
+		error_raise(batch->pool->client->handle, status);
+		valid = false;
+	}
+	return batch_arrays(bytes, 3, valid);
+}
+
+PyDoc_STRVAR(batch_tables_padded_doc,
+	     "tables_padded($self, width, /)\n--\n\n"
+	     "The plan's page tables in the format of vLLM and FlashAttention: (table, kv_len).\n\n"
+	     "Arrays of int32.  table has n_rows * width elements, row by row; those past a row's\n"
+	     "pages are 0.  Raises LimitError if a row has more pages than width.");
+
+static PyObject *
+batch_tables_padded(struct batch *batch, PyObject *object)
+{
+	PyObject *bytes[2] = { NULL };
+	enum paged_status status = PAGED_OK;
+	struct paged_batch *handle;
+	int32_t *at[2] = { NULL };
+	uint32_t width;
+	bool valid;
+
+	if (!number_u32(object, "width", &width))
+		return NULL;
+	handle = batch_enter(batch);
+	if (handle == NULL)
+		return NULL;
+	bytes[0] = batch_table_new((size_t)batch->n_rows * width, &at[0]);
+	bytes[1] = batch_table_new(batch->n_rows, &at[1]);
+	valid = bytes[0] != NULL && bytes[1] != NULL;
+	if (valid)
+		status = paged_batch_tables_padded(handle, at[0], width, at[1]);
+	batch_leave(batch);
+	if (valid && status != PAGED_OK) {
+		error_raise(batch->pool->client->handle, status);
+		valid = false;
+	}
+	return batch_arrays(bytes, 2, valid);
+}
+
+/* ------------------------------------------------------------------------ type */
+
+static PyObject *
+batch_get_closed(struct batch *batch, void *nothing)
+{
+	(void)nothing;
+	return PyBool_FromLong(!batch_is_open(batch));
+}
+
+static PyObject *
+batch_get_pool(struct batch *batch, void *nothing)
+{
+	(void)nothing;
+	return Py_NewRef((PyObject *)batch->pool);
+}
+
+static PyObject *
+batch_get_n_rows(struct batch *batch, void *nothing)
+{
+	(void)nothing;
+	return PyLong_FromUnsignedLong(batch->n_rows);
+}
+
+static PyObject *
+batch_get_total_q(struct batch *batch, void *nothing)
+{
+	(void)nothing;
+	return PyLong_FromUnsignedLongLong(batch->n_rows != 0 ? batch->total_q : 0);
+}
+
+static PyObject *
+batch_repr(struct batch *batch)
+{
+	if (!batch_is_open(batch))
+		return PyUnicode_FromString("<paged.Batch, closed>");
+	return PyUnicode_FromFormat("<paged.Batch of pool %s, %u rows>", batch->pool->info.name,
+				    (unsigned int)batch->n_rows);
+}
+
+static PyGetSetDef batch_fields[] = {
+	{ "closed", (getter)batch_get_closed, NULL, "The batch, its pool or its client is closed.", NULL },
+	{ "pool", (getter)batch_get_pool, NULL, "The pool.", NULL },
+	{ "n_rows", (getter)batch_get_n_rows, NULL, "Rows of the plan; 0: there is no plan.", NULL },
+	{ "total_q", (getter)batch_get_total_q, NULL, "Query tokens of the plan, all rows together.", NULL },
+	{ 0 },
+};
+
+static PyMemberDef batch_members[] = {
+	{ "__weaklistoffset__", T_PYSSIZET, offsetof(struct batch, weak_references), READONLY, NULL },
+	{ 0 },
+};
+
+PyDoc_STRVAR(batch_mods_doc, "mods($self, /, *, mask=None, score=None, blocks=None, **arrays)\n--\n\n"
+			     "Return a ModSet: a mask mod, a score mod and a block mask for attention().\n\n"
+			     "mask, score\n"
+			     "    A Mod of the batch's pool, or the text of one, as Pool.mod() takes it.\n"
+			     "blocks, arrays\n"
+			     "    As in ModSet.bind().  Without them, mods that use names need a bind() before\n"
+			     "    they are used.  No array can be named mask, score or blocks.\n\n"
+			     "Make a set once, and bind() new values to it in each step.\n\n"
+			     "Raises InvalidError if a text is not valid, NotFoundError if a name that a mod uses\n"
+			     "is missing, and ValueError if a mod is of the other kind or of another pool.");
+
+static PyMethodDef batch_own_methods[] = {
+	CALL_METHOD_NOARGS("close", batch_close, batch_close_doc),
+	CALL_METHOD("plan", batch_plan, batch_plan_doc),
+	CALL_METHOD_NOARGS("pages_missing", batch_pages_missing, batch_pages_missing_doc),
+	CALL_METHOD_NOARGS("validate", batch_validate, batch_validate_doc),
+	CALL_METHOD_NOARGS("finish", batch_finish, batch_finish_doc),
+	CALL_METHOD_NOARGS("mark", batch_mark, batch_mark_doc),
+	{ "wait", (PyCFunction)(void (*)(void))batch_wait, METH_O, batch_wait_doc },
+	CALL_METHOD("publish", batch_publish, batch_publish_doc),
+	CALL_METHOD("fork", batch_fork, batch_fork_doc),
+	CALL_METHOD_NOARGS("tables_csr", batch_tables_csr, batch_tables_csr_doc),
+	{ "tables_padded", (PyCFunction)(void (*)(void))batch_tables_padded, METH_O, batch_tables_padded_doc },
+	CALL_METHOD("mods", mod_set_open, batch_mods_doc),
+	CALL_METHOD_NOARGS("__enter__", batch_with, NULL),
+	{ "__exit__", (PyCFunction)(void (*)(void))batch_exit, METH_FASTCALL, NULL },
+	{ NULL, NULL, 0, NULL },
+};
+
+PyDoc_STRVAR(batch_doc, "Rows of one step: plan() once, then append() and attention() for each layer.\n\n"
+			"Pool.batch() makes batches.  A batch is used by one thread at a time; different\n"
+			"batches run at the same time.  A with statement closes the batch at its end.");
+
+int
+batch_add(PyObject *module)
+{
+	/* Those here, and the four of attention.c. */
+	static PyMethodDef methods[sizeof(batch_own_methods) / sizeof(batch_own_methods[0]) + 4];
+	static PyType_Slot slots[] = {
+		{ Py_tp_doc, (void *)batch_doc },   { Py_tp_dealloc, batch_dealloc },
+		{ Py_tp_traverse, batch_traverse }, { Py_tp_repr, batch_repr },
+		{ Py_tp_methods, methods },         { Py_tp_getset, batch_fields },
+		{ Py_tp_members, batch_members },   { 0, NULL },
+	};
+	static PyType_Spec spec = {
+		.name = "paged.Batch",
+		.basicsize = sizeof(struct batch),
+		.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION |
+			 Py_TPFLAGS_IMMUTABLETYPE,
+		.slots = slots,
+	};
+
+	call_join_methods(methods, batch_own_methods, attention_methods);
+	batch_type = (PyTypeObject *)PyType_FromSpec(&spec);
+	if (batch_type == NULL)
+		return -1;
+	return PyModule_AddType(module, batch_type);
+}

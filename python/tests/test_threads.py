@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels on the OpenMP threads that the process has: same bits for any number of threads, teams that are too small."""
+import ctypes
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import paged
+from tensors import Tensor, gauss_tensor
+
+POOL = {"name": "pool", "n_layers": 1, "n_kv_heads": 2, "k_dim": 16, "dtype": "f32", "n_pages": 64}
+N_TOKENS = 300
+
+
+@pytest.fixture(scope="module")
+def gomp() -> Any:
+    try:
+        return ctypes.CDLL("libgomp.so.1")
+    except OSError:
+        pytest.skip("libgomp.so.1 is not installed")
+
+
+def inputs() -> list[Tensor]:
+    return [gauss_tensor((N_TOKENS, heads, 16), "f32", i) for i, heads in enumerate((4, 2, 2))]
+
+
+@pytest.fixture(scope="module")
+def data() -> list[Tensor]:
+    return inputs()
+
+
+def run(data: list[Tensor], **keywords: Any) -> bytes:
+    with paged.embedded(POOL, **keywords) as client, client.pool("pool") as pool, pool.batch() as batch:
+        return step(batch, data)
+
+
+def step(batch: paged.Batch, data: list[Tensor]) -> bytes:
+    q, k, v = data
+    batch.plan(batch.pool.create(1, N_TOKENS), N_TOKENS, N_TOKENS)
+    batch.append(0, k, v)
+    out = Tensor(q.shape)
+    batch.attention(0, q, out)
+    return out.memory.raw
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+def test_same_bits(gomp: Any, data: list[Tensor], threads: int) -> None:
+    want = run(data, threads=1, run="own")
+    assert run(data, threads=threads, run="openmp") == want
+    assert run(data, threads=threads, run="own") == want
+
+
+def test_names(gomp: Any) -> None:
+    with paged.embedded(POOL, threads=2, run="openmp") as client:
+        assert (client.run, client.threads) == ("openmp", 2)
+    with paged.embedded(POOL, threads=2, run="own") as client:
+        assert (client.run, client.threads) == ("own", 2)
+
+
+def test_no_libgomp() -> None:
+    code = ("import paged\n"
+            "try: paged.embedded(%r, run='openmp')\n"
+            "except paged.Error as error: print(error)" % POOL)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "libgomp" in result.stdout, (result.stdout, result.stderr)
+
+
+def test_inside_a_parallel_region(gomp: Any, data: list[Tensor]) -> None:
+    """A nested region has one thread, which then does all parts."""
+    results = []
+    with paged.embedded(POOL, threads=4, run="openmp") as client, client.pool("pool") as pool:
+        batches = [pool.batch() for _ in range(2)]
+
+        @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+        def body(argument: Any) -> None:
+            results.append(step(batches[gomp.omp_get_thread_num()], data))
+
+        gomp.GOMP_parallel(body, None, 2, 0)
+    want = run(data, threads=1, run="own")
+    assert results == [want, want]
+
+
+LIMITED = """
+import ctypes
+gomp = ctypes.CDLL("libgomp.so.1")
+import test_threads
+data = test_threads.inputs()
+print(test_threads.run(data, threads=1, run="own") == test_threads.run(data, threads=5, run="openmp"))
+"""
+
+
+@pytest.mark.parametrize("variable", ["OMP_THREAD_LIMIT=2", "OMP_THREAD_LIMIT=1", "OMP_DYNAMIC=true",
+                                      "OMP_NUM_THREADS=1"])
+def test_small_teams(gomp: Any, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenMP may give fewer threads than are asked for."""
+    name, value = variable.split("=")
+    monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTHONPATH", ":".join(sys.path))
+    result = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, timeout=120)
+    assert result.stdout == "True\n", result.stderr
