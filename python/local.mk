@@ -64,6 +64,8 @@ EXTRA_DIST += %D%/tests/run
 EXTRA_DIST += %D%/tests/tap.py
 EXTRA_DIST += %D%/tests/tensors.py
 EXTRA_DIST += %D%/tests/torch/test_dlpack.py
+EXTRA_DIST += %D%/bench/calls.c
+EXTRA_DIST += %D%/bench/calls.py
 
 TEST_EXTENSIONS = .py
 PY_LOG_DRIVER = $(LOG_DRIVER)
