@@ -28,6 +28,8 @@ PYTHON_EXT_SOURCES += %D%/ext/batch.c
 PYTHON_EXT_SOURCES += %D%/ext/rows.c
 
 # mods, block masks
+PYTHON_EXT_SOURCES += %D%/ext/arrays.c
+PYTHON_EXT_SOURCES += %D%/ext/mods.c
 
 PYTHON_FILES = %D%/paged/__init__.py
 PYTHON_FILES += %D%/paged/_paged.pyi

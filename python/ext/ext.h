@@ -20,7 +20,9 @@
  *   rows.c        rows of a plan or block mask
  *   batch.c       Batch: plan, publish, fork, tables
  *   attention.c   Batch: append, attention, gather, merge
- *   mods.c        Mod, ModSet
+ *   arrays.c      arrays and parameters of mods from Python objects
+ *   mods.c        Mod
+ *   mod_set.c     ModSet
  *   block_mask.c  BlockMask
  *
  * The extension uses CPython's limited API 3.11, so one binary serves 3.11 and all later versions.  It keeps its state in
@@ -214,6 +216,13 @@ extern PyTypeObject *pool_type;
 int pool_add(PyObject *module);
 PyObject *pool_open(struct client *client, const char *name);
 
+/** pool_is_open - the pool and its client are open: handles of the pool's objects are valid */
+static inline bool
+pool_is_open(const struct pool *pool)
+{
+	return pool->handle != NULL && pool->client->handle != NULL;
+}
+
 /** pool_enter - as client_enter(); also enters the client */
 struct paged_pool *pool_enter(struct pool *pool);
 void pool_leave(struct pool *pool);
@@ -380,7 +389,35 @@ PyObject *batch_result(struct batch *batch, enum paged_status status);
 extern PyMethodDef attention_methods[];
 int attention_add(PyObject *module);
 
-/* mods.c: Mod, ModSet; methods of Pool and Batch */
+/* arrays.c */
+
+/** Arrays and parameters of mods, and references to all that the library borrows. */
+struct arrays {
+	struct paged_array *at; /* [n] */
+	struct array_source *sources; /* [n] */
+	size_t n;
+};
+
+/** arrays_parse - from a mapping of names to tensors, ints and floats; NULL and None: empty */
+bool arrays_parse(PyObject *mapping, struct arrays *arrays);
+
+/** An argument by keyword that is not an array. */
+struct arrays_keyword {
+	const char *name;
+	PyObject *value; /* borrowed; NULL: not given */
+};
+
+/** arrays_parse_keywords - from the keywords of a METH_FASTCALL | METH_KEYWORDS function, except those in `others` */
+bool arrays_parse_keywords(PyObject *const *values, PyObject *names, struct arrays_keyword *others, size_t n_others,
+			   struct arrays *arrays);
+
+/** arrays_check_memory - false with ValueError if an array is not in the pool's memory; pool NULL: in host memory */
+bool arrays_check_memory(const struct arrays *arrays, const struct pool *pool);
+
+int arrays_traverse(const struct arrays *arrays, visitproc visit, void *arg);
+void arrays_free(struct arrays *arrays);
+
+/* mods.c: Mod, and a method of Pool */
 
 struct mod {
 	PyObject_HEAD
@@ -388,27 +425,35 @@ struct mod {
 	struct paged_mod *handle;
 	uint32_t kind; /* enum paged_mod_kind */
 };
+extern PyTypeObject *mod_type;
+int mods_add(PyObject *module);
+PyObject *mod_parse(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names);
+
+/**
+ * pool_enter_to_destroy - pool_enter() in a dealloc, without an exception
+ *
+ * @return false: the pool is closed, or the library is calling the log function; the pool frees the object when it closes
+ */
+bool pool_enter_to_destroy(struct pool *pool);
+
+/**
+ * mod_from_argument - a Mod of the pool, given as Mod or as text
+ *
+ * @param[in] arrays  declared to a text
+ * @return a new reference; NULL with an exception
+ */
+struct mod *mod_from_argument(struct pool *pool, enum paged_mod_kind kind, PyObject *argument,
+			      const struct arrays *arrays);
+
+/* mod_set.c: ModSet, and a method of Batch */
+
 struct mod_set {
 	PyObject_HEAD
 	struct batch *batch;
 	struct paged_mod_set *handle;
-	struct mod *mask, *score;
-	PyObject *bound; /* tuple of what the library borrows */
 };
-extern PyTypeObject *mod_type, *mod_set_type;
-int mods_add(PyObject *module);
-PyObject *mod_parse(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names);
+extern PyTypeObject *mod_set_type;
 PyObject *mod_set_open(struct batch *batch, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names);
-
-/** Arrays of mods from a mapping of names to tensors, ints and floats. */
-struct arrays {
-	struct paged_array *at;
-	size_t n;
-	struct tensor *tensors; /* [n] */
-	union array_value { float f32; int32_t i32; } *values; /* [n] of parameters */
-};
-bool arrays_parse(struct pool *pool, PyObject *mapping, struct arrays *arrays);
-void arrays_free(struct arrays *arrays);
 
 /* block_mask.c: BlockMask; methods of Pool */
 

@@ -68,19 +68,6 @@ tensor_array(const struct tensor *tensor, const struct pool *pool, const char *n
 }
 
 WEAK bool
-arrays_parse(struct pool *pool, PyObject *mapping, struct arrays *arrays)
-{
-	(void)pool, (void)mapping, (void)arrays;
-	return pending("arrays_parse") != NULL;
-}
-
-WEAK void
-arrays_free(struct arrays *arrays)
-{
-	(void)arrays;
-}
-
-WEAK bool
 rows_parse(const struct rows_arguments *arguments, struct rows *rows)
 {
 	(void)arguments, (void)rows;
