@@ -29,6 +29,9 @@ PYTHON_EXT_SOURCES += %D%/ext/rows.c
 
 # mods, block masks
 PYTHON_EXT_SOURCES += %D%/ext/arrays.c
+PYTHON_EXT_SOURCES += %D%/ext/block_arrays.c
+PYTHON_EXT_SOURCES += %D%/ext/block_mask.c
+PYTHON_EXT_SOURCES += %D%/ext/block_mask_view.c
 PYTHON_EXT_SOURCES += %D%/ext/mods.c
 
 PYTHON_FILES = %D%/paged/__init__.py
@@ -58,6 +61,7 @@ PYTHON_TESTS += %D%/tests/test_tensor.py
 PYTHON_TESTS += %D%/tests/test_threads.py
 
 # mods
+PYTHON_TESTS += %D%/tests/test_block_mask.py
 
 EXTRA_DIST += $(PYTHON_FILES) $(PYTHON_TESTS)
 EXTRA_DIST += %D%/tests/conftest.py

@@ -24,6 +24,8 @@
  *   mods.c        Mod
  *   mod_set.c     ModSet
  *   block_mask.c  BlockMask
+ *   block_mask_view.c  its numbers and pictures
+ *   block_arrays.c  block masks from and to PyTorch's arrays
  *
  * The extension uses CPython's limited API 3.11, so one binary serves 3.11 and all later versions.  It keeps its state in
  * static variables, refuses to be imported into a subinterpreter, and can be loaded once in a process.
@@ -465,6 +467,33 @@ struct block_mask {
 extern PyTypeObject *block_mask_type;
 int block_mask_add(PyObject *module);
 PyObject *block_mask_open(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names);
+
+/** block_mask_new - a mask without a handle yet */
+struct block_mask *block_mask_new(struct pool *pool);
+
+/** block_mask_result - leave the pool; the mask itself, or NULL with the exception of the status */
+PyObject *block_mask_result(struct block_mask *mask, enum paged_status status);
+
+/** Arguments that all ways to make a mask have in common; borrowed, NULL or None: not given. */
+struct block_mask_arguments {
+	struct rows_arguments rows;
+	PyObject *n_heads, *q_block, *kv_block, *physical, *max_bytes;
+};
+
+/** block_mask_params - the library's parameters; they point to the rows, which the caller frees after success */
+bool block_mask_params(const struct block_mask_arguments *arguments, struct rows *rows,
+		       struct paged_block_mask_params *params);
+
+bool block_mask_number(PyObject *value, const char *name, uint32_t *number_p);
+
+/* block_mask_view.c: attributes and methods of BlockMask */
+extern PyGetSetDef block_mask_attributes[];
+extern const PyMethodDef block_mask_view_methods[];
+bool block_mask_get_info(const struct block_mask *mask, struct paged_block_mask_info *info);
+
+/* block_arrays.c: methods of Pool and BlockMask */
+extern const char block_mask_arrays_doc[];
 PyObject *block_mask_open_arrays(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names);
+PyObject *block_mask_arrays(PyObject *self, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names);
 
 #endif

@@ -8,6 +8,8 @@ from types import TracebackType
 Tensor: TypeAlias = Any
 # Integers: a list, an object with the buffer protocol (array.array, numpy.ndarray), or a tensor in host memory.
 Integers: TypeAlias = Any
+# An array of block indices: a dense int32 tensor in host memory, or a buffer of int32 and its shape.
+BlockArray: TypeAlias = Tensor | tuple[Any, tuple[int, ...]]
 Dtype: TypeAlias = Literal["f32", "f16", "bf16", "e4m3", "e5m2", "i8", "i32", "u8", "i64"]
 
 class Error(Exception):
@@ -201,18 +203,19 @@ class Pool:
     # Batches and mods.
     def batch(self, *, max_rows: int = 256, reserve_ahead: int = 0, max_q_tokens: int = 0,
               max_q_heads: int = 0) -> Batch: ...
-    # names: arrays (tensors; only dtype and shape count) and parameters (int or float) of the text.
+    # names: arrays (tensors; only their dtype and number of dimensions count) and parameters (int or float) of the text.
     def mod(self, kind: Literal["mask", "score"], text: str, /, **names: Tensor | int | float) -> Mod: ...
-    # q_len, kv_len, q_base, b: as in Batch.plan().
-    def block_mask(self, mod: Mod | None, q_len: int | Integers, kv_len: int | Integers, *,
+    # mod: None: nothing is hidden.  q_len, kv_len, q_base, b: as in Batch.plan().  arrays: in host memory.
+    def block_mask(self, mod: Mod | str | None, q_len: int | Integers, kv_len: int | Integers, *,
                    seqs: Integers | None = None, q_base: int | Integers | None = None, b: Integers | None = None,
                    n_heads: int = 0, q_block: int = 0, kv_block: int = 0, physical: bool = False, max_bytes: int = 0,
                    remote: bool = False, arrays: Mapping[str, Tensor | int | float] = ...) -> BlockMask: ...
     # num_blocks [n_rows, n_heads, n_q_blocks] and indices [..., width], int32, of partial and of full blocks, as in
-    # PyTorch's BlockMask.
-    def block_mask_from_arrays(self, q_len: int | Integers, kv_len: int | Integers, *, num_blocks: Tensor | None,
-                               indices: Tensor | None, full_num_blocks: Tensor | None = None,
-                               full_indices: Tensor | None = None, seqs: Integers | None = None,
+    # PyTorch's BlockMask: tensors in host memory, or pairs (buffer, shape) as BlockMask.arrays() returns them.
+    # n_heads 0: that of the arrays.
+    def block_mask_from_arrays(self, q_len: int | Integers, kv_len: int | Integers, *, num_blocks: BlockArray | None = None,
+                               indices: BlockArray | None = None, full_num_blocks: BlockArray | None = None,
+                               full_indices: BlockArray | None = None, seqs: Integers | None = None,
                                q_base: int | Integers | None = None, b: Integers | None = None, n_heads: int = 0,
                                q_block: int = 0, kv_block: int = 0, physical: bool = False) -> BlockMask: ...
 
@@ -291,13 +294,15 @@ class BlockMask:
     n_blocks: int
     n_bytes: int
     sparsity: float
-    def to_physical(self, q_len: int | Integers, kv_len: int | Integers, *, seqs: Integers,
-                    q_base: int | Integers | None = None) -> BlockMask: ...
+    # The sequences of the rows (of a mask of one row: any number), or instead for each row its physical pages.
+    def to_physical(self, seqs: int | Integers | None, kv_len: int | Integers, *,
+                    pages: Sequence[Integers] | None = None) -> BlockMask: ...
     def to_logical(self) -> BlockMask: ...
     def validate(self) -> None: ...
     def crop(self, q_len: int, kv_len: int) -> BlockMask: ...
     def transpose(self) -> BlockMask: ...
-    # As block_mask_from_arrays() takes them: array.array of int32, with their shapes.
-    def arrays(self) -> dict[str, tuple[Any, tuple[int, ...]]]: ...
+    # As block_mask_from_arrays() takes them: array.array of int32, with their shapes.  width: of both arrays of
+    # indices; None: the longest list of each.
+    def arrays(self, width: int | None = None) -> dict[str, tuple[Any, tuple[int, ...]]]: ...
     def dense(self) -> tuple[bytes, tuple[int, int, int, int]]: ...
     def picture(self, rows: int = 20, columns: int = 20, limit: int = 4) -> str: ...
