@@ -32,6 +32,7 @@ PYTHON_EXT_SOURCES += %D%/ext/arrays.c
 PYTHON_EXT_SOURCES += %D%/ext/block_arrays.c
 PYTHON_EXT_SOURCES += %D%/ext/block_mask.c
 PYTHON_EXT_SOURCES += %D%/ext/block_mask_view.c
+PYTHON_EXT_SOURCES += %D%/ext/mod_set.c
 PYTHON_EXT_SOURCES += %D%/ext/mods.c
 
 PYTHON_FILES = %D%/paged/__init__.py
@@ -62,6 +63,7 @@ PYTHON_TESTS += %D%/tests/test_threads.py
 
 # mods
 PYTHON_TESTS += %D%/tests/test_block_mask.py
+PYTHON_TESTS += %D%/tests/test_mods.py
 
 EXTRA_DIST += $(PYTHON_FILES) $(PYTHON_TESTS)
 EXTRA_DIST += %D%/tests/conftest.py

@@ -453,8 +453,13 @@ struct mod_set {
 	PyObject_HEAD
 	struct batch *batch;
 	struct paged_mod_set *handle;
+	struct mod *mask, *score;   /* NULL: none */
+	struct block_mask *blocks;  /* of the binding; NULL: none */
+	struct arrays arrays;       /* of the binding */
+	struct mod_set *next;       /* to be freed when its batch is not busy */
 };
 extern PyTypeObject *mod_set_type;
+int mod_set_add(PyObject *module);
 PyObject *mod_set_open(struct batch *batch, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names);
 
 /* block_mask.c: BlockMask; methods of Pool */

@@ -343,5 +343,7 @@ mods_add(PyObject *module)
 	mod_type = (PyTypeObject *)PyType_FromSpec(&spec);
 	if (mod_type == NULL)
 		return -1;
-	return PyModule_AddObjectRef(module, "Mod", (PyObject *)mod_type);
+	if (PyModule_AddObjectRef(module, "Mod", (PyObject *)mod_type) < 0)
+		return -1;
+	return mod_set_add(module);
 }

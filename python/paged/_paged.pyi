@@ -280,6 +280,8 @@ class Mod:
 @final
 class ModSet:
     batch: Batch
+    mask: Mod | None
+    score: Mod | None
     def bind(self, *, blocks: BlockMask | None = None, **arrays: Tensor | int | float) -> None: ...
     def prepare(self, dtype: Dtype, timeout: float | None = None) -> None: ...
 
