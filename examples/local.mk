@@ -16,6 +16,10 @@ noinst_PROGRAMS += %D%/share_prefix
 %C%_share_prefix_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
 %C%_share_prefix_LDADD = client/libpagedclient.la
 
+# The same from Python.
+EXTRA_DIST += %D%/python/first.py
+EXTRA_DIST += %D%/python/share_prefix.py
+
 # A system prompt for tools/quickstart.
 EXTRA_DIST += %D%/llama/assistant.txt
 
