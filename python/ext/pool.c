@@ -604,18 +604,50 @@ PyDoc_STRVAR(batch_doc, "batch($self, /, *, max_rows=256, reserve_ahead=0, max_q
 			"Raises LimitError, and BackendError if the GPU has no memory left.");
 PyDoc_STRVAR(mod_doc, "mod($self, kind, text, /, **names)\n--\n\n"
 		      "Parse the text of a mask mod (kind \"mask\") or score mod (\"score\") to a Mod.\n\n"
-		      "names: the arrays and parameters that the text reads: tensors, of which only\n"
-		      "dtype and shape count, and numbers.  paged_mods(7) describes the language.\n\n"
-		      "Raises InvalidError with the place of an error in the text.");
+		      "names: the arrays and parameters that the text reads: tensors, of which only dtype\n"
+		      "and number of dimensions count, and numbers.  paged_mods(7) describes the\n"
+		      "language.\n\n"
+		      "    causal = pool.mod(\"mask\", \"kv_idx <= q_idx\")\n"
+		      "    alibi = pool.mod(\"score\", \"score + slope[h] * (kv_idx - q_idx)\", slope=slopes)\n\n"
+		      "Raises InvalidError, whose message points into the text.");
 PyDoc_STRVAR(block_mask_doc,
 	     "block_mask($self, /, mod, q_len, kv_len, *, seqs=None, q_base=None, b=None, n_heads=0,\n"
 	     "           q_block=0, kv_block=0, physical=False, max_bytes=0, remote=False, arrays={})\n--\n\n"
-	     "The BlockMask of a mask mod for rows of q_len queries and kv_len keys.");
+	     "The BlockMask of a mask mod: for each query block the KV blocks that it shows.\n\n"
+	     "mod\n"
+	     "    A Mod or its text; None: nothing is hidden.\n"
+	     "q_len, kv_len, q_base, b\n"
+	     "    Rows, as for Batch.plan().  One row may stand for all rows of a plan.\n"
+	     "seqs\n"
+	     "    Sequences of the rows; needed with physical.\n"
+	     "n_heads\n"
+	     "    Query heads; 0: one head stands for all.  Needed if the mod depends on h.\n"
+	     "q_block, kv_block\n"
+	     "    Query rows and tokens of a block.  0: 128; kv_block of a physical mask: the\n"
+	     "    page size.  For decoding, set q_block to q_len.\n"
+	     "physical\n"
+	     "    True: KV blocks are physical pages, as PyTorch's\n"
+	     "    convert_logical_block_mask() makes them.\n"
+	     "max_bytes\n"
+	     "    Limit of the mask's memory; 0: 2**36.\n"
+	     "remote\n"
+	     "    True: the daemon builds the mask, from arrays of Client.upload().\n"
+	     "arrays\n"
+	     "    Arrays and parameters of the mod, in host memory.\n\n"
+	     "Raises InvalidError, LimitError, NotFoundError for a name that the mod uses and\n"
+	     "arrays lacks, RangeError for an index out of bounds, and with remote AgainError,\n"
+	     "PermissionDeniedError.");
 PyDoc_STRVAR(block_mask_from_arrays_doc,
-	     "block_mask_from_arrays($self, /, q_len, kv_len, *, num_blocks, indices, full_num_blocks=None,\n"
-	     "                       full_indices=None, seqs=None, q_base=None, b=None, n_heads=0, q_block=0,\n"
-	     "                       kv_block=0, physical=False)\n--\n\n"
-	     "A BlockMask from the arrays of PyTorch's BlockMask.");
+	     "block_mask_from_arrays($self, /, q_len, kv_len, *, num_blocks=None, indices=None,\n"
+	     "                       full_num_blocks=None, full_indices=None, seqs=None, q_base=None,\n"
+	     "                       b=None, n_heads=0, q_block=0, kv_block=0, physical=False)\n--\n\n"
+	     "A BlockMask from the arrays of PyTorch's BlockMask.\n\n"
+	     "num_blocks [n_rows, n_heads, n_q_blocks] and indices [n_rows, n_heads, n_q_blocks,\n"
+	     "width] list the partial blocks, full_num_blocks and full_indices the full ones: dense\n"
+	     "int32 tensors in host memory, or pairs (buffer, shape) as BlockMask.arrays() returns\n"
+	     "them.  n_heads 0: that of the arrays.  The other arguments are those of\n"
+	     "block_mask().\n\n"
+	     "Raises InvalidError, RangeError for a block index out of bounds.");
 
 static const PyMethodDef pool_methods[] = {
 	CALL_METHOD_NOARGS("close", pool_close, close_doc),
