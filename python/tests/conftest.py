@@ -74,7 +74,9 @@ class Daemon:
                 pytest.fail(f"pagedd was not ready in time:\n{self.log.read_text()}")
 
     def connect(self, **options) -> paged.Client:
+        # The same with and without torch, which other tests import.
         options.setdefault("threads", 1)
+        options.setdefault("run", "own")
         return paged.connect(self.runtime_dir, **options)
 
     def kill(self) -> None:
@@ -113,7 +115,7 @@ def daemon(start_daemon: Callable[..., Daemon]) -> Daemon:
 
 @pytest.fixture
 def embedded() -> Iterator[paged.Client]:
-    with paged.embedded(POOL, threads=1) as client:
+    with paged.embedded(POOL, threads=1, run="own") as client:
         yield client
 
 

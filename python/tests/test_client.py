@@ -97,7 +97,7 @@ def test_collected_client_leaves_its_session(daemon):
 
 
 def test_options(daemon, monkeypatch):
-    with daemon.connect(name="a name", timeout=30, threads=2, isa="generic") as client:
+    with daemon.connect(name="a name", timeout=30, threads=2, isa="generic", run=None, cpus=None) as client:
         assert client.threads == 2
         assert client.pool("test").isa == "generic"
         assert client.sessions()[0]["name"] == "a name"
