@@ -6,7 +6,6 @@ PYTHON_EXT_SOURCES += %D%/ext/errors.c
 PYTHON_EXT_SOURCES += %D%/ext/module.c
 PYTHON_EXT_SOURCES += %D%/ext/numbers.c
 PYTHON_EXT_SOURCES += %D%/ext/reports.c
-PYTHON_EXT_SOURCES += %D%/ext/pending.c
 
 PYTHON_EXT_SOURCES += %D%/ext/admin.c
 PYTHON_EXT_SOURCES += %D%/ext/client.c
@@ -52,6 +51,7 @@ PYTHON_TESTS += %D%/tests/test_errors.py
 PYTHON_TESTS += %D%/tests/test_pool.py
 PYTHON_TESTS += %D%/tests/test_sequences.py
 PYTHON_TESTS += %D%/tests/test_sharing.py
+PYTHON_TESTS += %D%/tests/test_stub.py
 
 # tensor
 PYTHON_TESTS += %D%/tests/test_attention.py

@@ -40,6 +40,17 @@ class StoppingError(Error): ...
 class CorruptError(Error): ...
 class QuotaError(Error): ...
 
+# Levels of log lines, as in syslog.
+LOG_ERROR: int
+LOG_WARNING: int
+LOG_INFO: int
+LOG_DEBUG: int
+
+# Most sequences of a request, tokens in a page, elements of a head.
+MAX_REQUEST_SEQS: int
+MAX_PAGE_SIZE: int
+MAX_DIM: int
+
 def version() -> str: ...
 def salt(*parts: str) -> bytes: ...
 
