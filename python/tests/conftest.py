@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures: real daemons, and clients of them or with an embedded owner."""
+import importlib.util
 import os
 import signal
 import socket
@@ -13,6 +14,11 @@ from pathlib import Path
 import pytest
 
 import paged
+
+# Where PyTorch is not installed, "import torch" would find the directory torch here, as a namespace package.
+_torch = importlib.util.find_spec("torch") if "torch" not in sys.modules else None
+if _torch is not None and _torch.origin is None:
+    sys.modules["torch"] = None     # type: ignore[assignment]
 
 READY_LIMIT_S = 30
 STOP_LIMIT_S = 30
