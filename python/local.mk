@@ -41,6 +41,7 @@ PYTHON_FILES += %D%/paged/py.typed
 # torch
 
 # torch: PagedAttention
+PYTHON_FILES += %D%/paged/torch/page_tables.py
 
 # wheel
 
