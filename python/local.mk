@@ -42,6 +42,7 @@ PYTHON_FILES += %D%/paged/py.typed
 
 # torch: PagedAttention
 PYTHON_FILES += %D%/paged/torch/page_tables.py
+PYTHON_FILES += %D%/paged/torch/block_lists.py
 
 # wheel
 
