@@ -46,6 +46,7 @@ PYTHON_FILES += %D%/paged/torch/block_lists.py
 PYTHON_FILES += %D%/paged/torch/attention.py
 EXTRA_DIST += %D%/tests/torch/test_paged_attention.py
 EXTRA_DIST += %D%/tests/torch/test_defects.py
+EXTRA_DIST += %D%/tests/torch/test_pytorch_suite.py
 
 # wheel
 
