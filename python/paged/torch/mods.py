@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Translate mask mods and score mods of flex_attention into the language of paged_mods(7).
+
+:func:`translate` traces a Python function once with :func:`torch.fx.experimental.proxy_tensor.make_fx` and writes the
+resulting graph as one expression; :mod:`paged.torch.operations` has the table of ATen operations.
+
+Three differences to PyTorch remain:
+
+* Integers have 32 bits and wrap around.  A captured ``int64`` tensor with a value outside 32 bits is refused when it is
+  bound.
+* Floating-point arithmetic is float32.  The results of ``bfloat16`` and ``float16`` operations are not rounded in
+  between, as they are not in compiled flex_attention.
+* An index outside of a captured tensor gives 0, and :meth:`paged.Batch.validate` reports it.  Negative indices count
+  from the end, as in PyTorch.
+"""
+from __future__ import annotations
+
+import contextlib
+import types
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from paged.torch.captures import Captures, Incomplete
+from paged.torch.expressions import UntranslatableError
+from paged.torch.graph import Kind, bindable, write
+
+__all__ = ["Translated", "UntranslatableError", "translate"]
+
+
+class Translated(NamedTuple):
+    """A mod in the language of paged_mods(7).
+
+    .. attribute:: kind
+
+       ``"mask"`` or ``"score"``.
+
+    .. attribute:: text
+
+       The expression.
+
+    .. attribute:: arrays
+
+       The captured tensors by the names that the text uses.  Those of ``float32``, ``float16``, ``bfloat16``,
+       ``int32``, ``int64``, ``uint8`` and ``bool`` share the memory of the function's tensors.  Others are copies, made
+       by this call of :func:`translate`: ``float64`` as ``float32``; ``int8`` and ``int16`` as ``int32``; and ``int64``
+       in GPU memory as ``int32``.
+    """
+
+    kind: Kind
+    text: str
+    arrays: dict[str, torch.Tensor]
+
+
+class _Recipe(NamedTuple):
+    """A translation without the function's tensors."""
+
+    kind: Kind
+    text: str
+    #: name, index of the tensor in Captures.tensors, and how to view it
+    arrays: tuple[tuple[str, int, tuple[Callable[[torch.Tensor], torch.Tensor], ...]], ...]
+    #: arrays that the function makes itself
+    constants: dict[str, torch.Tensor]
+    #: objects whose ids are in the key: while they live, no other object has such an id
+    alive: list[Any]
+
+    def apply(self, tensors: Sequence[torch.Tensor]) -> Translated:
+        arrays = dict(self.constants)
+        for name, at, steps in self.arrays:
+            tensor = tensors[at]
+            for step in steps:
+                tensor = step(tensor)
+            arrays[name] = bindable(tensor)
+        return Translated(self.kind, self.text, arrays)
+
+
+#: Most recently used last.
+_recipes: OrderedDict[tuple[Any, ...], _Recipe] = OrderedDict()
+_MAX_RECIPES = 512
+
+
+def _hold(objects: Sequence[Any], key: tuple[Any, ...]) -> list[Any]:
+    """References that do not prolong lives where possible: the recipe goes with the first object that dies."""
+
+    def forget(_: Any) -> None:
+        _recipes.pop(key, None)
+
+    held: list[Any] = []
+    for value in objects:
+        try:
+            held.append(value if isinstance(value, types.CodeType) else weakref.ref(value, forget))
+        except TypeError:
+            held.append(value)
+    return held
+
+
+def translate(function: Callable[..., Any], kind: Kind) -> Translated:
+    """Translate a mask mod or a score mod of flex_attention.
+
+    :param function: called with scalar tensors: ``function(b, h, q_idx, kv_idx)`` of int32 returns a condition if
+        *kind* is ``"mask"``; ``function(score, b, h, q_idx, kv_idx)`` with a float32 score returns the new score if it
+        is ``"score"``.  Functions that call others, closures, :class:`functools.partial`, methods and objects with
+        ``__call__`` are allowed, also :func:`torch.nn.attention.flex_attention.and_masks` and ``or_masks``.
+    :param kind: ``"mask"`` or ``"score"``.
+    :raises UntranslatableError: the function uses an operation that the mod language does not have, or a tensor as a
+        Python condition.
+
+    The first translation takes milliseconds.  The result is kept, and used again for every function with the same code
+    whose captured numbers are equal and whose captured tensors have the same types and shapes; its arrays are then the
+    captured tensors of *function*.  Tensors' contents may change between uses.
+
+    Python numbers that the function captures are part of the text.  Capture numbers that change in each step as 0-d
+    tensors, so that the same translation serves all steps.
+
+    >>> window = torch.tensor(128)
+    >>> translate(lambda b, h, q_idx, kv_idx: (q_idx >= kv_idx) & (q_idx - kv_idx < window), "mask").text
+    'q_idx >= kv_idx && q_idx - kv_idx < window'
+    """
+    if kind not in ("mask", "score"):
+        raise ValueError(f'kind is "mask" or "score", not {kind!r}')
+    try:
+        captures: Captures | None = Captures(function)
+    except Incomplete:
+        captures = None
+    if captures is not None:
+        key = (kind, *captures.key)
+        recipe = _recipes.get(key)
+        if recipe is not None:
+            with contextlib.suppress(KeyError):  # another thread may have removed it
+                _recipes.move_to_end(key)
+            return recipe.apply(captures.tensors)
+    text, captured = write(function, kind, captures.tensor_names if captures is not None else {})
+
+    places = {id(t): i for i, t in enumerate(captures.tensors)} if captures is not None else {}
+    made = {name: c for name, c in captured.items() if id(c.source) not in places}
+    found = {name: c for name, c in captured.items() if id(c.source) in places}
+    recipe = _Recipe(kind, text, tuple((name, places[id(c.source)], c.steps) for name, c in found.items()),
+                     {name: bindable(c.view) for name, c in made.items()},
+                     _hold(captures.alive, key) if captures is not None else [])
+    # A tensor that the walk did not find may be another one at the next call.
+    if captures is not None and all(c.is_constant for c in made.values()):
+        _recipes[key] = recipe
+        if len(_recipes) > _MAX_RECIPES:
+            _recipes.popitem(last=False)
+    return recipe.apply(captures.tensors if captures is not None else ())
