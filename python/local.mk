@@ -39,6 +39,19 @@ PYTHON_FILES += %D%/paged/_paged.pyi
 PYTHON_FILES += %D%/paged/py.typed
 
 # torch
+PYTHON_FILES += %D%/paged/torch/__init__.py
+PYTHON_FILES += %D%/paged/torch/captures.py
+PYTHON_FILES += %D%/paged/torch/expressions.py
+PYTHON_FILES += %D%/paged/torch/flex_attention.py
+PYTHON_FILES += %D%/paged/torch/graph.py
+PYTHON_FILES += %D%/paged/torch/mods.py
+PYTHON_FILES += %D%/paged/torch/operations.py
+PYTHON_FILES += %D%/paged/torch/ops.py
+EXTRA_DIST += %D%/bench/attention.py
+EXTRA_DIST += %D%/tests/torch/mod_cases.py
+EXTRA_DIST += %D%/tests/torch/test_flex_attention.py
+EXTRA_DIST += %D%/tests/torch/test_ops.py
+EXTRA_DIST += %D%/tests/torch/test_translate.py
 
 # torch: PagedAttention
 PYTHON_FILES += %D%/paged/torch/page_tables.py
