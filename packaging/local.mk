@@ -20,3 +20,4 @@ CLEANFILES += %D%/pagedd.service %D%/bash/pagedctl %D%/bash/pagedd %D%/zsh/_page
 	$(AM_V_GEN)$(MKDIR_P) %D%/bash && cp $(srcdir)/%D%/completion.bash $@
 %D%/zsh/_pagedctl: %D%/completion.zsh
 	$(AM_V_GEN)$(MKDIR_P) %D%/zsh && cp $(srcdir)/%D%/completion.zsh $@
+EXTRA_DIST += tools/wheel tests/packages/use.py tests/packages/wheel.sh

@@ -62,6 +62,11 @@ EXTRA_DIST += %D%/tests/torch/test_defects.py
 EXTRA_DIST += %D%/tests/torch/test_pytorch_suite.py
 
 # wheel
+PYTHON_FILES += %D%/paged/_bin.py
+EXTRA_DIST += %D%/MANIFEST.in
+EXTRA_DIST += %D%/README.md
+EXTRA_DIST += %D%/pyproject.toml
+EXTRA_DIST += %D%/setup.py
 
 # Tests without torch: each is run by make check.
 PYTHON_TESTS = %D%/tests/test_admin.py
