@@ -20,4 +20,11 @@ CLEANFILES += %D%/pagedd.service %D%/bash/pagedctl %D%/bash/pagedd %D%/zsh/_page
 	$(AM_V_GEN)$(MKDIR_P) %D%/bash && cp $(srcdir)/%D%/completion.bash $@
 %D%/zsh/_pagedctl: %D%/completion.zsh
 	$(AM_V_GEN)$(MKDIR_P) %D%/zsh && cp $(srcdir)/%D%/completion.zsh $@
-EXTRA_DIST += tools/wheel tests/packages/use.py tests/packages/wheel.sh
+# Debian packages: tools/deb builds them.
+EXTRA_DIST += debian/changelog debian/control debian/copyright debian/libpagedclient-dev.examples \
+	debian/libpagedclient-dev.install debian/libpagedclient-dev.manpages debian/libpagedclient0.install \
+	debian/libpagedclient0.symbols debian/not-installed debian/paged-tools.install debian/paged-tools.manpages \
+	debian/pagedd.README.Debian debian/pagedd.docs debian/pagedd.install debian/pagedd.lintian-overrides \
+	debian/pagedd.manpages debian/pagedd.postinst debian/pagedd.postrm debian/pagedd.prerm debian/rules \
+	debian/source/format
+EXTRA_DIST += tools/deb tools/wheel tests/packages/debian.sh tests/packages/use.py tests/packages/wheel.sh
