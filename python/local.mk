@@ -67,6 +67,7 @@ EXTRA_DIST += %D%/MANIFEST.in
 EXTRA_DIST += %D%/README.md
 EXTRA_DIST += %D%/pyproject.toml
 EXTRA_DIST += %D%/setup.py
+EXTRA_DIST += %D%/tests/requirements.txt
 
 # Tests without torch: each is run by make check.
 PYTHON_TESTS = %D%/tests/test_admin.py
