@@ -413,7 +413,7 @@ batch_publish(struct batch *batch, PyObject *const *arguments, Py_ssize_t n, PyO
 	PyObject *values[2];
 
 	if (!call_parse(&signature, arguments, n, keyword_names, values) ||
-	    !publishes_parse(values[0], values[1], &publishes))
+	    !publishes_parse(batch->pool, values[0], values[1], &publishes))
 		return NULL;
 	handle = batch_enter(batch);
 	if (handle == NULL) {

@@ -248,6 +248,7 @@ struct prefix {
 	uint8_t salt[PAGED_DIGEST_SIZE];
 	struct paged_extra *extras;
 	PyObject *keys; /* bytes, or NULL */
+	uint32_t page_size; /* of the keys */
 };
 extern PyTypeObject *prefix_type;
 extern PyMethodDef sharing_methods[];
@@ -261,7 +262,7 @@ struct publishes {
 };
 
 /** publishes_parse - from (seqs, prefixes): one prefix for each sequence, or one for all; the caller frees them */
-bool publishes_parse(PyObject *seqs, PyObject *prefixes, struct publishes *publishes);
+bool publishes_parse(const struct pool *pool, PyObject *seqs, PyObject *prefixes, struct publishes *publishes);
 void publishes_free(struct publishes *publishes);
 
 /* pages.c */

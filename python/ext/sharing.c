@@ -92,7 +92,6 @@ prefix_set_extras(struct prefix *self, PyObject *object)
 static bool
 prefix_set_keys(struct prefix *self, PyObject *keys, PyObject *page_size)
 {
-	uint32_t n_page_tokens;
 	char *bytes;
 	Py_ssize_t n;
 
@@ -104,7 +103,7 @@ prefix_set_keys(struct prefix *self, PyObject *keys, PyObject *page_size)
 		PyErr_Format(PyExc_TypeError, "keys must be bytes, not %R", (PyObject *)Py_TYPE(keys));
 		return false;
 	}
-	if (!number_u32(page_size, "page_size", &n_page_tokens) || PyBytes_AsStringAndSize(keys, &bytes, &n) < 0)
+	if (!number_u32(page_size, "page_size", &self->page_size) || PyBytes_AsStringAndSize(keys, &bytes, &n) < 0)
 		return false;
 	if (n % PAGED_DIGEST_SIZE != 0) {
 		PyErr_Format(PyExc_ValueError, "keys has %zd bytes; each key has %d", n, PAGED_DIGEST_SIZE);
@@ -112,7 +111,7 @@ prefix_set_keys(struct prefix *self, PyObject *keys, PyObject *page_size)
 	}
 	self->keys = Py_NewRef(keys);
 	self->prefix.keys = (const void *)bytes;
-	self->prefix.n_tokens = (size_t)n / PAGED_DIGEST_SIZE * n_page_tokens;
+	self->prefix.n_tokens = (size_t)n / PAGED_DIGEST_SIZE * self->page_size;
 	return true;
 }
 
@@ -188,14 +187,22 @@ prefix_repr(struct prefix *self)
 
 /* -------------------------------------------------------------------- match */
 
-/* NULL with TypeError. */
+/* A prefix for this pool; NULL with TypeError or InvalidError.  The library reads a key for each page of the pool. */
 static struct prefix *
-prefix_from(PyObject *object, const char *name)
+prefix_from(const struct pool *pool, PyObject *object, const char *name)
 {
-	if (Py_TYPE(object) == prefix_type)
-		return (struct prefix *)object;
-	PyErr_Format(PyExc_TypeError, "%s must be a paged.Prefix, not %R", name, (PyObject *)Py_TYPE(object));
-	return NULL;
+	struct prefix *prefix = (struct prefix *)object;
+
+	if (Py_TYPE(object) != prefix_type) {
+		PyErr_Format(PyExc_TypeError, "%s must be a paged.Prefix, not %R", name, (PyObject *)Py_TYPE(object));
+		return NULL;
+	}
+	if (prefix->keys != NULL && prefix->page_size != pool->info.page_size) {
+		error_format(PAGED_ERR_INVALID, "%s has keys of pages of %u tokens; the page size of pool %s is %u", name,
+			     prefix->page_size, pool->info.name, pool->info.page_size);
+		return NULL;
+	}
+	return prefix;
 }
 
 static PyObject *
@@ -211,7 +218,7 @@ pool_match(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject
 
 	if (!call_parse(&signature, arguments, n, keyword_names, values))
 		return NULL;
-	prefix = prefix_from(values[0], "prefix");
+	prefix = prefix_from(pool, values[0], "prefix");
 	handle = prefix != NULL ? pool_enter(pool) : NULL;
 	if (handle == NULL)
 		return NULL;
@@ -247,7 +254,7 @@ pool_wait_prefix(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, Py
 
 	if (!call_parse(&signature, arguments, n, keyword_names, values))
 		return NULL;
-	prefix = prefix_from(values[0], "prefix");
+	prefix = prefix_from(pool, values[0], "prefix");
 	if (prefix == NULL || !number_u32(values[1], "n_tokens", &wait.n_tokens) ||
 	    !number_timeout_ms(values[2], "timeout", &timeout_ms))
 		return NULL;
@@ -278,7 +285,7 @@ pool_pin(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *
 
 	if (!call_parse(&signature, arguments, n, keyword_names, values))
 		return NULL;
-	prefix = prefix_from(values[0], "prefix");
+	prefix = prefix_from(pool, values[0], "prefix");
 	if (prefix == NULL || !number_u32(values[1], "seconds", &seconds))
 		return NULL;
 	handle = pool_enter(pool);
@@ -333,7 +340,7 @@ starts_free(struct starts *starts)
 
 /* Replaces item i by a tuple of its own, which nobody else can change. */
 static bool
-start_parse(struct starts *starts, Py_ssize_t i)
+start_parse(const struct pool *pool, struct starts *starts, Py_ssize_t i)
 {
 	PyObject *pair = PySequence_Tuple(PyList_GetItem(starts->items, i)), *object;
 	struct paged_start *start = &starts->at[i];
@@ -349,7 +356,7 @@ start_parse(struct starts *starts, Py_ssize_t i)
 	}
 	object = PyTuple_GetItem(pair, 0);
 	if (object != Py_None) {
-		prefix = prefix_from(object, "items: prefix");
+		prefix = prefix_from(pool, object, "items: prefix");
 		if (prefix == NULL)
 			return false;
 		start->prefix = &prefix->prefix;
@@ -358,7 +365,7 @@ start_parse(struct starts *starts, Py_ssize_t i)
 }
 
 static bool
-starts_parse(PyObject *items, uint32_t max_tokens, const char *tag, struct starts *starts)
+starts_parse(const struct pool *pool, PyObject *items, uint32_t max_tokens, const char *tag, struct starts *starts)
 {
 	*starts = (struct starts){ .items = PySequence_List(items) };
 	if (starts->items == NULL)
@@ -374,7 +381,7 @@ starts_parse(PyObject *items, uint32_t max_tokens, const char *tag, struct start
 	for (size_t i = 0; i < starts->n; i++) {
 		starts->at[i].max_tokens = max_tokens;
 		starts->at[i].tag = tag;
-		if (!start_parse(starts, (Py_ssize_t)i))
+		if (!start_parse(pool, starts, (Py_ssize_t)i))
 			return false;
 	}
 	return true;
@@ -414,7 +421,7 @@ pool_start(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject
 		if (tag == NULL)
 			return NULL;
 	}
-	if (starts_parse(values[0], max_tokens, tag, &starts))
+	if (starts_parse(pool, values[0], max_tokens, tag, &starts))
 		handle = pool_enter(pool);
 	if (handle != NULL) {
 		Py_BEGIN_ALLOW_THREADS status =
@@ -453,7 +460,7 @@ publishes_owner(PyObject *prefixes, size_t n)
 }
 
 bool
-publishes_parse(PyObject *seqs, PyObject *prefixes, struct publishes *publishes)
+publishes_parse(const struct pool *pool, PyObject *seqs, PyObject *prefixes, struct publishes *publishes)
 {
 	struct numbers_u64 ids;
 	bool ok;
@@ -473,7 +480,7 @@ publishes_parse(PyObject *seqs, PyObject *prefixes, struct publishes *publishes)
 	for (size_t i = 0; ok && i < ids.n; i++) {
 		bool one = PyTuple_Size(publishes->owner) == 1;
 		struct prefix *prefix =
-			prefix_from(PyTuple_GetItem(publishes->owner, one ? 0 : (Py_ssize_t)i), "prefixes");
+			prefix_from(pool, PyTuple_GetItem(publishes->owner, one ? 0 : (Py_ssize_t)i), "prefixes");
 
 		ok = prefix != NULL;
 		if (ok)
@@ -496,7 +503,7 @@ pool_publish(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObje
 	PyObject *values[2], *result = NULL;
 
 	if (!call_parse(&signature, arguments, n, keyword_names, values) ||
-	    !publishes_parse(values[0], values[1], &publishes))
+	    !publishes_parse(pool, values[0], values[1], &publishes))
 		return NULL;
 	handle = pool_enter(pool);
 	if (handle != NULL) {

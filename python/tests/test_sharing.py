@@ -81,8 +81,20 @@ def test_keys(pool):
     entry = pool.client.prefixes("test")[0]
     with pytest.raises(paged.NotFoundError):
         pool.prefix_tokens(entry["page"], entry["serial"])
-    with pytest.raises(paged.InvalidError):
-        pool.match(paged.Prefix(keys=keys, page_size=15))
+
+
+@pytest.mark.parametrize("page_size", [15, 512])
+def test_keys_of_another_page_size(pool, page_size):
+    """The library would read a key for each page of the pool, past the end of the bytes."""
+    prefix = paged.Prefix(keys=bytes(32 * 8), page_size=page_size)
+    seq, = pool.create(1, 512)
+    batch = pool.batch()
+    for call in (lambda: pool.match(prefix), lambda: pool.wait_prefix(prefix, 16, 0), lambda: pool.pin(prefix, 1),
+                 lambda: pool.start([(prefix, 16)]), lambda: pool.publish(seq, prefix),
+                 lambda: batch.publish([seq], [prefix])):
+        with pytest.raises(paged.InvalidError, match=f"keys of pages of {page_size} tokens; .* pool test is 16"):
+            call()
+    assert pool.read(seq).published == 0
 
 
 def test_publish_of_several_sequences(pool):
