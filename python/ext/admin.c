@@ -260,7 +260,7 @@ client_upload(struct client *client, PyObject *const *arguments, Py_ssize_t n, P
 {
 	static const char *const names[] = { "name", "array" };
 	static struct call_signature signature = { "Client.upload", names, 2, 2, 2, { NULL } };
-	struct paged_client *handle;
+	struct paged_client *handle = NULL;
 	PyObject *values[2], *result = NULL;
 	struct paged_array array;
 	enum paged_status status;
@@ -272,7 +272,8 @@ client_upload(struct client *client, PyObject *const *arguments, Py_ssize_t n, P
 	name = text_utf8(values[0], "name");
 	if (name == NULL || !tensor_from(values[1], "array", &tensor))
 		return NULL;
-	handle = tensor_array(&tensor, NULL, name, &array) ? client_enter(client) : NULL;
+	if (tensor_check_host(&tensor, name) && tensor_array(&tensor, NULL, name, &array))
+		handle = client_enter(client);
 	if (handle != NULL) {
 		Py_BEGIN_ALLOW_THREADS status = paged_array_upload(handle, &array);
 		Py_END_ALLOW_THREADS result = client_result(client, status);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Arrays and parameters of mods from Python objects. */
-#include "python/ext/dlpack.h"
 #include "python/ext/ext.h"
 
 /** Where element i of struct arrays comes from. */
@@ -168,11 +167,7 @@ array_check_memory(const struct array_source *source, const struct paged_array *
 		return true;
 	if (pool != NULL)
 		return tensor_array(tensor, pool, array->name, &same);
-	if (tensor->device_type == DLPACK_HOST || tensor->device_type == DLPACK_CUDA_HOST)
-		return true;
-	PyErr_Format(PyExc_ValueError, "%s is on another device (DLPack type %d); it must be in host memory",
-		     array->name, (int)tensor->device_type);
-	return false;
+	return tensor_check_host(tensor, array->name);
 }
 
 bool

@@ -319,6 +319,9 @@ bool tensor_packed(const struct tensor *tensor, const struct pool *pool, const c
 bool tensor_vector(const struct tensor *tensor, const struct pool *pool, const char *name, uint32_t dtype,
 		   uint64_t n_elements, void **data_p);
 
+/** tensor_check_host - false with ValueError if the tensor is not in host memory */
+bool tensor_check_host(const struct tensor *tensor, const char *name);
+
 /** tensor_array - as struct paged_array of a mod; any strides.  pool NULL: the device is not checked */
 bool tensor_array(const struct tensor *tensor, const struct pool *pool, const char *name, struct paged_array *array);
 

@@ -352,6 +352,16 @@ tensor_vector(const struct tensor *tensor, const struct pool *pool, const char *
 	return true;
 }
 
+bool
+tensor_check_host(const struct tensor *tensor, const char *name)
+{
+	if (tensor->device_type == DLPACK_HOST || tensor->device_type == DLPACK_CUDA_HOST)
+		return true;
+	PyErr_Format(PyExc_ValueError, "%s is on another device (DLPack type %d); it must be in host memory", name,
+		     (int)tensor->device_type);
+	return false;
+}
+
 static bool
 tensor_array_check(const struct tensor *tensor, const char *name)
 {

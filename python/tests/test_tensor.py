@@ -223,6 +223,16 @@ def test_broken_frameworks(batch: paged.Batch) -> None:
         batch.attention(0, null)
 
 
+class OnDevice(Tensor):
+    device = (tensors.CUDA, 0)
+
+
+def test_upload_of_device_memory(batch: paged.Batch) -> None:
+    """The library copies the array on the host."""
+    with pytest.raises(ValueError, match=r"^doc is on another device \(DLPack type 2\)"):
+        batch.pool.client.upload("doc", OnDevice((4,), address=16))
+
+
 def test_call_from_dlpack(batch: paged.Batch) -> None:
     """__dlpack__() runs while the batch is in use, so it cannot use the batch."""
     class Reentrant(Tensor):
