@@ -301,7 +301,7 @@ struct tensor {
  *
  * The element type is not checked: tensor_packed(), tensor_vector() and tensor_array() do that.
  *
- * @return false with TypeError (no tensor), ValueError (more than eight dimensions, no memory)
+ * @return false with TypeError (no tensor), ValueError (more than eight dimensions, an impossible shape, no memory)
  */
 bool tensor_from(PyObject *object, const char *name, struct tensor *tensor);
 /** tensor_from_out - the same for a tensor that is written: ValueError if it is read-only */

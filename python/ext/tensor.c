@@ -44,10 +44,43 @@ tensor_refuse(const char *name)
 	return false;
 }
 
+/*
+ * Shapes and strides are what the framework says.  All products of them that this extension computes fit in int64_t,
+ * also in bytes: the number of elements, and each dimension's extent in memory.
+ */
+static bool
+tensor_fill_shape(struct tensor *tensor, const char *name, const struct dlpack_tensor *from)
+{
+	const int64_t limit = INT64_MAX / 16;
+	int64_t n_elements = 1, extent;
+
+	for (int32_t i = from->n_dims - 1; i >= 0; i--) {
+		int64_t length = from->shape[i], stride = from->strides != NULL ? from->strides[i] : n_elements;
+
+		/* No address depends on the stride of a dimension of one element. */
+		if (length <= 1)
+			stride = n_elements;
+		if (length < 0 || __builtin_mul_overflow(length, stride, &extent) || extent > limit ||
+		    extent < -limit) {
+			PyErr_Format(PyExc_ValueError, "%s has %lld elements with a stride of %lld in dimension %d",
+				     name, (long long)length, (long long)stride, (int)i);
+			return false;
+		}
+		tensor->shape[i] = length;
+		tensor->strides[i] = stride;
+		/* A product without the empty dimensions bounds every partial product. */
+		if (length > 0 && (__builtin_mul_overflow(n_elements, length, &n_elements) || n_elements > limit)) {
+			PyErr_Format(PyExc_ValueError, "%s has too many elements", name);
+			return false;
+		}
+	}
+	return true;
+}
+
 static bool
 tensor_fill(struct tensor *tensor, const char *name, const struct dlpack_tensor *from)
 {
-	int64_t n_elements = 1;
+	bool empty = false;
 
 	if (from->n_dims < 0 || from->n_dims > (int32_t)(sizeof(tensor->shape) / sizeof(tensor->shape[0]))) {
 		PyErr_Format(PyExc_ValueError, "%s has %d dimensions; at most %zu are possible", name,
@@ -55,11 +88,10 @@ tensor_fill(struct tensor *tensor, const char *name, const struct dlpack_tensor 
 		return false;
 	}
 	tensor->n_dims = from->n_dims;
-	for (int32_t i = from->n_dims - 1; i >= 0; i--) {
-		tensor->shape[i] = from->shape[i];
-		tensor->strides[i] = from->strides != NULL ? from->strides[i] : n_elements;
-		n_elements *= from->shape[i];
-	}
+	if (!tensor_fill_shape(tensor, name, from))
+		return false;
+	for (int32_t i = 0; i < tensor->n_dims; i++)
+		empty = empty || tensor->shape[i] == 0;
 	tensor->type_code = from->dtype.code;
 	tensor->type_bits = from->dtype.bits;
 	tensor->dtype = dlpack_dtype_to(from->dtype);
@@ -67,7 +99,7 @@ tensor_fill(struct tensor *tensor, const char *name, const struct dlpack_tensor 
 	tensor->device_type = from->device.type;
 	tensor->device_id = from->device.id;
 	tensor->data = from->data != NULL ? (char *)from->data + from->byte_offset : NULL;
-	if (tensor->data == NULL && n_elements != 0) {
+	if (tensor->data == NULL && !empty) {
 		PyErr_Format(PyExc_ValueError, "%s has no memory (a fake tensor?)", name);
 		return false;
 	}

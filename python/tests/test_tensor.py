@@ -223,6 +223,38 @@ def test_broken_frameworks(batch: paged.Batch) -> None:
         batch.attention(0, null)
 
 
+class Claiming(Tensor):
+    """A tensor that claims to be of any shape."""
+
+    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str = "f32") -> None:
+        super().__init__((1,) * len(shape), dtype, [0])
+        self.shape, self.strides = shape, strides
+
+
+@pytest.mark.parametrize("shape, strides", [
+    ((-8, -2, 8), (16, 8, 1)), ((12, 2, -8), (16, 8, 1)), ((12, -2, 8), (16, 8, 1)), ((1 << 62, 2, 8), (16, 8, 1)),
+    ((12, 2, 8), (1 << 62, 8, 1)), ((12, 2, 8), (16, -1 << 63, 1)), ((1 << 31, 1 << 31, 1 << 31), (0, 0, 0)),
+    ((-1, -2, 6, 8), (16, 8, 8, 1)), ((2, 2, 6, 8), (1 << 60, 48, 8, 1)), ((8,), (1 << 62,)), ((-1,), (1,)),
+    ((8,), (-1 << 62,)), ((-1, -1, 1, 4), (4, 4, 4, 1)),
+])
+def test_impossible_shape(batch: paged.Batch, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    x = Claiming(shape, strides)
+    ids = Claiming(shape, strides, "i32")
+    for call in (lambda: batch.attention(0, x), lambda: batch.append(0, x, x), lambda: batch.gather(0, x),
+                 lambda: batch.merge(x, x, x, x), lambda: batch.mods(mask="x[0] > 0", x=x),
+                 lambda: batch.pool.erase(ids), lambda: batch.pool.client.upload("x", x),
+                 lambda: batch.pool.block_mask_from_arrays(8, 8, num_blocks=ids, indices=ids)):
+        with pytest.raises(ValueError, match="^[a-z_]+ has .*(elements with a stride of|too many elements)"):
+            call()
+
+
+def test_strides_without_meaning(batch: paged.Batch) -> None:
+    """Frameworks set any stride for a dimension of one element."""
+    batch.pool.client.upload("x", Claiming((1, 1), (1 << 62, -1 << 63)))
+    with pytest.raises(paged.InvalidError, match="0 is not a sequence id"):
+        batch.pool.erase(Claiming((1,), ((1 << 63) - 1,), "i32"))
+
+
 class OnDevice(Tensor):
     device = (tensors.CUDA, 0)
 
