@@ -22,12 +22,18 @@ tensor_dtype_text(const struct tensor *tensor, char text[24])
 	return text;
 }
 
-/* Turns the exception of a framework into a ValueError that names the argument; drops a C++ backtrace after line 1. */
+/*
+ * Turns the exception of a framework into a ValueError that names the argument; drops a C++ backtrace after line 1.
+ * KeyboardInterrupt, other exceptions that end programs, and MemoryError do not concern the argument: they stay.
+ */
 static bool
 tensor_refuse(const char *name)
 {
 	PyObject *type, *value, *trace, *text, *lines = NULL;
 
+	if (PyErr_Occurred() &&
+	    (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError)))
+		return false;
 	PyErr_Fetch(&type, &value, &trace);
 	text = value != NULL ? PyObject_Str(value) : NULL;
 	if (text != NULL)
@@ -162,6 +168,8 @@ tensor_from_method(PyObject *object, const char *name, struct tensor *tensor)
 	bool filled;
 
 	if (method == NULL) {
+		if (!PyErr_ExceptionMatches(PyExc_AttributeError))
+			return tensor_refuse(name);
 		PyErr_Clear();
 		type_name = PyType_GetName(Py_TYPE(object));
 		PyErr_Format(PyExc_TypeError, "%s must be a tensor (an object with __dlpack__()), not %V", name,

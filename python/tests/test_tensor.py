@@ -212,6 +212,9 @@ def test_broken_frameworks(batch: paged.Batch) -> None:
         batch.attention(0, Broken(BufferError("cannot be lent\nand more")))
     with pytest.raises(ValueError, match="^q: no arguments either"):
         batch.attention(0, Broken(TypeError("no arguments either")))
+    for error in (KeyboardInterrupt(), SystemExit(), MemoryError()):
+        with pytest.raises(type(error)):
+            batch.attention(0, Broken(error))
     used = Tensor((12, 2, 8)).__dlpack__()
     taken = tensors.Taken(used)
     with pytest.raises(TypeError, match="returned no DLPack capsule"):
