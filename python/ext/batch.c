@@ -58,7 +58,6 @@ batch_open(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject
 	static struct call_signature signature = { .function = "Pool.batch", .names = names, .n = 4 };
 	struct paged_batch_params params = { .struct_size = sizeof(params), .max_rows = 256 };
 	uint32_t *numbers[] = { &params.max_rows, &params.reserve_ahead, &params.max_q_tokens, &params.max_q_heads };
-	struct paged_batch *handle = NULL;
 	struct paged_pool *pool_handle;
 	enum paged_status status;
 	int32_t device_type, device_id;
@@ -70,30 +69,33 @@ batch_open(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject
 	for (int i = 0; i < 4; i++)
 		if (values[i] != NULL && !number_u32(values[i], names[i], numbers[i]))
 			return NULL;
-	pool_handle = pool_enter(pool);
-	if (pool_handle == NULL)
+	if (!device_of_pool(pool, &device_type, &device_id))
 		return NULL;
-	if (!device_of_pool(pool, &device_type, &device_id)) {
-		pool_leave(pool);
-		return NULL;
-	}
-	Py_BEGIN_ALLOW_THREADS status = paged_batch_create(pool_handle, &params, &handle);
-	Py_END_ALLOW_THREADS pool_leave(pool);
-	if (status != PAGED_OK)
-		return error_raise(pool->client->handle, status);
 	batch = (struct batch *)PyType_GenericAlloc(batch_type, 0);
-	if (batch == NULL) {
-		paged_batch_destroy(handle);
+	if (batch == NULL)
 		return NULL;
-	}
 	batch->pool = (struct pool *)Py_NewRef((PyObject *)pool);
-	batch->handle = handle;
 	batch->device_id = device_id;
 	batch->max_rows = params.max_rows;
+	pool_handle = pool_enter(pool);
+	if (pool_handle == NULL)
+		goto err_free;
+	Py_BEGIN_ALLOW_THREADS;
+	status = paged_batch_create(pool_handle, &params, &batch->handle);
+	Py_END_ALLOW_THREADS;
+	if (status != PAGED_OK) {
+		pool_result(pool, status);
+		goto err_free;
+	}
+	pool_leave(pool);
 	return (PyObject *)batch;
+
+err_free:
+	Py_DECREF((PyObject *)batch);
+	return NULL;
 }
 
-/* The GIL may be held or not.  On a GPU, the buffers may be freed when the stream has ended. */
+/* Without the GIL.  On a GPU, the buffers may be freed when the stream has ended. */
 static void
 batch_destroy(struct paged_batch *handle)
 {
@@ -142,9 +144,13 @@ batch_dealloc(struct batch *batch)
 	PyObject_GC_UnTrack(batch);
 	if (batch->weak_references != NULL)
 		PyObject_ClearWeakRefs((PyObject *)batch);
-	/* Inside a log function the library's lock is held: then the close of the pool closes the batch. */
-	if (batch_is_open(batch) && !client_is_logging())
+	/* It takes the client's mutex, which a thread may hold that waits for the GIL to log. */
+	if (batch->handle != NULL && pool_enter_to_destroy(batch->pool)) {
+		Py_BEGIN_ALLOW_THREADS;
 		batch_destroy(batch->handle);
+		Py_END_ALLOW_THREADS;
+		pool_leave(batch->pool);
+	}
 	Py_DECREF((PyObject *)batch->pool);
 	PyObject_GC_Del(batch);
 	Py_DECREF((PyObject *)type);

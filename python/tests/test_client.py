@@ -372,6 +372,40 @@ def test_close_while_another_thread_is_inside():
     inside.client.close()
 
 
+def test_objects_end_while_another_thread_logs(daemon):
+    """The library logs a late reply with the client's mutex locked, which the end of an object waits for."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def log(level, text):
+        if "no answer" in text:
+            entered.set()
+            leave.wait()
+
+    def ping():
+        with pytest.raises(paged.TimedOutError):
+            client.ping()
+
+    client = daemon.connect(timeout=0.1, log=log)
+    pool = client.pool("test")
+    for make in (pool.batch, lambda: pool.mod("mask", "causal"), lambda: pool.block_mask(None, 8, 8)):
+        thing = make()
+        daemon.process.send_signal(signal.SIGSTOP)
+        thread = threading.Thread(target=ping)
+        thread.start()
+        entered.wait()
+        interval = sys.getswitchinterval()
+        # From now on, the other thread gets the GIL only if this one releases it.
+        sys.setswitchinterval(1000)
+        leave.set()
+        del thing
+        sys.setswitchinterval(interval)
+        thread.join()
+        daemon.process.send_signal(signal.SIGCONT)
+        entered.clear()
+        leave.clear()
+    client.close()
+
+
 def test_calls_from_many_threads(client, pool):
     failures = []
 
