@@ -56,6 +56,7 @@ client_log(void *argument, enum paged_log_level level, const char *text)
 	struct client *client = argument;
 	PyGILState_STATE gil = PyGILState_Ensure();
 	PyObject *type, *value, *trace, *line, *result = NULL;
+	bool outer = client_logging; /* the log function of another client, which has ended in it */
 
 	PyErr_Fetch(&type, &value, &trace);
 	client_logging = true;
@@ -64,9 +65,9 @@ client_log(void *argument, enum paged_log_level level, const char *text)
 		result = PyObject_CallFunction(client->log, "iO", (int)level, line);
 	if (result == NULL && PyErr_Occurred())
 		PyErr_WriteUnraisable(client->log);
-	client_logging = false;
 	Py_XDECREF(line);
 	Py_XDECREF(result);
+	client_logging = outer;
 	PyErr_Restore(type, value, trace);
 	PyGILState_Release(gil);
 }
@@ -462,6 +463,9 @@ client_close(struct client *client, PyObject *Py_UNUSED(ignored))
 
 	if (handle == NULL)
 		Py_RETURN_NONE;
+	if (client_enter(client) == NULL)
+		return NULL;
+	client_leave(client);
 	/* In a forked child, the threads that were inside do not exist. */
 	if (client->n_inside > 0 && client->pid == getpid()) {
 		PyErr_Format(PyExc_RuntimeError, "the client cannot be closed: %u calls are inside it",

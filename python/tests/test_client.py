@@ -504,6 +504,29 @@ def test_log_function_must_not_call_paged():
         client.ping()
 
 
+def test_log_function_of_one_client_and_another_client(daemon):
+    """The end of a client inside a log function may log too: the outer function must still not call paged."""
+    errors = []
+
+    def log(level, text):
+        others.clear()
+        for call in (client.ping, pool.counts, kept.close):
+            try:
+                call()
+            except RuntimeError as error:
+                errors.append(str(error))
+
+    others = [daemon.connect(timeout=0.1, log=lambda level, text: lines.append(text))]
+    lines = []
+    with paged.embedded(POOL, threads=1) as kept, paged.embedded(POOL, threads=1, log=log) as client:
+        pool = client.pool("test")
+        daemon.kill()
+        with pytest.raises(paged.NotFoundError):
+            client.pool("other")
+        assert errors == ["a log function must not call paged"] * 3
+        assert not kept.closed
+
+
 def test_log_function_may_drop_a_pool():
     pools = []
 
