@@ -299,13 +299,14 @@ PyDoc_STRVAR(rotary_doc, "Rotary(cos_sin, *, style=\"neox\", first=0, positions=
 			 "A rotary embedding, which append() applies to K as it writes the pages.\n\n"
 			 "cos_sin\n"
 			 "    Tensor [n_positions, dim] of f32: for each position the cosines of its dim / 2\n"
-			 "    pairs, then their sines, as in the cache of vLLM.\n"
+			 "    pairs, then their sines, as in the cache of vLLM.  dim is the number of dims that\n"
+			 "    are rotated.\n"
 			 "style\n"
 			 "    Which dims form pair i: \"neox\" i and i + dim / 2, \"interleaved\" 2 i and 2 i + 1.\n"
 			 "first\n"
 			 "    First rotated dim.\n"
 			 "positions\n"
-			 "    [total_q] positions; on a GPU a tensor of int32.  None: q_idx.\n"
+			 "    [total_q] positions, below n_positions; on a GPU a tensor of int32.  None: q_idx.\n"
 			 "q, q_out\n"
 			 "    Queries [total_q, n_heads, k_dim] to rotate as well, and where to.  They may be\n"
 			 "    the same tensor.\n\n"
@@ -329,9 +330,10 @@ PyDoc_STRVAR(append_doc,
 	     "rotary\n"
 	     "    A Rotary, applied to K.\n\n"
 	     "Gradients are not recorded.\n\n"
-	     "Raises ValueError if a tensor does not fit the plan or the pool,\n"
-	     "PermissionDeniedError if a sequence belongs to another session or a token is\n"
-	     "shared, and CapacityError if a position exceeds the sequence's capacity.");
+	     "Raises ValueError if a tensor does not fit the plan or the pool, or if two rows\n"
+	     "write the same token, PermissionDeniedError if a sequence belongs to another session\n"
+	     "or a token is shared or published, CapacityError if a position exceeds the\n"
+	     "sequence's capacity, and RangeError if a rotary position is outside cos_sin.");
 
 static PyObject *
 append_run(struct operands *operands, struct paged_batch *handle, PyObject **values)
@@ -400,16 +402,17 @@ PyDoc_STRVAR(attention_doc, "attention($self, /, layer, q, out=None, *, mods=Non
 			    "    Written and returned: [total_q, n_heads, v_dim] or [n_rows, n_heads, q_len,\n"
 			    "    v_dim]; must not overlap q.  None: a new tensor of q's type, dtype and layout.\n"
 			    "mods\n"
-			    "    A ModSet of this batch.\n"
+			    "    A ModSet of this batch.  Its mods apply in addition to causal.\n"
 			    "causal\n"
-			    "    True: a query sees keys up to its own position.  False: all keys.\n"
+			    "    True: a query sees keys up to its own position (kv_idx <= q_idx).  False: all\n"
+			    "    keys, or those that the mods show.\n"
 			    "scale\n"
-			    "    None: 1 / sqrt(k_dim).\n"
+			    "    Factor of the scores, not 0.  None: 1 / sqrt(k_dim).\n"
 			    "lse\n"
-			    "    [total_q, n_heads] of f32, written: natural logarithm of the softmax\n"
-			    "    denominator, -inf if the query sees no key.\n"
+			    "    [total_q, n_heads] of f32, dense, also for a q of four dimensions; written:\n"
+			    "    natural logarithm of the softmax denominator, -inf if the query sees no key.\n"
 			    "max_score\n"
-			    "    [total_q, n_heads] of f32, written: largest score, -inf if there is none.\n"
+			    "    As lse: the largest score after scale and score mod.\n"
 			    "sink\n"
 			    "    [n_heads] of f32: adds exp(sink) to the softmax denominator.\n"
 			    "lse_without_sink\n"
@@ -418,8 +421,9 @@ PyDoc_STRVAR(attention_doc, "attention($self, /, layer, q, out=None, *, mods=Non
 			    "    As passed to append().\n\n"
 			    "A query that sees no key yields 0.  Gradients are not recorded.\n\n"
 			    "Raises ValueError if a tensor does not fit the plan or the pool, or if the mods\n"
-			    "belong to another batch, and StaleError if a physical block mask was made for other\n"
-			    "pages.");
+			    "belong to another batch or have no binding, StaleError if a physical block mask was\n"
+			    "made for other pages, and LimitError if q has more heads than max_q_heads (GPU).\n"
+			    "An index out of bounds of an array that a mod reads is reported by validate().");
 
 static bool
 attention_parse_scale(PyObject *object, float *scale_p)
