@@ -214,21 +214,24 @@ class Pool:
     # Batches and mods.
     def batch(self, *, max_rows: int = 256, reserve_ahead: int = 0, max_q_tokens: int = 0,
               max_q_heads: int = 0) -> Batch: ...
-    # names: arrays (tensors; only their dtype and number of dimensions count) and parameters (int or float) of the text.
+    # names: arrays (tensors; only their dtype and number of dimensions count) and parameters (int, float) of the text.
     def mod(self, kind: Literal["mask", "score"], text: str, /, **names: Tensor | int | float) -> Mod: ...
-    # mod: None: nothing is hidden.  q_len, kv_len, q_base, b: as in Batch.plan().  arrays: in host memory.
+    # mod: None: nothing is hidden.  seqs, q_len, kv_len, q_base, b: as in Batch.plan().  arrays: in host memory.
     def block_mask(self, mod: Mod | str | None, q_len: int | Integers, kv_len: int | Integers, *,
-                   seqs: Integers | None = None, q_base: int | Integers | None = None, b: Integers | None = None,
-                   n_heads: int = 0, q_block: int = 0, kv_block: int = 0, physical: bool = False, max_bytes: int = 0,
-                   remote: bool = False, arrays: Mapping[str, Tensor | int | float] = ...) -> BlockMask: ...
+                   seqs: int | Integers | None = None, q_base: int | Integers | None = None,
+                   b: int | Integers | None = None, n_heads: int = 0, q_block: int = 0, kv_block: int = 0,
+                   physical: bool = False, max_bytes: int = 0, remote: bool = False,
+                   arrays: Mapping[str, Tensor | int | float] = ...) -> BlockMask: ...
     # num_blocks [n_rows, n_heads, n_q_blocks] and indices [..., width], int32, of partial and of full blocks, as in
     # PyTorch's BlockMask: tensors in host memory, or pairs (buffer, shape) as BlockMask.arrays() returns them.
     # n_heads 0: that of the arrays.
-    def block_mask_from_arrays(self, q_len: int | Integers, kv_len: int | Integers, *, num_blocks: BlockArray | None = None,
-                               indices: BlockArray | None = None, full_num_blocks: BlockArray | None = None,
-                               full_indices: BlockArray | None = None, seqs: Integers | None = None,
-                               q_base: int | Integers | None = None, b: Integers | None = None, n_heads: int = 0,
-                               q_block: int = 0, kv_block: int = 0, physical: bool = False) -> BlockMask: ...
+    def block_mask_from_arrays(self, q_len: int | Integers, kv_len: int | Integers, *,
+                               num_blocks: BlockArray | None = None, indices: BlockArray | None = None,
+                               full_num_blocks: BlockArray | None = None, full_indices: BlockArray | None = None,
+                               seqs: int | Integers | None = None,
+                               q_base: int | Integers | None = None, b: int | Integers | None = None,
+                               n_heads: int = 0, q_block: int = 0, kv_block: int = 0,
+                               physical: bool = False) -> BlockMask: ...
 
 @final
 class Batch:
@@ -244,7 +247,7 @@ class Batch:
     # pages: instead of seqs, for each row its physical pages.  stream: CUstream as int, or an object with
     # cuda_stream; None: the stream that torch works on, if it is imported, else the legacy default stream.
     def plan(self, seqs: int | Integers | None, q_len: int | Integers, kv_len: int | Integers, *,
-             q_base: int | Integers | None = None, b: Integers | None = None,
+             q_base: int | Integers | None = None, b: int | Integers | None = None,
              no_append: bool | Sequence[bool] = False, pages: Sequence[Integers] | None = None,
              stream: Any = None) -> None: ...
     def pages_missing(self) -> list[int]: ...       # of the last plan that raised FullError, for each row
@@ -253,6 +256,7 @@ class Batch:
     def append(self, layer: int, k: Tensor, v: Tensor | None = None, *, positions: Integers | None = None,
                k_scale: Tensor | None = None, v_scale: Tensor | None = None, rotary: Rotary | None = None) -> None: ...
     # out: None: a new tensor of q's type and dtype.  Returns out.  lse, max_score: written; [total_q, heads], f32.
+    # mods apply in addition to causal.
     def attention(self, layer: int, q: Tensor, out: Tensor | None = None, *, mods: ModSet | None = None,
                   causal: bool = True, scale: float | None = None, lse: Tensor | None = None,
                   max_score: Tensor | None = None, sink: Tensor | None = None, lse_without_sink: bool = False,
