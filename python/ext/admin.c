@@ -313,7 +313,7 @@ PyDoc_STRVAR(sessions_doc, "sessions($self, /)\n--\n\n"
 			   "uid, n_requests, n_sequences, n_pages, n_quarantined, name.");
 PyDoc_STRVAR(sequences_doc, "sequences($self, /, pool)\n--\n\n"
 			    "Live sequences of a pool, by its name, as a list of dicts: seq, session, pid,\n"
-			    "length, capacity, n_pages, name, tag.\n\n"
+			    "length (0: not reported), capacity, n_pages, name, tag.\n\n"
 			    "Raises NotFoundError, PermissionDeniedError.");
 PyDoc_STRVAR(page_table_doc, "page_table($self, /, seq)\n--\n\n"
 			     "(dict as of sequences(), physical pages in logical order), from the daemon.\n\n"
@@ -331,13 +331,13 @@ PyDoc_STRVAR(prefixes_doc, "prefixes($self, /, pool)\n--\n\n"
 			   "serial, parent_serial, page, parent (None: the first page of a prefix),\n"
 			   "n_references, used_s, hits, pinned.");
 PyDoc_STRVAR(evict_doc, "evict($self, /, pool, n_pages=0)\n--\n\n"
-			"Free up to n_pages cached pages, those first that were not used for the longest\n"
-			"time; 0: all.  Returns the number of pages freed.\n\n"
+			"Free up to n_pages cached pages, least recently used first; 0: all.  Returns the\n"
+			"number of pages freed.\n\n"
 			"Raises PermissionDeniedError as check() does.");
 PyDoc_STRVAR(pin_page_doc, "pin_page($self, /, pool, page, serial, seconds)\n--\n\n"
-			   "Evict a published page, and those before it in its prefix, after all that are not\n"
-			   "pinned.  serial: as prefixes() lists it.  seconds: 0 ends the pin.  Returns the number\n"
-			   "of pages of the prefix.\n\n"
+			   "Pin a published page and those before it in its prefix: they are evicted only after\n"
+			   "all unpinned pages.  serial: as prefixes() lists it.  seconds: from now on; 0 ends the\n"
+			   "pin.  Returns the number of pages of the prefix.\n\n"
 			   "Raises StaleError, LimitError, RangeError, PermissionDeniedError for an observer.");
 PyDoc_STRVAR(upload_doc, "upload($self, /, name, array)\n--\n\n"
 			 "Store a copy of a tensor with the owner, for block masks with remote=True.\n\n"

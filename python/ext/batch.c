@@ -225,9 +225,9 @@ PyDoc_STRVAR(
 	"kv_len\n"
 	"    Tokens of each sequence, those of this step included, or one number for all.\n"
 	"q_base\n"
-	"    q_idx of each row's first query.  None: kv_len - q_len.\n"
+	"    Position (q_idx) of each row's first query.  None: kv_len - q_len.\n"
 	"b\n"
-	"    What mods see as b.  None: the row's index.\n"
+	"    What mods see as b, for each row or one number for all.  None: the row's index.\n"
 	"no_append\n"
 	"    True: append() writes nothing.  Or one bool for each row.\n"
 	"pages\n"
@@ -236,12 +236,14 @@ PyDoc_STRVAR(
 	"    For a pool in GPU memory: a CUstream as int, or an object with cuda_stream.\n"
 	"    None: the stream that torch works on; without torch, the legacy default\n"
 	"    stream.  If it is not the last plan's, the call waits for the work on that.\n\n"
-	"A batch with reserve_ahead reserves the pages that are missing, and may then wait\n"
-	"for the daemon.  After a failure the batch has no plan.\n\n"
+	"The plan reads the page tables from shared memory, and sends no request unless it\n"
+	"has to reserve.  A batch with reserve_ahead reserves the pages that are missing, and\n"
+	"may then wait for the daemon.  After a failure the batch has no plan.\n\n"
 	"Raises CapacityError if kv_len exceeds a row's capacity and the batch cannot\n"
 	"reserve, FullError if the pool lacks pages (see pages_missing()), LimitError for\n"
-	"more rows than max_rows or a length past max_length, StaleError if an id names no\n"
-	"live sequence, and RangeError for a page outside the pool.");
+	"more rows than max_rows, a length past max_length, or more queries than max_q_tokens\n"
+	"(GPU), StaleError if an id names no live sequence, InvalidError for a sequence of\n"
+	"another pool, and RangeError for a page outside the pool.");
 
 static PyObject *
 batch_plan(struct batch *batch, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
@@ -327,8 +329,9 @@ PyDoc_STRVAR(batch_validate_doc, "validate($self, /)\n--\n\n"
 				 "GPU, where the device finds some errors; there it waits for the stream.  Rows with\n"
 				 "an error were not computed.\n\n"
 				 "Raises StaleError if pages of a planned sequence were replaced or removed since\n"
-				 "the plan, and RangeError if a mod read an array out of bounds.  On a GPU also\n"
-				 "CapacityError, PermissionDeniedError, LimitError and BackendError.");
+				 "the plan, RangeError if a mod read an array out of bounds (it got 0), and GoneError\n"
+				 "if the daemon has died.  On a GPU also CapacityError, PermissionDeniedError,\n"
+				 "LimitError and BackendError.");
 
 static PyObject *
 batch_validate(struct batch *batch, PyObject *nothing)
@@ -350,8 +353,8 @@ batch_finish(struct batch *batch, PyObject *nothing)
 
 PyDoc_STRVAR(batch_mark_doc, "mark($self, /)\n--\n\n"
 			     "Mark the work that the batch has put on its stream; return the mark as bytes.\n\n"
-			     "Send the mark to another process, whose batch passes it to wait().  Neither thread\n"
-			     "waits.  A mark is valid on this machine, for batches of the same pool.");
+			     "Send the bytes to another thread or process, whose batch passes them to wait().\n"
+			     "Neither thread waits.  A mark is valid on this machine, for batches of the same pool.");
 
 static PyObject *
 batch_mark(struct batch *batch, PyObject *nothing)
@@ -374,8 +377,8 @@ batch_mark(struct batch *batch, PyObject *nothing)
 
 PyDoc_STRVAR(batch_wait_doc, "wait($self, mark, /)\n--\n\n"
 			     "Order the later work of this batch after the work of a mark.\n\n"
-			     "The stream waits; the thread does not.  Raises InvalidError if the bytes are no\n"
-			     "mark or one of another pool, and GoneError if the process that made it has exited.");
+			     "The stream waits; the thread does not.  Raises ValueError if the bytes are no mark,\n"
+			     "or one of another pool, and GoneError if the process that made it has exited.");
 
 static PyObject *
 batch_wait(struct batch *batch, PyObject *object)
@@ -402,9 +405,11 @@ batch_wait(struct batch *batch, PyObject *object)
 
 /* --------------------------------------------------------------------- sharing */
 
-PyDoc_STRVAR(batch_publish_doc, "publish($self, /, seqs, prefixes)\n--\n\n"
-				"Publish sequences as soon as the work on the stream has ended; does not wait.\n\n"
-				"As Pool.publish(), before which work on a GPU must have ended.");
+PyDoc_STRVAR(batch_publish_doc,
+	     "publish($self, /, seqs, prefixes)\n--\n\n"
+	     "Publish sequences as soon as the work on the stream has ended; does not wait.\n\n"
+	     "The arguments and errors are those of Pool.publish(), before which work on a GPU must\n"
+	     "have ended.");
 
 static PyObject *
 batch_publish(struct batch *batch, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
@@ -438,7 +443,8 @@ PyDoc_STRVAR(batch_fork_doc, "fork($self, /, parents, n_tokens)\n--\n\n"
 			     "n_tokens\n"
 			     "    One number for all or one for each.\n\n"
 			     "Whole pages are shared, and parent and child cannot write them from now on.  A\n"
-			     "partial last page is copied.  Children have the capacity of their pages.\n\n"
+			     "partial last page is copied; on a GPU, call finish() before a parent is truncated or\n"
+			     "erased.  Children have the capacity of their pages.\n\n"
 			     "Raises CapacityError if n_tokens exceeds a parent's capacity, FullError if the pool\n"
 			     "lacks slots or pages (nothing is created), PermissionDeniedError if a parent belongs\n"
 			     "to another session, and StaleError if an id names no live sequence.");
@@ -530,8 +536,9 @@ batch_arrays(PyObject **bytes, Py_ssize_t n, bool valid)
 PyDoc_STRVAR(batch_tables_csr_doc,
 	     "tables_csr($self, /)\n--\n\n"
 	     "The plan's page tables in FlashInfer's format: (indptr, indices, last_page_len).\n\n"
-	     "Arrays of int32.  Row r has the physical pages indices[indptr[r]:indptr[r + 1]] and\n"
-	     "last_page_len[r] tokens in the last of them, 0 if it has no tokens.");
+	     "Objects array.array of int32, which torch.frombuffer() and numpy.asarray() take.\n"
+	     "Row r has the physical pages indices[indptr[r]:indptr[r + 1]] and last_page_len[r]\n"
+	     "tokens in the last of them, 0 if it has no tokens.");
 
 static PyObject *
 batch_tables_csr(struct batch *batch, PyObject *nothing)
@@ -568,8 +575,9 @@ batch_tables_csr(struct batch *batch, PyObject *nothing)
 PyDoc_STRVAR(batch_tables_padded_doc,
 	     "tables_padded($self, width, /)\n--\n\n"
 	     "The plan's page tables in the format of vLLM and FlashAttention: (table, kv_len).\n\n"
-	     "Arrays of int32.  table has n_rows * width elements, row by row; those past a row's\n"
-	     "pages are 0.  Raises LimitError if a row has more pages than width.");
+	     "Objects array.array of int32.  table has n_rows * width elements, row by row; those\n"
+	     "past a row's pages are 0.  kv_len has n_rows elements, in tokens.  Raises LimitError\n"
+	     "if a row has more pages than width.");
 
 static PyObject *
 batch_tables_padded(struct batch *batch, PyObject *object)
@@ -656,11 +664,13 @@ PyDoc_STRVAR(batch_mods_doc, "mods($self, /, *, mask=None, score=None, blocks=No
 			     "mask, score\n"
 			     "    A Mod of the batch's pool, or the text of one, as Pool.mod() takes it.\n"
 			     "blocks, arrays\n"
-			     "    As in ModSet.bind().  Without them, mods that use names need a bind() before\n"
-			     "    they are used.  No array can be named mask, score or blocks.\n\n"
+			     "    As in ModSet.bind().  A text uses only names that are given here.  A Mod that\n"
+			     "    uses names may be bound later, before attention().  No array can be named mask,\n"
+			     "    score or blocks.\n\n"
 			     "Make a set once, and bind() new values to it in each step.\n\n"
-			     "Raises InvalidError if a text is not valid, NotFoundError if a name that a mod uses\n"
-			     "is missing, and ValueError if a mod is of the other kind or of another pool.");
+			     "Raises InvalidError if a text is not valid or uses another name, NotFoundError if\n"
+			     "arrays lack a name that a Mod uses, and ValueError if a mod is of the other kind or\n"
+			     "of another pool.");
 
 static PyMethodDef batch_own_methods[] = {
 	CALL_METHOD_NOARGS("close", batch_close, batch_close_doc),

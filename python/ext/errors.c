@@ -92,13 +92,13 @@ error_add_class(PyObject *module, struct error_class *class, int status)
 int
 errors_add(PyObject *module)
 {
-	error_base =
-		PyErr_NewExceptionWithDoc("paged.Error",
-					  "A call of libpagedclient failed.  str() is the library's message.\n\n"
-					  "status and status_name are the number and name of its enum paged_status.\n"
-					  "Each status has a subclass.  A call that fails changes nothing, except\n"
-					  "after TimedOutError.",
-					  NULL, NULL);
+	error_base = PyErr_NewExceptionWithDoc(
+		"paged.Error",
+		"A call of libpagedclient failed.  str() is the library's message.\n\n"
+		"status and status_name are the number and name of its enum paged_status.\n"
+		"Each status has a subclass.  A call that fails changes nothing, except\n"
+		"after TimedOutError; a Batch.plan() that fails leaves the batch without a plan.",
+		NULL, NULL);
 	if (error_base == NULL || PyModule_AddObjectRef(module, "Error", error_base) < 0)
 		return -1;
 	for (size_t i = 1; i < N_ERROR_CLASSES; i++)

@@ -30,7 +30,8 @@ static const struct report_class {
 	{ &check_class, "CheckResult", "holds text n_pages n_free n_referenced n_cached n_quarantined n_sequences",
 	  "Result of a check of a pool's page accounting.\n\n"
 	  "holds  the totals add up and the reference count of every page is right\n"
-	  "text   the first error found" },
+	  "text   the first error found; \"\": none\n\n"
+	  "The other fields are the counts, as in PoolCounts, and the number of live sequences." },
 	{ &named_mod_class, "NamedMod", "name arguments text",
 	  "A ready-made mod.\n\n"
 	  "arguments  such as \"window\"; when omitted in a text, parameters of these names\n"

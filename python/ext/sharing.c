@@ -544,13 +544,13 @@ PyDoc_STRVAR(wait_prefix_doc, "wait_prefix($self, /, prefix, n_tokens, timeout)\
 			      "UnsupportedError if the pool publishes nothing, GoneError.");
 PyDoc_STRVAR(start_doc, "start($self, /, items, *, max_tokens=0, tag=None)\n--\n\n"
 			"Create sequences on their longest published prefixes; return a list of Started.\n\n"
-			"items: for each sequence (prefix or None, n_tokens), with the capacity to reserve in\n"
-			"tokens.  max_tokens: share at most so many tokens, rounded down to whole pages; 0: all\n"
-			"that match.  tag: as for create().  All or nothing.\n\n"
+			"items: for each sequence a pair (prefix or None, n_tokens).  n_tokens is the capacity\n"
+			"to reserve; 0: that of the shared pages.  max_tokens: share at most this many tokens,\n"
+			"rounded down to whole pages; 0: all that match.  tag: as for create().  All or nothing.\n\n"
 			"If a whole prompt is shared, its last token's query is still to be computed: plan\n"
 			"it with q_len 1 and no_append.\n\n"
-			"Raises FullError if the pool lacks slots or pages, LimitError if n_tokens\n"
-			"exceeds max_length or the tag is too long.");
+			"Raises FullError if the pool lacks slots or pages, LimitError if n_tokens exceeds\n"
+			"max_length or the tag is too long, and PermissionDeniedError for an observer.");
 PyDoc_STRVAR(publish_doc, "publish($self, /, seqs, prefixes)\n--\n\n"
 			  "Let other sequences share the whole pages of these prefixes.\n\n"
 			  "prefixes: one Prefix for each sequence, or one for all: the content of its first\n"
@@ -562,7 +562,7 @@ PyDoc_STRVAR(publish_doc, "publish($self, /, seqs, prefixes)\n--\n\n"
 			  "Raises CapacityError if a prefix exceeds the sequence's capacity,\n"
 			  "PermissionDeniedError, StaleError, UnsupportedError if the pool publishes nothing.");
 PyDoc_STRVAR(pin_doc, "pin($self, /, prefix, seconds)\n--\n\n"
-		      "Evict the published part of a prefix after all pages that are not pinned.\n\n"
+		      "Pin the published part of a prefix: it is evicted only after all unpinned pages.\n\n"
 		      "seconds: from now on, at most a year; replaces an earlier pin; 0: unpin.  Returns\n"
 		      "the number of tokens that were found and are pinned.\n\n"
 		      "Raises LimitError if the pool's pin-limit would be exceeded, StaleError if pages\n"
