@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Console scripts of the wheel: run its own :program:`pagedd` and :program:`pagedctl`.
+"""Console scripts of the wheel: run its own pagedd(8) and pagedctl(8).
 
-The programs lie in :file:`paged/bin`.  Each script replaces its process by the program, so signals, exit status and
-process id are the program's.
+The programs lie in paged/bin.  A script replaces its process by the program, so signals, exit status and process id
+are the program's.
 """
 
 import os
@@ -17,10 +17,10 @@ def _run(name: str) -> NoReturn:
 
 
 def pagedd() -> NoReturn:
-    """Run :manpage:`pagedd(8)` with the arguments of this process."""
+    """Run pagedd(8) with the arguments of this process."""
     _run("pagedd")
 
 
 def pagedctl() -> NoReturn:
-    """Run :manpage:`pagedctl(8)` with the arguments of this process."""
+    """Run pagedctl(8) with the arguments of this process."""
     _run("pagedctl")

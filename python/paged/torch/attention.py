@@ -28,7 +28,7 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 class PagedMod(NamedTuple):
-    """Where a mod of a PagedAttention comes from; the attribute ``paged`` of the function.
+    """Where a mod of a PagedAttention comes from; the attribute `paged` of the function.
 
     attention
         The PagedAttention that made the function.
@@ -50,7 +50,7 @@ class PagedAttention:
     """Page tables of a batch of sequences, for torch's flex_attention.
 
     This class has the methods and attributes of PyTorch's
-    ``torch.nn.attention.experimental._paged_attention.PagedAttention``, and hands out the same pages in the same
+    torch.nn.attention.experimental._paged_attention.PagedAttention, and hands out the same pages in the same
     order.  Its pages belong to a pool of paged, which other processes may share.
 
     n_pages

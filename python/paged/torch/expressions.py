@@ -26,14 +26,12 @@ UNARY = 11
 class UntranslatableError(ValueError):
     """A mod uses something that the mod language does not have.
 
-    .. attribute:: operation
-
-       Name of the ATen operation, such as ``"aten.erf.default"``; ``None`` if no single operation is the cause.
-
-    .. attribute:: filename
-                   lineno
-
-       The line of the mod that uses it; ``None`` if unknown.
+    reason
+        What the mod language lacks.
+    operation
+        Name of the ATen operation, such as "aten.erf.default"; None: no single operation is the cause.
+    filename, lineno
+        The line of the mod that uses it; None: not known.
     """
 
     def __init__(self, reason: str, operation: str | None = None, filename: str | None = None,
@@ -111,7 +109,7 @@ def conditional(condition: Value, x: Value, y: Value, kind: str) -> Value:
 
 
 def template(text: str, kind: str, **values: Value) -> Value:
-    """An expression with one-letter placeholders, such as ``"x * sigmoid(x)"``."""
+    """An expression with one-letter placeholders, such as "x * sigmoid(x)"."""
     out, at = [], 0
     while at < len(text):
         end = at

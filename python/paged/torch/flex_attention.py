@@ -38,37 +38,48 @@ def flex_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
                    score_mod: Callable[..., Any] | None = None, block_mask: BlockMask | None = None,
                    scale: float | None = None, enable_gqa: bool = False, return_lse: bool = False,
                    kernel_options: dict[str, Any] | None = None, *, return_aux: AuxRequest | None = None) -> Any:
-    """Compute attention as :func:`torch.nn.attention.flex_attention.flex_attention` does, without compilation.
+    """Compute attention as PyTorch's flex_attention does, by the library's kernels and without compilation.
 
-    :param query: ``[B, Hq, L, E]`` of float32, bfloat16 or float16.
-    :param key: ``[B, Hkv, S, E]``; with a *block_mask* of B rows also ``[1, Hkv, S, E]``, which all rows then read.
-    :param value: ``[B, Hkv, S, Ev]``, or ``[1, Hkv, S, Ev]`` as *key*.
-    :param score_mod: ``score_mod(score, b, h, q_idx, kv_idx)`` returns the new score; see
-        :func:`paged.torch.translate`.
-    :param block_mask: as :func:`torch.nn.attention.flex_attention.create_block_mask` makes it.  Each query block
-        attends the KV blocks in its lists, and the mask mod applies in those that are not full: this is what compiled
-        flex_attention computes.
-    :param scale: factor of the scores; default ``1 / sqrt(E)``.
-    :param enable_gqa: Hq may be a multiple of Hkv.
-    :param return_lse: return ``(out, lse)``; ``return_aux=AuxRequest(lse=True)`` is PyTorch's newer form.
-    :param kernel_options: ignored; the options are those of Triton's kernels.
-    :param return_aux: return ``(out, AuxOutput)`` with the results that it requests, also ``max_scores``.
-    :return: ``[B, Hq, L, Ev]`` of *query*'s type; the other results are ``[B, Hq, L]`` of float32, and lse is a natural
-        logarithm.  A query that attends no key has output 0, and lse and maximum -inf.
-    :raises UntranslatableError: a mod uses an operation that the mod language does not have.
-    :raises ValueError: shapes, types or devices do not fit each other.
-    :raises RangeError: a mod reads a captured tensor out of bounds; in GPU memory it then reads 0.
-    :raises RuntimeError: *block_mask* was made for other lengths, lies on another device, or is a slice.
-    :raises NotImplementedError: a tensor does not have four dimensions, or requires a gradient.
+    query
+        [B, Hq, L, E] of float32, bfloat16 or float16.
+    key
+        [B, Hkv, S, E] of float32, bfloat16, float16, float8_e4m3fn or float8_e5m2.  With a block_mask of B rows also
+        [1, Hkv, S, E], which all rows then read.
+    value
+        [B, Hkv, S, Ev], or [1, Hkv, S, Ev] as key, and of its dtype.
+    score_mod
+        score_mod(score, b, h, q_idx, kv_idx) returns the new score; see translate().
+    block_mask
+        As torch's create_block_mask() makes it.  None: every query sees every key.  Each query block attends the KV
+        blocks in its lists, and the mask mod applies in those that are not full: compiled flex_attention computes the
+        same.
+    scale
+        Factor of the scores.  None: 1 / sqrt(E).
+    enable_gqa
+        True: Hq may be a multiple of Hkv.
+    return_lse
+        True: return (out, lse).  return_aux=AuxRequest(lse=True) is PyTorch's newer form.
+    kernel_options
+        Ignored: these are options of Triton's kernels.
+    return_aux
+        Return (out, AuxOutput) with the results that it requests, also max_scores.
+
+    Returns [B, Hq, L, Ev] of query's dtype.  lse (natural logarithms) and max_scores are [B, Hq, L] of float32.  A
+    query that attends no key has output 0, and lse and maximum -inf.
 
     There are two ways to the keys and values:
 
-    * *key* and *value* are :meth:`paged.torch.PagedAttention.caches`, and *block_mask* and *score_mod* were made by
-      that object's :meth:`convert_logical_block_mask` and :meth:`get_score_mod`.  The pages are read in place.
+    * key and value are PagedAttention.caches(), and block_mask and score_mod were made by that object's
+      convert_logical_block_mask() and get_score_mod().  The pages are read in place.
     * Each call copies other tensors into the pages of a pool, which is slower and takes memory for a second copy.  The
       module keeps the pools of the last eight geometries.
 
     Threads that call with the same pool take turns.  On a GPU, make all calls on one stream.
+
+    Raises UntranslatableError if a mod uses an operation that the mod language lacks; ValueError if shapes, types or
+    devices do not fit each other; RuntimeError if block_mask was made for other lengths, lies on another device, or is
+    a slice; NotImplementedError if a tensor does not have four dimensions, or requires a gradient; and
+    paged.RangeError if a mod reads a captured tensor out of bounds (on a GPU it reads 0 instead).
     """
     _check(query, key, value, block_mask, enable_gqa, return_lse, return_aux)
     if key.dtype in FP8:  # exact in float16

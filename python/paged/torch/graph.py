@@ -45,9 +45,9 @@ class Captured:
     source: torch.Tensor
     view: torch.Tensor
     indices: tuple[Value | None, ...]
-    #: from source to view
+    # from source to view
     steps: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = ()
-    #: made by the mod itself, not captured
+    # made by the mod itself, not captured
     is_constant: bool = False
 
 

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Translate mask mods and score mods of flex_attention into the language of paged_mods(7).
 
-:func:`translate` traces a Python function once with :func:`torch.fx.experimental.proxy_tensor.make_fx` and writes the
-resulting graph as one expression; :mod:`paged.torch.operations` has the table of ATen operations.
+translate() traces a Python function once with torch's make_fx() and writes the resulting graph as one expression;
+operations.py has the table of ATen operations.
 
-Three differences to PyTorch remain:
+Three differences from PyTorch remain:
 
-* Integers have 32 bits and wrap around.  A captured ``int64`` tensor with a value outside 32 bits is refused when it is
+* Integers have 32 bits and wrap around.  A captured int64 tensor with a value outside 32 bits is refused when it is
   bound.
-* Floating-point arithmetic is float32.  The results of ``bfloat16`` and ``float16`` operations are not rounded in
-  between, as they are not in compiled flex_attention.
-* An index outside of a captured tensor gives 0, and :meth:`paged.Batch.validate` reports it.  Negative indices count
-  from the end, as in PyTorch.
+* Floating-point arithmetic is float32.  As in compiled flex_attention, the results of bfloat16 and float16 operations
+  are not rounded in between.
+* An index outside of a captured tensor gives 0, and paged.Batch.validate() reports it.  Negative indices count from the
+  end, as in PyTorch.
 """
 from __future__ import annotations
 
@@ -34,20 +34,14 @@ __all__ = ["Translated", "UntranslatableError", "translate"]
 class Translated(NamedTuple):
     """A mod in the language of paged_mods(7).
 
-    .. attribute:: kind
-
-       ``"mask"`` or ``"score"``.
-
-    .. attribute:: text
-
-       The expression.
-
-    .. attribute:: arrays
-
-       The captured tensors by the names that the text uses.  Those of ``float32``, ``float16``, ``bfloat16``,
-       ``int32``, ``int64``, ``uint8`` and ``bool`` share the memory of the function's tensors.  Others are copies, made
-       by this call of :func:`translate`: ``float64`` as ``float32``; ``int8`` and ``int16`` as ``int32``; and ``int64``
-       in GPU memory as ``int32``.
+    kind
+        "mask" or "score".
+    text
+        The expression.
+    arrays
+        The captured tensors by the names that the text uses.  Those of float32, float16, bfloat16, int32, int64, uint8
+        and bool share the memory of the function's tensors.  Others are copies, made by this call of translate():
+        float64 as float32, int8 and int16 as int32, and int64 in GPU memory as int32.
     """
 
     kind: Kind
@@ -60,11 +54,11 @@ class _Recipe(NamedTuple):
 
     kind: Kind
     text: str
-    #: name, index of the tensor in Captures.tensors, and how to view it
+    # name, index of the tensor in Captures.tensors, and how to view it
     arrays: tuple[tuple[str, int, tuple[Callable[[torch.Tensor], torch.Tensor], ...]], ...]
-    #: arrays that the function makes itself
+    # arrays that the function makes itself
     constants: dict[str, torch.Tensor]
-    #: objects whose ids are in the key: while they live, no other object has such an id
+    # objects whose ids are in the key: while they live, no other object has such an id
     alive: list[Any]
 
     def apply(self, tensors: Sequence[torch.Tensor]) -> Translated:
@@ -77,7 +71,7 @@ class _Recipe(NamedTuple):
         return Translated(self.kind, self.text, arrays)
 
 
-#: Most recently used last.
+# Most recently used last.
 _recipes: OrderedDict[tuple[Any, ...], _Recipe] = OrderedDict()
 _MAX_RECIPES = 512
 
@@ -100,17 +94,19 @@ def _hold(objects: Sequence[Any], key: tuple[Any, ...]) -> list[Any]:
 def translate(function: Callable[..., Any], kind: Kind) -> Translated:
     """Translate a mask mod or a score mod of flex_attention.
 
-    :param function: called with scalar tensors: ``function(b, h, q_idx, kv_idx)`` of int32 returns a condition if
-        *kind* is ``"mask"``; ``function(score, b, h, q_idx, kv_idx)`` with a float32 score returns the new score if it
-        is ``"score"``.  Functions that call others, closures, :class:`functools.partial`, methods and objects with
-        ``__call__`` are allowed, also :func:`torch.nn.attention.flex_attention.and_masks` and ``or_masks``.
-    :param kind: ``"mask"`` or ``"score"``.
-    :raises UntranslatableError: the function uses an operation that the mod language does not have, or a tensor as a
-        Python condition.
+    function
+        Is called with scalar tensors.  With kind "mask", function(b, h, q_idx, kv_idx) of int32 returns a condition.
+        With kind "score", function(score, b, h, q_idx, kv_idx) with a float32 score returns the new score.  Functions
+        that call others, closures, functools.partial, methods and objects with __call__ are allowed, also torch's
+        and_masks() and or_masks().
+    kind
+        "mask" or "score".
+
+    Returns a Translated: its text and arrays are arguments of paged.Pool.mod() and paged.Batch.mods().
 
     The first translation takes milliseconds.  The result is kept, and used again for every function with the same code
     whose captured numbers are equal and whose captured tensors have the same types and shapes; its arrays are then the
-    captured tensors of *function*.  Tensors' contents may change between uses.
+    function's captured tensors.  Tensors' contents may change between uses.
 
     Python numbers that the function captures are part of the text.  Capture numbers that change in each step as 0-d
     tensors, so that the same translation serves all steps.
@@ -118,6 +114,9 @@ def translate(function: Callable[..., Any], kind: Kind) -> Translated:
     >>> window = torch.tensor(128)
     >>> translate(lambda b, h, q_idx, kv_idx: (q_idx >= kv_idx) & (q_idx - kv_idx < window), "mask").text
     'q_idx >= kv_idx && q_idx - kv_idx < window'
+
+    Raises UntranslatableError if the function uses an operation that the mod language lacks, or a tensor as a Python
+    condition.
     """
     if kind not in ("mask", "score"):
         raise ValueError(f'kind is "mask" or "score", not {kind!r}')

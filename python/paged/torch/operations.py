@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of ATen operations that the translator of mods knows.
 
-:func:`operation` adds an entry, in this file or in a program::
+operation() adds an entry, in this file or in a program:
 
     @operation("hypot")
     def _hypot(node, x, y):
@@ -35,8 +35,8 @@ class Node:
 
 Rule = Callable[..., Value]
 
-#: Rules by the name of an ATen operation without namespace and overload.  A rule is called with a :class:`Node` and the
-#: operation's arguments: tensors as :class:`Value`, others as they are.
+# Rules by the name of an ATen operation without namespace and overload.  A rule is called with a Node and the
+# operation's arguments: tensors as Value, others as they are.
 OPERATIONS: dict[str, Rule] = {}
 
 
@@ -50,7 +50,7 @@ def operation(*names: str) -> Callable[[Rule], Rule]:
     return add
 
 
-#: Functions of one float, as templates of x.
+# Functions of one float, as templates of x.
 FLOAT_FUNCTIONS = {
     **{name: f"{name}(x)" for name in ("exp", "exp2", "log", "tanh", "sin", "cos", "tan", "sigmoid", "sqrt")},
     "expm1": "exp(x) - 1.0",
@@ -68,7 +68,7 @@ FLOAT_FUNCTIONS = {
     "mish": "x * tanh(max(x, 0.0) + log(1.0 + exp(-abs(x))))",
 }
 
-#: Functions of one float that leave an integer as it is.
+# Functions of one float that leave an integer as it is.
 ROUNDING = {
     "floor": "floor(x)",
     "ceil": "-floor(-x)",

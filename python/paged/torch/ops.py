@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators of a batch for torch.compile and torch.export.
 
-Importing this module registers ``torch.ops.paged.append``, ``torch.ops.paged.attention`` and
-``torch.ops.paged.attention_with_lse``.  Graphs contain no Python objects, so the operators take a batch and its mods as
-handles, which are tensors::
+Importing this module registers torch.ops.paged.append, torch.ops.paged.attention and
+torch.ops.paged.attention_with_lse.  Graphs contain no Python objects, so the operators take a batch and its mods as
+handles, which are tensors:
 
     from paged.torch import ops
 
@@ -18,8 +18,8 @@ handles, which are tensors::
     batch.plan(seqs, 1, kv_len)         # outside of the graph, for each step
     out = layer(q, k, v)
 
-``append`` is declared to change the handle, and ``attention`` to read it.  So compiled graphs keep their order, and do
-not remove an ``append`` whose result nothing reads.
+append() is declared to change the handle, and attention() to read it.  So compiled graphs keep their order, and do not
+remove an append() whose result nothing reads.
 """
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ import paged
 
 __all__ = ["append", "attention", "attention_with_lse", "handle"]
 
-#: Objects by the number in their handle.  An entry lives as long as the handle.
+# Objects by the number in their handle.  An entry lives as long as the handle.
 _objects: dict[int, paged.Batch | paged.ModSet] = {}
 _numbers = itertools.count(1)
 
@@ -40,8 +40,10 @@ _numbers = itertools.count(1)
 def handle(value: paged.Batch | paged.ModSet) -> torch.Tensor:
     """Return a tensor that stands for a batch or a set of mods in the operators of this module.
 
-    :param value: stays alive at least as long as the tensor.
-    :return: int64 ``[1]`` in host memory.  Keep the tensor itself: a copy is valid only as long as the original lives.
+    value
+        A paged.Batch or paged.ModSet.  It stays alive at least as long as the tensor.
+
+    Returns int64 [1] in host memory.  Keep the tensor itself: a copy is valid only as long as the original lives.
 
     A new handle is another input of a compiled graph, and does not make it compile again.
     """
@@ -125,34 +127,46 @@ def _(batch: torch.Tensor, layer: int, q: torch.Tensor, v_dim: int, mods: torch.
 
 
 def append(batch: torch.Tensor, layer: int, k: torch.Tensor, v: torch.Tensor | None = None) -> None:
-    """Write K and V of this step into the pages of a layer, as :meth:`paged.Batch.append` does.
+    """Write K and V of this step into the pages of a layer, as paged.Batch.append() does.
 
-    :param batch: from :func:`handle`; the batch has a plan.
-    :param layer: number of the layer.
-    :param k: ``[total_q, kv_heads, k_dim]``, or ``[rows, kv_heads, q_len, k_dim]``.
-    :param v: the same with ``v_dim``; ``None`` in a pool whose V lies in K.
+    batch
+        From handle(); the batch has a plan.
+    layer
+        Number of the layer.
+    k
+        [total_q, n_kv_heads, k_dim], or [n_rows, n_kv_heads, q_len, k_dim].
+    v
+        The same with v_dim; None in a pool whose V lies in K.
 
-    May be used in functions that :func:`torch.compile` compiles.  Raises what :meth:`paged.Batch.append` raises, and
-    :exc:`ValueError` if *batch* is not a handle of a batch.
+    May be used in functions that torch.compile compiles.  Raises ValueError if batch is not a handle of a batch, and
+    the exceptions of paged.Batch.append().
     """
     torch.ops.paged.append(batch, layer, k, v)
 
 
 def attention(batch: torch.Tensor, layer: int, q: torch.Tensor, *, v_dim: int | None = None,
               mods: torch.Tensor | None = None, causal: bool = True, scale: float | None = None) -> torch.Tensor:
-    """Compute attention over the pages of a layer, as :meth:`paged.Batch.attention` does.
+    """Compute attention over the pages of a layer, as paged.Batch.attention() does.
 
-    :param batch: from :func:`handle`; the batch has a plan.
-    :param layer: number of the layer.
-    :param q: ``[total_q, heads, k_dim]``, or ``[rows, heads, q_len, k_dim]``.
-    :param v_dim: of the pool; default: that of K.
-    :param mods: from :func:`handle`, of a :class:`paged.ModSet` of the batch.
-    :param causal: a key is attended only if its position is not after that of the query.
-    :param scale: default ``1 / sqrt(k_dim)``.
-    :return: *q*'s shape with ``v_dim`` in place of ``k_dim``.
+    batch
+        From handle(); the batch has a plan.
+    layer
+        Number of the layer.
+    q
+        [total_q, n_heads, k_dim], or [n_rows, n_heads, q_len, k_dim].
+    v_dim
+        That of the pool.  None: k_dim.
+    mods
+        From handle(), of a paged.ModSet of the batch.  Its mods apply in addition to causal.
+    causal
+        True: a query sees keys up to its own position.
+    scale
+        Factor of the scores.  None: 1 / sqrt(k_dim).
 
-    May be used in functions that :func:`torch.compile` compiles.  Raises what :meth:`paged.Batch.attention` raises, and
-    :exc:`ValueError` if a handle is not one.
+    Returns q's shape with v_dim in place of k_dim.
+
+    May be used in functions that torch.compile compiles.  Raises ValueError if a handle is not one, and the exceptions
+    of paged.Batch.attention().
     """
     return torch.ops.paged.attention(batch, layer, q, q.shape[-1] if v_dim is None else v_dim, mods, causal, scale)
 
@@ -160,7 +174,6 @@ def attention(batch: torch.Tensor, layer: int, q: torch.Tensor, *, v_dim: int | 
 def attention_with_lse(batch: torch.Tensor, layer: int, q: torch.Tensor, *, v_dim: int | None = None,
                        mods: torch.Tensor | None = None, causal: bool = True, scale: float | None = None,
                        ) -> tuple[torch.Tensor, torch.Tensor]:
-    """As :func:`attention`; returns ``(out, lse)`` with the logarithms of the softmax denominators, float32
-    ``[total_q, heads]``."""
+    """As attention(), but return (out, lse): logarithms of the softmax denominators, float32 [total_q, n_heads]."""
     return torch.ops.paged.attention_with_lse(batch, layer, q, q.shape[-1] if v_dim is None else v_dim, mods, causal,
                                               scale)
