@@ -71,7 +71,7 @@ operand_tokens(const struct tensor *tensor)
 	return (uint64_t)(tensor->n_dims == 3 ? tensor->shape[0] : tensor->shape[0] * tensor->shape[2]);
 }
 
-/* The library knows no end of a tensor: it reads as many tokens as the plan has. */
+/* struct paged_tensor has no number of tokens: the library reads as many as the plan has. */
 static bool
 operand_check_tokens(const struct tensor *tensor, const struct paged_tensor *packed, const char *name,
 		     uint64_t n_tokens, uint32_t n_rows)

@@ -46,7 +46,7 @@ block_mask_dealloc(PyObject *self)
 	Py_DECREF(type);
 }
 
-/* A client's log function may refer to the object. */
+/* A cycle may lead through the client's log function. */
 static int
 block_mask_traverse(PyObject *self, visitproc visit, void *arg)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The library names a GPU by its UUID; DLPack and frameworks count those that CUDA shows to this process.  The driver
- * that the library has loaded for the pool translates.
+ * The library names a GPU by its UUID, DLPack by CUDA's device index in this process.  The CUDA driver, which the
+ * library has loaded for the pool, maps one to the other.
  */
 #include "python/ext/ext.h"
 

@@ -10,7 +10,7 @@ pool_enter_to_destroy(struct pool *pool)
 	PyObject *type, *value, *trace;
 	bool entered;
 
-	/* An exception may be on its way through the frame that gave up the object. */
+	/* A dealloc may run while an exception propagates: keep it. */
 	PyErr_Fetch(&type, &value, &trace);
 	entered = pool_enter(pool) != NULL;
 	if (!entered)
@@ -139,7 +139,7 @@ mod_dealloc(PyObject *self)
 	Py_DECREF(type);
 }
 
-/* A client's log function may refer to the object. */
+/* A cycle may lead through the client's log function. */
 static int
 mod_traverse(PyObject *self, visitproc visit, void *arg)
 {

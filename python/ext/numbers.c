@@ -175,7 +175,7 @@ element_read(const struct elements *elements, Py_ssize_t index)
 	return (struct wide){ (uint64_t)number, elements->is_signed && number < 0 };
 }
 
-/* A list in the making: of u32 or of u64. */
+/* A list of u32 or u64 that is being filled. */
 struct list {
 	const char *name; /* of the argument */
 	void **at;
@@ -364,7 +364,7 @@ object_is_tensor(PyObject *object)
 {
 	PyObject *method;
 
-	/* Of the type: instances cannot define special methods. */
+	/* Looked up in the type, as Python does for all special methods. */
 	method = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__dlpack__");
 	if (method == NULL)
 		PyErr_Clear();

@@ -24,7 +24,7 @@ static bool pages_exiting;
 
 /* -------------------------------------------------- tensors that live on */
 
-/** A tensor over pages that a framework holds.  It keeps the pool, and the pool refuses to be closed. */
+/** A tensor over pages that a framework holds.  While it lives, the pool refuses to be closed. */
 struct pages_export {
 	union {
 		struct dlpack_managed managed;
@@ -355,7 +355,7 @@ PyDoc_STRVAR(pages_doc, "K, V or scales of all pages of a pool, in place.\n\n"
 			"multiplied by their scales.  NumPy has no bf16, e4m3 and e5m2.\n\n"
 			"Pool.k, Pool.v, Pool.k_scale and Pool.v_scale are such objects.");
 
-/* Runs before threads lose the interpreter: from now on, tensors leave their pool to the end of the process. */
+/* An atexit function: all threads can still take the GIL.  Tensors freed later do not release their pool. */
 static PyObject *
 pages_at_exit(PyObject *module, PyObject *nothing)
 {

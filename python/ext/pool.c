@@ -244,7 +244,7 @@ monotonic_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* Longest wait without a look at pending signals. */
+/* Longest wait between two checks for signals. */
 #define WAIT_PART_MS 200u
 
 int

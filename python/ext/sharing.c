@@ -338,7 +338,7 @@ starts_free(struct starts *starts)
 	Py_XDECREF(starts->items);
 }
 
-/* Replaces item i by a tuple of its own, which nobody else can change. */
+/* Replaces item i by a tuple of its own, which no other code can change. */
 static bool
 start_parse(const struct pool *pool, struct starts *starts, Py_ssize_t i)
 {

@@ -32,7 +32,7 @@ struct tensor_error {
 	char text[256];
 };
 
-/* Only notes the text, so that it does not matter which thread and lock the framework calls it with. */
+/* Only copies the text: a framework may call it from any thread and with any lock held. */
 static void
 tensor_set_error(void *context, const char *kind, const char *message)
 {

@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/** libgomp: body(argument) runs on n threads of a team, the calling one included; fewer if n are not to be had. */
+/** libgomp: body(argument) runs on n threads of a team, the calling one included; fewer if the team is smaller. */
 typedef void (*gomp_parallel_fn)(void (*body)(void *argument), void *argument, unsigned int n, unsigned int flags);
 
 /* Written once, with the GIL held, before any client that uses it is opened. */
