@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times attention from Python: paged beside PyTorch's SDPA and compiled flex_attention, on the same K and V.
+"""Times attention from Python: paged next to PyTorch's SDPA and compiled flex_attention, on the same K and V.
 
     attention.py [--rounds N] [--dtype f32|bf16] [--cases decode,prefill,...]
 
 K and V are the same numbers three times: as dense tensors [B, Hkv, S, D], for SDPA and flex_attention; and in a pool's
 pages, for paged and for flex_attention in place.  Lengths are equal, because SDPA needs that.  Copies of K and V into
 the pages are not timed, except in the column of paged.torch.flex_attention, which copies dense tensors in each call.
-In each round each contender runs once, in turn; the median of the rounds is printed, with the contender's time divided
-by that of paged in parentheses: above 1, paged is faster.  Results are compared first.
+In each round each contender runs once, in turn.  Prints the median of the rounds; in parentheses the contender's time
+divided by that of paged, which is above 1 where paged is faster.  Results are compared first.
 """
 from __future__ import annotations
 

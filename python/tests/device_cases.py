@@ -235,11 +235,11 @@ def case_streams() -> None:
         batch.attention(0, q, out)
         batch.finish()
         check_attention(q, k, v, out)
-        # A stream that the caller names is the caller's affair.
+        # The plan's stream may be any that the caller names.
         for stream in (first, types.SimpleNamespace(cuda_stream=first)):
             batch.plan(seqs, 5, 5, stream=stream)
             batch.append(0, k, v)
-        # Tensors of a framework that tells no stream are taken as they are.
+        # A framework without a stream query: its tensors are not checked.
         batch.plan(seqs, 5, 5)
         batch.append(0, *inputs(5)[1:])
         batch.finish()

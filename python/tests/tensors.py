@@ -55,7 +55,7 @@ _api.PyCapsule_GetPointer.restype = ctypes.c_void_p
 _api.PyCapsule_GetPointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 _api.PyCapsule_SetName.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 
-# Tensors that DLPack has lent and not got back, by address.
+# Exported tensors whose deleter has not been called, by address.
 lent: dict[int, Any] = {}
 
 
@@ -87,7 +87,7 @@ _USED = {b"dltensor_versioned": b"used_dltensor_versioned", b"dltensor": b"used_
 
 
 class Taken:
-    """What a consumer makes of a capsule: it owns the tensor until release()."""
+    """A consumer of a capsule: it owns the tensor until release()."""
 
     def __init__(self, capsule: Any) -> None:
         address = id(capsule)
@@ -145,7 +145,7 @@ def dense(shape: Sequence[int]) -> list[int]:
 
 
 class Tensor:
-    """A tensor in memory of ctypes, which __dlpack__() lends.
+    """A tensor in memory of ctypes, which __dlpack__() exports.
 
     strides    elements; default dense
     offset     bytes before the first element, passed as byte_offset
@@ -192,7 +192,7 @@ class Tensor:
         return [self[index] for index in self.indexes()]
 
     def data(self) -> int:
-        """The address that DLPack is told."""
+        """The data pointer of the DLPack struct."""
         return self.address
 
     def fill_struct(self, tensor: DLTensor) -> Any:

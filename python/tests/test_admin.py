@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Administration: reports, checks, kicks, eviction; beside the numbers of paged_reports.h."""
+"""Administration: reports, checks, kicks, eviction; their fields are those of paged_reports.h."""
 import os
 import re
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages as tensors: layout, contents, and the life of a pool whose pages are lent."""
+"""Pages as tensors: layout, contents, and the life of a pool whose pages are exported."""
 import ctypes
 import gc
 import subprocess
@@ -306,7 +306,7 @@ def test_daemon_dies(daemon: Any) -> None:
 
 
 def test_cycle_with_a_log() -> None:
-    """A log function that refers to batch and pages does not keep them for ever."""
+    """A log function that refers to batch and pages does not keep them alive."""
     held: dict[str, Any] = {}
     client = paged.embedded(POOL, threads=1, log=lambda level, text: held.get("pages"))
     pool = client.pool("pool")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sequences: create, reserve, truncate, erase, read; beside a plain model of the accounting."""
+"""Sequences: create, reserve, truncate, erase, read; compared with a plain model of the accounting."""
 import random
 
 import pytest

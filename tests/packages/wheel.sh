@@ -7,7 +7,7 @@ wheel=$(realpath "$1")
 daemon=
 trap '[ -z "$daemon" ] || kill "$daemon" 2>/dev/null; rm -rf "$directory"' EXIT
 cd "$directory" || exit 99
-# Of the machine's libraries and programs, only those of PATH: no library path, no Python modules of the caller.
+# No library path and no Python modules of the caller: the wheel must find its own.
 unset LD_LIBRARY_PATH PYTHONPATH PAGED_RUNTIME_DIR
 runtime=$directory/runtime
 

@@ -206,7 +206,7 @@ class _Runner:
         self._bounds = (0, 0, 0)
         self._mods: dict[Any, paged.Mod] = {}
         self._sets: OrderedDict[Any, paged.ModSet] = OrderedDict()
-        # Of a BlockMask: the state of its tensors, and the library's mask.
+        # For each BlockMask the state of its tensors, and the library's mask.
         self._masks: weakref.WeakKeyDictionary[BlockMask, tuple[Any, paged.BlockMask]] = weakref.WeakKeyDictionary()
 
     def batch(self, n_rows: int, n_tokens: int, n_heads: int) -> paged.Batch:

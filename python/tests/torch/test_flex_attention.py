@@ -220,7 +220,7 @@ def test_changed_tensors_are_seen() -> None:
 
 
 def dense(block_mask: BlockMask, q_len: int, kv_len: int) -> Any:
-    """What the lists and the mask mod allow together, as compiled flex_attention computes it: [B, H, q_len, kv_len]."""
+    """Keys that both the lists and the mask mod allow, as compiled flex_attention computes it: [B, H, q_len, kv_len]."""
     allowed = torch.zeros(*block_mask.kv_num_blocks.shape[:2], q_len, kv_len, dtype=torch.bool)
     q_block, kv_block = block_mask.BLOCK_SIZE
     modded = torch_flex.create_mask(block_mask.mask_mod, *allowed.shape, device="cpu")
@@ -446,7 +446,7 @@ def test_pages_in_place_of_other_types(monkeypatch: pytest.MonkeyPatch, dtype: A
 
 @pytest.mark.parametrize("layer", [0, 1])
 def test_pages_of_an_open_pool(monkeypatch: pytest.MonkeyPatch, pool: paged.Pool, layer: int) -> None:
-    """Of an embedded owner, and of a daemon."""
+    """A pool of an embedded owner, and one of a daemon."""
     monkeypatch.delattr(module, "_attend_copy")
     query, key, value = tensors(2, 4, 2, 20, 50, 16)
     with PagedAttention(pool.n_pages, pool.page_size, 2, "cpu", pool=pool) as attention:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""paged.torch.PagedAttention beside PyTorch's class: the same operations, the same state, lists, caches and errors."""
+"""paged.torch.PagedAttention compared with PyTorch's class: the same operations, the same state, lists, caches and errors."""
 import gc
 import random
 
