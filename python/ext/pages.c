@@ -352,7 +352,8 @@ PyDoc_STRVAR(pages_doc, "K, V or scales of all pages of a pool, in place.\n\n"
 			"Frameworks take it by DLPack: torch.from_dlpack(pool.k) is a tensor of shape\n"
 			"[n_layers, n_pages, n_kv_heads, page_size, dim] over the pages themselves, which all\n"
 			"processes share.  Elements are as stored: those of e4m3, e5m2 and i8 are not\n"
-			"multiplied by their scales.  NumPy has no bf16, e4m3 and e5m2.\n\n"
+			"multiplied by their scales.  NumPy has no bf16, e4m3 and e5m2.  JAX refuses tensors\n"
+			"that are not dense, and K and V of a page lie together.\n\n"
 			"Pool.k, Pool.v, Pool.k_scale and Pool.v_scale are such objects.");
 
 /* An atexit function: all threads can still take the GIL.  Tensors freed later do not release their pool. */
