@@ -65,7 +65,8 @@ class PagedAttention:
         An open paged.Pool.  Its number of pages, page size and device must be those given before.
     n_layers, n_kv_heads, k_dim, v_dim, dtype
         Geometry of a pool that is made for this object, in the memory of this process.  `n_kv_heads` and `k_dim`
-        belong together; `v_dim` is `k_dim` by default, `dtype` torch.float32.
+        belong together.  `v_dim` is `k_dim` by default; any other value is refused, because flex_attention reads K and
+        V of a token at the same index.
 
     There are two kinds of caches.  Without `pool` and geometry, K and V lie in tensors of the caller, of shape
     [1, n_kv_heads, n_pages * page_size, dim], as with PyTorch's class.  With one of them, K and V lie in the pool's
