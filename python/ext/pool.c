@@ -597,12 +597,14 @@ PyDoc_STRVAR(batch_doc, "batch($self, /, *, max_rows=256, reserve_ahead=0, max_q
 			"    Most rows (sequences) of a plan, at most 4096.\n"
 			"reserve_ahead\n"
 			"    Tokens to keep reserved past those that a plan uses, so that steady decoding\n"
-			"    never waits for the daemon.  0: the caller reserves.\n"
+			"    never waits for the daemon.  plan() then also reserves what it lacks.  0: the\n"
+			"    caller reserves.\n"
 			"max_q_tokens, max_q_heads\n"
 			"    Of pools in GPU memory, whose buffers they size.  Most query tokens of a plan, 0:\n"
 			"    512, or max_rows if that is more.  Most query heads, 0: 8 for each KV head; 128\n"
 			"    if V lies in K.\n\n"
-			"Raises LimitError, and BackendError if the GPU has no memory left.");
+			"Raises LimitError if max_rows is too large, BackendError if the GPU has no memory\n"
+			"left, and GoneError.");
 PyDoc_STRVAR(mod_doc, "mod($self, kind, text, /, **names)\n--\n\n"
 		      "Parse the text of a mask mod (kind \"mask\") or score mod (\"score\") to a Mod.\n\n"
 		      "names: the arrays and parameters that the text reads: tensors, of which only dtype\n"
@@ -632,12 +634,15 @@ PyDoc_STRVAR(block_mask_doc,
 	     "max_bytes\n"
 	     "    Limit of the mask's memory; 0: 2**36.\n"
 	     "remote\n"
-	     "    True: the daemon builds the mask, from arrays of Client.upload().\n"
+	     "    True: the daemon builds the mask, from arrays of Client.upload() by their names.\n"
+	     "    If the mod reads arrays, pass a Mod; arrays then has its parameters only.\n"
 	     "arrays\n"
-	     "    Arrays and parameters of the mod, in host memory.\n\n"
-	     "Raises InvalidError, LimitError, NotFoundError for a name that the mod uses and\n"
-	     "arrays lacks, RangeError for an index out of bounds, and with remote AgainError,\n"
-	     "PermissionDeniedError.");
+	     "    Arrays and parameters of the mod by name, in host memory.\n\n"
+	     "Raises InvalidError if a text is not valid or the mod depends on h and n_heads is 0,\n"
+	     "LimitError if the mask exceeds max_bytes or, with remote, the daemon's limits,\n"
+	     "NotFoundError for a name that the mod uses and arrays lacks, RangeError for an index\n"
+	     "out of bounds, and with remote AgainError if too many builds are queued, and\n"
+	     "PermissionDeniedError for an observer.");
 PyDoc_STRVAR(block_mask_from_arrays_doc,
 	     "block_mask_from_arrays($self, /, q_len, kv_len, *, num_blocks=None, indices=None,\n"
 	     "                       full_num_blocks=None, full_indices=None, seqs=None, q_base=None,\n"
