@@ -2,6 +2,7 @@
 """What a Python function reads apart from its arguments."""
 from __future__ import annotations
 
+import dis
 import functools
 import types
 from typing import Any
@@ -24,9 +25,20 @@ _HARMLESS = frozenset(
     "__dataclass_fields__ __dataclass_params__ __del__ __format__ __sizeof__ __copy__ __deepcopy__ __qualname__ "
     "__enter__ __exit__ __name__ __static_attributes__ __firstlineno__ __replace__".split())
 
+# Names that reach attributes and variables which the code does not name, or elements of a tensor.  _IMPORT stands for an
+# import statement: a module that it binds to a local variable is in no closure and no globals.
+_IMPORT = "import"
+_DYNAMIC = frozenset([_IMPORT, *"__import__ import_module __dict__ __getattribute__ attrgetter methodcaller dir eval exec "
+                      "getattr globals hasattr locals tolist vars".split()])
+
 _MAX_DEPTH, _MAX_ITEMS, _MAX_CODES = 12, 64, 4096
 
 _names_of_code: dict[int, tuple[types.CodeType, tuple[str, ...]]] = {}
+
+
+def _is_constant(name: str) -> bool:
+    """Whether a module, by its full name, is of a package that does not change."""
+    return name.partition(".")[0] in _CONSTANT_PACKAGES
 
 
 @functools.lru_cache(maxsize=1024)
@@ -45,6 +57,8 @@ def _names(code: types.CodeType) -> tuple[str, ...]:
         if len(_names_of_code) >= _MAX_CODES:
             _names_of_code.clear()
         found = dict.fromkeys(code.co_names)
+        if any(i.opname == "IMPORT_NAME" and not _is_constant(i.argval) for i in dis.get_instructions(code)):
+            found[_IMPORT] = None
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 found.update(dict.fromkeys(_names(constant)))
@@ -59,16 +73,17 @@ class Incomplete(Exception):
 class Captures:
     """What a function reads apart from its arguments.
 
-    The walk visits closures, defaults, globals, and of modules, classes and objects the attributes whose names occur
+    The walk visits closures, defaults, globals, and of modules, classes, functions and objects the attributes whose names occur
     in the code.  Equal keys mean that the function does the same operations, on the tensors at the same places of
     `tensors`.
     """
 
-    __slots__ = ("key", "tensors", "tensor_names", "alive", "seen")
+    __slots__ = ("key", "tensors", "places", "tensor_names", "alive", "seen")
 
     def __init__(self, function: Any) -> None:
         self.key: list[Any] = [torch.get_default_dtype()]
         self.tensors: list[torch.Tensor] = []
+        self.places: dict[int, int] = {}  # indices in `tensors`, by id
         self.tensor_names: dict[int, str] = {}
         self.alive: list[Any] = []      # objects that the key names by id
         # The entries keep values and names alive, so that ids stay unique during the walk.
@@ -93,12 +108,14 @@ class Captures:
             return
         self.seen[id(value), id(names)] = len(self.seen), value, names
         if isinstance(value, torch.Tensor):
-            if id(value) not in self.tensor_names:
+            if id(value) not in self.places:
                 self.tensor_names[id(value)] = name
+                self.places[id(value)] = len(self.tensors)
                 self.tensors.append(value)
-            key.append((value.dtype, value.shape, value.stride(), value.device, len(self.tensors)))
+            key.append((value.dtype, value.shape, value.stride(), value.device, self.places[id(value)]))
         elif kind is types.FunctionType:
             self._function(value, depth)
+            self._attributes(value, tuple(n for n in names if n in value.__dict__), depth)
         elif kind is types.MethodType:
             names = self._function(value.__func__, depth)
             self._walk(value.__self__, name, names, depth + 1)
@@ -117,7 +134,7 @@ class Captures:
         elif kind is types.ModuleType or isinstance(value, type):
             self._hold(value)
             package = value.__name__ if kind is types.ModuleType else value.__module__
-            if package.partition(".")[0] not in _CONSTANT_PACKAGES:
+            if not _is_constant(package):
                 self._attributes(value, names, depth)
         elif isinstance(value, _IMMUTABLE):
             self._hold(value)
@@ -141,6 +158,8 @@ class Captures:
     def _function(self, function: types.FunctionType, depth: int) -> tuple[str, ...]:
         code = function.__code__
         names = _names(code)
+        if not _DYNAMIC.isdisjoint(names) and not _is_constant(function.__module__ or ""):
+            raise Incomplete
         self._hold(code)
         for name, cell in zip(code.co_freevars, function.__closure__ or ()):
             try:

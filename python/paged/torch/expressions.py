@@ -20,7 +20,7 @@ PRECEDENCE = {
     "||": 1, "&&": 2, "|": 3, "^": 4, "&": 5, "==": 6, "!=": 6, "<": 7, "<=": 7, ">": 7, ">=": 7, "<<": 8, ">>": 8,
     "+": 9, "-": 9, "*": 10, "/": 10, "%": 10,
 }
-UNARY = 11
+EQUALITY, SHIFT, UNARY = 6, 8, 11
 
 
 class UntranslatableError(ValueError):
@@ -64,6 +64,8 @@ def kind_of(dtype: torch.dtype) -> str:
         return BOOL
     if dtype.is_complex:
         raise UntranslatableError("the mod language has no complex numbers")
+    if dtype in (torch.uint32, torch.uint64):
+        raise UntranslatableError("the mod language's integers have a sign, and 32 bits")
     return FLOAT if dtype.is_floating_point else INT
 
 
@@ -92,8 +94,9 @@ def call(function: str, *arguments: Value, kind: str = FLOAT, non_negative: bool
 
 def binary(symbol: str, x: Value, y: Value, kind: str, non_negative: bool = False) -> Value:
     level = PRECEDENCE[symbol]
-    # The right operand of equal precedence needs parentheses: operators group from the left.
-    return Value(f"{x.within(level)} {symbol} {y.within(level + 1)}", kind, level, non_negative)
+    # The right operand of equal precedence needs parentheses: operators group from the left.  Comparisons do not chain.
+    left, right = (SHIFT, SHIFT) if EQUALITY <= level < SHIFT else (level, level + 1)
+    return Value(f"{x.within(left)} {symbol} {y.within(right)}", kind, level, non_negative)
 
 
 def unary(symbol: str, x: Value, kind: str) -> Value:
@@ -138,8 +141,8 @@ def as_float(x: Value) -> Value:
 
 def wrap(x: Value, dtype: torch.dtype) -> Value:
     """The result of arithmetic in an integer type of less than 32 bits."""
-    if dtype is torch.uint8:
-        return replace(binary("&", x, literal(255), INT), non_negative=True)
+    if dtype in (torch.uint8, torch.uint16):
+        return replace(binary("&", x, literal(255 if dtype is torch.uint8 else 65535), INT), non_negative=True)
     if dtype in (torch.int8, torch.int16):
         sign = 128 if dtype is torch.int8 else 32768
         low = binary("&", x, literal(2 * sign - 1), INT)

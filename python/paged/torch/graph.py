@@ -8,7 +8,7 @@ import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
@@ -20,7 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import paged
 from paged.torch.expressions import (
-    BOOL, FLOAT, INT, MAX_DIMS, MAX_TEXT, UntranslatableError, Value, as_float, binary, kind_of, literal, template,
+    BOOL, FLOAT, INT, MAX_DIMS, MAX_TEXT, UntranslatableError, Value, as_float, binary, convert, kind_of, literal,
+    template,
 )
 from paged.torch.operations import OPERATIONS, Node
 
@@ -51,16 +52,28 @@ class Captured:
     is_constant: bool = False
 
 
-class _NoWrites(TorchDispatchMode):
-    """Refuses to change captured tensors, on which tracing would compute."""
+#: Operations whose result is a Python number.
+_READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default)
+
+
+class _Watch(TorchDispatchMode):
+    """Watches what a mod does to captured tensors, on which tracing computes: changes are refused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: Elements became Python numbers, and so parts of the graph.
+        self.has_read = False
 
     def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func._schema.is_mutable and not isinstance(args[0], FakeTensor):
-            raise UntranslatableError("a mod must not change a captured tensor", str(func))
+        if args and not isinstance(args[0], FakeTensor):
+            if func._schema.is_mutable:
+                raise UntranslatableError("a mod must not change a captured tensor", str(func))
+            self.has_read |= func in _READS
         return func(*args, **(kwargs or {}))
 
 
-def trace(function: Callable[..., Any], kind: Kind) -> torch.fx.GraphModule:
+def trace(function: Callable[..., Any], kind: Kind) -> tuple[torch.fx.GraphModule, bool]:
+    """The graph of a mod, and whether it depends on the contents of captured tensors."""
     index = [torch.zeros((), dtype=torch.int32) for _ in range(4)]
     score = [torch.zeros((), dtype=torch.float32)] if kind == "score" else []
 
@@ -69,8 +82,8 @@ def trace(function: Callable[..., Any], kind: Kind) -> torch.fx.GraphModule:
 
     # make_fx() counts the parameters of a function wrongly if it is a method or has defaults; of call() rightly.
     # PyTorch calls mods under TransformGetItemToIndex, so that t[q_idx] indexes by a tensor.
-    with torch.no_grad(), _NoWrites(), TransformGetItemToIndex():
-        return make_fx(call, tracing_mode="fake", _allow_non_fake_inputs=True)(*score, *index)
+    with torch.no_grad(), _Watch() as watch, TransformGetItemToIndex():
+        return make_fx(call, tracing_mode="fake", _allow_non_fake_inputs=True)(*score, *index), watch.has_read
 
 
 def _is_ours(filename: str) -> bool:
@@ -127,6 +140,11 @@ def _is_view(target: Any) -> bool:
         return False
     alias = schema.returns[0].alias_info
     return alias is not None and not alias.is_write
+
+
+def _has_views(node: torch.fx.Node) -> bool:
+    """Whether other nodes share the memory of a node."""
+    return _is_view(node.target) or any(_is_view(user.target) for user in node.users)
 
 
 class Writer:
@@ -191,8 +209,11 @@ class Writer:
 
     def _call(self, node: Any) -> Any:
         target, name = node.target, _operation_name(node.target)
-        if target is operator.getitem:  # of an operation with several results, of which rules give the first
-            return self.values[node.args[0]] if node.args[1] == 0 else None
+        if target is operator.getitem:  # of an operation with several results
+            results, at = self.values[node.args[0]], node.args[1]
+            if isinstance(results, (tuple, list)):
+                return results[at]
+            return results if at == 0 else None  # rules give the first
         result = node.meta.get("val")
         if isinstance(result, (tuple, list)):
             result = result[0]
@@ -227,12 +248,14 @@ class Writer:
             rule = OPERATIONS[name]
         if rule is None:
             raise UntranslatableError("the mod language has no such operation; see paged_mods(7)")
+        if in_place and _has_views(node.args[0]):
+            raise UntranslatableError("a number that has a view is changed in place; compute a new number")
         arguments, options = self._arguments(node)
         value = rule(Node(name, kind_of(dtype), dtype), *arguments, **options)
         if len(value.text) > 16 * MAX_TEXT:  # repeated operands make a text grow exponentially
             raise UntranslatableError(f"the mod's text exceeds {MAX_TEXT} bytes")
         if in_place:
-            self.values[node.args[0]] = value
+            value = self.values[node.args[0]] = convert(value, kind_of(dtype))
         return value
 
     def _arguments(self, node: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -245,22 +268,24 @@ class Writer:
         ignored = ("dtype", "layout", "device", "pin_memory", "non_blocking", "memory_format", "copy", "force")
         return [of(x) for x in node.args], {k: of(v) for k, v in node.kwargs.items() if k not in ignored}
 
-    def _fold(self, node: Any) -> torch.Tensor:
+    def _fold(self, node: Any) -> Any:
         """An operation on constants, such as torch.arange(8)."""
         arguments, options = torch.fx.map_arg((node.args, node.kwargs), lambda n: self.values[n])
-        result = node.target(*arguments, **options)
-        return result[0] if isinstance(result, (tuple, list)) else result
+        return node.target(*arguments, **options)
 
-    def _view(self, node: Any, operand: Captured) -> Captured:
+    def _view(self, node: Any, operand: Captured) -> Captured | list[Captured]:
         if any(i is not None for i in operand.indices):
             raise UntranslatableError("a view of a tensor that is indexed already; index last")
         target, rest, options = node.target, node.args[1:], dict(node.kwargs)
 
-        def step(tensor: torch.Tensor) -> torch.Tensor:
-            return target(tensor, *rest, **options)
+        def captured(step: Callable[[torch.Tensor], torch.Tensor]) -> Captured:
+            view = step(operand.view)
+            return replace(operand, view=view, indices=(None,) * view.dim(), steps=(*operand.steps, step))
 
-        view = step(operand.view)
-        return replace(operand, view=view, indices=(None,) * view.dim(), steps=(*operand.steps, step))
+        if isinstance(node.meta["val"], torch.Tensor):
+            return captured(lambda tensor: target(tensor, *rest, **options))
+        return [captured(lambda tensor, i=i: target(tensor, *rest, **options)[i])  # type: ignore[misc]
+                for i in range(len(node.meta["val"]))]
 
     def _index(self, node: Any) -> Any:
         operand, wanted = self.values[node.args[0]], list(node.args[1])
@@ -280,7 +305,11 @@ class Writer:
                 raise UntranslatableError("a condition is no index")
             indices[dimension] = self._from_start(value, operand.view.shape[dimension])
         captured = replace(operand, indices=tuple(indices))
-        return captured if None in indices else self._element(captured)
+        if None not in indices:
+            return self._element(captured)
+        if node.meta["val"].dim() != indices.count(None):
+            raise UntranslatableError("an index is a number without dimensions, if others follow")
+        return captured
 
     @staticmethod
     def _from_start(index: Value, extent: int) -> Value:
@@ -323,8 +352,6 @@ class Writer:
 
 def bindable(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor in a type that the library reads: the same memory if possible."""
-    if tensor.requires_grad:
-        tensor = tensor.detach()
     dtype = tensor.dtype
     if dtype is torch.bool:
         tensor = tensor.view(torch.uint8)
@@ -335,10 +362,18 @@ def bindable(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.reshape(1) if tensor.dim() == 0 and tensor.device.type != "cpu" else tensor
 
 
-def write(function: Callable[..., Any], kind: Kind, names: dict[int, str]) -> tuple[str, dict[str, Captured]]:
-    """The text of a mod, and its arrays by name; `names` has preferred names of tensors by id."""
+class Written(NamedTuple):
+    """The text of a mod, its arrays by name, and whether the text has elements of captured tensors as numbers."""
+
+    text: str
+    arrays: dict[str, Captured]
+    has_read: bool
+
+
+def write(function: Callable[..., Any], kind: Kind, names: dict[int, str]) -> Written:
+    """Translate a mod; `names` has preferred names of tensors by id."""
     try:
-        module = trace(function, kind)
+        module, has_read = trace(function, kind)
     except UntranslatableError as error:
         raise UntranslatableError(error.reason, error.operation, *_line_of_error(error)) from None
     except (GuardOnDataDependentSymNode, DataDependentOutputException) as error:
@@ -347,7 +382,7 @@ def write(function: Callable[..., Any], kind: Kind, names: dict[int, str]) -> tu
             "torch.where() for if", "aten._local_scalar_dense", *_line_of_error(error)) from None
     writer = Writer(module, kind, names)
     try:
-        return writer.write().text, writer.arrays
+        return Written(writer.write().text, writer.arrays, has_read)
     except UntranslatableError as error:
         line = _line_of_node(function, kind, writer.node)
         raise UntranslatableError(error.reason, error.operation, *line) from None

@@ -131,16 +131,16 @@ def translate(function: Callable[..., Any], kind: Kind) -> Translated:
             with contextlib.suppress(KeyError):  # another thread may have removed it
                 _recipes.move_to_end(key)
             return recipe.apply(captures.tensors)
-    text, captured = write(function, kind, captures.tensor_names if captures is not None else {})
+    text, captured, has_read = write(function, kind, captures.tensor_names if captures is not None else {})
 
-    places = {id(t): i for i, t in enumerate(captures.tensors)} if captures is not None else {}
+    places = captures.places if captures is not None else {}
     made = {name: c for name, c in captured.items() if id(c.source) not in places}
     found = {name: c for name, c in captured.items() if id(c.source) in places}
     recipe = _Recipe(kind, text, tuple((name, places[id(c.source)], c.steps) for name, c in found.items()),
                      {name: bindable(c.view) for name, c in made.items()},
                      _hold(captures.alive, key) if captures is not None else [])
     # A tensor that the walk did not find may be another one at the next call.
-    if captures is not None and all(c.is_constant for c in made.values()):
+    if captures is not None and not has_read and all(c.is_constant for c in made.values()):
         _recipes[key] = recipe
         if len(_recipes) > _MAX_RECIPES:
             _recipes.popitem(last=False)

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from paged.torch.expressions import (
-    BOOL, FLOAT, INT, UntranslatableError, Value, as_float, binary, call, conditional, convert, literal, template,
-    unary, wrap,
+    BOOL, FLOAT, INT, PRIMARY, UntranslatableError, Value, as_float, binary, call, conditional, convert, literal,
+    template, unary, wrap,
 )
 
 __all__ = ["OPERATIONS", "Node", "operation"]
@@ -155,8 +155,10 @@ def _divide(node: Node, x: Value, y: Value, rounding_mode: str | None = None) ->
     if rounding_mode is None:
         return binary("/", as_float(x), y, FLOAT)
     if node.kind == INT:
-        if rounding_mode == "floor" or (x.non_negative and y.non_negative):
-            return binary("/", x, y, INT, x.non_negative and y.non_negative)
+        sure = x.non_negative and y.non_negative
+        # A sum or product of positions is not negative, unless it overflows.
+        if rounding_mode == "floor" or sure and PRIMARY == x.precedence == y.precedence:
+            return binary("/", x, y, INT, sure)
         return template("(x < 0) != (y < 0) ? -(abs(x) / abs(y)) : abs(x) / abs(y)", INT, x=x, y=y)
     quotient = binary("/", as_float(x), y, FLOAT)
     return call("floor", quotient) if rounding_mode == "floor" else template(ROUNDING["trunc"], FLOAT, x=quotient)
@@ -188,8 +190,8 @@ def _power(node: Node, x: Value, y: Value) -> Value:
             result = binary("*", result, x, node.kind)
         return wrap(result, node.dtype)
     if node.kind == INT:
-        if base == 2 and y.non_negative:
-            return binary("<<", literal(1), y, INT)
+        if base == 2:
+            return _shift(replace(node, name="__lshift__"), literal(1), y)
         raise UntranslatableError("a power of integers needs an exponent of 0 to 8, or the base 2")
     if exponent is not None and float(exponent).is_integer() and -8 <= exponent < 0:
         return binary("/", literal(1.0), _power(node, as_float(x), literal(-exponent)), FLOAT)
@@ -289,6 +291,8 @@ COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": "
 
 @operation(*COMPARISONS)
 def _compare(node: Node, x: Value, y: Value) -> Value:
+    if node.name not in ("eq", "ne"):  # the language does not order conditions
+        x, y = (convert(value, INT) if value.kind == BOOL else value for value in (x, y))
     return binary(COMPARISONS[node.name], x, y, BOOL)
 
 
@@ -325,8 +329,18 @@ SHIFTS = {"bitwise_left_shift": "<<", "__lshift__": "<<", "bitwise_right_shift":
 
 @operation(*SHIFTS)
 def _shift(node: Node, x: Value, y: Value) -> Value:
-    symbol = SHIFTS[node.name]
-    return wrap(binary(symbol, x, y, INT, symbol == ">>" and x.non_negative), node.dtype)
+    if node.kind == FLOAT:
+        raise UntranslatableError("the mod language shifts integers only")
+    symbol, count = SHIFTS[node.name], y.literal
+    sure = symbol == ">>" and x.non_negative
+    if count is not None and 0 <= count < 32:
+        return wrap(binary(symbol, x, y, INT, sure), node.dtype)
+    # The language takes counts modulo 32.  In PyTorch a count outside of the type shifts all bits out.
+    if symbol == ">>":
+        text = "x >> (y & ~31 ? 31 : y)"
+    else:
+        text = "y & ~31 ? 0 : x << y"
+    return wrap(replace(template(text, INT, x=x, y=y), non_negative=sure), node.dtype)
 
 
 @operation("where")
@@ -341,7 +355,7 @@ def _masked_fill(node: Node, x: Value, condition: Value, value: Value) -> Value:
 
 @operation("_to_copy", "to", "convert_element_type", "type_as")
 def _to(node: Node, x: Value, *_: Any, **__: Any) -> Value:
-    if node.dtype in (torch.uint8, torch.int8, torch.int16) and x.kind != BOOL:
+    if node.kind == INT and x.kind != BOOL:
         return wrap(convert(x, INT), node.dtype)
     return convert(x, node.kind)
 

@@ -7,6 +7,8 @@ import functools
 import gc
 import math
 import random
+import sys
+import types
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -108,6 +110,11 @@ def test_untranslatable(function: Callable[..., Any], kind: Any, operation: str,
     assert line in str(caught.value) and operation in str(caught.value)
 
 
+def unpacked(score, b, h, q_idx, kv_idx):
+    first, second = by_q_kv[:2]
+    return score + first[q_idx] - second[kv_idx]
+
+
 MORE_SCORES: dict[str, Callable[..., Any]] = {
     **{name: lambda s, b, h, q, kv, name=name: getattr(torch, name)(s)
        for name in ("exp", "exp2", "tanh", "sinh", "cosh", "sigmoid", "expm1", "floor", "ceil", "trunc", "sign",
@@ -142,6 +149,13 @@ MORE_SCORES: dict[str, Callable[..., Any]] = {
     "types": lambda s, b, h, q, kv: s.to(torch.int32) + (kv * 9).to(torch.uint8) + (s > 0).to(torch.float32) + q.bool(),
     "addcmul": lambda s, b, h, q, kv: torch.addcmul(s, s, s, value=0.5) + torch.lerp(s, s * 2, 0.25),
     "constant": lambda s, b, h, q, kv: torch.full_like(s, 2.5),
+    "long shifts": lambda s, b, h, q, kv: s + ((q + 7) >> (4 * kv)) + ((-5 - q) >> (kv - 2)) + (q >> 40),
+    "negative shifts": lambda s, b, h, q, kv: s + (q << (-1 - kv)) + (q << -3),
+    "comparisons of conditions": lambda s, b, h, q, kv: s + ((q > 3) == (kv > 5)) + ((q > 3) < (kv > 5)) * 2,
+    "conditions in place": lambda s, b, h, q, kv: -(s * 1).gt_(0) / 2,
+    "unsigned": lambda s, b, h, q, kv: s + (kv - 5).to(torch.uint16).to(torch.int32) % 3,
+    "unpacked": unpacked,
+    "chunks": lambda s, b, h, q, kv: s + by_q_kv.chunk(2)[1][h, kv] + torch.arange(4).split(2)[1][h % 2],
 }
 
 
@@ -410,6 +424,70 @@ def test_what_cannot_be_walked_is_traced_each_time(count_traces: list[Any], hidd
     assert len(count_traces) == 2
 
 
+class Configuration:
+    cap = 2.0
+
+
+module = types.ModuleType("module_of_test_translate")
+
+
+def by_getattr(score, b, h, q_idx, kv_idx):
+    return score * getattr(Configuration, "cap")
+
+
+def by_globals(score, b, h, q_idx, kv_idx):
+    return score * globals()["Configuration"].cap
+
+
+def by_import(score, b, h, q_idx, kv_idx):
+    import module_of_test_translate
+    return score * module_of_test_translate.cap
+
+
+def by_attribute(score, b, h, q_idx, kv_idx):
+    return score * by_attribute.cap
+
+
+@pytest.mark.parametrize("owner, mod", [
+    (Configuration, by_getattr), (Configuration, by_globals), (module, by_import), (by_attribute, by_attribute),
+])
+def test_names_that_the_code_does_not_show(monkeypatch: pytest.MonkeyPatch, pool: paged.Pool, owner: Any,
+                                           mod: Any) -> None:
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for cap in 2.0, 3.0:
+        monkeypatch.setattr(owner, "cap", cap, raising=False)
+        assert evaluate(pool, translate(mod, "score"), Point(1.5, 0, 0, 0, 0)) == 1.5 * cap
+
+
+@pytest.mark.parametrize("read", [
+    lambda t: t.item(), lambda t: float(t), lambda t: t.tolist(), lambda t: 2.0 if t else 1.0,
+    lambda t: 2.0 if torch.equal(t, torch.tensor(1.5)) else 1.0,
+])
+def test_contents_that_become_numbers(pool: paged.Pool, read: Any) -> None:
+    """The text has the elements of the tensor, so it is not kept."""
+    factor = torch.tensor(0.0)
+
+    def mod(score, b, h, q_idx, kv_idx):
+        return score * read(factor)
+
+    for number in 0.0, 1.5:
+        factor.fill_(number)
+        assert evaluate(pool, translate(mod, "score"), Point(4.0, 0, 0, 0, 0)) == 4 * read(factor)
+
+
+def test_tensor_captured_twice(pool: paged.Pool) -> None:
+    def mod(x: Any, y: Any, z: Any) -> Any:
+        def z_abs(i):
+            return z[i].abs()
+
+        return lambda score, b, h, q_idx, kv_idx: x[kv_idx].sin() + y[kv_idx] + z_abs(kv_idx)
+
+    x, y = torch.tensor([0.5, -1.5]), torch.tensor([-2.0, -7.0])
+    point = Point(0.0, 0, 0, 0, 1)
+    for function in mod(x, y, x), mod(x, y, y):
+        assert evaluate(pool, translate(function, "score"), point) == pytest.approx(call(function, "score", point))
+
+
 # ----------------------------------------------------------------------------------------------------------- errors
 
 
@@ -424,6 +502,9 @@ def test_what_cannot_be_walked_is_traced_each_time(count_traces: list[Any], hidd
     (lambda s, b, h, q, kv: s + torch.zeros(2, 2, 2, 2, 2)[b, h, 0, 0, 0], "score", "5 dimensions, 4 are allowed"),
     (lambda s, b, h, q, kv: s + by_q_kv.to(torch.complex64)[q, kv].real, "score", "shape"),
     (lambda s, b, h, q, kv: torch.real(s * 1j), "score", "complex|1j"),
+    (lambda s, b, h, q, kv: s + by_q_kv[q.view(1)][0, kv], "score", "number without dimensions"),
+    (lambda s, b, h, q, kv: s.view(1).add_(kv) + s, "score", "has a view"),
+    (lambda s, b, h, q, kv: s + q.to(torch.uint32).to(torch.int64), "score", "have a sign"),
     (lambda b, h, q, kv: q - kv, "mask", "returns a condition, not int"),
     (lambda b, h, q, kv: functools.reduce(lambda m, i: m & (q + kv != i), range(500), q >= kv), "mask", "4096"),
     (lambda s, b, h, q, kv: functools.reduce(lambda x, _: x * x + x, range(40), s), "score", "4096"),
