@@ -126,6 +126,11 @@ def _(batch: torch.Tensor, layer: int, q: torch.Tensor, v_dim: int, mods: torch.
     return _empty_results(q, v_dim)
 
 
+def _check_grad(*tensors: torch.Tensor | None) -> None:
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+        raise NotImplementedError("paged computes no gradients: call under torch.no_grad(), or detach() the tensors")
+
+
 def append(batch: torch.Tensor, layer: int, k: torch.Tensor, v: torch.Tensor | None = None) -> None:
     """Write K and V of this step into the pages of a layer, as paged.Batch.append() does.
 
@@ -139,8 +144,9 @@ def append(batch: torch.Tensor, layer: int, k: torch.Tensor, v: torch.Tensor | N
         The same with v_dim; None in a pool whose V lies in K.
 
     May be used in functions that torch.compile compiles.  Raises ValueError if batch is not a handle of a batch, and
-    the exceptions of paged.Batch.append().
+    the exceptions of paged.Batch.append(); NotImplementedError if gradients are recorded and a tensor requires one.
     """
+    _check_grad(k, v)
     torch.ops.paged.append(batch, layer, k, v)
 
 
@@ -166,8 +172,9 @@ def attention(batch: torch.Tensor, layer: int, q: torch.Tensor, *, v_dim: int | 
     Returns q's shape with v_dim in place of k_dim.
 
     May be used in functions that torch.compile compiles.  Raises ValueError if a handle is not one, and the exceptions
-    of paged.Batch.attention().
+    of paged.Batch.attention(); NotImplementedError if gradients are recorded and q requires one.
     """
+    _check_grad(q)
     return torch.ops.paged.attention(batch, layer, q, q.shape[-1] if v_dim is None else v_dim, mods, causal, scale)
 
 
@@ -175,5 +182,6 @@ def attention_with_lse(batch: torch.Tensor, layer: int, q: torch.Tensor, *, v_di
                        mods: torch.Tensor | None = None, causal: bool = True, scale: float | None = None,
                        ) -> tuple[torch.Tensor, torch.Tensor]:
     """As attention(), but return (out, lse): logarithms of the softmax denominators, float32 [total_q, n_heads]."""
+    _check_grad(q)
     return torch.ops.paged.attention_with_lse(batch, layer, q, q.shape[-1] if v_dim is None else v_dim, mods, causal,
                                               scale)

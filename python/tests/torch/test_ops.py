@@ -182,3 +182,18 @@ def test_errors_of_the_library_pass_through(pool: paged.Pool) -> None:
     batch.close()
     with pytest.raises(RuntimeError, match="closed"):
         compiled(handle, q, k, v)
+
+
+def test_gradients_are_refused(pool: paged.Pool) -> None:
+    q, k, v = step(4)
+    with pool.batch() as batch:
+        batch.plan(pool.create(1, n_tokens=4), 4, 4)
+        handle = ops.handle(batch)
+        with pytest.raises(NotImplementedError, match="gradients"):
+            ops.append(handle, 0, k.requires_grad_(), v)
+        ops.append(handle, 0, k.detach(), v)
+        for function in ops.attention, ops.attention_with_lse:
+            with pytest.raises(NotImplementedError, match="gradients"):
+                function(handle, 0, q.requires_grad_(), v_dim=V_DIM)
+        with torch.no_grad():
+            assert not ops.attention(handle, 0, q, v_dim=V_DIM).requires_grad
