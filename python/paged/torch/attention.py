@@ -438,6 +438,12 @@ class PagedAttention:
             for pages in (k, v))
         return k_cache, v_cache
 
+    def page_versions(self, rows: Iterable[int]) -> tuple[tuple[int, int], ...]:
+        """Return numbers that differ if the pages of these rows have changed."""
+        indices = [self._tables.row(row) for row in rows]
+        self._tables.update(indices)
+        return self._tables.versions(indices)
+
     def adopt(self, batch_idx: int, seq: int) -> None:
         """Make a sequence of the pool a row, such as one of paged.Batch.fork() or paged.Pool.start().
 

@@ -23,6 +23,12 @@ class BlockLists:
         return BlockLists(self.num_blocks.expand(n_rows, -1, -1), self.indices.expand(n_rows, -1, -1, -1))
 
 
+def packed(blocks: torch.Tensor, live: torch.Tensor) -> BlockLists:
+    """The lists of the live entries: these move to the front, and keep their order."""
+    order = torch.argsort(~live, dim=-1, stable=True)
+    return BlockLists(live.sum(-1, dtype=torch.int32), blocks.gather(-1, order))
+
+
 def lists_of(mask: BlockMask) -> tuple[BlockLists, BlockLists | None]:
     """The lists of partial and of full blocks by query block."""
     partial = BlockLists(mask.kv_num_blocks, mask.kv_indices)
@@ -90,8 +96,9 @@ class Conversion:
         return torch.where(page >= 0, page * self.per_pitch + block % self.per_page, 0), live, whole
 
     def _pack(self, blocks: torch.Tensor, live: torch.Tensor) -> BlockLists:
-        """Move the live entries to the front.  The lists are as wide as the cache, which BlockMask requires."""
-        order = torch.argsort(~live, dim=-1, stable=True)[..., :self.n_blocks]
+        """The lists of the live entries, as wide as the cache, which BlockMask requires."""
+        lists = packed(blocks, live)
+        width = min(blocks.shape[-1], self.n_blocks)
         indices = torch.zeros((*blocks.shape[:-1], self.n_blocks), dtype=torch.int32, device=blocks.device)
-        indices[..., :order.shape[-1]] = blocks.gather(-1, order)
-        return BlockLists(live.sum(-1, dtype=torch.int32), indices)
+        indices[..., :width] = lists.indices[..., :width]
+        return BlockLists(lists.num_blocks, indices)

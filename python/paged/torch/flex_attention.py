@@ -15,10 +15,11 @@ import torch
 from torch.nn.attention.flex_attention import AuxOutput, AuxRequest, BlockMask
 
 import paged
+from paged.torch.block_lists import BlockLists, lists_of, packed
 from paged.torch.mods import Kind, Translated, translate
 
 if TYPE_CHECKING:
-    from paged.torch.attention import PagedMod
+    from paged.torch.attention import PagedAttention, PagedMod
 
 __all__ = ["flex_attention"]
 
@@ -27,6 +28,9 @@ FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 # PyTorch's block size of a BlockMask that stands for "no blocks are listed".
 NO_BLOCKS = 1 << 30
+
+# Smaller ones are 0 in the kernels.
+SMALLEST_SCALE = torch.finfo(torch.float32).smallest_normal
 
 PAGE_SIZE = 128
 MAX_SCRATCH_POOLS = 8
@@ -78,8 +82,9 @@ def flex_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
 
     Raises UntranslatableError if a mod uses an operation that the mod language lacks; ValueError if shapes, types or
     devices do not fit each other; RuntimeError if block_mask was made for other lengths, lies on another device, or is
-    a slice; NotImplementedError if a tensor does not have four dimensions, or requires a gradient; and
-    paged.RangeError if a mod reads a captured tensor out of bounds (on a GPU it reads 0 instead).
+    a slice; NotImplementedError if a tensor does not have four dimensions, or gradients are recorded and an argument or
+    a captured tensor requires one; and paged.RangeError if a mod reads a captured tensor out of bounds (on
+    a GPU it reads 0 instead).
     """
     _check(query, key, value, block_mask, enable_gqa, return_lse, return_aux)
     if key.dtype in FP8:  # exact in float16
@@ -89,7 +94,7 @@ def flex_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
 
     lse: torch.Tensor | None
     max_scores: torch.Tensor | None
-    if query.numel() == 0 or key.numel() == 0:
+    if query.numel() == 0 or key.shape[2] == 0:
         out = query.new_zeros((*query.shape[:3], value.shape[3]))
         lse, max_scores = (query.new_full(query.shape[:3], -math.inf, dtype=torch.float32) for _ in range(2))
     else:
@@ -117,11 +122,12 @@ def _check(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, block_ma
             raise ValueError(f"query is on {query.device}, {name} on {tensor.device}")
     if query.shape[-1] != key.shape[-1]:
         raise ValueError(f"query has embedding dimension {query.shape[-1]}, key {key.shape[-1]}")
-    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors.values()):
-        raise NotImplementedError("paged computes no gradients: call under torch.no_grad(), or detach() the tensors")
+    _check_grad(tensors)
     for name, tensor in tensors.items():
         if tensor.dim() != 4:
             raise NotImplementedError(f"{name} has {tensor.dim()} dimensions, not 4: [batch, heads, tokens, dim]")
+        if tensor.shape[3] == 0:
+            raise ValueError(f"{name} has embedding dimension 0")
     if query.dtype not in DTYPES:
         raise ValueError(f"query has dtype {query.dtype}; float32, bfloat16 and float16 are possible")
     if key.dtype != value.dtype or key.dtype not in DTYPES and key.dtype not in FP8:
@@ -133,11 +139,19 @@ def _check(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, block_ma
     n_heads, n_kv_heads = query.shape[1], key.shape[1]
     if not enable_gqa and n_heads != n_kv_heads:
         raise ValueError(f"query has {n_heads} heads, key and value {n_kv_heads}; enable_gqa=True allows this")
-    if n_kv_heads and n_heads % n_kv_heads != 0:
+    if n_heads and (n_kv_heads == 0 or n_heads % n_kv_heads != 0):
         raise ValueError(f"query's {n_heads} heads are no multiple of the {n_kv_heads} of key and value")
     _check_batch(query, key, block_mask)
     if return_lse and return_aux is not None:
         raise ValueError("return_lse and return_aux exclude each other: use return_aux=AuxRequest(lse=True)")
+
+
+def _check_grad(tensors: dict[str, torch.Tensor]) -> None:
+    if torch.is_grad_enabled():
+        for name, tensor in tensors.items():
+            if tensor.requires_grad:
+                raise NotImplementedError(f"{name} requires a gradient, and paged computes none: call under "
+                                          "torch.no_grad(), or detach() the tensor")
 
 
 def _check_batch(query: torch.Tensor, key: torch.Tensor, block_mask: BlockMask | None) -> None:
@@ -179,20 +193,56 @@ class _Rows(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where K or V of a pool begins, and how far apart its layers are."""
+    """The K or V of a pool as PagedAttention.caches() returns it, of layer 0."""
 
     address: int
     layer_bytes: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
 
     @classmethod
     def of(cls, pages: paged.Pages) -> _Place:
         tensor = torch.from_dlpack(pages)
-        return cls(tensor.data_ptr(), tensor.stride(0) * tensor.element_size())
+        _, n_pages, n_heads, page_size, dim = tensor.shape
+        layer, page, head, token, element = tensor.stride()
+        n_tokens = (n_pages - 1) * (page // token) + page_size
+        return cls(tensor.data_ptr(), layer * tensor.element_size(), (1, n_heads, n_tokens, dim),
+                   (page, head, token, element), tensor.dtype)
 
     def layer(self, tensor: torch.Tensor) -> int | None:
-        """The layer whose pages a tensor begins at; None: it begins elsewhere."""
+        """The layer whose cache a tensor is; None: it is another tensor, such as a slice of it."""
         layer, rest = divmod(tensor.data_ptr() - self.address, self.layer_bytes)
-        return layer if rest == 0 and layer >= 0 else None
+        same = (self.shape, self.strides, self.dtype) == (tensor.shape, tensor.stride(), tensor.dtype)
+        return layer if same and rest == 0 and layer >= 0 else None
+
+
+class _ListsState(NamedTuple):
+    """The tensors of a BlockMask, and what tells whether their contents have changed."""
+
+    tensors: tuple[torch.Tensor, ...]
+    #: Version of a tensor; of one made in inference mode, which has none, a copy.
+    contents: tuple[int | torch.Tensor, ...]
+
+    @classmethod
+    def of(cls, block_mask: BlockMask) -> _ListsState:
+        lists = (block_mask.kv_num_blocks, block_mask.kv_indices, block_mask.full_kv_num_blocks,
+                 block_mask.full_kv_indices)
+        tensors = tuple(t for t in lists if t is not None)
+        return cls(tensors, tuple(t.clone() if t.is_inference() else t._version for t in tensors))
+
+    def equal(self, other: _ListsState) -> bool:
+        return len(self.tensors) == len(other.tensors) and all(
+            a is b and (torch.equal(x, y) if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor) else x == y)
+            for a, b, x, y in zip(self.tensors, other.tensors, self.contents, other.contents))
+
+
+class _Made(NamedTuple):
+    """A mask of the library, and what it was made from."""
+
+    state: Any
+    lists: _ListsState
+    mask: paged.BlockMask
 
 
 class _Runner:
@@ -206,8 +256,7 @@ class _Runner:
         self._bounds = (0, 0, 0)
         self._mods: dict[Any, paged.Mod] = {}
         self._sets: OrderedDict[Any, paged.ModSet] = OrderedDict()
-        # For each BlockMask the state of its tensors, and the library's mask.
-        self._masks: weakref.WeakKeyDictionary[BlockMask, tuple[Any, paged.BlockMask]] = weakref.WeakKeyDictionary()
+        self._masks: weakref.WeakKeyDictionary[BlockMask, _Made] = weakref.WeakKeyDictionary()
 
     def batch(self, n_rows: int, n_tokens: int, n_heads: int) -> paged.Batch:
         """A batch for so many rows, query rows and heads; only GPUs need the bounds of the latter two."""
@@ -257,28 +306,26 @@ class _Runner:
         return mod_set
 
     def block_mask(self, block_mask: BlockMask | None, q_len: int, kv_len: list[int],
-                   logical: Callable[[torch.Tensor], torch.Tensor] | None = None) -> paged.BlockMask | None:
-        """The library's form of the lists of a BlockMask; `logical` maps the indices to logical blocks."""
+                   pages: _LogicalBlocks | None = None) -> paged.BlockMask | None:
+        """The library's form of the lists of a BlockMask; with `pages`, these name blocks of the caches."""
         if block_mask is None or _lists_no_blocks(block_mask):
             return None
-        lists = (block_mask.kv_num_blocks, block_mask.kv_indices, block_mask.full_kv_num_blocks,
-                 block_mask.full_kv_indices)
-        tensors = [t for t in lists if t is not None]
-        n_rows = tensors[0].shape[0]
+        lists = _ListsState.of(block_mask)
+        n_rows = lists.tensors[0].shape[0]
         lengths = kv_len if n_rows > 1 else [max(kv_len)]
-        state = (q_len, tuple(lengths), *((t.data_ptr(), _version(t)) for t in tensors))
+        state = q_len, lengths, pages and pages.versions
         known = self._masks.get(block_mask)
-        if known is not None and known[0] == state:
-            return known[1]
-        if logical is not None:
-            tensors[1::2] = [logical(t) for t in tensors[1::2]]
-        num_blocks, indices, *full = [t.to("cpu", torch.int32).contiguous() for t in tensors]
+        if known is not None and known.state == state and known.lists.equal(lists):
+            return known.mask
+        parts = [part if pages is None else pages.logical(part) for part in lists_of(block_mask) if part is not None]
+        num_blocks, indices, *full = [
+            t.to("cpu", torch.int32).contiguous() for part in parts for t in (part.num_blocks, part.indices)]
         made = self.pool.block_mask_from_arrays(
             [q_len] * n_rows, lengths, num_blocks=num_blocks, indices=indices,
             full_num_blocks=full[0] if full else None, full_indices=full[1] if full else None, q_base=0,
             n_heads=num_blocks.shape[1], q_block=min(block_mask.BLOCK_SIZE[0], q_len),
             kv_block=min(block_mask.BLOCK_SIZE[1], max(lengths)))
-        self._masks[block_mask] = state, made
+        self._masks[block_mask] = _Made(state, lists, made)
         return made
 
     def attend(self, layer: int, rows: _Rows, query: torch.Tensor, mask: Translated | None, score: Translated | None,
@@ -289,16 +336,13 @@ class _Runner:
         batch.plan(rows.seqs, q_len, rows.kv_len, q_base=0, no_append=True)
         lse, max_scores = (torch.empty((n_rows * q_len, n_heads), dtype=torch.float32, device=query.device) if wanted
                            else None for wanted in (wants_lse, wants_max))
-        # The library takes a scale of 0 as the default; a tiny number has the same effect.
+        if scale is not None and abs(scale) < SMALLEST_SCALE:  # 0 is the library's default
+            query, scale = torch.zeros_like(query), 1.0
         out = batch.attention(layer, _strided(query), mods=self.mods(batch, mask, score, blocks), causal=False,
-                              scale=1e-37 if scale == 0 else scale, lse=lse, max_score=max_scores)
+                              scale=scale, lse=lse, max_score=max_scores)
         if self.pool.backend == "host":  # on a GPU it would wait
             batch.validate()
         return out, *(None if t is None else t.view(n_rows, q_len, n_heads).transpose(1, 2) for t in (lse, max_scores))
-
-
-def _version(tensor: torch.Tensor) -> int:
-    return 0 if tensor.is_inference() else tensor._version
 
 
 def _strided(tensor: torch.Tensor) -> torch.Tensor:
@@ -333,7 +377,9 @@ def _translate(mod: Callable[..., Any] | None, kind: Kind) -> Translated | None:
     if mod is None or getattr(mod, "__module__", None) == BlockMask.__module__ and \
             getattr(mod, "__name__", None) in ("noop_mask", "_identity"):
         return None
-    return translate(mod, kind)
+    translated = translate(mod, kind)
+    _check_grad(translated.arrays)
+    return translated
 
 
 # ----------------------------------------------------------------------------------- keys and values in a pool's pages
@@ -384,8 +430,9 @@ def _attend_in_place(query: torch.Tensor, key: torch.Tensor, call: _InPlace, blo
     listed = _limited([capacity[i] for i in index], mask.kv_len)
     kv_len = _limited(listed, score.kv_len if score is not None else None)
     sequences = attention.sequences
+    pages = _LogicalBlocks(attention, index, block_mask.BLOCK_SIZE[1], listed, attention.page_versions(index))
     with runner.lock:
-        blocks = runner.block_mask(block_mask, query.shape[2], listed, _to_logical(attention, index, block_mask, key))
+        blocks = runner.block_mask(block_mask, query.shape[2], listed, pages)
         return runner.attend(layer, _Rows([sequences[i] for i in index], kv_len), query, _translate(mask.mod, "mask"),
                              _translate(score.mod, "score") if score is not None else None, blocks, scale, wants_lse,
                              wants_max)
@@ -395,22 +442,27 @@ def _limited(kv_len: list[int], limit: torch.Tensor | None) -> list[int]:
     return kv_len if limit is None else [max(0, min(a, b)) for a, b in zip(kv_len, limit.tolist())]
 
 
-def _to_logical(attention: Any, index: list[int], block_mask: BlockMask, key: torch.Tensor,
-                ) -> Callable[[torch.Tensor], torch.Tensor]:
+class _LogicalBlocks(NamedTuple):
     """From blocks of the caches, in which a page begins every `pitch` tokens, to blocks of the rows' positions."""
-    block = block_mask.BLOCK_SIZE[1]
-    page_size, n_pages = attention.page_size, attention.n_pages
-    pitch = (key.shape[2] - page_size) // (n_pages - 1) if n_pages > 1 else page_size
 
-    def logical(indices: torch.Tensor) -> torch.Tensor:
-        table = attention.physical_to_logical[index]
-        physical = indices.to(torch.int64)
-        page, within = physical * block // pitch, physical * block % pitch
-        pages = table.gather(1, page.reshape(len(index), -1)).view(page.shape)
-        # Entries past a list's end may name any page; they are not read.
-        return ((pages * page_size + within) // block).clamp(min=0)
+    attention: PagedAttention
+    rows: list[int]
+    block: int
+    kv_len: list[int]
+    versions: Any
 
-    return logical
+    def logical(self, lists: BlockLists) -> BlockLists:
+        """Drops blocks whose pages the rows no longer have."""
+        attention, device = self.attention, lists.indices.device
+        table = attention.physical_to_logical[self.rows].to(device)
+        column = torch.arange(lists.indices.shape[-1], device=device)
+        listed = column < lists.num_blocks[..., None]
+        physical = torch.where(listed, lists.indices, 0).to(torch.int64) * self.block
+        page, within = physical // attention.pitch, physical % attention.pitch
+        logical = table.gather(1, page.reshape(len(self.rows), -1)).view(page.shape)
+        position = logical * attention.page_size + within
+        limit = torch.tensor(self.kv_len, device=device).view(-1, 1, 1, 1)
+        return packed(position // self.block, listed & (logical >= 0) & (position < limit))
 
 
 # ------------------------------------------------------------------------------------ keys and values in other tensors

@@ -61,6 +61,10 @@ class PageTables:
         """The capacity of a row, as of the last update()."""
         return self._seen[row][1]
 
+    def versions(self, rows: Iterable[int]) -> tuple[tuple[int, int], ...]:
+        """Equal as long as the pages of these rows are, as of the last update()."""
+        return tuple(self._seen[row] for row in rows)
+
     def update(self, rows: Iterable[int] | None = None) -> None:
         """Read those rows again that have changed; default: any."""
         changed = [row for row in (range(self.n_rows) if rows is None else rows) if self._read(row)]

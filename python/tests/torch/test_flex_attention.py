@@ -174,10 +174,13 @@ def test_block_sizes(block: Any) -> None:
     compare(query, key, value, block_mask=mask_of(prefix_lm, query, key, 2, block=block))
 
 
-@pytest.mark.parametrize("scale", [1.0, 0.05, -0.3, 0.0])
+@pytest.mark.parametrize("scale", [1.0, 0.05, -0.3, 0.0, -0.0, 1e-50])
 def test_scale(scale: float) -> None:
     query, key, value = tensors()
     compare(query, key, value, scale=scale)
+    # With a scale of 0, the score is 0 and not only small.
+    compare(query, key, value, scale=scale,
+            score_mod=lambda score, b, h, q_idx, kv_idx: torch.where(score.abs() < 1e-45, kv_idx * 0.1, score))
 
 
 def test_strides() -> None:
@@ -214,6 +217,17 @@ def test_changed_tensors_are_seen() -> None:
     block_mask.kv_num_blocks[0] = 0
     after = flex_attention(query, key, value, block_mask=block_mask, enable_gqa=True)
     assert before[0].any() and not after[0].any() and torch.equal(before[1], after[1])
+
+
+def test_changed_lists_of_inference_mode_are_seen() -> None:
+    """Tensors that are made in inference mode have no version."""
+    query, key, value = tensors()
+    with torch.inference_mode():
+        block_mask = mask_of(causal, query, key)
+        assert flex_attention(query, key, value, block_mask=block_mask, enable_gqa=True).any()
+        block_mask.kv_num_blocks.zero_()
+        block_mask.full_kv_num_blocks.zero_()
+        assert not flex_attention(query, key, value, block_mask=block_mask, enable_gqa=True).any()
 
 
 # --------------------------------------------------------------------------------------------- lists of a block mask
@@ -299,6 +313,12 @@ def test_float8_keys(dtype: Any) -> None:
 
 # ----------------------------------------------------------------------------------------------------------- errors
 
+
+def learned_bias(bias: Any) -> Any:
+    bias.requires_grad_()
+    return lambda score, b, h, q_idx, kv_idx: score + bias[h]
+
+
 other_lengths = create_block_mask(causal, None, None, 40, 80, device="cpu", BLOCK_SIZE=16)
 fitting = create_block_mask(causal, None, None, 40, 70, device="cpu", BLOCK_SIZE=16)
 
@@ -318,7 +338,12 @@ fitting = create_block_mask(causal, None, None, 40, 70, device="cpu", BLOCK_SIZE
     (ValueError, "3 rows", lambda q, k, v: {"block_mask": mask_of(causal, q, k, 3)}),
     (ValueError, "3 heads", lambda q, k, v: {"block_mask": mask_of(causal, q, k, 1, 3)}),
     (ValueError, "exclude", lambda q, k, v: {"return_lse": True, "return_aux": AuxRequest(lse=True)}),
-    (NotImplementedError, "gradients", lambda q, k, v: {"query": q.clone().requires_grad_()}),
+    (NotImplementedError, "query .* gradient", lambda q, k, v: {"query": q.clone().requires_grad_()}),
+    (NotImplementedError, "bias .* gradient", lambda q, k, v: {"score_mod": learned_bias(torch.rand(4))}),
+    (NotImplementedError, "gradient", lambda q, k, v: {"score_mod": learned_bias(torch.rand(4).double())}),
+    (ValueError, "dimension 0", lambda q, k, v: {"query": q[..., :0], "key": k[..., :0]}),
+    (ValueError, "dimension 0", lambda q, k, v: {"value": v[..., :0]}),
+    (ValueError, "multiple", lambda q, k, v: {"key": k[:, :0], "value": v[:, :0], "enable_gqa": True}),
     (UntranslatableError, r"aten\.erf", lambda q, k, v: {"score_mod": lambda s, b, h, i, j: torch.erf(s)}),
     (paged.RangeError, "slopes", lambda q, k, v: {"score_mod": lambda s, b, h, i, j: s + slopes[h + 7]}),
 ])
@@ -333,7 +358,8 @@ def test_errors(error: Any, match: str, change: Any) -> None:
 def test_no_grad_is_enough() -> None:
     query, key, value = tensors(heads=2)
     with torch.no_grad():
-        assert not flex_attention(query.requires_grad_(), key, value).requires_grad
+        out = flex_attention(query.requires_grad_(), key, value, learned_bias(torch.rand(2)))
+        assert not out.requires_grad
 
 
 # ------------------------------------------------------------------------------------------------ pools, threads, forks
@@ -488,6 +514,50 @@ def test_lists_of_a_converted_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     expected, _ = golden(query, sequences.key, sequences.value, score_mod=lambda score, b, h, q, kv: torch.where(
         allowed[b, 0, q, kv], score, float("-inf")))
     torch.testing.assert_close(out, expected.float(), atol=2e-6, rtol=0)
+
+
+def test_slices_of_pages() -> None:
+    """They begin where the pages do, but are other tensors."""
+    sequences = Paged([33, 70, 57])
+    query, length = torch.randn(3, 4, 5, 32), torch.tensor([33, 70, 57])
+    logical = create_block_mask(causal, 3, 1, 5, 70, device="cpu", BLOCK_SIZE=16)
+    converted = sequences.attention.convert_logical_block_mask(logical, kv_len=length)
+    for key, value in ((sequences.k_cache[:, :1], sequences.v_cache[:, :1]),
+                       (sequences.k_cache, sequences.v_cache[..., :16])):
+        expected, _ = golden(query, key, value, block_mask=converted)
+        out = flex_attention(query, key, value, block_mask=converted, enable_gqa=True)
+        torch.testing.assert_close(out, expected.float(), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_mask_older_than_the_pages(monkeypatch: pytest.MonkeyPatch, warm: bool) -> None:
+    """The lists name pages: those that a row has lost are not attended, and others are where they are now."""
+    monkeypatch.delattr(module, "_attend_copy")
+    sequences = Paged([64, 64, 64])
+    attention, key, value = sequences.attention, sequences.k_cache, sequences.v_cache
+    query, lists = torch.randn(3, 4, 16, 32), torch.arange(4, dtype=torch.int32).expand(3, 1, 1, 4)
+    logical = BlockMask.from_kv_blocks(torch.full((3, 1, 1), 4, dtype=torch.int32), lists, BLOCK_SIZE=(16, 16),
+                                       mask_mod=causal, seq_lengths=(16, 64))
+    converted = attention.convert_logical_block_mask(logical)
+    if warm:
+        flex_attention(query, key, value, block_mask=converted, enable_gqa=True)
+    attention.erase([2, 1, 0])
+    attention.reserve(0, 32)
+    attention.reserve(1, 96)
+    allowed = dense(converted, 16, key.shape[2])
+    assert allowed[0].any() and allowed[1].any() and not allowed[2].any()
+    expected, _ = golden(query, key, value, block_mask=converted, score_mod=lambda score, b, h, q, kv: torch.where(
+        allowed[b, 0, q, kv], score, float("-inf")))
+    out = flex_attention(query, key, value, block_mask=converted, enable_gqa=True)
+    torch.testing.assert_close(out, expected.float(), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("lengths", [[0, 0, 0], [0, 7, 57]])
+def test_rows_without_keys(monkeypatch: pytest.MonkeyPatch, lengths: list[int]) -> None:
+    monkeypatch.delattr(module, "_attend_copy")
+    sequences = Paged([33, 70, 57])
+    sequences.lengths = lengths
+    sequences.compare(noop_mask, alibi, [0, 1, 2, 1, 1], 5)
 
 
 # ------------------------------------------------------------------------------------------------------- hypothesis
