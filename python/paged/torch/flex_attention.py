@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.nn.attention.flex_attention import AuxOutput, AuxRequest, BlockMask
+from torch.utils.dlpack import from_dlpack
 
 import paged
 from paged.torch.block_lists import BlockLists, lists_of, packed
-from paged.torch.mods import Kind, Translated, translate
+from paged.torch.graph import Kind
+from paged.torch.mods import Translated, translate
 
 if TYPE_CHECKING:
     from paged.torch.attention import PagedAttention, PagedMod
@@ -203,7 +205,7 @@ class _Place(NamedTuple):
 
     @classmethod
     def of(cls, pages: paged.Pages) -> _Place:
-        tensor = torch.from_dlpack(pages)
+        tensor = from_dlpack(pages)
         _, n_pages, n_heads, page_size, dim = tensor.shape
         layer, page, head, token, element = tensor.stride()
         n_tokens = (n_pages - 1) * (page // token) + page_size

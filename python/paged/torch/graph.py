@@ -59,10 +59,8 @@ _READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.defau
 class _Watch(TorchDispatchMode):
     """Watches what a mod does to captured tensors, on which tracing computes: changes are refused."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        #: Elements became Python numbers, and so parts of the graph.
-        self.has_read = False
+    #: Elements became Python numbers, and so parts of the graph.
+    has_read = False
 
     def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if args and not isinstance(args[0], FakeTensor):
@@ -113,7 +111,8 @@ class _Lines(TorchFunctionMode):
 
 def _line_of_node(function: Callable[..., Any], kind: Kind, name: str) -> tuple[str | None, int | None]:
     """The source line of an operation.  Traces again, with lines, which is slower."""
-    with _Lines() as recorder:
+    recorder = _Lines()
+    with recorder:
         trace(function, kind)
     return recorder.lines.get(name, (None, None))
 

@@ -175,7 +175,9 @@ def attention(batch: torch.Tensor, layer: int, q: torch.Tensor, *, v_dim: int | 
     of paged.Batch.attention(); NotImplementedError if gradients are recorded and q requires one.
     """
     _check_grad(q)
-    return torch.ops.paged.attention(batch, layer, q, q.shape[-1] if v_dim is None else v_dim, mods, causal, scale)
+    out: torch.Tensor = torch.ops.paged.attention(batch, layer, q, q.shape[-1] if v_dim is None else v_dim, mods, causal,
+                                                  scale)
+    return out
 
 
 def attention_with_lse(batch: torch.Tensor, layer: int, q: torch.Tensor, *, v_dim: int | None = None,
@@ -183,5 +185,8 @@ def attention_with_lse(batch: torch.Tensor, layer: int, q: torch.Tensor, *, v_di
                        ) -> tuple[torch.Tensor, torch.Tensor]:
     """As attention(), but return (out, lse): logarithms of the softmax denominators, float32 [total_q, n_heads]."""
     _check_grad(q)
-    return torch.ops.paged.attention_with_lse(batch, layer, q, q.shape[-1] if v_dim is None else v_dim, mods, causal,
-                                              scale)
+    out: torch.Tensor
+    lse: torch.Tensor
+    out, lse = torch.ops.paged.attention_with_lse(batch, layer, q, q.shape[-1] if v_dim is None else v_dim, mods, causal,
+                                                  scale)
+    return out, lse
