@@ -2,6 +2,7 @@
 #include "python/ext/ext.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "python/ext/dlpack.h"
 
@@ -89,7 +90,20 @@ operand_check_tokens(const struct tensor *tensor, const struct paged_tensor *pac
 	return true;
 }
 
-/* A tensor with the query tokens of the plan.  Without a plan, the library refuses the call. */
+/*
+ * If plan() fails because the stream cannot be changed, the library still has the plan before.  In a forked child the
+ * library refuses all calls.
+ */
+static bool
+operands_check_plan(const struct batch *batch)
+{
+	if (batch->planned || batch->pool->client->pid != getpid())
+		return true;
+	error_format(PAGED_ERR_INVALID, "the batch has no plan");
+	return false;
+}
+
+/* A tensor with the query tokens of the plan. */
 static struct tensor *
 operand_q(struct operands *operands, PyObject *object, const char *name, bool out, struct paged_tensor *packed)
 {
@@ -98,7 +112,7 @@ operand_q(struct operands *operands, PyObject *object, const char *name, bool ou
 
 	if (tensor == NULL || !tensor_packed(tensor, batch->pool, name, packed))
 		return NULL;
-	if (batch->n_rows != 0 && !operand_check_tokens(tensor, packed, name, batch->total_q, batch->n_rows))
+	if (batch->planned && !operand_check_tokens(tensor, packed, name, batch->total_q, batch->n_rows))
 		return NULL;
 	return tensor;
 }
@@ -347,7 +361,8 @@ append_run(struct operands *operands, struct paged_batch *handle, PyObject **val
 	bool has_v = call_is_given(values[2]), parsed;
 	uint32_t layer;
 
-	parsed = number_u32(values[0], "layer", &layer) && operand_q(operands, values[1], "k", false, &k) != NULL &&
+	parsed = operands_check_plan(batch) && number_u32(values[0], "layer", &layer) &&
+		 operand_q(operands, values[1], "k", false, &k) != NULL &&
 		 (!has_v || operand_q(operands, values[2], "v", false, &v) != NULL) &&
 		 operand_indexes(operands, values[3], "positions", batch->total_q, &positions) &&
 		 operand_scales(operands, values[4], values[5], &params.k_scale, &params.v_scale) &&
@@ -525,10 +540,11 @@ attention_run(struct operands *operands, struct paged_batch *handle, PyObject **
 	struct paged_tensor q, packed;
 	enum paged_status status;
 	PyObject *out = NULL, *none;
-	struct tensor *tensor;
+	struct tensor *tensor = NULL;
 	uint32_t layer;
 
-	tensor = number_u32(values[0], "layer", &layer) ? operand_q(operands, values[1], "q", false, &q) : NULL;
+	if (operands_check_plan(batch) && number_u32(values[0], "layer", &layer))
+		tensor = operand_q(operands, values[1], "q", false, &q);
 	if (tensor != NULL)
 		out = attention_out(tensor, batch->pool, values[2]);
 	if (out == NULL || operand_q(operands, out, "out", true, &packed) == NULL ||
@@ -612,7 +628,7 @@ gather_check(const struct batch *batch, const struct tensor *tensor, const struc
 	bool on_device = batch->pool->info.device != NULL && (params->begin != NULL || params->end != NULL);
 	uint64_t n_tokens = batch->total_kv;
 
-	if (tensor == NULL || batch->n_rows == 0)
+	if (!batch->planned)
 		return true;
 	if (on_device) {
 		if (operand_tokens(tensor) >= n_tokens)
@@ -639,7 +655,7 @@ gather_run(struct operands *operands, struct paged_batch *handle, PyObject **val
 	enum paged_status status;
 	uint32_t layer;
 
-	parsed = number_u32(values[0], "layer", &layer) &&
+	parsed = operands_check_plan(batch) && number_u32(values[0], "layer", &layer) &&
 		 operand_indexes(operands, values[3], "begin", batch->n_rows, &begin) &&
 		 operand_indexes(operands, values[4], "end", batch->n_rows, &end) &&
 		 operand_scales(operands, values[5], values[6], &params.k_scale, &params.v_scale);

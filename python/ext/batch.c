@@ -269,12 +269,14 @@ batch_plan(struct batch *batch, PyObject *const *arguments, Py_ssize_t n, PyObje
 		rows_free(&rows);
 		return NULL;
 	}
+	batch->planned = false;
 	batch->n_rows = 0;
 	Py_BEGIN_ALLOW_THREADS if (stream != batch->stream) status = batch_change_stream(batch, handle, stream);
 	if (status == PAGED_OK)
 		status = paged_batch_plan(handle, rows.n, rows.at);
 	Py_END_ALLOW_THREADS batch->n_rows_tried = rows.n <= batch->max_rows ? (uint32_t)rows.n : 0;
 	if (status == PAGED_OK) {
+		batch->planned = true;
 		batch->n_rows = (uint32_t)rows.n;
 		batch->total_q = rows.total_q;
 		batch->total_kv = rows.total_kv;

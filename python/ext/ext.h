@@ -375,6 +375,7 @@ struct batch {
 	bool follows;               /* the plan's stream is the one that the framework worked on */
 	int32_t device_id;          /* of a pool in GPU memory */
 	uint32_t max_rows;
+	bool planned;
 	uint32_t n_rows;            /* of the plan */
 	uint32_t n_rows_tried;      /* of the last plan, also if it failed */
 	uint64_t total_q;           /* of the plan */

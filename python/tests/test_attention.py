@@ -80,6 +80,17 @@ def test_against_float64(batch: paged.Batch, keywords: dict[str, Any]) -> None:
                 check(largest[first + i, head], want[2][i])
 
 
+def test_plan_without_rows(batch: paged.Batch) -> None:
+    """Nothing is computed, so that a tensor with tokens does not fit the plan."""
+    n_heads, k_dim, v_dim = batch.pool.n_kv_heads, batch.pool.k_dim, batch.pool.v_dim
+    batch.plan([], [], [])
+    batch.attention(0, Tensor((0, n_heads, k_dim)), Tensor((0, n_heads, v_dim)))
+    q, k, v = (Tensor((5, n_heads, dim)) for dim in (k_dim, k_dim, v_dim))
+    for call in (lambda: batch.attention(0, q, v), lambda: batch.append(0, k, v), lambda: batch.gather(0, k)):
+        with pytest.raises(ValueError, match="has 5 tokens, not 0"):
+            call()
+
+
 def test_no_key(batch: paged.Batch) -> None:
     seq, = batch.pool.create(1, 4)
     q, k, v = inputs(2)
