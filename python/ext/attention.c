@@ -274,6 +274,15 @@ rotary_dealloc(struct rotary *rotary)
 	Py_DECREF((PyObject *)type);
 }
 
+static PyObject *
+rotary_repr(struct rotary *rotary)
+{
+	return PyUnicode_FromFormat("<paged.Rotary %s, first dim %u%s%s>",
+				    rotary->style == PAGED_ROTARY_NEOX ? "neox" : "interleaved", rotary->first,
+				    rotary->positions != NULL ? ", with positions" : "",
+				    rotary->q != NULL ? ", with q" : "");
+}
+
 /* The library's struct for one append.  The tables are read each time, because tensors may be replaced in place. */
 static bool
 rotary_fill(struct operands *operands, PyObject *object, struct operand_indexes *positions, struct paged_rotary *params)
@@ -821,7 +830,8 @@ attention_add(PyObject *module)
 {
 	static PyType_Slot slots[] = {
 		{ Py_tp_doc, (void *)rotary_doc },   { Py_tp_new, rotary_new },     { Py_tp_dealloc, rotary_dealloc },
-		{ Py_tp_traverse, rotary_traverse }, { Py_tp_clear, rotary_clear }, { 0, NULL },
+		{ Py_tp_traverse, rotary_traverse }, { Py_tp_clear, rotary_clear },
+		{ Py_tp_repr, rotary_repr },         { 0, NULL },
 	};
 	static PyType_Spec spec = {
 		.name = "paged.Rotary",

@@ -346,6 +346,21 @@ block_mask_validate(PyObject *self, PyObject *Py_UNUSED(ignored))
 	return pool_result(mask->pool, status);
 }
 
+static PyObject *
+block_mask_repr(PyObject *self)
+{
+	const struct block_mask *mask = (const struct block_mask *)self;
+	struct paged_block_mask_info info;
+
+	if (!pool_is_open(mask->pool))
+		return PyUnicode_FromFormat("<paged.BlockMask of a closed pool>");
+	if (!block_mask_get_info(mask, &info))
+		return NULL;
+	return PyUnicode_FromFormat("<paged.BlockMask of pool %s: %s, %u rows, %u heads, %llu blocks of %u x %u>",
+				    mask->pool->info.name, info.physical ? "physical" : "logical", info.n_rows,
+				    info.n_heads, (unsigned long long)info.n_blocks, info.q_block, info.kv_block);
+}
+
 int
 block_mask_add(PyObject *module)
 {
@@ -366,6 +381,7 @@ block_mask_add(PyObject *module)
 			     "it.  It is usable until its pool is closed." },
 		{ Py_tp_dealloc, block_mask_dealloc },
 		{ Py_tp_traverse, block_mask_traverse },
+		{ Py_tp_repr, block_mask_repr },
 		{ Py_tp_methods, methods },
 		{ Py_tp_getset, block_mask_attributes },
 		{ 0, NULL }

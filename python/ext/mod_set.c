@@ -54,7 +54,7 @@ mod_set_free(struct mod_set *set)
 static bool
 mod_set_is_busy(const struct mod_set *set)
 {
-	return set->batch != NULL && mod_set_is_open(set) && set->batch->busy;
+	return set->batch != NULL && set->batch->busy;
 }
 
 static void
@@ -364,6 +364,17 @@ mod_set_get_mod(PyObject *self, void *closure)
 	return Py_NewRef(mod != NULL ? (PyObject *)mod : Py_None);
 }
 
+static PyObject *
+mod_set_repr(PyObject *self)
+{
+	const struct mod_set *set = (const struct mod_set *)self;
+
+	return PyUnicode_FromFormat("<paged.ModSet of pool %s: mask %R, score %R, %zu arrays%s>",
+				    set->batch->pool->info.name, set->mask != NULL ? (PyObject *)set->mask : Py_None,
+				    set->score != NULL ? (PyObject *)set->score : Py_None, set->arrays.n,
+				    mod_set_is_open(set) ? "" : ", closed");
+}
+
 int
 mod_set_add(PyObject *module)
 {
@@ -384,6 +395,7 @@ mod_set_add(PyObject *module)
 		{ Py_tp_dealloc, mod_set_dealloc },
 		{ Py_tp_traverse, mod_set_traverse },
 		{ Py_tp_clear, mod_set_clear },
+		{ Py_tp_repr, mod_set_repr },
 		{ Py_tp_methods, methods },
 		{ Py_tp_getset, attributes },
 		{ 0, NULL }

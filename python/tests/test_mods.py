@@ -454,6 +454,19 @@ def test_mod_outlives_the_variables_of_outer_objects(client):
     assert mod.evaluate(q_idx=1) == 1.0 and mod.pool.client is client
 
 
+def test_repr(client):
+    pool = client.pool("mods")
+    mods = pool.batch().mods(mask="causal", score="score * x", x=2.0)
+    assert repr(mods) == (f"<paged.ModSet of pool mods: mask {mods.mask!r}, score {mods.score!r}, 1 arrays>")
+    mask = pool.block_mask("causal", 256, 256)
+    assert repr(mask) == "<paged.BlockMask of pool mods: logical, 1 rows, 1 heads, 3 blocks of 128 x 128>"
+    rotary = paged.Rotary(None, style="interleaved", first=4, positions=[1])
+    assert repr(rotary) == "<paged.Rotary interleaved, first dim 4, with positions>"
+    client.close()
+    assert repr(mods).endswith(", closed>")
+    assert repr(mask) == "<paged.BlockMask of a closed pool>"
+
+
 def test_sets_are_dropped_while_their_batch_is_busy(np, pool):
     """A set that another thread gives up during attention() is freed later."""
     step = Step(np, pool, (1000,))
