@@ -47,15 +47,14 @@ static bool
 rows_allocate(struct rows *rows)
 {
 	rows->at = rows->small;
-	if (rows->n > sizeof(rows->small) / sizeof(rows->small[0])) {
-		rows->at = PyMem_Malloc(rows->n * sizeof(rows->at[0]));
-		if (rows->at == NULL) {
-			PyErr_NoMemory();
-			return false;
-		}
+	if (rows->n <= sizeof(rows->small) / sizeof(rows->small[0])) {
+		memset(rows->small, 0, sizeof(rows->small));
+		return true;
 	}
-	memset(rows->at, 0, rows->n * sizeof(rows->at[0]));
-	return true;
+	rows->at = PyMem_Calloc(rows->n, sizeof(rows->at[0]));
+	if (rows->at == NULL)
+		PyErr_NoMemory();
+	return rows->at != NULL;
 }
 
 static bool
