@@ -4,14 +4,16 @@
 translate() traces a Python function once with torch's make_fx() and writes the resulting graph as one expression;
 operations.py has the table of ATen operations.
 
-Three differences from PyTorch remain:
+Four differences from PyTorch remain:
 
-* Integers have 32 bits and wrap around.  A captured int64 tensor with a value outside 32 bits is refused when it is
-  bound.
+* Integers have 32 bits and wrap around, also those of int64.  A captured int64 tensor with a value outside 32 bits is
+  refused when it is bound.  An integer divided by 0 is 0.
 * Floating-point arithmetic is float32.  As in compiled flex_attention, the results of bfloat16 and float16 operations
-  are not rounded in between.
+  are not rounded in between.  Functions that the language lacks are composed of others, and have the absolute error of
+  these: log1p(x) is log(1 + x).
 * An index outside of a captured tensor gives 0, and paged.Batch.validate() reports it.  Negative indices count from the
   end, as in PyTorch.
+* No gradients are computed.
 """
 from __future__ import annotations
 
