@@ -129,6 +129,25 @@ operand_f32(struct operands *operands, PyObject *object, const char *name, bool 
 	return tensor != NULL && tensor_vector(tensor, operands->batch->pool, name, PAGED_F32, n_elements, data_p);
 }
 
+/* An optional vector with a number for each token and head: heads last, unlike PyTorch's [B, H, L]. */
+static bool
+operand_scores(struct operands *operands, PyObject *object, const char *name, bool out, uint64_t n_tokens,
+	       uint32_t n_heads, void **data_p)
+{
+	const struct tensor *tensor;
+
+	if (!operand_f32(operands, object, name, out, n_tokens * n_heads, data_p))
+		return false;
+	if (!call_is_given(object))
+		return true;
+	tensor = &operands->tensors[operands->n - 1];
+	if (tensor->n_dims > 0 && tensor->shape[tensor->n_dims - 1] == (int64_t)n_heads)
+		return true;
+	PyErr_Format(PyExc_ValueError, "the last dimension of %s must be the %lu heads: its shape is [%llu, %lu]", name,
+		     (unsigned long)n_heads, (unsigned long long)n_tokens, (unsigned long)n_heads);
+	return false;
+}
+
 static bool
 operand_scales(struct operands *operands, PyObject *k, PyObject *v, const float **k_p, const float **v_p)
 {
@@ -518,15 +537,16 @@ attention_out(const struct tensor *q, const struct pool *pool, PyObject *out)
 }
 
 static bool
-attention_fill(struct operands *operands, PyObject **values, uint64_t n_scores, struct paged_attention_params *params)
+attention_fill(struct operands *operands, PyObject **values, uint64_t n_tokens, uint32_t n_heads,
+	       struct paged_attention_params *params)
 {
 	bool causal = true, without_sink = false;
 	void *lse = NULL, *max_score = NULL, *sink = NULL;
 
 	if (!attention_parse_mods(values[3], operands->batch, &params->mod_set) ||
 	    !attention_parse_flag(values[4], &causal) || !attention_parse_scale(values[5], &params->scale) ||
-	    !operand_f32(operands, values[6], "lse", true, n_scores, &lse) ||
-	    !operand_f32(operands, values[7], "max_score", true, n_scores, &max_score))
+	    !operand_scores(operands, values[6], "lse", true, n_tokens, n_heads, &lse) ||
+	    !operand_scores(operands, values[7], "max_score", true, n_tokens, n_heads, &max_score))
 		return false;
 	if (call_is_given(values[8]) &&
 	    !operand_f32(operands, values[8], "sink", false, (uint64_t)operands->tensors[0].shape[1], &sink))
@@ -557,7 +577,7 @@ attention_run(struct operands *operands, struct paged_batch *handle, PyObject **
 	if (tensor != NULL)
 		out = attention_out(tensor, batch->pool, values[2]);
 	if (out == NULL || operand_q(operands, out, "out", true, &packed) == NULL ||
-	    !attention_fill(operands, values, operand_tokens(tensor) * q.n_heads, &params) ||
+	    !attention_fill(operands, values, operand_tokens(tensor), q.n_heads, &params) ||
 	    !operands_check_stream(operands)) {
 		batch_leave(batch);
 		Py_XDECREF(out);
@@ -758,21 +778,21 @@ merge_fill(struct operands *operands, PyObject **values, PyObject **out_p, struc
 {
 	struct tensor *a = operands_add(operands, values[0], "a", false);
 	void *lse[3] = { NULL };
-	uint64_t n_scores;
+	uint32_t n_heads;
 
 	if (a == NULL || !tensor_packed(a, operands->batch->pool, "a", &params->part[0]))
 		return false;
 	params->n_tokens = operand_tokens(a);
-	n_scores = params->n_tokens * params->part[0].n_heads;
+	n_heads = params->part[0].n_heads;
 	if (params->part[0].batch_stride != 0)
 		params->q_len = (uint64_t)a->shape[2];
 	*out_p = call_is_given(values[4]) ? Py_NewRef(values[4]) : tensor_like(a, a->dtype, a->n_dims, a->shape);
 	if (*out_p == NULL ||
 	    !merge_part(operands, values[2], "b", false, params->n_tokens, params, &params->part[1]) ||
 	    !merge_part(operands, *out_p, "out", true, params->n_tokens, params, &params->out) ||
-	    !operand_f32(operands, values[1], "a_lse", false, n_scores, &lse[0]) ||
-	    !operand_f32(operands, values[3], "b_lse", false, n_scores, &lse[1]) ||
-	    !operand_f32(operands, values[5], "lse", true, n_scores, &lse[2]))
+	    !operand_scores(operands, values[1], "a_lse", false, params->n_tokens, n_heads, &lse[0]) ||
+	    !operand_scores(operands, values[3], "b_lse", false, params->n_tokens, n_heads, &lse[1]) ||
+	    !operand_scores(operands, values[5], "lse", true, params->n_tokens, n_heads, &lse[2]))
 		return false;
 	params->part_lse[0] = lse[0];
 	params->part_lse[1] = lse[1];
@@ -829,9 +849,13 @@ int
 attention_add(PyObject *module)
 {
 	static PyType_Slot slots[] = {
-		{ Py_tp_doc, (void *)rotary_doc },   { Py_tp_new, rotary_new },     { Py_tp_dealloc, rotary_dealloc },
-		{ Py_tp_traverse, rotary_traverse }, { Py_tp_clear, rotary_clear },
-		{ Py_tp_repr, rotary_repr },         { 0, NULL },
+		{ Py_tp_doc, (void *)rotary_doc },
+		{ Py_tp_new, rotary_new },
+		{ Py_tp_dealloc, rotary_dealloc },
+		{ Py_tp_traverse, rotary_traverse },
+		{ Py_tp_clear, rotary_clear },
+		{ Py_tp_repr, rotary_repr },
+		{ 0, NULL },
 	};
 	static PyType_Spec spec = {
 		.name = "paged.Rotary",

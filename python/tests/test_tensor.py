@@ -189,6 +189,14 @@ def test_read_only(batch: paged.Batch) -> None:
         batch.attention(0, q, Tensor((12, 2, 6)), lse=Tensor((12, 2), read_only=True))
 
 
+def test_scores_have_heads_last(batch: paged.Batch) -> None:
+    q, k, v = (gauss_tensor((12, 2, d), "f32", d) for d in (8, 8, 6))
+    batch.append(0, k, v)
+    for name in ("lse", "max_score"):
+        with pytest.raises(ValueError, match=rf"the last dimension of {name} must be the 2 heads: its shape is \[12, 2\]"):
+            batch.attention(0, q, Tensor((12, 2, 6)), **{name: Tensor((2, 12))})
+
+
 @pytest.mark.parametrize("value", [None, 3, "tensor", [[1.0]], object()], ids=repr)
 def test_not_a_tensor(batch: paged.Batch, value: Any) -> None:
     with pytest.raises(TypeError, match=r"^q must be a tensor \(an object with __dlpack__\(\)\), not "):
