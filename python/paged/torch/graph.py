@@ -216,6 +216,9 @@ class Writer:
         result = node.meta.get("val")
         if isinstance(result, (tuple, list)):
             result = result[0]
+        if name == "_local_scalar_dense":
+            raise UntranslatableError("a computed number is used as a Python number; index by tensors alone, such as "
+                                      "t[q_idx][kv_idx]", str(target))
         if not isinstance(result, torch.Tensor):
             raise UntranslatableError("the mod language has no such operation", str(target))
         try:

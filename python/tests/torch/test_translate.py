@@ -503,6 +503,7 @@ def test_tensor_captured_twice(pool: paged.Pool) -> None:
     (lambda s, b, h, q, kv: s + by_q_kv.to(torch.complex64)[q, kv].real, "score", "shape"),
     (lambda s, b, h, q, kv: torch.real(s * 1j), "score", "complex|1j"),
     (lambda s, b, h, q, kv: s + by_q_kv[q.view(1)][0, kv], "score", "number without dimensions"),
+    (lambda s, b, h, q, kv: s + by_q_kv[:, kv][q], "score", "index by tensors alone"),
     (lambda s, b, h, q, kv: s.view(1).add_(kv) + s, "score", "has a view"),
     (lambda s, b, h, q, kv: s + q.to(torch.uint32).to(torch.int64), "score", "have a sign"),
     (lambda b, h, q, kv: q - kv, "mask", "returns a condition, not int"),
