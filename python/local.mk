@@ -9,6 +9,7 @@ PYTHON_EXT_SOURCES += %D%/ext/reports.c
 
 PYTHON_EXT_SOURCES += %D%/ext/admin.c
 PYTHON_EXT_SOURCES += %D%/ext/client.c
+PYTHON_EXT_SOURCES += %D%/ext/connect.c
 PYTHON_EXT_SOURCES += %D%/ext/pool.c
 PYTHON_EXT_SOURCES += %D%/ext/sharing.c
 

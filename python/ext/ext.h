@@ -7,7 +7,8 @@
  *   call.c        arguments by position and keyword (METH_FASTCALL)
  *   numbers.c     integers and lists of integers from Python objects
  *   reports.c     structs to named tuples and dicts
- *   client.c      Client: connect, embedded, sequences
+ *   client.c      Client: life, log, sequences
+ *   connect.c     connect(), embedded()
  *   admin.c       Client: administration
  *   pool.c        Pool
  *   sharing.c     Prefix; Pool: match, start, publish, pin
@@ -173,9 +174,9 @@ struct client {
 };
 extern PyTypeObject *client_type;
 int client_add(PyObject *module);
-/* Functions of the module. */
-PyObject *client_connect(PyObject *module, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names);
-PyObject *client_embedded(PyObject *module, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names);
+
+/** client_log - the library's log function; it is called in the thread that is inside a call, with or without the GIL */
+void client_log(void *client, enum paged_log_level level, const char *text);
 
 /**
  * client_enter - the handle, for a call of the library; NULL with RuntimeError if the client is closed
@@ -198,6 +199,10 @@ PyObject *client_truncate(struct client *client, const struct pool *pool, PyObje
 			  PyObject *keyword_names);
 PyObject *client_erase(struct client *client, const struct pool *pool, PyObject *const *arguments, Py_ssize_t n,
 		       PyObject *keyword_names);
+
+/* connect.c: functions of the module */
+PyObject *client_connect(PyObject *module, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names);
+PyObject *client_embedded(PyObject *module, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names);
 
 /* admin.c: methods of Client */
 extern PyMethodDef admin_methods[];
