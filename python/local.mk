@@ -23,8 +23,11 @@ PYTHON_EXT_SOURCES += %D%/ext/tensor_new.c
 PYTHON_EXT_SOURCES += %D%/ext/threads.c
 
 # batch, attention
+PYTHON_EXT_SOURCES += %D%/ext/append.c
 PYTHON_EXT_SOURCES += %D%/ext/attention.c
 PYTHON_EXT_SOURCES += %D%/ext/batch.c
+PYTHON_EXT_SOURCES += %D%/ext/operands.c
+PYTHON_EXT_SOURCES += %D%/ext/operands.h
 PYTHON_EXT_SOURCES += %D%/ext/rows.c
 
 # mods, block masks

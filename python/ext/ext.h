@@ -20,7 +20,9 @@
  *   threads.c     kernels on the OpenMP threads that the process has
  *   rows.c        rows of a plan or block mask
  *   batch.c       Batch: plan, publish, fork, tables
- *   attention.c   Batch: append, attention, gather, merge
+ *   operands.c    the tensors of a call on a batch
+ *   append.c      Rotary; Batch: append
+ *   attention.c   Batch: attention, gather, merge
  *   arrays.c      arrays and parameters of mods from Python objects
  *   mods.c        Mod
  *   mod_set.c     ModSet
@@ -397,9 +399,13 @@ struct paged_batch *batch_enter(struct batch *batch);
 void batch_leave(struct batch *batch);
 PyObject *batch_result(struct batch *batch, enum paged_status status);
 
-/* attention.c: methods of Batch, and Rotary */
+/* append.c: Rotary, and a method of Batch */
+int append_add(PyObject *module);
+extern const char batch_append_doc[];
+PyObject *batch_append(struct batch *batch, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names);
+
+/* attention.c: methods of Batch, append() included */
 extern PyMethodDef attention_methods[];
-int attention_add(PyObject *module);
 
 /* arrays.c */
 
