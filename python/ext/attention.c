@@ -398,8 +398,9 @@ batch_merge(struct batch *batch, PyObject *const *arguments, Py_ssize_t n, PyObj
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS status = paged_merge(handle, &params);
-	Py_END_ALLOW_THREADS operands_release(&operands);
-	none = batch_result(batch, status);
+	Py_END_ALLOW_THREADS none = batch_result(batch, status);
+	/* After the error's text was read: the frameworks' code may call paged. */
+	operands_release(&operands);
 	if (none == NULL)
 		Py_CLEAR(out);
 	Py_XDECREF(none);

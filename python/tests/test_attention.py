@@ -91,6 +91,25 @@ def test_plan_without_rows(batch: paged.Batch) -> None:
             call()
 
 
+def test_error_of_merge_is_its_own(batch: paged.Batch) -> None:
+    """The end of a tensor runs Python code, whose failing call of paged has a text too."""
+    class Failing(Tensor):
+        def __dlpack__(self, **keywords: Any) -> Any:
+            lent = Tensor(self.shape)
+            lent.on_end = OnEnd()
+            return lent.__dlpack__()
+
+    class OnEnd:
+        def __del__(self) -> None:
+            with pytest.raises(paged.NotFoundError):
+                batch.pool.client.pool("other")
+
+    v_dim = batch.pool.v_dim
+    out, lse = (lambda: Failing((2, 3, v_dim))), (lambda: Failing((2, 3)))
+    with pytest.raises(paged.InvalidError, match="4 heads, not 3"):
+        batch.merge(out(), lse(), Failing((2, 4, v_dim)), lse(), Tensor((2, 3, v_dim)))
+
+
 def test_no_key(batch: paged.Batch) -> None:
     seq, = batch.pool.create(1, 4)
     q, k, v = inputs(2)
