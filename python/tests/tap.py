@@ -18,6 +18,11 @@ def _notes(text: str) -> None:
         print(f"# {line}")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    # An option of the terminal plugin, which pytest reads when it explains a failed assertion.
+    parser.addoption("--verbose", action="count", default=0, dest="verbose")
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     name = report.nodeid.replace("#", " ")
     if report.skipped:

@@ -550,8 +550,12 @@ def test_calls_leak_no_references(np, pool, call):
 
     with pool.batch() as batch:
         repeat(50)
-        gc.collect()
-        before = sys.getallocatedblocks()
-        repeat(500)
-        gc.collect()
-        assert sys.getallocatedblocks() - before < 100
+        grown = []
+        for _ in range(3):
+            gc.collect()
+            before = sys.getallocatedblocks()
+            repeat(500)
+            gc.collect()
+            grown.append(sys.getallocatedblocks() - before)
+        # A leak grows in each round; Python's own caches do not.
+        assert min(grown) < 100
