@@ -212,7 +212,7 @@ mod_evaluate(PyObject *self, PyObject *const *arguments, Py_ssize_t n, PyObject 
 	struct paged_mod_point point = { 0 };
 	enum paged_status status;
 	struct arrays arrays;
-	PyObject *values[6];
+	PyObject *values[6], *none;
 	double value = 0;
 
 	if (!call_parse(&signature, arguments, n, keyword_names, values) || !mod_point(values, &point) ||
@@ -225,10 +225,12 @@ mod_evaluate(PyObject *self, PyObject *const *arguments, Py_ssize_t n, PyObject 
 	Py_BEGIN_ALLOW_THREADS;
 	status = paged_mod_evaluate(mod->handle, arrays.n, arrays.at, &point, &value);
 	Py_END_ALLOW_THREADS;
+	none = pool_result(mod->pool, status);
+	/* After the error's text was read: the frameworks' code may call paged. */
 	arrays_free(&arrays);
-	if (status != PAGED_OK)
-		return pool_result(mod->pool, status);
-	pool_leave(mod->pool);
+	if (none == NULL)
+		return NULL;
+	Py_DECREF(none);
 	return PyFloat_FromDouble(value);
 }
 

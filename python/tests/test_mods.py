@@ -11,6 +11,7 @@ import weakref
 import pytest
 
 import paged
+from tensors import Tensor
 
 N_HEADS, N_KV_HEADS, DIM, PAGE_SIZE = 4, 2, 16, 8
 GEOMETRY = {"name": "mods", "n_layers": 1, "n_kv_heads": N_KV_HEADS, "k_dim": DIM, "dtype": "f32",
@@ -178,6 +179,24 @@ def test_parameters_of_array_types(pool, np):
         assert pool.mod("score", "float(x)", x=value).evaluate(arrays={"x": value}) == 7
     for value in (np.float64(0.5), np.float32(0.5), np.array(0.5, np.float32)):
         assert pool.mod("score", "x", x=value).evaluate(arrays={"x": value}) == 0.5
+
+
+def test_error_of_evaluate_is_its_own(pool):
+    """The end of a tensor runs Python code, whose failing call of paged has a text too."""
+    class Failing(Tensor):
+        def __dlpack__(self, **keywords):
+            lent = Tensor(self.shape, self.dtype)
+            lent.on_end = OnEnd()
+            return lent.__dlpack__()
+
+    class OnEnd:
+        def __del__(self):
+            with pytest.raises(paged.NotFoundError):
+                pool.client.pool("other")
+
+    mod = pool.mod("mask", "doc[kv_idx] == 0", doc=Tensor((3,), "i32", [0] * 3))
+    with pytest.raises(paged.RangeError, match="doc"):
+        mod.evaluate(kv_idx=3, arrays={"doc": Failing((3,), "i32")})
 
 
 def test_evaluate_arguments(pool, np):
