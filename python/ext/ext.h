@@ -114,7 +114,7 @@ bool number_u64(PyObject *object, const char *name, uint64_t *number_p);
 bool number_i64(PyObject *object, const char *name, int64_t *number_p);
 /** number_timeout_ms - seconds as a number, to milliseconds; rounded up */
 bool number_timeout_ms(PyObject *object, const char *name, uint32_t *timeout_ms_p);
-/** number_dtype - "f32" and so on, to enum paged_dtype; ValueError lists the names */
+/** number_dtype - a dtype of pools, "f32" and so on, to enum paged_dtype; ValueError lists the names */
 bool number_dtype(PyObject *object, const char *name, uint32_t *dtype_p);
 /** text_utf8 - a str without zero bytes as UTF-8, borrowed from the object; NULL with TypeError or ValueError */
 const char *text_utf8(PyObject *object, const char *name);

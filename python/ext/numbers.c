@@ -122,8 +122,7 @@ text_utf8(PyObject *object, const char *name)
 bool
 number_dtype(PyObject *object, const char *name, uint32_t *dtype_p)
 {
-	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2,
-						   PAGED_I8,  PAGED_I32, PAGED_U8,   PAGED_I64 };
+	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
 	const char *text = text_utf8(object, name);
 
 	if (text == NULL)
@@ -133,7 +132,7 @@ number_dtype(PyObject *object, const char *name, uint32_t *dtype_p)
 			*dtype_p = dtypes[i];
 			return true;
 		}
-	PyErr_Format(PyExc_ValueError, "%s: %R is none of f32, f16, bf16, e4m3, e5m2, i8, i32, u8, i64", name, object);
+	PyErr_Format(PyExc_ValueError, "%s: %R is none of f32, f16, bf16, e4m3, e5m2, i8", name, object);
 	return false;
 }
 

@@ -172,6 +172,7 @@ BAD_ARGUMENTS = [
     (lambda c, p: paged.embedded({"nme": "a"}), TypeError, "a pool has no parameter 'nme'"),
     (lambda c, p: paged.embedded({5: "a"}), TypeError, "a pool has no parameter 5"),
     (lambda c, p: paged.embedded({**POOL, "dtype": "f64"}), ValueError, "'f64' is none of f32"),
+    (lambda c, p: paged.embedded({**POOL, "dtype": "i64"}), ValueError, "'i64' is none of f32"),
     (lambda c, p: paged.embedded({**POOL, "k_dim": 1000}), paged.LimitError, "the largest is 576"),
     (lambda c, p: paged.embedded([POOL, POOL]), paged.InvalidError, "test"),
     (lambda c, p: paged.embedded(POOL, join_token="x"), TypeError, "unexpected keyword argument 'join_token'"),
