@@ -20,7 +20,7 @@ struct pages {
 PyTypeObject *pages_type;
 
 /* Set at exit, when Python objects can no longer be freed from other threads. */
-static bool pages_exiting;
+static _Atomic bool pages_exiting;
 
 /* -------------------------------------------------- tensors that live on */
 
