@@ -73,8 +73,10 @@ class Conversion:
             return self._pack(blocks, live), None
         full_blocks, full_live, whole = self._map(full)
         if self.kv_len is not None:
-            blocks = torch.cat([blocks, full_blocks], dim=-1)
-            live = torch.cat([live, full_live & ~whole], dim=-1)
+            cut = full_live & ~whole
+            # The others are padding, which is 0 in PyTorch's lists.
+            blocks = torch.cat([blocks, full_blocks.where(cut, 0)], dim=-1)
+            live = torch.cat([live, cut], dim=-1)
         return self._pack(blocks, live), self._pack(full_blocks, whole)
 
     def _map(self, lists: BlockLists) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -322,14 +322,17 @@ def assert_same_masks(theirs, ours):
 
 @pytest.mark.parametrize("mask_mod", [causal, window, by_head, noop_mask])
 @pytest.mark.parametrize("rows", [None, [2, 0], [1, 1, 3]])
-def test_block_masks_are_converted_as_in_pytorch(mask_mod, rows):
+@pytest.mark.parametrize("with_kv_len", [False, True])
+def test_block_masks_are_converted_as_in_pytorch(mask_mod, rows, with_kv_len):
     page_size, length = 16, 64
     pair = both(32, page_size, 4)
     reserve_interleaved(pair, [length] * 4)
     batch_idx = None if rows is None else torch.tensor(rows)
     logical = create_block_mask(mask_mod, 4 if rows is None else len(rows), 2, 48, length, device="cpu",
                                 BLOCK_SIZE=(16, page_size))
-    assert_same_masks(*(attention.convert_logical_block_mask(logical, batch_idx) for attention in pair))
+    # Lengths that cut no block change no list, and not what pads the lists.
+    kv_len = torch.full((logical.shape[0],), length) if with_kv_len else None
+    assert_same_masks(*(attention.convert_logical_block_mask(logical, batch_idx, kv_len) for attention in pair))
 
 
 @settings(database=None, max_examples=60, deadline=None)
