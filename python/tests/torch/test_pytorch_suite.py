@@ -2,7 +2,7 @@
 """PyTorch's own tests of PagedAttention, unchanged, on paged.torch's class.
 
 They are in no package: PAGED_PYTORCH_TESTS names the directory test/inductor of PyTorch's sources, of the version that is
-installed.
+installed.  They need expecttest and psutil; without psutil they skip themselves.
 """
 import os
 import re
@@ -28,6 +28,8 @@ def test_file_of_pytorch(file, tests):
     directory = os.environ.get("PAGED_PYTORCH_TESTS")
     if not directory:
         pytest.skip("set PAGED_PYTORCH_TESTS to the directory test/inductor of PyTorch's sources")
+    for package in "expecttest", "psutil":
+        pytest.importorskip(package, reason=f"PyTorch's tests need {package}")
     command = [sys.executable, "-c", RUN, os.path.join(directory, file), "-k", tests, "-q", "-p", "no:cacheprovider",
                "-p", "no:randomly"]
     done = subprocess.run(command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
