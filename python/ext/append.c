@@ -221,20 +221,8 @@ batch_append(struct batch *batch, PyObject *const *arguments, Py_ssize_t n, PyOb
 	static struct call_signature signature = {
 		.function = "Batch.append", .names = names, .n = 7, .n_positional = 3, .n_required = 2
 	};
-	struct operands operands;
-	struct paged_batch *handle;
-	PyObject *values[7], *result;
 
-	if (!call_parse(&signature, arguments, n, keyword_names, values))
-		return NULL;
-	handle = batch_enter(batch);
-	if (handle == NULL)
-		return NULL;
-	operands.batch = batch;
-	operands.n = 0;
-	result = append_run(&operands, handle, values);
-	operands_release(&operands);
-	return result;
+	return operands_call(batch, &signature, append_run, arguments, n, keyword_names);
 }
 
 /* ------------------------------------------------------------------------ type */

@@ -171,20 +171,8 @@ batch_attention(struct batch *batch, PyObject *const *arguments, Py_ssize_t n, P
 	static struct call_signature signature = {
 		.function = "Batch.attention", .names = names, .n = 12, .n_positional = 3, .n_required = 2
 	};
-	struct operands operands;
-	struct paged_batch *handle;
-	PyObject *values[12], *result;
 
-	if (!call_parse(&signature, arguments, n, keyword_names, values))
-		return NULL;
-	handle = batch_enter(batch);
-	if (handle == NULL)
-		return NULL;
-	operands.batch = batch;
-	operands.n = 0;
-	result = attention_run(&operands, handle, values);
-	operands_release(&operands);
-	return result;
+	return operands_call(batch, &signature, attention_run, arguments, n, keyword_names);
 }
 
 /* ---------------------------------------------------------------------- gather */
@@ -291,20 +279,8 @@ batch_gather(struct batch *batch, PyObject *const *arguments, Py_ssize_t n, PyOb
 	static struct call_signature signature = {
 		.function = "Batch.gather", .names = names, .n = 7, .n_positional = 3, .n_required = 2
 	};
-	struct operands operands;
-	struct paged_batch *handle;
-	PyObject *values[7], *result;
 
-	if (!call_parse(&signature, arguments, n, keyword_names, values))
-		return NULL;
-	handle = batch_enter(batch);
-	if (handle == NULL)
-		return NULL;
-	operands.batch = batch;
-	operands.n = 0;
-	result = gather_run(&operands, handle, values);
-	operands_release(&operands);
-	return result;
+	return operands_call(batch, &signature, gather_run, arguments, n, keyword_names);
 }
 
 /* ----------------------------------------------------------------------- merge */
@@ -372,39 +348,34 @@ merge_fill(struct operands *operands, PyObject **values, PyObject **out_p, struc
 }
 
 static PyObject *
+merge_run(struct operands *operands, struct paged_batch *handle, PyObject **values)
+{
+	struct paged_merge_params params = { .struct_size = sizeof(params) };
+	PyObject *out = NULL, *none;
+	enum paged_status status;
+
+	if (!merge_fill(operands, values, &out, &params)) {
+		batch_leave(operands->batch);
+		Py_XDECREF(out);
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS status = paged_merge(handle, &params);
+	Py_END_ALLOW_THREADS none = batch_result(operands->batch, status);
+	if (none == NULL)
+		Py_CLEAR(out);
+	Py_XDECREF(none);
+	return out;
+}
+
+static PyObject *
 batch_merge(struct batch *batch, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
 {
 	static const char *const names[] = { "a", "a_lse", "b", "b_lse", "out", "lse" };
 	static struct call_signature signature = {
 		.function = "Batch.merge", .names = names, .n = 6, .n_positional = 5, .n_required = 4
 	};
-	struct paged_merge_params params = { .struct_size = sizeof(params) };
-	struct operands operands;
-	struct paged_batch *handle;
-	PyObject *values[6], *out = NULL, *none;
-	enum paged_status status;
 
-	if (!call_parse(&signature, arguments, n, keyword_names, values))
-		return NULL;
-	handle = batch_enter(batch);
-	if (handle == NULL)
-		return NULL;
-	operands.batch = batch;
-	operands.n = 0;
-	if (!merge_fill(&operands, values, &out, &params)) {
-		batch_leave(batch);
-		operands_release(&operands);
-		Py_XDECREF(out);
-		return NULL;
-	}
-	Py_BEGIN_ALLOW_THREADS status = paged_merge(handle, &params);
-	Py_END_ALLOW_THREADS none = batch_result(batch, status);
-	/* After the error's text was read: the frameworks' code may call paged. */
-	operands_release(&operands);
-	if (none == NULL)
-		Py_CLEAR(out);
-	Py_XDECREF(none);
-	return out;
+	return operands_call(batch, &signature, merge_run, arguments, n, keyword_names);
 }
 
 /* --------------------------------------------------------------------- methods */

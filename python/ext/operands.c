@@ -1,15 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "python/ext/operands.h"
 
+#include <assert.h>
 #include <unistd.h>
 
 #include "python/ext/dlpack.h"
 
-void
+static void
 operands_release(struct operands *operands)
 {
 	while (operands->n > 0)
 		tensor_release(&operands->tensors[--operands->n]);
+}
+
+PyObject *
+operands_call(struct batch *batch, struct call_signature *signature, operands_run_fn run, PyObject *const *arguments,
+	      Py_ssize_t n, PyObject *keyword_names)
+{
+	PyObject *values[OPERANDS_ARGUMENTS_MAX], *result;
+	struct paged_batch *handle;
+	struct operands operands;
+
+	assert(signature->n <= OPERANDS_ARGUMENTS_MAX);
+	if (!call_parse(signature, arguments, n, keyword_names, values))
+		return NULL;
+	handle = batch_enter(batch);
+	if (handle == NULL)
+		return NULL;
+	operands.batch = batch;
+	operands.n = 0;
+	result = run(&operands, handle, values);
+	/* After run() has read the text of an error: the end of a tensor may run code that calls paged. */
+	operands_release(&operands);
+	return result;
 }
 
 struct tensor *

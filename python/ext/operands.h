@@ -7,7 +7,8 @@
 
 #include "python/ext/ext.h"
 
-enum { OPERANDS_MAX = 12 };
+/* Most tensors of a call, and most arguments. */
+enum { OPERANDS_MAX = 12, OPERANDS_ARGUMENTS_MAX = 12 };
 
 /**
  * The tensors of a call on a batch that has been entered.  Reading a tensor may run Python code, so the batch is
@@ -26,7 +27,13 @@ struct operand_indexes {
 	bool copied;
 };
 
-void operands_release(struct operands *operands);
+/** The work of a call from its arguments to its result; leaves the batch in all cases. */
+typedef PyObject *(*operands_run_fn)(struct operands *operands, struct paged_batch *handle, PyObject **values);
+
+/** operands_call - parse the arguments of a method, enter the batch, run(), and release the tensors */
+PyObject *operands_call(struct batch *batch, struct call_signature *signature, operands_run_fn run,
+			PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names);
+
 struct tensor *operands_add(struct operands *operands, PyObject *object, const char *name, bool out);
 bool operands_check_stream(const struct operands *operands);
 uint64_t operand_tokens(const struct tensor *tensor);
