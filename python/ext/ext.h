@@ -30,12 +30,12 @@
  *   block_mask_view.c  its numbers and pictures
  *   block_arrays.c  block masks from and to PyTorch's arrays
  *
- * The extension uses CPython's limited API 3.11, so one binary serves 3.11 and all later versions.  It keeps its state in
- * static variables, refuses to be imported into a subinterpreter, and can be loaded once in a process.
+ * The extension uses CPython's limited API 3.11, so one binary serves 3.11 and all later versions.  It keeps its state
+ * in static variables, refuses to be imported into a subinterpreter, and can be loaded once in a process.
  *
- * Lifetime.  A Batch holds a reference to its Pool, a Pool to its Client.  Closing an outer object closes the inner ones
- * in the library, so an inner handle may be used only while all outer objects are open: client_enter(), pool_enter() and
- * batch_enter() check that.
+ * Lifetime.  A Batch holds a reference to its Pool, a Pool to its Client.  Closing an outer object closes the inner
+ * ones in the library, so an inner handle may be used only while all outer objects are open: client_enter(),
+ * pool_enter() and batch_enter() check that.
  *
  * Threads.  A call that may wait or compute releases the GIL between *_enter() and *_leave().  Meanwhile no thread can
  * close the object, and no other thread can use the same batch: both raise RuntimeError.  All fields are read and
@@ -69,7 +69,7 @@ PyObject *error_format(enum paged_status status, const char *format, ...);
 
 /** The parameters of a function.  A static variable; `interned` is zero at first. */
 struct call_signature {
-	const char *function;    /* "Batch.append" */
+	const char *function;     /* "Batch.append" */
 	const char *const *names; /* [n] */
 	uint8_t n;
 	uint8_t n_positional; /* may be given by position: the first ones */
@@ -90,13 +90,13 @@ bool call_parse(struct call_signature *signature, PyObject *const *arguments, Py
 void call_join_methods(PyMethodDef *to, const PyMethodDef *first, const PyMethodDef *second);
 
 /** A method with METH_FASTCALL | METH_KEYWORDS. */
-#define CALL_METHOD(name, function, doc) \
-	{ \
+#define CALL_METHOD(name, function, doc)                                                        \
+	{                                                                                       \
 		name, (PyCFunction)(void (*)(void))function, METH_FASTCALL | METH_KEYWORDS, doc \
 	}
 /** A method without arguments. */
-#define CALL_METHOD_NOARGS(name, function, doc) \
-	{ \
+#define CALL_METHOD_NOARGS(name, function, doc)                               \
+	{                                                                     \
 		name, (PyCFunction)(void (*)(void))function, METH_NOARGS, doc \
 	}
 
@@ -164,27 +164,27 @@ PyObject *report_node(const struct paged_node_entry *entry);
 /* client.c */
 
 struct client {
-	PyObject_HEAD
-	struct paged_client *handle; /* NULL: closed */
-	uint32_t n_inside;           /* calls that have released the GIL */
-	uint32_t n_tensors;          /* over pages of the client's pools */
+	PyObject_HEAD struct paged_client *handle; /* NULL: closed */
+	uint32_t n_inside;                         /* calls that have released the GIL */
+	uint32_t n_tensors;                        /* over pages of the client's pools */
 	uint32_t n_threads;
 	bool openmp;
-	PyObject *log;               /* callable, or NULL */
-	pid_t pid;                   /* of the process that opened the client */
+	PyObject *log; /* callable, or NULL */
+	pid_t pid;     /* of the process that opened the client */
 	PyObject *weak_references;
 };
 extern PyTypeObject *client_type;
 int client_add(PyObject *module);
 
-/** client_log - the library's log function; it is called in the thread that is inside a call, with or without the GIL */
+/** client_log - the library's log function; it is called in the thread that is inside a call, with or without the GIL
+ */
 void client_log(void *client, enum paged_log_level level, const char *text);
 
 /**
  * client_enter - the handle, for a call of the library; NULL with RuntimeError if the client is closed
  *
- * Also for a call that keeps the GIL: the library may call the log function, which runs Python code.  In the log function
- * it raises RuntimeError.
+ * Also for a call that keeps the GIL: the library may call the log function, which runs Python code.  In the log
+ * function it raises RuntimeError.
  */
 struct paged_client *client_enter(struct client *client);
 void client_leave(struct client *client);
@@ -212,11 +212,10 @@ extern PyMethodDef admin_methods[];
 /* pool.c */
 
 struct pool {
-	PyObject_HEAD
-	struct client *client;
+	PyObject_HEAD struct client *client;
 	struct paged_pool *handle; /* NULL: closed */
 	uint32_t n_inside;
-	uint32_t n_tensors; /* over its pages */
+	uint32_t n_tensors;          /* over its pages */
 	struct paged_pool_info info; /* its texts are copies, and valid after the close */
 	char *texts;
 	PyObject *weak_references;
@@ -249,12 +248,11 @@ int pool_wait(struct pool *pool, pool_wait_fn wait, void *argument, uint32_t tim
 /* sharing.c: Prefix, and methods of Pool */
 
 struct prefix {
-	PyObject_HEAD
-	struct paged_prefix prefix; /* points into memory that the object owns */
+	PyObject_HEAD struct paged_prefix prefix; /* points into memory that the object owns */
 	uint32_t *tokens;
 	uint8_t salt[PAGED_DIGEST_SIZE];
 	struct paged_extra *extras;
-	PyObject *keys; /* bytes, or NULL */
+	PyObject *keys;     /* bytes, or NULL */
 	uint32_t page_size; /* of the keys */
 };
 extern PyTypeObject *prefix_type;
@@ -289,18 +287,18 @@ bool device_of_pool(const struct pool *pool, int32_t *device_type_p, int32_t *de
 /** A tensor of the caller, valid until tensor_release(). */
 struct tensor {
 	void *data;
-	uint32_t dtype;       /* enum paged_dtype; PAGED_DTYPE_NONE: a type that the library does not know */
-	uint8_t type_code;    /* DLPack: 0 int, 1 unsigned int, 2 float, ... */
+	uint32_t dtype;    /* enum paged_dtype; PAGED_DTYPE_NONE: a type that the library does not know */
+	uint8_t type_code; /* DLPack: 0 int, 1 unsigned int, 2 float, ... */
 	uint8_t type_bits;
-	bool boolean;         /* dtype is U8, and the elements are conditions */
-	int32_t device_type;  /* DLPack: 1 host, 2 CUDA, 3 pinned host memory */
+	bool boolean;        /* dtype is U8, and the elements are conditions */
+	int32_t device_type; /* DLPack: 1 host, 2 CUDA, 3 pinned host memory */
 	int32_t device_id;
 	int32_t n_dims;
 	int64_t shape[8];
-	int64_t strides[8];   /* elements */
+	int64_t strides[8]; /* elements */
 	bool read_only;
-	PyObject *owner;      /* capsule of the memory; NULL: the object keeps it alive during the call */
-	PyObject *object;     /* borrowed */
+	PyObject *owner;  /* capsule of the memory; NULL: the object keeps it alive during the call */
+	PyObject *object; /* borrowed */
 };
 
 /**
@@ -375,19 +373,18 @@ void rows_free(struct rows *rows);
 /* batch.c */
 
 struct batch {
-	PyObject_HEAD
-	struct pool *pool;
+	PyObject_HEAD struct pool *pool;
 	struct paged_batch *handle; /* NULL: closed */
 	bool busy;                  /* a call has released the GIL */
 	bool follows;               /* the plan's stream is the one that the framework worked on */
 	int32_t device_id;          /* of a pool in GPU memory */
 	uint32_t max_rows;
 	bool planned;
-	uint32_t n_rows;            /* of the plan */
-	uint32_t n_rows_tried;      /* of the last plan, also if it failed */
-	uint64_t total_q;           /* of the plan */
-	uint64_t total_kv;          /* of the plan */
-	void *stream;               /* of the plan */
+	uint32_t n_rows;       /* of the plan */
+	uint32_t n_rows_tried; /* of the last plan, also if it failed */
+	uint64_t total_q;      /* of the plan */
+	uint64_t total_kv;     /* of the plan */
+	void *stream;          /* of the plan */
 	PyObject *weak_references;
 };
 extern PyTypeObject *batch_type;
@@ -411,7 +408,7 @@ extern PyMethodDef attention_methods[];
 
 /** Arrays and parameters of mods, and references to all that the library borrows. */
 struct arrays {
-	struct paged_array *at; /* [n] */
+	struct paged_array *at;       /* [n] */
 	struct array_source *sources; /* [n] */
 	size_t n;
 };
@@ -438,8 +435,7 @@ void arrays_free(struct arrays *arrays);
 /* mods.c: Mod, and a method of Pool */
 
 struct mod {
-	PyObject_HEAD
-	struct pool *pool;
+	PyObject_HEAD struct pool *pool;
 	struct paged_mod *handle;
 	uint32_t kind; /* enum paged_mod_kind */
 };
@@ -450,7 +446,8 @@ PyObject *mod_parse(struct pool *pool, PyObject *const *arguments, Py_ssize_t n,
 /**
  * pool_enter_to_destroy - pool_enter() in a dealloc, without an exception
  *
- * @return false: the pool is closed, or the library is calling the log function; the pool frees the object when it closes
+ * @return false: the pool is closed, or the library is calling the log function; the pool frees the object when it
+ * closes
  */
 bool pool_enter_to_destroy(struct pool *pool);
 
@@ -466,13 +463,12 @@ struct mod *mod_from_argument(struct pool *pool, enum paged_mod_kind kind, PyObj
 /* mod_set.c: ModSet, and a method of Batch */
 
 struct mod_set {
-	PyObject_HEAD
-	struct batch *batch;
+	PyObject_HEAD struct batch *batch;
 	struct paged_mod_set *handle;
-	struct mod *mask, *score;   /* NULL: none */
-	struct block_mask *blocks;  /* of the binding; NULL: none */
-	struct arrays arrays;       /* of the binding */
-	struct mod_set *next;       /* to be freed when its batch is not busy */
+	struct mod *mask, *score;  /* NULL: none */
+	struct block_mask *blocks; /* of the binding; NULL: none */
+	struct arrays arrays;      /* of the binding */
+	struct mod_set *next;      /* to be freed when its batch is not busy */
 };
 extern PyTypeObject *mod_set_type;
 int mod_set_add(PyObject *module);
@@ -481,8 +477,7 @@ PyObject *mod_set_open(struct batch *batch, PyObject *const *arguments, Py_ssize
 /* block_mask.c: BlockMask; methods of Pool */
 
 struct block_mask {
-	PyObject_HEAD
-	struct pool *pool;
+	PyObject_HEAD struct pool *pool;
 	struct paged_block_mask *handle;
 };
 extern PyTypeObject *block_mask_type;

@@ -198,8 +198,8 @@ prefix_from(const struct pool *pool, PyObject *object, const char *name)
 		return NULL;
 	}
 	if (prefix->keys != NULL && prefix->page_size != pool->info.page_size) {
-		error_format(PAGED_ERR_INVALID, "%s has keys of pages of %u tokens; the page size of pool %s is %u", name,
-			     prefix->page_size, pool->info.name, pool->info.page_size);
+		error_format(PAGED_ERR_INVALID, "%s has keys of pages of %u tokens; the page size of pool %s is %u",
+			     name, prefix->page_size, pool->info.name, pool->info.page_size);
 		return NULL;
 	}
 	return prefix;

@@ -31,8 +31,7 @@ tensor_refuse(const char *name)
 {
 	PyObject *type, *value, *trace, *text, *lines = NULL;
 
-	if (PyErr_Occurred() &&
-	    (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError)))
+	if (PyErr_Occurred() && (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError)))
 		return false;
 	PyErr_Fetch(&type, &value, &trace);
 	text = value != NULL ? PyObject_Str(value) : NULL;
