@@ -19,7 +19,9 @@
  *   device.c      the GPU of a pool, as DLPack and CUDA number it
  *   threads.c     kernels on the OpenMP threads that the process has
  *   rows.c        rows of a plan or block mask
- *   batch.c       Batch: plan, publish, fork, tables
+ *   batch.c       Batch: life, marks, publish, fork
+ *   batch_plan.c  Batch: plan
+ *   batch_tables.c  Batch: page tables for other kernels
  *   operands.c    the tensors of a call on a batch
  *   append.c      Rotary; Batch: append
  *   attention.c   Batch: attention, gather, merge
@@ -395,6 +397,13 @@ PyObject *batch_open(struct pool *pool, PyObject *const *arguments, Py_ssize_t n
 struct paged_batch *batch_enter(struct batch *batch);
 void batch_leave(struct batch *batch);
 PyObject *batch_result(struct batch *batch, enum paged_status status);
+
+/* batch_plan.c, batch_tables.c: methods of Batch */
+extern const char batch_plan_doc[], batch_pages_missing_doc[], batch_tables_csr_doc[], batch_tables_padded_doc[];
+PyObject *batch_plan(struct batch *batch, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names);
+PyObject *batch_pages_missing(struct batch *batch, PyObject *nothing);
+PyObject *batch_tables_csr(struct batch *batch, PyObject *nothing);
+PyObject *batch_tables_padded(struct batch *batch, PyObject *object);
 
 /* append.c: Rotary, and a method of Batch */
 int append_add(PyObject *module);
