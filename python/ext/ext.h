@@ -11,7 +11,8 @@
  *   connect.c     connect(), embedded()
  *   admin.c       Client: administration
  *   pool.c        Pool
- *   sharing.c     Prefix; Pool: match, start, publish, pin
+ *   prefix.c      Prefix
+ *   sharing.c     Pool: match, start, publish, pin
  *   pages.c       Pages: K and V of a pool as DLPack tensors
  *   dlpack.c      DLPack: element types, the C functions of a tensor type
  *   tensor.c      tensors from Python objects
@@ -247,7 +248,7 @@ PyObject *pool_result(struct pool *pool, enum paged_status status);
 typedef enum paged_status (*pool_wait_fn)(void *argument, uint32_t timeout_ms);
 int pool_wait(struct pool *pool, pool_wait_fn wait, void *argument, uint32_t timeout_ms);
 
-/* sharing.c: Prefix, and methods of Pool */
+/* prefix.c */
 
 struct prefix {
 	PyObject_HEAD struct paged_prefix prefix; /* points into memory that the object owns */
@@ -258,8 +259,17 @@ struct prefix {
 	uint32_t page_size; /* of the keys */
 };
 extern PyTypeObject *prefix_type;
+int prefix_add(PyObject *module);
+
+/**
+ * prefix_from - a prefix for this pool, borrowed; NULL with TypeError or InvalidError
+ *
+ * Refuses keys of another page size, because the library reads a key for each page of the pool.
+ */
+struct prefix *prefix_from(const struct pool *pool, PyObject *object, const char *name);
+
+/* sharing.c: methods of Pool */
 extern PyMethodDef sharing_methods[];
-int sharing_add(PyObject *module);
 
 /** Items of a publish. */
 struct publishes {

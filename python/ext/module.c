@@ -161,7 +161,7 @@ module_execute(PyObject *module)
 {
 	static int (*const parts[])(PyObject *) = {
 		module_add_constants, errors_add, reports_add, client_add, pool_add,
-		sharing_add,          pages_add,  batch_add,   append_add, mods_add,
+		prefix_add,           pages_add,  batch_add,   append_add, mods_add,
 		block_mask_add,
 	};
 	static bool loaded;
