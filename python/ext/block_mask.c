@@ -374,11 +374,12 @@ block_mask_add(PyObject *module)
 	};
 	static PyMethodDef methods[12];
 	static PyType_Slot slots[] = {
-		{ Py_tp_doc, "For each query block, the KV blocks that a mask mod shows wholly (full) and in part\n"
-			     "(partial), made by Pool.block_mask() or Pool.block_mask_from_arrays().\n"
+		{ Py_tp_doc, "The KV blocks that each query block attends to.\n"
 			     "\n"
-			     "Attention visits no other blocks.  A BlockMask is immutable; any thread may use\n"
-			     "it.  It is usable until its pool is closed." },
+			     "A block is full if the mask mod is true for all its elements, and partial if it is\n"
+			     "true for some; attention visits no other blocks.  Pool.block_mask() and\n"
+			     "Pool.block_mask_from_arrays() make masks.  A BlockMask is immutable; any thread may\n"
+			     "use it until its pool is closed." },
 		{ Py_tp_dealloc, block_mask_dealloc },
 		{ Py_tp_traverse, block_mask_traverse },
 		{ Py_tp_repr, block_mask_repr },

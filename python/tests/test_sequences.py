@@ -103,7 +103,7 @@ def test_long_page_table(client):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_random_requests_beside_a_model(client, pool, seed):
+def test_random_requests_against_a_model(client, pool, seed):
     """Capacities, counts and page tables after each of 300 random requests."""
     rng = random.Random(seed)
     capacity: dict[int, int] = {}

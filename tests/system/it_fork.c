@@ -338,7 +338,7 @@ start_and_fork(struct worker_fixture *worker, const struct prompt *prompt, paged
 }
 
 /*
- * The daemon kills itself in one update after another of these requests.  Their callers are told so, and a
+ * The daemon kills itself in each update of these requests in turn.  Their callers get PAGED_ERR_GONE, and so does a
  * process that reads what they share.
  */
 IT_TEST(daemon_is_killed_inside_a_start_or_fork)
