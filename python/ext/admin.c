@@ -94,13 +94,9 @@ client_sessions(struct client *client, PyObject *Py_UNUSED(ignored))
 static const char *
 admin_pool_name(const char *function, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
 {
-	static const char *const names[] = { "pool" };
-	struct call_signature signature = { function, names, 1, 1, 1, { NULL } };
-	PyObject *values[1];
-	bool ok = call_parse(&signature, arguments, n, keyword_names, values);
+	PyObject *pool = call_parse_one(function, "pool", arguments, n, keyword_names);
 
-	Py_XDECREF(signature.interned[0]);
-	return ok ? text_utf8(values[0], "pool") : NULL;
+	return pool != NULL ? text_utf8(pool, "pool") : NULL;
 }
 
 static PyObject *

@@ -463,7 +463,7 @@ batch_add(PyObject *module)
 		.slots = slots,
 	};
 
-	call_join_methods(methods, batch_own_methods, attention_methods);
+	call_join_methods(methods, (const PyMethodDef *[]){ batch_own_methods, attention_methods, NULL });
 	batch_type = (PyTypeObject *)PyType_FromSpec(&spec);
 	if (batch_type == NULL)
 		return -1;

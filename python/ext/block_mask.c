@@ -393,7 +393,7 @@ block_mask_add(PyObject *module)
 					     Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
 				    .slots = slots };
 
-	call_join_methods(methods, own_methods, block_mask_view_methods);
+	call_join_methods(methods, (const PyMethodDef *[]){ own_methods, block_mask_view_methods, NULL });
 	block_mask_type = (PyTypeObject *)PyType_FromSpec(&spec);
 	if (block_mask_type == NULL)
 		return -1;

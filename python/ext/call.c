@@ -77,12 +77,23 @@ call_parse(struct call_signature *signature, PyObject *const *arguments, Py_ssiz
 	return true;
 }
 
-void
-call_join_methods(PyMethodDef *to, const PyMethodDef *first, const PyMethodDef *second)
+PyObject *
+call_parse_one(const char *function, const char *name, PyObject *const *arguments, Py_ssize_t n_arguments,
+	       PyObject *keyword_names)
 {
-	while (first->ml_name != NULL)
-		*to++ = *first++;
-	while (second->ml_name != NULL)
-		*to++ = *second++;
+	struct call_signature signature = { function, &name, 1, 1, 1, { NULL } };
+	PyObject *value = NULL;
+	bool ok = call_parse(&signature, arguments, n_arguments, keyword_names, &value);
+
+	Py_XDECREF(signature.interned[0]);
+	return ok ? value : NULL;
+}
+
+void
+call_join_methods(PyMethodDef *to, const PyMethodDef *const *lists)
+{
+	for (; *lists != NULL; lists++)
+		for (const PyMethodDef *method = *lists; method->ml_name != NULL; method++)
+			*to++ = *method;
 	*to = (PyMethodDef){ NULL, NULL, 0, NULL };
 }

@@ -490,7 +490,7 @@ client_add(PyObject *module)
 					    Py_TPFLAGS_DISALLOW_INSTANTIATION,
 				    slots };
 
-	call_join_methods(methods, client_methods, admin_methods);
+	call_join_methods(methods, (const PyMethodDef *[]){ client_methods, admin_methods, NULL });
 	client_type = (PyTypeObject *)PyType_FromSpec(&spec);
 	if (client_type == NULL)
 		return -1;

@@ -89,8 +89,12 @@ struct call_signature {
 bool call_parse(struct call_signature *signature, PyObject *const *arguments, Py_ssize_t n_arguments,
 		PyObject *keyword_names, PyObject **values);
 
-/** call_join_methods - the methods of two lists that end with an empty one; to: room for all */
-void call_join_methods(PyMethodDef *to, const PyMethodDef *first, const PyMethodDef *second);
+/** call_parse_one - the argument of a function with one parameter, borrowed; NULL with TypeError */
+PyObject *call_parse_one(const char *function, const char *name, PyObject *const *arguments, Py_ssize_t n_arguments,
+			 PyObject *keyword_names);
+
+/** call_join_methods - the methods of lists that end with an empty one; lists end with NULL; to: room for all */
+void call_join_methods(PyMethodDef *to, const PyMethodDef *const *lists);
 
 /** A method with METH_FASTCALL | METH_KEYWORDS. */
 #define CALL_METHOD(name, function, doc)                                                        \

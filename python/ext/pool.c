@@ -406,13 +406,9 @@ static bool
 pool_seq_parse(const char *function, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names,
 	       paged_seq_id *seq_p)
 {
-	static const char *const names[] = { "seq" };
-	struct call_signature signature = { function, names, 1, 1, 1, { NULL } };
-	PyObject *values[1];
-	bool ok = call_parse(&signature, arguments, n, keyword_names, values) && number_u64(values[0], "seq", seq_p);
+	PyObject *seq = call_parse_one(function, "seq", arguments, n, keyword_names);
 
-	Py_XDECREF(signature.interned[0]);
-	return ok;
+	return seq != NULL && number_u64(seq, "seq", seq_p);
 }
 
 static PyObject *
@@ -699,7 +695,7 @@ pool_add(PyObject *module)
 					    Py_TPFLAGS_DISALLOW_INSTANTIATION,
 				    slots };
 
-	call_join_methods(methods, pool_methods, sharing_methods);
+	call_join_methods(methods, (const PyMethodDef *[]){ pool_methods, sharing_methods, NULL });
 	pool_type = (PyTypeObject *)PyType_FromSpec(&spec);
 	if (pool_type == NULL)
 		return -1;
