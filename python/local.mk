@@ -11,6 +11,7 @@ PYTHON_EXT_SOURCES += %D%/ext/admin.c
 PYTHON_EXT_SOURCES += %D%/ext/client.c
 PYTHON_EXT_SOURCES += %D%/ext/connect.c
 PYTHON_EXT_SOURCES += %D%/ext/pool.c
+PYTHON_EXT_SOURCES += %D%/ext/sequences.c
 PYTHON_EXT_SOURCES += %D%/ext/prefix.c
 PYTHON_EXT_SOURCES += %D%/ext/sharing.c
 

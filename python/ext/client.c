@@ -212,142 +212,6 @@ client_pool(struct client *client, PyObject *const *arguments, Py_ssize_t n, PyO
 	return name != NULL ? pool_open(client, name) : NULL;
 }
 
-/* ---------------------------------------------------------------- sequences */
-
-/* The library refuses sequences of other pools only in calls that take a pool. */
-static bool
-seqs_parse(PyObject *object, const struct pool *pool, struct numbers_u64 *seqs)
-{
-	if (!numbers_u64(object, "seqs", seqs))
-		return false;
-	for (size_t i = 0; pool != NULL && i < seqs->n; i++)
-		if (PAGED_SEQ_POOL(seqs->at[i]) != pool->info.number) {
-			error_format(PAGED_ERR_INVALID, "sequence %u.%u belongs to pool number %u, not to pool %s",
-				     PAGED_SEQ_SLOT(seqs->at[i]), PAGED_SEQ_GENERATION(seqs->at[i]),
-				     PAGED_SEQ_POOL(seqs->at[i]), pool->info.name);
-			numbers_u64_free(seqs);
-			return false;
-		}
-	return true;
-}
-
-/* [n] items with their numbers; freed by PyMem_Free(). */
-static struct paged_seq_item *
-seq_items_parse(const struct numbers_u64 *seqs, PyObject *n_tokens, PyObject *n_ahead)
-{
-	struct numbers_u32 tokens, ahead = { .at = NULL };
-	struct paged_seq_item *items;
-
-	if (!numbers_u32_n(n_tokens, "n_tokens", seqs->n, &tokens))
-		return NULL;
-	if (call_is_given(n_ahead) && !numbers_u32_n(n_ahead, "n_ahead", seqs->n, &ahead)) {
-		numbers_u32_free(&tokens);
-		return NULL;
-	}
-	items = PyMem_Calloc(seqs->n + 1, sizeof(*items));
-	if (items == NULL)
-		PyErr_NoMemory();
-	for (size_t i = 0; items != NULL && i < seqs->n; i++)
-		items[i] = (struct paged_seq_item){ .seq = seqs->at[i],
-						    .n_tokens = tokens.at[i],
-						    .n_ahead = ahead.at != NULL ? ahead.at[i] : 0 };
-	numbers_u32_free(&tokens);
-	if (ahead.at != NULL)
-		numbers_u32_free(&ahead);
-	return items;
-}
-
-typedef enum paged_status (*seq_items_fn)(struct paged_client *, size_t, const struct paged_seq_item *);
-
-static PyObject *
-client_change(struct client *client, const struct pool *pool, PyObject *const *values, PyObject *n_ahead,
-	      seq_items_fn change)
-{
-	struct paged_seq_item *items;
-	struct paged_client *handle;
-	struct numbers_u64 seqs;
-	enum paged_status status;
-	PyObject *result = NULL;
-
-	if (!seqs_parse(values[0], pool, &seqs))
-		return NULL;
-	items = seq_items_parse(&seqs, values[1], n_ahead);
-	handle = items != NULL ? client_enter(client) : NULL;
-	if (handle != NULL) {
-		Py_BEGIN_ALLOW_THREADS status = change(handle, seqs.n, items);
-		Py_END_ALLOW_THREADS result = client_result(client, status);
-	}
-	PyMem_Free(items);
-	numbers_u64_free(&seqs);
-	return result;
-}
-
-PyObject *
-client_reserve(struct client *client, const struct pool *pool, PyObject *const *arguments, Py_ssize_t n,
-	       PyObject *keyword_names)
-{
-	static const char *const names[] = { "seqs", "n_tokens", "n_ahead" };
-	static struct call_signature signature = { "reserve", names, 3, 3, 2, { NULL } };
-	PyObject *values[3];
-
-	if (!call_parse(&signature, arguments, n, keyword_names, values))
-		return NULL;
-	return client_change(client, pool, values, values[2], paged_seq_reserve);
-}
-
-PyObject *
-client_truncate(struct client *client, const struct pool *pool, PyObject *const *arguments, Py_ssize_t n,
-		PyObject *keyword_names)
-{
-	static const char *const names[] = { "seqs", "n_tokens" };
-	static struct call_signature signature = { "truncate", names, 2, 2, 2, { NULL } };
-	PyObject *values[2];
-
-	if (!call_parse(&signature, arguments, n, keyword_names, values))
-		return NULL;
-	return client_change(client, pool, values, NULL, paged_seq_truncate);
-}
-
-PyObject *
-client_erase(struct client *client, const struct pool *pool, PyObject *const *arguments, Py_ssize_t n,
-	     PyObject *keyword_names)
-{
-	static const char *const names[] = { "seqs" };
-	static struct call_signature signature = { "erase", names, 1, 1, 1, { NULL } };
-	PyObject *values[1], *result = NULL;
-	struct paged_client *handle;
-	struct numbers_u64 seqs;
-	enum paged_status status;
-
-	if (!call_parse(&signature, arguments, n, keyword_names, values) || !seqs_parse(values[0], pool, &seqs))
-		return NULL;
-	handle = client_enter(client);
-	if (handle != NULL) {
-		Py_BEGIN_ALLOW_THREADS status = paged_seq_erase(handle, seqs.n, seqs.at);
-		Py_END_ALLOW_THREADS result = client_result(client, status);
-	}
-	numbers_u64_free(&seqs);
-	return result;
-}
-
-static PyObject *
-client_reserve_any(struct client *client, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
-{
-	return client_reserve(client, NULL, arguments, n, keyword_names);
-}
-
-static PyObject *
-client_truncate_any(struct client *client, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
-{
-	return client_truncate(client, NULL, arguments, n, keyword_names);
-}
-
-static PyObject *
-client_erase_any(struct client *client, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
-{
-	return client_erase(client, NULL, arguments, n, keyword_names);
-}
-
 /* --------------------------------------------------------------- attributes */
 
 static PyObject *
@@ -425,23 +289,6 @@ PyDoc_STRVAR(pool_doc, "pool($self, /, name)\n--\n\n"
 		       "Map a pool's pages and page tables into this process and return a Pool.\n\n"
 		       "Raises NotFoundError (the message lists the pools), PermissionDeniedError if the\n"
 		       "pool's allow-list refuses this user, BackendError if mapping failed.");
-PyDoc_STRVAR(reserve_doc, "reserve($self, /, seqs, n_tokens, n_ahead=0)\n--\n\n"
-			  "Raise the capacity of each sequence to at least n_tokens tokens.\n\n"
-			  "seqs: sequences of any pools of the client, at most 4096.  n_tokens and n_ahead:\n"
-			  "one number for all, or one for each.  n_tokens is absolute and capacity never\n"
-			  "shrinks, so that a call may be repeated.  n_ahead asks for tokens beyond n_tokens\n"
-			  "as far as the pool has spare pages.  One request, all or nothing.\n\n"
-			  "Raises FullError if too few pages are free, LimitError if n_tokens exceeds the\n"
-			  "pool's max_length, StaleError, PermissionDeniedError.");
-PyDoc_STRVAR(truncate_doc, "truncate($self, /, seqs, n_tokens)\n--\n\n"
-			   "Keep n_tokens tokens of each sequence and free the whole pages past them.\n\n"
-			   "The sequences stay alive, also with n_tokens 0.  By truncating, the caller\n"
-			   "promises that no work of its session on the affected pages is running.\n\n"
-			   "Raises CapacityError if n_tokens exceeds a sequence's capacity, StaleError,\n"
-			   "PermissionDeniedError.");
-PyDoc_STRVAR(erase_doc, "erase($self, /, seqs)\n--\n\n"
-			"End the sequences and free their pages; their ids are stale from now on.\n\n"
-			"Raises StaleError, PermissionDeniedError.");
 
 static const PyMethodDef client_methods[] = {
 	CALL_METHOD_NOARGS("close", client_close, close_doc),
@@ -451,9 +298,6 @@ static const PyMethodDef client_methods[] = {
 	CALL_METHOD_NOARGS("dispatch", client_dispatch, dispatch_doc),
 	CALL_METHOD_NOARGS("ping", client_ping, ping_doc),
 	CALL_METHOD("pool", client_pool, pool_doc),
-	CALL_METHOD("reserve", client_reserve_any, reserve_doc),
-	CALL_METHOD("truncate", client_truncate_any, truncate_doc),
-	CALL_METHOD("erase", client_erase_any, erase_doc),
 	{ NULL, NULL, 0, NULL },
 };
 
@@ -490,7 +334,7 @@ client_add(PyObject *module)
 					    Py_TPFLAGS_DISALLOW_INSTANTIATION,
 				    slots };
 
-	call_join_methods(methods, (const PyMethodDef *[]){ client_methods, admin_methods, NULL });
+	call_join_methods(methods, (const PyMethodDef *[]){ client_methods, client_seq_methods, admin_methods, NULL });
 	client_type = (PyTypeObject *)PyType_FromSpec(&spec);
 	if (client_type == NULL)
 		return -1;

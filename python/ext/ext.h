@@ -7,10 +7,11 @@
  *   call.c        arguments by position and keyword (METH_FASTCALL)
  *   numbers.c     integers and lists of integers from Python objects
  *   reports.c     structs to named tuples and dicts
- *   client.c      Client: life, log, sequences
+ *   client.c      Client: life, log
  *   connect.c     connect(), embedded()
  *   admin.c       Client: administration
- *   pool.c        Pool
+ *   pool.c        Pool: life, counts, attributes
+ *   sequences.c   sequences: methods of Client and Pool
  *   prefix.c      Prefix
  *   sharing.c     Pool: match, start, publish, pin
  *   pages.c       Pages: K and V of a pool as DLPack tensors
@@ -201,13 +202,8 @@ bool client_is_logging(void);
 /** client_result - leave, then None, or the status's exception */
 PyObject *client_result(struct client *client, enum paged_status status);
 
-/* Methods that Pool has too.  pool: NULL, or all sequences must be of this pool. */
-PyObject *client_reserve(struct client *client, const struct pool *pool, PyObject *const *arguments, Py_ssize_t n,
-			 PyObject *keyword_names);
-PyObject *client_truncate(struct client *client, const struct pool *pool, PyObject *const *arguments, Py_ssize_t n,
-			  PyObject *keyword_names);
-PyObject *client_erase(struct client *client, const struct pool *pool, PyObject *const *arguments, Py_ssize_t n,
-		       PyObject *keyword_names);
+/* sequences.c: methods of Client and of Pool */
+extern PyMethodDef client_seq_methods[], pool_seq_methods[];
 
 /* connect.c: functions of the module */
 PyObject *client_connect(PyObject *module, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names);

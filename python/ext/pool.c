@@ -2,7 +2,6 @@
 #include "python/ext/ext.h"
 
 #include <stddef.h>
-#include <stdlib.h>
 #include <structmember.h>
 #include <time.h>
 #include <unistd.h>
@@ -295,181 +294,6 @@ pool_wait_free(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyOb
 	return status == 0 ? Py_NewRef(Py_None) : NULL;
 }
 
-/* ---------------------------------------------------------------- sequences */
-
-/* [n] sequences to create; freed by PyMem_Free(). */
-static struct paged_seq_params *
-pool_create_parse(struct paged_pool *handle, uint32_t n, PyObject *n_tokens, const char *tag)
-{
-	struct numbers_u32 tokens = { .at = NULL };
-	struct paged_seq_params *params;
-
-	if (n_tokens != NULL && !numbers_u32_n(n_tokens, "n_tokens", n, &tokens))
-		return NULL;
-	params = PyMem_Calloc((size_t)n + 1, sizeof(*params));
-	if (params == NULL)
-		PyErr_NoMemory();
-	for (uint32_t i = 0; params != NULL && i < n; i++)
-		params[i] = (struct paged_seq_params){ .pool = handle,
-						       .tag = tag,
-						       .n_tokens = tokens.at != NULL ? tokens.at[i] : 0 };
-	if (n_tokens != NULL)
-		numbers_u32_free(&tokens);
-	return params;
-}
-
-static PyObject *
-pool_create_seqs(struct pool *pool, struct paged_pool *handle, uint32_t n, PyObject *n_tokens, const char *tag)
-{
-	struct paged_client *client = pool->client->handle;
-	struct paged_seq_params *params;
-	PyObject *result = NULL;
-	paged_seq_id *ids;
-	enum paged_status status;
-
-	params = pool_create_parse(handle, n, n_tokens, tag);
-	ids = PyMem_Calloc((size_t)n + 1, sizeof(*ids));
-	if (params != NULL && ids != NULL) {
-		Py_BEGIN_ALLOW_THREADS status = paged_seq_create(client, n, params, ids);
-		Py_END_ALLOW_THREADS result = status == PAGED_OK ? list_u64(ids, n) : error_raise(client, status);
-	} else if (params != NULL) {
-		PyErr_NoMemory();
-	}
-	PyMem_Free(params);
-	PyMem_Free(ids);
-	return result;
-}
-
-static PyObject *
-pool_create(struct pool *pool, PyObject *const *arguments, Py_ssize_t n_arguments, PyObject *keyword_names)
-{
-	static const char *const names[] = { "n", "n_tokens", "tag" };
-	static struct call_signature signature = { "Pool.create", names, 3, 2, 0, { NULL } };
-	PyObject *values[3], *result;
-	struct paged_pool *handle;
-	const char *tag = NULL;
-	uint32_t n = 1;
-
-	if (!call_parse(&signature, arguments, n_arguments, keyword_names, values) ||
-	    (values[0] != NULL && !number_u32(values[0], "n", &n)))
-		return NULL;
-	if (call_is_given(values[2])) {
-		tag = text_utf8(values[2], "tag");
-		if (tag == NULL)
-			return NULL;
-	}
-	if (n > PAGED_MAX_REQUEST_SEQS)
-		return error_format(PAGED_ERR_LIMIT, "%u sequences; one request creates at most %u", n,
-				    PAGED_MAX_REQUEST_SEQS);
-	handle = pool_enter(pool);
-	if (handle == NULL)
-		return NULL;
-	result = pool_create_seqs(pool, handle, n, values[1], tag);
-	pool_leave(pool);
-	return result;
-}
-
-typedef PyObject *(*client_seqs_fn)(struct client *, const struct pool *, PyObject *const *, Py_ssize_t, PyObject *);
-
-static PyObject *
-pool_change_seqs(struct pool *pool, client_seqs_fn change, PyObject *const *arguments, Py_ssize_t n,
-		 PyObject *keyword_names)
-{
-	PyObject *result;
-
-	if (pool_enter(pool) == NULL)
-		return NULL;
-	result = change(pool->client, pool, arguments, n, keyword_names);
-	pool_leave(pool);
-	return result;
-}
-
-static PyObject *
-pool_reserve(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
-{
-	return pool_change_seqs(pool, client_reserve, arguments, n, keyword_names);
-}
-
-static PyObject *
-pool_truncate(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
-{
-	return pool_change_seqs(pool, client_truncate, arguments, n, keyword_names);
-}
-
-static PyObject *
-pool_erase(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
-{
-	return pool_change_seqs(pool, client_erase, arguments, n, keyword_names);
-}
-
-static bool
-pool_seq_parse(const char *function, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names,
-	       paged_seq_id *seq_p)
-{
-	PyObject *seq = call_parse_one(function, "seq", arguments, n, keyword_names);
-
-	return seq != NULL && number_u64(seq, "seq", seq_p);
-}
-
-static PyObject *
-pool_read(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
-{
-	struct paged_seq_info info = { .struct_size = sizeof(info) };
-	struct paged_pool *handle;
-	enum paged_status status;
-	paged_seq_id seq;
-
-	if (!pool_seq_parse("Pool.read", arguments, n, keyword_names, &seq))
-		return NULL;
-	handle = pool_enter(pool);
-	if (handle == NULL)
-		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = paged_seq_read(handle, seq, &info, NULL, 0);
-	Py_END_ALLOW_THREADS pool_leave(pool);
-	return status == PAGED_OK ? report_sequence(&info) : error_raise(pool->client->handle, status);
-}
-
-/* Reads a page table that may grow meanwhile; *pages_p is freed by free(), also after a failure. */
-static enum paged_status
-pool_read_pages(struct paged_pool *handle, paged_seq_id seq, uint32_t **pages_p, uint32_t *n_pages_p)
-{
-	struct paged_seq_info info = { .struct_size = sizeof(info), .n_pages = 64 };
-	enum paged_status status;
-	uint32_t n;
-
-	do {
-		n = info.n_pages;
-		free(*pages_p);
-		*pages_p = malloc(n * sizeof(**pages_p));
-		if (*pages_p == NULL)
-			return PAGED_ERR_NOMEM;
-		status = paged_seq_read(handle, seq, &info, *pages_p, n);
-	} while (status == PAGED_OK && info.n_pages > n);
-	*n_pages_p = info.n_pages;
-	return status;
-}
-
-static PyObject *
-pool_page_table(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
-{
-	uint32_t *pages = NULL, n_pages;
-	struct paged_pool *handle;
-	enum paged_status status;
-	PyObject *result;
-	paged_seq_id seq;
-
-	if (!pool_seq_parse("Pool.page_table", arguments, n, keyword_names, &seq))
-		return NULL;
-	handle = pool_enter(pool);
-	if (handle == NULL)
-		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = pool_read_pages(handle, seq, &pages, &n_pages);
-	Py_END_ALLOW_THREADS pool_leave(pool);
-	result = status == PAGED_OK ? list_u32(pages, n_pages) : error_raise(pool->client->handle, status);
-	free(pages);
-	return result;
-}
-
 /* --------------------------------------------------------------- attributes */
 
 #define POOL_ATTRIBUTE(name, expression)                                              \
@@ -564,29 +388,6 @@ PyDoc_STRVAR(wait_free_doc, "wait_free($self, /, n_pages, timeout)\n--\n\n"
 PyDoc_STRVAR(check_doc, "check($self, /)\n--\n\n"
 			"Recount the pool's pages from the mapped page tables, as CheckResult.\n\n"
 			"Raises AgainError if the tables were changed during every attempt.");
-PyDoc_STRVAR(create_doc, "create($self, /, n=1, n_tokens=0, *, tag=None)\n--\n\n"
-			 "Create n sequences, owned by this session, and return their ids.\n\n"
-			 "n_tokens: capacity to reserve, tokens; one number for all or one for each.  tag:\n"
-			 "shown by pagedctl, at most 31 bytes.  One request, all or nothing.\n\n"
-			 "Raises FullError if the pool lacks slots or pages, LimitError if n_tokens\n"
-			 "exceeds max_length, n exceeds 4096 or the tag is too long, and\n"
-			 "PermissionDeniedError for an observer.");
-PyDoc_STRVAR(reserve_doc, "reserve($self, /, seqs, n_tokens, n_ahead=0)\n--\n\n"
-			  "Raise the capacity of sequences of this pool, as Client.reserve().\n\n"
-			  "Also raises InvalidError for a sequence of another pool.");
-PyDoc_STRVAR(truncate_doc, "truncate($self, /, seqs, n_tokens)\n--\n\n"
-			   "Keep n_tokens tokens of sequences of this pool, as Client.truncate().\n\n"
-			   "Also raises InvalidError for a sequence of another pool.");
-PyDoc_STRVAR(erase_doc, "erase($self, /, seqs)\n--\n\n"
-			"End sequences of this pool, as Client.erase().\n\n"
-			"Also raises InvalidError for a sequence of another pool.");
-PyDoc_STRVAR(read_doc, "read($self, /, seq)\n--\n\n"
-		       "A live sequence of any session, from shared memory, as SequenceInfo.\n\n"
-		       "Raises StaleError, AgainError, GoneError, InvalidError for a sequence of another\n"
-		       "pool.");
-PyDoc_STRVAR(page_table_doc, "page_table($self, /, seq)\n--\n\n"
-			     "Physical pages of a live sequence of any session, in logical order.\n\n"
-			     "Raises as read() does.");
 PyDoc_STRVAR(batch_doc, "batch($self, /, *, max_rows=256, reserve_ahead=0, max_q_tokens=0, max_q_heads=0)\n--\n\n"
 			"A Batch, which plans steps of sequences and runs them.\n\n"
 			"max_rows\n"
@@ -658,12 +459,6 @@ static const PyMethodDef pool_methods[] = {
 	CALL_METHOD_NOARGS("counts", pool_counts, counts_doc),
 	CALL_METHOD_NOARGS("check", pool_check, check_doc),
 	CALL_METHOD("wait_free", pool_wait_free, wait_free_doc),
-	CALL_METHOD("create", pool_create, create_doc),
-	CALL_METHOD("reserve", pool_reserve, reserve_doc),
-	CALL_METHOD("truncate", pool_truncate, truncate_doc),
-	CALL_METHOD("erase", pool_erase, erase_doc),
-	CALL_METHOD("read", pool_read, read_doc),
-	CALL_METHOD("page_table", pool_page_table, page_table_doc),
 	CALL_METHOD("batch", batch_open, batch_doc),
 	CALL_METHOD("mod", mod_parse, mod_doc),
 	CALL_METHOD("block_mask", block_mask_open, block_mask_doc),
@@ -695,7 +490,7 @@ pool_add(PyObject *module)
 					    Py_TPFLAGS_DISALLOW_INSTANTIATION,
 				    slots };
 
-	call_join_methods(methods, (const PyMethodDef *[]){ pool_methods, sharing_methods, NULL });
+	call_join_methods(methods, (const PyMethodDef *[]){ pool_methods, pool_seq_methods, sharing_methods, NULL });
 	pool_type = (PyTypeObject *)PyType_FromSpec(&spec);
 	if (pool_type == NULL)
 		return -1;
