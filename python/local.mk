@@ -65,7 +65,9 @@ EXTRA_DIST += %D%/tests/torch/test_translate.py
 PYTHON_FILES += %D%/paged/torch/page_tables.py
 PYTHON_FILES += %D%/paged/torch/block_lists.py
 PYTHON_FILES += %D%/paged/torch/attention.py
+EXTRA_DIST += %D%/tests/torch/paged_cases.py
 EXTRA_DIST += %D%/tests/torch/test_paged_attention.py
+EXTRA_DIST += %D%/tests/torch/test_paged_caches.py
 EXTRA_DIST += %D%/tests/torch/test_defects.py
 EXTRA_DIST += %D%/tests/torch/test_pytorch_suite.py
 
