@@ -43,6 +43,7 @@ PYTHON_EXT_SOURCES += %D%/ext/mod_set.c
 PYTHON_EXT_SOURCES += %D%/ext/mods.c
 
 PYTHON_FILES = %D%/paged/__init__.py
+PYTHON_FILES += %D%/paged/_engines.py
 PYTHON_FILES += %D%/paged/_paged.pyi
 PYTHON_FILES += %D%/paged/py.typed
 
@@ -82,6 +83,7 @@ EXTRA_DIST += %D%/tests/requirements.txt
 # Tests without torch: each is run by make check.
 PYTHON_TESTS = %D%/tests/test_admin.py
 PYTHON_TESTS += %D%/tests/test_client.py
+PYTHON_TESTS += %D%/tests/test_engines.py
 PYTHON_TESTS += %D%/tests/test_errors.py
 PYTHON_TESTS += %D%/tests/test_pool.py
 PYTHON_TESTS += %D%/tests/test_sequences.py
