@@ -56,17 +56,26 @@ forward_embed_row(void *argument, uint32_t row, uint32_t thread)
 			      forward->x + (size_t)row * forward->model->n_embedding);
 }
 
-/* GGUF's Llama stores the two elements of each rotated pair next to each other (interleaved pairs). */
+/*
+ * The weights of a GGUF file give the two elements of each rotated pair next to each other.  transformers and vLLM
+ * have the first elements of all pairs in the first half of a head, the second ones in the other half.  The results
+ * are stored in their order, so that pages can be shared with them; scores do not depend on the order.
+ */
 static void
 forward_rotate(float *heads, uint32_t n_heads, uint32_t dim, const float *rotations)
 {
-	for (uint32_t h = 0; h < n_heads; h++, heads += dim)
-		for (uint32_t d = 0; d < dim; d += 2) {
-			float a = heads[d], b = heads[d + 1];
+	uint32_t half = dim / 2;
+	float pairs[MODEL_MAX_HEAD_DIM];
 
-			heads[d] = a * rotations[d] - b * rotations[d + 1];
-			heads[d + 1] = a * rotations[d + 1] + b * rotations[d];
+	for (uint32_t h = 0; h < n_heads; h++, heads += dim) {
+		memcpy(pairs, heads, dim * sizeof(*pairs));
+		for (uint32_t i = 0; i < half; i++) {
+			const float *pair = pairs + 2 * i, *rotation = rotations + 2 * i;
+
+			heads[i] = pair[0] * rotation[0] - pair[1] * rotation[1];
+			heads[half + i] = pair[0] * rotation[1] + pair[1] * rotation[0];
 		}
+	}
 }
 
 static void

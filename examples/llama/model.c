@@ -156,8 +156,8 @@ model_read_heads(const struct gguf *gguf, struct model *model)
 	if (model->n_heads % model->n_kv_heads != 0)
 		die("%s: %u query heads do not share %u KV heads evenly", gguf->path, model->n_heads,
 		    model->n_kv_heads);
-	if (model->head_dim == 0 || model->head_dim % 2 != 0 || model->head_dim > 1024 || rope_dim != model->head_dim ||
-	    model->n_heads > MAX_DIMENSION / model->head_dim)
+	if (model->head_dim == 0 || model->head_dim % 2 != 0 || model->head_dim > MODEL_MAX_HEAD_DIM ||
+	    rope_dim != model->head_dim || model->n_heads > MAX_DIMENSION / model->head_dim)
 		die("%s: %u heads of %u with %u rotary dimensions are not supported", gguf->path, model->n_heads,
 		    model->head_dim, rope_dim);
 	/* Each layer has tensors, so the size of the file bounds the allocation. */

@@ -13,6 +13,8 @@
 #include "examples/llama/gguf.h"
 #include "examples/llama/matmul.h"
 
+#define MODEL_MAX_HEAD_DIM 1024u
+
 struct model_layer {
 	const float *attention_norm, *ffn_norm; /* [n_embedding] */
 	struct matrix q, k, v, o;
