@@ -234,31 +234,31 @@ paged_cache_attach(struct paged_cache *cache, const struct options *options, str
 }
 
 static void
-paged_cache_check_shape(struct paged_cache *cache)
+paged_cache_check_shape(struct paged_cache *cache, const struct paged_pool_info *info)
 {
 	const struct model *model = cache->model;
-	struct paged_pool_info info = { .struct_size = sizeof(info) };
 
-	paged_cache_check(cache, paged_pool_get_info(cache->pool, &info));
-	if (info.n_layers != model->n_layers || info.n_kv_heads != model->n_kv_heads || info.k.dim != model->head_dim ||
-	    info.v.dim != model->head_dim || info.v_in_k)
+	if (info->n_layers != model->n_layers || info->n_kv_heads != model->n_kv_heads ||
+	    info->k.dim != model->head_dim || info->v.dim != model->head_dim || info->v_in_k)
 		die("pool %s has %u layers, %u KV heads, K and V of %u and %u; the model needs %u, %u, %u and %u",
-		    info.name, info.n_layers, info.n_kv_heads, info.k.dim, info.v.dim, model->n_layers,
+		    info->name, info->n_layers, info->n_kv_heads, info->k.dim, info->v.dim, model->n_layers,
 		    model->n_kv_heads, model->head_dim, model->head_dim);
-	cache->dtype = info.k.dtype;
-	cache->base.max_length = info.max_length < model->n_context ? info.max_length : model->n_context;
-	if (strcmp(info.backend, "cuda") == 0)
-		cache->device = device_open(info.base);
+	cache->dtype = info->k.dtype;
+	cache->base.max_length = info->max_length < model->n_context ? info->max_length : model->n_context;
+	if (strcmp(info->backend, "cuda") == 0)
+		cache->device = device_open(info->base);
 }
 
+/* As prefix_salt() of the Python package: engines of different make share a pool that names its model. */
 static void
-paged_cache_make_salt(struct paged_cache *cache, const struct options *options)
+paged_cache_make_salt(struct paged_cache *cache, const struct paged_pool_info *info, const struct options *options)
 {
+	const char *adapter = "", *tenant = options->salt != NULL ? options->salt : "";
 	char checksum[17];
 
 	snprintf(checksum, sizeof(checksum), "%016llx", (unsigned long long)cache->model->checksum);
 	paged_salt(cache->salt, 3,
-		   (const char *const[]){ "paged-llama", checksum, options->salt != NULL ? options->salt : "" });
+		   (const char *const[]){ info->model[0] != '\0' ? info->model : checksum, adapter, tenant });
 }
 
 struct attention *
@@ -268,6 +268,7 @@ paged_cache_create(const struct model *model, const struct options *options, str
 	struct paged_batch_params params = { .struct_size = sizeof(params),
 					     .max_rows = options->max_running,
 					     .reserve_ahead = RESERVE_AHEAD };
+	struct paged_pool_info info = { .struct_size = sizeof(info) };
 	struct paged_cache *cache = xcalloc(1, sizeof(*cache));
 
 	cache->base.ops = &paged_cache_ops;
@@ -276,8 +277,9 @@ paged_cache_create(const struct model *model, const struct options *options, str
 	cache->prefixes = xcalloc(options->max_running, sizeof(*cache->prefixes));
 	cache->publishes = xcalloc(options->max_running, sizeof(*cache->publishes));
 	paged_cache_attach(cache, options, thread_pool, name);
-	paged_cache_check_shape(cache);
-	paged_cache_make_salt(cache, options);
+	paged_cache_check(cache, paged_pool_get_info(cache->pool, &info));
+	paged_cache_check_shape(cache, &info);
+	paged_cache_make_salt(cache, &info, options);
 	paged_cache_share(&cache->base, options->prefix_cache);
 	paged_cache_check(cache, paged_batch_create(cache->pool, &params, &cache->batch));
 	if (cache->device != NULL)

@@ -7,8 +7,9 @@
  * plan() reserves pages some steps ahead.
  *
  * With options.prefix_cache, a sequence starts on the longest published prefix of
- * its tokens.  Prefixes are those of the same model file (its checksum) and of the
- * same options.salt.
+ * its tokens.  Prefixes are those of the pool's model, if pagedd.conf(5) names it,
+ * else of the same model file (its checksum), and of the same options.salt.  K is
+ * stored as transformers has it, so that its processes, too, can use the pages.
  */
 #ifndef LLAMA_PAGED_CACHE_H
 #define LLAMA_PAGED_CACHE_H
