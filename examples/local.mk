@@ -68,6 +68,8 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 	%D%/llama/string_table.h \
 	%D%/llama/thread_pool.c \
 	%D%/llama/thread_pool.h \
+	%D%/llama/token_lines.c \
+	%D%/llama/token_lines.h \
 	%D%/llama/tokenizer.c \
 	%D%/llama/tokenizer.h \
 	%D%/llama/workers.c \

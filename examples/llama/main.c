@@ -7,6 +7,7 @@
 #include "examples/llama/pipeline.h"
 #include "examples/llama/repl.h"
 #include "examples/llama/share_demo.h"
+#include "examples/llama/token_lines.h"
 #include "examples/llama/workers.h"
 
 static void
@@ -51,6 +52,8 @@ main(int argc, char **argv)
 		print_geometry(&options);
 	else if (options.chat)
 		repl_run(&options);
+	else if (options.token_lines)
+		token_lines_run(&options);
 	else if (options.share)
 		status = share_demo_run(&options);
 	else if (options.n_workers > 0)

@@ -44,6 +44,7 @@ static const struct known {
 	{ "salt", KIND_TEXT, offsetof(struct options, salt), 0, 0, 0 },
 	{ "share", KIND_FLAG, offsetof(struct options, share), 0, 0, 0 },
 	{ "chat", KIND_FLAG, offsetof(struct options, chat), 0, 0, 0 },
+	{ "token-lines", KIND_FLAG, offsetof(struct options, token_lines), 0, 0, 0 },
 	{ "workers", KIND_NUMBER, offsetof(struct options, n_workers), 1, 256, 0 },
 	{ "max-tokens", KIND_NUMBER, offsetof(struct options, max_tokens), 1, 1u << 24, 0 },
 	{ "max-running", KIND_NUMBER, offsetof(struct options, max_running), 1, 64, 0 },
@@ -74,6 +75,7 @@ static const char help[] =
 	"  --no-prefix-cache    compute whole prompts, and publish nothing\n"
 	"  --salt TEXT          share prefixes only with processes that give the same text\n"
 	"  --chat               talk in the terminal\n"
+	"  --token-lines        read lines \"MAX_TOKENS ID...\", a prompt each; write answers as lines of JSON\n"
 	"  --workers N          N processes, each with a share of the prompts\n"
 	"  --max-tokens N       longest answer (default: 256)\n"
 	"  --max-running N      answers that a process generates concurrently (default: 8)\n"
@@ -229,10 +231,13 @@ options_check(struct options *options)
 		return;
 	if (options->chat && (options->n_prompts > 0 || options->n_workers > 0 || options->verify || options->report))
 		die("--chat excludes prompts, --workers, --verify and --report");
-	if (!options->chat && options->n_prompts == 0)
-		die("nothing to answer: give --prompt, --prompts or --chat");
-	if (options->compare_rounds > 0 && (options->chat || options->n_workers > 0))
-		die("--compare excludes --chat and --workers");
+	if (options->token_lines && (options->chat || options->n_prompts > 0 || options->n_workers > 0 ||
+				     options->verify || options->report != NULL))
+		die("--token-lines excludes --chat, prompts, --workers, --verify and --report");
+	if (!options->chat && !options->token_lines && options->n_prompts == 0)
+		die("nothing to answer: give --prompt, --prompts, --token-lines or --chat");
+	if (options->compare_rounds > 0 && (options->chat || options->token_lines || options->n_workers > 0))
+		die("--compare excludes --chat, --token-lines and --workers");
 	/* Its rounds read the same prompts again and again. */
 	if (options->compare_rounds > 0)
 		options->prefix_cache = false;

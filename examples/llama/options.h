@@ -25,6 +25,7 @@ struct options {
 	uint32_t max_tokens;
 	uint32_t max_running;
 	bool chat, verify, print_geometry;
+	bool token_lines;        /* prompts are lines of token ids on stdin */
 	bool prefix_cache;       /* answers start on published prefixes, and are published */
 	const char *salt;        /* prompts with different salts share nothing; NULL: "" */
 	char *system;            /* system prompt; NULL: that of the model */

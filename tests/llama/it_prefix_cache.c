@@ -236,6 +236,8 @@ IT_TEST(wrong_options_are_refused)
 	refuse((const char *const[]){ LLAMA, "--model", "x", "--workers", "2", "--share", "--prompt", "a", "--prompt",
 				      "b", "--verify", NULL },
 	       "--share excludes --verify, --report, --no-prefix-cache and --kill");
+	refuse((const char *const[]){ LLAMA, "--model", "x", "--token-lines", "--prompt", "a", NULL },
+	       "--token-lines excludes --chat, prompts, --workers, --verify and --report");
 	refuse((const char *const[]){ LLAMA, "--model", "x", "--prompt", "a", "--system", "/dev/null", NULL },
 	       "--system /dev/null: it is empty");
 	refuse((const char *const[]){ LLAMA, "--model", "x", "--prompt", "a", "--system", "/nowhere/x", NULL },
