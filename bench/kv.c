@@ -334,7 +334,7 @@ kv_has_batch(const struct kv_fixture *fixture)
 {
 	enum kv_work work = fixture->kv_case.work;
 
-	return work == KV_ATTENTION || work == KV_APPEND || work == KV_GATHER || work == KV_PLAN;
+	return work == KV_ATTENTION || work == KV_PEER || work == KV_APPEND || work == KV_GATHER || work == KV_PLAN;
 }
 
 static void
@@ -386,11 +386,11 @@ kv_count_work(struct kv_fixture *fixture)
 	if (work == KV_COPY_PAGES || work == KV_COPY_ALL || copied == KV_COPY_PAGES)
 		fixture->bench_case->bytes =
 			fixture->group->on_gpu ? 2 * bytes * fixture->pool->n_layers : appended / 2;
-	else if (copied == KV_APPEND || copied == KV_GATHER)
+	else if (copied == KV_APPEND || copied == KV_GATHER || work == KV_PEER_APPEND)
 		fixture->bench_case->bytes = appended;
 	else if (decode || work == KV_COPY_HALF)
 		fixture->bench_case->bytes = bytes;
-	if (copied == KV_ATTENTION || work == KV_PEAK || work == KV_ROOFLINE || work == KV_TORCH)
+	if (copied == KV_ATTENTION || work == KV_PEAK || work == KV_ROOFLINE || work == KV_PEER)
 		fixture->bench_case->flops = flops;
 	/* Print only the rate that limits: bytes for decode, operations for prefill and MLA. */
 	if (fixture->group->on_gpu && work == KV_ATTENTION)
@@ -451,7 +451,7 @@ kv_batch_open(struct kv_fixture *fixture)
 					  : paged_batch_plan(fixture->batch, fixture->n_rows, fixture->rows));
 	fixture->attention.struct_size = sizeof(fixture->attention);
 	fixture->append.struct_size = sizeof(fixture->append);
-	if (fixture->kv_case.work == KV_ATTENTION) {
+	if (fixture->kv_case.work == KV_ATTENTION || fixture->kv_case.work == KV_PEER) {
 		fixture->q = kv_tensor_open(fixture, PAGED_BF16, shape->q_heads, shape->k_dim);
 		fixture->out = kv_tensor_open(fixture, PAGED_BF16, shape->q_heads, shape->v_dim);
 	} else if (fixture->kv_case.work != KV_PLAN) {
@@ -473,8 +473,7 @@ kv_group_open(struct kv_group *group)
 		kv_group_scale(group);
 	for (size_t i = 0; i < group->n; i++) {
 		struct kv_fixture *fixture = &group->fixtures[i];
-		bool has_pool = fixture->kv_case.work != KV_PEAK && fixture->kv_case.work != KV_TORCH;
-		struct kv_pool *pool = has_pool ? kv_pool_find(group, fixture) : &none;
+		struct kv_pool *pool = fixture->kv_case.work != KV_PEAK ? kv_pool_find(group, fixture) : &none;
 
 		fixture->pool = pool;
 		kv_pool_grow(pool, fixture);

@@ -23,14 +23,15 @@ struct kv_rows {
 enum kv_work {
 	KV_ATTENTION,
 	KV_APPEND,
-	KV_GATHER,     /* copies the appended tokens into tensors */
-	KV_COPY_PAGES, /* copies pages: the first row's to the second's; on a GPU all pages to free ones */
-	KV_PLAN,       /* plans the batch and computes nothing */
-	KV_READ,       /* limit: reads the batch's pages as fast as possible */
-	KV_COPY,       /* limit: copies as many bytes as the work `copied`, to the same places */
-	KV_PEAK,       /* limit: as many operations, on registers only */
-	KV_ROOFLINE,   /* limit: KV_READ, or KV_PEAK of the unit that the dtype allows, whichever takes longer */
-	KV_TORCH,      /* PyTorch's fastest attention, on contiguous K and V */
+	KV_GATHER,      /* copies the appended tokens into tensors */
+	KV_COPY_PAGES,  /* copies pages: the first row's to the second's; on a GPU all pages to free ones */
+	KV_PLAN,        /* plans the batch and computes nothing */
+	KV_READ,        /* limit: reads the batch's pages as fast as possible */
+	KV_COPY,        /* limit: copies as many bytes as the work `copied`, to the same places */
+	KV_PEAK,        /* limit: as many operations, on registers only */
+	KV_ROOFLINE,    /* limit: KV_READ, or KV_PEAK of the unit that the dtype allows, whichever takes longer */
+	KV_PEER,        /* the attention of the peer that the ratios of this run are to */
+	KV_PEER_APPEND, /* its append */
 	/* On a GPU: */
 	KV_EMPTY,     /* a kernel that does nothing */
 	KV_COPY_HALF, /* copies one half of the batch's pages to the other half, by cuMemcpyDtoD */
@@ -71,6 +72,10 @@ struct kv_case {
 #define KV_VS_CONTIGUOUS(to, wanted)                                   \
 	{                                                              \
 		BENCH_REFERENCE_CONTIGUOUS, BENCH_SLOWDOWN, to, wanted \
+	}
+#define KV_VS_VLLM(to, wanted)                                  \
+	{                                                       \
+		BENCH_REFERENCE_VLLM, BENCH_SPEEDUP, to, wanted \
 	}
 #define KV_VS_TORCH(to, wanted)                                  \
 	{                                                        \

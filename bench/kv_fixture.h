@@ -15,7 +15,7 @@
 #include "bench/gpu.h"
 #include "bench/kv_case.h"
 #include "bench/memory_limits.h"
-#include "bench/torch.h"
+#include "bench/peer.h"
 #include "kernels/kernels.h"
 
 #define KV_MAX_POOLS 5
@@ -59,7 +59,7 @@ struct kv_fixture {
 	struct limit_copy copy;
 	struct layout layout; /* layout and team are used by KV_COPY_PAGES only */
 	struct kernel_team *team;
-	struct torch_case torch;
+	struct peer_case peer;
 	/* On a GPU: */
 	struct bench_gpu_graph graph;
 	uint32_t n_calls; /* of a graph */

@@ -9,14 +9,15 @@
 
 #include "bench/base.h"
 #include "bench/kv.h"
+#include "bench/kv_peer.h"
 #include "bench/memory_limits.h"
 #include "bench/peak.h"
+#include "bench/peer.h"
 #include "bench/pinned_threads.h"
 #include "bench/random.h"
 #include "bench/report.h"
 #include "bench/rounds.h"
 #include "bench/suite.h"
-#include "bench/torch.h"
 
 /* Smaller cases run once before each sample, so that their data is in a cache; so do their limits. */
 #define CACHED_BYTES 64e6
@@ -43,8 +44,7 @@ kv_host_read_open(struct kv_fixture *fixture)
 		limit_read_tune(&fixture->read);
 }
 
-/* Address of a token of row r; heads 0 .. kv_heads-1 are K, the next kv_heads are V. */
-static uint8_t *
+uint8_t *
 kv_host_head_at(const struct kv_fixture *fixture, uint32_t r, uint32_t head, uint32_t token)
 {
 	const struct paged_pool_info *info = &fixture->pool->info;
@@ -160,12 +160,19 @@ kv_host_work_us(const struct kv_fixture *fixture)
 		return limit_copy_us(&fixture->copy);
 	case KV_PEAK:
 		return kv_host_peak_us(fixture);
-	case KV_TORCH:
-		return torch_sample_us(&fixture->torch);
+	case KV_PEER:
+	case KV_PEER_APPEND:
+		return peer_sample_us(&fixture->peer);
 	default:
 		bench_die("%s: not on the host", fixture->kv_case.name);
 	}
 	return bench_since_us(start);
+}
+
+static bool
+kv_host_is_peer(const struct kv_fixture *fixture)
+{
+	return fixture->kv_case.work == KV_PEER || fixture->kv_case.work == KV_PEER_APPEND;
 }
 
 static double
@@ -174,7 +181,7 @@ kv_host_sample(const void *context)
 	const struct kv_fixture *fixture = context;
 	double bytes = fixture->bench_case->bytes, us = 0;
 
-	if (bytes > 0 && bytes < CACHED_BYTES && fixture->kv_case.work != KV_TORCH)
+	if (bytes > 0 && bytes < CACHED_BYTES && !kv_host_is_peer(fixture))
 		kv_host_work_us(fixture);
 	for (size_t i = 0; i < fixture->n_repeats; i++)
 		us += kv_host_work_us(fixture);
@@ -212,11 +219,6 @@ kv_host_fixture_open(struct kv_fixture *fixture)
 {
 	enum paged_dtype dtype = fixture->kv_case.dtype;
 	enum kv_work work = fixture->kv_case.work;
-	const struct torch_batch batch = { .rows = fixture->kv_case.rows,
-					   .q_heads = fixture->shape.q_heads,
-					   .kv_heads = fixture->shape.kv_heads,
-					   .dim = fixture->shape.k_dim,
-					   .quick = fixture->group->report->options->quick };
 
 	fixture->n_repeats = 1;
 	/* bf16 represents every value of the 8-bit dtypes exactly; f16 and f32 need f32 products. */
@@ -228,9 +230,8 @@ kv_host_fixture_open(struct kv_fixture *fixture)
 		kv_host_read_open(fixture);
 	else if (work == KV_COPY)
 		kv_host_copy_open(fixture);
-	if (work == KV_TORCH)
-		*(torch_open(&fixture->torch, &batch) ? &fixture->bench_case->method : &fixture->bench_case->skipped) =
-			strdup(fixture->torch.method);
+	if (kv_host_is_peer(fixture))
+		kv_peer_open(fixture);
 	else
 		kv_host_warm_up(fixture);
 	fixture->bench_case->sample = kv_host_sample;
@@ -247,8 +248,8 @@ kv_host_group_measure(struct kv_group *group)
 	for (size_t i = 0; i < group->n; i++) {
 		struct kv_fixture *fixture = &group->fixtures[i];
 
-		if (fixture->kv_case.work == KV_TORCH && fixture->bench_case->skipped == NULL)
-			torch_close(&fixture->torch);
+		if (kv_host_is_peer(fixture))
+			kv_peer_close(fixture);
 		limit_read_close(&fixture->read);
 		free((void *)fixture->copy.chunks);
 		kernel_team_destroy(fixture->team);
@@ -268,18 +269,20 @@ kv_host_describe(struct bench_report *report)
 					    .dtype = PAGED_BF16,
 					    .n_pages = 1 };
 	struct paged_pool_info info = { .struct_size = sizeof(info) };
-	bool torch = report->options->reference == BENCH_REFERENCE_TORCH;
+	enum bench_reference reference = report->options->reference;
+	bool torch = reference == BENCH_REFERENCE_TORCH, has_peer = torch || reference == BENCH_REFERENCE_VLLM;
 	struct paged_client *client;
 	struct paged_pool *pool;
 
 	if (paged_client_open_embedded(&params, 1, NULL, &client) != PAGED_OK ||
 	    paged_pool_open(client, "isa", &pool) != PAGED_OK || paged_pool_get_info(pool, &info) != PAGED_OK)
 		bench_die("%s", paged_client_error(client));
-	if (torch)
-		torch_start();
+	if (has_peer)
+		peer_start(torch ? PEER_TORCH : PEER_VLLM);
 	snprintf(report->machine, sizeof(report->machine),
 		 "%u pinned threads, kernels by %s, streams by %s, peak of %s%s%s", pinned_threads_count(), info.isa,
-		 limit_isa_name(), peak_unit_name(peak_best_unit()), torch ? "; " : "", torch ? torch_version() : "");
+		 limit_isa_name(), peak_unit_name(peak_best_unit()), has_peer ? "; " : "",
+		 has_peer ? peer_version() : "");
 	paged_client_close(client);
 }
 
@@ -293,6 +296,6 @@ kv_host_run(struct bench_report *report)
 	if (kv_groups_run(report, false, kv_host_group_measure) == 0)
 		bench_die("%s: no case with \"%s\" in its name has ratios to %s", report->suite->name,
 			  options->only != NULL ? options->only : "", bench_reference_name(options->reference));
-	torch_stop();
+	peer_stop();
 	pinned_threads_unpin();
 }

@@ -20,6 +20,8 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/kv_host.h \
 	%D%/kv_mods.c \
 	%D%/kv_mods.h \
+	%D%/kv_peer.c \
+	%D%/kv_peer.h \
 	%D%/machine.c \
 	%D%/machine.h \
 	%D%/main.c \
@@ -27,6 +29,8 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/memory_limits.h \
 	%D%/peak.c \
 	%D%/peak.h \
+	%D%/peer.c \
+	%D%/peer.h \
 	%D%/pinned_threads.c \
 	%D%/pinned_threads.h \
 	%D%/processes.c \
@@ -56,16 +60,14 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/suite_prefill.c \
 	%D%/suite_remote_masks.c \
 	%D%/suite_scale.c \
-	%D%/suite_sharing.c \
-	%D%/torch.c \
-	%D%/torch.h
+	%D%/suite_sharing.c
 %C%_paged_bench_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(ZMQ_CFLAGS) $(JANSSON_CFLAGS) \
 	-DBENCH_PEERS='"$(abs_srcdir)/%D%/peers"'
 %C%_paged_bench_LDADD = client/libpagedclient.la core/libcore.la kernels/libkernels.la common/libcommon.la $(ZMQ_LIBS) $(JANSSON_LIBS) -lpthread -lm
 %C%_paged_bench_LDADD += kernels/libimages.la -ldl
 EXTRA_DIST += %D%/torch_ratios.json %D%/figures.svg %D%/gpu_reader.cu %D%/measure %D%/plot_peers.py %D%/plots.py %D%/table.py \
-	%D%/peers/README.md %D%/peers/peer_table.py %D%/peers/cpu_torch.py %D%/peers/gpu_torch.py \
-	%D%/peers/setup
+	%D%/peers/README.md %D%/peers/peer_table.py %D%/peers/cpu_torch.py \
+	%D%/peers/gpu_torch.py %D%/peers/peer_process.py %D%/peers/setup
 
 # The table and plot of docs/PERFORMANCE.md for this machine; takes about ten minutes.
 bench-report: %D%/paged-bench$(EXEEXT) daemon/pagedd$(EXEEXT)

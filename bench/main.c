@@ -92,7 +92,7 @@ static int
 usage(FILE *to, int code)
 {
 	fprintf(to, "usage: paged-bench list\n"
-		    "       paged-bench run SUITE...|all [--json] [--reference limit|contiguous|torch]\n"
+		    "       paged-bench run SUITE...|all [--json] [--reference limit|contiguous|torch|vllm]\n"
 		    "                   [--samples N] [--threads N] [--isa NAME] [--quick] [--only TEXT] [--long]\n"
 		    "                   [--seconds S]\n");
 	return code;
@@ -104,7 +104,7 @@ reference_parse(const char *name)
 	for (enum bench_reference reference = 0; reference < BENCH_N_REFERENCES; reference++)
 		if (strcmp(name, bench_reference_name(reference)) == 0)
 			return reference;
-	bench_die("--reference %s: limit, contiguous or torch", name);
+	bench_die("--reference %s: limit, contiguous, torch or vllm", name);
 }
 
 static unsigned int

@@ -19,7 +19,7 @@
 const char *
 bench_reference_name(enum bench_reference reference)
 {
-	static const char *const names[BENCH_N_REFERENCES] = { "limit", "contiguous", "torch" };
+	static const char *const names[BENCH_N_REFERENCES] = { "limit", "contiguous", "torch", "vllm" };
 
 	return names[reference];
 }

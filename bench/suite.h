@@ -15,11 +15,17 @@
 
 #define BENCH_MAX_SAMPLES 1000
 #define BENCH_MAX_CASES 32 /* of a group */
-#define BENCH_MAX_RELATIONS 4
+#define BENCH_MAX_RELATIONS 5
 #define BENCH_MAX_RESULTS 512
 
 /** The kind of reference of a ratio; one run prints the ratios of one kind. */
-enum bench_reference { BENCH_REFERENCE_LIMIT, BENCH_REFERENCE_CONTIGUOUS, BENCH_REFERENCE_TORCH, BENCH_N_REFERENCES };
+enum bench_reference {
+	BENCH_REFERENCE_LIMIT,
+	BENCH_REFERENCE_CONTIGUOUS,
+	BENCH_REFERENCE_TORCH,
+	BENCH_REFERENCE_VLLM,
+	BENCH_N_REFERENCES
+};
 
 enum bench_ratio_kind {
 	BENCH_FRACTION, /* of a limit's speed: the limit's time / this case's time */

@@ -22,7 +22,7 @@
 #define DECODE(title, share, places, faster, ...)                                                                 \
 	PAGES_AND(KV_VS_TORCH(title ": torch", faster), KV_VS_TORCH(title ": torch", NULL), title, share, places, \
 		  __VA_ARGS__),                                                                                   \
-		KV_REFERENCE(title, ": torch", KV_TORCH, __VA_ARGS__)
+		KV_REFERENCE(title, ": torch", KV_PEER, __VA_ARGS__)
 
 /* FlashInfer-Bench's gqa_paged_decode, 32 sequences of 1k. */
 #define GQA(q, kv, page)                                                                                          \
@@ -65,7 +65,7 @@ static const struct kv_case cases[] = {
 	  KV_ROWS({ 64, 1, 3056 }),
 	  KV_RELATIONS(KV_VS_LIMIT(SKEW_ALIKE ": pages read", NULL), KV_VS_TORCH(SKEW_ALIKE ": torch", ">= 6")) },
 	{ .group = "skew", .name = SKEW_ALIKE ": pages read", .work = KV_READ, KV_ROWS({ 64, 1, 3056 }) },
-	{ .group = "skew", .name = SKEW_ALIKE ": torch", .work = KV_TORCH, KV_ROWS({ 64, 1, 3056 }) },
+	{ .group = "skew", .name = SKEW_ALIKE ": torch", .work = KV_PEER, KV_ROWS({ 64, 1, 3056 }) },
 	{ .group = "skew",
 	  .name = SKEW_UNLIKE,
 	  KV_ROWS({ 1, 1, 131072 }, { 63, 1, 1024 }),
@@ -73,7 +73,7 @@ static const struct kv_case cases[] = {
 		       { BENCH_REFERENCE_LIMIT, BENCH_SLOWDOWN, SKEW_ALIKE, "<= 1.05" }) },
 	{ .group = "skew",
 	  .name = SKEW_UNLIKE ": torch",
-	  .work = KV_TORCH,
+	  .work = KV_PEER,
 	  KV_ROWS({ 1, 1, 131072 }, { 63, 1, 1024 }) },
 
 	PAGES("decode 1 x 4k, pages of 1", NULL, "<= 1.15", KV_ROWS({ 1, 1, 4096 }), .page_size = 1),

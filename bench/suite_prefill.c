@@ -13,7 +13,7 @@
 		       KV_VS_TORCH(title ": torch", faster)),                                                  \
 	  __VA_ARGS__ },                                                                                       \
 		KV_REFERENCE(title, ": peak", KV_PEAK, __VA_ARGS__), KV_PAGES_IN_ORDER(title, __VA_ARGS__),    \
-		KV_REFERENCE(title, ": torch", KV_TORCH, __VA_ARGS__)
+		KV_REFERENCE(title, ": torch", KV_PEER, __VA_ARGS__)
 
 /* Time per visited block, compared with causal without a mod. */
 #define MOD(title, wanted, ...)                                                                             \

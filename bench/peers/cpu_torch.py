@@ -2,34 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures PyTorch's attention on the CPU, for `paged-bench run decode|prefill --reference torch`.
 
-Reads requests and writes replies as JSON lines on standard input and output:
-
-  {"ready": "torch 2.x"} or {"missing": "..."}       once, at the start
-  {"open": 3, "rows": [[n, q_len, kv_len], ...], "q_heads": .., "kv_heads": .., "dim": .., "quick": bool}
-                              -> {"us": .., "method": ".."} or {"error": ".."}
-  {"sample": 3}               -> {"us": ..}
-  {"close": 3}                -> {}
-
-K and V are contiguous and bf16.  None of the methods accepts a ragged batch, so
-each kind of rows takes one call; the fastest method of each kind is used:
+peer_process.py has the protocol.  K and V are contiguous and bf16.  None of the methods
+accepts a ragged batch, so each kind of rows takes one call; the fastest method of each
+kind is used:
 
   flex       torch.compile(flex_attention), with a block mask if causality masks something
   sdpa       scaled_dot_product_attention, with enable_gqa
   sdpa fold  the query heads of a KV head folded into query rows of one head
-
-The caller sets the number of threads, their CPUs and their wait policy by OMP_*.
 """
-import json
-import os
 import sys
-import time
 
-TRIES = 3
-SAMPLE_S = 0.005
-
-
-def random_bf16(torch, *shape):
-    return torch.randn(*shape, dtype=torch.float32).to(torch.bfloat16)
+from peer_process import TRIES, Case, Tensors, seconds, serve
 
 
 def causal_mask(torch, q_len, kv_len):
@@ -71,21 +54,15 @@ def fold_method(torch, q, k, v):
 METHODS = [("sdpa fold", fold_method), ("sdpa", sdpa_method), ("flex", flex_method)]
 
 
-def seconds(call):
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
-
-
-class Case:
-    """A batch; each kind of its rows uses its fastest method."""
+class Batch(Case):
+    """Each kind of the batch's rows uses its fastest method."""
 
     def __init__(self, torch, what):
-        self.calls, self.methods, errors = [], [], []
-        for n, q_len, kv_len in what["rows"]:
-            q = random_bf16(torch, n, what["q_heads"], q_len, what["dim"])
-            k, v = (random_bf16(torch, n, what["kv_heads"], kv_len, what["dim"]) for _ in range(2))
-            calls = self.accepted(torch, what, (q, k, v), errors)
+        super().__init__(what)
+        self.torch = torch
+        self.calls, methods, errors = [], [], []
+        for q, k, v in self.kinds(Tensors(torch, what, what["data"])):
+            calls = self.accepted((q, k, v), errors)
             if not calls:
                 raise RuntimeError("; ".join(errors))
             # Interleaved, because a burst of load could spoil consecutive tries of one method.
@@ -95,21 +72,27 @@ class Case:
                     took[name].append(seconds(call))
             best = min(calls, key=lambda name: min(took[name]))
             self.calls.append(calls[best])
-            self.methods.append(best)
-        self.repeats = 1
-        took = seconds(self.run)
-        while not what["quick"] and took * self.repeats < SAMPLE_S:
-            self.repeats *= 2
+            methods.append(best)
+        self.method = ", ".join(dict.fromkeys(methods))
+        self.set_repeats()
 
-    @staticmethod
-    def accepted(torch, what, tensors, errors):
+    def kinds(self, tensors):
+        """Contiguous copies of q, K and V of each kind of rows, [n, heads, length, dim]."""
+        q_at = kv_at = 0
+        for n, q_len, kv_len in self.what["rows"]:
+            parts = (tensors.q[q_at:q_at + n * q_len], q_len), *((x[kv_at:kv_at + n * kv_len], kv_len)
+                                                                 for x in (tensors.k, tensors.v))
+            yield [x.view(n, length, -1, self.what["dim"]).transpose(1, 2).contiguous() for x, length in parts]
+            q_at, kv_at = q_at + n * q_len, kv_at + n * kv_len
+
+    def accepted(self, tensors, errors):
         """{name: call} of the methods that accept this case, each called once."""
         found = {}
         for name, make in METHODS:
-            if what["quick"] and name == "flex":
+            if self.what["quick"] and name == "flex":
                 continue
             try:
-                call = make(torch, *tensors)
+                call = make(self.torch, *tensors)
                 call()
                 found[name] = call
             except Exception as error:
@@ -120,47 +103,19 @@ class Case:
         for call in self.calls:
             call()
 
-    def sample(self):
-        self.run()  # to bring its data into the caches, which the caller's own samples have used meanwhile
-        return sum(seconds(self.run) for _ in range(self.repeats)) / self.repeats * 1e6
+    def write_result(self, path):
+        out, at = Tensors(self.torch, self.what, path).out, 0
+        for (n, q_len, _), call in zip(self.what["rows"], self.calls):
+            result = call().reshape(n, self.what["q_heads"], q_len, self.what["dim"]).transpose(1, 2)
+            out[at:at + n * q_len].view(result.shape).copy_(result)
+            at += n * q_len
 
 
-def reply_to(torch, cases, request):
-    if "open" in request:
-        cases[request["open"]] = case = Case(torch, request)
-        return {"us": case.sample(), "method": ", ".join(dict.fromkeys(case.methods))}
-    if "sample" in request:
-        return {"us": cases[request["sample"]].sample()}
-    cases.pop(request["close"], None)
-    return {}
+def start():
+    import torch
 
-
-def main():
-    # Replies use a copy of stdout; everything else that is printed goes to stderr.
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-
-    def send(reply):
-        print(json.dumps(reply), file=out, flush=True)
-
-    try:
-        import torch
-
-        torch.manual_seed(1)
-        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    except Exception as error:
-        send({"missing": str(error)})
-        return 0
-    send({"ready": f"torch {torch.__version__}"})
-    cases = {}
-    for line in sys.stdin:
-        try:
-            with torch.no_grad():
-                send(reply_to(torch, cases, json.loads(line)))
-        except Exception as error:
-            send({"error": f"{type(error).__name__}: {str(error)[:200]}"})
-    return 0
+    return f"torch {torch.__version__}", lambda what: Batch(torch, what)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(start))

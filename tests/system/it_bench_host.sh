@@ -106,6 +106,25 @@ no_torch()
 		grep -q 'bench/peers/setup DIR' "$directory/text"
 }
 
+# Attention of a peer and ours have errors that are neither 0 nor the bound of 2 %.
+peer_errors()
+{
+	python3 - "$directory/json" <<'CHECK'
+import json, re, sys
+
+methods = [case["method"] for case in json.load(open(sys.argv[1]))["cases"] if "method" in case]
+errors = [float(error) for method in methods for error in re.findall(r"(?:error|ours) ([0-9.]+) %", method)]
+print(methods[:3], len(errors))
+sys.exit(len(errors) != 2 * len(methods) or not all(0.01 < error < 1 for error in errors))
+CHECK
+}
+
+# suite, minimum number of cases, reference
+quick_peer()
+{
+	quick "$1" "$2" --reference "$3" && peer_errors
+}
+
 try "cases and their targets are listed" listed
 try "limits of the machine" quick limits 5
 try "limits as text" text
@@ -123,8 +142,8 @@ try "bars of a run" plots
 try "the table and plot of docs/PERFORMANCE.md" measured
 try "no torch, and what to do about it" no_torch
 if "${PAGED_TORCH:-python3}" -c 'import torch' 2>/dev/null; then
-	try "decode compared with torch" quick decode 13 --reference torch
-	try "prefill compared with torch" quick prefill 18 --reference torch
+	try "decode compared with torch" quick_peer decode 13 torch
+	try "prefill compared with torch" quick_peer prefill 18 torch
 else
 	skip "decode compared with torch" "no torch; bench/peers/setup makes one"
 	skip "prefill compared with torch" "no torch; bench/peers/setup makes one"
