@@ -5,7 +5,7 @@
 #include "bench/kv_host.h"
 #include "bench/suite.h"
 
-/* Compared with copying as many bytes, and with pages in order. */
+/* Compared with copying as many bytes, with pages in order, and with vLLM. */
 #define COPIED_AND(order, title, what, share, ...)                   \
 	{ .group = title,                                            \
 	  .name = title,                                             \
@@ -14,9 +14,12 @@
 	  __VA_ARGS__ },                                             \
 		KV_REFERENCE(title, ": copied", KV_COPY, .copied = what, __VA_ARGS__)
 #define COPIED(title, what, share, ...) COPIED_AND({ 0 }, title, what, share, __VA_ARGS__)
-#define APPEND(title, share, ...)                                                                           \
-	COPIED_AND(KV_VS_CONTIGUOUS(title ", pages in order", NULL), title, KV_APPEND, share, __VA_ARGS__), \
-		KV_REFERENCE(title, ", pages in order", KV_APPEND, .contiguous = true, __VA_ARGS__)
+#define BOTH(contiguous, vllm) contiguous, vllm
+#define APPEND(title, share, ...)                                                                                \
+	COPIED_AND(BOTH(KV_VS_CONTIGUOUS(title ", pages in order", NULL), KV_VS_VLLM(title ": vllm", ">= 1.0")), \
+		   title, KV_APPEND, share, __VA_ARGS__),                                                        \
+		KV_REFERENCE(title, ", pages in order", KV_APPEND, .contiguous = true, __VA_ARGS__),             \
+		KV_REFERENCE(title, ": vllm", KV_PEER_APPEND, __VA_ARGS__)
 
 /* Append with conversion or rotary embedding, compared with append of bf16 without. */
 #define CONVERSION(title, ...)                                                                                    \
@@ -54,5 +57,5 @@ const struct bench_suite bench_suite_append = {
 	.run = kv_host_run,
 	.kv_cases = cases,
 	.n_kv_cases = BENCH_N(cases),
-	.references = 1u << BENCH_REFERENCE_CONTIGUOUS,
+	.references = 1u << BENCH_REFERENCE_CONTIGUOUS | 1u << BENCH_REFERENCE_VLLM,
 };

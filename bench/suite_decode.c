@@ -6,23 +6,33 @@
 #include "bench/suite.h"
 
 /* Compared with reading its pages, with the roofline of reading and arithmetic, and with pages in order. */
-#define PAGES_AND(torch, read_torch, title, share, places, ...)                                                       \
+#define PAGES_AND(peers, read_peers, title, share, places, ...)                                                       \
 	{ .group = title,                                                                                             \
 	  .name = title,                                                                                              \
 	  KV_RELATIONS(KV_VS_LIMIT(title ": pages read", share), KV_VS_LIMIT(title ": roofline", NULL),               \
-		       KV_VS_CONTIGUOUS(title ", pages in order", places), torch),                                    \
+		       KV_VS_CONTIGUOUS(title ", pages in order", places), peers),                                    \
 	  __VA_ARGS__ },                                                                                              \
 		KV_REFERENCE(title, ": pages read", KV_READ,                                                          \
-			     KV_RELATIONS(KV_VS_CONTIGUOUS(title ": read in order", NULL), read_torch), __VA_ARGS__), \
+			     KV_RELATIONS(KV_VS_CONTIGUOUS(title ": read in order", NULL), read_peers), __VA_ARGS__), \
 		KV_REFERENCE(title, ": roofline", KV_ROOFLINE, __VA_ARGS__), KV_PAGES_IN_ORDER(title, __VA_ARGS__),   \
 		KV_REFERENCE(title, ": read in order", KV_READ, .contiguous = true, __VA_ARGS__)
 #define PAGES(title, share, places, ...) PAGES_AND({ 0 }, { 0 }, title, share, places, __VA_ARGS__)
 
-/* Compared also with PyTorch. */
-#define DECODE(title, share, places, faster, ...)                                                                 \
-	PAGES_AND(KV_VS_TORCH(title ": torch", faster), KV_VS_TORCH(title ": torch", NULL), title, share, places, \
-		  __VA_ARGS__),                                                                                   \
-		KV_REFERENCE(title, ": torch", KV_PEER, __VA_ARGS__)
+/* Compared also with vLLM. */
+#define VLLM(title, share, places, ...)                                                                    \
+	PAGES_AND(KV_VS_VLLM(title ": vllm", FASTER_THAN_VLLM), { 0 }, title, share, places, __VA_ARGS__), \
+		KV_REFERENCE(title, ": vllm", KV_PEER, __VA_ARGS__)
+
+/* Compared also with PyTorch and vLLM. */
+#define BOTH(torch, vllm) torch, vllm
+#define DECODE(title, share, places, faster, ...)                                                                   \
+	PAGES_AND(BOTH(KV_VS_TORCH(title ": torch", faster), KV_VS_VLLM(title ": vllm", FASTER_THAN_VLLM)),         \
+		  BOTH(KV_VS_TORCH(title ": torch", NULL), KV_VS_VLLM(title ": vllm", NULL)), title, share, places, \
+		  __VA_ARGS__),                                                                                     \
+		KV_REFERENCE(title, ": torch", KV_PEER, __VA_ARGS__),                                               \
+		KV_REFERENCE(title, ": vllm", KV_PEER, __VA_ARGS__)
+
+#define FASTER_THAN_VLLM ">= 1.0"
 
 /* FlashInfer-Bench's gqa_paged_decode, 32 sequences of 1k. */
 #define GQA(q, kv, page)                                                                                          \
@@ -63,18 +73,18 @@ static const struct kv_case cases[] = {
 	{ .group = "skew",
 	  .name = SKEW_ALIKE,
 	  KV_ROWS({ 64, 1, 3056 }),
-	  KV_RELATIONS(KV_VS_LIMIT(SKEW_ALIKE ": pages read", NULL), KV_VS_TORCH(SKEW_ALIKE ": torch", ">= 6")) },
+	  KV_RELATIONS(KV_VS_LIMIT(SKEW_ALIKE ": pages read", NULL), KV_VS_TORCH(SKEW_ALIKE ": torch", ">= 6"),
+		       KV_VS_VLLM(SKEW_ALIKE ": vllm", FASTER_THAN_VLLM)) },
 	{ .group = "skew", .name = SKEW_ALIKE ": pages read", .work = KV_READ, KV_ROWS({ 64, 1, 3056 }) },
 	{ .group = "skew", .name = SKEW_ALIKE ": torch", .work = KV_PEER, KV_ROWS({ 64, 1, 3056 }) },
+	{ .group = "skew", .name = SKEW_ALIKE ": vllm", .work = KV_PEER, KV_ROWS({ 64, 1, 3056 }) },
 	{ .group = "skew",
 	  .name = SKEW_UNLIKE,
 	  KV_ROWS({ 1, 1, 131072 }, { 63, 1, 1024 }),
-	  KV_RELATIONS(KV_VS_TORCH(SKEW_UNLIKE ": torch", ">= 6"),
+	  KV_RELATIONS(KV_VS_TORCH(SKEW_UNLIKE ": torch", ">= 6"), KV_VS_VLLM(SKEW_UNLIKE ": vllm", FASTER_THAN_VLLM),
 		       { BENCH_REFERENCE_LIMIT, BENCH_SLOWDOWN, SKEW_ALIKE, "<= 1.05" }) },
-	{ .group = "skew",
-	  .name = SKEW_UNLIKE ": torch",
-	  .work = KV_PEER,
-	  KV_ROWS({ 1, 1, 131072 }, { 63, 1, 1024 }) },
+	{ .group = "skew", .name = SKEW_UNLIKE ": torch", .work = KV_PEER, KV_ROWS({ 1, 1, 131072 }, { 63, 1, 1024 }) },
+	{ .group = "skew", .name = SKEW_UNLIKE ": vllm", .work = KV_PEER, KV_ROWS({ 1, 1, 131072 }, { 63, 1, 1024 }) },
 
 	PAGES("decode 1 x 4k, pages of 1", NULL, "<= 1.15", KV_ROWS({ 1, 1, 4096 }), .page_size = 1),
 	PAGES("decode 1 x 128k, pages of 1", NULL, "<= 1.15", ONE_128K, .page_size = 1),
@@ -96,16 +106,16 @@ static const struct kv_case cases[] = {
 	   benchmark_cpu_attn; MLA. */
 	PAGES("decode 8 x 4k, 64/8 heads, f16", NULL, "<= 1.02", KV_ROWS({ 8, 1, 4096 }), .q_heads = 64, .kv_heads = 8,
 	      .dtype = PAGED_F16),
-	PAGES("decode 32 x 1k, 32/4 heads", ">= 0.85", "<= 1.02", KV_ROWS({ 32, 1, 1024 }), .q_heads = 32,
-	      .kv_heads = 4),
-	PAGES("decode 16 x 2k", ">= 0.85", "<= 1.02", KV_ROWS({ 16, 1, 2048 })),
-	PAGES("decode 64 x 512, pages of 128", ">= 0.85", "<= 1.02", KV_ROWS({ 64, 1, 512 }), .page_size = 128),
+	VLLM("decode 32 x 1k, 32/4 heads", ">= 0.85", "<= 1.02", KV_ROWS({ 32, 1, 1024 }), .q_heads = 32,
+	     .kv_heads = 4),
+	VLLM("decode 16 x 2k", ">= 0.85", "<= 1.02", KV_ROWS({ 16, 1, 2048 })),
+	VLLM("decode 64 x 512, pages of 128", ">= 0.85", "<= 1.02", KV_ROWS({ 64, 1, 512 }), .page_size = 128),
 	PAGES("decode 4 x 8k, MLA", NULL, "<= 1.02", KV_ROWS({ 4, 1, 8192 }), .mla = true),
 
 	/* More cases of these: attention_benchmarks, bench_batch_decode, TileOPs, FA3's benchmark_mla_decode. */
-	PAGES("decode 8 x 1k", NULL, NULL, KV_ROWS({ 8, 1, 1024 }), .long_only = true),
-	PAGES("decode 32 x 1k", NULL, NULL, KV_ROWS({ 32, 1, 1024 }), .long_only = true),
-	PAGES("decode 64 x 4k", NULL, NULL, KV_ROWS({ 64, 1, 4096 }), .long_only = true),
+	VLLM("decode 8 x 1k", NULL, NULL, KV_ROWS({ 8, 1, 1024 }), .long_only = true),
+	VLLM("decode 32 x 1k", NULL, NULL, KV_ROWS({ 32, 1, 1024 }), .long_only = true),
+	VLLM("decode 64 x 4k", NULL, NULL, KV_ROWS({ 64, 1, 4096 }), .long_only = true),
 	PAGES("decode 1 x 16k, 32/4 heads", NULL, NULL, KV_ROWS({ 1, 1, 16384 }), .q_heads = 32, .kv_heads = 4,
 	      .long_only = true),
 	PAGES("decode 64 x 2k, 32/4 heads, e4m3", NULL, NULL, KV_ROWS({ 64, 1, 2048 }), .q_heads = 32, .kv_heads = 4,
@@ -126,5 +136,5 @@ const struct bench_suite bench_suite_decode = {
 	.run = kv_host_run,
 	.kv_cases = cases,
 	.n_kv_cases = BENCH_N(cases),
-	.references = 1u << BENCH_REFERENCE_CONTIGUOUS | 1u << BENCH_REFERENCE_TORCH,
+	.references = 1u << BENCH_REFERENCE_CONTIGUOUS | 1u << BENCH_REFERENCE_TORCH | 1u << BENCH_REFERENCE_VLLM,
 };

@@ -5,15 +5,16 @@
 #include "bench/kv_host.h"
 #include "bench/suite.h"
 
-/* Compared with as many operations on registers, with pages in order, and with PyTorch. */
+/* Compared with as many operations on registers, with pages in order, with PyTorch and vLLM. */
 #define PREFILL(title, share, places, faster, ...)                                                             \
 	{ .group = title,                                                                                      \
 	  .name = title,                                                                                       \
 	  KV_RELATIONS(KV_VS_LIMIT(title ": peak", share), KV_VS_CONTIGUOUS(title ", pages in order", places), \
-		       KV_VS_TORCH(title ": torch", faster)),                                                  \
+		       KV_VS_TORCH(title ": torch", faster), KV_VS_VLLM(title ": vllm", ">= 1.0")),            \
 	  __VA_ARGS__ },                                                                                       \
 		KV_REFERENCE(title, ": peak", KV_PEAK, __VA_ARGS__), KV_PAGES_IN_ORDER(title, __VA_ARGS__),    \
-		KV_REFERENCE(title, ": torch", KV_PEER, __VA_ARGS__)
+		KV_REFERENCE(title, ": torch", KV_PEER, __VA_ARGS__),                                          \
+		KV_REFERENCE(title, ": vllm", KV_PEER, __VA_ARGS__)
 
 /* Time per visited block, compared with causal without a mod. */
 #define MOD(title, wanted, ...)                                                                             \
@@ -69,5 +70,5 @@ const struct bench_suite bench_suite_prefill = {
 	.run = kv_host_run,
 	.kv_cases = cases,
 	.n_kv_cases = BENCH_N(cases),
-	.references = 1u << BENCH_REFERENCE_CONTIGUOUS | 1u << BENCH_REFERENCE_TORCH,
+	.references = 1u << BENCH_REFERENCE_CONTIGUOUS | 1u << BENCH_REFERENCE_TORCH | 1u << BENCH_REFERENCE_VLLM,
 };

@@ -106,6 +106,12 @@ no_torch()
 		grep -q 'bench/peers/setup DIR' "$directory/text"
 }
 
+no_vllm()
+{
+	! PAGED_VLLM=/nowhere "$bench" run append --quick --reference vllm >"$directory/text" 2>&1 &&
+		cat "$directory/text" && grep -q 'bench/peers/setup DIR vllm, then PAGED_VLLM=DIR' "$directory/text"
+}
+
 # Attention of a peer and ours have errors that are neither 0 nor the bound of 2 %.
 peer_errors()
 {
@@ -147,6 +153,16 @@ if "${PAGED_TORCH:-python3}" -c 'import torch' 2>/dev/null; then
 else
 	skip "decode compared with torch" "no torch; bench/peers/setup makes one"
 	skip "prefill compared with torch" "no torch; bench/peers/setup makes one"
+fi
+try "no vllm, and what to do about it" no_vllm
+if "${PAGED_VLLM:-python3}" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("vllm") is None)' 2>/dev/null; then
+	try "decode compared with vllm" quick_peer decode 19 vllm
+	try "prefill compared with vllm" quick_peer prefill 18 vllm
+	try "append compared with vllm" quick append 12 --reference vllm
+else
+	skip "decode compared with vllm" "no vllm; bench/peers/setup makes one"
+	skip "prefill compared with vllm" "no vllm; bench/peers/setup makes one"
+	skip "append compared with vllm" "no vllm; bench/peers/setup makes one"
 fi
 try "invalid options are refused" refused
 finish
