@@ -34,13 +34,39 @@ bench_client_must(struct paged_client *client, enum paged_status status)
 		bench_die("%s: %s", paged_status_name(status), paged_client_error(client));
 }
 
-uint64_t
-bench_now_ns(void)
+static uint64_t
+base_clock_ns(clockid_t clock)
 {
 	struct timespec now;
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
+	clock_gettime(clock, &now);
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+uint64_t
+bench_now_ns(void)
+{
+	return base_clock_ns(CLOCK_MONOTONIC);
+}
+
+static bool base_cpu_time;
+
+void
+bench_use_cpu_time(void)
+{
+	base_cpu_time = true;
+}
+
+bool
+bench_uses_cpu_time(void)
+{
+	return base_cpu_time;
+}
+
+uint64_t
+bench_timer_ns(void)
+{
+	return base_clock_ns(base_cpu_time ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC);
 }
 
 double

@@ -8,6 +8,7 @@
 #define PAGED_BENCH_BASE_H
 
 #include <pagedclient.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,6 +29,13 @@ uint64_t bench_now_ns(void);
 
 /** bench_since_us - microseconds since bench_now_ns() was `start` */
 double bench_since_us(uint64_t start);
+
+/** bench_use_cpu_time - from now on samples measure the CPU time of the calling thread; only for cases of one thread */
+void bench_use_cpu_time(void);
+bool bench_uses_cpu_time(void);
+
+/** bench_timer_ns - the clock of samples: bench_now_ns(), or CPU time after bench_use_cpu_time() */
+uint64_t bench_timer_ns(void);
 
 /** bench_alloc - zeroed memory, aligned to a cache line */
 void *bench_alloc(size_t n, size_t size);

@@ -135,7 +135,7 @@ kv_host_work_us(const struct kv_fixture *fixture)
 	struct paged_client *client = fixture->group->client;
 	struct paged_batch *batch = fixture->batch;
 	uint8_t *base = fixture->pool->info.base;
-	uint64_t start = bench_now_ns();
+	uint64_t start = bench_timer_ns();
 
 	switch (fixture->kv_case.work) {
 	case KV_ATTENTION:
@@ -166,7 +166,7 @@ kv_host_work_us(const struct kv_fixture *fixture)
 	default:
 		bench_die("%s: not on the host", fixture->kv_case.name);
 	}
-	return bench_since_us(start);
+	return (double)(bench_timer_ns() - start) / 1e3;
 }
 
 static bool
@@ -280,9 +280,9 @@ kv_host_describe(struct bench_report *report)
 	if (has_peer)
 		peer_start(torch ? PEER_TORCH : PEER_VLLM);
 	snprintf(report->machine, sizeof(report->machine),
-		 "%u pinned threads, kernels by %s, streams by %s, peak of %s%s%s", pinned_threads_count(), info.isa,
-		 limit_isa_name(), peak_unit_name(peak_best_unit()), has_peer ? "; " : "",
-		 has_peer ? peer_version() : "");
+		 "%u pinned threads%s, kernels by %s, streams by %s, peak of %s%s%s", pinned_threads_count(),
+		 bench_uses_cpu_time() ? " (CPU time)" : "", info.isa, limit_isa_name(),
+		 peak_unit_name(peak_best_unit()), has_peer ? "; " : "", has_peer ? peer_version() : "");
 	paged_client_close(client);
 }
 

@@ -26,6 +26,13 @@ suite_has_reference(const struct bench_suite *suite, enum bench_reference refere
 	return reference == BENCH_REFERENCE_LIMIT || (suite->references >> reference & 1) != 0;
 }
 
+/* Only suites on the host that use no thread but those of kv_host.c can measure CPU time. */
+static bool
+suite_has_clock(const struct bench_suite *suite)
+{
+	return !bench_uses_cpu_time() || (suite->kv_cases != NULL && !suite->special);
+}
+
 static struct bench_report *
 suite_run(const struct bench_suite *suite, const struct bench_options *options)
 {
@@ -37,6 +44,8 @@ suite_run(const struct bench_suite *suite, const struct bench_options *options)
 		bench_die("no memory for a report");
 	report->suite = suite;
 	report->options = options;
+	if (!suite_has_clock(suite))
+		bench_die("suite %s has no --cpu-time", suite->name);
 	if (!suite_has_reference(suite, options->reference))
 		bench_die("suite %s has no ratios to %s", suite->name, bench_reference_name(options->reference));
 	machine_cpu_time_now(&before);
@@ -54,7 +63,7 @@ suite_run(const struct bench_suite *suite, const struct bench_options *options)
 	return report;
 }
 
-/* "all" is the suites that any machine can run and that have ratios of the selected kind. */
+/* "all" is the suites that any machine can run and that have ratios of the selected kind and the selected clock. */
 static size_t
 suites_select(char **names, size_t n_names, const struct bench_options *options, const struct bench_suite **selected)
 {
@@ -62,7 +71,8 @@ suites_select(char **names, size_t n_names, const struct bench_options *options,
 	size_t n = 0;
 
 	for (size_t i = 0; i < BENCH_N(suites) && all; i++)
-		if (!suites[i]->special && suite_has_reference(suites[i], options->reference))
+		if (!suites[i]->special && suite_has_reference(suites[i], options->reference) &&
+		    suite_has_clock(suites[i]))
 			selected[n++] = suites[i];
 	for (size_t j = 0; j < n_names && !all; j++) {
 		size_t i = 0;
@@ -94,7 +104,7 @@ usage(FILE *to, int code)
 	fprintf(to, "usage: paged-bench list\n"
 		    "       paged-bench run SUITE...|all [--json] [--reference limit|contiguous|torch|vllm]\n"
 		    "                   [--samples N] [--threads N] [--isa NAME] [--quick] [--only TEXT] [--long]\n"
-		    "                   [--seconds S]\n");
+		    "                   [--seconds S] [--cpu-time]\n");
 	return code;
 }
 
@@ -118,10 +128,18 @@ option_number_parse(const char *option, const char *text, size_t most)
 	return (unsigned int)n;
 }
 
+/* On a machine that others use, CPU time changes less than time; it has a meaning for one thread only. */
+static void
+cpu_time_choose(struct bench_options *options)
+{
+	options->n_threads = 1;
+	bench_use_cpu_time();
+}
+
 int
 main(int argc, char **argv)
 {
-	static int json, quick, with_long;
+	static int json, quick, with_long, cpu_time;
 	static const struct option options[] = { { "json", no_argument, &json, true },
 						 { "samples", required_argument, NULL, 'n' },
 						 { "quick", no_argument, &quick, true },
@@ -131,6 +149,7 @@ main(int argc, char **argv)
 						 { "isa", required_argument, NULL, 'i' },
 						 { "long", no_argument, &with_long, true },
 						 { "seconds", required_argument, NULL, 's' },
+						 { "cpu-time", no_argument, &cpu_time, true },
 						 { "help", no_argument, NULL, 'h' },
 						 { 0 } };
 	struct bench_options chosen = { .n_samples = 31, .n_threads = 2 };
@@ -168,6 +187,8 @@ main(int argc, char **argv)
 		}
 	chosen.quick = quick;
 	chosen.with_long = with_long;
+	if (cpu_time)
+		cpu_time_choose(&chosen);
 	if (optind + 1 == argc && strcmp(argv[optind], "list") == 0)
 		return suites_list();
 	if (optind + 2 > argc || strcmp(argv[optind], "run") != 0)

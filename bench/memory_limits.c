@@ -178,9 +178,9 @@ limit_copy_us(const struct limit_copy *copy)
 
 	if (!copy->single_thread)
 		return (double)pinned_threads_run(limit_copy_units, (void *)copy) / 1e3;
-	start = bench_now_ns();
+	start = bench_timer_ns();
 	limit_copy_chunks(copy, 0, copy->n_chunks);
-	return (double)(bench_now_ns() - start) / 1e3;
+	return (double)(bench_timer_ns() - start) / 1e3;
 }
 
 void

@@ -59,6 +59,7 @@ peer_child_main(const struct peer_child *child, int end)
 	setenv("OMP_PLACES", places, 1);
 	setenv("OMP_PROC_BIND", "true", 1);
 	setenv("OMP_WAIT_POLICY", child->policy, 1);
+	setenv("PAGED_PEER_CLOCK", bench_uses_cpu_time() ? "cpu" : "wall", 1);
 	setenv("TORCHINDUCTOR_COMPILE_THREADS", "1", 1);
 	dup2(end, STDIN_FILENO);
 	dup2(end, STDOUT_FILENO);

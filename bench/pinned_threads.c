@@ -54,7 +54,7 @@ pinned_threads_work(void)
 
 	atomic_fetch_add(&threads.n_ready, 1);
 	pinned_threads_wait(&threads.n_ready);
-	now = bench_now_ns();
+	now = bench_timer_ns();
 	first = atomic_load(&threads.begin_ns);
 	while (now < first && !atomic_compare_exchange_weak(&threads.begin_ns, &first, now))
 		;
@@ -115,7 +115,7 @@ pinned_threads_run(pinned_threads_fn work, void *context)
 	pthread_barrier_wait(&threads.begin);
 	pinned_threads_work();
 	pinned_threads_wait(&threads.n_done);
-	return bench_now_ns() - atomic_load(&threads.begin_ns);
+	return bench_timer_ns() - atomic_load(&threads.begin_ns);
 }
 
 size_t

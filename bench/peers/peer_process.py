@@ -20,13 +20,15 @@ import sys
 import time
 
 TRIES = 3
+# CPU time of this thread: only where the caller allows one thread.
+CLOCK = time.thread_time if os.environ.get("PAGED_PEER_CLOCK") == "cpu" else time.perf_counter
 SAMPLE_S = 0.005
 
 
 def seconds(call):
-    began = time.perf_counter()
+    began = CLOCK()
     call()
-    return time.perf_counter() - began
+    return CLOCK() - began
 
 
 class Case:

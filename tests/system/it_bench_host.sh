@@ -71,7 +71,7 @@ refused()
 	! "$bench" run limits --reference torch && ! "$bench" run limits --reference nothing &&
 		! "$bench" run decode --only nothing && ! "$bench" run sharing --only nothing --quick && ! "$bench" run decode --isa none &&
 		! "$bench" run all --reference nothing && ! "$bench" run limits nothing &&
-		! "$bench" run limits --threads 0 && ! "$bench" run limits --samples 5x
+		! "$bench" run limits --threads 0 && ! "$bench" run limits --samples 5x && ! "$bench" run limits --cpu-time
 }
 
 # The table and plot of docs/PERFORMANCE.md, as bench/measure makes them.
@@ -141,6 +141,7 @@ try "decode over pages in order" quick decode 12 --reference contiguous
 try "one group of it, by another instruction set" quick decode 3 --only skew --isa generic
 try "prefill compared with the best matrix unit" quick prefill 20
 try "append compared with copying" quick append 17
+try "append by CPU time" quick append 17 --cpu-time
 try "the prefix cache" quick sharing 30
 try "one group of it" quick sharing 2 --only decode
 try "all suites in one document" together
