@@ -72,6 +72,17 @@ EXTRA_DIST += %D%/tests/torch/test_paged_caches.py
 EXTRA_DIST += %D%/tests/torch/test_defects.py
 EXTRA_DIST += %D%/tests/torch/test_pytorch_suite.py
 
+# transformers: the cache
+PYTHON_FILES += %D%/paged/transformers/__init__.py
+PYTHON_FILES += %D%/paged/transformers/attention.py
+PYTHON_FILES += %D%/paged/transformers/cache.py
+PYTHON_FILES += %D%/paged/transformers/masks.py
+PYTHON_FILES += %D%/paged/transformers/rows.py
+PYTHON_FILES += %D%/paged/transformers/sequences.py
+EXTRA_DIST += %D%/tests/transformers/model_cases.py
+EXTRA_DIST += %D%/tests/transformers/test_cache.py
+EXTRA_DIST += %D%/tests/transformers/test_rows.py
+
 # wheel
 PYTHON_FILES += %D%/paged/_bin.py
 EXTRA_DIST += %D%/MANIFEST.in
