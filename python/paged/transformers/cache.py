@@ -51,14 +51,24 @@ class PagedLayer(CacheLayerMixin):
         state = self.state
         if state.pending is not None:
             refuse_attention(state.pending)
-        n_columns = key_states.shape[2]
-        self.length += n_columns
+        self.length += key_states.shape[2]
+        self.key, self.value = key_states, value_states
         if self.dense:
             return self._append_and_gather(key_states, value_states)
-        self.key, self.value = key_states, value_states
         state.pending = self
         setattr(key_states, LAYER, self)
         return key_states, value_states
+
+    def written(self) -> None:
+        """Forget K and V of the pass, which the pages have."""
+        self.key = self.value = self.state.pending = None
+
+    def undo(self) -> None:
+        """Take a forward pass back that failed in this layer, its first."""
+        assert self.key is not None
+        self.length -= self.key.shape[2]
+        self.written()
+        self.state.undo(self.length)
 
     def _append_and_gather(self, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         n_rows, _, n_columns, _ = key.shape
@@ -67,9 +77,10 @@ class PagedLayer(CacheLayerMixin):
             try:
                 step = self.state.plan(n_rows, n_columns, None, True)
             except BaseException:
-                self.length -= n_columns
+                self.undo()
                 raise
         step.batch.append(self.index, key, value)
+        self.written()
         pool = self.state.pool
         k = key.new_empty(n_rows, self.length, pool.n_kv_heads, pool.k_dim)
         v = value.new_empty(n_rows, self.length, pool.n_kv_heads, pool.v_dim)
@@ -227,7 +238,7 @@ class PagedCache(Cache):
 
 def refuse_attention(layer: PagedLayer) -> None:
     """Raise, because K and V of a layer were not written into the pages."""
-    layer.state.pending = None
+    layer.undo()
     raise RuntimeError(f'layer {layer.index} of the model was not computed by the attention "paged": call '
                        'model.set_attn_implementation("paged"), or use PagedCache(pool, dense=True)')
 

@@ -18,22 +18,26 @@ _MIN_BATCH_ROWS = 64
 class Step:
     """The plan of one forward pass.
 
-    begin, end
-        The columns of the batch that the pass computes.
+    before
+        The rows before the pass.
+    end
+        The columns of the batch after the pass, which begins at the column `begin`.
     batch
         The planned paged.Batch.
     packing
         Moves tensors between columns and tokens; None: all columns are tokens.
     """
 
-    def __init__(self, begin: int, end: int, batch: paged.Batch, packing: Packing | None) -> None:
-        self.begin = begin
+    def __init__(self, before: Padding, end: int, batch: paged.Batch, packing: Packing | None) -> None:
+        self.before = before
+        self.begin = before.n_columns
         self.end = end
         self.batch = batch
         self.packing = packing
         # What attention() needs of each mask of this pass, and the objects whose ids are in its keys.
         self.views: dict[Any, Any] = {}
         self.alive: list[Any] = []
+        self.n_of_texts: dict[Any, int] = {}
 
 
 class Sequences:
@@ -77,8 +81,9 @@ class Sequences:
         """Return the batch, with room for all rows."""
         if self._batch is None or len(self.ids) > self._max_rows:
             self._max_rows = max(len(self.ids), 2 * self._max_rows, _MIN_BATCH_ROWS)
+            # With reserve_ahead 0, a batch would not reserve pages at all.
             self._batch = self.pool.batch(max_rows=min(self._max_rows, paged.MAX_REQUEST_SEQS),
-                                          reserve_ahead=self.reserve_ahead)
+                                          reserve_ahead=max(self.reserve_ahead, 1))
             self.mod_sets = {}
         return self._batch
 
@@ -112,8 +117,15 @@ class Sequences:
         if not plain and self.n_plain is None:
             self.n_plain = before.n_columns
         packing = None if new is None else Packing(new, self.device)
-        self.step = Step(before.n_columns, after.n_columns, batch, packing)
+        self.step = Step(before, after.n_columns, batch, packing)
         return self.step
+
+    def undo(self, n_columns: int) -> None:
+        """Take the plan back if it is that of a pass after n_columns."""
+        if self.step is not None and self.step.begin == n_columns:
+            self._set_rows(self.step.before, self.n_existing, self.n_published)
+            if self.n_plain == n_columns:
+                self.n_plain = None
 
     def _fit(self, n_rows: int) -> None:
         """Create the sequences of the first pass."""

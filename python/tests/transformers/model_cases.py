@@ -23,7 +23,24 @@ _BASE = {
 # The settings of each model, by its model type.
 MODELS: dict[str, dict[str, Any]] = {
     "llama": {},
+    "qwen3": {},
+    "mistral": {"sliding_window": 12},
+    "gemma2": {"sliding_window": 12, "attn_logit_softcapping": 3.0, "query_pre_attn_scalar": 20,
+               "final_logit_softcapping": None},
+    "gemma3_text": {"sliding_window": 12, "query_pre_attn_scalar": 20},
+    "gpt_oss": {"sliding_window": 12, "num_local_experts": 2, "num_experts_per_tok": 1,
+                "layer_types": ["sliding_attention", "full_attention"] * 2},
+    "llama4_text": {"attention_chunk_size": 16, "num_local_experts": 2, "num_experts_per_tok": 1,
+                    "intermediate_size_mlp": 96, "no_rope_layers": [1, 1, 1, 0]},
+    # It keeps latent vectors of K and V: 32 and 8 elements of 1 head.  Its attention sees others.
+    "deepseek_v3": {"q_lora_rank": 32, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+                    "v_head_dim": 16, "num_key_value_heads": 4, "first_k_dense_replace": 4, "n_routed_experts": 2,
+                    "n_group": 1, "topk_group": 1, "num_experts_per_tok": 1, "moe_intermediate_size": 32,
+                    "head_dim": 8},
 }
+
+# Those whose attention reads the pages.
+PAGED_MODELS = [name for name in MODELS if name != "deepseek_v3"]
 
 
 def make_model(name: str, dtype: torch.dtype = torch.float32, seed: int = 0, **settings: Any) -> PreTrainedModel:
@@ -38,6 +55,8 @@ def make_model(name: str, dtype: torch.dtype = torch.float32, seed: int = 0, **s
 def pool_settings(model: PreTrainedModel, **settings: Any) -> dict[str, Any]:
     """Parameters of a pool for the model."""
     config = model.config.get_text_config()
+    if config.model_type == "deepseek_v3":
+        settings = {"n_kv_heads": 1, "k_dim": config.kv_lora_rank, "v_dim": config.qk_rope_head_dim, **settings}
     return {"name": "test", "n_layers": config.num_hidden_layers, "n_kv_heads": config.num_key_value_heads,
             "k_dim": config.head_dim, "dtype": "f32", "page_size": PAGE_SIZE, "n_pages": 128, "n_slots": 64,
             "max_length": 512, **settings}

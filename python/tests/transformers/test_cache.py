@@ -47,4 +47,5 @@ def test_other_attention_is_refused() -> None:
         cache = PagedCache(pool)
         with pytest.raises(RuntimeError, match='layer 0 .* attention "paged"'):
             run(model, cache, random_tokens(1, 9))
+        assert cache.get_seq_length() == 0
         cache.close()

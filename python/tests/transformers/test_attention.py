@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The attention "paged" against transformers' own eager attention."""
+import pytest
+
+pytest.importorskip("transformers")
+
+import torch
+from model_cases import MODELS, PAGED_MODELS, attention, expected, make_model, pool_for, random_tokens, run
+from transformers import DynamicCache
+
+from paged.transformers import PagedCache
+
+TOLERANCE = {"atol": 1e-4, "rtol": 1e-4}
+CHUNKS = [(), (11, 20), (30, 1, 1, 1, 1)]
+
+
+@pytest.mark.parametrize("name", PAGED_MODELS)
+def test_logits(name: str) -> None:
+    """Sliding windows and chunks end within the text, in the middle of a page."""
+    model = make_model(name)
+    tokens = random_tokens(3, 41)
+    wanted = expected(model, tokens)
+    with pool_for(model) as pool, attention(model, "paged"):
+        for chunks in CHUNKS:
+            cache = PagedCache(pool)
+            torch.testing.assert_close(run(model, cache, tokens, chunks=chunks), wanted, **TOLERANCE)
+            cache.close()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_dense(name: str) -> None:
+    """A dense cache serves any attention."""
+    model = make_model(name)
+    tokens = random_tokens(2, 41)
+    with pool_for(model) as pool:
+        cache = PagedCache(pool, dense=True)
+        logits = run(model, cache, tokens, chunks=(30, 1, 1))
+        cache.close()
+    torch.testing.assert_close(logits, expected(model, tokens), **TOLERANCE)
+
+
+@pytest.mark.parametrize("name", PAGED_MODELS)
+def test_without_paged_cache(name: str) -> None:
+    """With any other cache, "paged" is the attention of the tensors."""
+    model = make_model(name)
+    tokens = random_tokens(2, 41)
+    wanted = expected(model, tokens)
+    with attention(model, "paged"):
+        torch.testing.assert_close(expected(model, tokens), wanted, **TOLERANCE)
+        chunked = run(model, DynamicCache(config=model.config), tokens, chunks=(20, 1))
+        torch.testing.assert_close(chunked, wanted, **TOLERANCE)
+        with torch.no_grad():
+            torch.testing.assert_close(model(tokens, use_cache=False).logits, wanted, **TOLERANCE)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_half_precision(dtype: str) -> None:
+    """As close to the model in float32 as transformers' own attention is, but for rounding."""
+    torch_dtype = {"bf16": torch.bfloat16, "f16": torch.float16}[dtype]
+    model = make_model("llama", torch_dtype)
+    exact = make_model("llama")
+    exact.load_state_dict({name: weight.float() for name, weight in model.state_dict().items()})
+    tokens = random_tokens(2, 41)
+    wanted = expected(exact, tokens)
+    own = (expected(model, tokens) - wanted).abs()
+    with pool_for(model, dtype=dtype) as pool, attention(model, "paged"):
+        cache = PagedCache(pool)
+        ours = (run(model, cache, tokens, chunks=(30, 1)) - wanted).abs()
+        cache.close()
+    assert ours.mean() < 1.5 * own.mean() and ours.max() < 3 * own.max()
+
+
+def test_pool_of_lower_precision() -> None:
+    """A float32 model on a bf16 pool attends as one whose K and V are rounded to bf16."""
+    model = make_model("llama")
+    tokens = random_tokens(2, 41)
+
+    class Rounding(DynamicCache):
+        def update(self, key: torch.Tensor, value: torch.Tensor, *args: object,
+                   **kwargs: object) -> tuple[torch.Tensor, torch.Tensor]:
+            return super().update(key.bfloat16().float(), value.bfloat16().float(), *args, **kwargs)
+
+    wanted = run(model, Rounding(config=model.config), tokens)
+    with pool_for(model, dtype="bf16") as pool, attention(model, "paged"):
+        cache = PagedCache(pool)
+        logits = run(model, cache, tokens, chunks=(30, 1))
+        cache.close()
+    # Rounding doubles the small differences of float32 where they cross a boundary: 2^-9 of an element.
+    torch.testing.assert_close(logits, wanted, atol=2e-2, rtol=2e-2)
+    assert (logits - wanted).abs().mean() < 1e-3
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (2, 4), (1, 1), (1, 4)])
+@pytest.mark.parametrize("kind", ["bool", "numbers"])
+def test_matrix_as_mask(kind: str, shape: tuple[int, int]) -> None:
+    """A mask of the caller's, for each row or all, and each head or all."""
+    model = make_model("llama")
+    tokens = random_tokens(2, 20)
+    generator = torch.Generator().manual_seed(2)
+    allowed = torch.rand(*shape, 20, 20, generator=generator) < 0.5
+    # The first pass of 11 columns is not causal.
+    possible = torch.ones(20, 20, dtype=torch.bool).tril()
+    possible[:11, :11] = True
+    allowed = allowed & possible | torch.eye(20, dtype=torch.bool)
+    bias = torch.randn(*shape, 20, 20, generator=generator).masked_fill(~allowed, torch.finfo(torch.float32).min)
+    sdpa_mask, eager_mask = allowed, torch.zeros(()).where(allowed, torch.finfo(torch.float32).min)
+    if kind == "numbers":
+        sdpa_mask = eager_mask = bias
+    with torch.no_grad():
+        wanted = model(tokens, attention_mask=eager_mask, past_key_values=DynamicCache(config=model.config)).logits
+    with pool_for(model) as pool, attention(model, "paged"), torch.no_grad():
+        cache = PagedCache(pool)
+        parts = [model(tokens[:, begin:end], attention_mask=sdpa_mask[:, :, begin:end, :end],
+                       past_key_values=cache).logits for begin, end in ((0, 11), (11, 19), (19, 20))]
+        cache.close()
+    torch.testing.assert_close(torch.cat(parts, 1), wanted, **TOLERANCE)
+
+
+def test_position_bias() -> None:
+    """As T5 has it: a learned number for each head, query and key."""
+    from paged.transformers.attention import paged_attention
+
+    model = make_model("llama")
+    module = model.model.layers[0].self_attn
+    q, k, v = (torch.randn(2, n, 9, 16, generator=torch.Generator().manual_seed(n)) for n in (4, 2, 2))
+    bias = torch.randn(1, 4, 9, 9)
+    scores = q @ k.repeat_interleave(2, 1).transpose(2, 3) / 4 + bias
+    scores = scores.masked_fill(~torch.ones(9, 9, dtype=torch.bool).tril(), -torch.inf)
+    wanted = (scores.softmax(-1) @ v.repeat_interleave(2, 1)).transpose(1, 2)
+    own, _ = paged_attention(module, q, k, v, None, position_bias=bias)
+    torch.testing.assert_close(own, wanted, atol=1e-5, rtol=1e-5)
+    with pool_for(model) as pool:
+        cache = PagedCache(pool)
+        key, value = cache.update(k, v, 0)
+        out, _ = paged_attention(module, q, key, value, None, position_bias=bias)
+        cache.close()
+    torch.testing.assert_close(out, wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_gradients_and_dropout_are_refused() -> None:
+    model = make_model("llama", attention_dropout=0.1)
+    tokens = random_tokens(1, 5)
+    with pool_for(model) as pool, attention(model, "paged"):
+        cache = PagedCache(pool)
+        with pytest.raises(NotImplementedError, match="no gradients"):
+            model(tokens, past_key_values=cache)
+        model.train()
+        with pytest.raises(NotImplementedError, match="no dropout, but got 0.1"):
+            run(model, cache, tokens)
+        model.eval()
+        assert cache.get_seq_length() == 0
+        torch.testing.assert_close(run(model, cache, tokens), expected_eager(model, tokens), **TOLERANCE)
+        cache.close()
+
+
+def expected_eager(model: torch.nn.Module, tokens: torch.Tensor) -> torch.Tensor:
+    with attention(model, "eager"):
+        return expected(model, tokens)
