@@ -81,6 +81,7 @@ PYTHON_FILES += %D%/paged/transformers/rows.py
 PYTHON_FILES += %D%/paged/transformers/sequences.py
 EXTRA_DIST += %D%/tests/transformers/model_cases.py
 EXTRA_DIST += %D%/tests/transformers/test_attention.py
+EXTRA_DIST += %D%/tests/transformers/test_beams.py
 EXTRA_DIST += %D%/tests/transformers/test_cache.py
 EXTRA_DIST += %D%/tests/transformers/test_masks.py
 EXTRA_DIST += %D%/tests/transformers/test_rows.py
