@@ -83,6 +83,7 @@ EXTRA_DIST += %D%/tests/transformers/model_cases.py
 EXTRA_DIST += %D%/tests/transformers/test_attention.py
 EXTRA_DIST += %D%/tests/transformers/test_beams.py
 EXTRA_DIST += %D%/tests/transformers/test_cache.py
+EXTRA_DIST += %D%/tests/transformers/test_limits.py
 EXTRA_DIST += %D%/tests/transformers/test_masks.py
 EXTRA_DIST += %D%/tests/transformers/test_prefixes.py
 EXTRA_DIST += %D%/tests/transformers/test_rows.py

@@ -162,6 +162,7 @@ class PagedCache(Cache):
 
         Raises ValueError if the cache has tokens, and the exceptions of paged.Pool.start(): nothing has changed then.
         """
+        self.state.check_open()
         if self.state.padding.n_columns or self.get_seq_length():
             raise ValueError(f"the cache has {self.state.padding.n_columns} columns: start() is for an empty one")
         self.reset()
@@ -218,6 +219,7 @@ class PagedCache(Cache):
         self.state.reset()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PagedCache:
+        self.state.check_open()
         copied = PagedCache(self.pool, salt=self.state.salt, reserve_ahead=self.state.reserve_ahead, dense=self.dense)
         copied.state.copy_rows(self.state)
         copied._set_length(self.get_seq_length())

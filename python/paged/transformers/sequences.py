@@ -77,6 +77,11 @@ class Sequences:
         self._batch: paged.Batch | None = None
         self._max_rows = 0
 
+    def check_open(self) -> None:
+        """Raise ValueError after PagedCache.close()."""
+        if self.closed:
+            raise ValueError("the cache is closed")
+
     def batch(self) -> paged.Batch:
         """Return the batch, with room for all rows."""
         if self._batch is None or len(self.ids) > self._max_rows:
@@ -129,8 +134,7 @@ class Sequences:
 
     def _fit(self, n_rows: int) -> None:
         """Create the sequences of the first pass."""
-        if self.closed:
-            raise ValueError("the cache is closed")
+        self.check_open()
         if len(self.ids) == n_rows:
             return
         if self.padding.n_columns:
@@ -251,8 +255,6 @@ class Sequences:
         dense
             The sequences will hold padding, too, so padded rows share nothing.
         """
-        if self.closed:
-            raise ValueError("the cache is closed")
         n_rows, n_columns = tokens.shape
         padding = Padding.of_mask(mask, n_rows, n_columns)
         if dense and padding.kept is not None:
