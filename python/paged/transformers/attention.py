@@ -34,7 +34,7 @@ def paged_attention(module: torch.nn.Module, query: torch.Tensor, key: torch.Ten
     """Compute the attention of one layer on the pages of its PagedCache.
 
     query
-        [n_rows, n_heads, n_columns, k_dim].
+        [n_rows, n_heads, n_columns, k_dim].  A layer that uses the key of another may have only the last columns.
     key, value
         What PagedLayer.update() returned.  With any other key, the attention is that of these tensors.
     attention_mask
@@ -69,26 +69,30 @@ def paged_attention(module: torch.nn.Module, query: torch.Tensor, key: torch.Ten
         except BaseException:
             layer.undo()
             raise
+    n_rows, n_heads, n_columns, _ = query.shape
+    if layer.key is not None and layer.value is not None:
+        pack = step.packing.pack if step.packing is not None else _identity
+        step.batch.append(layer.index, pack(layer.key), pack(layer.value))
+        layer.written()
+    if n_columns != step.end - step.begin:
+        step = state.plan_last(step, n_columns)
     if attention_mask is None and softcap is None and position_bias is None and state.padding.kept is None:
         view = View(None, is_causal if is_causal is not None else getattr(module, "is_causal", True))
     else:
         view = _view(state, step, module, attention_mask, softcap, position_bias, is_causal)
     sink = s_aux.to(torch.float32) if s_aux is not None else None
-    n_rows, n_heads, n_columns, _ = query.shape
     if step.packing is not None:
-        if layer.key is not None and layer.value is not None:
-            step.batch.append(layer.index, step.packing.pack(layer.key), step.packing.pack(layer.value))
-            layer.written()
         tokens = step.batch.attention(layer.index, step.packing.pack(query), mods=view.mods, causal=view.causal,
                                       scale=scaling, sink=sink)
         return step.packing.unpack(tokens), None
-    if layer.key is not None:
-        step.batch.append(layer.index, layer.key, layer.value)
-        layer.written()
     out = query.new_empty(n_rows, n_columns, n_heads, state.pool.v_dim)
     step.batch.attention(layer.index, query, out.transpose(1, 2), mods=view.mods, causal=view.causal, scale=scaling,
                          sink=sink)
     return out, None
+
+
+def _identity(columns: torch.Tensor) -> torch.Tensor:
+    return columns
 
 
 def _check(query: torch.Tensor, dropout: float) -> None:
@@ -165,7 +169,7 @@ def _bind(state: Sequences, step: Step, mask: MaskText, score: str, arrays: dict
     kinds = tuple((name, (array.dtype, array.dim()) if isinstance(array, torch.Tensor) else None)
                   for name, array in arrays.items())
     # Masks of one forward pass may have the same text and other arrays: each needs a binding of its own.
-    texts = mask.text, score, kinds
+    texts = step.batch, mask.text, score, kinds
     nth = step.n_of_texts[texts] = step.n_of_texts.get(texts, -1) + 1
     mods = state.mod_sets.get((texts, nth))
     if mods is None:
@@ -182,7 +186,15 @@ def _attention_of_tensors(module: torch.nn.Module, query: torch.Tensor, key: tor
                           s_aux: torch.Tensor | None, position_bias: torch.Tensor | None, is_causal: bool | None,
                           **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Compute attention without a PagedCache, as the attention "sdpa" does."""
-    if softcap is not None or s_aux is not None:
+    is_capped = softcap is not None or s_aux is not None
+    n_queries, n_keys = query.shape[2], key.shape[2]
+    if is_causal is None:
+        is_causal = getattr(module, "is_causal", True)
+    if mask is None and is_causal and n_queries > 1 and (is_capped or n_queries < n_keys):
+        # The queries are the last columns; scaled_dot_product_attention would take them for the first.
+        mask = torch.ones(n_queries, n_keys, dtype=torch.bool, device=query.device).tril(n_keys - n_queries)
+        mask = mask[None, None]
+    if is_capped:
         full = mask.full() if isinstance(mask, PagedMask) else mask
         return _capped_attention(module, query, key, value, full, scaling, dropout, softcap, s_aux), None
     if position_bias is not None:
@@ -200,10 +212,8 @@ def _capped_attention(module: torch.nn.Module, query: torch.Tensor, key: torch.T
     scores = (query @ key.transpose(2, 3)).float() * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
-    if mask is None:
-        n_queries, n_keys = scores.shape[2:]
-        mask = torch.ones(n_queries, n_keys, dtype=torch.bool, device=scores.device).tril(n_keys - n_queries)
-    scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype is torch.bool else scores + mask
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype is torch.bool else scores + mask
     if s_aux is not None:
         scores = torch.cat([scores, s_aux.float().view(1, -1, 1, 1).expand(*scores.shape[:3], 1)], -1)
     # A query that sees no key yields 0.

@@ -32,6 +32,7 @@ class PagedLayer(CacheLayerMixin):
         self.dense = dense
         # Columns, those of the present forward pass included.
         self.length = 0
+        self.is_initialized = True
         # K and V of this pass, until attention has written them into the pages.
         self.key: torch.Tensor | None = None
         self.value: torch.Tensor | None = None
@@ -177,7 +178,9 @@ class PagedCache(Cache):
         attention_mask
             As the forward passes had it.  A row with other padding is not published.
 
-        Does nothing without a salt, and in a pool that does not publish.
+        The tokens must have had consecutive positions, beginning with 0.  Columns computed under a mask of the
+        caller's are not published; a dense cache does not see masks, so do not publish it after such a one.  Does
+        nothing without a salt, and in a pool that does not publish.
         """
         if self.state.salt is not None and self.pool.publishes and self.state.ids:
             self.state.publish(input_ids, attention_mask)

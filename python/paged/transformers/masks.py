@@ -181,8 +181,8 @@ def element_text(name: str, dense: torch.Tensor, padding: Padding, begin: int, d
                  ) -> tuple[str, dict[str, Any]]:
     """Return the text of the element of a matrix over columns for query and key of the mod, and what it reads."""
     if dense.dim() != 4 or dense.shape[3] < padding.n_columns:
-        raise ValueError(f"the mask has shape {list(dense.shape)}; it needs 4 dimensions, and the {padding.n_columns} "
-                         "columns of the cache in the last")
+        raise ValueError(f"{name[len('paged_'):]} has shape {list(dense.shape)}; it needs 4 dimensions, the last with "
+                         f"the {padding.n_columns} columns of the cache")
     columns = _Columns(padding, device)
     row, head = "b" if dense.shape[0] > 1 else "0", "h" if dense.shape[1] > 1 else "0"
     query = f"{columns.text.format('q_idx')} - paged_begin" if dense.shape[2] > 1 else "0"

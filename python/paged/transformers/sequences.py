@@ -34,6 +34,8 @@ class Step:
         self.end = end
         self.batch = batch
         self.packing = packing
+        # The plans of layers that compute the last columns only, by the number of these.
+        self.last: dict[int, Step] = {}
         # What attention() needs of each mask of this pass, and the objects whose ids are in its keys.
         self.views: dict[Any, Any] = {}
         self.alive: list[Any] = []
@@ -62,8 +64,9 @@ class Sequences:
         # The list is that of the finalizer of the cache: it is changed in place.
         self.ids: list[int] = []
         self.padding = Padding(0, 0)
-        # For each row the tokens whose K and V are in published pages, which may be more than the row's length.
+        # For each row the tokens whose K and V were in the pool at its start(), which may be more than its length.
         self.n_existing: list[int] = []
+        # For each row the tokens that were passed to publish().
         self.n_published: list[int] = []
         # Rows whose length may be inside of a page that others share, so that they cannot append.
         self.cut: set[int] = set()
@@ -74,7 +77,8 @@ class Sequences:
         self.pending: Any = None
         # Sets of mods by their texts; they belong to the batch.
         self.mod_sets: dict[Any, paged.ModSet] = {}
-        self._batch: paged.Batch | None = None
+        # One that appends, and one for layers that compute fewer columns than the others.
+        self._batches: list[paged.Batch] = []
         self._max_rows = 0
 
     def check_open(self) -> None:
@@ -82,15 +86,15 @@ class Sequences:
         if self.closed:
             raise ValueError("the cache is closed")
 
-    def batch(self) -> paged.Batch:
-        """Return the batch, with room for all rows."""
-        if self._batch is None or len(self.ids) > self._max_rows:
+    def batch(self, which: int = 0) -> paged.Batch:
+        """Return one of the two batches, with room for all rows."""
+        if not self._batches or len(self.ids) > self._max_rows:
             self._max_rows = max(len(self.ids), 2 * self._max_rows, _MIN_BATCH_ROWS)
             # With reserve_ahead 0, a batch would not reserve pages at all.
-            self._batch = self.pool.batch(max_rows=min(self._max_rows, paged.MAX_REQUEST_SEQS),
-                                          reserve_ahead=max(self.reserve_ahead, 1))
+            self._batches = [self.pool.batch(max_rows=min(self._max_rows, paged.MAX_REQUEST_SEQS), reserve_ahead=ahead)
+                             for ahead in (max(self.reserve_ahead, 1), 0)]
             self.mod_sets = {}
-        return self._batch
+        return self._batches[which]
 
     def _set_rows(self, padding: Padding, n_existing: list[int], n_published: list[int]) -> None:
         self.padding, self.n_existing, self.n_published = padding, n_existing, n_published
@@ -118,17 +122,33 @@ class Sequences:
             q_len = [end - begin for begin, end in zip(before.lengths, after.lengths)]
         batch.plan(self.ids, q_len, after.lengths, no_append=no_append)
         self.padding = after
-        self.cut = {row for row in self.cut if after.lengths[row] < self.n_existing[row]}
+        self.cut = {row for row in self.cut if after.lengths[row] < self.n_existing[row]
+                    or after.lengths[row] == before.lengths[row]}
         if not plain and self.n_plain is None:
             self.n_plain = before.n_columns
         packing = None if new is None else Packing(new, self.device)
         self.step = Step(before, after.n_columns, batch, packing)
         return self.step
 
+    def plan_last(self, step: Step, n_columns: int) -> Step:
+        """Plan the last n_columns of a pass, for a layer that reads the K and V of another."""
+        found = step.last.get(n_columns)
+        if found is None:
+            before = self.padding.cropped(step.end - n_columns)
+            q_len = [end - begin for begin, end in zip(before.lengths, self.padding.lengths)]
+            batch = self.batch(1)
+            batch.plan(self.ids, q_len, self.padding.lengths, no_append=True)
+            packing = None
+            if min(q_len, default=n_columns) < n_columns:
+                packing = Packing(self.padding.columns()[:, -n_columns:], self.device)
+            found = step.last[n_columns] = Step(before, step.end, batch, packing)
+        return found
+
     def undo(self, n_columns: int) -> None:
         """Take the plan back if it is that of a pass after n_columns."""
         if self.step is not None and self.step.begin == n_columns:
             self._set_rows(self.step.before, self.n_existing, self.n_published)
+            self.cut = set(range(len(self.ids)))
             if self.n_plain == n_columns:
                 self.n_plain = None
 
@@ -147,8 +167,9 @@ class Sequences:
         """Give rows that will append, up to these lengths, pages of their own; return which rows append nothing."""
         before = self.padding.lengths
         no_append = [before[row] < length <= self.n_existing[row] for row, length in enumerate(lengths)]
-        changed = [row for row in self.cut if lengths[row] > before[row] and not no_append[row]
-                   and self.pool.read(self.ids[row]).writable_from > before[row]]
+        # On a GPU, what was published may not be visible yet.
+        changed = [row for row in self.cut if lengths[row] > before[row] and not no_append[row] and before[row]
+                   < max(self.n_published[row], self.pool.read(self.ids[row]).writable_from)]
         whole = [row for row in changed if before[row] % self.pool.page_size == 0]
         partial = [row for row in changed if before[row] % self.pool.page_size]
         if whole:
@@ -185,6 +206,9 @@ class Sequences:
         another process took pages that this one had just given back: the rows are empty then.
         """
         if list(rows) == list(range(len(self.ids))):
+            return
+        if not rows:
+            self.reset()
             return
         first = {row: i for i, row in reversed(list(enumerate(rows)))}
         copies = [i for i, row in enumerate(rows) if first[row] != i]
@@ -281,11 +305,11 @@ class Sequences:
         prefixes: list[paged.Prefix] = []
         for row, length in enumerate(padding.lengths):
             length -= length % self.pool.page_size
-            if length <= self.n_published[row] or not _same_row(padding, given, row):
+            if length <= self.pool.read(self.ids[row]).published or not _same_row(padding, given, row):
                 continue
             seqs.append(self.ids[row])
             prefixes.append(paged.Prefix(row_tokens(tokens, padding, row)[:length], salt=self.salt))
-            self.n_published[row] = length
+            self.n_published[row] = max(self.n_published[row], length)
         if seqs:
             self.batch().publish(seqs, prefixes)
 

@@ -32,6 +32,13 @@ MODELS: dict[str, dict[str, Any]] = {
                 "layer_types": ["sliding_attention", "full_attention"] * 2},
     "llama4_text": {"attention_chunk_size": 16, "num_local_experts": 2, "num_experts_per_tok": 1,
                     "intermediate_size_mlp": 96, "no_rope_layers": [1, 1, 1, 0]},
+    # The last two layers use the K and V of the others; at a prompt, gemma4 computes only the last column there.
+    "gemma3n_text": {"sliding_window": 12, "layer_types": ["sliding_attention", "full_attention"] * 2,
+                     "vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 8, "laurel_rank": 4,
+                     "num_kv_shared_layers": 2, "activation_sparsity_pattern": None},
+    "gemma4_text": {"sliding_window": 12, "layer_types": ["sliding_attention", "full_attention"] * 2,
+                    "vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 8,
+                    "num_kv_shared_layers": 2, "global_head_dim": 16},
     # It keeps latent vectors of K and V: 32 and 8 elements of 1 head.  Its attention sees others.
     "deepseek_v3": {"q_lora_rank": 32, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
                     "v_head_dim": 16, "num_key_value_heads": 4, "first_k_dense_replace": 4, "n_routed_experts": 2,

@@ -6,8 +6,9 @@ pytest.importorskip("transformers")
 
 import torch
 from model_cases import MODELS, PAGED_MODELS, attention, expected, make_model, pool_for, random_tokens, run
-from transformers import DynamicCache
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, DynamicCache, EncoderDecoderCache
 
+import paged
 from paged.transformers import PagedCache
 
 TOLERANCE = {"atol": 1e-4, "rtol": 1e-4}
@@ -135,6 +136,54 @@ def test_position_bias() -> None:
         out, _ = paged_attention(module, q, key, value, None, position_bias=bias)
         cache.close()
     torch.testing.assert_close(out, wanted, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("logits_to_keep", [1, 3])
+@pytest.mark.parametrize("padded", [False, True])
+def test_last_columns(padded: bool, logits_to_keep: int) -> None:
+    """Layers that use the K and V of others compute the last columns only."""
+    model = make_model("gemma4_text")
+    tokens, mask = random_tokens(2, 30), torch.ones(2, 30, dtype=torch.int64)
+    if padded:
+        mask[0, :7] = mask[1, 28] = 0
+    wanted = expected(model, tokens, mask)[:, -logits_to_keep:]
+    positions = mask.cumsum(1).sub(1).clamp(min=0)
+    with pool_for(model) as pool, attention(model, "paged"), torch.no_grad():
+        for cache in (PagedCache(pool), DynamicCache(config=model.config)):
+            run(model, cache, tokens[:, :10], mask[:, :10])
+            logits = model(tokens[:, 10:], attention_mask=mask, position_ids=positions[:, 10:], past_key_values=cache,
+                           logits_to_keep=logits_to_keep).logits
+            shown = mask[:, -logits_to_keep:].bool()
+            torch.testing.assert_close(logits[shown], wanted[shown], **TOLERANCE)
+        del cache
+
+
+@pytest.mark.parametrize("name", ["bart", "t5"])
+def test_encoder_and_decoder(name: str) -> None:
+    """The decoder's own K and V may lie in a pool; T5 adds to its scores what only a dense cache lets it compute."""
+    shared = {"vocab_size": 96, "pad_token_id": 0, "decoder_start_token_id": 1, "eos_token_id": None}
+    settings = {
+        "bart": {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2,
+                 "decoder_attention_heads": 2, "init_std": 0.3, "forced_eos_token_id": None},
+        "t5": {"d_model": 32, "d_kv": 16, "num_heads": 2, "num_layers": 2, "d_ff": 32, "initializer_factor": 3.0},
+    }
+    torch.manual_seed(0)
+    model = AutoModelForSeq2SeqLM.from_config(AutoConfig.for_model(name, **shared, **settings[name])).eval()
+    model.generation_config.eos_token_id = model.generation_config.forced_eos_token_id = None
+    tokens = random_tokens(2, 11)
+    arguments = {"attention_mask": torch.ones_like(tokens), "max_new_tokens": 20, "do_sample": False}
+    wanted = model.generate(tokens, **arguments)
+    geometry = {"name": "test", "n_layers": 2, "n_kv_heads": 2, "k_dim": 16, "dtype": "f32", "n_pages": 32}
+    with paged.embedded(geometry, threads=1, run="own") as client:
+        cache = PagedCache(client.pool("test"), dense=name == "t5")
+        with attention(model, "sdpa" if name == "t5" else "paged"):
+            both = EncoderDecoderCache(cache, DynamicCache())
+            assert torch.equal(model.generate(tokens, past_key_values=both, **arguments), wanted)
+        assert cache.get_seq_length() == 20
+        if name == "t5":
+            with attention(model, "paged"), pytest.raises(ValueError, match=r"bias has shape \[1, 2, 1, 1\]"):
+                both = EncoderDecoderCache(PagedCache(client.pool("test")), DynamicCache())
+                model.generate(tokens, past_key_values=both, **arguments)
 
 
 def test_gradients_and_dropout_are_refused() -> None:

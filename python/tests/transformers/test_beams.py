@@ -34,6 +34,7 @@ def generate(model: Any, cache: Any, tokens: torch.Tensor, mask: torch.Tensor | 
 
 @pytest.mark.parametrize(("name", "kind"), [
     *(("llama", kind) for kind in BEAMS), ("mistral", "beams"), ("mistral", "prompt lookup"), ("gemma2", "greedy"),
+    ("gemma4_text", "greedy"),
 ])
 def test_generate(name: str, kind: str) -> None:
     """The answers are those with DynamicCache; afterwards no page is left."""
@@ -52,9 +53,11 @@ def test_generate(name: str, kind: str) -> None:
         check_empty(pool)
 
 
-@pytest.mark.parametrize("kind", ["greedy", "beams", "samples"])
-def test_generate_padded(kind: str) -> None:
-    model = make_model("mistral")
+@pytest.mark.parametrize(("name", "kind"), [
+    ("mistral", "greedy"), ("mistral", "beams"), ("mistral", "samples"), ("gemma4_text", "greedy"),
+])
+def test_generate_padded(name: str, kind: str) -> None:
+    model = make_model(name)
     tokens, mask = random_tokens(3, 20), torch.ones(3, 20, dtype=torch.int64)
     mask[0, :9] = mask[2, :15] = 0
     wanted = generate(model, DynamicCache(config=model.config), tokens, mask, **BEAMS[kind])
@@ -179,6 +182,27 @@ def test_deepcopy() -> None:
         del cache, copies, one, again
 
 
+def test_idle_row_of_a_cropped_batch() -> None:
+    """A row without tokens in the pass after a crop can be written in a later one."""
+    model = make_model("llama")
+    n = 2 * PAGE_SIZE
+    tokens = random_tokens(2, n)
+    shown = torch.ones(2, n + 8, dtype=torch.int64)
+    shown[0, n - 3:n] = 0
+    texts = torch.cat([tokens[:, :n - 3], random_tokens(2, 11, seed=3)], 1)
+    with pool_for(model) as pool, attention(model, "paged"):
+        cache = prepared(model, pool, tokens)
+        copied = copy.deepcopy(cache)
+        cache.crop(-3)
+        logits = run(model, cache, texts, shown, begin=n - 3, chunks=(3, 2))
+        more = torch.cat([tokens, random_tokens(2, 3)], 1)
+        torch.testing.assert_close(go_on(model, copied, more), expected_eager(model, more)[:, n:], **TOLERANCE)
+        cache.close()
+        copied.close()
+    wanted = expected(model, texts, shown)[:, n - 3:]
+    torch.testing.assert_close(logits[shown[:, n - 3:].bool()], wanted[shown[:, n - 3:].bool()], **TOLERANCE)
+
+
 def test_beams_in_a_full_pool() -> None:
     """A step of beams needs no page more than it gives back."""
     model = make_model("llama")
@@ -191,4 +215,6 @@ def test_beams_in_a_full_pool() -> None:
             cache.batch_repeat_interleave(8)
         assert cache.batch_size == 4 and cache.get_seq_length() == 2 * PAGE_SIZE + 3
         pool.erase(pool_is_full)
+        cache.batch_select_indices(torch.tensor([], dtype=torch.int64))
+        assert cache.sequences == [] and cache.get_seq_length() == 0
         cache.close()
