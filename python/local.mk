@@ -88,6 +88,10 @@ EXTRA_DIST += %D%/tests/transformers/test_masks.py
 EXTRA_DIST += %D%/tests/transformers/test_prefixes.py
 EXTRA_DIST += %D%/tests/transformers/test_rows.py
 
+# transformers: generate()
+PYTHON_FILES += %D%/paged/transformers/geometry.py
+EXTRA_DIST += %D%/tests/transformers/test_geometry.py
+
 # wheel
 PYTHON_FILES += %D%/paged/_bin.py
 EXTRA_DIST += %D%/MANIFEST.in
