@@ -90,7 +90,9 @@ EXTRA_DIST += %D%/tests/transformers/test_rows.py
 
 # transformers: generate()
 PYTHON_FILES += %D%/paged/transformers/geometry.py
+PYTHON_FILES += %D%/paged/transformers/identity.py
 EXTRA_DIST += %D%/tests/transformers/test_geometry.py
+EXTRA_DIST += %D%/tests/transformers/test_identity.py
 
 # wheel
 PYTHON_FILES += %D%/paged/_bin.py
