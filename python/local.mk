@@ -89,8 +89,13 @@ EXTRA_DIST += %D%/tests/transformers/test_prefixes.py
 EXTRA_DIST += %D%/tests/transformers/test_rows.py
 
 # transformers: generate()
+PYTHON_FILES += %D%/paged/transformers/connection.py
+PYTHON_FILES += %D%/paged/transformers/generation.py
 PYTHON_FILES += %D%/paged/transformers/geometry.py
 PYTHON_FILES += %D%/paged/transformers/identity.py
+EXTRA_DIST += %D%/tests/transformers/generation_cases.py
+EXTRA_DIST += %D%/tests/transformers/test_connection.py
+EXTRA_DIST += %D%/tests/transformers/test_generation.py
 EXTRA_DIST += %D%/tests/transformers/test_geometry.py
 EXTRA_DIST += %D%/tests/transformers/test_identity.py
 

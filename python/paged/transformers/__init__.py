@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models of transformers on the pages of a pool.
 
-PagedCache             a cache for `past_key_values` of any model; with it the attention "paged" reads the pages in place
+PagedCache             a cache for `past_key_values` of any model; the attention "paged" reads its pages in place
+enable(), disable()    generate() of all models of the process, with a PagedCache wherever that is possible
 pool_parameters()      the parameters of a pool that a model fits
+
+python -m paged.transformers runs a program after enable().
 """
 from paged.transformers import attention, masks
 from paged.transformers.cache import PagedCache
+from paged.transformers.generation import disable, enable
 from paged.transformers.geometry import pool_parameters
 
-__all__ = ["PagedCache", "attention", "masks", "pool_parameters"]
+__all__ = ["PagedCache", "attention", "disable", "enable", "masks", "pool_parameters"]
