@@ -89,6 +89,7 @@ EXTRA_DIST += %D%/tests/transformers/test_prefixes.py
 EXTRA_DIST += %D%/tests/transformers/test_rows.py
 
 # transformers: generate()
+PYTHON_FILES += %D%/paged/transformers/__main__.py
 PYTHON_FILES += %D%/paged/transformers/connection.py
 PYTHON_FILES += %D%/paged/transformers/generation.py
 PYTHON_FILES += %D%/paged/transformers/geometry.py
@@ -98,6 +99,7 @@ EXTRA_DIST += %D%/tests/transformers/test_connection.py
 EXTRA_DIST += %D%/tests/transformers/test_generation.py
 EXTRA_DIST += %D%/tests/transformers/test_geometry.py
 EXTRA_DIST += %D%/tests/transformers/test_identity.py
+EXTRA_DIST += %D%/tests/transformers/test_main.py
 
 # wheel
 PYTHON_FILES += %D%/paged/_bin.py
