@@ -86,6 +86,7 @@ EXTRA_DIST += %D%/tests/transformers/test_cache.py
 EXTRA_DIST += %D%/tests/transformers/test_limits.py
 EXTRA_DIST += %D%/tests/transformers/test_masks.py
 EXTRA_DIST += %D%/tests/transformers/test_prefixes.py
+EXTRA_DIST += %D%/tests/transformers/test_random.py
 EXTRA_DIST += %D%/tests/transformers/test_rows.py
 
 # transformers: generate()
