@@ -96,11 +96,14 @@ PYTHON_FILES += %D%/paged/transformers/generation.py
 PYTHON_FILES += %D%/paged/transformers/geometry.py
 PYTHON_FILES += %D%/paged/transformers/identity.py
 EXTRA_DIST += %D%/tests/transformers/generation_cases.py
+EXTRA_DIST += %D%/tests/transformers/golden_cases.py
 EXTRA_DIST += %D%/tests/transformers/test_connection.py
 EXTRA_DIST += %D%/tests/transformers/test_generation.py
 EXTRA_DIST += %D%/tests/transformers/test_geometry.py
+EXTRA_DIST += %D%/tests/transformers/test_golden.py
 EXTRA_DIST += %D%/tests/transformers/test_identity.py
 EXTRA_DIST += %D%/tests/transformers/test_main.py
+EXTRA_DIST += %D%/tests/transformers/test_processes.py
 
 # wheel
 PYTHON_FILES += %D%/paged/_bin.py
