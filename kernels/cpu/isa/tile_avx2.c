@@ -59,6 +59,12 @@ ints_where_less(ints a, ints b, ints less, ints other)
 
 #include "kernels/cpu/isa/tile_x86_body.h"
 
+static inline void
+vec_store_bf16(uint8_t *at, vec v)
+{
+	x86_store_bf16(at, v);
+}
+
 /* convert_from_e4m3() in lanes.  Sign extension also sets the bit below the sign, which the mask clears. */
 static inline vec
 vec_load_e4m3(const uint8_t *at)

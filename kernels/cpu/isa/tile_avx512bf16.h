@@ -24,6 +24,18 @@ vec_round_bf16(uint8_t *at, vec v)
 	_mm256_storeu_si256((__m256i *)(void *)at, (__m256i)_mm512_cvtneps_pbh(v));
 }
 
+/* convert_to_bf16() in lanes.  The instruction flushes subnormal numbers to zero, so vectors with one do without. */
+static inline void
+vec_store_bf16(uint8_t *at, vec v)
+{
+	const int subnormal = 0x20;
+
+	if (__builtin_expect(_mm512_fpclass_ps_mask(v, subnormal) != 0, false))
+		x86_store_bf16(at, v);
+	else
+		vec_round_bf16(at, v);
+}
+
 static inline vec
 vec_permute_halves(vec a, vec b, const uint16_t *order)
 {

@@ -77,9 +77,9 @@ vec_store_f16(uint8_t *at, vec v)
 	memcpy(at, &halves, sizeof(halves));
 }
 
-/* convert_to_bf16() in lanes.  AVX512_BF16's own instruction would flush subnormal numbers to zero. */
+/* convert_to_bf16() in lanes, by integers. */
 static inline void
-vec_store_bf16(uint8_t *at, vec v)
+x86_store_bf16(uint8_t *at, vec v)
 {
 	ints bits = (ints)v, odd = INTS(and)(VEC(srli_epi32)(bits, 16), VEC(set1_epi32)(1));
 	ints rounded = VEC(add_epi32)(VEC(add_epi32)(bits, VEC(set1_epi32)(0x7fff)), odd);
