@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""README's plot of our speed as a multiple of PyTorch's, as SVG.
+"""Plots of our speed as a multiple of a peer's, as SVG: of README and of docs/PERFORMANCE.md.
 
   plot_peers.py bench/torch_ratios.json >docs/torch.svg
+  plot_peers.py bench/vllm_ratios.json >docs/vllm.svg
 
 The file has ratios that were recorded in NOTES.md: `ratio` is the median of a
 run, `low` and `high` are the medians of all runs recorded for that figure, and
@@ -50,7 +51,7 @@ def main():
     with open(sys.argv[1]) as file:
         plot = json.load(file)
     most = ticks(max(row.get("high", row["ratio"]) for machine in plot["machines"] for row in machine["figures"]))[-1]
-    parts = [text(12, 24, plot["title"], kind="title"), text(12, 42, plot["note"] + "; red: PyTorch", kind="pale")]
+    parts = [text(12, 24, plot["title"], kind="title"), text(12, 42, plot["note"] + f"; red: {plot['peer']}", kind="pale")]
     y = 56
     for machine in plot["machines"]:
         more, y = chart(y, machine, most)

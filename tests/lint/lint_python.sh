@@ -35,10 +35,12 @@ result $? "results of ours and of peers make one table"
 CUDA_VISIBLE_DEVICES= python3 "$PAGED_SRCDIR/bench/peers/gpu_torch.py" >"$directory/none" 2>&1 &&
 	grep -q '"name": "all".*"skipped"' "$directory/none"
 result $? "without a GPU gpu_torch.py says so"
-python3 -B "$PAGED_SRCDIR/bench/plot_peers.py" "$PAGED_SRCDIR/bench/torch_ratios.json" >"$directory/plot" &&
-	cmp "$directory/plot" "$PAGED_SRCDIR/docs/torch.svg" &&
-	python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$directory/plot"
-result $? "the plot in docs is that of its data"
+for peer in torch vllm; do
+	python3 -B "$PAGED_SRCDIR/bench/plot_peers.py" "$PAGED_SRCDIR/bench/${peer}_ratios.json" >"$directory/plot" &&
+		cmp "$directory/plot" "$PAGED_SRCDIR/docs/$peer.svg" &&
+		python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$directory/plot"
+	result $? "docs/$peer.svg is the plot of its data"
+done
 extension=$PAGED_BUILDDIR/python/paged/_paged.abi3.so
 if [ -e "$extension" ]; then
 	nm -D --defined-only "$extension" | awk '{ print $3 }' | grep -v '^_\(_\|init$\|fini$\)' >"$directory/exports"
