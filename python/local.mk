@@ -104,6 +104,9 @@ EXTRA_DIST += %D%/tests/transformers/test_golden.py
 EXTRA_DIST += %D%/tests/transformers/test_identity.py
 EXTRA_DIST += %D%/tests/transformers/test_main.py
 EXTRA_DIST += %D%/tests/transformers/test_processes.py
+# vllm
+PYTHON_FILES += %D%/paged/vllm/__init__.py
+PYTHON_FILES += %D%/paged/vllm/step.py
 
 # wheel
 PYTHON_FILES += %D%/paged/_bin.py
