@@ -107,6 +107,9 @@ EXTRA_DIST += %D%/tests/transformers/test_processes.py
 # vllm
 PYTHON_FILES += %D%/paged/vllm/__init__.py
 PYTHON_FILES += %D%/paged/vllm/step.py
+PYTHON_FILES += %D%/paged/vllm/memory.py
+EXTRA_DIST += %D%/tests/vllm/conftest.py
+EXTRA_DIST += %D%/tests/vllm/test_memory.py
 
 # wheel
 PYTHON_FILES += %D%/paged/_bin.py
