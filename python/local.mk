@@ -108,8 +108,10 @@ EXTRA_DIST += %D%/tests/transformers/test_processes.py
 PYTHON_FILES += %D%/paged/vllm/__init__.py
 PYTHON_FILES += %D%/paged/vllm/step.py
 PYTHON_FILES += %D%/paged/vllm/memory.py
+PYTHON_FILES += %D%/paged/vllm/mods.py
 EXTRA_DIST += %D%/tests/vllm/conftest.py
 EXTRA_DIST += %D%/tests/vllm/test_memory.py
+EXTRA_DIST += %D%/tests/vllm/test_mods.py
 
 # wheel
 PYTHON_FILES += %D%/paged/_bin.py
