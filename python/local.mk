@@ -107,9 +107,12 @@ EXTRA_DIST += %D%/tests/transformers/test_processes.py
 # vllm
 PYTHON_FILES += %D%/paged/vllm/__init__.py
 PYTHON_FILES += %D%/paged/vllm/step.py
+PYTHON_FILES += %D%/paged/vllm/backend.py
+PYTHON_FILES += %D%/paged/vllm/worker.py
 PYTHON_FILES += %D%/paged/vllm/memory.py
 PYTHON_FILES += %D%/paged/vllm/mods.py
 EXTRA_DIST += %D%/tests/vllm/conftest.py
+EXTRA_DIST += %D%/tests/vllm/test_backend.py
 EXTRA_DIST += %D%/tests/vllm/test_memory.py
 EXTRA_DIST += %D%/tests/vllm/test_mods.py
 

@@ -59,7 +59,7 @@ setup(
     # Here and not in pyproject.toml, because setuptools 66 and 77 know different forms of it there.
     license="Apache-2.0",
     license_files=sorted(str(path.relative_to(HERE)) for path in [*HERE.glob("LICENSE"), *HERE.glob("licenses/*")]),
-    entry_points={"console_scripts": scripts},
+    entry_points={"console_scripts": scripts, "vllm.general_plugins": ["paged = paged.vllm:register"]},
     data_files=data_files(),
     ext_modules=[
         Extension(

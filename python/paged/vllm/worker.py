@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of the connector in vLLM's worker process: it computes on sequences that the scheduler process manages."""
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy
+import numpy.typing
+import torch
+from vllm.model_executor.models.utils import extract_layer_index
+
+import paged
+from paged.vllm.memory import Untouched
+from paged.vllm.mods import Mods
+from paged.vllm.step import Step
+
+Ids = numpy.typing.NDArray[numpy.int64]
+
+# Owner of a block that no request has.  Ids of sequences are above 0.
+NOBODY = 0
+
+
+class Worker:
+    """Joins the scheduler's session at the first step, keeps which sequence each block belongs to, and plans steps.
+
+    layer_names
+        vLLM's names of the attention layers that have K and V.  In the order of the numbers in the names they are the
+        pool's layers 0, 1, ...
+    n_blocks
+        Size of vLLM's block table: ids are below it.
+    max_rows
+        Most requests in a step.
+
+    The newest object is Worker.current(), where the attention layers find it.  It lives as long as the connector.
+    """
+
+    _newest: weakref.ref[Worker] | None = None
+
+    def __init__(self, layer_names: Iterable[str], n_blocks: int, max_rows: int) -> None:
+        names = sorted(layer_names, key=extract_layer_index)
+        self.layers = {name: i for i, name in enumerate(names)}
+        self.pool: paged.Pool | None = None
+        self.batch: paged.Batch | None = None
+        self.step: Step | None = None
+        self._max_rows = max_rows
+        self._owners: Ids = numpy.full(n_blocks, NOBODY, dtype=numpy.int64)
+        self._row_numbers = numpy.arange(max_rows)
+        self._failed: set[int] = set()
+        self._mod_sets: dict[Mods, paged.ModSet | None] = {}
+        Worker._newest = weakref.ref(self)
+
+    @classmethod
+    def current(cls) -> Worker:
+        worker = cls._newest() if cls._newest is not None else None
+        if worker is None:
+            raise RuntimeError("paged.vllm: no PagedConnector in this process")
+        return worker
+
+    # What the connector calls
+
+    def get_mem_pool_context(self) -> AbstractContextManager[Any]:
+        """Return the context for vLLM's KV tensors, which the pool replaces."""
+        return Untouched()
+
+    def handle_preemptions(self, step: Step) -> None:
+        """Begin a step.  vLLM calls it before the step's first attention layer."""
+        if self.pool is None:
+            self._join(step)
+        for sequence, blocks in step.placed:
+            self._owners[blocks] = sequence
+        self.step = step
+
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        """End a step.  Returns the blocks of its starved sequences, so that vLLM schedules their requests again."""
+        self.step = None
+        failed, self._failed = self._failed, set()
+        return failed
+
+    def close(self) -> None:
+        """Leave the session."""
+        self._mod_sets.clear()
+        batch, pool, self.batch, self.pool = self.batch, self.pool, None, None
+        if batch is not None and pool is not None:
+            batch.close()
+            pool.close()
+            pool.client.close()
+
+    def _join(self, step: Step) -> None:
+        client = paged.connect(step.runtime_dir, name="vllm worker", join_token=step.join_token)
+        self.pool = client.pool(step.pool)
+        self.batch = self.pool.batch(max_rows=self._max_rows)
+
+    # What the attention backend calls
+
+    def mod_set(self, mods: Mods) -> paged.ModSet | None:
+        """Return the mod set of all layers with equal mods; None if these need none."""
+        if mods not in self._mod_sets:
+            assert self.batch is not None
+            self._mod_sets[mods] = mods.bind(self.batch)
+        return self._mod_sets[mods]
+
+    def plan(self, q_starts: torch.Tensor, kv_lens: torch.Tensor, block_table: torch.Tensor) -> bool:
+        """Plan the step's batch.  False in vLLM's warm-up: the rows are no requests, and their output is not used.
+
+        q_starts
+            [n_rows + 1]: where each row's queries begin.
+        kv_lens
+            [n_rows]: tokens of each request, those of this step included.
+        block_table
+            [n_rows, n]: block ids.  In a layer with a sliding window vLLM replaces those that it no longer needs by 0,
+            so the last block of each row tells the sequence.
+        """
+        if self.step is None or self.pool is None or self.batch is None:
+            return False
+        starts, lens, table = q_starts.numpy(), kv_lens.numpy(), block_table.numpy()
+        n_rows = len(lens)
+        last = table[self._row_numbers[:n_rows], (lens - 1) // self.pool.page_size]
+        sequences = self._owners[last]
+        q_lens = starts[1:] - starts[:-1]
+        if not sequences.all():
+            row = int(numpy.flatnonzero(sequences == NOBODY)[0])
+            raise RuntimeError(f"paged.vllm: row {row} of {n_rows} has {lens[row]} tokens, and block {last[row]}, "
+                               f"which belongs to no sequence of pool {self.pool.name}")
+        if not self.step.written and not self.step.starved:
+            self.batch.plan(sequences, q_lens, lens)
+            return True
+        self._plan_marked(self.step, sequences, q_lens, lens, table)
+        return True
+
+    def _plan_marked(self, step: Step, sequences: Ids, q_lens: Ids, lens: Ids, table: Ids) -> None:
+        """Plan a step of which some rows write nothing."""
+        assert self.pool is not None and self.batch is not None
+        kept = lens.copy()
+        for row in numpy.flatnonzero(numpy.isin(sequences, list(step.starved))):
+            kept[row] = min(lens[row], self.pool.read(int(sequences[row])).capacity)
+            self._failed.update(table[row, :-(-int(lens[row]) // self.pool.page_size)].tolist())
+        # Block 0 is vLLM's placeholder for blocks that a sliding window has left.
+        self._failed.discard(0)
+        self.batch.plan(sequences, q_lens, kept, q_base=(lens - q_lens).tolist(),
+                        no_append=numpy.isin(sequences, [*step.written, *step.starved]).tolist())
