@@ -64,6 +64,25 @@ gomp_library_consider(struct dl_phdr_info *info, size_t size, void *argument)
 	return library->of_torch;
 }
 
+/*
+ * torch's calls are bound to the first library of the global scope that has the function.  A preloaded libiomp5, for
+ * example, has the entry points of libgomp, too, and torch loads libgomp as well.
+ */
+static bool
+gomp_find_global(void)
+{
+	gomp_parallel_fn found;
+	Dl_info info;
+
+	*(void **)&found = dlsym(RTLD_DEFAULT, "GOMP_parallel");
+	/* The handle is never closed: the clients' threads run the library's code. */
+	if (found == NULL || dladdr(*(void **)&found, &info) == 0 ||
+	    dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD) == NULL)
+		return false;
+	gomp_parallel = found;
+	return true;
+}
+
 bool
 threads_find_openmp(void)
 {
@@ -71,10 +90,12 @@ threads_find_openmp(void)
 	gomp_parallel_fn found;
 	void *handle;
 
+	if (gomp_find_global())
+		return true;
 	dl_iterate_phdr(gomp_library_consider, &library);
 	if (library.path[0] == '\0' || (gomp_parallel != NULL && !library.of_torch))
 		return gomp_parallel != NULL;
-	/* Never closed: the clients' threads run its code. */
+	/* Never closed, as above. */
 	handle = dlopen(library.path, RTLD_NOW | RTLD_NOLOAD);
 	if (handle == NULL)
 		return gomp_parallel != NULL;

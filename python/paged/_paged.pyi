@@ -63,7 +63,7 @@ def named_mods() -> list[NamedMod]: ...
 
 # Keywords of connect() and embedded().
 #   threads  kernel threads; None: as torch uses, if it is imported, else one for each CPU of this process
-#   run      "own": the library starts threads; "openmp": OpenMP threads of the libgomp that is loaded;
+#   run      "own": the library starts threads; "openmp": OpenMP threads of the process, of libgomp, libomp or libiomp5;
 #            None: "openmp" if torch is imported
 #   timeout  seconds
 def connect(runtime_dir: str | None = None, *, name: str | None = None, join_token: str | None = None,

@@ -3,6 +3,7 @@
 import ctypes
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,6 +81,36 @@ def test_inside_a_parallel_region(gomp: Any, data: list[Tensor]) -> None:
         gomp.GOMP_parallel(body, None, 2, 0)
     want = run(data, threads=1, run="own")
     assert results == [want, want]
+
+
+def other_openmp() -> str:
+    """A library of OpenMP that has libgomp's entry points: LLVM's, or Intel's."""
+    for directory in (Path(sys.prefix) / "lib", *Path("/usr/lib").glob("llvm-*/lib")):
+        for name in ("libiomp5.so", "libomp.so.5", "libomp.so"):
+            if (directory / name).exists():
+                return str(directory / name)
+    pytest.skip("neither libiomp5 nor libomp is installed")
+
+
+PRELOADED = """
+import ctypes, os
+gomp = ctypes.CDLL("libgomp.so.1", mode=ctypes.RTLD_GLOBAL)
+body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda argument: None)
+# The team of compiled code, such as torch's.
+ctypes.CDLL(None).GOMP_parallel(body, None, 3, 0)
+before = os.listdir("/proc/self/task")
+import test_threads
+test_threads.run(test_threads.inputs(), threads=3, run="openmp")
+print(before == os.listdir("/proc/self/task"), len(before))
+"""
+
+
+def test_preloaded(gomp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two libraries, the kernels use the one to which compiled code is bound: they start no second team."""
+    monkeypatch.setenv("LD_PRELOAD", other_openmp())
+    monkeypatch.setenv("PYTHONPATH", ":".join(sys.path))
+    result = subprocess.run([sys.executable, "-c", PRELOADED], capture_output=True, text=True, timeout=120)
+    assert result.stdout == "True 3\n", result.stdout + result.stderr
 
 
 LIMITED = """
