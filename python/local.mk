@@ -112,7 +112,9 @@ PYTHON_FILES += %D%/paged/vllm/worker.py
 PYTHON_FILES += %D%/paged/vllm/memory.py
 PYTHON_FILES += %D%/paged/vllm/mods.py
 EXTRA_DIST += %D%/tests/vllm/conftest.py
+EXTRA_DIST += %D%/tests/vllm/engine.py
 EXTRA_DIST += %D%/tests/vllm/test_backend.py
+EXTRA_DIST += %D%/tests/vllm/test_engine.py
 EXTRA_DIST += %D%/tests/vllm/test_memory.py
 EXTRA_DIST += %D%/tests/vllm/test_mods.py
 

@@ -2,8 +2,6 @@
 """Fixtures of the tests with vLLM: configurations of small models, and engines in processes of their own."""
 import importlib.util
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,12 +9,31 @@ from typing import Any
 
 import pytest
 
-import paged
+from engine import Engine
 
 # Where vLLM is not installed, "import vllm" would find this directory, as a namespace package.
 _vllm = importlib.util.find_spec("vllm") if "vllm" not in sys.modules else None
 if _vllm is None or _vllm.origin is None:
     sys.modules.setdefault("vllm", None)     # type: ignore[arg-type]
+
+
+# The model of which model_directory() writes the configuration, as a pool.
+POOL_CONFIGURATION = """
+pool small {{
+    layers = 2
+    kv-heads = 2
+    head-dim = 64
+    dtype = {dtype}
+    page-size = {page_size}
+    pages = {pages}
+    max-length = 4096
+}}
+"""
+
+
+def pool_configuration(dtype: str = "f32", page_size: int = 32, pages: int = 64) -> str:
+    """Configuration of a pagedd for the small model."""
+    return POOL_CONFIGURATION.format(dtype=dtype, page_size=page_size, pages=pages)
 
 
 def model_directory(path: Path, **config: Any) -> Path:
@@ -47,3 +64,44 @@ def vllm_config(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
     paged.vllm.register()
     yield make
+
+
+@pytest.fixture(scope="session")
+def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Llama of two layers with random weights; greedy outputs vary with the prompt, and repeat exactly."""
+    pytest.importorskip("vllm")
+    import torch
+    import transformers
+
+    directory = model_directory(tmp_path_factory.mktemp("small"))
+    torch.manual_seed(1)
+    config = transformers.AutoConfig.from_pretrained(directory)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture
+def start_engine(tmp_path: Path, small_model: Path) -> Iterator[Callable[..., Engine]]:
+    """A function that starts an engine of the small model.
+
+    connector: the keywords of kv_transfer_config's kv_connector_extra_config, or None for an engine without a pool.
+    Other keywords are those of vllm.LLM; environment is a mapping.
+    """
+    engines: list[Engine] = []
+
+    def start(connector: dict[str, Any] | None = None, *, environment: dict[str, str] | None = None,
+              wait: bool = True, **keywords: Any) -> Engine:
+        defaults = {"model": str(small_model), "skip_tokenizer_init": True, "enforce_eager": True, "dtype": "float32",
+                    "block_size": 32, "num_gpu_blocks_override": 65, "max_model_len": 1024, "max_num_seqs": 16,
+                    "kv_cache_memory_bytes": 1 << 26, "disable_log_stats": True}
+        if connector is not None:
+            defaults["kv_transfer_config"] = {"kv_connector": "PagedConnector", "kv_role": "kv_both",
+                                              "kv_connector_extra_config": connector}
+        engines.append(Engine(tmp_path / f"engine{len(engines)}", {**defaults, **keywords}, **(environment or {})))
+        if wait:
+            assert engines[-1].receive() == "ready"
+        return engines[-1]
+
+    yield start
+    for engine in engines:
+        engine.close()
