@@ -6,7 +6,9 @@ vLLM finds this package through the entry point "paged" of vllm.general_plugins.
 """
 from __future__ import annotations
 
-__all__ = ["register"]
+from paged.vllm.arguments import arguments
+
+__all__ = ["arguments", "register"]
 
 
 def register() -> None:

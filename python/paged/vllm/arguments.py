@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM's arguments for a pool: what it has to know before it has connected to pagedd."""
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import paged
+from paged._engines import POOL_VARIABLE
+
+CONNECTOR = "PagedConnector"
+# vLLM's blocks cost little here, and should not be what limits requests that share pages.
+BLOCKS_PER_PAGE = 4
+
+
+def arguments(pool: str | None = None, *, runtime_dir: str | None = None,
+              n_blocks: int | None = None) -> dict[str, Any]:
+    """Return keyword arguments for vllm.LLM or vllm.EngineArgs with which vLLM keeps its K and V in a pool.
+
+    Asks pagedd for the pool's geometry.  Whether the model fits the pool is checked when vLLM starts.
+
+    pool
+        The pool's name; None: that of $PAGED_POOL, or else the only pool.
+    runtime_dir
+        pagedd's runtime directory; None: that of $PAGED_RUNTIME_DIR, or the usual one.
+    n_blocks
+        How many blocks of vLLM's may be in use; None: four times as many as the pool has pages.  Requests that share a
+        prefix count its blocks once each, although they use the same pages.  The pool's pages limit the engine in any
+        case.
+
+    Raises LookupError if there is no such pool, or several and none is named, and paged.NoDaemonError.
+    """
+    report = _report(pool, runtime_dir)
+    extra = {"pool": report["name"]}
+    if runtime_dir is not None:
+        extra["runtime_dir"] = os.fspath(runtime_dir)
+    return {
+        "kv_transfer_config": {
+            "kv_connector": CONNECTOR,
+            "kv_role": "kv_both",
+            "kv_connector_extra_config": extra,
+        },
+        "block_size": report["page_size"],
+        # One of vLLM's blocks stands for no block.
+        "num_gpu_blocks_override": (n_blocks or BLOCKS_PER_PAGE * report["n_pages"]) + 1,
+        "enable_prefix_caching": False,
+        "async_scheduling": False,
+    }
+
+
+def command_line(keywords: dict[str, Any]) -> list[str]:
+    """Return arguments() as options of vllm serve."""
+    options = []
+    for name, value in keywords.items():
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            options.append(f"--{option}" if value else f"--no-{option}")
+        else:
+            # Without spaces, so that a shell's $(...) yields one word.
+            text = json.dumps(value, separators=(",", ":")) if isinstance(value, dict) else str(value)
+            options += [f"--{option}", text]
+    return options
+
+
+def _report(name: str | None, runtime_dir: str | None) -> dict[str, Any]:
+    with paged.connect(runtime_dir, name="paged.vllm", threads=1, run="own") as client:
+        reports = {report["name"]: report for report in client.pools()}
+    name = name or os.environ.get(POOL_VARIABLE)
+    if name is None and len(reports) > 1:
+        raise LookupError(f"pagedd has pools {', '.join(reports)}: name one, for example in ${POOL_VARIABLE}")
+    if name is not None and name not in reports:
+        raise LookupError(f"there is no pool {name}; there are {', '.join(reports)}")
+    return reports[name or next(iter(reports))]
