@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The identity of a vLLM request's tokens in the pool: which prefixes it finds, and under which it publishes."""
+from __future__ import annotations
+
+import hashlib
+import secrets
+
+import paged
+from paged._engines import prefix_salt
+from vllm.config import ModelConfig
+from vllm.v1.request import Request
+
+
+def model_name(config: ModelConfig) -> str:
+    """Return what stands for the weights where the pool's configuration does not name them.
+
+    vLLM's name, and what else of its arguments changes K and V.  An engine of another make uses other words, so
+    engines of several kinds share only where pagedd.conf names the model.
+    """
+    parts = [str(config.model), config.revision, config.quantization]
+    return "@".join(str(part) for part in parts if part)
+
+
+class Identity:
+    """Makes paged.Prefix objects of requests, for one pool and model."""
+
+    def __init__(self, pool: paged.Pool, model: str) -> None:
+        self._pool = pool
+        self._model = model
+        self._weights = ""
+        self._salts: dict[tuple[str, str], bytes] = {}
+
+    def forget(self) -> None:
+        """Find nothing that was published until now: the weights changed.
+
+        From now on this engine shares with itself only.
+        """
+        self._weights = secrets.token_hex(16)
+        self._salts.clear()
+
+    def prefix(self, request: Request, n_tokens: int) -> paged.Prefix | None:
+        """Return the identity of the request's first n_tokens tokens; None if token ids do not express them."""
+        if request.prompt_embeds is not None or request.prompt_token_ids is None:
+            return None
+        extras = sorted((feature.mm_position.offset, feature.mm_position.length,
+                         hashlib.sha256(feature.identifier.encode()).digest())
+                        for feature in request.mm_features if feature.mm_position.offset < n_tokens)
+        return paged.Prefix(request.all_token_ids[:n_tokens], salt=self._salt(request), extras=extras)
+
+    def _salt(self, request: Request) -> bytes:
+        lora = request.lora_request
+        # Two engines may load different adapters under one name.
+        adapter = f"{lora.lora_name}@{lora.lora_path}" if lora is not None else ""
+        key = (adapter, request.cache_salt or "")
+        if key not in self._salts:
+            salt = prefix_salt(self._pool, self._model, adapter=key[0], tenant=key[1])
+            self._salts[key] = paged.salt(salt.hex(), self._weights) if self._weights else salt
+        return self._salts[key]
