@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM's KV connector: hands each call to the part of paged.vllm in the scheduler's, or in the worker's process."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from vllm.config import VllmConfig
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole
+from vllm.v1.kv_cache_interface import KVCacheConfig
+
+import paged
+from paged._engines import choose_pool
+from paged.vllm import supported
+from paged.vllm.identity import Identity, model_name
+from paged.vllm.scheduler import Scheduler
+from paged.vllm.step import Step
+from paged.vllm.worker import Worker
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    import torch
+    from vllm.forward_context import ForwardContext
+    from vllm.v1.attention.backend import AttentionMetadata
+    from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
+    from vllm.v1.core.sched.output import SchedulerOutput
+    from vllm.v1.request import Request
+
+
+def _open_scheduler(config: VllmConfig, cache: KVCacheConfig) -> Scheduler:
+    supported.check(config)
+    geometry = supported.geometry(cache)
+    transfer = config.kv_transfer_config
+    assert transfer is not None
+    runtime_dir = transfer.get_from_extra_config("runtime_dir", None)
+    # The scheduler computes nothing but copies of partial pages.
+    client = paged.connect(runtime_dir, name="vllm", threads=1, run="own")
+    try:
+        pool = choose_pool(client, geometry, transfer.get_from_extra_config("pool", None))
+        supported.check_pool(config, pool)
+    except BaseException:
+        client.close()
+        raise
+    # The pool is the prefix cache.  vLLM reads both settings after it made its scheduler's connector.
+    config.cache_config.enable_prefix_caching = False
+    transfer.kv_load_failure_policy = "recompute"
+    return Scheduler(pool, Identity(pool, model_name(config.model_config)), runtime_dir,
+                     config.num_speculative_tokens + config.num_lookahead_tokens)
+
+
+@contextmanager
+def _daemon(pool: str) -> Iterator[None]:
+    """Say what the end of the daemon means; vLLM ends the engine and its requests on any error of a connector."""
+    try:
+        yield
+    except (paged.GoneError, paged.NoDaemonError, paged.StoppingError) as error:
+        raise ConnectionError(f"pool {pool}: pagedd has ended, and with it the KV cache of this engine; start pagedd, "
+                              f"then vLLM again ({error})") from error
+
+
+class PagedConnector(KVConnectorBase_V1):
+    """Keeps vLLM's K and V in a pool of pagedd.
+
+    kv_connector_extra_config: pool (its name, needed if several fit), runtime_dir (that of pagedd, if not the usual).
+    """
+
+    def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        self._scheduler: Scheduler
+        self._worker: Worker
+        if role == KVConnectorRole.SCHEDULER:
+            self._scheduler = _open_scheduler(vllm_config, kv_cache_config)
+        else:
+            names = [name for group in kv_cache_config.kv_cache_groups for name in group.layer_names]
+            self._worker = Worker(names, kv_cache_config.num_blocks, vllm_config.scheduler_config.max_num_seqs)
+
+    @property
+    def requires_kv_delivery(self) -> bool:
+        # A request that vLLM preempts finds what it published; nothing is handed over.
+        return False
+
+    # In the scheduler's process.
+
+    def bind_kv_cache_manager(self, kv_cache_manager: KVCacheManager) -> None:
+        self._scheduler.bind(kv_cache_manager)
+
+    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
+        with _daemon(self._scheduler.pool_name):
+            return self._scheduler.start(request), False
+
+    def update_state_after_alloc(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
+        self._scheduler.admit(request)
+
+    def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
+        with _daemon(self._scheduler.pool_name):
+            return self._scheduler.build_step(scheduler_output)
+
+    def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        with _daemon(self._scheduler.pool_name):
+            self._scheduler.finish(request)
+        return False, None
+
+    def reset_cache(self) -> bool | None:
+        self._scheduler.forget()
+        return True
+
+    # In the worker's process.
+
+    def get_mem_pool_context(self) -> AbstractContextManager[Any]:
+        return self._worker.get_mem_pool_context()
+
+    def handle_preemptions(self, kv_connector_metadata: KVConnectorMetadata) -> None:
+        assert isinstance(kv_connector_metadata, Step)
+        self._worker.handle_preemptions(kv_connector_metadata)
+
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        return self._worker.get_block_ids_with_load_errors()
+
+    # Attention reads and writes pages in place, so there is nothing to load or to save.
+
+    def start_load_kv(self, forward_context: ForwardContext, **kwargs: Any) -> None:
+        pass
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        pass
+
+    def save_kv_layer(self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: AttentionMetadata,
+                      **kwargs: Any) -> None:
+        pass
+
+    def wait_for_save(self) -> None:
+        pass
+
+    # In both.
+
+    def shutdown(self) -> None:
+        if self.role == KVConnectorRole.SCHEDULER:
+            self._scheduler.close()
+        else:
+            self._worker.close()

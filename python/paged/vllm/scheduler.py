@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of paged.vllm in vLLM's scheduler process: each request that vLLM schedules is a sequence of the pool.
+
+A sequence starts when vLLM asks how much of a request is cached: on its longest published prefix, and with pages for
+all known tokens.  It grows when vLLM allocates blocks, and ends when the request does or is preempted.  What it
+published stays in the pool's cache, where requests of all engines find it, a preempted request its own part too.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vllm.v1.request import Request, RequestStatus
+
+import paged
+from paged.vllm.blocks import ask_first
+from paged.vllm.identity import Identity
+from paged.vllm.step import Step
+
+if TYPE_CHECKING:
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+    from vllm.v1.core.sched.output import SchedulerOutput
+
+# Pages that growing sequences ask for beyond what they need, so that few steps send a request to the daemon.
+PAGES_AHEAD = 4
+# Of a request's id in pagedctl sequences.
+TAG_BYTES = 16
+# How long schedule() may sleep for free pages when nothing else is running; vLLM accepts no requests meanwhile.
+WAIT_S = 0.01
+
+
+@dataclass
+class Entry:
+    """A request and its sequence."""
+
+    request: Request
+    seq: int
+    n_shared: int               # tokens that the sequence started with
+    capacity: int               # tokens
+    n_published: int            # tokens, whole pages
+    admitted: bool = False      # vLLM has given it blocks
+    n_written: int = 0          # tokens whose K and V the last scheduled step has computed, once it is done
+
+
+class Scheduler:
+    """The sequences of an engine's requests.
+
+    vLLM schedules a step only when the one before it is done, so sequences change while nothing computes on them.  All
+    methods raise paged.GoneError if the daemon has ended.  Not thread-safe.
+    """
+
+    def __init__(self, pool: paged.Pool, identity: Identity, runtime_dir: str | None, n_spec_tokens: int = 0) -> None:
+        self._pool = pool
+        self._identity = identity
+        self._runtime_dir = runtime_dir
+        self._n_spec_tokens = n_spec_tokens
+        self._entries: dict[str, Entry] = {}
+        self._full = False      # since the last step a request could not start
+
+    @property
+    def pool_name(self) -> str:
+        return self._pool.name
+
+    def bind(self, blocks: KVCacheManager) -> None:
+        """Accept vLLM's block manager.  Call once, before anything else."""
+        ask_first(blocks, self.may_grow)
+
+    def start(self, request: Request) -> int | None:
+        """Start the request's sequence; return how many of its first tokens need no computation.
+
+        vLLM calls this again for a request that it could not admit, or that it preempted.  None: the pool is full now.
+        """
+        entry = self._entries.get(request.request_id)
+        if entry is not None and entry.admitted:
+            self._end([entry])
+        elif entry is not None:
+            return _n_computed(entry)
+        # Requests start in vLLM's order: none gets pages that an earlier one waits for.
+        return None if self._full else self._start(request)
+
+    def may_grow(self, request: Request, n_tokens: int) -> bool:
+        """Reserve pages for the request's first n_tokens tokens; return whether it has them."""
+        entry = self._entries[request.request_id]
+        n_tokens = min(n_tokens, self._pool.max_length)
+        if entry.capacity >= n_tokens or self._grow([entry], [n_tokens]):
+            return True
+        # vLLM has preempted since, or could not admit: those pages come first.
+        idle = [other for other in self._entries.values() if other is not entry and not _is_running(other)]
+        self._end(idle)
+        return bool(idle) and self._grow([entry], [n_tokens])
+
+    def admit(self, request: Request) -> None:
+        """vLLM gave the request its first blocks: it is in the next step."""
+        self._entries[request.request_id].admitted = True
+
+    def build_step(self, output: SchedulerOutput) -> Step:
+        """Describe a step that vLLM has scheduled, publish what earlier steps wrote, and reserve pages ahead."""
+        step = Step(self._runtime_dir, self._pool.client.join_token, self._pool.name)
+        self._end([entry for entry in self._entries.values()
+                   if entry.admitted and entry.request.status == RequestStatus.PREEMPTED])
+        cached = output.scheduled_cached_reqs
+        placed = [(data.req_id, data.block_ids) for data in output.scheduled_new_reqs]
+        placed += [(i, blocks) for i, blocks in zip(cached.req_ids, cached.new_block_ids) if blocks is not None]
+        step.placed = [(self._entries[i].seq, blocks[0]) for i, blocks in placed]
+        for request_id, n_scheduled in output.num_scheduled_tokens.items():
+            entry = self._entries[request_id]
+            n_computed = entry.request.num_computed_tokens
+            if n_computed < entry.n_shared:
+                # The whole prompt was found, and vLLM computes its last token for the logits.
+                step.written.add(entry.seq)
+                entry.n_shared = 0
+            self._publish(entry, n_computed)
+            entry.n_written = n_computed + n_scheduled
+        self._reserve_ahead()
+        self._full = False
+        return step
+
+    def finish(self, request: Request) -> None:
+        """Publish what the request wrote, and end its sequence, if it has one."""
+        entry = self._entries.get(request.request_id)
+        if entry is not None:
+            self._end([entry])
+
+    def forget(self) -> None:
+        """Share nothing that was computed until now: the weights changed."""
+        self._identity.forget()
+        for entry in self._entries.values():
+            entry.n_published = self._pool.max_length
+
+    def close(self) -> None:
+        """End all sequences.  Call nothing afterwards."""
+        client = self._pool.client
+        self._pool.close()
+        client.close()
+
+    def _start(self, request: Request) -> int | None:
+        prefix = None if request.skip_reading_prefix_cache else self._identity.prefix(request, request.num_tokens)
+        n_tokens = min(request.num_tokens + self._pool.page_size, self._pool.max_length)
+        tag = request.request_id.encode()[:TAG_BYTES].decode(errors="ignore")
+        try:
+            started = self._pool.start([(prefix, n_tokens)], tag=tag)[0]
+        except (paged.FullError, paged.QuotaError):
+            self._full = True
+            if not any(_is_running(entry) for entry in self._entries.values()):
+                self._wait(n_tokens)
+            return None
+        entry = Entry(request, started.seq, started.n_shared, self._pool.read(started.seq).capacity, started.n_shared)
+        self._entries[request.request_id] = entry
+        return _n_computed(entry)
+
+    def _wait(self, n_tokens: int) -> None:
+        """Sleep a little until other engines may have freed pages: vLLM would ask again and again."""
+        try:
+            self._pool.wait_free(min(-(-n_tokens // self._pool.page_size), self._pool.n_pages), WAIT_S)
+        except paged.TimedOutError:
+            pass
+
+    def _reserve_ahead(self) -> None:
+        """Reserve what running requests may need in the next step, in one request; may_grow() repeats what fails."""
+        running = [entry for entry in self._entries.values() if _is_running(entry)]
+        needed = [min(entry.n_written + 1 + self._n_spec_tokens, self._pool.max_length) for entry in running]
+        if any(entry.capacity < n for entry, n in zip(running, needed)):
+            self._grow(running, needed)
+
+    def _grow(self, entries: list[Entry], n_tokens: list[int]) -> bool:
+        try:
+            self._pool.reserve([entry.seq for entry in entries], n_tokens, PAGES_AHEAD * self._pool.page_size)
+        except (paged.FullError, paged.QuotaError):
+            return False
+        for entry in entries:
+            entry.capacity = self._pool.read(entry.seq).capacity
+        return True
+
+    def _publish(self, entry: Entry, n_tokens: int) -> None:
+        """Publish the whole pages of the entry's first n_tokens tokens, whose K and V are written."""
+        n_tokens -= n_tokens % self._pool.page_size
+        if n_tokens <= entry.n_published or not self._pool.publishes:
+            return
+        entry.n_published = n_tokens
+        prefix = self._identity.prefix(entry.request, n_tokens)
+        if prefix is not None:
+            self._pool.publish([entry.seq], prefix)
+
+    def _end(self, entries: list[Entry]) -> None:
+        """Publish and erase the sequences."""
+        for entry in entries:
+            # vLLM has reset num_computed_tokens of a preempted request.  Drafts that were rejected are past the
+            # last token, whose own K and V are never written.
+            self._publish(entry, min(entry.n_written, entry.request.num_tokens - 1))
+            del self._entries[entry.request.request_id]
+        if entries:
+            self._pool.erase([entry.seq for entry in entries])
+
+
+def _n_computed(entry: Entry) -> int:
+    """Return how many tokens vLLM need not compute: all but the last one, of which it needs the logits."""
+    return min(entry.n_shared, int(entry.request.num_tokens) - 1)
+
+
+def _is_running(entry: Entry) -> bool:
+    return entry.admitted and entry.request.status != RequestStatus.PREEMPTED

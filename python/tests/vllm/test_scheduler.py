@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scheduler's part of paged.vllm under vLLM's own scheduler: all ways in which requests start, grow and end."""
+from __future__ import annotations
+
+import random
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from scheduling import PAGE, Engine, answer, engine_config, pool_configuration, write_model
+
+
+@pytest.fixture
+def start_scheduler(tmp_path, start_daemon):
+    """A function that starts an Engine on the test's daemon, which it starts at first; all use the same pool."""
+    daemons, engines = [], []
+
+    def start(*, pages=64, more="", **arguments):
+        if not daemons:
+            daemons.append(start_daemon(pool_configuration(pages, more)))
+        model = write_model(tmp_path / "model")
+        engines.append(Engine(engine_config(model, daemons[0].runtime_dir, **arguments)))
+        engines[-1].daemon = daemons[0]
+        return engines[-1]
+
+    yield start
+    for engine in engines:
+        engine.close()
+
+
+def prompt(n, seed=0):
+    generator = random.Random(seed)
+    return [generator.randrange(100) for _ in range(n)]
+
+
+def report(engine):
+    """What pagedd says of the pool: its counts and sequences."""
+    with engine.daemon.connect() as client:
+        check = client.check("test")
+        assert check.holds, check.text
+        return check, client.sequences("test")
+
+
+def assert_idle(engine):
+    check, sequences = report(engine)
+    assert sequences == [] and check.n_referenced == 0
+    assert check.n_free + check.n_cached == check.n_pages
+
+
+def test_request_is_a_sequence(start_scheduler):
+    engine = start_scheduler()
+    engine.add(prompt(40), 30, request_id="first")
+    engine.step()
+    sequences = report(engine)[1]
+    assert [sequence["tag"] for sequence in sequences] == ["first"]
+    engine.run()
+    assert engine.answers["first"] == answer(prompt(40), 30)
+    assert_idle(engine)
+    # The last token's K and V were never needed.
+    assert report(engine)[0].n_cached == (40 + 30 - 1) // PAGE
+
+
+def test_prefix_is_found(start_scheduler):
+    engine = start_scheduler()
+    engine.add(prompt(70), 10)
+    engine.run()
+    n = engine.n_computed
+    name = engine.add(prompt(70) + [1, 2, 3], 10)
+    engine.run()
+    assert engine.n_computed - n == 70 + 3 - 64 + 10 - 1
+    assert engine.answers[name] == answer(prompt(70) + [1, 2, 3], 10)
+
+
+def test_prefix_of_another_engine(start_scheduler):
+    first, second = start_scheduler(), start_scheduler()
+    first.add(prompt(64), 20)
+    first.run()
+    name = second.add(prompt(64) + first.answers["r1"][:12], 8)
+    second.run()
+    # A prompt of 76 tokens, of which 64 are full pages of the other engine.
+    assert second.n_computed == 76 - 64 + 8 - 1
+    assert second.answers[name] == answer(prompt(64), 20)[12:]
+
+
+def test_whole_prompt_is_found(start_scheduler):
+    engine = start_scheduler()
+    engine.add(prompt(64), 5)
+    engine.run()
+    n = engine.n_computed
+    name = engine.add(prompt(64), 5)
+    engine.run()
+    assert engine.n_computed - n == 5
+    assert engine.answers[name] == answer(prompt(64), 5)
+
+
+def test_prompt_logprobs_compute_the_prompt(start_scheduler):
+    engine = start_scheduler()
+    engine.add(prompt(64), 5)
+    engine.run()
+    n = engine.n_computed
+    name = engine.add(prompt(64), 5, prompt_logprobs=1)
+    engine.run()
+    assert engine.n_computed - n == 64 + 4
+    assert engine.answers[name] == answer(prompt(64), 5)
+    assert_idle(engine)
+
+
+def test_tenants_do_not_share(start_scheduler):
+    engine = start_scheduler()
+    for salt in ("a", "b", None):
+        n = engine.n_computed
+        engine.add(prompt(64), 1, cache_salt=salt)
+        engine.run()
+        assert engine.n_computed - n == 64
+    engine.add(prompt(64), 1, cache_salt="b")
+    engine.run()
+    assert engine.n_computed == 3 * 64 + 1
+
+
+def test_chunked_prefill_publishes_chunks(start_scheduler):
+    first = start_scheduler(max_num_batched_tokens=64, max_num_seqs=4)
+    second = start_scheduler()
+    first.add(prompt(300), 5)
+    for _ in range(3):
+        first.step()
+    # Publishing does not wait for the daemon; a request after it does.
+    first.part._pool.client.ping()
+    name = second.add(prompt(300), 5)
+    second.run()
+    # The third step's chunk may still be computed when it is scheduled, so two are published.
+    assert second.n_computed == 300 - 128 + 4
+    first.run()
+    assert first.answers["r1"] == second.answers[name] == answer(prompt(300), 5)
+    assert_idle(first)
+
+
+def test_abort(start_scheduler):
+    """A request that waits, one that runs, one between its steps, and one that the full pool keeps waiting."""
+    engine = start_scheduler(pages=16, max_model_len=128)
+    waiting = engine.add(prompt(20))
+    engine.abort(waiting)
+    engine.step()
+    running = engine.add(prompt(100), 20)
+    full = engine.add(prompt(100, seed=1), 20)
+    other = engine.add(prompt(100, seed=2), 20)
+    engine.step()
+    engine.step()
+    assert len(report(engine)[1]) == 2
+    engine.abort(other)
+    engine.abort(running)
+    engine.step()
+    engine.abort(full)
+    engine.step()
+    assert_idle(engine)
+
+
+def test_preemption(start_scheduler):
+    """vLLM preempts when the pool is full; the request continues on what it published."""
+    engine = start_scheduler(pages=16, max_model_len=128)
+    prompts = [prompt(40, seed) for seed in range(4)]
+    names = [engine.add(tokens, 60) for tokens in prompts]
+    engine.run()
+    for name, tokens in zip(names, prompts):
+        assert engine.answers[name] == answer(tokens, 60)
+    assert engine.n_preempted > 0
+    assert_idle(engine)
+
+
+def test_priority(start_scheduler):
+    engine = start_scheduler(pages=16, max_model_len=128, scheduling_policy="priority")
+    names = [engine.add(prompt(40, seed), 60, priority=-seed) for seed in range(4)]
+    engine.run()
+    for seed, name in enumerate(names):
+        assert engine.answers[name] == answer(prompt(40, seed), 60)
+    assert_idle(engine)
+
+
+def test_rejected_drafts_are_not_shared(start_scheduler):
+    """Speculative decoding: drafts that are rejected were written, and must never be published."""
+    ngram = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
+    engine = start_scheduler(speculative_config=ngram)
+    generator = random.Random(1)
+
+    def drafts(name):
+        tokens = engine.scheduler.requests[name]._all_token_ids if name in engine.scheduler.requests else [0]
+        right = answer(tokens, 3)
+        n = generator.randrange(4)
+        return right[:n] + [(token + 1) % 100 for token in right[n:]]
+
+    names = [engine.add(prompt(30, seed), 90) for seed in range(3)]
+    engine.run(drafts)
+    names += [engine.add(prompt(30, seed) + answer(prompt(30, seed), 50), 40) for seed in range(3)]
+    engine.run(drafts)
+    for seed in range(3):
+        assert engine.answers[names[seed]] == answer(prompt(30, seed), 90)
+        assert engine.answers[names[3 + seed]] == answer(prompt(30, seed), 90)[50:]
+    assert_idle(engine)
+
+
+def test_reset_prefix_cache(start_scheduler):
+    """vLLM resets its prefix cache when weights change: nothing that was computed before is found afterwards."""
+    engine = start_scheduler()
+    engine.add(prompt(64), 5)
+    engine.run()
+    running = engine.add(prompt(64, seed=1), 40)
+    for _ in range(5):
+        engine.step()
+    assert engine.scheduler.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
+    engine.run()
+    assert engine.answers[running] == answer(prompt(64, seed=1), 40)
+    n = engine.n_computed
+    engine.add(prompt(64), 5)
+    engine.run()
+    assert engine.n_computed - n == 64 + 4
+    n = engine.n_computed
+    engine.add(prompt(64), 5)
+    engine.run()
+    assert engine.n_computed - n == 5
+    assert_idle(engine)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_engines_compete(start_scheduler, seed):
+    """Two engines, a pool that is too small for both, and requests that come, share, are aborted, and end."""
+    generator = random.Random(seed)
+    engines = [start_scheduler(pages=20, max_model_len=160, max_num_batched_tokens=generator.choice([64, 200]),
+                            max_num_seqs=8, n_blocks=generator.choice([20, 60])) for _ in range(2)]
+    prompts = [prompt(generator.randrange(1, 90), seed=generator.randrange(3)) for _ in range(24)]
+    expected = [{}, {}]
+    for tokens in prompts:
+        i = generator.randrange(2)
+        n = generator.randrange(1, 60)
+        name = engines[i].add(tokens, n)
+        expected[i][name] = answer(tokens, n)
+        for _ in range(generator.randrange(4)):
+            engines[generator.randrange(2)].step()
+        if generator.random() < 0.1:
+            name = generator.choice(list(expected[i]))
+            engines[i].abort(name)
+            del expected[i][name]
+    for _ in range(4000):
+        if not any(engine.scheduler.has_unfinished_requests() for engine in engines):
+            break
+        generator.choice(engines).step()
+    for engine, right in zip(engines, expected):
+        assert {name: engine.answers[name] for name in right} == right
+        engine.step()
+    assert_idle(engines[0])
