@@ -80,7 +80,11 @@ class Engine:
                                                   **sampling}})
 
     def result(self) -> Any:
-        """Return {"tokens": [[ids of an output, ...] of a prompt, ...], "seconds": of generate()}."""
+        """Return a mapping.
+
+        tokens: [[ids of an output, ...] of a prompt, ...].  cached: of each prompt, how many tokens vLLM did not
+        compute.  seconds: of generate().  preemptions: until now, or None if the engine does not count them.
+        """
         return self.receive()
 
     def generate(self, prompts: Sequence[Prompt], n_tokens: int = 16, **sampling: Any) -> list[list[int]]:
@@ -107,6 +111,13 @@ class Engine:
         self.kill()
 
 
+def preemptions(llm: Any) -> int | None:
+    """How many times the engine has preempted a request; None without statistics."""
+    if not llm.llm_engine.log_stats:
+        return None
+    return sum(metric.value for metric in llm.get_metrics() if metric.name == "vllm:num_preemptions")
+
+
 def serve(commands: TextIO, answers: TextIO) -> None:
     from vllm import LLM, SamplingParams
 
@@ -122,7 +133,8 @@ def serve(commands: TextIO, answers: TextIO) -> None:
         begin = time.perf_counter()
         outputs = llm.generate(call["prompts"], sampling, use_tqdm=False)
         seconds = time.perf_counter() - begin
-        answer({"tokens": [[list(one.token_ids) for one in output.outputs] for output in outputs], "seconds": seconds})
+        answer({"tokens": [[list(one.token_ids) for one in output.outputs] for output in outputs], "seconds": seconds,
+                "cached": [output.num_cached_tokens for output in outputs], "preemptions": preemptions(llm)})
 
 
 if __name__ == "__main__":
