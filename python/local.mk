@@ -125,6 +125,7 @@ EXTRA_DIST += %D%/tests/vllm/test_connector.py
 EXTRA_DIST += %D%/tests/vllm/test_failover.py
 EXTRA_DIST += %D%/tests/vllm/test_scheduler.py
 EXTRA_DIST += %D%/tests/vllm/engine.py
+EXTRA_DIST += %D%/bench/vllm_engines.py
 EXTRA_DIST += %D%/tests/vllm/test_backend.py
 EXTRA_DIST += %D%/tests/vllm/test_engine.py
 EXTRA_DIST += %D%/tests/vllm/test_memory.py
