@@ -138,6 +138,7 @@ EXTRA_DIST += %D%/README.md
 EXTRA_DIST += %D%/pyproject.toml
 EXTRA_DIST += %D%/setup.py
 EXTRA_DIST += %D%/tests/requirements.txt
+EXTRA_DIST += %D%/tests/requirements-vllm.txt
 
 # Tests without torch: each is run by make check.
 PYTHON_TESTS = %D%/tests/test_admin.py
