@@ -12,8 +12,8 @@ from paged._engines import Geometry
 def geometry(cache: KVCacheConfig) -> Geometry:
     """Return what the model needs of a pool.  Raises ValueError if pages cannot hold its K and V."""
     if len(cache.kv_cache_groups) != 1:
-        raise ValueError(f"the model's layers need {len(cache.kv_cache_groups)} kinds of KV cache; the pages of a pool "
-                         f"are of one kind")
+        raise ValueError(f"the model's layers need {len(cache.kv_cache_groups)} kinds of KV cache; the pages of a "
+                         f"pool are of one kind")
     group = cache.kv_cache_groups[0]
     spec = group.kv_cache_spec
     if isinstance(spec, MLAAttentionSpec) or not isinstance(spec, FullAttentionSpec | SlidingWindowSpec):
