@@ -47,6 +47,11 @@ class Identity:
                         for feature in request.mm_features if feature.mm_position.offset < n_tokens)
         return paged.Prefix(request.all_token_ids[:n_tokens], salt=self._salt(request), extras=extras)
 
+    def may_share(self, a: Request, b: Request) -> bool:
+        """Whether equal tokens of the requests are the same content, as far as that is cheap to say."""
+        return self._salt(a) == self._salt(b) and not (a.mm_features or b.mm_features or a.prompt_embeds is not None
+                                                       or b.prompt_embeds is not None)
+
     def _salt(self, request: Request) -> bytes:
         lora = request.lora_request
         # Two engines may load different adapters under one name.

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # Pages that growing sequences ask for beyond what they need, so that few steps send a request to the daemon.
 PAGES_AHEAD = 4
+# A request that would find so many pages more once a running request has computed its prompt waits for them.
+COMING_PAGES = 4
 # Of a request's id in pagedctl sequences.
 TAG_BYTES = 16
 # How long schedule() may sleep for free pages when nothing else is running; vLLM accepts no requests meanwhile.
@@ -56,6 +58,7 @@ class Scheduler:
         self._n_spec_tokens = n_spec_tokens
         self._entries: dict[str, Entry] = {}
         self._full = False      # since the last step a request could not start
+        self._published = False     # since the last step all that was written
 
     @property
     def pool_name(self) -> str:
@@ -76,7 +79,13 @@ class Scheduler:
         elif entry is not None:
             return _n_computed(entry)
         # Requests start in vLLM's order: none gets pages that an earlier one waits for.
-        return None if self._full else self._start(request)
+        if self._full:
+            return None
+        self._publish_written()
+        prefix = None if request.skip_reading_prefix_cache else self._identity.prefix(request, request.num_tokens)
+        if prefix is not None and self._is_coming(request, self._pool.match(prefix)):
+            return None
+        return self._start(request, prefix)
 
     def may_grow(self, request: Request, n_tokens: int) -> bool:
         """Reserve pages for the request's first n_tokens tokens; return whether it has them."""
@@ -112,7 +121,7 @@ class Scheduler:
             self._publish(entry, n_computed)
             entry.n_written = n_computed + n_scheduled
         self._reserve_ahead()
-        self._full = False
+        self._full = self._published = False
         return step
 
     def finish(self, request: Request) -> None:
@@ -133,8 +142,7 @@ class Scheduler:
         self._pool.close()
         client.close()
 
-    def _start(self, request: Request) -> int | None:
-        prefix = None if request.skip_reading_prefix_cache else self._identity.prefix(request, request.num_tokens)
+    def _start(self, request: Request, prefix: paged.Prefix | None) -> int | None:
         n_tokens = min(request.num_tokens + self._pool.page_size, self._pool.max_length)
         tag = request.request_id.encode()[:TAG_BYTES].decode(errors="ignore")
         try:
@@ -171,15 +179,47 @@ class Scheduler:
             entry.capacity = self._pool.read(entry.seq).capacity
         return True
 
-    def _publish(self, entry: Entry, n_tokens: int) -> None:
-        """Publish the whole pages of the entry's first n_tokens tokens, whose K and V are written."""
+    def _publish_written(self) -> None:
+        """Publish what the last step wrote, before requests start that may want it."""
+        if self._published:
+            return
+        self._published = True
+        running = [entry for entry in self._entries.values() if _is_running(entry)]
+        if any([self._publish(entry, entry.request.num_computed_tokens) for entry in running]):
+            # Publishing does not wait for the daemon; start() looks for what is published now.
+            self._pool.client.ping()
+
+    def _is_coming(self, request: Request, n_found: int) -> bool:
+        """Whether running requests compute much more of the request's prompt than the n_found tokens that are found.
+
+        Several answers to one prompt arrive together: the first computes it for all.
+        """
+        return any(_is_running(entry) and entry.n_published < entry.request.num_prompt_tokens - self._pool.page_size
+                   and self._n_common(entry.request, request) >= n_found + COMING_PAGES * self._pool.page_size
+                   for entry in self._entries.values())
+
+    def _n_common(self, a: Request, b: Request) -> int:
+        """Return the length of a's prompt, in whole pages, that b begins with too."""
+        if not self._identity.may_share(a, b):
+            return 0
+        n, size = 0, self._pool.page_size
+        while n + size < a.num_prompt_tokens and a.all_token_ids[n:n + size] == b.all_token_ids[n:n + size]:
+            n += size
+        return n
+
+    def _publish(self, entry: Entry, n_tokens: int) -> bool:
+        """Publish the whole pages of the entry's first n_tokens tokens, whose K and V are written.
+
+        Returns whether there was something to publish.
+        """
         n_tokens -= n_tokens % self._pool.page_size
         if n_tokens <= entry.n_published or not self._pool.publishes:
-            return
+            return False
         entry.n_published = n_tokens
         prefix = self._identity.prefix(entry.request, n_tokens)
         if prefix is not None:
             self._pool.publish([entry.seq], prefix)
+        return True
 
     def _end(self, entries: list[Entry]) -> None:
         """Publish and erase the sequences."""

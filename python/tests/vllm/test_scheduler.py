@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from paged.vllm.scheduler import COMING_PAGES
 from scheduling import PAGE, Engine, answer, engine_config, pool_configuration, write_model
 
 
@@ -92,6 +93,31 @@ def test_whole_prompt_is_found(start_scheduler):
     engine.run()
     assert engine.n_computed - n == 5
     assert engine.answers[name] == answer(prompt(64), 5)
+
+
+def test_equal_prompts_at_once(start_scheduler):
+    """Several answers to a prompt: the first request computes it, in chunks, for all."""
+    engine = start_scheduler(max_num_batched_tokens=64, max_num_seqs=8)
+    names = [engine.add(prompt(150), 10) for _ in range(4)]
+    other = engine.add(prompt(150, seed=1), 10, cache_salt="another tenant")
+    tenant = engine.add(prompt(150), 10, cache_salt="another tenant")
+    engine.run()
+    assert {tuple(engine.answers[name]) for name in [*names, tenant]} == {tuple(answer(prompt(150), 10))}
+    assert engine.answers[other] == answer(prompt(150, seed=1), 10)
+    # Three prompts are computed; of the others only the end, for which nothing waits.
+    assert engine.n_computed <= 3 * 150 + 3 * (COMING_PAGES * PAGE + 150 % PAGE) + 6 * 9
+    assert_idle(engine)
+
+
+def test_the_first_of_equal_prompts_is_aborted(start_scheduler):
+    engine = start_scheduler(max_num_batched_tokens=64, max_num_seqs=8)
+    first, second = (engine.add(prompt(150), 10) for _ in range(2))
+    engine.step()
+    engine.abort(first)
+    engine.run()
+    assert engine.answers[second] == answer(prompt(150), 10)
+    assert engine.n_computed == 64 + 150 - 64 + 9
+    assert_idle(engine)
 
 
 def test_prompt_logprobs_compute_the_prompt(start_scheduler):
