@@ -131,8 +131,8 @@ def test_replicas_and_failover(tmp_path, start_daemon, start_engine):
     with daemon.connect() as client:
         # What the first engine has published by now is what counts: it dies in the middle of an answer.
         engines[0].start([document + prompt(500, seed=9)], 400)
-        while not any(entry["capacity"] > LONG + 520 for entry in client.sequences("long")):
-            client.ping()
+        while not any(entry["capacity"] > LONG + 540 for entry in client.sequences("long")):
+            assert engines[0].process.poll() is None, engines[0].log.read_text()[-6000:]
         engines[0].kill()
         while client.sequences("long"):
             client.ping()
