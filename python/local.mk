@@ -140,6 +140,9 @@ EXTRA_DIST += %D%/setup.py
 EXTRA_DIST += %D%/tests/requirements.txt
 EXTRA_DIST += %D%/tests/requirements-vllm.txt
 
+# transformers: pages of other engines
+EXTRA_DIST += %D%/tests/transformers/test_llama.py
+
 # Tests without torch: each is run by make check.
 PYTHON_TESTS = %D%/tests/test_admin.py
 PYTHON_TESTS += %D%/tests/test_client.py
