@@ -20,6 +20,19 @@ noinst_PROGRAMS += %D%/share_prefix
 EXTRA_DIST += %D%/python/first.py
 EXTRA_DIST += %D%/python/share_prefix.py
 
+# Engines of different make on one pool: tools/demo.
+EXTRA_DIST += %D%/python/demo/answer_privately.py
+EXTRA_DIST += %D%/python/demo/answer_transformers.py
+EXTRA_DIST += %D%/python/demo/answer_vllm.py
+EXTRA_DIST += %D%/python/demo/document.py
+EXTRA_DIST += %D%/python/demo/engines.py
+EXTRA_DIST += %D%/python/demo/main.py
+EXTRA_DIST += %D%/python/demo/observer.py
+EXTRA_DIST += %D%/python/demo/references.py
+EXTRA_DIST += %D%/python/demo/soak.py
+EXTRA_DIST += %D%/python/demo/story.py
+EXTRA_DIST += %D%/python/demo/token_lines.py
+
 # A system prompt for tools/quickstart.
 EXTRA_DIST += %D%/llama/assistant.txt
 
