@@ -83,7 +83,7 @@ class Scheduler:
             return None
         self._publish_written()
         prefix = None if request.skip_reading_prefix_cache else self._identity.prefix(request, request.num_tokens)
-        if prefix is not None and self._is_coming(request, self._pool.match(prefix)):
+        if prefix is not None and self._pool.publishes and self._is_coming(request, self._pool.match(prefix)):
             return None
         return self._start(request, prefix)
 

@@ -109,6 +109,17 @@ def test_equal_prompts_at_once(start_scheduler):
     assert_idle(engine)
 
 
+def test_pool_that_publishes_nothing(start_scheduler):
+    """Nothing is found, and nothing waits for what is not to come."""
+    engine = start_scheduler(more="publish = no")
+    names = [engine.add(prompt(150), 10) for _ in range(2)]
+    engine.step()
+    assert engine.n_computed == 2 * 150
+    engine.run()
+    assert [engine.answers[name] for name in names] == [answer(prompt(150), 10)] * 2
+    assert_idle(engine)
+
+
 def test_the_first_of_equal_prompts_is_aborted(start_scheduler):
     engine = start_scheduler(max_num_batched_tokens=64, max_num_seqs=8)
     first, second = (engine.add(prompt(150), 10) for _ in range(2))
