@@ -140,7 +140,8 @@ EXTRA_DIST += %D%/setup.py
 EXTRA_DIST += %D%/tests/requirements.txt
 EXTRA_DIST += %D%/tests/requirements-vllm.txt
 
-# transformers: pages of other engines
+# transformers: pages of other engines, the demonstration
+EXTRA_DIST += %D%/tests/transformers/test_demo.py
 EXTRA_DIST += %D%/tests/transformers/test_llama.py
 
 # Tests without torch: each is run by make check.
