@@ -181,7 +181,9 @@ def test_encoder_and_decoder(name: str) -> None:
             assert torch.equal(model.generate(tokens, past_key_values=both, **arguments), wanted)
         assert cache.get_seq_length() == 20
         if name == "t5":
-            with attention(model, "paged"), pytest.raises(ValueError, match=r"bias has shape \[1, 2, 1, 1\]"):
+            # transformers 5.19 does not exchange the attention of T5.
+            refusal = r"bias has shape \[1, 2, 1, 1\]|was not computed by the attention"
+            with attention(model, "paged"), pytest.raises((ValueError, RuntimeError), match=refusal):
                 both = EncoderDecoderCache(PagedCache(client.pool("test")), DynamicCache())
                 model.generate(tokens, past_key_values=both, **arguments)
 
