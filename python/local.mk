@@ -95,6 +95,7 @@ PYTHON_FILES += %D%/paged/transformers/connection.py
 PYTHON_FILES += %D%/paged/transformers/generation.py
 PYTHON_FILES += %D%/paged/transformers/geometry.py
 PYTHON_FILES += %D%/paged/transformers/identity.py
+EXTRA_DIST += %D%/bench/generation.py
 EXTRA_DIST += %D%/tests/transformers/generation_cases.py
 EXTRA_DIST += %D%/tests/transformers/golden_cases.py
 EXTRA_DIST += %D%/tests/transformers/test_connection.py
