@@ -99,6 +99,7 @@ EXTRA_DIST += %D%/bench/generation.py
 EXTRA_DIST += %D%/tests/transformers/generation_cases.py
 EXTRA_DIST += %D%/tests/transformers/golden_cases.py
 EXTRA_DIST += %D%/tests/transformers/test_connection.py
+EXTRA_DIST += %D%/tests/transformers/test_documentation.py
 EXTRA_DIST += %D%/tests/transformers/test_generation.py
 EXTRA_DIST += %D%/tests/transformers/test_geometry.py
 EXTRA_DIST += %D%/tests/transformers/test_golden.py

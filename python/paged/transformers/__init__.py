@@ -3,6 +3,7 @@
 
 PagedCache             a cache for `past_key_values` of any model; the attention "paged" reads its pages in place
 enable(), disable()    generate() of all models of the process, with a PagedCache wherever that is possible
+model_salt()           the salt of the prefixes of a model, as its weights are at the moment
 pool_parameters()      the parameters of a pool that a model fits
 
 python -m paged.transformers runs a program after enable().
@@ -11,5 +12,6 @@ from paged.transformers import attention, masks
 from paged.transformers.cache import PagedCache
 from paged.transformers.generation import disable, enable
 from paged.transformers.geometry import pool_parameters
+from paged.transformers.identity import model_salt
 
-__all__ = ["PagedCache", "attention", "disable", "enable", "masks", "pool_parameters"]
+__all__ = ["PagedCache", "attention", "disable", "enable", "masks", "model_salt", "pool_parameters"]
