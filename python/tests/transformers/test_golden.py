@@ -56,7 +56,8 @@ def test_warm(model, pool, number):
         answer(model, number)
         with Computed(model) as computed:
             assert answer(model, number) == expected
-    assert computed.first == len(prompt) - (len(prompt) - 1) // 16 * 16
+    # The last token is computed always, also if the pages have its K and V: prompt 11 fills 73 pages.
+    assert computed.first == max(1, len(prompt) % 16)
     check_empty(pool)
 
 
