@@ -116,6 +116,10 @@ class Implementation(CPUAttentionBackendImpl):
                         scale=self.scale, sink=self.sink)
         return output
 
+    def do_kv_cache_update(self, layer: torch.nn.Module, key: torch.Tensor, value: torch.Tensor,
+                           kv_cache: torch.Tensor, slot_mapping: torch.Tensor) -> None:
+        """Do nothing: forward(), which vLLM calls next, writes K and V."""
+
     def _set_up(self, layer: AttentionLayer, worker: Worker) -> int:
         """Set what the engine's pool and weights determine.  Returns the pool's layer."""
         self.mod_set = worker.mod_set(self.mods)
@@ -125,9 +129,13 @@ class Implementation(CPUAttentionBackendImpl):
 
 
 class Backend(CPUAttentionBackend):
-    """vLLM's CPU backend with Implementation and Builder."""
+    """vLLM's CPU backend with Implementation and Builder.
 
-    forward_includes_kv_cache_update = True
+    forward_includes_kv_cache_update stays that of vLLM's own backend, although Implementation.forward() does write K
+    and V.  It decides which operators the compiled model has, and vLLM's cache of compiled models does not tell
+    engines with a connector from those without: with another value, an engine without a pool could load a model that
+    never writes its KV cache.
+    """
 
     @staticmethod
     def get_supported_kernel_block_sizes(kv_cache_spec: KVCacheSpec | None = None) -> list[int | MultipleOf]:
