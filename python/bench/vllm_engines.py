@@ -8,8 +8,11 @@ MODEL is a directory in the format of transformers.  For each case: tokens per s
 prefix caches, time to the first token then (warm), and time to the first token of prompts that no engine has seen
 (cold).
 Times are those of LLM.generate(), so they include vLLM's scheduler, sampler and messages between its processes.  Each
-round runs each engine once, in alternating order; figures are medians of the rounds, in parentheses the lowest and the
-highest.  --json prints a line of JSON for each case and engine, with all rounds.
+round runs each engine once, in alternating order; figures are medians of the rounds, in parentheses the lowest and
+the highest.  --json prints a line of JSON for each case and engine, with all rounds.
+
+By itself vLLM computes on fewer CPUs with a connector: it leaves one more of them free.  Here both engines use the
+CPUs of $VLLM_CPU_OMP_THREADS_BIND, or else all that this process may use.
 """
 from __future__ import annotations
 
@@ -166,11 +169,14 @@ def main() -> None:
         runtime_dir = stack.enter_context(daemon(directory, model, options.dtype, options.page_size, n_pages))
         pool = {"kv_transfer_config": {"kv_connector": "PagedConnector", "kv_role": "kv_both",
                                        "kv_connector_extra_config": {"runtime_dir": str(runtime_dir)}}}
+        cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+        binding = {"VLLM_CPU_OMP_THREADS_BIND": os.environ.get("VLLM_CPU_OMP_THREADS_BIND", cpus)}
         engines = {}
         for name, extra in ("vllm", {}), ("paged", pool):
-            engines[name] = Engine(directory / name, {**keywords, **extra})
+            engines[name] = Engine(directory / name, {**keywords, **extra}, **binding)
             stack.callback(engines[name].close)
-            engines[name].receive()
+        for engine in engines.values():
+            engine.receive()
         if not options.json:
             print(f"{'':<20} {'':<8} {'tokens/s':>26} {'warm TTFT, ms':>26} {'cold TTFT, ms':>26}")
         for case in cases(options.long):
