@@ -123,6 +123,7 @@ PYTHON_FILES += %D%/paged/vllm/supported.py
 EXTRA_DIST += %D%/tests/vllm/conftest.py
 EXTRA_DIST += %D%/tests/vllm/scheduling.py
 EXTRA_DIST += %D%/tests/vllm/test_arguments.py
+EXTRA_DIST += %D%/tests/vllm/test_competition.py
 EXTRA_DIST += %D%/tests/vllm/test_connector.py
 EXTRA_DIST += %D%/tests/vllm/test_failover.py
 EXTRA_DIST += %D%/tests/vllm/test_scheduler.py
