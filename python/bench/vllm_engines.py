@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python" / "tests" / "vllm"))
 
-import paged  # noqa: E402
+import paged.vllm  # noqa: E402
 from engine import Engine  # noqa: E402
 
 DTYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
@@ -167,8 +167,7 @@ def main() -> None:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paged-vllm-")))
         runtime_dir = stack.enter_context(daemon(directory, model, options.dtype, options.page_size, n_pages))
-        pool = {"kv_transfer_config": {"kv_connector": "PagedConnector", "kv_role": "kv_both",
-                                       "kv_connector_extra_config": {"runtime_dir": str(runtime_dir)}}}
+        pool = paged.vllm.arguments(runtime_dir=str(runtime_dir))
         cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))))
         binding = {"VLLM_CPU_OMP_THREADS_BIND": os.environ.get("VLLM_CPU_OMP_THREADS_BIND", cpus)}
         engines = {}

@@ -10,6 +10,7 @@ import paged
 from paged._engines import POOL_VARIABLE
 
 CONNECTOR = "PagedConnector"
+SCHEDULER = "paged.vllm.pool_scheduler.PoolScheduler"
 # vLLM's blocks cost little here, and should not be what limits requests that share pages.
 BLOCKS_PER_PAGE = 4
 
@@ -46,6 +47,7 @@ def arguments(pool: str | None = None, *, runtime_dir: str | None = None,
         "num_gpu_blocks_override": (n_blocks or BLOCKS_PER_PAGE * report["n_pages"]) + 1,
         "enable_prefix_caching": False,
         "async_scheduling": False,
+        "scheduler_cls": SCHEDULER,
     }
 
 

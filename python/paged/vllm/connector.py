@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
     from vllm.forward_context import ForwardContext
     from vllm.v1.attention.backend import AttentionMetadata
-    from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
+    from vllm.v1.core.kv_cache_manager import KVCacheBlocks
     from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.request import Request
 
@@ -43,9 +43,8 @@ def _open_scheduler(config: VllmConfig, cache: KVCacheConfig) -> Scheduler:
     except BaseException:
         client.close()
         raise
-    # The pool is the prefix cache.  vLLM reads both settings after it made its scheduler's connector.
+    # The pool is the prefix cache.  vLLM reads this after it made its scheduler's connector.
     config.cache_config.enable_prefix_caching = False
-    transfer.kv_load_failure_policy = "recompute"
     return Scheduler(pool, Identity(pool, model_name(config.model_config)), runtime_dir,
                      config.num_speculative_tokens + config.num_lookahead_tokens)
 
@@ -83,8 +82,10 @@ class PagedConnector(KVConnectorBase_V1):
 
     # In the scheduler's process.
 
-    def bind_kv_cache_manager(self, kv_cache_manager: KVCacheManager) -> None:
-        self._scheduler.bind(kv_cache_manager)
+    def may_grow(self, request: Request, n_tokens: int) -> bool:
+        """Reserve pages for the request's first n_tokens tokens; return whether it has them.  For PoolScheduler."""
+        with _daemon(self._scheduler.pool_name):
+            return self._scheduler.may_grow(request, n_tokens)
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
         with _daemon(self._scheduler.pool_name):
@@ -115,9 +116,6 @@ class PagedConnector(KVConnectorBase_V1):
         assert isinstance(kv_connector_metadata, Step)
         self._worker.handle_preemptions(kv_connector_metadata)
 
-    def get_block_ids_with_load_errors(self) -> set[int]:
-        return self._worker.get_block_ids_with_load_errors()
-
     # Attention reads and writes pages in place, so there is nothing to load or to save.
 
     def start_load_kv(self, forward_context: ForwardContext, **kwargs: Any) -> None:
@@ -131,7 +129,7 @@ class PagedConnector(KVConnectorBase_V1):
         pass
 
     def wait_for_save(self) -> None:
-        pass
+        self._worker.end_step()
 
     # In both.
 

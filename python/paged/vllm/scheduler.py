@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING
 from vllm.v1.request import Request, RequestStatus
 
 import paged
-from paged.vllm.blocks import ask_first
 from paged.vllm.identity import Identity
 from paged.vllm.step import Step
 
 if TYPE_CHECKING:
-    from vllm.v1.core.kv_cache_manager import KVCacheManager
     from vllm.v1.core.sched.output import SchedulerOutput
 
 # Pages that growing sequences ask for beyond what they need, so that few steps send a request to the daemon.
@@ -63,10 +61,6 @@ class Scheduler:
     @property
     def pool_name(self) -> str:
         return self._pool.name
-
-    def bind(self, blocks: KVCacheManager) -> None:
-        """Accept vLLM's block manager.  Call once, before anything else."""
-        ask_first(blocks, self.may_grow)
 
     def start(self, request: Request) -> int | None:
         """Start the request's sequence; return how many of its first tokens need no computation.

@@ -27,7 +27,3 @@ class Step(KVConnectorMetadata):
     # Sequences whose scheduled tokens have their K and V in the pool already: a whole prompt was found, and vLLM
     # computes its last token only for the logits.  The worker plans their rows without an append.
     written: set[int] = field(default_factory=set)
-
-    # Sequences that could not get pages for this step's tokens.  Their rows write nothing, and attend only to what
-    # their pages hold.  The worker reports their blocks as failed, and vLLM schedules their requests again.
-    starved: set[int] = field(default_factory=set)

@@ -7,6 +7,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, MLAAtte
 
 import paged
 from paged._engines import Geometry
+from paged.vllm.arguments import SCHEDULER
 
 
 def geometry(cache: KVCacheConfig) -> Geometry:
@@ -34,6 +35,8 @@ def check(config: VllmConfig) -> None:
         (parallel.decode_context_parallel_size > 1,
          "--decode-context-parallel-size: a sequence has all of its pages here"),
         (bool(config.scheduler_config.async_scheduling), "--async-scheduling: pages change hands between steps"),
+        (config.scheduler_config.scheduler_cls != SCHEDULER,
+         f"another scheduler: start vLLM with --scheduler-cls {SCHEDULER}"),
         (config.model_config.runner_type == "pooling", "a pooling model: it has no K and V to keep"),
         (config.model_config.is_encoder_decoder, "an encoder-decoder model: cross attention has a cache of its own"),
         (config.cache_config.cache_dtype.startswith("fp8"),

@@ -48,7 +48,6 @@ class Worker:
         self._max_rows = max_rows
         self._owners: Ids = numpy.full(n_blocks, NOBODY, dtype=numpy.int64)
         self._row_numbers = numpy.arange(max_rows)
-        self._failed: set[int] = set()
         self._mod_sets: dict[Mods, paged.ModSet | None] = {}
         Worker._newest = weakref.ref(self)
 
@@ -73,11 +72,9 @@ class Worker:
             self._owners[blocks] = sequence
         self.step = step
 
-    def get_block_ids_with_load_errors(self) -> set[int]:
-        """End a step.  Returns the blocks of its starved sequences, so that vLLM schedules their requests again."""
+    def end_step(self) -> None:
+        """End a step, after its last attention layer."""
         self.step = None
-        failed, self._failed = self._failed, set()
-        return failed
 
     def close(self) -> None:
         """Leave the session."""
@@ -124,20 +121,7 @@ class Worker:
             row = int(numpy.flatnonzero(sequences == NOBODY)[0])
             raise RuntimeError(f"paged.vllm: row {row} of {n_rows} has {lens[row]} tokens, and block {last[row]}, "
                                f"which belongs to no sequence of pool {self.pool.name}")
-        if not self.step.written and not self.step.starved:
-            self.batch.plan(sequences, q_lens, lens)
-            return True
-        self._plan_marked(self.step, sequences, q_lens, lens, table)
+        written = self.step.written
+        self.batch.plan(sequences, q_lens, lens,
+                        no_append=numpy.isin(sequences, list(written)).tolist() if written else False)
         return True
-
-    def _plan_marked(self, step: Step, sequences: Ids, q_lens: Ids, lens: Ids, table: Ids) -> None:
-        """Plan a step of which some rows write nothing."""
-        assert self.pool is not None and self.batch is not None
-        kept = lens.copy()
-        for row in numpy.flatnonzero(numpy.isin(sequences, list(step.starved))):
-            kept[row] = min(lens[row], self.pool.read(int(sequences[row])).capacity)
-            self._failed.update(table[row, :-(-int(lens[row]) // self.pool.page_size)].tolist())
-        # Block 0 is vLLM's placeholder for blocks that a sliding window has left.
-        self._failed.discard(0)
-        self.batch.plan(sequences, q_lens, kept, q_base=(lens - q_lens).tolist(),
-                        no_append=numpy.isin(sequences, [*step.written, *step.starved]).tolist())

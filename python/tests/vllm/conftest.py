@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from engine import Engine
+from paged.vllm.arguments import arguments
 
 # Where vLLM is not installed, "import vllm" would find this directory, as a namespace package.
 _vllm = importlib.util.find_spec("vllm") if "vllm" not in sys.modules else None
@@ -84,19 +85,18 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def start_engine(tmp_path: Path, small_model: Path) -> Iterator[Callable[..., Engine]]:
     """A function that starts an engine of the small model.
 
-    connector: the keywords of kv_transfer_config's kv_connector_extra_config, or None for an engine without a pool.
-    Other keywords are those of vllm.LLM; environment is a mapping.
+    pool: the keywords of paged.vllm.arguments(), or None for an engine without a pool.  Other keywords are those of
+    vllm.LLM; environment is a mapping.
     """
     engines: list[Engine] = []
 
-    def start(connector: dict[str, Any] | None = None, *, environment: dict[str, str] | None = None,
+    def start(pool: dict[str, Any] | None = None, *, environment: dict[str, str] | None = None,
               wait: bool = True, **keywords: Any) -> Engine:
         defaults = {"model": str(small_model), "skip_tokenizer_init": True, "enforce_eager": True, "dtype": "float32",
                     "block_size": 32, "num_gpu_blocks_override": 65, "max_model_len": 1024, "max_num_seqs": 16,
                     "kv_cache_memory_bytes": 1 << 26, "disable_log_stats": True}
-        if connector is not None:
-            defaults["kv_transfer_config"] = {"kv_connector": "PagedConnector", "kv_role": "kv_both",
-                                              "kv_connector_extra_config": connector}
+        if pool is not None:
+            defaults |= arguments(**pool)
         engines.append(Engine(tmp_path / f"engine{len(engines)}", {**defaults, **keywords}, **(environment or {})))
         if wait:
             assert engines[-1].receive() == "ready"

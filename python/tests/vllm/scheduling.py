@@ -17,7 +17,6 @@ import numpy
 from vllm.config import KVTransferConfig, VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import SamplingParams
-from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
@@ -26,6 +25,7 @@ from vllm.v1.structured_output import StructuredOutputManager
 import paged
 from paged.vllm import register
 from paged.vllm.arguments import arguments
+from paged.vllm.pool_scheduler import PoolScheduler
 from paged.vllm.step import Step
 
 PAGE = 16
@@ -105,9 +105,9 @@ class Engine:
 
     def __init__(self, config: VllmConfig) -> None:
         self.config = config
-        self.scheduler = Scheduler(vllm_config=config, kv_cache_config=cache_config(config), log_stats=True,
-                                   structured_output_manager=StructuredOutputManager(config),
-                                   block_size=config.cache_config.block_size)
+        self.scheduler = PoolScheduler(vllm_config=config, kv_cache_config=cache_config(config), log_stats=True,
+                                       structured_output_manager=StructuredOutputManager(config),
+                                       block_size=config.cache_config.block_size)
         self.part = self.scheduler.connector._scheduler
         self.pool: paged.Pool | None = None         # the runner's
         self.owners: dict[int, int] = {}

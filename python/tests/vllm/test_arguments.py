@@ -42,6 +42,7 @@ def test_named_pool(directory):
     assert keywords["kv_transfer_config"] == {
         "kv_connector": "PagedConnector", "kv_role": "kv_both",
         "kv_connector_extra_config": {"pool": "a", "runtime_dir": directory}}
+    assert keywords["scheduler_cls"] == "paged.vllm.pool_scheduler.PoolScheduler"
     assert arguments("b", runtime_dir=directory, n_blocks=7)["num_gpu_blocks_override"] == 7 + 1
 
 

@@ -214,7 +214,7 @@ def compare(scene, seed):
                 assert error <= TOLERANCE[scene.dtype], (n_new, r, i)
                 # Not next to nothing: what is compared is vLLM's computation, too.
                 assert other_error <= 4 * TOLERANCE[scene.dtype], (n_new, r, i)
-        assert scene.worker.get_block_ids_with_load_errors() == set()
+        scene.worker.end_step()
 
 
 SHAPES = [
@@ -273,7 +273,7 @@ def test_warm_up(scene):
     """Without a step, and without metadata, layers leave their output alone."""
     scene = scene(*F32)
     common, (q, k, v), *_ = prefill(scene, 40)
-    scene.worker.get_block_ids_with_load_errors()
+    scene.worker.end_step()
     assert not scene.paged.attend(0, common, scene.paged.builder.build(0, common), q, k, v).any()
     assert not scene.paged.attend(0, common, None, q, k, v).any()
 
@@ -302,34 +302,6 @@ def test_written(scene):
     nothing = torch.full_like(k[:1], math.nan)
     out = scene.paged.attend(0, common, metadata, q[63:], nothing, nothing)
     assert (out - expected[63:]).abs().max() <= TOLERANCE[scene.dtype]
-
-
-def test_starved(scene):
-    """A row beyond its capacity writes nothing, disturbs no other row, and its blocks are reported."""
-    scene = scene(*F32)
-    generator = torch.Generator().manual_seed(1)
-    requests = Requests(2, scene.page_size, generator)
-    hungry, fed = scene.pool.create(2, [32, 70])
-    common, received, _ = requests.grow([70, 70])
-    q, k, v = (torch.randn(140, heads, scene.dim, generator=generator) for heads in (4, 2, 2))
-    scene.worker.handle_preemptions(scene.step(placed=[(hungry, received[0]), (fed, received[1])], starved={hungry}))
-    out = scene.paged.attend(0, common, scene.paged.builder.build(0, common), q, k, v)
-    expected = reference(q[70:], k[70:], v[70:], scene.dim ** -0.5)
-    assert (out[70:].double() - expected).abs().max() <= TOLERANCE[scene.dtype]
-    assert scene.worker.get_block_ids_with_load_errors() == set(received[0])
-    assert scene.worker.get_block_ids_with_load_errors() == set()
-    assert not torch.from_dlpack(scene.pool.k)[:, scene.pool.page_table(hungry)].any()
-
-
-def test_no_pages_at_all(scene):
-    scene = scene(*F32)
-    sequence, = scene.pool.create(1)
-    requests = Requests(1, scene.page_size, torch.Generator())
-    common, (blocks,), _ = requests.grow([3])
-    scene.worker.handle_preemptions(scene.step(placed=[(sequence, blocks)], starved={sequence}))
-    q, k, v = (torch.ones(3, heads, scene.dim) for heads in (4, 2, 2))
-    assert not scene.paged.attend(0, common, scene.paged.builder.build(0, common), q, k, v).any()
-    assert scene.worker.get_block_ids_with_load_errors() == set(blocks)
 
 
 def test_unknown_block(scene):

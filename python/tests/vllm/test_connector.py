@@ -46,7 +46,6 @@ def sessions(daemon):
 def test_settings_that_follow_from_the_pool(connect):
     connector, config = connect(change=lambda config: setattr(config.cache_config, "enable_prefix_caching", True))
     assert config.cache_config.enable_prefix_caching is False
-    assert config.kv_transfer_config.kv_load_failure_policy == "recompute"
     assert not connector.requires_kv_delivery
     assert sessions(connect.daemon) == ["vllm"]
 

@@ -29,7 +29,7 @@ def test_without_connector(start_engine: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("page_size", [16, 32])
 def test_same_tokens(start_daemon: Callable[..., Any], start_engine: Callable[..., Any], page_size: int) -> None:
     daemon = start_daemon(pool_configuration(page_size=page_size, pages=128))
-    pooled = start_engine({"runtime_dir": str(daemon.runtime_dir)}, block_size=page_size, num_gpu_blocks_override=129)
+    pooled = start_engine({"runtime_dir": str(daemon.runtime_dir)})
     own = start_engine(block_size=32)
     for n, length in (1, 5), (4, 50), (8, 200):
         assert pooled.generate(prompts(n, length), 40) == own.generate(prompts(n, length), 40)

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM's scheduler, which gives blocks only to requests whose sequence has, or gets, the pages for them."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from vllm.v1.core.sched.scheduler import Scheduler
+
+from paged.vllm.connector import PagedConnector
+
+if TYPE_CHECKING:
+    from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
+    from vllm.v1.request import Request
+
+
+class PoolBlocks:
+    """vLLM's block manager for K and V that lie in a pool.
+
+    vLLM's blocks are only numbers here: other engines use the pool's pages too, so vLLM's count of free blocks does not
+    tell whether a request can grow.  Keeping blocks out of vLLM's free list instead does not do: pages that a preempted
+    request shares with others do not become free with its blocks.
+
+    may_grow(request, n_tokens)
+        Reserves pages for the request's first n_tokens tokens, and returns whether it has them.
+    """
+
+    def __init__(self, manager: KVCacheManager, may_grow: Callable[[Request, int], bool]) -> None:
+        self._manager = manager
+        self._may_grow = may_grow
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._manager, name)
+
+    def allocate_slots(self, request: Request, num_new_tokens: int, num_new_computed_tokens: int = 0, *arguments: Any,
+                       **keywords: Any) -> KVCacheBlocks | None:
+        """Allocate blocks as KVCacheManager does.
+
+        Returns None where the pool lacks pages, which vLLM takes for a lack of blocks: it preempts a running request by
+        its own rules, and calls again.
+        """
+        n_tokens = (request.num_computed_tokens + num_new_computed_tokens + num_new_tokens
+                    + keywords.get("num_external_computed_tokens", 0) + keywords.get("num_lookahead_tokens", 0))
+        if not self._may_grow(request, n_tokens):
+            return None
+        return self._manager.allocate_slots(request, num_new_tokens, num_new_computed_tokens, *arguments, **keywords)
+
+
+class PoolScheduler(Scheduler):
+    """vLLM's scheduler with PoolBlocks.  Engines with a PagedConnector need it: --scheduler-cls."""
+
+    kv_cache_manager: Any
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        if not isinstance(self.connector, PagedConnector):
+            raise ValueError("--scheduler-cls paged.vllm.pool_scheduler.PoolScheduler needs kv_connector "
+                             '"PagedConnector": paged.vllm.arguments() returns both')
+        self.kv_cache_manager = PoolBlocks(self.kv_cache_manager, self.connector.may_grow)
