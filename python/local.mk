@@ -101,6 +101,7 @@ EXTRA_DIST += %D%/tests/transformers/golden_cases.py
 EXTRA_DIST += %D%/tests/transformers/test_connection.py
 EXTRA_DIST += %D%/tests/transformers/test_documentation.py
 EXTRA_DIST += %D%/tests/transformers/test_generation.py
+EXTRA_DIST += %D%/tests/transformers/test_device.py
 EXTRA_DIST += %D%/tests/transformers/test_geometry.py
 EXTRA_DIST += %D%/tests/transformers/test_golden.py
 EXTRA_DIST += %D%/tests/transformers/test_identity.py

@@ -10,6 +10,7 @@ import torch
 
 import paged
 from paged._engines import Geometry, choose_pool
+from paged.transformers.sequences import pool_device
 
 __all__ = ["Connection", "Unavailable"]
 
@@ -57,7 +58,7 @@ class Connection:
         if pool.dtype in _SCALED_DTYPES or pool.v_in_k:
             kind = "v-in-k = yes" if pool.v_in_k else f"dtype = {pool.dtype}"
             raise Unavailable(f"pool {pool.name} has {kind}, which paged.transformers does not support")
-        place = torch.device("cpu" if pool.device is None else f"cuda:{pool.device}")
+        place = pool_device(pool)
         if place != device:
             raise Unavailable(f"the pages of pool {pool.name} are on {place}, the model is on {device}")
         return pool

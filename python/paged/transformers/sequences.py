@@ -10,9 +10,15 @@ import torch
 import paged
 from paged.transformers.rows import Packing, Padding
 
-__all__ = ["Sequences", "Step"]
+__all__ = ["Sequences", "Step", "pool_device"]
 
 _MIN_BATCH_ROWS = 64
+
+
+def pool_device(pool: paged.Pool) -> torch.device:
+    """Return where tensors for the pool are."""
+    on_host = pool.device is None
+    return torch.device("cpu") if on_host else torch.device("cuda", pool.k.__dlpack_device__()[1])
 
 
 class Step:
@@ -59,7 +65,7 @@ class Sequences:
         self.pool = pool
         self.salt = salt
         self.reserve_ahead = reserve_ahead
-        self.device = torch.device("cpu" if pool.device is None else f"cuda:{pool.device}")
+        self.device = pool_device(pool)
         self.closed = False
         # The list is that of the finalizer of the cache: it is changed in place.
         self.ids: list[int] = []
