@@ -198,12 +198,13 @@ noinst_LTLIBRARIES += %D%/ext/_paged.la
 %C%_ext__paged_la_LIBADD = client/libpagedclient.la -ldl
 
 all-local: %D%/paged/_paged.abi3.so
-# In a build tree of its own, the package's other files are links to the sources.
+# In a build tree of its own, the package's other files are links to the sources.  Programs that run keep the extension
+# that they have loaded: it is replaced, not overwritten.
 %D%/paged/_paged.abi3.so: %D%/ext/_paged.la $(PYTHON_FILES)
 	$(AM_V_GEN)for file in $(PYTHON_FILES); do \
 		test $$file -ef $(srcdir)/$$file || { $(MKDIR_P) $$(dirname $$file) && \
 		ln -sf $(abs_top_srcdir)/$$file $$file; } || exit 1; done; \
-	cp %D%/ext/.libs/_paged.so $@
+	rm -f $@; cp %D%/ext/.libs/_paged.so $@
 clean-local: clean-python
 clean-python:
 	rm -f %D%/paged/_paged.abi3.so
