@@ -105,6 +105,7 @@ EXTRA_DIST += %D%/tests/transformers/test_device.py
 EXTRA_DIST += %D%/tests/transformers/test_geometry.py
 EXTRA_DIST += %D%/tests/transformers/test_golden.py
 EXTRA_DIST += %D%/tests/transformers/test_identity.py
+EXTRA_DIST += %D%/tests/transformers/test_not_shared.py
 EXTRA_DIST += %D%/tests/transformers/test_main.py
 EXTRA_DIST += %D%/tests/transformers/test_processes.py
 # vllm

@@ -106,6 +106,7 @@ def _plan(layer: PagedLayer, query: torch.Tensor, mask: torch.Tensor | None) -> 
     """Plan a forward pass, whose first layer this is."""
     n_rows, _, n_columns, _ = query.shape
     begin, new, plain = layer.length - n_columns, None, mask is None
+    layer.check_begin(begin)
     if isinstance(mask, PagedMask):
         kept = mask.kept(layer.length).kept
         new = None if kept is None or bool(kept[:, begin:].all()) else kept[:, begin:]

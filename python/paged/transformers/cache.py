@@ -64,6 +64,13 @@ class PagedLayer(CacheLayerMixin):
         """Forget K and V of the pass, which the pages have."""
         self.key = self.value = self.state.pending = None
 
+    def check_begin(self, begin: int) -> None:
+        """Raise RuntimeError unless a pass begins where the last one has ended."""
+        n_columns = self.state.padding.n_columns
+        if begin != n_columns:
+            raise RuntimeError(f"layer {self.index} has {begin} columns, the cache {n_columns}: a forward pass was "
+                               "interrupted; remove its columns with crop(), or reset() the cache")
+
     def undo(self) -> None:
         """Take a forward pass back that failed in this layer, its first."""
         assert self.key is not None
@@ -76,6 +83,7 @@ class PagedLayer(CacheLayerMixin):
         step = self.state.step
         if step is None or step.end != self.length:
             try:
+                self.check_begin(self.length - n_columns)
                 step = self.state.plan(n_rows, n_columns, None, True)
             except BaseException:
                 self.undo()
@@ -132,6 +140,8 @@ class PagedCache(Cache):
         # Not at exit: the interpreter closes the pool, and that ends its sequences.
         self._finalizer = weakref.finalize(self, _release, pool, self.state.ids)
         self._finalizer.atexit = False
+        # Lives as long as the cache and its copies.
+        self.hold: Any = None
 
     @property
     def pool(self) -> paged.Pool:
@@ -164,6 +174,8 @@ class PagedCache(Cache):
         Raises ValueError if the cache has tokens, and the exceptions of paged.Pool.start(): nothing has changed then.
         """
         self.state.check_open()
+        if input_ids.dim() != 2:
+            raise ValueError(f"input_ids has the shape {tuple(input_ids.shape)}, not [n_rows, n_columns]")
         if self.state.padding.n_columns or self.get_seq_length():
             raise ValueError(f"the cache has {self.state.padding.n_columns} columns: start() is for an empty one")
         self.reset()
@@ -226,6 +238,7 @@ class PagedCache(Cache):
         copied = PagedCache(self.pool, salt=self.state.salt, reserve_ahead=self.state.reserve_ahead, dense=self.dense)
         copied.state.copy_rows(self.state)
         copied._set_length(self.get_seq_length())
+        copied.hold = self.hold
         return copied
 
     def close(self) -> None:

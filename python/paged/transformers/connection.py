@@ -31,7 +31,8 @@ class Connection:
     runtime_dir
         The daemon's; None: $PAGED_RUNTIME_DIR, else the library's default.
 
-    May be used by several threads, and in forked children, which open a connection of their own.
+    May be used by several threads, and in forked children, which open a connection of their own, or have none if the
+    pool was given.
     """
 
     def __init__(self, pool: paged.Pool | str | None = None, runtime_dir: str | None = None) -> None:
@@ -51,7 +52,7 @@ class Connection:
         if dtype not in _MODEL_DTYPES:
             raise Unavailable(f"the model's weights are {dtype}; pools take float32, float16 and bfloat16")
         with self._lock:
-            pool = self._given if self._given is not None else self._of_daemon(geometry)
+            pool = self._given_pool() if self._given is not None else self._of_daemon(geometry)
         for name, needed in geometry._asdict().items():
             if getattr(pool, name) != needed:
                 raise Unavailable(f"pool {pool.name} has {name} = {getattr(pool, name)}, the model needs {needed}")
@@ -62,6 +63,14 @@ class Connection:
         if place != device:
             raise Unavailable(f"the pages of pool {pool.name} are on {place}, the model is on {device}")
         return pool
+
+    def _given_pool(self) -> paged.Pool:
+        assert self._given is not None
+        try:
+            self._given.client.ping()
+        except (paged.Error, RuntimeError) as error:
+            raise Unavailable(f"the pool that enable() was given cannot be used: {error}") from error
+        return self._given
 
     def close(self) -> None:
         """Close the connection that this object made, if any."""

@@ -7,6 +7,7 @@ import logging
 import threading
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -154,6 +155,8 @@ def _wants_dynamic_cache(model: Any, generation_config: Any, model_kwargs: dict[
             and not generation_config.is_assistant
             and not generation_config.output_attentions
             and not model.config.is_encoder_decoder
+            # PEFT's prompt learning replaces it, and puts virtual tokens before the prompt.
+            and "prepare_inputs_for_generation" not in vars(model)
             and mode in _MODES
             and bool(model._supports_default_dynamic_cache()))
 
@@ -165,11 +168,8 @@ class _Run:
 
     def __init__(self, cache: PagedCache, model: Any) -> None:
         """Let the model use the attention "paged" for as long as the cache is used; None: it does without."""
-        self._leave = None
         if model is not None:
-            _Attention.enter(model)
-            self._leave = weakref.finalize(cache, _Attention.leave, weakref.ref(model))
-            self._leave.atexit = False
+            cache.hold = _Attention(model)
 
     def end(self, cache: PagedCache, returned: bool) -> None:
         """Give the pages back; a cache that is returned to the caller keeps them until it is collected."""
@@ -177,37 +177,53 @@ class _Run:
         if returned:
             return
         cache.close()
-        if self._leave is not None:
-            self._leave()
+        cache.hold = None
 
 
 class _Attention:
-    """Which models have been switched to the attention "paged", by how many caches, and what they had before."""
+    """While an object of this class lives, its model uses the attention "paged"; after the last one, that of before."""
 
     _lock = threading.Lock()
+    # The number of objects, and what the model and its parts had before.
     _models: weakref.WeakKeyDictionary[Any, tuple[int, list[tuple[Any, str]]]] = weakref.WeakKeyDictionary()
+    # Models of objects that are gone.  A garbage collection may end an object while this thread holds the lock.
+    _left: deque[weakref.ref[Any]] = deque()
 
-    @classmethod
-    def enter(cls, model: Any) -> None:
-        with cls._lock:
-            n_caches, before = cls._models.get(model, (0, []))
-            if n_caches == 0:
+    def __init__(self, model: Any) -> None:
+        with self._lock:
+            n_objects, before = self._models.get(model, (0, []))
+            if n_objects == 0:
                 before = [(config, config._attn_implementation) for config in _configs(model)]
                 model.set_attn_implementation("paged")
-            cls._models[model] = (n_caches + 1, before)
+            self._models[model] = (n_objects + 1, before)
+        weakref.finalize(self, self._leave, weakref.ref(model)).atexit = False
+        self._drain()
 
     @classmethod
-    def leave(cls, reference: weakref.ref[Any]) -> None:
-        model = reference()
-        if model is None:
-            return
-        with cls._lock:
-            n_caches, before = cls._models[model]
-            cls._models[model] = (n_caches - 1, before)
-            if n_caches == 1:
-                del cls._models[model]
-                # Not set_attn_implementation(), which sets one implementation for all parts of the model.
-                for config, implementation in before:
+    def _leave(cls, reference: weakref.ref[Any]) -> None:
+        cls._left.append(reference)
+        cls._drain()
+
+    @classmethod
+    def _drain(cls) -> None:
+        """Count those that are gone, unless a holder of the lock does so after its release."""
+        while cls._left and cls._lock.acquire(blocking=False):
+            try:
+                model = cls._left.popleft()() if cls._left else None
+                if model is not None:
+                    cls._count_down(model)
+            finally:
+                cls._lock.release()
+
+    @classmethod
+    def _count_down(cls, model: Any) -> None:
+        n_objects, before = cls._models[model]
+        cls._models[model] = (n_objects - 1, before)
+        if n_objects == 1:
+            del cls._models[model]
+            # Not set_attn_implementation(), which sets one implementation for all parts of the model.
+            for config, implementation in before:
+                if config._attn_implementation == "paged":
                     config._attn_implementation_internal = implementation
 
 

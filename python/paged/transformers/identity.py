@@ -11,6 +11,7 @@ import os
 import uuid
 import weakref
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import torch
@@ -51,6 +52,8 @@ def model_salt(pool: paged.Pool, model: Any) -> bytes | None:
     rotary = getattr(text, "rope_parameters", None) or {}
     if model.training or not _is_causal(text) or any(kind in _VARIABLE_ROTARY for kind in _rotary_types(rotary)):
         return None
+    if any(module._forward_hooks or module._forward_pre_hooks for module in model.modules()):
+        return None     # they may change what the layers compute
     weights = _weights_digest(model)
     adapters = _adapters_digest(model)
     if weights is None or adapters is None:
@@ -59,6 +62,8 @@ def model_salt(pool: paged.Pool, model: Any) -> bytes | None:
     parts = [adapters] if adapters else []
     if pool.model and _loaded.get(model) != weights:
         parts.append(f"weights {weights}")
+    if torch.is_autocast_enabled(model.device.type):
+        parts.append(f"autocast {torch.get_autocast_dtype(model.device.type)}")
     written = _written(model)
     if written:
         parts.append(written)
@@ -85,10 +90,10 @@ def _model_name(model: Any) -> str:
 
 
 def _weights_digest(model: torch.nn.Module) -> str | None:
-    """Return a digest of samples of all parameters but those of adapters; None if these cannot be read."""
+    """Return a digest of samples of all parameters and buffers but those of adapters; None if these cannot be read."""
     digest = hashlib.sha256()
     try:
-        for name, parameter in model.named_parameters():
+        for name, parameter in chain(model.named_parameters(), model.named_buffers()):
             if _is_of_adapter(name):
                 continue
             digest.update(f"{_plain_name(name)} {tuple(parameter.shape)} {parameter.dtype}\n".encode())

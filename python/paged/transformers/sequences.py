@@ -302,7 +302,9 @@ class Sequences:
 
     def publish(self, tokens: torch.Tensor, mask: torch.Tensor | None) -> None:
         """Publish those full pages of the rows that are not published yet."""
-        n_columns = min(self.padding.n_columns, tokens.shape[1])
+        n_columns = self.padding.n_columns
+        if tokens.shape[1] < n_columns:
+            raise ValueError(f"input_ids has {tokens.shape[1]} columns, the cache {n_columns}: pass the tokens of all")
         if self.n_plain is not None:
             n_columns = min(n_columns, self.n_plain)
         padding = self.padding.cropped(n_columns) if n_columns < self.padding.n_columns else self.padding

@@ -2,6 +2,7 @@
 """generate() with fixed settings, and what of it was computed."""
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -40,10 +41,16 @@ class Computed:
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.columns: list[int] = []
-        self._handle = model.register_forward_pre_hook(self._count, with_kwargs=True)
+        self._model = model
+        forward = model.forward
 
-    def _count(self, model: torch.nn.Module, arguments: Any, named: dict[str, Any]) -> None:
-        self.columns.append(named["input_ids"].shape[1])
+        # Not a hook: a model with hooks shares nothing.
+        @functools.wraps(forward)
+        def count(*arguments: Any, **named: Any) -> Any:
+            self.columns.append(named["input_ids"].shape[1])
+            return forward(*arguments, **named)
+
+        model.forward = count   # type: ignore[method-assign]
 
     @property
     def first(self) -> int:
@@ -54,4 +61,4 @@ class Computed:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._handle.remove()
+        del self._model.forward

@@ -83,7 +83,8 @@ ENDS = {
     "status": "import atexit, sys\natexit.register(print, 'end')\nsys.exit(3)",
     "error": "def f():\n    {}['x']\n\ntry:\n    f()\nexcept KeyError as e:\n    raise ValueError('wrong') from e",
     "syntax": "def f(:",
-    "interrupt": "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(10)",
+    # Where the tests run in the background of a shell, SIGINT is ignored.
+    "interrupt": "import os, signal, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(10)",
 }
 
 
