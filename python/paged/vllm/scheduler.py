@@ -7,6 +7,7 @@ published stays in the pool's cache, where requests of all engines find it, a pr
 """
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ COMING_PAGES = 4
 TAG_BYTES = 16
 # How long schedule() may sleep for free pages when nothing else is running; vLLM accepts no requests meanwhile.
 WAIT_S = 0.01
+# The pool lacks pages, or the daemon did not answer in time: vLLM asks again.
+NOT_NOW = (paged.FullError, paged.QuotaError, paged.TimedOutError)
 
 
 @dataclass
@@ -83,7 +86,10 @@ class Scheduler:
 
     def may_grow(self, request: Request, n_tokens: int) -> bool:
         """Reserve pages for the request's first n_tokens tokens; return whether it has them."""
-        entry = self._entries[request.request_id]
+        entry = self._entries.get(request.request_id)
+        if entry is None:
+            # Where a request computes its whole prompt, vLLM does not look whether start() returned None.
+            return False
         n_tokens = min(n_tokens, self._pool.max_length)
         if entry.capacity >= n_tokens or self._grow([entry], [n_tokens]):
             return True
@@ -129,6 +135,8 @@ class Scheduler:
         self._identity.forget()
         for entry in self._entries.values():
             entry.n_published = self._pool.max_length
+        # These may have started on what is to be forgotten.
+        self._end([entry for entry in self._entries.values() if not entry.admitted])
 
     def close(self) -> None:
         """End all sequences.  Call nothing afterwards."""
@@ -137,11 +145,17 @@ class Scheduler:
         client.close()
 
     def _start(self, request: Request, prefix: paged.Prefix | None) -> int | None:
-        n_tokens = min(request.num_tokens + self._pool.page_size, self._pool.max_length)
+        page_size = self._pool.page_size
+        n_tokens = min(request.num_tokens + page_size, self._pool.max_length, self._pool.n_pages * page_size)
+        max_tokens = 0
+        if self._n_spec_tokens:
+            # vLLM schedules drafts with the last token, and a row writes either all of its tokens or none.
+            max_tokens = (request.num_tokens - 1) // page_size * page_size
+            prefix = prefix if max_tokens else None
         tag = request.request_id.encode()[:TAG_BYTES].decode(errors="ignore")
         try:
-            started = self._pool.start([(prefix, n_tokens)], tag=tag)[0]
-        except (paged.FullError, paged.QuotaError):
+            started = self._pool.start([(prefix, n_tokens)], max_tokens=max_tokens, tag=tag)[0]
+        except NOT_NOW:
             self._full = True
             if not any(_is_running(entry) for entry in self._entries.values()):
                 self._wait(n_tokens)
@@ -167,7 +181,7 @@ class Scheduler:
     def _grow(self, entries: list[Entry], n_tokens: list[int]) -> bool:
         try:
             self._pool.reserve([entry.seq for entry in entries], n_tokens, PAGES_AHEAD * self._pool.page_size)
-        except (paged.FullError, paged.QuotaError):
+        except NOT_NOW:
             return False
         for entry in entries:
             entry.capacity = self._pool.read(entry.seq).capacity
@@ -181,7 +195,8 @@ class Scheduler:
         running = [entry for entry in self._entries.values() if _is_running(entry)]
         if any([self._publish(entry, entry.request.num_computed_tokens) for entry in running]):
             # Publishing does not wait for the daemon; start() looks for what is published now.
-            self._pool.client.ping()
+            with suppress(paged.TimedOutError):
+                self._pool.client.ping()
 
     def _is_coming(self, request: Request, n_found: int) -> bool:
         """Whether running requests compute much more of the request's prompt than the n_found tokens that are found.
@@ -218,9 +233,11 @@ class Scheduler:
     def _end(self, entries: list[Entry]) -> None:
         """Publish and erase the sequences."""
         for entry in entries:
-            # vLLM has reset num_computed_tokens of a preempted request.  Drafts that were rejected are past the
-            # last token, whose own K and V are never written.
-            self._publish(entry, min(entry.n_written, entry.request.num_tokens - 1))
+            # The K and V of the last token are never written; drafts that were rejected are not computed tokens.
+            n_written = min(entry.n_written, entry.request.num_tokens - 1)
+            if entry.request.status != RequestStatus.PREEMPTED:  # vLLM has reset num_computed_tokens of these
+                n_written = min(n_written, entry.request.num_computed_tokens)
+            self._publish(entry, n_written)
             del self._entries[entry.request.request_id]
         if entries:
             self._pool.erase([entry.seq for entry in entries])

@@ -143,6 +143,17 @@ def test_prompt_logprobs_compute_the_prompt(start_scheduler):
     assert_idle(engine)
 
 
+def test_prompt_logprobs_wait_for_pages(start_scheduler):
+    """vLLM does not look whether the connector said "later" about such a request."""
+    engine = start_scheduler(pages=8)
+    first = engine.add(prompt(100), 8)
+    engine.step()
+    second = engine.add(prompt(64, seed=1), 5, prompt_logprobs=1)
+    engine.run()
+    assert engine.answers == {first: answer(prompt(100), 8), second: answer(prompt(64, seed=1), 5)}
+    assert_idle(engine)
+
+
 def test_tenants_do_not_share(start_scheduler):
     engine = start_scheduler()
     for salt in ("a", "b", None):
