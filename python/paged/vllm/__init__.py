@@ -6,7 +6,7 @@ vLLM finds this package through the entry point "paged" of vllm.general_plugins.
 """
 from __future__ import annotations
 
-from paged.vllm.arguments import arguments
+from paged.vllm.arguments import CONNECTOR, arguments
 
 __all__ = ["arguments", "register"]
 
@@ -18,5 +18,5 @@ def register() -> None:
 
     register_backend(AttentionBackendEnum.CPU_ATTN, "paged.vllm.backend.selected")
     # A program that starts several engines loads the plug-ins for each.
-    if "PagedConnector" not in KVConnectorFactory._registry:
-        KVConnectorFactory.register_connector("PagedConnector", "paged.vllm.connector", "PagedConnector")
+    if CONNECTOR not in KVConnectorFactory._registry:
+        KVConnectorFactory.register_connector(CONNECTOR, "paged.vllm.connector", "PagedConnector")

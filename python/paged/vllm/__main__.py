@@ -20,7 +20,7 @@ def main() -> int:
                                   description="vllm serve MODEL $(python -m paged.vllm arguments)")
     command.add_argument("--pool", help="the pool's name; needed if pagedd has several, and $PAGED_POOL is not set")
     command.add_argument("--runtime-dir", help="pagedd's runtime directory, if not the usual one")
-    command.add_argument("--blocks", type=int, help="vLLM's number of blocks, if not the pool's number of pages")
+    command.add_argument("--blocks", type=int, help="vLLM's number of blocks, if not four for each page")
     options = parser.parse_args()
     try:
         keywords = arguments(options.pool, runtime_dir=options.runtime_dir, n_blocks=options.blocks)

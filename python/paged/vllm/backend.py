@@ -18,11 +18,10 @@ from vllm.v1.attention.backends.cpu_attn import (
 from vllm.v1.kv_cache_interface import KVCacheSpec
 
 import paged
+from paged.vllm.arguments import CONNECTOR
 from paged.vllm.mods import Mods
 from paged.vllm.worker import Worker
 
-CONNECTOR = "PagedConnector"
-ENCODERS = (AttentionType.ENCODER, AttentionType.ENCODER_ONLY)
 
 
 def is_configured(config: VllmConfig) -> bool:
@@ -79,7 +78,6 @@ class Implementation(CPUAttentionBackendImpl):
         super().__init__(num_heads, head_size, scale, num_kv_heads, alibi_slopes, sliding_window, kv_cache_dtype,
                          logits_soft_cap, attn_type, kv_sharing_target_layer_name, sinks)
         self.mods = Mods.of_layer(sliding_window, alibi_slopes, logits_soft_cap)
-        self.is_encoder = attn_type in ENCODERS
         # Known at the first step.
         self.layer_number: int | None = None
         self.mod_set: paged.ModSet | None = None

@@ -14,7 +14,8 @@ import paged
 from paged._engines import choose_pool
 from paged.vllm import supported
 from paged.vllm.identity import Identity, model_name
-from paged.vllm.scheduler import Scheduler
+from paged.vllm.memory import Untouched
+from paged.vllm.request_sequences import RequestSequences
 from paged.vllm.step import Step
 from paged.vllm.worker import Worker
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from vllm.v1.request import Request
 
 
-def _open_scheduler(config: VllmConfig, cache: KVCacheConfig) -> Scheduler:
+def _open_sequences(config: VllmConfig, cache: KVCacheConfig) -> RequestSequences:
     supported.check(config)
     geometry = supported.geometry(cache)
     transfer = config.kv_transfer_config
@@ -45,7 +46,7 @@ def _open_scheduler(config: VllmConfig, cache: KVCacheConfig) -> Scheduler:
         raise
     # The pool is the prefix cache.  vLLM reads this after it made its scheduler's connector.
     config.cache_config.enable_prefix_caching = False
-    return Scheduler(pool, Identity(pool, model_name(config.model_config)), runtime_dir,
+    return RequestSequences(pool, Identity(pool, model_name(config.model_config)), runtime_dir,
                      config.num_speculative_tokens + config.num_lookahead_tokens)
 
 
@@ -67,10 +68,10 @@ class PagedConnector(KVConnectorBase_V1):
 
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
-        self._scheduler: Scheduler
+        self._sequences: RequestSequences
         self._worker: Worker
         if role == KVConnectorRole.SCHEDULER:
-            self._scheduler = _open_scheduler(vllm_config, kv_cache_config)
+            self._sequences = _open_sequences(vllm_config, kv_cache_config)
         else:
             names = [name for group in kv_cache_config.kv_cache_groups for name in group.layer_names]
             self._worker = Worker(names, kv_cache_config.num_blocks, vllm_config.scheduler_config.max_num_seqs)
@@ -84,37 +85,40 @@ class PagedConnector(KVConnectorBase_V1):
 
     def may_grow(self, request: Request, n_tokens: int) -> bool:
         """Reserve pages for the request's first n_tokens tokens; return whether it has them.  For PoolScheduler."""
-        with _daemon(self._scheduler.pool_name):
-            return self._scheduler.may_grow(request, n_tokens)
+        with _daemon(self._sequences.pool_name):
+            return self._sequences.may_grow(request, n_tokens)
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
-        with _daemon(self._scheduler.pool_name):
-            return self._scheduler.start(request), False
+        with _daemon(self._sequences.pool_name):
+            return self._sequences.start(request), False
 
     def update_state_after_alloc(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
-        self._scheduler.admit(request)
+        self._sequences.admit(request)
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
-        with _daemon(self._scheduler.pool_name):
-            return self._scheduler.build_step(scheduler_output)
+        with _daemon(self._sequences.pool_name):
+            return self._sequences.build_step(scheduler_output)
 
     def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
-        with _daemon(self._scheduler.pool_name):
-            self._scheduler.finish(request)
+        with _daemon(self._sequences.pool_name):
+            self._sequences.finish(request)
         return False, None
 
     def reset_cache(self) -> bool | None:
-        self._scheduler.forget()
+        with _daemon(self._sequences.pool_name):
+            self._sequences.forget()
         return True
 
     # In the worker's process.
 
     def get_mem_pool_context(self) -> AbstractContextManager[Any]:
-        return self._worker.get_mem_pool_context()
+        # The pool replaces vLLM's KV tensors.
+        return Untouched()
 
     def handle_preemptions(self, kv_connector_metadata: KVConnectorMetadata) -> None:
         assert isinstance(kv_connector_metadata, Step)
-        self._worker.handle_preemptions(kv_connector_metadata)
+        with _daemon(kv_connector_metadata.pool):
+            self._worker.begin_step(kv_connector_metadata)
 
     # Attention reads and writes pages in place, so there is nothing to load or to save.
 
@@ -135,6 +139,6 @@ class PagedConnector(KVConnectorBase_V1):
 
     def shutdown(self) -> None:
         if self.role == KVConnectorRole.SCHEDULER:
-            self._scheduler.close()
+            self._sequences.close()
         else:
             self._worker.close()

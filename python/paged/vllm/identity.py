@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import secrets
 
 import paged
@@ -14,11 +16,19 @@ from vllm.v1.request import Request
 def model_name(config: ModelConfig) -> str:
     """Return what stands for the weights where the pool's configuration does not name them.
 
-    vLLM's name, and what else of its arguments changes K and V.  An engine of another make uses other words, so
-    engines of several kinds share only where pagedd.conf names the model.
+    vLLM's name of the model, and what else of its arguments changes K and V.  An engine of another make uses other
+    words, so engines of several kinds share only where pagedd.conf names the model.
     """
-    parts = [str(config.model), config.revision, config.quantization]
+    overrides = config.hf_overrides
+    # A function that changes the configuration has no text that says how.
+    changes = json.dumps(overrides, sort_keys=True, default=str) if isinstance(overrides, dict) else secrets.token_hex(16)
+    parts = [_real_name(str(config.model)), config.revision, config.quantization, config.dtype, changes]
     return "@".join(str(part) for part in parts if part)
+
+
+def _real_name(name: str) -> str:
+    """Return a name of the hub as it is, and a path so that it means the same in every working directory."""
+    return os.path.realpath(name) if os.path.exists(name) else name
 
 
 class Identity:
@@ -45,6 +55,8 @@ class Identity:
         extras = sorted((feature.mm_position.offset, feature.mm_position.length,
                          hashlib.sha256(feature.identifier.encode()).digest())
                         for feature in request.mm_features if feature.mm_position.offset < n_tokens)
+        if any(a[0] + a[1] > b[0] for a, b in zip(extras, extras[1:])):
+            return None     # a prefix describes each token by one content
         return paged.Prefix(request.all_token_ids[:n_tokens], salt=self._salt(request), extras=extras)
 
     def may_share(self, a: Request, b: Request) -> bool:
@@ -55,7 +67,7 @@ class Identity:
     def _salt(self, request: Request) -> bytes:
         lora = request.lora_request
         # Two engines may load different adapters under one name.
-        adapter = f"{lora.lora_name}@{lora.lora_path}" if lora is not None else ""
+        adapter = f"{lora.lora_name}@{_real_name(lora.lora_path)}" if lora is not None else ""
         key = (adapter, request.cache_salt or "")
         if key not in self._salts:
             salt = prefix_salt(self._pool, self._model, adapter=key[0], tenant=key[1])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from vllm.v1.core.sched.scheduler import Scheduler
 
+from paged.vllm.arguments import CONNECTOR, SCHEDULER
 from paged.vllm.connector import PagedConnector
 
 if TYPE_CHECKING:
@@ -54,6 +55,6 @@ class PoolScheduler(Scheduler):
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         if not isinstance(self.connector, PagedConnector):
-            raise ValueError("--scheduler-cls paged.vllm.pool_scheduler.PoolScheduler needs kv_connector "
-                             '"PagedConnector": paged.vllm.arguments() returns both')
+            raise ValueError(f'--scheduler-cls {SCHEDULER} needs kv_connector "{CONNECTOR}": '
+                             "paged.vllm.arguments() returns both")
         self.kv_cache_manager = PoolBlocks(self.kv_cache_manager, self.connector.may_grow)

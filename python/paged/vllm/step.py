@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What vLLM's scheduler process tells its worker process about a step, beside vLLM's own messages."""
+"""What vLLM's scheduler process sends its worker process about a step, in addition to vLLM's own messages."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadat
 
 @dataclass
 class Step(KVConnectorMetadata):
-    """The connector's metadata of one step: made by Scheduler.build_connector_meta(), read by Worker, pickled between.
+    """The connector's metadata of one step: made by RequestSequences.build_step(), read by Worker, pickled between.
 
     Sequences are ids of the pool, blocks are vLLM's block ids.  A sequence stands for one running request of vLLM.
     The worker keeps the owner of each block from step to step, so a step lists only blocks that changed hands.

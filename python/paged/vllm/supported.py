@@ -58,6 +58,12 @@ def check_pool(config: VllmConfig, pool: paged.Pool) -> None:
         raise ValueError(f"pool {pool.name} holds sequences of {pool.max_length} tokens, vLLM allows "
                          f"{config.model_config.max_model_len}: start vLLM with --max-model-len {pool.max_length}, "
                          f"or raise max-length in pagedd.conf")
+    capacity = pool.n_pages * pool.page_size
+    if config.model_config.max_model_len > capacity:
+        # Such a request would wait for ever, and all requests behind it.
+        raise ValueError(f"pool {pool.name} has pages for {capacity} tokens, vLLM allows requests of "
+                         f"{config.model_config.max_model_len}: start vLLM with --max-model-len {capacity}, or make the "
+                         "pool larger in pagedd.conf")
     if config.scheduler_config.max_num_seqs > paged.MAX_REQUEST_SEQS:
         raise ValueError(f"vLLM may run {config.scheduler_config.max_num_seqs} requests at once: start it with "
                          f"--max-num-seqs {paged.MAX_REQUEST_SEQS} or less")

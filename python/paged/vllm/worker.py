@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
-from typing import Any
 
 import numpy
 import numpy.typing
@@ -13,14 +11,13 @@ import torch
 from vllm.model_executor.models.utils import extract_layer_index
 
 import paged
-from paged.vllm.memory import Untouched
 from paged.vllm.mods import Mods
 from paged.vllm.step import Step
 
 Ids = numpy.typing.NDArray[numpy.int64]
 
-# Owner of a block that no request has.  Ids of sequences are above 0.
-NOBODY = 0
+# The owner of a block that no request has.  Ids of sequences are above 0.
+NO_SEQUENCE = 0
 
 
 class Worker:
@@ -46,7 +43,7 @@ class Worker:
         self.batch: paged.Batch | None = None
         self.step: Step | None = None
         self._max_rows = max_rows
-        self._owners: Ids = numpy.full(n_blocks, NOBODY, dtype=numpy.int64)
+        self._owners: Ids = numpy.full(n_blocks, NO_SEQUENCE, dtype=numpy.int64)
         self._row_numbers = numpy.arange(max_rows)
         self._mod_sets: dict[Mods, paged.ModSet | None] = {}
         Worker._newest = weakref.ref(self)
@@ -60,12 +57,8 @@ class Worker:
 
     # What the connector calls
 
-    def get_mem_pool_context(self) -> AbstractContextManager[Any]:
-        """Return the context for vLLM's KV tensors, which the pool replaces."""
-        return Untouched()
-
-    def handle_preemptions(self, step: Step) -> None:
-        """Begin a step.  vLLM calls it before the step's first attention layer."""
+    def begin_step(self, step: Step) -> None:
+        """Begin a step, before its first attention layer."""
         if self.pool is None:
             self._join(step)
         for sequence, blocks in step.placed:
@@ -118,7 +111,7 @@ class Worker:
         sequences = self._owners[last]
         q_lens = starts[1:] - starts[:-1]
         if not sequences.all():
-            row = int(numpy.flatnonzero(sequences == NOBODY)[0])
+            row = int(numpy.flatnonzero(sequences == NO_SEQUENCE)[0])
             raise RuntimeError(f"paged.vllm: row {row} of {n_rows} has {lens[row]} tokens, and block {last[row]}, "
                                f"which belongs to no sequence of pool {self.pool.name}")
         written = self.step.written

@@ -108,7 +108,7 @@ class Engine:
         self.scheduler = PoolScheduler(vllm_config=config, kv_cache_config=cache_config(config), log_stats=True,
                                        structured_output_manager=StructuredOutputManager(config),
                                        block_size=config.cache_config.block_size)
-        self.part = self.scheduler.connector._scheduler
+        self.part = self.scheduler.connector._sequences
         self.pool: paged.Pool | None = None         # the runner's
         self.owners: dict[int, int] = {}
         self.answers: dict[str, list[int]] = {}

@@ -122,7 +122,7 @@ def reference(q, k, v, scale, window=None, slopes=None, cap=None, sinks=None):
 
 
 def steps(n, generator):
-    """New tokens of n requests: a prefill, one in chunks beside decoding, then decoding."""
+    """New tokens of n requests: a prefill, one in chunks while others decode, then decoding."""
     def number(low, high):
         return int(torch.randint(low, high, (1,), generator=generator))
 
@@ -190,7 +190,7 @@ def compare(scene, seed):
     for n_new in steps(n, generator):
         common, received, rows = requests.grow(n_new)
         scene.pool.reserve(sequences, requests.lens)
-        scene.worker.handle_preemptions(scene.step(
+        scene.worker.begin_step(scene.step(
             placed=[(sequence, blocks) for sequence, blocks in zip(sequences, received) if blocks]))
         built = scene.paged.builder.build(0, common)
         with set_current_vllm_config(scene.own.config):
@@ -248,7 +248,7 @@ def prefill(scene, n_tokens, **marks):
     common, (blocks,), _ = requests.grow([n_tokens])
     tensors = [torch.randn(n_tokens, heads, scene.dim, generator=generator)
                for heads in (scene.n_heads, scene.n_kv_heads, scene.n_kv_heads)]
-    scene.worker.handle_preemptions(scene.step(placed=[(sequence, blocks)], **marks))
+    scene.worker.begin_step(scene.step(placed=[(sequence, blocks)], **marks))
     return common, tensors, sequence, blocks, requests
 
 
@@ -297,7 +297,7 @@ def test_written(scene):
     expected = scene.paged.attend(0, common, metadata, q, k, v)
     requests.lens = [63]
     common, _, _ = requests.grow([1])
-    scene.worker.handle_preemptions(scene.step(written={sequence}))
+    scene.worker.begin_step(scene.step(written={sequence}))
     metadata = scene.paged.builder.build(0, common)
     nothing = torch.full_like(k[:1], math.nan)
     out = scene.paged.attend(0, common, metadata, q[63:], nothing, nothing)

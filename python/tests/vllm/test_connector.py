@@ -73,7 +73,7 @@ def test_geometry(connect):
 def test_pool_is_found_by_geometry(connect, monkeypatch):
     monkeypatch.delenv("PAGED_POOL", raising=False)
     connector, _ = connect(pool=None)
-    assert connector._scheduler.pool_name == "test"
+    assert connector._sequences.pool_name == "test"
     with pytest.raises(LookupError, match="no pool has n_layers = 1, n_kv_heads = 3"):
         connect(pool=None, spec={"num_kv_heads": 3})
 

@@ -61,7 +61,7 @@ def test_other_tensors() -> None:
 
 
 def test_kv_cache() -> None:
-    """What vLLM allocates in the context: views of one tensor that nobody has touched."""
+    """What vLLM allocates in the context: views of one tensor that was never written."""
     spec = FullAttentionSpec(block_size=32, num_kv_heads=8, head_size=128, dtype=torch.bfloat16)
     names = [f"model.layers.{i}.attn" for i in range(2)]
     n_blocks = 16 * GIB // spec.page_size_bytes

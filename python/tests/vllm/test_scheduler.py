@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from paged.vllm.scheduler import COMING_PAGES
+from paged.vllm.request_sequences import COMING_PAGES
 from scheduling import PAGE, Engine, answer, engine_config, pool_configuration, write_model
 
 
@@ -143,9 +143,16 @@ def test_prompt_logprobs_compute_the_prompt(start_scheduler):
     assert_idle(engine)
 
 
+def test_pool_without_room_for_a_request(start_scheduler):
+    """A request that needs more than the whole pool would wait for ever, and those behind it."""
+    with pytest.raises(ValueError, match="pool test has pages for 128 tokens, vLLM allows requests of 512: start vLLM "
+                                         "with --max-model-len 128"):
+        start_scheduler(pages=8)
+
+
 def test_prompt_logprobs_wait_for_pages(start_scheduler):
     """vLLM does not look whether the connector said "later" about such a request."""
-    engine = start_scheduler(pages=8)
+    engine = start_scheduler(pages=8, max_model_len=128)
     first = engine.add(prompt(100), 8)
     engine.step()
     second = engine.add(prompt(64, seed=1), 5, prompt_logprobs=1)

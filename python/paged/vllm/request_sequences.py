@@ -7,6 +7,7 @@ published stays in the pool's cache, where requests of all engines find it, a pr
 """
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -45,7 +46,7 @@ class Entry:
     n_written: int = 0          # tokens whose K and V the last scheduled step has computed, once it is done
 
 
-class Scheduler:
+class RequestSequences:
     """The sequences of an engine's requests.
 
     vLLM schedules a step only when the one before it is done, so sequences change while nothing computes on them.  All
@@ -169,7 +170,8 @@ class Scheduler:
         try:
             self._pool.wait_free(min(-(-n_tokens // self._pool.page_size), self._pool.n_pages), WAIT_S)
         except paged.TimedOutError:
-            pass
+            return
+        time.sleep(WAIT_S)      # pages are free: sequences or the quota are what is missing
 
     def _reserve_ahead(self) -> None:
         """Reserve what running requests may need in the next step, in one request; may_grow() repeats what fails."""
