@@ -8,10 +8,11 @@ pool_parameters()      the parameters of a pool that a model fits
 
 python -m paged.transformers runs a program after enable().
 """
-from paged.transformers import attention, masks
+# These two register the names "paged" with transformers.
+from paged.transformers import attention as _attention, masks as _masks  # noqa: F401
 from paged.transformers.cache import PagedCache
 from paged.transformers.generation import disable, enable
 from paged.transformers.geometry import pool_parameters
 from paged.transformers.identity import model_salt
 
-__all__ = ["PagedCache", "attention", "disable", "enable", "masks", "model_salt", "pool_parameters"]
+__all__ = ["PagedCache", "disable", "enable", "model_salt", "pool_parameters"]
