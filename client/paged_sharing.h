@@ -45,6 +45,8 @@
 #ifndef PAGED_SHARING_H
 #define PAGED_SHARING_H
 
+#include <stdbool.h>
+
 #include <pagedclient.h>
 
 #ifdef __GNUC__
@@ -97,6 +99,21 @@ struct paged_prefix {
  * @param[in]  parts  [n], for example a model, an adapter and a tenant; NULL with n 0
  */
 void paged_salt(uint8_t *salt, size_t n, const char *const *parts);
+
+/**
+ * paged_model_allowed - whether a model of some name may use a pool
+ *
+ * @param[in] setting  paged_pool_info.model: "name" or "name@revision"; "" or NULL allows every model
+ * @param[in] name     what the engine loads: a name of the Hugging Face Hub, a directory or a GGUF file
+ *
+ * The setting's name is the whole of `name`, or the end of it that follows a '/'.  The case of ASCII letters, '/' at
+ * the end and ".gguf" make no difference; the revision is not compared.  "Llama-3@v1" allows "meta/llama-3" and
+ * "/models/Llama-3.gguf", but not "Llama-3-Instruct".
+ *
+ * Weights of one geometry fit each other's pages, so an engine that shares prefixes must refuse a pool that does not
+ * allow its model.
+ */
+bool paged_model_allowed(const char *setting, const char *name);
 
 /**
  * paged_prefix_match - find the length of the longest published part of a prefix

@@ -7,6 +7,7 @@
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/param.h>
 
 #include "client/params.h"
@@ -37,6 +38,22 @@ paged_salt(uint8_t *salt, size_t n, const char *const *parts)
 		crypto_hash_sha256_update(&state, (const uint8_t *)part, size);
 	}
 	crypto_hash_sha256_final(&state, salt);
+}
+
+bool
+paged_model_allowed(const char *setting, const char *name)
+{
+	static const char gguf[] = ".gguf";
+	size_t wanted = setting != NULL ? strcspn(setting, "@") : 0, size = strlen(name);
+
+	if (wanted == 0)
+		return true;
+	while (size > 0 && name[size - 1] == '/')
+		size--;
+	if (size >= strlen(gguf) && strncasecmp(name + size - strlen(gguf), gguf, strlen(gguf)) == 0)
+		size -= strlen(gguf);
+	return size >= wanted && strncasecmp(name + size - wanted, setting, wanted) == 0 &&
+	       (size == wanted || name[size - wanted - 1] == '/');
 }
 
 static enum paged_status

@@ -37,6 +37,22 @@ module_salt(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t 
 	return PyBytes_FromStringAndSize((const char *)salt, sizeof(salt));
 }
 
+PyDoc_STRVAR(model_allowed_doc, "model_allowed(setting, name)\n--\n\n"
+				"Whether a model may use a pool: whether setting, which is Pool.model, is \"\" or\n"
+				"names the model.  name is of the Hugging Face Hub, a directory or a GGUF file:\n"
+				"\"Llama-3@v1\" allows \"meta/llama-3\" and \"/models/Llama-3.gguf\".");
+
+static PyObject *
+module_model_allowed(PyObject *Py_UNUSED(module), PyObject *arguments, PyObject *keywords)
+{
+	static char *names[] = { "setting", "name", NULL };
+	const char *setting, *name;
+
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "ss:model_allowed", names, &setting, &name))
+		return NULL;
+	return PyBool_FromLong(paged_model_allowed(setting, name));
+}
+
 PyDoc_STRVAR(named_mods_doc, "named_mods()\n--\n\n"
 			     "Ready-made mods, which the text of a mod may call by name, as a list of NamedMod.");
 
@@ -128,6 +144,8 @@ PyDoc_STRVAR(embedded_doc, "embedded(pools, *, name=None, timeout=5.0, threads=N
 static PyMethodDef module_methods[] = {
 	{ "version", module_version, METH_NOARGS, version_doc },
 	{ "salt", (PyCFunction)(void (*)(void))module_salt, METH_FASTCALL, salt_doc },
+	{ "model_allowed", (PyCFunction)(void (*)(void))module_model_allowed, METH_VARARGS | METH_KEYWORDS,
+	  model_allowed_doc },
 	{ "named_mods", module_named_mods, METH_NOARGS, named_mods_doc },
 	{ "connect", (PyCFunction)(void (*)(void))client_connect, METH_FASTCALL | METH_KEYWORDS, connect_doc },
 	{ "embedded", (PyCFunction)(void (*)(void))client_embedded, METH_FASTCALL | METH_KEYWORDS, embedded_doc },

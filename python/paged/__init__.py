@@ -30,7 +30,7 @@ from paged._paged import (
     MAX_PAGE_SIZE, MAX_REQUEST_SEQS, Mod, ModSet, NamedMod, NoDaemonError, NoMemoryError, NotFoundError, Pages,
     PermissionDeniedError, Pool, PoolCounts, Prefix, ProtocolError, QuotaError, RangeError, Rotary, SequenceInfo,
     StaleError, Started, StoppingError, SystemCallError, TimedOutError, UnsupportedError, VersionError, connect,
-    embedded, named_mods, salt, version,
+    embedded, model_allowed, named_mods, salt, version,
 )
 
 __all__ = [
@@ -40,7 +40,7 @@ __all__ = [
     "NoDaemonError", "NoMemoryError", "NotFoundError", "Pages", "PermissionDeniedError", "Pool", "PoolCounts",
     "Prefix", "ProtocolError", "QuotaError", "RangeError", "Rotary", "SequenceInfo", "StaleError", "Started",
     "StoppingError", "SystemCallError", "TimedOutError", "UnsupportedError", "VersionError", "connect", "embedded",
-    "named_mods", "salt", "version",
+    "model_allowed", "named_mods", "salt", "version",
 ]
 
 __version__ = version()

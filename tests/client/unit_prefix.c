@@ -49,6 +49,25 @@ Test(prefix, salt)
 	expect_digest(salt, "d53b7c9f5e313791bba314407a48c157387b693c80deb35f93377175589da437");
 }
 
+Test(prefix, model_allowed)
+{
+	cr_assert(paged_model_allowed("", "any"));
+	cr_assert(paged_model_allowed(NULL, ""));
+	cr_assert(paged_model_allowed("Llama-3", "Llama-3"));
+	cr_assert(paged_model_allowed("Llama-3@v1", "meta/llama-3"));
+	cr_assert(paged_model_allowed("Llama-3", "/models/Llama-3//"));
+	cr_assert(paged_model_allowed("Llama-3", "/models/Llama-3.GGUF"));
+	cr_assert(paged_model_allowed("meta/Llama-3", "/models/meta/Llama-3"));
+	cr_assert(!paged_model_allowed("Llama-3", "Llama-3-Instruct"));
+	cr_assert(!paged_model_allowed("Llama-3", "Code-Llama-3"));
+	cr_assert(!paged_model_allowed("Llama-3@v1", "Llama-3@v1"));
+	cr_assert(!paged_model_allowed("meta/Llama-3", "other/Llama-3"));
+	cr_assert(!paged_model_allowed("meta/Llama-3", "Llama-3"));
+	cr_assert(!paged_model_allowed("Llama-3", "Llama-3/weights"));
+	cr_assert(!paged_model_allowed("Llama-3", ""));
+	cr_assert(!paged_model_allowed("Llama-3", ".gguf"));
+}
+
 static void
 request_make(const struct paged_prefix *prefix, struct prefix_request *request)
 {
