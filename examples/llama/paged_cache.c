@@ -234,7 +234,7 @@ paged_cache_attach(struct paged_cache *cache, const struct options *options, str
 }
 
 static void
-paged_cache_check_shape(struct paged_cache *cache, const struct paged_pool_info *info)
+paged_cache_check_pool(struct paged_cache *cache, const struct paged_pool_info *info, const char *file)
 {
 	const struct model *model = cache->model;
 
@@ -243,6 +243,12 @@ paged_cache_check_shape(struct paged_cache *cache, const struct paged_pool_info 
 		die("pool %s has %u layers, %u KV heads, K and V of %u and %u; the model needs %u, %u, %u and %u",
 		    info->name, info->n_layers, info->n_kv_heads, info->k.dim, info->v.dim, model->n_layers,
 		    model->n_kv_heads, model->head_dim, model->head_dim);
+	/* Pages of another model of this shape fit, but give wrong answers. */
+	if (!paged_model_allowed(info->model, file))
+		die("pool %s is for the model %s, not for %s: use another pool (--pool), or if it is the same model, a "
+		    "link "
+		    "of that name to the file",
+		    info->name, info->model, file);
 	cache->dtype = info->k.dtype;
 	cache->base.max_length = info->max_length < model->n_context ? info->max_length : model->n_context;
 	if (strcmp(info->backend, "cuda") == 0)
@@ -278,7 +284,7 @@ paged_cache_create(const struct model *model, const struct options *options, str
 	cache->publishes = xcalloc(options->max_running, sizeof(*cache->publishes));
 	paged_cache_attach(cache, options, thread_pool, name);
 	paged_cache_check(cache, paged_pool_get_info(cache->pool, &info));
-	paged_cache_check_shape(cache, &info);
+	paged_cache_check_pool(cache, &info, options->model);
 	paged_cache_make_salt(cache, &info, options);
 	paged_cache_share(&cache->base, options->prefix_cache);
 	paged_cache_check(cache, paged_batch_create(cache->pool, &params, &cache->batch));

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import paged
@@ -28,15 +29,44 @@ class Geometry(NamedTuple):
         return None
 
 
-def choose_pool(client: paged.Client, geometry: Geometry, name: str | None = None) -> paged.Pool:
-    """Open the named pool, or that of $PAGED_POOL, or else the only pool that the model fits.
+def refusal(pool: str, setting: str, model: str | None) -> str | None:
+    """Return why a model may not use a pool with the setting "model", or None if it may.
+
+    Pages of another model of this geometry fit, but give wrong answers.
+    """
+    if model is None or any(paged.model_allowed(setting, name) for name in _names(model)):
+        return None
+    return (f'pool {pool} is for the model {setting}, not for {model}: use another pool, or if it is the same model, '
+            'load it from a directory or link of that name')
+
+
+def _names(model: str) -> Iterator[str]:
+    """Return what a model is called that an engine loads by a name of the Hub or by a path."""
+    yield model
+    if not os.path.exists(model):
+        return
+    for path in (os.path.abspath(model), os.path.realpath(model)):
+        yield path
+        # Where the Hub's client keeps a revision of a model.
+        in_cache = re.search(r"/models--(\S+?)/snapshots/[^/]+$", path)
+        if in_cache:
+            yield in_cache[1].replace("--", "/")
+
+
+def choose_pool(client: paged.Client, geometry: Geometry, model: str | None, name: str | None = None) -> paged.Pool:
+    """Open the named pool, or that of $PAGED_POOL, or else the one that is made for the model.
+
+    model
+        What the engine loads: a name of the Hugging Face Hub, a directory or a file.  A pool whose setting "model" names
+        another one is never used; of several pools that fit, one that names this model is.  None: the caller knows
+        that the pool is for its model.
 
     Raises ValueError if the named pool does not fit, and LookupError if no pool, or several pools fit.
     """
     reports = {report["name"]: report for report in client.pools()}
     name = name or os.environ.get(POOL_VARIABLE)
     if name:
-        misfit = geometry.misfit(reports[name]) if name in reports else None
+        misfit = _misfit(reports[name], geometry, model) if name in reports else None
         if misfit:
             raise ValueError(misfit)
         return client.pool(name)
@@ -44,17 +74,27 @@ def choose_pool(client: paged.Client, geometry: Geometry, name: str | None = Non
     needed = ", ".join(f"{field} = {value}" for field, value in geometry._asdict().items())
     if not fitting:
         raise LookupError(f"no pool has {needed}; there are {', '.join(reports)}: add one to pagedd.conf")
-    if len(fitting) > 1:
-        raise LookupError(f"pools {', '.join(fitting)} have {needed}: name one, for example in ${POOL_VARIABLE}")
-    return client.pool(fitting[0])
+    refusals = {name: refusal(name, reports[name]["model"], model) for name in fitting}
+    fitting = [name for name in fitting if refusals[name] is None]
+    if not fitting:
+        raise LookupError("; ".join(reason for reason in refusals.values() if reason is not None))
+    named = [name for name in fitting if reports[name]["model"]]
+    if len(named or fitting) > 1:
+        raise LookupError(f"pools {', '.join(named or fitting)} have {needed}: name one, for example in ${POOL_VARIABLE}")
+    return client.pool((named or fitting)[0])
+
+
+def _misfit(report: Mapping[str, Any], geometry: Geometry, model: str | None) -> str | None:
+    return geometry.misfit(report) or refusal(report["name"], report["model"], model)
 
 
 def prefix_salt(pool: paged.Pool, model: str, *, adapter: str = "", tenant: str = "") -> bytes:
     """Return the salt of all prefixes that an engine publishes or looks for.
 
     Equal tokens have equal K and V only under the same weights.  The pool's own setting "model" names these if the
-    operator has made it; engines of different make then share prefixes.  Otherwise the engine's name of the model stands
-    for them, and only processes that load the model under the same name share.
+    operator has made it, and choose_pool() has held the engine's model against it; engines of different make then share
+    prefixes.  Otherwise the engine's name of the model stands for them, and only processes that load the model under the
+    same name share.
 
     adapter
         Identifies the adapter (LoRA) that changed the weights; "" if none.

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import paged
-from paged._engines import Geometry, choose_pool
+from paged._engines import Geometry, choose_pool, refusal
 from paged.transformers.sequences import pool_device
 
 __all__ = ["Connection", "Unavailable"]
@@ -42,20 +42,23 @@ class Connection:
         self._lock = threading.Lock()
         self._client: paged.Client | None = None
         self._pid = os.getpid()
-        self._pools: dict[Geometry, paged.Pool] = {}
+        self._pools: dict[tuple[Geometry, str | None], paged.Pool] = {}
 
-    def pool(self, geometry: Geometry, device: torch.device, dtype: torch.dtype) -> paged.Pool:
-        """Return the pool for a model.
+    def pool(self, geometry: Geometry, device: torch.device, dtype: torch.dtype, model: str | None = None) -> paged.Pool:
+        """Return the pool for a model; its name is as choose_pool() has it.
 
         Raises Unavailable if there is no daemon, or no pool that the model can use.
         """
         if dtype not in _MODEL_DTYPES:
             raise Unavailable(f"the model's weights are {dtype}; pools take float32, float16 and bfloat16")
         with self._lock:
-            pool = self._given_pool() if self._given is not None else self._of_daemon(geometry)
+            pool = self._given_pool() if self._given is not None else self._of_daemon(geometry, model)
         for name, needed in geometry._asdict().items():
             if getattr(pool, name) != needed:
                 raise Unavailable(f"pool {pool.name} has {name} = {getattr(pool, name)}, the model needs {needed}")
+        reason = refusal(pool.name, pool.model, model)
+        if reason is not None:
+            raise Unavailable(reason)
         if pool.dtype in _SCALED_DTYPES or pool.v_in_k:
             kind = "v-in-k = yes" if pool.v_in_k else f"dtype = {pool.dtype}"
             raise Unavailable(f"pool {pool.name} has {kind}, which paged.transformers does not support")
@@ -87,15 +90,15 @@ class Connection:
                 # Tensors over its pages live, or a thread is inside of a call: it closes with its last reference.
                 pass
 
-    def _of_daemon(self, geometry: Geometry) -> paged.Pool:
+    def _of_daemon(self, geometry: Geometry, model: str | None) -> paged.Pool:
         self._check_alive()
         try:
             if self._client is None:
                 self._client = paged.connect(self._runtime_dir, name="transformers")
                 self._pid = os.getpid()
-            pool = self._pools.get(geometry)
+            pool = self._pools.get((geometry, model))
             if pool is None:
-                pool = self._pools[geometry] = choose_pool(self._client, geometry, self._name)
+                pool = self._pools[geometry, model] = choose_pool(self._client, geometry, model, self._name)
             return pool
         except paged.NoDaemonError as error:
             raise Unavailable(f"{error} Start it with: pagedd --config FILE --runtime-dir {self._place()}") from error

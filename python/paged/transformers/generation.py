@@ -22,7 +22,7 @@ import paged
 from paged.transformers.cache import PagedCache
 from paged.transformers.connection import Connection, Unavailable
 from paged.transformers.geometry import model_geometry
-from paged.transformers.identity import model_salt, note_loaded
+from paged.transformers.identity import model_name, model_salt, note_loaded
 
 __all__ = ["disable", "enable"]
 
@@ -45,7 +45,8 @@ def enable(pool: paged.Pool | str | None = None, *, runtime_dir: str | None = No
     """Let generate() of all models of this process keep K and V in the pages of a pool.
 
     pool
-        An open paged.Pool, or the name of one; None: $PAGED_POOL, else the only one that fits the model.
+        An open paged.Pool, or the name of one; None: $PAGED_POOL, else the only one that fits the model.  A pool whose
+        setting "model" names another model than the one that generates is not used.
     runtime_dir
         The daemon's; None: $PAGED_RUNTIME_DIR, else the library's default.
     salt
@@ -116,7 +117,9 @@ class _Hooks:
             logger.info("%s: its K and V fit no pool", type(model).__name__)
             return None
         try:
-            pool = self._connection.pool(geometry, model.device, model.dtype)
+            # With a salt of its own, the program answers for the weights.
+            name = model_name(model) if self._salt is None else None
+            pool = self._connection.pool(geometry, model.device, model.dtype, name)
             if max_cache_length > pool.max_length:
                 raise Unavailable(f"pool {pool.name} has max-length = {pool.max_length}, "
                                   f"this generate() may need {max_cache_length} tokens")

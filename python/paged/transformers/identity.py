@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 import paged
-from paged._engines import prefix_salt
+from paged._engines import prefix_salt, refusal
 
-__all__ = ["model_salt", "note_loaded"]
+__all__ = ["model_name", "model_salt", "note_loaded"]
 
 # Elements of each parameter that the digest of a model covers.  Training and merging change nearly all elements.
 _SAMPLES = 64
@@ -42,8 +42,8 @@ def note_loaded(model: torch.nn.Module) -> None:
 def model_salt(pool: paged.Pool, model: Any) -> bytes | None:
     """Return the salt of the prefixes of a model (transformers.PreTrainedModel) as it is at the moment.
 
-    With the pool's setting "model", the salt is that of all engines while the weights are those of note_loaded() and
-    no adapter is active.  Otherwise it covers the model's name, type, rotary embedding and a sample of its weights.
+    With the pool's setting "model", the salt is that of all engines while the setting names this model, its weights are
+    those of note_loaded() and no adapter is active.  Otherwise it covers the model's name, type, rotary embedding and a sample of its weights.
     Models whose weights were written in place, by training for example, share prefixes with themselves only.
 
     None: prefixes of this model cannot be shared.
@@ -58,9 +58,9 @@ def model_salt(pool: paged.Pool, model: Any) -> bytes | None:
     adapters = _adapters_digest(model)
     if weights is None or adapters is None:
         return None
-    name = "\n".join((_model_name(model), str(model.dtype), repr(rotary), weights))
+    name = "\n".join((_real_name(model), str(model.dtype), repr(rotary), weights))
     parts = [adapters] if adapters else []
-    if pool.model and _loaded.get(model) != weights:
+    if pool.model and (_loaded.get(model) != weights or refusal(pool.name, pool.model, model_name(model)) is not None):
         parts.append(f"weights {weights}")
     if torch.is_autocast_enabled(model.device.type):
         parts.append(f"autocast {torch.get_autocast_dtype(model.device.type)}")
@@ -83,9 +83,15 @@ def _rotary_types(rotary: dict[str, Any]) -> Iterator[Any]:
             yield value.get("rope_type")
 
 
-def _model_name(model: Any) -> str:
-    """Return the model's name, or its absolute directory: a relative one means another model elsewhere."""
+def model_name(model: Any) -> str:
+    """Return what the model was loaded by, a name of the Hub or a directory, or else the name of its class."""
     name: str = model.config._name_or_path or type(model).__name__
+    return name
+
+
+def _real_name(model: Any) -> str:
+    """Return model_name(), with an absolute directory: a relative one means another model elsewhere."""
+    name = model_name(model)
     return os.path.realpath(name) if os.path.isdir(name) else name
 
 

@@ -39,7 +39,7 @@ def _open_sequences(config: VllmConfig, cache: KVCacheConfig) -> RequestSequence
     # The scheduler computes nothing but copies of partial pages.
     client = paged.connect(runtime_dir, name="vllm", threads=1, run="own")
     try:
-        pool = choose_pool(client, geometry, transfer.get_from_extra_config("pool", None))
+        pool = choose_pool(client, geometry, config.model_config.model, transfer.get_from_extra_config("pool", None))
         supported.check_pool(config, pool)
     except BaseException:
         client.close()

@@ -27,7 +27,7 @@ def model():
 
 @pytest.fixture
 def configuration(model):
-    return pool_section({**pool_settings(model), "v_dim": 16}, "tiny@1")
+    return pool_section({**pool_settings(model), "v_dim": 16}, "LlamaForCausalLM@1")
 
 
 @pytest.fixture
@@ -84,6 +84,29 @@ def test_pools_that_do_not_fit(connection, daemon):
         connection.pool(GEOMETRY, CPU, torch.float64)
     with pytest.raises(Unavailable, match="no pool .*other"):
         Connection("other").pool(GEOMETRY, CPU, F32)
+
+
+def test_a_pool_of_another_model(start_daemon, model, tmp_path):
+    """Its pages have the model's shape, and would give wrong answers."""
+    model.save_pretrained(tmp_path / "tiny")
+    loaded = type(model).from_pretrained(tmp_path / "tiny").eval()
+    daemon = start_daemon(pool_section({**pool_settings(model), "v_dim": 16}, "tiny-instruct@1"))
+    tokens = random_tokens(1, 40)
+    expected = generate(model, tokens)
+    with daemon.connect() as client:
+        pool = client.pool("test")
+        for given, settings in (None, {"runtime_dir": daemon.runtime_dir}), (pool, {}):
+            with enabled(given, **settings), pytest.warns(RuntimeWarning) as caught:
+                assert torch.equal(generate(loaded, tokens), expected)
+            assert [str(warning.message).split(": use another")[0] for warning in caught] == [
+                "LlamaForCausalLM: transformers' own cache is used: pool test is for the model tiny-instruct@1, not for "
+                f"{tmp_path / 'tiny'}"]
+        assert pool.counts().n_cached == 0
+        # With a salt, the program says what its weights are.
+        with enabled(pool, salt=paged.salt("mine")):
+            assert torch.equal(generate(loaded, tokens), expected)
+        client.ping()
+        assert pool.counts().n_cached > 0
 
 
 def test_no_daemon(model, tmp_path):

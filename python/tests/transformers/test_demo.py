@@ -25,7 +25,7 @@ CONFIGURATION = """
 pool demo {
     layers = 30   kv-heads = 3   head-dim = 64   dtype = f32
     page-size = 16   pages = 256   max-length = 8192
-    model = "SmolLM2-135M-Instruct@q4_1"
+    model = "SmolLM2-135M-Instruct.Q4_1"
 }
 """
 

@@ -97,6 +97,13 @@ def test_weights_of_unknown_origin_are_not_the_pools_model(named_pool, directory
     assert model_salt(named_pool, model) not in (None, paged.salt("tiny@1", "", ""))
 
 
+def test_a_model_that_the_pool_does_not_name(named_pool, tmp_path):
+    make_model("llama").save_pretrained(tmp_path / "other")
+    salt = model_salt(named_pool, load(tmp_path / "other"))
+    assert salt not in (None, paged.salt("tiny@1", "", ""))
+    assert model_salt(named_pool, load(tmp_path / "other")) == salt
+
+
 def test_no_salt(pool):
     assert model_salt(pool, make_model("llama").train()) is None
     assert model_salt(pool, make_model("llama", rope_parameters={

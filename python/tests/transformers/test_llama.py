@@ -35,7 +35,7 @@ CONFIGURATION = """
 pool llama {
     layers = 30   kv-heads = 3   head-dim = 64   dtype = f32
     page-size = 16   pages = 512   max-length = 8192
-    model = "SmolLM2-135M-Instruct@q4_1"
+    model = "SmolLM2-135M-Instruct.Q4_1"
 }
 """
 MAX_TOKENS = 64
@@ -218,3 +218,11 @@ def test_salts(llama: StartLlama, pool: paged.Pool) -> None:
     assert llama("--salt", "a tenant").answer(prompt) == (greedy, 0)
     assert pool.match(prefix_of(pool, prompt)) == 0
     assert pool.match(prefix_of(pool, prompt, "a tenant")) == len(prompt) // 16 * 16
+
+
+def test_a_pool_of_another_model(start_daemon: Callable[..., Daemon]) -> None:
+    daemon = start_daemon(CONFIGURATION.replace("135M-Instruct", "135M"))
+    result = subprocess.run([LLAMA, "--model", GGUF, "--runtime-dir", daemon.runtime_dir, "--prompt", "Hello"],
+                            capture_output=True, text=True)
+    assert result.returncode != 0
+    assert f"pool llama is for the model SmolLM2-135M.Q4_1, not for {GGUF}: use another pool (--pool)" in result.stderr

@@ -18,11 +18,10 @@ from scheduling import cache_config, engine_config, pool_configuration, write_mo
 @pytest.fixture
 def connect(tmp_path, start_daemon):
     """A function that makes the connector of an engine's scheduler, with arguments of vLLM and of the KV cache."""
-    daemon = start_daemon(pool_configuration())
     connectors = []
 
     def make(cache=None, spec=None, pool="test", change=None, **arguments):
-        config = engine_config(write_model(tmp_path / "model"), daemon.runtime_dir, pool="test", **arguments)
+        config = engine_config(write_model(tmp_path / "model"), make.daemon.runtime_dir, pool="test", **arguments)
         config.kv_transfer_config.kv_connector_extra_config["pool"] = pool
         if change is not None:
             change(config)
@@ -31,7 +30,7 @@ def connect(tmp_path, start_daemon):
                                                               kv_cache_config=cache))
         return connectors[-1], config
 
-    make.daemon = daemon
+    make.daemon = start_daemon(pool_configuration())
     yield make
     for connector in connectors:
         connector.shutdown()
@@ -68,6 +67,16 @@ def test_geometry(connect):
         connect(spec={"num_kv_heads": 2})
     with pytest.raises(ValueError, match="pool test has k_dim = 4, the model needs 8"):
         connect(spec={"head_size": 8})
+
+
+def test_model(connect, start_daemon):
+    """The pool names another model of the same geometry: its pages would give wrong answers."""
+    connect.daemon = start_daemon(pool_configuration(more='model = "model-instruct@v1"'))
+    with pytest.raises(ValueError, match="pool test is for the model model-instruct@v1, not for .*/model: use another"):
+        connect()
+    assert sessions(connect.daemon) == []
+    connect.daemon = start_daemon(pool_configuration(more='model = "Model@v1"'))
+    assert connect()[0]._sequences.pool_name == "test"
 
 
 def test_pool_is_found_by_geometry(connect, monkeypatch):

@@ -28,9 +28,9 @@ pool smol {
     page-size = 16
     pages = 400
     max-length = 2048
-    model = "SmolLM2-135M-Instruct"
+    model = "%s"
 }
-"""
+""" % Path(MODEL).name
 WAIT_S = 300
 
 
