@@ -107,6 +107,7 @@ EXTRA_DIST += %D%/tests/transformers/test_golden.py
 EXTRA_DIST += %D%/tests/transformers/test_identity.py
 EXTRA_DIST += %D%/tests/transformers/test_not_shared.py
 EXTRA_DIST += %D%/tests/transformers/test_main.py
+EXTRA_DIST += %D%/tests/transformers/test_output_attentions.py
 EXTRA_DIST += %D%/tests/transformers/test_processes.py
 # vllm
 PYTHON_FILES += %D%/paged/vllm/__init__.py

@@ -2,6 +2,7 @@
 """The attention function that models of transformers call under the name "paged"."""
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -53,8 +54,8 @@ def paged_attention(module: torch.nn.Module, query: torch.Tensor, key: torch.Ten
 
     Returns [n_rows, n_columns, n_heads, v_dim], 0 for columns of padding, and None for the weights.
 
-    Raises NotImplementedError for dropout, and where gradients would be needed, ValueError if attention_mask shows
-    columns that were padding, and the exceptions of paged.Batch.
+    Raises NotImplementedError for dropout and output_attentions, and where gradients would be needed, ValueError if
+    attention_mask shows columns that were padding, and the exceptions of paged.Batch.
     """
     layer: PagedLayer | None = getattr(key, LAYER, None)
     if layer is None:
@@ -63,7 +64,7 @@ def paged_attention(module: torch.nn.Module, query: torch.Tensor, key: torch.Ten
     state, step = layer.state, layer.state.step
     if step is None or step.end != layer.length:
         try:
-            _check(query, dropout)
+            _check(query, dropout, kwargs)
             step = _plan(layer, query, attention_mask)
             _view(state, step, module, attention_mask, softcap, position_bias, is_causal)
         except BaseException:
@@ -95,9 +96,12 @@ def _identity(columns: torch.Tensor) -> torch.Tensor:
     return columns
 
 
-def _check(query: torch.Tensor, dropout: float) -> None:
+def _check(query: torch.Tensor, dropout: float, arguments: Mapping[str, Any]) -> None:
     if dropout:
         raise NotImplementedError(f"paged attention has no dropout, but got {dropout}: call model.eval()")
+    if arguments.get("output_attentions"):
+        raise NotImplementedError("paged attention returns no weights: output_attentions needs a cache of transformers "
+                                  "and the attention \"eager\"")
     if query.requires_grad and torch.is_grad_enabled():
         raise NotImplementedError("paged attention computes no gradients: call the model under torch.no_grad()")
 

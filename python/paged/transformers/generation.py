@@ -9,7 +9,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -203,6 +203,26 @@ class _Attention:
         self._drain()
 
     @classmethod
+    @contextmanager
+    def suspended(cls, model: Any) -> Iterator[None]:
+        """Let a model use the attention of before, although objects of this class live."""
+        with cls._lock:
+            changed = [entry for entry in cls._models.get(model, (0, []))[1] if entry[0]._attn_implementation == "paged"]
+            for config, implementation in changed:
+                config._attn_implementation_internal = implementation
+        cls._drain()
+        try:
+            yield
+        finally:
+            with cls._lock:
+                # The last object may be gone by now.
+                if model in cls._models:
+                    for config, implementation in changed:
+                        if config._attn_implementation == implementation:
+                            config._attn_implementation_internal = "paged"
+            cls._drain()
+
+    @classmethod
     def _leave(cls, reference: weakref.ref[Any]) -> None:
         cls._left.append(reference)
         cls._drain()
@@ -249,7 +269,8 @@ def _decode(original: Callable[..., Any], assisted: bool) -> Callable[..., Any]:
         cache: Any = arguments.get("past_key_values")
         run = _Run.of.get(cache) if isinstance(cache, PagedCache) else None
         if run is None:
-            return original(model, input_ids, *args, **arguments)
+            with _Attention.suspended(model) if _returns_weights(cache, arguments) else nullcontext():
+                return original(model, input_ids, *args, **arguments)
         result = None
         try:
             with _explained(cache, input_ids):
@@ -261,6 +282,13 @@ def _decode(original: Callable[..., Any], assisted: bool) -> Callable[..., Any]:
         return result
 
     return decode
+
+
+def _returns_weights(cache: Any, arguments: dict[str, Any]) -> bool:
+    """Return whether a decoding loop needs another attention than "paged", which returns no weights, and can have it."""
+    settings = arguments.get("generation_config")
+    needs_pages = isinstance(cache, PagedCache) and not cache.dense
+    return settings is not None and bool(settings.output_attentions) and not needs_pages
 
 
 def _share(cache: PagedCache, input_ids: torch.Tensor, arguments: dict[str, Any], assisted: bool) -> None:

@@ -188,13 +188,15 @@ def test_encoder_and_decoder(name: str) -> None:
                 model.generate(tokens, past_key_values=both, **arguments)
 
 
-def test_gradients_and_dropout_are_refused() -> None:
+def test_gradients_weights_and_dropout_are_refused() -> None:
     model = make_model("llama", attention_dropout=0.1)
     tokens = random_tokens(1, 5)
     with pool_for(model) as pool, attention(model, "paged"):
         cache = PagedCache(pool)
         with pytest.raises(NotImplementedError, match="no gradients"):
             model(tokens, past_key_values=cache)
+        with torch.no_grad(), pytest.raises(NotImplementedError, match="returns no weights"):
+            model(tokens, past_key_values=cache, output_attentions=True)
         model.train()
         with pytest.raises(NotImplementedError, match="no dropout, but got 0.1"):
             run(model, cache, tokens)
