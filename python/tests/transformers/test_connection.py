@@ -120,6 +120,42 @@ def test_no_daemon(model, tmp_path):
         f"with: pagedd --config FILE --runtime-dir {tmp_path}"]
 
 
+GIVEN_UNUSABLE = (r"LlamaForCausalLM: transformers' own cache is used: "
+                  r"the pool that enable\(\) was given cannot be used: ")
+
+
+def test_given_pool_whose_client_was_closed(model):
+    tokens = random_tokens(1, 20)
+    answers = generate(model, tokens)
+    client = paged.embedded(pool_settings(model), threads=1, run="own")
+    with enabled(client.pool("test")):
+        assert torch.equal(generate(model, tokens), answers)
+        client.close()
+        with pytest.warns(RuntimeWarning, match=GIVEN_UNUSABLE + "the client is closed"):
+            assert torch.equal(generate(model, tokens), answers)
+
+
+def test_given_pool_in_a_forked_child(model):
+    """The child uses transformers' own cache; the parent goes on."""
+    tokens = random_tokens(1, 20)
+    answers = generate(model, tokens)
+    with paged.embedded(pool_settings(model), threads=1, run="own") as client:
+        pool = client.pool("test")
+        with enabled(pool):
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    with pytest.warns(RuntimeWarning, match=GIVEN_UNUSABLE + ".*fork"):
+                        status = 0 if torch.equal(generate(model, tokens), answers) else 2
+                finally:
+                    os._exit(status)
+            assert os.waitpid(child, 0)[1] == 0
+            for _ in range(2):
+                assert torch.equal(generate(model, tokens), answers)
+        assert pool.counts().n_cached and pool.check().holds
+
+
 class Kill(BaseStreamer):
     """Kills the daemon when the tenth token comes."""
 
