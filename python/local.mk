@@ -176,6 +176,7 @@ PYTHON_TESTS += %D%/tests/test_mods.py
 
 EXTRA_DIST += $(PYTHON_FILES) $(PYTHON_TESTS)
 EXTRA_DIST += %D%/tests/conftest.py
+EXTRA_DIST += %D%/tests/daemon_process.py
 EXTRA_DIST += %D%/tests/device_cases.py
 EXTRA_DIST += %D%/tests/run
 EXTRA_DIST += %D%/tests/tap.py

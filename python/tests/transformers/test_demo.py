@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Daemon
+from daemon_process import Daemon
 
 ROOT = Path(__file__).parents[3]
 DEMO = ROOT / "examples" / "python" / "demo" / "main.py"

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Daemon
+from daemon_process import Daemon
 
 import paged
 from paged._engines import prefix_salt
