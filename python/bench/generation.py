@@ -4,9 +4,9 @@
 
     generation.py MODEL [--depths 512,2048,7680] [--rounds N] [--prefix N] [--parts decode,prefix]
 
-decode: for each depth, each cache is filled with so many random tokens in one pass (prefill); then in each round each
-cache decodes some tokens, in turn.  Prints tokens per second, of decode the median of the rounds, and the share of the
-decode time that is spent in calls of the extension, as cProfile counts it.
+decode: for each depth, in three rounds each cache in turn is made and filled with so many random tokens in one pass
+(prefill); then in each round each cache decodes some tokens, in turn.  Prints tokens per second, medians of the rounds,
+and the share of the decode time that is spent in calls of the extension, as cProfile counts it.
 
 prefix: two processes generate for the same prompt, one after the other, first with caches of their own and then on the
 pool of a daemon.  Prints the time to the first token, and how much memory the processes and the daemon gained from
@@ -36,18 +36,19 @@ import paged
 from paged.transformers import PagedCache, enable, pool_parameters
 from paged.transformers.geometry import pool_section
 
+PREFILL_ROUNDS = 3
 STEP_TOKENS = 8
 PAGE_SIZE = 16
 
 
 class Contender:
-    """One cache that is filled and then decodes."""
+    """One kind of cache that is filled and then decodes."""
 
     def __init__(self, name: str, model: Any, make: Callable[[], Any], attention: str) -> None:
         self.name, self.model, self.attention = name, model, attention
-        self.cache = make()
+        self.make, self.cache = make, None
         self.token = torch.zeros(1, 1, dtype=torch.long)
-        self.prefill_s = 0.0
+        self.prefill_s: list[float] = []
         self.step_s: list[float] = []
 
     @torch.no_grad()
@@ -58,6 +59,17 @@ class Contender:
         logits = self.model(tokens, past_key_values=self.cache, logits_to_keep=1).logits
         self.token = logits[:, -1].argmax(-1, keepdim=True)
         return time.perf_counter() - begin
+
+    def close(self) -> None:
+        if isinstance(self.cache, PagedCache):
+            self.cache.close()
+        self.cache = None
+
+    def prefill(self, tokens: torch.Tensor) -> None:
+        """Fill a new cache."""
+        self.close()
+        self.cache = self.make()
+        self.prefill_s.append(self.run(tokens))
 
     def decode(self) -> None:
         self.step_s.append(sum(self.run(self.token) for _ in range(STEP_TOKENS)) / STEP_TOKENS)
@@ -84,19 +96,18 @@ def bench_decode(model: Any, depths: list[int], n_rounds: int) -> None:
                 Contender("PagedCache, bf16", model, lambda: PagedCache(bf16), "paged"),
             ]
             tokens = torch.randint(3, model.config.vocab_size, (1, depth), generator=torch.Generator().manual_seed(1))
-            for contender in contenders:
-                contender.prefill_s = contender.run(tokens)
+            for _ in range(PREFILL_ROUNDS):
+                for contender in contenders:
+                    contender.prefill(tokens)
             for _ in range(n_rounds):
                 for contender in contenders:
                     contender.decode()
             for contender in contenders:
                 share = contender.paged_share() if "Paged" in contender.name else None
                 print(f"{depth:6} {contender.name:20} decode {1 / statistics.median(contender.step_s):7.1f} tok/s   "
-                      f"prefill {depth / contender.prefill_s:7.0f} tok/s"
+                      f"prefill {depth / statistics.median(contender.prefill_s):7.0f} tok/s"
                       + (f"   in paged {share:4.0%}" if share is not None else ""), flush=True)
-                if isinstance(contender.cache, PagedCache):
-                    contender.cache.close()
-            del contenders
+                contender.close()
 
 
 @contextmanager
