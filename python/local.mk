@@ -79,6 +79,7 @@ PYTHON_FILES += %D%/paged/transformers/cache.py
 PYTHON_FILES += %D%/paged/transformers/masks.py
 PYTHON_FILES += %D%/paged/transformers/rows.py
 PYTHON_FILES += %D%/paged/transformers/sequences.py
+EXTRA_DIST += %D%/tests/transformers/conftest.py
 EXTRA_DIST += %D%/tests/transformers/model_cases.py
 EXTRA_DIST += %D%/tests/transformers/test_attention.py
 EXTRA_DIST += %D%/tests/transformers/test_beams.py

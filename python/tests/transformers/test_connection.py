@@ -8,7 +8,7 @@ pytest.importorskip("transformers")
 
 import torch
 from generation_cases import Computed, enabled, generate
-from model_cases import make_model, pool_settings, random_tokens
+from model_cases import pool_settings, random_tokens
 from transformers.generation.streamers import BaseStreamer
 
 import paged
@@ -18,11 +18,6 @@ from paged.transformers.geometry import pool_section
 
 GEOMETRY = Geometry(n_layers=4, n_kv_heads=2, k_dim=16, v_dim=16)
 CPU, F32 = torch.device("cpu"), torch.float32
-
-
-@pytest.fixture(scope="module")
-def model():
-    return make_model("llama")
 
 
 @pytest.fixture

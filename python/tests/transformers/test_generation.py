@@ -29,18 +29,6 @@ MODES = {
 ASSISTED = {"prompt lookup": {"prompt_lookup_num_tokens": 3}, "assistant": {"num_assistant_tokens": 4}}
 
 
-@pytest.fixture(scope="module")
-def model():
-    return make_model("llama")
-
-
-@pytest.fixture
-def pool(model):
-    with pool_for(model) as pool:
-        yield pool
-        disable()
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_tokens_are_those_of_transformers_own_cache(model, pool, mode):
     tokens = random_tokens(2, 37)

@@ -7,17 +7,11 @@ import pytest
 pytest.importorskip("transformers")
 
 import torch
-from model_cases import make_model, pool_settings
+from model_cases import make_model
 from transformers import AutoModelForCausalLM
 
 import paged
 from paged.transformers.identity import model_salt, note_loaded
-
-
-@pytest.fixture
-def pool():
-    with paged.embedded(pool_settings(make_model("llama"))) as client:
-        yield client.pool("test")
 
 
 @pytest.fixture

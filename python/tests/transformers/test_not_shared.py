@@ -9,23 +9,11 @@ pytest.importorskip("transformers")
 
 import torch
 from generation_cases import Computed, enabled, generate
-from model_cases import PAGE_SIZE, attention, make_model, pool_for, random_tokens
+from model_cases import PAGE_SIZE, attention, make_model, random_tokens
 
-from paged.transformers import PagedCache, disable, model_salt
+from paged.transformers import PagedCache, model_salt
 
 TOKENS = random_tokens(1, 3 * PAGE_SIZE + 2)
-
-
-@pytest.fixture
-def model():
-    return make_model("llama")
-
-
-@pytest.fixture
-def pool(model):
-    with pool_for(model) as pool:
-        yield pool
-        disable()
 
 
 def test_forward_hooks(model, pool):

@@ -8,25 +8,13 @@ pytest.importorskip("transformers")
 
 import torch
 from generation_cases import enabled, generate
-from model_cases import check_empty, make_model, pool_for, random_tokens
+from model_cases import check_empty, make_model, random_tokens
 from transformers import DynamicCache
 from transformers.generation.streamers import BaseStreamer
 
-from paged.transformers import PagedCache, disable
+from paged.transformers import PagedCache
 
 TOKENS = random_tokens(1, 20)
-
-
-@pytest.fixture
-def model():
-    return make_model("llama")
-
-
-@pytest.fixture
-def pool(model):
-    with pool_for(model) as pool:
-        yield pool
-        disable()
 
 
 def result_of(model, tokens=TOKENS, **arguments):
