@@ -155,6 +155,9 @@ EXTRA_DIST += %D%/tests/transformers/test_llama.py
 # Tests without torch: each is run by make check.
 PYTHON_TESTS = %D%/tests/test_admin.py
 PYTHON_TESTS += %D%/tests/test_client.py
+PYTHON_TESTS += %D%/tests/test_client_log.py
+PYTHON_TESTS += %D%/tests/test_interpreter.py
+PYTHON_TESTS += %D%/tests/test_lost_daemon.py
 PYTHON_TESTS += %D%/tests/test_engines.py
 PYTHON_TESTS += %D%/tests/test_errors.py
 PYTHON_TESTS += %D%/tests/test_pool.py
@@ -176,6 +179,7 @@ PYTHON_TESTS += %D%/tests/test_examples.py
 PYTHON_TESTS += %D%/tests/test_mods.py
 
 EXTRA_DIST += $(PYTHON_FILES) $(PYTHON_TESTS)
+EXTRA_DIST += %D%/tests/client_calls.py
 EXTRA_DIST += %D%/tests/conftest.py
 EXTRA_DIST += %D%/tests/daemon_process.py
 EXTRA_DIST += %D%/tests/device_cases.py

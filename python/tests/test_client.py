@@ -1,53 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients: life, threads, forks, a lost daemon, log, subinterpreters."""
+"""Clients: life, forks, threads."""
 import gc
 import os
-import select
 import signal
 import subprocess
 import sys
 import threading
 import types
 import warnings
-import weakref
 
 import pytest
 
 import paged
 
+from client_calls import CALLS
 from conftest import POOL
-
-# Calls of every kind that need the owner, or its shared memory.
-CALLS = {
-    "ping": lambda c, p, s: c.ping(),
-    "dispatch": lambda c, p, s: c.dispatch(),
-    "pool": lambda c, p, s: c.pool("test"),
-    "reserve": lambda c, p, s: c.reserve(s, 16),
-    "truncate": lambda c, p, s: c.truncate(s, 0),
-    "erase": lambda c, p, s: c.erase(s),
-    "status": lambda c, p, s: c.status(),
-    "pools": lambda c, p, s: c.pools(),
-    "sessions": lambda c, p, s: c.sessions(),
-    "sequences": lambda c, p, s: c.sequences("test"),
-    "table": lambda c, p, s: c.page_table(s),
-    "check": lambda c, p, s: c.check("test"),
-    "kick": lambda c, p, s: c.kick(c.session + 1),
-    "prefixes": lambda c, p, s: c.prefixes("test"),
-    "evict": lambda c, p, s: c.evict("test"),
-    "pin_page": lambda c, p, s: c.pin_page("test", 0, 1, 1),
-    "drop": lambda c, p, s: c.drop("x"),
-    "counts": lambda c, p, s: p.counts(),
-    "wait_free": lambda c, p, s: p.wait_free(64, 60),
-    "create": lambda c, p, s: p.create(),
-    "pool reserve": lambda c, p, s: p.reserve(s, 16),
-    "read": lambda c, p, s: p.read(s),
-    "pool table": lambda c, p, s: p.page_table(s),
-    "match": lambda c, p, s: p.match(paged.Prefix(range(16))),
-    "wait_prefix": lambda c, p, s: p.wait_prefix(paged.Prefix(range(16)), 16, 60),
-    "start": lambda c, p, s: p.start([(None, 16)]),
-    "publish": lambda c, p, s: p.publish(s, paged.Prefix(range(16))),
-    "pin": lambda c, p, s: p.pin(paged.Prefix(range(16)), 1),
-}
 
 
 def test_attributes(client):
@@ -196,94 +163,6 @@ def test_outlive(daemon):
     assert second.pool("test").read(seq).capacity == 16
     second.erase(seq)
     second.close()
-
-
-# ------------------------------------------------------------------ a lost daemon
-
-@pytest.mark.parametrize("name", CALLS)
-def test_lost_daemon(daemon, name):
-    """After kill -9, each kind of call raises GoneError, as the first call or as a later one."""
-    client = daemon.connect()
-    pool = client.pool("test")
-    seqs = pool.create(2, 16)
-    daemon.kill()
-    # Calls that only read shared memory notice the end when a request or dispatch() has.
-    if name in ("read", "pool table", "match", "counts", "publish", "pin"):
-        with pytest.raises(paged.GoneError):
-            client.ping()
-    for _ in range(2):
-        with pytest.raises(paged.GoneError, match="the daemon") as caught:
-            CALLS[name](client, pool, seqs[0])
-        assert isinstance(caught.value, ConnectionError)
-    client.close()
-
-
-def test_lost_daemon_ends_a_wait(daemon):
-    client = daemon.connect()
-    pool = client.pool("test")
-    pool.create(1, 16)
-    killer = threading.Timer(0.2, daemon.kill)
-    killer.start()
-    with pytest.raises(paged.GoneError):
-        pool.wait_free(64, 60)
-    killer.join()
-    with pytest.raises(paged.GoneError):
-        client.dispatch()
-    client.close()
-
-
-def test_next_daemon_refuses_what_the_last_one_issued(daemon):
-    client = daemon.connect()
-    seq, = client.pool("test").create(1, 16)
-    token = client.join_token
-    daemon.kill()
-    daemon.start()
-    with pytest.raises(paged.GoneError):
-        client.ping()
-    with pytest.raises(paged.GoneError):
-        daemon.connect(join_token=token)
-    with daemon.connect() as other:
-        with pytest.raises(paged.StaleError):
-            other.pool("test").read(seq)
-    client.close()
-
-
-def test_stalled_daemon(daemon):
-    client = daemon.connect(timeout=0.2)
-    pool = client.pool("test")
-    daemon.process.send_signal(signal.SIGSTOP)
-    try:
-        with pytest.raises(paged.TimedOutError) as caught:
-            pool.create()
-        assert isinstance(caught.value, TimeoutError)
-    finally:
-        daemon.process.send_signal(signal.SIGCONT)
-    client.close()
-
-
-def test_stopping_daemon(daemon):
-    """fileno() is readable when the daemon stops; dispatch() says so."""
-    client = daemon.connect()
-    assert select.select([client], [], [], 0) == ([], [], [])
-    client.dispatch()
-    daemon.process.send_signal(signal.SIGTERM)
-    assert select.select([client], [], [], 30) == ([client], [], [])
-    with pytest.raises(paged.StoppingError):
-        while True:
-            client.dispatch()
-            select.select([client], [], [], 1)
-    with pytest.raises(paged.StoppingError):
-        client.pool("test").create()
-    client.close()
-
-
-def test_kicked_session(daemon):
-    client = daemon.connect()
-    with daemon.connect(observer=True) as admin:
-        admin.kick(client.session)
-    with pytest.raises(paged.GoneError, match=f"session {client.session} (has|was) ended"):
-        client.ping()
-    client.close()
 
 
 # ------------------------------------------------------------------------- fork
@@ -459,163 +338,3 @@ def test_signal_ends_a_wait(pool, wait):
         timer.join()
         signal.signal(signal.SIGUSR1, before)
     assert pool.counts().n_referenced == 1
-
-
-# -------------------------------------------------------------------------- log
-
-def test_log(daemon):
-    lines = []
-    with daemon.connect(log=lambda level, text: lines.append((level, text))) as client:
-        with pytest.raises(paged.NotFoundError) as caught:
-            client.pool("other")
-    assert any(level == paged.LOG_DEBUG and str(caught.value) in text for level, text in lines)
-
-
-def test_log_function_that_fails(monkeypatch):
-    seen = []
-    monkeypatch.setattr(sys, "unraisablehook", seen.append)
-
-    def log(level, text):
-        raise KeyError(text)
-
-    with paged.embedded(POOL, threads=1, log=log) as client:
-        with pytest.raises(paged.NotFoundError):
-            client.pool("other")
-    assert seen[0].exc_type is KeyError
-    assert seen[0].object is log
-
-
-def test_log_function_must_not_call_paged():
-    errors = []
-
-    def log(level, text):
-        for call in (client.ping, client.close, lambda: client.session, pool.counts, pool.close):
-            try:
-                call()
-            except RuntimeError as error:
-                errors.append(str(error))
-
-    with paged.embedded(POOL, threads=1, log=log) as client:
-        pool = client.pool("test")
-        with pytest.raises(paged.InvalidError):
-            pool.read(12345)
-        assert len(errors) == 5
-        assert errors[0] == "a log function must not call paged"
-        client.ping()
-
-
-def test_log_function_of_one_client_and_another_client(daemon):
-    """The end of a client inside a log function may log too: the outer function must still not call paged."""
-    errors = []
-
-    def log(level, text):
-        others.clear()
-        for call in (client.ping, pool.counts, kept.close):
-            try:
-                call()
-            except RuntimeError as error:
-                errors.append(str(error))
-
-    others = [daemon.connect(timeout=0.1, log=lambda level, text: lines.append(text))]
-    lines = []
-    with paged.embedded(POOL, threads=1) as kept, paged.embedded(POOL, threads=1, log=log) as client:
-        pool = client.pool("test")
-        daemon.kill()
-        with pytest.raises(paged.NotFoundError):
-            client.pool("other")
-        assert errors == ["a log function must not call paged"] * 3
-        assert not kept.closed
-
-
-def test_log_function_may_drop_a_pool():
-    pools = []
-
-    with paged.embedded(POOL, threads=1, log=lambda level, text: pools.clear()) as client:
-        pools.append(client.pool("test"))
-        with pytest.raises(paged.NotFoundError):
-            client.pool("other")
-        assert pools == []
-
-
-def test_cycle_through_the_log_function_is_collected():
-    class Owner:
-        pass
-
-    owner = Owner()
-    owner.client = paged.embedded(POOL, threads=1, log=lambda level, text, owner=owner: None)
-    owner.pool = owner.client.pool("test")
-    client = weakref.ref(owner.client)
-    del owner
-    gc.collect()
-    assert client() is None
-
-
-# --------------------------------------------------------------------- process
-
-def test_subinterpreter_is_refused():
-    source = """if True:
-        import sys
-        try:
-            import _interpreters as interpreters
-        except ImportError:
-            import _xxsubinterpreters as interpreters
-        if len(sys.argv) > 1:
-            import paged
-        try:
-            text = interpreters.run_string(interpreters.create(), "import paged")
-        except Exception as error:
-            text = error
-        # From 3.12 on, Python itself refuses an interpreter with a GIL of its own.
-        assert "subinterpreter" in str(text) and "ImportError" in repr(text), text
-    """
-    pytest.importorskip("_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters")
-    for arguments in ([], ["after the main interpreter"]):
-        subprocess.run([sys.executable, "-c", source, *arguments], check=True)
-
-
-def test_module_is_loaded_once():
-    source = """if True:
-        import sys, paged
-        first = paged.connect
-        for name in [name for name in sys.modules if name.startswith("paged")]:
-            del sys.modules[name]
-        try:
-            import paged
-        except ImportError as error:
-            assert "cannot be loaded twice" in str(error), error
-        else:
-            sys.exit("loaded twice")
-    """
-    subprocess.run([sys.executable, "-c", source], check=True)
-
-
-def test_end_of_the_interpreter_with_open_objects(daemon):
-    source = """if True:
-        import os, paged, sys, threading
-        client = paged.connect(threads=1, log=lambda level, text: None)
-        pool = client.pool("test")
-        pool.create(1, 16)
-        threading.Thread(target=pool.wait_free, args=(64, 60), daemon=True).start()
-        while not threading.active_count() == 2:
-            pass
-    """
-    subprocess.run([sys.executable, "-X", "dev", "-c", source], check=True,
-                   env={**os.environ, "PAGED_RUNTIME_DIR": str(daemon.runtime_dir)})
-
-
-def test_no_call_leaks_references(embedded):
-    """Failing and succeeding calls leave the number of references to their arguments alone."""
-    pool = embedded.pool("test")
-    name, tokens = "a name".upper(), [1 << 40] * 20
-    thing = object()
-    arguments = [name, tokens, thing]
-    before = [sys.getrefcount(argument) for argument in arguments]
-    for _ in range(3):
-        for call in [lambda: pool.create(1, tokens), lambda: embedded.pool(name), lambda: pool.match(name),
-                     lambda: pool.erase(thing), lambda: pool.create(2, tag=thing), lambda: paged.Prefix(tokens),
-                     lambda: paged.embedded({"name": name}), lambda: paged.embedded({**POOL, "name": thing}),
-                     lambda: paged.embedded({**POOL, "name": name}, log=thing), lambda: pool.start([(thing, 1)]),
-                     lambda: pool.publish(tokens, [thing] * 20), lambda: embedded.kick(thing)]:
-            with pytest.raises((TypeError, OverflowError, paged.Error, ValueError)):
-                call()
-    assert [sys.getrefcount(argument) for argument in arguments] == before
