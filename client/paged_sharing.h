@@ -104,7 +104,7 @@ void paged_salt(uint8_t *salt, size_t n, const char *const *parts);
  * paged_model_allowed - whether a model of some name may use a pool
  *
  * @param[in] setting  paged_pool_info.model: "name" or "name@revision"; "" or NULL allows every model
- * @param[in] name     what the engine loads: a name of the Hugging Face Hub, a directory or a GGUF file
+ * @param[in] name     what the engine loads: a name of the Hugging Face Hub, a directory or a GGUF file; NULL as ""
  *
  * The setting's name is the whole of `name`, or the end of it that follows a '/'.  The case of ASCII letters, '/' at
  * the end and ".gguf" make no difference; the revision is not compared.  "Llama-3@v1" allows "meta/llama-3" and

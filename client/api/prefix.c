@@ -44,7 +44,7 @@ bool
 paged_model_allowed(const char *setting, const char *name)
 {
 	static const char gguf[] = ".gguf";
-	size_t wanted = setting != NULL ? strcspn(setting, "@") : 0, size = strlen(name);
+	size_t wanted = setting != NULL ? strcspn(setting, "@") : 0, size = name != NULL ? strlen(name) : 0;
 
 	if (wanted == 0)
 		return true;

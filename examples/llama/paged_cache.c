@@ -245,9 +245,8 @@ paged_cache_check_pool(struct paged_cache *cache, const struct paged_pool_info *
 		    model->n_kv_heads, model->head_dim, model->head_dim);
 	/* Pages of another model of this shape fit, but give wrong answers. */
 	if (!paged_model_allowed(info->model, file))
-		die("pool %s is for the model %s, not for %s: use another pool (--pool), or if it is the same model, a "
-		    "link "
-		    "of that name to the file",
+		die("pool %s is for the model %s, not for %s: use another pool (--pool), or if it is the same model, "
+		    "a link of that name to the file",
 		    info->name, info->model, file);
 	cache->dtype = info->k.dtype;
 	cache->base.max_length = info->max_length < model->n_context ? info->max_length : model->n_context;

@@ -53,6 +53,8 @@ Test(prefix, model_allowed)
 {
 	cr_assert(paged_model_allowed("", "any"));
 	cr_assert(paged_model_allowed(NULL, ""));
+	cr_assert(paged_model_allowed("", NULL));
+	cr_assert_not(paged_model_allowed("any", NULL));
 	cr_assert(paged_model_allowed("Llama-3", "Llama-3"));
 	cr_assert(paged_model_allowed("Llama-3@v1", "meta/llama-3"));
 	cr_assert(paged_model_allowed("Llama-3", "/models/Llama-3//"));
