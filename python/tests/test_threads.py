@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels on the OpenMP threads that the process has: same bits for any number of threads, teams that are too small."""
 import ctypes
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -107,7 +108,8 @@ print(before == os.listdir("/proc/self/task"), len(before))
 
 def test_preloaded(gomp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two libraries, the kernels use the one to which compiled code is bound: they start no second team."""
-    monkeypatch.setenv("LD_PRELOAD", other_openmp())
+    # A build with sanitizers preloads their library, which must stay the first.
+    monkeypatch.setenv("LD_PRELOAD", f"{os.environ.get('LD_PRELOAD', '')} {other_openmp()}".strip())
     monkeypatch.setenv("PYTHONPATH", ":".join(sys.path))
     result = subprocess.run([sys.executable, "-c", PRELOADED], capture_output=True, text=True, timeout=120)
     assert result.stdout == "True 3\n", result.stdout + result.stderr
@@ -115,6 +117,7 @@ def test_preloaded(gomp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 LIMITED = """
 import ctypes
+import os
 gomp = ctypes.CDLL("libgomp.so.1")
 import test_threads
 data = test_threads.inputs()
