@@ -67,6 +67,26 @@ def vllm_config(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     yield make
 
 
+@pytest.fixture
+def start_scheduler(tmp_path: Path, start_daemon: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """A function that starts a scheduling.Engine on the test's daemon, which it starts at first; all use one pool."""
+    from scheduling import Engine, engine_config, pool_configuration, write_model
+
+    daemons: list[Any] = []
+    engines: list[Engine] = []
+
+    def start(*, pages: int = 64, more: str = "", **arguments: Any) -> Engine:
+        if not daemons:
+            daemons.append(start_daemon(pool_configuration(pages, more)))
+        config = engine_config(write_model(tmp_path / "model"), daemons[0].runtime_dir, **arguments)
+        engines.append(Engine(config, daemons[0]))
+        return engines[-1]
+
+    yield start
+    for engine in engines:
+        engine.close()
+
+
 @pytest.fixture(scope="session")
 def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Llama of two layers with random weights; greedy outputs vary with the prompt, and repeat exactly."""

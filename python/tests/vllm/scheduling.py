@@ -8,6 +8,7 @@ by another one, is found at once, without a model.
 from __future__ import annotations
 
 import json
+import random
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -93,6 +94,11 @@ def next_token(tokens: Sequence[int]) -> int:
     return int(marks(tokens)[-1]) % N_TOKEN_IDS
 
 
+def prompt(n: int, seed: int = 0) -> list[int]:
+    generator = random.Random(seed)
+    return [generator.randrange(N_TOKEN_IDS) for _ in range(n)]
+
+
 def answer(prompt: Sequence[int], n: int) -> list[int]:
     tokens = list(prompt)
     for _ in range(n):
@@ -101,10 +107,11 @@ def answer(prompt: Sequence[int], n: int) -> list[int]:
 
 
 class Engine:
-    """A scheduler and its runner."""
+    """A scheduler and its runner; daemon: the test's, for its use."""
 
-    def __init__(self, config: VllmConfig) -> None:
+    def __init__(self, config: VllmConfig, daemon: Any = None) -> None:
         self.config = config
+        self.daemon = daemon
         self.scheduler = PoolScheduler(vllm_config=config, kv_cache_config=cache_config(config), log_stats=True,
                                        structured_output_manager=StructuredOutputManager(config),
                                        block_size=config.cache_config.block_size)
@@ -228,3 +235,17 @@ class Engine:
                 break
             sampled.append(next_token(tokens[:len(tokens) - len(drafts) + i + 1]))
         return sampled
+
+
+def report(engine: Engine) -> tuple[Any, list[dict[str, Any]]]:
+    """What pagedd says of the pool: its counts and sequences."""
+    with engine.daemon.connect() as client:
+        check = client.check("test")
+        assert check.holds, check.text
+        return check, client.sequences("test")
+
+
+def assert_idle(engine: Engine) -> None:
+    check, sequences = report(engine)
+    assert sequences == [] and check.n_referenced == 0
+    assert check.n_free + check.n_cached == check.n_pages

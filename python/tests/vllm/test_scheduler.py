@@ -9,44 +9,7 @@ import pytest
 pytest.importorskip("vllm")
 
 from paged.vllm.request_sequences import COMING_PAGES
-from scheduling import PAGE, Engine, answer, engine_config, pool_configuration, write_model
-
-
-@pytest.fixture
-def start_scheduler(tmp_path, start_daemon):
-    """A function that starts an Engine on the test's daemon, which it starts at first; all use the same pool."""
-    daemons, engines = [], []
-
-    def start(*, pages=64, more="", **arguments):
-        if not daemons:
-            daemons.append(start_daemon(pool_configuration(pages, more)))
-        model = write_model(tmp_path / "model")
-        engines.append(Engine(engine_config(model, daemons[0].runtime_dir, **arguments)))
-        engines[-1].daemon = daemons[0]
-        return engines[-1]
-
-    yield start
-    for engine in engines:
-        engine.close()
-
-
-def prompt(n, seed=0):
-    generator = random.Random(seed)
-    return [generator.randrange(100) for _ in range(n)]
-
-
-def report(engine):
-    """What pagedd says of the pool: its counts and sequences."""
-    with engine.daemon.connect() as client:
-        check = client.check("test")
-        assert check.holds, check.text
-        return check, client.sequences("test")
-
-
-def assert_idle(engine):
-    check, sequences = report(engine)
-    assert sequences == [] and check.n_referenced == 0
-    assert check.n_free + check.n_cached == check.n_pages
+from scheduling import PAGE, answer, assert_idle, prompt, report
 
 
 def test_request_is_a_sequence(start_scheduler):
