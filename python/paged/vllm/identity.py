@@ -26,6 +26,13 @@ def model_name(config: ModelConfig) -> str:
     return "@".join(str(part) for part in parts if part)
 
 
+def _expressible(text: str) -> str:
+    """Return a text for paged.salt(), which takes neither a zero byte nor half of a surrogate pair."""
+    if "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text):
+        return text
+    return "sha256:" + hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
 def _real_name(name: str) -> str:
     """Return a name of the hub as it is, and a path so that it means the same in every working directory."""
     return os.path.realpath(name) if os.path.exists(name) else name
@@ -70,6 +77,6 @@ class Identity:
         adapter = f"{lora.lora_name}@{_real_name(lora.lora_path)}" if lora is not None else ""
         key = (adapter, request.cache_salt or "")
         if key not in self._salts:
-            salt = prefix_salt(self._pool, self._model, adapter=key[0], tenant=key[1])
+            salt = prefix_salt(self._pool, self._model, adapter=_expressible(key[0]), tenant=_expressible(key[1]))
             self._salts[key] = paged.salt(salt.hex(), self._weights) if self._weights else salt
         return self._salts[key]

@@ -153,7 +153,9 @@ class RequestSequences:
             # vLLM schedules drafts with the last token, and a row writes either all of its tokens or none.
             max_tokens = (request.num_tokens - 1) // page_size * page_size
             prefix = prefix if max_tokens else None
-        tag = request.request_id.encode()[:TAG_BYTES].decode(errors="ignore")
+        # A client may choose the id.
+        tag = "".join(letter if letter.isprintable() else "?" for letter in request.request_id)
+        tag = tag.encode()[:TAG_BYTES].decode(errors="ignore")
         try:
             started = self._pool.start([(prefix, n_tokens)], max_tokens=max_tokens, tag=tag)[0]
         except NOT_NOW:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy
 from vllm.config import KVTransferConfig, VllmConfig
 from vllm.engine.arg_utils import EngineArgs
+from vllm.lora.request import LoRARequest
 from vllm.sampling_params import SamplingParams
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
@@ -89,6 +90,14 @@ def marks(tokens: Sequence[int]) -> numpy.ndarray:
     return numpy.array(values, dtype=numpy.float32)
 
 
+def contents(request: Request) -> list[int]:
+    """What the "model" computes on: the tokens and the adapter."""
+    tokens = list(request._all_token_ids)
+    if request.lora_request is not None:
+        tokens[0] += N_TOKEN_IDS * (1 + zlib.crc32(request.lora_request.lora_path.encode()) % 1000)
+    return tokens
+
+
 def next_token(tokens: Sequence[int]) -> int:
     """What the "model" samples after these tokens."""
     return int(marks(tokens)[-1]) % N_TOKEN_IDS
@@ -125,13 +134,15 @@ class Engine:
         self._n = 0
 
     def add(self, prompt: Sequence[int], max_tokens: int = 20, *, request_id: str | None = None, priority: int = 0,
-            cache_salt: str | None = None, **sampling: Any) -> str:
+            cache_salt: str | None = None, lora: LoRARequest | None = None, resumable: bool = False,
+            **sampling: Any) -> str:
+        """Add a request; with the request_id of a session that waits (resumable), its next turn or its end."""
         self._n += 1
         name = request_id or f"r{self._n}"
         parameters = SamplingParams(max_tokens=max_tokens, temperature=0, ignore_eos=True, **sampling)
         self.scheduler.add_request(Request(name, list(prompt), parameters, None, priority=priority,
-                                           cache_salt=cache_salt))
-        self.answers[name] = []
+                                           cache_salt=cache_salt, lora_request=lora, resumable=resumable))
+        self.answers.setdefault(name, [])
         return name
 
     def abort(self, name: str) -> None:
@@ -195,7 +206,7 @@ class Engine:
         n = output.num_scheduled_tokens[name]
         first = request.num_computed_tokens - n     # schedule() has advanced it
         drafts = output.scheduled_spec_decode_tokens.get(name, [])
-        tokens = request._all_token_ids[:first + n - len(drafts)] + drafts
+        tokens = contents(request)[:first + n - len(drafts)] + drafts
         blocks = self.scheduler.kv_cache_manager.get_block_ids(name)[0]
         seq = self.owners[blocks[(first + n - 1) // PAGE]]
         info = self.pool.read(seq)
