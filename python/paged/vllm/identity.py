@@ -5,12 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
 
 import paged
 from paged._engines import prefix_salt
 from vllm.config import ModelConfig
+from vllm.multimodal.inputs import MultiModalFeatureSpec
 from vllm.v1.request import Request
+
+# vLLM's hashes of images and audio: blake3, SHA-256 or SHA-512, as --mm-hasher-algorithm says.
+HASH = re.compile("[0-9a-f]{64}|[0-9a-f]{128}")
 
 
 def model_name(config: ModelConfig) -> str:
@@ -26,6 +31,20 @@ def model_name(config: ModelConfig) -> str:
     return "@".join(str(part) for part in parts if part)
 
 
+def media_settings(config: ModelConfig) -> str | None:
+    """Return what else than the file determines the tokens of an image or of audio; vLLM's hashes do not cover it.
+
+    None if vLLM hashes no files: without its cache of processed inputs it numbers them, in each engine from 1.
+    """
+    media = config.multimodal_config
+    if media is None:
+        return ""
+    if media.mm_processor_cache_gb == 0:
+        return None
+    return json.dumps([media.mm_processor_kwargs, media.media_io_kwargs, media.video_pruning_rate,
+                       media.video_pruning_method], sort_keys=True, default=str)
+
+
 def _expressible(text: str) -> str:
     """Return a text for paged.salt(), which takes neither a zero byte nor half of a surrogate pair."""
     if "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text):
@@ -39,11 +58,16 @@ def _real_name(name: str) -> str:
 
 
 class Identity:
-    """Makes paged.Prefix objects of requests, for one pool and model."""
+    """Makes paged.Prefix objects of requests, for one pool and model.
 
-    def __init__(self, pool: paged.Pool, model: str) -> None:
+    model, media
+        What model_name() and media_settings() return.
+    """
+
+    def __init__(self, pool: paged.Pool, model: str, media: str | None) -> None:
         self._pool = pool
         self._model = model
+        self._media = media
         self._weights = ""
         self._salts: dict[tuple[str, str], bytes] = {}
 
@@ -56,12 +80,15 @@ class Identity:
         self._salts.clear()
 
     def prefix(self, request: Request, n_tokens: int) -> paged.Prefix | None:
-        """Return the identity of the request's first n_tokens tokens; None if token ids do not express them."""
+        """Return the identity of the request's first n_tokens tokens; None if nothing expresses it."""
         if request.prompt_embeds is not None or request.prompt_token_ids is None:
             return None
+        features = [feature for feature in request.mm_features if feature.mm_position.offset < n_tokens]
+        if not all(self._is_hashed(feature) for feature in features):
+            return None
         extras = sorted((feature.mm_position.offset, feature.mm_position.length,
-                         hashlib.sha256(feature.identifier.encode()).digest())
-                        for feature in request.mm_features if feature.mm_position.offset < n_tokens)
+                         hashlib.sha256(f"{self._media}@{feature.identifier}".encode()).digest())
+                        for feature in features)
         if any(a[0] + a[1] > b[0] for a, b in zip(extras, extras[1:])):
             return None     # a prefix describes each token by one content
         return paged.Prefix(request.all_token_ids[:n_tokens], salt=self._salt(request), extras=extras)
@@ -70,6 +97,13 @@ class Identity:
         """Whether equal tokens of the requests are the same content, as far as that is cheap to say."""
         return self._salt(a) == self._salt(b) and not (a.mm_features or b.mm_features or a.prompt_embeds is not None
                                                        or b.prompt_embeds is not None)
+
+    def _is_hashed(self, feature: MultiModalFeatureSpec) -> bool:
+        """Whether vLLM's name of an image or of audio is a hash of its content, and so means the same in each engine.
+
+        A request may bring names of its own (multi_modal_uuids).
+        """
+        return self._media is not None and HASH.fullmatch(feature.mm_hash or feature.identifier) is not None
 
     def _salt(self, request: Request) -> bytes:
         lora = request.lora_request

@@ -7,6 +7,7 @@ by another one, is found at once, without a model.
 """
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import zlib
@@ -18,7 +19,9 @@ import numpy
 from vllm.config import KVTransferConfig, VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.lora.request import LoRARequest
+from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 from vllm.sampling_params import SamplingParams
+from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
@@ -32,6 +35,7 @@ from paged.vllm.step import Step
 
 PAGE = 16
 N_TOKEN_IDS = 100
+N_ENCODER_TOKENS = 4096
 POOL = """
 pool test {{
     layers = 1
@@ -91,11 +95,22 @@ def marks(tokens: Sequence[int]) -> numpy.ndarray:
 
 
 def contents(request: Request) -> list[int]:
-    """What the "model" computes on: the tokens and the adapter."""
+    """What the "model" computes on: the tokens, where an image is its picture instead, and the adapter."""
     tokens = list(request._all_token_ids)
+    for feature in request.mm_features:
+        data: Any = feature.data
+        begin, length = feature.mm_position.offset, feature.mm_position.length
+        tokens[begin:begin + length] = [-data["picture"]] * length
     if request.lora_request is not None:
         tokens[0] += N_TOKEN_IDS * (1 + zlib.crc32(request.lora_request.lora_path.encode()) % 1000)
     return tokens
+
+
+def image(picture: int, offset: int, length: int, identifier: str | None = None) -> MultiModalFeatureSpec:
+    """An image in a prompt; identifier: vLLM's hash of it, if not another one."""
+    data: Any = {"picture": picture}    # the scheduler passes on what the real model has here
+    identifier = identifier or hashlib.sha256(b"%d" % picture).hexdigest()
+    return MultiModalFeatureSpec(data, "image", identifier, PlaceholderRange(offset, length), identifier)
 
 
 def next_token(tokens: Sequence[int]) -> int:
@@ -124,6 +139,9 @@ class Engine:
         self.scheduler = PoolScheduler(vllm_config=config, kv_cache_config=cache_config(config), log_stats=True,
                                        structured_output_manager=StructuredOutputManager(config),
                                        block_size=config.cache_config.block_size)
+        # As for a model with images, which the one of write_model() is not.
+        self.scheduler.max_num_encoder_input_tokens = N_ENCODER_TOKENS
+        self.scheduler.encoder_cache_manager = EncoderCacheManager(N_ENCODER_TOKENS)
         self.part = self.scheduler.connector._sequences
         self.pool: paged.Pool | None = None         # the runner's
         self.owners: dict[int, int] = {}
@@ -134,14 +152,15 @@ class Engine:
         self._n = 0
 
     def add(self, prompt: Sequence[int], max_tokens: int = 20, *, request_id: str | None = None, priority: int = 0,
-            cache_salt: str | None = None, lora: LoRARequest | None = None, resumable: bool = False,
-            **sampling: Any) -> str:
+            cache_salt: str | None = None, images: Sequence[MultiModalFeatureSpec] = (),
+            lora: LoRARequest | None = None, resumable: bool = False, **sampling: Any) -> str:
         """Add a request; with the request_id of a session that waits (resumable), its next turn or its end."""
         self._n += 1
         name = request_id or f"r{self._n}"
         parameters = SamplingParams(max_tokens=max_tokens, temperature=0, ignore_eos=True, **sampling)
         self.scheduler.add_request(Request(name, list(prompt), parameters, None, priority=priority,
-                                           cache_salt=cache_salt, lora_request=lora, resumable=resumable))
+                                           cache_salt=cache_salt, mm_features=list(images), lora_request=lora,
+                                           resumable=resumable))
         self.answers.setdefault(name, [])
         return name
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which requests share pages: the salt of a request and its adapter."""
+"""Which requests share pages: the salt of a request, its adapter, and its images."""
 from __future__ import annotations
 
 import json
@@ -10,13 +10,14 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from vllm.config.multimodal import MultiModalConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.lora.request import LoRARequest
 
 import paged
 from paged._engines import prefix_salt
-from paged.vllm.identity import Identity, model_name
-from scheduling import answer, assert_idle, contents, prompt, report, write_model
+from paged.vllm.identity import Identity, media_settings, model_name
+from scheduling import answer, assert_idle, contents, image, prompt, report, write_model
 
 POOL = {"name": "test", "n_layers": 1, "n_kv_heads": 1, "k_dim": 4, "dtype": "f32", "n_pages": 8}
 
@@ -98,7 +99,7 @@ def test_ordinary_salts_are_those_of_other_engines():
         pool = client.pool("test")
         for tenant in "", "tenant", "\u00e9\u4e2d\U0001f600":
             request = types.SimpleNamespace(lora_request=None, cache_salt=tenant or None)
-            assert Identity(pool, "weights")._salt(request) == prefix_salt(pool, "weights", tenant=tenant)
+            assert Identity(pool, "weights", "")._salt(request) == prefix_salt(pool, "weights", tenant=tenant)
 
 
 # Adapters
@@ -129,3 +130,86 @@ def test_adapters_at_once(start_scheduler):
     assert engine.step() == 3 * 150
     engine.run()
     assert_idle(engine)
+
+
+# Images
+
+
+def test_images_share(start_scheduler):
+    """An identical image at the same position shares; another one ends the common prefix at its first page."""
+    first, second = start_scheduler(), start_scheduler()
+    tokens = prompt(100)
+    assert run(first, tokens, images=[image(1, 20, 50)]) == 100
+    assert run(second, tokens, images=[image(1, 20, 50)]) == 100 - 96
+    assert run(second, tokens, images=[image(2, 20, 50)]) == 100 - 16
+    assert run(second, tokens) == 100 - 16
+    # The same image, one token further.
+    assert run(second, tokens, images=[image(1, 21, 50)]) == 100 - 16
+    assert run(second, tokens, images=[image(1, 20, 50)], cache_salt="tenant") == 100
+    assert_idle(first)
+
+
+def test_several_images(start_scheduler):
+    engine = start_scheduler()
+    tokens = prompt(120)
+    assert run(engine, tokens, images=[image(1, 8, 30), image(2, 60, 30)]) == 120
+    assert run(engine, tokens, images=[image(1, 8, 30), image(2, 60, 30)]) == 120 - 112
+    assert run(engine, tokens, images=[image(1, 8, 30), image(3, 60, 30)]) == 120 - 48
+    assert run(engine, tokens, images=[image(2, 8, 30), image(1, 60, 30)]) == 120
+
+
+def test_images_in_chunks(start_scheduler):
+    """Pages are published while an image is computed in part."""
+    first = start_scheduler(max_num_batched_tokens=64, max_num_seqs=4)
+    second = start_scheduler()
+    first.add(prompt(200), 4, images=[image(1, 10, 180)])
+    for _ in range(3):
+        first.step()
+    first.part._pool.client.ping()
+    assert run(second, prompt(200), images=[image(1, 10, 180)]) == 200 - 128
+    assert run(second, prompt(200), images=[image(2, 10, 180)]) == 200
+    first.run()
+    assert_idle(first)
+
+
+def test_overlapping_images_do_not_share(start_scheduler):
+    """Audio in the middle of a video: a prefix describes each token by one content."""
+    engine = start_scheduler()
+    for _ in range(2):
+        assert run(engine, prompt(64), images=[image(1, 10, 30), image(2, 20, 5)]) == 64
+    assert report(engine)[0].n_cached == 0
+
+
+@pytest.mark.parametrize("identifier", ["renderer0-mm-1-image-0", "my picture", "A" * 64, "\ud800", "a" * 63])
+def test_images_without_a_hash_do_not_share(start_scheduler, identifier):
+    """Another engine may have the same name for another picture."""
+    first, second = start_scheduler(), start_scheduler()
+    assert run(first, prompt(64), images=[image(1, 20, 30, identifier)]) == 64
+    assert run(second, prompt(64), images=[image(2, 20, 30, identifier)]) == 64
+    assert report(first)[0].n_cached == 0
+
+
+def model_config(**arguments):
+    return types.SimpleNamespace(multimodal_config=MultiModalConfig(**arguments))
+
+
+def test_media_settings():
+    """What an engine does with images is part of their identity, if vLLM's hash of them does not have it."""
+    assert media_settings(types.SimpleNamespace(multimodal_config=None)) == ""
+    settings = [media_settings(model_config(**arguments)) for arguments in (
+        {}, {"mm_processor_kwargs": {"num_crops": 4}}, {"mm_processor_kwargs": {"num_crops": 16}},
+        {"media_io_kwargs": {"video": {"num_frames": 4}}}, {"video_pruning_rate": 0.5})]
+    assert len(set(settings)) == len(settings)
+    assert media_settings(model_config(mm_processor_cache_gb=1)) == settings[0]
+
+
+def test_engines_with_other_media_settings(start_scheduler):
+    first, second = start_scheduler(), start_scheduler()
+    first.part._identity._media = media_settings(model_config(mm_processor_kwargs={"num_crops": 4}))
+    second.part._identity._media = media_settings(model_config(mm_processor_kwargs={"num_crops": 16}))
+    assert run(first, prompt(64), images=[image(1, 20, 30)]) == 64
+    assert run(second, prompt(64), images=[image(1, 20, 30)]) == 64 - 16
+    # Without its cache vLLM numbers images, and with options of the request it hashes the number.
+    first.part._identity._media = media_settings(model_config(mm_processor_cache_gb=0))
+    for _ in range(2):
+        assert run(first, prompt(64, seed=1), images=[image(1, 0, 30)]) == 64
