@@ -216,6 +216,29 @@ def test_rejected_drafts_are_not_shared(start_scheduler):
     assert_idle(engine)
 
 
+@pytest.mark.parametrize("n_right", range(4))
+def test_drafts_after_a_cached_prompt(start_scheduler, n_right):
+    """Of three drafts n_right are accepted, also those that come with the first step of a prompt of whole pages."""
+    ngram = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
+    engine = start_scheduler(speculative_config=ngram)
+
+    def drafts(name):
+        tokens = engine.scheduler.requests[name]._all_token_ids if name in engine.scheduler.requests else [0]
+        right = answer(tokens, 3)
+        return right[:n_right] + [(token + 1) % 100 for token in right[n_right:]]
+
+    for n in 64, 64, 16, 16, 128:
+        name = engine.add(prompt(n), 40)
+        engine.run(drafts)
+        assert engine.answers[name] == answer(prompt(n), 40)
+    # The last page of the prompt is computed again, with the drafts.
+    engine.add(prompt(64), 1)
+    n_computed = engine.n_computed
+    engine.run(drafts)
+    assert engine.n_computed - n_computed == PAGE
+    assert_idle(engine)
+
+
 def test_reset_prefix_cache(start_scheduler):
     """vLLM resets its prefix cache when weights change: nothing that was computed before is found afterwards."""
     engine = start_scheduler()
@@ -235,6 +258,156 @@ def test_reset_prefix_cache(start_scheduler):
     engine.add(prompt(64), 5)
     engine.run()
     assert engine.n_computed - n == 5
+    assert_idle(engine)
+
+
+def test_reset_while_requests_wait(start_scheduler):
+    """Requests that wait for another one's chunks, and for pages, compute what they would have found."""
+    engine = start_scheduler(pages=20, max_model_len=256, max_num_batched_tokens=64, max_num_seqs=8)
+    engine.add(prompt(64, seed=1), 1)
+    engine.run()
+    first, waits = (engine.add(prompt(150), 20) for _ in range(2))
+    full = engine.add(prompt(200, seed=2), 20)
+    found = engine.add(prompt(64, seed=1), 20)
+    engine.step()
+    engine.step()
+    assert len(engine.scheduler.running) == 1
+    assert engine.scheduler.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
+    n_computed = engine.n_computed
+    engine.run()
+    for name, tokens in {first: prompt(150), waits: prompt(150), full: prompt(200, seed=2),
+                         found: prompt(64, seed=1)}.items():
+        assert engine.answers[name] == answer(tokens, 20)
+    # What was published before is found by none.
+    assert engine.n_computed - n_computed >= 150 + 200 + 64 + 4 * 19
+    assert_idle(engine)
+
+
+def test_reset_of_the_connector_only(start_scheduler):
+    """vLLM keeps a running request; what it has computed with the old weights is not published any more."""
+    engine = start_scheduler()
+    running = engine.add(prompt(64), 40)
+    for _ in range(5):
+        engine.step()
+    n_cached = report(engine)[0].n_cached
+    # False: vLLM's own blocks are in use.
+    assert not engine.scheduler.reset_prefix_cache(reset_connector=True)
+    engine.run()
+    assert engine.answers[running] == answer(prompt(64), 40)
+    assert n_cached == 0 and report(engine)[0].n_cached == 64 // PAGE
+    n_computed = engine.n_computed
+    engine.add(prompt(64), 1)
+    engine.run()
+    assert engine.n_computed - n_computed == 64
+    assert_idle(engine)
+
+
+def test_reset_of_one_engine(start_scheduler):
+    """An engine with new weights shares with itself only, also when the other engine publishes afterwards."""
+    engine, other = start_scheduler(), start_scheduler()
+    assert engine.scheduler.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
+    for some in other, engine:
+        some.add(prompt(64), 1)
+        some.run()
+        assert some.n_computed == 64
+        some.add(prompt(64), 1)
+        some.run()
+        assert some.n_computed == 64 + 1
+
+
+# Sessions: requests whose input comes in several turns (vLLM's streaming input)
+
+
+def turn(engine, name, tokens, n_tokens=10, **keywords):
+    """Add a turn of a session."""
+    return engine.add(tokens, n_tokens, request_id=name, resumable=True, **keywords)
+
+
+def end(engine, name):
+    """End the session, as vLLM does after its last turn: with a request that is not resumable."""
+    engine.add([0], 1, request_id=name)
+
+
+def wait_for_turn(engine, name, n_answers, limit=200):
+    for _ in range(limit):
+        if len(engine.answers[name]) >= n_answers:
+            return
+        engine.step()
+    raise AssertionError(f"{len(engine.answers[name])} of {n_answers} tokens")
+
+
+def test_session(start_scheduler):
+    """The turns are one sequence; after the end its pages are free or cached, and found by a request."""
+    engine = start_scheduler()
+    turn(engine, "session", prompt(40))
+    tokens = prompt(40)
+    for seed in range(1, 4):
+        wait_for_turn(engine, "session", 10 * seed)
+        right = answer(tokens, 10)
+        assert engine.answers["session"][-10:] == right
+        assert [entry["tag"] for entry in report(engine)[1]] == ["session"]
+        # vLLM forgets the last token of a turn, whose K and V were not computed.
+        tokens += right[:-1] + prompt(30, seed)
+        n_computed = engine.n_computed
+        turn(engine, "session", prompt(30, seed))
+    wait_for_turn(engine, "session", 40)
+    assert engine.answers["session"][-10:] == answer(tokens, 10)
+    assert engine.n_computed - n_computed == 30 + 10 - 1
+    end(engine, "session")
+    engine.step()
+    assert_idle(engine)
+    n_computed = engine.n_computed
+    engine.add(tokens, 1)
+    engine.run()
+    assert engine.n_computed - n_computed == len(tokens) % PAGE
+
+
+@pytest.mark.parametrize("moment", ["before its first step", "in a turn", "between turns", "with turns that wait"])
+def test_session_is_aborted(start_scheduler, moment):
+    engine = start_scheduler()
+    turn(engine, "session", prompt(40))
+    if moment != "before its first step":
+        engine.step()
+        engine.step()
+    if moment == "between turns":
+        wait_for_turn(engine, "session", 10)
+        assert len(report(engine)[1]) == 1
+    if moment == "with turns that wait":
+        turn(engine, "session", prompt(30, seed=1))
+        turn(engine, "session", prompt(30, seed=2))
+    engine.abort("session")
+    engine.step()
+    assert_idle(engine)
+
+
+def test_turns_that_wait(start_scheduler):
+    """Turns, and the end, that arrive while the first turn is computed."""
+    engine = start_scheduler()
+    turn(engine, "session", prompt(40))
+    engine.step()
+    turn(engine, "session", prompt(30, seed=1))
+    turn(engine, "session", prompt(30, seed=2))
+    end(engine, "session")
+    engine.run()
+    first = prompt(40) + answer(prompt(40), 9) + prompt(30, seed=1)
+    second = first + answer(first, 9) + prompt(30, seed=2)
+    assert engine.answers["session"] == answer(prompt(40), 10) + answer(first, 10) + answer(second, 10)
+    assert_idle(engine)
+
+
+def test_sessions_in_a_full_pool(start_scheduler):
+    """Sessions are preempted in the middle of a turn, and go on from what they published."""
+    engine = start_scheduler(pages=20, max_model_len=256)
+    names = [turn(engine, f"session {seed}", prompt(40, seed), 60) for seed in range(3)]
+    expected = {name: prompt(40, seed) for seed, name in enumerate(names)}
+    for seed, name in enumerate(names):
+        turn(engine, name, prompt(20, seed + 10), 40)
+        end(engine, name)
+    engine.run()
+    for seed, name in enumerate(names):
+        first = expected[name] + answer(expected[name], 59) + prompt(20, seed + 10)
+        assert engine.answers[name] == answer(expected[name], 60) + answer(first, 40)
+    assert engine.n_preempted > 0
     assert_idle(engine)
 
 
