@@ -59,6 +59,7 @@ class RequestSequences:
         self._runtime_dir = runtime_dir
         self._n_spec_tokens = n_spec_tokens
         self._entries: dict[str, Entry] = {}
+        self._to_erase: list[list[int]] = []    # sequences that no request has any more, in lists for one call each
         self._full = False      # since the last step a request could not start
         self._published = False     # since the last step all that was written
 
@@ -244,7 +245,18 @@ class RequestSequences:
             self._publish(entry, n_written)
             del self._entries[entry.request.request_id]
         if entries:
-            self._pool.erase([entry.seq for entry in entries])
+            self._to_erase.append([entry.seq for entry in entries])
+        self._erase()
+
+    def _erase(self) -> None:
+        while self._to_erase:
+            try:
+                self._pool.erase(self._to_erase[0])
+            except paged.TimedOutError:
+                return      # tried again in the next step
+            except paged.StaleError:
+                pass        # an erase that timed out was done after all
+            del self._to_erase[0]
 
 
 def _n_computed(entry: Entry) -> int:
