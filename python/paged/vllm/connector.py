@@ -46,7 +46,8 @@ def _open_sequences(config: VllmConfig, cache: KVCacheConfig) -> RequestSequence
         raise
     # The pool is the prefix cache.  vLLM reads this after it made its scheduler's connector.
     config.cache_config.enable_prefix_caching = False
-    identity = Identity(pool, model_name(config.model_config), media_settings(config.model_config))
+    identity = Identity(pool, model_name(config.model_config), media_settings(config.model_config),
+                        config.lora_config is not None)
     return RequestSequences(pool, identity, runtime_dir,
                             config.num_speculative_tokens + config.num_lookahead_tokens)
 

@@ -62,12 +62,15 @@ class Identity:
 
     model, media
         What model_name() and media_settings() return.
+    has_adapters
+        Whether requests of the engine may have one (--enable-lora).
     """
 
-    def __init__(self, pool: paged.Pool, model: str, media: str | None) -> None:
+    def __init__(self, pool: paged.Pool, model: str, media: str | None, has_adapters: bool) -> None:
         self._pool = pool
         self._model = model
         self._media = media
+        self._has_adapters = has_adapters
         self._weights = ""
         self._salts: dict[tuple[str, str], bytes] = {}
 
@@ -82,6 +85,9 @@ class Identity:
     def prefix(self, request: Request, n_tokens: int) -> paged.Prefix | None:
         """Return the identity of the request's first n_tokens tokens; None if nothing expresses it."""
         if request.prompt_embeds is not None or request.prompt_token_ids is None:
+            return None
+        if self._has_adapters and request.lora_request is None:
+            # In a batch with adapters, vLLM's LoRA on CPUs takes the index -1 of such a request for the last adapter.
             return None
         features = [feature for feature in request.mm_features if feature.mm_position.offset < n_tokens]
         if not all(self._is_hashed(feature) for feature in features):

@@ -99,7 +99,7 @@ def test_ordinary_salts_are_those_of_other_engines():
         pool = client.pool("test")
         for tenant in "", "tenant", "\u00e9\u4e2d\U0001f600":
             request = types.SimpleNamespace(lora_request=None, cache_salt=tenant or None)
-            assert Identity(pool, "weights", "")._salt(request) == prefix_salt(pool, "weights", tenant=tenant)
+            assert Identity(pool, "weights", "", False)._salt(request) == prefix_salt(pool, "weights", tenant=tenant)
 
 
 # Adapters
@@ -129,6 +129,17 @@ def test_adapters_at_once(start_scheduler):
         engine.add(prompt(150), 5, lora=lora)
     assert engine.step() == 3 * 150
     engine.run()
+    assert_idle(engine)
+
+
+def test_requests_without_an_adapter_next_to_adapters(start_scheduler):
+    """vLLM computes them with an adapter of the same batch, so an engine with adapters does not share them."""
+    engine, other = start_scheduler(enable_lora=True), start_scheduler()
+    for _ in range(2):
+        assert run(engine, prompt(64)) == 64
+    assert report(engine)[0].n_cached == 0
+    assert [run(engine, prompt(64), lora=adapter("a", "/adapters/a")) for _ in range(2)] == [64, 1]
+    assert [run(other, prompt(64)) for _ in range(2)] == [64, 1]
     assert_idle(engine)
 
 
