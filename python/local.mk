@@ -130,6 +130,7 @@ EXTRA_DIST += %D%/tests/vllm/test_arguments.py
 EXTRA_DIST += %D%/tests/vllm/test_competition.py
 EXTRA_DIST += %D%/tests/vllm/test_connector.py
 EXTRA_DIST += %D%/tests/vllm/test_failover.py
+EXTRA_DIST += %D%/tests/vllm/test_features.py
 EXTRA_DIST += %D%/tests/vllm/test_identity.py
 EXTRA_DIST += %D%/tests/vllm/test_processes.py
 EXTRA_DIST += %D%/tests/vllm/test_scheduler.py

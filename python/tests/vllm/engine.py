@@ -21,6 +21,7 @@ METADATA = {"METADATA": "Metadata-Version: 2.1\nName: paged\nVersion: 0\n",
             "entry_points.txt": "[vllm.general_plugins]\npaged = paged.vllm:register\n"}
 
 Prompt = Sequence[int] | Mapping[str, Any]
+Adapter = tuple[str, int, str]      # arguments of LoRARequest: name, number, path
 
 
 def install_plugin(directory: Path) -> None:
@@ -67,16 +68,21 @@ class Engine:
             raise RuntimeError(f"the engine has ended:\n{self.log.read_text(errors='replace')[-6000:]}")
         return json.loads(line)
 
-    def start(self, prompts: Sequence[Prompt], n_tokens: int = 16, **sampling: Any) -> None:
+    def start(self, prompts: Sequence[Prompt], n_tokens: int = 16, adapters: Sequence[Adapter | None] | None = None,
+              **sampling: Any) -> None:
         """Begin to generate; result() waits for the tokens.
 
         prompts
             Token ids, or mappings of vLLM's TokensPrompt.
         n_tokens
             Of each output, its end token notwithstanding.  Greedy, if the sampling parameters do not tell otherwise.
+        adapters
+            Of each prompt.
+        structured_outputs
+            Of the sampling parameters: arguments of vLLM's StructuredOutputsParams.
         """
         items = [prompt if isinstance(prompt, Mapping) else {"prompt_token_ids": list(prompt)} for prompt in prompts]
-        self.send({"prompts": items, "sampling": {"max_tokens": n_tokens, "ignore_eos": True, "temperature": 0,
+        self.send({"prompts": items, "adapters": adapters, "sampling": {"max_tokens": n_tokens, "ignore_eos": True, "temperature": 0,
                                                   **sampling}})
 
     def result(self) -> Any:
@@ -87,9 +93,9 @@ class Engine:
         """
         return self.receive()
 
-    def generate(self, prompts: Sequence[Prompt], n_tokens: int = 16, **sampling: Any) -> list[list[int]]:
+    def generate(self, prompts: Sequence[Prompt], n_tokens: int = 16, **keywords: Any) -> list[list[int]]:
         """Return the tokens of the first output of each prompt."""
-        self.start(prompts, n_tokens, **sampling)
+        self.start(prompts, n_tokens, **keywords)
         return [outputs[0] for outputs in self.result()["tokens"]]
 
     def kill(self) -> None:
@@ -120,6 +126,8 @@ def preemptions(llm: Any) -> int | None:
 
 def serve(commands: TextIO, answers: TextIO) -> None:
     from vllm import LLM, SamplingParams
+    from vllm.lora.request import LoRARequest
+    from vllm.sampling_params import StructuredOutputsParams
 
     def answer(value: Any) -> None:
         answers.write(json.dumps(value) + "\n")
@@ -129,9 +137,13 @@ def serve(commands: TextIO, answers: TextIO) -> None:
     answer("ready")
     for line in commands:
         call = json.loads(line)
-        sampling = SamplingParams(**call["sampling"], detokenize=False)
+        keywords = call["sampling"]
+        if "structured_outputs" in keywords:
+            keywords["structured_outputs"] = StructuredOutputsParams(**keywords["structured_outputs"])
+        sampling = SamplingParams(**keywords, detokenize=False)
+        adapters = call["adapters"] and [item and LoRARequest(*item) for item in call["adapters"]]
         begin = time.perf_counter()
-        outputs = llm.generate(call["prompts"], sampling, use_tqdm=False)
+        outputs = llm.generate(call["prompts"], sampling, lora_request=adapters, use_tqdm=False)
         seconds = time.perf_counter() - begin
         answer({"tokens": [[list(one.token_ids) for one in output.outputs] for output in outputs], "seconds": seconds,
                 "cached": [output.num_cached_tokens for output in outputs], "preemptions": preemptions(llm)})
