@@ -13,7 +13,7 @@ from vllm.v1.kv_cache_interface import KVCacheConfig
 import paged
 from paged._engines import choose_pool
 from paged.vllm import supported
-from paged.vllm.identity import Identity, media_settings, model_name
+from paged.vllm.identity import Identity, media_settings, model_name, model_overrides
 from paged.vllm.memory import Untouched
 from paged.vllm.request_sequences import RequestSequences
 from paged.vllm.step import Step
@@ -46,7 +46,8 @@ def _open_sequences(config: VllmConfig, cache: KVCacheConfig) -> RequestSequence
         raise
     # The pool is the prefix cache.  vLLM reads this after it made its scheduler's connector.
     config.cache_config.enable_prefix_caching = False
-    identity = Identity(pool, model_name(config.model_config), media_settings(config.model_config),
+    model = config.model_config
+    identity = Identity(pool, model_name(model), model_overrides(model), media_settings(model),
                         config.lora_config is not None)
     return RequestSequences(pool, identity, runtime_dir,
                             config.num_speculative_tokens + config.num_lookahead_tokens)

@@ -21,14 +21,19 @@ HASH = re.compile("[0-9a-f]{64}|[0-9a-f]{128}")
 def model_name(config: ModelConfig) -> str:
     """Return what stands for the weights where the pool's configuration does not name them.
 
-    vLLM's name of the model, and what else of its arguments changes K and V.  An engine of another make uses other
+    vLLM's name of the model, and what else of its arguments names weights.  An engine of another make uses other
     words, so engines of several kinds share only where pagedd.conf names the model.
     """
-    overrides = config.hf_overrides
-    # A function that changes the configuration has no text that says how.
-    changes = json.dumps(overrides, sort_keys=True, default=str) if isinstance(overrides, dict) else secrets.token_hex(16)
-    parts = [_real_name(str(config.model)), config.revision, config.quantization, config.dtype, changes]
+    parts = [_real_name(str(config.model)), config.revision, config.quantization, config.dtype]
     return "@".join(str(part) for part in parts if part)
+
+
+def model_overrides(config: ModelConfig) -> str:
+    """Return what stands for the changes to the model's own configuration, --hf-overrides; "" for none."""
+    overrides = config.hf_overrides
+    if not isinstance(overrides, dict):
+        return secrets.token_hex(16)    # a function has no text that says what it changes
+    return json.dumps(overrides, sort_keys=True, default=str) if overrides else ""
 
 
 def media_settings(config: ModelConfig) -> str | None:
@@ -60,18 +65,19 @@ def _real_name(name: str) -> str:
 class Identity:
     """Makes paged.Prefix objects of requests, for one pool and model.
 
-    model, media
-        What model_name() and media_settings() return.
+    model, overrides, media
+        What model_name(), model_overrides() and media_settings() return.
     has_adapters
         Whether requests of the engine may have one (--enable-lora).
     """
 
-    def __init__(self, pool: paged.Pool, model: str, media: str | None, has_adapters: bool) -> None:
+    def __init__(self, pool: paged.Pool, model: str, overrides: str, media: str | None, has_adapters: bool) -> None:
         self._pool = pool
         self._model = model
         self._media = media
         self._has_adapters = has_adapters
-        self._weights = ""
+        # What changes K and V although the model's name is the same.
+        self._changes = overrides
         self._salts: dict[tuple[str, str], bytes] = {}
 
     def forget(self) -> None:
@@ -79,7 +85,7 @@ class Identity:
 
         From now on this engine shares with itself only.
         """
-        self._weights = secrets.token_hex(16)
+        self._changes = secrets.token_hex(16)
         self._salts.clear()
 
     def prefix(self, request: Request, n_tokens: int) -> paged.Prefix | None:
@@ -118,5 +124,5 @@ class Identity:
         key = (adapter, request.cache_salt or "")
         if key not in self._salts:
             salt = prefix_salt(self._pool, self._model, adapter=_expressible(key[0]), tenant=_expressible(key[1]))
-            self._salts[key] = paged.salt(salt.hex(), self._weights) if self._weights else salt
+            self._salts[key] = paged.salt(salt.hex(), self._changes) if self._changes else salt
         return self._salts[key]

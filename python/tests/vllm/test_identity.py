@@ -2,7 +2,6 @@
 """Which requests share pages: the salt of a request, its adapter, and its images."""
 from __future__ import annotations
 
-import json
 import types
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from vllm.lora.request import LoRARequest
 
 import paged
 from paged._engines import prefix_salt
-from paged.vllm.identity import Identity, media_settings, model_name
+from paged.vllm.identity import Identity, media_settings, model_name, model_overrides
 from scheduling import answer, assert_idle, contents, image, prompt, report, write_model
 
 POOL = {"name": "test", "n_layers": 1, "n_kv_heads": 1, "k_dim": 4, "dtype": "f32", "n_pages": 8}
@@ -57,14 +56,34 @@ def test_model_name_is_the_real_path(tmp_path, monkeypatch):
 
 def test_model_name_has_what_changes_k_and_v(tmp_path):
     model = write_model(tmp_path / "model")
-    names = [name_of(model), name_of(model, dtype="float32"), name_of(model, hf_overrides={"rope_theta": 5e5}),
-             name_of(model, hf_overrides={"rope_theta": 6e5}), name_of(model, revision="main")]
+    names = [name_of(model), name_of(model, dtype="float32"), name_of(model, revision="main")]
     assert len(set(names)) == len(names)
+
+
+def overrides_of(path: Path, overrides) -> str:
+    return model_overrides(EngineArgs(model=str(path), skip_tokenizer_init=True,
+                                      hf_overrides=overrides).create_model_config())
+
+
+def test_overrides(tmp_path):
+    model = write_model(tmp_path / "model")
+    assert overrides_of(model, {}) == ""
+    texts = [overrides_of(model, {"rope_theta": theta}) for theta in (5e5, 6e5)]
+    assert "" not in texts and texts[0] != texts[1]
     overrides = {"rope_theta": 5e5, "rms_norm_eps": 1e-6}
-    backwards = json.loads(json.dumps(dict(reversed(overrides.items()))))
-    assert name_of(model, hf_overrides=overrides) == name_of(model, hf_overrides=backwards)
+    assert overrides_of(model, overrides) == overrides_of(model, dict(reversed(overrides.items())))
     # What a function changes is not known, so nothing is equal to it, not even itself.
-    assert name_of(model, hf_overrides=unchanged) != name_of(model, hf_overrides=unchanged)
+    assert overrides_of(model, unchanged) != overrides_of(model, unchanged)
+
+
+@pytest.mark.parametrize("setting", ["", "weights"])
+def test_overrides_are_salts(setting):
+    """Also where the pool's setting stands for the name of the model."""
+    pool = types.SimpleNamespace(model=setting)
+    request = types.SimpleNamespace(lora_request=None, cache_salt=None)
+    plain, changed, other = (Identity(pool, "weights", overrides, "", False)._salt(request)
+                             for overrides in ("", "{1}", "{2}"))
+    assert plain == prefix_salt(pool, "weights") and len({plain, changed, other}) == 3
 
 
 def unchanged(config):
@@ -99,7 +118,7 @@ def test_ordinary_salts_are_those_of_other_engines():
         pool = client.pool("test")
         for tenant in "", "tenant", "\u00e9\u4e2d\U0001f600":
             request = types.SimpleNamespace(lora_request=None, cache_salt=tenant or None)
-            assert Identity(pool, "weights", "", False)._salt(request) == prefix_salt(pool, "weights", tenant=tenant)
+            assert Identity(pool, "weights", "", "", False)._salt(request) == prefix_salt(pool, "weights", tenant=tenant)
 
 
 # Adapters
