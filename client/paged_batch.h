@@ -80,8 +80,9 @@ struct paged_batch_row {
 	paged_seq_id seq;
 	/**
 	 * Instead of seq, an explicit page table: n_pages physical pages, copied
-	 * by the plan.  The library checks that each entry is a page of the pool.
-	 * The caller ensures that the pages belong to the right sequence and that
+	 * by the plan.  The library checks that each entry is a page of the pool,
+	 * except for entries of pages that lie wholly before kv_first: these may be any number, and no call reads
+	 * or writes such a page.  The caller ensures that the pages belong to the right sequence and that
 	 * nothing else writes them.
 	 */
 	const uint32_t *pages;
@@ -99,7 +100,13 @@ struct paged_batch_row {
 	 * same index of captured arrays.  Several rows may have the same b.
 	 */
 	uint32_t b;
-	uint32_t reserved[5];
+	/**
+	 * Attention reads no key before this token, at most kv_len.  The keys that a query sees are
+	 * [kv_first, kv_len), restricted further by the mask, mods and block mask.  It counts tokens and need not begin
+	 * a page.  0: all keys.
+	 */
+	uint32_t kv_first;
+	uint32_t reserved[4];
 };
 
 /**
@@ -118,11 +125,11 @@ struct paged_batch_row {
  *                             session, or the row has explicit pages
  * @retval PAGED_ERR_FULL      the pool lacks pages; paged_batch_pages_missing() names the
  *                             rows to leave out.  Plan again without them
- * @retval PAGED_ERR_INVALID   also: an id belongs to another pool
+ * @retval PAGED_ERR_INVALID   also: an id belongs to another pool, or a kv_first exceeds its kv_len
  * @retval PAGED_ERR_STALE     an id names no live sequence
  * @retval PAGED_ERR_LIMIT     more rows than max_rows, kv_len or n_pages past max_length,
  *                             or, on a GPU, more query rows than max_q_tokens
- * @retval PAGED_ERR_RANGE     an entry of a page table is outside the pool
+ * @retval PAGED_ERR_RANGE     an entry of a page table that is not wholly before kv_first is outside the pool
  * @retval PAGED_ERR_GONE      the daemon died, or ended this session
  * @retval PAGED_ERR_AGAIN     the owner is changing a page table; call again
  * @retval PAGED_ERR_UNSUPPORTED  the stream is being captured: use paged_batch_plan_device()
@@ -224,6 +231,7 @@ enum paged_status paged_batch_validate(struct paged_batch *batch);
 /**
  * paged_batch_tables_csr - copy the plan's page tables in FlashInfer's format
  *
+ * Entries of pages that lie wholly before a row's kv_first are 0.
  * indptr, last_page_len, and indices with n_indices 0, may be NULL: not wanted.
  *
  * @param[out] indptr         [n_rows + 1] first entry of each row in indices, and the end of the last
@@ -239,7 +247,8 @@ enum paged_status paged_batch_tables_csr(const struct paged_batch *batch, int32_
  * paged_batch_tables_padded - copy the plan's page tables in the format of vLLM and FlashAttention
  *
  * @param[out] table   [n_rows][width] physical pages of each row; entries past the row's own are 0
- *                     (a kernel that has kv_len never reads them)
+ *                     (a kernel that has kv_len never reads them), as are those of pages that lie wholly
+ *                     before its kv_first
  * @param[out] kv_len  [n_rows] tokens; NULL: not wanted
  * @retval PAGED_ERR_LIMIT  a row has more pages than width
  */

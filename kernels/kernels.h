@@ -92,13 +92,18 @@ struct kernel_tensor {
 };
 
 struct kernel_row {
-	const uint32_t *pages; /* physical page of each logical page; covers kv_len and the positions to append */
-	uint64_t q_start;      /* first query row in the packed tensors */
-	int64_t q_base;        /* q_idx of the first query row, as mods and `causal` see it */
+	/*
+	 * Physical page of each logical page; covers kv_len and the positions to append.  Entries of pages that lie
+	 * wholly before kv_first may be any number, and are not read.
+	 */
+	const uint32_t *pages;
+	uint64_t q_start; /* first query row in the packed tensors */
+	int64_t q_base;   /* q_idx of the first query row, as mods and `causal` see it */
 	uint32_t q_len;
 	uint32_t kv_len;
-	bool skip_append; /* append skips this row */
-	int32_t b;        /* the row's b, as mods see it */
+	uint32_t kv_first; /* attention reads no key before it; at most kv_len */
+	bool skip_append;  /* append skips this row */
+	int32_t b;         /* the row's b, as mods see it */
 };
 
 /** The pages of one layer. */

@@ -194,6 +194,12 @@ append_check_rows(const struct paged_batch *batch, const uint32_t *positions, st
 					  "row %u: %u tokens to append end at kv_len %u: positions are needed", r,
 					  row->q_len, row->kv_len);
 		first = row->kv_len - row->q_len;
+		if (batch->row[r].id == 0)
+			return paged_fail(
+				error, PAGED_ERR_PERM,
+				"row %u: position %u lies in a page before kv_first %u, so its entry of pages is"
+				" not used",
+				r, first, row->kv_first);
 		return paged_fail(error, PAGED_ERR_PERM,
 				  "row %u: position %u of sequence " SEQ_FORMAT
 				  " is shared or published: it is writable from %u; fork it at %u, or keep %u",

@@ -277,6 +277,17 @@ paged_batch_stream(struct paged_batch *batch, void *stream)
 	return PAGED_OK;
 }
 
+/* Copies a row's first n entries.  Entries of pages wholly before kv_first may be no pages: they become 0. */
+static void
+batch_row_export(const struct paged_batch *batch, const struct kernel_row *row, int32_t *to, uint32_t n)
+{
+	uint32_t first = row->kv_first / batch->pool->mapping.view.page_size;
+
+	memset(to, 0, MIN(first, n) * sizeof(*to));
+	for (uint32_t i = first; i < n; i++)
+		to[i] = (int32_t)row->pages[i];
+}
+
 enum paged_status
 paged_batch_tables_csr(const struct paged_batch *batch, int32_t *indptr, int32_t *indices, size_t n_indices,
 		       int32_t *last_page_len, size_t *n_needed)
@@ -300,8 +311,8 @@ paged_batch_tables_csr(const struct paged_batch *batch, int32_t *indptr, int32_t
 
 		if (indptr != NULL)
 			indptr[r] = (int32_t)n;
-		for (uint32_t i = 0; indices != NULL && i < n_pages; i++)
-			indices[n + i] = (int32_t)row->pages[i];
+		if (indices != NULL)
+			batch_row_export(batch, row, indices + n, n_pages);
 		if (last_page_len != NULL)
 			last_page_len[r] =
 				n_pages > 0
@@ -335,8 +346,7 @@ paged_batch_tables_padded(const struct paged_batch *batch, int32_t *table, size_
 		uint32_t n_pages = batch_pages(batch, row->kv_len);
 		int32_t *to = table + r * width;
 
-		for (uint32_t i = 0; i < n_pages; i++)
-			to[i] = (int32_t)row->pages[i];
+		batch_row_export(batch, row, to, n_pages);
 		memset(to + n_pages, 0, (width - n_pages) * sizeof(*to));
 		if (kv_len != NULL)
 			kv_len[r] = (int32_t)row->kv_len;

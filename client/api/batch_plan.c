@@ -43,6 +43,9 @@ plan_check_row(const struct paged_batch *batch, uint32_t r, const struct paged_b
 				  "row %u: its q_base is the device's to say, in the array q_base", r);
 	if (from->pages == NULL && from->seq == 0 && !batch->on_device)
 		return paged_fail(error, PAGED_ERR_INVALID, "row %u: names neither a sequence nor pages", r);
+	if (from->kv_first > from->kv_len)
+		return paged_fail(error, PAGED_ERR_INVALID, "row %u: kv_first %u exceeds its kv_len %u", r,
+				  from->kv_first, from->kv_len);
 	return PAGED_OK;
 }
 
@@ -88,6 +91,7 @@ batch_plan_row(struct paged_batch *batch, uint32_t r, const struct paged_batch_r
 		.q_base = from->flags & PAGED_ROW_Q_BASE ? from->q_base : (int64_t)from->kv_len - from->q_len,
 		.q_len = from->q_len,
 		.kv_len = from->kv_len,
+		.kv_first = from->kv_first,
 		.skip_append = (from->flags & PAGED_ROW_NO_APPEND) != 0,
 		.b = (int32_t)(from->flags & PAGED_ROW_B ? from->b : r),
 	};
@@ -118,13 +122,14 @@ batch_plan_rows(struct paged_batch *batch, uint32_t n_rows, const struct paged_b
 	return n_short == 0 ? PAGED_OK : batch_reserve(batch, n_short, error);
 }
 
-/* Does append write tokens of the row at its default positions? */
+/* Does append write tokens of the row at its default positions?  If not, their page table entries may be no pages. */
 static bool
 plan_row_writes(const struct paged_batch *batch, uint32_t r)
 {
 	const struct kernel_row *row = &batch->kernel_row[r];
 
-	return row->q_len != 0 && !row->skip_append && row->q_len <= row->kv_len;
+	return row->q_len != 0 && !row->skip_append && row->q_len <= row->kv_len &&
+	       row->kv_len - row->q_len >= batch->row[r].writable_from;
 }
 
 /* Called when two rows write the same page, which is rare: find a token of logical page i of row r that both write. */

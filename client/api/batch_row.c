@@ -73,16 +73,18 @@ batch_row_take_pages(struct paged_batch *batch, uint32_t r, const struct paged_b
 		     struct paged_error *error)
 {
 	const struct region_view *view = &batch->pool->mapping.view;
-	uint32_t *to = batch->table + r * batch->table_stride;
+	uint32_t *to = batch->table + r * batch->table_stride, first = from->kv_first / view->page_size;
 
 	if (from->n_pages > view->table_entries)
 		return paged_fail(error, PAGED_ERR_LIMIT, "row %u: %u pages exceed the %u that max_length %u takes", r,
 				  from->n_pages, view->table_entries, view->max_length);
 	batch->n_distinct = 0;
-	batch->row[r] = (struct batch_row){ .capacity = from->n_pages * view->page_size };
+	/* Entries before `first` may be no pages, so append must not use them. */
+	batch->row[r] = (struct batch_row){ .capacity = from->n_pages * view->page_size,
+					    .writable_from = first * view->page_size };
 	for (uint32_t i = 0; i < from->n_pages; i++) {
 		to[i] = from->pages[i];
-		if (to[i] >= view->n_pages)
+		if (i >= first && to[i] >= view->n_pages)
 			return paged_fail(error, PAGED_ERR_RANGE, "row %u: pages[%u] is %u, the pool has %u pages", r,
 					  i, to[i], view->n_pages);
 	}

@@ -52,6 +52,8 @@ Test(batch, rows_are_checked)
 	row = (struct paged_batch_row){ .pages = pages, .n_pages = 11 };
 	expect_error(paged_batch_plan(batch, 1, &row), PAGED_ERR_LIMIT,
 		     "row 0: 11 pages exceed the 10 that max_length 40 takes");
+	row = (struct paged_batch_row){ .seq = id, .kv_len = 4, .kv_first = 5 };
+	expect_error(paged_batch_plan(batch, 1, &row), PAGED_ERR_INVALID, "row 0: kv_first 5 exceeds its kv_len 4");
 	row = (struct paged_batch_row){ .seq = PAGED_SEQ(1, 0, 7) };
 	expect_error(paged_batch_plan(batch, 1, &row), PAGED_ERR_STALE, "pool small has no live sequence 7.1");
 }
@@ -87,6 +89,34 @@ Test(batch, tables)
 	cr_assert_arr_eq(padded[1], ((int32_t[]){ 0, 0, 0 }), sizeof(padded[1]));
 	cr_assert_arr_eq(padded[2], ((int32_t[]){ 9, 3, 0 }), sizeof(padded[2]));
 	cr_assert_arr_eq(kv_len, ((int32_t[]){ 9, 0, 8 }), sizeof(kv_len));
+}
+
+/* Entries of explicit pages that are wholly before kv_first may be any number; tables have 0 in their places. */
+Test(batch, entries_before_kv_first)
+{
+	struct paged_batch *batch = fixture_create_batch(0, 0);
+	paged_seq_id id = fixture_create_seq(12);
+	uint32_t pages[3] = { UINT32_MAX, FIXTURE_N_PAGES, 3 }, own[3];
+	struct paged_batch_row rows[2] = { { .pages = pages, .n_pages = 3, .kv_len = 9, .kv_first = 7 },
+					   { .seq = id, .kv_len = 12, .kv_first = 4 } };
+	int32_t indices[6], padded[2][3];
+	size_t n;
+
+	expect_error(paged_batch_plan(batch, 2, rows), PAGED_ERR_RANGE, "row 0: pages[1] is 16, the pool has 16 pages");
+	rows[0].kv_first = 8;
+	expect_ok(paged_batch_plan(batch, 2, rows));
+	expect_ok(paged_seq_read(pool, id, NULL, own, 3));
+	expect_ok(paged_batch_tables_csr(batch, NULL, indices, 6, NULL, &n));
+	cr_assert_eq(n, 6);
+	cr_assert_arr_eq(indices, ((int32_t[]){ 0, 0, 3, 0, (int32_t)own[1], (int32_t)own[2] }), sizeof(indices));
+	expect_ok(paged_batch_tables_padded(batch, &padded[0][0], 3, NULL));
+	cr_assert_arr_eq(padded, indices, sizeof(padded));
+	/* kv_first may be the end: the whole table is unused. */
+	rows[0] = (struct paged_batch_row){
+		.pages = (uint32_t[]){ UINT32_MAX }, .n_pages = 1, .kv_len = 4, .kv_first = 4
+	};
+	expect_ok(paged_batch_plan(batch, 1, rows));
+	expect_ok(paged_batch_validate(batch));
 }
 
 /* A batch keeps a copy of a row's page table until an entry is replaced. */
@@ -291,6 +321,25 @@ Test(batch, append_to_sequences_and_explicit_pages)
 	expect_ok(paged_batch_plan(batch, 1, &row));
 	expect_ok(paged_append(batch, 1, &k_tensor, &v_tensor, NULL));
 	expect_ok(paged_batch_validate(batch));
+}
+
+Test(batch, append_before_kv_first)
+{
+	struct paged_batch *batch = fixture_create_batch(0, 0);
+	uint32_t pages[2] = { UINT32_MAX, 3 }, positions[2] = { 4, 3 };
+	struct paged_batch_row rows[2] = {
+		{ .pages = pages, .n_pages = 2, .q_len = 1, .kv_len = 7, .kv_first = 4 },
+		{ .pages = pages, .n_pages = 2, .q_len = 1, .kv_len = 4, .kv_first = 4 },
+	};
+	const struct paged_append_params params = { .struct_size = sizeof(params), .positions = positions };
+
+	expect_ok(paged_batch_plan(batch, 2, rows));
+	expect_error(paged_append(batch, 0, &k_tensor, &v_tensor, NULL), PAGED_ERR_PERM,
+		     "row 1: position 3 lies in a page before kv_first 4, so its entry of pages is not used");
+	expect_error(paged_append(batch, 0, &k_tensor, &v_tensor, &params), PAGED_ERR_PERM,
+		     "row 1: position 3 may not be written, the row is writable from 4");
+	positions[1] = 5;
+	expect_ok(paged_append(batch, 0, &k_tensor, &v_tensor, &params));
 }
 
 Test(batch, attention_is_checked)
