@@ -139,7 +139,7 @@ count_products(const struct attention_job *job)
 	uint64_t n = 0;
 
 	for (uint32_t i = 0; i < args->n_rows; i++)
-		n += (uint64_t)args->rows[i].q_len * args->rows[i].kv_len;
+		n += (uint64_t)args->rows[i].q_len * (args->rows[i].kv_len - args->rows[i].kv_first);
 	return n * args->q.n_heads * (job->k_padded + job->v_padded);
 }
 
@@ -155,7 +155,8 @@ count_prefill_items(const struct attention_job *job)
 
 		if (q_rows >= job->prefill_q_rows)
 			n += div_round_up(q_rows, job->item_q_rows) *
-			     div_round_up(args->rows[i].kv_len, KERNEL_KV_CHUNK);
+			     (div_round_up(args->rows[i].kv_len, KERNEL_KV_CHUNK) -
+			      args->rows[i].kv_first / KERNEL_KV_CHUNK);
 	}
 	return n * args->pages.layout->params.n_kv_heads;
 }

@@ -45,13 +45,14 @@ scores_apply_mods(const struct attention_job *job, const struct q_tile *q, uint3
 		  const struct tile_view *view, struct team_scratch *scratch, struct tile_scores *scores)
 {
 	const struct kernel_mod_set *mod_set = job->args->mod_set;
+	const bool score_mod = mod_set != NULL && mod_set->score != NULL;
 	float scale = score_scale(job, q);
 
-	if (mod_set->score == NULL && view->mask == TILE_FULL)
+	if (!score_mod && view->mask == TILE_FULL)
 		return scale;
 	for (uint32_t i = 0; i < q->n && view->mask == TILE_FULL; i++)
 		scores->seen[i] = i < view->first ? 0 : token_bits(0, scores->visible[i]);
-	if (mod_set->score != NULL)
+	if (score_mod)
 		mod_vm_score_q_rows(mod_set->score[scratch->thread], mod_row, q->n, (int32_t)view->begin,
 				    view->n_tokens, scores->seen, scale, scores->score[0], TILE_TOKENS);
 	else
@@ -73,7 +74,7 @@ softmax_tile(const struct attention_job *job, const struct q_tile *q, const stru
 		locate_load_scales(job, q, LAYOUT_K_SCALE, view, scratch->scale);
 		scores_scale_tokens(scores, view->first, q->n, scratch->scale);
 	}
-	if (job->args->mod_set != NULL)
+	if (job->args->mod_set != NULL || view->mask == TILE_PARTIAL)
 		scale = scores_apply_mods(job, q, q->at, view, scratch, scores);
 	if (prefetch != NULL)
 		job->decode_scores->softmax(scores, state, view->first, q->n, scale, prefetch);

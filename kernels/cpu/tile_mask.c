@@ -13,6 +13,13 @@ q_row_idx(const struct attention_job *job, const struct q_tile *q, uint32_t i)
 	return (int32_t)(q->row->q_base + q_row_query(job, q, i));
 }
 
+/* The first key at or past `begin` that kv_first does not hide. */
+static uint64_t
+mask_first_key(const struct q_tile *q, uint64_t begin)
+{
+	return begin < q->row->kv_first ? q->row->kv_first : begin;
+}
+
 /*
  * Lists of the block mask.
  */
@@ -64,8 +71,9 @@ mask_list_next(const struct block_mask *blocks, const struct block_mask_list *li
 }
 
 /*
- * The first key in [begin, end) that is in a block of some q_row's lists, or `end` if there is none.  The result may
- * be too small, never too large: it includes heads of the group that have no q_row in the tile.
+ * The first key in [begin, end), at or past kv_first, that is in a block of some q_row's lists; at or past `end` if
+ * there is none.  The result may be too small, never too large: it includes heads of the group that have no q_row in
+ * the tile.
  */
 static uint64_t
 mask_blocks_next(const struct attention_job *job, const struct q_tile *q, uint64_t begin, uint64_t end)
@@ -74,6 +82,7 @@ mask_blocks_next(const struct attention_job *job, const struct q_tile *q, uint64
 	uint32_t n_heads = blocks->shape.n_heads == 1 ? 1 : job->group, first_head = q->kv_head * job->group;
 	uint64_t q_block = q_row_query(job, q, 0) / blocks->shape.q_block, next = end;
 
+	begin = mask_first_key(q, begin);
 	for (; q_block <= q_row_query(job, q, q->n - 1) / blocks->shape.q_block; q_block++)
 		for (uint32_t i = 0; i < n_heads * BLOCK_MASK_N_KINDS; i++) {
 			struct block_mask_list list = mask_list_of(job, q, first_head + i / BLOCK_MASK_N_KINDS, q_block,
@@ -160,8 +169,7 @@ mask_chunk_mark(const struct attention_job *job, const struct q_tile *q, struct 
 	}
 }
 
-/* Visibility by a mask mod, through interval analysis. */
-
+/* Visibility by a mask mod, through interval analysis, of keys at or past kv_first; EMPTY if there are none. */
 static enum tile_mask
 mask_interval(const struct attention_job *job, const struct q_tile *q, const struct team_scratch *scratch,
 	      uint64_t begin, uint64_t end)
@@ -175,10 +183,11 @@ mask_interval(const struct attention_job *job, const struct q_tile *q, const str
 		.h = { (int32_t)(one_query ? q_row_head(job, q, 0) : first_head),
 		       (int32_t)((one_query ? q_row_head(job, q, last) : first_head + job->group - 1) + others) },
 		.q_idx = { q_row_idx(job, q, 0), q_row_idx(job, q, last) },
-		.kv_idx = { (int32_t)begin, (int32_t)(end - 1) },
+		.kv_idx = { (int32_t)mask_first_key(q, begin), (int32_t)(end - 1) },
 	};
 
-	assert(begin < end);
+	if (q->row->kv_first >= end)
+		return TILE_EMPTY;
 	switch (mod_interval_box(job->args->mod_set->intervals[scratch->thread], &box)) {
 	case MOD_ALL_FALSE:
 		return TILE_EMPTY;
@@ -266,9 +275,12 @@ tile_mask_next(const struct attention_job *job, const struct q_tile *q, const st
 	       uint64_t end, struct kv_tile tile)
 {
 	const struct kernel_mod_set *mod_set = job->args->mod_set;
+	const uint64_t first = q->row->kv_first / TILE_TOKENS * TILE_TOKENS;
 
 	if (mod_set == NULL) {
-		tile.mask = tile.chunk = TILE_FULL;
+		tile.begin = tile.begin < first ? first : tile.begin;
+		tile.chunk = TILE_FULL;
+		tile.mask = tile_mask_bound(q->row, tile.begin, TILE_FULL);
 		return tile;
 	}
 	for (; tile.begin < end; tile.begin += TILE_TOKENS) {
@@ -281,6 +293,8 @@ tile_mask_next(const struct attention_job *job, const struct q_tile *q, const st
 					     : tile_mask_range(job, q, scratch, tile.begin,
 							       min_u64(tile.begin + KERNEL_KV_CHUNK, end));
 		}
+		if (tile.begin < first)
+			continue;
 		tile.mask = tile.chunk;
 		/* With a block mask, tile_mask_view() determines the tile's mask from its bits. */
 		if (tile.mask == TILE_PARTIAL && mod_set->params.blocks == NULL)
@@ -288,30 +302,36 @@ tile_mask_next(const struct attention_job *job, const struct q_tile *q, const st
 		if (tile.mask != TILE_EMPTY)
 			break;
 	}
+	tile.mask = tile_mask_bound(q->row, tile.begin, tile.mask);
 	return tile;
 }
 
 /*
- * Visible tokens of each q_row in a PARTIAL tile: those of full blocks, and those of partial blocks
- * for which the mod is true.
+ * Visible tokens of each q_row in a PARTIAL tile: those at or past kv_first of full blocks, and of partial blocks
+ * those for which the mod is true.
  */
 static void
 mask_evaluate_tokens(const struct attention_job *job, const struct q_tile *q, struct team_scratch *scratch,
 		     const struct tile_scores *scores, const struct tile_view *view)
 {
 	const struct kernel_mod_set *mod_set = job->args->mod_set;
+	const bool blocks = mod_set != NULL && mod_set->params.blocks != NULL;
+	const uint32_t kv_first = q->row->kv_first;
+	const uint64_t kept = kv_first > view->begin ? token_bits(kv_first - view->begin, TILE_TOKENS) : ~UINT64_C(0);
 	struct mask_q_rows *q_rows = &scratch->mask;
 	uint32_t tile = view->begin % KERNEL_KV_CHUNK / TILE_TOKENS, n = q->n_heads * q->n;
 	uint64_t unknown[TILE_Q_ROWS], any = 0;
 
-	if (mod_set->params.blocks != NULL)
+	if (blocks)
 		mask_chunk_mark(job, q, q_rows, view->begin / KERNEL_KV_CHUNK * KERNEL_KV_CHUNK);
 	for (uint32_t r = 0; r < n; r++) {
-		uint32_t i = r % q->n, owner = q_rows->owner[i];
-		uint64_t within = i < view->first ? 0 : token_bits(0, scores->visible[i]);
+		uint32_t i = r % q->n;
+		uint64_t within = i < view->first ? 0 : token_bits(0, scores->visible[i]) & kept;
 		uint64_t full = 0, partial = ~UINT64_C(0);
 
-		if (mod_set->params.blocks != NULL) {
+		if (blocks) {
+			uint32_t owner = q_rows->owner[i];
+
 			full = q_rows->full[owner][tile];
 			partial = q_rows->partial[owner][tile] & ~full;
 		}
@@ -319,7 +339,7 @@ mask_evaluate_tokens(const struct attention_job *job, const struct q_tile *q, st
 		unknown[r] = partial & within;
 		any |= unknown[r];
 	}
-	if (any != 0 && mod_set->mask != NULL)
+	if (any != 0 && mod_set != NULL && mod_set->mask != NULL)
 		mod_vm_mask(mod_set->mask[scratch->thread], (int32_t)view->begin, view->n_tokens, unknown, unknown);
 	for (uint32_t r = 0; r < n; r++)
 		q_rows->seen[r] |= unknown[r];

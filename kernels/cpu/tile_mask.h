@@ -17,11 +17,22 @@
 void tile_mask_begin(const struct attention_job *job, const struct q_tile *q, struct team_scratch *scratch);
 
 /**
- * tile_mask_range - mask of keys [begin, end); with a block mask PARTIAL, or EMPTY if no block
- * intersects the range
+ * tile_mask_range - mask of keys [begin, end) that are at or past kv_first; with a block mask PARTIAL, or EMPTY if no
+ * block intersects the range
  */
 enum tile_mask tile_mask_range(const struct attention_job *job, const struct q_tile *q,
 			       const struct team_scratch *scratch, uint64_t begin, uint64_t end);
+
+/**
+ * tile_mask_bound - `mask`, the mask of the tile at `begin` by mods and block mask, with kv_first applied
+ *
+ * The tile must end past kv_first.
+ */
+static inline enum tile_mask
+tile_mask_bound(const struct kernel_row *row, uint64_t begin, enum tile_mask mask)
+{
+	return mask == TILE_FULL && begin < row->kv_first ? TILE_PARTIAL : mask;
+}
 
 /** tile_mask_next - the first tile at or after tile.begin that may have visible tokens; result.begin >= end: none */
 struct kv_tile tile_mask_next(const struct attention_job *job, const struct q_tile *q,

@@ -27,7 +27,10 @@ struct q_tile {
 	uint32_t at; /* index of the first q_row within the work item, over all its KV heads */
 };
 
-/** How many of the keys that lengths and `causal` allow are visible: none, some, all. */
+/**
+ * How many of the keys that kv_len and `causal` allow are visible: none, some, all.  A tile in which kv_first hides
+ * keys is not FULL.
+ */
 enum tile_mask { TILE_EMPTY, TILE_PARTIAL, TILE_FULL };
 
 /** A tile that a work item must visit. */

@@ -158,6 +158,7 @@ pages_assign(struct kernel_fixture *fixture)
 
 		if (count != 0)
 			memcpy(pages, permutation + next, count * sizeof(*pages));
+		memset(pages, 0xff, fixture->params.rows[r].kv_first / fixture->params.page_size * sizeof(*pages));
 		next += count;
 		fixture->rows[r].pages = pages;
 	}
@@ -186,7 +187,7 @@ row_fill(struct kernel_fixture *fixture, uint32_t r)
 {
 	const struct kernel_fixture_params *p = &fixture->params;
 
-	for (uint32_t t = 0; t < p->rows[r].kv_len; t++)
+	for (uint32_t t = p->rows[r].kv_first; t < p->rows[r].kv_len; t++)
 		for (uint32_t h = 0; h < p->kv_heads; h++) {
 			plane_fill(fixture, r, t, h, STREAM_K);
 			if (!p->v_in_k)
@@ -233,6 +234,7 @@ kernel_fixture_create(struct kernel_fixture *fixture, const struct kernel_fixtur
 							.q_base = row->q_base,
 							.q_len = row->q_len,
 							.kv_len = row->kv_len,
+							.kv_first = row->kv_first,
 							.b = (int32_t)r };
 		fixture->total_q += row->q_len;
 	}
@@ -431,6 +433,7 @@ head_check(const struct kernel_fixture *fixture, uint32_t r, uint32_t kv_head, c
 							   .k_dim = p->k_dim,
 							   .v_dim = p->v_dim,
 							   .n_keys = n_visible_keys(fixture, row, i),
+							   .first_key = row->kv_first,
 							   .scale = p->scale,
 							   .sink = p->sink == NULL ? NULL : &p->sink[h],
 							   .mask = p->mods.mask,

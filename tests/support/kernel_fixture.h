@@ -18,6 +18,7 @@ struct kernel_fixture_row {
 	uint32_t kv_len;
 	uint32_t q_len;
 	int64_t q_base;
+	uint32_t kv_first; /* the pool has NaN in the tokens before it, and entries wholly before it are UINT32_MAX */
 };
 
 struct kernel_fixture_params {

@@ -93,7 +93,7 @@ key_visible(const struct reference_q_row *q_row, uint32_t key)
 	struct mod_point point = q_row->at;
 
 	point.kv_idx = (int32_t)key;
-	return (q_row->visible == NULL || q_row->visible[key] != 0) &&
+	return key >= q_row->first_key && (q_row->visible == NULL || q_row->visible[key] != 0) &&
 	       (q_row->mask == NULL || mod_scalar(q_row->mask, &point, NULL) != 0);
 }
 

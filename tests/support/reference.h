@@ -28,6 +28,7 @@ struct reference_q_row {
 	const float *v;
 	size_t k_stride, v_stride;
 	uint32_t k_dim, v_dim, n_keys;
+	uint32_t first_key; /* keys before it are masked */
 	double scale;
 	const float *sink;      /* this head's, or NULL */
 	const uint8_t *visible; /* [n_keys] 0: the key is masked; NULL: no mask */

@@ -190,8 +190,11 @@ pipeline_block_begin(const struct attention_job *job, const struct q_tile_chunk 
 		struct tile_view *view = &to->view[n];
 		enum tile_mask mask = chunk->mask;
 
+		if (begin + TILE_TOKENS <= q->row->kv_first)
+			continue;
 		if (mask == TILE_PARTIAL && job->args->mod_set->params.blocks == NULL)
 			mask = tile_mask_range(job, q, scratch, begin, min_u64(begin + TILE_TOKENS, end));
+		mask = tile_mask_bound(q->row, begin, mask);
 		if (mask != TILE_EMPTY)
 			*view = tile_mask_view(job, q, scratch, &tiles[n], begin, end, mask);
 		if (mask == TILE_EMPTY || view->mask == TILE_EMPTY)
@@ -228,7 +231,7 @@ block_apply_mods_to_tile(const struct attention_job *job, struct team_scratch *s
 	const struct tile_view *view = &at->view[i];
 	float scale = score_scale(job, &at->q);
 
-	if (mod_set != NULL && (mod_set->score != NULL || !scale_is_moderate(scale)))
+	if ((mod_set != NULL && mod_set->score != NULL) || !scale_is_moderate(scale))
 		scale = scores_apply_mods(job, &at->q, 0, view, scratch, scores);
 	else if (view->mask == TILE_PARTIAL)
 		job->ops->hide(scores, view->first, at->q.n);
@@ -326,7 +329,8 @@ q_tile_mask(const struct attention_job *job, const struct q_tile_chunk *chunk, e
 		return mask;
 	if (mask == TILE_PARTIAL)
 		mask = tile_mask_range(job, &chunk->q, scratch, chunk->begin, chunk->end);
-	if (mask == TILE_PARTIAL || (mask == TILE_FULL && mod_set->score != NULL))
+	if (mask == TILE_PARTIAL ||
+	    (mask == TILE_FULL && (mod_set->score != NULL || chunk->begin < chunk->q.row->kv_first)))
 		tile_mask_begin(job, &chunk->q, scratch);
 	return mask;
 }

@@ -46,14 +46,22 @@ schedule_heads_per_item(const struct attention_job *job, uint64_t n_q_rows, uint
 	return (uint32_t)div_round_up(n_heads, div_round_up(n_heads, most));
 }
 
+/* The first KV chunk that has a key at or past kv_first. */
+static uint64_t
+schedule_first_chunk(const struct kernel_row *row)
+{
+	return row->kv_first / KERNEL_KV_CHUNK;
+}
+
 struct schedule_row
 schedule_row(const struct attention_job *job, const struct kernel_row *row)
 {
 	uint64_t q_rows = (uint64_t)row->q_len * job->group;
-	uint64_t tokens = row->q_len == 0 ? 0 : row_visible_tokens(job, row, row->q_len - 1);
+	uint64_t end = row->q_len == 0 ? 0 : row_visible_tokens(job, row, row->q_len - 1);
+	uint64_t tokens = end > row->kv_first ? end - row->kv_first : 0;
 	struct schedule_row is = {
 		.prefill = q_rows >= job->prefill_q_rows,
-		.n_chunks = div_round_up(tokens, KERNEL_KV_CHUNK),
+		.n_chunks = tokens == 0 ? 0 : div_round_up(end, KERNEL_KV_CHUNK) - schedule_first_chunk(row),
 		.n_q_rows = (uint32_t)min_u64(q_rows, job->item_q_rows),
 	};
 	uint64_t cost = schedule_cost(tokens, is.n_q_rows), item_cost;
@@ -190,11 +198,12 @@ schedule_item(const struct attention_job *job, const struct schedule_cursor *cur
 	range = combine ? within / is->n_q_tiles : is->split_kv ? within % is->n_ranges : within;
 	item.q = schedule_range(job, cursor, range);
 	item.kv_end = q_row_visible_tokens(job, &item.q, item.q.n - 1);
+	item.kv_begin = schedule_first_chunk(item.q.row) * KERNEL_KV_CHUNK;
 	if (!is->split_kv)
 		return item;
 	if (!combine) {
 		chunk = within / is->n_ranges;
-		item.kv_begin = chunk * KERNEL_KV_CHUNK;
+		item.kv_begin += chunk * KERNEL_KV_CHUNK;
 		item.kv_end = min_u64(item.kv_end, item.kv_begin + KERNEL_KV_CHUNK);
 	}
 	item.workspace = job->workspace + (cursor->first_chunk + range * is->n_chunks + chunk) * job->state_floats;

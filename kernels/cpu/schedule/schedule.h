@@ -25,7 +25,7 @@ struct schedule_row {
 	uint32_t n_heads;   /* KV heads per group */
 	uint32_t n_q_rows;  /* q_rows of a range, at most */
 	uint32_t n_q_tiles; /* query tiles of a range, at most; for few q_rows the number of KV heads */
-	uint64_t n_chunks;  /* KV chunks that the last query row sees */
+	uint64_t n_chunks;  /* KV chunks that the last query row sees, from that of kv_first on */
 	uint64_t cost;      /* cost of a range over all chunks */
 	bool split_kv;
 	unsigned int class;

@@ -134,6 +134,8 @@ random_params(struct random_stream *stream, struct kernel_fixture_params *params
 		params->rows[r] = (struct kernel_fixture_row){
 			.id = r, .kv_len = kv_len, .q_len = q_len, .q_base = (int64_t)kv_len - q_len
 		};
+		if (random_pick(stream, 2))
+			params->rows[r].kv_first = random_pick(stream, kv_len + 1);
 	}
 }
 
