@@ -77,6 +77,7 @@ struct paged_seq_entry {
 	uint32_t session;
 	uint32_t pid;                       /* of the session's first member; 0: that member has left */
 	uint32_t length, capacity, n_pages; /* tokens, tokens, pages; length 0: not reported */
+	uint32_t n_trimmed;                 /* of these pages, those at the beginning that were given back */
 	char name[PAGED_MAX_NAME + 1];      /* of the session's first member */
 	char tag[PAGED_MAX_TAG + 1];
 };

@@ -218,11 +218,14 @@ region_snapshot_begin(const struct region_view *view, paged_seq_id id, struct re
 	snapshot->length = atomic_load_explicit(&slot->length, memory_order_relaxed);
 	snapshot->published = atomic_load_explicit(&slot->published, memory_order_relaxed);
 	snapshot->capacity = atomic_load_explicit(&slot->capacity, memory_order_acquire);
+	/* After the capacity: a fork stores `first`, then the capacity, without a change of the version. */
+	snapshot->first = atomic_load_explicit(&slot->first, memory_order_relaxed);
 	if (!region_snapshot_valid(view, id, snapshot))
 		return REGION_BUSY;
 	if (generation != PAGED_SEQ_GENERATION(id) || snapshot->owner == 0)
 		return REGION_STALE;
-	if (snapshot->capacity > (uint64_t)view->table_entries * view->page_size)
+	if (snapshot->capacity > (uint64_t)view->table_entries * view->page_size ||
+	    snapshot->first > snapshot->capacity / view->page_size)
 		return REGION_BUSY;
 	return REGION_READ;
 }
@@ -355,16 +358,21 @@ region_check_once(const struct region_view *view, uint32_t *counted, uint32_t hi
 	for (uint32_t s = 0; s < high_slot; s++) {
 		const struct region_slot *slot = region_slot(view, s);
 		_Atomic uint32_t *table = region_page_table(view, s);
-		uint32_t n;
+		uint32_t n, first;
 
 		if (atomic_load_explicit(&slot->owner, memory_order_relaxed) == 0)
 			continue;
 		result->n_sequences++;
 		n = atomic_load_explicit(&slot->capacity, memory_order_acquire) / view->page_size;
+		first = atomic_load_explicit(&slot->first, memory_order_relaxed);
 		if (n > view->table_entries)
 			return paged_fail(error, PAGED_ERR_CORRUPT, "slot %u: %u entries in a page table of %u", s, n,
 					  view->table_entries);
-		for (uint32_t i = 0; i < n; i++) {
+		if (first > n)
+			return paged_fail(error, PAGED_ERR_CORRUPT,
+					  "slot %u: %u pages were given back, but the page table has %u entries", s,
+					  first, n);
+		for (uint32_t i = first; i < n; i++) {
 			uint32_t page = atomic_load_explicit(&table[i], memory_order_relaxed);
 
 			if (page >= high_page)

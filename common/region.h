@@ -22,10 +22,10 @@
  *
  * Each slot is a seqlock.  Order of stores (owner) and loads (reader):
  *   growth       entries, then capacity (release).  Version unchanged.
- *   replacement  version to odd; fence; entries, capacity, owner,
+ *   replacement  version to odd; fence; first, entries, capacity, owner,
  *                generation; version to even (release).
  *   reading      version (acquire; odd: retry), generation, owner, capacity
- *                (acquire), entries; fence; version again.
+ *                (acquire), first, entries; fence; version again.
  * A plan made at version V is therefore valid as long as the version is still
  * V and the generation is the id's.  An owner killed inside a replacement
  * leaves the version odd for ever, so readers retry a bounded number of times.
@@ -134,8 +134,8 @@ struct region_slot {
 	_Atomic uint32_t length;        /* tokens; no owner of this version reports one: always 0 */
 	_Atomic uint32_t published;     /* tokens that nodes stand for, a multiple of page_size */
 	uint32_t flags;                 /* 0 */
-	uint32_t first;                 /* first page that the table has: 0 */
-	uint32_t reserved[6];           /* of further layer groups */
+	_Atomic uint32_t first; /* pages at the beginning that were given back: their entries are REGION_NO_PAGE */
+	uint32_t reserved[6];   /* of further layer groups */
 };
 
 /** Flags of a page. */
@@ -146,7 +146,7 @@ struct region_page {
 	_Atomic uint32_t flags;
 };
 
-/** No page: the parent of a prefix's first page. */
+/** No page: the parent of a prefix's first page; an entry of a page table whose page was given back. */
 #define REGION_NO_PAGE UINT32_MAX
 
 /**
@@ -296,6 +296,7 @@ struct region_snapshot {
 	uint32_t writable_from;
 	uint32_t length;
 	uint32_t published; /* tokens */
+	uint32_t first;     /* entries before this one are REGION_NO_PAGE; at most capacity / page_size */
 };
 
 enum region_result {

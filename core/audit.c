@@ -9,7 +9,8 @@
  * beginning, and neither side waits for the other:
  *
  *   an entry   by the walk, or before its page table drops it (entries added
- *              later lie behind the recorded end of the page table)
+ *              later lie behind the recorded end of the page table; the walk
+ *              skips those before its first page)
  *   free page  by the walk, or before it is taken
  *   a count    by the walk, or before it changes
  */
@@ -82,8 +83,10 @@ static void
 audit_record_entries(struct core_audit *audit, uint32_t slot, uint32_t from, uint32_t to)
 {
 	const _Atomic uint32_t *table = region_page_table(&audit->pool->view, slot);
+	uint32_t first = page_table_first(audit->pool, slot);
 
-	for (uint32_t i = from; i < to; i++) {
+	/* Pages before the first that were in the page table when the audit began are recorded: audit_trim(). */
+	for (uint32_t i = from > first ? from : first; i < to; i++) {
 		uint32_t page = atomic_load_explicit(&table[i], memory_order_relaxed);
 
 		if (page < audit->high_page)
@@ -106,6 +109,17 @@ audit_page_table(struct core_audit *audit, uint32_t slot, uint32_t n_pages)
 		return;
 	audit_record_entries(audit, slot, from, audit->ends[slot] - 1);
 	audit->ends[slot] = n_pages + 1;
+}
+
+void
+audit_trim(struct core_audit *audit, uint32_t slot, uint32_t n_pages)
+{
+	uint32_t from = slot == audit->next_slot ? audit->next_entry : 0;
+
+	if (slot < audit->next_slot || slot >= audit->high_slot)
+		return;
+	audit_freeze_table(audit, slot);
+	audit_record_entries(audit, slot, from, n_pages < audit->ends[slot] - 1 ? n_pages : audit->ends[slot] - 1);
 }
 
 /* Free list and counts */

@@ -208,10 +208,23 @@ enum paged_status core_seq_reserve(struct core *core, uint32_t session, uint32_t
  * The errors of core_seq_reserve() apply, except PAGED_ERR_FULL and the
  * limit of n_tokens.  In addition:
  * @retval PAGED_ERR_CAPACITY  n_tokens exceeds the sequence's capacity
- * @retval PAGED_ERR_INVALID   n_ahead is not 0
+ * @retval PAGED_ERR_INVALID   n_ahead is not 0; the page after n_tokens - 1 was given back by a trim
  */
 enum paged_status core_seq_truncate(struct core *core, uint32_t session, uint32_t n, const struct paged_seq_item *items,
 				    struct paged_error *error);
+
+/**
+ * core_seq_trim - give the whole pages before token item.n_tokens back; no position changes
+ *
+ * Published pages become cached, the others free.  The entries of all of them become REGION_NO_PAGE, and what they
+ * held cannot be written, shared or published any more.  A sequence that has given more back does not change.
+ *
+ * @retval PAGED_ERR_CAPACITY  n_tokens exceeds the sequence's capacity
+ * @retval PAGED_ERR_INVALID   n is 0, an id is named twice or is no sequence id, or n_ahead is not 0
+ * @retval PAGED_ERR_LIMIT, PAGED_ERR_STALE, PAGED_ERR_PERM, PAGED_ERR_NOENT  as core_seq_reserve()
+ */
+enum paged_status core_seq_trim(struct core *core, uint32_t session, uint32_t n, const struct paged_seq_item *items,
+				struct paged_error *error);
 
 /** A sequence to start on published pages. */
 struct core_start {
@@ -250,10 +263,11 @@ enum paged_status core_seq_start(struct core *core, uint32_t session, uint32_t n
  *
  * Full pages are shared: from now on, parent and child cannot write them.  If n_tokens is no multiple of the page size,
  * the child's last page is a page of its own, to which the caller must copy the parent's.  A parent may be named any
- * number of times.
+ * number of times.  The page table of a trimmed parent's child begins with as many entries without pages.
  *
  * @param[out] children  n ids; written on OK only
  * @retval PAGED_ERR_CAPACITY  n_tokens exceeds the parent's capacity
+ * @retval PAGED_ERR_INVALID   a parent was trimmed beyond n_tokens
  * @retval PAGED_ERR_LIMIT     n above PAGED_MAX_REQUEST_SEQS, or more than CORE_MAX_REQUEST_ENTRIES pages in all
  * children
  * @retval PAGED_ERR_FULL, PAGED_ERR_STALE, PAGED_ERR_PERM, PAGED_ERR_INVALID, PAGED_ERR_NOENT, PAGED_ERR_NOMEM
@@ -275,6 +289,7 @@ struct core_publish {
  * The caller promises that their K and V were written.  Pages before the sequence's `published` are passed over.  A
  * page for whose prefix there is a node already stays private: that node stands for it.  If a node that the sequence's
  * published part depends on was evicted, `published` becomes 0 and nothing is stored; the caller publishes from page 0.
+ * Of a sequence that has given back pages after `published`, nothing is stored.
  *
  * @param[out] n_published  [n] pages published in all; less than from + n_pages: go on from there.  Written on OK only.
  * @retval PAGED_ERR_STALE        another version of the page table

@@ -16,6 +16,7 @@
  *   request.c        checks and totals that requests have in common
  *   sequence.c       requests on sequences: create, reserve, truncate, erase
  *   share.c          requests: start, fork
+ *   trim.c           request: trim
  *   divide.c         requests: from the lists of a message to items
  *   publish.c        request: publish
  *   pin.c            pins of prefixes
@@ -213,6 +214,13 @@ page_table_n_pages(const struct core_pool *pool, uint32_t slot)
 	       pool->view.page_size;
 }
 
+/** page_table_first - number of pages at the beginning that were given back: these entries are REGION_NO_PAGE */
+static inline uint32_t
+page_table_first(const struct core_pool *pool, uint32_t slot)
+{
+	return atomic_load_explicit(&region_slot(&pool->view, slot)->first, memory_order_relaxed);
+}
+
 /* pool.c */
 
 /** core_pool_create - check the parameters, and format the region as pool `index` of the daemon */
@@ -295,8 +303,8 @@ paged_seq_id page_table_open(struct core_pool *pool, struct core_session *sessio
 void page_table_grow(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t n_pages);
 
 /**
- * page_table_share_from - begin an empty page table with the first n pages of another, to which the caller has added
- * references
+ * page_table_share_from - begin an empty page table with the first n entries of another, to whose pages the caller has
+ * added references
  */
 void page_table_share_from(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t parent,
 			   uint32_t n);
@@ -310,6 +318,9 @@ void page_table_limit_published(struct core_pool *pool, uint32_t slot, uint32_t 
 
 /** page_table_truncate - keep the pages of the first `tokens` tokens, and free the others */
 void page_table_truncate(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t tokens);
+
+/** page_table_trim - give the pages before entry `first` back, which is not before the present first page */
+void page_table_trim(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t first);
 
 /** page_table_shrink - shorten the page table to n_pages; the dropped pages are quarantined on request, else freed */
 void page_table_shrink(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t n_pages,
@@ -419,6 +430,15 @@ enum paged_status request_check_pool(const struct core *core, uint32_t pool, str
 enum paged_status request_check_seq(struct core *core, const struct core_session *session, paged_seq_id id, bool once,
 				    struct paged_error *error);
 
+/** request_check_items - all items name a sequence of the session, each once */
+enum paged_status request_check_items(struct core *core, uint32_t session_id, uint32_t n,
+				      const struct paged_seq_item *items, struct core_session **session_p,
+				      struct paged_error *error);
+
+/** request_check_trimmed - PAGED_ERR_INVALID if n_tokens ends before the first page of a trimmed sequence */
+enum paged_status request_check_trimmed(const struct core *core, paged_seq_id id, uint32_t n_tokens, const char *what,
+					struct paged_error *error);
+
 /** request_count - add pages and slots to the request's totals for the pool */
 void request_count(struct core *core, struct core_pool *pool, uint32_t n_pages, uint32_t n_slots);
 
@@ -444,6 +464,9 @@ request_pool(const struct core *core, paged_seq_id id)
 
 /** audit_page_table - record a page table; call it before the table drops its entries from n_pages on, or grows */
 void audit_page_table(struct core_audit *audit, uint32_t slot, uint32_t n_pages);
+
+/** audit_trim - record the entries before n_pages; call it before the page table gives their pages back */
+void audit_trim(struct core_audit *audit, uint32_t slot, uint32_t n_pages);
 
 /** audit_free_list - record the stack of free pages; call it before the stack drops its entries from n on */
 void audit_free_list(struct core_audit *audit, uint32_t n);

@@ -23,4 +23,5 @@ noinst_LTLIBRARIES += %D%/libcore.la
 	%D%/sequence.c \
 	%D%/session.c \
 	%D%/session_query.c \
-	%D%/share.c
+	%D%/share.c \
+	%D%/trim.c

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <sys/param.h>
 
 #include "common/fault.h"
 
@@ -109,6 +110,7 @@ page_table_open(struct core_pool *pool, struct core_session *session, const char
 	store_u32(&slot->writable_from, 0);
 	store_u32(&slot->length, 0);
 	store_u32(&slot->published, 0);
+	store_u32(&slot->first, 0);
 	store_u32(&slot->generation, generation);
 	store_u32(&slot->owner, session->id);
 	slot_change_end(slot);
@@ -178,7 +180,7 @@ page_table_limit_published(struct core_pool *pool, uint32_t slot_index, uint32_t
 	if (n_pages >= page_table_published(pool, slot_index) / pool->view.page_size)
 		return;
 	own->tip.serial = 0;
-	if (n_pages > 0) {
+	if (n_pages > page_table_first(pool, slot_index)) {
 		page = load_u32(&region_page_table(&pool->view, slot_index)[n_pages - 1]);
 		if (page_is_published(pool, page) && !node_is_orphan(pool, page))
 			own->tip = node_ref(pool, page);
@@ -196,9 +198,37 @@ page_table_share_from(struct core_pool *pool, struct core_session *session, uint
 
 	for (uint32_t i = 0; i < n; i++)
 		store_u32(&table[i], load_u32(&from[i]));
+	store_u32(&slot->first, page_table_first(pool, parent));
 	page_table_protect(pool, slot_index, n * pool->view.page_size);
 	atomic_store_explicit(&slot->capacity, n * pool->view.page_size, memory_order_release);
-	session->n_pages += n;
+	session->n_pages += n - page_table_first(pool, parent);
+}
+
+void
+page_table_trim(struct core_pool *pool, struct core_session *session, uint32_t slot_index, uint32_t first)
+{
+	struct region_slot *slot = region_slot(&pool->view, slot_index);
+	_Atomic uint32_t *table = region_page_table(&pool->view, slot_index);
+	uint32_t before = page_table_first(pool, slot_index);
+	bool cached;
+
+	if (first <= before)
+		return;
+	if (pool->audit != NULL)
+		audit_trim(pool->audit, slot_index, first);
+	core_pool_change_begin(pool);
+	slot_change_begin(slot);
+	store_u32(&slot->first, first);
+	page_table_protect(pool, slot_index, first * pool->view.page_size);
+	cached = pages_unref(pool, session, table + before, first - before, false);
+	/* The sequence's tip keeps its place: it is deeper, or its chain is not refreshed by giving pages back. */
+	if (cached)
+		lru_release(pool, slot_index, before, first, &(struct node_ref){ 0 }, first);
+	for (uint32_t i = before; i < first; i++)
+		store_u32(&table[i], REGION_NO_PAGE);
+	slot_change_end(slot);
+	core_pool_change_end(pool);
+	session->n_pages -= first - before;
 }
 
 /* Shortens the page table to n_pages, n_whole of them whole; with close, also ends the sequence. */
@@ -209,6 +239,7 @@ page_table_replace(struct core_pool *pool, struct core_session *session, uint32_
 	struct region_slot *slot = region_slot(&pool->view, slot_index);
 	const _Atomic uint32_t *table = region_page_table(&pool->view, slot_index);
 	uint32_t n_before = page_table_n_pages(pool, slot_index);
+	uint32_t first = page_table_first(pool, slot_index), n_keep = MAX(n_pages, first);
 	uint32_t n_published = page_table_published(pool, slot_index) / pool->view.page_size;
 	uint32_t capacity = n_pages * pool->view.page_size;
 	struct node_ref tip = pool->slots[slot_index].tip;
@@ -224,6 +255,8 @@ page_table_replace(struct core_pool *pool, struct core_session *session, uint32_
 		page_table_limit_published(pool, slot_index, n_whole);
 		if (load_u32(&slot->writable_from) > capacity)
 			store_u32(&slot->writable_from, capacity);
+		if (first > n_pages)
+			store_u32(&slot->first, n_pages);
 		if (close)
 			store_u32(&slot->owner, 0);
 		slot_change_end(slot);
@@ -231,10 +264,10 @@ page_table_replace(struct core_pool *pool, struct core_session *session, uint32_
 		page_table_limit_published(pool, slot_index, n_whole);
 	}
 	/* The dropped entries are still in the page table; other readers ignore entries past the capacity. */
-	if (pages_unref(pool, session, table + n_pages, n_before - n_pages, quarantine))
-		lru_release(pool, slot_index, n_pages, n_before, &tip, n_published);
+	if (pages_unref(pool, session, table + n_keep, n_before - n_keep, quarantine))
+		lru_release(pool, slot_index, n_keep, n_before, &tip, n_published);
 	core_pool_change_end(pool);
-	session->n_pages -= n_before - n_pages;
+	session->n_pages -= n_before - n_keep;
 }
 
 void

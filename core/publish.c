@@ -32,6 +32,18 @@ publish_chain_is_broken(const struct core_pool *pool, uint32_t slot)
 	       (own->twin.serial != 0 && !node_is_live(pool, &own->twin));
 }
 
+/*
+ * False: the first page to publish was given back, so that no node can stand for it.  The sequence publishes nothing
+ * more.
+ */
+static bool
+publish_is_possible(const struct core_pool *pool, uint32_t slot)
+{
+	uint32_t next = publish_chain_is_broken(pool, slot) ? 0 : page_table_published(pool, slot);
+
+	return next >= page_table_first(pool, slot) * pool->view.page_size;
+}
+
 /* The walk begins where the published part ends; if its chain is broken, at page 0. */
 static struct publish_walk
 publish_walk_begin(struct core *core, const struct core_publish *item)
@@ -176,7 +188,8 @@ publish_check(struct core *core, const struct core_session *session, const struc
 				    "has %u pages; pages %u to %llu cannot be published", n_pages, item->from,
 				    (unsigned long long)item->from + item->keys.n_pages - 1);
 	status = publish_check_keys(core, item, error);
-	if (status != PAGED_OK || (publish_chain_is_broken(pool, slot) && item->from > 0))
+	if (status != PAGED_OK || (publish_chain_is_broken(pool, slot) && item->from > 0) ||
+	    !publish_is_possible(pool, slot))
 		return status;
 	return publish_check_nodes(core, publish_walk_begin(core, item), error);
 }
@@ -256,7 +269,8 @@ publish_apply(struct core *core, const struct core_publish *item)
 		pool->slots[walk.slot].tip.serial = pool->slots[walk.slot].twin.serial = 0;
 		page_table_set_published(pool, walk.slot, 0);
 	}
-	while (item->from <= walk.next && walk.next < walk.end && publish_batch(core, &walk))
+	while (publish_is_possible(pool, walk.slot) && item->from <= walk.next && walk.next < walk.end &&
+	       publish_batch(core, &walk))
 		;
 	core_pool_change_end(pool);
 	return walk.next;

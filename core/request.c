@@ -64,6 +64,31 @@ request_check_seq(struct core *core, const struct core_session *session, paged_s
 	return PAGED_OK;
 }
 
+enum paged_status
+request_check_items(struct core *core, uint32_t session_id, uint32_t n, const struct paged_seq_item *items,
+		    struct core_session **session_p, struct paged_error *error)
+{
+	enum paged_status status = request_begin(core, session_id, n, session_p, error);
+
+	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
+		status = request_check_seq(core, *session_p, items[i].seq, true, error);
+	return status;
+}
+
+enum paged_status
+request_check_trimmed(const struct core *core, paged_seq_id id, uint32_t n_tokens, const char *what,
+		      struct paged_error *error)
+{
+	const struct core_pool *pool = request_pool(core, id);
+	uint32_t n_trimmed = page_table_first(pool, PAGED_SEQ_SLOT(id)) * pool->view.page_size;
+
+	if (n_tokens < n_trimmed)
+		return request_fail(core, id, error, PAGED_ERR_INVALID,
+				    "has given back the pages of its first %u tokens, %s %u", n_trimmed, what,
+				    n_tokens);
+	return PAGED_OK;
+}
+
 /* 4096 items of 32 bits cannot overflow the 64-bit sums. */
 void
 request_count(struct core *core, struct core_pool *pool, uint32_t n_pages, uint32_t n_slots)

@@ -25,18 +25,6 @@ create_count_pages(struct core *core, struct core_session *session, const struct
 	return core_session_make_pool(session, spec->pool, error);
 }
 
-/* The checks of a request that names each sequence at most once. */
-static enum paged_status
-request_check_items(struct core *core, uint32_t session_id, uint32_t n, const struct paged_seq_item *items,
-		    struct core_session **session_p, struct paged_error *error)
-{
-	enum paged_status status = request_begin(core, session_id, n, session_p, error);
-
-	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
-		status = request_check_seq(core, *session_p, items[i].seq, true, error);
-	return status;
-}
-
 enum paged_status
 core_seq_create(struct core *core, uint32_t session_id, uint32_t n, const struct seq_spec *specs, paged_seq_id *ids,
 		struct paged_error *error)
@@ -149,7 +137,7 @@ truncate_check(const struct core *core, const struct paged_seq_item *item, struc
 	if (item->n_tokens > capacity)
 		return request_fail(core, item->seq, error, PAGED_ERR_CAPACITY,
 				    "has room for %u tokens, cannot keep %u", capacity, item->n_tokens);
-	return PAGED_OK;
+	return request_check_trimmed(core, item->seq, item->n_tokens, "it cannot keep", error);
 }
 
 enum paged_status
@@ -208,6 +196,7 @@ core_seq_status(const struct core *core, paged_seq_id id, struct paged_seq_entry
 		.length = snapshot.length,
 		.capacity = snapshot.capacity,
 		.n_pages = snapshot.capacity / pool->view.page_size,
+		.n_trimmed = snapshot.first,
 	};
 	memcpy(entry->tag, pool->tags[PAGED_SEQ_SLOT(id)], sizeof(entry->tag));
 	return PAGED_OK;

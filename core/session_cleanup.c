@@ -16,10 +16,11 @@ reap_sequences(struct core_pool *pool, struct core_session *session, uint32_t *b
 	bool quarantine = session->n_members > 0;
 
 	while (*budget > 0 && session_pool->first_slot != NONE) {
-		uint32_t n_pages = page_table_n_pages(pool, session_pool->first_slot);
+		uint32_t n_entries = page_table_n_pages(pool, session_pool->first_slot);
+		uint32_t n_pages = n_entries - page_table_first(pool, session_pool->first_slot);
 
 		if (n_pages > *budget) {
-			page_table_shrink(pool, session, session_pool->first_slot, n_pages - *budget, quarantine);
+			page_table_shrink(pool, session, session_pool->first_slot, n_entries - *budget, quarantine);
 			*budget = 0;
 		} else {
 			page_table_close(pool, session, session_pool->first_slot, quarantine);

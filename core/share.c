@@ -211,6 +211,9 @@ fork_check(struct core *core, const struct core_session *session, const struct s
 	if (fork->n_tokens > capacity)
 		return request_fail(core, fork->parent, error, PAGED_ERR_CAPACITY,
 				    "has room for %u tokens, a fork cannot begin with %u", capacity, fork->n_tokens);
+	status = request_check_trimmed(core, fork->parent, fork->n_tokens, "a fork cannot begin with", error);
+	if (status != PAGED_OK)
+		return status;
 	*n_entries += request_pages(pool, fork->n_tokens);
 	if (*n_entries > CORE_MAX_REQUEST_ENTRIES)
 		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s: the children of a request may have %u pages in all",
@@ -241,12 +244,12 @@ fork_ref(const struct core *core, uint32_t n, const struct seq_fork *forks)
 {
 	struct core_pool *pool = request_pool(core, forks[0].parent);
 	uint32_t slot = PAGED_SEQ_SLOT(forks[0].parent), n_shared = forks[0].n_tokens / pool->view.page_size;
-	uint32_t n_equal = 1;
+	uint32_t first = page_table_first(pool, slot), n_equal = 1;
 
 	while (n_equal < n && forks[n_equal].parent == forks[0].parent && forks[n_equal].n_tokens == forks[0].n_tokens)
 		n_equal++;
 	page_table_protect(pool, slot, n_shared * pool->view.page_size);
-	pages_ref_entries(pool, region_page_table(&pool->view, slot), n_shared, n_equal);
+	pages_ref_entries(pool, region_page_table(&pool->view, slot) + first, n_shared - first, n_equal);
 	return n_equal;
 }
 

@@ -286,6 +286,16 @@ Test(region, snapshot)
 	cr_assert_eq(entries[0], atomic_load(&region_page_table(&region.view, 1)[0]));
 	cr_assert_eq(entries[1], atomic_load(&region_page_table(&region.view, 1)[1]));
 
+	/* Pages given back: at most as many as there are. */
+	cr_assert_eq(snapshot.first, 0);
+	field_set(&slot->first, 2);
+	cr_assert_eq(region_snapshot_begin(&region.view, SEQ, &snapshot), REGION_READ);
+	cr_assert_eq(snapshot.first, 2);
+	field_set(&slot->first, 3);
+	cr_assert_eq(region_snapshot_begin(&region.view, SEQ, &snapshot), REGION_BUSY);
+	field_set(&slot->first, 0);
+	cr_assert_eq(region_snapshot_begin(&region.view, SEQ, &snapshot), REGION_READ);
+
 	/* Growth leaves a snapshot valid. */
 	field_set(&region_page_table(&region.view, 1)[2], 0);
 	field_set(&slot->capacity, 12);
@@ -354,6 +364,13 @@ Test(region, check)
 	field_set(&region_page_table(&region.view, 1)[0], 4);
 	expect_check_error("slot 1: entry 0 names page 4, but only pages below 4 were handed out");
 	field_set(&region_page_table(&region.view, 1)[0], 3);
+
+	/* An entry whose page was given back. */
+	field_set(&slot->first, 1);
+	expect_check_error("page 3: count 1, but 0 page table entries name it");
+	field_set(&slot->first, 3);
+	expect_check_error("slot 1: 3 pages were given back, but the page table has 2 entries");
+	field_set(&slot->first, 0);
 
 	field_set(&slot->capacity, 36);
 	expect_check_error("slot 1: 9 entries in a page table of 8");

@@ -6,7 +6,7 @@
 
 const struct model_geometry model_geometries[MODEL_POOLS] = {
 	{ .n_pages = 24, .page_size = 4, .n_slots = 8, .max_length = 64, .free_pages = 4, .pin_limit = 12 },
-	{ .n_pages = 5, .page_size = 1, .n_slots = 3, .max_length = 6, .free_pages = 0, .pin_limit = 4 },
+	{ .n_pages = 5, .page_size = 1, .n_slots = 3, .max_length = 12, .free_pages = 0, .pin_limit = 4 },
 	{ .n_pages = 17, .page_size = 3, .n_slots = 6, .max_length = 40, .free_pages = 1, .pin_limit = 0 },
 };
 
@@ -347,25 +347,26 @@ model_take(struct model_pool *pool, struct model_seq *seq, uint32_t n_pages)
 /* Pages dropped */
 
 /*
- * Moves what a sequence's dropped part depends on to the hot end, the deepest first: at each depth the sequence's own
- * node, the tip, and the parents of the nodes at the depth below.
+ * Moves what dropped pages depend on to the hot end, the deepest first: at each depth the sequence's own node, the tip,
+ * and the parents of the nodes at the depth below.
  */
 static void
-drop_make_hot(struct model_pool *pool, const struct model_seq *seq, uint32_t n_keep, uint32_t n_before)
+drop_make_hot(struct model_pool *pool, const uint32_t *pages, uint32_t from, uint32_t to, uint32_t n_published,
+	      struct model_place tip)
 {
 	struct model_list below = { 0 };
-	uint32_t n_depths = seq->n_published;
+	uint32_t n_depths = n_published;
 
-	for (uint32_t i = n_keep; i < n_before; i++)
-		if (pool->nodes[seq->pages[i]].serial != 0)
+	for (uint32_t i = from; i < to; i++)
+		if (pool->nodes[pages[i]].serial != 0)
 			n_depths = MAX(n_depths, i + 1);
 	for (uint32_t depth = n_depths; depth-- > 0;) {
 		struct model_list here = { 0 };
 
-		if (depth >= n_keep && depth < n_before && pool->nodes[seq->pages[depth]].serial != 0)
-			list_add_once(&here, seq->pages[depth]);
-		if (depth + 1 == seq->n_published && model_is_live(pool, seq->tip))
-			list_add_once(&here, seq->tip.page);
+		if (depth >= from && depth < to && pool->nodes[pages[depth]].serial != 0)
+			list_add_once(&here, pages[depth]);
+		if (depth + 1 == n_published && model_is_live(pool, tip))
+			list_add_once(&here, tip.page);
 		for (uint32_t i = 0; i < below.n; i++)
 			if (model_is_live(pool, pool->nodes[below.pages[i]].parent))
 				list_add_once(&here, pool->nodes[below.pages[i]].parent.page);
@@ -376,17 +377,15 @@ drop_make_hot(struct model_pool *pool, const struct model_seq *seq, uint32_t n_k
 	}
 }
 
-static void
-model_drop(struct model_pool *pool, struct model_seq *seq, uint32_t n_keep, uint32_t session)
+/* Drops the references of pages that the sequence no longer has; true: one is cached now. */
+static bool
+model_unref(struct model_pool *pool, const uint32_t *pages, uint32_t n, uint32_t session)
 {
 	const struct model_session *ended = session == 0 ? NULL : model_session_find(session);
-	uint32_t n_before = seq->n_pages;
 	bool cached = false;
 
-	seq->n_pages = n_keep;
-	seq->version_moves = seq->version_moves || n_keep < n_before;
-	for (uint32_t i = n_keep; i < n_before; i++) {
-		uint32_t page = seq->pages[i];
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t page = pages[i];
 
 		if (model_count(pool, page) > 0)
 			continue;
@@ -403,8 +402,19 @@ model_drop(struct model_pool *pool, struct model_seq *seq, uint32_t n_keep, uint
 		if (pool->nodes[page].serial != 0)
 			model_node_remove(pool, page, &pool->n_orphaned);
 	}
-	if (cached)
-		drop_make_hot(pool, seq, n_keep, n_before);
+	return cached;
+}
+
+static void
+model_drop(struct model_pool *pool, struct model_seq *seq, uint32_t n_keep, uint32_t session)
+{
+	uint32_t n_before = seq->n_pages, from = MAX(n_keep, seq->n_trimmed);
+
+	seq->n_pages = n_keep;
+	seq->n_trimmed = MIN(seq->n_trimmed, n_keep);
+	seq->version_moves = seq->version_moves || n_keep < n_before;
+	if (model_unref(pool, &seq->pages[from], n_before - from, session))
+		drop_make_hot(pool, seq->pages, from, n_before, seq->n_published, seq->tip);
 }
 
 void
@@ -417,11 +427,30 @@ model_truncate(struct model_pool *pool, struct model_seq *seq, uint32_t n_keep, 
 	if (seq->n_published <= n_whole)
 		return;
 	last = n_whole == 0 ? REGION_NO_PAGE : seq->pages[n_whole - 1];
-	if (n_whole > 0 && pool->nodes[last].serial != 0 && !model_is_orphan(pool, last)) {
+	if (last != REGION_NO_PAGE && pool->nodes[last].serial != 0 && !model_is_orphan(pool, last)) {
 		seq->n_published = n_whole;
 		seq->tip = (struct model_place){ .page = last, .serial = pool->nodes[last].serial };
 	} else {
 		seq->n_published = 0;
 		seq->tip = (struct model_place){ .page = REGION_NO_PAGE };
+	}
+}
+
+void
+model_trim(struct model_pool *pool, struct model_seq *seq, uint32_t n)
+{
+	uint32_t pages[MODEL_PAGES], n_before = seq->n_trimmed;
+
+	if (n <= n_before)
+		return;
+	memcpy(pages, seq->pages, sizeof(pages));
+	for (uint32_t i = n_before; i < n; i++)
+		seq->pages[i] = REGION_NO_PAGE;
+	seq->n_trimmed = n;
+	seq->n_writable_from = MAX(seq->n_writable_from, n);
+	seq->version_moves = true;
+	if (model_unref(pool, &pages[n_before], n - n_before, 0)) {
+		drop_make_hot(pool, pages, n_before, n, 0, (struct model_place){ .page = REGION_NO_PAGE });
+		model.n_trims_cached++;
 	}
 }

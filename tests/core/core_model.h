@@ -8,7 +8,7 @@
  *
  *   core_model.c           pages, nodes, lists: taking, dropping, evicting
  *   core_model_compare.c   compares the core with the model, and checks the invariants
- *   core_model_requests.c  random create, reserve, truncate, erase
+ *   core_model_requests.c  random create, reserve, truncate, trim, erase
  *   core_model_publish.c   random publish; the prefixes that were published, and searches for them
  *   core_model_sharing.c   random start and fork
  *   core_model_pins.c      random pin, evict, tick
@@ -81,6 +81,7 @@ struct model_seq {
 	uint32_t session;
 	uint64_t born; /* number of its creation: a session's sequences are reaped the youngest first */
 	uint32_t n_pages;
+	uint32_t n_trimmed; /* pages at the beginning that were given back: REGION_NO_PAGE in pages */
 	uint32_t pages[MODEL_PAGES];
 	enum model_symbol content[MODEL_PAGES]; /* what a worker would write; publishes usually tell the truth */
 	uint32_t n_writable_from, n_published;  /* pages */
@@ -149,6 +150,7 @@ struct model {
 	uint64_t n_audits;
 	/* Rare cases: pages that another sequence's page stands for; publishes that begin again, as a node is gone. */
 	uint64_t n_twins, n_resets, n_conflicts, n_found, n_searched;
+	uint64_t n_trims_cached, n_trims_published; /* trims that cached a page; publishes of trimmed sequences */
 };
 extern struct model model;
 
@@ -209,6 +211,8 @@ void model_take(struct model_pool *pool, struct model_seq *seq, uint32_t n_pages
 /** model_truncate - drop pages from n_keep on; session 0: unpublished pages go to the free list, else see quarantine */
 void model_truncate(struct model_pool *pool, struct model_seq *seq, uint32_t n_keep, uint32_t n_whole,
 		    uint32_t session);
+/** model_trim - give the first n pages back */
+void model_trim(struct model_pool *pool, struct model_seq *seq, uint32_t n);
 
 /* core_model_compare.c */
 void model_compare(void);
@@ -217,6 +221,7 @@ void model_compare(void);
 void random_create(void);
 void random_reserve(void);
 void random_truncate(void);
+void random_trim(void);
 void random_erase(void);
 void random_publish(void);
 void random_search(void);

@@ -36,6 +36,7 @@ compare_seqs(uint32_t p)
 		model_check(load_u32(&slot->capacity) == seq->n_pages * page_size);
 		model_check(load_u32(&slot->writable_from) == seq->n_writable_from * page_size);
 		model_check(load_u32(&slot->published) == seq->n_published * page_size);
+		model_check(load_u32(&slot->first) == seq->n_trimmed);
 		for (uint32_t i = 0; i < seq->n_pages; i++)
 			model_check(load_u32(&region_page_table(view, s)[i]) == seq->pages[i]);
 		if (seq->version_moves)
@@ -149,8 +150,9 @@ compare_ring(uint32_t p)
 static void
 check_writable(const struct model_pool *pool, const struct model_seq *seq)
 {
-	for (uint32_t i = 0; i < seq->n_pages; i++) {
-		for (uint32_t k = 0; k < i; k++)
+	model_check(seq->n_trimmed <= seq->n_writable_from && seq->n_trimmed <= seq->n_pages);
+	for (uint32_t i = seq->n_trimmed; i < seq->n_pages; i++) {
+		for (uint32_t k = seq->n_trimmed; k < i; k++)
 			model_check(seq->pages[i] != seq->pages[k]);
 		if (i >= seq->n_writable_from)
 			model_check(model_count(pool, seq->pages[i]) == 1 && pool->nodes[seq->pages[i]].serial == 0);
@@ -206,7 +208,7 @@ compare_session(const struct paged_session_entry *status)
 
 			if (seq->state != MODEL_SEQ_NONE && seq->session == session->id) {
 				n_sequences++;
-				n_pages += seq->n_pages;
+				n_pages += seq->n_pages - seq->n_trimmed;
 			}
 		}
 		for (uint32_t page = 0; page < model_geometries[p].n_pages; page++)

@@ -185,6 +185,11 @@ publish_apply(struct model_pool *pool, const struct publish_item *item, uint32_t
 			return true;
 		}
 	}
+	/* What comes next was given back. */
+	if (seq->n_published < seq->n_trimmed) {
+		*n_published_p = seq->n_published;
+		return true;
+	}
 	for (uint32_t i = MAX(item->from, seq->n_published); i < item->from + item->n; i++) {
 		enum model_symbol symbol = item->symbols[i - item->from];
 		uint32_t page = seq->pages[i], other;
@@ -329,6 +334,7 @@ random_publish(void)
 
 		publish_apply(pool, &items[i], &expected);
 		model_check(n_published[i] == expected);
+		model.n_trims_published += model_seq_find(ids[i])->n_trimmed > 0 && pool->n_changes > n_changes;
 		for (uint32_t k = n_changes; k < pool->n_changes; k++)
 			if (pool->changes[k].kind == REGION_RING_STORED)
 				record_path(pool, PAGED_SEQ_POOL(ids[i]), pool->changes[k].page);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random requests that take and drop pages: create, reserve, truncate, erase. */
+/* Random requests that take and drop pages: create, reserve, truncate, trim, erase. */
 #include <string.h>
 #include <sys/param.h>
 
@@ -124,8 +124,12 @@ random_truncate(void)
 		uint32_t capacity = seq == NULL ? 8 : seq->n_pages * model_geometries[p].page_size;
 
 		items[i].n_tokens = random_below(capacity + 1 + (random_below(16) == 0));
+		if (seq != NULL && random_below(16) != 0)
+			items[i].n_tokens = MAX(items[i].n_tokens, seq->n_trimmed * model_geometries[p].page_size);
 		if (items[i].n_tokens > capacity)
 			errors |= status_bit(PAGED_ERR_CAPACITY);
+		if (seq != NULL && items[i].n_tokens < seq->n_trimmed * model_geometries[p].page_size)
+			errors |= status_bit(PAGED_ERR_INVALID);
 	}
 	model_check_status(core_seq_truncate(model.fixture.core, session->id, n, items, &model.error), errors);
 	for (uint32_t i = 0; errors == 0 && i < n; i++) {
@@ -136,6 +140,38 @@ random_truncate(void)
 		seq->version_may_move = true;
 		model_truncate(&model.pools[p], seq, pages_of_tokens(p, items[i].n_tokens),
 			       items[i].n_tokens / model_geometries[p].page_size, 0);
+	}
+}
+
+void
+random_trim(void)
+{
+	const struct model_session *session = random_requester();
+	struct paged_seq_item items[MODEL_ITEMS];
+	uint32_t errors, n = random_items(session, items, &errors);
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct model_seq *seq = model_seq_find(items[i].seq);
+		uint32_t p = PAGED_SEQ_POOL(items[i].seq);
+		uint32_t capacity = seq == NULL ? 8 : seq->n_pages * model_geometries[p].page_size;
+
+		/* Mostly a window over the end, as a sliding window model trims. */
+		items[i].n_tokens = random_below(capacity + 1 + (random_below(16) == 0));
+		if (random_below(2) == 0)
+			items[i].n_tokens = MIN(items[i].n_tokens, capacity / 2);
+		if (items[i].n_tokens > capacity)
+			errors |= status_bit(PAGED_ERR_CAPACITY);
+		if (random_below(64) == 0) {
+			items[i].n_ahead = 1;
+			errors |= status_bit(PAGED_ERR_INVALID);
+		}
+	}
+	model_check_status(core_seq_trim(model.fixture.core, session->id, n, items, &model.error), errors);
+	for (uint32_t i = 0; errors == 0 && i < n; i++) {
+		uint32_t p = PAGED_SEQ_POOL(items[i].seq);
+
+		model_trim(&model.pools[p], model_seq_find(items[i].seq),
+			   items[i].n_tokens / model_geometries[p].page_size);
 	}
 }
 

@@ -257,6 +257,7 @@ fork_child(struct model_pool *pool, uint32_t p, struct model_seq *parent, uint32
 	memcpy(child->pages, parent->pages, n_full * sizeof(child->pages[0]));
 	memcpy(child->content, parent->content, sizeof(child->content));
 	child->n_pages = n_full;
+	child->n_trimmed = parent->n_trimmed;
 	model_take(pool, child, pages_of_tokens(p, n_tokens));
 	parent->n_writable_from = MAX(parent->n_writable_from, n_full);
 	child->n_writable_from = n_full;
@@ -293,12 +294,16 @@ random_fork(void)
 		uint32_t capacity = seq == NULL ? 8 : seq->n_pages * page_size;
 
 		forks[i] = (struct seq_fork){ .parent = ids[i], .n_tokens = random_below(capacity + 1) };
+		if (seq != NULL && random_below(16) != 0)
+			forks[i].n_tokens = MAX(forks[i].n_tokens, seq->n_trimmed * page_size);
 		if (random_below(2) == 0)
 			forks[i].n_tokens -= forks[i].n_tokens % page_size;
 		if (random_below(32) == 0)
 			forks[i].n_tokens = capacity + 1;
 		if (forks[i].n_tokens > capacity)
 			errors |= status_bit(PAGED_ERR_CAPACITY);
+		if (seq != NULL && forks[i].n_tokens < seq->n_trimmed * page_size)
+			errors |= status_bit(PAGED_ERR_INVALID);
 		if (p >= MODEL_POOLS)
 			continue;
 		slots[p]++;

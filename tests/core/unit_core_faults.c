@@ -53,7 +53,12 @@ Test(core_faults, checks_report_a_corrupt_count)
 	cr_assert_eq(core_check(core_fixture.core, 0, &accounting, &core_error), PAGED_ERR_CORRUPT);
 }
 
-Test(core_faults, a_reader_is_busy_after_a_kill_during_truncate)
+typedef enum paged_status (*change_fn)(struct core *core, uint32_t session, uint32_t n,
+				       const struct paged_seq_item *items, struct paged_error *error);
+
+/* The owner is killed inside a request with n_tokens 4, between the stores of a page table. */
+static void
+expect_busy_after_kill(change_fn change)
 {
 	const struct region_view *view = core_pool_view(core_fixture.core, 0);
 	struct paged_check_result accounting;
@@ -66,11 +71,21 @@ Test(core_faults, a_reader_is_busy_after_a_kill_during_truncate)
 	if (child == 0) {
 		setenv("PAGED_FAULT", "page-table-update", 1);
 		item.n_tokens = 4;
-		core_seq_truncate(core_fixture.core, fixture_session, 1, &item, &core_error);
+		change(core_fixture.core, fixture_session, 1, &item, &core_error);
 		_exit(0);
 	}
 	cr_assert_eq(waitpid(child, &status, 0), child);
 	cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 	cr_assert_eq(region_snapshot_begin(view, item.seq, &snapshot), REGION_BUSY);
 	cr_assert_eq(region_check(view, &accounting, &core_error), PAGED_ERR_AGAIN);
+}
+
+Test(core_faults, a_reader_is_busy_after_a_kill_during_truncate)
+{
+	expect_busy_after_kill(core_seq_truncate);
+}
+
+Test(core_faults, a_reader_is_busy_after_a_kill_during_trim)
+{
+	expect_busy_after_kill(core_seq_trim);
 }

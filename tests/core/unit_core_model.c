@@ -12,6 +12,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <time.h>
 
 #include "tests/core/core_model.h"
@@ -150,7 +151,7 @@ model_reap_seqs(struct model_pool *pool, uint32_t p)
 
 	while ((seq = next_reaped(pool, p, &n_keep, &closed)) != NULL) {
 		model_check(!closed || n_keep == 0);
-		n_dropped += seq->n_pages - n_keep;
+		n_dropped += seq->n_pages - MAX(n_keep, seq->n_trimmed);
 		model_truncate(pool, seq, n_keep, n_keep, seq->session);
 		if (closed)
 			seq->state = MODEL_SEQ_NONE;
@@ -296,7 +297,7 @@ static const struct model_operation {
 	OPERATION(reap, 4),         OPERATION(create, 2),       OPERATION(reserve, 4),      OPERATION(truncate, 2),
 	OPERATION(erase, 2),        OPERATION(audit, 4),        OPERATION(publish, 6),      OPERATION(start, 4),
 	OPERATION(fork, 3),         OPERATION(pin, 2),          OPERATION(clock, 1),        OPERATION(tick, 2),
-	OPERATION(evict, 1),        OPERATION(search, 1),
+	OPERATION(evict, 1),        OPERATION(search, 1),       OPERATION(trim, 2),
 };
 #define N_OPERATIONS (sizeof(operations) / sizeof(operations[0]))
 
@@ -329,7 +330,8 @@ Test(core_model, random_operations)
 	/* A run of this length reaches the rare cases. */
 	if (n >= 100000)
 		model_check(model.n_audits > 100 && model.n_twins > 100 && model.n_resets > 100 &&
-			    model.n_conflicts > 100 && model.n_found > model.n_searched / 10);
+			    model.n_conflicts > 100 && model.n_found > model.n_searched / 10 &&
+			    model.n_trims_cached > 100 && model.n_trims_published > 100);
 	if (model.audit != NULL)
 		core_audit_abandon(model.audit);
 	core_fixture_close(&model.fixture);
