@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * paged_sharing.h - sequences that share pages: prefixes, publish, match, start, fork
+ * paged_sharing.h - sequences that share pages: prefixes, publish, match, start, fork; trim
  *
  * Part of pagedclient.h, which includes it; programs include that alone.
  *
@@ -19,6 +19,8 @@
  *
  * Fork.  paged_batch_fork() creates sequences with the first tokens of a
  * sequence of this session, for parallel samples and beams.
+ *
+ * Trim.  paged_seq_trim() gives the beginning of a sequence back, which a sliding window no longer reaches.
  *
  * Whole pages are shared: a prefix is shared up to a multiple of the page size.
  * Shared and published tokens cannot be written.  paged_append() refuses them
@@ -220,8 +222,8 @@ enum paged_status paged_seq_publish(struct paged_pool *pool, size_t n, const str
  * event on the stream.  Later calls on the batch (publish, plan, validate,
  * finish, destroy) test the event without waiting, and send what was reached.  If that
  * memory is full, less is published; a later call with the same prefixes
- * publishes the rest.  What is queued for a sequence is dropped if the sequence is truncated
- * or erased.
+ * publishes the rest.  What is queued for a sequence is dropped if the sequence is truncated,
+ * trimmed or erased.
  *
  * @retval PAGED_ERR_UNSUPPORTED  also: the stream is being captured: publish after each replay
  * @retval PAGED_ERR_BACKEND      the driver failed
@@ -241,6 +243,7 @@ enum paged_status paged_batch_publish(struct paged_batch *batch, size_t n, const
  *
  * @param[out] children  [n], written on PAGED_OK only
  * @retval PAGED_ERR_CAPACITY     n_tokens exceeds a parent's capacity
+ * @retval PAGED_ERR_INVALID      a parent has given back the page that n_tokens ends in, or later ones
  * @retval PAGED_ERR_FULL         the pool lacks slots, or pages for the copies; nothing was created
  * @retval PAGED_ERR_LIMIT        n exceeds PAGED_MAX_REQUEST_SEQS, or the children have more than 2^20 pages in all
  * @retval PAGED_ERR_PERM         a parent belongs to another session
@@ -252,6 +255,36 @@ enum paged_status paged_batch_publish(struct paged_batch *batch, size_t n, const
  */
 enum paged_status paged_batch_fork(struct paged_batch *batch, size_t n, const paged_seq_id *parents,
 				   const uint32_t *n_tokens, paged_seq_id *children);
+
+/**
+ * paged_seq_trim - give the whole pages before token items[i].n_tokens of each sequence back
+ *
+ * For attention with a sliding window: what no query can reach any more need not be kept, so a sequence of any length
+ * takes the memory of its window.  Positions do not change: a trimmed sequence has the same length and capacity, and
+ * appending goes on where it was.  Published pages stay in the cache for other sequences until they are evicted, and
+ * pages that another sequence shares stay its own.
+ *
+ * Attention over a trimmed sequence reads no key before its first page, as if paged_batch_row.kv_first were there.
+ * The mask is not changed otherwise: trim only what the window of every later query excludes.  What was given back
+ * cannot be kept by paged_seq_truncate(), forked or published.  If the part after it is published, the sequence goes
+ * on publishing; else, paged_seq_publish() passes over it.
+ *
+ * By the call the session promises that none of its work on these pages is outstanding, as for paged_seq_truncate():
+ * on a GPU, call paged_batch_finish() first.  Plan again afterwards; a plan of another session that reads the
+ * sequence becomes PAGED_ERR_STALE, as paged_batch_validate() reports.
+ *
+ * All or nothing; absolute, so it may be repeated: a sequence that has given more back does not change.
+ *
+ * @param[in] items  [n] n_tokens: the first token to keep; n_ahead 0
+ * @retval PAGED_ERR_CAPACITY  n_tokens exceeds a sequence's capacity
+ * @retval PAGED_ERR_LIMIT     n exceeds PAGED_MAX_REQUEST_SEQS
+ * @retval PAGED_ERR_PERM      a sequence belongs to another session
+ * @retval PAGED_ERR_STALE     an id names no live sequence
+ * @retval PAGED_ERR_INVALID   a sequence is named twice, or n_ahead is not 0
+ *
+ * Blocks: up to timeout_ms.
+ */
+enum paged_status paged_seq_trim(struct paged_client *client, size_t n, const struct paged_seq_item *items);
 
 /**
  * paged_prefix_pin - evict the published part of a prefix only after all pages that are not pinned

@@ -524,6 +524,7 @@ struct paged_seq_info {
 	uint32_t n_pages;
 	uint64_t version;   /* changes when page table entries are replaced or removed, not when the table grows */
 	uint32_t published; /* tokens that other sequences can share (paged_sharing.h) */
+	uint32_t n_trimmed; /* of n_pages, those at the beginning that were given back (paged_seq_trim()) */
 };
 
 /**
@@ -532,7 +533,8 @@ struct paged_seq_info {
  * The sequence may belong to any session.
  *
  * @param[out] info    filled up to its struct_size; NULL: not wanted
- * @param[out] pages   the first min(n_max, n_pages) physical pages, in logical order; NULL with n_max 0
+ * @param[out] pages   the first min(n_max, n_pages) physical pages, in logical order, UINT32_MAX for those that were
+ *                     given back; NULL with n_max 0
  * @retval PAGED_ERR_INVALID  the id belongs to another pool
  * @retval PAGED_ERR_STALE    no live sequence has this id
  * @retval PAGED_ERR_AGAIN    the owner was changing the page table during every attempt to read it

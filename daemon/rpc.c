@@ -35,6 +35,7 @@ static const struct {
 	[WIRE_START] = { "start", rpc_start, NEEDS_SESSION | NEEDS_TIME | LEAVES_WORK },
 	[WIRE_FORK] = { "fork", rpc_fork, NEEDS_SESSION | NEEDS_TIME | LEAVES_WORK },
 	[WIRE_PUBLISH] = { "publish", rpc_publish, NEEDS_SESSION | NEEDS_TIME },
+	[WIRE_TRIM] = { "trim", rpc_trim, NEEDS_SESSION },
 	[WIRE_PIN] = { "pin", rpc_pin, NEEDS_SESSION | NEEDS_TIME | LEAVES_WORK },
 	[WIRE_EVICT] = { "evict", rpc_evict, NEEDS_ADMIN },
 	[WIRE_GET_PREFIXES] = { "prefixes", rpc_get_prefixes, 0 },

@@ -100,6 +100,8 @@ enum paged_status rpc_reserve(struct rpc *, struct member *, const struct wire_r
 			      struct paged_error *);
 enum paged_status rpc_truncate(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
 			       struct paged_error *);
+enum paged_status rpc_trim(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+			   struct paged_error *);
 enum paged_status rpc_erase(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
 			    struct paged_error *);
 

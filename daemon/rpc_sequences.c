@@ -57,6 +57,18 @@ rpc_truncate(struct rpc *rpc, struct member *member, const struct wire_request *
 }
 
 enum paged_status
+rpc_trim(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
+	 struct paged_error *error)
+{
+	enum paged_status status = rpc_check_items(member, request, error);
+
+	(void)reply;
+	return status != PAGED_OK
+		       ? status
+		       : core_seq_trim(rpc->core, member->session->id, request->change.n, request->change.items, error);
+}
+
+enum paged_status
 rpc_erase(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	  struct paged_error *error)
 {

@@ -175,6 +175,7 @@ sequences_print(struct ctl *ctl, const char *pool, struct print_list *list)
 		print_nonzero(list, sequences[i].length);
 		print_number(list, sequences[i].capacity);
 		print_number(list, sequences[i].n_pages);
+		print_nonzero(list, sequences[i].n_trimmed);
 		print_text(list, sequences[i].tag);
 	}
 	paged_free(sequences);
@@ -184,8 +185,8 @@ sequences_print(struct ctl *ctl, const char *pool, struct print_list *list)
 enum ctl_exit
 ctl_sequences(struct ctl *ctl)
 {
-	static const char *const columns[] = { "POOL",   "SEQUENCE", "SESSION", "NAME", "PID",
-					       "LENGTH", "CAPACITY", "PAGES",   "TAG" };
+	static const char *const columns[] = { "POOL",   "SEQUENCE", "SESSION", "NAME",    "PID",
+					       "LENGTH", "CAPACITY", "PAGES",   "TRIMMED", "TAG" };
 	struct paged_pool_entry *pools = NULL;
 	enum paged_status status = PAGED_OK;
 	struct print_list list;
@@ -266,11 +267,17 @@ page_table_print(const struct paged_seq_entry *entry, const uint32_t *pages, siz
 	       entry->name, entry->pid);
 	if (entry->length != 0)
 		printf("length %" PRIu32 ", ", entry->length);
-	printf("capacity %" PRIu32 ", %zu %s\n", entry->capacity, n, print_plural(n, "page", "pages"));
+	printf("capacity %" PRIu32 ", %zu %s", entry->capacity, n, print_plural(n, "page", "pages"));
+	if (entry->n_trimmed != 0)
+		printf(", the first %" PRIu32 " given back", entry->n_trimmed);
+	printf("\n");
 	for (size_t i = 0; i < n; i++) {
 		if (i % 8 == 0)
 			printf("%s%6zu:", i > 0 ? "\n" : "", i);
-		printf(" %9" PRIu32, pages[i]);
+		if (i < entry->n_trimmed)
+			printf(" %9s", "-");
+		else
+			printf(" %9" PRIu32, pages[i]);
 	}
 	if (n > 0)
 		printf("\n");
@@ -283,13 +290,14 @@ page_table_print_json(const char *pool, const struct paged_seq_entry *entry, con
 	json_t *table = json_array();
 
 	for (size_t i = 0; i < n; i++)
-		json_array_append_new(table, json_integer(pages[i]));
-	print_json(json_pack("{s:s, s:s, s:I, s:s, s:I, s:o, s:I, s:I, s:s?, s:o}", "pool", pool, "sequence",
+		json_array_append_new(table, i < entry->n_trimmed ? json_null() : json_integer(pages[i]));
+	print_json(json_pack("{s:s, s:s, s:I, s:s, s:I, s:o, s:I, s:I, s:I, s:s?, s:o}", "pool", pool, "sequence",
 			     print_seq(text, entry->seq), "session", (json_int_t)entry->session, "name", entry->name,
 			     "pid", (json_int_t)entry->pid, "length",
 			     entry->length != 0 ? json_integer((json_int_t)entry->length) : json_null(), "capacity",
-			     (json_int_t)entry->capacity, "pages", (json_int_t)entry->n_pages, "tag",
-			     entry->tag[0] != '\0' ? entry->tag : NULL, "table", table));
+			     (json_int_t)entry->capacity, "pages", (json_int_t)entry->n_pages, "trimmed",
+			     (json_int_t)entry->n_trimmed, "tag", entry->tag[0] != '\0' ? entry->tag : NULL, "table",
+			     table));
 }
 
 enum ctl_exit

@@ -230,6 +230,7 @@ enum wire_request_kind {
 	WIRE_START,
 	WIRE_FORK,
 	WIRE_PUBLISH,
+	WIRE_TRIM,
 	WIRE_PIN,
 	WIRE_EVICT,
 	WIRE_GET_PREFIXES,
@@ -259,7 +260,7 @@ struct wire_request {
 		struct {
 			uint32_t n;
 			const struct paged_seq_item *items;
-		} change; /* reserve, truncate */
+		} change; /* reserve, truncate, trim */
 		struct {
 			uint32_t n;
 			const paged_seq_id *ids;

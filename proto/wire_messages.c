@@ -234,6 +234,7 @@ static const struct wire_body request_bodies[WIRE_N_REQUESTS] = {
 	[WIRE_START] = { PAGED__V1__REQUEST__BODY_START, &seq_start },
 	[WIRE_FORK] = { PAGED__V1__REQUEST__BODY_FORK, &seq_fork },
 	[WIRE_PUBLISH] = { PAGED__V1__REQUEST__BODY_PUBLISH, &publish },
+	[WIRE_TRIM] = { PAGED__V1__REQUEST__BODY_TRIM, &seq_items },
 	[WIRE_PIN] = { PAGED__V1__REQUEST__BODY_PIN, &pin },
 	[WIRE_EVICT] = { PAGED__V1__REQUEST__BODY_EVICT, &evict },
 	[WIRE_GET_PREFIXES] = { PAGED__V1__REQUEST__BODY_GET_PREFIXES, &get_prefixes },
@@ -274,8 +275,8 @@ TYPE(session_report, session_report, S, NUMBER(SessionReport, session, S, sessio
 TYPE(sequence_report, sequence_report, S, NUMBER(SequenceReport, seq, S, seq),
      NUMBER(SequenceReport, session, S, session), NUMBER(SequenceReport, pid, S, pid),
      NUMBER(SequenceReport, length, S, length), NUMBER(SequenceReport, capacity, S, capacity),
-     NUMBER(SequenceReport, n_pages, S, n_pages), TEXT(SequenceReport, name, S, name),
-     TEXT(SequenceReport, tag, S, tag));
+     NUMBER(SequenceReport, n_pages, S, n_pages), NUMBER(SequenceReport, n_trimmed, S, n_trimmed),
+     TEXT(SequenceReport, name, S, name), TEXT(SequenceReport, tag, S, tag));
 #undef S
 
 #define S struct paged_node_entry

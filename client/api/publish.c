@@ -172,6 +172,9 @@ publish_range_check(struct paged_pool *pool, const struct paged_publish *publish
 		.from = MIN(snapshot.published / source->page_size, source->n_pages),
 		.end = source->n_pages,
 	};
+	/* What comes next was given back, so the sequence can publish nothing more. */
+	if (snapshot.published / source->page_size < snapshot.first)
+		range->from = range->end;
 	return prefix_source_check_tokens(source, range->from, error);
 }
 

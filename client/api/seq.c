@@ -127,6 +127,14 @@ paged_seq_truncate(struct paged_client *client, size_t n, const struct paged_seq
 }
 
 enum paged_status
+paged_seq_trim(struct paged_client *client, size_t n, const struct paged_seq_item *items)
+{
+	enum paged_status status = seq_request_enter(client, n, items != NULL);
+
+	return status != PAGED_OK ? status : seq_request_change(client, client->owner->ops->trim, n, items);
+}
+
+enum paged_status
 paged_seq_erase(struct paged_client *client, size_t n, const paged_seq_id *ids)
 {
 	enum paged_status status = seq_request_enter(client, n, ids != NULL);
@@ -181,6 +189,7 @@ paged_seq_read(struct paged_pool *pool, paged_seq_id seq, struct paged_seq_info 
 			.n_pages = snapshot.capacity / pool->mapping.view.page_size,
 			.version = snapshot.version,
 			.published = snapshot.published,
+			.n_trimmed = snapshot.first,
 		};
 		status = client_info_out(info, &ours, sizeof(ours), "paged_seq_info", &error);
 	}

@@ -85,6 +85,8 @@ struct owner_ops {
 				     struct paged_error *error);
 	enum paged_status (*truncate)(struct owner *owner, uint32_t n, const struct paged_seq_item *items,
 				      struct paged_error *error);
+	enum paged_status (*trim)(struct owner *owner, uint32_t n, const struct paged_seq_item *items,
+				  struct paged_error *error);
 	enum paged_status (*erase)(struct owner *owner, uint32_t n, const paged_seq_id *ids, struct paged_error *error);
 	/**
 	 * Requests a reserve without waiting; its success shows in the page table.

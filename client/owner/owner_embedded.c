@@ -122,6 +122,14 @@ embedded_truncate(struct owner *owner, uint32_t n, const struct paged_seq_item *
 }
 
 static enum paged_status
+embedded_trim(struct owner *owner, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
+{
+	struct core *core = embedded_core_request(owner);
+
+	return embedded_core_done(core, core_seq_trim(core, owner->session, n, items, error));
+}
+
+static enum paged_status
 embedded_erase(struct owner *owner, uint32_t n, const paged_seq_id *ids, struct paged_error *error)
 {
 	struct core *core = embedded_core_request(owner);
@@ -329,6 +337,7 @@ static const struct owner_ops owner_ops_embedded = {
 	.create = embedded_create,
 	.reserve = embedded_reserve,
 	.truncate = embedded_truncate,
+	.trim = embedded_trim,
 	.erase = embedded_erase,
 	.reserve_ahead = embedded_reserve,
 	.start = embedded_start,

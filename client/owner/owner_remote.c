@@ -192,6 +192,15 @@ remote_truncate(struct owner *owner, uint32_t n, const struct paged_seq_item *it
 }
 
 static enum paged_status
+remote_trim(struct owner *owner, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_TRIM, .change = { .n = n, .items = items } };
+	struct wire_reply reply;
+
+	return client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
+}
+
+static enum paged_status
 remote_erase(struct owner *owner, uint32_t n, const paged_seq_id *ids, struct paged_error *error)
 {
 	struct wire_request request = { .kind = WIRE_ERASE, .erase = { .n = n, .ids = ids } };
@@ -252,6 +261,7 @@ static const struct owner_ops owner_ops_remote = {
 	.create = remote_create,
 	.reserve = remote_reserve,
 	.truncate = remote_truncate,
+	.trim = remote_trim,
 	.erase = remote_erase,
 	.reserve_ahead = remote_reserve_ahead,
 	.start = remote_start,

@@ -140,6 +140,7 @@ Test(null, every_call_refuses_a_null_handle)
 	CALL(paged_seq_create(no_client, 1, &seq_params, &id));
 	CALL(paged_seq_reserve(no_client, 1, &item));
 	CALL(paged_seq_truncate(no_client, 1, &item));
+	CALL(paged_seq_trim(no_client, 1, &item));
 	CALL(paged_seq_erase(no_client, 1, &id));
 	CALL(paged_seq_read(no_pool, id, &seq_info, NULL, 0));
 	CALL(paged_admin_status(no_client, &daemon_info));

@@ -472,6 +472,51 @@ Test(sharing, truncate_into_shared_pages)
 	expect_same_bits(a, private, 16);
 }
 
+/* What was given back stays in the cache, and the rest is published after it. */
+Test(sharing, trim)
+{
+	struct paged_prefix half = prefix_of(prompt, 8), prefix = prefix_of(prompt, 16);
+	struct paged_seq_item item = { .reserved = { 1 } };
+	paged_seq_id a = fixture_create_seq(16), b;
+	uint32_t before[4], pages[4];
+
+	append(a, prompt, 0, 16);
+	publish(a, &half);
+	expect_ok(paged_seq_read(pool, a, NULL, before, 4));
+	expect_ok(seqs_trim(client, 1, &a, (uint32_t[]){ 11 }));
+	cr_assert(info_of(a).n_trimmed == 2 && info_of(a).n_pages == 4 && info_of(a).capacity == 16);
+	cr_assert_eq(info_of(a).writable_from, 8);
+	expect_ok(paged_seq_read(pool, a, NULL, pages, 4));
+	cr_assert(pages[0] == UINT32_MAX && pages[1] == UINT32_MAX && pages[2] == before[2] && pages[3] == before[3]);
+	publish(a, &prefix);
+	cr_assert_eq(info_of(a).published, 16);
+	cr_assert_eq(match(&prefix), 16);
+	b = start(&prefix, 0, 16, NULL);
+	expect_ok(paged_seq_read(pool, b, NULL, pages, 4));
+	cr_assert_eq(memcmp(pages, before, sizeof(pages)), 0);
+	expect_error(seqs_trim(client, 1, &a, (uint32_t[]){ 17 }), PAGED_ERR_CAPACITY,
+		     "sequence " SEQ_FORMAT " of pool small has room for 16 tokens, cannot be trimmed to token 17",
+		     SEQ_ARGS(a));
+	expect_error(seqs_trim(client, 0, &a, &pages[0]), PAGED_ERR_INVALID, "a request names at least one sequence");
+	expect_error(paged_seq_trim(client, 1, &item), PAGED_ERR_INVALID, "items[0].reserved is not zero");
+}
+
+/* Once a page was given back unpublished, publishing passes over the sequence. */
+Test(sharing, trim_before_publish)
+{
+	struct paged_prefix prefix = prefix_of(prompt, 16);
+	paged_seq_id a = fixture_create_seq(16), b = fixture_create_seq(16);
+	struct paged_publish both[2] = { { .seq = a, .prefix = &prefix }, { .seq = b, .prefix = &prefix } };
+
+	append(a, prompt, 0, 16);
+	append(b, prompt, 0, 16);
+	expect_ok(seqs_trim(client, 1, &a, (uint32_t[]){ 4 }));
+	expect_ok(paged_seq_publish(pool, 1, both));
+	cr_assert_eq(match(&prefix), 0);
+	expect_ok(paged_seq_publish(pool, 2, both));
+	cr_assert(info_of(a).published == 0 && info_of(b).published == 16);
+}
+
 /* A batch on the host publishes at once. */
 Test(sharing, batch_publish_on_the_host)
 {

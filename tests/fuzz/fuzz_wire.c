@@ -209,6 +209,7 @@ static const struct wire_request requests[] = {
 	{ 24, WIRE_PIN, .pin = { 1, 70000, 3600, UINT64_MAX } },
 	{ 25, WIRE_EVICT, .evict = { 1, 4096 } },
 	{ 26, WIRE_GET_PREFIXES, .get_prefixes = { 1, 16384 } },
+	{ 27, WIRE_TRIM, .change = { 2, items } },
 };
 static const struct wire_reply replies[] = {
 	{ 1, PAGED_OK, "", WIRE_REPLY_EMPTY, .ids = { 0 } },

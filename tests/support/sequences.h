@@ -46,4 +46,10 @@ seqs_truncate(struct paged_client *of, size_t n, const paged_seq_id *ids, const 
 	return seqs_change(paged_seq_truncate, of, n, ids, n_tokens);
 }
 
+static inline enum paged_status
+seqs_trim(struct paged_client *of, size_t n, const paged_seq_id *ids, const uint32_t *first_tokens)
+{
+	return seqs_change(paged_seq_trim, of, n, ids, first_tokens);
+}
+
 #endif
