@@ -103,7 +103,8 @@ struct paged_batch_row {
 	/**
 	 * Attention reads no key before this token, at most kv_len.  The keys that a query sees are
 	 * [kv_first, kv_len), restricted further by the mask, mods and block mask.  It counts tokens and need not begin
-	 * a page.  0: all keys.
+	 * a page.  0: all keys.  For a trimmed sequence (paged_seq_trim()) the plan takes its first page's beginning,
+	 * if that is later.
 	 */
 	uint32_t kv_first;
 	uint32_t reserved[4];
@@ -126,7 +127,7 @@ struct paged_batch_row {
  * @retval PAGED_ERR_FULL      the pool lacks pages; paged_batch_pages_missing() names the
  *                             rows to leave out.  Plan again without them
  * @retval PAGED_ERR_INVALID   also: an id belongs to another pool, or a kv_first exceeds its kv_len
- * @retval PAGED_ERR_STALE     an id names no live sequence
+ * @retval PAGED_ERR_STALE     an id names no live sequence, or all tokens before kv_len were given back
  * @retval PAGED_ERR_LIMIT     more rows than max_rows, kv_len or n_pages past max_length,
  *                             or, on a GPU, more query rows than max_q_tokens
  * @retval PAGED_ERR_RANGE     an entry of a page table that is not wholly before kv_first is outside the pool

@@ -200,6 +200,12 @@ append_check_rows(const struct paged_batch *batch, const uint32_t *positions, st
 				"row %u: position %u lies in a page before kv_first %u, so its entry of pages is"
 				" not used",
 				r, first, row->kv_first);
+		if (first < batch->row[r].first * batch->pool->mapping.view.page_size)
+			return paged_fail(error, PAGED_ERR_PERM,
+					  "row %u: the page of position %u of sequence " SEQ_FORMAT
+					  " was given back; its first page begins at token %u",
+					  r, first, SEQ_ARGS(batch->row[r].id),
+					  batch->row[r].first * batch->pool->mapping.view.page_size);
 		return paged_fail(error, PAGED_ERR_PERM,
 				  "row %u: position %u of sequence " SEQ_FORMAT
 				  " is shared or published: it is writable from %u; fork it at %u, or keep %u",

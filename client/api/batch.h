@@ -34,6 +34,9 @@ enum paged_status batch_row_fail_invalid(const struct paged_batch_row *row, cons
 /** batch_row_refresh - update row r's copy of its sequence's page table */
 enum paged_status batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct paged_error *error);
 
+/** batch_row_set_first - attention over row r begins no earlier than its sequence's first page */
+enum paged_status batch_row_set_first(struct paged_batch *batch, uint32_t r, struct paged_error *error);
+
 /**
  * batch_row_take_pages - give row r an explicit page table
  *

@@ -95,6 +95,9 @@ batch_plan_row(struct paged_batch *batch, uint32_t r, const struct paged_batch_r
 		.skip_append = (from->flags & PAGED_ROW_NO_APPEND) != 0,
 		.b = (int32_t)(from->flags & PAGED_ROW_B ? from->b : r),
 	};
+	status = batch_row_set_first(batch, r, error);
+	if (status != PAGED_OK)
+		return status;
 	batch->total_q += from->q_len;
 	batch->uniform_q_len = r == 0 || batch->uniform_q_len == from->q_len ? from->q_len : 0;
 	plan_find_bad_rows(batch, r);

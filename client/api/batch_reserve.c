@@ -116,6 +116,8 @@ batch_reserve(struct paged_batch *batch, uint32_t n_short, struct paged_error *e
 		status = batch_row_refresh(batch, r, batch->row[r].id, error);
 		if (status == PAGED_OK && batch->kernel_row[r].kv_len > batch->row[r].capacity)
 			status = batch_row_fail_capacity(batch, r, error);
+		if (status == PAGED_OK)
+			status = batch_row_set_first(batch, r, error);
 	}
 	return status;
 }

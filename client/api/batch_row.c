@@ -31,6 +31,23 @@ batch_row_copy_entries(struct paged_batch *batch, uint32_t r, uint32_t n, const 
 	return true;
 }
 
+/* Begins to copy a page table: the entries of pages that were given back are not read, and no call uses them. */
+static void
+batch_row_begin(struct paged_batch *batch, uint32_t r, paged_seq_id id, const struct region_snapshot *snapshot)
+{
+	struct batch_row *row = &batch->row[r];
+	uint32_t *to = batch->table + r * batch->table_stride;
+	uint32_t from = row->id == id ? row->first : 0;
+
+	if (row->id != id || row->version != snapshot->version)
+		*row = (struct batch_row){ .id = id, .version = snapshot->version };
+	for (uint32_t i = from; i < snapshot->first; i++)
+		to[i] = REGION_NO_PAGE;
+	row->first = snapshot->first;
+	if (row->n_entries < row->first)
+		row->n_entries = row->first;
+}
+
 enum paged_status
 batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct paged_error *error)
 {
@@ -50,11 +67,11 @@ batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct
 		if (row->id != id || row->version != snapshot.version) {
 			if (row->id != id)
 				batch->n_distinct = 0;
-			*row = (struct batch_row){ .id = id, .version = snapshot.version };
 		} else if (row->capacity == snapshot.capacity && row->owner == snapshot.owner &&
 			   row->writable_from == snapshot.writable_from) {
 			return PAGED_OK;
 		}
+		batch_row_begin(batch, r, id, &snapshot);
 		n = snapshot.capacity / view->page_size;
 	} while (!batch_row_copy_entries(batch, r, n, &snapshot, &bad));
 	if (bad < n)
@@ -65,6 +82,24 @@ batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct
 	row->capacity = n * view->page_size;
 	row->owner = snapshot.owner;
 	row->writable_from = snapshot.writable_from;
+	return PAGED_OK;
+}
+
+enum paged_status
+batch_row_set_first(struct paged_batch *batch, uint32_t r, struct paged_error *error)
+{
+	const struct batch_row *row = &batch->row[r];
+	struct kernel_row *to = &batch->kernel_row[r];
+	uint32_t first = row->first * batch->pool->mapping.view.page_size;
+
+	if (to->kv_first >= first || to->kv_len == 0)
+		return PAGED_OK;
+	if (to->kv_len < first)
+		return paged_fail(error, PAGED_ERR_STALE,
+				  "row %u: the tokens before %u of sequence " SEQ_FORMAT
+				  " were given back, so it cannot end at kv_len %u",
+				  r, first, SEQ_ARGS(row->id), to->kv_len);
+	to->kv_first = first;
 	return PAGED_OK;
 }
 

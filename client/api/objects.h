@@ -78,6 +78,7 @@ struct batch_row {
 	uint32_t capacity;  /* tokens */
 	uint32_t owner;
 	uint32_t writable_from;
+	uint32_t first; /* pages at the beginning that were given back: their entries are REGION_NO_PAGE */
 };
 
 /**

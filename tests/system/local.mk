@@ -33,6 +33,7 @@ IT_TESTS += \
 	%D%/it_steady \
 	%D%/it_threads \
 	%D%/it_traces \
+	%D%/it_trim \
 	%D%/it_versions
 LINT_TESTS += %D%/it_bench_host.sh %D%/it_configure.sh %D%/it_install.sh %D%/it_mask.sh
 EXTRA_DIST += %D%/install_ffi.py %D%/install_worker.cc
