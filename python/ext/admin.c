@@ -309,7 +309,7 @@ PyDoc_STRVAR(sessions_doc, "sessions($self, /)\n--\n\n"
 			   "uid, n_requests, n_sequences, n_pages, n_quarantined, name.");
 PyDoc_STRVAR(sequences_doc, "sequences($self, /, pool)\n--\n\n"
 			    "Live sequences of a pool, by its name, as a list of dicts: seq, session, pid,\n"
-			    "length (0: not reported), capacity, n_pages, name, tag.\n\n"
+			    "length (0: not reported), capacity, n_pages, n_trimmed, name, tag.\n\n"
 			    "Raises NotFoundError, PermissionDeniedError.");
 PyDoc_STRVAR(page_table_doc, "page_table($self, /, seq)\n--\n\n"
 			     "(dict as of sequences(), physical pages in logical order), from the daemon.\n\n"

@@ -11,7 +11,7 @@ static const struct report_class {
 	PyObject **class;
 	const char *name, *fields, *doc;
 } report_classes[] = {
-	{ &sequence_class, "SequenceInfo", "owner capacity writable_from n_pages version published",
+	{ &sequence_class, "SequenceInfo", "owner capacity writable_from n_pages version published n_trimmed",
 	  "A sequence, as Pool.read() returns it.\n\n"
 	  "owner          session id\n"
 	  "capacity       tokens\n"
@@ -19,7 +19,8 @@ static const struct report_class {
 	  "n_pages        pages of its page table\n"
 	  "version        changes when page table entries are replaced or removed, not when\n"
 	  "               the table grows\n"
-	  "published      tokens that other sequences can share" },
+	  "published      tokens that other sequences can share\n"
+	  "n_trimmed      of n_pages, those at the beginning that were given back" },
 	{ &counts_class, "PoolCounts", "n_pages n_free n_referenced n_quarantined n_cached",
 	  "Pages of a pool by state; the last four add up to n_pages.\n\n"
 	  "n_referenced   in sequences\n"
@@ -95,8 +96,8 @@ PyObject *
 report_sequence(const struct paged_seq_info *info)
 {
 	return report_tuple(sequence_class,
-			    Py_BuildValue("IIIIKI", info->owner, info->capacity, info->writable_from, info->n_pages,
-					  (unsigned long long)info->version, info->published));
+			    Py_BuildValue("IIIIKII", info->owner, info->capacity, info->writable_from, info->n_pages,
+					  (unsigned long long)info->version, info->published, info->n_trimmed));
 }
 
 PyObject *
@@ -230,10 +231,11 @@ PyObject *
 report_seq_entry(const struct paged_seq_entry *entry)
 {
 	static const struct report_field fields[] = {
-		FIELD(paged_seq_entry, seq, U64),      FIELD(paged_seq_entry, session, U32),
-		FIELD(paged_seq_entry, pid, U32),      FIELD(paged_seq_entry, length, U32),
-		FIELD(paged_seq_entry, capacity, U32), FIELD(paged_seq_entry, n_pages, U32),
-		FIELD(paged_seq_entry, name, TEXT),    FIELD(paged_seq_entry, tag, TEXT),
+		FIELD(paged_seq_entry, seq, U64),       FIELD(paged_seq_entry, session, U32),
+		FIELD(paged_seq_entry, pid, U32),       FIELD(paged_seq_entry, length, U32),
+		FIELD(paged_seq_entry, capacity, U32),  FIELD(paged_seq_entry, n_pages, U32),
+		FIELD(paged_seq_entry, n_trimmed, U32), FIELD(paged_seq_entry, name, TEXT),
+		FIELD(paged_seq_entry, tag, TEXT),
 	};
 
 	return REPORT(entry, fields);

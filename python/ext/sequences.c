@@ -101,6 +101,19 @@ client_truncate(struct client *client, const struct pool *pool, PyObject *const 
 }
 
 static PyObject *
+client_trim(struct client *client, const struct pool *pool, PyObject *const *arguments, Py_ssize_t n,
+	    PyObject *keyword_names)
+{
+	static const char *const names[] = { "seqs", "first_token" };
+	static struct call_signature signature = { "trim", names, 2, 2, 2, { NULL } };
+	PyObject *values[2];
+
+	if (!call_parse(&signature, arguments, n, keyword_names, values))
+		return NULL;
+	return client_change(client, pool, values, NULL, paged_seq_trim);
+}
+
+static PyObject *
 client_erase(struct client *client, const struct pool *pool, PyObject *const *arguments, Py_ssize_t n,
 	     PyObject *keyword_names)
 {
@@ -135,6 +148,12 @@ client_truncate_any(struct client *client, PyObject *const *arguments, Py_ssize_
 }
 
 static PyObject *
+client_trim_any(struct client *client, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
+{
+	return client_trim(client, NULL, arguments, n, keyword_names);
+}
+
+static PyObject *
 client_erase_any(struct client *client, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
 {
 	return client_erase(client, NULL, arguments, n, keyword_names);
@@ -154,6 +173,14 @@ PyDoc_STRVAR(client_truncate_doc, "truncate($self, /, seqs, n_tokens)\n--\n\n"
 				  "promises that no work of its session on the affected pages is running.\n\n"
 				  "Raises CapacityError if n_tokens exceeds a sequence's capacity, StaleError,\n"
 				  "PermissionDeniedError.");
+PyDoc_STRVAR(client_trim_doc, "trim($self, /, seqs, first_token)\n--\n\n"
+			      "Give the whole pages before first_token of each sequence back.\n\n"
+			      "For attention with a sliding window, which no longer reaches them.  Positions do not\n"
+			      "change; attention over the sequence begins at its first page.  Published pages stay\n"
+			      "in the cache.  By trimming, the caller promises that no work of its session on these\n"
+			      "pages is running.\n\n"
+			      "Raises CapacityError if first_token exceeds a sequence's capacity, StaleError,\n"
+			      "PermissionDeniedError.");
 PyDoc_STRVAR(client_erase_doc, "erase($self, /, seqs)\n--\n\n"
 			       "End the sequences and free their pages; their ids are stale from now on.\n\n"
 			       "Raises StaleError, PermissionDeniedError.");
@@ -161,6 +188,7 @@ PyDoc_STRVAR(client_erase_doc, "erase($self, /, seqs)\n--\n\n"
 PyMethodDef client_seq_methods[] = {
 	CALL_METHOD("reserve", client_reserve_any, client_reserve_doc),
 	CALL_METHOD("truncate", client_truncate_any, client_truncate_doc),
+	CALL_METHOD("trim", client_trim_any, client_trim_doc),
 	CALL_METHOD("erase", client_erase_any, client_erase_doc),
 	{ NULL, NULL, 0, NULL },
 };
@@ -267,6 +295,12 @@ pool_truncate(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObj
 }
 
 static PyObject *
+pool_trim(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
+{
+	return pool_change_seqs(pool, client_trim, arguments, n, keyword_names);
+}
+
+static PyObject *
 pool_erase(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
 {
 	return pool_change_seqs(pool, client_erase, arguments, n, keyword_names);
@@ -353,6 +387,9 @@ PyDoc_STRVAR(pool_reserve_doc, "reserve($self, /, seqs, n_tokens, n_ahead=0)\n--
 PyDoc_STRVAR(pool_truncate_doc, "truncate($self, /, seqs, n_tokens)\n--\n\n"
 				"Keep n_tokens tokens of sequences of this pool, as Client.truncate().\n\n"
 				"Also raises InvalidError for a sequence of another pool.");
+PyDoc_STRVAR(pool_trim_doc, "trim($self, /, seqs, first_token)\n--\n\n"
+			    "Give the pages before first_token of sequences of this pool back, as Client.trim().\n\n"
+			    "Also raises InvalidError for a sequence of another pool.");
 PyDoc_STRVAR(pool_erase_doc, "erase($self, /, seqs)\n--\n\n"
 			     "End sequences of this pool, as Client.erase().\n\n"
 			     "Also raises InvalidError for a sequence of another pool.");
@@ -361,13 +398,15 @@ PyDoc_STRVAR(pool_read_doc, "read($self, /, seq)\n--\n\n"
 			    "Raises StaleError, AgainError, GoneError, InvalidError for a sequence of another\n"
 			    "pool.");
 PyDoc_STRVAR(pool_page_table_doc, "page_table($self, /, seq)\n--\n\n"
-				  "Physical pages of a live sequence of any session, in logical order.\n\n"
+				  "Physical pages of a live sequence of any session, in logical order; 2**32 - 1\n"
+				  "for those that trim() gave back.\n\n"
 				  "Raises as read() does.");
 
 PyMethodDef pool_seq_methods[] = {
 	CALL_METHOD("create", pool_create, pool_create_doc),
 	CALL_METHOD("reserve", pool_reserve, pool_reserve_doc),
 	CALL_METHOD("truncate", pool_truncate, pool_truncate_doc),
+	CALL_METHOD("trim", pool_trim, pool_trim_doc),
 	CALL_METHOD("erase", pool_erase, pool_erase_doc),
 	CALL_METHOD("read", pool_read, pool_read_doc),
 	CALL_METHOD("page_table", pool_page_table, pool_page_table_doc),

@@ -9,6 +9,7 @@ CALLS = {
     "pool": lambda c, p, s: c.pool("test"),
     "reserve": lambda c, p, s: c.reserve(s, 16),
     "truncate": lambda c, p, s: c.truncate(s, 0),
+    "trim": lambda c, p, s: c.trim(s, 0),
     "erase": lambda c, p, s: c.erase(s),
     "status": lambda c, p, s: c.status(),
     "pools": lambda c, p, s: c.pools(),

@@ -58,6 +58,21 @@ def test_truncate(pool):
         pool.truncate(seq, 17)
 
 
+def test_trim(client, pool):
+    a, b = pool.create(2, 64)
+    table, version = pool.page_table(a), pool.read(a).version
+    pool.trim(a, 33)
+    assert pool.page_table(a) == [2**32 - 1, 2**32 - 1, *table[2:]]
+    assert pool.read(a).n_trimmed == 2 and pool.read(a).capacity == 64
+    assert pool.read(a).writable_from == 32 and pool.read(a).version != version
+    client.trim([a, b], [0, 64])
+    assert (pool.read(a).n_trimmed, pool.read(b).n_trimmed) == (2, 4)
+    with pytest.raises(paged.CapacityError):
+        pool.trim(a, 65)
+    with pytest.raises(paged.InvalidError):
+        pool.truncate(a, 31)
+
+
 def test_erase(client, pool):
     a, b, c = pool.create(3, 16)
     pool.erase(b)
