@@ -158,8 +158,8 @@ enum paged_status paged_append(struct paged_batch *batch, uint32_t layer, const 
 struct paged_gather_params {
 	size_t struct_size;
 	/**
-	 * [n_rows] gathers tokens begin[r] to end[r] - 1 of row r; end[r] is at most
-	 * its kv_len.  NULL: 0 and kv_len.
+	 * [n_rows] gathers tokens begin[r] to end[r] - 1 of row r, which must lie from its kv_first on and
+	 * below its kv_len; begin[r] == end[r]: none.  NULL: kv_first and kv_len.
 	 */
 	const uint32_t *begin, *end;
 	/** As passed to paged_append(). */
@@ -185,16 +185,17 @@ struct paged_gather_params {
  * @param[out] k      [tokens][KV heads][K dim], all written; NULL: not wanted
  * @param[out] v      [tokens][KV heads][V dim], all written, also where V lies in K; NULL: not wanted
  * @param[in] params  NULL: defaults
- * @retval PAGED_ERR_RANGE    begin exceeds end, or end exceeds the row's kv_len.  On a
- *                            GPU paged_batch_validate() reports it, and such a row
- *                            yields no tokens
+ * @retval PAGED_ERR_RANGE    begin exceeds end, end exceeds the row's kv_len, or a token
+ *                            is before the row's kv_first.  On a GPU
+ *                            paged_batch_validate() reports it, and such a row yields
+ *                            no tokens
  * @retval PAGED_ERR_INVALID  tensors do not fit the pool or overlap themselves,
  *                            both are NULL, or scales as for paged_append()
  */
 enum paged_status paged_gather(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *k,
 			       const struct paged_tensor *v, const struct paged_gather_params *params);
 
-/** Which keys below kv_len a query row may attend to. */
+/** Which keys from kv_first on and below kv_len a query row may attend to. */
 enum paged_mask {
 	PAGED_MASK_CAUSAL = 0, /* kv_idx <= q_idx */
 	PAGED_MASK_NONE = 1    /* all */

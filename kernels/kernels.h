@@ -148,9 +148,9 @@ struct append_args {
 
 struct gather_args {
 	struct kernel_pages pages;
-	const struct kernel_row *rows; /* only pages and kv_len are read */
+	const struct kernel_row *rows; /* only pages, kv_first and kv_len are read */
 	uint32_t n_rows;
-	/* [n_rows] token range of each row, begin <= end <= kv_len; NULL: 0 and kv_len */
+	/* [n_rows] token range of each row, in [kv_first, kv_len] unless it is empty; NULL: kv_first and kv_len */
 	const uint32_t *begin, *end;
 	/*
 	 * Destination of the tokens of all rows, row after row; data NULL: not gathered.  If V lies in

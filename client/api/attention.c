@@ -281,14 +281,18 @@ gather_count_tokens(const struct paged_batch *batch, const struct paged_gather_p
 
 	*tokens = (struct tensor_tokens){ 0 };
 	for (uint32_t r = 0; r < batch->n_rows; r++) {
-		uint32_t kv_len = batch->kernel_row[r].kv_len;
-		uint32_t begin = known && params->begin != NULL ? params->begin[r] : 0;
+		uint32_t kv_first = batch->kernel_row[r].kv_first, kv_len = batch->kernel_row[r].kv_len;
+		uint32_t begin = known && params->begin != NULL ? params->begin[r] : kv_first;
 		uint32_t end = known && params->end != NULL ? params->end[r] : kv_len;
 
 		if (begin > end || end > kv_len)
 			return paged_fail(error, PAGED_ERR_RANGE,
 					  "row %u: tokens %u to %u are wanted, its kv_len is %u", r, begin, end,
 					  kv_len);
+		if (begin < kv_first && begin != end)
+			return paged_fail(error, PAGED_ERR_RANGE,
+					  "row %u: tokens %u to %u are wanted, its kv_first is %u", r, begin, end,
+					  kv_first);
 		uniform = uniform && (r == 0 || tokens->uniform == end - begin);
 		tokens->uniform = end - begin;
 		tokens->n += end - begin;

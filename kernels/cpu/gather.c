@@ -29,7 +29,7 @@ struct gather_cursor {
 static uint32_t
 gather_row_begin(const struct gather_args *args, uint32_t r)
 {
-	return args->begin != NULL ? args->begin[r] : 0;
+	return args->begin != NULL ? args->begin[r] : args->rows[r].kv_first;
 }
 
 static uint32_t
@@ -205,6 +205,7 @@ kernel_gather(struct kernel_team *team, const struct gather_args *args)
 	for (uint32_t r = 0; r < args->n_rows; r++) {
 		assert(gather_row_begin(args, r) <= gather_row_begin(args, r) + gather_row_tokens(args, r));
 		assert(gather_row_begin(args, r) + gather_row_tokens(args, r) <= args->rows[r].kv_len);
+		assert(gather_row_tokens(args, r) == 0 || gather_row_begin(args, r) >= args->rows[r].kv_first);
 		bytes += gather_row_tokens(args, r) * (gather_token_bytes(&args->k) + gather_token_bytes(&args->v));
 	}
 	if (bytes > COPY_STREAM_BYTES) {

@@ -98,6 +98,25 @@ Test(client_gather, rows_with_shared_pages_or_without_tokens)
 	expect_ok(paged_gather(batch, 1, &k_out_tensor, &v_out_tensor, NULL));
 }
 
+/* Without bounds, a row's tokens begin at kv_first. */
+Test(client_gather, from_kv_first_on)
+{
+	paged_seq_id id = fixture_create_seq(TOKENS);
+	struct paged_batch *batch = append_tokens(id);
+	uint32_t pages[3];
+	struct paged_batch_row row = { .pages = pages, .n_pages = 3, .kv_len = TOKENS, .kv_first = 9 };
+	const size_t token = FIXTURE_KV_HEADS * FIXTURE_DIM;
+
+	expect_ok(paged_seq_read(pool, id, NULL, pages, 3));
+	pages[0] = pages[1] = UINT32_MAX;
+	expect_ok(paged_batch_plan(batch, 1, &row));
+	expect_ok(paged_gather(batch, 1, &k_out_tensor, &v_out_tensor, NULL));
+	cr_assert_eq(memcmp(k_out, k + 9 * token, (TOKENS - 9) * token * sizeof(float)), 0);
+	cr_assert_eq(memcmp(v_out, v + 9 * token, (TOKENS - 9) * token * sizeof(float)), 0);
+	for (size_t i = (TOKENS - 9) * token; i < 2 * ELEMENTS; i++)
+		cr_assert_eq(v_out[i], 0);
+}
+
 Test(client_gather, arguments_are_checked)
 {
 	paged_seq_id id = fixture_create_seq(TOKENS);
@@ -119,6 +138,13 @@ Test(client_gather, arguments_are_checked)
 	end = 12;
 	expect_error(paged_gather(batch, 0, &k_out_tensor, &v_out_tensor, &params), PAGED_ERR_RANGE,
 		     "row 0: tokens 4 to 12 are wanted, its kv_len is 11");
+	row.kv_first = 5;
+	end = 6;
+	expect_ok(paged_batch_plan(batch, 1, &row));
+	expect_error(paged_gather(batch, 0, &k_out_tensor, &v_out_tensor, &params), PAGED_ERR_RANGE,
+		     "row 0: tokens 4 to 6 are wanted, its kv_first is 5");
+	end = 4;
+	expect_ok(paged_gather(batch, 0, &k_out_tensor, &v_out_tensor, &params));
 	params.begin = params.end = NULL;
 	params.v_scale = scale;
 	expect_error(paged_gather(batch, 0, &k_out_tensor, &v_out_tensor, &params), PAGED_ERR_INVALID,
