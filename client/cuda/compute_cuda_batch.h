@@ -89,6 +89,7 @@ struct cuda_batch {
 	uint32_t n_mirrored;             /* rows from here on have no entry on the device */
 	struct cuda_words writable;      /* cuda_plan_params.writable_from */
 	struct cuda_words b;             /* cuda_plan_params.b */
+	struct cuda_words kv_first;      /* cuda_plan_params.kv_first */
 
 	void *host; /* pageable host memory, which contains: */
 	size_t host_size;

@@ -79,6 +79,7 @@ cuda_batch_place_device(const struct paged_batch *batch, struct cuda_batch *cuda
 	cuda->lengths = cuda_buffer_place(&at, n * CUDA_LENGTHS_SIZE + sizeof(int32_t));
 	cuda->writable.device = cuda_buffer_place(&at, n * sizeof(uint32_t));
 	cuda->b.device = cuda_buffer_place(&at, n * sizeof(uint32_t));
+	cuda->kv_first.device = cuda_buffer_place(&at, n * sizeof(uint32_t));
 	heads = cuda_buffer_place(&at, CUDA_SHAPES * sizeof(struct cuda_plan_head));
 	for (uint32_t i = 0; i < CUDA_SHAPES; i++) {
 		cuda->shape[i].head = heads + i * sizeof(struct cuda_plan_head);
@@ -110,6 +111,7 @@ cuda_batch_alloc_device(struct paged_batch *batch, struct cuda_batch *cuda, stru
 	cuda_batch_place_device(batch, cuda, &need, cuda->memory);
 	p->writable_from = cuda->writable.device;
 	p->b = cuda->b.device;
+	p->kv_first = cuda->kv_first.device;
 	p->target_work_items = need.target_work_items;
 	p->max_work_items = need.max_work_items;
 	p->max_counters = need.max_counters;
@@ -136,6 +138,8 @@ cuda_batch_clear_device(const struct paged_batch *batch, struct cuda_batch *cuda
 		result = driver->fill(cuda->writable.device, 0, batch->max_rows * sizeof(uint32_t), stream);
 	if (result == CUDA_SUCCESS)
 		result = driver->fill(cuda->b.device, 0, batch->max_rows * sizeof(uint32_t), stream);
+	if (result == CUDA_SUCCESS)
+		result = driver->fill(cuda->kv_first.device, 0, batch->max_rows * sizeof(uint32_t), stream);
 	if (result == CUDA_SUCCESS)
 		result = driver->fill(cuda->shape[0].head, 0, CUDA_SHAPES * sizeof(struct cuda_plan_head), stream);
 	if (result == CUDA_SUCCESS)
@@ -175,13 +179,14 @@ cuda_batch_create_stages(const struct paged_batch *batch, struct cuda_batch *cud
 static enum paged_status
 cuda_batch_alloc_host(const struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
 {
-	uint64_t n = batch->max_rows, size = 0, shadow, mirror, writable, b, lengths;
+	uint64_t n = batch->max_rows, size = 0, shadow, mirror, writable, b, kv_first, lengths;
 	uint8_t *base;
 
 	shadow = cuda_buffer_place(&size, n * batch->table_stride * sizeof(*cuda->shadow));
 	mirror = cuda_buffer_place(&size, n * sizeof(*cuda->mirror));
 	writable = cuda_buffer_place(&size, n * sizeof(*cuda->writable.shadow));
 	b = cuda_buffer_place(&size, n * sizeof(*cuda->b.shadow));
+	kv_first = cuda_buffer_place(&size, n * sizeof(*cuda->kv_first.shadow));
 	lengths = cuda_buffer_place(&size, n * CUDA_LENGTHS_SIZE + sizeof(int32_t));
 	base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (base == MAP_FAILED)
@@ -193,6 +198,7 @@ cuda_batch_alloc_host(const struct paged_batch *batch, struct cuda_batch *cuda, 
 	cuda->mirror = (struct cuda_mirror_row *)(void *)(base + mirror);
 	cuda->writable.shadow = (uint32_t *)(void *)(base + writable);
 	cuda->b.shadow = (uint32_t *)(void *)(base + b);
+	cuda->kv_first.shadow = (uint32_t *)(void *)(base + kv_first);
 	cuda->lengths_host = (int64_t *)(void *)(base + lengths);
 	return PAGED_OK;
 }

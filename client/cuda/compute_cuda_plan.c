@@ -38,6 +38,12 @@ plan_row_b(const struct paged_batch *batch, uint32_t r)
 	return (uint32_t)batch->kernel_row[r].b;
 }
 
+static uint32_t
+plan_row_kv_first(const struct paged_batch *batch, uint32_t r)
+{
+	return batch->kernel_row[r].kv_first;
+}
+
 static enum paged_status
 compute_cuda_update_words(struct paged_batch *batch, struct cuda_words *words,
 			  uint32_t (*word_of)(const struct paged_batch *batch, uint32_t r), struct paged_error *error)
@@ -257,6 +263,8 @@ compute_cuda_plan(struct paged_batch *batch, const struct compute_lengths *lengt
 	if (status == PAGED_OK)
 		status = compute_cuda_update_words(batch, &cuda->b, plan_row_b, error);
 	if (status == PAGED_OK)
+		status = compute_cuda_update_words(batch, &cuda->kv_first, plan_row_kv_first, error);
+	if (status == PAGED_OK)
 		status = compute_cuda_plan_launch(batch, lengths, error);
 	/* Copies that were issued read the stage, even if the plan failed, so switch to the next stage. */
 	staged = compute_cuda_stage_next(batch, status == PAGED_OK ? error : &staging);
@@ -284,8 +292,9 @@ compute_cuda_fail_fault(const struct paged_batch *batch, const struct cuda_plan_
 				  batch->total_q);
 	if ((head->faults & CUDA_FAULT_LENGTH) != 0)
 		return paged_fail(error, PAGED_ERR_RANGE,
-				  "row %u: kv_len is negative or exceeds max_length %u of pool %s", r,
-				  batch->pool->mapping.view.max_length, batch->pool->mapping.name);
+				  "row %u: kv_len is negative or exceeds max_length %u of pool %s, or is below its"
+				  " kv_first",
+				  r, batch->pool->mapping.view.max_length, batch->pool->mapping.name);
 	if ((head->faults & CUDA_FAULT_SHARED) != 0 && row->id != 0 && row->owner != session)
 		return paged_fail(error, PAGED_ERR_PERM,
 				  "row %u: sequence " SEQ_FORMAT " belongs to session %u, this is session %u", r,
@@ -301,7 +310,9 @@ compute_cuda_fail_fault(const struct paged_batch *batch, const struct cuda_plan_
 				  r, batch->pool->mapping.view.max_length);
 	if ((head->faults & CUDA_FAULT_BOUNDS) != 0)
 		return paged_fail(error, PAGED_ERR_RANGE,
-				  "row %u: tokens to gather end before they begin, or past its kv_len", r);
+				  "row %u: tokens to gather end before they begin, or past its kv_len, or begin before"
+				  " its kv_first",
+				  r);
 	if ((head->faults & CUDA_FAULT_PAGE) != 0)
 		return paged_fail(error, PAGED_ERR_CAPACITY, "row %u: tokens past the %u that it has room for", r,
 				  row->capacity);

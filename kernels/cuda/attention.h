@@ -51,6 +51,9 @@
 #define ATTENTION_ROLL
 #endif
 
+/* Tiles of every kernel divide this number of tokens. */
+#define ATTENTION_TILE_UNIT 64u
+
 #define ATTENTION_MOD_FUNCTION SIMT_MEMBER
 #ifdef ATTENTION_MOD
 #include ATTENTION_MOD
@@ -96,10 +99,14 @@ struct attention_work_item {
 	int64_t q_base;
 	uint32_t row, kv_head;
 	int32_t b; /* the row's batch index, for mods */
-	uint32_t q_start, q_len, kv_len;
+	uint32_t q_start, q_len, kv_first, kv_len;
 	uint32_t tile_q_rows;
 	uint32_t first_q_row, n_q_rows; /* the tile's range in the q_rows of the plan's row */
-	uint32_t begin, end; /* tokens of the KV chunk; `end` is clipped to those visible to the tile's last q_row */
+	/*
+	 * Tokens of the KV chunk that the tile's last q_row sees, from a multiple of ATTENTION_TILE_UNIT on; none if
+	 * begin >= end.  Those before kv_first are hidden.
+	 */
+	uint32_t begin, end;
 	uint32_t kv_chunk, n_kv_chunks; /* n_kv_chunks counts the chunks that the tile sees; at least 1 */
 	uint32_t counter;               /* index of the tile's counter, used if n_kv_chunks > 1 */
 	uint32_t first_state;           /* of the row's struct cuda_row */
@@ -125,7 +132,7 @@ struct attention_block {
 
 /** A q_row, in its threads' registers. */
 struct attention_q_row {
-	uint32_t kv_end;     /* tokens [0, kv_end) pass lengths and causality; 0 past the tile's last q_row */
+	uint32_t kv_end; /* tokens [kv_first, kv_end) pass lengths and causality; 0 past the tile's last q_row */
 	uint32_t mask_owner; /* the q_row whose bits in the bitmap apply to this one */
 	int32_t h, q_idx;
 };
@@ -157,7 +164,9 @@ work_item_find(const cuda_attention_params &p, uint32_t number, attention_work_i
 	uint32_t r = plan_find_item(p.plan, number), group = gqa_group_size(p);
 	const cuda_row &row = plan_row_at(p.plan, r);
 	uint32_t at = number - pointer_to<const uint32_t>(p.plan.first_work_item)[r];
-	uint32_t tile = at / row.n_kv_chunks / p.pages.n_kv_heads, q_rows = row.q_len * group, kv_end;
+	uint32_t tile = at / row.n_kv_chunks / p.pages.n_kv_heads, q_rows = row.q_len * group;
+	uint32_t kv_begin = plan_row_kv_begin(row), first = row.kv_first / ATTENTION_TILE_UNIT * ATTENTION_TILE_UNIT;
+	uint32_t kv_end;
 
 	item->q_base = row.q_base;
 	item->row = r;
@@ -165,15 +174,17 @@ work_item_find(const cuda_attention_params &p, uint32_t number, attention_work_i
 	item->kv_head = at / row.n_kv_chunks % p.pages.n_kv_heads;
 	item->q_start = row.q_start;
 	item->q_len = row.q_len;
+	item->kv_first = row.kv_first;
 	item->kv_len = row.kv_len;
 	item->tile_q_rows = row.tile_q_rows;
 	item->first_q_row = tile * row.tile_q_rows;
 	item->n_q_rows = q_rows - item->first_q_row < row.tile_q_rows ? q_rows - item->first_q_row : row.tile_q_rows;
 	item->kv_chunk = at % row.n_kv_chunks;
 	kv_end = query_kv_end(p, *item, (item->first_q_row + item->n_q_rows - 1) / group);
-	item->n_kv_chunks = kv_end == 0 ? 1 : (kv_end - 1) / row.kv_chunk_tokens + 1;
-	item->begin = item->kv_chunk * row.kv_chunk_tokens;
-	item->end = kv_end - item->begin < row.kv_chunk_tokens ? kv_end : item->begin + row.kv_chunk_tokens;
+	item->n_kv_chunks = kv_end <= kv_begin ? 1 : (kv_end - kv_begin - 1) / row.kv_chunk_tokens + 1;
+	item->begin = kv_begin + item->kv_chunk * row.kv_chunk_tokens;
+	item->end = kv_end < item->begin + row.kv_chunk_tokens ? kv_end : item->begin + row.kv_chunk_tokens;
+	item->begin = item->begin < first ? first : item->begin;
 	item->counter = row.first_counter + at / row.n_kv_chunks;
 	item->first_state = row.first_state;
 	return item->kv_chunk < item->n_kv_chunks;
@@ -320,20 +331,24 @@ tile_visible(const cuda_attention_params &p, const attention_block &block, uint3
 	return any != 0;
 }
 
-/* Is the token below `end`, and does the block mask let any q_row see it? */
+/* Is the token in [kv_first, end), and does the block mask let any q_row see it? */
 SIMT_FUNCTION bool
 token_visible(const cuda_attention_params &p, const attention_block &block, uint32_t token, uint32_t end)
 {
-	if (token >= end || p.blocks.first_list == 0)
-		return token < end;
+	if (token >= end || token < block.item.kv_first)
+		return false;
+	if (p.blocks.first_list == 0)
+		return true;
 	return (block.mask_bitmap.any[token % CUDA_MASK_BITMAP_TOKENS / 32] >> token % 32 & 1) != 0;
 }
 
-/* Does every q_row see all tokens before `end`, with no mask to evaluate?  The first q_row sees the fewest tokens. */
+/*
+ * Does every q_row see all tokens in [begin, end), with no mask to evaluate?  The first q_row sees the fewest tokens.
+ */
 SIMT_FUNCTION bool
-tile_is_full(const cuda_attention_params &p, const attention_work_item &item, uint32_t end)
+tile_is_full(const cuda_attention_params &p, const attention_work_item &item, uint32_t begin, uint32_t end)
 {
-	return !attention_mod::has_mask && p.blocks.first_list == 0 && end <= item.end &&
+	return !attention_mod::has_mask && p.blocks.first_list == 0 && begin >= item.kv_first && end <= item.end &&
 	       end <= query_kv_end(p, item, work_item_query(p, item, 0));
 }
 
@@ -342,7 +357,7 @@ SIMT_FUNCTION bool
 q_row_sees(const cuda_attention_params &p, const attention_work_item &item, const attention_mask_bitmap &mask_bitmap,
 	   const attention_q_row &q_row, uint32_t token)
 {
-	if (token >= q_row.kv_end)
+	if (token >= q_row.kv_end || token < item.kv_first)
 		return false;
 	if (p.blocks.first_list != 0) {
 		uint32_t word = token % CUDA_MASK_BITMAP_TOKENS / 32, bit = 1u << token % 32;

@@ -395,7 +395,7 @@ SIMT_FUNCTION void
 mla_tile_attend(const cuda_attention_params &p, mla_shared<S> &shared, mla_state &state, const simt_vec4 *tile,
 		uint32_t begin, mla_values<S> &values)
 {
-	bool full = tile_is_full(p, shared.item, begin + TOKENS);
+	bool full = tile_is_full(p, shared.item, begin, begin + TOKENS);
 
 	if (simt_thread() == 0)
 		shared.maybe_non_finite = 0;

@@ -14,7 +14,7 @@ SIMT_FUNCTION void
 mma_tile_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared, attention_mma_state<K> &state,
 		uint32_t stage, uint32_t begin)
 {
-	bool full = tile_is_full(p, shared.item, begin + S::TOKENS);
+	bool full = tile_is_full(p, shared.item, begin, begin + S::TOKENS);
 	float weight[S::BLOCKS][4], rescale[2];
 
 	ATTENTION_UNROLL

@@ -57,7 +57,10 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
 /** Dynamic shared memory of plan_batch. */
 #define CUDA_PLAN_SHARED 256u
 
-/** KV chunks begin at multiples of this number of tokens. */
+/**
+ * KV chunks begin at multiples of this number of tokens.  The first one begins at the last multiple that is not past
+ * the row's kv_first.
+ */
 #define CUDA_KV_CHUNK_UNIT 128u
 /** Kernels expand a block mask to bits this number of tokens at a time. */
 #define CUDA_MASK_BITMAP_TOKENS 512u
@@ -98,13 +101,16 @@ struct cuda_tensor {
 /** Faults of a batch, found on the device. */
 enum cuda_fault {
 	CUDA_FAULT_QUERIES = 1, /* q_indptr decreases or exceeds max_total_q */
-	CUDA_FAULT_LENGTH = 2,  /* kv_len is negative or exceeds max_kv_len */
-	CUDA_FAULT_PAGE = 4, /* a token below a length is on an unmapped page, or on a page number outside the pool */
+	/* kv_len is negative, exceeds max_kv_len, or is below the kv_first of a row with queries */
+	CUDA_FAULT_LENGTH = 2,
+	/* a token from kv_first on and below a length is on an unmapped page, or on a page number outside the pool */
+	CUDA_FAULT_PAGE = 4,
 	CUDA_FAULT_POSITION = 8,  /* append at a position below 0, past the page table, or past the rotary angles */
 	CUDA_FAULT_CAPACITY = 16, /* more work than the plan has memory for; nothing was planned */
 	CUDA_FAULT_INDEX = 32,    /* a mod's array index is out of bounds */
 	CUDA_FAULT_SHARED = 64,   /* append at a position that the row must not write */
-	CUDA_FAULT_BOUNDS = 128,  /* a gather's end is below its begin, or past the row's kv_len */
+	/* a gather's end is below its begin or past the row's kv_len, or a token is before its kv_first */
+	CUDA_FAULT_BOUNDS = 128,
 };
 
 /** Values of writable_from that are not positions: append skips the row; every append to the row is a fault. */
@@ -125,6 +131,7 @@ struct cuda_row {
 	uint32_t first_counter; /* index of the row's first counter; there is one for each (tile, KV head) */
 	uint32_t first_state;   /* of the row's softmax states in the workspace, [KV chunk][query][query head] */
 	int32_t b;              /* the batch index that mods see */
+	uint32_t kv_first;      /* attention reads no key before it; at most kv_len */
 };
 
 struct cuda_plan_head {
@@ -152,6 +159,7 @@ struct cuda_plan_params {
 	uint64_t q_base;        /* int64_t or int32_t [n_rows]; 0: kv_len - q_len */
 	uint64_t writable_from; /* uint32_t [n_rows], or 0: every position may be written */
 	uint64_t b;             /* int32_t [n_rows]: the batch index that mods see, or 0: the row's index */
+	uint64_t kv_first;      /* uint32_t [n_rows], or 0: 0 for each */
 	uint64_t counters;      /* uint32_t [max_counters]; plan_batch sets them to 0 */
 	uint32_t q_base_bytes;
 	uint32_t page_size;
@@ -235,7 +243,7 @@ struct cuda_gather_params {
 	struct cuda_plan plan;
 	struct cuda_tensor k; /* address 0: do not gather K */
 	struct cuda_tensor v; /* address 0: do not gather V */
-	uint64_t begin;       /* uint32_t [n_rows]; 0: from token 0 */
+	uint64_t begin;       /* uint32_t [n_rows]; 0: from kv_first */
 	uint64_t end;         /* uint32_t [n_rows]; 0: to kv_len */
 	uint64_t k_scale;     /* float [n_kv_heads] for e4m3 and e5m2; 0: scale 1 */
 	uint64_t v_scale;     /* with V in K, the same as k_scale */

@@ -96,15 +96,15 @@ plane_gather(const cuda_gather_params &p, uint32_t plane, const cuda_tensor &to,
 	}
 }
 
-/* The token range of a row.  Returns false and records a fault if begin > end or end > kv_len. */
+/* The token range of a row.  Returns false and records a fault if it is not in [kv_first, kv_len]. */
 SIMT_FUNCTION bool
 gather_bounds(const cuda_gather_params &p, uint32_t r, uint32_t *begin, uint32_t *end)
 {
-	uint32_t kv_len = plan_row_at(p.plan, r).kv_len;
+	uint32_t kv_first = plan_row_at(p.plan, r).kv_first, kv_len = plan_row_at(p.plan, r).kv_len;
 
-	*begin = p.begin == 0 ? 0 : pointer_to<const uint32_t>(p.begin)[r];
+	*begin = p.begin == 0 ? kv_first : pointer_to<const uint32_t>(p.begin)[r];
 	*end = p.end == 0 ? kv_len : pointer_to<const uint32_t>(p.end)[r];
-	if (*begin <= *end && *end <= kv_len)
+	if (*begin <= *end && *end <= kv_len && (*begin >= kv_first || *begin == *end))
 		return true;
 	if (simt_thread() == 0)
 		plan_fault(p.plan, CUDA_FAULT_BOUNDS, r);

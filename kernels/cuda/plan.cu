@@ -53,15 +53,16 @@ plan_row_load(const cuda_plan_params &p, uint32_t r, cuda_row *row)
 	int32_t begin = pointer_to<const int32_t>(p.q_indptr)[r], end = pointer_to<const int32_t>(p.q_indptr)[r + 1];
 	int32_t kv_len = pointer_to<const int32_t>(p.kv_len)[r];
 	int32_t most = (int32_t)p.max_total_q;
-	uint32_t faults = 0;
+	uint32_t kv_first = p.kv_first == 0 ? 0 : pointer_to<const uint32_t>(p.kv_first)[r], faults = 0;
 
 	if (begin < 0 || end < begin || end > most)
 		faults |= CUDA_FAULT_QUERIES;
-	if (kv_len < 0 || (uint32_t)kv_len > p.max_kv_len)
+	if (kv_len < 0 || (uint32_t)kv_len > p.max_kv_len || (begin != end && (uint32_t)kv_len < kv_first))
 		faults |= CUDA_FAULT_LENGTH;
 	row->q_start = (uint32_t)(begin < 0 ? 0 : begin > most ? most : begin);
 	row->q_len = faults ? 0 : (uint32_t)(end - begin);
 	row->kv_len = faults ? 0 : (uint32_t)kv_len;
+	row->kv_first = kv_first < row->kv_len ? kv_first : row->kv_len;
 	row->writable_from = p.writable_from == 0 ? 0 : pointer_to<const uint32_t>(p.writable_from)[r];
 	row->q_base = plan_q_base_load(p, r, *row);
 	row->b = p.b == 0 ? (int32_t)r : pointer_to<const int32_t>(p.b)[r];
@@ -72,16 +73,16 @@ plan_row_load(const cuda_plan_params &p, uint32_t r, cuda_row *row)
 SIMT_FUNCTION void
 plan_row_split(const cuda_plan_params &p, cuda_row *row)
 {
-	uint32_t q_rows = row->q_len * (p.n_q_heads / p.n_kv_heads), wanted;
+	uint32_t q_rows = row->q_len * (p.n_q_heads / p.n_kv_heads), n = row->kv_len - plan_row_kv_begin(*row), wanted;
 
 	row->tile_q_rows = q_rows <= CUDA_TILE_Q_ROWS ? CUDA_TILE_Q_ROWS : p.max_tile_q_rows;
 	row->n_tiles = plan_ceil_div(q_rows, row->tile_q_rows);
 	wanted = row->n_tiles == 0 ? 1 : p.target_work_items / p.n_kv_heads / row->n_tiles;
-	row->kv_chunk_tokens = plan_ceil_div(row->kv_len, wanted == 0 ? 1 : wanted);
+	row->kv_chunk_tokens = plan_ceil_div(n, wanted == 0 ? 1 : wanted);
 	row->kv_chunk_tokens =
 		(row->kv_chunk_tokens == 0 ? 1 : plan_ceil_div(row->kv_chunk_tokens, CUDA_KV_CHUNK_UNIT)) *
 		CUDA_KV_CHUNK_UNIT;
-	row->n_kv_chunks = row->kv_len == 0 ? 1 : plan_ceil_div(row->kv_len, row->kv_chunk_tokens);
+	row->n_kv_chunks = n == 0 ? 1 : plan_ceil_div(n, row->kv_chunk_tokens);
 }
 
 SIMT_FUNCTION plan_sums

@@ -24,6 +24,13 @@ plan_row_at(const cuda_plan &plan, uint32_t row)
 	return pointer_to<const cuda_row>(plan.rows)[row];
 }
 
+/* The first token of a row's first KV chunk. */
+SIMT_FUNCTION uint32_t
+plan_row_kv_begin(const cuda_row &row)
+{
+	return row.kv_first / CUDA_KV_CHUNK_UNIT * CUDA_KV_CHUNK_UNIT;
+}
+
 /* The row that contains a packed query row: the last one that begins at or before it. */
 SIMT_FUNCTION uint32_t
 plan_find_query(const cuda_plan &plan, uint32_t packed)

@@ -339,7 +339,8 @@ batch_fixture_rows(const struct batch_fixture *fixture, struct paged_batch_row r
 						    .q_len = from->q_len,
 						    .kv_len = from->kv_len,
 						    .flags = from->has_q_base ? PAGED_ROW_Q_BASE : 0,
-						    .q_base = from->q_base };
+						    .q_base = from->q_base,
+						    .kv_first = from->kv_first };
 	}
 }
 
@@ -470,6 +471,7 @@ row_head_check(const struct batch_fixture *fixture, const struct results *result
 						      .k_dim = p->k_dim,
 						      .v_dim = p->v_dim,
 						      .n_keys = visible(p, r, i),
+						      .first_key = p->rows[r].kv_first,
 						      .scale = p->scale != 0 ? (double)p->scale
 									     : 1 / sqrt((double)p->k_dim),
 						      .sink = p->sink ? &sink : NULL },

@@ -25,6 +25,7 @@ struct batch_fixture_row {
 	uint32_t kv_len, q_len;
 	int64_t q_base; /* used if has_q_base; else kv_len - q_len */
 	bool has_q_base;
+	uint32_t kv_first;
 };
 
 struct batch_fixture_params {

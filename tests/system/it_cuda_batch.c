@@ -144,6 +144,22 @@ IT_TEST(v_in_k_on_tensor_cores)
 	}
 }
 
+/* Attention from a token on, without and with split-KV. */
+IT_TEST(kv_first)
+{
+	struct batch_fixture_params params = decode_params;
+
+	fake_cuda_begin();
+	params.page_size = 16;
+	params.rows[0] = (struct batch_fixture_row){ .kv_len = 300, .q_len = 1, .kv_first = 17 };
+	params.rows[1] = (struct batch_fixture_row){ .kv_len = 90, .q_len = 20, .kv_first = 64 };
+	params.rows[2] = (struct batch_fixture_row){ .kv_len = 33, .q_len = 3, .kv_first = 33 };
+	run_on_both_backends(&params);
+	params.pool = params.q = PAGED_BF16;
+	params.rows[0].kv_first = 200;
+	run_on_both_backends(&params);
+}
+
 /* Split-KV, combined in the kernel; more plans are queued than there are staging buffers, without a wait. */
 IT_TEST(split_kv_is_combined)
 {

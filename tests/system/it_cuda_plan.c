@@ -238,6 +238,41 @@ IT_TEST(plan_device_reads_device_lengths)
 	fixture_close(&fixture);
 }
 
+/* kv_first is the host's, whatever the lengths on the device; it is copied only when it changes. */
+IT_TEST(plan_device_takes_kv_first)
+{
+	struct paged_plan_device_params params;
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
+	struct lengths *at, lengths = valid_lengths;
+	struct batch_fixture fixture;
+
+	fake_cuda_begin(NULL);
+	batch_fixture_open(&fixture, &three_rows);
+	write_all(&fixture);
+	batch_fixture_rows(&fixture, rows);
+	rows[0].kv_len = 24;
+	at = batch_fixture_put(&fixture, NULL, sizeof(*at));
+	params = device_params(at, rows);
+	batch_fixture_set(&fixture, at, &lengths, sizeof(lengths));
+	for (uint32_t first = 0; first <= 21; first += 7) {
+		fixture.params.rows[0].kv_first = rows[0].kv_first = first;
+		fixture.params.rows[2].kv_first = rows[2].kv_first = first % 9;
+		batch_fixture_ok(&fixture, paged_batch_plan_device(fixture.batch, &params));
+		batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
+		batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+		batch_fixture_check(&fixture);
+	}
+	rows[0].kv_first = 22;
+	batch_fixture_ok(&fixture, paged_batch_plan_device(fixture.batch, &params));
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
+	batch_fixture_expect(&fixture, paged_batch_validate(fixture.batch), PAGED_ERR_RANGE);
+	it_require(strstr(paged_client_error(fixture.client), "is below its kv_first") != NULL, "%s",
+		   paged_client_error(fixture.client));
+	rows[0].kv_first = 25;
+	batch_fixture_expect(&fixture, paged_batch_plan_device(fixture.batch, &params), PAGED_ERR_INVALID);
+	fixture_close(&fixture);
+}
+
 static void
 expect_validate(struct batch_fixture *fixture, struct lengths *at, const struct lengths *lengths,
 		enum paged_status wanted, const char *part)
@@ -529,7 +564,7 @@ create_failing(int from, int to, void *argument)
 IT_TEST(creating_a_batch_fails_cleanly)
 {
 	static const char *const failures[] = { "cuMemAlloc_v2@3=2", "cuMemHostAlloc@2=2", "cuEventCreate@7=2",
-						"cuStreamCreate@3=2", "cuMemsetD8Async@5=1" };
+						"cuStreamCreate@3=2", "cuMemsetD8Async@6=1" };
 	struct it_worker worker;
 
 	cuda_skip_with_gpu();

@@ -104,16 +104,19 @@ inputs_make(struct cuda_batch *batch, const struct cuda_batch_params *params)
 	p->q_base = cuda_arena_alloc(&batch->arena, NULL, n * sizeof(int64_t), false, "q_base");
 	p->q_base_bytes = 8;
 	p->writable_from = cuda_arena_alloc(&batch->arena, NULL, n * sizeof(uint32_t), false, "writable_from");
+	p->kv_first = cuda_arena_alloc(&batch->arena, NULL, n * sizeof(uint32_t), false, "kv_first");
 	batch->q_indptr = (void *)(uintptr_t)p->q_indptr;
 	batch->kv_len = (void *)(uintptr_t)p->kv_len;
 	q_base = (void *)(uintptr_t)p->q_base;
 	batch->writable_from = (void *)(uintptr_t)p->writable_from;
+	batch->kv_first = (void *)(uintptr_t)p->kv_first;
 	batch->q_indptr[0] = 0;
 	for (uint32_t r = 0; r < n; r++) {
 		const struct kernel_row *row = &params->rows[r];
 
 		batch->q_indptr[r + 1] = (int32_t)(row->q_start + row->q_len);
 		batch->kv_len[r] = (int32_t)row->kv_len;
+		batch->kv_first[r] = row->kv_first;
 		q_base[r] = row->q_base;
 		batch->writable_from[r] = row->skip_append ? CUDA_WRITABLE_SKIP : 0;
 	}

@@ -39,6 +39,7 @@ struct cuda_batch {
 	const uint32_t *first_work_item;
 	int32_t *q_indptr, *kv_len; /* of all rows; a test may corrupt them before cuda_batch_plan() */
 	uint32_t *writable_from;    /* 0, or CUDA_WRITABLE_SKIP; a test may set other values before cuda_batch_plan() */
+	uint32_t *kv_first;
 	uint32_t *table;
 };
 

@@ -135,6 +135,25 @@ Test(cuda_attention, prefill_lengths)
 		}
 }
 
+/* The pool has NaN before kv_first, and entries of pages wholly before it are UINT32_MAX. */
+Test(cuda_attention, kv_first)
+{
+	static const uint32_t firsts[] = {
+		1, 31, 32, 33, 63, 64, 65, 127, 128, 129, 192, 300, 511, 512, 640, 699, 700
+	};
+	struct kernel_fixture_params params = defaults();
+
+	params.n_rows = 3;
+	for (size_t i = 0; i < COUNT(firsts); i++) {
+		params.page_size = i % 2 ? 16 : 3;
+		params.causal = i % 3 != 0;
+		params.rows[0] = (struct kernel_fixture_row){ 1, 700, 1, 699, firsts[i] };
+		params.rows[1] = (struct kernel_fixture_row){ 2, 700, 20, 680, firsts[COUNT(firsts) - 1 - i] };
+		params.rows[2] = (struct kernel_fixture_row){ 3, 130, 40, 60, firsts[i] % 131 };
+		simt_and_tensor_core_check(&params);
+	}
+}
+
 Test(cuda_attention, head_ratios)
 {
 	static const uint32_t heads[][2] = { { 1, 1 }, { 3, 1 }, { 9, 3 }, { 8, 8 }, { 5, 1 }, { 16, 2 }, { 71, 1 } };

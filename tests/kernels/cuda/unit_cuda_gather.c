@@ -15,11 +15,11 @@
 #define MAX_TOKENS 40u
 
 static const enum paged_dtype pools[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
-static const uint32_t page_lists[N_ROWS][4] = { { 7, 2, 11, 5 }, { 0 }, { 7, 2 }, { 9, 3, 1, 4 } };
+static const uint32_t page_lists[N_ROWS][4] = { { 7, 2, 11, 5 }, { 0 }, { UINT32_MAX, 2 }, { 9, 3, 1, 4 } };
 static const struct kernel_row rows[N_ROWS] = {
 	{ .pages = page_lists[0], .q_len = 2, .kv_len = 13 },
 	{ .pages = page_lists[1], .q_start = 2 },
-	{ .pages = page_lists[2], .q_start = 2, .kv_len = 5 },
+	{ .pages = page_lists[2], .q_start = 2, .kv_len = 7, .kv_first = 5 },
 	{ .pages = page_lists[3], .q_start = 2, .q_len = 1, .kv_len = 16 },
 };
 
@@ -151,6 +151,7 @@ Test(cuda_gather, reports_invalid_bounds)
 {
 	static const uint32_t begin[N_ROWS] = { 0, 0, 4, 2 }, end[N_ROWS] = { 13, 0, 3, 16 };
 	static const uint32_t past[N_ROWS] = { 14, 0, 5, 16 };
+	static const uint32_t before[N_ROWS] = { 13, 0, 7, 16 }, none[N_ROWS] = { 13, 0, 4, 16 };
 	struct cuda_plan_head head;
 	struct gather_fixture fixture;
 
@@ -163,6 +164,14 @@ Test(cuda_gather, reports_invalid_bounds)
 			    fixture.pool + layout_offset(&fixture.layout, LAYOUT_K, 1, page_lists[3][0], 0, 2),
 			    fixture.layout.params.k_dim * 4),
 		     0);
+	/* A token before kv_first; no token there is no fault. */
+	fixture.args.begin = begin;
+	fixture.args.end = before;
+	head = gather_fixture_run(&fixture, 3);
+	cr_assert(head.faults == CUDA_FAULT_BOUNDS && head.fault_row == 2);
+	fixture.args.end = none;
+	head = gather_fixture_run(&fixture, 4);
+	cr_assert_eq(head.faults, 0);
 	fixture.args.begin = NULL;
 	fixture.args.end = past;
 	head = gather_fixture_run(&fixture, 2);

@@ -25,15 +25,17 @@ plan_check(const struct cuda_batch *batch, const struct kernel_row *rows, uint32
 	cr_assert_eq(batch->head->faults, 0);
 	for (uint32_t r = 0; r < n_rows; r++) {
 		const struct cuda_row *row = &batch->rows[r];
-		uint32_t q_rows = rows[r].q_len * (p->n_q_heads / p->n_kv_heads), tiles;
+		uint32_t q_rows = rows[r].q_len * (p->n_q_heads / p->n_kv_heads), tiles, n;
 
 		cr_assert(row->q_start == rows[r].q_start && row->q_len == rows[r].q_len &&
-			  row->kv_len == rows[r].kv_len && row->q_base == rows[r].q_base &&
+			  row->kv_len == rows[r].kv_len && row->kv_first == rows[r].kv_first &&
+			  row->q_base == rows[r].q_base &&
 			  row->writable_from == (rows[r].skip_append ? CUDA_WRITABLE_SKIP : 0));
 		cr_assert_eq(row->tile_q_rows, q_rows <= CUDA_TILE_Q_ROWS ? CUDA_TILE_Q_ROWS : p->max_tile_q_rows);
 		cr_assert_eq(row->n_tiles, divide_up(q_rows, row->tile_q_rows));
 		cr_assert(row->kv_chunk_tokens > 0 && row->kv_chunk_tokens % CUDA_KV_CHUNK_UNIT == 0);
-		cr_assert_eq(row->n_kv_chunks, row->kv_len == 0 ? 1 : divide_up(row->kv_len, row->kv_chunk_tokens));
+		n = row->kv_len - row->kv_first / CUDA_KV_CHUNK_UNIT * CUDA_KV_CHUNK_UNIT;
+		cr_assert_eq(row->n_kv_chunks, n == 0 ? 1 : divide_up(n, row->kv_chunk_tokens));
 		tiles = row->n_tiles * p->n_kv_heads;
 		cr_assert(tiles == 0 || row->n_kv_chunks == 1 || tiles * row->n_kv_chunks <= p->target_work_items);
 		cr_assert_eq(batch->first_work_item[r], work_items);
@@ -64,6 +66,8 @@ rows_make(struct kernel_row *rows, uint32_t n_rows, uint32_t max_q, uint32_t max
 					       .kv_len = (uint32_t)(random_bits(seed, r * 4 + 1) % (max_kv + 1)),
 					       .q_base = (int64_t)(random_bits(seed, r * 4 + 2) % 1000) - 500,
 					       .skip_append = random_bits(seed, r * 4 + 3) % 3 == 0 };
+		if (r % 2 == 1)
+			rows[r].kv_first = (uint32_t)(random_bits(seed, r * 4 + 3) % (rows[r].kv_len + 1));
 		q_start += rows[r].q_len;
 	}
 }
@@ -122,6 +126,26 @@ Test(cuda_plan, split_of_a_row_is_batch_invariant)
 		cuda_batch_destroy(&one);
 	}
 	cuda_batch_destroy(&all);
+}
+
+/* A kv_len below the row's kv_first is a fault only if the row has queries. */
+Test(cuda_plan, reports_kv_len_below_kv_first)
+{
+	struct kernel_row rows[2] = { { .pages = one_page, .q_len = 1, .kv_len = 9, .kv_first = 9 },
+				      { .pages = one_page, .q_start = 1, .kv_len = 9, .kv_first = 9 } };
+	struct cuda_batch_params params = params_of(rows, 2);
+	struct cuda_batch batch;
+
+	cuda_batch_create(&batch, &params);
+	batch.kv_len[1] = 8;
+	cuda_batch_plan(&batch, 0);
+	cr_assert_eq(batch.head->faults, 0);
+	cr_assert(batch.rows[0].kv_first == 9 && batch.rows[1].kv_first == 8);
+	batch.kv_len[0] = 8;
+	cuda_batch_plan(&batch, 1);
+	cr_assert(batch.head->faults == CUDA_FAULT_LENGTH && batch.head->fault_row == 0);
+	cr_assert(batch.rows[0].q_len == 0 && batch.rows[0].kv_first == 0);
+	cuda_batch_destroy(&batch);
 }
 
 /* A row that exceeds the maxima is reported and becomes empty; the other rows are planned. */

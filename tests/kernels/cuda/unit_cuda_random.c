@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention over random batches and pools, by the kernel that a GPU would run
- * and by the CPU kernel, against float64.  Pool contents outside the rows are
- * NaN.  PAGED_TEST_SEED selects other cases.
+ * and by the CPU kernel, against float64.  Pool contents outside the rows and
+ * before their kv_first are NaN.  PAGED_TEST_SEED selects other cases.
  */
 #include <criterion/criterion.h>
 #include <inttypes.h>
@@ -86,6 +86,7 @@ draw_rows(struct draw *draw, struct kernel_fixture_params *params)
 		row->q_len = draw_one_in(draw, 8) ? 0 : draw_one_in(draw, 2) ? 1 : 1 + draw_below(draw, 70);
 		while (row->q_len > 1 && row->q_len * row->kv_len > left / params->n_rows)
 			row->q_len /= 2;
+		row->kv_first = draw_one_in(draw, 2) ? draw_below(draw, row->kv_len + 1) : 0;
 		row->q_base =
 			draw_one_in(draw, 5) ? (int64_t)draw_below(draw, 400) - 100 : (int64_t)row->kv_len - row->q_len;
 	}
