@@ -94,6 +94,21 @@ struct paged_node_entry {
 	uint32_t pinned;       /* 1: pinned */
 };
 
+/** Sequences that a session has given away and that no session has adopted yet. */
+struct paged_ticket_entry {
+	uint64_t number;  /* of the ticket, counted since the daemon started; not the secret that adopts */
+	uint32_t session; /* that gave them */
+	uint32_t ended;   /* 1: that session has ended; when the ticket expires, the sequences end */
+	uint32_t pool;    /* PAGED_SEQ_POOL() of the sequences */
+	uint32_t n_sequences;
+	uint64_t n_pages;
+	uint64_t n_tokens;   /* sum of the lengths */
+	uint32_t expires_ms; /* until it expires */
+	uint32_t flags;      /* PAGED_GIVE_* */
+	uint32_t to_session; /* with PAGED_GIVE_SESSION */
+	uint32_t to_uid;     /* with PAGED_GIVE_UID */
+};
+
 struct paged_check_result {
 	size_t struct_size;
 	uint32_t n_pages, n_free, n_referenced, n_cached, n_quarantined, n_sequences;

@@ -129,6 +129,14 @@ struct paged_seq_item {
 /** Largest head dimension. */
 #define PAGED_MAX_DIM 576u
 
+/** Bytes of a ticket. */
+#define PAGED_TICKET_SIZE 16
+/** Who may adopt the sequences of a ticket, if not every session of the pool: one session, processes of one user. */
+#define PAGED_GIVE_SESSION 1u
+#define PAGED_GIVE_UID 2u
+/** Most tickets of a session that are neither used nor expired. */
+#define PAGED_MAX_TICKETS 1024u
+
 #ifdef __cplusplus
 }
 #endif

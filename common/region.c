@@ -214,7 +214,10 @@ region_snapshot_begin(const struct region_view *view, paged_seq_id id, struct re
 		return REGION_BUSY;
 	generation = atomic_load_explicit(&slot->generation, memory_order_relaxed);
 	snapshot->owner = atomic_load_explicit(&slot->owner, memory_order_relaxed);
+	snapshot->flags = atomic_load_explicit(&slot->flags, memory_order_relaxed);
 	snapshot->writable_from = atomic_load_explicit(&slot->writable_from, memory_order_relaxed);
+	if (snapshot->flags & (REGION_SLOT_FROZEN | REGION_SLOT_HOLD))
+		snapshot->writable_from = UINT32_MAX;
 	snapshot->length = atomic_load_explicit(&slot->length, memory_order_relaxed);
 	snapshot->published = atomic_load_explicit(&slot->published, memory_order_relaxed);
 	snapshot->capacity = atomic_load_explicit(&slot->capacity, memory_order_acquire);

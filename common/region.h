@@ -133,10 +133,17 @@ struct region_slot {
 	_Atomic uint32_t writable_from; /* tokens before this one must not be written in place */
 	_Atomic uint32_t length;        /* tokens; no owner of this version reports one: always 0 */
 	_Atomic uint32_t published;     /* tokens that nodes stand for, a multiple of page_size */
-	uint32_t flags;                 /* 0 */
+	_Atomic uint32_t flags;         /* REGION_SLOT_* */
 	_Atomic uint32_t first; /* pages at the beginning that were given back: their entries are REGION_NO_PAGE */
 	uint32_t reserved[6];   /* of further layer groups */
 };
+
+/** Flags of a slot.  Writers treat writable_from of a row with either as all ones; the field keeps its value. */
+#define REGION_SLOT_FROZEN 1u /* given away: nothing changes it until it is adopted or returned */
+#define REGION_SLOT_HOLD 2u   /* a hold, whose page table has pages in any order */
+
+/** Owner of a given sequence whose giver's session has ended. */
+#define REGION_OWNER_TICKET UINT32_MAX
 
 /** Flags of a page. */
 #define REGION_PAGE_PUBLISHED 1u /* a node stands for the page */
@@ -292,8 +299,9 @@ region_ring_entry(const struct region_view *view, uint64_t number)
 struct region_snapshot {
 	uint64_t version;
 	uint32_t owner;
-	uint32_t capacity; /* tokens */
-	uint32_t writable_from;
+	uint32_t capacity;      /* tokens */
+	uint32_t flags;         /* REGION_SLOT_* */
+	uint32_t writable_from; /* UINT32_MAX with any of these flags */
 	uint32_t length;
 	uint32_t published; /* tokens */
 	uint32_t first;     /* entries before this one are REGION_NO_PAGE; at most capacity / page_size */

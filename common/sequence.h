@@ -53,6 +53,14 @@ struct seq_publish_list {
 	const uint8_t (*extra)[REGION_EXTRA_SIZE];
 };
 
+/** Who may adopt given sequences, and until when; paged_types.h has the flags. */
+struct seq_give {
+	uint32_t timeout_ms;
+	uint32_t flags;
+	uint32_t session; /* with PAGED_GIVE_SESSION */
+	uint32_t uid;     /* with PAGED_GIVE_UID */
+};
+
 /** printf format and arguments for an id as "slot.generation". */
 #define SEQ_FORMAT "%u.%u"
 #define SEQ_ARGS(id) PAGED_SEQ_SLOT(id), PAGED_SEQ_GENERATION(id)

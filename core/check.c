@@ -60,7 +60,10 @@ static enum paged_status
 check_slot_lists(const struct core *core, const struct core_pool *pool, struct paged_error *error)
 {
 	uint32_t n_sequences = 0, n_free = 0;
+	enum paged_status status = check_tickets(core, pool, &n_sequences, error);
 
+	if (status != PAGED_OK)
+		return status;
 	for (uint32_t i = 0; i < core->sessions.n; i++) {
 		const struct core_session *session = core->sessions.entries[i].session;
 

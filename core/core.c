@@ -32,6 +32,7 @@ core_destroy(struct core *core)
 	free(core->members.entries);
 	for (uint32_t i = 0; i < core->n_pools; i++)
 		core_pool_destroy(core->pools[i]);
+	tickets_free(core);
 	free(core->pools);
 	free(core);
 }

@@ -143,6 +143,9 @@ void core_wake(struct core *core);
  */
 bool core_reap(struct core *core, uint32_t budget_pages);
 
+/** core_reap_needed - true: core_reap() has something to do; a request or core_tick() may have left it */
+bool core_reap_needed(const struct core *core);
+
 uint32_t core_n_sessions(const struct core *core);
 
 /** core_session_next - the session with the smallest id above `after`, without member data; false: none */
@@ -152,14 +155,16 @@ bool core_session_next(const struct core *core, uint32_t after, struct paged_ses
 uint32_t core_member_session(const struct core *core, uint32_t member);
 
 /**
- * core_tick - work that no request waits for: evict ahead of need, and end the pins that have expired
+ * core_tick - work that no request waits for: evict ahead of need, and end the pins and tickets that have expired
+ *
+ * An expired ticket may leave work for core_reap().
  *
  * @param[in] budget_pages  approximate number of pages to touch
  * @return true: there is more to do now, call again
  */
 bool core_tick(struct core *core, uint32_t budget_pages);
 
-/** core_next_deadline - the time of the first pin to expire, in milliseconds of core_set_now(); 0: no pin */
+/** core_next_deadline - the time of the first pin or ticket to expire, in milliseconds of core_set_now(); 0: none */
 uint64_t core_next_deadline(const struct core *core);
 
 /*
@@ -347,6 +352,54 @@ enum paged_status core_prefix_pin(struct core *core, uint32_t pool, uint32_t pag
  */
 #define CORE_MAX_EVICT 4096u
 uint32_t core_prefix_evict(struct core *core, uint32_t pool, uint32_t n);
+
+/**
+ * core_seq_give - freeze n sequences of one pool until a session adopts them, the giver cancels, or the ticket expires
+ *
+ * A frozen sequence is read as before; all requests that name it are refused.  If the giver's session ends, the ticket
+ * keeps the sequences; if it then expires, they end as those of the session did.  A ticket expires by core_tick().
+ *
+ * @param[in] items   n_tokens: length, which core_seq_adopt() returns
+ * @param[in] ticket  PAGED_TICKET_SIZE random bytes
+ * @retval PAGED_ERR_CAPACITY  a length exceeds the sequence's capacity
+ * @retval PAGED_ERR_INVALID   n_ahead is not 0, unknown flags, sequences of two pools, or a ticket with these bytes
+ * exists
+ * @retval PAGED_ERR_NOENT     the session that may adopt does not exist or has ended
+ * @retval PAGED_ERR_LIMIT     PAGED_MAX_TICKETS
+ * @retval PAGED_ERR_STALE, PAGED_ERR_PERM, PAGED_ERR_NOMEM  as core_seq_reserve()
+ */
+enum paged_status core_seq_give(struct core *core, uint32_t session, uint32_t n, const struct paged_seq_item *items,
+				const struct seq_give *give, const uint8_t ticket[PAGED_TICKET_SIZE],
+				struct paged_error *error);
+
+/**
+ * core_seq_adopt - make the session the owner of a ticket's sequences, in the order in which they were given
+ *
+ * Ids and pages stay.  The versions of the page tables change, so that plans of the giver are stale.
+ *
+ * @param[in]  uid    of the process that asks
+ * @param[in]  n_max  sequences that the caller has room for
+ * @param[out] items  [n_max] n_tokens: length; written on OK only
+ * @retval PAGED_ERR_NOENT    no ticket of this pool with these bytes: unknown, used or expired
+ * @retval PAGED_ERR_PERM     the ticket is for another session or user; it stays valid
+ * @retval PAGED_ERR_INVALID  the ticket has more than n_max sequences; it stays valid
+ * @retval PAGED_ERR_NOMEM    it stays valid
+ */
+enum paged_status core_seq_adopt(struct core *core, uint32_t session, uint32_t uid, uint32_t pool,
+				 const uint8_t ticket[PAGED_TICKET_SIZE], uint32_t n_max, struct paged_seq_item *items,
+				 uint32_t *n_p, struct paged_error *error);
+
+/**
+ * core_ticket_cancel - return a ticket's sequences to their giver
+ *
+ * @retval PAGED_ERR_NOENT  the ticket is unknown, used or expired
+ * @retval PAGED_ERR_PERM   another session gave the sequences
+ */
+enum paged_status core_ticket_cancel(struct core *core, uint32_t session, const uint8_t ticket[PAGED_TICKET_SIZE],
+				     struct paged_error *error);
+
+/** core_ticket_next - the ticket with the smallest number above `after`; false: none */
+bool core_ticket_next(const struct core *core, uint64_t after, struct paged_ticket_entry *entry);
 
 /** core_seq_erase - end the sequences and free their pages; the ids are stale at once */
 enum paged_status core_seq_erase(struct core *core, uint32_t session, uint32_t n, const paged_seq_id *ids,

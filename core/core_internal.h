@@ -20,6 +20,7 @@
  *   divide.c         requests: from the lists of a message to items
  *   publish.c        request: publish
  *   pin.c            pins of prefixes
+ *   ticket.c         requests: give, adopt, cancel; tickets
  *   audit.c          audit of the page accounting, in steps
  *   check.c          the audit and a check of all lists, in one call
  *
@@ -145,7 +146,31 @@ struct core_session {
 	uint64_t n_quarantined;
 	struct session_pool *pools; /* indexed by pool, up to the highest pool that it used */
 	uint32_t n_pools;
+	uint32_t n_tickets; /* given by it; it stays until they are used or have expired */
 	struct array_slot *arrays;
+};
+
+/** Sequences that a session has given away.  They are in no session's list. */
+struct core_ticket {
+	uint64_t number;
+	uint8_t bytes[PAGED_TICKET_SIZE];
+	struct core_session *giver; /* exists as long as the ticket */
+	struct seq_give give;
+	uint32_t pool;
+	uint32_t n;
+	struct paged_seq_item items[]; /* [n] n_tokens: length */
+};
+
+/** The tickets in the order of their numbers. */
+struct ticket_list {
+	struct ticket_entry {
+		uint64_t head; /* first bytes of the ticket: a search reads no other memory */
+		uint64_t deadline_ms;
+		struct core_ticket *ticket;
+	} * entries;
+	uint32_t n, room;
+	uint64_t last_number;       /* last one given out */
+	uint64_t first_deadline_ms; /* of all tickets; UINT64_MAX: there is none */
 };
 
 /** A map from ids, in ascending order, to sessions. */
@@ -168,8 +193,9 @@ struct core {
 	uint32_t last_member;                          /* last id given out */
 	struct core_session *queue_first, *queue_last; /* ended sessions that core_reap() has work for */
 	uint64_t stamp;                                /* number of the current request */
-	uint64_t max_array_bytes;                      /* quota of a session */
-	uint64_t last_array;                           /* number of the array completed last */
+	struct ticket_list tickets;
+	uint64_t max_array_bytes; /* quota of a session */
+	uint64_t last_array;      /* number of the array completed last */
 };
 
 /* Fields of the region: only the owner writes them, and a seqlock or a serial orders the stores. */
@@ -329,6 +355,25 @@ void page_table_shrink(struct core_pool *pool, struct core_session *session, uin
 /** page_table_close - end the sequence and drop its pages as page_table_shrink() does */
 void page_table_close(struct core_pool *pool, struct core_session *session, uint32_t slot, bool quarantine);
 
+/** page_table_is_frozen - true: the sequence was given away */
+static inline bool
+page_table_is_frozen(const struct core_pool *pool, uint32_t slot)
+{
+	return (load_u32(&region_slot(&pool->view, slot)->flags) & REGION_SLOT_FROZEN) != 0;
+}
+
+/** page_table_freeze - take the sequence out of the session's list; writers refuse it from now on */
+void page_table_freeze(struct core_pool *pool, struct core_session *session, uint32_t slot);
+
+/** page_table_disown - the session that gave the frozen sequence has ended */
+void page_table_disown(struct core_pool *pool, uint32_t slot);
+
+/** page_table_return - put a frozen sequence back into its giver's list; what was planned of it stays valid */
+void page_table_return(struct core_pool *pool, struct core_session *session, uint32_t slot);
+
+/** page_table_adopt - make the session the owner of a frozen sequence; what was planned of it is stale */
+void page_table_adopt(struct core_pool *pool, struct core_session *session, uint32_t slot);
+
 /* node.c; call between core_pool_change_begin() and core_pool_change_end() */
 
 /** node_is_live - true: the reference names the page's present node */
@@ -418,6 +463,26 @@ bool pins_have_expired(const struct core *core, const struct core_pool *pool);
 /** pins_expire - end such pins, until they named `budget` nodes; returns how many nodes they named */
 uint32_t pins_expire(const struct core *core, struct core_pool *pool, uint32_t budget);
 void pins_free(struct core_pool *pool);
+
+/* ticket.c */
+
+/** tickets_disown - a session that has given sequences away has ended; its tickets keep them */
+void tickets_disown(struct core *core, const struct core_session *session);
+
+/** tickets_have_expired - true: the deadline of a ticket has passed */
+static inline bool
+tickets_have_expired(const struct core *core)
+{
+	return core->tickets.n > 0 && core->tickets.first_deadline_ms <= core->now_ms;
+}
+
+/** tickets_expire - return the sequences of such tickets, until these were `budget`; returns how many they were */
+uint32_t tickets_expire(struct core *core, uint32_t budget);
+void tickets_free(struct core *core);
+
+/** check_tickets - verify that each frozen sequence of the pool is in one ticket; adds them to *n_sequences */
+enum paged_status check_tickets(const struct core *core, const struct core_pool *pool, uint32_t *n_sequences,
+				struct paged_error *error);
 
 /* request.c: checks and totals that requests have in common */
 

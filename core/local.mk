@@ -24,4 +24,5 @@ noinst_LTLIBRARIES += %D%/libcore.la
 	%D%/session.c \
 	%D%/session_query.c \
 	%D%/share.c \
+	%D%/ticket.c \
 	%D%/trim.c

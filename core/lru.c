@@ -155,11 +155,13 @@ core_prefix_evict(struct core *core, uint32_t pool_index, uint32_t n)
 bool
 core_tick(struct core *core, uint32_t budget)
 {
-	bool more = false;
+	uint32_t n_expired = tickets_expire(core, budget);
+	bool more = tickets_have_expired(core);
 
+	budget -= n_expired < budget ? n_expired : budget;
 	for (uint32_t i = 0; i < core->n_pools; i++) {
 		struct core_pool *pool = core->pools[i];
-		uint32_t n_free = core_pool_n_free(pool), n_lacking, n_expired;
+		uint32_t n_free = core_pool_n_free(pool), n_lacking;
 
 		n_expired = pins_expire(core, pool, budget);
 		budget -= n_expired < budget ? n_expired : budget;

@@ -111,6 +111,7 @@ page_table_open(struct core_pool *pool, struct core_session *session, const char
 	store_u32(&slot->length, 0);
 	store_u32(&slot->published, 0);
 	store_u32(&slot->first, 0);
+	store_u32(&slot->flags, 0);
 	store_u32(&slot->generation, generation);
 	store_u32(&slot->owner, session->id);
 	slot_change_end(slot);
@@ -291,4 +292,43 @@ page_table_close(struct core_pool *pool, struct core_session *session, uint32_t 
 	page_table_replace(pool, session, slot, 0, 0, true, quarantine);
 	page_table_unlink(pool, session, slot);
 	slot_recycle(pool, slot);
+}
+
+void
+page_table_freeze(struct core_pool *pool, struct core_session *session, uint32_t slot_index)
+{
+	struct region_slot *slot = region_slot(&pool->view, slot_index);
+
+	page_table_unlink(pool, session, slot_index);
+	session->n_pages -= page_table_n_pages(pool, slot_index);
+	store_u32(&slot->flags, load_u32(&slot->flags) | REGION_SLOT_FROZEN);
+}
+
+void
+page_table_disown(struct core_pool *pool, uint32_t slot)
+{
+	store_u32(&region_slot(&pool->view, slot)->owner, REGION_OWNER_TICKET);
+}
+
+void
+page_table_return(struct core_pool *pool, struct core_session *session, uint32_t slot_index)
+{
+	struct region_slot *slot = region_slot(&pool->view, slot_index);
+
+	store_u32(&slot->owner, session->id);
+	store_u32(&slot->flags, load_u32(&slot->flags) & ~REGION_SLOT_FROZEN);
+	page_table_link(pool, session, slot_index);
+	session->n_pages += page_table_n_pages(pool, slot_index);
+}
+
+void
+page_table_adopt(struct core_pool *pool, struct core_session *session, uint32_t slot_index)
+{
+	struct region_slot *slot = region_slot(&pool->view, slot_index);
+
+	core_pool_change_begin(pool);
+	slot_change_begin(slot);
+	page_table_return(pool, session, slot_index);
+	slot_change_end(slot);
+	core_pool_change_end(pool);
 }

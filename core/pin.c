@@ -181,7 +181,7 @@ pins_expire(const struct core *core, struct core_pool *pool, uint32_t budget)
 uint64_t
 core_next_deadline(const struct core *core)
 {
-	uint64_t next = 0;
+	uint64_t next = core->tickets.n > 0 ? core->tickets.first_deadline_ms : 0;
 
 	for (uint32_t i = 0; i < core->n_pools; i++) {
 		const struct core_pool *pool = core->pools[i];

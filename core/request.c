@@ -55,6 +55,8 @@ request_check_seq(struct core *core, const struct core_session *session, paged_s
 	pool = request_pool(core, id);
 	if (!page_table_is_live(pool, id))
 		return request_fail(core, id, error, PAGED_ERR_STALE, "%s", "has ended");
+	if (page_table_is_frozen(pool, slot))
+		return request_fail(core, id, error, PAGED_ERR_PERM, "%s", "was given away");
 	owner = page_table_owner(pool, slot);
 	if (owner != session->id)
 		return request_fail(core, id, error, PAGED_ERR_PERM, "belongs to session %u", owner);

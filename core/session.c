@@ -42,7 +42,7 @@ core_session_queue_or_free(struct core *core, struct core_session *session)
 		else
 			core->queue_last->queue_next = session;
 		core->queue_last = session;
-	} else if (session->n_members == 0) {
+	} else if (session->n_members == 0 && session->n_tickets == 0) {
 		idmap_remove(&core->sessions, session->id);
 		core_session_free(session);
 	}
@@ -53,6 +53,7 @@ core_session_mark_ended(struct core *core, struct core_session *session)
 {
 	session->ended = true;
 	core_arrays_free(session);
+	tickets_disown(core, session);
 	core_session_queue_or_free(core, session);
 }
 

@@ -69,3 +69,9 @@ core_reap(struct core *core, uint32_t budget_pages)
 	}
 	return core->queue_first != NULL;
 }
+
+bool
+core_reap_needed(const struct core *core)
+{
+	return core->queue_first != NULL;
+}

@@ -76,6 +76,28 @@ model_session_find(uint32_t id)
 	return NULL;
 }
 
+bool
+model_session_has_work(const struct model_session *session)
+{
+	for (uint32_t p = 0; p < MODEL_POOLS; p++) {
+		for (uint32_t s = 0; s < MODEL_SEQS; s++)
+			if (model.pools[p].seqs[s].state == MODEL_SEQ_ENDED &&
+			    model.pools[p].seqs[s].session == session->id)
+				return true;
+		for (uint32_t page = 0; count_members(session) == 0 && page < MODEL_PAGES; page++)
+			if (model.pools[p].quarantine[page] == session->id)
+				return true;
+	}
+	return false;
+}
+
+void
+model_session_queue(struct model_session *session)
+{
+	if (!session->active && session->queued == 0 && model_session_has_work(session))
+		session->queued = ++model.n_queued;
+}
+
 /* Sequences */
 
 uint32_t
@@ -131,7 +153,7 @@ random_seqs(const struct model_session *session, uint32_t most, paged_seq_id *id
 
 		for (uint32_t i = 0; i < n_found; i++)
 			known = known || ids[i] == seq->id;
-		if (invalid || (seq->state == MODEL_SEQ_LIVE && seq->session == session->id && !known))
+		if (invalid || (seq->state == MODEL_SEQ_LIVE && seq->session == session->id && !seq->frozen && !known))
 			ids[n_found++] = seq->id;
 	}
 	if (invalid && n_found > 0 && random_below(4) == 0)
@@ -159,7 +181,7 @@ seq_errors(const struct model_session *session, uint32_t n, const paged_seq_id *
 			errors |= status_bit(PAGED_ERR_NOENT);
 		else if (seq == NULL) /* a sequence of an ended session may not have been reaped yet */
 			errors |= status_bit(PAGED_ERR_STALE) | status_bit(PAGED_ERR_PERM);
-		else if (seq->session != session->id)
+		else if (seq->session != session->id || seq->frozen)
 			errors |= status_bit(PAGED_ERR_PERM);
 		for (uint32_t j = 0; j < i; j++)
 			if (ids[j] == ids[i])

@@ -12,6 +12,7 @@
  *   core_model_publish.c   random publish; the prefixes that were published, and searches for them
  *   core_model_sharing.c   random start and fork
  *   core_model_pins.c      random pin, evict, tick
+ *   core_model_tickets.c   random give, adopt, cancel
  *   unit_core_model.c      random sessions, their cleanup, audits; the test
  */
 #ifndef PAGED_CORE_MODEL_H
@@ -28,6 +29,7 @@
 #define MODEL_MEMBERS 3
 #define MODEL_ITEMS 4
 #define MODEL_PINS 24
+#define MODEL_TICKETS 20
 #define MODEL_CHANGES 256
 #define MODEL_PATHS 128
 
@@ -77,9 +79,10 @@ enum model_seq_state {
 
 struct model_seq {
 	enum model_seq_state state;
+	bool frozen; /* in a ticket */
 	paged_seq_id id;
-	uint32_t session;
-	uint64_t born; /* number of its creation: a session's sequences are reaped the youngest first */
+	uint32_t session; /* owner: the session's id, or REGION_OWNER_TICKET */
+	uint64_t born;    /* when the session got it: a session's sequences are reaped the youngest first */
 	uint32_t n_pages;
 	uint32_t n_trimmed; /* pages at the beginning that were given back: REGION_NO_PAGE in pages */
 	uint32_t pages[MODEL_PAGES];
@@ -120,8 +123,20 @@ struct model_pool {
 struct model_session {
 	uint32_t id; /* 0: none */
 	bool active, outlives;
-	uint64_t ended;                  /* number of its end: sessions are reaped in this order */
+	uint64_t queued;                 /* since core_reap() has work for it; sessions are reaped in this order */
 	uint32_t members[MODEL_MEMBERS]; /* 0: none; if not outlives, the session ends with the first */
+};
+
+/** Sequences on their way from one session to another. */
+struct model_ticket {
+	uint64_t number;
+	uint32_t bytes_number; /* its bytes are made from this */
+	uint32_t giver;
+	uint32_t pool;
+	struct seq_give give;
+	uint64_t deadline;
+	uint32_t n;
+	struct paged_seq_item items[MODEL_ITEMS];
 };
 
 /** A prefix that was published. */
@@ -135,7 +150,10 @@ struct model {
 	struct model_pool pools[MODEL_POOLS];
 	struct model_session sessions[MODEL_SESSIONS];
 	uint32_t last_session;
-	uint64_t n_born, n_ended;
+	uint64_t n_born, n_queued;
+	uint32_t n_tickets;
+	struct model_ticket tickets[MODEL_TICKETS]; /* the oldest first */
+	uint64_t n_given, n_adopted, n_adopted_of_ended;
 	uint64_t now_ms;
 	uint64_t seed, random;
 	uint64_t operation;
@@ -178,6 +196,10 @@ struct model_session *model_session_find(uint32_t id);
 /** random_requester - the session that makes a request; rarely one that has ended */
 struct model_session *random_requester(void);
 uint32_t count_members(const struct model_session *session);
+/** model_session_has_work - true: core_reap() can do something for an ended session */
+bool model_session_has_work(const struct model_session *session);
+/** model_session_queue - core_reap() has work for the session from now on, if it has ended */
+void model_session_queue(struct model_session *session);
 
 uint32_t pages_of_tokens(uint32_t pool, uint32_t tokens);
 /** model_seq_find - the sequence of an id; NULL: the id is invalid, or its session has ended */
@@ -217,6 +239,14 @@ void model_trim(struct model_pool *pool, struct model_seq *seq, uint32_t n);
 /* core_model_compare.c */
 void model_compare(void);
 
+/* core_model_tickets.c */
+void model_compare_tickets(void);
+uint32_t model_count_tickets(uint32_t session);
+/** model_tickets_disown - the session has ended; its tickets keep their sequences */
+void model_tickets_disown(uint32_t session);
+bool model_tickets_have_expired(void);
+void model_tickets_expire(void);
+
 /* The random operations. */
 void random_create(void);
 void random_reserve(void);
@@ -231,6 +261,9 @@ void random_pin(void);
 void random_clock(void);
 void random_tick(void);
 void random_evict(void);
+void random_give(void);
+void random_adopt(void);
+void random_cancel(void);
 
 /* core_model_publish.c */
 

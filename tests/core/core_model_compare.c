@@ -33,6 +33,7 @@ compare_seqs(uint32_t p)
 		if (seq->state == MODEL_SEQ_NONE)
 			continue;
 		model_check(load_u32(&slot->generation) == PAGED_SEQ_GENERATION(seq->id));
+		model_check(load_u32(&slot->flags) == (seq->frozen ? REGION_SLOT_FROZEN : 0));
 		model_check(load_u32(&slot->capacity) == seq->n_pages * page_size);
 		model_check(load_u32(&slot->writable_from) == seq->n_writable_from * page_size);
 		model_check(load_u32(&slot->published) == seq->n_published * page_size);
@@ -206,7 +207,7 @@ compare_session(const struct paged_session_entry *status)
 		for (uint32_t s = 0; s < MODEL_SEQS; s++) {
 			const struct model_seq *seq = &model.pools[p].seqs[s];
 
-			if (seq->state != MODEL_SEQ_NONE && seq->session == session->id) {
+			if (seq->state != MODEL_SEQ_NONE && !seq->frozen && seq->session == session->id) {
 				n_sequences++;
 				n_pages += seq->n_pages - seq->n_trimmed;
 			}
@@ -226,8 +227,12 @@ model_compare(void)
 
 	for (uint32_t p = 0; p < MODEL_POOLS; p++)
 		compare_pool(p);
+	model_compare_tickets();
 	while (core_session_next(model.fixture.core, status.session, &status))
 		compare_session(&status);
+	for (uint32_t i = 0; i < model.n_tickets; i++)
+		if (deadline == 0 || model.tickets[i].deadline < deadline)
+			deadline = model.tickets[i].deadline;
 	for (uint32_t p = 0; p < MODEL_POOLS; p++)
 		for (uint32_t i = 0; i < model.pools[p].n_pins; i++)
 			if (deadline == 0 || model.pools[p].pins[i].deadline < deadline)

@@ -120,7 +120,10 @@ random_tick(void)
 	for (uint32_t p = 0; p < MODEL_POOLS; p++)
 		if (expired_pin(&model.pools[p]) != UINT32_MAX)
 			budget = 1000;
+	if (model_tickets_have_expired())
+		budget = 1000;
 	more = core_tick(model.fixture.core, budget);
+	model_tickets_expire();
 	for (uint32_t p = 0; p < MODEL_POOLS; p++) {
 		struct model_pool *pool = &model.pools[p];
 

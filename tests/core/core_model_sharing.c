@@ -167,7 +167,7 @@ start_errors(const struct model_session *session, uint32_t n, const struct start
 		errors |= chain_errors(item);
 		if (item->seq == NULL)
 			slots[p]++;
-		else if (item->seq->session != session->id)
+		else if (item->seq->session != session->id || item->seq->frozen)
 			errors |= status_bit(PAGED_ERR_PERM);
 		else if (item->seq->n_published < item->seq->n_pages)
 			errors |= status_bit(PAGED_ERR_INVALID);

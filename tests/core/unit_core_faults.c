@@ -89,3 +89,26 @@ Test(core_faults, a_reader_is_busy_after_a_kill_during_trim)
 {
 	expect_busy_after_kill(core_seq_trim);
 }
+
+Test(core_faults, a_reader_is_busy_after_a_kill_during_adopt)
+{
+	const struct region_view *view = core_pool_view(core_fixture.core, 0);
+	static const uint8_t ticket[PAGED_TICKET_SIZE] = { 1 };
+	struct region_snapshot snapshot;
+	int status;
+	pid_t child;
+	uint32_t n;
+
+	item.n_tokens = 0;
+	expect_ok(core_seq_give(core_fixture.core, fixture_session, 1, &item, &(struct seq_give){ .timeout_ms = 9 },
+				ticket, &core_error));
+	child = fork();
+	if (child == 0) {
+		setenv("PAGED_FAULT", "page-table-update", 1);
+		core_seq_adopt(core_fixture.core, fixture_session, 0, 0, ticket, 1, &item, &n, &core_error);
+		_exit(0);
+	}
+	cr_assert_eq(waitpid(child, &status, 0), child);
+	cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	cr_assert_eq(region_snapshot_begin(view, item.seq, &snapshot), REGION_BUSY);
+}

@@ -68,12 +68,13 @@ model_session_end(struct model_session *session)
 	if (!session->active)
 		return;
 	session->active = false;
-	session->ended = ++model.n_ended;
+	model_tickets_disown(session->id);
 	for (uint32_t p = 0; p < MODEL_POOLS; p++)
 		for (uint32_t s = 0; s < MODEL_SEQS; s++)
 			if (model.pools[p].seqs[s].state == MODEL_SEQ_LIVE &&
 			    model.pools[p].seqs[s].session == session->id)
 				model.pools[p].seqs[s].state = MODEL_SEQ_ENDED;
+	model_session_queue(session);
 }
 
 static void
@@ -90,6 +91,7 @@ random_member_leave(void)
 	session->members[i] = 0;
 	if (member != 0 && (session->outlives ? count_members(session) == 0 : i == 0))
 		model_session_end(session);
+	model_session_queue(session);
 	model.n_done++;
 }
 
@@ -109,12 +111,12 @@ random_session_end(void)
 
 /* Cleanup of ended sessions */
 
-/* Is the first sequence reaped before the second?  Sessions in the order of their ends, the youngest sequence first. */
+/* Is the first sequence reaped before the second?  Sessions in the order of the queue, the youngest sequence first. */
 static bool
 is_reaped_before(const struct model_seq *seq, const struct model_seq *other)
 {
 	if (seq->session != other->session)
-		return model_session_find(seq->session)->ended < model_session_find(other->session)->ended;
+		return model_session_find(seq->session)->queued < model_session_find(other->session)->queued;
 	return seq->born > other->born;
 }
 
@@ -201,7 +203,7 @@ check_all_reaped(void)
 			for (uint32_t page = 0; count_members(session) == 0 && page < MODEL_PAGES; page++)
 				model_check(model.pools[p].quarantine[page] != session->id);
 		}
-		if (count_members(session) == 0)
+		if (count_members(session) == 0 && model_count_tickets(session->id) == 0)
 			session->id = 0;
 	}
 }
@@ -216,6 +218,9 @@ random_reap(void)
 		n_touched += model_reap_seqs(&model.pools[p], p);
 		n_touched += model_adopt_free(&model.pools[p], p);
 	}
+	for (uint32_t i = 0; i < MODEL_SESSIONS; i++)
+		if (!model_session_has_work(&model.sessions[i]))
+			model.sessions[i].queued = 0;
 	model_check(budget == 0 || n_touched <= budget);
 	model_check(budget != 0 || !more);
 	model.n_done++;
@@ -297,7 +302,8 @@ static const struct model_operation {
 	OPERATION(reap, 4),         OPERATION(create, 2),       OPERATION(reserve, 4),      OPERATION(truncate, 2),
 	OPERATION(erase, 2),        OPERATION(audit, 4),        OPERATION(publish, 6),      OPERATION(start, 4),
 	OPERATION(fork, 3),         OPERATION(pin, 2),          OPERATION(clock, 1),        OPERATION(tick, 2),
-	OPERATION(evict, 1),        OPERATION(search, 1),       OPERATION(trim, 2),
+	OPERATION(evict, 1),        OPERATION(search, 1),       OPERATION(give, 4),         OPERATION(adopt, 4),
+	OPERATION(cancel, 1),       OPERATION(trim, 2),
 };
 #define N_OPERATIONS (sizeof(operations) / sizeof(operations[0]))
 
@@ -330,8 +336,9 @@ Test(core_model, random_operations)
 	/* A run of this length reaches the rare cases. */
 	if (n >= 100000)
 		model_check(model.n_audits > 100 && model.n_twins > 100 && model.n_resets > 100 &&
-			    model.n_conflicts > 100 && model.n_found > model.n_searched / 10 &&
-			    model.n_trims_cached > 100 && model.n_trims_published > 100);
+			    model.n_conflicts > 100 && model.n_adopted > 100 && model.n_adopted_of_ended > 100 &&
+			    model.n_found > model.n_searched / 10 && model.n_trims_cached > 100 &&
+			    model.n_trims_published > 100);
 	if (model.audit != NULL)
 		core_audit_abandon(model.audit);
 	core_fixture_close(&model.fixture);
