@@ -197,6 +197,7 @@ core_seq_status(const struct core *core, paged_seq_id id, struct paged_seq_entry
 		.capacity = snapshot.capacity,
 		.n_pages = snapshot.capacity / pool->view.page_size,
 		.n_trimmed = snapshot.first,
+		.state = snapshot.flags,
 	};
 	memcpy(entry->tag, pool->tags[PAGED_SEQ_SLOT(id)], sizeof(entry->tag));
 	return PAGED_OK;

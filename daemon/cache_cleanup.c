@@ -29,6 +29,8 @@ cache_cleanup_step(struct loop_work *work)
 	core_set_now(cache_cleanup->core, now_ms);
 	cache_cleanup->needed = core_tick(cache_cleanup->core, CACHE_CLEANUP_STEP_PAGES);
 	core_wake(cache_cleanup->core);
+	if (core_reap_needed(cache_cleanup->core))
+		session_cleanup_schedule(cache_cleanup->session_cleanup);
 	if (!cache_cleanup->needed)
 		cache_cleanup_set_timer(cache_cleanup, now_ms);
 	return cache_cleanup->needed;
@@ -44,10 +46,15 @@ cache_cleanup_fire(struct loop_timer *timer)
 }
 
 void
-cache_cleanup_open(struct cache_cleanup *cache_cleanup, struct loop *loop, struct core *core)
+cache_cleanup_open(struct cache_cleanup *cache_cleanup, struct loop *loop, struct core *core,
+		   struct session_cleanup *session_cleanup)
 {
 	*cache_cleanup = (struct cache_cleanup){
-		.loop = loop, .core = core, .work.step = cache_cleanup_step, .timer.fire = cache_cleanup_fire
+		.loop = loop,
+		.core = core,
+		.session_cleanup = session_cleanup,
+		.work.step = cache_cleanup_step,
+		.timer.fire = cache_cleanup_fire,
 	};
 	loop_work_add(loop, &cache_cleanup->work);
 }

@@ -253,7 +253,7 @@ daemon_open(struct daemon *daemon, const struct config *config, const char *runt
 		return status;
 	core_array_set_quota(daemon->core, config->array_bytes);
 	session_cleanup_open(&daemon->session_cleanup, &daemon->loop, daemon->core, cleanup_complete);
-	cache_cleanup_open(&daemon->cache_cleanup, &daemon->loop, daemon->core);
+	cache_cleanup_open(&daemon->cache_cleanup, &daemon->loop, daemon->core, &daemon->session_cleanup);
 	status = daemon_pools_open(&daemon->pools, config, daemon->core, error);
 	if (status == PAGED_OK)
 		status = daemon_open_services(daemon, started_ms, error);

@@ -44,6 +44,7 @@ DAEMON_SOURCES = \
 	%D%/rpc.h \
 	%D%/rpc_admin.c \
 	%D%/rpc_check.c \
+	%D%/rpc_handover.c \
 	%D%/rpc_masks.c \
 	%D%/rpc_reply.c \
 	%D%/rpc_sequences.c \

@@ -9,7 +9,7 @@ enum {
 	NEEDS_SESSION = 1, /* the sender is not an observer */
 	NEEDS_ADMIN = 2,   /* the sender is the daemon's uid, root, or in the admin-group */
 	NEEDS_TIME = 4,    /* the daemon is not stopping */
-	LEAVES_WORK = 8,   /* core_tick() may have to evict pages, or a pin may have another deadline */
+	LEAVES_WORK = 8,   /* core_tick() may have to evict pages, or a pin or ticket may have another deadline */
 };
 
 static enum paged_status
@@ -39,6 +39,10 @@ static const struct {
 	[WIRE_PIN] = { "pin", rpc_pin, NEEDS_SESSION | NEEDS_TIME | LEAVES_WORK },
 	[WIRE_EVICT] = { "evict", rpc_evict, NEEDS_ADMIN },
 	[WIRE_GET_PREFIXES] = { "prefixes", rpc_get_prefixes, 0 },
+	[WIRE_GIVE] = { "give", rpc_give, NEEDS_SESSION | NEEDS_TIME | LEAVES_WORK },
+	[WIRE_ADOPT] = { "adopt", rpc_adopt, NEEDS_SESSION | NEEDS_TIME | LEAVES_WORK },
+	[WIRE_CANCEL] = { "cancel", rpc_cancel, NEEDS_SESSION | LEAVES_WORK },
+	[WIRE_GET_TICKETS] = { "tickets", rpc_get_tickets, 0 },
 	[WIRE_GET_STATUS] = { "status", rpc_get_status, 0 },
 	[WIRE_GET_POOLS] = { "pools", rpc_get_pools, 0 },
 	[WIRE_GET_SESSIONS] = { "sessions", rpc_get_sessions, 0 },

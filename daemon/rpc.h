@@ -59,6 +59,8 @@ struct rpc {
 		struct paged_session_entry sessions[WIRE_LIST_MAX];
 		struct paged_seq_entry sequences[WIRE_LIST_MAX];
 		struct paged_node_entry nodes[WIRE_LIST_MAX];
+		struct paged_ticket_entry tickets[WIRE_LIST_MAX];
+		struct paged_seq_item items[PAGED_MAX_REQUEST_SEQS];
 		struct {
 			struct core_start starts[WIRE_MAX_STARTS];
 			uint64_t ids[WIRE_MAX_STARTS];
@@ -118,6 +120,16 @@ enum paged_status rpc_evict(struct rpc *, struct member *, const struct wire_req
 			    struct paged_error *);
 enum paged_status rpc_get_prefixes(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
 				   struct paged_error *);
+
+/* rpc_handover.c */
+enum paged_status rpc_give(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+			   struct paged_error *);
+enum paged_status rpc_adopt(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+			    struct paged_error *);
+enum paged_status rpc_cancel(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+			     struct paged_error *);
+enum paged_status rpc_get_tickets(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+				  struct paged_error *);
 
 /* rpc_admin.c */
 enum paged_status rpc_get_status(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,

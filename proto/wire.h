@@ -234,6 +234,10 @@ enum wire_request_kind {
 	WIRE_PIN,
 	WIRE_EVICT,
 	WIRE_GET_PREFIXES,
+	WIRE_GIVE,
+	WIRE_ADOPT,
+	WIRE_CANCEL,
+	WIRE_GET_TICKETS,
 	WIRE_N_REQUESTS
 };
 
@@ -317,6 +321,21 @@ struct wire_request {
 		struct {
 			uint32_t pool, from_page;
 		} get_prefixes;
+		struct {
+			uint32_t n;                         /* 1 to PAGED_MAX_REQUEST_SEQS */
+			const struct paged_seq_item *items; /* n_tokens: length */
+			struct seq_give how;
+		} give;
+		struct {
+			uint8_t ticket[PAGED_TICKET_SIZE];
+			uint32_t pool, n_max;
+		} adopt;
+		struct {
+			uint8_t ticket[PAGED_TICKET_SIZE];
+		} cancel;
+		struct {
+			uint64_t after;
+		} get_tickets;
 	};
 };
 
@@ -334,7 +353,10 @@ enum wire_reply_kind {
 	WIRE_REPLY_PUBLISHED,
 	WIRE_REPLY_PINNED,
 	WIRE_REPLY_EVICTED,
-	WIRE_REPLY_PREFIXES
+	WIRE_REPLY_PREFIXES,
+	WIRE_REPLY_TICKET,
+	WIRE_REPLY_ADOPTED,
+	WIRE_REPLY_TICKETS
 };
 
 struct wire_reply {
@@ -389,6 +411,18 @@ struct wire_reply {
 			uint32_t next_page;
 			bool more;
 		} prefixes;
+		struct {
+			uint8_t bytes[PAGED_TICKET_SIZE]; /* a bearer secret, never logged */
+		} ticket;
+		struct {
+			uint32_t n;                         /* at most PAGED_MAX_REQUEST_SEQS */
+			const struct paged_seq_item *items; /* n_tokens: length */
+		} adopted;
+		struct {
+			uint32_t n; /* at most WIRE_LIST_MAX */
+			const struct paged_ticket_entry *report;
+			bool more;
+		} tickets;
 	};
 };
 

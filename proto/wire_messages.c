@@ -210,6 +210,15 @@ TYPE(pin, pin, S, NUMBER(Pin, pool, S, pin.pool), NUMBER(Pin, page, S, pin.page)
 TYPE(evict, evict, S, NUMBER(Evict, pool, S, evict.pool), NUMBER(Evict, n_pages, S, evict.n_pages));
 TYPE(get_prefixes, get_prefixes, S, NUMBER(GetPrefixes, pool, S, get_prefixes.pool),
      NUMBER(GetPrefixes, from_page, S, get_prefixes.from_page));
+#define GIVES(f, o, how) \
+	COLUMN_OF(SeqGive, f, S, give.items, give.n, struct paged_seq_item, o, 1, PAGED_MAX_REQUEST_SEQS, how)
+TYPE(seq_give, seq_give, S, GIVES(seq, seq, WIRE_FIRST), GIVES(length, n_tokens, 0),
+     NUMBER(SeqGive, timeout_ms, S, give.how.timeout_ms), NUMBER(SeqGive, flags, S, give.how.flags),
+     NUMBER(SeqGive, session, S, give.how.session), NUMBER(SeqGive, uid, S, give.how.uid));
+TYPE(seq_adopt, seq_adopt, S, BYTES(SeqAdopt, ticket, S, adopt.ticket, 0), NUMBER(SeqAdopt, pool, S, adopt.pool),
+     NUMBER(SeqAdopt, n_max, S, adopt.n_max));
+TYPE(ticket_cancel, ticket_cancel, S, BYTES(TicketCancel, ticket, S, cancel.ticket, 0));
+TYPE(get_tickets, get_tickets, S, NUMBER(GetTickets, after, S, get_tickets.after));
 EMPTY(ping, S);
 EMPTY(get_status, S);
 EMPTY(get_pools, S);
@@ -238,6 +247,10 @@ static const struct wire_body request_bodies[WIRE_N_REQUESTS] = {
 	[WIRE_PIN] = { PAGED__V1__REQUEST__BODY_PIN, &pin },
 	[WIRE_EVICT] = { PAGED__V1__REQUEST__BODY_EVICT, &evict },
 	[WIRE_GET_PREFIXES] = { PAGED__V1__REQUEST__BODY_GET_PREFIXES, &get_prefixes },
+	[WIRE_GIVE] = { PAGED__V1__REQUEST__BODY_GIVE, &seq_give },
+	[WIRE_ADOPT] = { PAGED__V1__REQUEST__BODY_ADOPT, &seq_adopt },
+	[WIRE_CANCEL] = { PAGED__V1__REQUEST__BODY_CANCEL, &ticket_cancel },
+	[WIRE_GET_TICKETS] = { PAGED__V1__REQUEST__BODY_GET_TICKETS, &get_tickets },
 };
 TYPE(request, request, S, NUMBER(Request, id, S, id));
 const struct wire_envelope wire_requests = ENVELOPE(Request, ping, S, request, request_bodies);
@@ -276,7 +289,16 @@ TYPE(sequence_report, sequence_report, S, NUMBER(SequenceReport, seq, S, seq),
      NUMBER(SequenceReport, session, S, session), NUMBER(SequenceReport, pid, S, pid),
      NUMBER(SequenceReport, length, S, length), NUMBER(SequenceReport, capacity, S, capacity),
      NUMBER(SequenceReport, n_pages, S, n_pages), NUMBER(SequenceReport, n_trimmed, S, n_trimmed),
-     TEXT(SequenceReport, name, S, name), TEXT(SequenceReport, tag, S, tag));
+     TEXT(SequenceReport, name, S, name), TEXT(SequenceReport, tag, S, tag), NUMBER(SequenceReport, state, S, state));
+#undef S
+
+#define S struct paged_ticket_entry
+TYPE(ticket_report, ticket_report, S, NUMBER(TicketReport, number, S, number),
+     NUMBER(TicketReport, session, S, session), NUMBER(TicketReport, ended, S, ended),
+     NUMBER(TicketReport, pool, S, pool), NUMBER(TicketReport, n_sequences, S, n_sequences),
+     NUMBER(TicketReport, n_pages, S, n_pages), NUMBER(TicketReport, n_tokens, S, n_tokens),
+     NUMBER(TicketReport, expires_ms, S, expires_ms), NUMBER(TicketReport, flags, S, flags),
+     NUMBER(TicketReport, to_session, S, to_session), NUMBER(TicketReport, to_uid, S, to_uid));
 #undef S
 
 #define S struct paged_node_entry
@@ -322,6 +344,12 @@ TYPE(pinned, pinned, S, NUMBER(Pinned, n_pages, S, pinned.n_pages));
 TYPE(evicted, evicted, S, NUMBER(Evicted, n_pages, S, evicted.n_pages), NUMBER(Evicted, more, S, evicted.more));
 TYPE(prefixes, prefixes, S, STRUCTS(Prefixes, node, S, prefixes.report, prefixes.n, node_report, 0, WIRE_LIST_MAX),
      NUMBER(Prefixes, next_page, S, prefixes.next_page), NUMBER(Prefixes, more, S, prefixes.more));
+TYPE(ticket, ticket, S, BYTES(Ticket, ticket, S, ticket.bytes, 0));
+#define ADOPTED(f, o, how) \
+	COLUMN_OF(Adopted, f, S, adopted.items, adopted.n, struct paged_seq_item, o, 0, PAGED_MAX_REQUEST_SEQS, how)
+TYPE(adopted, adopted, S, ADOPTED(seq, seq, WIRE_FIRST), ADOPTED(length, n_tokens, 0));
+TYPE(tickets, tickets, S, STRUCTS(Tickets, ticket, S, tickets.report, tickets.n, ticket_report, 0, WIRE_LIST_MAX),
+     NUMBER(Tickets, more, S, tickets.more));
 
 /* WIRE_REPLY_EMPTY has no body. */
 static const struct wire_body reply_bodies[] = {
@@ -338,6 +366,9 @@ static const struct wire_body reply_bodies[] = {
 	[WIRE_REPLY_PINNED] = { PAGED__V1__REPLY__BODY_PINNED, &pinned },
 	[WIRE_REPLY_EVICTED] = { PAGED__V1__REPLY__BODY_EVICTED, &evicted },
 	[WIRE_REPLY_PREFIXES] = { PAGED__V1__REPLY__BODY_PREFIXES, &prefixes },
+	[WIRE_REPLY_TICKET] = { PAGED__V1__REPLY__BODY_TICKET, &ticket },
+	[WIRE_REPLY_ADOPTED] = { PAGED__V1__REPLY__BODY_ADOPTED, &adopted },
+	[WIRE_REPLY_TICKETS] = { PAGED__V1__REPLY__BODY_TICKETS, &tickets },
 };
 TYPE(reply, reply, S, NUMBER(Reply, id, S, id), NUMBER(Reply, status, S, status),
      STRING(Reply, text, S, text, WIRE_MAX_TEXT, WIRE_RAW));

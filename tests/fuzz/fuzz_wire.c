@@ -161,6 +161,14 @@ static const struct paged_seq_entry sequence_reports[2] = {
 	{ .seq = 2ull << 32 | 9, .session = 4 },
 };
 
+static const struct paged_seq_item gives[3] = { { .seq = 1ull << 32 | 3, .n_tokens = 32768 },
+						{ .seq = 7 },
+						{ .seq = 9 } };
+static const struct paged_ticket_entry ticket_reports[2] = {
+	{ .number = 7, .session = 3, .n_sequences = 2, .n_pages = 4096, .n_tokens = 65536, .expires_ms = 10000 },
+	{ .number = 9, .session = 4, .ended = 1, .pool = 1, .flags = 3, .to_session = 5, .to_uid = 1000 },
+};
+
 static const struct wire_control_request control_requests[] = {
 	{ WIRE_HELLO, .hello = { .version_major = 2, .role = WIRE_ROLE_SESSION, .outlive = true, .name = "worker" } },
 	{ WIRE_HELLO,
@@ -210,6 +218,10 @@ static const struct wire_request requests[] = {
 	{ 25, WIRE_EVICT, .evict = { 1, 4096 } },
 	{ 26, WIRE_GET_PREFIXES, .get_prefixes = { 1, 16384 } },
 	{ 27, WIRE_TRIM, .change = { 2, items } },
+	{ 28, WIRE_GIVE, .give = { 3, gives, { 10000, 3, 4, 1000 } } },
+	{ 29, WIRE_ADOPT, .adopt = { { 1, 2, 3 }, 1, 4096 } },
+	{ 30, WIRE_CANCEL, .cancel = { { 4, 5 } } },
+	{ 31, WIRE_GET_TICKETS, .get_tickets = { 1ull << 40 } },
 };
 static const struct wire_reply replies[] = {
 	{ 1, PAGED_OK, "", WIRE_REPLY_EMPTY, .ids = { 0 } },
@@ -235,6 +247,9 @@ static const struct wire_reply replies[] = {
 	{ 14, PAGED_OK, "", WIRE_REPLY_PINNED, .pinned = { 52 } },
 	{ 15, PAGED_OK, "", WIRE_REPLY_EVICTED, .evicted = { 4096, true } },
 	{ 16, PAGED_OK, "", WIRE_REPLY_PREFIXES, .prefixes = { 2, node_reports, 70001, true } },
+	{ 17, PAGED_OK, "", WIRE_REPLY_TICKET, .ticket = { { 1, 2 } } },
+	{ 18, PAGED_OK, "", WIRE_REPLY_ADOPTED, .adopted = { 3, gives } },
+	{ 19, PAGED_OK, "", WIRE_REPLY_TICKETS, .tickets = { 2, ticket_reports, true } },
 };
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests on tickets: give, adopt, cancel, and their list.  A reply that is lost leaves the sequences with an owner:
+ * the ticket until it expires, or the session that adopted.
+ */
+#include <string.h>
+
+#include "daemon/random.h"
+#include "daemon/rpc.h"
+
+enum paged_status
+rpc_give(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
+	 struct paged_error *error)
+{
+	const struct paged_seq_item *items = request->give.items;
+	enum paged_status status = PAGED_OK;
+	uint8_t ticket[PAGED_TICKET_SIZE];
+
+	for (uint32_t i = 0; i < request->give.n && status == PAGED_OK; i++)
+		status = member_check_pool(member, PAGED_SEQ_POOL(items[i].seq), error);
+	if (status == PAGED_OK)
+		status = daemon_random(ticket, sizeof(ticket), error);
+	if (status == PAGED_OK)
+		status = core_seq_give(rpc->core, member->session->id, request->give.n, items, &request->give.how,
+				       ticket, error);
+	if (status != PAGED_OK)
+		return status;
+	reply->kind = WIRE_REPLY_TICKET;
+	memcpy(reply->ticket.bytes, ticket, sizeof(ticket));
+	return PAGED_OK;
+}
+
+enum paged_status
+rpc_adopt(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
+	  struct paged_error *error)
+{
+	uint32_t n_max = request->adopt.n_max < PAGED_MAX_REQUEST_SEQS ? request->adopt.n_max : PAGED_MAX_REQUEST_SEQS;
+	enum paged_status status = member_check_pool(member, request->adopt.pool, error);
+
+	if (status == PAGED_OK)
+		status = core_seq_adopt(rpc->core, member->session->id, member->uid, request->adopt.pool,
+					request->adopt.ticket, n_max, rpc->scratch.items, &reply->adopted.n, error);
+	if (status != PAGED_OK)
+		return status;
+	reply->kind = WIRE_REPLY_ADOPTED;
+	reply->adopted.items = rpc->scratch.items;
+	return PAGED_OK;
+}
+
+enum paged_status
+rpc_cancel(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
+	   struct paged_error *error)
+{
+	(void)reply;
+	return core_ticket_cancel(rpc->core, member->session->id, request->cancel.ticket, error);
+}
+
+enum paged_status
+rpc_get_tickets(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
+		struct paged_error *error)
+{
+	uint64_t after = request->get_tickets.after;
+	struct paged_ticket_entry next;
+	uint32_t n = 0;
+
+	(void)member, (void)error;
+	while (n < WIRE_LIST_MAX && core_ticket_next(rpc->core, after, &rpc->scratch.tickets[n]))
+		after = rpc->scratch.tickets[n++].number;
+	reply->kind = WIRE_REPLY_TICKETS;
+	reply->tickets.n = n;
+	reply->tickets.report = rpc->scratch.tickets;
+	reply->tickets.more = core_ticket_next(rpc->core, after, &next);
+	return PAGED_OK;
+}
