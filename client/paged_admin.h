@@ -80,6 +80,14 @@ enum paged_status paged_admin_check(struct paged_client *client, const char *poo
 enum paged_status paged_pool_check(struct paged_pool *pool, struct paged_check_result *result);
 
 /**
+ * paged_admin_tickets - list the sequences that were given away and that no session has adopted yet, by ticket
+ *
+ * The list does not have the bytes of a ticket, which are a secret.
+ */
+enum paged_status paged_admin_tickets(struct paged_client *client, size_t entry_size,
+				      struct paged_ticket_entry **list_p, size_t *n_p);
+
+/**
  * paged_admin_kick - end a session
  *
  * The session's pages stay in quarantine until its processes have ended.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * paged_sharing.h - sequences that share pages: prefixes, publish, match, start, fork; trim
+ * paged_sharing.h - sequences that share pages: prefixes, publish, match, start, fork; trim and hand-over
  *
  * Part of pagedclient.h, which includes it; programs include that alone.
  *
@@ -21,6 +21,18 @@
  * sequence of this session, for parallel samples and beams.
  *
  * Trim.  paged_seq_trim() gives the beginning of a sequence back, which a sliding window no longer reaches.
+ *
+ * Hand-over.  paged_seq_give() makes a ticket, with which another session adopts
+ * sequences of this one; no byte of K or V moves.  A prefill worker gives
+ * what it has computed to a decode worker.  A worker that is to be restarted gives its
+ * sequences with a long timeout, and its successor adopts them.  A given
+ * sequence is at every moment its giver's, the ticket's or its taker's, so either
+ * process may die at any time:
+ *
+ *   the giver dies before its request    the sequence ends with the giver's session
+ *   the giver dies after it              the ticket keeps it until it is adopted or expires
+ *   the taker dies before its request    the ticket stays valid; the giver may cancel it
+ *   the taker dies after it              the sequence ends with the taker's session
  *
  * Whole pages are shared: a prefix is shared up to a multiple of the page size.
  * Shared and published tokens cannot be written.  paged_append() refuses them
@@ -298,6 +310,85 @@ enum paged_status paged_seq_trim(struct paged_client *client, size_t n, const st
  */
 enum paged_status paged_prefix_pin(struct paged_pool *pool, const struct paged_prefix *prefix, uint32_t seconds,
 				   uint32_t *n_tokens);
+
+struct paged_give_params {
+	size_t struct_size;
+	/** Until when the sequences can be adopted.  0: 10,000 */
+	uint32_t timeout_ms;
+	/** PAGED_GIVE_SESSION, PAGED_GIVE_UID; 0: every session that may use the pool and has the ticket. */
+	uint32_t flags;
+	uint32_t session; /* with PAGED_GIVE_SESSION: the only session that may adopt */
+	uint32_t uid;     /* with PAGED_GIVE_UID: the only user whose processes may adopt */
+};
+
+/** A bearer secret, valid once: anyone who may use the pool and holds these bytes can adopt the sequences. */
+struct paged_ticket {
+	uint8_t bytes[PAGED_TICKET_SIZE];
+};
+
+/**
+ * paged_seq_give - let another session adopt n sequences
+ *
+ * From now on the sequences can be read, by any session, but not changed: this
+ * session's appends, reserves, truncates, erases, publishes and forks of them fail with
+ * PAGED_ERR_PERM.  Their ids and pages stay when they are adopted.  If
+ * nobody adopts them before the timeout, they return to this session; if it has
+ * ended by then, they end.
+ *
+ * The caller promises that no work of its session that writes to the sequences is
+ * outstanding.  On a GPU: call paged_batch_finish() first.
+ *
+ * After PAGED_ERR_TIMEOUT the sequences may have been given.  Nobody has the ticket then, so they return
+ * after params->timeout_ms.
+ *
+ * @param[in]  seqs     [n] of this pool and session, each once
+ * @param[in]  lengths  [n] written tokens, which paged_seq_adopt() returns
+ * @param[in]  params   NULL: defaults
+ * @param[out] ticket   written on PAGED_OK only
+ * @retval PAGED_ERR_CAPACITY  a length exceeds the sequence's capacity; nothing was given
+ * @retval PAGED_ERR_INVALID   unknown flags, a sequence of another pool, or one that is named twice
+ * @retval PAGED_ERR_NOENT     no active session has the number params->session
+ * @retval PAGED_ERR_PERM      a sequence belongs to another session, or was given away
+ * @retval PAGED_ERR_LIMIT     n exceeds PAGED_MAX_REQUEST_SEQS, or the session has PAGED_MAX_TICKETS
+ * @retval PAGED_ERR_STALE     an id names no live sequence
+ *
+ * Blocks: up to timeout_ms.
+ */
+enum paged_status paged_seq_give(struct paged_pool *pool, size_t n, const paged_seq_id *seqs, const uint32_t *lengths,
+				 const struct paged_give_params *params, struct paged_ticket *ticket);
+
+/**
+ * paged_seq_adopt - make this session the owner of a ticket's sequences
+ *
+ * Needs no free page and no free slot.  The sequences are planned, appended to and
+ * published as before.  Plans that the giver has made of them are stale
+ * (paged_batch_validate()).
+ *
+ * After PAGED_ERR_TIMEOUT the sequences may be this session's: if the request still arrives, the ticket is
+ * used.  They end with the session, at the latest.
+ *
+ * @param[in]  n_max    room in seqs and lengths; PAGED_MAX_REQUEST_SEQS is always enough
+ * @param[out] seqs     [n_max] in the order in which they were given
+ * @param[out] lengths  [n_max] as the giver passed them; NULL: not wanted
+ * @param[out] n_p      number of sequences.  All are written on PAGED_OK only
+ * @retval PAGED_ERR_NOENT    the ticket is unknown, used or expired, or is of another pool
+ * @retval PAGED_ERR_PERM     the ticket is for another session or user; it stays valid
+ * @retval PAGED_ERR_INVALID  the ticket has more than n_max sequences; it stays valid
+ *
+ * Blocks: up to timeout_ms.
+ */
+enum paged_status paged_seq_adopt(struct paged_pool *pool, const struct paged_ticket *ticket, size_t n_max,
+				  paged_seq_id *seqs, uint32_t *lengths, size_t *n_p);
+
+/**
+ * paged_ticket_cancel - take back the sequences of a ticket that this session gave
+ *
+ * @retval PAGED_ERR_NOENT  the ticket is unknown, used or expired: another session may have adopted the sequences
+ * @retval PAGED_ERR_PERM   another session gave them
+ *
+ * Blocks: up to timeout_ms.
+ */
+enum paged_status paged_ticket_cancel(struct paged_client *client, const struct paged_ticket *ticket);
 
 #ifdef __cplusplus
 }

@@ -525,6 +525,7 @@ struct paged_seq_info {
 	uint64_t version;   /* changes when page table entries are replaced or removed, not when the table grows */
 	uint32_t published; /* tokens that other sequences can share (paged_sharing.h) */
 	uint32_t n_trimmed; /* of n_pages, those at the beginning that were given back (paged_seq_trim()) */
+	uint32_t frozen;    /* 1: given away (paged_sharing.h): it can be read only, and writable_from is UINT32_MAX */
 };
 
 /**

@@ -169,7 +169,11 @@ sequences_print(struct ctl *ctl, const char *pool, struct print_list *list)
 	for (size_t i = 0; i < n; i++) {
 		print_text(list, pool);
 		print_text(list, print_seq(text, sequences[i].seq));
-		print_number(list, sequences[i].session);
+		/* A given sequence whose giver's session has ended belongs to a ticket. */
+		if (sequences[i].session == UINT32_MAX)
+			print_text(list, NULL);
+		else
+			print_number(list, sequences[i].session);
 		print_text(list, sequences[i].name);
 		print_nonzero(list, sequences[i].pid);
 		print_nonzero(list, sequences[i].length);

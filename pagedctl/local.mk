@@ -10,7 +10,8 @@ bin_PROGRAMS += %D%/pagedctl
 	%D%/mask.c \
 	%D%/prefixes.c \
 	%D%/print.c \
-	%D%/print.h
+	%D%/print.h \
+	%D%/tickets.c
 %C%_pagedctl_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_RUNSTATEDIR='"$(runstatedir)"'
 %C%_pagedctl_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 %C%_pagedctl_LDADD = client/libpagedclient.la $(JANSSON_LIBS)

@@ -31,6 +31,7 @@ static const struct command commands[] = {
 	{ "prefixes", "POOL", ctl_prefixes, "the published pages (--tokens: and their token ids)", false, false },
 	{ "evict", "POOL [PAGES]", ctl_evict, "free cached pages, the coldest first", false, false },
 	{ "pin", "POOL PAGE SERIAL SECONDS", ctl_pin, "evict a prefix last, for a time; 0: unpin", false, false },
+	{ "tickets", "", ctl_tickets, "sequences that were given and that nobody has adopted yet", false, false },
 	{ "mask", "EXPRESSION", ctl_mask, "the block mask of a mask mod (--q, --kv: tokens); no daemon is asked", false,
 	  true },
 };

@@ -207,6 +207,20 @@ paged_admin_prefixes(struct paged_client *client, const char *pool, size_t entry
 }
 
 enum paged_status
+paged_admin_tickets(struct paged_client *client, size_t entry_size, struct paged_ticket_entry **list_p, size_t *n_p)
+{
+	enum paged_status status = admin_enter(client, list_p != NULL && n_p != NULL);
+	struct paged_ticket_entry *list = NULL;
+	struct paged_error error;
+	size_t n = 0;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client->owner->ops->tickets(client->owner, &list, &n, &error);
+	return admin_list_leave(client, status, list, n, sizeof(*list), entry_size, list_p, n_p, &error);
+}
+
+enum paged_status
 paged_admin_evict(struct paged_client *client, const char *pool, uint32_t n_pages, uint32_t *n_evicted_p)
 {
 	enum paged_status status = admin_enter(client, pool != NULL && n_evicted_p != NULL);

@@ -179,9 +179,7 @@ append_check_rows(const struct paged_batch *batch, const uint32_t *positions, st
 	const struct kernel_row *row;
 
 	if (r != BATCH_NO_ROW)
-		return paged_fail(error, PAGED_ERR_PERM,
-				  "row %u: sequence " SEQ_FORMAT " belongs to session %u, this is session %u", r,
-				  SEQ_ARGS(batch->row[r].id), batch->row[r].owner, batch->pool->client->owner->session);
+		return batch_row_fail_foreign(batch, r, error);
 	if (positions != NULL && batch->pool->compute_ops->on_device)
 		return PAGED_OK;
 	if (positions != NULL)

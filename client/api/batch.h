@@ -54,7 +54,7 @@ batch_row_needs_reserve(const struct paged_batch *batch, uint32_t r, uint64_t n_
 	const struct batch_row *row = &batch->row[r];
 	const struct kernel_row *to = &batch->kernel_row[r];
 
-	return to->q_len != 0 && row->id != 0 && row->owner == batch->pool->client->owner->session &&
+	return to->q_len != 0 && row->id != 0 && !batch_row_is_foreign(batch, r) &&
 	       row->capacity < MIN(to->kv_len + n_ahead, batch->pool->mapping.view.max_length);
 }
 

@@ -64,7 +64,7 @@ plan_find_bad_rows(struct paged_batch *batch, uint32_t r)
 		batch->bad_row_wide = r;
 	if (to->skip_append)
 		return;
-	if (batch->bad_row_foreign == BATCH_NO_ROW && row->id != 0 && row->owner != batch->pool->client->owner->session)
+	if (batch->bad_row_foreign == BATCH_NO_ROW && batch_row_is_foreign(batch, r))
 		batch->bad_row_foreign = r;
 	/* Lengths in device memory are checked by the append kernel. */
 	if (batch->bad_row_unwritable == BATCH_NO_ROW && !batch->on_device &&

@@ -53,17 +53,15 @@ batch_row_fail_capacity(const struct paged_batch *batch, uint32_t r, struct page
 static enum paged_status
 short_seqs_check(const struct paged_batch *batch, uint32_t n_short, struct paged_error *error)
 {
-	const struct paged_client *client = batch->pool->client;
 	uint32_t max_length = batch->pool->mapping.view.max_length;
 
 	for (uint32_t i = 0; i < n_short; i++) {
 		uint32_t r = batch->short_seqs[i], kv_len = batch->kernel_row[r].kv_len;
-		const struct batch_row *row = &batch->row[r];
 
 		if (kv_len > max_length)
 			return paged_fail(error, PAGED_ERR_LIMIT, "row %u: kv_len %u exceeds max_length %u of pool %s",
 					  r, kv_len, max_length, batch->pool->mapping.name);
-		if (batch->reserve_ahead == 0 || row->owner != client->owner->session)
+		if (batch->reserve_ahead == 0 || batch_row_is_foreign(batch, r))
 			return batch_row_fail_capacity(batch, r, error);
 	}
 	return PAGED_OK;

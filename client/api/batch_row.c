@@ -104,6 +104,22 @@ batch_row_set_first(struct paged_batch *batch, uint32_t r, struct paged_error *e
 }
 
 enum paged_status
+batch_row_fail_foreign(const struct paged_batch *batch, uint32_t r, struct paged_error *error)
+{
+	const struct batch_row *row = &batch->row[r];
+	uint32_t session = batch->pool->client->owner->session;
+
+	if (row->writable_from == UINT32_MAX)
+		return paged_fail(error, PAGED_ERR_PERM,
+				  "row %u: sequence " SEQ_FORMAT
+				  " was given away: until it is adopted or returned it can be read only",
+				  r, SEQ_ARGS(row->id));
+	return paged_fail(error, PAGED_ERR_PERM,
+			  "row %u: sequence " SEQ_FORMAT " belongs to session %u, this is session %u", r,
+			  SEQ_ARGS(row->id), row->owner, session);
+}
+
+enum paged_status
 batch_row_take_pages(struct paged_batch *batch, uint32_t r, const struct paged_batch_row *from,
 		     struct paged_error *error)
 {

@@ -42,6 +42,7 @@ client_libpagedclient_la_SOURCES += \
 	%D%/pool.h \
 	%D%/pool_read.c \
 	%D%/pool_read.h \
+	%D%/handover.c \
 	%D%/prefix.c \
 	%D%/prefix.h \
 	%D%/publish.c \

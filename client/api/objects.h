@@ -77,8 +77,8 @@ struct batch_row {
 	uint32_t n_entries; /* copied and checked */
 	uint32_t capacity;  /* tokens */
 	uint32_t owner;
-	uint32_t writable_from;
-	uint32_t first; /* pages at the beginning that were given back: their entries are REGION_NO_PAGE */
+	uint32_t writable_from; /* UINT32_MAX: nothing may be written, the sequence was given away */
+	uint32_t first;         /* pages at the beginning that were given back: their entries are REGION_NO_PAGE */
 };
 
 /**
@@ -119,7 +119,7 @@ struct paged_batch {
 	uint32_t n_rows;
 	uint64_t total_q;
 	uint32_t uniform_q_len;      /* q_len of every row; 0: they differ */
-	uint32_t bad_row_foreign;    /* first row that appends to another session's sequence */
+	uint32_t bad_row_foreign;    /* first row that appends to a sequence of another session, or to one given away */
 	uint32_t bad_row_unwritable; /* first row whose default positions must not be written */
 	uint32_t bad_row_wide;       /* first row whose q_idx or kv_idx exceeds the 32-bit ints of mods */
 	/* The first two rows that would append to the same token; bad_row_duplicate is BATCH_NO_ROW: none. */
@@ -131,6 +131,18 @@ struct paged_batch {
 	/* PAGED_ERR_RANGE from mod sets that were rebound or destroyed since the plan; status PAGED_OK: none. */
 	struct paged_error mod_range_error;
 };
+
+/** batch_row_is_foreign - true: this session may not write to row r's sequence: it is another's, or was given away */
+static inline bool
+batch_row_is_foreign(const struct paged_batch *batch, uint32_t r)
+{
+	const struct batch_row *row = &batch->row[r];
+
+	return row->id != 0 && (row->owner != batch->pool->client->owner->session || row->writable_from == UINT32_MAX);
+}
+
+/** batch_row_fail_foreign - the error for a row that batch_row_is_foreign() and that is written */
+enum paged_status batch_row_fail_foreign(const struct paged_batch *batch, uint32_t r, struct paged_error *error);
 
 /** A parsed expression. */
 struct paged_mod {

@@ -91,12 +91,22 @@ publish_message_send(struct paged_client *client, const struct publish_message *
 	return client->owner->ops->publish(client->owner, &publish, error);
 }
 
+static uint32_t
+publish_slot_flags(const struct paged_pool *pool, paged_seq_id seq)
+{
+	const struct region_slot *slot = region_slot(&pool->mapping.view, PAGED_SEQ_SLOT(seq));
+
+	return atomic_load_explicit(&slot->flags, memory_order_relaxed);
+}
+
 static bool
 publish_message_spec_is_stale(const struct paged_pool *pool, const struct seq_publish_spec *spec)
 {
 	struct region_snapshot snapshot = { .version = spec->version };
 
 	/* A slot's version never repeats, so the check also covers the id's generation. */
+	if (publish_slot_flags(pool, spec->seq) & REGION_SLOT_FROZEN)
+		return true;
 	return !region_snapshot_valid(&pool->mapping.view, spec->seq, &snapshot);
 }
 
@@ -162,6 +172,9 @@ publish_range_check(struct paged_pool *pool, const struct paged_publish *publish
 		return paged_fail(error, PAGED_ERR_PERM,
 				  "sequence " SEQ_FORMAT " belongs to session %u, this is session %u",
 				  SEQ_ARGS(publish->seq), snapshot.owner, session);
+	if (snapshot.flags & REGION_SLOT_FROZEN)
+		return paged_fail(error, PAGED_ERR_PERM, "sequence " SEQ_FORMAT " was given away",
+				  SEQ_ARGS(publish->seq));
 	if (source->user.n_tokens > snapshot.capacity)
 		return paged_fail(error, PAGED_ERR_CAPACITY,
 				  "a prefix of %zu tokens exceeds the %u that sequence " SEQ_FORMAT " has reserved",

@@ -51,7 +51,8 @@ bool publish_message_add(struct publish_message *message, const struct prefix_so
 enum paged_status publish_message_send(struct paged_client *client, const struct publish_message *message,
 				       struct paged_error *error);
 
-/** publish_message_drop_stale - remove the sequences whose page table has another version now */
+/** publish_message_drop_stale - remove the sequences that were given away, or whose page table has another version now
+ */
 void publish_message_drop_stale(const struct paged_pool *pool, struct publish_message *message);
 
 /** publish_enter - the checks of a call that publishes */

@@ -190,6 +190,7 @@ paged_seq_read(struct paged_pool *pool, paged_seq_id seq, struct paged_seq_info 
 			.version = snapshot.version,
 			.published = snapshot.published,
 			.n_trimmed = snapshot.first,
+			.frozen = snapshot.flags != 0,
 		};
 		status = client_info_out(info, &ours, sizeof(ours), "paged_seq_info", &error);
 	}

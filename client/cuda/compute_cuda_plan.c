@@ -17,8 +17,8 @@
 #include "client/owner/map_cuda.h"
 
 /*
- * The value of cuda_row.writable_from.  A row of another session's sequence is never written, whatever the lengths in
- * device memory are.
+ * The value of cuda_row.writable_from.  A row of another session's sequence, or of one that was given away, is never
+ * written, whatever the lengths in device memory are.
  */
 static uint32_t
 plan_row_writable_from(const struct paged_batch *batch, uint32_t r)
@@ -27,7 +27,7 @@ plan_row_writable_from(const struct paged_batch *batch, uint32_t r)
 
 	if (batch->kernel_row[r].skip_append)
 		return CUDA_WRITABLE_SKIP;
-	if (row->id != 0 && row->owner != batch->pool->client->owner->session)
+	if (batch_row_is_foreign(batch, r))
 		return CUDA_WRITABLE_NONE;
 	return row->writable_from;
 }
@@ -278,7 +278,7 @@ compute_cuda_fail_fault(const struct paged_batch *batch, const struct cuda_plan_
 {
 	static const struct batch_row none;
 	const struct cuda_batch *cuda = cuda_batch_of(batch);
-	uint32_t r = head->fault_row, session = batch->pool->client->owner->session;
+	uint32_t r = head->fault_row;
 	const struct batch_row *row = r < batch->n_rows ? &batch->row[r] : &none;
 
 	if ((head->faults & CUDA_FAULT_CAPACITY) != 0)
@@ -295,10 +295,8 @@ compute_cuda_fail_fault(const struct paged_batch *batch, const struct cuda_plan_
 				  "row %u: kv_len is negative or exceeds max_length %u of pool %s, or is below its"
 				  " kv_first",
 				  r, batch->pool->mapping.view.max_length, batch->pool->mapping.name);
-	if ((head->faults & CUDA_FAULT_SHARED) != 0 && row->id != 0 && row->owner != session)
-		return paged_fail(error, PAGED_ERR_PERM,
-				  "row %u: sequence " SEQ_FORMAT " belongs to session %u, this is session %u", r,
-				  SEQ_ARGS(row->id), row->owner, session);
+	if ((head->faults & CUDA_FAULT_SHARED) != 0 && r < batch->n_rows && batch_row_is_foreign(batch, r))
+		return batch_row_fail_foreign(batch, r, error);
 	if ((head->faults & CUDA_FAULT_SHARED) != 0)
 		return paged_fail(error, PAGED_ERR_PERM,
 				  "row %u: a position to append may not be written, the row is writable from %u", r,

@@ -15,11 +15,13 @@ client_libpagedclient_la_SOURCES += \
 	%D%/owner.h \
 	%D%/owner_embedded.c \
 	%D%/owner_embedded.h \
+	%D%/owner_embedded_handover.c \
 	%D%/owner_embedded_pools.c \
 	%D%/owner_embedded_sharing.c \
 	%D%/owner_remote.c \
 	%D%/owner_remote.h \
 	%D%/owner_remote_admin.c \
+	%D%/owner_remote_handover.c \
 	%D%/process.c \
 	%D%/process.h \
 	%D%/rpc.c \

@@ -108,6 +108,16 @@ struct owner_ops {
 	enum paged_status (*pin)(struct owner *owner, uint32_t pool, uint32_t page, uint64_t serial, uint32_t seconds,
 				 uint32_t *n_pages_p, struct paged_error *error);
 
+	enum paged_status (*give)(struct owner *owner, uint32_t n, const struct paged_seq_item *items,
+				  const struct seq_give *give, uint8_t ticket[PAGED_TICKET_SIZE],
+				  struct paged_error *error);
+	/** Writes at most n_max items. */
+	enum paged_status (*adopt)(struct owner *owner, uint32_t pool, const uint8_t ticket[PAGED_TICKET_SIZE],
+				   uint32_t n_max, struct paged_seq_item *items, uint32_t *n_p,
+				   struct paged_error *error);
+	enum paged_status (*cancel)(struct owner *owner, const uint8_t ticket[PAGED_TICKET_SIZE],
+				    struct paged_error *error);
+
 	enum paged_status (*array_put)(struct owner *owner, const struct wire_array_chunk *part,
 				       struct paged_error *error);
 	enum paged_status (*array_drop)(struct owner *owner, const char *name, struct paged_error *error);
@@ -131,6 +141,8 @@ struct owner_ops {
 				       struct paged_error *error);
 	enum paged_status (*prefixes)(struct owner *owner, uint32_t pool, struct paged_node_entry **list_p, size_t *n_p,
 				      struct paged_error *error);
+	enum paged_status (*tickets)(struct owner *owner, struct paged_ticket_entry **list_p, size_t *n_p,
+				     struct paged_error *error);
 	enum paged_status (*table)(struct owner *owner, paged_seq_id seq, struct paged_seq_entry *entry,
 				   uint32_t **pages_p, size_t *n_p, struct paged_error *error);
 	enum paged_status (*check)(struct owner *owner, uint32_t pool, struct paged_check_result *result,

@@ -82,9 +82,14 @@ struct core *
 embedded_core_request(struct owner *owner)
 {
 	struct embedded *embedded = embedded_of(owner);
+	uint64_t now_ms = clock_ms(), deadline_ms;
 
 	embedded->n_requests++;
-	core_set_now(embedded->core, clock_ms());
+	core_set_now(embedded->core, now_ms);
+	deadline_ms = core_next_deadline(embedded->core);
+	/* A ticket that has expired must not refuse this request; a daemon's timer would have removed it before. */
+	if (deadline_ms != 0 && deadline_ms <= now_ms)
+		core_tick(embedded->core, EMBEDDED_TICK_PAGES);
 	return embedded->core;
 }
 
@@ -344,6 +349,9 @@ static const struct owner_ops owner_ops_embedded = {
 	.fork = embedded_fork,
 	.publish = embedded_publish,
 	.pin = embedded_pin,
+	.give = embedded_give,
+	.adopt = embedded_adopt,
+	.cancel = embedded_cancel,
 	.array_put = embedded_array_put,
 	.array_drop = embedded_array_drop,
 	.mask = embedded_mask,
@@ -353,6 +361,7 @@ static const struct owner_ops owner_ops_embedded = {
 	.sessions = embedded_sessions,
 	.sequences = embedded_sequences,
 	.prefixes = embedded_prefixes,
+	.tickets = embedded_tickets,
 	.table = embedded_table,
 	.check = embedded_check,
 	.kick = embedded_kick,

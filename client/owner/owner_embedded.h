@@ -57,4 +57,16 @@ enum paged_status embedded_prefixes(struct owner *owner, uint32_t pool, struct p
 enum paged_status embedded_evict(struct owner *owner, uint32_t pool, uint32_t n, uint32_t *n_evicted_p,
 				 struct paged_error *error);
 
+/* Operations of owner_ops, in owner_embedded_handover.c. */
+enum paged_status embedded_give(struct owner *owner, uint32_t n, const struct paged_seq_item *items,
+				const struct seq_give *give, uint8_t ticket[PAGED_TICKET_SIZE],
+				struct paged_error *error);
+enum paged_status embedded_adopt(struct owner *owner, uint32_t pool, const uint8_t ticket[PAGED_TICKET_SIZE],
+				 uint32_t n_max, struct paged_seq_item *items, uint32_t *n_p,
+				 struct paged_error *error);
+enum paged_status embedded_cancel(struct owner *owner, const uint8_t ticket[PAGED_TICKET_SIZE],
+				  struct paged_error *error);
+enum paged_status embedded_tickets(struct owner *owner, struct paged_ticket_entry **list_p, size_t *n_p,
+				   struct paged_error *error);
+
 #endif

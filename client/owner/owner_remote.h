@@ -24,6 +24,10 @@ remote_of(struct owner *owner)
 	return (struct remote *)owner;
 }
 
+/** list_append - append n_more entries of `size` bytes to a list from malloc() */
+enum paged_status list_append(void *list_p, size_t *n_p, const void *more, size_t n_more, size_t size,
+			      struct paged_error *error);
+
 /* Operations of owner_ops, in owner_remote_admin.c. */
 enum paged_status remote_pool_find(struct owner *owner, const char *name, uint32_t *pool_p, struct paged_error *error);
 enum paged_status remote_status(struct owner *owner, struct paged_daemon_info *info, struct paged_error *error);
@@ -42,5 +46,16 @@ enum paged_status remote_check(struct owner *owner, uint32_t pool, struct paged_
 enum paged_status remote_kick(struct owner *owner, uint32_t session, bool kill_members, struct paged_error *error);
 enum paged_status remote_evict(struct owner *owner, uint32_t pool, uint32_t n, uint32_t *n_evicted_p,
 			       struct paged_error *error);
+
+/* Operations of owner_ops, in owner_remote_handover.c. */
+enum paged_status remote_give(struct owner *owner, uint32_t n, const struct paged_seq_item *items,
+			      const struct seq_give *give, uint8_t ticket[PAGED_TICKET_SIZE],
+			      struct paged_error *error);
+enum paged_status remote_adopt(struct owner *owner, uint32_t pool, const uint8_t ticket[PAGED_TICKET_SIZE],
+			       uint32_t n_max, struct paged_seq_item *items, uint32_t *n_p, struct paged_error *error);
+enum paged_status remote_cancel(struct owner *owner, const uint8_t ticket[PAGED_TICKET_SIZE],
+				struct paged_error *error);
+enum paged_status remote_tickets(struct owner *owner, struct paged_ticket_entry **list_p, size_t *n_p,
+				 struct paged_error *error);
 
 #endif

@@ -57,8 +57,7 @@ remote_status(struct owner *owner, struct paged_daemon_info *info, struct paged_
 	return PAGED_OK;
 }
 
-/* Append n_more entries of `size` bytes to a list from malloc(). */
-static enum paged_status
+enum paged_status
 list_append(void *list_p, size_t *n_p, const void *more, size_t n_more, size_t size, struct paged_error *error)
 {
 	void *list;

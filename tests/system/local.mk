@@ -11,6 +11,7 @@ IT_TESTS += \
 	%D%/it_first \
 	%D%/it_fork \
 	%D%/it_fork_copy \
+	%D%/it_handover \
 	%D%/it_hostile \
 	%D%/it_kill \
 	%D%/it_limits \
