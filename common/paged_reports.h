@@ -110,6 +110,15 @@ struct paged_ticket_entry {
 	uint32_t to_uid;     /* with PAGED_GIVE_UID */
 };
 
+/** A tenant's pages in a pool. */
+struct paged_quota_entry {
+	char tenant[PAGED_MAX_NAME + 1];
+	uint32_t pool;      /* its number */
+	uint32_t n_charged; /* distinct pages that sequences of the tenant have */
+	uint32_t limited;   /* 1: `limit` holds; 0: the tenant has no limit in this pool */
+	uint32_t limit;     /* pages */
+};
+
 struct paged_check_result {
 	size_t struct_size;
 	uint32_t n_pages, n_free, n_referenced, n_cached, n_quarantined, n_sequences;

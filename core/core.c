@@ -34,6 +34,7 @@ core_destroy(struct core *core)
 		core_pool_destroy(core->pools[i]);
 	tickets_free(core);
 	free(core->pools);
+	tenants_free(core);
 	free(core);
 }
 
@@ -75,6 +76,7 @@ core_pool_add(struct core *core, const struct core_pool_params *params, void *re
 	status = core_pool_create(params, core->n_pools, region, core->boot_id, &pools[core->n_pools], error);
 	if (status != PAGED_OK)
 		return status;
+	pools[core->n_pools]->tenants = &core->tenants;
 	*pool_p = core->n_pools++;
 	return PAGED_OK;
 }

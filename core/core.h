@@ -168,6 +168,40 @@ bool core_tick(struct core *core, uint32_t budget_pages);
 uint64_t core_next_deadline(const struct core *core);
 
 /*
+ * Tenants
+ *
+ * A tenant has a limit for each pool.  It is charged each distinct page that page tables of its sequences name: a page
+ * that two tenants share is charged to both, and one that a tenant's sequences share is charged once.  Cached and
+ * quarantined pages are charged to no tenant.  Requests that take or share pages fail with PAGED_ERR_QUOTA where they
+ * would exceed a limit; pages ahead are cut to what the limit leaves.
+ */
+
+/** A limit that is none. */
+#define CORE_NO_LIMIT UINT32_MAX
+
+/**
+ * core_tenant_add - add a tenant without limits; the numbers of tenants count from 1
+ *
+ * @param[in] name  1 to PAGED_MAX_NAME bytes, unique; copied
+ * @retval PAGED_ERR_INVALID, PAGED_ERR_LIMIT, PAGED_ERR_NOMEM
+ */
+enum paged_status core_tenant_add(struct core *core, const char *name, uint32_t *tenant_p, struct paged_error *error);
+
+/** core_tenant_limit - limit the pages of a pool that a tenant is charged; CORE_NO_LIMIT: no limit */
+void core_tenant_limit(struct core *core, uint32_t tenant, uint32_t pool, uint32_t n_pages);
+
+/** core_session_tenant - charge the sequences of a session without sequences to a tenant; 0: to none, as at first */
+void core_session_tenant(struct core *core, uint32_t session, uint32_t tenant);
+
+/**
+ * core_tenant_next - list the charges of all tenants in all pools
+ *
+ * @param[in,out] position  0 for the first entry; moves to the next one
+ * @return false: there is no entry at the position
+ */
+bool core_tenant_next(const struct core *core, uint32_t *position, struct paged_quota_entry *entry);
+
+/*
  * Requests on sequences, which may be of several pools.  `session` must be
  * active, else PAGED_ERR_GONE.
  */
@@ -177,6 +211,7 @@ uint64_t core_next_deadline(const struct core *core);
  *
  * @param[out] ids  n ids; written on OK only
  * @retval PAGED_ERR_FULL     a pool has too few slots or pages for the whole request
+ * @retval PAGED_ERR_QUOTA    the session's tenant may not have so many pages
  * @retval PAGED_ERR_LIMIT    n above PAGED_MAX_REQUEST_SEQS, or n_tokens above the pool's max_length
  * @retval PAGED_ERR_NOENT    no such pool
  * @retval PAGED_ERR_INVALID  n is 0
@@ -198,6 +233,7 @@ enum paged_status core_seq_create(struct core *core, uint32_t session, uint32_t 
  * each asks for.
  *
  * @retval PAGED_ERR_FULL     the pool has too few pages for the whole request; error has requested, free, quarantined
+ * @retval PAGED_ERR_QUOTA    the session's tenant may not have so many pages; error has requested, charged, limit
  * @retval PAGED_ERR_LIMIT    n_tokens above the pool's max_length, or n above PAGED_MAX_REQUEST_SEQS
  * @retval PAGED_ERR_STALE    an id names no live sequence
  * @retval PAGED_ERR_PERM     a sequence belongs to another session
@@ -210,7 +246,7 @@ enum paged_status core_seq_reserve(struct core *core, uint32_t session, uint32_t
 /**
  * core_seq_truncate - free the whole pages past item.n_tokens
  *
- * The errors of core_seq_reserve() apply, except PAGED_ERR_FULL and the
+ * The errors of core_seq_reserve() apply, except PAGED_ERR_FULL, PAGED_ERR_QUOTA and the
  * limit of n_tokens.  In addition:
  * @retval PAGED_ERR_CAPACITY  n_tokens exceeds the sequence's capacity
  * @retval PAGED_ERR_INVALID   n_ahead is not 0; the page after n_tokens - 1 was given back by a trim
@@ -255,7 +291,8 @@ struct core_start {
  * @retval PAGED_ERR_RANGE    a page's number exceeds the pool
  * @retval PAGED_ERR_INVALID  n is 0; `seq` is named twice, or has pages that are not published
  * @retval PAGED_ERR_LIMIT    n above PAGED_MAX_REQUEST_SEQS, or more tokens than max_length
- * @retval PAGED_ERR_FULL, PAGED_ERR_NOENT, PAGED_ERR_PERM, PAGED_ERR_NOMEM  as core_seq_create() and core_seq_reserve()
+ * @retval PAGED_ERR_FULL, PAGED_ERR_QUOTA, PAGED_ERR_NOENT, PAGED_ERR_PERM, PAGED_ERR_NOMEM  as core_seq_create() and
+ * core_seq_reserve(); shared pages that the tenant is not charged yet count against its limit
  */
 enum paged_status core_seq_start(struct core *core, uint32_t session, uint32_t n, const struct core_start *starts,
 				 paged_seq_id *ids, struct paged_error *error);
@@ -275,7 +312,8 @@ enum paged_status core_seq_start(struct core *core, uint32_t session, uint32_t n
  * @retval PAGED_ERR_INVALID   a parent was trimmed beyond n_tokens
  * @retval PAGED_ERR_LIMIT     n above PAGED_MAX_REQUEST_SEQS, or more than CORE_MAX_REQUEST_ENTRIES pages in all
  * children
- * @retval PAGED_ERR_FULL, PAGED_ERR_STALE, PAGED_ERR_PERM, PAGED_ERR_INVALID, PAGED_ERR_NOENT, PAGED_ERR_NOMEM
+ * @retval PAGED_ERR_FULL, PAGED_ERR_QUOTA, PAGED_ERR_STALE, PAGED_ERR_PERM, PAGED_ERR_INVALID, PAGED_ERR_NOENT,
+ * PAGED_ERR_NOMEM
  */
 enum paged_status core_seq_fork(struct core *core, uint32_t session, uint32_t n, const struct seq_fork *forks,
 				paged_seq_id *children, struct paged_error *error);

@@ -21,6 +21,7 @@
  *   publish.c        request: publish
  *   pin.c            pins of prefixes
  *   ticket.c         requests: give, adopt, cancel; tickets
+ *   tenant.c         limits of tenants, and which pages they are charged
  *   audit.c          audit of the page accounting, in steps
  *   check.c          the audit and a check of all lists, in one call
  *
@@ -42,6 +43,7 @@ struct pool_slot {
 	uint32_t previous; /* in the session's list */
 	uint32_t next;     /* in the session's list, or in the list of free slots */
 	uint64_t stamp;    /* of the last request that named it; finds ids named twice */
+	uint16_t tenant;   /* that its pages are charged to; 0: none */
 	/*
 	 * The tip is the node that stands for the last published page.  The twin is the deepest node in the tip's chain
 	 * that the page table does not name: another sequence published the same prefix first.  Serial 0: none.
@@ -75,6 +77,27 @@ struct pool_pin {
 	struct node_ref *nodes; /* [n_nodes] from the last to the first */
 };
 
+/** The references of a tenant's sequences to a page that sequences of several tenants name. */
+struct page_charge {
+	uint32_t page;
+	uint32_t tenant;
+	uint32_t n_refs; /* 0: a free entry of the hash */
+};
+
+struct core_tenant {
+	char name[PAGED_MAX_NAME + 1];
+	struct tenant_pool {
+		uint32_t limit; /* pages, or CORE_NO_LIMIT */
+		uint32_t n_charged;
+	} pools[PAGED_MAX_POOLS];
+};
+
+/** All tenants; their numbers count from 1. */
+struct tenants {
+	struct core_tenant **items;
+	uint32_t n;
+};
+
 struct core_pool {
 	char name[PAGED_MAX_NAME + 1];
 	uint32_t index; /* in the core */
@@ -106,6 +129,12 @@ struct core_pool {
 	uint32_t pin_limit;   /* most nodes in all pins, each pin counted */
 	uint32_t n_pin_nodes; /* nodes in all pins, each pin counted */
 
+	/* Charges of pages (tenant.c). */
+	const struct tenants *tenants;
+	uint16_t *page_tenants;      /* whose sequences name the page */
+	struct page_charge *charges; /* a hash, of pages of several tenants */
+	uint32_t n_charges, n_charge_room;
+
 	/* Free slots: a LIFO list of freed slots, then high_slot and above. */
 	struct pool_slot *slots;
 	char (*tags)[PAGED_MAX_TAG + 1]; /* valid for live sequences only */
@@ -116,12 +145,13 @@ struct core_pool {
 
 	/* Totals of the request whose number is `stamp`. */
 	uint64_t stamp;
-	uint64_t n_requested; /* pages */
-	uint64_t n_taken;     /* pages that the request takes: n_requested and those taken ahead */
-	uint32_t n_kept;      /* cached pages that the request shares, so it cannot evict them */
-	uint64_t n_ahead;     /* further pages, taken only as far as n_spare allows */
-	uint32_t n_spare;     /* pages to spare once n_requested are taken */
-	uint32_t n_created;   /* slots */
+	uint64_t n_requested;     /* pages */
+	uint64_t n_taken;         /* pages that the request takes: n_requested and those taken ahead */
+	uint32_t n_newly_charged; /* shared pages that the session's tenant is not charged yet */
+	uint32_t n_kept;          /* cached pages that the request shares, so it cannot evict them */
+	uint64_t n_ahead;         /* further pages, taken only as far as n_spare allows */
+	uint32_t n_spare;         /* pages to spare once n_requested are taken */
+	uint32_t n_created;       /* slots */
 
 	struct core_audit *audit; /* under way, or NULL; called before each change */
 };
@@ -139,7 +169,8 @@ struct core_session {
 	uint32_t n_members;
 	bool outlives; /* the session ends with its last member, not with its first */
 	bool ended;
-	bool queued; /* in the queue of core_reap() */
+	bool queued;     /* in the queue of core_reap() */
+	uint16_t tenant; /* that new sequences are charged to; 0: none */
 	struct core_session *queue_next;
 	uint32_t n_sequences;
 	uint64_t n_pages;
@@ -196,6 +227,7 @@ struct core {
 	struct ticket_list tickets;
 	uint64_t max_array_bytes; /* quota of a session */
 	uint64_t last_array;      /* number of the array completed last */
+	struct tenants tenants;
 };
 
 /* Fields of the region: only the owner writes them, and a seqlock or a serial orders the stores. */
@@ -247,6 +279,13 @@ page_table_first(const struct core_pool *pool, uint32_t slot)
 	return atomic_load_explicit(&region_slot(&pool->view, slot)->first, memory_order_relaxed);
 }
 
+/** page_table_n_named - number of entries that name a page */
+static inline uint32_t
+page_table_n_named(const struct core_pool *pool, uint32_t slot)
+{
+	return page_table_n_pages(pool, slot) - page_table_first(pool, slot);
+}
+
 /* pool.c */
 
 /** core_pool_create - check the parameters, and format the region as pool `index` of the daemon */
@@ -271,14 +310,19 @@ uint32_t core_pool_n_free_slots(const struct core_pool *pool);
 
 /* pages.c; call between core_pool_change_begin() and core_pool_change_end() */
 
-/** pages_allocate - take the last n pages of the free list, in list order, with count 1; at least n must be free */
-void pages_allocate(struct core_pool *pool, _Atomic uint32_t *entries, uint32_t n);
+/**
+ * pages_allocate - take the last n pages of the free list, in list order, with count 1; at least n must be free
+ *
+ * Here and below, `tenant` is that of the sequence which has the references.
+ */
+void pages_allocate(struct core_pool *pool, uint32_t tenant, _Atomic uint32_t *entries, uint32_t n);
 
 /** pages_ref - add references to a referenced or cached page */
-void pages_ref(struct core_pool *pool, uint32_t page, uint32_t n_refs);
+void pages_ref(struct core_pool *pool, uint32_t tenant, uint32_t page, uint32_t n_refs);
 
 /** pages_ref_entries - pages_ref() of the pages of n entries */
-void pages_ref_entries(struct core_pool *pool, const _Atomic uint32_t *entries, uint32_t n, uint32_t n_refs);
+void pages_ref_entries(struct core_pool *pool, uint32_t tenant, const _Atomic uint32_t *entries, uint32_t n,
+		       uint32_t n_refs);
 
 /**
  * pages_unref - drop one reference of each page
@@ -288,8 +332,8 @@ void pages_ref_entries(struct core_pool *pool, const _Atomic uint32_t *entries, 
  *
  * @return true: a page is now cached
  */
-bool pages_unref(struct core_pool *pool, struct core_session *session, const _Atomic uint32_t *entries, uint32_t n,
-		 bool quarantine);
+bool pages_unref(struct core_pool *pool, struct core_session *session, uint32_t tenant, const _Atomic uint32_t *entries,
+		 uint32_t n, bool quarantine);
 
 /** pages_publish - a node stands for the page from now on */
 void pages_publish(struct core_pool *pool, uint32_t page);
@@ -484,6 +528,45 @@ void tickets_free(struct core *core);
 enum paged_status check_tickets(const struct core *core, const struct core_pool *pool, uint32_t *n_sequences,
 				struct paged_error *error);
 
+/* tenant.c */
+
+/** tenants_exist - false: nothing is charged, and the functions below must not be called, or do nothing */
+static inline bool
+tenants_exist(const struct core_pool *pool)
+{
+	return pool->tenants->n > 0;
+}
+
+/** tenant_charge_new - charge pages that were free until now */
+void tenant_charge_new(struct core_pool *pool, uint32_t tenant, const _Atomic uint32_t *entries, uint32_t n);
+
+/** tenant_charge - count further references of a page that had n_before; tenant_check() made room */
+void tenant_charge(struct core_pool *pool, uint32_t tenant, uint32_t page, uint32_t n_before, uint32_t n_refs);
+
+/** tenant_discharge - count one reference less of a page that had n_before */
+void tenant_discharge(struct core_pool *pool, uint32_t tenant, uint32_t page, uint32_t n_before);
+
+/** tenant_count_shared - add to the request's n_newly_charged if sharing the page charges it to the tenant */
+void tenant_count_shared(struct core_pool *pool, uint32_t tenant, uint32_t page);
+
+/** tenant_n_left - pages that the tenant may still be charged; UINT32_MAX: no limit */
+uint32_t tenant_n_left(const struct core_pool *pool, uint32_t tenant);
+
+/** tenant_check - PAGED_ERR_QUOTA if the request's pages exceed the limit; makes room to charge them */
+enum paged_status tenant_check(struct core_pool *pool, uint32_t tenant, struct paged_error *error);
+
+/**
+ * tenant_move_sequences - charge the pages of n sequences to another tenant
+ *
+ * @retval PAGED_ERR_QUOTA, PAGED_ERR_NOMEM  nothing has changed
+ */
+enum paged_status tenant_move_sequences(struct core_pool *pool, uint32_t tenant, uint32_t n,
+					const struct paged_seq_item *items, struct paged_error *error);
+void tenants_free(struct core *core);
+
+/** check_tenants - verify all charges of a pool from its page tables */
+enum paged_status check_tenants(const struct core_pool *pool, struct paged_error *error);
+
 /* request.c: checks and totals that requests have in common */
 
 /** request_begin - find the session, start the totals of a new request, and check the number of its items */
@@ -507,8 +590,12 @@ enum paged_status request_check_trimmed(const struct core *core, paged_seq_id id
 /** request_count - add pages and slots to the request's totals for the pool */
 void request_count(struct core *core, struct core_pool *pool, uint32_t n_pages, uint32_t n_slots);
 
-/** request_check_free - PAGED_ERR_FULL unless the pool has room for the totals; sets n_spare */
-enum paged_status request_check_free(struct core_pool *pool, struct paged_error *error);
+/**
+ * request_check_free - PAGED_ERR_FULL unless the pool has room for the totals, PAGED_ERR_QUOTA unless the session's
+ * tenant may have them; sets n_spare
+ */
+enum paged_status request_check_free(struct core_pool *pool, const struct core_session *session,
+				     struct paged_error *error);
 
 /** request_pages - pages that hold a number of tokens */
 uint32_t request_pages(const struct core_pool *pool, uint32_t tokens);

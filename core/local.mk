@@ -24,5 +24,6 @@ noinst_LTLIBRARIES += %D%/libcore.la
 	%D%/session.c \
 	%D%/session_query.c \
 	%D%/share.c \
+	%D%/tenant.c \
 	%D%/ticket.c \
 	%D%/trim.c

@@ -119,6 +119,7 @@ page_table_open(struct core_pool *pool, struct core_session *session, const char
 	page_table_link(pool, session, index);
 	pool->slots[index].tip.serial = 0;
 	pool->slots[index].twin.serial = 0;
+	pool->slots[index].tenant = session->tenant;
 	/* Writes only where a tag is or was: untouched memory of tags stays unpopulated. */
 	if (tag[0] != '\0' || pool->tags[index][0] != '\0')
 		snprintf(pool->tags[index], sizeof(pool->tags[index]), "%s", tag);
@@ -134,7 +135,8 @@ page_table_grow(struct core_pool *pool, struct core_session *session, uint32_t s
 	if (pool->audit != NULL)
 		audit_page_table(pool->audit, slot_index, n_before);
 	core_pool_change_begin(pool);
-	pages_allocate(pool, region_page_table(&pool->view, slot_index) + n_before, n_pages - n_before);
+	pages_allocate(pool, pool->slots[slot_index].tenant, region_page_table(&pool->view, slot_index) + n_before,
+		       n_pages - n_before);
 	atomic_store_explicit(&slot->capacity, n_pages * pool->view.page_size, memory_order_release);
 	core_pool_change_end(pool);
 	session->n_pages += n_pages - n_before;
@@ -221,7 +223,7 @@ page_table_trim(struct core_pool *pool, struct core_session *session, uint32_t s
 	slot_change_begin(slot);
 	store_u32(&slot->first, first);
 	page_table_protect(pool, slot_index, first * pool->view.page_size);
-	cached = pages_unref(pool, session, table + before, first - before, false);
+	cached = pages_unref(pool, session, pool->slots[slot_index].tenant, table + before, first - before, false);
 	/* The sequence's tip keeps its place: it is deeper, or its chain is not refreshed by giving pages back. */
 	if (cached)
 		lru_release(pool, slot_index, before, first, &(struct node_ref){ 0 }, first);
@@ -265,7 +267,7 @@ page_table_replace(struct core_pool *pool, struct core_session *session, uint32_
 		page_table_limit_published(pool, slot_index, n_whole);
 	}
 	/* The dropped entries are still in the page table; other readers ignore entries past the capacity. */
-	if (pages_unref(pool, session, table + n_keep, n_before - n_keep, quarantine))
+	if (pages_unref(pool, session, pool->slots[slot_index].tenant, table + n_keep, n_before - n_keep, quarantine))
 		lru_release(pool, slot_index, n_keep, n_before, &tip, n_published);
 	core_pool_change_end(pool);
 	session->n_pages -= n_before - n_keep;
@@ -300,7 +302,7 @@ page_table_freeze(struct core_pool *pool, struct core_session *session, uint32_t
 	struct region_slot *slot = region_slot(&pool->view, slot_index);
 
 	page_table_unlink(pool, session, slot_index);
-	session->n_pages -= page_table_n_pages(pool, slot_index);
+	session->n_pages -= page_table_n_named(pool, slot_index);
 	store_u32(&slot->flags, load_u32(&slot->flags) | REGION_SLOT_FROZEN);
 }
 
@@ -318,7 +320,7 @@ page_table_return(struct core_pool *pool, struct core_session *session, uint32_t
 	store_u32(&slot->owner, session->id);
 	store_u32(&slot->flags, load_u32(&slot->flags) & ~REGION_SLOT_FROZEN);
 	page_table_link(pool, session, slot_index);
-	session->n_pages += page_table_n_pages(pool, slot_index);
+	session->n_pages += page_table_n_named(pool, slot_index);
 }
 
 void

@@ -27,7 +27,7 @@ page_flags_store(struct core_pool *pool, uint32_t page, uint32_t flags)
 }
 
 void
-pages_allocate(struct core_pool *pool, _Atomic uint32_t *entries, uint32_t n)
+pages_allocate(struct core_pool *pool, uint32_t tenant, _Atomic uint32_t *entries, uint32_t n)
 {
 	uint32_t n_old = n < pool->n_stack ? n : pool->n_stack;
 	uint32_t n_new = n - n_old;
@@ -49,6 +49,8 @@ pages_allocate(struct core_pool *pool, _Atomic uint32_t *entries, uint32_t n)
 
 		page_count_store(pool, page, 1);
 	}
+	if (tenants_exist(pool))
+		tenant_charge_new(pool, tenant, entries, n);
 	if (n > 0 && paged_fault("corrupt-count"))
 		page_count_store(pool, atomic_load_explicit(&entries[0], memory_order_relaxed), 2);
 }
@@ -77,7 +79,7 @@ page_quarantine(struct core_pool *pool, struct core_session *session, uint32_t p
 }
 
 void
-pages_ref(struct core_pool *pool, uint32_t page, uint32_t n_refs)
+pages_ref(struct core_pool *pool, uint32_t tenant, uint32_t page, uint32_t n_refs)
 {
 	uint32_t count = page_count(pool, page);
 
@@ -87,11 +89,13 @@ pages_ref(struct core_pool *pool, uint32_t page, uint32_t n_refs)
 		pool->n_cached--;
 		pool->n_referenced++;
 	}
+	if (tenants_exist(pool))
+		tenant_charge(pool, tenant, page, count, n_refs);
 	page_count_store(pool, page, count + n_refs);
 }
 
 void
-pages_ref_entries(struct core_pool *pool, const _Atomic uint32_t *entries, uint32_t n, uint32_t n_refs)
+pages_ref_entries(struct core_pool *pool, uint32_t tenant, const _Atomic uint32_t *entries, uint32_t n, uint32_t n_refs)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		if (i + REF_AHEAD < n) {
@@ -99,7 +103,7 @@ pages_ref_entries(struct core_pool *pool, const _Atomic uint32_t *entries, uint3
 
 			__builtin_prefetch(region_page(&pool->view, ahead), 1);
 		}
-		pages_ref(pool, atomic_load_explicit(&entries[i], memory_order_relaxed), n_refs);
+		pages_ref(pool, tenant, atomic_load_explicit(&entries[i], memory_order_relaxed), n_refs);
 	}
 }
 
@@ -119,15 +123,17 @@ page_release_published(struct core_pool *pool, uint32_t page)
 }
 
 bool
-pages_unref(struct core_pool *pool, struct core_session *session, const _Atomic uint32_t *entries, uint32_t n,
-	    bool quarantine)
+pages_unref(struct core_pool *pool, struct core_session *session, uint32_t tenant, const _Atomic uint32_t *entries,
+	    uint32_t n, bool quarantine)
 {
-	bool cached = false;
+	bool cached = false, charged = tenants_exist(pool);
 
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t page = atomic_load_explicit(&entries[i], memory_order_relaxed);
 		uint32_t count = page_count(pool, page);
 
+		if (charged)
+			tenant_discharge(pool, tenant, page, count);
 		if (count > 1) {
 			page_count_store(pool, page, count - 1);
 			continue;

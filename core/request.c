@@ -101,6 +101,7 @@ request_count(struct core *core, struct core_pool *pool, uint32_t n_pages, uint3
 		pool->n_ahead = 0;
 		pool->n_taken = 0;
 		pool->n_kept = 0;
+		pool->n_newly_charged = 0;
 		pool->n_created = 0;
 	}
 	pool->n_requested += n_pages;
@@ -108,8 +109,10 @@ request_count(struct core *core, struct core_pool *pool, uint32_t n_pages, uint3
 }
 
 enum paged_status
-request_check_free(struct core_pool *pool, struct paged_error *error)
+request_check_free(struct core_pool *pool, const struct core_session *session, struct paged_error *error)
 {
+	uint32_t n_left;
+	enum paged_status status;
 	uint32_t n_kept = MIN(pool->n_kept, pool->n_cached), n_available = core_pool_n_available(pool) - n_kept;
 
 	if (pool->n_created > core_pool_n_free_slots(pool))
@@ -125,6 +128,12 @@ request_check_free(struct core_pool *pool, struct paged_error *error)
 				  pool->name, (unsigned long long)pool->n_requested, core_pool_n_free(pool), cached,
 				  pool->n_quarantined);
 	}
+	status = tenant_check(pool, session->tenant, error);
+	if (status != PAGED_OK)
+		return status;
+	n_left = tenant_n_left(pool, session->tenant);
 	pool->n_spare = region_spare_pages(pool->view.n_pages, n_available - (uint32_t)pool->n_requested);
+	if (n_left != UINT32_MAX)
+		pool->n_spare = MIN(pool->n_spare, n_left - MIN(n_left, (uint32_t)pool->n_requested));
 	return PAGED_OK;
 }

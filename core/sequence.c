@@ -36,7 +36,7 @@ core_seq_create(struct core *core, uint32_t session_id, uint32_t n, const struct
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
 		status = create_count_pages(core, session, &specs[i], error);
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
-		status = request_check_free(core->pools[specs[i].pool], error);
+		status = request_check_free(core->pools[specs[i].pool], session, error);
 	if (status != PAGED_OK)
 		return status;
 
@@ -107,7 +107,7 @@ core_seq_reserve(struct core *core, uint32_t session_id, uint32_t n, const struc
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
 		status = reserve_count_pages(core, &items[i], error);
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
-		status = request_check_free(request_pool(core, items[i].seq), error);
+		status = request_check_free(request_pool(core, items[i].seq), session, error);
 	if (status != PAGED_OK)
 		return status;
 

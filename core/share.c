@@ -18,10 +18,11 @@ chain_fail(const struct core_pool *pool, uint32_t i, uint32_t page, const char *
 /*
  * The pages must be a chain that begins at `at`.  By induction it is then the prefix that the caller found: a node's
  * block key and parent never change while its serial stands.  A chain has no page twice, because a node has one parent.
- * Adds the chain's cached pages to the request's n_kept.
+ * Adds the chain's cached pages to the request's n_kept, and to n_newly_charged those that it charges to the tenant.
  */
 static enum paged_status
-chain_check(struct core_pool *pool, const struct core_start *start, struct node_ref at, struct paged_error *error)
+chain_check(struct core_pool *pool, const struct core_session *session, const struct core_start *start,
+	    struct node_ref at, struct paged_error *error)
 {
 	for (uint32_t i = 0; i < start->n_pages; i++) {
 		uint32_t page = start->pages[i];
@@ -46,6 +47,7 @@ chain_check(struct core_pool *pool, const struct core_start *start, struct node_
 			return chain_fail(pool, i, page, "does not follow the page before it", error);
 		at = node_ref(pool, page);
 		pool->n_kept += page_count(pool, page) == 0;
+		tenant_count_shared(pool, session->tenant, page);
 	}
 	if (start->n_pages > 0 && at.serial != start->serial)
 		return chain_fail(pool, start->n_pages - 1, at.page, "has been published again", error);
@@ -100,23 +102,29 @@ start_check(struct core *core, struct core_session *session, const struct core_s
 	n_pages = request_pages(pool, start->n_tokens);
 	n_before += start->n_pages;
 	request_count(core, pool, n_pages > n_before ? n_pages - n_before : 0, start->seq == 0);
-	return chain_check(pool, start, at, error);
+	return chain_check(pool, session, start, at, error);
 }
 
-/* Counts the cached pages that the request shares again: each once, also if several items share it. */
+/* Counts the pages that the request shares again: each once, also if several items share it. */
 static void
-start_recount_kept(const struct core *core, uint32_t n, const struct core_start *starts)
+start_recount_shared(const struct core *core, const struct core_session *session, uint32_t n,
+		     const struct core_start *starts)
 {
-	for (uint32_t i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++) {
 		core->pools[starts[i].pool]->n_kept = 0;
+		core->pools[starts[i].pool]->n_newly_charged = 0;
+	}
 	for (uint32_t i = 0; i < n; i++) {
 		struct core_pool *pool = core->pools[starts[i].pool];
 
 		for (uint32_t j = 0; j < starts[i].n_pages; j++) {
 			struct pool_page *page = &pool->pages[starts[i].pages[j]];
 
-			pool->n_kept += page_count(pool, starts[i].pages[j]) == 0 && !page->marked;
+			if (page->marked)
+				continue;
 			page->marked = 1;
+			pool->n_kept += page_count(pool, starts[i].pages[j]) == 0;
+			tenant_count_shared(pool, session->tenant, starts[i].pages[j]);
 		}
 	}
 	for (uint32_t i = 0; i < n; i++)
@@ -125,19 +133,20 @@ start_recount_kept(const struct core *core, uint32_t n, const struct core_start 
 }
 
 static enum paged_status
-start_check_free(const struct core *core, uint32_t n, const struct core_start *starts, struct paged_error *error)
+start_check_free(const struct core *core, const struct core_session *session, uint32_t n,
+		 const struct core_start *starts, struct paged_error *error)
 {
 	enum paged_status status = PAGED_OK;
 
 	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)
-		status = request_check_free(core->pools[starts[i].pool], error);
+		status = request_check_free(core->pools[starts[i].pool], session, error);
 	/* Shared pages may have been counted for each of several items: only if that seems too much, count exactly. */
 	if (status == PAGED_OK || n == 1)
 		return status;
-	start_recount_kept(core, n, starts);
+	start_recount_shared(core, session, n, starts);
 	status = PAGED_OK;
 	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)
-		status = request_check_free(core->pools[starts[i].pool], error);
+		status = request_check_free(core->pools[starts[i].pool], session, error);
 	return status;
 }
 
@@ -173,7 +182,7 @@ core_seq_start(struct core *core, uint32_t session_id, uint32_t n, const struct 
 	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)
 		status = start_check(core, session, &starts[i], error);
 	if (status == PAGED_OK)
-		status = start_check_free(core, n, starts, error);
+		status = start_check_free(core, session, n, starts, error);
 	if (status != PAGED_OK)
 		return status;
 
@@ -181,7 +190,7 @@ core_seq_start(struct core *core, uint32_t session_id, uint32_t n, const struct 
 	for (uint32_t i = 0; i < n; i++) {
 		core_pool_change_begin(core->pools[starts[i].pool]);
 		for (uint32_t j = 0; j < starts[i].n_pages; j++) {
-			pages_ref(core->pools[starts[i].pool], starts[i].pages[j], 1);
+			pages_ref(core->pools[starts[i].pool], session->tenant, starts[i].pages[j], 1);
 			node_used(core, core->pools[starts[i].pool], starts[i].pages[j]);
 		}
 	}
@@ -249,7 +258,8 @@ fork_ref(const struct core *core, uint32_t n, const struct seq_fork *forks)
 	while (n_equal < n && forks[n_equal].parent == forks[0].parent && forks[n_equal].n_tokens == forks[0].n_tokens)
 		n_equal++;
 	page_table_protect(pool, slot, n_shared * pool->view.page_size);
-	pages_ref_entries(pool, region_page_table(&pool->view, slot) + first, n_shared - first, n_equal);
+	pages_ref_entries(pool, pool->slots[slot].tenant, region_page_table(&pool->view, slot) + first,
+			  n_shared - first, n_equal);
 	return n_equal;
 }
 
@@ -279,7 +289,7 @@ core_seq_fork(struct core *core, uint32_t session_id, uint32_t n, const struct s
 	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)
 		status = fork_check(core, session, &forks[i], &n_entries, error);
 	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)
-		status = request_check_free(request_pool(core, forks[i].parent), error);
+		status = request_check_free(request_pool(core, forks[i].parent), session, error);
 	if (status != PAGED_OK)
 		return status;
 

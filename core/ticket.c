@@ -235,6 +235,8 @@ core_seq_adopt(struct core *core, uint32_t session_id, uint32_t uid, uint32_t po
 	status = adopt_check(ticket, session, uid, n_max, error);
 	if (status == PAGED_OK)
 		status = core_session_make_pool(session, pool, error);
+	if (status == PAGED_OK)
+		status = tenant_move_sequences(core->pools[pool], session->tenant, ticket->n, ticket->items, error);
 	if (status != PAGED_OK)
 		return status;
 
@@ -336,7 +338,7 @@ core_ticket_next(const struct core *core, uint64_t after, struct paged_ticket_en
 		entry->expires_ms = (uint32_t)(list->entries[low].deadline_ms - core->now_ms);
 	for (uint32_t i = 0; i < ticket->n; i++) {
 		entry->n_tokens += ticket->items[i].n_tokens;
-		entry->n_pages += page_table_n_pages(core->pools[ticket->pool], PAGED_SEQ_SLOT(ticket->items[i].seq));
+		entry->n_pages += page_table_n_named(core->pools[ticket->pool], PAGED_SEQ_SLOT(ticket->items[i].seq));
 	}
 	return true;
 }

@@ -132,6 +132,7 @@ model_seq_open(paged_seq_id id, uint32_t pool, uint32_t session)
 		.state = MODEL_SEQ_LIVE,
 		.id = id,
 		.session = session,
+		.tenant = model_session_find(session)->tenant,
 		.born = model.n_born++,
 		.tip = { .page = REGION_NO_PAGE },
 		.twin = { .page = REGION_NO_PAGE },

@@ -13,6 +13,7 @@
  *   core_model_sharing.c   random start and fork
  *   core_model_pins.c      random pin, evict, tick
  *   core_model_tickets.c   random give, adopt, cancel
+ *   core_model_tenants.c   what tenants are charged; random limits
  *   unit_core_model.c      random sessions, their cleanup, audits; the test
  */
 #ifndef PAGED_CORE_MODEL_H
@@ -28,6 +29,7 @@
 #define MODEL_SESSIONS 5
 #define MODEL_MEMBERS 3
 #define MODEL_ITEMS 4
+#define MODEL_TENANTS 2
 #define MODEL_PINS 24
 #define MODEL_TICKETS 20
 #define MODEL_CHANGES 256
@@ -82,7 +84,8 @@ struct model_seq {
 	bool frozen; /* in a ticket */
 	paged_seq_id id;
 	uint32_t session; /* owner: the session's id, or REGION_OWNER_TICKET */
-	uint64_t born;    /* when the session got it: a session's sequences are reaped the youngest first */
+	uint32_t tenant;
+	uint64_t born; /* when the session got it: a session's sequences are reaped the youngest first */
 	uint32_t n_pages;
 	uint32_t n_trimmed; /* pages at the beginning that were given back: REGION_NO_PAGE in pages */
 	uint32_t pages[MODEL_PAGES];
@@ -123,6 +126,7 @@ struct model_pool {
 struct model_session {
 	uint32_t id; /* 0: none */
 	bool active, outlives;
+	uint32_t tenant;
 	uint64_t queued;                 /* since core_reap() has work for it; sessions are reaped in this order */
 	uint32_t members[MODEL_MEMBERS]; /* 0: none; if not outlives, the session ends with the first */
 };
@@ -149,6 +153,7 @@ struct model {
 	struct core_fixture fixture;
 	struct model_pool pools[MODEL_POOLS];
 	struct model_session sessions[MODEL_SESSIONS];
+	uint32_t limits[1 + MODEL_TENANTS][MODEL_POOLS]; /* pages; of tenant 0: unused */
 	uint32_t last_session;
 	uint64_t n_born, n_queued;
 	uint32_t n_tickets;
@@ -236,6 +241,14 @@ void model_truncate(struct model_pool *pool, struct model_seq *seq, uint32_t n_k
 /** model_trim - give the first n pages back */
 void model_trim(struct model_pool *pool, struct model_seq *seq, uint32_t n);
 
+/* core_model_tenants.c */
+void model_tenants_start(void);
+bool model_is_charged(uint32_t p, uint32_t tenant, uint32_t page);
+/** model_quota_left - pages that the tenant may still be charged; UINT32_MAX: no limit */
+uint32_t model_quota_left(uint32_t p, uint32_t tenant);
+uint32_t quota_errors(uint32_t p, uint32_t tenant, uint32_t n_pages);
+void compare_tenants(void);
+
 /* core_model_compare.c */
 void model_compare(void);
 
@@ -264,6 +277,7 @@ void random_evict(void);
 void random_give(void);
 void random_adopt(void);
 void random_cancel(void);
+void random_limit(void);
 
 /* core_model_publish.c */
 

@@ -228,6 +228,7 @@ model_compare(void)
 	for (uint32_t p = 0; p < MODEL_POOLS; p++)
 		compare_pool(p);
 	model_compare_tickets();
+	compare_tenants();
 	while (core_session_next(model.fixture.core, status.session, &status))
 		compare_session(&status);
 	for (uint32_t i = 0; i < model.n_tickets; i++)

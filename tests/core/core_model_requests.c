@@ -39,6 +39,7 @@ random_create(void)
 		core_pool_status(model.fixture.core, p, &status);
 		if (slots[p] > status.n_slots - status.n_sequences || needs[p] > model_available(&model.pools[p]))
 			errors |= status_bit(PAGED_ERR_FULL);
+		errors |= quota_errors(p, session->tenant, needs[p]);
 	}
 	model_check_status(core_seq_create(model.fixture.core, session->id, n, specs, ids, &model.error), errors);
 	for (uint32_t p = 0; errors == 0 && p < MODEL_POOLS; p++)
@@ -92,13 +93,16 @@ random_reserve(void)
 		want_ahead[i] = most > want[i] ? most - want[i] : 0;
 		ahead[p] += want_ahead[i];
 	}
-	for (uint32_t p = 0; p < MODEL_POOLS; p++)
+	for (uint32_t p = 0; p < MODEL_POOLS; p++) {
 		if (needs[p] > model_available(&model.pools[p]))
 			errors |= status_bit(PAGED_ERR_FULL);
+		errors |= quota_errors(p, session->tenant, needs[p]);
+	}
 	model_check_status(core_seq_reserve(model.fixture.core, session->id, n, items, &model.error), errors);
 	for (uint32_t i = 0; errors == 0 && i < n; i++) {
 		uint32_t p = PAGED_SEQ_POOL(items[i].seq), keep = needs[p] + model_geometries[p].n_pages / 8;
-		uint32_t spare = MAX(model_available(&model.pools[p]), keep) - keep;
+		uint32_t left = model_quota_left(p, session->tenant);
+		uint32_t spare = MIN(MAX(model_available(&model.pools[p]), keep) - keep, left - needs[p]);
 
 		if (ahead[p] > spare)
 			want_ahead[i] = want_ahead[i] * spare / ahead[p];

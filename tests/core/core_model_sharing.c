@@ -135,14 +135,13 @@ chain_errors(const struct start_item *item)
 	return errors;
 }
 
-/* Is the page cached, and named first by this item and entry? */
+/* Is the page published, and named first by this item and entry? */
 static bool
-start_takes_cached(const struct start_item *items, uint32_t i, uint32_t k)
+start_names_first(const struct start_item *items, uint32_t i, uint32_t k)
 {
 	uint32_t page = items[i].pages[k];
 
-	if (page >= model.pools[items[i].pool].n_pages || model.pools[items[i].pool].nodes[page].serial == 0 ||
-	    model_count(&model.pools[items[i].pool], page) > 0)
+	if (page >= model.pools[items[i].pool].n_pages || model.pools[items[i].pool].nodes[page].serial == 0)
 		return false;
 	for (uint32_t j = 0; j <= i; j++)
 		for (uint32_t m = 0; m < (j < i ? items[j].n : k); m++)
@@ -155,7 +154,7 @@ static uint32_t
 start_errors(const struct model_session *session, uint32_t n, const struct start_item *items, uint32_t *needs)
 {
 	uint32_t errors = session->active ? 0 : status_bit(PAGED_ERR_GONE), slots[MODEL_POOLS] = { 0 };
-	uint32_t named[MODEL_POOLS] = { 0 };
+	uint32_t named[MODEL_POOLS] = { 0 }, charged[MODEL_POOLS] = { 0 };
 	struct paged_pool_entry status;
 
 	if (n == 0)
@@ -178,14 +177,19 @@ start_errors(const struct model_session *session, uint32_t n, const struct start
 		    start_n_shared(item) > pages_of_tokens(p, model_geometries[p].max_length))
 			errors |= status_bit(PAGED_ERR_LIMIT);
 		needs[p] += MAX(n_pages, start_n_shared(item)) - start_n_shared(item);
-		for (uint32_t k = 0; k < item->n; k++)
-			named[p] += start_takes_cached(items, i, k);
+		for (uint32_t k = 0; k < item->n; k++) {
+			if (!start_names_first(items, i, k))
+				continue;
+			named[p] += model_count(&model.pools[p], item->pages[k]) == 0;
+			charged[p] += !model_is_charged(p, session->tenant, item->pages[k]);
+		}
 	}
 	for (uint32_t p = 0; p < MODEL_POOLS; p++) {
 		core_pool_status(model.fixture.core, p, &status);
 		if (slots[p] > status.n_slots - status.n_sequences ||
 		    needs[p] + named[p] > model_available(&model.pools[p]))
 			errors |= status_bit(PAGED_ERR_FULL);
+		errors |= quota_errors(p, session->tenant, needs[p] + charged[p]);
 	}
 	return errors;
 }
@@ -313,6 +317,7 @@ random_fork(void)
 		core_pool_status(model.fixture.core, p, &status);
 		if (slots[p] > status.n_slots - status.n_sequences || needs[p] > model_available(&model.pools[p]))
 			errors |= status_bit(PAGED_ERR_FULL);
+		errors |= quota_errors(p, session->tenant, needs[p]);
 	}
 	model_check_status(core_seq_fork(model.fixture.core, session->id, n, forks, children, &model.error), errors);
 	for (uint32_t p = 0; errors == 0 && p < MODEL_POOLS; p++)

@@ -155,6 +155,24 @@ model_tickets_expire(void)
 	}
 }
 
+/* Distinct pages of a ticket that a tenant is not charged yet. */
+static uint32_t
+count_uncharged(const struct model_ticket *ticket, uint32_t tenant)
+{
+	bool counted[MODEL_PAGES] = { false };
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < ticket->n; i++) {
+		const struct model_seq *seq = ticket_seq(ticket, i);
+
+		for (uint32_t k = seq->n_trimmed; k < seq->n_pages; k++) {
+			n += !counted[seq->pages[k]] && !model_is_charged(ticket->pool, tenant, seq->pages[k]);
+			counted[seq->pages[k]] = true;
+		}
+	}
+	return n;
+}
+
 void
 random_adopt(void)
 {
@@ -179,6 +197,8 @@ random_adopt(void)
 		errors |= status_bit(PAGED_ERR_PERM);
 	else if (ticket.n > n_max)
 		errors |= status_bit(PAGED_ERR_INVALID);
+	else
+		errors |= quota_errors(p, session->tenant, count_uncharged(&ticket, session->tenant));
 	ticket_bytes(number, bytes);
 	model_check_status(
 		core_seq_adopt(model.fixture.core, session->id, uid, p, bytes, n_max, items, &n, &model.error), errors);
@@ -191,6 +211,7 @@ random_adopt(void)
 
 		seq->frozen = false;
 		seq->session = session->id;
+		seq->tenant = session->tenant;
 		seq->born = model.n_born++;
 		seq->version_moves = true;
 	}
@@ -235,7 +256,7 @@ model_compare_tickets(void)
 
 			model_check(seq->frozen && seq->state == MODEL_SEQ_LIVE && seq->id == ticket->items[k].seq);
 			n_tokens += ticket->items[k].n_tokens;
-			n_pages += seq->n_pages;
+			n_pages += seq->n_pages - seq->n_trimmed;
 		}
 		model_check(core_ticket_next(model.fixture.core, entry.number, &entry));
 		model_check(entry.number == ticket->number && entry.session == ticket->giver);

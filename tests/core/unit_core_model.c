@@ -37,8 +37,13 @@ random_session_open(void)
 	model_check(id == model.last_session + 1);
 	model.last_session = id;
 	*session = (struct model_session){
-		.id = id, .active = true, .outlives = random_below(2) == 0, .members = { member }
+		.id = id,
+		.active = true,
+		.outlives = random_below(2) == 0,
+		.members = { member },
+		.tenant = random_below(1 + MODEL_TENANTS),
 	};
+	core_session_tenant(model.fixture.core, id, session->tenant);
 	if (session->outlives)
 		core_session_outlive(model.fixture.core, id);
 }
@@ -278,6 +283,7 @@ model_start(void)
 		pool->n_pages = pool->free.n = geometry->n_pages;
 		pool->next_serial = atomic_load(&core_pool_view(model.fixture.core, p)->header->next_serial);
 	}
+	model_tenants_start();
 }
 
 static uint64_t
@@ -303,7 +309,7 @@ static const struct model_operation {
 	OPERATION(erase, 2),        OPERATION(audit, 4),        OPERATION(publish, 6),      OPERATION(start, 4),
 	OPERATION(fork, 3),         OPERATION(pin, 2),          OPERATION(clock, 1),        OPERATION(tick, 2),
 	OPERATION(evict, 1),        OPERATION(search, 1),       OPERATION(give, 4),         OPERATION(adopt, 4),
-	OPERATION(cancel, 1),       OPERATION(trim, 2),
+	OPERATION(cancel, 1),       OPERATION(trim, 2),         OPERATION(limit, 1),
 };
 #define N_OPERATIONS (sizeof(operations) / sizeof(operations[0]))
 

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tenants: what each is charged (I9), and limits that change. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/param.h>
+
+#include "tests/core/core_model.h"
+
+void
+model_tenants_start(void)
+{
+	char name[PAGED_MAX_NAME + 1];
+	uint32_t number;
+
+	for (uint32_t tenant = 1; tenant <= MODEL_TENANTS; tenant++) {
+		snprintf(name, sizeof(name), "tenant-%u", tenant);
+		model_check(core_tenant_add(model.fixture.core, name, &number, &model.error) == PAGED_OK);
+		model_check(number == tenant);
+		for (uint32_t p = 0; p < MODEL_POOLS; p++)
+			model.limits[tenant][p] = CORE_NO_LIMIT;
+	}
+	model_check(core_tenant_add(model.fixture.core, name, &number, &model.error) == PAGED_ERR_INVALID);
+}
+
+static bool
+seq_has_page(const struct model_seq *seq, uint32_t page)
+{
+	for (uint32_t i = 0; i < seq->n_pages; i++)
+		if (seq->pages[i] == page)
+			return true;
+	return false;
+}
+
+bool
+model_is_charged(uint32_t p, uint32_t tenant, uint32_t page)
+{
+	for (uint32_t s = 0; s < model_geometries[p].n_slots; s++) {
+		const struct model_seq *seq = &model.pools[p].seqs[s];
+
+		if (seq->state != MODEL_SEQ_NONE && seq->tenant == tenant && seq_has_page(seq, page))
+			return true;
+	}
+	return false;
+}
+
+static uint32_t
+model_charged(uint32_t p, uint32_t tenant)
+{
+	uint32_t n = 0;
+
+	for (uint32_t page = 0; page < model_geometries[p].n_pages; page++)
+		n += model_is_charged(p, tenant, page);
+	return n;
+}
+
+uint32_t
+model_quota_left(uint32_t p, uint32_t tenant)
+{
+	uint32_t n_charged;
+
+	if (tenant == 0 || model.limits[tenant][p] == CORE_NO_LIMIT)
+		return UINT32_MAX;
+	n_charged = model_charged(p, tenant);
+	return MAX(model.limits[tenant][p], n_charged) - n_charged;
+}
+
+uint32_t
+quota_errors(uint32_t p, uint32_t tenant, uint32_t n_pages)
+{
+	return n_pages > model_quota_left(p, tenant) ? status_bit(PAGED_ERR_QUOTA) : 0;
+}
+
+/* A limit may be set below what is charged: it then refuses all further pages, and takes none away. */
+void
+random_limit(void)
+{
+	uint32_t tenant = 1 + random_below(MODEL_TENANTS), p = random_below(MODEL_POOLS);
+	uint32_t limit = random_below(3) == 0 ? CORE_NO_LIMIT : random_below(model_geometries[p].n_pages);
+
+	model.limits[tenant][p] = limit;
+	core_tenant_limit(model.fixture.core, tenant, p, limit);
+	model.n_done++;
+}
+
+void
+compare_tenants(void)
+{
+	uint32_t position = 0, n = 0;
+	struct paged_quota_entry entry;
+
+	for (; core_tenant_next(model.fixture.core, &position, &entry); n++) {
+		uint32_t tenant = 1 + n / MODEL_POOLS, p = n % MODEL_POOLS, limit = model.limits[tenant][p];
+
+		model_check(entry.pool == p && entry.n_charged == model_charged(p, tenant));
+		model_check(entry.limited == (limit != CORE_NO_LIMIT) && (!entry.limited || entry.limit == limit));
+	}
+	model_check(n == MODEL_TENANTS * MODEL_POOLS && position == n);
+}

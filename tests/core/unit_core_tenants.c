@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tenants: limits, what counts against them, and sequences that change their tenant. */
+#include "core/core_internal.h"
+#include "tests/core/sharing_fixture.h"
+
+static uint32_t research, sales, research_session, sales_session;
+
+static uint32_t
+open_session(uint32_t tenant)
+{
+	uint32_t session, member;
+
+	expect_ok(core_session_open(core_fixture.core, &session, &member, &core_error));
+	core_session_tenant(core_fixture.core, session, tenant);
+	return session;
+}
+
+static void
+tenants_setup(void)
+{
+	sharing_setup();
+	expect_ok(core_tenant_add(core_fixture.core, "research", &research, &core_error));
+	expect_ok(core_tenant_add(core_fixture.core, "sales", &sales, &core_error));
+	research_session = open_session(research);
+	sales_session = open_session(sales);
+}
+
+TestSuite(core_tenants, .init = tenants_setup, .fini = core_fixture_teardown);
+
+/* Pages of pool "llama" that a tenant is charged; the recount of all charges agrees. */
+static void
+expect_charged(uint32_t tenant, uint32_t expected)
+{
+	uint32_t position = (tenant - 1) * core_n_pools(core_fixture.core);
+	struct paged_quota_entry entry;
+
+	cr_assert(core_tenant_next(core_fixture.core, &position, &entry));
+	cr_assert_eq(entry.pool, 0);
+	cr_assert_eq(entry.n_charged, expected, "%s is charged %u", entry.tenant, entry.n_charged);
+	expect_accounting();
+}
+
+Test(core_tenants, limit_of_each_request)
+{
+	struct seq_spec spec = { .n_tokens = 40, .tag = "" };
+	paged_seq_id seq, child;
+
+	core_tenant_limit(core_fixture.core, research, 0, 9);
+	expect_error(core_seq_create(core_fixture.core, research_session, 1, &spec, &seq, &core_error), PAGED_ERR_QUOTA,
+		     "tenant research, pool llama: 10 pages requested, 0 of 9 charged");
+	seq = fixture_create(research_session, 0);
+	expect_ok(fixture_reserve(research_session, seq, 34));
+	expect_charged(research, 9);
+	expect_error(fixture_reserve(research_session, seq, 37), PAGED_ERR_QUOTA,
+		     "tenant research, pool llama: 1 pages requested, 9 of 9 charged");
+	expect_refused(sharing_try_fork(research_session, seq, 5, &child), PAGED_ERR_QUOTA);
+	/* The shared pages of a child are charged once. */
+	child = sharing_fork(research_session, seq, 8);
+	expect_charged(research, 9);
+	expect_ok(fixture_erase(research_session, seq));
+	expect_charged(research, 2);
+	/* Another tenant and sessions without one are not affected. */
+	expect_ok(fixture_reserve(sales_session, fixture_create(sales_session, 0), 12));
+	expect_ok(fixture_reserve(fixture_session, fixture_create(fixture_session, 0), 12));
+	expect_charged(sales, 3);
+	expect_charged(research, 2);
+}
+
+/* A reserve is never refused for what it asks ahead. */
+Test(core_tenants, ahead_is_cut_to_the_limit)
+{
+	struct paged_seq_item item = { .n_tokens = 4, .n_ahead = 36 };
+	uint32_t pages[CORE_FIXTURE_N_PAGES];
+
+	core_tenant_limit(core_fixture.core, research, 0, 3);
+	item.seq = fixture_create(research_session, 0);
+	expect_ok(core_seq_reserve(core_fixture.core, research_session, 1, &item, &core_error));
+	cr_assert_eq(core_fixture_page_table(&core_fixture, 0, item.seq, pages), 3);
+	expect_charged(research, 3);
+}
+
+/* A page that two tenants share is charged to both; cached, it is charged to none. */
+Test(core_tenants, shared_pages)
+{
+	paged_seq_id first = sharing_write(research_session, 0, "aaaabbbbcccc", NULL), second, third;
+	struct sharing_found found;
+
+	expect_charged(research, 3);
+	core_tenant_limit(core_fixture.core, sales, 0, 2);
+	found = sharing_find(0, "aaaabbbbcccc", NULL);
+	expect_refused(sharing_try_start(sales_session, 0, &found, 0, &second), PAGED_ERR_QUOTA);
+	core_tenant_limit(core_fixture.core, sales, 0, 3);
+	second = sharing_start(sales_session, 0, "aaaabbbbcccc", NULL, 0);
+	expect_charged(sales, 3);
+	expect_charged(research, 3);
+	/* What is charged already is free to share again, and by a session without a tenant. */
+	third = sharing_start(sales_session, 0, "aaaabbbbcccc", NULL, 0);
+	sharing_start(fixture_session, 0, "aaaabbbb", NULL, 0);
+	expect_charged(sales, 3);
+	expect_ok(fixture_erase(sales_session, second));
+	expect_charged(sales, 3);
+	expect_ok(fixture_erase(research_session, first));
+	expect_charged(research, 0);
+	expect_ok(fixture_erase(sales_session, third));
+	expect_charged(sales, 0);
+}
+
+/* An ended session's pages are charged until its sequences are cleaned up; quarantined ones to nobody. */
+Test(core_tenants, end_of_a_session)
+{
+	expect_ok(fixture_reserve(research_session, fixture_create(research_session, 0), 20));
+	expect_ok(core_session_end(core_fixture.core, research_session, &core_error));
+	expect_charged(research, 5);
+	cr_assert(core_reap(core_fixture.core, 2));
+	expect_charged(research, 3);
+	core_reap(core_fixture.core, 0);
+	expect_charged(research, 0);
+	expect_counts(0, CORE_FIXTURE_N_PAGES - 5, 0, 5);
+}
+
+Test(core_tenants, move_of_sequences)
+{
+	paged_seq_id seq = sharing_write(research_session, 0, "aaaabbbbcccc", NULL), child;
+	struct core_pool *pool = core_fixture.core->pools[0];
+	struct paged_seq_item items[2];
+
+	child = sharing_fork(research_session, seq, 8);
+	expect_ok(fixture_reserve(research_session, child, 16));
+	sharing_start(fixture_session, 0, "aaaa", NULL, 0);
+	expect_charged(research, 5);
+	items[0] = (struct paged_seq_item){ .seq = seq };
+	items[1] = (struct paged_seq_item){ .seq = child };
+	core_tenant_limit(core_fixture.core, sales, 0, 4);
+	expect_refused(tenant_move_sequences(pool, sales, 2, items, &core_error), PAGED_ERR_QUOTA);
+	expect_ok(tenant_move_sequences(pool, sales, 1, items, &core_error));
+	expect_charged(sales, 3);
+	expect_charged(research, 4);
+	core_tenant_limit(core_fixture.core, sales, 0, 5);
+	expect_ok(tenant_move_sequences(pool, sales, 2, items, &core_error));
+	expect_charged(sales, 5);
+	expect_charged(research, 0);
+	expect_ok(tenant_move_sequences(pool, 0, 2, items, &core_error));
+	expect_charged(sales, 0);
+}
+
+Test(core_tenants, names)
+{
+	uint32_t tenant;
+
+	expect_error(core_tenant_add(core_fixture.core, "sales", &tenant, &core_error), PAGED_ERR_INVALID,
+		     "tenant sales: the name is already in use");
+	expect_error(core_tenant_add(core_fixture.core, "", &tenant, &core_error), PAGED_ERR_INVALID,
+		     "a tenant's name has 1 to 63 bytes, not 0");
+}
