@@ -70,6 +70,7 @@ struct paged_session_entry {
 	uint64_t n_requests;                          /* made by the member */
 	uint32_t n_sequences, n_pages, n_quarantined; /* of the session */
 	char name[PAGED_MAX_NAME + 1];
+	uint32_t draining; /* 1: the session gets no new sequences */
 };
 
 struct paged_seq_entry {

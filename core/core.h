@@ -146,6 +146,15 @@ bool core_reap(struct core *core, uint32_t budget_pages);
 /** core_reap_needed - true: core_reap() has something to do; a request or core_tick() may have left it */
 bool core_reap_needed(const struct core *core);
 
+/**
+ * core_session_drain - give a session no new sequences from now on
+ *
+ * Create, start, fork, adopt and hold fail with PAGED_ERR_STOPPING; all other requests go on.
+ *
+ * @retval PAGED_ERR_NOENT  no such session; OK if it has ended
+ */
+enum paged_status core_session_drain(struct core *core, uint32_t session, struct paged_error *error);
+
 uint32_t core_n_sessions(const struct core *core);
 
 /** core_session_next - the session with the smallest id above `after`, without member data; false: none */
@@ -381,6 +390,24 @@ void core_divide_publish(const struct core *core, const struct seq_publish_list 
  */
 enum paged_status core_prefix_pin(struct core *core, uint32_t pool, uint32_t page, uint64_t serial, uint32_t seconds,
 				  uint32_t *n_pages_p, struct paged_error *error);
+
+/**
+ * core_pages_hold - keep published pages from eviction until the returned sequence is erased
+ *
+ * The pages may be in any order and of any prefixes; each is proved by its serial alone.  Nothing but erase can be done
+ * with a hold.  The pages of all holds and pins of a pool are at most its pin_limit.
+ *
+ * @param[in]  n        at least 1
+ * @param[in]  serials  [n] of the pages' nodes
+ * @param[out] id_p     written on OK only
+ * @retval PAGED_ERR_STALE    a page's node has another serial
+ * @retval PAGED_ERR_INVALID  n is 0, or a page is named twice
+ * @retval PAGED_ERR_LIMIT    pin_limit, or more pages than a page table has entries
+ * @retval PAGED_ERR_FULL     no slot is free
+ * @retval PAGED_ERR_QUOTA, PAGED_ERR_STOPPING, PAGED_ERR_RANGE, PAGED_ERR_NOENT, PAGED_ERR_NOMEM
+ */
+enum paged_status core_pages_hold(struct core *core, uint32_t session, uint32_t pool, uint32_t n, const uint32_t *pages,
+				  const uint64_t *serials, paged_seq_id *id_p, struct paged_error *error);
 
 /**
  * core_prefix_evict - free up to n cached pages, the coldest first

@@ -21,6 +21,7 @@
  *   publish.c        request: publish
  *   pin.c            pins of prefixes
  *   ticket.c         requests: give, adopt, cancel; tickets
+ *   hold.c           request: holds of published pages
  *   tenant.c         limits of tenants, and which pages they are charged
  *   audit.c          audit of the page accounting, in steps
  *   check.c          the audit and a check of all lists, in one call
@@ -128,6 +129,7 @@ struct core_pool {
 	uint32_t n_pins;
 	uint32_t pin_limit;   /* most nodes in all pins, each pin counted */
 	uint32_t n_pin_nodes; /* nodes in all pins, each pin counted */
+	uint32_t n_held;      /* entries of all holds; with n_pin_nodes at most pin_limit */
 
 	/* Charges of pages (tenant.c). */
 	const struct tenants *tenants;
@@ -169,6 +171,7 @@ struct core_session {
 	uint32_t n_members;
 	bool outlives; /* the session ends with its last member, not with its first */
 	bool ended;
+	bool draining;   /* it gets no new sequences */
 	bool queued;     /* in the queue of core_reap() */
 	uint16_t tenant; /* that new sequences are charged to; 0: none */
 	struct core_session *queue_next;
@@ -363,6 +366,17 @@ void page_table_protect(struct core_pool *pool, uint32_t slot, uint32_t tokens);
 void page_table_share(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t n,
 		      const uint32_t *pages);
 
+/** page_table_is_hold - true: the sequence is a hold */
+static inline bool
+page_table_is_hold(const struct core_pool *pool, uint32_t slot)
+{
+	return (load_u32(&region_slot(&pool->view, slot)->flags) & REGION_SLOT_HOLD) != 0;
+}
+
+/** page_table_hold - make an empty page table a hold of pages, to which the caller has added references */
+void page_table_hold(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t n,
+		     const uint32_t *pages);
+
 /** page_table_is_live - true: the id names a live sequence */
 bool page_table_is_live(const struct core_pool *pool, paged_seq_id id);
 
@@ -492,6 +506,14 @@ void lru_touch(struct core_pool *pool, uint32_t page);
 void lru_release(struct core_pool *pool, uint32_t slot, uint32_t n_keep, uint32_t n, const struct node_ref *tip,
 		 uint32_t n_published);
 
+/**
+ * lru_release_hold - put the cached pages of n entries that a hold dropped into the list
+ *
+ * From the last entry to the first, each page moves to the hot end, followed by its cached ancestors from the deepest
+ * to the root, except those that an earlier entry is or has as an ancestor: these follow that entry.
+ */
+void lru_release_hold(struct core_pool *pool, const _Atomic uint32_t *entries, uint32_t n);
+
 /** lru_evict - free the n coldest cached pages; fewer if there are fewer; pinned pages last, or with pinned false not
  * at all */
 uint32_t lru_evict(struct core_pool *pool, uint32_t n, bool pinned);
@@ -574,7 +596,14 @@ enum paged_status request_begin(struct core *core, uint32_t session_id, uint32_t
 				struct paged_error *error);
 enum paged_status request_check_pool(const struct core *core, uint32_t pool, struct paged_error *error);
 
-/** request_check_seq - a live sequence of the session; with `once`, named once in the request */
+/** request_check_draining - PAGED_ERR_STOPPING if the session may get no new sequences */
+enum paged_status request_check_draining(const struct core_session *session, struct paged_error *error);
+
+/** request_check_owned - a live sequence of the session, or a hold; with `once`, named once in the request */
+enum paged_status request_check_owned(struct core *core, const struct core_session *session, paged_seq_id id, bool once,
+				      struct paged_error *error);
+
+/** request_check_seq - request_check_owned(), and no hold */
 enum paged_status request_check_seq(struct core *core, const struct core_session *session, paged_seq_id id, bool once,
 				    struct paged_error *error);
 

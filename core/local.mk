@@ -10,6 +10,7 @@ noinst_LTLIBRARIES += %D%/libcore.la
 	%D%/core.h \
 	%D%/core_internal.h \
 	%D%/divide.c \
+	%D%/hold.c \
 	%D%/idmap.c \
 	%D%/lru.c \
 	%D%/node.c \

@@ -101,6 +101,38 @@ lru_release(struct core_pool *pool, uint32_t slot, uint32_t n_keep, uint32_t n, 
 	}
 }
 
+/*
+ * Each entry adds the part of its chain that entries before it have not added; read from the last part to the first,
+ * the list has every node before its ancestors.
+ */
+void
+lru_release_hold(struct core_pool *pool, const _Atomic uint32_t *entries, uint32_t n)
+{
+	uint32_t *nodes = pool->walk[0], *ends = pool->walk[1], n_nodes = 0, n_parts = 0, end;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t page = load_u32(&entries[i]);
+		struct node_ref ref;
+
+		if (!page_is_published(pool, page) || pool->pages[page].marked)
+			continue;
+		for (ref = node_ref(pool, page); node_is_live(pool, &ref); ref = node_parent(pool, ref.page)) {
+			if (pool->pages[ref.page].marked)
+				break;
+			walk_add(pool, nodes, &n_nodes, ref.page);
+		}
+		ends[n_parts++] = n_nodes;
+	}
+	for (; n_parts > 0; n_parts--) {
+		end = ends[n_parts - 1];
+		for (uint32_t i = n_parts > 1 ? ends[n_parts - 2] : 0; i < end; i++) {
+			pool->pages[nodes[i]].marked = 0;
+			if (page_count(pool, nodes[i]) == 0)
+				lru_touch(pool, nodes[i]);
+		}
+	}
+}
+
 uint32_t
 lru_evict(struct core_pool *pool, uint32_t n, bool pinned)
 {

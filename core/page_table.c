@@ -175,6 +175,14 @@ page_table_share(struct core_pool *pool, struct core_session *session, uint32_t 
 }
 
 void
+page_table_hold(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t n, const uint32_t *pages)
+{
+	store_u32(&region_slot(&pool->view, slot)->flags, REGION_SLOT_HOLD);
+	page_table_share(pool, session, slot, n, pages);
+	pool->n_held += n;
+}
+
+void
 page_table_limit_published(struct core_pool *pool, uint32_t slot_index, uint32_t n_pages)
 {
 	struct pool_slot *own = &pool->slots[slot_index];
@@ -246,6 +254,7 @@ page_table_replace(struct core_pool *pool, struct core_session *session, uint32_
 	uint32_t n_published = page_table_published(pool, slot_index) / pool->view.page_size;
 	uint32_t capacity = n_pages * pool->view.page_size;
 	struct node_ref tip = pool->slots[slot_index].tip;
+	bool hold = page_table_is_hold(pool, slot_index);
 
 	if (pool->audit != NULL)
 		audit_page_table(pool->audit, slot_index, n_pages);
@@ -267,8 +276,14 @@ page_table_replace(struct core_pool *pool, struct core_session *session, uint32_
 		page_table_limit_published(pool, slot_index, n_whole);
 	}
 	/* The dropped entries are still in the page table; other readers ignore entries past the capacity. */
-	if (pages_unref(pool, session, pool->slots[slot_index].tenant, table + n_keep, n_before - n_keep, quarantine))
-		lru_release(pool, slot_index, n_keep, n_before, &tip, n_published);
+	if (pages_unref(pool, session, pool->slots[slot_index].tenant, table + n_keep, n_before - n_keep, quarantine)) {
+		if (hold)
+			lru_release_hold(pool, table + n_keep, n_before - n_keep);
+		else
+			lru_release(pool, slot_index, n_keep, n_before, &tip, n_published);
+	}
+	if (hold)
+		pool->n_held -= n_before - n_keep;
 	core_pool_change_end(pool);
 	session->n_pages -= n_before - n_keep;
 }

@@ -95,10 +95,11 @@ pin_add(struct core_pool *pool, struct pool_pin *pin, struct paged_error *error)
 	if (pool->n_pins == CORE_MAX_PINS)
 		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s has %u pins, the most that a pool may have",
 				  pool->name, CORE_MAX_PINS);
-	if (pin->n_nodes > pool->pin_limit - pool->n_pin_nodes)
+	if (pin->n_nodes > pool->pin_limit - pool->n_pin_nodes - pool->n_held)
 		return paged_fail(error, PAGED_ERR_LIMIT,
-				  "pool %s: a pin of %u pages, with %u of other pins, exceeds pin-limit (%u)",
-				  pool->name, pin->n_nodes, pool->n_pin_nodes, pool->pin_limit);
+				  "pool %s: a pin of %u pages, with %u of other pins%s, exceeds pin-limit (%u)",
+				  pool->name, pin->n_nodes, pool->n_pin_nodes + pool->n_held,
+				  pool->n_held > 0 ? " and of holds" : "", pool->pin_limit);
 	pins = reallocarray(pool->pins, (size_t)pool->n_pins + 1, sizeof(*pins));
 	if (pins == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory for a pin", pool->name);

@@ -40,8 +40,8 @@ request_begin(struct core *core, uint32_t session_id, uint32_t n, struct core_se
 }
 
 enum paged_status
-request_check_seq(struct core *core, const struct core_session *session, paged_seq_id id, bool once,
-		  struct paged_error *error)
+request_check_owned(struct core *core, const struct core_session *session, paged_seq_id id, bool once,
+		    struct paged_error *error)
 {
 	struct core_pool *pool;
 	enum paged_status status;
@@ -67,6 +67,17 @@ request_check_seq(struct core *core, const struct core_session *session, paged_s
 }
 
 enum paged_status
+request_check_seq(struct core *core, const struct core_session *session, paged_seq_id id, bool once,
+		  struct paged_error *error)
+{
+	enum paged_status status = request_check_owned(core, session, id, once, error);
+
+	if (status == PAGED_OK && page_table_is_hold(request_pool(core, id), PAGED_SEQ_SLOT(id)))
+		return request_fail(core, id, error, PAGED_ERR_PERM, "%s", "is a hold, which can only be erased");
+	return status;
+}
+
+enum paged_status
 request_check_items(struct core *core, uint32_t session_id, uint32_t n, const struct paged_seq_item *items,
 		    struct core_session **session_p, struct paged_error *error)
 {
@@ -75,6 +86,15 @@ request_check_items(struct core *core, uint32_t session_id, uint32_t n, const st
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
 		status = request_check_seq(core, *session_p, items[i].seq, true, error);
 	return status;
+}
+
+enum paged_status
+request_check_draining(const struct core_session *session, struct paged_error *error)
+{
+	if (session->draining)
+		return paged_fail(error, PAGED_ERR_STOPPING, "session %u is drained: it gets no new sequences",
+				  session->id);
+	return PAGED_OK;
 }
 
 enum paged_status

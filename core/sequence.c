@@ -33,6 +33,8 @@ core_seq_create(struct core *core, uint32_t session_id, uint32_t n, const struct
 	enum paged_status status;
 
 	status = request_begin(core, session_id, n, &session, error);
+	if (status == PAGED_OK)
+		status = request_check_draining(session, error);
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
 		status = create_count_pages(core, session, &specs[i], error);
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
@@ -168,7 +170,7 @@ core_seq_erase(struct core *core, uint32_t session_id, uint32_t n, const paged_s
 
 	status = request_begin(core, session_id, n, &session, error);
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
-		status = request_check_seq(core, session, ids[i], true, error);
+		status = request_check_owned(core, session, ids[i], true, error);
 	if (status != PAGED_OK)
 		return status;
 	for (uint32_t i = 0; i < n; i++)

@@ -123,6 +123,17 @@ core_member_leave(struct core *core, uint32_t member)
 }
 
 enum paged_status
+core_session_drain(struct core *core, uint32_t id, struct paged_error *error)
+{
+	struct core_session *session = idmap_find(&core->sessions, id);
+
+	if (session == NULL)
+		return paged_fail(error, PAGED_ERR_NOENT, "there is no session %u", id);
+	session->draining = true;
+	return PAGED_OK;
+}
+
+enum paged_status
 core_session_end(struct core *core, uint32_t id, struct paged_error *error)
 {
 	struct core_session *session = idmap_find(&core->sessions, id);

@@ -46,6 +46,7 @@ core_session_next(const struct core *core, uint32_t after, struct paged_session_
 	*entry = (struct paged_session_entry){
 		.session = session->id,
 		.ended = session->ended,
+		.draining = session->draining,
 		.n_sequences = session->n_sequences,
 		.n_pages = (uint32_t)session->n_pages,
 		.n_quarantined = (uint32_t)session->n_quarantined,

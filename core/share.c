@@ -85,6 +85,8 @@ start_check(struct core *core, struct core_session *session, const struct core_s
 
 	if (status == PAGED_OK)
 		status = core_session_make_pool(session, start->pool, error);
+	if (status == PAGED_OK && start->seq == 0)
+		status = request_check_draining(session, error);
 	if (status == PAGED_OK && start->seq != 0)
 		status = start_check_continued(core, session, start, error);
 	if (status != PAGED_OK)
@@ -286,6 +288,8 @@ core_seq_fork(struct core *core, uint32_t session_id, uint32_t n, const struct s
 	enum paged_status status = request_begin(core, session_id, n, &session, error);
 	uint64_t n_entries = 0;
 
+	if (status == PAGED_OK)
+		status = request_check_draining(session, error);
 	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)
 		status = fork_check(core, session, &forks[i], &n_entries, error);
 	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)

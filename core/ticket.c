@@ -224,6 +224,8 @@ core_seq_adopt(struct core *core, uint32_t session_id, uint32_t uid, uint32_t po
 	uint32_t found;
 
 	if (status == PAGED_OK)
+		status = request_check_draining(session, error);
+	if (status == PAGED_OK)
 		status = request_check_pool(core, pool, error);
 	if (status == PAGED_OK)
 		status = ticket_find_valid(core, bytes, &found, error);

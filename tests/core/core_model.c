@@ -67,6 +67,12 @@ count_members(const struct model_session *session)
 	return n;
 }
 
+uint32_t
+draining_errors(const struct model_session *session)
+{
+	return session->draining ? status_bit(PAGED_ERR_STOPPING) : 0;
+}
+
 struct model_session *
 model_session_find(uint32_t id)
 {
@@ -182,7 +188,7 @@ seq_errors(const struct model_session *session, uint32_t n, const paged_seq_id *
 			errors |= status_bit(PAGED_ERR_NOENT);
 		else if (seq == NULL) /* a sequence of an ended session may not have been reaped yet */
 			errors |= status_bit(PAGED_ERR_STALE) | status_bit(PAGED_ERR_PERM);
-		else if (seq->session != session->id || seq->frozen)
+		else if (seq->session != session->id || seq->frozen || seq->is_hold)
 			errors |= status_bit(PAGED_ERR_PERM);
 		for (uint32_t j = 0; j < i; j++)
 			if (ids[j] == ids[i])
@@ -400,6 +406,37 @@ drop_make_hot(struct model_pool *pool, const uint32_t *pages, uint32_t from, uin
 	}
 }
 
+/* Is the node the page's, or an ancestor of it? */
+static bool
+is_in_chain(const struct model_pool *pool, uint32_t page, uint32_t node)
+{
+	struct model_place at = { .page = page, .serial = pool->nodes[page].serial };
+
+	for (; model_is_live(pool, at); at = pool->nodes[at.page].parent)
+		if (at.page == node)
+			return true;
+	return false;
+}
+
+/* A hold's pages, from the last to the first, each followed by its ancestors that belong to no page before it. */
+static void
+drop_make_hold_hot(struct model_pool *pool, const struct model_seq *seq, uint32_t n_keep, uint32_t n_before)
+{
+	for (uint32_t i = n_before; i-- > n_keep;) {
+		struct model_place at = { .page = seq->pages[i], .serial = pool->nodes[seq->pages[i]].serial };
+		bool other = false;
+
+		for (; model_is_live(pool, at); at = pool->nodes[at.page].parent) {
+			for (uint32_t k = n_keep; k < i; k++)
+				other = other || is_in_chain(pool, seq->pages[k], at.page);
+			if (other)
+				break;
+			if (model_count(pool, at.page) == 0)
+				model_cached_hot(pool, at.page);
+		}
+	}
+}
+
 /* Drops the references of pages that the sequence no longer has; true: one is cached now. */
 static bool
 model_unref(struct model_pool *pool, const uint32_t *pages, uint32_t n, uint32_t session)
@@ -432,11 +469,15 @@ static void
 model_drop(struct model_pool *pool, struct model_seq *seq, uint32_t n_keep, uint32_t session)
 {
 	uint32_t n_before = seq->n_pages, from = MAX(n_keep, seq->n_trimmed);
+	bool cached;
 
 	seq->n_pages = n_keep;
 	seq->n_trimmed = MIN(seq->n_trimmed, n_keep);
 	seq->version_moves = seq->version_moves || n_keep < n_before;
-	if (model_unref(pool, &seq->pages[from], n_before - from, session))
+	cached = model_unref(pool, &seq->pages[from], n_before - from, session);
+	if (cached && seq->is_hold)
+		drop_make_hold_hot(pool, seq, from, n_before);
+	else if (cached)
 		drop_make_hot(pool, seq->pages, from, n_before, seq->n_published, seq->tip);
 }
 

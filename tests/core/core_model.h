@@ -13,6 +13,7 @@
  *   core_model_sharing.c   random start and fork
  *   core_model_pins.c      random pin, evict, tick
  *   core_model_tickets.c   random give, adopt, cancel
+ *   core_model_holds.c     random holds and drains
  *   core_model_tenants.c   what tenants are charged; random limits
  *   unit_core_model.c      random sessions, their cleanup, audits; the test
  */
@@ -93,6 +94,7 @@ struct model_seq {
 	uint32_t n_writable_from, n_published;  /* pages */
 	struct model_place tip, twin;
 	uint64_t version;
+	bool is_hold;
 	bool version_moves; /* in the current operation */
 	bool version_may_move;
 };
@@ -125,7 +127,7 @@ struct model_pool {
 
 struct model_session {
 	uint32_t id; /* 0: none */
-	bool active, outlives;
+	bool active, outlives, draining;
 	uint32_t tenant;
 	uint64_t queued;                 /* since core_reap() has work for it; sessions are reaped in this order */
 	uint32_t members[MODEL_MEMBERS]; /* 0: none; if not outlives, the session ends with the first */
@@ -172,6 +174,7 @@ struct model {
 	struct paged_check_result accounting;
 	uint64_t n_audits;
 	/* Rare cases: pages that another sequence's page stands for; publishes that begin again, as a node is gone. */
+	uint64_t n_holds;
 	uint64_t n_twins, n_resets, n_conflicts, n_found, n_searched;
 	uint64_t n_trims_cached, n_trims_published; /* trims that cached a page; publishes of trimmed sequences */
 };
@@ -200,6 +203,8 @@ void model_check_status(enum paged_status status, uint32_t errors);
 struct model_session *model_session_find(uint32_t id);
 /** random_requester - the session that makes a request; rarely one that has ended */
 struct model_session *random_requester(void);
+/** draining_errors - of a request that creates sequences */
+uint32_t draining_errors(const struct model_session *session);
 uint32_t count_members(const struct model_session *session);
 /** model_session_has_work - true: core_reap() can do something for an ended session */
 bool model_session_has_work(const struct model_session *session);
@@ -278,6 +283,12 @@ void random_give(void);
 void random_adopt(void);
 void random_cancel(void);
 void random_limit(void);
+void random_hold(void);
+void random_drain(void);
+
+/* core_model_holds.c */
+/** model_n_held - pages of all holds of a pool, each counted as often as it is held */
+uint32_t model_n_held(uint32_t p);
 
 /* core_model_publish.c */
 

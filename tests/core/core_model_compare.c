@@ -33,9 +33,10 @@ compare_seqs(uint32_t p)
 		if (seq->state == MODEL_SEQ_NONE)
 			continue;
 		model_check(load_u32(&slot->generation) == PAGED_SEQ_GENERATION(seq->id));
-		model_check(load_u32(&slot->flags) == (seq->frozen ? REGION_SLOT_FROZEN : 0));
 		model_check(load_u32(&slot->capacity) == seq->n_pages * page_size);
 		model_check(load_u32(&slot->writable_from) == seq->n_writable_from * page_size);
+		model_check(load_u32(&slot->flags) ==
+			    ((seq->is_hold ? REGION_SLOT_HOLD : 0) | (seq->frozen ? REGION_SLOT_FROZEN : 0)));
 		model_check(load_u32(&slot->published) == seq->n_published * page_size);
 		model_check(load_u32(&slot->first) == seq->n_trimmed);
 		for (uint32_t i = 0; i < seq->n_pages; i++)
@@ -199,7 +200,7 @@ compare_session(const struct paged_session_entry *status)
 	const struct model_session *session = model_session_find(status->session);
 	uint32_t n_sequences = 0, n_pages = 0, n_quarantined = 0;
 
-	model_check(session != NULL && session->active == !status->ended);
+	model_check(session != NULL && session->active == !status->ended && session->draining == status->draining);
 	for (uint32_t i = 0; i < MODEL_MEMBERS; i++)
 		model_check(session->members[i] == 0 ||
 			    core_member_session(model.fixture.core, session->members[i]) == session->id);

@@ -51,7 +51,7 @@ pin_end(struct model_pool *pool, uint32_t index)
 void
 random_pin(void)
 {
-	uint32_t p = random_below(MODEL_POOLS), errors = 0, known = UINT32_MAX, n_all = 0, n, n_pages;
+	uint32_t p = random_below(MODEL_POOLS), errors = 0, known = UINT32_MAX, n_all = model_n_held(p), n, n_pages;
 	struct model_pool *pool = &model.pools[p];
 	struct model_place at = { .page = random_below(pool->n_pages) }, chain[MODEL_PAGES];
 	uint32_t seconds = random_below(3) == 0 ? 0 : 1 + random_below(20);

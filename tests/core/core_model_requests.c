@@ -22,6 +22,7 @@ random_create(void)
 
 	if (!session->active)
 		errors |= status_bit(PAGED_ERR_GONE);
+	errors |= draining_errors(session);
 	if (n == 0)
 		errors |= status_bit(PAGED_ERR_INVALID);
 	for (uint32_t i = 0; i < n; i++) {
@@ -147,6 +148,25 @@ random_truncate(void)
 	}
 }
 
+/* A hold can be erased, and nothing else. */
+static uint32_t
+erase_errors(const struct model_session *session, uint32_t n, const paged_seq_id *ids)
+{
+	bool was_hold[MODEL_ITEMS];
+	uint32_t errors;
+
+	for (uint32_t i = 0; i < n; i++) {
+		was_hold[i] = model_seq_find(ids[i]) != NULL && model_seq_find(ids[i])->is_hold;
+		if (was_hold[i])
+			model_seq_find(ids[i])->is_hold = false;
+	}
+	errors = seq_errors(session, n, ids);
+	for (uint32_t i = 0; i < n; i++)
+		if (was_hold[i])
+			model_seq_find(ids[i])->is_hold = true;
+	return errors;
+}
+
 void
 random_trim(void)
 {
@@ -184,7 +204,7 @@ random_erase(void)
 {
 	const struct model_session *session = random_requester();
 	paged_seq_id ids[MODEL_ITEMS];
-	uint32_t n = random_seqs(session, MODEL_ITEMS, ids), errors = seq_errors(session, n, ids);
+	uint32_t n = random_seqs(session, MODEL_ITEMS, ids), errors = erase_errors(session, n, ids);
 
 	model_check_status(core_seq_erase(model.fixture.core, session->id, n, ids, &model.error), errors);
 	for (uint32_t i = 0; errors == 0 && i < n; i++) {

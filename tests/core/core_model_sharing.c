@@ -164,9 +164,10 @@ start_errors(const struct model_session *session, uint32_t n, const struct start
 		uint32_t p = item->pool, n_pages = pages_of_tokens(p, item->n_tokens);
 
 		errors |= chain_errors(item);
-		if (item->seq == NULL)
+		if (item->seq == NULL) {
 			slots[p]++;
-		else if (item->seq->session != session->id || item->seq->frozen)
+			errors |= draining_errors(session);
+		} else if (item->seq->session != session->id || item->seq->frozen || item->seq->is_hold)
 			errors |= status_bit(PAGED_ERR_PERM);
 		else if (item->seq->n_published < item->seq->n_pages)
 			errors |= status_bit(PAGED_ERR_INVALID);
@@ -313,6 +314,7 @@ random_fork(void)
 		slots[p]++;
 		needs[p] += forks[i].n_tokens % page_size != 0;
 	}
+	errors |= draining_errors(session);
 	for (uint32_t p = 0; p < MODEL_POOLS; p++) {
 		core_pool_status(model.fixture.core, p, &status);
 		if (slots[p] > status.n_slots - status.n_sequences || needs[p] > model_available(&model.pools[p]))

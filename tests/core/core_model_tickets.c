@@ -190,6 +190,7 @@ random_adopt(void)
 	p = i == model.n_tickets || random_below(16) == 0 ? random_below(MODEL_POOLS + 1) : ticket.pool;
 	if (!session->active)
 		errors |= status_bit(PAGED_ERR_GONE);
+	errors |= draining_errors(session);
 	if (i == model.n_tickets || p != ticket.pool || ticket.deadline <= model.now_ms)
 		errors |= status_bit(PAGED_ERR_NOENT);
 	else if (((ticket.give.flags & PAGED_GIVE_SESSION) && ticket.give.session != session->id) ||

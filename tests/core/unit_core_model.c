@@ -309,7 +309,8 @@ static const struct model_operation {
 	OPERATION(erase, 2),        OPERATION(audit, 4),        OPERATION(publish, 6),      OPERATION(start, 4),
 	OPERATION(fork, 3),         OPERATION(pin, 2),          OPERATION(clock, 1),        OPERATION(tick, 2),
 	OPERATION(evict, 1),        OPERATION(search, 1),       OPERATION(give, 4),         OPERATION(adopt, 4),
-	OPERATION(cancel, 1),       OPERATION(trim, 2),         OPERATION(limit, 1),
+	OPERATION(cancel, 1),       OPERATION(trim, 2),         OPERATION(limit, 1),        OPERATION(hold, 3),
+	OPERATION(drain, 1),
 };
 #define N_OPERATIONS (sizeof(operations) / sizeof(operations[0]))
 
@@ -344,7 +345,7 @@ Test(core_model, random_operations)
 		model_check(model.n_audits > 100 && model.n_twins > 100 && model.n_resets > 100 &&
 			    model.n_conflicts > 100 && model.n_adopted > 100 && model.n_adopted_of_ended > 100 &&
 			    model.n_found > model.n_searched / 10 && model.n_trims_cached > 100 &&
-			    model.n_trims_published > 100);
+			    model.n_trims_published > 100 && model.n_holds > 100);
 	if (model.audit != NULL)
 		core_audit_abandon(model.audit);
 	core_fixture_close(&model.fixture);
