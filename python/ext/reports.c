@@ -11,7 +11,7 @@ static const struct report_class {
 	PyObject **class;
 	const char *name, *fields, *doc;
 } report_classes[] = {
-	{ &sequence_class, "SequenceInfo", "owner capacity writable_from n_pages version published n_trimmed",
+	{ &sequence_class, "SequenceInfo", "owner capacity writable_from n_pages version published n_trimmed frozen",
 	  "A sequence, as Pool.read() returns it.\n\n"
 	  "owner          session id\n"
 	  "capacity       tokens\n"
@@ -20,7 +20,8 @@ static const struct report_class {
 	  "version        changes when page table entries are replaced or removed, not when\n"
 	  "               the table grows\n"
 	  "published      tokens that other sequences can share\n"
-	  "n_trimmed      of n_pages, those at the beginning that were given back" },
+	  "n_trimmed      of n_pages, those at the beginning that were given back\n"
+	  "frozen         True: given away, it can be read only" },
 	{ &counts_class, "PoolCounts", "n_pages n_free n_referenced n_quarantined n_cached",
 	  "Pages of a pool by state; the last four add up to n_pages.\n\n"
 	  "n_referenced   in sequences\n"
@@ -96,8 +97,9 @@ PyObject *
 report_sequence(const struct paged_seq_info *info)
 {
 	return report_tuple(sequence_class,
-			    Py_BuildValue("IIIIKII", info->owner, info->capacity, info->writable_from, info->n_pages,
-					  (unsigned long long)info->version, info->published, info->n_trimmed));
+			    Py_BuildValue("IIIIKIIN", info->owner, info->capacity, info->writable_from, info->n_pages,
+					  (unsigned long long)info->version, info->published, info->n_trimmed,
+					  PyBool_FromLong((long)info->frozen)));
 }
 
 PyObject *
@@ -221,7 +223,7 @@ report_session(const struct paged_session_entry *entry)
 		FIELD(paged_session_entry, pid, U32),        FIELD(paged_session_entry, uid, U32),
 		FIELD(paged_session_entry, n_requests, U64), FIELD(paged_session_entry, n_sequences, U32),
 		FIELD(paged_session_entry, n_pages, U32),    FIELD(paged_session_entry, n_quarantined, U32),
-		FIELD(paged_session_entry, name, TEXT),
+		FIELD(paged_session_entry, name, TEXT),      FIELD(paged_session_entry, draining, FLAG),
 	};
 
 	return REPORT(entry, fields);
@@ -235,7 +237,7 @@ report_seq_entry(const struct paged_seq_entry *entry)
 		FIELD(paged_seq_entry, pid, U32),       FIELD(paged_seq_entry, length, U32),
 		FIELD(paged_seq_entry, capacity, U32),  FIELD(paged_seq_entry, n_pages, U32),
 		FIELD(paged_seq_entry, n_trimmed, U32), FIELD(paged_seq_entry, name, TEXT),
-		FIELD(paged_seq_entry, tag, TEXT),
+		FIELD(paged_seq_entry, tag, TEXT),      FIELD(paged_seq_entry, state, U32),
 	};
 
 	return REPORT(entry, fields);

@@ -87,6 +87,7 @@ class SequenceInfo(NamedTuple):
     version: int
     published: int
     n_trimmed: int
+    frozen: bool
 
 class PoolCounts(NamedTuple):
     n_pages: int
