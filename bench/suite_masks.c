@@ -81,7 +81,8 @@ batch_us(const struct batch *batch, struct block_mask **mask_p)
 	double us;
 
 	for (uint32_t s = 0; s < N_SEQS; s++)
-		sequences[s] = (struct block_mask_sequence){ pages + (uint64_t)s * n_pages, n_pages, rows[s].kv_len };
+		sequences[s] =
+			(struct block_mask_sequence){ pages + (uint64_t)s * n_pages, n_pages, rows[s].kv_len, 0 };
 	start = bench_now_ns();
 	bench_must(block_mask_create(&shape, &evaluator->base, 0, &logical, &error), &error);
 	bench_must(block_mask_to_physical(logical, &table, 0, mask_p, &error), &error);
@@ -101,7 +102,7 @@ suite_masks_setup(void)
 		uint32_t n_tokens = sizes[i % N_SIZES];
 
 		open_evaluator(&square->mod, &square->evaluator, texts[i / N_SIZES], n_tokens);
-		square->row = (struct block_mask_row){ 0, n_tokens, n_tokens };
+		square->row = (struct block_mask_row){ 0, n_tokens, n_tokens, 0 };
 		square->shape = (struct block_mask_shape){ 1, 1, BLOCK, BLOCK, &square->row, NULL };
 		bench_must(block_mask_create(&square->shape, &square->evaluator.base, 0, &square->mask, &error),
 			   &error);
@@ -111,7 +112,7 @@ suite_masks_setup(void)
 	open_evaluator(&opaque, &opaque_evaluator, "(q_idx - kv_idx) * (q_idx - kv_idx) >= 0", BLOCK);
 	pages = bench_permutation(N_PAGES);
 	for (uint32_t s = 0; s < N_SEQS; s++)
-		rows[s] = (struct block_mask_row){ SEQ_TOKENS - 1 - s, 1, SEQ_TOKENS - s };
+		rows[s] = (struct block_mask_row){ SEQ_TOKENS - 1 - s, 1, SEQ_TOKENS - s, 0 };
 	batch_us(&batch_16, &physical);
 }
 

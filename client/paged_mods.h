@@ -254,9 +254,11 @@ enum paged_status paged_mod_set_bind(struct paged_mod_set *set, size_t n_arrays,
 struct paged_block_mask_params {
 	size_t struct_size;
 	/**
-	 * [n_rows] q_len, kv_len, q_base (without PAGED_ROW_Q_BASE: kv_len - q_len)
-	 * and b, as in a plan.  seq or pages are read for a physical mask only.
-	 * One row may stand for all rows of a plan.
+	 * [n_rows] q_len, kv_len, kv_first, q_base (without PAGED_ROW_Q_BASE: kv_len -
+	 * q_len) and b, as in a plan.  seq or pages are read for a physical mask only.
+	 * One row may stand for all rows of a plan.  Blocks wholly before kv_first are
+	 * in no list, and the one that it divides is partial: attention refuses such a
+	 * mask for a plan whose kv_first is smaller.
 	 */
 	const struct paged_batch_row *rows;
 	size_t n_rows;
@@ -349,7 +351,8 @@ struct paged_block_lists {
 /**
  * paged_block_mask_from_lists - build a logical mask from given lists, which are copied and checked
  *
- * A full block that extends past q_len or kv_len becomes partial.  Lists keep their order.
+ * A full block that extends past q_len or kv_len, or begins before kv_first, becomes
+ * partial; blocks wholly before kv_first are dropped.  Lists keep their order.
  *
  * @param[in] params  with physical 0
  * @param[in] lists   first_list is not read, it follows from the rows' lengths;
@@ -399,11 +402,12 @@ void paged_block_mask_destroy(struct paged_block_mask *mask);
  * PyTorch's convert_logical_block_mask.  kv_block must equal the page size, divide
  * it, or be a multiple of it; a block of several pages is listed as its pages, in
  * order.  Part i of page p has the physical index p * (page size / kv_block) + i.
- * A full block that contains a row's end becomes partial, and blocks past the end
- * are dropped.  Attention accepts a physical mask, because the mask also keeps the
+ * A full block that contains a row's end or kv_first becomes partial, and blocks past
+ * the end or wholly before kv_first are dropped; so are pages that paged_seq_trim()
+ * gave back.  Attention accepts a physical mask, because the mask also keeps the
  * logical blocks.
  *
- * @param[in] rows  [n_rows] seq or pages, and kv_len.  n_rows is the mask's number of
+ * @param[in] rows  [n_rows] seq or pages, kv_len and kv_first.  n_rows is the mask's number of
  *                  rows; for a mask of one row, any number.  The sequences may be
  *                  others than those that the mask was made for, and may repeat
  * @retval PAGED_ERR_INVALID   the mask is physical, the number of rows differs, or page and KV block do not divide
@@ -461,7 +465,7 @@ enum paged_status paged_block_mask_crop(const struct paged_block_mask *mask, uin
  * paged_block_mask_transpose - for each KV block, list the query blocks that see it (PyTorch's q_indices)
  *
  * The result is a logical mask, also of a physical one, because it lists query
- * blocks.
+ * blocks.  Its rows have kv_first 0: blocks before that of the mask have empty lists.
  */
 enum paged_status paged_block_mask_transpose(const struct paged_block_mask *mask, struct paged_block_mask **mask_p);
 
@@ -489,6 +493,8 @@ struct paged_block_mask_row {
 	uint64_t kv_len;  /* in a physical mask: tokens of the whole pool */
 	paged_seq_id seq; /* physical masks only; 0: explicit pages */
 	uint64_t version; /* of the sequence, as in struct paged_seq_info */
+	/* Blocks wholly before it are in no list; the one that it divides is partial.  In a physical mask: 0 */
+	uint64_t kv_first;
 };
 
 /** paged_block_mask_get_row - fill info of a row up to its struct_size; PAGED_ERR_RANGE past the last row */

@@ -31,6 +31,7 @@ struct mask_request {
 	uint32_t n_rows;                /* 1 to PAGED_MAX_MASK_ROWS */
 	const uint32_t *q_len, *kv_len; /* [n_rows] */
 	const int64_t *q_base;          /* [n_rows]; NULL: kv_len - q_len */
+	const uint32_t *kv_first;       /* [n_rows], at most kv_len; NULL: 0 */
 	const uint32_t *b;              /* [n_rows], the mod's b, at most INT32_MAX; NULL: the row's index */
 	uint32_t n_heads;               /* 0: all heads share one mask; the mod must not depend on h */
 	uint32_t q_block, kv_block;     /* tokens */

@@ -185,7 +185,7 @@ TYPE(build_mask, build_mask, S, ROWS(q_len, WIRE_FIRST), ROWS(kv_len, 0), ROWS(q
      STRING(BuildMask, text, S, build_mask.text, WIRE_MAX_MOD, WIRE_RAW),
      STRUCTS(BuildMask, name, S, build_mask.names, build_mask.n_names, mask_name, 0, MASK_MAX_NAMES),
      NUMBER(BuildMask, first_list, S, build_mask.first_list), NUMBER(BuildMask, first_block, S, build_mask.first_block),
-     ROWS(b, WIRE_OPTIONAL));
+     ROWS(b, WIRE_OPTIONAL), ROWS(kv_first, WIRE_OPTIONAL));
 TYPE(get_handle, get_handle, S, NUMBER(GetHandle, pool, S, get_handle.pool));
 TYPE(seq_start_spec, seq_start_spec, struct seq_start_spec,
      NUMBER(SeqStartSpec, n_pages, struct seq_start_spec, n_pages),

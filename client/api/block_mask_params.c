@@ -31,6 +31,10 @@ block_mask_rows_in(struct paged_pool *pool, const struct paged_batch_row *rows, 
 
 		if (!batch_row_is_valid(row))
 			status = batch_row_fail_invalid(row, "block mask: ", r, error);
+		if (status == PAGED_OK && row->kv_first > row->kv_len)
+			status = paged_fail(error, PAGED_ERR_INVALID,
+					    "block mask: row %zu: kv_first %u exceeds its kv_len %u", r, row->kv_first,
+					    row->kv_len);
 		if (status == PAGED_OK && row->seq != 0)
 			status = pool_check_seq(pool, row->seq, error);
 		ours[r] = (struct batch_mask_row){
@@ -39,6 +43,7 @@ block_mask_rows_in(struct paged_pool *pool, const struct paged_batch_row *rows, 
 			.n_pages = row->n_pages,
 			.q_len = row->q_len,
 			.kv_len = row->kv_len,
+			.kv_first = row->kv_first,
 			.q_base = row->flags & PAGED_ROW_Q_BASE ? row->q_base : (int64_t)row->kv_len - row->q_len,
 			.b = (int32_t)(row->flags & PAGED_ROW_B ? row->b : r),
 		};

@@ -37,14 +37,17 @@ static enum paged_status
 block_mask_derive_physical(const struct paged_block_mask *mask, const struct batch_mask_request *request,
 			   struct paged_block_mask *made, struct paged_error *error)
 {
-	uint64_t *kv_len = calloc(request->n_rows, sizeof(*kv_len));
+	uint64_t *kv_len = calloc(request->n_rows, 2 * sizeof(*kv_len)), *kv_first;
 	enum paged_status status;
 
 	if (kv_len == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %u rows", request->n_rows);
-	for (uint32_t r = 0; r < request->n_rows; r++)
+	kv_first = kv_len + request->n_rows;
+	for (uint32_t r = 0; r < request->n_rows; r++) {
 		kv_len[r] = request->rows[r].kv_len;
-	status = block_mask_over_rows(mask->logical, request->n_rows, kv_len, &made->logical, error);
+		kv_first[r] = request->rows[r].kv_first;
+	}
+	status = block_mask_over_rows(mask->logical, request->n_rows, kv_first, kv_len, &made->logical, error);
 	free(kv_len);
 	return status == PAGED_OK ? block_mask_make_physical(made, request, mask->logical, error) : status;
 }

@@ -16,7 +16,7 @@ enum { ATTEMPTS = 8 };
 struct remote_mask {
 	struct mask_request request;
 	struct mask_request_name names[MASK_MAX_NAMES];
-	int64_t *q_base; /* one allocation, which also has q_len, kv_len and b */
+	int64_t *q_base; /* one allocation, which also has q_len, kv_len, kv_first and b */
 };
 
 /* Find a parameter's value among the caller's arrays.  Other arrays are not sent: the session has uploaded them. */
@@ -80,25 +80,28 @@ remote_mask_fill_rows(struct remote_mask *remote, const struct batch_mask_reques
 {
 	bool usual = true;  /* every q_base is kv_len - q_len */
 	bool places = true; /* every b is the row's index */
-	uint32_t *q_len, *kv_len, *b;
+	bool whole = true;  /* every kv_first is 0 */
+	uint32_t *q_len, *kv_len, *kv_first, *b;
 
 	if (request->n_rows > PAGED_MAX_MASK_ROWS)
 		return paged_fail(error, PAGED_ERR_LIMIT,
 				  "block mask: %u rows, the owner builds for %u at most; "
 				  "paged_block_mask_create() for any number",
 				  request->n_rows, PAGED_MAX_MASK_ROWS);
-	remote->q_base =
-		calloc(request->n_rows, sizeof(*remote->q_base) + sizeof(*q_len) + sizeof(*kv_len) + sizeof(*b));
+	remote->q_base = calloc(request->n_rows, sizeof(*remote->q_base) + 4 * sizeof(uint32_t));
 	if (remote->q_base == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %u rows", request->n_rows);
 	q_len = (uint32_t *)(remote->q_base + request->n_rows);
 	kv_len = q_len + request->n_rows;
-	b = kv_len + request->n_rows;
+	kv_first = kv_len + request->n_rows;
+	b = kv_first + request->n_rows;
 	for (uint32_t r = 0; r < request->n_rows; r++) {
 		const struct batch_mask_row *row = &request->rows[r];
 
 		q_len[r] = row->q_len;
 		kv_len[r] = row->kv_len;
+		kv_first[r] = row->kv_first;
+		whole = whole && row->kv_first == 0;
 		remote->q_base[r] = row->q_base;
 		b[r] = (uint32_t)row->b;
 		places = places && row->b == (int32_t)r;
@@ -107,6 +110,7 @@ remote_mask_fill_rows(struct remote_mask *remote, const struct batch_mask_reques
 	remote->request.q_len = q_len;
 	remote->request.kv_len = kv_len;
 	remote->request.q_base = usual ? NULL : remote->q_base;
+	remote->request.kv_first = whole ? NULL : kv_first;
 	remote->request.b = places ? NULL : b;
 	return PAGED_OK;
 }

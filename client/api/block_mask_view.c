@@ -64,6 +64,7 @@ paged_block_mask_get_row(const struct paged_block_mask *mask, size_t row, struct
 		.q_base = shape->rows[row].q_base,
 		.q_len = shape->rows[row].q_len,
 		.kv_len = shape->rows[row].kv_len,
+		.kv_first = shape->rows[row].kv_first,
 		.seq = mask->physical != NULL ? mask->seq[row] : 0,
 		.version = mask->physical != NULL ? mask->version[row] : 0,
 	};

@@ -259,7 +259,10 @@ paged_mod_set_prepare(struct paged_mod_set *set, enum paged_dtype q, int timeout
 	return client_leave(pool->client, status, &error);
 }
 
-/* Check a plan's row against the block mask, which has no lists for query rows and keys past its lengths. */
+/*
+ * Check a plan's row against the block mask, which has no lists for query rows and keys past its lengths or before its
+ * kv_first.
+ */
 static enum paged_status
 mod_set_check_row(const struct paged_batch *batch, uint32_t r, const struct block_mask *mask, struct paged_error *error)
 {
@@ -274,6 +277,10 @@ mod_set_check_row(const struct paged_batch *batch, uint32_t r, const struct bloc
 		return paged_fail(error, PAGED_ERR_INVALID,
 				  "row %u: kv_len is %u, its block mask was made for %" PRIu64, r, row->kv_len,
 				  has->kv_len);
+	if (row->q_len != 0 && row->kv_first < has->kv_first)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "row %u: kv_first is %u, its block mask was made for keys from %" PRIu64 " on", r,
+				  row->kv_first, has->kv_first);
 	return PAGED_OK;
 }
 

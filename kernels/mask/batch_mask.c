@@ -19,6 +19,7 @@ batch_mask_shape(const struct batch_mask_request *request, struct block_mask_sha
 			.q_base = request->rows[r].q_base,
 			.q_len = request->rows[r].q_len,
 			.kv_len = request->rows[r].kv_len,
+			.kv_first = request->rows[r].kv_first,
 		};
 	*shape = (struct block_mask_shape){
 		.n_rows = request->n_rows,
@@ -88,7 +89,10 @@ struct page_table_reader {
 	uint64_t *version;
 };
 
-/* Copies only the entries that kv_len needs; later entries may change at the same time without harm. */
+/*
+ * Copies only the entries that kv_len needs; later entries may change at the same time without harm.  The keys of pages
+ * that were given back are dropped, as those before the row's kv_first.
+ */
 static enum paged_status
 page_table_copy_live(struct page_table_reader *reader, uint32_t r, struct block_mask_sequence *sequence,
 		     struct paged_error *error)
@@ -110,7 +114,12 @@ page_table_copy_live(struct page_table_reader *reader, uint32_t r, struct block_
 		if (result == REGION_READ &&
 		    region_snapshot_copy(view, row->seq, &snapshot, n < n_needed ? n : n_needed, reader->pages)) {
 			reader->version[r] = snapshot.version;
-			*sequence = (struct block_mask_sequence){ reader->pages, n, row->kv_len };
+			*sequence = (struct block_mask_sequence){
+				reader->pages,
+				n,
+				row->kv_len,
+				mask_max(row->kv_first, (uint64_t)snapshot.first * view->page_size),
+			};
 			return PAGED_OK;
 		}
 		region_pause(attempt);
@@ -132,7 +141,7 @@ page_table_read(void *context, uint32_t r, struct block_mask_sequence *sequence,
 	if (row->seq != 0)
 		return page_table_copy_live(reader, r, sequence, error);
 	reader->version[r] = 0;
-	*sequence = (struct block_mask_sequence){ row->pages, row->n_pages, row->kv_len };
+	*sequence = (struct block_mask_sequence){ row->pages, row->n_pages, row->kv_len, row->kv_first };
 	return PAGED_OK;
 }
 

@@ -19,6 +19,7 @@ struct batch_mask_row {
 	uint32_t n_pages;
 	uint32_t q_len;
 	uint32_t kv_len;
+	uint32_t kv_first; /* at most kv_len */
 	int64_t q_base;
 	int32_t b; /* the row's b, as the mod sees it */
 };
@@ -54,6 +55,8 @@ enum paged_status batch_mask_create(const struct batch_mask_request *request, st
  *
  * Each row's page table is read as a consistent snapshot, with a bounded number of attempts. q_len and
  * q_base of the rows are the mask's.
+ *
+ * Blocks before a row's kv_first, and those of pages that a trim gave back, are dropped.
  *
  * @param[in]  logical  has one row, or as many as the request
  * @param[out] version  [n_rows] version of each sequence's entries as read; 0 for an explicit table

@@ -266,6 +266,8 @@ mask_clip(const struct block_mask_shape *shape, const struct block_mask_row *row
 	bool q_whole = q_block < row->q_len / shape->q_block;
 
 	return (struct mask_clip){
+		.n_dropped = block_mask_row_first_block(row, shape->kv_block),
+		.first_unclipped = mask_ceil_div(row->kv_first, shape->kv_block),
 		.n_unclipped = q_whole ? row->kv_len / shape->kv_block : 0,
 		.n_blocks = mask_ceil_div(row->kv_len, shape->kv_block),
 	};
@@ -278,13 +280,19 @@ struct cursor {
 	uint64_t part;
 };
 
-/* The next part below n_blocks, or UINT64_MAX at the end; skips parts at or past n_blocks. */
+/* The next part that the clip keeps, or UINT64_MAX at the end. */
 static uint64_t
 cursor_peek(struct cursor *cursor, const struct mask_copy_source *source)
 {
 	for (; cursor->block < cursor->end; cursor->block++, cursor->part = 0) {
-		uint64_t at = (uint64_t)*cursor->block * source->n_parts + cursor->part;
+		uint64_t first = (uint64_t)*cursor->block * source->n_parts, at = first + cursor->part;
 
+		if (at < source->clip.n_dropped) {
+			if (source->clip.n_dropped >= first + source->n_parts)
+				continue;
+			cursor->part = (uint32_t)(source->clip.n_dropped - first);
+			at = source->clip.n_dropped;
+		}
 		if (at < source->clip.n_blocks)
 			return at;
 	}
@@ -388,13 +396,14 @@ mask_builder_copy_clipped(struct mask_builder *builder, const struct mask_copy_s
 	if (!mask_builder_reserve(builder, BLOCK_MASK_PARTIAL, (partial->n + full->n) * source->n_parts) ||
 	    !mask_builder_reserve(builder, BLOCK_MASK_FULL, full->n * source->n_parts))
 		return;
-	f.block += builder_copy_unclipped(builder, source, BLOCK_MASK_FULL, source->clip.n_unclipped);
+	if (source->clip.first_unclipped == 0)
+		f.block += builder_copy_unclipped(builder, source, BLOCK_MASK_FULL, source->clip.n_unclipped);
 	/* All full blocks were copied, so none must be merged into the partial list. */
-	if (f.block == f.end)
+	if (source->clip.first_unclipped == 0 && f.block == f.end)
 		p.block += builder_copy_unclipped(builder, source, BLOCK_MASK_PARTIAL, source->clip.n_blocks);
 	while ((f_block = cursor_peek(&f, source)) != UINT64_MAX) {
 		cursor_advance(&f, source);
-		if (f_block < source->clip.n_unclipped) {
+		if (f_block >= source->clip.first_unclipped && f_block < source->clip.n_unclipped) {
 			builder_push(builder, BLOCK_MASK_FULL, source_block(source, f_block));
 			continue;
 		}

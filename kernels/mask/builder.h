@@ -76,10 +76,12 @@ bool mask_builder_next_list(const struct mask_builder *builder, struct mask_posi
 /** PyTorch's name for the indices of a kind. */
 extern const char *const mask_array_names[BLOCK_MASK_N_KINDS];
 
-/** Effect of a row's lengths on the blocks of a list. */
+/** Effect of a row's lengths and kv_first on the blocks of a list. */
 struct mask_clip {
-	uint64_t n_unclipped; /* KV blocks below it are inside the lengths; 0 also if the query block is not */
-	uint64_t n_blocks;    /* KV blocks at or past it are dropped */
+	uint64_t n_dropped;       /* KV blocks below it are dropped */
+	uint64_t first_unclipped; /* KV blocks at or past it have no key before kv_first; at most n_dropped + 1 */
+	uint64_t n_unclipped;     /* KV blocks below it are inside the lengths; 0 also if the query block is not */
+	uint64_t n_blocks;        /* KV blocks at or past it are dropped */
 };
 
 /** mask_clip - the clip for query block `q_block` of a row with these lengths */
@@ -100,7 +102,7 @@ void mask_builder_copy(struct mask_builder *builder, const struct block_mask_lis
 /**
  * mask_builder_copy_clipped - make the next list from the blocks of a source that its clip keeps
  *
- * Full blocks that extend past the lengths become partial.
+ * Full blocks that extend past the lengths, or begin before kv_first, become partial.
  */
 void mask_builder_copy_clipped(struct mask_builder *builder, const struct mask_copy_source *source);
 

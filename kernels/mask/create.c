@@ -101,7 +101,7 @@ scan_push_run(struct scan *scan, const struct band *band, uint32_t begin, uint32
 	scan->runs[scan->n_runs++] = (struct kv_run){ .begin = begin, .end = end, .coverage = coverage };
 }
 
-/* The elements of a band and a run of KV blocks, clipped to the row's lengths. */
+/* The elements of a band and a run of KV blocks, clipped to the row's lengths and kv_first. */
 static const struct mask_area *
 scan_area_of(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end)
 {
@@ -110,7 +110,7 @@ scan_area_of(struct scan *scan, const struct band *band, uint32_t begin, uint32_
 
 	area->q_begin = scan->row->q_base + (int64_t)(band->q_begin * shape->q_block);
 	area->q_end = scan->row->q_base + (int64_t)mask_min(band->q_end * shape->q_block, scan->row->q_len);
-	area->kv_begin = (int64_t)((uint64_t)begin * shape->kv_block);
+	area->kv_begin = (int64_t)mask_max((uint64_t)begin * shape->kv_block, scan->row->kv_first);
 	area->kv_end = (int64_t)mask_min((uint64_t)end * shape->kv_block, scan->row->kv_len);
 	return area;
 }
@@ -177,7 +177,7 @@ scan_evaluate_grid(struct scan *scan, const struct band *band, uint64_t row, uin
 	for (uint32_t c = 0; c < grid.n_columns; c++) {
 		uint64_t kv = begin + (uint64_t)c * column, kv_end = mask_min(kv + column, end);
 
-		grid.kv_idx[c][0] = (int32_t)(kv * shape->kv_block);
+		grid.kv_idx[c][0] = (int32_t)mask_max(kv * shape->kv_block, scan->row->kv_first);
 		grid.kv_idx[c][1] = (int32_t)mask_min(kv_end * shape->kv_block, scan->row->kv_len) - 1;
 	}
 	return scan->evaluator->evaluate_grid(scan->evaluator->context, &grid, row == 1 && column == 1);
@@ -255,13 +255,14 @@ scan_emit_runs(struct scan *scan, const struct band *band, uint64_t q_block)
 
 	for (size_t i = band->first_run; i < scan->n_runs; i++) {
 		const struct kv_run *run = &scan->runs[i];
-		uint32_t n_full = 0;
+		uint32_t begin = run->begin, n_full = 0;
 
-		if (run->coverage == MASK_FULL && run->begin < clip.n_unclipped)
-			n_full = run->end < clip.n_unclipped ? run->end - run->begin
-							     : (uint32_t)clip.n_unclipped - run->begin;
-		scan_append(scan, BLOCK_MASK_FULL, run->begin, n_full);
-		scan_append(scan, BLOCK_MASK_PARTIAL, run->begin + n_full, run->end - run->begin - n_full);
+		if (run->coverage == MASK_FULL && begin < clip.first_unclipped)
+			scan_append(scan, BLOCK_MASK_PARTIAL, begin++, 1);
+		if (run->coverage == MASK_FULL && begin < clip.n_unclipped)
+			n_full = run->end < clip.n_unclipped ? run->end - begin : (uint32_t)clip.n_unclipped - begin;
+		scan_append(scan, BLOCK_MASK_FULL, begin, n_full);
+		scan_append(scan, BLOCK_MASK_PARTIAL, begin + n_full, run->end - begin - n_full);
 	}
 }
 
@@ -357,23 +358,24 @@ scan_head(struct scan *scan, uint32_t r, const struct scan_start *start)
 {
 	const struct block_mask_shape *shape = scan->shape;
 	struct band top = { start->q_block, mask_ceil_div(scan->row->q_len, shape->q_block), 0 };
+	uint32_t begin = (uint32_t)block_mask_row_first_block(scan->row, shape->kv_block);
 	uint32_t end = (uint32_t)mask_ceil_div(scan->row->kv_len, shape->kv_block);
 
 	scan_check_cancelled(scan);
 	scan->area.b = scan->evaluator->b != NULL ? (uint32_t)scan->evaluator->b[r] : r;
 	scan->area.h = start->head;
 	if (start->kv_block != 0)
-		scan_rest(scan, top.q_begin++, start->kv_block, end);
+		scan_rest(scan, top.q_begin++, start->kv_block > begin ? start->kv_block : begin, end);
 	if (top.q_begin == top.q_end || !scan_continues(scan))
 		return;
 	scan->n_runs = 0;
-	if (end != 0)
-		scan_push_run(scan, &top, 0, end, MASK_PARTIAL);
+	if (begin < end)
+		scan_push_run(scan, &top, begin, end, MASK_PARTIAL);
 	if (scan->builder.status != PAGED_OK)
 		return;
-	if (end != 0) {
-		scan->runs[0].column = end;
-		scan->runs[0].cells = scan_evaluate_grid(scan, &top, top.q_end - top.q_begin, 0, end, end);
+	if (begin < end) {
+		scan->runs[0].column = end - begin;
+		scan->runs[0].cells = scan_evaluate_grid(scan, &top, top.q_end - top.q_begin, begin, end, end - begin);
 	}
 	scan_band(scan, top, 0, scan->n_runs, 0);
 }

@@ -4,8 +4,8 @@
  *
  * For every (row of the plan, head, query block) a mask has two lists: KV blocks that are full (every
  * element is visible) and KV blocks that are partial (some elements are; the mask mod decides).
- * Blocks in neither list are never visited.  A block that a length divides, on the query side or on the
- * KV side, is never full.  PyTorch counts in the same way, and a kernel may process a full block
+ * Blocks in neither list are never visited.  A block that a length or kv_first divides, on the query side or
+ * on the KV side, is never full.  PyTorch counts in the same way, and a kernel may process a full block
  * without checking lengths.
  *
  * Rows are ragged: each has its own lengths.  PyTorch's BlockMask is the case of equal rows, and
@@ -39,11 +39,15 @@
 
 enum block_mask_kind { BLOCK_MASK_PARTIAL, BLOCK_MASK_FULL, BLOCK_MASK_N_KINDS };
 
-/** One row of the plan: query rows q_base .. q_base + q_len - 1 over keys 0 .. kv_len - 1. */
+/**
+ * One row of the plan: query rows q_base .. q_base + q_len - 1 over keys kv_first .. kv_len - 1.  Block 0 begins at
+ * key 0; blocks wholly before kv_first are in no list.
+ */
 struct block_mask_row {
 	int64_t q_base;
 	uint64_t q_len;
 	uint64_t kv_len;
+	uint64_t kv_first; /* at most kv_len */
 };
 
 /** block_mask_row_fits_int32 - true if the row's q_idx and kv_idx fit the int32 of mods */
@@ -65,6 +69,19 @@ static inline uint64_t
 mask_min(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
+}
+
+static inline uint64_t
+mask_max(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/** block_mask_row_first_block - the first KV block that has a key of the row; past the last one if it has none */
+static inline uint64_t
+block_mask_row_first_block(const struct block_mask_row *row, uint32_t kv_block)
+{
+	return row->kv_first < row->kv_len ? row->kv_first / kv_block : mask_ceil_div(row->kv_len, kv_block);
 }
 
 struct block_mask_shape {
@@ -103,7 +120,7 @@ block_mask_q_blocks(const struct block_mask *mask, uint32_t r)
 	return mask_ceil_div(mask->shape.rows[r].q_len, mask->shape.q_block);
 }
 
-/** KV blocks of row r, visible or not. */
+/** KV blocks of row r, visible or not, from key 0 on. */
 static inline uint64_t
 block_mask_kv_blocks(const struct block_mask *mask, uint32_t r)
 {
@@ -148,8 +165,8 @@ struct block_mask_lists {
 /**
  * block_mask_from_lists - make a mask from given lists, and check them
  *
- * A full block that a length divides moves to the partial list; one that kv_len divides becomes its last
- * entry.
+ * A full block that a length or kv_first divides moves to the partial list; one that kv_len divides becomes its
+ * last entry.  Blocks wholly before kv_first are dropped.
  *
  * @param[in] n_lists    number of lists of either kind; must match the shape
  * @param[in] max_bytes  limit of the mask's memory; 0: BLOCK_MASK_MAX_BYTES
@@ -190,7 +207,11 @@ uint64_t block_mask_width(const struct block_mask *mask, enum block_mask_kind ki
 enum paged_status block_mask_to_arrays(const struct block_mask *mask, const struct block_mask_arrays *arrays,
 				       struct paged_error *error);
 
-/** block_mask_transpose - the query-side lists: query blocks and KV blocks swap roles; lists ascend */
+/**
+ * block_mask_transpose - the query-side lists: query blocks and KV blocks swap roles; lists ascend
+ *
+ * kv_first of the result is 0: the blocks before that of the mask have empty lists.
+ */
 enum paged_status block_mask_transpose(const struct block_mask *mask, uint64_t max_bytes, struct block_mask **mask_p,
 				       struct paged_error *error);
 
@@ -222,14 +243,15 @@ enum paged_status block_mask_crop(const struct block_mask *mask, uint64_t q_len,
 				  struct block_mask **mask_p, struct paged_error *error);
 
 /**
- * block_mask_over_rows - the same lists over n_rows rows, with each row's keys limited to at most kv_len[row]
+ * block_mask_over_rows - the same lists over n_rows rows, with each row's keys limited to kv_first[row] up to
+ * kv_len[row]
  *
  * A mask of one row serves every row; else n_rows must be the mask's number of rows.
  *
  * @retval PAGED_ERR_INVALID  n_rows differs
  */
-enum paged_status block_mask_over_rows(const struct block_mask *mask, uint32_t n_rows, const uint64_t *kv_len,
-				       struct block_mask **mask_p, struct paged_error *error);
+enum paged_status block_mask_over_rows(const struct block_mask *mask, uint32_t n_rows, const uint64_t *kv_first,
+				       const uint64_t *kv_len, struct block_mask **mask_p, struct paged_error *error);
 
 /** block_mask_n_blocks - number of blocks in the lists of both kinds */
 uint64_t block_mask_n_blocks(const struct block_mask *mask);
@@ -304,11 +326,14 @@ enum paged_status block_mask_create(const struct block_mask_shape *shape, const 
 enum paged_status block_mask_from_dense(const struct block_mask_shape *shape, const uint8_t *dense, uint64_t max_bytes,
 					struct block_mask **mask_p, struct paged_error *error);
 
-/** One sequence: its page table and its number of valid tokens. */
+/** One sequence: its page table and its valid tokens. */
 struct block_mask_sequence {
-	const uint32_t *pages; /* physical page of each logical page; covers at least kv_len */
+	/* physical page of each logical page; covers at least kv_len.  Those wholly before kv_first may be any number
+	 */
+	const uint32_t *pages;
 	uint64_t n_pages;
 	uint64_t kv_len;
+	uint64_t kv_first; /* blocks wholly before it are dropped, as those before the row's own */
 };
 
 struct block_mask_table {

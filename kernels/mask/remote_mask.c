@@ -46,8 +46,15 @@ remote_mask_check_request(const struct mask_request *request, uint32_t n_heads, 
 		return paged_fail(error, PAGED_ERR_LIMIT,
 				  "block mask: a mod of %zu bytes and %" PRIu32 " names; %u and %u are the most",
 				  strlen(request->text), request->n_names, MOD_MAX_TEXT, MOD_MAX_NAMES);
+	for (uint32_t r = 0; request->kv_first != NULL && r < request->n_rows; r++)
+		if (request->kv_first[r] > request->kv_len[r])
+			return paged_fail(error, PAGED_ERR_INVALID,
+					  "block mask: row %" PRIu32 ": kv_first %" PRIu32
+					  " exceeds its kv_len %" PRIu32,
+					  r, request->kv_first[r], request->kv_len[r]);
 	for (uint32_t r = 0; r < request->n_rows; r++) {
-		uint64_t n = (uint64_t)request->q_len[r] * request->kv_len[r];
+		uint32_t kv_first = request->kv_first != NULL ? request->kv_first[r] : 0;
+		uint64_t n = (uint64_t)request->q_len[r] * (request->kv_len[r] - kv_first);
 
 		if (__builtin_mul_overflow(n, n_heads, &n) || __builtin_add_overflow(n_elements, n, &n_elements) ||
 		    n_elements > REMOTE_MASK_MAX_ELEMENTS)
@@ -97,6 +104,7 @@ remote_mask_create(const struct mask_request *request, uint64_t max_bytes, struc
 							  : (int64_t)request->kv_len[r] - request->q_len[r],
 			.q_len = request->q_len[r],
 			.kv_len = request->kv_len[r],
+			.kv_first = request->kv_first != NULL ? request->kv_first[r] : 0,
 		};
 	if (request->b != NULL) {
 		remote_mask->b = (int32_t *)(remote_mask->rows + request->n_rows);

@@ -26,7 +26,7 @@ struct remote_mask;
  * remote_mask_create - copy a request if it is within the limits
  *
  * @param[in] max_bytes  the owner's limit of a mask's lists, and of memory while a part is built
- * @retval PAGED_ERR_INVALID  a count is 0, or a row's b is above 2^31 - 1
+ * @retval PAGED_ERR_INVALID  a count is 0, a row's b is above 2^31 - 1, or a kv_first exceeds its kv_len
  * @retval PAGED_ERR_LIMIT    too many elements, query blocks or names, or too long a text; the message says which
  * function builds the mask locally instead
  */

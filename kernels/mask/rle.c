@@ -76,7 +76,7 @@ rle_read_repeat(struct rle_reader *reader, uint32_t value)
 	if (value == RLE_REPEAT_HEAD && at_head && reader->position.head > 0) {
 		mask_builder_repeat(&reader->builder, reader->builder.n_ended - n, n);
 	} else if (value == RLE_REPEAT_ROW && at_head && reader->position.head == 0 && reader->position.row > 0 &&
-		   row[-1].q_len == row->q_len && row[-1].kv_len == row->kv_len) {
+		   row[-1].q_len == row->q_len && row[-1].kv_len == row->kv_len && row[-1].kv_first == row->kv_first) {
 		reader->position.head = mask->shape.n_heads - 1;
 		mask_builder_repeat(&reader->builder, reader->builder.n_ended - n * mask->shape.n_heads,
 				    n * mask->shape.n_heads);
@@ -99,8 +99,9 @@ rle_read_list(struct rle_reader *reader, const uint32_t *values, uint32_t n_runs
 		uint64_t first = end + values[2 * i];
 
 		end = first + values[2 * i + 1] / 2;
-		if (end == first || end > (kind == BLOCK_MASK_FULL ? clip.n_unclipped : clip.n_blocks)) {
-			rle_contradiction(reader, "a run without blocks, or past the row's");
+		if (end == first || end > (kind == BLOCK_MASK_FULL ? clip.n_unclipped : clip.n_blocks) ||
+		    first < (kind == BLOCK_MASK_FULL ? clip.first_unclipped : clip.n_dropped)) {
+			rle_contradiction(reader, "a run without blocks, or outside the row's");
 			return;
 		}
 		mask_builder_append(&reader->builder, kind, (uint32_t)first, end - first);

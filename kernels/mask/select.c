@@ -6,23 +6,27 @@
 
 #include "kernels/mask/builder.h"
 
-/* The query rows of a row from first_q on, limited to the lengths. */
+/* The query rows of a row from first_q on, limited to the lengths and to keys from kv_first on. */
 static struct block_mask_row
-select_row(const struct block_mask_row *row, uint64_t first_q, uint64_t q_len, uint64_t kv_len)
+select_row(const struct block_mask_row *row, uint64_t first_q, uint64_t q_len, uint64_t kv_first, uint64_t kv_len)
 {
 	uint64_t rest = row->q_len > first_q ? row->q_len - first_q : 0;
+
+	kv_len = mask_min(row->kv_len, kv_len);
 
 	return (struct block_mask_row){
 		.q_base = row->q_base + (int64_t)(row->q_len > first_q ? first_q : row->q_len),
 		.q_len = rest < q_len ? rest : q_len,
-		.kv_len = row->kv_len < kv_len ? row->kv_len : kv_len,
+		.kv_len = kv_len,
+		.kv_first = mask_min(mask_max(row->kv_first, kv_first), kv_len),
 	};
 }
 
 static bool
 mask_clip_equal(struct mask_clip a, struct mask_clip b)
 {
-	return a.n_unclipped == b.n_unclipped && a.n_blocks == b.n_blocks;
+	return a.n_dropped == b.n_dropped && a.first_unclipped == b.first_unclipped && a.n_unclipped == b.n_unclipped &&
+	       a.n_blocks == b.n_blocks;
 }
 
 static void
@@ -91,7 +95,7 @@ select_checked(const struct block_mask *mask, const struct block_mask_selection 
 	if (rows == NULL)
 		return PAGED_ERR_NOMEM;
 	for (uint32_t r = 0; r < selection->n_rows; r++)
-		rows[r] = select_row(&mask->shape.rows[selection->first_row + r], selection->first_q, selection->n_q,
+		rows[r] = select_row(&mask->shape.rows[selection->first_row + r], selection->first_q, selection->n_q, 0,
 				     kv_len);
 	return select_over_rows(mask, selection, rows, mask_p, error);
 }
@@ -140,8 +144,8 @@ block_mask_crop(const struct block_mask *mask, uint64_t q_len, uint64_t kv_len, 
 }
 
 enum paged_status
-block_mask_over_rows(const struct block_mask *mask, uint32_t n_rows, const uint64_t *kv_len, struct block_mask **mask_p,
-		     struct paged_error *error)
+block_mask_over_rows(const struct block_mask *mask, uint32_t n_rows, const uint64_t *kv_first, const uint64_t *kv_len,
+		     struct block_mask **mask_p, struct paged_error *error)
 {
 	const struct block_mask_selection all = { .n_rows = n_rows, .n_heads = mask->shape.n_heads };
 	bool one = mask->shape.n_rows == 1;
@@ -154,7 +158,7 @@ block_mask_over_rows(const struct block_mask *mask, uint32_t n_rows, const uint6
 	if (rows == NULL)
 		return PAGED_ERR_NOMEM;
 	for (uint32_t r = 0; r < n_rows; r++)
-		rows[r] = select_row(&mask->shape.rows[one ? 0 : r], 0, UINT64_MAX, kv_len[r]);
+		rows[r] = select_row(&mask->shape.rows[one ? 0 : r], 0, UINT64_MAX, kv_first[r], kv_len[r]);
 	return select_over_rows(mask, &all, rows, mask_p, error);
 }
 

@@ -49,20 +49,23 @@ find_bad_page(const uint32_t *pages, uint64_t n, uint32_t n_pool)
 	return i;
 }
 
-/* Checks that the sequence has the pages of all its keys, and that those that are used are in the pool. */
+/* Checks that the sequence has the pages of all its keys, and that those that the row's keys use are in the pool. */
 static enum paged_status
 check_sequence_pages(const struct block_mask_table *table, uint32_t s, const struct block_mask_sequence *sequence,
-		     uint64_t kv_len, struct paged_error *error)
+		     const struct block_mask_row *row, struct paged_error *error)
 {
-	uint64_t n_pages = mask_ceil_div(sequence->kv_len, table->page_size);
+	uint64_t n_pages = mask_ceil_div(sequence->kv_len, table->page_size),
+		 i = block_mask_row_first_block(row, table->page_size);
 
 	if (n_pages > sequence->n_pages)
 		return paged_fail(error, PAGED_ERR_CAPACITY,
 				  "block mask: row %" PRIu32 ": %" PRIu64 " tokens need %" PRIu64 " pages of %" PRIu32
 				  ", its sequence has %" PRIu64,
 				  s, sequence->kv_len, n_pages, table->page_size, sequence->n_pages);
-	n_pages = mask_ceil_div(kv_len, table->page_size);
-	for (uint64_t i = find_bad_page(sequence->pages, n_pages, table->n_pages); i < n_pages; i++)
+	n_pages = mask_ceil_div(row->kv_len, table->page_size);
+	if (i < n_pages)
+		i += find_bad_page(sequence->pages + i, n_pages - i, table->n_pages);
+	for (; i < n_pages; i++)
 		if (sequence->pages[i] >= table->n_pages)
 			return paged_fail(error, PAGED_ERR_RANGE,
 					  "block mask: row %" PRIu32 ": logical page %" PRIu64 " is page %" PRIu32
@@ -87,7 +90,8 @@ row_to_physical(struct mask_builder *builder, const struct block_mask *logical, 
 	if (builder->status != PAGED_OK)
 		return;
 	row.kv_len = mask_min(from->kv_len, sequence.kv_len);
-	builder->status = check_sequence_pages(table, r, &sequence, row.kv_len, builder->error);
+	row.kv_first = mask_min(mask_max(from->kv_first, sequence.kv_first), row.kv_len);
+	builder->status = check_sequence_pages(table, r, &sequence, &row, builder->error);
 	for (uint32_t h = 0; h < logical->shape.n_heads && builder->status == PAGED_OK; h++)
 		for (uint64_t q = 0; q < n_q_blocks; q++) {
 			struct mask_copy_source source = {
@@ -126,6 +130,7 @@ block_mask_to_physical(const struct block_mask *logical, const struct block_mask
 	for (uint32_t s = 0; s < table->n_sequences; s++) {
 		rows[s] = logical->shape.rows[shape.n_rows == 1 ? 0 : s];
 		rows[s].kv_len = (uint64_t)table->n_pages * table->page_size;
+		rows[s].kv_first = 0;
 	}
 	shape.n_rows = table->n_sequences;
 	shape.kv_block = page_split.kv_block;

@@ -142,8 +142,8 @@ expect_same_mask(const struct paged_block_mask *got, const struct paged_block_ma
 	for (uint32_t r = 0; r < a.n_rows; r++) {
 		struct paged_block_mask_row p = fixture_mask_row(got, r), q = fixture_mask_row(expected, r);
 
-		cr_assert(p.q_base == q.q_base && p.q_len == q.q_len && p.kv_len == q.kv_len && p.seq == q.seq &&
-				  p.version == q.version,
+		cr_assert(p.q_base == q.q_base && p.q_len == q.q_len && p.kv_len == q.kv_len &&
+				  p.kv_first == q.kv_first && p.seq == q.seq && p.version == q.version,
 			  "%s: row %u", what, r);
 	}
 	expect_ok(paged_block_mask_lists(got, &x));
@@ -167,17 +167,19 @@ struct block {
 static int
 block_coverage(const struct block *block)
 {
-	bool any = false, all = block->q_end <= block->row.q_len && block->kv_end <= block->row.kv_len;
+	uint64_t begin = mask_max(block->kv_begin, block->row.kv_first);
+	bool any = false,
+	     all = block->q_end <= block->row.q_len && block->kv_end <= block->row.kv_len && begin == block->kv_begin;
 
 	for (uint64_t q = block->q_begin; q < block->q_end && q < block->row.q_len; q++)
-		for (uint64_t kv = block->kv_begin; kv < block->kv_end && kv < block->row.kv_len; kv++) {
+		for (uint64_t kv = begin; kv < block->kv_end && kv < block->row.kv_len; kv++) {
 			int32_t q_idx = (int32_t)(block->row.q_base + (int64_t)q);
 			bool attends = block->rule->attends((int32_t)block->b, (int32_t)block->h, q_idx, (int32_t)kv);
 
 			any |= attends;
 			all &= attends;
 		}
-	return all ? 2 : any;
+	return any ? 1 + all : 0;
 }
 
 void
@@ -226,6 +228,8 @@ mask_random_rows(struct paged_batch_row *rows, uint32_t n, uint64_t *state)
 	for (uint32_t r = 0; r < n; r++) {
 		rows[r].q_len = (uint32_t)random_below(state, 30);
 		rows[r].kv_len = (uint32_t)random_below(state, MASK_RULE_TOKENS + 1);
+		if (random_below(state, 2) == 0)
+			rows[r].kv_first = (uint32_t)random_below(state, rows[r].kv_len + 1);
 		rows[r].flags = PAGED_ROW_Q_BASE;
 		rows[r].q_base = (int64_t)random_below(state, MASK_RULE_TOKENS - 29);
 	}

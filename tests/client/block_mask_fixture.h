@@ -48,7 +48,7 @@ extern const size_t n_mask_rules;
 /** expect_brute_force_mask - a logical mask equals the one computed by evaluating the rule for every element */
 void expect_brute_force_mask(const struct paged_block_mask *mask, const struct mask_rule *rule);
 
-/** mask_random_rows - n random rows: q_len and kv_len up to MASK_RULE_TOKENS, and a q_base each */
+/** mask_random_rows - n random rows: q_len, kv_len up to MASK_RULE_TOKENS, kv_first and q_base */
 void mask_random_rows(struct paged_batch_row *rows, uint32_t n, uint64_t *state);
 
 #endif

@@ -286,6 +286,35 @@ block_mask_all(size_t n_rows, uint32_t n_heads, uint32_t q_len, uint32_t kv_len)
 	return blocks;
 }
 
+/* A mask that has no blocks before kv_first serves plans that begin there or later. */
+Test(client_mods_calls, block_mask_from_kv_first_on)
+{
+	struct paged_batch_row row = attention_fixture->rows[0];
+	const struct paged_block_mask_params params = { .struct_size = sizeof(params), .rows = &row, .n_rows = 1 };
+	struct paged_mod *all = attention_mod_parse(PAGED_MOD_MASK, "true", 0, NULL);
+	struct paged_mod_set *mods = mod_set_create(NULL, NULL);
+	struct paged_block_mask *blocks = NULL;
+
+	row.q_len = 1;
+	row.kv_first = ATTENTION_KV_LEN_0 + 1;
+	expect_error(paged_block_mask_create(pool, &params, all, 0, NULL, &blocks), PAGED_ERR_INVALID,
+		     "block mask: row 0: kv_first 301 exceeds its kv_len 300");
+	row.kv_first = 9;
+	expect_ok(paged_block_mask_create(pool, &params, all, 0, NULL, &blocks));
+	expect_ok(paged_mod_set_bind(mods, 0, NULL, blocks));
+	for (row.kv_first = 8; row.kv_first <= 10; row.kv_first++) {
+		expect_ok(paged_batch_plan(attention_fixture->batch, 1, &row));
+		if (row.kv_first == 8)
+			expect_error(decode_attend(mods), PAGED_ERR_INVALID,
+				     "row 0: kv_first is 8, its block mask was made for keys from 9 on");
+		else
+			expect_ok(decode_attend(mods));
+	}
+	paged_mod_destroy(all);
+	paged_mod_set_destroy(mods);
+	paged_block_mask_destroy(blocks);
+}
+
 Test(client_mods_calls, block_masks_of_another_shape_are_refused)
 {
 	struct paged_block_mask *right = block_mask_all(3, 4, 10, 600),

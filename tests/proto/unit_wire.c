@@ -156,7 +156,7 @@ Test(wire, names_with_control_characters_are_refused)
 /* The largest mask request: all rows with q_base, the longest text, all names. */
 Test(wire, largest_mask_fits)
 {
-	static uint32_t q_len[PAGED_MAX_MASK_ROWS], kv_len[PAGED_MAX_MASK_ROWS];
+	static uint32_t q_len[PAGED_MAX_MASK_ROWS], kv_len[PAGED_MAX_MASK_ROWS], kv_first[PAGED_MAX_MASK_ROWS];
 	static int64_t q_base[PAGED_MAX_MASK_ROWS];
 	static uint32_t b[PAGED_MAX_MASK_ROWS];
 	static struct mask_request_name names[MASK_MAX_NAMES];
@@ -166,6 +166,7 @@ Test(wire, largest_mask_fits)
 	for (uint32_t i = 0; i < PAGED_MAX_MASK_ROWS; i++) {
 		q_len[i] = UINT32_MAX - i;
 		kv_len[i] = i;
+		kv_first[i] = UINT32_MAX - 3 * i;
 		q_base[i] = INT64_MIN + i;
 		b[i] = UINT32_MAX - 2 * i;
 	}
@@ -177,6 +178,7 @@ Test(wire, largest_mask_fits)
 	request.build_mask = (struct mask_request){ .n_rows = PAGED_MAX_MASK_ROWS,
 						    .q_len = q_len,
 						    .kv_len = kv_len,
+						    .kv_first = kv_first,
 						    .q_base = q_base,
 						    .b = b,
 						    .n_heads = UINT32_MAX,
@@ -192,6 +194,7 @@ Test(wire, largest_mask_fits)
 	cr_assert(back.build_mask.first_list == UINT64_MAX && back.build_mask.first_block == UINT32_MAX);
 	cr_assert_arr_eq(back.build_mask.q_len, q_len, sizeof(q_len));
 	cr_assert_arr_eq(back.build_mask.kv_len, kv_len, sizeof(kv_len));
+	cr_assert_arr_eq(back.build_mask.kv_first, kv_first, sizeof(kv_first));
 	cr_assert_arr_eq(back.build_mask.q_base, q_base, sizeof(q_base));
 	cr_assert_arr_eq(back.build_mask.b, b, sizeof(b));
 	cr_assert_str_eq(back.build_mask.text, text);

@@ -45,7 +45,7 @@ dense_fill_block(struct mask_dense *dense, uint32_t b, uint32_t h, uint64_t q, u
 	uint64_t choice = random_below(state, 5);
 
 	for (uint64_t i = q; i < q + dense->shape.q_block && i < row->q_len; i++)
-		for (uint64_t j = kv; j < kv + dense->shape.kv_block && j < row->kv_len; j++)
+		for (uint64_t j = mask_max(kv, row->kv_first); j < kv + dense->shape.kv_block && j < row->kv_len; j++)
 			*mask_dense_at(dense, b, h, i, j) = choice < 2 ? choice == 1 : random_below(state, choice) == 0;
 }
 
@@ -59,10 +59,13 @@ mask_dense_random(struct mask_dense *dense, uint64_t *state)
 	shape.n_heads = (uint32_t)(1 + random_below(state, 3));
 	shape.q_block = (uint32_t)(1 + random_below(state, 9));
 	shape.kv_block = (uint32_t)(1 + random_below(state, 9));
-	for (uint32_t r = 0; r < shape.n_rows; r++)
+	for (uint32_t r = 0; r < shape.n_rows; r++) {
 		rows[r] = (struct block_mask_row){ .q_base = (int64_t)random_below(state, 100) - 20,
 						   .q_len = random_below(state, 40),
 						   .kv_len = random_below(state, 70) };
+		if (random_below(state, 2) == 0)
+			rows[r].kv_first = random_below(state, rows[r].kv_len + 1);
+	}
 	mask_dense_open(dense, &shape);
 	for (uint32_t b = 0; b < shape.n_rows; b++)
 		for (uint32_t h = 0; h < shape.n_heads; h++)

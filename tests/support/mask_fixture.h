@@ -25,7 +25,7 @@ void mask_dense_close(struct mask_dense *dense);
 /** mask_dense_at - the element (b, h, q, kv); q counts from the row's first query row */
 uint8_t *mask_dense_at(const struct mask_dense *dense, uint32_t b, uint32_t h, uint64_t q, uint64_t kv);
 
-/** mask_dense_random - rows of random lengths and a random block size; many blocks are full or empty */
+/** mask_dense_random - rows of random lengths and kv_first and a random block size; many blocks are full or empty */
 void mask_dense_random(struct mask_dense *dense, uint64_t *state);
 
 /** mask_from_dense - the block mask of a dense mask, by block_mask_from_dense() */

@@ -321,6 +321,9 @@ IT_TEST(invalid_mask_requests_are_refused)
 	request.build_mask.b = &all;
 	expect_reply(&peer, &request, PAGED_ERR_INVALID, "b is 4294967295; it is at most 2^31 - 1");
 	request = build_request(&one, "causal");
+	request.build_mask.kv_first = &all;
+	expect_reply(&peer, &request, PAGED_ERR_INVALID, "kv_first 4294967295 exceeds its kv_len 1");
+	request = build_request(&one, "causal");
 	request.build_mask.q_base = &far;
 	/* Without this limit the build would run. */
 	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_ERR_LIMIT);

@@ -121,7 +121,7 @@ block_mask_case_check(const char *mask, const char *score, uint32_t partial, uin
 		      const char *expected_error, enum kernel_isa isa)
 {
 	const struct bounds_case c = { false, extent, 1, 70, mask, score, expected_error };
-	const struct block_mask_row row = { KEYS - 70, 70, KEYS };
+	const struct block_mask_row row = { KEYS - 70, 70, KEYS, 0 };
 	const uint32_t one = 1, blocks[] = { 0, 1 };
 	const struct block_mask_shape shape = {
 		.n_rows = 1, .n_heads = 1, .q_block = 70, .kv_block = 64, .rows = &row

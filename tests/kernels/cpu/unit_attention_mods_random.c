@@ -13,7 +13,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* The block mask of a mask mod over a fixture's rows. */
+/* The block mask of a mask mod over a fixture's rows; those of odd rows begin at key 0. */
 static struct block_mask *
 blocks_of(const struct kernel_fixture_params *params, const struct mod_binding *mask, uint32_t q_block,
 	  uint32_t kv_block)
@@ -25,7 +25,7 @@ blocks_of(const struct kernel_fixture_params *params, const struct mod_binding *
 
 	for (uint32_t r = 0; r < params->n_rows; r++)
 		rows[r] = (struct block_mask_row){ params->rows[r].q_base, params->rows[r].q_len,
-						   params->rows[r].kv_len };
+						   params->rows[r].kv_len, r % 2 == 0 ? params->rows[r].kv_first : 0 };
 	cr_assert_eq(mod_evaluator_open(&evaluator, mask, kernel_isa_best(), &error), PAGED_OK, "%s", error.text);
 	cr_assert_eq(block_mask_create(&(struct block_mask_shape){ .n_rows = params->n_rows,
 								   .n_heads = params->q_heads,

@@ -161,7 +161,7 @@ KERNEL_TEST(attention_tile_mask, block_lists_in_any_order)
 	static const uint32_t ordered_full[] = { 0, 4, 9 }, ordered_partial[] = { 2, 17 };
 	struct mod_arrays arrays = { 0 };
 	struct kernel_fixture_params params = mod_chunk_params();
-	struct block_mask_row row = { 1036, 64, 1100 }; /* a whole query block: full blocks stay full */
+	struct block_mask_row row = { 1036, 64, 1100, 0 }; /* a whole query block: full blocks stay full */
 	struct block_mask_shape shape = { .n_rows = 1, .n_heads = 1, .q_block = 64, .kv_block = 64, .rows = &row };
 	struct block_mask *given, *ordered;
 	struct mod_fixture odd, equal;
@@ -219,7 +219,7 @@ KERNEL_TEST(attention_tile_mask, block_lists_in_any_order)
 KERNEL_TEST(attention_tile_mask, one_list_for_all_rows)
 {
 	static const uint32_t n_full[] = { 2, 1 }, full[] = { 1, 6, 3 };
-	struct block_mask_row row = { 0, 16, 700 };
+	struct block_mask_row row = { 0, 16, 700, 0 };
 	struct block_mask_shape shape = { .n_rows = 1, .n_heads = 1, .q_block = 8, .kv_block = 100, .rows = &row };
 	struct mod_arrays arrays = { 0 };
 	struct kernel_fixture_params params = mod_chunk_params();

@@ -53,7 +53,7 @@ blocks_of(const struct kernel_fixture_params *params, const struct mod_binding *
 
 	for (uint32_t r = 0; r < params->n_rows; r++)
 		rows[r] = (struct block_mask_row){ params->rows[r].q_base, params->rows[r].q_len,
-						   params->rows[r].kv_len };
+						   params->rows[r].kv_len, r % 2 == 0 ? params->rows[r].kv_first : 0 };
 	cr_assert_eq(mod_evaluator_open(&evaluator, mask, KERNEL_GENERIC, &error), PAGED_OK, "%s", error.text);
 	cr_assert_eq(block_mask_create(&(struct block_mask_shape){ .n_rows = params->n_rows,
 								   .n_heads = n_heads,

@@ -117,13 +117,13 @@ Test(batch_mask, one_row_is_broadcast)
 	const struct batch_mask_row rows[] = { { .seq = seq[1], .kv_len = 8 }, { .seq = seq[0], .kv_len = 12 } };
 	struct batch_mask_request request = mask_request(&one, 1);
 	struct block_mask *logical = logical_mask(&request, "causal"), *over = NULL, *physical;
-	uint64_t version[2], kv_len[] = { 8, 12 };
+	uint64_t version[2], kv_first[] = { 0, 0 }, kv_len[] = { 8, 12 };
 	uint32_t pages[10];
 
 	request.rows = rows;
 	request.n_rows = 2;
 	physical = physical_mask(&request, logical, version);
-	expect_ok(block_mask_over_rows(logical, 2, kv_len, &over, &core_error));
+	expect_ok(block_mask_over_rows(logical, 2, kv_first, kv_len, &over, &core_error));
 	for (uint32_t r = 0; r < 2; r++) {
 		core_fixture_page_table(&core_fixture, 0, rows[r].seq, pages);
 		expect_blocks_by_pages(physical, over, r, pages);
@@ -131,7 +131,7 @@ Test(batch_mask, one_row_is_broadcast)
 		cr_assert_eq(over->shape.rows[r].kv_len, kv_len[r]);
 	}
 	core_error.text[0] = '\0';
-	cr_assert_eq(block_mask_over_rows(over, 3, kv_len, &physical, &core_error), PAGED_ERR_INVALID);
+	cr_assert_eq(block_mask_over_rows(over, 3, kv_first, kv_len, &physical, &core_error), PAGED_ERR_INVALID);
 	cr_assert_str_eq(core_error.text, "block mask: 3 rows for a mask of 2");
 	block_mask_destroy(physical);
 	block_mask_destroy(over);

@@ -9,7 +9,7 @@
 
 #define ROUNDS 300u
 
-static const struct block_mask_row row_8x8 = { 0, 8, 8 };
+static const struct block_mask_row row_8x8 = { 0, 8, 8, 0 };
 /* Two query blocks and two KV blocks of 4. */
 static const struct block_mask_shape shape_2x2 = { 1, 1, 4, 4, &row_8x8, NULL };
 
@@ -71,7 +71,7 @@ Test(mask, from_lists_detects_ascending_lists)
 
 Test(mask, full_blocks_past_kv_len_become_partial)
 {
-	const struct block_mask_row row = { 0, 8, 7 };
+	const struct block_mask_row row = { 0, 8, 7, 0 };
 	const struct block_mask_shape shape = { 1, 1, 4, 4, &row, NULL };
 	const uint32_t n_full[] = { 2, 1 }, full[] = { 0, 1, 1 };
 	const struct block_mask_lists lists = { { NULL, n_full }, { NULL, full }, { 0, 3 } };
@@ -155,32 +155,32 @@ struct shape_refusal {
 
 static const struct shape_refusal shape_refusals[] = {
 	{ { 1, 1, 0, 4, NULL, NULL },
-	  { 0, 8, 8 },
+	  { 0, 8, 8, 0 },
 	  0,
 	  PAGED_ERR_INVALID,
 	  "block mask: 1 rows, 1 heads, blocks of 0 x 4: none may be 0" },
 	{ { 1, 1, 4, 1, NULL, NULL },
-	  { 0, 8, UINT64_C(1) << 32 },
+	  { 0, 8, UINT64_C(1) << 32, 0 },
 	  0,
 	  PAGED_ERR_LIMIT,
 	  "block mask: row 0: 4294967296 keys in blocks of 1 are more than 2^32 - 1 blocks" },
 	{ { 1, 1, 1, 4, NULL, NULL },
-	  { 0, UINT64_MAX, 8 },
+	  { 0, UINT64_MAX, 8, 0 },
 	  0,
 	  PAGED_ERR_LIMIT,
 	  "block mask: row 0: 18446744073709551615 query rows in blocks of 1 are more than 2^32 - 1 blocks" },
 	{ { 1, UINT32_MAX, 1, 4, NULL, NULL },
-	  { 0, UINT32_MAX, 8 },
+	  { 0, UINT32_MAX, 8, 0 },
 	  0,
 	  PAGED_ERR_LIMIT,
 	  "block mask: 18446744065119617025 lists need more than the limit of 68719476736 bytes" },
 	{ { 1, 1, 1, 1, NULL, NULL },
-	  { 0, 100, 100 },
+	  { 0, 100, 100, 0 },
 	  4000,
 	  PAGED_ERR_LIMIT,
 	  "block mask: 10 of 100 lists fill the limit of 4000 bytes" },
 	{ { 1, 1, 1, 1, NULL, NULL },
-	  { INT32_MAX, 1, 100 },
+	  { INT32_MAX, 1, 100, 0 },
 	  0,
 	  PAGED_ERR_LIMIT,
 	  "block mask: row 0: 1 query rows from 2147483647 on over 100 keys: mods count in 32 bits" },
@@ -214,7 +214,7 @@ Test(mask, refusals_of_shapes_name_the_value)
 Test(mask, memory_limit)
 {
 	const struct mask_evaluator evaluator = { .evaluate_area = even_elements_attend };
-	const struct block_mask_row row = { 0, 100, 100 };
+	const struct block_mask_row row = { 0, 100, 100, 0 };
 	const struct block_mask_shape shape = { 1, 1, 1, 1, &row, NULL };
 	struct paged_error error = { 0 };
 	struct block_mask *mask = NULL, *again = NULL;
@@ -393,7 +393,7 @@ Test(mask, crop_equals_mask_of_shorter_rows)
 /* A sliding window, cropped from 32 to 24 tokens: PyTorch counts 2 blocks as 1 and lists a block past the crop. */
 Test(mask, crop_of_non_causal_rows)
 {
-	const struct block_mask_row row = { 0, 32, 32 };
+	const struct block_mask_row row = { 0, 32, 32, 0 };
 	const struct block_mask_shape shape = { 1, 1, 8, 8, &row, NULL };
 	struct block_mask *mask, *got = NULL;
 	struct paged_error error = { 0 };
@@ -416,11 +416,11 @@ Test(mask, crop_of_non_causal_rows)
 /* One query row over 2048 keys, all 16 blocks partial: PyTorch reports a sparsity of -12,700 %. */
 Test(mask, sparsity_counts_blocks)
 {
-	const struct block_mask_row decode = { 2047, 1, 2048 };
-	const struct block_mask_row odd = { 0, 5, 9 };
+	const struct block_mask_row decode = { 2047, 1, 2048, 0 };
+	const struct block_mask_row odd = { 0, 5, 9, 0 };
 	const struct block_mask_shape shape = { 1, 1, 128, 128, &decode, NULL };
 	const struct block_mask_shape odd_shape = { 1, 1, 4, 4, &odd, NULL };
-	const struct block_mask_row nothing = { 0, 0, 0 };
+	const struct block_mask_row nothing = { 0, 0, 0, 0 };
 	const struct block_mask_shape no_shape = { 1, 1, 4, 4, &nothing, NULL };
 	const uint32_t n_full[] = { 16 }, n_partial[] = { 3, 0 };
 	const uint32_t full[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
@@ -568,7 +568,7 @@ Test(mask, pytorch_arrays_round_trip)
 
 Test(mask, refusals_of_arrays_name_the_value)
 {
-	const struct block_mask_row rows[] = { { 0, 8, 8 }, { 0, 3, 8 } };
+	const struct block_mask_row rows[] = { { 0, 8, 8, 0 }, { 0, 3, 8, 0 } };
 	const struct block_mask_shape ragged = { 2, 1, 4, 4, rows, NULL };
 	const uint32_t n_full[] = { 2, 0 }, full[] = { 0, 1 };
 	int32_t counts[] = { 3, -1 }, indices[] = { 0, 1, 0, 0 };

@@ -61,9 +61,9 @@ Test(mask_convert, matches_pytorch)
 Test(mask_convert, test_convert_logical_block_mask)
 {
 	static const uint32_t pages[2][4] = { { 0, 3, 5, 7 }, { 2, 1, 4, 6 } };
-	const struct block_mask_sequence sequences[] = { { pages[0], 4, 512 }, { pages[1], 4, 512 } };
+	const struct block_mask_sequence sequences[] = { { pages[0], 4, 512, 0 }, { pages[1], 4, 512, 0 } };
 	const struct block_mask_table page_tables = page_tables_make(sequences, 2, 128, 8);
-	const struct block_mask_row rows[] = { { 0, 512, 512 }, { 0, 512, 512 } };
+	const struct block_mask_row rows[] = { { 0, 512, 512, 0 }, { 0, 512, 512, 0 } };
 	const struct block_mask_shape shape = { 2, 1, 128, 128, rows, NULL };
 	const uint32_t n_partial[] = { 1, 1, 1, 1, 1, 1, 1, 1 }, n_full[] = { 0, 1, 2, 3, 0, 1, 2, 3 };
 	const uint32_t partial[] = { 0, 1, 2, 3, 0, 1, 2, 3 }, full[] = { 0, 0, 1, 0, 1, 2, 0, 0, 1, 0, 1, 2 };
@@ -118,6 +118,13 @@ random_page_tables(struct block_mask_table *page_tables, const struct block_mask
 		sequences[s].pages = pages;
 		sequences[s].kv_len = random_below(state, 75);
 		sequences[s].n_pages = (sequences[s].kv_len + page_tables->page_size - 1) / page_tables->page_size;
+		/* Pages wholly before kv_first may be unmapped, also those before the mask's. */
+		if (random_below(state, 2) == 0)
+			sequences[s].kv_first = random_below(state, sequences[s].kv_len + 1);
+		for (uint64_t i = 0; i < sequences[s].n_pages; i++)
+			if ((i + 1) * page_tables->page_size <=
+			    mask_max(sequences[s].kv_first, mask->shape.rows[s].kv_first))
+				pages[i] = UINT32_MAX;
 		/* Pages past kv_len may be unmapped. */
 		if (sequences[s].n_pages + 1 < page_tables->n_pages)
 			pages[sequences[s].n_pages++] = UINT32_MAX;
@@ -134,10 +141,11 @@ page_tables_free(struct block_mask_table *page_tables)
 
 /* For each part of the row's keys, by the definition: 0 (empty), or 1 + kind. */
 static void
-expected_coverage(const struct block_mask *mask, uint64_t kv_len, uint32_t part, uint32_t b, uint32_t h, uint64_t q,
-		  uint8_t *parts)
+expected_coverage(const struct block_mask *mask, const struct block_mask_sequence *sequence, uint32_t part, uint32_t b,
+		  uint32_t h, uint64_t q, uint8_t *parts)
 {
-	uint64_t limit = kv_len < mask->shape.rows[b].kv_len ? kv_len : mask->shape.rows[b].kv_len;
+	uint64_t limit = mask_min(sequence->kv_len, mask->shape.rows[b].kv_len);
+	uint64_t kv_first = mask_max(sequence->kv_first, mask->shape.rows[b].kv_first);
 	uint32_t n_parts = mask->shape.kv_block > part ? mask->shape.kv_block / part : 1;
 
 	memset(parts, 0, 200);
@@ -147,9 +155,9 @@ expected_coverage(const struct block_mask *mask, uint64_t kv_len, uint32_t part,
 		for (uint64_t i = 0; i < list.n; i++)
 			for (uint64_t p = (uint64_t)list.blocks[i] * n_parts; p < (list.blocks[i] + 1ull) * n_parts;
 			     p++) {
-				bool whole = (p + 1) * part <= limit;
+				bool whole = p * part >= kv_first && (p + 1) * part <= limit;
 
-				if (p * part < limit)
+				if (p * part < limit && (p + 1) * part > kv_first && kv_first < limit)
 					parts[p] = kind == BLOCK_MASK_FULL && whole ? 2 : 1;
 			}
 	}
@@ -164,7 +172,7 @@ expect_physical(const struct block_mask *mask, const struct block_mask *physical
 	uint64_t at[BLOCK_MASK_N_KINDS] = { 0 };
 	uint8_t parts[200];
 
-	expected_coverage(mask, sequence->kv_len, part, b, h, q, parts);
+	expected_coverage(mask, sequence, part, b, h, q, parts);
 	for (uint64_t p = 0; p < sizeof(parts); p++) {
 		enum block_mask_kind kind = parts[p] == 2 ? BLOCK_MASK_FULL : BLOCK_MASK_PARTIAL;
 		struct block_mask_list list = block_mask_list(physical, kind, b, h, q);
@@ -215,7 +223,7 @@ one_full_block(uint32_t n_rows, struct block_mask_row *rows)
 	struct block_mask *mask = NULL;
 
 	for (uint32_t r = 0; r < n_rows; r++)
-		rows[r] = (struct block_mask_row){ 0, 1, 16 };
+		rows[r] = (struct block_mask_row){ 0, 1, 16, 0 };
 	cr_assert_eq(block_mask_from_lists(&shape, &lists, n_rows, 0, &mask, &error), PAGED_OK, "%s", error.text);
 	return mask;
 }
@@ -224,7 +232,7 @@ one_full_block(uint32_t n_rows, struct block_mask_row *rows)
 Test(mask_convert, lengths_guard_full_blocks)
 {
 	const uint32_t pages[] = { 7, 3, 5, 1 };
-	const struct block_mask_sequence sequence = { pages, 4, 6 };
+	const struct block_mask_sequence sequence = { pages, 4, 6, 0 };
 	const struct block_mask_table page_tables = page_tables_make(&sequence, 1, 4, 8);
 	struct block_mask_row row;
 	struct block_mask *mask = one_full_block(1, &row), *physical = physical_mask(mask, &page_tables);
@@ -241,7 +249,9 @@ Test(mask_convert, lengths_guard_full_blocks)
 Test(mask_convert, one_mask_row_for_all_sequences)
 {
 	const uint32_t pages[] = { 7, 3, 5, 1 }, others[] = { 0, 2, 4, 6 };
-	const struct block_mask_sequence sequences[] = { { pages, 4, 16 }, { others, 4, 13 }, { pages, 4, 0 } };
+	const struct block_mask_sequence sequences[] = { { pages, 4, 16, 0 },
+							 { others, 4, 13, 0 },
+							 { pages, 4, 0, 0 } };
 	const struct block_mask_table page_tables = page_tables_make(sequences, 3, 4, 8);
 	struct block_mask_row row;
 	struct block_mask *mask = one_full_block(1, &row), *physical = physical_mask(mask, &page_tables);
@@ -272,7 +282,7 @@ expect_refusal(const struct block_mask *mask, const struct block_mask_table *pag
 Test(mask_convert, refusals_name_the_value)
 {
 	const uint32_t pages[] = { 7, UINT32_MAX, 5, 8 };
-	struct block_mask_sequence sequences[] = { { pages, 4, 5 }, { pages, 4, 4 }, { pages, 4, 4 } };
+	struct block_mask_sequence sequences[] = { { pages, 4, 5, 0 }, { pages, 4, 4, 0 }, { pages, 4, 4, 0 } };
 	struct block_mask_table page_tables = page_tables_make(sequences, 2, 4, 8);
 	struct block_mask_row rows[2];
 	struct block_mask *mask = one_full_block(2, rows);

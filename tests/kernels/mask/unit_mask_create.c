@@ -167,7 +167,7 @@ fill_dense(struct mask_dense *dense, const struct mod_binding *binding)
 	for (uint32_t b = 0; b < shape->n_rows; b++)
 		for (uint32_t h = 0; h < shape->n_heads; h++)
 			for (uint64_t q = 0; q < shape->rows[b].q_len; q++)
-				for (uint64_t kv = 0; kv < shape->rows[b].kv_len; kv++) {
+				for (uint64_t kv = shape->rows[b].kv_first; kv < shape->rows[b].kv_len; kv++) {
 					const struct mod_point point = {
 						.b = (int32_t)b,
 						.h = (int32_t)h,
@@ -225,8 +225,8 @@ KERNEL_TEST(mask_create, equals_brute_force)
 /* Blocks larger than a tile: evaluated in parts before each element is evaluated. */
 KERNEL_TEST(mask_create, large_blocks_equal_brute_force)
 {
-	const struct block_mask_row rows[] = { { 3, 150, 290 }, { 40, 129, 64 } };
-	const struct block_mask_shape shape = { 2, 1, 130, 100, rows, NULL };
+	const struct block_mask_row rows[] = { { 3, 150, 290, 0 }, { 40, 129, 64, 0 }, { 3, 150, 290, 131 } };
+	const struct block_mask_shape shape = { 3, 1, 130, 100, rows, NULL };
 	uint64_t state = test_seed() + 30;
 	char what[200];
 
@@ -239,7 +239,7 @@ KERNEL_TEST(mask_create, large_blocks_equal_brute_force)
 /* PyTorch's create_block_mask of 2048 causal: 46.88 % sparse. */
 Test(mask_create, sparsity_of_causal)
 {
-	const struct block_mask_row row = { 0, 2048, 2048 };
+	const struct block_mask_row row = { 0, 2048, 2048, 0 };
 	const struct block_mask_shape shape = { 1, 1, 128, 128, &row, NULL };
 	struct block_mask *mask;
 	struct bound_mask_mod bound_mask_mod;
@@ -262,7 +262,7 @@ Test(mask_create, sparsity_of_offsets)
 	struct bound_mask_mod bound_mask_mod;
 
 	for (int32_t b = 0; b < 8; b++) {
-		rows[b] = (struct block_mask_row){ 0, 2048, 2048 };
+		rows[b] = (struct block_mask_row){ 0, 2048, 2048, 0 };
 		values[b] = b;
 	}
 	bound_mask_mod_open(&bound_mask_mod, "q_idx + offset[b] * 128 >= kv_idx", &name, 1, KERNEL_GENERIC, true);
@@ -275,7 +275,7 @@ Test(mask_create, sparsity_of_offsets)
 /* Intervals cannot decide this mask, and the limit has no space for so many blocks. */
 Test(mask_create, memory_limit_includes_workspace)
 {
-	const struct block_mask_row row = { 0, 8, 1000000 };
+	const struct block_mask_row row = { 0, 8, 1000000, 0 };
 	const struct block_mask_shape shape = { 1, 1, 4, 1, &row, NULL };
 	struct paged_error error = { 0 };
 	struct block_mask *mask = NULL;
@@ -291,7 +291,7 @@ Test(mask_create, memory_limit_includes_workspace)
 /* A block that the interval evaluator decides costs no element: 2^31 - 1 keys here. */
 Test(mask_create, cost_grows_with_the_mask_boundary)
 {
-	const struct block_mask_row row = { 1000000000, 300, 2000000000 };
+	const struct block_mask_row row = { 1000000000, 300, 2000000000, 0 };
 	const struct block_mask_shape shape = { 1, 1, 100, 100000000, &row, NULL };
 	struct block_mask *mask;
 	struct bound_mask_mod bound_mask_mod;
@@ -307,7 +307,7 @@ Test(mask_create, cost_grows_with_the_mask_boundary)
 /* An index out of bounds reads as 0 and is reported. */
 Test(mask_create, reports_index_out_of_bounds)
 {
-	const struct block_mask_row row = { 0, 8, 8 };
+	const struct block_mask_row row = { 0, 8, 8, 0 };
 	const struct block_mask_shape shape = { 1, 1, 8, 8, &row, NULL };
 	int32_t values[] = { 0, 1, 0, 1 };
 	const struct golden_mask_name name = { "few", 1, { 4 }, values };

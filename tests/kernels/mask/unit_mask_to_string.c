@@ -36,7 +36,7 @@ full_mask(uint32_t n_rows, uint32_t n_heads, struct block_mask_row row)
 
 Test(mask_to_string, past_the_limit)
 {
-	const struct block_mask_row row = { 0, 2, 4 };
+	const struct block_mask_row row = { 0, 2, 4, 0 };
 	struct block_mask *mask = full_mask(2, 3, row);
 	char *text = mask_picture(mask, &(struct block_mask_string_format){ 0 });
 
@@ -53,7 +53,7 @@ Test(mask_to_string, past_the_limit)
 /* The last section may be smaller than the others; it is drawn full if all its blocks are full. */
 Test(mask_to_string, odd_sections)
 {
-	const struct block_mask_row row = { 0, 5, 5 };
+	const struct block_mask_row row = { 0, 5, 5, 0 };
 	struct block_mask *mask = full_mask(1, 1, row);
 	char *text = mask_picture(mask, &(struct block_mask_string_format){ .rows = 2, .columns = 2 });
 
@@ -64,7 +64,7 @@ Test(mask_to_string, odd_sections)
 
 Test(mask_to_string, empty_masks)
 {
-	const struct block_mask_row row = { 0, 0, 0 };
+	const struct block_mask_row row = { 0, 0, 0, 0 };
 	struct block_mask *mask = full_mask(1, 1, row);
 	char *text = mask_picture(mask, &(struct block_mask_string_format){ 0 });
 

@@ -64,7 +64,7 @@ evaluate_every_second_block(void *context, const struct mask_area *area)
 Test(remote_mask, one_list_in_many_parts)
 {
 	enum { N_BLOCKS = 100000 };
-	const struct block_mask_row rows[2] = { { 0, 1, 10 * N_BLOCKS }, { 0, 3, 25 } };
+	const struct block_mask_row rows[2] = { { 0, 1, 10 * N_BLOCKS, 0 }, { 0, 3, 25, 0 } };
 	const struct block_mask_shape shape = { .n_rows = 2, .n_heads = 1, .q_block = 1, .kv_block = 10, .rows = rows };
 	const struct mask_evaluator evaluator = { .evaluate_area = evaluate_every_second_block };
 	struct block_mask *mask;
@@ -83,7 +83,7 @@ Test(remote_mask, one_list_in_many_parts)
 /* Many lists: all parts together cost about as much as the mask in one part. */
 Test(remote_mask, many_lists_in_many_parts)
 {
-	const struct block_mask_row row = { 0, 3000, 400 };
+	const struct block_mask_row row = { 0, 3000, 400, 0 };
 	const struct block_mask_shape shape = { .n_rows = 1, .n_heads = 1, .q_block = 1, .kv_block = 10, .rows = &row };
 	const struct mask_evaluator evaluator = { .evaluate_area = evaluate_every_second_block };
 	struct block_mask *mask, *at_once;
@@ -105,7 +105,7 @@ Test(remote_mask, many_lists_in_many_parts)
 /* Heads and rows equal to the previous one are not evaluated again and take one number. */
 Test(remote_mask, repeated_lists)
 {
-	const struct block_mask_row rows[4] = { { 0, 5, 40 }, { 0, 5, 40 }, { 0, 0, 0 }, { 0, 5, 40 } };
+	const struct block_mask_row rows[4] = { { 0, 5, 40, 0 }, { 0, 5, 40, 0 }, { 0, 0, 0, 0 }, { 0, 5, 40, 0 } };
 	const struct block_mask_shape shape = { .n_rows = 4, .n_heads = 3, .q_block = 1, .kv_block = 10, .rows = rows };
 	const struct mask_evaluator rules[2] = {
 		{ .evaluate_area = evaluate_every_second_block, .same_rows = true, .same_heads = true },
@@ -128,7 +128,7 @@ Test(remote_mask, repeated_lists)
 	}
 }
 
-static const struct block_mask_row two_rows[2] = { { 0, 4, 35 }, { 7, 4, 35 } };
+static const struct block_mask_row two_rows[2] = { { 0, 4, 35, 0 }, { 7, 4, 35, 0 } };
 static const struct block_mask_shape two_heads = {
 	.n_rows = 2, .n_heads = 2, .q_block = 2, .kv_block = 10, .rows = two_rows
 };
@@ -167,11 +167,11 @@ Test(remote_mask, refusals)
 	REFUSE("row 0, head 0, query block 0: a run without", false, 1, 0, 0);
 	REFUSE("a run without", false, 1, 0, FULL);
 	REFUSE("row 0, head 0, query block 1: a run", false, 0, 1, 0, 2 * 5);
-	REFUSE("past the row's", false, 1, 4, 2);
-	REFUSE("past the row's", false, 1, UINT32_MAX, UINT32_MAX);
-	REFUSE("past the row's", false, 2, 0, 2, UINT32_MAX, 2);
+	REFUSE("outside the row's", false, 1, 4, 2);
+	REFUSE("outside the row's", false, 1, UINT32_MAX, UINT32_MAX);
+	REFUSE("outside the row's", false, 2, 0, 2, UINT32_MAX, 2);
 	/* kv_len ends inside the fourth block, so it cannot be full. */
-	REFUSE("past the row's", false, 1, 3, 2 + FULL);
+	REFUSE("outside the row's", false, 1, 3, 2 + FULL);
 	REFUSE("no lists to repeat", false, RLE_REPEAT_HEAD);
 	REFUSE("no lists to repeat", false, RLE_REPEAT_ROW);
 	REFUSE("no lists to repeat", false, 0, RLE_REPEAT_HEAD);
@@ -223,7 +223,7 @@ Test(remote_mask, refuses_parts_of_two_masks)
 /* The reader's memory limit holds for any input. */
 Test(remote_mask, memory_limit)
 {
-	const struct block_mask_row row = { 0, 2, UINT32_MAX };
+	const struct block_mask_row row = { 0, 2, UINT32_MAX, 0 };
 	const struct block_mask_shape shape = { .n_rows = 1, .n_heads = 1, .q_block = 1, .kv_block = 1, .rows = &row };
 	static const uint32_t all[] = { 1, 0, UINT32_MAX - 1 };
 	struct block_mask *mask;
@@ -233,6 +233,27 @@ Test(remote_mask, memory_limit)
 	rle_read_begin(&reader, &shape, 10000, &error);
 	status = rle_read_part(&reader, &(struct mask_part){ 3, all, false, 0 });
 	cr_assert_eq(rle_read_end(&reader, status, &mask), PAGED_ERR_LIMIT);
+}
+
+/* No part lists a block that is wholly before kv_first, nor as full one that begins before it. */
+Test(remote_mask, refuses_blocks_before_kv_first)
+{
+	const struct block_mask_row row = { 0, 1, 40, 12 };
+	const struct block_mask_shape shape = { .n_rows = 1, .n_heads = 1, .q_block = 1, .kv_block = 10, .rows = &row };
+	/* One run: where it begins, and twice its length, + 1 for full blocks. */
+	static const uint32_t values[][3] = { { 1, 0, 2 * 2 }, { 1, 1, 2 + 1 }, { 1, 1, 2 * 3 }, { 1, 2, 2 * 2 + 1 } };
+
+	for (uint32_t i = 0; i < sizeof(values) / sizeof(*values); i++) {
+		struct block_mask *mask = NULL;
+		struct rle_reader reader;
+		enum paged_status status;
+
+		rle_read_begin(&reader, &shape, 0, &error);
+		status = rle_read_part(&reader, &(struct mask_part){ 3, values[i], false, 0 });
+		cr_assert_eq(status, i < 2 ? PAGED_ERR_PROTOCOL : PAGED_OK, "part %u: %s", i, error.text);
+		cr_assert_eq(rle_read_end(&reader, status, &mask), status);
+		block_mask_destroy(mask);
+	}
 }
 
 /* Every block of the mask is in bounds and listed once. */
@@ -251,6 +272,8 @@ mask_check_lists(const struct block_mask *mask)
 				block_mask_list(mask, kind, position.row, position.head, position.q_block);
 
 			for (uint64_t i = 0; i < list.n; i++) {
+				cr_assert_geq(list.blocks[i],
+					      kind == BLOCK_MASK_FULL ? clip.first_unclipped : clip.n_dropped);
 				cr_assert_lt(list.blocks[i],
 					     kind == BLOCK_MASK_FULL ? clip.n_unclipped : clip.n_blocks);
 				cr_assert_eq(seen >> list.blocks[i] & 1, 0);
