@@ -186,7 +186,8 @@ struct paged_gather_params {
  * @param[out] v      [tokens][KV heads][V dim], all written, also where V lies in K; NULL: not wanted
  * @param[in] params  NULL: defaults
  * @retval PAGED_ERR_RANGE    begin exceeds end, end exceeds the row's kv_len, or a token
- *                            is before the row's kv_first.  On a GPU
+ *                            is before the row's kv_first or was given back by
+ *                            paged_seq_trim().  On a GPU
  *                            paged_batch_validate() reports it, and such a row yields
  *                            no tokens
  * @retval PAGED_ERR_INVALID  tensors do not fit the pool or overlap themselves,

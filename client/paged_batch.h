@@ -232,7 +232,8 @@ enum paged_status paged_batch_validate(struct paged_batch *batch);
 /**
  * paged_batch_tables_csr - copy the plan's page tables in FlashInfer's format
  *
- * Entries of pages that lie wholly before a row's kv_first are 0.
+ * Entries of pages that lie wholly before a row's kv_first, or were given back by paged_seq_trim(), are 0: another
+ * kernel must mask the keys before kv_first, as it masks those outside a window.
  * indptr, last_page_len, and indices with n_indices 0, may be NULL: not wanted.
  *
  * @param[out] indptr         [n_rows + 1] first entry of each row in indices, and the end of the last
@@ -249,7 +250,7 @@ enum paged_status paged_batch_tables_csr(const struct paged_batch *batch, int32_
  *
  * @param[out] table   [n_rows][width] physical pages of each row; entries past the row's own are 0
  *                     (a kernel that has kv_len never reads them), as are those of pages that lie wholly
- *                     before its kv_first
+ *                     before its kv_first or were given back by paged_seq_trim(): the kernel must mask their keys
  * @param[out] kv_len  [n_rows] tokens; NULL: not wanted
  * @retval PAGED_ERR_LIMIT  a row has more pages than width
  */

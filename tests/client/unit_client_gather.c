@@ -4,6 +4,7 @@
 
 #include "tests/support/client_fixture.h"
 #include "tests/support/reference.h"
+#include "tests/support/sequences.h"
 
 #define TOKENS 11u
 #define ELEMENTS (TOKENS * FIXTURE_KV_HEADS * FIXTURE_DIM)
@@ -115,6 +116,38 @@ Test(client_gather, from_kv_first_on)
 	cr_assert_eq(memcmp(v_out, v + 9 * token, (TOKENS - 9) * token * sizeof(float)), 0);
 	for (size_t i = (TOKENS - 9) * token; i < 2 * ELEMENTS; i++)
 		cr_assert_eq(v_out[i], 0);
+}
+
+/* A trimmed sequence yields the tokens that it has kept; exports have no page before them. */
+Test(client_gather, trimmed_sequence)
+{
+	paged_seq_id id = fixture_create_seq(TOKENS);
+	struct paged_batch *batch = append_tokens(id);
+	uint32_t first = 9, begin = 7, end = TOKENS, pages[3];
+	struct paged_gather_params params = { .struct_size = sizeof(params), .begin = &begin, .end = &end };
+	const struct paged_batch_row row = { .seq = id, .kv_len = TOKENS };
+	const size_t token = FIXTURE_KV_HEADS * FIXTURE_DIM;
+	int32_t indptr[2], indices[3], last, table[3];
+	size_t n;
+
+	expect_ok(paged_seq_read(pool, id, NULL, pages, 3));
+	expect_ok(seqs_trim(client, 1, &id, &first));
+	expect_ok(paged_batch_plan(batch, 1, &row));
+	expect_ok(paged_gather(batch, 1, &k_out_tensor, &v_out_tensor, NULL));
+	cr_assert_eq(memcmp(k_out, k + 8 * token, (TOKENS - 8) * token * sizeof(float)), 0);
+	cr_assert_eq(memcmp(v_out, v + 8 * token, (TOKENS - 8) * token * sizeof(float)), 0);
+	for (size_t i = (TOKENS - 8) * token; i < 2 * ELEMENTS; i++)
+		cr_assert_eq(v_out[i], 0);
+	expect_error(paged_gather(batch, 1, &k_out_tensor, NULL, &params), PAGED_ERR_RANGE,
+		     "row 0: tokens 7 to 11 are wanted, its kv_first is 8");
+	begin = 10;
+	expect_ok(paged_gather(batch, 1, &k_out_tensor, NULL, &params));
+	cr_assert_eq(memcmp(k_out, k + 10 * token, token * sizeof(float)), 0);
+	expect_ok(paged_batch_tables_csr(batch, indptr, indices, 3, &last, &n));
+	cr_assert(n == 3 && indptr[1] == 3 && last == 3);
+	cr_assert(indices[0] == 0 && indices[1] == 0 && indices[2] == (int32_t)pages[2]);
+	expect_ok(paged_batch_tables_padded(batch, table, 3, NULL));
+	cr_assert_arr_eq(table, indices, sizeof(table));
 }
 
 Test(client_gather, arguments_are_checked)
