@@ -262,6 +262,14 @@ IT_TEST(plan_device_takes_kv_first)
 		batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
 		batch_fixture_check(&fixture);
 	}
+	/* A trimmed sequence begins at its first page. */
+	rows[0].kv_first = rows[2].kv_first = fixture.params.rows[2].kv_first = 0;
+	fixture.params.rows[0].kv_first = three_rows.page_size;
+	batch_fixture_ok(&fixture, seqs_trim(fixture.client, 1, &fixture.seq[0], &three_rows.page_size));
+	batch_fixture_ok(&fixture, paged_batch_plan_device(fixture.batch, &params));
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	batch_fixture_check(&fixture);
 	rows[0].kv_first = 22;
 	batch_fixture_ok(&fixture, paged_batch_plan_device(fixture.batch, &params));
 	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));

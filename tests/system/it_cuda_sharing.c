@@ -133,6 +133,83 @@ IT_TEST(forks_copy_their_partial_pages)
 	fork_and_compare(&params, "host");
 }
 
+/* Trim */
+
+/* Gathers K of the planned rows into memory of this process; returns the bytes. */
+static size_t
+gather_keys(struct batch_fixture *fixture, uint32_t n_tokens, uint8_t *to, size_t size)
+{
+	const struct batch_fixture_params *p = &fixture->params;
+	struct paged_tensor k = batch_fixture_tensor(fixture, p->q, n_tokens, p->kv_heads, p->k_dim);
+	size_t n = (size_t)n_tokens * p->kv_heads * p->k_dim * (p->q == PAGED_F32 ? 4 : 2);
+
+	it_require(n <= size);
+	batch_fixture_ok(fixture, paged_gather(fixture->batch, BATCH_FIXTURE_LAYER, &k, NULL, NULL));
+	batch_fixture_get(fixture, to, k.data, n);
+	return n;
+}
+
+/* Rows that give pages back go on: appending, attention from their first page on, and gathers of what is left. */
+static void
+trim_and_compare(const struct batch_fixture_params *params, const char *backend)
+{
+	static uint8_t before[1 << 14], after[1 << 14];
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
+	struct batch_fixture fixture;
+	uint32_t n_free;
+	size_t n;
+
+	sharing_open(&fixture, params, backend);
+	for (uint32_t r = 0; r < 2; r++)
+		batch_fixture_write(&fixture, r, 0, 18 + r);
+	batch_fixture_ok(&fixture, paged_batch_finish(fixture.batch));
+	n_free = free_pages(&fixture);
+	batch_fixture_ok(&fixture, seqs_trim(fixture.client, 2, fixture.seq, (uint32_t[]){ 9, 15 }));
+	it_require(free_pages(&fixture) == n_free + 2 + 3);
+	for (uint32_t r = 0; r < 2; r++)
+		batch_fixture_write(&fixture, r, 18 + r, KV_LEN);
+	batch_fixture_rows(&fixture, rows);
+	fixture.params.rows[0].kv_first = 8;
+	fixture.params.rows[1].kv_first = 12;
+	for (int late = 0; late < 2; late++) {
+		/* The second time, the row's own kv_first is later than its sequence's. */
+		if (late)
+			rows[1].kv_first = fixture.params.rows[1].kv_first = 14;
+		batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 2, rows));
+		batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
+		batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+		batch_fixture_check(&fixture);
+	}
+	n = gather_keys(&fixture, 2 * KV_LEN - 8 - 14, before, sizeof(before));
+	/* Each token is where it was, also after the next trim; a plan from before it is stale. */
+	batch_fixture_ok(&fixture, seqs_trim(fixture.client, 2, fixture.seq, (uint32_t[]){ 11, 15 }));
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	batch_fixture_ok(&fixture, seqs_trim(fixture.client, 1, &fixture.seq[1], (uint32_t[]){ 16 }));
+	batch_fixture_expect(&fixture, paged_batch_validate(fixture.batch), PAGED_ERR_STALE);
+	rows[1].kv_first = 0;
+	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 2, rows));
+	gather_keys(&fixture, 2 * KV_LEN - 8 - 16, after, sizeof(after));
+	it_require(memcmp(before, after, n / (2 * KV_LEN - 8 - 14) * (KV_LEN - 8)) == 0, "row 0 has moved");
+	batch_fixture_close(&fixture);
+}
+
+IT_TEST(trimmed_rows)
+{
+	struct batch_fixture_params params = base_params;
+
+	trim_and_compare(&params, "host");
+	trim_and_compare(&params, "cuda");
+	params.pool = params.q = PAGED_BF16;
+	trim_and_compare(&params, "host");
+	trim_and_compare(&params, "cuda");
+	params.kv_heads = 1;
+	params.k_dim = 64;
+	params.v_dim = 32;
+	params.v_in_k = true;
+	trim_and_compare(&params, "host");
+	trim_and_compare(&params, "cuda");
+}
+
 /* A copy that fails leaves no children behind. */
 IT_TEST(failed_copies_undo_the_fork)
 {
