@@ -283,7 +283,9 @@ enum paged_status paged_batch_fork(struct paged_batch *batch, size_t n, const pa
  *
  * By the call the session promises that none of its work on these pages is outstanding, as for paged_seq_truncate():
  * on a GPU, call paged_batch_finish() first.  Plan again afterwards; a plan of another session that reads the
- * sequence becomes PAGED_ERR_STALE, as paged_batch_validate() reports.
+ * sequence becomes PAGED_ERR_STALE, as paged_batch_validate() reports.  A plan that another session makes afterwards
+ * begins at the first page too, with no error: a reader that needs the tokens before it compares
+ * paged_seq_info.n_trimmed with what it expects.
  *
  * All or nothing; absolute, so it may be repeated: a sequence that has given more back does not change.
  *

@@ -2,9 +2,9 @@
 /*
  * Searches of the index of published pages while it changes.
  *
- * One thread owns the core: it publishes, starts, erases and evicts in a pool so small that each page becomes a node
- * again and again, and logs each node by its serial.  Two threads search.  Every answer must be the prefix that was
- * searched for, page by page, by the log.  Answers are handed to the owner, who starts sequences on them: what the
+ * One thread owns the core: it publishes, starts, trims, erases and evicts in a pool so small that each page becomes a
+ * node again and again, and logs each node by its serial.  Two threads search.  Every answer must be the prefix that
+ * was searched for, page by page, by the log.  Answers are handed to the owner, who starts sequences on them: what the
  * core accepts must be that prefix too.
  *
  * A plain program, without Criterion, which is also compiled with ThreadSanitizer (unit_prefix_race_tsan).
@@ -204,7 +204,7 @@ struct owner {
 	uint64_t random;
 	paged_seq_id kept[MAX_KEPT];
 	uint32_t n_kept, next_kept;
-	uint64_t n_accepted, n_stale;
+	uint64_t n_accepted, n_stale, n_trimmed;
 	struct paged_error error;
 	void *region;
 	size_t region_size;
@@ -346,6 +346,18 @@ owner_serve(struct owner *owner, struct reader *readers)
 	return n_served;
 }
 
+/* Gives the beginning of a kept sequence back: its nodes stay, in the list of cached pages. */
+static void
+owner_trim(struct owner *owner)
+{
+	struct paged_seq_item item = { .seq = owner->kept[random_below(&owner->random, owner->n_kept)] };
+	const struct region_slot *slot = region_slot(owner->view, PAGED_SEQ_SLOT(item.seq));
+
+	item.n_tokens = random_below(&owner->random, atomic_load(&slot->capacity) + 1);
+	require(core_seq_trim(owner->core, owner->session, 1, &item, &owner->error) == PAGED_OK);
+	owner->n_trimmed += item.n_tokens / PAGE_SIZE;
+}
+
 /* Changes the index until the readers are done, at their pace where all share a CPU. */
 static void
 owner_run(struct owner *owner, struct reader *readers)
@@ -355,6 +367,8 @@ owner_run(struct owner *owner, struct reader *readers)
 
 		for (uint32_t i = 0; i <= n_served / 2; i++) {
 			owner_publish(owner);
+			if (random_below(&owner->random, 2) == 0)
+				owner_trim(owner);
 			if (random_below(&owner->random, 2) == 0)
 				core_prefix_evict(owner->core, 0,
 						  1 + random_below(&owner->random, 1 + scale.n_pages / 64));
@@ -383,6 +397,7 @@ race_run(uint32_t number)
 		pthread_join(readers[i].thread, NULL);
 	require(core_check(owner.core, 0, &result, &owner.error) == PAGED_OK);
 	require(owner.n_accepted > scale.n_searches / 100);
+	require(owner.n_trimmed > 0);
 	printf("# %u searches found %llu pages; %llu starts, %llu stale; %llu nodes\n", N_READERS * scale.n_searches,
 	       (unsigned long long)(readers[0].n_found + readers[1].n_found), (unsigned long long)owner.n_accepted,
 	       (unsigned long long)owner.n_stale, (unsigned long long)atomic_load(&n_logged));

@@ -282,6 +282,7 @@ IT_TEST(plans_of_trimmed_sequences)
 	struct worker_fixture worker, other;
 	struct it_daemon daemon;
 	paged_seq_id seq;
+	float out[WORKER_OUT];
 	uint32_t first = 10;
 
 	it_daemon_start(&daemon, TRIM_POOL, NULL, NULL);
@@ -300,6 +301,12 @@ IT_TEST(plans_of_trimmed_sequences)
 			  "cannot end at kv_len 7") != NULL,
 		   "%s", paged_client_error(other.client));
 	worker_ok(&other, worker_plan(&other, seq, 15, 16, PAGED_ROW_NO_APPEND));
+	/* A reader that says nothing of kv_first attends to what is left. */
+	for (uint32_t layer = 0; layer < WORKER_LAYERS; layer++) {
+		query_attend(&other, layer, 16, NULL, out);
+		query_check(SEED, layer, 8, 16, out);
+	}
+	worker_ok(&other, paged_batch_validate(other.batch));
 	/* What was given back cannot be written; after it, writing goes on. */
 	worker_ok(&worker, worker_plan(&worker, seq, 7, 16, 0));
 	worker_expect(&worker, worker_append(&worker, 0, 7, 16, SEED), PAGED_ERR_PERM);
@@ -310,6 +317,102 @@ IT_TEST(plans_of_trimmed_sequences)
 	worker_ok(&worker, worker_plan(&worker, seq, 8, 16, 0));
 	tokens_append(&worker, SEED, 8, 16);
 	worker_close(&other);
+	worker_close(&worker);
+	it_daemon_stop(&daemon);
+}
+
+#define PUBLISH_POOL                      \
+	"pool test {\n" WORKER_POOL_SHAPE \
+	"\n" POOL_SIZES(WORKER_PAGE_SIZE, POOL_PAGES, WORKER_SLOTS, 64) "\n publish = yes\n}\n"
+
+static uint32_t prompt[64];
+
+static struct paged_prefix
+prompt_prefix(uint32_t n_tokens)
+{
+	return (struct paged_prefix){ .struct_size = sizeof(struct paged_prefix),
+				      .tokens = prompt,
+				      .n_tokens = n_tokens };
+}
+
+/* Publishes the first n_tokens tokens of a sequence; returns how many others find then. */
+static uint32_t
+publish(struct worker_fixture *worker, paged_seq_id seq, uint32_t n_tokens)
+{
+	const struct paged_prefix prefix = prompt_prefix(n_tokens), all = prompt_prefix(64);
+	const struct paged_publish publishes = { .seq = seq, .prefix = &prefix };
+	uint32_t n_found;
+
+	worker_ok(worker, paged_seq_publish(worker->pool, 1, &publishes));
+	worker_pool_entry(worker, "test"); /* publishing has no reply; this request comes after it */
+	worker_ok(worker, paged_prefix_match(worker->pool, &all, &n_found));
+	return n_found;
+}
+
+static void
+publish_open(struct worker_fixture *worker, struct it_daemon *daemon)
+{
+	for (uint32_t i = 0; i < 64; i++)
+		prompt[i] = i + 1;
+	it_daemon_start(daemon, PUBLISH_POOL, NULL, NULL);
+	worker_open(worker, NULL, 0);
+}
+
+/* The trimmed pages of a published sequence stay in the cache, and what it writes later is found behind them. */
+IT_TEST(trimmed_sequence_goes_on_publishing)
+{
+	struct worker_fixture worker;
+	struct paged_prefix prefix = prompt_prefix(64);
+	struct it_daemon daemon;
+	uint32_t n_shared, first = 13;
+	float out[WORKER_OUT];
+	paged_seq_id seq, start;
+
+	publish_open(&worker, &daemon);
+	seq = worker_create_seq(&worker, 32);
+	worker_ok(&worker, worker_plan(&worker, seq, 0, 16, 0));
+	tokens_append(&worker, SEED, 0, 16);
+	it_require(publish(&worker, seq, 16) == 16);
+	worker_ok(&worker, seqs_trim(worker.client, 1, &seq, &first));
+	worker_ok(&worker, worker_plan(&worker, seq, 16, 32, 0));
+	tokens_append(&worker, SEED, 16, 32);
+	it_require(publish(&worker, seq, 32) == 32);
+	/* Another sequence starts on all of it, also what was given back. */
+	worker_ok(&worker, paged_seq_start(worker.pool, 1, &(struct paged_start){ .prefix = &prefix, .reserve = 64 },
+					   &start, &n_shared));
+	it_require(n_shared == 32, "%u tokens are shared", n_shared);
+	worker_ok(&worker, worker_plan(&worker, start, 31, 32, PAGED_ROW_NO_APPEND));
+	query_attend(&worker, 0, 32, NULL, out);
+	query_check(SEED, 0, 0, 32, out);
+	worker_check_pool(&worker);
+	worker_close(&worker);
+	it_daemon_stop(&daemon);
+}
+
+/* Once the pages that it gave back are evicted, nothing can be found behind them: publishing does nothing, and is OK.
+ */
+IT_TEST(trimmed_sequence_without_its_tip_publishes_nothing)
+{
+	struct worker_fixture worker;
+	struct it_daemon daemon;
+	uint32_t first = 16, n_evicted;
+	paged_seq_id seq;
+
+	publish_open(&worker, &daemon);
+	seq = worker_create_seq(&worker, 32);
+	worker_ok(&worker, worker_plan(&worker, seq, 0, 32, 0));
+	tokens_append(&worker, SEED, 0, 32);
+	it_require(publish(&worker, seq, 16) == 16);
+	worker_ok(&worker, seqs_trim(worker.client, 1, &seq, &first));
+	worker_ok(&worker, paged_admin_evict(worker.client, "test", UINT32_MAX, &n_evicted));
+	it_require(n_evicted == 4, "%u pages were evicted", n_evicted);
+	it_require(publish(&worker, seq, 32) == 0);
+	/* Nor what was never published before the trim. */
+	worker_ok(&worker, paged_seq_erase(worker.client, 1, &seq));
+	seq = worker_create_seq(&worker, 32);
+	worker_ok(&worker, seqs_trim(worker.client, 1, &seq, &first));
+	it_require(publish(&worker, seq, 32) == 0);
+	worker_check_pool(&worker);
 	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }
