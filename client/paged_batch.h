@@ -257,6 +257,15 @@ enum paged_status paged_batch_tables_csr(const struct paged_batch *batch, int32_
 enum paged_status paged_batch_tables_padded(const struct paged_batch *batch, int32_t *table, size_t width,
 					    int32_t *kv_len);
 
+/**
+ * paged_batch_kv_first - the first key that attention reads in each row of the plan
+ *
+ * A row's own kv_first, or the first token of a trimmed sequence if that is later.
+ *
+ * @param[out] kv_first  [n_rows] tokens
+ */
+enum paged_status paged_batch_kv_first(const struct paged_batch *batch, uint32_t *kv_first);
+
 #ifdef __cplusplus
 }
 #endif

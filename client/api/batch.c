@@ -353,3 +353,17 @@ paged_batch_tables_padded(const struct paged_batch *batch, int32_t *table, size_
 	}
 	return PAGED_OK;
 }
+
+enum paged_status
+paged_batch_kv_first(const struct paged_batch *batch, uint32_t *kv_first)
+{
+	enum paged_status status = batch_enter(batch);
+
+	if (status != PAGED_OK)
+		return status;
+	if (kv_first == NULL && batch->n_rows != 0)
+		return client_failf(batch->pool->client, PAGED_ERR_INVALID, "kv_first is NULL");
+	for (uint32_t r = 0; r < batch->n_rows; r++)
+		kv_first[r] = batch->kernel_row[r].kv_first;
+	return PAGED_OK;
+}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "python/ext/operands.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* ------------------------------------------------------------------- attention */
@@ -184,23 +185,30 @@ PyDoc_STRVAR(gather_doc,
 	     "    Written: [tokens, n_kv_heads, dim], the tokens of the first row first; or\n"
 	     "    [n_rows, n_kv_heads, tokens of a row, dim].  None: not wanted.\n"
 	     "begin, end\n"
-	     "    For each row the first token and the one past the last.  None: 0 and kv_len.\n"
-	     "    On a GPU tensors of int32; k and v then have room for all kv_len.\n"
+	     "    For each row the first token and the one past the last.  None: the plan's\n"
+	     "    kv_first, or the first token of a trimmed sequence if that is later, and kv_len.\n"
+	     "    On a GPU tensors of int32; k and v then have room for all these tokens.\n"
 	     "k_scale, v_scale\n"
 	     "    As passed to append().\n\n"
-	     "Raises ValueError if a tensor does not fit, and RangeError if begin exceeds end or\n"
-	     "end exceeds kv_len.");
+	     "Raises ValueError if a tensor does not fit, and RangeError if begin exceeds end,\n"
+	     "end exceeds kv_len, or a token is before the first.");
 
-/* Number of tokens that are gathered; false: the bounds are invalid, and the library says how. */
+/*
+ * Number of tokens that are gathered, by the first token of each row of the plan; false: the bounds are invalid, and
+ * the library says how.
+ */
 static bool
-gather_tokens(const struct batch *batch, const uint32_t *begin, const uint32_t *end, uint64_t *n_p)
+gather_tokens(const struct batch *batch, const uint32_t *first, const uint32_t *begin, const uint32_t *end,
+	      uint64_t *n_p)
 {
 	uint64_t begins = 0, ends = 0;
 
+	if (begin == NULL)
+		begin = first;
 	for (uint32_t i = 0; i < batch->n_rows; i++) {
-		begins += begin != NULL ? begin[i] : 0;
+		begins += begin[i];
 		ends += end != NULL ? end[i] : 0;
-		if (begin != NULL && end != NULL && begin[i] > end[i])
+		if (end != NULL && begin[i] > end[i])
 			return false;
 	}
 	if (end == NULL)
@@ -210,15 +218,17 @@ gather_tokens(const struct batch *batch, const uint32_t *begin, const uint32_t *
 }
 
 static bool
-gather_check(const struct batch *batch, const struct tensor *tensor, const struct paged_tensor *packed,
-	     const char *name, const struct paged_gather_params *params)
+gather_check(const struct batch *batch, const uint32_t *first, const struct tensor *tensor,
+	     const struct paged_tensor *packed, const char *name, const struct paged_gather_params *params)
 {
 	bool on_device = batch->pool->info.device != NULL && (params->begin != NULL || params->end != NULL);
-	uint64_t n_tokens = batch->total_kv;
+	uint64_t n_tokens;
 
 	if (!batch->planned)
 		return true;
 	if (on_device) {
+		if (!gather_tokens(batch, first, NULL, NULL, &n_tokens))
+			return true;
 		if (operand_tokens(tensor) >= n_tokens)
 			return true;
 		PyErr_Format(PyExc_ValueError,
@@ -226,9 +236,23 @@ gather_check(const struct batch *batch, const struct tensor *tensor, const struc
 			     (unsigned long long)operand_tokens(tensor), (unsigned long long)n_tokens);
 		return false;
 	}
-	if (!gather_tokens(batch, params->begin, params->end, &n_tokens))
+	if (!gather_tokens(batch, first, params->begin, params->end, &n_tokens))
 		return true;
 	return operand_check_tokens(tensor, packed, name, n_tokens, batch->n_rows);
+}
+
+/* The first token of each row of the plan; false with an exception. */
+static bool
+gather_first(const struct batch *batch, const struct paged_batch *handle, uint32_t **first_p)
+{
+	*first_p = calloc(batch->n_rows + 1, sizeof(**first_p));
+	if (*first_p == NULL) {
+		PyErr_NoMemory();
+		return false;
+	}
+	/* A plan that has failed since is the gather's to report. */
+	(void)paged_batch_kv_first(handle, *first_p);
+	return true;
 }
 
 static PyObject *
@@ -240,10 +264,11 @@ gather_run(struct operands *operands, struct paged_batch *handle, PyObject **val
 	struct tensor *k_tensor = NULL, *v_tensor = NULL;
 	struct batch *batch = operands->batch;
 	struct paged_tensor k, v;
-	enum paged_status status;
-	uint32_t layer;
+	enum paged_status status = PAGED_OK;
+	uint32_t layer, *first = NULL;
 
-	parsed = operands_check_plan(batch) && number_u32(values[0], "layer", &layer) &&
+	parsed = operands_check_plan(batch) && gather_first(batch, handle, &first) &&
+		 number_u32(values[0], "layer", &layer) &&
 		 operand_indexes(operands, values[3], "begin", batch->n_rows, &begin) &&
 		 operand_indexes(operands, values[4], "end", batch->n_rows, &end) &&
 		 operand_scales(operands, values[5], values[6], &params.k_scale, &params.v_scale);
@@ -252,12 +277,12 @@ gather_run(struct operands *operands, struct paged_batch *handle, PyObject **val
 	if (parsed && has_k) {
 		k_tensor = operands_add(operands, values[1], "k", true);
 		parsed = k_tensor != NULL && tensor_packed(k_tensor, batch->pool, "k", &k) &&
-			 gather_check(batch, k_tensor, &k, "k", &params);
+			 gather_check(batch, first, k_tensor, &k, "k", &params);
 	}
 	if (parsed && has_v) {
 		v_tensor = operands_add(operands, values[2], "v", true);
 		parsed = v_tensor != NULL && tensor_packed(v_tensor, batch->pool, "v", &v) &&
-			 gather_check(batch, v_tensor, &v, "v", &params);
+			 gather_check(batch, first, v_tensor, &v, "v", &params);
 	}
 	parsed = parsed && operands_check_stream(operands);
 	if (!parsed) {
@@ -269,6 +294,7 @@ gather_run(struct operands *operands, struct paged_batch *handle, PyObject **val
 	}
 	operand_indexes_free(&begin);
 	operand_indexes_free(&end);
+	free(first);
 	return parsed ? batch_result(batch, status) : NULL;
 }
 

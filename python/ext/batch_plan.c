@@ -41,7 +41,8 @@ batch_change_stream(struct batch *batch, struct paged_batch *handle, void *strea
 }
 
 const char batch_plan_doc[] =
-	"plan($self, /, seqs, q_len, kv_len, *, q_base=None, b=None, no_append=False, pages=None, stream=None)\n--\n\n"
+	"plan($self, /, seqs, q_len, kv_len, *, kv_first=None, q_base=None, b=None, no_append=False, pages=None, "
+	"stream=None)\n--\n\n"
 	"Set rows, lengths and page tables for one step.\n\n"
 	"seqs\n"
 	"    Ids of the sequences, one row each.\n"
@@ -49,6 +50,9 @@ const char batch_plan_doc[] =
 	"    Query tokens of each row, or one number for all.  0: the row is idle.\n"
 	"kv_len\n"
 	"    Tokens of each sequence, those of this step included, or one number for all.\n"
+	"kv_first\n"
+	"    The first key of each row that attention reads, at most its kv_len, or one\n"
+	"    number for all.  None: 0.\n"
 	"q_base\n"
 	"    Position (q_idx) of each row's first query.  None: kv_len - q_len.\n"
 	"b\n"
@@ -56,7 +60,8 @@ const char batch_plan_doc[] =
 	"no_append\n"
 	"    True: append() writes nothing.  Or one bool for each row.\n"
 	"pages\n"
-	"    With seqs None: for each row its physical pages, in order.\n"
+	"    With seqs None: for each row its physical pages, in order.  Those that lie\n"
+	"    wholly before kv_first may be any number.\n"
 	"stream\n"
 	"    For a pool in GPU memory: a CUstream as int, or an object with cuda_stream.\n"
 	"    None: the stream that torch works on; without torch, the legacy default\n"
@@ -68,25 +73,32 @@ const char batch_plan_doc[] =
 	"reserve, FullError if the pool lacks pages (see pages_missing()), LimitError for\n"
 	"more rows than max_rows, a length past max_length, or more queries than max_q_tokens\n"
 	"(GPU), StaleError if an id names no live sequence, InvalidError for a sequence of\n"
-	"another pool, and RangeError for a page outside the pool.";
+	"another pool or a kv_first past kv_len, and RangeError for a page outside the pool.";
 
 PyObject *
 batch_plan(struct batch *batch, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
 {
-	static const char *const names[] = { "seqs", "q_len", "kv_len", "q_base", "b", "no_append", "pages", "stream" };
+	static const char *const names[] = { "seqs", "q_len",     "kv_len", "kv_first", "q_base",
+					     "b",    "no_append", "pages",  "stream" };
 	static struct call_signature signature = {
-		.function = "Batch.plan", .names = names, .n = 8, .n_positional = 3, .n_required = 3
+		.function = "Batch.plan", .names = names, .n = 9, .n_positional = 3, .n_required = 3
 	};
 	enum paged_status status = PAGED_OK;
 	struct paged_batch *handle;
-	PyObject *values[8];
+	PyObject *values[9];
 	struct rows rows;
 	void *stream;
 
 	if (!call_parse(&signature, arguments, n, keyword_names, values) ||
-	    !batch_parse_stream(batch, values[7], &stream) ||
-	    !rows_parse(&(struct rows_arguments){ values[0], values[1], values[2], values[3], values[4], values[5],
-						  values[6] },
+	    !batch_parse_stream(batch, values[8], &stream) ||
+	    !rows_parse(&(struct rows_arguments){ .seqs = values[0],
+						  .q_len = values[1],
+						  .kv_len = values[2],
+						  .kv_first = values[3],
+						  .q_base = values[4],
+						  .b = values[5],
+						  .no_append = values[6],
+						  .pages = values[7] },
 			&rows))
 		return NULL;
 	handle = batch_enter(batch);
@@ -105,7 +117,7 @@ batch_plan(struct batch *batch, PyObject *const *arguments, Py_ssize_t n, PyObje
 		batch->n_rows = (uint32_t)rows.n;
 		batch->total_q = rows.total_q;
 		batch->total_kv = rows.total_kv;
-		batch->follows = !call_is_given(values[7]);
+		batch->follows = !call_is_given(values[8]);
 	}
 	rows_free(&rows);
 	return batch_result(batch, status);

@@ -377,7 +377,8 @@ struct rows {
 	struct paged_batch_row small[16];
 };
 struct rows_arguments {
-	PyObject *seqs, *q_len, *kv_len, *q_base, *b, *no_append, *pages; /* borrowed; NULL or None: not given */
+	/* borrowed; NULL or None: not given */
+	PyObject *seqs, *q_len, *kv_len, *q_base, *b, *no_append, *pages, *kv_first;
 };
 bool rows_parse(const struct rows_arguments *arguments, struct rows *rows);
 void rows_free(struct rows *rows);

@@ -40,7 +40,7 @@ rows_find_n(const struct rows_arguments *arguments, struct rows *rows)
 		return true;
 	}
 	return rows_count(arguments->q_len, "q_len", &rows->n) && rows_count(arguments->kv_len, "kv_len", &rows->n) &&
-	       rows_count(arguments->b, "b", &rows->n);
+	       rows_count(arguments->b, "b", &rows->n) && rows_count(arguments->kv_first, "kv_first", &rows->n);
 }
 
 static bool
@@ -107,6 +107,20 @@ rows_parse_b(PyObject *object, struct rows *rows)
 		rows->at[i].flags |= PAGED_ROW_B;
 	}
 	numbers_u32_free(&b);
+	return true;
+}
+
+/* A kv_first past the row's kv_len is the library's to refuse. */
+static bool
+rows_parse_kv_first(PyObject *object, struct rows *rows)
+{
+	struct numbers_u32 kv_first;
+
+	if (!numbers_u32_n(object, "kv_first", rows->n, &kv_first))
+		return false;
+	for (size_t i = 0; i < rows->n; i++)
+		rows->at[i].kv_first = kv_first.at[i];
+	numbers_u32_free(&kv_first);
 	return true;
 }
 
@@ -231,6 +245,7 @@ rows_parse_all(const struct rows_arguments *arguments, struct rows *rows)
 		return false;
 	return rows_parse_lengths(arguments, rows) &&
 	       (!call_is_given(arguments->b) || rows_parse_b(arguments->b, rows)) &&
+	       (!call_is_given(arguments->kv_first) || rows_parse_kv_first(arguments->kv_first, rows)) &&
 	       (!call_is_given(arguments->q_base) || rows_parse_q_base(arguments->q_base, rows)) &&
 	       (!call_is_given(arguments->no_append) || rows_parse_no_append(arguments->no_append, rows)) &&
 	       (!pages || rows_parse_pages(arguments->pages, rows));

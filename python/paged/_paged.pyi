@@ -248,13 +248,13 @@ class Batch:
     def __enter__(self) -> Batch: ...
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None: ...
-    # q_len, kv_len, q_base, b: one number for all rows, or one for each.  no_append: a bool, or one for each row.
-    # pages: instead of seqs, for each row its physical pages.  stream: CUstream as int, or an object with
+    # q_len, kv_len, kv_first, q_base, b: one number for all rows, or one for each.  no_append: a bool, or one for each
+    # row.  pages: instead of seqs, for each row its physical pages.  stream: CUstream as int, or an object with
     # cuda_stream; None: the stream that torch works on, if it is imported, else the legacy default stream.
     def plan(self, seqs: int | Integers | None, q_len: int | Integers, kv_len: int | Integers, *,
-             q_base: int | Integers | None = None, b: int | Integers | None = None,
-             no_append: bool | Sequence[bool] = False, pages: Sequence[Integers] | None = None,
-             stream: Any = None) -> None: ...
+             kv_first: int | Integers | None = None, q_base: int | Integers | None = None,
+             b: int | Integers | None = None, no_append: bool | Sequence[bool] = False,
+             pages: Sequence[Integers] | None = None, stream: Any = None) -> None: ...
     def pages_missing(self) -> list[int]: ...       # of the last plan that raised FullError, for each row
     # Tensors: [total_q, heads, dim], or [rows, heads, q_len, dim] where each row has the same q_len.
     # positions: [total_q]; on a GPU a tensor of int32 there, as begin and end of gather().

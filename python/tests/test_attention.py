@@ -311,6 +311,30 @@ def test_gather(batch: paged.Batch) -> None:
         assert rows[1, 1, i, 3] == k[7 + i, 1, 3]
 
 
+def test_gather_from_kv_first(batch: paged.Batch) -> None:
+    """Without begin, a row's tokens are those from kv_first on; a trimmed sequence has none before its first page."""
+    a, b = batch.pool.create(2, 40)
+    batch.plan([a, b], [40, 7], [40, 7])
+    _, k, v = inputs(47)
+    batch.append(0, k, v)
+    batch.plan([a, b], 0, [40, 7], kv_first=[9, 2])
+    part = Tensor((36, N_KV_HEADS, K_DIM))
+    batch.gather(0, part)
+    for i, token in enumerate([*range(9, 40), *range(42, 47)]):
+        assert [part[i, 1, d] for d in range(K_DIM)] == [k[token, 1, d] for d in range(K_DIM)]
+    with pytest.raises(ValueError, match="k has 47 tokens, not 36"):
+        batch.gather(0, Tensor((47, N_KV_HEADS, K_DIM)))
+    with pytest.raises(paged.RangeError, match="its kv_first is 9"):
+        batch.gather(0, Tensor((38, N_KV_HEADS, K_DIM)), begin=[7, 2])
+    size = batch.pool.page_size
+    batch.pool.trim(a, 3 * size)
+    batch.plan([a, b], 0, [40, 7], kv_first=2)
+    kept = Tensor((40 - 3 * size + 5, N_KV_HEADS, K_DIM))
+    batch.gather(0, kept)
+    for i, token in enumerate([*range(3 * size, 40), *range(42, 47)]):
+        assert [kept[i, 0, d] for d in range(K_DIM)] == [k[token, 0, d] for d in range(K_DIM)]
+
+
 def test_gather_refused(batch: paged.Batch) -> None:
     a, b = batch.pool.create(2, 8)
     batch.plan([a, b], 0, [5, 7])

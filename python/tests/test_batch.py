@@ -64,6 +64,29 @@ def test_one_number_for_all(batch: paged.Batch) -> None:
     assert batch.total_q == 3
 
 
+def test_kv_first(batch: paged.Batch) -> None:
+    """Attention from a token on equals a mask mod that hides the keys before it."""
+    [seq] = batch.pool.create(1, 20)
+    batch.plan(seq, 20, 20)
+    batch.append(0, vectors(20), vectors(20, 1))
+    q = vectors(1, 2)
+    batch.plan(seq, 1, 20)
+    expected = run(batch, q, mods=batch.mods(mask="kv_idx >= 7"))
+    assert run(batch, q) != expected
+    for first in (7, [7], array.array("I", [7])):
+        batch.plan(seq, 1, 20, kv_first=first)
+        assert run(batch, q) == pytest.approx(expected, abs=1e-6)
+    pages = [2**32 - 1, *batch.pool.page_table(seq)[1:]]
+    batch.plan(None, 1, 20, kv_first=7, pages=[pages])
+    assert run(batch, q) == pytest.approx(expected, abs=1e-6)
+    with pytest.raises(paged.RangeError):
+        batch.plan(None, 1, 20, kv_first=3, pages=[pages])
+    with pytest.raises(paged.InvalidError, match="kv_first 21 exceeds its kv_len 20"):
+        batch.plan(seq, 1, 20, kv_first=21)
+    with pytest.raises(ValueError):
+        batch.plan(seq, 1, 20, kv_first=[1, 2])
+
+
 def test_many_rows(pool: paged.Pool) -> None:
     """More rows than lie on the stack."""
     with pool.batch(max_rows=32) as batch:

@@ -157,6 +157,7 @@ Test(null, every_call_refuses_a_null_handle)
 	CALL(paged_batch_validate(no_batch));
 	CALL(paged_batch_tables_csr(no_batch, NULL, NULL, 0, NULL, NULL));
 	CALL(paged_batch_tables_padded(no_batch, table, 1, NULL));
+	CALL(paged_batch_kv_first(no_batch, NULL));
 	CALL(paged_batch_mark(no_batch, &mark));
 	CALL(paged_batch_wait(no_batch, &mark));
 	CALL(paged_batch_finish(no_batch));

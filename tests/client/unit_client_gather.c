@@ -148,6 +148,9 @@ Test(client_gather, trimmed_sequence)
 	cr_assert(indices[0] == 0 && indices[1] == 0 && indices[2] == (int32_t)pages[2]);
 	expect_ok(paged_batch_tables_padded(batch, table, 3, NULL));
 	cr_assert_arr_eq(table, indices, sizeof(table));
+	expect_ok(paged_batch_kv_first(batch, &first));
+	cr_assert_eq(first, 8);
+	expect_error(paged_batch_kv_first(batch, NULL), PAGED_ERR_INVALID, "kv_first is NULL");
 }
 
 Test(client_gather, arguments_are_checked)
