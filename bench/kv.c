@@ -232,6 +232,7 @@ kv_pool_grow(struct kv_pool *pool, struct kv_fixture *fixture)
 
 		fixture->n_rows += rows.n;
 		fixture->n_pages += rows.n * ((rows.kv_len + page_size - 1) / page_size);
+		rows.kv_len += fixture->kv_case.kv_first;
 		pool->max_length = rows.kv_len > pool->max_length ? rows.kv_len : pool->max_length;
 	}
 	n_pages = fixture->group->on_gpu && copies ? 2 * fixture->n_pages : fixture->n_pages;
@@ -337,14 +338,34 @@ kv_has_batch(const struct kv_fixture *fixture)
 	return work == KV_ATTENTION || work == KV_PEER || work == KV_APPEND || work == KV_GATHER || work == KV_PLAN;
 }
 
+/* Puts entries before a row's own, which name no pages. */
+static void
+kv_row_trim(struct kv_fixture *fixture, uint32_t r)
+{
+	struct paged_batch_row *row = &fixture->rows[r];
+	uint32_t n_before = fixture->kv_case.kv_first / fixture->kv_case.page_size;
+	uint32_t *table = fixture->trimmed + (row->pages - fixture->pages) + (size_t)r * n_before;
+
+	for (uint32_t i = 0; i < n_before; i++)
+		table[i] = UINT32_MAX;
+	for (uint32_t i = 0; i < row->n_pages; i++)
+		table[n_before + i] = row->pages[i];
+	row->pages = table;
+	row->n_pages += n_before;
+	row->kv_first = fixture->kv_case.kv_first;
+	row->kv_len += row->kv_first;
+}
+
 static void
 kv_rows_open(struct kv_fixture *fixture)
 {
-	uint32_t page_size = fixture->kv_case.page_size, row = 0, page = 0;
+	uint32_t page_size = fixture->kv_case.page_size, row = 0, page = 0, kv_first = fixture->kv_case.kv_first;
 	const struct kv_pool *pool = fixture->pool;
 
 	fixture->rows = bench_alloc(fixture->n_rows, sizeof(*fixture->rows));
 	fixture->pages = bench_alloc(pool->n_pages, sizeof(*fixture->pages));
+	fixture->trimmed =
+		bench_alloc(fixture->n_pages + fixture->n_rows * (kv_first / page_size) + 1, sizeof(*fixture->trimmed));
 	for (uint32_t i = 0; i < pool->n_pages; i++)
 		fixture->pages[i] = fixture->kv_case.contiguous || pool->permuted == NULL ? i : pool->permuted[i];
 	for (size_t kind = 0; kind < KV_ROW_KINDS; kind++) {
@@ -357,6 +378,8 @@ kv_rows_open(struct kv_fixture *fixture)
 								       .n_pages = n_pages,
 								       .q_len = rows.q_len,
 								       .kv_len = rows.kv_len };
+			if (kv_first != 0)
+				kv_row_trim(fixture, row);
 			if (fixture->group->on_gpu && fixture->kv_case.work != KV_APPEND)
 				fixture->rows[row].flags = PAGED_ROW_NO_APPEND;
 			page += n_pages;
@@ -375,7 +398,8 @@ kv_count_work(struct kv_fixture *fixture)
 	bool decode = fixture->total_q == fixture->n_rows;
 
 	for (uint32_t row = 0; row < fixture->n_rows; row++) {
-		double q_len = fixture->rows[row].q_len, kv_len = fixture->rows[row].kv_len;
+		double q_len = fixture->rows[row].q_len,
+		       kv_len = fixture->rows[row].kv_len - fixture->rows[row].kv_first;
 
 		bytes += kv_len * token;
 		appended += 2 * q_len * token;
@@ -495,7 +519,7 @@ kv_group_close(struct kv_group *group)
 		struct kv_fixture *fixture = &group->fixtures[i];
 		void *const memory[] = { fixture->q.data, fixture->out.data,  fixture->k.data,
 					 fixture->v.data, fixture->documents, (void *)fixture->rotary.cos_sin,
-					 fixture->rows,   fixture->pages };
+					 fixture->rows,   fixture->pages,     fixture->trimmed };
 
 		paged_mod_set_destroy(fixture->attention.mod_set);
 		paged_mod_destroy(fixture->mask);

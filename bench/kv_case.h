@@ -44,11 +44,12 @@ struct kv_case {
 	const char *group;         /* NULL: a group of its own */
 	enum kv_work work, copied; /* copied: only for KV_COPY */
 	struct kv_rows rows[KV_ROW_KINDS];
-	uint32_t q_heads, kv_heads;    /* 0: 32 and 8 */
-	uint32_t page_size;            /* 0: 16 */
-	bool contiguous;               /* pages in order, not permuted */
-	bool mla;                      /* MLA: one head of 576, its first 512 are V */
-	enum paged_dtype dtype;        /* of the pool; 0: bf16 */
+	uint32_t q_heads, kv_heads; /* 0: 32 and 8 */
+	uint32_t page_size;         /* 0: 16 */
+	bool contiguous;            /* pages in order, not permuted */
+	uint32_t kv_first;          /* of each row: tokens before the first key, in addition to kv_len; whole pages */
+	bool mla;                   /* MLA: one head of 576, its first 512 are V */
+	enum paged_dtype dtype;     /* of the pool; 0: bf16 */
 	enum paged_dtype tensor_dtype; /* of the tensors to append; 0: bf16 */
 	const char *mask, *score;      /* in addition to causal; they may name window, doc, heads and cap */
 	uint32_t window;

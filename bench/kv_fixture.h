@@ -43,7 +43,8 @@ struct kv_fixture {
 	struct kv_shape shape;
 	uint32_t n_rows, total_q, n_pages;
 	struct paged_batch_row *rows;
-	uint32_t *pages; /* numbers of all pages of the pool; the rows of the batch use the first n_pages */
+	uint32_t *pages;   /* numbers of all pages of the pool; the rows of the batch use the first n_pages */
+	uint32_t *trimmed; /* with kv_first: the rows' page tables */
 	struct paged_batch *batch;
 	struct paged_tensor q, out, k, v;
 	struct paged_attention_params attention;

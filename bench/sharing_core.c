@@ -214,3 +214,63 @@ sharing_reserve_evicting_ns(const void *context)
 	cached_pool_erase(pool, 1, &others);
 	return ns;
 }
+
+/* Gives back page `page` of each sequence in one request. */
+static void
+trim_step(const struct cached_pool *pool, const paged_seq_id *seqs, uint32_t page)
+{
+	struct paged_seq_item items[N_SEQS];
+	struct paged_error error;
+
+	for (uint32_t i = 0; i < N_SEQS; i++)
+		items[i] = (struct paged_seq_item){ .seq = seqs[i], .n_tokens = (page + 1) * CACHED_PAGE_SIZE };
+	bench_must(core_seq_trim(pool->core, pool->session, N_SEQS, items, &error), &error);
+}
+
+static double
+trim_ns(struct cached_pool *pool, bool publish)
+{
+	paged_seq_id seqs[N_SEQS];
+	uint64_t start;
+	double us;
+
+	cached_pool_create(pool, N_SEQS, N_PAGES_EACH * CACHED_PAGE_SIZE, seqs);
+	if (publish) {
+		cached_pool_tokens(pool->n_seqs++, N_PAGES * CACHED_PAGE_SIZE, tokens);
+		for (uint32_t page = 0; page < N_PAGES_EACH; page++)
+			publish_step(pool, seqs, page);
+	}
+	start = bench_now_ns();
+	for (uint32_t page = 0; page < N_PAGES_EACH; page++)
+		trim_step(pool, seqs, page);
+	us = bench_since_us(start);
+	cached_pool_erase(pool, N_SEQS, seqs);
+	return us * 1e3 / N_PAGES;
+}
+
+double
+sharing_trim_published_ns(const void *pool)
+{
+	return trim_ns((struct cached_pool *)pool, true);
+}
+
+double
+sharing_trim_private_ns(const void *pool)
+{
+	return trim_ns((struct cached_pool *)pool, false);
+}
+
+double
+sharing_erase_ns(const void *context)
+{
+	const struct cached_pool *pool = context;
+	paged_seq_id seqs[N_SEQS];
+	uint64_t start;
+	double us;
+
+	cached_pool_create(pool, N_SEQS, N_PAGES_EACH * CACHED_PAGE_SIZE, seqs);
+	start = bench_now_ns();
+	cached_pool_erase(pool, N_SEQS, seqs);
+	us = bench_since_us(start);
+	return us * 1e3 / N_PAGES;
+}

@@ -27,6 +27,14 @@ double sharing_reserve_free_ns(const void *pool);
 double sharing_reserve_evicted_ns(const void *pool);
 double sharing_reserve_evicting_ns(const void *pool);
 
+/*
+ * Nanoseconds for a page, of 64 sequences that give back one page each in a request: published pages, which become
+ * cached, and private ones, which become free; and of as many pages of sequences that end.
+ */
+double sharing_trim_published_ns(const void *pool);
+double sharing_trim_private_ns(const void *pool);
+double sharing_erase_ns(const void *pool);
+
 /* Limits */
 
 /** sharing_lines_us - read two lines for each page of a chain: its bucket and its node, 32 in flight */

@@ -95,6 +95,15 @@ static const struct kv_case cases[] = {
 	BYTES("e5m2", PAGED_E5M2, ">= 1.7"),
 	BYTES("i8", PAGED_I8, NULL),
 
+	/* The same number of visible keys, at the end of rows that gave back most of their pages, and from kv_first on.
+	 */
+	{ .group = "trimmed", .name = "decode 16 x 8k, not trimmed", SIXTEEN_8K },
+	{ .group = "trimmed",
+	  .name = "decode 16 x 8k of 64k, trimmed",
+	  SIXTEEN_8K,
+	  .kv_first = 57344,
+	  KV_RELATIONS({ BENCH_REFERENCE_LIMIT, BENCH_SLOWDOWN, "decode 16 x 8k, not trimmed", "<= 1.02" }) },
+
 	/* Long enough that little of the data that one case reads is in the cache for the next case. */
 	{ .group = "mods", .name = "decode 16 x 8k", SIXTEEN_8K, .per_block = true },
 	MOD("alibi", .score = "alibi"),

@@ -55,6 +55,12 @@ static const struct group groups[] = {
 	  { { "publish a prompt", "", sharing_publish_ns, "<= 300 ns", NULL, NULL, false },
 	    { "publish 64 sequences", "", sharing_publish_decode_ns, "<= 300 ns", NULL, NULL, false },
 	    { "publish", ": keys written", sharing_keys_ns, NULL, NULL, NULL, false } } },
+	{ "trim",
+	  "ns",
+	  3,
+	  { { "trim published pages", "", sharing_trim_published_ns, "<= 100 ns", NULL, NULL, false },
+	    { "trim private pages", "", sharing_trim_private_ns, "<= 100 ns", NULL, NULL, true },
+	    { "trim", ": sequences erased", sharing_erase_ns, NULL, NULL, NULL, true } } },
 	{ "fork",
 	  "us",
 	  2,
@@ -206,7 +212,7 @@ suite_sharing_run(struct bench_report *report)
 
 const struct bench_suite bench_suite_sharing = {
 	.name = "sharing",
-	.description =
-		"the prefix cache: match, start, fork, publish and evict in pools of 10 thousand to 10 million pages",
+	.description = "the prefix cache: match, start, fork, publish, trim and evict in pools of 10 thousand to 10 "
+		       "million pages",
 	.run = suite_sharing_run,
 };
