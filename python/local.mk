@@ -89,6 +89,7 @@ EXTRA_DIST += %D%/tests/transformers/test_masks.py
 EXTRA_DIST += %D%/tests/transformers/test_prefixes.py
 EXTRA_DIST += %D%/tests/transformers/test_random.py
 EXTRA_DIST += %D%/tests/transformers/test_rows.py
+EXTRA_DIST += %D%/tests/transformers/test_windows.py
 
 # transformers: generate()
 PYTHON_FILES += %D%/paged/transformers/__main__.py

@@ -121,6 +121,11 @@ class PagedCache(Cache):
     dense
         False: the model uses the attention "paged" (`model.set_attn_implementation("paged")`), which reads the pages
         in place.  True: for models whose attention cannot be exchanged; update() returns copies of K and V.
+    window
+        Tokens that a query sees, its own included, in every layer of the model (model_window() says how many).  Pages
+        that no later query can reach go back to the pool as the sequences grow.  None, or a dense cache: all stay.
+    slack
+        Tokens before the window that stay, so that crop() may remove so many.
 
     The sequences hold tokens only: columns whose attention_mask is 0 take no pages.  A dense cache is the exception.
 
@@ -132,8 +137,10 @@ class PagedCache(Cache):
     """
 
     def __init__(self, pool: paged.Pool, *, salt: bytes | None = None, reserve_ahead: int = 64, dense: bool = False,
-                 ) -> None:
-        self.state = Sequences(pool, salt, reserve_ahead)
+                 window: int | None = None, slack: int = 0) -> None:
+        if slack < 0 or (window is not None and window < 1):
+            raise ValueError(f"window is {window} and slack {slack}: at least 1 and 0")
+        self.state = Sequences(pool, salt, reserve_ahead, None if dense else window, slack)
         self.dense = dense
         self._paged_layers = [PagedLayer(self.state, index, dense) for index in range(pool.n_layers)]
         super().__init__(layers=list(self._paged_layers))
@@ -221,7 +228,11 @@ class PagedCache(Cache):
                 self._set_length(0)
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Remove the last -tokens_to_remove columns; the number is negative, as in DynamicCache."""
+        """Remove the last -tokens_to_remove columns; the number is negative, as in DynamicCache.
+
+        With a window, raises ValueError if the next query would see tokens whose pages were given back: nothing has
+        changed then.  A number up to `slack` is always possible.
+        """
         if tokens_to_remove > 0:
             raise ValueError(f"crop({tokens_to_remove}): pass the number of columns to remove, as a negative number")
         length = max(self.get_seq_length() + tokens_to_remove, 0)
@@ -235,7 +246,8 @@ class PagedCache(Cache):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PagedCache:
         self.state.check_open()
-        copied = PagedCache(self.pool, salt=self.state.salt, reserve_ahead=self.state.reserve_ahead, dense=self.dense)
+        copied = PagedCache(self.pool, salt=self.state.salt, reserve_ahead=self.state.reserve_ahead, dense=self.dense,
+                            window=self.state.window, slack=self.state.slack)
         copied.state.copy_rows(self.state)
         copied._set_length(self.get_seq_length())
         copied.hold = self.hold

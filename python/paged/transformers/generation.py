@@ -21,7 +21,7 @@ from transformers.generation.utils import GenerationMixin
 import paged
 from paged.transformers.cache import PagedCache
 from paged.transformers.connection import Connection, Unavailable
-from paged.transformers.geometry import model_geometry
+from paged.transformers.geometry import model_geometry, model_window
 from paged.transformers.identity import model_name, model_salt, note_loaded
 
 __all__ = ["disable", "enable"]
@@ -103,7 +103,9 @@ class _Hooks:
                     batch_size: int, max_cache_length: int) -> Any:
             cache = None
             if _wants_dynamic_cache(model, generation_config, model_kwargs, generation_mode):
-                cache = self._make_cache(model, max_cache_length)
+                # Assisted decoding crops the cache by numbers that are not known yet.
+                assisted = generation_mode == GenerationMode.ASSISTED_GENERATION
+                cache = self._make_cache(model, max_cache_length, None if assisted else model_window(model.config))
             if cache is None:
                 return original(model, generation_config, model_kwargs, generation_mode, batch_size, max_cache_length)
             model_kwargs["past_key_values"] = cache
@@ -111,7 +113,7 @@ class _Hooks:
 
         return prepare
 
-    def _make_cache(self, model: Any, max_cache_length: int) -> PagedCache | None:
+    def _make_cache(self, model: Any, max_cache_length: int, window: int | None) -> PagedCache | None:
         geometry = model_geometry(model.config)
         if geometry is None:
             logger.info("%s: its K and V fit no pool", type(model).__name__)
@@ -129,7 +131,7 @@ class _Hooks:
         self._warnings.pop(type(model).__name__, None)
         dense = not type(model)._can_set_attn_implementation()
         salt = self._salt or model_salt(pool, model)
-        cache = PagedCache(pool, salt=salt, reserve_ahead=self._reserve_ahead, dense=dense)
+        cache = PagedCache(pool, salt=salt, reserve_ahead=self._reserve_ahead, dense=dense, window=window)
         _Run.of[cache] = _Run(cache, None if dense else model)
         return cache
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from paged._engines import Geometry
 
-__all__ = ["config_dtype", "model_geometry", "pool_parameters", "pool_section"]
+__all__ = ["config_dtype", "model_geometry", "model_window", "pool_parameters", "pool_section"]
 
 # Kinds of layers in config.layer_types that keep K and V of one shape, at most those of all tokens.
 _KV_LAYERS = {"full_attention", "sliding_attention", "chunked_attention"}
@@ -33,6 +33,22 @@ def model_geometry(config: Any) -> Geometry | None:
     except RuntimeError:
         # A setting that differs between layers cannot be read as one.
         return None
+
+
+def model_window(config: Any) -> int | None:
+    """Return the tokens that a query sees, its own included, if all layers of a model have a sliding window, else None.
+
+    The layers are those for which DynamicCache keeps no more.
+    """
+    try:
+        text = config.get_text_config(decoder=True)
+        window, kinds = getattr(text, "sliding_window", None), getattr(text, "layer_types", None)
+    except RuntimeError:
+        # A setting that differs between layers cannot be read as one.
+        return None
+    if not isinstance(window, int) or window < 1 or (kinds is not None and set(kinds) != {"sliding_attention"}):
+        return None
+    return window
 
 
 def _text_geometry(text: Any) -> Geometry | None:

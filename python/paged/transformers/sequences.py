@@ -57,14 +57,21 @@ class Sequences:
         That of all prefixes, from prefix_salt(); None: nothing is shared or published.
     reserve_ahead
         Tokens that a request for pages asks for in advance.
+    window
+        Tokens that a query sees, its own included, in every layer; None: all.
+    slack
+        Tokens before the window that are kept, for crop().
 
     Does not refer to the PagedCache, so that this is collected without a garbage collection, and the pages with it.
     """
 
-    def __init__(self, pool: paged.Pool, salt: bytes | None, reserve_ahead: int) -> None:
+    def __init__(self, pool: paged.Pool, salt: bytes | None, reserve_ahead: int, window: int | None, slack: int,
+                 ) -> None:
         self.pool = pool
         self.salt = salt
         self.reserve_ahead = reserve_ahead
+        self.window = window
+        self.slack = slack
         self.device = pool_device(pool)
         self.closed = False
         # The list is that of the finalizer of the cache: it is changed in place.
@@ -74,6 +81,8 @@ class Sequences:
         self.n_existing: list[int] = []
         # For each row the tokens that were passed to publish().
         self.n_published: list[int] = []
+        # For each row the tokens at its beginning whose pages were given back, because the window has left them behind.
+        self.n_trimmed: list[int] = []
         # Rows whose length may be inside of a page that others share, so that they cannot append.
         self.cut: set[int] = set()
         # The first column that was computed under a mask of the caller's; tokens do not identify its K and V.
@@ -102,8 +111,10 @@ class Sequences:
             self.mod_sets = {}
         return self._batches[which]
 
-    def _set_rows(self, padding: Padding, n_existing: list[int], n_published: list[int]) -> None:
+    def _set_rows(self, padding: Padding, n_existing: list[int], n_published: list[int], n_trimmed: list[int],
+                  ) -> None:
         self.padding, self.n_existing, self.n_published = padding, n_existing, n_published
+        self.n_trimmed = n_trimmed
         self.cut = {row for row, length in enumerate(padding.lengths) if length < n_existing[row]}
         self.step = None
 
@@ -115,11 +126,12 @@ class Sequences:
         plain
             The tokens alone decide which keys a query sees.
 
-        Raises ValueError if the batch has other rows than before, and the exceptions of paged.Batch.plan().  After an
-        exception the rows are as before.
+        Raises ValueError if the batch has other rows than before, or another mask than the window over tokens that
+        were given back, and the exceptions of paged.Batch.plan().  After an exception the rows are as before.
         """
         self.step = None
         self._fit(n_rows)
+        self._trim(plain)
         before, after = self.padding, self.padding.extended(n_columns, new)
         no_append = self._make_writable(after.lengths) if self.cut else False
         batch = self.batch()
@@ -135,6 +147,32 @@ class Sequences:
         packing = None if new is None else Packing(new, self.device)
         self.step = Step(before, after.n_columns, batch, packing)
         return self.step
+
+    def _trim(self, plain: bool) -> None:
+        """Give back the pages that no query of this pass or later ones sees.
+
+        Those of the pass itself are kept, so that it can be undone.
+        """
+        if self.window is None:
+            return
+        if not plain:
+            # Another mask may show every token.
+            if any(self.n_trimmed):
+                raise ValueError(f"a mask of the caller's needs all tokens, but those before the window of {self.window} "
+                                 "were given back: use a PagedCache without a window")
+            self.window = None
+            return
+        size, kept = self.pool.page_size, self.window + self.slack - 1
+        first = [max(length - kept, 0) // size * size for length in self.padding.lengths]
+        rows = [row for row, n_trimmed in enumerate(self.n_trimmed) if first[row] > n_trimmed]
+        if not rows:
+            return
+        # On a GPU, the stream may still read them.
+        if self.pool.device is not None:
+            self.batch().finish()
+        self.pool.trim([self.ids[row] for row in rows], [first[row] for row in rows])
+        for row in rows:
+            self.n_trimmed[row] = first[row]
 
     def plan_last(self, step: Step, n_columns: int) -> Step:
         """Plan the last n_columns of a pass, for a layer that reads the K and V of another."""
@@ -153,7 +191,7 @@ class Sequences:
     def undo(self, n_columns: int) -> None:
         """Take the plan back if it is that of a pass after n_columns."""
         if self.step is not None and self.step.begin == n_columns:
-            self._set_rows(self.step.before, self.n_existing, self.n_published)
+            self._set_rows(self.step.before, self.n_existing, self.n_published, self.n_trimmed)
             self.cut = set(range(len(self.ids)))
             if self.n_plain == n_columns:
                 self.n_plain = None
@@ -167,7 +205,7 @@ class Sequences:
             raise ValueError(f"the cache has {len(self.ids)} rows, the batch {n_rows}")
         self.reset()
         self.ids[:] = self.pool.create(n_rows)
-        self._set_rows(Padding(n_rows, 0), [0] * n_rows, [0] * n_rows)
+        self._set_rows(Padding(n_rows, 0), [0] * n_rows, [0] * n_rows, [0] * n_rows)
 
     def _make_writable(self, lengths: list[int]) -> list[bool]:
         """Give rows that will append, up to these lengths, pages of their own; return which rows append nothing."""
@@ -194,11 +232,21 @@ class Sequences:
     # Rows.
 
     def crop(self, n_columns: int) -> None:
-        """Keep the first n_columns; pages stay for later tokens."""
-        self.step = None
+        """Keep the first n_columns; pages stay for later tokens.
+
+        Raises ValueError if the next query would see tokens that were given back.
+        """
         if n_columns >= self.padding.n_columns:
+            self.step = None
             return
-        self.padding = self.padding.cropped(n_columns)
+        cropped = self.padding.cropped(n_columns)
+        for length, n_trimmed in zip(cropped.lengths, self.n_trimmed):
+            if n_trimmed and self.window is not None and n_trimmed > length + 1 - self.window:
+                raise ValueError(f"cannot crop to {n_columns} columns: the window of {self.window} would begin at token "
+                                 f"{max(length + 1 - self.window, 0)}, and those before {n_trimmed} were given back; "
+                                 "use a PagedCache with more slack, or without a window")
+        self.step = None
+        self.padding = cropped
         # The next tokens may be others.
         self.n_existing = list(map(min, self.n_existing, self.padding.lengths))
         self.cut = set(range(len(self.ids)))
@@ -225,7 +273,7 @@ class Sequences:
             ids[i] = child
         self.ids[:] = ids
         self._set_rows(self.padding.selected(rows), [self.n_existing[row] for row in rows],
-                       [self.n_published[row] for row in rows])
+                       [self.n_published[row] for row in rows], [self.n_trimmed[row] for row in rows])
         # A copy shares the whole pages of its parent, and a row that was cropped may end inside of one.
         self.cut.update(range(len(ids)))
 
@@ -258,8 +306,9 @@ class Sequences:
     def copy_rows(self, source: Sequences) -> None:
         """Make these rows, of which there are none yet, copies of others."""
         self.ids[:] = source.fork(range(len(source.ids)))
-        self._set_rows(source.padding, source.n_existing.copy(), source.n_published.copy())
+        self._set_rows(source.padding, source.n_existing.copy(), source.n_published.copy(), source.n_trimmed.copy())
         self.n_plain = source.n_plain
+        self.window = source.window
         self.cut.update(source.cut)
 
     def _erase(self, seqs: list[int]) -> None:
@@ -273,7 +322,7 @@ class Sequences:
         seqs = self.ids.copy()
         self.ids.clear()
         self.n_plain = None
-        self._set_rows(Padding(0, 0), [], [])
+        self._set_rows(Padding(0, 0), [], [], [])
         if seqs:
             self.pool.erase(seqs)
 
@@ -297,7 +346,7 @@ class Sequences:
         self.ids[:] = [item.seq for item in started]
         n_shared = [item.n_shared for item in started]
         n_done = min((_n_done(padding, row, n) for row, n in enumerate(n_shared) if padding.lengths[row]), default=0)
-        self._set_rows(padding.cropped(n_done), n_shared, n_shared.copy())
+        self._set_rows(padding.cropped(n_done), n_shared, n_shared.copy(), [0] * n_rows)
         return n_done
 
     def publish(self, tokens: torch.Tensor, mask: torch.Tensor | None) -> None:
