@@ -92,6 +92,7 @@ kv_fixture_init(struct kv_group *group, const struct kv_case *definition)
 		fixture->shape.q_heads = 16;
 	else
 		fixture->shape = (struct kv_shape){ 2 * (fixture->shape.q_heads / fixture->shape.kv_heads), 2, 64, 64 };
+	kv_case->kv_first = kv_case->kv_first / quick_divisor / kv_case->page_size * kv_case->page_size;
 	for (struct kv_rows *rows = kv_case->rows; rows < kv_case->rows + KV_ROW_KINDS && rows->n > 0; rows++) {
 		rows->n = kv_clamp(rows->n, 1, 3);
 		rows->kv_len = kv_clamp(rows->kv_len / quick_divisor, 4, QUICK_TOKENS);
@@ -272,10 +273,9 @@ kv_pool_params(const struct kv_group *group, struct kv_pool *pool)
 	params.page_size = pool->first_fixture->kv_case.page_size;
 	params.n_pages = pool->n_pages;
 	params.n_slots = 16;
-	if (group->on_gpu) {
+	params.max_length = pool->max_length;
+	if (group->on_gpu)
 		params.backend = "cuda";
-		params.max_length = pool->max_length;
-	}
 	return params;
 }
 
