@@ -14,6 +14,7 @@ PYTHON_EXT_SOURCES += %D%/ext/pool.c
 PYTHON_EXT_SOURCES += %D%/ext/sequences.c
 PYTHON_EXT_SOURCES += %D%/ext/prefix.c
 PYTHON_EXT_SOURCES += %D%/ext/sharing.c
+PYTHON_EXT_SOURCES += %D%/ext/handover.c
 
 # tensor, threads
 PYTHON_EXT_SOURCES += %D%/ext/device.c
@@ -164,6 +165,7 @@ PYTHON_TESTS += %D%/tests/test_interpreter.py
 PYTHON_TESTS += %D%/tests/test_lost_daemon.py
 PYTHON_TESTS += %D%/tests/test_engines.py
 PYTHON_TESTS += %D%/tests/test_errors.py
+PYTHON_TESTS += %D%/tests/test_handover.py
 PYTHON_TESTS += %D%/tests/test_pool.py
 PYTHON_TESTS += %D%/tests/test_sequences.py
 PYTHON_TESTS += %D%/tests/test_sharing.py

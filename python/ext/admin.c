@@ -46,6 +46,12 @@ admin_node_item(const void *entry)
 }
 
 static PyObject *
+admin_ticket_item(const void *entry)
+{
+	return report_ticket(entry);
+}
+
+static PyObject *
 client_status(struct client *client, PyObject *Py_UNUSED(ignored))
 {
 	struct paged_daemon_info info = { .struct_size = sizeof(info) };
@@ -88,6 +94,21 @@ client_sessions(struct client *client, PyObject *Py_UNUSED(ignored))
 	Py_END_ALLOW_THREADS client_leave(client);
 	return status == PAGED_OK ? admin_list(list, sizeof(*list), n, admin_session_item)
 				  : error_raise(handle, status);
+}
+
+static PyObject *
+client_tickets(struct client *client, PyObject *Py_UNUSED(ignored))
+{
+	struct paged_client *handle = client_enter(client);
+	struct paged_ticket_entry *list = NULL;
+	enum paged_status status;
+	size_t n = 0;
+
+	if (handle == NULL)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS status = paged_admin_tickets(handle, sizeof(*list), &list, &n);
+	Py_END_ALLOW_THREADS client_leave(client);
+	return status == PAGED_OK ? admin_list(list, sizeof(*list), n, admin_ticket_item) : error_raise(handle, status);
 }
 
 /* The only argument of a call, a pool's name. */
@@ -312,6 +333,10 @@ PyDoc_STRVAR(sequences_doc, "sequences($self, /, pool)\n--\n\n"
 			    "length (0: not reported), capacity, n_pages, n_trimmed, name, tag,\n"
 			    "state (1: given away).\n\n"
 			    "Raises NotFoundError, PermissionDeniedError.");
+PyDoc_STRVAR(tickets_doc, "tickets($self, /)\n--\n\n"
+			  "Sequences that were given away and that no session has adopted yet, by ticket, as a\n"
+			  "list of dicts: number, session, ended, pool, n_sequences, n_pages, n_tokens,\n"
+			  "expires_ms, flags, to_session, to_uid.  The secret bytes are not listed.");
 PyDoc_STRVAR(page_table_doc, "page_table($self, /, seq)\n--\n\n"
 			     "(dict as of sequences(), physical pages in logical order), from the daemon.\n\n"
 			     "Raises StaleError.");
@@ -349,6 +374,7 @@ PyMethodDef admin_methods[] = {
 	CALL_METHOD_NOARGS("pools", client_pools, pools_doc),
 	CALL_METHOD_NOARGS("sessions", client_sessions, sessions_doc),
 	CALL_METHOD("sequences", client_sequences, sequences_doc),
+	CALL_METHOD_NOARGS("tickets", client_tickets, tickets_doc),
 	CALL_METHOD("page_table", client_page_table, page_table_doc),
 	CALL_METHOD("check", client_check, check_doc),
 	CALL_METHOD("kick", client_kick, kick_doc),

@@ -334,7 +334,8 @@ client_add(PyObject *module)
 					    Py_TPFLAGS_DISALLOW_INSTANTIATION,
 				    slots };
 
-	call_join_methods(methods, (const PyMethodDef *[]){ client_methods, client_seq_methods, admin_methods, NULL });
+	call_join_methods(methods, (const PyMethodDef *[]){ client_methods, client_seq_methods, client_handover_methods,
+							    admin_methods, NULL });
 	client_type = (PyTypeObject *)PyType_FromSpec(&spec);
 	if (client_type == NULL)
 		return -1;

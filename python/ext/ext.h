@@ -14,6 +14,7 @@
  *   sequences.c   sequences: methods of Client and Pool
  *   prefix.c      Prefix
  *   sharing.c     Pool: match, start, publish, pin
+ *   handover.c    Pool: give, adopt; Client: cancel_ticket
  *   pages.c       Pages: K and V of a pool as DLPack tensors
  *   dlpack.c      DLPack: element types, the C functions of a tensor type
  *   tensor.c      tensors from Python objects
@@ -161,6 +162,7 @@ PyObject *report_counts(const struct paged_pool_counts *counts);
 PyObject *report_sequence(const struct paged_seq_info *info);
 PyObject *report_check(const struct paged_check_result *result);
 PyObject *report_started(paged_seq_id seq, uint32_t n_shared);
+PyObject *report_adopted(paged_seq_id seq, uint32_t length);
 PyObject *report_named_mod(const struct paged_named_mod *mod);
 /* Dicts with the names of paged_reports.h. */
 PyObject *report_daemon(const struct paged_daemon_info *info);
@@ -168,6 +170,7 @@ PyObject *report_pool(const struct paged_pool_entry *entry);
 PyObject *report_session(const struct paged_session_entry *entry);
 PyObject *report_seq_entry(const struct paged_seq_entry *entry);
 PyObject *report_node(const struct paged_node_entry *entry);
+PyObject *report_ticket(const struct paged_ticket_entry *entry);
 
 /* client.c */
 
@@ -270,6 +273,9 @@ struct prefix *prefix_from(const struct pool *pool, PyObject *object, const char
 
 /* sharing.c: methods of Pool */
 extern PyMethodDef sharing_methods[];
+
+/* handover.c: methods of Client and of Pool */
+extern PyMethodDef client_handover_methods[], pool_handover_methods[];
 
 /** Items of a publish. */
 struct publishes {

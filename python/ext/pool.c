@@ -490,7 +490,8 @@ pool_add(PyObject *module)
 					    Py_TPFLAGS_DISALLOW_INSTANTIATION,
 				    slots };
 
-	call_join_methods(methods, (const PyMethodDef *[]){ pool_methods, pool_seq_methods, sharing_methods, NULL });
+	call_join_methods(methods, (const PyMethodDef *[]){ pool_methods, pool_seq_methods, sharing_methods,
+							    pool_handover_methods, NULL });
 	pool_type = (PyTypeObject *)PyType_FromSpec(&spec);
 	if (pool_type == NULL)
 		return -1;

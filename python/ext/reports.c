@@ -5,7 +5,7 @@
 
 /* ------------------------------------------------------- named tuples */
 
-static PyObject *sequence_class, *counts_class, *started_class, *check_class, *named_mod_class;
+static PyObject *sequence_class, *counts_class, *started_class, *adopted_class, *check_class, *named_mod_class;
 
 static const struct report_class {
 	PyObject **class;
@@ -29,6 +29,8 @@ static const struct report_class {
 	  "n_cached       published, and in no sequence: a reserve may evict them" },
 	{ &started_class, "Started", "seq n_shared",
 	  "A sequence that Pool.start() created, and the number of tokens that it shares." },
+	{ &adopted_class, "Adopted", "seq length",
+	  "A sequence that Pool.adopt() took over, and its written tokens as the giver passed them." },
 	{ &check_class, "CheckResult", "holds text n_pages n_free n_referenced n_cached n_quarantined n_sequences",
 	  "Result of a check of a pool's page accounting.\n\n"
 	  "holds  the totals add up and the reference count of every page is right\n"
@@ -114,6 +116,12 @@ PyObject *
 report_started(paged_seq_id seq, uint32_t n_shared)
 {
 	return report_tuple(started_class, Py_BuildValue("KI", (unsigned long long)seq, n_shared));
+}
+
+PyObject *
+report_adopted(paged_seq_id seq, uint32_t length)
+{
+	return report_tuple(adopted_class, Py_BuildValue("KI", (unsigned long long)seq, length));
 }
 
 PyObject *
@@ -251,6 +259,21 @@ report_node(const struct paged_node_entry *entry)
 		FIELD(paged_node_entry, page, U32),         FIELD(paged_node_entry, parent, PARENT),
 		FIELD(paged_node_entry, n_references, U32), FIELD(paged_node_entry, used_s, U32),
 		FIELD(paged_node_entry, hits, U32),         FIELD(paged_node_entry, pinned, FLAG),
+	};
+
+	return REPORT(entry, fields);
+}
+
+PyObject *
+report_ticket(const struct paged_ticket_entry *entry)
+{
+	static const struct report_field fields[] = {
+		FIELD(paged_ticket_entry, number, U64),      FIELD(paged_ticket_entry, session, U32),
+		FIELD(paged_ticket_entry, ended, FLAG),      FIELD(paged_ticket_entry, pool, U32),
+		FIELD(paged_ticket_entry, n_sequences, U32), FIELD(paged_ticket_entry, n_pages, U64),
+		FIELD(paged_ticket_entry, n_tokens, U64),    FIELD(paged_ticket_entry, expires_ms, U32),
+		FIELD(paged_ticket_entry, flags, U32),       FIELD(paged_ticket_entry, to_session, U32),
+		FIELD(paged_ticket_entry, to_uid, U32),
 	};
 
 	return REPORT(entry, fields);

@@ -25,8 +25,8 @@ Objects keep those alive that they need: a batch its pool, a pool its client.  c
 memory at once.  Errors are subclasses of Error.  In a forked child every call raises ForkError.
 """
 from paged._paged import (
-    AgainError, BackendError, Batch, BlockMask, CapacityError, CheckResult, Client, CorruptError, Error, ForkError,
-    FullError, GoneError, InvalidError, LOG_DEBUG, LOG_ERROR, LOG_INFO, LOG_WARNING, LimitError, MAX_DIM,
+    Adopted, AgainError, BackendError, Batch, BlockMask, CapacityError, CheckResult, Client, CorruptError, Error,
+    ForkError, FullError, GoneError, InvalidError, LOG_DEBUG, LOG_ERROR, LOG_INFO, LOG_WARNING, LimitError, MAX_DIM,
     MAX_PAGE_SIZE, MAX_REQUEST_SEQS, Mod, ModSet, NamedMod, NoDaemonError, NoMemoryError, NotFoundError, Pages,
     PermissionDeniedError, Pool, PoolCounts, Prefix, ProtocolError, QuotaError, RangeError, Rotary, SequenceInfo,
     StaleError, Started, StoppingError, SystemCallError, TimedOutError, UnsupportedError, VersionError, connect,
@@ -34,8 +34,8 @@ from paged._paged import (
 )
 
 __all__ = [
-    "AgainError", "BackendError", "Batch", "BlockMask", "CapacityError", "CheckResult", "Client", "CorruptError",
-    "Error", "ForkError", "FullError", "GoneError", "InvalidError", "LOG_DEBUG", "LOG_ERROR", "LOG_INFO",
+    "Adopted", "AgainError", "BackendError", "Batch", "BlockMask", "CapacityError", "CheckResult", "Client",
+    "CorruptError", "Error", "ForkError", "FullError", "GoneError", "InvalidError", "LOG_DEBUG", "LOG_ERROR", "LOG_INFO",
     "LOG_WARNING", "LimitError", "MAX_DIM", "MAX_PAGE_SIZE", "MAX_REQUEST_SEQS", "Mod", "ModSet", "NamedMod",
     "NoDaemonError", "NoMemoryError", "NotFoundError", "Pages", "PermissionDeniedError", "Pool", "PoolCounts",
     "Prefix", "ProtocolError", "QuotaError", "RangeError", "Rotary", "SequenceInfo", "StaleError", "Started",

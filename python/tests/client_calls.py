@@ -11,6 +11,8 @@ CALLS = {
     "truncate": lambda c, p, s: c.truncate(s, 0),
     "trim": lambda c, p, s: c.trim(s, 0),
     "erase": lambda c, p, s: c.erase(s),
+    "cancel_ticket": lambda c, p, s: c.cancel_ticket(bytes(16)),
+    "tickets": lambda c, p, s: c.tickets(),
     "status": lambda c, p, s: c.status(),
     "pools": lambda c, p, s: c.pools(),
     "sessions": lambda c, p, s: c.sessions(),
@@ -32,5 +34,7 @@ CALLS = {
     "wait_prefix": lambda c, p, s: p.wait_prefix(paged.Prefix(range(16)), 16, 60),
     "start": lambda c, p, s: p.start([(None, 16)]),
     "publish": lambda c, p, s: p.publish(s, paged.Prefix(range(16))),
+    "give": lambda c, p, s: p.give(s, 0),
+    "adopt": lambda c, p, s: p.adopt(bytes(16)),
     "pin": lambda c, p, s: p.pin(paged.Prefix(range(16)), 1),
 }
