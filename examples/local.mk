@@ -16,9 +16,16 @@ noinst_PROGRAMS += %D%/share_prefix
 %C%_share_prefix_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
 %C%_share_prefix_LDADD = client/libpagedclient.la
 
+# A sequence that one process computes and another one continues.
+noinst_PROGRAMS += %D%/handover
+%C%_handover_SOURCES = %D%/handover.c
+%C%_handover_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
+%C%_handover_LDADD = client/libpagedclient.la
+
 # The same from Python.
 EXTRA_DIST += %D%/python/first.py
 EXTRA_DIST += %D%/python/share_prefix.py
+EXTRA_DIST += %D%/python/handover.py
 
 # Engines of different make on one pool: tools/demo.
 EXTRA_DIST += %D%/python/demo/answer_privately.py

@@ -43,6 +43,13 @@ def test_share_prefix(daemon):
     assert run(daemon, "share_prefix.py") == "592 tokens were cached, 592 are shared, 8 were computed\n"
 
 
+def test_handover(daemon):
+    lines = run(daemon, "handover.py").splitlines()
+    pages = re.fullmatch(r"prefill: 100 tokens in pages (\[.*\])", lines[0])[1]
+    assert lines[1:] == [f"decode: 100 tokens in pages {pages}",
+                         "attention of the last token: 0.833333, the mean over 100 ones of prefill and 20 zeros"]
+
+
 def blocks(path):
     return re.findall(r"^```python\n(.*?)^```$", (ROOT / path).read_text(), re.MULTILINE | re.DOTALL)
 
