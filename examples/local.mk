@@ -92,6 +92,8 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 	%D%/llama/token_lines.h \
 	%D%/llama/tokenizer.c \
 	%D%/llama/tokenizer.h \
+	%D%/llama/worker_process.c \
+	%D%/llama/worker_process.h \
 	%D%/llama/workers.c \
 	%D%/llama/workers.h \
 	%D%/llama/xalloc.c \

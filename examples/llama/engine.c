@@ -12,6 +12,7 @@
 /* Interval between retries while the pool is full, and the time after which the engine gives up. */
 #define FULL_PAUSE_MS 5u
 #define FULL_LIMIT_S 30.0
+#define WARM_UP_TOKENS 32u
 
 void
 engine_create(struct engine *engine, struct forward *forward, struct attention *attention,
@@ -256,7 +257,7 @@ engine_run_step(struct engine *engine)
 
 /* No row can continue: preempt a request of this process, or wait for other workers. */
 static void
-engine_wait_for_pages(struct engine *engine, double *since_p)
+engine_wait_for_pages(struct engine *engine)
 {
 	const struct timespec pause = { .tv_nsec = FULL_PAUSE_MS * 1000000L };
 
@@ -264,31 +265,50 @@ engine_wait_for_pages(struct engine *engine, double *since_p)
 		engine_preempt(engine);
 		return;
 	}
-	if (*since_p == 0)
-		*since_p = clock_now_s();
-	if (clock_now_s() - *since_p > FULL_LIMIT_S)
+	if (engine->full_since_s == 0)
+		engine->full_since_s = clock_now_s();
+	if (clock_now_s() - engine->full_since_s > FULL_LIMIT_S)
 		die("the pool has been full for %.0f s: a sequence of %zu tokens lacks pages", FULL_LIMIT_S,
 		    engine->n_running > 0 ? engine->running[0]->tokens.n : engine->queue->tokens.n);
 	nanosleep(&pause, NULL);
 }
 
 void
-engine_run(struct engine *engine)
+engine_step(struct engine *engine)
 {
-	double start = clock_now_s(), full_since = 0;
+	double start = clock_now_s();
 
-	while (engine->n_running > 0 || engine->queue != NULL) {
-		engine_admit(engine);
-		engine_choose_rows(engine);
-		engine_plan(engine);
-		if (engine->step.n_rows > 0) {
-			full_since = 0;
-			engine_run_step(engine);
-		} else {
-			engine_wait_for_pages(engine, &full_since);
-		}
+	if (engine_is_idle(engine))
+		return;
+	engine_admit(engine);
+	engine_choose_rows(engine);
+	engine_plan(engine);
+	if (engine->step.n_rows > 0) {
+		engine->full_since_s = 0;
+		engine_run_step(engine);
+	} else {
+		engine_wait_for_pages(engine);
 	}
 	engine->stats.seconds += clock_now_s() - start;
+}
+
+void
+engine_run(struct engine *engine)
+{
+	while (!engine_is_idle(engine))
+		engine_step(engine);
+}
+
+void
+engine_warm_up(struct engine *engine)
+{
+	struct request request = { .max_tokens = 1, .n_prompt = WARM_UP_TOKENS };
+
+	for (uint32_t i = 0; i < WARM_UP_TOKENS; i++)
+		token_list_add(&request.tokens, &i, 1);
+	engine_add(engine, &request);
+	engine_run(engine);
+	free(request.tokens.ids);
 }
 
 struct engine_stats

@@ -58,7 +58,7 @@ struct engine_stats {
 	uint64_t n_found_tokens;            /* tokens that were not computed, because the cache had them */
 	uint64_t n_steps;
 	uint32_t peak_pages; /* most that all sequences held together */
-	double seconds;      /* inside engine_run() */
+	double seconds;      /* inside engine_step() */
 };
 
 /** Rows of a step and their requests, in the same order. */
@@ -81,6 +81,7 @@ struct engine {
 	struct request *running[ENGINE_MAX_RUNNING]; /* in order of admission */
 	uint32_t n_running;
 	bool preempted; /* a request gave pages back: admit none until an answer ends */
+	double full_since_s; /* no row could continue since then; 0: some could */
 	struct engine_step step;
 };
 
@@ -97,8 +98,21 @@ void engine_add(struct engine *engine, struct request *request);
 /** engine_release - free a kept sequence's pages */
 void engine_release(struct engine *engine, struct request *request);
 
+/** engine_is_idle - every request is finished */
+static inline bool
+engine_is_idle(const struct engine *engine)
+{
+	return engine->n_running == 0 && engine->queue == NULL;
+}
+
+/** engine_step - run one step, or wait a few milliseconds if the pool is full; requests may be added between steps */
+void engine_step(struct engine *engine);
+
 /** engine_run - run steps until every request is finished */
 void engine_run(struct engine *engine);
+
+/** engine_warm_up - touch code, weights and buffers, which would otherwise count as part of the first answer */
+void engine_warm_up(struct engine *engine);
 
 /** engine_answer - create an engine, add n requests, run and destroy it */
 struct engine_stats engine_answer(struct forward *forward, struct attention *attention,

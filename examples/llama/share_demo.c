@@ -1,22 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "examples/llama/share_demo.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "examples/llama/clock.h"
 #include "examples/llama/die.h"
 #include "examples/llama/engine.h"
 #include "examples/llama/pipeline.h"
+#include "examples/llama/worker_process.h"
 #include "examples/llama/xalloc.h"
-
-#define WARM_UP_TOKENS 32u
 
 /* Order of the phases, and what the parent process asks a worker to do. */
 enum share_command { SHARE_PRIVATE, SHARE_CACHED, SHARE_N_PHASES, SHARE_RELEASE = SHARE_N_PHASES };
@@ -29,7 +24,6 @@ struct share_reply {
 };
 
 struct share_worker {
-	pid_t pid;
 	int socket;
 	struct share_reply replies[SHARE_N_PHASES];
 };
@@ -50,19 +44,6 @@ struct share_answers {
 	uint32_t max_tokens;
 	struct request requests[SHARE_N_PHASES];
 };
-
-/* Touches code, weights and buffers, which would otherwise count as part of the first answer. */
-static void
-share_warm_up(struct share_answers *answers)
-{
-	struct request request = { .max_tokens = 1, .n_prompt = WARM_UP_TOKENS };
-
-	for (uint32_t i = 0; i < WARM_UP_TOKENS; i++)
-		token_list_add(&request.tokens, &i, 1);
-	engine_add(&answers->engine, &request);
-	engine_run(&answers->engine);
-	free(request.tokens.ids);
-}
 
 static struct share_reply
 share_answer(struct share_answers *answers, enum share_command phase)
@@ -106,7 +87,7 @@ share_serve(const struct options *options, uint32_t number, int socket)
 	params.end_token = tokenizer_end(answers.pipeline.tokenizer);
 	engine_create(&answers.engine, answers.pipeline.forward, answers.pipeline.attention, &params);
 	paged_cache_share(answers.pipeline.attention, false);
-	share_warm_up(&answers);
+	engine_warm_up(&answers.engine);
 	share_write(socket, &reply);
 	while (read(socket, &command, sizeof(command)) == (ssize_t)sizeof(command)) {
 		if (command == SHARE_RELEASE)
@@ -120,33 +101,6 @@ share_serve(const struct options *options, uint32_t number, int socket)
 		free(answers.requests[i].tokens.ids);
 	engine_destroy(&answers.engine);
 	pipeline_destroy(&answers.pipeline);
-}
-
-static void
-share_start_worker(const struct options *options, uint32_t number, struct share_worker *workers)
-{
-	char label[32];
-	int sockets[2];
-
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0)
-		die("worker %u of %u: %s", number, options->n_workers, strerror(errno));
-	workers[number].pid = fork();
-	if (workers[number].pid < 0)
-		die("worker %u of %u: %s", number, options->n_workers, strerror(errno));
-	if (workers[number].pid > 0) {
-		close(sockets[1]);
-		workers[number].socket = sockets[0];
-		return;
-	}
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	/* Only the parent holds its ends, so that a worker reads end of file when the parent closes them. */
-	for (uint32_t i = 0; i < number; i++)
-		close(workers[i].socket);
-	close(sockets[0]);
-	snprintf(label, sizeof(label), "worker %u", number);
-	die_label = label;
-	share_serve(options, number, sockets[1]);
-	_exit(EXIT_ANSWERED);
 }
 
 /* ------------------------------------------------------------------ parent */
@@ -261,25 +215,22 @@ share_demo_run(const struct options *options)
 	struct options own = *options;
 	struct share_observer observer = { .options = &own };
 	struct share_worker *workers = xcalloc(options->n_workers, sizeof(*workers));
-	bool equal, failed = false;
+	struct worker_process *processes;
+	bool equal, succeeded;
 	char salt[64];
-	int status;
 
 	snprintf(salt, sizeof(salt), "share %ld at %.9f s", (long)getpid(), clock_now_s());
 	if (own.salt == NULL)
 		own.salt = salt;
-	fflush(stdout);
+	processes = worker_processes_start(&own, share_serve);
 	for (uint32_t i = 0; i < own.n_workers; i++)
-		share_start_worker(&own, i, workers);
+		workers[i].socket = processes[i].socket;
 	if (paged_client_open(own.runtime_dir, &params, &observer.client) != PAGED_OK)
 		die("--share: %s", paged_client_error(observer.client));
 	share_run_phases(&observer, workers);
-	for (uint32_t i = 0; i < own.n_workers; i++)
-		close(workers[i].socket);
-	for (uint32_t i = 0; i < own.n_workers; i++)
-		failed |= waitpid(workers[i].pid, &status, 0) < 0 || status != 0;
+	succeeded = worker_processes_end(processes, own.n_workers);
 	equal = share_print(&observer, workers);
 	paged_client_close(observer.client);
 	free(workers);
-	return failed ? EXIT_FAILED : equal ? EXIT_ANSWERED : EXIT_DIFFERENT;
+	return !succeeded ? EXIT_FAILED : equal ? EXIT_ANSWERED : EXIT_DIFFERENT;
 }
