@@ -84,6 +84,10 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 	%D%/llama/replies.h \
 	%D%/llama/share_demo.c \
 	%D%/llama/share_demo.h \
+	%D%/llama/split_demo.c \
+	%D%/llama/split_demo.h \
+	%D%/llama/split_worker.c \
+	%D%/llama/split_worker.h \
 	%D%/llama/string_table.c \
 	%D%/llama/string_table.h \
 	%D%/llama/thread_pool.c \

@@ -92,7 +92,12 @@ void engine_create(struct engine *engine, struct forward *forward, struct attent
 /** engine_destroy - close the sequences of requests that are still running, and free the engine's arrays */
 void engine_destroy(struct engine *engine);
 
-/** engine_add - queue a new request, or a finished one whose tokens and n_prompt the caller has extended */
+/**
+ * engine_add - queue a new request, or a finished one whose tokens and n_prompt the caller has extended
+ *
+ * An open request continues its sequence, which has the K and V of its first n_cached tokens; another process may have
+ * written them.
+ */
 void engine_add(struct engine *engine, struct request *request);
 
 /** engine_release - free a kept sequence's pages */

@@ -7,6 +7,7 @@
 #include "examples/llama/pipeline.h"
 #include "examples/llama/repl.h"
 #include "examples/llama/share_demo.h"
+#include "examples/llama/split_demo.h"
 #include "examples/llama/token_lines.h"
 #include "examples/llama/workers.h"
 
@@ -56,6 +57,8 @@ main(int argc, char **argv)
 		token_lines_run(&options);
 	else if (options.share)
 		status = share_demo_run(&options);
+	else if (options.split_interval_ms > 0)
+		status = split_demo_run(&options);
 	else if (options.n_workers > 0)
 		status = workers_run(&options);
 	else

@@ -43,6 +43,7 @@ static const struct known {
 	{ "no-prefix-cache", KIND_NOT, offsetof(struct options, prefix_cache), 0, 0, 0 },
 	{ "salt", KIND_TEXT, offsetof(struct options, salt), 0, 0, 0 },
 	{ "share", KIND_FLAG, offsetof(struct options, share), 0, 0, 0 },
+	{ "split", KIND_OPTIONAL, offsetof(struct options, split_interval_ms), 1, 60000, 500 },
 	{ "chat", KIND_FLAG, offsetof(struct options, chat), 0, 0, 0 },
 	{ "token-lines", KIND_FLAG, offsetof(struct options, token_lines), 0, 0, 0 },
 	{ "workers", KIND_NUMBER, offsetof(struct options, n_workers), 1, 256, 0 },
@@ -85,10 +86,12 @@ static const char help[] =
 	"  --report FILE        append a line of JSON for each process\n"
 	"  --kill N             SIGKILL worker N in mid-answer; time until its pages are free\n"
 	"  --share              each worker answers alone, then from the prefix cache; compare both\n"
+	"  --split[=MS]         a prompt every MS milliseconds (default: 500), answered by N workers that prefill and\n"
+	"                       decode, then by one that prefills and gives its sequences to N - 1 that decode\n"
 	"  --print-geometry     print the pool section of pagedd.conf for the model\n"
 	"  --help, --version\n"
 	"\n"
-	"Exit status: 0 done, 1 failed, 2 wrong options, 3 answers differ (--verify, --share).\n";
+	"Exit status: 0 done, 1 failed, 2 wrong options, 3 answers differ (--verify, --share, --split).\n";
 
 static uint32_t
 options_parse_number(const struct known *option, const char *text)
@@ -247,6 +250,15 @@ options_check(struct options *options)
 	if (options->share && (options->verify || options->report != NULL || !options->prefix_cache ||
 			       options->kill_worker != OPTIONS_KILL_NONE))
 		die("--share excludes --verify, --report, --no-prefix-cache and --kill");
+	if (options->split_interval_ms > 0 && options->n_workers < 2)
+		die("--split needs at least 2 workers; there are %u", options->n_workers);
+	if (options->split_interval_ms > 0 && (options->share || options->verify || options->report != NULL))
+		die("--split excludes --share, --verify and --report");
+	if (options->split_interval_ms > 0 && options->kill_worker != OPTIONS_KILL_NONE && options->kill_worker != 0)
+		die("--kill %u: --split kills only worker 0, which prefills", options->kill_worker);
+	/* Both arrangements compute whole prompts. */
+	if (options->split_interval_ms > 0)
+		options->prefix_cache = false;
 	if (options->n_workers > options->n_prompts)
 		die("%zu prompts for %u workers: each worker needs one", options->n_prompts, options->n_workers);
 	if (options->kill_worker != OPTIONS_KILL_NONE && options->kill_worker >= options->n_workers)

@@ -30,6 +30,7 @@ struct options {
 	const char *salt;        /* prompts with different salts share nothing; NULL: "" */
 	char *system;            /* system prompt; NULL: that of the model */
 	bool share;              /* each worker answers alone, then from the prefix cache */
+	uint32_t split_interval_ms; /* milliseconds between requests whose prefill and decode are split; 0: not split */
 	uint32_t compare_rounds; /* rounds of comparison with a private cache; 0: none */
 	const char *report;      /* NULL: none */
 	uint32_t kill_worker;    /* the worker to kill during its answer */

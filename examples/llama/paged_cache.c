@@ -318,6 +318,27 @@ paged_cache_share(struct attention *attention, bool on)
 	((struct paged_cache *)attention)->shares = on;
 }
 
+void
+paged_cache_give(struct attention *attention, uint64_t sequence, uint32_t n_tokens, struct paged_ticket *ticket)
+{
+	struct paged_cache *cache = (struct paged_cache *)attention;
+
+	/* A GPU must have written the pages before another process reads them. */
+	paged_cache_check(cache, paged_batch_finish(cache->batch));
+	paged_cache_check(cache, paged_seq_give(cache->pool, 1, &sequence, &n_tokens, NULL, ticket));
+}
+
+uint64_t
+paged_cache_adopt(struct attention *attention, const struct paged_ticket *ticket, uint32_t *n_tokens_p)
+{
+	struct paged_cache *cache = (struct paged_cache *)attention;
+	paged_seq_id sequence;
+	size_t n;
+
+	paged_cache_check(cache, paged_seq_adopt(cache->pool, ticket, 1, &sequence, n_tokens_p, &n));
+	return sequence;
+}
+
 enum paged_dtype
 paged_cache_dtype(const struct attention *attention)
 {

@@ -37,6 +37,16 @@ void paged_cache_destroy(struct attention *attention);
 /** paged_cache_share - turn the prefix cache on or off for sequences that are opened from now on */
 void paged_cache_share(struct attention *attention, bool on);
 
+/**
+ * paged_cache_give - let another process adopt a sequence, whose first n_tokens tokens are written
+ *
+ * From now on the sequence is not this process's: it must not be planned or closed.
+ */
+void paged_cache_give(struct attention *attention, uint64_t sequence, uint32_t n_tokens, struct paged_ticket *ticket);
+
+/** paged_cache_adopt - take over the sequence of a ticket; returns it and its written tokens */
+uint64_t paged_cache_adopt(struct attention *attention, const struct paged_ticket *ticket, uint32_t *n_tokens_p);
+
 /** paged_cache_dtype - element type of the pool's K and V */
 enum paged_dtype paged_cache_dtype(const struct attention *attention);
 

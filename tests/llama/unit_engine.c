@@ -308,6 +308,60 @@ Test(engine, prefix_cache_on_cuda_gives_the_same_answers)
 	check_prefix_cache("cuda");
 }
 
+/* One engine computes prompts, another one continues their answers, while it computes the ones before. */
+static void
+check_handover(const char *backend)
+{
+	struct attention *pages = open_pages_on(backend, 64), *plain = contiguous_create(model, PAGED_F32, NULL);
+	struct request requests[5], reference[5];
+	struct engine prefill, decode;
+
+	open_engine(&prefill, pages, 1);
+	open_engine(&decode, pages, MAX_RUNNING);
+	for (unsigned int i = 0; i < 5; i++) {
+		struct request *request = &requests[i];
+		struct paged_ticket ticket;
+		uint32_t n_written;
+
+		fill_request(request, i);
+		request->max_tokens = 1;
+		request->keep = true;
+		engine_add(&prefill, request);
+		engine_run(&prefill);
+		cr_assert(request->open && request->n_cached == request->n_prompt);
+		paged_cache_give(pages, request->sequence, (uint32_t)request->n_cached, &ticket);
+		cr_assert_eq(paged_cache_adopt(pages, &ticket, &n_written), request->sequence);
+		cr_assert_eq(n_written, request->n_prompt);
+		request->max_tokens = 20 + i;
+		request->keep = false;
+		engine_add(&decode, request);
+		engine_step(&decode);
+	}
+	cr_assert(!engine_is_idle(&decode));
+	engine_run(&decode);
+	cr_assert_eq(decode.stats.n_prompt_tokens, 0);
+	answer(plain, 1, 0, 5, reference);
+	for (unsigned int i = 0; i < 5; i++)
+		expect_equal(&requests[i], &reference[i], "handed over");
+	free_requests(requests, 5);
+	free_requests(reference, 5);
+	engine_destroy(&decode);
+	engine_destroy(&prefill);
+	contiguous_destroy(plain);
+	paged_cache_destroy(pages);
+}
+
+Test(engine, handed_over_sequences_continue)
+{
+	check_handover("host");
+}
+
+Test(engine, handed_over_sequences_continue_on_cuda)
+{
+	cr_assert(fake_cuda_load(), "%s", dlerror());
+	check_handover("cuda");
+}
+
 /* Only the last token's query is computed. */
 Test(engine, whole_prompt_is_found)
 {
