@@ -45,6 +45,7 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/sharing_core.h \
 	%D%/sharing_daemon.c \
 	%D%/sharing_daemon.h \
+	%D%/sharing_give.c \
 	%D%/sharing_limits.c \
 	%D%/stream_kernels.c \
 	%D%/stream_kernels.h \

@@ -197,6 +197,8 @@ suite_sharing_run(struct bench_report *report)
 		sharing_requests_run(report);
 	if (group_chosen(report, SHARING_DECODE))
 		sharing_decode_run(report);
+	if (group_chosen(report, SHARING_GIVE))
+		sharing_give_run(report);
 	for (size_t i = 0; i < BENCH_N(groups); i++)
 		n_chosen += group_chosen(report, groups[i].name);
 	if (n_chosen > 0)
@@ -212,7 +214,8 @@ suite_sharing_run(struct bench_report *report)
 
 const struct bench_suite bench_suite_sharing = {
 	.name = "sharing",
-	.description = "the prefix cache: match, start, fork, publish, trim and evict in pools of 10 thousand to 10 "
-		       "million pages",
+	.description =
+		"the prefix cache in pools of 10 thousand to 10 million pages: match, start, fork, publish, trim and "
+		"evict; give and adopt",
 	.run = suite_sharing_run,
 };

@@ -66,6 +66,11 @@ ROWS = [
     ("reserve of pages evicted ahead, per page", "reserve evicted pages, 1m", "reserve free pages, 1m",
      "× reserve of free pages"),
     ("reserve that evicts, per page", "reserve and evict, 1m", None, "1 million pages"),
+    ("trim, per private page", "trim private pages, 1m", None, "1 million pages"),
+    ("trim, per published page", "trim published pages, 1m", None, "1 million pages"),
+    ("decode over the end of trimmed rows", "decode 16 x 8k of 64k, trimmed", "decode 16 x 8k, not trimmed",
+     "× rows of as many keys"),
+    ("hand-over of 32k tokens, give and adopt", "give and adopt of 32k", "ping", "× an empty request"),
     ("decode step of 16 rows that publishes", "decode step of 16 rows that publishes", "decode step of 16 rows",
      "× a step that does not"),
 ]

@@ -144,6 +144,9 @@ try "append compared with copying" quick append 17
 try "append by CPU time" quick append 17 --cpu-time
 try "the prefix cache" quick sharing 30
 try "one group of it" quick sharing 2 --only decode
+try "hand-over of a sequence" quick sharing 3 --only give
+try "trims of pages" quick sharing 6 --only trim
+try "decode over trimmed rows" quick decode 2 --only trimmed
 try "all suites in one document" together
 try "bars of a run" plots
 try "the table and plot of docs/PERFORMANCE.md" measured
