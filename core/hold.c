@@ -45,12 +45,13 @@ static enum paged_status
 hold_check_limits(const struct core_pool *pool, uint32_t n, struct paged_error *error)
 {
 	if (n > pool->view.table_entries)
-		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s: a hold may have %u pages, %u requested", pool->name,
+		return paged_fail(error, PAGED_ERR_LIMIT,
+				  "pool %s: a hold may have %u pages, %u requested: make several holds", pool->name,
 				  pool->view.table_entries, n);
 	if (n > pool->pin_limit - pool->n_pin_nodes - pool->n_held)
 		return paged_fail(error, PAGED_ERR_LIMIT,
 				  "pool %s: a hold of %u pages, with %u of other holds and %u of pins, exceeds "
-				  "pin-limit (%u)",
+				  "pin-limit (%u): release holds or pins, or raise pin-limit",
 				  pool->name, n, pool->n_held, pool->n_pin_nodes, pool->pin_limit);
 	return PAGED_OK;
 }

@@ -177,7 +177,12 @@ page_table_share(struct core_pool *pool, struct core_session *session, uint32_t 
 void
 page_table_hold(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t n, const uint32_t *pages)
 {
-	store_u32(&region_slot(&pool->view, slot)->flags, REGION_SLOT_HOLD);
+	struct region_slot *own = region_slot(&pool->view, slot);
+
+	/* No reader sees the pages without the flag. */
+	slot_change_begin(own);
+	store_u32(&own->flags, REGION_SLOT_HOLD);
+	slot_change_end(own);
 	page_table_share(pool, session, slot, n, pages);
 	pool->n_held += n;
 }

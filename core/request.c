@@ -140,13 +140,15 @@ request_check_free(struct core_pool *pool, const struct core_session *session, s
 				  pool->name, pool->n_created, core_pool_n_free_slots(pool), pool->view.n_slots);
 	if (pool->n_requested > n_available) {
 		uint32_t n_cached = pool->n_cached - n_kept;
-		char cached[32] = "";
+		char cached[32] = "", held[48] = "";
 
 		if (n_cached > 0)
 			snprintf(cached, sizeof(cached), " and %u cached", n_cached);
-		return paged_fail(error, PAGED_ERR_FULL, "pool %s: %llu pages requested, %u free%s (%u quarantined)",
+		if (pool->n_held > 0)
+			snprintf(held, sizeof(held), ", holds keep %u", pool->n_held);
+		return paged_fail(error, PAGED_ERR_FULL, "pool %s: %llu pages requested, %u free%s (%u quarantined%s)",
 				  pool->name, (unsigned long long)pool->n_requested, core_pool_n_free(pool), cached,
-				  pool->n_quarantined);
+				  pool->n_quarantined, held);
 	}
 	status = tenant_check(pool, session->tenant, error);
 	if (status != PAGED_OK)
