@@ -81,7 +81,7 @@ struct paged_seq_entry {
 	uint32_t n_trimmed;                 /* of these pages, those at the beginning that were given back */
 	char name[PAGED_MAX_NAME + 1];      /* of the session's first member */
 	char tag[PAGED_MAX_TAG + 1];
-	uint32_t state; /* 0; 1: given away, and in a ticket */
+	uint32_t state; /* 0; 1: given away, and in a ticket; 2: a hold of published pages */
 };
 
 /** A published page, which sequences that begin alike share. */

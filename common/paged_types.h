@@ -136,6 +136,8 @@ struct paged_seq_item {
 #define PAGED_GIVE_UID 2u
 /** Most tickets of a session that are neither used nor expired. */
 #define PAGED_MAX_TICKETS 1024u
+/** Most pages of a hold. */
+#define PAGED_MAX_HOLD_PAGES 5400u
 
 #ifdef __cplusplus
 }

@@ -37,6 +37,7 @@ static const struct {
 	[WIRE_PUBLISH] = { "publish", rpc_publish, NEEDS_SESSION | NEEDS_TIME },
 	[WIRE_TRIM] = { "trim", rpc_trim, NEEDS_SESSION },
 	[WIRE_PIN] = { "pin", rpc_pin, NEEDS_SESSION | NEEDS_TIME | LEAVES_WORK },
+	[WIRE_HOLD] = { "hold", rpc_hold, NEEDS_SESSION | NEEDS_TIME },
 	[WIRE_EVICT] = { "evict", rpc_evict, NEEDS_ADMIN },
 	[WIRE_GET_PREFIXES] = { "prefixes", rpc_get_prefixes, 0 },
 	[WIRE_GIVE] = { "give", rpc_give, NEEDS_SESSION | NEEDS_TIME | LEAVES_WORK },

@@ -116,6 +116,8 @@ enum paged_status rpc_publish(struct rpc *, struct member *, const struct wire_r
 			      struct paged_error *);
 enum paged_status rpc_pin(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
 			  struct paged_error *);
+enum paged_status rpc_hold(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+			   struct paged_error *);
 enum paged_status rpc_evict(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
 			    struct paged_error *);
 enum paged_status rpc_get_prefixes(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,

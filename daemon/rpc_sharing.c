@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests on published pages: start, fork, publish, pin, evict, and their list.  Checks the permission for each pool,
- * and that the lists of a message fit together; the core does the rest.
+ * Requests on published pages: start, fork, publish, pin, hold, evict, and their list.  Checks the permission for each
+ * pool, and that the lists of a message fit together; the core does the rest.
  */
 #include <inttypes.h>
 
@@ -155,6 +155,23 @@ rpc_pin(struct rpc *rpc, struct member *member, const struct wire_request *reque
 		       ? status
 		       : core_prefix_pin(rpc->core, request->pin.pool, request->pin.page, request->pin.serial,
 					 request->pin.seconds, &reply->pinned.n_pages, error);
+}
+
+enum paged_status
+rpc_hold(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
+	 struct paged_error *error)
+{
+	enum paged_status status = member_check_pool(member, request->hold.pool, error);
+
+	if (status == PAGED_OK)
+		status = core_pages_hold(rpc->core, member->session->id, request->hold.pool, request->hold.n,
+					 request->hold.pages, request->hold.serials, &rpc->scratch.ids[0], error);
+	if (status != PAGED_OK)
+		return status;
+	reply->kind = WIRE_REPLY_IDS;
+	reply->ids.n = 1;
+	reply->ids.seq = rpc->scratch.ids;
+	return PAGED_OK;
 }
 
 enum paged_status

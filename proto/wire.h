@@ -232,6 +232,7 @@ enum wire_request_kind {
 	WIRE_PUBLISH,
 	WIRE_TRIM,
 	WIRE_PIN,
+	WIRE_HOLD,
 	WIRE_EVICT,
 	WIRE_GET_PREFIXES,
 	WIRE_GIVE,
@@ -315,6 +316,11 @@ struct wire_request {
 			uint32_t pool, page, seconds;
 			uint64_t serial;
 		} pin;
+		struct {
+			uint32_t pool, n; /* n: 1 to PAGED_MAX_HOLD_PAGES */
+			const uint32_t *pages;
+			const uint64_t *serials;
+		} hold;
 		struct {
 			uint32_t pool, n_pages;
 		} evict;

@@ -207,6 +207,8 @@ TYPE(publish, publish, S, PUBLISHES(seq, WIRE_FIRST), PUBLISHES(version, 0), PUB
      DATA(Publish, extra, S, publish.extra, publish.extra_size, WIRE_MAX_EXTRAS *REGION_EXTRA_SIZE));
 TYPE(pin, pin, S, NUMBER(Pin, pool, S, pin.pool), NUMBER(Pin, page, S, pin.page), NUMBER(Pin, serial, S, pin.serial),
      NUMBER(Pin, seconds, S, pin.seconds));
+#define HOLDS(f, o, how) COLUMN(Hold, f, S, hold.o, hold.n, 1, PAGED_MAX_HOLD_PAGES, how)
+TYPE(hold, hold, S, NUMBER(Hold, pool, S, hold.pool), HOLDS(page, pages, WIRE_FIRST), HOLDS(serial, serials, 0));
 TYPE(evict, evict, S, NUMBER(Evict, pool, S, evict.pool), NUMBER(Evict, n_pages, S, evict.n_pages));
 TYPE(get_prefixes, get_prefixes, S, NUMBER(GetPrefixes, pool, S, get_prefixes.pool),
      NUMBER(GetPrefixes, from_page, S, get_prefixes.from_page));
@@ -245,6 +247,7 @@ static const struct wire_body request_bodies[WIRE_N_REQUESTS] = {
 	[WIRE_PUBLISH] = { PAGED__V1__REQUEST__BODY_PUBLISH, &publish },
 	[WIRE_TRIM] = { PAGED__V1__REQUEST__BODY_TRIM, &seq_items },
 	[WIRE_PIN] = { PAGED__V1__REQUEST__BODY_PIN, &pin },
+	[WIRE_HOLD] = { PAGED__V1__REQUEST__BODY_HOLD, &hold },
 	[WIRE_EVICT] = { PAGED__V1__REQUEST__BODY_EVICT, &evict },
 	[WIRE_GET_PREFIXES] = { PAGED__V1__REQUEST__BODY_GET_PREFIXES, &get_prefixes },
 	[WIRE_GIVE] = { PAGED__V1__REQUEST__BODY_GIVE, &seq_give },

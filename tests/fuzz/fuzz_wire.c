@@ -224,6 +224,7 @@ static const struct wire_request requests[] = {
 	{ 29, WIRE_ADOPT, .adopt = { { 1, 2, 3 }, 1, 4096 } },
 	{ 30, WIRE_CANCEL, .cancel = { { 4, 5 } } },
 	{ 31, WIRE_GET_TICKETS, .get_tickets = { 1ull << 40 } },
+	{ 32, WIRE_HOLD, .hold = { 1, 3, pages, seqs } },
 };
 static const struct wire_reply replies[] = {
 	{ 1, PAGED_OK, "", WIRE_REPLY_EMPTY, .ids = { 0 } },

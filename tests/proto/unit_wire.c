@@ -542,10 +542,10 @@ Test(wire, counts_of_a_publish_are_checked)
 	cr_assert_str_eq(error.text, "Publish.token has 16001 entries; it may have 0 to 16000");
 }
 
-/* The numbers of requests that later versions will have. */
-Test(wire, reserved_kinds_are_unknown)
+/* Numbers of requests that only a later version may have. */
+Test(wire, later_kinds_are_unknown)
 {
-	static const uint8_t numbers[] = { 26 };
+	static const uint8_t numbers[] = { 60, 127 };
 	struct wire_request back;
 
 	for (size_t i = 0; i < sizeof(numbers); i++) {
@@ -556,6 +556,36 @@ Test(wire, reserved_kinds_are_unknown)
 		cr_assert_eq(back.id, 7);
 		cr_assert_str_eq(error.text, "a Request of a kind that version 2.0 lacks");
 	}
+}
+
+Test(wire, largest_hold_fits)
+{
+	/* Request { id: 7, hold { page: [1, 2], serial: [3] } } */
+	static const uint8_t short_of_serials[] = { 0x08, 7, 0xd2, 1, 20, 0x12, 8, 1, 0, 0, 0, 2, 0,
+						    0,    0, 0x1a, 8, 3,  0,    0, 0, 0, 0, 0, 0 };
+	static uint32_t pages[PAGED_MAX_HOLD_PAGES + 1];
+	static uint64_t serials[PAGED_MAX_HOLD_PAGES + 1];
+	struct wire_request back, request = { .id = UINT64_MAX, .kind = WIRE_HOLD, .hold = { .pool = UINT32_MAX } };
+
+	for (uint32_t i = 0; i <= PAGED_MAX_HOLD_PAGES; i++) {
+		pages[i] = UINT32_MAX - i;
+		serials[i] = UINT64_MAX - i;
+	}
+	request.hold.pages = pages;
+	request.hold.serials = serials;
+	request.hold.n = PAGED_MAX_HOLD_PAGES;
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_OK, "%s", error.text);
+	cr_assert(back.hold.pool == UINT32_MAX && back.hold.n == PAGED_MAX_HOLD_PAGES);
+	cr_assert_arr_eq(back.hold.pages, pages, PAGED_MAX_HOLD_PAGES * sizeof(*pages));
+	cr_assert_arr_eq(back.hold.serials, serials, PAGED_MAX_HOLD_PAGES * sizeof(*serials));
+	request.hold.n++;
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_ERR_LIMIT);
+	cr_assert_str_eq(error.text, "Hold.page has 5401 entries; it may have 1 to 5400");
+	request.hold.n = 0;
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_ERR_LIMIT);
+	cr_assert_eq(wire_request_parse(short_of_serials, sizeof(short_of_serials), &arena, &back, &error),
+		     PAGED_ERR_PROTOCOL);
+	cr_assert_str_eq(error.text, "Hold.serial has 1 entries for 2");
 }
 
 Test(wire, sharing_replies_round_trip)

@@ -309,6 +309,90 @@ IT_TEST(forks_and_pins_of_what_is_not_there)
 	hostile_end();
 }
 
+/* A hold of n pages in pool 0. */
+static struct wire_request
+hold_request(uint32_t n, const uint32_t *of, const uint64_t *of_serials)
+{
+	return (struct wire_request){ .kind = WIRE_HOLD, .hold = { .n = n, .pages = of, .serials = of_serials } };
+}
+
+IT_TEST(holds_of_what_is_not_there)
+{
+	static uint32_t many[PAGED_MAX_HOLD_PAGES];
+	static uint64_t many_serials[PAGED_MAX_HOLD_PAGES];
+	struct wire_request request;
+	uint64_t list_serials[3];
+	uint32_t list[3];
+
+	hostile_begin();
+	memcpy(list, pages, sizeof(list));
+	memcpy(list_serials, serials, sizeof(list_serials));
+	list[2] = WORKER_PAGES;
+	request = hold_request(3, list, list_serials);
+	expect_refused(&request, PAGED_ERR_RANGE, "pool test: there is no page 64; there are 64");
+	list[2] = UINT32_MAX;
+	expect_refused(&request, PAGED_ERR_RANGE, "there is no page 4294967295");
+	list[2] = pages[0];
+	expect_refused(&request, PAGED_ERR_STALE, "page %u is not the node of serial %llu", pages[0],
+		       (unsigned long long)serials[2]);
+	list_serials[2] = serials[0];
+	expect_refused(&request, PAGED_ERR_INVALID, "page %u is named twice", pages[0]);
+	list[2] = pages[N_NODES]; /* in a sequence, and not published */
+	expect_refused(&request, PAGED_ERR_STALE, "page %u is not the node", list[2]);
+	list_serials[2] = 0;
+	expect_refused(&request, PAGED_ERR_STALE, "is not the node of serial 0");
+	list[2] = WORKER_PAGES - 1; /* never used */
+	expect_refused(&request, PAGED_ERR_STALE, "page 63 is not the node of serial 0");
+	request = hold_request(2, pages, serials);
+	request.hold.pool = 1;
+	expect_refused(&request, PAGED_ERR_STALE, "pool other: page %u is not the node", pages[0]);
+	request.hold.pool = 9;
+	expect_refused(&request, PAGED_ERR_NOENT, "no pool number 9");
+	request = hold_request(PAGED_MAX_HOLD_PAGES, many, many_serials);
+	expect_refused(&request, PAGED_ERR_LIMIT, "a hold may have 32 pages, 5400 requested");
+	request = hold_request(17, many, many_serials);
+	expect_refused(&request, PAGED_ERR_LIMIT,
+		       "a hold of 17 pages, with 0 of other holds and 0 of pins, exceeds pin-limit (16)");
+	hostile_end();
+}
+
+/* What the library never asks of a hold. */
+IT_TEST(requests_on_holds)
+{
+	static const char text[] = "is a hold, which can only be erased";
+	struct paged_seq_item item = { .n_tokens = 4 };
+	struct wire_request request;
+	struct wire_reply reply;
+	struct seq_fork fork = { .n_tokens = 4 };
+
+	hostile_begin();
+	request = hold_request(N_NODES, pages, serials);
+	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_OK && reply.ids.n == 1, "%s", reply.text);
+	item.seq = fork.parent = reply.ids.seq[0];
+	before = worker_pool_entry(&worker, "test");
+	request = (struct wire_request){ .kind = WIRE_RESERVE, .change = { 1, &item } };
+	expect_refused(&request, PAGED_ERR_PERM, "%s", text);
+	request.kind = WIRE_TRUNCATE;
+	expect_refused(&request, PAGED_ERR_PERM, "%s", text);
+	request.kind = WIRE_TRIM;
+	expect_refused(&request, PAGED_ERR_PERM, "%s", text);
+	request = (struct wire_request){ .kind = WIRE_FORK, .fork = { 1, &fork } };
+	expect_refused(&request, PAGED_ERR_PERM, "%s", text);
+	request = (struct wire_request){ .kind = WIRE_GIVE, .give = { 1, &item, { .timeout_ms = 1000 } } };
+	expect_refused(&request, PAGED_ERR_PERM, "%s", text);
+	request = publish_request(item.seq, 0, 2);
+	expect_refused(&request, PAGED_ERR_PERM, "%s", text);
+	request = start_request(1, pages, serials[0]);
+	start_spec.seq = item.seq;
+	expect_refused(&request, PAGED_ERR_PERM, "%s", text);
+	/* Its pages are in the sequence of the worker, too, so that nothing becomes free. */
+	request = (struct wire_request){ .kind = WIRE_ERASE, .erase = { 1, &item.seq } };
+	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_OK, "%s", reply.text);
+	before = worker_pool_entry(&worker, "test");
+	expect_refused(&request, PAGED_ERR_STALE, "has ended");
+	hostile_end();
+}
+
 #define N_RANDOM 4000u
 
 static uint64_t random_state;
@@ -332,9 +416,10 @@ static struct wire_request
 random_request(const paged_seq_id *own, uint32_t n_own)
 {
 	static uint32_t list[64];
+	static uint64_t list_serials[N_NODES + 2];
 	static struct seq_fork forks[2];
 	paged_seq_id seq = below(8) > 0 && n_own > 0 ? own[below(n_own)] : published;
-	uint32_t n = below(N_NODES + 2), kind = below(5);
+	uint32_t n = below(N_NODES + 2), kind = below(6);
 	struct wire_request request;
 
 	for (uint32_t i = 0; i < 64; i++)
@@ -358,6 +443,10 @@ random_request(const paged_seq_id *own, uint32_t n_own)
 							  .seconds = almost(2) } };
 	} else if (kind == 4) {
 		request = (struct wire_request){ .kind = WIRE_EVICT, .evict = { .n_pages = almost(3) } };
+	} else if (kind == 5 && n > 0) {
+		for (uint32_t i = 0; i < n; i++)
+			list_serials[i] = serials[i % N_NODES] + (below(32) == 0);
+		request = hold_request(n, below(4) > 0 ? pages : list, list_serials);
 	}
 	return request;
 }
@@ -373,7 +462,8 @@ IT_TEST(random_requests)
 	hostile_begin();
 	for (uint32_t i = 0; i < N_RANDOM; i++) {
 		struct wire_request request = random_request(own, n_own);
-		bool creates = request.kind == WIRE_FORK || (request.kind == WIRE_START && start_spec.seq == 0);
+		bool creates = request.kind == WIRE_FORK || request.kind == WIRE_HOLD ||
+			       (request.kind == WIRE_START && start_spec.seq == 0);
 
 		if (wire_peer_call(&peer, &request, &reply) == PAGED_OK) {
 			n_accepted++;
