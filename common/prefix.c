@@ -180,7 +180,8 @@ find_prefetch_nodes(const struct region_view *view, const uint64_t *hashes, uint
 }
 
 static uint32_t
-find_once(const struct region_view *view, const struct prefix_keys *keys, struct prefix_position *at, uint32_t *pages)
+find_once(const struct region_view *view, const struct prefix_keys *keys, struct prefix_position *at, uint32_t *pages,
+	  uint64_t *serials)
 {
 	uint32_t n_found = 0, extra = 0, visited;
 	struct prefix_block blocks[FIND_BATCH];
@@ -200,13 +201,16 @@ find_once(const struct region_view *view, const struct prefix_keys *keys, struct
 				return n_found;
 			if (pages != NULL)
 				pages[n_found] = at->page;
+			if (serials != NULL)
+				serials[n_found] = at->serial;
 		}
 	}
 	return n_found;
 }
 
 uint32_t
-prefix_find(const struct region_view *view, const struct prefix_keys *keys, struct prefix_position *at, uint32_t *pages)
+prefix_find_nodes(const struct region_view *view, const struct prefix_keys *keys, struct prefix_position *at,
+		  uint32_t *pages, uint64_t *serials)
 {
 	const struct region_header *header = view->header;
 	uint32_t n_found;
@@ -219,13 +223,19 @@ prefix_find(const struct region_view *view, const struct prefix_keys *keys, stru
 		uint64_t head = atomic_load_explicit(&header->ring_head, memory_order_acquire);
 		struct prefix_position last = *at;
 
-		n_found = find_once(view, keys, &last, pages);
+		n_found = find_once(view, keys, &last, pages, serials);
 		if (n_found == keys->n_pages || attempt == FIND_REPEATS ||
 		    atomic_load_explicit(&header->ring_head, memory_order_acquire) == head) {
 			*at = last;
 			return n_found;
 		}
 	}
+}
+
+uint32_t
+prefix_find(const struct region_view *view, const struct prefix_keys *keys, struct prefix_position *at, uint32_t *pages)
+{
+	return prefix_find_nodes(view, keys, at, pages, NULL);
 }
 
 bool

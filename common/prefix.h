@@ -106,6 +106,10 @@ bool prefix_step(const struct region_view *view, const struct prefix_block *bloc
 uint32_t prefix_find(const struct region_view *view, const struct prefix_keys *keys, struct prefix_position *at,
 		     uint32_t *pages);
 
+/** prefix_find_nodes - prefix_find() with the serials of the pages found: [keys->n_pages]; NULL: not wanted */
+uint32_t prefix_find_nodes(const struct region_view *view, const struct prefix_keys *keys, struct prefix_position *at,
+			   uint32_t *pages, uint64_t *serials);
+
 /**
  * prefix_tokens - copy the token ids of a node's block key
  *

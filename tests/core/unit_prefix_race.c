@@ -74,7 +74,8 @@ struct answer {
 	struct path path;
 	uint32_t n_pages;
 	uint32_t pages[MAX_DEPTH];
-	uint64_t serial;
+	uint64_t serials[MAX_DEPTH];
+	uint64_t serial; /* of the last page */
 };
 
 static bool
@@ -83,7 +84,7 @@ answer_is_logged(const struct answer *answer)
 	uint64_t serial = answer->serial;
 
 	for (uint32_t i = answer->n_pages; i-- > 0; serial = node_log[serial].parent)
-		if (serial == 0 || node_log[serial].symbol != answer->path.symbols[i] ||
+		if (serial == 0 || serial != answer->serials[i] || node_log[serial].symbol != answer->path.symbols[i] ||
 		    node_log[serial].page != answer->pages[i])
 			return false;
 	return serial == 0;
@@ -154,7 +155,7 @@ reader_search(struct reader *reader)
 	struct path_keys keys;
 
 	path_keys_init(&keys, &answer.path);
-	answer.n_pages = prefix_find(reader->view, &keys.keys, &at, answer.pages);
+	answer.n_pages = prefix_find_nodes(reader->view, &keys.keys, &at, answer.pages, answer.serials);
 	answer.serial = at.serial;
 	return answer;
 }
