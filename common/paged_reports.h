@@ -73,6 +73,10 @@ struct paged_session_entry {
 	uint32_t draining; /* 1: the session gets no new sequences */
 };
 
+/** States of a sequence: given away, until it is adopted or returned; a hold of published pages, in any order. */
+#define PAGED_STATE_GIVEN 1u
+#define PAGED_STATE_HOLD 2u
+
 struct paged_seq_entry {
 	paged_seq_id seq;
 	uint32_t session;
@@ -81,7 +85,7 @@ struct paged_seq_entry {
 	uint32_t n_trimmed;                 /* of these pages, those at the beginning that were given back */
 	char name[PAGED_MAX_NAME + 1];      /* of the session's first member */
 	char tag[PAGED_MAX_TAG + 1];
-	uint32_t state; /* 0; 1: given away, and in a ticket; 2: a hold of published pages */
+	uint32_t state; /* 0, PAGED_STATE_GIVEN or PAGED_STATE_HOLD */
 };
 
 /** A published page, which sequences that begin alike share. */

@@ -206,6 +206,7 @@ static_assert(offsetof(struct region_header, max_length) == 96, "layout");
 static_assert(offsetof(struct region_header, change) == 128, "layout");
 static_assert(sizeof(struct region_slot) == 64, "a slot is a cache line");
 static_assert(sizeof(struct region_page) == 8, "layout");
+static_assert(REGION_SLOT_FROZEN == PAGED_STATE_GIVEN && REGION_SLOT_HOLD == PAGED_STATE_HOLD, "reports have them");
 static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "readers map the region read-only");
 
 struct region_params {

@@ -156,6 +156,13 @@ ctl_sessions(struct ctl *ctl)
 	return CTL_OK;
 }
 
+/* NULL: a sequence that its session may change. */
+static const char *
+sequence_state(const struct paged_seq_entry *sequence)
+{
+	return sequence->state & PAGED_STATE_GIVEN ? "given" : sequence->state & PAGED_STATE_HOLD ? "hold" : NULL;
+}
+
 static enum paged_status
 sequences_print(struct ctl *ctl, const char *pool, struct print_list *list)
 {
@@ -180,6 +187,7 @@ sequences_print(struct ctl *ctl, const char *pool, struct print_list *list)
 		print_number(list, sequences[i].capacity);
 		print_number(list, sequences[i].n_pages);
 		print_nonzero(list, sequences[i].n_trimmed);
+		print_text(list, sequence_state(&sequences[i]));
 		print_text(list, sequences[i].tag);
 	}
 	paged_free(sequences);
@@ -189,8 +197,8 @@ sequences_print(struct ctl *ctl, const char *pool, struct print_list *list)
 enum ctl_exit
 ctl_sequences(struct ctl *ctl)
 {
-	static const char *const columns[] = { "POOL",   "SEQUENCE", "SESSION", "NAME",    "PID",
-					       "LENGTH", "CAPACITY", "PAGES",   "TRIMMED", "TAG" };
+	static const char *const columns[] = { "POOL",     "SEQUENCE", "SESSION", "NAME",  "PID", "LENGTH",
+					       "CAPACITY", "PAGES",    "TRIMMED", "STATE", "TAG" };
 	struct paged_pool_entry *pools = NULL;
 	enum paged_status status = PAGED_OK;
 	struct print_list list;
@@ -272,6 +280,8 @@ page_table_print(const struct paged_seq_entry *entry, const uint32_t *pages, siz
 	if (entry->length != 0)
 		printf("length %" PRIu32 ", ", entry->length);
 	printf("capacity %" PRIu32 ", %zu %s", entry->capacity, n, print_plural(n, "page", "pages"));
+	if (sequence_state(entry) != NULL)
+		printf(", %s", entry->state & PAGED_STATE_HOLD ? "a hold" : "given");
 	if (entry->n_trimmed != 0)
 		printf(", the first %" PRIu32 " given back", entry->n_trimmed);
 	printf("\n");
@@ -295,13 +305,13 @@ page_table_print_json(const char *pool, const struct paged_seq_entry *entry, con
 
 	for (size_t i = 0; i < n; i++)
 		json_array_append_new(table, i < entry->n_trimmed ? json_null() : json_integer(pages[i]));
-	print_json(json_pack("{s:s, s:s, s:I, s:s, s:I, s:o, s:I, s:I, s:I, s:s?, s:o}", "pool", pool, "sequence",
+	print_json(json_pack("{s:s, s:s, s:I, s:s, s:I, s:o, s:I, s:I, s:I, s:s?, s:s?, s:o}", "pool", pool, "sequence",
 			     print_seq(text, entry->seq), "session", (json_int_t)entry->session, "name", entry->name,
 			     "pid", (json_int_t)entry->pid, "length",
 			     entry->length != 0 ? json_integer((json_int_t)entry->length) : json_null(), "capacity",
 			     (json_int_t)entry->capacity, "pages", (json_int_t)entry->n_pages, "trimmed",
-			     (json_int_t)entry->n_trimmed, "tag", entry->tag[0] != '\0' ? entry->tag : NULL, "table",
-			     table));
+			     (json_int_t)entry->n_trimmed, "state", sequence_state(entry), "tag",
+			     entry->tag[0] != '\0' ? entry->tag : NULL, "table", table));
 }
 
 enum ctl_exit

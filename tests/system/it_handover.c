@@ -488,6 +488,8 @@ IT_TEST(pagedctl_lists_tickets_without_their_bytes)
 	fixture.order.flags = PAGED_GIVE_SESSION;
 	fixture.order.session = fixture.taker_session;
 	ask_ok(&fixture.giver, GIVE);
+	output = it_pagedctl(&exit_code, "sequences", NULL);
+	it_require(exit_code == 0 && strstr(output, "  given") != NULL, "%s", output);
 	output = it_pagedctl(&exit_code, "--json", "tickets", NULL);
 	/* The two workers attach in any order. */
 	snprintf(giver, sizeof(giver), "\"session\": %u,", 3 - fixture.taker_session);
