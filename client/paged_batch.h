@@ -128,6 +128,7 @@ struct paged_batch_row {
  *                             rows to leave out.  Plan again without them
  * @retval PAGED_ERR_INVALID   also: an id belongs to another pool, or a kv_first exceeds its kv_len
  * @retval PAGED_ERR_STALE     an id names no live sequence, or all tokens before kv_len were given back
+ * @retval PAGED_ERR_PERM      an id is of paged_pages_hold(): a hold's pages have no order
  * @retval PAGED_ERR_LIMIT     more rows than max_rows, kv_len or n_pages past max_length,
  *                             or, on a GPU, more query rows than max_q_tokens
  * @retval PAGED_ERR_RANGE     an entry of a page table that is not wholly before kv_first is outside the pool

@@ -413,6 +413,7 @@ void paged_block_mask_destroy(struct paged_block_mask *mask);
  * @retval PAGED_ERR_INVALID   the mask is physical, the number of rows differs, or page and KV block do not divide
  * @retval PAGED_ERR_CAPACITY  kv_len exceeds a row's capacity
  * @retval PAGED_ERR_STALE     an id names no live sequence
+ * @retval PAGED_ERR_PERM      an id is of paged_pages_hold(), whose pages have no order
  * @retval PAGED_ERR_RANGE     an explicit page is outside the pool
  * @retval PAGED_ERR_AGAIN     the owner was changing a page table during every attempt to read it
  */

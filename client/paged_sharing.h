@@ -22,6 +22,8 @@
  *
  * Trim.  paged_seq_trim() gives the beginning of a sequence back, which a sliding window no longer reaches.
  *
+ * Hold.  paged_pages_hold() keeps published pages from eviction while a program copies them elsewhere.
+ *
  * Hand-over.  paged_seq_give() makes a ticket, with which another session adopts
  * sequences of this one; no byte of K or V moves.  A prefill worker gives
  * what it has computed to a decode worker.  A worker that is to be restarted gives its
@@ -312,6 +314,57 @@ enum paged_status paged_seq_trim(struct paged_client *client, size_t n, const st
  */
 enum paged_status paged_prefix_pin(struct paged_pool *pool, const struct paged_prefix *prefix, uint32_t seconds,
 				   uint32_t *n_tokens);
+
+/**
+ * paged_prefix_pages - list the published pages of a prefix
+ *
+ * Reads shared memory only: no request and no lock.  As with paged_prefix_match(), pages may be evicted at any time
+ * until a sequence or a hold has them.
+ *
+ * @param[in]  n_max    room in pages and serials; paged_prefix_match() tells how many tokens are published
+ * @param[out] pages    [n_max] physical pages, from the beginning of the prefix
+ * @param[out] serials  [n_max] of these pages: a page that is published again gets another serial
+ * @param[out] n_p      number of pages written
+ * @retval PAGED_ERR_INVALID  the prefix is not what struct paged_prefix documents, or an argument is NULL
+ *
+ * Threads: any, at the same time.  Blocks: never.
+ */
+enum paged_status paged_prefix_pages(struct paged_pool *pool, const struct paged_prefix *prefix, size_t n_max,
+				     uint32_t *pages, uint64_t *serials, size_t *n_p);
+
+/**
+ * paged_pages_hold - keep published pages from eviction
+ *
+ * For a program that copies pages elsewhere: from now on, the pages stay published and do not change, until
+ * paged_seq_erase() of the returned id releases them, or the session ends.  They are then cached, and the last to be
+ * evicted.  paged_prefix_pages() and paged_admin_prefixes() list pages and their serials.
+ *
+ * The pages may be in any order and of any prefixes, so the hold is no sequence that can be planned, appended to,
+ * reserved, truncated, trimmed, forked, published or given: such calls fail with PAGED_ERR_PERM.  To read K and V, plan
+ * a row of explicit pages (paged_batch_row.pages), or read the pages in the pool's memory.  paged_seq_read() lists the
+ * pages in the order of this call.
+ *
+ * What is held cannot be used for new tokens: all holds and pins of a pool have at most pin-limit pages in all
+ * (pagedd.conf(5)), where a page counts once in each hold.  A hold takes a slot as a sequence does.
+ *
+ * After PAGED_ERR_TIMEOUT the library erases the hold when the late reply arrives.
+ *
+ * @param[in]  n        1 to PAGED_MAX_HOLD_PAGES, and at most max_length / page_size; make several holds of more
+ * @param[in]  pages    [n] each once
+ * @param[in]  serials  [n] of these pages
+ * @param[out] hold_p   written on PAGED_OK only
+ * @retval PAGED_ERR_STALE    a page was evicted, or published again; nothing is held.  List the pages again
+ * @retval PAGED_ERR_LIMIT    more than pin-limit, or too large a hold
+ * @retval PAGED_ERR_FULL     the pool has no free slot
+ * @retval PAGED_ERR_QUOTA    the session's tenant would be charged more than its limit
+ * @retval PAGED_ERR_INVALID  n is 0, or a page is named twice
+ * @retval PAGED_ERR_RANGE    a page's number exceeds the pool
+ * @retval PAGED_ERR_PERM     an observer holds nothing
+ *
+ * Blocks: up to timeout_ms.
+ */
+enum paged_status paged_pages_hold(struct paged_pool *pool, size_t n, const uint32_t *pages, const uint64_t *serials,
+				   paged_seq_id *hold_p);
 
 struct paged_give_params {
 	size_t struct_size;

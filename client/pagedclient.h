@@ -526,6 +526,7 @@ struct paged_seq_info {
 	uint32_t published; /* tokens that other sequences can share (paged_sharing.h) */
 	uint32_t n_trimmed; /* of n_pages, those at the beginning that were given back (paged_seq_trim()) */
 	uint32_t frozen;    /* 1: given away (paged_sharing.h): it can be read only, and writable_from is UINT32_MAX */
+	uint32_t hold;      /* 1: of paged_pages_hold(): it can be erased only, and writable_from is UINT32_MAX */
 };
 
 /**

@@ -62,6 +62,11 @@ batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct
 		return status;
 	do {
 		status = pool_snapshot(batch->pool, id, &attempt, &snapshot, error);
+		if (status == PAGED_OK && (snapshot.flags & REGION_SLOT_HOLD))
+			status = paged_fail(error, PAGED_ERR_PERM,
+					    "row %u: sequence " SEQ_FORMAT
+					    " is a hold, whose pages have no order: it cannot be planned",
+					    r, SEQ_ARGS(id));
 		if (status != PAGED_OK)
 			return status;
 		if (row->id != id || row->version != snapshot.version) {

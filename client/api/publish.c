@@ -175,6 +175,10 @@ publish_range_check(struct paged_pool *pool, const struct paged_publish *publish
 	if (snapshot.flags & REGION_SLOT_FROZEN)
 		return paged_fail(error, PAGED_ERR_PERM, "sequence " SEQ_FORMAT " was given away",
 				  SEQ_ARGS(publish->seq));
+	if (snapshot.flags & REGION_SLOT_HOLD)
+		return paged_fail(error, PAGED_ERR_PERM,
+				  "sequence " SEQ_FORMAT " is a hold, whose pages are published already",
+				  SEQ_ARGS(publish->seq));
 	if (source->user.n_tokens > snapshot.capacity)
 		return paged_fail(error, PAGED_ERR_CAPACITY,
 				  "a prefix of %zu tokens exceeds the %u that sequence " SEQ_FORMAT " has reserved",

@@ -190,7 +190,8 @@ paged_seq_read(struct paged_pool *pool, paged_seq_id seq, struct paged_seq_info 
 			.version = snapshot.version,
 			.published = snapshot.published,
 			.n_trimmed = snapshot.first,
-			.frozen = snapshot.flags != 0,
+			.frozen = (snapshot.flags & REGION_SLOT_FROZEN) != 0,
+			.hold = (snapshot.flags & REGION_SLOT_HOLD) != 0,
 		};
 		status = client_info_out(info, &ours, sizeof(ours), "paged_seq_info", &error);
 	}

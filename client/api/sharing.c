@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Searches of the index of published pages, and pins: paged_prefix_match() and its neighbours. */
+/* Searches of the index of published pages, pins and holds: paged_prefix_match() and its neighbours. */
 #include "config.h"
 
 #include <sys/param.h>
@@ -142,5 +142,58 @@ paged_prefix_pin(struct paged_pool *pool, const struct paged_prefix *prefix, uin
 	prefix_request_destroy(&request);
 	if (status == PAGED_OK && n_tokens != NULL)
 		*n_tokens = n_found * pool->mapping.view.page_size;
+	return client_leave(client, status, &error);
+}
+
+enum paged_status
+paged_prefix_pages(struct paged_pool *pool, const struct paged_prefix *prefix, size_t n_max, uint32_t *pages,
+		   uint64_t *serials, size_t *n_p)
+{
+	struct paged_client *client = pool_client(pool);
+	enum paged_status status = client_enter_owner(client);
+	struct prefix_request request;
+	struct prefix_position at;
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	if (n_p == NULL || (n_max > 0 && (pages == NULL || serials == NULL)))
+		return client_failf(client, PAGED_ERR_INVALID, "%s is NULL",
+				    n_p == NULL     ? "n_p"
+				    : pages == NULL ? "pages"
+						    : "serials");
+	status = prefix_request_init(pool, prefix, &request, &error);
+	if (status != PAGED_OK)
+		return client_fail(client, &error);
+	request.keys.n_pages = (uint32_t)MIN(request.keys.n_pages, n_max);
+	at = prefix_root(&pool->mapping.view);
+	*n_p = prefix_find_nodes(&pool->mapping.view, &request.keys, &at, pages, serials);
+	prefix_request_destroy(&request);
+	return PAGED_OK;
+}
+
+enum paged_status
+paged_pages_hold(struct paged_pool *pool, size_t n, const uint32_t *pages, const uint64_t *serials,
+		 paged_seq_id *hold_p)
+{
+	struct paged_client *client = pool_client(pool);
+	enum paged_status status = client_enter_owner(client);
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	if (n == 0)
+		return client_failf(client, PAGED_ERR_INVALID, "a hold has at least one page");
+	if (pages == NULL || serials == NULL || hold_p == NULL)
+		return client_failf(client, PAGED_ERR_INVALID, "an argument of the hold is NULL");
+	if (n > PAGED_MAX_HOLD_PAGES)
+		return client_failf(client, PAGED_ERR_LIMIT, "%zu pages in a hold, at most %u: make several holds", n,
+				    PAGED_MAX_HOLD_PAGES);
+	if (client->owner->session == 0)
+		return client_failf(client, PAGED_ERR_PERM, "an observer has no sequences, and holds no pages");
+	client_lock(client);
+	status = client->owner->ops->hold(client->owner, pool->mapping.index, (uint32_t)n, pages, serials, hold_p,
+					  &error);
+	client_unlock(client);
 	return client_leave(client, status, &error);
 }

@@ -107,6 +107,8 @@ struct owner_ops {
 				     struct paged_error *error);
 	enum paged_status (*pin)(struct owner *owner, uint32_t pool, uint32_t page, uint64_t serial, uint32_t seconds,
 				 uint32_t *n_pages_p, struct paged_error *error);
+	enum paged_status (*hold)(struct owner *owner, uint32_t pool, uint32_t n, const uint32_t *pages,
+				  const uint64_t *serials, paged_seq_id *hold_p, struct paged_error *error);
 
 	enum paged_status (*give)(struct owner *owner, uint32_t n, const struct paged_seq_item *items,
 				  const struct seq_give *give, uint8_t ticket[PAGED_TICKET_SIZE],

@@ -349,6 +349,7 @@ static const struct owner_ops owner_ops_embedded = {
 	.fork = embedded_fork,
 	.publish = embedded_publish,
 	.pin = embedded_pin,
+	.hold = embedded_hold,
 	.give = embedded_give,
 	.adopt = embedded_adopt,
 	.cancel = embedded_cancel,

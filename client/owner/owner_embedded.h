@@ -52,6 +52,8 @@ enum paged_status embedded_publish(struct owner *owner, const struct seq_publish
 				   struct paged_error *error);
 enum paged_status embedded_pin(struct owner *owner, uint32_t pool, uint32_t page, uint64_t serial, uint32_t seconds,
 			       uint32_t *n_pages_p, struct paged_error *error);
+enum paged_status embedded_hold(struct owner *owner, uint32_t pool, uint32_t n, const uint32_t *pages,
+				const uint64_t *serials, paged_seq_id *hold_p, struct paged_error *error);
 enum paged_status embedded_prefixes(struct owner *owner, uint32_t pool, struct paged_node_entry **list_p, size_t *n_p,
 				    struct paged_error *error);
 enum paged_status embedded_evict(struct owner *owner, uint32_t pool, uint32_t n, uint32_t *n_evicted_p,

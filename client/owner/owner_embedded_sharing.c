@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The embedded owner's requests on published pages: start, fork, publish, pin, list, evict. */
+/* The embedded owner's requests on published pages: start, fork, publish, pin, hold, list, evict. */
 #include "config.h"
 
 #include "client/owner/owner_embedded.h"
@@ -53,6 +53,15 @@ embedded_pin(struct owner *owner, uint32_t pool, uint32_t page, uint64_t serial,
 	struct core *core = embedded_core_request(owner);
 
 	return embedded_core_done(core, core_prefix_pin(core, pool, page, serial, seconds, n_pages_p, error));
+}
+
+enum paged_status
+embedded_hold(struct owner *owner, uint32_t pool, uint32_t n, const uint32_t *pages, const uint64_t *serials,
+	      paged_seq_id *hold_p, struct paged_error *error)
+{
+	struct core *core = embedded_core_request(owner);
+
+	return embedded_core_done(core, core_pages_hold(core, owner->session, pool, n, pages, serials, hold_p, error));
 }
 
 enum paged_status

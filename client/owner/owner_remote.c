@@ -174,6 +174,16 @@ remote_pin(struct owner *owner, uint32_t pool, uint32_t page, uint64_t serial, u
 }
 
 static enum paged_status
+remote_hold(struct owner *owner, uint32_t pool, uint32_t n, const uint32_t *pages, const uint64_t *serials,
+	    paged_seq_id *hold_p, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_HOLD,
+					.hold = { .pool = pool, .n = n, .pages = pages, .serials = serials } };
+
+	return remote_request_ids(owner, &request, 1, hold_p, error);
+}
+
+static enum paged_status
 remote_reserve(struct owner *owner, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
 {
 	struct wire_request request = { .kind = WIRE_RESERVE, .change = { .n = n, .items = items } };
@@ -268,6 +278,7 @@ static const struct owner_ops owner_ops_remote = {
 	.fork = remote_fork,
 	.publish = remote_publish,
 	.pin = remote_pin,
+	.hold = remote_hold,
 	.give = remote_give,
 	.adopt = remote_adopt,
 	.cancel = remote_cancel,

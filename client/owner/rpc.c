@@ -97,7 +97,8 @@ client_rpc_close(struct rpc *rpc, bool in_child)
 static bool
 client_rpc_creates(const struct wire_request *request)
 {
-	bool creates = request->kind == WIRE_CREATE || request->kind == WIRE_FORK || request->kind == WIRE_START;
+	bool creates = request->kind == WIRE_CREATE || request->kind == WIRE_FORK || request->kind == WIRE_START ||
+		       request->kind == WIRE_HOLD;
 
 	for (uint32_t i = 0; request->kind == WIRE_START && i < request->start.n; i++)
 		creates &= request->start.specs[i].seq == 0;
@@ -136,7 +137,7 @@ client_rpc_send(struct rpc *rpc, struct wire_request *request, bool waited, enum
 	return PAGED_OK;
 }
 
-/* Erase the sequences of a create, start or fork whose caller timed out. */
+/* Erase the sequences of a create, start, fork or hold whose caller timed out. */
 static void
 client_rpc_undo_create(struct rpc *rpc, const struct wire_reply *reply)
 {

@@ -3,7 +3,7 @@
  * rpc.h - requests over the client's DEALER socket
  *
  * One caller at a time waits for a reply.  A request that timed out stays in
- * the pending list until its reply arrives; if it created sequences (create, start, fork), the
+ * the pending list until its reply arrives; if it created sequences (create, start, fork, hold), the
  * sequences in the late reply are erased, because no caller knows them.
  *
  * A post is a request whose reply no caller waits for.  A few posts of each kind may be outstanding.

@@ -110,6 +110,11 @@ page_table_copy_live(struct page_table_reader *reader, uint32_t r, struct block_
 			return paged_fail(error, PAGED_ERR_STALE,
 					  "block mask: row %" PRIu32 ": no live sequence %" PRIu32 ".%" PRIu32, r,
 					  PAGED_SEQ_SLOT(row->seq), PAGED_SEQ_GENERATION(row->seq));
+		if (result == REGION_READ && (snapshot.flags & REGION_SLOT_HOLD))
+			return paged_fail(error, PAGED_ERR_PERM,
+					  "block mask: row %" PRIu32 ": sequence %" PRIu32 ".%" PRIu32
+					  " is a hold, whose pages have no order",
+					  r, PAGED_SEQ_SLOT(row->seq), PAGED_SEQ_GENERATION(row->seq));
 		n = result == REGION_READ ? snapshot.capacity / view->page_size : 0;
 		if (result == REGION_READ &&
 		    region_snapshot_copy(view, row->seq, &snapshot, n < n_needed ? n : n_needed, reader->pages)) {
