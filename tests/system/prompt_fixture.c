@@ -99,15 +99,13 @@ prompt_write(struct worker_fixture *worker, paged_seq_id seq, const struct promp
 	}
 }
 
-void
-prompt_verify(struct worker_fixture *worker, paged_seq_id seq, const struct prompt *prompt, uint32_t n_tokens)
+/* Gathers the planned row, and compares its tokens. */
+static void
+planned_verify(struct worker_fixture *worker, const struct prompt *prompt, uint32_t n_tokens)
 {
 	static struct prompt_tokens got, wanted;
 	const struct paged_tensor k = tokens_tensor(got.k), v = tokens_tensor(got.v);
 
-	if (n_tokens == 0)
-		return;
-	worker_ok(worker, worker_plan(worker, seq, n_tokens - 1, n_tokens, PAGED_ROW_NO_APPEND));
 	for (uint32_t layer = 0; layer < WORKER_LAYERS; layer++) {
 		worker_ok(worker, paged_gather(worker->batch, layer, &k, &v, NULL));
 		tokens_fill(&wanted, prompt, layer, 0, n_tokens);
@@ -117,6 +115,29 @@ prompt_verify(struct worker_fixture *worker, paged_seq_id seq, const struct prom
 				   "layer %u, token %u of %u is not that of the prefix", layer, token, n_tokens);
 	}
 	worker_ok(worker, paged_batch_validate(worker->batch));
+}
+
+void
+prompt_verify(struct worker_fixture *worker, paged_seq_id seq, const struct prompt *prompt, uint32_t n_tokens)
+{
+	if (n_tokens == 0)
+		return;
+	worker_ok(worker, worker_plan(worker, seq, n_tokens - 1, n_tokens, PAGED_ROW_NO_APPEND));
+	planned_verify(worker, prompt, n_tokens);
+}
+
+void
+prompt_verify_pages(struct worker_fixture *worker, const uint32_t *pages, const struct prompt *prompt,
+		    uint32_t n_tokens)
+{
+	const struct paged_batch_row row = { .pages = pages,
+					     .n_pages = n_tokens / WORKER_PAGE_SIZE,
+					     .q_len = 1,
+					     .kv_len = n_tokens,
+					     .flags = PAGED_ROW_NO_APPEND };
+
+	worker_ok(worker, paged_batch_plan(worker->batch, 1, &row));
+	planned_verify(worker, prompt, n_tokens);
 }
 
 struct paged_seq_info

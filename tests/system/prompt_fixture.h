@@ -41,6 +41,10 @@ void prompt_write(struct worker_fixture *worker, paged_seq_id seq, const struct 
 /** prompt_verify - the first n_tokens K and V of a sequence, gathered, are those of the prompt bit for bit */
 void prompt_verify(struct worker_fixture *worker, paged_seq_id seq, const struct prompt *prompt, uint32_t n_tokens);
 
+/** prompt_verify_pages - the same of whole pages that no sequence needs to have */
+void prompt_verify_pages(struct worker_fixture *worker, const uint32_t *pages, const struct prompt *prompt,
+			 uint32_t n_tokens);
+
 /** prompt_publish - publish the first n_tokens, and wait until the daemon has answered; returns tokens published */
 uint32_t prompt_publish(struct worker_fixture *worker, paged_seq_id seq, const struct prompt *prompt,
 			uint32_t n_tokens);
