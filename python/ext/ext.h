@@ -13,7 +13,7 @@
  *   pool.c        Pool: life, counts, attributes
  *   sequences.c   sequences: methods of Client and Pool
  *   prefix.c      Prefix
- *   sharing.c     Pool: match, start, publish, pin
+ *   sharing.c     Pool: match, start, publish, pin, hold
  *   handover.c    Pool: give, adopt; Client: cancel_ticket
  *   pages.c       Pages: K and V of a pool as DLPack tensors
  *   dlpack.c      DLPack: element types, the C functions of a tensor type

@@ -164,6 +164,7 @@ module_add_constants(PyObject *module)
 		{ "LOG_INFO", PAGED_LOG_INFO },
 		{ "LOG_DEBUG", PAGED_LOG_DEBUG },
 		{ "MAX_REQUEST_SEQS", PAGED_MAX_REQUEST_SEQS },
+		{ "MAX_HOLD_PAGES", PAGED_MAX_HOLD_PAGES },
 		{ "MAX_PAGE_SIZE", PAGED_MAX_PAGE_SIZE },
 		{ "MAX_DIM", PAGED_MAX_DIM },
 	};

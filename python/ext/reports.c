@@ -11,7 +11,9 @@ static const struct report_class {
 	PyObject **class;
 	const char *name, *fields, *doc;
 } report_classes[] = {
-	{ &sequence_class, "SequenceInfo", "owner capacity writable_from n_pages version published n_trimmed frozen",
+	{ &sequence_class, "SequenceInfo",
+	  "owner capacity writable_from n_pages version published n_trimmed frozen "
+	  "hold",
 	  "A sequence, as Pool.read() returns it.\n\n"
 	  "owner          session id\n"
 	  "capacity       tokens\n"
@@ -21,7 +23,8 @@ static const struct report_class {
 	  "               the table grows\n"
 	  "published      tokens that other sequences can share\n"
 	  "n_trimmed      of n_pages, those at the beginning that were given back\n"
-	  "frozen         True: given away, it can be read only" },
+	  "frozen         True: given away, it can be read only\n"
+	  "hold           True: of Pool.hold(), it can be erased only" },
 	{ &counts_class, "PoolCounts", "n_pages n_free n_referenced n_quarantined n_cached",
 	  "Pages of a pool by state; the last four add up to n_pages.\n\n"
 	  "n_referenced   in sequences\n"
@@ -99,9 +102,9 @@ PyObject *
 report_sequence(const struct paged_seq_info *info)
 {
 	return report_tuple(sequence_class,
-			    Py_BuildValue("IIIIKIIN", info->owner, info->capacity, info->writable_from, info->n_pages,
+			    Py_BuildValue("IIIIKIINN", info->owner, info->capacity, info->writable_from, info->n_pages,
 					  (unsigned long long)info->version, info->published, info->n_trimmed,
-					  PyBool_FromLong((long)info->frozen)));
+					  PyBool_FromLong((long)info->frozen), PyBool_FromLong((long)info->hold)));
 }
 
 PyObject *

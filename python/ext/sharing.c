@@ -116,6 +116,91 @@ pool_prefix_tokens(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, 
 	return status == PAGED_OK ? list_u32(tokens, pool->info.page_size) : error_raise(pool->client->handle, status);
 }
 
+/* --------------------------------------------------------------------- hold */
+
+static PyObject *
+prefix_pages_result(const uint32_t *pages, const uint64_t *serials, size_t n)
+{
+	PyObject *page_list = list_u32(pages, n), *serial_list = list_u64(serials, n), *result = NULL;
+
+	if (page_list != NULL && serial_list != NULL)
+		result = PyTuple_Pack(2, page_list, serial_list);
+	Py_XDECREF(page_list);
+	Py_XDECREF(serial_list);
+	return result;
+}
+
+static PyObject *
+pool_prefix_pages(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
+{
+	static const char *const names[] = { "prefix" };
+	static struct call_signature signature = { "Pool.prefix_pages", names, 1, 1, 1, { NULL } };
+	PyObject *values[1], *result = NULL;
+	struct paged_pool *handle;
+	enum paged_status status;
+	struct prefix *prefix;
+	uint64_t *serials;
+	uint32_t *pages;
+	size_t n_max, n_found;
+
+	if (!call_parse(&signature, arguments, n, keyword_names, values))
+		return NULL;
+	prefix = prefix_from(pool, values[0], "prefix");
+	if (prefix == NULL)
+		return NULL;
+	n_max = prefix->prefix.n_tokens / pool->info.page_size;
+	pages = PyMem_Calloc(n_max + 1, sizeof(*pages));
+	serials = PyMem_Calloc(n_max + 1, sizeof(*serials));
+	if (pages == NULL || serials == NULL) {
+		PyErr_NoMemory();
+	} else if ((handle = pool_enter(pool)) != NULL) {
+		Py_BEGIN_ALLOW_THREADS status =
+			paged_prefix_pages(handle, &prefix->prefix, n_max, pages, serials, &n_found);
+		Py_END_ALLOW_THREADS pool_leave(pool);
+		result = status == PAGED_OK ? prefix_pages_result(pages, serials, n_found)
+					    : error_raise(pool->client->handle, status);
+	}
+	PyMem_Free(pages);
+	PyMem_Free(serials);
+	return result;
+}
+
+static PyObject *
+pool_hold_pages(struct pool *pool, const struct numbers_u32 *pages, const struct numbers_u64 *serials)
+{
+	struct paged_pool *handle;
+	enum paged_status status;
+	paged_seq_id hold = 0;
+
+	if (pages->n != serials->n)
+		return PyErr_Format(PyExc_ValueError, "serials has %zu elements for %zu pages", serials->n, pages->n);
+	handle = pool_enter(pool);
+	if (handle == NULL)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS status = paged_pages_hold(handle, pages->n, pages->at, serials->at, &hold);
+	Py_END_ALLOW_THREADS pool_leave(pool);
+	return status == PAGED_OK ? PyLong_FromUnsignedLongLong(hold) : error_raise(pool->client->handle, status);
+}
+
+static PyObject *
+pool_hold(struct pool *pool, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
+{
+	static const char *const names[] = { "pages", "serials" };
+	static struct call_signature signature = { "Pool.hold", names, 2, 2, 2, { NULL } };
+	struct numbers_u32 pages;
+	struct numbers_u64 serials;
+	PyObject *values[2], *result = NULL;
+
+	if (!call_parse(&signature, arguments, n, keyword_names, values) || !numbers_u32(values[0], "pages", &pages))
+		return NULL;
+	if (numbers_u64(values[1], "serials", &serials)) {
+		result = pool_hold_pages(pool, &pages, &serials);
+		numbers_u64_free(&serials);
+	}
+	numbers_u32_free(&pages);
+	return result;
+}
+
 /* -------------------------------------------------------------------- start */
 
 /* Sequences to start. */
@@ -354,12 +439,29 @@ PyDoc_STRVAR(prefix_tokens_doc, "prefix_tokens($self, /, page, serial)\n--\n\n"
 				"Raises StaleError if the page is no longer published with this serial,\n"
 				"NotFoundError if it was published under a key, RangeError.");
 
+PyDoc_STRVAR(prefix_pages_doc, "prefix_pages($self, /, prefix)\n--\n\n"
+			       "The published pages of a prefix and their serials, as a pair of lists.\n\n"
+			       "A page that is published again has another serial.  Pages may be evicted at any\n"
+			       "time until a sequence or a hold has them.  Sends no request.\n\n"
+			       "Raises InvalidError, GoneError.");
+PyDoc_STRVAR(hold_doc, "hold($self, /, pages, serials)\n--\n\n"
+		       "Keep published pages from eviction, while the program copies them; return an id.\n\n"
+		       "pages, serials: as prefix_pages() or Client.prefixes() lists them, in any order.\n"
+		       "erase() of the id releases them, and so does the end of the session.  Nothing else\n"
+		       "can be done with the id, except for read() and page_table(): to read K and V, plan\n"
+		       "a row of explicit pages.\n\n"
+		       "Raises StaleError if a page was evicted or published again, LimitError if there are\n"
+		       "more pages than MAX_HOLD_PAGES or than the pool's pin-limit leaves, FullError if no\n"
+		       "sequence is free, RangeError, InvalidError, PermissionDeniedError for an observer.");
+
 PyMethodDef sharing_methods[] = {
 	CALL_METHOD("match", pool_match, match_doc),
 	CALL_METHOD("wait_prefix", pool_wait_prefix, wait_prefix_doc),
 	CALL_METHOD("start", pool_start, start_doc),
 	CALL_METHOD("publish", pool_publish, publish_doc),
 	CALL_METHOD("pin", pool_pin, pin_doc),
+	CALL_METHOD("prefix_pages", pool_prefix_pages, prefix_pages_doc),
+	CALL_METHOD("hold", pool_hold, hold_doc),
 	CALL_METHOD("prefix_tokens", pool_prefix_tokens, prefix_tokens_doc),
 	{ NULL, NULL, 0, NULL },
 };

@@ -27,20 +27,20 @@ memory at once.  Errors are subclasses of Error.  In a forked child every call r
 from paged._paged import (
     Adopted, AgainError, BackendError, Batch, BlockMask, CapacityError, CheckResult, Client, CorruptError, Error,
     ForkError, FullError, GoneError, InvalidError, LOG_DEBUG, LOG_ERROR, LOG_INFO, LOG_WARNING, LimitError, MAX_DIM,
-    MAX_PAGE_SIZE, MAX_REQUEST_SEQS, Mod, ModSet, NamedMod, NoDaemonError, NoMemoryError, NotFoundError, Pages,
-    PermissionDeniedError, Pool, PoolCounts, Prefix, ProtocolError, QuotaError, RangeError, Rotary, SequenceInfo,
-    StaleError, Started, StoppingError, SystemCallError, TimedOutError, UnsupportedError, VersionError, connect,
-    embedded, model_allowed, named_mods, salt, version,
+    MAX_HOLD_PAGES, MAX_PAGE_SIZE, MAX_REQUEST_SEQS, Mod, ModSet, NamedMod, NoDaemonError, NoMemoryError,
+    NotFoundError, Pages, PermissionDeniedError, Pool, PoolCounts, Prefix, ProtocolError, QuotaError, RangeError,
+    Rotary, SequenceInfo, StaleError, Started, StoppingError, SystemCallError, TimedOutError, UnsupportedError,
+    VersionError, connect, embedded, model_allowed, named_mods, salt, version,
 )
 
 __all__ = [
     "Adopted", "AgainError", "BackendError", "Batch", "BlockMask", "CapacityError", "CheckResult", "Client",
-    "CorruptError", "Error", "ForkError", "FullError", "GoneError", "InvalidError", "LOG_DEBUG", "LOG_ERROR", "LOG_INFO",
-    "LOG_WARNING", "LimitError", "MAX_DIM", "MAX_PAGE_SIZE", "MAX_REQUEST_SEQS", "Mod", "ModSet", "NamedMod",
-    "NoDaemonError", "NoMemoryError", "NotFoundError", "Pages", "PermissionDeniedError", "Pool", "PoolCounts",
-    "Prefix", "ProtocolError", "QuotaError", "RangeError", "Rotary", "SequenceInfo", "StaleError", "Started",
-    "StoppingError", "SystemCallError", "TimedOutError", "UnsupportedError", "VersionError", "connect", "embedded",
-    "model_allowed", "named_mods", "salt", "version",
+    "CorruptError", "Error", "ForkError", "FullError", "GoneError", "InvalidError", "LOG_DEBUG", "LOG_ERROR",
+    "LOG_INFO", "LOG_WARNING", "LimitError", "MAX_DIM", "MAX_HOLD_PAGES", "MAX_PAGE_SIZE", "MAX_REQUEST_SEQS", "Mod",
+    "ModSet", "NamedMod", "NoDaemonError", "NoMemoryError", "NotFoundError", "Pages", "PermissionDeniedError", "Pool",
+    "PoolCounts", "Prefix", "ProtocolError", "QuotaError", "RangeError", "Rotary", "SequenceInfo", "StaleError",
+    "Started", "StoppingError", "SystemCallError", "TimedOutError", "UnsupportedError", "VersionError", "connect",
+    "embedded", "model_allowed", "named_mods", "salt", "version",
 ]
 
 __version__ = version()

@@ -48,6 +48,7 @@ LOG_DEBUG: int
 
 # Most sequences of a request, tokens in a page, elements of a head.
 MAX_REQUEST_SEQS: int
+MAX_HOLD_PAGES: int
 MAX_PAGE_SIZE: int
 MAX_DIM: int
 
@@ -88,6 +89,7 @@ class SequenceInfo(NamedTuple):
     published: int
     n_trimmed: int
     frozen: bool
+    hold: bool
 
 class PoolCounts(NamedTuple):
     n_pages: int
@@ -222,6 +224,8 @@ class Pool:
               tag: str | None = None) -> list[Started]: ...
     def publish(self, seqs: int | Integers, prefixes: Prefix | Sequence[Prefix]) -> None: ...
     def pin(self, prefix: Prefix, seconds: int) -> int: ...
+    def prefix_pages(self, prefix: Prefix) -> tuple[list[int], list[int]]: ...
+    def hold(self, pages: int | Integers, serials: int | Integers) -> int: ...
     def prefix_tokens(self, page: int, serial: int) -> list[int]: ...
     # Hand-over to another session.  timeout: seconds.
     def give(self, seqs: int | Integers, lengths: int | Integers, *, timeout: float = 10.0,

@@ -156,6 +156,68 @@ def test_pin(client, pool):
         pool.pin(paged.Prefix(range(1000, 1512)), 60)
 
 
+def test_prefix_pages(client, pool):
+    prefix = paged.Prefix(TOKENS)
+    assert pool.prefix_pages(prefix) == ([], [])
+    seq = published(pool, prefix)
+    pages, serials = pool.prefix_pages(prefix)
+    assert pages == pool.page_table(seq)[:4]
+    assert {entry["page"]: entry["serial"] for entry in client.prefixes("test")} == dict(zip(pages, serials))
+    assert pool.prefix_pages(paged.Prefix(TOKENS[:40])) == (pages[:2], serials[:2])
+    assert pool.prefix_pages(paged.Prefix([])) == ([], [])
+    with pytest.raises(TypeError):
+        pool.prefix_pages(TOKENS)
+
+
+def test_hold(client, pool):
+    """What is held stays while the pool is filled, and is cached again afterwards."""
+    prefix = paged.Prefix(TOKENS)
+    pool.erase(published(pool, prefix))
+    pages, serials = pool.prefix_pages(prefix)
+    hold = pool.hold(pages[::-1], serials[::-1])
+    assert pool.page_table(hold) == pages[::-1]
+    info = pool.read(hold)
+    assert info.hold and not info.frozen
+    assert [entry["state"] for entry in client.sequences("test")] == [2]
+    filling = pool.create(2, [512, 448])
+    with pytest.raises(paged.FullError, match="1 pages requested, 0 free .*holds keep 4"):
+        pool.create(1, 1)
+    assert pool.match(prefix) == 64
+    batch = pool.batch()
+    with pytest.raises(paged.PermissionDeniedError, match="is a hold, whose pages have no order"):
+        batch.plan([hold], 1, 64, no_append=True)
+    batch.plan(None, 1, 64, pages=[pages], no_append=True)
+    with pytest.raises(paged.PermissionDeniedError, match="is a hold, which can only be erased"):
+        pool.reserve(hold, 80)
+    pool.erase(hold)
+    assert pool.counts().n_cached == 4
+    pool.create(1, 1)
+    assert pool.match(prefix) == 48
+    pool.erase(filling)
+    assert pool.check().holds
+
+
+def test_hold_errors(pool):
+    prefix = paged.Prefix(TOKENS)
+    pool.erase(published(pool, prefix))
+    pages, serials = pool.prefix_pages(prefix)
+    with pytest.raises(ValueError, match="serials has 3 elements for 4 pages"):
+        pool.hold(pages, serials[:3])
+    with pytest.raises(paged.InvalidError, match="a hold has at least one page"):
+        pool.hold([], [])
+    with pytest.raises(paged.InvalidError, match="is named twice"):
+        pool.hold(pages[:1] * 2, serials[:1] * 2)
+    with pytest.raises(paged.StaleError):
+        pool.hold(pages, [serial + 1 for serial in serials])
+    with pytest.raises(paged.RangeError):
+        pool.hold([64], [1])
+    with pytest.raises(paged.LimitError, match="make several holds"):
+        pool.hold([0] * (paged.MAX_HOLD_PAGES + 1), [0] * (paged.MAX_HOLD_PAGES + 1))
+    with pytest.raises(paged.LimitError, match="exceeds pin-limit"):
+        pool.hold([0] * 17, [0] * 17)
+    assert pool.counts().n_cached == 4
+
+
 def test_two_processes(daemon, worker):
     """A process publishes a prompt; another one waits for it, starts on it, and keeps it when the first is killed."""
     first = worker("""
