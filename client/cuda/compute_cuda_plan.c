@@ -228,7 +228,13 @@ compute_cuda_plan_enter(struct paged_batch *batch, const struct compute_lengths 
 				    cuda->tables_only ? "bring them over before each replay, outside of the capture"
 						      : "capture paged_batch_plan_device()");
 	/* A replay cannot return an error for a captured append, so the plan refuses it. */
-	if (status == PAGED_OK && cuda->tables_only && cuda->appends && r != BATCH_NO_ROW)
+	if (status == PAGED_OK && cuda->tables_only && cuda->appends && r != BATCH_NO_ROW &&
+	    batch->row[r].writable_from == UINT32_MAX)
+		status = paged_fail(error, PAGED_ERR_PERM,
+				    "row %u: a captured append may not write to sequence " SEQ_FORMAT
+				    ", which was given away: the row needs PAGED_ROW_NO_APPEND",
+				    r, SEQ_ARGS(batch->row[r].id));
+	else if (status == PAGED_OK && cuda->tables_only && cuda->appends && r != BATCH_NO_ROW)
 		status = paged_fail(error, PAGED_ERR_PERM,
 				    "row %u: a captured append may not write to sequence " SEQ_FORMAT
 				    ", of session %u: the row needs PAGED_ROW_NO_APPEND",

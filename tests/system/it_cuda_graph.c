@@ -393,6 +393,7 @@ append_to_other_session(int from, int to, void *argument)
 	struct decode_engine engine;
 	struct decode_batch decode;
 	struct paged_client *owner;
+	struct paged_ticket ticket;
 	struct paged_pool *pool;
 	uint32_t length = 4;
 
@@ -409,6 +410,14 @@ append_to_other_session(int from, int to, void *argument)
 	rows[0].flags = PAGED_ROW_NO_APPEND;
 	decode_ok(engine.client, decode_tables(&decode, 1, rows));
 	decode_replay(&decode);
+	/* Nor to one of this session that was given away. */
+	decode_ok(engine.client, seqs_create(engine.client, engine.pool, 1, &rows[0].seq));
+	decode_ok(engine.client, seqs_reserve(engine.client, 1, &rows[0].seq, &length));
+	decode_ok(engine.client, paged_seq_give(engine.pool, 1, &rows[0].seq, &length, NULL, &ticket));
+	rows[0].flags = 0;
+	expect_refused(engine.client, decode_tables(&decode, 1, rows), PAGED_ERR_PERM, ", which was given away");
+	decode_ok(engine.client, paged_ticket_cancel(engine.client, &ticket));
+	decode_ok(engine.client, paged_seq_erase(engine.client, 1, &rows[0].seq));
 	paged_client_close(owner);
 	engine_close(&engine, &decode);
 }
