@@ -8,6 +8,9 @@
 #include "daemon/random.h"
 #include "daemon/rpc.h"
 
+/* Sequences whose pages one request counts, approximately: a ticket may have thousands. */
+#define LIST_SEQUENCES 32768u
+
 enum paged_status
 rpc_give(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	 struct paged_error *error)
@@ -60,12 +63,15 @@ rpc_get_tickets(struct rpc *rpc, struct member *member, const struct wire_reques
 		struct paged_error *error)
 {
 	uint64_t after = request->get_tickets.after;
+	uint32_t n = 0, n_sequences = 0;
 	struct paged_ticket_entry next;
-	uint32_t n = 0;
 
 	(void)member, (void)error;
-	while (n < WIRE_LIST_MAX && core_ticket_next(rpc->core, after, &rpc->scratch.tickets[n]))
+	while (n < WIRE_LIST_MAX && n_sequences < LIST_SEQUENCES &&
+	       core_ticket_next(rpc->core, after, &rpc->scratch.tickets[n])) {
+		n_sequences += rpc->scratch.tickets[n].n_sequences;
 		after = rpc->scratch.tickets[n++].number;
+	}
 	reply->kind = WIRE_REPLY_TICKETS;
 	reply->tickets.n = n;
 	reply->tickets.report = rpc->scratch.tickets;
