@@ -77,6 +77,15 @@ tickets_append(struct core *core, struct core_ticket *ticket)
 		list->first_deadline_ms = deadline_ms;
 }
 
+/* Frees a ticket that is in the list no more, and whose sequences are in a session's list again. */
+static void
+ticket_free(struct core *core, struct core_ticket *ticket)
+{
+	ticket->giver->n_tickets--;
+	core_session_queue_or_free(core, ticket->giver);
+	free(ticket);
+}
+
 /* Removes a ticket whose sequences are in a session's list again. */
 static void
 tickets_remove(struct core *core, uint32_t i)
@@ -88,9 +97,7 @@ tickets_remove(struct core *core, uint32_t i)
 	memmove(&list->entries[i], &list->entries[i + 1], (list->n - i) * sizeof(*list->entries));
 	if (entry.deadline_ms == list->first_deadline_ms)
 		tickets_update_deadline(list);
-	entry.ticket->giver->n_tickets--;
-	core_session_queue_or_free(core, entry.ticket->giver);
-	free(entry.ticket);
+	ticket_free(core, entry.ticket);
 }
 
 void
@@ -251,13 +258,10 @@ core_seq_adopt(struct core *core, uint32_t session_id, uint32_t uid, uint32_t po
 }
 
 static void
-ticket_return(struct core *core, uint32_t found)
+ticket_return(struct core *core, const struct core_ticket *ticket)
 {
-	const struct core_ticket *ticket = core->tickets.entries[found].ticket;
-
 	for (uint32_t i = 0; i < ticket->n; i++)
 		page_table_return(core->pools[ticket->pool], ticket->giver, PAGED_SEQ_SLOT(ticket->items[i].seq));
-	tickets_remove(core, found);
 }
 
 enum paged_status
@@ -275,23 +279,33 @@ core_ticket_cancel(struct core *core, uint32_t session_id, const uint8_t bytes[P
 	if (core->tickets.entries[found].ticket->giver != session)
 		return paged_fail(error, PAGED_ERR_PERM, "the sequences of the ticket were given by session %u",
 				  core->tickets.entries[found].ticket->giver->id);
-	ticket_return(core, found);
+	ticket_return(core, core->tickets.entries[found].ticket);
+	tickets_remove(core, found);
 	return PAGED_OK;
 }
 
+/* One pass over the list, whatever number of tickets expire at a time. */
 uint32_t
 tickets_expire(struct core *core, uint32_t budget)
 {
-	uint32_t n = 0;
+	struct ticket_list *list = &core->tickets;
+	uint32_t n = 0, n_kept = 0;
 
-	for (uint32_t i = 0; n < budget && tickets_have_expired(core) && i < core->tickets.n;) {
-		if (core->tickets.entries[i].deadline_ms > core->now_ms) {
-			i++;
+	if (!tickets_have_expired(core))
+		return 0;
+	for (uint32_t i = 0; i < list->n; i++) {
+		struct ticket_entry entry = list->entries[i];
+
+		if (n >= budget || entry.deadline_ms > core->now_ms) {
+			list->entries[n_kept++] = entry;
 			continue;
 		}
-		n += core->tickets.entries[i].ticket->n;
-		ticket_return(core, i);
+		n += entry.ticket->n;
+		ticket_return(core, entry.ticket);
+		ticket_free(core, entry.ticket);
 	}
+	list->n = n_kept;
+	tickets_update_deadline(list);
 	return n;
 }
 

@@ -169,6 +169,35 @@ Test(core_tickets, expiry_of_many_tickets_takes_steps)
 	expect_accounting();
 }
 
+/* Tickets that expire at a time, between others, which keep their order. */
+Test(core_tickets, expiry_keeps_the_other_tickets)
+{
+	struct paged_ticket_entry entry;
+	uint8_t bytes[PAGED_TICKET_SIZE] = { 0 };
+	paged_seq_id seqs[4];
+
+	for (uint8_t i = 0; i < 4; i++) {
+		struct paged_seq_item item = { .seq = seqs[i] = fixture_create(fixture_session, 0) };
+
+		bytes[0] = i;
+		expect_ok(core_seq_give(core_fixture.core, fixture_session, 1, &item,
+					&(struct seq_give){ .timeout_ms = i % 2 == 0 ? 5 : 100 - i }, bytes,
+					&core_error));
+	}
+	core_set_now(core_fixture.core, 1005);
+	cr_assert_not(core_tick(core_fixture.core, 100));
+	cr_assert_eq(core_next_deadline(core_fixture.core), 1097);
+	cr_assert(core_ticket_next(core_fixture.core, 0, &entry) && entry.number == 2);
+	cr_assert(core_ticket_next(core_fixture.core, 2, &entry) && entry.number == 4);
+	cr_assert_not(core_ticket_next(core_fixture.core, 4, &entry));
+	expect_ok(fixture_erase(fixture_session, seqs[0]));
+	expect_ok(fixture_erase(fixture_session, seqs[2]));
+	bytes[0] = 1;
+	expect_ok(core_seq_adopt(core_fixture.core, taker, 7, 0, bytes, 4, adopted, &n_adopted, &core_error));
+	cr_assert_eq(adopted[0].seq, seqs[1]);
+	expect_accounting();
+}
+
 Test(core_tickets, the_giver_cancels)
 {
 	expect_ok(give());
