@@ -401,7 +401,8 @@ struct paged_ticket {
  * @param[in]  params   NULL: defaults
  * @param[out] ticket   written on PAGED_OK only
  * @retval PAGED_ERR_CAPACITY  a length exceeds the sequence's capacity; nothing was given
- * @retval PAGED_ERR_INVALID   unknown flags, a sequence of another pool, or one that is named twice
+ * @retval PAGED_ERR_INVALID   unknown flags, a sequence of another pool, one that is named twice, or a length that ends
+ *                             before the pages that the sequence has kept (paged_seq_trim())
  * @retval PAGED_ERR_NOENT     no active session has the number params->session
  * @retval PAGED_ERR_PERM      a sequence belongs to another session, or was given away
  * @retval PAGED_ERR_LIMIT     n exceeds PAGED_MAX_REQUEST_SEQS, or the session has PAGED_MAX_TICKETS

@@ -427,8 +427,8 @@ uint32_t core_prefix_evict(struct core *core, uint32_t pool, uint32_t n);
  * @param[in] items   n_tokens: length, which core_seq_adopt() returns
  * @param[in] ticket  PAGED_TICKET_SIZE random bytes
  * @retval PAGED_ERR_CAPACITY  a length exceeds the sequence's capacity
- * @retval PAGED_ERR_INVALID   n_ahead is not 0, unknown flags, sequences of two pools, or a ticket with these bytes
- * exists
+ * @retval PAGED_ERR_INVALID   n_ahead is not 0, unknown flags, sequences of two pools, a ticket with these bytes
+ * exists, or a sequence was trimmed beyond its length
  * @retval PAGED_ERR_NOENT     the session that may adopt does not exist or has ended
  * @retval PAGED_ERR_LIMIT     PAGED_MAX_TICKETS
  * @retval PAGED_ERR_STALE, PAGED_ERR_PERM, PAGED_ERR_NOMEM  as core_seq_reserve()

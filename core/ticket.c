@@ -131,7 +131,7 @@ give_check_item(struct core *core, const struct core_session *session, const str
 	if (item->n_tokens > capacity)
 		return request_fail(core, item->seq, error, PAGED_ERR_CAPACITY,
 				    "has room for %u tokens, cannot be given with %u", capacity, item->n_tokens);
-	return PAGED_OK;
+	return request_check_trimmed(core, item->seq, item->n_tokens, "it cannot be given with", error);
 }
 
 static enum paged_status

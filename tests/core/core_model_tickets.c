@@ -73,11 +73,16 @@ random_give(void)
 
 		ticket.items[i] = (struct paged_seq_item){ .seq = ids[i] };
 		ticket.items[i].n_tokens = capacity == 0 ? 0 : random_below(capacity + 1);
+		if (seq != NULL && random_below(8) != 0)
+			ticket.items[i].n_tokens =
+				MAX(ticket.items[i].n_tokens, seq->n_trimmed * model_geometries[p].page_size);
 		if (random_below(32) == 0)
 			ticket.items[i].n_tokens = capacity + 1;
 		if (random_below(64) == 0)
 			ticket.items[i].n_ahead = 1;
 		if (p != ticket.pool || ticket.items[i].n_ahead != 0)
+			errors |= status_bit(PAGED_ERR_INVALID);
+		if (seq != NULL && ticket.items[i].n_tokens < seq->n_trimmed * model_geometries[p].page_size)
 			errors |= status_bit(PAGED_ERR_INVALID);
 		if (ticket.items[i].n_tokens > capacity)
 			errors |= status_bit(PAGED_ERR_CAPACITY);

@@ -198,6 +198,25 @@ Test(core_tickets, expiry_keeps_the_other_tickets)
 	expect_accounting();
 }
 
+/* The taker could not plan it. */
+Test(core_tickets, a_length_before_the_first_page)
+{
+	struct paged_seq_item item = { .seq = seq, .n_tokens = 8 };
+
+	expect_ok(core_seq_trim(core_fixture.core, fixture_session, 1, &item, &core_error));
+	item.n_tokens = 7;
+	expect_error(
+		core_seq_give(core_fixture.core, fixture_session, 1, &item, &(struct seq_give){ .timeout_ms = 9 },
+			      ticket, &core_error),
+		PAGED_ERR_INVALID,
+		"sequence 0.1 of pool llama has given back the pages of its first 8 tokens, it cannot be given with "
+		"7");
+	expect_owner(fixture_session, 0);
+	item.n_tokens = 8;
+	expect_ok(core_seq_give(core_fixture.core, fixture_session, 1, &item, &(struct seq_give){ .timeout_ms = 9 },
+				ticket, &core_error));
+}
+
 Test(core_tickets, the_giver_cancels)
 {
 	expect_ok(give());
