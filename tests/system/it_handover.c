@@ -7,6 +7,7 @@
 
 #include <signal.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/support/sequences.h"
@@ -126,6 +127,15 @@ giver_run(int from, int to, void *argument)
 static void
 taker_run(int from, int to, void *argument)
 {
+	serve(from, to, argument, false);
+}
+
+#define NOBODY_UID 65534u
+
+static void
+nobody_run(int from, int to, void *argument)
+{
+	it_require(setgid(NOBODY_UID) == 0 && setuid(NOBODY_UID) == 0, "%m");
 	serve(from, to, argument, false);
 }
 
@@ -298,8 +308,7 @@ IT_TEST(tickets_used_twice_expired_and_stolen)
 	teardown();
 }
 
-/* Dynamo: a prefill worker dies after it has announced its result.  GMS death at step: the ticket holds the sequence.
- */
+/* A prefill worker dies, or hangs, after it has announced its result. */
 IT_TEST(the_giver_dies_after_the_give)
 {
 	for (int stopped = 0; stopped < 2; stopped++) {
@@ -320,8 +329,7 @@ IT_TEST(the_giver_dies_after_the_give)
 	}
 }
 
-/* The giver closes in order, and its successor adopts: a planned restart (LMCache disconnect_reclaim, with a ticket).
- */
+/* The giver closes in order, and its successor adopts. */
 IT_TEST(a_planned_restart)
 {
 	setup();
@@ -460,7 +468,179 @@ IT_TEST(a_late_reply_to_give_expires)
 	teardown();
 }
 
-/* GMS adopt_without_free_window: there are neither free pages nor free slots. */
+/* Nobody receives the reply, and then the process that waited for it dies, too. */
+IT_TEST(deaths_after_late_replies)
+{
+	for (int adopts = 0; adopts < 2; adopts++) {
+		struct it_worker *late = adopts ? &fixture.taker : &fixture.giver;
+		struct it_worker *other = adopts ? &fixture.giver : &fixture.taker;
+
+		setup_with(configuration(), 300);
+		fixture.order.timeout_ms = EXPIRY_MS;
+		if (adopts)
+			ask_ok(&fixture.giver, GIVE);
+		kill(fixture.daemon.pid, SIGSTOP);
+		it_require(ask(late, adopts ? ADOPT : GIVE) == PAGED_ERR_TIMEOUT, "%s", fixture.answer.text);
+		it_kill(late);
+		kill(fixture.daemon.pid, SIGCONT);
+		end(other);
+		teardown();
+	}
+}
+
+/* A cancel whose reply comes too late has returned the sequence, and may be repeated. */
+IT_TEST(a_late_reply_to_cancel)
+{
+	setup_with(configuration(), 300);
+	ask_ok(&fixture.giver, GIVE);
+	kill(fixture.daemon.pid, SIGSTOP);
+	it_require(ask(&fixture.giver, CANCEL) == PAGED_ERR_TIMEOUT, "%s", fixture.answer.text);
+	kill(fixture.daemon.pid, SIGCONT);
+	it_require(ask(&fixture.giver, CANCEL) == PAGED_ERR_NOENT, "%s", fixture.answer.text);
+	it_require(ask(&fixture.taker, ADOPT) == PAGED_ERR_NOENT, "%s", fixture.answer.text);
+	ask_ok(&fixture.giver, EXTEND);
+	expect_bits(&fixture.giver);
+	end(&fixture.giver);
+	end(&fixture.taker);
+	teardown();
+}
+
+/* Two requests for one ticket reach the daemon at a time: one of them gets the sequence, and the other knows. */
+static void
+race_for_a_ticket(enum word of_giver)
+{
+	enum paged_status giver, taker;
+
+	ask_ok(&fixture.giver, GIVE);
+	kill(fixture.daemon.pid, SIGSTOP);
+	start_asking(&fixture.giver, of_giver);
+	start_asking(&fixture.taker, ADOPT);
+	usleep(20000);
+	kill(fixture.daemon.pid, SIGCONT);
+	giver = finish_asking(&fixture.giver);
+	taker = finish_asking(&fixture.taker);
+	it_require((giver == PAGED_OK && taker == PAGED_ERR_NOENT) || (giver == PAGED_ERR_NOENT && taker == PAGED_OK),
+		   "%s, %s", paged_status_name(giver), paged_status_name(taker));
+	if (taker == PAGED_OK) { /* back to the giver */
+		ask_ok(&fixture.taker, EXTEND);
+		ask_ok(&fixture.taker, GIVE);
+		ask_ok(&fixture.giver, ADOPT);
+	}
+	ask_ok(&fixture.giver, EXTEND);
+	expect_bits(&fixture.giver);
+}
+
+IT_TEST(two_requests_for_one_ticket)
+{
+	setup();
+	for (int i = 0; i < 10; i++)
+		race_for_a_ticket(i % 2 == 0 ? CANCEL : ADOPT);
+	end(&fixture.giver);
+	end(&fixture.taker);
+	teardown();
+}
+
+/* An administrator ends the giver's session: its process lives, and the ticket stays. */
+IT_TEST(the_giver_is_kicked)
+{
+	char session[16];
+	int exit_code;
+
+	setup();
+	ask_ok(&fixture.giver, GIVE);
+	snprintf(session, sizeof(session), "%u", fixture.given.session);
+	it_pagedctl(&exit_code, "kick", session, NULL);
+	it_require(exit_code == 0);
+	it_require(ask(&fixture.giver, CANCEL) == PAGED_ERR_GONE, "%s", fixture.answer.text);
+	ask_ok(&fixture.taker, ADOPT);
+	expect_bits(&fixture.taker);
+	ask_ok(&fixture.taker, EXTEND);
+	it_kill(&fixture.giver);
+	expect_bits(&fixture.taker);
+	end(&fixture.taker);
+	teardown();
+}
+
+/* With the daemon, tickets and sequences are gone, and both sides learn it. */
+IT_TEST(the_daemon_is_killed)
+{
+	setup();
+	ask_ok(&fixture.giver, GIVE);
+	it_daemon_kill(&fixture.daemon);
+	it_require(ask(&fixture.taker, ADOPT) == PAGED_ERR_GONE, "%s", fixture.answer.text);
+	it_require(ask(&fixture.giver, CANCEL) == PAGED_ERR_GONE, "%s", fixture.answer.text);
+	end(&fixture.giver);
+	end(&fixture.taker);
+	worker_close(&fixture.observer);
+}
+
+/* Processes of two users: a ticket for one of them does not serve the other, and stays valid. */
+IT_TEST(tickets_of_another_user)
+{
+	uint32_t timeout_ms = 10000;
+	struct it_worker nobody;
+	char config[512];
+
+	if (geteuid() != 0)
+		it_skip("needs root to become another user");
+	snprintf(config, sizeof(config), "allow-user = { 65534 }\n%s", configuration());
+	setup_with(config, timeout_ms);
+	it_require(chmod(fixture.daemon.dir, 0711) == 0, "%m");
+	it_fork(&nobody, nobody_run, &timeout_ms);
+	it_receive(nobody.from, &fixture.answer, sizeof(fixture.answer));
+	fixture.order.flags = PAGED_GIVE_UID;
+	fixture.order.uid = 0;
+	ask_ok(&fixture.giver, GIVE);
+	it_require(ask(&nobody, ADOPT) == PAGED_ERR_PERM, "%s", fixture.answer.text);
+	it_require(strstr(fixture.answer.text, "is for user id 0, this process has user id 65534") != NULL, "%s",
+		   fixture.answer.text);
+	it_require(ask(&nobody, CANCEL) == PAGED_ERR_PERM, "%s", fixture.answer.text);
+	ask_ok(&fixture.taker, ADOPT);
+	fixture.order.uid = NOBODY_UID;
+	ask_ok(&fixture.taker, GIVE);
+	it_require(ask(&fixture.giver, ADOPT) == PAGED_ERR_PERM, "%s", fixture.answer.text);
+	ask_ok(&nobody, ADOPT);
+	expect_bits(&nobody);
+	ask_ok(&nobody, EXTEND);
+	end(&nobody);
+	end(&fixture.giver);
+	end(&fixture.taker);
+	teardown();
+}
+
+/* The list of tickets comes in several replies. */
+IT_TEST(tickets_of_many_sequences_are_listed)
+{
+	enum { N_TICKETS = 10, N_SEQUENCES = 4096 };
+	static const char config[] = "pool test {\n" WORKER_POOL_SHAPE
+				     "\n" POOL_SIZES(WORKER_PAGE_SIZE, 8, 40960, WORKER_MAX_LENGTH) "\n}\n";
+	static paged_seq_id seqs[N_SEQUENCES];
+	static uint32_t lengths[N_SEQUENCES];
+	struct paged_ticket_entry *entries;
+	struct worker_fixture worker;
+	struct paged_ticket ticket;
+	struct it_daemon daemon;
+	size_t n;
+
+	it_daemon_start(&daemon, config, NULL, NULL);
+	worker_open(&worker, NULL, 0);
+	for (int i = 0; i < N_TICKETS; i++) {
+		worker_ok(&worker, seqs_create(worker.client, worker.pool, N_SEQUENCES, seqs));
+		worker_ok(&worker, paged_seq_give(worker.pool, N_SEQUENCES, seqs, lengths, NULL, &ticket));
+	}
+	worker_ok(&worker, paged_admin_tickets(worker.client, sizeof(*entries), &entries, &n));
+	it_require(n == N_TICKETS);
+	for (size_t i = 0; i < n; i++)
+		it_require(entries[i].number == i + 1 && entries[i].n_sequences == N_SEQUENCES);
+	paged_free(entries);
+	worker_ok(&worker, paged_seq_adopt(worker.pool, &ticket, N_SEQUENCES, seqs, NULL, &n));
+	it_require(n == N_SEQUENCES);
+	worker_check_pool(&worker);
+	worker_close(&worker);
+	it_daemon_stop(&daemon);
+}
+
+/* There are neither free pages nor free slots. */
 IT_TEST(adopt_in_a_full_pool)
 {
 	static const char config[] =
