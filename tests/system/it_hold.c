@@ -227,6 +227,22 @@ IT_TEST(held_pages_stay_while_the_pool_is_filled)
 	teardown();
 }
 
+/* Mooncake: MasterServiceTest.RemoveLeasedObject.  What is leased is not removed, before the lease ends. */
+IT_TEST(held_pages_are_not_evicted_by_an_administrator)
+{
+	uint32_t n_evicted;
+
+	setup(2);
+	ask_ok(HOLD, 0);
+	worker_ok(&fixture.worker, paged_admin_evict(fixture.worker.client, "test", 0, &n_evicted));
+	it_require(n_evicted == N_PAGES && matched_pages(0) == N_PAGES && matched_pages(1) == 0);
+	ask_ok(VERIFY, 0);
+	ask_ok(RELEASE, 0);
+	worker_ok(&fixture.worker, paged_admin_evict(fixture.worker.client, "test", 0, &n_evicted));
+	it_require(n_evicted == N_PAGES && matched_pages(0) == 0);
+	teardown();
+}
+
 /* With the whole pool held, requests fail at once instead of waiting, and the holder's death lets them go on. */
 IT_TEST(the_whole_pool_is_held)
 {
@@ -282,7 +298,10 @@ is_cached(void *argument)
 	return worker_pool_entry(&fixture.worker, "test").n_cached == *(const uint32_t *)argument;
 }
 
-/* What was published needs no quarantine: it is cached as soon as the daemon sees the death. */
+/*
+ * What was published needs no quarantine: it is cached as soon as the daemon sees the death.  Mooncake:
+ * ChaosTest.ClientKilledFailover.
+ */
 IT_TEST(the_holder_is_killed)
 {
 	const uint32_t n_held = 2 * N_PAGES;
@@ -309,7 +328,10 @@ IT_TEST(the_holder_is_killed)
 	it_daemon_stop(&fixture.daemon);
 }
 
-/* A mover lists pages; before it holds them, one is evicted, or published under another prefix. */
+/*
+ * A mover lists pages; before it holds them, one is evicted, or published under another prefix.  All or nothing, as
+ * LMCache: test_retrieve_partial_miss.
+ */
 IT_TEST(pages_that_were_evicted_meanwhile)
 {
 	struct prompt prompt = numbered_prompt(0);

@@ -13,6 +13,7 @@ IT_TESTS += \
 	%D%/it_fork_copy \
 	%D%/it_handover \
 	%D%/it_handover_example \
+	%D%/it_handover_peers \
 	%D%/it_hold \
 	%D%/it_hostile \
 	%D%/it_kill \
