@@ -57,7 +57,7 @@ struct core_pool_params {
 	uint32_t max_length;                      /* tokens a sequence may reserve */
 	bool publish;                             /* sequences can be published */
 	uint32_t free_pages;                      /* core_tick() evicts cached pages while fewer are free */
-	uint32_t pin_limit;                       /* most pages that pins may name */
+	uint32_t pin_limit;                       /* most pages that pins and holds may name, each counted */
 	uint64_t seed;                            /* random; of the hashes of block keys */
 	uint8_t memory_id[REGION_MEMORY_ID_SIZE]; /* random; of the memory that holds the pages */
 };
