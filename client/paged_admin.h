@@ -90,11 +90,12 @@ enum paged_status paged_admin_tickets(struct paged_client *client, size_t entry_
 /**
  * paged_admin_kick - end a session
  *
- * The session's pages stay in quarantine until its processes have ended.
+ * The session's pages stay in quarantine until its processes have ended.  Its tickets stay valid; if the session has
+ * ended already, they expire now.
  *
  * @param[in] kill_members  1: also send SIGKILL to its processes
  * @retval PAGED_ERR_PERM   needs the daemon's uid, root or the admin group
- * @retval PAGED_ERR_NOENT  no such session
+ * @retval PAGED_ERR_NOENT  no such session, or it has ended and has no tickets
  */
 enum paged_status paged_admin_kick(struct paged_client *client, uint32_t session, int kill_members);
 

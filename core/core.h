@@ -455,6 +455,13 @@ enum paged_status core_seq_adopt(struct core *core, uint32_t session, uint32_t u
 				 uint32_t *n_p, struct paged_error *error);
 
 /**
+ * core_tickets_revoke - let all tickets of a session that has ended expire now; core_tick() ends their sequences
+ *
+ * @return how many tickets; 0 if the session is active
+ */
+uint32_t core_tickets_revoke(struct core *core, uint32_t session);
+
+/**
  * core_ticket_cancel - return a ticket's sequences to their giver
  *
  * @retval PAGED_ERR_NOENT  the ticket is unknown, used or expired

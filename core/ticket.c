@@ -284,6 +284,20 @@ core_ticket_cancel(struct core *core, uint32_t session_id, const uint8_t bytes[P
 	return PAGED_OK;
 }
 
+uint32_t
+core_tickets_revoke(struct core *core, uint32_t session_id)
+{
+	struct ticket_list *list = &core->tickets;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < list->n; i++)
+		if (list->entries[i].ticket->giver->id == session_id && list->entries[i].ticket->giver->ended) {
+			list->entries[i].deadline_ms = list->first_deadline_ms = core->now_ms;
+			n++;
+		}
+	return n;
+}
+
 /* One pass over the list, whatever number of tickets expire at a time. */
 uint32_t
 tickets_expire(struct core *core, uint32_t budget)

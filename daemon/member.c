@@ -320,8 +320,14 @@ enum paged_status
 daemon_session_end(struct members *members, uint32_t id, bool kill_members, const char *why, struct paged_error *error)
 {
 	struct session *session = daemon_session_find(members, id);
+	uint32_t n_tickets = core_tickets_revoke(members->core, id);
 	struct member *member;
 
+	if (n_tickets != 0 && log_limit_pass(&members->limit, "session", clock_ms()))
+		log_info("session", "%u: %u of its tickets %s revoked: %s", id, n_tickets,
+			 n_tickets == 1 ? "was" : "were", why);
+	if (session == NULL && n_tickets != 0)
+		return PAGED_OK;
 	if (session == NULL)
 		return paged_fail(error, PAGED_ERR_NOENT, "no session %u", id);
 	session_mark_ended(members, session, why);

@@ -165,6 +165,8 @@ void member_exited(struct member *member);
 /**
  * daemon_session_end - end a session and notify its members (kick)
  *
+ * Tickets of an active session stay.  Those of a session that has ended already expire now.
+ *
  * @param[in] kill_members  also send SIGKILL to each member
  * @retval PAGED_ERR_NOENT  no such session
  */

@@ -340,6 +340,23 @@ Test(core_tickets, an_expired_ticket_of_a_gone_session_frees_its_pages)
 	cr_assert_eq(core_n_sessions(core_fixture.core), 1);
 }
 
+/* An administrator need not wait for the tickets of a session that has ended. */
+Test(core_tickets, tickets_of_an_ended_session_are_revoked)
+{
+	expect_ok(give());
+	cr_assert_eq(core_tickets_revoke(core_fixture.core, fixture_session), 0);
+	cr_assert_eq(core_tickets_revoke(core_fixture.core, taker), 0);
+	core_member_leave(core_fixture.core, fixture_member);
+	cr_assert_not(core_reap(core_fixture.core, 0));
+	expect_owner(REGION_OWNER_TICKET, REGION_SLOT_FROZEN);
+	cr_assert_eq(core_tickets_revoke(core_fixture.core, fixture_session), 1);
+	expect_error(adopt(), PAGED_ERR_NOENT, unknown_text);
+	cr_assert_not(core_tick(core_fixture.core, 100));
+	cr_assert_not(core_reap(core_fixture.core, 0));
+	expect_counts(0, 12, 0, 0);
+	cr_assert_eq(core_tickets_revoke(core_fixture.core, fixture_session), 0);
+}
+
 Test(core_tickets, an_expired_ticket_of_an_ended_session_is_quarantined_while_its_process_lives)
 {
 	expect_ok(give());

@@ -561,6 +561,25 @@ IT_TEST(the_giver_is_kicked)
 	teardown();
 }
 
+/* The ticket of a session that has ended would be valid for weeks; an administrator ends it. */
+IT_TEST(an_ended_giver_is_kicked)
+{
+	char session[16];
+	int exit_code;
+
+	setup();
+	ask_ok(&fixture.giver, GIVE);
+	end(&fixture.giver);
+	snprintf(session, sizeof(session), "%u", fixture.given.session);
+	it_pagedctl(&exit_code, "kick", session, NULL);
+	it_require(exit_code == 0);
+	it_require(ask(&fixture.taker, ADOPT) == PAGED_ERR_NOENT, "%s", fixture.answer.text);
+	it_pagedctl(&exit_code, "kick", session, NULL);
+	it_require(exit_code != 0);
+	end(&fixture.taker);
+	teardown();
+}
+
 /* With the daemon, tickets and sequences are gone, and both sides learn it. */
 IT_TEST(the_daemon_is_killed)
 {
