@@ -2,7 +2,6 @@
 #include "daemon/config.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,26 +9,19 @@
 #include <sys/param.h>
 
 #include "common/text.h"
+#include "daemon/config_lexer.h"
 #include "daemon/memory.h"
 #include "daemon/settings.h"
 
 /* The default quarantine of cuda pools: the driver may end a dead process's GPU work after its pidfd is readable. */
 #define QUARANTINE_CUDA_MS 1000
 
-#define WORD_SIZE 256
-
-enum token { TOKEN_END, TOKEN_WORD, TOKEN_EQUALS = '=', TOKEN_OPEN = '{', TOKEN_CLOSE = '}', TOKEN_COMMA = ',' };
-
 struct parser {
 	struct config *config;
 	struct config_pool *pool; /* the pool whose braces are open; NULL: none */
 	unsigned int pool_line;
 	struct paged_error *error;
-	const char *at;    /* the next character */
-	unsigned int line; /* of `at` */
-	enum token token;  /* the last token read */
-	unsigned int token_line;
-	char word[WORD_SIZE];
+	struct config_lexer lexer;
 };
 
 enum paged_status
@@ -62,87 +54,17 @@ parser_fail(const struct parser *parser, const char *format, ...)
 	va_start(arguments, format);
 	vsnprintf(why, sizeof(why), format, arguments);
 	va_end(arguments);
-	paged_fail(parser->error, PAGED_ERR_INVALID, "%s:%u: %s%s%s%s", parser->config->path, parser->token_line,
+	paged_fail(parser->error, PAGED_ERR_INVALID, "%s:%u: %s%s%s%s", parser->config->path, parser->lexer.token_line,
 		   pool ? "pool " : "", pool ? pool->name : "", pool ? ": " : "", why);
 	return false;
-}
-
-/* Words */
-
-static bool
-is_special(char c)
-{
-	return strchr(" \t\r\n={},#\"'", c) != NULL;
-}
-
-static void
-blanks_skip(struct parser *parser)
-{
-	bool comment = false;
-
-	for (char c; (c = *parser->at) != '\0'; parser->at++) {
-		comment = c != '\n' && (comment || c == '#');
-		if (!comment && strchr(" \t\r\n", c) == NULL)
-			return;
-		parser->line += c == '\n';
-	}
-}
-
-/* Reads a word up to a special character, or text in quotes, where a backslash escapes the next character. */
-static bool
-word_read(struct parser *parser)
-{
-	char quote = *parser->at == '"' || *parser->at == '\'' ? *parser->at++ : '\0';
-	size_t n = 0;
-
-	parser->token = TOKEN_WORD;
-	for (char c; c = *parser->at, quote != '\0' ? c != quote : !is_special(c); parser->at++) {
-		if (c == '\0' || c == '\n')
-			return parser_fail(parser, "a quote is not closed");
-		if (c == '$' && parser->at[1] == '{')
-			return parser_fail(parser, "${...}: variables are not replaced");
-		if (quote != '\0' && c == '\\' && parser->at[1] != '\0')
-			c = *++parser->at;
-		if (n == WORD_SIZE - 1)
-			return parser_fail(parser, "%.16s...: longer than %d bytes", parser->word, WORD_SIZE - 1);
-		parser->word[n++] = c;
-		parser->word[n] = '\0';
-	}
-	parser->at += quote != '\0';
-	return true;
 }
 
 static bool
 token_next(struct parser *parser)
 {
-	blanks_skip(parser);
-	parser->token_line = parser->line;
-	parser->word[0] = '\0';
-	if (*parser->at != '\0' && strchr("={},", *parser->at) == NULL)
-		return word_read(parser);
-	parser->token = (enum token) * parser->at;
-	parser->at += parser->token != TOKEN_END;
-	return true;
-}
+	struct paged_error why;
 
-/*
- * Joins a number with a unit that follows after blanks.  The next letters on
- * the line are a unit unless they are a name: the word pool, or before '='.
- */
-static void
-unit_join(struct parser *parser)
-{
-	const char *unit = parser->at + strspn(parser->at, " \t"), *end = unit;
-	size_t length = strlen(parser->word);
-
-	while (isalpha((unsigned char)*end) || *end == '%')
-		end++;
-	if (end == unit || !is_special(*end) || strspn(parser->word, "0123456789") != length ||
-	    length + 1 + (size_t)(end - unit) >= WORD_SIZE || end[strspn(end, " \t")] == '=' ||
-	    strncmp(unit, "pool", (size_t)(end - unit)) == 0)
-		return;
-	snprintf(parser->word + length, WORD_SIZE - length, " %.*s", (int)(end - unit), unit);
-	parser->at = end;
+	return config_lexer_next(&parser->lexer, &why) == PAGED_OK || parser_fail(parser, "%s", why.text);
 }
 
 /* Settings */
@@ -158,11 +80,11 @@ setting_find(const char *name, bool of_pool)
 	return i;
 }
 
-/* A word is shorter than WORD_SIZE, the name of a setting as well. */
+/* A word is shorter than CONFIG_WORD_SIZE, the name of a setting as well. */
 static uint32_t
 setting_distance(const char *word, const char *name)
 {
-	static_assert(WORD_SIZE - 1 <= TEXT_MAX_EDITED, "the longest word");
+	static_assert(CONFIG_WORD_SIZE - 1 <= TEXT_MAX_EDITED, "the longest word");
 	return text_edit_distance(word, strlen(word), name, strlen(name));
 }
 
@@ -172,22 +94,23 @@ parser_fail_name(const struct parser *parser)
 {
 	bool of_pool = parser->pool != NULL;
 	const char *nearest = "pool";
-	uint32_t least = of_pool ? UINT32_MAX : setting_distance(parser->word, nearest);
+	uint32_t least = of_pool ? UINT32_MAX : setting_distance(parser->lexer.word, nearest);
 
-	if (setting_find(parser->word, !of_pool) != CONFIG_N_SETTINGS)
-		return parser_fail(parser, "%s is a setting %s", parser->word,
+	if (setting_find(parser->lexer.word, !of_pool) != CONFIG_N_SETTINGS)
+		return parser_fail(parser, "%s is a setting %s", parser->lexer.word,
 				   of_pool ? "of the daemon: set it outside of the pools" : "of a pool");
 	for (int i = 0; i < CONFIG_N_SETTINGS; i++) {
 		const struct settings_entry *entry = &settings_table[i];
 
-		if (entry->of_pool == of_pool && setting_distance(parser->word, entry->name) < least) {
+		if (entry->of_pool == of_pool && setting_distance(parser->lexer.word, entry->name) < least) {
 			nearest = entry->name;
-			least = setting_distance(parser->word, nearest);
+			least = setting_distance(parser->lexer.word, nearest);
 		}
 	}
-	if (least > MAX(strlen(parser->word) / 3, 1))
-		return parser_fail(parser, "there is no setting %s; pagedd --help-settings lists them", parser->word);
-	return parser_fail(parser, "there is no setting %s; did you mean %s?", parser->word, nearest);
+	if (least > MAX(strlen(parser->lexer.word) / 3, 1))
+		return parser_fail(parser, "there is no setting %s; pagedd --help-settings lists them",
+				   parser->lexer.word);
+	return parser_fail(parser, "there is no setting %s; did you mean %s?", parser->lexer.word, nearest);
 }
 
 static bool
@@ -224,27 +147,27 @@ pool_begin(struct parser *parser)
 
 	if (!token_next(parser))
 		return false;
-	if (parser->token != TOKEN_WORD)
+	if (parser->lexer.token != TOKEN_WORD)
 		return parser_fail(parser, "pool: a name is missing");
-	if (!pool_name_is_valid(parser->word))
+	if (!pool_name_is_valid(parser->lexer.word))
 		return parser_fail(parser, "pool %s: a name is 1 to %u letters, digits, dots, dashes and underscores",
-				   parser->word, PAGED_MAX_NAME);
+				   parser->lexer.word, PAGED_MAX_NAME);
 	for (size_t i = 0; i < config->n_pools; i++)
-		if (strcmp(config->pools[i].name, parser->word) == 0)
-			return parser_fail(parser, "pool %s: the name is already in use", parser->word);
+		if (strcmp(config->pools[i].name, parser->lexer.word) == 0)
+			return parser_fail(parser, "pool %s: the name is already in use", parser->lexer.word);
 	if (config->n_pools == CONFIG_MAX_POOLS)
-		return parser_fail(parser, "pool %s: more than %d pools", parser->word, CONFIG_MAX_POOLS);
+		return parser_fail(parser, "pool %s: more than %d pools", parser->lexer.word, CONFIG_MAX_POOLS);
 	grown = reallocarray(config->pools, config->n_pools + 1, sizeof(*grown));
 	if (grown == NULL)
-		return parser_fail(parser, "pool %s: no memory", parser->word);
+		return parser_fail(parser, "pool %s: no memory", parser->lexer.word);
 	config->pools = grown;
 	parser->pool = &config->pools[config->n_pools++];
-	parser->pool_line = parser->token_line;
+	parser->pool_line = parser->lexer.token_line;
 	*parser->pool = (struct config_pool){ 0 };
-	strcpy(parser->pool->name, parser->word);
+	strcpy(parser->pool->name, parser->lexer.word);
 	if (defaults_set(true, parser->pool, parser->error) != PAGED_OK || !token_next(parser))
 		return false;
-	return parser->token == TOKEN_OPEN ? token_next(parser) : parser_fail(parser, "'{' is missing");
+	return parser->lexer.token == TOKEN_OPEN ? token_next(parser) : parser_fail(parser, "'{' is missing");
 }
 
 /* Sets a value; for a list, appends the value. */
@@ -258,15 +181,15 @@ value_set(struct parser *parser, enum config_setting setting, struct config_sour
 	bool several = source->text != NULL;
 
 	if (entry->type == SETTINGS_BYTES || entry->type == SETTINGS_DURATION || entry->type == SETTINGS_SHARE)
-		unit_join(parser);
-	if (asprintf(&text, "%s%s%s", several ? source->text : "", several ? ", " : "", parser->word) < 0)
+		config_lexer_join_unit(&parser->lexer);
+	if (asprintf(&text, "%s%s%s", several ? source->text : "", several ? ", " : "", parser->lexer.word) < 0)
 		return parser_fail(parser, "no memory");
 	free(source->text);
 	source->text = text;
-	source->line = parser->token_line;
-	if (settings_set(entry, object, parser->word, &why) == PAGED_OK)
+	source->line = parser->lexer.token_line;
+	if (settings_set(entry, object, parser->lexer.word, &why) == PAGED_OK)
 		return token_next(parser);
-	config_fail(parser->config, parser->pool, setting, parser->error, "%s%s%s", several ? parser->word : "",
+	config_fail(parser->config, parser->pool, setting, parser->error, "%s%s%s", several ? parser->lexer.word : "",
 		    several ? ": " : "", why.text);
 	return false;
 }
@@ -275,7 +198,7 @@ value_set(struct parser *parser, enum config_setting setting, struct config_sour
 static bool
 setting_read(struct parser *parser)
 {
-	enum config_setting setting = setting_find(parser->word, parser->pool != NULL);
+	enum config_setting setting = setting_find(parser->lexer.word, parser->pool != NULL);
 	const struct settings_entry *entry = &settings_table[setting];
 	struct config_source *source;
 
@@ -286,23 +209,24 @@ setting_read(struct parser *parser)
 		return parser_fail(parser, "%s is set twice, first in line %u", entry->name, source->line);
 	if (!token_next(parser))
 		return false;
-	if (parser->token != TOKEN_EQUALS)
+	if (parser->lexer.token != TOKEN_EQUALS)
 		return parser_fail(parser, "%s: '=' is missing", entry->name);
 	if (!token_next(parser))
 		return false;
-	if (parser->token == TOKEN_WORD)
+	if (parser->lexer.token == TOKEN_WORD)
 		return value_set(parser, setting, source);
-	if (parser->token != TOKEN_OPEN || !settings_is_list(entry))
+	if (parser->lexer.token != TOKEN_OPEN || !settings_is_list(entry))
 		return parser_fail(parser, "%s: %s", entry->name,
-				   parser->token == TOKEN_OPEN ? "it has one value, no list" : "a value is missing");
+				   parser->lexer.token == TOKEN_OPEN ? "it has one value, no list"
+								     : "a value is missing");
 	do {
 		if (!token_next(parser))
 			return false;
-		if (parser->token == TOKEN_WORD && !value_set(parser, setting, source))
+		if (parser->lexer.token == TOKEN_WORD && !value_set(parser, setting, source))
 			return false;
-	} while (parser->token == TOKEN_COMMA);
-	return parser->token == TOKEN_CLOSE ? token_next(parser)
-					    : parser_fail(parser, "%s: the list is not closed", entry->name);
+	} while (parser->lexer.token == TOKEN_COMMA);
+	return parser->lexer.token == TOKEN_CLOSE ? token_next(parser)
+						  : parser_fail(parser, "%s: the list is not closed", entry->name);
 }
 
 static bool
@@ -432,19 +356,19 @@ config_parse(struct parser *parser)
 {
 	bool ok = token_next(parser);
 
-	while (ok && parser->token != TOKEN_END) {
-		if (parser->token == TOKEN_CLOSE && parser->pool != NULL)
+	while (ok && parser->lexer.token != TOKEN_END) {
+		if (parser->lexer.token == TOKEN_CLOSE && parser->pool != NULL)
 			ok = pool_end(parser);
-		else if (parser->token != TOKEN_WORD)
-			ok = parser_fail(parser, "'%c': the name of a setting is expected", (char)parser->token);
-		else if (parser->pool == NULL && strcmp(parser->word, "pool") == 0)
+		else if (parser->lexer.token != TOKEN_WORD)
+			ok = parser_fail(parser, "'%c': the name of a setting is expected", (char)parser->lexer.token);
+		else if (parser->pool == NULL && strcmp(parser->lexer.word, "pool") == 0)
 			ok = pool_begin(parser);
 		else
 			ok = setting_read(parser);
 	}
 	if (!ok || parser->pool == NULL)
 		return ok;
-	parser->token_line = parser->pool_line;
+	parser->lexer.token_line = parser->pool_line;
 	return parser_fail(parser, "its closing brace is missing");
 }
 
@@ -478,7 +402,7 @@ file_read(const char *path, char **text_p, struct paged_error *error)
 enum paged_status
 config_load(struct config *config, const char *path, struct paged_error *error)
 {
-	struct parser parser = { .config = config, .error = error, .line = 1 };
+	struct parser parser = { .config = config, .error = error, .lexer.line = 1 };
 	char *text;
 
 	*config = (struct config){ .path = strdup(path) };
@@ -486,7 +410,7 @@ config_load(struct config *config, const char *path, struct paged_error *error)
 		return paged_fail(error, PAGED_ERR_NOMEM, "%s: no memory", path);
 	if (defaults_set(false, config, error) != PAGED_OK || file_read(path, &text, error) != PAGED_OK)
 		return error->status;
-	parser.at = text;
+	parser.lexer.at = text;
 	if (!config_parse(&parser)) {
 		free(text);
 		return error->status;

@@ -7,6 +7,8 @@ DAEMON_SOURCES = \
 	%D%/cache_cleanup.h \
 	%D%/config.c \
 	%D%/config.h \
+	%D%/config_lexer.c \
+	%D%/config_lexer.h \
 	%D%/connection.c \
 	%D%/connection.h \
 	%D%/control.c \
