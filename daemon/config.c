@@ -10,6 +10,7 @@
 
 #include "common/text.h"
 #include "daemon/config_lexer.h"
+#include "daemon/config_tenants.h"
 #include "daemon/memory.h"
 #include "daemon/settings.h"
 
@@ -18,8 +19,10 @@
 
 struct parser {
 	struct config *config;
-	struct config_pool *pool; /* the pool whose braces are open; NULL: none */
-	unsigned int pool_line;
+	/* The pool or tenant whose braces are open; NULL: none. */
+	struct config_pool *pool;
+	struct config_tenant *tenant;
+	unsigned int section_line;
 	struct paged_error *error;
 	struct config_lexer lexer;
 };
@@ -47,7 +50,10 @@ config_fail(const struct config *config, const struct config_pool *pool, enum co
 static bool
 parser_fail(const struct parser *parser, const char *format, ...)
 {
-	const struct config_pool *pool = parser->pool;
+	const char *section = parser->pool != NULL ? "pool " : parser->tenant != NULL ? "tenant " : "";
+	const char *name = parser->pool != NULL     ? parser->pool->name
+			   : parser->tenant != NULL ? parser->tenant->name
+						    : "";
 	char why[sizeof(parser->error->text)];
 	va_list arguments;
 
@@ -55,7 +61,7 @@ parser_fail(const struct parser *parser, const char *format, ...)
 	vsnprintf(why, sizeof(why), format, arguments);
 	va_end(arguments);
 	paged_fail(parser->error, PAGED_ERR_INVALID, "%s:%u: %s%s%s%s", parser->config->path, parser->lexer.token_line,
-		   pool ? "pool " : "", pool ? pool->name : "", pool ? ": " : "", why);
+		   section, name, section[0] != '\0' ? ": " : "", why);
 	return false;
 }
 
@@ -69,52 +75,65 @@ token_next(struct parser *parser)
 
 /* Settings */
 
+static enum settings_section
+parser_section(const struct parser *parser)
+{
+	return parser->pool != NULL ? SETTINGS_OF_POOL : parser->tenant != NULL ? SETTINGS_OF_TENANT : SETTINGS_GLOBAL;
+}
+
 static enum config_setting
-setting_find(const char *name, bool of_pool)
+setting_find(const char *name, enum settings_section section)
 {
 	int i;
 
 	for (i = 0; i < CONFIG_N_SETTINGS; i++)
-		if (settings_table[i].of_pool == of_pool && strcmp(settings_table[i].name, name) == 0)
+		if (settings_table[i].section == section && strcmp(settings_table[i].name, name) == 0)
 			break;
 	return i;
 }
 
-/* A word is shorter than CONFIG_WORD_SIZE, the name of a setting as well. */
-static uint32_t
-setting_distance(const char *word, const char *name)
+/* Is this name nearer to the word than those before?  A word is shorter than CONFIG_WORD_SIZE, a name as well. */
+static void
+setting_compare(const char *word, const char *name, const char **nearest_p, uint32_t *least_p)
 {
+	uint32_t distance = text_edit_distance(word, strlen(word), name, strlen(name));
+
 	static_assert(CONFIG_WORD_SIZE - 1 <= TEXT_MAX_EDITED, "the longest word");
-	return text_edit_distance(word, strlen(word), name, strlen(name));
+	if (distance < *least_p) {
+		*nearest_p = name;
+		*least_p = distance;
+	}
 }
 
-/* Refuses an unknown name, and suggests the nearest setting. */
+/* Refuses an unknown name: it is a setting of another section, or may be meant for the nearest one of this section. */
 static bool
 parser_fail_name(const struct parser *parser)
 {
-	bool of_pool = parser->pool != NULL;
-	const char *nearest = "pool";
-	uint32_t least = of_pool ? UINT32_MAX : setting_distance(parser->lexer.word, nearest);
+	enum settings_section section = parser_section(parser);
+	const char *name = parser->lexer.word, *nearest = NULL;
+	uint32_t least = UINT32_MAX;
 
-	if (setting_find(parser->lexer.word, !of_pool) != CONFIG_N_SETTINGS)
-		return parser_fail(parser, "%s is a setting %s", parser->lexer.word,
-				   of_pool ? "of the daemon: set it outside of the pools" : "of a pool");
-	for (int i = 0; i < CONFIG_N_SETTINGS; i++) {
-		const struct settings_entry *entry = &settings_table[i];
-
-		if (entry->of_pool == of_pool && setting_distance(parser->lexer.word, entry->name) < least) {
-			nearest = entry->name;
-			least = setting_distance(parser->lexer.word, nearest);
-		}
+	if (setting_find(name, SETTINGS_OF_POOL) != CONFIG_N_SETTINGS)
+		return parser_fail(parser, "%s is a setting of a pool", name);
+	if (setting_find(name, SETTINGS_OF_TENANT) != CONFIG_N_SETTINGS)
+		return parser_fail(parser, "%s is a setting of a tenant", name);
+	if (setting_find(name, SETTINGS_GLOBAL) != CONFIG_N_SETTINGS)
+		return parser_fail(parser, "%s is a setting of the daemon: set it outside of the %s", name,
+				   section == SETTINGS_OF_POOL ? "pools" : "tenants");
+	for (int i = 0; i < CONFIG_N_SETTINGS; i++)
+		if (settings_table[i].section == section)
+			setting_compare(name, settings_table[i].name, &nearest, &least);
+	if (section == SETTINGS_GLOBAL) {
+		setting_compare(name, "pool", &nearest, &least);
+		setting_compare(name, "tenant", &nearest, &least);
 	}
-	if (least > MAX(strlen(parser->lexer.word) / 3, 1))
-		return parser_fail(parser, "there is no setting %s; pagedd --help-settings lists them",
-				   parser->lexer.word);
-	return parser_fail(parser, "there is no setting %s; did you mean %s?", parser->lexer.word, nearest);
+	if (least > MAX(strlen(name) / 3, 1))
+		return parser_fail(parser, "there is no setting %s; pagedd --help-settings lists them", name);
+	return parser_fail(parser, "there is no setting %s; did you mean %s?", name, nearest);
 }
 
 static bool
-pool_name_is_valid(const char *name)
+section_name_is_valid(const char *name)
 {
 	size_t length = strlen(name);
 
@@ -123,19 +142,41 @@ pool_name_is_valid(const char *name)
 }
 
 static enum paged_status
-defaults_set(bool of_pool, void *object, struct paged_error *error)
+defaults_set(enum settings_section section, void *object, struct paged_error *error)
 {
 	for (int i = 0; i < CONFIG_N_SETTINGS; i++) {
 		const struct settings_entry *entry = &settings_table[i];
 		enum paged_status status;
 
-		if (entry->of_pool != of_pool || entry->standard == NULL)
+		if (entry->section != section || entry->standard == NULL)
 			continue;
 		status = settings_set(entry, object, entry->standard, error);
 		if (status != PAGED_OK)
 			return status;
 	}
 	return PAGED_OK;
+}
+
+/* The name behind "pool", "tenant" or "limit". */
+static bool
+section_read_name(struct parser *parser, const char *section)
+{
+	if (!token_next(parser))
+		return false;
+	if (parser->lexer.token != TOKEN_WORD)
+		return parser_fail(parser, "%s: a name is missing", section);
+	if (!section_name_is_valid(parser->lexer.word))
+		return parser_fail(parser, "%s %s: a name is 1 to %u letters, digits, dots, dashes and underscores",
+				   section, parser->lexer.word, PAGED_MAX_NAME);
+	return true;
+}
+
+static bool
+section_read_brace(struct parser *parser)
+{
+	if (!token_next(parser))
+		return false;
+	return parser->lexer.token == TOKEN_OPEN ? token_next(parser) : parser_fail(parser, "'{' is missing");
 }
 
 /* "pool NAME {" */
@@ -145,13 +186,8 @@ pool_begin(struct parser *parser)
 	struct config *config = parser->config;
 	struct config_pool *grown;
 
-	if (!token_next(parser))
+	if (!section_read_name(parser, "pool"))
 		return false;
-	if (parser->lexer.token != TOKEN_WORD)
-		return parser_fail(parser, "pool: a name is missing");
-	if (!pool_name_is_valid(parser->lexer.word))
-		return parser_fail(parser, "pool %s: a name is 1 to %u letters, digits, dots, dashes and underscores",
-				   parser->lexer.word, PAGED_MAX_NAME);
 	for (size_t i = 0; i < config->n_pools; i++)
 		if (strcmp(config->pools[i].name, parser->lexer.word) == 0)
 			return parser_fail(parser, "pool %s: the name is already in use", parser->lexer.word);
@@ -162,59 +198,139 @@ pool_begin(struct parser *parser)
 		return parser_fail(parser, "pool %s: no memory", parser->lexer.word);
 	config->pools = grown;
 	parser->pool = &config->pools[config->n_pools++];
-	parser->pool_line = parser->lexer.token_line;
+	parser->section_line = parser->lexer.token_line;
 	*parser->pool = (struct config_pool){ 0 };
 	strcpy(parser->pool->name, parser->lexer.word);
-	if (defaults_set(true, parser->pool, parser->error) != PAGED_OK || !token_next(parser))
+	return defaults_set(SETTINGS_OF_POOL, parser->pool, parser->error) == PAGED_OK && section_read_brace(parser);
+}
+
+/* "tenant NAME {" */
+static bool
+tenant_begin(struct parser *parser)
+{
+	struct config *config = parser->config;
+	struct config_tenant *grown;
+
+	if (!section_read_name(parser, "tenant"))
 		return false;
-	return parser->lexer.token == TOKEN_OPEN ? token_next(parser) : parser_fail(parser, "'{' is missing");
+	for (size_t i = 0; i < config->n_tenants; i++)
+		if (strcmp(config->tenants[i].name, parser->lexer.word) == 0)
+			return parser_fail(parser, "tenant %s: the name is already in use", parser->lexer.word);
+	if (config->n_tenants == CONFIG_MAX_TENANTS)
+		return parser_fail(parser, "tenant %s: more than %d tenants", parser->lexer.word, CONFIG_MAX_TENANTS);
+	grown = reallocarray(config->tenants, config->n_tenants + 1, sizeof(*grown));
+	if (grown == NULL)
+		return parser_fail(parser, "tenant %s: no memory", parser->lexer.word);
+	config->tenants = grown;
+	parser->tenant = &config->tenants[config->n_tenants++];
+	parser->section_line = parser->lexer.token_line;
+	*parser->tenant = (struct config_tenant){ 0 };
+	strcpy(parser->tenant->name, parser->lexer.word);
+	return section_read_brace(parser);
+}
+
+/* Where a value is stored, besides its source; limit: the limit that is being read, or NULL. */
+static void *
+value_object(const struct parser *parser, struct config_limit *limit)
+{
+	if (limit != NULL)
+		return limit;
+	return parser->pool != NULL     ? (void *)parser->pool
+	       : parser->tenant != NULL ? (void *)parser->tenant
+					: parser->config;
+}
+
+static struct config_source *
+value_source(const struct parser *parser, enum config_setting setting, struct config_limit *limit)
+{
+	if (limit != NULL)
+		return &limit->source;
+	return parser->pool != NULL     ? &parser->pool->source[setting]
+	       : parser->tenant != NULL ? &parser->tenant->source[setting]
+					: &parser->config->source[setting];
 }
 
 /* Sets a value; for a list, appends the value. */
 static bool
-value_set(struct parser *parser, enum config_setting setting, struct config_source *source)
+value_set(struct parser *parser, enum config_setting setting, struct config_limit *limit)
 {
 	const struct settings_entry *entry = &settings_table[setting];
-	void *object = parser->pool != NULL ? (void *)parser->pool : parser->config;
+	struct config_source *source = value_source(parser, setting, limit);
+	bool several = source->text != NULL;
 	struct paged_error why;
 	char *text = NULL;
-	bool several = source->text != NULL;
 
-	if (entry->type == SETTINGS_BYTES || entry->type == SETTINGS_DURATION || entry->type == SETTINGS_SHARE)
+	if (entry->type == SETTINGS_BYTES || entry->type == SETTINGS_DURATION || entry->type == SETTINGS_SHARE ||
+	    entry->type == SETTINGS_LIMIT)
 		config_lexer_join_unit(&parser->lexer);
 	if (asprintf(&text, "%s%s%s", several ? source->text : "", several ? ", " : "", parser->lexer.word) < 0)
 		return parser_fail(parser, "no memory");
 	free(source->text);
 	source->text = text;
 	source->line = parser->lexer.token_line;
-	if (settings_set(entry, object, parser->lexer.word, &why) == PAGED_OK)
+	if (settings_set(entry, value_object(parser, limit), parser->lexer.word, &why) == PAGED_OK)
 		return token_next(parser);
-	config_fail(parser->config, parser->pool, setting, parser->error, "%s%s%s", several ? parser->lexer.word : "",
-		    several ? ": " : "", why.text);
+	if (parser->tenant != NULL)
+		config_tenant_fail(parser->config, parser->tenant, setting, limit, parser->error, "%s%s%s",
+				   several ? parser->lexer.word : "", several ? ": " : "", why.text);
+	else
+		config_fail(parser->config, parser->pool, setting, parser->error, "%s%s%s",
+			    several ? parser->lexer.word : "", several ? ": " : "", why.text);
 	return false;
+}
+
+/* Reads '=' and the token after it. */
+static bool
+equals_read(struct parser *parser, const char *name)
+{
+	if (!token_next(parser))
+		return false;
+	if (parser->lexer.token != TOKEN_EQUALS)
+		return parser_fail(parser, "%s: '=' is missing", name);
+	return token_next(parser);
+}
+
+/* "limit POOL = VALUE"; the pool may follow later in the file. */
+static bool
+limit_read(struct parser *parser)
+{
+	struct config_tenant *tenant = parser->tenant;
+	struct config_limit *limit;
+
+	if (!section_read_name(parser, "limit"))
+		return false;
+	for (size_t i = 0; i < tenant->n_limits; i++)
+		if (strcmp(tenant->limits[i].name, parser->lexer.word) == 0)
+			return parser_fail(parser, "limit %s is set twice, first in line %u", parser->lexer.word,
+					   tenant->limits[i].source.line);
+	limit = config_tenant_add_limit(tenant, parser->lexer.word);
+	if (limit == NULL)
+		return parser_fail(parser, "limit %s: no memory", parser->lexer.word);
+	if (!equals_read(parser, "limit"))
+		return false;
+	return parser->lexer.token == TOKEN_WORD ? value_set(parser, CONFIG_TENANT_LIMIT, limit)
+						 : parser_fail(parser, "limit %s: a value is missing", limit->name);
 }
 
 /* "NAME = VALUE"; for a list also "NAME = { VALUE, VALUE }".  A list grows with each setting. */
 static bool
 setting_read(struct parser *parser)
 {
-	enum config_setting setting = setting_find(parser->lexer.word, parser->pool != NULL);
+	enum config_setting setting = setting_find(parser->lexer.word, parser_section(parser));
 	const struct settings_entry *entry = &settings_table[setting];
-	struct config_source *source;
+	const struct config_source *source;
 
 	if (setting == CONFIG_N_SETTINGS)
 		return parser_fail_name(parser);
-	source = parser->pool != NULL ? &parser->pool->source[setting] : &parser->config->source[setting];
+	if (setting == CONFIG_TENANT_LIMIT)
+		return limit_read(parser);
+	source = value_source(parser, setting, NULL);
 	if (source->line != 0 && !settings_is_list(entry))
 		return parser_fail(parser, "%s is set twice, first in line %u", entry->name, source->line);
-	if (!token_next(parser))
-		return false;
-	if (parser->lexer.token != TOKEN_EQUALS)
-		return parser_fail(parser, "%s: '=' is missing", entry->name);
-	if (!token_next(parser))
+	if (!equals_read(parser, entry->name))
 		return false;
 	if (parser->lexer.token == TOKEN_WORD)
-		return value_set(parser, setting, source);
+		return value_set(parser, setting, NULL);
 	if (parser->lexer.token != TOKEN_OPEN || !settings_is_list(entry))
 		return parser_fail(parser, "%s: %s", entry->name,
 				   parser->lexer.token == TOKEN_OPEN ? "it has one value, no list"
@@ -222,7 +338,7 @@ setting_read(struct parser *parser)
 	do {
 		if (!token_next(parser))
 			return false;
-		if (parser->lexer.token == TOKEN_WORD && !value_set(parser, setting, source))
+		if (parser->lexer.token == TOKEN_WORD && !value_set(parser, setting, NULL))
 			return false;
 	} while (parser->lexer.token == TOKEN_COMMA);
 	return parser->lexer.token == TOKEN_CLOSE ? token_next(parser)
@@ -352,6 +468,17 @@ pool_end(struct parser *parser)
 }
 
 static bool
+tenant_end(struct parser *parser)
+{
+	const struct config_tenant *tenant = parser->tenant;
+
+	if (tenant->allow_users.n == 0 && tenant->allow_groups.n == 0)
+		return parser_fail(parser, "set allow-user or allow-group; else no session is the tenant's");
+	parser->tenant = NULL;
+	return token_next(parser);
+}
+
+static bool
 config_parse(struct parser *parser)
 {
 	bool ok = token_next(parser);
@@ -359,16 +486,20 @@ config_parse(struct parser *parser)
 	while (ok && parser->lexer.token != TOKEN_END) {
 		if (parser->lexer.token == TOKEN_CLOSE && parser->pool != NULL)
 			ok = pool_end(parser);
+		else if (parser->lexer.token == TOKEN_CLOSE && parser->tenant != NULL)
+			ok = tenant_end(parser);
 		else if (parser->lexer.token != TOKEN_WORD)
 			ok = parser_fail(parser, "'%c': the name of a setting is expected", (char)parser->lexer.token);
-		else if (parser->pool == NULL && strcmp(parser->lexer.word, "pool") == 0)
+		else if (parser_section(parser) == SETTINGS_GLOBAL && strcmp(parser->lexer.word, "pool") == 0)
 			ok = pool_begin(parser);
+		else if (parser_section(parser) == SETTINGS_GLOBAL && strcmp(parser->lexer.word, "tenant") == 0)
+			ok = tenant_begin(parser);
 		else
 			ok = setting_read(parser);
 	}
-	if (!ok || parser->pool == NULL)
+	if (!ok || parser_section(parser) == SETTINGS_GLOBAL)
 		return ok;
-	parser->lexer.token_line = parser->pool_line;
+	parser->lexer.token_line = parser->section_line;
 	return parser_fail(parser, "its closing brace is missing");
 }
 
@@ -408,7 +539,7 @@ config_load(struct config *config, const char *path, struct paged_error *error)
 	*config = (struct config){ .path = strdup(path) };
 	if (config->path == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "%s: no memory", path);
-	if (defaults_set(false, config, error) != PAGED_OK || file_read(path, &text, error) != PAGED_OK)
+	if (defaults_set(SETTINGS_GLOBAL, config, error) != PAGED_OK || file_read(path, &text, error) != PAGED_OK)
 		return error->status;
 	parser.lexer.at = text;
 	if (!config_parse(&parser)) {
@@ -420,7 +551,7 @@ config_load(struct config *config, const char *path, struct paged_error *error)
 		return paged_fail(error, PAGED_ERR_INVALID, "%s: no pool is configured", path);
 	if (config->runtime_dir != NULL && config->runtime_dir[0] != '/')
 		return config_fail(config, NULL, CONFIG_RUNTIME_DIR, error, "write the whole path, from / on");
-	return PAGED_OK;
+	return config_tenants_check(config, error);
 }
 
 static void
@@ -444,6 +575,9 @@ config_free(struct config *config)
 		sources_free(pool->source);
 	}
 	free(config->pools);
+	for (size_t i = 0; i < config->n_tenants; i++)
+		config_tenant_free(&config->tenants[i]);
+	free(config->tenants);
 	free(config->runtime_dir);
 	free(config->allow_users.id);
 	free(config->allow_groups.id);

@@ -7,7 +7,7 @@
  * The values of a loaded struct config are consistent: layouts and page
  * counts are computed, user names are resolved to ids.
  *
- * An error is one line: file:line: [pool NAME:] setting = value: why.
+ * An error is one line: file:line: [pool NAME: | tenant NAME:] setting = value: why.
  */
 #ifndef PAGED_DAEMON_CONFIG_H
 #define PAGED_DAEMON_CONFIG_H
@@ -23,6 +23,7 @@
 
 /** Most pools of a daemon: a list of all fits one message, and a mask with one bit per pool fits 64 bits. */
 enum { CONFIG_MAX_POOLS = 64 };
+enum { CONFIG_MAX_TENANTS = 1024 };
 /** Longest name of a model, in bytes: as much as a report of the pool has room for. */
 enum { CONFIG_MAX_MODEL = sizeof(((struct paged_pool_entry *)NULL)->model) - 1 };
 
@@ -63,6 +64,10 @@ enum config_setting {
 	CONFIG_POOL_MODEL,
 	CONFIG_POOL_ALLOW_USER,
 	CONFIG_POOL_ALLOW_GROUP,
+	/* per tenant */
+	CONFIG_TENANT_ALLOW_USER,
+	CONFIG_TENANT_ALLOW_GROUP,
+	CONFIG_TENANT_LIMIT,
 	CONFIG_N_SETTINGS
 };
 
@@ -102,6 +107,25 @@ struct config_pool {
 	struct config_source source[CONFIG_N_SETTINGS];
 };
 
+/** The limit of a tenant in a pool. */
+struct config_limit {
+	char name[PAGED_MAX_NAME + 1]; /* of the pool */
+	struct config_share share;     /* as set, if size is 0 */
+	uint64_t size;                 /* bytes, as set */
+	uint32_t pool;                 /* index in config.pools, computed */
+	uint32_t pages;                /* computed */
+	struct config_source source;
+};
+
+/** Processes whose sequences together may have a number of pages. */
+struct config_tenant {
+	char name[PAGED_MAX_NAME + 1];
+	struct config_ids allow_users, allow_groups;
+	struct config_limit *limits; /* at most one for each pool */
+	size_t n_limits;
+	struct config_source source[CONFIG_N_SETTINGS];
+};
+
 struct config {
 	char *path;
 	char *runtime_dir;
@@ -112,6 +136,8 @@ struct config {
 	uint64_t array_bytes;  /* quota of a session's arrays; 0: none allowed */
 	struct config_pool *pools;
 	size_t n_pools;
+	struct config_tenant *tenants;
+	size_t n_tenants;
 	struct config_source source[CONFIG_N_SETTINGS];
 };
 

@@ -62,6 +62,17 @@ config_lexer_next(struct config_lexer *lexer, struct paged_error *error)
 	return PAGED_OK;
 }
 
+static bool
+is_name(const char *word, size_t length)
+{
+	static const char *const names[] = { "pool", "tenant", "limit" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (strlen(names[i]) == length && strncmp(word, names[i], length) == 0)
+			return true;
+	return false;
+}
+
 void
 config_lexer_join_unit(struct config_lexer *lexer)
 {
@@ -72,7 +83,7 @@ config_lexer_join_unit(struct config_lexer *lexer)
 		end++;
 	if (end == unit || !is_special(*end) || strspn(lexer->word, "0123456789") != length ||
 	    length + 1 + (size_t)(end - unit) >= CONFIG_WORD_SIZE || end[strspn(end, " \t")] == '=' ||
-	    strncmp(unit, "pool", (size_t)(end - unit)) == 0)
+	    is_name(unit, (size_t)(end - unit)))
 		return;
 	snprintf(lexer->word + length, CONFIG_WORD_SIZE - length, " %.*s", (int)(end - unit), unit);
 	lexer->at = end;

@@ -28,7 +28,7 @@ enum paged_status config_lexer_next(struct config_lexer *lexer, struct paged_err
 /**
  * config_lexer_join_unit - join a word that is a number with a unit that follows after blanks
  *
- * The next letters on the line are a unit unless they are a name: a word that begins a section, or one before '='.
+ * The next letters on the line are a unit unless they are a name: pool, tenant, limit, or one before '='.
  */
 void config_lexer_join_unit(struct config_lexer *lexer);
 

@@ -9,6 +9,8 @@ DAEMON_SOURCES = \
 	%D%/config.h \
 	%D%/config_lexer.c \
 	%D%/config_lexer.h \
+	%D%/config_tenants.c \
+	%D%/config_tenants.h \
 	%D%/connection.c \
 	%D%/connection.h \
 	%D%/control.c \

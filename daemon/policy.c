@@ -94,3 +94,13 @@ policy_pool(const struct config_pool *pool, const struct policy_peer *peer)
 	return peer_is_owner(peer) || ids_contain(&pool->allow_users, peer->uid) ||
 	       groups_contain(&pool->allow_groups, peer);
 }
+
+uint32_t
+policy_tenant(const struct config *config, const struct policy_peer *peer)
+{
+	for (size_t i = 0; i < config->n_tenants; i++)
+		if (ids_contain(&config->tenants[i].allow_users, peer->uid) ||
+		    groups_contain(&config->tenants[i].allow_groups, peer))
+			return (uint32_t)i + 1;
+	return 0;
+}

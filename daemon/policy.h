@@ -9,6 +9,7 @@
  *   pool    the daemon's uid, root, and the pool's own allow-user and
  *           allow-group; if the pool has none, every peer that may attach
  *   admin   the daemon's uid, root, admin-group
+ *   tenant  the first whose allow-user or allow-group names the peer
  */
 #ifndef PAGED_DAEMON_POLICY_H
 #define PAGED_DAEMON_POLICY_H
@@ -35,5 +36,8 @@ void policy_peer_free(struct policy_peer *peer);
 enum paged_status policy_attach(const struct config *config, const struct policy_peer *peer, struct paged_error *error);
 bool policy_admin(const struct config *config, const struct policy_peer *peer);
 bool policy_pool(const struct config_pool *pool, const struct policy_peer *peer);
+
+/** policy_tenant - the tenant of a session that the peer opens: 1 for the first in the file, ...; 0: none */
+uint32_t policy_tenant(const struct config *config, const struct policy_peer *peer);
 
 #endif

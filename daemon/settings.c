@@ -12,8 +12,9 @@
 #include "daemon/log.h"
 #include "daemon/memory.h"
 
-#define GLOBAL(field) .of_pool = false, .offset = offsetof(struct config, field)
-#define OF_POOL(field) .of_pool = true, .offset = offsetof(struct config_pool, field)
+#define GLOBAL(field) .section = SETTINGS_GLOBAL, .offset = offsetof(struct config, field)
+#define OF_POOL(field) .section = SETTINGS_OF_POOL, .offset = offsetof(struct config_pool, field)
+#define OF_TENANT(field) .section = SETTINGS_OF_TENANT, .offset = offsetof(struct config_tenant, field)
 #define COUNT(low, high) .type = SETTINGS_COUNT, .min = (low), .max = (high)
 
 /* A page number must fit 31 bits: kernels read page tables as int32. */
@@ -111,6 +112,14 @@ const struct settings_entry settings_table[CONFIG_N_SETTINGS] = {
 				     .help = "users who may open the pool; the default is all who may attach" },
 	[CONFIG_POOL_ALLOW_GROUP] = { "allow-group", OF_POOL(allow_groups), .type = SETTINGS_GROUPS,
 				      .help = "groups whose members may open the pool" },
+
+	[CONFIG_TENANT_ALLOW_USER] = { "allow-user", OF_TENANT(allow_users), .type = SETTINGS_USERS,
+				       .help = "users whose sessions are the tenant's" },
+	[CONFIG_TENANT_ALLOW_GROUP] = { "allow-group", OF_TENANT(allow_groups), .type = SETTINGS_GROUPS,
+					.help = "groups whose members' sessions are the tenant's" },
+	[CONFIG_TENANT_LIMIT] = { "limit", .section = SETTINGS_OF_TENANT, .type = SETTINGS_LIMIT, .unit = "pages",
+				  .max = MAX_PAGES,
+				  .help = "\"limit POOL = 60GiB\", 25% or 4000: pages of a pool for its sequences" },
 };
 
 struct unit {
@@ -208,6 +217,24 @@ settings_set_share(const struct settings_entry *entry, const char *text, struct 
 	return PAGED_OK;
 }
 
+/* "60GiB", "60 GiB", or a share. */
+static enum paged_status
+settings_set_limit(const struct settings_entry *entry, const char *text, struct config_limit *limit,
+		   struct paged_error *error)
+{
+	uint64_t number;
+
+	limit->size = 0;
+	if (strchr(text, '%') != NULL || settings_parse_number(text, units_count, &number))
+		return settings_set_share(entry, text, &limit->share, error);
+	if (!settings_parse_number(text, units_bytes, &limit->size))
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "neither a number of pages, nor a percentage, as 5%%, nor a size, as 60GiB");
+	if (limit->size == 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "write 0 for no pages");
+	return PAGED_OK;
+}
+
 static enum paged_status
 settings_add_id(const struct settings_entry *entry, struct config_ids *ids, const char *text, struct paged_error *error)
 {
@@ -284,6 +311,8 @@ settings_set(const struct settings_entry *entry, void *object, const char *text,
 		return settings_set_number(entry, text, field, error);
 	case SETTINGS_SHARE:
 		return settings_set_share(entry, text, field, error);
+	case SETTINGS_LIMIT:
+		return settings_set_limit(entry, text, field, error);
 	case SETTINGS_BOOL:
 		if (strcmp(text, "yes") != 0 && strcmp(text, "no") != 0)
 			return paged_fail(error, PAGED_ERR_INVALID, "neither yes nor no");
@@ -322,14 +351,14 @@ config_format_bytes(uint64_t n_bytes, char *text, size_t text_size)
 }
 
 static void
-settings_print_help(FILE *out, bool of_pool)
+settings_print_help(FILE *out, enum settings_section section)
 {
 	char choices[64];
 
 	for (int i = 0; i < CONFIG_N_SETTINGS; i++) {
 		const struct settings_entry *entry = &settings_table[i];
 
-		if (entry->of_pool == of_pool)
+		if (entry->section == section)
 			fprintf(out, "  %-20s %-9s %-8s %s%s%s\n", entry->name, entry->unit ? entry->unit : "",
 				entry->standard ? entry->standard : "", entry->help, entry->choices ? ": " : "",
 				entry->choices ? choices_text(entry, choices, sizeof(choices)) : "");
@@ -340,7 +369,9 @@ void
 config_help(FILE *out)
 {
 	fprintf(out, "  %-20s %-9s %-8s\n", "SETTING", "UNIT", "DEFAULT");
-	settings_print_help(out, false);
+	settings_print_help(out, SETTINGS_GLOBAL);
 	fprintf(out, "\nof a pool NAME { ... }:\n");
-	settings_print_help(out, true);
+	settings_print_help(out, SETTINGS_OF_POOL);
+	fprintf(out, "\nof a tenant NAME { ... }:\n");
+	settings_print_help(out, SETTINGS_OF_TENANT);
 }

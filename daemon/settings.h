@@ -12,6 +12,7 @@ enum settings_type {
 	SETTINGS_BYTES,    /* uint64_t; B, KiB, MiB, GiB, TiB */
 	SETTINGS_DURATION, /* uint32_t milliseconds; ms, s, min */
 	SETTINGS_SHARE,    /* struct config_share; a number of pages, or a percentage */
+	SETTINGS_LIMIT,    /* struct config_limit; a number of pages, a percentage, or a size with a unit */
 	SETTINGS_BOOL,     /* bool; yes, no */
 	SETTINGS_TEXT,     /* char * */
 	SETTINGS_CHOICE,   /* uint32_t; one of the entry's choices */
@@ -25,15 +26,18 @@ struct settings_choice {
 	uint32_t value;
 };
 
+/** Where a setting is: outside of all braces, or inside those of a pool or tenant. */
+enum settings_section { SETTINGS_GLOBAL, SETTINGS_OF_POOL, SETTINGS_OF_TENANT };
+
 struct settings_entry {
 	const char *name;
-	bool of_pool;
+	enum settings_section section;
 	enum settings_type type;
 	const char *unit;
 	const char *standard; /* the default, as written in the file; NULL: none */
 	const struct settings_choice *choices;
-	uint64_t min, max; /* for counts, bytes and durations */
-	size_t offset;     /* of the value, in struct config or struct config_pool */
+	uint64_t min, max; /* for counts, bytes, durations and shares */
+	size_t offset;     /* of the value, in the struct that settings_set() takes */
 	const char *help;
 };
 
@@ -48,7 +52,7 @@ settings_is_list(const struct settings_entry *entry)
 /**
  * settings_set - parse the text and set the value; for a list, add one value unless the list has it
  *
- * @param[in] object  the struct config or struct config_pool
+ * @param[in] object  the struct config, config_pool or config_tenant; of SETTINGS_LIMIT the struct config_limit
  * @retval PAGED_ERR_INVALID  error says what is expected, without file, line and value (config_fail() adds those)
  */
 enum paged_status settings_set(const struct settings_entry *entry, void *object, const char *text,

@@ -7,6 +7,7 @@
 
 #include "daemon/config.h"
 #include "daemon/log.h"
+#include "daemon/policy.h"
 #include "daemon/pools.h"
 #include "daemon/settings.h"
 
@@ -102,6 +103,50 @@ static const struct {
 	{ "layers = 3\n", "1: layers is a setting of a pool" },
 	{ "pool p {\nlog-level = info }\n",
 	  "2: pool p: log-level is a setting of the daemon: set it outside of the pools" },
+	/* Tenants. */
+	{ "tennant a { }\n", "1: there is no setting tennant; did you mean tenant?" },
+	{ "limit p = 3\n" POOL, "1: limit is a setting of a tenant" },
+	{ POOL "tenant a {\nallow-user = 7 limits p = 3 }\n",
+	  "3: tenant a: there is no setting limits; did you mean limit?" },
+	{ POOL "tenant a { layers = 3 }\n", "2: tenant a: layers is a setting of a pool" },
+	{ POOL "tenant a { log-level = info }\n",
+	  "2: tenant a: log-level is a setting of the daemon: set it outside of the tenants" },
+	{ POOL "tenant a {\nlimit p = 3 }\n",
+	  "3: tenant a: set allow-user or allow-group; else no session is the tenant's" },
+	{ POOL "tenant a { allow-user = 7 }\ntenant a { allow-user = 8 }\n",
+	  "3: tenant a: the name is already in use" },
+	{ POOL "tenant \"a b\" { }\n",
+	  "2: tenant a b: a name is 1 to 63 letters, digits, dots, dashes and underscores" },
+	{ POOL "tenant a { allow-user = nosuchuser }\n",
+	  "2: tenant a: allow-user = nosuchuser: the system has no such user" },
+	{ POOL "tenant a { allow-group = { 7, nosuchgroup } }\n",
+	  "2: tenant a: allow-group = 7, nosuchgroup: nosuchgroup: the system has no such group" },
+	{ POOL "tenant a {\nallow-user = { 7, 8 } }\ntenant b { allow-user = 9\nallow-user = 8 }\n",
+	  "5: tenant b: allow-user = 9, 8: uid 8 is tenant a's already, in line 3" },
+	{ POOL "tenant a { allow-group = 8 }\ntenant b { allow-user = 8 allow-group = 8 }\n",
+	  "3: tenant b: allow-group = 8: gid 8 is tenant a's already, in line 2" },
+	{ POOL "tenant a {\nlimit p = 3\nallow-user = 7\nlimit p = 4 }\n",
+	  "5: tenant a: limit p is set twice, first in line 3" },
+	{ "pool llama { " GEOMETRY "pages = 10 }\ntenant a { allow-user = 7\nlimit lama = 3 }\n",
+	  "3: tenant a: limit lama = 3: there is no pool lama; did you mean llama?" },
+	{ POOL "tenant a { allow-user = 7 limit other = 3 }\n",
+	  "2: tenant a: limit other = 3: there is no pool other" },
+	{ POOL "tenant a { allow-user = 7\nlimit p = 11 }\n", "3: tenant a: limit p = 11: the pool has 10 pages" },
+	{ POOL "tenant a { allow-user = 7 limit p = 1MiB }\n",
+	  "2: tenant a: limit p = 1MiB: 42 pages of 24 KiB, and the pool has 10" },
+	{ POOL "tenant a { allow-user = 7 limit p = 23 KiB }\n",
+	  "2: tenant a: limit p = 23 KiB: less than a page, which has 24 KiB; write 0 for no pages" },
+	{ POOL "tenant a { allow-user = 7 limit p = 0B }\n", "2: tenant a: limit p = 0B: write 0 for no pages" },
+	{ POOL "tenant a { allow-user = 7 limit p = 101% }\n", "2: tenant a: limit p = 101%: outside 0% to 100%" },
+	{ POOL "tenant a { allow-user = 7 limit p = 3 GB }\n",
+	  "2: tenant a: limit p = 3 GB: neither a number of pages, nor a percentage, as 5%, nor a size, as 60GiB" },
+	{ POOL "tenant a { limit", "2: tenant a: limit: a name is missing" },
+	{ POOL "tenant a { limit = 3 }", "2: tenant a: limit: a name is missing" },
+	{ POOL "tenant a { limit p", "2: tenant a: limit: '=' is missing" },
+	{ POOL "tenant a { limit p = }", "2: tenant a: limit p: a value is missing" },
+	{ POOL "\ntenant a {\nallow-user = 7\n", "3: tenant a: its closing brace is missing" },
+	{ POOL "tenant a", "2: tenant a: '{' is missing" },
+	{ POOL "tenant", "2: tenant: a name is missing" },
 	/* Cut short. */
 	{ "log-level = info\n\npool p {\n" GEOMETRY "\npages = 3\n", "3: pool p: its closing brace is missing" },
 	{ POOL "pool", "2: pool: a name is missing" },
@@ -305,7 +350,7 @@ Test(config, help_lists_the_choices)
 /* Every setting has its paragraph in pagedd.conf(5), and its default there. */
 Test(config, manual_describes_every_setting)
 {
-	char path[512], *manual, *pools;
+	char path[512], *manual, *sections[3];
 	size_t size;
 	FILE *file;
 
@@ -316,14 +361,16 @@ Test(config, manual_describes_every_setting)
 	size = fread(manual, 1, (1 << 16) - 1, file);
 	cr_assert(size > 0);
 	fclose(file);
-	pools = strstr(manual, "\n.Ss Pools");
-	cr_assert_not_null(pools);
+	sections[SETTINGS_GLOBAL] = manual;
+	sections[SETTINGS_OF_POOL] = strstr(manual, "\n.Ss Pools");
+	sections[SETTINGS_OF_TENANT] = strstr(manual, "\n.Ss Tenants");
+	cr_assert(sections[SETTINGS_OF_POOL] != NULL && sections[SETTINGS_OF_TENANT] != NULL);
 	for (int i = 0; i < CONFIG_N_SETTINGS; i++) {
 		const struct settings_entry *entry = &settings_table[i];
 		char item[64], *paragraph, *end;
 
 		snprintf(item, sizeof(item), ".It Ic %s ", entry->name);
-		paragraph = strstr(entry->of_pool ? pools : manual, item);
+		paragraph = strstr(sections[entry->section], item);
 		cr_assert(paragraph != NULL, "no paragraph for %s", entry->name);
 		end = strstr(paragraph + 1, "\n.It ");
 		if (end != NULL)
@@ -359,6 +406,61 @@ Test(config, published_pages)
 	cr_expect_eq(config_share_pages(pools[1].pin_limit, pools[1].pages), 0);
 	cr_expect_eq(config_share_pages(pools[2].free_pages, pools[2].pages), 2048);
 	cr_expect_eq(config_share_pages(pools[2].pin_limit, pools[2].pages), 7);
+	config_free(&config);
+}
+
+/* A limit may precede its pool, and other settings may follow it on the line. */
+Test(config, tenants)
+{
+	struct config config;
+	struct paged_error error;
+	const struct config_tenant *tenants;
+
+	cr_assert_eq(load_text("tenant a { allow-user = root limit q = 300 limit p = 50 % allow-group = { 7, 8 } }\n"
+			       "pool p { " GEOMETRY "pages = 11 }\npool q { " GEOMETRY "size = 24 MiB }\n"
+			       "tenant b { allow-user = 8 limit q = 1 MiB limit p = 0\n"
+			       "} mask-arrays = 2048 tenant c { allow-group = 9 }\n",
+			       &config, &error),
+		     PAGED_OK, "%s", error.text);
+	cr_assert_eq(config.n_tenants, 3);
+	cr_expect_eq(config.array_bytes, 2048);
+	tenants = config.tenants;
+	cr_expect_str_eq(tenants[0].name, "a");
+	cr_expect(tenants[0].allow_users.n == 1 && tenants[0].allow_users.id[0] == 0);
+	cr_expect(tenants[0].allow_groups.n == 2 && tenants[0].allow_groups.id[1] == 8);
+	cr_assert_eq(tenants[0].n_limits, 2);
+	cr_expect(tenants[0].limits[0].pool == 1 && tenants[0].limits[0].pages == 300);
+	cr_expect(tenants[0].limits[1].pool == 0 && tenants[0].limits[1].pages == 5);
+	cr_assert_eq(tenants[1].n_limits, 2);
+	cr_expect(tenants[1].limits[0].pool == 1 && tenants[1].limits[0].pages == 42);
+	cr_expect(tenants[1].limits[1].pool == 0 && tenants[1].limits[1].pages == 0);
+	cr_expect_eq(tenants[2].n_limits, 0);
+	config_free(&config);
+}
+
+/* A process belongs to the first tenant in the file that names its user or one of its groups. */
+Test(config, tenant_of_a_peer)
+{
+	gid_t groups[] = { 41, 42 };
+	struct policy_peer peer = { .uid = 1, .gid = 40, .groups = groups, .n_groups = 2 };
+	struct config config;
+	struct paged_error error;
+
+	cr_assert_eq(load_text(POOL "tenant a { allow-user = { 2, 3 } }\ntenant b { allow-group = 42 }\n"
+				    "tenant c { allow-user = 1 allow-group = 40 }\n",
+			       &config, &error),
+		     PAGED_OK, "%s", error.text);
+	cr_expect_eq(policy_tenant(&config, &peer), 2);
+	peer.n_groups = 1;
+	cr_expect_eq(policy_tenant(&config, &peer), 3);
+	peer.uid = 3;
+	cr_expect_eq(policy_tenant(&config, &peer), 1);
+	peer.uid = 4;
+	cr_expect_eq(policy_tenant(&config, &peer), 3);
+	peer.gid = 43;
+	cr_expect_eq(policy_tenant(&config, &peer), 0);
+	peer.uid = geteuid();
+	cr_expect_eq(policy_tenant(&config, &peer), 0);
 	config_free(&config);
 }
 
