@@ -192,6 +192,7 @@ struct paged_start {
  * @param[out] ids       [n], written on PAGED_OK only
  * @param[out] n_shared  [n] tokens that each sequence starts with; NULL: not wanted
  * @retval PAGED_ERR_FULL   the pool lacks slots or pages for all of them; none was created
+ * @retval PAGED_ERR_QUOTA  the session's tenant may not have so many pages, shared ones included; none was created
  * @retval PAGED_ERR_LIMIT  `reserve` exceeds the pool's max_length, or a tag is too long
  *
  * Blocks: up to timeout_ms for each request.
@@ -259,6 +260,7 @@ enum paged_status paged_batch_publish(struct paged_batch *batch, size_t n, const
  * @retval PAGED_ERR_CAPACITY     n_tokens exceeds a parent's capacity
  * @retval PAGED_ERR_INVALID      a parent has given back the page that n_tokens ends in, or later ones
  * @retval PAGED_ERR_FULL         the pool lacks slots, or pages for the copies; nothing was created
+ * @retval PAGED_ERR_QUOTA        the session's tenant may not have the pages for the copies; nothing was created
  * @retval PAGED_ERR_LIMIT        n exceeds PAGED_MAX_REQUEST_SEQS, or the children have more than 2^20 pages in all
  * @retval PAGED_ERR_PERM         a parent belongs to another session
  * @retval PAGED_ERR_STALE        an id names no live sequence
@@ -430,6 +432,7 @@ enum paged_status paged_seq_give(struct paged_pool *pool, size_t n, const paged_
  * @retval PAGED_ERR_NOENT    the ticket is unknown, used or expired, or is of another pool
  * @retval PAGED_ERR_PERM     the ticket is for another session or user; it stays valid
  * @retval PAGED_ERR_INVALID  the ticket has more than n_max sequences; it stays valid
+ * @retval PAGED_ERR_QUOTA    the session's tenant may not have so many pages; the ticket stays valid
  *
  * Blocks: up to timeout_ms.
  */

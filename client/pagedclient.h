@@ -484,6 +484,7 @@ struct paged_seq_params {
  *
  * @param[out] ids  [n], written on PAGED_OK only
  * @retval PAGED_ERR_FULL   a pool lacks slots or pages for all of them; none was created
+ * @retval PAGED_ERR_QUOTA  the session's tenant may not have so many pages; none was created
  * @retval PAGED_ERR_LIMIT  n_tokens exceeds the pool's max_length, or a tag is too long
  */
 enum paged_status paged_seq_create(struct paged_client *client, size_t n, const struct paged_seq_params *params,
@@ -497,8 +498,11 @@ enum paged_status paged_seq_create(struct paged_client *client, size_t n, const 
  * max_length, as far as the pool has spare pages; if they do not suffice, the
  * items share them in proportion to what they ask for.  An eighth of the pool's
  * pages is never given out for n_ahead and stays available for n_tokens.
+ * A session of a tenant (pagedd.conf(5)) gets for n_ahead no more than the tenant's limit leaves.
  *
  * @retval PAGED_ERR_FULL   too few free pages for the n_tokens of all items; none was taken
+ * @retval PAGED_ERR_QUOTA  the session's tenant may not have so many pages; none was taken.  The message names tenant,
+ *                          pool, limit, and what is charged and requested
  * @retval PAGED_ERR_LIMIT  n_tokens exceeds the pool's max_length
  */
 enum paged_status paged_seq_reserve(struct paged_client *client, size_t n, const struct paged_seq_item *items);

@@ -55,11 +55,14 @@ enum paged_status {
 	PAGED_ERR_PROTOCOL = 18,
 	/** No daemon listens at the runtime directory. */
 	PAGED_ERR_NO_DAEMON = 19,
-	/** The daemon is stopping and accepts no new work. */
+	/** The daemon is stopping and accepts no new work, or the session is drained and gets no new sequences. */
 	PAGED_ERR_STOPPING = 20,
 	/** The page accounting of a pool is inconsistent. */
 	PAGED_ERR_CORRUPT = 21,
-	/** A limit on what one user may hold is reached; see PAGED_ERR_FULL for a pool without free pages. */
+	/**
+	 * The session's tenant (pagedd.conf(5)) may have no more pages of the pool, whether or not pages are free; see
+	 * PAGED_ERR_FULL for a pool without free pages.
+	 */
 	PAGED_ERR_QUOTA = 22
 };
 

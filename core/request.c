@@ -92,8 +92,10 @@ enum paged_status
 request_check_draining(const struct core_session *session, struct paged_error *error)
 {
 	if (session->draining)
-		return paged_fail(error, PAGED_ERR_STOPPING, "session %u is drained: it gets no new sequences",
-				  session->id);
+		return paged_fail(
+			error, PAGED_ERR_STOPPING,
+			"session %u is drained and gets no new sequences: finish or give away those it has, then close",
+			session->id);
 	return PAGED_OK;
 }
 
@@ -138,6 +140,10 @@ request_check_free(struct core_pool *pool, const struct core_session *session, s
 	if (pool->n_created > core_pool_n_free_slots(pool))
 		return paged_fail(error, PAGED_ERR_FULL, "pool %s: %u sequences requested, %u of %u slots free",
 				  pool->name, pool->n_created, core_pool_n_free_slots(pool), pool->view.n_slots);
+	/* Before the pool's pages: to wait until some are free does not help a tenant at its limit. */
+	status = tenant_check(pool, session->tenant, error);
+	if (status != PAGED_OK)
+		return status;
 	if (pool->n_requested > n_available) {
 		uint32_t n_cached = pool->n_cached - n_kept;
 		char cached[32] = "", held[48] = "";
@@ -150,9 +156,6 @@ request_check_free(struct core_pool *pool, const struct core_session *session, s
 				  pool->name, (unsigned long long)pool->n_requested, core_pool_n_free(pool), cached,
 				  pool->n_quarantined, held);
 	}
-	status = tenant_check(pool, session->tenant, error);
-	if (status != PAGED_OK)
-		return status;
 	n_left = tenant_n_left(pool, session->tenant);
 	pool->n_spare = region_spare_pages(pool->view.n_pages, n_available - (uint32_t)pool->n_requested);
 	if (n_left != UINT32_MAX)

@@ -189,10 +189,12 @@ static enum paged_status
 tenant_fail(const struct core_pool *pool, uint32_t tenant, uint64_t n_pages, struct paged_error *error)
 {
 	const struct tenant_pool *own = tenant_pool(pool, tenant);
+	const char *advice = n_pages > own->limit ? "ask for less, or raise the limit"
+						  : "free pages of its sequences, or raise the limit";
 
-	return paged_fail(error, PAGED_ERR_QUOTA, "tenant %s, pool %s: %llu pages requested, %u of %u charged",
+	return paged_fail(error, PAGED_ERR_QUOTA, "tenant %s, pool %s: %llu pages requested, %u charged, limit %u: %s",
 			  pool->tenants->items[tenant - 1]->name, pool->name, (unsigned long long)n_pages,
-			  own->n_charged, own->limit);
+			  own->n_charged, own->limit, advice);
 }
 
 enum paged_status

@@ -171,6 +171,24 @@ daemon_check(const struct config *config, const char *runtime_dir, struct paged_
 	return status;
 }
 
+/* Their numbers in the core are those of policy_tenant(). */
+static enum paged_status
+daemon_add_tenants(const struct config *config, struct core *core, struct paged_error *error)
+{
+	uint32_t number;
+
+	for (size_t i = 0; i < config->n_tenants; i++) {
+		const struct config_tenant *tenant = &config->tenants[i];
+		enum paged_status status = core_tenant_add(core, tenant->name, &number, error);
+
+		if (status != PAGED_OK)
+			return status;
+		for (size_t k = 0; k < tenant->n_limits; k++)
+			core_tenant_limit(core, number, tenant->limits[k].pool, tenant->limits[k].pages);
+	}
+	return PAGED_OK;
+}
+
 /* Opens the endpoint and the background thread, and what they serve. */
 static enum paged_status
 daemon_open_services(struct daemon *daemon, uint64_t started_ms, struct paged_error *error)
@@ -255,6 +273,8 @@ daemon_open(struct daemon *daemon, const struct config *config, const char *runt
 	session_cleanup_open(&daemon->session_cleanup, &daemon->loop, daemon->core, cleanup_complete);
 	cache_cleanup_open(&daemon->cache_cleanup, &daemon->loop, daemon->core, &daemon->session_cleanup);
 	status = daemon_pools_open(&daemon->pools, config, daemon->core, error);
+	if (status == PAGED_OK)
+		status = daemon_add_tenants(config, daemon->core, error);
 	if (status == PAGED_OK)
 		status = daemon_open_services(daemon, started_ms, error);
 	return status == PAGED_OK ? daemon_open_control(daemon, error) : status;

@@ -131,6 +131,7 @@ member_create_session(struct members *members, struct member *member, bool outli
 		free(session);
 		return status;
 	}
+	core_session_tenant(members->core, session->id, member->tenant);
 	session->outlives = outlives;
 	if (outlives)
 		core_session_outlive(members->core, session->id);
@@ -201,6 +202,7 @@ member_create(struct members *members, struct connection *connection, const stru
 	member->gid = peer->gid;
 	member->pid = peer->pid;
 	member->admin = policy_admin(config, peer);
+	member->tenant = policy_tenant(config, peer);
 	for (size_t i = 0; i < config->n_pools; i++)
 		if (policy_pool(&config->pools[i], peer))
 			member->pool_mask |= 1ull << i;

@@ -58,6 +58,7 @@ struct member {
 	uid_t uid;
 	gid_t gid;
 	pid_t pid;
+	uint32_t tenant;      /* of a session that it creates; 0: none */
 	uint64_t pool_mask;   /* bit i: it may open pool i */
 	uint64_t opened_mask; /* bit i: pool i was granted to it, so it may have mapped the pool */
 	uint64_t n_requests;

@@ -47,12 +47,15 @@ Test(core_tenants, limit_of_each_request)
 
 	core_tenant_limit(core_fixture.core, research, 0, 9);
 	expect_error(core_seq_create(core_fixture.core, research_session, 1, &spec, &seq, &core_error), PAGED_ERR_QUOTA,
-		     "tenant research, pool llama: 10 pages requested, 0 of 9 charged");
+		     "tenant research, pool llama: 10 pages requested, 0 charged, limit 9: ask for less, or raise the "
+		     "limit");
 	seq = fixture_create(research_session, 0);
 	expect_ok(fixture_reserve(research_session, seq, 34));
 	expect_charged(research, 9);
-	expect_error(fixture_reserve(research_session, seq, 37), PAGED_ERR_QUOTA,
-		     "tenant research, pool llama: 1 pages requested, 9 of 9 charged");
+	expect_error(
+		fixture_reserve(research_session, seq, 37), PAGED_ERR_QUOTA,
+		"tenant research, pool llama: 1 pages requested, 9 charged, limit 9: free pages of its sequences, or "
+		"raise the limit");
 	expect_refused(sharing_try_fork(research_session, seq, 5, &child), PAGED_ERR_QUOTA);
 	/* The shared pages of a child are charged once. */
 	child = sharing_fork(research_session, seq, 8);

@@ -30,6 +30,7 @@ IT_TESTS += \
 	%D%/it_prefix_wait \
 	%D%/it_prefixes \
 	%D%/it_quantised \
+	%D%/it_quota \
 	%D%/it_quarantine \
 	%D%/it_races \
 	%D%/it_share_prefix \
