@@ -88,6 +88,14 @@ enum paged_status paged_admin_tickets(struct paged_client *client, size_t entry_
 				      struct paged_ticket_entry **list_p, size_t *n_p);
 
 /**
+ * paged_admin_quotas - list the pages that each tenant is charged in each pool, and its limits (pagedd.conf(5))
+ *
+ * The list is empty for an embedded client, which has no tenants.
+ */
+enum paged_status paged_admin_quotas(struct paged_client *client, size_t entry_size, struct paged_quota_entry **list_p,
+				     size_t *n_p);
+
+/**
  * paged_admin_kick - end a session
  *
  * The session's pages stay in quarantine until its processes have ended.  Its tickets stay valid; if the session has

@@ -71,6 +71,7 @@ struct paged_session_entry {
 	uint32_t n_sequences, n_pages, n_quarantined; /* of the session */
 	char name[PAGED_MAX_NAME + 1];
 	uint32_t draining; /* 1: the session gets no new sequences */
+	char tenant[PAGED_MAX_NAME + 1]; /* that the session's pages are charged to; "": none */
 };
 
 /** States of a sequence: given away, until it is adopted or returned; a hold of published pages, in any order. */
@@ -118,7 +119,7 @@ struct paged_ticket_entry {
 /** A tenant's pages in a pool. */
 struct paged_quota_entry {
 	char tenant[PAGED_MAX_NAME + 1];
-	uint32_t pool;      /* its number */
+	uint32_t pool;      /* PAGED_SEQ_POOL() of the sequences */
 	uint32_t n_charged; /* distinct pages that sequences of the tenant have */
 	uint32_t limited;   /* 1: `limit` holds; 0: the tenant has no limit in this pool */
 	uint32_t limit;     /* pages */

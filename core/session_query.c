@@ -2,6 +2,8 @@
 /* Look-ups of sessions; they change nothing. */
 #include "core/core_internal.h"
 
+#include <string.h>
+
 enum paged_status
 core_session_find_active(const struct core *core, uint32_t id, struct core_session **session_p,
 			 struct paged_error *error)
@@ -51,5 +53,7 @@ core_session_next(const struct core *core, uint32_t after, struct paged_session_
 		.n_pages = (uint32_t)session->n_pages,
 		.n_quarantined = (uint32_t)session->n_quarantined,
 	};
+	if (session->tenant != 0)
+		memcpy(entry->tenant, core->tenants.items[session->tenant - 1]->name, sizeof(entry->tenant));
 	return true;
 }

@@ -44,6 +44,7 @@ static const struct {
 	[WIRE_ADOPT] = { "adopt", rpc_adopt, NEEDS_SESSION | NEEDS_TIME | LEAVES_WORK },
 	[WIRE_CANCEL] = { "cancel", rpc_cancel, NEEDS_SESSION | LEAVES_WORK },
 	[WIRE_GET_TICKETS] = { "tickets", rpc_get_tickets, 0 },
+	[WIRE_GET_QUOTAS] = { "quotas", rpc_get_quotas, 0 },
 	[WIRE_GET_STATUS] = { "status", rpc_get_status, 0 },
 	[WIRE_GET_POOLS] = { "pools", rpc_get_pools, 0 },
 	[WIRE_GET_SESSIONS] = { "sessions", rpc_get_sessions, 0 },

@@ -60,6 +60,7 @@ struct rpc {
 		struct paged_seq_entry sequences[WIRE_LIST_MAX];
 		struct paged_node_entry nodes[WIRE_LIST_MAX];
 		struct paged_ticket_entry tickets[WIRE_LIST_MAX];
+		struct paged_quota_entry quotas[WIRE_LIST_MAX];
 		struct paged_seq_item items[PAGED_MAX_REQUEST_SEQS];
 		struct {
 			struct core_start starts[WIRE_MAX_STARTS];
@@ -145,6 +146,8 @@ enum paged_status rpc_get_sequences(struct rpc *, struct member *, const struct 
 enum paged_status rpc_get_table(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
 				struct paged_error *);
 enum paged_status rpc_get_handle(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+				 struct paged_error *);
+enum paged_status rpc_get_quotas(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
 				 struct paged_error *);
 enum paged_status rpc_kick(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
 			   struct paged_error *);

@@ -205,6 +205,23 @@ rpc_get_handle(struct rpc *rpc, struct member *member, const struct wire_request
 }
 
 enum paged_status
+rpc_get_quotas(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
+	       struct paged_error *error)
+{
+	uint32_t position = request->get_quotas.from, n = 0;
+	struct paged_quota_entry next;
+
+	(void)member, (void)error;
+	while (n < WIRE_LIST_MAX && core_tenant_next(rpc->core, &position, &rpc->scratch.quotas[n]))
+		n++;
+	reply->kind = WIRE_REPLY_QUOTAS;
+	reply->quotas.n = n;
+	reply->quotas.report = rpc->scratch.quotas;
+	reply->quotas.more = core_tenant_next(rpc->core, &position, &next);
+	return PAGED_OK;
+}
+
+enum paged_status
 rpc_kick(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	 struct paged_error *error)
 {

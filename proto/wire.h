@@ -239,6 +239,7 @@ enum wire_request_kind {
 	WIRE_ADOPT,
 	WIRE_CANCEL,
 	WIRE_GET_TICKETS,
+	WIRE_GET_QUOTAS,
 	WIRE_N_REQUESTS
 };
 
@@ -342,6 +343,9 @@ struct wire_request {
 		struct {
 			uint64_t after;
 		} get_tickets;
+		struct {
+			uint32_t from;
+		} get_quotas;
 	};
 };
 
@@ -362,7 +366,8 @@ enum wire_reply_kind {
 	WIRE_REPLY_PREFIXES,
 	WIRE_REPLY_TICKET,
 	WIRE_REPLY_ADOPTED,
-	WIRE_REPLY_TICKETS
+	WIRE_REPLY_TICKETS,
+	WIRE_REPLY_QUOTAS
 };
 
 struct wire_reply {
@@ -429,6 +434,11 @@ struct wire_reply {
 			const struct paged_ticket_entry *report;
 			bool more;
 		} tickets;
+		struct {
+			uint32_t n; /* at most WIRE_LIST_MAX */
+			const struct paged_quota_entry *report;
+			bool more;
+		} quotas;
 	};
 };
 

@@ -221,6 +221,7 @@ TYPE(seq_adopt, seq_adopt, S, BYTES(SeqAdopt, ticket, S, adopt.ticket, 0), NUMBE
      NUMBER(SeqAdopt, n_max, S, adopt.n_max));
 TYPE(ticket_cancel, ticket_cancel, S, BYTES(TicketCancel, ticket, S, cancel.ticket, 0));
 TYPE(get_tickets, get_tickets, S, NUMBER(GetTickets, after, S, get_tickets.after));
+TYPE(get_quotas, get_quotas, S, NUMBER(GetQuotas, from, S, get_quotas.from));
 EMPTY(ping, S);
 EMPTY(get_status, S);
 EMPTY(get_pools, S);
@@ -254,6 +255,7 @@ static const struct wire_body request_bodies[WIRE_N_REQUESTS] = {
 	[WIRE_ADOPT] = { PAGED__V1__REQUEST__BODY_ADOPT, &seq_adopt },
 	[WIRE_CANCEL] = { PAGED__V1__REQUEST__BODY_CANCEL, &ticket_cancel },
 	[WIRE_GET_TICKETS] = { PAGED__V1__REQUEST__BODY_GET_TICKETS, &get_tickets },
+	[WIRE_GET_QUOTAS] = { PAGED__V1__REQUEST__BODY_GET_QUOTAS, &get_quotas },
 };
 TYPE(request, request, S, NUMBER(Request, id, S, id));
 const struct wire_envelope wire_requests = ENVELOPE(Request, ping, S, request, request_bodies);
@@ -284,7 +286,8 @@ TYPE(session_report, session_report, S, NUMBER(SessionReport, session, S, sessio
      NUMBER(SessionReport, ended, S, ended), NUMBER(SessionReport, pid, S, pid), NUMBER(SessionReport, uid, S, uid),
      NUMBER(SessionReport, n_requests, S, n_requests), NUMBER(SessionReport, n_sequences, S, n_sequences),
      NUMBER(SessionReport, n_pages, S, n_pages), NUMBER(SessionReport, n_quarantined, S, n_quarantined),
-     TEXT(SessionReport, name, S, name));
+     TEXT(SessionReport, name, S, name), NUMBER(SessionReport, draining, S, draining),
+     TEXT(SessionReport, tenant, S, tenant));
 #undef S
 
 #define S struct paged_seq_entry
@@ -302,6 +305,12 @@ TYPE(ticket_report, ticket_report, S, NUMBER(TicketReport, number, S, number),
      NUMBER(TicketReport, n_pages, S, n_pages), NUMBER(TicketReport, n_tokens, S, n_tokens),
      NUMBER(TicketReport, expires_ms, S, expires_ms), NUMBER(TicketReport, flags, S, flags),
      NUMBER(TicketReport, to_session, S, to_session), NUMBER(TicketReport, to_uid, S, to_uid));
+#undef S
+
+#define S struct paged_quota_entry
+TYPE(quota_report, quota_report, S, TEXT(QuotaReport, tenant, S, tenant), NUMBER(QuotaReport, pool, S, pool),
+     NUMBER(QuotaReport, n_charged, S, n_charged), NUMBER(QuotaReport, limited, S, limited),
+     NUMBER(QuotaReport, limit, S, limit));
 #undef S
 
 #define S struct paged_node_entry
@@ -353,6 +362,8 @@ TYPE(ticket, ticket, S, BYTES(Ticket, ticket, S, ticket.bytes, 0));
 TYPE(adopted, adopted, S, ADOPTED(seq, seq, WIRE_FIRST), ADOPTED(length, n_tokens, 0));
 TYPE(tickets, tickets, S, STRUCTS(Tickets, ticket, S, tickets.report, tickets.n, ticket_report, 0, WIRE_LIST_MAX),
      NUMBER(Tickets, more, S, tickets.more));
+TYPE(quotas, quotas, S, STRUCTS(Quotas, quota, S, quotas.report, quotas.n, quota_report, 0, WIRE_LIST_MAX),
+     NUMBER(Quotas, more, S, quotas.more));
 
 /* WIRE_REPLY_EMPTY has no body. */
 static const struct wire_body reply_bodies[] = {
@@ -372,6 +383,7 @@ static const struct wire_body reply_bodies[] = {
 	[WIRE_REPLY_TICKET] = { PAGED__V1__REPLY__BODY_TICKET, &ticket },
 	[WIRE_REPLY_ADOPTED] = { PAGED__V1__REPLY__BODY_ADOPTED, &adopted },
 	[WIRE_REPLY_TICKETS] = { PAGED__V1__REPLY__BODY_TICKETS, &tickets },
+	[WIRE_REPLY_QUOTAS] = { PAGED__V1__REPLY__BODY_QUOTAS, &quotas },
 };
 TYPE(reply, reply, S, NUMBER(Reply, id, S, id), NUMBER(Reply, status, S, status),
      STRING(Reply, text, S, text, WIRE_MAX_TEXT, WIRE_RAW));

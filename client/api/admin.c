@@ -221,6 +221,20 @@ paged_admin_tickets(struct paged_client *client, size_t entry_size, struct paged
 }
 
 enum paged_status
+paged_admin_quotas(struct paged_client *client, size_t entry_size, struct paged_quota_entry **list_p, size_t *n_p)
+{
+	enum paged_status status = admin_enter(client, list_p != NULL && n_p != NULL);
+	struct paged_quota_entry *list = NULL;
+	struct paged_error error;
+	size_t n = 0;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client->owner->ops->quotas(client->owner, &list, &n, &error);
+	return admin_list_leave(client, status, list, n, sizeof(*list), entry_size, list_p, n_p, &error);
+}
+
+enum paged_status
 paged_admin_evict(struct paged_client *client, const char *pool, uint32_t n_pages, uint32_t *n_evicted_p)
 {
 	enum paged_status status = admin_enter(client, pool != NULL && n_evicted_p != NULL);

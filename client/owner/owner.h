@@ -145,6 +145,8 @@ struct owner_ops {
 				      struct paged_error *error);
 	enum paged_status (*tickets)(struct owner *owner, struct paged_ticket_entry **list_p, size_t *n_p,
 				     struct paged_error *error);
+	enum paged_status (*quotas)(struct owner *owner, struct paged_quota_entry **list_p, size_t *n_p,
+				    struct paged_error *error);
 	enum paged_status (*table)(struct owner *owner, paged_seq_id seq, struct paged_seq_entry *entry,
 				   uint32_t **pages_p, size_t *n_p, struct paged_error *error);
 	enum paged_status (*check)(struct owner *owner, uint32_t pool, struct paged_check_result *result,

@@ -294,6 +294,14 @@ embedded_sequences(struct owner *owner, uint32_t pool, struct paged_seq_entry **
 	return PAGED_OK;
 }
 
+/* An embedded owner has no configuration, and so no tenants. */
+static enum paged_status
+embedded_quotas(struct owner *owner, struct paged_quota_entry **list_p, size_t *n_p, struct paged_error *error)
+{
+	(void)owner, (void)list_p, (void)n_p, (void)error;
+	return PAGED_OK;
+}
+
 static enum paged_status
 embedded_table(struct owner *owner, paged_seq_id seq, struct paged_seq_entry *entry, uint32_t **pages_p, size_t *n_p,
 	       struct paged_error *error)
@@ -363,6 +371,7 @@ static const struct owner_ops owner_ops_embedded = {
 	.sequences = embedded_sequences,
 	.prefixes = embedded_prefixes,
 	.tickets = embedded_tickets,
+	.quotas = embedded_quotas,
 	.table = embedded_table,
 	.check = embedded_check,
 	.kick = embedded_kick,

@@ -292,6 +292,7 @@ static const struct owner_ops owner_ops_remote = {
 	.sequences = remote_sequences,
 	.prefixes = remote_prefixes,
 	.tickets = remote_tickets,
+	.quotas = remote_quotas,
 	.table = remote_table,
 	.check = remote_check,
 	.kick = remote_kick,

@@ -149,6 +149,24 @@ remote_prefixes(struct owner *owner, uint32_t pool, struct paged_node_entry **li
 }
 
 enum paged_status
+remote_quotas(struct owner *owner, struct paged_quota_entry **list_p, size_t *n_p, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_GET_QUOTAS };
+	struct wire_reply reply;
+	enum paged_status status;
+
+	do {
+		request.get_quotas.from = (uint32_t)*n_p;
+		status = client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_QUOTAS, &reply, error);
+		if (status == PAGED_OK)
+			status = list_append(list_p, n_p, reply.quotas.report, reply.quotas.n, sizeof(**list_p), error);
+		if (status != PAGED_OK)
+			return status;
+	} while (reply.quotas.more && reply.quotas.n > 0);
+	return PAGED_OK;
+}
+
+enum paged_status
 remote_table(struct owner *owner, paged_seq_id seq, struct paged_seq_entry *entry, uint32_t **pages_p, size_t *n_p,
 	     struct paged_error *error)
 {

@@ -327,7 +327,8 @@ PyDoc_STRVAR(pools_doc, "pools($self, /)\n--\n\n"
 			"backend, n_pages, n_free, page_size, dtype, memory and others.");
 PyDoc_STRVAR(sessions_doc, "sessions($self, /)\n--\n\n"
 			   "Members of all sessions, as a list of dicts: session, member, first, ended, pid,\n"
-			   "uid, n_requests, n_sequences, n_pages, n_quarantined, name, draining.");
+			   "uid, n_requests, n_sequences, n_pages, n_quarantined, name, draining,\n"
+			   "tenant.");
 PyDoc_STRVAR(sequences_doc, "sequences($self, /, pool)\n--\n\n"
 			    "Live sequences of a pool, by its name, as a list of dicts: seq, session, pid,\n"
 			    "length (0: not reported), capacity, n_pages, n_trimmed, name, tag,\n"

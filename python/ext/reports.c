@@ -235,6 +235,7 @@ report_session(const struct paged_session_entry *entry)
 		FIELD(paged_session_entry, n_requests, U64), FIELD(paged_session_entry, n_sequences, U32),
 		FIELD(paged_session_entry, n_pages, U32),    FIELD(paged_session_entry, n_quarantined, U32),
 		FIELD(paged_session_entry, name, TEXT),      FIELD(paged_session_entry, draining, FLAG),
+		FIELD(paged_session_entry, tenant, TEXT),
 	};
 
 	return REPORT(entry, fields);

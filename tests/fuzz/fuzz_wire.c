@@ -154,7 +154,7 @@ static const struct paged_pool_entry pool_reports[2] = {
 };
 static const struct paged_session_entry session_reports[2] = {
 	{ .session = 3, .member = 4, .pid = 81233, .first = 1, .name = "llama" },
-	{ .session = 4, .ended = 1 },
+	{ .session = 4, .ended = 1, .draining = 1, .tenant = "research" },
 };
 static const struct paged_seq_entry sequence_reports[2] = {
 	SEQUENCE,
@@ -167,6 +167,11 @@ static const struct paged_seq_item gives[3] = { { .seq = 1ull << 32 | 3, .n_toke
 static const struct paged_ticket_entry ticket_reports[2] = {
 	{ .number = 7, .session = 3, .n_sequences = 2, .n_pages = 4096, .n_tokens = 65536, .expires_ms = 10000 },
 	{ .number = 9, .session = 4, .ended = 1, .pool = 1, .flags = 3, .to_session = 5, .to_uid = 1000 },
+};
+
+static const struct paged_quota_entry quota_reports[2] = {
+	{ .tenant = "research", .n_charged = 7, .limited = 1, .limit = 300 },
+	{ .tenant = "sales", .pool = 1 },
 };
 
 static const struct wire_control_request control_requests[] = {
@@ -225,6 +230,7 @@ static const struct wire_request requests[] = {
 	{ 30, WIRE_CANCEL, .cancel = { { 4, 5 } } },
 	{ 31, WIRE_GET_TICKETS, .get_tickets = { 1ull << 40 } },
 	{ 32, WIRE_HOLD, .hold = { 1, 3, pages, seqs } },
+	{ 33, WIRE_GET_QUOTAS, .get_quotas = { 256 } },
 };
 static const struct wire_reply replies[] = {
 	{ 1, PAGED_OK, "", WIRE_REPLY_EMPTY, .ids = { 0 } },
@@ -253,6 +259,7 @@ static const struct wire_reply replies[] = {
 	{ 17, PAGED_OK, "", WIRE_REPLY_TICKET, .ticket = { { 1, 2 } } },
 	{ 18, PAGED_OK, "", WIRE_REPLY_ADOPTED, .adopted = { 3, gives } },
 	{ 19, PAGED_OK, "", WIRE_REPLY_TICKETS, .tickets = { 2, ticket_reports, true } },
+	{ 20, PAGED_OK, "", WIRE_REPLY_QUOTAS, .quotas = { 2, quota_reports, true } },
 };
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))
