@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Error messages and exit statuses of pagedctl's commands. */
+/* What pagedctl's commands share: error messages, exit statuses, names of pools. */
 #include "config.h"
 
 #include "pagedctl/ctl.h"
@@ -25,4 +25,13 @@ ctl_fail(const struct ctl *ctl, enum paged_status status)
 {
 	fprintf(stderr, "pagedctl: %s\n", paged_client_error(ctl->client));
 	return status == PAGED_ERR_NO_DAEMON || status == PAGED_ERR_GONE ? CTL_NO_DAEMON : CTL_FAILED;
+}
+
+const char *
+ctl_pool_name(const struct paged_pool_entry *pools, size_t n_pools, uint32_t number)
+{
+	for (size_t i = 0; i < n_pools; i++)
+		if (pools[i].number == number)
+			return pools[i].name;
+	return NULL;
 }

@@ -44,6 +44,9 @@ enum ctl_exit ctl_fail(const struct ctl *ctl, enum paged_status status);
 /** ctl_usage - print a complaint about the command line */
 enum ctl_exit ctl_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/** ctl_pool_name - the name of the pool with this number; NULL: there is none */
+const char *ctl_pool_name(const struct paged_pool_entry *pools, size_t n_pools, uint32_t number);
+
 enum ctl_exit ctl_status(struct ctl *ctl);
 enum ctl_exit ctl_pools(struct ctl *ctl);
 enum ctl_exit ctl_sessions(struct ctl *ctl);
@@ -56,6 +59,7 @@ enum ctl_exit ctl_prefixes(struct ctl *ctl);
 enum ctl_exit ctl_evict(struct ctl *ctl);
 enum ctl_exit ctl_pin(struct ctl *ctl);
 enum ctl_exit ctl_tickets(struct ctl *ctl);
+enum ctl_exit ctl_quota(struct ctl *ctl);
 
 /** ctl_mask_option - store an option of mask, given by its long name; false: invalid, a message was printed */
 bool ctl_mask_option(struct ctl_mask *mask, const char *name, const char *value);

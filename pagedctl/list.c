@@ -129,8 +129,8 @@ print_nonzero(struct print_list *list, uint32_t number)
 enum ctl_exit
 ctl_sessions(struct ctl *ctl)
 {
-	static const char *const columns[] = { "SESSION", "NAME",     "PID",       "ROLE",  "STATE",
-					       "UID",     "REQUESTS", "SEQUENCES", "PAGES", "QUARANTINED" };
+	static const char *const columns[] = { "SESSION",  "NAME",      "PID",   "ROLE",        "STATE", "UID",
+					       "REQUESTS", "SEQUENCES", "PAGES", "QUARANTINED", "TENANT" };
 	struct paged_session_entry *sessions;
 	struct print_list list;
 	size_t n;
@@ -150,6 +150,7 @@ ctl_sessions(struct ctl *ctl)
 		print_number(&list, sessions[i].n_sequences);
 		print_number(&list, sessions[i].n_pages);
 		print_number(&list, sessions[i].n_quarantined);
+		print_text(&list, sessions[i].tenant);
 	}
 	print_end(&list, NULL);
 	paged_free(sessions);

@@ -11,6 +11,7 @@ bin_PROGRAMS += %D%/pagedctl
 	%D%/prefixes.c \
 	%D%/print.c \
 	%D%/print.h \
+	%D%/quota.c \
 	%D%/tickets.c
 %C%_pagedctl_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_RUNSTATEDIR='"$(runstatedir)"'
 %C%_pagedctl_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)

@@ -25,15 +25,6 @@ taker_print(struct print_list *list, const struct paged_ticket_entry *ticket)
 	print_text(list, text);
 }
 
-static const char *
-pool_name(const struct paged_pool_entry *pools, size_t n_pools, uint32_t number)
-{
-	for (size_t i = 0; i < n_pools; i++)
-		if (pools[i].number == number)
-			return pools[i].name;
-	return NULL;
-}
-
 enum ctl_exit
 ctl_tickets(struct ctl *ctl)
 {
@@ -55,7 +46,7 @@ ctl_tickets(struct ctl *ctl)
 	print_begin(&list, "tickets", columns, COUNT(columns), ctl->json);
 	for (size_t i = 0; i < n_tickets; i++) {
 		print_number(&list, tickets[i].number);
-		print_text(&list, pool_name(pools, n_pools, tickets[i].pool));
+		print_text(&list, ctl_pool_name(pools, n_pools, tickets[i].pool));
 		print_number(&list, tickets[i].session);
 		print_text(&list, tickets[i].ended ? "yes" : NULL);
 		print_number(&list, tickets[i].n_sequences);
