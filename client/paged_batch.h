@@ -126,6 +126,8 @@ struct paged_batch_row {
  *                             session, or the row has explicit pages
  * @retval PAGED_ERR_FULL      the pool lacks pages; paged_batch_pages_missing() names the
  *                             rows to leave out.  Plan again without them
+ * @retval PAGED_ERR_QUOTA     the session's tenant may not have the pages, whether or not some are free;
+ *                             paged_batch_pages_missing() names the last row that lacks some
  * @retval PAGED_ERR_INVALID   also: an id belongs to another pool, or a kv_first exceeds its kv_len
  * @retval PAGED_ERR_STALE     an id names no live sequence, or all tokens before kv_len were given back
  * @retval PAGED_ERR_PERM      an id is of paged_pages_hold(): a hold's pages have no order
@@ -144,7 +146,9 @@ enum paged_status paged_batch_plan(struct paged_batch *batch, size_t n_rows, con
  * 0: the row lacks none, or the free pages suffice for it.  Free pages are
  * assigned to rows in plan order, so put the most urgent rows first.
  * The rows with 0 can be planned together, unless other sessions have taken the
- * pages meanwhile.
+ * pages meanwhile.  After PAGED_ERR_QUOTA only the last row that lacks pages is
+ * named, because the library does not know how many pages the limit leaves:
+ * plan without that row, until a plan succeeds.
  */
 uint32_t paged_batch_pages_missing(const struct paged_batch *batch, size_t row);
 

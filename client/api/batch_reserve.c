@@ -6,7 +6,7 @@
 
 #include "client/api/batch.h"
 
-/* No reserve-ahead for this time after the owner refused one. */
+/* No reserve-ahead for this time after the owner refused one, or nothing came of it. */
 #define AHEAD_PAUSE_MS 100u
 /*
  * Interval at which an outstanding reply is looked for, which costs system
@@ -68,17 +68,15 @@ short_seqs_check(const struct paged_batch *batch, uint32_t n_short, struct paged
 }
 
 /*
- * Fill batch->pages_missing after the owner refused the reserve.  The pages that are free or cached are
+ * Fill batch->pages_missing after the owner refused the reserve.  The available pages are
  * assigned to the rows in order, and only rows for which they do not suffice are
  * reported, so that rows which grow in lockstep do not all wait for the last
  * page.  If pages became available since the refusal and suffice for all rows, the
  * last row is reported, because a refusal must name at least one row.
  */
 static void
-pages_missing_fill(struct paged_batch *batch, uint32_t n_short)
+pages_missing_fill(struct paged_batch *batch, uint32_t n_short, uint32_t n_available)
 {
-	uint32_t n_available = region_available_pages(batch->pool->mapping.view.header);
-
 	for (uint32_t i = 0; i < n_short; i++) {
 		uint32_t r = batch->short_seqs[i];
 		uint32_t n_missing = batch_pages(batch, batch->kernel_row[r].kv_len) - batch->row[r].n_entries;
@@ -107,7 +105,9 @@ batch_reserve(struct paged_batch *batch, uint32_t n_short, struct paged_error *e
 	status = client->owner->ops->reserve(client->owner, n, batch->reserve_items, error);
 	client_unlock(client);
 	if (status == PAGED_ERR_FULL)
-		pages_missing_fill(batch, n_short);
+		pages_missing_fill(batch, n_short, region_available_pages(batch->pool->mapping.view.header));
+	else if (status == PAGED_ERR_QUOTA) /* the owner alone knows what the limit leaves: report the last row */
+		pages_missing_fill(batch, n_short, UINT32_MAX);
 	for (uint32_t i = 0; status == PAGED_OK && i < n_short; i++) {
 		uint32_t r = batch->short_seqs[i];
 
@@ -128,7 +128,7 @@ batch_reserve_ahead(struct paged_batch *batch, uint64_t now_ms)
 	const uint64_t n_ahead = 2 * (uint64_t)batch->reserve_ahead;
 	enum paged_status status;
 	struct paged_error error;
-	uint32_t n = 0;
+	uint32_t n = 0, first = 0;
 
 	/* The owner reserves ahead only from spare pages. */
 	if (region_spare_pages(header->n_pages, region_available_pages(header)) == 0) {
@@ -140,16 +140,29 @@ batch_reserve_ahead(struct paged_batch *batch, uint64_t now_ms)
 	 * started at different lengths then share later requests, and the batch's
 	 * requests are reserve_ahead steps apart.
 	 */
-	for (uint32_t r = 0; r < batch->n_rows; r++)
-		if (batch_row_needs_reserve(batch, r, n_ahead))
-			n = reserve_item_add(batch, n, r, n_ahead);
+	for (uint32_t r = 0; r < batch->n_rows; r++) {
+		if (!batch_row_needs_reserve(batch, r, n_ahead))
+			continue;
+		if (n == 0)
+			first = r;
+		n = reserve_item_add(batch, n, r, n_ahead);
+	}
 	/* If another thread uses the owner, leave the request to the next plan. */
 	if (n == 0 || pthread_mutex_trylock(&client->mutex) != 0)
 		return;
 	status = client->owner->ops->reserve_ahead(client->owner, n, batch->reserve_items, &error);
 	client_unlock(client);
-	if (status == PAGED_OK)
+	if (status == PAGED_OK) {
+		/*
+		 * If nothing came of the last request, the session's tenant is at its limit, which the region does
+		 * not show: do not ask in every step.
+		 */
+		if (batch->ahead_seq == batch->row[first].id && batch->ahead_capacity == batch->row[first].capacity)
+			batch->ahead_after_ms = now_ms + AHEAD_PAUSE_MS;
+		batch->ahead_seq = batch->row[first].id;
+		batch->ahead_capacity = batch->row[first].capacity;
 		return;
+	}
 	if (status == PAGED_ERR_AGAIN) {
 		batch->ahead_after_ms = now_ms + AHEAD_POLL_INTERVAL_MS;
 		return;

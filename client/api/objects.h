@@ -97,7 +97,10 @@ struct paged_batch {
 	struct paged_mod_set *mod_sets;
 	uint32_t max_rows;
 	uint32_t reserve_ahead;  /* tokens */
-	uint64_t ahead_after_ms; /* no reserve-ahead before this time: the pool was full, or a reply is outstanding */
+	uint64_t ahead_after_ms; /* no reserve-ahead before this time: there were no pages, or a reply is outstanding */
+	/* The first sequence of the last reserve-ahead, and its capacity then. */
+	paged_seq_id ahead_seq;
+	uint32_t ahead_capacity;
 
 	void *buffer;
 	size_t buffer_size;

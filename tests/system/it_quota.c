@@ -12,8 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/fake-cuda/load.h"
 #include "tests/support/random.h"
 #include "tests/support/sequences.h"
+#include "tests/system/cuda_daemon.h"
 #include "tests/system/prompt_fixture.h"
 
 /* Users and groups need no name. */
@@ -22,9 +24,10 @@
 #define SALES_GROUP 61012u
 #define RESEARCH_PAGES 10u
 #define SALES_PAGES 32u
+#define N_STEPS 200u
 
 /* What the test tells a worker to do; the worker answers each. */
-enum word { CREATE = 1, RESERVE, FORK, START, COMPUTE, PLAN, ERASE, GIVE, ADOPT, TOKEN, COMPETE, END };
+enum word { CREATE = 1, RESERVE, FORK, START, COMPUTE, PLAN, STEPS, ERASE, GIVE, ADOPT, TOKEN, COMPETE, END };
 
 struct order {
 	enum word word;
@@ -109,7 +112,7 @@ obey(struct worker_fixture *worker, const struct order *order, struct answer *an
 	struct prompt prompt;
 	size_t n;
 
-	if (order->word == PLAN)
+	if (order->word == PLAN || order->word == STEPS)
 		planner = worker_ahead(worker);
 	*answer = (struct answer){ .seq = order->seq };
 	switch (order->word) {
@@ -132,6 +135,12 @@ obey(struct worker_fixture *worker, const struct order *order, struct answer *an
 	case PLAN:
 		answer->status = worker_plan(&planner, order->seq, order->n_tokens - 1, order->n_tokens, 0);
 		answer->n = paged_batch_pages_missing(planner.batch, 0);
+		break;
+	case STEPS: /* with a round trip after each, so that no reply is outstanding when the next is planned */
+		for (uint32_t i = 0; i < N_STEPS && answer->status == PAGED_OK; i++) {
+			answer->status = worker_plan(&planner, order->seq, order->n_tokens - 1, order->n_tokens, 0);
+			worker_ok(worker, paged_client_ping(worker->client));
+		}
 		break;
 	case ERASE:
 		answer->status = paged_seq_erase(worker->client, 1, &order->seq);
@@ -487,6 +496,36 @@ IT_TEST(pages_ahead_are_cut_to_the_limit)
 		expect_charged(10, 0);
 	}
 	expect_quota(ask(&fixture.researcher, PLAN, seq, 41), AT_LIMIT(1));
+	it_require(fixture.answer.n == 1, "%u pages missing", fixture.answer.n);
+	teardown();
+}
+
+static uint64_t
+count_requests(void)
+{
+	struct paged_session_entry *list;
+	uint64_t n_requests = 0;
+	size_t n;
+
+	worker_ok(&fixture.observer, paged_admin_sessions(fixture.observer.client, sizeof(*list), &list, &n));
+	for (size_t i = 0; i < n; i++)
+		n_requests += list[i].n_requests;
+	paged_free(list);
+	return n_requests;
+}
+
+/* Steps at the limit ask for pages ahead now and then, not each of them. */
+IT_TEST(steps_at_the_limit_make_few_requests)
+{
+	uint64_t n_before, n_ahead;
+	paged_seq_id seq;
+
+	setup();
+	seq = ask_ok(&fixture.researcher, CREATE, 0, 40);
+	n_before = count_requests();
+	ask_ok(&fixture.researcher, STEPS, seq, 39);
+	n_ahead = count_requests() - n_before - N_STEPS;
+	it_require(n_ahead > 0 && n_ahead < N_STEPS / 2, "%ju requests in %u steps", (uintmax_t)n_ahead, N_STEPS);
 	teardown();
 }
 
@@ -509,6 +548,39 @@ IT_TEST(pagedctl_lists_quotas)
 			   strstr(output, "\"pool\": \"test\"") != NULL,
 		   "%s", output);
 	teardown();
+}
+
+/* The core is the same for every back end; the error of a plan must pass the back end of the GPU. */
+IT_TEST(plans_on_a_gpu_are_refused_at_the_limit)
+{
+	struct paged_batch_row rows[2];
+	struct worker_fixture worker;
+	char tenant[96];
+	paged_seq_id seq;
+
+	cuda_daemon_environment();
+	it_require(fake_cuda_load(), "%s", dlerror());
+	snprintf(tenant, sizeof(tenant), "tenant research { allow-user = %u limit test = 10 }\n", (unsigned)getuid());
+	cuda_daemon_start(&fixture.daemon, EXPORT_SETTING_AUTO, "", tenant);
+	worker_open(&worker, NULL, 2 * WORKER_PAGE_SIZE);
+	seq = worker_create_seq(&worker, 36);
+	worker_ok(&worker, worker_plan(&worker, seq, 39, 40, 0));
+	worker_expect(&worker, worker_plan(&worker, seq, 40, 41, 0), PAGED_ERR_QUOTA);
+	it_require(strcmp(paged_client_error(worker.client), AT_LIMIT(1)) == 0, "%s",
+		   paged_client_error(worker.client));
+	it_require(paged_batch_pages_missing(worker.batch, 0) == 1);
+	worker_ok(&worker, worker_plan(&worker, seq, 39, 40, 0));
+	it_require(paged_batch_pages_missing(worker.batch, 0) == 0);
+
+	/* Two rows lack a page each, and the limit leaves one: the first row gets it. */
+	worker_ok(&worker, seqs_truncate(worker.client, 1, &seq, (uint32_t[]){ 20 }));
+	rows[0] = (struct paged_batch_row){ .seq = seq, .q_len = 1, .kv_len = 21 };
+	rows[1] = (struct paged_batch_row){ .seq = worker_create_seq(&worker, 16), .q_len = 1, .kv_len = 17 };
+	worker_expect(&worker, paged_batch_plan(worker.batch, 2, rows), PAGED_ERR_QUOTA);
+	it_require(paged_batch_pages_missing(worker.batch, 0) == 0 && paged_batch_pages_missing(worker.batch, 1) == 1);
+	worker_ok(&worker, paged_batch_plan(worker.batch, 1, rows));
+	worker_close(&worker);
+	it_daemon_stop(&fixture.daemon);
 }
 
 /* More tenants than one reply holds; a tenant without limits is listed for what it is charged. */
