@@ -49,7 +49,9 @@
  *   PAGED_ERR_TIMEOUT   no reply within timeout_ms; the outcome is unknown
  *   PAGED_ERR_GONE      the daemon has died, or has ended this session
  *   PAGED_ERR_PERM      an observer may not make this request
- *   PAGED_ERR_STOPPING  the daemon is stopping and accepts no new work
+ *   PAGED_ERR_STOPPING  the daemon is stopping and accepts no new work; or the
+ *                       session is drained (pagedctl drain), and the call
+ *                       would give it a new sequence
  *   PAGED_ERR_SYSTEM    a system call failed
  *   PAGED_ERR_PROTOCOL  the daemon's reply is not understood
  *
@@ -325,6 +327,8 @@ const char *paged_client_join_token(const struct paged_client *client);
  * paged_client_fd - becomes readable when paged_client_dispatch() has something to report
  *
  * For poll(2) and epoll(7).  The client owns the descriptor; do not close it.
+ * Other calls may read a message first, and the descriptor is not readable
+ * then: also call paged_client_dispatch() from time to time.
  * -1 for an embedded client.
  */
 int paged_client_fd(const struct paged_client *client);
@@ -333,7 +337,8 @@ int paged_client_fd(const struct paged_client *client);
  * paged_client_dispatch - process pending messages of the daemon; never waits for it
  *
  * @retval PAGED_OK            the daemon and the session are alive
- * @retval PAGED_ERR_STOPPING  the daemon stops soon: finish, then close
+ * @retval PAGED_ERR_STOPPING  the daemon stops soon, or the session is drained and gets no new sequences, as the
+ *                             message says: finish the sequences, or give a drained session's away, then close
  * @retval PAGED_ERR_GONE      the daemon died, or ended this session
  */
 enum paged_status paged_client_dispatch(struct paged_client *client);

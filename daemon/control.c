@@ -137,6 +137,8 @@ control_serve_hello(struct connection *connection, const struct wire_control_req
 					   : "join",
 		   member->session ? member->session->id : 0);
 	connection_send_welcome(connection, member);
+	if (member->session != NULL && member->session->draining)
+		member_notify_draining(member);
 }
 
 static enum paged_status

@@ -343,6 +343,40 @@ daemon_session_end(struct members *members, uint32_t id, bool kill_members, cons
 	return PAGED_OK;
 }
 
+void
+member_notify_draining(const struct member *member)
+{
+	struct wire_control_reply notice = { .kind = WIRE_NOTICE, .notice.kind = WIRE_NOTICE_DRAINED };
+
+	snprintf(notice.notice.text, sizeof(notice.notice.text),
+		 "session %u is drained and gets no new sequences: finish or give away those it has, then close",
+		 member->session->id);
+	if (member->connection != NULL)
+		connection_notify(member->connection, &notice);
+}
+
+enum paged_status
+daemon_session_drain(struct members *members, uint32_t id, const char *who, struct paged_error *error)
+{
+	struct session *session = daemon_session_find(members, id);
+	const struct member *member;
+	enum paged_status status;
+
+	if (session == NULL)
+		return paged_fail(error, PAGED_ERR_NOENT, "no session %u", id);
+	if (session->ended || session->draining)
+		return PAGED_OK;
+	status = core_session_drain(members->core, id, error);
+	if (status != PAGED_OK)
+		return status;
+	session->draining = true;
+	if (log_limit_pass(&members->limit, "session", clock_ms()))
+		log_info("session", "%u drained by %s", id, who);
+	TAILQ_FOREACH(member, &session->members, session_link)
+		member_notify_draining(member);
+	return PAGED_OK;
+}
+
 /* Ends the session if it ends with this member, which is no longer attached. */
 static void
 session_end_if_due(struct session *session, const struct member *left, const char *why)

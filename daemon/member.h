@@ -77,6 +77,7 @@ struct member {
 struct session {
 	uint32_t id;
 	bool outlives; /* it ends when no member is attached, not with its first member */
+	bool draining; /* it gets no new sequences */
 	bool ended;
 	uint8_t join_token[WIRE_TOKEN_SIZE];
 	TAILQ_HEAD(, member) members; /* ordered by id */
@@ -173,5 +174,19 @@ void member_exited(struct member *member);
  */
 enum paged_status daemon_session_end(struct members *members, uint32_t session, bool kill_members, const char *why,
 				     struct paged_error *error);
+
+/**
+ * daemon_session_drain - give a session no new sequences from now on, and notify its members
+ *
+ * Does nothing if it is drained already, or has ended.
+ *
+ * @param[in] who  asked for it, for the log
+ * @retval PAGED_ERR_NOENT  no such session
+ */
+enum paged_status daemon_session_drain(struct members *members, uint32_t session, const char *who,
+				       struct paged_error *error);
+
+/** member_notify_draining - tell a member that is connected that its session is drained */
+void member_notify_draining(const struct member *member);
 
 #endif

@@ -53,6 +53,7 @@ static const struct {
 	[WIRE_GET_HANDLE] = { "get_handle", rpc_get_handle, 0 },
 	[WIRE_CHECK] = { "check", rpc_check, NEEDS_ADMIN },
 	[WIRE_KICK] = { "kick", rpc_kick, NEEDS_ADMIN | LEAVES_WORK },
+	[WIRE_DRAIN] = { "drain", rpc_drain, NEEDS_ADMIN },
 	[WIRE_PUT_ARRAY] = { "put_array", rpc_put_array, NEEDS_SESSION | NEEDS_TIME },
 	[WIRE_DROP_ARRAY] = { "drop_array", rpc_drop_array, NEEDS_SESSION },
 	[WIRE_BUILD_MASK] = { "build_mask", rpc_build_mask, NEEDS_SESSION | NEEDS_TIME },

@@ -151,6 +151,8 @@ enum paged_status rpc_get_quotas(struct rpc *, struct member *, const struct wir
 				 struct paged_error *);
 enum paged_status rpc_kick(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
 			   struct paged_error *);
+enum paged_status rpc_drain(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+			    struct paged_error *);
 
 /* rpc_masks.c */
 enum paged_status rpc_put_array(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests that list the daemon's state, the memory handle of a pool, and kick. */
+/* Requests that list the daemon's state, the memory handle of a pool, kick and drain. */
 #include <config.h>
 #include <stdio.h>
 #include <string.h>
@@ -230,4 +230,15 @@ rpc_kick(struct rpc *rpc, struct member *member, const struct wire_request *requ
 	(void)reply;
 	snprintf(why, sizeof(why), "kicked by process %d, uid %u", (int)member->pid, (unsigned)member->uid);
 	return daemon_session_end(rpc->members, request->kick.session, request->kick.kill, why, error);
+}
+
+enum paged_status
+rpc_drain(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
+	  struct paged_error *error)
+{
+	char who[64];
+
+	(void)reply;
+	snprintf(who, sizeof(who), "process %d, uid %u", (int)member->pid, (unsigned)member->uid);
+	return daemon_session_drain(rpc->members, request->drain.session, who, error);
 }

@@ -146,7 +146,7 @@ struct wire_control_request {
 };
 
 enum wire_control_reply_kind { WIRE_WELCOME, WIRE_POOL_GRANT, WIRE_REFUSAL, WIRE_FAREWELL, WIRE_NOTICE };
-enum wire_notice_kind { WIRE_NOTICE_STOPPING, WIRE_NOTICE_ENDED };
+enum wire_notice_kind { WIRE_NOTICE_STOPPING, WIRE_NOTICE_ENDED, WIRE_NOTICE_DRAINED };
 
 struct wire_control_reply {
 	enum wire_control_reply_kind kind;
@@ -240,6 +240,7 @@ enum wire_request_kind {
 	WIRE_CANCEL,
 	WIRE_GET_TICKETS,
 	WIRE_GET_QUOTAS,
+	WIRE_DRAIN,
 	WIRE_N_REQUESTS
 };
 
@@ -346,6 +347,9 @@ struct wire_request {
 		struct {
 			uint32_t from;
 		} get_quotas;
+		struct {
+			uint32_t session;
+		} drain;
 	};
 };
 

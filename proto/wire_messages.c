@@ -133,7 +133,7 @@ TYPE(pool_grant, pool_grant, S, NUMBER(PoolGrant, pool, S, pool_grant.pool), TEX
      NUMBER(PoolGrant, publishes, S, pool_grant.publishes));
 TYPE(refusal, refusal, S, NUMBER(Refusal, status, S, refusal.status), TEXT(Refusal, text, S, refusal.text));
 EMPTY(farewell, S);
-TYPE(notice, notice, S, LIMITED(Notice, kind, S, notice.kind, WIRE_NOTICE_ENDED),
+TYPE(notice, notice, S, LIMITED(Notice, kind, S, notice.kind, WIRE_NOTICE_DRAINED),
      NUMBER(Notice, deadline_ms, S, notice.deadline_ms), TEXT(Notice, text, S, notice.text));
 
 static const struct wire_body control_reply_bodies[] = {
@@ -222,6 +222,7 @@ TYPE(seq_adopt, seq_adopt, S, BYTES(SeqAdopt, ticket, S, adopt.ticket, 0), NUMBE
 TYPE(ticket_cancel, ticket_cancel, S, BYTES(TicketCancel, ticket, S, cancel.ticket, 0));
 TYPE(get_tickets, get_tickets, S, NUMBER(GetTickets, after, S, get_tickets.after));
 TYPE(get_quotas, get_quotas, S, NUMBER(GetQuotas, from, S, get_quotas.from));
+TYPE(drain, drain, S, NUMBER(Drain, session, S, drain.session));
 EMPTY(ping, S);
 EMPTY(get_status, S);
 EMPTY(get_pools, S);
@@ -256,6 +257,7 @@ static const struct wire_body request_bodies[WIRE_N_REQUESTS] = {
 	[WIRE_CANCEL] = { PAGED__V1__REQUEST__BODY_CANCEL, &ticket_cancel },
 	[WIRE_GET_TICKETS] = { PAGED__V1__REQUEST__BODY_GET_TICKETS, &get_tickets },
 	[WIRE_GET_QUOTAS] = { PAGED__V1__REQUEST__BODY_GET_QUOTAS, &get_quotas },
+	[WIRE_DRAIN] = { PAGED__V1__REQUEST__BODY_DRAIN, &drain },
 };
 TYPE(request, request, S, NUMBER(Request, id, S, id));
 const struct wire_envelope wire_requests = ENVELOPE(Request, ping, S, request, request_bodies);

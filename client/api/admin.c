@@ -189,6 +189,18 @@ paged_admin_kick(struct paged_client *client, uint32_t session, int kill_members
 }
 
 enum paged_status
+paged_admin_drain(struct paged_client *client, uint32_t session)
+{
+	enum paged_status status = admin_enter(client, true);
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client->owner->ops->drain(client->owner, session, &error);
+	return admin_leave(client, status, &error);
+}
+
+enum paged_status
 paged_admin_prefixes(struct paged_client *client, const char *pool, size_t entry_size, struct paged_node_entry **list_p,
 		     size_t *n_p)
 {

@@ -244,6 +244,11 @@ paged_client_dispatch(struct paged_client *client)
 	client_lock(client);
 	client->owner->ops->dispatch(client->owner);
 	client_unlock(client);
+	if (owner_state(client->owner) == OWNER_DRAINING)
+		return client_failf(client, PAGED_ERR_STOPPING,
+				    "session %u is drained and gets no new sequences: finish or give away those it "
+				    "has, then close",
+				    client->owner->session);
 	if (owner_state(client->owner) == OWNER_STOPPING)
 		return client_failf(client, PAGED_ERR_STOPPING, "the daemon is stopping: finish, then close");
 	return client_enter_owner(client);

@@ -121,6 +121,10 @@ client_control_handle_notice(struct control *control, const struct wire_control_
 		owner_advance(control->owner, OWNER_STOPPING);
 		owner_log(control->owner, PAGED_LOG_WARNING, "the daemon stops in %u ms", reply->notice.deadline_ms);
 		break;
+	case WIRE_NOTICE_DRAINED:
+		owner_advance(control->owner, OWNER_DRAINING);
+		owner_log(control->owner, PAGED_LOG_WARNING, "%s", reply->notice.text);
+		break;
 	case WIRE_NOTICE_ENDED:
 		owner_advance(control->owner, OWNER_ENDED);
 		owner_log(control->owner, PAGED_LOG_WARNING, "the session was ended: %s", reply->notice.text);

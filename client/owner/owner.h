@@ -28,6 +28,7 @@
 /** State of the owner and of this client's session; it only increases. */
 enum owner_state {
 	OWNER_UP,
+	OWNER_DRAINING, /* the session gets no new sequences: finish or give away those it has, and close the client */
 	OWNER_STOPPING, /* the owner is stopping: finish and close the client */
 	OWNER_ENDED,    /* the owner ended the session and lives on */
 	OWNER_GONE,     /* the owner has died, or was restarted */
@@ -152,6 +153,7 @@ struct owner_ops {
 	enum paged_status (*check)(struct owner *owner, uint32_t pool, struct paged_check_result *result,
 				   struct paged_error *error);
 	enum paged_status (*kick)(struct owner *owner, uint32_t session, bool kill, struct paged_error *error);
+	enum paged_status (*drain)(struct owner *owner, uint32_t session, struct paged_error *error);
 	/** Frees up to n cached pages; n 0: all. */
 	enum paged_status (*evict)(struct owner *owner, uint32_t pool, uint32_t n, uint32_t *n_evicted_p,
 				   struct paged_error *error);

@@ -340,6 +340,17 @@ embedded_kick(struct owner *owner, uint32_t session, bool kill_members, struct p
 	return status;
 }
 
+/* Its only session is that of this client, to which there is no notice. */
+static enum paged_status
+embedded_drain(struct owner *owner, uint32_t session, struct paged_error *error)
+{
+	enum paged_status status = core_session_drain(embedded_of(owner)->core, session, error);
+
+	if (status == PAGED_OK)
+		owner_advance(owner, OWNER_DRAINING);
+	return status;
+}
+
 static const struct owner_ops owner_ops_embedded = {
 	.close = embedded_close,
 	.dispatch = embedded_dispatch,
@@ -375,6 +386,7 @@ static const struct owner_ops owner_ops_embedded = {
 	.table = embedded_table,
 	.check = embedded_check,
 	.kick = embedded_kick,
+	.drain = embedded_drain,
 	.evict = embedded_evict,
 };
 

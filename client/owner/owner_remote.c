@@ -296,6 +296,7 @@ static const struct owner_ops owner_ops_remote = {
 	.table = remote_table,
 	.check = remote_check,
 	.kick = remote_kick,
+	.drain = remote_drain,
 	.evict = remote_evict,
 };
 

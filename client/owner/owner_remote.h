@@ -46,6 +46,7 @@ enum paged_status remote_table(struct owner *owner, paged_seq_id seq, struct pag
 enum paged_status remote_check(struct owner *owner, uint32_t pool, struct paged_check_result *result,
 			       struct paged_error *error);
 enum paged_status remote_kick(struct owner *owner, uint32_t session, bool kill_members, struct paged_error *error);
+enum paged_status remote_drain(struct owner *owner, uint32_t session, struct paged_error *error);
 enum paged_status remote_evict(struct owner *owner, uint32_t pool, uint32_t n, uint32_t *n_evicted_p,
 			       struct paged_error *error);
 

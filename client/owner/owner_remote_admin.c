@@ -209,6 +209,15 @@ remote_kick(struct owner *owner, uint32_t session, bool kill_members, struct pag
 }
 
 enum paged_status
+remote_drain(struct owner *owner, uint32_t session, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_DRAIN, .drain = { .session = session } };
+	struct wire_reply reply;
+
+	return client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
+}
+
+enum paged_status
 remote_evict(struct owner *owner, uint32_t pool, uint32_t n, uint32_t *n_evicted_p, struct paged_error *error)
 {
 	struct wire_request request = { .kind = WIRE_EVICT, .evict = { .pool = pool, .n_pages = n } };

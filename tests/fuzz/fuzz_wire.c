@@ -194,6 +194,7 @@ static const struct wire_control_reply control_replies[] = {
 	{ WIRE_FAREWELL, .refusal = { 0 } },
 	{ WIRE_NOTICE, .notice = { WIRE_NOTICE_STOPPING, 10000, "pagedd is stopping" } },
 	{ WIRE_NOTICE, .notice = { WIRE_NOTICE_ENDED, 0, "session 3 ended" } },
+	{ WIRE_NOTICE, .notice = { WIRE_NOTICE_DRAINED, 0, "session 3 is drained" } },
 };
 static const struct wire_request requests[] = {
 	{ 1, WIRE_PING, .create = { 0 } },
@@ -231,6 +232,7 @@ static const struct wire_request requests[] = {
 	{ 31, WIRE_GET_TICKETS, .get_tickets = { 1ull << 40 } },
 	{ 32, WIRE_HOLD, .hold = { 1, 3, pages, seqs } },
 	{ 33, WIRE_GET_QUOTAS, .get_quotas = { 256 } },
+	{ 34, WIRE_DRAIN, .drain = { 3 } },
 };
 static const struct wire_reply replies[] = {
 	{ 1, PAGED_OK, "", WIRE_REPLY_EMPTY, .ids = { 0 } },

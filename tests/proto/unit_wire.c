@@ -675,6 +675,27 @@ Test(wire, hand_over_round_trips)
 	cr_assert(reply_back.tickets.more);
 }
 
+static enum paged_status
+control_reply_round_trip(const struct wire_control_reply *reply, struct wire_control_reply *back)
+{
+	size_t size = wire_control_reply_pack(reply, buffer, sizeof(buffer));
+
+	return wire_control_reply_parse(buffer, size, &arena, back, &error);
+}
+
+Test(wire, drain_round_trips)
+{
+	struct wire_request back, request = { .id = 9, .kind = WIRE_DRAIN, .drain = { UINT32_MAX } };
+	struct wire_control_reply reply_back,
+		reply = { .kind = WIRE_NOTICE, .notice = { WIRE_NOTICE_DRAINED, 7, "session 3 is drained" } };
+
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_OK, "%s", error.text);
+	cr_assert(back.kind == WIRE_DRAIN && back.drain.session == UINT32_MAX);
+	cr_assert_eq(control_reply_round_trip(&reply, &reply_back), PAGED_OK, "%s", error.text);
+	cr_assert(reply_back.notice.kind == WIRE_NOTICE_DRAINED && reply_back.notice.deadline_ms == 7);
+	cr_assert_str_eq(reply_back.notice.text, reply.notice.text);
+}
+
 Test(wire, quotas_round_trip)
 {
 	static struct paged_quota_entry quotas[WIRE_LIST_MAX];
@@ -708,14 +729,6 @@ Test(wire, a_ticket_has_16_bytes)
 	cr_assert_eq(wire_request_parse(short_ticket, sizeof(short_ticket), &arena, &back, &error), PAGED_ERR_PROTOCOL);
 }
 
-static enum paged_status
-grant_round_trip(const struct wire_control_reply *reply, struct wire_control_reply *back)
-{
-	size_t size = wire_control_reply_pack(reply, buffer, sizeof(buffer));
-
-	return wire_control_reply_parse(buffer, size, &arena, back, &error);
-}
-
 /* The fields that open GPU memory survive; invalid ones are refused. */
 Test(wire, gpu_pool_grants_round_trip)
 {
@@ -726,23 +739,23 @@ Test(wire, gpu_pool_grants_round_trip)
 	memory->generation = UINT64_MAX;
 	memset(memory->device, 7, sizeof(memory->device));
 	memset(memory->canary, 8, sizeof(memory->canary));
-	cr_assert_eq(grant_round_trip(&reply, &back), PAGED_OK, "%s", error.text);
+	cr_assert_eq(control_reply_round_trip(&reply, &back), PAGED_OK, "%s", error.text);
 	cr_expect_eq(back.pool_grant.memory.export, WIRE_EXPORT_LEGACY);
 	cr_expect_eq(back.pool_grant.memory.generation, UINT64_MAX);
 	cr_expect_arr_eq(back.pool_grant.memory.device, memory->device, sizeof(memory->device));
 	cr_expect_arr_eq(back.pool_grant.memory.canary, memory->canary, sizeof(memory->canary));
 	cr_expect_eq(wire_control_reply_fds(&back), 1, "the table region alone");
 	memory->export = WIRE_EXPORT_VMM;
-	cr_assert_eq(grant_round_trip(&reply, &back), PAGED_OK);
+	cr_assert_eq(control_reply_round_trip(&reply, &back), PAGED_OK);
 	cr_expect_eq(wire_control_reply_fds(&back), WIRE_N_POOL_FDS);
 	/* A pool of the host has neither device nor canary. */
 	memory->export = WIRE_EXPORT_FD;
 	memset(memory->device, 0, sizeof(memory->device));
 	memset(memory->canary, 0, sizeof(memory->canary));
-	cr_assert_eq(grant_round_trip(&reply, &back), PAGED_OK);
+	cr_assert_eq(control_reply_round_trip(&reply, &back), PAGED_OK);
 	cr_expect_eq(back.pool_grant.memory.device[0], 0);
 	memory->export = (enum wire_export)3;
-	cr_expect_eq(grant_round_trip(&reply, &back), PAGED_ERR_PROTOCOL);
+	cr_expect_eq(control_reply_round_trip(&reply, &back), PAGED_ERR_PROTOCOL);
 	cr_expect_str_eq(error.text, "PoolGrant.export_kind is 3; the largest is 2");
 }
 
