@@ -4,8 +4,10 @@
 
 #include "pagedctl/ctl.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 enum ctl_exit
 ctl_usage(const char *format, ...)
@@ -25,6 +27,22 @@ ctl_fail(const struct ctl *ctl, enum paged_status status)
 {
 	fprintf(stderr, "pagedctl: %s\n", paged_client_error(ctl->client));
 	return status == PAGED_ERR_NO_DAEMON || status == PAGED_ERR_GONE ? CTL_NO_DAEMON : CTL_FAILED;
+}
+
+bool
+ctl_parse_session(const char *text, uint32_t *session_p)
+{
+	unsigned long session;
+	char *end;
+
+	errno = 0;
+	session = strtoul(text, &end, 10);
+	if (errno != 0 || end == text || *end != '\0' || session == 0 || session > UINT32_MAX) {
+		ctl_usage("%s is not a session; pagedctl sessions lists them", text);
+		return false;
+	}
+	*session_p = (uint32_t)session;
+	return true;
 }
 
 const char *

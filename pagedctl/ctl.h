@@ -44,6 +44,9 @@ enum ctl_exit ctl_fail(const struct ctl *ctl, enum paged_status status);
 /** ctl_usage - print a complaint about the command line */
 enum ctl_exit ctl_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/** ctl_parse_session - parse the number of a session; false: it is none, a message was printed */
+bool ctl_parse_session(const char *text, uint32_t *session_p);
+
 /** ctl_pool_name - the name of the pool with this number; NULL: there is none */
 const char *ctl_pool_name(const struct paged_pool_entry *pools, size_t n_pools, uint32_t number);
 
@@ -54,6 +57,7 @@ enum ctl_exit ctl_sequences(struct ctl *ctl);
 enum ctl_exit ctl_table(struct ctl *ctl);
 enum ctl_exit ctl_check(struct ctl *ctl);
 enum ctl_exit ctl_kick(struct ctl *ctl);
+enum ctl_exit ctl_drain(struct ctl *ctl);
 enum ctl_exit ctl_mask(struct ctl *ctl);
 enum ctl_exit ctl_prefixes(struct ctl *ctl);
 enum ctl_exit ctl_evict(struct ctl *ctl);

@@ -2,10 +2,8 @@
 /* The command kick. */
 #include "config.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "pagedctl/ctl.h"
 #include "pagedctl/print.h"
@@ -53,15 +51,12 @@ enum ctl_exit
 ctl_kick(struct ctl *ctl)
 {
 	enum paged_status status;
-	unsigned long session;
-	char *end;
+	uint32_t session;
 
-	errno = 0;
-	session = strtoul(ctl->operands[0], &end, 10);
-	if (errno != 0 || end == ctl->operands[0] || *end != '\0' || session == 0 || session > UINT32_MAX)
-		return ctl_usage("%s is not a session; pagedctl sessions lists them", ctl->operands[0]);
-	status = paged_admin_kick(ctl->client, (uint32_t)session, ctl->kill);
+	if (!ctl_parse_session(ctl->operands[0], &session))
+		return CTL_USAGE;
+	status = paged_admin_kick(ctl->client, session, ctl->kill);
 	if (status == PAGED_OK)
-		status = kick_print(ctl, (uint32_t)session);
+		status = kick_print(ctl, session);
 	return status == PAGED_OK ? CTL_OK : ctl_fail(ctl, status);
 }

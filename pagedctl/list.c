@@ -144,7 +144,7 @@ ctl_sessions(struct ctl *ctl)
 		print_text(&list, sessions[i].name);
 		print_nonzero(&list, sessions[i].pid);
 		print_text(&list, sessions[i].first ? "first" : sessions[i].member != 0 ? "member" : NULL);
-		print_text(&list, sessions[i].ended ? "ended" : "active");
+		print_text(&list, sessions[i].ended ? "ended" : sessions[i].draining ? "draining" : "active");
 		print_number(&list, sessions[i].uid);
 		print_number(&list, sessions[i].n_requests);
 		print_number(&list, sessions[i].n_sequences);

@@ -4,6 +4,7 @@ bin_PROGRAMS += %D%/pagedctl
 	%D%/check.c \
 	%D%/ctl.c \
 	%D%/ctl.h \
+	%D%/drain.c \
 	%D%/kick.c \
 	%D%/list.c \
 	%D%/main.c \

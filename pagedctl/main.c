@@ -28,6 +28,8 @@ static const struct command commands[] = {
 	{ "check", "", ctl_check, "recompute every page's count, in the daemon and here (--pool: of one pool)", true,
 	  false },
 	{ "kick", "SESSION", ctl_kick, "end a session (--kill: and kill its processes)", false, false },
+	{ "drain", "SESSION", ctl_drain, "give a session no new sequences, and tell its processes to leave", false,
+	  false },
 	{ "prefixes", "POOL", ctl_prefixes, "the published pages (--tokens: and their token ids)", false, false },
 	{ "evict", "POOL [PAGES]", ctl_evict, "free cached pages, the coldest first", false, false },
 	{ "pin", "POOL PAGE SERIAL SECONDS", ctl_pin, "evict a prefix last, for a time; 0: unpin", false, false },
