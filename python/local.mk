@@ -170,6 +170,7 @@ PYTHON_TESTS += %D%/tests/test_pool.py
 PYTHON_TESTS += %D%/tests/test_sequences.py
 PYTHON_TESTS += %D%/tests/test_sharing.py
 PYTHON_TESTS += %D%/tests/test_stub.py
+PYTHON_TESTS += %D%/tests/test_tenants.py
 
 # tensor
 PYTHON_TESTS += %D%/tests/test_attention.py

@@ -52,6 +52,12 @@ admin_ticket_item(const void *entry)
 }
 
 static PyObject *
+admin_quota_item(const void *entry)
+{
+	return report_quota(entry);
+}
+
+static PyObject *
 client_status(struct client *client, PyObject *Py_UNUSED(ignored))
 {
 	struct paged_daemon_info info = { .struct_size = sizeof(info) };
@@ -109,6 +115,21 @@ client_tickets(struct client *client, PyObject *Py_UNUSED(ignored))
 	Py_BEGIN_ALLOW_THREADS status = paged_admin_tickets(handle, sizeof(*list), &list, &n);
 	Py_END_ALLOW_THREADS client_leave(client);
 	return status == PAGED_OK ? admin_list(list, sizeof(*list), n, admin_ticket_item) : error_raise(handle, status);
+}
+
+static PyObject *
+client_quotas(struct client *client, PyObject *Py_UNUSED(ignored))
+{
+	struct paged_client *handle = client_enter(client);
+	struct paged_quota_entry *list = NULL;
+	enum paged_status status;
+	size_t n = 0;
+
+	if (handle == NULL)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS status = paged_admin_quotas(handle, sizeof(*list), &list, &n);
+	Py_END_ALLOW_THREADS client_leave(client);
+	return status == PAGED_OK ? admin_list(list, sizeof(*list), n, admin_quota_item) : error_raise(handle, status);
 }
 
 /* The only argument of a call, a pool's name. */
@@ -220,6 +241,25 @@ client_kick(struct client *client, PyObject *const *arguments, Py_ssize_t n, PyO
 	if (handle == NULL)
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS status = paged_admin_kick(handle, session, kill_members);
+	Py_END_ALLOW_THREADS return client_result(client, status);
+}
+
+static PyObject *
+client_drain(struct client *client, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
+{
+	static const char *const names[] = { "session" };
+	static struct call_signature signature = { "Client.drain", names, 1, 1, 1, { NULL } };
+	struct paged_client *handle;
+	enum paged_status status;
+	PyObject *values[1];
+	uint32_t session;
+
+	if (!call_parse(&signature, arguments, n, keyword_names, values) || !number_u32(values[0], "session", &session))
+		return NULL;
+	handle = client_enter(client);
+	if (handle == NULL)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS status = paged_admin_drain(handle, session);
 	Py_END_ALLOW_THREADS return client_result(client, status);
 }
 
@@ -349,6 +389,15 @@ PyDoc_STRVAR(kick_doc, "kick($self, /, session, *, kill=False)\n--\n\n"
 		       "End a session; kill: also send SIGKILL to its processes.\n\n"
 		       "Its pages stay in quarantine until its processes have ended.\n\n"
 		       "Raises NotFoundError, and PermissionDeniedError as check() does.");
+PyDoc_STRVAR(drain_doc, "drain($self, /, session)\n--\n\n"
+			"Give a session no new sequences from now on, and tell its members to leave.\n\n"
+			"Their dispatch() raises StoppingError, as create(), start(), fork() do; the sequences\n"
+			"of the session go on.\n\n"
+			"Raises NotFoundError, and PermissionDeniedError as check() does.");
+PyDoc_STRVAR(quotas_doc, "quotas($self, /)\n--\n\n"
+			 "The pages that each tenant is charged in each pool, as a list of dicts: tenant, pool\n"
+			 "(its number), n_charged, limited (whether there is a limit), limit.\n\n"
+			 "Empty for an embedded client, which has no tenants.");
 PyDoc_STRVAR(prefixes_doc, "prefixes($self, /, pool)\n--\n\n"
 			   "Published pages of a pool, in the order of their numbers, as a list of dicts:\n"
 			   "serial, parent_serial, page, parent (None: the first page of a prefix),\n"
@@ -379,6 +428,8 @@ PyMethodDef admin_methods[] = {
 	CALL_METHOD("page_table", client_page_table, page_table_doc),
 	CALL_METHOD("check", client_check, check_doc),
 	CALL_METHOD("kick", client_kick, kick_doc),
+	CALL_METHOD("drain", client_drain, drain_doc),
+	CALL_METHOD_NOARGS("quotas", client_quotas, quotas_doc),
 	CALL_METHOD("prefixes", client_prefixes, prefixes_doc),
 	CALL_METHOD("evict", client_evict, evict_doc),
 	CALL_METHOD("pin_page", client_pin_page, pin_page_doc),

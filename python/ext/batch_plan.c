@@ -70,7 +70,8 @@ const char batch_plan_doc[] =
 	"has to reserve.  A batch with reserve_ahead reserves the pages that are missing, and\n"
 	"may then wait for the daemon.  After a failure the batch has no plan.\n\n"
 	"Raises CapacityError if kv_len exceeds a row's capacity and the batch cannot\n"
-	"reserve, FullError if the pool lacks pages (see pages_missing()), LimitError for\n"
+	"reserve, FullError if the pool lacks pages or QuotaError if the session's tenant may\n"
+	"not have them (see pages_missing() for both), LimitError for\n"
 	"more rows than max_rows, a length past max_length, or more queries than max_q_tokens\n"
 	"(GPU), StaleError if an id names no live sequence, InvalidError for a sequence of\n"
 	"another pool or a kv_first past kv_len, and RangeError for a page outside the pool.";
@@ -127,7 +128,8 @@ const char batch_pages_missing_doc[] =
 	"pages_missing($self, /)\n--\n\n"
 	"Number of pages that each row of the last plan lacks, as a list.\n\n"
 	"For a plan that raised FullError.  Free pages are assigned in the order of the\n"
-	"plan, so the rows with 0 can be planned together.";
+	"plan, so the rows with 0 can be planned together.  After QuotaError, only the\n"
+	"last row that lacks pages has its number: plan again without it.";
 
 PyObject *
 batch_pages_missing(struct batch *batch, PyObject *nothing)

@@ -280,7 +280,8 @@ PyDoc_STRVAR(fileno_doc, "fileno($self, /)\n--\n\n"
 			 "an embedded client.");
 PyDoc_STRVAR(dispatch_doc, "dispatch($self, /)\n--\n\n"
 			   "Process pending messages of the daemon; never waits for it.\n\n"
-			   "Raises StoppingError if the daemon stops soon, and GoneError if it has died or has\n"
+			   "Raises StoppingError if the daemon stops soon or the session is drained (finish, then\n"
+			   "close; a drained session gets no new sequences), and GoneError if it has died or has\n"
 			   "ended this session.");
 PyDoc_STRVAR(ping_doc, "ping($self, /)\n--\n\n"
 		       "One round trip to the owner of the pools.\n\n"

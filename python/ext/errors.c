@@ -53,9 +53,15 @@ static struct error_class {
 	[PAGED_ERR_PROTOCOL] = { "paged.ProtocolError", NULL, "A message is malformed or unexpected.", NULL },
 	[PAGED_ERR_NO_DAEMON] = { "paged.NoDaemonError", &PyExc_ConnectionError,
 				  "No daemon listens at the runtime directory.", NULL },
-	[PAGED_ERR_STOPPING] = { "paged.StoppingError", NULL, "The daemon is stopping and accepts no new work.", NULL },
+	[PAGED_ERR_STOPPING] = { "paged.StoppingError", NULL,
+				 "The daemon is stopping and accepts no new work, or the session is drained and gets "
+				 "no new sequences.",
+				 NULL },
 	[PAGED_ERR_CORRUPT] = { "paged.CorruptError", NULL, "The page accounting of a pool is inconsistent.", NULL },
-	[PAGED_ERR_QUOTA] = { "paged.QuotaError", NULL, "A limit on what one user may hold is reached.", NULL },
+	[PAGED_ERR_QUOTA] = { "paged.QuotaError", NULL,
+			      "The session's tenant may have no more pages of the pool; nothing was taken.\n\n"
+			      "The message names tenant, pool, limit, and what is charged and requested.",
+			      NULL },
 };
 #define N_ERROR_CLASSES (sizeof(error_classes) / sizeof(error_classes[0]))
 

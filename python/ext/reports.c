@@ -269,6 +269,17 @@ report_node(const struct paged_node_entry *entry)
 }
 
 PyObject *
+report_quota(const struct paged_quota_entry *entry)
+{
+	static const struct report_field fields[] = {
+		FIELD(paged_quota_entry, tenant, TEXT),   FIELD(paged_quota_entry, pool, U32),
+		FIELD(paged_quota_entry, n_charged, U32), FIELD(paged_quota_entry, limited, FLAG),
+		FIELD(paged_quota_entry, limit, U32),
+	};
+
+	return REPORT(entry, fields);
+}
+PyObject *
 report_ticket(const struct paged_ticket_entry *entry)
 {
 	static const struct report_field fields[] = {

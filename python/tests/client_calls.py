@@ -20,6 +20,8 @@ CALLS = {
     "table": lambda c, p, s: c.page_table(s),
     "check": lambda c, p, s: c.check("test"),
     "kick": lambda c, p, s: c.kick(c.session + 1),
+    "drain": lambda c, p, s: c.drain(c.session + 1),
+    "quotas": lambda c, p, s: c.quotas(),
     "prefixes": lambda c, p, s: c.prefixes("test"),
     "evict": lambda c, p, s: c.evict("test"),
     "pin_page": lambda c, p, s: c.pin_page("test", 0, 1, 1),
