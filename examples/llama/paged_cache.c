@@ -46,6 +46,13 @@ paged_cache_prefix(const struct paged_cache *cache, const uint32_t *tokens, uint
 	};
 }
 
+/* The pool is full, or the user's tenant is at its limit: in both cases sequences that end make room. */
+static bool
+lacks_pages(enum paged_status status)
+{
+	return status == PAGED_ERR_FULL || status == PAGED_ERR_QUOTA;
+}
+
 static bool
 paged_cache_open(struct attention *attention, const uint32_t *tokens, uint32_t n_tokens, uint64_t *sequence_p,
 		 uint32_t *n_found_p)
@@ -59,11 +66,11 @@ paged_cache_open(struct attention *attention, const uint32_t *tokens, uint32_t n
 	if (start.reserve + RESERVE_AHEAD <= attention->max_length)
 		start.reserve += RESERVE_AHEAD;
 	status = paged_seq_start(cache->pool, 1, &start, sequence_p, n_found_p);
-	if (status == PAGED_ERR_FULL) {
+	if (lacks_pages(status)) {
 		start.reserve = n_tokens;
 		status = paged_seq_start(cache->pool, 1, &start, sequence_p, n_found_p);
 	}
-	if (status != PAGED_ERR_FULL)
+	if (!lacks_pages(status))
 		paged_cache_check(cache, status);
 	return status == PAGED_OK;
 }
@@ -126,7 +133,7 @@ paged_cache_plan(struct attention *attention, const struct attention_row *rows, 
 	do
 		status = paged_batch_plan(cache->batch, n_rows, cache->rows);
 	while (status == PAGED_ERR_AGAIN);
-	if (status != PAGED_ERR_FULL) {
+	if (!lacks_pages(status)) {
 		paged_cache_check(cache, status);
 		return true;
 	}

@@ -339,7 +339,7 @@ def _explained(cache: PagedCache, input_ids: torch.Tensor) -> Iterator[None]:
     n_rows, n_columns = input_ids.shape[:2]
     try:
         yield
-    except paged.FullError as error:
+    except (paged.FullError, paged.QuotaError) as error:
         error.add_note(f"generate() with {n_rows} rows of {n_columns} tokens had come to {cache.get_seq_length()} "
                        f"tokens in pool {pool.name}, of {pool.n_pages} pages of {pool.page_size} tokens. It gave its "
                        "pages back.")

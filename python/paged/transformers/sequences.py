@@ -282,14 +282,14 @@ class Sequences:
         children: list[int] = []
         try:
             children = self.fork(rows)
-        except paged.FullError:
+        except (paged.FullError, paged.QuotaError):
             if not unused:
                 raise
             self._erase(unused)
             unused = []
             try:
                 children = self.fork(rows)
-            except paged.FullError:
+            except (paged.FullError, paged.QuotaError):
                 self.reset()
                 raise
         if unused:
