@@ -45,7 +45,7 @@ const struct settings_entry settings_table[CONFIG_N_SETTINGS] = {
 	[CONFIG_ALLOW_GROUP] = { "allow-group", GLOBAL(allow_groups), .type = SETTINGS_GROUPS,
 				 .help = "groups whose members may attach" },
 	[CONFIG_ADMIN_GROUP] = { "admin-group", GLOBAL(admin_group), .type = SETTINGS_GROUPS,
-				 .help = "group whose members may check and kick" },
+				 .help = "group whose members may check, drain and kick" },
 	[CONFIG_STOP_TIMEOUT] = { "stop-timeout", GLOBAL(stop_timeout_ms), .type = SETTINGS_DURATION, .unit = "time",
 				  .standard = "10s", .max = 3600 * 1000,
 				  .help = "how long a stopping daemon waits for its sessions" },
