@@ -279,6 +279,7 @@ report_quota(const struct paged_quota_entry *entry)
 
 	return REPORT(entry, fields);
 }
+
 PyObject *
 report_ticket(const struct paged_ticket_entry *entry)
 {

@@ -583,6 +583,21 @@ IT_TEST(plans_on_a_gpu_are_refused_at_the_limit)
 	it_daemon_stop(&fixture.daemon);
 }
 
+/* --check-config refuses what a start refuses. */
+IT_TEST(wrong_limits_stop_a_start_and_a_check)
+{
+	static const char config[] = PROMPT_POOL("") "tenant research { allow-user = 0 limit tes = 10 }\n";
+	static const char why[] = "tenant research: limit tes = 10: there is no pool tes; did you mean test?";
+	const char *argv[] = { "daemon/pagedd", "--check-config", "--config", fixture.daemon.config, NULL };
+	const char *output;
+	int exit_code;
+
+	output = it_daemon_start_failing(&fixture.daemon, config);
+	it_require(strstr(output, why) != NULL, "%s", output);
+	output = it_command(&exit_code, argv);
+	it_require(exit_code == 1 && strstr(output, why) != NULL, "%d: %s", exit_code, output);
+}
+
 /* More tenants than one reply holds; a tenant without limits is listed for what it is charged. */
 IT_TEST(lists_of_many_tenants)
 {
