@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Completes pagedctl and pagedd with the commands and options that --help lists.
+# Completes pagedctl, pagedd and paged-events with the commands and options that --help lists.
 _paged()
 {
 	local word=${COMP_WORDS[COMP_CWORD]} words help
@@ -14,7 +14,7 @@ _paged()
 		return
 		;;
 	-l | --log-level) words="error warning info debug" ;;
-	-p | --pool) words=$("$1" pools 2>/dev/null | awk 'NR > 1 { print $1 }') ;;
+	-p | --pool) words=$("${1/%paged-events/pagedctl}" pools 2>/dev/null | awk 'NR > 1 { print $1 }') ;;
 	*)
 		help=$("$1" --help 2>/dev/null)
 		words=$(grep -o -e '--[a-z][a-z-]*' <<<"$help"; sed -n 's/^  \([a-z][a-z]*\)  .*/\1/p' <<<"$help")
@@ -22,4 +22,4 @@ _paged()
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
 }
-complete -F _paged pagedctl pagedd
+complete -F _paged pagedctl pagedd paged-events

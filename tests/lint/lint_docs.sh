@@ -52,7 +52,7 @@ listed()
 # sources - prints the source files of the product and of tests/support, without those that a build in this directory makes
 sources()
 {
-	find common proto core daemon client kernels pagedctl examples bench tests/support \
+	find common proto core daemon client kernels pagedctl events examples bench tests/support \
 		\( -name '*.[ch]' -o -name '*.cu' -o -name '*.awk' -o -name '*.py' -o -name '*.proto' \) |
 		grep -v -e '\.pb-c\.' -e '^kernels/cuda/aot_.*\.cu$' -e '^kernels/cuda/sources\.c$'
 }

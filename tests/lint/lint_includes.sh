@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Includes follow the arrows: common <- proto <- daemon, client;
 # common <- kernels <- daemon, client; common <- core <- daemon, client;
-# client <- pagedctl, examples; client, common, kernels, core <- bench.
+# client <- pagedctl, events, examples; client, common, kernels, core <- bench.
 n=0
 status=0
 # allow NAME FILES ALLOWED...: files under a directory include of ours only these prefixes.
@@ -17,7 +17,7 @@ allow()
 		pattern="$pattern|$prefix"
 	done
 	wrong=$(for file in $files; do
-		grep -nHE '^#include "(common|proto|kernels|core|daemon|client|pagedctl|examples|bench)/' "$file" |
+		grep -nHE '^#include "(common|proto|kernels|core|daemon|client|pagedctl|events|examples|bench)/' "$file" |
 			grep -vE "#include \"(${pattern#|})"
 	done)
 	if [ -z "$wrong" ]; then
@@ -45,11 +45,12 @@ allow client/owner "$(under client/owner)" $below core/
 allow client/api "$(under client/api)" $below client/api/
 allow client/cuda "$(under client/cuda)" $below client/api/compute_ops.h client/api/objects.h client/api/mark.h client/cuda/
 allow pagedctl "$(under pagedctl)" client/pagedclient.h pagedctl/
+allow events "$(under events)" events/
 allow examples "$(under examples)" client/pagedclient.h examples/
 allow bench "$(under bench)" common/ kernels/ core/core.h bench/
 # Only proto/wire*.c sees what protoc-c generates.
 n=$((n + 1))
-if wrong=$(grep -rlE 'paged\.pb-c\.h|protobuf-c/' common kernels core daemon client pagedctl examples bench 2>/dev/null |
+if wrong=$(grep -rlE 'paged\.pb-c\.h|protobuf-c/' common kernels core daemon client pagedctl events examples bench 2>/dev/null |
 	grep '\.[ch]$'); then
 	printf '%s\n' "$wrong" | sed 's/^/# /'
 	echo "not ok $n - only proto/ sees generated code"

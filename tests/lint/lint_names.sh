@@ -29,7 +29,7 @@ allowed()
 # functions - prints "name file:line" of each function definition, generated files excepted
 functions()
 {
-	find common proto core daemon client kernels pagedctl \( -name '*.[ch]' -o -name '*.cu' \) \
+	find common proto core daemon client kernels pagedctl events \( -name '*.[ch]' -o -name '*.cu' \) \
 		! -name '*.pb-c.[ch]' ! -name 'aot_*.cu' -print | sort |
 		ctags -x --c-kinds=f --c++-kinds=f --langmap=c:+.cu -L - |
 		awk '{ print $1, $4, $3 }'

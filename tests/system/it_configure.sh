@@ -44,4 +44,16 @@ without_demo()
 		grep -q pagedd planned && grep -q it_daemon planned && ! grep -m 3 -E '(examples/|it_)llama|unit_gguf|it_workers' planned
 }
 try "the demo left out" without_demo
+
+# Everything but paged-events is built, on a machine that has no msgpack-c.
+without_events()
+{
+	printf '#!/bin/sh\ncase "$*" in *msgpack*) exit 1 ;; esac\nexec pkg-config "$@"\n' >without-msgpack &&
+		chmod +x without-msgpack &&
+		PKG_CONFIG="$directory/without-msgpack" "$PAGED_SRCDIR/configure" --with-cuda=no --disable-events >summary &&
+		grep -q '^ *events  *no$' summary &&
+		env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -n all install check TESTS= >planned &&
+		grep -q pagedd planned && ! grep -m 3 -E 'events/|paged-events|it_events' planned
+}
+try "paged-events left out" without_events
 finish

@@ -1,0 +1,20 @@
+# paged-events: serves what changes in the prefix cache.  It uses only the installed headers.
+# All files except main.c are a convenience library, which tests link.
+EVENTS_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_RUNSTATEDIR='"$(runstatedir)"'
+EVENTS_LIBS = client/libpagedclient.la -lpthread
+EVENTS_SOURCES = \
+	%D%/log.c \
+	%D%/log.h \
+	%D%/options.c \
+	%D%/options.h
+
+if ENABLE_EVENTS
+noinst_LTLIBRARIES += %D%/libevents.la
+sbin_PROGRAMS += %D%/paged-events
+endif
+%C%_libevents_la_SOURCES = $(EVENTS_SOURCES)
+%C%_libevents_la_CPPFLAGS = $(EVENTS_CPPFLAGS)
+%C%_libevents_la_LIBADD = $(EVENTS_LIBS)
+%C%_paged_events_SOURCES = %D%/main.c
+%C%_paged_events_CPPFLAGS = $(EVENTS_CPPFLAGS)
+%C%_paged_events_LDADD = %D%/libevents.la

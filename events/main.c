@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * paged-events: serves what changes in the prefix cache of this machine's pagedd.
+ *
+ * The program attaches as an observer, once for each life of the daemon, and
+ * waits for the next life when the daemon ends.  Its parts run in threads of
+ * their own:
+ *
+ *   open    once, before the program attaches; binds sockets
+ *   attach  at the beginning of each life of the daemon; starts to watch its pools
+ *   detach  when the daemon has ended, or the program ends
+ *   close   once, at the end
+ */
+#include "config.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "events/log.h"
+#include "events/options.h"
+
+/* Interval at which a daemon is looked for. */
+#define ATTACH_INTERVAL_MS 500
+
+/* SIGINT and SIGTERM as a descriptor.  The threads of all parts inherit the mask. */
+static int
+events_open_signals(void)
+{
+	sigset_t signals;
+	int fd;
+
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGTERM);
+	pthread_sigmask(SIG_BLOCK, &signals, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	fd = signalfd(-1, &signals, SFD_CLOEXEC);
+	if (fd < 0)
+		events_log(EVENTS_LOG_ERROR, "events", "signalfd: %m");
+	return fd;
+}
+
+/* Sleeps until the program must end (true), or the descriptor is readable or the time has passed (false). */
+static bool
+events_wait(int signals, int fd, int timeout_ms)
+{
+	struct pollfd polled[] = { { .fd = signals, .events = POLLIN }, { .fd = fd, .events = POLLIN } };
+
+	return poll(polled, 2, timeout_ms) > 0 && polled[0].revents != 0;
+}
+
+/* The daemon may come: it starts, or has another life than a moment ago. */
+static bool
+attach_may_succeed_later(enum paged_status status)
+{
+	return status == PAGED_ERR_NO_DAEMON || status == PAGED_ERR_STOPPING || status == PAGED_ERR_TIMEOUT ||
+	       status == PAGED_ERR_GONE;
+}
+
+/* Attaches to the daemon, as soon as there is one.  Returns NULL if the program must end; *code_p says how. */
+static struct paged_client *
+events_attach(const struct events_options *options, int signals, int *code_p)
+{
+	struct paged_client_params params = { .struct_size = sizeof(params), .name = "paged-events", .observer = 1 };
+	bool told = false;
+
+	for (;;) {
+		struct paged_client *client;
+		enum paged_status status = paged_client_open(options->runtime_dir, &params, &client);
+
+		if (status == PAGED_OK)
+			return client;
+		if (!told)
+			events_log(attach_may_succeed_later(status) ? EVENTS_LOG_INFO : EVENTS_LOG_ERROR, "events", "%s",
+				   client != NULL ? paged_client_error(client) : "no memory");
+		told = true;
+		paged_client_close(client);
+		*code_p = attach_may_succeed_later(status) ? EXIT_SUCCESS : EXIT_FAILURE;
+		if (*code_p == EXIT_FAILURE || events_wait(signals, -1, ATTACH_INTERVAL_MS))
+			return NULL;
+	}
+}
+
+/* Serves one life of the daemon.  Returns false if the program must end. */
+static bool
+events_serve(struct paged_client *client, int signals)
+{
+	bool ends = false;
+
+	events_log(EVENTS_LOG_INFO, "events", "attached");
+	while (!ends && paged_client_dispatch(client) != PAGED_ERR_GONE)
+		ends = events_wait(signals, paged_client_fd(client), -1);
+	if (!ends)
+		events_log(EVENTS_LOG_INFO, "events", "%s", paged_client_error(client));
+	return !ends;
+}
+
+int
+main(int argc, char **argv)
+{
+	struct events_options options = { 0 };
+	struct paged_client *client;
+	int signals, code = EXIT_SUCCESS;
+	bool goes_on = true;
+
+	events_options_parse(&options, argc, argv);
+	signals = events_open_signals();
+	if (signals < 0)
+		return EXIT_FAILURE;
+	while (goes_on && (client = events_attach(&options, signals, &code)) != NULL) {
+		goes_on = events_serve(client, signals);
+		paged_client_close(client);
+	}
+	close(signals);
+	return code;
+}

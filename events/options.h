@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * options.h - the command line of paged-events
+ *
+ * Each part of the program has a struct of its own options here, and its lines
+ * in the table and in the help of options.c.
+ */
+#ifndef PAGED_EVENTS_OPTIONS_H
+#define PAGED_EVENTS_OPTIONS_H
+
+#include <pagedclient.h>
+
+struct events_options {
+	const char *runtime_dir; /* NULL: as paged_client_open() */
+	/** The pools to watch; none: all that this user may use. */
+	const char *pools[PAGED_MAX_POOLS];
+	uint32_t n_pools;
+};
+
+/** events_options_parse - read the command line; exits with 2 on a mistake, and with 0 after --help or --version */
+void events_options_parse(struct events_options *options, int argc, char **argv);
+
+#endif
