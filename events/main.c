@@ -75,8 +75,8 @@ events_attach(const struct events_options *options, int signals, int *code_p)
 		if (status == PAGED_OK)
 			return client;
 		if (!told)
-			events_log(attach_may_succeed_later(status) ? EVENTS_LOG_INFO : EVENTS_LOG_ERROR, "events", "%s",
-				   client != NULL ? paged_client_error(client) : "no memory");
+			events_log(attach_may_succeed_later(status) ? EVENTS_LOG_INFO : EVENTS_LOG_ERROR, "events",
+				   "%s", client != NULL ? paged_client_error(client) : "no memory");
 		told = true;
 		paged_client_close(client);
 		*code_p = attach_may_succeed_later(status) ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -23,16 +23,12 @@ static const char usage[] =
 	"  -V, --version\n";
 
 static const struct option known[] = {
-	{ "runtime-dir", required_argument, NULL, 'r' },
-	{ "pool", required_argument, NULL, 'p' },
-	{ "log-level", required_argument, NULL, 'l' },
-	{ "help", no_argument, NULL, 'h' },
-	{ "version", no_argument, NULL, 'V' },
-	{ NULL, 0, NULL, 0 },
+	{ "runtime-dir", required_argument, NULL, 'r' }, { "pool", required_argument, NULL, 'p' },
+	{ "log-level", required_argument, NULL, 'l' },   { "help", no_argument, NULL, 'h' },
+	{ "version", no_argument, NULL, 'V' },           { NULL, 0, NULL, 0 },
 };
 
-static void __attribute__((noreturn, format(printf, 1, 2)))
-events_usage(const char *format, ...)
+static void __attribute__((noreturn, format(printf, 1, 2))) events_usage(const char *format, ...)
 {
 	va_list arguments;
 
