@@ -13,6 +13,8 @@ noinst_LTLIBRARIES += %D%/libcommon.la
 	%D%/prefix.h \
 	%D%/region.c \
 	%D%/region.h \
+	%D%/ring.c \
+	%D%/ring.h \
 	%D%/sequence.h \
 	%D%/status.c \
 	%D%/status.h \

@@ -239,19 +239,42 @@ prefix_find(const struct region_view *view, const struct prefix_keys *keys, stru
 }
 
 bool
-prefix_tokens(const struct region_view *view, uint32_t page, uint64_t serial, uint32_t *tokens)
+prefix_node_read(const struct region_view *view, uint32_t page, uint64_t serial, struct prefix_node *node,
+		 uint32_t *tokens)
 {
-	const struct region_node *node;
-	const _Atomic uint64_t *key;
+	const struct region_node *from = region_node(view, page);
+	const _Atomic uint64_t *key = region_block_key(view, page);
+	uint64_t found;
 
-	if (view->n_buckets == 0 || serial == 0)
+	if (view->n_buckets == 0)
 		return false;
-	node = region_node(view, page);
-	if (atomic_load_explicit(&node->serial, memory_order_acquire) != serial)
+	found = atomic_load_explicit(&from->serial, memory_order_acquire);
+	if (found == 0 || (serial != 0 && found != serial))
 		return false;
-	key = region_block_key(view, page) + REGION_EXTRA_SIZE / 8;
-	for (uint32_t i = 0; i < view->page_size; i++)
+	*node = (struct prefix_node){
+		.serial = found,
+		.parent_serial = atomic_load_explicit(&from->parent_serial, memory_order_relaxed),
+		.hash = atomic_load_explicit(&from->hash, memory_order_relaxed),
+		.parent = atomic_load_explicit(&from->parent, memory_order_relaxed),
+		.hits = atomic_load_explicit(&from->hits, memory_order_relaxed),
+	};
+	for (uint32_t i = 0; i < EXTRA_WORDS; i++) {
+		uint64_t word = atomic_load_explicit(&key[i], memory_order_relaxed);
+
+		memcpy(node->extra + (size_t)i * 8, &word, sizeof(word));
+	}
+	key += EXTRA_WORDS;
+	node->has_tokens = (uint32_t)atomic_load_explicit(key, memory_order_relaxed) != PREFIX_NO_TOKENS;
+	for (uint32_t i = 0; tokens != NULL && i < view->page_size; i++)
 		tokens[i] = (uint32_t)(atomic_load_explicit(&key[i / 2], memory_order_relaxed) >> (i % 2 * 32));
 	atomic_thread_fence(memory_order_acquire);
-	return atomic_load_explicit(&node->serial, memory_order_relaxed) == serial;
+	return atomic_load_explicit(&from->serial, memory_order_relaxed) == found;
+}
+
+bool
+prefix_tokens(const struct region_view *view, uint32_t page, uint64_t serial, uint32_t *tokens)
+{
+	struct prefix_node node;
+
+	return serial != 0 && prefix_node_read(view, page, serial, &node, tokens);
 }

@@ -26,7 +26,7 @@
  *      parent may be gone by then: what the child holds does not change.
  *   4. A link of a bucket may lead into another bucket while nodes move.  The loads are then
  *      wasted, or a node is missed; 1 to 3 do not depend on how a node was reached.
- *   5. An entry of the ring is written as in 1 and 2, with its number in place of S.
+ *   5. An entry of the ring (ring.h) is written as in 1 and 2, with its number in place of S.
  *
  * Threads: any number of readers; one writer.
  */
@@ -109,6 +109,28 @@ uint32_t prefix_find(const struct region_view *view, const struct prefix_keys *k
 /** prefix_find_nodes - prefix_find() with the serials of the pages found: [keys->n_pages]; NULL: not wanted */
 uint32_t prefix_find_nodes(const struct region_view *view, const struct prefix_keys *keys, struct prefix_position *at,
 			   uint32_t *pages, uint64_t *serials);
+
+/** A node, with its block key but for the token ids. */
+struct prefix_node {
+	uint64_t serial;
+	uint64_t parent_serial; /* 0: the first page of a prefix */
+	uint64_t hash;
+	uint32_t parent; /* page, or REGION_NO_PAGE */
+	uint32_t hits;
+	uint8_t extra[REGION_EXTRA_SIZE];
+	bool has_tokens; /* false: the block key is the extra alone */
+};
+
+/**
+ * prefix_node_read - copy a page's node
+ *
+ * @param[in]  page    below view->n_pages
+ * @param[in]  serial  of the node; 0: whichever the page has
+ * @param[out] tokens  [page_size]; meaningless if node->has_tokens is false; NULL: not wanted
+ * @return false: the page has no node, or one of another serial
+ */
+bool prefix_node_read(const struct region_view *view, uint32_t page, uint64_t serial, struct prefix_node *node,
+		      uint32_t *tokens);
 
 /**
  * prefix_tokens - copy the token ids of a node's block key

@@ -18,7 +18,8 @@
  * capacity 0, count 0, serial 0.
  *
  * Nodes, block keys and buckets are the index of published pages, which
- * common/prefix.h searches.  The ring records the changes of the index.
+ * common/prefix.h searches.  The ring records the changes of the index, which
+ * common/ring.h reads.
  *
  * Each slot is a seqlock.  Order of stores (owner) and loads (reader):
  *   growth       entries, then capacity (release).  Version unchanged.

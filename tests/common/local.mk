@@ -1,1 +1,1 @@
-UNIT_TESTS += %D%/unit_region %D%/unit_text
+UNIT_TESTS += %D%/unit_region %D%/unit_ring %D%/unit_text

@@ -17,7 +17,7 @@ check_LTLIBRARIES += %D%/libcore_faults.la
 # Searches while the index changes: all sources compiled with interruptions between atomic accesses (race_step.h), and
 # once more with ThreadSanitizer, which knows no fences (-Wno-tsan) and excludes other sanitizers.
 UNIT_TESTS += %D%/unit_prefix_race
-RACE_SOURCES = %D%/unit_prefix_race.c %D%/race_step.h $(core_libcore_la_SOURCES) $(common_libcommon_la_SOURCES)
+RACE_SOURCES = %D%/unit_prefix_race.c %D%/race_step.h %D%/race_watcher.c %D%/race_watcher.h $(core_libcore_la_SOURCES) $(common_libcommon_la_SOURCES)
 RACE_CPPFLAGS = $(AM_CPPFLAGS) -include tests/core/race_step.h
 %C%_unit_prefix_race_SOURCES = $(RACE_SOURCES)
 %C%_unit_prefix_race_CPPFLAGS = $(RACE_CPPFLAGS)

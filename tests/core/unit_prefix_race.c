@@ -5,7 +5,7 @@
  * One thread owns the core: it publishes, starts, trims, erases and evicts in a pool so small that each page becomes a
  * node again and again, and logs each node by its serial.  Two threads search.  Every answer must be the prefix that
  * was searched for, page by page, by the log.  Answers are handed to the owner, who starts sequences on them: what the
- * core accepts must be that prefix too.
+ * core accepts must be that prefix too.  A third thread mirrors the index from the ring (race_watcher.h).
  *
  * A plain program, without Criterion, which is also compiled with ThreadSanitizer (unit_prefix_race_tsan).
  * ThreadSanitizer does not model fences: it verifies that all concurrent accesses are atomic, while their order is
@@ -19,6 +19,7 @@
 #include <sys/mman.h>
 
 #include "core/core.h"
+#include "tests/core/race_watcher.h"
 
 #define N_READERS 2
 #define PAGE_SIZE 4
@@ -33,13 +34,14 @@ static const struct scale {
 	uint32_t n_pages;
 	uint32_t depth;  /* pages of a prefix, at most */
 	uint32_t n_kept; /* sequences that live at a time */
+	uint32_t ring_entries;
 } scales[] = {
 #ifdef __SANITIZE_THREAD__
-	{ .n_searches = 50000, .n_pages = 512, .depth = MAX_DEPTH, .n_kept = MAX_KEPT },
-	{ .n_searches = 50000, .n_pages = 12, .depth = 2, .n_kept = 3 },
+	{ .n_searches = 50000, .n_pages = 512, .depth = MAX_DEPTH, .n_kept = MAX_KEPT, .ring_entries = REGION_RING_ENTRIES },
+	{ .n_searches = 50000, .n_pages = 12, .depth = 2, .n_kept = 3, .ring_entries = 4 },
 #else
-	{ .n_searches = 600000, .n_pages = 512, .depth = MAX_DEPTH, .n_kept = MAX_KEPT },
-	{ .n_searches = 600000, .n_pages = 12, .depth = 2, .n_kept = 3 },
+	{ .n_searches = 600000, .n_pages = 512, .depth = MAX_DEPTH, .n_kept = MAX_KEPT, .ring_entries = REGION_RING_ENTRIES },
+	{ .n_searches = 600000, .n_pages = 12, .depth = 2, .n_kept = 3, .ring_entries = 4 },
 #endif
 };
 #define N_SCALES (sizeof(scales) / sizeof(scales[0]))
@@ -88,6 +90,15 @@ answer_is_logged(const struct answer *answer)
 		    node_log[serial].page != answer->pages[i])
 			return false;
 	return serial == 0;
+}
+
+/* For the watcher. */
+static bool
+node_is_logged(uint64_t serial, uint32_t page)
+{
+	while (atomic_load_explicit(&n_logged, memory_order_acquire) <= serial)
+		sched_yield();
+	return node_log[serial].page == page;
 }
 
 /* Prefixes */
@@ -233,6 +244,8 @@ owner_open(struct owner *owner)
 	require(core_pool_add(owner->core, &params, owner->region, &pool, &owner->error) == PAGED_OK);
 	require(core_session_open(owner->core, &owner->session, &member, &owner->error) == PAGED_OK);
 	owner->view = core_pool_view(owner->core, 0);
+	/* The owner and all readers take the size of the ring from here. */
+	((struct region_view *)(uintptr_t)owner->view)->ring_entries = scale.ring_entries;
 	node_log = mmap(NULL, MAX_NODES * sizeof(*node_log), PROT_READ | PROT_WRITE,
 			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	require(node_log != MAP_FAILED);
@@ -384,10 +397,12 @@ race_run(uint32_t number)
 {
 	struct owner owner = { .random = 1 };
 	static struct reader readers[N_READERS];
+	struct race_watcher_result watched;
 	struct paged_check_result result;
 
 	scale = scales[number];
 	owner_open(&owner);
+	race_watcher_start(owner.view, node_is_logged);
 	for (uint32_t i = 0; i < N_READERS; i++) {
 		readers[i] = (struct reader){ .view = owner.view, .random = 1000 + i };
 		require(pthread_mutex_init(&readers[i].lock, NULL) == 0);
@@ -396,13 +411,18 @@ race_run(uint32_t number)
 	owner_run(&owner, readers);
 	for (uint32_t i = 0; i < N_READERS; i++)
 		pthread_join(readers[i].thread, NULL);
+	watched = race_watcher_stop();
 	require(core_check(owner.core, 0, &result, &owner.error) == PAGED_OK);
 	require(owner.n_accepted > scale.n_searches / 100);
 	require(owner.n_trimmed > 0);
+	require(watched.n_changes > 0 && (watched.n_overtaken > 0 || scale.ring_entries == REGION_RING_ENTRIES));
 	printf("# %u searches found %llu pages; %llu starts, %llu stale; %llu nodes\n", N_READERS * scale.n_searches,
 	       (unsigned long long)(readers[0].n_found + readers[1].n_found), (unsigned long long)owner.n_accepted,
 	       (unsigned long long)owner.n_stale, (unsigned long long)atomic_load(&n_logged));
-	printf("ok %u - each answer is the prefix that was searched for, in a pool of %u pages\n", number + 1,
+	printf("# the watcher read %llu changes and was overtaken %llu times\n", (unsigned long long)watched.n_changes,
+	       (unsigned long long)watched.n_overtaken);
+	printf("ok %u - each answer is the prefix that was searched for, and the mirror is the index, in a pool of %u"
+	       " pages\n", number + 1,
 	       scale.n_pages);
 	fflush(stdout);
 	owner_close(&owner);
