@@ -1,6 +1,6 @@
 # The client library.
 include_HEADERS += %D%/pagedclient.h %D%/paged_admin.h %D%/paged_attention.h %D%/paged_batch.h \
-	%D%/paged_marks.h %D%/paged_mods.h %D%/paged_sharing.h
+	%D%/paged_marks.h %D%/paged_mods.h %D%/paged_sharing.h %D%/paged_watch.h
 lib_LTLIBRARIES += %D%/libpagedclient.la
 pkgconfigdir = $(libdir)/pkgconfig
 pkgconfig_DATA = %D%/pagedclient.pc
@@ -22,6 +22,7 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/paged_marks.h \
 	%D%/paged_mods.h \
 	%D%/paged_sharing.h \
+	%D%/paged_watch.h \
 	%D%/pagedclient.h \
 	%D%/params.c \
 	%D%/params.h

@@ -72,9 +72,6 @@
 extern "C" {
 #endif
 
-/** Bytes of a salt, of an extra's digest, and of a key. */
-#define PAGED_DIGEST_SIZE 32
-
 /** Content that token ids do not express, for example an image: its digest, and the tokens that stand for it. */
 struct paged_extra {
 	uint32_t first;                    /* position of the first of these tokens */

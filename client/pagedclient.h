@@ -87,7 +87,8 @@
  * Headers.  This one is about clients, pools and sequences.  It includes
  * paged_batch.h (batches and their plans), paged_attention.h (append, gather,
  * attention, merge), paged_mods.h (mods and block masks), paged_marks.h (GPUs),
- * paged_sharing.h (sequences that share pages) and paged_admin.h (administration).
+ * paged_sharing.h (sequences that share pages), paged_watch.h (changes of what they share)
+ * and paged_admin.h (administration).
  */
 #ifndef PAGEDCLIENT_H
 #define PAGEDCLIENT_H
@@ -567,5 +568,6 @@ enum paged_status paged_seq_read(struct paged_pool *pool, paged_seq_id seq, stru
 #include <paged_marks.h>
 #include <paged_mods.h>
 #include <paged_sharing.h>
+#include <paged_watch.h>
 
 #endif

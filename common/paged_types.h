@@ -132,6 +132,9 @@ struct paged_seq_item {
 /** Largest head dimension. */
 #define PAGED_MAX_DIM 576u
 
+/** Bytes of a salt, of an extra's digest, and of a key. */
+#define PAGED_DIGEST_SIZE 32
+
 /** Bytes of a ticket. */
 #define PAGED_TICKET_SIZE 16
 /** Who may adopt the sequences of a ticket, if not every session of the pool: one session, processes of one user. */

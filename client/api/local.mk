@@ -52,4 +52,6 @@ client_libpagedclient_la_SOURCES += \
 	%D%/seq_start.c \
 	%D%/sharing.c \
 	%D%/tensor.c \
-	%D%/tensor.h
+	%D%/tensor.h \
+	%D%/watch.c \
+	%D%/watch.h

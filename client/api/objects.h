@@ -2,7 +2,7 @@
 /**
  * objects.h - the objects behind the handles
  *
- * A client has pools; a pool has batches, mods and block masks; a batch has a
+ * A client has pools; a pool has batches, mods, block masks and watches; a batch has a
  * plan and mod sets.  Each object is in a list of the one that it belongs to,
  * and is freed with it at the latest.  The client's mutex guards the lists of
  * the client and of its pools.  Only the batch's thread uses a batch's list.
@@ -42,6 +42,7 @@ struct paged_pool {
 	struct paged_client *client;
 	LIST_ENTRY(paged_pool) link;
 	LIST_HEAD(, paged_batch) batches;
+	LIST_HEAD(, paged_watch) watches;
 	struct paged_mod *mods;
 	LIST_HEAD(, paged_block_mask) block_masks;
 	struct mask_memory mask_memory; /* spare arrays for its block masks */
@@ -196,6 +197,14 @@ struct paged_block_mask {
 	paged_seq_id *seq; /* 0: an explicit table */
 	uint64_t *version;
 	struct cuda_block_mask_device *device; /* a copy in a GPU's memory; NULL: none yet */
+};
+
+/** A reader of the ring of changes. */
+struct paged_watch {
+	struct paged_pool *pool;
+	LIST_ENTRY(paged_watch) link;
+	uint64_t position; /* number of the last change that was read, or that precedes the next walk */
+	uint64_t n_lost;
 };
 
 /** pool_client - the pool's client; NULL if the pool is NULL, which client_enter() refuses */

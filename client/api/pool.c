@@ -14,6 +14,7 @@
 #include "client/api/enter.h"
 #include "client/api/mod.h"
 #include "client/api/pool_read.h"
+#include "client/api/watch.h"
 #include "client/params.h"
 #include "common/clock.h"
 #include "common/text.h"
@@ -69,6 +70,8 @@ pool_free(struct paged_pool *pool, bool in_child)
 		batch_free(LIST_FIRST(&pool->batches), in_child);
 	while (!LIST_EMPTY(&pool->block_masks))
 		block_mask_free(LIST_FIRST(&pool->block_masks), in_child);
+	while (!LIST_EMPTY(&pool->watches))
+		watch_free(LIST_FIRST(&pool->watches));
 	mask_memory_release(&pool->mask_memory);
 	while (pool->mods != NULL)
 		client_mod_free(pool->mods);

@@ -8,7 +8,7 @@ declared=$(sed -n '/^\(typedef\|#define\|[ 	]*\*\|	\)/d; s/.*\b\(paged_[a-z_0-9]
 	"$PAGED_SRCDIR/client/pagedclient.h" "$PAGED_SRCDIR/client/paged_admin.h" \
 	"$PAGED_SRCDIR/client/paged_attention.h" "$PAGED_SRCDIR/client/paged_batch.h" \
 	"$PAGED_SRCDIR/client/paged_marks.h" "$PAGED_SRCDIR/client/paged_mods.h" \
-	"$PAGED_SRCDIR/client/paged_sharing.h" "$PAGED_SRCDIR/common/paged_types.h" |
+	"$PAGED_SRCDIR/client/paged_sharing.h" "$PAGED_SRCDIR/client/paged_watch.h" "$PAGED_SRCDIR/common/paged_types.h" |
 	grep -v '^ \*' | sort -u)
 status=0
 echo "1..3"

@@ -7,7 +7,7 @@ mkdir "$directory/include"
 cp "$PAGED_SRCDIR/client/pagedclient.h" "$PAGED_SRCDIR/client/paged_admin.h" \
 	"$PAGED_SRCDIR/client/paged_attention.h" "$PAGED_SRCDIR/client/paged_batch.h" \
 	"$PAGED_SRCDIR/client/paged_marks.h" "$PAGED_SRCDIR/client/paged_mods.h" \
-	"$PAGED_SRCDIR/client/paged_sharing.h" \
+	"$PAGED_SRCDIR/client/paged_sharing.h" "$PAGED_SRCDIR/client/paged_watch.h" \
 	"$PAGED_SRCDIR/common/paged_reports.h" "$PAGED_SRCDIR/common/paged_types.h" \
 	"$directory/include"
 n=0
@@ -28,7 +28,7 @@ try()
 		status=1
 	fi
 }
-for header in pagedclient paged_admin paged_attention paged_batch paged_marks paged_mods paged_sharing paged_types; do
+for header in pagedclient paged_admin paged_attention paged_batch paged_marks paged_mods paged_sharing paged_types paged_watch; do
 	echo "#include <$header.h>" > "$directory/$header.c"
 	cp "$directory/$header.c" "$directory/$header.cc"
 	cd "$directory" || exit 99

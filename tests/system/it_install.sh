@@ -24,16 +24,22 @@ install_all()
 }
 try "make install" install_all
 
+# Not with --disable-events.
+events=
+[ ! -e "$PAGED_BUILDDIR/events/paged-events" ] ||
+	events="$sbin/paged-events $man/man8/paged-events.8 $examples/paged-events.service"
 expected()
 {
-	ls "$bin/pagedctl" "$sbin/pagedd" "$sbin/paged-events" "$include/pagedclient.h" "$include/paged_admin.h" \
+	# shellcheck disable=SC2086 # a list
+	ls $events "$bin/pagedctl" "$sbin/pagedd" "$include/pagedclient.h" "$include/paged_admin.h" \
 		"$include/paged_attention.h" "$include/paged_batch.h" "$include/paged_marks.h" \
-		"$include/paged_mods.h" "$include/paged_sharing.h" \
+		"$include/paged_mods.h" "$include/paged_sharing.h" "$include/paged_watch.h" \
 		"$include/paged_reports.h" "$include/paged_types.h" \
 		"$lib/libpagedclient.so" "$lib/libpagedclient.so.0" "$lib/pkgconfig/pagedclient.pc" \
-		"$man/man8/pagedd.8" "$man/man8/pagedctl.8" "$man/man8/paged-events.8" "$man/man5/pagedd.conf.5" \
-		"$man/man3/libpagedclient.3" "$man/man3/paged_sharing.3" "$man/man7/paged-protocol.7" "$man/man7/paged_mods.7" \
-		"$examples/pagedd.conf" "$examples/pagedd.service" "$examples/paged-events.service" \
+		"$man/man8/pagedd.8" "$man/man8/pagedctl.8" "$man/man5/pagedd.conf.5" \
+		"$man/man3/libpagedclient.3" "$man/man3/paged_sharing.3" "$man/man3/paged_watch.3" \
+		"$man/man7/paged-protocol.7" "$man/man7/paged_mods.7" \
+		"$examples/pagedd.conf" "$examples/pagedd.service" \
 		"$bash_completion/pagedctl" "$bash_completion/pagedd" "$zsh_completion/_pagedctl"
 }
 try "everything is in its place" expected

@@ -40,7 +40,8 @@ IT_TESTS += \
 	%D%/it_threads \
 	%D%/it_traces \
 	%D%/it_trim \
-	%D%/it_versions
+	%D%/it_versions \
+	%D%/it_watch
 LINT_TESTS += %D%/it_bench_host.sh %D%/it_configure.sh %D%/it_install.sh %D%/it_mask.sh
 EXTRA_DIST += %D%/install_ffi.py %D%/install_worker.cc
 
@@ -50,6 +51,6 @@ IT_TESTS += %D%/it_cuda_batch %D%/it_cuda_faults %D%/it_cuda_graph %D%/it_cuda_i
 	%D%/it_cuda_sharing %D%/it_cuda_toolkit %D%/it_cuda_work
 GPU_TESTS += %D%/it_cuda_batch %D%/it_cuda_faults %D%/it_cuda_graph %D%/it_cuda_marks %D%/it_cuda_mods \
 	%D%/it_cuda_plan %D%/it_cuda_pool %D%/it_cuda_sharing %D%/it_cuda_work %D%/it_quarantine %D%/it_sharing
-TEST_SUPPORT += %D%/batch_fixture.c %D%/batch_fixture.h %D%/cuda_daemon.c %D%/cuda_daemon.h %D%/decode_fixture.c \
+TEST_SUPPORT += %D%/batch_fixture.c %D%/batch_fixture.h %D%/chain_fixture.c %D%/chain_fixture.h %D%/cuda_daemon.c %D%/cuda_daemon.h %D%/decode_fixture.c \
 	%D%/decode_fixture.h %D%/prompt_fixture.c %D%/prompt_fixture.h
 %C%_it_cuda_images_LDADD = kernels/libimages.la $(LDADD)
