@@ -1,8 +1,11 @@
 # paged-events: serves what changes in the prefix cache.  It uses only the installed headers.
 # All files except main.c are a convenience library, which tests link.
-EVENTS_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_RUNSTATEDIR='"$(runstatedir)"'
-EVENTS_LIBS = client/libpagedclient.la -lpthread
+EVENTS_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_RUNSTATEDIR='"$(runstatedir)"' $(MSGPACK_CFLAGS) \
+	$(SODIUM_CFLAGS) $(XXHASH_CFLAGS) $(ZMQ_CFLAGS)
+EVENTS_LIBS = client/libpagedclient.la $(MSGPACK_LIBS) $(SODIUM_LIBS) $(ZMQ_LIBS) -lpthread
 EVENTS_SOURCES = \
+	%D%/block_hash.c \
+	%D%/block_hash.h \
 	%D%/log.c \
 	%D%/log.h \
 	%D%/options.c \

@@ -42,6 +42,7 @@ include %D%/kernels/mask/local.mk
 include %D%/kernels/mod/local.mk
 include %D%/kernels/cuda/local.mk
 include %D%/client/local.mk
+include %D%/events/local.mk
 include %D%/system/local.mk
 include %D%/torch/local.mk
 include %D%/llama/local.mk

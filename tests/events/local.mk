@@ -1,0 +1,6 @@
+# The parts of paged-events.
+if ENABLE_EVENTS
+UNIT_TESTS += %D%/unit_block_hash
+endif
+%C%_unit_block_hash_LDADD = $(EVENTS_TEST_LDADD)
+EVENTS_TEST_LDADD = events/libevents.la $(LDADD)
