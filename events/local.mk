@@ -6,8 +6,12 @@ EVENTS_LIBS = client/libpagedclient.la $(MSGPACK_LIBS) $(SODIUM_LIBS) $(ZMQ_LIBS
 EVENTS_SOURCES = \
 	%D%/block_hash.c \
 	%D%/block_hash.h \
+	%D%/encode.c \
+	%D%/encode.h \
 	%D%/log.c \
 	%D%/log.h \
+	%D%/node_mirror.c \
+	%D%/node_mirror.h \
 	%D%/options.c \
 	%D%/options.h
 
