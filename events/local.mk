@@ -13,7 +13,9 @@ EVENTS_SOURCES = \
 	%D%/node_mirror.c \
 	%D%/node_mirror.h \
 	%D%/options.c \
-	%D%/options.h
+	%D%/options.h \
+	%D%/publisher.c \
+	%D%/publisher.h
 
 if ENABLE_EVENTS
 noinst_LTLIBRARIES += %D%/libevents.la
