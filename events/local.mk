@@ -8,6 +8,10 @@ EVENTS_SOURCES = \
 	%D%/block_hash.h \
 	%D%/encode.c \
 	%D%/encode.h \
+	%D%/kv_events.c \
+	%D%/kv_events.h \
+	%D%/kv_stream.c \
+	%D%/kv_stream.h \
 	%D%/log.c \
 	%D%/log.h \
 	%D%/node_mirror.c \

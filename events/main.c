@@ -20,6 +20,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "events/kv_events.h"
 #include "events/log.h"
 #include "events/options.h"
 
@@ -85,18 +86,33 @@ events_attach(const struct events_options *options, int signals, int *code_p)
 	}
 }
 
-/* Serves one life of the daemon.  Returns false if the program must end. */
+/* Does the daemon live, and not stop? */
 static bool
-events_serve(struct paged_client *client, int signals)
+daemon_goes_on(struct paged_client *client)
 {
-	bool ends = false;
+	return paged_client_dispatch(client) == PAGED_OK;
+}
 
-	events_log(EVENTS_LOG_INFO, "events", "attached");
-	while (!ends && paged_client_dispatch(client) != PAGED_ERR_GONE)
+/* Serves one life of the daemon.  Returns false if the program must end; *code_p says how. */
+static bool
+events_serve(struct paged_client *client, struct kv_events *kv, int signals, int *code_p)
+{
+	bool ends = false, failed = false, attached = kv_events_attach(kv, client);
+
+	if (attached)
+		events_log(EVENTS_LOG_INFO, "events", "attached");
+	while (attached && !ends && daemon_goes_on(client))
 		ends = events_wait(signals, paged_client_fd(client), -1);
-	if (!ends)
+	/* What failed because the daemon ended is no failure. */
+	if (!attached && daemon_goes_on(client))
+		failed = true;
+	else if (!ends)
 		events_log(EVENTS_LOG_INFO, "events", "%s", paged_client_error(client));
-	return !ends;
+	if (!kv_events_detach(kv, !ends && !failed))
+		failed = true;
+	if (failed)
+		*code_p = EXIT_FAILURE;
+	return !ends && !failed;
 }
 
 int
@@ -105,16 +121,19 @@ main(int argc, char **argv)
 	struct events_options options = { 0 };
 	struct paged_client *client;
 	int signals, code = EXIT_SUCCESS;
+	struct kv_events *kv;
 	bool goes_on = true;
 
 	events_options_parse(&options, argc, argv);
 	signals = events_open_signals();
-	if (signals < 0)
+	kv = kv_events_open(&options);
+	if (signals < 0 || kv == NULL)
 		return EXIT_FAILURE;
 	while (goes_on && (client = events_attach(&options, signals, &code)) != NULL) {
-		goes_on = events_serve(client, signals);
+		goes_on = events_serve(client, kv, signals, &code);
 		paged_client_close(client);
 	}
+	kv_events_close(kv);
 	close(signals);
 	return code;
 }

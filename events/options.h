@@ -9,12 +9,25 @@
 #define PAGED_EVENTS_OPTIONS_H
 
 #include <pagedclient.h>
+#include <stdbool.h>
+
+#include "events/block_hash.h"
+#include "events/publisher.h"
+
+/** Of the KV events; the part is off without publisher.endpoint. */
+struct kv_events_options {
+	struct publisher_options publisher; /* endpoints of the first pool */
+	struct block_hasher hasher;
+	bool integers; /* hashes are published as integers of 64 bits */
+	uint32_t data_parallel_rank;
+};
 
 struct events_options {
 	const char *runtime_dir; /* NULL: as paged_client_open() */
 	/** The pools to watch; none: all that this user may use. */
 	const char *pools[PAGED_MAX_POOLS];
 	uint32_t n_pools;
+	struct kv_events_options kv;
 };
 
 /** events_options_parse - read the command line; exits with 2 on a mistake, and with 0 after --help or --version */
