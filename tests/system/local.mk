@@ -54,3 +54,11 @@ GPU_TESTS += %D%/it_cuda_batch %D%/it_cuda_faults %D%/it_cuda_graph %D%/it_cuda_
 TEST_SUPPORT += %D%/batch_fixture.c %D%/batch_fixture.h %D%/chain_fixture.c %D%/chain_fixture.h %D%/cuda_daemon.c %D%/cuda_daemon.h %D%/decode_fixture.c \
 	%D%/decode_fixture.h %D%/prompt_fixture.c %D%/prompt_fixture.h
 %C%_it_cuda_images_LDADD = kernels/libimages.la $(LDADD)
+
+# paged-events.
+if ENABLE_EVENTS
+IT_TESTS += %D%/it_events
+endif
+%C%_it_events_SOURCES = %D%/it_events.c %D%/router_fixture.c %D%/router_fixture.h
+%C%_it_events_CPPFLAGS = $(AM_CPPFLAGS) $(MSGPACK_CFLAGS) $(SODIUM_CFLAGS)
+%C%_it_events_LDADD = $(EVENTS_TEST_LDADD) $(MSGPACK_LIBS) $(SODIUM_LIBS)
