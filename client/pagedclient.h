@@ -208,6 +208,12 @@ struct paged_client_params {
 	 * last member has left; 0: until this client has left.
 	 */
 	uint32_t outlive;
+	/**
+	 * 1: pools are opened without their pages, for a program that never touches K and V: a router, a monitor, a
+	 * scheduler.  Page tables and the index of published pages are mapped read-only, paged_pool_info.base is NULL,
+	 * and no GPU is used.  Batches are refused, and so is an embedded owner.
+	 */
+	uint32_t tables_only;
 };
 
 /**

@@ -66,7 +66,8 @@ attach_may_succeed_later(enum paged_status status)
 static struct paged_client *
 events_attach(const struct events_options *options, int signals, int *code_p)
 {
-	struct paged_client_params params = { .struct_size = sizeof(params), .name = "paged-events", .observer = 1 };
+	struct paged_client_params params = { .struct_size = sizeof(params), .name = "paged-events", .observer = 1,
+					      .tables_only = 1 };
 	bool told = false;
 
 	for (;;) {

@@ -129,6 +129,10 @@ paged_batch_create(struct paged_pool *pool, const struct paged_batch_params *par
 		return status;
 	if (batch_p == NULL)
 		return client_failf(client, PAGED_ERR_INVALID, "a batch needs a place for its handle");
+	if (pool->mapping.tables_only)
+		return client_failf(client, PAGED_ERR_UNSUPPORTED,
+				    "pool %s was opened without its pages (paged_client_params.tables_only)",
+				    pool->mapping.name);
 	status = client_params_in(&complete, sizeof(complete), params, "paged_batch_params", &error);
 	if (status == PAGED_OK && complete.max_rows > PAGED_MAX_REQUEST_SEQS)
 		status = paged_fail(&error, PAGED_ERR_LIMIT, "max_rows %u exceeds %u", complete.max_rows,

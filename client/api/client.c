@@ -119,6 +119,8 @@ client_complete_params(struct paged_client *client, struct paged_client_params *
 		params->name = program_invocation_short_name;
 	if (params->observer > 1)
 		return paged_fail(error, PAGED_ERR_INVALID, "observer is %u, must be 0 or 1", params->observer);
+	if (params->tables_only > 1)
+		return paged_fail(error, PAGED_ERR_INVALID, "tables_only is %u, must be 0 or 1", params->tables_only);
 	if (params->observer != 0 && params->join_token != NULL)
 		return paged_fail(error, PAGED_ERR_INVALID, "an observer joins no session: join_token must be NULL");
 	status = client_threads_in(client, params, error);
@@ -150,6 +152,8 @@ client_open(const struct open_target *target, const struct paged_client_params *
 	status = client_complete_params(client, &complete, params, &error);
 	if (status == PAGED_OK && !target->embedded)
 		status = owner_remote_open(target->runtime_dir, &complete, &owner, &error);
+	else if (status == PAGED_OK && complete.tables_only != 0)
+		status = paged_fail(&error, PAGED_ERR_INVALID, "an embedded owner has the pages: tables_only must be 0");
 	else if (status == PAGED_OK)
 		status = owner_embedded_open(target->pools, target->n_pools, &complete, &owner, &error);
 	client->open_status = status;

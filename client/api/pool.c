@@ -47,7 +47,8 @@ paged_pool_open(struct paged_client *client, const char *name, struct paged_pool
 	client_lock(client);
 	status = client->owner->ops->pool_open(client->owner, name, &pool->mapping, &error);
 	if (status == PAGED_OK) {
-		pool->compute_ops = compute_backends_find(pool->mapping.backend);
+		/* Without pages, no driver is there to be asked. */
+		pool->compute_ops = compute_backends_find(pool->mapping.tables_only ? "host" : pool->mapping.backend);
 		assert(pool->compute_ops != NULL); /* the owner has the same back ends */
 		LIST_INSERT_HEAD(&client->pools, pool, link);
 	}

@@ -60,6 +60,33 @@ map_tables(const struct map_grant *grant, struct owner_pool *pool, struct paged_
 	return status;
 }
 
+static enum paged_status
+map_no_pages_open(const struct map_grant *grant, struct owner_pool *pool, struct paged_error *error)
+{
+	(void)grant, (void)pool, (void)error;
+	return PAGED_OK;
+}
+
+static void
+map_no_pages_close(struct owner_pool *pool, bool in_child)
+{
+	(void)pool, (void)in_child;
+}
+
+static void
+map_no_pages_release(struct owner_pool *pool)
+{
+	(void)pool;
+}
+
+/* Of a client that opens tables only, whatever the back end. */
+static const struct map_ops map_ops_no_pages = {
+	.backend = "",
+	.open = map_no_pages_open,
+	.close = map_no_pages_close,
+	.release_pages = map_no_pages_release,
+};
+
 enum paged_status
 map_open(const struct map_grant *grant, struct owner_pool *pool, struct paged_error *error)
 {
@@ -71,7 +98,10 @@ map_open(const struct map_grant *grant, struct owner_pool *pool, struct paged_er
 	memcpy(mapped.name, reply->pool_grant.name, sizeof(mapped.name));
 	memcpy(mapped.backend, reply->pool_grant.backend, sizeof(mapped.backend));
 	memcpy(mapped.model, reply->pool_grant.model, sizeof(mapped.model));
-	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+	mapped.tables_only = grant->tables_only;
+	if (grant->tables_only)
+		mapped.map = &map_ops_no_pages;
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]) && !grant->tables_only; i++)
 		if (strcmp(mapped.backend, all[i]->backend) == 0)
 			mapped.map = all[i];
 	if (mapped.map == NULL)

@@ -24,7 +24,7 @@ map_fetch_open_granted(struct control *control, struct rpc *rpc, struct map_gran
 	getsockopt(control->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
 	grant->owner_uid = peer.uid;
 	grant->handle = &reply.handle;
-	if (grant->reply->pool_grant.memory.export == WIRE_EXPORT_LEGACY)
+	if (grant->reply->pool_grant.memory.export == WIRE_EXPORT_LEGACY && !grant->tables_only)
 		status = client_rpc_call(rpc, &request, WIRE_REPLY_HANDLE, &reply, error);
 	if (status == PAGED_OK)
 		status = map_open(grant, pool, error);
@@ -34,12 +34,12 @@ map_fetch_open_granted(struct control *control, struct rpc *rpc, struct map_gran
 
 enum paged_status
 map_fetch(struct control *control, struct rpc *rpc, const uint8_t boot_id[WIRE_BOOT_ID_SIZE], const char *name,
-	  struct owner_pool *pool, struct paged_error *error)
+	  bool tables_only, struct owner_pool *pool, struct paged_error *error)
 {
 	struct wire_control_request request = { .kind = WIRE_OPEN_POOL };
 	struct wire_control_reply reply;
 	int fds[WIRE_N_POOL_FDS];
-	struct map_grant grant = { .reply = &reply, .fds = fds, .boot_id = boot_id };
+	struct map_grant grant = { .reply = &reply, .fds = fds, .boot_id = boot_id, .tables_only = tables_only };
 	enum paged_status status;
 
 	snprintf(request.open_pool.name, sizeof(request.open_pool.name), "%s", name);

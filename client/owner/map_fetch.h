@@ -8,8 +8,8 @@
 #include "client/owner/control.h"
 #include "client/owner/rpc.h"
 
-/** map_fetch - open the pool called `name`; *pool is written on PAGED_OK only */
+/** map_fetch - open the pool called `name`, without its pages if tables_only; *pool is written on PAGED_OK only */
 enum paged_status map_fetch(struct control *control, struct rpc *rpc, const uint8_t boot_id[WIRE_BOOT_ID_SIZE],
-			    const char *name, struct owner_pool *pool, struct paged_error *error);
+			    const char *name, bool tables_only, struct owner_pool *pool, struct paged_error *error);
 
 #endif

@@ -16,6 +16,7 @@ struct map_grant {
 	const struct wire_handle *handle;       /* if the export is WIRE_EXPORT_LEGACY */
 	const uint8_t *boot_id;                 /* of the running daemon */
 	uid_t owner_uid;                        /* the daemon's user */
+	bool tables_only;                       /* do not map the pages */
 };
 
 struct map_ops {

@@ -37,6 +37,7 @@ enum owner_state {
 struct owner {
 	const struct owner_ops *ops;
 	uint32_t session; /* 0: observer */
+	bool tables_only; /* pools are opened without their pages */
 	char join_token[2 * WIRE_TOKEN_SIZE + 1];
 	int fd; /* the descriptor of paged_client_fd() */
 	_Atomic int state;
@@ -55,6 +56,7 @@ struct owner_pool {
 	char model[WIRE_MAX_MODEL]; /* "": not stated */
 	struct layout layout;
 	struct region_view view;
+	bool tables_only; /* the pages are not mapped: base is NULL */
 	uint8_t *base; /* of the pages; in GPU memory a device address, which the host must not dereference */
 	const struct map_ops *map; /* NULL: the (embedded) owner owns the mappings */
 	void *region, *memory;

@@ -78,7 +78,7 @@ remote_pool_open(struct owner *owner, const char *name, struct owner_pool *pool,
 {
 	struct remote *remote = remote_of(owner);
 
-	return map_fetch(&remote->control, &remote->rpc, remote->boot_id, name, pool, error);
+	return map_fetch(&remote->control, &remote->rpc, remote->boot_id, name, owner->tables_only, pool, error);
 }
 
 static void
@@ -334,6 +334,7 @@ remote_hello(struct remote *remote, const struct paged_client_params *params, ui
 	remote->member = reply->welcome.member;
 	memcpy(remote->boot_id, reply->welcome.boot_id, sizeof(remote->boot_id));
 	remote->owner.session = reply->welcome.session;
+	remote->owner.tables_only = params->tables_only != 0;
 	if (!client_is_zero(reply->welcome.join_token, WIRE_TOKEN_SIZE))
 		text_hex(remote->owner.join_token, reply->welcome.join_token, WIRE_TOKEN_SIZE);
 	return PAGED_OK;

@@ -192,6 +192,15 @@ Test(watch, a_change_wakes_a_waiting_thread, .timeout = 30)
 	cr_assert_eq(change.kind, PAGED_CHANGE_STORED);
 }
 
+Test(watch, an_embedded_owner_has_the_pages)
+{
+	struct paged_client_params params = { .struct_size = sizeof(params), .tables_only = 1 };
+	struct paged_client *other;
+
+	cr_assert_eq(paged_client_open_embedded(&fixture_pool_params, 1, &params, &other), PAGED_ERR_INVALID);
+	paged_client_close(other);
+}
+
 Test(watch, older_programs_get_their_part)
 {
 	struct paged_watch_info info;

@@ -482,6 +482,50 @@ IT_TEST(worker_without_driver_gets_an_error)
 	it_daemon_stop(&daemon);
 }
 
+/* A router or monitor needs no driver. */
+static void
+tables_without_driver(int from, int to, void *argument)
+{
+	struct paged_client_params params = worker_params("tables only");
+	struct worker_fixture worker;
+	struct paged_watch *watch;
+
+	(void)from, (void)to, (void)argument;
+	params.tables_only = 1;
+	params.observer = 1;
+	worker_attach(&worker, &params);
+	worker_ok(&worker, paged_pool_open(worker.client, "test", &worker.pool));
+	worker.info.struct_size = sizeof(worker.info);
+	worker_ok(&worker, paged_pool_get_info(worker.pool, &worker.info));
+	it_require(strcmp(worker.info.backend, "cuda") == 0 && worker.info.base == NULL);
+	worker_ok(&worker, paged_watch_open(worker.pool, &watch));
+	worker_check_pool(&worker);
+	worker_close(&worker);
+}
+
+static void
+run_tables_without_driver(enum export_setting export)
+{
+	struct it_worker child;
+	struct it_daemon daemon;
+
+	cuda_skip_with_driver();
+	cuda_daemon_start(&daemon, export, "", "");
+	it_fork(&child, tables_without_driver, NULL);
+	it_join(&child);
+	it_daemon_stop(&daemon);
+}
+
+IT_TEST(tables_of_vmm_memory_need_no_driver)
+{
+	run_tables_without_driver(EXPORT_SETTING_VMM);
+}
+
+IT_TEST(tables_of_legacy_memory_need_no_driver)
+{
+	run_tables_without_driver(EXPORT_SETTING_LEGACY);
+}
+
 /* A process of another user can open memory by descriptor, but not by legacy handle. */
 static void
 open_as_other_user(int from, int to, void *argument)

@@ -408,6 +408,43 @@ IT_TEST_LIMIT(stopped_and_killed_readers_cost_nothing, 300)
 	it_join(&stopped);
 }
 
+/* Opened without its pages, a pool can be watched and its tables read; K and V are not mapped. */
+IT_TEST(tables_only)
+{
+	struct paged_pool_info info = { .struct_size = sizeof(info) };
+	struct paged_client_params params = worker_params("tables only");
+	static struct mirror mirror;
+	struct paged_batch *batch;
+	struct it_worker publisher;
+	struct it_daemon daemon;
+	paged_seq_id seq = 0;
+
+	it_daemon_start(&daemon, CHAIN_POOL(1024, ""), NULL, NULL);
+	params.tables_only = 1;
+	worker_attach(&mirror.worker, &params);
+	worker_ok(&mirror.worker, paged_pool_open(mirror.worker.client, "test", &mirror.worker.pool));
+	worker_ok(&mirror.worker, paged_pool_get_info(mirror.worker.pool, &info));
+	it_require(info.base == NULL && strcmp(info.backend, "host") == 0 && info.n_pages == POOL_PAGES);
+	worker_expect(&mirror.worker, paged_batch_create(mirror.worker.pool, NULL, &batch), PAGED_ERR_UNSUPPORTED);
+	worker_ok(&mirror.worker, paged_watch_open(mirror.worker.pool, &mirror.watch));
+	it_fork(&publisher, publisher_run, NULL);
+	publisher_ask(&publisher, 3);
+	publisher_wait(&publisher);
+	it_require(mirror_follow(&mirror) == PAGED_OK);
+	mirror_expect(&mirror, 3 * CHAIN_LENGTH);
+	/* It may have sequences, as an engine's scheduler does. */
+	seq = worker_create_seq(&mirror.worker, 8);
+	worker_check_pool(&mirror.worker);
+	chain_erase(&mirror.worker, seq);
+	publisher_end(&publisher);
+	mirror_close(&mirror);
+
+	params.tables_only = 2;
+	it_require(paged_client_open(NULL, &params, &mirror.worker.client) == PAGED_ERR_INVALID);
+	paged_client_close(mirror.worker.client);
+	it_daemon_stop(&daemon);
+}
+
 IT_TEST(refusals)
 {
 	struct paged_block_key key = { .struct_size = sizeof(key) };
