@@ -429,6 +429,7 @@ struct paged_pool_counts {
 	uint32_t n_referenced;  /* by sequences */
 	uint32_t n_quarantined; /* of ended sessions, whose processes may still write to them */
 	uint32_t n_cached;      /* published, and in no sequence: a reserve may evict them (paged_sharing.h) */
+	uint32_t n_pinned;      /* published pages that are pinned, whatever their state */
 };
 
 /**
@@ -438,6 +439,40 @@ struct paged_pool_counts {
  * @retval PAGED_ERR_GONE   the daemon died, or ended this session
  */
 enum paged_status paged_pool_get_counts(struct paged_pool *pool, struct paged_pool_counts *counts);
+
+/** What has happened in a pool since it was created.  A hold counts as a sequence. */
+struct paged_pool_totals {
+	size_t struct_size;
+	uint64_t n_created;       /* sequences */
+	uint64_t n_ended;         /* sequences */
+	uint64_t n_forked;        /* of those created, children of forks */
+	uint64_t n_given;         /* sequences given away; each is adopted, cancelled, expired, or still in a ticket */
+	uint64_t n_adopted;       /* sequences */
+	uint64_t n_cancelled;     /* sequences returned because their ticket was cancelled */
+	uint64_t n_expired;       /* sequences returned because their ticket expired */
+	uint64_t n_starts;        /* sequences started with a prefix to look for */
+	uint64_t n_tokens_asked;  /* tokens of these prefixes */
+	uint64_t n_tokens_found;  /* of these, tokens that the sequences share */
+	uint64_t n_taken;         /* pages that sequences took from the free list */
+	uint64_t n_trimmed;       /* page table entries that trims removed */
+	uint64_t n_published;     /* pages */
+	uint64_t n_evicted;       /* published pages that were freed because their memory was needed */
+	uint64_t n_orphaned;      /* published pages that were freed because the page before them in their prefix was */
+	uint32_t n_sequences;     /* now */
+	uint32_t peak_sequences;  /* the largest n_sequences */
+	uint32_t peak_referenced; /* the largest number of referenced pages */
+	uint32_t reserved;
+};
+
+/**
+ * paged_pool_get_totals - totals from shared memory, without a request; fills totals up to its struct_size
+ *
+ * Each number is exact; they are read one after the other, so that two of them may differ by what happened in between.
+ * The numbers of a daemon that does not count them are 0.
+ *
+ * @retval PAGED_ERR_GONE  the daemon died, or ended this session
+ */
+enum paged_status paged_pool_get_totals(struct paged_pool *pool, struct paged_pool_totals *totals);
 
 /**
  * paged_pool_wait_free - sleep until n_pages pages are free or cached, or timeout_ms have passed; sends no request

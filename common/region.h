@@ -48,7 +48,7 @@
 
 #define REGION_MAGIC 0x32424c5444474150ull /* "PAGDTLB2" in little-endian bytes */
 #define REGION_VERSION_MAJOR 2u
-#define REGION_VERSION_MINOR 0u
+#define REGION_VERSION_MINOR 1u
 #define REGION_BOOT_ID_SIZE 16
 #define REGION_MEMORY_ID_SIZE 16
 /** Bytes of a block key before its token ids. */
@@ -124,6 +124,21 @@ struct region_header {
 	_Atomic uint64_t n_published;    /* nodes ever stored */
 	_Atomic uint64_t n_evicted;      /* nodes removed because their pages were needed */
 	_Atomic uint64_t n_orphaned;     /* nodes removed because their parent had been removed */
+
+	/* Since version 2.1; regions of version 2.0 have zeros here.  Totals, as above; a hold counts as a sequence. */
+	_Atomic uint64_t n_created;   /* sequences */
+	_Atomic uint64_t n_ended;     /* sequences; of those created, n_sequences have not ended */
+	_Atomic uint64_t n_forked;    /* of those created, children of forks */
+	_Atomic uint64_t n_given;     /* sequences given away; each is adopted, cancelled, expired, or in a ticket */
+	_Atomic uint64_t n_adopted;   /* sequences */
+	_Atomic uint64_t n_cancelled; /* sequences returned because their ticket was cancelled */
+	_Atomic uint64_t n_expired;   /* sequences returned because their ticket expired */
+	_Atomic uint64_t n_taken;     /* pages that sequences took from the free list */
+	_Atomic uint64_t n_trimmed;   /* entries that trims removed from page tables */
+	_Atomic uint32_t n_sequences;
+	_Atomic uint32_t peak_sequences;  /* the largest n_sequences */
+	_Atomic uint32_t peak_referenced; /* the largest n_referenced */
+	uint32_t reserved3;
 };
 
 struct region_slot {
@@ -193,11 +208,13 @@ struct region_ring_entry {
 	_Atomic uint32_t kind;
 };
 
-static_assert(sizeof(struct region_header) == 304, "the header's layout is in paged-protocol(7)");
+static_assert(sizeof(struct region_header) == 392, "the header's layout is in paged-protocol(7)");
 static_assert(offsetof(struct region_header, memory_id) == 160, "layout");
 static_assert(offsetof(struct region_header, nodes_offset) == 176, "layout");
 static_assert(offsetof(struct region_header, seed) == 224, "layout");
 static_assert(offsetof(struct region_header, ring_head) == 240, "layout");
+static_assert(offsetof(struct region_header, n_created) == 304, "layout");
+static_assert(offsetof(struct region_header, n_sequences) == 376, "layout");
 static_assert(sizeof(struct region_node) == 64, "a node is a cache line");
 static_assert(sizeof(struct region_ring_entry) == 32, "layout");
 static_assert(offsetof(struct region_header, slots_offset) == 48, "layout");

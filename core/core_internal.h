@@ -260,6 +260,14 @@ counter_add(_Atomic uint64_t *counter, uint64_t n)
 	atomic_store_explicit(counter, load_u64(counter) + n, memory_order_relaxed);
 }
 
+/** peak_raise - raise the largest value so far, which only the owner writes, to `value` */
+static inline void
+peak_raise(_Atomic uint32_t *peak, uint32_t value)
+{
+	if (value > load_u32(peak))
+		store_u32(peak, value);
+}
+
 /** page_table_owner - the id of the session that the slot's sequence belongs to; 0: the slot is free */
 static inline uint32_t
 page_table_owner(const struct core_pool *pool, uint32_t slot)

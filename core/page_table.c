@@ -50,6 +50,9 @@ slot_allocate(struct core_pool *pool)
 	else
 		slot = pool->high_slot++;
 	pool->n_sequences++;
+	store_u32(&pool->header->n_sequences, pool->n_sequences);
+	peak_raise(&pool->header->peak_sequences, pool->n_sequences);
+	counter_add(&pool->header->n_created, 1);
 	return slot;
 }
 
@@ -58,6 +61,8 @@ static void
 slot_recycle(struct core_pool *pool, uint32_t slot)
 {
 	pool->n_sequences--;
+	store_u32(&pool->header->n_sequences, pool->n_sequences);
+	counter_add(&pool->header->n_ended, 1);
 	if (load_u32(&region_slot(&pool->view, slot)->generation) == UINT32_MAX) {
 		pool->n_retired++;
 		return;
@@ -243,6 +248,7 @@ page_table_trim(struct core_pool *pool, struct core_session *session, uint32_t s
 	for (uint32_t i = before; i < first; i++)
 		store_u32(&table[i], REGION_NO_PAGE);
 	slot_change_end(slot);
+	counter_add(&pool->header->n_trimmed, first - before);
 	core_pool_change_end(pool);
 	session->n_pages -= first - before;
 }

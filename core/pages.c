@@ -44,6 +44,7 @@ pages_allocate(struct core_pool *pool, uint32_t tenant, _Atomic uint32_t *entrie
 	pool->high_page += n_new;
 	pool->n_stack -= n_old;
 	pool->n_referenced += n;
+	counter_add(&pool->header->n_taken, n);
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t page = atomic_load_explicit(&entries[i], memory_order_relaxed);
 

@@ -166,6 +166,7 @@ core_pool_change_end(struct core_pool *pool)
 	atomic_store_explicit(&header->n_free, core_pool_n_free(pool), memory_order_relaxed);
 	atomic_store_explicit(&header->n_cached, pool->n_cached, memory_order_relaxed);
 	atomic_store_explicit(&header->n_referenced, pool->n_referenced, memory_order_relaxed);
+	peak_raise(&header->peak_referenced, pool->n_referenced);
 	atomic_store_explicit(&header->n_quarantined, pool->n_quarantined, memory_order_relaxed);
 	atomic_store_explicit(&header->high_page, pool->high_page, memory_order_relaxed);
 	atomic_store_explicit(&header->high_slot, pool->high_slot, memory_order_relaxed);

@@ -277,6 +277,7 @@ fork_apply(struct core *core, struct core_session *session, const struct seq_for
 	fork_copy_published(pool, from, to, n_shared);
 	if (fork->n_tokens % pool->view.page_size != 0)
 		page_table_grow(pool, session, to, n_shared + 1);
+	counter_add(&pool->header->n_forked, 1);
 	return id;
 }
 

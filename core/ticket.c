@@ -188,6 +188,7 @@ core_seq_give(struct core *core, uint32_t session_id, uint32_t n, const struct p
 	tickets_append(core, ticket);
 	for (uint32_t i = 0; i < n; i++)
 		page_table_freeze(core->pools[ticket->pool], session, PAGED_SEQ_SLOT(items[i].seq));
+	counter_add(&core->pools[ticket->pool]->header->n_given, n);
 	return PAGED_OK;
 }
 
@@ -253,6 +254,7 @@ core_seq_adopt(struct core *core, uint32_t session_id, uint32_t uid, uint32_t po
 		page_table_adopt(core->pools[pool], session, PAGED_SEQ_SLOT(ticket->items[i].seq));
 	memcpy(items, ticket->items, ticket->n * sizeof(*items));
 	*n_p = ticket->n;
+	counter_add(&core->pools[pool]->header->n_adopted, ticket->n);
 	tickets_remove(core, found);
 	return PAGED_OK;
 }
@@ -270,16 +272,19 @@ core_ticket_cancel(struct core *core, uint32_t session_id, const uint8_t bytes[P
 {
 	struct core_session *session;
 	enum paged_status status = core_session_find_active(core, session_id, &session, error);
+	const struct core_ticket *ticket;
 	uint32_t found;
 
 	if (status == PAGED_OK)
 		status = ticket_find_valid(core, bytes, &found, error);
 	if (status != PAGED_OK)
 		return status;
-	if (core->tickets.entries[found].ticket->giver != session)
+	ticket = core->tickets.entries[found].ticket;
+	if (ticket->giver != session)
 		return paged_fail(error, PAGED_ERR_PERM, "the sequences of the ticket were given by session %u",
-				  core->tickets.entries[found].ticket->giver->id);
-	ticket_return(core, core->tickets.entries[found].ticket);
+				  ticket->giver->id);
+	counter_add(&core->pools[ticket->pool]->header->n_cancelled, ticket->n);
+	ticket_return(core, ticket);
 	tickets_remove(core, found);
 	return PAGED_OK;
 }
@@ -315,6 +320,7 @@ tickets_expire(struct core *core, uint32_t budget)
 			continue;
 		}
 		n += entry.ticket->n;
+		counter_add(&core->pools[entry.ticket->pool]->header->n_expired, entry.ticket->n);
 		ticket_return(core, entry.ticket);
 		ticket_free(core, entry.ticket);
 	}

@@ -175,8 +175,46 @@ paged_pool_get_counts(struct paged_pool *pool, struct paged_pool_counts *counts)
 		.n_referenced = result.n_referenced,
 		.n_quarantined = result.n_quarantined,
 		.n_cached = result.n_cached,
+		.n_pinned = atomic_load_explicit(&pool->mapping.view.header->n_pinned, memory_order_relaxed),
 	};
 	status = client_info_out(counts, &ours, sizeof(ours), "paged_pool_counts", &error);
+	return client_leave(pool->client, status, &error);
+}
+
+enum paged_status
+paged_pool_get_totals(struct paged_pool *pool, struct paged_pool_totals *totals)
+{
+	enum paged_status status = client_enter_owner(pool_client(pool));
+	struct paged_pool_totals ours = { 0 };
+	const struct region_header *header;
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	if (totals == NULL)
+		return client_failf(pool->client, PAGED_ERR_INVALID, "totals must not be NULL");
+	header = pool->mapping.view.header;
+#define LOAD(total) ours.total = atomic_load_explicit(&header->total, memory_order_relaxed)
+	LOAD(n_created);
+	LOAD(n_ended);
+	LOAD(n_forked);
+	LOAD(n_given);
+	LOAD(n_adopted);
+	LOAD(n_cancelled);
+	LOAD(n_expired);
+	LOAD(n_starts);
+	LOAD(n_tokens_asked);
+	LOAD(n_tokens_found);
+	LOAD(n_taken);
+	LOAD(n_trimmed);
+	LOAD(n_published);
+	LOAD(n_evicted);
+	LOAD(n_orphaned);
+	LOAD(n_sequences);
+	LOAD(peak_sequences);
+	LOAD(peak_referenced);
+#undef LOAD
+	status = client_info_out(totals, &ours, sizeof(ours), "paged_pool_totals", &error);
 	return client_leave(pool->client, status, &error);
 }
 

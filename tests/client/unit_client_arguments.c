@@ -109,6 +109,7 @@ Test(null, every_call_refuses_a_null_handle)
 	struct paged_block_arrays arrays = { .struct_size = sizeof(arrays) };
 	struct paged_pool_info info = { .struct_size = sizeof(info) };
 	struct paged_pool_counts counts = { .struct_size = sizeof(counts) };
+	struct paged_pool_totals totals = { .struct_size = sizeof(totals) };
 	struct paged_seq_params seq_params = { .n_tokens = 1 };
 	struct paged_seq_item item = { .n_tokens = 1 };
 	struct paged_seq_info seq_info;
@@ -135,6 +136,7 @@ Test(null, every_call_refuses_a_null_handle)
 	CALL(paged_pool_open(no_client, "small", &no_pool));
 	CALL(paged_pool_get_info(no_pool, &info));
 	CALL(paged_pool_get_counts(no_pool, &counts));
+	CALL(paged_pool_get_totals(no_pool, &totals));
 	CALL(paged_pool_wait_free(no_pool, 1, 0));
 	CALL(paged_pool_check(no_pool, &check));
 	CALL(paged_seq_create(no_client, 1, &seq_params, &id));

@@ -501,6 +501,41 @@ Test(sharing, trim)
 	expect_error(paged_seq_trim(client, 1, &item), PAGED_ERR_INVALID, "items[0].reserved is not zero");
 }
 
+/* The totals of a pool say what its sequences did. */
+Test(sharing, totals)
+{
+	struct paged_prefix prefix = prefix_of(prompt, 16);
+	struct paged_pool_totals totals = { .struct_size = sizeof(totals) };
+	struct paged_give_params give = { .struct_size = sizeof(give), .timeout_ms = 10000 };
+	struct paged_ticket ticket;
+	paged_seq_id a = fixture_create_seq(16), b, child, adopted;
+	uint32_t length;
+	size_t n;
+
+	append(a, prompt, 0, 16);
+	publish(a, &prefix);
+	b = start(&prefix, 0, 20, NULL);
+	expect_ok(paged_batch_fork(batch, 1, &b, (uint32_t[]){ 10 }, &child));
+	expect_ok(seqs_trim(client, 1, &child, (uint32_t[]){ 4 }));
+	expect_ok(paged_seq_give(pool, 1, &a, (uint32_t[]){ 16 }, &give, &ticket));
+	expect_ok(paged_ticket_cancel(client, &ticket));
+	expect_ok(paged_seq_give(pool, 1, &a, (uint32_t[]){ 16 }, &give, &ticket));
+	expect_ok(paged_seq_adopt(pool, &ticket, 1, &adopted, &length, &n));
+	expect_ok(paged_seq_erase(client, 1, &child));
+
+	expect_ok(paged_pool_get_totals(pool, &totals));
+	cr_assert(totals.n_created == 3 && totals.n_forked == 1 && totals.n_ended == 1 && totals.n_sequences == 2);
+	cr_assert(totals.n_starts == 1 && totals.n_tokens_asked == 16 && totals.n_tokens_found == 16);
+	cr_assert(totals.n_given == 2 && totals.n_cancelled == 1 && totals.n_adopted == 1 && totals.n_expired == 0);
+	cr_assert(totals.n_taken == 4 + 1 + 1 && totals.n_trimmed == 1 && totals.n_published == 4);
+	cr_assert(totals.n_evicted == 0 && totals.n_orphaned == 0);
+	cr_assert(totals.peak_sequences == 3 && totals.peak_referenced == 6);
+	expect_error(paged_pool_get_totals(pool, NULL), PAGED_ERR_INVALID, "totals must not be NULL");
+	totals.struct_size = 0;
+	expect_error(paged_pool_get_totals(pool, &totals), PAGED_ERR_INVALID,
+		     "paged_pool_totals: struct_size is 0; set it to sizeof(the struct)");
+}
+
 /* Once a page was given back unpublished, publishing passes over the sequence. */
 Test(sharing, trim_before_publish)
 {

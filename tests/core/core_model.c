@@ -144,7 +144,16 @@ model_seq_open(paged_seq_id id, uint32_t pool, uint32_t session)
 		.twin = { .page = REGION_NO_PAGE },
 		.version_moves = true,
 	};
+	model.pools[pool].totals.n_created++;
 	return seq;
+}
+
+void
+model_seq_close(struct model_pool *pool, struct model_seq *seq)
+{
+	model_check(seq->n_pages == 0);
+	seq->state = MODEL_SEQ_NONE;
+	pool->totals.n_ended++;
 }
 
 uint32_t
@@ -321,7 +330,7 @@ model_node_store(struct model_pool *pool, uint32_t index, uint32_t page, struct 
 				    parent.serial == 0 ? core_pool_view(model.fixture.core, index)->header->seed
 						       : pool->nodes[parent.page].hash),
 	};
-	pool->n_published++;
+	pool->totals.n_published++;
 	model_change(pool, REGION_RING_STORED, page);
 }
 
@@ -349,7 +358,7 @@ model_evict(struct model_pool *pool)
 
 	model_check(list->n > 0);
 	list_remove(list, page);
-	model_node_remove(pool, page, &pool->n_evicted);
+	model_node_remove(pool, page, &pool->totals.n_evicted);
 	list_push(&pool->free, page);
 }
 
@@ -370,6 +379,7 @@ model_take(struct model_pool *pool, struct model_seq *seq, uint32_t n_pages)
 	/* A worker writes mostly what others write too: the same kind of block key throughout a sequence. */
 	for (uint32_t i = seq->n_pages; i < n_pages; i++)
 		seq->content[i] = random_symbol(i == 0 ? random_below(4) == 0 : seq->content[i - 1] >= SYMBOL_KEY_A);
+	pool->totals.n_taken += n_pages - seq->n_pages;
 	seq->n_pages = n_pages;
 }
 
@@ -460,7 +470,7 @@ model_unref(struct model_pool *pool, const uint32_t *pages, uint32_t n, uint32_t
 		else
 			pool->quarantine[page] = MODEL_RELEASED;
 		if (pool->nodes[page].serial != 0)
-			model_node_remove(pool, page, &pool->n_orphaned);
+			model_node_remove(pool, page, &pool->totals.n_orphaned);
 	}
 	return cached;
 }
@@ -511,6 +521,7 @@ model_trim(struct model_pool *pool, struct model_seq *seq, uint32_t n)
 	for (uint32_t i = n_before; i < n; i++)
 		seq->pages[i] = REGION_NO_PAGE;
 	seq->n_trimmed = n;
+	pool->totals.n_trimmed += n - n_before;
 	seq->n_writable_from = MAX(seq->n_writable_from, n);
 	seq->version_moves = true;
 	if (model_unref(pool, &pages[n_before], n - n_before, 0)) {

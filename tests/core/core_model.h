@@ -109,6 +109,13 @@ struct model_change {
 /** quarantine[page] of a page that an operation of unknown order frees: it must be in the free list afterwards. */
 #define MODEL_RELEASED UINT32_MAX
 
+/** What the header of the region counts. */
+struct model_totals {
+	uint64_t n_starts, n_tokens_asked, n_tokens_found, n_published, n_evicted, n_orphaned;
+	uint64_t n_created, n_ended, n_forked, n_given, n_adopted, n_cancelled, n_expired, n_taken, n_trimmed;
+	uint32_t peak_sequences, peak_referenced;
+};
+
 struct model_pool {
 	uint32_t n_pages;
 	struct model_list free;            /* pages are taken from the end */
@@ -119,7 +126,7 @@ struct model_pool {
 	uint32_t n_pins;
 	struct model_pin pins[MODEL_PINS]; /* the oldest first */
 	uint64_t next_serial;
-	uint64_t n_published, n_evicted, n_orphaned, n_tokens_asked, n_tokens_found;
+	struct model_totals totals;
 	uint32_t n_changes;
 	struct model_change changes[MODEL_CHANGES]; /* of the current operation */
 	uint64_t ring_head;                         /* before it */
@@ -216,6 +223,8 @@ uint32_t pages_of_tokens(uint32_t pool, uint32_t tokens);
 struct model_seq *model_seq_find(paged_seq_id id);
 /** model_seq_open - the core has created a sequence in a slot that the model has free */
 struct model_seq *model_seq_open(paged_seq_id id, uint32_t pool, uint32_t session);
+/** model_seq_close - the sequence has ended, and has no pages */
+void model_seq_close(struct model_pool *pool, struct model_seq *seq);
 /** random_seqs - usually sequences of the session, each once; sometimes ids of any kind; returns their number */
 uint32_t random_seqs(const struct model_session *session, uint32_t most, paged_seq_id *ids);
 /** seq_errors - the errors of a request that names these sequences */

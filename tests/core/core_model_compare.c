@@ -99,6 +99,48 @@ compare_lists(uint32_t p)
 }
 
 static void
+compare_totals(uint32_t p, uint32_t n_referenced, const struct paged_pool_entry *status)
+{
+	const struct region_header *header = core_pool_view(model.fixture.core, p)->header;
+	struct model_totals *totals = &model.pools[p].totals;
+	uint32_t n_sequences = 0, n_frozen = 0;
+
+	for (uint32_t s = 0; s < MODEL_SEQS; s++) {
+		const struct model_seq *seq = &model.pools[p].seqs[s];
+
+		n_sequences += seq->state != MODEL_SEQ_NONE;
+		n_frozen += seq->state != MODEL_SEQ_NONE && seq->frozen;
+	}
+	totals->peak_sequences = MAX(totals->peak_sequences, n_sequences);
+	totals->peak_referenced = MAX(totals->peak_referenced, n_referenced);
+	model_check(load_u32(&header->n_sequences) == n_sequences && status->n_sequences == n_sequences);
+	model_check(load_u32(&header->peak_sequences) == totals->peak_sequences);
+	model_check(load_u32(&header->peak_referenced) == totals->peak_referenced);
+#define COMPARE_TOTAL(total) model_check(load_u64(&header->total) == totals->total)
+	COMPARE_TOTAL(n_starts);
+	COMPARE_TOTAL(n_tokens_asked);
+	COMPARE_TOTAL(n_tokens_found);
+	COMPARE_TOTAL(n_published);
+	COMPARE_TOTAL(n_evicted);
+	COMPARE_TOTAL(n_orphaned);
+	COMPARE_TOTAL(n_created);
+	COMPARE_TOTAL(n_ended);
+	COMPARE_TOTAL(n_forked);
+	COMPARE_TOTAL(n_given);
+	COMPARE_TOTAL(n_adopted);
+	COMPARE_TOTAL(n_cancelled);
+	COMPARE_TOTAL(n_expired);
+	COMPARE_TOTAL(n_taken);
+	COMPARE_TOTAL(n_trimmed);
+	model_check(status->n_published == totals->n_published && status->n_evicted == totals->n_evicted);
+	model_check(status->n_tokens_asked == totals->n_tokens_asked &&
+		    status->n_tokens_found == totals->n_tokens_found);
+	/* What the header's totals say about each other. */
+	model_check(totals->n_created - totals->n_ended == n_sequences);
+	model_check(totals->n_given == totals->n_adopted + totals->n_cancelled + totals->n_expired + n_frozen);
+}
+
+static void
 compare_accounting(uint32_t p)
 {
 	const struct model_pool *pool = &model.pools[p];
@@ -122,9 +164,7 @@ compare_accounting(uint32_t p)
 	model_check(status.n_cached == pool->lru.n + pool->pinned.n && accounting.n_cached == status.n_cached);
 	model_check(status.n_free + n_referenced + status.n_cached + n_quarantined == pool->n_pages);
 	model_check(status.n_pinned == n_pinned);
-	model_check(status.n_published == pool->n_published && status.n_evicted == pool->n_evicted);
-	model_check(status.n_tokens_asked == pool->n_tokens_asked && status.n_tokens_found == pool->n_tokens_found);
-	model_check(load_u64(&view->header->n_orphaned) == pool->n_orphaned);
+	compare_totals(p, n_referenced, &status);
 }
 
 /* The ring's new entries are the changes of the operation, in order. */

@@ -201,7 +201,7 @@ publish_apply(struct model_pool *pool, const struct publish_item *item, uint32_t
 			    node->symbol != symbol))
 			return false;
 		if (!own && node->serial != 0)
-			model_node_remove(pool, page, &pool->n_orphaned);
+			model_node_remove(pool, page, &pool->totals.n_orphaned);
 		other = own ? page : model_child(pool, seq->tip, symbol);
 		if (other == REGION_NO_PAGE) {
 			model_node_store(pool, p, page, seq->tip, symbol);

@@ -211,6 +211,6 @@ random_erase(void)
 		struct model_seq *seq = model_seq_find(ids[i]);
 
 		model_truncate(&model.pools[PAGED_SEQ_POOL(ids[i])], seq, 0, 0, 0);
-		seq->state = MODEL_SEQ_NONE;
+		model_seq_close(&model.pools[PAGED_SEQ_POOL(ids[i])], seq);
 	}
 }

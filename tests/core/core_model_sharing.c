@@ -207,8 +207,9 @@ start_share(struct model_pool *pool, const struct start_item *item, struct model
 		node->hits++;
 		node->used = (uint32_t)(model.now_ms / 1000);
 	}
-	pool->n_tokens_asked += item->n_asked;
-	pool->n_tokens_found += (uint64_t)item->n * model_geometries[item->pool].page_size;
+	pool->totals.n_starts += item->n_asked > 0 && item->seq == NULL;
+	pool->totals.n_tokens_asked += item->n_asked;
+	pool->totals.n_tokens_found += (uint64_t)item->n * model_geometries[item->pool].page_size;
 	if (item->n == 0)
 		return;
 	seq->n_published = seq->n_writable_from = seq->n_pages;
@@ -259,6 +260,7 @@ fork_child(struct model_pool *pool, uint32_t p, struct model_seq *parent, uint32
 {
 	uint32_t n_full = n_tokens / model_geometries[p].page_size;
 
+	pool->totals.n_forked++;
 	memcpy(child->pages, parent->pages, n_full * sizeof(child->pages[0]));
 	memcpy(child->content, parent->content, sizeof(child->content));
 	child->n_pages = n_full;

@@ -110,15 +110,17 @@ random_give(void)
 	model.tickets[model.n_tickets++] = ticket;
 	for (uint32_t i = 0; i < ticket.n; i++)
 		ticket_seq(&ticket, i)->frozen = true;
+	model.pools[ticket.pool].totals.n_given += ticket.n;
 }
 
 /* The ticket's sequences go back to the session that gave them; if it has ended, they are reaped. */
 static void
-model_ticket_return(uint32_t i)
+model_ticket_return(uint32_t i, uint64_t *n_total)
 {
 	struct model_ticket ticket = model.tickets[i];
 	struct model_session *giver = model_session_find(ticket.giver);
 
+	*n_total += ticket.n;
 	ticket_remove(i);
 	for (uint32_t k = 0; k < ticket.n; k++) {
 		struct model_seq *seq = ticket_seq(&ticket, k);
@@ -156,7 +158,7 @@ model_tickets_expire(void)
 		if (model.tickets[i].deadline > model.now_ms)
 			i++;
 		else
-			model_ticket_return(i);
+			model_ticket_return(i, &model.pools[model.tickets[i].pool].totals.n_expired);
 	}
 }
 
@@ -221,6 +223,7 @@ random_adopt(void)
 		seq->born = model.n_born++;
 		seq->version_moves = true;
 	}
+	model.pools[p].totals.n_adopted += n;
 	model.n_adopted++;
 	model.n_adopted_of_ended += !model_session_find(ticket.giver)->active;
 }
@@ -243,7 +246,7 @@ random_cancel(void)
 	ticket_bytes(number, bytes);
 	model_check_status(core_ticket_cancel(model.fixture.core, session->id, bytes, &model.error), errors);
 	if (errors == 0)
-		model_ticket_return(i);
+		model_ticket_return(i, &model.pools[model.tickets[i].pool].totals.n_cancelled);
 }
 
 /* I8: a live sequence is in one ticket, or its session's; and the reports of the tickets. */

@@ -161,7 +161,7 @@ model_reap_seqs(struct model_pool *pool, uint32_t p)
 		n_dropped += seq->n_pages - MAX(n_keep, seq->n_trimmed);
 		model_truncate(pool, seq, n_keep, n_keep, seq->session);
 		if (closed)
-			seq->state = MODEL_SEQ_NONE;
+			model_seq_close(pool, seq);
 	}
 	return n_dropped;
 }
