@@ -39,6 +39,18 @@ extern "C" {
 /** paged_admin_status - describe the daemon; fills info up to its struct_size */
 enum paged_status paged_admin_status(struct paged_client *client, struct paged_daemon_info *info);
 
+/**
+ * paged_admin_metrics - what the daemon counts: requests by kind and status, their latency, turns of its loop
+ *
+ * All numbers are of one moment.  An embedded client has no daemon, whose requests or turns could be measured: it lists
+ * no kinds of requests.  What happens in a pool is counted in shared memory (paged_pool_get_totals()).
+ *
+ * @param[out] metrics  filled up to its struct_size
+ * @param[out] list_p   one entry for each kind of request, also of those that nobody has made
+ */
+enum paged_status paged_admin_metrics(struct paged_client *client, struct paged_metrics *metrics, size_t entry_size,
+				      struct paged_request_entry **list_p, size_t *n_p);
+
 /** paged_admin_pools - list all pools */
 enum paged_status paged_admin_pools(struct paged_client *client, size_t entry_size, struct paged_pool_entry **list_p,
 				    size_t *n_p);

@@ -7,12 +7,18 @@
 #include <time.h>
 
 static inline uint64_t
-clock_us(void)
+clock_ns(void)
 {
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static inline uint64_t
+clock_us(void)
+{
+	return clock_ns() / 1000;
 }
 
 static inline uint64_t

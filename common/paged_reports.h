@@ -125,6 +125,51 @@ struct paged_quota_entry {
 	uint32_t limit;     /* pages */
 };
 
+#define PAGED_HISTOGRAM_BUCKETS 24
+/** Upper bound of bucket i of a histogram: 1024 ns for the first, and twice that of the bucket before for each other.
+ */
+#define PAGED_BUCKET_NS(i) (1024ull << (i))
+
+/** Durations by length.  A bucket has those that exceed the bound of the bucket before; the last one also all longer.
+ */
+struct paged_histogram {
+	uint64_t sum_ns;    /* of all durations */
+	uint32_t n_buckets; /* of counts; the others are 0 */
+	uint32_t reserved;
+	uint64_t counts[PAGED_HISTOGRAM_BUCKETS];
+};
+
+#define PAGED_METRICS_STATUSES 32
+
+/** The requests of one kind that the daemon has replied to since it started. */
+struct paged_request_entry {
+	/**
+	 * "reserve" and so on, as error texts begin.  "attach": connections to the control socket, from their
+	 * acceptance to the Welcome or the end.  "invalid": messages that are no request which the daemon knows.
+	 */
+	char name[24];
+	uint32_t n_statuses; /* of n_replies; the others are 0 */
+	uint32_t reserved;
+	uint64_t n_replies[PAGED_METRICS_STATUSES]; /* by enum paged_status; [PAGED_OK]: not refused */
+	struct paged_histogram latency;             /* from the time when the daemon took the request to its reply */
+};
+
+/** What a daemon has done since it started. */
+struct paged_metrics {
+	size_t struct_size;
+	uint64_t uptime_ms;
+	uint64_t n_requests; /* without attaches; those whose reply is still due, too */
+	uint64_t n_dropped;  /* messages that got no reply: of no attached member, or of another form than a request */
+	uint64_t n_attached; /* members, observers included */
+	uint64_t n_died;     /* members whose process ended before they left */
+	uint64_t n_opened;   /* sessions */
+	uint32_t n_members;  /* now, observers included */
+	uint32_t n_sessions; /* now; those that have ended and still have pages or members, too */
+	/** Turns of the daemon's loop: from one wait for events to the next.  No request or event is served meanwhile.
+	 */
+	struct paged_histogram turns;
+};
+
 struct paged_check_result {
 	size_t struct_size;
 	uint32_t n_pages, n_free, n_referenced, n_cached, n_quarantined, n_sequences;

@@ -26,6 +26,7 @@ struct connection {
 	struct loop_source source;
 	struct loop_timer hello_timer;
 	struct policy_peer peer;
+	uint64_t accepted_ns;
 	struct member *member; /* NULL before Hello and after Bye */
 	bool unidentified;     /* has sent no Hello yet; is in control->unidentified */
 	bool leaving;          /* has sent Bye and waits for the Farewell */

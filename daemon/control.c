@@ -22,6 +22,13 @@ enum {
 	BACKLOG = 128,
 };
 
+/* Counts a connection that receives a Welcome or, as it is no member's, a Refusal. */
+static void
+connection_count(const struct connection *connection, enum paged_status status)
+{
+	metrics_replied(connection->control->metrics, METRICS_ATTACH, status, clock_ns() - connection->accepted_ns);
+}
+
 static void
 connection_identified(struct connection *connection)
 {
@@ -66,6 +73,8 @@ connection_refuse(struct connection *connection, const struct paged_error *error
 		log_warning("control", "process %d, uid %u refused: %s", (int)connection->peer.pid,
 			    (unsigned)connection->peer.uid, error->text);
 	connection_send_refusal(connection, error);
+	if (connection->unidentified)
+		connection_count(connection, error->status);
 	connection_close(connection);
 }
 
@@ -136,6 +145,7 @@ control_serve_hello(struct connection *connection, const struct wire_control_req
 		   : member->first         ? "session"
 					   : "join",
 		   member->session ? member->session->id : 0);
+	connection_count(connection, PAGED_OK);
 	connection_send_welcome(connection, member);
 	if (member->session != NULL && member->session->draining)
 		member_notify_draining(member);
@@ -303,6 +313,7 @@ connection_create(struct control *control, int fd, struct paged_error *error)
 	}
 	connection->control = control;
 	connection->loop = control->loop;
+	connection->accepted_ns = clock_ns();
 	connection->limit = &control->limit;
 	connection->closed = control_connection_closed;
 	connection->source.ready = connection_ready;
@@ -335,6 +346,7 @@ control_accept_and_close(struct control *control)
 	if (fd >= 0)
 		close(fd);
 	control->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	metrics_replied(control->metrics, METRICS_ATTACH, PAGED_ERR_SYSTEM, 0);
 	if (log_limit_pass(&control->limit, "control", clock_ms()))
 		log_error("control", "a connection was closed at once: no file descriptors left");
 }

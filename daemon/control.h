@@ -33,6 +33,7 @@ struct control {
 	const struct runtime *runtime;
 	struct members *members;
 	struct session_cleanup *session_cleanup;
+	struct metrics *metrics;
 	uint8_t boot_id[WIRE_BOOT_ID_SIZE];
 
 	bool stopping;

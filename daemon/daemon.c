@@ -151,6 +151,8 @@ daemon_raise_descriptor_limit(const struct config *config, struct paged_error *e
 static void
 daemon_init_parts(struct daemon *daemon)
 {
+	metrics_open(&daemon->metrics);
+	daemon->loop.turns = &daemon->metrics.turns;
 	daemon->signals.fd = -1;
 	daemon->stop_deadline.fire = stop_late;
 	daemon->watchdog.fire = watchdog_fire;
@@ -215,6 +217,7 @@ daemon_open_services(struct daemon *daemon, uint64_t started_ms, struct paged_er
 		.endpoint = &daemon->endpoint,
 		.background = &daemon->background,
 		.session_cleanup = &daemon->session_cleanup,
+		.metrics = &daemon->metrics,
 	};
 	members_open(&daemon->members);
 	daemon->rpc.config = config;
@@ -225,6 +228,7 @@ daemon_open_services(struct daemon *daemon, uint64_t started_ms, struct paged_er
 	daemon->rpc.endpoint = &daemon->endpoint;
 	daemon->rpc.background = &daemon->background;
 	daemon->rpc.cache_cleanup = &daemon->cache_cleanup;
+	daemon->rpc.metrics = &daemon->metrics;
 	daemon->rpc.started_ms = started_ms;
 	return daemon_rpc_open(&daemon->rpc, error);
 }
@@ -241,6 +245,7 @@ daemon_open_control(struct daemon *daemon, struct paged_error *error)
 	control->runtime = &daemon->runtime;
 	control->members = &daemon->members;
 	control->session_cleanup = &daemon->session_cleanup;
+	control->metrics = &daemon->metrics;
 	memcpy(control->boot_id, daemon->boot_id, sizeof(control->boot_id));
 	return daemon_control_open(control, error);
 }

@@ -2,6 +2,7 @@
 /**
  * daemon.h - one life of pagedd: its parts, their start and end
  *
+ *   metrics     what the daemon counts about itself
  *   loop        the only poller
  *   runtime     directory and lock
  *   core        the state machine: pools, page tables, sessions
@@ -31,6 +32,7 @@
 #include "daemon/cache_cleanup.h"
 #include "daemon/loop.h"
 #include "daemon/member.h"
+#include "daemon/metrics.h"
 #include "daemon/pools.h"
 #include "daemon/session_cleanup.h"
 #include "daemon/rpc.h"
@@ -43,6 +45,7 @@ struct daemon {
 	bool gpu_lost;    /* daemon_run() returned because this process can no longer use its GPU */
 	bool poll_warned; /* the last daemon_pools_poll() failed, and a warning was logged */
 
+	struct metrics metrics;
 	struct loop loop;
 	struct runtime runtime;
 	struct core *core;

@@ -19,7 +19,7 @@ enum {
 	 */
 	HIGH_WATER = 2 * WIRE_MAX_OPEN_REQUESTS,
 	HANDSHAKE_MS = 500,
-	STEP_US = 500,          /* longest step of serving requests, so that deaths and signals are not delayed */
+	STEP_NS = 500000,       /* longest step of serving requests, so that deaths and signals are not delayed */
 	STEP_ZAP_REQUESTS = 16, /* most ZAP requests in a step */
 	TRIM_MS = 100,          /* by then ZeroMQ's thread has freed the buffers of a dropped peer */
 };
@@ -48,6 +48,7 @@ endpoint_poll_router(struct endpoint *endpoint)
 }
 
 struct endpoint_route {
+	uint64_t received_ns;
 	zmq_msg_t frame;
 };
 
@@ -58,6 +59,7 @@ endpoint_route_copy(struct endpoint *endpoint)
 
 	if (route == NULL)
 		return NULL;
+	route->received_ns = endpoint->received_ns;
 	zmq_msg_init(&route->frame);
 	zmq_msg_copy(&route->frame, endpoint->route);
 	return route;
@@ -68,6 +70,12 @@ endpoint_route_free(struct endpoint_route *route)
 {
 	zmq_msg_close(&route->frame);
 	free(route);
+}
+
+uint64_t
+endpoint_route_received_ns(const struct endpoint_route *route)
+{
+	return route->received_ns;
 }
 
 bool
@@ -152,12 +160,12 @@ static bool
 endpoint_step(struct loop_work *work)
 {
 	struct endpoint *endpoint = container_of(work, struct endpoint, work);
-	uint64_t end_us = clock_us() + STEP_US;
+	uint64_t end_ns = clock_ns() + STEP_NS;
 
 	for (int i = 0; endpoint->zap_pending && i < STEP_ZAP_REQUESTS; i++)
 		endpoint->zap_pending =
 			zap_answer(endpoint->zap, endpoint->ops->admit, endpoint->admit_context, &endpoint->limit);
-	while (endpoint->router_pending && clock_us() < end_us)
+	while (endpoint->router_pending && (endpoint->received_ns = clock_ns()) < end_ns)
 		endpoint->router_pending = endpoint_receive(endpoint);
 	return endpoint->router_pending || endpoint->zap_pending;
 }

@@ -50,6 +50,7 @@ struct endpoint {
 	struct loop_work work;
 	bool router_pending, zap_pending; /* the socket may have messages */
 	void *route;                      /* of the current message */
+	uint64_t received_ns;             /* when the current message was received, on the monotonic clock */
 	struct loop_timer trim;           /* armed after a peer was dropped */
 	struct log_limit limit;
 	uint64_t n_dropped; /* messages not served: no body, several body frames, or no live member */
@@ -69,6 +70,9 @@ void endpoint_unbind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT]);
 /** endpoint_route_copy - copy the address of the current message for a later reply; NULL: no memory */
 struct endpoint_route *endpoint_route_copy(struct endpoint *endpoint);
 void endpoint_route_free(struct endpoint_route *route);
+
+/** endpoint_route_received_ns - when the message was received whose route was copied */
+uint64_t endpoint_route_received_ns(const struct endpoint_route *route);
 
 /**
  * endpoint_reply - reply to the current message with the first size bytes of endpoint->reply; call within ops->serve()

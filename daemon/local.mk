@@ -19,6 +19,7 @@ DAEMON_SOURCES = \
 	%D%/daemon.h \
 	%D%/endpoint.c \
 	%D%/endpoint.h \
+	%D%/histogram.h \
 	%D%/kernel_feature.h \
 	%D%/log.c \
 	%D%/log.h \
@@ -30,6 +31,8 @@ DAEMON_SOURCES = \
 	%D%/memory.h \
 	%D%/memory_cuda.c \
 	%D%/memory_host.c \
+	%D%/metrics.c \
+	%D%/metrics.h \
 	%D%/pidfd.c \
 	%D%/pidfd.h \
 	%D%/policy.c \

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "daemon/histogram.h"
 #include "daemon/log.h"
 
 enum paged_status
@@ -101,10 +102,9 @@ timer_next(const struct loop *loop)
 }
 
 static int
-wait_ms(const struct loop *loop)
+wait_ms(const struct loop *loop, uint64_t now)
 {
 	const struct loop_timer *timer = timer_next(loop);
-	uint64_t now = clock_ms();
 
 	if (loop->woken)
 		return 0;
@@ -154,10 +154,14 @@ events_call(struct loop *loop)
 void
 loop_run(struct loop *loop)
 {
+	uint64_t now_ns = clock_ns(), woken_ns;
+
 	loop->running = true;
 	loop->woken = true; /* serve events that arrived before the loop ran */
 	while (loop->running) {
-		loop->n_events = epoll_wait(loop->epoll_fd, loop->events, LOOP_MAX_EVENTS, wait_ms(loop));
+		loop->n_events =
+			epoll_wait(loop->epoll_fd, loop->events, LOOP_MAX_EVENTS, wait_ms(loop, now_ns / 1000000));
+		woken_ns = clock_ns();
 		if (loop->n_events < 0) {
 			if (errno != EINTR)
 				log_error("loop", "epoll_wait: %m");
@@ -166,5 +170,8 @@ loop_run(struct loop *loop)
 		events_call(loop);
 		timers_fire(loop);
 		work_step(loop);
+		now_ns = clock_ns();
+		if (loop->turns != NULL)
+			histogram_add(loop->turns, now_ns - woken_ns);
 	}
 }

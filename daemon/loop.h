@@ -23,6 +23,7 @@
 #include <sys/epoll.h>
 #include <sys/queue.h>
 
+#include "common/paged_reports.h"
 #include "common/status.h"
 
 #define container_of(pointer, type, member) ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
@@ -48,6 +49,7 @@ struct loop_work {
 enum { LOOP_MAX_EVENTS = 64 };
 
 struct loop {
+	struct paged_histogram *turns; /* from the end of a wait to the next one; NULL: not measured */
 	int epoll_fd;
 	bool running;
 	bool woken; /* the next iteration does not wait */

@@ -183,6 +183,7 @@ member_pidfd_ready(struct loop_source *source, uint32_t events)
 
 	(void)events;
 	member_log(member, "%u: process %d ended", member->id, (int)member->pid);
+	member->members->metrics->n_died++;
 	member_exited(member);
 }
 
@@ -275,6 +276,8 @@ member_attach(struct members *members, struct connection *connection, const stru
 	}
 	LIST_INSERT_HEAD(&members->members[member->id % MEMBERS_BUCKETS], member, hash_link);
 	members->n++;
+	members->metrics->n_attached++;
+	members->metrics->n_opened += member->first;
 	*member_p = member;
 	return PAGED_OK;
 

@@ -31,6 +31,7 @@
 #include "daemon/endpoint.h"
 #include "daemon/log.h"
 #include "daemon/loop.h"
+#include "daemon/metrics.h"
 #include "daemon/policy.h"
 #include "daemon/pools.h"
 #include "daemon/session_cleanup.h"
@@ -99,6 +100,7 @@ struct members {
 	struct endpoint *endpoint;
 	struct background_thread *background;
 	struct session_cleanup *session_cleanup;
+	struct metrics *metrics;
 
 	uint32_t n;             /* members, observers included, that are attached or revoked */
 	struct log_limit limit; /* of log lines about members and sessions */

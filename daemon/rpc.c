@@ -46,6 +46,7 @@ static const struct {
 	[WIRE_GET_TICKETS] = { "tickets", rpc_get_tickets, 0 },
 	[WIRE_GET_QUOTAS] = { "quotas", rpc_get_quotas, 0 },
 	[WIRE_GET_STATUS] = { "status", rpc_get_status, 0 },
+	[WIRE_GET_METRICS] = { "metrics", rpc_get_metrics, 0 },
 	[WIRE_GET_POOLS] = { "pools", rpc_get_pools, 0 },
 	[WIRE_GET_SESSIONS] = { "sessions", rpc_get_sessions, 0 },
 	[WIRE_GET_SEQUENCES] = { "sequences", rpc_get_sequences, 0 },
@@ -64,6 +65,8 @@ daemon_rpc_open(struct rpc *rpc, struct paged_error *error)
 {
 	enum paged_status status;
 
+	for (unsigned int kind = 0; kind < WIRE_N_REQUESTS; kind++)
+		metrics_name(rpc->metrics, kind, rpc_table[kind].name);
 	rpc_checks_open(rpc);
 	status = wire_arena_create(&rpc->request_arena, error);
 	if (status != PAGED_OK)
@@ -106,6 +109,8 @@ daemon_rpc_serve(void *context, uint32_t member_id, const void *message, size_t 
 	struct wire_reply reply = { .kind = WIRE_REPLY_EMPTY, .text = "" };
 	struct member *member = member_find(rpc->members, member_id);
 	struct wire_request request = { 0 };
+	uint64_t received_ns = rpc->endpoint->received_ns;
+	unsigned int kind = METRICS_INVALID;
 	struct paged_error error;
 
 	if (member == NULL || member->state != MEMBER_ATTACHED)
@@ -114,9 +119,11 @@ daemon_rpc_serve(void *context, uint32_t member_id, const void *message, size_t 
 	wire_arena_reset(&rpc->request_arena);
 	reply.status = wire_request_parse(message, size, &rpc->request_arena, &request, &error);
 	reply.id = request.id;
-	if (reply.status == PAGED_OK)
+	if (reply.status == PAGED_OK) {
+		kind = request.kind;
 		reply.status = rpc_check_permission(rpc, member, &request, &error);
-	core_set_now(rpc->core, clock_ms());
+	}
+	core_set_now(rpc->core, received_ns / 1000000);
 	if (reply.status == PAGED_OK)
 		reply.status = rpc_table[request.kind].serve(rpc, member, &request, &reply, &error);
 	if (reply.status != PAGED_OK) {
@@ -129,7 +136,9 @@ daemon_rpc_serve(void *context, uint32_t member_id, const void *message, size_t 
 		cache_cleanup_schedule(rpc->cache_cleanup);
 	rpc->n_requests++;
 	member->n_requests++;
-	if (!rpc->deferred)
-		rpc_reply(rpc, member, &reply);
+	if (rpc->deferred)
+		return true;
+	rpc_reply(rpc, member, &reply);
+	metrics_replied(rpc->metrics, kind, reply.status, clock_ns() - received_ns);
 	return true;
 }

@@ -15,6 +15,7 @@
 #include "daemon/endpoint.h"
 #include "daemon/loop.h"
 #include "daemon/member.h"
+#include "daemon/metrics.h"
 #include "daemon/pools.h"
 #include "proto/wire.h"
 
@@ -45,6 +46,7 @@ struct rpc {
 	struct endpoint *endpoint;
 	struct background_thread *background;
 	struct cache_cleanup *cache_cleanup;
+	struct metrics *metrics;
 	uint64_t started_ms; /* the daemon's start, on the monotonic clock */
 
 	bool stopping;       /* the daemon accepts no new work */
@@ -94,7 +96,8 @@ typedef enum paged_status (*rpc_handler_fn)(struct rpc *rpc, struct member *memb
 void rpc_reply(struct rpc *rpc, struct member *member, const struct wire_reply *reply);
 
 /** rpc_reply_deferred - reply to a deferred request; does nothing if its member is no longer attached */
-void rpc_reply_deferred(struct rpc *rpc, uint32_t member, struct endpoint_route *route, const struct wire_reply *reply);
+void rpc_reply_deferred(struct rpc *rpc, enum wire_request_kind kind, uint32_t member, struct endpoint_route *route,
+			const struct wire_reply *reply);
 
 /* rpc_sequences.c */
 enum paged_status rpc_create(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
@@ -137,6 +140,8 @@ enum paged_status rpc_get_tickets(struct rpc *, struct member *, const struct wi
 /* rpc_admin.c */
 enum paged_status rpc_get_status(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
 				 struct paged_error *);
+enum paged_status rpc_get_metrics(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+				  struct paged_error *);
 enum paged_status rpc_get_pools(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
 				struct paged_error *);
 enum paged_status rpc_get_sessions(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,

@@ -30,6 +30,30 @@ rpc_get_status(struct rpc *rpc, struct member *member, const struct wire_request
 }
 
 enum paged_status
+rpc_get_metrics(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
+		struct paged_error *error)
+{
+	const struct metrics *metrics = rpc->metrics;
+
+	(void)member, (void)request, (void)error;
+	reply->kind = WIRE_REPLY_METRICS;
+	reply->metrics.daemon = (struct paged_metrics){
+		.uptime_ms = clock_ms() - rpc->started_ms,
+		.n_requests = rpc->n_requests,
+		.n_dropped = rpc->endpoint->n_dropped,
+		.n_attached = metrics->n_attached,
+		.n_died = metrics->n_died,
+		.n_opened = metrics->n_opened,
+		.n_members = rpc->members->n,
+		.n_sessions = core_n_sessions(rpc->core),
+		.turns = metrics->turns,
+	};
+	reply->metrics.n = METRICS_N_KINDS;
+	reply->metrics.requests = metrics->requests;
+	return PAGED_OK;
+}
+
+enum paged_status
 rpc_get_pools(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	      struct paged_error *error)
 {

@@ -53,7 +53,7 @@ check_reply(struct rpc *rpc, enum paged_status status, const struct paged_check_
 		reply.status = status;
 		reply.text = error->text;
 	}
-	rpc_reply_deferred(rpc, checks->job[0].member, checks->job[0].route, &reply);
+	rpc_reply_deferred(rpc, WIRE_CHECK, checks->job[0].member, checks->job[0].route, &reply);
 	endpoint_route_free(checks->job[0].route);
 	checks->n--;
 	memmove(&checks->job[0], &checks->job[1], checks->n * sizeof(checks->job[0]));

@@ -111,7 +111,7 @@ mask_job_finish(struct background_job *background_job)
 		} else {
 			reply.text = job->error.text;
 		}
-		rpc_reply_deferred(job->rpc, job->job.member, job->route, &reply);
+		rpc_reply_deferred(job->rpc, WIRE_BUILD_MASK, job->job.member, job->route, &reply);
 	}
 	mask_job_free(job);
 }

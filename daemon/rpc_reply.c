@@ -47,7 +47,8 @@ rpc_reply(struct rpc *rpc, struct member *member, const struct wire_reply *reply
 }
 
 void
-rpc_reply_deferred(struct rpc *rpc, uint32_t member_id, struct endpoint_route *route, const struct wire_reply *reply)
+rpc_reply_deferred(struct rpc *rpc, enum wire_request_kind kind, uint32_t member_id, struct endpoint_route *route,
+		   const struct wire_reply *reply)
 {
 	struct member *member = member_find(rpc->members, member_id);
 	size_t size;
@@ -56,4 +57,5 @@ rpc_reply_deferred(struct rpc *rpc, uint32_t member_id, struct endpoint_route *r
 		return;
 	size = rpc_pack_reply(rpc, reply, rpc->endpoint->reply, sizeof(rpc->endpoint->reply));
 	rpc_revoke_if_full(member, endpoint_reply_deferred(rpc->endpoint, route, size));
+	metrics_replied(rpc->metrics, kind, reply->status, clock_ns() - endpoint_route_received_ns(route));
 }

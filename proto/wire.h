@@ -48,6 +48,8 @@
 #define WIRE_MAX_ENDPOINT 108
 /** Most entries of a list in a reply, so that it fits WIRE_MAX_MESSAGE. */
 #define WIRE_LIST_MAX 256u
+/** Most kinds of requests in a reply. */
+#define WIRE_KINDS_MAX 64u
 /** Most page table entries in a reply. */
 #define WIRE_TABLE_MAX 8192u
 /**
@@ -241,6 +243,7 @@ enum wire_request_kind {
 	WIRE_GET_TICKETS,
 	WIRE_GET_QUOTAS,
 	WIRE_DRAIN,
+	WIRE_GET_METRICS,
 	WIRE_N_REQUESTS
 };
 
@@ -371,7 +374,8 @@ enum wire_reply_kind {
 	WIRE_REPLY_TICKET,
 	WIRE_REPLY_ADOPTED,
 	WIRE_REPLY_TICKETS,
-	WIRE_REPLY_QUOTAS
+	WIRE_REPLY_QUOTAS,
+	WIRE_REPLY_METRICS
 };
 
 struct wire_reply {
@@ -443,6 +447,11 @@ struct wire_reply {
 			const struct paged_quota_entry *report;
 			bool more;
 		} quotas;
+		struct {
+			struct paged_metrics daemon;
+			uint32_t n; /* at most WIRE_KINDS_MAX */
+			const struct paged_request_entry *requests;
+		} metrics;
 	};
 };
 

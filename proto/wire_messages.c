@@ -226,6 +226,7 @@ TYPE(drain, drain, S, NUMBER(Drain, session, S, drain.session));
 EMPTY(ping, S);
 EMPTY(get_status, S);
 EMPTY(get_pools, S);
+EMPTY(get_metrics, S);
 
 static const struct wire_body request_bodies[WIRE_N_REQUESTS] = {
 	[WIRE_PING] = { PAGED__V1__REQUEST__BODY_PING, &ping },
@@ -258,6 +259,7 @@ static const struct wire_body request_bodies[WIRE_N_REQUESTS] = {
 	[WIRE_GET_TICKETS] = { PAGED__V1__REQUEST__BODY_GET_TICKETS, &get_tickets },
 	[WIRE_GET_QUOTAS] = { PAGED__V1__REQUEST__BODY_GET_QUOTAS, &get_quotas },
 	[WIRE_DRAIN] = { PAGED__V1__REQUEST__BODY_DRAIN, &drain },
+	[WIRE_GET_METRICS] = { PAGED__V1__REQUEST__BODY_GET_METRICS, &get_metrics },
 };
 TYPE(request, request, S, NUMBER(Request, id, S, id));
 const struct wire_envelope wire_requests = ENVELOPE(Request, ping, S, request, request_bodies);
@@ -322,6 +324,15 @@ TYPE(node_report, node_report, S, NUMBER(NodeReport, page, S, page), NUMBER(Node
      NUMBER(NodeReport, hits, S, hits), NUMBER(NodeReport, pinned, S, pinned));
 #undef S
 
+#define S struct paged_histogram
+TYPE(histogram, histogram, S, NUMBER(Histogram, sum_ns, S, sum_ns), ARRAY(Histogram, count, S, counts, n_buckets, 0));
+#undef S
+
+#define S struct paged_request_entry
+TYPE(request_report, request_report, S, TEXT(RequestReport, name, S, name),
+     ARRAY(RequestReport, reply, S, n_replies, n_statuses, 0), STRUCT(RequestReport, latency, S, latency, histogram));
+#undef S
+
 #define S struct wire_reply
 
 TYPE(ids, seq_ids, S, COLUMN(SeqIds, seq, S, ids.seq, ids.n, 0, PAGED_MAX_REQUEST_SEQS, WIRE_FIRST));
@@ -366,6 +377,13 @@ TYPE(tickets, tickets, S, STRUCTS(Tickets, ticket, S, tickets.report, tickets.n,
      NUMBER(Tickets, more, S, tickets.more));
 TYPE(quotas, quotas, S, STRUCTS(Quotas, quota, S, quotas.report, quotas.n, quota_report, 0, WIRE_LIST_MAX),
      NUMBER(Quotas, more, S, quotas.more));
+TYPE(metrics, metrics, S, NUMBER(Metrics, uptime_ms, S, metrics.daemon.uptime_ms),
+     NUMBER(Metrics, n_requests, S, metrics.daemon.n_requests), NUMBER(Metrics, n_dropped, S, metrics.daemon.n_dropped),
+     NUMBER(Metrics, n_attached, S, metrics.daemon.n_attached), NUMBER(Metrics, n_died, S, metrics.daemon.n_died),
+     NUMBER(Metrics, n_opened, S, metrics.daemon.n_opened), NUMBER(Metrics, n_members, S, metrics.daemon.n_members),
+     NUMBER(Metrics, n_sessions, S, metrics.daemon.n_sessions),
+     STRUCT(Metrics, turns, S, metrics.daemon.turns, histogram),
+     STRUCTS(Metrics, request, S, metrics.requests, metrics.n, request_report, 0, WIRE_KINDS_MAX));
 
 /* WIRE_REPLY_EMPTY has no body. */
 static const struct wire_body reply_bodies[] = {
@@ -386,6 +404,7 @@ static const struct wire_body reply_bodies[] = {
 	[WIRE_REPLY_ADOPTED] = { PAGED__V1__REPLY__BODY_ADOPTED, &adopted },
 	[WIRE_REPLY_TICKETS] = { PAGED__V1__REPLY__BODY_TICKETS, &tickets },
 	[WIRE_REPLY_QUOTAS] = { PAGED__V1__REPLY__BODY_QUOTAS, &quotas },
+	[WIRE_REPLY_METRICS] = { PAGED__V1__REPLY__BODY_METRICS, &metrics },
 };
 TYPE(reply, reply, S, NUMBER(Reply, id, S, id), NUMBER(Reply, status, S, status),
      STRING(Reply, text, S, text, WIRE_MAX_TEXT, WIRE_RAW));

@@ -91,6 +91,24 @@ paged_admin_status(struct paged_client *client, struct paged_daemon_info *info)
 }
 
 enum paged_status
+paged_admin_metrics(struct paged_client *client, struct paged_metrics *metrics, size_t entry_size,
+		    struct paged_request_entry **list_p, size_t *n_p)
+{
+	enum paged_status status = admin_enter(client, metrics != NULL && list_p != NULL && n_p != NULL);
+	struct paged_request_entry *list = NULL;
+	struct paged_metrics ours;
+	struct paged_error error;
+	size_t n = 0;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client->owner->ops->metrics(client->owner, &ours, &list, &n, &error);
+	if (status == PAGED_OK)
+		status = client_info_out(metrics, &ours, sizeof(ours), "paged_metrics", &error);
+	return admin_list_leave(client, status, list, n, sizeof(*list), entry_size, list_p, n_p, &error);
+}
+
+enum paged_status
 paged_admin_pools(struct paged_client *client, size_t entry_size, struct paged_pool_entry **list_p, size_t *n_p)
 {
 	enum paged_status status = admin_enter(client, list_p != NULL && n_p != NULL);

@@ -138,6 +138,8 @@ struct owner_ops {
 	 * These return lists from malloc().  *list_p is NULL and *n_p is 0 before the call.  The caller frees the list,
 	 * also after a failure.
 	 */
+	enum paged_status (*metrics)(struct owner *owner, struct paged_metrics *metrics,
+				     struct paged_request_entry **list_p, size_t *n_p, struct paged_error *error);
 	enum paged_status (*pools)(struct owner *owner, struct paged_pool_entry **list_p, size_t *n_p,
 				   struct paged_error *error);
 	enum paged_status (*sessions)(struct owner *owner, struct paged_session_entry **list_p, size_t *n_p,

@@ -217,6 +217,27 @@ embedded_status(struct owner *owner, struct paged_daemon_info *info, struct page
 	return PAGED_OK;
 }
 
+/* There are no turns of a loop, and requests are calls. */
+static enum paged_status
+embedded_metrics(struct owner *owner, struct paged_metrics *metrics, struct paged_request_entry **list_p, size_t *n_p,
+		 struct paged_error *error)
+{
+	struct embedded *embedded = embedded_of(owner);
+	uint32_t n_sessions = core_n_sessions(embedded->core);
+
+	*metrics = (struct paged_metrics){
+		.uptime_ms = clock_ms() - embedded->opened_ms,
+		.n_requests = embedded->n_requests,
+		.n_attached = 1,
+		.n_opened = embedded->member != 0,
+		.n_members = 1,
+		.n_sessions = n_sessions,
+	};
+	*n_p = 0;
+	*list_p = calloc(1, sizeof(**list_p));
+	return *list_p != NULL ? PAGED_OK : paged_fail(error, PAGED_ERR_NOMEM, "no memory for a list");
+}
+
 static enum paged_status
 embedded_pools(struct owner *owner, struct paged_pool_entry **list_p, size_t *n_p, struct paged_error *error)
 {
@@ -377,6 +398,7 @@ static const struct owner_ops owner_ops_embedded = {
 	.mask = embedded_mask,
 	.pool_find = embedded_pool_find,
 	.status = embedded_status,
+	.metrics = embedded_metrics,
 	.pools = embedded_pools,
 	.sessions = embedded_sessions,
 	.sequences = embedded_sequences,

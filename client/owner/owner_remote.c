@@ -287,6 +287,7 @@ static const struct owner_ops owner_ops_remote = {
 	.mask = remote_mask,
 	.pool_find = remote_pool_find,
 	.status = remote_status,
+	.metrics = remote_metrics,
 	.pools = remote_pools,
 	.sessions = remote_sessions,
 	.sequences = remote_sequences,

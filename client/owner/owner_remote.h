@@ -31,6 +31,8 @@ enum paged_status list_append(void *list_p, size_t *n_p, const void *more, size_
 /* Operations of owner_ops, in owner_remote_admin.c. */
 enum paged_status remote_pool_find(struct owner *owner, const char *name, uint32_t *pool_p, struct paged_error *error);
 enum paged_status remote_status(struct owner *owner, struct paged_daemon_info *info, struct paged_error *error);
+enum paged_status remote_metrics(struct owner *owner, struct paged_metrics *metrics,
+				 struct paged_request_entry **list_p, size_t *n_p, struct paged_error *error);
 enum paged_status remote_pools(struct owner *owner, struct paged_pool_entry **list_p, size_t *n_p,
 			       struct paged_error *error);
 enum paged_status remote_sessions(struct owner *owner, struct paged_session_entry **list_p, size_t *n_p,

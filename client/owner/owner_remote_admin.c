@@ -85,6 +85,20 @@ remote_pools(struct owner *owner, struct paged_pool_entry **list_p, size_t *n_p,
 }
 
 enum paged_status
+remote_metrics(struct owner *owner, struct paged_metrics *metrics, struct paged_request_entry **list_p, size_t *n_p,
+	       struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_GET_METRICS };
+	struct wire_reply reply;
+	enum paged_status status = client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_METRICS, &reply, error);
+
+	if (status != PAGED_OK)
+		return status;
+	*metrics = reply.metrics.daemon;
+	return list_append(list_p, n_p, reply.metrics.requests, reply.metrics.n, sizeof(**list_p), error);
+}
+
+enum paged_status
 remote_sessions(struct owner *owner, struct paged_session_entry **list_p, size_t *n_p, struct paged_error *error)
 {
 	struct wire_request request = { .kind = WIRE_GET_SESSIONS };

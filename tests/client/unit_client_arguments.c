@@ -115,6 +115,8 @@ Test(null, every_call_refuses_a_null_handle)
 	struct paged_seq_info seq_info;
 	struct paged_check_result check = { .struct_size = sizeof(check) };
 	struct paged_daemon_info daemon_info = { .struct_size = sizeof(daemon_info) };
+	struct paged_metrics metrics = { .struct_size = sizeof(metrics) };
+	struct paged_request_entry *requests;
 	struct paged_pool_entry *pools;
 	struct paged_session_entry *sessions;
 	struct paged_seq_entry *sequences, entry;
@@ -146,6 +148,7 @@ Test(null, every_call_refuses_a_null_handle)
 	CALL(paged_seq_erase(no_client, 1, &id));
 	CALL(paged_seq_read(no_pool, id, &seq_info, NULL, 0));
 	CALL(paged_admin_status(no_client, &daemon_info));
+	CALL(paged_admin_metrics(no_client, &metrics, sizeof(*requests), &requests, &n));
 	CALL(paged_admin_pools(no_client, sizeof(*pools), &pools, &n));
 	CALL(paged_admin_sessions(no_client, sizeof(*sessions), &sessions, &n));
 	CALL(paged_admin_sequences(no_client, "small", sizeof(*sequences), &sequences, &n));

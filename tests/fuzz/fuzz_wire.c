@@ -233,6 +233,18 @@ static const struct wire_request requests[] = {
 	{ 32, WIRE_HOLD, .hold = { 1, 3, pages, seqs } },
 	{ 33, WIRE_GET_QUOTAS, .get_quotas = { 256 } },
 	{ 34, WIRE_DRAIN, .drain = { 3 } },
+	{ .id = 35, .kind = WIRE_GET_METRICS },
+};
+#define HISTOGRAM                        \
+	{                                \
+		5000000000, 3, 0,        \
+		{                        \
+			1, 1ull << 40, 2 \
+		}                        \
+	}
+static const struct paged_request_entry request_reports[] = {
+	{ "reserve", 6, 0, { 100, [5] = 7 }, HISTOGRAM },
+	{ "invalid", .latency = HISTOGRAM },
 };
 static const struct wire_reply replies[] = {
 	{ 1, PAGED_OK, "", WIRE_REPLY_EMPTY, .ids = { 0 } },
@@ -262,6 +274,7 @@ static const struct wire_reply replies[] = {
 	{ 18, PAGED_OK, "", WIRE_REPLY_ADOPTED, .adopted = { 3, gives } },
 	{ 19, PAGED_OK, "", WIRE_REPLY_TICKETS, .tickets = { 2, ticket_reports, true } },
 	{ 20, PAGED_OK, "", WIRE_REPLY_QUOTAS, .quotas = { 2, quota_reports, true } },
+	{ 21, PAGED_OK, "", WIRE_REPLY_METRICS, .metrics = { { .turns = HISTOGRAM }, 2, request_reports } },
 };
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))

@@ -720,6 +720,53 @@ Test(wire, quotas_round_trip)
 	cr_assert(reply_back.quotas.more);
 }
 
+Test(wire, metrics_round_trip)
+{
+	static struct paged_request_entry requests[WIRE_KINDS_MAX + 1];
+	struct wire_request back, request = { .id = 8, .kind = WIRE_GET_METRICS };
+	struct wire_reply reply_back, reply = { .id = 8, .kind = WIRE_REPLY_METRICS };
+	size_t size;
+
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_OK, "%s", error.text);
+	cr_assert_eq(back.kind, WIRE_GET_METRICS);
+
+	memset(requests, 0xff, sizeof(requests));
+	for (uint32_t i = 0; i <= WIRE_KINDS_MAX; i++) {
+		memset(requests[i].name, 'a', sizeof(requests[i].name) - 1);
+		requests[i].name[sizeof(requests[i].name) - 1] = '\0';
+		requests[i].n_statuses = i % 2 == 0 ? PAGED_METRICS_STATUSES : 0;
+		requests[i].latency.n_buckets = PAGED_HISTOGRAM_BUCKETS;
+		requests[i].reserved = requests[i].latency.reserved = 0;
+		if (i % 2 != 0)
+			memset(requests[i].n_replies, 0, sizeof(requests[i].n_replies));
+	}
+	reply.metrics.daemon = (struct paged_metrics){ .uptime_ms = UINT64_MAX,
+						       .n_requests = 2,
+						       .n_dropped = 3,
+						       .n_attached = 4,
+						       .n_died = 5,
+						       .n_opened = 6,
+						       .n_members = 7,
+						       .n_sessions = 8,
+						       .turns = requests[0].latency };
+	reply.metrics.n = WIRE_KINDS_MAX;
+	reply.metrics.requests = requests;
+	wire_arena_reset(&arena);
+	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));
+	cr_assert_gt(size, 0, "a full list fits a message");
+	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &reply_back, &error), PAGED_OK, "%s", error.text);
+	cr_assert_arr_eq(&reply_back.metrics.daemon, &reply.metrics.daemon, sizeof(reply.metrics.daemon));
+	cr_assert_eq(reply_back.metrics.n, WIRE_KINDS_MAX);
+	cr_assert_arr_eq(reply_back.metrics.requests, requests, WIRE_KINDS_MAX * sizeof(*requests));
+
+	/* More buckets than the struct has room for. */
+	reply.metrics.n = 1;
+	requests[0].latency.n_buckets++;
+	wire_arena_reset(&arena);
+	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));
+	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &reply_back, &error), PAGED_ERR_LIMIT, "%s", error.text);
+}
+
 Test(wire, a_ticket_has_16_bytes)
 {
 	/* Request { id: 7, cancel { ticket: 3 bytes } } */
