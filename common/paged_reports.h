@@ -52,11 +52,15 @@ struct paged_pool_entry {
 	uint32_t number;     /* PAGED_SEQ_POOL() of the pool's sequences */
 	uint32_t publishes;  /* 1: sequences can be published; 0: pagedd.conf(5) says publish = no */
 	char model[128];     /* "name@revision" of pagedd.conf(5); "": not stated */
-	/* Totals since the daemon started. */
+	/* Totals since the daemon started; paged_pool_totals explains them. */
 	uint64_t n_starts;               /* sequences started with a prefix to look for */
 	uint64_t n_tokens_asked;         /* tokens of these prefixes */
 	uint64_t n_tokens_found;         /* of these, tokens that the sequences share */
 	uint64_t n_published, n_evicted; /* pages */
+	uint64_t n_orphaned, n_taken, n_trimmed;             /* pages */
+	uint64_t n_created, n_ended, n_forked;               /* sequences */
+	uint64_t n_given, n_adopted, n_cancelled, n_expired; /* sequences */
+	uint32_t peak_sequences, peak_referenced;
 };
 
 /** One entry per member of a session; one entry with member 0 for an ended session without members. */

@@ -281,7 +281,13 @@ TYPE(pool_report, pool_report, S, NUMBER(PoolReport, pool, S, number), TEXT(Pool
      NUMBER(PoolReport, publishes, S, publishes), TEXT(PoolReport, model, S, model),
      NUMBER(PoolReport, n_starts, S, n_starts), NUMBER(PoolReport, n_tokens_asked, S, n_tokens_asked),
      NUMBER(PoolReport, n_tokens_found, S, n_tokens_found), NUMBER(PoolReport, n_published, S, n_published),
-     NUMBER(PoolReport, n_evicted, S, n_evicted));
+     NUMBER(PoolReport, n_evicted, S, n_evicted), NUMBER(PoolReport, n_orphaned, S, n_orphaned),
+     NUMBER(PoolReport, n_taken, S, n_taken), NUMBER(PoolReport, n_trimmed, S, n_trimmed),
+     NUMBER(PoolReport, n_created, S, n_created), NUMBER(PoolReport, n_ended, S, n_ended),
+     NUMBER(PoolReport, n_forked, S, n_forked), NUMBER(PoolReport, n_given, S, n_given),
+     NUMBER(PoolReport, n_adopted, S, n_adopted), NUMBER(PoolReport, n_cancelled, S, n_cancelled),
+     NUMBER(PoolReport, n_expired, S, n_expired), NUMBER(PoolReport, peak_sequences, S, peak_sequences),
+     NUMBER(PoolReport, peak_referenced, S, peak_referenced));
 #undef S
 
 #define S struct paged_session_entry

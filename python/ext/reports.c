@@ -220,6 +220,12 @@ report_pool(const struct paged_pool_entry *entry)
 		FIELD(paged_pool_entry, model, TEXT),         FIELD(paged_pool_entry, n_starts, U64),
 		FIELD(paged_pool_entry, n_tokens_asked, U64), FIELD(paged_pool_entry, n_tokens_found, U64),
 		FIELD(paged_pool_entry, n_published, U64),    FIELD(paged_pool_entry, n_evicted, U64),
+		FIELD(paged_pool_entry, n_orphaned, U64),     FIELD(paged_pool_entry, n_taken, U64),
+		FIELD(paged_pool_entry, n_trimmed, U64),      FIELD(paged_pool_entry, n_created, U64),
+		FIELD(paged_pool_entry, n_ended, U64),        FIELD(paged_pool_entry, n_forked, U64),
+		FIELD(paged_pool_entry, n_given, U64),        FIELD(paged_pool_entry, n_adopted, U64),
+		FIELD(paged_pool_entry, n_cancelled, U64),    FIELD(paged_pool_entry, n_expired, U64),
+		FIELD(paged_pool_entry, peak_sequences, U32), FIELD(paged_pool_entry, peak_referenced, U32),
 	};
 
 	return REPORT(entry, fields);
