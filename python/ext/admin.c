@@ -72,6 +72,27 @@ client_status(struct client *client, PyObject *Py_UNUSED(ignored))
 }
 
 static PyObject *
+client_metrics(struct client *client, PyObject *Py_UNUSED(ignored))
+{
+	struct paged_metrics metrics = { .struct_size = sizeof(metrics) };
+	struct paged_client *handle = client_enter(client);
+	struct paged_request_entry *list = NULL;
+	enum paged_status status;
+	PyObject *result;
+	size_t n = 0;
+
+	if (handle == NULL)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS status = paged_admin_metrics(handle, &metrics, sizeof(*list), &list, &n);
+	Py_END_ALLOW_THREADS client_leave(client);
+	if (status != PAGED_OK)
+		return error_raise(handle, status);
+	result = report_metrics(&metrics, list, n);
+	paged_free(list);
+	return result;
+}
+
+static PyObject *
 client_pools(struct client *client, PyObject *Py_UNUSED(ignored))
 {
 	struct paged_client *handle = client_enter(client);
@@ -362,6 +383,12 @@ client_drop(struct client *client, PyObject *const *arguments, Py_ssize_t n, PyO
 PyDoc_STRVAR(status_doc, "status($self, /)\n--\n\n"
 			 "The daemon, as a dict: version, boot_id, uptime_ms, n_requests, n_sessions, n_pools,\n"
 			 "pid, stopping.");
+PyDoc_STRVAR(metrics_doc, "metrics($self, /)\n--\n\n"
+			  "What the daemon has counted since it started, as a dict: uptime_ms, n_requests,\n"
+			  "n_dropped, n_attached, n_died, n_opened, n_members, n_sessions, turns, requests.\n\n"
+			  "requests has, for each kind by its name, \"replies\", a dict of numbers by status, and\n"
+			  "\"latency\".  turns and latency are histograms: (sum in ns, [(bound, n), ...]) with n\n"
+			  "durations up to each bound in ns and above the one before; None: no bound.");
 PyDoc_STRVAR(pools_doc, "pools($self, /)\n--\n\n"
 			"All pools, as a list of dicts with the names of struct paged_pool_entry: name,\n"
 			"backend, n_pages, n_free, page_size, dtype, memory and others.");
@@ -421,6 +448,7 @@ PyDoc_STRVAR(drop_doc, "drop($self, /, name)\n--\n\n"
 
 PyMethodDef admin_methods[] = {
 	CALL_METHOD_NOARGS("status", client_status, status_doc),
+	CALL_METHOD_NOARGS("metrics", client_metrics, metrics_doc),
 	CALL_METHOD_NOARGS("pools", client_pools, pools_doc),
 	CALL_METHOD_NOARGS("sessions", client_sessions, sessions_doc),
 	CALL_METHOD("sequences", client_sequences, sequences_doc),

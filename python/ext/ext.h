@@ -166,6 +166,9 @@ PyObject *report_adopted(paged_seq_id seq, uint32_t length);
 PyObject *report_named_mod(const struct paged_named_mod *mod);
 /* Dicts with the names of paged_reports.h. */
 PyObject *report_daemon(const struct paged_daemon_info *info);
+PyObject *report_totals(const struct paged_pool_totals *totals);
+/** report_metrics - a dict of the metrics, whose "requests" is a dict of the kinds of requests by name */
+PyObject *report_metrics(const struct paged_metrics *metrics, const struct paged_request_entry *requests, size_t n);
 PyObject *report_pool(const struct paged_pool_entry *entry);
 PyObject *report_session(const struct paged_session_entry *entry);
 PyObject *report_seq_entry(const struct paged_seq_entry *entry);

@@ -208,6 +208,20 @@ pool_counts(struct pool *pool, PyObject *Py_UNUSED(ignored))
 }
 
 static PyObject *
+pool_totals(struct pool *pool, PyObject *Py_UNUSED(ignored))
+{
+	struct paged_pool_totals totals = { .struct_size = sizeof(totals) };
+	struct paged_pool *handle = pool_enter(pool);
+	enum paged_status status;
+
+	if (handle == NULL)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS status = paged_pool_get_totals(handle, &totals);
+	Py_END_ALLOW_THREADS pool_leave(pool);
+	return status == PAGED_OK ? report_totals(&totals) : error_raise(pool->client->handle, status);
+}
+
+static PyObject *
 pool_check(struct pool *pool, PyObject *Py_UNUSED(ignored))
 {
 	struct paged_check_result result = { .struct_size = sizeof(result) };
@@ -380,6 +394,11 @@ PyDoc_STRVAR(close_doc, "close($self, /)\n--\n\n"
 PyDoc_STRVAR(counts_doc, "counts($self, /)\n--\n\n"
 			 "Pages by state, from shared memory, as PoolCounts.\n\n"
 			 "Raises AgainError if they were changed during every attempt, GoneError.");
+PyDoc_STRVAR(totals_doc, "totals($self, /)\n--\n\n"
+			 "What has happened in the pool since it was created, from shared memory, as a dict\n"
+			 "with the names of struct paged_pool_totals: n_created, n_ended, n_tokens_asked and\n"
+			 "others.\n\n"
+			 "Raises GoneError.");
 PyDoc_STRVAR(wait_free_doc, "wait_free($self, /, n_pages, timeout)\n--\n\n"
 			    "Sleep until n_pages pages are free or cached; timeout in seconds.\n\n"
 			    "A hint: another session may take the pages first.  Reserve, and wait again on\n"
@@ -457,6 +476,7 @@ static const PyMethodDef pool_methods[] = {
 	CALL_METHOD_NOARGS("__enter__", pool_context_enter, "Return the pool."),
 	{ "__exit__", (PyCFunction)(void (*)(void))pool_context_exit, METH_VARARGS, "close()" },
 	CALL_METHOD_NOARGS("counts", pool_counts, counts_doc),
+	CALL_METHOD_NOARGS("totals", pool_totals, totals_doc),
 	CALL_METHOD_NOARGS("check", pool_check, check_doc),
 	CALL_METHOD("wait_free", pool_wait_free, wait_free_doc),
 	CALL_METHOD("batch", batch_open, batch_doc),

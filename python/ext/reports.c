@@ -202,6 +202,99 @@ report_daemon(const struct paged_daemon_info *info)
 }
 
 PyObject *
+report_totals(const struct paged_pool_totals *totals)
+{
+	static const struct report_field fields[] = {
+		FIELD(paged_pool_totals, n_created, U64),      FIELD(paged_pool_totals, n_ended, U64),
+		FIELD(paged_pool_totals, n_forked, U64),       FIELD(paged_pool_totals, n_given, U64),
+		FIELD(paged_pool_totals, n_adopted, U64),      FIELD(paged_pool_totals, n_cancelled, U64),
+		FIELD(paged_pool_totals, n_expired, U64),      FIELD(paged_pool_totals, n_starts, U64),
+		FIELD(paged_pool_totals, n_tokens_asked, U64), FIELD(paged_pool_totals, n_tokens_found, U64),
+		FIELD(paged_pool_totals, n_taken, U64),        FIELD(paged_pool_totals, n_trimmed, U64),
+		FIELD(paged_pool_totals, n_published, U64),    FIELD(paged_pool_totals, n_evicted, U64),
+		FIELD(paged_pool_totals, n_orphaned, U64),     FIELD(paged_pool_totals, n_sequences, U32),
+		FIELD(paged_pool_totals, peak_sequences, U32), FIELD(paged_pool_totals, peak_referenced, U32),
+	};
+
+	return REPORT(totals, fields);
+}
+
+/* Stores a value in a dict and drops the reference; -1: it is NULL, or cannot be stored. */
+static int
+dict_take(PyObject *dict, const char *name, PyObject *value)
+{
+	int result = value != NULL ? PyDict_SetItemString(dict, name, value) : -1;
+
+	Py_XDECREF(value);
+	return result;
+}
+
+/* (sum of the durations in ns, list of (upper bound in ns or None, durations)), without the empty buckets. */
+static PyObject *
+report_histogram(const struct paged_histogram *histogram)
+{
+	PyObject *buckets = PyList_New(0);
+
+	for (uint32_t i = 0; buckets != NULL && i < histogram->n_buckets; i++) {
+		PyObject *bucket = NULL;
+
+		if (histogram->counts[i] == 0)
+			continue;
+		if (i + 1 < PAGED_HISTOGRAM_BUCKETS)
+			bucket = Py_BuildValue("(KK)", PAGED_BUCKET_NS(i), (unsigned long long)histogram->counts[i]);
+		else
+			bucket = Py_BuildValue("(OK)", Py_None, (unsigned long long)histogram->counts[i]);
+		if (bucket == NULL || PyList_Append(buckets, bucket) < 0)
+			Py_CLEAR(buckets);
+		Py_XDECREF(bucket);
+	}
+	return buckets != NULL ? Py_BuildValue("(KN)", (unsigned long long)histogram->sum_ns, buckets) : NULL;
+}
+
+/* {"replies": {status: number}, "latency": histogram} */
+static PyObject *
+report_request(const struct paged_request_entry *request)
+{
+	PyObject *replies = PyDict_New(), *dict = PyDict_New();
+	int result = replies != NULL && dict != NULL ? 0 : -1;
+
+	for (uint32_t i = 0; result == 0 && i < request->n_statuses; i++)
+		if (request->n_replies[i] != 0)
+			result = dict_take(replies, paged_status_name((enum paged_status)i),
+					   PyLong_FromUnsignedLongLong(request->n_replies[i]));
+	if (result == 0)
+		result = PyDict_SetItemString(dict, "replies", replies);
+	if (result == 0)
+		result = dict_take(dict, "latency", report_histogram(&request->latency));
+	Py_XDECREF(replies);
+	if (result < 0)
+		Py_CLEAR(dict);
+	return dict;
+}
+
+PyObject *
+report_metrics(const struct paged_metrics *metrics, const struct paged_request_entry *requests, size_t n)
+{
+	static const struct report_field fields[] = {
+		FIELD(paged_metrics, uptime_ms, U64), FIELD(paged_metrics, n_requests, U64),
+		FIELD(paged_metrics, n_dropped, U64), FIELD(paged_metrics, n_attached, U64),
+		FIELD(paged_metrics, n_died, U64),    FIELD(paged_metrics, n_opened, U64),
+		FIELD(paged_metrics, n_members, U32), FIELD(paged_metrics, n_sessions, U32),
+	};
+	PyObject *dict = REPORT(metrics, fields), *kinds = PyDict_New();
+	int result = dict != NULL && kinds != NULL ? dict_take(dict, "turns", report_histogram(&metrics->turns)) : -1;
+
+	for (size_t i = 0; result == 0 && i < n; i++)
+		result = dict_take(kinds, requests[i].name, report_request(&requests[i]));
+	if (result == 0)
+		result = PyDict_SetItemString(dict, "requests", kinds);
+	Py_XDECREF(kinds);
+	if (result < 0)
+		Py_CLEAR(dict);
+	return dict;
+}
+
+PyObject *
 report_pool(const struct paged_pool_entry *entry)
 {
 	static const struct report_field fields[] = {

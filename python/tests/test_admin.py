@@ -29,6 +29,39 @@ def test_status(client):
     assert status["pid"] > 0
 
 
+def test_metrics(daemon):
+    with daemon.connect() as client:
+        pool = client.pool("test")
+        with pytest.raises(paged.LimitError):
+            pool.create(1, 100000)
+        pool.create(1, 20)
+        before, metrics = client.metrics(), client.metrics()
+    assert sorted(metrics) == sorted([*fields("paged_metrics"), "requests"])
+    assert metrics["n_requests"] == before["n_requests"] + 1
+    assert metrics["n_members"] == metrics["n_sessions"] == 1
+    create = metrics["requests"]["create"]
+    assert create["replies"] == {"PAGED_OK": 1, "PAGED_ERR_LIMIT": 1}
+    sum_ns, buckets = create["latency"]
+    assert sum(n for _, n in buckets) == 2 and 0 < sum_ns <= sum(bound * n for bound, n in buckets)
+    assert metrics["requests"]["pin"] == {"replies": {}, "latency": (0, [])}
+    assert sum(n for _, n in metrics["turns"][1]) > 0
+
+
+def test_metrics_without_a_daemon(embedded):
+    metrics = embedded.metrics()
+    assert metrics["requests"] == {} and metrics["turns"] == (0, []) and metrics["n_members"] == 1
+
+
+def test_totals(client, pool):
+    seqs = pool.create(2, [20, 40])
+    pool.erase(seqs[0])
+    totals = pool.totals()
+    assert {name: n for name, n in totals.items() if n != 0} == {
+        "n_created": 2, "n_ended": 1, "n_taken": 5, "n_sequences": 1, "peak_sequences": 2, "peak_referenced": 5}
+    entry, = client.pools()
+    assert {name: entry[name] for name in totals} == totals
+
+
 def test_pools(client, pool):
     pool.create(2, 20)
     entry, = client.pools()

@@ -19,7 +19,7 @@ def test_lost_daemon(daemon, name):
     seqs = pool.create(2, 16)
     daemon.kill()
     # Calls that only read shared memory notice the end when a request or dispatch() has.
-    if name in ("read", "pool table", "match", "counts", "publish", "pin"):
+    if name in ("read", "pool table", "match", "counts", "totals", "publish", "pin"):
         with pytest.raises(paged.GoneError):
             client.ping()
     for _ in range(2):
