@@ -14,6 +14,10 @@ EVENTS_SOURCES = \
 	%D%/kv_stream.h \
 	%D%/log.c \
 	%D%/log.h \
+	%D%/metrics_snapshot.c \
+	%D%/metrics_snapshot.h \
+	%D%/metrics_text.c \
+	%D%/metrics_text.h \
 	%D%/node_mirror.c \
 	%D%/node_mirror.h \
 	%D%/options.c \
