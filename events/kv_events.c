@@ -154,6 +154,8 @@ kv_events_attach(struct kv_events *kv, struct paged_client *client)
 	bool ok;
 	size_t n;
 
+	if (options->kv.publisher.endpoint == NULL)
+		return true;
 	for (uint32_t i = 0; i < options->n_pools; i++) {
 		if (paged_pool_open(client, options->pools[i], &opened) != PAGED_OK) {
 			events_log(EVENTS_LOG_ERROR, "kv", "%s", paged_client_error(client));

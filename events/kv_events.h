@@ -16,7 +16,11 @@ struct kv_events;
 /** kv_events_open - prepare the part; NULL: no memory, as was logged */
 struct kv_events *kv_events_open(const struct events_options *options);
 
-/** kv_events_attach - begin a life of the daemon; false: a pool cannot be watched or served, as was logged */
+/**
+ * kv_events_attach - begin a life of the daemon; does nothing without an endpoint
+ *
+ * @return false: a pool cannot be watched or served, as was logged
+ */
 bool kv_events_attach(struct kv_events *kv, struct paged_client *client);
 
 /** kv_events_detach - end it; false: a stream had failed */

@@ -1,8 +1,8 @@
 # paged-events: serves what changes in the prefix cache.  It uses only the installed headers.
 # All files except main.c are a convenience library, which tests link.
-EVENTS_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_RUNSTATEDIR='"$(runstatedir)"' $(MSGPACK_CFLAGS) \
+EVENTS_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_RUNSTATEDIR='"$(runstatedir)"' $(MICROHTTPD_CFLAGS) $(MSGPACK_CFLAGS) \
 	$(SODIUM_CFLAGS) $(XXHASH_CFLAGS) $(ZMQ_CFLAGS)
-EVENTS_LIBS = client/libpagedclient.la $(MSGPACK_LIBS) $(SODIUM_LIBS) $(ZMQ_LIBS) -lpthread
+EVENTS_LIBS = client/libpagedclient.la $(MICROHTTPD_LIBS) $(MSGPACK_LIBS) $(SODIUM_LIBS) $(ZMQ_LIBS) -lpthread
 EVENTS_SOURCES = \
 	%D%/block_hash.c \
 	%D%/block_hash.h \
@@ -14,6 +14,8 @@ EVENTS_SOURCES = \
 	%D%/kv_stream.h \
 	%D%/log.c \
 	%D%/log.h \
+	%D%/metrics_http.c \
+	%D%/metrics_http.h \
 	%D%/metrics_snapshot.c \
 	%D%/metrics_snapshot.h \
 	%D%/metrics_text.c \

@@ -22,6 +22,7 @@
 
 #include "events/kv_events.h"
 #include "events/log.h"
+#include "events/metrics_http.h"
 #include "events/options.h"
 
 /* Interval at which a daemon is looked for. */
@@ -120,6 +121,7 @@ int
 main(int argc, char **argv)
 {
 	struct events_options options = { 0 };
+	struct metrics_http *metrics;
 	struct paged_client *client;
 	int signals, code = EXIT_SUCCESS;
 	struct kv_events *kv;
@@ -130,10 +132,18 @@ main(int argc, char **argv)
 	kv = kv_events_open(&options);
 	if (signals < 0 || kv == NULL)
 		return EXIT_FAILURE;
+	if (!metrics_http_open(&options, &metrics)) {
+		kv_events_close(kv);
+		close(signals);
+		return EXIT_FAILURE;
+	}
 	while (goes_on && (client = events_attach(&options, signals, &code)) != NULL) {
+		metrics_http_attach(metrics, client);
 		goes_on = events_serve(client, kv, signals, &code);
+		metrics_http_detach(metrics);
 		paged_client_close(client);
 	}
+	metrics_http_close(metrics);
 	kv_events_close(kv);
 	close(signals);
 	return code;

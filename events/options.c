@@ -13,12 +13,14 @@
 #include "events/log.h"
 
 static const char usage[] =
-	"usage: paged-events [--runtime-dir DIR] [--pool POOL]...\n"
+	"usage: paged-events [--runtime-dir DIR] [--pool POOL]... [--metrics-listen [ADDRESS:]PORT]\n"
 	"\n"
 	"Serves what changes in the prefix cache of this machine's pagedd; see paged-events(8).\n"
 	"\n"
 	"  -r, --runtime-dir DIR  the daemon's directory (default $PAGED_RUNTIME_DIR or " PAGED_RUNSTATEDIR "/paged)\n"
 	"  -p, --pool POOL        a pool to watch; may be given several times (default: all)\n"
+	"  -m, --metrics-listen [ADDRESS:]PORT\n"
+	"                         serve metrics for Prometheus at http://ADDRESS:PORT/metrics (default 127.0.0.1)\n"
 	"  -l, --log-level LEVEL  error, warning, info or debug\n"
 	"  -h, --help\n"
 	"  -V, --version\n"
@@ -59,6 +61,7 @@ static const struct option known[] = {
 	{ "runtime-dir", required_argument, NULL, 'r' },
 	{ "pool", required_argument, NULL, 'p' },
 	{ "log-level", required_argument, NULL, 'l' },
+	{ "metrics-listen", required_argument, NULL, 'm' },
 	{ "help", no_argument, NULL, 'h' },
 	{ "version", no_argument, NULL, 'V' },
 	{ "endpoint", required_argument, NULL, OPTION_ENDPOINT },
@@ -182,13 +185,16 @@ events_options_parse(struct events_options *options, int argc, char **argv)
 		.publisher = { .topic = "", .buffer_steps = BUFFER_STEPS, .buffer_size = BUFFER_SIZE, .hwm = HWM },
 		.integers = true
 	};
-	while ((option = getopt_long(argc, argv, "r:p:l:hV", known, &index)) != -1) {
+	while ((option = getopt_long(argc, argv, "r:p:m:l:hV", known, &index)) != -1) {
 		switch (option) {
 		case 'r':
 			options->runtime_dir = optarg;
 			break;
 		case 'p':
 			events_option_pool(options, optarg);
+			break;
+		case 'm':
+			options->metrics_listen = optarg;
 			break;
 		case 'l':
 			if (!events_log_set_level(optarg))
@@ -208,6 +214,6 @@ events_options_parse(struct events_options *options, int argc, char **argv)
 	if (optind < argc)
 		events_usage("%s: no such argument", argv[optind]);
 	kv_options_check(&options->kv, &kv_texts);
-	if (options->kv.publisher.endpoint == NULL)
-		events_usage("nothing to serve: --endpoint is missing");
+	if (options->kv.publisher.endpoint == NULL && options->metrics_listen == NULL)
+		events_usage("nothing to serve: give --endpoint, --metrics-listen or both");
 }

@@ -27,6 +27,8 @@ struct events_options {
 	/** The pools to watch; none: all that this user may use. */
 	const char *pools[PAGED_MAX_POOLS];
 	uint32_t n_pools;
+	/** "[ADDRESS:]PORT" that serves metrics; NULL: none. */
+	const char *metrics_listen;
 	struct kv_events_options kv;
 };
 

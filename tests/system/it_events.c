@@ -606,7 +606,7 @@ IT_TEST(refusals)
 {
 #define EVENTS "events/paged-events"
 	it_daemon_start(&daemon_, CHAIN_POOL(64, ""), NULL, NULL);
-	expect_failure(2, "nothing to serve: --endpoint is missing", (const char *[]){ EVENTS, NULL });
+	expect_failure(2, "nothing to serve: give --endpoint, --metrics-listen or both", (const char *[]){ EVENTS, NULL });
 	expect_failure(2, "without --endpoint", (const char *[]){ EVENTS, "--topic", "t", NULL });
 	expect_failure(2, "--hwm 0 is no number from 1 to 2147483647",
 		       (const char *[]){ EVENTS, "--endpoint", "ipc:///tmp/x", "--hwm", "0", NULL });

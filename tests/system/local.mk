@@ -58,7 +58,7 @@ TEST_SUPPORT += %D%/batch_fixture.c %D%/batch_fixture.h %D%/chain_fixture.c %D%/
 
 # paged-events.
 if ENABLE_EVENTS
-IT_TESTS += %D%/it_events
+IT_TESTS += %D%/it_events %D%/it_metrics_http
 endif
 %C%_it_events_SOURCES = %D%/it_events.c %D%/router_fixture.c %D%/router_fixture.h
 %C%_it_events_CPPFLAGS = $(AM_CPPFLAGS) $(MSGPACK_CFLAGS) $(SODIUM_CFLAGS)
