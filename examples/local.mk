@@ -27,6 +27,9 @@ EXTRA_DIST += %D%/python/first.py
 EXTRA_DIST += %D%/python/share_prefix.py
 EXTRA_DIST += %D%/python/handover.py
 
+# A dashboard of the metrics.
+EXTRA_DIST += %D%/grafana/paged.json
+
 # Engines of different make on one pool: tools/demo.
 EXTRA_DIST += %D%/python/demo/answer_privately.py
 EXTRA_DIST += %D%/python/demo/answer_transformers.py

@@ -32,7 +32,8 @@ SERVICE_FILL = $(MKDIR_P) %D% && $(SED) -e 's|@sbindir[@]|$(sbindir)|g' \
 # Debian packages: tools/deb builds them.
 EXTRA_DIST += debian/changelog debian/control debian/copyright debian/libpagedclient-dev.examples \
 	debian/libpagedclient-dev.install debian/libpagedclient-dev.manpages debian/libpagedclient0.install \
-	debian/libpagedclient0.symbols debian/not-installed debian/paged-events.install \
+	debian/libpagedclient0.symbols debian/not-installed debian/paged-events.docs \
+	debian/paged-events.examples debian/paged-events.install \
 	debian/paged-events.lintian-overrides debian/paged-events.manpages debian/paged-events.prerm debian/paged-tools.install debian/paged-tools.manpages \
 	debian/pagedd.README.Debian debian/pagedd.docs debian/pagedd.install debian/pagedd.lintian-overrides \
 	debian/pagedd.manpages debian/pagedd.postinst debian/pagedd.postrm debian/pagedd.prerm debian/rules \

@@ -290,6 +290,67 @@ IT_TEST(values)
 	it_daemon_stop(&daemon_);
 }
 
+/* The output of a command; its exit status must be 0. */
+static const char *
+command_output(const char *command)
+{
+	static char output[ANSWER_MAX];
+	FILE *pipe = popen(command, "r");
+	size_t n;
+	int status;
+
+	it_require(pipe != NULL, "%m");
+	n = fread(output, 1, sizeof(output) - 1, pipe);
+	output[n] = '\0';
+	status = pclose(pipe);
+	it_require(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s: %s", command, output);
+	return output;
+}
+
+/* The Python that has Prometheus's library; NULL: none. */
+static const char *
+python_with_parser(void)
+{
+	if (system("python3 -c 'import prometheus_client' 2>/dev/null") == 0)
+		return "python3";
+	if (system("/usr/bin/python3 -c 'import prometheus_client' 2>/dev/null") == 0)
+		return "/usr/bin/python3";
+	return NULL;
+}
+
+/* What Prometheus's own parsers say about the text, which curl gets; and the dashboard asks for what is in it. */
+IT_TEST(parsers)
+{
+	const char *python = python_with_parser(), *source = getenv("PAGED_SRCDIR");
+	struct worker_fixture worker;
+	char command[512];
+
+	if (system("command -v curl >/dev/null") != 0)
+		it_skip("no curl");
+	if (python == NULL)
+		it_skip("no Python with prometheus_client");
+	it_daemon_start(&daemon_, worker_pool_config, NULL, NULL);
+	events_start("0", NULL, NULL);
+	worker_open(&worker, NULL, 0);
+	work(&worker);
+	http_scrape_new();
+	snprintf(command, sizeof(command), "curl -sS --fail --max-time 20 http://127.0.0.1:%u/metrics >%s/metrics",
+		 events.port, daemon_.dir);
+	command_output(command);
+	if (system("command -v promtool >/dev/null") == 0) {
+		snprintf(command, sizeof(command), "promtool check metrics <%s/metrics 2>&1", daemon_.dir);
+		it_require(command_output(command)[0] == '\0', "%s", command_output(command));
+	}
+	snprintf(command, sizeof(command),
+		 "%s %s/tests/system/metrics_parse.py %s/metrics %s/examples/grafana/paged.json %s/docs/MONITORING.md "
+		 "2>&1",
+		 python, source, daemon_.dir, source, source);
+	it_note("%s", command_output(command));
+	worker_close(&worker);
+	events_stop();
+	it_daemon_stop(&daemon_);
+}
+
 /* Clients */
 
 static uint64_t

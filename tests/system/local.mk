@@ -44,7 +44,7 @@ IT_TESTS += \
 	%D%/it_versions \
 	%D%/it_watch
 LINT_TESTS += %D%/it_bench_host.sh %D%/it_configure.sh %D%/it_install.sh %D%/it_mask.sh
-EXTRA_DIST += %D%/install_ffi.py %D%/install_worker.cc
+EXTRA_DIST += %D%/install_ffi.py %D%/install_worker.cc %D%/metrics_parse.py
 
 # Pools in the memory of the fake CUDA driver, or of a GPU.
 IT_TESTS += %D%/it_cuda_batch %D%/it_cuda_faults %D%/it_cuda_graph %D%/it_cuda_images %D%/it_cuda_lost \
