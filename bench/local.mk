@@ -33,6 +33,8 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/peer.h \
 	%D%/pinned_threads.c \
 	%D%/pinned_threads.h \
+	%D%/observers.c \
+	%D%/observers.h \
 	%D%/processes.c \
 	%D%/processes.h \
 	%D%/random.c \

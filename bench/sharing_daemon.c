@@ -2,6 +2,7 @@
 #include "bench/sharing_daemon.h"
 
 #include "bench/base.h"
+#include "bench/observers.h"
 #include "bench/processes.h"
 #include "bench/random.h"
 #include "bench/rounds.h"
@@ -32,15 +33,18 @@ static struct paged_client *client;
 static struct paged_pool *pool;
 static struct paged_batch *batch;
 
-static void
+/* Returns the daemon's runtime directory. */
+static const char *
 daemon_open(const char *name, uint32_t reserve_ahead)
 {
 	struct paged_batch_params params = { .struct_size = sizeof(params), .reserve_ahead = reserve_ahead };
-	enum paged_status status = paged_client_open(bench_daemon_start(configuration), NULL, &client);
+	const char *runtime_dir = bench_daemon_start(configuration);
+	enum paged_status status = paged_client_open(runtime_dir, NULL, &client);
 
 	bench_client_must(client, status);
 	bench_client_must(client, paged_pool_open(client, name, &pool));
 	bench_client_must(client, paged_batch_create(pool, &params, &batch));
+	return runtime_dir;
 }
 
 static void
@@ -233,17 +237,34 @@ sample_decode(const void *context)
 	return us / n_steps;
 }
 
+/* The same while paged-events publishes what changes, and its metrics are scraped. */
+static double
+sample_observed_decode(const void *context)
+{
+	double us;
+
+	bench_observers_resume();
+	us = sample_decode(context);
+	bench_observers_pause();
+	return us;
+}
+
 void
 sharing_decode_run(struct bench_report *report)
 {
-	static const struct bench_case cases[] = {
+	static const char publishes[] = "decode step of 16 rows that publishes";
+	struct bench_case cases[] = {
 		BENCH_CASE("decode step of 16 rows", "us", NULL, NULL, sample_decode, &plain),
-		BENCH_CASE("decode step of 16 rows that publishes", "us", "decode step of 16 rows", "<= 1.02",
-			   sample_decode, &publishing),
+		BENCH_CASE(publishes, "us", "decode step of 16 rows", "<= 1.02", sample_decode, &publishing),
+		BENCH_CASE("the same, while paged-events is scraped", "us", publishes, "<= 1.02",
+			   sample_observed_decode, &publishing),
 	};
+	const char *runtime_dir = daemon_open("decode", PAGE_SIZE);
+	bool observed = bench_observers_start(runtime_dir);
 
 	n_steps = report->options->quick ? PAGE_SIZE : MAX_STEPS;
-	daemon_open("decode", PAGE_SIZE);
+	if (!observed)
+		cases[2].skipped = "this build has no paged-events";
 	q = decode_tensor(Q_HEADS);
 	k = decode_tensor(KV_HEADS);
 	v = decode_tensor(KV_HEADS);
@@ -251,5 +272,7 @@ sharing_decode_run(struct bench_report *report)
 	decode_open(&plain);
 	decode_open(&publishing);
 	bench_rounds(report, cases, BENCH_N(cases), LIMIT_S);
+	if (observed)
+		bench_observers_stop();
 	daemon_close();
 }
