@@ -23,6 +23,10 @@ DAEMON_SOURCES = \
 	%D%/kernel_feature.h \
 	%D%/log.c \
 	%D%/log.h \
+	%D%/log_output.c \
+	%D%/log_output.h \
+	%D%/log_queue.c \
+	%D%/log_queue.h \
 	%D%/loop.c \
 	%D%/loop.h \
 	%D%/member.c \

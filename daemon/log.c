@@ -4,25 +4,12 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <sys/param.h>
+
+#include "daemon/log_queue.h"
 
 static uint32_t threshold = LOG_LEVEL_INFO;
-
-static const char *
-level_name(enum log_level level)
-{
-	switch (level) {
-	case LOG_LEVEL_ERROR:
-		return "error";
-	case LOG_LEVEL_WARNING:
-		return "warning";
-	case LOG_LEVEL_INFO:
-		return "info";
-	case LOG_LEVEL_DEBUG:
-		return "debug";
-	}
-	return "?";
-}
+static enum { LOG_DIRECT, LOG_QUEUED, LOG_ABANDONED } state; /* ABANDONED: log_stop() waited in vain */
 
 void
 log_set_level(uint32_t level)
@@ -30,26 +17,44 @@ log_set_level(uint32_t level)
 	threshold = level;
 }
 
+enum paged_status
+log_start(struct paged_error *error)
+{
+	enum paged_status status = log_queue_start(error);
+
+	if (status == PAGED_OK)
+		state = LOG_QUEUED;
+	return status;
+}
+
+void
+log_stop(void)
+{
+	if (state == LOG_QUEUED)
+		state = log_queue_stop(LOG_WAIT_MS) ? LOG_DIRECT : LOG_ABANDONED;
+}
+
 void
 log_write(enum log_level level, const char *token, const char *format, ...)
 {
-	static int journal = -1;
 	int saved = errno; /* for %m, and for the caller */
-	char line[1024];
+	struct log_line line;
 	va_list arguments;
+	int n;
 
-	if ((uint32_t)level > threshold)
+	if ((uint32_t)level > threshold || state == LOG_ABANDONED)
 		return;
-	if (journal < 0)
-		journal = getenv("JOURNAL_STREAM") != NULL;
+	line.level = level;
+	line.token = token;
+	line.n_lost = 0;
 	va_start(arguments, format);
-	errno = saved;
-	vsnprintf(line, sizeof(line), format, arguments);
+	n = vsnprintf(line.text, sizeof(line.text), format, arguments);
 	va_end(arguments);
-	if (journal)
-		fprintf(stderr, "<%d>%s: %s\n", (int)level, token, line);
+	line.n = (size_t)MIN(MAX(n, 0), LOG_MAX_TEXT - 1);
+	if (state == LOG_QUEUED)
+		log_queue_put(&line);
 	else
-		fprintf(stderr, "pagedd: %s: %s: %s\n", level_name(level), token, line);
+		log_output_write(&line, LOG_WAIT_MS);
 	errno = saved;
 }
 

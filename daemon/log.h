@@ -5,6 +5,14 @@
  * Each message is one line: "pagedd: warning: control: ...".  Under journald
  * (if JOURNAL_STREAM is set) it is "<4>control: ..." with the severity as
  * described in sd-daemon(3).  Never log tokens or endpoints.
+ *
+ * A program begins without a queue: each line is written before log_write()
+ * returns, unless standard error accepts nothing for LOG_WAIT_MS.  Between
+ * log_start() and log_stop() a thread writes the lines (log_queue.h), and
+ * log_write() never waits.  Lines that are lost are counted, and a line says
+ * how many as soon as standard error accepts lines again.
+ *
+ * Threads: log_write() may be called by any, the others by one.
  */
 #ifndef PAGED_DAEMON_LOG_H
 #define PAGED_DAEMON_LOG_H
@@ -12,12 +20,29 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/status.h"
+
 /** As in syslog(3). */
 enum log_level { LOG_LEVEL_ERROR = 3, LOG_LEVEL_WARNING = 4, LOG_LEVEL_INFO = 6, LOG_LEVEL_DEBUG = 7 };
+
+/* How long a line waits without a queue, and log_stop() for the queue. */
+enum { LOG_WAIT_MS = 2000 };
 
 /** log_set_level - drop lines less severe than level; the default is LOG_LEVEL_INFO */
 void log_set_level(uint32_t level);
 
+/** log_start - let a thread write the lines from now on; it blocks all signals */
+enum paged_status log_start(struct paged_error *error);
+
+/**
+ * log_stop - write what the queue has, and end its thread
+ *
+ * If that takes longer than LOG_WAIT_MS, the thread and its lines are left to
+ * the end of the process, and later lines are lost.  Does nothing without a queue.
+ */
+void log_stop(void);
+
+/** log_write - `token` names the part of the daemon; it must live as long as the process */
 void log_write(enum log_level level, const char *token, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #define log_error(token, ...) log_write(LOG_LEVEL_ERROR, token, __VA_ARGS__)

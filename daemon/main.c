@@ -130,6 +130,8 @@ daemon_serve(const struct options *options, const struct config *config, char **
 		return EXIT_FAILURE;
 	}
 	status = daemon_open(daemon, config, runtime_dir(options, config), &error);
+	if (status == PAGED_OK)
+		status = log_start(&error);
 	if (status == PAGED_OK) {
 		daemon_run(daemon);
 		if (daemon->gpu_lost)
@@ -139,6 +141,7 @@ daemon_serve(const struct options *options, const struct config *config, char **
 		code = relaunch_retry(argv);
 	}
 	daemon_close(daemon);
+	log_stop();
 	free(daemon);
 	return code;
 }

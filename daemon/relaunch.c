@@ -57,6 +57,7 @@ execute(char *const *argv)
 	snprintf(text, sizeof(text), "%" PRIu64, lost_ms);
 	if (setenv(VARIABLE, text, 1) < 0 || syscall(SYS_close_range, 3u, UINT_MAX, CLOSE_RANGE_CLOEXEC) < 0)
 		log_warning("pagedd", "restarting: %m");
+	log_stop();
 	execv(path, argv);
 	log_error("pagedd", "cannot execute %s again: %m", path);
 	return EXIT_FAILURE;
