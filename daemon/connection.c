@@ -52,8 +52,8 @@ connection_notify(struct connection *connection, const struct wire_control_reply
 	if (connection_send(connection, notice, NULL, 0))
 		return true;
 	if (log_limit_pass(connection->limit, "control", clock_ms()))
-		log_warning("control", "process %d disconnected: a message cannot be sent to it: %m",
-			    (int)connection->peer.pid);
+		log_write(LOG_LEVEL_WARNING, "control", (struct log_ids){ .pid = (uint32_t)connection->peer.pid },
+			  "process %d disconnected: a message cannot be sent to it: %m", (int)connection->peer.pid);
 	connection_close(connection);
 	return false;
 }

@@ -70,8 +70,9 @@ static void
 connection_refuse(struct connection *connection, const struct paged_error *error)
 {
 	if (log_limit_pass(&connection->control->limit, "control", clock_ms()))
-		log_warning("control", "process %d, uid %u refused: %s", (int)connection->peer.pid,
-			    (unsigned)connection->peer.uid, error->text);
+		log_write(LOG_LEVEL_WARNING, "control", (struct log_ids){ .pid = (uint32_t)connection->peer.pid },
+			  "process %d, uid %u refused: %s", (int)connection->peer.pid, (unsigned)connection->peer.uid,
+			  error->text);
 	connection_send_refusal(connection, error);
 	if (connection->unidentified)
 		connection_count(connection, error->status);
@@ -201,7 +202,8 @@ connection_notify_refusal(struct connection *connection, const struct paged_erro
 {
 	struct wire_control_reply reply = { .kind = WIRE_REFUSAL, .refusal.status = error->status };
 
-	log_debug("control", "member %u: %s", connection->member->id, error->text);
+	log_write(LOG_LEVEL_DEBUG, "control", member_ids(connection->member), "member %u: %s", connection->member->id,
+		  error->text);
 	snprintf(reply.refusal.text, sizeof(reply.refusal.text), "%s", error->text);
 	connection_notify(connection, &reply);
 }

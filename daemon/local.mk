@@ -23,6 +23,8 @@ DAEMON_SOURCES = \
 	%D%/kernel_feature.h \
 	%D%/log.c \
 	%D%/log.h \
+	%D%/log_journal.c \
+	%D%/log_journal.h \
 	%D%/log_output.c \
 	%D%/log_output.h \
 	%D%/log_queue.c \

@@ -35,7 +35,7 @@ log_stop(void)
 }
 
 void
-log_write(enum log_level level, const char *token, const char *format, ...)
+log_write(enum log_level level, const char *token, struct log_ids ids, const char *format, ...)
 {
 	int saved = errno; /* for %m, and for the caller */
 	struct log_line line;
@@ -47,6 +47,11 @@ log_write(enum log_level level, const char *token, const char *format, ...)
 	line.level = level;
 	line.token = token;
 	line.n_lost = 0;
+	line.session = ids.session;
+	line.member = ids.member;
+	line.pid = ids.pid;
+	snprintf(line.pool, sizeof(line.pool), "%s", ids.pool != NULL ? ids.pool : "");
+	errno = saved;
 	va_start(arguments, format);
 	n = vsnprintf(line.text, sizeof(line.text), format, arguments);
 	va_end(arguments);

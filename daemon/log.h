@@ -2,9 +2,10 @@
 /**
  * log.h - the daemon's log, on standard error
  *
- * Each message is one line: "pagedd: warning: control: ...".  Under journald
- * (if JOURNAL_STREAM is set) it is "<4>control: ..." with the severity as
- * described in sd-daemon(3).  Never log tokens or endpoints.
+ * Each message is one line: "pagedd: warning: control: ...".  If standard error
+ * is connected to journald, each is an entry of the journal, with fields
+ * (log_journal.h).  If journald does not take it, the line is "<4>control: ..."
+ * with the severity as described in sd-daemon(3).  Never log tokens or endpoints.
  *
  * A program begins without a queue: each line is written before log_write()
  * returns, unless standard error accepts nothing for LOG_WAIT_MS.  Between
@@ -18,6 +19,7 @@
 #define PAGED_DAEMON_LOG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/status.h"
@@ -42,13 +44,25 @@ enum paged_status log_start(struct paged_error *error);
  */
 void log_stop(void);
 
-/** log_write - `token` names the part of the daemon; it must live as long as the process */
-void log_write(enum log_level level, const char *token, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/** What a line is about, for fields of the journal's entry.  0, NULL: not about one. */
+struct log_ids {
+	uint32_t session, member;
+	uint32_t pid;     /* of a member or peer */
+	const char *pool; /* name */
+};
 
-#define log_error(token, ...) log_write(LOG_LEVEL_ERROR, token, __VA_ARGS__)
-#define log_warning(token, ...) log_write(LOG_LEVEL_WARNING, token, __VA_ARGS__)
-#define log_info(token, ...) log_write(LOG_LEVEL_INFO, token, __VA_ARGS__)
-#define log_debug(token, ...) log_write(LOG_LEVEL_DEBUG, token, __VA_ARGS__)
+/**
+ * log_write - log a line, if log_set_level() admits its level
+ *
+ * @param[in] token  names the part of the daemon; it must live as long as the process
+ */
+void log_write(enum log_level level, const char *token, struct log_ids ids, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+
+#define log_error(token, ...) log_write(LOG_LEVEL_ERROR, token, (struct log_ids){ 0 }, __VA_ARGS__)
+#define log_warning(token, ...) log_write(LOG_LEVEL_WARNING, token, (struct log_ids){ 0 }, __VA_ARGS__)
+#define log_info(token, ...) log_write(LOG_LEVEL_INFO, token, (struct log_ids){ 0 }, __VA_ARGS__)
+#define log_debug(token, ...) log_write(LOG_LEVEL_DEBUG, token, (struct log_ids){ 0 }, __VA_ARGS__)
 
 /** Rate limit for lines that a peer can cause: at most `burst` in LOG_WINDOW_MS; the others are counted. */
 struct log_limit {

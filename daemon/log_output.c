@@ -4,9 +4,10 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "daemon/log_journal.h"
 
 /* A line with its prefix. */
 enum { MAX_LINE = LOG_MAX_TEXT + 64 };
@@ -77,6 +78,18 @@ stderr_write(const char *bytes, size_t n, int wait_ms)
 	return true;
 }
 
+/* False: journald refuses entries, or is not there; write the line to its stream, which may still take it. */
+static bool
+journal_write(const struct log_line *line, int wait_ms)
+{
+	int error;
+
+	do {
+		error = log_journal_send(line);
+	} while (error == EAGAIN && wait_ms < 0);
+	return error == 0;
+}
+
 static bool
 line_write(const struct log_line *line, int wait_ms)
 {
@@ -84,7 +97,9 @@ line_write(const struct log_line *line, int wait_ms)
 	int n, prefix;
 
 	if (output.journal < 0)
-		output.journal = getenv("JOURNAL_STREAM") != NULL;
+		output.journal = log_journal_is_stderr();
+	if (output.journal && journal_write(line, wait_ms))
+		return true;
 	if (output.journal)
 		prefix = snprintf(text, sizeof(text), "%s<%d>%s: ", output.torn ? "\n" : "", (int)line->level,
 				  line->token);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * log_output.h - writes lines of the log to standard error
+ * log_output.h - writes lines of the log to standard error, or to the journal behind it
  *
  * Threads: one at a time.
  */
@@ -16,9 +16,11 @@ enum { LOG_MAX_TEXT = 1024 };
 
 struct log_line {
 	enum log_level level;
-	const char *token;       /* borrowed */
-	size_t n;                /* bytes of text; 0: no line */
-	unsigned int n_lost;     /* lines that were lost before this one */
+	const char *token;   /* borrowed */
+	size_t n;            /* bytes of text; 0: no line */
+	unsigned int n_lost; /* lines that were lost before this one */
+	uint32_t session, member, pid;
+	char pool[PAGED_MAX_NAME + 1];
 	char text[LOG_MAX_TEXT]; /* not terminated; the last member: log_queue.c copies n bytes of it */
 };
 

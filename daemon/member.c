@@ -107,7 +107,7 @@ member_log(const struct member *member, const char *format, ...)
 	va_start(arguments, format);
 	vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
-	log_write(observer ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, "member", "%s", text);
+	log_write(observer ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, "member", member_ids(member), "%s", text);
 }
 
 static enum paged_status
@@ -306,6 +306,7 @@ session_send_notice(struct session *session, const char *why)
 static void
 session_mark_ended(struct members *members, struct session *session, const char *why)
 {
+	const struct log_ids ids = { .session = session->id };
 	struct paged_error error;
 
 	if (session->ended)
@@ -313,10 +314,10 @@ session_mark_ended(struct members *members, struct session *session, const char 
 	session->ended = true;
 	background_thread_cancel_session(members->background, session->id);
 	if (log_limit_pass(&members->limit, "session", clock_ms()))
-		log_info("session", "%u ended: %s", session->id, why);
+		log_write(LOG_LEVEL_INFO, "session", ids, "%u ended: %s", session->id, why);
 	if (core_session_end(members->core, session->id, &error) != PAGED_OK &&
 	    log_limit_pass(&members->limit, "session", clock_ms()))
-		log_error("session", "%u: %s", session->id, error.text);
+		log_write(LOG_LEVEL_ERROR, "session", ids, "%u: %s", session->id, error.text);
 	session_send_notice(session, why);
 	session_cleanup_schedule(members->session_cleanup);
 }
@@ -341,7 +342,8 @@ daemon_session_end(struct members *members, uint32_t id, bool kill_members, cons
 	TAILQ_FOREACH(member, &session->members, session_link) {
 		member_log(member, "%u: SIGKILL to process %d", member->id, (int)member->pid);
 		if (pidfd_kill(member->pidfd.fd, SIGKILL) < 0 && log_limit_pass(&members->limit, "member", clock_ms()))
-			log_warning("member", "%u: process %d: SIGKILL: %m", member->id, (int)member->pid);
+			log_write(LOG_LEVEL_WARNING, "member", member_ids(member), "%u: process %d: SIGKILL: %m",
+				  member->id, (int)member->pid);
 	}
 	return PAGED_OK;
 }

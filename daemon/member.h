@@ -85,6 +85,17 @@ struct session {
 	LIST_ENTRY(session) hash_link;
 };
 
+/** member_ids - for lines of the log about the member */
+static inline struct log_ids
+member_ids(const struct member *member)
+{
+	return (struct log_ids){
+		.session = member->session != NULL ? member->session->id : 0,
+		.member = member->id,
+		.pid = (uint32_t)member->pid,
+	};
+}
+
 enum {
 	MEMBERS_BUCKETS = 256,
 	LIMIT_MEMBERS_PER_PROCESS = 64,

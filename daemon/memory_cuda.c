@@ -103,7 +103,8 @@ memory_cuda_alloc_shared(struct memory *memory, const struct memory_request *req
 		*error = vmm;
 		return status;
 	}
-	log_info("pool", "%s: export = vmm does not work here: %s", request->name, vmm.text);
+	log_write(LOG_LEVEL_INFO, "pool", (struct log_ids){ .pool = request->name },
+		  "%s: export = vmm does not work here: %s", request->name, vmm.text);
 	if (memory_cuda_try_alloc(memory, CUDA_EXPORT_LEGACY, request->size, &legacy) == PAGED_OK)
 		return PAGED_OK;
 	return paged_fail(error, legacy.status, "export = vmm: %.*s; export = legacy: %s", 110, vmm.text, legacy.text);
@@ -167,8 +168,9 @@ memory_cuda_alloc(struct memory *memory, const struct memory_request *request, s
 	if (status != PAGED_OK)
 		goto err_release;
 	if (cuda_gpu_attribute(&own->gpu, CUDA_DEVICE_MPS_ENABLED) != 0)
-		log_warning("pool", "%s: %s is shared through MPS: a fault in one process ends all that use it",
-			    request->name, own->gpu.name);
+		log_write(LOG_LEVEL_WARNING, "pool", (struct log_ids){ .pool = request->name },
+			  "%s: %s is shared through MPS: a fault in one process ends all that use it", request->name,
+			  own->gpu.name);
 	status = memory_cuda_alloc_shared(memory, request, error);
 	if (status != PAGED_OK)
 		goto err_release;

@@ -184,9 +184,10 @@ daemon_pools_open(struct pools *pools, const struct config *config, struct core 
 					  pool->source[backend ? CONFIG_POOL_BACKEND : pool_size_setting(pool)].line,
 					  pool->name, why.text);
 		}
-		log_info("pool", "%s: %u pages of %s on %s, %s", pool->name, pool->pages,
-			 config_format_bytes(pool->layout.page_bytes, page, sizeof(page)), pool->backend,
-			 pools->pool[pools->n].memory.text);
+		log_write(LOG_LEVEL_INFO, "pool", (struct log_ids){ .pool = pool->name },
+			  "%s: %u pages of %s on %s, %s", pool->name, pool->pages,
+			  config_format_bytes(pool->layout.page_bytes, page, sizeof(page)), pool->backend,
+			  pools->pool[pools->n].memory.text);
 	}
 	return PAGED_OK;
 }

@@ -127,7 +127,7 @@ daemon_rpc_serve(void *context, uint32_t member_id, const void *message, size_t 
 	if (reply.status == PAGED_OK)
 		reply.status = rpc_table[request.kind].serve(rpc, member, &request, &reply, &error);
 	if (reply.status != PAGED_OK) {
-		log_debug("rpc", "member %u: %s", member->id, error.text);
+		log_write(LOG_LEVEL_DEBUG, "rpc", member_ids(member), "member %u: %s", member->id, error.text);
 		reply.kind = WIRE_REPLY_EMPTY;
 		reply.text = error.text;
 	}

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The daemon's log: standard error that nobody reads, a stopped terminal, a full disk.  Requests are served meanwhile,
- * and the log says afterwards how many lines were lost.
+ * and the log says afterwards how many lines were lost.  Entries of the journal, read from a socket in its place.
  */
 #include "config.h"
 
-#include <errno.h>
+#include <endian.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -13,7 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -277,6 +279,112 @@ IT_TEST(full_disk)
 	it_require(it_daemon_logged(&daemon, "\npagedd: warning: log: "), "the torn line was continued");
 	worker_close(&worker);
 	it_daemon_stop(&daemon);
+}
+
+/* A socket in the place of journald's. */
+static int
+journal_open(const struct it_daemon *daemon, char path[96])
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	snprintf(path, 96, "%s/journal", daemon->dir);
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+	it_require(fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0, "%m");
+	return fd;
+}
+
+/* An entry of the journal: its fields as lines, the last of which is "MESSAGE=...". */
+static void
+entry_receive(int fd, char *text, size_t size)
+{
+	static const char name[] = "\nMESSAGE\n";
+	char datagram[4096];
+	uint64_t length;
+	char *message;
+	ssize_t n = recv(fd, datagram, sizeof(datagram), 0);
+
+	it_require(n > 0, "%m");
+	message = memmem(datagram, (size_t)n, name, strlen(name));
+	it_require(message != NULL && datagram + n - message > 18 && datagram[n - 1] == '\n');
+	memcpy(&length, message + strlen(name), sizeof(length));
+	length = le64toh(length);
+	it_require(message + strlen(name) + sizeof(length) + length + 1 == datagram + n);
+	snprintf(text, size, "%.*s\nMESSAGE=%.*s", (int)(message - datagram), datagram, (int)length,
+		 message + strlen(name) + sizeof(length));
+}
+
+/* Reads entries until one contains the part; fails the test if none comes. */
+static const char *
+entry_find(int fd, const char *part)
+{
+	static char text[4096];
+	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
+
+	while (poll(&poll_fd, 1, 10000) > 0) {
+		entry_receive(fd, text, sizeof(text));
+		if (strstr(text, part) != NULL)
+			return text;
+	}
+	it_require(!"no such entry", "%s", part);
+	return NULL;
+}
+
+/* Restarts the daemon with a JOURNAL_STREAM that names its log, or another file. */
+static void
+daemon_restart_journalled(struct it_daemon *daemon, const char *path, int names_log)
+{
+	char socket_variable[128], stream[64];
+	const char *const environment[] = { socket_variable, stream, NULL };
+	struct stat facts;
+
+	it_require(stat(daemon->log, &facts) == 0 && truncate(daemon->log, 0) == 0, "%m");
+	snprintf(socket_variable, sizeof(socket_variable), "PAGED_TEST_JOURNAL=%s", path);
+	snprintf(stream, sizeof(stream), "JOURNAL_STREAM=%ju:%ju", (uintmax_t)facts.st_dev,
+		 (uintmax_t)facts.st_ino + !names_log);
+	it_daemon_restart(daemon, "tests/daemon/pagedd-faults", environment);
+}
+
+IT_TEST(journal_entries)
+{
+	char path[96], expected[256];
+	struct worker_fixture worker;
+	struct it_daemon daemon;
+	int fd;
+
+	it_daemon_start(&daemon, debug_config, NULL, NULL);
+	it_daemon_stop(&daemon);
+	fd = journal_open(&daemon, path);
+	daemon_restart_journalled(&daemon, path, true);
+	it_require(strstr(entry_find(fd, "PAGED_POOL="),
+			  "PRIORITY=6\nSYSLOG_IDENTIFIER=pagedd\nPAGED_TOKEN=pool\nPAGED_POOL=test\n"
+			  "MESSAGE=pool: test: 64 pages") != NULL);
+	worker_open(&worker, NULL, 0);
+	requests_refuse(&worker, 1);
+	snprintf(expected, sizeof(expected),
+		 "PRIORITY=7\nSYSLOG_IDENTIFIER=pagedd\nPAGED_TOKEN=rpc\nPAGED_SESSION=1\nPAGED_MEMBER=1\n"
+		 "OBJECT_PID=%d\nMESSAGE=rpc: member 1: no session %u",
+		 (int)getpid(), NO_SESSION);
+	it_require(strcmp(entry_find(fd, "PAGED_TOKEN=rpc"), expected) == 0, "%s", expected);
+	/* More entries than the socket holds, unread: the daemon does not wait. */
+	requests_refuse(&worker, 10000);
+	it_require(entry_find(fd, "lines were lost: standard error was not read in time") != NULL);
+	it_require(log_size(&daemon) == 0);
+
+	/* journald is gone: its stream still takes lines. */
+	close(fd);
+	unlink(path);
+	requests_refuse(&worker, 1);
+	it_require(it_daemon_logged(&daemon, "<7>rpc: member 1: no session 999999\n"));
+	worker_close(&worker);
+	it_daemon_stop(&daemon);
+
+	/* The variable was inherited, and standard error redirected. */
+	fd = journal_open(&daemon, path);
+	daemon_restart_journalled(&daemon, path, false);
+	it_require(it_daemon_logged(&daemon, "pagedd: info: pool: test: 64 pages"));
+	it_daemon_stop(&daemon);
+	close(fd);
 }
 
 IT_MAIN
