@@ -131,6 +131,19 @@ enum paged_status paged_admin_kick(struct paged_client *client, uint32_t session
  */
 enum paged_status paged_admin_drain(struct paged_client *client, uint32_t session);
 
+/**
+ * paged_admin_log_level - set what the daemon logs, until it ends
+ *
+ * The daemon logs who changed it.
+ *
+ * @param[in]  level  enum paged_log_level of the least severe lines; 0: leave it as it is
+ * @param[out] was_p  level before the call; NULL: not wanted
+ * @retval PAGED_ERR_INVALID      there is no such level
+ * @retval PAGED_ERR_PERM         needs the daemon's uid, root or the admin group
+ * @retval PAGED_ERR_UNSUPPORTED  the client is embedded
+ */
+enum paged_status paged_admin_log_level(struct paged_client *client, uint32_t level, uint32_t *was_p);
+
 /*
  * Published pages.  Sequences that begin with the same tokens share them; the owner keeps an index of them
  * (libpagedclient(3)).

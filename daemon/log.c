@@ -17,6 +17,28 @@ log_set_level(uint32_t level)
 	threshold = level;
 }
 
+uint32_t
+log_get_level(void)
+{
+	return threshold;
+}
+
+const char *
+log_level_name(uint32_t level)
+{
+	switch ((enum log_level)level) {
+	case LOG_LEVEL_ERROR:
+		return "error";
+	case LOG_LEVEL_WARNING:
+		return "warning";
+	case LOG_LEVEL_INFO:
+		return "info";
+	case LOG_LEVEL_DEBUG:
+		return "debug";
+	}
+	return NULL;
+}
+
 enum paged_status
 log_start(struct paged_error *error)
 {

@@ -30,8 +30,12 @@ enum log_level { LOG_LEVEL_ERROR = 3, LOG_LEVEL_WARNING = 4, LOG_LEVEL_INFO = 6,
 /* How long a line waits without a queue, and log_stop() for the queue. */
 enum { LOG_WAIT_MS = 2000 };
 
-/** log_set_level - drop lines less severe than level; the default is LOG_LEVEL_INFO */
+/** log_set_level - drop lines less severe than level, an enum log_level; the default is LOG_LEVEL_INFO */
 void log_set_level(uint32_t level);
+uint32_t log_get_level(void);
+
+/** log_level_name - "info"; NULL: there is no such level */
+const char *log_level_name(uint32_t level);
 
 /** log_start - let a thread write the lines from now on; it blocks all signals */
 enum paged_status log_start(struct paged_error *error);

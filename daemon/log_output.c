@@ -20,22 +20,6 @@ static struct {
 	int error; /* errno of the last line that could not be written; 0: there was no time to write it */
 } output = { .journal = -1 };
 
-static const char *
-level_name(enum log_level level)
-{
-	switch (level) {
-	case LOG_LEVEL_ERROR:
-		return "error";
-	case LOG_LEVEL_WARNING:
-		return "warning";
-	case LOG_LEVEL_INFO:
-		return "info";
-	case LOG_LEVEL_DEBUG:
-		return "debug";
-	}
-	return "?";
-}
-
 /*
  * Waits until standard error accepts a line; false: it did not within wait_ms.  Regular files always accept, and
  * pipes that accept anything accept a line, which is shorter than PIPE_BUF.
@@ -105,7 +89,7 @@ line_write(const struct log_line *line, int wait_ms)
 				  line->token);
 	else
 		prefix = snprintf(text, sizeof(text), "%spagedd: %s: %s: ", output.torn ? "\n" : "",
-				  level_name(line->level), line->token);
+				  log_level_name(line->level), line->token);
 	n = snprintf(text + prefix, sizeof(text) - (size_t)prefix, "%.*s\n", (int)line->n, line->text);
 	if (stderr_write(text, (size_t)prefix + (size_t)n, wait_ms))
 		return true;

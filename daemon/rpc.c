@@ -55,6 +55,7 @@ static const struct {
 	[WIRE_CHECK] = { "check", rpc_check, NEEDS_ADMIN },
 	[WIRE_KICK] = { "kick", rpc_kick, NEEDS_ADMIN | LEAVES_WORK },
 	[WIRE_DRAIN] = { "drain", rpc_drain, NEEDS_ADMIN },
+	[WIRE_SET_LOG_LEVEL] = { "log_level", rpc_set_log_level, NEEDS_ADMIN },
 	[WIRE_PUT_ARRAY] = { "put_array", rpc_put_array, NEEDS_SESSION | NEEDS_TIME },
 	[WIRE_DROP_ARRAY] = { "drop_array", rpc_drop_array, NEEDS_SESSION },
 	[WIRE_BUILD_MASK] = { "build_mask", rpc_build_mask, NEEDS_SESSION | NEEDS_TIME },

@@ -158,6 +158,8 @@ enum paged_status rpc_kick(struct rpc *, struct member *, const struct wire_requ
 			   struct paged_error *);
 enum paged_status rpc_drain(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
 			    struct paged_error *);
+enum paged_status rpc_set_log_level(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+				    struct paged_error *);
 
 /* rpc_masks.c */
 enum paged_status rpc_put_array(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,

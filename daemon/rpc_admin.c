@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests that list the daemon's state, the memory handle of a pool, kick and drain. */
+/* Requests that list the daemon's state, the memory handle of a pool, kick, drain, and the log's level. */
 #include <config.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "daemon/log.h"
 #include "daemon/rpc.h"
 
 /* Slots that one request scans at most: all of millions of slots may be free. */
@@ -265,4 +266,25 @@ rpc_drain(struct rpc *rpc, struct member *member, const struct wire_request *req
 	(void)reply;
 	snprintf(who, sizeof(who), "process %d, uid %u", (int)member->pid, (unsigned)member->uid);
 	return daemon_session_drain(rpc->members, request->drain.session, who, error);
+}
+
+enum paged_status
+rpc_set_log_level(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
+		  struct paged_error *error)
+{
+	uint32_t level = request->set_log_level.level, was = log_get_level();
+
+	(void)rpc;
+	if (level != 0 && log_level_name(level) == NULL)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "log level %u is none of 3 (error), 4 (warning), 6 (info), 7 (debug)", level);
+	reply->kind = WIRE_REPLY_LOG_LEVEL;
+	reply->log_level.was = was;
+	if (level == 0 || level == was)
+		return PAGED_OK;
+	log_set_level(LOG_LEVEL_INFO); /* this line is logged at any level */
+	log_write(LOG_LEVEL_INFO, "log", member_ids(member), "the level is %s, and was %s: set by process %d, uid %u",
+		  log_level_name(level), log_level_name(was), (int)member->pid, (unsigned)member->uid);
+	log_set_level(level);
+	return PAGED_OK;
 }

@@ -13,11 +13,11 @@ _paged()
 		mapfile -t COMPREPLY < <(compgen -f -- "$word")
 		return
 		;;
-	-l | --log-level) words="error warning info debug" ;;
+	-l | --log-level | log-level) words="error warning info debug" ;;
 	-p | --pool) words=$("${1/%paged-events/pagedctl}" pools 2>/dev/null | awk 'NR > 1 { print $1 }') ;;
 	*)
 		help=$("$1" --help 2>/dev/null)
-		words=$(grep -o -e '--[a-z][a-z-]*' <<<"$help"; sed -n 's/^  \([a-z][a-z]*\)  .*/\1/p' <<<"$help")
+		words=$(grep -o -e '--[a-z][a-z-]*' <<<"$help"; sed -n 's/^  \([a-z][a-z-]*\)  .*/\1/p' <<<"$help")
 		;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")

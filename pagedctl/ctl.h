@@ -64,6 +64,7 @@ enum ctl_exit ctl_evict(struct ctl *ctl);
 enum ctl_exit ctl_pin(struct ctl *ctl);
 enum ctl_exit ctl_tickets(struct ctl *ctl);
 enum ctl_exit ctl_quota(struct ctl *ctl);
+enum ctl_exit ctl_log_level(struct ctl *ctl);
 
 /** ctl_mask_option - store an option of mask, given by its long name; false: invalid, a message was printed */
 bool ctl_mask_option(struct ctl_mask *mask, const char *name, const char *value);

@@ -7,6 +7,7 @@ bin_PROGRAMS += %D%/pagedctl
 	%D%/drain.c \
 	%D%/kick.c \
 	%D%/list.c \
+	%D%/log_level.c \
 	%D%/main.c \
 	%D%/mask.c \
 	%D%/prefixes.c \

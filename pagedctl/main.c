@@ -35,6 +35,7 @@ static const struct command commands[] = {
 	{ "pin", "POOL PAGE SERIAL SECONDS", ctl_pin, "evict a prefix last, for a time; 0: unpin", false, false },
 	{ "tickets", "", ctl_tickets, "sequences that were given and that nobody has adopted yet", false, false },
 	{ "quota", "", ctl_quota, "the pages that tenants are charged, and their limits", false, false },
+	{ "log-level", "[LEVEL]", ctl_log_level, "what pagedd logs: error, warning, info, debug", false, false },
 	{ "mask", "EXPRESSION", ctl_mask, "the block mask of a mask mod (--q, --kv: tokens); no daemon is asked", false,
 	  true },
 };

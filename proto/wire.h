@@ -244,6 +244,7 @@ enum wire_request_kind {
 	WIRE_GET_QUOTAS,
 	WIRE_DRAIN,
 	WIRE_GET_METRICS,
+	WIRE_SET_LOG_LEVEL,
 	WIRE_N_REQUESTS
 };
 
@@ -353,6 +354,9 @@ struct wire_request {
 		struct {
 			uint32_t session;
 		} drain;
+		struct {
+			uint32_t level; /* the parser admits any number */
+		} set_log_level;
 	};
 };
 
@@ -375,7 +379,8 @@ enum wire_reply_kind {
 	WIRE_REPLY_ADOPTED,
 	WIRE_REPLY_TICKETS,
 	WIRE_REPLY_QUOTAS,
-	WIRE_REPLY_METRICS
+	WIRE_REPLY_METRICS,
+	WIRE_REPLY_LOG_LEVEL
 };
 
 struct wire_reply {
@@ -452,6 +457,9 @@ struct wire_reply {
 			uint32_t n; /* at most WIRE_KINDS_MAX */
 			const struct paged_request_entry *requests;
 		} metrics;
+		struct {
+			uint32_t was;
+		} log_level;
 	};
 };
 

@@ -223,6 +223,7 @@ TYPE(ticket_cancel, ticket_cancel, S, BYTES(TicketCancel, ticket, S, cancel.tick
 TYPE(get_tickets, get_tickets, S, NUMBER(GetTickets, after, S, get_tickets.after));
 TYPE(get_quotas, get_quotas, S, NUMBER(GetQuotas, from, S, get_quotas.from));
 TYPE(drain, drain, S, NUMBER(Drain, session, S, drain.session));
+TYPE(set_log_level, set_log_level, S, NUMBER(SetLogLevel, level, S, set_log_level.level));
 EMPTY(ping, S);
 EMPTY(get_status, S);
 EMPTY(get_pools, S);
@@ -260,6 +261,7 @@ static const struct wire_body request_bodies[WIRE_N_REQUESTS] = {
 	[WIRE_GET_QUOTAS] = { PAGED__V1__REQUEST__BODY_GET_QUOTAS, &get_quotas },
 	[WIRE_DRAIN] = { PAGED__V1__REQUEST__BODY_DRAIN, &drain },
 	[WIRE_GET_METRICS] = { PAGED__V1__REQUEST__BODY_GET_METRICS, &get_metrics },
+	[WIRE_SET_LOG_LEVEL] = { PAGED__V1__REQUEST__BODY_SET_LOG_LEVEL, &set_log_level },
 };
 TYPE(request, request, S, NUMBER(Request, id, S, id));
 const struct wire_envelope wire_requests = ENVELOPE(Request, ping, S, request, request_bodies);
@@ -390,6 +392,7 @@ TYPE(metrics, metrics, S, NUMBER(Metrics, uptime_ms, S, metrics.daemon.uptime_ms
      NUMBER(Metrics, n_sessions, S, metrics.daemon.n_sessions),
      STRUCT(Metrics, turns, S, metrics.daemon.turns, histogram),
      STRUCTS(Metrics, request, S, metrics.requests, metrics.n, request_report, 0, WIRE_KINDS_MAX));
+TYPE(log_level, log_level, S, NUMBER(LogLevel, was, S, log_level.was));
 
 /* WIRE_REPLY_EMPTY has no body. */
 static const struct wire_body reply_bodies[] = {
@@ -411,6 +414,7 @@ static const struct wire_body reply_bodies[] = {
 	[WIRE_REPLY_TICKETS] = { PAGED__V1__REPLY__BODY_TICKETS, &tickets },
 	[WIRE_REPLY_QUOTAS] = { PAGED__V1__REPLY__BODY_QUOTAS, &quotas },
 	[WIRE_REPLY_METRICS] = { PAGED__V1__REPLY__BODY_METRICS, &metrics },
+	[WIRE_REPLY_LOG_LEVEL] = { PAGED__V1__REPLY__BODY_LOG_LEVEL, &log_level },
 };
 TYPE(reply, reply, S, NUMBER(Reply, id, S, id), NUMBER(Reply, status, S, status),
      STRING(Reply, text, S, text, WIRE_MAX_TEXT, WIRE_RAW));

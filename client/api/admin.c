@@ -219,6 +219,21 @@ paged_admin_drain(struct paged_client *client, uint32_t session)
 }
 
 enum paged_status
+paged_admin_log_level(struct paged_client *client, uint32_t level, uint32_t *was_p)
+{
+	enum paged_status status = admin_enter(client, true);
+	struct paged_error error;
+	uint32_t was;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client->owner->ops->log_level(client->owner, level, &was, &error);
+	if (status == PAGED_OK && was_p != NULL)
+		*was_p = was;
+	return admin_leave(client, status, &error);
+}
+
+enum paged_status
 paged_admin_prefixes(struct paged_client *client, const char *pool, size_t entry_size, struct paged_node_entry **list_p,
 		     size_t *n_p)
 {

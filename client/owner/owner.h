@@ -158,6 +158,8 @@ struct owner_ops {
 				   struct paged_error *error);
 	enum paged_status (*kick)(struct owner *owner, uint32_t session, bool kill, struct paged_error *error);
 	enum paged_status (*drain)(struct owner *owner, uint32_t session, struct paged_error *error);
+	/** Sets the log level of the owner's process; 0: leaves it. */
+	enum paged_status (*log_level)(struct owner *owner, uint32_t level, uint32_t *was_p, struct paged_error *error);
 	/** Frees up to n cached pages; n 0: all. */
 	enum paged_status (*evict)(struct owner *owner, uint32_t pool, uint32_t n, uint32_t *n_evicted_p,
 				   struct paged_error *error);

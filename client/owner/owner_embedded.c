@@ -372,6 +372,13 @@ embedded_drain(struct owner *owner, uint32_t session, struct paged_error *error)
 	return status;
 }
 
+static enum paged_status
+embedded_log_level(struct owner *owner, uint32_t level, uint32_t *was_p, struct paged_error *error)
+{
+	(void)owner, (void)level, (void)was_p;
+	return paged_fail(error, PAGED_ERR_UNSUPPORTED, "an embedded owner has no log: params.log gets all lines");
+}
+
 static const struct owner_ops owner_ops_embedded = {
 	.close = embedded_close,
 	.dispatch = embedded_dispatch,
@@ -410,6 +417,7 @@ static const struct owner_ops owner_ops_embedded = {
 	.kick = embedded_kick,
 	.drain = embedded_drain,
 	.evict = embedded_evict,
+	.log_level = embedded_log_level,
 };
 
 enum paged_status

@@ -299,6 +299,7 @@ static const struct owner_ops owner_ops_remote = {
 	.kick = remote_kick,
 	.drain = remote_drain,
 	.evict = remote_evict,
+	.log_level = remote_log_level,
 };
 
 static enum paged_status

@@ -51,6 +51,7 @@ enum paged_status remote_kick(struct owner *owner, uint32_t session, bool kill_m
 enum paged_status remote_drain(struct owner *owner, uint32_t session, struct paged_error *error);
 enum paged_status remote_evict(struct owner *owner, uint32_t pool, uint32_t n, uint32_t *n_evicted_p,
 			       struct paged_error *error);
+enum paged_status remote_log_level(struct owner *owner, uint32_t level, uint32_t *was_p, struct paged_error *error);
 
 /* Operations of owner_ops, in owner_remote_handover.c. */
 enum paged_status remote_give(struct owner *owner, uint32_t n, const struct paged_seq_item *items,

@@ -250,3 +250,16 @@ remote_evict(struct owner *owner, uint32_t pool, uint32_t n, uint32_t *n_evicted
 	*n_evicted_p = n_evicted;
 	return PAGED_OK;
 }
+
+enum paged_status
+remote_log_level(struct owner *owner, uint32_t level, uint32_t *was_p, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_SET_LOG_LEVEL, .set_log_level = { .level = level } };
+	struct wire_reply reply;
+	enum paged_status status =
+		client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_LOG_LEVEL, &reply, error);
+
+	if (status == PAGED_OK)
+		*was_p = reply.log_level.was;
+	return status;
+}

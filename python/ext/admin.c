@@ -265,6 +265,61 @@ client_kick(struct client *client, PyObject *const *arguments, Py_ssize_t n, PyO
 	Py_END_ALLOW_THREADS return client_result(client, status);
 }
 
+static const struct {
+	const char *name;
+	uint32_t level;
+} log_levels[] = { { "error", PAGED_LOG_ERROR },
+		   { "warning", PAGED_LOG_WARNING },
+		   { "info", PAGED_LOG_INFO },
+		   { "debug", PAGED_LOG_DEBUG } };
+
+#define N_LOG_LEVELS (sizeof(log_levels) / sizeof(log_levels[0]))
+
+/* NULL, None: 0; -1: an exception is set. */
+static int
+log_level_number(PyObject *value)
+{
+	const char *name;
+
+	if (value == NULL || value == Py_None)
+		return 0;
+	name = text_utf8(value, "level");
+	if (name == NULL)
+		return -1;
+	for (size_t i = 0; i < N_LOG_LEVELS; i++)
+		if (strcmp(log_levels[i].name, name) == 0)
+			return (int)log_levels[i].level;
+	PyErr_Format(PyExc_ValueError, "level is '%s': none of 'error', 'warning', 'info', 'debug'", name);
+	return -1;
+}
+
+static PyObject *
+client_log_level(struct client *client, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
+{
+	static const char *const names[] = { "level" };
+	static struct call_signature signature = { "Client.log_level", names, 1, 1, 0, { NULL } };
+	struct paged_client *handle;
+	enum paged_status status;
+	PyObject *values[1];
+	uint32_t was = 0;
+	int level;
+
+	if (!call_parse(&signature, arguments, n, keyword_names, values))
+		return NULL;
+	level = log_level_number(values[0]);
+	handle = level >= 0 ? client_enter(client) : NULL;
+	if (handle == NULL)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS status = paged_admin_log_level(handle, (uint32_t)level, &was);
+	Py_END_ALLOW_THREADS client_leave(client);
+	if (status != PAGED_OK)
+		return error_raise(handle, status);
+	for (size_t i = 0; i < N_LOG_LEVELS; i++)
+		if (log_levels[i].level == was)
+			return PyUnicode_FromString(log_levels[i].name);
+	return PyUnicode_FromFormat("%u", (unsigned int)was);
+}
+
 static PyObject *
 client_drain(struct client *client, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
 {
@@ -425,6 +480,10 @@ PyDoc_STRVAR(quotas_doc, "quotas($self, /)\n--\n\n"
 			 "The pages that each tenant is charged in each pool, as a list of dicts: tenant, pool\n"
 			 "(its number), n_charged, limited (whether there is a limit), limit.\n\n"
 			 "Empty for an embedded client, which has no tenants.");
+PyDoc_STRVAR(log_level_doc, "log_level($self, /, level=None)\n--\n\n"
+			    "Set what the daemon logs, until it ends: 'error', 'warning', 'info' or 'debug'; None:\n"
+			    "leave it.  Returns the level before.\n\n"
+			    "Raises PermissionDeniedError as check() does.");
 PyDoc_STRVAR(prefixes_doc, "prefixes($self, /, pool)\n--\n\n"
 			   "Published pages of a pool, in the order of their numbers, as a list of dicts:\n"
 			   "serial, parent_serial, page, parent (None: the first page of a prefix),\n"
@@ -458,6 +517,7 @@ PyMethodDef admin_methods[] = {
 	CALL_METHOD("kick", client_kick, kick_doc),
 	CALL_METHOD("drain", client_drain, drain_doc),
 	CALL_METHOD_NOARGS("quotas", client_quotas, quotas_doc),
+	CALL_METHOD("log_level", client_log_level, log_level_doc),
 	CALL_METHOD("prefixes", client_prefixes, prefixes_doc),
 	CALL_METHOD("evict", client_evict, evict_doc),
 	CALL_METHOD("pin_page", client_pin_page, pin_page_doc),

@@ -163,6 +163,17 @@ def test_kick(daemon, worker):
             observer.kick(1, True)
 
 
+def test_log_level(daemon):
+    with daemon.connect(observer=True) as observer:
+        before = observer.log_level()
+        assert observer.log_level("debug") == before
+        assert observer.log_level(level="error") == "debug"
+        assert observer.log_level(None) == observer.log_level() == "error"
+        observer.log_level(before)
+        with pytest.raises(ValueError, match="level is 'loud': none of 'error'"):
+            observer.log_level("loud")
+
+
 def test_observer(daemon):
     with daemon.connect() as client, daemon.connect(observer=True) as observer:
         seq, = client.pool("test").create(1, 40)

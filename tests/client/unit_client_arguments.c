@@ -155,6 +155,7 @@ Test(null, every_call_refuses_a_null_handle)
 	CALL(paged_admin_table(no_client, id, sizeof(entry), &entry, &pages, &n));
 	CALL(paged_admin_check(no_client, "small", &check));
 	CALL(paged_admin_kick(no_client, 1, 0));
+	CALL(paged_admin_log_level(no_client, 0, NULL));
 	CALL(paged_batch_create(no_pool, NULL, &no_batch));
 	CALL(paged_batch_plan(no_batch, 1, &row));
 	CALL(paged_batch_plan_device(no_batch, NULL));

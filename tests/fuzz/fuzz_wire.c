@@ -234,6 +234,7 @@ static const struct wire_request requests[] = {
 	{ 33, WIRE_GET_QUOTAS, .get_quotas = { 256 } },
 	{ 34, WIRE_DRAIN, .drain = { 3 } },
 	{ .id = 35, .kind = WIRE_GET_METRICS },
+	{ 36, WIRE_SET_LOG_LEVEL, .set_log_level = { 7 } },
 };
 #define HISTOGRAM                        \
 	{                                \
@@ -275,6 +276,7 @@ static const struct wire_reply replies[] = {
 	{ 19, PAGED_OK, "", WIRE_REPLY_TICKETS, .tickets = { 2, ticket_reports, true } },
 	{ 20, PAGED_OK, "", WIRE_REPLY_QUOTAS, .quotas = { 2, quota_reports, true } },
 	{ 21, PAGED_OK, "", WIRE_REPLY_METRICS, .metrics = { { .turns = HISTOGRAM }, 2, request_reports } },
+	{ 22, PAGED_OK, "", WIRE_REPLY_LOG_LEVEL, .log_level = { 6 } },
 };
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))

@@ -625,6 +625,19 @@ Test(wire, sharing_replies_round_trip)
 	cr_assert(back.evicted.n_pages == 4096 && back.evicted.more);
 }
 
+Test(wire, log_level_round_trips)
+{
+	struct wire_request back, request = { .id = 7, .kind = WIRE_SET_LOG_LEVEL, .set_log_level = { UINT32_MAX } };
+	struct wire_reply back_reply, reply = { .id = 7, .kind = WIRE_REPLY_LOG_LEVEL, .log_level = { 4 } };
+	size_t size = wire_request_pack(&request, &arena, buffer, sizeof(buffer));
+
+	cr_assert_eq(wire_request_parse(buffer, size, &arena, &back, &error), PAGED_OK, "%s", error.text);
+	cr_assert(back.kind == WIRE_SET_LOG_LEVEL && back.set_log_level.level == UINT32_MAX);
+	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));
+	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back_reply, &error), PAGED_OK, "%s", error.text);
+	cr_assert(back_reply.kind == WIRE_REPLY_LOG_LEVEL && back_reply.log_level.was == 4);
+}
+
 Test(wire, hand_over_round_trips)
 {
 	static struct paged_seq_item items[PAGED_MAX_REQUEST_SEQS + 1];

@@ -54,6 +54,7 @@ nobody_worker(int from, int to, void *argument)
 	worker_expect(&worker, paged_pool_open(worker.client, "shut", &pool), PAGED_ERR_PERM);
 	it_require(strstr(paged_client_error(worker.client), "shut") != NULL, "%s", paged_client_error(worker.client));
 	worker_expect(&worker, paged_admin_kick(worker.client, 1, 0), PAGED_ERR_PERM);
+	worker_expect(&worker, paged_admin_log_level(worker.client, 0, NULL), PAGED_ERR_PERM);
 	worker_close(&worker);
 }
 

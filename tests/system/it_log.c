@@ -281,6 +281,61 @@ IT_TEST(full_disk)
 	it_daemon_stop(&daemon);
 }
 
+static bool
+log_has(const struct it_daemon *daemon, const char *part)
+{
+	static char text[1 << 20];
+	FILE *file = fopen(daemon->log, "re");
+
+	it_require(file != NULL, "%m");
+	text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+	fclose(file);
+	return strstr(text, part) != NULL;
+}
+
+static void
+pagedctl_expect(const char *expected, int expected_code, const char *operand, const char *option)
+{
+	const char *output;
+	int code;
+
+	output = it_pagedctl(&code, "log-level", operand != NULL ? operand : option, operand != NULL ? option : NULL,
+			     (char *)NULL);
+	it_require(code == expected_code && strcmp(output, expected) == 0, "%d: %s", code, output);
+}
+
+/* The level changes while workers run; each change is logged, whatever the levels. */
+IT_TEST(level_at_run_time)
+{
+	struct worker_fixture worker;
+	struct it_daemon daemon;
+	uint32_t was;
+
+	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
+	worker_open(&worker, NULL, 0);
+	worker_expect(&worker, paged_admin_kick(worker.client, 111111, 0), PAGED_ERR_NOENT);
+	pagedctl_expect("info\n", 0, NULL, NULL);
+	pagedctl_expect("log level debug, was info\n", 0, "debug", NULL);
+	worker_expect(&worker, paged_admin_kick(worker.client, 222222, 0), PAGED_ERR_NOENT);
+	it_require(it_daemon_logged(&daemon, "no session 222222\n"));
+	it_require(!log_has(&daemon, "111111"));
+	pagedctl_expect("{\n  \"log_level\": \"error\",\n  \"was\": \"debug\"\n}\n", 0, "error", "--json");
+	it_require(it_daemon_logged(&daemon, "the level is error, and was debug: set by process"));
+	worker_expect(&worker, paged_admin_kick(worker.client, 333333, 0), PAGED_ERR_NOENT);
+	worker_ok(&worker, paged_admin_log_level(worker.client, PAGED_LOG_WARNING, &was));
+	it_require(was == PAGED_LOG_ERROR, "%u", was);
+	it_require(it_daemon_logged(&daemon, "pagedd: info: log: the level is warning, and was error"));
+	it_require(!log_has(&daemon, "333333"));
+	pagedctl_expect("pagedctl: log level loud is none of error, warning, info, debug (see pagedctl --help)\n", 2,
+			"loud", NULL);
+	worker_expect(&worker, paged_admin_log_level(worker.client, 5, NULL), PAGED_ERR_INVALID);
+	it_require(strstr(paged_client_error(worker.client), "log level 5 is none of 3 (error)") != NULL);
+	worker_ok(&worker, paged_admin_log_level(worker.client, 0, &was));
+	it_require(was == PAGED_LOG_WARNING, "%u", was);
+	worker_close(&worker);
+	it_daemon_stop(&daemon);
+}
+
 /* A socket in the place of journald's. */
 static int
 journal_open(const struct it_daemon *daemon, char path[96])
