@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What pagedctl's commands share: error messages, exit statuses, names of pools. */
+/* What pagedctl's commands share: error messages, exit statuses, times of options, names of pools. */
 #include "config.h"
 
 #include "pagedctl/ctl.h"
@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum ctl_exit
 ctl_usage(const char *format, ...)
@@ -52,4 +53,26 @@ ctl_pool_name(const struct paged_pool_entry *pools, size_t n_pools, uint32_t num
 		if (pools[i].number == number)
 			return pools[i].name;
 	return NULL;
+}
+
+enum ctl_exit
+ctl_fail_stdout(void)
+{
+	fprintf(stderr, "pagedctl: standard output: %s\n", strerror(errno));
+	return CTL_FAILED;
+}
+
+bool
+ctl_parse_seconds(const char *option, const char *text, uint32_t *ms_p)
+{
+	char *end;
+	double seconds = strtod(text, &end);
+
+	/* A comparison with NaN is false. */
+	if (end == text || *end != '\0' || !(seconds >= 0.1 && seconds <= 86400)) {
+		ctl_usage("%s %s is no number of seconds from 0.1 to 86400", option, text);
+		return false;
+	}
+	*ms_p = (uint32_t)(seconds * 1000 + 0.5);
+	return true;
 }

@@ -35,11 +35,15 @@ struct ctl {
 	bool json;                   /* --json */
 	bool kill;                   /* --kill */
 	bool tokens;                 /* --tokens */
+	uint32_t watch_ms;           /* --watch; 0: not given */
 	struct ctl_mask mask;
 };
 
 /** ctl_fail - print the client's last error text, return the exit code for a status */
 enum ctl_exit ctl_fail(const struct ctl *ctl, enum paged_status status);
+
+/** ctl_fail_stdout - print why standard output could not be written, by errno */
+enum ctl_exit ctl_fail_stdout(void);
 
 /** ctl_usage - print a complaint about the command line */
 enum ctl_exit ctl_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -65,6 +69,12 @@ enum ctl_exit ctl_pin(struct ctl *ctl);
 enum ctl_exit ctl_tickets(struct ctl *ctl);
 enum ctl_exit ctl_quota(struct ctl *ctl);
 enum ctl_exit ctl_log_level(struct ctl *ctl);
+
+/** ctl_watch - run a command that lists until a signal, an error, or the end of standard output's reader */
+enum ctl_exit ctl_watch(struct ctl *ctl, enum ctl_exit (*run)(struct ctl *ctl));
+
+/** ctl_parse_seconds - parse an option's time, such as 0.5; false: invalid, a message was printed */
+bool ctl_parse_seconds(const char *option, const char *text, uint32_t *ms_p);
 
 /** ctl_mask_option - store an option of mask, given by its long name; false: invalid, a message was printed */
 bool ctl_mask_option(struct ctl_mask *mask, const char *name, const char *value);

@@ -14,7 +14,10 @@ bin_PROGRAMS += %D%/pagedctl
 	%D%/print.c \
 	%D%/print.h \
 	%D%/quota.c \
-	%D%/tickets.c
+	%D%/tickets.c \
+	%D%/turns.c \
+	%D%/turns.h \
+	%D%/watch.c
 %C%_pagedctl_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_RUNSTATEDIR='"$(runstatedir)"'
 %C%_pagedctl_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 %C%_pagedctl_LDADD = client/libpagedclient.la $(JANSSON_LIBS)

@@ -2,7 +2,6 @@
 /* Options of pagedctl, and its table of commands. */
 #include "config.h"
 
-#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,37 +9,41 @@
 
 #include "pagedctl/ctl.h"
 
+enum {
+	OF_POOL = 1, /* takes --pool */
+	LISTS = 2,   /* takes --watch */
+	ALONE = 4,   /* needs no daemon */
+};
+
 struct command {
 	const char *name;
 	const char *operands; /* names of its operands, those in brackets optional; "": none */
 	enum ctl_exit (*run)(struct ctl *ctl);
 	const char *help;
-	bool of_pool; /* takes --pool */
-	bool alone;   /* needs no daemon */
+	unsigned int flags;
 };
 
 static const struct command commands[] = {
-	{ "status", "", ctl_status, "the daemon and the fill of its pools", false, false },
-	{ "pools", "", ctl_pools, "the pools' geometry", false, false },
-	{ "sessions", "", ctl_sessions, "the sessions and their member processes", false, false },
-	{ "sequences", "", ctl_sequences, "the live sequences (--pool: of one pool)", true, false },
-	{ "table", "SEQUENCE", ctl_table, "the pages of a sequence (--pool: its pool)", true, false },
-	{ "check", "", ctl_check, "recompute every page's count, in the daemon and here (--pool: of one pool)", true,
-	  false },
-	{ "kick", "SESSION", ctl_kick, "end a session (--kill: and kill its processes)", false, false },
-	{ "drain", "SESSION", ctl_drain, "give a session no new sequences, and tell its processes to leave", false,
-	  false },
-	{ "prefixes", "POOL", ctl_prefixes, "the published pages (--tokens: and their token ids)", false, false },
-	{ "evict", "POOL [PAGES]", ctl_evict, "free cached pages, the coldest first", false, false },
-	{ "pin", "POOL PAGE SERIAL SECONDS", ctl_pin, "evict a prefix last, for a time; 0: unpin", false, false },
-	{ "tickets", "", ctl_tickets, "sequences that were given and that nobody has adopted yet", false, false },
-	{ "quota", "", ctl_quota, "the pages that tenants are charged, and their limits", false, false },
-	{ "log-level", "[LEVEL]", ctl_log_level, "what pagedd logs: error, warning, info, debug", false, false },
-	{ "mask", "EXPRESSION", ctl_mask, "the block mask of a mask mod (--q, --kv: tokens); no daemon is asked", false,
-	  true },
+	{ "status", "", ctl_status, "the daemon and the fill of its pools", LISTS },
+	{ "pools", "", ctl_pools, "the pools' geometry", LISTS },
+	{ "sessions", "", ctl_sessions, "the sessions and their member processes", LISTS },
+	{ "sequences", "", ctl_sequences, "the live sequences (--pool: of one pool)", OF_POOL | LISTS },
+	{ "table", "SEQUENCE", ctl_table, "the pages of a sequence (--pool: its pool)", OF_POOL | LISTS },
+	{ "check", "", ctl_check, "recompute every page's count, in the daemon and here (--pool: of one pool)",
+	  OF_POOL },
+	{ "kick", "SESSION", ctl_kick, "end a session (--kill: and kill its processes)", 0 },
+	{ "drain", "SESSION", ctl_drain, "give a session no new sequences, and tell its processes to leave", 0 },
+	{ "prefixes", "POOL", ctl_prefixes, "the published pages (--tokens: and their token ids)", LISTS },
+	{ "evict", "POOL [PAGES]", ctl_evict, "free cached pages, the coldest first", 0 },
+	{ "pin", "POOL PAGE SERIAL SECONDS", ctl_pin, "evict a prefix last, for a time; 0: unpin", 0 },
+	{ "tickets", "", ctl_tickets, "sequences that were given and that nobody has adopted yet", LISTS },
+	{ "quota", "", ctl_quota, "the pages that tenants are charged, and their limits", LISTS },
+	{ "log-level", "[LEVEL]", ctl_log_level, "what pagedd logs: error, warning, info, debug", 0 },
+	{ "mask", "EXPRESSION", ctl_mask, "the block mask of a mask mod (--q, --kv: tokens); no daemon is asked",
+	  ALONE },
 };
 
-enum { OPTION_JSON = 256, OPTION_KILL, OPTION_TOKENS, OPTION_MASK };
+enum { OPTION_JSON = 256, OPTION_KILL, OPTION_TOKENS, OPTION_WATCH, OPTION_MASK };
 
 static const struct option options[] = {
 	{ "runtime-dir", required_argument, NULL, 'r' },
@@ -48,6 +51,7 @@ static const struct option options[] = {
 	{ "json", no_argument, NULL, OPTION_JSON },
 	{ "kill", no_argument, NULL, OPTION_KILL },
 	{ "tokens", no_argument, NULL, OPTION_TOKENS },
+	{ "watch", required_argument, NULL, OPTION_WATCH },
 	{ "q", required_argument, NULL, OPTION_MASK },
 	{ "kv", required_argument, NULL, OPTION_MASK },
 	{ "block", required_argument, NULL, OPTION_MASK },
@@ -73,6 +77,8 @@ ctl_print_help(void)
 	       "/paged)\n"
 	       "  -p, --pool POOL        with sequences, table, check: one pool\n"
 	       "      --json             for programs\n"
+	       "      --watch SECONDS    with status, pools, sessions, sequences, table, prefixes, tickets,\n"
+	       "                         quota: repeat\n"
 	       "      --kill             with kick\n"
 	       "      --tokens           with prefixes\n"
 	       "      --q N, --kv N      with mask: tokens; --kv as --q\n"
@@ -115,16 +121,19 @@ ctl_run_command(struct ctl *ctl, const struct command *command, const char *runt
 	enum paged_status status = PAGED_OK;
 	enum ctl_exit code;
 
-	if (!command->alone)
+	if (!(command->flags & ALONE))
 		status = paged_client_open(runtime_dir, &params, &ctl->client);
-	code = status == PAGED_OK ? command->run(ctl) : ctl_fail(ctl, status);
+	if (status != PAGED_OK)
+		code = ctl_fail(ctl, status);
+	else if (ctl->watch_ms != 0)
+		code = ctl_watch(ctl, command->run);
+	else
+		code = command->run(ctl);
 
 	paged_client_close(ctl->client);
 	/* A write error, such as a full disk or a closed pipe, is a failure, too. */
-	if (fflush(stdout) != 0 && code == CTL_OK) {
-		fprintf(stderr, "pagedctl: standard output: %s\n", strerror(errno));
-		code = CTL_FAILED;
-	}
+	if (fflush(stdout) != 0 && code == CTL_OK)
+		code = ctl_fail_stdout();
 	return code;
 }
 
@@ -153,6 +162,10 @@ main(int argc, char **argv)
 		case OPTION_TOKENS:
 			ctl.tokens = true;
 			break;
+		case OPTION_WATCH:
+			if (!ctl_parse_seconds("--watch", optarg, &ctl.watch_ms))
+				return CTL_USAGE;
+			break;
 		case OPTION_MASK:
 			if (!ctl_mask_option(&ctl.mask, options[index].name, optarg))
 				return CTL_USAGE;
@@ -175,12 +188,15 @@ main(int argc, char **argv)
 	if (!command_takes(command, argc - optind - 1))
 		return ctl_usage("%s takes %s", command->name,
 				 command->operands[0] != '\0' ? command->operands : "no operand");
-	if (ctl.pool != NULL && !command->of_pool)
+	if (ctl.pool != NULL && !(command->flags & OF_POOL))
 		return ctl_usage("--pool goes with sequences, table and check");
 	if (ctl.kill && command->run != ctl_kick)
 		return ctl_usage("--kill goes with kick");
 	if (ctl.tokens && command->run != ctl_prefixes)
 		return ctl_usage("--tokens goes with prefixes");
+	if (ctl.watch_ms != 0 && !(command->flags & LISTS))
+		return ctl_usage("--watch goes with status, pools, sessions, sequences, table, prefixes, "
+				 "tickets and quota");
 	if (ctl.mask.any && command->run != ctl_mask)
 		return ctl_usage("--q, --kv, --block, --heads, --q-base and --set go with mask");
 	ctl.operands = (const char *const *)&argv[optind + 1];

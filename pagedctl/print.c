@@ -17,12 +17,20 @@ memory_end(void)
 	exit(1);
 }
 
+static size_t json_flags = JSON_INDENT(2);
+
+void
+print_json_lines(bool lines)
+{
+	json_flags = lines ? JSON_COMPACT : JSON_INDENT(2);
+}
+
 void
 print_json(json_t *document)
 {
 	if (document == NULL)
 		memory_end();
-	json_dumpf(document, stdout, JSON_INDENT(2));
+	json_dumpf(document, stdout, json_flags);
 	printf("\n");
 	json_decref(document);
 }

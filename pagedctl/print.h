@@ -55,6 +55,9 @@ void print_end(struct print_list *list, json_t *document);
 /** print_discard - free a list without printing it */
 void print_discard(struct print_list *list);
 
+/** print_json_lines - true: print each document on one line from now on */
+void print_json_lines(bool lines);
+
 /** print_json - print a document to standard output and drop the reference; exits if document is NULL (no memory) */
 void print_json(json_t *document);
 

@@ -43,7 +43,8 @@ IT_TESTS += \
 	%D%/it_traces \
 	%D%/it_trim \
 	%D%/it_versions \
-	%D%/it_watch
+	%D%/it_watch \
+	%D%/it_watch_lists
 LINT_TESTS += %D%/it_bench_host.sh %D%/it_configure.sh %D%/it_install.sh %D%/it_mask.sh
 EXTRA_DIST += %D%/install_ffi.py %D%/install_worker.cc %D%/metrics_parse.py
 
