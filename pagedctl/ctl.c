@@ -10,6 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum paged_status
+ctl_open(struct ctl *ctl)
+{
+	return paged_client_open(ctl->runtime_dir, &ctl->params, &ctl->client);
+}
+
 enum ctl_exit
 ctl_usage(const char *format, ...)
 {

@@ -29,15 +29,22 @@ struct ctl_mask {
 };
 
 struct ctl {
+	const char *runtime_dir;           /* --runtime-dir, or NULL */
+	struct paged_client_params params; /* of the client */
 	struct paged_client *client; /* an observer; for pin, a session; for mask, an embedded owner without a daemon */
 	const char *pool;            /* --pool, or NULL */
 	const char *const *operands; /* of the command; then NULL */
 	bool json;                   /* --json */
 	bool kill;                   /* --kill */
 	bool tokens;                 /* --tokens */
+	bool once;                   /* --once */
+	uint32_t delay_ms;           /* --delay; 0: not given */
 	uint32_t watch_ms;           /* --watch; 0: not given */
 	struct ctl_mask mask;
 };
+
+/** ctl_open - attach to the daemon; client is set also on failure */
+enum paged_status ctl_open(struct ctl *ctl);
 
 /** ctl_fail - print the client's last error text, return the exit code for a status */
 enum ctl_exit ctl_fail(const struct ctl *ctl, enum paged_status status);
@@ -69,6 +76,7 @@ enum ctl_exit ctl_pin(struct ctl *ctl);
 enum ctl_exit ctl_tickets(struct ctl *ctl);
 enum ctl_exit ctl_quota(struct ctl *ctl);
 enum ctl_exit ctl_log_level(struct ctl *ctl);
+enum ctl_exit ctl_top(struct ctl *ctl);
 
 /** ctl_watch - run a command that lists until a signal, an error, or the end of standard output's reader */
 enum ctl_exit ctl_watch(struct ctl *ctl, enum ctl_exit (*run)(struct ctl *ctl));

@@ -15,9 +15,20 @@ bin_PROGRAMS += %D%/pagedctl
 	%D%/print.h \
 	%D%/quota.c \
 	%D%/tickets.c \
+	%D%/top.c \
+	%D%/top.h \
+	%D%/top_once.c \
+	%D%/top_out.c \
+	%D%/top_out.h \
+	%D%/top_sample.c \
+	%D%/top_sample.h \
+	%D%/top_screen.c \
+	%D%/top_screen.h \
+	%D%/top_view.c \
+	%D%/top_view.h \
 	%D%/turns.c \
 	%D%/turns.h \
 	%D%/watch.c
 %C%_pagedctl_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_RUNSTATEDIR='"$(runstatedir)"'
-%C%_pagedctl_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
-%C%_pagedctl_LDADD = client/libpagedclient.la $(JANSSON_LIBS)
+%C%_pagedctl_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(NCURSES_CFLAGS)
+%C%_pagedctl_LDADD = client/libpagedclient.la $(JANSSON_LIBS) $(NCURSES_LIBS)

@@ -15,6 +15,9 @@ enum {
 	ALONE = 4,   /* needs no daemon */
 };
 
+/* How long a request of top waits for the daemon. */
+enum { TOP_TIMEOUT_MS = 1000 };
+
 struct command {
 	const char *name;
 	const char *operands; /* names of its operands, those in brackets optional; "": none */
@@ -31,6 +34,7 @@ static const struct command commands[] = {
 	{ "table", "SEQUENCE", ctl_table, "the pages of a sequence (--pool: its pool)", OF_POOL | LISTS },
 	{ "check", "", ctl_check, "recompute every page's count, in the daemon and here (--pool: of one pool)",
 	  OF_POOL },
+	{ "top", "", ctl_top, "pools, sessions, requests and latencies, as they change; h there: help", 0 },
 	{ "kick", "SESSION", ctl_kick, "end a session (--kill: and kill its processes)", 0 },
 	{ "drain", "SESSION", ctl_drain, "give a session no new sequences, and tell its processes to leave", 0 },
 	{ "prefixes", "POOL", ctl_prefixes, "the published pages (--tokens: and their token ids)", LISTS },
@@ -43,7 +47,7 @@ static const struct command commands[] = {
 	  ALONE },
 };
 
-enum { OPTION_JSON = 256, OPTION_KILL, OPTION_TOKENS, OPTION_WATCH, OPTION_MASK };
+enum { OPTION_JSON = 256, OPTION_KILL, OPTION_TOKENS, OPTION_WATCH, OPTION_ONCE, OPTION_MASK };
 
 static const struct option options[] = {
 	{ "runtime-dir", required_argument, NULL, 'r' },
@@ -52,6 +56,8 @@ static const struct option options[] = {
 	{ "kill", no_argument, NULL, OPTION_KILL },
 	{ "tokens", no_argument, NULL, OPTION_TOKENS },
 	{ "watch", required_argument, NULL, OPTION_WATCH },
+	{ "once", no_argument, NULL, OPTION_ONCE },
+	{ "delay", required_argument, NULL, 'd' },
 	{ "q", required_argument, NULL, OPTION_MASK },
 	{ "kv", required_argument, NULL, OPTION_MASK },
 	{ "block", required_argument, NULL, OPTION_MASK },
@@ -79,6 +85,8 @@ ctl_print_help(void)
 	       "      --json             for programs\n"
 	       "      --watch SECONDS    with status, pools, sessions, sequences, table, prefixes, tickets,\n"
 	       "                         quota: repeat\n"
+	       "      --once             with top: print it once, as text\n"
+	       "  -d, --delay SECONDS    with top: the interval (1)\n"
 	       "      --kill             with kick\n"
 	       "      --tokens           with prefixes\n"
 	       "      --q N, --kv N      with mask: tokens; --kv as --q\n"
@@ -112,17 +120,18 @@ command_takes(const struct command *command, int n_given)
 }
 
 static enum ctl_exit
-ctl_run_command(struct ctl *ctl, const struct command *command, const char *runtime_dir)
+ctl_run_command(struct ctl *ctl, const struct command *command)
 {
-	/* Pins are for sessions to make, although a pin outlives the session. */
-	struct paged_client_params params = { .struct_size = sizeof(params),
-					      .name = "pagedctl",
-					      .observer = command->run != ctl_pin };
 	enum paged_status status = PAGED_OK;
 	enum ctl_exit code;
 
+	/* Pins are for sessions to make, although a pin outlives the session.  Keys of top must not wait for long. */
+	ctl->params = (struct paged_client_params){ .struct_size = sizeof(ctl->params),
+						    .name = "pagedctl",
+						    .observer = command->run != ctl_pin,
+						    .timeout_ms = command->run == ctl_top ? TOP_TIMEOUT_MS : 0 };
 	if (!(command->flags & ALONE))
-		status = paged_client_open(runtime_dir, &params, &ctl->client);
+		status = ctl_open(ctl);
 	if (status != PAGED_OK)
 		code = ctl_fail(ctl, status);
 	else if (ctl->watch_ms != 0)
@@ -140,15 +149,14 @@ ctl_run_command(struct ctl *ctl, const struct command *command, const char *runt
 int
 main(int argc, char **argv)
 {
-	const char *runtime_dir = NULL;
 	const struct command *command;
 	struct ctl ctl = { .pool = NULL };
 	int option, index;
 
-	while ((option = getopt_long(argc, argv, "r:p:hV", options, &index)) != -1) {
+	while ((option = getopt_long(argc, argv, "r:p:d:hV", options, &index)) != -1) {
 		switch (option) {
 		case 'r':
-			runtime_dir = optarg;
+			ctl.runtime_dir = optarg;
 			break;
 		case 'p':
 			ctl.pool = optarg;
@@ -164,6 +172,13 @@ main(int argc, char **argv)
 			break;
 		case OPTION_WATCH:
 			if (!ctl_parse_seconds("--watch", optarg, &ctl.watch_ms))
+				return CTL_USAGE;
+			break;
+		case OPTION_ONCE:
+			ctl.once = true;
+			break;
+		case 'd':
+			if (!ctl_parse_seconds("--delay", optarg, &ctl.delay_ms))
 				return CTL_USAGE;
 			break;
 		case OPTION_MASK:
@@ -197,8 +212,10 @@ main(int argc, char **argv)
 	if (ctl.watch_ms != 0 && !(command->flags & LISTS))
 		return ctl_usage("--watch goes with status, pools, sessions, sequences, table, prefixes, "
 				 "tickets and quota");
+	if ((ctl.once || ctl.delay_ms != 0) && command->run != ctl_top)
+		return ctl_usage("--once and --delay go with top");
 	if (ctl.mask.any && command->run != ctl_mask)
 		return ctl_usage("--q, --kv, --block, --heads, --q-base and --set go with mask");
 	ctl.operands = (const char *const *)&argv[optind + 1];
-	return ctl_run_command(&ctl, command, runtime_dir);
+	return ctl_run_command(&ctl, command);
 }

@@ -40,6 +40,7 @@ IT_TESTS += \
 	%D%/it_sharing \
 	%D%/it_steady \
 	%D%/it_threads \
+	%D%/it_top \
 	%D%/it_traces \
 	%D%/it_trim \
 	%D%/it_versions \
@@ -55,7 +56,7 @@ IT_TESTS += %D%/it_cuda_batch %D%/it_cuda_faults %D%/it_cuda_graph %D%/it_cuda_i
 GPU_TESTS += %D%/it_cuda_batch %D%/it_cuda_faults %D%/it_cuda_graph %D%/it_cuda_marks %D%/it_cuda_mods \
 	%D%/it_cuda_plan %D%/it_cuda_pool %D%/it_cuda_sharing %D%/it_cuda_work %D%/it_quarantine %D%/it_sharing
 TEST_SUPPORT += %D%/batch_fixture.c %D%/batch_fixture.h %D%/chain_fixture.c %D%/chain_fixture.h %D%/cuda_daemon.c %D%/cuda_daemon.h %D%/decode_fixture.c \
-	%D%/decode_fixture.h %D%/prompt_fixture.c %D%/prompt_fixture.h
+	%D%/decode_fixture.h %D%/prompt_fixture.c %D%/prompt_fixture.h %D%/terminal_fixture.c %D%/terminal_fixture.h
 %C%_it_cuda_images_LDADD = kernels/libimages.la $(LDADD)
 
 # paged-events.
