@@ -9,7 +9,7 @@ import argparse
 import sys
 
 import paged
-from paged.vllm.arguments import arguments, command_line
+from paged.vllm.arguments import ROLES, arguments, command_line
 
 
 def main() -> int:
@@ -21,9 +21,11 @@ def main() -> int:
     command.add_argument("--pool", help="the pool's name; needed if pagedd has several, and $PAGED_POOL is not set")
     command.add_argument("--runtime-dir", help="pagedd's runtime directory, if not the usual one")
     command.add_argument("--blocks", type=int, help="vLLM's number of blocks, if not four for each page")
+    command.add_argument("--role", choices=ROLES, default="both",
+                         help="where prompts are computed in one engine and answers in another, the part of this one")
     options = parser.parse_args()
     try:
-        keywords = arguments(options.pool, runtime_dir=options.runtime_dir, n_blocks=options.blocks)
+        keywords = arguments(options.pool, runtime_dir=options.runtime_dir, n_blocks=options.blocks, role=options.role)
     except (paged.Error, LookupError) as error:
         print(f"python -m paged.vllm: {error}", file=sys.stderr)
         return 1

@@ -15,8 +15,12 @@ SCHEDULER = "paged.vllm.pool_scheduler.PoolScheduler"
 BLOCKS_PER_PAGE = 4
 
 
-def arguments(pool: str | None = None, *, runtime_dir: str | None = None,
-              n_blocks: int | None = None) -> dict[str, Any]:
+# What an engine does with the sequences of requests that are computed in two engines.
+ROLES = ("both", "producer", "consumer")
+
+
+def arguments(pool: str | None = None, *, runtime_dir: str | None = None, n_blocks: int | None = None,
+              role: str = "both") -> dict[str, Any]:
     """Return keyword arguments for vllm.LLM or vllm.EngineArgs with which vLLM keeps its K and V in a pool.
 
     Asks pagedd for the pool's geometry.  Whether the model fits the pool is checked when vLLM starts.
@@ -29,9 +33,14 @@ def arguments(pool: str | None = None, *, runtime_dir: str | None = None,
         How many blocks of vLLM's may be in use; None: four times as many as the pool has pages.  Requests that share a
         prefix count its blocks once each, although they use the same pages.  The pool's pages limit the engine in any
         case.
+    role
+        Where prompts are computed in one engine and answers in another: "producer" hands sequences over, "consumer"
+        continues them, "both" does both.  Other requests are served in all roles.
 
-    Raises LookupError if there is no such pool, or several and none is named, and paged.NoDaemonError.
+    Raises ValueError if there is no such role, LookupError if there is no such pool, or several and none is named, and paged.NoDaemonError.
     """
+    if role not in ROLES:
+        raise ValueError(f"there is no role {role!r}; there are {', '.join(ROLES)}")
     report = _report(pool, runtime_dir)
     extra = {"pool": report["name"]}
     if runtime_dir is not None:
@@ -39,7 +48,7 @@ def arguments(pool: str | None = None, *, runtime_dir: str | None = None,
     return {
         "kv_transfer_config": {
             "kv_connector": CONNECTOR,
-            "kv_role": "kv_both",
+            "kv_role": f"kv_{role}",
             "kv_connector_extra_config": extra,
         },
         "block_size": report["page_size"],

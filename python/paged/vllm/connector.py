@@ -13,6 +13,7 @@ from vllm.v1.kv_cache_interface import KVCacheConfig
 import paged
 from paged._engines import choose_pool
 from paged.vllm import supported
+from paged.vllm.handover import TICKET_TIMEOUT_S, Handover
 from paged.vllm.identity import Identity, media_settings, model_name, model_overrides
 from paged.vllm.memory import Untouched
 from paged.vllm.request_sequences import RequestSequences
@@ -49,7 +50,10 @@ def _open_sequences(config: VllmConfig, cache: KVCacheConfig) -> RequestSequence
     model = config.model_config
     identity = Identity(pool, model_name(model), model_overrides(model), media_settings(model),
                         config.lora_config is not None)
-    return RequestSequences(pool, identity, runtime_dir,
+    handover = Handover(pool, identity, engine_id=transfer.engine_id, gives=transfer.is_kv_producer,
+                        adopts=transfer.is_kv_consumer,
+                        timeout=float(transfer.get_from_extra_config("ticket_timeout", TICKET_TIMEOUT_S)))
+    return RequestSequences(pool, identity, handover, runtime_dir,
                             config.num_speculative_tokens + config.num_lookahead_tokens)
 
 
@@ -66,7 +70,9 @@ def _daemon(pool: str) -> Iterator[None]:
 class PagedConnector(KVConnectorBase_V1):
     """Keeps vLLM's K and V in a pool of pagedd.
 
-    kv_connector_extra_config: pool (its name, needed if several fit), runtime_dir (that of pagedd, if not the usual).
+    kv_connector_extra_config: pool (its name, needed if several fit), runtime_dir (that of pagedd, if not the usual),
+    ticket_timeout (seconds that a sequence waits for the engine that is to continue it).
+    kv_role: kv_producer gives sequences away, kv_consumer adopts them, kv_both does both (handover.py).
     """
 
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig) -> None:
@@ -81,7 +87,7 @@ class PagedConnector(KVConnectorBase_V1):
 
     @property
     def requires_kv_delivery(self) -> bool:
-        # A request that vLLM preempts finds what it published; nothing is handed over.
+        # A request that vLLM preempts finds what it published; what is handed over is in the pool already.
         return False
 
     # In the scheduler's process.
@@ -90,6 +96,10 @@ class PagedConnector(KVConnectorBase_V1):
         """Reserve pages for the request's first n_tokens tokens; return whether it has them.  For PoolScheduler."""
         with _daemon(self._sequences.pool_name):
             return self._sequences.may_grow(request, n_tokens)
+
+    def on_new_request(self, request: Request) -> None:
+        with _daemon(self._sequences.pool_name):
+            self._sequences.expect(request)
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
         with _daemon(self._sequences.pool_name):
@@ -104,8 +114,7 @@ class PagedConnector(KVConnectorBase_V1):
 
     def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
         with _daemon(self._sequences.pool_name):
-            self._sequences.finish(request)
-        return False, None
+            return False, self._sequences.finish(request)
 
     def reset_cache(self) -> bool | None:
         with _daemon(self._sequences.pool_name):

@@ -2,6 +2,7 @@
 """The identity of a vLLM request's tokens in the pool: which prefixes it finds, and under which it publishes."""
 from __future__ import annotations
 
+import array
 import hashlib
 import json
 import os
@@ -90,6 +91,25 @@ class Identity:
 
     def prefix(self, request: Request, n_tokens: int) -> paged.Prefix | None:
         """Return the identity of the request's first n_tokens tokens; None if nothing expresses it."""
+        extras = self._extras(request, n_tokens)
+        if extras is None:
+            return None
+        return paged.Prefix(request.all_token_ids[:n_tokens], salt=self._salt(request), extras=extras)
+
+    def digest(self, request: Request, n_tokens: int) -> str | None:
+        """Return a text that is equal for two requests, of any engines, if prefix() is; None if nothing expresses it."""
+        extras = self._extras(request, n_tokens)
+        if extras is None:
+            return None
+        parts = [array.array("Q", request.all_token_ids[:n_tokens]).tobytes(), self._salt(request)]
+        parts += [b"%d %d " % (first, length) + digest for first, length, digest in extras]
+        return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+
+    def _extras(self, request: Request, n_tokens: int) -> list[tuple[int, int, bytes]] | None:
+        """Return what else than tokens and salt identifies the request's first n_tokens tokens, in order.
+
+        None if nothing identifies them.
+        """
         if request.prompt_embeds is not None or request.prompt_token_ids is None:
             return None
         if self._has_adapters and request.lora_request is None:
@@ -103,7 +123,7 @@ class Identity:
                         for feature in features)
         if any(a[0] + a[1] > b[0] for a, b in zip(extras, extras[1:])):
             return None     # a prefix describes each token by one content
-        return paged.Prefix(request.all_token_ids[:n_tokens], salt=self._salt(request), extras=extras)
+        return extras
 
     def may_share(self, a: Request, b: Request) -> bool:
         """Whether equal tokens of the requests are the same content, as far as that is cheap to say."""

@@ -4,17 +4,19 @@
 A sequence starts when vLLM asks how much of a request is cached: on its longest published prefix, and with pages for
 all known tokens.  It grows when vLLM allocates blocks, and ends when the request does or is preempted.  What it
 published stays in the pool's cache, where requests of all engines find it, a preempted request its own part too.
+A request may also start on a sequence that another engine hands over, and end by handing its own over (handover.py).
 """
 from __future__ import annotations
 
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vllm.v1.request import Request, RequestStatus
 
 import paged
+from paged.vllm.handover import Handover
 from paged.vllm.identity import Identity
 from paged.vllm.step import Step
 
@@ -53,9 +55,11 @@ class RequestSequences:
     methods raise paged.GoneError if the daemon has ended.  Not thread-safe.
     """
 
-    def __init__(self, pool: paged.Pool, identity: Identity, runtime_dir: str | None, n_spec_tokens: int = 0) -> None:
+    def __init__(self, pool: paged.Pool, identity: Identity, handover: Handover, runtime_dir: str | None,
+                 n_spec_tokens: int = 0) -> None:
         self._pool = pool
         self._identity = identity
+        self._handover = handover
         self._runtime_dir = runtime_dir
         self._n_spec_tokens = n_spec_tokens
         self._entries: dict[str, Entry] = {}
@@ -67,6 +71,11 @@ class RequestSequences:
     def pool_name(self) -> str:
         return self._pool.name
 
+    def expect(self, request: Request) -> None:
+        """vLLM has a new request.  It may wait for longer than the sequence that another engine hands over to it."""
+        with suppress(*NOT_NOW):
+            self._adopt(request)
+
     def start(self, request: Request) -> int | None:
         """Start the request's sequence; return how many of its first tokens need no computation.
 
@@ -75,7 +84,13 @@ class RequestSequences:
         entry = self._entries.get(request.request_id)
         if entry is not None and entry.admitted:
             self._end([entry])
-        elif entry is not None:
+            entry = None
+        if entry is None:
+            try:
+                entry = self._adopt(request)
+            except NOT_NOW:
+                return None
+        if entry is not None:
             return _n_computed(entry)
         # Requests start in vLLM's order: none gets pages that an earlier one waits for.
         if self._full:
@@ -95,10 +110,13 @@ class RequestSequences:
         n_tokens = min(n_tokens, self._pool.max_length)
         if entry.capacity >= n_tokens or self._grow([entry], [n_tokens]):
             return True
-        # vLLM has preempted since, or could not admit: those pages come first.
-        idle = [other for other in self._entries.values() if other is not entry and not _is_running(other)]
-        self._end(idle)
-        return bool(idle) and self._grow([entry], [n_tokens])
+        # vLLM has preempted since, or could not admit: those pages come first, of the newest request at first.
+        for other in reversed(list(self._entries.values())):
+            if other is not entry and not _is_running(other):
+                self._end([other])
+                if self._grow([entry], [n_tokens]):
+                    return True
+        return False
 
     def admit(self, request: Request) -> None:
         """vLLM gave the request its first blocks: it is in the next step."""
@@ -126,11 +144,25 @@ class RequestSequences:
         self._full = self._published = False
         return step
 
-    def finish(self, request: Request) -> None:
-        """Publish what the request wrote, and end its sequence, if it has one."""
+    def finish(self, request: Request) -> dict[str, Any] | None:
+        """Publish what the request wrote, and end its sequence, if it has one, or give it away.
+
+        Returns the kv_transfer_params of the request's output.
+        """
         entry = self._entries.get(request.request_id)
-        if entry is not None:
+        if entry is None:
+            self._handover.release(request, self._uses)
+            return None
+        params = None
+        if self._handover.is_to_give(request):
+            n_written = _n_written(entry)
+            self._publish(entry, n_written)
+            params = self._handover.give(request, entry.seq, n_written)
+        if params is None:
             self._end([entry])
+        else:
+            del self._entries[request.request_id]
+        return params or None
 
     def forget(self) -> None:
         """Share nothing that was computed until now: the weights changed."""
@@ -143,8 +175,36 @@ class RequestSequences:
     def close(self) -> None:
         """End all sequences.  Call nothing afterwards."""
         client = self._pool.client
+        self._handover.close()
         self._pool.close()
         client.close()
+
+    def _adopt(self, request: Request) -> Entry | None:
+        """Let the request continue a sequence that another engine computed for it; None if there is none.
+
+        Needs no page and no place, so it waits for no other request.  Raises one of NOT_NOW.
+        """
+        if request.skip_reading_prefix_cache:
+            self._handover.release(request, self._uses)
+            return None
+        ticket = self._handover.adopt(request, self._uses)
+        if ticket is None:
+            return None
+        n_shared = ticket.n_tokens
+        if self._n_spec_tokens:
+            n_shared = min(n_shared, request.num_tokens - 1)    # as in _start()
+        info = self._pool.read(ticket.seq)
+        if info.writable_from > n_shared:
+            # What it has published, the request finds.
+            self._to_erase.append([ticket.seq])
+            self._erase()
+            return None
+        entry = Entry(request, ticket.seq, n_shared, info.capacity, info.published)
+        self._entries[request.request_id] = entry
+        return entry
+
+    def _uses(self, seq: int) -> bool:
+        return any(entry.seq == seq for entry in self._entries.values()) or any(seq in seqs for seqs in self._to_erase)
 
     def _start(self, request: Request, prefix: paged.Prefix | None) -> int | None:
         page_size = self._pool.page_size
@@ -226,6 +286,9 @@ class RequestSequences:
 
         Returns whether there was something to publish.
         """
+        if self._handover.is_to_give(entry.request):
+            # The taker writes its own tokens after the prompt, also in the prompt's last page.
+            n_tokens = min(n_tokens, entry.request.num_prompt_tokens)
         n_tokens -= n_tokens % self._pool.page_size
         if n_tokens <= entry.n_published or not self._pool.publishes:
             return False
@@ -238,11 +301,7 @@ class RequestSequences:
     def _end(self, entries: list[Entry]) -> None:
         """Publish and erase the sequences."""
         for entry in entries:
-            # The K and V of the last token are never written; drafts that were rejected are not computed tokens.
-            n_written = min(entry.n_written, entry.request.num_tokens - 1)
-            if entry.request.status != RequestStatus.PREEMPTED:  # vLLM has reset num_computed_tokens of these
-                n_written = min(n_written, entry.request.num_computed_tokens)
-            self._publish(entry, n_written)
+            self._publish(entry, _n_written(entry))
             del self._entries[entry.request.request_id]
         if entries:
             self._to_erase.append([entry.seq for entry in entries])
@@ -262,6 +321,15 @@ class RequestSequences:
 def _n_computed(entry: Entry) -> int:
     """Return how many tokens vLLM need not compute: all but the last one, of which it needs the logits."""
     return min(entry.n_shared, int(entry.request.num_tokens) - 1)
+
+
+def _n_written(entry: Entry) -> int:
+    """Return how many tokens of a request, whose last step is done, have their K and V in its sequence."""
+    # Those of the last token are never written; drafts that were rejected are not computed tokens.
+    n_written = min(entry.n_written, int(entry.request.num_tokens) - 1)
+    if entry.request.status != RequestStatus.PREEMPTED:     # vLLM has reset num_computed_tokens of these
+        n_written = min(n_written, int(entry.request.num_computed_tokens))
+    return n_written
 
 
 def _is_running(entry: Entry) -> bool:

@@ -65,11 +65,13 @@ def write_model(path: Path) -> Path:
     return path
 
 
-def engine_config(model: Path, runtime_dir: Path, *, n_blocks: int = 0, pool: str = "test",
-                  **keywords: Any) -> VllmConfig:
+def engine_config(model: Path, runtime_dir: Path, *, n_blocks: int = 0, pool: str = "test", role: str = "both",
+                  ticket_timeout: float | None = None, **keywords: Any) -> VllmConfig:
     """vLLM's configuration of an engine that uses the daemon's pool "test"."""
     register()
-    values = arguments(pool, runtime_dir=str(runtime_dir), n_blocks=n_blocks or None)
+    values = arguments(pool, runtime_dir=str(runtime_dir), n_blocks=n_blocks or None, role=role)
+    if ticket_timeout is not None:
+        values["kv_transfer_config"]["kv_connector_extra_config"]["ticket_timeout"] = ticket_timeout
     values = {**values, "max_model_len": 512, "max_num_batched_tokens": 512, "max_num_seqs": 16, **keywords}
     if isinstance(values["kv_transfer_config"], dict):
         values["kv_transfer_config"] = KVTransferConfig(**values["kv_transfer_config"])
@@ -147,17 +149,23 @@ class Engine:
         self.owners: dict[int, int] = {}
         self.answers: dict[str, list[int]] = {}
         self.finished: dict[str, str] = {}
+        self.transfers: dict[str, dict[str, Any] | None] = {}   # kv_transfer_params of finished requests
         self.n_computed = 0                         # tokens, in all steps
         self.n_preempted = 0
         self._n = 0
 
     def add(self, prompt: Sequence[int], max_tokens: int = 20, *, request_id: str | None = None, priority: int = 0,
             cache_salt: str | None = None, images: Sequence[MultiModalFeatureSpec] = (),
-            lora: LoRARequest | None = None, resumable: bool = False, **sampling: Any) -> str:
-        """Add a request; with the request_id of a session that waits (resumable), its next turn or its end."""
+            lora: LoRARequest | None = None, resumable: bool = False, transfer: dict[str, Any] | None = None,
+            **sampling: Any) -> str:
+        """Add a request; with the request_id of a session that waits (resumable), its next turn or its end.
+
+        transfer: kv_transfer_params.
+        """
         self._n += 1
         name = request_id or f"r{self._n}"
-        parameters = SamplingParams(max_tokens=max_tokens, temperature=0, ignore_eos=True, **sampling)
+        extra = {"kv_transfer_params": dict(transfer)} if transfer is not None else None
+        parameters = SamplingParams(max_tokens=max_tokens, temperature=0, ignore_eos=True, extra_args=extra, **sampling)
         self.scheduler.add_request(Request(name, list(prompt), parameters, None, priority=priority,
                                            cache_salt=cache_salt, mm_features=list(images), lora_request=lora,
                                            resumable=resumable))
@@ -185,6 +193,7 @@ class Engine:
                     self.answers[item.request_id] += item.new_token_ids
                 if item.finish_reason is not None:
                     self.finished[item.request_id] = str(item.finish_reason)
+                    self.transfers[item.request_id] = item.kv_transfer_params
         if drafts is not None:
             self.scheduler.update_draft_token_ids(self.scheduler_drafts)
         self.n_computed += output.total_num_scheduled_tokens

@@ -44,6 +44,9 @@ def test_named_pool(directory):
         "kv_connector_extra_config": {"pool": "a", "runtime_dir": directory}}
     assert keywords["scheduler_cls"] == "paged.vllm.pool_scheduler.PoolScheduler"
     assert arguments("b", runtime_dir=directory, n_blocks=7)["num_gpu_blocks_override"] == 7 + 1
+    assert arguments("a", runtime_dir=directory, role="producer")["kv_transfer_config"]["kv_role"] == "kv_producer"
+    with pytest.raises(ValueError, match="no role 'prefill'; there are both, producer, consumer"):
+        arguments("a", runtime_dir=directory, role="prefill")
 
 
 def test_choice_of_pool(directory, monkeypatch):
@@ -65,5 +68,8 @@ def test_command(directory):
     assert words == command_line(arguments("a", runtime_dir=directory))
     assert json.loads(words[words.index("--kv-transfer-config") + 1])["kv_connector"] == "PagedConnector"
     assert "--no-enable-prefix-caching" in words
+    words = subprocess.run([*command, "--pool", "a", "--role", "consumer"], capture_output=True, text=True,
+                           check=True).stdout.split()
+    assert words == command_line(arguments("a", runtime_dir=directory, role="consumer"))
     failed = subprocess.run([*command, "--pool", "c"], capture_output=True, text=True)
     assert failed.returncode == 1 and failed.stderr == "python -m paged.vllm: there is no pool c; there are a, b\n"

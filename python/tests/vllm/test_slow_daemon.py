@@ -13,7 +13,7 @@ pytest.importorskip("vllm")
 
 import paged
 from conftest import pool_configuration
-from scheduling import answer, assert_idle, prompt
+from scheduling import answer, assert_idle, prompt, report
 
 # How long a call waits for an answer; tests without a model set the second.
 TIMEOUT_S = 5.0
@@ -100,6 +100,53 @@ def test_daemon_that_stops_now_and_then(impatient, start_scheduler, seed):
         assert engine.answers == right
         engine.step()
     assert_idle(engines[0])
+
+
+REMOTE_DECODE = {"do_remote_decode": True, "do_remote_prefill": False}
+
+
+def test_giving_while_the_daemon_stands(impatient, start_scheduler, monkeypatch):
+    """The producer does not know whether its request was served; in any case the pages come back."""
+    monkeypatch.setattr("paged.vllm.handover.LATE_S", 3 * SHORT_S)
+    producer = start_scheduler(role="producer", ticket_timeout=0.1)
+    consumer = start_scheduler(role="consumer")
+    name = producer.add(prompt(40), 2, transfer=REMOTE_DECODE)
+    producer.step()
+    with Stopped(producer.daemon):
+        producer.step()
+        assert producer.finished[name] and producer.transfers[name] is None
+    while report(producer)[1]:
+        time.sleep(0.01)
+    assert_idle(producer)
+    name = consumer.add(prompt(40), 20, transfer=producer.transfers[name])
+    consumer.run()
+    assert consumer.answers[name] == answer(prompt(40), 20)
+
+
+@pytest.mark.parametrize("then", ["goes on", "is aborted", "has lost its ticket"])
+def test_adopting_while_the_daemon_stands(impatient, start_scheduler, then):
+    """The consumer asks again, and gets the sequence that the request without an answer adopted."""
+    producer, consumer = (start_scheduler(role=role) for role in ("producer", "consumer"))
+    consumer.step()     # the runner connects
+    name = producer.add(prompt(40), 1, transfer=REMOTE_DECODE)
+    producer.run()
+    params = producer.transfers[name]
+    if then == "has lost its ticket":
+        params = {**params, "paged_ticket": "00" * 16}
+    with Stopped(consumer.daemon):
+        name = consumer.add(prompt(40), 20, transfer=params)
+        consumer.step()
+        assert consumer.n_computed == 0
+    consumer.part._pool.client.ping()
+    if then == "is aborted":
+        consumer.abort(name)
+        assert_idle(consumer)
+        return
+    assert consumer.step() == (1 if then == "goes on" else 40 - 32)
+    consumer.run()
+    assert consumer.answers[name] == answer(prompt(40), 20)
+    if then == "goes on":
+        assert_idle(consumer)
 
 
 def running_sequence(client, engine):
