@@ -132,6 +132,7 @@ EXTRA_DIST += %D%/tests/vllm/scheduling.py
 EXTRA_DIST += %D%/tests/vllm/test_arguments.py
 EXTRA_DIST += %D%/tests/vllm/test_competition.py
 EXTRA_DIST += %D%/tests/vllm/test_connector.py
+EXTRA_DIST += %D%/tests/vllm/test_disaggregation.py
 EXTRA_DIST += %D%/tests/vllm/test_failover.py
 EXTRA_DIST += %D%/tests/vllm/test_kv_events.py
 EXTRA_DIST += %D%/tests/vllm/test_features.py

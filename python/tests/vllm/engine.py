@@ -69,7 +69,7 @@ class Engine:
         return json.loads(line)
 
     def start(self, prompts: Sequence[Prompt], n_tokens: int = 16, adapters: Sequence[Adapter | None] | None = None,
-              **sampling: Any) -> None:
+              transfers: Sequence[Mapping[str, Any] | None] | None = None, **sampling: Any) -> None:
         """Begin to generate; result() waits for the tokens.
 
         prompts
@@ -78,18 +78,20 @@ class Engine:
             Of each output, its end token notwithstanding.  Greedy, if the sampling parameters do not tell otherwise.
         adapters
             Of each prompt.
+        transfers
+            kv_transfer_params of each prompt.
         structured_outputs
             Of the sampling parameters: arguments of vLLM's StructuredOutputsParams.
         """
         items = [prompt if isinstance(prompt, Mapping) else {"prompt_token_ids": list(prompt)} for prompt in prompts]
-        self.send({"prompts": items, "adapters": adapters, "sampling": {"max_tokens": n_tokens, "ignore_eos": True, "temperature": 0,
-                                                  **sampling}})
+        self.send({"prompts": items, "adapters": adapters, "transfers": transfers or [None] * len(items),
+                   "sampling": {"max_tokens": n_tokens, "ignore_eos": True, "temperature": 0, **sampling}})
 
     def result(self) -> Any:
         """Return a mapping.
 
         tokens: [[ids of an output, ...] of a prompt, ...].  cached: of each prompt, how many tokens vLLM did not
-        compute.  seconds: of generate().  preemptions: until now, or None if the engine does not count them.
+        compute.  transfers: kv_transfer_params of each output.  seconds: of generate().  preemptions: until now, or None if the engine does not count them.
         """
         return self.receive()
 
@@ -140,13 +142,16 @@ def serve(commands: TextIO, answers: TextIO) -> None:
         keywords = call["sampling"]
         if "structured_outputs" in keywords:
             keywords["structured_outputs"] = StructuredOutputsParams(**keywords["structured_outputs"])
-        sampling = SamplingParams(**keywords, detokenize=False)
+        sampling = [SamplingParams(**keywords, detokenize=False,
+                                   extra_args={"kv_transfer_params": transfer} if transfer else None)
+                    for transfer in call["transfers"]]
         adapters = call["adapters"] and [item and LoRARequest(*item) for item in call["adapters"]]
         begin = time.perf_counter()
         outputs = llm.generate(call["prompts"], sampling, lora_request=adapters, use_tqdm=False)
         seconds = time.perf_counter() - begin
         answer({"tokens": [[list(one.token_ids) for one in output.outputs] for output in outputs], "seconds": seconds,
-                "cached": [output.num_cached_tokens for output in outputs], "preemptions": preemptions(llm)})
+                "cached": [output.num_cached_tokens for output in outputs], "preemptions": preemptions(llm),
+                "transfers": [output.kv_transfer_params for output in outputs]})
 
 
 if __name__ == "__main__":
