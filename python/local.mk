@@ -141,6 +141,7 @@ EXTRA_DIST += %D%/tests/vllm/test_identity.py
 EXTRA_DIST += %D%/tests/vllm/test_processes.py
 EXTRA_DIST += %D%/tests/vllm/test_scheduler.py
 EXTRA_DIST += %D%/tests/vllm/test_slow_daemon.py
+EXTRA_DIST += %D%/tests/vllm/test_windows.py
 EXTRA_DIST += %D%/tests/vllm/engine.py
 EXTRA_DIST += %D%/bench/vllm_engines.py
 EXTRA_DIST += %D%/tests/vllm/test_backend.py

@@ -41,7 +41,8 @@ def _open_sequences(config: VllmConfig, cache: KVCacheConfig) -> RequestSequence
     client = paged.connect(runtime_dir, name="vllm", threads=1, run="own")
     try:
         pool = choose_pool(client, geometry, config.model_config.model, transfer.get_from_extra_config("pool", None))
-        supported.check_pool(config, pool)
+        n_seen = supported.tokens_seen(cache)
+        supported.check_pool(config, pool, n_seen)
     except BaseException:
         client.close()
         raise
@@ -54,7 +55,8 @@ def _open_sequences(config: VllmConfig, cache: KVCacheConfig) -> RequestSequence
                         adopts=transfer.is_kv_consumer,
                         timeout=float(transfer.get_from_extra_config("ticket_timeout", TICKET_TIMEOUT_S)))
     return RequestSequences(pool, identity, handover, runtime_dir,
-                            config.num_speculative_tokens + config.num_lookahead_tokens)
+                            config.num_speculative_tokens + config.num_lookahead_tokens, n_seen,
+                            supported.pages_needed(config, n_seen))
 
 
 @contextmanager

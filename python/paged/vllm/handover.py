@@ -126,14 +126,16 @@ class Handover:
         content = self._identity.digest(request, n_tokens) if n_tokens > 0 else None
         if content is None:
             return None
-        pages = self._pool.page_table(seq)[:-(-n_tokens // self._pool.page_size)]
+        n_trimmed = self._pool.read(seq).n_trimmed
+        pages = self._pool.page_table(seq)[n_trimmed:-(-n_tokens // self._pool.page_size)]
         try:
             secret = self._pool.give([seq], [n_tokens], timeout=self._timeout)
         except paged.TimedOutError:
             # It may have been given, and nobody has the ticket.
             self._expect_back(seq, self._timeout + LATE_S)
             return {}
-        except (paged.LimitError, paged.PermissionDeniedError) as error:
+        except (paged.LimitError, paged.PermissionDeniedError, paged.InvalidError) as error:
+            # Too many tickets; or a window has left the end of the prompt behind.
             logger.warning("request %s: its sequence is not handed over: %s", request.request_id, error)
             return None
         self._expect_back(seq, self._timeout)

@@ -44,6 +44,7 @@ class Entry:
     n_shared: int               # tokens that the sequence started with
     capacity: int               # tokens
     n_published: int            # tokens, whole pages
+    n_trimmed: int = 0          # tokens, whole pages that were given back
     admitted: bool = False      # vLLM has given it blocks
     n_written: int = 0          # tokens whose K and V the last scheduled step has computed, once it is done
 
@@ -51,17 +52,24 @@ class Entry:
 class RequestSequences:
     """The sequences of an engine's requests.
 
+    n_spec_tokens
+        Tokens of a step, beyond those that vLLM counts as computed.
+    n_seen, n_pages
+        supported.tokens_seen() and supported.pages_needed().
+
     vLLM schedules a step only when the one before it is done, so sequences change while nothing computes on them.  All
     methods raise paged.GoneError if the daemon has ended.  Not thread-safe.
     """
 
     def __init__(self, pool: paged.Pool, identity: Identity, handover: Handover, runtime_dir: str | None,
-                 n_spec_tokens: int = 0) -> None:
+                 n_spec_tokens: int = 0, n_seen: int | None = None, n_pages: int | None = None) -> None:
         self._pool = pool
         self._identity = identity
         self._handover = handover
         self._runtime_dir = runtime_dir
         self._n_spec_tokens = n_spec_tokens
+        self._n_seen = n_seen
+        self._n_start_tokens = min(pool.max_length, pool.page_size * min(n_pages or pool.n_pages, pool.n_pages))
         self._entries: dict[str, Entry] = {}
         self._to_erase: list[list[int]] = []    # sequences that no request has any more, in lists for one call each
         self._full = False      # since the last step a request could not start
@@ -89,6 +97,7 @@ class RequestSequences:
             try:
                 entry = self._adopt(request)
             except NOT_NOW:
+                self._wait(self._pool.page_size)
                 return None
         if entry is not None:
             return _n_computed(entry)
@@ -194,12 +203,14 @@ class RequestSequences:
         if self._n_spec_tokens:
             n_shared = min(n_shared, request.num_tokens - 1)    # as in _start()
         info = self._pool.read(ticket.seq)
-        if info.writable_from > n_shared:
+        first = min(n_shared, request.num_tokens - 1) - self._n_seen if self._n_seen is not None else 0
+        if info.writable_from > n_shared or info.n_trimmed * self._pool.page_size > max(first, 0):
             # What it has published, the request finds.
             self._to_erase.append([ticket.seq])
             self._erase()
             return None
-        entry = Entry(request, ticket.seq, n_shared, info.capacity, info.published)
+        entry = Entry(request, ticket.seq, n_shared, info.capacity, info.published,
+                      info.n_trimmed * self._pool.page_size)
         self._entries[request.request_id] = entry
         return entry
 
@@ -208,7 +219,7 @@ class RequestSequences:
 
     def _start(self, request: Request, prefix: paged.Prefix | None) -> int | None:
         page_size = self._pool.page_size
-        n_tokens = min(request.num_tokens + page_size, self._pool.max_length, self._pool.n_pages * page_size)
+        n_tokens = min(request.num_tokens + page_size, self._n_start_tokens)
         max_tokens = 0
         if self._n_spec_tokens:
             # vLLM schedules drafts with the last token, and a row writes either all of its tokens or none.
@@ -221,15 +232,16 @@ class RequestSequences:
             started = self._pool.start([(prefix, n_tokens)], max_tokens=max_tokens, tag=tag)[0]
         except NOT_NOW:
             self._full = True
-            if not any(_is_running(entry) for entry in self._entries.values()):
-                self._wait(n_tokens)
+            self._wait(n_tokens)
             return None
         entry = Entry(request, started.seq, started.n_shared, self._pool.read(started.seq).capacity, started.n_shared)
         self._entries[request.request_id] = entry
         return _n_computed(entry)
 
     def _wait(self, n_tokens: int) -> None:
-        """Sleep a little until other engines may have freed pages: vLLM would ask again and again."""
+        """If nothing runs, sleep a little until other engines may have freed pages: vLLM would ask again and again."""
+        if any(_is_running(entry) for entry in self._entries.values()):
+            return
         try:
             self._pool.wait_free(min(-(-n_tokens // self._pool.page_size), self._pool.n_pages), WAIT_S)
         except paged.TimedOutError:
@@ -245,12 +257,30 @@ class RequestSequences:
 
     def _grow(self, entries: list[Entry], n_tokens: list[int]) -> bool:
         try:
+            self._trim(entries)
             self._pool.reserve([entry.seq for entry in entries], n_tokens, PAGES_AHEAD * self._pool.page_size)
         except NOT_NOW:
             return False
         for entry in entries:
             entry.capacity = self._pool.read(entry.seq).capacity
         return True
+
+    def _trim(self, entries: list[Entry]) -> None:
+        """Give back the pages that the sliding window of these requests, whose last step is done, has left behind."""
+        if self._n_seen is None:
+            return
+        trimmed = []
+        for entry in entries:
+            n_computed = max(entry.request.num_computed_tokens, _n_computed(entry))
+            first = max(n_computed - self._n_seen, 0) // self._pool.page_size * self._pool.page_size
+            if first > entry.n_trimmed:
+                # What is published stays in the pool's cache.
+                self._publish(entry, n_computed)
+                trimmed.append((entry, first))
+        if trimmed:
+            self._pool.trim([entry.seq for entry, _ in trimmed], [first for _, first in trimmed])
+        for entry, first in trimmed:
+            entry.n_trimmed = first
 
     def _publish_written(self) -> None:
         """Publish what the last step wrote, before requests start that may want it."""

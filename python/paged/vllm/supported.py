@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from vllm.config import VllmConfig
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, MLAAttentionSpec, SlidingWindowSpec
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec, KVCacheConfig, MLAAttentionSpec, SlidingWindowMLASpec, SlidingWindowSpec,
+)
 
 import paged
 from paged._engines import Geometry
@@ -17,10 +19,29 @@ def geometry(cache: KVCacheConfig) -> Geometry:
                          f"pool are of one kind")
     group = cache.kv_cache_groups[0]
     spec = group.kv_cache_spec
-    if isinstance(spec, MLAAttentionSpec) or not isinstance(spec, FullAttentionSpec | SlidingWindowSpec):
+    if isinstance(spec, MLAAttentionSpec | SlidingWindowMLASpec) or not isinstance(spec, FullAttentionSpec | SlidingWindowSpec):
         raise ValueError(f"the model has a KV cache of kind {type(spec).__name__}; paged holds that of multi-head, "
                          f"grouped-query and multi-query attention")
     return Geometry(len(group.layer_names), spec.num_kv_heads, spec.head_size, spec.head_size_v)
+
+
+def tokens_seen(cache: KVCacheConfig) -> int | None:
+    """Return how many tokens before its own a query sees at most; None: all.
+
+    That of a model whose layers all have one sliding window.  vLLM gives models with other layers too a spec without one.
+    """
+    spec = cache.kv_cache_groups[0].kv_cache_spec
+    return spec.sliding_window - 1 + spec.extra_retained_tokens if isinstance(spec, SlidingWindowSpec) else None
+
+
+def pages_needed(config: VllmConfig, n_seen: int | None) -> int:
+    """Return how many pages the longest request may need at a time; n_seen: tokens_seen()."""
+    n_tokens, page_size = config.model_config.max_model_len, config.cache_config.block_size
+    n_step = config.scheduler_config.max_num_batched_tokens + config.num_lookahead_tokens
+    if n_seen is None or n_seen + n_step >= n_tokens:
+        return -(-n_tokens // page_size)
+    # One more, because the window may begin inside of a page.
+    return -(-(n_seen + n_step) // page_size) + 1
 
 
 def check(config: VllmConfig) -> None:
@@ -49,8 +70,8 @@ def check(config: VllmConfig) -> None:
         raise ValueError("paged.vllm does not support " + "; nor ".join(reasons))
 
 
-def check_pool(config: VllmConfig, pool: paged.Pool) -> None:
-    """Raise ValueError if vLLM's settings do not agree with the pool's."""
+def check_pool(config: VllmConfig, pool: paged.Pool, n_seen: int | None) -> None:
+    """Raise ValueError if vLLM's settings do not agree with the pool's; n_seen: tokens_seen()."""
     if config.cache_config.block_size != pool.page_size:
         raise ValueError(f"pool {pool.name} has pages of {pool.page_size} tokens, vLLM blocks of "
                          f"{config.cache_config.block_size}: start vLLM with --block-size {pool.page_size}")
@@ -58,12 +79,18 @@ def check_pool(config: VllmConfig, pool: paged.Pool) -> None:
         raise ValueError(f"pool {pool.name} holds sequences of {pool.max_length} tokens, vLLM allows "
                          f"{config.model_config.max_model_len}: start vLLM with --max-model-len {pool.max_length}, "
                          f"or raise max-length in pagedd.conf")
-    capacity = pool.n_pages * pool.page_size
-    if config.model_config.max_model_len > capacity:
+    n_pages = pages_needed(config, n_seen)
+    if n_pages > pool.n_pages:
         # Such a request would wait for ever, and all requests behind it.
-        raise ValueError(f"pool {pool.name} has pages for {capacity} tokens, vLLM allows requests of "
-                         f"{config.model_config.max_model_len}: start vLLM with --max-model-len {capacity}, or make the "
-                         "pool larger in pagedd.conf")
+        if n_seen is None:
+            capacity = pool.n_pages * pool.page_size
+            reason = (f"has pages for {capacity} tokens, vLLM allows requests of {config.model_config.max_model_len}: "
+                      f"start vLLM with --max-model-len {capacity}")
+        else:
+            reason = (f"has {pool.n_pages} pages; a request needs {n_pages} at a time, for the window and for a step of "
+                      f"{config.scheduler_config.max_num_batched_tokens} tokens: start vLLM with fewer "
+                      "--max-num-batched-tokens")
+        raise ValueError(f"pool {pool.name} {reason}, or make the pool larger in pagedd.conf")
     if config.scheduler_config.max_num_seqs > paged.MAX_REQUEST_SEQS:
         raise ValueError(f"vLLM may run {config.scheduler_config.max_num_seqs} requests at once: start it with "
                          f"--max-num-seqs {paged.MAX_REQUEST_SEQS} or less")

@@ -75,11 +75,11 @@ def start_scheduler(tmp_path: Path, start_daemon: Callable[..., Any]) -> Iterato
     daemons: list[Any] = []
     engines: list[Engine] = []
 
-    def start(*, pages: int = 64, more: str = "", **arguments: Any) -> Engine:
+    def start(*, pages: int = 64, more: str = "", window: int | None = None, **arguments: Any) -> Engine:
         if not daemons:
             daemons.append(start_daemon(pool_configuration(pages, more)))
         config = engine_config(write_model(tmp_path / "model"), daemons[0].runtime_dir, **arguments)
-        engines.append(Engine(config, daemons[0]))
+        engines.append(Engine(config, daemons[0], window))
         return engines[-1]
 
     yield start

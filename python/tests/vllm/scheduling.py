@@ -22,7 +22,7 @@ from vllm.lora.request import LoRARequest
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 from vllm.sampling_params import SamplingParams
 from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, SlidingWindowSpec
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
@@ -79,11 +79,15 @@ def engine_config(model: Path, runtime_dir: Path, *, n_blocks: int = 0, pool: st
 
 
 def cache_config(config: VllmConfig, **spec: Any) -> KVCacheConfig:
-    """The KV cache that vLLM would find for a model with the geometry of pool "test"."""
+    """The KV cache that vLLM would find for a model with the geometry of pool "test".
+
+    With sliding_window in spec: for one whose layers all have that window.
+    """
     import torch
     values = {"block_size": config.cache_config.block_size, "num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
     config.cache_config.num_gpu_blocks = config.cache_config.num_gpu_blocks_override
-    group = KVCacheGroupSpec(["model.layers.0.attn"], FullAttentionSpec(**{**values, **spec}))
+    kind = SlidingWindowSpec if "sliding_window" in spec else FullAttentionSpec
+    group = KVCacheGroupSpec(["model.layers.0.attn"], kind(**{**values, **spec}))
     return KVCacheConfig(num_blocks=config.cache_config.num_gpu_blocks, kv_cache_tensors=[], kv_cache_groups=[group])
 
 
@@ -133,12 +137,20 @@ def answer(prompt: Sequence[int], n: int) -> list[int]:
 
 
 class Engine:
-    """A scheduler and its runner; daemon: the test's, for its use."""
+    """A scheduler and its runner.
 
-    def __init__(self, config: VllmConfig, daemon: Any = None) -> None:
+    daemon
+        The test's, for its use.
+    window
+        The sliding window of the "model"; its answers depend on all tokens all the same.
+    """
+
+    def __init__(self, config: VllmConfig, daemon: Any = None, window: int | None = None) -> None:
         self.config = config
         self.daemon = daemon
-        self.scheduler = PoolScheduler(vllm_config=config, kv_cache_config=cache_config(config), log_stats=True,
+        self.window = window
+        cache = cache_config(config, **({"sliding_window": window} if window is not None else {}))
+        self.scheduler = PoolScheduler(vllm_config=config, kv_cache_config=cache, log_stats=True,
                                        structured_output_manager=StructuredOutputManager(config),
                                        block_size=config.cache_config.block_size)
         # As for a model with images, which the one of write_model() is not.
@@ -239,22 +251,23 @@ class Engine:
         seq = self.owners[blocks[(first + n - 1) // PAGE]]
         info = self.pool.read(seq)
         assert info.capacity >= first + n, (name, info, first, n)
-        self._check(seq, tokens, first + (1 if seq in step.written else 0))
+        self._check(seq, tokens, first, first + (1 if seq in step.written else 0))
         if seq not in step.written:
             assert info.writable_from <= first, (name, info, first)
             self._append(seq, tokens, first)
         return self._sample(request, tokens, first + n, drafts)
 
-    def _check(self, seq: int, tokens: list[int], n: int) -> None:
-        """The sequence's K and V of the first n tokens are those that these tokens determine."""
-        if n == 0:
+    def _check(self, seq: int, tokens: list[int], query: int, n: int) -> None:
+        """K and V of the first n tokens that the query at a position sees are those that the tokens determine."""
+        begin = max(0, query - self.window + 1) if self.window is not None else 0
+        if n == begin:
             return
-        k = numpy.zeros((n, 1, 4), dtype=numpy.float32)
+        k = numpy.zeros((n - begin, 1, 4), dtype=numpy.float32)
         v = numpy.zeros_like(k)
         with self.pool.batch(max_rows=1) as batch:
             batch.plan([seq], 0, n)
-            batch.gather(0, k, v)
-        expected = marks(tokens[:n])
+            batch.gather(0, k, v, begin=[begin])
+        expected = marks(tokens[:n])[begin:]
         assert (k[:, 0, 0] == expected).all(), (k[:, 0, 0], expected)
         assert (v[:, 0, 3] == -expected).all()
 
