@@ -12,6 +12,7 @@ import secrets
 import paged
 from paged._engines import prefix_salt
 from vllm.config import ModelConfig
+from vllm.lora.request import LoRARequest
 from vllm.multimodal.inputs import MultiModalFeatureSpec
 from vllm.v1.request import Request
 
@@ -22,10 +23,11 @@ HASH = re.compile("[0-9a-f]{64}|[0-9a-f]{128}")
 def model_name(config: ModelConfig) -> str:
     """Return what stands for the weights where the pool's configuration does not name them.
 
-    vLLM's name of the model, and what else of its arguments names weights.  An engine of another make uses other
-    words, so engines of several kinds share only where pagedd.conf names the model.
+    vLLM's name of the model, and what else of its arguments names weights; of a directory the path and the state of its
+    files, so that an engine that loads others under an old path does not share with one that loaded the old ones.  An
+    engine of another make uses other words, so engines of several kinds share only where pagedd.conf names the model.
     """
-    parts = [_real_name(str(config.model)), config.revision, config.quantization, config.dtype]
+    parts = [_files_name(str(config.model)), config.revision, config.quantization, config.dtype]
     return "@".join(str(part) for part in parts if part)
 
 
@@ -58,9 +60,18 @@ def _expressible(text: str) -> str:
     return "sha256:" + hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
-def _real_name(name: str) -> str:
-    """Return a name of the hub as it is, and a path so that it means the same in every working directory."""
-    return os.path.realpath(name) if os.path.exists(name) else name
+def _files_name(name: str) -> str:
+    """Return what stands for the files that a name means now: a name of the hub itself, or a path and their state.
+
+    A path means the same in every working directory.  The state is size and time of change of each file.
+    """
+    if not os.path.exists(name):
+        return name
+    path = os.path.realpath(name)
+    files = [path] if os.path.isfile(path) else sorted(entry.path for entry in os.scandir(path) if entry.is_file())
+    states = [[os.path.basename(file), status.st_size, status.st_mtime_ns]
+              for file, status in ((file, os.stat(file)) for file in files)]
+    return f"{path}@{hashlib.sha256(json.dumps(states).encode()).hexdigest()}"
 
 
 class Identity:
@@ -80,6 +91,8 @@ class Identity:
         # What changes K and V although the model's name is the same.
         self._changes = overrides
         self._salts: dict[tuple[str, str], bytes] = {}
+        # By number and path, because vLLM loads the files of an adapter when the first request has it.
+        self._adapters: dict[tuple[int, str], str] = {}
 
     def forget(self) -> None:
         """Find nothing that was published until now: the weights changed.
@@ -137,11 +150,16 @@ class Identity:
         """
         return self._media is not None and HASH.fullmatch(feature.mm_hash or feature.identifier) is not None
 
+    def _adapter(self, lora: LoRARequest) -> str:
+        """Return what stands for an adapter.  Two engines may load different ones under one name."""
+        key = (lora.lora_int_id, lora.lora_path)
+        if key not in self._adapters or lora.load_inplace:
+            self._adapters[key] = f"{lora.lora_name}@{_files_name(lora.lora_path)}"
+        return self._adapters[key]
+
     def _salt(self, request: Request) -> bytes:
         lora = request.lora_request
-        # Two engines may load different adapters under one name.
-        adapter = f"{lora.lora_name}@{_real_name(lora.lora_path)}" if lora is not None else ""
-        key = (adapter, request.cache_salt or "")
+        key = (self._adapter(lora) if lora is not None else "", request.cache_salt or "")
         if key not in self._salts:
             salt = prefix_salt(self._pool, self._model, adapter=_expressible(key[0]), tenant=_expressible(key[1]))
             self._salts[key] = paged.salt(salt.hex(), self._changes) if self._changes else salt

@@ -2,6 +2,7 @@
 """Which requests share pages: the salt of a request, its adapter, and its images."""
 from __future__ import annotations
 
+import os
 import types
 from pathlib import Path
 
@@ -58,6 +59,23 @@ def test_model_name_has_what_changes_k_and_v(tmp_path):
     model = write_model(tmp_path / "model")
     names = [name_of(model), name_of(model, dtype="float32"), name_of(model, revision="main")]
     assert len(set(names)) == len(names)
+
+
+def test_overwritten_checkpoint(tmp_path):
+    """Other weights under an old path are another model; the same ones, found by another path, are not."""
+    model = write_model(tmp_path / "model")
+    (model / "model.bin").write_bytes(b"weights")
+    names = [name_of(model)]
+    assert names == [name_of(model)]
+    (model / "model.bin").write_bytes(b"more weights")
+    names.append(name_of(model))
+    # Of the same size.
+    (model / "model.bin").write_bytes(b"more WEIGHTS")
+    os.utime(model / "model.bin", ns=(1, 1))
+    names.append(name_of(model))
+    (model / "added.bin").write_bytes(b"")
+    names.append(name_of(model))
+    assert len(set(names)) == 4
 
 
 def overrides_of(path: Path, overrides) -> str:
@@ -139,6 +157,31 @@ def test_adapters_do_not_share(start_scheduler, tmp_path):
     assert [run(other, prompt(64), lora=lora) for lora in adapters] == [1] * 4
     assert run(other, prompt(64), lora=adapters[1], cache_salt="tenant") == 64
     assert_idle(engine)
+
+
+def write_files(path, content):
+    path.mkdir(exist_ok=True)
+    (path / "adapter_model.bin").write_bytes(content)
+    return path
+
+
+def test_adapter_that_was_replaced(start_scheduler, tmp_path):
+    """Other files under the path of an old adapter are another one for an engine that loads them."""
+    old, new = start_scheduler(), start_scheduler()
+    path = write_files(tmp_path / "adapter", b"old")
+    assert [run(old, prompt(64), lora=adapter("a", path)) for _ in range(2)] == [64, 1]
+    write_files(path, b"newer")
+    assert [run(new, prompt(64), lora=adapter("a", path)) for _ in range(2)] == [64, 1]
+    # The first engine has loaded the old one, under this number.
+    assert run(old, prompt(64), lora=adapter("a", path)) == 1
+    assert run(old, prompt(64, seed=1), lora=adapter("a", path)) == 64
+    assert run(new, prompt(64, seed=1), lora=adapter("a", path)) == 64
+    # It loads it anew under another number, or where the request says so.
+    assert run(old, prompt(64, seed=1), lora=adapter("a", path, 2)) == 1
+    write_files(path, b"newest")
+    assert [run(old, prompt(64), lora=LoRARequest("a", 2, str(path), load_inplace=True)) for _ in range(2)] == [64, 1]
+    assert run(old, prompt(64), lora=adapter("a", path, 2)) == 1
+    assert_idle(old)
 
 
 def test_adapters_at_once(start_scheduler):
