@@ -123,6 +123,7 @@ PYTHON_FILES += %D%/paged/vllm/__main__.py
 PYTHON_FILES += %D%/paged/vllm/arguments.py
 PYTHON_FILES += %D%/paged/vllm/pool_scheduler.py
 PYTHON_FILES += %D%/paged/vllm/connector.py
+PYTHON_FILES += %D%/paged/vllm/ended.py
 PYTHON_FILES += %D%/paged/vllm/handover.py
 PYTHON_FILES += %D%/paged/vllm/identity.py
 PYTHON_FILES += %D%/paged/vllm/request_sequences.py

@@ -2,8 +2,6 @@
 """vLLM's KV connector: hands each call to the part of paged.vllm in the scheduler's, or in the worker's process."""
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from vllm.config import VllmConfig
@@ -13,6 +11,7 @@ from vllm.v1.kv_cache_interface import KVCacheConfig
 import paged
 from paged._engines import choose_pool
 from paged.vllm import supported
+from paged.vllm.ended import explain_end
 from paged.vllm.handover import TICKET_TIMEOUT_S, Handover
 from paged.vllm.identity import Identity, media_settings, model_name, model_overrides
 from paged.vllm.memory import Untouched
@@ -59,16 +58,6 @@ def _open_sequences(config: VllmConfig, cache: KVCacheConfig) -> RequestSequence
                             supported.pages_needed(config, n_seen))
 
 
-@contextmanager
-def _daemon(pool: str) -> Iterator[None]:
-    """Say what the end of the daemon means; vLLM ends the engine and its requests on any error of a connector."""
-    try:
-        yield
-    except (paged.GoneError, paged.NoDaemonError, paged.StoppingError) as error:
-        raise ConnectionError(f"pool {pool}: pagedd has ended, and with it the KV cache of this engine; start pagedd, "
-                              f"then vLLM again ({error})") from error
-
-
 class PagedConnector(KVConnectorBase_V1):
     """Keeps vLLM's K and V in a pool of pagedd.
 
@@ -96,30 +85,30 @@ class PagedConnector(KVConnectorBase_V1):
 
     def may_grow(self, request: Request, n_tokens: int) -> bool:
         """Reserve pages for the request's first n_tokens tokens; return whether it has them.  For PoolScheduler."""
-        with _daemon(self._sequences.pool_name):
+        with explain_end(self._sequences.pool_name):
             return self._sequences.may_grow(request, n_tokens)
 
     def on_new_request(self, request: Request) -> None:
-        with _daemon(self._sequences.pool_name):
+        with explain_end(self._sequences.pool_name):
             self._sequences.expect(request)
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
-        with _daemon(self._sequences.pool_name):
+        with explain_end(self._sequences.pool_name):
             return self._sequences.start(request), False
 
     def update_state_after_alloc(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
         self._sequences.admit(request)
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
-        with _daemon(self._sequences.pool_name):
+        with explain_end(self._sequences.pool_name):
             return self._sequences.build_step(scheduler_output)
 
     def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
-        with _daemon(self._sequences.pool_name):
+        with explain_end(self._sequences.pool_name):
             return False, self._sequences.finish(request)
 
     def reset_cache(self) -> bool | None:
-        with _daemon(self._sequences.pool_name):
+        with explain_end(self._sequences.pool_name):
             self._sequences.forget()
         return True
 
@@ -131,7 +120,7 @@ class PagedConnector(KVConnectorBase_V1):
 
     def handle_preemptions(self, kv_connector_metadata: KVConnectorMetadata) -> None:
         assert isinstance(kv_connector_metadata, Step)
-        with _daemon(kv_connector_metadata.pool):
+        with explain_end(kv_connector_metadata.pool):
             self._worker.begin_step(kv_connector_metadata)
 
     # Attention reads and writes pages in place, so there is nothing to load or to save.

@@ -11,6 +11,7 @@ import torch
 from vllm.model_executor.models.utils import extract_layer_index
 
 import paged
+from paged.vllm.ended import explain_end
 from paged.vllm.mods import Mods
 from paged.vllm.step import Step
 
@@ -115,6 +116,7 @@ class Worker:
             raise RuntimeError(f"paged.vllm: row {row} of {n_rows} has {lens[row]} tokens, and block {last[row]}, "
                                f"which belongs to no sequence of pool {self.pool.name}")
         written = self.step.written
-        self.batch.plan(sequences, q_lens, lens,
-                        no_append=numpy.isin(sequences, list(written)).tolist() if written else False)
+        with explain_end(self.pool.name):
+            self.batch.plan(sequences, q_lens, lens,
+                            no_append=numpy.isin(sequences, list(written)).tolist() if written else False)
         return True

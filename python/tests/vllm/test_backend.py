@@ -350,3 +350,19 @@ def test_encoder(scene):
     expected = torch.nn.functional.scaled_dot_product_attention(
         *(each.double().transpose(0, 1) for each in (q, k, v)), enable_gqa=True).transpose(0, 1)
     assert (out.double() - expected).abs().max() <= TOLERANCE[scene.dtype]
+
+
+def test_end_of_the_daemon(scene):
+    """The worker's process says what happened, as the scheduler's does."""
+    place = scene(torch.float32, 2, 1, 64, 16)
+    requests = Requests(1, 16, torch.Generator().manual_seed(1))
+    sequence, = place.pool.create(1)
+    common, received, _ = requests.grow([20])
+    place.pool.reserve([sequence], [20])
+    place.worker.begin_step(place.step(placed=[(sequence, received[0])]))
+    metadata = place.paged.builder.build(0, common)
+    assert metadata.plan() is not None
+    place.daemon.kill()
+    with pytest.raises(ConnectionError, match="pool test: pagedd has ended, and with it the KV cache of this engine"):
+        while True:
+            metadata.plan()
