@@ -124,6 +124,27 @@ def test_prompt_logprobs_wait_for_pages(start_scheduler):
     assert_idle(engine)
 
 
+def test_wait_for_places(start_scheduler):
+    """The pool has pages, but other sessions have all but one of its sequences, and then all."""
+    engine = start_scheduler()
+    engine.step()
+    with engine.daemon.connect() as client, client.pool("test") as pool:
+        others = pool.create(pool.n_slots - 1)
+        names = [engine.add(prompt(40, seed), 20) for seed in range(3)]
+        engine.step()
+        assert engine.n_computed == 40
+        engine.run()
+        others += pool.create(1)
+        names += [engine.add(prompt(40, seed), 20) for seed in range(3, 6)]
+        for _ in range(3):
+            assert engine.step() == 0
+        pool.erase(others)
+        engine.run()
+    for seed, name in enumerate(names):
+        assert engine.answers[name] == answer(prompt(40, seed), 20)
+    assert_idle(engine)
+
+
 def test_tenants_do_not_share(start_scheduler):
     engine = start_scheduler()
     for salt in ("a", "b", None):
