@@ -122,9 +122,10 @@ enum paged_status paged_admin_kick(struct paged_client *client, uint32_t session
 /**
  * paged_admin_drain - give a session no new sequences from now on, and tell its members to leave
  *
- * Create, start, fork and adopt fail with PAGED_ERR_STOPPING in this session.  It may go on with the sequences that it
- * has, give them to other sessions, and erase them.  paged_client_dispatch() of its members returns PAGED_ERR_STOPPING,
- * as soon as they call it; a member that ignores it stays.  A session that is drained already does not change.
+ * Create, start, fork, adopt and hold fail with PAGED_ERR_STOPPING in this session.  It may go on with the sequences
+ * that it has, give them to other sessions, and erase them.  paged_client_dispatch() of its members returns
+ * PAGED_ERR_STOPPING, as soon as they call it; a member that ignores it stays.  A session that is drained already does
+ * not change.
  *
  * @retval PAGED_ERR_PERM   needs the daemon's uid, root or the admin group
  * @retval PAGED_ERR_NOENT  no such session

@@ -92,7 +92,8 @@ IT_TEST(drained_session_gets_no_new_sequences)
 	struct worker_fixture other;
 	paged_seq_id seq, given, returned, new;
 	struct paged_ticket ticket, own;
-	uint32_t length = 4, n_tokens = 40;
+	uint32_t length = 4, n_tokens = 40, page;
+	uint64_t serial;
 	size_t n;
 
 	setup();
@@ -112,6 +113,8 @@ IT_TEST(drained_session_gets_no_new_sequences)
 	expect_drained(&worker, paged_batch_fork(worker.batch, 1, &seq, &length, &new));
 	expect_drained(&worker, paged_seq_adopt(worker.pool, &ticket, 1, &new, NULL, &n));
 	worker_ok(&other, paged_ticket_cancel(other.client, &ticket));
+	worker_ok(&worker, paged_prefix_pages(worker.pool, &prefix, 1, &page, &serial, &n));
+	expect_drained(&worker, paged_pages_hold(worker.pool, n, &page, &serial, &new));
 
 	worker_ok(&worker, paged_client_ping(worker.client));
 	worker_ok(&worker, seqs_reserve(worker.client, 1, &seq, &n_tokens));
