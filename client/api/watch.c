@@ -128,10 +128,10 @@ watch_read(struct paged_watch *watch, struct paged_change *changes, size_t n_max
 	return n == 0 && result == RING_OVERTAKEN ? watch_skip(watch, error) : PAGED_OK;
 }
 
-/* watch_read(), which waits for the first change. */
+/* watch_read(), but waits for the first change. */
 static enum paged_status
-watch_wait(struct paged_watch *watch, struct paged_change *changes, size_t n_max, uint32_t timeout_ms, size_t *n_p,
-	   struct paged_error *error)
+watch_read_waiting(struct paged_watch *watch, struct paged_change *changes, size_t n_max, uint32_t timeout_ms,
+		   size_t *n_p, struct paged_error *error)
 {
 	const struct region_header *header = watch_view(watch)->header;
 	uint64_t deadline_ms = 0, now_ms;
@@ -172,7 +172,7 @@ paged_watch_next(struct paged_watch *watch, struct paged_change *changes, size_t
 		return client_failf(client, PAGED_ERR_INVALID,
 				    "changes and n_p must not be NULL, and n_max must not be 0");
 	*n_p = 0;
-	status = watch_wait(watch, changes, n_max, timeout_ms, n_p, &error);
+	status = watch_read_waiting(watch, changes, n_max, timeout_ms, n_p, &error);
 	return client_leave(client, status, &error);
 }
 
