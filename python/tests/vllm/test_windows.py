@@ -130,7 +130,7 @@ def test_engine(tmp_path, start_daemon, start_engine):
     import transformers
 
     directory = model_directory(tmp_path / "mistral", architectures=["MistralForCausalLM"], model_type="mistral",
-                                sliding_window=96, head_dim=64)
+                                sliding_window=96, head_dim=64, initializer_range=0.1)
     torch.manual_seed(1)
     config = transformers.AutoConfig.from_pretrained(directory)
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(directory)
@@ -154,10 +154,9 @@ def test_engine(tmp_path, start_daemon, start_engine):
     generator = random.Random(5)
     for n, n_tokens in (30, 1000), (1500, 300):
         tokens = [generator.randrange(3, 128) for _ in range(n)]
-        # Sampled, because the greedy answers of random weights soon repeat themselves.
-        right = own.generate([tokens], n_tokens, temperature=1, seed=7)
-        assert pooled.generate([tokens], n_tokens, temperature=1, seed=7) == right
-        assert len(set(right[0])) > 20
+        right = own.generate([tokens], n_tokens)
+        assert pooled.generate([tokens], n_tokens) == right
+        assert len(set(right[0])) > 50      # an answer that repeats itself would be the same without a window
     with daemon.connect() as client:
         check = client.check("small")
         assert check.holds and check.n_referenced == 0, check.text
