@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from vllm.logger import init_logger
 from vllm.v1.request import Request, RequestStatus
 
 import paged
@@ -22,6 +23,8 @@ from paged.vllm.step import Step
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
+
+logger = init_logger(__name__)
 
 # Pages that growing sequences ask for beyond what they need, so that few steps send a request to the daemon.
 PAGES_AHEAD = 4
@@ -33,6 +36,8 @@ TAG_BYTES = 16
 WAIT_S = 0.01
 # The pool lacks pages, or the daemon did not answer in time: vLLM asks again.
 NOT_NOW = (paged.FullError, paged.QuotaError, paged.TimedOutError)
+# The same for new sequences.  The session is drained, or the daemon stops: requests that run may finish.
+NO_START = (*NOT_NOW, paged.StoppingError)
 
 
 @dataclass
@@ -74,6 +79,7 @@ class RequestSequences:
         self._to_erase: list[list[int]] = []    # sequences that no request has any more, in lists for one call each
         self._full = False      # since the last step a request could not start
         self._published = False     # since the last step all that was written
+        self._is_stopping = False   # it was said that new requests wait
 
     @property
     def pool_name(self) -> str:
@@ -81,7 +87,7 @@ class RequestSequences:
 
     def expect(self, request: Request) -> None:
         """vLLM has a new request.  It may wait for longer than the sequence that another engine hands over to it."""
-        with suppress(*NOT_NOW):
+        with suppress(*NO_START):
             self._adopt(request)
 
     def start(self, request: Request) -> int | None:
@@ -96,8 +102,8 @@ class RequestSequences:
         if entry is None:
             try:
                 entry = self._adopt(request)
-            except NOT_NOW:
-                self._wait(self._pool.page_size)
+            except NO_START as error:
+                self._wait(error, self._pool.page_size)
                 return None
         if entry is not None:
             return _n_computed(entry)
@@ -230,23 +236,27 @@ class RequestSequences:
         tag = tag.encode()[:TAG_BYTES].decode(errors="ignore")
         try:
             started = self._pool.start([(prefix, n_tokens)], max_tokens=max_tokens, tag=tag)[0]
-        except NOT_NOW:
+        except NO_START as error:
             self._full = True
-            self._wait(n_tokens)
+            self._wait(error, n_tokens)
             return None
         entry = Entry(request, started.seq, started.n_shared, self._pool.read(started.seq).capacity, started.n_shared)
         self._entries[request.request_id] = entry
         return _n_computed(entry)
 
-    def _wait(self, n_tokens: int) -> None:
+    def _wait(self, error: paged.Error, n_tokens: int) -> None:
         """If nothing runs, sleep a little until other engines may have freed pages: vLLM would ask again and again."""
+        if isinstance(error, paged.StoppingError) and not self._is_stopping:
+            self._is_stopping = True
+            logger.warning("pool %s: new requests wait: %s", self._pool.name, error)
         if any(_is_running(entry) for entry in self._entries.values()):
             return
-        try:
-            self._pool.wait_free(min(-(-n_tokens // self._pool.page_size), self._pool.n_pages), WAIT_S)
-        except paged.TimedOutError:
-            return
-        time.sleep(WAIT_S)      # pages are free: sequences or the quota are what is missing
+        with suppress(paged.StoppingError):
+            try:
+                self._pool.wait_free(min(-(-n_tokens // self._pool.page_size), self._pool.n_pages), WAIT_S)
+            except paged.TimedOutError:
+                return
+        time.sleep(WAIT_S)      # pages are free: sequences, the quota or the session's permission are what is missing
 
     def _reserve_ahead(self) -> None:
         """Reserve what running requests may need in the next step, in one request; may_grow() repeats what fails."""

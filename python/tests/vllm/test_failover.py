@@ -88,6 +88,29 @@ def test_other_engine_goes_on(tmp_path, start_daemon):
     alive.close()
 
 
+def test_drained_engine(tmp_path, start_daemon):
+    """It finishes what runs, also where that grows, and starts nothing more; another engine takes over."""
+    daemon = start_daemon(pool_configuration(pages=80))
+    model = write_model(tmp_path / "model")
+    drained, other = (Engine(engine_config(model, daemon.runtime_dir, max_num_seqs=2)) for _ in range(2))
+    names = [drained.add(prompt(60, seed), 100) for seed in range(3)]
+    drained.step()
+    with daemon.connect() as client:
+        session, = {entry["session"] for entry in client.sequences("test")}
+        client.drain(session)
+        drained.add(prompt(60, seed=3), 100)
+        for _ in range(120):
+            drained.step()
+        assert [drained.answers[name] for name in names] == [answer(prompt(60, 0), 100), answer(prompt(60, 1), 100), []]
+        assert drained.scheduler.get_num_unfinished_requests() == 2 and client.sequences("test") == []
+        name = other.add(prompt(60, seed=2), 100)
+        other.run()
+        assert other.answers[name] == answer(prompt(60, seed=2), 100)
+        drained.close()
+        assert client.check("test").holds
+    other.close()
+
+
 def test_stale_generation(tmp_path, start_daemon):
     """GMS: an engine of an earlier life of the daemon is refused, and never sees pages of the new one."""
     daemon = start_daemon(pool_configuration())
