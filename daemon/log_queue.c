@@ -43,8 +43,9 @@ ring_take(void *bytes, size_t size)
 
 	memcpy(bytes, queue.ring + queue.first, n);
 	memcpy((uint8_t *)bytes + n, queue.ring, size - n);
-	queue.first = (uint32_t)((queue.first + size) % LOG_QUEUE_SIZE);
 	queue.n -= (uint32_t)size;
+	/* An empty ring begins at its start again, so that it uses no more memory than its longest queue took. */
+	queue.first = queue.n == 0 ? 0 : (uint32_t)((queue.first + size) % LOG_QUEUE_SIZE);
 }
 
 void
