@@ -2,9 +2,9 @@
 /**
  * top_sample.h - what top shows: the daemon's numbers at one time, and what happened between two of them
  *
- * Pools are listed by a request and not read from their shared memory: mapping
- * a pool would keep the memory of a daemon that has died, which the next one
- * may need, and a pool on a GPU would need a context there.
+ * Pools are listed by a request and not read from their table regions: the
+ * request lists all pools, also those that this user may not open, and top holds
+ * no mapping of a daemon that has died.
  */
 #ifndef PAGED_CTL_TOP_SAMPLE_H
 #define PAGED_CTL_TOP_SAMPLE_H
