@@ -63,7 +63,8 @@ struct fixture {
 	struct worker_fixture writer, ghost, zeta;
 };
 
-/* 8 referenced pages in 2 sequences, 4 cached, 3 in quarantine of a kicked session, and a session without pages. */
+/* 8 referenced pages in 2 sequences, 4 cached, 3 in quarantine of a kicked session, and a drained session without
+ * pages. */
 static void
 fixture_begin(struct fixture *fixture)
 {
@@ -77,6 +78,8 @@ fixture_begin(struct fixture *fixture)
 	worker_ok(&fixture->writer,
 		  paged_admin_kick(fixture->writer.client, paged_client_session(fixture->ghost.client), 0));
 	worker_named(&fixture->zeta, "zeta");
+	worker_ok(&fixture->writer,
+		  paged_admin_drain(fixture->writer.client, paged_client_session(fixture->zeta.client)));
 }
 
 static void
@@ -98,6 +101,7 @@ IT_TEST(page_of_80_x_24)
 	screen_wait("zeta");
 	screen_wait("ended");
 	screen_expect_size(80, 24);
+	it_require(strstr(screen_line("zeta"), "draining") != NULL, "%s", screen);
 	line = screen_line("wörker");
 	it_require(strstr(line, " 2        8 ") != NULL && strstr(line, "active") != NULL, "%s", line);
 	it_require(strstr(screen_line("test "), "test                   8       4           3      49 "), "%s",
