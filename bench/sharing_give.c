@@ -109,10 +109,10 @@ sharing_give_run(struct bench_report *report)
 {
 #define COPY "memcpy of K and V of 32k (a layer, x 32)"
 	static const struct bench_case cases[] = {
-		BENCH_CASE("ping", "us", NULL, NULL, bench_ping_us, &sessions[0].client),
+		BENCH_CASE("ping of a giver", "us", NULL, NULL, bench_ping_us, &sessions[0].client),
 		{ .name = "give and adopt of 32k",
 		  .unit = "us",
-		  .limit = "ping",
+		  .limit = "ping of a giver",
 		  .target = "<= 2.3",
 		  .sample = sample_give,
 		  .relations = { { BENCH_REFERENCE_LIMIT, BENCH_SPEEDUP, COPY, NULL } } },

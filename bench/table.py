@@ -70,7 +70,7 @@ ROWS = [
     ("trim, per published page", "trim published pages, 1m", None, "1 million pages"),
     ("decode over the end of trimmed rows", "decode 16 x 8k of 64k, trimmed", "decode 16 x 8k, not trimmed",
      "× rows of as many keys"),
-    ("hand-over of 32k tokens, give and adopt", "give and adopt of 32k", "ping", "× an empty request"),
+    ("hand-over of 32k tokens, give and adopt", "give and adopt of 32k", "ping of a giver", "× an empty request"),
     ("decode step of 16 rows that publishes", "decode step of 16 rows that publishes", "decode step of 16 rows",
      "× a step that does not"),
 ]
