@@ -46,6 +46,7 @@ def check(padding: Padding, mask: torch.Tensor) -> None:
         assert row[:len(columns)] == columns
 
 
+@settings(deadline=None)
 @given(masks(), st.integers(0, 5))
 def test_of_mask(mask: torch.Tensor, n_more: int) -> None:
     longer = torch.cat([mask, torch.ones(len(mask), n_more, dtype=torch.bool)], 1).to(torch.int64)
@@ -56,6 +57,7 @@ def test_of_mask(mask: torch.Tensor, n_more: int) -> None:
     check(padding, ~mask)   # the caller's tensor may change
 
 
+@settings(deadline=None)
 @given(masks())
 def test_shift(mask: torch.Tensor) -> None:
     """shift() is the padding on the left if all of it is there."""
@@ -68,6 +70,7 @@ def test_shift(mask: torch.Tensor) -> None:
         assert shift is None
 
 
+@settings(deadline=None)
 @given(st.data(), masks())
 def test_extended(data: st.DataObject, mask: torch.Tensor) -> None:
     new = data.draw(masks(n_rows=len(mask)))
@@ -75,6 +78,7 @@ def test_extended(data: st.DataObject, mask: torch.Tensor) -> None:
     check(padding_of(mask).extended(3), torch.cat([mask, torch.ones(len(mask), 3, dtype=torch.bool)], 1))
 
 
+@settings(deadline=None)
 @given(st.data(), masks())
 def test_cropped_and_selected(data: st.DataObject, mask: torch.Tensor) -> None:
     n_columns = data.draw(st.integers(0, mask.shape[1]))
