@@ -31,7 +31,7 @@ stderr_wait(int wait_ms)
 	int n;
 
 	do {
-		n = poll(&poll_fd, 1, output.stuck ? 0 : wait_ms);
+		n = poll(&poll_fd, 1, output.stuck && wait_ms > 0 ? 0 : wait_ms);
 	} while (n < 0 && errno == EINTR);
 	output.stuck = n == 0;
 	errno = 0;

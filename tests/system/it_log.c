@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <termios.h>
@@ -170,6 +171,33 @@ IT_TEST_LIMIT(pipe_that_nobody_reads, 120)
 	it_require(n_lines + n_lost >= N_REFUSED && n_lines + n_lost < N_REFUSED + 1000, "%lu + %lu", n_lines, n_lost);
 	it_require(lines_count(lines.text, "\npagedd: ") + 1 == lines_count(lines.text, "\n"), "a line is torn");
 
+	worker_close(&worker);
+	it_daemon_stop(&daemon);
+	close(lines.fd);
+	free(lines.text);
+}
+
+/* Another process that has the pipe, too, makes it non-blocking: lines wait for the reader all the same. */
+IT_TEST(pipe_that_does_not_block)
+{
+	struct lines lines = { 0 };
+	struct worker_fixture worker;
+	struct it_daemon daemon;
+	int pidfd, fd;
+
+	daemon_start_on(&daemon, pipe_make, &lines.fd);
+	pidfd = (int)syscall(SYS_pidfd_open, daemon.pid, 0);
+	fd = (int)syscall(SYS_pidfd_getfd, pidfd, 2, 0);
+	if (fd < 0)
+		it_skip("pidfd_getfd: %m");
+	it_require(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0, "%m");
+	close(fd);
+	close(pidfd);
+	worker_open(&worker, NULL, 0);
+	requests_refuse(&worker, 10000);
+	it_require(lines_read_until(&lines, "lines were lost: standard error was not read in time"));
+	it_require(lines_count(lines.text, "999999") + lines_lost(lines.text) >= 10000);
+	it_require(lines_count(lines.text, "\npagedd: ") + 1 == lines_count(lines.text, "\n"), "a line is torn");
 	worker_close(&worker);
 	it_daemon_stop(&daemon);
 	close(lines.fd);
