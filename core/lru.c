@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Cached pages by age, and their eviction.  In the list `lru`, a page is colder than its parent if that is cached too,
- * so the coldest page never has a cached child: prefixes are evicted from their tails.
+ * Cached pages by age, and their eviction.  In the list `lru`, a page is colder than each of its ancestors that is
+ * cached, so the coldest page never has a cached descendant: prefixes are evicted from their tails.
  */
 #include "core/core_internal.h"
 
@@ -32,21 +32,31 @@ lru_unlist(struct core_pool *pool, uint32_t page)
 	own->listed = 0;
 }
 
-void
-lru_touch(struct core_pool *pool, uint32_t page)
+/* Puts a page into the list that it belongs to, next to `hotter`, which is in that list; NONE: at the hot end. */
+static void
+lru_insert(struct core_pool *pool, uint32_t page, uint32_t hotter)
 {
 	struct page_list *list = lru_list(pool, page);
 	struct pool_page *own = &pool->pages[page];
 
-	lru_unlist(pool, page);
-	own->previous = list->hottest;
-	own->next = NONE;
-	if (list->hottest != NONE)
-		pool->pages[list->hottest].next = page;
+	own->previous = hotter == NONE ? list->hottest : pool->pages[hotter].previous;
+	own->next = hotter;
+	if (own->previous != NONE)
+		pool->pages[own->previous].next = page;
 	else
 		list->coldest = page;
-	list->hottest = page;
+	if (hotter != NONE)
+		pool->pages[hotter].previous = page;
+	else
+		list->hottest = page;
 	own->listed = 1;
+}
+
+void
+lru_touch(struct core_pool *pool, uint32_t page)
+{
+	lru_unlist(pool, page);
+	lru_insert(pool, page, NONE);
 }
 
 /* Adds a node to a level of the walk, once. */
@@ -98,6 +108,37 @@ lru_release(struct core_pool *pool, uint32_t slot, uint32_t n_keep, uint32_t n, 
 		below = level;
 		n_below = n_level;
 		level = other;
+	}
+}
+
+/* The nearest ancestor that is cached; NONE: none is. */
+static uint32_t
+lru_cached_ancestor(const struct core_pool *pool, uint32_t page)
+{
+	struct node_ref ref = node_parent(pool, page);
+
+	while (node_is_live(pool, &ref) && page_count(pool, ref.page) != 0)
+		ref = node_parent(pool, ref.page);
+	return node_is_live(pool, &ref) ? ref.page : NONE;
+}
+
+/*
+ * Moving a page's whole chain, as lru_release() does, would make a trim as dear as the sequence is long.  Next to its
+ * nearest cached ancestor the page is colder than all of them, and hotter than its descendants, which are colder than
+ * that ancestor.  A pinned page's ancestors are pinned; beside pinned ancestors, the hot end of `lru` is as good.
+ */
+void
+lru_release_trimmed(struct core_pool *pool, const _Atomic uint32_t *entries, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t page = load_u32(&entries[i]), ancestor;
+
+		if (page_count(pool, page) != 0 || !page_is_published(pool, page))
+			continue;
+		ancestor = lru_cached_ancestor(pool, page);
+		if (ancestor != NONE && lru_list(pool, ancestor) != lru_list(pool, page))
+			ancestor = NONE;
+		lru_insert(pool, page, ancestor);
 	}
 }
 

@@ -242,9 +242,8 @@ page_table_trim(struct core_pool *pool, struct core_session *session, uint32_t s
 	store_u32(&slot->first, first);
 	page_table_protect(pool, slot_index, first * pool->view.page_size);
 	cached = pages_unref(pool, session, pool->slots[slot_index].tenant, table + before, first - before, false);
-	/* The sequence's tip keeps its place: it is deeper, or its chain is not refreshed by giving pages back. */
 	if (cached)
-		lru_release(pool, slot_index, before, first, &(struct node_ref){ 0 }, first);
+		lru_release_trimmed(pool, table + before, first - before);
 	for (uint32_t i = before; i < first; i++)
 		store_u32(&table[i], REGION_NO_PAGE);
 	slot_change_end(slot);

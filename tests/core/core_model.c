@@ -416,9 +416,8 @@ drop_make_hot(struct model_pool *pool, const uint32_t *pages, uint32_t from, uin
 	}
 }
 
-/* Is the node the page's, or an ancestor of it? */
-static bool
-is_in_chain(const struct model_pool *pool, uint32_t page, uint32_t node)
+bool
+model_is_in_chain(const struct model_pool *pool, uint32_t page, uint32_t node)
 {
 	struct model_place at = { .page = page, .serial = pool->nodes[page].serial };
 
@@ -438,7 +437,7 @@ drop_make_hold_hot(struct model_pool *pool, const struct model_seq *seq, uint32_
 
 		for (; model_is_live(pool, at); at = pool->nodes[at.page].parent) {
 			for (uint32_t k = n_keep; k < i; k++)
-				other = other || is_in_chain(pool, seq->pages[k], at.page);
+				other = other || model_is_in_chain(pool, seq->pages[k], at.page);
 			if (other)
 				break;
 			if (model_count(pool, at.page) == 0)
@@ -510,6 +509,22 @@ model_truncate(struct model_pool *pool, struct model_seq *seq, uint32_t n_keep, 
 	}
 }
 
+/* Puts a page that a trim has given back below the coldest of its ancestors in the same list. */
+static void
+trim_make_cached(struct model_pool *pool, uint32_t page)
+{
+	struct model_list *list = model_is_pinned(pool, page) ? &pool->pinned : &pool->lru;
+	uint32_t at = 0;
+
+	if (pool->nodes[page].serial == 0 || model_count(pool, page) > 0)
+		return;
+	while (at < list->n && !model_is_in_chain(pool, page, list->pages[at]))
+		at++;
+	memmove(&list->pages[at + 1], &list->pages[at], (list->n - at) * sizeof(list->pages[0]));
+	list->pages[at] = page;
+	list->n++;
+}
+
 void
 model_trim(struct model_pool *pool, struct model_seq *seq, uint32_t n)
 {
@@ -525,7 +540,8 @@ model_trim(struct model_pool *pool, struct model_seq *seq, uint32_t n)
 	seq->n_writable_from = MAX(seq->n_writable_from, n);
 	seq->version_moves = true;
 	if (model_unref(pool, &pages[n_before], n - n_before, 0)) {
-		drop_make_hot(pool, pages, n_before, n, 0, (struct model_place){ .page = REGION_NO_PAGE });
+		for (uint32_t i = n_before; i < n; i++)
+			trim_make_cached(pool, pages[i]);
 		model.n_trims_cached++;
 	}
 }

@@ -233,6 +233,8 @@ uint32_t seq_errors(const struct model_session *session, uint32_t n, const paged
 uint32_t model_count(const struct model_pool *pool, uint32_t page);
 bool model_is_orphan(const struct model_pool *pool, uint32_t page);
 bool model_is_live(const struct model_pool *pool, struct model_place place);
+/** model_is_in_chain - true: the node of page `node` is that of `page`, or an ancestor of it */
+bool model_is_in_chain(const struct model_pool *pool, uint32_t page, uint32_t node);
 bool model_is_pinned(const struct model_pool *pool, uint32_t page);
 /** model_child - the node of a block key under a parent; REGION_NO_PAGE: none */
 uint32_t model_child(const struct model_pool *pool, struct model_place parent, enum model_symbol symbol);

@@ -201,17 +201,13 @@ check_writable(const struct model_pool *pool, const struct model_seq *seq)
 	model_check(seq->n_published <= seq->n_writable_from);
 }
 
-/* I7: a cached page is colder than its parent, if that is cached too; else evictions would cut off tails. */
+/* I7: a cached page is colder than each of its cached ancestors; else evictions would cut off tails. */
 static void
 check_lru_order(const struct model_pool *pool)
 {
-	for (uint32_t i = 0; i < pool->lru.n; i++) {
-		const struct model_node *node = &pool->nodes[pool->lru.pages[i]];
-
+	for (uint32_t i = 0; i < pool->lru.n; i++)
 		for (uint32_t k = 0; k < i; k++)
-			model_check(node->parent.serial == 0 || pool->lru.pages[k] != node->parent.page ||
-				    pool->nodes[node->parent.page].serial != node->parent.serial);
-	}
+			model_check(!model_is_in_chain(pool, pool->lru.pages[i], pool->lru.pages[k]));
 }
 
 static void

@@ -169,6 +169,34 @@ Test(core_trim, published_pages_are_cached)
 	cr_assert_eq(snapshot_of(seq).first, 3);
 }
 
+/* A trim is no use of the pages before it: they keep their age, and the page becomes as old as they are. */
+Test(core_trim, pages_become_as_old_as_their_cached_ancestors)
+{
+	paged_seq_id seq = sharing_write(fixture_session, 0, "aaaabbbbccccdddd", NULL);
+
+	trim(seq, 4);
+	expect_ok(fixture_erase(fixture_session, sharing_write(fixture_session, 0, "eeee", NULL)));
+	expect_cached(0, "3 4");
+	trim(seq, 12);
+	expect_cached(0, "1 2 3 4");
+}
+
+/* Descendants that another sequence left in the cache stay colder. */
+Test(core_trim, pages_stay_hotter_than_their_descendants)
+{
+	paged_seq_id seq = sharing_write(fixture_session, 0, "aaaabbbbccccdddd", NULL), other;
+
+	other = sharing_start(fixture_session, 0, "aaaabbbbcccc", NULL, 0);
+	expect_ok(fixture_reserve(fixture_session, other, 16));
+	cr_assert_eq(sharing_publish(other, 3, "aaaabbbbcccceeee", NULL), 4);
+	trim(seq, 8);
+	expect_cached(0, "");
+	expect_ok(fixture_erase(fixture_session, other));
+	expect_cached(0, "4 2 3");
+	trim(seq, 12);
+	expect_cached(0, "4 1 2 3");
+}
+
 Test(core_trim, goes_on_publishing_after_its_tip)
 {
 	paged_seq_id seq = sharing_write(fixture_session, 0, "aaaabbbb", NULL);
