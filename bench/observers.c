@@ -2,7 +2,9 @@
 #include "bench/observers.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <pty.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,18 +18,19 @@
 #include "bench/base.h"
 #include "bench/processes.h"
 
-static struct observers {
-	pid_t events, scraper;
-} observers;
+enum { EVENTS, TOP, READER, N_OBSERVERS };
+
+static const char *const names[N_OBSERVERS] = { "paged-events", "pagedctl top", "their reader" };
+static pid_t observers[N_OBSERVERS];
 
 /* True in the child, which ends with this program. */
 static bool
-observer_fork(pid_t *pid)
+observer_started(int observer, pid_t pid)
 {
-	*pid = fork();
-	if (*pid < 0)
+	if (pid < 0)
 		bench_die("fork: %m");
-	return *pid == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;
+	observers[observer] = pid;
+	return pid == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;
 }
 
 /* The port in a line of the log of paged-events that says what it serves; 0: another line. */
@@ -55,7 +58,7 @@ events_start(const char *program, const char *runtime_dir)
 	snprintf(endpoint, sizeof(endpoint), "ipc://%s/events", runtime_dir);
 	if (pipe(fds) != 0)
 		bench_die("pipe: %m");
-	if (observer_fork(&observers.events)) {
+	if (observer_started(EVENTS, fork())) {
 		dup2(fds[1], STDERR_FILENO);
 		execl(program, "paged-events", "--runtime-dir", runtime_dir, "--metrics-listen", "0", "--endpoint",
 		      endpoint, (char *)NULL);
@@ -72,6 +75,23 @@ events_start(const char *program, const char *runtime_dir)
 			port = line_port(line);
 	}
 	return port;
+}
+
+/* Starts pagedctl top in a terminal of its own, and returns the terminal. */
+static int
+top_start(const char *program, const char *runtime_dir)
+{
+	const struct winsize size = { .ws_row = 24, .ws_col = 80 };
+	int terminal;
+
+	if (observer_started(TOP, forkpty(&terminal, NULL, NULL, &size))) {
+		setenv("TERM", "xterm-256color", 1);
+		execl(program, "pagedctl", "--runtime-dir", runtime_dir, "top", (char *)NULL);
+		_exit(127);
+	}
+	if (fcntl(terminal, F_SETFL, O_NONBLOCK) != 0)
+		bench_die("a terminal: %m");
+	return terminal;
 }
 
 static void
@@ -96,10 +116,15 @@ scrape(uint16_t port)
 		_exit(1);
 }
 
-static void __attribute__((noreturn)) scrape_loop(uint16_t port)
+/* Reads what top draws, as a terminal would, and the metrics. */
+static void __attribute__((noreturn)) reader_loop(uint16_t port, int terminal)
 {
+	char drawn[4096];
+
 	for (;;) {
 		scrape(port);
+		while (read(terminal, drawn, sizeof(drawn)) > 0)
+			;
 		usleep(1000000 / BENCH_SCRAPES_A_SECOND);
 	}
 }
@@ -107,14 +132,19 @@ static void __attribute__((noreturn)) scrape_loop(uint16_t port)
 bool
 bench_observers_start(const char *runtime_dir)
 {
-	const char *program = bench_find_file("events/paged-events");
+	const char *program; /* valid until the next bench_find_file() */
 	uint16_t port;
+	int terminal;
 
+	if (bench_find_file("pagedctl/pagedctl") == NULL)
+		return false;
+	program = bench_find_file("events/paged-events");
 	if (program == NULL)
 		return false;
 	port = events_start(program, runtime_dir);
-	if (observer_fork(&observers.scraper))
-		scrape_loop(port);
+	terminal = top_start(bench_find_file("pagedctl/pagedctl"), runtime_dir);
+	if (observer_started(READER, fork()))
+		reader_loop(port, terminal);
 	bench_observers_pause();
 	return true;
 }
@@ -122,8 +152,9 @@ bench_observers_start(const char *runtime_dir)
 static void
 observers_signal(int number)
 {
-	if (kill(observers.events, number) != 0 || kill(observers.scraper, number) != 0)
-		bench_die("an observer has ended: %m");
+	for (int i = 0; i < N_OBSERVERS; i++)
+		if (kill(observers[i], number) != 0)
+			bench_die("%s: %m", names[i]);
 }
 
 void
@@ -138,16 +169,15 @@ bench_observers_pause(void)
 	int status;
 
 	observers_signal(SIGSTOP);
-	if (waitpid(observers.scraper, &status, WUNTRACED) != observers.scraper || !WIFSTOPPED(status))
-		bench_die("the scraper has ended");
-	if (waitpid(observers.events, &status, WUNTRACED) != observers.events || !WIFSTOPPED(status))
-		bench_die("paged-events has ended");
+	for (int i = 0; i < N_OBSERVERS; i++)
+		if (waitpid(observers[i], &status, WUNTRACED) != observers[i] || !WIFSTOPPED(status))
+			bench_die("%s has ended", names[i]);
 }
 
 void
 bench_observers_stop(void)
 {
 	observers_signal(SIGKILL);
-	waitpid(observers.scraper, NULL, 0);
-	waitpid(observers.events, NULL, 0);
+	for (int i = 0; i < N_OBSERVERS; i++)
+		waitpid(observers[i], NULL, 0);
 }

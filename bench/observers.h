@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * observers.h - processes that look at a daemon while a case is measured: paged-events, which reads the changes of the
- * index and publishes them, and what scrapes its metrics
+ * index and publishes them, pagedctl top in a terminal of 80 x 24, and what reads that terminal and scrapes the metrics
  */
 #ifndef PAGED_BENCH_OBSERVERS_H
 #define PAGED_BENCH_OBSERVERS_H
@@ -11,7 +11,7 @@
 /** Scrapes a second, many times what a Prometheus makes. */
 #define BENCH_SCRAPES_A_SECOND 50
 
-/** bench_observers_start - start the processes, paused; false: this build has no paged-events */
+/** bench_observers_start - start the processes, paused; false: this build lacks paged-events or pagedctl */
 bool bench_observers_start(const char *runtime_dir);
 void bench_observers_stop(void);
 
