@@ -15,6 +15,7 @@ PYTHON_EXT_SOURCES += %D%/ext/sequences.c
 PYTHON_EXT_SOURCES += %D%/ext/prefix.c
 PYTHON_EXT_SOURCES += %D%/ext/sharing.c
 PYTHON_EXT_SOURCES += %D%/ext/handover.c
+PYTHON_EXT_SOURCES += %D%/ext/watch.c
 
 # tensor, threads
 PYTHON_EXT_SOURCES += %D%/ext/device.c

@@ -8,7 +8,21 @@
 /* --------------------------------------------------------------------- open */
 
 /* What connect() and embedded() have in common, by the numbers of the former's parameters. */
-enum { RUNTIME_DIR, NAME, JOIN_TOKEN, TIMEOUT, THREADS, RUN, CPUS, ISA, OBSERVER, OUTLIVE, LOG, N_OPEN_ARGUMENTS };
+enum {
+	RUNTIME_DIR,
+	NAME,
+	JOIN_TOKEN,
+	TIMEOUT,
+	THREADS,
+	RUN,
+	CPUS,
+	ISA,
+	OBSERVER,
+	OUTLIVE,
+	TABLES_ONLY,
+	LOG,
+	N_OPEN_ARGUMENTS
+};
 
 struct opening {
 	struct paged_client_params params;
@@ -144,7 +158,8 @@ opening_parse(PyObject *const *values, struct opening *opening)
 	if (!opening_text(values[NAME], "name", &params->name) ||
 	    !opening_text(values[JOIN_TOKEN], "join_token", &params->join_token) ||
 	    !opening_text(values[ISA], "isa", &params->isa) || !opening_flag(values[OBSERVER], &params->observer) ||
-	    !opening_flag(values[OUTLIVE], &params->outlive))
+	    !opening_flag(values[OUTLIVE], &params->outlive) ||
+	    !opening_flag(values[TABLES_ONLY], &params->tables_only))
 		return false;
 	if (call_is_given(values[TIMEOUT])) {
 		if (!number_timeout_ms(values[TIMEOUT], "timeout", &params->timeout_ms))
@@ -171,6 +186,7 @@ client_new(struct opening *opening, PyObject *log)
 		return NULL;
 	client->n_threads = opening->params.n_threads;
 	client->openmp = opening->openmp;
+	client->tables_only = opening->params.tables_only != 0;
 	client->pid = getpid();
 	if (call_is_given(log)) {
 		client->log = Py_NewRef(log);
@@ -197,8 +213,8 @@ client_opened(struct client *client, struct paged_client *handle, enum paged_sta
 PyObject *
 client_connect(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
 {
-	static const char *const names[] = { "runtime_dir", "name", "join_token", "timeout", "threads", "run",
-					     "cpus",        "isa",  "observer",   "outlive", "log" };
+	static const char *const names[] = { "runtime_dir", "name", "join_token", "timeout", "threads",     "run",
+					     "cpus",        "isa",  "observer",   "outlive", "tables_only", "log" };
 	static struct call_signature signature = { "connect", names, N_OPEN_ARGUMENTS, 1, 0, { NULL } };
 	PyObject *values[N_OPEN_ARGUMENTS], *directory = NULL;
 	struct paged_client *handle = NULL;

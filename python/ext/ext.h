@@ -15,6 +15,7 @@
  *   prefix.c      Prefix
  *   sharing.c     Pool: match, start, publish, pin, hold
  *   handover.c    Pool: give, adopt; Client: cancel_ticket
+ *   watch.c       Watch
  *   pages.c       Pages: K and V of a pool as DLPack tensors
  *   dlpack.c      DLPack: element types, the C functions of a tensor type
  *   tensor.c      tensors from Python objects
@@ -164,6 +165,10 @@ PyObject *report_check(const struct paged_check_result *result);
 PyObject *report_started(paged_seq_id seq, uint32_t n_shared);
 PyObject *report_adopted(paged_seq_id seq, uint32_t length);
 PyObject *report_named_mod(const struct paged_named_mod *mod);
+PyObject *report_change(const struct paged_change *change);
+PyObject *report_node_info(const struct paged_node_info *node);
+PyObject *report_block_key(const struct paged_block_key *key, const uint32_t *tokens, size_t n);
+PyObject *report_watch_info(const struct paged_watch_info *info);
 /* Dicts with the names of paged_reports.h. */
 PyObject *report_daemon(const struct paged_daemon_info *info);
 PyObject *report_totals(const struct paged_pool_totals *totals);
@@ -184,6 +189,7 @@ struct client {
 	uint32_t n_tensors;                        /* over pages of the client's pools */
 	uint32_t n_threads;
 	bool openmp;
+	bool tables_only;
 	PyObject *log; /* callable, or NULL */
 	pid_t pid;     /* of the process that opened the client */
 	PyObject *weak_references;
@@ -254,6 +260,8 @@ PyObject *pool_result(struct pool *pool, enum paged_status status);
  */
 typedef enum paged_status (*pool_wait_fn)(void *argument, uint32_t timeout_ms);
 int pool_wait(struct pool *pool, pool_wait_fn wait, void *argument, uint32_t timeout_ms);
+/** timeout_ms of pool_wait(): no limit */
+#define POOL_WAIT_FOR_EVER UINT32_MAX
 
 /* prefix.c */
 
@@ -291,6 +299,12 @@ struct publishes {
 /** publishes_parse - from (seqs, prefixes): one prefix for each sequence, or one for all; the caller frees them */
 bool publishes_parse(const struct pool *pool, PyObject *seqs, PyObject *prefixes, struct publishes *publishes);
 void publishes_free(struct publishes *publishes);
+
+/* watch.c */
+int watch_add(PyObject *module);
+/** watch_open - a method of Pool */
+extern const char watch_doc[];
+PyObject *watch_open(struct pool *pool, PyObject *nothing);
 
 /* pages.c */
 

@@ -78,7 +78,8 @@ module_named_mods(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 }
 
 PyDoc_STRVAR(connect_doc, "connect(runtime_dir=None, *, name=None, join_token=None, timeout=5.0, threads=None,\n"
-			  "        run=None, cpus=None, isa=None, observer=False, outlive=False, log=None)\n--\n\n"
+			  "        run=None, cpus=None, isa=None, observer=False, outlive=False,\n"
+			  "        tables_only=False, log=None)\n--\n\n"
 			  "Attach to the daemon pagedd and return a Client.\n\n"
 			  "runtime_dir\n"
 			  "    Where the daemon listens.  None: $PAGED_RUNTIME_DIR, else /run/paged.\n"
@@ -109,6 +110,9 @@ PyDoc_STRVAR(connect_doc, "connect(runtime_dir=None, *, name=None, join_token=No
 			  "    Read only: no session and no sequences.\n"
 			  "outlive\n"
 			  "    The session lives until its last member has left, instead of its first.\n"
+			  "tables_only\n"
+			  "    True: pools are opened without their pages, for a program that never touches K\n"
+			  "    and V, such as a router; no GPU is used, and batches are refused.\n"
 			  "log\n"
 			  "    Called as log(level, text) for the library's log lines, with levels as in\n"
 			  "    syslog: LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DEBUG.  It runs in the\n"
@@ -167,6 +171,9 @@ module_add_constants(PyObject *module)
 		{ "MAX_HOLD_PAGES", PAGED_MAX_HOLD_PAGES },
 		{ "MAX_PAGE_SIZE", PAGED_MAX_PAGE_SIZE },
 		{ "MAX_DIM", PAGED_MAX_DIM },
+		{ "CHANGE_STORED", PAGED_CHANGE_STORED },
+		{ "CHANGE_REMOVED", PAGED_CHANGE_REMOVED },
+		{ "CHANGE_CLEARED", PAGED_CHANGE_CLEARED },
 	};
 
 	for (size_t i = 0; i < sizeof(constants) / sizeof(constants[0]); i++)
@@ -181,7 +188,7 @@ module_execute(PyObject *module)
 	static int (*const parts[])(PyObject *) = {
 		module_add_constants, errors_add, reports_add, client_add, pool_add,
 		prefix_add,           pages_add,  batch_add,   append_add, mods_add,
-		block_mask_add,
+		block_mask_add,       watch_add,
 	};
 	static bool loaded;
 

@@ -120,8 +120,9 @@ pages_address(struct pages *pages, char **data_p)
 		return false;
 	}
 	if (info.base == NULL) {
-		PyErr_Format(PyExc_BufferError, "pool %s: its pages are no longer mapped, because its daemon has ended",
-			     info.name);
+		PyErr_Format(PyExc_BufferError, "pool %s: its pages are not mapped, because %s", info.name,
+			     pages->pool->client->tables_only ? "its client was opened with tables_only"
+							      : "its daemon has ended");
 		return false;
 	}
 	*data_p = (char *)info.base + pages->plane.offset;

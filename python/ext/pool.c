@@ -263,7 +263,8 @@ monotonic_ms(void)
 int
 pool_wait(struct pool *pool, pool_wait_fn wait, void *argument, uint32_t timeout_ms)
 {
-	uint64_t end_ms = monotonic_ms() + timeout_ms, now_ms = end_ms - timeout_ms;
+	uint64_t now_ms = monotonic_ms();
+	uint64_t end_ms = timeout_ms == POOL_WAIT_FOR_EVER ? UINT64_MAX : now_ms + timeout_ms;
 	enum paged_status status;
 
 	for (;;) {
@@ -480,6 +481,7 @@ static const PyMethodDef pool_methods[] = {
 	CALL_METHOD_NOARGS("check", pool_check, check_doc),
 	CALL_METHOD("wait_free", pool_wait_free, wait_free_doc),
 	CALL_METHOD("batch", batch_open, batch_doc),
+	CALL_METHOD_NOARGS("watch", watch_open, watch_doc),
 	CALL_METHOD("mod", mod_parse, mod_doc),
 	CALL_METHOD("block_mask", block_mask_open, block_mask_doc),
 	CALL_METHOD("block_mask_from_arrays", block_mask_open_arrays, block_mask_from_arrays_doc),

@@ -6,6 +6,7 @@
 /* ------------------------------------------------------- named tuples */
 
 static PyObject *sequence_class, *counts_class, *started_class, *adopted_class, *check_class, *named_mod_class;
+static PyObject *change_class, *node_class, *block_key_class, *watch_info_class;
 
 static const struct report_class {
 	PyObject **class;
@@ -44,6 +45,32 @@ static const struct report_class {
 	  "arguments  such as \"window\"; when omitted in a text, parameters of these names\n"
 	  "           are used\n"
 	  "text       what the name stands for" },
+	{ &change_class, "Change", "number kind page serial hash",
+	  "A change of the index of published pages, as Watch.next() returns it.\n\n"
+	  "number  of the change, from 1 on, without gaps\n"
+	  "kind    CHANGE_STORED, CHANGE_REMOVED, or CHANGE_CLEARED: all nodes were removed, page\n"
+	  "        and serial are 0.  Ignore others\n"
+	  "serial  of the node: identifies this publication of the page for ever\n"
+	  "hash    of the node's prefix, seeded by the pool: equal prefixes have equal hashes,\n"
+	  "        others may" },
+	{ &node_class, "Node", "page serial parent parent_serial hash hits",
+	  "A published page, as Watch.walk() returns it.\n\n"
+	  "serial, hash   as in Change\n"
+	  "parent         the page before it in its prefix; None: it is the first one\n"
+	  "parent_serial  of that page's node; 0: it is the first one\n"
+	  "hits           sequences that were started on it" },
+	{ &block_key_class, "BlockKey", "parent parent_serial tokens extra",
+	  "What a published page holds, as Watch.read() returns it.\n\n"
+	  "parent, parent_serial  as in Node\n"
+	  "tokens                 list of token ids; None: the key is extra alone, of a Prefix by\n"
+	  "                       keys\n"
+	  "extra                  32 bytes: that key; with tokens, a hash of salt and extras, zeros:\n"
+	  "                       none" },
+	{ &watch_info_class, "WatchInfo", "position n_behind n_lost",
+	  "Where a watch stands, as Watch.info() returns it.\n\n"
+	  "position  number of the change that it has read last\n"
+	  "n_behind  changes made since then\n"
+	  "n_lost    changes that it has lost in all" },
 };
 
 static int
@@ -133,6 +160,48 @@ report_named_mod(const struct paged_named_mod *mod)
 	return report_tuple(named_mod_class, Py_BuildValue("sss", mod->name, mod->arguments, mod->text));
 }
 
+PyObject *
+report_change(const struct paged_change *change)
+{
+	return report_tuple(change_class,
+			    Py_BuildValue("KIIKK", (unsigned long long)change->number, change->kind, change->page,
+					  (unsigned long long)change->serial, (unsigned long long)change->hash));
+}
+
+/* A new reference; NULL with an exception. */
+static PyObject *
+parent_page(uint32_t parent)
+{
+	return parent == UINT32_MAX ? Py_NewRef(Py_None) : PyLong_FromUnsignedLong(parent);
+}
+
+PyObject *
+report_node_info(const struct paged_node_info *node)
+{
+	return report_tuple(node_class,
+			    Py_BuildValue("IKNKKI", node->page, (unsigned long long)node->serial,
+					  parent_page(node->parent), (unsigned long long)node->parent_serial,
+					  (unsigned long long)node->hash, node->hits));
+}
+
+PyObject *
+report_block_key(const struct paged_block_key *key, const uint32_t *tokens, size_t n)
+{
+	PyObject *list = key->has_tokens != 0 ? list_u32(tokens, n) : Py_NewRef(Py_None);
+
+	return report_tuple(block_key_class,
+			    Py_BuildValue("NKNy#", parent_page(key->parent), (unsigned long long)key->parent_serial,
+					  list, (const char *)key->extra, (Py_ssize_t)PAGED_DIGEST_SIZE));
+}
+
+PyObject *
+report_watch_info(const struct paged_watch_info *info)
+{
+	return report_tuple(watch_info_class,
+			    Py_BuildValue("KKK", (unsigned long long)info->position, (unsigned long long)info->n_behind,
+					  (unsigned long long)info->n_lost));
+}
+
 /* -------------------------------------------------------------- dicts */
 
 enum report_kind { REPORT_U32, REPORT_U64, REPORT_FLAG, REPORT_TEXT, REPORT_DTYPE, REPORT_PARENT };
@@ -160,9 +229,7 @@ report_value(const void *at, enum report_kind kind)
 	case REPORT_DTYPE:
 		return PyUnicode_FromString(paged_dtype_name((enum paged_dtype) * number));
 	case REPORT_PARENT:
-		if (*number == UINT32_MAX)
-			Py_RETURN_NONE;
-		return PyLong_FromUnsignedLong(*number);
+		return parent_page(*number);
 	}
 	Py_UNREACHABLE();
 }

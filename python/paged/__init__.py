@@ -25,21 +25,23 @@ Objects keep those alive that they need: a batch its pool, a pool its client.  c
 memory at once.  Errors are subclasses of Error.  In a forked child every call raises ForkError.
 """
 from paged._paged import (
-    Adopted, AgainError, BackendError, Batch, BlockMask, CapacityError, CheckResult, Client, CorruptError, Error,
-    ForkError, FullError, GoneError, InvalidError, LOG_DEBUG, LOG_ERROR, LOG_INFO, LOG_WARNING, LimitError, MAX_DIM,
-    MAX_HOLD_PAGES, MAX_PAGE_SIZE, MAX_REQUEST_SEQS, Mod, ModSet, NamedMod, NoDaemonError, NoMemoryError,
-    NotFoundError, Pages, PermissionDeniedError, Pool, PoolCounts, Prefix, ProtocolError, QuotaError, RangeError,
-    Rotary, SequenceInfo, StaleError, Started, StoppingError, SystemCallError, TimedOutError, UnsupportedError,
-    VersionError, connect, embedded, model_allowed, named_mods, salt, version,
+    Adopted, AgainError, BackendError, Batch, BlockKey, BlockMask, CHANGE_CLEARED, CHANGE_REMOVED, CHANGE_STORED,
+    CapacityError, Change, CheckResult, Client, CorruptError, Error, ForkError, FullError, GoneError, InvalidError,
+    LOG_DEBUG, LOG_ERROR, LOG_INFO, LOG_WARNING, LimitError, MAX_DIM, MAX_HOLD_PAGES, MAX_PAGE_SIZE, MAX_REQUEST_SEQS,
+    Mod, ModSet, NamedMod, NoDaemonError, NoMemoryError, Node, NotFoundError, Pages, PermissionDeniedError, Pool,
+    PoolCounts, Prefix, ProtocolError, QuotaError, RangeError, Rotary, SequenceInfo, StaleError, Started,
+    StoppingError, SystemCallError, TimedOutError, UnsupportedError, VersionError, Watch, WatchInfo, connect, embedded,
+    model_allowed, named_mods, salt, version,
 )
 
 __all__ = [
-    "Adopted", "AgainError", "BackendError", "Batch", "BlockMask", "CapacityError", "CheckResult", "Client",
-    "CorruptError", "Error", "ForkError", "FullError", "GoneError", "InvalidError", "LOG_DEBUG", "LOG_ERROR",
-    "LOG_INFO", "LOG_WARNING", "LimitError", "MAX_DIM", "MAX_HOLD_PAGES", "MAX_PAGE_SIZE", "MAX_REQUEST_SEQS", "Mod",
-    "ModSet", "NamedMod", "NoDaemonError", "NoMemoryError", "NotFoundError", "Pages", "PermissionDeniedError", "Pool",
-    "PoolCounts", "Prefix", "ProtocolError", "QuotaError", "RangeError", "Rotary", "SequenceInfo", "StaleError",
-    "Started", "StoppingError", "SystemCallError", "TimedOutError", "UnsupportedError", "VersionError", "connect",
+    "Adopted", "AgainError", "BackendError", "Batch", "BlockKey", "BlockMask", "CHANGE_CLEARED", "CHANGE_REMOVED",
+    "CHANGE_STORED", "CapacityError", "Change", "CheckResult", "Client", "CorruptError", "Error", "ForkError",
+    "FullError", "GoneError", "InvalidError", "LOG_DEBUG", "LOG_ERROR", "LOG_INFO", "LOG_WARNING", "LimitError",
+    "MAX_DIM", "MAX_HOLD_PAGES", "MAX_PAGE_SIZE", "MAX_REQUEST_SEQS", "Mod", "ModSet", "NamedMod", "NoDaemonError",
+    "NoMemoryError", "Node", "NotFoundError", "Pages", "PermissionDeniedError", "Pool", "PoolCounts", "Prefix",
+    "ProtocolError", "QuotaError", "RangeError", "Rotary", "SequenceInfo", "StaleError", "Started", "StoppingError",
+    "SystemCallError", "TimedOutError", "UnsupportedError", "VersionError", "Watch", "WatchInfo", "connect",
     "embedded", "model_allowed", "named_mods", "salt", "version",
 ]
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The C extension's interface: names and types.  Docstrings are in python/ext; help(paged.Pool) shows them.
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, final, TypeAlias
 from types import TracebackType
 
@@ -52,6 +52,11 @@ MAX_HOLD_PAGES: int
 MAX_PAGE_SIZE: int
 MAX_DIM: int
 
+# Kinds of changes.
+CHANGE_STORED: int
+CHANGE_REMOVED: int
+CHANGE_CLEARED: int
+
 def version() -> str: ...
 def salt(*parts: str) -> bytes: ...
 def model_allowed(setting: str, name: str) -> bool: ...
@@ -71,7 +76,8 @@ def named_mods() -> list[NamedMod]: ...
 def connect(runtime_dir: str | None = None, *, name: str | None = None, join_token: str | None = None,
             timeout: float = 5.0, threads: int | None = None, run: Literal["own", "openmp"] | None = None,
             cpus: Sequence[int] | None = None, isa: str | None = None, observer: bool = False,
-            outlive: bool = False, log: Callable[[int, str], None] | None = None) -> Client: ...
+            outlive: bool = False, tables_only: bool = False,
+            log: Callable[[int, str], None] | None = None) -> Client: ...
 
 # pools: for each pool a mapping of its parameters (struct paged_pool_params): name, n_layers, n_kv_heads, k_dim, dtype,
 # n_pages; optional v_dim, v_in_k, page_size, n_slots, max_length, backend, device.
@@ -105,6 +111,32 @@ class Started(NamedTuple):
 class Adopted(NamedTuple):
     seq: int
     length: int
+
+class Change(NamedTuple):
+    number: int
+    kind: int
+    page: int
+    serial: int
+    hash: int
+
+class Node(NamedTuple):
+    page: int
+    serial: int
+    parent: int | None
+    parent_serial: int
+    hash: int
+    hits: int
+
+class BlockKey(NamedTuple):
+    parent: int | None
+    parent_serial: int
+    tokens: list[int] | None
+    extra: bytes
+
+class WatchInfo(NamedTuple):
+    position: int
+    n_behind: int
+    n_lost: int
 
 class CheckResult(NamedTuple):
     holds: bool
@@ -237,6 +269,7 @@ class Pool:
              session: int | None = None, uid: int | None = None) -> bytes: ...
     def adopt(self, ticket: bytes) -> list[Adopted]: ...
     # Batches and mods.
+    def watch(self) -> Watch: ...
     def batch(self, *, max_rows: int = 256, reserve_ahead: int = 0, max_q_tokens: int = 0,
               max_q_heads: int = 0) -> Batch: ...
     # names: arrays (tensors; only their dtype and number of dimensions count) and parameters (int, float) of the text.
@@ -257,6 +290,19 @@ class Pool:
                                q_base: int | Integers | None = None, b: int | Integers | None = None,
                                n_heads: int = 0, q_block: int = 0, kv_block: int = 0,
                                physical: bool = False) -> BlockMask: ...
+
+@final
+class Watch:
+    closed: bool
+    pool: Pool
+    def close(self) -> None: ...
+    def __enter__(self) -> Watch: ...
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None: ...
+    def next(self, timeout: float | None = None, *, n_max: int = 1024) -> list[Change]: ...
+    def walk(self) -> Iterator[Node]: ...
+    def read(self, page: int, serial: int) -> BlockKey: ...
+    def info(self) -> WatchInfo: ...
 
 @final
 class Batch:
