@@ -32,7 +32,14 @@
 #define WORKER_SLOTS 32
 #define WORKER_MAX_LENGTH 128 /* tokens */
 
-#define WORKER_POOL_SHAPE POOL_SHAPE(WORKER_LAYERS, WORKER_KV_HEADS, WORKER_DIM, f32)
+/* Programs of tests/system that are built a second time, with tests/system/on_cuda.c. */
+#ifdef WORKER_ON_CUDA
+#define WORKER_BACKEND " backend = cuda"
+#else
+#define WORKER_BACKEND ""
+#endif
+
+#define WORKER_POOL_SHAPE POOL_SHAPE(WORKER_LAYERS, WORKER_KV_HEADS, WORKER_DIM, f32) WORKER_BACKEND
 /** Two lines of settings. */
 #define WORKER_POOL_SETTINGS \
 	WORKER_POOL_SHAPE "\n" POOL_SIZES(WORKER_PAGE_SIZE, WORKER_PAGES, WORKER_SLOTS, WORKER_MAX_LENGTH)

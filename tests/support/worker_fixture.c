@@ -32,6 +32,9 @@ worker_open(struct worker_fixture *worker, const struct paged_client_params *par
 {
 	worker_attach(worker, params);
 	pool_open(worker);
+	if (strcmp(worker->info.backend, "cuda") == 0)
+		worker_device_open(&worker->device, worker->info.device,
+				   sizeof(float) * WORKER_MAX_LENGTH * WORKER_OUT);
 	worker_ok(worker,
 		  paged_batch_create(worker->pool,
 				     &(struct paged_batch_params){ .struct_size = sizeof(struct paged_batch_params),
@@ -46,6 +49,7 @@ worker_observe(struct worker_fixture *worker)
 	struct paged_client_params params = worker_params("observer");
 
 	params.observer = 1;
+	params.tables_only = 1;
 	worker_attach(worker, &params);
 	pool_open(worker);
 }
@@ -53,6 +57,7 @@ worker_observe(struct worker_fixture *worker)
 void
 worker_close(struct worker_fixture *worker)
 {
+	worker_device_close(&worker->device);
 	paged_client_close(worker->client);
 	memset(worker, 0, sizeof(*worker));
 }
@@ -88,28 +93,53 @@ worker_plan(struct worker_fixture *worker, paged_seq_id seq, uint32_t from, uint
 		&(struct paged_batch_row){ .seq = seq, .q_len = to - from, .kv_len = to, .flags = flags });
 }
 
+struct paged_tensor
+worker_tensor(struct worker_fixture *worker, enum worker_buffer buffer, const float *data, uint32_t n_tokens,
+	      uint32_t n_heads)
+{
+	size_t size = sizeof(float) * n_tokens * n_heads * WORKER_DIM;
+
+	return (struct paged_tensor){ .data = worker_device_put(&worker->device, buffer, data, size),
+				      .dtype = PAGED_F32,
+				      .n_heads = n_heads,
+				      .dim = WORKER_DIM };
+}
+
+struct paged_tensor
+worker_result(struct worker_fixture *worker, float *out, uint32_t n_tokens)
+{
+	return (struct paged_tensor){ .data = worker_device_result(&worker->device, WORKER_OUTPUT, out,
+								   sizeof(float) * n_tokens * WORKER_OUT),
+				      .dtype = PAGED_F32,
+				      .n_heads = WORKER_HEADS,
+				      .dim = WORKER_DIM };
+}
+
+void
+worker_fetch(struct worker_fixture *worker, float *out, uint32_t n_tokens)
+{
+	worker_device_get(&worker->device, WORKER_OUTPUT, out, sizeof(float) * n_tokens * WORKER_OUT);
+}
+
 /* A token's numbers depend on its position alone, not on how many are written at a time. */
 enum paged_status
 worker_append(struct worker_fixture *worker, uint32_t layer, uint32_t from, uint32_t to, uint64_t seed)
 {
-	static float k[WORKER_MAX_LENGTH][WORKER_KV_HEADS][WORKER_DIM],
-		v[WORKER_MAX_LENGTH][WORKER_KV_HEADS][WORKER_DIM];
+	static float k[WORKER_MAX_LENGTH * WORKER_KV_HEADS * WORKER_DIM],
+		v[WORKER_MAX_LENGTH * WORKER_KV_HEADS * WORKER_DIM];
 	const uint32_t n = WORKER_KV_HEADS * WORKER_DIM;
-	const struct paged_tensor k_tensor = {
-		.data = k, .dtype = PAGED_F32, .n_heads = WORKER_KV_HEADS, .dim = WORKER_DIM
-	};
-	const struct paged_tensor v_tensor = {
-		.data = v, .dtype = PAGED_F32, .n_heads = WORKER_KV_HEADS, .dim = WORKER_DIM
-	};
+	struct paged_tensor k_tensor, v_tensor;
 
 	for (uint32_t token = from; token < to; token++) {
 		for (uint32_t i = 0; i < n; i++) {
 			uint64_t index = ((uint64_t)layer * WORKER_MAX_LENGTH + token) * n + i;
 
-			k[token - from][i / WORKER_DIM][i % WORKER_DIM] = number(seed, index);
-			v[token - from][i / WORKER_DIM][i % WORKER_DIM] = number(~seed, index);
+			k[(token - from) * n + i] = number(seed, index);
+			v[(token - from) * n + i] = number(~seed, index);
 		}
 	}
+	k_tensor = worker_tensor(worker, WORKER_K, k, to - from, WORKER_KV_HEADS);
+	v_tensor = worker_tensor(worker, WORKER_V, v, to - from, WORKER_KV_HEADS);
 	return paged_append(worker->batch, layer, &k_tensor, &v_tensor, NULL);
 }
 
@@ -119,22 +149,21 @@ worker_write(struct worker_fixture *worker, paged_seq_id seq, uint32_t from, uin
 	worker_ok(worker, worker_plan(worker, seq, from, to, 0));
 	for (uint32_t layer = 0; layer < WORKER_LAYERS; layer++)
 		worker_ok(worker, worker_append(worker, layer, from, to, seed));
+	worker_ok(worker, paged_batch_finish(worker->batch));
 }
 
 void
 worker_attend(struct worker_fixture *worker, uint32_t layer, uint32_t q_len, float *out)
 {
-	static float q[WORKER_MAX_LENGTH][WORKER_HEADS][WORKER_DIM];
-	const struct paged_tensor q_tensor = {
-		.data = q, .dtype = PAGED_F32, .n_heads = WORKER_HEADS, .dim = WORKER_DIM
-	};
-	const struct paged_tensor out_tensor = {
-		.data = out, .dtype = PAGED_F32, .n_heads = WORKER_HEADS, .dim = WORKER_DIM
-	};
+	static float q[WORKER_MAX_LENGTH * WORKER_OUT];
+	struct paged_tensor q_tensor, out_tensor;
 
 	for (uint32_t i = 0; i < q_len * WORKER_OUT; i++)
-		q[i / WORKER_OUT][i % WORKER_OUT / WORKER_DIM][i % WORKER_DIM] = number(layer + 1, i);
+		q[i] = number(layer + 1, i);
+	q_tensor = worker_tensor(worker, WORKER_Q, q, q_len, WORKER_HEADS);
+	out_tensor = worker_result(worker, out, q_len);
 	worker_ok(worker, paged_attention(worker->batch, layer, &q_tensor, &out_tensor, NULL));
+	worker_fetch(worker, out, q_len);
 }
 
 void

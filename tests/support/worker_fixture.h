@@ -10,6 +10,7 @@
 #include "client/pagedclient.h"
 #include "tests/support/geometry.h"
 #include "tests/support/harness.h"
+#include "tests/support/worker_device.h"
 
 /** Elements of the attention output of one query row. */
 #define WORKER_OUT (WORKER_HEADS * WORKER_DIM)
@@ -22,6 +23,7 @@ struct worker_fixture {
 	struct paged_pool *pool;
 	struct paged_batch *batch;
 	struct paged_pool_info info;
+	struct worker_device device;
 };
 
 /** Fails the test unless a call on the fixture's client returns the wanted status. */
@@ -42,7 +44,7 @@ void worker_attach(struct worker_fixture *worker, const struct paged_client_para
 /** worker_open - open a client, its pool "test" and a batch */
 void worker_open(struct worker_fixture *worker, const struct paged_client_params *params, uint32_t reserve_ahead);
 
-/** worker_observe - open a client with the observer role */
+/** worker_observe - open a client with the observer role, which maps no pages: a child may use a GPU */
 void worker_observe(struct worker_fixture *worker);
 
 void worker_close(struct worker_fixture *worker);
@@ -53,6 +55,17 @@ paged_seq_id worker_create_seq(struct worker_fixture *worker, uint32_t n_tokens)
 /** worker_plan - plan one row: tokens [from, to) are this step's query rows */
 enum paged_status worker_plan(struct worker_fixture *worker, paged_seq_id seq, uint32_t from, uint32_t to,
 			      uint32_t flags);
+
+/**
+ * worker_tensor - data as a packed tensor [n_tokens][n_heads][WORKER_DIM] for one call on the fixture's batch
+ *
+ * Valid until the next one for the same buffer.
+ */
+struct paged_tensor worker_tensor(struct worker_fixture *worker, enum worker_buffer buffer, const float *data,
+				  uint32_t n_tokens, uint32_t n_heads);
+/** worker_result - a tensor for the result of attention, which worker_fetch() copies to out: [n_tokens][WORKER_OUT] */
+struct paged_tensor worker_result(struct worker_fixture *worker, float *out, uint32_t n_tokens);
+void worker_fetch(struct worker_fixture *worker, float *out, uint32_t n_tokens);
 
 /** worker_append - append K and V of tokens [from, to) of the planned row; the seed determines them */
 enum paged_status worker_append(struct worker_fixture *worker, uint32_t layer, uint32_t from, uint32_t to,

@@ -78,25 +78,32 @@ tokens_fill(struct prompt_tokens *at, const struct prompt *prompt, uint32_t laye
 	}
 }
 
-static struct paged_tensor
-tokens_tensor(float (*data)[WORKER_KV_HEADS][WORKER_DIM])
-{
-	return (struct paged_tensor){ .data = data, .dtype = PAGED_F32, .n_heads = WORKER_KV_HEADS, .dim = WORKER_DIM };
-}
-
 void
 prompt_write(struct worker_fixture *worker, paged_seq_id seq, const struct prompt *prompt, uint32_t from, uint32_t to)
 {
 	static struct prompt_tokens written;
-	const struct paged_tensor k = tokens_tensor(written.k), v = tokens_tensor(written.v);
+	struct paged_tensor k, v;
 
 	if (from == to)
 		return;
 	worker_ok(worker, worker_plan(worker, seq, from, to, 0));
 	for (uint32_t layer = 0; layer < WORKER_LAYERS; layer++) {
 		tokens_fill(&written, prompt, layer, from, to);
+		k = worker_tensor(worker, WORKER_K, written.k[0][0], to - from, WORKER_KV_HEADS);
+		v = worker_tensor(worker, WORKER_V, written.v[0][0], to - from, WORKER_KV_HEADS);
 		worker_ok(worker, paged_append(worker->batch, layer, &k, &v, NULL));
 	}
+	worker_ok(worker, paged_batch_finish(worker->batch));
+}
+
+static struct paged_tensor
+gathered_tensor(struct worker_fixture *worker, enum worker_buffer buffer, float (*data)[WORKER_KV_HEADS][WORKER_DIM])
+{
+	return (struct paged_tensor){ .data = worker_device_result(&worker->device, buffer, data,
+								   sizeof(*data) * WORKER_MAX_LENGTH),
+				      .dtype = PAGED_F32,
+				      .n_heads = WORKER_KV_HEADS,
+				      .dim = WORKER_DIM };
 }
 
 /* Gathers the planned row, and compares its tokens. */
@@ -104,10 +111,13 @@ static void
 planned_verify(struct worker_fixture *worker, const struct prompt *prompt, uint32_t n_tokens)
 {
 	static struct prompt_tokens got, wanted;
-	const struct paged_tensor k = tokens_tensor(got.k), v = tokens_tensor(got.v);
+	const struct paged_tensor k = gathered_tensor(worker, WORKER_K, got.k);
+	const struct paged_tensor v = gathered_tensor(worker, WORKER_V, got.v);
 
 	for (uint32_t layer = 0; layer < WORKER_LAYERS; layer++) {
 		worker_ok(worker, paged_gather(worker->batch, layer, &k, &v, NULL));
+		worker_device_get(&worker->device, WORKER_K, got.k, sizeof(got.k));
+		worker_device_get(&worker->device, WORKER_V, got.v, sizeof(got.v));
 		tokens_fill(&wanted, prompt, layer, 0, n_tokens);
 		for (uint32_t token = 0; token < n_tokens; token++)
 			it_require(memcmp(got.k[token], wanted.k[token], sizeof(got.k[0])) == 0 &&
