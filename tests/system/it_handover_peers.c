@@ -3,9 +3,9 @@
  * Scenarios of other projects in which one process takes over another's KV cache, each on host memory and over the fake
  * CUDA driver.  A comment names the project and the test:
  *
- *   GMS      lib/gpu_memory_service/tests/test_kv_lease_shm_client.py of Dynamo: leases of blocks in shared memory,
- * with a primary and a shadow that takes over LMCache  tests/v1/multiprocess/test_disconnect_reclaim.py: a server's
- * clients that are gone
+ *   GMS      lib/gpu_memory_service/tests of Dynamo: leases of blocks in shared memory, with a primary and a shadow
+ *            that takes over
+ *   LMCache  tests/v1/multiprocess: clients of a server, some of them gone
  */
 #include "config.h"
 
@@ -180,6 +180,11 @@ engine_start(struct it_worker *engine, const char *backend)
 	it_receive(engine->from, &fixture.answer, sizeof(fixture.answer));
 }
 
+/* A pool whose pages are of another size. */
+#define WIDE_POOL                                                              \
+	"pool wide {\n" POOL_SHAPE(WORKER_LAYERS, WORKER_KV_HEADS, WORKER_DIM, \
+				   f32) "\n" POOL_SIZES(8, WORKER_PAGES, WORKER_SLOTS, WORKER_MAX_LENGTH) "\n}\n"
+
 static void
 daemon_setup(const char *backend)
 {
@@ -187,10 +192,10 @@ daemon_setup(const char *backend)
 
 	cuda_daemon_environment();
 	if (strcmp(backend, "cuda") == 0)
-		cuda_daemon_start(&fixture.daemon, EXPORT_SETTING_AUTO, "free-pages = 0", "");
+		cuda_daemon_start(&fixture.daemon, EXPORT_SETTING_AUTO, "free-pages = 0", WIDE_POOL);
 	else
-		it_daemon_start(&fixture.daemon, "pool test {\n" WORKER_POOL_SETTINGS "\n free-pages = 0\n}\n", NULL,
-				NULL);
+		it_daemon_start(&fixture.daemon,
+				"pool test {\n" WORKER_POOL_SETTINGS "\n free-pages = 0\n}\n" WIDE_POOL, NULL, NULL);
 	/* Without the pool: this process does not use CUDA, so that its children can. */
 	params.observer = 1;
 	worker_attach(&fixture.observer, &params);
@@ -396,6 +401,71 @@ ON_BOTH_BACK_ENDS(gms_reclaim_preserves_what_is_published)
 	worker_ok(&fixture.observer, paged_admin_prefixes(fixture.observer.client, "test", sizeof(*nodes), &nodes, &n));
 	it_require(n == 6);
 	paged_free(nodes);
+	end(&fixture.shadow);
+	teardown();
+}
+
+/*
+ * GMS: test_kv_lease_shm_client.py, geometry mismatch, and kv_index_takeover with other block sizes.  A shadow that
+ * expects pages of another size gets nothing, and what it tried to adopt is still there for another.
+ */
+ON_BOTH_BACK_ENDS(gms_geometry_mismatch)
+{
+	/* Without pages: this process does not use CUDA. */
+	struct paged_client_params params = worker_params("other");
+	struct worker_fixture other;
+	uint32_t lengths[N_ROWS];
+	paged_seq_id seqs[N_ROWS];
+	size_t n;
+
+	setup(backend);
+	ask_ok(&fixture.primary, CREATE);
+	ask_ok(&fixture.primary, WRITE);
+	ask_ok(&fixture.primary, GIVE);
+	params.tables_only = 1;
+	worker_attach(&other, &params);
+	worker_ok(&other, paged_pool_open(other.client, "wide", &other.pool));
+	worker_expect(&other, paged_seq_adopt(other.pool, &fixture.order.ticket, N_ROWS, seqs, lengths, &n),
+		      PAGED_ERR_NOENT);
+	worker_expect(&other, seqs_reserve(other.client, 1, fixture.answer.seq, (uint32_t[]){ 32 }), PAGED_ERR_PERM);
+	worker_close(&other);
+	it_require(pool_entry().n_free == WORKER_PAGES - N_PAGES);
+	ask_ok(&fixture.shadow, ADOPT);
+	ask_ok(&fixture.shadow, ATTEND);
+	end(&fixture.primary);
+	end(&fixture.shadow);
+	expect_free(WORKER_PAGES);
+	teardown();
+}
+
+/*
+ * LMCache: concurrent prefetch of the same key.  Two engines compute the same prefixes and publish them at the same
+ * moment: the cache has one copy, and each engine keeps what it reads.
+ */
+ON_BOTH_BACK_ENDS(lmcache_concurrent_prefetch_of_the_same_key)
+{
+	struct it_worker *const engines[] = { &fixture.primary, &fixture.shadow };
+
+	setup(backend);
+	for (int i = 0; i < 2; i++) {
+		ask_ok(engines[i], CREATE);
+		ask_ok(engines[i], WRITE);
+	}
+	fixture.order.word = PUBLISH;
+	for (int i = 0; i < 2; i++)
+		it_send(engines[i]->to, &fixture.order, sizeof(fixture.order));
+	for (int i = 0; i < 2; i++) {
+		it_receive(engines[i]->from, &fixture.answer, sizeof(fixture.answer));
+		it_require(fixture.answer.status == PAGED_OK, "%s", fixture.answer.text);
+	}
+	it_require(pool_entry().n_published == 6 && pool_entry().n_free == WORKER_PAGES - 2 * N_PAGES);
+	for (int i = 0; i < 2; i++) {
+		ask_ok(engines[i], ATTEND);
+		ask_ok(engines[i], ERASE);
+		check_pool();
+	}
+	it_require(pool_entry().n_cached == 6 && pool_entry().n_free == WORKER_PAGES - 6);
+	end(&fixture.primary);
 	end(&fixture.shadow);
 	teardown();
 }
