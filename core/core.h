@@ -306,7 +306,7 @@ struct core_start {
 enum paged_status core_seq_start(struct core *core, uint32_t session, uint32_t n, const struct core_start *starts,
 				 paged_seq_id *ids, struct paged_error *error);
 
-/** Most page table entries that one request may copy or drop. */
+/** Most page table entries that one request may copy. */
 #define CORE_MAX_REQUEST_ENTRIES (1u << 20)
 
 /**

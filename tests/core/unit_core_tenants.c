@@ -108,6 +108,38 @@ Test(core_tenants, shared_pages)
 	expect_charged(sales, 0);
 }
 
+/* Held pages are charged as shared ones are, and are free again for the tenant when the hold ends. */
+Test(core_tenants, holds)
+{
+	const struct region_view *view = core_pool_view(core_fixture.core, 0);
+	paged_seq_id seq = sharing_write(sales_session, 0, "aaaabbbbcccc", NULL), hold, again, empty;
+	uint32_t pages[3];
+	uint64_t serials[3];
+
+	for (uint32_t i = 0; i < 3; i++) {
+		pages[i] = i;
+		serials[i] = atomic_load(&region_node(view, i)->serial);
+	}
+	core_tenant_limit(core_fixture.core, research, 0, 2);
+	expect_error(core_pages_hold(core_fixture.core, research_session, 0, 3, pages, serials, &hold, &core_error),
+		     PAGED_ERR_QUOTA,
+		     "tenant research, pool llama: 3 pages requested, 0 charged, limit 2: ask for less, or raise the "
+		     "limit");
+	expect_charged(research, 0);
+	expect_ok(core_pages_hold(core_fixture.core, research_session, 0, 2, pages, serials, &hold, &core_error));
+	expect_ok(core_pages_hold(core_fixture.core, research_session, 0, 1, pages, serials, &again, &core_error));
+	expect_charged(research, 2);
+	empty = fixture_create(research_session, 0);
+	expect_refused(fixture_reserve(research_session, empty, 4), PAGED_ERR_QUOTA);
+	/* The hold keeps them when their writer has gone. */
+	expect_ok(fixture_erase(sales_session, seq));
+	expect_charged(sales, 0);
+	expect_ok(fixture_erase(research_session, hold));
+	expect_charged(research, 1);
+	expect_ok(fixture_erase(research_session, again));
+	expect_charged(research, 0);
+}
+
 /* An ended session's pages are charged until its sequences are cleaned up; quarantined ones to nobody. */
 Test(core_tenants, end_of_a_session)
 {
