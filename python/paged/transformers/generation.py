@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import threading
 import warnings
@@ -31,12 +32,15 @@ logger = logging.getLogger(__name__)
 # Names of transformers that its documentation does not have; each stands here only.
 _PREPARE_CACHE = "_prepare_cache_for_generation"
 _SAMPLE, _BEAM_SEARCH, _ASSISTED = "_sample", "_beam_search", "_assisted_decoding"
+# The cache among the arguments of models and decoding loops, and in their results; "past_key_values" before 5.24.
+_CACHE = ("cache" if "cache" in inspect.signature(GenerationMixin.prepare_inputs_for_generation).parameters
+          else "past_key_values")
 
 # The others run code of the Hub.
 _MODES = {GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE, GenerationMode.BEAM_SEARCH, GenerationMode.BEAM_SAMPLE,
           GenerationMode.ASSISTED_GENERATION}
 # Arguments of a model that leave the K and V of a token a function of the tokens up to it.
-_PLAIN_ARGUMENTS = {"attention_mask", "logits_to_keep", "past_key_values", "position_ids", "return_dict", "use_cache",
+_PLAIN_ARGUMENTS = {"attention_mask", "logits_to_keep", _CACHE, "position_ids", "return_dict", "use_cache",
                     "output_attentions", "output_hidden_states"}
 
 
@@ -108,7 +112,7 @@ class _Hooks:
                 cache = self._make_cache(model, max_cache_length, None if assisted else model_window(model.config))
             if cache is None:
                 return original(model, generation_config, model_kwargs, generation_mode, batch_size, max_cache_length)
-            model_kwargs["past_key_values"] = cache
+            model_kwargs[_CACHE] = cache
             return None
 
         return prepare
@@ -154,7 +158,7 @@ def _loading(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _wants_dynamic_cache(model: Any, generation_config: Any, model_kwargs: dict[str, Any], mode: Any) -> bool:
     """Return whether transformers would make a DynamicCache that a PagedCache can stand for."""
-    return (model_kwargs.get("past_key_values") is None and model_kwargs.get("cache_params") is None
+    return (model_kwargs.get(_CACHE) is None and model_kwargs.get("cache_params") is None
             and generation_config.use_cache is not False
             and generation_config.cache_implementation is None
             and not generation_config.is_assistant
@@ -268,7 +272,7 @@ def _decode(original: Callable[..., Any], assisted: bool) -> Callable[..., Any]:
     """Return a decoding loop that starts on published prefixes, publishes its tokens, and gives the pages back."""
     @functools.wraps(original)
     def decode(model: Any, input_ids: torch.Tensor, *args: Any, **arguments: Any) -> Any:
-        cache: Any = arguments.get("past_key_values")
+        cache: Any = arguments.get(_CACHE)
         run = _Run.of.get(cache) if isinstance(cache, PagedCache) else None
         if run is None:
             with _Attention.suspended(model) if _returns_weights(cache, arguments) else nullcontext():
@@ -280,7 +284,7 @@ def _decode(original: Callable[..., Any], assisted: bool) -> Callable[..., Any]:
                     _share(cache, input_ids, arguments, assisted)
                 result = original(model, input_ids, *args, **arguments)
         finally:
-            run.end(cache, getattr(result, "past_key_values", None) is cache)
+            run.end(cache, getattr(result, _CACHE, None) is cache)
         return result
 
     return decode
