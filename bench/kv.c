@@ -101,6 +101,16 @@ kv_fixture_init(struct kv_group *group, const struct kv_case *definition)
 	}
 }
 
+static bool
+kv_group_is_selected(const struct bench_options *options, const struct kv_case *first)
+{
+	if (options->group != NULL)
+		return strcmp(kv_group_name(first), options->group) == 0;
+	if (options->only != NULL)
+		return strstr(kv_group_name(first), options->only) != NULL;
+	return !first->long_only || options->with_long;
+}
+
 size_t
 kv_groups_run(struct bench_report *report, bool on_gpu, void (*measure)(struct kv_group *group))
 {
@@ -113,8 +123,7 @@ kv_groups_run(struct bench_report *report, bool on_gpu, void (*measure)(struct k
 
 		for (n = 1; first + n < n_cases && strcmp(kv_group_name(&cases[n]), kv_group_name(cases)) == 0; n++)
 			;
-		if (options->only != NULL ? strstr(kv_group_name(cases), options->only) == NULL
-					  : cases->long_only && !options->with_long)
+		if (!kv_group_is_selected(options, cases))
 			continue;
 		group.report = report;
 		group.on_gpu = on_gpu;
@@ -126,9 +135,13 @@ kv_groups_run(struct bench_report *report, bool on_gpu, void (*measure)(struct k
 			continue;
 		bench_progress(report, kv_group_name(cases), first, n_cases);
 		measure(&group);
+		if (options->lines)
+			bench_print_lines(report);
 		n_groups++;
 	}
 	bench_progress(report, NULL, 0, 0);
+	if (n_groups == 0 && options->group != NULL)
+		bench_die("suite %s has no group %s", report->suite->name, options->group);
 	return n_groups;
 }
 

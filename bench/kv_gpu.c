@@ -2,7 +2,8 @@
 /*
  * Cases on a GPU: medians of one call of a captured graph, by the device's
  * clock.  Each group is measured in a process of its own, so that a device
- * error does not affect the next group.  SIGTERM and SIGINT end the run after the
+ * error does not affect the next group; with --in-process, the one selected group
+ * is measured in this process.  SIGTERM and SIGINT end the run after the
  * group that is being measured, and the results so far are printed.
  */
 #include "bench/kv_gpu.h"
@@ -25,7 +26,6 @@
 #include "kernels/cuda/images.h"
 #include "kernels/cuda/kernels.h"
 
-#define GROUP_LIMIT_S 120
 #define CASE_S 0.4 /* seconds of sampling */
 #define WARM_UPS 3
 #define READER_TRIES 4
@@ -256,10 +256,10 @@ kv_gpu_sample(const void *graph)
 	return bench_gpu_graph_us(graph);
 }
 
+/* The device is open. */
 static void
 kv_gpu_group_measure(struct kv_group *group)
 {
-	bench_gpu_open();
 	kv_group_open(group);
 	for (size_t i = 0; i < group->n; i++) {
 		kv_gpu_fixture_open(&group->fixtures[i]);
@@ -271,6 +271,14 @@ kv_gpu_group_measure(struct kv_group *group)
 		bench_daemon_stop();
 }
 
+/* The device stays open. */
+static void
+kv_gpu_describe(struct bench_report *report)
+{
+	bench_gpu_open();
+	bench_gpu_describe(report->machine, sizeof(report->machine));
+}
+
 /* NULL: describe the device. */
 static void
 kv_gpu_child_main(struct kv_group *group, struct bench_report *report, int output)
@@ -278,13 +286,13 @@ kv_gpu_child_main(struct kv_group *group, struct bench_report *report, int outpu
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	signal(SIGINT, SIG_DFL);
 	signal(SIGTERM, SIG_DFL);
-	alarm(GROUP_LIMIT_S);
+	alarm(report->options->group_limit_s);
 	dup2(output, STDERR_FILENO);
 	if (group != NULL) {
+		bench_gpu_open();
 		kv_gpu_group_measure(group);
 	} else {
-		bench_gpu_open();
-		bench_gpu_describe(report->machine, sizeof(report->machine));
+		kv_gpu_describe(report);
 	}
 	_exit(0);
 }
@@ -297,7 +305,7 @@ static struct reason {
 
 /* The last line of a failed child's output. */
 static const char *
-kv_gpu_child_failure(int status, FILE *output)
+kv_gpu_child_failure(int status, FILE *output, unsigned int limit_s)
 {
 	char text[200] = "ended without a message", *line = text;
 	struct reason *reason = bench_alloc(1, sizeof(*reason));
@@ -309,7 +317,7 @@ kv_gpu_child_failure(int status, FILE *output)
 	if (strncmp(line, "paged-bench: ", 13) == 0)
 		line += 13;
 	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
-		snprintf(reason->text, sizeof(reason->text), "not done within %d s", GROUP_LIMIT_S);
+		snprintf(reason->text, sizeof(reason->text), "not done within %u s", limit_s);
 	else if (WIFSIGNALED(status))
 		snprintf(reason->text, sizeof(reason->text), "ended by signal %d (%s)", WTERMSIG(status), line);
 	else
@@ -339,7 +347,7 @@ kv_gpu_child(struct kv_group *group, struct bench_report *report)
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-		reason = kv_gpu_child_failure(status, output);
+		reason = kv_gpu_child_failure(status, output, report->options->group_limit_s);
 	fclose(output);
 	return reason;
 }
@@ -362,8 +370,14 @@ void
 kv_gpu_run(struct bench_report *report)
 {
 	const struct sigaction action = { .sa_handler = kv_gpu_stop };
-	const char *reason = kv_gpu_child(NULL, report);
+	const char *reason;
 
+	if (report->options->in_process) {
+		kv_gpu_describe(report);
+		kv_groups_run(report, true, kv_gpu_group_measure);
+		return;
+	}
+	reason = kv_gpu_child(NULL, report);
 	if (reason != NULL) {
 		bench_skip(report, "all", "us", reason);
 		return;

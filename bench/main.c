@@ -52,14 +52,16 @@ suite_run(const struct bench_suite *suite, const struct bench_options *options)
 	if (suite->run != NULL) {
 		suite->run(report);
 	} else {
-		if (options->only != NULL)
-			bench_die("suite %s has no --only", suite->name);
+		if (options->only != NULL || options->group != NULL)
+			bench_die("suite %s has no --only and no --group", suite->name);
 		suite->setup();
 		bench_rounds(report, suite->cases, suite->n_cases, INFINITY);
 		if (suite->teardown != NULL)
 			suite->teardown();
 	}
 	report->other_load = machine_other_load(&before);
+	if (options->lines)
+		bench_print_lines(report);
 	return report;
 }
 
@@ -102,9 +104,9 @@ static int
 usage(FILE *to, int code)
 {
 	fprintf(to, "usage: paged-bench list\n"
-		    "       paged-bench run SUITE...|all [--json] [--reference limit|contiguous|torch|vllm]\n"
+		    "       paged-bench run SUITE...|all [--json | --lines] [--reference limit|contiguous|torch|vllm]\n"
 		    "                   [--samples N] [--threads N] [--isa NAME] [--quick] [--only TEXT] [--long]\n"
-		    "                   [--seconds S] [--cpu-time]\n");
+		    "                   [--group NAME] [--group-limit S] [--in-process] [--seconds S] [--cpu-time]\n");
 	return code;
 }
 
@@ -128,6 +130,18 @@ option_number_parse(const char *option, const char *text, size_t most)
 	return (unsigned int)n;
 }
 
+/* A process opens the GPU for one group and frees nothing of it. */
+static void
+options_check(const struct bench_options *options, bool json)
+{
+	if (options->lines && json)
+		bench_die("--lines and --json exclude each other");
+	if (options->only != NULL && options->group != NULL)
+		bench_die("--only and --group exclude each other");
+	if (options->in_process && options->group == NULL)
+		bench_die("--in-process measures one group: --group NAME selects it");
+}
+
 /* On a machine that others use, CPU time changes less than time; it has a meaning for one thread only. */
 static void
 cpu_time_choose(struct bench_options *options)
@@ -139,8 +153,12 @@ cpu_time_choose(struct bench_options *options)
 int
 main(int argc, char **argv)
 {
-	static int json, quick, with_long, cpu_time;
+	static int json, lines, quick, with_long, in_process, cpu_time;
 	static const struct option options[] = { { "json", no_argument, &json, true },
+						 { "lines", no_argument, &lines, true },
+						 { "group", required_argument, NULL, 'g' },
+						 { "group-limit", required_argument, NULL, 'l' },
+						 { "in-process", no_argument, &in_process, true },
 						 { "samples", required_argument, NULL, 'n' },
 						 { "quick", no_argument, &quick, true },
 						 { "only", required_argument, NULL, 'o' },
@@ -152,7 +170,7 @@ main(int argc, char **argv)
 						 { "cpu-time", no_argument, &cpu_time, true },
 						 { "help", no_argument, NULL, 'h' },
 						 { 0 } };
-	struct bench_options chosen = { .n_samples = 31, .n_threads = 2 };
+	struct bench_options chosen = { .n_samples = 31, .n_threads = 2, .group_limit_s = 120 };
 	const struct bench_suite *selected[BENCH_N(suites)];
 	struct bench_report *reports[BENCH_N(suites)];
 	int option;
@@ -180,6 +198,12 @@ main(int argc, char **argv)
 		case 'o':
 			chosen.only = optarg;
 			break;
+		case 'g':
+			chosen.group = optarg;
+			break;
+		case 'l':
+			chosen.group_limit_s = option_number_parse("group-limit", optarg, 3600);
+			break;
 		case 'h':
 			return usage(stdout, 0);
 		default:
@@ -187,6 +211,9 @@ main(int argc, char **argv)
 		}
 	chosen.quick = quick;
 	chosen.with_long = with_long;
+	chosen.in_process = in_process;
+	chosen.lines = lines;
+	options_check(&chosen, json);
 	if (cpu_time)
 		cpu_time_choose(&chosen);
 	if (optind + 1 == argc && strcmp(argv[optind], "list") == 0)
@@ -197,7 +224,7 @@ main(int argc, char **argv)
 	/* A table is printed as soon as it is measured; a JSON document holds all suites. */
 	for (size_t i = 0; i < n; i++) {
 		reports[i] = suite_run(selected[i], &chosen);
-		if (!json)
+		if (!json && !lines)
 			bench_print(reports[i]);
 	}
 	if (json)

@@ -196,21 +196,52 @@ result_json(const struct bench_result *result)
 	return entry;
 }
 
+/* What does not depend on the results. */
 static json_t *
-run_json(const struct bench_report *report)
+header_json(const struct bench_report *report)
 {
-	json_t *list = json_array();
 	struct machine machine;
 
 	machine_describe(&machine);
+	return json_pack("{s:s, s:s, s:i, s:s, s:i, s:s, s:s, s:s, s:s, s:s*}", "suite", report->suite->name,
+			 "reference", bench_reference_name(report->options->reference), "samples",
+			 (int)report->options->n_samples, "cpu", machine.cpu, "cores", (int)machine.n_cores, "caches",
+			 machine.caches, "memory", machine.memory, "flags", machine.flags, "kernel", machine.kernel,
+			 "machine", report->machine[0] != 0 ? report->machine : NULL);
+}
+
+static json_t *
+run_json(const struct bench_report *report)
+{
+	json_t *run = header_json(report), *list = json_array();
+
 	for (size_t i = 0; i < report->n_results; i++)
 		json_array_append_new(list, result_json(&report->results[i]));
-	return json_pack("{s:s, s:s, s:i, s:f, s:s, s:i, s:s, s:s, s:s, s:s, s:s*, s:o}", "suite", report->suite->name,
-			 "reference", bench_reference_name(report->options->reference), "samples",
-			 (int)report->options->n_samples, "other_load", report->other_load, "cpu", machine.cpu, "cores",
-			 (int)machine.n_cores, "caches", machine.caches, "memory", machine.memory, "flags",
-			 machine.flags, "kernel", machine.kernel, "machine",
-			 report->machine[0] != 0 ? report->machine : NULL, "cases", list);
+	json_object_set_new(run, "other_load", json_real(report->other_load));
+	json_object_set_new(run, "cases", list);
+	return run;
+}
+
+static void
+line_print(json_t *line)
+{
+	json_dumpf(line, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6));
+	putchar('\n');
+	fflush(stdout);
+	json_decref(line);
+}
+
+void
+bench_print_lines(struct bench_report *report)
+{
+	if (report->n_printed == 0 && report->n_results > 0)
+		line_print(header_json(report));
+	for (; report->n_printed < report->n_results; report->n_printed++) {
+		json_t *line = result_json(&report->results[report->n_printed]);
+
+		json_object_set_new(line, "suite", json_string(report->suite->name));
+		line_print(line);
+	}
 }
 
 void

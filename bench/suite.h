@@ -63,12 +63,16 @@ struct bench_case {
 
 struct bench_options {
 	size_t n_samples;
-	bool quick;       /* tiny sizes, to check that everything runs */
-	const char *only; /* groups with this in their name; NULL: all */
-	bool with_long;   /* also the cases that are left out by default because there are many */
+	bool quick;        /* tiny sizes, to check that everything runs */
+	const char *only;  /* groups with this in their name; NULL: all */
+	const char *group; /* the group with this name; NULL: as `only` says */
+	bool with_long;    /* also the cases that are left out by default because there are many */
 	enum bench_reference reference;
 	unsigned int n_threads;
-	double limit_s; /* seconds of rounds of a group; 0: the suite's default */
+	double limit_s;             /* seconds of rounds of a group; 0: the suite's default */
+	unsigned int group_limit_s; /* on a GPU: seconds after which a group's process is ended */
+	bool in_process;            /* on a GPU: measure the group in this process, where NVIDIA's tools see kernels */
+	bool lines;                 /* print each case as a line of JSON as soon as it is measured */
 };
 
 struct bench_ratio {
@@ -92,6 +96,7 @@ struct bench_report {
 	char machine[512]; /* threads, instruction sets or GPU of the run; "": nothing to add */
 	double other_load; /* the share of all cores that other processes used during the run */
 	size_t n_results;
+	size_t n_printed; /* with options->lines */
 	struct bench_result results[BENCH_MAX_RESULTS];
 };
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints one Markdown table of the output of `paged-bench run --json gpu` and of its peers, joined by case name.
+"""Prints one Markdown table of the output of `paged-bench run --lines gpu` and of its peers, joined by case name.
 
   peer_table.py FILE...
 
-A file is a JSON document of paged-bench or JSON lines of gpu_torch.py.  Times
+A file is a JSON document or JSON lines of paged-bench, or JSON lines of gpu_torch.py.  Times
 are in microseconds; the last column is the fastest peer's time divided by ours.
 """
 import json
@@ -26,7 +26,7 @@ def cases_of(path):
             case = json.loads(line)
         except ValueError:
             continue
-        found.append((case.get("peer", "peer"), case))
+        found.append((case.get("peer", "paged"), case))
     return found
 
 

@@ -35,6 +35,25 @@ one_group()
 		[ "$(grep -c '^decode' "$directory/text")" -eq 2 ] && grep ' x decode 64 x 3056 (target' "$directory/text"
 }
 
+# Each case is a line; peer_table.py reads them, and ignores the end of a run that was killed while it printed one.
+lines()
+{
+	LD_LIBRARY_PATH=$fake_cuda "$bench" run --quick --lines --group skew gpu >"$directory/lines" &&
+		cat "$directory/lines" && [ "$(wc -l <"$directory/lines")" -eq 3 ] &&
+		head -n 1 "$directory/lines" | grep '"machine":"fake GPU' &&
+		sed '$s/,.*//' "$directory/lines" >"$directory/killed" &&
+		python3 "$PAGED_SRCDIR/bench/peers/peer_table.py" "$directory/killed" >"$directory/table" &&
+		cat "$directory/table" && grep '^| decode 64 x 3056 | [0-9.]* ' "$directory/table" &&
+		[ "$(wc -l <"$directory/table")" -eq 3 ]
+}
+
+# A group that takes too long is a line, too.
+group_limit()
+{
+	LD_LIBRARY_PATH=$fake_cuda "$bench" run --lines --group-limit 1 --group "decode 1 x 32k" gpu >"$directory/lines" &&
+		cat "$directory/lines" && grep '"name":"decode 1 x 32k",.*"skipped":"not done within 1 s"' "$directory/lines"
+}
+
 # Even if this machine has a GPU, no device is visible.
 no_driver()
 {
@@ -44,7 +63,7 @@ no_driver()
 
 refused()
 {
-	! "$bench" run --only x control 2>"$directory/text" && grep 'suite control has no --only' "$directory/text"
+	! "$bench" run --only x control 2>"$directory/text" && grep 'suite control has no --only and no --group' "$directory/text"
 }
 
 if [ ! -e "$fake_cuda/libcuda.so.1" ]; then
@@ -52,6 +71,8 @@ if [ ! -e "$fake_cuda/libcuda.so.1" ]; then
 else
 	try "every case, at tiny sizes" quick
 	try "one group of them" one_group
+	try "a line for each case" lines
+	try "a group has a time limit" group_limit
 fi
 try "without a driver it says so" no_driver
 try "a suite without groups refuses --only" refused
