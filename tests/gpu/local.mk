@@ -1,6 +1,6 @@
 # What a GPU must run: its instructions compared with their models, and the list of programs for tools/gpu-bundle.
 IT_TESTS += %D%/conformance
-LINT_TESTS += %D%/it_bench_gpu.sh %D%/it_conformance.sh
+LINT_TESTS += %D%/it_bench_gpu.sh %D%/it_conformance.sh %D%/it_in_process.sh
 if ENABLE_DEMO
 LINT_TESTS += %D%/it_bundle.sh
 endif

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -29,11 +30,60 @@ static struct shared_state {
 	int n_dirs;
 } * shared_state;
 
+/* The test that runs in the program's own process; NULL: each test has a process. */
+static const struct it_test *in_process;
+
 void
 it_register(struct it_test *test)
 {
 	*tests_end = test;
 	tests_end = &test->next;
+}
+
+bool
+it_in_process(void)
+{
+	return in_process != NULL;
+}
+
+static void
+directory_remove(const char *dir)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command), "rm -rf -- '%s'", dir);
+	if (system(command) != 0)
+		it_note("%s stays", dir);
+}
+
+static void
+directories_remove(void)
+{
+	while (shared_state->n_dirs > 0) {
+		shared_state->n_dirs--;
+		if (getenv("PAGED_KEEP") == NULL)
+			directory_remove(shared_state->dirs[shared_state->n_dirs]);
+	}
+}
+
+/* Prints a test's outcome; `code` is the exit status of its process. */
+static void
+result_print(int number, const struct it_test *test, int code)
+{
+	if (code == EXIT_SKIPPED)
+		printf("ok %d - %s # SKIP %s\n", number, test->name, shared_state->skip);
+	else
+		printf("%sok %d - %s\n", code == 0 ? "" : "not ", number, test->name);
+}
+
+/* The end of a test that failed or is skipped in the program's own process. */
+static void __attribute__((noreturn)) in_process_end(int code)
+{
+	result_print(1, in_process, code);
+	puts("1..1");
+	directories_remove();
+	fflush(stdout);
+	_exit(code == EXIT_SKIPPED ? 0 : code);
 }
 
 uint64_t
@@ -55,6 +105,8 @@ it_fail(const char *file, int line, const char *condition, const char *format, .
 	vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
 	printf("# %s:%d: %s%s%s\n", file, line, condition, text[1] ? ":" : "", text);
+	if (in_process != NULL)
+		in_process_end(1);
 	fflush(stdout);
 	_exit(1);
 }
@@ -67,6 +119,8 @@ it_skip(const char *format, ...)
 	va_start(arguments, format);
 	vsnprintf(shared_state->skip, sizeof(shared_state->skip), format, arguments);
 	va_end(arguments);
+	if (in_process != NULL)
+		in_process_end(EXIT_SKIPPED);
 	_exit(EXIT_SKIPPED);
 }
 
@@ -136,16 +190,6 @@ harness_remove_later(const char *dir)
 
 /* Running tests */
 
-static void
-directory_remove(const char *dir)
-{
-	char command[128];
-
-	snprintf(command, sizeof(command), "rm -rf -- '%s'", dir);
-	if (system(command) != 0)
-		it_note("%s stays", dir);
-}
-
 /* The library closes what it opens, and nothing that a test starts outlives it.  A GPU's driver keeps descriptors. */
 static void
 leftovers_check(unsigned int n_fds)
@@ -172,6 +216,7 @@ test_run(const struct it_test *test)
 	if (pid == 0) {
 		unsigned int n_fds = it_count_fds(getpid());
 
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		setpgid(0, 0);
 		test->run();
 		leftovers_check(n_fds);
@@ -200,6 +245,34 @@ is_selected(const struct it_test *test, int argc, char **argv)
 	return argc == 1;
 }
 
+/* Returns from main() when the test has passed, because tools report at exit. */
+static int
+in_process_run(const char *name)
+{
+	const struct it_test *test = tests;
+
+	while (test != NULL && strcmp(test->name, name) != 0)
+		test = test->next;
+	if (test == NULL) {
+		fprintf(stderr, "no test %s; --list prints the names\n", name);
+		return 2;
+	}
+	in_process = test;
+	test->run();
+	result_print(1, test, 0);
+	puts("1..1");
+	directories_remove();
+	return 0;
+}
+
+static int
+tests_list(void)
+{
+	for (const struct it_test *test = tests; test != NULL; test = test->next)
+		puts(test->name);
+	return 0;
+}
+
 int
 it_main(int argc, char **argv)
 {
@@ -209,26 +282,22 @@ it_main(int argc, char **argv)
 	if (shared_state == MAP_FAILED)
 		return 1;
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (argc == 2 && strcmp(argv[1], "--list") == 0)
+		return tests_list();
+	if (argc == 3 && strcmp(argv[1], "--in-process") == 0)
+		return in_process_run(argv[2]);
 	for (const struct it_test *test = tests; test != NULL; test = test->next) {
-		int status;
+		int status, code;
 
 		if (!is_selected(test, argc, argv))
 			continue;
 		status = test_run(test);
-		number++;
-		if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SKIPPED) {
-			printf("ok %d - %s # SKIP %s\n", number, test->name, shared_state->skip);
-		} else {
-			if (status != 0)
-				it_note("%s: wait status %x", test->name, (unsigned int)status);
-			printf("%sok %d - %s\n", status == 0 ? "" : "not ", number, test->name);
-			n_failed += status != 0;
-		}
-		while (shared_state->n_dirs > 0) {
-			shared_state->n_dirs--;
-			if (getenv("PAGED_KEEP") == NULL)
-				directory_remove(shared_state->dirs[shared_state->n_dirs]);
-		}
+		code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+		if (code != 0 && code != EXIT_SKIPPED)
+			it_note("%s: wait status %x", test->name, (unsigned int)status);
+		result_print(++number, test, code);
+		n_failed += code != 0 && code != EXIT_SKIPPED;
+		directories_remove();
 	}
 	printf("1..%d\n", number);
 	return n_failed != 0;

@@ -9,9 +9,12 @@
  * sanitizer reports an error in it or in its daemon, or it leaves processes or
  * descriptors behind.
  *
- *   program            all tests
- *   program NAME...    these tests
- *   PAGED_KEEP=1       keeps the runtime directories
+ *   program                    all tests
+ *   program NAME...            these tests
+ *   program --list             prints their names
+ *   program --in-process NAME  runs this test in the program's own process and without a time limit, for debuggers
+ *                              and NVIDIA's tools, which do not follow fork().  A test that starts workers is skipped
+ *   PAGED_KEEP=1               keeps the runtime directories
  */
 #ifndef TESTS_HARNESS_H
 #define TESTS_HARNESS_H
@@ -59,6 +62,9 @@ void it_fail(const char *file, int line, const char *condition, const char *form
 
 /** Ends the test as skipped and shows the reason.  Call it in the test's own process, not in a worker. */
 void it_skip(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
+
+/** Whether the test runs in the program's own process (--in-process). */
+bool it_in_process(void);
 
 /** Prints a TAP comment line: "# ..." */
 void it_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -111,7 +117,11 @@ struct it_worker {
 	int from; /* the worker writes this pipe as its `to` */
 };
 
-/** it_fork - run a function in a child with a pipe in each direction; the child exits 0 when the function returns */
+/**
+ * it_fork - run a function in a child with a pipe in each direction; the child exits 0 when the function returns
+ *
+ * With --in-process this skips the test.
+ */
 void it_fork(struct it_worker *worker, void (*run)(int from, int to, void *argument), void *argument);
 
 /** it_send, it_receive - write, read a whole object; it_receive() fails the test on end-of-file or after 30 s */

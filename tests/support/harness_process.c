@@ -25,6 +25,8 @@ it_fork(struct it_worker *worker, void (*run)(int from, int to, void *argument),
 {
 	int down[2], up[2];
 
+	if (it_in_process())
+		it_skip("it starts workers, which --in-process does not");
 	it_require(pipe2(down, O_CLOEXEC) == 0 && pipe2(up, O_CLOEXEC) == 0, "%m");
 	fflush(stdout);
 	worker->pid = fork();

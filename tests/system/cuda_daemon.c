@@ -13,28 +13,40 @@
 #include "tests/fake-cuda/load.h"
 #include "tests/support/geometry.h"
 
-/* In a process of its own: a child of one that has started CUDA cannot use it. */
-static void
-driver_try(int from, int to, void *argument)
+static struct paged_error
+driver_try(void)
 {
 	struct paged_error error = { 0 };
 	struct cuda_gpu gpu;
 
-	(void)from, (void)argument;
 	if (cuda_gpu_open(&gpu, "0", &error) == PAGED_OK)
 		cuda_gpu_close(&gpu);
+	return error;
+}
+
+static void
+driver_try_and_send(int from, int to, void *argument)
+{
+	struct paged_error error = driver_try();
+
+	(void)from, (void)argument;
 	it_send(to, &error, sizeof(error));
 }
 
+/* In a child if the test may start workers: a child of a process that has started CUDA cannot use it. */
 static void
 driver_require(void)
 {
 	struct paged_error error;
 	struct it_worker child;
 
-	it_fork(&child, driver_try, NULL);
-	it_receive(child.from, &error, sizeof(error));
-	it_join(&child);
+	if (it_in_process()) {
+		error = driver_try();
+	} else {
+		it_fork(&child, driver_try_and_send, NULL);
+		it_receive(child.from, &error, sizeof(error));
+		it_join(&child);
+	}
 	if (error.status != PAGED_OK)
 		it_skip("%s", error.text);
 }
