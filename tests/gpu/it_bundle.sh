@@ -68,10 +68,107 @@ all_steps()
 {
 	bare PATH="$PATH" CUDA_VISIBLE_DEVICES= "$bundle/run" all "$directory/results" machine conformance torch table \
 		>"$directory/steps" && cat "$directory/steps" &&
-		cmp "$directory/steps" "$directory/results/steps.txt" &&
-		[ "$(grep -c ': ' "$directory/steps")" -eq 4 ] && grep -E '^(conformance|table): done' "$directory/steps" &&
+		grep -v '^{' "$directory/steps" | cmp - "$directory/results/steps.txt" &&
+		[ "$(grep -c ': ' "$directory/results/steps.txt")" -eq 4 ] && grep -E '^(conformance|table): done' "$directory/steps" &&
 		grep '^NVRTC: ' "$directory/results/machine.txt" && grep '# SKIP no CUDA d' "$directory/results/conformance.tap" &&
 		grep '"name": "all".*"skipped"' "$directory/results/torch.jsonl"
+}
+
+# The fake CUDA driver in place of a machine's, and a checker of NVIDIA's that only runs the program.
+on_fake_gpu()
+{
+	bare PATH="$directory/tools:$PATH" LD_LIBRARY_PATH="$PAGED_BUILDDIR/tests/fake-cuda/.libs" BENCH_OPTIONS=--quick \
+		CHECKED="$directory/checked" "$@"
+}
+
+tools_make()
+{
+	mkdir "$directory/tools" && cat >"$directory/tools/compute-sanitizer" <<'TOOL' && chmod +x "$directory"/tools/*
+#!/bin/sh
+echo "$*" >>"$CHECKED"
+[ "$1 $3 $4" = "--tool --error-exitcode 9" ] && shift 4 && exec "$@"
+TOOL
+}
+
+archive_files()
+{
+	tar -tzf "$1" | grep -v '/$' | sed 's,.*/,,' | sort
+}
+
+# Every figure is a line of JSON, and every step has put its results into the archive.
+first_steps()
+{
+	tools_make && on_fake_gpu "$bundle/run" first "$directory/first" machine conformance bench pool sanitize \
+		>"$directory/said" && cat "$directory/said" &&
+		[ "$(archive_files "$directory/first.tar.gz" | wc -l)" -le 8 ] &&
+		[ "$(archive_files "$directory/first.tar.gz")" = "$(ls "$directory/first")" ] &&
+		mkdir "$directory/back" && tar -C "$directory/back" -xzf "$directory/first.tar.gz" &&
+		diff -r "$directory/first" "$directory/back/first" &&
+		[ "$(grep -c '^bench .*: done' "$directory/first/steps.txt")" -eq 8 ] &&
+		grep '^pool: done, .* 0 failed' "$directory/first/steps.txt" &&
+		grep '^{' "$directory/said" | cmp - "$directory/first/bench.jsonl" &&
+		grep '^--tool racecheck .*it_cuda_batch --in-process decode_in_16_bit_dtypes$' "$directory/checked" &&
+		grep '^ok - memcheck it_cuda_batch decode_in_16_bit_dtypes *$' "$directory/first/sanitize.txt" &&
+		python3 - "$directory/first/bench.jsonl" <<'CHECK'
+import json, sys
+
+cases = [json.loads(line) for line in open(sys.argv[1])]
+medians = {case["name"]: case["median"] for case in cases if "name" in case}
+wanted = {"1 GB read", "decode 16 x 8k", "decode 64 x 8k", "prefill 1 x 8k", "decode 16 x 8k, MLA", "append 5000"}
+sys.exit(not wanted <= medians.keys() or min(medians.values()) <= 0 or "fake GPU" not in cases[0]["machine"])
+CHECK
+}
+
+# task_of PID: the running step of a run.
+task_of()
+{
+	awk -v parent="$1" '$2 == "(timeout)" && $4 == parent { print $1 }' /proc/[0-9]*/stat 2>/dev/null
+}
+
+wait_for_line()
+{
+	while ! grep -q "$1" "$2" 2>/dev/null; do
+		kill -0 "$3" || return 1
+		sleep 0.1
+	done
+}
+
+# Kernels that are killed with it leave the archive of the steps before.
+killed_in_a_step()
+{
+	on_fake_gpu sh -c 'echo $$ >"$1" && exec "$2" first "$3" machine graph' sh "$directory/pid" "$bundle/run" \
+		"$directory/killed" >"$directory/said" &
+	wait_for_line '^# it_cuda_graph' "$directory/killed/tests.tap" $! || return 1
+	pid=$(cat "$directory/pid")
+	task=$(task_of "$pid")
+	kill -KILL "$pid"
+	kill "$task"
+	[ "$(archive_files "$directory/killed.tar.gz" | tr '\n' ' ')" = "errors.txt machine.txt steps.txt " ] &&
+		tar -xzOf "$directory/killed.tar.gz" killed/steps.txt | grep '^machine: ' &&
+		tar -xzOf "$directory/killed.tar.gz" killed/machine.txt | grep '^NVRTC: '
+}
+
+# What an interrupted run has started ends with it.
+interrupted()
+{
+	on_fake_gpu sh -c 'echo $$ >"$1" && exec "$2" first "$3" graph' sh "$directory/pid" "$bundle/run" \
+		"$directory/interrupted" >"$directory/said" &
+	run=$!
+	wait_for_line '^# it_cuda_graph' "$directory/interrupted/tests.tap" $run || return 1
+	task=$(task_of "$(cat "$directory/pid")")
+	kill "$(cat "$directory/pid")"
+	wait $run
+	[ $? -eq 130 ] || return 1
+	while kill -0 "$task" 2>/dev/null; do sleep 0.1; done
+}
+
+# Tests of kernels say nothing new if the instructions that they use are wrong; times do.
+matrices_wrong()
+{
+	mkdir "$directory/wrong" && echo "not ok 7 - mma_bf16_layout" >"$directory/wrong/conformance.tap" &&
+		on_fake_gpu "$bundle/run" first "$directory/wrong" batch graph sanitize >"$directory/said" &&
+		cat "$directory/said" && grep '^batch, work, graph: omitted' "$directory/wrong/steps.txt" &&
+		! grep '^batch: ' "$directory/wrong/steps.txt" && grep '^sanitize memcheck: done' "$directory/wrong/steps.txt"
 }
 
 nvrtc_found()
@@ -93,6 +190,14 @@ try "pagedd says its version" version
 try "workers share a pool" worker
 try "tests of the GPU are skipped where there is none" gpu_tests
 try "all that a GPU is for, in steps" all_steps
+if [ -e "$PAGED_BUILDDIR/tests/fake-cuda/.libs/libcuda.so.1" ]; then
+	try "first light: steps, figures and one archive" first_steps
+	try "a run that is killed leaves the archive of the steps before" killed_in_a_step
+	try "an interrupted run ends its step" interrupted
+	try "kernels are not tested if matrix instructions are wrong" matrices_wrong
+else
+	skip "first light" "the fake CUDA driver is not built"
+fi
 try "a CUDA compiler elsewhere is taken" nvrtc_found
 try "what cannot be is refused" refused
 finish
