@@ -25,11 +25,16 @@ cuda_result_status(int result)
 	}
 }
 
-/* The errors after which, according to cuda.h, the process must be terminated and relaunched. */
+/*
+ * The errors after which, according to cuda.h, the process must be terminated and relaunched; and uncorrectable errors
+ * of memory and of NVLink, after which the driver ends the process's channels.
+ */
 bool
 cuda_is_sticky(int result)
 {
 	switch (result) {
+	case CUDA_ERROR_ECC_UNCORRECTABLE:
+	case CUDA_ERROR_NVLINK_UNCORRECTABLE:
 	case CUDA_ERROR_CONTAINED:
 	case CUDA_ERROR_ILLEGAL_ADDRESS:
 	case CUDA_ERROR_LAUNCH_TIMEOUT:

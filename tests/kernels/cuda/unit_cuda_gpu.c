@@ -38,6 +38,18 @@ Test(cuda_gpu, refuses_invalid_uuids)
 		cr_expect_not(cuda_uuid_parse(bad[i], &uuid), "%s", bad[i]);
 }
 
+/* pagedd restarts after these errors, and only after these. */
+Test(cuda_gpu, sticky_errors)
+{
+	static const int sticky[] = { 214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911 };
+	static const int other[] = { 0, 1, 2, 100, 200, 209, 218, 222, 600, 701, 713, 720, 800, 900, 999 };
+
+	for (size_t i = 0; i < sizeof(sticky) / sizeof(sticky[0]); i++)
+		cr_expect(cuda_is_sticky(sticky[i]), "%d", sticky[i]);
+	for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++)
+		cr_expect_not(cuda_is_sticky(other[i]), "%d", other[i]);
+}
+
 /* A zeroed struct was never opened. */
 Test(cuda_gpu, close_without_open)
 {
