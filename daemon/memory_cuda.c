@@ -28,6 +28,7 @@ struct memory_cuda {
 	struct cuda_gpu gpu;
 	struct cuda_memory memory;
 	struct cuda_share share;
+	cuda_event poll_event;
 };
 
 static enum paged_status
@@ -136,6 +137,19 @@ memory_cuda_fill_grant(struct memory *memory)
 	snprintf(memory->device, sizeof(memory->device), "%s", own->gpu.uuid_text);
 }
 
+static enum paged_status
+memory_cuda_create_event(struct memory_cuda *own, struct paged_error *error)
+{
+	enum paged_status status = cuda_gpu_enter(&own->gpu, error);
+
+	if (status != PAGED_OK)
+		return status;
+	status = cuda_gpu_check(&own->gpu, own->gpu.driver.event_create(&own->poll_event, CUDA_EVENT_DISABLE_TIMING),
+				"cuEventCreate", error);
+	cuda_gpu_leave(&own->gpu);
+	return status;
+}
+
 static void
 memory_cuda_release(struct memory *memory)
 {
@@ -146,6 +160,8 @@ memory_cuda_release(struct memory *memory)
 	memory->fd = -1;
 	if (own == NULL)
 		return;
+	if (own->poll_event != NULL)
+		own->gpu.driver.event_destroy(own->poll_event);
 	cuda_share_free(&own->gpu, &own->memory);
 	cuda_gpu_close(&own->gpu);
 	explicit_bzero(&own->share, sizeof(own->share));
@@ -171,7 +187,9 @@ memory_cuda_alloc(struct memory *memory, const struct memory_request *request, s
 		log_write(LOG_LEVEL_WARNING, "pool", (struct log_ids){ .pool = request->name },
 			  "%s: %s is shared through MPS: a fault in one process ends all that use it", request->name,
 			  own->gpu.name);
-	status = memory_cuda_alloc_shared(memory, request, error);
+	status = memory_cuda_create_event(own, error);
+	if (status == PAGED_OK)
+		status = memory_cuda_alloc_shared(memory, request, error);
 	if (status != PAGED_OK)
 		goto err_release;
 	memory_cuda_fill_grant(memory);
@@ -198,9 +216,11 @@ memory_cuda_handle(const struct memory *memory, struct wire_handle *handle, stru
 }
 
 /*
- * The daemon launches nothing, so the query of a stream can only report an
- * error of the context: a fault of the device or, under MPS, of another
- * process on it.
+ * The daemon launches nothing, so these calls can only report an error of the
+ * context: a fault of the device or, under MPS, of another process on it.  The
+ * recorded event is work of the stream; the driver may answer the query of an
+ * idle stream without looking at the device.  cuda_gpu_enter() would return a
+ * status in place of the result.
  */
 static enum paged_status
 memory_cuda_poll(const struct memory *memory, struct paged_error *error)
@@ -208,14 +228,21 @@ memory_cuda_poll(const struct memory *memory, struct paged_error *error)
 	const struct memory_cuda *own = memory->own;
 	const struct cuda_driver *driver = &own->gpu.driver;
 	int result = driver->context_push(own->gpu.context);
+	const char *call = "cuCtxPushCurrent";
+	cuda_context left;
 
 	if (result == CUDA_SUCCESS) {
-		result = driver->stream_query(NULL);
-		cuda_gpu_leave(&own->gpu);
+		call = "cuEventRecord";
+		result = driver->event_record(own->poll_event, NULL);
+		if (result == CUDA_SUCCESS) {
+			call = "cuStreamQuery";
+			result = driver->stream_query(NULL);
+		}
+		driver->context_pop(&left);
 	}
 	if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)
 		return PAGED_OK;
-	cuda_fail(driver, result, error, "cuStreamQuery");
+	cuda_fail(driver, result, error, "%s", call);
 	if (cuda_is_sticky(result))
 		error->status = PAGED_ERR_GONE;
 	return error->status;

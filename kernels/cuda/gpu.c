@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/gpu.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -192,6 +193,7 @@ cuda_gpu_leave(const struct cuda_gpu *gpu)
 {
 	cuda_context left;
 
+	assert(entered.depth > 0);
 	if (--entered.depth == 0)
 		gpu->driver.capture_mode(&entered.mode);
 	gpu->driver.context_pop(&left);

@@ -109,7 +109,7 @@ IT_TEST(lost_context_restarts_pagedd)
 	inject_lost_context();
 	it_require(it_wait(has_new_boot_id, &boot_ids, 10000));
 	it_require(it_daemon_logged(&daemon,
-				    "error: pool: test: cuStreamQuery: CUDA_ERROR_LAUNCH_FAILED (unspecified "
+				    "error: pool: test: cuCtxPushCurrent: CUDA_ERROR_LAUNCH_FAILED (unspecified "
 				    "launch failure); this process cannot use CUDA any more; restart it; every "
 				    "session ends here\n"));
 	it_require(it_daemon_logged(&daemon, "warning: pagedd: restarting as process "));
@@ -120,19 +120,31 @@ IT_TEST(lost_context_restarts_pagedd)
 }
 
 /* The failure persists after the restart. */
-IT_TEST(second_lost_context_ends_pagedd)
+static void
+expect_two_losses(const char *failure)
 {
 	struct it_daemon daemon;
 	int status;
 
 	if (!fake_cuda_wanted())
 		it_skip("needs the fake driver");
-	setenv("PAGED_FAKE_CUDA_FAIL", "cuStreamQuery=700", 1);
+	setenv("PAGED_FAKE_CUDA_FAIL", failure, 1);
 	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	it_require(waitpid(daemon.pid, &status, 0) == daemon.pid);
 	it_require(WIFEXITED(status) && WEXITSTATUS(status) == 3, "wait status %x", (unsigned int)status);
 	it_require(it_daemon_logged(&daemon, "error: pagedd: CUDA was lost twice within 30 s: giving up\n"));
 	daemon.pid = 0;
+}
+
+IT_TEST(second_lost_context_ends_pagedd)
+{
+	expect_two_losses("cuStreamQuery=700");
+}
+
+/* Only work that reaches the device is sure to find the fault. */
+IT_TEST(fault_is_found_by_work_on_the_device)
+{
+	expect_two_losses("cuEventRecord=220");
 }
 
 /* Any other error is logged once, and the daemon continues. */
