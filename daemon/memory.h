@@ -28,6 +28,7 @@ struct memory_request {
 	/* Used by cuda only. */
 	const char *device; /* index or UUID */
 	enum memory_export { MEMORY_AUTO, MEMORY_VMM, MEMORY_LEGACY } export;
+	uint32_t quarantine_ms; /* of the pages of a dead member */
 };
 
 struct memory {

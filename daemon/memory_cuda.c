@@ -169,6 +169,24 @@ memory_cuda_release(struct memory *memory)
 	memory->own = NULL;
 }
 
+/* MPS runs the kernels of all processes in one, so those of a dead process go on until they are done. */
+static enum paged_status
+memory_cuda_check_mps(const struct cuda_gpu *gpu, const struct memory_request *request, struct paged_error *error)
+{
+	if (cuda_gpu_attribute(gpu, CUDA_DEVICE_MPS_ENABLED) == 0)
+		return PAGED_OK;
+	if (request->quarantine_ms == 0)
+		return paged_fail(
+			error, PAGED_ERR_INVALID,
+			"quarantine = 0s, but %s is shared through MPS, where kernels of a dead process go on: "
+			"set at least the time of the longest kernel, 1s for example",
+			gpu->name);
+	log_write(LOG_LEVEL_WARNING, "pool", (struct log_ids){ .pool = request->name },
+		  "%s: %s is shared through MPS: a fault in one process ends all that use it", request->name,
+		  gpu->name);
+	return PAGED_OK;
+}
+
 static enum paged_status
 memory_cuda_alloc(struct memory *memory, const struct memory_request *request, struct paged_error *error)
 {
@@ -183,10 +201,9 @@ memory_cuda_alloc(struct memory *memory, const struct memory_request *request, s
 		status = cuda_gpu_open(&own->gpu, request->device, error);
 	if (status != PAGED_OK)
 		goto err_release;
-	if (cuda_gpu_attribute(&own->gpu, CUDA_DEVICE_MPS_ENABLED) != 0)
-		log_write(LOG_LEVEL_WARNING, "pool", (struct log_ids){ .pool = request->name },
-			  "%s: %s is shared through MPS: a fault in one process ends all that use it", request->name,
-			  own->gpu.name);
+	status = memory_cuda_check_mps(&own->gpu, request, error);
+	if (status != PAGED_OK)
+		goto err_release;
 	status = memory_cuda_create_event(own, error);
 	if (status == PAGED_OK)
 		status = memory_cuda_alloc_shared(memory, request, error);

@@ -43,6 +43,7 @@ pool_memory_request(const struct config_pool *config)
 		.size = config->layout.size,
 		.device = config->device,
 		.export = (enum memory_export)config->export,
+		.quarantine_ms = config->quarantine_ms,
 	};
 }
 

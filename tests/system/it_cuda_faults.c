@@ -107,6 +107,16 @@ IT_TEST(mps_is_logged)
 	it_daemon_stop(&daemon);
 }
 
+/* The kernels of a dead process may write pages that are free without a quarantine. */
+IT_TEST(mps_needs_a_quarantine)
+{
+	cuda_skip_with_gpu();
+	cuda_daemon_environment();
+	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "133=1", 1);
+	expect_start_refused(cuda_daemon_config(EXPORT_SETTING_AUTO, "quarantine = 0s", ""),
+			     "quarantine = 0s, but fake GPU is shared through MPS");
+}
+
 IT_TEST(lost_context_is_reported)
 {
 	cuda_skip_with_gpu();
