@@ -95,6 +95,7 @@ enum cuda_device_attribute {
 	CUDA_DEVICE_SHARED_PER_BLOCK_OPTIN = 97,
 	CUDA_DEVICE_VMM = 102,
 	CUDA_DEVICE_POSIX_FD_HANDLES = 103,
+	CUDA_DEVICE_RDMA_WITH_VMM = 110, /* ..._GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED */
 	CUDA_DEVICE_IPC_EVENTS = 125,
 	CUDA_DEVICE_MPS_ENABLED = 133,
 };
@@ -112,6 +113,7 @@ enum cuda_pointer_attribute {
 	CUDA_POINTER_DEVICE_ORDINAL = 9,
 	CUDA_POINTER_IS_LEGACY_IPC_CAPABLE = 10,
 };
+	CUDA_POINTER_IS_RDMA_CAPABLE = 15, /* ..._IS_GPU_DIRECT_RDMA_CAPABLE */
 
 enum {
 	CUDA_STREAM_NON_BLOCKING = 1,
@@ -140,7 +142,9 @@ struct cuda_allocation_properties {
 	int handle_types;
 	struct cuda_location location;
 	void *unused;
-	uint8_t flags[8];
+	uint8_t compressed;
+	uint8_t rdma_capable; /* network adapters may read and write the memory */
+	uint8_t more_flags[6];
 };
 
 struct cuda_access {

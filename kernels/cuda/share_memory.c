@@ -91,6 +91,8 @@ vmm_alloc(const struct cuda_gpu *gpu, struct cuda_memory *memory, int *fd_p, str
 		.type = CUDA_ALLOCATION_PINNED,
 		.handle_types = CUDA_HANDLE_POSIX_FD,
 		.location = { .type = CUDA_LOCATION_DEVICE, .id = gpu->device },
+		/* As memory of cuMemAlloc() is: engines register their pages with network adapters. */
+		.rdma_capable = cuda_gpu_attribute(gpu, CUDA_DEVICE_RDMA_WITH_VMM) != 0,
 	};
 	const struct cuda_driver *driver = &gpu->driver;
 	enum paged_status status;

@@ -67,6 +67,7 @@
 	N(CUDA_DEVICE_SHARED_PER_BLOCK_OPTIN, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)     \
 	N(CUDA_DEVICE_VMM, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)                      \
 	N(CUDA_DEVICE_POSIX_FD_HANDLES, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) \
+	N(CUDA_DEVICE_RDMA_WITH_VMM, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)        \
 	N(CUDA_DEVICE_IPC_EVENTS, CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED)                               \
 	N(CUDA_DEVICE_MPS_ENABLED, CU_DEVICE_ATTRIBUTE_MPS_ENABLED)                                      \
 	N(CUDA_COMPUTE_DEFAULT, CU_COMPUTEMODE_DEFAULT)                                                  \
@@ -77,7 +78,8 @@
 	N(CUDA_FUNCTION_MAX_DYNAMIC_SHARED, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)             \
 	N(CUDA_POINTER_CONTEXT, CU_POINTER_ATTRIBUTE_CONTEXT)                                            \
 	N(CUDA_POINTER_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)                              \
-	N(CUDA_POINTER_IS_LEGACY_IPC_CAPABLE, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
+	N(CUDA_POINTER_IS_LEGACY_IPC_CAPABLE, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)           \
+	N(CUDA_POINTER_IS_RDMA_CAPABLE, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE)
 
 #define CUDA_ABI_FLAGS(N)                                                     \
 	N(CUDA_STREAM_NON_BLOCKING, CU_STREAM_NON_BLOCKING)                   \
@@ -123,7 +125,8 @@
 	N(offsetof(struct cuda_allocation_properties, handle_types),                                      \
 	  offsetof(CUmemAllocationProp, requestedHandleTypes))                                            \
 	N(offsetof(struct cuda_allocation_properties, location), offsetof(CUmemAllocationProp, location)) \
-	N(offsetof(struct cuda_allocation_properties, flags), offsetof(CUmemAllocationProp, allocFlags))  \
+	N(offsetof(struct cuda_allocation_properties, rdma_capable),                                      \
+	  offsetof(CUmemAllocationProp, allocFlags.gpuDirectRDMACapable))                                 \
 	N(sizeof(struct cuda_access), sizeof(CUmemAccessDesc))                                            \
 	N(offsetof(struct cuda_access, flags), offsetof(CUmemAccessDesc, flags))
 

@@ -121,6 +121,7 @@ struct backing_control {
 	uint64_t size;
 	struct cuda_uuid device;
 	uint64_t address; /* in the owner's process */
+	uint32_t rdma_capable; /* by cuMemCreate() */
 	/* Events only: number of records so far, the last one that completed, the last one that a call waits for. */
 	uint32_t recorded, reached, wanted;
 };
@@ -184,6 +185,7 @@ void memory_forget(cuda_device device);
 bool memory_pinned(const void *at, size_t size);
 void *memory_reserve(size_t size, size_t alignment);
 size_t vmm_used(cuda_device device);
+bool vmm_rdma_capable(const struct vmm *vmm);
 
 /* Streams (stream.c, event.c) */
 

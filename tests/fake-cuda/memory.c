@@ -236,6 +236,9 @@ memory_attribute(void *value, int attribute, cuda_address address)
 	case CUDA_POINTER_DEVICE_ORDINAL:
 		*(int *)value = memory->device;
 		return CUDA_SUCCESS;
+	case CUDA_POINTER_IS_RDMA_CAPABLE:
+		*(unsigned int *)value = memory->vmm == NULL || vmm_rdma_capable(memory->vmm);
+		return CUDA_SUCCESS;
 	case CUDA_POINTER_IS_LEGACY_IPC_CAPABLE:
 		*(unsigned int *)value = memory->kind == MEMORY_ALLOCATED;
 		return CUDA_SUCCESS;

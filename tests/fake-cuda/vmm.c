@@ -43,6 +43,12 @@ vmm_used(cuda_device device)
 	return used;
 }
 
+bool
+vmm_rdma_capable(const struct vmm *vmm)
+{
+	return vmm->backing.control->rdma_capable != 0;
+}
+
 static struct vmm *
 vmm_find(cuda_allocation handle)
 {
@@ -99,6 +105,9 @@ properties_check(const struct cuda_allocation_properties *properties)
 	    (properties->handle_types != 0 &&
 	     device_attribute_of(properties->location.id, CUDA_DEVICE_POSIX_FD_HANDLES) != 1))
 		return CUDA_ERROR_NOT_SUPPORTED;
+	if (properties->rdma_capable != 0 &&
+	    device_attribute_of(properties->location.id, CUDA_DEVICE_RDMA_WITH_VMM) != 1)
+		return CUDA_ERROR_NOT_SUPPORTED;
 	return CUDA_SUCCESS;
 }
 
@@ -129,6 +138,7 @@ vmm_create(cuda_allocation *allocation, size_t size, const struct cuda_allocatio
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (!backing_make(&backing, BACKING_CREATED, size, device))
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	backing.control->rdma_capable = properties->rdma_capable;
 	return vmm_add(&backing, device, properties->handle_types == CUDA_HANDLE_POSIX_FD, false, allocation);
 }
 

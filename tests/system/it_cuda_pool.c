@@ -94,6 +94,17 @@ is_mapped(const void *base)
 	       CUDA_SUCCESS;
 }
 
+/* Whether network adapters can read and write memory at the address. */
+static bool
+is_rdma_capable(const void *base)
+{
+	unsigned int capable = 0;
+
+	it_require(gpu.driver.pointer_attribute(&capable, CUDA_POINTER_IS_RDMA_CAPABLE,
+						(cuda_address)(uintptr_t)base) == CUDA_SUCCESS);
+	return capable != 0;
+}
+
 /* Two processes on one memory */
 
 static void
@@ -109,6 +120,7 @@ writer(int from, int to, void *argument)
 	it_require(strcmp(worker.info.device, gpu.uuid_text) == 0, "%s", worker.info.device);
 	it_require(!fake_cuda_wanted() || strcmp(worker.info.device, FAKE_CUDA_UUID) == 0, "%s", worker.info.device);
 	it_require((uintptr_t)worker.info.base % 512 == 0 && worker.info.k.head_stride % 128 == 0);
+	it_require(is_rdma_capable(worker.info.base) || cuda_gpu_attribute(&gpu, CUDA_DEVICE_RDMA_WITH_VMM) == 0);
 	words_write(&worker, 7);
 	it_send(to, "w", 1);
 	it_receive(from, &word, 1);
@@ -160,6 +172,14 @@ static void write_and_read(enum export_setting export)
 
 IT_TEST(two_processes_share_vmm_memory)
 {
+	write_and_read(EXPORT_SETTING_VMM);
+}
+
+/* Memory by descriptor does not depend on the network adapters. */
+IT_TEST(two_processes_share_vmm_memory_without_rdma)
+{
+	cuda_skip_with_gpu();
+	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "110=0", 1);
 	write_and_read(EXPORT_SETTING_VMM);
 }
 
