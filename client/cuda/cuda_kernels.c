@@ -43,6 +43,29 @@ cuda_kernels_load_module(const struct paged_pool *pool, struct cuda_kernels *ker
 	return PAGED_OK;
 }
 
+/*
+ * Allow the kernel its dynamic shared memory.  The driver's own carve-out of shared memory from the L1 cache need not
+ * hold as many blocks as fit the multiprocessor, so the largest is asked for.
+ */
+static enum paged_status
+cuda_kernels_allow_shared(const struct paged_pool *pool, const struct cuda_driver *driver,
+			  const struct cuda_kernel *kernel, struct paged_error *error)
+{
+	enum paged_status status;
+	int result;
+
+	if (kernel->shared_size <= SHARED_WITHOUT_OPT_IN)
+		return PAGED_OK;
+	result = driver->function_set(kernel->function, CUDA_FUNCTION_MAX_DYNAMIC_SHARED, (int)kernel->shared_size);
+	status = map_cuda_check(&pool->mapping, result, error, "%u bytes of shared memory for %s", kernel->shared_size,
+				kernel->name);
+	if (status != PAGED_OK)
+		return status;
+	result = driver->function_set(kernel->function, CUDA_FUNCTION_SHARED_CARVEOUT, CUDA_CARVEOUT_MAX_SHARED);
+	return map_cuda_check(&pool->mapping, result, error, "the largest carve-out of shared memory for %s",
+			      kernel->name);
+}
+
 /* Find a kernel in a module and fill in everything that a launch needs. */
 static enum paged_status
 cuda_kernels_find(const struct paged_pool *pool, const struct cuda_gpu *gpu, cuda_module module,
@@ -57,11 +80,8 @@ cuda_kernels_find(const struct paged_pool *pool, const struct cuda_gpu *gpu, cud
 				  "pool %s: this library was built without the CUDA toolkit and has no kernels for %s",
 				  pool->mapping.name, gpu->name);
 	status = map_cuda_check(&pool->mapping, result, error, "cuModuleGetFunction of %s", kernel->name);
-	if (status == PAGED_OK && kernel->shared_size > SHARED_WITHOUT_OPT_IN)
-		status = map_cuda_check(&pool->mapping,
-					driver->function_set(kernel->function, CUDA_FUNCTION_MAX_DYNAMIC_SHARED,
-							     (int)kernel->shared_size),
-					error, "%u bytes of shared memory for %s", kernel->shared_size, kernel->name);
+	if (status == PAGED_OK)
+		status = cuda_kernels_allow_shared(pool, driver, kernel, error);
 	if (status != PAGED_OK)
 		return status;
 	result = driver->occupancy(&n, kernel->function, (int)kernel->n_threads, kernel->shared_size);

@@ -12,9 +12,9 @@
  * New memory is filled with NaN.  Kernels run under a race detector (simt_run.h), in an order that depends on the
  * seed: run every kernel with several seeds.  The driver cannot detect wrong PTX, a layout that model and kernel
  * misread in the same way, errors of blocks that really run in parallel, or time; its mma rounds once, so the last
- * bits of a sum may differ from a GPU's.  It is stricter than CUDA in three cases, which are errors here: two
- * barriers on the two sides of a branch, an exited thread that a barrier would have to count, and a host that
- * records an imported event.
+ * bits of a sum may differ from a GPU's.  It is stricter than CUDA in four cases, which are errors here: two
+ * barriers on the two sides of a branch, an exited thread that a barrier would have to count, a host that
+ * records an imported event, and a launch with more than 48 KiB of shared memory without a preferred carve-out.
  *
  * One lock guards all state; entry_begin() takes it.
  *

@@ -254,6 +254,11 @@ IT_TEST(kernels_run_when_waited_for)
 	ok(cuda.function_attribute(&value, CUDA_FUNCTION_MAX_DYNAMIC_SHARED, function));
 	it_require(value == 64 << 10);
 	gives(CUDA_ERROR_INVALID_VALUE, cuda.function_set(function, CUDA_FUNCTION_MAX_DYNAMIC_SHARED, 228 << 10));
+	gives(CUDA_ERROR_NOT_SUPPORTED, launch(function, 64, 64 << 10, &p));
+	gives(CUDA_ERROR_INVALID_VALUE, cuda.function_set(function, CUDA_FUNCTION_SHARED_CARVEOUT, 101));
+	ok(cuda.function_set(function, CUDA_FUNCTION_SHARED_CARVEOUT, CUDA_CARVEOUT_MAX_SHARED));
+	ok(cuda.function_attribute(&value, CUDA_FUNCTION_SHARED_CARVEOUT, function));
+	it_require(value == CUDA_CARVEOUT_MAX_SHARED);
 	ok(cuda.occupancy(&value, function, 64, 64 << 10));
 	it_require(value == 3, "%d", value);
 	fake_cuda_finish();

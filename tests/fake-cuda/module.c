@@ -19,11 +19,12 @@
 #include "tests/fake-cuda/image.h"
 
 #define DEFAULT_SHARED (48u << 10)
+#define CARVEOUT_DEFAULT (-1)
 
 struct CUfunc_st {
 	struct CUfunc_st *next;
 	const struct simt_kernel *kernel;
-	int max_shared;
+	int max_shared, carveout;
 };
 
 struct CUmod_st {
@@ -206,7 +207,9 @@ module_function(struct CUfunc_st **function_p, struct CUmod_st *module, const ch
 	function = calloc(1, sizeof(*function));
 	if (function == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*function = (struct CUfunc_st){ .next = module->functions, .kernel = kernel, .max_shared = DEFAULT_SHARED };
+	*function = (struct CUfunc_st){
+		.next = module->functions, .kernel = kernel, .max_shared = DEFAULT_SHARED, .carveout = CARVEOUT_DEFAULT
+	};
 	module->functions = function;
 	*function_p = function;
 	return CUDA_SUCCESS;
@@ -237,6 +240,9 @@ function_attribute(int *value, int attribute, const struct CUfunc_st *function)
 	case CUDA_FUNCTION_MAX_DYNAMIC_SHARED:
 		*value = function->max_shared;
 		return CUDA_SUCCESS;
+	case CUDA_FUNCTION_SHARED_CARVEOUT:
+		*value = function->carveout;
+		return CUDA_SUCCESS;
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}
@@ -247,11 +253,20 @@ function_set(struct CUfunc_st *function, int attribute, int value)
 {
 	if (!function_exists(function))
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (attribute != CUDA_FUNCTION_MAX_DYNAMIC_SHARED || value < 0 ||
-	    value > device_attribute_of(context_now()->device, CUDA_DEVICE_SHARED_PER_BLOCK_OPTIN))
+	switch (attribute) {
+	case CUDA_FUNCTION_MAX_DYNAMIC_SHARED:
+		if (value < 0 || value > device_attribute_of(context_now()->device, CUDA_DEVICE_SHARED_PER_BLOCK_OPTIN))
+			return CUDA_ERROR_INVALID_VALUE;
+		function->max_shared = value;
+		return CUDA_SUCCESS;
+	case CUDA_FUNCTION_SHARED_CARVEOUT:
+		if (value < CARVEOUT_DEFAULT || value > CUDA_CARVEOUT_MAX_SHARED)
+			return CUDA_ERROR_INVALID_VALUE;
+		function->carveout = value;
+		return CUDA_SUCCESS;
+	default:
 		return CUDA_ERROR_INVALID_VALUE;
-	function->max_shared = value;
-	return CUDA_SUCCESS;
+	}
 }
 
 static int
@@ -311,7 +326,11 @@ launch_check(const struct CUfunc_st *function, const unsigned int grid[3], const
 	/* Legal for CUDA, but not for simt.h. */
 	if (grid[2] != 1 || block[1] != 1 || block[2] != 1 || block[0] % 32 != 0)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	return shared_size > (unsigned int)function->max_shared ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+	if (shared_size > (unsigned int)function->max_shared)
+		return CUDA_ERROR_INVALID_VALUE;
+	/* Legal for CUDA, where fewer blocks than fit may then run on a multiprocessor. */
+	return shared_size > DEFAULT_SHARED && function->carveout == CARVEOUT_DEFAULT ? CUDA_ERROR_NOT_SUPPORTED
+										      : CUDA_SUCCESS;
 }
 
 static int

@@ -610,13 +610,14 @@ load_failing(int from, int to, void *argument)
 
 IT_TEST(loading_kernels_fails_cleanly)
 {
-	static const char *const failures[] = { "cuModuleLoadData@1=200", "cuModuleLoadData@4=2",
-						"cuModuleGetFunction@5=500", "cuFuncSetAttribute@1=1",
-						"cuOccupancyMaxActiveBlocksPerMultiprocessor@6=1" };
+	static const char *const failures[] = {
+		"cuModuleLoadData@1=200", "cuModuleLoadData@4=2",   "cuModuleGetFunction@5=500",
+		"cuFuncSetAttribute@1=1", "cuFuncSetAttribute@2=1", "cuOccupancyMaxActiveBlocksPerMultiprocessor@6=1"
+	};
 	struct it_worker worker;
 
 	cuda_skip_with_gpu();
-	for (unsigned int i = 0; i < 5; i++) {
+	for (unsigned int i = 0; i < sizeof(failures) / sizeof(failures[0]); i++) {
 		it_fork(&worker, load_failing, (void *)(uintptr_t)failures[i]);
 		it_join(&worker);
 	}
