@@ -13,6 +13,14 @@
 /* Bytes of dynamic shared memory above which a kernel must opt in. */
 #define SHARED_WITHOUT_OPT_IN (48u << 10)
 
+/* Whether a module's image is not for this driver, or not for this device. */
+static bool
+cuda_kernels_image_refused(int result)
+{
+	return result == CUDA_ERROR_INVALID_IMAGE || result == CUDA_ERROR_NO_BINARY_FOR_GPU ||
+	       result == CUDA_ERROR_INVALID_PTX || result == CUDA_ERROR_UNSUPPORTED_PTX;
+}
+
 static enum paged_status
 cuda_kernels_load_module(const struct paged_pool *pool, struct cuda_kernels *kernels, const char *source,
 			 cuda_module *module_p, struct paged_error *error)
@@ -20,6 +28,7 @@ cuda_kernels_load_module(const struct paged_pool *pool, struct cuda_kernels *ker
 	const struct cuda_gpu *gpu = kernels->gpu;
 	const struct cuda_image *image;
 	enum paged_status status;
+	int result;
 
 	for (unsigned int i = 0; i < kernels->n_modules; i++) {
 		if (strcmp(kernels->sources[i], source) != 0)
@@ -34,10 +43,12 @@ cuda_kernels_load_module(const struct paged_pool *pool, struct cuda_kernels *ker
 				  "pool %s: no kernels for %s, a device of %s: 8.0 or later is needed",
 				  pool->mapping.name, gpu->name, gpu->isa);
 	assert(kernels->n_modules < sizeof(kernels->modules) / sizeof(kernels->modules[0]));
-	status = map_cuda_check(&pool->mapping, gpu->driver.module_load(module_p, image->data), error,
-				"cuModuleLoadData of %s", source);
+	result = gpu->driver.module_load(module_p, image->data);
+	status = map_cuda_check(&pool->mapping, result, error, "cuModuleLoadData of %s", source);
+	if (cuda_kernels_image_refused(result))
+		cuda_add_driver_age(&gpu->driver, cuda_images_version(), error);
 	if (status != PAGED_OK)
-		return status;
+		return error->status;
 	kernels->sources[kernels->n_modules] = source;
 	kernels->modules[kernels->n_modules++] = *module_p;
 	return PAGED_OK;
@@ -120,8 +131,7 @@ cuda_kernels_load(const struct paged_pool *pool, const void *image, struct cuda_
 	cuda_module module;
 	int result = gpu->driver.module_load(&module, image);
 
-	*refused_p = result == CUDA_ERROR_INVALID_IMAGE || result == CUDA_ERROR_NO_BINARY_FOR_GPU ||
-		     result == CUDA_ERROR_INVALID_PTX || result == CUDA_ERROR_UNSUPPORTED_PTX;
+	*refused_p = cuda_kernels_image_refused(result);
 	status = map_cuda_check(&pool->mapping, result, error, "cuModuleLoadData of %s with mods", kernel->name);
 	if (status != PAGED_OK)
 		return status;

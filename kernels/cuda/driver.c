@@ -66,6 +66,35 @@ cuda_fail(const struct cuda_driver *driver, int result, struct paged_error *erro
 			  cuda_is_sticky(result) ? "; this process cannot use CUDA any more; restart it" : "");
 }
 
+/* The first driver for Linux that supports a major version of CUDA, or 0. */
+static int
+driver_of_cuda(int major)
+{
+	static const int drivers[] = { [11] = 450, [12] = 525, [13] = 580 };
+
+	return major >= 0 && (size_t)major < sizeof(drivers) / sizeof(drivers[0]) ? drivers[major] : 0;
+}
+
+void
+cuda_add_driver_age(const struct cuda_driver *driver, int compiled_by, struct paged_error *error)
+{
+	size_t length = strlen(error->text);
+	int major = compiled_by / 1000, supported = driver->version / 1000;
+	char needed[32] = "a newer driver";
+
+	if (compiled_by <= driver->version)
+		return;
+	error->status = PAGED_ERR_UNSUPPORTED;
+	/* A driver runs what any minor version of its CUDA compiled for the device, but not PTX. */
+	if (major > supported && driver_of_cuda(major) > 0)
+		snprintf(needed, sizeof(needed), "driver %d or newer", driver_of_cuda(major));
+	snprintf(
+		error->text + length, sizeof(error->text) - length,
+		"; CUDA %d.%d compiled it, and this driver supports CUDA %d.%d: install %s, or compile with CUDA %d.%d",
+		major, compiled_by % 1000 / 10, supported, driver->version % 1000 / 10, needed, supported,
+		driver->version % 1000 / 10);
+}
+
 static enum paged_status
 driver_resolve(struct cuda_driver *driver, struct paged_error *error)
 {

@@ -288,6 +288,15 @@ void cuda_driver_close(struct cuda_driver *driver);
 enum paged_status cuda_fail(const struct cuda_driver *driver, int result, struct paged_error *error, const char *what,
 			    ...) __attribute__((format(printf, 4, 5)));
 
+/**
+ * cuda_add_driver_age - say in an error that a driver is older than the CUDA that compiled what it did not load
+ *
+ * Nothing changes if it is not older; otherwise the status becomes PAGED_ERR_UNSUPPORTED.
+ *
+ * @param[in] compiled_by  1000 * major + 10 * minor; 0: unknown
+ */
+void cuda_add_driver_age(const struct cuda_driver *driver, int compiled_by, struct paged_error *error);
+
 /** cuda_is_sticky - does every later CUDA call of this process fail after this result? */
 bool cuda_is_sticky(int result);
 

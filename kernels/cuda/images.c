@@ -68,6 +68,16 @@ cuda_image_at(size_t i)
 	return i + 1 < sizeof(images) / sizeof(images[0]) ? &images[i] : NULL;
 }
 
+int
+cuda_images_version(void)
+{
+#ifdef PAGED_CUDA_IMAGES
+	return PAGED_CUDA_IMAGES;
+#else
+	return 0;
+#endif
+}
+
 /* A cubin runs on later minor versions of its major; one with "a" only on its exact version; PTX on 8.0 and later. */
 static const char *
 arch_for(int major, int minor)

@@ -26,6 +26,9 @@ struct cuda_image {
  */
 const struct cuda_image *cuda_image_find(const char *source, int major, int minor);
 
+/** cuda_images_version - the CUDA that compiled the images: 1000 * major + 10 * minor; 0: there are none */
+int cuda_images_version(void);
+
 /** A module without kernels. */
 extern const struct cuda_image cuda_image_none;
 

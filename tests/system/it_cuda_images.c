@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Images that are built in hold the kernels that the fake driver runs, with the same parameters. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "client/pagedclient.h"
 #include "tests/fake-cuda/fixture.h"
 #include "kernels/cuda/images.h"
 #include "kernels/cuda/aot.h"
@@ -84,6 +86,33 @@ IT_TEST(aot_mods_have_images)
 		it_require(cuda_image_find(aot->image, 12, 0) == NULL, "%s", aot->name);
 	}
 	fake_cuda_finish();
+}
+
+/* The fake driver supports CUDA 12.8.  Like one that old, it loads no image of CUDA 13. */
+IT_TEST(images_newer_than_the_driver_are_refused)
+{
+	const struct paged_pool_params params = { .struct_size = sizeof(params),
+						  .name = "test",
+						  .backend = "cuda",
+						  .n_layers = 1,
+						  .n_kv_heads = 1,
+						  .k_dim = 64,
+						  .dtype = PAGED_F16,
+						  .n_pages = 4 };
+	struct paged_client *client;
+	struct paged_batch *batch;
+	struct paged_pool *pool;
+
+	if (cuda_images_version() <= 12080)
+		it_skip("no kernels of a newer CUDA than 12.8 are built in");
+	it_require(fake_cuda_load(), "%s", dlerror());
+	setenv("PAGED_FAKE_CUDA_FAIL", "cuModuleLoadData=200", 1);
+	it_require(paged_client_open_embedded(&params, 1, NULL, &client) == PAGED_OK, "%s", paged_client_error(client));
+	it_require(paged_pool_open(client, "test", &pool) == PAGED_OK, "%s", paged_client_error(client));
+	it_require(paged_batch_create(pool, NULL, &batch) == PAGED_ERR_UNSUPPORTED);
+	it_require(strstr(paged_client_error(client), "and this driver supports CUDA 12.8: install ") != NULL, "%s",
+		   paged_client_error(client));
+	paged_client_close(client);
 }
 
 /* A device gets the image of its compute capability, or PTX if that image was not built. */

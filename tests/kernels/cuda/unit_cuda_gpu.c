@@ -38,6 +38,41 @@ Test(cuda_gpu, refuses_invalid_uuids)
 		cr_expect_not(cuda_uuid_parse(bad[i], &uuid), "%s", bad[i]);
 }
 
+/* An error of a module names both versions of CUDA, and the driver that would load it. */
+Test(cuda_gpu, driver_older_than_the_images)
+{
+	static const struct {
+		int images, driver;
+		const char *added;
+	} cases[] = {
+		{ 13000, 12080,
+		  "; CUDA 13.0 compiled it, and this driver supports CUDA 12.8: install driver 580 or newer, or "
+		  "compile with "
+		  "CUDA 12.8" },
+		{ 12090, 12040,
+		  "; CUDA 12.9 compiled it, and this driver supports CUDA 12.4: install a newer driver, or compile "
+		  "with "
+		  "CUDA 12.4" },
+		{ 14010, 13000,
+		  "; CUDA 14.1 compiled it, and this driver supports CUDA 13.0: install a newer driver, or compile "
+		  "with "
+		  "CUDA 13.0" },
+		{ 12040, 12040, "" },
+		{ 11040, 13000, "" },
+		{ 0, 12080, "" },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct paged_error error = { .status = PAGED_ERR_BACKEND,
+					     .text = "pool test: cuModuleLoadData of plan" };
+		const struct cuda_driver driver = { .version = cases[i].driver };
+
+		cuda_add_driver_age(&driver, cases[i].images, &error);
+		cr_expect_str_eq(error.text + strlen("pool test: cuModuleLoadData of plan"), cases[i].added);
+		cr_expect_eq(error.status, cases[i].added[0] != 0 ? PAGED_ERR_UNSUPPORTED : PAGED_ERR_BACKEND);
+	}
+}
+
 /* pagedd restarts after these errors, and only after these. */
 Test(cuda_gpu, sticky_errors)
 {
