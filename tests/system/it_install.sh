@@ -53,6 +53,14 @@ paths()
 }
 try "manual pages and unit name configure's directories" paths
 
+# The driver of a GPU gets its devices by a set-user-ID program, which has no effect with NoNewPrivileges.
+unit_makes_devices()
+{
+	awk '/^ExecStartPre=-\+.*\/nvidia-modprobe -c0 -u$/ { made = 1 } /^NoNewPrivileges=yes/ { closed = 1 }
+		END { exit !made || !closed }' "$examples/pagedd.service"
+}
+try "the unit makes the devices of a GPU" unit_makes_devices
+
 if "$sbin/pagedd" --version | grep -q '^sanitizers *yes'; then
 	skip "programs use it" "built with sanitizers"
 	finish
