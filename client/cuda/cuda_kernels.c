@@ -194,7 +194,7 @@ cuda_kernels_load_all(const struct paged_pool *pool, struct cuda_kernels **kerne
 	if (status == PAGED_OK)
 		status = cuda_kernels_load_kernel(pool, kernels, "pages", &kernels->gather, error);
 	if (status == PAGED_OK)
-		status = cuda_kernels_load_kernel(pool, kernels, "merge", &kernels->merge, error);
+		status = cuda_kernels_load_kernel(pool, kernels, "attention_merge", &kernels->merge, error);
 	for (enum paged_dtype q = PAGED_F32; status == PAGED_OK && q <= PAGED_BF16; q++)
 		status = cuda_kernels_load_attention(pool, kernels, q, error);
 	if (status != PAGED_OK) {

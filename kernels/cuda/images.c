@@ -12,7 +12,8 @@
 #include "kernels/cuda/aot_list.h"
 
 #define SOURCES(S) \
-	S(append) S(attention_bytes) S(attention_mla) S(attention_mma) S(attention_simt) S(merge) S(pages) S(plan)
+	S(append)  \
+	S(attention_bytes) S(attention_merge) S(attention_mla) S(attention_mma) S(attention_simt) S(pages) S(plan)
 
 #ifdef PAGED_CUDA_IMAGES
 

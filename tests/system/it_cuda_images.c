@@ -49,7 +49,7 @@ IT_TEST(images_match_the_fake_kernels)
 		unsigned int n;
 	} sources[] = { { "append", 1 },         { "attention_bytes", 6 },
 			{ "attention_mla", 2 },  { "attention_mma", 6 },
-			{ "attention_simt", 3 }, { "merge", 1 },
+			{ "attention_simt", 3 }, { "attention_merge", 1 },
 			{ "pages", 2 },          { "plan", 1 } };
 
 	if (cuda_image_at(0) == NULL)
