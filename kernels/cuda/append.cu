@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Append new keys and values to the pages, one token per block at a time.
+ * Append new keys and values to the pages, up to APPEND_TOKENS tokens per block
+ * at a time.  Lane i of each warp finds the page of token i, so that these chains
+ * of loads overlap, and the other lanes receive it by a shuffle.
  *
  * If elements are only copied or rounded, a thread takes eight elements of a
- * head.  With rotary embedding, or if the pool's elements are bytes, several
- * lanes share a head.  All of them read the head before any writes, so queries
- * can be rotated in place, and the head's absolute maximum is known.
+ * head, of each token, and loads all of them before it stores any.  With rotary embedding, or if the pool's elements
+ * are bytes, several lanes share a head.  All of them read the head before any writes, so queries can be rotated in
+ * place, and the head's absolute maximum is known.
  */
 #include "kernels/cuda/quantise.h"
 #include "kernels/cuda/rotary.h"
@@ -15,9 +17,12 @@
 #define LANE_VEC8S 3u
 static_assert(LANE_VEC8S * 32 * 8 >= 576, "the largest dim there is");
 
+/* Most tokens that a block has in flight.  A block takes fewer if there are blocks enough for that. */
+#define APPEND_TOKENS 4u
+
 /* The work for the token of one packed query row. */
 struct append_token {
-	uint32_t packed;
+	uint32_t packed; /* UINT32_MAX: there is none */
 	bool write;
 	uint32_t page, slot;
 	uint64_t angles; /* address of cosines and sines; 0: no rotation */
@@ -92,29 +97,65 @@ append_token_find(const cuda_append_params &p, uint32_t packed, append_token *to
 	return token->write || skip;
 }
 
-SIMT_FUNCTION void
-append_vec8(const cuda_append_params &p, uint32_t plane, const cuda_tensor &from, const append_token &token,
-	    uint32_t at)
+/* The token that a lane of this warp has found.  All lanes call. */
+SIMT_FUNCTION append_token
+append_token_of_lane(const append_token &mine, uint32_t lane)
 {
-	const cuda_plane &to = p.pages.plane[plane];
-	uint32_t vec8s = (to.dim + 7) / 8;
+	append_token token;
 
-	vec8_copy(plane_address(to, token.page, at / vec8s, token.slot), to.dtype,
-		  tensor_address(from, token.packed, at / vec8s), from.dtype, at % vec8s, to.dim);
+	token.packed = simt_shuffle(mine.packed, (int)lane);
+	token.write = simt_shuffle((uint32_t)mine.write, (int)lane) != 0;
+	token.page = simt_shuffle(mine.page, (int)lane);
+	token.slot = simt_shuffle(mine.slot, (int)lane);
+	token.angles = simt_shuffle((uint32_t)mine.angles, (int)lane) |
+		       (uint64_t)simt_shuffle((uint32_t)(mine.angles >> 32), (int)lane) << 32;
+	return token;
 }
 
-/* Copy a token's K and V, or round them to the pool's dtype. */
+/* Eight elements of each token.  Those that are copied as 16 bytes are loaded before any is stored. */
 SIMT_FUNCTION void
-append_token_copy(const cuda_append_params &p, const append_token &token)
+append_vec8s(const cuda_append_params &p, uint32_t plane, const cuda_tensor &from,
+	     const append_token tokens[APPEND_TOKENS], uint32_t at)
+{
+	const cuda_plane &to = p.pages.plane[plane];
+	uint32_t vec8s = (to.dim + 7) / 8, head = at / vec8s, vec8 = at % vec8s;
+	bool same = to.dtype == from.dtype && dtype_size(to.dtype) == 2 && vec8 * 8 + 8 <= to.dim;
+	uint64_t source[APPEND_TOKENS], target[APPEND_TOKENS];
+	bool loaded[APPEND_TOKENS];
+	simt_vec4 v[APPEND_TOKENS];
+
+	SIMT_UNROLL
+	for (uint32_t j = 0; j < APPEND_TOKENS; j++) {
+		source[j] = tensor_address(from, tokens[j].packed, head);
+		target[j] = plane_address(to, tokens[j].page, head, tokens[j].slot);
+		loaded[j] = same && tokens[j].write && (source[j] | target[j]) % 16 == 0;
+		if (loaded[j])
+			v[j] = pointer_to<const simt_vec4>(source[j])[vec8];
+	}
+	SIMT_UNROLL
+	for (uint32_t j = 0; j < APPEND_TOKENS; j++)
+		if (loaded[j])
+			pointer_to<simt_vec4>(target[j])[vec8] = v[j];
+		else if (tokens[j].write)
+			vec8_copy(target[j], to.dtype, source[j], from.dtype, vec8, to.dim);
+}
+
+/* Copy the tokens' K and V, or round them to the pool's dtype. */
+SIMT_FUNCTION void
+append_tokens_copy(const cuda_append_params &p, const append_token &mine)
 {
 	uint32_t n_k = (p.pages.plane[CUDA_K].dim + 7) / 8 * p.pages.n_kv_heads;
 	uint32_t n_v = p.pages.v_in_k ? 0 : (p.pages.plane[CUDA_V].dim + 7) / 8 * p.pages.n_kv_heads;
+	append_token tokens[APPEND_TOKENS];
 
+	SIMT_UNROLL
+	for (uint32_t j = 0; j < APPEND_TOKENS; j++)
+		tokens[j] = append_token_of_lane(mine, j);
 	for (uint32_t i = simt_thread(); i < n_k + n_v; i += simt_n_threads())
 		if (i < n_k)
-			append_vec8(p, CUDA_K, p.k, token, i);
+			append_vec8s(p, CUDA_K, p.k, tokens, i);
 		else
-			append_vec8(p, CUDA_V, p.v, token, i - n_k);
+			append_vec8s(p, CUDA_V, p.v, tokens, i - n_k);
 }
 
 /* Head `number` of a token's K and V, counting the heads of K, then those of V. */
@@ -209,43 +250,48 @@ append_head_store(const cuda_rotary &rotary, const append_head &head, uint32_t a
 }
 
 /*
- * Process the heads of a token that is rotated, or stored as bytes.  A head gets a power of two of lanes, from 4 to 32:
- * one for each eight elements, if 32 lanes suffice.
+ * Process the heads of n tokens that are rotated, or stored as bytes.  A head gets a power of two of lanes, from 4 to
+ * 32: one for each eight elements, if 32 lanes suffice.
  */
 SIMT_FUNCTION void
-append_token_heads(const cuda_append_params &p, const append_token &token)
+append_tokens_heads(const cuda_append_params &p, const append_token &mine, uint32_t n_tokens)
 {
 	const append_head none = { 0, 0, CUDA_F32, CUDA_F32, 0, 0, 1, 0 };
-	uint32_t n_kv = token.write ? p.pages.n_kv_heads * (p.pages.v_in_k ? 1 : 2) : 0;
-	uint32_t n = n_kv + (p.rotary.cos_sin != 0 && p.rotary.q.address != 0 ? p.rotary.n_q_heads : 0);
+	uint32_t n_kv = p.pages.n_kv_heads * (p.pages.v_in_k ? 1 : 2);
+	uint32_t n_heads = n_kv + (p.rotary.cos_sin != 0 && p.rotary.q.address != 0 ? p.rotary.n_q_heads : 0);
 	uint32_t k_dim = p.pages.plane[CUDA_K].dim, v_dim = p.pages.plane[CUDA_V].dim;
 	uint32_t width = 32, first;
 
 	while (width > 4 && width / 2 * 8 >= (k_dim > v_dim ? k_dim : v_dim))
 		width /= 2;
-	for (first = simt_warp() * (32 / width); first < n; first += simt_n_threads() / width) {
-		uint32_t number = first + simt_lane() / width;
+	for (first = simt_warp() * (32 / width); first < n_tokens * n_heads; first += simt_n_threads() / width) {
+		uint32_t number = (first + simt_lane() / width) % n_heads;
+		append_token token = append_token_of_lane(mine, (first + simt_lane() / width) / n_heads);
 		append_head head = none;
 
-		if (number < n)
-			head = number < n_kv ? append_head_of_pool(p, token, number)
-					     : append_head_of_query(p, token, number - n_kv);
+		if (token.write && number < n_kv)
+			head = append_head_of_pool(p, token, number);
+		else if (token.packed != UINT32_MAX && number >= n_kv)
+			head = append_head_of_query(p, token, number - n_kv);
 		append_head_store(p.rotary, head, simt_lane() % width, width);
 	}
 }
 
-SIMT_KERNEL(append_tokens, cuda_append_params, CUDA_APPEND_THREADS, 1)
+SIMT_KERNEL(append_tokens, cuda_append_params, CUDA_APPEND_THREADS, 2)
 {
 	bool copied = p.rotary.cos_sin == 0 && dtype_size(p.pages.plane[CUDA_K].dtype) > 1;
-	uint32_t total = plan_head(p.plan)->total_q;
-	append_token token;
+	uint32_t total = plan_head(p.plan)->total_q, n_blocks = simt_n_blocks();
+	uint32_t at_once = total <= n_blocks ? 1 : total >= n_blocks * APPEND_TOKENS ? APPEND_TOKENS : 2;
 
-	for (uint32_t packed = simt_block(); packed < total; packed += simt_n_blocks()) {
-		if (!append_token_find(p, packed, &token))
-			continue;
+	for (uint32_t first = simt_block() * at_once; first < total; first += n_blocks * at_once) {
+		append_token mine;
+
+		if (simt_lane() >= at_once || first + simt_lane() >= total ||
+		    !append_token_find(p, first + simt_lane(), &mine))
+			mine = { UINT32_MAX, false, 0, 0, 0 };
 		if (copied)
-			append_token_copy(p, token);
+			append_tokens_copy(p, mine);
 		else
-			append_token_heads(p, token);
+			append_tokens_heads(p, mine, at_once);
 	}
 }
