@@ -71,6 +71,7 @@ Test(holds, pages_of_a_prefix)
 	expect_ok(paged_prefix_pages(pool, &longer, N_PAGES + 1, pages, serials, &n));
 	cr_assert_eq(n, N_PAGES);
 	longer.tokens = prompt + 1;
+	longer.n_tokens = LENGTH;
 	expect_ok(paged_prefix_pages(pool, &longer, N_PAGES + 1, pages, serials, &n));
 	cr_assert_eq(n, 0);
 
