@@ -275,7 +275,10 @@ wire_parse_array(const struct wire_field *field, const void *message, void *to, 
 	if (status != PAGED_OK)
 		return status;
 	u32_set(to, field->struct_n_at, n);
-	memcpy((uint8_t *)to + field->struct_at, pointer_at(message, field->message_at), n * field->message_size);
+	/* An empty list has no array. */
+	if (n > 0)
+		memcpy((uint8_t *)to + field->struct_at, pointer_at(message, field->message_at),
+		       n * field->message_size);
 	return PAGED_OK;
 }
 
