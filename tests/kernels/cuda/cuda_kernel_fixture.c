@@ -153,6 +153,7 @@ cuda_batch_create(struct cuda_batch *batch, const struct cuda_batch_params *para
 		.n_kv_heads = params->n_kv_heads,
 		.v_dim = params->v_dim,
 		.max_tile_q_rows = params->max_tile_q_rows == 0 ? CUDA_TILE_Q_ROWS : params->max_tile_q_rows,
+		.prefill_tile_q_rows = params->prefill_tile_q_rows,
 		.target_work_items = params->target_work_items,
 	};
 	struct paged_error error;
@@ -171,7 +172,8 @@ cuda_batch_create(struct cuda_batch *batch, const struct cuda_batch_params *para
 						.n_kv_heads = params->n_kv_heads,
 						.max_total_q = bounds.max_total_q,
 						.max_kv_len = bounds.max_kv_len,
-						.max_tile_q_rows = bounds.max_tile_q_rows } };
+						.max_tile_q_rows = bounds.max_tile_q_rows,
+						.prefill_tile_q_rows = bounds.prefill_tile_q_rows } };
 	cr_assert_eq(cuda_plan_measure(&bounds, &batch->size, &error), PAGED_OK, "%s", error.text);
 	batch->plan.target_work_items = batch->size.target_work_items;
 	batch->plan.max_work_items = batch->size.max_work_items;
