@@ -70,6 +70,7 @@ struct cuda_tensor cuda_fixture_tensor(struct cuda_arena *arena, const struct ke
 
 struct cuda_attention_options {
 	const char *kernel;
+	const char *prefill; /* the kernel for rows with more than max_tile_q_rows q_rows; NULL: the same */
 	uint32_t max_tile_q_rows;
 	uint32_t target_work_items;
 	uint32_t n_blocks;
