@@ -18,7 +18,7 @@
 #ifndef PAGED_KERNELS_CUDA_ATTENTION_TILE_H
 #define PAGED_KERNELS_CUDA_ATTENTION_TILE_H
 
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_combine.h"
 
 #define ATTENTION_WARPS (CUDA_ATTENTION_THREADS / 32)
 

@@ -35,6 +35,7 @@ GPU_SOURCE_FILES = \
 	%D%/plan.cu
 GPU_HEADER_FILES = \
 	%D%/attention.h \
+	%D%/attention_combine.h \
 	%D%/attention_mma.h \
 	%D%/attention_tile.h \
 	%D%/bytes.h \
