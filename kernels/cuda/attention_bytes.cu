@@ -4,7 +4,7 @@
  * or bf16 and dims that are multiples of 16.
  *
  * The loop over work items is that of attention_mma.h; this file has the code
- * for one-byte elements.  Tiles are bytes in shared memory and are converted to
+ * for one-byte elements, in a kernel for each of their dtypes.  Tiles are bytes in shared memory and are converted to
  * halves in registers.  ldmatrix moves pairs of bytes as if they were halves:
  *
  * - For keys a thread gets four dims of a token instead of two.  The order of
@@ -48,27 +48,27 @@ bytes_head_scale(const cuda_attention_params &p, const attention_work_item &item
 }
 
 /* The product of weights and one-byte values: in f16, or in bf16 for i8. */
-template <bool I8> struct byte_values {
+template <uint32_t DTYPE> struct byte_values {
 	using element = uint8_t;
-	static constexpr bool F16 = !I8, MAY_BE_NON_FINITE = !I8;
+	static constexpr bool I8 = DTYPE == CUDA_I8, F16 = !I8, MAY_BE_NON_FINITE = !I8;
 
 	SIMT_MEMBER bool
-	non_finite(simt_vec4 v, uint32_t dtype)
+	non_finite(simt_vec4 v)
 	{
-		return (bytes_non_finite(v.x, dtype) | bytes_non_finite(v.y, dtype) | bytes_non_finite(v.z, dtype) |
-			bytes_non_finite(v.w, dtype)) != 0;
+		return (bytes_non_finite(v.x, DTYPE) | bytes_non_finite(v.y, DTYPE) | bytes_non_finite(v.z, DTYPE) |
+			bytes_non_finite(v.w, DTYPE)) != 0;
 	}
 
 	SIMT_MEMBER float
-	to_f32(element e, uint32_t dtype)
+	to_f32(element e)
 	{
-		return byte_widen(e, dtype);
+		return byte_widen(e, DTYPE);
 	}
 
 	template <class S>
 	SIMT_MEMBER void
-	pv_mma(float sums[S::DIM / 8][4], const simt_vec4 *values, uint32_t dtype, uint32_t token, const uint32_t a[4],
-	       bool, uint32_t low, uint32_t high)
+	pv_mma(float sums[S::DIM / 8][4], const simt_vec4 *values, uint32_t token, const uint32_t a[4], bool,
+	       uint32_t low, uint32_t high)
 	{
 		ATTENTION_UNROLL
 		for (uint32_t c = 0; c < S::CHUNKS; c += 2) {
@@ -79,10 +79,10 @@ template <bool I8> struct byte_values {
 			for (uint32_t i = 0; i < 4; i++) {
 				/* Make a dim's values of two tokens adjacent: bytes 0 and 2, bytes 1 and 3. */
 				b[i] = simt_permute(b[i] & (i % 2 == 0 ? low : high), 0, 0x3120);
-				if (I8)
-					bytes_to_bf16(b[i], CUDA_I8, pairs[i]);
+				if (F16)
+					bytes_to_f16(b[i], DTYPE, pairs[i]);
 				else
-					bytes_to_f16(b[i], dtype == CUDA_E4M3 ? CUDA_E4M3 : CUDA_E5M2, pairs[i]);
+					bytes_to_bf16(b[i], DTYPE, pairs[i]);
 			}
 			ATTENTION_UNROLL
 			for (uint32_t n = 0; n < 4; n++) {
@@ -94,9 +94,9 @@ template <bool I8> struct byte_values {
 	}
 };
 
-/* The elements of an e4m3, e5m2 or i8 pool, with queries of f16 or bf16. */
-template <bool F16_> struct byte_elements {
-	static constexpr bool F16 = F16_, SCALES = true;
+/* The elements of a pool of DTYPE, e4m3, e5m2 or i8, with queries of f16 or bf16. */
+template <bool F16_, uint32_t DTYPE> struct byte_elements {
+	static constexpr bool F16 = F16_, I8 = DTYPE == CUDA_I8, SCALES = I8;
 	static constexpr uint32_t CHUNK = 16;
 	static constexpr uint32_t STAGES = 3;
 
@@ -127,7 +127,7 @@ template <bool F16_> struct byte_elements {
 		}
 	}
 
-	/* Start copying the tokens' scales. */
+	/* Start copying the scales of i8's tokens. */
 	template <class K>
 	SIMT_MEMBER void
 	fetch_scales(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t stage)
@@ -138,7 +138,7 @@ template <bool F16_> struct byte_elements {
 		uint32_t page;
 
 		static_assert(K::narrow::TOKENS * CUDA_N_PLANES <= CUDA_ATTENTION_THREADS, "a thread has one of them");
-		if (from.address == 0 || token >= work_item_tile_tokens<K>(shared.item))
+		if (!I8 || token >= work_item_tile_tokens<K>(shared.item))
 			return;
 		page = shared.page[token];
 		if (page != UINT32_MAX)
@@ -154,7 +154,7 @@ template <bool F16_> struct byte_elements {
 	       float product[S::BLOCKS][4])
 	{
 		const simt_vec4 *keys = mma_tile_at(shared, stage, CUDA_K);
-		uint32_t lane = simt_lane(), q_row = warp_q_row<S>() + lane % 16, dtype = p.pages.plane[CUDA_K].dtype;
+		uint32_t lane = simt_lane(), q_row = warp_q_row<S>() + lane % 16;
 		const float *scale;
 		float head_scale;
 
@@ -172,42 +172,37 @@ template <bool F16_> struct byte_elements {
 				ATTENTION_UNROLL
 				for (uint32_t i = 0; i < 4; i++) {
 					if (F16)
-						bytes_to_f16(b[i], dtype, pairs);
+						bytes_to_f16(b[i], DTYPE, pairs);
 					else
-						bytes_to_bf16(b[i], dtype, pairs);
+						bytes_to_bf16(b[i], DTYPE, pairs);
 					mma<F16>(product[n + i / 2], a[i % 2], pairs);
 				}
 			}
 		}
 		scale = bytes_own_scales<S>(shared, stage, CUDA_K);
-		head_scale = bytes_head_scale(p, shared.item, CUDA_K);
+		head_scale = I8 ? 1 : bytes_head_scale(p, shared.item, CUDA_K);
 		ATTENTION_UNROLL
 		for (uint32_t n = 0; n < S::BLOCKS; n++)
 			ATTENTION_UNROLL
 			for (uint32_t i = 0; i < 4; i++)
-				product[n][i] *= dtype == CUDA_I8 ? scale[n * 8 + i % 2] : head_scale;
+				product[n][i] *= I8 ? scale[n * 8 + i % 2] : head_scale;
 	}
 
 	/* Multiply weights by their tokens' scales (i8), but keep a weight of 0: its token's scale may be NaN. */
 	template <class S, class K>
 	SIMT_MEMBER void
-	add_pv(const cuda_attention_params &p, attention_mma_shared<K> &shared, attention_mma_state<K> &state,
+	add_pv(const cuda_attention_params &, attention_mma_shared<K> &shared, attention_mma_state<K> &state,
 	       uint32_t stage, bool full, float weight[S::BLOCKS][4], const float rescale[2])
 	{
-		const simt_vec4 *values = mma_tile_at(shared, stage, CUDA_V);
 		const float *scale = bytes_own_scales<S>(shared, stage, CUDA_V);
-		uint32_t dtype = p.pages.plane[CUDA_K].dtype;
 
-		if (dtype != CUDA_I8) {
-			mma_pv<S, byte_values<false>>(state, values, dtype, full, weight, rescale);
-			return;
-		}
 		ATTENTION_UNROLL
 		for (uint32_t n = 0; n < S::BLOCKS; n++)
 			ATTENTION_UNROLL
 			for (uint32_t i = 0; i < 4; i++)
-				weight[n][i] = weight[n][i] == 0 ? 0 : weight[n][i] * scale[n * 8 + i % 2];
-		mma_pv<S, byte_values<true>>(state, values, dtype, full, weight, rescale);
+				if (I8)
+					weight[n][i] = weight[n][i] == 0 ? 0 : weight[n][i] * scale[n * 8 + i % 2];
+		mma_pv<S, byte_values<DTYPE>>(state, mma_tile_at(shared, stage, CUDA_V), full, weight, rescale);
 	}
 
 	/* A thread has four adjacent dims of 16; element [n][i] is of product n % 2, even or odd dims. */
@@ -220,55 +215,139 @@ template <bool F16_> struct byte_elements {
 	SIMT_MEMBER float
 	sum_factor(const cuda_attention_params &p, const attention_work_item &item)
 	{
-		return p.pages.plane[CUDA_V].dtype == CUDA_I8 ? 1 : bytes_head_scale(p, item, CUDA_V);
+		return I8 ? 1 : bytes_head_scale(p, item, CUDA_V);
 	}
 };
 
-static_assert(sizeof(attention_mma_shared<attention_shapes<byte_elements<true>, 64>>) <= CUDA_BYTES_SHARED_64,
+static_assert(sizeof(attention_mma_shared<attention_shapes<byte_elements<true, CUDA_I8>, 64>>) <= CUDA_BYTES_SHARED_64,
 	      "launchers allocate this much");
-static_assert(sizeof(attention_mma_shared<attention_shapes<byte_elements<true>, 128>>) <= CUDA_BYTES_SHARED_128,
+static_assert(sizeof(attention_mma_shared<attention_shapes<byte_elements<true, CUDA_I8>, 128>>) <= CUDA_BYTES_SHARED_128,
 	      "launchers allocate this much");
-static_assert(sizeof(attention_mma_shared<attention_shapes<byte_elements<true>, 256>>) <= CUDA_BYTES_SHARED_256,
+static_assert(sizeof(attention_mma_shared<attention_shapes<byte_elements<true, CUDA_I8>, 256>>) <= CUDA_BYTES_SHARED_256,
 	      "launchers allocate this much");
 
-#if ATTENTION_HAS(attention_bytes_f16_64)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_f16_64), 2)
+#if ATTENTION_HAS(attention_bytes_e4m3_f16_64)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e4m3_f16_64), 2)
 {
-	mma_attend<attention_shapes<byte_elements<true>, 64>>(p);
+	mma_attend<attention_shapes<byte_elements<true, CUDA_E4M3>, 64>>(p);
 }
 #endif
 
-#if ATTENTION_HAS(attention_bytes_f16_128)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_f16_128), 2)
+#if ATTENTION_HAS(attention_bytes_e4m3_f16_128)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e4m3_f16_128), 2)
 {
-	mma_attend<attention_shapes<byte_elements<true>, 128>>(p);
+	mma_attend<attention_shapes<byte_elements<true, CUDA_E4M3>, 128>>(p);
 }
 #endif
 
-#if ATTENTION_HAS(attention_bytes_f16_256)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_f16_256), 1)
+#if ATTENTION_HAS(attention_bytes_e4m3_f16_256)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e4m3_f16_256), 1)
 {
-	mma_attend<attention_shapes<byte_elements<true>, 256>>(p);
+	mma_attend<attention_shapes<byte_elements<true, CUDA_E4M3>, 256>>(p);
 }
 #endif
 
-#if ATTENTION_HAS(attention_bytes_bf16_64)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_bf16_64), 2)
+#if ATTENTION_HAS(attention_bytes_e5m2_f16_64)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e5m2_f16_64), 2)
 {
-	mma_attend<attention_shapes<byte_elements<false>, 64>>(p);
+	mma_attend<attention_shapes<byte_elements<true, CUDA_E5M2>, 64>>(p);
 }
 #endif
 
-#if ATTENTION_HAS(attention_bytes_bf16_128)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_bf16_128), 2)
+#if ATTENTION_HAS(attention_bytes_e5m2_f16_128)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e5m2_f16_128), 2)
 {
-	mma_attend<attention_shapes<byte_elements<false>, 128>>(p);
+	mma_attend<attention_shapes<byte_elements<true, CUDA_E5M2>, 128>>(p);
 }
 #endif
 
-#if ATTENTION_HAS(attention_bytes_bf16_256)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_bf16_256), 1)
+#if ATTENTION_HAS(attention_bytes_e5m2_f16_256)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e5m2_f16_256), 1)
 {
-	mma_attend<attention_shapes<byte_elements<false>, 256>>(p);
+	mma_attend<attention_shapes<byte_elements<true, CUDA_E5M2>, 256>>(p);
+}
+#endif
+
+#if ATTENTION_HAS(attention_bytes_i8_f16_64)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_i8_f16_64), 2)
+{
+	mma_attend<attention_shapes<byte_elements<true, CUDA_I8>, 64>>(p);
+}
+#endif
+
+#if ATTENTION_HAS(attention_bytes_i8_f16_128)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_i8_f16_128), 2)
+{
+	mma_attend<attention_shapes<byte_elements<true, CUDA_I8>, 128>>(p);
+}
+#endif
+
+#if ATTENTION_HAS(attention_bytes_i8_f16_256)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_i8_f16_256), 1)
+{
+	mma_attend<attention_shapes<byte_elements<true, CUDA_I8>, 256>>(p);
+}
+#endif
+
+#if ATTENTION_HAS(attention_bytes_e4m3_bf16_64)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e4m3_bf16_64), 2)
+{
+	mma_attend<attention_shapes<byte_elements<false, CUDA_E4M3>, 64>>(p);
+}
+#endif
+
+#if ATTENTION_HAS(attention_bytes_e4m3_bf16_128)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e4m3_bf16_128), 2)
+{
+	mma_attend<attention_shapes<byte_elements<false, CUDA_E4M3>, 128>>(p);
+}
+#endif
+
+#if ATTENTION_HAS(attention_bytes_e4m3_bf16_256)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e4m3_bf16_256), 1)
+{
+	mma_attend<attention_shapes<byte_elements<false, CUDA_E4M3>, 256>>(p);
+}
+#endif
+
+#if ATTENTION_HAS(attention_bytes_e5m2_bf16_64)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e5m2_bf16_64), 2)
+{
+	mma_attend<attention_shapes<byte_elements<false, CUDA_E5M2>, 64>>(p);
+}
+#endif
+
+#if ATTENTION_HAS(attention_bytes_e5m2_bf16_128)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e5m2_bf16_128), 2)
+{
+	mma_attend<attention_shapes<byte_elements<false, CUDA_E5M2>, 128>>(p);
+}
+#endif
+
+#if ATTENTION_HAS(attention_bytes_e5m2_bf16_256)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e5m2_bf16_256), 1)
+{
+	mma_attend<attention_shapes<byte_elements<false, CUDA_E5M2>, 256>>(p);
+}
+#endif
+
+#if ATTENTION_HAS(attention_bytes_i8_bf16_64)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_i8_bf16_64), 2)
+{
+	mma_attend<attention_shapes<byte_elements<false, CUDA_I8>, 64>>(p);
+}
+#endif
+
+#if ATTENTION_HAS(attention_bytes_i8_bf16_128)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_i8_bf16_128), 2)
+{
+	mma_attend<attention_shapes<byte_elements<false, CUDA_I8>, 128>>(p);
+}
+#endif
+
+#if ATTENTION_HAS(attention_bytes_i8_bf16_256)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_i8_bf16_256), 1)
+{
+	mma_attend<attention_shapes<byte_elements<false, CUDA_I8>, 256>>(p);
 }
 #endif

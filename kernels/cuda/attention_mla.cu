@@ -282,7 +282,7 @@ mla_non_finite_tokens(const simt_vec4 *values, uint32_t v_dim)
 	ATTENTION_ROLL
 	for (uint32_t n = 0; n < MOST_BLOCKS * 2 && mla_block_dim(n / 2) < v_dim; n++)
 		non_finite |= half_elements<S::F16>::non_finite(
-			values[swizzle<S::CHUNKS>(simt_lane(), mla_block_dim(n / 2) / 8 + n % 2)], 0);
+			values[swizzle<S::CHUNKS>(simt_lane(), mla_block_dim(n / 2) / 8 + n % 2)]);
 	return simt_ballot(non_finite);
 }
 

@@ -314,8 +314,8 @@ template <class S>
 SIMT_FUNCTION void
 prefill_non_finite_find(prefill_shared<S> &shared)
 {
-	uint32_t bits = non_finite_tokens<S, typename S::elements>(shared.tile[CUDA_V], 0,
-								   simt_warp() * S::COPIED_TOKENS, S::COPIED_TOKENS);
+	uint32_t bits = non_finite_tokens<S, typename S::elements>(shared.tile[CUDA_V], simt_warp() * S::COPIED_TOKENS,
+								   S::COPIED_TOKENS);
 
 	if (simt_lane() == 0)
 		shared.non_finite[simt_warp()] = bits;
@@ -357,8 +357,7 @@ prefill_non_finite_add(const prefill_shared<S> &shared, const float weight[S::BL
 				uint32_t at = swizzle<S::CHUNKS>(token, n) * 8 + simt_lane() % 4 * 2 + i % 2;
 
 				if (mine[i / 2] != 0)
-					sums[n][i] = simt_fma(mine[i / 2], S::elements::to_f32(elements[at], 0),
-							      sums[n][i]);
+					sums[n][i] = simt_fma(mine[i / 2], S::elements::to_f32(elements[at]), sums[n][i]);
 			}
 	}
 }

@@ -341,13 +341,13 @@ mma_weights(const cuda_attention_params &p, const attention_mma_shared<K> &share
 /* A bit for each of n <= 32 tokens from `first` on: do its values have a NaN or infinity? */
 template <class S, class V>
 SIMT_FUNCTION uint32_t
-non_finite_tokens(const simt_vec4 *values, uint32_t dtype, uint32_t first, uint32_t n)
+non_finite_tokens(const simt_vec4 *values, uint32_t first, uint32_t n)
 {
 	bool non_finite = false;
 
 	ATTENTION_ROLL
 	for (uint32_t c = 0; simt_lane() < n && c < S::CHUNKS; c++)
-		non_finite |= V::non_finite(values[swizzle<S::CHUNKS>(first + simt_lane(), c)], dtype);
+		non_finite |= V::non_finite(values[swizzle<S::CHUNKS>(first + simt_lane(), c)]);
 	return simt_ballot(non_finite);
 }
 
@@ -376,7 +376,7 @@ token_weights(const float weight[S::BLOCKS][4], uint32_t token, float mine[2])
  */
 template <class S, class V, class K>
 SIMT_FUNCTION void
-non_finite_token_add(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t dtype, uint32_t token,
+non_finite_token_add(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t token,
 		     const float weight[S::BLOCKS][4])
 {
 	const auto *elements = reinterpret_cast<const typename V::element *>(values);
@@ -392,7 +392,7 @@ non_finite_token_add(attention_mma_state<K> &state, const simt_vec4 *values, uin
 			typename V::element value = elements[chunk * CHUNK + K::elements::sum_index(n, i)];
 
 			if (mine[i / 2] != 0)
-				state.values[n][i] = simt_fma(mine[i / 2], V::to_f32(value, dtype), state.values[n][i]);
+				state.values[n][i] = simt_fma(mine[i / 2], V::to_f32(value), state.values[n][i]);
 		}
 }
 
@@ -406,16 +406,16 @@ pair_mask(uint64_t non_finite, uint32_t t)
 /* Multiply the sums of values by `rescale`, and add the tile's values times their weights.  V::pv_mma() multiplies. */
 template <class S, class V, class K>
 SIMT_FUNCTION void
-mma_pv(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t dtype, bool full,
-       const float weight[S::BLOCKS][4], const float rescale[2])
+mma_pv(attention_mma_state<K> &state, const simt_vec4 *values, bool full, const float weight[S::BLOCKS][4],
+       const float rescale[2])
 {
 	uint32_t lane = simt_lane(), first = warp_token<S>();
 	uint64_t non_finite = 0;
 
 	if (V::MAY_BE_NON_FINITE && !full) {
-		non_finite = non_finite_tokens<S, V>(values, dtype, first, S::WARP_TOKENS);
+		non_finite = non_finite_tokens<S, V>(values, first, S::WARP_TOKENS);
 		if (S::WARP_TOKENS > 32)
-			non_finite |= (uint64_t)non_finite_tokens<S, V>(values, dtype, first + 32, 32) << 32;
+			non_finite |= (uint64_t)non_finite_tokens<S, V>(values, first + 32, 32) << 32;
 	}
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < S::DIM / 8; n++)
@@ -429,7 +429,7 @@ mma_pv(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t dtype, b
 					round_to_halves<V::F16>(weight[k * 2 + 1][0], weight[k * 2 + 1][1]),
 					round_to_halves<V::F16>(weight[k * 2 + 1][2], weight[k * 2 + 1][3]) };
 
-		V::template pv_mma<S>(state.values, values, dtype, first + k * 16 + lane % 16, a, non_finite != 0,
+		V::template pv_mma<S>(state.values, values, first + k * 16 + lane % 16, a, non_finite != 0,
 				      pair_mask(non_finite, k * 16 + lane % 4 * 2),
 				      pair_mask(non_finite, k * 16 + 8 + lane % 4 * 2));
 	}
@@ -438,7 +438,7 @@ mma_pv(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t dtype, b
 
 		while (!(non_finite >> token & 1))
 			token++;
-		non_finite_token_add<S, V>(state, values, dtype, token, weight);
+		non_finite_token_add<S, V>(state, values, token, weight);
 	}
 }
 
@@ -499,11 +499,11 @@ template <bool F16_> struct half_elements {
 	add_pv(const cuda_attention_params &, attention_mma_shared<K> &shared, attention_mma_state<K> &state,
 	       uint32_t stage, bool full, float weight[S::BLOCKS][4], const float rescale[2])
 	{
-		mma_pv<S, half_elements>(state, mma_tile_at(shared, stage, CUDA_V), 0, full, weight, rescale);
+		mma_pv<S, half_elements>(state, mma_tile_at(shared, stage, CUDA_V), full, weight, rescale);
 	}
 
 	SIMT_MEMBER bool
-	non_finite(simt_vec4 v, uint32_t)
+	non_finite(simt_vec4 v)
 	{
 		const uint32_t words[4] = { v.x, v.y, v.z, v.w }, exponent = F16 ? 0x7c00 : 0x7f80;
 		bool any = false;
@@ -515,7 +515,7 @@ template <bool F16_> struct half_elements {
 	}
 
 	SIMT_MEMBER float
-	to_f32(element e, uint32_t)
+	to_f32(element e)
 	{
 		return half_widen(e, F16 ? CUDA_F16 : CUDA_BF16);
 	}
@@ -526,8 +526,8 @@ template <bool F16_> struct half_elements {
 	 */
 	template <class S>
 	SIMT_MEMBER void
-	pv_mma(float sums[S::DIM / 8][4], const simt_vec4 *values, uint32_t, uint32_t token, const uint32_t a[4],
-	       bool non_finite, uint32_t low, uint32_t high)
+	pv_mma(float sums[S::DIM / 8][4], const simt_vec4 *values, uint32_t token, const uint32_t a[4], bool non_finite,
+	       uint32_t low, uint32_t high)
 	{
 		ATTENTION_UNROLL
 		for (uint32_t n = 0; n < S::DIM / 8; n += 2) {

@@ -5,15 +5,10 @@ _Static_assert((int)CUDA_F32 == PAGED_F32 && (int)CUDA_F16 == PAGED_F16 && (int)
 		       (int)CUDA_E4M3 == PAGED_E4M3 && (int)CUDA_E5M2 == PAGED_E5M2 && (int)CUDA_I8 == PAGED_I8,
 	       "kernels know dtypes by the same numbers");
 
-enum pages {
-	PAGES_SAME,   /* the queries' dtype */
-	PAGES_LATENT, /* the queries' dtype, with V in K */
-	PAGES_BYTES,  /* one-byte elements */
-};
-
 struct candidate {
-	enum paged_dtype dtype; /* of queries; PAGED_DTYPE_NONE: any queries and any pages */
-	enum pages pages;
+	enum paged_dtype q, pool; /* PAGED_DTYPE_NONE: any */
+	bool v_in_k;              /* only for pools with V in K */
+	uint32_t unit;            /* dims are multiples of it */
 	uint32_t most_k_dim, most_v_dim;
 	struct cuda_choice choice;
 };
@@ -22,7 +17,7 @@ struct candidate {
 static const struct candidate candidates[] = {
 #define MLA(dtype, name)                                                                           \
 	{                                                                                          \
-		dtype, PAGES_LATENT, 576, 512,                                                     \
+		dtype, dtype, true, 16, 576, 512,                                                  \
 		{                                                                                  \
 			"attention_mla", "attention_mla_" name, CUDA_MLA_THREADS, CUDA_MLA_SHARED, \
 				CUDA_MAX_TILE_Q_ROWS                                               \
@@ -30,23 +25,24 @@ static const struct candidate candidates[] = {
 	}
 #define MMA(dtype, name, dim)                                                                    \
 	{                                                                                        \
-		dtype, PAGES_SAME, dim, dim,                                                     \
+		dtype, dtype, false, 8, dim, dim,                                                \
 		{                                                                                \
 			"attention_mma", "attention_mma_" name "_" #dim, CUDA_ATTENTION_THREADS, \
 				CUDA_MMA_SHARED_##dim, CUDA_MAX_TILE_Q_ROWS                      \
 		}                                                                                \
 	}
-#define BYTES(dtype, name, dim)                                                                      \
+#define BYTES(q, pool, name, dim)                                                                    \
 	{                                                                                            \
-		dtype, PAGES_BYTES, dim, dim,                                                        \
+		q, pool, false, 16, dim, dim,                                                        \
 		{                                                                                    \
 			"attention_bytes", "attention_bytes_" name "_" #dim, CUDA_ATTENTION_THREADS, \
 				CUDA_BYTES_SHARED_##dim, CUDA_MAX_TILE_Q_ROWS                        \
 		}                                                                                    \
 	}
+#define BYTES_DIMS(q, pool, name) BYTES(q, pool, name, 64), BYTES(q, pool, name, 128), BYTES(q, pool, name, 256)
 #define SIMT(dim)                                                                                                 \
 	{                                                                                                         \
-		PAGED_DTYPE_NONE, PAGES_SAME, dim, dim,                                                           \
+		PAGED_DTYPE_NONE, PAGED_DTYPE_NONE, false, 1, dim, dim,                                           \
 		{                                                                                                 \
 			"attention_simt", "attention_simt_" #dim, CUDA_ATTENTION_THREADS, CUDA_SIMT_SHARED_##dim, \
 				CUDA_TILE_Q_ROWS                                                                  \
@@ -60,12 +56,12 @@ static const struct candidate candidates[] = {
 	MMA(PAGED_BF16, "bf16", 64),
 	MMA(PAGED_BF16, "bf16", 128),
 	MMA(PAGED_BF16, "bf16", 256),
-	BYTES(PAGED_F16, "f16", 64),
-	BYTES(PAGED_F16, "f16", 128),
-	BYTES(PAGED_F16, "f16", 256),
-	BYTES(PAGED_BF16, "bf16", 64),
-	BYTES(PAGED_BF16, "bf16", 128),
-	BYTES(PAGED_BF16, "bf16", 256),
+	BYTES_DIMS(PAGED_F16, PAGED_E4M3, "e4m3_f16"),
+	BYTES_DIMS(PAGED_F16, PAGED_E5M2, "e5m2_f16"),
+	BYTES_DIMS(PAGED_F16, PAGED_I8, "i8_f16"),
+	BYTES_DIMS(PAGED_BF16, PAGED_E4M3, "e4m3_bf16"),
+	BYTES_DIMS(PAGED_BF16, PAGED_E5M2, "e5m2_bf16"),
+	BYTES_DIMS(PAGED_BF16, PAGED_I8, "i8_bf16"),
 	SIMT(128),
 	SIMT(256),
 	SIMT(576),
@@ -74,17 +70,13 @@ static const struct candidate candidates[] = {
 static bool
 candidate_supports(const struct candidate *candidate, const struct layout_params *pool, enum paged_dtype q)
 {
-	uint32_t unit = candidate->pages == PAGES_SAME ? 8 : 16;
-
 	if (pool->k_dim > candidate->most_k_dim || pool->v_dim > candidate->most_v_dim)
 		return false;
-	if (candidate->dtype == PAGED_DTYPE_NONE)
-		return true;
-	if (candidate->dtype != q || (candidate->pages == PAGES_LATENT && !pool->v_in_k))
+	if (candidate->q != PAGED_DTYPE_NONE && (candidate->q != q || candidate->pool != pool->dtype))
 		return false;
-	if (candidate->pages == PAGES_BYTES ? paged_dtype_size(pool->dtype) != 1 : pool->dtype != q)
+	if (candidate->v_in_k && !pool->v_in_k)
 		return false;
-	return pool->k_dim % unit == 0 && pool->v_dim % unit == 0;
+	return pool->k_dim % candidate->unit == 0 && pool->v_dim % candidate->unit == 0;
 }
 
 enum paged_status

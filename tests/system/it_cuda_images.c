@@ -47,7 +47,7 @@ IT_TEST(images_match_the_fake_kernels)
 	static const struct {
 		const char *source;
 		unsigned int n;
-	} sources[] = { { "append", 1 },         { "attention_bytes", 6 },
+	} sources[] = { { "append", 1 },         { "attention_bytes", 18 },
 			{ "attention_mla", 2 },  { "attention_mma", 6 },
 			{ "attention_simt", 3 }, { "attention_merge", 1 },
 			{ "pages", 2 },          { "plan", 1 } };

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cuda/choose_kernel.h"
 #include "tests/kernels/cuda/cuda_kernel_fixture.h"
 #include "tests/support/kernel_test.h"
 #include "tests/support/reference.h"
@@ -33,15 +34,23 @@ defaults(enum paged_dtype pool)
 	return params;
 }
 
+/* The kernel that the library chooses for a pool of these dims and dtypes. */
+static const char *
+chosen_kernel(const struct kernel_fixture_params *params)
+{
+	const struct layout_params pool = { .k_dim = params->k_dim, .v_dim = params->v_dim, .dtype = params->pool };
+	struct cuda_choice choice;
+	struct paged_error error;
+
+	cr_assert_eq(cuda_choose(&pool, params->q, 163 << 10, &choice, &error), PAGED_OK, "%s", error.text);
+	return choice.kernel;
+}
+
 /* Choose a kernel; tensor cores take 16-bit queries. */
 static struct cuda_attention_options
 choose_kernel(struct kernel_fixture_params *params, bool tensor_cores)
 {
 	static const char *const simt[] = { "attention_simt_128", "attention_simt_256", "attention_simt_576" };
-	static const char *const bytes[2][3] = {
-		{ "attention_bytes_f16_64", "attention_bytes_f16_128", "attention_bytes_f16_256" },
-		{ "attention_bytes_bf16_64", "attention_bytes_bf16_128", "attention_bytes_bf16_256" }
-	};
 	uint32_t dim = params->k_dim > params->v_dim ? params->k_dim : params->v_dim;
 	struct cuda_attention_options options = { .n_blocks = 1 + (uint32_t)(next_seed % 5), .seed = next_seed };
 
@@ -52,7 +61,7 @@ choose_kernel(struct kernel_fixture_params *params, bool tensor_cores)
 		return options;
 	}
 	params->weights = params->pool == PAGED_I8 ? PAGED_BF16 : PAGED_F16;
-	options.kernel = bytes[params->q == PAGED_BF16][dim <= 64 ? 0 : dim <= 128 ? 1 : 2];
+	options.kernel = chosen_kernel(params);
 	options.max_tile_q_rows = CUDA_MAX_TILE_Q_ROWS;
 	return options;
 }
