@@ -77,8 +77,15 @@ all_steps()
 # The fake CUDA driver in place of a machine's, and a checker of NVIDIA's that only runs the program.
 on_fake_gpu()
 {
-	bare PATH="$directory/tools:$PATH" LD_LIBRARY_PATH="$PAGED_BUILDDIR/tests/fake-cuda/.libs" BENCH_OPTIONS=--quick \
+	bare PATH="$directory/tools:$PATH" LD_LIBRARY_PATH="$directory/driver" BENCH_OPTIONS=--quick \
 		CHECKED="$directory/checked" "$@"
+}
+
+# As a machine's driver, it can be loaded by every user, whoever may enter the build directory.
+driver_install()
+{
+	mkdir "$directory/driver" && cp "$PAGED_BUILDDIR"/tests/fake-cuda/.libs/lib*.so.* "$directory/driver" &&
+		chmod 0711 "$directory" && chmod -R a+rX "$directory/driver"
 }
 
 tools_make()
@@ -98,7 +105,7 @@ archive_files()
 # Every figure is a line of JSON, and every step has put its results into the archive.
 first_steps()
 {
-	tools_make && on_fake_gpu "$bundle/run" first "$directory/first" machine conformance bench pool sanitize \
+	driver_install && tools_make && on_fake_gpu "$bundle/run" first "$directory/first" machine conformance bench pool sanitize \
 		>"$directory/said" && cat "$directory/said" &&
 		[ "$(archive_files "$directory/first.tar.gz" | wc -l)" -le 8 ] &&
 		[ "$(archive_files "$directory/first.tar.gz")" = "$(ls "$directory/first")" ] &&
