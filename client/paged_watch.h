@@ -8,7 +8,7 @@
  * tiers, metrics.  paged-events(8) is one.  The owner writes every change of the
  * index into a ring in the table region, and a watch reads it there.  A watch
  * sends no request and takes no lock, and the owner does not know it: a watcher that is
- * slow, stopped or killed costs nobody anything.  An observer may watch
+ * slow, stopped or killed affects no other process.  An observer may watch
  * (paged_client_params.observer), and so may a thread of the process that runs the
  * embedded owner.
  *

@@ -517,7 +517,8 @@ void lru_release(struct core_pool *pool, uint32_t slot, uint32_t n_keep, uint32_
 /**
  * lru_release_trimmed - put the cached pages of n entries that a trim removed, in their order, into the list
  *
- * Each becomes as old as its nearest cached ancestor, and is evicted before it; without one it goes to the hot end.
+ * Each becomes as old as its nearest cached ancestor, and is evicted before it.  A page without one goes to the hot
+ * end.
  */
 void lru_release_trimmed(struct core_pool *pool, const _Atomic uint32_t *entries, uint32_t n);
 

@@ -123,9 +123,10 @@ lru_cached_ancestor(const struct core_pool *pool, uint32_t page)
 }
 
 /*
- * Moving a page's whole chain, as lru_release() does, would make a trim as dear as the sequence is long.  Next to its
- * nearest cached ancestor the page is colder than all of them, and hotter than its descendants, which are colder than
- * that ancestor.  A pinned page's ancestors are pinned; beside pinned ancestors, the hot end of `lru` is as good.
+ * lru_release() moves a page's whole chain, which takes time in proportion to the sequence's length; a window trims a
+ * page at a time.  Next to its nearest cached ancestor, a page is colder than all its cached ancestors, and hotter than
+ * its cached descendants, because these are colder than that ancestor.  The ancestors of a pinned page are pinned.  An
+ * unpinned page whose nearest cached ancestor is pinned has no ancestor in `lru`, so it goes to the hot end.
  */
 void
 lru_release_trimmed(struct core_pool *pool, const _Atomic uint32_t *entries, uint32_t n)
