@@ -273,12 +273,13 @@ pool_wait(struct pool *pool, pool_wait_fn wait, void *argument, uint32_t timeout
 
 		Py_BEGIN_ALLOW_THREADS status = wait(argument, part_ms);
 		Py_END_ALLOW_THREADS now_ms = monotonic_ms();
-		if (PyErr_CheckSignals() < 0)
-			break;
+		/* First, because an exception of a handler would lose what the wait has returned. */
 		if (status != PAGED_ERR_TIMEOUT || now_ms >= end_ms) {
 			pool_leave(pool);
 			return (int)status;
 		}
+		if (PyErr_CheckSignals() < 0)
+			break;
 	}
 	pool_leave(pool);
 	return -1;
