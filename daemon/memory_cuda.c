@@ -137,6 +137,17 @@ memory_cuda_fill_grant(struct memory *memory)
 	snprintf(memory->device, sizeof(memory->device), "%s", own->gpu.uuid_text);
 }
 
+static void
+memory_cuda_destroy_event(struct memory_cuda *own)
+{
+	struct paged_error error;
+
+	if (own->poll_event == NULL || cuda_gpu_enter(&own->gpu, &error) != PAGED_OK)
+		return;
+	own->gpu.driver.event_destroy(own->poll_event);
+	cuda_gpu_leave(&own->gpu);
+}
+
 static enum paged_status
 memory_cuda_create_event(struct memory_cuda *own, struct paged_error *error)
 {
@@ -160,8 +171,7 @@ memory_cuda_release(struct memory *memory)
 	memory->fd = -1;
 	if (own == NULL)
 		return;
-	if (own->poll_event != NULL)
-		own->gpu.driver.event_destroy(own->poll_event);
+	memory_cuda_destroy_event(own);
 	cuda_share_free(&own->gpu, &own->memory);
 	cuda_gpu_close(&own->gpu);
 	explicit_bzero(&own->share, sizeof(own->share));
