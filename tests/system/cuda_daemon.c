@@ -13,6 +13,15 @@
 #include "tests/fake-cuda/load.h"
 #include "tests/support/geometry.h"
 
+const struct paged_pool_params cuda_small_pool = { .struct_size = sizeof(cuda_small_pool),
+						   .name = "test",
+						   .backend = "cuda",
+						   .n_layers = 1,
+						   .n_kv_heads = 1,
+						   .k_dim = 64,
+						   .dtype = PAGED_F16,
+						   .n_pages = 4 };
+
 static struct paged_error
 driver_try(void)
 {

@@ -9,6 +9,7 @@
 #ifndef TESTS_CUDA_DAEMON_H
 #define TESTS_CUDA_DAEMON_H
 
+#include "client/pagedclient.h"
 #include "tests/support/harness.h"
 
 enum export_setting { EXPORT_SETTING_AUTO, EXPORT_SETTING_VMM, EXPORT_SETTING_LEGACY };
@@ -26,6 +27,9 @@ const char *cuda_daemon_config(enum export_setting export, const char *pool_sett
 
 void cuda_daemon_start(struct it_daemon *daemon, enum export_setting export, const char *pool_settings,
 		       const char *more_config);
+
+/** An embedded pool "test" of four pages, for tests that load kernels. */
+extern const struct paged_pool_params cuda_small_pool;
 
 /** cuda_skip_with_driver - skips the test on a machine that has a CUDA driver */
 void cuda_skip_with_driver(void);

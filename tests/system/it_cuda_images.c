@@ -8,6 +8,7 @@
 #include "kernels/cuda/images.h"
 #include "kernels/cuda/aot.h"
 #include "tests/fake-cuda/simt_run.h"
+#include "tests/system/cuda_daemon.h"
 
 /* How many kernels of the fake driver are in an image; loading one compares parameters and launch bounds. */
 static unsigned int
@@ -91,14 +92,6 @@ IT_TEST(aot_mods_have_images)
 /* The fake driver supports CUDA 12.8.  Like one that old, it loads no image of CUDA 13. */
 IT_TEST(images_newer_than_the_driver_are_refused)
 {
-	const struct paged_pool_params params = { .struct_size = sizeof(params),
-						  .name = "test",
-						  .backend = "cuda",
-						  .n_layers = 1,
-						  .n_kv_heads = 1,
-						  .k_dim = 64,
-						  .dtype = PAGED_F16,
-						  .n_pages = 4 };
 	struct paged_client *client;
 	struct paged_batch *batch;
 	struct paged_pool *pool;
@@ -107,7 +100,8 @@ IT_TEST(images_newer_than_the_driver_are_refused)
 		it_skip("no kernels of a newer CUDA than 12.8 are built in");
 	it_require(fake_cuda_load(), "%s", dlerror());
 	setenv("PAGED_FAKE_CUDA_FAIL", "cuModuleLoadData=200", 1);
-	it_require(paged_client_open_embedded(&params, 1, NULL, &client) == PAGED_OK, "%s", paged_client_error(client));
+	it_require(paged_client_open_embedded(&cuda_small_pool, 1, NULL, &client) == PAGED_OK, "%s",
+		   paged_client_error(client));
 	it_require(paged_pool_open(client, "test", &pool) == PAGED_OK, "%s", paged_client_error(client));
 	it_require(paged_batch_create(pool, NULL, &batch) == PAGED_ERR_UNSUPPORTED);
 	it_require(strstr(paged_client_error(client), "and this driver supports CUDA 12.8: install ") != NULL, "%s",

@@ -585,21 +585,14 @@ IT_TEST(creating_a_batch_fails_cleanly)
 static void
 load_failing(int from, int to, void *argument)
 {
-	struct paged_pool_params pool = { .struct_size = sizeof(pool),
-					  .name = "test",
-					  .backend = "cuda",
-					  .n_layers = 1,
-					  .n_kv_heads = 1,
-					  .k_dim = 64,
-					  .dtype = PAGED_F16,
-					  .n_pages = 4 };
 	struct paged_client *client;
 	struct paged_batch *batch;
 	struct paged_pool *opened;
 
 	(void)from, (void)to;
 	fake_cuda_begin(argument);
-	it_require(paged_client_open_embedded(&pool, 1, NULL, &client) == PAGED_OK, "%s", paged_client_error(client));
+	it_require(paged_client_open_embedded(&cuda_small_pool, 1, NULL, &client) == PAGED_OK, "%s",
+		   paged_client_error(client));
 	it_require(paged_pool_open(client, "test", &opened) == PAGED_OK);
 	it_require(paged_batch_create(opened, NULL, &batch) != PAGED_OK, "%s", (const char *)argument);
 	it_note("%s", paged_client_error(client));
