@@ -5,8 +5,9 @@
  * of loads overlap, and the other lanes receive it by a shuffle.
  *
  * If elements are only copied or rounded, a thread takes eight elements of a
- * head, of each token, and loads all of them before it stores any.  With rotary embedding, or if the pool's elements
- * are bytes, several lanes share a head.  All of them read the head before any writes, so queries can be rotated in
+ * head, of each token, and loads all of them before it stores any.  With rotary
+ * embedding, or if the pool's elements are bytes, several lanes share a head.
+ * All of them read the head before any writes, so queries can be rotated in
  * place, and the head's absolute maximum is known.
  */
 #include "kernels/cuda/quantise.h"
