@@ -4,8 +4,9 @@
  * or bf16 and dims that are multiples of 16.
  *
  * The loop over work items is that of attention_mma.h; this file has the code
- * for one-byte elements, in a kernel for each of their dtypes.  Tiles are bytes in shared memory and are converted to
- * halves in registers.  ldmatrix moves pairs of bytes as if they were halves:
+ * for one-byte elements, in a kernel for each of their dtypes.  Tiles are bytes
+ * in shared memory and are converted to halves in registers.  ldmatrix moves
+ * pairs of bytes as if they were halves:
  *
  * - For keys a thread gets four dims of a token instead of two.  The order of
  *   dims in a dot product is free, so queries are stored in the order of the
