@@ -151,6 +151,7 @@ def test_interrupt():
         client = paged.embedded({"name": "test", "n_layers": 1, "n_kv_heads": 1, "k_dim": 4, "dtype": "f32",
                                  "n_pages": 4})
         watch = client.pool("test").watch()
+        signal.signal(signal.SIGINT, signal.default_int_handler)    # background jobs of shells ignore the signal
         threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         try:
             watch.next()
