@@ -47,8 +47,9 @@ class Engine:
         directory.mkdir(parents=True, exist_ok=True)
         install_plugin(directory)
         self.log = directory / "log"
+        # "nobind": engines that run at the same time would all bind their first thread to the first CPU.
         variables = {"VLLM_CACHE_ROOT": str(directory / "cache"), "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1",
-                     "VLLM_PLUGINS": "paged", **os.environ, **environment,
+                     "VLLM_PLUGINS": "paged", "VLLM_CPU_OMP_THREADS_BIND": "nobind", **os.environ, **environment,
                      "PYTHONPATH": ":".join([str(directory), *filter(None, sys.path)])}
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
