@@ -112,19 +112,21 @@ struct attention_work_item {
  * Bits of the block mask for CUDA_MASK_BITMAP_TOKENS tokens and a tile of q_rows: one bit per token for each q_row.
  * Q_rows with the same list share the bits of the first of them (attention_q_row.mask_owner).
  */
-struct attention_mask_bitmap {
-	uint32_t full[CUDA_MAX_TILE_Q_ROWS][ATTENTION_BITMAP_WORDS];
-	uint32_t partial[CUDA_MAX_TILE_Q_ROWS][ATTENTION_BITMAP_WORDS];
+template <uint32_t Q_ROWS> struct attention_mask_bitmap_of {
+	uint32_t full[Q_ROWS][ATTENTION_BITMAP_WORDS];
+	uint32_t partial[Q_ROWS][ATTENTION_BITMAP_WORDS];
 	uint32_t any[ATTENTION_BITMAP_WORDS];
 };
+using attention_mask_bitmap = attention_mask_bitmap_of<CUDA_MAX_TILE_Q_ROWS>;
 
-/** The beginning of each kernel's shared memory: the block's current work item. */
-struct attention_block {
+/** The beginning of each kernel's shared memory: the block's current work item, of a tile of at most Q_ROWS q_rows. */
+template <uint32_t Q_ROWS> struct attention_block_of {
 	attention_work_item item;
-	attention_mask_bitmap mask_bitmap; /* of the current tokens, if there is a block mask */
+	attention_mask_bitmap_of<Q_ROWS> mask_bitmap; /* of the current tokens, if there is a block mask */
 	bool valid;
 	uint32_t last;
 };
+using attention_block = attention_block_of<CUDA_MAX_TILE_Q_ROWS>;
 
 /** A q_row, in its threads' registers. */
 struct attention_q_row {
@@ -277,9 +279,10 @@ mask_list_add(const cuda_attention_params &p, uint32_t kind, uint64_t list, uint
 }
 
 /* Expand the block mask of tokens [bitmap_begin, bitmap_begin + CUDA_MASK_BITMAP_TOKENS) to bits.  All threads call. */
+template <uint32_t Q_ROWS>
 SIMT_FUNCTION void
 mask_bitmap_build(const cuda_attention_params &p, const attention_work_item &item, uint32_t bitmap_begin,
-		  attention_mask_bitmap &mask_bitmap)
+		  attention_mask_bitmap_of<Q_ROWS> &mask_bitmap)
 {
 	const uint64_t *first_list = pointer_to<const uint64_t>(p.blocks.first_list);
 	uint32_t row = p.blocks.n_rows == 1 ? 0 : item.row;
@@ -315,8 +318,9 @@ mask_bitmap_build(const cuda_attention_params &p, const attention_work_item &ite
 }
 
 /* Does the block mask let any q_row see any of n tokens from `begin` on?  n is a multiple of 32. */
+template <uint32_t Q_ROWS>
 SIMT_FUNCTION bool
-tile_visible(const cuda_attention_params &p, const attention_block &block, uint32_t begin, uint32_t n)
+tile_visible(const cuda_attention_params &p, const attention_block_of<Q_ROWS> &block, uint32_t begin, uint32_t n)
 {
 	uint32_t any = 0;
 
@@ -328,8 +332,9 @@ tile_visible(const cuda_attention_params &p, const attention_block &block, uint3
 }
 
 /* Is the token in [kv_first, end), and does the block mask let any q_row see it? */
+template <uint32_t Q_ROWS>
 SIMT_FUNCTION bool
-token_visible(const cuda_attention_params &p, const attention_block &block, uint32_t token, uint32_t end)
+token_visible(const cuda_attention_params &p, const attention_block_of<Q_ROWS> &block, uint32_t token, uint32_t end)
 {
 	if (token >= end || token < block.item.kv_first)
 		return false;
@@ -349,9 +354,10 @@ tile_is_full(const cuda_attention_params &p, const attention_work_item &item, ui
 }
 
 /* Does the q_row see this token, by lengths, causality, block mask and mask mod? */
+template <uint32_t Q_ROWS>
 SIMT_FUNCTION bool
-q_row_sees(const cuda_attention_params &p, const attention_work_item &item, const attention_mask_bitmap &mask_bitmap,
-	   const attention_q_row &q_row, uint32_t token)
+q_row_sees(const cuda_attention_params &p, const attention_work_item &item,
+	   const attention_mask_bitmap_of<Q_ROWS> &mask_bitmap, const attention_q_row &q_row, uint32_t token)
 {
 	if (token >= q_row.kv_end || token < item.kv_first)
 		return false;

@@ -46,6 +46,16 @@ q_row_state(const cuda_attention_params &p, const attention_work_item &item, uin
 	       (uint64_t)work_item_query(p, item, q_row) * p.n_q_heads + work_item_head(p, item, q_row);
 }
 
+/* Address of a q_row's values: of the result if there is one KV chunk, else of the KV chunk's sums in the workspace. */
+SIMT_FUNCTION uint64_t
+q_row_values_address(const cuda_attention_params &p, const attention_work_item &item, uint32_t q_row)
+{
+	if (item.n_kv_chunks == 1)
+		return q_row_out(p, item, q_row);
+	return p.workspace_values +
+	       q_row_state(p, item, q_row, item.kv_chunk) * p.pages.plane[CUDA_V].dim * sizeof(float);
+}
+
 /*
  * Store a q_row's softmax state: as the result if there is one KV chunk, else in the workspace.  Returns the factor for
  * the q_row's values.  Only the thread with `write` set writes.

@@ -245,10 +245,11 @@ warp_token()
 }
 
 /* A mask of this thread's elements of a tile that their q_rows see: bit 4 * n + i. */
-template <class S, class K>
+template <class S, uint32_t Q_ROWS>
 SIMT_FUNCTION uint32_t
-mma_elements_visible(const cuda_attention_params &p, const attention_mma_shared<K> &shared,
-		     const attention_mma_state<K> &state, uint32_t first)
+mma_elements_visible(const cuda_attention_params &p, const attention_work_item &item,
+		     const attention_mask_bitmap_of<Q_ROWS> &mask_bitmap, const attention_q_row q_row[2],
+		     uint32_t first)
 {
 	uint32_t visible = 0;
 
@@ -256,7 +257,7 @@ mma_elements_visible(const cuda_attention_params &p, const attention_mma_shared<
 	for (uint32_t n = 0; n < S::BLOCKS; n++)
 		ATTENTION_UNROLL
 		for (uint32_t i = 0; i < 4; i++)
-			if (q_row_sees(p, shared.item, shared.mask_bitmap, state.q_row[i / 2], first + n * 8 + i % 2))
+			if (q_row_sees(p, item, mask_bitmap, q_row[i / 2], first + n * 8 + i % 2))
 				visible |= 1u << (n * 4 + i);
 	return visible;
 }
@@ -268,9 +269,9 @@ mma_elements_visible(const cuda_attention_params &p, const attention_mma_shared<
  * the two blocks, because a variable index would put the array into local
  * memory.
  */
-template <class S, class K>
+template <class S>
 SIMT_FUNCTION void
-mma_scores(const cuda_attention_params &p, const attention_work_item &item, const attention_mma_state<K> &state,
+mma_scores(const cuda_attention_params &p, const attention_work_item &item, const attention_q_row q_row[2],
 	   uint32_t first, uint32_t visible, float score[S::BLOCKS][4])
 {
 	constexpr uint32_t AT_ONCE = attention_mod::has_score && S::BLOCKS > 2 ? 2 : S::BLOCKS;
@@ -285,8 +286,8 @@ mma_scores(const cuda_attention_params &p, const attention_work_item &item, cons
 			for (uint32_t i = 0; i < 4; i++) {
 				front[n][i] = -infinity();
 				if (visible >> (n * 4 + i) & 1)
-					front[n][i] = q_row_score(p, item, state.q_row[i / 2],
-								  first + (done + n) * 8 + i % 2, score[n][i]);
+					front[n][i] = q_row_score(p, item, q_row[i / 2], first + (done + n) * 8 + i % 2,
+								  score[n][i]);
 			}
 		ATTENTION_UNROLL
 		for (uint32_t n = 0; n < S::BLOCKS; n++)
@@ -309,10 +310,11 @@ mma_weights(const cuda_attention_params &p, const attention_mma_shared<K> &share
 	    uint32_t begin, bool full, float weight[S::BLOCKS][4], float rescale[2])
 {
 	uint32_t first = begin + simt_lane() % 4 * 2;
-	uint32_t visible = full ? UINT32_MAX : mma_elements_visible<S>(p, shared, state, first);
+	uint32_t visible =
+		full ? UINT32_MAX : mma_elements_visible<S>(p, shared.item, shared.mask_bitmap, state.q_row, first);
 	float top[2] = { -infinity(), -infinity() };
 
-	mma_scores<S>(p, shared.item, state, first, visible, weight);
+	mma_scores<S>(p, shared.item, state.q_row, first, visible, weight);
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < S::BLOCKS; n++)
 		ATTENTION_UNROLL

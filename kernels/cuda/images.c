@@ -11,9 +11,10 @@
 #include "kernels/cuda/images.h"
 #include "kernels/cuda/aot_list.h"
 
-#define SOURCES(S) \
-	S(append)  \
-	S(attention_bytes) S(attention_merge) S(attention_mla) S(attention_mma) S(attention_simt) S(pages) S(plan)
+#define SOURCES(S)                                                                                                     \
+	S(append)                                                                                                      \
+	S(attention_bytes) S(attention_merge) S(attention_mla) S(attention_mma) S(attention_prefill) S(attention_simt) \
+	S(pages) S(plan)
 
 #ifdef PAGED_CUDA_IMAGES
 

@@ -41,6 +41,8 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
 #define CUDA_MLA_THREADS 256
 #define CUDA_TILE_Q_ROWS 16
 #define CUDA_MAX_TILE_Q_ROWS 64
+#define CUDA_PREFILL_THREADS 128
+#define CUDA_PREFILL_TILE_Q_ROWS 128
 
 /** Bytes of dynamic shared memory of the attention kernels, by the largest dim that they support. */
 #define CUDA_SIMT_SHARED_128 (28u << 10)
@@ -54,6 +56,9 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
 #define CUDA_BYTES_SHARED_256 (116u << 10)
 /** Dynamic shared memory of attention_mla_*: the maximum of a block on sm_80. */
 #define CUDA_MLA_SHARED (163u << 10)
+/** Dynamic shared memory of attention_prefill_*: of dim 128, two blocks fit a multiprocessor of sm_80. */
+#define CUDA_PREFILL_SHARED_64 (49u << 10)
+#define CUDA_PREFILL_SHARED_128 (81u << 10)
 /** Dynamic shared memory of plan_batch. */
 #define CUDA_PLAN_SHARED 256u
 
@@ -135,18 +140,23 @@ struct cuda_row {
 };
 
 struct cuda_plan_head {
-	uint32_t faults;    /* enum cuda_fault, or-ed */
-	uint32_t fault_row; /* the highest row with a fault */
-	uint32_t n_work_items;
+	uint32_t faults;       /* enum cuda_fault, or-ed */
+	uint32_t fault_row;    /* the highest row with a fault */
+	uint32_t n_work_items; /* of attention_* except attention_prefill_* */
 	uint32_t total_q;
+	uint32_t n_prefill_items; /* of attention_prefill_* */
 };
 
 /** Device addresses of a plan, for the kernels that read it. */
 struct cuda_plan {
-	uint64_t head;            /* struct cuda_plan_head */
-	uint64_t rows;            /* struct cuda_row [n_rows] */
-	uint64_t first_work_item; /* uint32_t [n_rows + 1]; a row's items are [tile][KV head][KV chunk] */
-	uint64_t table;           /* uint32_t [n_rows][table_stride]: physical pages; UINT32_MAX: unmapped */
+	uint64_t head; /* struct cuda_plan_head */
+	uint64_t rows; /* struct cuda_row [n_rows] */
+	/*
+	 * uint32_t [n_rows + 1]: number of each row's first work item; a row's items are [tile][KV head][KV chunk]. The
+	 * same numbers of prefill items follow.  attention_prefill_* get the address of those.
+	 */
+	uint64_t first_work_item;
+	uint64_t table; /* uint32_t [n_rows][table_stride]: physical pages; UINT32_MAX: unmapped */
 	uint32_t n_rows;
 	uint32_t table_stride;
 };
@@ -172,7 +182,8 @@ struct cuda_plan_params {
 	uint32_t max_work_items;
 	uint32_t max_counters;
 	uint32_t max_states; /* softmax states that fit in the workspace */
-	uint32_t unused;
+	/* q_rows per tile of rows with more than max_tile_q_rows q_rows, which are prefill items; 0: there are none */
+	uint32_t prefill_tile_q_rows;
 };
 
 /** struct kernel_rotary of kernels/kernels.h, with its arrays in device memory. */

@@ -28,6 +28,7 @@ GPU_SOURCE_FILES = \
 	%D%/attention_bytes.cu \
 	%D%/attention_mla.cu \
 	%D%/attention_mma.cu \
+	%D%/attention_prefill.cu \
 	%D%/attention_simt.cu \
 	%D%/attention_merge.cu \
 	%D%/pages.cu \
@@ -110,6 +111,7 @@ GPU_BUILT_IN_FILES = \
 	%D%/attention_bytes.cu \
 	%D%/attention_mla.cu \
 	%D%/attention_mma.cu \
+	%D%/attention_prefill.cu \
 	%D%/attention_simt.cu \
 	%D%/mod_args.h \
 	%D%/mod_device.h

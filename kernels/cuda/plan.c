@@ -26,6 +26,8 @@ cuda_plan_measure(const struct cuda_plan_bounds *bounds, struct cuda_plan_size *
 	uint64_t tiles = q_rows / bounds->max_tile_q_rows + rows * bounds->n_kv_heads;
 	uint64_t kv_chunks = bounds->max_kv_len == 0 ? 1 : ceil_div_u64(bounds->max_kv_len, CUDA_KV_CHUNK_UNIT);
 	uint64_t group = ceil_div_u64(bounds->n_q_heads, bounds->n_kv_heads), work_items, states;
+	uint64_t tile_q_rows = bounds->prefill_tile_q_rows > bounds->max_tile_q_rows ? bounds->prefill_tile_q_rows
+										     : bounds->max_tile_q_rows;
 
 	if (q_rows > INT32_MAX || tiles > INT32_MAX)
 		return paged_fail(error, PAGED_ERR_LIMIT,
@@ -33,7 +35,7 @@ cuda_plan_measure(const struct cuda_plan_bounds *bounds, struct cuda_plan_size *
 				  bounds->n_q_heads);
 	work_items = plan_min(tiles * kv_chunks, tiles + rows * target);
 	/* A query's q_rows are split into at most target / n_kv_heads KV chunks. */
-	states = plan_min(bounds->max_total_q * group * target, rows * target * bounds->max_tile_q_rows);
+	states = plan_min(bounds->max_total_q * group * target, rows * target * tile_q_rows);
 	states = kv_chunks == 1 ? 0 : plan_min(q_rows * kv_chunks, states);
 	if (work_items > INT32_MAX || states > INT32_MAX)
 		return paged_fail(error, PAGED_ERR_LIMIT,
@@ -45,7 +47,7 @@ cuda_plan_measure(const struct cuda_plan_bounds *bounds, struct cuda_plan_size *
 		.max_counters = (uint32_t)tiles,
 		.max_states = (uint32_t)states,
 		.rows_bytes = bounds->n_rows * sizeof(struct cuda_row),
-		.first_work_item_bytes = (bounds->n_rows + UINT64_C(1)) * sizeof(uint32_t),
+		.first_work_item_bytes = 2 * (bounds->n_rows + UINT64_C(1)) * sizeof(uint32_t),
 		.counters_bytes = tiles * sizeof(uint32_t),
 		.workspace_states_bytes = states * 2 * sizeof(float),
 		.workspace_values_bytes = states * bounds->v_dim * sizeof(float),

@@ -10,7 +10,7 @@
 #define SUM_LIMIT 0x7fffffffu
 
 struct plan_sums {
-	uint32_t work_items, counters, states;
+	uint32_t work_items, prefill_items, counters, states;
 };
 
 struct plan_shared {
@@ -28,7 +28,8 @@ sum_clamp(uint64_t n)
 SIMT_FUNCTION plan_sums
 sums_add(const plan_sums &a, const plan_sums &b)
 {
-	return { sum_clamp((uint64_t)a.work_items + b.work_items), sum_clamp((uint64_t)a.counters + b.counters),
+	return { sum_clamp((uint64_t)a.work_items + b.work_items),
+		 sum_clamp((uint64_t)a.prefill_items + b.prefill_items), sum_clamp((uint64_t)a.counters + b.counters),
 		 sum_clamp((uint64_t)a.states + b.states) };
 }
 
@@ -70,12 +71,21 @@ plan_row_load(const cuda_plan_params &p, uint32_t r, cuda_row *row)
 		plan_fault(p.plan, faults, r);
 }
 
+/* Is a row of this many q_rows for attention_prefill?  Depends on nothing else, so neither do the row's bits. */
+SIMT_FUNCTION bool
+plan_is_prefill(const cuda_plan_params &p, uint32_t q_rows)
+{
+	return p.prefill_tile_q_rows != 0 && q_rows > p.max_tile_q_rows;
+}
+
 SIMT_FUNCTION void
 plan_row_split(const cuda_plan_params &p, cuda_row *row)
 {
 	uint32_t q_rows = row->q_len * (p.n_q_heads / p.n_kv_heads), n = row->kv_len - plan_row_kv_begin(*row), wanted;
 
-	row->tile_q_rows = q_rows <= CUDA_TILE_Q_ROWS ? CUDA_TILE_Q_ROWS : p.max_tile_q_rows;
+	row->tile_q_rows = q_rows <= CUDA_TILE_Q_ROWS   ? CUDA_TILE_Q_ROWS
+			   : plan_is_prefill(p, q_rows) ? p.prefill_tile_q_rows
+							: p.max_tile_q_rows;
 	row->n_tiles = plan_ceil_div(q_rows, row->tile_q_rows);
 	wanted = row->n_tiles == 0 ? 1 : p.target_work_items / p.n_kv_heads / row->n_tiles;
 	row->kv_chunk_tokens = plan_ceil_div(n, wanted == 0 ? 1 : wanted);
@@ -90,9 +100,23 @@ plan_row_sums(const cuda_plan_params &p, const cuda_row &row)
 {
 	uint64_t counters = (uint64_t)row.n_tiles * p.n_kv_heads, q_rows = (uint64_t)row.q_len * p.n_q_heads;
 
-	if (row.n_kv_chunks == 1)
-		return { sum_clamp(counters), 0, 0 };
-	return { sum_clamp(counters * row.n_kv_chunks), sum_clamp(counters), sum_clamp(q_rows * row.n_kv_chunks) };
+	uint32_t items = sum_clamp(counters * row.n_kv_chunks);
+	bool prefill = plan_is_prefill(p, row.q_len * (p.n_q_heads / p.n_kv_heads));
+	plan_sums sums = { prefill ? 0 : items, prefill ? items : 0, 0, 0 };
+
+	if (row.n_kv_chunks > 1) {
+		sums.counters = sum_clamp(counters);
+		sums.states = sum_clamp(q_rows * row.n_kv_chunks);
+	}
+	return sums;
+}
+
+/* The sums of a lane of the warp. */
+SIMT_FUNCTION plan_sums
+warp_sums_of(const plan_sums &sums, int lane)
+{
+	return { simt_shuffle(sums.work_items, lane), simt_shuffle(sums.prefill_items, lane),
+		 simt_shuffle(sums.counters, lane), simt_shuffle(sums.states, lane) };
 }
 
 /* Inclusive prefix sums over the threads of a warp. */
@@ -103,8 +127,7 @@ warp_scan(plan_sums sums)
 
 	for (int step = 1; step < 32; step *= 2) {
 		int from = lane < step ? lane : lane - step;
-		plan_sums other = { simt_shuffle(sums.work_items, from), simt_shuffle(sums.counters, from),
-				    simt_shuffle(sums.states, from) };
+		plan_sums other = warp_sums_of(sums, from);
 
 		if (lane >= step)
 			sums = sums_add(sums, other);
@@ -126,9 +149,7 @@ block_scan(plan_shared &shared, const plan_sums &own)
 		before = sums_add(before, shared.warp[w]);
 	upto = sums_add(before, upto);
 	/* Get the exclusive sums from the previous lane: subtracting `own` would be wrong if a sum is saturated. */
-	plan_sums left = { simt_shuffle(upto.work_items, (int)(simt_lane() + 31) % 32),
-			   simt_shuffle(upto.counters, (int)(simt_lane() + 31) % 32),
-			   simt_shuffle(upto.states, (int)(simt_lane() + 31) % 32) };
+	plan_sums left = warp_sums_of(upto, (int)(simt_lane() + 31) % 32);
 	simt_sync();
 	if (simt_thread() == simt_n_threads() - 1)
 		shared.total = upto;
@@ -141,13 +162,16 @@ plan_head_finish(const cuda_plan_params &p, const plan_sums &total)
 {
 	cuda_plan_head *head = plan_head(p.plan);
 	int32_t queries = pointer_to<const int32_t>(p.q_indptr)[p.plan.n_rows];
-	bool fits = total.work_items <= p.max_work_items && total.counters <= p.max_counters &&
-		    total.states <= p.max_states;
+	uint32_t *first = pointer_to<uint32_t>(p.plan.first_work_item), n_rows = p.plan.n_rows;
+	uint64_t work_items = (uint64_t)total.work_items + total.prefill_items;
+	bool fits = work_items <= p.max_work_items && total.counters <= p.max_counters && total.states <= p.max_states;
 
 	if (!fits)
 		plan_fault(p.plan, CUDA_FAULT_CAPACITY, 0);
-	pointer_to<uint32_t>(p.plan.first_work_item)[p.plan.n_rows] = total.work_items;
+	first[n_rows] = total.work_items;
+	first[n_rows + 1 + n_rows] = total.prefill_items;
 	head->n_work_items = fits ? total.work_items : 0;
+	head->n_prefill_items = fits ? total.prefill_items : 0;
 	head->total_q = queries < 0 ? 0 : (uint32_t)queries < p.max_total_q ? (uint32_t)queries : p.max_total_q;
 }
 
@@ -157,12 +181,12 @@ SIMT_KERNEL(plan_batch, cuda_plan_params, CUDA_PLAN_THREADS, 1)
 	uint32_t t = simt_thread(), n = simt_n_threads();
 
 	if (t == 0) {
-		shared.total = { 0, 0, 0 };
-		*plan_head(p.plan) = { 0, 0, 0, 0 };
+		shared.total = { 0, 0, 0, 0 };
+		*plan_head(p.plan) = { 0, 0, 0, 0, 0 };
 	}
 	simt_sync();
 	for (uint32_t base = 0; base < p.plan.n_rows; base += n) {
-		plan_sums own = { 0, 0, 0 }, before;
+		plan_sums own = { 0, 0, 0, 0 }, before;
 		cuda_row row = {};
 
 		if (base + t < p.plan.n_rows) {
@@ -176,6 +200,8 @@ SIMT_KERNEL(plan_batch, cuda_plan_params, CUDA_PLAN_THREADS, 1)
 			row.first_state = before.states;
 			pointer_to<cuda_row>(p.plan.rows)[base + t] = row;
 			pointer_to<uint32_t>(p.plan.first_work_item)[base + t] = before.work_items;
+			pointer_to<uint32_t>(p.plan.first_work_item)[p.plan.n_rows + 1 + base + t] =
+				before.prefill_items;
 		}
 	}
 	for (uint32_t i = t; i < shared.total.counters && i < p.max_counters; i += n)

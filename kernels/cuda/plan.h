@@ -16,8 +16,9 @@ struct cuda_plan_bounds {
 	uint32_t n_q_heads;
 	uint32_t n_kv_heads;
 	uint32_t v_dim;
-	uint32_t max_tile_q_rows;   /* the attention kernel's: CUDA_TILE_Q_ROWS or CUDA_MAX_TILE_Q_ROWS */
-	uint32_t target_work_items; /* affects a result's bits; 0: CUDA_TARGET_WORK_ITEMS */
+	uint32_t max_tile_q_rows;     /* the attention kernel's: CUDA_TILE_Q_ROWS or CUDA_MAX_TILE_Q_ROWS */
+	uint32_t prefill_tile_q_rows; /* of its prefill kernel; 0: it has none */
+	uint32_t target_work_items;   /* affects a result's bits; 0: CUDA_TARGET_WORK_ITEMS */
 };
 
 /** Default split-KV target: the planner cuts rows into about this many work items (plan_row_split() in plan.cu). */

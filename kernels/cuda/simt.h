@@ -114,6 +114,8 @@ extern __shared__ __align__(128) unsigned char simt_shared_memory[];
  *   uint16_t simt_pack_e4m3(float low, float high), simt_pack_e5m2
  *   uint32_t simt_widen_e4m3(uint16_t two), simt_widen_e5m2     two f16
  *   uint32_t simt_fma_f16(a, b, c), simt_fma_bf16               on two halves each
+ *   uint32_t simt_opaque(uint32_t)          its argument, of which the compiler knows nothing: what is computed from it
+ *                                           is not hoisted out of a loop, where it would occupy a register
  *   uint32_t simt_permute(low, high, which) selects four of the eight bytes, by hexadecimal digits 0..7 of `which`
  */
 

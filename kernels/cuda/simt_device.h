@@ -337,6 +337,13 @@ simt_from_f16(uint16_t bits)
 	return value;
 }
 
+SIMT_FUNCTION uint32_t
+simt_opaque(uint32_t value)
+{
+	asm volatile("" : "+r"(value));
+	return value;
+}
+
 /* Operations on two halves */
 
 SIMT_FUNCTION uint32_t

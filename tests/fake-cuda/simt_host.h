@@ -155,6 +155,12 @@ simt_mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2], SIMT_HERE)
 	simt_model_mma_f16(d, a, b, SIMT_PLACE);
 }
 
+static inline uint32_t
+simt_opaque(uint32_t value)
+{
+	return value;
+}
+
 static inline float
 simt_fma(float a, float b, float c)
 {

@@ -16,6 +16,8 @@ void simt_link_attention_mla(void);
 void simt_link_attention_mla_window(void);
 void simt_link_attention_mma(void);
 void simt_link_attention_mma_window(void);
+void simt_link_attention_prefill(void);
+void simt_link_attention_prefill_window(void);
 void simt_link_attention_simt(void);
 void simt_link_attention_simt_document(void);
 void simt_link_attention_simt_window(void);

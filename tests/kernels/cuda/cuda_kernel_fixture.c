@@ -77,6 +77,8 @@ kernels_link(void)
 	simt_link_attention_mla_window();
 	simt_link_attention_mma();
 	simt_link_attention_mma_window();
+	simt_link_attention_prefill();
+	simt_link_attention_prefill_window();
 	simt_link_attention_simt();
 	simt_link_attention_simt_document();
 	simt_link_attention_simt_window();
@@ -153,6 +155,7 @@ cuda_batch_create(struct cuda_batch *batch, const struct cuda_batch_params *para
 		.n_kv_heads = params->n_kv_heads,
 		.v_dim = params->v_dim,
 		.max_tile_q_rows = params->max_tile_q_rows == 0 ? CUDA_TILE_Q_ROWS : params->max_tile_q_rows,
+		.prefill_tile_q_rows = params->prefill_tile_q_rows,
 		.target_work_items = params->target_work_items,
 	};
 	struct paged_error error;
@@ -171,7 +174,8 @@ cuda_batch_create(struct cuda_batch *batch, const struct cuda_batch_params *para
 						.n_kv_heads = params->n_kv_heads,
 						.max_total_q = bounds.max_total_q,
 						.max_kv_len = bounds.max_kv_len,
-						.max_tile_q_rows = bounds.max_tile_q_rows } };
+						.max_tile_q_rows = bounds.max_tile_q_rows,
+						.prefill_tile_q_rows = bounds.prefill_tile_q_rows } };
 	cr_assert_eq(cuda_plan_measure(&bounds, &batch->size, &error), PAGED_OK, "%s", error.text);
 	batch->plan.target_work_items = batch->size.target_work_items;
 	batch->plan.max_work_items = batch->size.max_work_items;
@@ -266,6 +270,15 @@ blocks_make(struct cuda_arena *arena, const struct block_mask *mask)
 	return to;
 }
 
+static void
+attention_kernel_run(const char *kernel, const struct cuda_attention_params *p,
+		     const struct cuda_attention_options *options)
+{
+	cr_assert_not_null(simt_find(kernel), "no kernel %s", kernel);
+	cuda_kernel_run(kernel, p, options->n_blocks == 0 ? 3 : options->n_blocks, simt_find(kernel)->max_threads,
+			SHARED_SIZE, options->seed);
+}
+
 void
 cuda_attention_run(const struct attention_args *args, uint64_t total_q, const struct cuda_attention_options *options)
 {
@@ -275,14 +288,17 @@ cuda_attention_run(const struct attention_args *args, uint64_t total_q, const st
 	struct cuda_batch batch;
 	struct cuda_arena *arena = &batch.arena;
 
-	cuda_batch_create(&batch, &(struct cuda_batch_params){ .rows = args->rows,
-							       .n_rows = args->n_rows,
-							       .page_size = layout->params.page_size,
-							       .n_q_heads = args->q.n_heads,
-							       .n_kv_heads = layout->params.n_kv_heads,
-							       .v_dim = layout->params.v_dim,
-							       .max_tile_q_rows = options->max_tile_q_rows,
-							       .target_work_items = options->target_work_items });
+	cuda_batch_create(&batch,
+			  &(struct cuda_batch_params){ .rows = args->rows,
+						       .n_rows = args->n_rows,
+						       .page_size = layout->params.page_size,
+						       .n_q_heads = args->q.n_heads,
+						       .n_kv_heads = layout->params.n_kv_heads,
+						       .v_dim = layout->params.v_dim,
+						       .max_tile_q_rows = options->max_tile_q_rows,
+						       .prefill_tile_q_rows =
+							       options->prefill != NULL ? CUDA_PREFILL_TILE_Q_ROWS : 0,
+						       .target_work_items = options->target_work_items });
 	cuda_batch_plan(&batch, options->seed);
 	cr_assert_eq(batch.head->faults, 0, "faults %u of row %u", batch.head->faults, batch.head->fault_row);
 	p = (struct cuda_attention_params){
@@ -310,9 +326,11 @@ cuda_attention_run(const struct attention_args *args, uint64_t total_q, const st
 		.v_scale = cuda_arena_register(arena, args->v_scale, layout->params.n_kv_heads * sizeof(float), false,
 					       "V scales"),
 	};
-	cr_assert_not_null(simt_find(options->kernel), "no kernel %s", options->kernel);
-	cuda_kernel_run(options->kernel, &p, options->n_blocks == 0 ? 3 : options->n_blocks,
-			simt_find(options->kernel)->max_threads, SHARED_SIZE, options->seed);
+	attention_kernel_run(options->kernel, &p, options);
+	if (options->prefill != NULL) {
+		p.plan.first_work_item += (args->n_rows + UINT64_C(1)) * sizeof(uint32_t);
+		attention_kernel_run(options->prefill, &p, options);
+	}
 	cr_assert_eq(batch.head->faults, 0, "faults %u of row %u", batch.head->faults, batch.head->fault_row);
 	for (uint32_t i = 0; i < batch.size.max_counters; i++)
 		cr_assert(((uint32_t *)(uintptr_t)batch.plan.counters)[i] == 0 ||

@@ -39,12 +39,17 @@ choose_kernel(const struct kernel_fixture_params *params, bool tensor_cores)
 		{ "attention_mma_f16_64", "attention_mma_f16_128", "attention_mma_f16_256" },
 		{ "attention_mma_bf16_64", "attention_mma_bf16_128", "attention_mma_bf16_256" }
 	};
+	static const char *const prefill[2][3] = { { "attention_prefill_f16_64", "attention_prefill_f16_128", NULL },
+						   { "attention_prefill_bf16_64", "attention_prefill_bf16_128",
+						     NULL } };
 	uint32_t dim = params->k_dim > params->v_dim ? params->k_dim : params->v_dim;
+	uint32_t size = dim <= 64 ? 0 : dim <= 128 ? 1 : 2;
 	struct cuda_attention_options options = { .n_blocks = 1 + (uint32_t)(next_seed % 5), .seed = next_seed };
 
 	next_seed++;
 	if (tensor_cores) {
-		options.kernel = mma[params->pool == PAGED_BF16][dim <= 64 ? 0 : dim <= 128 ? 1 : 2];
+		options.kernel = mma[params->pool == PAGED_BF16][size];
+		options.prefill = prefill[params->pool == PAGED_BF16][size];
 		options.max_tile_q_rows = CUDA_MAX_TILE_Q_ROWS;
 	} else {
 		options.kernel = simt[dim <= 128 ? 0 : dim <= 256 ? 1 : 2];

@@ -109,7 +109,8 @@ mods_check(struct kernel_fixture_params *params, struct cuda_attention_options o
 }
 
 static void
-window_check(const char *kernel, uint32_t tile_q_rows, enum paged_dtype dtype, uint32_t dim, bool v_in_k)
+window_check(const char *kernel, const char *prefill, uint32_t tile_q_rows, enum paged_dtype dtype, uint32_t dim,
+	     bool v_in_k)
 {
 	struct kernel_fixture_params params = params_with_three_rows();
 	struct mod_array names[] = { { .name = "window", .dtype = MOD_I32 }, { .name = "cap", .dtype = MOD_F32 } };
@@ -130,6 +131,7 @@ window_check(const char *kernel, uint32_t tile_q_rows, enum paged_dtype dtype, u
 		params.mods.score = score.binding;
 		mods_check(&params,
 			   (struct cuda_attention_options){ .kernel = kernel,
+							    .prefill = prefill,
 							    .max_tile_q_rows = tile_q_rows,
 							    .mod = &args,
 							    .mod_size = sizeof(args) },
@@ -177,9 +179,11 @@ documents_check(const char *kernel, enum paged_dtype dtype, uint32_t dim, int32_
 
 Test(cuda_mods, window_and_soft_cap)
 {
-	window_check("attention_simt_128_window", CUDA_TILE_Q_ROWS, PAGED_F16, 16, false);
-	window_check("attention_mma_bf16_64_window", CUDA_MAX_TILE_Q_ROWS, PAGED_BF16, 24, false);
-	window_check("attention_mla_f16_window", CUDA_MAX_TILE_Q_ROWS, PAGED_F16, 32, true);
+	window_check("attention_simt_128_window", NULL, CUDA_TILE_Q_ROWS, PAGED_F16, 16, false);
+	window_check("attention_mma_bf16_64_window", NULL, CUDA_MAX_TILE_Q_ROWS, PAGED_BF16, 24, false);
+	window_check("attention_mma_bf16_64_window", "attention_prefill_bf16_64_window", CUDA_MAX_TILE_Q_ROWS,
+		     PAGED_BF16, 24, false);
+	window_check("attention_mla_f16_window", NULL, CUDA_MAX_TILE_Q_ROWS, PAGED_F16, 32, true);
 }
 
 Test(cuda_mods, document_mask_and_alibi)

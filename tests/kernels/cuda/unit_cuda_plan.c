@@ -20,7 +20,8 @@ static void
 plan_check(const struct cuda_batch *batch, const struct kernel_row *rows, uint32_t n_rows)
 {
 	const struct cuda_plan_params *p = &batch->plan;
-	uint32_t work_items = 0, counters = 0, states = 0;
+	const uint32_t *first = batch->first_work_item;
+	uint32_t work_items[2] = { 0, 0 }, counters = 0, states = 0;
 
 	cr_assert_eq(batch->head->faults, 0);
 	for (uint32_t r = 0; r < n_rows; r++) {
@@ -31,15 +32,19 @@ plan_check(const struct cuda_batch *batch, const struct kernel_row *rows, uint32
 			  row->kv_len == rows[r].kv_len && row->kv_first == rows[r].kv_first &&
 			  row->q_base == rows[r].q_base &&
 			  row->writable_from == (rows[r].skip_append ? CUDA_WRITABLE_SKIP : 0));
-		cr_assert_eq(row->tile_q_rows, q_rows <= CUDA_TILE_Q_ROWS ? CUDA_TILE_Q_ROWS : p->max_tile_q_rows);
+		bool prefill = p->prefill_tile_q_rows != 0 && q_rows > p->max_tile_q_rows;
+
+		cr_assert_eq(row->tile_q_rows, q_rows <= CUDA_TILE_Q_ROWS ? CUDA_TILE_Q_ROWS
+					       : prefill                  ? p->prefill_tile_q_rows
+									  : p->max_tile_q_rows);
 		cr_assert_eq(row->n_tiles, divide_up(q_rows, row->tile_q_rows));
 		cr_assert(row->kv_chunk_tokens > 0 && row->kv_chunk_tokens % CUDA_KV_CHUNK_UNIT == 0);
 		n = row->kv_len - row->kv_first / CUDA_KV_CHUNK_UNIT * CUDA_KV_CHUNK_UNIT;
 		cr_assert_eq(row->n_kv_chunks, n == 0 ? 1 : divide_up(n, row->kv_chunk_tokens));
 		tiles = row->n_tiles * p->n_kv_heads;
 		cr_assert(tiles == 0 || row->n_kv_chunks == 1 || tiles * row->n_kv_chunks <= p->target_work_items);
-		cr_assert_eq(batch->first_work_item[r], work_items);
-		work_items += tiles * row->n_kv_chunks;
+		cr_assert(first[r] == work_items[0] && first[n_rows + 1 + r] == work_items[1]);
+		work_items[prefill] += tiles * row->n_kv_chunks;
 		if (row->n_kv_chunks == 1)
 			continue;
 		cr_assert_eq(row->first_counter, counters);
@@ -47,9 +52,10 @@ plan_check(const struct cuda_batch *batch, const struct kernel_row *rows, uint32
 		counters += tiles;
 		states += row->n_kv_chunks * row->q_len * p->n_q_heads;
 	}
-	cr_assert_eq(batch->first_work_item[n_rows], work_items);
-	cr_assert_eq(batch->head->n_work_items, work_items);
-	cr_assert(work_items <= p->max_work_items && counters <= p->max_counters && states <= p->max_states);
+	cr_assert(first[n_rows] == work_items[0] && first[n_rows + 1 + n_rows] == work_items[1]);
+	cr_assert(batch->head->n_work_items == work_items[0] && batch->head->n_prefill_items == work_items[1]);
+	cr_assert(work_items[0] + work_items[1] <= p->max_work_items && counters <= p->max_counters &&
+		  states <= p->max_states);
 	for (uint32_t i = 0; i < counters; i++)
 		cr_assert_eq(((uint32_t *)(uintptr_t)p->counters)[i], 0);
 }
@@ -87,18 +93,20 @@ params_of(const struct kernel_row *rows, uint32_t n_rows)
 
 Test(cuda_plan, random_batches)
 {
-	static const uint32_t cases[][3] = { { 1, 1, 5 },      { 1, 0, 100 },   { 3, 40, 5000 }, { 33, 1, 9000 },
-					     { 255, 3, 1000 }, { 256, 1, 300 }, { 257, 9, 700 }, { 700, 2, 2000 } };
+	static const uint32_t cases[][3] = { { 1, 1, 5 },      { 1, 0, 100 },   { 3, 40, 5000 },  { 33, 1, 9000 },
+					     { 255, 3, 1000 }, { 256, 1, 300 }, { 257, 39, 700 }, { 700, 2, 2000 } };
 	struct kernel_row rows[MAX_ROWS];
 
-	for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct cuda_batch_params params = params_of(rows, cases[i][0]);
+	for (uint32_t i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
+		const uint32_t *at = cases[i / 2];
+		struct cuda_batch_params params = params_of(rows, at[0]);
 		struct cuda_batch batch;
 
-		rows_make(rows, cases[i][0], cases[i][1], cases[i][2], i);
+		params.prefill_tile_q_rows = i % 2 ? CUDA_PREFILL_TILE_Q_ROWS : 0;
+		rows_make(rows, at[0], at[1], at[2], i);
 		cuda_batch_create(&batch, &params);
 		cuda_batch_plan(&batch, i);
-		plan_check(&batch, rows, cases[i][0]);
+		plan_check(&batch, rows, at[0]);
 		cuda_batch_destroy(&batch);
 	}
 }
@@ -110,6 +118,7 @@ Test(cuda_plan, split_of_a_row_is_batch_invariant)
 	struct cuda_batch_params params = params_of(rows, 40);
 	struct cuda_batch all, one;
 
+	params.prefill_tile_q_rows = CUDA_PREFILL_TILE_Q_ROWS;
 	rows_make(rows, 40, 50, 20000, 7);
 	cuda_batch_create(&all, &params);
 	cuda_batch_plan(&all, 3);
@@ -186,12 +195,15 @@ Test(cuda_plan, reports_exceeded_capacity)
 	struct cuda_batch batch;
 
 	rows_make(rows, 5, 9, 900, 4);
+	rows[4].q_len = 60;
+	params.prefill_tile_q_rows = CUDA_PREFILL_TILE_Q_ROWS;
 	cuda_batch_create(&batch, &params);
 	cuda_batch_plan(&batch, 0);
-	batch.plan.max_work_items = batch.head->n_work_items - 1;
+	cr_assert(batch.head->n_work_items > 0 && batch.head->n_prefill_items > 0);
+	batch.plan.max_work_items = batch.head->n_work_items + batch.head->n_prefill_items - 1;
 	cuda_batch_plan(&batch, 1);
 	cr_assert_eq(batch.head->faults, CUDA_FAULT_CAPACITY);
-	cr_assert_eq(batch.head->n_work_items, 0);
+	cr_assert(batch.head->n_work_items == 0 && batch.head->n_prefill_items == 0);
 	cuda_batch_destroy(&batch);
 }
 
