@@ -119,10 +119,32 @@ template <uint32_t Q_ROWS> struct attention_mask_bitmap_of {
 };
 using attention_mask_bitmap = attention_mask_bitmap_of<CUDA_MAX_TILE_Q_ROWS>;
 
+/* Weights of KV chunks that are in shared memory at once, at least CUDA_MAX_KV_CHUNKS, and their most q_rows. */
+#define ATTENTION_COMBINE_WEIGHTS 1024u
+#define ATTENTION_COMBINE_Q_ROWS 32u
+static_assert(ATTENTION_COMBINE_WEIGHTS >= CUDA_MAX_KV_CHUNKS, "all chunks of one q_row");
+
+/** A q_row whose KV chunks are being combined. */
+struct attention_combine_q_row {
+	uint64_t out;
+	uint32_t first_state; /* index in the workspace of the state of KV chunk 0 */
+	float factor;
+};
+
+/** What a block combines at once: some q_rows of its tile. */
+struct attention_combine_batch {
+	simt_vec2 weight[ATTENTION_COMBINE_WEIGHTS]; /* [q_row][KV chunk]: softmax weight, row_sum; floats */
+	attention_combine_q_row q_row[ATTENTION_COMBINE_Q_ROWS];
+};
+
 /** The beginning of each kernel's shared memory: the block's current work item, of a tile of at most Q_ROWS q_rows. */
 template <uint32_t Q_ROWS> struct attention_block_of {
 	attention_work_item item;
-	attention_mask_bitmap_of<Q_ROWS> mask_bitmap; /* of the current tokens, if there is a block mask */
+	union {
+		attention_mask_bitmap_of<Q_ROWS> mask_bitmap; /* of the current tokens, if there is a block mask */
+		attention_combine_batch combine;              /* after the item */
+	};
+	uint32_t n_left; /* work items below this number remain, every simt_n_blocks()th of which is the block's */
 	bool valid;
 	uint32_t last;
 };

@@ -71,11 +71,13 @@ template <uint32_t DTYPE> struct byte_values {
 	pv_mma(float sums[S::DIM / 8][4], const simt_vec4 *values, uint32_t token, const uint32_t a[4], bool,
 	       uint32_t low, uint32_t high)
 	{
+		uint32_t own = swizzle<S::CHUNKS>(token, simt_lane() / 16);
+
 		ATTENTION_UNROLL
 		for (uint32_t c = 0; c < S::CHUNKS; c += 2) {
 			uint32_t b[4], pairs[4][2];
 
-			simt_ldmatrix_x4_trans(b, &values[swizzle<S::CHUNKS>(token, c + simt_lane() / 16)]);
+			simt_ldmatrix_x4_trans(b, &values[swizzle_step<S::CHUNKS>(own, c)]);
 			ATTENTION_UNROLL
 			for (uint32_t i = 0; i < 4; i++) {
 				/* Make a dim's values of two tokens adjacent: bytes 0 and 2, bytes 1 and 3. */

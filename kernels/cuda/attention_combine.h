@@ -91,66 +91,205 @@ work_item_is_last(const cuda_attention_params &p, const attention_work_item &ite
 	return *last != 0;
 }
 
-/* Combine the states of a q_row's KV chunks in their order.  The whole warp calls. */
+/*
+ * Load the states of a q_row's n KV chunks into shared memory and return the largest row_max.  The whole warp calls; a
+ * lane has AT_ONCE loads in flight.
+ */
+template <uint32_t AT_ONCE>
+SIMT_FUNCTION float
+combine_states_load(const simt_vec2 *states, uint32_t step, uint32_t n, simt_vec2 *to)
+{
+	float row_max = -infinity();
+
+	ATTENTION_ROLL
+	for (uint32_t first = simt_lane(); first < n; first += AT_ONCE * 32) {
+		simt_vec2 state[AT_ONCE];
+
+		ATTENTION_UNROLL
+		for (uint32_t i = 0; i < AT_ONCE; i++)
+			if (first + i * 32 < n)
+				state[i] = simt_load_fresh(&states[(uint64_t)(first + i * 32) * step]);
+		ATTENTION_UNROLL
+		for (uint32_t i = 0; i < AT_ONCE; i++)
+			if (first + i * 32 < n) {
+				to[first + i * 32] = state[i];
+				row_max = softmax_max(row_max, bits_as_float(state[i].x));
+			}
+	}
+	ATTENTION_UNROLL
+	for (int mask = 16; mask > 0; mask /= 2)
+		row_max = softmax_max(row_max, simt_shuffle_xor(row_max, mask));
+	return row_max;
+}
+
+/* Compute the weights of a q_row's KV chunks, and write its LSE and maximum.  The whole warp calls. */
+template <uint32_t DEPTH>
 SIMT_FUNCTION void
-q_row_combine(const cuda_attention_params &p, const attention_work_item &item, uint32_t q_row)
+combine_q_row_begin(const cuda_attention_params &p, const attention_work_item &item, uint32_t q_row, simt_vec2 *weight,
+		    attention_combine_q_row *to)
 {
 	const simt_vec2 *states = pointer_to<const simt_vec2>(p.workspace_states);
-	const float *values = pointer_to<const float>(p.workspace_values);
-	uint32_t v_dim = p.pages.plane[CUDA_V].dim;
-	float row_max = -infinity(), row_sum = 0, factor;
+	uint32_t n = item.n_kv_chunks, first = (uint32_t)q_row_state(p, item, q_row, 0);
+	float row_sum = 0, factor,
+	      row_max = combine_states_load<(DEPTH + 1) / 2>(states + first, item.q_len * p.n_q_heads, n, weight);
 
-	for (uint32_t s = 0; s < item.n_kv_chunks; s++)
-		row_max =
-			softmax_max(row_max, bits_as_float(simt_load_fresh(&states[q_row_state(p, item, q_row, s)]).x));
-	for (uint32_t s = 0; s < item.n_kv_chunks; s++) {
-		simt_vec2 state = simt_load_fresh(&states[q_row_state(p, item, q_row, s)]);
+	ATTENTION_ROLL
+	for (uint32_t s = simt_lane(); s < n; s += 32)
+		weight[s].x = float_as_bits(softmax_weight(bits_as_float(weight[s].x), row_max));
+	simt_warp_sync();
+	ATTENTION_UNROLL_4
+	for (uint32_t s = 0; s < n; s++) {
+		simt_vec2 state = weight[s];
 
 		if (bits_as_float(state.y) != 0)
-			row_sum = simt_fma(bits_as_float(state.y), softmax_weight(bits_as_float(state.x), row_max),
-					   row_sum);
+			row_sum = simt_fma(bits_as_float(state.y), bits_as_float(state.x), row_sum);
 	}
 	factor = q_row_finish(p, item, q_row, row_max, row_sum, simt_lane() == 0);
-	for (uint32_t d = simt_lane(); d < v_dim; d += 32) {
-		float value = 0;
+	if (simt_lane() == 0)
+		*to = { q_row_out(p, item, q_row), first, factor };
+}
 
-		for (uint32_t s = 0; s < item.n_kv_chunks; s++) {
-			uint64_t at = q_row_state(p, item, q_row, s);
-			simt_vec2 state = simt_load_fresh(&states[at]);
+/* Add a KV chunk's values; a chunk in which the q_row sees no token has none. */
+template <uint32_t WIDTH>
+SIMT_FUNCTION void
+combine_chunk_add(const float (&value)[WIDTH], simt_vec2 weight, float (&sum)[WIDTH])
+{
+	if (bits_as_float(weight.y) == 0)
+		return;
+	ATTENTION_UNROLL
+	for (uint32_t i = 0; i < WIDTH; i++)
+		sum[i] = simt_fma(value[i], bits_as_float(weight.x), sum[i]);
+}
 
-			if (bits_as_float(state.y) != 0)
-				value = simt_fma(simt_load_fresh(&values[at * v_dim + d]),
-						 softmax_weight(bits_as_float(state.x), row_max), value);
-		}
-		element_store(q_row_out(p, item, q_row), p.out.dtype, d, value * factor);
+/*
+ * Add up the weighted sums of n KV chunks for one vector of a q_row's elements, in the order of chunks.  `from` has
+ * those of chunk 0; from chunk to chunk are `step` vectors.  DEPTH loads are in
+ * flight.
+ */
+template <uint32_t DEPTH, class VEC>
+SIMT_FUNCTION void
+combine_vec(const VEC *from, uint64_t step, const simt_vec2 *weight, uint32_t n, float (&sum)[sizeof(VEC) / 4])
+{
+	ATTENTION_ROLL
+	for (uint32_t s = 0; s < n; s += DEPTH) {
+		union {
+			VEC vec;
+			float value[sizeof(VEC) / 4];
+		} chunk[DEPTH];
+
+		ATTENTION_UNROLL
+		for (uint32_t i = 0; i < DEPTH; i++, from += step)
+			if (s + i < n)
+				chunk[i].vec = simt_load_fresh(from);
+		ATTENTION_UNROLL
+		for (uint32_t i = 0; i < DEPTH; i++)
+			if (s + i < n)
+				combine_chunk_add(chunk[i].value, weight[s + i], sum);
 	}
 }
 
+/* Combine the values of n_q_rows q_rows whose weights are in shared memory.  The block's threads divide the vectors. */
+template <uint32_t DEPTH, class VEC>
 SIMT_FUNCTION void
-work_item_combine(const cuda_attention_params &p, const attention_work_item &item)
+combine_values(const cuda_attention_params &p, const attention_combine_batch &combine, uint64_t step, uint32_t n,
+	       uint32_t n_q_rows)
 {
-	for (uint32_t q_row = simt_warp(); q_row < item.n_q_rows; q_row += simt_n_threads() / 32)
-		q_row_combine(p, item, q_row);
+	constexpr uint32_t WIDTH = sizeof(VEC) / 4;
+	const VEC *values = pointer_to<const VEC>(p.workspace_values);
+	uint32_t thread = simt_thread(), vecs = p.pages.plane[CUDA_V].dim / WIDTH, q_row = thread / vecs,
+		 vec = thread % vecs;
+	uint32_t q_rows_apart = simt_n_threads() / vecs, vecs_apart = simt_n_threads() % vecs;
+
+	ATTENTION_ROLL
+	while (q_row < n_q_rows) {
+		const attention_combine_q_row &to = combine.q_row[q_row];
+		float sum[WIDTH] = {};
+
+		combine_vec<DEPTH>(values + (uint64_t)to.first_state * vecs + vec, step * vecs,
+				   &combine.weight[q_row * n], n, sum);
+		ATTENTION_UNROLL
+		for (uint32_t j = 0; j < WIDTH; j++)
+			sum[j] *= to.factor;
+		if constexpr (WIDTH == 4)
+			vec4_store(to.out, p.out.dtype, vec, sum);
+		else
+			element_store(to.out, p.out.dtype, vec, sum[0]);
+		q_row += q_rows_apart;
+		vec += vecs_apart;
+		if (vec >= vecs) {
+			vec -= vecs;
+			q_row++;
+		}
+	}
 }
 
-/* The block's loop over its work items; `compute()` computes block.item. */
-template <class F>
+/*
+ * Combine the states of the tile's KV chunks.  For as many q_rows as fit in shared memory at once, first each warp
+ * computes the weights of a q_row, then the threads divide the values.  All threads call.  DEPTH: loads that a thread
+ * has in flight, of four registers each; a kernel that needs all registers for its tiles spills them for more.
+ */
+template <uint32_t DEPTH>
+SIMT_CALLED void
+work_item_combine(const cuda_attention_params &p, const attention_work_item &item, attention_combine_batch &combine)
+{
+	uint32_t n = item.n_kv_chunks, at_once = ATTENTION_COMBINE_WEIGHTS / n;
+	uint64_t step = (uint64_t)item.q_len * p.n_q_heads;
+
+	at_once = at_once < ATTENTION_COMBINE_Q_ROWS ? at_once : ATTENTION_COMBINE_Q_ROWS;
+	ATTENTION_ROLL
+	for (uint32_t first = 0; first < item.n_q_rows; first += at_once) {
+		uint32_t n_q_rows = item.n_q_rows - first < at_once ? item.n_q_rows - first : at_once;
+
+		if (first != 0)
+			simt_sync(); /* all threads have read the weights */
+		ATTENTION_ROLL
+		for (uint32_t i = simt_warp(); i < n_q_rows; i += simt_n_threads() / 32)
+			combine_q_row_begin<DEPTH>(p, item, first + i, &combine.weight[i * n], &combine.q_row[i]);
+		simt_sync();
+		if (p.pages.plane[CUDA_V].dim % 4 == 0)
+			combine_values<DEPTH, simt_vec4>(p, combine, step, n, n_q_rows);
+		else
+			combine_values<1, uint32_t>(p, combine, step, n, n_q_rows);
+	}
+}
+
+/*
+ * Find the block's next work item, or none.  Items are taken from the last one down: in a causal row, these have the
+ * most keys.  Thread 0 calls.
+ */
+SIMT_FUNCTION void
+work_item_next(const cuda_attention_params &p, attention_block &block)
+{
+	bool found = false;
+
+	while (!found && block.n_left != 0) {
+		found = work_item_find(p, block.n_left - 1, &block.item);
+		block.n_left -= block.n_left < simt_n_blocks() ? block.n_left : simt_n_blocks();
+	}
+	block.valid = found;
+}
+
+/* The block's loop over its work items; `compute()` computes block.item.  DEPTH is that of work_item_combine(). */
+template <uint32_t DEPTH, class F>
 SIMT_FUNCTION void
 work_items_for_each(const cuda_attention_params &p, attention_block &block, F compute)
 {
-	uint32_t n_work_items = plan_head(p.plan)->n_work_items;
+	if (simt_thread() == 0) {
+		uint32_t n = plan_head(p.plan)->n_work_items;
 
+		block.n_left = n > simt_block() ? n - simt_block() : 0;
+	}
 	ATTENTION_ROLL
-	for (uint32_t number = simt_block(); number < n_work_items; number += simt_n_blocks()) {
+	for (;;) {
 		simt_sync();
 		if (simt_thread() == 0)
-			block.valid = work_item_find(p, number, &block.item);
+			work_item_next(p, block);
 		simt_sync();
 		if (!block.valid)
-			continue;
+			break;
 		compute();
 		if (block.item.n_kv_chunks > 1 && work_item_is_last(p, block.item, &block.last))
-			work_item_combine(p, block.item);
+			work_item_combine<DEPTH>(p, block.item, block.combine);
 	}
 }
 

@@ -237,7 +237,7 @@ SIMT_FUNCTION void
 mla_weights_make(const cuda_attention_params &p, mla_shared<S> &shared, mla_state &state, uint32_t begin, bool full)
 {
 	float score[S::PAIRS][2], top = -infinity(), rescale;
-	uint32_t q_row = mla_thread_q_row<S>();
+	uint32_t q_row = simt_opaque(mla_thread_q_row<S>());
 
 	mla_scores_make<S>(p, shared, state.q_row, begin, full, score);
 	ATTENTION_UNROLL
@@ -352,14 +352,20 @@ mla_values_add(const cuda_attention_params &p, mla_shared<S> &shared, const simt
 	 * or infinite, which sets `maybe_non_finite`.
 	 */
 	uint32_t non_finite = shared.maybe_non_finite == 0 ? 0 : mla_non_finite_tokens<S>(tile, v_dim);
+	/* The lane's row of the warp's first block; the others are at constant distances, multiples of 8 rows or chunks. */
+	const simt_vec4 *own = &tile[swizzle<S::CHUNKS>(lane % 16, mla_block_dim(0) / 8 + lane / 16)];
 
 	mla_values_rescale<S>(shared, values);
 	ATTENTION_UNROLL
 	for (uint32_t k = 0; k < TOKENS / 16; k++) {
-		uint32_t low = pair_mask(non_finite, k * 16 + lane % 4 * 2),
-			 high = pair_mask(non_finite, k * 16 + 8 + lane % 4 * 2);
-		uint32_t a[S::GROUPS][4];
+		uint32_t low = UINT32_MAX, high = UINT32_MAX, a[S::GROUPS][4];
 
+		if (non_finite != 0) {
+			uint32_t token = k * 16 + simt_opaque(simt_lane()) % 4 * 2;
+
+			low = pair_mask(non_finite, token);
+			high = pair_mask(non_finite, token + 8);
+		}
 		ATTENTION_UNROLL
 		for (uint32_t m = 0; m < S::GROUPS; m++)
 			simt_ldmatrix_x4(a[m], mla_weights_at<S>(shared, m * 16 + lane % 16, k * 2 + lane / 16));
@@ -369,8 +375,7 @@ mla_values_add(const cuda_attention_params &p, mla_shared<S> &shared, const simt
 
 			if (mla_block_dim(n) >= v_dim)
 				break;
-			simt_ldmatrix_x4_trans(
-				b, &tile[swizzle<S::CHUNKS>(k * 16 + lane % 16, mla_block_dim(n) / 8 + lane / 16)]);
+			simt_ldmatrix_x4_trans(b, &own[k * 16 * S::CHUNKS + n * WARPS * 2]);
 			if (non_finite != 0) {
 				b[0] &= low, b[1] &= high;
 				b[2] &= low, b[3] &= high;
@@ -443,13 +448,13 @@ mla_q_row_store(const cuda_attention_params &p, const mla_shared<S> &shared, uin
 		uint64_t to = q_row_out(p, item, q_row);
 
 		ATTENTION_ROLL
-		for (uint32_t d = simt_lane(); d < v_dim; d += 32)
+		for (uint32_t d = simt_opaque(simt_lane()); d < v_dim; d += 32)
 			element_store(to, p.out.dtype, d, shared.values[q_row][d] * factor);
 	} else {
 		float *to = pointer_to<float>(p.workspace_values) + q_row_state(p, item, q_row, item.kv_chunk) * v_dim;
 
 		ATTENTION_ROLL
-		for (uint32_t d = simt_lane(); d < v_dim; d += 32)
+		for (uint32_t d = simt_opaque(simt_lane()); d < v_dim; d += 32)
 			to[d] = shared.values[q_row][d];
 	}
 }
@@ -461,7 +466,7 @@ mla_result_store(const cuda_attention_params &p, mla_shared<S> &shared, const ml
 		 const mla_values<S> &values)
 {
 	const attention_work_item &item = shared.item;
-	uint32_t own = mla_thread_q_row<S>(), lane = simt_lane();
+	uint32_t own = mla_thread_q_row<S>(), lane = simt_opaque(simt_lane());
 	float row_sum = state.row_sum;
 
 	ATTENTION_UNROLL
@@ -525,7 +530,7 @@ mla_attend(const cuda_attention_params &p)
 {
 	mla_common &shared = SIMT_SHARED(mla_common);
 
-	work_items_for_each(p, shared, [&] {
+	work_items_for_each<8>(p, shared, [&] {
 		if (shared.item.tile_q_rows == CUDA_TILE_Q_ROWS)
 			mla_item_attend<mla_shape<F16, true>>(p);
 		else

@@ -59,17 +59,17 @@ SIMT_FUNCTION void
 mma_state_share(attention_mma_shared<K> &shared, const attention_mma_state<K> &state)
 {
 	constexpr uint32_t CHUNK = K::elements::CHUNK;
-	uint32_t w = simt_warp();
+	uint32_t w = simt_opaque(simt_warp()), lane = simt_opaque(simt_lane());
 
 	simt_sync(); /* all warps have read the tiles; `values` reuses their memory */
 	ATTENTION_UNROLL
 	for (uint32_t i = 0; i < 2; i++) {
-		uint32_t q_row = simt_lane() / 4 + i * 8;
+		uint32_t q_row = lane / 4 + i * 8;
 		float row_sum = state.row_sum[i];
 
 		row_sum += simt_shuffle_xor(row_sum, 1);
 		row_sum += simt_shuffle_xor(row_sum, 2);
-		if (simt_lane() % 4 == 0) {
+		if (lane % 4 == 0) {
 			shared.row_max[w][q_row] = state.row_max[i];
 			shared.row_sum[w][q_row] = row_sum;
 		}
@@ -106,7 +106,7 @@ mma_narrow_q_row_combine(attention_mma_shared<K> &shared, uint32_t q_row)
 		to.row_sum = simt_fma(shared.row_sum[w][q_row], weight[w], to.row_sum);
 	}
 	ATTENTION_ROLL
-	for (uint32_t d = simt_lane() * 2; d < K::DIM; d += 64) {
+	for (uint32_t d = simt_opaque(simt_lane()) * 2; d < K::DIM; d += 64) {
 		float a = 0, b = 0;
 
 		ATTENTION_UNROLL
@@ -132,7 +132,7 @@ mma_q_row_store(const cuda_attention_params &p, attention_mma_shared<K> &shared,
 		from = mma_narrow_q_row_combine(shared, q_row);
 	factor = softmax_state_store(p, shared.item, q_row, from.row_max, from.row_sum, simt_lane() == 0);
 	ATTENTION_ROLL
-	for (uint32_t d = simt_lane() * 2; d < K::DIM; d += 64)
+	for (uint32_t d = simt_opaque(simt_lane()) * 2; d < K::DIM; d += 64)
 		q_row_store_pair(p, shared.item, q_row, d, factor, from.values[d] * scale, from.values[d + 1] * scale);
 }
 
@@ -145,7 +145,7 @@ mma_work_item_attend(const cuda_attention_params &p, attention_mma_shared<K> &sh
 	attention_mma_state<K> state;
 
 	K::elements::fetch_q_rows(p, shared, work_item_is_narrow(item) ? K::narrow::Q_ROWS : K::wide::Q_ROWS);
-	mma_state_init(p, item, state);
+	mma_state_init(p, shared, state);
 	ATTENTION_ROLL
 	for (uint32_t begin = item.begin, end; begin < item.end; begin = end) {
 		uint32_t bitmap_begin = begin / CUDA_MASK_BITMAP_TOKENS * CUDA_MASK_BITMAP_TOKENS;
@@ -170,7 +170,8 @@ mma_attend(const cuda_attention_params &p)
 {
 	attention_mma_shared<K> &shared = SIMT_SHARED(attention_mma_shared<K>);
 
-	work_items_for_each(p, shared, [&] { mma_work_item_attend(p, shared); });
+	/* With 64 dims, three blocks of byte pools share a multiprocessor's registers. */
+	work_items_for_each<K::DIM == 64 ? 4 : 8>(p, shared, [&] { mma_work_item_attend(p, shared); });
 }
 
 #endif

@@ -283,7 +283,7 @@ attention_simt_attend(const cuda_attention_params &p)
 {
 	attention_simt_shared<MOST_DIM> &shared = SIMT_SHARED(attention_simt_shared<MOST_DIM>);
 
-	work_items_for_each(p, shared, [&] {
+	work_items_for_each<2>(p, shared, [&] {
 		attention_simt_state<MOST_DIM> state;
 
 		attention_simt_load_q_rows(p, shared, state);

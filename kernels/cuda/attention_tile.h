@@ -54,6 +54,7 @@ template <class ELEMENTS, uint32_t DIM_> struct attention_shapes {
 template <class K> struct attention_mma_shared : attention_block {
 	uint32_t page[K::narrow::TOKENS]; /* physical pages of the tile being fetched; UINT32_MAX: do not read */
 	uint32_t slot[K::narrow::TOKENS];
+	attention_q_row q_row[CUDA_MAX_TILE_Q_ROWS]; /* the item's */
 	float row_max[ATTENTION_WARPS][CUDA_TILE_Q_ROWS];
 	float row_sum[ATTENTION_WARPS][CUDA_TILE_Q_ROWS];
 	union {
@@ -65,7 +66,6 @@ template <class K> struct attention_mma_shared : attention_block {
 
 /* A thread's registers: the online softmax state of its two q_rows, and its part of their sums of values. */
 template <class K> struct attention_mma_state {
-	attention_q_row q_row[2];
 	float row_max[2];
 	float row_sum[2];
 	float values[K::DIM / 8][4];
@@ -102,6 +102,16 @@ SIMT_FUNCTION uint32_t
 swizzle(uint32_t r, uint32_t c)
 {
 	return r * CHUNKS + (c ^ (CHUNKS < 8 ? r / 2 & 3 : r & 7));
+}
+
+/* The index of chunk c + n of row r, where `at` is that of chunk c: c is 0 or 1, n an even number. */
+template <uint32_t CHUNKS>
+SIMT_FUNCTION uint32_t
+swizzle_step(uint32_t at, uint32_t n)
+{
+	constexpr uint32_t MASK = CHUNKS < 8 ? 3 : 7;
+
+	return (at ^ (n & MASK)) + (n & ~MASK);
 }
 
 template <bool F16>
@@ -163,15 +173,15 @@ q_rows_copy(const cuda_attention_params &p, const attention_work_item &item, sim
 	simt_copy_async_commit();
 }
 
+/* Begin an item: the state of its q_rows, to shared memory what a thread looks up of them. */
 template <class K>
 SIMT_FUNCTION void
-mma_state_init(const cuda_attention_params &p, const attention_work_item &item, attention_mma_state<K> &state)
+mma_state_init(const cuda_attention_params &p, attention_mma_shared<K> &shared, attention_mma_state<K> &state)
 {
-	uint32_t first = work_item_is_narrow(item) ? 0 : simt_warp() * 16;
-
+	if (simt_thread() < (work_item_is_narrow(shared.item) ? K::narrow::Q_ROWS : K::wide::Q_ROWS))
+		shared.q_row[simt_thread()] = q_row_make(p, shared.item, simt_thread());
 	ATTENTION_UNROLL
 	for (uint32_t i = 0; i < 2; i++) {
-		state.q_row[i] = q_row_make(p, item, first + simt_lane() / 4 + i * 8);
 		state.row_max[i] = -infinity();
 		state.row_sum[i] = 0;
 	}
@@ -310,11 +320,13 @@ mma_weights(const cuda_attention_params &p, const attention_mma_shared<K> &share
 	    uint32_t begin, bool full, float weight[S::BLOCKS][4], float rescale[2])
 {
 	uint32_t first = begin + simt_lane() % 4 * 2;
+	const attention_q_row *own = &shared.q_row[warp_q_row<S>() + simt_opaque(simt_lane()) / 4];
+	const attention_q_row q_row[2] = { own[0], own[8] };
 	uint32_t visible =
-		full ? UINT32_MAX : mma_elements_visible<S>(p, shared.item, shared.mask_bitmap, state.q_row, first);
+		full ? UINT32_MAX : mma_elements_visible<S>(p, shared.item, shared.mask_bitmap, q_row, first);
 	float top[2] = { -infinity(), -infinity() };
 
-	mma_scores<S>(p, shared.item, state.q_row, first, visible, weight);
+	mma_scores<S>(p, shared.item, q_row, first, visible, weight);
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < S::BLOCKS; n++)
 		ATTENTION_UNROLL
@@ -429,9 +441,15 @@ mma_pv(attention_mma_state<K> &state, const simt_vec4 *values, bool full, const 
 					round_to_halves<V::F16>(weight[k * 2 + 1][0], weight[k * 2 + 1][1]),
 					round_to_halves<V::F16>(weight[k * 2 + 1][2], weight[k * 2 + 1][3]) };
 
-		V::template pv_mma<S>(state.values, values, first + k * 16 + lane % 16, a, non_finite != 0,
-				      pair_mask(non_finite, k * 16 + lane % 4 * 2),
-				      pair_mask(non_finite, k * 16 + 8 + lane % 4 * 2));
+		uint32_t low = UINT32_MAX, high = UINT32_MAX;
+
+		if (non_finite != 0) {
+			uint32_t token = k * 16 + simt_opaque(lane) % 4 * 2;
+
+			low = pair_mask(non_finite, token);
+			high = pair_mask(non_finite, token + 8);
+		}
+		V::template pv_mma<S>(state.values, values, first + k * 16 + lane % 16, a, non_finite != 0, low, high);
 	}
 	for (; non_finite != 0; non_finite &= non_finite - 1) {
 		uint32_t token = 0;
@@ -529,11 +547,13 @@ template <bool F16_> struct half_elements {
 	pv_mma(float sums[S::DIM / 8][4], const simt_vec4 *values, uint32_t token, const uint32_t a[4], bool non_finite,
 	       uint32_t low, uint32_t high)
 	{
+		uint32_t own = swizzle<S::CHUNKS>(token, simt_lane() / 16);
+
 		ATTENTION_UNROLL
 		for (uint32_t n = 0; n < S::DIM / 8; n += 2) {
 			uint32_t b[4];
 
-			simt_ldmatrix_x4_trans(b, &values[swizzle<S::CHUNKS>(token, n + simt_lane() / 16)]);
+			simt_ldmatrix_x4_trans(b, &values[swizzle_step<S::CHUNKS>(own, n)]);
 			if (non_finite) {
 				b[0] &= low, b[1] &= high;
 				b[2] &= low, b[3] &= high;

@@ -18,6 +18,28 @@ pointer_to(uint64_t address)
 	return reinterpret_cast<T *>(address);
 }
 
+SIMT_FUNCTION float
+bits_as_float(uint32_t bits)
+{
+	union {
+		uint32_t bits;
+		float value;
+	} u = { bits };
+
+	return u.value;
+}
+
+SIMT_FUNCTION uint32_t
+float_as_bits(float value)
+{
+	union {
+		float value;
+		uint32_t bits;
+	} u = { value };
+
+	return u.bits;
+}
+
 SIMT_FUNCTION uint32_t
 dtype_size(uint32_t dtype)
 {
@@ -64,6 +86,25 @@ element_store(uint64_t address, uint32_t dtype, uint32_t i, float value)
 		pointer_to<uint16_t>(address)[i] = half_narrow(value, dtype);
 }
 
+/* Store elements [4 * vec, 4 * vec + 4) of a tensor's array of any alignment. */
+SIMT_FUNCTION void
+vec4_store(uint64_t address, uint32_t dtype, uint32_t vec, const float v[4])
+{
+	uint64_t to = address + vec * 4 * dtype_size(dtype);
+
+	if (dtype == CUDA_F32 && to % 16 == 0)
+		*pointer_to<simt_vec4>(to) = { float_as_bits(v[0]), float_as_bits(v[1]), float_as_bits(v[2]),
+					       float_as_bits(v[3]) };
+	else if (dtype == CUDA_F16 && to % 8 == 0)
+		*pointer_to<simt_vec2>(to) = { simt_pack_f16(v[0], v[1]), simt_pack_f16(v[2], v[3]) };
+	else if (dtype == CUDA_BF16 && to % 8 == 0)
+		*pointer_to<simt_vec2>(to) = { simt_pack_bf16(v[0], v[1]), simt_pack_bf16(v[2], v[3]) };
+	else
+		SIMT_UNROLL
+	for (uint32_t i = 0; i < 4; i++)
+		element_store(to, dtype, i, v[i]);
+}
+
 /* Address of the first element of a token's head in a packed tensor. */
 SIMT_FUNCTION uint64_t
 tensor_address(const cuda_tensor &tensor, uint32_t token, uint32_t head)
@@ -105,28 +146,6 @@ halves_pack(const float v[8], uint32_t dtype)
 		to = { simt_pack_bf16(v[0], v[1]), simt_pack_bf16(v[2], v[3]), simt_pack_bf16(v[4], v[5]),
 		       simt_pack_bf16(v[6], v[7]) };
 	return to;
-}
-
-SIMT_FUNCTION float
-bits_as_float(uint32_t bits)
-{
-	union {
-		uint32_t bits;
-		float value;
-	} u = { bits };
-
-	return u.value;
-}
-
-SIMT_FUNCTION uint32_t
-float_as_bits(float value)
-{
-	union {
-		float value;
-		uint32_t bits;
-	} u = { value };
-
-	return u.bits;
 }
 
 SIMT_FUNCTION float

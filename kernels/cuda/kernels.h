@@ -51,9 +51,9 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
 #define CUDA_MMA_SHARED_64 (84u << 10)
 #define CUDA_MMA_SHARED_128 (92u << 10)
 #define CUDA_MMA_SHARED_256 (148u << 10)
-#define CUDA_BYTES_SHARED_64 (52u << 10)
-#define CUDA_BYTES_SHARED_128 (76u << 10)
-#define CUDA_BYTES_SHARED_256 (116u << 10)
+#define CUDA_BYTES_SHARED_64 (54u << 10)
+#define CUDA_BYTES_SHARED_128 (78u << 10)
+#define CUDA_BYTES_SHARED_256 (118u << 10)
 /** Dynamic shared memory of attention_mla_*: the maximum of a block on sm_80. */
 #define CUDA_MLA_SHARED (163u << 10)
 /** Dynamic shared memory of attention_prefill_*: of dim 128, two blocks fit a multiprocessor of sm_80. */
@@ -67,6 +67,8 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
  * the row's kv_first.
  */
 #define CUDA_KV_CHUNK_UNIT 128u
+/** Most KV chunks of a row: the most that target_work_items may be. */
+#define CUDA_MAX_KV_CHUNKS 1024u
 /** Kernels expand a block mask to bits this number of tokens at a time. */
 #define CUDA_MASK_BITMAP_TOKENS 512u
 

@@ -29,6 +29,9 @@ cuda_plan_measure(const struct cuda_plan_bounds *bounds, struct cuda_plan_size *
 	uint64_t tile_q_rows = bounds->prefill_tile_q_rows > bounds->max_tile_q_rows ? bounds->prefill_tile_q_rows
 										     : bounds->max_tile_q_rows;
 
+	if (target > CUDA_MAX_KV_CHUNKS)
+		return paged_fail(error, PAGED_ERR_LIMIT, "%u work items per row wanted: attention combines up to %u",
+				  bounds->target_work_items, CUDA_MAX_KV_CHUNKS);
 	if (q_rows > INT32_MAX || tiles > INT32_MAX)
 		return paged_fail(error, PAGED_ERR_LIMIT,
 				  "a batch of %u query rows of %u heads: past what a plan counts", bounds->max_total_q,

@@ -18,7 +18,7 @@ struct cuda_plan_bounds {
 	uint32_t v_dim;
 	uint32_t max_tile_q_rows;     /* the attention kernel's: CUDA_TILE_Q_ROWS or CUDA_MAX_TILE_Q_ROWS */
 	uint32_t prefill_tile_q_rows; /* of its prefill kernel; 0: it has none */
-	uint32_t target_work_items;   /* affects a result's bits; 0: CUDA_TARGET_WORK_ITEMS */
+	uint32_t target_work_items;   /* affects a result's bits; at most CUDA_MAX_KV_CHUNKS; 0: the default */
 };
 
 /** Default split-KV target: the planner cuts rows into about this many work items (plan_row_split() in plan.cu). */
@@ -40,7 +40,7 @@ struct cuda_plan_size {
 /**
  * cuda_plan_measure - compute the memory that suffices for every batch within bounds
  *
- * @retval PAGED_ERR_LIMIT  the number of work items or softmax states exceeds 31 bits
+ * @retval PAGED_ERR_LIMIT  the number of work items or softmax states exceeds 31 bits, or target_work_items its limit
  */
 enum paged_status cuda_plan_measure(const struct cuda_plan_bounds *bounds, struct cuda_plan_size *size,
 				    struct paged_error *error);

@@ -55,6 +55,8 @@ struct alignas(8) simt_vec2 {
 #define SIMT_FUNCTION __device__ __forceinline__
 /* The same, of a struct. */
 #define SIMT_MEMBER static SIMT_FUNCTION
+/* A function that is called rather than inlined: nothing of it is computed before a loop and kept in registers. */
+#define SIMT_CALLED static __device__ __noinline__
 /* Unroll the loop that follows, so that the arrays it indexes stay in registers. */
 #define SIMT_UNROLL _Pragma("unroll")
 /*
@@ -69,6 +71,7 @@ extern __shared__ __align__(128) unsigned char simt_shared_memory[];
 #else
 #define SIMT_FUNCTION static inline
 #define SIMT_MEMBER static inline
+#define SIMT_CALLED static inline
 #define SIMT_UNROLL
 /*
  * A host build defines SIMT_HOST_HEADER.  That header's SIMT_KERNEL() registers the kernel, and its functions are

@@ -7,6 +7,7 @@
 
 #include "tests/fake-cuda/simt_run.h"
 #include "tests/fake-cuda/kernels/link.h"
+#include "tests/kernels/cuda/combine_check.h"
 
 #define SHARED_SIZE (163u << 10) /* the limit of sm_80 */
 
@@ -332,6 +333,7 @@ cuda_attention_run(const struct attention_args *args, uint64_t total_q, const st
 		attention_kernel_run(options->prefill, &p, options);
 	}
 	cr_assert_eq(batch.head->faults, 0, "faults %u of row %u", batch.head->faults, batch.head->fault_row);
+	combine_check(&p);
 	for (uint32_t i = 0; i < batch.size.max_counters; i++)
 		cr_assert(((uint32_t *)(uintptr_t)batch.plan.counters)[i] == 0 ||
 				  ((uint32_t *)(uintptr_t)batch.plan.counters)[i] == UINT32_MAX,

@@ -159,6 +159,24 @@ Test(cuda_attention, kv_first)
 	}
 }
 
+/* More KV chunks than a warp loads at once, and more weights than are in shared memory at once. */
+Test(cuda_attention, many_kv_chunks)
+{
+	static const uint32_t v_dims[] = { 7, 16, 40 };
+	struct kernel_fixture_params params = defaults();
+
+	params.q_heads = 5;
+	params.kv_heads = 1;
+	params.page_size = 64;
+	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 129 * 128 + 1, .q_len = 2, .q_base = 129 * 128 - 1 };
+	for (size_t i = 0; i < COUNT(v_dims); i++) {
+		params.v_dim = v_dims[i];
+		params.out = dtypes[i];
+		params.padding = (uint32_t)i;
+		simt_and_tensor_core_check(&params);
+	}
+}
+
 Test(cuda_attention, head_ratios)
 {
 	static const uint32_t heads[][2] = { { 1, 1 }, { 3, 1 }, { 9, 3 }, { 8, 8 }, { 5, 1 }, { 16, 2 }, { 71, 1 } };

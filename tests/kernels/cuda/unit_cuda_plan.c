@@ -225,4 +225,6 @@ Test(cuda_plan, refuses_bounds_over_the_limit)
 	bounds.max_kv_len = 4096;
 	cr_assert_eq(cuda_plan_measure(&bounds, &size, &error), PAGED_OK);
 	cr_assert_eq(size.workspace_states_bytes, size.max_states * UINT64_C(8));
+	bounds.target_work_items = CUDA_MAX_KV_CHUNKS + 1;
+	cr_assert_eq(cuda_plan_measure(&bounds, &size, &error), PAGED_ERR_LIMIT);
 }
