@@ -27,6 +27,7 @@
  *   PAGED_FAKE_CUDA_SEED=7                 order of blocks and threads (simt_run.h); 0 is ascending
  *   PAGED_FAKE_CUDA_BREAK=FILE             a call that finds FILE removes it; CUDA then fails in the calling process
  *   PAGED_FAKE_CUDA_LOG=FILE               append a line for each call: process id, function, result
+ *   PAGED_FAKE_CUDA_RUNS=FILE              append a line for each kernel that runs, also in a graph: process id, name
  *   CUDA_VISIBLE_DEVICES=1,0              as in CUDA, but numbers only
  */
 #ifndef TESTS_FAKE_CUDA_FAKE_CUDA_H

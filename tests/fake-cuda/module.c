@@ -285,6 +285,18 @@ occupancy(int *n_blocks, const struct CUfunc_st *function, int n_threads, size_t
 
 /* Launches */
 
+static void
+launch_log(const char *kernel)
+{
+	const char *path = getenv("PAGED_FAKE_CUDA_RUNS");
+	FILE *file = path != NULL ? fopen(path, "ae") : NULL;
+
+	if (file == NULL)
+		return;
+	fprintf(file, "%d %s\n", (int)getpid(), kernel);
+	fclose(file);
+}
+
 static int
 launch_run(struct operation *operation)
 {
@@ -306,6 +318,7 @@ launch_run(struct operation *operation)
 		.seed = seed > 1 ? seed + n_launches++ : seed,
 	};
 
+	launch_log(launch.kernel->name);
 	memory_open(device);
 	good = simt_run(&launch, message, sizeof(message));
 	memory_close(device);

@@ -136,6 +136,21 @@ fake_cuda_n_calls(const char *name)
 }
 
 unsigned int
+fake_cuda_n_runs(const char *prefix)
+{
+	FILE *file = fopen(getenv("PAGED_FAKE_CUDA_RUNS"), "re");
+	unsigned int n = 0;
+	char each[64];
+	int pid;
+
+	it_require(file != NULL, "%m");
+	while (fscanf(file, "%d %63s", &pid, each) == 2)
+		n += pid == getpid() && strncmp(each, prefix, strlen(prefix)) == 0;
+	fclose(file);
+	return n;
+}
+
+unsigned int
 fake_cuda_n_mappings(void)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");

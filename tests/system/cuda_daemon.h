@@ -43,6 +43,9 @@ void cuda_daemon_allow_all_users(const struct it_daemon *daemon);
 /** fake_cuda_n_calls - how often this process called a function of the fake driver since PAGED_FAKE_CUDA_LOG was set */
 unsigned int fake_cuda_n_calls(const char *name);
 
+/** fake_cuda_n_runs - how often kernels ran in this process whose names begin so, since PAGED_FAKE_CUDA_RUNS was set */
+unsigned int fake_cuda_n_runs(const char *prefix);
+
 /** fake_cuda_n_mappings - number of mappings of device memory in this process */
 unsigned int fake_cuda_n_mappings(void);
 
