@@ -16,8 +16,17 @@ static const struct cuda_aot entries[] = { CUDA_AOT_LIST(ENTRY) };
 #undef ENTRY
 
 /* The dtypes and head dims that models commonly use. */
-const char *const cuda_aot_kernels[] = { "attention_mma_f16_64", "attention_mma_f16_128", "attention_mma_bf16_64",
-					 "attention_mma_bf16_128", NULL };
+const struct cuda_aot_kernel cuda_aot_kernels[] = {
+	{ "attention_mma", "attention_mma_f16_64" },
+	{ "attention_mma", "attention_mma_f16_128" },
+	{ "attention_mma", "attention_mma_bf16_64" },
+	{ "attention_mma", "attention_mma_bf16_128" },
+	{ "attention_prefill", "attention_prefill_f16_64" },
+	{ "attention_prefill", "attention_prefill_f16_128" },
+	{ "attention_prefill", "attention_prefill_bf16_64" },
+	{ "attention_prefill", "attention_prefill_bf16_128" },
+	{ NULL, NULL },
+};
 
 /* The parameters and arrays that the texts may name. */
 static const struct mod_array mod_names[] = {
@@ -58,13 +67,11 @@ cuda_aot_source(const struct cuda_aot *aot, char **text_p, struct paged_error *e
 static bool
 aot_has_image(const char *source, const char *kernel)
 {
-	const char *const *each = cuda_aot_kernels;
+	const struct cuda_aot_kernel *each = cuda_aot_kernels;
 
-	if (strcmp(source, CUDA_AOT_SOURCE) != 0)
-		return false;
-	while (*each != NULL && strcmp(*each, kernel) != 0)
+	while (each->kernel != NULL && (strcmp(each->source, source) != 0 || strcmp(each->kernel, kernel) != 0))
 		each++;
-	return *each != NULL;
+	return each->kernel != NULL;
 }
 
 /* Without memory this reports no match, and the mods are compiled by NVRTC. */

@@ -3,10 +3,10 @@
  * aot.h - mods that are compiled ahead of time (AOT) into the library and need no NVRTC
  *
  * An entry is a mask mod, a score mod or both, as in aot_list.h.  Each entry
- * has an image that contains those kernels of attention_mma that
- * cuda_aot_kernels lists.  cuda_image_find() finds the image by "aot_" and
- * the entry's name; the kernels' names end with "_" and the entry's name.  A
- * build without the CUDA toolkit has the same table and no images.
+ * has an image that contains the kernels that cuda_aot_kernels lists.
+ * cuda_image_find() finds the image by "aot_" and the entry's name; the
+ * kernels' names end with "_" and the entry's name.  A build without the CUDA
+ * toolkit has the same table and no images.
  *
  * Threads: any.
  */
@@ -24,9 +24,14 @@ struct cuda_aot {
 	const char *score;
 };
 
-/** The source of the kernels that have AOT images, and the kernels' names; the list ends with NULL. */
-#define CUDA_AOT_SOURCE "attention_mma"
-extern const char *const cuda_aot_kernels[];
+/** A kernel that has AOT images, as struct cuda_choice names it. */
+struct cuda_aot_kernel {
+	const char *source;
+	const char *kernel;
+};
+
+/** All of them, those of a source one after the other; the last element has NULL. */
+extern const struct cuda_aot_kernel cuda_aot_kernels[];
 
 /** cuda_aot_at - entry number i; NULL past the last */
 const struct cuda_aot *cuda_aot_at(size_t i);

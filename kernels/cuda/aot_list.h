@@ -3,8 +3,8 @@
  * aot_list.h - the mods that are compiled ahead of time into the library: name, mask, score
  *
  * The list has only mods that current models use, because each entry costs
- * about 5 s of one core at build time, and a third of a megabyte of library
- * size, for each architecture.
+ * about 12 s of one core at build time, and four fifths of a megabyte of
+ * library size, for each architecture.
  *
  *   sliding_window  Mistral, Gemma 3, gpt-oss
  *   capped_window   Gemma 2's local layers

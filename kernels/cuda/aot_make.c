@@ -33,11 +33,13 @@ aot_file_text(const struct cuda_aot *aot, const char *mods)
 		"#ifndef ATTENTION_ONE\n"
 		"#define ATTENTION_ONE\n",
 		aot->image, aot->name);
-	for (const char *const *kernel = cuda_aot_kernels; *kernel != NULL; kernel++)
-		fprintf(to, "#define ATTENTION_ONLY_%s 1\n", *kernel);
+	for (const struct cuda_aot_kernel *each = cuda_aot_kernels; each->kernel != NULL; each++)
+		fprintf(to, "#define ATTENTION_ONLY_%s 1\n", each->kernel);
+	fprintf(to, "#endif\n");
+	for (const struct cuda_aot_kernel *each = cuda_aot_kernels; each->kernel != NULL; each++)
+		if (each == cuda_aot_kernels || strcmp(each->source, each[-1].source) != 0)
+			fprintf(to, "#include \"kernels/cuda/%s.cu\"\n", each->source);
 	fprintf(to,
-		"#endif\n"
-		"#include \"kernels/cuda/" CUDA_AOT_SOURCE ".cu\"\n"
 		"#else\n"
 		"%s"
 		"#endif\n",

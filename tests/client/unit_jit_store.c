@@ -425,7 +425,8 @@ Test(jit_store, aot_mods_need_no_compiler)
 {
 	struct fake_compiler fake_compiler = { .absent = false };
 	struct jit_store *store = test_store_open(&fake_compiler, cache_dir);
-	struct jit_request request = { CUDA_AOT_SOURCE, cuda_aot_kernels[0], NULL, 90 };
+	const struct cuda_aot_kernel *kernel = &cuda_aot_kernels[0];
+	struct jit_request request = { kernel->source, kernel->kernel, NULL, 90 };
 	const struct cuda_aot *aot;
 	struct jit_code *code, *again;
 	char *mods, name[64];
@@ -446,13 +447,13 @@ Test(jit_store, aot_mods_need_no_compiler)
 	cr_expect_eq(fake_compiler.n_opened, 0);
 
 	cr_assert_eq(cuda_aot_source(cuda_aot_at(0), &mods, &error), PAGED_OK);
-	request = (struct jit_request){ CUDA_AOT_SOURCE, cuda_aot_kernels[0], mods, 90 };
+	request = (struct jit_request){ kernel->source, kernel->kernel, mods, 90 };
 	cr_assert_eq(jit_prepare(store, &request, &code, &error), PAGED_OK);
 	cr_assert_eq(jit_wait(code, -1, &error), PAGED_OK);
 	cr_expect(jit_refused(code));
 	cr_assert_eq(jit_prepare(store, &request, &again, &error), PAGED_OK);
 	expect_image(again, mods);
-	cr_expect_str_eq(jit_kernel_name(again), cuda_aot_kernels[0]);
+	cr_expect_str_eq(jit_kernel_name(again), kernel->kernel);
 	cr_expect(!jit_refused(again));
 	free(mods);
 	jit_store_destroy(store, false);

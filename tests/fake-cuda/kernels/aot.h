@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Included before the source of an ahead-of-time compiled mod.  Selects one of its four kernels for the fake CUDA
- * driver, because each takes long to compile.
+ * Included before the source of an ahead-of-time compiled mod.  Selects two of its kernels for the fake CUDA driver,
+ * because each takes long to compile.
  */
 #define ATTENTION_ONE
 #define ATTENTION_ONLY_attention_mma_bf16_64 1
+#define ATTENTION_ONLY_attention_prefill_bf16_64 1

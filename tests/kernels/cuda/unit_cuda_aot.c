@@ -36,14 +36,14 @@ parse(enum mod_kind kind, const char *text)
 
 /* The name of the compiled mods that the texts find; "" for none. */
 static const char *
-found(const char *kernel, const char *mask_text, const char *score_text)
+found(const struct cuda_aot_kernel *kernel, const char *mask_text, const char *score_text)
 {
 	struct mod *mask = parse(MOD_MASK, mask_text), *score = parse(MOD_SCORE, score_text);
 	const struct cuda_aot *aot;
 	char *source;
 
 	cr_assert_eq(mod_cuda_source(CUDA_MOD_STRUCT, mask, score, &source, &error), PAGED_OK);
-	aot = cuda_aot_find(CUDA_AOT_SOURCE, kernel, source);
+	aot = cuda_aot_find(kernel->source, kernel->kernel, source);
 	free(source);
 	mod_destroy(mask);
 	mod_destroy(score);
@@ -52,12 +52,13 @@ found(const char *kernel, const char *mask_text, const char *score_text)
 
 Test(cuda_aot, every_mod_is_found_for_every_kernel)
 {
+	const struct cuda_aot_kernel other = { "attention_mma", "attention_mma_bf16_256" };
 	const struct cuda_aot *aot;
 
 	for (size_t i = 0; (aot = cuda_aot_at(i)) != NULL; i++) {
-		for (size_t k = 0; cuda_aot_kernels[k] != NULL; k++)
-			cr_expect_str_eq(found(cuda_aot_kernels[k], aot->mask, aot->score), aot->name);
-		cr_expect_str_eq(found("attention_mma_bf16_256", aot->mask, aot->score), "");
+		for (size_t k = 0; cuda_aot_kernels[k].kernel != NULL; k++)
+			cr_expect_str_eq(found(&cuda_aot_kernels[k], aot->mask, aot->score), aot->name);
+		cr_expect_str_eq(found(&other, aot->mask, aot->score), "");
 		cr_expect(strncmp(aot->image, "aot_", 4) == 0 && strcmp(aot->image + 4, aot->name) == 0);
 	}
 	cr_expect_geq(cuda_aot_at(5) != NULL, true);
@@ -66,7 +67,7 @@ Test(cuda_aot, every_mod_is_found_for_every_kernel)
 /* By the builtin name, and written out. */
 Test(cuda_aot, equivalent_texts_find_the_same_mod)
 {
-	const char *kernel = cuda_aot_kernels[0];
+	const struct cuda_aot_kernel *kernel = &cuda_aot_kernels[0];
 
 	cr_expect_str_eq(found(kernel, "kv_idx <= q_idx && q_idx - kv_idx < window", NULL), "sliding_window");
 	cr_expect_str_eq(found(kernel, "sliding_window(window)", NULL), "sliding_window");
@@ -80,7 +81,7 @@ Test(cuda_aot, equivalent_texts_find_the_same_mod)
 
 Test(cuda_aot, other_texts_find_none)
 {
-	const char *kernel = cuda_aot_kernels[0];
+	const struct cuda_aot_kernel *kernel = &cuda_aot_kernels[0];
 
 	cr_expect_str_eq(found(kernel, "sliding_window(4096)", NULL), "");
 	cr_expect_str_eq(found(kernel, "causal", NULL), "");
