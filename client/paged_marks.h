@@ -40,11 +40,12 @@
  * Before each replay, including the first, call paged_batch_plan_device() with
  * tables_only, outside of any capture and on the stream that the graph is
  * launched on.  This call copies the page table entries that have changed to the
- * device.  Its rows may name any sequences; n_rows and the sum of the q_len
- * bounds must not exceed those of the capture.  A smaller batch has empty rows,
- * with empty lengths on the device as well.  If the graph appends, a row of
- * another session needs PAGED_ROW_NO_APPEND.  After the replay,
- * paged_batch_validate() checks this plan.
+ * device.  Its rows may name any sequences; n_rows, the sum of the q_len bounds
+ * and the largest of them must not exceed those of the capture.  A smaller batch
+ * has empty rows, with empty lengths on the device as well.  If the graph
+ * appends, a row of another session needs PAGED_ROW_NO_APPEND.  After the
+ * replay, paged_batch_validate() checks this plan.  Capture decode with bounds of
+ * decode: attention then launches one kernel and not another one for prefill.
  *
  * Append, gather and attention accept a captured plan only within its capture,
  * and never a tables_only plan; both are PAGED_ERR_INVALID.  The graph contains

@@ -181,6 +181,41 @@ cuda_gather(struct paged_batch *batch, const struct gather_args *args, struct pa
 	return MAP_CUDA_RUN(cuda->gpu, error, compute_cuda_launch(batch, &cuda->kernels->gather, n_tokens, &p, error));
 }
 
+/* Can the plan have work for this part?  If the device has the lengths, q_len is between min_q_len and max_q_len. */
+static bool
+compute_cuda_has_part(const struct cuda_batch *cuda, const struct cuda_attention *attention,
+		      enum cuda_attention_part part, uint32_t group)
+{
+	uint64_t least = (uint64_t)cuda->min_q_len * group, most = (uint64_t)cuda->params.max_q_len * group;
+
+	if (attention->choices[CUDA_PREFILL].kernel == NULL)
+		return part == CUDA_DECODE;
+	if (part == CUDA_DECODE)
+		return least <= attention->choices[CUDA_DECODE].tile_q_rows;
+	return most > attention->choices[CUDA_DECODE].tile_q_rows;
+}
+
+/* Launch the kernels that have work.  The prefill kernel finds its items where the plan numbers them separately. */
+static enum paged_status
+compute_cuda_launch_parts(const struct paged_batch *batch, const struct cuda_attention *attention,
+			  const struct cuda_kernel kernels[CUDA_N_PARTS], struct cuda_attention_params *p,
+			  struct paged_error *error)
+{
+	const struct cuda_batch *cuda = cuda_batch_of(batch);
+	uint32_t group = p->n_q_heads / p->pages.n_kv_heads;
+	uint64_t first_work_item = p->plan.first_work_item;
+	enum paged_status status = PAGED_OK;
+
+	for (unsigned int part = 0; status == PAGED_OK && part < CUDA_N_PARTS; part++) {
+		if (!compute_cuda_has_part(cuda, attention, part, group))
+			continue;
+		p->plan.first_work_item = first_work_item + part * (p->plan.n_rows + UINT64_C(1)) * sizeof(uint32_t);
+		status = cuda_kernels_launch(batch->pool, &kernels[part], cuda->params.max_work_items, p, cuda->stream,
+					     error);
+	}
+	return status;
+}
+
 /* With the context current. */
 static enum paged_status
 compute_cuda_launch_attention(struct paged_batch *batch, const struct attention_args *args, struct paged_mod_set *set,
@@ -205,7 +240,7 @@ compute_cuda_launch_attention(struct paged_batch *batch, const struct attention_
 		.k_scale = (uintptr_t)args->k_scale,
 		.v_scale = (uintptr_t)args->v_scale,
 	};
-	struct cuda_kernel kernel = attention->kernel;
+	const struct cuda_kernel *kernels = attention->kernels;
 	const struct cuda_shape *shape;
 	enum paged_status status = compute_cuda_check_plan(batch, error);
 
@@ -214,13 +249,13 @@ compute_cuda_launch_attention(struct paged_batch *batch, const struct attention_
 	if (set != NULL && set->blocks != NULL)
 		p.blocks = compute_cuda_block_mask_view(set->blocks);
 	if (set != NULL && set->device != NULL)
-		status = compute_cuda_mod_set_kernel(set, args->q.dtype, &kernel, &p.mod, error);
+		status = compute_cuda_mod_set_kernels(set, args->q.dtype, &kernels, &p.mod, error);
 	if (status == PAGED_OK)
-		status = compute_cuda_shape(batch, args->q.n_heads, attention->tile_q_rows, &shape, error);
+		status = compute_cuda_shape(batch, args->q.n_heads, attention, &shape, error);
 	if (status != PAGED_OK)
 		return status;
 	p.plan = compute_cuda_view(batch, shape);
-	return cuda_kernels_launch(batch->pool, &kernel, cuda->params.max_work_items, &p, cuda->stream, error);
+	return compute_cuda_launch_parts(batch, attention, kernels, &p, error);
 }
 
 static enum paged_status

@@ -16,7 +16,7 @@
  * again, the host waits for the event recorded after its last copy.
  *
  * Shapes: how the planner cuts a row into work items depends on the number of
- * query heads and on the attention kernel of the queries' dtype, which are
+ * query heads and on the attention kernels of the queries' dtype, which are
  * known only at the attention call.  plan() plans for the shape of the last
  * attention call.  An attention call with another shape launches the planner
  * again, once per plan.  Append reads only the rows, which are the same in
@@ -38,10 +38,10 @@
 #define CUDA_LENGTHS_SIZE 16u
 #define CUDA_Q_TOKENS_DEFAULT 512u
 
-/** A plan for n_q_heads query heads and tiles of at most tile_q_rows; n_q_heads 0: unused. */
+/** A plan for n_q_heads query heads and for the tiles of these kernels; n_q_heads 0: unused. */
 struct cuda_shape {
 	uint32_t n_q_heads;
-	uint32_t tile_q_rows;
+	uint32_t tile_q_rows[CUDA_N_PARTS];
 	uint64_t planned; /* number of the last plan for which the planner was launched */
 	bool captured;    /* a captured graph has the planner's launch: a replay plans for this shape */
 	bool dirty;       /* its head has faults that were already reported */
@@ -103,6 +103,7 @@ struct cuda_batch {
 
 	/* The plan. */
 	struct cuda_plan_params params; /* without the fields that depend on the shape */
+	uint32_t min_q_len;             /* of the rows with queries; 0: the device has the lengths */
 	bool tables_only;
 	bool captured; /* the plan was captured into a graph and has not run on a stream */
 	bool appends;  /* some captured graph has an append */
@@ -134,8 +135,12 @@ enum paged_status compute_cuda_plan(struct paged_batch *batch, const struct comp
 				    struct paged_error *error);
 
 /** compute_cuda_shape - get the plan for these queries; launch the planner if it has not run for them */
-enum paged_status compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_heads, uint32_t tile_q_rows,
-				     const struct cuda_shape **shape_p, struct paged_error *error);
+enum paged_status compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_heads,
+				     const struct cuda_attention *attention, const struct cuda_shape **shape_p,
+				     struct paged_error *error);
+
+/** compute_cuda_shape_set - use a shape for these queries; it has no plan yet */
+void compute_cuda_shape_set(struct cuda_shape *shape, uint32_t n_q_heads, const struct cuda_attention *attention);
 
 /** compute_cuda_shape_any - the shape that the current plan was made for */
 const struct cuda_shape *compute_cuda_shape_any(const struct paged_batch *batch);

@@ -51,7 +51,8 @@ cuda_batch_measure_plan(const struct paged_batch *batch, const struct cuda_batch
 	for (enum paged_dtype q = PAGED_F32; q <= PAGED_BF16; q++) {
 		enum paged_status status;
 
-		bounds.max_tile_q_rows = cuda->kernels->attention[q].tile_q_rows;
+		bounds.max_tile_q_rows = cuda->kernels->attention[q].choices[CUDA_DECODE].tile_q_rows;
+		bounds.prefill_tile_q_rows = cuda->kernels->attention[q].choices[CUDA_PREFILL].tile_q_rows;
 		status = cuda_plan_measure(&bounds, &one, error);
 		if (status != PAGED_OK)
 			return status;
@@ -260,8 +261,8 @@ cuda_batch_fill(struct paged_batch *batch, struct cuda_batch *cuda, struct paged
 	if (status != PAGED_OK)
 		return status;
 	/* Until the first attention call sets the shape. */
-	cuda->shape[0].n_q_heads = cuda->max_q_heads / layout->n_kv_heads * layout->n_kv_heads;
-	cuda->shape[0].tile_q_rows = cuda->kernels->attention[cuda_kernels_queries(layout)].tile_q_rows;
+	compute_cuda_shape_set(&cuda->shape[0], cuda->max_q_heads / layout->n_kv_heads * layout->n_kv_heads,
+			       &cuda->kernels->attention[cuda_kernels_queries(layout)]);
 	status = cuda_batch_alloc_device(batch, cuda, error);
 	if (status == PAGED_OK)
 		status = cuda_batch_clear_device(batch, cuda, error);

@@ -10,6 +10,7 @@
 #include "client/cuda/compute_cuda_batch.h"
 #include "client/cuda/jit_store.h"
 #include "client/owner/map_cuda.h"
+#include "common/clock.h"
 #include "kernels/mod/cuda_source.h"
 
 struct cuda_compiler {
@@ -17,16 +18,17 @@ struct cuda_compiler {
 	struct cuda_nvrtc nvrtc;
 };
 
-/** The attention kernel with these mods, for queries of one dtype. */
-struct cuda_mod_kernel {
-	struct jit_code *code; /* NULL: not requested */
-	cuda_module module;    /* NULL: not loaded */
-	struct cuda_kernel kernel;
+/** The attention kernels with these mods, for queries of one dtype. */
+struct cuda_mod_kernels {
+	struct jit_code *code[CUDA_N_PARTS]; /* NULL: not requested */
+	cuda_module module[CUDA_N_PARTS];    /* NULL: not loaded */
+	struct cuda_kernel kernel[CUDA_N_PARTS];
+	bool loaded; /* all of them */
 };
 
 struct cuda_mod_set {
 	char *source;
-	struct cuda_mod_kernel kernels[PAGED_BF16 + 1]; /* by enum paged_dtype of the queries */
+	struct cuda_mod_kernels kernels[PAGED_BF16 + 1]; /* by enum paged_dtype of the queries */
 	cuda_address args;                              /* struct cuda_mod_args, followed by `range` */
 	cuda_address range;                             /* struct cuda_mod_range */
 	bool written;                                   /* the bound values were copied to args, in stream order */
@@ -68,76 +70,120 @@ compute_cuda_client_close(struct paged_client *client, bool in_child)
 }
 
 static enum paged_status
-cuda_mod_set_request_code(struct paged_mod_set *set, enum paged_dtype q, struct paged_error *error)
+cuda_mod_set_request_part(struct paged_mod_set *set, enum paged_dtype q, unsigned int part, struct paged_error *error)
 {
 	const struct paged_pool *pool = set->batch->pool;
 	const struct cuda_gpu *gpu = map_cuda_gpu(&pool->mapping);
-	const struct cuda_attention *attention = &pool->kernels->attention[q];
+	const struct cuda_choice *choice = &pool->kernels->attention[q].choices[part];
 	struct cuda_mod_set *device = set->device;
 	const struct jit_request request = {
-		.source = attention->source,
-		.kernel = attention->kernel.name,
+		.source = choice->source,
+		.kernel = choice->kernel,
 		.mods = device->source,
 		.capability = 10 * cuda_gpu_attribute(gpu, CUDA_DEVICE_COMPUTE_MAJOR) +
 			      cuda_gpu_attribute(gpu, CUDA_DEVICE_COMPUTE_MINOR),
 	};
 
 	assert(paged_dtype_is_tensor(q));
-	if (device->kernels[q].code != NULL)
+	if (device->kernels[q].code[part] != NULL)
 		return PAGED_OK;
-	return jit_prepare(pool->client->compiler->store, &request, &device->kernels[q].code, error);
+	return jit_prepare(pool->client->compiler->store, &request, &device->kernels[q].code[part], error);
 }
 
-static void
-cuda_mod_set_release_code(struct cuda_mod_kernel *mod_kernel)
-{
-	jit_release(mod_kernel->code);
-	mod_kernel->code = NULL;
-}
-
+/* Request the code of all parts, so that the compiler never waits for a caller that waits for one of them. */
 static enum paged_status
-cuda_mod_set_wait_code(struct paged_mod_set *set, enum paged_dtype q, int timeout_ms, struct paged_error *error)
+cuda_mod_set_request_code(struct paged_mod_set *set, enum paged_dtype q, struct paged_error *error)
 {
-	enum paged_status status = cuda_mod_set_request_code(set, q, error);
-	struct cuda_mod_kernel *mod_kernel = &set->device->kernels[q];
+	const struct cuda_attention *attention = &set->batch->pool->kernels->attention[q];
+	enum paged_status status = PAGED_OK;
 
-	if (status != PAGED_OK)
-		return status;
-	status = jit_wait(mod_kernel->code, timeout_ms, error);
-	jit_store_flush_log(set->batch->pool->client->compiler->store);
-	/* Code that failed is requested again at the next call. */
-	if (status != PAGED_OK && status != PAGED_ERR_AGAIN && status != PAGED_ERR_TIMEOUT)
-		cuda_mod_set_release_code(mod_kernel);
+	for (unsigned int part = 0; status == PAGED_OK && part < CUDA_N_PARTS; part++)
+		if (attention->choices[part].kernel != NULL)
+			status = cuda_mod_set_request_part(set, q, part, error);
 	return status;
 }
 
-/* Load the code into the current context.  If the driver refuses the image, try the code of the next origin. */
+static void
+cuda_mod_set_release_code(struct jit_code **code)
+{
+	jit_release(*code);
+	*code = NULL;
+}
+
 static enum paged_status
-cuda_mod_set_load_code(struct paged_mod_set *set, enum paged_dtype q, int timeout_ms, struct paged_error *error)
+cuda_mod_set_wait_code(struct paged_mod_set *set, enum paged_dtype q, unsigned int part, int timeout_ms,
+		       struct paged_error *error)
+{
+	enum paged_status status = cuda_mod_set_request_code(set, q, error);
+	struct jit_code **code = &set->device->kernels[q].code[part];
+
+	if (status != PAGED_OK)
+		return status;
+	status = jit_wait(*code, timeout_ms, error);
+	jit_store_flush_log(set->batch->pool->client->compiler->store);
+	/* Code that failed is requested again at the next call. */
+	if (status != PAGED_OK && status != PAGED_ERR_AGAIN && status != PAGED_ERR_TIMEOUT)
+		cuda_mod_set_release_code(code);
+	return status;
+}
+
+/* Load a part's code into the current context.  If the driver refuses the image, try the code of the next origin. */
+static enum paged_status
+cuda_mod_set_load_part(struct paged_mod_set *set, enum paged_dtype q, unsigned int part, int timeout_ms,
+		       struct paged_error *error)
 {
 	const struct paged_pool *pool = set->batch->pool;
-	struct cuda_mod_kernel *mod_kernel = &set->device->kernels[q];
+	struct cuda_mod_kernels *to = &set->device->kernels[q];
 
 	for (;;) {
-		enum paged_status status = cuda_mod_set_wait_code(set, q, timeout_ms, error);
+		enum paged_status status = cuda_mod_set_wait_code(set, q, part, timeout_ms, error);
 		bool refused;
 
 		if (status != PAGED_OK)
 			return status;
-		mod_kernel->kernel = pool->kernels->attention[q].kernel;
-		mod_kernel->kernel.name = jit_kernel_name(mod_kernel->code);
-		status = cuda_kernels_load(pool, jit_image(mod_kernel->code)->bytes, &mod_kernel->kernel,
-					   &mod_kernel->module, &refused, error);
-		if (status == PAGED_OK || !refused || !jit_refused(mod_kernel->code))
+		to->kernel[part] = pool->kernels->attention[q].kernels[part];
+		to->kernel[part].name = jit_kernel_name(to->code[part]);
+		status = cuda_kernels_load(pool, jit_image(to->code[part])->bytes, &to->kernel[part], &to->module[part],
+					   &refused, error);
+		if (status == PAGED_OK || !refused || !jit_refused(to->code[part]))
 			return status;
-		cuda_mod_set_release_code(mod_kernel);
+		cuda_mod_set_release_code(&to->code[part]);
 	}
+}
+
+/* The milliseconds that are left until a time; at least 1, because 0 would not wait but poll. */
+static int
+cuda_mod_set_time_left(uint64_t end_us)
+{
+	uint64_t now_us = clock_us();
+
+	return now_us + 1000 > end_us ? 1 : (int)((end_us - now_us) / 1000);
+}
+
+/*
+ * Load the code of all parts, also of those that this batch does not need: a later batch then waits for no compiler,
+ * and may be captured.
+ */
+static enum paged_status
+cuda_mod_set_load_code(struct paged_mod_set *set, enum paged_dtype q, int timeout_ms, struct paged_error *error)
+{
+	const struct cuda_attention *attention = &set->batch->pool->kernels->attention[q];
+	struct cuda_mod_kernels *to = &set->device->kernels[q];
+	uint64_t end_us = clock_us() + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * 1000;
+	enum paged_status status = PAGED_OK;
+
+	for (unsigned int part = 0; status == PAGED_OK && part < CUDA_N_PARTS; part++)
+		if (attention->choices[part].kernel != NULL && to->module[part] == NULL)
+			status = cuda_mod_set_load_part(
+				set, q, part, timeout_ms > 0 ? cuda_mod_set_time_left(end_us) : timeout_ms, error);
+	to->loaded = status == PAGED_OK;
+	return status;
 }
 
 enum paged_status
 compute_cuda_mod_set_prepare(struct paged_mod_set *set, enum paged_dtype q, int timeout_ms, struct paged_error *error)
 {
-	if (set->device == NULL || set->device->kernels[q].module != NULL)
+	if (set->device == NULL || set->device->kernels[q].loaded)
 		return PAGED_OK;
 	return MAP_CUDA_RUN(map_cuda_gpu(&set->batch->pool->mapping), error,
 			    cuda_mod_set_load_code(set, q, timeout_ms, error));
@@ -175,19 +221,19 @@ compute_cuda_mod_set_bound(struct paged_mod_set *set)
 }
 
 enum paged_status
-compute_cuda_mod_set_kernel(struct paged_mod_set *set, enum paged_dtype q, struct cuda_kernel *kernel, uint64_t *args_p,
-			    struct paged_error *error)
+compute_cuda_mod_set_kernels(struct paged_mod_set *set, enum paged_dtype q, const struct cuda_kernel **kernels_p,
+			     uint64_t *args_p, struct paged_error *error)
 {
 	struct cuda_mod_set *device = set->device;
 	enum paged_status status = PAGED_OK;
 
-	if (device->kernels[q].module == NULL)
+	if (!device->kernels[q].loaded)
 		status = cuda_mod_set_load_code(set, q, -1, error);
 	if (status == PAGED_OK && !device->written)
 		status = cuda_mod_set_write_args(set, error);
 	if (status != PAGED_OK)
 		return status;
-	*kernel = device->kernels[q].kernel;
+	*kernels_p = device->kernels[q].kernel;
 	*args_p = device->args;
 	return PAGED_OK;
 }
@@ -307,14 +353,16 @@ compute_cuda_mod_set_close(struct paged_mod_set *set, bool in_child)
 		return;
 	if (!in_child && cuda_gpu_enter(gpu, &error) == PAGED_OK) {
 		for (enum paged_dtype q = PAGED_F32; q <= PAGED_BF16; q++)
-			if (device->kernels[q].module != NULL)
-				gpu->driver.module_unload(device->kernels[q].module);
+			for (unsigned int part = 0; part < CUDA_N_PARTS; part++)
+				if (device->kernels[q].module[part] != NULL)
+					gpu->driver.module_unload(device->kernels[q].module[part]);
 		if (device->args != 0)
 			gpu->driver.free(device->args);
 		cuda_gpu_leave(gpu);
 	}
 	for (enum paged_dtype q = PAGED_F32; !in_child && q <= PAGED_BF16; q++)
-		jit_release(device->kernels[q].code);
+		for (unsigned int part = 0; part < CUDA_N_PARTS; part++)
+			jit_release(device->kernels[q].code[part]);
 	free(device->source);
 	free(device);
 	set->device = NULL;

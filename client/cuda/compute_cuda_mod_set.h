@@ -3,7 +3,7 @@
  * compute_cuda_mod_set.h - mod sets in attention on a GPU
  *
  * A struct paged_mod_set is translated to CUDA C, which the client's compiler
- * thread (jit_store.h) compiles into the attention kernel for the queries' dtype.
+ * thread (jit_store.h) compiles into the attention kernels for the queries' dtype.
  * Compilation for queries of the pool's dtype (bf16 if the pool's elements are
  * bytes) starts when the struct paged_mod_set is created; for another dtype it
  * starts at the first attention call with that dtype.
@@ -29,12 +29,14 @@ enum paged_status compute_cuda_mod_set_prepare(struct paged_mod_set *set, enum p
 /* The functions below are called with the context current. */
 
 /**
- * compute_cuda_mod_set_kernel - the attention kernel with the set's mods; blocks until it is compiled
+ * compute_cuda_mod_set_kernels - the attention kernels with the set's mods; blocks until all are compiled
  *
- * @param[out] args_p  device address of the mods' values
+ * @param[out] kernels_p  by enum cuda_attention_part; the set owns them
+ * @param[out] args_p     device address of the mods' values
  */
-enum paged_status compute_cuda_mod_set_kernel(struct paged_mod_set *set, enum paged_dtype q, struct cuda_kernel *kernel,
-					      uint64_t *args_p, struct paged_error *error);
+enum paged_status compute_cuda_mod_set_kernels(struct paged_mod_set *set, enum paged_dtype q,
+					       const struct cuda_kernel **kernels_p, uint64_t *args_p,
+					       struct paged_error *error);
 
 /** compute_cuda_mod_set_clear_range - clear, in stream order, the batch's recorded out-of-bounds indexes */
 enum paged_status compute_cuda_mod_set_clear_range(struct paged_batch *batch, struct paged_error *error);

@@ -106,7 +106,8 @@ compute_cuda_shape_launch(struct paged_batch *batch, struct cuda_shape *shape, s
 
 	p.plan = compute_cuda_view(batch, shape);
 	p.n_q_heads = shape->n_q_heads;
-	p.max_tile_q_rows = shape->tile_q_rows;
+	p.max_tile_q_rows = shape->tile_q_rows[CUDA_DECODE];
+	p.prefill_tile_q_rows = shape->tile_q_rows[CUDA_PREFILL];
 	p.max_total_q = (uint32_t)batch->total_q;
 	status = cuda_kernels_launch(batch->pool, &cuda->kernels->plan, 1, &p, cuda->stream, error);
 	if (status == PAGED_OK) {
@@ -117,8 +118,25 @@ compute_cuda_shape_launch(struct paged_batch *batch, struct cuda_shape *shape, s
 	return status;
 }
 
+static bool
+cuda_shape_is(const struct cuda_shape *shape, uint32_t n_q_heads, const struct cuda_attention *attention)
+{
+	return shape->n_q_heads == n_q_heads &&
+	       shape->tile_q_rows[CUDA_DECODE] == attention->choices[CUDA_DECODE].tile_q_rows &&
+	       shape->tile_q_rows[CUDA_PREFILL] == attention->choices[CUDA_PREFILL].tile_q_rows;
+}
+
+void
+compute_cuda_shape_set(struct cuda_shape *shape, uint32_t n_q_heads, const struct cuda_attention *attention)
+{
+	shape->n_q_heads = n_q_heads;
+	for (unsigned int part = 0; part < CUDA_N_PARTS; part++)
+		shape->tile_q_rows[part] = attention->choices[part].tile_q_rows;
+	shape->planned = 0;
+}
+
 enum paged_status
-compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_heads, uint32_t tile_q_rows,
+compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_heads, const struct cuda_attention *attention,
 		   const struct cuda_shape **shape_p, struct paged_error *error)
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
@@ -131,7 +149,7 @@ compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_heads, uint32_t tile_
 	for (uint32_t i = 0; shape == NULL && i < CUDA_SHAPES; i++) {
 		struct cuda_shape *at = &cuda->shape[i];
 
-		if (at->n_q_heads == n_q_heads && at->tile_q_rows == tile_q_rows)
+		if (cuda_shape_is(at, n_q_heads, attention))
 			shape = at;
 		else if (at->planned != batch->plan_number && (unused == NULL || at->planned < unused->planned))
 			unused = at;
@@ -142,9 +160,7 @@ compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_heads, uint32_t tile_
 				  CUDA_SHAPES);
 	if (shape == NULL) {
 		shape = unused;
-		shape->n_q_heads = n_q_heads;
-		shape->tile_q_rows = tile_q_rows;
-		shape->planned = 0;
+		compute_cuda_shape_set(shape, n_q_heads, attention);
 	}
 	if (shape->planned != batch->plan_number)
 		status = compute_cuda_shape_launch(batch, shape, error);
@@ -185,6 +201,23 @@ compute_cuda_shapes_keep(struct paged_batch *batch, struct paged_error *error)
 	return status;
 }
 
+/* The least and the most queries of a row; bounds of the lengths that the device has. */
+static void
+compute_cuda_set_q_lens(struct paged_batch *batch, bool on_device)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	uint32_t least = UINT32_MAX, most = 0;
+
+	for (uint32_t r = 0; r < batch->n_rows; r++) {
+		uint32_t q_len = batch->kernel_row[r].q_len;
+
+		most = q_len > most ? q_len : most;
+		least = q_len != 0 && q_len < least ? q_len : least;
+	}
+	cuda->params.max_q_len = most;
+	cuda->min_q_len = on_device ? 0 : least;
+}
+
 /* Copy the lengths if the host has them, and launch the planner.  The tables are copied already, or before a replay. */
 static enum paged_status
 compute_cuda_plan_launch(struct paged_batch *batch, const struct compute_lengths *lengths, struct paged_error *error)
@@ -197,6 +230,7 @@ compute_cuda_plan_launch(struct paged_batch *batch, const struct compute_lengths
 	status = compute_cuda_mod_set_clear_range(batch, error);
 	if (status != PAGED_OK)
 		return status;
+	compute_cuda_set_q_lens(batch, lengths != NULL);
 	if (lengths != NULL) {
 		cuda->params.q_indptr = lengths->q_indptr;
 		cuda->params.kv_len = lengths->kv_len;
@@ -294,8 +328,9 @@ compute_cuda_fail_fault(const struct paged_batch *batch, const struct cuda_plan_
 			batch->max_rows, cuda->max_q_tokens, cuda->max_q_heads);
 	if ((head->faults & CUDA_FAULT_QUERIES) != 0)
 		return paged_fail(error, PAGED_ERR_RANGE,
-				  "row %u: q_indptr falls, or passes the plan's %" PRIu64 " query rows", r,
-				  batch->total_q);
+				  "row %u: q_indptr falls, or passes the plan's %" PRIu64
+				  " query rows, or gives the row more than the largest bound of q_len",
+				  r, batch->total_q);
 	if ((head->faults & CUDA_FAULT_LENGTH) != 0)
 		return paged_fail(error, PAGED_ERR_RANGE,
 				  "row %u: kv_len is negative or exceeds max_length %u of pool %s, or is below its"

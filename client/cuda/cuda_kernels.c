@@ -145,24 +145,26 @@ cuda_kernels_load(const struct paged_pool *pool, const void *image, struct cuda_
 	return status;
 }
 
-/* Load the attention kernel for queries of one dtype. */
+/* Load the attention kernels for queries of one dtype. */
 static enum paged_status
 cuda_kernels_load_attention(const struct paged_pool *pool, struct cuda_kernels *kernels, enum paged_dtype q,
 			    struct paged_error *error)
 {
 	uint32_t max_shared = (uint32_t)cuda_gpu_attribute(kernels->gpu, CUDA_DEVICE_SHARED_PER_BLOCK_OPTIN);
 	struct cuda_attention *to = &kernels->attention[q];
-	struct cuda_choice choice;
-	enum paged_status status = cuda_choose(&pool->mapping.layout.params, q, max_shared, &choice, error);
+	enum paged_status status = cuda_choose(&pool->mapping.layout.params, q, max_shared, to->choices, error);
 
-	if (status != PAGED_OK)
-		return status;
-	to->kernel = (struct cuda_kernel){ .name = choice.kernel,
-					   .n_threads = choice.n_threads,
-					   .shared_size = choice.shared_size };
-	to->source = choice.source;
-	to->tile_q_rows = choice.max_tile_q_rows;
-	return cuda_kernels_load_kernel(pool, kernels, choice.source, &to->kernel, error);
+	for (unsigned int part = 0; status == PAGED_OK && part < CUDA_N_PARTS; part++) {
+		const struct cuda_choice *choice = &to->choices[part];
+
+		if (choice->kernel == NULL)
+			continue;
+		to->kernels[part] = (struct cuda_kernel){ .name = choice->kernel,
+							  .n_threads = choice->n_threads,
+							  .shared_size = choice->shared_size };
+		status = cuda_kernels_load_kernel(pool, kernels, choice->source, &to->kernels[part], error);
+	}
+	return status;
 }
 
 static void

@@ -24,11 +24,10 @@ struct cuda_kernel {
 	uint32_t n_blocks; /* as many as run on the device at the same time */
 };
 
-/** The attention kernel for queries of one dtype. */
+/** The attention kernels for queries of one dtype. */
 struct cuda_attention {
-	struct cuda_kernel kernel;
-	const char *source;   /* name of its module's source */
-	uint32_t tile_q_rows; /* max_tile_q_rows of the plan */
+	struct cuda_choice choices[CUDA_N_PARTS];
+	struct cuda_kernel kernels[CUDA_N_PARTS]; /* as in choices */
 };
 
 struct cuda_kernels {

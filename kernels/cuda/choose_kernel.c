@@ -1,61 +1,74 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/cuda/choose_kernel.h"
 
+#include <string.h>
+
 _Static_assert((int)CUDA_F32 == PAGED_F32 && (int)CUDA_F16 == PAGED_F16 && (int)CUDA_BF16 == PAGED_BF16 &&
 		       (int)CUDA_E4M3 == PAGED_E4M3 && (int)CUDA_E5M2 == PAGED_E5M2 && (int)CUDA_I8 == PAGED_I8,
 	       "kernels know dtypes by the same numbers");
+
+/* Chosen with attention_mma_*, whose limits are these kernels' limits too. */
+_Static_assert(CUDA_PREFILL_SHARED_64 <= CUDA_MMA_SHARED_64 && CUDA_PREFILL_SHARED_128 <= CUDA_MMA_SHARED_128,
+	       "a block that has room for decode has room for prefill");
 
 struct candidate {
 	enum paged_dtype q, pool; /* PAGED_DTYPE_NONE: any */
 	bool v_in_k;              /* only for pools with V in K */
 	uint32_t unit;            /* dims are multiples of it */
 	uint32_t most_k_dim, most_v_dim;
-	struct cuda_choice choice;
+	struct cuda_choice choices[CUDA_N_PARTS];
 };
 
 /* In order of preference; the first candidate that supports pool, queries and device is chosen. */
 static const struct candidate candidates[] = {
-#define MLA(dtype, name)                                                                           \
-	{                                                                                          \
-		dtype, dtype, true, 16, 576, 512,                                                  \
-		{                                                                                  \
-			"attention_mla", "attention_mla_" name, CUDA_MLA_THREADS, CUDA_MLA_SHARED, \
-				CUDA_MAX_TILE_Q_ROWS                                               \
-		}                                                                                  \
+#define KERNEL(source, name, threads, shared, tile_q_rows)            \
+	{                                                             \
+		source, source "_" name, threads, shared, tile_q_rows \
 	}
-#define MMA(dtype, name, dim)                                                                    \
-	{                                                                                        \
-		dtype, dtype, false, 8, dim, dim,                                                \
-		{                                                                                \
-			"attention_mma", "attention_mma_" name "_" #dim, CUDA_ATTENTION_THREADS, \
-				CUDA_MMA_SHARED_##dim, CUDA_MAX_TILE_Q_ROWS                      \
-		}                                                                                \
+#define MLA(dtype, name)                                                                                       \
+	{                                                                                                      \
+		dtype, dtype, true, 16, 576, 512,                                                              \
+		{                                                                                              \
+			KERNEL("attention_mla", name, CUDA_MLA_THREADS, CUDA_MLA_SHARED, CUDA_MAX_TILE_Q_ROWS) \
+		}                                                                                              \
 	}
-#define BYTES(q, pool, name, dim)                                                                    \
-	{                                                                                            \
-		q, pool, false, 16, dim, dim,                                                        \
-		{                                                                                    \
-			"attention_bytes", "attention_bytes_" name "_" #dim, CUDA_ATTENTION_THREADS, \
-				CUDA_BYTES_SHARED_##dim, CUDA_MAX_TILE_Q_ROWS                        \
-		}                                                                                    \
+#define MMA(dtype, name, dim, ...)                                                                            \
+	{                                                                                                     \
+		dtype, dtype, false, 8, dim, dim,                                                             \
+		{                                                                                             \
+			KERNEL("attention_mma", name "_" #dim, CUDA_ATTENTION_THREADS, CUDA_MMA_SHARED_##dim, \
+			       CUDA_MAX_TILE_Q_ROWS),                                                         \
+				__VA_ARGS__                                                                   \
+		}                                                                                             \
+	}
+#define PREFILL(name, dim)                                                                          \
+	KERNEL("attention_prefill", name "_" #dim, CUDA_PREFILL_THREADS, CUDA_PREFILL_SHARED_##dim, \
+	       CUDA_PREFILL_TILE_Q_ROWS)
+#define BYTES(q, pool, name, dim)                                                                                 \
+	{                                                                                                         \
+		q, pool, false, 16, dim, dim,                                                                     \
+		{                                                                                                 \
+			KERNEL("attention_bytes", name "_" #dim, CUDA_ATTENTION_THREADS, CUDA_BYTES_SHARED_##dim, \
+			       CUDA_MAX_TILE_Q_ROWS)                                                              \
+		}                                                                                                 \
 	}
 #define BYTES_DIMS(q, pool, name) BYTES(q, pool, name, 64), BYTES(q, pool, name, 128), BYTES(q, pool, name, 256)
-#define SIMT(dim)                                                                                                 \
-	{                                                                                                         \
-		PAGED_DTYPE_NONE, PAGED_DTYPE_NONE, false, 1, dim, dim,                                           \
-		{                                                                                                 \
-			"attention_simt", "attention_simt_" #dim, CUDA_ATTENTION_THREADS, CUDA_SIMT_SHARED_##dim, \
-				CUDA_TILE_Q_ROWS                                                                  \
-		}                                                                                                 \
+#define SIMT(dim)                                                                                      \
+	{                                                                                              \
+		PAGED_DTYPE_NONE, PAGED_DTYPE_NONE, false, 1, dim, dim,                                \
+		{                                                                                      \
+			KERNEL("attention_simt", #dim, CUDA_ATTENTION_THREADS, CUDA_SIMT_SHARED_##dim, \
+			       CUDA_TILE_Q_ROWS)                                                       \
+		}                                                                                      \
 	}
 	MLA(PAGED_F16, "f16"),
 	MLA(PAGED_BF16, "bf16"),
-	MMA(PAGED_F16, "f16", 64),
-	MMA(PAGED_F16, "f16", 128),
-	MMA(PAGED_F16, "f16", 256),
-	MMA(PAGED_BF16, "bf16", 64),
-	MMA(PAGED_BF16, "bf16", 128),
-	MMA(PAGED_BF16, "bf16", 256),
+	MMA(PAGED_F16, "f16", 64, PREFILL("f16", 64)),
+	MMA(PAGED_F16, "f16", 128, PREFILL("f16", 128)),
+	MMA(PAGED_F16, "f16", 256, { NULL }),
+	MMA(PAGED_BF16, "bf16", 64, PREFILL("bf16", 64)),
+	MMA(PAGED_BF16, "bf16", 128, PREFILL("bf16", 128)),
+	MMA(PAGED_BF16, "bf16", 256, { NULL }),
 	BYTES_DIMS(PAGED_F16, PAGED_E4M3, "e4m3_f16"),
 	BYTES_DIMS(PAGED_F16, PAGED_E5M2, "e5m2_f16"),
 	BYTES_DIMS(PAGED_F16, PAGED_I8, "i8_f16"),
@@ -80,13 +93,15 @@ candidate_supports(const struct candidate *candidate, const struct layout_params
 }
 
 enum paged_status
-cuda_choose(const struct layout_params *pool, enum paged_dtype q, uint32_t max_shared, struct cuda_choice *choice,
-	    struct paged_error *error)
+cuda_choose(const struct layout_params *pool, enum paged_dtype q, uint32_t max_shared,
+	    struct cuda_choice choices[CUDA_N_PARTS], struct paged_error *error)
 {
 	for (unsigned int i = 0; i < sizeof(candidates) / sizeof(candidates[0]); i++) {
-		if (!candidate_supports(&candidates[i], pool, q) || candidates[i].choice.shared_size > max_shared)
+		const struct candidate *candidate = &candidates[i];
+
+		if (!candidate_supports(candidate, pool, q) || candidate->choices[CUDA_DECODE].shared_size > max_shared)
 			continue;
-		*choice = candidates[i].choice;
+		memcpy(choices, candidate->choices, sizeof(candidate->choices));
 		return PAGED_OK;
 	}
 	return paged_fail(error, PAGED_ERR_UNSUPPORTED, "K dim %u, V dim %u: no kernel for %u bytes of shared memory",

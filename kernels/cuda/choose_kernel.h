@@ -1,21 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** choose_kernel.h - the attention kernel for a pool and a batch's queries */
+/** choose_kernel.h - the attention kernels for a pool and a batch's queries */
 #ifndef PAGED_KERNELS_CUDA_CHOOSE_KERNEL_H
 #define PAGED_KERNELS_CUDA_CHOOSE_KERNEL_H
 
 #include "kernels/cuda/kernels.h"
 #include "kernels/layout.h"
 
+/**
+ * The kernels of one attention call, by the rows that they compute.  CUDA_PREFILL computes rows with more q_rows than
+ * the tile of CUDA_DECODE has, CUDA_DECODE the others; if a pool has no CUDA_PREFILL, all rows.
+ */
+enum cuda_attention_part { CUDA_DECODE, CUDA_PREFILL, CUDA_N_PARTS };
+
+/** A kernel. */
 struct cuda_choice {
 	const char *source; /* of the module: "attention_mma" */
-	const char *kernel;
+	const char *kernel; /* NULL: there is none */
 	uint32_t n_threads;
-	uint32_t shared_size;     /* bytes; above 48 KiB the launcher must opt in (CUDA_FUNCTION_MAX_DYNAMIC_SHARED) */
-	uint32_t max_tile_q_rows; /* of the plan */
+	uint32_t shared_size; /* bytes; above 48 KiB the launcher must opt in (CUDA_FUNCTION_MAX_DYNAMIC_SHARED) */
+	uint32_t tile_q_rows; /* of the plan: max_tile_q_rows, or prefill_tile_q_rows; 0: there is no kernel */
 };
 
 /**
- * cuda_choose - choose a tensor core kernel if one supports the pool, else the f32 kernel
+ * cuda_choose - choose tensor core kernels if some support the pool, else the f32 kernel
  *
  * The tensor core kernels support:
  * - f16 and bf16 pools with queries of the same dtype, and dims of at most 256
@@ -25,13 +32,16 @@ struct cuda_choice {
  * - e4m3, e5m2 and i8 pools with queries of f16 or bf16, and dims that are
  *   multiples of 16.
  *
+ * Those of the first item have a CUDA_PREFILL for dims of at most 128.
+ *
  * The choice depends on nothing that changes between batches, so results are
  * bit-identical from batch to batch.
  *
- * @param[in] max_shared  shared memory in bytes that a block may have on the device
+ * @param[in]  max_shared  shared memory in bytes that a block may have on the device
+ * @param[out] choices     by enum cuda_attention_part
  * @retval PAGED_ERR_UNSUPPORTED  max_shared is too small for every kernel
  */
 enum paged_status cuda_choose(const struct layout_params *pool, enum paged_dtype q, uint32_t max_shared,
-			      struct cuda_choice *choice, struct paged_error *error);
+			      struct cuda_choice choices[CUDA_N_PARTS], struct paged_error *error);
 
 #endif

@@ -107,7 +107,7 @@ struct cuda_tensor {
 
 /** Faults of a batch, found on the device. */
 enum cuda_fault {
-	CUDA_FAULT_QUERIES = 1, /* q_indptr decreases or exceeds max_total_q */
+	CUDA_FAULT_QUERIES = 1, /* q_indptr decreases or exceeds max_total_q, or a row exceeds max_q_len */
 	/* kv_len is negative, exceeds max_kv_len, or is below the kv_first of a row with queries */
 	CUDA_FAULT_LENGTH = 2,
 	/* a token from kv_first on and below a length is on an unmapped page, or on a page number outside the pool */
@@ -186,6 +186,8 @@ struct cuda_plan_params {
 	uint32_t max_states; /* softmax states that fit in the workspace */
 	/* q_rows per tile of rows with more than max_tile_q_rows q_rows, which are prefill items; 0: there are none */
 	uint32_t prefill_tile_q_rows;
+	uint32_t max_q_len; /* queries of a row: the launcher omits kernels that rows of this many do not need */
+	uint32_t unused;
 };
 
 /** struct kernel_rotary of kernels/kernels.h, with its arrays in device memory. */

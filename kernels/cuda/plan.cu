@@ -56,7 +56,7 @@ plan_row_load(const cuda_plan_params &p, uint32_t r, cuda_row *row)
 	int32_t most = (int32_t)p.max_total_q;
 	uint32_t kv_first = p.kv_first == 0 ? 0 : pointer_to<const uint32_t>(p.kv_first)[r], faults = 0;
 
-	if (begin < 0 || end < begin || end > most)
+	if (begin < 0 || end < begin || end > most || (uint32_t)(end - begin) > p.max_q_len)
 		faults |= CUDA_FAULT_QUERIES;
 	if (kv_len < 0 || (uint32_t)kv_len > p.max_kv_len || (begin != end && (uint32_t)kv_len < kv_first))
 		faults |= CUDA_FAULT_LENGTH;

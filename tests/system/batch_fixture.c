@@ -443,6 +443,14 @@ visible(const struct batch_fixture_params *p, uint32_t r, uint32_t i)
 	return seen < 0 ? 0 : (uint32_t)seen;
 }
 
+static uint32_t
+first_visible(const struct batch_fixture_params *p, uint32_t r, uint32_t i)
+{
+	uint32_t first = p->rows[r].kv_first, seen = visible(p, r, i);
+
+	return p->window != 0 && seen > first + p->window ? seen - p->window : first;
+}
+
 static void
 row_head_check(const struct batch_fixture *fixture, const struct results *results, uint32_t r, uint32_t h,
 	       uint32_t packed)
@@ -471,7 +479,7 @@ row_head_check(const struct batch_fixture *fixture, const struct results *result
 						      .k_dim = p->k_dim,
 						      .v_dim = p->v_dim,
 						      .n_keys = visible(p, r, i),
-						      .first_key = p->rows[r].kv_first,
+						      .first_key = first_visible(p, r, i),
 						      .scale = p->scale != 0 ? (double)p->scale
 									     : 1 / sqrt((double)p->k_dim),
 						      .sink = p->sink ? &sink : NULL },

@@ -44,6 +44,7 @@ struct batch_fixture_params {
 	struct batch_fixture_row rows[BATCH_FIXTURE_MAX_ROWS];
 	uint32_t max_length, n_pages, max_q_tokens; /* 0: enough */
 	uint32_t reserve_ahead;
+	uint32_t window; /* batch_fixture_check(): a query sees this many keys up to its own, by mods; 0: all of them */
 	bool max_unknown; /* batch_fixture_check() does not compare max_score */
 	const struct golden_attention
 		*golden;  /* contents and expected results; NULL: random contents, float64 reference */

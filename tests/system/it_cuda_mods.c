@@ -14,7 +14,8 @@
 #include "tests/system/cuda_daemon.h"
 #include "tests/fake-cuda/load.h"
 
-#define MAX_OUT (3 * 4 * 64)
+#define PREFILL_LENGTH 50u
+#define MAX_OUT ((PREFILL_LENGTH + 1) * 4 * 64)
 #define N_ARRAYS 6
 
 static const struct batch_fixture_params base = {
@@ -66,11 +67,13 @@ struct mods_case {
 	bool is_i8;      /* i8 in the pages besides */
 	bool has_b;      /* rows have numbers of their own */
 	bool is_strided; /* rows are equal, and tensors [row][head][token][dim] */
+	bool is_prefill; /* all tokens of row 0 are query rows, more than the decode kernel computes */
 };
 
 static const float slopes[4] = { 0.5f, -0.25f, 0.125f, 1 };
 static const int32_t heads = 4, prefixes[2] = { 20, 3 };
-static const int32_t documents[21] = { 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 0, 2, 2 };
+static const int32_t documents[PREFILL_LENGTH] = { 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2,
+						   2, 2, 2, 2, 2, 2, 0, 2, 2, 1, 1, 3 };
 
 static size_t
 arrays_make(struct batch_fixture *fixture, const struct mods_case *c, struct paged_array arrays[N_ARRAYS])
@@ -87,7 +90,7 @@ arrays_make(struct batch_fixture *fixture, const struct mods_case *c, struct pag
 	arrays[2] = (struct paged_array){ .name = "doc",
 					  .dtype = PAGED_I32,
 					  .n_dims = 1,
-					  .extents = { 21 },
+					  .extents = { PREFILL_LENGTH },
 					  .data = has_fixture ? batch_fixture_put(fixture, documents, sizeof(documents))
 							      : NULL };
 	arrays[3] = (struct paged_array){ .name = "cap", .dtype = PAGED_F32, .data = &c->cap };
@@ -155,6 +158,8 @@ params_of(const struct mods_case *c)
 	}
 	if (c->is_i8)
 		params.pool = PAGED_I8;
+	if (c->is_prefill)
+		params.rows[0] = (struct batch_fixture_row){ .kv_len = PREFILL_LENGTH, .q_len = PREFILL_LENGTH };
 	for (uint32_t r = 0; c->is_strided && r < params.n_rows; r++)
 		params.rows[r].q_len = STRIDED_Q_LEN;
 	return params;
@@ -241,6 +246,21 @@ IT_TEST(mask_mod_reads_a_parameter_and_an_array)
 						 .window = 7,
 						 .n_slopes = 4 },
 			    PAGED_OK);
+}
+
+IT_TEST_LIMIT(mods_of_prefill, 120)
+{
+	fake_cuda_begin(NULL);
+	expect_same_on_both(&(struct mods_case){ .mask = "q_idx - kv_idx < window && doc[q_idx] != doc[kv_idx]",
+						 .score = "score + slope[h] * (kv_idx - q_idx)",
+						 .window = 21,
+						 .n_slopes = 4,
+						 .is_bf16 = true,
+						 .is_prefill = true },
+			    PAGED_OK);
+	expect_same_on_both(
+		&(struct mods_case){ .score = "score + slope[h]", .n_slopes = 3, .is_bf16 = true, .is_prefill = true },
+		PAGED_ERR_RANGE);
 }
 
 IT_TEST(mods_on_an_i8_pool)
@@ -514,6 +534,8 @@ IT_TEST(aot_mods_need_no_compiler)
 		it_note("%s", aot->name);
 		for (c.window = 3, c.cap = 1; c.window <= 15; c.window += 12, c.cap += 29)
 			expect_same_on_both(&c, PAGED_OK);
+		c.is_prefill = true;
+		expect_same_on_both(&c, PAGED_OK);
 	}
 	expect_no_compiler("/nonexistent/libnvrtc.so", "no CUDA compiler: ");
 }

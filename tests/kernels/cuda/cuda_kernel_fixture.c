@@ -174,6 +174,7 @@ cuda_batch_create(struct cuda_batch *batch, const struct cuda_batch_params *para
 						.n_q_heads = params->n_q_heads,
 						.n_kv_heads = params->n_kv_heads,
 						.max_total_q = bounds.max_total_q,
+						.max_q_len = bounds.max_total_q,
 						.max_kv_len = bounds.max_kv_len,
 						.max_tile_q_rows = bounds.max_tile_q_rows,
 						.prefill_tile_q_rows = bounds.prefill_tile_q_rows } };

@@ -94,6 +94,8 @@ Test(cuda_attention_mla, kernel_choice)
 		{ 576, 512, false, PAGED_BF16, PAGED_BF16, 163 << 10, "attention_simt_576" },
 		{ 576, 528, true, PAGED_BF16, PAGED_BF16, 163 << 10, "attention_simt_576" },
 		{ 72, 64, true, PAGED_BF16, PAGED_BF16, 163 << 10, "attention_mma_bf16_128" },
+		{ 64, 40, false, PAGED_F16, PAGED_F16, 99 << 10, "attention_mma_f16_64" },
+		{ 64, 136, false, PAGED_F16, PAGED_F16, 163 << 10, "attention_mma_f16_256" },
 	};
 
 	for (size_t i = 0; i < COUNT(cases); i++) {
@@ -101,14 +103,20 @@ Test(cuda_attention_mla, kernel_choice)
 						    .v_dim = cases[i].v_dim,
 						    .v_in_k = cases[i].v_in_k,
 						    .dtype = cases[i].pool };
-		struct cuda_choice choice;
+		bool prefill = strstr(cases[i].kernel, "_mma_") != NULL && strstr(cases[i].kernel, "_256") == NULL;
+		struct cuda_choice choices[CUDA_N_PARTS];
 		struct paged_error error;
 
-		cr_assert_eq(cuda_choose(&pool, cases[i].q, cases[i].max_shared, &choice, &error), PAGED_OK, "%s",
+		cr_assert_eq(cuda_choose(&pool, cases[i].q, cases[i].max_shared, choices, &error), PAGED_OK, "%s",
 			     error.text);
-		cr_expect_str_eq(choice.kernel, cases[i].kernel, "case %zu: %s", i, choice.kernel);
-		cr_expect_eq(choice.n_threads,
-			     strstr(choice.kernel, "mla") != NULL ? CUDA_MLA_THREADS : CUDA_ATTENTION_THREADS);
+		cr_expect_str_eq(choices[CUDA_DECODE].kernel, cases[i].kernel, "case %zu: %s", i,
+				 choices[CUDA_DECODE].kernel);
+		cr_expect_eq(choices[CUDA_DECODE].n_threads,
+			     strstr(cases[i].kernel, "mla") != NULL ? CUDA_MLA_THREADS : CUDA_ATTENTION_THREADS);
+		cr_assert_eq(choices[CUDA_PREFILL].kernel != NULL, prefill, "case %zu", i);
+		cr_expect_eq(choices[CUDA_PREFILL].tile_q_rows, prefill ? CUDA_PREFILL_TILE_Q_ROWS : 0);
+		if (prefill)
+			cr_expect_str_eq(strstr(choices[CUDA_PREFILL].kernel, "16_"), strstr(cases[i].kernel, "16_"));
 	}
 }
 

@@ -39,11 +39,12 @@ static const char *
 chosen_kernel(const struct kernel_fixture_params *params)
 {
 	const struct layout_params pool = { .k_dim = params->k_dim, .v_dim = params->v_dim, .dtype = params->pool };
-	struct cuda_choice choice;
+	struct cuda_choice choices[CUDA_N_PARTS];
 	struct paged_error error;
 
-	cr_assert_eq(cuda_choose(&pool, params->q, 163 << 10, &choice, &error), PAGED_OK, "%s", error.text);
-	return choice.kernel;
+	cr_assert_eq(cuda_choose(&pool, params->q, 163 << 10, choices, &error), PAGED_OK, "%s", error.text);
+	cr_assert_null(choices[CUDA_PREFILL].kernel);
+	return choices[CUDA_DECODE].kernel;
 }
 
 /* Choose a kernel; tensor cores take 16-bit queries. */

@@ -164,12 +164,12 @@ static void
 case_run(struct golden_fixture *fixture, const char *name, uint64_t seed)
 {
 	const struct golden_attention *golden = &fixture->golden;
-	struct cuda_choice choice;
+	struct cuda_choice choices[CUDA_N_PARTS];
 	struct paged_error error;
 
 	pool_fill(fixture);
 	tensors_make(fixture);
-	cr_assert_eq(cuda_choose(&fixture->layout.params, golden->dtype, 160u << 10, &choice, &error), PAGED_OK, "%s",
+	cr_assert_eq(cuda_choose(&fixture->layout.params, golden->dtype, 160u << 10, choices, &error), PAGED_OK, "%s",
 		     error.text);
 	cuda_attention_run(&(struct attention_args){ .pages = { &fixture->layout, fixture->pool, 0 },
 						     .rows = fixture->rows,
@@ -182,12 +182,13 @@ case_run(struct golden_fixture *fixture, const char *name, uint64_t seed)
 						     .lse = fixture->lse,
 						     .max_score = fixture->max_score },
 			   fixture->total_q,
-			   &(struct cuda_attention_options){ .kernel = choice.kernel,
-							     .max_tile_q_rows = choice.max_tile_q_rows,
+			   &(struct cuda_attention_options){ .kernel = choices[CUDA_DECODE].kernel,
+							     .prefill = choices[CUDA_PREFILL].kernel,
+							     .max_tile_q_rows = choices[CUDA_DECODE].tile_q_rows,
 							     .n_blocks = 5,
 							     .seed = seed });
 	results_check(fixture, name,
-		      choice.max_tile_q_rows == CUDA_MAX_TILE_Q_ROWS ? reference_unit(golden->dtype) : 0);
+		      choices[CUDA_DECODE].tile_q_rows == CUDA_MAX_TILE_Q_ROWS ? reference_unit(golden->dtype) : 0);
 	free(fixture->pool);
 	free(fixture->q.data);
 	free(fixture->out.data);

@@ -167,15 +167,18 @@ Test(cuda_plan, reports_invalid_rows)
 	rows_make(rows, 5, 9, 900, 4);
 	rows[2].kv_len = 17;
 	rows[2].q_len = 3;
+	rows[4].q_len = 10;
 	for (uint32_t r = 3; r < 5; r++)
 		rows[r].q_start = rows[r - 1].q_start + rows[r - 1].q_len;
-	for (uint32_t wrong = 0; wrong < 6; wrong++) {
+	for (uint32_t wrong = 0; wrong < 7; wrong++) {
 		uint32_t fault = wrong < 3 ? CUDA_FAULT_LENGTH : CUDA_FAULT_QUERIES;
 		uint32_t row = wrong < 3 ? 2 : 4;
 
 		cuda_batch_create(&batch, &params);
 		if (wrong < 3)
 			batch.kv_len[2] = wrong == 0 ? -1 : wrong == 1 ? INT32_MAX : (int32_t)batch.plan.max_kv_len + 1;
+		else if (wrong == 6)
+			batch.plan.max_q_len = rows[4].q_len - 1;
 		else
 			batch.q_indptr[5] = wrong == 3 ? -1 : wrong == 4 ? INT32_MAX : batch.q_indptr[4] - 1;
 		cuda_batch_plan(&batch, wrong);

@@ -126,25 +126,26 @@ fixture_expect_correct(const struct kernel_fixture *fixture, const char *kernel,
 		  p->kv_heads, p->k_dim, p->v_dim, p->v_in_k ? " in K" : "", p->page_size, p->n_rows, what);
 }
 
-/* The kernel that cuda_choose() gives for a random limit of shared memory. */
+/* The kernels that cuda_choose() gives for a random limit of shared memory. */
 static struct cuda_attention_options
 draw_kernel(struct draw *draw, struct kernel_fixture_params *params)
 {
 	const struct layout_params pool = {
 		.k_dim = params->k_dim, .v_dim = params->v_dim, .v_in_k = params->v_in_k, .dtype = params->pool
 	};
-	struct cuda_choice choice;
+	struct cuda_choice choices[CUDA_N_PARTS];
 	struct paged_error error;
 
-	cr_assert_eq(cuda_choose(&pool, params->q, draw_one_in(draw, 3) ? 99 << 10 : 163 << 10, &choice, &error),
+	cr_assert_eq(cuda_choose(&pool, params->q, draw_one_in(draw, 3) ? 99 << 10 : 163 << 10, choices, &error),
 		     PAGED_OK, "%s", error.text);
 	/* The dtype to which tensor cores round weights. */
-	if (strstr(choice.kernel, "simt") == NULL)
+	if (strstr(choices[CUDA_DECODE].kernel, "simt") == NULL)
 		params->weights = paged_dtype_is_tensor(params->pool) ? params->pool
 				  : params->pool == PAGED_I8          ? PAGED_BF16
 								      : PAGED_F16;
-	return (struct cuda_attention_options){ .kernel = choice.kernel,
-						.max_tile_q_rows = choice.max_tile_q_rows,
+	return (struct cuda_attention_options){ .kernel = choices[CUDA_DECODE].kernel,
+						.prefill = choices[CUDA_PREFILL].kernel,
+						.max_tile_q_rows = choices[CUDA_DECODE].tile_q_rows,
 						.n_blocks = 1 + draw_below(draw, 7),
 						.seed = draw_below(draw, 1000),
 						.target_work_items =

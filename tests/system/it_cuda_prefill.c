@@ -1,0 +1,580 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Attention of prefill and decode: which kernels run for which batches, and that their results are those of float64,
+ * also with mods and block masks, in captured graphs, and after failures.  Over the fake CUDA driver, or a GPU, where
+ * the kernels that run are not known.
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/cuda/nvrtc.h"
+#include "tests/fake-cuda/load.h"
+#include "tests/support/cuda_graph.h"
+#include "tests/system/batch_fixture.h"
+#include "tests/system/cuda_daemon.h"
+
+static char log_path[] = "/tmp/paged-cuda-calls-XXXXXX", runs_path[] = "/tmp/paged-cuda-runs-XXXXXX";
+
+static void
+fake_cuda_begin(void)
+{
+	cuda_daemon_environment();
+	it_require(close(mkstemp(log_path)) == 0 && close(mkstemp(runs_path)) == 0, "%m");
+	setenv("PAGED_FAKE_CUDA_LOG", log_path, 1);
+	setenv("PAGED_FAKE_CUDA_RUNS", runs_path, 1);
+	setenv("PAGED_CACHE_DIR", "", 1);
+	it_require(fake_cuda_load() && fake_cuda_load_nvrtc(), "%s", dlerror());
+}
+
+static void
+fake_cuda_end(void)
+{
+	unlink(log_path);
+	unlink(runs_path);
+}
+
+/* How often kernels ran. */
+struct runs {
+	unsigned int decode, prefill;
+};
+
+/* The kernels of attention that ran since the last call, by the beginnings of their names. */
+static void
+expect_runs(const struct runs *wanted, const char *decode, const char *prefill)
+{
+	unsigned int n_decode, n_prefill, n;
+
+	if (!fake_cuda_wanted())
+		return;
+	n_decode = fake_cuda_n_runs(decode);
+	n_prefill = fake_cuda_n_runs(prefill);
+	n = fake_cuda_n_runs("attention_");
+	it_require(n_decode == wanted->decode && n_prefill == wanted->prefill && n == n_decode + n_prefill,
+		   "%u times %s, %u times %s, %u kernels of attention", n_decode, decode, n_prefill, prefill, n);
+	it_require(truncate(runs_path, 0) == 0, "%m");
+}
+
+/* Of 4 q_rows for each query. */
+static const struct batch_fixture_params mixed_params = {
+	.backend = "cuda",
+	.pool = PAGED_BF16,
+	.q = PAGED_BF16,
+	.q_heads = 8,
+	.kv_heads = 2,
+	.k_dim = 64,
+	.v_dim = 64,
+	.page_size = 16,
+	.n_rows = 4,
+	.rows = { { .kv_len = 150, .q_len = 37 },
+		  { .kv_len = 77, .q_len = 1 },
+		  { .kv_len = 33, .q_len = 33 },
+		  { .kv_len = 210, .q_len = 16 } },
+};
+
+static void
+run_and_count(const struct batch_fixture_params *params, struct runs wanted)
+{
+	char decode[32], prefill[32];
+	const char *dtype = params->pool == PAGED_F16 ? "f16" : "bf16";
+	int dim = params->k_dim <= 64 && params->v_dim <= 64 ? 64 : 128;
+
+	snprintf(decode, sizeof(decode), "attention_mma_%s_%d", dtype, dim);
+	snprintf(prefill, sizeof(prefill), "attention_prefill_%s_%d", dtype, dim);
+	batch_fixture_run(params);
+	expect_runs(&wanted, decode, prefill);
+}
+
+IT_TEST(each_kernel_runs_if_it_has_rows)
+{
+	struct batch_fixture_params params = mixed_params;
+
+	fake_cuda_begin();
+	run_and_count(&params, (struct runs){ 1, 1 });
+	for (uint32_t r = 0; r < params.n_rows; r++)
+		params.rows[r].q_len = r % 2 ? 0 : 17 + r;
+	run_and_count(&params, (struct runs){ 0, 1 });
+	/* 64 q_rows are a tile of the decode kernel, 68 are not. */
+	for (uint32_t r = 0; r < params.n_rows; r++)
+		params.rows[r].q_len = r % 2 ? 16 : 1;
+	run_and_count(&params, (struct runs){ 1, 0 });
+	params.rows[1].q_len = 17;
+	run_and_count(&params, (struct runs){ 1, 1 });
+	fake_cuda_end();
+}
+
+/* Dims that the kernels pad, all dtypes, pages of any size, sinks, kv_first, and no mask. */
+IT_TEST(shapes_of_prefill)
+{
+	static const uint32_t dims[][2] = { { 8, 24 }, { 128, 128 }, { 72, 40 }, { 64, 104 } };
+	struct batch_fixture_params params = mixed_params;
+
+	fake_cuda_begin();
+	for (unsigned int i = 0; i < 4; i++) {
+		params.pool = params.q = i % 2 ? PAGED_F16 : PAGED_BF16;
+		params.k_dim = dims[i][0];
+		params.v_dim = dims[i][1];
+		params.page_size = i % 2 ? 3 : 64;
+		params.mask = i == 2 ? PAGED_MASK_NONE : PAGED_MASK_CAUSAL;
+		params.sink = i > 0;
+		params.padding = i == 1 ? 3 : 0;
+		params.rows[0].kv_first = 37 * i;
+		params.rows[3].kv_first = 200;
+		run_and_count(&params, (struct runs){ 1, 1 });
+	}
+	fake_cuda_end();
+}
+
+/* A pool without a prefill kernel: f32, dims of more than 128, or bytes. */
+IT_TEST(other_pools_run_one_kernel)
+{
+	struct batch_fixture_params params = mixed_params;
+
+	fake_cuda_begin();
+	params.n_rows = 2;
+	params.pool = params.q = PAGED_F32;
+	batch_fixture_run(&params);
+	expect_runs(&(struct runs){ 1, 0 }, "attention_simt_128", "attention_prefill");
+	params.pool = params.q = PAGED_F16;
+	params.v_dim = 136;
+	batch_fixture_run(&params);
+	expect_runs(&(struct runs){ 1, 0 }, "attention_mma_f16_256", "attention_prefill");
+	params.pool = PAGED_I8;
+	params.v_dim = 64;
+	batch_fixture_run(&params);
+	expect_runs(&(struct runs){ 1, 0 }, "attention_bytes_i8_f16_64", "attention_prefill");
+	fake_cuda_end();
+}
+
+/* Mods: a sliding window, as the mod that is built in and as one that must be compiled */
+
+#define WINDOW 29
+
+static const int32_t window = WINDOW;
+static const struct paged_array window_array = { .name = "window", .dtype = PAGED_I32, .data = &window };
+
+static struct paged_mod *
+window_parse(struct batch_fixture *fixture, const char *text)
+{
+	struct paged_mod *mod;
+
+	batch_fixture_ok(fixture, paged_mod_parse(fixture->pool, PAGED_MOD_MASK, text, 1, &window_array, &mod));
+	return mod;
+}
+
+static struct paged_mod_set *
+window_set_make(struct batch_fixture *fixture, const struct paged_mod *mod, struct paged_block_mask *blocks)
+{
+	struct paged_mod_set *mods;
+
+	batch_fixture_ok(fixture,
+			 paged_mod_set_create(fixture->batch,
+					      &(struct paged_mod_set_params){
+						      .struct_size = sizeof(struct paged_mod_set_params), .mask = mod },
+					      &mods));
+	batch_fixture_ok(fixture, paged_mod_set_bind(mods, 1, &window_array, blocks));
+	return mods;
+}
+
+static struct paged_block_mask *
+window_blocks(struct batch_fixture *fixture, const struct paged_mod *mod, const struct paged_batch_row *rows)
+{
+	struct paged_block_mask *blocks;
+
+	batch_fixture_ok(fixture, paged_block_mask_create(fixture->pool,
+							  &(struct paged_block_mask_params){
+								  .struct_size = sizeof(struct paged_block_mask_params),
+								  .rows = rows,
+								  .n_rows = fixture->params.n_rows,
+								  .q_block = 5,
+								  .kv_block = 8 },
+							  mod, 1, &window_array, &blocks));
+	return blocks;
+}
+
+/* Attention over a batch of both kinds of rows, with the mod alone, and with a block mask that is made from it. */
+static void
+window_run(const char *text, struct runs wanted, const char *decode, const char *prefill)
+{
+	struct batch_fixture_params params = mixed_params;
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
+	struct paged_mod *mod;
+	struct batch_fixture fixture;
+
+	params.mask = PAGED_MASK_CAUSAL;
+	params.window = WINDOW;
+	params.rows[2].kv_len = 70;
+	batch_fixture_open(&fixture, &params);
+	for (uint32_t r = 0; r < params.n_rows; r++)
+		batch_fixture_write(&fixture, r, 0, params.rows[r].kv_len);
+	batch_fixture_rows(&fixture, rows);
+	mod = window_parse(&fixture, text);
+	for (unsigned int with_blocks = 0; with_blocks < 2; with_blocks++) {
+		struct paged_block_mask *blocks = with_blocks ? window_blocks(&fixture, mod, rows) : NULL;
+		struct paged_mod_set *mods = window_set_make(&fixture, mod, blocks);
+
+		batch_fixture_ok(&fixture, paged_mod_set_prepare(mods, PAGED_BF16, -1));
+		batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, params.n_rows, rows));
+		batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, mods));
+		batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+		batch_fixture_check(&fixture);
+		expect_runs(&wanted, decode, prefill);
+	}
+	batch_fixture_close(&fixture);
+}
+
+IT_TEST(built_in_mods_apply_to_both_kernels)
+{
+	fake_cuda_begin();
+	setenv("PAGED_NVRTC", "/nonexistent/libnvrtc.so", 1);
+	window_run("sliding_window", (struct runs){ 1, 1 }, "attention_mma_bf16_64_sliding_window",
+		   "attention_prefill_bf16_64_sliding_window");
+	fake_cuda_end();
+}
+
+IT_TEST_LIMIT(compiled_mods_apply_to_both_kernels, 120)
+{
+	struct paged_error error;
+	struct cuda_nvrtc nvrtc;
+
+	fake_cuda_begin();
+	if (!fake_cuda_wanted() && cuda_nvrtc_open(&nvrtc, &error) != PAGED_OK)
+		it_skip("%s", error.text);
+	window_run("kv_idx <= q_idx && kv_idx > q_idx - window", (struct runs){ 1, 1 }, "attention_mma_bf16_64",
+		   "attention_prefill_bf16_64");
+	fake_cuda_end();
+}
+
+/* A block mask without mods: all queries see the first 64 tokens. */
+IT_TEST(block_mask_of_prefill)
+{
+	const uint64_t start_full[] = { 0, 8 };
+	const uint32_t full[] = { 0, 1, 2, 3, 4, 5, 6, 7 };
+	struct batch_fixture_params params = mixed_params;
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
+	struct paged_block_mask *blocks;
+	struct paged_mod_set *mods;
+	struct batch_fixture fixture;
+
+	fake_cuda_begin();
+	params.n_rows = 1;
+	params.mask = PAGED_MASK_NONE;
+	batch_fixture_open(&fixture, &params);
+	batch_fixture_write(&fixture, 0, 0, params.rows[0].kv_len);
+	batch_fixture_rows(&fixture, rows);
+	batch_fixture_ok(&fixture, paged_block_mask_from_lists(
+					   fixture.pool,
+					   &(struct paged_block_mask_params){
+						   .struct_size = sizeof(struct paged_block_mask_params),
+						   .n_rows = 1,
+						   .rows = rows,
+						   .q_block = params.rows[0].q_len,
+						   .kv_block = 8 },
+					   &(struct paged_block_lists){ .struct_size = sizeof(struct paged_block_lists),
+									.start = { NULL, start_full },
+									.indices = { NULL, full } },
+					   &blocks));
+	batch_fixture_ok(&fixture, paged_mod_set_create(fixture.batch, NULL, &mods));
+	batch_fixture_ok(&fixture, paged_mod_set_bind(mods, 0, NULL, blocks));
+	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 1, rows));
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, mods));
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	fixture.params.rows[0].kv_len = 64;
+	batch_fixture_check(&fixture);
+	expect_runs(&(struct runs){ 0, 1 }, "attention_mma", "attention_prefill_bf16_64");
+	batch_fixture_close(&fixture);
+	fake_cuda_end();
+}
+
+/* Lengths on the device, and graphs */
+
+#define N_ROWS 4
+
+struct lengths {
+	int32_t q_indptr[N_ROWS + 1], kv_len[N_ROWS];
+};
+
+/* A batch whose rows are written, and lengths on the device. */
+struct device_batch {
+	struct batch_fixture fixture;
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
+	struct lengths *lengths; /* on the device */
+	struct paged_tensor q;
+	struct cuda_graphs graphs;
+	cuda_graph_exec exec;
+};
+
+static void
+device_batch_open(struct device_batch *batch, const struct batch_fixture_params *params)
+{
+	batch_fixture_open(&batch->fixture, params);
+	for (uint32_t r = 0; r < N_ROWS; r++)
+		batch_fixture_write(&batch->fixture, r, 0, params->rows[r].kv_len);
+	batch_fixture_rows(&batch->fixture, batch->rows);
+	batch->lengths = batch_fixture_put(&batch->fixture, NULL, sizeof(*batch->lengths));
+	batch->q = batch_fixture_queries(&batch->fixture);
+	it_require(cuda_graphs_find(&batch->graphs, &batch->fixture.gpu.driver));
+}
+
+static enum paged_status
+device_batch_plan(struct device_batch *batch, bool tables_only)
+{
+	return paged_batch_plan_device(
+		batch->fixture.batch,
+		&(struct paged_plan_device_params){ .struct_size = sizeof(struct paged_plan_device_params),
+						    .n_rows = N_ROWS,
+						    .rows = batch->rows,
+						    .q_indptr = batch->lengths->q_indptr,
+						    .kv_len = batch->lengths->kv_len,
+						    .tables_only = tables_only });
+}
+
+static enum paged_status
+device_batch_attend(struct device_batch *batch)
+{
+	return paged_attention(batch->fixture.batch, BATCH_FIXTURE_LAYER, &batch->q, &batch->fixture.out,
+			       &(struct paged_attention_params){ .struct_size = sizeof(struct paged_attention_params),
+								 .lse = batch->fixture.lse,
+								 .max_score = batch->fixture.max_score });
+}
+
+/* Write these lengths and their queries to the device; the fixture checks results for them. */
+static void
+device_batch_lengths(struct device_batch *batch, const uint32_t q_len[N_ROWS])
+{
+	struct batch_fixture_params *params = &batch->fixture.params;
+	struct lengths lengths = { { 0 }, { 0 } };
+	uint16_t *queries;
+	size_t size;
+
+	for (uint32_t r = 0; r < N_ROWS; r++) {
+		params->rows[r].q_len = q_len[r];
+		lengths.q_indptr[r + 1] = lengths.q_indptr[r] + (int32_t)q_len[r];
+		lengths.kv_len[r] = (int32_t)params->rows[r].kv_len;
+	}
+	batch_fixture_set(&batch->fixture, batch->lengths, &lengths, sizeof(lengths));
+	size = batch->fixture.total_q * (size_t)batch->q.token_stride * sizeof(uint16_t);
+	queries = malloc(size);
+	it_require(queries != NULL);
+	batch_fixture_get(&batch->fixture, queries, batch_fixture_queries(&batch->fixture).data, size);
+	batch_fixture_set(&batch->fixture, batch->q.data, queries, size);
+	free(queries);
+}
+
+static void
+device_batch_capture(struct device_batch *batch)
+{
+	cuda_stream stream = batch->fixture.stream;
+	cuda_graph graph;
+
+	it_require(batch->graphs.begin(stream, CUDA_CAPTURE_GLOBAL) == CUDA_SUCCESS);
+	batch_fixture_ok(&batch->fixture, device_batch_plan(batch, false));
+	batch_fixture_ok(&batch->fixture, device_batch_attend(batch));
+	it_require(batch->graphs.end(stream, &graph) == CUDA_SUCCESS);
+	it_require(batch->graphs.instantiate(&batch->exec, graph, 0) == CUDA_SUCCESS);
+	it_require(batch->graphs.destroy(graph) == CUDA_SUCCESS);
+}
+
+static enum paged_status
+device_batch_replay(struct device_batch *batch, const uint32_t q_len[N_ROWS])
+{
+	device_batch_lengths(batch, q_len);
+	batch_fixture_ok(&batch->fixture, device_batch_plan(batch, true));
+	it_require(batch->graphs.launch(batch->exec, batch->fixture.stream) == CUDA_SUCCESS);
+	return paged_batch_validate(batch->fixture.batch);
+}
+
+static void
+device_batch_close(struct device_batch *batch)
+{
+	it_require(batch->exec == NULL || batch->graphs.exec_destroy(batch->exec) == CUDA_SUCCESS);
+	batch_fixture_close(&batch->fixture);
+}
+
+/* The host knows bounds of the lengths. */
+IT_TEST(plan_device_runs_what_the_bounds_allow)
+{
+	static const uint32_t prefill[N_ROWS] = { 37, 1, 30, 16 }, decode[N_ROWS] = { 1, 1, 1, 1 };
+	struct batch_fixture_params params = mixed_params;
+	struct device_batch batch = { .exec = NULL };
+
+	fake_cuda_begin();
+	device_batch_open(&batch, &params);
+	for (unsigned int i = 0; i < 2; i++) {
+		device_batch_lengths(&batch, i == 0 ? prefill : decode);
+		batch_fixture_ok(&batch.fixture, device_batch_plan(&batch, false));
+		batch_fixture_ok(&batch.fixture, device_batch_attend(&batch));
+		batch_fixture_ok(&batch.fixture, paged_batch_validate(batch.fixture.batch));
+		batch_fixture_check(&batch.fixture);
+		expect_runs(&(struct runs){ 1, 1 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
+	}
+	for (uint32_t r = 0; r < N_ROWS; r++)
+		batch.rows[r].q_len = r + 1;
+	batch_fixture_ok(&batch.fixture, device_batch_plan(&batch, false));
+	batch_fixture_ok(&batch.fixture, device_batch_attend(&batch));
+	batch_fixture_ok(&batch.fixture, paged_batch_validate(batch.fixture.batch));
+	batch_fixture_check(&batch.fixture);
+	expect_runs(&(struct runs){ 1, 0 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
+	device_batch_close(&batch);
+	fake_cuda_end();
+}
+
+/* A graph that was captured with bounds of prefill replays batches of both kinds of rows, and of one. */
+IT_TEST(graph_of_prefill)
+{
+	static const uint32_t q_lens[][N_ROWS] = {
+		{ 37, 1, 33, 16 }, { 1, 1, 1, 1 }, { 37, 0, 30, 0 }, { 2, 60, 0, 17 }
+	};
+	struct batch_fixture_params params = mixed_params;
+	struct device_batch batch = { .exec = NULL };
+
+	fake_cuda_begin();
+	params.rows[1].q_len = 60;
+	device_batch_open(&batch, &params);
+	device_batch_capture(&batch);
+	for (unsigned int i = 0; i < 4; i++) {
+		batch_fixture_ok(&batch.fixture, device_batch_replay(&batch, q_lens[i]));
+		batch_fixture_check(&batch.fixture);
+		expect_runs(&(struct runs){ 1, 1 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
+	}
+	device_batch_close(&batch);
+	fake_cuda_end();
+}
+
+/* A graph with bounds of decode has one kernel.  A row that would need the other one is reported and not computed. */
+IT_TEST(graph_of_decode)
+{
+	static const uint32_t valid[N_ROWS] = { 4, 1, 0, 2 }, invalid[N_ROWS] = { 0, 0, 17, 0 };
+	struct batch_fixture_params params = mixed_params;
+	struct device_batch batch = { .exec = NULL };
+
+	fake_cuda_begin();
+	for (uint32_t r = 0; r < N_ROWS; r++)
+		params.rows[r].q_len = 5;
+	device_batch_open(&batch, &params);
+	device_batch_capture(&batch);
+	for (unsigned int i = 0; i < 3; i++) {
+		bool is_valid = i % 2 == 0;
+
+		batch_fixture_expect(&batch.fixture, device_batch_replay(&batch, is_valid ? valid : invalid),
+				     is_valid ? PAGED_OK : PAGED_ERR_RANGE);
+		it_require(is_valid || strstr(paged_client_error(batch.fixture.client),
+					      "row 2: q_indptr falls, or passes the plan's 20 query rows, or gives the"
+					      " row more than the largest bound of q_len") != NULL,
+			   "%s", paged_client_error(batch.fixture.client));
+		if (is_valid)
+			batch_fixture_check(&batch.fixture);
+		expect_runs(&(struct runs){ 1, 0 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
+	}
+	device_batch_close(&batch);
+	fake_cuda_end();
+}
+
+/* Failures */
+
+/* Make the next call of this function after `skip` others fail. */
+static void
+fail_after(const char *function, unsigned int skip, int result)
+{
+	char fail[64];
+
+	snprintf(fail, sizeof(fail), "%s@%u=%d", function, fake_cuda_n_calls(function) + skip + 1, result);
+	setenv("PAGED_FAKE_CUDA_FAIL", fail, 1);
+}
+
+/* The prefill kernel of the last dtype is the last one that is loaded. */
+IT_TEST(error_names_the_prefill_kernel)
+{
+	static const struct {
+		const char *function;
+		int result;
+		enum paged_status status;
+		const char *text;
+	} cases[] = {
+		{ "cuModuleLoadData", CUDA_ERROR_INVALID_IMAGE, PAGED_ERR_BACKEND,
+		  "cuModuleLoadData of attention_prefill: " },
+		{ "cuModuleGetFunction", CUDA_ERROR_OUT_OF_MEMORY, PAGED_ERR_NOMEM,
+		  "cuModuleGetFunction of attention_prefill_bf16_64: " },
+		{ "cuFuncSetAttribute", CUDA_ERROR_INVALID_HANDLE, PAGED_ERR_BACKEND,
+		  "the largest carve-out of shared memory for attention_prefill_bf16_64: " },
+		{ "cuOccupancyMaxActiveBlocksPerMultiprocessor", CUDA_ERROR_INVALID_HANDLE, PAGED_ERR_BACKEND,
+		  "occupancy of attention_prefill_bf16_64: " },
+	};
+	struct paged_pool_params pool_params = cuda_small_pool;
+	struct paged_client *client;
+	struct paged_batch *batch;
+	struct paged_pool *pool;
+
+	cuda_skip_with_gpu();
+	fake_cuda_begin();
+	pool_params.dtype = PAGED_BF16;
+	pool_params.k_dim = pool_params.v_dim = 64;
+	it_require(paged_client_open_embedded(&pool_params, 1, NULL, &client) == PAGED_OK, "%s",
+		   paged_client_error(client));
+	it_require(paged_pool_open(client, "test", &pool) == PAGED_OK, "%s", paged_client_error(client));
+	for (unsigned int i = 0; i < 4; i++) {
+		unsigned int before = fake_cuda_n_calls(cases[i].function);
+		enum paged_status status;
+
+		it_require(paged_batch_create(pool, NULL, &batch) == PAGED_OK, "%s", paged_client_error(client));
+		paged_batch_destroy(batch);
+		fail_after(cases[i].function, fake_cuda_n_calls(cases[i].function) - before - 1, cases[i].result);
+		status = paged_batch_create(pool, NULL, &batch);
+		it_require(status == cases[i].status && strstr(paged_client_error(client), cases[i].text) != NULL,
+			   "%s: %s", paged_status_name(status), paged_client_error(client));
+		unsetenv("PAGED_FAKE_CUDA_FAIL");
+	}
+	paged_client_close(client);
+	fake_cuda_end();
+}
+
+/* The second of two compilations or loads of a mod set fails: no kernel runs, and the next attempt succeeds. */
+static void
+window_fail(const char *mod_text, const char *function, int result, const char *text)
+{
+	struct batch_fixture_params params = mixed_params;
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
+	struct paged_mod_set *mods;
+	struct batch_fixture fixture;
+
+	params.mask = PAGED_MASK_CAUSAL;
+	params.window = WINDOW;
+	params.n_rows = 2;
+	batch_fixture_open(&fixture, &params);
+	for (uint32_t r = 0; r < params.n_rows; r++)
+		batch_fixture_write(&fixture, r, 0, params.rows[r].kv_len);
+	batch_fixture_rows(&fixture, rows);
+	fail_after(function, 1, result);
+	mods = window_set_make(&fixture, window_parse(&fixture, mod_text), NULL);
+	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, params.n_rows, rows));
+	if (text != NULL) {
+		it_require(batch_fixture_attend(&fixture, mods) != PAGED_OK &&
+				   strstr(paged_client_error(fixture.client), text) != NULL,
+			   "%s", paged_client_error(fixture.client));
+		batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+		expect_runs(&(struct runs){ 0, 0 }, "attention_mma", "attention_prefill");
+	}
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, mods));
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	batch_fixture_check(&fixture);
+	expect_runs(&(struct runs){ 1, 1 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
+	batch_fixture_close(&fixture);
+	unsetenv("PAGED_FAKE_CUDA_FAIL");
+}
+
+IT_TEST_LIMIT(mods_survive_failures_of_the_second_kernel, 240)
+{
+	cuda_skip_with_gpu();
+	fake_cuda_begin();
+	window_fail("q_idx - kv_idx < window + 0", "nvrtcCompileProgram", 6, "attention_prefill_bf16_64");
+	window_fail("q_idx - kv_idx < window + 0", "cuModuleLoadData", 200,
+		    "cuModuleLoadData of attention_prefill_bf16_64 with mods: ");
+	/* A built-in image that the driver refuses is compiled. */
+	window_fail("sliding_window", "cuModuleLoadData", 222, NULL);
+	fake_cuda_end();
+}
+
+IT_MAIN
