@@ -37,6 +37,9 @@ GPU_HEADER_FILES = \
 	%D%/attention.h \
 	%D%/attention_combine.h \
 	%D%/attention_mma.h \
+	%D%/attention_prefill.h \
+	%D%/attention_prefill_math.h \
+	%D%/attention_prefill_tile.h \
 	%D%/attention_tile.h \
 	%D%/bytes.h \
 	%D%/elements.h \
