@@ -8,12 +8,19 @@
  * Mirror: the device has a copy of the rows' page tables, `table`, of shape
  * [max_rows][table_stride]; entries are UINT32_MAX where a row has no page.
  * `shadow` is the host's record of the values that the table will have once the
- * stream has executed all copies issued so far.  A plan copies only the entries
+ * stream has executed everything issued so far.  A plan writes only the entries
  * that differ from it.
  *
- * Staging: copies to the device read pinned memory when the stream executes
- * them.  CUDA_STAGES buffers are used in rotation; before a buffer is written
- * again, the host waits for the event recorded after its last copy.
+ * Staging: copies to the device and the kernel scatter_words read pinned memory
+ * when the stream executes them.  CUDA_STAGES buffers are used in rotation;
+ * before a buffer is written again, the host waits for the event recorded after
+ * what read it last.
+ *
+ * Scatter: a plan collects the words that change, of all rows and arrays, as
+ * records in the stage.  One launch of scatter_words writes them, so a plan makes
+ * the same driver calls however many rows change.  Until that launch has been
+ * issued, what it writes counts as torn: a plan that fails before loses nothing,
+ * because the next one writes it all.
  *
  * Shapes: how the planner cuts a row into work items depends on the number of
  * query heads and on the attention kernels of the queries' dtype, which are
@@ -32,8 +39,15 @@
 
 #define CUDA_SHAPES 4u
 #define CUDA_STAGES 4u
-/** Bytes of table entries that fit in a stage in addition to a plan's lengths. */
-#define CUDA_STAGE_ENTRIES (64u << 10)
+/**
+ * A stage has this many bytes, and more for each row: the records of a row's lengths and words, and one of its page
+ * table.  A run of words of this size is copied by the driver.  A launch of scatter_words would serve no other run, so
+ * it would save no call, and a copy engine reads the host's memory in larger requests than a kernel.  Below that size
+ * the kernel is faster: a copy makes the stream wait for another engine twice, which takes as long as the kernel needs
+ * to read several stages.
+ */
+#define CUDA_STAGE_SIZE (64u << 10)
+#define CUDA_STAGE_ROW_SIZE (2u * (uint32_t)sizeof(struct cuda_scatter_record))
 /** Bytes of a row's q_base, q_indptr and kv_len. */
 #define CUDA_LENGTHS_SIZE 16u
 #define CUDA_Q_TOKENS_DEFAULT 512u
@@ -50,7 +64,7 @@ struct cuda_shape {
 
 struct cuda_stage {
 	uint8_t *memory;
-	cuda_event copied; /* recorded after the last copy from this stage */
+	cuda_event copied; /* recorded after the last copy or kernel that reads this stage */
 };
 
 /** A row of the mirror: it has entries [0, n) of this version of the sequence; the rest is unmapped. */
@@ -58,14 +72,14 @@ struct cuda_mirror_row {
 	paged_seq_id id; /* 0: no sequence */
 	uint64_t version;
 	uint32_t n;
-	bool torn; /* a copy failed: entries [0, n) are unknown; entries from n on are unmapped */
+	bool torn; /* a plan did not write them: entries [0, n) are unknown; entries from n on are unmapped */
 };
 
-/** One word for each row, copied to the device only when it changes. */
+/** One word for each row, written on the device only when it changes. */
 struct cuda_words {
 	cuda_address device; /* uint32_t [max_rows] */
 	uint32_t *shadow;    /* the values on the device */
-	bool torn;           /* a copy failed: the values on the device are unknown */
+	bool torn;           /* a plan did not write them: the values on the device are unknown */
 };
 
 struct cuda_batch {
@@ -74,6 +88,7 @@ struct cuda_batch {
 	cuda_stream stream;
 	uint32_t max_q_tokens, max_q_heads;
 
+	uint64_t memory_size;
 	cuda_address memory; /* the allocation in device memory, which contains: */
 	cuda_address table;
 	cuda_address lengths; /* arrays q_base, q_indptr and kv_len, consecutive */
@@ -86,7 +101,9 @@ struct cuda_batch {
 	struct cuda_stage stage[CUDA_STAGES];
 	uint32_t stage_now;
 	uint32_t stage_size, stage_used; /* bytes */
+	uint32_t scatter_from;           /* the stage's bytes from here to stage_used are records that no launch has */
 	uint32_t n_mirrored;             /* rows from here on have no entry on the device */
+	uint32_t n_updated;              /* rows that the current plan's scatter writes, if they changed */
 	struct cuda_words writable;      /* cuda_plan_params.writable_from */
 	struct cuda_words b;             /* cuda_plan_params.b */
 	struct cuda_words kv_first;      /* cuda_plan_params.kv_first */
@@ -124,11 +141,12 @@ void compute_cuda_destroy(struct paged_batch *batch, bool in_child);
 
 /* The functions below are called with the context current. */
 
-/** compute_cuda_mirror_update_row - copy the entries of a row's page table that the device does not have */
-enum paged_status compute_cuda_mirror_update_row(struct paged_batch *batch, uint32_t r, struct paged_error *error);
+/** compute_cuda_mirror_update - add the entries of the rows' page tables that the device does not have to the scatter
+ */
+enum paged_status compute_cuda_mirror_update(struct paged_batch *batch, struct paged_error *error);
 
-/** compute_cuda_mirror_shrink - unmap the rows past the batch's n_rows */
-enum paged_status compute_cuda_mirror_shrink(struct paged_batch *batch, struct paged_error *error);
+/** compute_cuda_mirror_written - the scatter with these entries was launched */
+void compute_cuda_mirror_written(struct paged_batch *batch);
 
 /** compute_cuda_plan - update the mirror and launch the planner */
 enum paged_status compute_cuda_plan(struct paged_batch *batch, const struct compute_lengths *lengths,
@@ -145,11 +163,22 @@ void compute_cuda_shape_set(struct cuda_shape *shape, uint32_t n_q_heads, const 
 /** compute_cuda_shape_any - the shape that the current plan was made for */
 const struct cuda_shape *compute_cuda_shape_any(const struct paged_batch *batch);
 
-/** compute_cuda_stage_copy - copy at most stage_size bytes to the device through the current stage */
-enum paged_status compute_cuda_stage_copy(struct paged_batch *batch, cuda_address to, const void *from, uint32_t size,
-					  struct paged_error *error);
+/**
+ * compute_cuda_scatter_add - write words to the batch's device memory, by the next compute_cuda_scatter_launch()
+ *
+ * The words are read before the call returns.  If the stage is full, the words before are launched, and the call waits
+ * for the next stage.
+ */
+enum paged_status compute_cuda_scatter_add(struct paged_batch *batch, cuda_address to, const void *words,
+					   uint32_t n_words, struct paged_error *error);
 
-/** compute_cuda_stage_next - switch to the next stage, after its copies are done */
+/** compute_cuda_scatter_launch - launch the kernel that writes the added words, if there are any */
+enum paged_status compute_cuda_scatter_launch(struct paged_batch *batch, struct paged_error *error);
+
+/** compute_cuda_scatter_drop - forget the words that were added since the last launch */
+void compute_cuda_scatter_drop(struct paged_batch *batch);
+
+/** compute_cuda_stage_next - switch to the next stage, after everything that reads it is done */
 enum paged_status compute_cuda_stage_next(struct paged_batch *batch, struct paged_error *error);
 
 /**

@@ -109,6 +109,7 @@ cuda_batch_alloc_device(struct paged_batch *batch, struct cuda_batch *cuda, stru
 				batch->max_rows, cuda->max_q_tokens);
 	if (status != PAGED_OK)
 		return status;
+	cuda->memory_size = size;
 	cuda_batch_place_device(batch, cuda, &need, cuda->memory);
 	p->writable_from = cuda->writable.device;
 	p->b = cuda->b.device;
@@ -157,7 +158,7 @@ cuda_batch_create_stages(const struct paged_batch *batch, struct cuda_batch *cud
 	enum paged_status status;
 	void *pinned;
 
-	cuda->stage_size = CUDA_STAGE_ENTRIES + batch->max_rows * (CUDA_LENGTHS_SIZE + (uint32_t)sizeof(uint32_t)) + 64;
+	cuda->stage_size = CUDA_STAGE_SIZE + batch->max_rows * CUDA_STAGE_ROW_SIZE;
 	for (uint32_t i = 0; i < CUDA_STAGES; i++)
 		stages[i] = cuda_buffer_place(&at, cuda->stage_size);
 	heads = cuda_buffer_place(&at, CUDA_SHAPES * sizeof(*cuda->heads));

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Planning on the device.  A captured graph must not copy from staging, because
- * each replay would read what the stage contains at that time.  A captured plan
+ * Planning on the device.  A captured graph must not read a stage, because each
+ * replay would read what the stage contains at that time.  A captured plan
  * therefore only launches the planner; a plan with tables_only, outside the
- * capture, copies the page tables before each replay.  A plan that would have to
- * copy during a capture is refused before anything is put on the stream, so the
- * capture stays valid.
+ * capture, writes the page tables before each replay.  A plan that would have to
+ * write them during a capture is refused before anything is put on the stream, so
+ * the capture stays valid.
  */
 #include "config.h"
 
@@ -49,7 +49,6 @@ compute_cuda_update_words(struct paged_batch *batch, struct cuda_words *words,
 			  uint32_t (*word_of)(const struct paged_batch *batch, uint32_t r), struct paged_error *error)
 {
 	uint32_t from = words->torn ? 0 : batch->n_rows, to = words->torn ? batch->max_rows : 0;
-	enum paged_status status;
 
 	for (uint32_t r = 0; r < batch->n_rows; r++) {
 		uint32_t word = word_of(batch, r);
@@ -62,16 +61,15 @@ compute_cuda_update_words(struct paged_batch *batch, struct cuda_words *words,
 	}
 	if (from >= to)
 		return PAGED_OK;
-	status = compute_cuda_stage_copy(batch, words->device + from * sizeof(uint32_t), words->shadow + from,
-					 (to - from) * (uint32_t)sizeof(uint32_t), error);
-	words->torn = status != PAGED_OK;
-	return status;
+	words->torn = true;
+	return compute_cuda_scatter_add(batch, words->device + from * sizeof(uint32_t), words->shadow + from, to - from,
+					error);
 }
 
 /* Lengths */
 
 static enum paged_status
-compute_cuda_copy_lengths(struct paged_batch *batch, struct paged_error *error)
+compute_cuda_write_lengths(struct paged_batch *batch, struct paged_error *error)
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
 	struct cuda_plan_params *p = &cuda->params;
@@ -91,8 +89,34 @@ compute_cuda_copy_lengths(struct paged_batch *batch, struct paged_error *error)
 	p->q_base_bytes = sizeof(*q_base);
 	p->q_indptr = p->q_base + n * sizeof(*q_base);
 	p->kv_len = p->q_indptr + (n + 1) * sizeof(*q_indptr);
-	return compute_cuda_stage_copy(batch, cuda->lengths, q_base,
-				       n * CUDA_LENGTHS_SIZE + (uint32_t)sizeof(*q_indptr), error);
+	return compute_cuda_scatter_add(batch, cuda->lengths, q_base,
+					n * CUDA_LENGTHS_SIZE / (uint32_t)sizeof(uint32_t) + 1, error);
+}
+
+/* Write what changed of the page tables and of the rows' words, and the lengths if the host has them: one launch. */
+static enum paged_status
+compute_cuda_plan_write(struct paged_batch *batch, const struct compute_lengths *lengths, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	enum paged_status status = compute_cuda_mirror_update(batch, error);
+
+	if (status == PAGED_OK)
+		status = compute_cuda_update_words(batch, &cuda->writable, plan_row_writable_from, error);
+	if (status == PAGED_OK)
+		status = compute_cuda_update_words(batch, &cuda->b, plan_row_b, error);
+	if (status == PAGED_OK)
+		status = compute_cuda_update_words(batch, &cuda->kv_first, plan_row_kv_first, error);
+	if (status == PAGED_OK && lengths == NULL)
+		status = compute_cuda_write_lengths(batch, error);
+	if (status == PAGED_OK)
+		status = compute_cuda_scatter_launch(batch, error);
+	if (status != PAGED_OK) {
+		compute_cuda_scatter_drop(batch);
+		return status;
+	}
+	compute_cuda_mirror_written(batch);
+	cuda->writable.torn = cuda->b.torn = cuda->kv_first.torn = false;
+	return PAGED_OK;
 }
 
 /* The planner */
@@ -218,7 +242,7 @@ compute_cuda_set_q_lens(struct paged_batch *batch, bool on_device)
 	cuda->min_q_len = on_device ? 0 : least;
 }
 
-/* Copy the lengths if the host has them, and launch the planner.  The tables are copied already, or before a replay. */
+/* Launch the planner.  The tables and the host's lengths are written already, or before a replay. */
 static enum paged_status
 compute_cuda_plan_launch(struct paged_batch *batch, const struct compute_lengths *lengths, struct paged_error *error)
 {
@@ -236,11 +260,9 @@ compute_cuda_plan_launch(struct paged_batch *batch, const struct compute_lengths
 		cuda->params.kv_len = lengths->kv_len;
 		cuda->params.q_base = lengths->q_base;
 		cuda->params.q_base_bytes = 4;
-	} else {
-		status = compute_cuda_copy_lengths(batch, error);
 	}
-	if (status != PAGED_OK || batch->n_rows == 0)
-		return status;
+	if (batch->n_rows == 0)
+		return PAGED_OK;
 	return compute_cuda_shape_launch(batch, &cuda->shape[cuda->shape_last], error);
 }
 
@@ -292,21 +314,10 @@ compute_cuda_plan(struct paged_batch *batch, const struct compute_lengths *lengt
 		return status;
 	if (cuda->captured)
 		return compute_cuda_plan_launch(batch, lengths, error);
-	if (cuda->n_mirrored < batch->n_rows)
-		cuda->n_mirrored = batch->n_rows;
-	for (uint32_t r = 0; status == PAGED_OK && r < batch->n_rows; r++)
-		status = compute_cuda_mirror_update_row(batch, r, error);
-	if (status == PAGED_OK && cuda->tables_only)
-		status = compute_cuda_mirror_shrink(batch, error);
-	if (status == PAGED_OK)
-		status = compute_cuda_update_words(batch, &cuda->writable, plan_row_writable_from, error);
-	if (status == PAGED_OK)
-		status = compute_cuda_update_words(batch, &cuda->b, plan_row_b, error);
-	if (status == PAGED_OK)
-		status = compute_cuda_update_words(batch, &cuda->kv_first, plan_row_kv_first, error);
+	status = compute_cuda_plan_write(batch, lengths, error);
 	if (status == PAGED_OK)
 		status = compute_cuda_plan_launch(batch, lengths, error);
-	/* Copies that were issued read the stage, even if the plan failed, so switch to the next stage. */
+	/* What was issued reads the stage, even if the plan failed, so switch to the next stage. */
 	staged = compute_cuda_stage_next(batch, status == PAGED_OK ? error : &staging);
 	return status == PAGED_OK ? staged : status;
 }

@@ -187,10 +187,13 @@ cuda_kernels_load_all(const struct paged_pool *pool, struct cuda_kernels **kerne
 	kernels->plan = (struct cuda_kernel){ .name = "plan_batch",
 					      .n_threads = CUDA_PLAN_THREADS,
 					      .shared_size = CUDA_PLAN_SHARED };
+	kernels->scatter = (struct cuda_kernel){ .name = "scatter_words", .n_threads = CUDA_SCATTER_THREADS };
 	kernels->append = (struct cuda_kernel){ .name = "append_tokens", .n_threads = CUDA_APPEND_THREADS };
 	kernels->gather = (struct cuda_kernel){ .name = "gather_tokens", .n_threads = CUDA_COPY_THREADS };
 	kernels->merge = (struct cuda_kernel){ .name = "merge_results", .n_threads = CUDA_MERGE_THREADS };
 	status = cuda_kernels_load_kernel(pool, kernels, "plan", &kernels->plan, error);
+	if (status == PAGED_OK)
+		status = cuda_kernels_load_kernel(pool, kernels, "plan", &kernels->scatter, error);
 	if (status == PAGED_OK)
 		status = cuda_kernels_load_kernel(pool, kernels, "append", &kernels->append, error);
 	if (status == PAGED_OK)

@@ -36,7 +36,7 @@ struct cuda_kernels {
 	cuda_module modules[8];
 	unsigned int n_modules;
 	const char *sources[8]; /* names of the modules' sources */
-	struct cuda_kernel plan, append, gather, merge;
+	struct cuda_kernel plan, scatter, append, gather, merge;
 	struct cuda_attention attention[PAGED_BF16 + 1]; /* by enum paged_dtype */
 };
 

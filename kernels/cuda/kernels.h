@@ -34,6 +34,7 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
 
 /** Threads per block, and q_rows ((query, query head) pairs of one KV head) per tile. */
 #define CUDA_PLAN_THREADS 256
+#define CUDA_SCATTER_THREADS 256
 #define CUDA_APPEND_THREADS 256
 #define CUDA_COPY_THREADS 256
 #define CUDA_MERGE_THREADS 128
@@ -187,6 +188,24 @@ struct cuda_plan_params {
 	/* q_rows per tile of rows with more than max_tile_q_rows q_rows, which are prefill items; 0: there are none */
 	uint32_t prefill_tile_q_rows;
 	uint32_t max_q_len; /* queries of a row: the launcher omits kernels that rows of this many do not need */
+	uint32_t unused;
+};
+
+/** Words of a scatter_record: with these it has 64 bytes, which half a warp reads at once. */
+#define CUDA_SCATTER_WORDS 12
+
+/** Consecutive words for device memory. */
+struct cuda_scatter_record {
+	uint64_t to; /* device address of the first word, a multiple of 4 */
+	uint32_t n;  /* at most CUDA_SCATTER_WORDS */
+	uint32_t unused;
+	uint32_t words[CUDA_SCATTER_WORDS];
+};
+
+/** scatter_words: any number of blocks of CUDA_SCATTER_THREADS.  No two records write the same word. */
+struct cuda_scatter_params {
+	uint64_t records; /* struct cuda_scatter_record [n_records], in pinned host memory */
+	uint32_t n_records;
 	uint32_t unused;
 };
 

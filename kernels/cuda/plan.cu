@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plan a batch in one block.  Each thread checks a row and splits it into work
- * items; prefix sums over the rows number the items.  How a row is split depends
- * only on the row's own lengths and on constants.
+ * plan_batch plans a batch in one block.  Each thread checks a row and splits it
+ * into work items; prefix sums over the rows number the items.  How a row is
+ * split depends only on the row's own lengths and on constants.
+ *
+ * scatter_words updates the tables that plan_batch and the other kernels read.
  */
 #include "kernels/cuda/plan_lookup.h"
 
@@ -208,4 +210,26 @@ SIMT_KERNEL(plan_batch, cuda_plan_params, CUDA_PLAN_THREADS, 1)
 		pointer_to<uint32_t>(p.counters)[i] = 0;
 	if (t == 0)
 		plan_head_finish(p, shared.total);
+}
+
+/*
+ * Half a warp reads a record, with the address and number of its words in the first lanes: one round trip to the
+ * host's memory, whatever the records contain.
+ */
+SIMT_KERNEL(scatter_words, cuda_scatter_params, CUDA_SCATTER_THREADS, 1)
+{
+	const uint32_t *words = pointer_to<const uint32_t>(p.records);
+	const uint32_t record_words = sizeof(cuda_scatter_record) / 4, first = record_words - CUDA_SCATTER_WORDS;
+	uint64_t n = (uint64_t)p.n_records * record_words, step = (uint64_t)simt_n_blocks() * simt_n_threads();
+	uint32_t half = simt_lane() / record_words * record_words, i = simt_lane() % record_words;
+
+	static_assert(sizeof(cuda_scatter_record) == 64, "two records for each warp");
+	for (uint64_t at = (uint64_t)simt_block() * simt_n_threads() + simt_warp() * 32; at < n; at += step) {
+		uint32_t word = at + simt_lane() < n ? words[at + simt_lane()] : 0;
+		uint64_t to = simt_shuffle(word, (int)half) | (uint64_t)simt_shuffle(word, (int)half + 1) << 32;
+		uint32_t n_words = simt_shuffle(word, (int)half + 2);
+
+		if (i >= first && i - first < n_words)
+			pointer_to<uint32_t>(to)[i - first] = word;
+	}
 }

@@ -40,7 +40,11 @@ void cuda_skip_with_gpu(void);
 /** cuda_daemon_allow_all_users - give other users access to the runtime directory */
 void cuda_daemon_allow_all_users(const struct it_daemon *daemon);
 
-/** fake_cuda_n_calls - how often this process called a function of the fake driver since PAGED_FAKE_CUDA_LOG was set */
+/**
+ * fake_cuda_n_calls - how often this process called a function of the fake driver since PAGED_FAKE_CUDA_LOG was set
+ *
+ * @param[in] name  NULL: all functions
+ */
 unsigned int fake_cuda_n_calls(const char *name);
 
 /** fake_cuda_n_runs - how often kernels ran in this process whose names begin so, since PAGED_FAKE_CUDA_RUNS was set */

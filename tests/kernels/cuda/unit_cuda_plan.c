@@ -231,3 +231,33 @@ Test(cuda_plan, refuses_bounds_over_the_limit)
 	bounds.target_work_items = CUDA_MAX_KV_CHUNKS + 1;
 	cr_assert_eq(cuda_plan_measure(&bounds, &size, &error), PAGED_ERR_LIMIT);
 }
+
+/* Records of random addresses and lengths; what they do not name is not written. */
+Test(cuda_plan, scatter_writes_the_words_of_each_record)
+{
+	static const uint32_t n_records[] = { 1, 2, 3, 15, 16, 17, 200 };
+
+	for (uint64_t seed = 0; seed < sizeof(n_records) / sizeof(n_records[0]); seed++) {
+		uint32_t n = n_records[seed], place = 2 * CUDA_SCATTER_WORDS, expected[200 * 2 * CUDA_SCATTER_WORDS];
+		struct cuda_scatter_record records[200] = { { .to = 0 } };
+		struct cuda_scatter_params p = { .n_records = n };
+		struct cuda_arena arena = { .n = 0 };
+		uint64_t to = cuda_arena_alloc(&arena, NULL, n * place * sizeof(uint32_t), true, "the target");
+
+		memset(expected, 0xff, sizeof(expected));
+		for (uint32_t i = 0; i < n; i++) {
+			uint64_t bits = random_bits(seed, i);
+			uint32_t at = (n - 1 - i) * place + (uint32_t)(bits % CUDA_SCATTER_WORDS);
+
+			records[i].to = to + at * sizeof(uint32_t);
+			records[i].n = (uint32_t)(bits >> 32) % (CUDA_SCATTER_WORDS + 1);
+			for (uint32_t k = 0; k < CUDA_SCATTER_WORDS; k++)
+				records[i].words[k] = (uint32_t)random_bits(seed + 100, i * 16 + k);
+			memcpy(expected + at, records[i].words, records[i].n * sizeof(uint32_t));
+		}
+		p.records = cuda_arena_alloc(&arena, records, n * sizeof(records[0]), false, "records");
+		cuda_kernel_run("scatter_words", &p, 1 + (uint32_t)seed % 3, CUDA_SCATTER_THREADS, 0, seed);
+		cr_assert_eq(memcmp((void *)(uintptr_t)to, expected, n * place * sizeof(uint32_t)), 0);
+		cuda_arena_destroy(&arena);
+	}
+}
