@@ -107,6 +107,9 @@ driver_resolve(struct cuda_driver *driver, struct paged_error *error)
 		missing = #symbol;
 	CUDA_DRIVER_FUNCTIONS(CUDA_DRIVER_RESOLVE)
 #undef CUDA_DRIVER_RESOLVE
+#define CUDA_DRIVER_RESOLVE(symbol, field, parameters) *(void **)&driver->field = dlsym(driver->library, #symbol);
+	CUDA_DRIVER_OPTIONAL_FUNCTIONS(CUDA_DRIVER_RESOLVE)
+#undef CUDA_DRIVER_RESOLVE
 	if (missing == NULL)
 		return PAGED_OK;
 	return paged_fail(error, PAGED_ERR_UNSUPPORTED,

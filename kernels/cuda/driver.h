@@ -105,6 +105,7 @@ enum cuda_compute_mode { CUDA_COMPUTE_DEFAULT = 0, CUDA_COMPUTE_PROHIBITED = 2, 
 enum cuda_function_attribute {
 	CUDA_FUNCTION_LOCAL_SIZE = 3,
 	CUDA_FUNCTION_REGISTERS = 4,
+	CUDA_FUNCTION_PTX_VERSION = 5, /* the virtual architecture that it was compiled for: 80, 90 */
 	CUDA_FUNCTION_MAX_DYNAMIC_SHARED = 8,
 	CUDA_FUNCTION_SHARED_CARVEOUT = 9, /* ..._PREFERRED_SHARED_MEMORY_CARVEOUT: percent of the L1 cache's memory */
 };
@@ -175,6 +176,30 @@ struct cuda_copy_2d {
 	void *to_array;
 	size_t to_pitch;
 	size_t width_bytes, height;
+};
+
+/** Attributes of a launch (CUlaunchAttributeID). */
+enum cuda_launch_attribute_id {
+	/* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: may start before the kernel before it has ended */
+	CUDA_LAUNCH_DEPENDENT = 6,
+};
+
+struct cuda_launch_attribute {
+	int id;
+	uint32_t unused;
+	union {
+		int allowed;
+		uint64_t words[8];
+	} value;
+};
+
+struct cuda_launch_config {
+	unsigned int grid_x, grid_y, grid_z;
+	unsigned int block_x, block_y, block_z;
+	unsigned int shared_size;
+	cuda_stream stream;
+	struct cuda_launch_attribute *attributes;
+	unsigned int n_attributes;
 };
 
 /*
@@ -256,11 +281,17 @@ struct cuda_copy_2d {
 	   unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_size,                 \
 	   cuda_stream stream, void **parameters, void **extra))
 
+/** The same, of functions that older drivers lack: the field is NULL. */
+#define CUDA_DRIVER_OPTIONAL_FUNCTIONS(F) \
+	F(cuLaunchKernelEx, launch_ex,    \
+	  (const struct cuda_launch_config *config, cuda_function function, void **parameters, void **extra))
+
 struct cuda_driver {
 	void *library;
 	int version; /* CUDA version that the driver supports: 1000 * major + 10 * minor */
 #define CUDA_DRIVER_FIELD(symbol, field, parameters) int(*field) parameters;
 	CUDA_DRIVER_FUNCTIONS(CUDA_DRIVER_FIELD)
+	CUDA_DRIVER_OPTIONAL_FUNCTIONS(CUDA_DRIVER_FIELD)
 #undef CUDA_DRIVER_FIELD
 };
 

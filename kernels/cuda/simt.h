@@ -59,11 +59,8 @@ struct alignas(8) simt_vec2 {
 #define SIMT_CALLED static __device__ __noinline__
 /* Unroll the loop that follows, so that the arrays it indexes stay in registers. */
 #define SIMT_UNROLL _Pragma("unroll")
-/*
- * SIMT_KERNEL(name, parameter struct, maximum threads per block, minimum blocks per multiprocessor)
- * { ... the body; the parameter is `p` ... }
- */
-#define SIMT_KERNEL(name, params, max_threads, min_blocks) \
+/* The function that a launch calls; kernels are declared by SIMT_KERNEL(). */
+#define SIMT_ENTRY(name, params, max_threads, min_blocks) \
 	extern "C" __global__ void __launch_bounds__(max_threads, min_blocks) name(const __grid_constant__ params p)
 #define SIMT_SHARED(type) (*reinterpret_cast<type *>(simt_shared_memory))
 extern __shared__ __align__(128) unsigned char simt_shared_memory[];
@@ -74,11 +71,40 @@ extern __shared__ __align__(128) unsigned char simt_shared_memory[];
 #define SIMT_CALLED static inline
 #define SIMT_UNROLL
 /*
- * A host build defines SIMT_HOST_HEADER.  That header's SIMT_KERNEL() registers the kernel, and its functions are
+ * A host build defines SIMT_HOST_HEADER.  That header's SIMT_ENTRY() registers the kernel, and its functions are
  * models of the functions below.
  */
 #include SIMT_HOST_HEADER
 #endif
+
+/*
+ * SIMT_KERNEL(name, parameter struct, maximum threads per block, minimum blocks per multiprocessor)
+ * { ... the body; the parameter is `p` ... }
+ *
+ * Programmatic dependent launch: a kernel B that is launched with that attribute may start when every block of the
+ * kernel before it in the stream, A, has called simt_dependents_launch() or has ended.  Every kernel therefore begins
+ * with simt_dependency_wait(), which returns when A has ended and its writes are visible.  Without the attribute it
+ * returns at once.
+ *
+ * That orders B after all earlier kernels, not only after A.  By induction: suppose that when A ends, everything
+ * before A in the stream has ended.  No thread of B passes its wait before A has ended, and B ends only after all its
+ * threads have passed, so the same is true of B.  It is true of a kernel launched without the attribute, and of a
+ * copy or an event, which the stream starts after everything before; so a stream that waits for an event after B sees
+ * all of it.  Where in a kernel simt_dependents_launch() stands does not matter for this.  A kernel of the program that
+ * has the attribute and ends without a wait would break the chain; programs must not launch one among the library's.
+ *
+ * simt_dependents_launch() follows the wait at once, so at most two kernels of a stream are on the device.  All
+ * blocks of A run by then, so the blocks of B take only what A's leave free.
+ */
+#define SIMT_KERNEL(name, params, max_threads, min_blocks)    \
+	SIMT_FUNCTION void simt_body_##name(const params &p); \
+	SIMT_ENTRY(name, params, max_threads, min_blocks)     \
+	{                                                     \
+		simt_dependency_wait();                       \
+		simt_dependents_launch();                     \
+		simt_body_##name(p);                          \
+	}                                                     \
+	SIMT_FUNCTION void simt_body_##name(const params &p)
 
 /*
  * Device and host both define (warps of 32 lanes, full mask):
@@ -91,6 +117,9 @@ extern __shared__ __align__(128) unsigned char simt_shared_memory[];
  *   void simt_warp_sync()                   barrier of the warp; orders its memory accesses
  *   T simt_shuffle(T value, int lane)  simt_shuffle_xor(T value, int mask)     T: 4 bytes
  *   uint32_t simt_ballot(bool)  bool simt_any(bool)  simt_all(bool)
+ *
+ *   void simt_dependency_wait()             until the kernel before this one in the stream has ended; see SIMT_KERNEL()
+ *   void simt_dependents_launch()           the next kernel of the stream may start, once all blocks have called it
  *
  *   void simt_fence()                       device-wide: this thread's earlier writes become visible before later ones
  *   uint32_t simt_atomic_add(uint32_t *at, uint32_t n)         returns the old value; relaxed

@@ -107,6 +107,24 @@ simt_all(bool value)
 	return __all_sync(0xffffffffu, value) != 0;
 }
 
+/* Between kernels.  From sm_90 on; other devices have no such launches. */
+
+SIMT_FUNCTION void
+simt_dependency_wait()
+{
+#if __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+SIMT_FUNCTION void
+simt_dependents_launch()
+{
+#if __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 /* Between blocks */
 
 SIMT_FUNCTION void

@@ -19,6 +19,7 @@ enum thread_state { THREAD_READY, THREAD_IN_MEETING, THREAD_AT_BARRIER, THREAD_E
 
 struct thread {
 	enum thread_state state;
+	bool waited; /* for the launch before */
 	unsigned int barrier;
 	const char *what; /* it waits for */
 	const char *file; /* where from */
@@ -233,6 +234,8 @@ static void
 thread_start(void)
 {
 	block.launch->kernel->run(block.launch->params);
+	if (block_begins_early())
+		block_fail("it ends without simt_dependency_wait(), in a dependent launch");
 	threads[block.thread].state = THREAD_ENDED;
 	if (++n_ended == block.n_threads)
 		fibre_leave(block.thread);
@@ -327,6 +330,20 @@ simt_model_sync_part(int id, int n_threads, const char *file, int line)
 		block_fail("named barrier %d of %d threads: 1 to 15, of whole warps of the block (%s:%d)", id,
 			   n_threads, file, line);
 	barrier_wait((unsigned int)id, (unsigned int)n_threads, file, line);
+}
+
+/* Dependent launches */
+
+bool
+block_begins_early(void)
+{
+	return block.launch->dependent && !threads[block.thread].waited;
+}
+
+void
+simt_model_dependency_wait(void)
+{
+	threads[block.thread].waited = true;
 }
 
 /* Who and where */

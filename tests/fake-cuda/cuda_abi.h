@@ -75,6 +75,7 @@
 	N(CUDA_COMPUTE_EXCLUSIVE_PROCESS, CU_COMPUTEMODE_EXCLUSIVE_PROCESS)                              \
 	N(CUDA_FUNCTION_LOCAL_SIZE, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)                                  \
 	N(CUDA_FUNCTION_REGISTERS, CU_FUNC_ATTRIBUTE_NUM_REGS)                                           \
+	N(CUDA_FUNCTION_PTX_VERSION, CU_FUNC_ATTRIBUTE_PTX_VERSION)                                      \
 	N(CUDA_FUNCTION_MAX_DYNAMIC_SHARED, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)             \
 	N(CUDA_FUNCTION_SHARED_CARVEOUT, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)             \
 	N(CUDA_POINTER_CONTEXT, CU_POINTER_ATTRIBUTE_CONTEXT)                                            \
@@ -114,6 +115,18 @@
 	N(offsetof(struct cuda_copy_2d, width_bytes), offsetof(CUDA_MEMCPY2D, WidthInBytes)) \
 	N(offsetof(struct cuda_copy_2d, height), offsetof(CUDA_MEMCPY2D, Height))
 
+#define CUDA_ABI_LAUNCH(N)                                                                            \
+	N(CUDA_LAUNCH_DEPENDENT, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)               \
+	N(sizeof(struct cuda_launch_attribute), sizeof(CUlaunchAttribute))                            \
+	N(offsetof(struct cuda_launch_attribute, value.allowed),                                      \
+	  offsetof(CUlaunchAttribute, value.programmaticStreamSerializationAllowed))                  \
+	N(sizeof(struct cuda_launch_config), sizeof(CUlaunchConfig))                                  \
+	N(offsetof(struct cuda_launch_config, block_x), offsetof(CUlaunchConfig, blockDimX))          \
+	N(offsetof(struct cuda_launch_config, shared_size), offsetof(CUlaunchConfig, sharedMemBytes)) \
+	N(offsetof(struct cuda_launch_config, stream), offsetof(CUlaunchConfig, hStream))             \
+	N(offsetof(struct cuda_launch_config, attributes), offsetof(CUlaunchConfig, attrs))           \
+	N(offsetof(struct cuda_launch_config, n_attributes), offsetof(CUlaunchConfig, numAttrs))
+
 #define CUDA_ABI_SIZES(N)                                                                                 \
 	N(sizeof(cuda_address), sizeof(CUdeviceptr))                                                      \
 	N(sizeof(cuda_device), sizeof(CUdevice))                                                          \
@@ -141,9 +154,10 @@
 	N(CUDA_NVRTC_ERROR_COMPILATION, NVRTC_ERROR_COMPILATION)         \
 	N(CUDA_NVRTC_ERROR_INTERNAL_ERROR, NVRTC_ERROR_INTERNAL_ERROR)
 
-#define CUDA_ABI(N)         \
-	CUDA_ABI_RESULTS(N) \
-	CUDA_ABI_ATTRIBUTES(N) CUDA_ABI_FLAGS(N) CUDA_ABI_SIZES(N) CUDA_ABI_COPY_2D(N) CUDA_ABI_NVRTC(N)
+#define CUDA_ABI(N)            \
+	CUDA_ABI_RESULTS(N)    \
+	CUDA_ABI_ATTRIBUTES(N) \
+	CUDA_ABI_FLAGS(N) CUDA_ABI_SIZES(N) CUDA_ABI_COPY_2D(N) CUDA_ABI_LAUNCH(N) CUDA_ABI_NVRTC(N)
 
 /** The toolkit's numbers in the list's order. */
 extern const long cuda_abi_theirs[];

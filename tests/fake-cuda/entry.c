@@ -129,7 +129,8 @@ driver_init(unsigned int flags)
 }
 
 ENTRY(cuInit, (unsigned int flags), ENTRY_ANY_TIME, driver_init(flags))
-ENTRY(cuDriverGetVersion, (int *version), ENTRY_ANY_TIME, (*version = 12080, CUDA_SUCCESS))
+ENTRY(cuDriverGetVersion, (int *version), ENTRY_ANY_TIME,
+      (*version = (int)entry_setting("PAGED_FAKE_CUDA_VERSION", 12080), CUDA_SUCCESS))
 
 static const struct {
 	int result;

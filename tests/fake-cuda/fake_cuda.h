@@ -12,9 +12,11 @@
  * New memory is filled with NaN.  Kernels run under a race detector (simt_run.h), in an order that depends on the
  * seed: run every kernel with several seeds.  The driver cannot detect wrong PTX, a layout that model and kernel
  * misread in the same way, errors of blocks that really run in parallel, or time; its mma rounds once, so the last
- * bits of a sum may differ from a GPU's.  It is stricter than CUDA in four cases, which are errors here: two
+ * bits of a sum may differ from a GPU's.  It is stricter than CUDA in five cases, which are errors here: two
  * barriers on the two sides of a branch, an exited thread that a barrier would have to count, a host that
- * records an imported event, and a launch with more than 48 KiB of shared memory without a preferred carve-out.
+ * records an imported event, a launch with more than 48 KiB of shared memory without a preferred carve-out, and a
+ * dependent launch of a kernel that was compiled for an architecture without griddepcontrol.  Dependent launches run
+ * in order, but whatever such a kernel could see of the one before it is an error (simt_run.h).
  *
  * One lock guards all state; entry_begin() takes it.
  *
@@ -24,6 +26,7 @@
  *   PAGED_FAKE_CUDA_ATTRIBUTES=20=3,102=0  device attributes by number
  *   PAGED_FAKE_CUDA_FAIL=cuMemAlloc_v2=2,cuLaunchKernel@3=719,cuInit@2+=999
  *                                         the function's result: of every call, of call 3 (@3), of call 2 and later
+ *   PAGED_FAKE_CUDA_VERSION=12080          the CUDA version that the driver supports
  *   PAGED_FAKE_CUDA_SEED=7                 order of blocks and threads (simt_run.h); 0 is ascending
  *   PAGED_FAKE_CUDA_BREAK=FILE             a call that finds FILE removes it; CUDA then fails in the calling process
  *   PAGED_FAKE_CUDA_LOG=FILE               append a line for each call: process id, function, result
@@ -45,6 +48,7 @@
 
 #define FAKE_CUDA_DECLARE(symbol, field, parameters) int symbol parameters;
 CUDA_DRIVER_FUNCTIONS(FAKE_CUDA_DECLARE)
+CUDA_DRIVER_OPTIONAL_FUNCTIONS(FAKE_CUDA_DECLARE)
 CUDA_GRAPH_FUNCTIONS(FAKE_CUDA_DECLARE)
 #undef FAKE_CUDA_DECLARE
 
@@ -213,6 +217,7 @@ struct operation {
 			unsigned int grid[2], n_threads;
 			size_t shared_size;
 			cuda_device device;
+			bool dependent;
 		} launch;
 		struct {
 			struct CUgraphExec_st *exec;

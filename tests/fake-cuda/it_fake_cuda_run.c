@@ -369,6 +369,52 @@ IT_TEST(source_is_compiled_and_run)
 	fake_cuda_finish();
 }
 
+static int
+launch_dependent(cuda_function function, int attribute, const struct simt_exchange_params *p)
+{
+	struct cuda_launch_attribute attributes[] = { { .id = attribute, .value.allowed = 1 } };
+	const struct cuda_launch_config config = { .grid_x = 1,
+						   .grid_y = 1,
+						   .grid_z = 1,
+						   .block_x = 64,
+						   .block_y = 1,
+						   .block_z = 1,
+						   .shared_size = 8192,
+						   .attributes = attributes,
+						   .n_attributes = 1 };
+
+	return cuda.launch_ex(&config, function, (void *[]){ (void *)(uintptr_t)p }, NULL);
+}
+
+IT_TEST(dependent_launches_need_their_wait)
+{
+	struct simt_exchange_params p = { .bug = BUG_NONE };
+	cuda_function function;
+	cuda_address address;
+	cuda_module module;
+	int arch;
+
+	fake_cuda_start(0);
+	ok(cuda.module_load(&module, FAKE_CUDA_BUILT_IN));
+	ok(cuda.module_function(&function, module, "simt_case_dependent"));
+	ok(cuda.function_attribute(&arch, CUDA_FUNCTION_PTX_VERSION, function));
+	it_require(arch == 90);
+	ok(cuda.alloc(&address, 64 * 4));
+	ok(cuda.fill(address, 0, 64 * 4, NULL));
+	p.out = (uint32_t *)(uintptr_t)address; /* NOLINT */
+	gives(CUDA_ERROR_INVALID_VALUE, launch_dependent(function, CUDA_LAUNCH_DEPENDENT + 1, &p));
+	ok(launch_dependent(function, CUDA_LAUNCH_DEPENDENT, &p));
+	ok(launch_dependent(function, CUDA_LAUNCH_DEPENDENT, &p));
+	it_require(fake_cuda_read_word(address + 63 * 4) == 2);
+	/* PTX of an older architecture has no wait. */
+	ok(cuda.module_unload(module));
+	ok(cuda.module_load(&module, ".version 7.0\n.target sm_80\n.visible .entry simt_case_dependent()"));
+	ok(cuda.module_function(&function, module, "simt_case_dependent"));
+	gives(CUDA_ERROR_NOT_SUPPORTED, launch_dependent(function, CUDA_LAUNCH_DEPENDENT, &p));
+	ok(cuda.module_unload(module));
+	fake_cuda_finish();
+}
+
 IT_TEST(failures_are_injected_by_call)
 {
 	cuda_address address;

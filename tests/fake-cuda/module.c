@@ -24,6 +24,7 @@
 struct CUfunc_st {
 	struct CUfunc_st *next;
 	const struct simt_kernel *kernel;
+	int arch; /* for which it was compiled */
 	int max_shared, carveout;
 };
 
@@ -31,6 +32,7 @@ struct CUmod_st {
 	struct CUmod_st *next;
 	struct CUctx_st *context;
 	const void *cubin; /* NULL: any name that is built in */
+	int arch;
 	void *library;     /* NULL: the kernels built in */
 	int fd; /* of the library's file; the loader tells libraries apart by the name /proc/self/fd/<number> */
 	struct CUfunc_st *functions;
@@ -87,10 +89,24 @@ library_load(struct CUmod_st *module, const void *image)
 		return CUDA_ERROR_INVALID_IMAGE;
 	}
 	arch = dlsym(module->library, "fake_cuda_arch");
+	if (arch != NULL)
+		module->arch = *arch;
 	if (arch == NULL || arch_fits(module, *arch))
 		return CUDA_SUCCESS;
 	library_unload(module);
 	return CUDA_ERROR_NO_BINARY_FOR_GPU;
+}
+
+/* PTX without a kernel, which builds without nvcc load, stands for the kernels built in, of the device's architecture.
+ */
+static bool
+ptx_load(struct CUmod_st *module, const char *ptx)
+{
+	const char *target = strstr(ptx, ".target sm_");
+
+	if (strstr(ptx, ".version ") == NULL || target == NULL)
+		return false;
+	return strstr(ptx, ".entry ") == NULL || sscanf(target, ".target sm_%d", &module->arch) == 1;
 }
 
 static int
@@ -102,11 +118,12 @@ image_load(struct CUmod_st *module, const void *image)
 	if (strcmp(image, FAKE_CUDA_BUILT_IN) == 0 || word[0] == 0xba55ed50 || word[0] == 0x466243b1)
 		return CUDA_SUCCESS;
 	if (memcmp(elf->e_ident, ELFMAG, SELFMAG) != 0)
-		return strstr(image, ".version ") != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
+		return ptx_load(module, image) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
 	if (elf->e_machine != EM_CUDA)
 		return elf->e_type == ET_DYN ? library_load(module, image) : CUDA_ERROR_INVALID_IMAGE;
 	if (!arch_fits(module, cubin_arch(image)))
 		return CUDA_ERROR_NO_BINARY_FOR_GPU;
+	module->arch = cubin_arch(image);
 	module->cubin = image;
 	return CUDA_SUCCESS;
 }
@@ -120,6 +137,8 @@ module_load(struct CUmod_st **module_p, const void *image)
 	if (module == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	module->context = context_now();
+	module->arch = device_attribute_of(module->context->device, CUDA_DEVICE_COMPUTE_MAJOR) * 10 +
+		       device_attribute_of(module->context->device, CUDA_DEVICE_COMPUTE_MINOR);
 	result = image_load(module, image);
 	if (result != CUDA_SUCCESS) {
 		free(module);
@@ -208,7 +227,11 @@ module_function(struct CUfunc_st **function_p, struct CUmod_st *module, const ch
 	if (function == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	*function = (struct CUfunc_st){
-		.next = module->functions, .kernel = kernel, .max_shared = DEFAULT_SHARED, .carveout = CARVEOUT_DEFAULT
+		.next = module->functions,
+		.kernel = kernel,
+		.arch = module->arch,
+		.max_shared = DEFAULT_SHARED,
+		.carveout = CARVEOUT_DEFAULT,
 	};
 	module->functions = function;
 	*function_p = function;
@@ -236,6 +259,9 @@ function_attribute(int *value, int attribute, const struct CUfunc_st *function)
 		return CUDA_SUCCESS;
 	case CUDA_FUNCTION_REGISTERS:
 		*value = 32;
+		return CUDA_SUCCESS;
+	case CUDA_FUNCTION_PTX_VERSION:
+		*value = function->arch;
 		return CUDA_SUCCESS;
 	case CUDA_FUNCTION_MAX_DYNAMIC_SHARED:
 		*value = function->max_shared;
@@ -315,6 +341,7 @@ launch_run(struct operation *operation)
 		.grid = { operation->launch.grid[0], operation->launch.grid[1] },
 		.n_threads = operation->launch.n_threads,
 		.shared_size = operation->launch.shared_size,
+		.dependent = operation->launch.dependent,
 		.seed = seed > 1 ? seed + n_launches++ : seed,
 	};
 
@@ -348,7 +375,7 @@ launch_check(const struct CUfunc_st *function, const unsigned int grid[3], const
 
 static int
 launch(struct CUfunc_st *function, const unsigned int grid[3], const unsigned int block[3], unsigned int shared_size,
-       cuda_stream handle, void **parameters, void **extra)
+       cuda_stream handle, bool dependent, void **parameters, void **extra)
 {
 	int result = launch_check(function, grid, block, shared_size);
 	struct operation *operation;
@@ -370,8 +397,32 @@ launch(struct CUfunc_st *function, const unsigned int grid[3], const unsigned in
 	operation->launch.n_threads = block[0];
 	operation->launch.shared_size = shared_size;
 	operation->launch.device = stream->context->device;
+	operation->launch.dependent = dependent;
 	stream_add(stream, operation);
 	return CUDA_SUCCESS;
+}
+
+/* The only attribute is CUDA_LAUNCH_DEPENDENT. */
+static int
+launch_ex(const struct cuda_launch_config *config, struct CUfunc_st *function, void **parameters, void **extra)
+{
+	bool dependent = false;
+
+	if (config == NULL || (config->n_attributes > 0 && config->attributes == NULL))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!function_exists(function))
+		return CUDA_ERROR_INVALID_HANDLE;
+	for (unsigned int i = 0; i < config->n_attributes; i++) {
+		if (config->attributes[i].id != CUDA_LAUNCH_DEPENDENT)
+			return CUDA_ERROR_INVALID_VALUE;
+		dependent = config->attributes[i].value.allowed != 0;
+	}
+	if (dependent &&
+	    (function->arch < 90 || device_attribute_of(context_now()->device, CUDA_DEVICE_COMPUTE_MAJOR) < 9))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return launch(function, (const unsigned int[]){ config->grid_x, config->grid_y, config->grid_z },
+		      (const unsigned int[]){ config->block_x, config->block_y, config->block_z }, config->shared_size,
+		      config->stream, dependent, parameters, extra);
 }
 
 ENTRY(cuModuleLoadData, (cuda_module * module, const void *image), ENTRY_UNSAFE, module_load(module, image))
@@ -391,4 +442,7 @@ ENTRY(cuLaunchKernel,
        void **extra),
       ENTRY_CONTEXT,
       launch(function, (const unsigned int[]){ grid_x, grid_y, grid_z },
-	     (const unsigned int[]){ block_x, block_y, block_z }, shared_size, stream, parameters, extra))
+	     (const unsigned int[]){ block_x, block_y, block_z }, shared_size, stream, false, parameters, extra))
+ENTRY(cuLaunchKernelEx,
+      (const struct cuda_launch_config *config, cuda_function function, void **parameters, void **extra), ENTRY_CONTEXT,
+      launch_ex(config, function, parameters, extra))

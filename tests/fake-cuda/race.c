@@ -338,6 +338,10 @@ region_checked(uintptr_t address, size_t size, bool writes, const void *code)
 		block_fail_at(code, "it %s %s, which this device may not touch now", what, region_describe(address));
 	if (writes && !region->writable)
 		block_fail_at(code, "it writes %s, which is read only", region_describe(address));
+	if (block_begins_early() && region->start != (uintptr_t)block.shared &&
+	    region->start != (uintptr_t)block.launch->params)
+		block_fail_at(code, "it %s %s before simt_dependency_wait(), in a dependent launch", what,
+			      region_describe(address));
 	if (region->cells == NULL) {
 		void *cells = mmap(NULL, race_cells_size(region->size), PROT_READ | PROT_WRITE,
 				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

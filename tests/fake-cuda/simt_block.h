@@ -38,6 +38,9 @@ void block_fail_at(const void *code, const char *format, ...) __attribute__((nor
 typedef void (*block_complete_fn)(void *const arguments[SIMT_WARP]);
 void block_meet(block_complete_fn complete, const char *what, void *argument, const char *file, int line);
 
+/** block_begins_early - has the current thread of a dependent launch yet to wait? */
+bool block_begins_early(void);
+
 /* Regions (region.c) */
 
 struct region {

@@ -16,11 +16,11 @@
 #include "tests/fake-cuda/simt_model.h"
 #include "tests/fake-cuda/simt_run.h"
 
-#define SIMT_KERNEL(name, params, most_threads, least_blocks)                                           \
-	static void simt_body_##name(const params p);                                                   \
+#define SIMT_ENTRY(name, params, most_threads, least_blocks)                                            \
+	static void simt_entry_##name(const params p);                                                  \
 	static void simt_enter_##name(const void *bytes)                                                \
 	{                                                                                               \
-		simt_body_##name(*static_cast<const params *>(bytes));                                  \
+		simt_entry_##name(*static_cast<const params *>(bytes));                                 \
 	}                                                                                               \
 	static struct simt_kernel simt_kernel_##name = { #name,        sizeof(params),    most_threads, \
 							 least_blocks, simt_enter_##name, nullptr,      \
@@ -33,7 +33,7 @@
 	{                                                                                               \
 		simt_unregister(&simt_kernel_##name);                                                   \
 	}                                                                                               \
-	static void simt_body_##name(const params p)
+	static void simt_entry_##name(const params p)
 #define SIMT_SHARED(type) (*static_cast<type *>(simt_model_shared(sizeof(type), alignof(type))))
 
 #ifdef FAKE_CUDA_ARCH
@@ -55,6 +55,17 @@ static inline uint32_t
 simt_warp()
 {
 	return simt_thread() / 32;
+}
+
+static inline void
+simt_dependency_wait()
+{
+	simt_model_dependency_wait();
+}
+
+static inline void
+simt_dependents_launch()
+{
 }
 
 static inline void

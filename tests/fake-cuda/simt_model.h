@@ -27,6 +27,7 @@ uint32_t simt_n_blocks(void);
 
 void *simt_model_shared(size_t size, size_t alignment);
 
+void simt_model_dependency_wait(void);
 void simt_model_sync(const char *file, int line);
 void simt_model_sync_part(int id, int n_threads, const char *file, int line);
 void simt_model_warp_sync(const char *file, int line);

@@ -13,6 +13,12 @@
  * are compiled); barriers and warp operations that not all threads reach; and
  * threads that wait forever.
  *
+ * A dependent launch (simt.h, SIMT_KERNEL()) may begin as soon as the launch
+ * before it has begun.  What it does before simt_dependency_wait() then meets
+ * memory in any state, so any access to memory before is an error, except to the
+ * block's shared memory and to the parameters.  A thread that ends without the
+ * wait is an error too: the next kernel would not be ordered after earlier ones.
+ *
  * Life: the owner of memory adds and removes its region; removing a region
  * discards all state about it.  Threads: concurrent calls of simt_run() run
  * one after the other; only one thread at a time may call the other functions.
@@ -72,6 +78,7 @@ struct simt_launch {
 	unsigned int grid[2];
 	unsigned int n_threads; /* per block; a multiple of 32 */
 	size_t shared_size;
+	bool dependent; /* it begins before the launch before it has ended */
 	uint64_t seed; /* order of blocks and threads. 0: ascending, 1: descending, else shuffled */
 };
 

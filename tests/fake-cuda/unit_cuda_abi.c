@@ -101,6 +101,7 @@ Test(cuda_abi, functions)
 
 #define CHECK_DRIVER(symbol, field, parameters) function_check(driver, #symbol, #parameters);
 	CUDA_DRIVER_FUNCTIONS(CHECK_DRIVER)
+	CUDA_DRIVER_OPTIONAL_FUNCTIONS(CHECK_DRIVER)
 	CUDA_GRAPH_FUNCTIONS(CHECK_DRIVER)
 #define CHECK_NVRTC(type, symbol, field, parameters) function_check(nvrtc, #symbol, #parameters);
 	CUDA_NVRTC_FUNCTIONS(CHECK_NVRTC)

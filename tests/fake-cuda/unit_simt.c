@@ -115,6 +115,39 @@ Test(simt, invalid_exchanges_are_reported)
 	region_free(p.out);
 }
 
+/* A dependent launch may begin before the launch before has ended. */
+Test(simt, dependent_launches_wait_for_the_launch_before)
+{
+	static const struct {
+		enum simt_bug bug;
+		const char *words;
+	} bugs[] = { { BUG_EARLY_READ, "it reads out + 0 before simt_dependency_wait()" },
+		     { BUG_EARLY_WRITE, "it writes out + 0 before simt_dependency_wait()" },
+		     { BUG_EARLY_ATOMIC, "it writes out + 0 before simt_dependency_wait()" },
+		     { BUG_EARLY_COPY, "it reads out + 0 before simt_dependency_wait()" },
+		     { BUG_NO_DEPENDENCY_WAIT, "thread 5: it ends without simt_dependency_wait()" } };
+	struct simt_exchange_params p = { .out = region(64 * 4, true, "out") };
+	struct simt_launch launch = { .params = &p, .grid = { 1, 1 }, .n_threads = 64, .shared_size = 8192 };
+
+	simt_cases_link();
+	launch.kernel = simt_find("simt_case_dependent");
+	for (uint64_t dependent = 0; dependent < 2; dependent++) {
+		launch.dependent = dependent != 0;
+		cr_assert(simt_run(&launch, report, sizeof(report)), "%s", report);
+		cr_assert(p.out[0] == dependent + 1 && p.out[63] == dependent + 1);
+	}
+	for (size_t i = 0; i < sizeof(bugs) / sizeof(bugs[0]); i++) {
+		p.bug = bugs[i].bug;
+		cr_assert(!simt_run(&launch, report, sizeof(report)));
+		cr_assert_not_null(strstr(report, bugs[i].words), "\"%s\" expected: %s", bugs[i].words, report);
+	}
+	/* Another launch begins after everything before. */
+	p.bug = BUG_NO_DEPENDENCY_WAIT;
+	launch.dependent = false;
+	cr_assert(simt_run(&launch, report, sizeof(report)), "%s", report);
+	region_free(p.out);
+}
+
 static void
 reverse_prepare(struct simt_reverse_params *p)
 {

@@ -256,19 +256,29 @@ conform(const struct conformance_case *c)
 	free(without);
 }
 
-#define CONFORM(name, kernel, n_blocks, n_threads, n_items, n_in, n_out, fill, fits, is_sum)                \
-	IT_TEST(name)                                                                                       \
-	{                                                                                                   \
-		static const struct conformance_case c = {                                                  \
-			{ kernel, #name, n_blocks, 1, n_threads, n_items, n_in, n_out }, fill, fits, is_sum \
-		};                                                                                          \
-		conform(&c);                                                                                \
+#define CONFORM(name, kernel, n_blocks, n_threads, n_items, n_in, n_out, fill, fits, is_sum)                   \
+	IT_TEST(name)                                                                                          \
+	{                                                                                                      \
+		static const struct conformance_case c = {                                                     \
+			{ kernel, #name, n_blocks, 1, n_threads, n_items, n_in, n_out, 0 }, fill, fits, is_sum \
+		};                                                                                             \
+		conform(&c);                                                                                   \
 	}
 
 IT_TEST(where)
 {
 	static const struct conformance_case c = {
-		{ "where", "where", 3, 2, 96, 0, 1, 3 * 2 * 96 * 7 }, fill_count, fits_bits, false
+		{ "where", "where", 3, 2, 96, 0, 1, 3 * 2 * 96 * 7, 0 }, fill_count, fits_bits, false
+	};
+
+	conform(&c);
+}
+
+/* Programmatic dependent launches: each step sees all that the steps before wrote. */
+IT_TEST(dependent_launches)
+{
+	static const struct conformance_case c = {
+		{ "chain", "chain", 16, 1, 128, 0, 16 * 128, 2 * 16 * 128, 12 }, fill_bits, fits_bits, false
 	};
 
 	conform(&c);

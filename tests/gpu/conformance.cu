@@ -320,3 +320,18 @@ SIMT_KERNEL(conformance_widen, conformance_params, CONFORMANCE_MAX_THREADS, 1)
 		out[5] = bits_of(simt_from_e4m3((uint8_t)p.in[i]));
 	}
 }
+
+/*
+ * Step `n` of a chain: reads words that other blocks wrote in the step before, over words that they read in that one.
+ * Blocks take different times.  in: a word a thread; out: two
+ */
+SIMT_KERNEL(conformance_chain, conformance_params, CONFORMANCE_MAX_THREADS, 1)
+{
+	uint32_t total = simt_n_blocks() * simt_n_threads(), t = simt_block() * simt_n_threads() + simt_thread();
+	const uint32_t *from = p.n == 0 ? p.in : p.out + p.n % 2 * total;
+	uint32_t word = from[(t * 5 + 3) % total], turns = 500 * (simt_block() % 4 + 1);
+
+	for (uint32_t i = 0; i < turns; i++)
+		word = simt_opaque(word * 1664525 + 1013904223);
+	p.out[(p.n + 1) % 2 * total + t] = word;
+}

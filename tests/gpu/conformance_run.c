@@ -24,7 +24,7 @@
 void
 conformance_model(const struct conformance_launch *launch, const uint32_t *in, uint32_t *out)
 {
-	const struct conformance_params params = { .in = in, .out = out, .n = launch->n_items };
+	struct conformance_params params = { .in = in, .out = out, .n = launch->n_items };
 	char name[64], report[512];
 	struct simt_launch simt = {
 		.params = &params,
@@ -41,7 +41,11 @@ conformance_model(const struct conformance_launch *launch, const uint32_t *in, u
 	memset(out, 0, launch->n_out * WORD);
 	it_require(simt_region_add(in, launch->n_in * WORD, false, "in"));
 	it_require(simt_region_add(out, launch->n_out * WORD, true, "out"));
-	it_require(simt_run(&simt, report, sizeof(report)), "%s", report);
+	for (unsigned int step = 0; step == 0 || step < launch->n_steps; step++) {
+		params.n = launch->n_steps > 0 ? step : launch->n_items;
+		simt.dependent = step > 0;
+		it_require(simt_run(&simt, report, sizeof(report)), "%s", report);
+	}
 	simt_region_remove(in);
 	simt_region_remove(out);
 }
@@ -123,11 +127,42 @@ image_read(void)
 	return image;
 }
 
+/*
+ * Steps after the first are dependent launches where the device and the image have them, except for one in three: as a
+ * kernel of another program may be among the library's.
+ */
+static void
+device_launch(const struct cuda_gpu *gpu, cuda_function function, const struct conformance_launch *launch,
+	      struct conformance_params *params, cuda_stream stream, unsigned int step)
+{
+	struct cuda_launch_attribute dependent = { .id = CUDA_LAUNCH_DEPENDENT, .value.allowed = 1 };
+	const struct cuda_launch_config config = { .grid_x = launch->n_blocks,
+						   .grid_y = launch->n_blocks_y,
+						   .grid_z = 1,
+						   .block_x = launch->n_threads,
+						   .block_y = 1,
+						   .block_z = 1,
+						   .shared_size = CONFORMANCE_SHARED,
+						   .stream = stream,
+						   .attributes = &dependent,
+						   .n_attributes = 1 };
+	int arch = 0;
+
+	params->n = launch->n_steps > 0 ? step : launch->n_items;
+	ok(gpu, gpu->driver.function_attribute(&arch, CUDA_FUNCTION_PTX_VERSION, function));
+	if (step % 3 > 0 && arch >= 90 && gpu->driver.launch_ex != NULL)
+		ok(gpu, gpu->driver.launch_ex(&config, function, (void *[]){ params }, NULL));
+	else
+		ok(gpu, gpu->driver.launch(function, launch->n_blocks, launch->n_blocks_y, 1, launch->n_threads, 1, 1,
+					   CONFORMANCE_SHARED, stream, (void *[]){ params }, NULL));
+}
+
 static void
 device_run(const struct cuda_gpu *gpu, const void *image, const struct conformance_launch *launch, const uint32_t *in,
 	   uint32_t *out)
 {
-	struct conformance_params params = { .n = launch->n_items };
+	struct conformance_params params = { .n = 0 };
+	cuda_stream stream;
 	cuda_address device_in, device_out;
 	cuda_function function;
 	cuda_module module;
@@ -138,14 +173,16 @@ device_run(const struct cuda_gpu *gpu, const void *image, const struct conforman
 	ok(gpu, gpu->driver.module_function(&function, module, name));
 	ok(gpu, gpu->driver.alloc(&device_in, launch->n_in * WORD));
 	ok(gpu, gpu->driver.alloc(&device_out, launch->n_out * WORD));
-	ok(gpu, gpu->driver.copy_in(device_in, in, launch->n_in * WORD, NULL));
-	ok(gpu, gpu->driver.fill(device_out, 0, launch->n_out * WORD, NULL));
+	ok(gpu, gpu->driver.stream_create(&stream, CUDA_STREAM_NON_BLOCKING));
+	ok(gpu, gpu->driver.copy_in(device_in, in, launch->n_in * WORD, stream));
+	ok(gpu, gpu->driver.fill(device_out, 0, launch->n_out * WORD, stream));
 	params.in = (const uint32_t *)(uintptr_t)device_in;
 	params.out = (uint32_t *)(uintptr_t)device_out;
-	ok(gpu, gpu->driver.launch(function, launch->n_blocks, launch->n_blocks_y, 1, launch->n_threads, 1, 1,
-				   CONFORMANCE_SHARED, NULL, (void *[]){ &params }, NULL));
-	ok(gpu, gpu->driver.copy_out(out, device_out, launch->n_out * WORD, NULL));
-	ok(gpu, gpu->driver.stream_synchronize(NULL));
+	for (unsigned int step = 0; step == 0 || step < launch->n_steps; step++)
+		device_launch(gpu, function, launch, &params, stream, step);
+	ok(gpu, gpu->driver.copy_out(out, device_out, launch->n_out * WORD, stream));
+	ok(gpu, gpu->driver.stream_synchronize(stream));
+	ok(gpu, gpu->driver.stream_destroy(stream));
 	ok(gpu, gpu->driver.free(device_in));
 	ok(gpu, gpu->driver.free(device_out));
 	ok(gpu, gpu->driver.module_unload(module));

@@ -23,6 +23,7 @@ struct conformance_launch {
 	unsigned int n_blocks, n_blocks_y, n_threads;
 	uint32_t n_items;   /* the kernel's `n` */
 	size_t n_in, n_out; /* words */
+	unsigned int n_steps; /* launches one after another, with `n` from 0 on; 0: one launch, with n_items */
 };
 
 /** conformance_model - run the kernel on `in` by the models */

@@ -209,3 +209,25 @@ SIMT_KERNEL(simt_case_widen, simt_widen_params, 128, 1)
 		p.wild[i] = bytes_non_finite(four, p.dtype);
 	}
 }
+
+/* Adds 1 to 64 threads' words, of which the launch before wrote some; shared memory may be used before the wait. */
+SIMT_ENTRY(simt_case_dependent, simt_exchange_params, 64, 1)
+{
+	simt_case_shared &shared = SIMT_SHARED(simt_case_shared);
+	uint32_t t = simt_thread();
+
+	shared.words[t] = 1;
+	if (p.bug == BUG_EARLY_READ)
+		shared.words[t] = p.out[t];
+	if (p.bug == BUG_EARLY_WRITE)
+		p.out[t] = 0;
+	if (p.bug == BUG_EARLY_ATOMIC)
+		simt_atomic_add(p.out, 1);
+	if (p.bug == BUG_EARLY_COPY)
+		simt_copy_async4(&shared.words[t], &p.out[t], true);
+	if (p.bug != BUG_NO_DEPENDENCY_WAIT || t != 5)
+		simt_dependency_wait();
+	simt_dependents_launch();
+	if (p.bug != BUG_NO_DEPENDENCY_WAIT)
+		p.out[t] += shared.words[t];
+}

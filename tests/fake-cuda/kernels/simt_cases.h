@@ -26,6 +26,11 @@ enum simt_bug {
 	BUG_WRONG_COUNT,    /* wrong number of threads at a named barrier */
 	BUG_PLAIN_COUNT,    /* counts without atomics */
 	BUG_STACK,          /* infinite recursion */
+	BUG_EARLY_READ,     /* before the wait for the launch before, in a dependent launch */
+	BUG_EARLY_WRITE,
+	BUG_EARLY_ATOMIC,
+	BUG_EARLY_COPY,
+	BUG_NO_DEPENDENCY_WAIT, /* in one thread */
 };
 
 struct simt_exchange_params {
