@@ -77,6 +77,41 @@ cuda_kernels_allow_shared(const struct paged_pool *pool, const struct cuda_drive
 			      kernel->name);
 }
 
+/* Captured graphs keep dependent launches from this version of CUDA on. */
+#define OVERLAP_DRIVER 12030
+/* Code compiled for this architecture and later ones has the instructions (simt_device.h). */
+#define OVERLAP_ARCH 90
+
+/*
+ * Does PAGED_PDL permit programmatic dependent launches?  Off by default until a GPU has run them: the conformance
+ * program has a case for them.
+ */
+static enum paged_status
+cuda_kernels_read_overlap(const struct paged_pool *pool, bool *permitted_p, struct paged_error *error)
+{
+	const char *value = getenv("PAGED_PDL");
+
+	*permitted_p = value != NULL && strcmp(value, "1") == 0;
+	if (value == NULL || value[0] == '\0' || strcmp(value, "0") == 0 || *permitted_p)
+		return PAGED_OK;
+	return paged_fail(error, PAGED_ERR_INVALID, "pool %s: PAGED_PDL is \"%s\": 0 and 1 are possible",
+			  pool->mapping.name, value);
+}
+
+/*
+ * The kernel must have the wait for the kernel before it, which depends on the architecture that its code was compiled
+ * for, not on the device: a device of sm_90 also runs PTX of compute_80.
+ */
+static bool
+cuda_kernels_can_overlap(const struct cuda_driver *driver, cuda_function function)
+{
+	int arch;
+
+	return driver->launch_ex != NULL && driver->version >= OVERLAP_DRIVER &&
+	       driver->function_attribute(&arch, CUDA_FUNCTION_PTX_VERSION, function) == CUDA_SUCCESS &&
+	       arch >= OVERLAP_ARCH;
+}
+
 /* Find a kernel in a module and fill in everything that a launch needs. */
 static enum paged_status
 cuda_kernels_find(const struct paged_pool *pool, const struct cuda_gpu *gpu, cuda_module module,
@@ -93,8 +128,11 @@ cuda_kernels_find(const struct paged_pool *pool, const struct cuda_gpu *gpu, cud
 	status = map_cuda_check(&pool->mapping, result, error, "cuModuleGetFunction of %s", kernel->name);
 	if (status == PAGED_OK)
 		status = cuda_kernels_allow_shared(pool, driver, kernel, error);
+	if (status == PAGED_OK)
+		status = cuda_kernels_read_overlap(pool, &kernel->overlaps, error);
 	if (status != PAGED_OK)
 		return status;
+	kernel->overlaps = kernel->overlaps && cuda_kernels_can_overlap(driver, kernel->function);
 	result = driver->occupancy(&n, kernel->function, (int)kernel->n_threads, kernel->shared_size);
 	status = map_cuda_check(&pool->mapping, result, error, "occupancy of %s", kernel->name);
 	if (status != PAGED_OK)
@@ -240,8 +278,23 @@ cuda_kernels_launch(const struct paged_pool *pool, const struct cuda_kernel *ker
 	const struct cuda_driver *driver = &pool->kernels->gpu->driver;
 	void *parameters[] = { (void *)(uintptr_t)params };
 	uint32_t n = n_blocks < kernel->n_blocks ? (uint32_t)n_blocks : kernel->n_blocks;
-	int result = driver->launch(kernel->function, n, 1, 1, kernel->n_threads, 1, 1, kernel->shared_size, stream,
-				    parameters, NULL);
+	struct cuda_launch_attribute dependent = { .id = CUDA_LAUNCH_DEPENDENT, .value.allowed = 1 };
+	int result;
 
+	if (kernel->overlaps)
+		result = driver->launch_ex(&(struct cuda_launch_config){ .grid_x = n,
+									 .grid_y = 1,
+									 .grid_z = 1,
+									 .block_x = kernel->n_threads,
+									 .block_y = 1,
+									 .block_z = 1,
+									 .shared_size = kernel->shared_size,
+									 .stream = stream,
+									 .attributes = &dependent,
+									 .n_attributes = 1 },
+					   kernel->function, parameters, NULL);
+	else
+		result = driver->launch(kernel->function, n, 1, 1, kernel->n_threads, 1, 1, kernel->shared_size, stream,
+					parameters, NULL);
 	return map_cuda_check(&pool->mapping, result, error, "launch of %s", kernel->name);
 }

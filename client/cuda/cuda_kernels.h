@@ -22,6 +22,7 @@ struct cuda_kernel {
 	uint32_t n_threads;
 	uint32_t shared_size;
 	uint32_t n_blocks; /* as many as run on the device at the same time */
+	bool overlaps;     /* programmatic dependent launch: it may start before the kernel before it has ended */
 };
 
 /** The attention kernels for queries of one dtype. */

@@ -84,6 +84,30 @@ IT_TEST_LIMIT(graph_replays_a_thousand_steps, 300)
 	run_with_daemon(replay_many_steps);
 }
 
+/* The same with programmatic dependent launches, which a graph keeps. */
+static void
+replay_overlapping_launches(int from, int to, void *argument)
+{
+	struct decode_engine engine;
+	struct decode_batch decode;
+
+	(void)from, (void)to, (void)argument;
+	setenv("PAGED_PDL", "1", 1);
+	engine_open(&engine, &decode);
+	decode_capture(&decode, CUDA_CAPTURE_GLOBAL);
+	for (unsigned int i = 0; i < 60; i++)
+		if (i % 10 == 9)
+			decode_eager(&decode);
+		else
+			decode_replay(&decode);
+	engine_close(&engine, &decode);
+}
+
+IT_TEST(graph_replays_overlapping_launches)
+{
+	run_with_daemon(replay_overlapping_launches);
+}
+
 /* Two batches with a graph and a stream each, replayed alternately. */
 static void
 replay_two_batches(int from, int to, void *argument)
