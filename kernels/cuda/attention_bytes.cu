@@ -130,23 +130,21 @@ template <bool F16_, uint32_t DTYPE> struct byte_elements {
 		}
 	}
 
-	/* Start copying the scales of i8's tokens. */
+	/* Start copying the scale of an i8 tile's row; 0 if page is UINT32_MAX. */
 	template <class K>
 	SIMT_MEMBER void
-	fetch_scales(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t stage)
+	fetch_scale(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t stage, uint32_t row,
+		    uint32_t page, uint32_t slot)
 	{
-		uint32_t token = simt_thread() / CUDA_N_PLANES, plane = simt_thread() % CUDA_N_PLANES;
+		uint32_t plane = row / work_item_tile_tokens<K>(shared.item);
 		const cuda_plane &from = p.pages.scale[plane];
 		uint64_t at = from.address;
-		uint32_t page;
 
-		static_assert(K::narrow::TOKENS * CUDA_N_PLANES <= CUDA_ATTENTION_THREADS, "a thread has one of them");
-		if (!I8 || token >= work_item_tile_tokens<K>(shared.item))
+		if (!I8)
 			return;
-		page = shared.page[token];
 		if (page != UINT32_MAX)
-			at = plane_address(from, page, shared.item.kv_head, shared.slot[token]);
-		simt_copy_async4(bytes_scales(shared, stage, plane) + token, pointer_to<const void>(at),
+			at = plane_address(from, page, shared.item.kv_head, slot);
+		simt_copy_async4(bytes_scales(shared, stage, CUDA_K) + row, pointer_to<const void>(at),
 				 page != UINT32_MAX);
 	}
 
@@ -230,7 +228,7 @@ static_assert(sizeof(attention_mma_shared<attention_shapes<byte_elements<true, C
 	      "launchers allocate this much");
 
 #if ATTENTION_HAS(attention_bytes_e4m3_f16_64)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e4m3_f16_64), 2)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e4m3_f16_64), 3)
 {
 	mma_attend<attention_shapes<byte_elements<true, CUDA_E4M3>, 64>>(p);
 }
@@ -251,7 +249,7 @@ ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e4m3_f16_256), 1)
 #endif
 
 #if ATTENTION_HAS(attention_bytes_e5m2_f16_64)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e5m2_f16_64), 2)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e5m2_f16_64), 3)
 {
 	mma_attend<attention_shapes<byte_elements<true, CUDA_E5M2>, 64>>(p);
 }
@@ -272,7 +270,7 @@ ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e5m2_f16_256), 1)
 #endif
 
 #if ATTENTION_HAS(attention_bytes_i8_f16_64)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_i8_f16_64), 2)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_i8_f16_64), 3)
 {
 	mma_attend<attention_shapes<byte_elements<true, CUDA_I8>, 64>>(p);
 }
@@ -335,7 +333,7 @@ ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e5m2_bf16_256), 1)
 #endif
 
 #if ATTENTION_HAS(attention_bytes_i8_bf16_64)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_i8_bf16_64), 2)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_i8_bf16_64), 3)
 {
 	mma_attend<attention_shapes<byte_elements<false, CUDA_I8>, 64>>(p);
 }

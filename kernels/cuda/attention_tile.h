@@ -48,12 +48,14 @@ template <class ELEMENTS, uint32_t DIM_> struct attention_shapes {
 	using wide = attention_shape<ELEMENTS, DIM_, false>;
 	static constexpr uint32_t DIM = DIM_, STAGES = narrow::STAGES;
 	static constexpr uint32_t CHUNKS = narrow::CHUNKS, Q_CHUNKS = narrow::Q_CHUNKS;
+	/* Rows that the block and that a warp copies in a step (mma_rows_copy()). */
+	static constexpr uint32_t STEP_ROWS = CUDA_ATTENTION_THREADS / CHUNKS, WARP_ROWS = 32 / CHUNKS;
 	static constexpr uint32_t MEMORY = narrow::MEMORY > wide::MEMORY ? narrow::MEMORY : wide::MEMORY;
 };
 
 template <class K> struct attention_mma_shared : attention_block {
-	uint32_t page[K::narrow::TOKENS]; /* physical pages of the tile being fetched; UINT32_MAX: do not read */
-	uint32_t slot[K::narrow::TOKENS];
+	/* Of the tile being fetched, in the order of the threads that computed them (mma_own_row()); 0: zeros. */
+	uint64_t row_address[CUDA_ATTENTION_THREADS];
 	attention_q_row q_row[CUDA_MAX_TILE_Q_ROWS]; /* the item's */
 	float row_max[ATTENTION_WARPS][CUDA_TILE_Q_ROWS];
 	float row_sum[ATTENTION_WARPS][CUDA_TILE_Q_ROWS];
@@ -190,19 +192,55 @@ mma_state_init(const cuda_attention_params &p, attention_mma_shared<K> &shared, 
 		state.values[n][0] = state.values[n][1] = state.values[n][2] = state.values[n][3] = 0;
 }
 
-template <class K>
-SIMT_FUNCTION void
-mma_tokens_locate(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t begin)
-{
-	const attention_work_item &item = shared.item;
-	uint32_t token = begin + simt_thread(), page = UINT32_MAX;
+/*
+ * Copying tiles.  A row of a tile is a token's vector of one plane, rows are [plane][token].  In a step the block's
+ * threads copy STEP_ROWS consecutive rows, a chunk each.  Each lane computes the address of one row that its warp
+ * copies, and the warp's lanes read it in shared memory.  With at least eight rows a step, a thread's chunks are at
+ * constant distances in spite of the swizzle.
+ */
 
-	if (simt_thread() >= work_item_tile_tokens<K>(item))
-		return;
-	if (token_visible(p, shared, token, item.end))
-		page = plan_page(p.plan, item.row, token / p.pages.page_size, p.pages.n_pages);
-	shared.page[simt_thread()] = page;
-	shared.slot[simt_thread()] = token % p.pages.page_size;
+/* The row whose address this lane computes. */
+template <class K>
+SIMT_FUNCTION uint32_t
+mma_own_row()
+{
+	uint32_t lane = simt_lane();
+
+	return lane / K::WARP_ROWS * K::STEP_ROWS + simt_warp() * K::WARP_ROWS + lane % K::WARP_ROWS;
+}
+
+/*
+ * Start copying n_rows rows to `to`; `tokens` is the number of the tile's tokens.  WHOLE: every row has an address, and
+ * no dim is padded.  Else rows without an address, and dims past a plane's, become zeros.
+ */
+template <class K, bool WHOLE>
+SIMT_FUNCTION void
+mma_rows_copy(const cuda_attention_params &p, const attention_mma_shared<K> &shared, simt_vec4 *to, uint32_t tokens)
+{
+	constexpr uint32_t STEPS = K::wide::TOKENS * CUDA_N_PLANES / K::STEP_ROWS;
+	constexpr uint32_t AT_ONCE = STEPS < 16 ? STEPS : 16; /* addresses that are read before they are copied from */
+	uint32_t thread = simt_opaque(simt_thread()), chunk = thread % K::CHUNKS;
+	uint32_t own = swizzle<K::CHUNKS>(thread / K::CHUNKS, chunk);
+	const uint64_t *address = &shared.row_address[thread / 32 * 32 + thread % 32 / K::CHUNKS];
+
+	ATTENTION_ROLL
+	for (uint32_t first = 0; first < tokens * CUDA_N_PLANES; first += AT_ONCE * K::STEP_ROWS) {
+		uint64_t from[AT_ONCE];
+
+		ATTENTION_UNROLL
+		for (uint32_t i = 0; i < AT_ONCE; i++)
+			from[i] = address[(first / K::STEP_ROWS + i) * K::WARP_ROWS];
+		ATTENTION_UNROLL
+		for (uint32_t i = 0; i < AT_ONCE; i++) {
+			uint32_t row = first + i * K::STEP_ROWS;
+			const cuda_plane &plane = p.pages.plane[row < tokens ? CUDA_K : CUDA_V];
+			bool valid = WHOLE || (from[i] != 0 && chunk * K::elements::CHUNK < plane.dim);
+			uint64_t at = valid ? from[i] + chunk * 16u : plane.address;
+
+			simt_copy_async16(&to[(own ^ (row & 7 & K::STEP_ROWS)) + row * K::CHUNKS],
+					  pointer_to<const void>(at), valid);
+		}
+	}
 }
 
 /* Start copying a tile to a stage; tokens that no q_row sees become zeros.  Always commits a cp.async group. */
@@ -211,30 +249,30 @@ SIMT_FUNCTION void
 mma_tile_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t stage, uint32_t begin,
 	       uint32_t end)
 {
-	if (begin < end && tile_visible(p, shared, begin, work_item_tile_tokens<K>(shared.item))) {
-		simt_vec4 *to[CUDA_N_PLANES] = { mma_tile_at(shared, stage, CUDA_K),
-						 mma_tile_at(shared, stage, CUDA_V) };
+	uint32_t tokens = work_item_tile_tokens<K>(shared.item);
 
-		mma_tokens_locate(p, shared, begin);
-		simt_sync();
-		K::elements::fetch_scales(p, shared, stage);
-		for (uint32_t i = simt_thread(); i < work_item_tile_tokens<K>(shared.item) * K::CHUNKS;
-		     i += simt_n_threads()) {
-			uint32_t token = i / K::CHUNKS, chunk = i % K::CHUNKS, page = shared.page[token];
+	if (begin < end && tile_visible(p, shared, begin, tokens)) {
+		const attention_work_item &item = shared.item;
+		uint32_t row = mma_own_row<K>(), token = begin + row % tokens, slot = token % p.pages.page_size,
+			 page = UINT32_MAX;
+		bool none = row >= tokens * CUDA_N_PLANES;
+		uint64_t address = 0;
+		simt_vec4 *to = mma_tile_at(shared, stage, CUDA_K);
 
-			ATTENTION_UNROLL
-			for (uint32_t plane = 0; plane < CUDA_N_PLANES; plane++) {
-				const cuda_plane &from = p.pages.plane[plane];
-				bool valid = page != UINT32_MAX && chunk * K::elements::CHUNK < from.dim;
-				uint64_t at = from.address;
-
-				if (valid)
-					at = plane_address(from, page, shared.item.kv_head, shared.slot[token]) +
-					     chunk * 16;
-				simt_copy_async16(&to[plane][swizzle<K::CHUNKS>(token, chunk)],
-						  pointer_to<const void>(at), valid);
-			}
-		}
+		if (!none && token_visible(p, shared, token, item.end))
+			page = plan_page(p.plan, item.row, token / p.pages.page_size, p.pages.n_pages);
+		if (page != UINT32_MAX)
+			address = plane_address(p.pages.plane[row / tokens], page, item.kv_head, slot);
+		if (!none)
+			K::elements::fetch_scale(p, shared, stage, row, page, slot);
+		simt_warp_sync(); /* the warp has read the addresses of the tile before */
+		shared.row_address[simt_thread()] = address;
+		simt_warp_sync();
+		if (simt_all(address != 0 || none) && p.pages.plane[CUDA_K].dim == K::DIM &&
+		    p.pages.plane[CUDA_V].dim == K::DIM)
+			mma_rows_copy<K, true>(p, shared, to, tokens);
+		else
+			mma_rows_copy<K, false>(p, shared, to, tokens);
 	}
 	simt_copy_async_commit();
 }
@@ -483,7 +521,7 @@ template <bool F16_> struct half_elements {
 
 	template <class K>
 	SIMT_MEMBER void
-	fetch_scales(const cuda_attention_params &, attention_mma_shared<K> &, uint32_t)
+	fetch_scale(const cuda_attention_params &, attention_mma_shared<K> &, uint32_t, uint32_t, uint32_t, uint32_t)
 	{
 	}
 

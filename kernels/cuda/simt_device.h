@@ -187,7 +187,7 @@ simt_shared_address(const void *shared)
 SIMT_FUNCTION void
 simt_copy_async16(void *shared, const void *global, bool valid)
 {
-	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(simt_shared_address(shared)),
+	asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(simt_shared_address(shared)),
 		     "l"(__cvta_generic_to_global(global)), "r"(valid ? 16 : 0)
 		     : "memory");
 }
