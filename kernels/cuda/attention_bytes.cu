@@ -27,7 +27,7 @@ template <class K>
 SIMT_FUNCTION float *
 bytes_scales(attention_mma_shared<K> &shared, uint32_t stage, uint32_t plane)
 {
-	return reinterpret_cast<float *>(mma_tile_at(shared, K::STAGES, CUDA_K)) +
+	return reinterpret_cast<float *>(mma_tile_at(shared, work_item_stages<K>(shared.item), CUDA_K)) +
 	       (stage * CUDA_N_PLANES + plane) * work_item_tile_tokens<K>(shared.item);
 }
 
@@ -101,7 +101,14 @@ template <uint32_t DTYPE> struct byte_values {
 template <bool F16_, uint32_t DTYPE> struct byte_elements {
 	static constexpr bool F16 = F16_, I8 = DTYPE == CUDA_I8, SCALES = I8;
 	static constexpr uint32_t CHUNK = 16;
-	static constexpr uint32_t STAGES = 3;
+
+	/* The most with which two blocks share a multiprocessor's memory, also that of sm_80; with 64 dims, three. */
+	template <uint32_t DIM, bool NARROW>
+	SIMT_MEMBER constexpr uint32_t
+	stages()
+	{
+		return DIM == 64 ? 4 : DIM == 256 && NARROW ? 2 : 3;
+	}
 
 	/*
 	 * Copy the queries of n q_rows; elements past the dim, and q_rows past the tile, are zeros.  Of each two
@@ -130,22 +137,20 @@ template <bool F16_, uint32_t DTYPE> struct byte_elements {
 		}
 	}
 
-	/* Start copying the scale of an i8 tile's row; 0 if page is UINT32_MAX. */
+	/* Start copying the scale of an i8 tile's row; 0 if the row is not valid. */
 	template <class K>
 	SIMT_MEMBER void
-	fetch_scale(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t stage, uint32_t row,
-		    uint32_t page, uint32_t slot)
+	fetch_scale(const cuda_attention_params &p, attention_mma_shared<K> &shared, const mma_prefetch &prefetch,
+		    uint32_t row, bool valid)
 	{
-		uint32_t plane = row / work_item_tile_tokens<K>(shared.item);
-		const cuda_plane &from = p.pages.scale[plane];
+		const cuda_plane &from = p.pages.scale[row / work_item_tile_tokens<K>(shared.item)];
 		uint64_t at = from.address;
 
 		if (!I8)
 			return;
-		if (page != UINT32_MAX)
-			at = plane_address(from, page, shared.item.kv_head, slot);
-		simt_copy_async4(bytes_scales(shared, stage, CUDA_K) + row, pointer_to<const void>(at),
-				 page != UINT32_MAX);
+		if (valid)
+			at = plane_address(from, prefetch.entry, shared.item.kv_head, prefetch.slot);
+		simt_copy_async4(bytes_scales(shared, prefetch.stage, CUDA_K) + row, pointer_to<const void>(at), valid);
 	}
 
 	/* Add the products, times the tokens' scales (i8) or the head's scale. */
@@ -242,7 +247,7 @@ ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e4m3_f16_128), 2)
 #endif
 
 #if ATTENTION_HAS(attention_bytes_e4m3_f16_256)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e4m3_f16_256), 1)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e4m3_f16_256), 2)
 {
 	mma_attend<attention_shapes<byte_elements<true, CUDA_E4M3>, 256>>(p);
 }
@@ -263,7 +268,7 @@ ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e5m2_f16_128), 2)
 #endif
 
 #if ATTENTION_HAS(attention_bytes_e5m2_f16_256)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e5m2_f16_256), 1)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e5m2_f16_256), 2)
 {
 	mma_attend<attention_shapes<byte_elements<true, CUDA_E5M2>, 256>>(p);
 }
@@ -284,7 +289,7 @@ ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_i8_f16_128), 2)
 #endif
 
 #if ATTENTION_HAS(attention_bytes_i8_f16_256)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_i8_f16_256), 1)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_i8_f16_256), 2)
 {
 	mma_attend<attention_shapes<byte_elements<true, CUDA_I8>, 256>>(p);
 }
@@ -305,7 +310,7 @@ ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e4m3_bf16_128), 2)
 #endif
 
 #if ATTENTION_HAS(attention_bytes_e4m3_bf16_256)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e4m3_bf16_256), 1)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e4m3_bf16_256), 2)
 {
 	mma_attend<attention_shapes<byte_elements<false, CUDA_E4M3>, 256>>(p);
 }
@@ -326,7 +331,7 @@ ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e5m2_bf16_128), 2)
 #endif
 
 #if ATTENTION_HAS(attention_bytes_e5m2_bf16_256)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e5m2_bf16_256), 1)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e5m2_bf16_256), 2)
 {
 	mma_attend<attention_shapes<byte_elements<false, CUDA_E5M2>, 256>>(p);
 }
@@ -347,7 +352,7 @@ ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_i8_bf16_128), 2)
 #endif
 
 #if ATTENTION_HAS(attention_bytes_i8_bf16_256)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_i8_bf16_256), 1)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_i8_bf16_256), 2)
 {
 	mma_attend<attention_shapes<byte_elements<false, CUDA_I8>, 256>>(p);
 }

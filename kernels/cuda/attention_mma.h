@@ -25,31 +25,46 @@ mma_tile_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared,
 	K::elements::template add_pv<S>(p, shared, state, stage, full, weight, rescale);
 }
 
+/* Wait until the oldest of n fetched tiles is there, as far as this thread copied it. */
+template <class K>
+SIMT_FUNCTION void
+mma_tile_wait(uint32_t n)
+{
+	if (n < K::STAGES - 1)
+		simt_copy_async_wait<0>();
+	else
+		simt_copy_async_wait<(int)K::STAGES - 2>();
+}
+
 /*
- * Attend to tokens [begin, end), which lie in one bitmap if there is a block mask.  Tiles are prefetched STAGES - 1
- * iterations ahead.
+ * Attend to tokens [begin, end), which lie in one bitmap if there is a block mask.  While a tile is computed, the tiles
+ * after it are copied to the other stages.
  */
 template <class K>
 SIMT_FUNCTION void
 mma_tiles_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared, attention_mma_state<K> &state,
 		 uint32_t begin, uint32_t end)
 {
-	uint32_t tokens = work_item_tile_tokens<K>(shared.item),
-		 n = (end - begin + tokens - 1) / tokens + K::STAGES - 1;
+	uint32_t tokens = work_item_tile_tokens<K>(shared.item), stages = work_item_stages<K>(shared.item), stage = 0;
+	mma_prefetch prefetch = { mma_visible_tile(p, shared, begin, end), end, 0, 0, 0, 0 };
 
+	begin = prefetch.begin;
+	mma_entry_load(p, shared, prefetch);
 	ATTENTION_ROLL
-	for (uint32_t prefetch = 0; prefetch < n; prefetch++) {
-		uint32_t i = prefetch - (K::STAGES - 1);
-
-		simt_copy_async_wait<(int)K::STAGES - 2>();
-		simt_sync(); /* all warps have read the stage's previous tile, and page[] */
-		mma_tile_fetch(p, shared, prefetch % K::STAGES, begin + prefetch * tokens, end);
-		if (prefetch < K::STAGES - 1 || !tile_visible(p, shared, begin + i * tokens, tokens))
-			continue;
+	while (prefetch.n_tiles < stages - 1 && prefetch.begin < end)
+		mma_tile_fetch(p, shared, prefetch);
+	ATTENTION_ROLL
+	for (; begin < end; begin = mma_visible_tile(p, shared, begin + tokens, end)) {
+		mma_tile_wait<K>(prefetch.n_tiles);
+		simt_sync(); /* the tile is there, and all warps have read the one before it */
+		if (prefetch.begin < end)
+			mma_tile_fetch(p, shared, prefetch);
 		if (work_item_is_narrow(shared.item))
-			mma_tile_attend<typename K::narrow>(p, shared, state, i % K::STAGES, begin + i * tokens);
+			mma_tile_attend<typename K::narrow>(p, shared, state, stage, begin);
 		else
-			mma_tile_attend<typename K::wide>(p, shared, state, i % K::STAGES, begin + i * tokens);
+			mma_tile_attend<typename K::wide>(p, shared, state, stage, begin);
+		stage = stage + 1 == stages ? 0 : stage + 1;
+		prefetch.n_tiles--;
 	}
 }
 

@@ -33,7 +33,7 @@ template <class ELEMENTS, uint32_t DIM_, bool NARROW_> struct attention_shape {
 	static constexpr uint32_t CHUNKS = DIM / ELEMENTS::CHUNK, Q_CHUNKS = DIM / 8;
 	static constexpr uint32_t Q_ROWS = NARROW ? CUDA_TILE_Q_ROWS : CUDA_MAX_TILE_Q_ROWS;
 	static constexpr uint32_t TOKENS = DIM == 256 && !NARROW ? 32 : 64;
-	static constexpr uint32_t STAGES = DIM == 64 ? 4 : ELEMENTS::STAGES;
+	static constexpr uint32_t STAGES = ELEMENTS::template stages<DIM, NARROW>();
 	static constexpr uint32_t WARP_TOKENS = NARROW ? TOKENS / ATTENTION_WARPS : TOKENS;
 	static constexpr uint32_t BLOCKS = WARP_TOKENS / 8; /* of eight tokens */
 	static constexpr uint32_t SCALE_CHUNKS = ELEMENTS::SCALES ? TOKENS / 4 : 0;
@@ -46,7 +46,8 @@ template <class ELEMENTS, uint32_t DIM_> struct attention_shapes {
 	using elements = ELEMENTS;
 	using narrow = attention_shape<ELEMENTS, DIM_, true>;
 	using wide = attention_shape<ELEMENTS, DIM_, false>;
-	static constexpr uint32_t DIM = DIM_, STAGES = narrow::STAGES;
+	static constexpr uint32_t DIM = DIM_;
+	static constexpr uint32_t STAGES = narrow::STAGES > wide::STAGES ? narrow::STAGES : wide::STAGES;
 	static constexpr uint32_t CHUNKS = narrow::CHUNKS, Q_CHUNKS = narrow::Q_CHUNKS;
 	/* Rows that the block and that a warp copies in a step (mma_rows_copy()). */
 	static constexpr uint32_t STEP_ROWS = CUDA_ATTENTION_THREADS / CHUNKS, WARP_ROWS = 32 / CHUNKS;
@@ -84,6 +85,13 @@ SIMT_FUNCTION uint32_t
 work_item_tile_tokens(const attention_work_item &item)
 {
 	return work_item_is_narrow(item) ? K::narrow::TOKENS : K::wide::TOKENS;
+}
+
+template <class K>
+SIMT_FUNCTION uint32_t
+work_item_stages(const attention_work_item &item)
+{
+	return work_item_is_narrow(item) ? K::narrow::STAGES : K::wide::STAGES;
 }
 
 /* Address of a plane's tile in a stage. */
@@ -243,38 +251,84 @@ mma_rows_copy(const cuda_attention_params &p, const attention_mma_shared<K> &sha
 	}
 }
 
-/* Start copying a tile to a stage; tokens that no q_row sees become zeros.  Always commits a cp.async group. */
+/* The first tile from `begin` on that the block mask does not hide; `end` or more if there is none. */
 template <class K>
-SIMT_FUNCTION void
-mma_tile_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t stage, uint32_t begin,
-	       uint32_t end)
+SIMT_FUNCTION uint32_t
+mma_visible_tile(const cuda_attention_params &p, const attention_mma_shared<K> &shared, uint32_t begin, uint32_t end)
 {
 	uint32_t tokens = work_item_tile_tokens<K>(shared.item);
 
-	if (begin < end && tile_visible(p, shared, begin, tokens)) {
-		const attention_work_item &item = shared.item;
-		uint32_t row = mma_own_row<K>(), token = begin + row % tokens, slot = token % p.pages.page_size,
-			 page = UINT32_MAX;
-		bool none = row >= tokens * CUDA_N_PLANES;
-		uint64_t address = 0;
-		simt_vec4 *to = mma_tile_at(shared, stage, CUDA_K);
+	while (begin < end && !tile_visible(p, shared, begin, tokens))
+		begin += tokens;
+	return begin;
+}
 
-		if (!none && token_visible(p, shared, token, item.end))
-			page = plan_page(p.plan, item.row, token / p.pages.page_size, p.pages.n_pages);
-		if (page != UINT32_MAX)
-			address = plane_address(p.pages.plane[row / tokens], page, item.kv_head, slot);
-		if (!none)
-			K::elements::fetch_scale(p, shared, stage, row, page, slot);
-		simt_warp_sync(); /* the warp has read the addresses of the tile before */
-		shared.row_address[simt_thread()] = address;
-		simt_warp_sync();
-		if (simt_all(address != 0 || none) && p.pages.plane[CUDA_K].dim == K::DIM &&
-		    p.pages.plane[CUDA_V].dim == K::DIM)
-			mma_rows_copy<K, true>(p, shared, to, tokens);
-		else
-			mma_rows_copy<K, false>(p, shared, to, tokens);
+/* The next tile to fetch, in each thread's registers. */
+struct mma_prefetch {
+	uint32_t begin, end; /* from its first token to the end of the tokens to fetch; none if begin >= end */
+	uint32_t stage;      /* where it will be */
+	uint32_t n_tiles;    /* tiles that were fetched and not attended to */
+	uint32_t entry;      /* of the page table, for the lane's row; it may still be loading */
+	uint32_t slot;       /* the row's token in its page; UINT32_MAX: the row becomes zeros */
+};
+
+/* Start loading the page table's entry for this lane's row of the next tile to fetch. */
+template <class K>
+SIMT_FUNCTION void
+mma_entry_load(const cuda_attention_params &p, const attention_mma_shared<K> &shared, mma_prefetch &prefetch)
+{
+	uint32_t tokens = work_item_tile_tokens<K>(shared.item), row = mma_own_row<K>(),
+		 token = prefetch.begin + row % tokens;
+
+	prefetch.slot = UINT32_MAX;
+	if (row < tokens * CUDA_N_PLANES && token_visible(p, shared, token, prefetch.end)) {
+		prefetch.entry = plan_entry(p.plan, shared.item.row, token / p.pages.page_size);
+		prefetch.slot = token % p.pages.page_size;
 	}
+}
+
+/* Compute the address of this lane's row, and start copying the row's scale.  Returns 0 if it is to be zeros. */
+template <class K>
+SIMT_FUNCTION uint64_t
+mma_row_locate(const cuda_attention_params &p, attention_mma_shared<K> &shared, const mma_prefetch &prefetch)
+{
+	const attention_work_item &item = shared.item;
+	uint32_t tokens = work_item_tile_tokens<K>(item), row = mma_own_row<K>();
+	bool valid = prefetch.slot != UINT32_MAX && plan_page_check(p.plan, item.row, prefetch.entry, p.pages.n_pages);
+
+	if (row < tokens * CUDA_N_PLANES)
+		K::elements::fetch_scale(p, shared, prefetch, row, valid);
+	if (!valid)
+		return 0;
+	return plane_address(p.pages.plane[row / tokens], prefetch.entry, item.kv_head, prefetch.slot);
+}
+
+/*
+ * Start copying the next tile as one cp.async group, and load the page table's entries for the one after it.  Tokens
+ * that no q_row sees become zeros.
+ */
+template <class K>
+SIMT_FUNCTION void
+mma_tile_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, mma_prefetch &prefetch)
+{
+	uint32_t tokens = work_item_tile_tokens<K>(shared.item);
+	uint64_t address = mma_row_locate(p, shared, prefetch);
+	simt_vec4 *to = mma_tile_at(shared, prefetch.stage, CUDA_K);
+
+	simt_warp_sync(); /* the warp has read the addresses of the tile before */
+	shared.row_address[simt_thread()] = address;
+	simt_warp_sync();
+	if (simt_all(address != 0 || mma_own_row<K>() >= tokens * CUDA_N_PLANES) &&
+	    p.pages.plane[CUDA_K].dim == K::DIM && p.pages.plane[CUDA_V].dim == K::DIM)
+		mma_rows_copy<K, true>(p, shared, to, tokens);
+	else
+		mma_rows_copy<K, false>(p, shared, to, tokens);
 	simt_copy_async_commit();
+	prefetch.n_tiles++;
+	prefetch.stage = prefetch.stage + 1 == work_item_stages<K>(shared.item) ? 0 : prefetch.stage + 1;
+	prefetch.begin = mma_visible_tile(p, shared, prefetch.begin + tokens, prefetch.end);
+	if (prefetch.begin < prefetch.end)
+		mma_entry_load(p, shared, prefetch);
 }
 
 /* The warp's first q_row in a tile, and its first token. */
@@ -510,7 +564,14 @@ template <bool F16_> struct half_elements {
 	using element = uint16_t;
 	static constexpr bool F16 = F16_, MAY_BE_NON_FINITE = true, SCALES = false;
 	static constexpr uint32_t CHUNK = 8; /* elements in 16 bytes */
-	static constexpr uint32_t STAGES = 2;
+
+	/* The most with which two blocks share a multiprocessor's memory; with 256 dims, one block on sm_80. */
+	template <uint32_t DIM, bool NARROW>
+	SIMT_MEMBER constexpr uint32_t
+	stages()
+	{
+		return DIM == 64 ? 4 : DIM == 128 && NARROW ? 3 : 2;
+	}
 
 	template <class K>
 	SIMT_MEMBER void
@@ -521,7 +582,7 @@ template <bool F16_> struct half_elements {
 
 	template <class K>
 	SIMT_MEMBER void
-	fetch_scale(const cuda_attention_params &, attention_mma_shared<K> &, uint32_t, uint32_t, uint32_t, uint32_t)
+	fetch_scale(const cuda_attention_params &, attention_mma_shared<K> &, const mma_prefetch &, uint32_t, bool)
 	{
 	}
 

@@ -50,11 +50,11 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
 #define CUDA_SIMT_SHARED_256 (36u << 10)
 #define CUDA_SIMT_SHARED_576 (56u << 10)
 #define CUDA_MMA_SHARED_64 (84u << 10)
-#define CUDA_MMA_SHARED_128 (92u << 10)
+#define CUDA_MMA_SHARED_128 (113u << 10)
 #define CUDA_MMA_SHARED_256 (148u << 10)
 #define CUDA_BYTES_SHARED_64 (54u << 10)
 #define CUDA_BYTES_SHARED_128 (78u << 10)
-#define CUDA_BYTES_SHARED_256 (118u << 10)
+#define CUDA_BYTES_SHARED_256 (93u << 10)
 /** Dynamic shared memory of attention_mla_*: the maximum of a block on sm_80. */
 #define CUDA_MLA_SHARED (163u << 10)
 /** Dynamic shared memory of attention_prefill_*: of dim 128, two blocks fit a multiprocessor of sm_80. */
