@@ -137,11 +137,22 @@ struct attention_combine_batch {
 	attention_combine_q_row q_row[ATTENTION_COMBINE_Q_ROWS];
 };
 
+/**
+ * Results of an item on their way from the registers of a tensor core kernel to memory: the softmax states of each
+ * warp's q_rows, and the sums of values of as many q_rows as have room (attention_mma.h).
+ */
+struct attention_results {
+	float row_max[CUDA_ATTENTION_THREADS / 32][CUDA_TILE_Q_ROWS];
+	float row_sum[CUDA_ATTENTION_THREADS / 32][CUDA_TILE_Q_ROWS];
+	alignas(16) float values[CUDA_ATTENTION_THREADS / 32][512];
+};
+
 /** The beginning of each kernel's shared memory: the block's current work item, of a tile of at most Q_ROWS q_rows. */
 template <uint32_t Q_ROWS> struct attention_block_of {
 	attention_work_item item;
 	union {
 		attention_mask_bitmap_of<Q_ROWS> mask_bitmap; /* of the current tokens, if there is a block mask */
+		attention_results results;                    /* after the item's last tile */
 		attention_combine_batch combine;              /* after the item */
 	};
 	uint32_t n_left; /* work items below this number remain, every simt_n_blocks()th of which is the block's */

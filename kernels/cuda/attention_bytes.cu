@@ -71,7 +71,7 @@ template <uint32_t DTYPE> struct byte_values {
 	pv_mma(float sums[S::DIM / 8][4], const simt_vec4 *values, uint32_t token, const uint32_t a[4], bool,
 	       uint32_t low, uint32_t high)
 	{
-		uint32_t own = swizzle<S::CHUNKS>(token, simt_lane() / 16);
+		uint32_t own = swizzle<S::CHUNKS>(token, simt_opaque(simt_lane()) / 16);
 
 		ATTENTION_UNROLL
 		for (uint32_t c = 0; c < S::CHUNKS; c += 2) {
@@ -160,7 +160,7 @@ template <bool F16_, uint32_t DTYPE> struct byte_elements {
 	       float product[S::BLOCKS][4])
 	{
 		const simt_vec4 *keys = mma_tile_at(shared, stage, CUDA_K);
-		uint32_t lane = simt_lane(), q_row = warp_q_row<S>() + lane % 16;
+		uint32_t lane = simt_opaque(simt_lane()), q_row = warp_q_row<S>() + lane % 16;
 		const float *scale;
 		float head_scale;
 

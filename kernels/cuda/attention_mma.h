@@ -68,87 +68,139 @@ mma_tiles_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared
 	}
 }
 
-/* Copy the state of the warp's 16 q_rows to shared memory, so that few instructions can store it to global memory. */
+/*
+ * Storing an item's results.  Sums of values go through shared memory, RESULT_Q_ROWS q_rows of each warp at a time, so
+ * that threads store vectors, and that a narrow tile's warps can be combined.
+ */
+
+/* Index in attention_results.values of a q_row's dim, swizzled against bank conflicts; `at` counts the q_rows there. */
+template <class K>
+SIMT_FUNCTION uint32_t
+mma_result_index(uint32_t at, uint32_t d)
+{
+	return at * K::DIM + (d ^ at % 4 * 8);
+}
+
 template <class K>
 SIMT_FUNCTION void
-mma_state_share(attention_mma_shared<K> &shared, const attention_mma_state<K> &state)
+mma_row_states_share(attention_results &results, const attention_mma_state<K> &state)
 {
-	constexpr uint32_t CHUNK = K::elements::CHUNK;
 	uint32_t w = simt_opaque(simt_warp()), lane = simt_opaque(simt_lane());
 
-	simt_sync(); /* all warps have read the tiles; `values` reuses their memory */
 	ATTENTION_UNROLL
 	for (uint32_t i = 0; i < 2; i++) {
-		uint32_t q_row = lane / 4 + i * 8;
 		float row_sum = state.row_sum[i];
 
 		row_sum += simt_shuffle_xor(row_sum, 1);
 		row_sum += simt_shuffle_xor(row_sum, 2);
 		if (lane % 4 == 0) {
-			shared.row_max[w][q_row] = state.row_max[i];
-			shared.row_sum[w][q_row] = row_sum;
+			results.row_max[w][lane / 4 + i * 8] = state.row_max[i];
+			results.row_sum[w][lane / 4 + i * 8] = row_sum;
 		}
-		ATTENTION_UNROLL
-		for (uint32_t n = 0; n < K::DIM / 8; n++)
-			ATTENTION_UNROLL
-			for (uint32_t j = i * 2; j < i * 2 + 2; j++)
-				shared.values[w][q_row][n * 8 / CHUNK * CHUNK + K::elements::sum_index(n, j)] =
-					state.values[n][j];
 	}
-	simt_sync();
 }
 
-/* The softmax state of a q_row, to be stored by one warp; `values` is in shared memory. */
-struct mma_q_row_result {
-	float row_max, row_sum;
-	const float *values;
+/* Copy the sums of values of RESULT_Q_ROWS of the warp's sixteen q_rows, from `first` on, to shared memory. */
+template <class K>
+SIMT_FUNCTION void
+mma_values_share(attention_results &results, const attention_mma_state<K> &state, uint32_t first)
+{
+	constexpr uint32_t CHUNK = K::elements::CHUNK;
+	uint32_t lane = simt_opaque(simt_lane()), at = lane / 4 - first % 8;
+	float *to = results.values[simt_opaque(simt_warp())];
+
+	if (at >= K::RESULT_Q_ROWS)
+		return;
+	ATTENTION_UNROLL
+	for (uint32_t n = 0; n < K::DIM / 8; n++)
+		ATTENTION_UNROLL
+	for (uint32_t i = 0; i < 2; i++)
+		to[mma_result_index<K>(at, n * 8 / CHUNK * CHUNK + K::elements::sum_index(n, i))] =
+			first < 8 ? state.values[n][i] : state.values[n][i + 2];
+}
+
+/* Four adjacent sums of values of a q_row, and its softmax state. */
+struct mma_result {
+	float row_max, row_sum, values[4];
 };
 
-/* Combine the warps' softmax states of a q_row of a narrow tile in the order of warps, which is that of tokens. */
+/* Combine the warps' states of a q_row of a narrow tile in the order of warps, which is that of tokens. */
 template <class K>
-SIMT_FUNCTION mma_q_row_result
-mma_narrow_q_row_combine(attention_mma_shared<K> &shared, uint32_t q_row)
+SIMT_FUNCTION mma_result
+mma_narrow_result(const attention_results &results, uint32_t q_row, uint32_t from)
 {
-	mma_q_row_result to = { -infinity(), 0, shared.values[0][q_row] };
-	float weight[ATTENTION_WARPS];
+	mma_result to = { -infinity(), 0, { 0, 0, 0, 0 } };
 
 	ATTENTION_UNROLL
 	for (uint32_t w = 0; w < ATTENTION_WARPS; w++)
-		to.row_max = softmax_max(to.row_max, shared.row_max[w][q_row]);
+		to.row_max = softmax_max(to.row_max, results.row_max[w][q_row]);
 	ATTENTION_UNROLL
 	for (uint32_t w = 0; w < ATTENTION_WARPS; w++) {
-		weight[w] = softmax_weight(shared.row_max[w][q_row], to.row_max);
-		to.row_sum = simt_fma(shared.row_sum[w][q_row], weight[w], to.row_sum);
-	}
-	ATTENTION_ROLL
-	for (uint32_t d = simt_opaque(simt_lane()) * 2; d < K::DIM; d += 64) {
-		float a = 0, b = 0;
+		float weight = softmax_weight(results.row_max[w][q_row], to.row_max);
 
+		to.row_sum = simt_fma(results.row_sum[w][q_row], weight, to.row_sum);
 		ATTENTION_UNROLL
-		for (uint32_t w = 0; w < ATTENTION_WARPS; w++) {
-			a = simt_fma(shared.values[w][q_row][d], weight[w], a);
-			b = simt_fma(shared.values[w][q_row][d + 1], weight[w], b);
-		}
-		shared.values[0][q_row][d] = a;
-		shared.values[0][q_row][d + 1] = b;
+		for (uint32_t i = 0; i < 4; i++)
+			to.values[i] = simt_fma(results.values[w][from + i], weight, to.values[i]);
 	}
 	return to;
 }
 
 template <class K>
-SIMT_FUNCTION void
-mma_q_row_store(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t q_row)
+SIMT_FUNCTION mma_result
+mma_wide_result(const attention_results &results, uint32_t q_row, uint32_t from)
 {
-	uint32_t w = q_row / 16, at = q_row % 16;
-	mma_q_row_result from = { shared.row_max[w][at], shared.row_sum[w][at], shared.values[w][at] };
-	float factor, scale = K::elements::sum_factor(p, shared.item);
+	uint32_t w = q_row / 16;
+	const float *values = &results.values[w][from];
 
-	if (work_item_is_narrow(shared.item))
-		from = mma_narrow_q_row_combine(shared, q_row);
-	factor = softmax_state_store(p, shared.item, q_row, from.row_max, from.row_sum, simt_lane() == 0);
+	return { results.row_max[w][q_row % 16],
+		 results.row_sum[w][q_row % 16],
+		 { values[0], values[1], values[2], values[3] } };
+}
+
+/* Store vector `vec` of the q_rows whose sums are in shared memory, the first of which is first_q_row. */
+template <class K>
+SIMT_FUNCTION void
+mma_result_store(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t first_q_row, uint32_t vec)
+{
+	const attention_work_item &item = shared.item;
+	uint32_t at = vec * 4 / K::DIM, d = vec * 4 % K::DIM, q_row = first_q_row + at;
+	uint32_t from = mma_result_index<K>(at, d);
+	float factor, scale = K::elements::sum_factor(p, item);
+	mma_result result;
+
+	if (q_row >= item.n_q_rows || d >= p.pages.plane[CUDA_V].dim)
+		return;
+	result = work_item_is_narrow(item) ? mma_narrow_result<K>(shared.results, q_row, from)
+					   : mma_wide_result<K>(shared.results, q_row, from);
+	factor = softmax_state_store(p, item, q_row, result.row_max, result.row_sum, d == 0);
+	ATTENTION_UNROLL
+	for (uint32_t i = 0; i < 4; i++)
+		result.values[i] = result.values[i] * scale * factor;
+	vec4_store(q_row_values_address(p, item, q_row), item.n_kv_chunks == 1 ? p.out.dtype : (uint32_t)CUDA_F32,
+		   d / 4, result.values);
+}
+
+template <class K>
+SIMT_FUNCTION void
+mma_results_store(const cuda_attention_params &p, attention_mma_shared<K> &shared, const attention_mma_state<K> &state)
+{
+	bool narrow = work_item_is_narrow(shared.item);
+	uint32_t n = narrow ? shared.item.n_q_rows : CUDA_TILE_Q_ROWS, n_vecs = K::RESULT_Q_ROWS * K::DIM / 4;
+
+	simt_sync(); /* all warps have read the block mask's bitmap, whose memory has the results */
+	mma_row_states_share<K>(shared.results, state);
 	ATTENTION_ROLL
-	for (uint32_t d = simt_opaque(simt_lane()) * 2; d < K::DIM; d += 64)
-		q_row_store_pair(p, shared.item, q_row, d, factor, from.values[d] * scale, from.values[d + 1] * scale);
+	for (uint32_t first = 0; first < n; first += K::RESULT_Q_ROWS) {
+		if (first != 0)
+			simt_sync(); /* all warps have read the sums before */
+		mma_values_share<K>(shared.results, state, first);
+		simt_sync();
+		ATTENTION_ROLL
+		for (uint32_t vec = narrow ? simt_thread() : simt_lane(); vec < n_vecs;
+		     vec += narrow ? CUDA_ATTENTION_THREADS : 32)
+			mma_result_store(p, shared, (narrow ? 0 : simt_warp() * 16) + first, vec);
+	}
 }
 
 template <class K>
@@ -173,10 +225,7 @@ mma_work_item_attend(const cuda_attention_params &p, attention_mma_shared<K> &sh
 		mma_tiles_attend(p, shared, state, begin, end);
 	}
 	simt_copy_async_wait<0>();
-	mma_state_share(shared, state);
-	ATTENTION_ROLL
-	for (uint32_t q_row = simt_warp(); q_row < item.n_q_rows; q_row += ATTENTION_WARPS)
-		mma_q_row_store(p, shared, q_row);
+	mma_results_store(p, shared, state);
 }
 
 template <class K>

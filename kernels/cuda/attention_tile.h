@@ -52,19 +52,17 @@ template <class ELEMENTS, uint32_t DIM_> struct attention_shapes {
 	/* Rows that the block and that a warp copies in a step (mma_rows_copy()). */
 	static constexpr uint32_t STEP_ROWS = CUDA_ATTENTION_THREADS / CHUNKS, WARP_ROWS = 32 / CHUNKS;
 	static constexpr uint32_t MEMORY = narrow::MEMORY > wide::MEMORY ? narrow::MEMORY : wide::MEMORY;
+	/* A warp's q_rows whose sums of values are in attention_results at once. */
+	static constexpr uint32_t RESULT_Q_ROWS =
+		sizeof(attention_results::values) / sizeof(float) / ATTENTION_WARPS / DIM;
 };
 
 template <class K> struct attention_mma_shared : attention_block {
 	/* Of the tile being fetched, in the order of the threads that computed them (mma_own_row()); 0: zeros. */
 	uint64_t row_address[CUDA_ATTENTION_THREADS];
 	attention_q_row q_row[CUDA_MAX_TILE_Q_ROWS]; /* the item's */
-	float row_max[ATTENTION_WARPS][CUDA_TILE_Q_ROWS];
-	float row_sum[ATTENTION_WARPS][CUDA_TILE_Q_ROWS];
-	union {
-		/* The tile's queries, then [stage][plane][token], then the tokens' scales in the same order. */
-		alignas(128) simt_vec4 chunks[K::MEMORY];
-		float values[ATTENTION_WARPS][CUDA_TILE_Q_ROWS][K::DIM + 4]; /* final sums of each warp's q_rows */
-	};
+	/* The tile's queries, then [stage][plane][token], then the tokens' scales in the same order. */
+	alignas(128) simt_vec4 chunks[K::MEMORY];
 };
 
 /* A thread's registers: the online softmax state of its two q_rows, and its part of their sums of values. */
@@ -513,7 +511,7 @@ SIMT_FUNCTION void
 mma_pv(attention_mma_state<K> &state, const simt_vec4 *values, bool full, const float weight[S::BLOCKS][4],
        const float rescale[2])
 {
-	uint32_t lane = simt_lane(), first = warp_token<S>();
+	uint32_t lane = simt_opaque(simt_lane()), first = warp_token<S>();
 	uint64_t non_finite = 0;
 
 	if (V::MAY_BE_NON_FINITE && !full) {
@@ -536,7 +534,7 @@ mma_pv(attention_mma_state<K> &state, const simt_vec4 *values, bool full, const 
 		uint32_t low = UINT32_MAX, high = UINT32_MAX;
 
 		if (non_finite != 0) {
-			uint32_t token = k * 16 + simt_opaque(lane) % 4 * 2;
+			uint32_t token = k * 16 + lane % 4 * 2;
 
 			low = pair_mask(non_finite, token);
 			high = pair_mask(non_finite, token + 8);
@@ -676,26 +674,5 @@ template <bool F16_> struct half_elements {
 		return 1;
 	}
 };
-
-/* Store two adjacent elements of a q_row's result, or of its sums in the workspace. */
-SIMT_FUNCTION void
-q_row_store_pair(const cuda_attention_params &p, const attention_work_item &item, uint32_t q_row, uint32_t d,
-		 float factor, float a, float b)
-{
-	uint32_t v_dim = p.pages.plane[CUDA_V].dim;
-
-	if (d >= v_dim)
-		return;
-	if (item.n_kv_chunks == 1) {
-		element_store(q_row_out(p, item, q_row), p.out.dtype, d, a * factor);
-		element_store(q_row_out(p, item, q_row), p.out.dtype, d + 1, b * factor);
-	} else {
-		float *to =
-			pointer_to<float>(p.workspace_values) + q_row_state(p, item, q_row, item.kv_chunk) * v_dim + d;
-
-		to[0] = a;
-		to[1] = b;
-	}
-}
 
 #endif
