@@ -364,16 +364,24 @@ tile_visible(const cuda_attention_params &p, const attention_block_of<Q_ROWS> &b
 	return any != 0;
 }
 
-/* Is the token in [kv_first, end), and does the block mask let any q_row see it? */
+/* Is the token in [kv_first, end), and does the block mask let any q_row of the item see it? */
 template <uint32_t Q_ROWS>
 SIMT_FUNCTION bool
-token_visible(const cuda_attention_params &p, const attention_block_of<Q_ROWS> &block, uint32_t token, uint32_t end)
+item_token_visible(const cuda_attention_params &p, const attention_block_of<Q_ROWS> &block,
+		   const attention_work_item &item, uint32_t token, uint32_t end)
 {
-	if (token >= end || token < block.item.kv_first)
+	if (token >= end || token < item.kv_first)
 		return false;
 	if (p.blocks.first_list == 0)
 		return true;
 	return (block.mask_bitmap.any[token % CUDA_MASK_BITMAP_TOKENS / 32] >> token % 32 & 1) != 0;
+}
+
+template <uint32_t Q_ROWS>
+SIMT_FUNCTION bool
+token_visible(const cuda_attention_params &p, const attention_block_of<Q_ROWS> &block, uint32_t token, uint32_t end)
+{
+	return item_token_visible(p, block, block.item, token, end);
 }
 
 /*

@@ -103,11 +103,11 @@ template <bool F16_, uint32_t DTYPE> struct byte_elements {
 	static constexpr uint32_t CHUNK = 16;
 
 	/* The most with which two blocks share a multiprocessor's memory, also that of sm_80; with 64 dims, three. */
-	template <uint32_t DIM, bool NARROW>
+	template <uint32_t DIM, bool>
 	SIMT_MEMBER constexpr uint32_t
 	stages()
 	{
-		return DIM == 64 ? 4 : DIM == 256 && NARROW ? 2 : 3;
+		return DIM == 64 ? 4 : DIM == 256 ? 2 : 3;
 	}
 
 	/*
@@ -116,10 +116,9 @@ template <bool F16_, uint32_t DTYPE> struct byte_elements {
 	 */
 	template <class K>
 	SIMT_MEMBER void
-	fetch_q_rows(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t n)
+	fetch_q_rows(const cuda_attention_params &p, attention_mma_shared<K> &shared, const attention_work_item &item,
+		     uint32_t n)
 	{
-		const attention_work_item &item = shared.item;
-
 		ATTENTION_ROLL
 		for (uint32_t i = simt_thread(); i < n * K::CHUNKS; i += simt_n_threads()) {
 			uint32_t q_row = i / K::CHUNKS, chunk = i % K::CHUNKS * 2;
@@ -149,7 +148,8 @@ template <bool F16_, uint32_t DTYPE> struct byte_elements {
 		if (!I8)
 			return;
 		if (valid)
-			at = plane_address(from, prefetch.entry, shared.item.kv_head, prefetch.slot);
+			at = plane_address(from, prefetch.entry, mma_prefetch_item(shared, prefetch).kv_head,
+					   prefetch.slot);
 		simt_copy_async4(bytes_scales(shared, prefetch.stage, CUDA_K) + row, pointer_to<const void>(at), valid);
 	}
 

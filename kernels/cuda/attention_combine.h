@@ -253,20 +253,29 @@ work_item_combine(const cuda_attention_params &p, const attention_work_item &ite
 	}
 }
 
-/*
- * Find the block's next work item, or none.  Items are taken from the last one down: in a causal row, these have the
- * most keys.  Thread 0 calls.
- */
+/* Count the block's work items.  Thread 0 calls. */
 SIMT_FUNCTION void
-work_item_next(const cuda_attention_params &p, attention_block &block)
+work_items_begin(const cuda_attention_params &p, attention_block &block)
+{
+	uint32_t n = plan_head(p.plan)->n_work_items;
+
+	block.n_left = n > simt_block() ? n - simt_block() : 0;
+}
+
+/*
+ * Find the block's next work item; false if there is none.  Items are taken from the last one down: in a causal row,
+ * these have the most keys.  Thread 0 calls.
+ */
+SIMT_CALLED bool
+work_item_next(const cuda_attention_params &p, attention_block &block, attention_work_item *item)
 {
 	bool found = false;
 
 	while (!found && block.n_left != 0) {
-		found = work_item_find(p, block.n_left - 1, &block.item);
+		found = work_item_find(p, block.n_left - 1, item);
 		block.n_left -= block.n_left < simt_n_blocks() ? block.n_left : simt_n_blocks();
 	}
-	block.valid = found;
+	return found;
 }
 
 /* The block's loop over its work items; `compute()` computes block.item.  DEPTH is that of work_item_combine(). */
@@ -274,16 +283,13 @@ template <uint32_t DEPTH, class F>
 SIMT_FUNCTION void
 work_items_for_each(const cuda_attention_params &p, attention_block &block, F compute)
 {
-	if (simt_thread() == 0) {
-		uint32_t n = plan_head(p.plan)->n_work_items;
-
-		block.n_left = n > simt_block() ? n - simt_block() : 0;
-	}
+	if (simt_thread() == 0)
+		work_items_begin(p, block);
 	ATTENTION_ROLL
 	for (;;) {
 		simt_sync();
 		if (simt_thread() == 0)
-			work_item_next(p, block);
+			block.valid = work_item_next(p, block, &block.item);
 		simt_sync();
 		if (!block.valid)
 			break;

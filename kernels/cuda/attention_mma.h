@@ -36,6 +36,16 @@ mma_tile_wait(uint32_t n)
 		simt_copy_async_wait<(int)K::STAGES - 2>();
 }
 
+/* Find the item after this one.  The whole block calls. */
+template <class K>
+SIMT_FUNCTION void
+mma_next_find(const cuda_attention_params &p, attention_mma_shared<K> &shared, mma_prefetch &prefetch)
+{
+	if (simt_thread() == 0)
+		shared.has_next = work_item_next(p, shared, &shared.next);
+	prefetch.found = true;
+}
+
 /*
  * Attend to tokens [begin, end), which lie in one bitmap if there is a block mask.  While a tile is computed, the tiles
  * after it are copied to the other stages.
@@ -43,28 +53,41 @@ mma_tile_wait(uint32_t n)
 template <class K>
 SIMT_FUNCTION void
 mma_tiles_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared, attention_mma_state<K> &state,
-		 uint32_t begin, uint32_t end)
+		 mma_prefetch &prefetch, uint32_t begin, uint32_t end)
 {
-	uint32_t tokens = work_item_tile_tokens<K>(shared.item), stages = work_item_stages<K>(shared.item), stage = 0;
-	mma_prefetch prefetch = { mma_visible_tile(p, shared, begin, end), end, 0, 0, 0, 0 };
+	uint32_t tokens = work_item_tile_tokens<K>(shared.item), stages = work_item_stages<K>(shared.item);
 
-	begin = prefetch.begin;
-	mma_entry_load(p, shared, prefetch);
+	begin = mma_visible_tile(p, shared, begin, end);
+	if (!prefetch.in_next) {
+		prefetch.begin = begin;
+		prefetch.end = end;
+		prefetch.stage = 0;
+		mma_entry_load(p, shared, prefetch);
+	}
+	prefetch.in_next = false; /* the next item has become this one */
 	ATTENTION_ROLL
-	while (prefetch.n_tiles < stages - 1 && prefetch.begin < end)
-		mma_tile_fetch(p, shared, prefetch);
-	ATTENTION_ROLL
-	for (; begin < end; begin = mma_visible_tile(p, shared, begin + tokens, end)) {
-		mma_tile_wait<K>(prefetch.n_tiles);
-		simt_sync(); /* the tile is there, and all warps have read the one before it */
-		if (prefetch.begin < end)
-			mma_tile_fetch(p, shared, prefetch);
+	while (begin < end) {
+		/* First, as many tiles are fetched as are to be on their way; the code has one copy of the fetch. */
+		bool filled = prefetch.n_tiles >= stages - 1 || prefetch.begin >= prefetch.end;
+		uint32_t stage;
+
+		if (filled) {
+			/* Queries that were fetched during the item before were fetched after its tiles. */
+			mma_tile_wait<K>(prefetch.has_queries && !prefetch.found ? 0 : prefetch.n_tiles);
+			simt_sync(); /* the tile is there, and all warps have read the one before it */
+		}
+		mma_prefetch_step(p, shared, prefetch);
+		if (!filled)
+			continue;
+		if (!prefetch.found)
+			mma_next_find(p, shared, prefetch);
+		stage = prefetch.stage + (prefetch.stage < prefetch.n_tiles ? stages : 0) - prefetch.n_tiles;
 		if (work_item_is_narrow(shared.item))
 			mma_tile_attend<typename K::narrow>(p, shared, state, stage, begin);
 		else
 			mma_tile_attend<typename K::wide>(p, shared, state, stage, begin);
-		stage = stage + 1 == stages ? 0 : stage + 1;
 		prefetch.n_tiles--;
+		begin = mma_visible_tile(p, shared, begin + tokens, end);
 	}
 }
 
@@ -188,7 +211,6 @@ mma_results_store(const cuda_attention_params &p, attention_mma_shared<K> &share
 	bool narrow = work_item_is_narrow(shared.item);
 	uint32_t n = narrow ? shared.item.n_q_rows : CUDA_TILE_Q_ROWS, n_vecs = K::RESULT_Q_ROWS * K::DIM / 4;
 
-	simt_sync(); /* all warps have read the block mask's bitmap, whose memory has the results */
 	mma_row_states_share<K>(shared.results, state);
 	ATTENTION_ROLL
 	for (uint32_t first = 0; first < n; first += K::RESULT_Q_ROWS) {
@@ -205,13 +227,22 @@ mma_results_store(const cuda_attention_params &p, attention_mma_shared<K> &share
 
 template <class K>
 SIMT_FUNCTION void
-mma_work_item_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared)
+mma_queries_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, const attention_work_item &item)
+{
+	K::elements::fetch_q_rows(p, shared, item, work_item_is_narrow(item) ? K::narrow::Q_ROWS : K::wide::Q_ROWS);
+}
+
+template <class K>
+SIMT_FUNCTION void
+mma_work_item_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared, mma_prefetch &prefetch)
 {
 	const attention_work_item &item = shared.item;
 	bool blocks = p.blocks.first_list != 0;
 	attention_mma_state<K> state;
 
-	K::elements::fetch_q_rows(p, shared, work_item_is_narrow(item) ? K::narrow::Q_ROWS : K::wide::Q_ROWS);
+	if (!prefetch.has_queries)
+		mma_queries_fetch(p, shared, item);
+	prefetch.found = false;
 	mma_state_init(p, shared, state);
 	ATTENTION_ROLL
 	for (uint32_t begin = item.begin, end; begin < item.end; begin = end) {
@@ -222,20 +253,47 @@ mma_work_item_attend(const cuda_attention_params &p, attention_mma_shared<K> &sh
 			      : item.end;
 		if (blocks)
 			mask_bitmap_build(p, item, bitmap_begin, shared.mask_bitmap);
-		mma_tiles_attend(p, shared, state, begin, end);
+		mma_tiles_attend(p, shared, state, prefetch, begin, end);
 	}
-	simt_copy_async_wait<0>();
+	if (!prefetch.found) { /* there was no tile */
+		simt_copy_async_wait<0>();
+		mma_next_find(p, shared, prefetch);
+	}
+	simt_sync(); /* all warps have read the queries, and the block mask's bitmap, whose memory has the results */
+	prefetch.has_queries = mma_next_is_alike(p, shared);
+	if (prefetch.has_queries)
+		mma_queries_fetch(p, shared, shared.next);
 	mma_results_store(p, shared, state);
 }
 
+/*
+ * The block's loop over its work items: as work_items_for_each(), but an item's first tiles are on their way before the
+ * item before has ended.
+ */
 template <class K>
 SIMT_FUNCTION void
 mma_attend(const cuda_attention_params &p)
 {
 	attention_mma_shared<K> &shared = SIMT_SHARED(attention_mma_shared<K>);
+	mma_prefetch prefetch = {};
 
-	/* With 64 dims, three blocks of byte pools share a multiprocessor's registers. */
-	work_items_for_each<K::DIM == 64 ? 4 : 8>(p, shared, [&] { mma_work_item_attend(p, shared); });
+	if (simt_thread() == 0) {
+		work_items_begin(p, shared);
+		shared.has_next = work_item_next(p, shared, &shared.next);
+	}
+	ATTENTION_ROLL
+	for (;;) {
+		simt_sync(); /* the next item is known; all warps have read this one */
+		if (!shared.has_next)
+			break;
+		if (simt_thread() == 0)
+			shared.item = shared.next;
+		simt_sync();
+		mma_work_item_attend(p, shared, prefetch);
+		/* With 64 dims, three blocks of byte pools share a multiprocessor's registers. */
+		if (shared.item.n_kv_chunks > 1 && work_item_is_last(p, shared.item, &shared.last))
+			work_item_combine<K::DIM == 64 ? 4 : 8>(p, shared.item, shared.combine);
+	}
 }
 
 #endif

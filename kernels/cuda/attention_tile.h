@@ -58,6 +58,8 @@ template <class ELEMENTS, uint32_t DIM_> struct attention_shapes {
 };
 
 template <class K> struct attention_mma_shared : attention_block {
+	attention_work_item next; /* the item after this one, if has_next; known from the item's second tile on */
+	bool has_next;
 	/* Of the tile being fetched, in the order of the threads that computed them (mma_own_row()); 0: zeros. */
 	uint64_t row_address[CUDA_ATTENTION_THREADS];
 	attention_q_row q_row[CUDA_MAX_TILE_Q_ROWS]; /* the item's */
@@ -261,8 +263,14 @@ mma_visible_tile(const cuda_attention_params &p, const attention_mma_shared<K> &
 	return begin;
 }
 
-/* The next tile to fetch, in each thread's registers. */
+/*
+ * The next tile to fetch, in each thread's registers.  When all tiles of an item are fetched, those of the next item
+ * follow, if `next` has the same layout in shared memory and there is no block mask.
+ */
 struct mma_prefetch {
+	bool in_next;        /* the tile is of the next item */
+	bool has_queries;    /* the next item's queries were fetched */
+	bool found;          /* shared.next was written; other threads read it after a barrier */
 	uint32_t begin, end; /* from its first token to the end of the tokens to fetch; none if begin >= end */
 	uint32_t stage;      /* where it will be */
 	uint32_t n_tiles;    /* tiles that were fetched and not attended to */
@@ -270,17 +278,25 @@ struct mma_prefetch {
 	uint32_t slot;       /* the row's token in its page; UINT32_MAX: the row becomes zeros */
 };
 
-/* Start loading the page table's entry for this lane's row of the next tile to fetch. */
+template <class K>
+SIMT_FUNCTION const attention_work_item &
+mma_prefetch_item(const attention_mma_shared<K> &shared, const mma_prefetch &prefetch)
+{
+	return prefetch.in_next ? shared.next : shared.item;
+}
+
+/* Start loading the page table's entry for this lane's row of the next tile to fetch, if there is one. */
 template <class K>
 SIMT_FUNCTION void
 mma_entry_load(const cuda_attention_params &p, const attention_mma_shared<K> &shared, mma_prefetch &prefetch)
 {
+	const attention_work_item &item = mma_prefetch_item(shared, prefetch);
 	uint32_t tokens = work_item_tile_tokens<K>(shared.item), row = mma_own_row<K>(),
 		 token = prefetch.begin + row % tokens;
 
 	prefetch.slot = UINT32_MAX;
-	if (row < tokens * CUDA_N_PLANES && token_visible(p, shared, token, prefetch.end)) {
-		prefetch.entry = plan_entry(p.plan, shared.item.row, token / p.pages.page_size);
+	if (row < tokens * CUDA_N_PLANES && item_token_visible(p, shared, item, token, prefetch.end)) {
+		prefetch.entry = plan_entry(p.plan, item.row, token / p.pages.page_size);
 		prefetch.slot = token % p.pages.page_size;
 	}
 }
@@ -290,8 +306,8 @@ template <class K>
 SIMT_FUNCTION uint64_t
 mma_row_locate(const cuda_attention_params &p, attention_mma_shared<K> &shared, const mma_prefetch &prefetch)
 {
-	const attention_work_item &item = shared.item;
-	uint32_t tokens = work_item_tile_tokens<K>(item), row = mma_own_row<K>();
+	const attention_work_item &item = mma_prefetch_item(shared, prefetch);
+	uint32_t tokens = work_item_tile_tokens<K>(shared.item), row = mma_own_row<K>();
 	bool valid = prefetch.slot != UINT32_MAX && plan_page_check(p.plan, item.row, prefetch.entry, p.pages.n_pages);
 
 	if (row < tokens * CUDA_N_PLANES)
@@ -325,8 +341,34 @@ mma_tile_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, 
 	prefetch.n_tiles++;
 	prefetch.stage = prefetch.stage + 1 == work_item_stages<K>(shared.item) ? 0 : prefetch.stage + 1;
 	prefetch.begin = mma_visible_tile(p, shared, prefetch.begin + tokens, prefetch.end);
+	mma_entry_load(p, shared, prefetch);
+}
+
+/*
+ * May the next item's queries and tiles be fetched before this item ends?  Byte pools of 256 dims have no registers
+ * left for it; two of their blocks overlap.
+ */
+template <class K>
+SIMT_FUNCTION bool
+mma_next_is_alike(const cuda_attention_params &p, const attention_mma_shared<K> &shared)
+{
+	return !(K::DIM == 256 && K::elements::CHUNK == 16) && shared.has_next && p.blocks.first_list == 0 &&
+	       work_item_is_narrow(shared.next) == work_item_is_narrow(shared.item);
+}
+
+/* Fetch a tile, if there is one; after the item's last one, go on with the next item. */
+template <class K>
+SIMT_FUNCTION void
+mma_prefetch_step(const cuda_attention_params &p, attention_mma_shared<K> &shared, mma_prefetch &prefetch)
+{
 	if (prefetch.begin < prefetch.end)
-		mma_entry_load(p, shared, prefetch);
+		mma_tile_fetch(p, shared, prefetch);
+	if (prefetch.begin < prefetch.end || prefetch.in_next || !prefetch.found || !mma_next_is_alike(p, shared))
+		return;
+	prefetch.in_next = true;
+	prefetch.begin = shared.next.begin;
+	prefetch.end = shared.next.end;
+	mma_entry_load(p, shared, prefetch);
 }
 
 /* The warp's first q_row in a tile, and its first token. */
@@ -409,8 +451,8 @@ SIMT_FUNCTION void
 mma_weights(const cuda_attention_params &p, const attention_mma_shared<K> &shared, attention_mma_state<K> &state,
 	    uint32_t begin, bool full, float weight[S::BLOCKS][4], float rescale[2])
 {
-	uint32_t first = begin + simt_lane() % 4 * 2;
-	const attention_q_row *own = &shared.q_row[warp_q_row<S>() + simt_opaque(simt_lane()) / 4];
+	uint32_t lane = simt_opaque(simt_lane()), first = begin + lane % 4 * 2;
+	const attention_q_row *own = &shared.q_row[warp_q_row<S>() + lane / 4];
 	const attention_q_row q_row[2] = { own[0], own[8] };
 	uint32_t visible =
 		full ? UINT32_MAX : mma_elements_visible<S>(p, shared.item, shared.mask_bitmap, q_row, first);
@@ -573,9 +615,10 @@ template <bool F16_> struct half_elements {
 
 	template <class K>
 	SIMT_MEMBER void
-	fetch_q_rows(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t n)
+	fetch_q_rows(const cuda_attention_params &p, attention_mma_shared<K> &shared, const attention_work_item &item,
+		     uint32_t n)
 	{
-		q_rows_copy<K>(p, shared.item, shared.chunks, n);
+		q_rows_copy<K>(p, item, shared.chunks, n);
 	}
 
 	template <class K>
