@@ -81,9 +81,14 @@ work_item_is_last(const cuda_attention_params &p, const attention_work_item &ite
 	if (simt_thread() == 0) {
 		uint32_t *counter = pointer_to<uint32_t>(p.counters) + item.counter;
 
-		simt_fence();
-		*last = simt_atomic_add(counter, 1) == item.n_kv_chunks - 1;
-		simt_fence();
+		/*
+		 * The barrier above orders the stores of all threads before this atomic, whose release is cumulative:
+		 * it covers them, not only those of this thread.  The atomics on a counter form one release sequence,
+		 * so the last one acquires from every block of the tile, and the barrier below passes that on to this
+		 * block's threads.  A sequentially consistent fence would also wait for this thread's own stores to be
+		 * performed, and order different counters, on which nothing depends.
+		 */
+		*last = simt_atomic_add_acq_rel(counter, 1) == item.n_kv_chunks - 1;
 		if (*last)
 			*counter = 0; /* for the next launch with this plan */
 	}

@@ -121,10 +121,10 @@ extern __shared__ __align__(128) unsigned char simt_shared_memory[];
  *   void simt_dependency_wait()             until the kernel before this one in the stream has ended; see SIMT_KERNEL()
  *   void simt_dependents_launch()           the next kernel of the stream may start, once all blocks have called it
  *
- *   void simt_fence()                       device-wide: this thread's earlier writes become visible before later ones
  *   uint32_t simt_atomic_add(uint32_t *at, uint32_t n)         returns the old value; relaxed
- *   simt_atomic_max, simt_atomic_or         return the old value; relaxed
- *   T simt_load_fresh(const T *at)          bypasses the L1 cache, which may lack another block's write
+ *   uint32_t simt_atomic_add_acq_rel(uint32_t *at, uint32_t n) the same, device-wide acquire and release; `at` is
+ * global simt_atomic_max, simt_atomic_or         return the old value; relaxed T simt_load_fresh(const T *at) bypasses
+ * the L1 cache, which may lack another block's write
  *
  *   void simt_copy_async16(void *shared, const void *global, bool valid)   16 bytes; zeros when not valid
  *   void simt_copy_async4(...)              4 bytes; zeros when not valid

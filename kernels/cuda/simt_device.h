@@ -127,16 +127,22 @@ simt_dependents_launch()
 
 /* Between blocks */
 
-SIMT_FUNCTION void
-simt_fence()
-{
-	__threadfence();
-}
-
 SIMT_FUNCTION uint32_t
 simt_atomic_add(uint32_t *at, uint32_t n)
 {
 	return atomicAdd(at, n);
+}
+
+SIMT_FUNCTION uint32_t
+simt_atomic_add_acq_rel(uint32_t *at, uint32_t n)
+{
+	uint32_t old;
+
+	asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
+		     : "=r"(old)
+		     : "l"(__cvta_generic_to_global(at)), "r"(n)
+		     : "memory");
+	return old;
 }
 
 SIMT_FUNCTION uint32_t

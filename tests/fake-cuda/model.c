@@ -92,22 +92,29 @@ spin_check(const void *at, const void *code)
 	block_fail_at(code, "it waits for another block, by %u looks at one word", SPIN_LIMIT);
 }
 
-void
-simt_fence(void)
+static uint32_t
+atomic_add(uint32_t *at, uint32_t n, const void *code)
 {
-	race_fence();
+	uint32_t old;
+
+	spin_check(at, code);
+	race_atomic((uintptr_t)at, sizeof(*at), code);
+	old = *at;
+	*at = old + n;
+	return old;
 }
 
 uint32_t
 simt_atomic_add(uint32_t *at, uint32_t n)
 {
-	uint32_t old;
+	return atomic_add(at, n, __builtin_return_address(0));
+}
 
-	spin_check(at, __builtin_return_address(0));
-	race_atomic((uintptr_t)at, sizeof(*at), __builtin_return_address(0));
-	old = *at;
-	*at = old + n;
-	return old;
+uint32_t
+simt_atomic_add_acq_rel(uint32_t *at, uint32_t n)
+{
+	race_fence();
+	return atomic_add(at, n, __builtin_return_address(0));
 }
 
 uint32_t

@@ -34,8 +34,8 @@ void simt_model_warp_sync(const char *file, int line);
 uint32_t simt_model_shuffle(uint32_t value, int lane, const char *file, int line);
 uint32_t simt_model_ballot(bool value, const char *file, int line);
 
-void simt_fence(void);
 uint32_t simt_atomic_add(uint32_t *at, uint32_t n);
+uint32_t simt_atomic_add_acq_rel(uint32_t *at, uint32_t n);
 uint32_t simt_atomic_max(uint32_t *at, uint32_t n);
 uint32_t simt_atomic_or(uint32_t *at, uint32_t n);
 void simt_model_load_fresh(void *value, const void *at, size_t size);

@@ -140,11 +140,8 @@ SIMT_KERNEL(conformance_between, conformance_params, CONFORMANCE_BLOCK, 1)
 	}
 	marks[simt_atomic_add(&p.out[3], 1)] = 1;
 	simt_sync();
-	if (t == 0) {
-		simt_fence();
-		shared.last = simt_atomic_add(&p.out[4], 1) == simt_n_blocks() - 1;
-		simt_fence();
-	}
+	if (t == 0)
+		shared.last = simt_atomic_add_acq_rel(&p.out[4], 1) == simt_n_blocks() - 1;
 	simt_sync();
 	if (shared.last)
 		thread_words_combine(combined, words, simt_n_blocks());

@@ -118,14 +118,14 @@ SIMT_KERNEL(simt_case_sum, simt_sum_params, 64, 1)
 	if (p.bug != BUG_NO_TICKET_SYNC)
 		simt_sync();
 	if (t == 0) {
-		if (p.bug != BUG_NO_FENCE)
-			simt_fence();
-		shared.last = simt_atomic_add(p.ticket, 1) == simt_n_blocks() - 1;
+		uint32_t ticket =
+			p.bug == BUG_NO_FENCE ? simt_atomic_add(p.ticket, 1) : simt_atomic_add_acq_rel(p.ticket, 1);
+
+		shared.last = ticket == simt_n_blocks() - 1;
 		if (p.bug == BUG_BLOCK_ORDER)
 			shared.last = simt_block() == simt_n_blocks() - 1;
 		while (p.bug == BUG_SPIN && simt_load_fresh(p.ticket) < simt_n_blocks())
 			;
-		simt_fence();
 	}
 	simt_sync();
 	if (!shared.last)

@@ -19,7 +19,7 @@ enum simt_bug {
 	BUG_NO_WARP_SYNC, /* no warp sync after waiting for copies that other lanes began */
 	BUG_EARLY_REUSE,  /* overwrites a pipeline stage that other threads still read */
 	BUG_NO_WAIT,
-	BUG_NO_FENCE,       /* no fence before the ticket that marks a block as done */
+	BUG_NO_FENCE,       /* a relaxed ticket marks a block as done */
 	BUG_NO_TICKET_SYNC, /* takes the ticket before the block's other threads have written */
 	BUG_BLOCK_ORDER,    /* the block with the highest number merges, as if it always ran last */
 	BUG_SPIN,           /* spins until all blocks have arrived, as if all were resident */
