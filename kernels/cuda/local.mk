@@ -48,6 +48,7 @@ GPU_HEADER_FILES = \
 	%D%/simt.h \
 	%D%/simt_device.h \
 	%D%/simt_fp8.h \
+	%D%/simt_wgmma.h \
 	%D%/softmax.h
 GPU_APPEND_FILES = %D%/quantise.h %D%/rotary.h
 EXTRA_DIST += $(GPU_SOURCE_FILES) $(GPU_HEADER_FILES) $(GPU_APPEND_FILES) %D%/mod_device.h

@@ -63,7 +63,7 @@ struct alignas(8) simt_vec2 {
 #define SIMT_ENTRY(name, params, max_threads, min_blocks) \
 	extern "C" __global__ void __launch_bounds__(max_threads, min_blocks) name(const __grid_constant__ params p)
 #define SIMT_SHARED(type) (*reinterpret_cast<type *>(simt_shared_memory))
-extern __shared__ __align__(128) unsigned char simt_shared_memory[];
+extern __shared__ __align__(1024) unsigned char simt_shared_memory[];
 #include "kernels/cuda/simt_device.h"
 #else
 #define SIMT_FUNCTION static inline
@@ -75,6 +75,9 @@ extern __shared__ __align__(128) unsigned char simt_shared_memory[];
  * models of the functions below.
  */
 #include SIMT_HOST_HEADER
+#endif
+#ifndef SIMT_HAS_WGMMA
+#define SIMT_HAS_WGMMA 0
 #endif
 
 /*
@@ -149,6 +152,35 @@ extern __shared__ __align__(128) unsigned char simt_shared_memory[];
  *   uint32_t simt_opaque(uint32_t)          its argument, of which the compiler knows nothing: what is computed from it
  *                                           is not hoisted out of a loop, where it would occupy a register
  *   uint32_t simt_permute(low, high, which) selects four of the eight bytes, by hexadecimal digits 0..7 of `which`
+ *
+ * Only where SIMT_HAS_WGMMA is 1, which is sm_90a and the host:
+ *
+ *   void simt_barrier_init(uint64_t *barrier, uint32_t n)      in shared memory, by one thread; then simt_sync()
+ *   void simt_barrier_arrive(uint64_t *barrier)                the n-th arrival ends the phase, and begins the next one
+ *   void simt_barrier_arrive_copies(uint64_t *barrier)         arrives once this thread's copies until now are complete
+ *   void simt_barrier_wait(uint64_t *barrier, uint32_t parity) until the phase of this parity has ended.  The first
+ *                                           phase has parity 0; parity 1 means, at first, a phase before that, which
+ *                                           has ended.  Orders memory accesses before the arrivals.
+ *   void simt_proxy_fence()                 writes to shared memory that this thread knows are visible to simt_wgmma_*
+ *   template <int N> void simt_registers_grow(), simt_registers_shrink()    registers a thread; four warps
+ *
+ *   Products of 64 rows by four warps with adjacent numbers, of which each has 16 rows, laid out as by mma: element
+ *   [n * 4 + i] of a thread's d is of row lane / 4 + i / 2 * 8 and of column n * 8 + lane % 4 * 2 + i % 2.
+ *   Matrices of f16 or bf16 in shared memory consist of rows of 128 bytes, of which eight begin at a multiple of 1024.
+ *   In these, a 16-byte chunk c of row r is at c ^ r.
+ *   uint64_t simt_matrix(const void *shared, uint32_t eight, uint32_t sixty_four)
+ *                                           offsets in bytes from eight rows to the next, and, in a matrix with
+ *                                           adjacent columns, from 64 columns to the next
+ *   template <bool F16> void simt_wgmma_shared(float (&d)[64], uint64_t a, uint64_t b, bool add)
+ *                                           d = a b + (add ? d : 0); 128 columns; rows of a and columns of b have
+ *                                           adjacent elements of k
+ *   template <bool F16> void simt_wgmma_registers(float (&d)[N], const uint32_t a[4], uint64_t b)
+ *                                           d += a b; N * 2 columns, which are adjacent in b; a as mma's
+ *   void simt_wgmma_fence()                 before the first product after other uses of its registers
+ *   void simt_wgmma_commit()                ends a group of products
+ *   template <int GROUPS> void simt_wgmma_wait(float (&d)[N])  until at most GROUPS groups are incomplete, among which
+ *                                           is none with d; before, nothing may use d
+ *   void simt_compute_here(float value)     the value, which is not below 0, is computed before what follows
  */
 
 #endif

@@ -468,4 +468,9 @@ simt_from_e5m2(uint8_t bits)
 	return simt_from_f16((uint16_t)simt_widen_e5m2(bits));
 }
 
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define SIMT_HAS_WGMMA 1
+#include "kernels/cuda/simt_wgmma.h"
+#endif
+
 #endif

@@ -15,12 +15,13 @@
 
 #define N_BARRIERS 16 /* 0 is the block's; the others have names */
 
-enum thread_state { THREAD_READY, THREAD_IN_MEETING, THREAD_AT_BARRIER, THREAD_ENDED };
+enum thread_state { THREAD_READY, THREAD_IN_MEETING, THREAD_AT_BARRIER, THREAD_ASLEEP, THREAD_ENDED };
 
 struct thread {
 	enum thread_state state;
 	bool waited; /* for the launch before */
 	unsigned int barrier;
+	const void *on;   /* THREAD_ASLEEP: until block_wake() of this */
 	const char *what; /* it waits for */
 	const char *file; /* where from */
 	int line;
@@ -244,6 +245,22 @@ thread_start(void)
 	abort();
 }
 
+void
+block_sleep(const void *on, const char *what, const char *file, int line)
+{
+	wait_in(THREAD_ASLEEP, what, file, line);
+	threads[block.thread].on = on;
+	run_another();
+}
+
+void
+block_wake(const void *on)
+{
+	for (unsigned int t = 0; t < block.n_threads; t++)
+		if (threads[t].state == THREAD_ASLEEP && threads[t].on == on)
+			threads[t].state = THREAD_READY;
+}
+
 /* Barriers and meetings */
 
 static bool
@@ -383,8 +400,8 @@ simt_model_shared(size_t size, size_t alignment)
 {
 	if (size > block.launch->shared_size)
 		block_fail("%zu bytes of shared memory used, %zu given at launch", size, block.launch->shared_size);
-	if (alignment > 128)
-		block_fail("shared memory aligned to %zu bytes wanted; it is to 128", alignment);
+	if (alignment > 1024)
+		block_fail("shared memory aligned to %zu bytes wanted; it is to 1024", alignment);
 	return block.shared;
 }
 
@@ -404,6 +421,8 @@ block_run(unsigned int number, uint64_t *random)
 	order_threads(block.launch->seed, random);
 	race_block_begin();
 	copy_async_begin(block.n_threads);
+	mbarrier_begin();
+	wgmma_begin();
 	for (unsigned int t = 0; t < block.n_threads; t++) {
 		if (!fibre_prepare(t, thread_start)) {
 			snprintf(failure, failure_size, "no memory for %u stacks", block.n_threads);
@@ -454,7 +473,7 @@ bool
 simt_run(const struct simt_launch *launch, char *message, size_t size)
 {
 	static pthread_mutex_t launch_lock = PTHREAD_MUTEX_INITIALIZER;
-	static _Alignas(128) unsigned char shared[SIMT_MAX_SHARED];
+	static _Alignas(1024) unsigned char shared[SIMT_MAX_SHARED];
 	const char *refusal = launch_refusal(launch);
 	bool good;
 

@@ -9,8 +9,9 @@ SIMT_CXXFLAGS = $(PAGED_CXXFLAGS)
 SIMT_CFLAGS = $(PAGED_PLAIN_CFLAGS)
 
 check_LTLIBRARIES += %D%/libsimt.la
-%C%_libsimt_la_SOURCES = %D%/block.c %D%/copy_async.c %D%/fibre.c %D%/fibre.h %D%/hooks.c %D%/model.c %D%/race.c \
-	%D%/race_cell.h %D%/region.c %D%/registry.c %D%/simt_block.h %D%/simt_host.h %D%/simt_model.h %D%/simt_run.h
+%C%_libsimt_la_SOURCES = %D%/block.c %D%/copy_async.c %D%/fibre.c %D%/fibre.h %D%/hooks.c %D%/mbarrier.c %D%/model.c \
+	%D%/race.c %D%/race_cell.h %D%/region.c %D%/registry.c %D%/simt_block.h %D%/simt_host.h %D%/simt_model.h \
+	%D%/simt_run.h %D%/wgmma.c
 %C%_libsimt_la_CFLAGS = $(SIMT_CFLAGS)
 %C%_libsimt_la_LIBADD = -lm -ldl -lpthread
 
@@ -76,7 +77,7 @@ UNIT_TESTS += %D%/unit_cuda_abi %D%/unit_simt
 IT_TESTS += %D%/it_fake_cuda %D%/it_fake_cuda_graph %D%/it_fake_cuda_run
 TEST_SUPPORT += %D%/fixture.h %D%/load.h
 check_LTLIBRARIES += %D%/libsimtcases.la
-%C%_libsimtcases_la_SOURCES = %D%/kernels/simt_cases.cc %D%/kernels/simt_cases.h
+%C%_libsimtcases_la_SOURCES = %D%/kernels/simt_cases.cc %D%/kernels/simt_cases.h %D%/kernels/wgmma_case.h
 %C%_libsimtcases_la_CPPFLAGS = $(SIMT_CPPFLAGS)
 %C%_libsimtcases_la_CXXFLAGS = $(SIMT_CXXFLAGS)
 %C%_unit_simt_LDADD = %D%/libsimtcases.la $(LDADD)

@@ -43,8 +43,10 @@ struct arena_block { /* of memory that lives until the launch ends */
 static uint32_t first_serial, serial; /* of the launch, of the block */
 static unsigned int n;                /* threads of a block */
 static uint32_t *clocks, *fenced;     /* n of n each */
+static uint32_t *in_proxy;            /* n of n: what the asynchronous proxy sees of what a thread knows */
 static uint32_t *latest;              /* n: a join */
-static bool any_fence;
+static bool any_fence, any_proxy_fence;
+static bool is_proxy;                         /* the access that is checked is the asynchronous proxy's */
 static uint32_t *snapshots[SIMT_MAX_THREADS]; /* of a thread's fenced row, until it changes */
 static struct word *words[N_WORD_LISTS];
 static struct met *mets;
@@ -76,8 +78,9 @@ race_launch_begin(unsigned int n_threads, unsigned int n_blocks)
 	n = n_threads;
 	clocks = calloc((size_t)n * n, sizeof(*clocks));
 	fenced = calloc((size_t)n * n, sizeof(*fenced));
+	in_proxy = calloc((size_t)n * n, sizeof(*in_proxy));
 	latest = calloc(n, sizeof(*latest));
-	if (clocks != NULL && fenced != NULL && latest != NULL)
+	if (clocks != NULL && fenced != NULL && in_proxy != NULL && latest != NULL)
 		return true;
 	race_launch_end();
 	return false;
@@ -88,8 +91,9 @@ race_launch_end(void)
 {
 	free(clocks);
 	free(fenced);
+	free(in_proxy);
 	free(latest);
-	clocks = fenced = latest = NULL;
+	clocks = fenced = in_proxy = latest = NULL;
 	while (arena_blocks != NULL) {
 		struct arena_block *next = arena_blocks->next;
 
@@ -108,7 +112,9 @@ race_block_begin(void)
 		clocks[t * n + t] = 1;
 	if (any_fence)
 		memset(fenced, 0, (size_t)n * n * sizeof(*fenced));
-	any_fence = false;
+	if (any_proxy_fence)
+		memset(in_proxy, 0, (size_t)n * n * sizeof(*in_proxy));
+	any_fence = any_proxy_fence = false;
 	memset(snapshots, 0, sizeof(snapshots));
 	n_mets = 0;
 }
@@ -143,11 +149,44 @@ race_join(const uint16_t *threads, unsigned int n_joined)
 	clocks_join_all(clocks, threads, n_joined);
 	for (unsigned int i = 0; i < n_joined; i++)
 		clocks[(size_t)threads[i] * n + threads[i]]++;
+	if (any_proxy_fence)
+		clocks_join_all(in_proxy, threads, n_joined);
 	if (!any_fence)
 		return;
 	clocks_join_all(fenced, threads, n_joined);
 	for (unsigned int i = 0; i < n_joined; i++)
 		snapshots[threads[i]] = NULL;
+}
+
+void
+race_release(struct race_clocks *to)
+{
+	size_t self = (size_t)block.thread * n;
+
+	clocks_join(to->known, clocks + self);
+	clocks_join(to->fenced, fenced + self);
+	clocks_join(to->in_proxy, in_proxy + self);
+	clocks[self + block.thread]++;
+}
+
+void
+race_acquire(const struct race_clocks *from)
+{
+	size_t self = (size_t)block.thread * n;
+
+	clocks_join(clocks + self, from->known);
+	clocks_join(fenced + self, from->fenced);
+	clocks_join(in_proxy + self, from->in_proxy);
+	snapshots[block.thread] = NULL;
+}
+
+void
+race_proxy_fence(void)
+{
+	size_t self = (size_t)block.thread * n;
+
+	clocks_join(in_proxy + self, clocks + self);
+	any_proxy_fence = true;
 }
 
 /* Between blocks */
@@ -258,7 +297,7 @@ race_ordered(uint64_t access)
 	if (clock == RACE_CLOCK_MAX)
 		return false;
 	if (other == serial)
-		return clock <= clocks[(size_t)block.thread * n + thread];
+		return clock <= (is_proxy ? in_proxy : clocks)[(size_t)block.thread * n + thread];
 	return race_met(other, thread, clock);
 }
 
@@ -273,6 +312,12 @@ race_report(uintptr_t address, uint64_t access, bool was_write, bool writes, con
 		block_fail_at(code,
 			      "race: it %s %s, which thread %u of another block %s; no fence and atomic lie between",
 			      now, where, thread, then);
+	if (is_proxy && race_clock(access) <= clocks[(size_t)block.thread * n + thread]) {
+		is_proxy = false;
+		block_fail_at(code, "race: wgmma reads %s, which thread %u wrote; no proxy fence lies between", where,
+			      thread);
+	}
+	is_proxy = false;
 	if (race_clock(access) == RACE_CLOCK_MAX)
 		block_fail_at(code, "race: it %s %s, where a copy of thread %u is on its way", now, where, thread);
 	block_fail_at(code, "race: it %s %s, which thread %u %s; no barrier lies between", now, where, thread, then);
@@ -378,17 +423,31 @@ race_access(uintptr_t address, size_t size, bool writes, const void *code)
 }
 
 void
+race_proxy_read(uintptr_t address, size_t size, const void *code)
+{
+	is_proxy = true;
+	race_access(address, size, false, code);
+	is_proxy = false;
+}
+
+uint32_t
+race_clock_now(void)
+{
+	return clocks[(size_t)block.thread * n + block.thread];
+}
+
+void
 race_copy_begin(uintptr_t address, size_t size, const void *code)
 {
 	race_note(address, size, true, RACE_CLOCK_MAX, code);
 }
 
 void
-race_copy_end(uintptr_t address, size_t size)
+race_copy_end(uintptr_t address, size_t size, unsigned int thread, uint32_t clock)
 {
 	struct region *region = region_find(address);
 	uintptr_t from = address - (region->start & ~(uintptr_t)3);
-	uint64_t access = race_pack(serial, block.thread, clocks[(size_t)block.thread * n + block.thread], RACE_BYTES);
+	uint64_t access = race_pack(serial, thread, clock, RACE_BYTES);
 
 	/* 16 aligned bytes that no other thread can access meanwhile. */
 	for (size_t i = 0; i < size / 4; i++)

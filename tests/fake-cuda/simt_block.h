@@ -41,6 +41,14 @@ void block_meet(block_complete_fn complete, const char *what, void *argument, co
 /** block_begins_early - has the current thread of a dependent launch yet to wait? */
 bool block_begins_early(void);
 
+/**
+ * block_sleep - let other threads run until block_wake()
+ *
+ * @param[in] on  what the thread waits for, as block_wake() names it
+ */
+void block_sleep(const void *on, const char *what, const char *file, int line);
+void block_wake(const void *on);
+
 /* Regions (region.c) */
 
 struct region {
@@ -72,12 +80,34 @@ void race_block_begin(void);
 /** race_join - these threads synchronised at a barrier */
 void race_join(const uint16_t *threads, unsigned int n);
 
+/** What threads that arrive at a barrier leave there for those that wait for it. */
+struct race_clocks {
+	uint32_t known[SIMT_MAX_THREADS], fenced[SIMT_MAX_THREADS], in_proxy[SIMT_MAX_THREADS];
+};
+
+/** race_release - add what the current thread did and knows; what it does from now on is not included */
+void race_release(struct race_clocks *to);
+
+/** race_acquire - the current thread knows all of it */
+void race_acquire(const struct race_clocks *from);
+
+/** race_proxy_fence - the asynchronous proxy sees what the current thread knows */
+void race_proxy_fence(void);
+
+/** race_proxy_read - the asynchronous proxy reads shared memory, for the current thread */
+void race_proxy_read(uintptr_t address, size_t size, const void *code);
+
 /** race_access - the current thread accesses memory; `code` is the address of the access, for the message */
 void race_access(uintptr_t address, size_t size, bool writes, const void *code);
 
-/** race_copy_begin, race_copy_end - in between, no thread may access the target of this thread's asynchronous copy */
+/**
+ * race_copy_begin, race_copy_end - in between, no thread may access the target of a thread's asynchronous copy
+ *
+ * @param[in] clock  of race_clock_now() in that thread, when it had issued the copy or waited for it
+ */
 void race_copy_begin(uintptr_t address, size_t size, const void *code);
-void race_copy_end(uintptr_t address, size_t size);
+void race_copy_end(uintptr_t address, size_t size, unsigned int thread, uint32_t clock);
+uint32_t race_clock_now(void);
 
 void race_fence(void);
 void race_atomic(uintptr_t address, size_t size, const void *code);
@@ -85,7 +115,20 @@ void race_atomic(uintptr_t address, size_t size, const void *code);
 /** race_atomic_load - false: no atomic accessed this word in the launch; treat the load as a plain read */
 bool race_atomic_load(uintptr_t address, size_t size);
 
+/* Copies (copy_async.c) */
+
 /** copy_async_begin - start a new block without copies in flight */
 void copy_async_begin(unsigned int n_threads);
+
+/** copy_async_detach - take the current thread's copies that are in flight */
+struct copy_list *copy_async_detach(void);
+
+/** copy_async_finish, copy_async_drop - let detached copies happen, or not; frees the list */
+void copy_async_finish(struct copy_list *list);
+void copy_async_drop(struct copy_list *list);
+
+/** mbarrier_begin, wgmma_begin - start a new block without barriers in shared memory, and without products in flight */
+void mbarrier_begin(void);
+void wgmma_begin(void);
 
 #endif

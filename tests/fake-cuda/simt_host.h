@@ -34,6 +34,7 @@
 		simt_unregister(&simt_kernel_##name);                                                   \
 	}                                                                                               \
 	static void simt_entry_##name(const params p)
+#define SIMT_HAS_WGMMA 1
 #define SIMT_SHARED(type) (*static_cast<type *>(simt_model_shared(sizeof(type), alignof(type))))
 
 #ifdef FAKE_CUDA_ARCH
@@ -164,6 +165,63 @@ static inline void
 simt_mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2], SIMT_HERE)
 {
 	simt_model_mma_f16(d, a, b, SIMT_PLACE);
+}
+
+static inline void
+simt_barrier_wait(uint64_t *barrier, uint32_t parity, SIMT_HERE)
+{
+	simt_model_barrier_wait(barrier, parity, SIMT_PLACE);
+}
+
+static inline void
+simt_wgmma_fence(SIMT_HERE)
+{
+	simt_model_wgmma_fence(SIMT_PLACE);
+}
+
+template <bool F16, unsigned int N>
+static inline void
+simt_wgmma_shared(float (&d)[N], uint64_t a, uint64_t b, bool add, SIMT_HERE)
+{
+	simt_model_wgmma(d, N * 2, nullptr, a, b, F16, add, SIMT_PLACE);
+}
+
+template <bool F16, unsigned int N>
+static inline void
+simt_wgmma_registers(float (&d)[N], const uint32_t a[4], uint64_t b, SIMT_HERE)
+{
+	simt_model_wgmma(d, N * 2, a, 0, b, F16, true, SIMT_PLACE);
+}
+
+static inline void
+simt_wgmma_commit(SIMT_HERE)
+{
+	simt_model_wgmma_commit(SIMT_PLACE);
+}
+
+template <int GROUPS, unsigned int N>
+static inline void
+simt_wgmma_wait(float (&)[N], SIMT_HERE)
+{
+	simt_model_wgmma_wait(GROUPS, SIMT_PLACE);
+}
+
+static inline void
+simt_compute_here(float)
+{
+}
+
+/* Registers are not modelled. */
+template <int N>
+static inline void
+simt_registers_grow()
+{
+}
+
+template <int N>
+static inline void
+simt_registers_shrink()
+{
 }
 
 static inline uint32_t

@@ -45,10 +45,23 @@ void simt_copy_async4(void *shared, const void *global, bool valid);
 void simt_copy_async_commit(void);
 void simt_model_copy_async_wait(unsigned int n_groups);
 
+void simt_barrier_init(uint64_t *barrier, uint32_t n);
+void simt_barrier_arrive(uint64_t *barrier);
+void simt_barrier_arrive_copies(uint64_t *barrier);
+void simt_model_barrier_wait(uint64_t *barrier, uint32_t parity, const char *file, int line);
+
 void simt_model_ldmatrix_x4(uint32_t r[4], const void *row, const char *file, int line);
 void simt_model_ldmatrix_x4_trans(uint32_t r[4], const void *row, const char *file, int line);
 void simt_model_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2], const char *file, int line);
 void simt_model_mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2], const char *file, int line);
+
+void simt_proxy_fence(void);
+uint64_t simt_matrix(const void *shared, uint32_t eight, uint32_t sixty_four);
+void simt_model_wgmma_fence(const char *file, int line);
+void simt_model_wgmma(float *d, unsigned int n, const uint32_t *a_registers, uint64_t a, uint64_t b, bool f16, bool add,
+		      const char *file, int line);
+void simt_model_wgmma_commit(const char *file, int line);
+void simt_model_wgmma_wait(unsigned int n_groups, const char *file, int line);
 
 float simt_exp2(float x);
 float simt_log2(float x);

@@ -16,6 +16,7 @@
 #include "tests/fake-cuda/kernels/simt_cases.h"
 
 #define N_SEEDS 6
+#define SHARED_SIZE (48u << 10)
 
 static char report[512];
 
@@ -46,7 +47,7 @@ simt_run_kernel(const char *name, const void *params, unsigned int n_blocks, uns
 		.params = params,
 		.grid = { n_blocks, 1 },
 		.n_threads = n_threads,
-		.shared_size = 8192,
+		.shared_size = SHARED_SIZE,
 		.seed = seed,
 	};
 
@@ -390,6 +391,99 @@ Test(simt, matrices_multiply)
 {
 	matrix_check(false);
 	matrix_check(true);
+}
+
+static void
+wgmma_prepare(struct simt_wgmma_params *p, bool f16)
+{
+	uint16_t *a = region(64 * 64 * 2, false, "a"), *b = region(128 * 64 * 2, false, "b"),
+		 *c = region(64 * 128 * 2, false, "c");
+
+	*p = (struct simt_wgmma_params){ .a = a,
+					 .b = b,
+					 .c = c,
+					 .d = region(64 * 128 * 4, true, "d"),
+					 .e = region(64 * 128 * 4, true, "e"),
+					 .narrow = region(64 * 64 * 4, true, "narrow"),
+					 .f16 = f16 };
+	/* Small integers, so that all sums are exact. */
+	for (unsigned int i = 0; i < 128 * 64; i++) {
+		float x = (float)(rand() % 9 - 4), y = (float)(rand() % 9 - 4);
+
+		if (i < 64 * 64)
+			a[i] = f16 ? convert_to_f16(x) : convert_to_bf16(x);
+		b[i] = f16 ? convert_to_f16(y) : convert_to_bf16(y);
+		c[i] = f16 ? convert_to_f16(x + y) : convert_to_bf16(x + y);
+	}
+}
+
+static void
+wgmma_drop(struct simt_wgmma_params *p)
+{
+	region_free((void *)p->a);
+	region_free((void *)p->b);
+	region_free((void *)p->c);
+	region_free(p->d);
+	region_free(p->e);
+	region_free(p->narrow);
+}
+
+static void
+wgmma_check(const struct simt_wgmma_params *p)
+{
+	for (unsigned int i = 0; i < 64 * 128; i++) {
+		unsigned int row = i / 128, column = i % 128;
+		float d = 0, e = 0;
+
+		for (unsigned int k = 0; k < 64; k++) {
+			float weight = p->d[row * 128 + k];
+
+			d += element(p->a[row * 64 + k], p->f16) * element(p->b[column * 64 + k], p->f16);
+			weight = element(p->f16 ? convert_to_f16(weight) : convert_to_bf16(weight), p->f16);
+			e += weight * element(p->c[k * 128 + column], p->f16);
+		}
+		cr_assert_float_eq(p->d[i], d, 0, "d %u, %u: %f, want %f", row, column, (double)p->d[i], (double)d);
+		cr_assert_float_eq(p->e[i], e, 0, "e %u, %u: %f, want %f", row, column, (double)p->e[i], (double)e);
+		cr_assert(column >= 64 || p->narrow[row * 64 + column] == e);
+	}
+}
+
+Test(simt, groups_of_warps_multiply)
+{
+	for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
+		struct simt_wgmma_params p;
+
+		wgmma_prepare(&p, seed % 2 != 0);
+		expect_no_report("simt_case_wgmma", &p, 1, 256, seed);
+		wgmma_check(&p);
+		wgmma_drop(&p);
+	}
+}
+
+Test(simt, wrong_products_are_reported)
+{
+	static const struct {
+		enum simt_bug bug;
+		const char *words;
+	} cases[] = {
+		{ BUG_NO_WAIT, "is on its way" },
+		{ BUG_NO_PROXY_FENCE, "no proxy fence lies between" },
+		{ BUG_NO_WGMMA_FENCE, "wgmma without a fence" },
+		{ BUG_EARLY_REUSE, "race: it " },
+		{ BUG_OTHER_MATRIX, "other matrices in another lane or warp" },
+		{ BUG_LOST_ARRIVAL, "waits in a barrier in shared memory" },
+	};
+	struct simt_wgmma_params p;
+
+	wgmma_prepare(&p, false);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		p.bug = cases[i].bug;
+		expect_report(cases[i].words, "simt_case_wgmma", &p, 1, 256);
+	}
+	p.bug = BUG_NO_WGMMA_WAIT;
+	expect_no_report("simt_case_wgmma", &p, 1, 256, 0);
+	cr_assert(isnan(p.e[0]), "products in flight were used");
+	wgmma_drop(&p);
 }
 
 /* The nearest of all 256, ties to even. */

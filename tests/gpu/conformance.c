@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "kernels/cpu/isa/convert.h"
+#include "tests/fake-cuda/kernels/simt_cases.h"
 #include "tests/gpu/conformance.h"
 #include "tests/gpu/conformance_run.h"
 #include "tests/support/harness.h"
@@ -117,6 +118,29 @@ static void
 fill_f16_integers(uint32_t *in, size_t n)
 {
 	fill_matrix(in, n, convert_to_f16, true);
+}
+
+/* Pairs of small integers. */
+static void
+fill_pairs(uint32_t *in, size_t n, uint16_t (*element)(float))
+{
+	for (size_t i = 0; i < n; i++) {
+		float two[2] = { rintf(random_float(15, 2 * i, 4)), rintf(random_float(15, 2 * i + 1, 4)) };
+
+		in[i] = element(two[0]) | (uint32_t)element(two[1]) << 16;
+	}
+}
+
+static void
+fill_bf16_pairs(uint32_t *in, size_t n)
+{
+	fill_pairs(in, n, convert_to_bf16);
+}
+
+static void
+fill_f16_pairs(uint32_t *in, size_t n)
+{
+	fill_pairs(in, n, convert_to_f16);
 }
 
 static void
@@ -260,15 +284,25 @@ conform(const struct conformance_case *c)
 	IT_TEST(name)                                                                                          \
 	{                                                                                                      \
 		static const struct conformance_case c = {                                                     \
-			{ kernel, #name, n_blocks, 1, n_threads, n_items, n_in, n_out, 0 }, fill, fits, is_sum \
+			{ kernel, #name, n_blocks, 1, n_threads, n_items, n_in, n_out, 0, 0 }, fill, fits, is_sum \
 		};                                                                                             \
 		conform(&c);                                                                                   \
+	}
+
+/* Of instructions that only devices of compute capability 9.0 have. */
+#define CONFORM_9_0(name, kernel, n_blocks, n_threads, n_in, n_out, fill, fits)                          \
+	IT_TEST(name)                                                                                    \
+	{                                                                                                \
+		static const struct conformance_case c = {                                               \
+			{ kernel, #name, n_blocks, 1, n_threads, 0, n_in, n_out, 0, 90 }, fill, fits, false \
+		};                                                                                       \
+		conform(&c);                                                                             \
 	}
 
 IT_TEST(where)
 {
 	static const struct conformance_case c = {
-		{ "where", "where", 3, 2, 96, 0, 1, 3 * 2 * 96 * 7, 0 }, fill_count, fits_bits, false
+		{ "where", "where", 3, 2, 96, 0, 1, 3 * 2 * 96 * 7, 0, 0 }, fill_count, fits_bits, false
 	};
 
 	conform(&c);
@@ -278,7 +312,7 @@ IT_TEST(where)
 IT_TEST(dependent_launches)
 {
 	static const struct conformance_case c = {
-		{ "chain", "chain", 16, 1, 128, 0, 16 * 128, 2 * 16 * 128, 12 }, fill_bits, fits_bits, false
+		{ "chain", "chain", 16, 1, 128, 0, 16 * 128, 2 * 16 * 128, 12, 0 }, fill_bits, fits_bits, false
 	};
 
 	conform(&c);
@@ -296,6 +330,10 @@ CONFORM(mma_bf16_layout, "mma_bf16", 16, 32, 0, 16 * 32 * MATRIX_IN, 16 * 32 * 4
 CONFORM(mma_f16_layout, "mma_f16", 16, 32, 0, 16 * 32 * MATRIX_IN, 16 * 32 * 4, fill_f16_integers, fits_number, false)
 CONFORM(mma_bf16_sums, "mma_bf16", 64, 32, 0, 64 * 32 * MATRIX_IN, 64 * 32 * 4, fill_bf16, fits_sum, true)
 CONFORM(mma_f16_sums, "mma_f16", 64, 32, 0, 64 * 32 * MATRIX_IN, 64 * 32 * 4, fill_f16, fits_sum, true)
+CONFORM_9_0(wgmma_bf16, "wgmma_bf16", 4, WGMMA_CASE_THREADS, 4 * CONFORMANCE_WGMMA_IN, 4 * CONFORMANCE_WGMMA_OUT,
+	    fill_bf16_pairs, fits_number)
+CONFORM_9_0(wgmma_f16, "wgmma_f16", 4, WGMMA_CASE_THREADS, 4 * CONFORMANCE_WGMMA_IN, 4 * CONFORMANCE_WGMMA_OUT,
+	    fill_f16_pairs, fits_number)
 CONFORM(numbers, "number", 8, 128, 8192, 8192 * 3, 8192 * NUMBER_OUT, fill_numbers, fits_function, false)
 CONFORM(every_half_and_e4m3, "from", 16, 128, 65536, 65536, 65536 * 3, fill_count, fits_number, false)
 CONFORM(copy_async_of_words, "copy_word", 8, CONFORMANCE_BLOCK, 0, 8 * CONFORMANCE_BLOCK * 2, 8 * CONFORMANCE_BLOCK,

@@ -5,6 +5,7 @@
  * layouts are compared bit for bit.
  */
 #include "kernels/cuda/simt.h"
+#include "tests/fake-cuda/kernels/wgmma_case.h"
 #include "tests/gpu/conformance.h"
 
 union conformance_word {
@@ -249,6 +250,36 @@ SIMT_KERNEL(conformance_mma_f16, conformance_params, 32, 1)
 {
 	matrix<true>(p);
 }
+
+#if SIMT_HAS_WGMMA
+SIMT_FUNCTION void
+wgmma_matrices(const conformance_params &p, bool f16)
+{
+	const uint32_t *in = p.in + simt_block() * CONFORMANCE_WGMMA_IN;
+	float *out = reinterpret_cast<float *>(p.out + simt_block() * CONFORMANCE_WGMMA_OUT);
+	simt_wgmma_params own = { reinterpret_cast<const uint16_t *>(in),
+				  reinterpret_cast<const uint16_t *>(in + CONFORMANCE_WGMMA_A),
+				  reinterpret_cast<const uint16_t *>(in + CONFORMANCE_WGMMA_A + CONFORMANCE_WGMMA_B),
+				  out,
+				  out + CONFORMANCE_WGMMA_D,
+				  out + 2 * CONFORMANCE_WGMMA_D,
+				  f16,
+				  BUG_NONE };
+
+	wgmma_case_run(own);
+}
+
+/* in: the matrices a, b and c of each block; out: d, e and narrow */
+SIMT_KERNEL(conformance_wgmma_bf16, conformance_params, WGMMA_CASE_THREADS, 1)
+{
+	wgmma_matrices(p, false);
+}
+
+SIMT_KERNEL(conformance_wgmma_f16, conformance_params, WGMMA_CASE_THREADS, 1)
+{
+	wgmma_matrices(p, true);
+}
+#endif
 
 /* in: 3 numbers of each of n; out: 9 words */
 SIMT_KERNEL(conformance_number, conformance_params, CONFORMANCE_MAX_THREADS, 1)

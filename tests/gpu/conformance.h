@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 #define CONFORMANCE_MAX_THREADS 128
-#define CONFORMANCE_SHARED 4096 /* bytes */
+#define CONFORMANCE_SHARED (48u << 10) /* bytes */
 
 struct conformance_params {
 	const uint32_t *in;
@@ -29,6 +29,14 @@ struct conformance_params {
 	(CONFORMANCE_GRID_RESULTS +                                                                  \
 	 (n_blocks) * (CONFORMANCE_BLOCK_RESULTS + CONFORMANCE_BLOCK * CONFORMANCE_MARK_AND_WORDS) + \
 	 CONFORMANCE_BLOCK * CONFORMANCE_COMBINED)
+
+/* conformance_wgmma_*: words of in, two elements each, and of out. */
+#define CONFORMANCE_WGMMA_A (64u * 64u / 2u)  /* [row][k] */
+#define CONFORMANCE_WGMMA_B (128u * 64u / 2u) /* [column][k] */
+#define CONFORMANCE_WGMMA_C (64u * 128u / 2u) /* [k][column] */
+#define CONFORMANCE_WGMMA_IN (CONFORMANCE_WGMMA_A + CONFORMANCE_WGMMA_B + CONFORMANCE_WGMMA_C)
+#define CONFORMANCE_WGMMA_D (64u * 128u)
+#define CONFORMANCE_WGMMA_OUT (2u * CONFORMANCE_WGMMA_D + 64u * 64u) /* d, e, and e's first half by narrow products */
 
 /* Does nothing.  A call makes the linker take the kernels from their archive. */
 void conformance_link(void);

@@ -98,6 +98,8 @@ record_read(const char *path, const struct conformance_launch *launch, uint32_t 
 		fclose(file);
 		return;
 	}
+	if (launch->capability != 0)
+		it_skip("no record of an sm_%d device", launch->capability);
 	it_require(!"the record has this launch", "%s: no %s", path, launch->record);
 }
 
@@ -195,6 +197,7 @@ conformance_device(const struct conformance_launch *launch, uint32_t *in, uint32
 	struct paged_error error;
 	struct cuda_gpu gpu;
 	void *image = NULL;
+	int capability;
 
 	if (replay != NULL) {
 		record_read(replay, launch, in, out);
@@ -207,6 +210,10 @@ conformance_device(const struct conformance_launch *launch, uint32_t *in, uint32
 	it_require(cuda_gpu_open(&gpu, "0", &error) == PAGED_OK, "%s", error.text);
 	it_require(cuda_gpu_enter(&gpu, &error) == PAGED_OK, "%s", error.text);
 	it_note("%s, %s", gpu.name, gpu.isa);
+	capability = 10 * cuda_gpu_attribute(&gpu, CUDA_DEVICE_COMPUTE_MAJOR) +
+		     cuda_gpu_attribute(&gpu, CUDA_DEVICE_COMPUTE_MINOR);
+	if (launch->capability != 0 && launch->capability != capability)
+		it_skip("only devices of sm_%d have these instructions", launch->capability);
 	device_run(&gpu, image != NULL ? image : FAKE_CUDA_BUILT_IN, launch, in, out);
 	cuda_gpu_leave(&gpu);
 	cuda_gpu_close(&gpu);

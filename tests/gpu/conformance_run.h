@@ -24,6 +24,7 @@ struct conformance_launch {
 	uint32_t n_items;   /* the kernel's `n` */
 	size_t n_in, n_out; /* words */
 	unsigned int n_steps; /* launches one after another, with `n` from 0 on; 0: one launch, with n_items */
+	int capability; /* 10 * major + minor of the only devices that have the instructions; 0: all.  Others skip */
 };
 
 /** conformance_model - run the kernel on `in` by the models */

@@ -56,7 +56,7 @@ cubin_compare(const char *dir, const char *source)
 	unsigned int n = 0;
 
 	snprintf(path, sizeof(path), "/tmp/paged-cubin.%d", (int)getpid());
-	snprintf(command, sizeof(command), "%s/bin/nvcc -std=c++17 -arch=sm_90 -cubin -I%s -o %s %s/%s", dir,
+	snprintf(command, sizeof(command), "%s/bin/nvcc -std=c++17 -arch=sm_90a -cubin -I%s -o %s %s/%s", dir,
 		 getenv("PAGED_SRCDIR"), path, getenv("PAGED_SRCDIR"), source);
 	it_require(system(command) == 0, "%s", command);
 	image = read_file(path);
@@ -116,11 +116,19 @@ compile_for(const struct cuda_nvrtc *nvrtc, const char *source, const char *cons
 /* The real one; the fake driver's is in no path. */
 IT_TEST_LIMIT(real_nvrtc_compiles_the_kernels, 300)
 {
-	static const char *const names[] = { "kernels/cuda/bytes.h",       "kernels/cuda/simt_fp8.h",
-					     "kernels/cuda/kernels.h",     "kernels/cuda/simt.h",
-					     "kernels/cuda/simt_device.h", "tests/fake-cuda/kernels/simt_cases.h" };
+	static const char *const names[] = {
+		"kernels/cuda/bytes.h",
+		"kernels/cuda/simt_fp8.h",
+		"kernels/cuda/kernels.h",
+		"kernels/cuda/simt.h",
+		"kernels/cuda/simt_device.h",
+		"kernels/cuda/simt_wgmma.h",
+		"tests/fake-cuda/kernels/simt_cases.h",
+		"tests/fake-cuda/kernels/wgmma_case.h",
+	};
+	const int n = sizeof(names) / sizeof(names[0]);
 	static const char *const archs[] = { "-arch=sm_80", "-arch=sm_90a", "-arch=sm_100" };
-	char *headers[6], *source, path[1024];
+	char *headers[sizeof(names) / sizeof(names[0])], *source, path[1024];
 	struct cuda_nvrtc nvrtc;
 	struct paged_error error;
 
@@ -129,11 +137,11 @@ IT_TEST_LIMIT(real_nvrtc_compiles_the_kernels, 300)
 		it_skip("no NVRTC: %s", dlerror());
 	it_require(cuda_nvrtc_open(&nvrtc, &error) == PAGED_OK, "%s", error.text);
 	source = read_source("tests/fake-cuda/kernels/simt_cases.cu");
-	for (int i = 0; i < 6; i++)
+	for (int i = 0; i < n; i++)
 		headers[i] = read_source(names[i]);
 	for (int i = 0; i < 3; i++)
-		compile_for(&nvrtc, source, (const char *const *)headers, names, 6, archs[i]);
-	for (int i = 0; i < 6; i++)
+		compile_for(&nvrtc, source, (const char *const *)headers, names, n, archs[i]);
+	for (int i = 0; i < n; i++)
 		free(headers[i]);
 	free(source);
 	cuda_nvrtc_close(&nvrtc);

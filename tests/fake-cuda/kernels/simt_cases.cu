@@ -4,6 +4,7 @@
 #include "kernels/cuda/bytes.h"
 #include "kernels/cuda/simt_fp8.h"
 #include "tests/fake-cuda/kernels/simt_cases.h"
+#include "tests/fake-cuda/kernels/wgmma_case.h"
 
 struct simt_case_shared {
 	uint32_t words[1024];
@@ -162,6 +163,13 @@ SIMT_KERNEL(simt_case_matrix, simt_matrix_params, 32, 1)
 	for (uint32_t i = 0; i < 4; i++)
 		p.d[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = d[i];
 }
+
+#if SIMT_HAS_WGMMA
+SIMT_KERNEL(simt_case_wgmma, simt_wgmma_params, WGMMA_CASE_THREADS, 1)
+{
+	wgmma_case_run(p);
+}
+#endif
 
 SIMT_KERNEL(simt_case_convert, simt_convert_params, 128, 1)
 {

@@ -31,6 +31,11 @@ enum simt_bug {
 	BUG_EARLY_ATOMIC,
 	BUG_EARLY_COPY,
 	BUG_NO_DEPENDENCY_WAIT, /* in one thread */
+	BUG_NO_PROXY_FENCE, /* between a copy and the product that reads it */
+	BUG_NO_WGMMA_FENCE, /* before the first product */
+	BUG_NO_WGMMA_WAIT,  /* uses accumulators of products in flight */
+	BUG_OTHER_MATRIX,   /* one warp of a group multiplies another matrix */
+	BUG_LOST_ARRIVAL,   /* one thread does not arrive at a barrier */
 };
 
 struct simt_exchange_params {
@@ -64,6 +69,19 @@ struct simt_matrix_params {
 	const uint16_t *b; /* [k 16][n 8] */
 	float *d;          /* [16][8], added to */
 	uint32_t f16;
+};
+
+#define WGMMA_CASE_THREADS 256
+
+struct simt_wgmma_params {
+	const uint16_t *a; /* [row 64][k 64] */
+	const uint16_t *b; /* [column 128][k 64] */
+	const uint16_t *c; /* [k 64][column 128]: of a product whose A are the first 64 columns of d */
+	float *d;          /* [64][128] */
+	float *e;          /* [64][128] */
+	float *narrow;     /* [64][64]: e's first columns, by products of 64 */
+	uint32_t f16;
+	enum simt_bug bug;
 };
 
 struct simt_convert_params {
