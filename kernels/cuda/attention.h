@@ -283,19 +283,43 @@ mask_blocks_lower_bound(const uint32_t *blocks, uint64_t n, uint32_t min_block)
 	return low;
 }
 
-/* Set the bits of one list's blocks in the bitmap.  All threads of the block call; they divide the list. */
+/* The threads of a block that do something together: COUNT of them, from FIRST on; COUNT 0: all. */
+template <uint32_t FIRST, uint32_t COUNT> struct attention_threads_of {
+	SIMT_MEMBER uint32_t
+	number()
+	{
+		return simt_thread() - FIRST;
+	}
+	SIMT_MEMBER uint32_t
+	count()
+	{
+		return COUNT == 0 ? simt_n_threads() : COUNT;
+	}
+	SIMT_MEMBER void
+	sync()
+	{
+		if constexpr (COUNT == 0)
+			simt_sync();
+		else
+			simt_sync_part(1, (int)COUNT);
+	}
+};
+using attention_threads = attention_threads_of<0, 0>;
+
+/* Set the bits of one list's blocks in the bitmap.  All THREADS call; they divide the list. */
+template <class THREADS>
 SIMT_FUNCTION void
 mask_list_add(const cuda_attention_params &p, uint32_t kind, uint64_t list, uint32_t bitmap_begin, uint32_t *words)
 {
 	const uint64_t *start = pointer_to<const uint64_t>(p.blocks.start[kind]) + list;
 	const uint32_t *blocks = pointer_to<const uint32_t>(p.blocks.indices[kind]) + start[0];
-	uint64_t n = start[1] - start[0], i = simt_thread();
+	uint64_t n = start[1] - start[0], i = THREADS::number();
 
-	/* The threads read a list of up to simt_n_threads() blocks in one step, so a search would save nothing. */
-	if (p.blocks.ascending && n > simt_n_threads())
+	/* The threads read a list of up to THREADS::count() blocks in one step, so a search would save nothing. */
+	if (p.blocks.ascending && n > THREADS::count())
 		i += mask_blocks_lower_bound(blocks, n, bitmap_begin / p.blocks.kv_block);
 	ATTENTION_ROLL
-	for (; i < n; i += simt_n_threads()) {
+	for (; i < n; i += THREADS::count()) {
 		uint64_t begin = (uint64_t)blocks[i] * p.blocks.kv_block, end = begin + p.blocks.kv_block;
 
 		if (p.blocks.ascending && begin >= bitmap_begin + CUDA_MASK_BITMAP_TOKENS)
@@ -311,8 +335,8 @@ mask_list_add(const cuda_attention_params &p, uint32_t kind, uint64_t list, uint
 	}
 }
 
-/* Expand the block mask of tokens [bitmap_begin, bitmap_begin + CUDA_MASK_BITMAP_TOKENS) to bits.  All threads call. */
-template <uint32_t Q_ROWS>
+/* Expand the block mask of tokens [bitmap_begin, bitmap_begin + CUDA_MASK_BITMAP_TOKENS) to bits.  All THREADS call. */
+template <class THREADS = attention_threads, uint32_t Q_ROWS>
 SIMT_FUNCTION void
 mask_bitmap_build(const cuda_attention_params &p, const attention_work_item &item, uint32_t bitmap_begin,
 		  attention_mask_bitmap_of<Q_ROWS> &mask_bitmap)
@@ -321,11 +345,11 @@ mask_bitmap_build(const cuda_attention_params &p, const attention_work_item &ite
 	uint32_t row = p.blocks.n_rows == 1 ? 0 : item.row;
 	uint64_t q_blocks = (first_list[row + 1] - first_list[row]) / p.blocks.n_heads;
 
-	simt_sync();
+	THREADS::sync();
 	ATTENTION_ROLL
-	for (uint32_t i = simt_thread(); i < item.n_q_rows * ATTENTION_BITMAP_WORDS; i += simt_n_threads())
+	for (uint32_t i = THREADS::number(); i < item.n_q_rows * ATTENTION_BITMAP_WORDS; i += THREADS::count())
 		mask_bitmap.partial[0][i] = mask_bitmap.full[0][i] = 0;
-	simt_sync();
+	THREADS::sync();
 	ATTENTION_ROLL
 	for (uint32_t q_row = 0; q_row < item.n_q_rows; q_row++) {
 		uint64_t q_block = work_item_query(p, item, q_row) / p.blocks.q_block;
@@ -335,19 +359,20 @@ mask_bitmap_build(const cuda_attention_params &p, const attention_work_item &ite
 			continue;
 		ATTENTION_ROLL
 		for (uint32_t kind = 0; kind < 2; kind++)
-			mask_list_add(p, kind, first_list[row] + head * q_blocks + q_block, bitmap_begin,
-				      kind == 0 ? mask_bitmap.partial[q_row] : mask_bitmap.full[q_row]);
+			mask_list_add<THREADS>(p, kind, first_list[row] + head * q_blocks + q_block, bitmap_begin,
+					       kind == 0 ? mask_bitmap.partial[q_row] : mask_bitmap.full[q_row]);
 	}
-	simt_sync();
-	if (simt_thread() < ATTENTION_BITMAP_WORDS) {
+	THREADS::sync();
+	if (THREADS::number() < ATTENTION_BITMAP_WORDS) {
 		uint32_t any = 0;
 
 		ATTENTION_ROLL
 		for (uint32_t q_row = 0; q_row < item.n_q_rows; q_row++)
-			any |= mask_bitmap.full[q_row][simt_thread()] | mask_bitmap.partial[q_row][simt_thread()];
-		mask_bitmap.any[simt_thread()] = any;
+			any |= mask_bitmap.full[q_row][THREADS::number()] |
+			       mask_bitmap.partial[q_row][THREADS::number()];
+		mask_bitmap.any[THREADS::number()] = any;
 	}
-	simt_sync();
+	THREADS::sync();
 }
 
 /* Does the block mask let any q_row see any of n tokens from `begin` on?  n is a multiple of 32. */

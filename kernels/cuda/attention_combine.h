@@ -74,11 +74,12 @@ softmax_state_store(const cuda_attention_params &p, const attention_work_item &i
 }
 
 /* Called after the block stored its states: is it the last block of its tile?  `last` is shared memory. */
+template <class THREADS = attention_threads>
 SIMT_FUNCTION bool
 work_item_is_last(const cuda_attention_params &p, const attention_work_item &item, uint32_t *last)
 {
-	simt_sync();
-	if (simt_thread() == 0) {
+	THREADS::sync();
+	if (THREADS::number() == 0) {
 		uint32_t *counter = pointer_to<uint32_t>(p.counters) + item.counter;
 
 		/*
@@ -92,7 +93,7 @@ work_item_is_last(const cuda_attention_params &p, const attention_work_item &ite
 		if (*last)
 			*counter = 0; /* for the next launch with this plan */
 	}
-	simt_sync();
+	THREADS::sync();
 	return *last != 0;
 }
 
@@ -194,16 +195,16 @@ combine_vec(const VEC *from, uint64_t step, const simt_vec2 *weight, uint32_t n,
 }
 
 /* Combine the values of n_q_rows q_rows whose weights are in shared memory.  The block's threads divide the vectors. */
-template <uint32_t DEPTH, class VEC>
+template <class THREADS, uint32_t DEPTH, class VEC>
 SIMT_FUNCTION void
 combine_values(const cuda_attention_params &p, const attention_combine_batch &combine, uint64_t step, uint32_t n,
 	       uint32_t n_q_rows)
 {
 	constexpr uint32_t WIDTH = sizeof(VEC) / 4;
 	const VEC *values = pointer_to<const VEC>(p.workspace_values);
-	uint32_t thread = simt_thread(), vecs = p.pages.plane[CUDA_V].dim / WIDTH, q_row = thread / vecs,
+	uint32_t thread = THREADS::number(), vecs = p.pages.plane[CUDA_V].dim / WIDTH, q_row = thread / vecs,
 		 vec = thread % vecs;
-	uint32_t q_rows_apart = simt_n_threads() / vecs, vecs_apart = simt_n_threads() % vecs;
+	uint32_t q_rows_apart = THREADS::count() / vecs, vecs_apart = THREADS::count() % vecs;
 
 	ATTENTION_ROLL
 	while (q_row < n_q_rows) {
@@ -233,7 +234,7 @@ combine_values(const cuda_attention_params &p, const attention_combine_batch &co
  * computes the weights of a q_row, then the threads divide the values.  All threads call.  DEPTH: loads that a thread
  * has in flight, of four registers each; a kernel that needs all registers for its tiles spills them for more.
  */
-template <uint32_t DEPTH>
+template <uint32_t DEPTH, class THREADS = attention_threads>
 SIMT_CALLED void
 work_item_combine(const cuda_attention_params &p, const attention_work_item &item, attention_combine_batch &combine)
 {
@@ -246,15 +247,15 @@ work_item_combine(const cuda_attention_params &p, const attention_work_item &ite
 		uint32_t n_q_rows = item.n_q_rows - first < at_once ? item.n_q_rows - first : at_once;
 
 		if (first != 0)
-			simt_sync(); /* all threads have read the weights */
+			THREADS::sync(); /* all threads have read the weights */
 		ATTENTION_ROLL
-		for (uint32_t i = simt_warp(); i < n_q_rows; i += simt_n_threads() / 32)
+		for (uint32_t i = THREADS::number() / 32; i < n_q_rows; i += THREADS::count() / 32)
 			combine_q_row_begin<DEPTH>(p, item, first + i, &combine.weight[i * n], &combine.q_row[i]);
-		simt_sync();
+		THREADS::sync();
 		if (p.pages.plane[CUDA_V].dim % 4 == 0)
-			combine_values<DEPTH, simt_vec4>(p, combine, step, n, n_q_rows);
+			combine_values<THREADS, DEPTH, simt_vec4>(p, combine, step, n, n_q_rows);
 		else
-			combine_values<1, uint32_t>(p, combine, step, n, n_q_rows);
+			combine_values<THREADS, 1, uint32_t>(p, combine, step, n, n_q_rows);
 	}
 }
 

@@ -9,7 +9,7 @@
 #ifndef PAGED_KERNELS_CUDA_ATTENTION_PREFILL_TILE_H
 #define PAGED_KERNELS_CUDA_ATTENTION_PREFILL_TILE_H
 
-#include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/attention_prefill_item.h"
 
 #define PREFILL_WARPS (CUDA_PREFILL_THREADS / 32)
 #define PREFILL_M_TILES 2u
@@ -26,8 +26,7 @@ template <class ELEMENTS, uint32_t DIM_> struct prefill_shape {
 };
 
 template <class S> struct prefill_shared : attention_block_of<CUDA_PREFILL_TILE_Q_ROWS> {
-	uint32_t round, n_items; /* of thread 0: see prefill_item_take() */
-	uint32_t full_end; /* tokens [kv_first, full_end) are seen by all q_rows, with no mask to evaluate */
+	prefill_items items;
 	uint64_t value_address[S::TOKENS]; /* of the tile whose keys are being copied; 0: none */
 	uint32_t non_finite[PREFILL_WARPS]; /* a bit for each of the tokens that the warp copies */
 	union {
@@ -35,11 +34,7 @@ template <class S> struct prefill_shared : attention_block_of<CUDA_PREFILL_TILE_
 			alignas(128) simt_vec4 queries[S::Q_ROWS * S::CHUNKS];
 			simt_vec4 tile[CUDA_N_PLANES][S::TOKENS * S::CHUNKS];
 		};
-		/* Results of an M tile of each warp, as pairs of floats, and where they go. */
-		struct {
-			simt_vec2 values[PREFILL_WARPS][16][S::DIM / 2 + 2];
-			uint64_t to[PREFILL_WARPS][16];
-		};
+		prefill_results<S::DIM, PREFILL_WARPS> results; /* of an M tile of each warp */
 	};
 };
 
@@ -83,16 +78,6 @@ prefill_state_init(prefill_state<S> &state)
 }
 
 /* Copying tiles */
-
-/* The first tile from `begin` on that the block mask does not hide; `end` or more if there is none. */
-template <class S>
-SIMT_FUNCTION uint32_t
-prefill_next_tile(const cuda_attention_params &p, const prefill_shared<S> &shared, uint32_t begin, uint32_t end)
-{
-	while (begin < end && !tile_visible(p, shared, begin, S::TOKENS))
-		begin += S::TOKENS;
-	return begin;
-}
 
 template <class S>
 SIMT_FUNCTION uint32_t

@@ -38,6 +38,7 @@ GPU_HEADER_FILES = \
 	%D%/attention_combine.h \
 	%D%/attention_mma.h \
 	%D%/attention_prefill.h \
+	%D%/attention_prefill_item.h \
 	%D%/attention_prefill_math.h \
 	%D%/attention_prefill_tile.h \
 	%D%/attention_tile.h \

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * attention_prefill_item.h - what the kernels for prefill items have in common: items, weights, results
+ *
+ * A warp's q_rows are M tiles of 16, and registers have the layout of mma's
+ * accumulators, as in attention_tile.h.
+ */
+#ifndef PAGED_KERNELS_CUDA_ATTENTION_PREFILL_ITEM_H
+#define PAGED_KERNELS_CUDA_ATTENTION_PREFILL_ITEM_H
+
+#include "kernels/cuda/attention_tile.h"
+
+/* Items */
+
+/** In shared memory: what one thread of the block needs to take items, and what it found about the current one. */
+struct prefill_items {
+	uint32_t round, n;
+	uint32_t full_end; /* tokens [kv_first, full_end) are seen by all q_rows, with no mask to evaluate */
+};
+
+SIMT_FUNCTION void
+prefill_items_begin(const cuda_attention_params &p, prefill_items &items)
+{
+	items.round = 0;
+	items.n = plan_head(p.plan)->n_prefill_items;
+}
+
+/*
+ * Take the block's next item; false if there is none.  Items are taken from the last one on, back and forth: causal
+ * attention has its longest items last, and so each block has about the same work.  One thread calls; what it needs is
+ * in shared memory because the registers are full.
+ */
+SIMT_FUNCTION bool
+prefill_item_take(const cuda_attention_params &p, prefill_items &items, attention_work_item &item)
+{
+	uint32_t blocks = simt_n_blocks(), first_end;
+
+	ATTENTION_ROLL
+	for (;;) {
+		uint32_t block = items.round % 2 == 0 ? simt_block() : blocks - 1 - simt_block();
+		uint32_t from_last = items.round++ * blocks + block;
+
+		if (from_last >= items.n)
+			return false;
+		if (work_item_find(p, items.n - 1 - from_last, &item))
+			break;
+	}
+	first_end = query_kv_end(p, item, work_item_query(p, item, 0));
+	first_end = first_end < item.end ? first_end : item.end;
+	items.full_end = attention_mod::has_mask || p.blocks.first_list != 0 ? 0 : first_end;
+	return true;
+}
+
+/* The end of the tokens from `begin` on that are in one bitmap of the block mask; the item's end without one. */
+SIMT_FUNCTION uint32_t
+prefill_bitmap_end(const cuda_attention_params &p, const attention_work_item &item, uint32_t begin)
+{
+	uint32_t end = (begin / CUDA_MASK_BITMAP_TOKENS + 1) * CUDA_MASK_BITMAP_TOKENS;
+
+	return p.blocks.first_list != 0 && end < item.end ? end : item.end;
+}
+
+/* The first tile from `begin` on that the block mask does not hide; `end` or more if there is none. */
+template <class S>
+SIMT_FUNCTION uint32_t
+prefill_next_tile(const cuda_attention_params &p, const attention_block_of<CUDA_PREFILL_TILE_Q_ROWS> &block,
+		  uint32_t begin, uint32_t end)
+{
+	ATTENTION_ROLL
+	for (; begin < end; begin += S::TOKENS) {
+		uint32_t n = S::TOKENS, left = CUDA_MASK_BITMAP_TOKENS - begin % CUDA_MASK_BITMAP_TOKENS;
+
+		/* Tiles begin at multiples of ATTENTION_TILE_UNIT, so larger ones may pass the end of the bitmap. */
+		if (S::TOKENS > ATTENTION_TILE_UNIT && left < n)
+			n = left;
+		if (tile_visible(p, block, begin, n))
+			break;
+	}
+	return begin;
+}
+
+/* Does every q_row see all tokens of the tile, with no mask to evaluate? */
+template <class S>
+SIMT_FUNCTION bool
+prefill_tile_is_full(const prefill_items &items, const attention_work_item &item, uint32_t begin)
+{
+	return begin >= item.kv_first && begin + S::TOKENS <= items.full_end;
+}
+
+/* Weights */
+
+/* The q_rows of a thread in an M tile. */
+struct prefill_q_rows {
+	attention_q_row at[2];
+};
+
+/* `first`: the M tile's first q_row. */
+SIMT_FUNCTION prefill_q_rows
+prefill_q_rows_make(const cuda_attention_params &p, const attention_work_item &item, uint32_t first)
+{
+	uint32_t q_row = first + simt_lane() / 4;
+
+	return { { q_row_make(p, item, q_row), q_row_make(p, item, q_row + 8) } };
+}
+
+/* Convert the products of an M tile to scores, -inf where the q_row does not see the token (mma_elements_visible()). */
+template <class S>
+SIMT_FUNCTION void
+prefill_scores(const cuda_attention_params &p, const attention_work_item &item, uint32_t first, uint32_t begin,
+	       uint32_t visible, float score[S::BLOCKS][4])
+{
+	if constexpr (attention_mod::has_score) {
+		const prefill_q_rows q_rows = prefill_q_rows_make(p, item, first);
+
+		mma_scores<S>(p, item, q_rows.at, begin + simt_lane() % 4 * 2, visible, score);
+		return;
+	}
+	ATTENTION_UNROLL
+	for (uint32_t n = 0; n < S::BLOCKS; n++)
+		ATTENTION_UNROLL
+		for (uint32_t i = 0; i < 4; i++)
+			score[n][i] *= p.scale;
+	if (visible == UINT32_MAX)
+		return;
+	ATTENTION_UNROLL
+	for (uint32_t n = 0; n < S::BLOCKS; n++)
+		ATTENTION_UNROLL
+		for (uint32_t i = 0; i < 4; i++)
+			score[n][i] = visible >> (n * 4 + i) & 1 ? score[n][i] : -infinity();
+}
+
+/* Convert the scores of an M tile to softmax weights and update the running maxima and sums; as mma_weights(). */
+template <class S>
+SIMT_FUNCTION void
+prefill_weights(float row_max[2], float row_sum[2], float weight[S::BLOCKS][4], float rescale[2])
+{
+	float top[2] = { row_max[0], row_max[1] };
+
+	ATTENTION_UNROLL
+	for (uint32_t n = 0; n < S::BLOCKS; n++)
+		ATTENTION_UNROLL
+		for (uint32_t i = 0; i < 4; i++)
+			top[i / 2] = softmax_max(top[i / 2], weight[n][i]);
+	ATTENTION_UNROLL
+	for (uint32_t i = 0; i < 2; i++) {
+		top[i] = softmax_max(top[i], simt_shuffle_xor(top[i], 1));
+		top[i] = softmax_max(top[i], simt_shuffle_xor(top[i], 2));
+		rescale[i] = softmax_weight(row_max[i], top[i]);
+		row_max[i] = top[i];
+		row_sum[i] *= rescale[i];
+	}
+	ATTENTION_UNROLL
+	for (uint32_t n = 0; n < S::BLOCKS; n++)
+		ATTENTION_UNROLL
+		for (uint32_t i = 0; i < 4; i++) {
+			weight[n][i] = softmax_weight(weight[n][i], top[i / 2]);
+			row_sum[i / 2] += weight[n][i];
+		}
+}
+
+/* Most tiles change no maximum, so that the sums need no factors. */
+template <class S>
+SIMT_FUNCTION void
+prefill_rescale(float sums[S::DIM / 8][4], const float rescale[2])
+{
+	if (simt_all(rescale[0] == 1 && rescale[1] == 1))
+		return;
+	ATTENTION_UNROLL
+	for (uint32_t n = 0; n < S::DIM / 8; n++)
+		ATTENTION_UNROLL
+		for (uint32_t i = 0; i < 4; i++)
+			sums[n][i] *= rescale[i / 2];
+}
+
+/* Results */
+
+/** In shared memory: the results of an M tile of each warp, as pairs of floats, and where they go. */
+template <uint32_t DIM, uint32_t WARPS> struct prefill_results {
+	simt_vec2 values[WARPS][16][DIM / 2 + 2];
+	uint64_t to[WARPS][16];
+};
+
+/* Store a pair of adjacent elements. */
+SIMT_FUNCTION void
+prefill_pair_store(uint64_t to, uint32_t dtype, uint32_t pair, const simt_vec2 &values)
+{
+	float a = bits_as_float(values.x), b = bits_as_float(values.y);
+
+	if (dtype == CUDA_F32 && to % 8 == 0) {
+		pointer_to<simt_vec2>(to)[pair] = values;
+	} else if (dtype != CUDA_F32 && to % 4 == 0) {
+		pointer_to<uint32_t>(to)[pair] = dtype == CUDA_F16 ? simt_pack_f16(a, b) : simt_pack_bf16(a, b);
+	} else {
+		element_store(to, dtype, pair * 2, a);
+		element_store(to, dtype, pair * 2 + 1, b);
+	}
+}
+
+/* Store the softmax states of an M tile's q_rows; put their results, and where these go, into shared memory. */
+template <uint32_t DIM, uint32_t WARPS>
+SIMT_FUNCTION void
+prefill_results_share(const cuda_attention_params &p, const attention_work_item &item,
+		      prefill_results<DIM, WARPS> &results, uint32_t warp, uint32_t first, const float row_max[2],
+		      const float row_sum[2], const float values[DIM / 8][4])
+{
+	uint32_t lane = simt_lane();
+
+	ATTENTION_UNROLL
+	for (uint32_t i = 0; i < 2; i++) {
+		uint32_t at = lane / 4 + i * 8;
+		float sum = row_sum[i], factor = 1;
+
+		sum += simt_shuffle_xor(sum, 1);
+		sum += simt_shuffle_xor(sum, 2);
+		if (first + at < item.n_q_rows) {
+			factor = softmax_state_store(p, item, first + at, row_max[i], sum, lane % 4 == 0);
+			if (lane % 4 == 0)
+				results.to[warp][at] = q_row_values_address(p, item, first + at);
+		}
+		ATTENTION_UNROLL
+		for (uint32_t n = 0; n < DIM / 8; n++)
+			results.values[warp][at][n * 4 + lane % 4] = { float_as_bits(values[n][i * 2] * factor),
+								       float_as_bits(values[n][i * 2 + 1] * factor) };
+	}
+}
+
+/* Store the results of an M tile that begins with q_row `first`.  The whole warp calls; `warp` is its place. */
+template <uint32_t DIM, uint32_t WARPS>
+SIMT_FUNCTION void
+prefill_results_store(const cuda_attention_params &p, const attention_work_item &item,
+		      prefill_results<DIM, WARPS> &results, uint32_t warp, uint32_t first, const float row_max[2],
+		      const float row_sum[2], const float values[DIM / 8][4])
+{
+	uint32_t dtype = item.n_kv_chunks == 1 ? p.out.dtype : (uint32_t)CUDA_F32;
+
+	simt_warp_sync(); /* the results of the M tile before were read */
+	prefill_results_share(p, item, results, warp, first, row_max, row_sum, values);
+	simt_warp_sync();
+	ATTENTION_ROLL
+	for (uint32_t at = 0; at < 16 && first + at < item.n_q_rows; at++)
+		ATTENTION_ROLL
+		for (uint32_t pair = simt_lane(); pair < p.pages.plane[CUDA_V].dim / 2; pair += 32)
+			prefill_pair_store(results.to[warp][at], dtype, pair, results.values[warp][at][pair]);
+}
+
+#endif
