@@ -44,6 +44,7 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
 #define CUDA_MAX_TILE_Q_ROWS 64
 #define CUDA_PREFILL_THREADS 128
 #define CUDA_PREFILL_TILE_Q_ROWS 128
+#define CUDA_WGMMA_THREADS 384
 
 /** Bytes of dynamic shared memory of the attention kernels, by the largest dim that they support. */
 #define CUDA_SIMT_SHARED_128 (28u << 10)
@@ -60,6 +61,9 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
 /** Dynamic shared memory of attention_prefill_*: of dim 128, two blocks fit a multiprocessor of sm_80. */
 #define CUDA_PREFILL_SHARED_64 (49u << 10)
 #define CUDA_PREFILL_SHARED_128 (81u << 10)
+/** Dynamic shared memory of attention_wgmma_*. */
+#define CUDA_WGMMA_SHARED_64 (164u << 10)
+#define CUDA_WGMMA_SHARED_128 (180u << 10)
 /** Dynamic shared memory of plan_batch. */
 #define CUDA_PLAN_SHARED 256u
 

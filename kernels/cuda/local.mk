@@ -52,7 +52,9 @@ GPU_HEADER_FILES = \
 	%D%/simt_wgmma.h \
 	%D%/softmax.h
 GPU_APPEND_FILES = %D%/quantise.h %D%/rotary.h
-EXTRA_DIST += $(GPU_SOURCE_FILES) $(GPU_HEADER_FILES) $(GPU_APPEND_FILES) %D%/mod_device.h
+# Kernels that only sm_90a has instructions for
+GPU_SM_90A_FILES = %D%/attention_wgmma.cu
+EXTRA_DIST += $(GPU_SOURCE_FILES) $(GPU_SM_90A_FILES) $(GPU_HEADER_FILES) $(GPU_APPEND_FILES) %D%/mod_device.h
 
 # Mods that are compiled with the library (aot_list.h has the same names), and the program that writes their sources.
 AOT_FILES = \
@@ -82,7 +84,7 @@ CUDA_IMAGES += $(GPU_SOURCE_FILES:.cu=.sm_80) $(AOT_FILES:.cu=.sm_80)
 CUDA_IMAGE_CPPFLAGS += -DPAGED_CUDA_SM_80
 endif
 if CUDA_SM_90A
-CUDA_IMAGES += $(GPU_SOURCE_FILES:.cu=.sm_90a) $(AOT_FILES:.cu=.sm_90a)
+CUDA_IMAGES += $(GPU_SOURCE_FILES:.cu=.sm_90a) $(GPU_SM_90A_FILES:.cu=.sm_90a) $(AOT_FILES:.cu=.sm_90a)
 CUDA_IMAGE_CPPFLAGS += -DPAGED_CUDA_SM_90A
 endif
 if CUDA_SM_100

@@ -18,8 +18,9 @@ check_LTLIBRARIES += %D%/libsimt.la
 # The kernels that the fake driver's modules contain: .cc files that include the .cu of a kernel.  Other directories add
 # theirs.
 FAKE_CUDA_KERNELS = %D%/kernels/append.cc %D%/kernels/attention_bytes.cc %D%/kernels/attention_mla.cc \
-	%D%/kernels/attention_mma.cc %D%/kernels/attention_prefill.cc %D%/kernels/attention_simt.cc %D%/kernels/gpu_reader.cc %D%/kernels/link.h \
-	%D%/kernels/attention_merge.cc %D%/kernels/pages.cc %D%/kernels/plan.cc %D%/kernels/simt_cases.cc \
+	%D%/kernels/attention_mma.cc %D%/kernels/attention_prefill.cc %D%/kernels/attention_simt.cc \
+	%D%/kernels/attention_wgmma.cc %D%/kernels/gpu_reader.cc %D%/kernels/link.h %D%/kernels/attention_merge.cc \
+	%D%/kernels/pages.cc %D%/kernels/plan.cc %D%/kernels/simt_cases.cc \
 	%D%/kernels/simt_cases.h
 # Built-in mods, compiled from the same sources as the kernel images
 FAKE_CUDA_KERNELS += %D%/kernels/aot.h %D%/kernels/aot_alibi.cc %D%/kernels/aot_capped_window.cc \
@@ -37,6 +38,7 @@ check_LTLIBRARIES += %D%/libsimtkernels.la
 	%D%/kernels/attention_mla_window.cc %D%/kernels/attention_mma.cc %D%/kernels/attention_mma_window.cc \
 	%D%/kernels/attention_prefill.cc %D%/kernels/attention_prefill_window.cc \
 	%D%/kernels/attention_simt.cc %D%/kernels/attention_simt_document.cc %D%/kernels/attention_simt_window.cc \
+	%D%/kernels/attention_wgmma.cc %D%/kernels/attention_wgmma_window.cc \
 	%D%/kernels/link.h %D%/kernels/attention_merge.cc %D%/kernels/mod_document.h %D%/kernels/mod_window.h \
 	%D%/kernels/pages.cc %D%/kernels/plan.cc
 %C%_libsimtkernels_la_CPPFLAGS = $(SIMT_CPPFLAGS)

@@ -4,8 +4,8 @@
 # A build without --with-cuda compiles none and has no reports.
 n=1
 status=0
-compiled=$(sed -n '/^GPU_SOURCE_FILES/,/[^\\]$/s,.*%D%/\(.*\)[.]cu.*,\1,p' "$PAGED_SRCDIR/kernels/cuda/local.mk" | sort)
-included=$(sed -n '/^#define SOURCES/,/[^\\]$/p' "$PAGED_SRCDIR/kernels/cuda/images.c" | grep -o 'S([a-z_]*)' |
+compiled=$(sed -n '/^GPU_S[OM][A-Z0-9_]*_FILES/,/[^\\]$/s,.*%D%/\(.*\)[.]cu.*,\1,p' "$PAGED_SRCDIR/kernels/cuda/local.mk" | sort)
+included=$(sed -n '/^#define [A-Z0-9_]*SOURCES(S)/,/[^\\]$/p' "$PAGED_SRCDIR/kernels/cuda/images.c" | grep -o 'S([a-z_]*)' |
 	sed 's/S(\(.*\))/\1/' | sort)
 if [ -n "$compiled" ] && [ "$compiled" = "$included" ]; then
 	echo "ok 1 - images.c includes each kernel that is compiled"

@@ -21,6 +21,8 @@ void simt_link_attention_prefill_window(void);
 void simt_link_attention_simt(void);
 void simt_link_attention_simt_document(void);
 void simt_link_attention_simt_window(void);
+void simt_link_attention_wgmma(void);
+void simt_link_attention_wgmma_window(void);
 void simt_link_merge(void);
 void simt_link_pages(void);
 void simt_link_plan(void);

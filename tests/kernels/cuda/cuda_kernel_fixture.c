@@ -10,6 +10,7 @@
 #include "tests/kernels/cuda/combine_check.h"
 
 #define SHARED_SIZE (163u << 10) /* the limit of sm_80 */
+#define WGMMA_SHARED_SIZE CUDA_WGMMA_SHARED_128
 
 static uint64_t
 region_add(struct cuda_arena *arena, const void *data, size_t size, bool writable, bool owned, const char *name)
@@ -83,6 +84,8 @@ kernels_link(void)
 	simt_link_attention_simt();
 	simt_link_attention_simt_document();
 	simt_link_attention_simt_window();
+	simt_link_attention_wgmma();
+	simt_link_attention_wgmma_window();
 	simt_link_merge();
 	simt_link_pages();
 	simt_link_plan();
@@ -276,9 +279,11 @@ static void
 attention_kernel_run(const char *kernel, const struct cuda_attention_params *p,
 		     const struct cuda_attention_options *options)
 {
+	bool wgmma = strstr(kernel, "wgmma") != NULL;
+
 	cr_assert_not_null(simt_find(kernel), "no kernel %s", kernel);
 	cuda_kernel_run(kernel, p, options->n_blocks == 0 ? 3 : options->n_blocks, simt_find(kernel)->max_threads,
-			SHARED_SIZE, options->seed);
+			wgmma ? WGMMA_SHARED_SIZE : SHARED_SIZE, options->seed);
 }
 
 void

@@ -30,26 +30,31 @@ defaults(void)
 	return params;
 }
 
-/* A kernel for these params, with tensor cores or without. */
+enum kernels { WITHOUT_TENSOR_CORES, MMA, MMA_AND_WGMMA };
+
+/* Kernels for these params. */
 static struct cuda_attention_options
-choose_kernel(const struct kernel_fixture_params *params, bool tensor_cores)
+choose_kernel(const struct kernel_fixture_params *params, enum kernels kernels)
 {
 	static const char *const simt[] = { "attention_simt_128", "attention_simt_256", "attention_simt_576" };
 	static const char *const mma[2][3] = {
 		{ "attention_mma_f16_64", "attention_mma_f16_128", "attention_mma_f16_256" },
 		{ "attention_mma_bf16_64", "attention_mma_bf16_128", "attention_mma_bf16_256" }
 	};
-	static const char *const prefill[2][3] = { { "attention_prefill_f16_64", "attention_prefill_f16_128", NULL },
-						   { "attention_prefill_bf16_64", "attention_prefill_bf16_128",
-						     NULL } };
+	static const char *const prefill[2][2][3] = {
+		{ { "attention_prefill_f16_64", "attention_prefill_f16_128", NULL },
+		  { "attention_prefill_bf16_64", "attention_prefill_bf16_128", NULL } },
+		{ { "attention_wgmma_f16_64", "attention_wgmma_f16_128", NULL },
+		  { "attention_wgmma_bf16_64", "attention_wgmma_bf16_128", NULL } }
+	};
 	uint32_t dim = params->k_dim > params->v_dim ? params->k_dim : params->v_dim;
 	uint32_t size = dim <= 64 ? 0 : dim <= 128 ? 1 : 2;
 	struct cuda_attention_options options = { .n_blocks = 1 + (uint32_t)(next_seed % 5), .seed = next_seed };
 
 	next_seed++;
-	if (tensor_cores) {
+	if (kernels != WITHOUT_TENSOR_CORES) {
 		options.kernel = mma[params->pool == PAGED_BF16][size];
-		options.prefill = prefill[params->pool == PAGED_BF16][size];
+		options.prefill = prefill[kernels == MMA_AND_WGMMA][params->pool == PAGED_BF16][size];
 		options.max_tile_q_rows = CUDA_MAX_TILE_Q_ROWS;
 	} else {
 		options.kernel = simt[dim <= 128 ? 0 : dim <= 256 ? 1 : 2];
@@ -58,9 +63,9 @@ choose_kernel(const struct kernel_fixture_params *params, bool tensor_cores)
 }
 
 static void
-kernel_check(const struct kernel_fixture_params *params, bool tensor_cores)
+kernel_check(const struct kernel_fixture_params *params, enum kernels kernels)
 {
-	struct cuda_attention_options options = choose_kernel(params, tensor_cores);
+	struct cuda_attention_options options = choose_kernel(params, kernels);
 	struct kernel_fixture fixture;
 	char what[256];
 	bool good;
@@ -70,9 +75,10 @@ kernel_check(const struct kernel_fixture_params *params, bool tensor_cores)
 	good = kernel_fixture_check(&fixture, what, sizeof(what));
 	kernel_fixture_destroy(&fixture);
 	cr_assert(good,
-		  "%s, order %" PRIu64 ", %u/%u heads, dims %u %u, page size %u, kv_len %u, pool %s, q %s, out %s: %s",
-		  options.kernel, options.seed, params->q_heads, params->kv_heads, params->k_dim, params->v_dim,
-		  params->page_size, params->rows[0].kv_len, paged_dtype_name(params->pool),
+		  "%s and %s, order %" PRIu64
+		  ", %u/%u heads, dims %u %u, page size %u, kv_len %u, pool %s, q %s, out %s: %s",
+		  options.kernel, options.prefill, options.seed, params->q_heads, params->kv_heads, params->k_dim,
+		  params->v_dim, params->page_size, params->rows[0].kv_len, paged_dtype_name(params->pool),
 		  paged_dtype_name(params->q), paged_dtype_name(params->out), what);
 }
 
@@ -93,9 +99,12 @@ simt_and_tensor_core_check(const struct kernel_fixture_params *params)
 {
 	struct kernel_fixture_params half = half_params(params);
 
-	kernel_check(params, false);
-	if (half.k_dim % 8 == 0 && half.v_dim % 8 == 0 && half.k_dim <= 256 && half.v_dim <= 256)
-		kernel_check(&half, true);
+	kernel_check(params, WITHOUT_TENSOR_CORES);
+	if (half.k_dim % 8 != 0 || half.v_dim % 8 != 0 || half.k_dim > 256 || half.v_dim > 256)
+		return;
+	kernel_check(&half, MMA);
+	if (half.k_dim <= 128 && half.v_dim <= 128)
+		kernel_check(&half, MMA_AND_WGMMA);
 }
 
 static const uint32_t lengths[] = { 0, 1, 2, 15, 16, 17, 31, 32, 33, 127, 128, 129, 255, 257, 511, 513, 640, 1100 };
@@ -275,7 +284,7 @@ Test(cuda_attention, nan_query_affects_its_q_row_only)
 
 		if (i == COUNT(poison))
 			params = half_params(&params);
-		options = choose_kernel(&params, i >= COUNT(poison));
+		options = choose_kernel(&params, i >= COUNT(poison) ? MMA : WITHOUT_TENSOR_CORES);
 		kernel_fixture_create(&fixture, &params);
 		reference_store((uint8_t *)fixture.q.data + 4 * fixture.q.token_stride + fixture.q.head_stride,
 				params.q, 3, poison[i % COUNT(poison)]);
@@ -293,7 +302,7 @@ Test(cuda_attention, masked_nan_tokens_have_no_effect)
 	struct kernel_fixture_params params = defaults();
 
 	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
-	for (size_t i = 0; i < COUNT(tokens) * 2; i++)
+	for (size_t i = 0; i < COUNT(tokens) * 3; i++)
 		for (unsigned int plane = 0; plane <= LAYOUT_V; plane++) {
 			uint32_t token = tokens[i % COUNT(tokens)];
 			struct cuda_attention_options options;
@@ -301,7 +310,7 @@ Test(cuda_attention, masked_nan_tokens_have_no_effect)
 
 			if (i == COUNT(tokens))
 				params = half_params(&params);
-			options = choose_kernel(&params, i >= COUNT(tokens));
+			options = choose_kernel(&params, (enum kernels)(i / COUNT(tokens)));
 			kernel_fixture_create(&fixture, &params);
 			for (uint32_t h = 0; h < params.kv_heads; h++)
 				memset(kernel_fixture_token(&fixture, plane, token, h), 0xff,
@@ -330,7 +339,7 @@ Test(cuda_attention, score_of_minus_infinity_has_zero_weight)
 
 		if (i == COUNT(spans))
 			params = half_params(&params);
-		options = choose_kernel(&params, i >= COUNT(spans));
+		options = choose_kernel(&params, i >= COUNT(spans) ? MMA : WITHOUT_TENSOR_CORES);
 		kernel_fixture_create(&fixture, &params);
 		for (uint32_t h = 0; h < params.q_heads; h++)
 			reference_store((uint8_t *)fixture.q.data + h * fixture.q.head_stride, params.q, 0, 1);
@@ -361,9 +370,9 @@ cuda_fixture_create_and_attend(const struct kernel_fixture_params *params, const
 }
 
 static void
-batch_invariance_check(struct kernel_fixture_params params, bool tensor_cores)
+batch_invariance_check(struct kernel_fixture_params params, enum kernels kernels)
 {
-	struct cuda_attention_options options = choose_kernel(&params, tensor_cores);
+	struct cuda_attention_options options = choose_kernel(&params, kernels);
 	struct kernel_fixture all, other;
 
 	params.n_rows = 4;
@@ -398,9 +407,10 @@ Test(cuda_attention, batch_invariance)
 {
 	struct kernel_fixture_params params = defaults();
 
-	batch_invariance_check(params, false);
+	batch_invariance_check(params, WITHOUT_TENSOR_CORES);
 	params.pool = params.q = PAGED_F16;
-	batch_invariance_check(params, true);
+	batch_invariance_check(params, MMA);
+	batch_invariance_check(params, MMA_AND_WGMMA);
 }
 
 /* An unmapped page table entry below kv_len is reported, and no address is computed from it. */
