@@ -141,7 +141,7 @@ cuda_mod_set_load_part(struct paged_mod_set *set, enum paged_dtype q, unsigned i
 
 		if (status != PAGED_OK)
 			return status;
-		to->kernel[part] = pool->kernels->attention[q].kernels[part];
+		to->kernel[part] = cuda_kernel_of(&pool->kernels->attention[q].choices[part]);
 		to->kernel[part].name = jit_kernel_name(to->code[part]);
 		status = cuda_kernels_load(pool, jit_image(to->code[part])->bytes, &to->kernel[part], &to->module[part],
 					   &refused, error);

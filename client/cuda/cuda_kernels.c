@@ -83,19 +83,20 @@ cuda_kernels_allow_shared(const struct paged_pool *pool, const struct cuda_drive
 #define OVERLAP_ARCH 90
 
 /*
- * Does PAGED_PDL permit programmatic dependent launches?  Off by default until a GPU has run them: the conformance
- * program has a case for them.
+ * Read an environment variable that permits something that is off by default until a GPU has run it; the conformance
+ * program has cases for it.  PAGED_PDL: programmatic dependent launches.  PAGED_WGMMA: attention_wgmma_*.
  */
 static enum paged_status
-cuda_kernels_read_overlap(const struct paged_pool *pool, bool *permitted_p, struct paged_error *error)
+cuda_kernels_read_switch(const struct paged_pool *pool, const char *variable, bool *permitted_p,
+			 struct paged_error *error)
 {
-	const char *value = getenv("PAGED_PDL");
+	const char *value = getenv(variable);
 
 	*permitted_p = value != NULL && strcmp(value, "1") == 0;
 	if (value == NULL || value[0] == '\0' || strcmp(value, "0") == 0 || *permitted_p)
 		return PAGED_OK;
-	return paged_fail(error, PAGED_ERR_INVALID, "pool %s: PAGED_PDL is \"%s\": 0 and 1 are possible",
-			  pool->mapping.name, value);
+	return paged_fail(error, PAGED_ERR_INVALID, "pool %s: %s is \"%s\": 0 and 1 are possible",
+			  pool->mapping.name, variable, value);
 }
 
 /*
@@ -129,7 +130,7 @@ cuda_kernels_find(const struct paged_pool *pool, const struct cuda_gpu *gpu, cud
 	if (status == PAGED_OK)
 		status = cuda_kernels_allow_shared(pool, driver, kernel, error);
 	if (status == PAGED_OK)
-		status = cuda_kernels_read_overlap(pool, &kernel->overlaps, error);
+		status = cuda_kernels_read_switch(pool, "PAGED_PDL", &kernel->overlaps, error);
 	if (status != PAGED_OK)
 		return status;
 	kernel->overlaps = kernel->overlaps && cuda_kernels_can_overlap(driver, kernel->function);
@@ -183,6 +184,20 @@ cuda_kernels_load(const struct paged_pool *pool, const void *image, struct cuda_
 	return status;
 }
 
+/* The kernel of a part for calls without mods. */
+static struct cuda_choice
+cuda_kernels_without_mods(const struct paged_pool *pool, const struct cuda_kernels *kernels, enum paged_dtype q,
+			  unsigned int part, uint32_t max_shared)
+{
+	struct cuda_choice choice = kernels->attention[q].choices[part];
+
+	if (part == CUDA_PREFILL && choice.kernel != NULL && kernels->wgmma &&
+	    cuda_gpu_attribute(kernels->gpu, CUDA_DEVICE_COMPUTE_MAJOR) == 9 &&
+	    cuda_gpu_attribute(kernels->gpu, CUDA_DEVICE_COMPUTE_MINOR) == 0)
+		cuda_choose_wgmma(&pool->mapping.layout.params, q, max_shared, &choice);
+	return choice;
+}
+
 /* Load the attention kernels for queries of one dtype. */
 static enum paged_status
 cuda_kernels_load_attention(const struct paged_pool *pool, struct cuda_kernels *kernels, enum paged_dtype q,
@@ -193,14 +208,12 @@ cuda_kernels_load_attention(const struct paged_pool *pool, struct cuda_kernels *
 	enum paged_status status = cuda_choose(&pool->mapping.layout.params, q, max_shared, to->choices, error);
 
 	for (unsigned int part = 0; status == PAGED_OK && part < CUDA_N_PARTS; part++) {
-		const struct cuda_choice *choice = &to->choices[part];
+		const struct cuda_choice choice = cuda_kernels_without_mods(pool, kernels, q, part, max_shared);
 
-		if (choice->kernel == NULL)
+		if (choice.kernel == NULL)
 			continue;
-		to->kernels[part] = (struct cuda_kernel){ .name = choice->kernel,
-							  .n_threads = choice->n_threads,
-							  .shared_size = choice->shared_size };
-		status = cuda_kernels_load_kernel(pool, kernels, choice->source, &to->kernels[part], error);
+		to->kernels[part] = cuda_kernel_of(&choice);
+		status = cuda_kernels_load_kernel(pool, kernels, choice.source, &to->kernels[part], error);
 	}
 	return status;
 }
@@ -229,7 +242,9 @@ cuda_kernels_load_all(const struct paged_pool *pool, struct cuda_kernels **kerne
 	kernels->append = (struct cuda_kernel){ .name = "append_tokens", .n_threads = CUDA_APPEND_THREADS };
 	kernels->gather = (struct cuda_kernel){ .name = "gather_tokens", .n_threads = CUDA_COPY_THREADS };
 	kernels->merge = (struct cuda_kernel){ .name = "merge_results", .n_threads = CUDA_MERGE_THREADS };
-	status = cuda_kernels_load_kernel(pool, kernels, "plan", &kernels->plan, error);
+	status = cuda_kernels_read_switch(pool, "PAGED_WGMMA", &kernels->wgmma, error);
+	if (status == PAGED_OK)
+		status = cuda_kernels_load_kernel(pool, kernels, "plan", &kernels->plan, error);
 	if (status == PAGED_OK)
 		status = cuda_kernels_load_kernel(pool, kernels, "plan", &kernels->scatter, error);
 	if (status == PAGED_OK)

@@ -28,18 +28,28 @@ struct cuda_kernel {
 /** The attention kernels for queries of one dtype. */
 struct cuda_attention {
 	struct cuda_choice choices[CUDA_N_PARTS];
-	struct cuda_kernel kernels[CUDA_N_PARTS]; /* as in choices */
+	struct cuda_kernel kernels[CUDA_N_PARTS]; /* without mods: as in choices, or by wgmma */
 };
 
 struct cuda_kernels {
 	unsigned int n_users;
 	const struct cuda_gpu *gpu;
-	cuda_module modules[8];
+	bool wgmma; /* PAGED_WGMMA=1 */
+	cuda_module modules[10];
 	unsigned int n_modules;
-	const char *sources[8]; /* names of the modules' sources */
+	const char *sources[10]; /* names of the modules' sources */
 	struct cuda_kernel plan, scatter, append, gather, merge;
 	struct cuda_attention attention[PAGED_BF16 + 1]; /* by enum paged_dtype */
 };
+
+/** cuda_kernel_of - a kernel that is not loaded yet */
+static inline struct cuda_kernel
+cuda_kernel_of(const struct cuda_choice *choice)
+{
+	return (struct cuda_kernel){ .name = choice->kernel,
+				     .n_threads = choice->n_threads,
+				     .shared_size = choice->shared_size };
+}
 
 /** cuda_kernels_queries - the default dtype of queries: the pool's dtype, or bf16 if the pool's elements are bytes */
 static inline enum paged_dtype

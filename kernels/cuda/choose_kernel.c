@@ -107,3 +107,23 @@ cuda_choose(const struct layout_params *pool, enum paged_dtype q, uint32_t max_s
 	return paged_fail(error, PAGED_ERR_UNSUPPORTED, "K dim %u, V dim %u: no kernel for %u bytes of shared memory",
 			  pool->k_dim, pool->v_dim, max_shared);
 }
+
+bool
+cuda_choose_wgmma(const struct layout_params *pool, enum paged_dtype q, uint32_t max_shared, struct cuda_choice *choice)
+{
+#define WGMMA(name, dim)                                                                     \
+	KERNEL("attention_wgmma", name "_" #dim, CUDA_WGMMA_THREADS, CUDA_WGMMA_SHARED_##dim, \
+	       CUDA_PREFILL_TILE_Q_ROWS)
+	static const struct cuda_choice kernels[2][2] = {
+		{ WGMMA("f16", 64), WGMMA("f16", 128) },
+		{ WGMMA("bf16", 64), WGMMA("bf16", 128) },
+	};
+	uint32_t dim = pool->k_dim > pool->v_dim ? pool->k_dim : pool->v_dim;
+	const struct cuda_choice *found = &kernels[q == PAGED_BF16][dim > 64];
+
+	if ((q != PAGED_F16 && q != PAGED_BF16) || q != pool->dtype || pool->v_in_k || dim > 128 ||
+	    pool->k_dim % 8 != 0 || pool->v_dim % 8 != 0 || found->shared_size > max_shared)
+		return false;
+	*choice = *found;
+	return true;
+}

@@ -3,6 +3,8 @@
 #ifndef PAGED_KERNELS_CUDA_CHOOSE_KERNEL_H
 #define PAGED_KERNELS_CUDA_CHOOSE_KERNEL_H
 
+#include <stdbool.h>
+
 #include "kernels/cuda/kernels.h"
 #include "kernels/layout.h"
 
@@ -43,5 +45,16 @@ struct cuda_choice {
  */
 enum paged_status cuda_choose(const struct layout_params *pool, enum paged_dtype q, uint32_t max_shared,
 			      struct cuda_choice choices[CUDA_N_PARTS], struct paged_error *error);
+
+/**
+ * cuda_choose_wgmma - choose the prefill kernel of devices of compute capability 9.0
+ *
+ * It takes the place of the CUDA_PREFILL that cuda_choose() chose: it has the
+ * same tiles, and the same results up to rounding.  It has no images with mods.
+ *
+ * @return false: there is none for this pool, or max_shared is too small; *choice is unchanged
+ */
+bool cuda_choose_wgmma(const struct layout_params *pool, enum paged_dtype q, uint32_t max_shared,
+		       struct cuda_choice *choice);
 
 #endif

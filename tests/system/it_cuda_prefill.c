@@ -83,12 +83,14 @@ run_and_count(const struct batch_fixture_params *params, struct runs wanted)
 	int dim = params->k_dim <= 64 && params->v_dim <= 64 ? 64 : 128;
 
 	snprintf(decode, sizeof(decode), "attention_mma_%s_%d", dtype, dim);
-	snprintf(prefill, sizeof(prefill), "attention_prefill_%s_%d", dtype, dim);
+	snprintf(prefill, sizeof(prefill), "attention_%s_%s_%d", getenv("PAGED_WGMMA") != NULL ? "wgmma" : "prefill",
+		 dtype, dim);
 	batch_fixture_run(params);
 	expect_runs(&wanted, decode, prefill);
 }
 
-IT_TEST(each_kernel_runs_if_it_has_rows)
+static void
+each_kernel_run(void)
 {
 	struct batch_fixture_params params = mixed_params;
 
@@ -106,8 +108,39 @@ IT_TEST(each_kernel_runs_if_it_has_rows)
 	fake_cuda_end();
 }
 
+IT_TEST(each_kernel_runs_if_it_has_rows)
+{
+	each_kernel_run();
+}
+
+/* The fake device is of sm_90. */
+IT_TEST(wgmma_runs_on_request)
+{
+	setenv("PAGED_WGMMA", "1", 1);
+	each_kernel_run();
+}
+
+IT_TEST(wgmma_is_0_or_1)
+{
+	struct batch_fixture fixture;
+	struct paged_batch *batch;
+
+	fake_cuda_begin();
+	batch_fixture_open(&fixture, &mixed_params);
+	paged_batch_destroy(fixture.batch); /* the last one: kernels are loaded again */
+	setenv("PAGED_WGMMA", "yes", 1);
+	it_require(paged_batch_create(fixture.pool, NULL, &batch) == PAGED_ERR_INVALID);
+	it_require(strstr(paged_client_error(fixture.client), "PAGED_WGMMA is \"yes\": 0 and 1 are possible") != NULL, "%s",
+		   paged_client_error(fixture.client));
+	setenv("PAGED_WGMMA", "0", 1);
+	batch_fixture_ok(&fixture, paged_batch_create(fixture.pool, NULL, &fixture.batch));
+	batch_fixture_close(&fixture);
+	fake_cuda_end();
+}
+
 /* Dims that the kernels pad, all dtypes, pages of any size, sinks, kv_first, and no mask. */
-IT_TEST(shapes_of_prefill)
+static void
+shapes_run(void)
 {
 	static const uint32_t dims[][2] = { { 8, 24 }, { 128, 128 }, { 72, 40 }, { 64, 104 } };
 	struct batch_fixture_params params = mixed_params;
@@ -126,6 +159,17 @@ IT_TEST(shapes_of_prefill)
 		run_and_count(&params, (struct runs){ 1, 1 });
 	}
 	fake_cuda_end();
+}
+
+IT_TEST(shapes_of_prefill)
+{
+	shapes_run();
+}
+
+IT_TEST(shapes_of_prefill_by_wgmma)
+{
+	setenv("PAGED_WGMMA", "1", 1);
+	shapes_run();
 }
 
 /* A pool without a prefill kernel: f32, dims of more than 128, or bytes. */
@@ -230,6 +274,7 @@ IT_TEST(built_in_mods_apply_to_both_kernels)
 {
 	fake_cuda_begin();
 	setenv("PAGED_NVRTC", "/nonexistent/libnvrtc.so", 1);
+	setenv("PAGED_WGMMA", "1", 1); /* for calls without mods */
 	window_run("sliding_window", (struct runs){ 1, 1 }, "attention_mma_bf16_64_sliding_window",
 		   "attention_prefill_bf16_64_sliding_window");
 	fake_cuda_end();
@@ -249,7 +294,8 @@ IT_TEST_LIMIT(compiled_mods_apply_to_both_kernels, 120)
 }
 
 /* A block mask without mods: all queries see the first 64 tokens. */
-IT_TEST(block_mask_of_prefill)
+static void
+block_mask_run(const char *prefill)
 {
 	const uint64_t start_full[] = { 0, 8 };
 	const uint32_t full[] = { 0, 1, 2, 3, 4, 5, 6, 7 };
@@ -284,9 +330,20 @@ IT_TEST(block_mask_of_prefill)
 	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
 	fixture.params.rows[0].kv_len = 64;
 	batch_fixture_check(&fixture);
-	expect_runs(&(struct runs){ 0, 1 }, "attention_mma", "attention_prefill_bf16_64");
+	expect_runs(&(struct runs){ 0, 1 }, "attention_mma", prefill);
 	batch_fixture_close(&fixture);
 	fake_cuda_end();
+}
+
+IT_TEST(block_mask_of_prefill)
+{
+	block_mask_run("attention_prefill_bf16_64");
+}
+
+IT_TEST(block_mask_of_prefill_by_wgmma)
+{
+	setenv("PAGED_WGMMA", "1", 1);
+	block_mask_run("attention_wgmma_bf16_64");
 }
 
 /* Lengths on the device, and graphs */
