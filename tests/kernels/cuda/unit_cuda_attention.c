@@ -63,23 +63,30 @@ choose_kernel(const struct kernel_fixture_params *params, enum kernels kernels)
 }
 
 static void
-kernel_check(const struct kernel_fixture_params *params, enum kernels kernels)
+options_check(const struct kernel_fixture_params *params, const struct cuda_attention_options *options)
 {
-	struct cuda_attention_options options = choose_kernel(params, kernels);
 	struct kernel_fixture fixture;
 	char what[256];
 	bool good;
 
 	kernel_fixture_create(&fixture, params);
-	cuda_fixture_attend(&fixture, &options);
+	cuda_fixture_attend(&fixture, options);
 	good = kernel_fixture_check(&fixture, what, sizeof(what));
 	kernel_fixture_destroy(&fixture);
 	cr_assert(good,
 		  "%s and %s, order %" PRIu64
 		  ", %u/%u heads, dims %u %u, page size %u, kv_len %u, pool %s, q %s, out %s: %s",
-		  options.kernel, options.prefill, options.seed, params->q_heads, params->kv_heads, params->k_dim,
+		  options->kernel, options->prefill, options->seed, params->q_heads, params->kv_heads, params->k_dim,
 		  params->v_dim, params->page_size, params->rows[0].kv_len, paged_dtype_name(params->pool),
 		  paged_dtype_name(params->q), paged_dtype_name(params->out), what);
+}
+
+static void
+kernel_check(const struct kernel_fixture_params *params, enum kernels kernels)
+{
+	const struct cuda_attention_options options = choose_kernel(params, kernels);
+
+	options_check(params, &options);
 }
 
 /* The same params for tensor cores, which need a pool and queries of one 16-bit dtype. */
@@ -127,6 +134,26 @@ Test(cuda_attention, decode_lengths)
 			simt_and_tensor_core_check(&params);
 		}
 	}
+}
+
+/* So many tiles in one KV chunk that each stage of a pipeline is used several times. */
+Test(cuda_attention, prefill_of_many_tiles)
+{
+	static const uint32_t dims[] = { 16, 128 };
+	struct kernel_fixture_params params = defaults();
+
+	params.pool = params.q = params.weights = PAGED_BF16;
+	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 1413, .q_len = 40, .q_base = 1373 };
+	for (size_t i = 0; i < COUNT(dims); i++)
+		for (enum kernels kernels = MMA; kernels <= MMA_AND_WGMMA; kernels++) {
+			struct cuda_attention_options options;
+
+			params.k_dim = params.v_dim = dims[i];
+			options = choose_kernel(&params, kernels);
+			options.target_work_items = 1;
+			options.n_blocks = 1; /* which goes on with the item of another KV head */
+			options_check(&params, &options);
+		}
 }
 
 Test(cuda_attention, prefill_lengths)
