@@ -256,6 +256,7 @@ mma_work_item_attend(const cuda_attention_params &p, attention_mma_shared<K> &sh
 		mma_tiles_attend(p, shared, state, prefetch, begin, end);
 	}
 	if (!prefetch.found) { /* there was no tile */
+		prefetch.in_next = false;
 		simt_copy_async_wait<0>();
 		mma_next_find(p, shared, prefetch);
 	}

@@ -440,6 +440,37 @@ Test(cuda_attention, batch_invariance)
 	batch_invariance_check(params, MMA_AND_WGMMA);
 }
 
+/*
+ * Items of one block, so that each one's tiles are fetched during the one before: of more tiles than there are stages,
+ * of fewer, and of none; narrow and wide.
+ */
+Test(cuda_attention, items_of_one_block)
+{
+	static const uint32_t kv_lens[] = { 300, 520, 40, 0, 460, 260, 330 }, dims[] = { 16, 128, 256 };
+	struct kernel_fixture_params params = defaults();
+
+	params.pool = params.q = params.weights = PAGED_BF16;
+	params.n_rows = COUNT(kv_lens);
+	for (uint32_t i = 0; i < COUNT(dims) * 2; i++) {
+		struct cuda_attention_options options;
+		struct kernel_fixture fixture;
+		char what[256];
+
+		params.k_dim = params.v_dim = dims[i / 2];
+		params.page_size = i % 2 ? 16 : 3;
+		for (uint32_t r = 0; r < params.n_rows; r++)
+			params.rows[r] = (struct kernel_fixture_row){
+				.id = r, .kv_len = kv_lens[r], .q_len = r > 4 && i % 2 ? 20 : 1, .q_base = kv_lens[r]
+			};
+		options = choose_kernel(&params, true);
+		options.prefill = NULL;
+		options.n_blocks = options.target_work_items = 1;
+		fixture = cuda_fixture_create_and_attend(&params, &options);
+		cr_assert(kernel_fixture_check(&fixture, what, sizeof(what)), "%s: %s", options.kernel, what);
+		kernel_fixture_destroy(&fixture);
+	}
+}
+
 /* An unmapped page table entry below kv_len is reported, and no address is computed from it. */
 Test(cuda_attention, reports_unmapped_page)
 {
@@ -448,4 +479,8 @@ Test(cuda_attention, reports_unmapped_page)
 	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 100, .q_len = 1, .q_base = 99 };
 	cr_assert_eq(cuda_fixture_unmapped_faults(&params, 3, "attention_simt_128", CUDA_ATTENTION_THREADS, 160u << 10),
 		     CUDA_FAULT_PAGE);
+	params.pool = params.q = PAGED_F16;
+	cr_assert_eq(
+		cuda_fixture_unmapped_faults(&params, 3, "attention_mma_f16_64", CUDA_ATTENTION_THREADS, 160u << 10),
+		CUDA_FAULT_PAGE);
 }
