@@ -431,8 +431,7 @@ wgmma_non_finite_add(wgmma_shared<S> &shared, wgmma_state<S> &state, uint32_t ti
 		if (wgmma_is_non_finite(shared, tile, token))
 			values[wgmma_index(S::TOKENS, token, i % S::CHUNKS)] = { 0, 0, 0, 0 };
 	}
-	simt_proxy_fence();
-	wgmma_consumers::sync();
+	wgmma_consumers::sync(); /* wgmma_wait_full() has the proxy fence */
 }
 
 /* The products of a tile are in `weight`: make weights of them.  `rescale`: the factors for earlier sums. */
