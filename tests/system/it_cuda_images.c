@@ -54,9 +54,10 @@ IT_TEST(images_match_the_fake_kernels)
 			{ "attention_mma", 6 },
 			{ "attention_prefill", 4 },
 			{ "attention_simt", 3 },
+			{ "attention_wgmma", 4 },
 			{ "attention_merge", 1 },
 			{ "pages", 2 },
-			{ "plan", 1 } };
+			{ "plan", 2 } };
 
 	if (cuda_image_at(0) == NULL)
 		it_skip("no kernels are built in: configure --with-cuda");
