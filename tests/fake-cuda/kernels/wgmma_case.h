@@ -48,11 +48,11 @@ template <unsigned int N>
 SIMT_FUNCTION void
 wgmma_case_store(float *to, const float (&d)[N])
 {
-	uint32_t first = simt_warp() % 4 * 16 + simt_lane() / 4;
+	float *own = to + (simt_warp() % 4 * 16 + simt_lane() / 4) * (N * 2) + simt_lane() % 4 * 2;
 
 	SIMT_UNROLL
 	for (uint32_t i = 0; i < N; i++)
-		to[(first + i / 2 % 2 * 8) * (N * 2) + i / 4 * 8 + simt_lane() % 4 * 2 + i % 2] = d[i];
+		own[i / 2 % 2 * 8 * (N * 2) + i / 4 * 8 + i % 2] = d[i];
 }
 
 template <bool F16>
@@ -82,19 +82,22 @@ wgmma_case_consume(const simt_wgmma_params &p, wgmma_case &shared)
 	SIMT_UNROLL
 	for (uint32_t i = 0; i < 16; i++)
 		a[i / 4][i % 4] = F16 ? simt_pack_f16(d[i * 2], d[i * 2 + 1]) : simt_pack_bf16(d[i * 2], d[i * 2 + 1]);
+	wgmma_case_store(p.d, d);
 	simt_wgmma_fence();
 	SIMT_UNROLL
-	for (uint32_t k = 0; k < 4; k++) {
+	for (uint32_t k = 0; k < 4; k++)
 		simt_wgmma_registers<F16>(e, a[k], simt_matrix(&shared.c[k * 16 * 8], 1024, 64 * 8 * 16));
-		simt_wgmma_registers<F16>(narrow, a[k], simt_matrix(&shared.c[k * 16 * 8], 1024, 0));
-	}
 	simt_wgmma_commit();
 	simt_wgmma_wait<0>(e);
+	wgmma_case_store(p.e, e);
+	simt_wgmma_fence();
+	SIMT_UNROLL
+	for (uint32_t k = 0; k < 4; k++)
+		simt_wgmma_registers<F16>(narrow, a[k], simt_matrix(&shared.c[k * 16 * 8], 1024, 0));
+	simt_wgmma_commit();
 	simt_wgmma_wait<0>(narrow);
 	if (p.bug == BUG_NO_WGMMA_WAIT)
 		simt_barrier_arrive(&shared.empty);
-	wgmma_case_store(p.d, d);
-	wgmma_case_store(p.e, e);
 	wgmma_case_store(p.narrow, narrow);
 }
 
