@@ -141,8 +141,7 @@ void compute_cuda_destroy(struct paged_batch *batch, bool in_child);
 
 /* The functions below are called with the context current. */
 
-/** compute_cuda_mirror_update - add the entries of the rows' page tables that the device does not have to the scatter
- */
+/** compute_cuda_mirror_update - add to the scatter what the device lacks of the rows' page tables */
 enum paged_status compute_cuda_mirror_update(struct paged_batch *batch, struct paged_error *error);
 
 /** compute_cuda_mirror_written - the scatter with these entries was launched */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/cuda/choose_kernel.h"
 
+#include <assert.h>
 #include <string.h>
 
 _Static_assert((int)CUDA_F32 == PAGED_F32 && (int)CUDA_F16 == PAGED_F16 && (int)CUDA_BF16 == PAGED_BF16 &&
@@ -121,8 +122,8 @@ cuda_choose_wgmma(const struct layout_params *pool, enum paged_dtype q, uint32_t
 	uint32_t dim = pool->k_dim > pool->v_dim ? pool->k_dim : pool->v_dim;
 	const struct cuda_choice *found = &kernels[q == PAGED_BF16][dim > 64];
 
-	if ((q != PAGED_F16 && q != PAGED_BF16) || q != pool->dtype || pool->v_in_k || dim > 128 ||
-	    pool->k_dim % 8 != 0 || pool->v_dim % 8 != 0 || found->shared_size > max_shared)
+	assert((q == PAGED_F16 || q == PAGED_BF16) && q == pool->dtype && dim <= 128); /* as of CUDA_PREFILL */
+	if (found->shared_size > max_shared)
 		return false;
 	*choice = *found;
 	return true;

@@ -99,10 +99,11 @@ vec4_store(uint64_t address, uint32_t dtype, uint32_t vec, const float v[4])
 		*pointer_to<simt_vec2>(to) = { simt_pack_f16(v[0], v[1]), simt_pack_f16(v[2], v[3]) };
 	else if (dtype == CUDA_BF16 && to % 8 == 0)
 		*pointer_to<simt_vec2>(to) = { simt_pack_bf16(v[0], v[1]), simt_pack_bf16(v[2], v[3]) };
-	else
+	else {
 		SIMT_UNROLL
-	for (uint32_t i = 0; i < 4; i++)
-		element_store(to, dtype, i, v[i]);
+		for (uint32_t i = 0; i < 4; i++)
+			element_store(to, dtype, i, v[i]);
+	}
 }
 
 /* Address of the first element of a token's head in a packed tensor. */

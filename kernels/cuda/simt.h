@@ -167,7 +167,7 @@ extern __shared__ __align__(1024) unsigned char simt_shared_memory[];
  *   Products of 64 rows by four warps with adjacent numbers, of which each has 16 rows, laid out as by mma: element
  *   [n * 4 + i] of a thread's d is of row lane / 4 + i / 2 * 8 and of column n * 8 + lane % 4 * 2 + i % 2.
  *   Matrices of f16 or bf16 in shared memory consist of rows of 128 bytes, of which eight begin at a multiple of 1024.
- *   In these, a 16-byte chunk c of row r is at c ^ r.
+ *   A 16-byte chunk c of row r is at c ^ r % 8.
  *   uint64_t simt_matrix(const void *shared, uint32_t eight, uint32_t sixty_four)
  *                                           offsets in bytes from eight rows to the next, and, in a matrix with
  *                                           adjacent columns, from 64 columns to the next

@@ -30,7 +30,7 @@ static unsigned int n_barriers;
 void
 mbarrier_begin(void)
 {
-	/* A block that ends with copies under way has failed, or nobody waited for them. */
+	/* Copies that no thread waited for, or of a block that failed. */
 	for (unsigned int i = 0; i < n_barriers; i++)
 		while (barriers[i].n_lists > 0)
 			copy_async_drop(barriers[i].lists[--barriers[i].n_lists]);
