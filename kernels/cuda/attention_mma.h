@@ -7,7 +7,7 @@
 #ifndef PAGED_KERNELS_CUDA_ATTENTION_MMA_H
 #define PAGED_KERNELS_CUDA_ATTENTION_MMA_H
 
-#include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/attention_fetch.h"
 
 template <class S, class K>
 SIMT_FUNCTION void

@@ -36,6 +36,7 @@ GPU_SOURCE_FILES = \
 GPU_HEADER_FILES = \
 	%D%/attention.h \
 	%D%/attention_combine.h \
+	%D%/attention_fetch.h \
 	%D%/attention_mma.h \
 	%D%/attention_prefill.h \
 	%D%/attention_prefill_item.h \
