@@ -525,3 +525,44 @@ batch_fixture_run(const struct batch_fixture_params *params)
 	batch_fixture_check(&fixture);
 	batch_fixture_close(&fixture);
 }
+
+#define MASK_BLOCK 8u /* tokens */
+
+void
+batch_fixture_run_first_tokens(const struct batch_fixture_params *params, uint32_t n)
+{
+	const uint64_t start[] = { 0, n / MASK_BLOCK };
+	uint32_t full[64];
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
+	struct paged_block_mask *blocks;
+	struct paged_mod_set *mods;
+	struct batch_fixture fixture;
+
+	it_require(n % MASK_BLOCK == 0 && n / MASK_BLOCK <= sizeof(full) / sizeof(full[0]));
+	for (uint32_t i = 0; i < n / MASK_BLOCK; i++)
+		full[i] = i;
+	batch_fixture_open(&fixture, params);
+	batch_fixture_write(&fixture, 0, 0, params->rows[0].kv_len);
+	batch_fixture_rows(&fixture, rows);
+	batch_fixture_ok(&fixture, paged_block_mask_from_lists(
+					   fixture.pool,
+					   &(struct paged_block_mask_params){
+						   .struct_size = sizeof(struct paged_block_mask_params),
+						   .n_rows = 1,
+						   .rows = rows,
+						   .q_block = params->rows[0].q_len,
+						   .kv_block = MASK_BLOCK },
+					   &(struct paged_block_lists){ .struct_size = sizeof(struct paged_block_lists),
+									.start = { NULL, start },
+									.indices = { NULL, full } },
+					   &blocks));
+	batch_fixture_ok(&fixture, paged_mod_set_create(fixture.batch, NULL, &mods));
+	batch_fixture_ok(&fixture, paged_mod_set_bind(mods, 0, NULL, blocks));
+	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 1, rows));
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, mods));
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	fixture.params.rows[0].kv_len = n;
+	fixture.params.mask = PAGED_MASK_NONE;
+	batch_fixture_check(&fixture);
+	batch_fixture_close(&fixture);
+}

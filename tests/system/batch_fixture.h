@@ -122,4 +122,7 @@ void batch_fixture_check(struct batch_fixture *fixture);
 /** batch_fixture_run - run a whole test: open, write, plan, attend, validate, check, close */
 void batch_fixture_run(const struct batch_fixture_params *params);
 
+/** batch_fixture_run_first_tokens - attention of one row under a block mask: all queries see the first n tokens */
+void batch_fixture_run_first_tokens(const struct batch_fixture_params *params, uint32_t n);
+
 #endif

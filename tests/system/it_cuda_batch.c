@@ -318,41 +318,12 @@ IT_TEST(merge_of_two_parts)
 static void
 block_mask_run(const char *backend)
 {
-	const uint64_t start_full[] = { 0, 1 };
-	const uint32_t full[] = { 0 };
 	struct batch_fixture_params params = decode_params;
-	struct paged_block_mask *blocks;
-	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
-	struct paged_mod_set *mods;
-	struct batch_fixture fixture;
 
 	params.backend = backend;
 	params.n_rows = 1;
 	params.rows[0] = (struct batch_fixture_row){ .kv_len = 16, .q_len = 1 };
-	batch_fixture_open(&fixture, &params);
-	batch_fixture_write(&fixture, 0, 0, 16);
-	batch_fixture_rows(&fixture, rows);
-	batch_fixture_ok(&fixture, paged_block_mask_from_lists(
-					   fixture.pool,
-					   &(struct paged_block_mask_params){
-						   .struct_size = sizeof(struct paged_block_mask_params),
-						   .n_rows = 1,
-						   .rows = rows,
-						   .q_block = 1,
-						   .kv_block = 8 },
-					   &(struct paged_block_lists){ .struct_size = sizeof(struct paged_block_lists),
-									.start = { NULL, start_full },
-									.indices = { NULL, full } },
-					   &blocks));
-	batch_fixture_ok(&fixture, paged_mod_set_create(fixture.batch, NULL, &mods));
-	batch_fixture_ok(&fixture, paged_mod_set_bind(mods, 0, NULL, blocks));
-	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 1, rows));
-	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, mods));
-	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
-	fixture.params.rows[0].kv_len = 8;
-	fixture.params.mask = PAGED_MASK_NONE;
-	batch_fixture_check(&fixture);
-	batch_fixture_close(&fixture);
+	batch_fixture_run_first_tokens(&params, 8);
 }
 
 IT_TEST(attention_under_a_block_mask)

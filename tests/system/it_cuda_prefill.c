@@ -293,45 +293,16 @@ IT_TEST_LIMIT(compiled_mods_apply_to_both_kernels, 120)
 	fake_cuda_end();
 }
 
-/* A block mask without mods: all queries see the first 64 tokens. */
+/* A block mask without mods. */
 static void
 block_mask_run(const char *prefill)
 {
-	const uint64_t start_full[] = { 0, 8 };
-	const uint32_t full[] = { 0, 1, 2, 3, 4, 5, 6, 7 };
 	struct batch_fixture_params params = mixed_params;
-	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
-	struct paged_block_mask *blocks;
-	struct paged_mod_set *mods;
-	struct batch_fixture fixture;
 
 	fake_cuda_begin();
 	params.n_rows = 1;
-	params.mask = PAGED_MASK_NONE;
-	batch_fixture_open(&fixture, &params);
-	batch_fixture_write(&fixture, 0, 0, params.rows[0].kv_len);
-	batch_fixture_rows(&fixture, rows);
-	batch_fixture_ok(&fixture, paged_block_mask_from_lists(
-					   fixture.pool,
-					   &(struct paged_block_mask_params){
-						   .struct_size = sizeof(struct paged_block_mask_params),
-						   .n_rows = 1,
-						   .rows = rows,
-						   .q_block = params.rows[0].q_len,
-						   .kv_block = 8 },
-					   &(struct paged_block_lists){ .struct_size = sizeof(struct paged_block_lists),
-									.start = { NULL, start_full },
-									.indices = { NULL, full } },
-					   &blocks));
-	batch_fixture_ok(&fixture, paged_mod_set_create(fixture.batch, NULL, &mods));
-	batch_fixture_ok(&fixture, paged_mod_set_bind(mods, 0, NULL, blocks));
-	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 1, rows));
-	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, mods));
-	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
-	fixture.params.rows[0].kv_len = 64;
-	batch_fixture_check(&fixture);
+	batch_fixture_run_first_tokens(&params, 64);
 	expect_runs(&(struct runs){ 0, 1 }, "attention_mma", prefill);
-	batch_fixture_close(&fixture);
 	fake_cuda_end();
 }
 
