@@ -409,6 +409,24 @@ token_visible(const cuda_attention_params &p, const attention_block_of<Q_ROWS> &
 	return item_token_visible(p, block, block.item, token, end);
 }
 
+/* The first tile of TOKENS tokens from `begin` on that the block mask does not hide; `end` or more if there is none. */
+template <uint32_t TOKENS, uint32_t Q_ROWS>
+SIMT_FUNCTION uint32_t
+next_visible_tile(const cuda_attention_params &p, const attention_block_of<Q_ROWS> &block, uint32_t begin, uint32_t end)
+{
+	ATTENTION_ROLL
+	for (; begin < end; begin += TOKENS) {
+		uint32_t n = TOKENS, left = CUDA_MASK_BITMAP_TOKENS - begin % CUDA_MASK_BITMAP_TOKENS;
+
+		/* Tiles begin at multiples of ATTENTION_TILE_UNIT, so larger ones may pass the end of the bitmap. */
+		if (TOKENS > ATTENTION_TILE_UNIT && left < n)
+			n = left;
+		if (tile_visible(p, block, begin, n))
+			break;
+	}
+	return begin;
+}
+
 /*
  * Does every q_row see all tokens in [begin, end), with no mask to evaluate?  The first q_row sees the fewest tokens.
  */

@@ -61,16 +61,13 @@ mma_rows_copy(const cuda_attention_params &p, const attention_mma_shared<K> &sha
 	}
 }
 
-/* The first tile from `begin` on that the block mask does not hide; `end` or more if there is none. */
 template <class K>
 SIMT_FUNCTION uint32_t
 mma_visible_tile(const cuda_attention_params &p, const attention_mma_shared<K> &shared, uint32_t begin, uint32_t end)
 {
-	uint32_t tokens = work_item_tile_tokens<K>(shared.item);
-
-	while (begin < end && !tile_visible(p, shared, begin, tokens))
-		begin += tokens;
-	return begin;
+	if (K::narrow::TOKENS == K::wide::TOKENS || work_item_is_narrow(shared.item))
+		return next_visible_tile<K::narrow::TOKENS>(p, shared, begin, end);
+	return next_visible_tile<K::wide::TOKENS>(p, shared, begin, end);
 }
 
 /*

@@ -34,7 +34,7 @@ prefill_tile_finish(const cuda_attention_params &p, prefill_shared<S> &shared, p
 							  prefill_q_rows_make(p, shared.item, first).at,
 							  begin + simt_lane() % 4 * 2);
 		prefill_scores<S>(p, shared.item, first, begin, visible, weight[m]);
-		prefill_weights<S>(state.row_max[m], state.row_sum[m], weight[m], rescale);
+		scores_to_weights<S>(state.row_max[m], state.row_sum[m], weight[m], rescale);
 		prefill_rescale<S>(state.values[m], rescale);
 		if (!full && prefill_any_non_finite(shared))
 			prefill_non_finite_add(shared, weight[m], state.values[m]);
@@ -57,7 +57,7 @@ prefill_tiles_attend(const cuda_attention_params &p, prefill_shared<S> &shared, 
 {
 	uint32_t end = prefill_bitmap_end(p, shared.item, begin), entry;
 
-	begin = prefill_next_tile<S>(p, shared, begin, end);
+	begin = next_visible_tile<S::TOKENS>(p, shared, begin, end);
 	if (begin >= end)
 		return;
 	entry = prefill_entry_load(p, shared, begin);
@@ -68,7 +68,7 @@ prefill_tiles_attend(const cuda_attention_params &p, prefill_shared<S> &shared, 
 		bool last;
 
 		end = prefill_bitmap_end(p, shared.item, begin);
-		next = prefill_next_tile<S>(p, shared, begin + S::TOKENS, end);
+		next = next_visible_tile<S::TOKENS>(p, shared, begin + S::TOKENS, end);
 		last = next >= end;
 		simt_copy_async_wait<0>();
 		simt_sync(); /* the queries and keys are there; all warps have read the values of the tile before */

@@ -60,25 +60,6 @@ prefill_bitmap_end(const cuda_attention_params &p, const attention_work_item &it
 	return p.blocks.first_list != 0 && end < item.end ? end : item.end;
 }
 
-/* The first tile from `begin` on that the block mask does not hide; `end` or more if there is none. */
-template <class S>
-SIMT_FUNCTION uint32_t
-prefill_next_tile(const cuda_attention_params &p, const attention_block_of<CUDA_PREFILL_TILE_Q_ROWS> &block,
-		  uint32_t begin, uint32_t end)
-{
-	ATTENTION_ROLL
-	for (; begin < end; begin += S::TOKENS) {
-		uint32_t n = S::TOKENS, left = CUDA_MASK_BITMAP_TOKENS - begin % CUDA_MASK_BITMAP_TOKENS;
-
-		/* Tiles begin at multiples of ATTENTION_TILE_UNIT, so larger ones may pass the end of the bitmap. */
-		if (S::TOKENS > ATTENTION_TILE_UNIT && left < n)
-			n = left;
-		if (tile_visible(p, block, begin, n))
-			break;
-	}
-	return begin;
-}
-
 /* Does every q_row see all tokens of the tile, with no mask to evaluate? */
 template <class S>
 SIMT_FUNCTION bool
@@ -127,35 +108,6 @@ prefill_scores(const cuda_attention_params &p, const attention_work_item &item, 
 		ATTENTION_UNROLL
 		for (uint32_t i = 0; i < 4; i++)
 			score[n][i] = visible >> (n * 4 + i) & 1 ? score[n][i] : -infinity();
-}
-
-/* Convert the scores of an M tile to softmax weights and update the running maxima and sums; as mma_weights(). */
-template <class S>
-SIMT_FUNCTION void
-prefill_weights(float row_max[2], float row_sum[2], float weight[S::BLOCKS][4], float rescale[2])
-{
-	float top[2] = { row_max[0], row_max[1] };
-
-	ATTENTION_UNROLL
-	for (uint32_t n = 0; n < S::BLOCKS; n++)
-		ATTENTION_UNROLL
-		for (uint32_t i = 0; i < 4; i++)
-			top[i / 2] = softmax_max(top[i / 2], weight[n][i]);
-	ATTENTION_UNROLL
-	for (uint32_t i = 0; i < 2; i++) {
-		top[i] = softmax_max(top[i], simt_shuffle_xor(top[i], 1));
-		top[i] = softmax_max(top[i], simt_shuffle_xor(top[i], 2));
-		rescale[i] = softmax_weight(row_max[i], top[i]);
-		row_max[i] = top[i];
-		row_sum[i] *= rescale[i];
-	}
-	ATTENTION_UNROLL
-	for (uint32_t n = 0; n < S::BLOCKS; n++)
-		ATTENTION_UNROLL
-		for (uint32_t i = 0; i < 4; i++) {
-			weight[n][i] = softmax_weight(weight[n][i], top[i / 2]);
-			row_sum[i / 2] += weight[n][i];
-		}
 }
 
 /* Most tiles change no maximum, so that the sums need no factors. */

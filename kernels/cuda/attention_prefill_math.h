@@ -27,12 +27,12 @@ prefill_add_qk(const prefill_shared<S> &shared, float product[PREFILL_M_TILES][S
 
 		ATTENTION_UNROLL
 		for (uint32_t m = 0; m < PREFILL_M_TILES; m++)
-			simt_ldmatrix_x4(a[m], &shared.queries[m * 16 * S::CHUNKS + prefill_step(query, k * 2)]);
+			simt_ldmatrix_x4(a[m], &shared.queries[m * 16 * S::CHUNKS + swizzle_step<S::CHUNKS>(query, k * 2)]);
 		ATTENTION_UNROLL
 		for (uint32_t n = 0; n < S::BLOCKS; n += 2) {
 			uint32_t b[4];
 
-			simt_ldmatrix_x4(b, &shared.tile[CUDA_K][n * 8 * S::CHUNKS + prefill_step(key, k * 2)]);
+			simt_ldmatrix_x4(b, &shared.tile[CUDA_K][n * 8 * S::CHUNKS + swizzle_step<S::CHUNKS>(key, k * 2)]);
 			ATTENTION_UNROLL
 			for (uint32_t m = 0; m < PREFILL_M_TILES; m++) {
 				mma<S::F16>(product[m][n], a[m], b);
@@ -127,7 +127,7 @@ prefill_add_pv(const prefill_shared<S> &shared, prefill_state<S> &state,
 		for (uint32_t n = 0; n < S::DIM / 8; n += 2) {
 			uint32_t b[4];
 
-			simt_ldmatrix_x4_trans(b, &shared.tile[CUDA_V][k * 16 * S::CHUNKS + prefill_step(value, n)]);
+			simt_ldmatrix_x4_trans(b, &shared.tile[CUDA_V][k * 16 * S::CHUNKS + swizzle_step<S::CHUNKS>(value, n)]);
 			ATTENTION_UNROLL
 			for (uint32_t m = 0; m < PREFILL_M_TILES; m++) {
 				mma<S::F16>(state.values[m][n], a[m][k], b);

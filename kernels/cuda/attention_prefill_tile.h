@@ -45,16 +45,6 @@ template <class S> struct prefill_state {
 	float values[PREFILL_M_TILES][S::DIM / 8][4];
 };
 
-/*
- * From the index of chunk c of a row, swizzle(row, c), get that of chunk c + step, for steps that add no bit of c.
- * With this, a lane computes one index of a matrix, not one for each step and row.
- */
-SIMT_FUNCTION uint32_t
-prefill_step(uint32_t index, uint32_t step)
-{
-	return (index ^ step % 8) + step / 8 * 8;
-}
-
 template <class S>
 SIMT_FUNCTION uint32_t
 prefill_first_q_row(uint32_t m)
@@ -134,7 +124,7 @@ prefill_copy(const cuda_attention_params &p, uint32_t plane, simt_vec4 *to, uint
 		uint64_t at = simt_shuffle((uint32_t)address, from) |
 			      (uint64_t)simt_shuffle((uint32_t)(address >> 32), from) << 32;
 
-		simt_copy_async16(&to[i * S::CHUNKS + prefill_step(index, i % 8)],
+		simt_copy_async16(&to[i * S::CHUNKS + swizzle_step<S::CHUNKS>(index, i % 8)],
 				  pointer_to<const void>(at + chunk * 16), (valid >> i & 1) != 0);
 	}
 	simt_copy_async_commit();

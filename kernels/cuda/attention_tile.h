@@ -274,9 +274,38 @@ mma_scores(const cuda_attention_params &p, const attention_work_item &item, cons
 }
 
 /*
- * Convert products to softmax weights and update the running maximum and sum.  rescale[i] is the factor for earlier
- * sums of q_row i.  `full`: every q_row sees every token.
+ * Convert scores to softmax weights and update the running maximum and sum of the thread's two q_rows.  rescale[i] is
+ * the factor for earlier sums of q_row i.
  */
+template <class S>
+SIMT_FUNCTION void
+scores_to_weights(float row_max[2], float row_sum[2], float weight[S::BLOCKS][4], float rescale[2])
+{
+	float top[2] = { row_max[0], row_max[1] };
+
+	ATTENTION_UNROLL
+	for (uint32_t n = 0; n < S::BLOCKS; n++)
+		ATTENTION_UNROLL
+		for (uint32_t i = 0; i < 4; i++)
+			top[i / 2] = softmax_max(top[i / 2], weight[n][i]);
+	ATTENTION_UNROLL
+	for (uint32_t i = 0; i < 2; i++) {
+		top[i] = softmax_max(top[i], simt_shuffle_xor(top[i], 1));
+		top[i] = softmax_max(top[i], simt_shuffle_xor(top[i], 2));
+		rescale[i] = softmax_weight(row_max[i], top[i]);
+		row_max[i] = top[i];
+		row_sum[i] *= rescale[i];
+	}
+	ATTENTION_UNROLL
+	for (uint32_t n = 0; n < S::BLOCKS; n++)
+		ATTENTION_UNROLL
+		for (uint32_t i = 0; i < 4; i++) {
+			weight[n][i] = softmax_weight(weight[n][i], top[i / 2]);
+			row_sum[i / 2] += weight[n][i];
+		}
+}
+
+/* Convert products to softmax weights, by scores.  `full`: every q_row sees every token. */
 template <class S, class K>
 SIMT_FUNCTION void
 mma_weights(const cuda_attention_params &p, const attention_mma_shared<K> &shared, attention_mma_state<K> &state,
@@ -287,30 +316,9 @@ mma_weights(const cuda_attention_params &p, const attention_mma_shared<K> &share
 	const attention_q_row q_row[2] = { own[0], own[8] };
 	uint32_t visible =
 		full ? UINT32_MAX : mma_elements_visible<S>(p, shared.item, shared.mask_bitmap, q_row, first);
-	float top[2] = { -infinity(), -infinity() };
 
 	mma_scores<S>(p, shared.item, q_row, first, visible, weight);
-	ATTENTION_UNROLL
-	for (uint32_t n = 0; n < S::BLOCKS; n++)
-		ATTENTION_UNROLL
-		for (uint32_t i = 0; i < 4; i++)
-			top[i / 2] = softmax_max(top[i / 2], weight[n][i]);
-	ATTENTION_UNROLL
-	for (uint32_t i = 0; i < 2; i++) {
-		top[i] = softmax_max(top[i], simt_shuffle_xor(top[i], 1));
-		top[i] = softmax_max(top[i], simt_shuffle_xor(top[i], 2));
-		top[i] = softmax_max(state.row_max[i], top[i]);
-		rescale[i] = softmax_weight(state.row_max[i], top[i]);
-		state.row_max[i] = top[i];
-		state.row_sum[i] *= rescale[i];
-	}
-	ATTENTION_UNROLL
-	for (uint32_t n = 0; n < S::BLOCKS; n++)
-		ATTENTION_UNROLL
-		for (uint32_t i = 0; i < 4; i++) {
-			weight[n][i] = softmax_weight(weight[n][i], top[i / 2]);
-			state.row_sum[i / 2] += weight[n][i];
-		}
+	scores_to_weights<S>(state.row_max, state.row_sum, weight, rescale);
 }
 
 /* A bit for each of n <= 32 tokens from `first` on: do its values have a NaN or infinity? */

@@ -229,11 +229,11 @@ wgmma_tiles_copy(const cuda_attention_params &p, wgmma_shared<S> &shared, uint32
 {
 	uint32_t entry;
 
-	begin = prefill_next_tile<S>(p, shared, begin, end);
+	begin = next_visible_tile<S::TOKENS>(p, shared, begin, end);
 	entry = wgmma_entry_load(p, shared, begin + simt_opaque(simt_thread()), end);
 	ATTENTION_ROLL
 	for (; begin < end; tile++) {
-		uint32_t next = prefill_next_tile<S>(p, shared, begin + S::TOKENS, end);
+		uint32_t next = next_visible_tile<S::TOKENS>(p, shared, begin + S::TOKENS, end);
 		uint32_t next_entry = wgmma_entry_load(p, shared, next + simt_opaque(simt_thread()), end);
 
 		wgmma_tile_copy(p, shared, tile, begin + simt_opaque(simt_thread()), end, entry);
@@ -441,7 +441,7 @@ wgmma_weights_make(const cuda_attention_params &p, const wgmma_shared<S> &shared
 		   uint32_t end, float (&weight)[S::TOKENS / 2], float rescale[2])
 {
 	wgmma_scores(p, shared, begin, end, prefill_tile_is_full<S>(shared.items, shared.item, begin), weight);
-	prefill_weights<S>(state.row_max, state.row_sum, wgmma_half_of(weight, 0), rescale);
+	scores_to_weights<S>(state.row_max, state.row_sum, wgmma_half_of(weight, 0), rescale);
 }
 
 /* Nothing adds to the sums now: rescale them, and round the weights for the tensor cores. */
@@ -469,7 +469,7 @@ wgmma_tiles_attend(const cuda_attention_params &p, wgmma_shared<S> &shared, wgmm
 {
 	float weight[S::TOKENS / 2], rescale[2];
 
-	begin = prefill_next_tile<S>(p, shared, begin, end);
+	begin = next_visible_tile<S::TOKENS>(p, shared, begin, end);
 	if (begin >= end)
 		return;
 	wgmma_wait_full(shared, state.tile, CUDA_K);
@@ -481,7 +481,7 @@ wgmma_tiles_attend(const cuda_attention_params &p, wgmma_shared<S> &shared, wgmm
 	wgmma_weights_round(shared, state, begin, weight, rescale);
 	ATTENTION_ROLL
 	for (;;) {
-		begin = prefill_next_tile<S>(p, shared, begin + S::TOKENS, end);
+		begin = next_visible_tile<S::TOKENS>(p, shared, begin + S::TOKENS, end);
 		if (begin >= end)
 			break;
 		wgmma_wait_full(shared, state.tile + 1, CUDA_K);
