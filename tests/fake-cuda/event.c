@@ -200,6 +200,13 @@ wait_run(struct operation *operation)
 	return result;
 }
 
+void
+event_forget(const struct operation *operation)
+{
+	if (operation->run == record_run || operation->run == wait_run)
+		event_drop(operation->event.event);
+}
+
 /* Waiting for a captured record brings the stream into the capture; nothing else crosses its border. */
 static int
 wait_capture(struct CUstream_st *stream, const struct CUevent_st *event)

@@ -262,6 +262,9 @@ int stream_run(struct CUstream_st *stream, uint64_t number);
 int stream_run_all(cuda_device device);
 void stream_forget(struct CUctx_st *context);
 bool stream_exists(const struct CUstream_st *stream);
+/** event_forget - release the event of an operation that is never run */
+void event_forget(const struct operation *operation);
+
 /** streams_leave, events_leave - remove all streams, events from a capture that ends */
 void streams_leave(const struct capture *capture);
 void events_leave(const struct capture *capture);

@@ -160,6 +160,7 @@ stream_empty(struct CUstream_st *stream)
 	while (stream->first != NULL) {
 		struct operation *next = stream->first->next;
 
+		event_forget(stream->first);
 		free(stream->first);
 		stream->first = next;
 	}

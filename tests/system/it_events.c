@@ -22,14 +22,21 @@ static struct router router;
 static struct block_hasher hasher;
 static struct router_block expected[ROUTER_MAX_BLOCKS];
 
+/* The daemon runs. */
 static void
-events_begin(const char *configuration, const char *const *arguments)
+events_follow(const char *const *arguments)
 {
-	it_daemon_start(&daemon_, configuration, NULL, NULL);
 	events_start(&events, &daemon_, arguments);
 	worker_open(&worker, NULL, 0);
 	router_open(&router, &events, "");
 	it_require(block_hasher_init(&hasher, "sha256", NULL) == NULL);
+}
+
+static void
+events_begin(const char *configuration, const char *const *arguments)
+{
+	it_daemon_start(&daemon_, configuration, NULL, NULL);
+	events_follow(arguments);
 }
 
 static void
@@ -191,6 +198,7 @@ publisher_run(int from, int to, void *argument)
 	char end;
 
 	(void)argument;
+	it_receive(from, &end, sizeof(end));
 	worker_open(&worker, NULL, 0);
 	for (; chain < 2000; chain++)
 		chain_publish(&worker, chain, 1 + chain % 60);
@@ -206,9 +214,10 @@ IT_TEST_LIMIT(events_beside_a_publisher, 200)
 	uint32_t chain;
 	size_t n = 0;
 
-	events_begin(CHAIN_POOL(64, ""), NULL);
-	it_fork(&publisher, publisher_run, NULL);
-	it_send(publisher.to, "", 1);
+	it_daemon_start(&daemon_, CHAIN_POOL(64, ""), NULL, NULL);
+	it_fork(&publisher, publisher_run, NULL); /* while this process has no threads: the leak sanitizer stops them */
+	events_follow(NULL);
+	it_send(publisher.to, "go", 2);
 	it_receive(publisher.from, &chain, sizeof(chain));
 	it_join(&publisher);
 	evict(0);
