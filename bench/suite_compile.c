@@ -82,7 +82,7 @@ suite_compile_sample(const void *context)
 	char *text;
 
 	bench_must(mod_cuda_source(CUDA_MOD_STRUCT, mask, score, &text, &error), &error);
-	bench_must(cuda_jit_arch(&nvrtc, fixture->capability, params.arch, &error), &error);
+	bench_must(cuda_jit_arch(&nvrtc, fixture->capability, false, params.arch, &error), &error);
 	params.mods = text;
 	begin = processor_ms();
 	bench_must(cuda_jit_compile(&nvrtc, &params, &image, &error), &error);

@@ -82,6 +82,7 @@ cuda_mod_set_request_part(struct paged_mod_set *set, enum paged_dtype q, unsigne
 		.mods = device->source,
 		.capability = 10 * cuda_gpu_attribute(gpu, CUDA_DEVICE_COMPUTE_MAJOR) +
 			      cuda_gpu_attribute(gpu, CUDA_DEVICE_COMPUTE_MINOR),
+		.arch_specific = choice->arch_specific,
 	};
 
 	assert(paged_dtype_is_tensor(q));

@@ -58,7 +58,7 @@ jit_build_key(struct jit_builder *builder, const struct jit_request *request)
 	if (!builder->sources_known)
 		builder->sources = jit_key_make(sources, n);
 	builder->sources_known = true;
-	snprintf(capability, sizeof(capability), "%d", request->capability);
+	snprintf(capability, sizeof(capability), "%d%s", request->capability, request->arch_specific ? "a" : "");
 	return jit_key_make(parts, sizeof(parts) / sizeof(parts[0]));
 }
 

@@ -24,7 +24,8 @@ jit_nvrtc_compile(void *argument, const struct jit_request *request, struct cuda
 		  struct paged_error *error)
 {
 	struct cuda_jit_params params = { request->source, request->kernel, request->mods, "" };
-	enum paged_status status = cuda_jit_arch(argument, request->capability, params.arch, error);
+	enum paged_status status =
+		cuda_jit_arch(argument, request->capability, request->arch_specific, params.arch, error);
 
 	return status == PAGED_OK ? cuda_jit_compile(argument, &params, compiled_p, error) : status;
 }

@@ -236,8 +236,8 @@ jit_store_find(const struct jit_store *store, const struct jit_request *request)
 		const struct jit_request *has = &code->request;
 
 		if (code->state != JIT_FAILED && !code->refused && has->capability == request->capability &&
-		    strcmp(has->kernel, request->kernel) == 0 && strcmp(has->source, request->source) == 0 &&
-		    strcmp(has->mods, request->mods) == 0)
+		    has->arch_specific == request->arch_specific && strcmp(has->kernel, request->kernel) == 0 &&
+		    strcmp(has->source, request->source) == 0 && strcmp(has->mods, request->mods) == 0)
 			break;
 	}
 	return code;

@@ -34,8 +34,9 @@
 struct jit_request {
 	const char *source; /* static strings, as in struct cuda_choice */
 	const char *kernel;
-	const char *mods; /* copied */
-	int capability;   /* compute capability of the device, 10 * major + minor */
+	const char *mods;   /* copied */
+	int capability;     /* compute capability of the device, 10 * major + minor */
+	bool arch_specific; /* as in struct cuda_choice */
 };
 
 /** Size of a compiler's name and version, with the terminating zero. */

@@ -22,10 +22,11 @@ struct candidate {
 
 /* In order of preference; the first candidate that supports pool, queries and device is chosen. */
 static const struct candidate candidates[] = {
-#define KERNEL(source, name, threads, shared, tile_q_rows)            \
-	{                                                             \
-		source, source "_" name, threads, shared, tile_q_rows \
+#define KERNEL_OF(source, name, threads, shared, tile_q_rows, arch_specific)         \
+	{                                                                            \
+		source, source "_" name, threads, shared, tile_q_rows, arch_specific \
 	}
+#define KERNEL(source, name, threads, shared, tile_q_rows) KERNEL_OF(source, name, threads, shared, tile_q_rows, false)
 #define MLA(dtype, name)                                                                                       \
 	{                                                                                                      \
 		dtype, dtype, true, 16, 576, 512,                                                              \
@@ -112,9 +113,9 @@ cuda_choose(const struct layout_params *pool, enum paged_dtype q, uint32_t max_s
 bool
 cuda_choose_wgmma(const struct layout_params *pool, enum paged_dtype q, uint32_t max_shared, struct cuda_choice *choice)
 {
-#define WGMMA(name, dim)                                                                     \
-	KERNEL("attention_wgmma", name "_" #dim, CUDA_WGMMA_THREADS, CUDA_WGMMA_SHARED_##dim, \
-	       CUDA_PREFILL_TILE_Q_ROWS)
+#define WGMMA(name, dim)                                                                         \
+	KERNEL_OF("attention_wgmma", name "_" #dim, CUDA_WGMMA_THREADS, CUDA_WGMMA_SHARED_##dim, \
+		  CUDA_PREFILL_TILE_Q_ROWS, true)
 	static const struct cuda_choice kernels[2][2] = {
 		{ WGMMA("f16", 64), WGMMA("f16", 128) },
 		{ WGMMA("bf16", 64), WGMMA("bf16", 128) },

@@ -14,6 +14,7 @@
 #define MOD_FILE "attention_mod.h"
 #define MAX_ARCHS 64
 #define MAX_HEADERS 32 /* including MOD_FILE */
+#define FIRST_ARCH_SPECIFIC 12 /* CUDA version that brought architecture-specific targets, as sm_90a */
 
 static enum paged_status
 jit_fail(const struct cuda_nvrtc *nvrtc, int result, const char *what, struct paged_error *error)
@@ -22,18 +23,40 @@ jit_fail(const struct cuda_nvrtc *nvrtc, int result, const char *what, struct pa
 			  "NVRTC %d.%d: %s: %s", nvrtc->major, nvrtc->minor, what, nvrtc->error_string(result));
 }
 
-enum paged_status
-cuda_jit_arch(const struct cuda_nvrtc *nvrtc, int capability, char arch[CUDA_ARCH_SIZE], struct paged_error *error)
+/* The newest architecture of this NVRTC that a device runs; 0: none. */
+static enum paged_status
+jit_newest_arch(const struct cuda_nvrtc *nvrtc, int capability, int *arch_p, struct paged_error *error)
 {
-	int archs[MAX_ARCHS], n = 0, best = 0, result = nvrtc->n_archs(&n);
+	int archs[MAX_ARCHS], n = 0, result = nvrtc->n_archs(&n);
 
 	if (result == CUDA_NVRTC_SUCCESS && n <= MAX_ARCHS)
 		result = nvrtc->archs(archs);
 	if (result != CUDA_NVRTC_SUCCESS || n > MAX_ARCHS)
 		return jit_fail(nvrtc, result, "architectures", error);
+	*arch_p = 0;
 	for (int i = 0; i < n; i++)
-		if (archs[i] <= capability && archs[i] > best)
-			best = archs[i];
+		if (archs[i] <= capability && archs[i] > *arch_p)
+			*arch_p = archs[i];
+	return PAGED_OK;
+}
+
+enum paged_status
+cuda_jit_arch(const struct cuda_nvrtc *nvrtc, int capability, bool arch_specific, char arch[CUDA_ARCH_SIZE],
+	      struct paged_error *error)
+{
+	int best;
+	enum paged_status status = jit_newest_arch(nvrtc, capability, &best, error);
+
+	if (status != PAGED_OK)
+		return status;
+	if (arch_specific) {
+		snprintf(arch, CUDA_ARCH_SIZE, "sm_%da", capability);
+		if (best == capability && nvrtc->major >= FIRST_ARCH_SPECIFIC)
+			return PAGED_OK;
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
+				  "NVRTC %d.%d does not compile for %s: install NVRTC of CUDA %d.0 or later",
+				  nvrtc->major, nvrtc->minor, arch, FIRST_ARCH_SPECIFIC);
+	}
 	if (best == 0)
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
 				  "NVRTC %d.%d does not compile for compute capability %d.%d", nvrtc->major,

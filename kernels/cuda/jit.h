@@ -14,6 +14,7 @@
 #ifndef PAGED_KERNELS_CUDA_JIT_H
 #define PAGED_KERNELS_CUDA_JIT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels/cuda/nvrtc.h"
@@ -21,7 +22,7 @@
 /** The name of the mods' struct in attention.h. */
 #define CUDA_MOD_STRUCT "attention_mod"
 
-/** Size of an architecture's name: "sm_90", "compute_90". */
+/** Size of an architecture's name: "sm_90", "sm_90a", "compute_90". */
 #define CUDA_ARCH_SIZE 24
 
 /** Inputs of a compilation; with the versions of compiler and sources they determine the image's bytes. */
@@ -40,11 +41,14 @@ struct cuda_jit_image {
 /**
  * cuda_jit_arch - choose the architecture to compile for, for a device
  *
- * @param[in] capability  10 * major + minor
- * @retval PAGED_ERR_UNSUPPORTED  the device is older than every architecture of this NVRTC
+ * @param[in] capability     10 * major + minor
+ * @param[in] arch_specific  of struct cuda_choice: the device's own architecture with its suffix "a", whose code runs
+ *                           on no other device
+ * @retval PAGED_ERR_UNSUPPORTED  the device is older than every architecture of this NVRTC, or NVRTC lacks the
+ *                                architecture-specific one
  */
-enum paged_status cuda_jit_arch(const struct cuda_nvrtc *nvrtc, int capability, char arch[CUDA_ARCH_SIZE],
-				struct paged_error *error);
+enum paged_status cuda_jit_arch(const struct cuda_nvrtc *nvrtc, int capability, bool arch_specific,
+				char arch[CUDA_ARCH_SIZE], struct paged_error *error);
 
 /**
  * cuda_jit_compile - compile an image

@@ -121,6 +121,7 @@ GPU_BUILT_IN_FILES = \
 	%D%/attention_mma.cu \
 	%D%/attention_prefill.cu \
 	%D%/attention_simt.cu \
+	$(GPU_SM_90A_FILES) \
 	%D%/mod_args.h \
 	%D%/mod_device.h
 EXTRA_DIST += %D%/embed.awk

@@ -117,7 +117,7 @@ test_store_open(struct fake_compiler *fake_compiler, const char *cache)
 static struct jit_code *
 test_prepare(struct jit_store *store, const char *mods)
 {
-	const struct jit_request request = { "attention_simt", "attention_simt_128", mods, 90 };
+	const struct jit_request request = { "attention_simt", "attention_simt_128", mods, 90, false };
 	struct jit_code *code;
 
 	cr_assert_eq(jit_prepare(store, &request, &code, &error), PAGED_OK, "%s", error.text);
@@ -181,11 +181,12 @@ Test(jit_store, equal_requests_share_code)
 Test(jit_store, requests_that_differ_compile_separately)
 {
 	static const struct jit_request requests[] = {
-		{ "attention_simt", "attention_simt_128", "a", 90 },
-		{ "attention_simt", "attention_simt_128", "b", 90 },
-		{ "attention_simt", "attention_simt_256", "a", 90 },
-		{ "attention_simt", "attention_simt_128", "a", 80 },
-		{ "attention_mma", "attention_mma_f16_128", "a", 90 },
+		{ "attention_simt", "attention_simt_128", "a", 90, false },
+		{ "attention_simt", "attention_simt_128", "b", 90, false },
+		{ "attention_simt", "attention_simt_256", "a", 90, false },
+		{ "attention_simt", "attention_simt_128", "a", 80, false },
+		{ "attention_simt", "attention_simt_128", "a", 90, true },
+		{ "attention_mma", "attention_mma_f16_128", "a", 90, false },
 	};
 	struct fake_compiler fake_compiler = { .version = "1" };
 	struct jit_code *code;
@@ -199,7 +200,7 @@ Test(jit_store, requests_that_differ_compile_separately)
 		}
 		jit_store_destroy(store, false);
 		/* Later stores read everything from disk, and open no compiler, not even one of another version. */
-		cr_expect_eq(fake_compiler.n_compiled, 5);
+		cr_expect_eq(fake_compiler.n_compiled, sizeof(requests) / sizeof(requests[0]));
 		cr_expect_eq(fake_compiler.n_opened, 101);
 		fake_compiler.version = "2";
 	}
@@ -391,7 +392,7 @@ request_all(void *argument)
 
 	for (unsigned int i = 0; i < 400; i++) {
 		char mods[2] = { (char)('a' + i % 7), '\0' };
-		const struct jit_request request = { "attention_simt", "attention_simt_128", mods, 90 };
+		const struct jit_request request = { "attention_simt", "attention_simt_128", mods, 90, false };
 		struct jit_code *code;
 
 		if (jit_prepare(store, &request, &code, &own) != PAGED_OK)
@@ -426,7 +427,7 @@ Test(jit_store, aot_mods_need_no_compiler)
 	struct fake_compiler fake_compiler = { .absent = false };
 	struct jit_store *store = test_store_open(&fake_compiler, cache_dir);
 	const struct cuda_aot_kernel *kernel = &cuda_aot_kernels[0];
-	struct jit_request request = { kernel->source, kernel->kernel, NULL, 90 };
+	struct jit_request request = { kernel->source, kernel->kernel, NULL, 90, false };
 	const struct cuda_aot *aot;
 	struct jit_code *code, *again;
 	char *mods, name[64];
@@ -447,7 +448,7 @@ Test(jit_store, aot_mods_need_no_compiler)
 	cr_expect_eq(fake_compiler.n_opened, 0);
 
 	cr_assert_eq(cuda_aot_source(cuda_aot_at(0), &mods, &error), PAGED_OK);
-	request = (struct jit_request){ kernel->source, kernel->kernel, mods, 90 };
+	request = (struct jit_request){ kernel->source, kernel->kernel, mods, 90, false };
 	cr_assert_eq(jit_prepare(store, &request, &code, &error), PAGED_OK);
 	cr_assert_eq(jit_wait(code, -1, &error), PAGED_OK);
 	cr_expect(jit_refused(code));
@@ -468,7 +469,7 @@ nvrtc_compile_twice(void)
 	struct cuda_nvrtc nvrtc = { .library = NULL };
 	struct fake_compiler logged = { .caller = pthread_self() };
 	const struct jit_store_params params = { &jit_compiler_nvrtc, &nvrtc, cache_dir, test_log, &logged };
-	struct jit_request request = { "attention_simt", "attention_simt_128", NULL, 90 };
+	struct jit_request request = { "attention_simt", "attention_simt_128", NULL, 90, false };
 	struct jit_store *store;
 	enum paged_status status;
 	struct jit_code *code;

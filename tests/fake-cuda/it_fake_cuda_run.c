@@ -369,6 +369,40 @@ IT_TEST(source_is_compiled_and_run)
 	fake_cuda_finish();
 }
 
+/* wgmma is in no code but that of sm_90a. */
+IT_TEST(architecture_specific_source)
+{
+	static const char text[] = "#include \"kernels/cuda/simt.h\"\n"
+				   "struct parameters { int unused; };\n"
+				   "#if SIMT_HAS_WGMMA\n"
+				   "SIMT_KERNEL(fence, parameters, 128, 1)\n"
+				   "{\n"
+				   "	(void)p;\n"
+				   "	simt_wgmma_fence();\n"
+				   "}\n"
+				   "#endif\n";
+	static const char *const archs[] = { "-arch=sm_90", "-arch=sm_90a" };
+	struct cuda_nvrtc nvrtc;
+	struct paged_error error;
+
+	fake_cuda_start(0);
+	it_require(fake_cuda_load_nvrtc(), "%s", dlerror());
+	it_require(cuda_nvrtc_open(&nvrtc, &error) == PAGED_OK, "%s", error.text);
+	for (int i = 0; i < 2; i++) {
+		cuda_function function;
+		cuda_module module;
+		char *image;
+
+		gives(CUDA_NVRTC_SUCCESS, compile(&nvrtc, text, archs[i], &image));
+		ok(cuda.module_load(&module, image));
+		free(image);
+		gives(i == 0 ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS, cuda.module_function(&function, module, "fence"));
+		ok(cuda.module_unload(module));
+	}
+	cuda_nvrtc_close(&nvrtc);
+	fake_cuda_finish();
+}
+
 static int
 launch_dependent(cuda_function function, int attribute, const struct simt_exchange_params *p)
 {

@@ -182,6 +182,19 @@ arguments_host(struct arguments *arguments, const char *dir)
 	arguments_add(arguments, "-I%s", source != NULL ? source : FAKE_CUDA_SOURCE);
 }
 
+/* "sm_90", "sm_90a", which alone has wgmma, or "compute_90". */
+static bool
+arguments_arch(struct arguments *arguments, const char *arch)
+{
+	arguments_add(arguments, "-DSIMT_HAS_WGMMA=%d", strcmp(arch, "sm_90a") == 0);
+	if (strncmp(arch, "compute_", 8) == 0)
+		return true;
+	if (strncmp(arch, "sm_", 3) != 0 || atoi(arch + 3) == 0)
+		return false;
+	arguments_add(arguments, "-DFAKE_CUDA_ARCH=%d", atoi(arch + 3));
+	return true;
+}
+
 /* NVRTC's options: those that mean something to the host are kept, the known others dropped. */
 static bool
 arguments_option(struct arguments *arguments, const char *option)
@@ -202,10 +215,7 @@ arguments_option(struct arguments *arguments, const char *option)
 					       "-maxrregcount=",
 					       "--maxrregcount=",
 					       "-no-source-include",
-					       "--no-source-include",
-					       "-arch=compute_",
-					       "--gpu-architecture=compute_" };
-	const char *arch = strstr(option, "=sm_");
+					       "--no-source-include" };
 
 	if (strncmp(option, "-D", 2) == 0 || strncmp(option, "-I", 2) == 0 || strncmp(option, "-U", 2) == 0) {
 		arguments_add(arguments, "%s", option);
@@ -215,10 +225,8 @@ arguments_option(struct arguments *arguments, const char *option)
 		arguments_add(arguments, "-%c%s", option[2] == 'd' ? 'D' : 'I', option + 15);
 		return true;
 	}
-	if (arch != NULL && (strncmp(option, "-arch=", 6) == 0 || strncmp(option, "--gpu-architecture=", 19) == 0)) {
-		arguments_add(arguments, "-DFAKE_CUDA_ARCH=%d", atoi(arch + 4));
-		return atoi(arch + 4) != 0;
-	}
+	if (strncmp(option, "-arch=", 6) == 0 || strncmp(option, "--gpu-architecture=", 19) == 0)
+		return arguments_arch(arguments, strchr(option, '=') + 1);
 	for (size_t i = 0; i < sizeof(dropped) / sizeof(dropped[0]); i++)
 		if (strncmp(option, dropped[i], strlen(dropped[i])) == 0)
 			return true;

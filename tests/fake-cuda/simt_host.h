@@ -34,7 +34,10 @@
 		simt_unregister(&simt_kernel_##name);                                                   \
 	}                                                                                               \
 	static void simt_entry_##name(const params p)
+/* The fake NVRTC defines it by the architecture. */
+#ifndef SIMT_HAS_WGMMA
 #define SIMT_HAS_WGMMA 1
+#endif
 #define SIMT_SHARED(type) (*static_cast<type *>(simt_model_shared(sizeof(type), alignof(type))))
 
 #ifdef FAKE_CUDA_ARCH

@@ -135,16 +135,42 @@ Test(cuda_jit, ptx_for_a_newer_device)
 	char arch[CUDA_ARCH_SIZE];
 	struct cuda_jit_image image;
 
-	cr_assert_eq(cuda_jit_arch(&nvrtc, 90, arch, &error), PAGED_OK);
+	cr_assert_eq(cuda_jit_arch(&nvrtc, 90, false, arch, &error), PAGED_OK);
 	cr_expect_str_eq(arch, "sm_90");
-	cr_assert_eq(cuda_jit_arch(&nvrtc, 999, arch, &error), PAGED_OK);
+	cr_assert_eq(cuda_jit_arch(&nvrtc, 999, false, arch, &error), PAGED_OK);
 	cr_expect(strncmp(arch, "compute_", 8) == 0, "%s", arch);
 	image = compile("attention_simt", "attention_simt_128", NULL, NULL, arch);
 	cr_expect_not_null(strstr(image.bytes, ".target sm_"));
 	cr_expect_eq(image.bytes[image.size - 1], 0);
 	free(image.bytes);
-	cr_expect_eq(cuda_jit_arch(&nvrtc, 20, arch, &error), PAGED_ERR_UNSUPPORTED);
+	cr_expect_eq(cuda_jit_arch(&nvrtc, 20, false, arch, &error), PAGED_ERR_UNSUPPORTED);
 	cr_expect_not_null(strstr(error.text, "does not compile for compute capability 2.0"), "%s", error.text);
+}
+
+/* attention_wgmma is in code for sm_90a, and in no other. */
+Test(cuda_jit, architecture_specific_kernels)
+{
+	struct mod *mask = parse(MOD_MASK, "sliding_window"), *score = parse(MOD_SCORE, "soft_cap");
+	struct cuda_nvrtc old = nvrtc;
+	struct cuda_jit_image image;
+	struct paged_error error;
+	char arch[CUDA_ARCH_SIZE];
+
+	cr_assert_eq(cuda_jit_arch(&nvrtc, 90, true, arch, &error), PAGED_OK, "%s", error.text);
+	cr_assert_str_eq(arch, "sm_90a");
+	image = compile("attention_wgmma", "attention_wgmma_bf16_128", mask, score, arch);
+	cr_expect_not_null(memmem(image.bytes, image.size, "attention_wgmma_bf16_128", 24));
+	free(image.bytes);
+	image = compile("attention_wgmma", "attention_wgmma_bf16_128", mask, score, "sm_90");
+	cr_expect_null(memmem(image.bytes, image.size, "attention_wgmma_bf16_128", 24));
+	free(image.bytes);
+	cr_expect_eq(cuda_jit_arch(&nvrtc, 91, true, arch, &error), PAGED_ERR_UNSUPPORTED);
+	old.major = 11;
+	old.minor = 8;
+	cr_expect_eq(cuda_jit_arch(&old, 90, true, arch, &error), PAGED_ERR_UNSUPPORTED);
+	cr_expect_str_eq(error.text, "NVRTC 11.8 does not compile for sm_90a: install NVRTC of CUDA 12.0 or later");
+	mod_destroy(mask);
+	mod_destroy(score);
 }
 
 Test(cuda_jit, equal_mods_give_equal_images)
