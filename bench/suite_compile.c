@@ -33,10 +33,15 @@ static const struct pair {
 
 static const struct kernel {
 	const char *source, *kernel;
-} kernels[] = { { "attention_simt", "attention_simt_128" },
-		{ "attention_mma", "attention_mma_bf16_64" },
-		{ "attention_mma", "attention_mma_bf16_128" },
-		{ "attention_mma", "attention_mma_bf16_256" } };
+	bool arch_specific; /* of compute capability 9.0 alone */
+} kernels[] = { { "attention_simt", "attention_simt_128", false },
+		{ "attention_mma", "attention_mma_bf16_64", false },
+		{ "attention_mma", "attention_mma_bf16_128", false },
+		{ "attention_mma", "attention_mma_bf16_256", false },
+		{ "attention_prefill", "attention_prefill_bf16_64", false },
+		{ "attention_prefill", "attention_prefill_bf16_128", false },
+		{ "attention_wgmma", "attention_wgmma_bf16_64", true },
+		{ "attention_wgmma", "attention_wgmma_bf16_128", true } };
 
 static const int capabilities[] = { 80, 90 };
 
@@ -82,7 +87,8 @@ suite_compile_sample(const void *context)
 	char *text;
 
 	bench_must(mod_cuda_source(CUDA_MOD_STRUCT, mask, score, &text, &error), &error);
-	bench_must(cuda_jit_arch(&nvrtc, fixture->capability, false, params.arch, &error), &error);
+	bench_must(cuda_jit_arch(&nvrtc, fixture->capability, fixture->kernel->arch_specific, params.arch, &error),
+		   &error);
 	params.mods = text;
 	begin = processor_ms();
 	bench_must(cuda_jit_compile(&nvrtc, &params, &image, &error), &error);
@@ -102,8 +108,8 @@ suite_compile_measure(struct bench_report *report, const struct kernel *kernel, 
 
 	for (size_t i = 0; i < BENCH_N(pairs); i++) {
 		fixtures[i] = (struct fixture){ kernel, &pairs[i], capability, "" };
-		snprintf(fixtures[i].name, sizeof(fixtures[i].name), "sm_%d %s, %s", capability,
-			 strchr(kernel->kernel, '_') + 1, pairs[i].name);
+		snprintf(fixtures[i].name, sizeof(fixtures[i].name), "sm_%d%s %s, %s", capability,
+			 kernel->arch_specific ? "a" : "", strchr(kernel->kernel, '_') + 1, pairs[i].name);
 		cases[i] = (struct bench_case){
 			.name = fixtures[i].name, .unit = "ms", .sample = suite_compile_sample, .context = &fixtures[i]
 		};
@@ -128,7 +134,8 @@ suite_compile_run(struct bench_report *report)
 	snprintf(report->machine, sizeof(report->machine), "NVRTC %d.%d", nvrtc.major, nvrtc.minor);
 	for (size_t c = 0; c < BENCH_N(capabilities); c++)
 		for (size_t k = 0; k < BENCH_N(kernels); k++)
-			if (only == NULL || strstr(kernels[k].kernel, only) != NULL)
+			if ((only == NULL || strstr(kernels[k].kernel, only) != NULL) &&
+			    (!kernels[k].arch_specific || capabilities[c] == 90))
 				suite_compile_measure(report, &kernels[k], capabilities[c]);
 	cuda_nvrtc_close(&nvrtc);
 }
