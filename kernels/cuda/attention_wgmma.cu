@@ -461,44 +461,46 @@ wgmma_weights_round(wgmma_shared<S> &shared, wgmma_state<S> &state, uint32_t beg
 		state.rounded[i / 4][i % 4] = round_to_halves<S::F16>(weight[i * 2], weight[i * 2 + 1]);
 }
 
-/* Attend to the tiles of tokens [begin, end). */
+/*
+ * Attend to the tiles of tokens [begin, end).  The first one has no values before it that are added meanwhile, but an
+ * empty group: code of its own for the first tile would double the code of mods, and the time to compile it.
+ */
 template <class S>
 SIMT_FUNCTION void
 wgmma_tiles_attend(const cuda_attention_params &p, wgmma_shared<S> &shared, wgmma_state<S> &state, uint32_t begin,
 		   uint32_t end)
 {
 	float weight[S::TOKENS / 2], rescale[2];
+	bool is_first = true;
 
-	begin = next_visible_tile<S::TOKENS>(p, shared, begin, end);
-	if (begin >= end)
-		return;
-	wgmma_wait_full(shared, state.tile, CUDA_K);
-	simt_wgmma_fence();
-	wgmma_multiply_keys(shared, state.tile, weight);
-	simt_wgmma_wait<0>(weight);
-	wgmma_leave(shared, state.tile, CUDA_K);
-	wgmma_weights_make(p, shared, state, begin, end, weight, rescale);
-	wgmma_weights_round(shared, state, begin, weight, rescale);
 	ATTENTION_ROLL
-	for (;;) {
-		begin = next_visible_tile<S::TOKENS>(p, shared, begin + S::TOKENS, end);
-		if (begin >= end)
-			break;
-		wgmma_wait_full(shared, state.tile + 1, CUDA_K);
+	for (begin = next_visible_tile<S::TOKENS>(p, shared, begin, end); begin < end;
+	     begin = next_visible_tile<S::TOKENS>(p, shared, begin + S::TOKENS, end)) {
+		uint32_t tile = is_first ? state.tile : state.tile + 1;
+
+		wgmma_wait_full(shared, tile, CUDA_K);
 		simt_wgmma_fence();
-		wgmma_multiply_keys(shared, state.tile + 1, weight);
-		wgmma_wait_full(shared, state.tile, CUDA_V);
-		simt_wgmma_fence();
-		wgmma_add_values(shared, state, state.tile);
+		wgmma_multiply_keys(shared, tile, weight);
+		if (is_first) {
+			simt_wgmma_commit();
+		} else {
+			wgmma_wait_full(shared, state.tile, CUDA_V);
+			simt_wgmma_fence();
+			wgmma_add_values(shared, state, state.tile);
+		}
 		simt_wgmma_wait<1>(weight);
-		wgmma_leave(shared, state.tile + 1, CUDA_K);
+		wgmma_leave(shared, tile, CUDA_K);
 		wgmma_weights_make(p, shared, state, begin, end, weight, rescale);
 		simt_compute_here(state.row_sum[0] + state.row_sum[1]); /* while the values are added */
 		simt_wgmma_wait<0>(state.sums);
-		wgmma_leave(shared, state.tile, CUDA_V);
-		state.tile++;
+		if (!is_first)
+			wgmma_leave(shared, state.tile, CUDA_V);
+		is_first = false;
+		state.tile = tile;
 		wgmma_weights_round(shared, state, begin, weight, rescale);
 	}
+	if (is_first)
+		return;
 	wgmma_wait_full(shared, state.tile, CUDA_V);
 	simt_wgmma_fence();
 	wgmma_add_values(shared, state, state.tile);
