@@ -25,6 +25,10 @@ const struct cuda_aot_kernel cuda_aot_kernels[] = {
 	{ "attention_prefill", "attention_prefill_f16_128" },
 	{ "attention_prefill", "attention_prefill_bf16_64" },
 	{ "attention_prefill", "attention_prefill_bf16_128" },
+	{ "attention_wgmma", "attention_wgmma_f16_64" },
+	{ "attention_wgmma", "attention_wgmma_f16_128" },
+	{ "attention_wgmma", "attention_wgmma_bf16_64" },
+	{ "attention_wgmma", "attention_wgmma_bf16_128" },
 	{ NULL, NULL },
 };
 

@@ -84,18 +84,11 @@ prefill_q_rows_make(const cuda_attention_params &p, const attention_work_item &i
 	return { { q_row_make(p, item, q_row), q_row_make(p, item, q_row + 8) } };
 }
 
-/* Convert the products of an M tile to scores, -inf where the q_row does not see the token (mma_elements_visible()). */
+/* Scores without a mod. */
 template <class S>
 SIMT_FUNCTION void
-prefill_scores(const cuda_attention_params &p, const attention_work_item &item, uint32_t first, uint32_t begin,
-	       uint32_t visible, float score[S::BLOCKS][4])
+prefill_products_scale(const cuda_attention_params &p, uint32_t visible, float score[S::BLOCKS][4])
 {
-	if constexpr (attention_mod::has_score) {
-		const prefill_q_rows q_rows = prefill_q_rows_make(p, item, first);
-
-		mma_scores<S>(p, item, q_rows.at, begin + simt_lane() % 4 * 2, visible, score);
-		return;
-	}
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < S::BLOCKS; n++)
 		ATTENTION_UNROLL
@@ -108,6 +101,21 @@ prefill_scores(const cuda_attention_params &p, const attention_work_item &item, 
 		ATTENTION_UNROLL
 		for (uint32_t i = 0; i < 4; i++)
 			score[n][i] = visible >> (n * 4 + i) & 1 ? score[n][i] : -infinity();
+}
+
+/* Convert the products of an M tile to scores, -inf where the q_row does not see the token (mma_elements_visible()). */
+template <class S>
+SIMT_FUNCTION void
+prefill_scores(const cuda_attention_params &p, const attention_work_item &item, uint32_t first, uint32_t begin,
+	       uint32_t visible, float score[S::BLOCKS][4])
+{
+	if constexpr (attention_mod::has_score) {
+		const prefill_q_rows q_rows = prefill_q_rows_make(p, item, first);
+
+		mma_scores<S>(p, item, q_rows.at, begin + simt_lane() % 4 * 2, visible, score);
+	} else {
+		prefill_products_scale<S>(p, visible, score);
+	}
 }
 
 /* Most tiles change no maximum, so that the sums need no factors. */

@@ -105,7 +105,7 @@ SUFFIXES = .cu .sm_80 .sm_90a .sm_100 .ptx
 	$(AM_V_GEN)$(CUDA_COMPILE) -arch=compute_80 -ptx -o $@ $< $(CUDA_REPORT)
 $(CUDA_IMAGES): $(GPU_HEADER_FILES) $(GPU_APPEND_FILES)
 $(AOT_FILES:.cu=.sm_80) $(AOT_FILES:.cu=.sm_90a) $(AOT_FILES:.cu=.sm_100): \
-	%D%/attention_mma.cu %D%/attention_prefill.cu %D%/mod_device.h
+	%D%/attention_mma.cu %D%/attention_prefill.cu $(GPU_SM_90A_FILES) %D%/mod_device.h
 $(kernels_libimages_la_OBJECTS): $(CUDA_IMAGES)
 CLEANFILES += $(CUDA_IMAGES) $(CUDA_IMAGES:=.report)
 endif
