@@ -1,82 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention of prefill and decode: which kernels run for which batches, and that their results are those of float64,
- * also with mods and block masks, in captured graphs, and after failures.  Over the fake CUDA driver, or a GPU, where
- * the kernels that run are not known.
+ * also with block masks, in captured graphs, and after failures.  Over the fake CUDA driver, or a GPU, where the kernels
+ * that run are not known.
  */
 #include "config.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "kernels/cuda/nvrtc.h"
-#include "tests/fake-cuda/load.h"
 #include "tests/support/cuda_graph.h"
-#include "tests/system/batch_fixture.h"
 #include "tests/system/cuda_daemon.h"
-
-static char log_path[] = "/tmp/paged-cuda-calls-XXXXXX", runs_path[] = "/tmp/paged-cuda-runs-XXXXXX";
-
-static void
-fake_cuda_begin(void)
-{
-	cuda_daemon_environment();
-	it_require(close(mkstemp(log_path)) == 0 && close(mkstemp(runs_path)) == 0, "%m");
-	setenv("PAGED_FAKE_CUDA_LOG", log_path, 1);
-	setenv("PAGED_FAKE_CUDA_RUNS", runs_path, 1);
-	setenv("PAGED_CACHE_DIR", "", 1);
-	it_require(fake_cuda_load() && fake_cuda_load_nvrtc(), "%s", dlerror());
-}
+#include "tests/system/prefill_fixture.h"
 
 static void
-fake_cuda_end(void)
-{
-	unlink(log_path);
-	unlink(runs_path);
-}
-
-/* How often kernels ran. */
-struct runs {
-	unsigned int decode, prefill;
-};
-
-/* The kernels of attention that ran since the last call, by the beginnings of their names. */
-static void
-expect_runs(const struct runs *wanted, const char *decode, const char *prefill)
-{
-	unsigned int n_decode, n_prefill, n;
-
-	if (!fake_cuda_wanted())
-		return;
-	n_decode = fake_cuda_n_runs(decode);
-	n_prefill = fake_cuda_n_runs(prefill);
-	n = fake_cuda_n_runs("attention_");
-	it_require(n_decode == wanted->decode && n_prefill == wanted->prefill && n == n_decode + n_prefill,
-		   "%u times %s, %u times %s, %u kernels of attention", n_decode, decode, n_prefill, prefill, n);
-	it_require(truncate(runs_path, 0) == 0, "%m");
-}
-
-/* Of 4 q_rows for each query. */
-static const struct batch_fixture_params mixed_params = {
-	.backend = "cuda",
-	.pool = PAGED_BF16,
-	.q = PAGED_BF16,
-	.q_heads = 8,
-	.kv_heads = 2,
-	.k_dim = 64,
-	.v_dim = 64,
-	.page_size = 16,
-	.n_rows = 4,
-	.rows = { { .kv_len = 150, .q_len = 37 },
-		  { .kv_len = 77, .q_len = 1 },
-		  { .kv_len = 33, .q_len = 33 },
-		  { .kv_len = 210, .q_len = 16 } },
-};
-
-static void
-run_and_count(const struct batch_fixture_params *params, struct runs wanted)
+run_and_count(const struct batch_fixture_params *params, struct prefill_runs wanted)
 {
 	char decode[32], prefill[32];
 	const char *dtype = params->pool == PAGED_F16 ? "f16" : "bf16";
@@ -86,26 +25,26 @@ run_and_count(const struct batch_fixture_params *params, struct runs wanted)
 	snprintf(prefill, sizeof(prefill), "attention_%s_%s_%d", getenv("PAGED_WGMMA") != NULL ? "wgmma" : "prefill",
 		 dtype, dim);
 	batch_fixture_run(params);
-	expect_runs(&wanted, decode, prefill);
+	prefill_expect_runs(&wanted, decode, prefill);
 }
 
 static void
 each_kernel_run(void)
 {
-	struct batch_fixture_params params = mixed_params;
+	struct batch_fixture_params params = prefill_mixed;
 
-	fake_cuda_begin();
-	run_and_count(&params, (struct runs){ 1, 1 });
+	prefill_begin();
+	run_and_count(&params, (struct prefill_runs){ 1, 1 });
 	for (uint32_t r = 0; r < params.n_rows; r++)
 		params.rows[r].q_len = r % 2 ? 0 : 17 + r;
-	run_and_count(&params, (struct runs){ 0, 1 });
+	run_and_count(&params, (struct prefill_runs){ 0, 1 });
 	/* 64 q_rows are a tile of the decode kernel, 68 are not. */
 	for (uint32_t r = 0; r < params.n_rows; r++)
 		params.rows[r].q_len = r % 2 ? 16 : 1;
-	run_and_count(&params, (struct runs){ 1, 0 });
+	run_and_count(&params, (struct prefill_runs){ 1, 0 });
 	params.rows[1].q_len = 17;
-	run_and_count(&params, (struct runs){ 1, 1 });
-	fake_cuda_end();
+	run_and_count(&params, (struct prefill_runs){ 1, 1 });
+	prefill_end();
 }
 
 IT_TEST(each_kernel_runs_if_it_has_rows)
@@ -125,8 +64,8 @@ IT_TEST(wgmma_is_0_or_1)
 	struct batch_fixture fixture;
 	struct paged_batch *batch;
 
-	fake_cuda_begin();
-	batch_fixture_open(&fixture, &mixed_params);
+	prefill_begin();
+	batch_fixture_open(&fixture, &prefill_mixed);
 	paged_batch_destroy(fixture.batch); /* the last one: kernels are loaded again */
 	setenv("PAGED_WGMMA", "yes", 1);
 	it_require(paged_batch_create(fixture.pool, NULL, &batch) == PAGED_ERR_INVALID);
@@ -135,7 +74,7 @@ IT_TEST(wgmma_is_0_or_1)
 	setenv("PAGED_WGMMA", "0", 1);
 	batch_fixture_ok(&fixture, paged_batch_create(fixture.pool, NULL, &fixture.batch));
 	batch_fixture_close(&fixture);
-	fake_cuda_end();
+	prefill_end();
 }
 
 /* Dims that the kernels pad, all dtypes, pages of any size, sinks, kv_first, and no mask. */
@@ -143,9 +82,9 @@ static void
 shapes_run(void)
 {
 	static const uint32_t dims[][2] = { { 8, 24 }, { 128, 128 }, { 72, 40 }, { 64, 104 } };
-	struct batch_fixture_params params = mixed_params;
+	struct batch_fixture_params params = prefill_mixed;
 
-	fake_cuda_begin();
+	prefill_begin();
 	for (unsigned int i = 0; i < 4; i++) {
 		params.pool = params.q = i % 2 ? PAGED_F16 : PAGED_BF16;
 		params.k_dim = dims[i][0];
@@ -156,9 +95,9 @@ shapes_run(void)
 		params.padding = i == 1 ? 3 : 0;
 		params.rows[0].kv_first = 37 * i;
 		params.rows[3].kv_first = 200;
-		run_and_count(&params, (struct runs){ 1, 1 });
+		run_and_count(&params, (struct prefill_runs){ 1, 1 });
 	}
-	fake_cuda_end();
+	prefill_end();
 }
 
 IT_TEST(shapes_of_prefill)
@@ -175,135 +114,35 @@ IT_TEST(shapes_of_prefill_by_wgmma)
 /* A pool without a prefill kernel: f32, dims of more than 128, or bytes. */
 IT_TEST(other_pools_run_one_kernel)
 {
-	struct batch_fixture_params params = mixed_params;
+	struct batch_fixture_params params = prefill_mixed;
 
-	fake_cuda_begin();
+	prefill_begin();
 	params.n_rows = 2;
 	params.pool = params.q = PAGED_F32;
 	batch_fixture_run(&params);
-	expect_runs(&(struct runs){ 1, 0 }, "attention_simt_128", "attention_prefill");
+	prefill_expect_runs(&(struct prefill_runs){ 1, 0 }, "attention_simt_128", "attention_prefill");
 	params.pool = params.q = PAGED_F16;
 	params.v_dim = 136;
 	batch_fixture_run(&params);
-	expect_runs(&(struct runs){ 1, 0 }, "attention_mma_f16_256", "attention_prefill");
+	prefill_expect_runs(&(struct prefill_runs){ 1, 0 }, "attention_mma_f16_256", "attention_prefill");
 	params.pool = PAGED_I8;
 	params.v_dim = 64;
 	batch_fixture_run(&params);
-	expect_runs(&(struct runs){ 1, 0 }, "attention_bytes_i8_f16_64", "attention_prefill");
-	fake_cuda_end();
-}
-
-/* Mods: a sliding window, as the mod that is built in and as one that must be compiled */
-
-#define WINDOW 29
-
-static const int32_t window = WINDOW;
-static const struct paged_array window_array = { .name = "window", .dtype = PAGED_I32, .data = &window };
-
-static struct paged_mod *
-window_parse(struct batch_fixture *fixture, const char *text)
-{
-	struct paged_mod *mod;
-
-	batch_fixture_ok(fixture, paged_mod_parse(fixture->pool, PAGED_MOD_MASK, text, 1, &window_array, &mod));
-	return mod;
-}
-
-static struct paged_mod_set *
-window_set_make(struct batch_fixture *fixture, const struct paged_mod *mod, struct paged_block_mask *blocks)
-{
-	struct paged_mod_set *mods;
-
-	batch_fixture_ok(fixture,
-			 paged_mod_set_create(fixture->batch,
-					      &(struct paged_mod_set_params){
-						      .struct_size = sizeof(struct paged_mod_set_params), .mask = mod },
-					      &mods));
-	batch_fixture_ok(fixture, paged_mod_set_bind(mods, 1, &window_array, blocks));
-	return mods;
-}
-
-static struct paged_block_mask *
-window_blocks(struct batch_fixture *fixture, const struct paged_mod *mod, const struct paged_batch_row *rows)
-{
-	struct paged_block_mask *blocks;
-
-	batch_fixture_ok(fixture, paged_block_mask_create(fixture->pool,
-							  &(struct paged_block_mask_params){
-								  .struct_size = sizeof(struct paged_block_mask_params),
-								  .rows = rows,
-								  .n_rows = fixture->params.n_rows,
-								  .q_block = 5,
-								  .kv_block = 8 },
-							  mod, 1, &window_array, &blocks));
-	return blocks;
-}
-
-/* Attention over a batch of both kinds of rows, with the mod alone, and with a block mask that is made from it. */
-static void
-window_run(const char *text, struct runs wanted, const char *decode, const char *prefill)
-{
-	struct batch_fixture_params params = mixed_params;
-	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
-	struct paged_mod *mod;
-	struct batch_fixture fixture;
-
-	params.mask = PAGED_MASK_CAUSAL;
-	params.window = WINDOW;
-	params.rows[2].kv_len = 70;
-	batch_fixture_open(&fixture, &params);
-	for (uint32_t r = 0; r < params.n_rows; r++)
-		batch_fixture_write(&fixture, r, 0, params.rows[r].kv_len);
-	batch_fixture_rows(&fixture, rows);
-	mod = window_parse(&fixture, text);
-	for (unsigned int with_blocks = 0; with_blocks < 2; with_blocks++) {
-		struct paged_block_mask *blocks = with_blocks ? window_blocks(&fixture, mod, rows) : NULL;
-		struct paged_mod_set *mods = window_set_make(&fixture, mod, blocks);
-
-		batch_fixture_ok(&fixture, paged_mod_set_prepare(mods, PAGED_BF16, -1));
-		batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, params.n_rows, rows));
-		batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, mods));
-		batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
-		batch_fixture_check(&fixture);
-		expect_runs(&wanted, decode, prefill);
-	}
-	batch_fixture_close(&fixture);
-}
-
-IT_TEST(built_in_mods_apply_to_both_kernels)
-{
-	fake_cuda_begin();
-	setenv("PAGED_NVRTC", "/nonexistent/libnvrtc.so", 1);
-	setenv("PAGED_WGMMA", "1", 1); /* for calls without mods */
-	window_run("sliding_window", (struct runs){ 1, 1 }, "attention_mma_bf16_64_sliding_window",
-		   "attention_prefill_bf16_64_sliding_window");
-	fake_cuda_end();
-}
-
-IT_TEST_LIMIT(compiled_mods_apply_to_both_kernels, 120)
-{
-	struct paged_error error;
-	struct cuda_nvrtc nvrtc;
-
-	fake_cuda_begin();
-	if (!fake_cuda_wanted() && cuda_nvrtc_open(&nvrtc, &error) != PAGED_OK)
-		it_skip("%s", error.text);
-	window_run("kv_idx <= q_idx && kv_idx > q_idx - window", (struct runs){ 1, 1 }, "attention_mma_bf16_64",
-		   "attention_prefill_bf16_64");
-	fake_cuda_end();
+	prefill_expect_runs(&(struct prefill_runs){ 1, 0 }, "attention_bytes_i8_f16_64", "attention_prefill");
+	prefill_end();
 }
 
 /* A block mask without mods. */
 static void
 block_mask_run(const char *prefill)
 {
-	struct batch_fixture_params params = mixed_params;
+	struct batch_fixture_params params = prefill_mixed;
 
-	fake_cuda_begin();
+	prefill_begin();
 	params.n_rows = 1;
 	batch_fixture_run_first_tokens(&params, 64);
-	expect_runs(&(struct runs){ 0, 1 }, "attention_mma", prefill);
-	fake_cuda_end();
+	prefill_expect_runs(&(struct prefill_runs){ 0, 1 }, "attention_mma", prefill);
+	prefill_end();
 }
 
 IT_TEST(block_mask_of_prefill)
@@ -426,10 +265,10 @@ device_batch_close(struct device_batch *batch)
 IT_TEST(plan_device_runs_what_the_bounds_allow)
 {
 	static const uint32_t prefill[N_ROWS] = { 37, 1, 30, 16 }, decode[N_ROWS] = { 1, 1, 1, 1 };
-	struct batch_fixture_params params = mixed_params;
+	struct batch_fixture_params params = prefill_mixed;
 	struct device_batch batch = { .exec = NULL };
 
-	fake_cuda_begin();
+	prefill_begin();
 	device_batch_open(&batch, &params);
 	for (unsigned int i = 0; i < 2; i++) {
 		device_batch_lengths(&batch, i == 0 ? prefill : decode);
@@ -437,7 +276,7 @@ IT_TEST(plan_device_runs_what_the_bounds_allow)
 		batch_fixture_ok(&batch.fixture, device_batch_attend(&batch));
 		batch_fixture_ok(&batch.fixture, paged_batch_validate(batch.fixture.batch));
 		batch_fixture_check(&batch.fixture);
-		expect_runs(&(struct runs){ 1, 1 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
+		prefill_expect_runs(&(struct prefill_runs){ 1, 1 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
 	}
 	for (uint32_t r = 0; r < N_ROWS; r++)
 		batch.rows[r].q_len = r + 1;
@@ -445,9 +284,9 @@ IT_TEST(plan_device_runs_what_the_bounds_allow)
 	batch_fixture_ok(&batch.fixture, device_batch_attend(&batch));
 	batch_fixture_ok(&batch.fixture, paged_batch_validate(batch.fixture.batch));
 	batch_fixture_check(&batch.fixture);
-	expect_runs(&(struct runs){ 1, 0 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
+	prefill_expect_runs(&(struct prefill_runs){ 1, 0 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
 	device_batch_close(&batch);
-	fake_cuda_end();
+	prefill_end();
 }
 
 /* A graph that was captured with bounds of prefill replays batches of both kinds of rows, and of one. */
@@ -456,30 +295,30 @@ IT_TEST(graph_of_prefill)
 	static const uint32_t q_lens[][N_ROWS] = {
 		{ 37, 1, 33, 16 }, { 1, 1, 1, 1 }, { 37, 0, 30, 0 }, { 2, 60, 0, 17 }
 	};
-	struct batch_fixture_params params = mixed_params;
+	struct batch_fixture_params params = prefill_mixed;
 	struct device_batch batch = { .exec = NULL };
 
-	fake_cuda_begin();
+	prefill_begin();
 	params.rows[1].q_len = 60;
 	device_batch_open(&batch, &params);
 	device_batch_capture(&batch);
 	for (unsigned int i = 0; i < 4; i++) {
 		batch_fixture_ok(&batch.fixture, device_batch_replay(&batch, q_lens[i]));
 		batch_fixture_check(&batch.fixture);
-		expect_runs(&(struct runs){ 1, 1 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
+		prefill_expect_runs(&(struct prefill_runs){ 1, 1 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
 	}
 	device_batch_close(&batch);
-	fake_cuda_end();
+	prefill_end();
 }
 
 /* A graph with bounds of decode has one kernel.  A row that would need the other one is reported and not computed. */
 IT_TEST(graph_of_decode)
 {
 	static const uint32_t valid[N_ROWS] = { 4, 1, 0, 2 }, invalid[N_ROWS] = { 0, 0, 17, 0 };
-	struct batch_fixture_params params = mixed_params;
+	struct batch_fixture_params params = prefill_mixed;
 	struct device_batch batch = { .exec = NULL };
 
-	fake_cuda_begin();
+	prefill_begin();
 	for (uint32_t r = 0; r < N_ROWS; r++)
 		params.rows[r].q_len = 5;
 	device_batch_open(&batch, &params);
@@ -495,23 +334,13 @@ IT_TEST(graph_of_decode)
 			   "%s", paged_client_error(batch.fixture.client));
 		if (is_valid)
 			batch_fixture_check(&batch.fixture);
-		expect_runs(&(struct runs){ 1, 0 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
+		prefill_expect_runs(&(struct prefill_runs){ 1, 0 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
 	}
 	device_batch_close(&batch);
-	fake_cuda_end();
+	prefill_end();
 }
 
 /* Failures */
-
-/* Make the next call of this function after `skip` others fail. */
-static void
-fail_after(const char *function, unsigned int skip, int result)
-{
-	char fail[64];
-
-	snprintf(fail, sizeof(fail), "%s@%u=%d", function, fake_cuda_n_calls(function) + skip + 1, result);
-	setenv("PAGED_FAKE_CUDA_FAIL", fail, 1);
-}
 
 /* The prefill kernel of the last dtype is the last one that is loaded. */
 IT_TEST(error_names_the_prefill_kernel)
@@ -537,7 +366,7 @@ IT_TEST(error_names_the_prefill_kernel)
 	struct paged_pool *pool;
 
 	cuda_skip_with_gpu();
-	fake_cuda_begin();
+	prefill_begin();
 	pool_params.dtype = PAGED_BF16;
 	pool_params.k_dim = pool_params.v_dim = 64;
 	it_require(paged_client_open_embedded(&pool_params, 1, NULL, &client) == PAGED_OK, "%s",
@@ -549,60 +378,14 @@ IT_TEST(error_names_the_prefill_kernel)
 
 		it_require(paged_batch_create(pool, NULL, &batch) == PAGED_OK, "%s", paged_client_error(client));
 		paged_batch_destroy(batch);
-		fail_after(cases[i].function, fake_cuda_n_calls(cases[i].function) - before - 1, cases[i].result);
+		prefill_fail_after(cases[i].function, fake_cuda_n_calls(cases[i].function) - before - 1, cases[i].result);
 		status = paged_batch_create(pool, NULL, &batch);
 		it_require(status == cases[i].status && strstr(paged_client_error(client), cases[i].text) != NULL,
 			   "%s: %s", paged_status_name(status), paged_client_error(client));
 		unsetenv("PAGED_FAKE_CUDA_FAIL");
 	}
 	paged_client_close(client);
-	fake_cuda_end();
-}
-
-/* The second of two compilations or loads of a mod set fails: no kernel runs, and the next attempt succeeds. */
-static void
-window_fail(const char *mod_text, const char *function, int result, const char *text)
-{
-	struct batch_fixture_params params = mixed_params;
-	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
-	struct paged_mod_set *mods;
-	struct batch_fixture fixture;
-
-	params.mask = PAGED_MASK_CAUSAL;
-	params.window = WINDOW;
-	params.n_rows = 2;
-	batch_fixture_open(&fixture, &params);
-	for (uint32_t r = 0; r < params.n_rows; r++)
-		batch_fixture_write(&fixture, r, 0, params.rows[r].kv_len);
-	batch_fixture_rows(&fixture, rows);
-	fail_after(function, 1, result);
-	mods = window_set_make(&fixture, window_parse(&fixture, mod_text), NULL);
-	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, params.n_rows, rows));
-	if (text != NULL) {
-		it_require(batch_fixture_attend(&fixture, mods) != PAGED_OK &&
-				   strstr(paged_client_error(fixture.client), text) != NULL,
-			   "%s", paged_client_error(fixture.client));
-		batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
-		expect_runs(&(struct runs){ 0, 0 }, "attention_mma", "attention_prefill");
-	}
-	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, mods));
-	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
-	batch_fixture_check(&fixture);
-	expect_runs(&(struct runs){ 1, 1 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
-	batch_fixture_close(&fixture);
-	unsetenv("PAGED_FAKE_CUDA_FAIL");
-}
-
-IT_TEST_LIMIT(mods_survive_failures_of_the_second_kernel, 240)
-{
-	cuda_skip_with_gpu();
-	fake_cuda_begin();
-	window_fail("q_idx - kv_idx < window + 0", "nvrtcCompileProgram", 6, "attention_prefill_bf16_64");
-	window_fail("q_idx - kv_idx < window + 0", "cuModuleLoadData", 200,
-		    "cuModuleLoadData of attention_prefill_bf16_64 with mods: ");
-	/* A built-in image that the driver refuses is compiled. */
-	window_fail("sliding_window", "cuModuleLoadData", 222, NULL);
-	fake_cuda_end();
+	prefill_end();
 }
 
 IT_MAIN

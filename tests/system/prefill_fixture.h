@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * prefill_fixture.h - a batch of prefill and decode, and which kernels of attention ran
+ *
+ * For it_* programs on the fake CUDA driver, or on a GPU, where the kernels that
+ * run are not known.  Any failure in these functions ends the test.
+ */
+#ifndef TESTS_PREFILL_FIXTURE_H
+#define TESTS_PREFILL_FIXTURE_H
+
+#include "tests/system/batch_fixture.h"
+
+/** How often kernels ran. */
+struct prefill_runs {
+	unsigned int decode, prefill;
+};
+
+/** Rows for both kernels, of 4 q_rows for each query. */
+extern const struct batch_fixture_params prefill_mixed;
+
+/** prefill_begin - load the fake driver and NVRTC, which record calls and kernels; there is no code cache */
+void prefill_begin(void);
+void prefill_end(void);
+
+/** prefill_expect_runs - which kernels of attention ran since the last call, by the beginnings of their names */
+void prefill_expect_runs(const struct prefill_runs *wanted, const char *decode, const char *prefill);
+
+/** prefill_fail_after - make the fake driver's next call of this function after `skip` others fail */
+void prefill_fail_after(const char *function, unsigned int skip, int result);
+
+#endif
