@@ -184,18 +184,20 @@ cuda_kernels_load(const struct paged_pool *pool, const void *image, struct cuda_
 	return status;
 }
 
-/* The kernel of a part for calls without mods. */
-static struct cuda_choice
-cuda_kernels_without_mods(const struct paged_pool *pool, const struct cuda_kernels *kernels, enum paged_dtype q,
-			  unsigned int part, uint32_t max_shared)
+/* Choose the attention kernels for queries of one dtype. */
+static enum paged_status
+cuda_kernels_choose(const struct paged_pool *pool, const struct cuda_kernels *kernels, enum paged_dtype q,
+		    struct cuda_choice choices[CUDA_N_PARTS], struct paged_error *error)
 {
-	struct cuda_choice choice = kernels->attention[q].choices[part];
+	uint32_t max_shared = (uint32_t)cuda_gpu_attribute(kernels->gpu, CUDA_DEVICE_SHARED_PER_BLOCK_OPTIN);
+	const struct layout_params *params = &pool->mapping.layout.params;
+	enum paged_status status = cuda_choose(params, q, max_shared, choices, error);
 
-	if (part == CUDA_PREFILL && choice.kernel != NULL && kernels->wgmma &&
+	if (status == PAGED_OK && choices[CUDA_PREFILL].kernel != NULL && kernels->wgmma &&
 	    cuda_gpu_attribute(kernels->gpu, CUDA_DEVICE_COMPUTE_MAJOR) == 9 &&
 	    cuda_gpu_attribute(kernels->gpu, CUDA_DEVICE_COMPUTE_MINOR) == 0)
-		cuda_choose_wgmma(&pool->mapping.layout.params, q, max_shared, &choice);
-	return choice;
+		cuda_choose_wgmma(params, q, max_shared, &choices[CUDA_PREFILL]);
+	return status;
 }
 
 /* Load the attention kernels for queries of one dtype. */
@@ -203,17 +205,14 @@ static enum paged_status
 cuda_kernels_load_attention(const struct paged_pool *pool, struct cuda_kernels *kernels, enum paged_dtype q,
 			    struct paged_error *error)
 {
-	uint32_t max_shared = (uint32_t)cuda_gpu_attribute(kernels->gpu, CUDA_DEVICE_SHARED_PER_BLOCK_OPTIN);
 	struct cuda_attention *to = &kernels->attention[q];
-	enum paged_status status = cuda_choose(&pool->mapping.layout.params, q, max_shared, to->choices, error);
+	enum paged_status status = cuda_kernels_choose(pool, kernels, q, to->choices, error);
 
 	for (unsigned int part = 0; status == PAGED_OK && part < CUDA_N_PARTS; part++) {
-		const struct cuda_choice choice = cuda_kernels_without_mods(pool, kernels, q, part, max_shared);
-
-		if (choice.kernel == NULL)
+		if (to->choices[part].kernel == NULL)
 			continue;
-		to->kernels[part] = cuda_kernel_of(&choice);
-		status = cuda_kernels_load_kernel(pool, kernels, choice.source, &to->kernels[part], error);
+		to->kernels[part] = cuda_kernel_of(&to->choices[part]);
+		status = cuda_kernels_load_kernel(pool, kernels, to->choices[part].source, &to->kernels[part], error);
 	}
 	return status;
 }

@@ -28,7 +28,7 @@ struct cuda_kernel {
 /** The attention kernels for queries of one dtype. */
 struct cuda_attention {
 	struct cuda_choice choices[CUDA_N_PARTS];
-	struct cuda_kernel kernels[CUDA_N_PARTS]; /* without mods: as in choices, or by wgmma */
+	struct cuda_kernel kernels[CUDA_N_PARTS]; /* without mods */
 };
 
 struct cuda_kernels {

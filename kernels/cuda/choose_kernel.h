@@ -51,8 +51,7 @@ enum paged_status cuda_choose(const struct layout_params *pool, enum paged_dtype
  * cuda_choose_wgmma - choose the prefill kernel of devices of compute capability 9.0
  *
  * It takes the place of the CUDA_PREFILL that cuda_choose() chose for this pool
- * and q: it has the same tiles, and the same results up to rounding.  It has no
- * images with mods.
+ * and q: it has the same tiles, and the same results up to rounding.
  *
  * @return false: max_shared is too small; *choice is unchanged
  */

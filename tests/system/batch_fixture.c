@@ -432,11 +432,19 @@ line_check(const struct batch_fixture *fixture, const struct results *results, u
 		(double)results->max_score[at], expected.lse, expected.max_score);
 }
 
+static int64_t
+q_base(const struct batch_fixture_params *p, uint32_t r)
+{
+	const struct batch_fixture_row *row = &p->rows[r];
+
+	return row->has_q_base ? row->q_base : (int64_t)row->kv_len - row->q_len;
+}
+
 static uint32_t
 visible(const struct batch_fixture_params *p, uint32_t r, uint32_t i)
 {
 	const struct batch_fixture_row *row = &p->rows[r];
-	int64_t base = row->has_q_base ? row->q_base : (int64_t)row->kv_len - row->q_len, seen = base + i + 1;
+	int64_t seen = q_base(p, r) + i + 1;
 
 	if (p->mask == PAGED_MASK_NONE || seen > (int64_t)row->kv_len)
 		return row->kv_len;
@@ -471,18 +479,21 @@ row_head_check(const struct batch_fixture *fixture, const struct results *result
 		for (uint32_t d = 0; d < p->k_dim; d++)
 			q[d] = element(fixture, QUERIES, r, h, i, d);
 		line_check(fixture, results, r, i, packed + i,
-			   &(struct reference_q_row){ .q = q,
-						      .k = k,
-						      .v = v,
-						      .k_stride = p->k_dim,
-						      .v_stride = p->v_dim,
-						      .k_dim = p->k_dim,
-						      .v_dim = p->v_dim,
-						      .n_keys = visible(p, r, i),
-						      .first_key = first_visible(p, r, i),
-						      .scale = p->scale != 0 ? (double)p->scale
-									     : 1 / sqrt((double)p->k_dim),
-						      .sink = p->sink ? &sink : NULL },
+			   &(struct reference_q_row){
+				   .q = q,
+				   .k = k,
+				   .v = v,
+				   .k_stride = p->k_dim,
+				   .v_stride = p->v_dim,
+				   .k_dim = p->k_dim,
+				   .v_dim = p->v_dim,
+				   .n_keys = visible(p, r, i),
+				   .first_key = first_visible(p, r, i),
+				   .scale = p->scale != 0 ? (double)p->scale : 1 / sqrt((double)p->k_dim),
+				   .sink = p->sink ? &sink : NULL,
+				   .mask = p->mask_mod,
+				   .score = p->score_mod,
+				   .at = { .b = (int32_t)r, .h = (int32_t)h, .q_idx = (int32_t)(q_base(p, r) + i) } },
 			   h);
 	}
 	free(k);

@@ -13,6 +13,7 @@
 
 #include "client/pagedclient.h"
 #include "kernels/cuda/gpu.h"
+#include "kernels/mod/mod.h"
 #include "tests/support/golden_attention.h"
 #include "tests/support/harness.h"
 
@@ -45,6 +46,8 @@ struct batch_fixture_params {
 	uint32_t max_length, n_pages, max_q_tokens; /* 0: enough */
 	uint32_t reserve_ahead;
 	uint32_t window; /* batch_fixture_check(): a query sees this many keys up to its own, by mods; 0: all of them */
+	/* batch_fixture_check() evaluates these mods; their arrays are in the host's memory.  NULL: none */
+	const struct mod_binding *mask_mod, *score_mod;
 	bool max_unknown; /* batch_fixture_check() does not compare max_score */
 	const struct golden_attention
 		*golden;  /* contents and expected results; NULL: random contents, float64 reference */

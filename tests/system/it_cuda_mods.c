@@ -248,7 +248,8 @@ IT_TEST(mask_mod_reads_a_parameter_and_an_array)
 			    PAGED_OK);
 }
 
-IT_TEST_LIMIT(mods_of_prefill, 120)
+static void
+mods_of_prefill_run(void)
 {
 	fake_cuda_begin(NULL);
 	expect_same_on_both(&(struct mods_case){ .mask = "q_idx - kv_idx < window && doc[q_idx] != doc[kv_idx]",
@@ -261,6 +262,17 @@ IT_TEST_LIMIT(mods_of_prefill, 120)
 	expect_same_on_both(
 		&(struct mods_case){ .score = "score + slope[h]", .n_slopes = 3, .is_bf16 = true, .is_prefill = true },
 		PAGED_ERR_RANGE);
+}
+
+IT_TEST_LIMIT(mods_of_prefill, 120)
+{
+	mods_of_prefill_run();
+}
+
+IT_TEST_LIMIT(mods_of_prefill_by_wgmma, 120)
+{
+	setenv("PAGED_WGMMA", "1", 1);
+	mods_of_prefill_run();
 }
 
 IT_TEST(mods_on_an_i8_pool)
@@ -522,7 +534,8 @@ IT_TEST(paged_nvrtc_selects_the_compiler)
 }
 
 /* AOT mods need no compiler, for any values of their parameters. */
-IT_TEST(aot_mods_need_no_compiler)
+static void
+aot_mods_run(void)
 {
 	const struct cuda_aot *aot;
 
@@ -538,6 +551,17 @@ IT_TEST(aot_mods_need_no_compiler)
 		expect_same_on_both(&c, PAGED_OK);
 	}
 	expect_no_compiler("/nonexistent/libnvrtc.so", "no CUDA compiler: ");
+}
+
+IT_TEST(aot_mods_need_no_compiler)
+{
+	aot_mods_run();
+}
+
+IT_TEST(aot_mods_of_wgmma_need_no_compiler)
+{
+	setenv("PAGED_WGMMA", "1", 1);
+	aot_mods_run();
 }
 
 IT_MAIN

@@ -22,8 +22,7 @@ run_and_count(const struct batch_fixture_params *params, struct prefill_runs wan
 	int dim = params->k_dim <= 64 && params->v_dim <= 64 ? 64 : 128;
 
 	snprintf(decode, sizeof(decode), "attention_mma_%s_%d", dtype, dim);
-	snprintf(prefill, sizeof(prefill), "attention_%s_%s_%d", getenv("PAGED_WGMMA") != NULL ? "wgmma" : "prefill",
-		 dtype, dim);
+	snprintf(prefill, sizeof(prefill), "%s_%s_%d", prefill_source(), dtype, dim);
 	batch_fixture_run(params);
 	prefill_expect_runs(&wanted, decode, prefill);
 }
@@ -57,6 +56,21 @@ IT_TEST(wgmma_runs_on_request)
 {
 	setenv("PAGED_WGMMA", "1", 1);
 	each_kernel_run();
+}
+
+/* Its code runs on exactly 9.0. */
+IT_TEST(wgmma_does_not_run_on_9_1)
+{
+	char attributes[32];
+
+	cuda_skip_with_gpu();
+	snprintf(attributes, sizeof(attributes), "%d=1", CUDA_DEVICE_COMPUTE_MINOR);
+	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", attributes, 1);
+	setenv("PAGED_WGMMA", "1", 1);
+	prefill_begin();
+	batch_fixture_run(&prefill_mixed);
+	prefill_expect_runs(&(struct prefill_runs){ 1, 1 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
+	prefill_end();
 }
 
 IT_TEST(wgmma_is_0_or_1)

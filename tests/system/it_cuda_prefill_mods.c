@@ -5,158 +5,304 @@
  */
 #include "config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/nvrtc.h"
 #include "tests/fake-cuda/load.h"
+#include "tests/support/mod_fixture.h"
 #include "tests/system/cuda_daemon.h"
 #include "tests/system/prefill_fixture.h"
 
-/* A sliding window, as the mod that is built in and as one that must be compiled */
+#define N_ARRAYS 4
+#define N_TOKENS 210
 
-#define WINDOW 29
+static const int32_t window = 29;
+static const float cap = 1.5f, slopes[8] = { 0.125f, -0.25f, 0.5f, 0, 0.0625f, -0.5f, 0.25f, 1 };
+static int32_t documents[N_TOKENS];
 
-static const int32_t window = WINDOW;
-static const struct paged_array window_array = { .name = "window", .dtype = PAGED_I32, .data = &window };
+static const struct mod_array host_arrays[N_ARRAYS] = {
+	MOD_PARAM("window", MOD_I32, window),
+	MOD_PARAM("cap", MOD_F32, cap),
+	MOD_1D("slope", MOD_F32, slopes),
+	MOD_1D("doc", MOD_I32, documents),
+};
+
+struct mods_case {
+	const char *mask, *score; /* NULL: none */
+	const char *suffix;       /* of the kernels' names */
+	enum paged_dtype dtype;
+	uint32_t k_dim, v_dim, page_size;
+};
+
+/* A batch of both kinds of rows, whose tokens are written, and the mods of a case. */
+struct mods_batch {
+	struct batch_fixture_params params;
+	struct batch_fixture fixture;
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
+	struct paged_array arrays[N_ARRAYS]; /* on the device */
+	struct paged_mod *mask, *score;      /* NULL: none */
+	struct mod_fixture mask_reference, score_reference;
+	char decode[64], prefill[64]; /* the kernels' names */
+};
+
+static struct mod_fixture
+reference_open(enum mod_kind kind, const char *text)
+{
+	struct mod_fixture none = { NULL, NULL };
+
+	return text != NULL ? mod_fixture_open(kind, text, host_arrays, N_ARRAYS) : none;
+}
 
 static struct paged_mod *
-window_parse(struct batch_fixture *fixture, const char *text)
+mods_batch_parse(struct mods_batch *batch, enum paged_mod_kind kind, const char *text)
 {
-	struct paged_mod *mod;
+	struct paged_mod *mod = NULL;
 
-	batch_fixture_ok(fixture, paged_mod_parse(fixture->pool, PAGED_MOD_MASK, text, 1, &window_array, &mod));
+	if (text != NULL)
+		batch_fixture_ok(&batch->fixture,
+				 paged_mod_parse(batch->fixture.pool, kind, text, N_ARRAYS, batch->arrays, &mod));
 	return mod;
 }
 
-static struct paged_mod_set *
-window_set_make(struct batch_fixture *fixture, const struct paged_mod *mod, struct paged_block_mask *blocks)
+static void
+mods_batch_names(struct mods_batch *batch, const struct mods_case *c)
 {
-	struct paged_mod_set *mods;
+	const char *dtype = c->dtype == PAGED_F16 ? "f16" : "bf16";
+	int dim = c->k_dim <= 64 && c->v_dim <= 64 ? 64 : 128;
 
-	batch_fixture_ok(fixture,
-			 paged_mod_set_create(fixture->batch,
-					      &(struct paged_mod_set_params){
-						      .struct_size = sizeof(struct paged_mod_set_params), .mask = mod },
-					      &mods));
-	batch_fixture_ok(fixture, paged_mod_set_bind(mods, 1, &window_array, blocks));
-	return mods;
+	snprintf(batch->decode, sizeof(batch->decode), "attention_mma_%s_%d%s", dtype, dim, c->suffix);
+	snprintf(batch->prefill, sizeof(batch->prefill), "%s_%s_%d%s", prefill_source(), dtype, dim, c->suffix);
 }
 
-static struct paged_block_mask *
-window_blocks(struct batch_fixture *fixture, const struct paged_mod *mod, const struct paged_batch_row *rows)
+static void
+mods_batch_open(struct mods_batch *batch, const struct mods_case *c)
 {
-	struct paged_block_mask *blocks;
+	struct batch_fixture *fixture = &batch->fixture;
+	struct batch_fixture_params *params = &batch->params;
 
-	batch_fixture_ok(fixture, paged_block_mask_create(fixture->pool,
-							  &(struct paged_block_mask_params){
-								  .struct_size = sizeof(struct paged_block_mask_params),
-								  .rows = rows,
-								  .n_rows = fixture->params.n_rows,
-								  .q_block = 5,
-								  .kv_block = 8 },
-							  mod, 1, &window_array, &blocks));
+	for (uint32_t i = 0; i < N_TOKENS; i++)
+		documents[i] = (int32_t)(i / 40 % 3);
+	batch->mask_reference = reference_open(MOD_MASK, c->mask);
+	batch->score_reference = reference_open(MOD_SCORE, c->score);
+	*params = prefill_mixed;
+	params->pool = params->q = c->dtype;
+	params->k_dim = c->k_dim;
+	params->v_dim = c->v_dim;
+	params->page_size = c->page_size;
+	params->mask = PAGED_MASK_CAUSAL;
+	params->mask_mod = batch->mask_reference.binding;
+	params->score_mod = batch->score_reference.binding;
+	params->rows[0].kv_first = 37;
+	params->rows[2].kv_len = 70;
+	batch_fixture_open(fixture, params);
+	for (uint32_t r = 0; r < params->n_rows; r++)
+		batch_fixture_write(fixture, r, 0, params->rows[r].kv_len);
+	batch_fixture_rows(fixture, batch->rows);
+	batch->arrays[0] = (struct paged_array){ .name = "window", .dtype = PAGED_I32, .data = &window };
+	batch->arrays[1] = (struct paged_array){ .name = "cap", .dtype = PAGED_F32, .data = &cap };
+	batch->arrays[2] = (struct paged_array){ .name = "slope",
+						 .dtype = PAGED_F32,
+						 .n_dims = 1,
+						 .extents = { 8 },
+						 .data = batch_fixture_put(fixture, slopes, sizeof(slopes)) };
+	batch->arrays[3] = (struct paged_array){ .name = "doc",
+						 .dtype = PAGED_I32,
+						 .n_dims = 1,
+						 .extents = { N_TOKENS },
+						 .data = batch_fixture_put(fixture, documents, sizeof(documents)) };
+	batch->mask = mods_batch_parse(batch, PAGED_MOD_MASK, c->mask);
+	batch->score = mods_batch_parse(batch, PAGED_MOD_SCORE, c->score);
+	mods_batch_names(batch, c);
+}
+
+static void
+mods_batch_close(struct mods_batch *batch)
+{
+	batch_fixture_close(&batch->fixture);
+	mod_fixture_close(&batch->mask_reference);
+	mod_fixture_close(&batch->score_reference);
+}
+
+static struct paged_mod_set *
+mods_batch_set(struct mods_batch *batch, struct paged_block_mask *blocks)
+{
+	struct paged_mod_set *set;
+
+	batch_fixture_ok(
+		&batch->fixture,
+		paged_mod_set_create(batch->fixture.batch,
+				     &(struct paged_mod_set_params){ .struct_size = sizeof(struct paged_mod_set_params),
+								     .mask = batch->mask,
+								     .score = batch->score },
+				     &set));
+	batch_fixture_ok(&batch->fixture, paged_mod_set_bind(set, N_ARRAYS, batch->arrays, blocks));
+	return set;
+}
+
+/* The block mask of the mask mod; without one, of causality, which attention applies in its partial blocks. */
+static struct paged_block_mask *
+mods_batch_blocks(struct mods_batch *batch)
+{
+	struct paged_mod *causal = mods_batch_parse(batch, PAGED_MOD_MASK, "kv_idx <= q_idx");
+	struct paged_block_mask *blocks;
+	struct paged_array arrays[N_ARRAYS];
+
+	memcpy(arrays, batch->arrays, sizeof(arrays));
+	arrays[2].data = slopes;
+	arrays[3].data = documents;
+	batch_fixture_ok(
+		&batch->fixture,
+		paged_block_mask_create(
+			batch->fixture.pool,
+			&(struct paged_block_mask_params){ .struct_size = sizeof(struct paged_block_mask_params),
+							   .rows = batch->rows,
+							   .n_rows = batch->params.n_rows,
+							   .q_block = 5,
+							   .kv_block = 8 },
+			batch->mask != NULL ? batch->mask : causal, N_ARRAYS, arrays, &blocks));
 	return blocks;
 }
 
-/* Attention over a batch of both kinds of rows, with the mod alone, and with a block mask that is made from it. */
 static void
-window_run(const char *text, struct prefill_runs wanted, const char *decode, const char *prefill)
+mods_batch_check(struct mods_batch *batch)
 {
-	struct batch_fixture_params params = prefill_mixed;
-	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
-	struct paged_mod *mod;
-	struct batch_fixture fixture;
+	batch_fixture_ok(&batch->fixture, paged_batch_validate(batch->fixture.batch));
+	batch_fixture_check(&batch->fixture);
+	prefill_expect_runs(&(struct prefill_runs){ 1, 1 }, batch->decode, batch->prefill);
+}
 
-	params.mask = PAGED_MASK_CAUSAL;
-	params.window = WINDOW;
-	params.rows[2].kv_len = 70;
-	batch_fixture_open(&fixture, &params);
-	for (uint32_t r = 0; r < params.n_rows; r++)
-		batch_fixture_write(&fixture, r, 0, params.rows[r].kv_len);
-	batch_fixture_rows(&fixture, rows);
-	mod = window_parse(&fixture, text);
+/* Attention with the mods alone, and with a block mask.  Once they are prepared, it compiles and loads nothing. */
+static void
+mods_run(const struct mods_case *c)
+{
+	struct mods_batch batch;
+
+	mods_batch_open(&batch, c);
 	for (unsigned int with_blocks = 0; with_blocks < 2; with_blocks++) {
-		struct paged_block_mask *blocks = with_blocks ? window_blocks(&fixture, mod, rows) : NULL;
-		struct paged_mod_set *mods = window_set_make(&fixture, mod, blocks);
+		struct paged_mod_set *set = mods_batch_set(&batch, with_blocks ? mods_batch_blocks(&batch) : NULL);
+		struct paged_batch *to = batch.fixture.batch;
+		unsigned int n_loads;
 
-		batch_fixture_ok(&fixture, paged_mod_set_prepare(mods, PAGED_BF16, -1));
-		batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, params.n_rows, rows));
-		batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, mods));
-		batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
-		batch_fixture_check(&fixture);
-		prefill_expect_runs(&wanted, decode, prefill);
+		batch_fixture_ok(&batch.fixture, paged_mod_set_prepare(set, c->dtype, -1));
+		n_loads = fake_cuda_wanted() ? fake_cuda_n_calls("cuModuleLoadData") : 0;
+		batch_fixture_ok(&batch.fixture, paged_batch_plan(to, batch.params.n_rows, batch.rows));
+		batch_fixture_ok(&batch.fixture, batch_fixture_attend(&batch.fixture, set));
+		it_require(!fake_cuda_wanted() || fake_cuda_n_calls("cuModuleLoadData") == n_loads);
+		mods_batch_check(&batch);
 	}
-	batch_fixture_close(&fixture);
+	mods_batch_close(&batch);
+}
+
+/* Kernels that are built in need no compiler. */
+static void
+built_in_mods_run(void)
+{
+	static const struct mods_case cases[] = {
+		{ "sliding_window", NULL, "_sliding_window", PAGED_BF16, 64, 64, 16 },
+		{ NULL, "soft_cap", "_soft_cap", PAGED_BF16, 24, 40, 3 },
+		{ "sliding_window", "soft_cap", "_capped_window", PAGED_BF16, 64, 56, 64 },
+	};
+
+	prefill_begin();
+	setenv("PAGED_NVRTC", "/nonexistent/libnvrtc.so", 1);
+	for (unsigned int i = 0; i < 3; i++)
+		mods_run(&cases[i]);
+	prefill_end();
 }
 
 IT_TEST(built_in_mods_apply_to_both_kernels)
 {
-	prefill_begin();
-	setenv("PAGED_NVRTC", "/nonexistent/libnvrtc.so", 1);
-	setenv("PAGED_WGMMA", "1", 1); /* for calls without mods */
-	window_run("sliding_window", (struct prefill_runs){ 1, 1 }, "attention_mma_bf16_64_sliding_window",
-		   "attention_prefill_bf16_64_sliding_window");
-	prefill_end();
+	built_in_mods_run();
 }
 
-IT_TEST_LIMIT(compiled_mods_apply_to_both_kernels, 120)
+IT_TEST(built_in_mods_by_wgmma)
 {
+	setenv("PAGED_WGMMA", "1", 1);
+	built_in_mods_run();
+}
+
+static void
+compiled_mods_run(void)
+{
+	static const char mask[] = "doc[q_idx] == doc[kv_idx] && q_idx - kv_idx < window",
+			  score[] = "cap * tanh(score / cap) + slope[h] * (kv_idx - q_idx)";
+	static const struct mods_case cases[] = {
+		{ mask, NULL, "", PAGED_BF16, 64, 64, 16 },
+		{ NULL, score, "", PAGED_F16, 72, 40, 3 },
+		{ mask, score, "", PAGED_BF16, 128, 104, 64 },
+	};
 	struct paged_error error;
 	struct cuda_nvrtc nvrtc;
 
 	prefill_begin();
 	if (!fake_cuda_wanted() && cuda_nvrtc_open(&nvrtc, &error) != PAGED_OK)
 		it_skip("%s", error.text);
-	window_run("kv_idx <= q_idx && kv_idx > q_idx - window", (struct prefill_runs){ 1, 1 }, "attention_mma_bf16_64",
-		   "attention_prefill_bf16_64");
+	for (unsigned int i = 0; i < 3; i++)
+		mods_run(&cases[i]);
 	prefill_end();
+}
+
+IT_TEST_LIMIT(compiled_mods_apply_to_both_kernels, 120)
+{
+	compiled_mods_run();
+}
+
+IT_TEST_LIMIT(compiled_mods_by_wgmma, 120)
+{
+	setenv("PAGED_WGMMA", "1", 1);
+	compiled_mods_run();
 }
 
 /* The second of two compilations or loads of a mod set fails: no kernel runs, and the next attempt succeeds. */
 static void
-window_fail(const char *mod_text, const char *function, int result, const char *text)
+window_fail(const char *mask, const char *function, int result, const char *what)
 {
-	struct batch_fixture_params params = prefill_mixed;
-	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
-	struct paged_mod_set *mods;
-	struct batch_fixture fixture;
+	const struct mods_case c = { mask, NULL, "", PAGED_BF16, 64, 64, 16 };
+	struct paged_mod_set *set;
+	struct mods_batch batch;
 
-	params.mask = PAGED_MASK_CAUSAL;
-	params.window = WINDOW;
-	params.n_rows = 2;
-	batch_fixture_open(&fixture, &params);
-	for (uint32_t r = 0; r < params.n_rows; r++)
-		batch_fixture_write(&fixture, r, 0, params.rows[r].kv_len);
-	batch_fixture_rows(&fixture, rows);
+	mods_batch_open(&batch, &c);
 	prefill_fail_after(function, 1, result);
-	mods = window_set_make(&fixture, window_parse(&fixture, mod_text), NULL);
-	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, params.n_rows, rows));
-	if (text != NULL) {
-		it_require(batch_fixture_attend(&fixture, mods) != PAGED_OK &&
-				   strstr(paged_client_error(fixture.client), text) != NULL,
-			   "%s", paged_client_error(fixture.client));
-		batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
-		prefill_expect_runs(&(struct prefill_runs){ 0, 0 }, "attention_mma", "attention_prefill");
+	set = mods_batch_set(&batch, NULL);
+	batch_fixture_ok(&batch.fixture, paged_batch_plan(batch.fixture.batch, batch.params.n_rows, batch.rows));
+	if (what != NULL) {
+		const char *error;
+
+		batch_fixture_expect(&batch.fixture, batch_fixture_attend(&batch.fixture, set), PAGED_ERR_BACKEND);
+		error = paged_client_error(batch.fixture.client);
+		it_require(strstr(error, batch.prefill) != NULL && strstr(error, what) != NULL, "%s", error);
+		batch_fixture_ok(&batch.fixture, paged_batch_validate(batch.fixture.batch));
+		prefill_expect_runs(&(struct prefill_runs){ 0, 0 }, batch.decode, batch.prefill);
 	}
-	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, mods));
-	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
-	batch_fixture_check(&fixture);
-	prefill_expect_runs(&(struct prefill_runs){ 1, 1 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
-	batch_fixture_close(&fixture);
+	batch_fixture_ok(&batch.fixture, batch_fixture_attend(&batch.fixture, set));
+	mods_batch_check(&batch);
+	mods_batch_close(&batch);
 	unsetenv("PAGED_FAKE_CUDA_FAIL");
+}
+
+static void
+window_fails(void)
+{
+	cuda_skip_with_gpu();
+	prefill_begin();
+	window_fail("q_idx - kv_idx < window + 0", "nvrtcCompileProgram", 6, ": NVRTC_ERROR_COMPILATION");
+	window_fail("q_idx - kv_idx < window + 0", "cuModuleLoadData", 200, " with mods: ");
+	/* A built-in image that the driver refuses is compiled. */
+	window_fail("sliding_window", "cuModuleLoadData", 222, NULL);
+	prefill_end();
 }
 
 IT_TEST_LIMIT(mods_survive_failures_of_the_second_kernel, 240)
 {
-	cuda_skip_with_gpu();
-	prefill_begin();
-	window_fail("q_idx - kv_idx < window + 0", "nvrtcCompileProgram", 6, "attention_prefill_bf16_64");
-	window_fail("q_idx - kv_idx < window + 0", "cuModuleLoadData", 200,
-		    "cuModuleLoadData of attention_prefill_bf16_64 with mods: ");
-	/* A built-in image that the driver refuses is compiled. */
-	window_fail("sliding_window", "cuModuleLoadData", 222, NULL);
-	prefill_end();
+	window_fails();
+}
+
+IT_TEST_LIMIT(mods_survive_failures_of_wgmma, 240)
+{
+	setenv("PAGED_WGMMA", "1", 1);
+	window_fails();
 }
 
 IT_MAIN

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "tests/fake-cuda/load.h"
@@ -44,6 +45,14 @@ prefill_end(void)
 {
 	unlink(log_path);
 	unlink(runs_path);
+}
+
+const char *
+prefill_source(void)
+{
+	const char *wgmma = getenv("PAGED_WGMMA");
+
+	return wgmma != NULL && strcmp(wgmma, "1") == 0 ? "attention_wgmma" : "attention_prefill";
 }
 
 void

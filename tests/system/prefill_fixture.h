@@ -22,6 +22,9 @@ extern const struct batch_fixture_params prefill_mixed;
 void prefill_begin(void);
 void prefill_end(void);
 
+/** prefill_source - the source of the prefill kernel of f16 and bf16: attention_wgmma if PAGED_WGMMA is 1 */
+const char *prefill_source(void);
+
 /** prefill_expect_runs - which kernels of attention ran since the last call, by the beginnings of their names */
 void prefill_expect_runs(const struct prefill_runs *wanted, const char *decode, const char *prefill);
 

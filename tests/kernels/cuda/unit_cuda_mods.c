@@ -185,6 +185,8 @@ Test(cuda_mods, window_and_soft_cap)
 		     PAGED_BF16, 24, false);
 	window_check("attention_mma_bf16_64_window", "attention_wgmma_bf16_64_window", CUDA_MAX_TILE_Q_ROWS, PAGED_BF16,
 		     24, false);
+	window_check("attention_mma_f16_128_window", "attention_wgmma_f16_128_window", CUDA_MAX_TILE_Q_ROWS, PAGED_F16,
+		     72, false);
 	window_check("attention_mla_f16_window", NULL, CUDA_MAX_TILE_Q_ROWS, PAGED_F16, 32, true);
 }
 
