@@ -231,6 +231,50 @@ Test(cuda_mods, masked_pages_are_not_looked_up)
 	block_mask_destroy(mask);
 }
 
+/*
+ * A block mask's bitmap is of CUDA_MASK_BITMAP_TOKENS tokens, and is built again for the next ones.  If it hides all of
+ * them, no tile that is copied or computed orders those who read it before those who build it.  The race detector
+ * remembers the last thread that read a word, so there are many such bitmaps, and many orders of threads.
+ */
+Test(cuda_mods, hidden_bitmaps_of_prefill)
+{
+	static const struct {
+		const char *prefill;
+		uint64_t n_orders;
+	} kernels[] = { { "attention_prefill_f16_64", 3 }, { "attention_wgmma_f16_64", 16 } };
+	const uint32_t n = 40 * CUDA_MASK_BITMAP_TOKENS;
+	struct mod_array last = { .name = "last", .dtype = MOD_I32, .data = &n };
+	struct mod_fixture mask = mod_fixture_open(MOD_MASK, "kv_idx < 64 || kv_idx >= last", &last, 1);
+	struct kernel_fixture_params params = params_with_three_rows();
+	struct block_mask *blocks;
+
+	params.q = params.weights = params.pool;
+	params.mods.mask = mask.binding;
+	params.n_rows = 1;
+	params.rows[0] = (struct kernel_fixture_row){ .kv_len = n + 20, .q_len = 33, .q_base = n - 13 };
+	blocks = blocks_of(&params, mask.binding, 1, 128, 32);
+	for (unsigned int i = 0; i < 2; i++)
+		for (uint64_t seed = 0; seed < kernels[i].n_orders; seed++) {
+			struct kernel_fixture fixture;
+			char what[256];
+
+			kernel_fixture_create(&fixture, &params);
+			cuda_fixture_attend(&fixture,
+					    &(struct cuda_attention_options){ .kernel = "attention_mma_f16_64",
+									      .prefill = kernels[i].prefill,
+									      .max_tile_q_rows = CUDA_MAX_TILE_Q_ROWS,
+									      .target_work_items = 1,
+									      .n_blocks = 1,
+									      .seed = seed,
+									      .blocks = blocks });
+			cr_assert(kernel_fixture_check(&fixture, what, sizeof(what)), "%s: %s", kernels[i].prefill,
+				  what);
+			kernel_fixture_destroy(&fixture);
+		}
+	block_mask_destroy(blocks);
+	mod_fixture_close(&mask);
+}
+
 #define LISTED_BLOCK 4u
 #define N_LISTED_BLOCKS 402u
 #define N_LISTED_KEYS (N_LISTED_BLOCKS * LISTED_BLOCK)
