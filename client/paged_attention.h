@@ -260,6 +260,8 @@ struct paged_attention_params {
  * @retval PAGED_ERR_LIMIT    mods with a q_idx or kv_idx past 2^31 - 1; or on a GPU
  *                            more heads than max_q_heads, or more than four kinds of
  *                            queries (by head count and dtype) in one plan
+ * @retval PAGED_ERR_BACKEND  a launch on a GPU failed: rows of out may be written;
+ *                            the plan stays, and the call may be repeated
  *
  * With mods on a GPU, waits for code that is still being compiled, and may fail
  * as paged_mod_set_prepare() does.

@@ -402,4 +402,87 @@ IT_TEST(error_names_the_prefill_kernel)
 	prefill_end();
 }
 
+/* The launch of either kernel fails: what was launched before it runs, and the same plan serves the next call. */
+static void
+launches_fail(void)
+{
+	static const struct prefill_runs runs[] = { { 0, 0 }, { 1, 0 } };
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
+	struct batch_fixture fixture;
+	char text[64];
+
+	cuda_skip_with_gpu();
+	prefill_begin();
+	batch_fixture_open(&fixture, &prefill_mixed);
+	for (uint32_t r = 0; r < prefill_mixed.n_rows; r++)
+		batch_fixture_write(&fixture, r, 0, prefill_mixed.rows[r].kv_len);
+	batch_fixture_rows(&fixture, rows);
+	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, prefill_mixed.n_rows, rows));
+	/* The planner for these queries runs in the first call. */
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
+	for (unsigned int skip = 0; skip < 2; skip++) {
+		batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+		batch_fixture_check(&fixture);
+		prefill_expect_runs(&(struct prefill_runs){ 1, 1 }, "attention_mma_bf16_64", prefill_source());
+		prefill_fail_after("cuLaunchKernel", skip, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+		snprintf(text, sizeof(text), "launch of %s_bf16_64: ", skip == 0 ? "attention_mma" : prefill_source());
+		batch_fixture_expect(&fixture, batch_fixture_attend(&fixture, NULL), PAGED_ERR_BACKEND);
+		it_require(strstr(paged_client_error(fixture.client), text) != NULL, "%s",
+			   paged_client_error(fixture.client));
+		batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+		prefill_expect_runs(&runs[skip], "attention_mma_bf16_64", prefill_source());
+		batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
+	}
+	batch_fixture_check(&fixture);
+	/* Another plan, and the tokens are written again. */
+	for (uint32_t r = 0; r < prefill_mixed.n_rows; r++)
+		batch_fixture_write(&fixture, r, 0, prefill_mixed.rows[r].kv_len);
+	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, prefill_mixed.n_rows, rows));
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	batch_fixture_check(&fixture);
+	batch_fixture_close(&fixture);
+	prefill_end();
+}
+
+IT_TEST(calls_survive_a_failed_launch)
+{
+	launches_fail();
+}
+
+IT_TEST(calls_survive_a_failed_launch_of_wgmma)
+{
+	setenv("PAGED_WGMMA", "1", 1);
+	launches_fail();
+}
+
+/* The same while a graph is captured: the capture goes on, and may be ended and made again. */
+IT_TEST(captures_survive_a_failed_launch)
+{
+	static const uint32_t q_len[N_ROWS] = { 37, 1, 33, 16 };
+	struct device_batch batch = { .exec = NULL };
+	cuda_graph graph;
+
+	cuda_skip_with_gpu();
+	prefill_begin();
+	device_batch_open(&batch, &prefill_mixed);
+	device_batch_lengths(&batch, q_len);
+	batch_fixture_ok(&batch.fixture, device_batch_plan(&batch, false));
+	batch_fixture_ok(&batch.fixture, device_batch_attend(&batch));
+	batch_fixture_ok(&batch.fixture, paged_batch_validate(batch.fixture.batch));
+	prefill_expect_runs(&(struct prefill_runs){ 1, 1 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
+	it_require(batch.graphs.begin(batch.fixture.stream, CUDA_CAPTURE_GLOBAL) == CUDA_SUCCESS);
+	batch_fixture_ok(&batch.fixture, device_batch_plan(&batch, false));
+	prefill_fail_after("cuLaunchKernel", 1, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+	batch_fixture_expect(&batch.fixture, device_batch_attend(&batch), PAGED_ERR_BACKEND);
+	it_require(batch.graphs.end(batch.fixture.stream, &graph) == CUDA_SUCCESS);
+	it_require(batch.graphs.destroy(graph) == CUDA_SUCCESS);
+	device_batch_capture(&batch);
+	batch_fixture_ok(&batch.fixture, device_batch_replay(&batch, q_len));
+	batch_fixture_check(&batch.fixture);
+	prefill_expect_runs(&(struct prefill_runs){ 1, 1 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
+	device_batch_close(&batch);
+	prefill_end();
+}
+
 IT_MAIN
