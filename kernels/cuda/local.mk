@@ -48,6 +48,7 @@ GPU_HEADER_FILES = \
 	%D%/kernels.h \
 	%D%/plan_lookup.h \
 	%D%/simt.h \
+	%D%/simt_barrier.h \
 	%D%/simt_device.h \
 	%D%/simt_fp8.h \
 	%D%/simt_wgmma.h \

@@ -76,6 +76,9 @@ extern __shared__ __align__(1024) unsigned char simt_shared_memory[];
  */
 #include SIMT_HOST_HEADER
 #endif
+#ifndef SIMT_HAS_BARRIERS
+#define SIMT_HAS_BARRIERS 0
+#endif
 #ifndef SIMT_HAS_WGMMA
 #define SIMT_HAS_WGMMA 0
 #endif
@@ -153,15 +156,24 @@ extern __shared__ __align__(1024) unsigned char simt_shared_memory[];
  *                                           is not hoisted out of a loop, where it would occupy a register
  *   uint32_t simt_permute(low, high, which) selects four of the eight bytes, by hexadecimal digits 0..7 of `which`
  *
- * Only where SIMT_HAS_WGMMA is 1, which is sm_90a and the host:
+ * Only where SIMT_HAS_BARRIERS is 1, which is sm_90 and later, and the host:
  *
  *   void simt_barrier_init(uint64_t *barrier, uint32_t n)      in shared memory, by one thread; then simt_sync()
  *   void simt_barrier_arrive(uint64_t *barrier)                the n-th arrival ends the phase, and begins the next one
  *   void simt_barrier_arrive_copies(uint64_t *barrier)         arrives once this thread's copies until now are complete
+ *   void simt_barrier_arrive_expecting(uint64_t *barrier, uint32_t n_bytes)
+ *                                           arrives; the phase does not end before bulk copies of n_bytes are complete
  *   void simt_barrier_wait(uint64_t *barrier, uint32_t parity) until the phase of this parity has ended.  The first
  *                                           phase has parity 0; parity 1 means, at first, a phase before that, which
  *                                           has ended.  Orders memory accesses before the arrivals.
- *   void simt_proxy_fence()                 writes to shared memory that this thread knows are visible to simt_wgmma_*
+ *   void simt_copy_bulk(void *shared, const void *global, uint32_t n_bytes, uint64_t *barrier)
+ *                                           a bulk copy by the TMA unit: 16 * n bytes, between multiples of 16; complete
+ *                                           when the barrier's phase ends, in which n_bytes are expected
+ *   void simt_proxy_fence()                 writes to shared memory that this thread knows are visible to simt_wgmma_*,
+ *                                           and ordered before bulk copies to the same place
+ *
+ * Only where SIMT_HAS_WGMMA is 1, which is sm_90a and the host:
+ *
  *   template <int N> void simt_registers_grow(), simt_registers_shrink()    registers a thread; four warps
  *
  *   Products of 64 rows by four warps with adjacent numbers, of which each has 16 rows, laid out as by mma: element

@@ -468,6 +468,10 @@ simt_from_e5m2(uint8_t bits)
 	return simt_from_f16((uint16_t)simt_widen_e5m2(bits));
 }
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define SIMT_HAS_BARRIERS 1
+#include "kernels/cuda/simt_barrier.h"
+#endif
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define SIMT_HAS_WGMMA 1
 #include "kernels/cuda/simt_wgmma.h"

@@ -1,59 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * simt_wgmma.h - the device implementation of simt.h's functions for sm_90a: barriers in shared memory, wgmma
+ * simt_wgmma.h - the device implementation of simt.h's functions for sm_90a: wgmma
  *
  * An asm statement names up to 64 accumulators.  Macros write their lists, so
  * that no register is left out or named twice.
  */
 #ifndef PAGED_KERNELS_CUDA_SIMT_WGMMA_H
 #define PAGED_KERNELS_CUDA_SIMT_WGMMA_H
-
-/* Barriers */
-
-SIMT_FUNCTION void
-simt_barrier_init(uint64_t *barrier, uint32_t n)
-{
-	asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(simt_shared_address(barrier)), "r"(n) : "memory");
-}
-
-SIMT_FUNCTION void
-simt_barrier_arrive(uint64_t *barrier)
-{
-	asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(simt_shared_address(barrier))
-		     : "memory");
-}
-
-/* .noinc: the arrival is one of those that the barrier expects. */
-SIMT_FUNCTION void
-simt_barrier_arrive_copies(uint64_t *barrier)
-{
-	asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(simt_shared_address(barrier))
-		     : "memory");
-}
-
-SIMT_FUNCTION void
-simt_barrier_wait(uint64_t *barrier, uint32_t parity)
-{
-	uint32_t done;
-
-	/* try_wait sleeps for a while, and may then return although the phase has not ended. */
-	do {
-		asm volatile("{\n"
-			     ".reg .pred done;\n"
-			     "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%1], %2;\n"
-			     "selp.u32 %0, 1, 0, done;\n"
-			     "}"
-			     : "=r"(done)
-			     : "r"(simt_shared_address(barrier)), "r"(parity)
-			     : "memory");
-	} while (done == 0);
-}
-
-SIMT_FUNCTION void
-simt_proxy_fence()
-{
-	asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
 
 /* Registers of the warp group */
 

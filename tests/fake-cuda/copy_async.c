@@ -60,7 +60,7 @@ copy_begin(void *shared, const void *global, bool valid, size_t size, const void
 		block_fail_at(code, "more than %u copies of a thread on their way", MAX_COPIES);
 	if (valid)
 		race_access((uintptr_t)global, size, false, code);
-	race_copy_begin((uintptr_t)shared, size, code);
+	race_copy_begin((uintptr_t)shared, size, false, code);
 	queue->copies[queue->n++] = (struct copy){ shared, valid ? global : NULL, size, queue->group, code };
 }
 
@@ -91,7 +91,7 @@ copy_finish(const struct copy *copy, unsigned int thread, uint32_t clock)
 		race_access((uintptr_t)copy->from, copy->size, false, copy->code);
 		memcpy(copy->to, copy->from, copy->size);
 	}
-	race_copy_end((uintptr_t)copy->to, copy->size, thread, clock);
+	race_copy_end((uintptr_t)copy->to, copy->size, false, thread, clock);
 }
 
 void

@@ -79,7 +79,8 @@ UNIT_TESTS += %D%/unit_cuda_abi %D%/unit_simt
 IT_TESTS += %D%/it_fake_cuda %D%/it_fake_cuda_graph %D%/it_fake_cuda_run
 TEST_SUPPORT += %D%/fixture.h %D%/load.h
 check_LTLIBRARIES += %D%/libsimtcases.la
-%C%_libsimtcases_la_SOURCES = %D%/kernels/simt_cases.cc %D%/kernels/simt_cases.h %D%/kernels/wgmma_case.h
+%C%_libsimtcases_la_SOURCES = %D%/kernels/simt_cases.cc %D%/kernels/simt_cases.h %D%/kernels/bulk_case.h \
+	%D%/kernels/wgmma_case.h
 %C%_libsimtcases_la_CPPFLAGS = $(SIMT_CPPFLAGS)
 %C%_libsimtcases_la_CXXFLAGS = $(SIMT_CXXFLAGS)
 %C%_unit_simt_LDADD = %D%/libsimtcases.la $(LDADD)

@@ -170,6 +170,13 @@ race_release(struct race_clocks *to)
 }
 
 void
+race_release_copy(struct race_clocks *to, unsigned int thread, uint32_t clock)
+{
+	if (to->known[thread] < clock)
+		to->known[thread] = clock;
+}
+
+void
 race_acquire(const struct race_clocks *from)
 {
 	size_t self = (size_t)block.thread * n;
@@ -287,8 +294,9 @@ race_met(uint32_t other, uint32_t thread, uint32_t clock)
 
 /* Accesses */
 
+/* `fenced_only`: what the current thread knows must also have been fenced for the asynchronous proxy. */
 static bool
-race_ordered(uint64_t access)
+race_ordered(uint64_t access, bool fenced_only)
 {
 	uint32_t other = race_serial(access), thread = race_thread(access), clock = race_clock(access);
 
@@ -297,7 +305,7 @@ race_ordered(uint64_t access)
 	if (clock == RACE_CLOCK_MAX)
 		return false;
 	if (other == serial)
-		return clock <= (is_proxy ? in_proxy : clocks)[(size_t)block.thread * n + thread];
+		return clock <= (fenced_only ? in_proxy : clocks)[(size_t)block.thread * n + thread];
 	return race_met(other, thread, clock);
 }
 
@@ -314,8 +322,8 @@ race_report(uintptr_t address, uint64_t access, bool was_write, bool writes, con
 			      now, where, thread, then);
 	if (is_proxy && race_clock(access) <= clocks[(size_t)block.thread * n + thread]) {
 		is_proxy = false;
-		block_fail_at(code, "race: wgmma reads %s, which thread %u wrote; no proxy fence lies between", where,
-			      thread);
+		block_fail_at(code, "race: %s %s, which thread %u wrote; no proxy fence lies between",
+			      writes ? "a bulk copy writes" : "wgmma reads", where, thread);
 	}
 	is_proxy = false;
 	if (race_clock(access) == RACE_CLOCK_MAX)
@@ -355,10 +363,12 @@ cell_access(struct race_cell *cell, uintptr_t address, uint64_t access, bool wri
 	/* The same again: whatever came between was checked against it. */
 	if ((writes ? cell->writes[0] : cell->reads[0]) == access && race_clock(access) != RACE_CLOCK_MAX)
 		return;
+	/* The asynchronous proxy needs a fence after others' writes, but not after reads that happened before. */
 	for (unsigned int i = 0; i < 2; i++) {
-		if ((cell->writes[i] & bytes) != 0 && !race_ordered(cell->writes[i]))
+		if ((cell->writes[i] & bytes) != 0 &&
+		    !race_ordered(cell->writes[i], is_proxy && (cell->writes[i] & RACE_PROXY) == 0))
 			race_report(address, cell->writes[i], true, writes, code);
-		if (writes && (cell->reads[i] & bytes) != 0 && !race_ordered(cell->reads[i]))
+		if (writes && (cell->reads[i] & bytes) != 0 && !race_ordered(cell->reads[i], false))
 			race_report(address, cell->reads[i], false, writes, code);
 	}
 	if (writes) {
@@ -437,19 +447,21 @@ race_clock_now(void)
 }
 
 void
-race_copy_begin(uintptr_t address, size_t size, const void *code)
+race_copy_begin(uintptr_t address, size_t size, bool bulk, const void *code)
 {
+	is_proxy = bulk;
 	race_note(address, size, true, RACE_CLOCK_MAX, code);
+	is_proxy = false;
 }
 
 void
-race_copy_end(uintptr_t address, size_t size, unsigned int thread, uint32_t clock)
+race_copy_end(uintptr_t address, size_t size, bool bulk, unsigned int thread, uint32_t clock)
 {
 	struct region *region = region_find(address);
 	uintptr_t from = address - (region->start & ~(uintptr_t)3);
-	uint64_t access = race_pack(serial, thread, clock, RACE_BYTES);
+	uint64_t access = race_pack(serial, thread, clock, RACE_BYTES) | (bulk ? RACE_PROXY : 0);
 
-	/* 16 aligned bytes that no other thread can access meanwhile. */
+	/* Aligned words that no other thread can access meanwhile. */
 	for (size_t i = 0; i < size / 4; i++)
 		region->cells[from / 4 + i].writes[0] = access;
 }
@@ -466,9 +478,9 @@ race_atomic(uintptr_t address, size_t size, const void *code)
 		block_fail_at(code, "it uses an atomic at %s, which is not aligned", region_describe(address));
 	cell = &region->cells[(address - (region->start & ~(uintptr_t)3)) / 4];
 	for (unsigned int i = 0; i < 2; i++) {
-		if (cell->writes[i] != 0 && !race_ordered(cell->writes[i]))
+		if (cell->writes[i] != 0 && !race_ordered(cell->writes[i], false))
 			race_report(address, cell->writes[i], true, true, code);
-		if (cell->reads[i] != 0 && !race_ordered(cell->reads[i]))
+		if (cell->reads[i] != 0 && !race_ordered(cell->reads[i], false))
 			race_report(address, cell->reads[i], false, true, code);
 	}
 	if (word == NULL) {

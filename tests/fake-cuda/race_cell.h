@@ -3,7 +3,7 @@
  * race_cell.h - the race detector's shadow state of 4 bytes: the last two writes and two reads
  *
  * An access is packed into one number: the block (counted over all launches),
- * the thread, that thread's clock, and which of the 4 bytes.  A cell forgets
+ * the thread, that thread's clock, the proxy, and which of the 4 bytes.  A cell forgets
  * accesses that do not fit: the detector may miss a race under one order of
  * threads, but it never reports a false one.
  */
@@ -24,7 +24,8 @@ struct race_cell {
 #define RACE_SERIAL_MAX ((1u << 22) - 1)
 #define RACE_THREAD_SHIFT 32
 #define RACE_CLOCK_SHIFT 4
-#define RACE_CLOCK_MAX ((1u << 28) - 1) /* as a write's clock: an asynchronous copy in flight */
+#define RACE_PROXY (1u << 31) /* an access by the asynchronous proxy */
+#define RACE_CLOCK_MAX ((1u << 27) - 1) /* as a write's clock: an asynchronous copy in flight */
 #define RACE_BYTES 15u
 
 static inline uint64_t
@@ -49,7 +50,7 @@ race_thread(uint64_t access)
 static inline uint32_t
 race_clock(uint64_t access)
 {
-	return (uint32_t)access >> RACE_CLOCK_SHIFT;
+	return (uint32_t)access >> RACE_CLOCK_SHIFT & RACE_CLOCK_MAX;
 }
 
 /* Bytes for the cells of a region of this size, which may begin at any byte. */

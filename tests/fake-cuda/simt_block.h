@@ -88,6 +88,9 @@ struct race_clocks {
 /** race_release - add what the current thread did and knows; what it does from now on is not included */
 void race_release(struct race_clocks *to);
 
+/** race_release_copy - add the clock of a thread's bulk copy, which has happened */
+void race_release_copy(struct race_clocks *to, unsigned int thread, uint32_t clock);
+
 /** race_acquire - the current thread knows all of it */
 void race_acquire(const struct race_clocks *from);
 
@@ -104,9 +107,10 @@ void race_access(uintptr_t address, size_t size, bool writes, const void *code);
  * race_copy_begin, race_copy_end - in between, no thread may access the target of a thread's asynchronous copy
  *
  * @param[in] clock  of race_clock_now() in that thread, when it had issued the copy or waited for it
+ * @param[in] bulk   the asynchronous proxy writes
  */
-void race_copy_begin(uintptr_t address, size_t size, const void *code);
-void race_copy_end(uintptr_t address, size_t size, unsigned int thread, uint32_t clock);
+void race_copy_begin(uintptr_t address, size_t size, bool bulk, const void *code);
+void race_copy_end(uintptr_t address, size_t size, bool bulk, unsigned int thread, uint32_t clock);
 uint32_t race_clock_now(void);
 
 void race_fence(void);

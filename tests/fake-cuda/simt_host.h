@@ -34,6 +34,7 @@
 		simt_unregister(&simt_kernel_##name);                                                   \
 	}                                                                                               \
 	static void simt_entry_##name(const params p)
+#define SIMT_HAS_BARRIERS 1
 /* The fake NVRTC defines it by the architecture. */
 #ifndef SIMT_HAS_WGMMA
 #define SIMT_HAS_WGMMA 1

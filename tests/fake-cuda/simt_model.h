@@ -48,6 +48,8 @@ void simt_model_copy_async_wait(unsigned int n_groups);
 void simt_barrier_init(uint64_t *barrier, uint32_t n);
 void simt_barrier_arrive(uint64_t *barrier);
 void simt_barrier_arrive_copies(uint64_t *barrier);
+void simt_barrier_arrive_expecting(uint64_t *barrier, uint32_t n_bytes);
+void simt_copy_bulk(void *shared, const void *global, uint32_t n_bytes, uint64_t *barrier);
 void simt_model_barrier_wait(uint64_t *barrier, uint32_t parity, const char *file, int line);
 
 void simt_model_ldmatrix_x4(uint32_t r[4], const void *row, const char *file, int line);

@@ -486,6 +486,63 @@ Test(simt, wrong_products_are_reported)
 	wgmma_drop(&p);
 }
 
+static void
+bulk_prepare(struct simt_bulk_params *p)
+{
+	size_t size = BULK_CASE_ROUNDS * BULK_CASE_WORDS * sizeof(uint32_t);
+	uint32_t *in = region(size, false, "in");
+
+	*p = (struct simt_bulk_params){ .in = in, .out = region(size, true, "out") };
+	for (unsigned int i = 0; i < BULK_CASE_ROUNDS * BULK_CASE_WORDS; i++)
+		in[i] = (uint32_t)rand() | 1;
+}
+
+static void
+bulk_drop(struct simt_bulk_params *p)
+{
+	region_free((void *)p->in);
+	region_free(p->out);
+}
+
+Test(simt, bulk_copies_complete_a_barrier)
+{
+	for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
+		struct simt_bulk_params p;
+
+		bulk_prepare(&p);
+		expect_no_report("simt_case_bulk", &p, 1, BULK_CASE_THREADS, seed);
+		for (unsigned int i = 0; i < BULK_CASE_ROUNDS * BULK_CASE_WORDS; i++) {
+			bool zero = i / BULK_CASE_WORDS % 2 != 0 && i % BULK_CASE_WORDS >= BULK_CASE_WORDS / 2;
+
+			cr_assert_eq(p.out[i], zero ? 0 : p.in[i], "word %u is %08x", i, p.out[i]);
+		}
+		bulk_drop(&p);
+	}
+}
+
+Test(simt, wrong_bulk_copies_are_reported)
+{
+	static const struct {
+		enum simt_bug bug;
+		const char *words;
+	} cases[] = {
+		{ BUG_NO_WAIT, "race: " },
+		{ BUG_EARLY_REUSE, "race: " },
+		{ BUG_NO_PROXY_FENCE, "a bulk copy writes" },
+		{ BUG_NO_WARP_SYNC, "no barrier lies between" },
+		{ BUG_WRONG_COUNT, "waits in a barrier in shared memory" },
+		{ BUG_UNALIGNED, "not all are multiples of 16" },
+	};
+	struct simt_bulk_params p;
+
+	bulk_prepare(&p);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		p.bug = cases[i].bug;
+		expect_report(cases[i].words, "simt_case_bulk", &p, 1, BULK_CASE_THREADS);
+	}
+	bulk_drop(&p);
+}
+
 /* The nearest of all 256, ties to even. */
 static uint8_t
 nearest_e4m3(float x, const float *values)

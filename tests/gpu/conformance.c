@@ -280,21 +280,31 @@ conform(const struct conformance_case *c)
 	free(without);
 }
 
+_Static_assert(CONFORMANCE_BULK_WORDS == BULK_CASE_ROUNDS * BULK_CASE_WORDS, "as of one block");
+
 #define CONFORM(name, kernel, n_blocks, n_threads, n_items, n_in, n_out, fill, fits, is_sum)                   \
 	IT_TEST(name)                                                                                          \
 	{                                                                                                      \
 		static const struct conformance_case c = {                                                     \
-			{ kernel, #name, n_blocks, 1, n_threads, n_items, n_in, n_out, 0, 0 }, fill, fits, is_sum \
+			{ kernel, #name, n_blocks, 1, n_threads, n_items, n_in, n_out, 0, 0, false }, fill, fits, is_sum \
 		};                                                                                             \
 		conform(&c);                                                                                   \
 	}
 
-/* Of instructions that only devices of compute capability 9.0 have. */
+/* Of instructions that devices of compute capability 9.0 have, or that these and later ones have. */
+#define CONFORM_FROM_9_0(name, kernel, n_blocks, n_threads, n_in, n_out, fill, fits)                            \
+	IT_TEST(name)                                                                                          \
+	{                                                                                                      \
+		static const struct conformance_case c = {                                                     \
+			{ kernel, #name, n_blocks, 1, n_threads, 0, n_in, n_out, 0, 90, true }, fill, fits, false \
+		};                                                                                             \
+		conform(&c);                                                                                   \
+	}
 #define CONFORM_9_0(name, kernel, n_blocks, n_threads, n_in, n_out, fill, fits)                          \
 	IT_TEST(name)                                                                                    \
 	{                                                                                                \
 		static const struct conformance_case c = {                                               \
-			{ kernel, #name, n_blocks, 1, n_threads, 0, n_in, n_out, 0, 90 }, fill, fits, false \
+			{ kernel, #name, n_blocks, 1, n_threads, 0, n_in, n_out, 0, 90, false }, fill, fits, false \
 		};                                                                                       \
 		conform(&c);                                                                             \
 	}
@@ -302,7 +312,7 @@ conform(const struct conformance_case *c)
 IT_TEST(where)
 {
 	static const struct conformance_case c = {
-		{ "where", "where", 3, 2, 96, 0, 1, 3 * 2 * 96 * 7, 0, 0 }, fill_count, fits_bits, false
+		{ "where", "where", 3, 2, 96, 0, 1, 3 * 2 * 96 * 7, 0, 0, false }, fill_count, fits_bits, false
 	};
 
 	conform(&c);
@@ -312,7 +322,7 @@ IT_TEST(where)
 IT_TEST(dependent_launches)
 {
 	static const struct conformance_case c = {
-		{ "chain", "chain", 16, 1, 128, 0, 16 * 128, 2 * 16 * 128, 12, 0 }, fill_bits, fits_bits, false
+		{ "chain", "chain", 16, 1, 128, 0, 16 * 128, 2 * 16 * 128, 12, 0, false }, fill_bits, fits_bits, false
 	};
 
 	conform(&c);
@@ -330,6 +340,8 @@ CONFORM(mma_bf16_layout, "mma_bf16", 16, 32, 0, 16 * 32 * MATRIX_IN, 16 * 32 * 4
 CONFORM(mma_f16_layout, "mma_f16", 16, 32, 0, 16 * 32 * MATRIX_IN, 16 * 32 * 4, fill_f16_integers, fits_number, false)
 CONFORM(mma_bf16_sums, "mma_bf16", 64, 32, 0, 64 * 32 * MATRIX_IN, 64 * 32 * 4, fill_bf16, fits_sum, true)
 CONFORM(mma_f16_sums, "mma_f16", 64, 32, 0, 64 * 32 * MATRIX_IN, 64 * 32 * 4, fill_f16, fits_sum, true)
+CONFORM_FROM_9_0(bulk_copies, "bulk", 8, BULK_CASE_THREADS, 8 * CONFORMANCE_BULK_WORDS, 8 * CONFORMANCE_BULK_WORDS,
+		 fill_bits, fits_bits)
 CONFORM_9_0(wgmma_bf16, "wgmma_bf16", 4, WGMMA_CASE_THREADS, 4 * CONFORMANCE_WGMMA_IN, 4 * CONFORMANCE_WGMMA_OUT,
 	    fill_bf16_pairs, fits_number)
 CONFORM_9_0(wgmma_f16, "wgmma_f16", 4, WGMMA_CASE_THREADS, 4 * CONFORMANCE_WGMMA_IN, 4 * CONFORMANCE_WGMMA_OUT,

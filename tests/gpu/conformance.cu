@@ -5,6 +5,7 @@
  * layouts are compared bit for bit.
  */
 #include "kernels/cuda/simt.h"
+#include "tests/fake-cuda/kernels/bulk_case.h"
 #include "tests/fake-cuda/kernels/wgmma_case.h"
 #include "tests/gpu/conformance.h"
 
@@ -250,6 +251,17 @@ SIMT_KERNEL(conformance_mma_f16, conformance_params, 32, 1)
 {
 	matrix<true>(p);
 }
+
+#if SIMT_HAS_BARRIERS
+/* in and out: those of simt_bulk_params of each block */
+SIMT_KERNEL(conformance_bulk, conformance_params, BULK_CASE_THREADS, 1)
+{
+	uint32_t first = simt_block() * CONFORMANCE_BULK_WORDS;
+	simt_bulk_params own = { p.in + first, p.out + first, BUG_NONE };
+
+	bulk_case_run(own);
+}
+#endif
 
 #if SIMT_HAS_WGMMA
 SIMT_FUNCTION void

@@ -30,6 +30,7 @@ struct conformance_params {
 	 (n_blocks) * (CONFORMANCE_BLOCK_RESULTS + CONFORMANCE_BLOCK * CONFORMANCE_MARK_AND_WORDS) + \
 	 CONFORMANCE_BLOCK * CONFORMANCE_COMBINED)
 
+#define CONFORMANCE_BULK_WORDS (5u * 1024u) /* conformance_bulk: words of a block */
 /* conformance_wgmma_*: words of in, two elements each, and of out. */
 #define CONFORMANCE_WGMMA_A (64u * 64u / 2u)  /* [row][k] */
 #define CONFORMANCE_WGMMA_B (128u * 64u / 2u) /* [column][k] */

@@ -212,8 +212,10 @@ conformance_device(const struct conformance_launch *launch, uint32_t *in, uint32
 	it_note("%s, %s", gpu.name, gpu.isa);
 	capability = 10 * cuda_gpu_attribute(&gpu, CUDA_DEVICE_COMPUTE_MAJOR) +
 		     cuda_gpu_attribute(&gpu, CUDA_DEVICE_COMPUTE_MINOR);
-	if (launch->capability != 0 && launch->capability != capability)
-		it_skip("only devices of sm_%d have these instructions", launch->capability);
+	if (launch->capability != 0 && launch->capability != capability &&
+	    (!launch->or_later || capability < launch->capability))
+		it_skip("only devices of sm_%d%s have these instructions", launch->capability,
+			launch->or_later ? " and later" : "");
 	device_run(&gpu, image != NULL ? image : FAKE_CUDA_BUILT_IN, launch, in, out);
 	cuda_gpu_leave(&gpu);
 	cuda_gpu_close(&gpu);

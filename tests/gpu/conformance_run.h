@@ -14,6 +14,7 @@
 #ifndef TESTS_GPU_CONFORMANCE_RUN_H
 #define TESTS_GPU_CONFORMANCE_RUN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,7 +25,8 @@ struct conformance_launch {
 	uint32_t n_items;   /* the kernel's `n` */
 	size_t n_in, n_out; /* words */
 	unsigned int n_steps; /* launches one after another, with `n` from 0 on; 0: one launch, with n_items */
-	int capability; /* 10 * major + minor of the only devices that have the instructions; 0: all.  Others skip */
+	int capability; /* 10 * major + minor of the devices that have the instructions; 0: all.  Others skip */
+	bool or_later;  /* devices of higher capability have them too */
 };
 
 /** conformance_model - run the kernel on `in` by the models */

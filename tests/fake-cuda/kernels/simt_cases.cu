@@ -3,6 +3,7 @@
 #include "kernels/cuda/simt.h"
 #include "kernels/cuda/bytes.h"
 #include "kernels/cuda/simt_fp8.h"
+#include "tests/fake-cuda/kernels/bulk_case.h"
 #include "tests/fake-cuda/kernels/simt_cases.h"
 #include "tests/fake-cuda/kernels/wgmma_case.h"
 
@@ -163,6 +164,13 @@ SIMT_KERNEL(simt_case_matrix, simt_matrix_params, 32, 1)
 	for (uint32_t i = 0; i < 4; i++)
 		p.d[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = d[i];
 }
+
+#if SIMT_HAS_BARRIERS
+SIMT_KERNEL(simt_case_bulk, simt_bulk_params, BULK_CASE_THREADS, 1)
+{
+	bulk_case_run(p);
+}
+#endif
 
 #if SIMT_HAS_WGMMA
 SIMT_KERNEL(simt_case_wgmma, simt_wgmma_params, WGMMA_CASE_THREADS, 1)

@@ -84,6 +84,16 @@ struct simt_wgmma_params {
 	enum simt_bug bug;
 };
 
+#define BULK_CASE_THREADS 160
+#define BULK_CASE_ROUNDS 5u
+#define BULK_CASE_WORDS 1024u
+
+struct simt_bulk_params {
+	const uint32_t *in; /* [BULK_CASE_ROUNDS][BULK_CASE_WORDS] */
+	uint32_t *out;      /* the same words; in every second round, zeros in the second half */
+	enum simt_bug bug;
+};
+
 struct simt_convert_params {
 	const float *in;
 	uint16_t *bf16, *f16;

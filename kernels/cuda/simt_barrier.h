@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * simt_barrier.h - the device implementation of simt.h's barriers in shared memory and bulk copies, for sm_90 and later
+ */
+#ifndef PAGED_KERNELS_CUDA_SIMT_BARRIER_H
+#define PAGED_KERNELS_CUDA_SIMT_BARRIER_H
+
+SIMT_FUNCTION void
+simt_barrier_init(uint64_t *barrier, uint32_t n)
+{
+	asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(simt_shared_address(barrier)), "r"(n) : "memory");
+}
+
+SIMT_FUNCTION void
+simt_barrier_arrive(uint64_t *barrier)
+{
+	asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(simt_shared_address(barrier))
+		     : "memory");
+}
+
+/* .noinc: the arrival is one of those that the barrier expects. */
+SIMT_FUNCTION void
+simt_barrier_arrive_copies(uint64_t *barrier)
+{
+	asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(simt_shared_address(barrier))
+		     : "memory");
+}
+
+SIMT_FUNCTION void
+simt_barrier_wait(uint64_t *barrier, uint32_t parity)
+{
+	uint32_t done;
+
+	/* try_wait sleeps for a while, and may then return although the phase has not ended. */
+	do {
+		asm volatile("{\n"
+			     ".reg .pred done;\n"
+			     "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%1], %2;\n"
+			     "selp.u32 %0, 1, 0, done;\n"
+			     "}"
+			     : "=r"(done)
+			     : "r"(simt_shared_address(barrier)), "r"(parity)
+			     : "memory");
+	} while (done == 0);
+}
+
+SIMT_FUNCTION void
+simt_proxy_fence()
+{
+	asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+SIMT_FUNCTION void
+simt_barrier_arrive_expecting(uint64_t *barrier, uint32_t n_bytes)
+{
+	asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(
+			     simt_shared_address(barrier)),
+		     "r"(n_bytes)
+		     : "memory");
+}
+
+SIMT_FUNCTION void
+simt_copy_bulk(void *shared, const void *global, uint32_t n_bytes, uint64_t *barrier)
+{
+	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+			     simt_shared_address(shared)),
+		     "l"(__cvta_generic_to_global(global)), "r"(n_bytes), "r"(simt_shared_address(barrier))
+		     : "memory");
+}
+
+#endif
