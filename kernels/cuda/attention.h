@@ -375,6 +375,15 @@ mask_bitmap_build(const cuda_attention_params &p, const attention_work_item &ite
 	THREADS::sync();
 }
 
+/* The end of the tokens from `begin` on that are in one bitmap of the block mask; the item's end without one. */
+SIMT_FUNCTION uint32_t
+mask_bitmap_end(const cuda_attention_params &p, const attention_work_item &item, uint32_t begin)
+{
+	uint32_t end = (begin / CUDA_MASK_BITMAP_TOKENS + 1) * CUDA_MASK_BITMAP_TOKENS;
+
+	return p.blocks.first_list != 0 && end < item.end ? end : item.end;
+}
+
 /* Does the block mask let any q_row see any of n tokens from `begin` on?  n is a multiple of 32. */
 template <uint32_t Q_ROWS>
 SIMT_FUNCTION bool

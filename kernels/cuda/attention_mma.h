@@ -21,7 +21,7 @@ mma_tile_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared,
 	for (uint32_t n = 0; n < S::BLOCKS; n++)
 		weight[n][0] = weight[n][1] = weight[n][2] = weight[n][3] = 0;
 	K::elements::template add_qk<S>(p, shared, stage, weight);
-	mma_weights<S>(p, shared, state, begin + warp_token<S>(), full, weight, rescale);
+	mma_weights<S>(p, shared, state, begin, full, weight, rescale);
 	K::elements::template add_pv<S>(p, shared, state, stage, full, weight, rescale);
 }
 
@@ -184,7 +184,7 @@ mma_wide_result(const attention_results &results, uint32_t q_row, uint32_t from)
 /* Store vector `vec` of the q_rows whose sums are in shared memory, the first of which is first_q_row. */
 template <class K>
 SIMT_FUNCTION void
-mma_result_store(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t first_q_row, uint32_t vec)
+mma_result_store(const cuda_attention_params &p, attention_mma_block &shared, uint32_t first_q_row, uint32_t vec)
 {
 	const attention_work_item &item = shared.item;
 	uint32_t at = vec * 4 / K::DIM, d = vec * 4 % K::DIM, q_row = first_q_row + at;
@@ -204,9 +204,9 @@ mma_result_store(const cuda_attention_params &p, attention_mma_shared<K> &shared
 		   d / 4, result.values);
 }
 
-template <class K>
+template <class THREADS = attention_threads, class K>
 SIMT_FUNCTION void
-mma_results_store(const cuda_attention_params &p, attention_mma_shared<K> &shared, const attention_mma_state<K> &state)
+mma_results_store(const cuda_attention_params &p, attention_mma_block &shared, const attention_mma_state<K> &state)
 {
 	bool narrow = work_item_is_narrow(shared.item);
 	uint32_t n = narrow ? shared.item.n_q_rows : CUDA_TILE_Q_ROWS, n_vecs = K::RESULT_Q_ROWS * K::DIM / 4;
@@ -215,13 +215,13 @@ mma_results_store(const cuda_attention_params &p, attention_mma_shared<K> &share
 	ATTENTION_ROLL
 	for (uint32_t first = 0; first < n; first += K::RESULT_Q_ROWS) {
 		if (first != 0)
-			simt_sync(); /* all warps have read the sums before */
+			THREADS::sync(); /* all warps have read the sums before */
 		mma_values_share<K>(shared.results, state, first);
-		simt_sync();
+		THREADS::sync();
 		ATTENTION_ROLL
 		for (uint32_t vec = narrow ? simt_thread() : simt_lane(); vec < n_vecs;
 		     vec += narrow ? CUDA_ATTENTION_THREADS : 32)
-			mma_result_store(p, shared, (narrow ? 0 : simt_warp() * 16) + first, vec);
+			mma_result_store<K>(p, shared, (narrow ? 0 : simt_warp() * 16) + first, vec);
 	}
 }
 
@@ -243,7 +243,7 @@ mma_work_item_attend(const cuda_attention_params &p, attention_mma_shared<K> &sh
 	if (!prefetch.has_queries)
 		mma_queries_fetch(p, shared, item);
 	prefetch.found = false;
-	mma_state_init(p, shared, state);
+	mma_state_init(p, shared, item, state);
 	ATTENTION_ROLL
 	for (uint32_t begin = item.begin, end; begin < item.end; begin = end) {
 		uint32_t bitmap_begin = begin / CUDA_MASK_BITMAP_TOKENS * CUDA_MASK_BITMAP_TOKENS;

@@ -55,7 +55,7 @@ SIMT_FUNCTION void
 prefill_tiles_attend(const cuda_attention_params &p, prefill_shared<S> &shared, prefill_state<S> &state,
 		     uint32_t begin)
 {
-	uint32_t end = prefill_bitmap_end(p, shared.item, begin), entry;
+	uint32_t end = mask_bitmap_end(p, shared.item, begin), entry;
 
 	begin = next_visible_tile<S::TOKENS>(p, shared, begin, end);
 	if (begin >= end)
@@ -67,7 +67,7 @@ prefill_tiles_attend(const cuda_attention_params &p, prefill_shared<S> &shared, 
 		float weight[PREFILL_M_TILES][S::BLOCKS][4] = {};
 		bool last;
 
-		end = prefill_bitmap_end(p, shared.item, begin);
+		end = mask_bitmap_end(p, shared.item, begin);
 		next = next_visible_tile<S::TOKENS>(p, shared, begin + S::TOKENS, end);
 		last = next >= end;
 		simt_copy_async_wait<0>();
@@ -96,7 +96,7 @@ prefill_item_attend(const cuda_attention_params &p, prefill_shared<S> &shared)
 	q_rows_copy<S>(p, item, shared.queries, S::Q_ROWS);
 	prefill_state_init(state);
 	ATTENTION_ROLL
-	for (uint32_t begin = item.begin; begin < item.end; begin = prefill_bitmap_end(p, item, begin)) {
+	for (uint32_t begin = item.begin; begin < item.end; begin = mask_bitmap_end(p, item, begin)) {
 		if (p.blocks.first_list != 0)
 			mask_bitmap_build(p, item, begin / CUDA_MASK_BITMAP_TOKENS * CUDA_MASK_BITMAP_TOKENS,
 					  shared.mask_bitmap);

@@ -51,15 +51,6 @@ prefill_item_take(const cuda_attention_params &p, prefill_items &items, attentio
 	return true;
 }
 
-/* The end of the tokens from `begin` on that are in one bitmap of the block mask; the item's end without one. */
-SIMT_FUNCTION uint32_t
-prefill_bitmap_end(const cuda_attention_params &p, const attention_work_item &item, uint32_t begin)
-{
-	uint32_t end = (begin / CUDA_MASK_BITMAP_TOKENS + 1) * CUDA_MASK_BITMAP_TOKENS;
-
-	return p.blocks.first_list != 0 && end < item.end ? end : item.end;
-}
-
 /* Does every q_row see all tokens of the tile, with no mask to evaluate? */
 template <class S>
 SIMT_FUNCTION bool

@@ -19,6 +19,7 @@ template <class ELEMENTS, uint32_t DIM_> struct prefill_shape {
 	using elements = ELEMENTS;
 	static constexpr uint32_t DIM = DIM_, CHUNKS = DIM / 8, Q_ROWS = CUDA_PREFILL_TILE_Q_ROWS;
 	static constexpr bool F16 = ELEMENTS::F16;
+	using layout = swizzled_rows<CHUNKS>;
 	static constexpr uint32_t TOKENS = 64, BLOCKS = TOKENS / 8;
 	static constexpr uint32_t WARP_Q_ROWS = Q_ROWS / PREFILL_WARPS, COPIED_TOKENS = TOKENS / PREFILL_WARPS;
 	static_assert(PREFILL_WARPS == 4 && WARP_Q_ROWS == PREFILL_M_TILES * 16 && COPIED_TOKENS * CUDA_N_PLANES == 32,

@@ -24,6 +24,56 @@
 
 struct mma_prefetch; /* attention_fetch.h */
 
+/* Index of chunk c of row r, swizzled so that ldmatrix reads eight rows without bank conflicts. */
+template <uint32_t CHUNKS>
+SIMT_FUNCTION uint32_t
+swizzle(uint32_t r, uint32_t c)
+{
+	return r * CHUNKS + (c ^ (CHUNKS < 8 ? r / 2 & 3 : r & 7));
+}
+
+/* The index of chunk c + n of row r, where `at` is that of chunk c: c is 0 or 1, n an even number. */
+template <uint32_t CHUNKS>
+SIMT_FUNCTION uint32_t
+swizzle_step(uint32_t at, uint32_t n)
+{
+	constexpr uint32_t MASK = CHUNKS < 8 ? 3 : 7;
+
+	return (at ^ (n & MASK)) + (n & ~MASK);
+}
+
+/*
+ * Where a tile's tokens are.  `position` counts the tile's columns of products, in the order of the warps.  From a
+ * block of eight columns to the next are BLOCK tokens, and from a column to the next are COLUMN.
+ */
+struct adjacent_tokens {
+	static constexpr uint32_t BLOCK = 8, COLUMN = 1;
+
+	/* The token in the tile at a position, which is also its row in shared memory. */
+	SIMT_MEMBER uint32_t
+	token(uint32_t position)
+	{
+		return position;
+	}
+};
+
+/* Rows of CHUNKS chunks, swizzled. */
+template <uint32_t CHUNKS> struct swizzled_rows : adjacent_tokens {
+	/* The index of a chunk of a row. */
+	SIMT_MEMBER uint32_t
+	at(uint32_t row, uint32_t chunk)
+	{
+		return swizzle<CHUNKS>(row, chunk);
+	}
+
+	/* The index of chunk c + n, where `at` is that of chunk c: c is 0 or 1, n an even number. */
+	SIMT_MEMBER uint32_t
+	step(uint32_t at, uint32_t n)
+	{
+		return swizzle_step<CHUNKS>(at, n);
+	}
+};
+
 /*
  * The shape of a tile: a kernel's elements and padded dim, and the tile's q_rows and tokens.  In a narrow tile each
  * warp has all q_rows and a part of the tokens; in a wide tile each warp has 16 q_rows and all tokens.
@@ -33,6 +83,7 @@ template <class ELEMENTS, uint32_t DIM_, bool NARROW_> struct attention_shape {
 	static constexpr uint32_t DIM = DIM_;
 	static constexpr bool F16 = ELEMENTS::F16, NARROW = NARROW_;
 	static constexpr uint32_t CHUNKS = DIM / ELEMENTS::CHUNK, Q_CHUNKS = DIM / 8;
+	using layout = swizzled_rows<CHUNKS>;
 	static constexpr uint32_t Q_ROWS = NARROW ? CUDA_TILE_Q_ROWS : CUDA_MAX_TILE_Q_ROWS;
 	static constexpr uint32_t TOKENS = DIM == 256 && !NARROW ? 32 : 64;
 	static constexpr uint32_t STAGES = ELEMENTS::template stages<DIM, NARROW>();
@@ -59,12 +110,16 @@ template <class ELEMENTS, uint32_t DIM_> struct attention_shapes {
 		sizeof(attention_results::values) / sizeof(float) / ATTENTION_WARPS / DIM;
 };
 
-template <class K> struct attention_mma_shared : attention_block {
+/* A block's current item, with what a thread looks up of its q_rows. */
+struct attention_mma_block : attention_block {
+	attention_q_row q_row[CUDA_MAX_TILE_Q_ROWS];
+};
+
+template <class K> struct attention_mma_shared : attention_mma_block {
 	attention_work_item next; /* the item after this one, if has_next; known from the item's second tile on */
 	bool has_next;
 	/* Of the tile being fetched, in the order of the threads that computed them (mma_own_row()); 0: zeros. */
 	uint64_t row_address[CUDA_ATTENTION_THREADS];
-	attention_q_row q_row[CUDA_MAX_TILE_Q_ROWS]; /* the item's */
 	/* The tile's queries, then [stage][plane][token], then the tokens' scales in the same order. */
 	alignas(128) simt_vec4 chunks[K::MEMORY];
 };
@@ -106,24 +161,6 @@ mma_tile_at(attention_mma_shared<K> &shared, uint32_t stage, uint32_t plane)
 
 	return shared.chunks +
 	       (queries + (stage * CUDA_N_PLANES + plane) * work_item_tile_tokens<K>(shared.item)) * K::CHUNKS;
-}
-
-/* Index of chunk c of row r, swizzled so that ldmatrix reads eight rows without bank conflicts. */
-template <uint32_t CHUNKS>
-SIMT_FUNCTION uint32_t
-swizzle(uint32_t r, uint32_t c)
-{
-	return r * CHUNKS + (c ^ (CHUNKS < 8 ? r / 2 & 3 : r & 7));
-}
-
-/* The index of chunk c + n of row r, where `at` is that of chunk c: c is 0 or 1, n an even number. */
-template <uint32_t CHUNKS>
-SIMT_FUNCTION uint32_t
-swizzle_step(uint32_t at, uint32_t n)
-{
-	constexpr uint32_t MASK = CHUNKS < 8 ? 3 : 7;
-
-	return (at ^ (n & MASK)) + (n & ~MASK);
 }
 
 template <bool F16>
@@ -188,10 +225,11 @@ q_rows_copy(const cuda_attention_params &p, const attention_work_item &item, sim
 /* Begin an item: the state of its q_rows, to shared memory what a thread looks up of them. */
 template <class K>
 SIMT_FUNCTION void
-mma_state_init(const cuda_attention_params &p, attention_mma_shared<K> &shared, attention_mma_state<K> &state)
+mma_state_init(const cuda_attention_params &p, attention_mma_block &shared, const attention_work_item &item,
+	       attention_mma_state<K> &state)
 {
-	if (simt_thread() < (work_item_is_narrow(shared.item) ? K::narrow::Q_ROWS : K::wide::Q_ROWS))
-		shared.q_row[simt_thread()] = q_row_make(p, shared.item, simt_thread());
+	if (simt_thread() < (work_item_is_narrow(item) ? K::narrow::Q_ROWS : K::wide::Q_ROWS))
+		shared.q_row[simt_thread()] = q_row_make(p, item, simt_thread());
 	ATTENTION_UNROLL
 	for (uint32_t i = 0; i < 2; i++) {
 		state.row_max[i] = -infinity();
@@ -230,7 +268,8 @@ mma_elements_visible(const cuda_attention_params &p, const attention_work_item &
 	for (uint32_t n = 0; n < S::BLOCKS; n++)
 		ATTENTION_UNROLL
 		for (uint32_t i = 0; i < 4; i++)
-			if (q_row_sees(p, item, mask_bitmap, q_row[i / 2], first + n * 8 + i % 2))
+			if (q_row_sees(p, item, mask_bitmap, q_row[i / 2],
+				       first + n * S::layout::BLOCK + i % 2 * S::layout::COLUMN))
 				visible |= 1u << (n * 4 + i);
 	return visible;
 }
@@ -259,7 +298,9 @@ mma_scores(const cuda_attention_params &p, const attention_work_item &item, cons
 			for (uint32_t i = 0; i < 4; i++) {
 				front[n][i] = -infinity();
 				if (visible >> (n * 4 + i) & 1)
-					front[n][i] = q_row_score(p, item, q_row[i / 2], first + (done + n) * 8 + i % 2,
+					front[n][i] = q_row_score(p, item, q_row[i / 2],
+								  first + (done + n) * S::layout::BLOCK +
+									  i % 2 * S::layout::COLUMN,
 								  score[n][i]);
 			}
 		ATTENTION_UNROLL
@@ -305,13 +346,13 @@ scores_to_weights(float row_max[2], float row_sum[2], float weight[S::BLOCKS][4]
 		}
 }
 
-/* Convert products to softmax weights, by scores.  `full`: every q_row sees every token. */
+/* Convert products of the tile from `begin` on to softmax weights, by scores.  `full`: every q_row sees every token. */
 template <class S, class K>
 SIMT_FUNCTION void
-mma_weights(const cuda_attention_params &p, const attention_mma_shared<K> &shared, attention_mma_state<K> &state,
+mma_weights(const cuda_attention_params &p, const attention_mma_block &shared, attention_mma_state<K> &state,
 	    uint32_t begin, bool full, float weight[S::BLOCKS][4], float rescale[2])
 {
-	uint32_t lane = simt_opaque(simt_lane()), first = begin + lane % 4 * 2;
+	uint32_t lane = simt_opaque(simt_lane()), first = begin + S::layout::token(warp_token<S>() + lane % 4 * 2);
 	const attention_q_row *own = &shared.q_row[warp_q_row<S>() + lane / 4];
 	const attention_q_row q_row[2] = { own[0], own[8] };
 	uint32_t visible =
@@ -321,7 +362,7 @@ mma_weights(const cuda_attention_params &p, const attention_mma_shared<K> &share
 	scores_to_weights<S>(state.row_max, state.row_sum, weight, rescale);
 }
 
-/* A bit for each of n <= 32 tokens from `first` on: do its values have a NaN or infinity? */
+/* A bit for each of n <= 32 positions from `first` on: do its token's values have a NaN or infinity? */
 template <class S, class V>
 SIMT_FUNCTION uint32_t
 non_finite_tokens(const simt_vec4 *values, uint32_t first, uint32_t n)
@@ -330,11 +371,11 @@ non_finite_tokens(const simt_vec4 *values, uint32_t first, uint32_t n)
 
 	ATTENTION_ROLL
 	for (uint32_t c = 0; simt_lane() < n && c < S::CHUNKS; c++)
-		non_finite |= V::non_finite(values[swizzle<S::CHUNKS>(first + simt_lane(), c)]);
+		non_finite |= V::non_finite(values[S::layout::at(S::layout::token(first + simt_lane()), c)]);
 	return simt_ballot(non_finite);
 }
 
-/* Get the weights of one token for the thread's two q_rows. */
+/* Get the weights of one token, by its position in the warp's, for the thread's two q_rows. */
 template <class S>
 SIMT_FUNCTION void
 token_weights(const float weight[S::BLOCKS][4], uint32_t token, float mine[2])
@@ -371,7 +412,7 @@ non_finite_token_add(attention_mma_state<K> &state, const simt_vec4 *values, uin
 	for (uint32_t n = 0; n < S::DIM / 8; n++)
 		ATTENTION_UNROLL
 		for (uint32_t i = 0; i < 4; i++) {
-			uint32_t chunk = swizzle<S::CHUNKS>(warp_token<S>() + token, n * 8 / CHUNK);
+			uint32_t chunk = S::layout::at(S::layout::token(warp_token<S>() + token), n * 8 / CHUNK);
 			typename V::element value = elements[chunk * CHUNK + K::elements::sum_index(n, i)];
 
 			if (mine[i / 2] != 0)
@@ -523,16 +564,16 @@ template <bool F16_> struct half_elements {
 	 */
 	template <class S>
 	SIMT_MEMBER void
-	pv_mma(float sums[S::DIM / 8][4], const simt_vec4 *values, uint32_t token, const uint32_t a[4], bool non_finite,
-	       uint32_t low, uint32_t high)
+	pv_mma(float sums[S::DIM / 8][4], const simt_vec4 *values, uint32_t position, const uint32_t a[4],
+	       bool non_finite, uint32_t low, uint32_t high)
 	{
-		uint32_t own = swizzle<S::CHUNKS>(token, simt_lane() / 16);
+		uint32_t own = S::layout::at(S::layout::token(position), simt_lane() / 16);
 
 		ATTENTION_UNROLL
 		for (uint32_t n = 0; n < S::DIM / 8; n += 2) {
 			uint32_t b[4];
 
-			simt_ldmatrix_x4_trans(b, &values[swizzle_step<S::CHUNKS>(own, n)]);
+			simt_ldmatrix_x4_trans(b, &values[S::layout::step(own, n)]);
 			if (non_finite) {
 				b[0] &= low, b[1] &= high;
 				b[2] &= low, b[3] &= high;

@@ -30,6 +30,7 @@ static_assert(CUDA_PREFILL_TILE_Q_ROWS == WGMMA_CONSUMER_WARPS * 16, "a consumer
 
 /* Half a tile, of which a thread's elements have a bit each. */
 struct wgmma_half {
+	using layout = adjacent_tokens;
 	static constexpr uint32_t TOKENS = 64, BLOCKS = TOKENS / 8;
 };
 
@@ -136,7 +137,7 @@ wgmma_span_begin(const cuda_attention_params &p, wgmma_shared<S> &shared, uint32
 							   shared.mask_bitmap);
 		simt_sync();
 	}
-	return prefill_bitmap_end(p, shared.item, begin);
+	return mask_bitmap_end(p, shared.item, begin);
 }
 
 /* Producers */
