@@ -4,7 +4,8 @@
  *
  * An entry is a mask mod, a score mod or both, as in aot_list.h.  Each entry
  * has an image that contains the kernels that cuda_aot_kernels lists; only the
- * image of sm_90a has those of attention_wgmma.
+ * image of sm_90a has those of attention_wgmma, and that of sm_80 lacks those
+ * of attention_bulk.
  * cuda_image_find() finds the image by "aot_" and the entry's name; the
  * kernels' names end with "_" and the entry's name.  A build without the CUDA
  * toolkit has the same table and no images.

@@ -129,3 +129,22 @@ cuda_choose_wgmma(const struct layout_params *pool, enum paged_dtype q, uint32_t
 	*choice = *found;
 	return true;
 }
+
+bool
+cuda_choose_bulk(const struct layout_params *pool, enum paged_dtype q, uint32_t max_shared, struct cuda_choice *choice)
+{
+#define BULK(name, dim) \
+	KERNEL("attention_bulk", name "_" #dim, CUDA_BULK_THREADS, CUDA_BULK_SHARED_##dim, CUDA_MAX_TILE_Q_ROWS)
+	static const struct cuda_choice kernels[2][2] = {
+		{ BULK("f16", 64), BULK("f16", 128) },
+		{ BULK("bf16", 64), BULK("bf16", 128) },
+	};
+	const struct cuda_choice *found = &kernels[q == PAGED_BF16][pool->k_dim > 64];
+
+	if ((q != PAGED_F16 && q != PAGED_BF16) || q != pool->dtype || pool->v_in_k || pool->k_dim != pool->v_dim ||
+	    (pool->k_dim != 64 && pool->k_dim != 128) || pool->page_size % CUDA_BULK_TOKENS != 0 ||
+	    found->shared_size > max_shared)
+		return false;
+	*choice = *found;
+	return true;
+}

@@ -58,4 +58,17 @@ enum paged_status cuda_choose(const struct layout_params *pool, enum paged_dtype
 bool cuda_choose_wgmma(const struct layout_params *pool, enum paged_dtype q, uint32_t max_shared,
 		       struct cuda_choice *choice);
 
+/**
+ * cuda_choose_bulk - choose the decode kernel of devices of compute capability 9.0 and later
+ *
+ * It takes the place of the CUDA_DECODE that cuda_choose() chose for this pool
+ * and q: it has the same tiles, and the same results up to rounding.  It
+ * supports f16 and bf16 pools with K and V of 64 or of 128 dims, and pages of a
+ * multiple of CUDA_BULK_TOKENS tokens.
+ *
+ * @return false: the pool or max_shared does not permit it; *choice is unchanged
+ */
+bool cuda_choose_bulk(const struct layout_params *pool, enum paged_dtype q, uint32_t max_shared,
+		      struct cuda_choice *choice);
+
 #endif

@@ -17,6 +17,7 @@
 	S(pages) S(plan)
 
 /* Of sm_90a alone */
+#define SM_90_SOURCES(S) S(attention_bulk)
 #define SM_90A_SOURCES(S) S(attention_wgmma)
 
 #ifdef PAGED_CUDA_IMAGES
@@ -52,20 +53,23 @@
 	extern const uint8_t cuda_image_##source##_##arch##_end[] __attribute__((visibility("hidden")));
 #define INCLUDE_ALL(source) ARCHITECTURES(INCLUDE, source)
 #define INCLUDE_AOT(name, mask, score) CUBINS(INCLUDE, aot_##name)
+#define INCLUDE_SM_90(source) SM_90A(INCLUDE, source) SM_100(INCLUDE, source)
 #define INCLUDE_SM_90A(source) SM_90A(INCLUDE, source)
 SOURCES(INCLUDE_ALL)
+SM_90_SOURCES(INCLUDE_SM_90)
 SM_90A_SOURCES(INCLUDE_SM_90A)
 CUDA_AOT_LIST(INCLUDE_AOT)
 
 #define ENTRY(source, arch) { #source, #arch, cuda_image_##source##_##arch, cuda_image_##source##_##arch##_end },
 #define ENTRY_ALL(source) ARCHITECTURES(ENTRY, source)
+#define ENTRY_SM_90(source) SM_90A(ENTRY, source) SM_100(ENTRY, source)
 #define ENTRY_SM_90A(source) SM_90A(ENTRY, source)
 #define ENTRY_AOT(name, mask, score) CUBINS(ENTRY, aot_##name)
 #endif
 
 static const struct cuda_image images[] = {
 #ifdef PAGED_CUDA_IMAGES
-	SOURCES(ENTRY_ALL) SM_90A_SOURCES(ENTRY_SM_90A) CUDA_AOT_LIST(ENTRY_AOT)
+	SOURCES(ENTRY_ALL) SM_90_SOURCES(ENTRY_SM_90) SM_90A_SOURCES(ENTRY_SM_90A) CUDA_AOT_LIST(ENTRY_AOT)
 #endif
 		{ NULL, NULL, NULL, NULL } /* the end of the list */
 };

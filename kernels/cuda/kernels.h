@@ -45,6 +45,8 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
 #define CUDA_PREFILL_THREADS 128
 #define CUDA_PREFILL_TILE_Q_ROWS 128
 #define CUDA_WGMMA_THREADS 384
+#define CUDA_BULK_THREADS 160
+#define CUDA_BULK_TOKENS 8 /* adjacent tokens of a page that a bulk copy moves */
 
 /** Bytes of dynamic shared memory of the attention kernels, by the largest dim that they support. */
 #define CUDA_SIMT_SHARED_128 (28u << 10)
@@ -64,6 +66,9 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
 /** Dynamic shared memory of attention_wgmma_*. */
 #define CUDA_WGMMA_SHARED_64 (164u << 10)
 #define CUDA_WGMMA_SHARED_128 (180u << 10)
+/** Dynamic shared memory of attention_bulk_*: two blocks fit a multiprocessor of sm_90. */
+#define CUDA_BULK_SHARED_64 (97u << 10)
+#define CUDA_BULK_SHARED_128 (113u << 10)
 /** Dynamic shared memory of plan_batch. */
 #define CUDA_PLAN_SHARED 256u
 

@@ -54,9 +54,11 @@ GPU_HEADER_FILES = \
 	%D%/simt_wgmma.h \
 	%D%/softmax.h
 GPU_APPEND_FILES = %D%/quantise.h %D%/rotary.h
+# Kernels of instructions that sm_90 and later have
+GPU_SM_90_FILES = %D%/attention_bulk.cu
 # Kernels that only sm_90a has instructions for
 GPU_SM_90A_FILES = %D%/attention_wgmma.cu
-EXTRA_DIST += $(GPU_SOURCE_FILES) $(GPU_SM_90A_FILES) $(GPU_HEADER_FILES) $(GPU_APPEND_FILES) %D%/mod_device.h
+EXTRA_DIST += $(GPU_SOURCE_FILES) $(GPU_SM_90_FILES) $(GPU_SM_90A_FILES) $(GPU_HEADER_FILES) $(GPU_APPEND_FILES) %D%/mod_device.h
 
 # Mods that are compiled with the library (aot_list.h has the same names), and the program that writes their sources.
 AOT_FILES = \
@@ -86,11 +88,11 @@ CUDA_IMAGES += $(GPU_SOURCE_FILES:.cu=.sm_80) $(AOT_FILES:.cu=.sm_80)
 CUDA_IMAGE_CPPFLAGS += -DPAGED_CUDA_SM_80
 endif
 if CUDA_SM_90A
-CUDA_IMAGES += $(GPU_SOURCE_FILES:.cu=.sm_90a) $(GPU_SM_90A_FILES:.cu=.sm_90a) $(AOT_FILES:.cu=.sm_90a)
+CUDA_IMAGES += $(GPU_SOURCE_FILES:.cu=.sm_90a) $(GPU_SM_90_FILES:.cu=.sm_90a) $(GPU_SM_90A_FILES:.cu=.sm_90a) $(AOT_FILES:.cu=.sm_90a)
 CUDA_IMAGE_CPPFLAGS += -DPAGED_CUDA_SM_90A
 endif
 if CUDA_SM_100
-CUDA_IMAGES += $(GPU_SOURCE_FILES:.cu=.sm_100) $(AOT_FILES:.cu=.sm_100)
+CUDA_IMAGES += $(GPU_SOURCE_FILES:.cu=.sm_100) $(GPU_SM_90_FILES:.cu=.sm_100) $(AOT_FILES:.cu=.sm_100)
 CUDA_IMAGE_CPPFLAGS += -DPAGED_CUDA_SM_100
 endif
 CUDA_COMPILE = $(MKDIR_P) $(@D) && $(CUDA_DIR)/bin/nvcc -std=c++17 -I$(top_srcdir) -I. -Xptxas -v
@@ -106,7 +108,7 @@ SUFFIXES = .cu .sm_80 .sm_90a .sm_100 .ptx
 	$(AM_V_GEN)$(CUDA_COMPILE) -arch=compute_80 -ptx -o $@ $< $(CUDA_REPORT)
 $(CUDA_IMAGES): $(GPU_HEADER_FILES) $(GPU_APPEND_FILES)
 $(AOT_FILES:.cu=.sm_80) $(AOT_FILES:.cu=.sm_90a) $(AOT_FILES:.cu=.sm_100): \
-	%D%/attention_mma.cu %D%/attention_prefill.cu $(GPU_SM_90A_FILES) %D%/mod_device.h
+	%D%/attention_mma.cu %D%/attention_prefill.cu $(GPU_SM_90_FILES) $(GPU_SM_90A_FILES) %D%/mod_device.h
 $(kernels_libimages_la_OBJECTS): $(CUDA_IMAGES)
 CLEANFILES += $(CUDA_IMAGES) $(CUDA_IMAGES:=.report)
 endif
@@ -117,6 +119,7 @@ kernels_libimages_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_IMAGE_CPPFLAGS)
 # What NVRTC compiles at run time, built in as text.
 GPU_BUILT_IN_FILES = \
 	$(GPU_HEADER_FILES) \
+	%D%/attention_bulk.cu \
 	%D%/attention_bytes.cu \
 	%D%/attention_mla.cu \
 	%D%/attention_mma.cu \

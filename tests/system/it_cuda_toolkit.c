@@ -121,8 +121,10 @@ IT_TEST_LIMIT(real_nvrtc_compiles_the_kernels, 300)
 		"kernels/cuda/simt_fp8.h",
 		"kernels/cuda/kernels.h",
 		"kernels/cuda/simt.h",
+		"kernels/cuda/simt_barrier.h",
 		"kernels/cuda/simt_device.h",
 		"kernels/cuda/simt_wgmma.h",
+		"tests/fake-cuda/kernels/bulk_case.h",
 		"tests/fake-cuda/kernels/simt_cases.h",
 		"tests/fake-cuda/kernels/wgmma_case.h",
 	};

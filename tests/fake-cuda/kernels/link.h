@@ -11,6 +11,8 @@ extern "C" {
 #endif
 
 void simt_link_append(void);
+void simt_link_attention_bulk(void);
+void simt_link_attention_bulk_window(void);
 void simt_link_attention_bytes(void);
 void simt_link_attention_mla(void);
 void simt_link_attention_mla_window(void);

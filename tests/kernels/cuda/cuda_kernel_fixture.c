@@ -74,6 +74,8 @@ static void
 kernels_link(void)
 {
 	simt_link_append();
+	simt_link_attention_bulk();
+	simt_link_attention_bulk_window();
 	simt_link_attention_bytes();
 	simt_link_attention_mla();
 	simt_link_attention_mla_window();

@@ -30,7 +30,7 @@ defaults(void)
 	return params;
 }
 
-enum kernels { WITHOUT_TENSOR_CORES, MMA, MMA_AND_WGMMA };
+enum kernels { WITHOUT_TENSOR_CORES, MMA, MMA_AND_WGMMA, BULK };
 
 /* Kernels for these params. */
 static struct cuda_attention_options
@@ -41,6 +41,8 @@ choose_kernel(const struct kernel_fixture_params *params, enum kernels kernels)
 		{ "attention_mma_f16_64", "attention_mma_f16_128", "attention_mma_f16_256" },
 		{ "attention_mma_bf16_64", "attention_mma_bf16_128", "attention_mma_bf16_256" }
 	};
+	static const char *const bulk[2][2] = { { "attention_bulk_f16_64", "attention_bulk_f16_128" },
+						{ "attention_bulk_bf16_64", "attention_bulk_bf16_128" } };
 	static const char *const prefill[2][2][3] = {
 		{ { "attention_prefill_f16_64", "attention_prefill_f16_128", NULL },
 		  { "attention_prefill_bf16_64", "attention_prefill_bf16_128", NULL } },
@@ -52,7 +54,10 @@ choose_kernel(const struct kernel_fixture_params *params, enum kernels kernels)
 	struct cuda_attention_options options = { .n_blocks = 1 + (uint32_t)(next_seed % 5), .seed = next_seed };
 
 	next_seed++;
-	if (kernels != WITHOUT_TENSOR_CORES) {
+	if (kernels == BULK) {
+		options.kernel = bulk[params->pool == PAGED_BF16][size];
+		options.max_tile_q_rows = CUDA_MAX_TILE_Q_ROWS;
+	} else if (kernels != WITHOUT_TENSOR_CORES) {
 		options.kernel = mma[params->pool == PAGED_BF16][size];
 		options.prefill = prefill[kernels == MMA_AND_WGMMA][params->pool == PAGED_BF16][size];
 		options.max_tile_q_rows = CUDA_MAX_TILE_Q_ROWS;
@@ -101,12 +106,25 @@ half_params(const struct kernel_fixture_params *params)
 	return half;
 }
 
+/* The nearest dims and page size that attention_bulk_* support. */
+static struct kernel_fixture_params
+bulk_params(const struct kernel_fixture_params *params)
+{
+	struct kernel_fixture_params bulk = half_params(params);
+
+	bulk.k_dim = bulk.v_dim = params->k_dim > 64 || params->v_dim > 64 ? 128 : 64;
+	bulk.page_size = (params->page_size + 7) / 8 * 8;
+	bulk.v_in_k = false;
+	return bulk;
+}
+
 static void
 simt_and_tensor_core_check(const struct kernel_fixture_params *params)
 {
-	struct kernel_fixture_params half = half_params(params);
+	struct kernel_fixture_params half = half_params(params), bulk = bulk_params(params);
 
 	kernel_check(params, WITHOUT_TENSOR_CORES);
+	kernel_check(&bulk, BULK);
 	if (half.k_dim % 8 != 0 || half.v_dim % 8 != 0 || half.k_dim > 256 || half.v_dim > 256)
 		return;
 	kernel_check(&half, MMA);
@@ -143,15 +161,40 @@ Test(cuda_attention, prefill_of_many_tiles)
 	struct kernel_fixture_params params = defaults();
 
 	params.pool = params.q = params.weights = PAGED_BF16;
-	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 1413, .q_len = 40, .q_base = 1373 };
+	params.rows[0] =
+		(struct kernel_fixture_row){ .kv_len = 1413, .q_len = 40, .q_base = 1373, .kv_first = 37 };
 	for (size_t i = 0; i < COUNT(dims); i++)
-		for (enum kernels kernels = MMA; kernels <= MMA_AND_WGMMA; kernels++) {
+		for (enum kernels kernels = MMA; kernels <= BULK; kernels++) {
 			struct cuda_attention_options options;
 
-			params.k_dim = params.v_dim = dims[i];
+			params.k_dim = params.v_dim = kernels == BULK && dims[i] == 16 ? 64 : dims[i];
 			options = choose_kernel(&params, kernels);
 			options.target_work_items = 1;
 			options.n_blocks = 1; /* which goes on with the item of another KV head */
+			options_check(&params, &options);
+		}
+}
+
+/* A block's items have narrow and wide tiles in turn, whose places in shared memory overlap. */
+Test(cuda_attention, tiles_of_both_shapes_in_turn)
+{
+	struct kernel_fixture_params params = defaults();
+
+	params.pool = params.q = params.weights = PAGED_F16;
+	params.n_rows = 4;
+	for (uint32_t r = 0; r < params.n_rows; r++) {
+		uint32_t q_len = r % 2 ? 1 : 20;
+
+		params.rows[r] = (struct kernel_fixture_row){ r, 500 + r * 60, q_len, 500 + r * 60 - q_len, 0 };
+	}
+	for (uint32_t dim = 64; dim <= 128; dim *= 2)
+		for (enum kernels kernels = MMA; kernels <= BULK; kernels++) {
+			struct cuda_attention_options options;
+
+			params.k_dim = params.v_dim = dim;
+			options = choose_kernel(&params, kernels);
+			options.target_work_items = 1;
+			options.n_blocks = 1;
 			options_check(&params, &options);
 		}
 }

@@ -187,6 +187,7 @@ Test(cuda_mods, window_and_soft_cap)
 		     24, false);
 	window_check("attention_mma_f16_128_window", "attention_wgmma_f16_128_window", CUDA_MAX_TILE_Q_ROWS, PAGED_F16,
 		     72, false);
+	window_check("attention_bulk_bf16_64_window", NULL, CUDA_MAX_TILE_Q_ROWS, PAGED_BF16, 64, false);
 	window_check("attention_mla_f16_window", NULL, CUDA_MAX_TILE_Q_ROWS, PAGED_F16, 32, true);
 }
 
@@ -236,12 +237,14 @@ Test(cuda_mods, masked_pages_are_not_looked_up)
  * them, no tile that is copied or computed orders those who read it before those who build it.  The race detector
  * remembers the last thread that read a word, so there are many such bitmaps, and many orders of threads.
  */
-Test(cuda_mods, hidden_bitmaps_of_prefill)
+Test(cuda_mods, hidden_bitmaps)
 {
 	static const struct {
-		const char *prefill;
+		const char *decode, *prefill;
 		uint64_t n_orders;
-	} kernels[] = { { "attention_prefill_f16_64", 3 }, { "attention_wgmma_f16_64", 16 } };
+	} kernels[] = { { "attention_mma_f16_64", "attention_prefill_f16_64", 3 },
+			{ "attention_mma_f16_64", "attention_wgmma_f16_64", 16 },
+			{ "attention_bulk_f16_64", NULL, 3 } };
 	const uint32_t n = 40 * CUDA_MASK_BITMAP_TOKENS;
 	struct mod_array last = { .name = "last", .dtype = MOD_I32, .data = &n };
 	struct mod_fixture mask = mod_fixture_open(MOD_MASK, "kv_idx < 64 || kv_idx >= last", &last, 1);
@@ -249,25 +252,26 @@ Test(cuda_mods, hidden_bitmaps_of_prefill)
 	struct block_mask *blocks;
 
 	params.q = params.weights = params.pool;
+	params.k_dim = params.v_dim = 64;
 	params.mods.mask = mask.binding;
 	params.n_rows = 1;
 	params.rows[0] = (struct kernel_fixture_row){ .kv_len = n + 20, .q_len = 33, .q_base = n - 13 };
 	blocks = blocks_of(&params, mask.binding, 1, 128, 32);
-	for (unsigned int i = 0; i < 2; i++)
+	for (unsigned int i = 0; i < 3; i++)
 		for (uint64_t seed = 0; seed < kernels[i].n_orders; seed++) {
 			struct kernel_fixture fixture;
 			char what[256];
 
 			kernel_fixture_create(&fixture, &params);
 			cuda_fixture_attend(&fixture,
-					    &(struct cuda_attention_options){ .kernel = "attention_mma_f16_64",
+					    &(struct cuda_attention_options){ .kernel = kernels[i].decode,
 									      .prefill = kernels[i].prefill,
 									      .max_tile_q_rows = CUDA_MAX_TILE_Q_ROWS,
 									      .target_work_items = 1,
 									      .n_blocks = 1,
 									      .seed = seed,
 									      .blocks = blocks });
-			cr_assert(kernel_fixture_check(&fixture, what, sizeof(what)), "%s: %s", kernels[i].prefill,
+			cr_assert(kernel_fixture_check(&fixture, what, sizeof(what)), "%s: %s", kernels[i].decode,
 				  what);
 			kernel_fixture_destroy(&fixture);
 		}
@@ -308,14 +312,15 @@ listed_mask(bool ascending)
 /* The blocks of a KV chunk are found by binary search in an ascending list, and by a scan of any other list. */
 Test(cuda_mods, block_lists_in_any_order)
 {
-	static const char *const kernels[] = { "attention_simt_128", "attention_mma_f16_64" };
+	static const char *const kernels[] = { "attention_simt_128", "attention_mma_f16_64", "attention_bulk_f16_64" };
 	struct block_mask *mask[2] = { listed_mask(false), listed_mask(true) };
 
-	for (unsigned int i = 0; i < 2; i++) {
+	for (unsigned int i = 0; i < 3; i++) {
 		struct kernel_fixture_params params = params_with_three_rows();
 		struct kernel_fixture fixture[2];
 
 		params.pool = params.q = PAGED_F16;
+		params.k_dim = params.v_dim = 64;
 		params.q_heads = params.kv_heads = params.n_rows = 1;
 		params.rows[0] =
 			(struct kernel_fixture_row){ .kv_len = N_LISTED_KEYS, .q_len = 1, .q_base = N_LISTED_KEYS - 1 };
