@@ -85,6 +85,7 @@ cuda_kernels_allow_shared(const struct paged_pool *pool, const struct cuda_drive
 /*
  * Read an environment variable that permits something that is off by default until a GPU has run it; the conformance
  * program has cases for it.  PAGED_PDL: programmatic dependent launches.  PAGED_WGMMA: attention_wgmma_*.
+ * PAGED_BULK: attention_bulk_*.
  */
 static enum paged_status
 cuda_kernels_read_switch(const struct paged_pool *pool, const char *variable, bool *permitted_p,
@@ -191,13 +192,17 @@ cuda_kernels_choose(const struct paged_pool *pool, const struct cuda_kernels *ke
 {
 	uint32_t max_shared = (uint32_t)cuda_gpu_attribute(kernels->gpu, CUDA_DEVICE_SHARED_PER_BLOCK_OPTIN);
 	const struct layout_params *params = &pool->mapping.layout.params;
+	int major = cuda_gpu_attribute(kernels->gpu, CUDA_DEVICE_COMPUTE_MAJOR);
 	enum paged_status status = cuda_choose(params, q, max_shared, choices, error);
 
-	if (status == PAGED_OK && choices[CUDA_PREFILL].kernel != NULL && kernels->wgmma &&
-	    cuda_gpu_attribute(kernels->gpu, CUDA_DEVICE_COMPUTE_MAJOR) == 9 &&
+	if (status != PAGED_OK)
+		return status;
+	if (choices[CUDA_PREFILL].kernel != NULL && kernels->wgmma && major == 9 &&
 	    cuda_gpu_attribute(kernels->gpu, CUDA_DEVICE_COMPUTE_MINOR) == 0)
 		cuda_choose_wgmma(params, q, max_shared, &choices[CUDA_PREFILL]);
-	return status;
+	if (kernels->bulk && major >= 9)
+		cuda_choose_bulk(params, q, max_shared, &choices[CUDA_DECODE]);
+	return PAGED_OK;
 }
 
 /* Load the attention kernels for queries of one dtype. */
@@ -242,6 +247,8 @@ cuda_kernels_load_all(const struct paged_pool *pool, struct cuda_kernels **kerne
 	kernels->gather = (struct cuda_kernel){ .name = "gather_tokens", .n_threads = CUDA_COPY_THREADS };
 	kernels->merge = (struct cuda_kernel){ .name = "merge_results", .n_threads = CUDA_MERGE_THREADS };
 	status = cuda_kernels_read_switch(pool, "PAGED_WGMMA", &kernels->wgmma, error);
+	if (status == PAGED_OK)
+		status = cuda_kernels_read_switch(pool, "PAGED_BULK", &kernels->bulk, error);
 	if (status == PAGED_OK)
 		status = cuda_kernels_load_kernel(pool, kernels, "plan", &kernels->plan, error);
 	if (status == PAGED_OK)

@@ -35,6 +35,7 @@ struct cuda_kernels {
 	unsigned int n_users;
 	const struct cuda_gpu *gpu;
 	bool wgmma; /* PAGED_WGMMA=1 */
+	bool bulk;  /* PAGED_BULK=1 */
 	cuda_module modules[10];
 	unsigned int n_modules;
 	const char *sources[10]; /* names of the modules' sources */

@@ -21,7 +21,7 @@ run_and_count(const struct batch_fixture_params *params, struct prefill_runs wan
 	const char *dtype = params->pool == PAGED_F16 ? "f16" : "bf16";
 	int dim = params->k_dim <= 64 && params->v_dim <= 64 ? 64 : 128;
 
-	snprintf(decode, sizeof(decode), "attention_mma_%s_%d", dtype, dim);
+	snprintf(decode, sizeof(decode), "%s_%s_%d", prefill_decode_source(params), dtype, dim);
 	snprintf(prefill, sizeof(prefill), "%s_%s_%d", prefill_source(), dtype, dim);
 	batch_fixture_run(params);
 	prefill_expect_runs(&wanted, decode, prefill);
@@ -56,6 +56,42 @@ IT_TEST(wgmma_runs_on_request)
 {
 	setenv("PAGED_WGMMA", "1", 1);
 	each_kernel_run();
+}
+
+IT_TEST(bulk_copies_run_on_request)
+{
+	setenv("PAGED_BULK", "1", 1);
+	each_kernel_run();
+}
+
+/* A pool that the kernel does not support, and a device without bulk copies. */
+IT_TEST(other_pools_and_devices_do_without_bulk_copies)
+{
+	struct batch_fixture_params params = prefill_mixed;
+
+	cuda_skip_with_gpu();
+	setenv("PAGED_BULK", "1", 1);
+	prefill_begin();
+	params.page_size = 4;
+	run_and_count(&params, (struct prefill_runs){ 1, 1 });
+	params.page_size = 8;
+	params.v_dim = 56;
+	run_and_count(&params, (struct prefill_runs){ 1, 1 });
+	prefill_end();
+}
+
+IT_TEST(bulk_copies_need_9_0)
+{
+	char attributes[32];
+
+	cuda_skip_with_gpu();
+	snprintf(attributes, sizeof(attributes), "%d=8", CUDA_DEVICE_COMPUTE_MAJOR);
+	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", attributes, 1);
+	setenv("PAGED_BULK", "1", 1);
+	prefill_begin();
+	batch_fixture_run(&prefill_mixed);
+	prefill_expect_runs(&(struct prefill_runs){ 1, 1 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
+	prefill_end();
 }
 
 /* Its code runs on exactly 9.0. */
@@ -123,6 +159,37 @@ IT_TEST(shapes_of_prefill_by_wgmma)
 {
 	setenv("PAGED_WGMMA", "1", 1);
 	shapes_run();
+}
+
+/*
+ * Decode of one and of several queries, whose tiles are narrow and wide, over many KV chunks; queries at addresses that
+ * a bulk copy does not take, sinks, kv_first.
+ */
+IT_TEST_LIMIT(shapes_of_decode_by_bulk_copies, 240)
+{
+	struct batch_fixture_params params = prefill_mixed;
+
+	setenv("PAGED_BULK", "1", 1);
+	prefill_begin();
+	params.max_q_tokens = 1100;
+	for (unsigned int i = 0; i < 6; i++) {
+		params.pool = params.q = i % 2 ? PAGED_F16 : PAGED_BF16;
+		params.k_dim = params.v_dim = i % 3 == 0 ? 128 : 64;
+		params.page_size = 8u << i % 3;
+		params.mask = i == 2 ? PAGED_MASK_NONE : PAGED_MASK_CAUSAL;
+		params.sink = i > 2;
+		params.padding = i % 4;
+		params.q_heads = i % 2 ? 8 : 2;
+		for (uint32_t r = 0; r < params.n_rows; r++)
+			params.rows[r] = (struct batch_fixture_row){ .kv_len = 1 + (r * 397 + i * 131) % 1100,
+								     .q_len = 1 + (r + i) % 3 * 7 };
+		params.rows[1].kv_first = params.rows[1].kv_len / 2;
+		for (uint32_t r = 0; r < params.n_rows; r++)
+			if (params.rows[r].q_len > params.rows[r].kv_len)
+				params.rows[r].q_len = params.rows[r].kv_len;
+		run_and_count(&params, (struct prefill_runs){ 1, 0 });
+	}
+	prefill_end();
 }
 
 /* A pool without a prefill kernel: f32, dims of more than 128, or bytes. */

@@ -72,7 +72,8 @@ mods_batch_names(struct mods_batch *batch, const struct mods_case *c)
 	const char *dtype = c->dtype == PAGED_F16 ? "f16" : "bf16";
 	int dim = c->k_dim <= 64 && c->v_dim <= 64 ? 64 : 128;
 
-	snprintf(batch->decode, sizeof(batch->decode), "attention_mma_%s_%d%s", dtype, dim, c->suffix);
+	snprintf(batch->decode, sizeof(batch->decode), "%s_%s_%d%s", prefill_decode_source(&batch->params), dtype, dim,
+		 c->suffix);
 	snprintf(batch->prefill, sizeof(batch->prefill), "%s_%s_%d%s", prefill_source(), dtype, dim, c->suffix);
 }
 
@@ -223,6 +224,12 @@ IT_TEST(built_in_mods_by_wgmma)
 	built_in_mods_run();
 }
 
+IT_TEST(built_in_mods_by_bulk_copies)
+{
+	setenv("PAGED_BULK", "1", 1);
+	built_in_mods_run();
+}
+
 static void
 compiled_mods_run(void)
 {
@@ -232,6 +239,7 @@ compiled_mods_run(void)
 		{ mask, NULL, "", PAGED_BF16, 64, 64, 16 },
 		{ NULL, score, "", PAGED_F16, 72, 40, 3 },
 		{ mask, score, "", PAGED_BF16, 128, 104, 64 },
+		{ mask, score, "", PAGED_F16, 128, 128, 8 },
 	};
 	struct paged_error error;
 	struct cuda_nvrtc nvrtc;
@@ -239,13 +247,19 @@ compiled_mods_run(void)
 	prefill_begin();
 	if (!fake_cuda_wanted() && cuda_nvrtc_open(&nvrtc, &error) != PAGED_OK)
 		it_skip("%s", error.text);
-	for (unsigned int i = 0; i < 3; i++)
+	for (unsigned int i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		mods_run(&cases[i]);
 	prefill_end();
 }
 
 IT_TEST_LIMIT(compiled_mods_apply_to_both_kernels, 120)
 {
+	compiled_mods_run();
+}
+
+IT_TEST_LIMIT(compiled_mods_by_bulk_copies, 120)
+{
+	setenv("PAGED_BULK", "1", 1);
 	compiled_mods_run();
 }
 

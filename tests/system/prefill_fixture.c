@@ -47,12 +47,27 @@ prefill_end(void)
 	unlink(runs_path);
 }
 
+static bool
+is_permitted(const char *variable)
+{
+	const char *value = getenv(variable);
+
+	return value != NULL && strcmp(value, "1") == 0;
+}
+
 const char *
 prefill_source(void)
 {
-	const char *wgmma = getenv("PAGED_WGMMA");
+	return is_permitted("PAGED_WGMMA") ? "attention_wgmma" : "attention_prefill";
+}
 
-	return wgmma != NULL && strcmp(wgmma, "1") == 0 ? "attention_wgmma" : "attention_prefill";
+const char *
+prefill_decode_source(const struct batch_fixture_params *params)
+{
+	bool fits = params->k_dim == params->v_dim && (params->k_dim == 64 || params->k_dim == 128) &&
+		    params->page_size % 8 == 0;
+
+	return fits && is_permitted("PAGED_BULK") ? "attention_bulk" : "attention_mma";
 }
 
 void

@@ -25,6 +25,9 @@ void prefill_end(void);
 /** prefill_source - the source of the prefill kernel of f16 and bf16: attention_wgmma if PAGED_WGMMA is 1 */
 const char *prefill_source(void);
 
+/** prefill_decode_source - the source of the decode kernel of these params: attention_bulk if PAGED_BULK is 1 */
+const char *prefill_decode_source(const struct batch_fixture_params *params);
+
 /** prefill_expect_runs - which kernels of attention ran since the last call, by the beginnings of their names */
 void prefill_expect_runs(const struct prefill_runs *wanted, const char *decode, const char *prefill);
 
