@@ -126,6 +126,24 @@ sys.exit(not wanted <= medians.keys() or min(medians.values()) <= 0 or "fake GPU
 CHECK
 }
 
+# Each figure follows a line that says what was permitted.
+permitted_steps()
+{
+	on_fake_gpu "$bundle/run" permitted "$directory/permitted" >"$directory/said" && cat "$directory/said" &&
+		[ "$(grep -c '^permitted PAGED_[A-Z0-9_]*=[01].*: done' "$directory/permitted/steps.txt")" -eq 8 ] &&
+		python3 - "$directory/permitted/permitted.jsonl" <<'CHECK'
+import json, sys
+
+seen, permitted = set(), None
+for case in map(json.loads, open(sys.argv[1])):
+    permitted = case.get("environment", permitted)
+    if case.get("median", 0) > 0:
+        seen.add((permitted, case["name"]))
+sys.exit(not {("PAGED_BULK=1", "decode 16 x 8k"), ("PAGED_BULK=0", "decode 1 x 8k"), ("PAGED_PDL=1", "decode 1 x 1k"),
+              ("PAGED_WGMMA=1", "prefill 1 x 8k")} <= seen)
+CHECK
+}
+
 # task_of PID: the running step of a run.
 task_of()
 {
@@ -199,6 +217,7 @@ try "tests of the GPU are skipped where there is none" gpu_tests
 try "all that a GPU is for, in steps" all_steps
 if [ -e "$PAGED_BUILDDIR/tests/fake-cuda/.libs/libcuda.so.1" ]; then
 	try "first light: steps, figures and one archive" first_steps
+	try "figures of what is off by default" permitted_steps
 	try "a run that is killed leaves the archive of the steps before" killed_in_a_step
 	try "an interrupted run ends its step" interrupted
 	try "kernels are not tested if matrix instructions are wrong" matrices_wrong
