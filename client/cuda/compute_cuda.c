@@ -212,6 +212,10 @@ compute_cuda_launch_parts(const struct paged_batch *batch, const struct cuda_att
 		p->plan.first_work_item = first_work_item + part * (p->plan.n_rows + UINT64_C(1)) * sizeof(uint32_t);
 		status = cuda_kernels_launch(batch->pool, &kernels[part], cuda->params.max_work_items, p, cuda->stream,
 					     error);
+		if (status == PAGED_OK && attention->choices[part].combine_after && cuda->may_split)
+			status = cuda_kernels_launch(batch->pool, &cuda->kernels->combine,
+						     (uint64_t)cuda->params.max_work_items * CUDA_COMBINE_BLOCKS, p,
+						     cuda->stream, error);
 	}
 	return status;
 }

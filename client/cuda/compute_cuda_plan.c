@@ -225,21 +225,23 @@ compute_cuda_shapes_keep(struct paged_batch *batch, struct paged_error *error)
 	return status;
 }
 
-/* The least and the most queries of a row; bounds of the lengths that the device has. */
+/* What of the rows' lengths decides which kernels attention needs; if the device has the lengths, of their bounds. */
 static void
-compute_cuda_set_q_lens(struct paged_batch *batch, bool on_device)
+compute_cuda_set_bounds(struct paged_batch *batch, bool on_device)
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
-	uint32_t least = UINT32_MAX, most = 0;
+	uint32_t least = UINT32_MAX, most = 0, most_kv = on_device ? cuda->params.max_kv_len : 0;
 
 	for (uint32_t r = 0; r < batch->n_rows; r++) {
-		uint32_t q_len = batch->kernel_row[r].q_len;
+		const struct kernel_row *row = &batch->kernel_row[r];
 
-		most = q_len > most ? q_len : most;
-		least = q_len != 0 && q_len < least ? q_len : least;
+		most = row->q_len > most ? row->q_len : most;
+		least = row->q_len != 0 && row->q_len < least ? row->q_len : least;
+		most_kv = !on_device && row->kv_len > most_kv ? row->kv_len : most_kv;
 	}
 	cuda->params.max_q_len = most;
 	cuda->min_q_len = on_device ? 0 : least;
+	cuda->may_split = most_kv > CUDA_KV_CHUNK_UNIT;
 }
 
 /* Launch the planner.  The tables and the host's lengths are written already, or before a replay. */
@@ -254,7 +256,7 @@ compute_cuda_plan_launch(struct paged_batch *batch, const struct compute_lengths
 	status = compute_cuda_mod_set_clear_range(batch, error);
 	if (status != PAGED_OK)
 		return status;
-	compute_cuda_set_q_lens(batch, lengths != NULL);
+	compute_cuda_set_bounds(batch, lengths != NULL);
 	if (lengths != NULL) {
 		cuda->params.q_indptr = lengths->q_indptr;
 		cuda->params.kv_len = lengths->kv_len;

@@ -218,6 +218,8 @@ cuda_kernels_load_attention(const struct paged_pool *pool, struct cuda_kernels *
 			continue;
 		to->kernels[part] = cuda_kernel_of(&to->choices[part]);
 		status = cuda_kernels_load_kernel(pool, kernels, to->choices[part].source, &to->kernels[part], error);
+		if (status == PAGED_OK && to->choices[part].combine_after)
+			status = cuda_kernels_load_kernel(pool, kernels, "attention_combine", &kernels->combine, error);
 	}
 	return status;
 }
@@ -246,6 +248,9 @@ cuda_kernels_load_all(const struct paged_pool *pool, struct cuda_kernels **kerne
 	kernels->append = (struct cuda_kernel){ .name = "append_tokens", .n_threads = CUDA_APPEND_THREADS };
 	kernels->gather = (struct cuda_kernel){ .name = "gather_tokens", .n_threads = CUDA_COPY_THREADS };
 	kernels->merge = (struct cuda_kernel){ .name = "merge_results", .n_threads = CUDA_MERGE_THREADS };
+	kernels->combine = (struct cuda_kernel){ .name = "combine_kv_chunks",
+						 .n_threads = CUDA_COMBINE_THREADS,
+						 .shared_size = CUDA_COMBINE_SHARED };
 	status = cuda_kernels_read_switch(pool, "PAGED_WGMMA", &kernels->wgmma, error);
 	if (status == PAGED_OK)
 		status = cuda_kernels_read_switch(pool, "PAGED_BULK", &kernels->bulk, error);

@@ -40,6 +40,7 @@ struct cuda_kernels {
 	unsigned int n_modules;
 	const char *sources[10]; /* names of the modules' sources */
 	struct cuda_kernel plan, scatter, append, gather, merge;
+	struct cuda_kernel combine; /* loaded if some choice has combine_after */
 	struct cuda_attention attention[PAGED_BF16 + 1]; /* by enum paged_dtype */
 };
 

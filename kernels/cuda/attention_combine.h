@@ -4,8 +4,9 @@
  *
  * Blocks process items by number, with a grid stride.  If a tile has one KV
  * chunk, the item's block writes the result.  Else (split-KV) each block stores
- * its softmax states and sums of values in the workspace, and the tile's block
- * that ends last combines them in the order of the KV chunks.
+ * its softmax states and sums of values in the workspace.  The tile's block that
+ * ends last combines them in the order of the KV chunks, or a kernel after this
+ * one (attention_combine.cu).
  */
 #ifndef PAGED_KERNELS_CUDA_ATTENTION_COMBINE_H
 #define PAGED_KERNELS_CUDA_ATTENTION_COMBINE_H
@@ -128,11 +129,11 @@ combine_states_load(const simt_vec2 *states, uint32_t step, uint32_t n, simt_vec
 	return row_max;
 }
 
-/* Compute the weights of a q_row's KV chunks, and write its LSE and maximum.  The whole warp calls. */
+/* Compute the weights of a q_row's KV chunks; with `write` set, write its LSE and maximum.  The whole warp calls. */
 template <uint32_t DEPTH>
 SIMT_FUNCTION void
-combine_q_row_begin(const cuda_attention_params &p, const attention_work_item &item, uint32_t q_row, simt_vec2 *weight,
-		    attention_combine_q_row *to)
+combine_q_row_begin(const cuda_attention_params &p, const attention_work_item &item, uint32_t q_row, bool write,
+		    simt_vec2 *weight, attention_combine_q_row *to)
 {
 	const simt_vec2 *states = pointer_to<const simt_vec2>(p.workspace_states);
 	uint32_t n = item.n_kv_chunks, first = (uint32_t)q_row_state(p, item, q_row, 0);
@@ -150,7 +151,7 @@ combine_q_row_begin(const cuda_attention_params &p, const attention_work_item &i
 		if (bits_as_float(state.y) != 0)
 			row_sum = simt_fma(bits_as_float(state.y), bits_as_float(state.x), row_sum);
 	}
-	factor = q_row_finish(p, item, q_row, row_max, row_sum, simt_lane() == 0);
+	factor = q_row_finish(p, item, q_row, row_max, row_sum, write && simt_lane() == 0);
 	if (simt_lane() == 0)
 		*to = { q_row_out(p, item, q_row), first, factor };
 }
@@ -250,7 +251,8 @@ work_item_combine(const cuda_attention_params &p, const attention_work_item &ite
 			THREADS::sync(); /* all threads have read the weights */
 		ATTENTION_ROLL
 		for (uint32_t i = THREADS::number() / 32; i < n_q_rows; i += THREADS::count() / 32)
-			combine_q_row_begin<DEPTH>(p, item, first + i, &combine.weight[i * n], &combine.q_row[i]);
+			combine_q_row_begin<DEPTH>(p, item, first + i, true, &combine.weight[i * n],
+						   &combine.q_row[i]);
 		THREADS::sync();
 		if (p.pages.plane[CUDA_V].dim % 4 == 0)
 			combine_values<THREADS, DEPTH, simt_vec4>(p, combine, step, n, n_q_rows);
@@ -284,7 +286,10 @@ work_item_next(const cuda_attention_params &p, attention_block &block, attention
 	return found;
 }
 
-/* The block's loop over its work items; `compute()` computes block.item.  DEPTH is that of work_item_combine(). */
+/*
+ * The block's loop over its work items; `compute()` computes block.item.  DEPTH is that of work_item_combine(), or 0 if
+ * combine_kv_chunks combines.
+ */
 template <uint32_t DEPTH, class F>
 SIMT_FUNCTION void
 work_items_for_each(const cuda_attention_params &p, attention_block &block, F compute)
@@ -300,8 +305,9 @@ work_items_for_each(const cuda_attention_params &p, attention_block &block, F co
 		if (!block.valid)
 			break;
 		compute();
-		if (block.item.n_kv_chunks > 1 && work_item_is_last(p, block.item, &block.last))
-			work_item_combine<DEPTH>(p, block.item, block.combine);
+		if constexpr (DEPTH > 0)
+			if (block.item.n_kv_chunks > 1 && work_item_is_last(p, block.item, &block.last))
+				work_item_combine<DEPTH>(p, block.item, block.combine);
 	}
 }
 

@@ -19,7 +19,8 @@
  * tokens, a quarter of the dims each, and the memory saved is one more stage.
  *
  * Weights are rounded to the pool's dtype before they are multiplied by
- * values.
+ * values.  The KV chunks of a tile are combined by combine_kv_chunks, which is
+ * launched after this kernel.
  */
 #include "kernels/cuda/attention_tile.h"
 
@@ -530,7 +531,7 @@ mla_attend(const cuda_attention_params &p)
 {
 	mla_common &shared = SIMT_SHARED(mla_common);
 
-	work_items_for_each<8>(p, shared, [&] {
+	work_items_for_each<0>(p, shared, [&] {
 		if (shared.item.tile_q_rows == CUDA_TILE_Q_ROWS)
 			mla_item_attend<mla_shape<F16, true>>(p);
 		else

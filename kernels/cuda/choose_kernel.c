@@ -22,17 +22,19 @@ struct candidate {
 
 /* In order of preference; the first candidate that supports pool, queries and device is chosen. */
 static const struct candidate candidates[] = {
-#define KERNEL_OF(source, name, threads, shared, tile_q_rows, arch_specific)         \
-	{                                                                            \
-		source, source "_" name, threads, shared, tile_q_rows, arch_specific \
+#define KERNEL_OF(source, name, threads, shared, tile_q_rows, arch_specific, combine_after)         \
+	{                                                                                           \
+		source, source "_" name, threads, shared, tile_q_rows, arch_specific, combine_after \
 	}
-#define KERNEL(source, name, threads, shared, tile_q_rows) KERNEL_OF(source, name, threads, shared, tile_q_rows, false)
-#define MLA(dtype, name)                                                                                       \
-	{                                                                                                      \
-		dtype, dtype, true, 16, 576, 512,                                                              \
-		{                                                                                              \
-			KERNEL("attention_mla", name, CUDA_MLA_THREADS, CUDA_MLA_SHARED, CUDA_MAX_TILE_Q_ROWS) \
-		}                                                                                              \
+#define KERNEL(source, name, threads, shared, tile_q_rows) \
+	KERNEL_OF(source, name, threads, shared, tile_q_rows, false, false)
+#define MLA(dtype, name)                                                                                          \
+	{                                                                                                         \
+		dtype, dtype, true, 16, 576, 512,                                                                 \
+		{                                                                                                 \
+			KERNEL_OF("attention_mla", name, CUDA_MLA_THREADS, CUDA_MLA_SHARED, CUDA_MAX_TILE_Q_ROWS, \
+				  false, true)                                                                    \
+		}                                                                                                 \
 	}
 #define MMA(dtype, name, dim, ...)                                                                            \
 	{                                                                                                     \
@@ -115,7 +117,7 @@ cuda_choose_wgmma(const struct layout_params *pool, enum paged_dtype q, uint32_t
 {
 #define WGMMA(name, dim)                                                                         \
 	KERNEL_OF("attention_wgmma", name "_" #dim, CUDA_WGMMA_THREADS, CUDA_WGMMA_SHARED_##dim, \
-		  CUDA_PREFILL_TILE_Q_ROWS, true)
+		  CUDA_PREFILL_TILE_Q_ROWS, true, false)
 	static const struct cuda_choice kernels[2][2] = {
 		{ WGMMA("f16", 64), WGMMA("f16", 128) },
 		{ WGMMA("bf16", 64), WGMMA("bf16", 128) },

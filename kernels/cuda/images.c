@@ -13,8 +13,8 @@
 
 #define SOURCES(S)                                                                                                     \
 	S(append)                                                                                                      \
-	S(attention_bytes) S(attention_merge) S(attention_mla) S(attention_mma) S(attention_prefill) S(attention_simt) \
-	S(pages) S(plan)
+	S(attention_bytes) S(attention_combine) S(attention_merge) S(attention_mla) S(attention_mma)                   \
+	S(attention_prefill) S(attention_simt) S(pages) S(plan)
 
 /* Of sm_90a alone */
 #define SM_90_SOURCES(S) S(attention_bulk)

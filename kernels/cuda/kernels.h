@@ -18,9 +18,9 @@
  * not a page of the pool is neither read nor written.
  *
  * Split-KV: the lengths of a row alone decide how the row is split into KV
- * chunks, and the block that ends last combines them in their order.  A row's
- * result therefore has the same bits wherever its pages are and whichever rows
- * share the batch.
+ * chunks.  The block that ends last combines them in their order, or after
+ * attention_mla_* the kernel combine_kv_chunks.  A row's result therefore has
+ * the same bits wherever its pages are and whichever rows share the batch.
  */
 #ifndef PAGED_KERNELS_CUDA_KERNELS_H
 #define PAGED_KERNELS_CUDA_KERNELS_H
@@ -38,6 +38,7 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
 #define CUDA_APPEND_THREADS 256
 #define CUDA_COPY_THREADS 256
 #define CUDA_MERGE_THREADS 128
+#define CUDA_COMBINE_THREADS 128
 #define CUDA_ATTENTION_THREADS 128
 #define CUDA_MLA_THREADS 256
 #define CUDA_TILE_Q_ROWS 16
@@ -69,6 +70,9 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
 /** Dynamic shared memory of attention_bulk_*: two blocks fit a multiprocessor of sm_90. */
 #define CUDA_BULK_SHARED_64 (97u << 10)
 #define CUDA_BULK_SHARED_128 (113u << 10)
+/** Dynamic shared memory of combine_kv_chunks, and the most of its blocks that a work item has work for. */
+#define CUDA_COMBINE_SHARED (42u << 10)
+#define CUDA_COMBINE_BLOCKS 4u
 /** Dynamic shared memory of plan_batch. */
 #define CUDA_PLAN_SHARED 256u
 
@@ -157,6 +161,7 @@ struct cuda_plan_head {
 	uint32_t n_work_items; /* of attention_* except attention_prefill_* */
 	uint32_t total_q;
 	uint32_t n_prefill_items; /* of attention_prefill_* */
+	uint32_t n_states;        /* of rows with several KV chunks */
 };
 
 /** Device addresses of a plan, for the kernels that read it. */
@@ -315,7 +320,11 @@ struct cuda_block_mask {
 	uint32_t unused;
 };
 
-/** attention_*: any number of blocks of as many threads as struct cuda_choice says. */
+/**
+ * attention_*: any number of blocks of as many threads as struct cuda_choice says.  combine_kv_chunks, with the same
+ * parameters, after those for which struct cuda_choice wants it: any number of blocks of CUDA_COMBINE_THREADS; V's dim
+ * is a multiple of 4.
+ */
 struct cuda_attention_params {
 	struct cuda_pages pages;
 	struct cuda_plan plan;

@@ -26,6 +26,7 @@ kernels_libkernels_la_LIBADD += -ldl
 GPU_SOURCE_FILES = \
 	%D%/append.cu \
 	%D%/attention_bytes.cu \
+	%D%/attention_combine.cu \
 	%D%/attention_mla.cu \
 	%D%/attention_mma.cu \
 	%D%/attention_prefill.cu \

@@ -174,6 +174,7 @@ plan_head_finish(const cuda_plan_params &p, const plan_sums &total)
 	first[n_rows + 1 + n_rows] = total.prefill_items;
 	head->n_work_items = fits ? total.work_items : 0;
 	head->n_prefill_items = fits ? total.prefill_items : 0;
+	head->n_states = total.states;
 	head->total_q = queries < 0 ? 0 : (uint32_t)queries < p.max_total_q ? (uint32_t)queries : p.max_total_q;
 }
 
@@ -184,7 +185,7 @@ SIMT_KERNEL(plan_batch, cuda_plan_params, CUDA_PLAN_THREADS, 1)
 
 	if (t == 0) {
 		shared.total = { 0, 0, 0, 0 };
-		*plan_head(p.plan) = { 0, 0, 0, 0, 0 };
+		*plan_head(p.plan) = { 0, 0, 0, 0, 0, 0 };
 	}
 	simt_sync();
 	for (uint32_t base = 0; base < p.plan.n_rows; base += n) {

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/system/batch_fixture.h"
 #include "tests/system/cuda_daemon.h"
@@ -142,6 +143,33 @@ IT_TEST(v_in_k_on_tensor_cores)
 		params.pool = params.q = dtype;
 		run_on_both_backends(&params);
 	}
+}
+
+/* A kernel of its own combines KV chunks if V is in K.  It is launched only if a row may have several. */
+IT_TEST(kv_chunks_of_v_in_k_are_combined)
+{
+	struct batch_fixture_params params = decode_params;
+	char runs_path[] = "/tmp/paged-cuda-runs-XXXXXX";
+
+	it_require(close(mkstemp(runs_path)) == 0, "%m");
+	setenv("PAGED_FAKE_CUDA_RUNS", runs_path, 1);
+	fake_cuda_begin();
+	params.v_in_k = true;
+	params.kv_heads = 1;
+	params.q_heads = 72;
+	params.k_dim = 80;
+	params.v_dim = 64;
+	params.page_size = 16;
+	params.backend = "cuda";
+	params.pool = params.q = PAGED_BF16;
+	for (unsigned int i = 0; i < 3; i++) {
+		params.rows[1].kv_len = 127 + i;
+		batch_fixture_run(&params);
+		if (fake_cuda_wanted())
+			it_require(fake_cuda_n_runs("combine_kv_chunks") == (i == 2), "%u tokens: %u times",
+				   params.rows[1].kv_len, fake_cuda_n_runs("combine_kv_chunks"));
+	}
+	unlink(runs_path);
 }
 
 /* Attention from a token on, without and with split-KV. */

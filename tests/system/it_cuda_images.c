@@ -51,6 +51,7 @@ IT_TEST(images_match_the_fake_kernels)
 	} sources[] = { { "append", 1 },
 			{ "attention_bulk", 4 },
 			{ "attention_bytes", 18 },
+			{ "attention_combine", 1 },
 			{ "attention_mla", 2 },
 			{ "attention_mma", 6 },
 			{ "attention_prefill", 4 },

@@ -229,6 +229,39 @@ IT_TEST(plan_device_reads_device_lengths)
 	fixture_close(&fixture);
 }
 
+/* The device's lengths may give a row several KV chunks, which a kernel of its own combines if V is in K. */
+IT_TEST(plan_device_combines_kv_chunks)
+{
+	static const struct lengths lengths = { { 0, 1, 2, 4 }, { 300, 3, 129 }, { 299, 2, 127 } };
+	struct batch_fixture_params v_in_k = three_rows;
+	struct paged_plan_device_params params;
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
+	struct batch_fixture fixture;
+	struct lengths *at;
+
+	fake_cuda_begin(NULL);
+	v_in_k.v_in_k = true;
+	v_in_k.pool = v_in_k.q = PAGED_BF16;
+	v_in_k.kv_heads = 1;
+	v_in_k.k_dim = 48;
+	v_in_k.v_dim = 32;
+	v_in_k.page_size = 16;
+	v_in_k.max_length = 320;
+	v_in_k.rows[0].kv_len = 300;
+	v_in_k.rows[2].kv_len = 129;
+	batch_fixture_open(&fixture, &v_in_k);
+	write_all(&fixture);
+	batch_fixture_rows(&fixture, rows);
+	at = batch_fixture_put(&fixture, NULL, sizeof(*at));
+	params = device_params(at, rows);
+	batch_fixture_set(&fixture, at, &lengths, sizeof(lengths));
+	batch_fixture_ok(&fixture, paged_batch_plan_device(fixture.batch, &params));
+	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, NULL));
+	batch_fixture_ok(&fixture, paged_batch_validate(fixture.batch));
+	batch_fixture_check(&fixture);
+	fixture_close(&fixture);
+}
+
 /* kv_first is the host's, whatever the lengths on the device; it is copied only when it changes. */
 IT_TEST(plan_device_takes_kv_first)
 {

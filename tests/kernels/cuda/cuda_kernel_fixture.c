@@ -77,6 +77,7 @@ kernels_link(void)
 	simt_link_attention_bulk();
 	simt_link_attention_bulk_window();
 	simt_link_attention_bytes();
+	simt_link_attention_combine();
 	simt_link_attention_mla();
 	simt_link_attention_mla_window();
 	simt_link_attention_mma();
@@ -336,6 +337,9 @@ cuda_attention_run(const struct attention_args *args, uint64_t total_q, const st
 					       "V scales"),
 	};
 	attention_kernel_run(options->kernel, &p, options);
+	if (strstr(options->kernel, "_mla_") != NULL)
+		cuda_kernel_run("combine_kv_chunks", &p, 1 + (uint32_t)(options->seed % 4), CUDA_COMBINE_THREADS,
+				CUDA_COMBINE_SHARED, options->seed);
 	if (options->prefill != NULL) {
 		p.plan.first_work_item += (args->n_rows + UINT64_C(1)) * sizeof(uint32_t);
 		attention_kernel_run(options->prefill, &p, options);

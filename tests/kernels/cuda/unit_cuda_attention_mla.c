@@ -216,6 +216,33 @@ Test(cuda_attention_mla, dims_heads_and_strides)
 	}
 }
 
+/* Pieces of combine_kv_chunks: many q_rows, one, and parts of one; tiles that see fewer chunks than their row has. */
+Test(cuda_attention_mla, many_kv_chunks)
+{
+	static const struct {
+		uint32_t q_heads, k, v, kv_len, q_len;
+	} cases[] = { { 16, 48, 32, 8500, 1 },  { 70, 64, 48, 2400, 1 },   { 3, 528, 512, 2500, 1 },
+		      { 64, 528, 512, 300, 1 }, { 16, 288, 272, 1400, 2 }, { 20, 32, 16, 700, 30 } };
+	struct kernel_fixture_params params = defaults();
+
+	params.causal = true;
+	for (size_t i = 0; i < COUNT(cases); i++) {
+		params.q_heads = cases[i].q_heads;
+		params.k_dim = cases[i].k;
+		params.v_dim = cases[i].v;
+		params.out = i % 3 == 0 ? PAGED_F32 : i % 3 == 1 ? PAGED_BF16 : PAGED_F16;
+		params.padding = (uint32_t)i % 4;
+		params.scale = 1 / sqrtf((float)cases[i].k);
+		params.rows[0] = (struct kernel_fixture_row){ .kv_len = cases[i].kv_len,
+							      .q_len = cases[i].q_len,
+							      .q_base = (int64_t)cases[i].kv_len / 2 };
+		pool_dtype(&params, i % 2 ? PAGED_F16 : PAGED_BF16);
+		mla_check(&params);
+		params.rows[0].q_base = (int64_t)cases[i].kv_len - cases[i].q_len;
+		mla_check(&params);
+	}
+}
+
 Test(cuda_attention_mla, query_positions)
 {
 	static const int64_t bases[] = { -1000000, -21, -20, -5, -1, 0, 1, 30, 99, 100, 5000, INT64_C(1) << 40 };
