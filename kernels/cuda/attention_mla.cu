@@ -26,6 +26,7 @@
 
 #define WARPS (CUDA_MLA_THREADS / 32)
 #define TOKENS 32u
+#define WARP_TOKENS (TOKENS / WARPS) /* that a warp copies */
 #define MOST_BLOCKS (512 / 16 / WARPS) /* blocks of 16 value dims per warp */
 /* Floats from q_row to q_row, chosen so that accesses to eight q_rows have no bank conflicts, by 8 and by 16 bytes. */
 #define PITCH 40u
@@ -59,13 +60,13 @@ template <class S> struct mla_shared : mla_common {
 	};
 };
 
-/* A thread's registers: the softmax state of its q_row, and the pages of its warp's next tokens. */
+/* A thread's registers: the softmax state of its q_row, and the page of its next token to fetch. */
 struct mla_state {
 	attention_q_row q_row;
 	float row_max;
-	float row_sum; /* over this thread's tokens */
-	uint32_t page; /* lanes 0-3: pages of the warp's tokens of the next tile to fetch */
-	bool visible;
+	float row_sum;   /* over this thread's tokens */
+	uint32_t entry;  /* of the page table, for the lane's token of the next tile to fetch; it may still be loading */
+	uint32_t slot;   /* the token's place in its page; UINT32_MAX: it becomes zeros */
 };
 
 /* Sums of values, in mma's accumulator layout: [group of 16 q_rows][the warp's block of 16 dims][half of the block]. */
@@ -78,18 +79,59 @@ mla_thread_q_row()
 	return simt_thread() / S::LANES;
 }
 
-/* Prefetch the page table entries of the warp's tokens of a tile; mla_tile_fetch() waits for them. */
+/* The lane's token in a tile: a warp copies WARP_TOKENS of them, for each of which eight lanes find the address. */
+SIMT_FUNCTION uint32_t
+mla_own_token()
+{
+	return simt_warp() * WARP_TOKENS + simt_lane() / 8;
+}
+
+/* Prefetch the page table's entry for the lane's token of a tile; mla_tile_fetch() waits for it. */
 template <class S>
 SIMT_FUNCTION void
-mla_tokens_locate(const cuda_attention_params &p, const mla_shared<S> &shared, mla_state &state, uint32_t begin,
-		  uint32_t end)
+mla_entry_load(const cuda_attention_params &p, const mla_shared<S> &shared, mla_state &state, uint32_t begin,
+	       uint32_t end)
 {
-	uint32_t token = begin + simt_warp() * (TOKENS / WARPS) + simt_lane();
+	uint32_t token = begin + mla_own_token();
 
-	state.visible = simt_lane() < TOKENS / WARPS && token_visible(p, shared, token, end);
-	state.page = 0;
-	if (state.visible)
-		state.page = plan_entry(p.plan, shared.item.row, token / p.pages.page_size);
+	state.slot = UINT32_MAX;
+	if (token_visible(p, shared, token, end)) {
+		state.entry = plan_entry(p.plan, shared.item.row, token / p.pages.page_size);
+		state.slot = token % p.pages.page_size;
+	}
+}
+
+/*
+ * Start copying the warp's tokens to a stage's tile; `at` is the address of the lane's.  The lanes copy 64 chunks of
+ * each token in two steps, and the rest of all four in one.  WHOLE: every token has an address.  Else those without
+ * one become zeros.
+ */
+template <class S, bool WHOLE>
+SIMT_FUNCTION void
+mla_tokens_copy(const cuda_plane &from, simt_vec4 *to, uint64_t at)
+{
+	uint32_t lane = simt_opaque(simt_lane()), first = simt_warp() * WARP_TOKENS, chunks = from.dim / 8;
+	uint32_t own = swizzle<S::CHUNKS>(first, lane), last = 64 + lane % 8;
+
+	static_assert(WARP_TOKENS == 4 && S::CHUNKS == 64 + 32 / WARP_TOKENS, "the lanes' chunks");
+	ATTENTION_UNROLL
+	for (uint32_t i = 0; i < WARP_TOKENS; i++) {
+		uint64_t token = (uint64_t)simt_shuffle((uint32_t)(at >> 32), (int)i * 8) << 32 |
+				 simt_shuffle((uint32_t)at, (int)i * 8);
+		bool valid = WHOLE || token != 0;
+		const simt_vec4 *chunk = pointer_to<const simt_vec4>(valid ? token : from.address) + lane;
+
+		ATTENTION_UNROLL
+		for (uint32_t j = 0; j < 64; j += 32)
+			if (lane + j < chunks)
+				simt_copy_async16(&to[(own ^ i) + i * S::CHUNKS + j], chunk + j, valid);
+	}
+	if (last < chunks) {
+		bool valid = WHOLE || at != 0;
+
+		simt_copy_async16(&to[swizzle<S::CHUNKS>(first + lane / 8, last)],
+				  pointer_to<const simt_vec4>(valid ? at : from.address) + last, valid);
+	}
 }
 
 /*
@@ -103,25 +145,18 @@ mla_tile_fetch(const cuda_attention_params &p, mla_shared<S> &shared, mla_state 
 	       uint32_t end)
 {
 	const cuda_plane &from = p.pages.plane[CUDA_K];
-	uint32_t first = simt_warp() * (TOKENS / WARPS);
-	uint32_t slot = (begin + first + simt_lane()) % p.pages.page_size;
-	bool valid = state.visible && plan_page_check(p.plan, shared.item.row, state.page, p.pages.n_pages);
-	uint64_t at = valid ? plane_address(from, state.page, shared.item.kv_head, slot) : 0;
+	bool valid = state.slot != UINT32_MAX &&
+		     plan_page_check(p.plan, shared.item.row, state.entry, p.pages.n_pages);
+	uint64_t at = valid ? plane_address(from, state.entry, shared.item.kv_head, state.slot) : 0;
 
-	ATTENTION_ROLL
-	for (uint32_t i = 0; i < TOKENS / WARPS && begin < end && tile_visible(p, shared, begin, TOKENS); i++) {
-		uint64_t row =
-			(uint64_t)simt_shuffle((uint32_t)(at >> 32), (int)i) << 32 | simt_shuffle((uint32_t)at, (int)i);
-
-		ATTENTION_UNROLL
-		for (uint32_t chunk = simt_lane(); chunk < S::CHUNKS; chunk += 32)
-			if (chunk * 8 < from.dim)
-				simt_copy_async16(&shared.tile[stage][swizzle<S::CHUNKS>(first + i, chunk)],
-						  pointer_to<const void>(row == 0 ? from.address : row + chunk * 16),
-						  row != 0);
+	if (begin < end && tile_visible(p, shared, begin, TOKENS)) {
+		if (simt_all(valid))
+			mla_tokens_copy<S, true>(from, shared.tile[stage], at);
+		else
+			mla_tokens_copy<S, false>(from, shared.tile[stage], at);
 	}
 	simt_copy_async_commit();
-	mla_tokens_locate<S>(p, shared, state, begin + TOKENS, end);
+	mla_entry_load<S>(p, shared, state, begin + TOKENS, end);
 }
 
 /* Compute the warp's products of 16 q_rows with 16 tokens, over all dims or the warp's part, to shared memory. */
@@ -423,7 +458,7 @@ mla_tiles_attend(const cuda_attention_params &p, mla_shared<S> &shared, mla_stat
 {
 	uint32_t n = (end - begin + TOKENS - 1) / TOKENS + S::STAGES - 1;
 
-	mla_tokens_locate<S>(p, shared, state, begin, end);
+	mla_entry_load<S>(p, shared, state, begin, end);
 	ATTENTION_ROLL
 	for (uint32_t prefetch = 0; prefetch < n; prefetch++) {
 		uint32_t i = prefetch - (S::STAGES - 1);
