@@ -30,7 +30,6 @@
 #define MOST_BLOCKS (512 / 16 / WARPS) /* blocks of 16 value dims per warp */
 /* Floats from q_row to q_row, chosen so that accesses to eight q_rows have no bank conflicts, by 8 and by 16 bytes. */
 #define PITCH 40u
-#define VALUES_PITCH (512u + 8)
 
 template <bool F16_, bool NARROW_> struct mla_shape {
 	static constexpr bool F16 = F16_, NARROW = NARROW_;
@@ -48,16 +47,21 @@ struct mla_common : attention_block {
 	uint32_t maybe_non_finite; /* a product of this tile is NaN or infinite, so values may be too */
 };
 
+/* Where a q_row's results go, and the factor for its sums. */
+struct mla_result {
+	uint64_t to;
+	float factor;
+};
+
 template <class S> struct mla_shared : mla_common {
-	float rescale[S::Q_ROWS]; /* factor for earlier sums; at the end, for the results */
-	alignas(16) float product[S::PARTS][S::Q_ROWS][PITCH]; /* part 0: scores, then overwritten by 32 half weights */
+	float rescale[S::Q_ROWS]; /* factor for earlier sums */
 	union {
-		struct {
-			alignas(128) simt_vec4 q[S::Q_ROWS * S::CHUNKS];
-			simt_vec4 tile[S::STAGES][TOKENS * S::CHUNKS];
-		};
-		float values[S::Q_ROWS][VALUES_PITCH]; /* the final sums */
+		/* Part 0: scores, then overwritten by 32 half weights. */
+		alignas(16) float product[S::PARTS][S::Q_ROWS][PITCH];
+		mla_result result[S::Q_ROWS]; /* after the last tile */
 	};
+	alignas(128) simt_vec4 q[S::Q_ROWS * S::CHUNKS];
+	simt_vec4 tile[S::STAGES][TOKENS * S::CHUNKS];
 };
 
 /* A thread's registers: the softmax state of its q_row, and the page of its next token to fetch. */
@@ -471,59 +475,56 @@ mla_tiles_attend(const cuda_attention_params &p, mla_shared<S> &shared, mla_stat
 	}
 }
 
-/* Store a q_row's result from shared memory, or its sums in the workspace.  The whole warp calls. */
-template <class S>
+/* Call store(q_row, number of the pair in it, a, b) for each pair of this thread's sums. */
+template <class S, class F>
 SIMT_FUNCTION void
-mla_q_row_store(const cuda_attention_params &p, const mla_shared<S> &shared, uint32_t q_row)
+mla_pairs_for_each(const cuda_attention_params &p, uint32_t n_q_rows, const mla_values<S> &values, F store)
 {
-	const attention_work_item &item = shared.item;
-	uint32_t v_dim = p.pages.plane[CUDA_V].dim;
-	float factor = shared.rescale[q_row];
+	uint32_t lane = simt_opaque(simt_lane()), v_dim = p.pages.plane[CUDA_V].dim;
 
-	if (item.n_kv_chunks == 1) {
-		uint64_t to = q_row_out(p, item, q_row);
+	ATTENTION_UNROLL
+	for (uint32_t m = 0; m < S::GROUPS * 2; m++) {
+		uint32_t q_row = m * 8 + lane / 4;
 
-		ATTENTION_ROLL
-		for (uint32_t d = simt_opaque(simt_lane()); d < v_dim; d += 32)
-			element_store(to, p.out.dtype, d, shared.values[q_row][d] * factor);
-	} else {
-		float *to = pointer_to<float>(p.workspace_values) + q_row_state(p, item, q_row, item.kv_chunk) * v_dim;
-
-		ATTENTION_ROLL
-		for (uint32_t d = simt_opaque(simt_lane()); d < v_dim; d += 32)
-			to[d] = shared.values[q_row][d];
+		if (q_row >= n_q_rows)
+			break;
+		ATTENTION_UNROLL
+		for (uint32_t n = 0; n < MOST_BLOCKS * 2; n++)
+			if (mla_block_dim(n / 2) < v_dim)
+				store(q_row, mla_block_dim(n / 2) / 2 + n % 2 * 4 + lane % 4,
+				      values[m / 2][n / 2][n % 2][m % 2 * 2], values[m / 2][n / 2][n % 2][m % 2 * 2 + 1]);
 	}
 }
 
-/* Store the results through shared memory: each warp has some dims of all q_rows, but one warp stores a q_row. */
+/* Store the results, or the states and sums of a KV chunk.  Four lanes store 32 adjacent bytes of f32. */
 template <class S>
 SIMT_FUNCTION void
 mla_result_store(const cuda_attention_params &p, mla_shared<S> &shared, const mla_state &state,
 		 const mla_values<S> &values)
 {
 	const attention_work_item &item = shared.item;
-	uint32_t own = mla_thread_q_row<S>(), lane = simt_opaque(simt_lane());
+	uint32_t own = mla_thread_q_row<S>();
 	float row_sum = state.row_sum;
 
 	ATTENTION_UNROLL
 	for (uint32_t step = 1; step < S::LANES; step *= 2)
 		row_sum += simt_shuffle_xor(row_sum, (int)step);
-	simt_sync(); /* all warps have read the tiles and rescale[], whose memory is reused */
+	simt_sync(); /* all warps have read the weights, whose memory is reused */
 	if (own < item.n_q_rows && simt_thread() % S::LANES == 0)
-		shared.rescale[own] = softmax_state_store(p, item, own, state.row_max, row_sum, true);
-	ATTENTION_UNROLL
-	for (uint32_t m = 0; m < S::GROUPS * 2; m++)
-		ATTENTION_UNROLL
-		for (uint32_t n = 0; n < MOST_BLOCKS * 2; n++)
-			*mla_pair_at(shared.values[m * 8 + lane / 4],
-				     mla_block_dim(n / 2) + n % 2 * 8 + lane % 4 * 2) = {
-				float_as_bits(values[m / 2][n / 2][n % 2][m % 2 * 2]),
-				float_as_bits(values[m / 2][n / 2][n % 2][m % 2 * 2 + 1])
-			};
+		shared.result[own] = { q_row_values_address(p, item, own),
+				       softmax_state_store(p, item, own, state.row_max, row_sum, true) };
 	simt_sync();
-	ATTENTION_ROLL
-	for (uint32_t q_row = simt_warp(); q_row < item.n_q_rows; q_row += WARPS)
-		mla_q_row_store<S>(p, shared, q_row);
+	if (item.n_kv_chunks > 1)
+		mla_pairs_for_each<S>(p, item.n_q_rows, values, [&](uint32_t q_row, uint32_t pair, float a, float b) {
+			pointer_to<simt_vec2>(shared.result[q_row].to)[pair] = { float_as_bits(a), float_as_bits(b) };
+		});
+	else
+		mla_pairs_for_each<S>(p, item.n_q_rows, values, [&](uint32_t q_row, uint32_t pair, float a, float b) {
+			const mla_result &to = shared.result[q_row];
+
+			pair_store(to.to, p.out.dtype, pair,
+				   { float_as_bits(a * to.factor), float_as_bits(b * to.factor) });
+		});
 }
 
 template <class S>

@@ -131,22 +131,6 @@ template <uint32_t DIM, uint32_t WARPS> struct prefill_results {
 	uint64_t to[WARPS][16];
 };
 
-/* Store a pair of adjacent elements. */
-SIMT_FUNCTION void
-prefill_pair_store(uint64_t to, uint32_t dtype, uint32_t pair, const simt_vec2 &values)
-{
-	float a = bits_as_float(values.x), b = bits_as_float(values.y);
-
-	if (dtype == CUDA_F32 && to % 8 == 0) {
-		pointer_to<simt_vec2>(to)[pair] = values;
-	} else if (dtype != CUDA_F32 && to % 4 == 0) {
-		pointer_to<uint32_t>(to)[pair] = dtype == CUDA_F16 ? simt_pack_f16(a, b) : simt_pack_bf16(a, b);
-	} else {
-		element_store(to, dtype, pair * 2, a);
-		element_store(to, dtype, pair * 2 + 1, b);
-	}
-}
-
 /* Store the softmax states of an M tile's q_rows; put their results, and where these go, into shared memory. */
 template <uint32_t DIM, uint32_t WARPS>
 SIMT_FUNCTION void
@@ -191,7 +175,7 @@ prefill_results_store(const cuda_attention_params &p, const attention_work_item 
 	for (uint32_t at = 0; at < 16 && first + at < item.n_q_rows; at++)
 		ATTENTION_ROLL
 		for (uint32_t pair = simt_lane(); pair < p.pages.plane[CUDA_V].dim / 2; pair += 32)
-			prefill_pair_store(results.to[warp][at], dtype, pair, results.values[warp][at][pair]);
+			pair_store(results.to[warp][at], dtype, pair, results.values[warp][at][pair]);
 }
 
 #endif

@@ -106,6 +106,22 @@ vec4_store(uint64_t address, uint32_t dtype, uint32_t vec, const float v[4])
 	}
 }
 
+/* Store elements 2 * pair and 2 * pair + 1, two floats, of a tensor's array of any alignment. */
+SIMT_FUNCTION void
+pair_store(uint64_t address, uint32_t dtype, uint32_t pair, const simt_vec2 &values)
+{
+	float a = bits_as_float(values.x), b = bits_as_float(values.y);
+
+	if (dtype == CUDA_F32 && address % 8 == 0) {
+		pointer_to<simt_vec2>(address)[pair] = values;
+	} else if (dtype != CUDA_F32 && address % 4 == 0) {
+		pointer_to<uint32_t>(address)[pair] = dtype == CUDA_F16 ? simt_pack_f16(a, b) : simt_pack_bf16(a, b);
+	} else {
+		element_store(address, dtype, pair * 2, a);
+		element_store(address, dtype, pair * 2 + 1, b);
+	}
+}
+
 /* Address of the first element of a token's head in a packed tensor. */
 SIMT_FUNCTION uint64_t
 tensor_address(const cuda_tensor &tensor, uint32_t token, uint32_t head)
