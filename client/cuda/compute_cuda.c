@@ -209,6 +209,7 @@ compute_cuda_launch_parts(const struct paged_batch *batch, const struct cuda_att
 	for (unsigned int part = 0; status == PAGED_OK && part < CUDA_N_PARTS; part++) {
 		if (!compute_cuda_has_part(cuda, attention, part, group))
 			continue;
+		p->shared_size = kernels[part].shared_size;
 		p->plan.first_work_item = first_work_item + part * (p->plan.n_rows + UINT64_C(1)) * sizeof(uint32_t);
 		status = cuda_kernels_launch(batch->pool, &kernels[part], cuda->params.max_work_items, p, cuda->stream,
 					     error);

@@ -286,10 +286,7 @@ work_item_next(const cuda_attention_params &p, attention_block &block, attention
 	return found;
 }
 
-/*
- * The block's loop over its work items; `compute()` computes block.item.  DEPTH is that of work_item_combine(), or 0 if
- * combine_kv_chunks combines.
- */
+/* The block's loop over its work items; `compute()` computes block.item.  DEPTH is that of work_item_combine(). */
 template <uint32_t DEPTH, class F>
 SIMT_FUNCTION void
 work_items_for_each(const cuda_attention_params &p, attention_block &block, F compute)
@@ -305,9 +302,8 @@ work_items_for_each(const cuda_attention_params &p, attention_block &block, F co
 		if (!block.valid)
 			break;
 		compute();
-		if constexpr (DEPTH > 0)
-			if (block.item.n_kv_chunks > 1 && work_item_is_last(p, block.item, &block.last))
-				work_item_combine<DEPTH>(p, block.item, block.combine);
+		if (block.item.n_kv_chunks > 1 && work_item_is_last(p, block.item, &block.last))
+			work_item_combine<DEPTH>(p, block.item, block.combine);
 	}
 }
 

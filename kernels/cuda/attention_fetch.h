@@ -85,9 +85,9 @@ struct mma_prefetch {
 	uint32_t slot;       /* the row's token in its page; UINT32_MAX: the row becomes zeros */
 };
 
-template <class K>
+template <class SHARED>
 SIMT_FUNCTION const attention_work_item &
-mma_prefetch_item(const attention_mma_shared<K> &shared, const mma_prefetch &prefetch)
+mma_prefetch_item(const SHARED &shared, const mma_prefetch &prefetch)
 {
 	return prefetch.in_next ? shared.next : shared.item;
 }

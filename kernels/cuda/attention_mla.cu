@@ -18,11 +18,14 @@
  * 16 of the 32 tokens.  A narrow tile has 16 q_rows: four warps share 16
  * tokens, a quarter of the dims each, and the memory saved is one more stage.
  *
+ * While a tile is computed, the tiles after it are copied, and at the end of an
+ * item those of the next one (attention_fetch.h).
+ *
  * Weights are rounded to the pool's dtype before they are multiplied by
  * values.  The KV chunks of a tile are combined by combine_kv_chunks, which is
  * launched after this kernel.
  */
-#include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/attention_mma.h"
 
 #define WARPS (CUDA_MLA_THREADS / 32)
 #define TOKENS 32u
@@ -35,15 +38,18 @@ template <bool F16_, bool NARROW_> struct mla_shape {
 	static constexpr bool F16 = F16_, NARROW = NARROW_;
 	static constexpr uint32_t CHUNKS = 576 / 8;
 	static constexpr uint32_t Q_ROWS = NARROW ? CUDA_TILE_Q_ROWS : CUDA_MAX_TILE_Q_ROWS;
-	static constexpr uint32_t STAGES = NARROW ? 3 : 2;
+	static constexpr uint32_t STAGES = NARROW ? 4 : 3; /* one less with CUDA_MLA_SHARED */
 	static constexpr uint32_t PARTS = NARROW ? 4 : 1;             /* partial sums of a product */
 	static constexpr uint32_t LANES = CUDA_MLA_THREADS / Q_ROWS;  /* threads per q_row in the softmax */
 	static constexpr uint32_t PAIRS = TOKENS / 2 / LANES;         /* pairs of tokens per thread in the softmax */
+	static constexpr uint32_t TILE = TOKENS * CHUNKS;             /* chunks of a tile */
 	static constexpr uint32_t GROUPS = Q_ROWS / CUDA_TILE_Q_ROWS; /* groups of 16 q_rows */
 };
 
 /* The beginning of the shared memory of both shapes. */
 struct mla_common : attention_block {
+	attention_work_item next;    /* as in attention_mma_shared */
+	bool has_next;
 	uint32_t maybe_non_finite; /* a product of this tile is NaN or infinite, so values may be too */
 };
 
@@ -53,6 +59,7 @@ struct mla_result {
 	float factor;
 };
 
+/* The tiles follow, as many as the launch has memory for (mla_stages()). */
 template <class S> struct mla_shared : mla_common {
 	float rescale[S::Q_ROWS]; /* factor for earlier sums */
 	union {
@@ -61,16 +68,13 @@ template <class S> struct mla_shared : mla_common {
 		mla_result result[S::Q_ROWS]; /* after the last tile */
 	};
 	alignas(128) simt_vec4 q[S::Q_ROWS * S::CHUNKS];
-	simt_vec4 tile[S::STAGES][TOKENS * S::CHUNKS];
 };
 
-/* A thread's registers: the softmax state of its q_row, and the page of its next token to fetch. */
+/* A thread's registers: the softmax state of its q_row. */
 struct mla_state {
 	attention_q_row q_row;
 	float row_max;
-	float row_sum;   /* over this thread's tokens */
-	uint32_t entry;  /* of the page table, for the lane's token of the next tile to fetch; it may still be loading */
-	uint32_t slot;   /* the token's place in its page; UINT32_MAX: it becomes zeros */
+	float row_sum; /* over this thread's tokens */
 };
 
 /* Sums of values, in mma's accumulator layout: [group of 16 q_rows][the warp's block of 16 dims][half of the block]. */
@@ -90,18 +94,18 @@ mla_own_token()
 	return simt_warp() * WARP_TOKENS + simt_lane() / 8;
 }
 
-/* Prefetch the page table's entry for the lane's token of a tile; mla_tile_fetch() waits for it. */
+/* Start loading the page table's entry for the lane's token of the next tile to fetch, if there is one. */
 template <class S>
 SIMT_FUNCTION void
-mla_entry_load(const cuda_attention_params &p, const mla_shared<S> &shared, mla_state &state, uint32_t begin,
-	       uint32_t end)
+mla_entry_load(const cuda_attention_params &p, const mla_shared<S> &shared, mma_prefetch &prefetch)
 {
-	uint32_t token = begin + mla_own_token();
+	const attention_work_item &item = mma_prefetch_item(shared, prefetch);
+	uint32_t token = prefetch.begin + mla_own_token();
 
-	state.slot = UINT32_MAX;
-	if (token_visible(p, shared, token, end)) {
-		state.entry = plan_entry(p.plan, shared.item.row, token / p.pages.page_size);
-		state.slot = token % p.pages.page_size;
+	prefetch.slot = UINT32_MAX;
+	if (item_token_visible(p, shared, item, token, prefetch.end)) {
+		prefetch.entry = plan_entry(p.plan, item.row, token / p.pages.page_size);
+		prefetch.slot = token % p.pages.page_size;
 	}
 }
 
@@ -138,29 +142,80 @@ mla_tokens_copy(const cuda_plane &from, simt_vec4 *to, uint64_t at)
 	}
 }
 
+/* The stages of the launch's shared memory. */
+template <class S>
+SIMT_FUNCTION uint32_t
+mla_stages(const cuda_attention_params &p)
+{
+	return p.shared_size < sizeof(mla_shared<S>) + S::STAGES * S::TILE * sizeof(simt_vec4) ? S::STAGES - 1
+												: S::STAGES;
+}
+
+template <class S>
+SIMT_FUNCTION simt_vec4 *
+mla_tile_at(mla_shared<S> &shared, uint32_t stage)
+{
+	return reinterpret_cast<simt_vec4 *>(&shared + 1) + stage * S::TILE;
+}
+
 /*
- * Start copying a tile, whose page table entries were prefetched, to a stage;
- * tokens that no q_row sees become zeros.  Always commits a cp.async group and
- * prefetches the entries of the next tile.
+ * Start copying the next tile as one cp.async group, and load the page table's entries for the one after it.  Tokens
+ * that no q_row sees become zeros.
  */
 template <class S>
 SIMT_FUNCTION void
-mla_tile_fetch(const cuda_attention_params &p, mla_shared<S> &shared, mla_state &state, uint32_t stage, uint32_t begin,
-	       uint32_t end)
+mla_tile_fetch(const cuda_attention_params &p, mla_shared<S> &shared, mma_prefetch &prefetch)
 {
+	const attention_work_item &item = mma_prefetch_item(shared, prefetch);
 	const cuda_plane &from = p.pages.plane[CUDA_K];
-	bool valid = state.slot != UINT32_MAX &&
-		     plan_page_check(p.plan, shared.item.row, state.entry, p.pages.n_pages);
-	uint64_t at = valid ? plane_address(from, state.entry, shared.item.kv_head, state.slot) : 0;
+	bool valid = prefetch.slot != UINT32_MAX && plan_page_check(p.plan, item.row, prefetch.entry, p.pages.n_pages);
+	uint64_t at = valid ? plane_address(from, prefetch.entry, item.kv_head, prefetch.slot) : 0;
 
-	if (begin < end && tile_visible(p, shared, begin, TOKENS)) {
-		if (simt_all(valid))
-			mla_tokens_copy<S, true>(from, shared.tile[stage], at);
-		else
-			mla_tokens_copy<S, false>(from, shared.tile[stage], at);
-	}
+	if (simt_all(valid))
+		mla_tokens_copy<S, true>(from, mla_tile_at(shared, prefetch.stage), at);
+	else
+		mla_tokens_copy<S, false>(from, mla_tile_at(shared, prefetch.stage), at);
 	simt_copy_async_commit();
-	mla_entry_load<S>(p, shared, state, begin + TOKENS, end);
+	prefetch.n_tiles++;
+	prefetch.stage = prefetch.stage + 1 == mla_stages<S>(p) ? 0 : prefetch.stage + 1;
+	prefetch.begin = next_visible_tile<TOKENS>(p, shared, prefetch.begin + TOKENS, prefetch.end);
+	mla_entry_load(p, shared, prefetch);
+}
+
+/* May the next item's queries and tiles be fetched before this item ends? */
+SIMT_FUNCTION bool
+mla_next_is_alike(const cuda_attention_params &p, const mla_common &shared)
+{
+	return shared.has_next && p.blocks.first_list == 0 &&
+	       work_item_is_narrow(shared.next) == work_item_is_narrow(shared.item);
+}
+
+/* Fetch a tile, if there is one; after the item's last one, go on with the next item. */
+template <class S>
+SIMT_FUNCTION void
+mla_prefetch_step(const cuda_attention_params &p, mla_shared<S> &shared, mma_prefetch &prefetch)
+{
+	if (prefetch.begin < prefetch.end)
+		mla_tile_fetch(p, shared, prefetch);
+	if (prefetch.begin < prefetch.end || prefetch.in_next || !prefetch.found || !mla_next_is_alike(p, shared))
+		return;
+	prefetch.in_next = true;
+	prefetch.begin = shared.next.begin;
+	prefetch.end = shared.next.end;
+	mla_entry_load(p, shared, prefetch);
+}
+
+/* Wait until the oldest of n groups is there, as far as this thread copied it. */
+template <class S>
+SIMT_FUNCTION void
+mla_group_wait(uint32_t n)
+{
+	if (n < S::STAGES - 2)
+		simt_copy_async_wait<0>();
+	else if (n == S::STAGES - 2)
+		simt_copy_async_wait<(int)S::STAGES - 3>();
+	else
+		simt_copy_async_wait<(int)S::STAGES - 2>();
 }
 
 /* Compute the warp's products of 16 q_rows with 16 tokens, over all dims or the warp's part, to shared memory. */
@@ -452,26 +507,44 @@ mla_tile_attend(const cuda_attention_params &p, mla_shared<S> &shared, mla_state
 }
 
 /*
- * Attend to tokens [begin, end), which lie in one bitmap if there is a block mask.  Tiles are prefetched STAGES - 1
- * iterations ahead.
+ * Attend to tokens [begin, end), which lie in one bitmap if there is a block mask.  While a tile is computed, the tiles
+ * after it are copied to the other stages.
  */
 template <class S>
 SIMT_FUNCTION void
-mla_tiles_attend(const cuda_attention_params &p, mla_shared<S> &shared, mla_state &state, uint32_t begin, uint32_t end,
-		 mla_values<S> &values)
+mla_tiles_attend(const cuda_attention_params &p, mla_shared<S> &shared, mla_state &state, mma_prefetch &prefetch,
+		 uint32_t begin, uint32_t end, mla_values<S> &values)
 {
-	uint32_t n = (end - begin + TOKENS - 1) / TOKENS + S::STAGES - 1;
+	uint32_t stages = mla_stages<S>(p);
 
-	mla_entry_load<S>(p, shared, state, begin, end);
+	begin = next_visible_tile<TOKENS>(p, shared, begin, end);
+	if (!prefetch.in_next) {
+		prefetch.begin = begin;
+		prefetch.end = end;
+		prefetch.stage = 0;
+		mla_entry_load(p, shared, prefetch);
+	}
+	prefetch.in_next = false; /* the next item has become this one */
 	ATTENTION_ROLL
-	for (uint32_t prefetch = 0; prefetch < n; prefetch++) {
-		uint32_t i = prefetch - (S::STAGES - 1);
+	while (begin < end) {
+		/* First, as many tiles are fetched as are to be on their way; the code has one copy of the fetch. */
+		bool filled = prefetch.n_tiles >= stages - 1 || prefetch.begin >= prefetch.end;
+		uint32_t stage;
 
-		simt_copy_async_wait<(int)S::STAGES - 2>();
-		simt_sync(); /* all warps have read the stage's previous tile */
-		mla_tile_fetch<S>(p, shared, state, prefetch % S::STAGES, begin + prefetch * TOKENS, end);
-		if (prefetch >= S::STAGES - 1 && tile_visible(p, shared, begin + i * TOKENS, TOKENS))
-			mla_tile_attend<S>(p, shared, state, shared.tile[i % S::STAGES], begin + i * TOKENS, values);
+		if (filled) {
+			/* Queries that were fetched during the item before were fetched after its tiles. */
+			mla_group_wait<S>(prefetch.has_queries && !prefetch.found ? 1 : prefetch.n_tiles);
+			simt_sync(); /* the tile is there, and all warps have read the one before it */
+		}
+		mla_prefetch_step(p, shared, prefetch);
+		if (!filled)
+			continue;
+		if (!prefetch.found)
+			mma_next_find(p, shared, prefetch);
+		stage = prefetch.stage + (prefetch.stage < prefetch.n_tiles ? stages : 0) - prefetch.n_tiles;
+		mla_tile_attend<S>(p, shared, state, mla_tile_at(shared, stage), begin, values);
+		prefetch.n_tiles--;
+		begin = next_visible_tile<TOKENS>(p, shared, begin + TOKENS, end);
 	}
 }
 
@@ -509,7 +582,6 @@ mla_result_store(const cuda_attention_params &p, mla_shared<S> &shared, const ml
 	ATTENTION_UNROLL
 	for (uint32_t step = 1; step < S::LANES; step *= 2)
 		row_sum += simt_shuffle_xor(row_sum, (int)step);
-	simt_sync(); /* all warps have read the weights, whose memory is reused */
 	if (own < item.n_q_rows && simt_thread() % S::LANES == 0)
 		shared.result[own] = { q_row_values_address(p, item, own),
 				       softmax_state_store(p, item, own, state.row_max, row_sum, true) };
@@ -529,7 +601,7 @@ mla_result_store(const cuda_attention_params &p, mla_shared<S> &shared, const ml
 
 template <class S>
 SIMT_FUNCTION void
-mla_item_attend(const cuda_attention_params &p)
+mla_item_attend(const cuda_attention_params &p, mma_prefetch &prefetch)
 {
 	mla_shared<S> &shared = SIMT_SHARED(mla_shared<S>);
 	const attention_work_item &item = shared.item;
@@ -537,7 +609,9 @@ mla_item_attend(const cuda_attention_params &p)
 	mla_values<S> values;
 	mla_state state;
 
-	q_rows_copy<S>(p, item, shared.q, S::Q_ROWS);
+	if (!prefetch.has_queries)
+		q_rows_copy<S>(p, item, shared.q, S::Q_ROWS);
+	prefetch.found = false;
 	state.q_row = q_row_make(p, item, mla_thread_q_row<S>());
 	state.row_max = -infinity();
 	state.row_sum = 0;
@@ -555,28 +629,55 @@ mla_item_attend(const cuda_attention_params &p)
 			      : item.end;
 		if (blocks)
 			mask_bitmap_build(p, item, bitmap_begin, shared.mask_bitmap);
-		mla_tiles_attend<S>(p, shared, state, begin, end, values);
+		mla_tiles_attend<S>(p, shared, state, prefetch, begin, end, values);
 	}
-	simt_copy_async_wait<0>();
+	if (!prefetch.found) { /* there was no tile */
+		prefetch.in_next = false;
+		simt_copy_async_wait<0>();
+		mma_next_find(p, shared, prefetch);
+	}
+	simt_sync(); /* all warps have read the queries, and the weights, whose memory has the results */
+	prefetch.has_queries = mla_next_is_alike(p, shared);
+	if (prefetch.has_queries)
+		q_rows_copy<S>(p, shared.next, shared.q, S::Q_ROWS);
 	mla_result_store<S>(p, shared, state, values);
 }
 
+/* The block's loop over its work items, as in mma_attend(); combine_kv_chunks combines KV chunks. */
 template <bool F16>
 SIMT_FUNCTION void
 mla_attend(const cuda_attention_params &p)
 {
 	mla_common &shared = SIMT_SHARED(mla_common);
+	mma_prefetch prefetch = {};
 
-	work_items_for_each<0>(p, shared, [&] {
-		if (shared.item.tile_q_rows == CUDA_TILE_Q_ROWS)
-			mla_item_attend<mla_shape<F16, true>>(p);
+	if (simt_thread() == 0) {
+		work_items_begin(p, shared);
+		shared.has_next = work_item_next(p, shared, &shared.next);
+	}
+	ATTENTION_ROLL
+	for (;;) {
+		simt_sync(); /* the next item is known; all warps have read this one */
+		if (!shared.has_next)
+			break;
+		if (simt_thread() == 0)
+			shared.item = shared.next;
+		simt_sync();
+		if (work_item_is_narrow(shared.item))
+			mla_item_attend<mla_shape<F16, true>>(p, prefetch);
 		else
-			mla_item_attend<mla_shape<F16, false>>(p);
-	});
+			mla_item_attend<mla_shape<F16, false>>(p, prefetch);
+	}
 }
 
-static_assert(sizeof(mla_shared<mla_shape<true, true>>) <= CUDA_MLA_SHARED, "launchers allocate this much");
-static_assert(sizeof(mla_shared<mla_shape<true, false>>) <= CUDA_MLA_SHARED, "launchers allocate this much");
+template <class S>
+constexpr bool
+mla_fits()
+{
+	return sizeof(mla_shared<S>) + S::STAGES * S::TILE * sizeof(simt_vec4) <= CUDA_MLA_SHARED_MORE &&
+	       sizeof(mla_shared<S>) + (S::STAGES - 1) * S::TILE * sizeof(simt_vec4) <= CUDA_MLA_SHARED;
+}
+static_assert(mla_fits<mla_shape<true, true>>() && mla_fits<mla_shape<true, false>>(), "launchers allocate this much");
 
 #if ATTENTION_HAS(attention_mla_f16)
 ATTENTION_KERNEL_OF(ATTENTION_NAME(attention_mla_f16), CUDA_MLA_THREADS, 1)

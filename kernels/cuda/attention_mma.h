@@ -37,9 +37,9 @@ mma_tile_wait(uint32_t n)
 }
 
 /* Find the item after this one.  The whole block calls. */
-template <class K>
+template <class SHARED>
 SIMT_FUNCTION void
-mma_next_find(const cuda_attention_params &p, attention_mma_shared<K> &shared, mma_prefetch &prefetch)
+mma_next_find(const cuda_attention_params &p, SHARED &shared, mma_prefetch &prefetch)
 {
 	if (simt_thread() == 0)
 		shared.has_next = work_item_next(p, shared, &shared.next);

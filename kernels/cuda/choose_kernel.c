@@ -28,13 +28,12 @@ static const struct candidate candidates[] = {
 	}
 #define KERNEL(source, name, threads, shared, tile_q_rows) \
 	KERNEL_OF(source, name, threads, shared, tile_q_rows, false, false)
-#define MLA(dtype, name)                                                                                          \
-	{                                                                                                         \
-		dtype, dtype, true, 16, 576, 512,                                                                 \
-		{                                                                                                 \
-			KERNEL_OF("attention_mla", name, CUDA_MLA_THREADS, CUDA_MLA_SHARED, CUDA_MAX_TILE_Q_ROWS, \
-				  false, true)                                                                    \
-		}                                                                                                 \
+#define MLA(dtype, name, shared)                                                                                      \
+	{                                                                                                             \
+		dtype, dtype, true, 16, 576, 512,                                                                     \
+		{                                                                                                     \
+			KERNEL_OF("attention_mla", name, CUDA_MLA_THREADS, shared, CUDA_MAX_TILE_Q_ROWS, false, true) \
+		}                                                                                                     \
 	}
 #define MMA(dtype, name, dim, ...)                                                                            \
 	{                                                                                                     \
@@ -65,8 +64,10 @@ static const struct candidate candidates[] = {
 			       CUDA_TILE_Q_ROWS)                                                       \
 		}                                                                                      \
 	}
-	MLA(PAGED_F16, "f16"),
-	MLA(PAGED_BF16, "bf16"),
+	MLA(PAGED_F16, "f16", CUDA_MLA_SHARED_MORE),
+	MLA(PAGED_F16, "f16", CUDA_MLA_SHARED),
+	MLA(PAGED_BF16, "bf16", CUDA_MLA_SHARED_MORE),
+	MLA(PAGED_BF16, "bf16", CUDA_MLA_SHARED),
 	MMA(PAGED_F16, "f16", 64, PREFILL("f16", 64)),
 	MMA(PAGED_F16, "f16", 128, PREFILL("f16", 128)),
 	MMA(PAGED_F16, "f16", 256, { NULL }),

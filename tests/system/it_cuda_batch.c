@@ -125,7 +125,8 @@ IT_TEST(attention_with_v_in_k)
 }
 
 /* On tensor cores, with split-KV for one row. */
-IT_TEST(v_in_k_on_tensor_cores)
+static void
+v_in_k_run(void)
 {
 	struct batch_fixture_params params = decode_params;
 
@@ -143,6 +144,19 @@ IT_TEST(v_in_k_on_tensor_cores)
 		params.pool = params.q = dtype;
 		run_on_both_backends(&params);
 	}
+}
+
+IT_TEST(v_in_k_on_tensor_cores)
+{
+	v_in_k_run();
+}
+
+/* As much shared memory as a block has on sm_80. */
+IT_TEST(v_in_k_with_less_shared_memory)
+{
+	cuda_skip_with_gpu();
+	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "97=166912", 1);
+	v_in_k_run();
 }
 
 /* A kernel of its own combines KV chunks if V is in K.  It is launched only if a row may have several. */

@@ -279,14 +279,16 @@ blocks_make(struct cuda_arena *arena, const struct block_mask *mask)
 }
 
 static void
-attention_kernel_run(const char *kernel, const struct cuda_attention_params *p,
-		     const struct cuda_attention_options *options)
+attention_kernel_run(const char *kernel, struct cuda_attention_params *p, const struct cuda_attention_options *options)
 {
-	bool wgmma = strstr(kernel, "wgmma") != NULL;
+	bool more = strstr(kernel, "_mla_") != NULL && options->seed % 2;
 
+	p->shared_size = strstr(kernel, "wgmma") != NULL ? WGMMA_SHARED_SIZE
+			 : more                          ? CUDA_MLA_SHARED_MORE
+							 : SHARED_SIZE;
 	cr_assert_not_null(simt_find(kernel), "no kernel %s", kernel);
 	cuda_kernel_run(kernel, p, options->n_blocks == 0 ? 3 : options->n_blocks, simt_find(kernel)->max_threads,
-			wgmma ? WGMMA_SHARED_SIZE : SHARED_SIZE, options->seed);
+			p->shared_size, options->seed);
 }
 
 void

@@ -113,6 +113,9 @@ Test(cuda_attention_mla, kernel_choice)
 				 choices[CUDA_DECODE].kernel);
 		cr_expect_eq(choices[CUDA_DECODE].n_threads,
 			     strstr(cases[i].kernel, "mla") != NULL ? CUDA_MLA_THREADS : CUDA_ATTENTION_THREADS);
+		if (strstr(cases[i].kernel, "mla") != NULL)
+			cr_expect_eq(choices[CUDA_DECODE].shared_size,
+				     cases[i].max_shared > 163 << 10 ? CUDA_MLA_SHARED_MORE : CUDA_MLA_SHARED);
 		cr_assert_eq(choices[CUDA_PREFILL].kernel != NULL, prefill, "case %zu", i);
 		cr_expect_eq(choices[CUDA_PREFILL].tile_q_rows, prefill ? CUDA_PREFILL_TILE_Q_ROWS : 0);
 		if (prefill)
@@ -213,6 +216,28 @@ Test(cuda_attention_mla, dims_heads_and_strides)
 		params.scale = 1 / sqrtf((float)dims[i].k);
 		pool_dtype(&params, i % 2 ? PAGED_F16 : PAGED_BF16);
 		mla_check(&params);
+	}
+}
+
+/* Items of more tiles than there are stages, with each number of stages; several for each block, narrow and wide. */
+Test(cuda_attention_mla, items_of_many_tiles)
+{
+	static const uint32_t heads[] = { 16, 33 };
+	struct kernel_fixture_params params = defaults();
+
+	params.n_rows = 4;
+	for (size_t i = 0; i < COUNT(heads) * 4; i++) {
+		struct cuda_attention_options options;
+
+		params.q_heads = heads[i / 4];
+		for (uint32_t r = 0; r < params.n_rows; r++)
+			params.rows[r] = (struct kernel_fixture_row){
+				.id = r, .kv_len = 290 + 301 * r, .q_len = 1 + r % 2, .q_base = 289 + 301 * r - r % 2
+			};
+		options = mla_options(&params);
+		options.target_work_items = 1 + (uint32_t)i % 3;
+		options.n_blocks = 1 + (uint32_t)i % 2;
+		mla_check_with(&params, &options);
 	}
 }
 
