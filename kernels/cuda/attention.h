@@ -197,7 +197,7 @@ work_item_find(const cuda_attention_params &p, uint32_t number, attention_work_i
 	uint32_t at = number - pointer_to<const uint32_t>(p.plan.first_work_item)[r];
 	uint32_t tile = at / row.n_kv_chunks / p.pages.n_kv_heads, q_rows = row.q_len * group;
 	uint32_t kv_begin = plan_row_kv_begin(row), first = row.kv_first / ATTENTION_TILE_UNIT * ATTENTION_TILE_UNIT;
-	uint32_t kv_end;
+	uint32_t last_query = 0, kv_end;
 
 	item->q_base = row.q_base;
 	item->row = r;
@@ -211,8 +211,13 @@ work_item_find(const cuda_attention_params &p, uint32_t number, attention_work_i
 	item->first_q_row = tile * row.tile_q_rows;
 	item->n_q_rows = q_rows - item->first_q_row < row.tile_q_rows ? q_rows - item->first_q_row : row.tile_q_rows;
 	item->kv_chunk = at % row.n_kv_chunks;
-	kv_end = query_kv_end(p, *item, (item->first_q_row + item->n_q_rows - 1) / group);
-	item->n_kv_chunks = kv_end <= kv_begin ? 1 : (kv_end - kv_begin - 1) / row.kv_chunk_tokens + 1;
+	/* In decode neither of these divisions is necessary. */
+	if (row.q_len > 1)
+		last_query = (item->first_q_row + item->n_q_rows - 1) / group;
+	kv_end = query_kv_end(p, *item, last_query);
+	item->n_kv_chunks = row.n_kv_chunks;
+	if (kv_end < row.kv_len)
+		item->n_kv_chunks = kv_end <= kv_begin ? 1 : (kv_end - kv_begin - 1) / row.kv_chunk_tokens + 1;
 	item->begin = kv_begin + item->kv_chunk * row.kv_chunk_tokens;
 	item->end = kv_end < item->begin + row.kv_chunk_tokens ? kv_end : item->begin + row.kv_chunk_tokens;
 	item->begin = item->begin < first ? first : item->begin;

@@ -428,6 +428,46 @@ Test(cuda_attention_mla, batch_invariance)
 	kernel_fixture_destroy(&all);
 }
 
+/* Work items find their rows among many, some of which have none.  The queries of the fixture's row are rows here. */
+Test(cuda_attention_mla, many_rows)
+{
+	static const uint32_t n_rows[] = { 2, 8, 9, 64, 65, 67, 200 };
+	struct kernel_fixture_params params = defaults();
+	static struct kernel_row rows[200];
+
+	params.causal = true;
+	params.q_heads = 3;
+	for (size_t i = 0; i < COUNT(n_rows); i++) {
+		uint32_t n = n_rows[i], n_empty = n / 5;
+		struct cuda_attention_options options = mla_options(&params);
+		struct kernel_fixture fixture;
+		char what[256];
+
+		params.rows[0] = (struct kernel_fixture_row){ .kv_len = 270, .q_len = n - n_empty, .q_base = 60 };
+		kernel_fixture_create(&fixture, &params);
+		for (uint32_t r = 0, q = 0; r < n; r++) {
+			rows[r] = fixture.rows[0];
+			rows[r].q_start = q;
+			rows[r].q_base = 60 + q;
+			rows[r].q_len = r % 5 != 4;
+			q += r % 5 != 4;
+		}
+		cuda_attention_run(
+			&(struct attention_args){ .pages = { &fixture.layout, fixture.pool, KERNEL_FIXTURE_LAYER },
+						  .rows = rows,
+						  .n_rows = n,
+						  .q = fixture.q,
+						  .out = fixture.out,
+						  .scale = params.scale,
+						  .causal = true,
+						  .lse = fixture.lse,
+						  .max_score = fixture.max_score },
+			fixture.total_q, &options);
+		cr_assert(kernel_fixture_check(&fixture, what, sizeof(what)), "%u rows: %s", n, what);
+		kernel_fixture_destroy(&fixture);
+	}
+}
+
 /* An unmapped page table entry below kv_len is reported, and no address is computed from it. */
 Test(cuda_attention_mla, reports_unmapped_page)
 {
