@@ -79,18 +79,6 @@ prefill_lane_token(uint32_t begin)
 	return begin + thread / 32 * S::COPIED_TOKENS + thread % S::COPIED_TOKENS;
 }
 
-/* The entry of the page table for the lane's token, or anything if nothing sees the token. */
-template <class S>
-SIMT_FUNCTION uint32_t
-prefill_entry_load(const cuda_attention_params &p, const prefill_shared<S> &shared, uint32_t begin)
-{
-	uint32_t token = prefill_lane_token<S>(begin);
-
-	if (!token_visible(p, shared, token, shared.item.end))
-		return UINT32_MAX;
-	return plan_entry(p.plan, shared.item.row, token / p.pages.page_size);
-}
-
 /* The address of the lane's token in its plane; 0 if nothing sees the token or it has no page. */
 template <class S>
 SIMT_FUNCTION uint64_t

@@ -167,16 +167,6 @@ wgmma_queries_copy(const cuda_attention_params &p, wgmma_shared<S> &shared)
 	simt_barrier_arrive(&shared.queries_full); /* for what was stored, not copied */
 }
 
-/* The entry of the page table for the lane's token, or anything if nothing sees the token. */
-template <class S>
-SIMT_FUNCTION uint32_t
-wgmma_entry_load(const cuda_attention_params &p, const wgmma_shared<S> &shared, uint32_t token, uint32_t end)
-{
-	if (!token_visible(p, shared, token, end))
-		return UINT32_MAX;
-	return plan_entry(p.plan, shared.item.row, token / p.pages.page_size);
-}
-
 /* Start copying the warp's 32 tokens of one plane; `valid`: the lane's own is copied.  Others become zeros. */
 template <class S>
 SIMT_FUNCTION void
@@ -231,11 +221,11 @@ wgmma_tiles_copy(const cuda_attention_params &p, wgmma_shared<S> &shared, uint32
 	uint32_t entry;
 
 	begin = next_visible_tile<S::TOKENS>(p, shared, begin, end);
-	entry = wgmma_entry_load(p, shared, begin + simt_opaque(simt_thread()), end);
+	entry = prefill_entry_load(p, shared, begin + simt_opaque(simt_thread()), end);
 	ATTENTION_ROLL
 	for (; begin < end; tile++) {
 		uint32_t next = next_visible_tile<S::TOKENS>(p, shared, begin + S::TOKENS, end);
-		uint32_t next_entry = wgmma_entry_load(p, shared, next + simt_opaque(simt_thread()), end);
+		uint32_t next_entry = prefill_entry_load(p, shared, next + simt_opaque(simt_thread()), end);
 
 		wgmma_tile_copy(p, shared, tile, begin + simt_opaque(simt_thread()), end, entry);
 		begin = next;
