@@ -38,10 +38,15 @@ cuda_kernels_load_module(const struct paged_pool *pool, struct cuda_kernels *ker
 	}
 	image = cuda_image_find(source, cuda_gpu_attribute(gpu, CUDA_DEVICE_COMPUTE_MAJOR),
 				cuda_gpu_attribute(gpu, CUDA_DEVICE_COMPUTE_MINOR));
-	if (image == NULL)
+	if (image == NULL && cuda_gpu_attribute(gpu, CUDA_DEVICE_COMPUTE_MAJOR) < 8)
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
 				  "pool %s: no kernels for %s, a device of %s: 8.0 or later is needed",
 				  pool->mapping.name, gpu->name, gpu->isa);
+	if (image == NULL)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
+				  "pool %s: this library was built without %s for %s, a device of %s (CUDA_ARCHS): unset "
+				  "the environment variable that asks for it",
+				  pool->mapping.name, source, gpu->name, gpu->isa);
 	assert(kernels->n_modules < sizeof(kernels->modules) / sizeof(kernels->modules[0]));
 	result = gpu->driver.module_load(module_p, image->data);
 	status = map_cuda_check(&pool->mapping, result, error, "cuModuleLoadData of %s", source);
