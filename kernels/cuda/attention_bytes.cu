@@ -15,10 +15,18 @@
  *   the odd dims of 16 are two mma products, and a thread gets four adjacent
  *   sums of them.
  *
- * Keys are converted exactly to the queries' dtype.  The product of weights and
- * values is in f16 for e4m3 and e5m2, and in bf16 for i8, because an i8 token's
- * scale is multiplied into its weight.  Weights are rounded to that type; the
- * softmax sum uses unscaled, unrounded weights.
+ * Keys are converted to f16, exactly.  Queries of bf16 are converted to f16 too,
+ * each q_row times a power of two, so that its largest magnitude is in
+ * [2^14, 2^15); the scores are divided by it.  This is exact for elements of at
+ * least 2^-31 of the q_row's largest, and strays by at most 2^-39 of that for
+ * others.  NaN and infinity stay what they are.
+ *
+ * The product of weights and values is in f16 for e4m3 and e5m2, and in bf16
+ * for i8, because an i8 token's scale is multiplied into its weight.  Weights
+ * are rounded to that type; the softmax sum uses unscaled, unrounded weights.
+ *
+ * Why not mma of e4m3 and e5m2 themselves: only sm_89 and sm_120 have it.  For
+ * sm_90 and sm_100, ptxas converts both operands to f16 before each product.
  */
 #include "kernels/cuda/attention_mma.h"
 #include "kernels/cuda/bytes.h"
@@ -29,6 +37,14 @@ bytes_scales(attention_mma_shared<K> &shared, uint32_t stage, uint32_t plane)
 {
 	return reinterpret_cast<float *>(mma_tile_at(shared, work_item_stages<K>(shared.item), CUDA_K)) +
 	       (stage * CUDA_N_PLANES + plane) * work_item_tile_tokens<K>(shared.item);
+}
+
+/* Factors of the q_rows' products: they undo the scale of the queries, and have that of the KV head's keys. */
+template <class K>
+SIMT_FUNCTION float *
+bytes_q_factors(attention_mma_shared<K> &shared)
+{
+	return bytes_scales<K>(shared, K::elements::SCALES ? work_item_stages<K>(shared.item) : 0, CUDA_K);
 }
 
 /* Address of the scale of this thread's first token; those of its other tokens follow in the layout of elements. */
@@ -66,40 +82,90 @@ template <uint32_t DTYPE> struct byte_values {
 		return byte_widen(e, DTYPE);
 	}
 
+	/* Of two dims of two tokens: pairs[0] is the first dim of both. */
+	SIMT_MEMBER void
+	values_widen(uint32_t bytes, uint32_t pairs[2])
+	{
+		if (F16)
+			bytes_to_f16<2>(bytes, DTYPE, pairs);
+		else
+			bytes_i8_to_bf16<2>(bytes, pairs);
+	}
+
 	template <class S>
 	SIMT_MEMBER void
-	pv_mma(float sums[S::DIM / 8][4], const simt_vec4 *values, uint32_t token, const uint32_t a[4], bool,
+	pv_mma(float sums[S::DIM / 8][4], const simt_vec4 *values, uint32_t token, const uint32_t a[4], bool non_finite,
 	       uint32_t low, uint32_t high)
 	{
 		uint32_t own = swizzle<S::CHUNKS>(token, simt_opaque(simt_lane()) / 16);
 
 		ATTENTION_UNROLL
 		for (uint32_t c = 0; c < S::CHUNKS; c += 2) {
-			uint32_t b[4], pairs[4][2];
+			uint32_t b[4];
 
 			simt_ldmatrix_x4_trans(b, &values[swizzle_step<S::CHUNKS>(own, c)]);
-			ATTENTION_UNROLL
-			for (uint32_t i = 0; i < 4; i++) {
-				/* Make a dim's values of two tokens adjacent: bytes 0 and 2, bytes 1 and 3. */
-				b[i] = simt_permute(b[i] & (i % 2 == 0 ? low : high), 0, 0x3120);
-				if (F16)
-					bytes_to_f16(b[i], DTYPE, pairs[i]);
-				else
-					bytes_to_bf16(b[i], DTYPE, pairs[i]);
+			if (MAY_BE_NON_FINITE && non_finite) {
+				b[0] &= low, b[1] &= high;
+				b[2] &= low, b[3] &= high;
 			}
 			ATTENTION_UNROLL
-			for (uint32_t n = 0; n < 4; n++) {
-				const uint32_t pair[2] = { pairs[n / 2 * 2][n % 2], pairs[n / 2 * 2 + 1][n % 2] };
+			for (uint32_t i = 0; i < 4; i += 2) {
+				uint32_t first[2], second[2]; /* tokens 0 to 7 and 8 to 15: of even dims, of odd dims */
 
-				mma<F16>(sums[c * 2 + n], a, pair);
+				values_widen(b[i], first);
+				values_widen(b[i + 1], second);
+				ATTENTION_UNROLL
+				for (uint32_t odd = 0; odd < 2; odd++) {
+					const uint32_t pair[2] = { first[odd], second[odd] };
+
+					mma<F16>(sums[c * 2 + i + odd], a, pair);
+				}
 			}
 		}
 	}
 };
 
+/* Exponent fields of f32: of the number 1, and the one that a q_row's largest bf16 gets as f16. */
+#define BYTES_EXPONENT_OF_1 127u
+#define BYTES_EXPONENT_OF_LARGEST (BYTES_EXPONENT_OF_1 + 14)
+
+/*
+ * Convert sixteen bf16 of a q_row to f16, in place.  LANES adjacent lanes have the q_row.  Returns the factor that
+ * undoes its scale.  Neither that nor the scale is subnormal, so a q_row below 2^-112 gets less than 2^14.
+ */
+template <uint32_t LANES>
+SIMT_FUNCTION float
+bytes_queries_to_f16(uint32_t queries[8])
+{
+	constexpr uint32_t LEAST = BYTES_EXPONENT_OF_LARGEST - BYTES_EXPONENT_OF_1 + 1;
+	uint32_t top = 0, exponent;
+	float scale;
+
+	ATTENTION_UNROLL
+	for (uint32_t i = 0; i < 8; i++) {
+		uint32_t low = queries[i] << 16 & 0x7fff0000, high = queries[i] & 0x7fff0000;
+
+		top = low > top ? low : top;
+		top = high > top ? high : top;
+	}
+	ATTENTION_UNROLL
+	for (uint32_t lanes = 1; lanes < LANES; lanes *= 2) {
+		uint32_t other = simt_shuffle_xor(top, (int)lanes);
+
+		top = other > top ? other : top;
+	}
+	exponent = top >> 23 < LEAST ? LEAST : top >> 23;
+	scale = bits_as_float((BYTES_EXPONENT_OF_LARGEST + BYTES_EXPONENT_OF_1 - exponent) << 23);
+	ATTENTION_UNROLL
+	for (uint32_t i = 0; i < 8; i++)
+		queries[i] = simt_pack_f16(bits_as_float(queries[i] << 16) * scale,
+					   bits_as_float(queries[i] & 0xffff0000) * scale);
+	return bits_as_float((exponent + BYTES_EXPONENT_OF_1 - BYTES_EXPONENT_OF_LARGEST) << 23);
+}
+
 /* The elements of a pool of DTYPE, e4m3, e5m2 or i8, with queries of f16 or bf16. */
 template <bool F16_, uint32_t DTYPE> struct byte_elements {
-	static constexpr bool F16 = F16_, I8 = DTYPE == CUDA_I8, SCALES = I8;
+	static constexpr bool F16 = F16_, I8 = DTYPE == CUDA_I8, SCALES = I8, Q_FACTORS = !(F16 && I8);
 	static constexpr uint32_t CHUNK = 16;
 
 	/* The most with which two blocks share a multiprocessor's memory, also that of sm_80; with 64 dims, three. */
@@ -111,7 +177,7 @@ template <bool F16_, uint32_t DTYPE> struct byte_elements {
 	}
 
 	/*
-	 * Copy the queries of n q_rows; elements past the dim, and q_rows past the tile, are zeros.  Of each two
+	 * Copy the queries of n q_rows, as f16; elements past the dim, and q_rows past the tile, are zeros.  Of each two
 	 * chunks, even-numbered pairs go to the first and odd-numbered pairs to the second.
 	 */
 	template <class K>
@@ -120,16 +186,31 @@ template <bool F16_, uint32_t DTYPE> struct byte_elements {
 		     uint32_t n)
 	{
 		ATTENTION_ROLL
-		for (uint32_t i = simt_thread(); i < n * K::CHUNKS; i += simt_n_threads()) {
-			uint32_t q_row = i / K::CHUNKS, chunk = i % K::CHUNKS * 2;
+		for (uint32_t first = 0; first < n * K::CHUNKS; first += CUDA_ATTENTION_THREADS) {
+			uint32_t i = first + simt_opaque(simt_thread()), q_row = i / K::CHUNKS;
+			uint32_t chunk = i % K::CHUNKS * 2;
 			simt_vec4 a = { 0, 0, 0, 0 }, b = a;
 
+			/* Whole warps: a step has room for more than the queries of a narrow tile of 64 dims. */
+			if (K::narrow::Q_ROWS * K::CHUNKS < CUDA_ATTENTION_THREADS && q_row >= n)
+				break;
 			if (q_row < item.n_q_rows) {
 				uint64_t from = tensor_address(p.q, item.q_start + work_item_query(p, item, q_row),
 							       work_item_head(p, item, q_row));
 
 				a = query_chunk(from, p.q.dim, chunk);
 				b = query_chunk(from, p.q.dim, chunk + 1);
+			}
+			if (Q_FACTORS) {
+				uint32_t queries[8] = { a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w };
+				float factor = I8 ? 1 : bytes_head_scale(p, item, CUDA_K);
+
+				if (!F16)
+					factor *= bytes_queries_to_f16<K::CHUNKS>(queries);
+				a = { queries[0], queries[1], queries[2], queries[3] };
+				b = { queries[4], queries[5], queries[6], queries[7] };
+				if (chunk == 0)
+					bytes_q_factors(shared)[q_row] = factor;
 			}
 			shared.chunks[swizzle<K::Q_CHUNKS>(q_row, chunk)] = { a.x, a.z, b.x, b.z };
 			shared.chunks[swizzle<K::Q_CHUNKS>(q_row, chunk + 1)] = { a.y, a.w, b.y, b.w };
@@ -153,45 +234,59 @@ template <bool F16_, uint32_t DTYPE> struct byte_elements {
 		simt_copy_async4(bytes_scales(shared, prefetch.stage, CUDA_K) + row, pointer_to<const void>(at), valid);
 	}
 
-	/* Add the products, times the tokens' scales (i8) or the head's scale. */
+	/* Add the products, times the tokens' scales (i8) and the q_rows' factors. */
 	template <class S, class K>
 	SIMT_MEMBER void
-	add_qk(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t stage,
+	add_qk(const cuda_attention_params &, attention_mma_shared<K> &shared, uint32_t stage,
 	       float product[S::BLOCKS][4])
 	{
+		uint32_t lane = simt_opaque(simt_lane()), token = warp_token<S>() + lane / 16 * 8 + lane % 8;
 		const simt_vec4 *keys = mma_tile_at(shared, stage, CUDA_K);
-		uint32_t lane = simt_opaque(simt_lane()), q_row = warp_q_row<S>() + lane % 16;
-		const float *scale;
-		float head_scale;
+		uint32_t own_key = swizzle<S::CHUNKS>(token, lane / 8 % 2);
+		uint32_t own_query = swizzle<S::Q_CHUNKS>(warp_q_row<S>() + lane % 16, lane / 16);
 
-		ATTENTION_UNROLL_2
+		ATTENTION_UNROLL_4
 		for (uint32_t k = 0; k < S::CHUNKS; k += 2) {
 			uint32_t a[2][4];
 
-			simt_ldmatrix_x4(a[0], &shared.chunks[swizzle<S::Q_CHUNKS>(q_row, k * 2 + lane / 16)]);
-			simt_ldmatrix_x4(a[1], &shared.chunks[swizzle<S::Q_CHUNKS>(q_row, k * 2 + 2 + lane / 16)]);
+			simt_ldmatrix_x4(a[0], &shared.chunks[swizzle_step<S::Q_CHUNKS>(own_query, k * 2)]);
+			simt_ldmatrix_x4(a[1], &shared.chunks[swizzle_step<S::Q_CHUNKS>(own_query, k * 2 + 2)]);
 			ATTENTION_UNROLL
 			for (uint32_t n = 0; n < S::BLOCKS; n += 2) {
-				uint32_t b[4], pairs[2], token = warp_token<S>() + n * 8 + lane / 16 * 8 + lane % 8;
+				uint32_t b[4], pairs[2];
 
-				simt_ldmatrix_x4(b, &keys[swizzle<S::CHUNKS>(token, k + lane / 8 % 2)]);
+				simt_ldmatrix_x4(b, &keys[swizzle_step<S::CHUNKS>(own_key, k) + n * 8 * S::CHUNKS]);
 				ATTENTION_UNROLL
 				for (uint32_t i = 0; i < 4; i++) {
-					if (F16)
-						bytes_to_f16(b[i], DTYPE, pairs);
-					else
-						bytes_to_bf16(b[i], DTYPE, pairs);
-					mma<F16>(product[n + i / 2], a[i % 2], pairs);
+					bytes_to_f16<1>(b[i], DTYPE, pairs);
+					simt_mma_f16(product[n + i / 2], a[i % 2], pairs);
 				}
 			}
 		}
-		scale = bytes_own_scales<S>(shared, stage, CUDA_K);
-		head_scale = I8 ? 1 : bytes_head_scale(p, shared.item, CUDA_K);
+		products_scale<S>(shared, stage, product);
+	}
+
+	template <class S, class K>
+	SIMT_MEMBER void
+	products_scale(attention_mma_shared<K> &shared, uint32_t stage, float product[S::BLOCKS][4])
+	{
+		const float *scale = bytes_own_scales<S>(shared, stage, CUDA_K);
+		const float *own_factor = bytes_q_factors(shared) + warp_q_row<S>() + simt_opaque(simt_lane()) / 4;
+		float factor[2] = { 1, 1 };
+
+		if (Q_FACTORS) {
+			factor[0] = own_factor[0];
+			factor[1] = own_factor[8];
+		}
 		ATTENTION_UNROLL
 		for (uint32_t n = 0; n < S::BLOCKS; n++)
 			ATTENTION_UNROLL
-			for (uint32_t i = 0; i < 4; i++)
-				product[n][i] *= I8 ? scale[n * 8 + i % 2] : head_scale;
+			for (uint32_t i = 0; i < 4; i++) {
+				if (I8)
+					product[n][i] *= scale[n * 8 + i % 2];
+				if (Q_FACTORS)
+					product[n][i] *= factor[i / 2];
+			}
 	}
 
 	/* Multiply weights by their tokens' scales (i8), but keep a weight of 0: its token's scale may be NaN. */
@@ -296,7 +391,7 @@ ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_i8_f16_256), 2)
 #endif
 
 #if ATTENTION_HAS(attention_bytes_e4m3_bf16_64)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e4m3_bf16_64), 2)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e4m3_bf16_64), 3)
 {
 	mma_attend<attention_shapes<byte_elements<false, CUDA_E4M3>, 64>>(p);
 }
@@ -317,7 +412,7 @@ ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e4m3_bf16_256), 2)
 #endif
 
 #if ATTENTION_HAS(attention_bytes_e5m2_bf16_64)
-ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e5m2_bf16_64), 2)
+ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_e5m2_bf16_64), 3)
 {
 	mma_attend<attention_shapes<byte_elements<false, CUDA_E5M2>, 64>>(p);
 }

@@ -17,14 +17,30 @@
  * constant distances in spite of the swizzle.
  */
 
+/* Byte pools of 256 dims have no registers left for what other kernels keep or do ahead; two of their blocks overlap. */
+template <class K>
+SIMT_FUNCTION constexpr bool
+mma_is_full_of_sums()
+{
+	return K::DIM == 256 && K::elements::CHUNK == 16;
+}
+
+/* This thread's number; with few registers, nothing that is computed from it stays in one. */
+template <class K>
+SIMT_FUNCTION uint32_t
+mma_thread()
+{
+	return mma_is_full_of_sums<K>() ? simt_opaque(simt_thread()) : simt_thread();
+}
+
 /* The row whose address this lane computes. */
 template <class K>
 SIMT_FUNCTION uint32_t
 mma_own_row()
 {
-	uint32_t lane = simt_lane();
+	uint32_t lane = mma_thread<K>() % 32, warp = mma_thread<K>() / 32;
 
-	return lane / K::WARP_ROWS * K::STEP_ROWS + simt_warp() * K::WARP_ROWS + lane % K::WARP_ROWS;
+	return lane / K::WARP_ROWS * K::STEP_ROWS + warp * K::WARP_ROWS + lane % K::WARP_ROWS;
 }
 
 /*
@@ -137,7 +153,7 @@ mma_tile_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, 
 	simt_vec4 *to = mma_tile_at(shared, prefetch.stage, CUDA_K);
 
 	simt_warp_sync(); /* the warp has read the addresses of the tile before */
-	shared.row_address[simt_thread()] = address;
+	shared.row_address[mma_thread<K>()] = address;
 	simt_warp_sync();
 	if (simt_all(address != 0 || mma_own_row<K>() >= tokens * CUDA_N_PLANES) &&
 	    p.pages.plane[CUDA_K].dim == K::DIM && p.pages.plane[CUDA_V].dim == K::DIM)
@@ -151,15 +167,12 @@ mma_tile_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, 
 	mma_entry_load(p, shared, prefetch);
 }
 
-/*
- * May the next item's queries and tiles be fetched before this item ends?  Byte pools of 256 dims have no registers
- * left for it; two of their blocks overlap.
- */
+/* May the next item's queries and tiles be fetched before this item ends? */
 template <class K>
 SIMT_FUNCTION bool
 mma_next_is_alike(const cuda_attention_params &p, const attention_mma_shared<K> &shared)
 {
-	return !(K::DIM == 256 && K::elements::CHUNK == 16) && shared.has_next && p.blocks.first_list == 0 &&
+	return !mma_is_full_of_sums<K>() && shared.has_next && p.blocks.first_list == 0 &&
 	       work_item_is_narrow(shared.next) == work_item_is_narrow(shared.item);
 }
 

@@ -90,8 +90,9 @@ template <class ELEMENTS, uint32_t DIM_, bool NARROW_> struct attention_shape {
 	static constexpr uint32_t WARP_TOKENS = NARROW ? TOKENS / ATTENTION_WARPS : TOKENS;
 	static constexpr uint32_t BLOCKS = WARP_TOKENS / 8; /* of eight tokens */
 	static constexpr uint32_t SCALE_CHUNKS = ELEMENTS::SCALES ? TOKENS / 4 : 0;
+	static constexpr uint32_t FACTOR_CHUNKS = ELEMENTS::Q_FACTORS ? Q_ROWS / 4 : 0;
 	static constexpr uint32_t MEMORY =
-		Q_ROWS * Q_CHUNKS + STAGES * CUDA_N_PLANES * (TOKENS * CHUNKS + SCALE_CHUNKS);
+		Q_ROWS * Q_CHUNKS + STAGES * CUDA_N_PLANES * (TOKENS * CHUNKS + SCALE_CHUNKS) + FACTOR_CHUNKS;
 };
 
 /* A kernel's shapes, narrow and wide.  Code that does not depend on the tile's shape is a template of this struct. */
@@ -120,7 +121,7 @@ template <class K> struct attention_mma_shared : attention_mma_block {
 	bool has_next;
 	/* Of the tile being fetched, in the order of the threads that computed them (mma_own_row()); 0: zeros. */
 	uint64_t row_address[CUDA_ATTENTION_THREADS];
-	/* The tile's queries, then [stage][plane][token], then the tokens' scales in the same order. */
+	/* Queries, then [stage][plane][token], then the tokens' scales in the same order, then factors of the q_rows. */
 	alignas(128) simt_vec4 chunks[K::MEMORY];
 };
 
@@ -482,7 +483,7 @@ mma_pv(attention_mma_state<K> &state, const simt_vec4 *values, bool full, const 
  */
 template <bool F16_> struct half_elements {
 	using element = uint16_t;
-	static constexpr bool F16 = F16_, MAY_BE_NON_FINITE = true, SCALES = false;
+	static constexpr bool F16 = F16_, MAY_BE_NON_FINITE = true, SCALES = false, Q_FACTORS = false;
 	static constexpr uint32_t CHUNK = 8; /* elements in 16 bytes */
 
 	/* The most with which two blocks share a multiprocessor's memory; with 256 dims, one block on sm_80. */

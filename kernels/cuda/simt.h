@@ -151,6 +151,7 @@ extern __shared__ __align__(1024) unsigned char simt_shared_memory[];
  *   uint32_t simt_pack_bf16(float low, float high), simt_pack_f16
  *   uint16_t simt_pack_e4m3(float low, float high), simt_pack_e5m2
  *   uint32_t simt_widen_e4m3(uint16_t two), simt_widen_e5m2     two f16
+ *   void simt_widen_four_e4m3(uint32_t four, uint32_t pairs[2]) two times two f16
  *   uint32_t simt_fma_f16(a, b, c), simt_fma_bf16               on two halves each
  *   uint32_t simt_opaque(uint32_t)          its argument, of which the compiler knows nothing: what is computed from it
  *                                           is not hoisted out of a loop, where it would occupy a register

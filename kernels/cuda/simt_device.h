@@ -437,6 +437,20 @@ simt_widen_e4m3(uint16_t two)
 #endif
 }
 
+/* The conversion reads either half of a register, which ptxas sees only if the halves are taken apart by mov. */
+SIMT_FUNCTION void
+simt_widen_four_e4m3(uint32_t four, uint32_t pairs[2])
+{
+#if __CUDA_ARCH__ >= 890
+	asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.rn.f16x2.e4m3x2 %0, low; cvt.rn.f16x2.e4m3x2 %1, high; }"
+	    : "=r"(pairs[0]), "=r"(pairs[1])
+	    : "r"(four));
+#else
+	pairs[0] = fp8_widen_e4m3((uint16_t)four);
+	pairs[1] = fp8_widen_e4m3((uint16_t)(four >> 16));
+#endif
+}
+
 /* e5m2 is the high byte of an f16: a byte permutation is faster than the conversion instruction. */
 SIMT_FUNCTION uint32_t
 simt_widen_e5m2(uint16_t two)

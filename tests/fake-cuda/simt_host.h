@@ -276,6 +276,13 @@ simt_widen_e4m3(uint16_t two)
 	return simt_pack_f16(simt_from_e4m3((uint8_t)two), simt_from_e4m3((uint8_t)(two >> 8)));
 }
 
+static inline void
+simt_widen_four_e4m3(uint32_t four, uint32_t pairs[2])
+{
+	pairs[0] = simt_widen_e4m3((uint16_t)four);
+	pairs[1] = simt_widen_e4m3((uint16_t)(four >> 16));
+}
+
 static inline uint32_t
 simt_widen_e5m2(uint16_t two)
 {

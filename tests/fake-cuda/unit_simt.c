@@ -667,32 +667,36 @@ code_value(uint8_t code, enum paged_dtype dtype)
 	return dtype == PAGED_E4M3 ? convert_from_e4m3(code) : convert_from_e5m2(code);
 }
 
-/* Codes of pools of bytes as halves in registers, all of them, at each place. */
+/* Check half `half` of a register, which is that of a code. */
+static void
+widened_check(uint32_t halves, unsigned int half, bool f16, uint8_t code, enum paged_dtype dtype)
+{
+	float got = element((uint16_t)(halves >> half * 16), f16), want = code_value(code, dtype);
+
+	cr_assert(isnan(want) ? isnan(got) : got == want, "%s %02x: %g as %s", paged_dtype_name(dtype), code,
+		  (double)got, f16 ? "f16" : "bf16");
+}
+
+/* Codes of pools of bytes as halves in registers, all of them, at each place, in pairs of both kinds. */
 Test(simt, bytes_widen)
 {
 	static const enum paged_dtype dtypes[] = { PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
-	struct simt_widen_params p = { .f16 = region(256 * 8, true, "f16"),
-				       .bf16 = region(256 * 8, true, "bf16"),
+	struct simt_widen_params p = { .f16 = region(256 * 16, true, "f16"),
+				       .bf16 = region(256 * 16, true, "bf16"),
 				       .wild = region(256 * 4, true, "wild") };
 
 	for (unsigned int i = 0; i < 3 * 1024; i++) {
-		unsigned int at = i % 4, code = (i / 4 % 256 + at) % 256;
-		uint32_t f16, bf16;
-		float want;
+		unsigned int at = i % 4, word = i / 4 % 256 * 4;
+		uint8_t code = (uint8_t)(i / 4 % 256 + at);
 
 		p.dtype = dtypes[i / 1024];
 		if (i % 1024 == 0)
 			expect_no_report("simt_case_widen", &p, 1, 128, i / 1024);
-		want = code_value((uint8_t)code, p.dtype);
-		f16 = p.f16[i / 4 % 256 * 2 + at / 2] >> at % 2 * 16;
-		bf16 = p.bf16[i / 4 % 256 * 2 + at / 2] >> at % 2 * 16;
-		cr_assert_eq(isfinite(want), (p.wild[i / 4 % 256] >> at * 8 & 0xff) == 0);
-		if (isnan(want))
-			cr_assert(isnan(element((uint16_t)f16, true)) && isnan(element((uint16_t)bf16, false)));
-		else
-			cr_assert(element((uint16_t)f16, true) == want && element((uint16_t)bf16, false) == want,
-				  "%s %02x: f16 %g, bf16 %g", paged_dtype_name(p.dtype), code,
-				  (double)element((uint16_t)f16, true), (double)element((uint16_t)bf16, false));
+		widened_check(p.f16[word + at / 2], at % 2, true, code, p.dtype);
+		widened_check(p.f16[word + 2 + at % 2], at / 2, true, code, p.dtype);
+		widened_check(p.bf16[word + at / 2], at % 2, false, code, PAGED_I8);
+		widened_check(p.bf16[word + 2 + at % 2], at / 2, false, code, PAGED_I8);
+		cr_assert_eq(isfinite(code_value(code, p.dtype)), (p.wild[word / 4] >> at * 8 & 0xff) == 0);
 	}
 	region_free(p.f16);
 	region_free(p.bf16);

@@ -351,6 +351,6 @@ CONFORM(every_half_and_e4m3, "from", 16, 128, 65536, 65536, 65536 * 3, fill_coun
 CONFORM(copy_async_of_words, "copy_word", 8, CONFORMANCE_BLOCK, 0, 8 * CONFORMANCE_BLOCK * 2, 8 * CONFORMANCE_BLOCK,
 	fill_bits, fits_bits, false)
 CONFORM(bytes, "bytes", 8, 128, 8192, 8192 * 3, 8192 * NUMBER_OUT, fill_numbers, fits_bytes, false)
-CONFORM(every_pair_of_fp8, "widen", 16, 128, 65536, 65536, 65536 * 6, fill_count, fits_number, false)
+CONFORM(every_pair_of_fp8, "widen", 16, 128, 65536, 65536, 65536 * 10, fill_count, fits_number, false)
 
 IT_MAIN

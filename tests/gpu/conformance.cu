@@ -344,14 +344,17 @@ SIMT_KERNEL(conformance_bytes, conformance_params, CONFORMANCE_MAX_THREADS, 1)
 	}
 }
 
-/* in: n words, of which the low 16 bits count; out: 6 numbers of each, the halves of a pair, as f32 */
+/* in: n words, of which the low 16 bits count; out: 10 numbers of each, the halves of five pairs, as f32 */
 SIMT_KERNEL(conformance_widen, conformance_params, CONFORMANCE_MAX_THREADS, 1)
 {
 	for (uint32_t i = simt_block() * simt_n_threads() + simt_thread(); i < p.n;
 	     i += simt_n_blocks() * simt_n_threads()) {
 		uint32_t e4m3 = simt_widen_e4m3((uint16_t)p.in[i]), e5m2 = simt_widen_e5m2((uint16_t)p.in[i]);
-		uint32_t *out = p.out + i * 6;
+		uint32_t *out = p.out + i * 10, pairs[2];
 
+		simt_widen_four_e4m3(p.in[i] << 16 | (~p.in[i] & 0xffff), pairs);
+		for (uint32_t j = 0; j < 4; j++)
+			out[6 + j] = bits_of(simt_from_f16((uint16_t)(pairs[j / 2] >> j % 2 * 16)));
 		out[0] = bits_of(simt_from_f16((uint16_t)e4m3));
 		out[1] = bits_of(simt_from_f16((uint16_t)(e4m3 >> 16)));
 		out[2] = bits_of(simt_from_f16((uint16_t)e5m2));

@@ -220,8 +220,10 @@ SIMT_KERNEL(simt_case_widen, simt_widen_params, 128, 1)
 	for (uint32_t i = simt_thread(); i < 256; i += simt_n_threads()) {
 		uint32_t four = i | (i + 1) % 256 << 8 | (i + 2) % 256 << 16 | (i + 3) % 256 << 24;
 
-		bytes_to_f16(four, p.dtype, p.f16 + i * 2);
-		bytes_to_bf16(four, p.dtype, p.bf16 + i * 2);
+		bytes_to_f16<1>(four, p.dtype, p.f16 + i * 4);
+		bytes_to_f16<2>(four, p.dtype, p.f16 + i * 4 + 2);
+		bytes_i8_to_bf16<1>(four, p.bf16 + i * 4);
+		bytes_i8_to_bf16<2>(four, p.bf16 + i * 4 + 2);
 		p.wild[i] = bytes_non_finite(four, p.dtype);
 	}
 }

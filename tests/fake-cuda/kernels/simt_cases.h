@@ -111,7 +111,7 @@ struct simt_bytes_params {
 };
 
 struct simt_widen_params {
-	uint32_t *f16, *bf16; /* [256][2]: codes i, i + 1, i + 2 and i + 3, widened */
+	uint32_t *f16, *bf16; /* [256][2][2]: codes i, i + 1, i + 2 and i + 3 in pairs of STEP 1 and 2, bf16 of i8 */
 	uint32_t *wild;       /* [256] */
 	uint32_t dtype;
 };

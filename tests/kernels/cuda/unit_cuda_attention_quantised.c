@@ -212,6 +212,77 @@ Test(cuda_attention_quantised, masked_nan_tokens_have_no_effect)
 	}
 }
 
+/* Multiply the queries by 2^exponent, those of head h by 2^-h more, and every third element by 2^-20 more. */
+static void
+queries_multiply(const struct kernel_fixture *fixture, int exponent)
+{
+	for (uint64_t i = 0; i < fixture->total_q; i++)
+		for (uint32_t h = 0; h < fixture->params.q_heads; h++) {
+			uint8_t *to = (uint8_t *)fixture->q.data + (int64_t)i * fixture->q.token_stride +
+				      h * fixture->q.head_stride;
+
+			for (uint32_t d = 0; d < fixture->q.dim; d++)
+				reference_store(to, fixture->q.dtype, d,
+						ldexpf(kernel_tensor_element(&fixture->q, i, h, d),
+						       exponent - (int)h - (d % 3 == 1 ? 20 : 0)));
+		}
+}
+
+/* Queries of bf16 as large and as small as they may be; 2^-128 makes subnormal numbers. */
+Test(cuda_attention_quantised, bf16_queries_of_any_magnitude)
+{
+	static const int exponents[] = { -128, -120, -112, -100, -14, 17, 100, 120 };
+	static const uint32_t dims[] = { 64, 128, 256 };
+
+	for (size_t i = 0; i < COUNT(exponents) * COUNT(pools); i++) {
+		struct kernel_fixture_params params = defaults(pools[i % 3]);
+		int exponent = exponents[i / 3];
+		struct cuda_attention_options options;
+		struct kernel_fixture fixture;
+		char what[256];
+
+		params.rows[0] = (struct kernel_fixture_row){ .kv_len = 150, .q_len = i % 2 ? 1 : 40, .q_base = 110 };
+		params.k_dim = dims[i % COUNT(dims)] - 16 * (uint32_t)(i % 2);
+		params.scale = ldexpf(1, exponent < -120 ? 120 : -exponent) / 8;
+		next_seed |= 1;
+		next_seed++; /* even: bf16 */
+		options = choose_kernel(&params, true);
+		cr_assert_eq(params.q, PAGED_BF16);
+		kernel_fixture_create(&fixture, &params);
+		queries_multiply(&fixture, exponent);
+		cuda_fixture_attend(&fixture, &options);
+		cr_assert(kernel_fixture_check(&fixture, what, sizeof(what)), "%s, queries of 2^%d: %s", options.kernel,
+			  exponent, what);
+		kernel_fixture_destroy(&fixture);
+	}
+}
+
+/* A NaN or an infinity in a query is in its results, and in no other's. */
+Test(cuda_attention_quantised, non_finite_queries)
+{
+	static const float special[] = { NAN, INFINITY, -INFINITY };
+
+	for (size_t i = 0; i < COUNT(special) * COUNT(pools) * 2; i++) {
+		struct kernel_fixture_params params = defaults(pools[i % 3]);
+		struct cuda_attention_options options;
+		struct kernel_fixture fixture;
+
+		params.rows[0] = (struct kernel_fixture_row){ .kv_len = 100, .q_len = i % 2 ? 2 : 40, .q_base = 60 };
+		options = choose_kernel(&params, true);
+		kernel_fixture_create(&fixture, &params);
+		reference_store((uint8_t *)fixture.q.data + fixture.q.token_stride + 2 * fixture.q.head_stride, params.q,
+				7, special[i / 6]);
+		cuda_fixture_attend(&fixture, &options);
+		for (uint64_t q = 0; q < fixture.total_q; q++)
+			for (uint32_t h = 0; h < params.q_heads; h++)
+				cr_assert_eq(isnan(kernel_tensor_element(&fixture.out, q, h, 0)) != 0, q == 1 && h == 2,
+					     "%s, %s queries, %g: query %u, head %u is %g", options.kernel,
+					     paged_dtype_name(params.q), (double)special[i / 6], (unsigned int)q, h,
+					     (double)kernel_tensor_element(&fixture.out, q, h, 0));
+		kernel_fixture_destroy(&fixture);
+	}
+}
+
 static struct kernel_fixture
 cuda_fixture_create_and_attend(const struct kernel_fixture_params *params, const struct cuda_attention_options *options)
 {
