@@ -670,14 +670,12 @@ mla_attend(const cuda_attention_params &p)
 	}
 }
 
+/* A constant: NVRTC takes a function without annotations for one of the host. */
 template <class S>
-constexpr bool
-mla_fits()
-{
-	return sizeof(mla_shared<S>) + S::STAGES * S::TILE * sizeof(simt_vec4) <= CUDA_MLA_SHARED_MORE &&
-	       sizeof(mla_shared<S>) + (S::STAGES - 1) * S::TILE * sizeof(simt_vec4) <= CUDA_MLA_SHARED;
-}
-static_assert(mla_fits<mla_shape<true, true>>() && mla_fits<mla_shape<true, false>>(), "launchers allocate this much");
+constexpr bool mla_fits =
+	sizeof(mla_shared<S>) + S::STAGES * S::TILE * sizeof(simt_vec4) <= CUDA_MLA_SHARED_MORE &&
+	sizeof(mla_shared<S>) + (S::STAGES - 1) * S::TILE * sizeof(simt_vec4) <= CUDA_MLA_SHARED;
+static_assert(mla_fits<mla_shape<true, true>> && mla_fits<mla_shape<true, false>>, "launchers allocate this much");
 
 #if ATTENTION_HAS(attention_mla_f16)
 ATTENTION_KERNEL_OF(ATTENTION_NAME(attention_mla_f16), CUDA_MLA_THREADS, 1)
