@@ -20,13 +20,11 @@
 
 #if SIMT_HAS_BARRIERS
 
-#define BULK_ALL_LANES 32u
-
 static_assert(CUDA_BULK_THREADS == CUDA_ATTENTION_THREADS + 32, "four consumers and a producer");
 
 using bulk_consumers = attention_threads_of<0, CUDA_ATTENTION_THREADS>;
 
-/* Rows of CHUNKS chunks, padded after each eight.  A warp's position is column * 8 + block of eight columns. */
+/* Rows of CHUNKS chunks, padded after each eight.  Column c of block b of eight columns has token c * 8 + b. */
 template <uint32_t CHUNKS> struct grouped_rows {
 	static constexpr uint32_t BLOCK = 1, COLUMN = CUDA_BULK_TOKENS;
 
@@ -166,7 +164,10 @@ bulk_zero(simt_vec4 *row, uint32_t n_chunks, uint32_t first, uint32_t step)
 		row[i] = { 0, 0, 0, 0 };
 }
 
-/* Copy a q_row by a bulk copy if it is aligned, and else by this lane; returns the bytes of the bulk copy. */
+/*
+ * Copy a q_row: with `bulk` those that are aligned, by a bulk copy; without it this lane stores the others.  Returns the
+ * bytes of its bulk copy, of which the barrier must know before.
+ */
 template <class K>
 SIMT_FUNCTION uint32_t
 bulk_query_copy(const cuda_attention_params &p, bulk_shared<K> &shared, uint32_t q_row, simt_vec4 *to, bool bulk)
@@ -201,7 +202,7 @@ bulk_item_give(const cuda_attention_params &p, bulk_shared<K> &shared)
 	uint32_t bytes = 0;
 
 	ATTENTION_ROLL
-	for (uint32_t q_row = lane; q_row < n; q_row += BULK_ALL_LANES)
+	for (uint32_t q_row = lane; q_row < n; q_row += 32)
 		bytes += bulk_query_copy(p, shared, q_row, &queries[q_row * K::Q_PITCH], false);
 	ATTENTION_UNROLL
 	for (int mask = 16; mask > 0; mask /= 2)
@@ -211,7 +212,7 @@ bulk_item_give(const cuda_attention_params &p, bulk_shared<K> &shared)
 	if (lane == 0)
 		simt_barrier_arrive_expecting(&shared.item_full, bytes);
 	ATTENTION_ROLL
-	for (uint32_t q_row = lane; q_row < n; q_row += BULK_ALL_LANES)
+	for (uint32_t q_row = lane; q_row < n; q_row += 32)
 		bulk_query_copy(p, shared, q_row, &queries[q_row * K::Q_PITCH], true);
 }
 
@@ -253,13 +254,12 @@ bulk_tile_copy(const cuda_attention_params &p, bulk_shared<K> &shared, bulk_ring
 	simt_vec4 *tile = shared.tile[ring.stage][CUDA_K];
 
 	simt_barrier_wait(&stage.empty, bulk_parity(ring) ^ 1);
-	if (valids != 0xffffffff >> (BULK_ALL_LANES - n_lanes)) {
+	if (valids != 0xffffffff >> (32 - n_lanes)) {
 		/* Nothing sees these tokens, but a NaN that was there before would count. */
 		ATTENTION_ROLL
 		for (uint32_t i = 0; i < n_lanes; i++)
 			if ((valids >> i & 1) == 0)
-				bulk_zero(&tile[i / 8 * K::TILE + i % 8 * (GROUP_CHUNKS + 1)], GROUP_CHUNKS, lane,
-					  BULK_ALL_LANES);
+				bulk_zero(&tile[i / 8 * K::TILE + i % 8 * (GROUP_CHUNKS + 1)], GROUP_CHUNKS, lane, 32);
 		simt_proxy_fence();
 	}
 	simt_warp_sync();

@@ -605,7 +605,6 @@ mla_item_attend(const cuda_attention_params &p, mma_prefetch &prefetch)
 {
 	mla_shared<S> &shared = SIMT_SHARED(mla_shared<S>);
 	const attention_work_item &item = shared.item;
-	bool blocks = p.blocks.first_list != 0;
 	mla_values<S> values;
 	mla_state state;
 
@@ -622,13 +621,10 @@ mla_item_attend(const cuda_attention_params &p, mma_prefetch &prefetch)
 			values[m][n / 8][n / 4 % 2][n % 4] = 0;
 	ATTENTION_ROLL
 	for (uint32_t begin = item.begin, end; begin < item.end; begin = end) {
-		uint32_t bitmap_begin = begin / CUDA_MASK_BITMAP_TOKENS * CUDA_MASK_BITMAP_TOKENS;
-
-		end = blocks && bitmap_begin + CUDA_MASK_BITMAP_TOKENS < item.end
-			      ? bitmap_begin + CUDA_MASK_BITMAP_TOKENS
-			      : item.end;
-		if (blocks)
-			mask_bitmap_build(p, item, bitmap_begin, shared.mask_bitmap);
+		end = mask_bitmap_end(p, item, begin);
+		if (p.blocks.first_list != 0)
+			mask_bitmap_build(p, item, begin / CUDA_MASK_BITMAP_TOKENS * CUDA_MASK_BITMAP_TOKENS,
+					  shared.mask_bitmap);
 		mla_tiles_attend<S>(p, shared, state, prefetch, begin, end, values);
 	}
 	if (!prefetch.found) { /* there was no tile */

@@ -246,6 +246,7 @@ mma_work_item_attend(const cuda_attention_params &p, attention_mma_shared<K> &sh
 	mma_state_init(p, shared, item, state);
 	ATTENTION_ROLL
 	for (uint32_t begin = item.begin, end; begin < item.end; begin = end) {
+		/* Not mask_bitmap_end(): with it, ptxas spills registers of two byte kernels. */
 		uint32_t bitmap_begin = begin / CUDA_MASK_BITMAP_TOKENS * CUDA_MASK_BITMAP_TOKENS;
 
 		end = blocks && bitmap_begin + CUDA_MASK_BITMAP_TOKENS < item.end

@@ -129,8 +129,9 @@ extern __shared__ __align__(1024) unsigned char simt_shared_memory[];
  *
  *   uint32_t simt_atomic_add(uint32_t *at, uint32_t n)         returns the old value; relaxed
  *   uint32_t simt_atomic_add_acq_rel(uint32_t *at, uint32_t n) the same, device-wide acquire and release; `at` is
- * global simt_atomic_max, simt_atomic_or         return the old value; relaxed T simt_load_fresh(const T *at) bypasses
- * the L1 cache, which may lack another block's write
+ *                                           global
+ *   simt_atomic_max, simt_atomic_or         return the old value; relaxed
+ *   T simt_load_fresh(const T *at)          bypasses the L1 cache, which may lack another block's write
  *
  *   void simt_copy_async16(void *shared, const void *global, bool valid)   16 bytes; zeros when not valid
  *   void simt_copy_async4(...)              4 bytes; zeros when not valid
