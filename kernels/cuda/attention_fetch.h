@@ -176,19 +176,73 @@ mma_next_is_alike(const cuda_attention_params &p, const attention_mma_shared<K> 
 	       work_item_is_narrow(shared.next) == work_item_is_narrow(shared.item);
 }
 
+/*
+ * What a kernel says of its tiles to the loop that fetches and attends to them (attention_mma.h): a class of static
+ * members, of which this one is that of the kernels of K.
+ */
+template <class K> struct mma_tiles {
+	using shared_type = attention_mma_shared<K>;
+
+	SIMT_MEMBER uint32_t
+	n_tokens(const shared_type &shared)
+	{
+		return work_item_tile_tokens<K>(shared.item);
+	}
+
+	SIMT_MEMBER uint32_t
+	n_stages(const cuda_attention_params &, const shared_type &shared)
+	{
+		return work_item_stages<K>(shared.item);
+	}
+
+	SIMT_MEMBER uint32_t
+	visible_from(const cuda_attention_params &p, const shared_type &shared, uint32_t begin, uint32_t end)
+	{
+		return mma_visible_tile(p, shared, begin, end);
+	}
+
+	SIMT_MEMBER bool
+	may_go_on(const cuda_attention_params &p, const shared_type &shared)
+	{
+		return mma_next_is_alike(p, shared);
+	}
+
+	SIMT_MEMBER void
+	load_entry(const cuda_attention_params &p, const shared_type &shared, mma_prefetch &prefetch)
+	{
+		mma_entry_load(p, shared, prefetch);
+	}
+
+	SIMT_MEMBER void
+	fetch(const cuda_attention_params &p, shared_type &shared, mma_prefetch &prefetch)
+	{
+		mma_tile_fetch(p, shared, prefetch);
+	}
+
+	/* Wait until the oldest of n fetched tiles is there, as far as this thread copied it, and queries after them. */
+	SIMT_MEMBER void
+	wait(uint32_t n, bool queries)
+	{
+		if (queries || n < K::STAGES - 1)
+			simt_copy_async_wait<0>();
+		else
+			simt_copy_async_wait<(int)K::STAGES - 2>();
+	}
+};
+
 /* Fetch a tile, if there is one; after the item's last one, go on with the next item. */
-template <class K>
+template <class T>
 SIMT_FUNCTION void
-mma_prefetch_step(const cuda_attention_params &p, attention_mma_shared<K> &shared, mma_prefetch &prefetch)
+mma_prefetch_step(const cuda_attention_params &p, typename T::shared_type &shared, mma_prefetch &prefetch)
 {
 	if (prefetch.begin < prefetch.end)
-		mma_tile_fetch(p, shared, prefetch);
-	if (prefetch.begin < prefetch.end || prefetch.in_next || !prefetch.found || !mma_next_is_alike(p, shared))
+		T::fetch(p, shared, prefetch);
+	if (prefetch.begin < prefetch.end || prefetch.in_next || !prefetch.found || !T::may_go_on(p, shared))
 		return;
 	prefetch.in_next = true;
 	prefetch.begin = shared.next.begin;
 	prefetch.end = shared.next.end;
-	mma_entry_load(p, shared, prefetch);
+	T::load_entry(p, shared, prefetch);
 }
 
 #endif

@@ -190,33 +190,59 @@ mla_next_is_alike(const cuda_attention_params &p, const mla_common &shared)
 	       work_item_is_narrow(shared.next) == work_item_is_narrow(shared.item);
 }
 
-/* Fetch a tile, if there is one; after the item's last one, go on with the next item. */
-template <class S>
-SIMT_FUNCTION void
-mla_prefetch_step(const cuda_attention_params &p, mla_shared<S> &shared, mma_prefetch &prefetch)
-{
-	if (prefetch.begin < prefetch.end)
-		mla_tile_fetch(p, shared, prefetch);
-	if (prefetch.begin < prefetch.end || prefetch.in_next || !prefetch.found || !mla_next_is_alike(p, shared))
-		return;
-	prefetch.in_next = true;
-	prefetch.begin = shared.next.begin;
-	prefetch.end = shared.next.end;
-	mla_entry_load(p, shared, prefetch);
-}
+/* The members are those of mma_tiles. */
+template <class S> struct mla_tiles {
+	using shared_type = mla_shared<S>;
 
-/* Wait until the oldest of n groups is there, as far as this thread copied it. */
-template <class S>
-SIMT_FUNCTION void
-mla_group_wait(uint32_t n)
-{
-	if (n < S::STAGES - 2)
-		simt_copy_async_wait<0>();
-	else if (n == S::STAGES - 2)
-		simt_copy_async_wait<(int)S::STAGES - 3>();
-	else
-		simt_copy_async_wait<(int)S::STAGES - 2>();
-}
+	SIMT_MEMBER uint32_t
+	n_tokens(const shared_type &)
+	{
+		return TOKENS;
+	}
+
+	SIMT_MEMBER uint32_t
+	n_stages(const cuda_attention_params &p, const shared_type &)
+	{
+		return mla_stages<S>(p);
+	}
+
+	SIMT_MEMBER uint32_t
+	visible_from(const cuda_attention_params &p, const shared_type &shared, uint32_t begin, uint32_t end)
+	{
+		return next_visible_tile<TOKENS>(p, shared, begin, end);
+	}
+
+	SIMT_MEMBER bool
+	may_go_on(const cuda_attention_params &p, const shared_type &shared)
+	{
+		return mla_next_is_alike(p, shared);
+	}
+
+	SIMT_MEMBER void
+	load_entry(const cuda_attention_params &p, const shared_type &shared, mma_prefetch &prefetch)
+	{
+		mla_entry_load(p, shared, prefetch);
+	}
+
+	SIMT_MEMBER void
+	fetch(const cuda_attention_params &p, shared_type &shared, mma_prefetch &prefetch)
+	{
+		mla_tile_fetch(p, shared, prefetch);
+	}
+
+	/* Queries are the newest group, so it is enough that one is left. */
+	SIMT_MEMBER void
+	wait(uint32_t n, bool queries)
+	{
+		n = queries ? 1 : n;
+		if (n < S::STAGES - 2)
+			simt_copy_async_wait<0>();
+		else if (n == S::STAGES - 2)
+			simt_copy_async_wait<(int)S::STAGES - 3>();
+		else
+			simt_copy_async_wait<(int)S::STAGES - 2>();
+	}
+};
 
 /* Compute the warp's products of 16 q_rows with 16 tokens, over all dims or the warp's part, to shared memory. */
 template <class S>
@@ -506,48 +532,6 @@ mla_tile_attend(const cuda_attention_params &p, mla_shared<S> &shared, mla_state
 	mla_values_add<S>(p, shared, tile, values);
 }
 
-/*
- * Attend to tokens [begin, end), which lie in one bitmap if there is a block mask.  While a tile is computed, the tiles
- * after it are copied to the other stages.
- */
-template <class S>
-SIMT_FUNCTION void
-mla_tiles_attend(const cuda_attention_params &p, mla_shared<S> &shared, mla_state &state, mma_prefetch &prefetch,
-		 uint32_t begin, uint32_t end, mla_values<S> &values)
-{
-	uint32_t stages = mla_stages<S>(p);
-
-	begin = next_visible_tile<TOKENS>(p, shared, begin, end);
-	if (!prefetch.in_next) {
-		prefetch.begin = begin;
-		prefetch.end = end;
-		prefetch.stage = 0;
-		mla_entry_load(p, shared, prefetch);
-	}
-	prefetch.in_next = false; /* the next item has become this one */
-	ATTENTION_ROLL
-	while (begin < end) {
-		/* First, as many tiles are fetched as are to be on their way; the code has one copy of the fetch. */
-		bool filled = prefetch.n_tiles >= stages - 1 || prefetch.begin >= prefetch.end;
-		uint32_t stage;
-
-		if (filled) {
-			/* Queries that were fetched during the item before were fetched after its tiles. */
-			mla_group_wait<S>(prefetch.has_queries && !prefetch.found ? 1 : prefetch.n_tiles);
-			simt_sync(); /* the tile is there, and all warps have read the one before it */
-		}
-		mla_prefetch_step(p, shared, prefetch);
-		if (!filled)
-			continue;
-		if (!prefetch.found)
-			mma_next_find(p, shared, prefetch);
-		stage = prefetch.stage + (prefetch.stage < prefetch.n_tiles ? stages : 0) - prefetch.n_tiles;
-		mla_tile_attend<S>(p, shared, state, mla_tile_at(shared, stage), begin, values);
-		prefetch.n_tiles--;
-		begin = next_visible_tile<TOKENS>(p, shared, begin + TOKENS, end);
-	}
-}
-
 /* Call store(q_row, number of the pair in it, a, b) for each pair of this thread's sums. */
 template <class S, class F>
 SIMT_FUNCTION void
@@ -625,7 +609,9 @@ mla_item_attend(const cuda_attention_params &p, mma_prefetch &prefetch)
 		if (p.blocks.first_list != 0)
 			mask_bitmap_build(p, item, begin / CUDA_MASK_BITMAP_TOKENS * CUDA_MASK_BITMAP_TOKENS,
 					  shared.mask_bitmap);
-		mla_tiles_attend<S>(p, shared, state, prefetch, begin, end, values);
+		mma_tiles_for_each<mla_tiles<S>>(p, shared, prefetch, begin, end, [&](uint32_t stage, uint32_t at) {
+			mla_tile_attend<S>(p, shared, state, mla_tile_at(shared, stage), at, values);
+		});
 	}
 	if (!prefetch.found) { /* there was no tile */
 		prefetch.in_next = false;

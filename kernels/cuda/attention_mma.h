@@ -25,17 +25,6 @@ mma_tile_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared,
 	K::elements::template add_pv<S>(p, shared, state, stage, full, weight, rescale);
 }
 
-/* Wait until the oldest of n fetched tiles is there, as far as this thread copied it. */
-template <class K>
-SIMT_FUNCTION void
-mma_tile_wait(uint32_t n)
-{
-	if (n < K::STAGES - 1)
-		simt_copy_async_wait<0>();
-	else
-		simt_copy_async_wait<(int)K::STAGES - 2>();
-}
-
 /* Find the item after this one.  The whole block calls. */
 template <class SHARED>
 SIMT_FUNCTION void
@@ -47,47 +36,42 @@ mma_next_find(const cuda_attention_params &p, SHARED &shared, mma_prefetch &pref
 }
 
 /*
- * Attend to tokens [begin, end), which lie in one bitmap if there is a block mask.  While a tile is computed, the tiles
- * after it are copied to the other stages.
+ * Call attend(stage, begin) for each tile of tokens [begin, end), which lie in one bitmap if there is a block mask.
+ * While a tile is computed, the tiles after it are copied to the other stages.
  */
-template <class K>
+template <class T, class ATTEND>
 SIMT_FUNCTION void
-mma_tiles_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared, attention_mma_state<K> &state,
-		 mma_prefetch &prefetch, uint32_t begin, uint32_t end)
+mma_tiles_for_each(const cuda_attention_params &p, typename T::shared_type &shared, mma_prefetch &prefetch,
+		   uint32_t begin, uint32_t end, ATTEND attend)
 {
-	uint32_t tokens = work_item_tile_tokens<K>(shared.item), stages = work_item_stages<K>(shared.item);
+	uint32_t tokens = T::n_tokens(shared), stages = T::n_stages(p, shared);
 
-	begin = mma_visible_tile(p, shared, begin, end);
+	begin = T::visible_from(p, shared, begin, end);
 	if (!prefetch.in_next) {
 		prefetch.begin = begin;
 		prefetch.end = end;
 		prefetch.stage = 0;
-		mma_entry_load(p, shared, prefetch);
+		T::load_entry(p, shared, prefetch);
 	}
 	prefetch.in_next = false; /* the next item has become this one */
 	ATTENTION_ROLL
 	while (begin < end) {
 		/* First, as many tiles are fetched as are to be on their way; the code has one copy of the fetch. */
 		bool filled = prefetch.n_tiles >= stages - 1 || prefetch.begin >= prefetch.end;
-		uint32_t stage;
 
 		if (filled) {
 			/* Queries that were fetched during the item before were fetched after its tiles. */
-			mma_tile_wait<K>(prefetch.has_queries && !prefetch.found ? 0 : prefetch.n_tiles);
+			T::wait(prefetch.n_tiles, prefetch.has_queries && !prefetch.found);
 			simt_sync(); /* the tile is there, and all warps have read the one before it */
 		}
-		mma_prefetch_step(p, shared, prefetch);
+		mma_prefetch_step<T>(p, shared, prefetch);
 		if (!filled)
 			continue;
 		if (!prefetch.found)
 			mma_next_find(p, shared, prefetch);
-		stage = prefetch.stage + (prefetch.stage < prefetch.n_tiles ? stages : 0) - prefetch.n_tiles;
-		if (work_item_is_narrow(shared.item))
-			mma_tile_attend<typename K::narrow>(p, shared, state, stage, begin);
-		else
-			mma_tile_attend<typename K::wide>(p, shared, state, stage, begin);
+		attend(prefetch.stage + (prefetch.stage < prefetch.n_tiles ? stages : 0) - prefetch.n_tiles, begin);
 		prefetch.n_tiles--;
-		begin = mma_visible_tile(p, shared, begin + tokens, end);
+		begin = T::visible_from(p, shared, begin + tokens, end);
 	}
 }
 
@@ -254,7 +238,12 @@ mma_work_item_attend(const cuda_attention_params &p, attention_mma_shared<K> &sh
 			      : item.end;
 		if (blocks)
 			mask_bitmap_build(p, item, bitmap_begin, shared.mask_bitmap);
-		mma_tiles_attend(p, shared, state, prefetch, begin, end);
+		mma_tiles_for_each<mma_tiles<K>>(p, shared, prefetch, begin, end, [&](uint32_t stage, uint32_t at) {
+			if (work_item_is_narrow(item))
+				mma_tile_attend<typename K::narrow>(p, shared, state, stage, at);
+			else
+				mma_tile_attend<typename K::wide>(p, shared, state, stage, at);
+		});
 	}
 	if (!prefetch.found) { /* there was no tile */
 		prefetch.in_next = false;

@@ -23,6 +23,8 @@ allowed()
 		# Members of the classes that the attention template takes as its parameter.
 		$1 ~ /^(add_pv|add_qk|fetch_q_rows|fetch_scale|non_finite|pv_mma|stages|sum_factor|sum_index|to_f32)$/ &&
 			$2 ~ /^kernels\/cuda\/attention_(bytes\.cu|tile\.h)$/ { next }
+		$1 ~ /^(fetch|load_entry|may_go_on|n_stages|n_tokens|visible_from|wait)$/ &&
+			$2 ~ /^kernels\/cuda\/attention_(fetch\.h|mla\.cu)$/ { next }
 		$1 ~ /^(at|step|token)$/ && $2 ~ /^kernels\/cuda\/attention_(bulk\.cu|tile\.h)$/ { next }
 		{ print }'
 }
