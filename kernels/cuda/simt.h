@@ -143,7 +143,9 @@ extern __shared__ __align__(1024) unsigned char simt_shared_memory[];
  *   void simt_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2])   d += a b, m16n8k16; whole warp
  *   void simt_mma_f16(...)                  the same product of f16; whole warp
  *
- *   float simt_exp2(float) (2 ulp, 0 for -inf), simt_log2(float), simt_fma(a, b, c), simt_max(a, b) (NaN if either is)
+ *   float simt_exp2(float) (2 ulp, 0 for -inf), simt_log2(float), simt_fma(a, b, c)
+ *   float simt_max(a, b)                    NaN if either is
+ *   float simt_max_number(a, b)             the other one if one is NaN
  *   uint16_t simt_to_bf16(float) / simt_to_f16(float), to nearest even; float simt_from_bf16 / simt_from_f16
  *   float simt_mul(a, b), simt_add(a, b)    rounded separately, never contracted to an FMA
  *   int32_t simt_to_int(float)              to nearest even, saturating; NaN is 0

@@ -310,6 +310,15 @@ simt_max(float a, float b)
 	return c;
 }
 
+SIMT_FUNCTION float
+simt_max_number(float a, float b)
+{
+	float c;
+
+	asm("max.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+	return c;
+}
+
 SIMT_FUNCTION uint16_t
 simt_to_bf16(float value)
 {

@@ -17,7 +17,7 @@
 SIMT_FUNCTION float
 softmax_max(float a, float b)
 {
-	return b > a ? b : a;
+	return simt_max_number(a, b);
 }
 
 /* exp(score - maximum).  While the maximum is -inf, the weight of a score of -inf is 0, not NaN. */

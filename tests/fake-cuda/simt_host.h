@@ -246,6 +246,12 @@ simt_max(float a, float b)
 	return a != a || b != b ? __builtin_nanf("") : a > b ? a : b;
 }
 
+static inline float
+simt_max_number(float a, float b)
+{
+	return a != a || b > a ? b : a;
+}
+
 static inline uint32_t
 simt_pack_bf16(float low, float high)
 {

@@ -293,13 +293,13 @@ SIMT_KERNEL(conformance_wgmma_f16, conformance_params, WGMMA_CASE_THREADS, 1)
 }
 #endif
 
-/* in: 3 numbers of each of n; out: 9 words */
+/* in: 3 numbers of each of n; out: 10 words */
 SIMT_KERNEL(conformance_number, conformance_params, CONFORMANCE_MAX_THREADS, 1)
 {
 	for (uint32_t i = simt_block() * simt_n_threads() + simt_thread(); i < p.n;
 	     i += simt_n_blocks() * simt_n_threads()) {
 		float a = number_of(p.in[i * 3]), b = number_of(p.in[i * 3 + 1]), c = number_of(p.in[i * 3 + 2]);
-		uint32_t *out = p.out + i * 9;
+		uint32_t *out = p.out + i * 10;
 
 		out[0] = bits_of(simt_exp2(a));
 		out[1] = bits_of(simt_log2(a));
@@ -310,6 +310,7 @@ SIMT_KERNEL(conformance_number, conformance_params, CONFORMANCE_MAX_THREADS, 1)
 		out[6] = simt_to_e4m3(a);
 		out[7] = simt_pack_bf16(a, b);
 		out[8] = simt_pack_f16(a, b);
+		out[9] = bits_of(simt_max_number(a, b));
 	}
 }
 
