@@ -187,11 +187,12 @@ extern __shared__ __align__(1024) unsigned char simt_shared_memory[];
  *   uint64_t simt_matrix(const void *shared, uint32_t eight, uint32_t sixty_four)
  *                                           offsets in bytes from eight rows to the next, and, in a matrix with
  *                                           adjacent columns, from 64 columns to the next
- *   template <bool F16> void simt_wgmma_shared(float (&d)[64], uint64_t a, uint64_t b, bool add)
- *                                           d = a b + (add ? d : 0); 128 columns; rows of a and columns of b have
- *                                           adjacent elements of k
+ *   uint64_t simt_matrix_after(uint64_t matrix, uint32_t n_bytes)           a matrix that begins so much later
+ *   template <bool F16> void simt_wgmma_shared(float (&d)[N], uint64_t a, uint64_t b, bool add)
+ *                                           d = a b + (add ? d : 0); N * 2 columns, 64 or 128; rows of a and columns of
+ *                                           b have adjacent elements of k
  *   template <bool F16> void simt_wgmma_registers(float (&d)[N], const uint32_t a[4], uint64_t b)
- *                                           d += a b; N * 2 columns, which are adjacent in b; a as mma's
+ *                                           d += a b; N * 2 columns, 64 or 128, which are adjacent in b; a as mma's
  *   void simt_wgmma_fence()                 before the first product after other uses of its registers
  *   void simt_wgmma_commit()                ends a group of products
  *   template <int GROUPS> void simt_wgmma_wait(float (&d)[N])  until at most GROUPS groups are incomplete, among which

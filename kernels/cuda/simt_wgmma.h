@@ -33,6 +33,12 @@ simt_matrix(const void *shared, uint32_t eight, uint32_t sixty_four)
 	       (uint64_t)(eight >> 4) << 32 | (uint64_t)1 << 62;
 }
 
+SIMT_FUNCTION uint64_t
+simt_matrix_after(uint64_t matrix, uint32_t n_bytes)
+{
+	return (matrix & ~(uint64_t)0xffffffff) | ((uint32_t)matrix + (n_bytes >> 4));
+}
+
 SIMT_FUNCTION void
 simt_wgmma_fence()
 {
@@ -85,16 +91,18 @@ simt_wgmma_wait(float (&d)[N])
 		       "%60, %61, %62, %63"
 
 /* A and B in shared memory, both with adjacent elements of k. */
-#define SIMT_WGMMA_SHARED(type)                                                                       \
-	asm volatile("{\n"                                                                            \
-		     ".reg .pred add;\n"                                                              \
-		     "setp.ne.b32 add, %66, 0;\n"                                                     \
-		     "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" SIMT_D64_NAMES \
-		     "}, %64, %65, add, 1, 1, 0, 0;\n"                                                \
-		     "}"                                                                              \
-		     : SIMT_D64                                                                       \
-		     : "l"(a), "l"(b), "r"((uint32_t)add)                                             \
+#define SIMT_WGMMA_SHARED(type, columns, names, results, a0, b0, add0)                                             \
+	asm volatile("{\n"                                                                                         \
+		     ".reg .pred add;\n"                                                                           \
+		     "setp.ne.b32 add, " add0 ", 0;\n"                                                             \
+		     "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {" names "}, " a0 ", " \
+		     b0 ", add, 1, 1, 0, 0;\n"                                                                     \
+		     "}"                                                                                           \
+		     : results                                                                                     \
+		     : "l"(a), "l"(b), "r"((uint32_t)add)                                                          \
 		     : "memory")
+#define SIMT_WGMMA_SHARED_64(type) SIMT_WGMMA_SHARED(type, "64", SIMT_D32_NAMES, SIMT_D32, "%32", "%33", "%34")
+#define SIMT_WGMMA_SHARED_128(type) SIMT_WGMMA_SHARED(type, "128", SIMT_D64_NAMES, SIMT_D64, "%64", "%65", "%66")
 /* A in registers, B in shared memory with adjacent columns. */
 #define SIMT_WGMMA_REGISTERS(type, columns, names, results, a0, a1, a2, a3, b0)                                        \
 	asm volatile("wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {" names "}, {" a0 ", " a1 \
@@ -107,14 +115,19 @@ simt_wgmma_wait(float (&d)[N])
 #define SIMT_WGMMA_REGISTERS_128(type) \
 	SIMT_WGMMA_REGISTERS(type, "128", SIMT_D64_NAMES, SIMT_D64, "%64", "%65", "%66", "%67", "%68")
 
-template <bool F16>
+template <bool F16, unsigned int N>
 SIMT_FUNCTION void
-simt_wgmma_shared(float (&d)[64], uint64_t a, uint64_t b, bool add)
+simt_wgmma_shared(float (&d)[N], uint64_t a, uint64_t b, bool add)
 {
-	if constexpr (F16)
-		SIMT_WGMMA_SHARED("f16");
+	static_assert(N == 32 || N == 64, "64 or 128 columns");
+	if constexpr (F16 && N == 32)
+		SIMT_WGMMA_SHARED_64("f16");
+	else if constexpr (F16)
+		SIMT_WGMMA_SHARED_128("f16");
+	else if constexpr (N == 32)
+		SIMT_WGMMA_SHARED_64("bf16");
 	else
-		SIMT_WGMMA_SHARED("bf16");
+		SIMT_WGMMA_SHARED_128("bf16");
 }
 
 template <bool F16, unsigned int N>

@@ -59,6 +59,7 @@ void simt_model_mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2], co
 
 void simt_proxy_fence(void);
 uint64_t simt_matrix(const void *shared, uint32_t eight, uint32_t sixty_four);
+uint64_t simt_matrix_after(uint64_t matrix, uint32_t n_bytes);
 void simt_model_wgmma_fence(const char *file, int line);
 void simt_model_wgmma(float *d, unsigned int n, const uint32_t *a_registers, uint64_t a, uint64_t b, bool f16, bool add,
 		      const char *file, int line);

@@ -404,6 +404,7 @@ wgmma_prepare(struct simt_wgmma_params *p, bool f16)
 					 .c = c,
 					 .d = region(64 * 128 * 4, true, "d"),
 					 .e = region(64 * 128 * 4, true, "e"),
+					 .d_narrow = region(64 * 64 * 4, true, "d_narrow"),
 					 .narrow = region(64 * 64 * 4, true, "narrow"),
 					 .f16 = f16 };
 	/* Small integers, so that all sums are exact. */
@@ -425,6 +426,7 @@ wgmma_drop(struct simt_wgmma_params *p)
 	region_free((void *)p->c);
 	region_free(p->d);
 	region_free(p->e);
+	region_free(p->d_narrow);
 	region_free(p->narrow);
 }
 
@@ -444,6 +446,7 @@ wgmma_check(const struct simt_wgmma_params *p)
 		}
 		cr_assert_float_eq(p->d[i], d, 0, "d %u, %u: %f, want %f", row, column, (double)p->d[i], (double)d);
 		cr_assert_float_eq(p->e[i], e, 0, "e %u, %u: %f, want %f", row, column, (double)p->e[i], (double)e);
+		cr_assert(column >= 64 || p->d_narrow[row * 64 + column] == d);
 		cr_assert(column >= 64 || p->narrow[row * 64 + column] == e);
 	}
 }

@@ -87,6 +87,17 @@ simt_matrix(const void *shared, uint32_t eight, uint32_t sixty_four)
 	return start >> 4 | (uint64_t)(sixty_four >> 4) << 16 | (uint64_t)(eight >> 4) << 32 | (uint64_t)1 << 62;
 }
 
+uint64_t
+simt_matrix_after(uint64_t matrix, uint32_t n_bytes)
+{
+	uint32_t start = (uint32_t)(matrix & 0x3fff) + (n_bytes >> 4);
+
+	if (n_bytes % 16 != 0 || start > 0x3fff)
+		block_fail_at(__builtin_return_address(0), "a matrix %u bytes after offset %u", n_bytes,
+			      (uint32_t)(matrix & 0x3fff) << 4);
+	return (matrix & ~UINT64_C(0x3fff)) | start;
+}
+
 struct matrix {
 	uint32_t start, leading, stride;
 };

@@ -275,13 +275,14 @@ wgmma_matrices(const conformance_params &p, bool f16)
 				  out,
 				  out + CONFORMANCE_WGMMA_D,
 				  out + 2 * CONFORMANCE_WGMMA_D,
+				  out + 2 * CONFORMANCE_WGMMA_D + CONFORMANCE_WGMMA_NARROW,
 				  f16,
 				  BUG_NONE };
 
 	wgmma_case_run(own);
 }
 
-/* in: the matrices a, b and c of each block; out: d, e and narrow */
+/* in: the matrices a, b and c of each block; out: d, e, d_narrow and narrow */
 SIMT_KERNEL(conformance_wgmma_bf16, conformance_params, WGMMA_CASE_THREADS, 1)
 {
 	wgmma_matrices(p, false);

@@ -37,7 +37,9 @@ struct conformance_params {
 #define CONFORMANCE_WGMMA_C (64u * 128u / 2u) /* [k][column] */
 #define CONFORMANCE_WGMMA_IN (CONFORMANCE_WGMMA_A + CONFORMANCE_WGMMA_B + CONFORMANCE_WGMMA_C)
 #define CONFORMANCE_WGMMA_D (64u * 128u)
-#define CONFORMANCE_WGMMA_OUT (2u * CONFORMANCE_WGMMA_D + 64u * 64u) /* d, e, and e's first half by narrow products */
+#define CONFORMANCE_WGMMA_NARROW (64u * 64u)
+/* d, e, and their first halves by narrow products */
+#define CONFORMANCE_WGMMA_OUT (2u * (CONFORMANCE_WGMMA_D + CONFORMANCE_WGMMA_NARROW))
 
 /* Does nothing.  A call makes the linker take the kernels from their archive. */
 void conformance_link(void);

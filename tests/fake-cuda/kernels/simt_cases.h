@@ -79,6 +79,7 @@ struct simt_wgmma_params {
 	const uint16_t *c; /* [k 64][column 128]: of a product whose A are the first 64 columns of d */
 	float *d;          /* [64][128] */
 	float *e;          /* [64][128] */
+	float *d_narrow;   /* [64][64]: d's first columns, by products of 64 */
 	float *narrow;     /* [64][64]: e's first columns, by products of 64 */
 	uint32_t f16;
 	enum simt_bug bug;

@@ -59,7 +59,7 @@ template <bool F16>
 SIMT_FUNCTION void
 wgmma_case_consume(const simt_wgmma_params &p, wgmma_case &shared)
 {
-	float d[64], e[64] = {}, narrow[32] = {};
+	float d[64], d_narrow[32], e[64] = {}, narrow[32] = {};
 	uint32_t a[4][4], other = p.bug == BUG_OTHER_MATRIX && simt_warp() == 6 ? 64 : 0;
 
 	if (p.bug != BUG_NO_WAIT)
@@ -68,6 +68,14 @@ wgmma_case_consume(const simt_wgmma_params &p, wgmma_case &shared)
 		simt_proxy_fence();
 	if (p.bug != BUG_NO_WGMMA_FENCE)
 		simt_wgmma_fence();
+	SIMT_UNROLL
+	for (uint32_t k = 0; k < 4; k++)
+		simt_wgmma_shared<F16>(d_narrow, simt_matrix_after(simt_matrix(shared.a, 1024, 0), k * 32),
+				simt_matrix_after(simt_matrix(shared.b, 1024, 0), k * 32), k != 0);
+	simt_wgmma_commit();
+	simt_wgmma_wait<0>(d_narrow);
+	wgmma_case_store(p.d_narrow, d_narrow);
+	simt_wgmma_fence();
 	SIMT_UNROLL
 	for (uint32_t k = 0; k < 4; k++)
 		simt_wgmma_shared<F16>(d, simt_matrix(&shared.a[k * 2], 1024, 0),
