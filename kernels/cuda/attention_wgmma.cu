@@ -9,23 +9,11 @@
  *
  * A consumer multiplies queries and keys of a tile together with weights and values of the tile before: while the
  * tensor cores add these values, the warp computes the new tile's weights.
- *
- * Matrices in shared memory are as simt.h's wgmma reads them: of each 64 dims, rows of 128 bytes.
  */
-#include "kernels/cuda/attention_prefill_item.h"
+#include "kernels/cuda/attention_wgmma.h"
 
 #if SIMT_HAS_WGMMA
 
-#define WGMMA_PRODUCER_WARPS 4u
-#define WGMMA_GROUP_WARPS 4u
-#define WGMMA_GROUPS 2u
-#define WGMMA_CONSUMER_WARPS (WGMMA_GROUPS * WGMMA_GROUP_WARPS)
-#define WGMMA_ROW_CHUNKS 8u /* of 16 bytes, in a row of a matrix in shared memory */
-/* Registers a thread: 128 * 48 + 256 * 232 are all that a multiprocessor has. */
-#define WGMMA_PRODUCER_REGISTERS 48
-#define WGMMA_CONSUMER_REGISTERS 232
-
-static_assert(CUDA_WGMMA_THREADS == (WGMMA_PRODUCER_WARPS + WGMMA_CONSUMER_WARPS) * 32, "as above");
 static_assert(CUDA_PREFILL_TILE_Q_ROWS == WGMMA_CONSUMER_WARPS * 16, "a consumer has 16 q_rows");
 
 /* Half a tile, of which a thread's elements have a bit each. */
@@ -62,14 +50,6 @@ template <class S> struct wgmma_shared : attention_block_of<CUDA_PREFILL_TILE_Q_
 	};
 };
 
-/* The index of a chunk in a matrix of n_rows rows. */
-SIMT_FUNCTION uint32_t
-wgmma_index(uint32_t n_rows, uint32_t row, uint32_t chunk)
-{
-	return (chunk / WGMMA_ROW_CHUNKS * n_rows + row) * WGMMA_ROW_CHUNKS +
-	       (chunk % WGMMA_ROW_CHUNKS ^ row % WGMMA_ROW_CHUNKS);
-}
-
 /* The stage of a tile, and the parity of the barriers' phase, by the tile's number in the block. */
 template <class S>
 SIMT_FUNCTION uint32_t
@@ -84,8 +64,6 @@ wgmma_parity(uint32_t tile)
 {
 	return tile / S::STAGES % 2;
 }
-
-using wgmma_consumers = attention_threads_of<WGMMA_PRODUCER_WARPS * 32, WGMMA_CONSUMER_WARPS * 32>;
 
 /* Items */
 
@@ -119,25 +97,6 @@ wgmma_item_begin(const cuda_attention_params &p, wgmma_shared<S> &shared, bool l
 		shared.valid = prefill_item_take(p, shared.items, shared.item);
 	simt_sync();
 	return shared.valid;
-}
-
-/*
- * Begin a span of tokens and return its end: those of one bitmap if there is a block mask, else all of the item.  All
- * threads call.
- */
-template <class S>
-SIMT_FUNCTION uint32_t
-wgmma_span_begin(const cuda_attention_params &p, wgmma_shared<S> &shared, uint32_t begin, bool consumes)
-{
-	if (p.blocks.first_list != 0) {
-		simt_sync(); /* all warps have read the bitmap before */
-		if (consumes)
-			mask_bitmap_build<wgmma_consumers>(p, shared.item,
-							   begin / CUDA_MASK_BITMAP_TOKENS * CUDA_MASK_BITMAP_TOKENS,
-							   shared.mask_bitmap);
-		simt_sync();
-	}
-	return mask_bitmap_end(p, shared.item, begin);
 }
 
 /* Producers */
@@ -244,7 +203,7 @@ wgmma_produce(const cuda_attention_params &p, wgmma_shared<S> &shared)
 		wgmma_queries_copy(p, shared);
 		ATTENTION_ROLL
 		for (uint32_t begin = shared.item.begin, end; begin < shared.item.end; begin = end) {
-			end = wgmma_span_begin(p, shared, begin, false);
+			end = wgmma_span_begin(p, shared, shared.item, begin, false);
 			wgmma_tiles_copy(p, shared, begin, end, tile);
 		}
 	}
@@ -260,12 +219,6 @@ template <class S> struct wgmma_state {
 	uint32_t item;                       /* of the item */
 };
 
-SIMT_FUNCTION uint32_t
-wgmma_consumer_warp()
-{
-	return simt_warp() - WGMMA_PRODUCER_WARPS;
-}
-
 /* Wait for a plane of a tile; afterwards wgmma may read it. */
 template <class S>
 SIMT_FUNCTION void
@@ -278,11 +231,9 @@ wgmma_wait_full(wgmma_shared<S> &shared, uint32_t tile, uint32_t plane)
 /* The warp has read a plane of a tile. */
 template <class S>
 SIMT_FUNCTION void
-wgmma_leave(wgmma_shared<S> &shared, uint32_t tile, uint32_t plane)
+wgmma_leave_tile(wgmma_shared<S> &shared, uint32_t tile, uint32_t plane)
 {
-	simt_warp_sync();
-	if (simt_lane() == 0)
-		simt_barrier_arrive(&shared.barriers[wgmma_stage<S>(tile)][plane].empty);
+	wgmma_leave(&shared.barriers[wgmma_stage<S>(tile)][plane].empty);
 }
 
 template <class S>
@@ -480,12 +431,12 @@ wgmma_tiles_attend(const cuda_attention_params &p, wgmma_shared<S> &shared, wgmm
 			wgmma_add_values(shared, state, state.tile);
 		}
 		simt_wgmma_wait<1>(weight);
-		wgmma_leave(shared, tile, CUDA_K);
+		wgmma_leave_tile(shared, tile, CUDA_K);
 		wgmma_weights_make(p, shared, state, begin, end, weight, rescale);
 		simt_compute_here(state.row_sum[0] + state.row_sum[1]); /* while the values are added */
 		simt_wgmma_wait<0>(state.sums);
 		if (!is_first)
-			wgmma_leave(shared, state.tile, CUDA_V);
+			wgmma_leave_tile(shared, state.tile, CUDA_V);
 		is_first = false;
 		state.tile = tile;
 		wgmma_weights_round(shared, state, begin, weight, rescale);
@@ -496,7 +447,7 @@ wgmma_tiles_attend(const cuda_attention_params &p, wgmma_shared<S> &shared, wgmm
 	simt_wgmma_fence();
 	wgmma_add_values(shared, state, state.tile);
 	simt_wgmma_wait<0>(state.sums);
-	wgmma_leave(shared, state.tile, CUDA_V);
+	wgmma_leave_tile(shared, state.tile, CUDA_V);
 	state.tile++;
 }
 
@@ -524,7 +475,7 @@ wgmma_consume(const cuda_attention_params &p, wgmma_shared<S> &shared)
 		simt_barrier_wait(&shared.queries_full, state.item % 2);
 		ATTENTION_ROLL
 		for (uint32_t begin = shared.item.begin, end; begin < shared.item.end; begin = end) {
-			end = wgmma_span_begin(p, shared, begin, true);
+			end = wgmma_span_begin(p, shared, shared.item, begin, true);
 			wgmma_tiles_attend(p, shared, state, begin, end);
 		}
 		wgmma_consumers::sync(); /* all have read the tiles; results reuse their memory */

@@ -44,6 +44,7 @@ GPU_HEADER_FILES = \
 	%D%/attention_prefill_math.h \
 	%D%/attention_prefill_tile.h \
 	%D%/attention_tile.h \
+	%D%/attention_wgmma.h \
 	%D%/bytes.h \
 	%D%/elements.h \
 	%D%/kernels.h \

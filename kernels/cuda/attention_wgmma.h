@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * attention_wgmma.h - what the kernels by wgmma have in common: their warps, matrices in shared memory, spans of tokens
+ *
+ * A block has twelve warps.  Four, the producers, copy to shared memory; eight,
+ * the consumers, compute, in two groups of four, as wgmma wants them.
+ *
+ * Matrices in shared memory are as simt.h's wgmma reads them: of each 64 dims,
+ * rows of 128 bytes.
+ */
+#ifndef PAGED_KERNELS_CUDA_ATTENTION_WGMMA_H
+#define PAGED_KERNELS_CUDA_ATTENTION_WGMMA_H
+
+#include "kernels/cuda/attention_prefill_item.h"
+
+#if SIMT_HAS_WGMMA
+
+#define WGMMA_PRODUCER_WARPS 4u
+#define WGMMA_GROUP_WARPS 4u
+#define WGMMA_GROUPS 2u
+#define WGMMA_CONSUMER_WARPS (WGMMA_GROUPS * WGMMA_GROUP_WARPS)
+#define WGMMA_ROW_CHUNKS 8u /* of 16 bytes, in a row of a matrix in shared memory */
+/* Registers a thread: 128 * 48 + 256 * 232 are all that a multiprocessor has. */
+#define WGMMA_PRODUCER_REGISTERS 48
+#define WGMMA_CONSUMER_REGISTERS 232
+
+static_assert(CUDA_WGMMA_THREADS == (WGMMA_PRODUCER_WARPS + WGMMA_CONSUMER_WARPS) * 32, "as above");
+
+using wgmma_consumers = attention_threads_of<WGMMA_PRODUCER_WARPS * 32, WGMMA_CONSUMER_WARPS * 32>;
+
+SIMT_FUNCTION uint32_t
+wgmma_consumer_warp()
+{
+	return simt_warp() - WGMMA_PRODUCER_WARPS;
+}
+
+/* The index of a chunk in a matrix of n_rows rows. */
+SIMT_FUNCTION uint32_t
+wgmma_index(uint32_t n_rows, uint32_t row, uint32_t chunk)
+{
+	return (chunk / WGMMA_ROW_CHUNKS * n_rows + row) * WGMMA_ROW_CHUNKS +
+	       (chunk % WGMMA_ROW_CHUNKS ^ row % WGMMA_ROW_CHUNKS);
+}
+
+/* The warp has read something, of which `barrier` tells the producers. */
+SIMT_FUNCTION void
+wgmma_leave(uint64_t *barrier)
+{
+	simt_warp_sync();
+	if (simt_lane() == 0)
+		simt_barrier_arrive(barrier);
+}
+
+/*
+ * Begin a span of the item's tokens and return its end: those of one bitmap if there is a block mask, else all.  All
+ * threads call.
+ */
+template <uint32_t Q_ROWS>
+SIMT_FUNCTION uint32_t
+wgmma_span_begin(const cuda_attention_params &p, attention_block_of<Q_ROWS> &block, const attention_work_item &item,
+		 uint32_t begin, bool consumes)
+{
+	if (p.blocks.first_list != 0) {
+		simt_sync(); /* all warps have read the bitmap before */
+		if (consumes)
+			mask_bitmap_build<wgmma_consumers>(p, item,
+							   begin / CUDA_MASK_BITMAP_TOKENS * CUDA_MASK_BITMAP_TOKENS,
+							   block.mask_bitmap);
+		simt_sync();
+	}
+	return mask_bitmap_end(p, item, begin);
+}
+
+#endif
+
+#endif
