@@ -424,6 +424,15 @@ nvrtcGetErrorString(int result)
 	}
 }
 
+/* The program is freed also if a test lets the call fail: the caller has nothing more to do with it. */
+int
+nvrtcDestroyProgram(cuda_program *program)
+{
+	int result = entry("nvrtcDestroyProgram"), destroyed = program_destroy(program);
+
+	return result == CUDA_NVRTC_SUCCESS ? destroyed : result;
+}
+
 ENTRY(nvrtcVersion, (int *major, int *minor), (*major = 13, *minor = 0, CUDA_NVRTC_SUCCESS))
 ENTRY(nvrtcGetNumSupportedArchs, (int *n),
       (*n = sizeof(supported_archs) / sizeof(supported_archs[0]), CUDA_NVRTC_SUCCESS))
@@ -432,7 +441,6 @@ ENTRY(nvrtcCreateProgram,
       (cuda_program * program, const char *source, const char *name, int n_headers, const char *const *headers,
        const char *const *header_names),
       program_create(program, source, name, n_headers, headers, header_names))
-ENTRY(nvrtcDestroyProgram, (cuda_program * program), program_destroy(program))
 ENTRY(nvrtcCompileProgram, (cuda_program program, int n_options, const char *const *options),
       program_compile(program, n_options, options))
 ENTRY(nvrtcGetCUBINSize, (cuda_program program, size_t *size), image_size(program, size))
