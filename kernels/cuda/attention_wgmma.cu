@@ -158,7 +158,7 @@ wgmma_tile_copy(const cuda_attention_params &p, wgmma_shared<S> &shared, uint32_
 	bool valid = token_visible(p, shared, token, end) &&
 		     plan_page_check(p.plan, shared.item.row, entry, p.pages.n_pages);
 
-	ATTENTION_UNROLL
+	ATTENTION_ROLL
 	for (uint32_t i = 0; i < CUDA_N_PLANES; i++) {
 		const cuda_plane &plane = p.pages.plane[i];
 		wgmma_barriers &barriers = shared.barriers[stage][i];

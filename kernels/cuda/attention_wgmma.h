@@ -20,9 +20,13 @@
 #define WGMMA_GROUPS 2u
 #define WGMMA_CONSUMER_WARPS (WGMMA_GROUPS * WGMMA_GROUP_WARPS)
 #define WGMMA_ROW_CHUNKS 8u /* of 16 bytes, in a row of a matrix in shared memory */
-/* Registers a thread: 128 * 48 + 256 * 232 are all that a multiprocessor has. */
-#define WGMMA_PRODUCER_REGISTERS 48
+/* Registers a thread.  A thread has WGMMA_LAUNCH_REGISTERS at launch, and the block never has more in all. */
+#define WGMMA_LAUNCH_REGISTERS (65536u / CUDA_WGMMA_THREADS / 8 * 8)
+#define WGMMA_PRODUCER_REGISTERS 40
 #define WGMMA_CONSUMER_REGISTERS 232
+static_assert(WGMMA_PRODUCER_REGISTERS * WGMMA_PRODUCER_WARPS + WGMMA_CONSUMER_REGISTERS * WGMMA_CONSUMER_WARPS <=
+		      WGMMA_LAUNCH_REGISTERS * CUDA_WGMMA_THREADS / 32,
+	      "else consumers wait for registers forever");
 
 static_assert(CUDA_WGMMA_THREADS == (WGMMA_PRODUCER_WARPS + WGMMA_CONSUMER_WARPS) * 32, "as above");
 

@@ -178,7 +178,9 @@ extern __shared__ __align__(1024) unsigned char simt_shared_memory[];
  *
  * Only where SIMT_HAS_WGMMA is 1, which is sm_90a and the host:
  *
- *   template <int N> void simt_registers_grow(), simt_registers_shrink()    registers a thread; four warps
+ *   template <int N> void simt_registers_grow(), simt_registers_shrink()    registers a thread; four warps.  To grow is
+ *                                           to wait until other warps of the block have given back enough: the block
+ *                                           has what its launch bounds permit, in multiples of 8 a thread
  *
  *   Products of 64 rows by four warps with adjacent numbers, of which each has 16 rows, laid out as by mma: element
  *   [n * 4 + i] of a thread's d is of row lane / 4 + i / 2 * 8 and of column n * 8 + lane % 4 * 2 + i % 2.

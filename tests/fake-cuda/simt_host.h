@@ -215,17 +215,18 @@ simt_compute_here(float)
 {
 }
 
-/* Registers are not modelled. */
 template <int N>
 static inline void
-simt_registers_grow()
+simt_registers_grow(SIMT_HERE)
 {
+	simt_model_registers(N, SIMT_PLACE);
 }
 
 template <int N>
 static inline void
-simt_registers_shrink()
+simt_registers_shrink(SIMT_HERE)
 {
+	simt_model_registers(N, SIMT_PLACE);
 }
 
 static inline uint32_t

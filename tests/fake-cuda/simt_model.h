@@ -58,6 +58,7 @@ void simt_model_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2], c
 void simt_model_mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2], const char *file, int line);
 
 void simt_proxy_fence(void);
+void simt_model_registers(unsigned int n, const char *file, int line);
 uint64_t simt_matrix(const void *shared, uint32_t eight, uint32_t sixty_four);
 uint64_t simt_matrix_after(uint64_t matrix, uint32_t n_bytes);
 void simt_model_wgmma_fence(const char *file, int line);

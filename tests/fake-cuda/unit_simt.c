@@ -457,7 +457,7 @@ Test(simt, groups_of_warps_multiply)
 		struct simt_wgmma_params p;
 
 		wgmma_prepare(&p, seed % 2 != 0);
-		expect_no_report("simt_case_wgmma", &p, 1, 256, seed);
+		expect_no_report("simt_case_wgmma", &p, 1, WGMMA_CASE_THREADS, seed);
 		wgmma_check(&p);
 		wgmma_drop(&p);
 	}
@@ -474,6 +474,7 @@ Test(simt, wrong_products_are_reported)
 		{ BUG_NO_WGMMA_FENCE, "wgmma without a fence" },
 		{ BUG_EARLY_REUSE, "race: it " },
 		{ BUG_OTHER_MATRIX, "other matrices in another lane or warp" },
+		{ BUG_REGISTERS, "setmaxnreg: the warps ask for 65536 registers, and the block has 64512" },
 		{ BUG_LOST_ARRIVAL, "waits in a barrier in shared memory" },
 	};
 	struct simt_wgmma_params p;
@@ -481,10 +482,10 @@ Test(simt, wrong_products_are_reported)
 	wgmma_prepare(&p, false);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		p.bug = cases[i].bug;
-		expect_report(cases[i].words, "simt_case_wgmma", &p, 1, 256);
+		expect_report(cases[i].words, "simt_case_wgmma", &p, 1, WGMMA_CASE_THREADS);
 	}
 	p.bug = BUG_NO_WGMMA_WAIT;
-	expect_no_report("simt_case_wgmma", &p, 1, 256, 0);
+	expect_no_report("simt_case_wgmma", &p, 1, WGMMA_CASE_THREADS, 0);
 	cr_assert(isnan(p.e[0]), "products in flight were used");
 	wgmma_drop(&p);
 }

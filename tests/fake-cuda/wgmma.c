@@ -7,6 +7,8 @@
  * Operands are read by the asynchronous proxy: a proxy fence must follow the
  * writes.  Layouts as in the PTX manual, "Asynchronous warpgroup level matrix
  * instructions"; of the descriptors' swizzle modes only the one of 128 bytes.
+ *
+ * Registers that warps give and take (setmaxnreg) are counted.
  */
 #include <math.h>
 #include <string.h>
@@ -47,7 +49,8 @@ struct warp {
 	struct product products[MAX_PRODUCTS];
 	struct sums sums[MAX_SUMS];
 	unsigned int n, group;
-	unsigned int n_issued; /* in this block */
+	unsigned int n_issued;  /* in this block */
+	unsigned int registers; /* of a thread, as it asked for them; 0: as at launch */
 	bool fenced;
 };
 
@@ -59,7 +62,7 @@ void
 wgmma_begin(void)
 {
 	for (unsigned int i = 0; i < MAX_WARPS; i++) {
-		warps[i].n = warps[i].group = warps[i].n_issued = 0;
+		warps[i].n = warps[i].group = warps[i].n_issued = warps[i].registers = 0;
 		warps[i].fenced = false;
 		memset(warps[i].sums, 0, sizeof(warps[i].sums));
 	}
@@ -70,6 +73,51 @@ void
 simt_proxy_fence(void)
 {
 	race_proxy_fence();
+}
+
+/* Registers */
+
+#define ALL_REGISTERS 65536u /* of a multiprocessor */
+#define REGISTER_UNIT 8u     /* of a thread */
+
+/*
+ * When all warps have asked: does the block have so many?  At launch it gets what its launch bounds permit, but no more
+ * for a thread than one asks for.  If it has fewer, the last warps that ask for more wait forever.
+ */
+static void
+registers_check(void)
+{
+	const struct simt_kernel *kernel = block.launch->kernel;
+	unsigned int n_blocks = kernel->min_blocks == 0 ? 1 : kernel->min_blocks, most = 0, sum = 0;
+	unsigned int at_launch = ALL_REGISTERS / n_blocks / kernel->max_threads / REGISTER_UNIT * REGISTER_UNIT;
+
+	for (unsigned int i = 0; i < block.n_threads / SIMT_WARP; i++) {
+		if (warps[i].registers == 0)
+			return;
+		most = warps[i].registers > most ? warps[i].registers : most;
+		sum += warps[i].registers * SIMT_WARP;
+	}
+	at_launch = most < at_launch ? most : at_launch;
+	if (sum > at_launch * block.n_threads)
+		block_fail("setmaxnreg: the warps ask for %u registers, and the block has %u", sum,
+			   at_launch * block.n_threads);
+}
+
+static void
+registers_complete(void *const arguments[SIMT_WARP])
+{
+	unsigned int n = *(const unsigned int *)arguments[0];
+
+	if (n < 24 || n > 256 || n % REGISTER_UNIT != 0)
+		block_fail("setmaxnreg of %u registers: multiples of %u from 24 to 256 are possible", n, REGISTER_UNIT);
+	warps[block.thread / SIMT_WARP].registers = n;
+	registers_check();
+}
+
+void
+simt_model_registers(unsigned int n, const char *file, int line)
+{
+	block_meet(registers_complete, "setmaxnreg", &n, file, line);
 }
 
 /* Descriptors: start, leading and stride offsets in units of 16 bytes, swizzle mode 1. */

@@ -35,6 +35,7 @@ enum simt_bug {
 	BUG_NO_WGMMA_FENCE, /* before the first product */
 	BUG_NO_WGMMA_WAIT,  /* uses accumulators of products in flight */
 	BUG_OTHER_MATRIX,   /* one warp of a group multiplies another matrix */
+	BUG_REGISTERS,      /* warps ask for more registers than the block has */
 	BUG_LOST_ARRIVAL,   /* one thread does not arrive at a barrier */
 };
 
@@ -71,7 +72,7 @@ struct simt_matrix_params {
 	uint32_t f16;
 };
 
-#define WGMMA_CASE_THREADS 256
+#define WGMMA_CASE_THREADS 384
 
 struct simt_wgmma_params {
 	const uint16_t *a; /* [row 64][k 64] */

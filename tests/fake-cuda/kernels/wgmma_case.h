@@ -2,7 +2,9 @@
 /*
  * A block that multiplies matrices by wgmma: four warps copy three matrices to
  * shared memory, four warps multiply two of them, and the result, rounded to
- * halves, by the third.  For unit_simt.c, and for conformance.cu on a GPU.
+ * halves, by the third.  Four more only ask for registers, as many as the others,
+ * so that the block needs all that it has: as the attention kernels do.  For
+ * unit_simt.c, and for conformance.cu on a GPU.
  */
 #ifndef TESTS_FAKE_CUDA_KERNELS_WGMMA_CASE_H
 #define TESTS_FAKE_CUDA_KERNELS_WGMMA_CASE_H
@@ -120,11 +122,16 @@ wgmma_case_run(const simt_wgmma_params &p)
 	}
 	simt_sync();
 	if (simt_warp() < 4) {
-		simt_registers_shrink<40>();
+		if (p.bug == BUG_REGISTERS)
+			simt_registers_shrink<48>();
+		else
+			simt_registers_shrink<40>();
 		wgmma_case_produce(p, shared);
 		return;
 	}
 	simt_registers_grow<232>();
+	if (simt_warp() >= 8)
+		return;
 	if (p.f16)
 		wgmma_case_consume<true>(p, shared);
 	else
