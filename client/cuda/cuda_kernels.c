@@ -202,9 +202,8 @@ cuda_kernels_choose(const struct paged_pool *pool, const struct cuda_kernels *ke
 
 	if (status != PAGED_OK)
 		return status;
-	if (choices[CUDA_PREFILL].kernel != NULL && kernels->wgmma && major == 9 &&
-	    cuda_gpu_attribute(kernels->gpu, CUDA_DEVICE_COMPUTE_MINOR) == 0)
-		cuda_choose_wgmma(params, q, max_shared, &choices[CUDA_PREFILL]);
+	if (kernels->wgmma && major == 9 && cuda_gpu_attribute(kernels->gpu, CUDA_DEVICE_COMPUTE_MINOR) == 0)
+		cuda_choose_wgmma(params, q, max_shared, choices);
 	if (kernels->bulk && major >= 9)
 		cuda_choose_bulk(params, q, max_shared, &choices[CUDA_DECODE]);
 	return PAGED_OK;

@@ -272,18 +272,26 @@ work_items_begin(const cuda_attention_params &p, attention_block &block)
 
 /*
  * Find the block's next work item; false if there is none.  Items are taken from the last one down: in a causal row,
- * these have the most keys.  Thread 0 calls.
+ * these have the most keys.  One thread calls at a time.
  */
-SIMT_CALLED bool
-work_item_next(const cuda_attention_params &p, attention_block &block, attention_work_item *item)
+SIMT_FUNCTION bool
+work_item_take(const cuda_attention_params &p, attention_block &block, attention_work_item *item)
 {
 	bool found = false;
 
+	ATTENTION_ROLL
 	while (!found && block.n_left != 0) {
 		found = work_item_find(p, block.n_left - 1, item);
 		block.n_left -= block.n_left < simt_n_blocks() ? block.n_left : simt_n_blocks();
 	}
 	return found;
+}
+
+/* The same, not inlined.  A kernel whose warps have different numbers of registers must not call functions. */
+SIMT_CALLED bool
+work_item_next(const cuda_attention_params &p, attention_block &block, attention_work_item *item)
+{
+	return work_item_take(p, block, item);
 }
 
 /* The block's loop over its work items; `compute()` computes block.item.  DEPTH is that of work_item_combine(). */

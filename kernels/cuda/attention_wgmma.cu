@@ -32,10 +32,6 @@ template <class ELEMENTS, uint32_t DIM_> struct wgmma_shape {
 	static_assert(COPIED_TOKENS == 32, "a token for each lane");
 };
 
-struct wgmma_barriers {
-	uint64_t full, empty;
-};
-
 template <class S> struct wgmma_shared : attention_block_of<CUDA_PREFILL_TILE_Q_ROWS> {
 	prefill_items items;
 	uint64_t queries_full;
@@ -233,7 +229,7 @@ template <class S>
 SIMT_FUNCTION void
 wgmma_leave_tile(wgmma_shared<S> &shared, uint32_t tile, uint32_t plane)
 {
-	wgmma_leave(&shared.barriers[wgmma_stage<S>(tile)][plane].empty);
+	wgmma_warp_arrive(&shared.barriers[wgmma_stage<S>(tile)][plane].empty);
 }
 
 template <class S>

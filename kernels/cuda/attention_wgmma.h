@@ -30,6 +30,11 @@ static_assert(WGMMA_PRODUCER_REGISTERS * WGMMA_PRODUCER_WARPS + WGMMA_CONSUMER_R
 
 static_assert(CUDA_WGMMA_THREADS == (WGMMA_PRODUCER_WARPS + WGMMA_CONSUMER_WARPS) * 32, "as above");
 
+/* Of a stage: consumers wait until the copy is there (`full`), producers until it has been read (`empty`). */
+struct wgmma_barriers {
+	uint64_t full, empty;
+};
+
 using wgmma_consumers = attention_threads_of<WGMMA_PRODUCER_WARPS * 32, WGMMA_CONSUMER_WARPS * 32>;
 
 SIMT_FUNCTION uint32_t
@@ -46,9 +51,9 @@ wgmma_index(uint32_t n_rows, uint32_t row, uint32_t chunk)
 	       (chunk % WGMMA_ROW_CHUNKS ^ row % WGMMA_ROW_CHUNKS);
 }
 
-/* The warp has read something, of which `barrier` tells the producers. */
+/* What the warp has read or written may now be written or read by those who wait at the barrier. */
 SIMT_FUNCTION void
-wgmma_leave(uint64_t *barrier)
+wgmma_warp_arrive(uint64_t *barrier)
 {
 	simt_warp_sync();
 	if (simt_lane() == 0)

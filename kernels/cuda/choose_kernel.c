@@ -113,8 +113,9 @@ cuda_choose(const struct layout_params *pool, enum paged_dtype q, uint32_t max_s
 			  pool->k_dim, pool->v_dim, max_shared);
 }
 
-bool
-cuda_choose_wgmma(const struct layout_params *pool, enum paged_dtype q, uint32_t max_shared, struct cuda_choice *choice)
+void
+cuda_choose_wgmma(const struct layout_params *pool, enum paged_dtype q, uint32_t max_shared,
+		  struct cuda_choice choices[CUDA_N_PARTS])
 {
 #define WGMMA(name, dim)                                                                         \
 	KERNEL_OF("attention_wgmma", name "_" #dim, CUDA_WGMMA_THREADS, CUDA_WGMMA_SHARED_##dim, \
@@ -123,14 +124,20 @@ cuda_choose_wgmma(const struct layout_params *pool, enum paged_dtype q, uint32_t
 		{ WGMMA("f16", 64), WGMMA("f16", 128) },
 		{ WGMMA("bf16", 64), WGMMA("bf16", 128) },
 	};
+#define MLA_WGMMA(name)                                                                              \
+	KERNEL_OF("attention_mla_wgmma", name, CUDA_WGMMA_THREADS, CUDA_MLA_WGMMA_SHARED, CUDA_MAX_TILE_Q_ROWS, \
+		  true, true)
+	static const struct cuda_choice mla_kernels[2] = { MLA_WGMMA("f16"), MLA_WGMMA("bf16") };
 	uint32_t dim = pool->k_dim > pool->v_dim ? pool->k_dim : pool->v_dim;
-	const struct cuda_choice *found = &kernels[q == PAGED_BF16][dim > 64];
+	bool mla = choices[CUDA_DECODE].combine_after;
+	const struct cuda_choice *found;
 
-	assert((q == PAGED_F16 || q == PAGED_BF16) && q == pool->dtype && dim <= 128); /* as of CUDA_PREFILL */
-	if (found->shared_size > max_shared)
-		return false;
-	*choice = *found;
-	return true;
+	if (!mla && choices[CUDA_PREFILL].kernel == NULL)
+		return;
+	assert((q == PAGED_F16 || q == PAGED_BF16) && q == pool->dtype && (mla || dim <= 128)); /* of both */
+	found = mla ? &mla_kernels[q == PAGED_BF16] : &kernels[q == PAGED_BF16][dim > 64];
+	if (found->shared_size <= max_shared)
+		choices[mla ? CUDA_DECODE : CUDA_PREFILL] = *found;
 }
 
 bool

@@ -49,15 +49,16 @@ enum paged_status cuda_choose(const struct layout_params *pool, enum paged_dtype
 			      struct cuda_choice choices[CUDA_N_PARTS], struct paged_error *error);
 
 /**
- * cuda_choose_wgmma - choose the prefill kernel of devices of compute capability 9.0
+ * cuda_choose_wgmma - replace what cuda_choose() chose by kernels of devices of compute capability 9.0
  *
- * It takes the place of the CUDA_PREFILL that cuda_choose() chose for this pool
- * and q: it has the same tiles, and the same results up to rounding.
+ * These are a CUDA_PREFILL, if there was one, or the CUDA_DECODE of pools with V
+ * in K (MLA).  They have the same tiles as those that they replace, and the same
+ * results up to rounding.
  *
- * @return false: max_shared is too small; *choice is unchanged
+ * @param[in,out] choices  as cuda_choose() set them for this pool, q and max_shared
  */
-bool cuda_choose_wgmma(const struct layout_params *pool, enum paged_dtype q, uint32_t max_shared,
-		       struct cuda_choice *choice);
+void cuda_choose_wgmma(const struct layout_params *pool, enum paged_dtype q, uint32_t max_shared,
+		       struct cuda_choice choices[CUDA_N_PARTS]);
 
 /**
  * cuda_choose_bulk - choose the decode kernel of devices of compute capability 9.0 and later

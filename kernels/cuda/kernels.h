@@ -59,7 +59,7 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
 #define CUDA_BYTES_SHARED_64 (54u << 10)
 #define CUDA_BYTES_SHARED_128 (78u << 10)
 #define CUDA_BYTES_SHARED_256 (93u << 10)
-/** Dynamic shared memory of attention_mla_*: the maximum of a block on sm_80, and with one more stage, for sm_90. */
+/** Dynamic shared memory of attention_mla_f16 and _bf16: the most of a block on sm_80, and with one more stage, for sm_90. */
 #define CUDA_MLA_SHARED (163u << 10)
 #define CUDA_MLA_SHARED_MORE (199u << 10)
 /** Dynamic shared memory of attention_prefill_*: of dim 128, two blocks fit a multiprocessor of sm_80. */
@@ -68,6 +68,8 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
 /** Dynamic shared memory of attention_wgmma_*. */
 #define CUDA_WGMMA_SHARED_64 (164u << 10)
 #define CUDA_WGMMA_SHARED_128 (180u << 10)
+/** Dynamic shared memory of attention_mla_wgmma_*: all that a block of sm_90 can have. */
+#define CUDA_MLA_WGMMA_SHARED (227u << 10)
 /** Dynamic shared memory of attention_bulk_*: two blocks fit a multiprocessor of sm_90. */
 #define CUDA_BULK_SHARED_64 (97u << 10)
 #define CUDA_BULK_SHARED_128 (113u << 10)

@@ -59,7 +59,9 @@ GPU_APPEND_FILES = %D%/quantise.h %D%/rotary.h
 # Kernels of instructions that sm_90 and later have
 GPU_SM_90_FILES = %D%/attention_bulk.cu
 # Kernels that only sm_90a has instructions for
-GPU_SM_90A_FILES = %D%/attention_wgmma.cu
+GPU_SM_90A_FILES = \
+	%D%/attention_mla_wgmma.cu \
+	%D%/attention_wgmma.cu
 EXTRA_DIST += $(GPU_SOURCE_FILES) $(GPU_SM_90_FILES) $(GPU_SM_90A_FILES) $(GPU_HEADER_FILES) $(GPU_APPEND_FILES) %D%/mod_device.h
 
 # Mods that are compiled with the library (aot_list.h has the same names), and the program that writes their sources.

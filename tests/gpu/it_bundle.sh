@@ -111,7 +111,7 @@ first_steps()
 		[ "$(archive_files "$directory/first.tar.gz")" = "$(ls "$directory/first")" ] &&
 		mkdir "$directory/back" && tar -C "$directory/back" -xzf "$directory/first.tar.gz" &&
 		diff -r "$directory/first" "$directory/back/first" &&
-		[ "$(grep -c '^bench .*: done' "$directory/first/steps.txt")" -eq 8 ] &&
+		[ "$(grep -c '^bench .*: done' "$directory/first/steps.txt")" -eq 10 ] &&
 		grep '^pool: done, .* 0 failed' "$directory/first/steps.txt" &&
 		grep '^{' "$directory/said" | cmp - "$directory/first/bench.jsonl" &&
 		grep '^--tool racecheck .*it_cuda_batch --in-process decode_in_16_bit_dtypes$' "$directory/checked" &&
@@ -130,7 +130,7 @@ CHECK
 permitted_steps()
 {
 	on_fake_gpu "$bundle/run" permitted "$directory/permitted" >"$directory/said" && cat "$directory/said" &&
-		[ "$(grep -c '^permitted PAGED_[A-Z0-9_]*=[01].*: done' "$directory/permitted/steps.txt")" -eq 8 ] &&
+		[ "$(grep -c '^permitted PAGED_[A-Z0-9_]*=[01].*: done' "$directory/permitted/steps.txt")" -eq 10 ] &&
 		python3 - "$directory/permitted/permitted.jsonl" <<'CHECK'
 import json, sys
 
@@ -140,7 +140,7 @@ for case in map(json.loads, open(sys.argv[1])):
     if case.get("median", 0) > 0:
         seen.add((permitted, case["name"]))
 sys.exit(not {("PAGED_BULK=1", "decode 16 x 8k"), ("PAGED_BULK=0", "decode 1 x 8k"), ("PAGED_PDL=1", "decode 1 x 1k"),
-              ("PAGED_WGMMA=1", "prefill 1 x 8k")} <= seen)
+              ("PAGED_WGMMA=1", "prefill 1 x 8k"), ("PAGED_WGMMA=1", "decode 16 x 8k, MLA")} <= seen)
 CHECK
 }
 

@@ -15,7 +15,7 @@ allowed()
 		# Each program has one.
 		$1 == "main" { next }
 		# A macro makes the names of kernels: ctags sees the macro.
-		$1 == "ATTENTION_NAME" && $2 ~ /^kernels\/cuda\/attention_[a-z]*\.cu$/ { next }
+		$1 == "ATTENTION_NAME" && $2 ~ /^kernels\/cuda\/attention_[a-z_]*\.cu$/ { next }
 		# The vector interface: each instruction set implements it, and one source is compiled once for each.
 		$1 ~ /^(vec|ints|x86)_/ && $2 ~ /^kernels\/(cpu\/isa\/tile_|mod\/vec_)/ { next }
 		# Device functions of mods are overloaded by type, as the generated code calls them.

@@ -151,6 +151,13 @@ IT_TEST(v_in_k_on_tensor_cores)
 	v_in_k_run();
 }
 
+/* The fake device is of sm_90. */
+IT_TEST(v_in_k_by_wgmma)
+{
+	setenv("PAGED_WGMMA", "1", 1);
+	v_in_k_run();
+}
+
 /* As much shared memory as a block has on sm_80. */
 IT_TEST(v_in_k_with_less_shared_memory)
 {
@@ -160,7 +167,8 @@ IT_TEST(v_in_k_with_less_shared_memory)
 }
 
 /* A kernel of its own combines KV chunks if V is in K.  It is launched only if a row may have several. */
-IT_TEST(kv_chunks_of_v_in_k_are_combined)
+static void
+kv_chunks_of_v_in_k_run(const char *kernel)
 {
 	struct batch_fixture_params params = decode_params;
 	char runs_path[] = "/tmp/paged-cuda-runs-XXXXXX";
@@ -180,10 +188,23 @@ IT_TEST(kv_chunks_of_v_in_k_are_combined)
 		params.rows[1].kv_len = 127 + i;
 		batch_fixture_run(&params);
 		if (fake_cuda_wanted())
-			it_require(fake_cuda_n_runs("combine_kv_chunks") == (i == 2), "%u tokens: %u times",
-				   params.rows[1].kv_len, fake_cuda_n_runs("combine_kv_chunks"));
+			it_require(fake_cuda_n_runs(kernel) == i + 1 &&
+					   fake_cuda_n_runs("combine_kv_chunks") == (i == 2),
+				   "%u tokens: %u and %u times", params.rows[1].kv_len, fake_cuda_n_runs(kernel),
+				   fake_cuda_n_runs("combine_kv_chunks"));
 	}
 	unlink(runs_path);
+}
+
+IT_TEST(kv_chunks_of_v_in_k_are_combined)
+{
+	kv_chunks_of_v_in_k_run("attention_mla_bf16");
+}
+
+IT_TEST(kv_chunks_of_v_in_k_by_wgmma)
+{
+	setenv("PAGED_WGMMA", "1", 1);
+	kv_chunks_of_v_in_k_run("attention_mla_wgmma_bf16");
 }
 
 /* Attention from a token on, without and with split-KV. */

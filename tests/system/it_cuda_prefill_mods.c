@@ -34,6 +34,7 @@ struct mods_case {
 	const char *suffix;       /* of the kernels' names */
 	enum paged_dtype dtype;
 	uint32_t k_dim, v_dim, page_size;
+	bool v_in_k; /* one kernel computes all rows */
 };
 
 /* A batch of both kinds of rows, whose tokens are written, and the mods of a case. */
@@ -45,6 +46,7 @@ struct mods_batch {
 	struct paged_mod *mask, *score;      /* NULL: none */
 	struct mod_fixture mask_reference, score_reference;
 	char decode[64], prefill[64]; /* the kernels' names */
+	bool v_in_k;
 };
 
 static struct mod_fixture
@@ -72,9 +74,14 @@ mods_batch_names(struct mods_batch *batch, const struct mods_case *c)
 	const char *dtype = c->dtype == PAGED_F16 ? "f16" : "bf16";
 	int dim = c->k_dim <= 64 && c->v_dim <= 64 ? 64 : 128;
 
+	batch->v_in_k = c->v_in_k;
+	snprintf(batch->prefill, sizeof(batch->prefill), "%s_%s_%d%s", prefill_source(), dtype, dim, c->suffix);
+	if (c->v_in_k) {
+		snprintf(batch->decode, sizeof(batch->decode), "%s_%s%s", prefill_mla_source(), dtype, c->suffix);
+		return;
+	}
 	snprintf(batch->decode, sizeof(batch->decode), "%s_%s_%d%s", prefill_decode_source(&batch->params), dtype, dim,
 		 c->suffix);
-	snprintf(batch->prefill, sizeof(batch->prefill), "%s_%s_%d%s", prefill_source(), dtype, dim, c->suffix);
 }
 
 static void
@@ -92,6 +99,7 @@ mods_batch_open(struct mods_batch *batch, const struct mods_case *c)
 	params->k_dim = c->k_dim;
 	params->v_dim = c->v_dim;
 	params->page_size = c->page_size;
+	params->v_in_k = c->v_in_k;
 	params->mask = PAGED_MASK_CAUSAL;
 	params->mask_mod = batch->mask_reference.binding;
 	params->score_mod = batch->score_reference.binding;
@@ -171,7 +179,7 @@ mods_batch_check(struct mods_batch *batch)
 {
 	batch_fixture_ok(&batch->fixture, paged_batch_validate(batch->fixture.batch));
 	batch_fixture_check(&batch->fixture);
-	prefill_expect_runs(&(struct prefill_runs){ 1, 1 }, batch->decode, batch->prefill);
+	prefill_expect_runs(&(struct prefill_runs){ 1, batch->v_in_k ? 0 : 1 }, batch->decode, batch->prefill);
 }
 
 /* Attention with the mods alone, and with a block mask.  Once they are prepared, it compiles and loads nothing. */
@@ -201,9 +209,9 @@ static void
 built_in_mods_run(void)
 {
 	static const struct mods_case cases[] = {
-		{ "sliding_window", NULL, "_sliding_window", PAGED_BF16, 64, 64, 16 },
-		{ NULL, "soft_cap", "_soft_cap", PAGED_BF16, 24, 40, 3 },
-		{ "sliding_window", "soft_cap", "_capped_window", PAGED_BF16, 64, 56, 64 },
+		{ "sliding_window", NULL, "_sliding_window", PAGED_BF16, 64, 64, 16, false },
+		{ NULL, "soft_cap", "_soft_cap", PAGED_BF16, 24, 40, 3, false },
+		{ "sliding_window", "soft_cap", "_capped_window", PAGED_BF16, 64, 56, 64, false },
 	};
 
 	prefill_begin();
@@ -230,26 +238,45 @@ IT_TEST(built_in_mods_by_bulk_copies)
 	built_in_mods_run();
 }
 
+static const char compiled_mask[] = "doc[q_idx] == doc[kv_idx] && q_idx - kv_idx < window",
+		  compiled_score[] = "cap * tanh(score / cap) + slope[h] * (kv_idx - q_idx)";
+
 static void
-compiled_mods_run(void)
+cases_run(const struct mods_case *cases, size_t n)
 {
-	static const char mask[] = "doc[q_idx] == doc[kv_idx] && q_idx - kv_idx < window",
-			  score[] = "cap * tanh(score / cap) + slope[h] * (kv_idx - q_idx)";
-	static const struct mods_case cases[] = {
-		{ mask, NULL, "", PAGED_BF16, 64, 64, 16 },
-		{ NULL, score, "", PAGED_F16, 72, 40, 3 },
-		{ mask, score, "", PAGED_BF16, 128, 104, 64 },
-		{ mask, score, "", PAGED_F16, 128, 128, 8 },
-	};
 	struct paged_error error;
 	struct cuda_nvrtc nvrtc;
 
 	prefill_begin();
 	if (!fake_cuda_wanted() && cuda_nvrtc_open(&nvrtc, &error) != PAGED_OK)
 		it_skip("%s", error.text);
-	for (unsigned int i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+	for (size_t i = 0; i < n; i++)
 		mods_run(&cases[i]);
 	prefill_end();
+}
+
+static void
+compiled_mods_run(void)
+{
+	static const struct mods_case cases[] = {
+		{ compiled_mask, NULL, "", PAGED_BF16, 64, 64, 16, false },
+		{ NULL, compiled_score, "", PAGED_F16, 72, 40, 3, false },
+		{ compiled_mask, compiled_score, "", PAGED_BF16, 128, 104, 64, false },
+		{ compiled_mask, compiled_score, "", PAGED_F16, 128, 128, 8, false },
+	};
+
+	cases_run(cases, sizeof(cases) / sizeof(cases[0]));
+}
+
+static void
+compiled_mods_of_v_in_k_run(void)
+{
+	static const struct mods_case cases[] = {
+		{ compiled_mask, compiled_score, "", PAGED_BF16, 80, 64, 16, true },
+		{ NULL, compiled_score, "", PAGED_F16, 144, 32, 3, true },
+	};
+
+	cases_run(cases, sizeof(cases) / sizeof(cases[0]));
 }
 
 IT_TEST_LIMIT(compiled_mods_apply_to_both_kernels, 120)
@@ -269,11 +296,22 @@ IT_TEST_LIMIT(compiled_mods_by_wgmma, 120)
 	compiled_mods_run();
 }
 
+IT_TEST_LIMIT(compiled_mods_of_v_in_k, 120)
+{
+	compiled_mods_of_v_in_k_run();
+}
+
+IT_TEST_LIMIT(compiled_mods_of_v_in_k_by_wgmma, 120)
+{
+	setenv("PAGED_WGMMA", "1", 1);
+	compiled_mods_of_v_in_k_run();
+}
+
 /* The second of two compilations or loads of a mod set fails: no kernel runs, and the next attempt succeeds. */
 static void
 window_fail(const char *mask, const char *function, int result, const char *what)
 {
-	const struct mods_case c = { mask, NULL, "", PAGED_BF16, 64, 64, 16 };
+	const struct mods_case c = { mask, NULL, "", PAGED_BF16, 64, 64, 16, false };
 	struct paged_mod_set *set;
 	struct mods_batch batch;
 

@@ -62,6 +62,12 @@ prefill_source(void)
 }
 
 const char *
+prefill_mla_source(void)
+{
+	return is_permitted("PAGED_WGMMA") ? "attention_mla_wgmma" : "attention_mla";
+}
+
+const char *
 prefill_decode_source(const struct batch_fixture_params *params)
 {
 	bool fits = params->k_dim == params->v_dim && (params->k_dim == 64 || params->k_dim == 128) &&

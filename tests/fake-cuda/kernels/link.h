@@ -16,6 +16,8 @@ void simt_link_attention_bulk_window(void);
 void simt_link_attention_bytes(void);
 void simt_link_attention_combine(void);
 void simt_link_attention_mla(void);
+void simt_link_attention_mla_wgmma(void);
+void simt_link_attention_mla_wgmma_window(void);
 void simt_link_attention_mla_window(void);
 void simt_link_attention_mma(void);
 void simt_link_attention_mma_window(void);

@@ -79,6 +79,8 @@ kernels_link(void)
 	simt_link_attention_bytes();
 	simt_link_attention_combine();
 	simt_link_attention_mla();
+	simt_link_attention_mla_wgmma();
+	simt_link_attention_mla_wgmma_window();
 	simt_link_attention_mla_window();
 	simt_link_attention_mma();
 	simt_link_attention_mma_window();
@@ -283,9 +285,10 @@ attention_kernel_run(const char *kernel, struct cuda_attention_params *p, const 
 {
 	bool more = strstr(kernel, "_mla_") != NULL && options->seed % 2;
 
-	p->shared_size = strstr(kernel, "wgmma") != NULL ? WGMMA_SHARED_SIZE
-			 : more                          ? CUDA_MLA_SHARED_MORE
-							 : SHARED_SIZE;
+	p->shared_size = strstr(kernel, "_mla_wgmma_") != NULL ? CUDA_MLA_WGMMA_SHARED
+			 : strstr(kernel, "wgmma") != NULL     ? WGMMA_SHARED_SIZE
+			 : more                                ? CUDA_MLA_SHARED_MORE
+							       : SHARED_SIZE;
 	cr_assert_not_null(simt_find(kernel), "no kernel %s", kernel);
 	cuda_kernel_run(kernel, p, options->n_blocks == 0 ? 3 : options->n_blocks, simt_find(kernel)->max_threads,
 			p->shared_size, options->seed);

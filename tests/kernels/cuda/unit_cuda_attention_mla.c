@@ -37,11 +37,22 @@ pool_dtype(struct kernel_fixture_params *params, enum paged_dtype dtype)
 	params->pool = params->q = params->weights = dtype;
 }
 
-static struct cuda_attention_options
-mla_options(const struct kernel_fixture_params *params)
+/* The kernels, which compute the same. */
+enum kernel { MMA, WGMMA, N_KERNELS };
+
+static const char *
+kernel_name(enum kernel kernel, enum paged_dtype dtype)
 {
-	struct cuda_attention_options options = { .kernel = params->pool == PAGED_F16 ? "attention_mla_f16"
-										      : "attention_mla_bf16",
+	static const char *const names[N_KERNELS][2] = { { "attention_mla_f16", "attention_mla_bf16" },
+							 { "attention_mla_wgmma_f16", "attention_mla_wgmma_bf16" } };
+
+	return names[kernel][dtype == PAGED_BF16];
+}
+
+static struct cuda_attention_options
+mla_options(const struct kernel_fixture_params *params, enum kernel kernel)
+{
+	struct cuda_attention_options options = { .kernel = kernel_name(kernel, params->pool),
 						  .max_tile_q_rows = CUDA_MAX_TILE_Q_ROWS,
 						  .n_blocks = 1 + (uint32_t)(next_seed % 5),
 						  .seed = next_seed };
@@ -69,9 +80,11 @@ mla_check_with(const struct kernel_fixture_params *params, const struct cuda_att
 static void
 mla_check(const struct kernel_fixture_params *params)
 {
-	struct cuda_attention_options options = mla_options(params);
+	for (enum kernel kernel = MMA; kernel < N_KERNELS; kernel++) {
+		struct cuda_attention_options options = mla_options(params, kernel);
 
-	mla_check_with(params, &options);
+		mla_check_with(params, &options);
+	}
 }
 
 /* The shapes and dtypes that choose the MLA kernel, and those that choose another one. */
@@ -120,6 +133,24 @@ Test(cuda_attention_mla, kernel_choice)
 		cr_expect_eq(choices[CUDA_PREFILL].tile_q_rows, prefill ? CUDA_PREFILL_TILE_Q_ROWS : 0);
 		if (prefill)
 			cr_expect_str_eq(strstr(choices[CUDA_PREFILL].kernel, "16_"), strstr(cases[i].kernel, "16_"));
+	}
+}
+
+/* wgmma takes the place of the MLA kernel if a block may have all the shared memory of sm_90. */
+Test(cuda_attention_mla, kernel_choice_by_wgmma)
+{
+	const struct layout_params pool = { .k_dim = 576, .v_dim = 512, .v_in_k = true, .dtype = PAGED_BF16 };
+
+	for (uint32_t max_shared = CUDA_MLA_WGMMA_SHARED - 1; max_shared <= CUDA_MLA_WGMMA_SHARED; max_shared++) {
+		bool fits = max_shared == CUDA_MLA_WGMMA_SHARED;
+		struct cuda_choice choices[CUDA_N_PARTS];
+		struct paged_error error;
+
+		cr_assert_eq(cuda_choose(&pool, PAGED_BF16, max_shared, choices, &error), PAGED_OK, "%s", error.text);
+		cuda_choose_wgmma(&pool, PAGED_BF16, max_shared, choices);
+		cr_expect_str_eq(choices[CUDA_DECODE].kernel, kernel_name(fits ? WGMMA : MMA, PAGED_BF16));
+		cr_expect_eq(choices[CUDA_DECODE].n_threads, fits ? CUDA_WGMMA_THREADS : CUDA_MLA_THREADS);
+		cr_expect(choices[CUDA_DECODE].combine_after && choices[CUDA_PREFILL].kernel == NULL);
 	}
 }
 
@@ -226,17 +257,17 @@ Test(cuda_attention_mla, items_of_many_tiles)
 	struct kernel_fixture_params params = defaults();
 
 	params.n_rows = 4;
-	for (size_t i = 0; i < COUNT(heads) * 4; i++) {
+	for (size_t i = 0; i < COUNT(heads) * 4 * N_KERNELS; i++) {
 		struct cuda_attention_options options;
 
-		params.q_heads = heads[i / 4];
+		params.q_heads = heads[i / N_KERNELS / 4];
 		for (uint32_t r = 0; r < params.n_rows; r++)
 			params.rows[r] = (struct kernel_fixture_row){
 				.id = r, .kv_len = 290 + 301 * r, .q_len = 1 + r % 2, .q_base = 289 + 301 * r - r % 2
 			};
-		options = mla_options(&params);
-		options.target_work_items = 1 + (uint32_t)i % 3;
-		options.n_blocks = 1 + (uint32_t)i % 2;
+		options = mla_options(&params, (enum kernel)(i % N_KERNELS));
+		options.target_work_items = 1 + (uint32_t)i / N_KERNELS % 3;
+		options.n_blocks = 1 + (uint32_t)i / N_KERNELS % 2;
 		mla_check_with(&params, &options);
 	}
 }
@@ -320,9 +351,9 @@ Test(cuda_attention_mla, nan_query_affects_its_q_row_only)
 	static const uint32_t q_lens[] = { 1, 9 };
 	struct kernel_fixture_params params = defaults();
 
-	for (size_t i = 0; i < 4; i++) {
-		uint32_t n = q_lens[i / 2], nan_q_row = n / 2;
-		struct cuda_attention_options options = mla_options(&params);
+	for (size_t i = 0; i < 4 * N_KERNELS; i++) {
+		uint32_t n = q_lens[i / 2 % 2], nan_q_row = n / 2;
+		struct cuda_attention_options options = mla_options(&params, (enum kernel)(i / 4));
 		struct kernel_fixture fixture;
 
 		params.rows[0] = (struct kernel_fixture_row){ .kv_len = 300, .q_len = n, .q_base = 300 - n };
@@ -338,24 +369,35 @@ Test(cuda_attention_mla, nan_query_affects_its_q_row_only)
 	}
 }
 
-/* Tokens past a q_row's causal limit may contain NaN in K, which is V too. dims[]: the element with NaN. */
+/*
+ * Tokens past a q_row's causal limit may contain NaN in K, which is V too.  dim: the element with NaN.  One block has all
+ * items, which begin with tiles of even numbers and of odd ones; some have the token and some have not.
+ */
 Test(cuda_attention_mla, masked_nan_tokens_have_no_effect)
 {
-	static const uint32_t tokens[] = { 40, 63, 64, 69, 99 }, dims[] = { 0, 31, 47, 16, 40 };
+	static const struct {
+		uint32_t kv_len, token, dim;
+	} cases[] = { { 100, 40, 0 }, { 100, 63, 31 }, { 100, 64, 47 }, { 100, 69, 16 },  { 100, 99, 40 },
+		      { 60, 40, 31 }, { 150, 70, 16 }, { 150, 140, 0 }, { 300, 190, 31 }, { 300, 270, 15 } };
 	struct kernel_fixture_params params = defaults();
 
 	params.q_heads = 3;
-	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
-	for (size_t i = 0; i < COUNT(tokens); i++) {
-		struct cuda_attention_options options = mla_options(&params);
+	for (size_t i = 0; i < COUNT(cases) * N_KERNELS; i++) {
+		uint32_t kv_len = cases[i / N_KERNELS].kv_len, token = cases[i / N_KERNELS].token;
+		struct cuda_attention_options options = mla_options(&params, (enum kernel)(i % N_KERNELS));
 		struct kernel_fixture fixture;
 
+		params.rows[0] =
+			(struct kernel_fixture_row){ .kv_len = kv_len, .q_len = 70, .q_base = (int64_t)kv_len - 70 };
+		options.n_blocks = 1;
 		kernel_fixture_create(&fixture, &params);
-		reference_store(kernel_fixture_token(&fixture, LAYOUT_K, tokens[i], 0), params.pool, dims[i], NAN);
+		reference_store(kernel_fixture_token(&fixture, LAYOUT_K, token, 0), params.pool,
+				cases[i / N_KERNELS].dim, NAN);
 		cuda_fixture_attend(&fixture, &options);
 		for (uint32_t q = 0; q < 70; q++)
 			for (uint32_t h = 0; h < params.q_heads; h++)
-				cr_assert(kernel_fixture_all_nan(&fixture, q, h, 30 + q >= tokens[i]));
+				cr_assert(kernel_fixture_all_nan(&fixture, q, h,
+								 (int64_t)kv_len - 70 + q >= (int64_t)token));
 		kernel_fixture_destroy(&fixture);
 	}
 }
@@ -366,15 +408,15 @@ Test(cuda_attention_mla, score_of_minus_infinity_has_zero_weight)
 	static const uint32_t spans[][2] = { { 3, 4 }, { 0, 64 }, { 0, 128 }, { 64, 300 }, { 0, 300 } };
 	struct kernel_fixture_params params = defaults();
 
-	for (size_t i = 0; i < COUNT(spans) * 2; i++) {
-		const uint32_t *masked_span = spans[i / 2];
+	for (size_t i = 0; i < COUNT(spans) * 2 * N_KERNELS; i++) {
+		const uint32_t *masked_span = spans[i / 2 % COUNT(spans)];
 		bool all = masked_span[1] - masked_span[0] == 300;
 		struct cuda_attention_options options;
 		struct kernel_fixture fixture;
 
 		params.q_heads = i % 2 ? 20 : 12;
 		params.rows[0] = (struct kernel_fixture_row){ .kv_len = 300, .q_len = 1, .q_base = 299 };
-		options = mla_options(&params);
+		options = mla_options(&params, (enum kernel)(i / 2 / COUNT(spans)));
 		kernel_fixture_create(&fixture, &params);
 		for (uint32_t h = 0; h < params.q_heads; h++)
 			reference_store((uint8_t *)fixture.q.data + h * fixture.q.head_stride, params.q, 0, 1);
@@ -393,11 +435,31 @@ Test(cuda_attention_mla, score_of_minus_infinity_has_zero_weight)
 	}
 }
 
+/* Make the first element of all queries 1: a key that begins with -inf then has a score of -inf. */
+static void
+queries_begin_with_1(struct kernel_fixture *fixture)
+{
+	for (uint32_t q = 0; q < fixture->total_q; q++)
+		for (uint32_t h = 0; h < fixture->params.q_heads; h++)
+			reference_store((uint8_t *)fixture->q.data + q * fixture->q.token_stride +
+						h * fixture->q.head_stride,
+					fixture->params.q, 0, 1);
+}
+
+/* Let two tokens of row 0 begin with -inf in K, which is V too. */
+static void
+row_0_has_infinities(struct kernel_fixture *fixture)
+{
+	reference_store(kernel_fixture_token(fixture, LAYOUT_K, 70, 0), fixture->params.pool, 0, -INFINITY);
+	reference_store(kernel_fixture_token(fixture, LAYOUT_K, 200, 0), fixture->params.pool, 0, -INFINITY);
+}
+
 /* The bits of a row do not depend on the order of blocks, the grid, the placement of pages, or the batch. */
-Test(cuda_attention_mla, batch_invariance)
+static void
+batch_invariance_check(enum kernel kernel)
 {
 	struct kernel_fixture_params params = defaults();
-	struct cuda_attention_options options = mla_options(&params);
+	struct cuda_attention_options options = mla_options(&params, kernel);
 	struct kernel_fixture all, other;
 
 	params.n_rows = 4;
@@ -406,7 +468,10 @@ Test(cuda_attention_mla, batch_invariance)
 			.id = r, .kv_len = 300 + 100 * r, .q_len = 1 + r % 2 * 4, .q_base = 280 + 100 * r
 		};
 	kernel_fixture_create(&all, &params);
+	queries_begin_with_1(&all);
+	row_0_has_infinities(&all);
 	cuda_fixture_attend(&all, &options);
+	cr_assert(kernel_fixture_all_nan(&all, 0, 0, false));
 	for (uint32_t i = 0; i < 8; i++) {
 		struct kernel_fixture_params changed = params;
 		uint32_t r = i % 4;
@@ -420,12 +485,21 @@ Test(cuda_attention_mla, batch_invariance)
 			changed.rows[0] = params.rows[r];
 		}
 		kernel_fixture_create(&other, &changed);
+		queries_begin_with_1(&other);
+		if (changed.rows[0].id == 0)
+			row_0_has_infinities(&other);
 		cuda_fixture_attend(&other, &options);
 		cr_assert(kernel_fixture_equal(&all, i < 4 ? 0 : all.rows[r].q_start, &other, 0, other.total_q),
 			  "case %u", i);
 		kernel_fixture_destroy(&other);
 	}
 	kernel_fixture_destroy(&all);
+}
+
+Test(cuda_attention_mla, batch_invariance)
+{
+	batch_invariance_check(MMA);
+	batch_invariance_check(WGMMA);
 }
 
 /* Work items find their rows among many, some of which have none.  The queries of the fixture's row are rows here. */
@@ -437,9 +511,9 @@ Test(cuda_attention_mla, many_rows)
 
 	params.causal = true;
 	params.q_heads = 3;
-	for (size_t i = 0; i < COUNT(n_rows); i++) {
-		uint32_t n = n_rows[i], n_empty = n / 5;
-		struct cuda_attention_options options = mla_options(&params);
+	for (size_t i = 0; i < COUNT(n_rows) * N_KERNELS; i++) {
+		uint32_t n = n_rows[i / N_KERNELS], n_empty = n / 5;
+		struct cuda_attention_options options = mla_options(&params, (enum kernel)(i % N_KERNELS));
 		struct kernel_fixture fixture;
 		char what[256];
 
@@ -475,5 +549,8 @@ Test(cuda_attention_mla, reports_unmapped_page)
 
 	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 100, .q_len = 1, .q_base = 99 };
 	cr_assert_eq(cuda_fixture_unmapped_faults(&params, 3, "attention_mla_bf16", CUDA_MLA_THREADS, CUDA_MLA_SHARED),
+		     CUDA_FAULT_PAGE);
+	cr_assert_eq(cuda_fixture_unmapped_faults(&params, 3, "attention_mla_wgmma_bf16", CUDA_WGMMA_THREADS,
+						  CUDA_MLA_WGMMA_SHARED),
 		     CUDA_FAULT_PAGE);
 }

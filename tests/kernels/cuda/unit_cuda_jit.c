@@ -147,7 +147,7 @@ Test(cuda_jit, ptx_for_a_newer_device)
 	cr_expect_not_null(strstr(error.text, "does not compile for compute capability 2.0"), "%s", error.text);
 }
 
-/* attention_wgmma is in code for sm_90a, and in no other. */
+/* Kernels by wgmma are in code for sm_90a, and in no other. */
 Test(cuda_jit, architecture_specific_kernels)
 {
 	struct mod *mask = parse(MOD_MASK, "sliding_window"), *score = parse(MOD_SCORE, "soft_cap");
@@ -160,6 +160,9 @@ Test(cuda_jit, architecture_specific_kernels)
 	cr_assert_str_eq(arch, "sm_90a");
 	image = compile("attention_wgmma", "attention_wgmma_bf16_128", mask, score, arch);
 	cr_expect_not_null(memmem(image.bytes, image.size, "attention_wgmma_bf16_128", 24));
+	free(image.bytes);
+	image = compile("attention_mla_wgmma", "attention_mla_wgmma_bf16", mask, score, arch);
+	cr_expect_not_null(memmem(image.bytes, image.size, "attention_mla_wgmma_bf16", 24));
 	free(image.bytes);
 	image = compile("attention_wgmma", "attention_wgmma_bf16_128", mask, score, "sm_90");
 	cr_expect_null(memmem(image.bytes, image.size, "attention_wgmma_bf16_128", 24));

@@ -189,6 +189,7 @@ Test(cuda_mods, window_and_soft_cap)
 		     72, false);
 	window_check("attention_bulk_bf16_64_window", NULL, CUDA_MAX_TILE_Q_ROWS, PAGED_BF16, 64, false);
 	window_check("attention_mla_f16_window", NULL, CUDA_MAX_TILE_Q_ROWS, PAGED_F16, 32, true);
+	window_check("attention_mla_wgmma_f16_window", NULL, CUDA_MAX_TILE_Q_ROWS, PAGED_F16, 32, true);
 }
 
 Test(cuda_mods, document_mask_and_alibi)
@@ -242,9 +243,12 @@ Test(cuda_mods, hidden_bitmaps)
 	static const struct {
 		const char *decode, *prefill;
 		uint64_t n_orders;
-	} kernels[] = { { "attention_mma_f16_64", "attention_prefill_f16_64", 3 },
-			{ "attention_mma_f16_64", "attention_wgmma_f16_64", 16 },
-			{ "attention_bulk_f16_64", NULL, 3 } };
+		bool v_in_k;
+	} kernels[] = { { "attention_mma_f16_64", "attention_prefill_f16_64", 3, false },
+			{ "attention_mma_f16_64", "attention_wgmma_f16_64", 16, false },
+			{ "attention_bulk_f16_64", NULL, 3, false },
+			{ "attention_mla_f16", NULL, 3, true },
+			{ "attention_mla_wgmma_f16", NULL, 3, true } };
 	const uint32_t n = 40 * CUDA_MASK_BITMAP_TOKENS;
 	struct mod_array last = { .name = "last", .dtype = MOD_I32, .data = &n };
 	struct mod_fixture mask = mod_fixture_open(MOD_MASK, "kv_idx < 64 || kv_idx >= last", &last, 1);
@@ -257,11 +261,12 @@ Test(cuda_mods, hidden_bitmaps)
 	params.n_rows = 1;
 	params.rows[0] = (struct kernel_fixture_row){ .kv_len = n + 20, .q_len = 33, .q_base = n - 13 };
 	blocks = blocks_of(&params, mask.binding, 1, 128, 32);
-	for (unsigned int i = 0; i < 3; i++)
+	for (size_t i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++)
 		for (uint64_t seed = 0; seed < kernels[i].n_orders; seed++) {
 			struct kernel_fixture fixture;
 			char what[256];
 
+			params.v_in_k = kernels[i].v_in_k;
 			kernel_fixture_create(&fixture, &params);
 			cuda_fixture_attend(&fixture,
 					    &(struct cuda_attention_options){ .kernel = kernels[i].decode,

@@ -1,0 +1,768 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Attention by wgmma, for sm_90a, for pools that keep V in K (MLA): the items of attention_mla.cu.
+ *
+ * A block has 64 q_rows; those past an item's last one are zeros.  Four warps, the producers, copy the queries, then
+ * tile after tile of 64 tokens to two slots in turn.  Two groups of four warps, the consumers, divide the work of a tile:
+ *
+ * - One of them, the tile's owner, multiplies queries and keys and makes weights of the products.  Tiles with even
+ *   numbers belong to group 0, with odd ones to group 1.
+ * - Both multiply the weights by values, each by its own dims, so that the sums of 64 q_rows and 512 dims fit in the
+ *   registers of the two.
+ *
+ * A warp has the same sixteen q_rows as its partner, the warp with the same number in the other group.  The owner's
+ * warp gives its weights to the partner as they are in its registers, as the A of wgmma, together with the new maxima.
+ *
+ * The last 64 dims of a tile's keys are no values.  Once the keys have been multiplied, the weights are in their place.
+ *
+ * A group attends to one tile after the other, its own or not, and waits for its products each time.  To multiply the
+ * next tile's keys before that would keep the slot of this tile longer, and the copies are what is waited for.
+ *
+ * combine_kv_chunks, which is launched after this kernel, combines the KV chunks of a tile.
+ */
+#include "kernels/cuda/attention_wgmma.h"
+
+#if SIMT_HAS_WGMMA
+
+#define SLOTS 2u
+#define MOST_DIMS 576u /* of keys */
+#define COLUMNS 128u   /* dims of values that a product has */
+/* Parts of COLUMNS dims that a group has sums of: of 512 dims, every second part. */
+#define PARTS 2u
+#define MOST_V_DIMS (WGMMA_GROUPS * PARTS * COLUMNS)
+
+static_assert(CUDA_MAX_TILE_Q_ROWS == WGMMA_GROUP_WARPS * 16, "a warp has 16 q_rows");
+static_assert(MOST_DIMS - MOST_V_DIMS == 64, "64 dims of a tile's tokens have room for the weights of 64 q_rows");
+
+template <bool F16_> struct mla_wgmma_shape {
+	using elements = half_elements<F16_>;
+	using layout = adjacent_tokens;
+	static constexpr bool F16 = F16_;
+	static constexpr uint32_t DIM = COLUMNS, Q_ROWS = CUDA_MAX_TILE_Q_ROWS;
+	static constexpr uint32_t TOKENS = 64, BLOCKS = TOKENS / 8, RING = SLOTS * TOKENS;
+	static constexpr uint32_t WARP_ROWS = TOKENS / WGMMA_PRODUCER_WARPS; /* that a producer copies of a tile */
+	static_assert(Q_ROWS == TOKENS, "and of queries");
+};
+
+/* What a tile's owner gives its partner for a q_row. */
+struct mla_wgmma_row {
+	float row_max, rescale; /* rescale: the factor for earlier sums */
+};
+
+template <class S> struct mla_wgmma_shared : attention_block {
+	attention_work_item items[2]; /* those with an even number in the block, and with an odd one */
+	bool has[2];
+	uint64_t item_full; /* the next item is found, or there is none */
+	uint64_t queries_full, queries_empty;
+	wgmma_barriers slots[SLOTS];
+	uint64_t weights_full[WGMMA_GROUP_WARPS]; /* of the q_rows of a warp and its partner */
+	mla_wgmma_row rows[S::Q_ROWS];
+	float row_sum[WGMMA_GROUPS][S::Q_ROWS];
+	uint32_t non_finite[SLOTS]; /* 1 + the number of the last tile with a product that is NaN or infinite */
+	uint32_t non_finite_tokens[WGMMA_GROUPS][WGMMA_GROUP_WARPS]; /* a bit each; a warp has half the tile and one part */
+	alignas(1024) simt_vec4 queries[S::Q_ROWS * MOST_DIMS / 8];
+	simt_vec4 ring[S::RING * MOST_DIMS / 8]; /* a matrix with the tokens of both slots */
+};
+
+/* A consumer's registers. */
+template <class S> struct mla_wgmma_state {
+	float row_max[2], row_sum[2]; /* row_sum: over the thread's tokens of the group's tiles */
+	float sums[PARTS][COLUMNS / 2];
+	uint32_t rounded[S::TOKENS / 16][4]; /* weights, as the A of wgmma */
+	uint32_t full_begin, full_end; /* all q_rows see these tokens of the item, with no mask to evaluate */
+	uint32_t group;
+	uint32_t tile;    /* number of the next tile in the block */
+	bool holds_queries; /* the warp has not yet let the producers overwrite the item's queries */
+};
+
+/* The consumer's group.  A shuffle, so that the assembler knows that the warp's threads agree and may branch by it. */
+SIMT_FUNCTION uint32_t
+mla_wgmma_group()
+{
+	return simt_shuffle(wgmma_consumer_warp() / WGMMA_GROUP_WARPS, 0);
+}
+
+/* The warp's number in its group. */
+SIMT_FUNCTION uint32_t
+mla_wgmma_warp()
+{
+	return wgmma_consumer_warp() % WGMMA_GROUP_WARPS;
+}
+
+SIMT_FUNCTION void
+mla_wgmma_group_sync(uint32_t group)
+{
+	simt_sync_part(2 + (int)group, WGMMA_GROUP_WARPS * 32);
+}
+
+/* A part's first dim. */
+SIMT_FUNCTION uint32_t
+mla_wgmma_part_dim(uint32_t group, uint32_t part)
+{
+	return (group + part * WGMMA_GROUPS) * COLUMNS;
+}
+
+/* The parity of the phase of a slot's barriers in which it has the tile of this number. */
+SIMT_FUNCTION uint32_t
+mla_wgmma_parity(uint32_t tile)
+{
+	return tile / SLOTS % 2;
+}
+
+/* The first row of a tile's slot in the ring. */
+template <class S>
+SIMT_FUNCTION uint32_t
+mla_wgmma_first_row(uint32_t tile)
+{
+	return tile % SLOTS * S::TOKENS;
+}
+
+/* Items */
+
+/* Find the item of this number in the block.  One thread calls. */
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_item_find(const cuda_attention_params &p, mla_wgmma_shared<S> &shared, uint32_t number)
+{
+	shared.has[number % 2] = work_item_take(p, shared, &shared.items[number % 2]);
+	simt_barrier_arrive(&shared.item_full);
+}
+
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_begin(const cuda_attention_params &p, mla_wgmma_shared<S> &shared)
+{
+	if (simt_thread() == 0) {
+		simt_barrier_init(&shared.item_full, 1);
+		simt_barrier_init(&shared.queries_full, 2 * WGMMA_PRODUCER_WARPS * 32);
+		simt_barrier_init(&shared.queries_empty, WGMMA_CONSUMER_WARPS);
+		ATTENTION_UNROLL
+		for (uint32_t slot = 0; slot < SLOTS; slot++) {
+			simt_barrier_init(&shared.slots[slot].full, WGMMA_PRODUCER_WARPS * 32);
+			simt_barrier_init(&shared.slots[slot].empty, WGMMA_CONSUMER_WARPS);
+			shared.non_finite[slot] = 0;
+		}
+		ATTENTION_UNROLL
+		for (uint32_t warp = 0; warp < WGMMA_GROUP_WARPS; warp++)
+			simt_barrier_init(&shared.weights_full[warp], 1);
+		work_items_begin(p, shared);
+		mla_wgmma_item_find(p, shared, 0);
+	}
+	simt_sync();
+}
+
+/* Wait for the item of this number; false if there is none. */
+template <class S>
+SIMT_FUNCTION bool
+mla_wgmma_item_wait(mla_wgmma_shared<S> &shared, uint32_t number)
+{
+	simt_barrier_wait(&shared.item_full, number % 2);
+	return shared.has[number % 2];
+}
+
+/* Producers */
+
+/* The row of those that the warp copies, of queries or of a tile, whose address the lane finds. */
+template <class S>
+SIMT_FUNCTION uint32_t
+mla_wgmma_own_row()
+{
+	return simt_opaque(simt_warp() * S::WARP_ROWS + simt_lane() % S::WARP_ROWS);
+}
+
+/*
+ * Start copying the warp's rows of n_chunks chunks to `to`, the first of them in a matrix of N_ROWS rows.  `address` is
+ * that of the lane's row; `valid`: it is copied.  Other rows, and dims past the chunks, become zeros.
+ */
+template <class S, uint32_t N_ROWS>
+SIMT_FUNCTION void
+mla_wgmma_rows_copy(simt_vec4 *to, uint64_t address, bool valid, uint32_t n_chunks)
+{
+	constexpr uint32_t MATRICES = MOST_DIMS / 64, AT_ONCE = 32 / WGMMA_ROW_CHUNKS; /* rows of 64 dims */
+	uint32_t lane = simt_opaque(simt_lane()), chunk = lane % WGMMA_ROW_CHUNKS, row = lane / WGMMA_ROW_CHUNKS;
+	uint32_t bits = simt_ballot(valid) >> row;
+
+	ATTENTION_UNROLL
+	for (uint32_t i = 0; i < S::WARP_ROWS; i += AT_ONCE) {
+		uint64_t at = simt_shuffle((uint32_t)address, (int)(row + i)) |
+			      (uint64_t)simt_shuffle((uint32_t)(address >> 32), (int)(row + i)) << 32;
+		simt_vec4 *own = to + (row + i) * WGMMA_ROW_CHUNKS + (chunk ^ (row + i) % WGMMA_ROW_CHUNKS);
+		const simt_vec4 *from = pointer_to<const simt_vec4>(at) + chunk;
+
+		ATTENTION_UNROLL
+		for (uint32_t matrix = 0; matrix < MATRICES; matrix++)
+			simt_copy_async16(own + matrix * N_ROWS * WGMMA_ROW_CHUNKS, from + matrix * WGMMA_ROW_CHUNKS,
+					  (bits >> i & 1) != 0 && matrix * WGMMA_ROW_CHUNKS + chunk < n_chunks);
+	}
+}
+
+/* The same for queries of any alignment, which are stored. */
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_queries_store(simt_vec4 *queries, uint64_t address, bool valid, uint32_t dim)
+{
+	ATTENTION_ROLL
+	for (uint32_t i = 0; i < S::WARP_ROWS; i++) {
+		uint64_t from = simt_shuffle((uint32_t)address, (int)i) |
+				(uint64_t)simt_shuffle((uint32_t)(address >> 32), (int)i) << 32;
+		uint32_t q_row = simt_warp() * S::WARP_ROWS + i, n = simt_shuffle(valid ? dim : 0, (int)i);
+
+		ATTENTION_ROLL
+		for (uint32_t chunk = simt_lane(); chunk < MOST_DIMS / 8; chunk += 32)
+			queries[wgmma_index(S::Q_ROWS, q_row, chunk)] = query_chunk(from, n, chunk);
+	}
+}
+
+/* Start copying an item's queries. */
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_queries_copy(const cuda_attention_params &p, mla_wgmma_shared<S> &shared, const attention_work_item &item)
+{
+	uint32_t q_row = mla_wgmma_own_row<S>();
+	bool valid = q_row < item.n_q_rows;
+	uint64_t from = p.q.address / 16 * 16;
+
+	if (valid)
+		from = tensor_address(p.q, item.q_start + work_item_query(p, item, q_row),
+				      work_item_head(p, item, q_row));
+	if (simt_all(from % 16 == 0))
+		mla_wgmma_rows_copy<S, S::Q_ROWS>(&shared.queries[simt_warp() * S::WARP_ROWS * WGMMA_ROW_CHUNKS], from,
+						  valid, p.q.dim / 8);
+	else
+		mla_wgmma_queries_store<S>(shared.queries, from, valid, p.q.dim);
+}
+
+/* Give the consumers the queries of the item of this number, when they have read those of the item before. */
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_queries_give(const cuda_attention_params &p, mla_wgmma_shared<S> &shared, uint32_t number)
+{
+	simt_barrier_wait(&shared.queries_empty, number % 2 ^ 1);
+	mla_wgmma_queries_copy(p, shared, shared.items[number % 2]);
+	simt_barrier_arrive_copies(&shared.queries_full);
+	simt_barrier_arrive(&shared.queries_full); /* for what was stored, not copied */
+}
+
+/* The page table's entry for a token before `end`, or anything if nothing sees the token. */
+template <class S>
+SIMT_FUNCTION uint32_t
+mla_wgmma_entry_load(const cuda_attention_params &p, const mla_wgmma_shared<S> &shared, const attention_work_item &item,
+		     uint32_t token, uint32_t end)
+{
+	if (!item_token_visible(p, shared, item, token, end))
+		return UINT32_MAX;
+	return plan_entry(p.plan, item.row, token / p.pages.page_size);
+}
+
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_tile_copy(const cuda_attention_params &p, mla_wgmma_shared<S> &shared, const attention_work_item &item,
+		    uint32_t tile, uint32_t token, uint32_t end, uint32_t entry)
+{
+	const cuda_plane &from = p.pages.plane[CUDA_K];
+	wgmma_barriers &slot = shared.slots[tile % SLOTS];
+	bool valid = item_token_visible(p, shared, item, token, end) &&
+		     plan_page_check(p.plan, item.row, entry, p.pages.n_pages);
+	uint64_t address = from.address;
+
+	if (valid)
+		address = plane_address(from, entry, item.kv_head, token % p.pages.page_size);
+	simt_barrier_wait(&slot.empty, mla_wgmma_parity(tile) ^ 1);
+	mla_wgmma_rows_copy<S, S::RING>(
+		&shared.ring[(mla_wgmma_first_row<S>(tile) + simt_warp() * S::WARP_ROWS) * WGMMA_ROW_CHUNKS], address,
+		valid, from.dim / 8);
+	simt_barrier_arrive_copies(&slot.full);
+}
+
+/* Copy the tiles of tokens [begin, end), after the first one the queries if `queries` is set. */
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_tiles_copy(const cuda_attention_params &p, mla_wgmma_shared<S> &shared, uint32_t number, uint32_t begin,
+		     uint32_t end, bool queries, uint32_t &tile)
+{
+	const attention_work_item &item = shared.items[number % 2];
+	uint32_t entry;
+
+	begin = next_visible_tile<S::TOKENS>(p, shared, begin, end);
+	entry = mla_wgmma_entry_load(p, shared, item, begin + mla_wgmma_own_row<S>(), end);
+	ATTENTION_ROLL
+	for (; begin < end; tile++) {
+		uint32_t next = next_visible_tile<S::TOKENS>(p, shared, begin + S::TOKENS, end);
+		uint32_t next_entry = mla_wgmma_entry_load(p, shared, item, next + mla_wgmma_own_row<S>(), end);
+
+		mla_wgmma_tile_copy(p, shared, item, tile, begin + mla_wgmma_own_row<S>(), end, entry);
+		if (queries)
+			mla_wgmma_queries_give(p, shared, number);
+		queries = false;
+		begin = next;
+		entry = next_entry;
+	}
+}
+
+/*
+ * Copy the block's items.  The slot of an item's first tile is free before the queries of the item before have been
+ * read, so the tile is copied first.  But consumers wait for the queries before they make the bitmap of a block mask,
+ * without which no tile is known.
+ */
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_produce(const cuda_attention_params &p, mla_wgmma_shared<S> &shared)
+{
+	uint32_t tile = 0;
+
+	ATTENTION_ROLL
+	for (uint32_t number = 0; mla_wgmma_item_wait(shared, number); number++) {
+		const attention_work_item &item = shared.items[number % 2];
+		bool queries_first = p.blocks.first_list != 0 || item.begin >= item.end;
+
+		if (queries_first)
+			mla_wgmma_queries_give(p, shared, number);
+		ATTENTION_ROLL
+		for (uint32_t begin = item.begin, end; begin < item.end; begin = end) {
+			end = wgmma_span_begin(p, shared, item, begin, false);
+			mla_wgmma_tiles_copy(p, shared, number, begin, end, !queries_first, tile);
+		}
+	}
+}
+
+/* Consumers */
+
+/* Wait for a tile; afterwards wgmma may read it. */
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_wait_full(mla_wgmma_shared<S> &shared, uint32_t tile)
+{
+	simt_barrier_wait(&shared.slots[tile % SLOTS].full, mla_wgmma_parity(tile));
+	simt_proxy_fence();
+}
+
+/* Wait until all products are complete. */
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_sums_wait(mla_wgmma_state<S> &state)
+{
+	ATTENTION_UNROLL
+	for (uint32_t part = 0; part < PARTS; part++)
+		simt_wgmma_wait<0>(state.sums[part]);
+}
+
+/* Start multiplying the keys of a tile of the group. */
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_multiply_keys(const mla_wgmma_shared<S> &shared, uint32_t tile, float (&product)[S::TOKENS / 2])
+{
+	uint64_t queries = simt_matrix(shared.queries, 1024, 0);
+	uint64_t keys = simt_matrix(&shared.ring[mla_wgmma_first_row<S>(tile) * WGMMA_ROW_CHUNKS], 1024, 0);
+
+	simt_wgmma_fence();
+	ATTENTION_UNROLL
+	for (uint32_t k = 0; k < MOST_DIMS / 16; k++) {
+		uint32_t matrix = k / 4, chunk = k % 4 * 2;
+
+		simt_wgmma_shared<S::F16>(
+			product, simt_matrix_after(queries, (matrix * S::Q_ROWS * WGMMA_ROW_CHUNKS + chunk) * 16),
+			simt_matrix_after(keys, (matrix * S::RING * WGMMA_ROW_CHUNKS + chunk) * 16), k != 0);
+	}
+	simt_wgmma_commit();
+}
+
+/* Start adding the rounded weights times the group's dims of a tile's values. */
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_add_values(const mla_wgmma_shared<S> &shared, mla_wgmma_state<S> &state)
+{
+	uint32_t first = mla_wgmma_part_dim(state.group, 0) / 64 * S::RING + mla_wgmma_first_row<S>(state.tile);
+	uint64_t values = simt_matrix(&shared.ring[first * WGMMA_ROW_CHUNKS], 1024, S::RING * WGMMA_ROW_CHUNKS * 16);
+
+	simt_wgmma_fence();
+	ATTENTION_UNROLL
+	for (uint32_t part = 0; part < PARTS; part++)
+		ATTENTION_UNROLL
+		for (uint32_t k = 0; k < S::TOKENS / 16; k++)
+			simt_wgmma_registers<S::F16>(
+				state.sums[part], state.rounded[k],
+				simt_matrix_after(values, (part * WGMMA_GROUPS * (COLUMNS / 64) * S::RING + k * 16) *
+								  WGMMA_ROW_CHUNKS * 16));
+	simt_wgmma_commit();
+}
+
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_queries_leave(mla_wgmma_shared<S> &shared, mla_wgmma_state<S> &state)
+{
+	if (state.holds_queries)
+		wgmma_warp_arrive(&shared.queries_empty);
+	state.holds_queries = false;
+}
+
+/* The weights of the lane in a tile, for sixteen tokens from k * 16 on: as many bytes as its A of wgmma. */
+template <class S>
+SIMT_FUNCTION simt_vec4 &
+mla_wgmma_weights_at(mla_wgmma_shared<S> &shared, uint32_t tile, uint32_t k, uint32_t lane)
+{
+	uint32_t matrix = MOST_V_DIMS / 64; /* of dims that are no values */
+	simt_vec4 *weights = &shared.ring[(matrix * S::RING + mla_wgmma_first_row<S>(tile)) * WGMMA_ROW_CHUNKS];
+
+	return weights[(k * WGMMA_GROUP_WARPS + mla_wgmma_warp()) * 32 + lane];
+}
+
+/* Give the partner the tile's weights and maxima. */
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_weights_give(mla_wgmma_shared<S> &shared, const mla_wgmma_state<S> &state, const float rescale[2])
+{
+	uint32_t lane = simt_lane();
+
+	ATTENTION_UNROLL
+	for (uint32_t k = 0; k < S::TOKENS / 16; k++)
+		mla_wgmma_weights_at(shared, state.tile, k, lane) = { state.rounded[k][0], state.rounded[k][1],
+								      state.rounded[k][2], state.rounded[k][3] };
+	ATTENTION_UNROLL
+	for (uint32_t i = 0; i < 2; i++)
+		if (lane % 4 == 0)
+			shared.rows[mla_wgmma_warp() * 16 + lane / 4 + i * 8] = { state.row_max[i], rescale[i] };
+	wgmma_warp_arrive(&shared.weights_full[mla_wgmma_warp()]);
+}
+
+/* Take the tile's weights and maxima from the partner. */
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_weights_take(mla_wgmma_shared<S> &shared, mla_wgmma_state<S> &state, float rescale[2])
+{
+	uint32_t lane = simt_lane();
+
+	simt_barrier_wait(&shared.weights_full[mla_wgmma_warp()], state.tile % 2);
+	ATTENTION_UNROLL
+	for (uint32_t k = 0; k < S::TOKENS / 16; k++) {
+		simt_vec4 weights = mla_wgmma_weights_at(shared, state.tile, k, lane);
+
+		state.rounded[k][0] = weights.x;
+		state.rounded[k][1] = weights.y;
+		state.rounded[k][2] = weights.z;
+		state.rounded[k][3] = weights.w;
+	}
+	ATTENTION_UNROLL
+	for (uint32_t i = 0; i < 2; i++) {
+		mla_wgmma_row row = shared.rows[mla_wgmma_warp() * 16 + lane / 4 + i * 8];
+
+		state.row_max[i] = row.row_max;
+		state.row_sum[i] *= row.rescale;
+		rescale[i] = row.rescale;
+	}
+}
+
+/* Note whether a product of the tile is NaN or infinite: a NaN or infinity in a token's values makes all its products so. */
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_non_finite_note(mla_wgmma_shared<S> &shared, uint32_t tile, const float (&product)[S::TOKENS / 2])
+{
+	float zero[4] = { 0, 0, 0, 0 }; /* NaN if a product is not finite */
+
+	ATTENTION_UNROLL
+	for (uint32_t i = 0; i < S::TOKENS / 2; i++)
+		zero[i % 4] = simt_fma(product[i], 0, zero[i % 4]);
+	if (zero[0] + zero[1] + (zero[2] + zero[3]) != 0)
+		simt_atomic_max(&shared.non_finite[tile % SLOTS], tile + 1);
+}
+
+/* Convert the products of the tile from `begin` on to rounded weights. */
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_products_convert(const cuda_attention_params &p, mla_wgmma_shared<S> &shared, const attention_work_item &item,
+			   mla_wgmma_state<S> &state, uint32_t begin, float (&product)[S::TOKENS / 2], float rescale[2])
+{
+	uint32_t first = mla_wgmma_warp() * 16, visible = UINT32_MAX;
+	float(*weight)[4] = reinterpret_cast<float(*)[4]>(product);
+
+	if (begin < state.full_begin || begin + S::TOKENS > state.full_end) {
+		const prefill_q_rows q_rows = prefill_q_rows_make(p, item, first);
+
+		visible = mma_elements_visible<S>(p, item, shared.mask_bitmap, q_rows.at, begin + simt_lane() % 4 * 2);
+	}
+	prefill_scores<S>(p, item, first, begin, visible, weight);
+	scores_to_weights<S>(state.row_max, state.row_sum, weight, rescale);
+	ATTENTION_UNROLL
+	for (uint32_t i = 0; i < S::TOKENS / 4; i++)
+		state.rounded[i / 4][i % 4] = round_to_halves<S::F16>(product[i * 2], product[i * 2 + 1]);
+}
+
+/* Make weights of a tile of the group, from `begin` on, for both groups. */
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_weights_make(const cuda_attention_params &p, mla_wgmma_shared<S> &shared, const attention_work_item &item,
+		       mla_wgmma_state<S> &state, uint32_t begin, float rescale[2])
+{
+	float product[S::TOKENS / 2];
+
+	mla_wgmma_multiply_keys(shared, state.tile, product);
+	simt_wgmma_wait<0>(product);
+	/* If this is the group's last tile of the item; with a block mask, that is not known. */
+	if (p.blocks.first_list == 0 && begin + WGMMA_GROUPS * S::TOKENS >= item.end)
+		mla_wgmma_queries_leave(shared, state);
+	mla_wgmma_non_finite_note(shared, state.tile, product);
+	mla_wgmma_products_convert(p, shared, item, state, begin, product, rescale);
+	mla_wgmma_group_sync(state.group); /* all warps have multiplied the keys, whose memory has the weights */
+	mla_wgmma_weights_give(shared, state, rescale);
+}
+
+/* Find the tile's tokens of which the group's dims have a NaN or infinity.  The group calls. */
+template <class S>
+SIMT_FUNCTION uint64_t
+mla_wgmma_non_finite_find(const cuda_attention_params &p, mla_wgmma_shared<S> &shared, uint32_t group, uint32_t tile)
+{
+	uint32_t *words = shared.non_finite_tokens[group], warp = mla_wgmma_warp();
+	uint32_t first = mla_wgmma_part_dim(group, warp / 2), found;
+	uint32_t row = mla_wgmma_first_row<S>(tile) + warp % 2 * 32 + simt_lane();
+	bool non_finite = false;
+
+	ATTENTION_ROLL
+	for (uint32_t dim = first; dim < first + COLUMNS && dim < p.pages.plane[CUDA_V].dim; dim += 8)
+		non_finite |= S::elements::non_finite(shared.ring[wgmma_index(S::RING, row, dim / 8)]);
+	found = simt_ballot(non_finite);
+	if (simt_lane() == 0)
+		words[warp] = found;
+	mla_wgmma_group_sync(group);
+	return (words[0] | words[2]) | (uint64_t)(words[1] | words[3]) << 32;
+}
+
+/* The weight of a tile's token for a q_row of the warp, as it was rounded. */
+template <class S>
+SIMT_FUNCTION float
+mla_wgmma_weight(mla_wgmma_shared<S> &shared, uint32_t tile, uint32_t q_row, uint32_t token)
+{
+	simt_vec4 four = mla_wgmma_weights_at(shared, tile, token / 16, q_row % 8 * 4 + token % 8 / 2);
+	uint32_t low = token % 16 < 8 ? four.x : four.z, high = token % 16 < 8 ? four.y : four.w;
+
+	return S::elements::to_f32((uint16_t)((q_row < 8 ? low : high) >> token % 2 * 16));
+}
+
+/*
+ * If the tile has values that are NaN or infinite, add them to the sums of q_rows with a nonzero weight, and make them
+ * zeros: wgmma would multiply them by the zero weights of q_rows that do not see them.  The group calls.
+ */
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_non_finite_add(const cuda_attention_params &p, mla_wgmma_shared<S> &shared, mla_wgmma_state<S> &state)
+{
+	uint16_t *elements = reinterpret_cast<uint16_t *>(shared.ring);
+	uint32_t v_dim = p.pages.plane[CUDA_V].dim;
+	uint64_t tokens;
+
+	if (shared.non_finite[state.tile % SLOTS] != state.tile + 1)
+		return;
+	tokens = mla_wgmma_non_finite_find(p, shared, state.group, state.tile);
+	ATTENTION_ROLL
+	for (uint32_t token = 0; token < S::TOKENS; token++) {
+		uint32_t row = mla_wgmma_first_row<S>(state.tile) + token;
+		float weight[2];
+
+		if ((tokens >> token & 1) == 0)
+			continue;
+		weight[0] = mla_wgmma_weight(shared, state.tile, simt_lane() / 4, token);
+		weight[1] = mla_wgmma_weight(shared, state.tile, simt_lane() / 4 + 8, token);
+		ATTENTION_UNROLL
+		for (uint32_t part = 0; part < PARTS; part++)
+			ATTENTION_UNROLL
+			for (uint32_t i = 0; i < COLUMNS / 2; i++) {
+				uint32_t dim = mla_wgmma_part_dim(state.group, part) + i / 4 * 8;
+				uint32_t at = wgmma_index(S::RING, row, dim / 8) * 8 + simt_lane() % 4 * 2 + i % 2;
+
+				if (dim < v_dim && weight[i / 2 % 2] != 0)
+					state.sums[part][i] = simt_fma(weight[i / 2 % 2], S::elements::to_f32(elements[at]),
+								       state.sums[part][i]);
+			}
+	}
+	mla_wgmma_group_sync(state.group); /* all have read the values */
+	ATTENTION_ROLL
+	for (uint32_t i = simt_thread() % (WGMMA_GROUP_WARPS * 32); i < S::TOKENS * PARTS * COLUMNS / 8;
+	     i += WGMMA_GROUP_WARPS * 32) {
+		uint32_t token = i % S::TOKENS, chunk = i / S::TOKENS;
+		uint32_t dim = mla_wgmma_part_dim(state.group, chunk / (COLUMNS / 8)) + chunk % (COLUMNS / 8) * 8;
+
+		if ((tokens >> token & 1) != 0 && dim < v_dim)
+			shared.ring[wgmma_index(S::RING, mla_wgmma_first_row<S>(state.tile) + token, dim / 8)] = { 0, 0, 0, 0 };
+	}
+	mla_wgmma_group_sync(state.group);
+	simt_proxy_fence();
+}
+
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_rescale(mla_wgmma_state<S> &state, const float rescale[2])
+{
+	ATTENTION_UNROLL
+	for (uint32_t part = 0; part < PARTS; part++)
+		prefill_rescale<S>(reinterpret_cast<float(*)[4]>(state.sums[part]), rescale);
+}
+
+/* Attend to the tiles of tokens [begin, end). */
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_tiles_attend(const cuda_attention_params &p, mla_wgmma_shared<S> &shared, const attention_work_item &item,
+		       mla_wgmma_state<S> &state, uint32_t begin, uint32_t end)
+{
+	ATTENTION_ROLL
+	for (begin = next_visible_tile<S::TOKENS>(p, shared, begin, end); begin < end;
+	     begin = next_visible_tile<S::TOKENS>(p, shared, begin + S::TOKENS, end)) {
+		float rescale[2];
+
+		mla_wgmma_wait_full(shared, state.tile);
+		if (state.tile % WGMMA_GROUPS == state.group)
+			mla_wgmma_weights_make(p, shared, item, state, begin, rescale);
+		else
+			mla_wgmma_weights_take(shared, state, rescale);
+		mla_wgmma_rescale(state, rescale);
+		mla_wgmma_non_finite_add(p, shared, state);
+		mla_wgmma_add_values(shared, state);
+		mla_wgmma_sums_wait(state);
+		wgmma_warp_arrive(&shared.slots[state.tile % SLOTS].empty);
+		state.tile++;
+	}
+}
+
+/* Store the group's dims of the thread's q_row i. */
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_q_row_store(const cuda_attention_params &p, const attention_work_item &item, const mla_wgmma_state<S> &state,
+		      uint32_t i, uint64_t to, float factor)
+{
+	bool chunk = item.n_kv_chunks > 1;
+
+	ATTENTION_UNROLL
+	for (uint32_t part = 0; part < PARTS; part++)
+		ATTENTION_UNROLL
+		for (uint32_t n = 0; n < COLUMNS / 8; n++) {
+			uint32_t dim = mla_wgmma_part_dim(state.group, part) + n * 8, pair = dim / 2 + simt_lane() % 4;
+			simt_vec2 two = { float_as_bits(state.sums[part][n * 4 + i * 2] * factor),
+					  float_as_bits(state.sums[part][n * 4 + i * 2 + 1] * factor) };
+
+			if (dim >= p.pages.plane[CUDA_V].dim)
+				continue;
+			if (chunk)
+				pointer_to<simt_vec2>(to)[pair] = two;
+			else
+				pair_store(to, p.out.dtype, pair, two);
+		}
+}
+
+/* Store the group's dims of the results, or of the sums of a KV chunk, and group 0 the softmax states. */
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_results_store(const cuda_attention_params &p, mla_wgmma_shared<S> &shared, const attention_work_item &item,
+			mla_wgmma_state<S> &state)
+{
+	uint32_t lane = simt_lane(), first = mla_wgmma_warp() * 16 + lane / 4;
+
+	ATTENTION_UNROLL
+	for (uint32_t i = 0; i < 2; i++) {
+		float sum = state.row_sum[i];
+
+		sum += simt_shuffle_xor(sum, 1);
+		sum += simt_shuffle_xor(sum, 2);
+		if (lane % 4 == 0)
+			shared.row_sum[state.group][first + i * 8] = sum;
+	}
+	wgmma_consumers::sync();
+	ATTENTION_UNROLL
+	for (uint32_t i = 0; i < 2; i++) {
+		uint32_t q_row = first + i * 8;
+		float factor;
+
+		if (q_row >= item.n_q_rows)
+			continue;
+		factor = softmax_state_store(p, item, q_row, state.row_max[i],
+					     shared.row_sum[0][q_row] + shared.row_sum[1][q_row],
+					     state.group == 0 && lane % 4 == 0);
+		mla_wgmma_q_row_store(p, item, state, i, q_row_values_address(p, item, q_row), factor);
+	}
+}
+
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_state_init(const cuda_attention_params &p, const attention_work_item &item, mla_wgmma_state<S> &state)
+{
+	/* The first q_row sees the fewest tokens. */
+	uint32_t first_end = query_kv_end(p, item, work_item_query(p, item, 0));
+
+	state.full_begin = item.kv_first;
+	state.full_end = first_end < item.end ? first_end : item.end;
+	if (attention_mod::has_mask || p.blocks.first_list != 0)
+		state.full_end = 0;
+	state.row_max[0] = state.row_max[1] = -infinity();
+	state.row_sum[0] = state.row_sum[1] = 0;
+	ATTENTION_UNROLL
+	for (uint32_t part = 0; part < PARTS; part++)
+		ATTENTION_UNROLL
+		for (uint32_t i = 0; i < COLUMNS / 2; i++)
+			state.sums[part][i] = 0;
+	state.holds_queries = true;
+}
+
+/* Does this thread find the next item?  One of the group that does not own the item's first tile, so it would wait. */
+template <class S>
+SIMT_FUNCTION bool
+mla_wgmma_is_finder(const mla_wgmma_state<S> &state)
+{
+	return state.group != state.tile % WGMMA_GROUPS && simt_thread() % (WGMMA_GROUP_WARPS * 32) == 0;
+}
+
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_consume(const cuda_attention_params &p, mla_wgmma_shared<S> &shared)
+{
+	mla_wgmma_state<S> state;
+
+	state.group = mla_wgmma_group();
+	state.tile = 0;
+	ATTENTION_ROLL
+	for (uint32_t number = 0; mla_wgmma_item_wait(shared, number); number++) {
+		const attention_work_item &item = shared.items[number % 2];
+
+		wgmma_consumers::sync(); /* all have ended the item before */
+		simt_barrier_wait(&shared.queries_full, number % 2); /* a proxy fence follows for the first tile */
+		/* The producers too have ended the item before: they have copied the queries. */
+		if (mla_wgmma_is_finder(state))
+			mla_wgmma_item_find(p, shared, number + 1);
+		mla_wgmma_state_init(p, item, state);
+		ATTENTION_ROLL
+		for (uint32_t begin = item.begin, end; begin < item.end; begin = end) {
+			end = wgmma_span_begin(p, shared, item, begin, true);
+			mla_wgmma_tiles_attend(p, shared, item, state, begin, end);
+		}
+		mla_wgmma_queries_leave(shared, state);
+		mla_wgmma_results_store(p, shared, item, state);
+	}
+}
+
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_attend(const cuda_attention_params &p)
+{
+	mla_wgmma_shared<S> &shared = SIMT_SHARED(mla_wgmma_shared<S>);
+
+	static_assert(sizeof(mla_wgmma_shared<S>) <= CUDA_MLA_WGMMA_SHARED, "launchers allocate this much");
+	mla_wgmma_begin(p, shared);
+	if (simt_warp() < WGMMA_PRODUCER_WARPS) {
+		simt_registers_shrink<WGMMA_PRODUCER_REGISTERS>();
+		mla_wgmma_produce(p, shared);
+	} else {
+		simt_registers_grow<WGMMA_CONSUMER_REGISTERS>();
+		mla_wgmma_consume(p, shared);
+	}
+}
+
+#if ATTENTION_HAS(attention_mla_wgmma_f16)
+ATTENTION_KERNEL_OF(ATTENTION_NAME(attention_mla_wgmma_f16), CUDA_WGMMA_THREADS, 1)
+{
+	mla_wgmma_attend<mla_wgmma_shape<true>>(p);
+}
+#endif
+
+#if ATTENTION_HAS(attention_mla_wgmma_bf16)
+ATTENTION_KERNEL_OF(ATTENTION_NAME(attention_mla_wgmma_bf16), CUDA_WGMMA_THREADS, 1)
+{
+	mla_wgmma_attend<mla_wgmma_shape<false>>(p);
+}
+#endif
+
+#endif
