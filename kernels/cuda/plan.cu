@@ -80,20 +80,31 @@ plan_is_prefill(const cuda_plan_params &p, uint32_t q_rows)
 	return p.prefill_tile_q_rows != 0 && q_rows > p.max_tile_q_rows;
 }
 
+/* The fewest tokens of a KV chunk, of a row with n tokens to attend to. */
+SIMT_FUNCTION uint32_t
+plan_least_kv_chunk(const cuda_plan_params &p, uint32_t q_rows, uint32_t n)
+{
+	uint32_t tokens = CUDA_KV_CHUNK_UNIT;
+
+	if (p.long_kv_chunks != 0 && q_rows > CUDA_TILE_Q_ROWS)
+		while ((uint64_t)tokens * tokens < (uint64_t)n * CUDA_LONG_KV_CHUNK_FACTOR)
+			tokens *= 2;
+	return tokens;
+}
+
 SIMT_FUNCTION void
 plan_row_split(const cuda_plan_params &p, cuda_row *row)
 {
-	uint32_t q_rows = row->q_len * (p.n_q_heads / p.n_kv_heads), n = row->kv_len - plan_row_kv_begin(*row), wanted;
+	uint32_t q_rows = row->q_len * (p.n_q_heads / p.n_kv_heads), n = row->kv_len - plan_row_kv_begin(*row);
+	uint32_t least = plan_least_kv_chunk(p, q_rows, n), wanted, tokens;
 
 	row->tile_q_rows = q_rows <= CUDA_TILE_Q_ROWS   ? CUDA_TILE_Q_ROWS
 			   : plan_is_prefill(p, q_rows) ? p.prefill_tile_q_rows
 							: p.max_tile_q_rows;
 	row->n_tiles = plan_ceil_div(q_rows, row->tile_q_rows);
 	wanted = row->n_tiles == 0 ? 1 : p.target_work_items / p.n_kv_heads / row->n_tiles;
-	row->kv_chunk_tokens = plan_ceil_div(n, wanted == 0 ? 1 : wanted);
-	row->kv_chunk_tokens =
-		(row->kv_chunk_tokens == 0 ? 1 : plan_ceil_div(row->kv_chunk_tokens, CUDA_KV_CHUNK_UNIT)) *
-		CUDA_KV_CHUNK_UNIT;
+	tokens = plan_ceil_div(plan_ceil_div(n, wanted == 0 ? 1 : wanted), CUDA_KV_CHUNK_UNIT) * CUDA_KV_CHUNK_UNIT;
+	row->kv_chunk_tokens = tokens < least ? least : tokens;
 	row->n_kv_chunks = n == 0 ? 1 : plan_ceil_div(n, row->kv_chunk_tokens);
 }
 

@@ -185,7 +185,8 @@ cuda_batch_create(struct cuda_batch *batch, const struct cuda_batch_params *para
 						.max_q_len = bounds.max_total_q,
 						.max_kv_len = bounds.max_kv_len,
 						.max_tile_q_rows = bounds.max_tile_q_rows,
-						.prefill_tile_q_rows = bounds.prefill_tile_q_rows } };
+						.prefill_tile_q_rows = bounds.prefill_tile_q_rows,
+						.long_kv_chunks = params->long_kv_chunks } };
 	cr_assert_eq(cuda_plan_measure(&bounds, &batch->size, &error), PAGED_OK, "%s", error.text);
 	batch->plan.target_work_items = batch->size.target_work_items;
 	batch->plan.max_work_items = batch->size.max_work_items;

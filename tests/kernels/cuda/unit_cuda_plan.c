@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans made by the CUDA kernel, run on the host: against a plain recount, and with invalid inputs. */
 #include <criterion/criterion.h>
+#include <math.h>
 #include <string.h>
 
 #include "tests/kernels/cuda/cuda_kernel_fixture.h"
@@ -14,6 +15,18 @@ static uint32_t
 divide_up(uint32_t n, uint32_t by)
 {
 	return (n + by - 1) / by;
+}
+
+/* The tokens of a KV chunk of a row with n tokens to attend to and `tiles` (tile, KV head) pairs. */
+static uint32_t
+kv_chunk_tokens(const struct cuda_plan_params *p, uint32_t q_rows, uint32_t tiles, uint32_t n)
+{
+	uint32_t wanted = tiles == 0 || tiles > p->target_work_items ? 1 : p->target_work_items / tiles;
+	uint32_t tokens = divide_up(divide_up(n, wanted), CUDA_KV_CHUNK_UNIT) * CUDA_KV_CHUNK_UNIT, least = 128;
+
+	while (p->long_kv_chunks && q_rows > CUDA_TILE_Q_ROWS && least < 4 * sqrt(n))
+		least *= 2;
+	return tokens > least ? tokens : least;
 }
 
 static void
@@ -38,10 +51,10 @@ plan_check(const struct cuda_batch *batch, const struct kernel_row *rows, uint32
 					       : prefill                  ? p->prefill_tile_q_rows
 									  : p->max_tile_q_rows);
 		cr_assert_eq(row->n_tiles, divide_up(q_rows, row->tile_q_rows));
-		cr_assert(row->kv_chunk_tokens > 0 && row->kv_chunk_tokens % CUDA_KV_CHUNK_UNIT == 0);
 		n = row->kv_len - row->kv_first / CUDA_KV_CHUNK_UNIT * CUDA_KV_CHUNK_UNIT;
-		cr_assert_eq(row->n_kv_chunks, n == 0 ? 1 : divide_up(n, row->kv_chunk_tokens));
 		tiles = row->n_tiles * p->n_kv_heads;
+		cr_assert_eq(row->kv_chunk_tokens, kv_chunk_tokens(p, q_rows, tiles, n));
+		cr_assert_eq(row->n_kv_chunks, n == 0 ? 1 : divide_up(n, row->kv_chunk_tokens));
 		cr_assert(tiles == 0 || row->n_kv_chunks == 1 || tiles * row->n_kv_chunks <= p->target_work_items);
 		cr_assert(first[r] == work_items[0] && first[n_rows + 1 + r] == work_items[1]);
 		work_items[prefill] += tiles * row->n_kv_chunks;
@@ -97,12 +110,13 @@ Test(cuda_plan, random_batches)
 					     { 255, 3, 1000 }, { 256, 1, 300 }, { 257, 39, 700 }, { 700, 2, 2000 } };
 	struct kernel_row rows[MAX_ROWS];
 
-	for (uint32_t i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
-		const uint32_t *at = cases[i / 2];
+	for (uint32_t i = 0; i < 4 * sizeof(cases) / sizeof(cases[0]); i++) {
+		const uint32_t *at = cases[i / 4];
 		struct cuda_batch_params params = params_of(rows, at[0]);
 		struct cuda_batch batch;
 
 		params.prefill_tile_q_rows = i % 2 ? CUDA_PREFILL_TILE_Q_ROWS : 0;
+		params.long_kv_chunks = i % 4 > 1;
 		rows_make(rows, at[0], at[1], at[2], i);
 		cuda_batch_create(&batch, &params);
 		cuda_batch_plan(&batch, i);
@@ -112,13 +126,15 @@ Test(cuda_plan, random_batches)
 }
 
 /* The split of a row does not depend on other rows. */
-Test(cuda_plan, split_of_a_row_is_batch_invariant)
+static void
+split_of_rows_check(bool long_kv_chunks)
 {
 	struct kernel_row rows[40];
 	struct cuda_batch_params params = params_of(rows, 40);
 	struct cuda_batch all, one;
 
 	params.prefill_tile_q_rows = CUDA_PREFILL_TILE_Q_ROWS;
+	params.long_kv_chunks = long_kv_chunks;
 	rows_make(rows, 40, 50, 20000, 7);
 	cuda_batch_create(&all, &params);
 	cuda_batch_plan(&all, 3);
@@ -135,6 +151,50 @@ Test(cuda_plan, split_of_a_row_is_batch_invariant)
 		cuda_batch_destroy(&one);
 	}
 	cuda_batch_destroy(&all);
+}
+
+Test(cuda_plan, split_of_a_row_is_batch_invariant)
+{
+	split_of_rows_check(false);
+	split_of_rows_check(true);
+}
+
+/* Two tiles of 128 heads or one of 16, with the default target. */
+Test(cuda_plan, kv_chunks_grow_with_the_row)
+{
+	static const struct {
+		uint32_t kv_first, kv_len, wide_long, wide, narrow;
+	} cases[] = {
+		{ 0, 0, 128, 128, 128 },         { 0, 1, 128, 128, 128 },
+		{ 0, 1024, 128, 128, 128 },      { 0, 1025, 256, 128, 128 },
+		{ 0, 4096, 256, 128, 128 },      { 0, 4097, 512, 128, 128 },
+		{ 0, 16384, 512, 128, 128 },     { 0, 16385, 1024, 256, 128 },
+		{ 0, 65536, 1024, 512, 256 },    { 0, 262144, 2048, 2048, 1024 },
+		{ 0, 500000, 4096, 3968, 2048 }, { 0, INT32_MAX, 1 << 24, 1 << 24, 1 << 23 },
+		{ 5119, 6016, 128, 128, 128 },   { 5119, 6017, 256, 128, 128 },
+	};
+	static const uint32_t pages[2];
+
+	for (uint32_t i = 0; i < 3 * sizeof(cases) / sizeof(cases[0]); i++) {
+		struct kernel_row row = {
+			.pages = pages, .kv_first = cases[i / 3].kv_first, .kv_len = cases[i / 3].kv_len, .q_len = 1
+		};
+		struct cuda_batch_params params = params_of(&row, 1);
+		uint32_t wanted = i % 3 == 0   ? cases[i / 3].wide_long
+				  : i % 3 == 1 ? cases[i / 3].wide
+					       : cases[i / 3].narrow;
+		struct cuda_batch batch;
+
+		params.n_q_heads = i % 3 == 2 ? 16 : 128;
+		params.n_kv_heads = 1;
+		params.long_kv_chunks = i % 3 != 1;
+		cuda_batch_create(&batch, &params);
+		cuda_batch_plan(&batch, i);
+		plan_check(&batch, &row, 1);
+		cr_assert_eq(batch.rows[0].kv_chunk_tokens, wanted, "kv_len %u, %u heads: %u tokens", row.kv_len,
+			     params.n_q_heads, batch.rows[0].kv_chunk_tokens);
+		cuda_batch_destroy(&batch);
+	}
 }
 
 /* A kv_len below the row's kv_first is a fault only if the row has queries. */
