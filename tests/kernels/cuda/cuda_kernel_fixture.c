@@ -165,6 +165,7 @@ cuda_batch_create(struct cuda_batch *batch, const struct cuda_batch_params *para
 		.v_dim = params->v_dim,
 		.max_tile_q_rows = params->max_tile_q_rows == 0 ? CUDA_TILE_Q_ROWS : params->max_tile_q_rows,
 		.prefill_tile_q_rows = params->prefill_tile_q_rows,
+		.long_kv_chunks = params->long_kv_chunks,
 		.target_work_items = params->target_work_items,
 	};
 	struct paged_error error;
@@ -186,7 +187,7 @@ cuda_batch_create(struct cuda_batch *batch, const struct cuda_batch_params *para
 						.max_kv_len = bounds.max_kv_len,
 						.max_tile_q_rows = bounds.max_tile_q_rows,
 						.prefill_tile_q_rows = bounds.prefill_tile_q_rows,
-						.long_kv_chunks = params->long_kv_chunks } };
+						.long_kv_chunks = bounds.long_kv_chunks } };
 	cr_assert_eq(cuda_plan_measure(&bounds, &batch->size, &error), PAGED_OK, "%s", error.text);
 	batch->plan.target_work_items = batch->size.target_work_items;
 	batch->plan.max_work_items = batch->size.max_work_items;

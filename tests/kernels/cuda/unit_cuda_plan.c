@@ -197,6 +197,71 @@ Test(cuda_plan, kv_chunks_grow_with_the_row)
 	}
 }
 
+/* The bounds are for max_heads, the call has fewer: narrow rows may have more states than wide ones with more heads. */
+Test(cuda_plan, bounds_of_long_kv_chunks_are_reached)
+{
+	static const struct {
+		uint32_t max_heads, heads, max_kv_len, kv_len;
+	} cases[] = {
+		{ 128, 128, 8192, 8192 }, { 128, 128, 10000, 10000 }, { 128, 128, 5000, 4096 },
+		{ 128, 128, 1000, 1000 }, { 64, 16, 32768, 32768 },   { 64, 16, 20000, 20000 },
+	};
+
+	for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct kernel_row rows[9];
+		struct cuda_batch_params params = params_of(rows, 9);
+		struct cuda_batch batch;
+
+		for (uint32_t r = 0; r < 9; r++)
+			rows[r] = (struct kernel_row){
+				.pages = one_page, .kv_len = cases[i].kv_len, .q_start = r, .q_len = 1
+			};
+		params.n_q_heads = cases[i].max_heads;
+		params.n_kv_heads = 1;
+		params.max_kv_len = cases[i].max_kv_len;
+		params.long_kv_chunks = true;
+		cuda_batch_create(&batch, &params);
+		batch.plan.n_q_heads = cases[i].heads;
+		cuda_batch_plan(&batch, i);
+		plan_check(&batch, rows, 9);
+		cr_assert_eq(batch.head->n_states, batch.size.max_states, "case %u: %u of %u states", i,
+			     batch.head->n_states, batch.size.max_states);
+		cuda_batch_destroy(&batch);
+	}
+}
+
+/* Any batch within random bounds, of any number of heads, and often of the lengths with the most KV chunks. */
+Test(cuda_plan, bounds_hold_for_every_batch)
+{
+	for (uint32_t i = 0; i < 400; i++) {
+		uint64_t bits = random_bits(91, i);
+		uint32_t n_rows = 1 + (uint32_t)(bits % 12), max_q = 1u << (bits >> 8) % 7, n_kv_heads, max_group;
+		uint32_t max_kv = 1 + (uint32_t)((bits >> 16) % (1u << (8 + (bits >> 12) % 10)));
+		struct kernel_row rows[12];
+		struct cuda_batch_params params = params_of(rows, n_rows);
+		struct cuda_batch batch;
+
+		rows_make(rows, n_rows, max_q, max_kv, i);
+		for (uint32_t r = 0; r < n_rows; r += 1 + i % 2)
+			if (rows[r].kv_first == 0)
+				rows[r].kv_len = max_kv < 1024u << r % 4 * 2 ? max_kv : 1024u << r % 4 * 2;
+		bits = random_bits(92, i);
+		n_kv_heads = 1 + (uint32_t)(bits % 3);
+		max_group = 1 + (uint32_t)((bits >> 8) % 130);
+		params.n_kv_heads = n_kv_heads;
+		params.n_q_heads = n_kv_heads * max_group + (uint32_t)((bits >> 40) % n_kv_heads);
+		params.max_kv_len = max_kv;
+		params.long_kv_chunks = i % 4 != 0;
+		params.prefill_tile_q_rows = i % 5 == 0 ? CUDA_PREFILL_TILE_Q_ROWS : 0;
+		params.target_work_items = i % 3 == 0 ? 1 + (uint32_t)((bits >> 16) % CUDA_MAX_KV_CHUNKS) : 0;
+		cuda_batch_create(&batch, &params);
+		batch.plan.n_q_heads = n_kv_heads * (1 + (uint32_t)((bits >> 32) % max_group));
+		cuda_batch_plan(&batch, i);
+		plan_check(&batch, rows, n_rows);
+		cuda_batch_destroy(&batch);
+	}
+}
+
 /* A kv_len below the row's kv_first is a fault only if the row has queries. */
 Test(cuda_plan, reports_kv_len_below_kv_first)
 {
