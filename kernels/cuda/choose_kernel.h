@@ -22,7 +22,8 @@ struct cuda_choice {
 	uint32_t shared_size; /* bytes; above 48 KiB the launcher must opt in (CUDA_FUNCTION_MAX_DYNAMIC_SHARED) */
 	uint32_t tile_q_rows; /* of the plan: max_tile_q_rows, or prefill_tile_q_rows; 0: there is no kernel */
 	bool arch_specific; /* only code for the device's exact compute capability has the kernel: sm_90a, not sm_90 */
-	bool combine_after; /* it leaves the KV chunks of rows with several to combine_kv_chunks */
+	/* It leaves the KV chunks of rows with several to combine_kv_chunks.  Plans for it have long_kv_chunks. */
+	bool combine_after;
 };
 
 /**

@@ -207,6 +207,86 @@ IT_TEST(kv_chunks_of_v_in_k_by_wgmma)
 	kv_chunks_of_v_in_k_run("attention_mla_wgmma_bf16");
 }
 
+#define LONG_HEADS 128u
+#define LONG_V_DIM 16u
+
+struct long_results {
+	uint16_t out[LONG_HEADS * LONG_V_DIM];
+	float lse[LONG_HEADS];
+};
+
+/* Attend with the fixture's batch; gets the results of the first row, which has one query. */
+static void
+long_kv_chunks_attend(struct batch_fixture *fixture, struct long_results *first)
+{
+	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
+
+	batch_fixture_rows(fixture, rows);
+	batch_fixture_ok(fixture, paged_batch_plan(fixture->batch, fixture->params.n_rows, rows));
+	batch_fixture_ok(fixture, batch_fixture_attend(fixture, NULL));
+	batch_fixture_ok(fixture, paged_batch_validate(fixture->batch));
+	batch_fixture_check(fixture);
+	batch_fixture_get(fixture, first->out, fixture->out.data, sizeof(first->out));
+	batch_fixture_get(fixture, first->lse, fixture->lse, sizeof(first->lse));
+}
+
+/*
+ * The KV chunks of a row with 128 heads are long.  A batch that was created for one such query has no room for the
+ * states of more chunks, and computes the same bits as a larger one.
+ */
+static void
+long_kv_chunks_run(void)
+{
+	struct batch_fixture_params params = decode_params;
+	struct long_results of_three, alone;
+	struct paged_batch *three, *one;
+	struct batch_fixture fixture;
+
+	fake_cuda_begin();
+	params.v_in_k = true;
+	params.kv_heads = 1;
+	params.q_heads = LONG_HEADS;
+	params.v_dim = LONG_V_DIM;
+	params.page_size = 64;
+	params.backend = "cuda";
+	params.pool = params.q = PAGED_BF16;
+	params.chunk = 500;
+	params.rows[0].kv_len = 4300;
+	params.rows[1].kv_len = 1100;
+	batch_fixture_open(&fixture, &params);
+	for (uint32_t r = 0; r < params.n_rows; r++)
+		batch_fixture_write(&fixture, r, 0, params.rows[r].kv_len);
+	long_kv_chunks_attend(&fixture, &of_three);
+	batch_fixture_ok(&fixture, paged_batch_create(fixture.pool,
+						      &(struct paged_batch_params){
+							      .struct_size = sizeof(struct paged_batch_params),
+							      .max_rows = 1,
+							      .max_q_tokens = 1,
+							      .max_q_heads = LONG_HEADS },
+						      &one));
+	batch_fixture_ok(&fixture, paged_batch_stream(one, fixture.stream));
+	three = fixture.batch;
+	fixture.batch = one;
+	fixture.params.n_rows = fixture.total_q = 1;
+	long_kv_chunks_attend(&fixture, &alone);
+	it_require(memcmp(of_three.out, alone.out, sizeof(alone.out)) == 0);
+	it_require(memcmp(of_three.lse, alone.lse, sizeof(alone.lse)) == 0);
+	fixture.batch = three;
+	paged_batch_destroy(one);
+	batch_fixture_close(&fixture);
+}
+
+IT_TEST(long_kv_chunks_of_v_in_k)
+{
+	long_kv_chunks_run();
+}
+
+IT_TEST(long_kv_chunks_by_wgmma)
+{
+	setenv("PAGED_WGMMA", "1", 1);
+	long_kv_chunks_run();
+}
+
 /* Attention from a token on, without and with split-KV. */
 IT_TEST(kv_first)
 {

@@ -282,6 +282,12 @@ blocks_make(struct cuda_arena *arena, const struct block_mask *mask)
 	return to;
 }
 
+static bool
+kernel_has_combine_after(const char *kernel)
+{
+	return strstr(kernel, "_mla_") != NULL;
+}
+
 static void
 attention_kernel_run(const char *kernel, struct cuda_attention_params *p, const struct cuda_attention_options *options)
 {
@@ -315,6 +321,7 @@ cuda_attention_run(const struct attention_args *args, uint64_t total_q, const st
 						       .max_tile_q_rows = options->max_tile_q_rows,
 						       .prefill_tile_q_rows =
 							       options->prefill != NULL ? CUDA_PREFILL_TILE_Q_ROWS : 0,
+						       .long_kv_chunks = kernel_has_combine_after(options->kernel),
 						       .target_work_items = options->target_work_items });
 	cuda_batch_plan(&batch, options->seed);
 	cr_assert_eq(batch.head->faults, 0, "faults %u of row %u", batch.head->faults, batch.head->fault_row);
@@ -344,7 +351,7 @@ cuda_attention_run(const struct attention_args *args, uint64_t total_q, const st
 					       "V scales"),
 	};
 	attention_kernel_run(options->kernel, &p, options);
-	if (strstr(options->kernel, "_mla_") != NULL)
+	if (kernel_has_combine_after(options->kernel))
 		cuda_kernel_run("combine_kv_chunks", &p, 1 + (uint32_t)(options->seed % 4), CUDA_COMBINE_THREADS,
 				CUDA_COMBINE_SHARED, options->seed);
 	if (options->prefill != NULL) {

@@ -272,13 +272,17 @@ Test(cuda_attention_mla, items_of_many_tiles)
 	}
 }
 
-/* Pieces of combine_kv_chunks: many q_rows, one, and parts of one; tiles that see fewer chunks than their row has. */
+/*
+ * Pieces of combine_kv_chunks: many q_rows, one, and parts of one; tiles that see fewer chunks than their row has; KV
+ * chunks of 128 tokens to 512.
+ */
 Test(cuda_attention_mla, many_kv_chunks)
 {
 	static const struct {
 		uint32_t q_heads, k, v, kv_len, q_len;
-	} cases[] = { { 16, 48, 32, 8500, 1 },  { 70, 64, 48, 2400, 1 },   { 3, 528, 512, 2500, 1 },
-		      { 64, 528, 512, 300, 1 }, { 16, 288, 272, 1400, 2 }, { 20, 32, 16, 700, 30 } };
+	} cases[] = { { 16, 48, 32, 8500, 1 },  { 70, 64, 48, 4000, 1 },   { 3, 528, 512, 2500, 1 },
+		      { 64, 528, 512, 300, 1 }, { 16, 288, 272, 1400, 2 }, { 20, 32, 16, 700, 30 },
+		      { 20, 32, 16, 9000, 1 } };
 	struct kernel_fixture_params params = defaults();
 
 	params.causal = true;
@@ -454,7 +458,10 @@ row_0_has_infinities(struct kernel_fixture *fixture)
 	reference_store(kernel_fixture_token(fixture, LAYOUT_K, 200, 0), fixture->params.pool, 0, -INFINITY);
 }
 
-/* The bits of a row do not depend on the order of blocks, the grid, the placement of pages, or the batch. */
+/*
+ * The bits of a row do not depend on the order of blocks, the grid, the placement of pages, or the batch.  Narrow rows
+ * have KV chunks of 128 tokens, wide ones of 256.
+ */
 static void
 batch_invariance_check(enum kernel kernel)
 {
@@ -465,7 +472,7 @@ batch_invariance_check(enum kernel kernel)
 	params.n_rows = 4;
 	for (uint32_t r = 0; r < 4; r++)
 		params.rows[r] = (struct kernel_fixture_row){
-			.id = r, .kv_len = 300 + 100 * r, .q_len = 1 + r % 2 * 4, .q_base = 280 + 100 * r
+			.id = r, .kv_len = 500 + 700 * r, .q_len = 1 + r % 2 * 4, .q_base = 480 + 700 * r
 		};
 	kernel_fixture_create(&all, &params);
 	queries_begin_with_1(&all);
