@@ -44,7 +44,7 @@ struct kv_case {
 	const char *group;         /* NULL: a group of its own */
 	enum kv_work work, copied; /* copied: only for KV_COPY */
 	struct kv_rows rows[KV_ROW_KINDS];
-	uint32_t q_heads, kv_heads; /* 0: 32 and 8 */
+	uint32_t q_heads, kv_heads; /* 0: 32 and 8; with mla 128 and 1 */
 	uint32_t page_size;         /* 0: 16 */
 	bool contiguous;            /* pages in order, not permuted */
 	uint32_t kv_first;          /* of each row: tokens before the first key, in addition to kv_len; whole pages */
