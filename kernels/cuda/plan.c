@@ -29,12 +29,12 @@ plan_max(uint64_t a, uint64_t b)
  * up to max_kv_len tokens.
  */
 static uint64_t
-plan_most_long_kv_chunks(uint32_t max_kv_len)
+plan_most_long_kv_chunks(uint32_t max_kv_len, uint32_t factor)
 {
 	uint64_t tokens = CUDA_KV_CHUNK_UNIT, most = 0;
 
-	while (tokens * tokens < (uint64_t)max_kv_len * CUDA_LONG_KV_CHUNK_FACTOR) {
-		most = ceil_div_u64(tokens, CUDA_LONG_KV_CHUNK_FACTOR);
+	while (tokens * tokens < (uint64_t)max_kv_len * factor) {
+		most = ceil_div_u64(tokens, factor);
 		tokens *= 2;
 	}
 	return plan_max(most, ceil_div_u64(max_kv_len, tokens));
@@ -47,7 +47,7 @@ plan_most_long_kv_chunks(uint32_t max_kv_len)
  *
  * - If the row is wide (more than CUDA_TILE_Q_ROWS q_rows for each KV head), n_q_heads times the chunks: target / KV
  *   heads, or those that max_kv_len allows, which are fewer if they are long.
- * - If it is narrow, its chunks are not long, but it has at most CUDA_TILE_Q_ROWS heads for each KV head.
+ * - If it is narrow, the same with other lengths of chunks, but at most CUDA_TILE_Q_ROWS heads for each KV head.
  */
 static uint64_t
 plan_measure_states(const struct cuda_plan_bounds *bounds, uint64_t target, uint64_t kv_chunks)
@@ -56,13 +56,17 @@ plan_measure_states(const struct cuda_plan_bounds *bounds, uint64_t target, uint
 	uint64_t group = ceil_div_u64(bounds->n_q_heads, bounds->n_kv_heads);
 	uint64_t narrow_group = plan_min(group, CUDA_TILE_Q_ROWS);
 	uint64_t narrow_heads = plan_min(bounds->n_q_heads, (uint64_t)bounds->n_kv_heads * CUDA_TILE_Q_ROWS);
-	uint64_t wide_kv_chunks = bounds->long_kv_chunks ? plan_most_long_kv_chunks(bounds->max_kv_len) : kv_chunks;
-	uint64_t narrow = plan_min(narrow_group * target, narrow_heads * kv_chunks);
-	uint64_t wide = plan_min(group * target, bounds->n_q_heads * wide_kv_chunks);
+	uint64_t wide_kv_chunks = kv_chunks, narrow_kv_chunks = kv_chunks, narrow, wide;
 	uint64_t tile_q_rows = plan_max(bounds->prefill_tile_q_rows, bounds->max_tile_q_rows);
 
 	if (kv_chunks == 1)
 		return 0;
+	if (bounds->long_kv_chunks) {
+		wide_kv_chunks = plan_most_long_kv_chunks(bounds->max_kv_len, CUDA_WIDE_KV_CHUNK_FACTOR);
+		narrow_kv_chunks = plan_most_long_kv_chunks(bounds->max_kv_len, CUDA_NARROW_KV_CHUNK_FACTOR);
+	}
+	narrow = plan_min(narrow_group * target, narrow_heads * narrow_kv_chunks);
+	wide = plan_min(group * target, bounds->n_q_heads * wide_kv_chunks);
 	return plan_min(bounds->max_total_q * plan_max(narrow, wide), rows * target * tile_q_rows);
 }
 

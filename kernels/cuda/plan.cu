@@ -85,10 +85,10 @@ SIMT_FUNCTION uint32_t
 plan_least_kv_chunk(const cuda_plan_params &p, uint32_t q_rows, uint32_t n)
 {
 	uint32_t tokens = CUDA_KV_CHUNK_UNIT;
+	uint32_t factor = q_rows > CUDA_TILE_Q_ROWS ? CUDA_WIDE_KV_CHUNK_FACTOR : CUDA_NARROW_KV_CHUNK_FACTOR;
 
-	if (p.long_kv_chunks != 0 && q_rows > CUDA_TILE_Q_ROWS)
-		while ((uint64_t)tokens * tokens < (uint64_t)n * CUDA_LONG_KV_CHUNK_FACTOR)
-			tokens *= 2;
+	while (p.long_kv_chunks != 0 && (uint64_t)tokens * tokens < (uint64_t)n * factor)
+		tokens *= 2;
 	return tokens;
 }
 

@@ -24,7 +24,7 @@ kv_chunk_tokens(const struct cuda_plan_params *p, uint32_t q_rows, uint32_t tile
 	uint32_t wanted = tiles == 0 || tiles > p->target_work_items ? 1 : p->target_work_items / tiles;
 	uint32_t tokens = divide_up(divide_up(n, wanted), CUDA_KV_CHUNK_UNIT) * CUDA_KV_CHUNK_UNIT, least = 128;
 
-	while (p->long_kv_chunks && q_rows > CUDA_TILE_Q_ROWS && least < 4 * sqrt(n))
+	while (p->long_kv_chunks && least < (q_rows > CUDA_TILE_Q_ROWS ? 4 : 2) * sqrt(n))
 		least *= 2;
 	return tokens > least ? tokens : least;
 }
@@ -167,9 +167,9 @@ Test(cuda_plan, kv_chunks_grow_with_the_row)
 	} cases[] = {
 		{ 0, 0, 128, 128, 128 },         { 0, 1, 128, 128, 128 },
 		{ 0, 1024, 128, 128, 128 },      { 0, 1025, 256, 128, 128 },
-		{ 0, 4096, 256, 128, 128 },      { 0, 4097, 512, 128, 128 },
-		{ 0, 16384, 512, 128, 128 },     { 0, 16385, 1024, 256, 128 },
-		{ 0, 65536, 1024, 512, 256 },    { 0, 262144, 2048, 2048, 1024 },
+		{ 0, 4096, 256, 128, 128 },      { 0, 4097, 512, 128, 256 },
+		{ 0, 16384, 512, 128, 256 },     { 0, 16385, 1024, 256, 512 },
+		{ 0, 65536, 1024, 512, 512 },    { 0, 262144, 2048, 2048, 1024 },
 		{ 0, 500000, 4096, 3968, 2048 }, { 0, INT32_MAX, 1 << 24, 1 << 24, 1 << 23 },
 		{ 5119, 6016, 128, 128, 128 },   { 5119, 6017, 256, 128, 128 },
 	};
@@ -204,7 +204,7 @@ Test(cuda_plan, bounds_of_long_kv_chunks_are_reached)
 		uint32_t max_heads, heads, max_kv_len, kv_len;
 	} cases[] = {
 		{ 128, 128, 8192, 8192 }, { 128, 128, 10000, 10000 }, { 128, 128, 5000, 4096 },
-		{ 128, 128, 1000, 1000 }, { 64, 16, 32768, 32768 },   { 64, 16, 20000, 20000 },
+		{ 128, 128, 1000, 1000 }, { 24, 16, 32768, 32768 },   { 24, 16, 20000, 16384 },
 	};
 
 	for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
