@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention of prefill and decode: which kernels run for which batches, and that their results are those of float64,
- * also with block masks, in captured graphs, and after failures.  Over the fake CUDA driver, or a GPU, where the kernels
- * that run are not known.
+ * also with block masks and after failures.  Over the fake CUDA driver, or a GPU, where the kernels that run are not
+ * known.
  */
 #include "config.h"
 
@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/support/cuda_graph.h"
 #include "tests/system/cuda_daemon.h"
 #include "tests/system/prefill_fixture.h"
 
@@ -237,190 +236,6 @@ IT_TEST(block_mask_of_prefill_by_wgmma)
 	block_mask_run("attention_wgmma_bf16_64");
 }
 
-/* Lengths on the device, and graphs */
-
-#define N_ROWS 4
-
-struct lengths {
-	int32_t q_indptr[N_ROWS + 1], kv_len[N_ROWS];
-};
-
-/* A batch whose rows are written, and lengths on the device. */
-struct device_batch {
-	struct batch_fixture fixture;
-	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
-	struct lengths *lengths; /* on the device */
-	struct paged_tensor q;
-	struct cuda_graphs graphs;
-	cuda_graph_exec exec;
-};
-
-static void
-device_batch_open(struct device_batch *batch, const struct batch_fixture_params *params)
-{
-	batch_fixture_open(&batch->fixture, params);
-	for (uint32_t r = 0; r < N_ROWS; r++)
-		batch_fixture_write(&batch->fixture, r, 0, params->rows[r].kv_len);
-	batch_fixture_rows(&batch->fixture, batch->rows);
-	batch->lengths = batch_fixture_put(&batch->fixture, NULL, sizeof(*batch->lengths));
-	batch->q = batch_fixture_queries(&batch->fixture);
-	it_require(cuda_graphs_find(&batch->graphs, &batch->fixture.gpu.driver));
-}
-
-static enum paged_status
-device_batch_plan(struct device_batch *batch, bool tables_only)
-{
-	return paged_batch_plan_device(
-		batch->fixture.batch,
-		&(struct paged_plan_device_params){ .struct_size = sizeof(struct paged_plan_device_params),
-						    .n_rows = N_ROWS,
-						    .rows = batch->rows,
-						    .q_indptr = batch->lengths->q_indptr,
-						    .kv_len = batch->lengths->kv_len,
-						    .tables_only = tables_only });
-}
-
-static enum paged_status
-device_batch_attend(struct device_batch *batch)
-{
-	return paged_attention(batch->fixture.batch, BATCH_FIXTURE_LAYER, &batch->q, &batch->fixture.out,
-			       &(struct paged_attention_params){ .struct_size = sizeof(struct paged_attention_params),
-								 .lse = batch->fixture.lse,
-								 .max_score = batch->fixture.max_score });
-}
-
-/* Write these lengths and their queries to the device; the fixture checks results for them. */
-static void
-device_batch_lengths(struct device_batch *batch, const uint32_t q_len[N_ROWS])
-{
-	struct batch_fixture_params *params = &batch->fixture.params;
-	struct lengths lengths = { { 0 }, { 0 } };
-	uint16_t *queries;
-	size_t size;
-
-	for (uint32_t r = 0; r < N_ROWS; r++) {
-		params->rows[r].q_len = q_len[r];
-		lengths.q_indptr[r + 1] = lengths.q_indptr[r] + (int32_t)q_len[r];
-		lengths.kv_len[r] = (int32_t)params->rows[r].kv_len;
-	}
-	batch_fixture_set(&batch->fixture, batch->lengths, &lengths, sizeof(lengths));
-	size = batch->fixture.total_q * (size_t)batch->q.token_stride * sizeof(uint16_t);
-	queries = malloc(size);
-	it_require(queries != NULL);
-	batch_fixture_get(&batch->fixture, queries, batch_fixture_queries(&batch->fixture).data, size);
-	batch_fixture_set(&batch->fixture, batch->q.data, queries, size);
-	free(queries);
-}
-
-static void
-device_batch_capture(struct device_batch *batch)
-{
-	cuda_stream stream = batch->fixture.stream;
-	cuda_graph graph;
-
-	it_require(batch->graphs.begin(stream, CUDA_CAPTURE_GLOBAL) == CUDA_SUCCESS);
-	batch_fixture_ok(&batch->fixture, device_batch_plan(batch, false));
-	batch_fixture_ok(&batch->fixture, device_batch_attend(batch));
-	it_require(batch->graphs.end(stream, &graph) == CUDA_SUCCESS);
-	it_require(batch->graphs.instantiate(&batch->exec, graph, 0) == CUDA_SUCCESS);
-	it_require(batch->graphs.destroy(graph) == CUDA_SUCCESS);
-}
-
-static enum paged_status
-device_batch_replay(struct device_batch *batch, const uint32_t q_len[N_ROWS])
-{
-	device_batch_lengths(batch, q_len);
-	batch_fixture_ok(&batch->fixture, device_batch_plan(batch, true));
-	it_require(batch->graphs.launch(batch->exec, batch->fixture.stream) == CUDA_SUCCESS);
-	return paged_batch_validate(batch->fixture.batch);
-}
-
-static void
-device_batch_close(struct device_batch *batch)
-{
-	it_require(batch->exec == NULL || batch->graphs.exec_destroy(batch->exec) == CUDA_SUCCESS);
-	batch_fixture_close(&batch->fixture);
-}
-
-/* The host knows bounds of the lengths. */
-IT_TEST(plan_device_runs_what_the_bounds_allow)
-{
-	static const uint32_t prefill[N_ROWS] = { 37, 1, 30, 16 }, decode[N_ROWS] = { 1, 1, 1, 1 };
-	struct batch_fixture_params params = prefill_mixed;
-	struct device_batch batch = { .exec = NULL };
-
-	prefill_begin();
-	device_batch_open(&batch, &params);
-	for (unsigned int i = 0; i < 2; i++) {
-		device_batch_lengths(&batch, i == 0 ? prefill : decode);
-		batch_fixture_ok(&batch.fixture, device_batch_plan(&batch, false));
-		batch_fixture_ok(&batch.fixture, device_batch_attend(&batch));
-		batch_fixture_ok(&batch.fixture, paged_batch_validate(batch.fixture.batch));
-		batch_fixture_check(&batch.fixture);
-		prefill_expect_runs(&(struct prefill_runs){ 1, 1 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
-	}
-	for (uint32_t r = 0; r < N_ROWS; r++)
-		batch.rows[r].q_len = r + 1;
-	batch_fixture_ok(&batch.fixture, device_batch_plan(&batch, false));
-	batch_fixture_ok(&batch.fixture, device_batch_attend(&batch));
-	batch_fixture_ok(&batch.fixture, paged_batch_validate(batch.fixture.batch));
-	batch_fixture_check(&batch.fixture);
-	prefill_expect_runs(&(struct prefill_runs){ 1, 0 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
-	device_batch_close(&batch);
-	prefill_end();
-}
-
-/* A graph that was captured with bounds of prefill replays batches of both kinds of rows, and of one. */
-IT_TEST(graph_of_prefill)
-{
-	static const uint32_t q_lens[][N_ROWS] = {
-		{ 37, 1, 33, 16 }, { 1, 1, 1, 1 }, { 37, 0, 30, 0 }, { 2, 60, 0, 17 }
-	};
-	struct batch_fixture_params params = prefill_mixed;
-	struct device_batch batch = { .exec = NULL };
-
-	prefill_begin();
-	params.rows[1].q_len = 60;
-	device_batch_open(&batch, &params);
-	device_batch_capture(&batch);
-	for (unsigned int i = 0; i < 4; i++) {
-		batch_fixture_ok(&batch.fixture, device_batch_replay(&batch, q_lens[i]));
-		batch_fixture_check(&batch.fixture);
-		prefill_expect_runs(&(struct prefill_runs){ 1, 1 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
-	}
-	device_batch_close(&batch);
-	prefill_end();
-}
-
-/* A graph with bounds of decode has one kernel.  A row that would need the other one is reported and not computed. */
-IT_TEST(graph_of_decode)
-{
-	static const uint32_t valid[N_ROWS] = { 4, 1, 0, 2 }, invalid[N_ROWS] = { 0, 0, 17, 0 };
-	struct batch_fixture_params params = prefill_mixed;
-	struct device_batch batch = { .exec = NULL };
-
-	prefill_begin();
-	for (uint32_t r = 0; r < N_ROWS; r++)
-		params.rows[r].q_len = 5;
-	device_batch_open(&batch, &params);
-	device_batch_capture(&batch);
-	for (unsigned int i = 0; i < 3; i++) {
-		bool is_valid = i % 2 == 0;
-
-		batch_fixture_expect(&batch.fixture, device_batch_replay(&batch, is_valid ? valid : invalid),
-				     is_valid ? PAGED_OK : PAGED_ERR_RANGE);
-		it_require(is_valid || strstr(paged_client_error(batch.fixture.client),
-					      "row 2: q_indptr falls, or passes the plan's 20 query rows, or gives the"
-					      " row more than the largest bound of q_len") != NULL,
-			   "%s", paged_client_error(batch.fixture.client));
-		if (is_valid)
-			batch_fixture_check(&batch.fixture);
-		prefill_expect_runs(&(struct prefill_runs){ 1, 0 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
-	}
-	device_batch_close(&batch);
-	prefill_end();
-}
-
 /* Failures */
 
 /* The prefill kernel of the last dtype is the last one that is loaded. */
@@ -521,35 +336,6 @@ IT_TEST(calls_survive_a_failed_launch_of_wgmma)
 {
 	setenv("PAGED_WGMMA", "1", 1);
 	launches_fail();
-}
-
-/* The same while a graph is captured: the capture goes on, and may be ended and made again. */
-IT_TEST(captures_survive_a_failed_launch)
-{
-	static const uint32_t q_len[N_ROWS] = { 37, 1, 33, 16 };
-	struct device_batch batch = { .exec = NULL };
-	cuda_graph graph;
-
-	cuda_skip_with_gpu();
-	prefill_begin();
-	device_batch_open(&batch, &prefill_mixed);
-	device_batch_lengths(&batch, q_len);
-	batch_fixture_ok(&batch.fixture, device_batch_plan(&batch, false));
-	batch_fixture_ok(&batch.fixture, device_batch_attend(&batch));
-	batch_fixture_ok(&batch.fixture, paged_batch_validate(batch.fixture.batch));
-	prefill_expect_runs(&(struct prefill_runs){ 1, 1 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
-	it_require(batch.graphs.begin(batch.fixture.stream, CUDA_CAPTURE_GLOBAL) == CUDA_SUCCESS);
-	batch_fixture_ok(&batch.fixture, device_batch_plan(&batch, false));
-	prefill_fail_after("cuLaunchKernel", 1, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
-	batch_fixture_expect(&batch.fixture, device_batch_attend(&batch), PAGED_ERR_BACKEND);
-	it_require(batch.graphs.end(batch.fixture.stream, &graph) == CUDA_SUCCESS);
-	it_require(batch.graphs.destroy(graph) == CUDA_SUCCESS);
-	device_batch_capture(&batch);
-	batch_fixture_ok(&batch.fixture, device_batch_replay(&batch, q_len));
-	batch_fixture_check(&batch.fixture);
-	prefill_expect_runs(&(struct prefill_runs){ 1, 1 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
-	device_batch_close(&batch);
-	prefill_end();
 }
 
 IT_MAIN
