@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/fake-cuda/load.h"
 #include "tests/support/cuda_graph.h"
 #include "tests/system/cuda_daemon.h"
 #include "tests/system/prefill_fixture.h"
@@ -130,7 +131,8 @@ IT_TEST(plan_device_runs_what_the_bounds_allow)
 		batch_fixture_ok(&batch.fixture, device_batch_attend(&batch));
 		batch_fixture_ok(&batch.fixture, paged_batch_validate(batch.fixture.batch));
 		batch_fixture_check(&batch.fixture);
-		prefill_expect_runs(&(struct prefill_runs){ 1, 1 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
+		prefill_expect_runs(&(struct prefill_runs){ 1, 1 }, "attention_mma_bf16_64",
+				    "attention_prefill_bf16_64");
 	}
 	for (uint32_t r = 0; r < N_ROWS; r++)
 		batch.rows[r].q_len = r + 1;
@@ -159,7 +161,8 @@ IT_TEST(graph_of_prefill)
 	for (unsigned int i = 0; i < 4; i++) {
 		batch_fixture_ok(&batch.fixture, device_batch_replay(&batch, q_lens[i]));
 		batch_fixture_check(&batch.fixture);
-		prefill_expect_runs(&(struct prefill_runs){ 1, 1 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
+		prefill_expect_runs(&(struct prefill_runs){ 1, 1 }, "attention_mma_bf16_64",
+				    "attention_prefill_bf16_64");
 	}
 	device_batch_close(&batch);
 	prefill_end();
@@ -188,9 +191,119 @@ IT_TEST(graph_of_decode)
 			   "%s", paged_client_error(batch.fixture.client));
 		if (is_valid)
 			batch_fixture_check(&batch.fixture);
-		prefill_expect_runs(&(struct prefill_runs){ 1, 0 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
+		prefill_expect_runs(&(struct prefill_runs){ 1, 0 }, "attention_mma_bf16_64",
+				    "attention_prefill_bf16_64");
 	}
 	device_batch_close(&batch);
+	prefill_end();
+}
+
+/* V in K: attention_mla, then combine_kv_chunks */
+
+/* The bits of all results, also of query rows that the lengths leave out, which nothing writes. */
+static uint8_t *
+results_get(struct device_batch *batch, size_t *n_bytes_p)
+{
+	struct batch_fixture *fixture = &batch->fixture;
+	size_t n_lines = (size_t)fixture->total_q * fixture->params.q_heads;
+	size_t n_out = n_lines * fixture->params.v_dim * sizeof(uint16_t), n_floats = n_lines * sizeof(float);
+	uint8_t *bits = malloc(n_out + 2 * n_floats);
+
+	it_require(bits != NULL);
+	batch_fixture_get(fixture, bits, fixture->out.data, n_out);
+	batch_fixture_get(fixture, bits + n_out, fixture->lse, n_floats);
+	batch_fixture_get(fixture, bits + n_out + n_floats, fixture->max_score, n_floats);
+	*n_bytes_p = n_out + 2 * n_floats;
+	return bits;
+}
+
+/* The results are those of the same calls outside the graph, bit for bit. */
+static void
+expect_eager_bits(struct device_batch *batch)
+{
+	size_t n_bytes;
+	uint8_t *replayed = results_get(batch, &n_bytes), *eager;
+
+	batch_fixture_ok(&batch->fixture, device_batch_plan(batch, false));
+	batch_fixture_ok(&batch->fixture, device_batch_attend(batch));
+	batch_fixture_ok(&batch->fixture, paged_batch_validate(batch->fixture.batch));
+	eager = results_get(batch, &n_bytes);
+	it_require(memcmp(replayed, eager, n_bytes) == 0, "a replay and the same calls outside the graph differ");
+	free(replayed);
+	free(eager);
+}
+
+static void
+expect_mla_runs(unsigned int n)
+{
+	if (fake_cuda_wanted())
+		it_require(fake_cuda_n_runs("combine_kv_chunks") == n, "combine_kv_chunks ran %u times",
+			   fake_cuda_n_runs("combine_kv_chunks"));
+	prefill_expect_runs(&(struct prefill_runs){ n, 0 }, "attention_mla_", "attention_prefill");
+}
+
+static const struct batch_fixture_params mla_bounds = {
+	.backend = "cuda",
+	.v_in_k = true,
+	.q_heads = 24,
+	.kv_heads = 1,
+	.k_dim = 80,
+	.v_dim = 64,
+	.page_size = 16,
+	.chunk = 512,
+	.n_rows = N_ROWS,
+	.rows = { { .kv_len = 700, .q_len = 1 },
+		  { .kv_len = 420, .q_len = 4 },
+		  { .kv_len = 300, .q_len = 1 },
+		  { .kv_len = 40, .q_len = 2 } },
+};
+
+/*
+ * Captured with bounds of several KV chunks, replayed with rows of several, of one, and without tokens or queries.  In
+ * the last replay no row is split: there is nothing to combine.
+ */
+static void
+mla_replay(enum paged_dtype dtype)
+{
+	static const struct {
+		uint32_t q_len[N_ROWS], kv_len[N_ROWS];
+	} replays[] = {
+		{ { 1, 4, 1, 2 }, { 700, 420, 300, 40 } }, { { 1, 1, 1, 1 }, { 513, 5, 128, 40 } },
+		{ { 1, 0, 1, 2 }, { 257, 0, 1, 39 } },     { { 0, 3, 0, 0 }, { 0, 401, 290, 0 } },
+		{ { 1, 4, 1, 1 }, { 700, 420, 0, 40 } },   { { 1, 2, 0, 1 }, { 31, 90, 0, 1 } },
+	};
+	struct batch_fixture_params params = mla_bounds;
+	struct device_batch batch = { .exec = NULL };
+
+	params.pool = params.q = dtype;
+	device_batch_open(&batch, &params);
+	device_batch_capture(&batch);
+	for (size_t i = 0; i < sizeof(replays) / sizeof(replays[0]); i++) {
+		for (uint32_t r = 0; r < N_ROWS; r++)
+			batch.fixture.params.rows[r].kv_len = replays[i].kv_len[r];
+		batch_fixture_ok(&batch.fixture, device_batch_replay(&batch, replays[i].q_len));
+		expect_mla_runs(1);
+		batch_fixture_check(&batch.fixture);
+		expect_eager_bits(&batch);
+		expect_mla_runs(1);
+	}
+	device_batch_close(&batch);
+}
+
+IT_TEST(graph_of_v_in_k)
+{
+	prefill_begin();
+	mla_replay(PAGED_BF16);
+	mla_replay(PAGED_F16);
+	prefill_end();
+}
+
+/* Each kernel of the graph may begin before the one before it has ended. */
+IT_TEST(graph_of_v_in_k_with_overlapping_launches)
+{
+	setenv("PAGED_PDL", "1", 1);
+	prefill_begin();
+	mla_replay(PAGED_BF16);
 	prefill_end();
 }
 
