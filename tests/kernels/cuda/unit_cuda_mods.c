@@ -4,115 +4,18 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/mask/mod_evaluator.h"
-#include "tests/kernels/cuda/cuda_kernel_fixture.h"
+#include "tests/kernels/cuda/mods_check.h"
 #include "tests/support/kernel_test.h"
 #include "tests/support/mod_fixture.h"
 #include "tests/support/reference.h"
 
-#define N_HEADS 4u
 #define N_DOC 600u
-
-struct window_args {
-	int32_t window;
-	float cap;
-};
-
-struct document_args {
-	uint64_t doc, slope, fault;
-	int32_t n_doc, n_slope;
-};
-
-static struct kernel_fixture_params
-params_with_three_rows(void)
-{
-	struct kernel_fixture_params params = kernel_fixture_defaults();
-
-	params.q_heads = N_HEADS;
-	params.k_dim = 16;
-	params.v_dim = 24;
-	params.pool = PAGED_F16;
-	params.causal = false;
-	params.scale = 1;
-	params.n_rows = 3;
-	params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 530, .q_len = 1, .q_base = 529 };
-	params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 300, .q_len = 40, .q_base = 250 };
-	params.rows[2] = (struct kernel_fixture_row){ .id = 2, .kv_len = 64, .q_len = 20, .q_base = 0 };
-	return params;
-}
-
-/* The block mask of a bound mask mod over a fixture's rows, its lists in descending order. */
-static struct block_mask *
-blocks_of(const struct kernel_fixture_params *params, const struct mod_binding *mask, uint32_t n_heads,
-	  uint32_t q_block, uint32_t kv_block)
-{
-	struct block_mask_row rows[KERNEL_FIXTURE_MAX_ROWS];
-	struct block_mask *blocks;
-	struct mod_evaluator evaluator;
-	struct paged_error error = { 0 };
-
-	for (uint32_t r = 0; r < params->n_rows; r++)
-		rows[r] = (struct block_mask_row){ params->rows[r].q_base, params->rows[r].q_len,
-						   params->rows[r].kv_len, r % 2 == 0 ? params->rows[r].kv_first : 0 };
-	cr_assert_eq(mod_evaluator_open(&evaluator, mask, KERNEL_GENERIC, &error), PAGED_OK, "%s", error.text);
-	cr_assert_eq(block_mask_create(&(struct block_mask_shape){ .n_rows = params->n_rows,
-								   .n_heads = n_heads,
-								   .q_block = q_block,
-								   .kv_block = kv_block,
-								   .rows = rows },
-				       &evaluator.base, 0, &blocks, &error),
-		     PAGED_OK, "%s", error.text);
-	mod_evaluator_close(&evaluator);
-	for (unsigned int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
-		for (uint64_t list = 0; list < blocks->first_list[params->n_rows]; list++) {
-			uint32_t *at = blocks->indices[kind] + blocks->start[kind][list];
-			uint64_t n = blocks->start[kind][list + 1] - blocks->start[kind][list];
-
-			for (uint64_t i = 0; i < n / 2; i++) {
-				uint32_t other = at[i];
-
-				at[i] = at[n - 1 - i];
-				at[n - 1 - i] = other;
-			}
-		}
-	return blocks;
-}
-
-/* Attention with the mod alone is correct; block masks of several block sizes give the same bits. */
-static void
-mods_check(struct kernel_fixture_params *params, struct cuda_attention_options options, const char *what)
-{
-	static const struct {
-		uint32_t n_heads, q_block, kv_block;
-	} blocks[] = { { 1, 128, 128 }, { N_HEADS, 16, 32 }, { 1, 1, 5 }, { N_HEADS, 7, 1000 } };
-	struct kernel_fixture plain, other;
-	char where[256];
-
-	kernel_fixture_create(&plain, params);
-	cuda_fixture_attend(&plain, &options);
-	cr_assert(kernel_fixture_check(&plain, where, sizeof(where)), "%s: %s", what, where);
-	for (uint32_t i = 0; i < 4; i++) {
-		struct block_mask *mask =
-			blocks_of(params, params->mods.mask, blocks[i].n_heads, blocks[i].q_block, blocks[i].kv_block);
-
-		options.blocks = mask;
-		options.seed = i;
-		options.n_blocks = 1 + i * 4;
-		kernel_fixture_create(&other, params);
-		cuda_fixture_attend(&other, &options);
-		cr_assert(kernel_fixture_equal(&plain, 0, &other, 0, plain.total_q), "%s: blocks of %u and %u", what,
-			  blocks[i].q_block, blocks[i].kv_block);
-		kernel_fixture_destroy(&other);
-		block_mask_destroy(mask);
-	}
-	kernel_fixture_destroy(&plain);
-}
 
 static void
 window_check(const char *kernel, const char *prefill, uint32_t tile_q_rows, enum paged_dtype dtype, uint32_t dim,
 	     bool v_in_k)
 {
-	struct kernel_fixture_params params = params_with_three_rows();
+	struct kernel_fixture_params params = mods_check_params();
 	struct mod_array names[] = { { .name = "window", .dtype = MOD_I32 }, { .name = "cap", .dtype = MOD_F32 } };
 	struct window_args args = { .cap = 1.5f };
 	struct mod_fixture mask, score;
@@ -144,23 +47,23 @@ window_check(const char *kernel, const char *prefill, uint32_t tile_q_rows, enum
 static void
 documents_check(const char *kernel, enum paged_dtype dtype, uint32_t dim, int32_t n_doc, uint32_t faults)
 {
-	struct kernel_fixture_params params = params_with_three_rows();
+	struct kernel_fixture_params params = mods_check_params();
 	struct cuda_arena arena = { .n = 0 };
 	int32_t doc[N_DOC];
-	float slope[N_HEADS];
+	float slope[MODS_CHECK_HEADS];
 	uint32_t fault = 0;
 	struct mod_array names[] = {
 		{ .name = "doc", .dtype = MOD_I32, .n_dims = 1, .extents = { (uint32_t)n_doc }, .data = doc },
-		{ .name = "slope", .dtype = MOD_F32, .n_dims = 1, .extents = { N_HEADS }, .data = slope },
+		{ .name = "slope", .dtype = MOD_F32, .n_dims = 1, .extents = { MODS_CHECK_HEADS }, .data = slope },
 	};
 	struct mod_fixture mask, score;
-	struct document_args args = { .n_doc = n_doc, .n_slope = N_HEADS };
+	struct document_args args = { .n_doc = n_doc, .n_slope = MODS_CHECK_HEADS };
 
 	params.pool = params.q = dtype;
 	params.k_dim = params.v_dim = dim;
 	for (uint32_t i = 0; i < N_DOC; i++)
 		doc[i] = (int32_t)(i / 70 % 5);
-	for (uint32_t i = 0; i < N_HEADS; i++)
+	for (uint32_t i = 0; i < MODS_CHECK_HEADS; i++)
 		slope[i] = 0.01f * (float)i;
 	args.doc = cuda_arena_register(&arena, doc, (size_t)n_doc * sizeof(doc[0]), false, "doc");
 	args.slope = cuda_arena_register(&arena, slope, sizeof(slope), false, "slope");
@@ -213,7 +116,7 @@ Test(cuda_mods, masked_pages_are_not_looked_up)
 	const struct block_mask_lists lists = { .n_blocks = { n_partial, n_full },
 						.indices = { partial, NULL },
 						.n_indices = { 2, 0 } };
-	struct kernel_fixture_params params = params_with_three_rows();
+	struct kernel_fixture_params params = mods_check_params();
 	struct paged_error error = { 0 };
 	struct block_mask *mask;
 	struct kernel_fixture fixture;
@@ -227,7 +130,7 @@ Test(cuda_mods, masked_pages_are_not_looked_up)
 			((uint32_t *)(uintptr_t)fixture.rows[0].pages)[i] = UINT32_MAX;
 	cuda_fixture_attend(&fixture, &(struct cuda_attention_options){
 					      .kernel = "attention_simt_128", .blocks = mask, .seed = 2 });
-	for (uint32_t h = 0; h < N_HEADS; h++)
+	for (uint32_t h = 0; h < MODS_CHECK_HEADS; h++)
 		cr_assert(isfinite(fixture.lse[h]));
 	kernel_fixture_destroy(&fixture);
 	block_mask_destroy(mask);
@@ -252,7 +155,7 @@ Test(cuda_mods, hidden_bitmaps)
 	const uint32_t n = 40 * CUDA_MASK_BITMAP_TOKENS;
 	struct mod_array last = { .name = "last", .dtype = MOD_I32, .data = &n };
 	struct mod_fixture mask = mod_fixture_open(MOD_MASK, "kv_idx < 64 || kv_idx >= last", &last, 1);
-	struct kernel_fixture_params params = params_with_three_rows();
+	struct kernel_fixture_params params = mods_check_params();
 	struct block_mask *blocks;
 
 	params.q = params.weights = params.pool;
@@ -260,7 +163,7 @@ Test(cuda_mods, hidden_bitmaps)
 	params.mods.mask = mask.binding;
 	params.n_rows = 1;
 	params.rows[0] = (struct kernel_fixture_row){ .kv_len = n + 20, .q_len = 33, .q_base = n - 13 };
-	blocks = blocks_of(&params, mask.binding, 1, 128, 32);
+	blocks = mods_check_blocks(&params, mask.binding, 1, 128, 32);
 	for (size_t i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++)
 		for (uint64_t seed = 0; seed < kernels[i].n_orders; seed++) {
 			struct kernel_fixture fixture;
@@ -321,7 +224,7 @@ Test(cuda_mods, block_lists_in_any_order)
 	struct block_mask *mask[2] = { listed_mask(false), listed_mask(true) };
 
 	for (unsigned int i = 0; i < 3; i++) {
-		struct kernel_fixture_params params = params_with_three_rows();
+		struct kernel_fixture_params params = mods_check_params();
 		struct kernel_fixture fixture[2];
 
 		params.pool = params.q = PAGED_F16;

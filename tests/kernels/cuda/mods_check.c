@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/kernels/cuda/mods_check.h"
+
+#include <criterion/criterion.h>
+
+#include "kernels/mask/mod_evaluator.h"
+
+struct kernel_fixture_params
+mods_check_params(void)
+{
+	struct kernel_fixture_params params = kernel_fixture_defaults();
+
+	params.q_heads = MODS_CHECK_HEADS;
+	params.k_dim = 16;
+	params.v_dim = 24;
+	params.pool = PAGED_F16;
+	params.causal = false;
+	params.scale = 1;
+	params.n_rows = 3;
+	params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 530, .q_len = 1, .q_base = 529 };
+	params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 300, .q_len = 40, .q_base = 250 };
+	params.rows[2] = (struct kernel_fixture_row){ .id = 2, .kv_len = 64, .q_len = 20, .q_base = 0 };
+	return params;
+}
+
+struct block_mask *
+mods_check_blocks(const struct kernel_fixture_params *params, const struct mod_binding *mask, uint32_t n_heads,
+		  uint32_t q_block, uint32_t kv_block)
+{
+	struct block_mask_row rows[KERNEL_FIXTURE_MAX_ROWS];
+	struct block_mask *blocks;
+	struct mod_evaluator evaluator;
+	struct paged_error error = { 0 };
+
+	for (uint32_t r = 0; r < params->n_rows; r++)
+		rows[r] = (struct block_mask_row){ params->rows[r].q_base, params->rows[r].q_len,
+						   params->rows[r].kv_len, r % 2 == 0 ? params->rows[r].kv_first : 0 };
+	cr_assert_eq(mod_evaluator_open(&evaluator, mask, KERNEL_GENERIC, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(block_mask_create(&(struct block_mask_shape){ .n_rows = params->n_rows,
+								   .n_heads = n_heads,
+								   .q_block = q_block,
+								   .kv_block = kv_block,
+								   .rows = rows },
+				       &evaluator.base, 0, &blocks, &error),
+		     PAGED_OK, "%s", error.text);
+	mod_evaluator_close(&evaluator);
+	for (unsigned int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
+		for (uint64_t list = 0; list < blocks->first_list[params->n_rows]; list++) {
+			uint32_t *at = blocks->indices[kind] + blocks->start[kind][list];
+			uint64_t n = blocks->start[kind][list + 1] - blocks->start[kind][list];
+
+			for (uint64_t i = 0; i < n / 2; i++) {
+				uint32_t other = at[i];
+
+				at[i] = at[n - 1 - i];
+				at[n - 1 - i] = other;
+			}
+		}
+	return blocks;
+}
+
+void
+mods_check(struct kernel_fixture_params *params, struct cuda_attention_options options, const char *what)
+{
+	static const struct {
+		uint32_t n_heads, q_block, kv_block;
+	} blocks[] = { { 1, 128, 128 }, { MODS_CHECK_HEADS, 16, 32 }, { 1, 1, 5 }, { MODS_CHECK_HEADS, 7, 1000 } };
+	struct kernel_fixture plain, other;
+	char where[256];
+
+	kernel_fixture_create(&plain, params);
+	cuda_fixture_attend(&plain, &options);
+	cr_assert(kernel_fixture_check(&plain, where, sizeof(where)), "%s: %s", what, where);
+	for (uint32_t i = 0; i < 4; i++) {
+		struct block_mask *mask = mods_check_blocks(params, params->mods.mask, blocks[i].n_heads,
+							    blocks[i].q_block, blocks[i].kv_block);
+
+		options.blocks = mask;
+		options.seed = i;
+		options.n_blocks = 1 + i * 4;
+		kernel_fixture_create(&other, params);
+		cuda_fixture_attend(&other, &options);
+		cr_assert(kernel_fixture_equal(&plain, 0, &other, 0, plain.total_q), "%s: blocks of %u and %u", what,
+			  blocks[i].q_block, blocks[i].kv_block);
+		kernel_fixture_destroy(&other);
+		block_mask_destroy(mask);
+	}
+	kernel_fixture_destroy(&plain);
+}
