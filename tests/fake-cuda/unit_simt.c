@@ -335,6 +335,9 @@ Test(simt, missing_fences_are_reported)
 	p.bug = BUG_NO_FENCE;
 	expect_report("of another block wrote; no fence and atomic lie between", "simt_case_sum", &p, N_BLOCKS, 64);
 	*p.ticket = 0;
+	p.bug = BUG_SHARED_FENCE;
+	expect_report("of another block wrote; no fence and atomic lie between", "simt_case_sum", &p, N_BLOCKS, 64);
+	*p.ticket = 0;
 	p.bug = BUG_NO_TICKET_SYNC;
 	expect_report("of another block wrote", "simt_case_sum", &p, N_BLOCKS, 64);
 	/* Blocks in order do not show it: the tickets say the same. */

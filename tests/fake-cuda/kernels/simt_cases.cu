@@ -120,9 +120,13 @@ SIMT_KERNEL(simt_case_sum, simt_sum_params, 64, 1)
 	if (p.bug != BUG_NO_TICKET_SYNC)
 		simt_sync();
 	if (t == 0) {
-		uint32_t ticket =
-			p.bug == BUG_NO_FENCE ? simt_atomic_add(p.ticket, 1) : simt_atomic_add_acq_rel(p.ticket, 1);
+		bool relaxed = p.bug == BUG_NO_FENCE || p.bug == BUG_SHARED_FENCE;
+		uint32_t ticket = relaxed ? simt_atomic_add(p.ticket, 1) : simt_atomic_add_acq_rel(p.ticket, 1);
 
+		if (p.bug == BUG_SHARED_FENCE) {
+			simt_atomic_add_acq_rel(p.partial + own, 0);
+			simt_atomic_add(&shared.words[0], 1);
+		}
 		shared.last = ticket == simt_n_blocks() - 1;
 		if (p.bug == BUG_BLOCK_ORDER)
 			shared.last = simt_block() == simt_n_blocks() - 1;

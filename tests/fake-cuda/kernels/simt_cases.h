@@ -20,6 +20,7 @@ enum simt_bug {
 	BUG_EARLY_REUSE,  /* overwrites a pipeline stage that other threads still read */
 	BUG_NO_WAIT,
 	BUG_NO_FENCE,       /* a relaxed ticket marks a block as done */
+	BUG_SHARED_FENCE,   /* the same, followed by a fence and an atomic on shared memory */
 	BUG_NO_TICKET_SYNC, /* takes the ticket before the block's other threads have written */
 	BUG_BLOCK_ORDER,    /* the block with the highest number merges, as if it always ran last */
 	BUG_SPIN,           /* spins until all blocks have arrived, as if all were resident */
