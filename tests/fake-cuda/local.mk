@@ -37,7 +37,8 @@ $(%C%_libfakecudakernels_la_OBJECTS): $(AOT_FILES)
 # Kernels for tests that run them without a driver
 check_LTLIBRARIES += %D%/libsimtkernels.la
 %C%_libsimtkernels_la_SOURCES = %D%/kernels/append.cc %D%/kernels/attention_bulk.cc \
-	%D%/kernels/attention_bulk_window.cc %D%/kernels/attention_bytes.cc %D%/kernels/attention_combine.cc \
+	%D%/kernels/attention_bulk_window.cc %D%/kernels/attention_bytes.cc \
+	%D%/kernels/attention_bytes_document.cc %D%/kernels/attention_bytes_window.cc %D%/kernels/attention_combine.cc \
 	%D%/kernels/attention_mla.cc %D%/kernels/attention_mla_wgmma.cc %D%/kernels/attention_mla_wgmma_window.cc \
 	%D%/kernels/attention_mla_window.cc %D%/kernels/attention_mma.cc %D%/kernels/attention_mma_window.cc \
 	%D%/kernels/attention_prefill.cc %D%/kernels/attention_prefill_window.cc \

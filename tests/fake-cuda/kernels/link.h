@@ -14,6 +14,8 @@ void simt_link_append(void);
 void simt_link_attention_bulk(void);
 void simt_link_attention_bulk_window(void);
 void simt_link_attention_bytes(void);
+void simt_link_attention_bytes_document(void);
+void simt_link_attention_bytes_window(void);
 void simt_link_attention_combine(void);
 void simt_link_attention_mla(void);
 void simt_link_attention_mla_wgmma(void);

@@ -77,6 +77,8 @@ kernels_link(void)
 	simt_link_attention_bulk();
 	simt_link_attention_bulk_window();
 	simt_link_attention_bytes();
+	simt_link_attention_bytes_document();
+	simt_link_attention_bytes_window();
 	simt_link_attention_combine();
 	simt_link_attention_mla();
 	simt_link_attention_mla_wgmma();
