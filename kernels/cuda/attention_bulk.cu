@@ -128,6 +128,19 @@ bulk_span_begin(const cuda_attention_params &p, bulk_shared<K> &shared, uint32_t
 	simt_sync();
 }
 
+/*
+ * End the item's spans; results may be stored afterwards, to the bitmap's memory.  The producer reads the bitmap too, and
+ * if the last span has no visible tile, no copy tells the consumers that it has done so.
+ */
+SIMT_FUNCTION void
+bulk_spans_end(const cuda_attention_params &p, bool consumes)
+{
+	if (p.blocks.first_list != 0)
+		simt_sync();
+	else if (consumes)
+		bulk_consumers::sync();
+}
+
 template <class K>
 SIMT_FUNCTION uint32_t
 bulk_visible_tile(const cuda_attention_params &p, const bulk_shared<K> &shared, uint32_t begin, uint32_t end)
@@ -346,6 +359,7 @@ bulk_produce(const cuda_attention_params &p, bulk_shared<K> &shared)
 			bulk_span_begin(p, shared, begin, false);
 			bulk_tiles_copy(p, shared, ring, begin, end);
 		}
+		bulk_spans_end(p, false);
 	}
 }
 
@@ -501,7 +515,7 @@ bulk_consume(const cuda_attention_params &p, bulk_shared<K> &shared)
 			bulk_item_attend<typename K::narrow>(p, shared, state, ring);
 		else
 			bulk_item_attend<typename K::wide>(p, shared, state, ring);
-		bulk_consumers::sync(); /* all warps have read the block mask's bitmap, whose memory has the results */
+		bulk_spans_end(p, true);
 		mma_results_store<bulk_consumers>(p, shared, state);
 		if (shared.item.n_kv_chunks > 1 && work_item_is_last<bulk_consumers>(p, shared.item, &shared.last))
 			work_item_combine<4, bulk_consumers>(p, shared.item, shared.combine);
