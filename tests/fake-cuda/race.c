@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 
 #include "tests/fake-cuda/race_cell.h"
+#include "tests/fake-cuda/race_readers.h"
 #include "tests/fake-cuda/simt_block.h"
 
 /* What a block had fenced, left at a word by an atomic. */
@@ -46,6 +47,7 @@ static unsigned int n;                /* threads of a block */
 static uint32_t *clocks, *fenced;     /* n of n each */
 static uint32_t *in_proxy;            /* n of n: what the asynchronous proxy sees of what a thread knows */
 static uint32_t *latest;              /* n: a join */
+static uint32_t *met_all;             /* n: a thread's clock after the last barrier of all threads */
 static bool any_fence, any_proxy_fence;
 static bool is_proxy;                         /* the access that is checked is the asynchronous proxy's */
 static uint32_t *snapshots[SIMT_MAX_THREADS]; /* of a thread's fenced row, until it changes */
@@ -81,7 +83,8 @@ race_launch_begin(unsigned int n_threads, unsigned int n_blocks)
 	fenced = calloc((size_t)n * n, sizeof(*fenced));
 	in_proxy = calloc((size_t)n * n, sizeof(*in_proxy));
 	latest = calloc(n, sizeof(*latest));
-	if (clocks != NULL && fenced != NULL && in_proxy != NULL && latest != NULL)
+	met_all = calloc(n, sizeof(*met_all));
+	if (clocks != NULL && fenced != NULL && in_proxy != NULL && latest != NULL && met_all != NULL)
 		return true;
 	race_launch_end();
 	return false;
@@ -94,7 +97,8 @@ race_launch_end(void)
 	free(fenced);
 	free(in_proxy);
 	free(latest);
-	clocks = fenced = in_proxy = latest = NULL;
+	free(met_all);
+	clocks = fenced = in_proxy = latest = met_all = NULL;
 	while (arena_blocks != NULL) {
 		struct arena_block *next = arena_blocks->next;
 
@@ -117,7 +121,9 @@ race_block_begin(void)
 		memset(in_proxy, 0, (size_t)n * n * sizeof(*in_proxy));
 	any_fence = any_proxy_fence = false;
 	memset(snapshots, 0, sizeof(snapshots));
+	memset(met_all, 0, n * sizeof(*met_all));
 	n_mets = 0;
+	race_readers_begin(n);
 }
 
 /* Four clocks at a time: n is a multiple of that, and no clock uses the sign. */
@@ -150,6 +156,8 @@ race_join(const uint16_t *threads, unsigned int n_joined)
 	clocks_join_all(clocks, threads, n_joined);
 	for (unsigned int i = 0; i < n_joined; i++)
 		clocks[(size_t)threads[i] * n + threads[i]]++;
+	for (unsigned int t = 0; n_joined == n && t < n; t++)
+		met_all[t] = clocks[(size_t)t * n + t];
 	if (any_proxy_fence)
 		clocks_join_all(in_proxy, threads, n_joined);
 	if (!any_fence)
@@ -356,27 +364,117 @@ slots_clear(uint64_t slots[2], uint32_t bytes)
 			slots[i] = 0;
 }
 
+/* The vector of this block's reads; NULL: reads[0] is one read, or names a vector of a block that has ended. */
+static struct race_readers *
+cell_readers(const struct race_cell *cell)
+{
+	if ((cell->reads[0] & RACE_READERS) == 0 || race_serial(cell->reads[0]) != serial)
+		return NULL;
+	return race_readers_at((uint32_t)cell->reads[0]);
+}
+
+static void
+cell_put_read(struct race_cell *cell, uint64_t access)
+{
+	struct race_readers *readers = cell_readers(cell);
+	uint64_t last = cell->reads[0];
+	uint32_t index;
+
+	if (readers != NULL) {
+		race_readers_put(readers, block.thread, (uint32_t)access);
+		cell->reads[1] = access;
+		return;
+	}
+	if (race_serial(last) != serial) {
+		if (last != 0 && (last & RACE_READERS) == 0)
+			cell->reads[1] = last;
+		cell->reads[0] = access;
+		return;
+	}
+	if (last >> RACE_CLOCK_SHIFT == access >> RACE_CLOCK_SHIFT) {
+		cell->reads[0] |= access;
+		return;
+	}
+	if (race_thread(last) == block.thread || ((last & RACE_BYTES & ~access) == 0 && race_ordered(last, false))) {
+		cell->reads[0] = access;
+		return;
+	}
+	index = race_readers_new();
+	readers = race_readers_at(index);
+	race_readers_put(readers, race_thread(last), (uint32_t)last);
+	race_readers_put(readers, block.thread, (uint32_t)access);
+	cell->reads[0] = RACE_READERS | race_pack(serial, 0, 0, 0) | index;
+	cell->reads[1] = access;
+}
+
+/* A write of these bytes must be ordered after every read of them. */
+static void
+cell_check_reads(const struct race_cell *cell, uintptr_t address, uint32_t bytes, const void *code)
+{
+	const struct race_readers *readers = cell_readers(cell);
+	uint64_t newest = cell->reads[1];
+
+	/* All threads have met since the newest read. */
+	if (readers != NULL && newest != 0 && race_clock(newest) < met_all[race_thread(newest)])
+		return;
+	if (readers != NULL) {
+		unsigned int t = race_readers_unordered(readers, clocks + (size_t)block.thread * n, bytes);
+
+		if (t < n)
+			race_report(address, race_pack(serial, t, 0, 0) | readers->read[t], false, true, code);
+		return;
+	}
+	for (unsigned int i = 0; i < 2; i++)
+		if ((cell->reads[i] & RACE_READERS) == 0 && (cell->reads[i] & bytes) != 0 &&
+		    !race_ordered(cell->reads[i], false))
+			race_report(address, cell->reads[i], false, true, code);
+}
+
+static void
+cell_forget_reads(struct race_cell *cell, uint32_t bytes)
+{
+	struct race_readers *readers = cell_readers(cell);
+
+	if (readers != NULL && bytes != RACE_BYTES) {
+		race_readers_forget(readers, bytes);
+		return;
+	}
+	if (readers != NULL)
+		race_readers_free((uint32_t)cell->reads[0]);
+	if ((cell->reads[0] & RACE_READERS) != 0)
+		cell->reads[0] = 0;
+	slots_clear(cell->reads, bytes);
+}
+
+static bool
+cell_has_access(const struct race_cell *cell, uint64_t access, bool writes)
+{
+	if (writes)
+		return cell->writes[0] == access && race_clock(access) != RACE_CLOCK_MAX;
+	return cell->reads[0] == access || cell->reads[1] == access;
+}
+
 static void
 cell_access(struct race_cell *cell, uintptr_t address, uint64_t access, bool writes, const void *code)
 {
 	uint32_t bytes = access & RACE_BYTES;
 
 	/* The same again: whatever came between was checked against it. */
-	if ((writes ? cell->writes[0] : cell->reads[0]) == access && race_clock(access) != RACE_CLOCK_MAX)
+	if (cell_has_access(cell, access, writes))
 		return;
 	/* The asynchronous proxy needs a fence after others' writes, but not after reads that happened before. */
-	for (unsigned int i = 0; i < 2; i++) {
+	for (unsigned int i = 0; i < 2; i++)
 		if ((cell->writes[i] & bytes) != 0 &&
 		    !race_ordered(cell->writes[i], is_proxy && (cell->writes[i] & RACE_PROXY) == 0))
 			race_report(address, cell->writes[i], true, writes, code);
-		if (writes && (cell->reads[i] & bytes) != 0 && !race_ordered(cell->reads[i], false))
-			race_report(address, cell->reads[i], false, writes, code);
+	if (!writes) {
+		cell_put_read(cell, access);
+		return;
 	}
-	if (writes) {
-		slots_clear(cell->writes, bytes);
-		slots_clear(cell->reads, bytes);
-	}
-	slots_put(writes ? cell->writes : cell->reads, access);
+	cell_check_reads(cell, address, bytes, code);
+	slots_clear(cell->writes, bytes);
+	cell_forget_reads(cell, bytes);
+	slots_put(cell->writes, access);
 }
 
 static struct region *
@@ -415,6 +513,9 @@ race_note(uintptr_t address, size_t size, bool writes, uint32_t clock, const voi
 	struct region *region = region_checked(address, size, writes, code);
 	uintptr_t from = address - (region->start & ~(uintptr_t)3), end = from + size;
 
+	/* Nothing that the launch does may write there. */
+	if (!region->writable)
+		return;
 	for (uintptr_t at = from & ~(uintptr_t)3; at < end; at += 4) {
 		uint32_t bytes = RACE_BYTES;
 
@@ -478,12 +579,10 @@ race_atomic(uintptr_t address, size_t size, const void *code)
 	if (address % size != 0)
 		block_fail_at(code, "it uses an atomic at %s, which is not aligned", region_describe(address));
 	cell = &region->cells[(address - (region->start & ~(uintptr_t)3)) / 4];
-	for (unsigned int i = 0; i < 2; i++) {
+	for (unsigned int i = 0; i < 2; i++)
 		if (cell->writes[i] != 0 && !race_ordered(cell->writes[i], false))
 			race_report(address, cell->writes[i], true, true, code);
-		if (cell->reads[i] != 0 && !race_ordered(cell->reads[i], false))
-			race_report(address, cell->reads[i], false, true, code);
-	}
+	cell_check_reads(cell, address, RACE_BYTES, code);
 	if (word == NULL) {
 		word = arena_alloc(sizeof(*word));
 		*word = (struct word){ .next = words[address / 4 % N_WORD_LISTS], .address = address };

@@ -174,6 +174,39 @@ Test(simt, barriers)
 	region_free(p.out);
 }
 
+/* Reads of a word need no order among themselves, and a write of other bytes needs none after them. */
+Test(simt, words_with_several_readers)
+{
+	struct simt_readers_params p = { .out = region(128 * 4, true, "out") };
+
+	for (uint64_t seed = 0; seed < 4 * N_SEEDS; seed++) {
+		p.absent = seed % 4;
+		expect_no_report("simt_case_readers", &p, 1, 128, seed);
+		for (uint32_t t = 32; t < 128; t++) {
+			uint32_t sum = 0;
+
+			for (uint32_t round = 0; round < READERS_CASE_ROUNDS; round++)
+				sum += t % 32 + (t / 32 == p.absent ? 1 : round);
+			cr_assert_eq(p.out[t], sum);
+		}
+	}
+	region_free(p.out);
+}
+
+/* A write must be ordered after each of them, in whichever order they were. */
+Test(simt, a_write_before_one_of_several_readers_is_reported)
+{
+	struct simt_readers_params p = { .out = region(128 * 4, true, "out"), .bug = BUG_LATE_READER };
+
+	for (uint64_t seed = 0; seed < 3 * 4 * N_SEEDS; seed++) {
+		p.absent = 1 + seed % 3;
+		cr_assert(!simt_run_kernel("simt_case_readers", &p, 1, 128, seed), "seed %u, warp %u: nothing found",
+			  (unsigned int)seed, p.absent);
+		cr_assert_not_null(strstr(report, "no barrier lies between"), "%s", report);
+	}
+	region_free(p.out);
+}
+
 Test(simt, invalid_barriers_and_accesses_are_reported)
 {
 	static const struct {

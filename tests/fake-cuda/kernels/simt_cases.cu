@@ -79,6 +79,32 @@ SIMT_KERNEL(simt_case_reverse, simt_reverse_params, 64, 1)
 	}
 }
 
+/*
+ * Each lane of the first warp overwrites the first byte of a word that a lane of each other warp reads.  One warp may be
+ * absent from the barrier before, because it reads the second byte.
+ */
+SIMT_KERNEL(simt_case_readers, simt_readers_params, 128, 1)
+{
+	simt_case_shared &shared = SIMT_SHARED(simt_case_shared);
+	uint32_t lane = simt_lane(), sum = 0;
+	uint8_t *bytes = reinterpret_cast<uint8_t *>(&shared.words[lane]);
+	bool absent = simt_warp() != 0 && simt_warp() == p.absent;
+
+	if (simt_warp() == 0)
+		shared.words[lane] = (lane + 1) << 8 | lane;
+	simt_sync();
+	for (uint32_t round = 0; round < READERS_CASE_ROUNDS; round++) {
+		if (simt_warp() != 0)
+			sum += bytes[absent && p.bug != BUG_LATE_READER];
+		if (!absent)
+			simt_sync_part(1, p.absent == 0 ? 128 : 96);
+		if (simt_warp() == 0)
+			bytes[0] = (uint8_t)(lane + round + 1);
+		simt_sync();
+	}
+	p.out[simt_thread()] = sum;
+}
+
 /* Two stages of copies: each lane sums what its neighbour's copies brought. */
 SIMT_KERNEL(simt_case_pipeline, simt_pipeline_params, 64, 1)
 {

@@ -38,6 +38,7 @@ enum simt_bug {
 	BUG_OTHER_MATRIX,   /* one warp of a group multiplies another matrix */
 	BUG_REGISTERS,      /* warps ask for more registers than the block has */
 	BUG_LOST_ARRIVAL,   /* one thread does not arrive at a barrier */
+	BUG_LATE_READER,    /* overwrites what a warp reads that has not arrived at the barrier */
 };
 
 struct simt_exchange_params {
@@ -48,6 +49,14 @@ struct simt_exchange_params {
 struct simt_reverse_params {
 	const uint32_t *in; /* [n_threads] */
 	uint32_t *out;
+	enum simt_bug bug;
+};
+
+#define READERS_CASE_ROUNDS 3u
+
+struct simt_readers_params {
+	uint32_t *out;   /* [128]: sums of the bytes that the thread reads in all rounds */
+	uint32_t absent; /* the number of a warp that does not meet the others before bytes are overwritten; 0: none */
 	enum simt_bug bug;
 };
 
