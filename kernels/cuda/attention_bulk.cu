@@ -62,8 +62,11 @@ template <class ELEMENTS, uint32_t DIM_> struct bulk_shapes {
 	using wide = bulk_shape<ELEMENTS, DIM_, false>;
 	static constexpr uint32_t DIM = DIM_, CHUNKS = narrow::CHUNKS, STAGES = DIM == 64 ? 5 : 3;
 	static constexpr uint32_t Q_PITCH = CHUNKS + 1; /* chunks from q_row to q_row, without bank conflicts */
-	/* The first chunks of a narrow tile's queries are in registers.  With 128 dims, these have no room for all. */
-	static constexpr uint32_t KEPT = DIM == 64 ? 8 : 12, REST = CHUNKS - KEPT, REST_PITCH = REST + 1;
+	/*
+	 * The first chunks of a narrow tile's queries are in registers.  With 128 dims, these have no room for all, and
+	 * beside a score mod for fewer.
+	 */
+	static constexpr uint32_t KEPT = DIM == 64 ? 8 : attention_mod::has_score ? 8 : 12, REST = CHUNKS - KEPT, REST_PITCH = REST + 1;
 	static constexpr uint32_t TILE = narrow::TOKENS * CHUNKS + narrow::TOKENS / CUDA_BULK_TOKENS; /* of a plane */
 	static constexpr uint32_t RESULT_Q_ROWS =
 		sizeof(attention_results::values) / sizeof(float) / ATTENTION_WARPS / DIM;
@@ -82,7 +85,8 @@ template <class K> struct bulk_shared : attention_mma_block {
 	bulk_stage stages[K::STAGES];
 	alignas(16) simt_vec4 queries[K::narrow::Q_ROWS * K::Q_PITCH];
 	simt_vec4 tile[K::STAGES][CUDA_N_PLANES][K::TILE];
-	simt_vec4 rest[K::narrow::Q_ROWS * K::REST_PITCH]; /* of the queries of the item that is computed, if it is narrow */
+	/* Of the queries of the item that is computed, if it is narrow; without the last padding. */
+	simt_vec4 rest[K::narrow::Q_ROWS * K::REST_PITCH - 1];
 };
 
 template <class K>
