@@ -36,7 +36,7 @@ template <class S> struct wgmma_shared : attention_block_of<CUDA_PREFILL_TILE_Q_
 	prefill_items items;
 	uint64_t queries_full;
 	wgmma_barriers barriers[S::STAGES][CUDA_N_PLANES];
-	uint32_t non_finite[2][WGMMA_CONSUMER_WARPS]; /* of a tile with an even number, and with an odd one */
+	uint32_t non_finite[S::STAGES][WGMMA_CONSUMER_WARPS]; /* of the tile in a stage: bits of its tokens */
 	union {
 		struct {
 			alignas(1024) simt_vec4 queries[S::Q_ROWS * S::CHUNKS];
@@ -319,12 +319,12 @@ wgmma_non_finite_find(wgmma_shared<S> &shared, uint32_t tile)
 		non_finite |= S::elements::non_finite(values[wgmma_index(S::TOKENS, token, c)]);
 	any = simt_ballot(non_finite);
 	if (simt_lane() == 0)
-		shared.non_finite[tile % 2][warp] = any;
+		shared.non_finite[wgmma_stage<S>(tile)][warp] = any;
 	wgmma_consumers::sync();
 	any = 0;
 	ATTENTION_UNROLL
 	for (uint32_t i = 0; i < WGMMA_CONSUMER_WARPS; i++)
-		any |= shared.non_finite[tile % 2][i];
+		any |= shared.non_finite[wgmma_stage<S>(tile)][i];
 	return any != 0;
 }
 
@@ -332,7 +332,7 @@ template <class S>
 SIMT_FUNCTION bool
 wgmma_is_non_finite(const wgmma_shared<S> &shared, uint32_t tile, uint32_t token)
 {
-	const uint32_t *words = shared.non_finite[tile % 2];
+	const uint32_t *words = shared.non_finite[wgmma_stage<S>(tile)];
 
 	return ((words[token / 32] | words[WGMMA_GROUP_WARPS + token / 32]) >> token % 32 & 1) != 0;
 }

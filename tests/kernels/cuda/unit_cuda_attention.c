@@ -219,6 +219,30 @@ Test(cuda_attention, prefill_lengths)
 		}
 }
 
+/*
+ * A tile whose tokens not all q_rows see, one that all see, and one more of the first kind, in one item.  Only the tiles
+ * of the first kind order the warps of attention_wgmma, so those of different groups may be two tiles apart.
+ */
+Test(cuda_attention, masked_tiles_around_a_full_one)
+{
+	struct kernel_fixture_params params = kernel_fixture_defaults();
+
+	params.q_heads = params.kv_heads = 1;
+	params.page_size = 16;
+	params.causal = true;
+	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 384, .q_len = 128, .q_base = 256, .kv_first = 10 };
+	params.pool = params.q = params.weights = PAGED_F16;
+	for (params.k_dim = 64; params.k_dim <= 128; params.k_dim += 64)
+		for (unsigned int i = 0; i < 6; i++) {
+			struct cuda_attention_options options;
+
+			params.v_dim = params.k_dim;
+			options = choose_kernel(&params, MMA_AND_WGMMA);
+			options.target_work_items = 1;
+			options_check(&params, &options);
+		}
+}
+
 /* The pool has NaN before kv_first, and entries of pages wholly before it are UINT32_MAX. */
 Test(cuda_attention, kv_first)
 {
