@@ -407,10 +407,18 @@ simt_fma_bf16(uint32_t a, uint32_t b, uint32_t c)
 
 #include "kernels/cuda/simt_fp8.h"
 
+/* The instructions of fp8: sm_89 has them from CUDA 12.1 on. */
+#if __CUDA_ARCH__ >= 900 || \
+	(__CUDA_ARCH__ >= 890 && (__CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 1)))
+#define SIMT_HAS_FP8 1
+#else
+#define SIMT_HAS_FP8 0
+#endif
+
 SIMT_FUNCTION uint16_t
 simt_pack_e4m3(float low, float high)
 {
-#if __CUDA_ARCH__ >= 890
+#if SIMT_HAS_FP8
 	uint16_t bits;
 
 	asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(bits) : "f"(high), "f"(low));
@@ -423,7 +431,7 @@ simt_pack_e4m3(float low, float high)
 SIMT_FUNCTION uint16_t
 simt_pack_e5m2(float low, float high)
 {
-#if __CUDA_ARCH__ >= 890
+#if SIMT_HAS_FP8
 	uint16_t bits;
 
 	asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(bits) : "f"(high), "f"(low));
@@ -436,7 +444,7 @@ simt_pack_e5m2(float low, float high)
 SIMT_FUNCTION uint32_t
 simt_widen_e4m3(uint16_t two)
 {
-#if __CUDA_ARCH__ >= 890
+#if SIMT_HAS_FP8
 	uint32_t halves;
 
 	asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(two));
@@ -450,7 +458,7 @@ simt_widen_e4m3(uint16_t two)
 SIMT_FUNCTION void
 simt_widen_four_e4m3(uint32_t four, uint32_t pairs[2])
 {
-#if __CUDA_ARCH__ >= 890
+#if SIMT_HAS_FP8
 	asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.rn.f16x2.e4m3x2 %0, low; cvt.rn.f16x2.e4m3x2 %1, high; }"
 	    : "=r"(pairs[0]), "=r"(pairs[1])
 	    : "r"(four));
