@@ -8,7 +8,11 @@
 SIMT_FUNCTION void
 simt_barrier_init(uint64_t *barrier, uint32_t n)
 {
-	asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(simt_shared_address(barrier)), "r"(n) : "memory");
+	/* The fence is for bulk copies, which arrive from the asynchronous proxy. */
+	asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n"
+		     "fence.mbarrier_init.release.cluster;" ::"r"(simt_shared_address(barrier)),
+		     "r"(n)
+		     : "memory");
 }
 
 SIMT_FUNCTION void
