@@ -13,12 +13,25 @@
 /* Bytes of dynamic shared memory above which a kernel must opt in. */
 #define SHARED_WITHOUT_OPT_IN (48u << 10)
 
-/* Whether a module's image is not for this driver, or not for this device. */
+/*
+ * Whether a module's image is damaged, or not for this driver, or not for this device.  A driver without the library
+ * that compiles PTX, or with CUDA_DISABLE_PTX_JIT=1 in its environment, loads cubins only.
+ */
 static bool
 cuda_kernels_image_refused(int result)
 {
-	return result == CUDA_ERROR_INVALID_IMAGE || result == CUDA_ERROR_NO_BINARY_FOR_GPU ||
-	       result == CUDA_ERROR_INVALID_PTX || result == CUDA_ERROR_UNSUPPORTED_PTX;
+	switch (result) {
+	case CUDA_ERROR_INVALID_IMAGE:
+	case CUDA_ERROR_NO_BINARY_FOR_GPU:
+	case CUDA_ERROR_INVALID_PTX:
+	case CUDA_ERROR_JIT_COMPILER_NOT_FOUND:
+	case CUDA_ERROR_UNSUPPORTED_PTX:
+	case CUDA_ERROR_JIT_COMPILATION_DISABLED:
+	case CUDA_ERROR_INVALID_SOURCE:
+		return true;
+	default:
+		return false;
+	}
 }
 
 static enum paged_status

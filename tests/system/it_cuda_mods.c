@@ -433,10 +433,13 @@ IT_TEST(compiled_code_is_cached_on_disk)
 	cache_dir_remove(cache_dir);
 }
 
-IT_TEST(rejected_cached_code_is_recompiled)
+/* With each result by which a driver refuses an image. */
+IT_TEST_LIMIT(rejected_cached_code_is_recompiled, 120)
 {
+	static const int refusals[] = { 200, 209, 218, 221, 222, 223, 300 };
 	char cache_dir[] = "/tmp/paged-mods.XXXXXX", path[64], fail[48];
 	struct batch_fixture_params params = base;
+	unsigned int n_loads;
 
 	fake_cuda_begin(NULL);
 	cuda_skip_with_gpu();
@@ -450,11 +453,16 @@ IT_TEST(rejected_cached_code_is_recompiled)
 	prepare_in_new_client(&params);
 	expect_log("6 attention_simt_128 compiled");
 	/* Each client loads the pool's own modules first. */
-	snprintf(fail, sizeof(fail), "cuModuleLoadData@%u=222", 2 * fake_cuda_n_calls("cuModuleLoadData"));
-	setenv("PAGED_FAKE_CUDA_FAIL", fail, 1);
-	prepare_in_new_client(&params);
-	it_require(strstr(log_text, "\n6 attention_simt_128 compiled") != NULL, "%s", log_text);
-	expect_log("7 attention_simt_128 for 9.0, ");
+	n_loads = fake_cuda_n_calls("cuModuleLoadData");
+	for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+		snprintf(fail, sizeof(fail), "cuModuleLoadData@%u=%d", fake_cuda_n_calls("cuModuleLoadData") + n_loads,
+			 refusals[i]);
+		setenv("PAGED_FAKE_CUDA_FAIL", fail, 1);
+		prepare_in_new_client(&params);
+		it_require(strstr(log_text, "\n6 attention_simt_128 compiled") != NULL, "%d: %s", refusals[i],
+			   log_text);
+		expect_log("7 attention_simt_128 for 9.0, ");
+	}
 	unsetenv("PAGED_FAKE_CUDA_FAIL");
 	prepare_in_new_client(&params);
 	expect_log("7 attention_simt_128 for 9.0, ");
