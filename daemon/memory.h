@@ -62,8 +62,9 @@ struct memory_ops {
 	enum paged_status (*handle)(const struct memory *memory, struct wire_handle *handle, struct paged_error *error);
 	void (*release)(struct memory *memory);
 	/**
-	 * Is the memory still usable?  Never blocks, so the loop may call it.
-	 * PAGED_ERR_GONE: no, and only a new process can recover.
+	 * Is the memory still usable?  Never blocks, so the loop may call it, at
+	 * intervals.  PAGED_ERR_GONE: no, and only a new process can recover.
+	 * Another error: not known; the next call decides.
 	 */
 	enum paged_status (*poll)(const struct memory *memory, struct paged_error *error);
 };

@@ -29,6 +29,7 @@ struct memory_cuda {
 	struct cuda_memory memory;
 	struct cuda_share share;
 	cuda_event poll_event;
+	bool poll_failed; /* the last poll, by a result that is not known to end CUDA in this process */
 };
 
 static enum paged_status
@@ -248,14 +249,20 @@ memory_cuda_handle(const struct memory *memory, struct wire_handle *handle, stru
  * recorded event is work of the stream; the driver may answer the query of an
  * idle stream without looking at the device.  cuda_gpu_enter() would return a
  * status in place of the result.
+ *
+ * A driver whose device is gone need not return an error that is known to be
+ * sticky: CUDA_ERROR_UNKNOWN, for example, after the device has fallen off the
+ * bus.  Any other error than lack of memory is therefore taken for a loss when
+ * two polls in a row have found one.
  */
 static enum paged_status
 memory_cuda_poll(const struct memory *memory, struct paged_error *error)
 {
-	const struct memory_cuda *own = memory->own;
+	struct memory_cuda *own = memory->own;
 	const struct cuda_driver *driver = &own->gpu.driver;
 	int result = driver->context_push(own->gpu.context);
 	const char *call = "cuCtxPushCurrent";
+	bool failed_before = own->poll_failed;
 	cuda_context left;
 
 	if (result == CUDA_SUCCESS) {
@@ -267,10 +274,13 @@ memory_cuda_poll(const struct memory *memory, struct paged_error *error)
 		}
 		driver->context_pop(&left);
 	}
+	own->poll_failed =
+		result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY && result != CUDA_ERROR_OUT_OF_MEMORY;
 	if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)
 		return PAGED_OK;
-	cuda_fail(driver, result, error, "%s", call);
-	if (cuda_is_sticky(result))
+	cuda_fail(driver, result, error, "%s%s", own->poll_failed && failed_before ? "second error in a row: " : "",
+		  call);
+	if (cuda_is_sticky(result) || (own->poll_failed && failed_before))
 		error->status = PAGED_ERR_GONE;
 	return error->status;
 }

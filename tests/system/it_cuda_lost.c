@@ -121,7 +121,7 @@ IT_TEST(lost_context_restarts_pagedd)
 
 /* The failure persists after the restart. */
 static void
-expect_two_losses(const char *failure)
+expect_two_losses(const char *failure, const char *logged)
 {
 	struct it_daemon daemon;
 	int status;
@@ -132,31 +132,41 @@ expect_two_losses(const char *failure)
 	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	it_require(waitpid(daemon.pid, &status, 0) == daemon.pid);
 	it_require(WIFEXITED(status) && WEXITSTATUS(status) == 3, "wait status %x", (unsigned int)status);
+	it_require(it_daemon_logged(&daemon, logged));
 	it_require(it_daemon_logged(&daemon, "error: pagedd: CUDA was lost twice within 30 s: giving up\n"));
 	daemon.pid = 0;
 }
 
 IT_TEST(second_lost_context_ends_pagedd)
 {
-	expect_two_losses("cuStreamQuery=700");
+	expect_two_losses("cuStreamQuery=700", "error: pool: test: cuStreamQuery: CUDA_ERROR_ILLEGAL_ADDRESS");
 }
 
 /* Only work that reaches the device is sure to find the fault. */
 IT_TEST(fault_is_found_by_work_on_the_device)
 {
-	expect_two_losses("cuEventRecord=220");
+	expect_two_losses("cuEventRecord=220", "error: pool: test: cuEventRecord: CUDA error 220");
 }
 
-/* Any other error is logged once, and the daemon continues. */
+/* A driver whose device has fallen off the bus may return this error, for ever. */
+IT_TEST(errors_in_a_row_are_a_loss)
+{
+	expect_two_losses("cuEventRecord=999", "error: pool: test: second error in a row: cuEventRecord: "
+					       "CUDA_ERROR_UNKNOWN (unknown error); every session ends here\n");
+}
+
+/* One other error, or lack of memory at any time, is logged, and the daemon continues. */
 IT_TEST(other_errors_are_logged)
 {
 	struct it_daemon daemon;
 
 	if (!fake_cuda_wanted())
 		it_skip("needs the fake driver");
-	setenv("PAGED_FAKE_CUDA_FAIL", "cuStreamQuery=999", 1);
+	setenv("PAGED_FAKE_CUDA_FAIL", "cuStreamQuery@1=999,cuStreamQuery@3=2,cuStreamQuery@4=2,cuStreamQuery@6=46", 1);
 	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	it_require(it_daemon_logged(&daemon, "warning: pool: test: cuStreamQuery: CUDA_ERROR_UNKNOWN"));
+	it_require(it_daemon_logged(&daemon, "warning: pool: test: cuStreamQuery: CUDA_ERROR_OUT_OF_MEMORY"));
+	it_require(it_daemon_logged(&daemon, "warning: pool: test: cuStreamQuery: CUDA_ERROR_DEVICE_UNAVAILABLE"));
 	it_daemon_stop(&daemon);
 }
 
