@@ -50,7 +50,8 @@
  * Append, gather and attention accept a captured plan only within its capture,
  * and never a tables_only plan; both are PAGED_ERR_INVALID.  The graph contains
  * addresses of the batch's buffers, of mods and block masks, and of the caller's
- * arrays: launch it only while all of them exist.
+ * arrays: launch it only while all of them exist.  Destroy a graph before the
+ * batches whose calls it contains.
  *
  * A call that cannot be captured is refused before it puts anything on the
  * stream, and the capture stays valid.  A refused plan leaves the batch without

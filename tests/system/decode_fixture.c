@@ -95,10 +95,11 @@ decode_batch_close(struct decode_batch *decode)
 	const struct cuda_driver *driver = &decode->engine->gpu.driver;
 
 	decode_cuda(driver->stream_synchronize(decode->stream));
-	paged_batch_destroy(decode->batch);
-	paged_batch_destroy(decode->host_batch);
+	/* The graph has kernels of modules that the batch may unload. */
 	if (decode->exec != NULL)
 		decode_cuda(decode->engine->graphs.exec_destroy(decode->exec));
+	paged_batch_destroy(decode->batch);
+	paged_batch_destroy(decode->host_batch);
 	decode_cuda(driver->stream_destroy(decode->stream));
 	decode_cuda(driver->host_free(decode->lengths));
 	decode_cuda(driver->host_free(decode->input));
