@@ -129,7 +129,7 @@ suite_compile_run(struct bench_report *report)
 	static struct paged_error error;
 	const char *only = report->options->only;
 
-	if (cuda_nvrtc_open(&nvrtc, &error) != PAGED_OK) {
+	if (cuda_nvrtc_open(&nvrtc, 0, &error) != PAGED_OK) {
 		bench_skip(report, "all", "ms", error.text);
 		return;
 	}

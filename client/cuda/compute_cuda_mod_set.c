@@ -15,7 +15,7 @@
 
 struct cuda_compiler {
 	struct jit_store *store;
-	struct cuda_nvrtc nvrtc;
+	struct jit_nvrtc nvrtc;
 };
 
 /** The attention kernels with these mods, for queries of one dtype. */
@@ -37,8 +37,9 @@ struct cuda_mod_set {
 /* Compiling */
 
 static enum paged_status
-cuda_compiler_open(struct paged_client *client, struct paged_error *error)
+cuda_compiler_open(const struct paged_pool *pool, struct paged_error *error)
 {
+	struct paged_client *client = pool->client;
 	struct cuda_compiler *compiler;
 	enum paged_status status;
 
@@ -47,6 +48,7 @@ cuda_compiler_open(struct paged_client *client, struct paged_error *error)
 	compiler = calloc(1, sizeof(*compiler));
 	if (compiler == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for compiled mods");
+	compiler->nvrtc.driver_version = map_cuda_gpu(&pool->mapping)->driver.version;
 	status = jit_store_create(&(struct jit_store_params){ .compiler = &jit_compiler_nvrtc,
 							      .argument = &compiler->nvrtc,
 							      .log = client->owner->log,
@@ -334,7 +336,7 @@ compute_cuda_mod_set_open(struct paged_mod_set *set, struct paged_error *error)
 		status = MAP_CUDA_RUN(map_cuda_gpu(&pool->mapping), error, cuda_mod_set_alloc(set, error));
 	client_lock(pool->client);
 	if (status == PAGED_OK)
-		status = cuda_compiler_open(pool->client, error);
+		status = cuda_compiler_open(pool, error);
 	client_unlock(pool->client);
 	if (status == PAGED_OK)
 		status = cuda_mod_set_request_code(set, cuda_kernels_queries(&pool->mapping.layout.params), error);

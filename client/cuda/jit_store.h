@@ -117,7 +117,13 @@ const struct cuda_jit_image *jit_image(const struct jit_code *code);
 /** jit_release - takes NULL */
 void jit_release(struct jit_code *code);
 
-/** The compiler NVRTC.  `argument` is a struct cuda_nvrtc of zeros, which outlives the store. */
+/** The argument of jit_compiler_nvrtc; it outlives the store. */
+struct jit_nvrtc {
+	int driver_version;      /* as in struct cuda_driver */
+	struct cuda_nvrtc nvrtc; /* zeros; filled before the first compilation */
+};
+
+/** The compiler NVRTC. */
 extern const struct jit_compiler jit_compiler_nvrtc;
 
 #endif

@@ -4,14 +4,17 @@
 #include "kernels/cuda/nvrtc.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-/*
- * The suffix is the toolkit's major version; for CUDA 11 it is 11.2 from 11.2 on.  The name without a suffix is in the
- * development package.
- */
-static const char *const libraries[] = { "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so" };
+/* From the newest.  The suffix is the toolkit's major version; for CUDA 11 it is 11.2 from 11.2 on. */
+static const struct {
+	int major;
+	const char *name;
+} libraries[] = { { 13, "libnvrtc.so.13" }, { 12, "libnvrtc.so.12" }, { 11, "libnvrtc.so.11.2" } };
+
+#define N_LIBRARIES (sizeof(libraries) / sizeof(libraries[0]))
 
 static const char *
 nvrtc_resolve(struct cuda_nvrtc *nvrtc)
@@ -28,36 +31,60 @@ nvrtc_resolve(struct cuda_nvrtc *nvrtc)
 	return missing;
 }
 
+static bool
+nvrtc_try(struct cuda_nvrtc *nvrtc, const char *name)
+{
+	nvrtc->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+	return nvrtc->library != NULL;
+}
+
+/*
+ * A driver loads what NVRTC of its own major version or of an earlier one has compiled, and rarely what a later one
+ * has. The name without a suffix, which is in the development package, may be any version.
+ */
+static const char *
+nvrtc_load_for(struct cuda_nvrtc *nvrtc, int driver_major)
+{
+	size_t older = 0;
+
+	while (older < N_LIBRARIES && driver_major > 0 && libraries[older].major > driver_major)
+		older++;
+	for (size_t i = older; i < N_LIBRARIES; i++)
+		if (nvrtc_try(nvrtc, libraries[i].name))
+			return libraries[i].name;
+	while (older > 0)
+		if (nvrtc_try(nvrtc, libraries[--older].name))
+			return libraries[older].name;
+	return nvrtc_try(nvrtc, "libnvrtc.so") ? "libnvrtc.so" : NULL;
+}
+
 /* Load the library; returns the name that was loaded, or NULL and the error. */
 static const char *
-nvrtc_load(struct cuda_nvrtc *nvrtc, struct paged_error *error)
+nvrtc_load(struct cuda_nvrtc *nvrtc, int driver_version, struct paged_error *error)
 {
-	const char *own = secure_getenv("PAGED_NVRTC");
+	const char *own = secure_getenv("PAGED_NVRTC"), *name;
 
 	if (own != NULL && own[0] != '\0') {
-		nvrtc->library = dlopen(own, RTLD_NOW | RTLD_LOCAL);
-		if (nvrtc->library == NULL)
-			paged_fail(error, PAGED_ERR_UNSUPPORTED, "no CUDA compiler: PAGED_NVRTC: %s", dlerror());
-		return nvrtc->library != NULL ? own : NULL;
+		if (nvrtc_try(nvrtc, own))
+			return own;
+		paged_fail(error, PAGED_ERR_UNSUPPORTED, "no CUDA compiler: PAGED_NVRTC: %s", dlerror());
+		return NULL;
 	}
-	for (size_t i = 0; i < sizeof(libraries) / sizeof(libraries[0]); i++) {
-		nvrtc->library = dlopen(libraries[i], RTLD_NOW | RTLD_LOCAL);
-		if (nvrtc->library != NULL)
-			return libraries[i];
-	}
-	paged_fail(error, PAGED_ERR_UNSUPPORTED,
-		   "no CUDA compiler: tried libnvrtc.so.13, .so.12, .so.11.2 and libnvrtc.so; install NVRTC of the "
-		   "CUDA toolkit, or set PAGED_NVRTC to its file");
-	return NULL;
+	name = nvrtc_load_for(nvrtc, driver_version / 1000);
+	if (name == NULL)
+		paged_fail(error, PAGED_ERR_UNSUPPORTED,
+			   "no CUDA compiler: tried libnvrtc.so.13, .so.12, .so.11.2 and libnvrtc.so; install NVRTC of "
+			   "the CUDA toolkit, or set PAGED_NVRTC to its file");
+	return name;
 }
 
 enum paged_status
-cuda_nvrtc_open(struct cuda_nvrtc *nvrtc, struct paged_error *error)
+cuda_nvrtc_open(struct cuda_nvrtc *nvrtc, int driver_version, struct paged_error *error)
 {
 	const char *name, *missing;
 
 	memset(nvrtc, 0, sizeof(*nvrtc));
-	name = nvrtc_load(nvrtc, error);
+	name = nvrtc_load(nvrtc, driver_version, error);
 	if (name == NULL)
 		return PAGED_ERR_UNSUPPORTED;
 	missing = nvrtc_resolve(nvrtc);

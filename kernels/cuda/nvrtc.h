@@ -59,13 +59,15 @@ struct cuda_nvrtc {
  * cuda_nvrtc_open - load libnvrtc
  *
  * Loads $PAGED_NVRTC if that is set (it is ignored in set-user-ID programs).
- * Else it tries the library's names from CUDA 13 down to 11.2; a library that
+ * Else it tries the library's names for CUDA 11.2 to 13: that of the driver's
+ * major version, then older ones, then newer ones.  A library of the name that
  * the process has loaded already is used.
  *
+ * @param[in] driver_version  of the driver that is to load the code, as in struct cuda_driver; 0: any, the newest first
  * @retval PAGED_ERR_UNSUPPORTED  there is no such library, or it lacks a
  *                                function; the error text lists the names tried
  */
-enum paged_status cuda_nvrtc_open(struct cuda_nvrtc *nvrtc, struct paged_error *error);
+enum paged_status cuda_nvrtc_open(struct cuda_nvrtc *nvrtc, int driver_version, struct paged_error *error);
 
 /** cuda_nvrtc_close - also valid for a struct of zeros */
 void cuda_nvrtc_close(struct cuda_nvrtc *nvrtc);

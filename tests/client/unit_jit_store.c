@@ -466,7 +466,7 @@ static void
 nvrtc_compile_twice(void)
 {
 	struct mod_fixture mask = mod_fixture_open(MOD_MASK, "causal && q_idx - kv_idx < 1024", NULL, 0);
-	struct cuda_nvrtc nvrtc = { .library = NULL };
+	struct jit_nvrtc nvrtc = { .driver_version = 12080 };
 	struct fake_compiler logged = { .caller = pthread_self() };
 	const struct jit_store_params params = { &jit_compiler_nvrtc, &nvrtc, cache_dir, test_log, &logged };
 	struct jit_request request = { "attention_simt", "attention_simt_128", NULL, 90, false };

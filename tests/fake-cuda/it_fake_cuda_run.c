@@ -342,7 +342,7 @@ IT_TEST(source_is_compiled_and_run)
 
 	fake_cuda_start(0);
 	it_require(fake_cuda_load_nvrtc(), "%s", dlerror());
-	it_require(cuda_nvrtc_open(&nvrtc, &error) == PAGED_OK, "%s", error.text);
+	it_require(cuda_nvrtc_open(&nvrtc, 12080, &error) == PAGED_OK, "%s", error.text);
 	gives(CUDA_NVRTC_ERROR_COMPILATION, compile(&nvrtc, "this is no source", "-arch=sm_90", &image));
 	it_require(strstr(image, "error") != NULL, "%s", image);
 	free(image);
@@ -387,7 +387,7 @@ IT_TEST(architecture_specific_source)
 
 	fake_cuda_start(0);
 	it_require(fake_cuda_load_nvrtc(), "%s", dlerror());
-	it_require(cuda_nvrtc_open(&nvrtc, &error) == PAGED_OK, "%s", error.text);
+	it_require(cuda_nvrtc_open(&nvrtc, 12080, &error) == PAGED_OK, "%s", error.text);
 	for (int i = 0; i < 2; i++) {
 		cuda_function function;
 		cuda_module module;

@@ -27,7 +27,7 @@ fake_cuda_wanted(void)
 	return real == NULL || strcmp(real, "1") != 0;
 }
 
-/** fake_cuda_path - the directory of the fake libcuda.so.1 and libnvrtc.so.13 (static buffer) */
+/** fake_cuda_path - the directory of the fake libcuda.so.1 and libnvrtc.so.12 (static buffer) */
 static inline const char *
 fake_cuda_path(void)
 {
@@ -58,7 +58,7 @@ fake_cuda_load(void)
 static inline bool
 fake_cuda_load_nvrtc(void)
 {
-	return !fake_cuda_wanted() || fake_cuda_dlopen("libnvrtc.so.13");
+	return !fake_cuda_wanted() || fake_cuda_dlopen("libnvrtc.so.12");
 }
 
 #endif

@@ -58,14 +58,19 @@ check_LTLIBRARIES += %D%/libcuda.la
 %C%_libcuda_la_LDFLAGS = -rpath /nonexistent -version-info 1 -Wl,-z,nodelete
 %C%_libcuda_la_LIBADD = %D%/libfakecudakernels.la %D%/libsimt.la
 
-# A libnvrtc.so.13 that calls the host's compiler.
-check_LTLIBRARIES += %D%/libnvrtc.la
+# A libnvrtc.so.12 that calls the host's compiler, of the version of the fake driver; and a newer one, libnvrtc.so.13.
+check_LTLIBRARIES += %D%/libnvrtc.la %D%/newer/libnvrtc.la
 %C%_libnvrtc_la_SOURCES = %D%/inject.c %D%/inject.h %D%/nvrtc.c
 %C%_libnvrtc_la_CFLAGS = $(SIMT_CFLAGS)
 %C%_libnvrtc_la_CPPFLAGS = $(AM_CPPFLAGS) -DFAKE_CUDA_CXX='"$(CXX)"' -DFAKE_CUDA_SOURCE='"$(abs_top_srcdir)"' \
 	-DFAKE_CUDA_LIBRARIES='"$(abs_top_builddir)/%D%/.libs"'
-%C%_libnvrtc_la_LDFLAGS = -rpath /nonexistent -version-info 13
+%C%_libnvrtc_la_LDFLAGS = -rpath /nonexistent -version-info 12
 %C%_libnvrtc_la_LIBADD = -lpthread
+%C%_newer_libnvrtc_la_SOURCES = $(%C%_libnvrtc_la_SOURCES)
+%C%_newer_libnvrtc_la_CFLAGS = $(SIMT_CFLAGS)
+%C%_newer_libnvrtc_la_CPPFLAGS = $(%C%_libnvrtc_la_CPPFLAGS) -DFAKE_NVRTC_NEWER
+%C%_newer_libnvrtc_la_LDFLAGS = -rpath /nonexistent -version-info 13
+%C%_newer_libnvrtc_la_LIBADD = -lpthread
 
 # Kernel sources that nvcc compiles for each architecture where the CUDA toolkit is.  The test checks that the cubins
 # contain the kernels that the fake driver runs.  Each directory adds its sources here.
@@ -73,7 +78,7 @@ CUDA_FILES = %D%/kernels/simt_cases.cu
 EXTRA_DIST += %D%/kernels/simt_cases.cu
 AM_TESTS_ENVIRONMENT += CUDA_DIR='$(CUDA_DIR)'; export CUDA_DIR; CUDA_FILES='$(CUDA_FILES)'; export CUDA_FILES;
 
-FAKE_CUDA_LIBS = %D%/libcuda.la %D%/libnvrtc.la
+FAKE_CUDA_LIBS = %D%/libcuda.la %D%/libnvrtc.la %D%/newer/libnvrtc.la
 SIMT_LIBS = %D%/libsimtkernels.la %D%/libsimt.la
 if BUILD_CUDA_IMAGES
 AM_TESTS_ENVIRONMENT += CUDA_IMAGES=yes; export CUDA_IMAGES;

@@ -3,7 +3,7 @@
  * A fake libnvrtc that compiles for the host: its "cubin" (or PTX) is a host
  * library, which the fake driver loads as a module.  Headers passed with the
  * program are found first, then those of the source tree, whose simt.h includes
- * the host models.
+ * the host models.  It is built twice: with the version of the fake driver, and with that of CUDA 13.
  *
  *   PAGED_FAKE_CUDA_SOURCE=DIR  the source tree; default: the one it was built from
  *   CXX=COMMAND                the compiler; default: the one it was built with
@@ -433,7 +433,11 @@ nvrtcDestroyProgram(cuda_program *program)
 	return result == CUDA_NVRTC_SUCCESS ? destroyed : result;
 }
 
+#ifdef FAKE_NVRTC_NEWER
 ENTRY(nvrtcVersion, (int *major, int *minor), (*major = 13, *minor = 0, CUDA_NVRTC_SUCCESS))
+#else
+ENTRY(nvrtcVersion, (int *major, int *minor), (*major = 12, *minor = 8, CUDA_NVRTC_SUCCESS))
+#endif
 ENTRY(nvrtcGetNumSupportedArchs, (int *n),
       (*n = sizeof(supported_archs) / sizeof(supported_archs[0]), CUDA_NVRTC_SUCCESS))
 ENTRY(nvrtcGetSupportedArchs, (int *archs), archs_get(archs))

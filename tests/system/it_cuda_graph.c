@@ -353,7 +353,7 @@ IT_TEST(graph_reads_bound_mods)
 	struct cuda_nvrtc nvrtc;
 
 	setenv("PAGED_CACHE_DIR", "", 1);
-	if (!fake_cuda_wanted() && cuda_nvrtc_open(&nvrtc, &error) != PAGED_OK)
+	if (!fake_cuda_wanted() && cuda_nvrtc_open(&nvrtc, 0, &error) != PAGED_OK)
 		it_skip("%s", error.text);
 	run_with_daemon(capture_with_mods);
 }

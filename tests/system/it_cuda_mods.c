@@ -39,7 +39,7 @@ nvrtc_require(const char *fail)
 
 	if (fail != NULL)
 		it_skip("%s: only the fake driver fails at will", fail);
-	if (cuda_nvrtc_open(&nvrtc, &error) != PAGED_OK)
+	if (cuda_nvrtc_open(&nvrtc, 0, &error) != PAGED_OK)
 		it_skip("%s", error.text);
 	cuda_nvrtc_close(&nvrtc);
 }
@@ -536,9 +536,49 @@ IT_TEST(paged_nvrtc_selects_the_compiler)
 	fake_cuda_begin(NULL);
 	if (!fake_cuda_wanted())
 		it_skip("the fake compiler goes with the fake driver");
-	snprintf(path, sizeof(path), "%s/libnvrtc.so.13", fake_cuda_path());
+	snprintf(path, sizeof(path), "%s/libnvrtc.so.12", fake_cuda_path());
 	setenv("PAGED_NVRTC", path, 1);
 	expect_same_on_both(&(struct mods_case){ .score = "score + slope[h]", .n_slopes = 4 }, PAGED_OK);
+}
+
+/* Two versions of NVRTC are installed, of the fake driver's major version of CUDA and of the next one. */
+static void
+newer_nvrtc_begin(char path[4200])
+{
+	fake_cuda_begin(NULL);
+	cuda_skip_with_gpu();
+	snprintf(path, 4200, "%s/../newer/.libs/libnvrtc.so.13", fake_cuda_path());
+	it_require(dlopen(path, RTLD_NOW | RTLD_LOCAL) != NULL, "%s", dlerror());
+}
+
+static void
+expect_nvrtc(const char *driver, const char *nvrtc)
+{
+	struct batch_fixture_params params = base;
+	char compiled[80];
+
+	calling_thread = pthread_self();
+	params.backend = "cuda";
+	params.log = log_append;
+	setenv("PAGED_FAKE_CUDA_VERSION", driver, 1);
+	prepare_in_new_client(&params);
+	snprintf(compiled, sizeof(compiled), "6 attention_simt_128 compiled for 9.0 by nvrtc %s ", nvrtc);
+	expect_log(compiled);
+}
+
+IT_TEST_LIMIT(nvrtc_of_the_drivers_version_comes_first, 120)
+{
+	char path[4200];
+
+	newer_nvrtc_begin(path);
+	expect_nvrtc("12020", "12.8");
+	expect_nvrtc("13000", "13.0");
+	/* Without one of that version: the next older one, else the next newer one. */
+	expect_nvrtc("14000", "13.0");
+	if (dlopen("libnvrtc.so.11.2", RTLD_NOW | RTLD_LOCAL) == NULL)
+		expect_nvrtc("11080", "12.8");
+	setenv("PAGED_NVRTC", path, 1);
+	expect_nvrtc("12080", "13.0");
 }
 
 /* AOT mods need no compiler, for any values of their parameters. */

@@ -248,7 +248,7 @@ cases_run(const struct mods_case *cases, size_t n)
 	struct cuda_nvrtc nvrtc;
 
 	prefill_begin();
-	if (!fake_cuda_wanted() && cuda_nvrtc_open(&nvrtc, &error) != PAGED_OK)
+	if (!fake_cuda_wanted() && cuda_nvrtc_open(&nvrtc, 0, &error) != PAGED_OK)
 		it_skip("%s", error.text);
 	for (size_t i = 0; i < n; i++)
 		mods_run(&cases[i]);

@@ -137,7 +137,7 @@ IT_TEST_LIMIT(real_nvrtc_compiles_the_kernels, 300)
 	snprintf(path, sizeof(path), "%s/lib64/libnvrtc.so.13", toolkit_dir());
 	if (dlopen(path, RTLD_NOW | RTLD_LOCAL) == NULL)
 		it_skip("no NVRTC: %s", dlerror());
-	it_require(cuda_nvrtc_open(&nvrtc, &error) == PAGED_OK, "%s", error.text);
+	it_require(cuda_nvrtc_open(&nvrtc, 0, &error) == PAGED_OK, "%s", error.text);
 	source = read_source("tests/fake-cuda/kernels/simt_cases.cu");
 	for (int i = 0; i < n; i++)
 		headers[i] = read_source(names[i]);

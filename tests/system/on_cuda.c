@@ -23,7 +23,7 @@ fake_driver_install(void)
 		exit(EXIT_SUCCESS);
 	}
 	setenv("LD_LIBRARY_PATH", fake_cuda_path(), 1);
-	if (!fake_cuda_dlopen("libcuda.so.1") || !fake_cuda_dlopen("libnvrtc.so.13")) {
+	if (!fake_cuda_dlopen("libcuda.so.1") || !fake_cuda_dlopen("libnvrtc.so.12")) {
 		fprintf(stderr, "%s\n", dlerror());
 		exit(EXIT_FAILURE);
 	}

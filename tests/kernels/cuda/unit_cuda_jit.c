@@ -29,7 +29,7 @@ nvrtc_open(void)
 {
 	struct paged_error error;
 
-	if (cuda_nvrtc_open(&nvrtc, &error) != PAGED_OK)
+	if (cuda_nvrtc_open(&nvrtc, 0, &error) != PAGED_OK)
 		cr_skip("%s", error.text);
 }
 
