@@ -130,6 +130,16 @@ cuda_mod_set_wait_code(struct paged_mod_set *set, enum paged_dtype q, unsigned i
 	return status;
 }
 
+/* Say which NVRTC compiled an image that the driver refused.  No other thread writes its version any more. */
+static void
+cuda_mod_set_add_versions(const struct paged_mod_set *set, struct paged_error *error)
+{
+	const struct paged_pool *pool = set->batch->pool;
+	const struct cuda_nvrtc *nvrtc = &pool->client->compiler->nvrtc.nvrtc;
+
+	cuda_add_nvrtc_version(&map_cuda_gpu(&pool->mapping)->driver, 1000 * nvrtc->major + 10 * nvrtc->minor, error);
+}
+
 /* Load a part's code into the current context.  If the driver refuses the image, try the code of the next origin. */
 static enum paged_status
 cuda_mod_set_load_part(struct paged_mod_set *set, enum paged_dtype q, unsigned int part, int timeout_ms,
@@ -148,8 +158,12 @@ cuda_mod_set_load_part(struct paged_mod_set *set, enum paged_dtype q, unsigned i
 		to->kernel[part].name = jit_kernel_name(to->code[part]);
 		status = cuda_kernels_load(pool, jit_image(to->code[part])->bytes, &to->kernel[part], &to->module[part],
 					   &refused, error);
-		if (status == PAGED_OK || !refused || !jit_refused(to->code[part]))
+		if (status == PAGED_OK || !refused)
 			return status;
+		if (!jit_refused(to->code[part])) {
+			cuda_mod_set_add_versions(set, error);
+			return error->status;
+		}
 		cuda_mod_set_release_code(&to->code[part]);
 	}
 }

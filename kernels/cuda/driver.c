@@ -95,6 +95,22 @@ cuda_add_driver_age(const struct cuda_driver *driver, int compiled_by, struct pa
 		driver->version % 1000 / 10);
 }
 
+void
+cuda_add_nvrtc_version(const struct cuda_driver *driver, int nvrtc, struct paged_error *error)
+{
+	size_t length = strlen(error->text);
+	int major = driver->version / 1000, minor = driver->version % 1000 / 10;
+	char advice[80] = "";
+
+	if (nvrtc > driver->version) {
+		error->status = PAGED_ERR_UNSUPPORTED;
+		snprintf(advice, sizeof(advice), ": set PAGED_NVRTC to NVRTC %d.%d or older", major, minor);
+	}
+	snprintf(error->text + length, sizeof(error->text) - length,
+		 "; NVRTC %d.%d compiled it, and this driver supports CUDA %d.%d%s", nvrtc / 1000, nvrtc % 1000 / 10,
+		 major, minor, advice);
+}
+
 static enum paged_status
 driver_resolve(struct cuda_driver *driver, struct paged_error *error)
 {

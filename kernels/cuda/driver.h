@@ -331,6 +331,15 @@ enum paged_status cuda_fail(const struct cuda_driver *driver, int result, struct
  */
 void cuda_add_driver_age(const struct cuda_driver *driver, int compiled_by, struct paged_error *error);
 
+/**
+ * cuda_add_nvrtc_version - say in an error which NVRTC compiled what a driver did not load, and what that supports
+ *
+ * If NVRTC is newer than the driver, the status becomes PAGED_ERR_UNSUPPORTED.
+ *
+ * @param[in] nvrtc  1000 * major + 10 * minor
+ */
+void cuda_add_nvrtc_version(const struct cuda_driver *driver, int nvrtc, struct paged_error *error);
+
 /** cuda_is_sticky - does every later CUDA call of this process fail after this result? */
 bool cuda_is_sticky(int result);
 

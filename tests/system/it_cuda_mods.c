@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "kernels/cuda/nvrtc.h"
 #include "kernels/cuda/aot.h"
@@ -579,6 +580,45 @@ IT_TEST_LIMIT(nvrtc_of_the_drivers_version_comes_first, 120)
 		expect_nvrtc("11080", "12.8");
 	setenv("PAGED_NVRTC", path, 1);
 	expect_nvrtc("12080", "13.0");
+}
+
+/* The driver refuses what was compiled here: the error names both versions, and the next attempt succeeds. */
+static void
+expect_refused_code(const char *nvrtc, int result, enum paged_status status, const char *part)
+{
+	struct mods_case c = { .score = "score * 9", .n_slopes = 4 };
+	struct batch_fixture_params params = base;
+	struct batch_fixture fixture;
+	struct paged_mod_set *mods;
+	char fail[64];
+
+	setenv("PAGED_NVRTC", nvrtc, 1);
+	params.backend = "cuda";
+	batch_fixture_open(&fixture, &params);
+	mods = mods_make(&fixture, &c);
+	snprintf(fail, sizeof(fail), "cuModuleLoadData@%u=%d", fake_cuda_n_calls("cuModuleLoadData") + 1, result);
+	setenv("PAGED_FAKE_CUDA_FAIL", fail, 1);
+	batch_fixture_expect(&fixture, paged_mod_set_prepare(mods, PAGED_F32, -1), status);
+	it_require(strstr(paged_client_error(fixture.client), part) != NULL, "%s", paged_client_error(fixture.client));
+	it_note("%s", paged_client_error(fixture.client));
+	unsetenv("PAGED_FAKE_CUDA_FAIL");
+	batch_fixture_ok(&fixture, paged_mod_set_prepare(mods, PAGED_F32, -1));
+	batch_fixture_close(&fixture);
+}
+
+IT_TEST(errors_of_refused_code_name_the_versions)
+{
+	char path[4200], log[64];
+
+	newer_nvrtc_begin(path);
+	snprintf(log, sizeof(log), "/tmp/paged-calls-%d", (int)getpid());
+	setenv("PAGED_FAKE_CUDA_LOG", log, 1);
+	expect_refused_code(path, 200, PAGED_ERR_UNSUPPORTED,
+			    "CUDA_ERROR_INVALID_IMAGE (device kernel image is invalid); NVRTC 13.0 compiled it, and "
+			    "this driver supports CUDA 12.8: set PAGED_NVRTC to NVRTC 12.8 or older");
+	expect_refused_code("libnvrtc.so.12", 221, PAGED_ERR_BACKEND,
+			    "; NVRTC 12.8 compiled it, and this driver supports CUDA 12.8");
+	unlink(log);
 }
 
 /* AOT mods need no compiler, for any values of their parameters. */

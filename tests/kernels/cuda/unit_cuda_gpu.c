@@ -73,6 +73,33 @@ Test(cuda_gpu, driver_older_than_the_images)
 	}
 }
 
+Test(cuda_gpu, error_names_nvrtc)
+{
+	static const struct {
+		int driver, nvrtc;
+		const char *added;
+	} cases[] = {
+		{ 12080, 13000,
+		  "; NVRTC 13.0 compiled it, and this driver supports CUDA 12.8: set PAGED_NVRTC to NVRTC 12.8 or "
+		  "older" },
+		{ 12040, 12090,
+		  "; NVRTC 12.9 compiled it, and this driver supports CUDA 12.4: set PAGED_NVRTC to NVRTC 12.4 or "
+		  "older" },
+		{ 12080, 12080, "; NVRTC 12.8 compiled it, and this driver supports CUDA 12.8" },
+		{ 13000, 11020, "; NVRTC 11.2 compiled it, and this driver supports CUDA 13.0" },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct paged_error error = { .status = PAGED_ERR_BACKEND, .text = "cuModuleLoadData" };
+		const struct cuda_driver driver = { .version = cases[i].driver };
+
+		cuda_add_nvrtc_version(&driver, cases[i].nvrtc, &error);
+		cr_expect_str_eq(error.text + strlen("cuModuleLoadData"), cases[i].added);
+		cr_expect_eq(error.status,
+			     cases[i].nvrtc > cases[i].driver ? PAGED_ERR_UNSUPPORTED : PAGED_ERR_BACKEND);
+	}
+}
+
 /* pagedd restarts after these errors, and only after these. */
 Test(cuda_gpu, sticky_errors)
 {
