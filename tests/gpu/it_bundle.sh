@@ -23,7 +23,7 @@ own_libraries()
 {
 	for program in "$bundle"/daemon/pagedd "$bundle"/pagedctl/pagedctl "$bundle"/bench/paged-bench \
 		"$bundle"/examples/llama/paged-llama "$bundle"/tests/gpu/conformance "$bundle"/tests/*/it_*; do
-		bare LD_LIBRARY_PATH="$bundle/lib" ldd "$program"
+		bare LD_LIBRARY_PATH="$bundle/lib:$bundle/lib/fallback" ldd "$program"
 	done >"$directory/libraries" || return 1
 	grep 'not found' "$directory/libraries" && return 1
 	awk -v lib="$bundle/lib/" '$2 == "=>" && index($3, lib) != 1 { print $1 }' "$directory/libraries" |
@@ -33,6 +33,47 @@ own_libraries()
 			[ ! -e "$file" ] || return 1
 		done
 	done
+}
+
+# Our libstdc++ may need a newer glibc than the programs, so it is loaded only in place of one that they cannot use.
+fallback_libraries()
+{
+	library=$(cd "$bundle/lib/fallback" && echo libstdc++.so.*)
+	mkdir "$directory/old" && echo "of an old machine" >"$directory/old/$library" || return 1
+	bare LD_DEBUG=libs "$bundle/run" pagedd --version 2>"$directory/machines" &&
+		grep "calling init: .*/$library" "$directory/machines" &&
+		! grep -F "calling init: $bundle/lib/fallback/" "$directory/machines" &&
+		bare LD_DEBUG=libs LD_LIBRARY_PATH="$directory/old" "$bundle/run" pagedd --version 2>"$directory/ours" &&
+		grep -F "calling init: $bundle/lib/fallback/$library" "$directory/ours"
+}
+
+# tool_make FOLDER NAME: a tool of another machine, whose script is the standard input.
+tool_make()
+{
+	mkdir -p "$directory/$1" && { echo '#!/bin/sh' && cat; } >"$directory/$1/$2" && chmod +x "$directory/$1/$2"
+}
+
+# stops_with LINE COMMAND...: it fails, and this line is all that it says.
+stops_with()
+{
+	line=$1
+	shift
+	! "$@" >"$directory/said" 2>&1 && cat "$directory/said" && grep -xF "$line" "$directory/said" &&
+		[ "$(wc -l <"$directory/said")" -eq 1 ]
+}
+
+# Either of two tools tells the version of glibc.
+old_glibc()
+{
+	needed=$(sed -n 's/^glibc //p' "$bundle/needs")
+	says="run: this machine has glibc 2.17, and the programs of this bundle need $needed or later"
+	grep "^needs    glibc $needed, " "$bundle/README" && echo 'echo glibc 2.17' | tool_make glibc getconf &&
+		stops_with "$says" bare PATH="$directory/glibc:$PATH" "$bundle/run" first "$directory/none" &&
+		stops_with "$says" bare PATH="$directory/glibc:$PATH" "$bundle/run" pagedd --version &&
+		echo 'exit 1' | tool_make glibc getconf && echo 'echo "ldd (GNU libc) 2.17"' | tool_make glibc ldd &&
+		stops_with "$says" bare PATH="$directory/glibc:$PATH" "$bundle/run" pagedd --version &&
+		echo 'echo "ldd (GNU libc) 2.900"' | tool_make glibc ldd &&
+		bare PATH="$directory/glibc:$PATH" "$bundle/run" pagedd --version
 }
 
 # The environment that make check sets says whether kernels are built in.
@@ -90,8 +131,7 @@ driver_install()
 
 tools_make()
 {
-	mkdir "$directory/tools" && cat >"$directory/tools/compute-sanitizer" <<'TOOL' && chmod +x "$directory"/tools/*
-#!/bin/sh
+	tool_make tools compute-sanitizer <<'TOOL'
 echo "$*" >>"$CHECKED"
 [ "$1 $3 $4" = "--tool --error-exitcode 9" ] && shift 4 && exec "$@"
 TOOL
@@ -210,6 +250,8 @@ refused()
 
 try "a bundle is packed" pack_and_move
 try "its programs find every library in it" own_libraries
+try "the machine's libstdc++ is taken unless it is too old" fallback_libraries
+try "a glibc that is too old is told" old_glibc
 try "it says whether it has kernels for a GPU" kernels_told
 try "pagedd says its version" version
 try "workers share a pool" worker
