@@ -76,10 +76,42 @@ old_glibc()
 		bare PATH="$directory/glibc:$PATH" "$bundle/run" pagedd --version
 }
 
+# Of 13.0, whatever this build's toolkit is.
+old_driver()
+{
+	needs="$bundle/needs"
+	cp "$needs" "$directory/needs" && sed -i 's/^toolkit .*/toolkit 13.0/; s/^driver .*/driver 580/' "$needs" || return 1
+	says="run: the driver is 570.86.15, and kernels built with CUDA 13.0 need 580 or later: take a newer driver"
+	echo '[ "$1" = --query-gpu=driver_version ] && echo 570.86.15' | tool_make driver_tools nvidia-smi &&
+		for mode in "first $directory/none" "all $directory/none" "permitted $directory/none" tests; do
+			# shellcheck disable=SC2086 # words
+			stops_with "$says, or a bundle built with CUDA 12" bare PATH="$directory/driver_tools:$PATH" "$bundle/run" \
+				$mode || return 1
+		done && [ ! -e "$directory/none" ] &&
+		bare PATH="$directory/driver_tools:$PATH" ANY_DRIVER=1 "$bundle/run" first "$directory/any" machine &&
+		sed -i 's/^toolkit .*/toolkit 12.8/; s/^driver .*/driver 525/' "$needs" &&
+		bare PATH="$directory/driver_tools:$PATH" "$bundle/run" first "$directory/new" machine >"$directory/said" 2>&1 &&
+		! grep '^run: ' "$directory/said" && echo 'echo failed; exit 9' | tool_make driver_tools nvidia-smi &&
+		bare PATH="$directory/driver_tools:$PATH" "$bundle/run" first "$directory/new" machine >"$directory/said" 2>&1 &&
+		grep '^run: no nvidia-smi tells whether the driver is 525 or later$' "$directory/said" &&
+		mv "$directory/needs" "$needs"
+}
+
 # The environment that make check sets says whether kernels are built in.
 kernels_told()
 {
 	if [ "$CUDA_IMAGES" = yes ]; then says="built in"; else says="none: "; fi
+	toolkit=$(sed -n 's/^toolkit //p' "$bundle/needs")
+	if [ "$CUDA_IMAGES" = yes ] || [ -e "$bundle/tests/gpu/conformance.fatbin" ]; then
+		case $toolkit in
+		12.*) needed=525 ;;
+		13.*) needed=580 ;;
+		*) return 1 ;;
+		esac
+		grep "^needs .* $needed or later (CUDA $toolkit)\$" "$bundle/README" || return 1
+	elif [ -n "$toolkit" ]; then
+		return 1
+	fi
 	grep "^kernels  $says" "$bundle/README"
 }
 
@@ -252,6 +284,7 @@ try "a bundle is packed" pack_and_move
 try "its programs find every library in it" own_libraries
 try "the machine's libstdc++ is taken unless it is too old" fallback_libraries
 try "a glibc that is too old is told" old_glibc
+try "a driver that is too old is told" old_driver
 try "it says whether it has kernels for a GPU" kernels_told
 try "pagedd says its version" version
 try "workers share a pool" worker
