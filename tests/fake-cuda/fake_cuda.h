@@ -25,7 +25,8 @@
  *   PAGED_FAKE_CUDA_MEMORY=268435456       bytes of memory per device
  *   PAGED_FAKE_CUDA_ATTRIBUTES=20=3,102=0  device attributes by number
  *   PAGED_FAKE_CUDA_FAIL=cuMemAlloc_v2=2,cuLaunchKernel@3=719,cuInit@2+=999
- *                                         the function's result: of every call, of call 3 (@3), of call 2 and later
+ *                                         the function's result: of every call, of call 3 (@3), of call 2 and later;
+ *                                         "hang": the call does not return
  *   PAGED_FAKE_CUDA_VERSION=12080          the CUDA version that the driver supports
  *   PAGED_FAKE_CUDA_SEED=7                 order of blocks and threads (simt_run.h); 0 is ascending
  *   PAGED_FAKE_CUDA_BREAK=FILE             a call that finds FILE removes it; CUDA then fails in the calling process

@@ -31,7 +31,7 @@ inject_count(const char *name)
 	return 0;
 }
 
-/* One item of PAGED_FAKE_CUDA_FAIL: NAME=RESULT, NAME@N=RESULT or NAME@N+=RESULT. */
+/* One item of PAGED_FAKE_CUDA_FAIL: NAME=RESULT, NAME@N=RESULT or NAME@N+=RESULT.  With "hang" it does not return. */
 static int
 inject_by(const char *item, const char *name, unsigned int n)
 {
@@ -50,6 +50,8 @@ inject_by(const char *item, const char *name, unsigned int n)
 	}
 	if (*item != '=' || n < from || (!later && n > from))
 		return CUDA_SUCCESS;
+	while (strncmp(item + 1, "hang", strlen("hang")) == 0)
+		pause();
 	return atoi(item + 1);
 }
 

@@ -27,4 +27,15 @@ awk 'function wrong(line) { sub(/[0-9a-f]+$/, "7", line); return line }
 PAGED_CONFORMANCE_REPLAY=$directory/wrong "$program" >"$directory/output" 2>&1
 [ "$(grep -c '^not ok' "$directory/output")" -eq "$(grep -c '^launch' "$directory/record")" ]
 result $? "a wrong word is found in each"
+# tools/gpu-run omits steps if it finds such a line.
+grep -qE ': mma_bf16_layout: 1 of [0-9]+ words differ$' "$directory/output"
+result $? "and its case is named"
+
+# The cases of what is off by default are the last.
+"$program" --list >"$directory/output"
+tail -n 4 "$directory/output" | tr '\n' ' ' | grep -qx 'dependent_launches bulk_copies wgmma_bf16 wgmma_f16 '
+result $? "what may hang runs last"
+PAGED_TEST_LIMIT=1 PAGED_FAKE_CUDA_FAIL=cuLaunchKernel=hang "$program" warp >"$directory/output"
+[ $? -eq 1 ] && grep -qx '# warp: no end after 1 s' "$directory/output" && grep -qx 'not ok 1 - warp' "$directory/output"
+result $? "a kernel that hangs ends its test"
 finish
