@@ -262,10 +262,32 @@ interrupted()
 # Tests of kernels say nothing new if the instructions that they use are wrong; times do.
 matrices_wrong()
 {
-	mkdir "$directory/wrong" && echo "not ok 7 - mma_bf16_layout" >"$directory/wrong/conformance.tap" &&
+	mkdir "$directory/wrong" && echo "# a.c:1: n_wrong == 0: mma_bf16_layout: 1 of 9 words differ
+not ok 7 - mma_bf16_layout" >"$directory/wrong/conformance.tap" &&
 		on_fake_gpu "$bundle/run" first "$directory/wrong" batch graph sanitize >"$directory/said" &&
 		cat "$directory/said" && grep '^batch, work, graph: omitted' "$directory/wrong/steps.txt" &&
 		! grep '^batch: ' "$directory/wrong/steps.txt" && grep '^sanitize memcheck: done' "$directory/wrong/steps.txt"
+}
+
+# A case that hung, and one that was skipped, are no reason to omit a test of kernels.
+matrices_unknown()
+{
+	mkdir "$directory/unknown" && echo "# mma_bf16_layout: no end after 15 s
+not ok 6 - mma_bf16_layout" >"$directory/unknown/conformance.tap" &&
+		on_fake_gpu CUDA_VISIBLE_DEVICES= "$bundle/run" first "$directory/unknown" conformance batch graph \
+			>"$directory/said" && cat "$directory/said" &&
+		grep '^batch, work, graph: not known' "$directory/unknown/steps.txt" &&
+		[ "$(grep -cE '^(batch|graph): done' "$directory/unknown/steps.txt")" -eq 2 ]
+}
+
+# Of a kernel that hangs, the test that launched it.
+hangs_end()
+{
+	on_fake_gpu PAGED_TEST_LIMIT=1 PAGED_FAKE_CUDA_FAIL=cuLaunchKernel@1=hang "$bundle/run" first "$directory/hung" \
+		conformance >"$directory/said" && cat "$directory/said" &&
+		grep '^conformance: ended with 1, ' "$directory/hung/steps.txt" &&
+		[ "$(grep -c ': no end after 1 s$' "$directory/hung/conformance.tap")" -gt 10 ] &&
+		tail -n 1 "$directory/hung/conformance.tap" | grep '^1[.][.]'
 }
 
 nvrtc_found()
@@ -296,6 +318,8 @@ if [ -e "$PAGED_BUILDDIR/tests/fake-cuda/.libs/libcuda.so.1" ]; then
 	try "a run that is killed leaves the archive of the steps before" killed_in_a_step
 	try "an interrupted run ends its step" interrupted
 	try "kernels are not tested if matrix instructions are wrong" matrices_wrong
+	try "and are if it is not known" matrices_unknown
+	try "a kernel that hangs ends only its test" hangs_end
 else
 	skip "first light" "the fake CUDA driver is not built"
 fi
