@@ -245,6 +245,11 @@ killed_in_a_step()
 		tar -xzOf "$directory/killed.tar.gz" killed/machine.txt | grep '^NVRTC: '
 }
 
+ends()
+{
+	while kill -0 "$1" 2>/dev/null; do sleep 0.1; done
+}
+
 # What an interrupted run has started ends with it.
 interrupted()
 {
@@ -256,7 +261,31 @@ interrupted()
 	kill "$(cat "$directory/pid")"
 	wait $run
 	[ $? -eq 130 ] || return 1
-	while kill -0 "$task" 2>/dev/null; do sleep 0.1; done
+	ends "$task"
+}
+
+# Another nvidia-smi is a client of the driver until the run has ended, also by SIGKILL.
+kept_awake()
+{
+	tool_make awake nvidia-smi <<'TOOL' || return 1
+case $1 in
+-l) echo $$ >"$CLIENT.new" && mv "$CLIENT.new" "$CLIENT" && exec sleep 900 ;;
+--query-gpu=driver_version) echo 999.1 ;;
+"")
+	until [ -e "$CLIENT" ]; do sleep 0.1; done
+	kill -0 "$(cat "$CLIENT")" && echo "GPU $CUDA_VISIBLE_DEVICES has a client"
+	sleep "${HOLD-0}"
+	;;
+esac
+TOOL
+	on_fake_gpu PATH="$directory/awake:$PATH" CLIENT="$directory/client" "$bundle/run" first "$directory/kept" machine &&
+		grep '^GPU 0 has a client$' "$directory/kept/machine.txt" && ends "$(cat "$directory/client")" || return 1
+	rm "$directory/client"
+	on_fake_gpu PATH="$directory/awake:$PATH" CLIENT="$directory/client" HOLD=5 CUDA_VISIBLE_DEVICES=1 sh -c \
+		'echo $$ >"$1" && exec "$2" first "$3" machine' sh "$directory/pid" "$bundle/run" "$directory/left" &
+	wait_for_line '^GPU 1 has a client$' "$directory/left/machine.txt" $! || return 1
+	kill -KILL "$(cat "$directory/pid")"
+	ends "$(cat "$directory/client")"
 }
 
 # Tests of kernels say nothing new if the instructions that they use are wrong; times do.
@@ -317,6 +346,7 @@ if [ -e "$PAGED_BUILDDIR/tests/fake-cuda/.libs/libcuda.so.1" ]; then
 	try "figures of what is off by default" permitted_steps
 	try "a run that is killed leaves the archive of the steps before" killed_in_a_step
 	try "an interrupted run ends its step" interrupted
+	try "the driver has a client until a run ends" kept_awake
 	try "kernels are not tested if matrix instructions are wrong" matrices_wrong
 	try "and are if it is not known" matrices_unknown
 	try "a kernel that hangs ends only its test" hangs_end
