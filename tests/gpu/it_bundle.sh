@@ -309,14 +309,13 @@ not ok 6 - mma_bf16_layout" >"$directory/unknown/conformance.tap" &&
 		[ "$(grep -cE '^(batch|graph): done' "$directory/unknown/steps.txt")" -eq 2 ]
 }
 
-# Of a kernel that hangs, the test that launched it.
+# Of a kernel that hangs, the test that launched it.  The conformance program would need kernels built by nvcc.
 hangs_end()
 {
 	on_fake_gpu PAGED_TEST_LIMIT=1 PAGED_FAKE_CUDA_FAIL=cuLaunchKernel@1=hang "$bundle/run" first "$directory/hung" \
-		conformance >"$directory/said" && cat "$directory/said" &&
-		grep '^conformance: ended with 1, ' "$directory/hung/steps.txt" &&
-		[ "$(grep -c ': no end after 1 s$' "$directory/hung/conformance.tap")" -gt 10 ] &&
-		tail -n 1 "$directory/hung/conformance.tap" | grep '^1[.][.]'
+		work >"$directory/said" && cat "$directory/said" &&
+		grep '^work: ended with 1, .* 0 passed, 5 failed, 0 skipped' "$directory/hung/steps.txt" &&
+		[ "$(grep -c ': no end after 1 s$' "$directory/hung/tests.tap")" -ge 5 ]
 }
 
 nvrtc_found()
