@@ -173,7 +173,10 @@ uint32_t core_member_session(const struct core *core, uint32_t member);
  */
 bool core_tick(struct core *core, uint32_t budget_pages);
 
-/** core_next_deadline - the time of the first pin or ticket to expire, in milliseconds of core_set_now(); 0: none */
+/* No pin and no ticket will expire.  Not 0, which core_set_now() may have said. */
+#define CORE_NO_DEADLINE UINT64_MAX
+
+/** core_next_deadline - the time of the first pin or ticket to expire, in milliseconds of core_set_now() */
 uint64_t core_next_deadline(const struct core *core);
 
 /*

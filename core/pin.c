@@ -182,12 +182,12 @@ pins_expire(const struct core *core, struct core_pool *pool, uint32_t budget)
 uint64_t
 core_next_deadline(const struct core *core)
 {
-	uint64_t next = core->tickets.n > 0 ? core->tickets.first_deadline_ms : 0;
+	uint64_t next = core->tickets.n > 0 ? core->tickets.first_deadline_ms : CORE_NO_DEADLINE;
 
 	for (uint32_t i = 0; i < core->n_pools; i++) {
 		const struct core_pool *pool = core->pools[i];
 
-		if (pool->n_pins > 0 && (next == 0 || pool->pins[pin_first(pool)].deadline_ms < next))
+		if (pool->n_pins > 0 && pool->pins[pin_first(pool)].deadline_ms < next)
 			next = pool->pins[pin_first(pool)].deadline_ms;
 	}
 	return next;

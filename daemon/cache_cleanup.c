@@ -11,7 +11,7 @@ cache_cleanup_set_timer(struct cache_cleanup *cache_cleanup, uint64_t now_ms)
 	if (deadline_ms == cache_cleanup->deadline_ms)
 		return;
 	cache_cleanup->deadline_ms = deadline_ms;
-	if (deadline_ms == 0)
+	if (deadline_ms == CORE_NO_DEADLINE)
 		loop_timer_stop(&cache_cleanup->timer);
 	else
 		loop_timer_start(cache_cleanup->loop, &cache_cleanup->timer,
@@ -41,7 +41,7 @@ cache_cleanup_fire(struct loop_timer *timer)
 {
 	struct cache_cleanup *cache_cleanup = container_of(timer, struct cache_cleanup, timer);
 
-	cache_cleanup->deadline_ms = 0;
+	cache_cleanup->deadline_ms = CORE_NO_DEADLINE;
 	cache_cleanup_schedule(cache_cleanup);
 }
 
@@ -53,6 +53,7 @@ cache_cleanup_open(struct cache_cleanup *cache_cleanup, struct loop *loop, struc
 		.loop = loop,
 		.core = core,
 		.session_cleanup = session_cleanup,
+		.deadline_ms = CORE_NO_DEADLINE,
 		.work.step = cache_cleanup_step,
 		.timer.fire = cache_cleanup_fire,
 	};

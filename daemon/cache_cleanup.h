@@ -21,7 +21,7 @@ struct cache_cleanup {
 	struct session_cleanup *session_cleanup; /* an expired ticket may leave sequences of an ended session */
 	struct loop_work work;
 	struct loop_timer timer; /* due when the first pin or ticket expires */
-	uint64_t deadline_ms;    /* of the timer; 0: it is not armed */
+	uint64_t deadline_ms;    /* of the timer; CORE_NO_DEADLINE: it is not armed */
 	bool needed;
 };
 

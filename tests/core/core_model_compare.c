@@ -259,7 +259,7 @@ void
 model_compare(void)
 {
 	struct paged_session_entry status = { .session = 0 };
-	uint64_t deadline = 0;
+	uint64_t deadline = CORE_NO_DEADLINE;
 
 	for (uint32_t p = 0; p < MODEL_POOLS; p++)
 		compare_pool(p);
@@ -268,11 +268,9 @@ model_compare(void)
 	while (core_session_next(model.fixture.core, status.session, &status))
 		compare_session(&status);
 	for (uint32_t i = 0; i < model.n_tickets; i++)
-		if (deadline == 0 || model.tickets[i].deadline < deadline)
-			deadline = model.tickets[i].deadline;
+		deadline = MIN(deadline, model.tickets[i].deadline);
 	for (uint32_t p = 0; p < MODEL_POOLS; p++)
 		for (uint32_t i = 0; i < model.pools[p].n_pins; i++)
-			if (deadline == 0 || model.pools[p].pins[i].deadline < deadline)
-				deadline = model.pools[p].pins[i].deadline;
+			deadline = MIN(deadline, model.pools[p].pins[i].deadline);
 	model_check(core_next_deadline(model.fixture.core) == deadline);
 }

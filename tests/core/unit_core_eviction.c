@@ -147,7 +147,7 @@ Test(core_eviction, pins_expire)
 	core_tick(core_fixture.core, 100);
 	expect_pinned(0, "");
 	expect_cached(0, "2 0 1");
-	cr_assert_eq(core_next_deadline(core_fixture.core), 0);
+	cr_assert_eq(core_next_deadline(core_fixture.core), CORE_NO_DEADLINE);
 	expect_accounting();
 }
 

@@ -144,10 +144,28 @@ Test(core_tickets, expiry_returns_the_sequence)
 	core_set_now(core_fixture.core, 1500);
 	cr_assert_not(core_tick(core_fixture.core, 100));
 	cr_assert_not(core_reap_needed(core_fixture.core));
-	cr_assert_eq(core_next_deadline(core_fixture.core), 0);
+	cr_assert_eq(core_next_deadline(core_fixture.core), CORE_NO_DEADLINE);
 	expect_owner(fixture_session, 0);
 	cr_assert(region_snapshot_valid(view, seq, &snapshot), "what was planned stays valid");
 	expect_ok(fixture_erase(fixture_session, seq));
+}
+
+/* The time 0 is a deadline like any other. */
+Test(core_tickets_of_time_0, first_deadline, .init = core_fixture_setup, .fini = core_fixture_teardown)
+{
+	static const uint32_t timeouts_ms[2] = { 0, 500 };
+
+	cr_assert_eq(core_next_deadline(core_fixture.core), CORE_NO_DEADLINE);
+	for (uint32_t i = 0; i < 2; i++) {
+		struct paged_seq_item item = { .seq = fixture_create(fixture_session, 0) };
+
+		expect_ok(core_seq_give(core_fixture.core, fixture_session, 1, &item,
+					&(struct seq_give){ .timeout_ms = timeouts_ms[i] },
+					i == 0 ? ticket : other_ticket, &core_error));
+		cr_assert_eq(core_next_deadline(core_fixture.core), 0);
+	}
+	cr_assert_not(core_tick(core_fixture.core, 100));
+	cr_assert_eq(core_next_deadline(core_fixture.core), 500);
 }
 
 Test(core_tickets, expiry_of_many_tickets_takes_steps)
@@ -165,7 +183,7 @@ Test(core_tickets, expiry_of_many_tickets_takes_steps)
 	cr_assert(core_tick(core_fixture.core, 3));
 	cr_assert_eq(core_next_deadline(core_fixture.core), 1005);
 	cr_assert_not(core_tick(core_fixture.core, 3));
-	cr_assert_eq(core_next_deadline(core_fixture.core), 0);
+	cr_assert_eq(core_next_deadline(core_fixture.core), CORE_NO_DEADLINE);
 	expect_accounting();
 }
 
