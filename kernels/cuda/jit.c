@@ -13,7 +13,6 @@
 /* Name of the in-memory header with the mods' source; attention.h includes ATTENTION_MOD. */
 #define MOD_FILE "attention_mod.h"
 #define MAX_ARCHS 64
-#define MAX_HEADERS 32 /* including MOD_FILE */
 #define FIRST_ARCH_SPECIFIC 12 /* CUDA version that brought architecture-specific targets, as sm_90a */
 
 static enum paged_status
@@ -69,31 +68,41 @@ cuda_jit_arch(const struct cuda_nvrtc *nvrtc, int capability, bool arch_specific
 /* The sources of a program: the main file and the headers that it includes. */
 struct jit_files {
 	char *main;
-	const char *names[MAX_HEADERS], *texts[MAX_HEADERS];
+	const char **names, **texts;
 	int n;
 };
+
+static void
+jit_files_close(struct jit_files *jit_files)
+{
+	free(jit_files->main);
+	free(jit_files->names);
+	free(jit_files->texts);
+}
 
 static enum paged_status
 jit_files_open(struct jit_files *jit_files, const struct cuda_jit_params *params, struct paged_error *error)
 {
 	bool is_there = false;
+	size_t n = 1; /* MOD_FILE */
 	char main[128];
 
 	snprintf(main, sizeof(main), "kernels/cuda/%s.cu", params->source);
-	*jit_files = (struct jit_files){ .n = 0 };
-	for (const struct cuda_source *source = cuda_sources; source->name != NULL; source++) {
-		if (jit_files->n == MAX_HEADERS - 1)
-			return paged_fail(error, PAGED_ERR_BACKEND, "more than %d kernel sources", MAX_HEADERS);
+	for (const struct cuda_source *source = cuda_sources; source->name != NULL; source++, n++)
 		is_there |= strcmp(source->name, main) == 0;
-		jit_files->names[jit_files->n] = source->name;
-		jit_files->texts[jit_files->n++] = source->text;
-	}
+	*jit_files = (struct jit_files){ .n = 0 };
 	if (!is_there)
 		return paged_fail(error, PAGED_ERR_NOENT, "no kernel source %s is built in", main);
+	jit_files->names = calloc(n, sizeof(jit_files->names[0]));
+	jit_files->texts = calloc(n, sizeof(jit_files->texts[0]));
 	/* NVRTC has no stdint.h; simt.h defines the integer types, so it is included first. */
-	if (asprintf(&jit_files->main, "#include \"kernels/cuda/simt.h\"\n#include \"%s\"\n", main) < 0) {
+	if (asprintf(&jit_files->main, "#include \"kernels/cuda/simt.h\"\n#include \"%s\"\n", main) < 0)
 		jit_files->main = NULL;
+	if (jit_files->names == NULL || jit_files->texts == NULL || jit_files->main == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to compile %s", main);
+	for (const struct cuda_source *source = cuda_sources; source->name != NULL; source++) {
+		jit_files->names[jit_files->n] = source->name;
+		jit_files->texts[jit_files->n++] = source->text;
 	}
 	jit_files->names[jit_files->n] = MOD_FILE;
 	jit_files->texts[jit_files->n++] = params->mods;
@@ -183,6 +192,6 @@ cuda_jit_compile(const struct cuda_nvrtc *nvrtc, const struct cuda_jit_params *p
 
 	if (status == PAGED_OK)
 		status = jit_program_compile(nvrtc, &jit_files, params, compiled_p, error);
-	free(jit_files.main);
+	jit_files_close(&jit_files);
 	return status;
 }
