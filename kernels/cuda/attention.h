@@ -416,6 +416,17 @@ item_token_visible(const cuda_attention_params &p, const attention_block_of<Q_RO
 	return (block.mask_bitmap.any[token % CUDA_MASK_BITMAP_TOKENS / 32] >> token % 32 & 1) != 0;
 }
 
+/* The page table's entry for a token before `end`, or anything if nothing sees the token. */
+template <uint32_t Q_ROWS>
+SIMT_FUNCTION uint32_t
+item_entry_load(const cuda_attention_params &p, const attention_block_of<Q_ROWS> &block,
+		const attention_work_item &item, uint32_t token, uint32_t end)
+{
+	if (!item_token_visible(p, block, item, token, end))
+		return UINT32_MAX;
+	return plan_entry(p.plan, item.row, token / p.pages.page_size);
+}
+
 template <uint32_t Q_ROWS>
 SIMT_FUNCTION bool
 token_visible(const cuda_attention_params &p, const attention_block_of<Q_ROWS> &block, uint32_t token, uint32_t end)

@@ -243,17 +243,6 @@ mla_wgmma_queries_give(const cuda_attention_params &p, mla_wgmma_shared<S> &shar
 	simt_barrier_arrive(&shared.queries_full); /* for what was stored, not copied */
 }
 
-/* The page table's entry for a token before `end`, or anything if nothing sees the token. */
-template <class S>
-SIMT_FUNCTION uint32_t
-mla_wgmma_entry_load(const cuda_attention_params &p, const mla_wgmma_shared<S> &shared, const attention_work_item &item,
-		     uint32_t token, uint32_t end)
-{
-	if (!item_token_visible(p, shared, item, token, end))
-		return UINT32_MAX;
-	return plan_entry(p.plan, item.row, token / p.pages.page_size);
-}
-
 template <class S>
 SIMT_FUNCTION void
 mla_wgmma_tile_copy(const cuda_attention_params &p, mla_wgmma_shared<S> &shared, const attention_work_item &item,
@@ -284,11 +273,11 @@ mla_wgmma_tiles_copy(const cuda_attention_params &p, mla_wgmma_shared<S> &shared
 	uint32_t entry;
 
 	begin = next_visible_tile<S::TOKENS>(p, shared, begin, end);
-	entry = mla_wgmma_entry_load(p, shared, item, begin + mla_wgmma_own_row<S>(), end);
+	entry = item_entry_load(p, shared, item, begin + mla_wgmma_own_row<S>(), end);
 	ATTENTION_ROLL
 	for (; begin < end; tile++) {
 		uint32_t next = next_visible_tile<S::TOKENS>(p, shared, begin + S::TOKENS, end);
-		uint32_t next_entry = mla_wgmma_entry_load(p, shared, item, next + mla_wgmma_own_row<S>(), end);
+		uint32_t next_entry = item_entry_load(p, shared, item, next + mla_wgmma_own_row<S>(), end);
 
 		mla_wgmma_tile_copy(p, shared, item, tile, begin + mla_wgmma_own_row<S>(), end, entry);
 		if (queries)

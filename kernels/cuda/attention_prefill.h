@@ -60,7 +60,7 @@ prefill_tiles_attend(const cuda_attention_params &p, prefill_shared<S> &shared, 
 	begin = next_visible_tile<S::TOKENS>(p, shared, begin, end);
 	if (begin >= end)
 		return;
-	entry = prefill_entry_load(p, shared, prefill_lane_token<S>(begin), shared.item.end);
+	entry = item_entry_load(p, shared, shared.item, prefill_lane_token<S>(begin), shared.item.end);
 	prefill_copy_keys(p, shared, begin, entry);
 	ATTENTION_ROLL
 	for (uint32_t next;; begin = next) {
@@ -74,7 +74,7 @@ prefill_tiles_attend(const cuda_attention_params &p, prefill_shared<S> &shared, 
 		simt_sync(); /* the queries and keys are there; all warps have read the values of the tile before */
 		prefill_copy_values(p, shared);
 		if (!last)
-			entry = prefill_entry_load(p, shared, prefill_lane_token<S>(next), shared.item.end);
+			entry = item_entry_load(p, shared, shared.item, prefill_lane_token<S>(next), shared.item.end);
 		prefill_add_qk(shared, weight);
 		simt_copy_async_wait<0>();
 		simt_sync(); /* the values are there; all warps have read the keys */

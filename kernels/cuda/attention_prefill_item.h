@@ -59,17 +59,6 @@ prefill_tile_is_full(const prefill_items &items, const attention_work_item &item
 	return begin >= item.kv_first && begin + S::TOKENS <= items.full_end;
 }
 
-/* The page table's entry for a token before `end`, or anything if nothing sees the token. */
-template <uint32_t Q_ROWS>
-SIMT_FUNCTION uint32_t
-prefill_entry_load(const cuda_attention_params &p, const attention_block_of<Q_ROWS> &block, uint32_t token,
-		   uint32_t end)
-{
-	if (!token_visible(p, block, token, end))
-		return UINT32_MAX;
-	return plan_entry(p.plan, block.item.row, token / p.pages.page_size);
-}
-
 /* Weights */
 
 /* The q_rows of a thread in an M tile. */

@@ -176,11 +176,11 @@ wgmma_tiles_copy(const cuda_attention_params &p, wgmma_shared<S> &shared, uint32
 	uint32_t entry;
 
 	begin = next_visible_tile<S::TOKENS>(p, shared, begin, end);
-	entry = prefill_entry_load(p, shared, begin + simt_opaque(simt_thread()), end);
+	entry = item_entry_load(p, shared, shared.item, begin + simt_opaque(simt_thread()), end);
 	ATTENTION_ROLL
 	for (; begin < end; tile++) {
 		uint32_t next = next_visible_tile<S::TOKENS>(p, shared, begin + S::TOKENS, end);
-		uint32_t next_entry = prefill_entry_load(p, shared, next + simt_opaque(simt_thread()), end);
+		uint32_t next_entry = item_entry_load(p, shared, shared.item, next + simt_opaque(simt_thread()), end);
 
 		wgmma_tile_copy(p, shared, tile, begin + simt_opaque(simt_thread()), end, entry);
 		begin = next;
