@@ -17,6 +17,7 @@
  * all banks.  Which tokens are adjacent columns of a product is free.
  */
 #include "kernels/cuda/attention_mma.h"
+#include "kernels/cuda/attention_producer.h"
 
 #if SIMT_HAS_BARRIERS
 
@@ -63,8 +64,8 @@ template <class ELEMENTS, uint32_t DIM_> struct bulk_shapes {
 	static constexpr uint32_t DIM = DIM_, CHUNKS = narrow::CHUNKS, STAGES = DIM == 64 ? 5 : 3;
 	static constexpr uint32_t Q_PITCH = CHUNKS + 1; /* chunks from q_row to q_row, without bank conflicts */
 	/*
-	 * The first chunks of a narrow tile's queries are in registers.  With 128 dims, these have no room for all, and
-	 * beside a score mod for fewer.
+	 * The first chunks of a narrow tile's queries are in registers.  With 128 dims there is no room for all, and
+	 * with a score mod for fewer still.
 	 */
 	static constexpr uint32_t KEPT = DIM == 64 ? 8 : attention_mod::has_score ? 8 : 12, REST = CHUNKS - KEPT, REST_PITCH = REST + 1;
 	static constexpr uint32_t TILE = narrow::TOKENS * CHUNKS + narrow::TOKENS / CUDA_BULK_TOKENS; /* of a plane */
@@ -115,21 +116,6 @@ bulk_ring_advance(bulk_ring &ring, bool narrow)
 
 	ring.parities ^= 1u << ring.stage;
 	ring.stage = ring.stage + 1 == stages ? 0 : ring.stage + 1;
-}
-
-/* Begin a span of tokens.  All threads call: with a block mask, the producer waits until the bitmap is there. */
-template <class K>
-SIMT_FUNCTION void
-bulk_span_begin(const cuda_attention_params &p, bulk_shared<K> &shared, uint32_t begin, bool consumes)
-{
-	if (p.blocks.first_list == 0)
-		return;
-	simt_sync(); /* all warps have read the bitmap before, or the results in its memory */
-	if (consumes)
-		mask_bitmap_build<bulk_consumers>(p, shared.item,
-						  begin / CUDA_MASK_BITMAP_TOKENS * CUDA_MASK_BITMAP_TOKENS,
-						  shared.mask_bitmap);
-	simt_sync();
 }
 
 /*
@@ -359,8 +345,7 @@ bulk_produce(const cuda_attention_params &p, bulk_shared<K> &shared)
 		bulk_item_give(p, shared);
 		ATTENTION_ROLL
 		for (uint32_t begin = item.begin, end; begin < item.end; begin = end) {
-			end = mask_bitmap_end(p, item, begin);
-			bulk_span_begin(p, shared, begin, false);
+			end = span_begin<bulk_consumers>(p, shared, item, begin, false);
 			bulk_tiles_copy(p, shared, ring, begin, end);
 		}
 		bulk_spans_end(p, false);
@@ -371,15 +356,6 @@ bulk_produce(const cuda_attention_params &p, bulk_shared<K> &shared)
 
 /* A narrow tile's queries, so far as they are in registers: as the A of mma. */
 template <class K> using bulk_kept = uint32_t[K::KEPT / 2][4];
-
-/* The warp has read something, of which `barrier` tells the producer. */
-SIMT_FUNCTION void
-bulk_leave(uint64_t *barrier)
-{
-	simt_warp_sync();
-	if (simt_lane() == 0)
-		simt_barrier_arrive(barrier);
-}
 
 /* Take the item that the producer gives; false if there is none. */
 template <class K>
@@ -472,7 +448,7 @@ bulk_tile_attend(const cuda_attention_params &p, bulk_shared<K> &shared, const b
 	mma_weights<S>(p, shared, state, begin, full, weight, rescale);
 	simt_barrier_wait(&stage.full[CUDA_V], bulk_parity(ring));
 	mma_pv<S, typename K::elements>(state, shared.tile[ring.stage][CUDA_V], full, weight, rescale);
-	bulk_leave(&stage.empty);
+	warp_arrive(&stage.empty);
 }
 
 /* Attend to the item, whose shape is S. */
@@ -485,12 +461,11 @@ bulk_item_attend(const cuda_attention_params &p, bulk_shared<K> &shared, attenti
 
 	if (S::NARROW) {
 		bulk_queries_keep(shared, kept);
-		bulk_leave(&shared.item_empty);
+		warp_arrive(&shared.item_empty);
 	}
 	ATTENTION_ROLL
 	for (uint32_t begin = item.begin, end; begin < item.end; begin = end) {
-		end = mask_bitmap_end(p, item, begin);
-		bulk_span_begin(p, shared, begin, true);
+		end = span_begin<bulk_consumers>(p, shared, item, begin, true);
 		ATTENTION_ROLL
 		for (uint32_t at = bulk_visible_tile(p, shared, begin, end); at < end;
 		     at = bulk_visible_tile(p, shared, at + K::narrow::TOKENS, end)) {
@@ -499,7 +474,7 @@ bulk_item_attend(const cuda_attention_params &p, bulk_shared<K> &shared, attenti
 		}
 	}
 	if (!S::NARROW)
-		bulk_leave(&shared.item_empty);
+		warp_arrive(&shared.item_empty);
 }
 
 template <class K>

@@ -308,7 +308,7 @@ mla_wgmma_produce(const cuda_attention_params &p, mla_wgmma_shared<S> &shared)
 			mla_wgmma_queries_give(p, shared, number);
 		ATTENTION_ROLL
 		for (uint32_t begin = item.begin, end; begin < item.end; begin = end) {
-			end = wgmma_span_begin(p, shared, item, begin, false);
+			end = span_begin<wgmma_consumers>(p, shared, item, begin, false);
 			mla_wgmma_tiles_copy(p, shared, number, begin, end, !queries_first, tile);
 		}
 	}
@@ -380,7 +380,7 @@ SIMT_FUNCTION void
 mla_wgmma_queries_leave(mla_wgmma_shared<S> &shared, mla_wgmma_state<S> &state)
 {
 	if (state.holds_queries)
-		wgmma_warp_arrive(&shared.queries_empty);
+		warp_arrive(&shared.queries_empty);
 	state.holds_queries = false;
 }
 
@@ -410,7 +410,7 @@ mla_wgmma_weights_give(mla_wgmma_shared<S> &shared, const mla_wgmma_state<S> &st
 	for (uint32_t i = 0; i < 2; i++)
 		if (lane % 4 == 0)
 			shared.rows[mla_wgmma_warp() * 16 + lane / 4 + i * 8] = { state.row_max[i], rescale[i] };
-	wgmma_warp_arrive(&shared.weights_full[mla_wgmma_warp()]);
+	warp_arrive(&shared.weights_full[mla_wgmma_warp()]);
 }
 
 /* Take the tile's weights and maxima from the partner. */
@@ -604,7 +604,7 @@ mla_wgmma_tiles_attend(const cuda_attention_params &p, mla_wgmma_shared<S> &shar
 		mla_wgmma_non_finite_add(p, shared, state);
 		mla_wgmma_add_values(shared, state);
 		mla_wgmma_sums_wait(state);
-		wgmma_warp_arrive(&shared.slots[state.tile % SLOTS].empty);
+		warp_arrive(&shared.slots[state.tile % SLOTS].empty);
 		state.tile++;
 	}
 }
@@ -715,7 +715,7 @@ mla_wgmma_consume(const cuda_attention_params &p, mla_wgmma_shared<S> &shared)
 		mla_wgmma_state_init(p, item, state);
 		ATTENTION_ROLL
 		for (uint32_t begin = item.begin, end; begin < item.end; begin = end) {
-			end = wgmma_span_begin(p, shared, item, begin, true);
+			end = span_begin<wgmma_consumers>(p, shared, item, begin, true);
 			mla_wgmma_tiles_attend(p, shared, item, state, begin, end);
 		}
 		mla_wgmma_queries_leave(shared, state);

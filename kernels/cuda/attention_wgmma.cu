@@ -199,7 +199,7 @@ wgmma_produce(const cuda_attention_params &p, wgmma_shared<S> &shared)
 		wgmma_queries_copy(p, shared);
 		ATTENTION_ROLL
 		for (uint32_t begin = shared.item.begin, end; begin < shared.item.end; begin = end) {
-			end = wgmma_span_begin(p, shared, shared.item, begin, false);
+			end = span_begin<wgmma_consumers>(p, shared, shared.item, begin, false);
 			wgmma_tiles_copy(p, shared, begin, end, tile);
 		}
 	}
@@ -229,7 +229,7 @@ template <class S>
 SIMT_FUNCTION void
 wgmma_leave_tile(wgmma_shared<S> &shared, uint32_t tile, uint32_t plane)
 {
-	wgmma_warp_arrive(&shared.barriers[wgmma_stage<S>(tile)][plane].empty);
+	warp_arrive(&shared.barriers[wgmma_stage<S>(tile)][plane].empty);
 }
 
 template <class S>
@@ -471,7 +471,7 @@ wgmma_consume(const cuda_attention_params &p, wgmma_shared<S> &shared)
 		simt_barrier_wait(&shared.queries_full, state.item % 2);
 		ATTENTION_ROLL
 		for (uint32_t begin = shared.item.begin, end; begin < shared.item.end; begin = end) {
-			end = wgmma_span_begin(p, shared, shared.item, begin, true);
+			end = span_begin<wgmma_consumers>(p, shared, shared.item, begin, true);
 			wgmma_tiles_attend(p, shared, state, begin, end);
 		}
 		wgmma_consumers::sync(); /* all have read the tiles; results reuse their memory */

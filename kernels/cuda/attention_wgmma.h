@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * attention_wgmma.h - what the kernels by wgmma have in common: their warps, matrices in shared memory, spans of tokens
+ * attention_wgmma.h - what the kernels by wgmma have in common: their warps, matrices in shared memory
  *
  * A block has twelve warps.  Four, the producers, copy to shared memory; eight,
  * the consumers, compute, in two groups of four, as wgmma wants them.
@@ -12,6 +12,7 @@
 #define PAGED_KERNELS_CUDA_ATTENTION_WGMMA_H
 
 #include "kernels/cuda/attention_prefill_item.h"
+#include "kernels/cuda/attention_producer.h"
 
 #if SIMT_HAS_WGMMA
 
@@ -49,35 +50,6 @@ wgmma_index(uint32_t n_rows, uint32_t row, uint32_t chunk)
 {
 	return (chunk / WGMMA_ROW_CHUNKS * n_rows + row) * WGMMA_ROW_CHUNKS +
 	       (chunk % WGMMA_ROW_CHUNKS ^ row % WGMMA_ROW_CHUNKS);
-}
-
-/* What the warp has read or written may now be written or read by those who wait at the barrier. */
-SIMT_FUNCTION void
-wgmma_warp_arrive(uint64_t *barrier)
-{
-	simt_warp_sync();
-	if (simt_lane() == 0)
-		simt_barrier_arrive(barrier);
-}
-
-/*
- * Begin a span of the item's tokens and return its end: those of one bitmap if there is a block mask, else all.  All
- * threads call.
- */
-template <uint32_t Q_ROWS>
-SIMT_FUNCTION uint32_t
-wgmma_span_begin(const cuda_attention_params &p, attention_block_of<Q_ROWS> &block, const attention_work_item &item,
-		 uint32_t begin, bool consumes)
-{
-	if (p.blocks.first_list != 0) {
-		simt_sync(); /* all warps have read the bitmap before */
-		if (consumes)
-			mask_bitmap_build<wgmma_consumers>(p, item,
-							   begin / CUDA_MASK_BITMAP_TOKENS * CUDA_MASK_BITMAP_TOKENS,
-							   block.mask_bitmap);
-		simt_sync();
-	}
-	return mask_bitmap_end(p, item, begin);
 }
 
 #endif

@@ -43,6 +43,7 @@ GPU_HEADER_FILES = \
 	%D%/attention_prefill_item.h \
 	%D%/attention_prefill_math.h \
 	%D%/attention_prefill_tile.h \
+	%D%/attention_producer.h \
 	%D%/attention_tile.h \
 	%D%/attention_wgmma.h \
 	%D%/bytes.h \
