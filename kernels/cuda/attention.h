@@ -453,8 +453,20 @@ next_visible_tile(const cuda_attention_params &p, const attention_block_of<Q_ROW
 }
 
 /*
- * Does every q_row see all tokens in [begin, end), with no mask to evaluate?  The first q_row sees the fewest tokens.
+ * The end of the item's tokens that all q_rows see from kv_first on, with no mask to evaluate; 0 if there is a mask.
+ * The first q_row sees the fewest tokens.
  */
+SIMT_FUNCTION uint32_t
+work_item_full_end(const cuda_attention_params &p, const attention_work_item &item)
+{
+	uint32_t first_end = query_kv_end(p, item, work_item_query(p, item, 0));
+
+	if (attention_mod::has_mask || p.blocks.first_list != 0)
+		return 0;
+	return first_end < item.end ? first_end : item.end;
+}
+
+/* The same as a question about [begin, end), for kernels that have no register to keep the answer. */
 SIMT_FUNCTION bool
 tile_is_full(const cuda_attention_params &p, const attention_work_item &item, uint32_t begin, uint32_t end)
 {

@@ -670,13 +670,8 @@ template <class S>
 SIMT_FUNCTION void
 mla_wgmma_state_init(const cuda_attention_params &p, const attention_work_item &item, mla_wgmma_state<S> &state)
 {
-	/* The first q_row sees the fewest tokens. */
-	uint32_t first_end = query_kv_end(p, item, work_item_query(p, item, 0));
-
 	state.full_begin = item.kv_first;
-	state.full_end = first_end < item.end ? first_end : item.end;
-	if (attention_mod::has_mask || p.blocks.first_list != 0)
-		state.full_end = 0;
+	state.full_end = work_item_full_end(p, item);
 	state.row_max[0] = state.row_max[1] = -infinity();
 	state.row_sum[0] = state.row_sum[1] = 0;
 	ATTENTION_UNROLL

@@ -33,7 +33,7 @@ prefill_items_begin(const cuda_attention_params &p, prefill_items &items)
 SIMT_FUNCTION bool
 prefill_item_take(const cuda_attention_params &p, prefill_items &items, attention_work_item &item)
 {
-	uint32_t blocks = simt_n_blocks(), first_end;
+	uint32_t blocks = simt_n_blocks();
 
 	ATTENTION_ROLL
 	for (;;) {
@@ -45,9 +45,7 @@ prefill_item_take(const cuda_attention_params &p, prefill_items &items, attentio
 		if (work_item_find(p, items.n - 1 - from_last, &item))
 			break;
 	}
-	first_end = query_kv_end(p, item, work_item_query(p, item, 0));
-	first_end = first_end < item.end ? first_end : item.end;
-	items.full_end = attention_mod::has_mask || p.blocks.first_list != 0 ? 0 : first_end;
+	items.full_end = work_item_full_end(p, item);
 	return true;
 }
 
