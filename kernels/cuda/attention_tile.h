@@ -514,14 +514,20 @@ template <bool F16_> struct half_elements {
 	add_qk(const cuda_attention_params &, attention_mma_shared<K> &shared, uint32_t stage,
 	       float product[S::BLOCKS][4])
 	{
-		const simt_vec4 *keys = mma_tile_at(shared, stage, CUDA_K);
+		qk_mma<S>(shared.chunks, mma_tile_at(shared, stage, CUDA_K), product);
+	}
+
+	template <class S>
+	SIMT_MEMBER void
+	qk_mma(const simt_vec4 *queries, const simt_vec4 *keys, float product[S::BLOCKS][4])
+	{
 		uint32_t lane = simt_lane(), q_row = warp_q_row<S>() + lane % 16;
 
 		ATTENTION_UNROLL_4
 		for (uint32_t k = 0; k < S::DIM / 16; k++) {
 			uint32_t a[4];
 
-			simt_ldmatrix_x4(a, &shared.chunks[swizzle<S::CHUNKS>(q_row, k * 2 + lane / 16)]);
+			simt_ldmatrix_x4(a, &queries[swizzle<S::CHUNKS>(q_row, k * 2 + lane / 16)]);
 			ATTENTION_UNROLL
 			for (uint32_t n = 0; n < S::BLOCKS; n += 2) {
 				uint32_t b[4], token = warp_token<S>() + n * 8 + lane / 16 * 8 + lane % 8;
