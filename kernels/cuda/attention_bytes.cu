@@ -25,6 +25,10 @@
  * for i8, because an i8 token's scale is multiplied into its weight.  Weights
  * are rounded to that type; the softmax sum uses unscaled, unrounded weights.
  *
+ * A wide tile of i8 is converted once for the block, each plane before it is
+ * multiplied: in the registers of each warp, it would take as many instructions
+ * as all else.  For e4m3 and e5m2 it takes as many as to store and load halves.
+ *
  * Why not mma of e4m3 and e5m2 themselves: only sm_89 and sm_120 have it.  For
  * sm_90 and sm_100, ptxas converts both operands to f16 before each product.
  */
@@ -125,6 +129,77 @@ template <uint32_t DTYPE> struct byte_values {
 	}
 };
 
+/* A tile of which each row has been unpacked to halves. */
+template <class S> struct unpacked_shape : S {
+	static constexpr uint32_t CHUNKS = S::Q_CHUNKS;
+	using layout = swizzled_rows<CHUNKS>;
+};
+
+/* Values of i8, unpacked. */
+struct unpacked_values : half_elements<false> {
+	static constexpr bool MAY_BE_NON_FINITE = false;
+};
+
+template <class S, class K>
+SIMT_FUNCTION simt_vec4 *
+bytes_unpacked(attention_mma_shared<K> &shared)
+{
+	return shared.chunks + S::PACKED_CHUNKS;
+}
+
+/*
+ * The i-th chunk of a tile that this thread unpacks.  Eight lanes that load or store together use all banks: with eight
+ * chunks a row, they have two rows that differ in bits 0 and 2, and four chunks of each.
+ */
+template <class S>
+SIMT_FUNCTION void
+bytes_own_chunk(uint32_t i, uint32_t *row, uint32_t *chunk)
+{
+	uint32_t thread = simt_opaque(simt_thread()), at = i * (CUDA_ATTENTION_THREADS / S::CHUNKS);
+
+	if (S::CHUNKS == 4) {
+		*row = at + thread / 4;
+		*chunk = thread % 4;
+	} else {
+		at = at / 2 + thread / 16;
+		*row = (at % 4 + at / 4 * 8) ^ thread / 4 % 2 * 5;
+		*chunk = thread % 4 + thread / 8 % 2 * 4;
+	}
+}
+
+/*
+ * Unpack a plane of i8 of a stage: keys to f16, in the order of the queries' dims, and values to bf16, of each 16 dims
+ * first the even ones, then the odd ones.  The block calls, after all warps have read what was unpacked before.
+ */
+template <class S, uint32_t PLANE, class K>
+SIMT_FUNCTION void
+bytes_unpack(attention_mma_shared<K> &shared, uint32_t stage)
+{
+	const simt_vec4 *from = mma_tile_at(shared, stage, PLANE);
+	simt_vec4 *to = bytes_unpacked<S>(shared);
+
+	static_assert(S::CHUNKS == 4 || S::CHUNKS == 8, "bytes_own_chunk()");
+	ATTENTION_UNROLL
+	for (uint32_t i = 0; i < S::TOKENS * S::CHUNKS / CUDA_ATTENTION_THREADS; i++) {
+		uint32_t row, chunk, pairs[4][2];
+
+		bytes_own_chunk<S>(i, &row, &chunk);
+		const simt_vec4 bytes = from[swizzle<S::CHUNKS>(row, chunk)];
+		const uint32_t words[4] = { bytes.x, bytes.y, bytes.z, bytes.w };
+
+		ATTENTION_UNROLL
+		for (uint32_t w = 0; w < 4; w++)
+			if (PLANE == CUDA_K)
+				bytes_to_f16<1>(words[w], CUDA_I8, pairs[w]);
+			else
+				bytes_i8_to_bf16<2>(words[w], pairs[w]);
+		ATTENTION_UNROLL
+		for (uint32_t h = 0; h < 2; h++)
+			to[swizzle<S::Q_CHUNKS>(row, chunk * 2 + h)] = { pairs[0][h], pairs[1][h], pairs[2][h],
+									 pairs[3][h] };
+	}
+}
+
 /* Exponent fields of f32: of the number 1, and the one that a q_row's largest bf16 gets as f16. */
 #define BYTES_EXPONENT_OF_1 127u
 #define BYTES_EXPONENT_OF_LARGEST (BYTES_EXPONENT_OF_1 + 14)
@@ -168,12 +243,23 @@ template <bool F16_, uint32_t DTYPE> struct byte_elements {
 	static constexpr bool F16 = F16_, I8 = DTYPE == CUDA_I8, SCALES = I8, Q_FACTORS = !(F16 && I8);
 	static constexpr uint32_t CHUNK = 16;
 
-	/* The most with which two blocks share a multiprocessor's memory, also that of sm_80; with 64 dims, three. */
-	template <uint32_t DIM, bool>
+	/*
+	 * The most with which two blocks share a multiprocessor's memory, also that of sm_80; with 64 dims, three.  A
+	 * plane that is unpacked has the memory of one stage.
+	 */
+	template <uint32_t DIM, bool NARROW>
 	SIMT_MEMBER constexpr uint32_t
 	stages()
 	{
-		return DIM == 64 ? 4 : DIM == 256 ? 2 : 3;
+		return (DIM == 64 ? 4 : DIM == 256 ? 2 : 3) - (unpacks<DIM, NARROW>() ? 1 : 0);
+	}
+
+	/* Not with 256 dims: one stage would be left. */
+	template <uint32_t DIM, bool NARROW>
+	SIMT_MEMBER constexpr bool
+	unpacks()
+	{
+		return I8 && !NARROW && DIM < 256;
 	}
 
 	/*
@@ -240,6 +326,22 @@ template <bool F16_, uint32_t DTYPE> struct byte_elements {
 	add_qk(const cuda_attention_params &, attention_mma_shared<K> &shared, uint32_t stage,
 	       float product[S::BLOCKS][4])
 	{
+		if constexpr (S::UNPACKS) {
+			bytes_unpack<S, CUDA_K>(shared, stage);
+			simt_sync();
+			half_elements<true>::qk_mma<unpacked_shape<S>>(shared.chunks, bytes_unpacked<S>(shared),
+								       product);
+			simt_sync(); /* all warps have read the keys, whose place add_pv() needs */
+		} else {
+			packed_qk_mma<S>(shared, stage, product);
+		}
+		products_scale<S>(shared, stage, product);
+	}
+
+	template <class S, class K>
+	SIMT_MEMBER void
+	packed_qk_mma(attention_mma_shared<K> &shared, uint32_t stage, float product[S::BLOCKS][4])
+	{
 		uint32_t lane = simt_opaque(simt_lane()), token = warp_token<S>() + lane / 16 * 8 + lane % 8;
 		const simt_vec4 *keys = mma_tile_at(shared, stage, CUDA_K);
 		uint32_t own_key = swizzle<S::CHUNKS>(token, lane / 8 % 2);
@@ -263,7 +365,6 @@ template <bool F16_, uint32_t DTYPE> struct byte_elements {
 				}
 			}
 		}
-		products_scale<S>(shared, stage, product);
 	}
 
 	template <class S, class K>
@@ -303,7 +404,15 @@ template <bool F16_, uint32_t DTYPE> struct byte_elements {
 			for (uint32_t i = 0; i < 4; i++)
 				if (I8)
 					weight[n][i] = weight[n][i] == 0 ? 0 : weight[n][i] * scale[n * 8 + i % 2];
-		mma_pv<S, byte_values<DTYPE>>(state, mma_tile_at(shared, stage, CUDA_V), full, weight, rescale);
+		if constexpr (S::UNPACKS) {
+			bytes_unpack<S, CUDA_V>(shared, stage);
+			simt_sync();
+			mma_pv<unpacked_shape<S>, unpacked_values>(state, bytes_unpacked<S>(shared), full, weight,
+								   rescale);
+		} else {
+			mma_pv<S, byte_values<DTYPE>>(state, mma_tile_at(shared, stage, CUDA_V), full, weight,
+						      rescale);
+		}
 	}
 
 	/* A thread has four adjacent dims of 16; element [n][i] is of product n % 2, even or odd dims. */

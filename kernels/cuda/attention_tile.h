@@ -91,8 +91,13 @@ template <class ELEMENTS, uint32_t DIM_, bool NARROW_> struct attention_shape {
 	static constexpr uint32_t BLOCKS = WARP_TOKENS / 8; /* of eight tokens */
 	static constexpr uint32_t SCALE_CHUNKS = ELEMENTS::SCALES ? TOKENS / 4 : 0;
 	static constexpr uint32_t FACTOR_CHUNKS = ELEMENTS::Q_FACTORS ? Q_ROWS / 4 : 0;
-	static constexpr uint32_t MEMORY =
+	/* A plane of the tile as halves. */
+	static constexpr bool UNPACKS = ELEMENTS::template unpacks<DIM, NARROW>();
+	static constexpr uint32_t UNPACKED_CHUNKS = UNPACKS ? TOKENS * Q_CHUNKS : 0;
+	/* The chunks before those of UNPACKED_CHUNKS. */
+	static constexpr uint32_t PACKED_CHUNKS =
 		Q_ROWS * Q_CHUNKS + STAGES * CUDA_N_PLANES * (TOKENS * CHUNKS + SCALE_CHUNKS) + FACTOR_CHUNKS;
+	static constexpr uint32_t MEMORY = PACKED_CHUNKS + UNPACKED_CHUNKS;
 };
 
 /* A kernel's shapes, narrow and wide.  Code that does not depend on the tile's shape is a template of this struct. */
@@ -121,7 +126,10 @@ template <class K> struct attention_mma_shared : attention_mma_block {
 	bool has_next;
 	/* Of the tile being fetched, in the order of the threads that computed them (mma_own_row()); 0: zeros. */
 	uint64_t row_address[CUDA_ATTENTION_THREADS];
-	/* Queries, then [stage][plane][token], then the tokens' scales in the same order, then factors of the q_rows. */
+	/*
+	 * Queries, then [stage][plane][token], then the tokens' scales in the same order, factors of the q_rows, and a
+	 * plane that was unpacked.
+	 */
 	alignas(128) simt_vec4 chunks[K::MEMORY];
 };
 
@@ -492,6 +500,14 @@ template <bool F16_> struct half_elements {
 	stages()
 	{
 		return DIM == 64 ? 4 : DIM == 128 && NARROW ? 3 : 2;
+	}
+
+	/* Is each plane of a tile converted to halves before it is multiplied? */
+	template <uint32_t, bool>
+	SIMT_MEMBER constexpr bool
+	unpacks()
+	{
+		return false;
 	}
 
 	template <class K>

@@ -129,6 +129,24 @@ Test(cuda_attention_quantised, prefill_lengths)
 	}
 }
 
+/* More tiles than stages, of more than 16 q_rows: what was unpacked of a tile is overwritten. */
+Test(cuda_attention_quantised, wide_tiles)
+{
+	static const uint32_t dims[] = { 64, 128, 256 };
+
+	for (size_t i = 0; i < COUNT(dims) * COUNT(pools) * 2; i++) {
+		struct kernel_fixture_params params = defaults(pools[i % 3]);
+
+		params.k_dim = params.v_dim = dims[i / 3 % 3];
+		params.scale = 1 / sqrtf((float)params.k_dim);
+		params.kv_heads = 1;
+		params.q_heads = 2;
+		params.causal = i / 9;
+		params.rows[0] = (struct kernel_fixture_row){ .kv_len = 371, .q_len = 41, .q_base = 330 };
+		kernel_check(params, true);
+	}
+}
+
 Test(cuda_attention_quantised, head_ratios)
 {
 	static const uint32_t heads[][2] = { { 1, 1 }, { 3, 1 }, { 9, 3 }, { 4, 4 }, { 16, 2 }, { 71, 1 } };
