@@ -28,6 +28,7 @@ struct marks_import {
 	struct cuda_ipc_handle handle;
 	cuda_event event;
 	int pidfd;
+	bool opening; /* a thread opens it without the lock; event and pidfd are not set yet */
 };
 
 struct marks_device {
@@ -39,6 +40,7 @@ struct marks_device {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t opened = PTHREAD_COND_INITIALIZER; /* an import is no longer `opening` */
 static LIST_HEAD(, marks_device) devices = LIST_HEAD_INITIALIZER(devices);
 static uint64_t last_number;
 
@@ -218,60 +220,104 @@ marks_event_find(const struct marks_device *device, const struct mark *mark, cud
 	return PAGED_OK;
 }
 
-/* Checks again that the process lives, because CUDA does not define how opening an event of a dead process fails. */
+/*
+ * Called without the lock, because the driver opens an event slowly.  Checks again that the process lives, because CUDA
+ * does not define how opening an event of a dead process fails.
+ */
 static enum paged_status
-marks_import_open(struct marks_device *device, const struct mark *mark, struct marks_import *import,
+marks_import_open(const struct marks_device *device, const struct mark *mark, cuda_event *event_p, int *pidfd_p,
 		  struct paged_error *error)
 {
 	const struct cuda_driver *driver = &device->gpu.driver;
-	enum paged_status status = process_watch(&mark->process, &import->pidfd, error);
+	enum paged_status status = process_watch(&mark->process, pidfd_p, error);
 
 	if (status != PAGED_OK)
 		return status;
-	status = cuda_gpu_check(&device->gpu, driver->ipc_open_event(&import->event, mark->handle),
-				"cuIpcOpenEventHandle", error);
-	if (status == PAGED_OK && !process_ended(import->pidfd))
+	status = cuda_gpu_check(&device->gpu, driver->ipc_open_event(event_p, mark->handle), "cuIpcOpenEventHandle",
+				error);
+	if (status == PAGED_OK && !process_ended(*pidfd_p))
 		return PAGED_OK;
 	if (status == PAGED_OK)
-		driver->event_destroy(import->event);
-	if (process_ended(import->pidfd))
+		driver->event_destroy(*event_p);
+	if (process_ended(*pidfd_p))
 		status = paged_fail(error, PAGED_ERR_GONE, "process %d has ended", (int)mark->process.pid);
-	close(import->pidfd);
+	close(*pidfd_p);
 	return status;
 }
 
+/*
+ * Open a mark's event and add it to the list.  The import is in the list from the beginning, so that no other thread
+ * opens the same event; the calling batch's reference keeps the device.
+ */
+static enum paged_status
+marks_import_add(struct marks_device *device, const struct mark *mark, struct marks_import **import_p,
+		 struct paged_error *error)
+{
+	struct marks_import *import = calloc(1, sizeof(*import));
+	enum paged_status status;
+	cuda_event event = NULL;
+	int pidfd = -1;
+
+	if (import == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for an event");
+	import->process = mark->process;
+	import->number = mark->event;
+	import->handle = mark->handle;
+	import->opening = true;
+	LIST_INSERT_HEAD(&device->imports, import, link);
+	pthread_mutex_unlock(&lock);
+	status = marks_import_open(device, mark, &event, &pidfd, error);
+	pthread_mutex_lock(&lock);
+	import->event = event;
+	import->pidfd = pidfd;
+	import->opening = false;
+	pthread_cond_broadcast(&opened);
+	if (status == PAGED_OK) {
+		*import_p = import;
+		return PAGED_OK;
+	}
+	LIST_REMOVE(import, link);
+	explicit_bzero(import, sizeof(*import));
+	free(import);
+	return status;
+}
+
+/* Find the mark's event among those that are open; wait while another thread opens it. */
+static struct marks_import *
+marks_import_search(const struct marks_device *device, const struct mark *mark)
+{
+	struct marks_import *import;
+
+	for (;;) {
+		LIST_FOREACH(import, &device->imports, link)
+			if (memcmp(&import->process, &mark->process, sizeof(import->process)) == 0 &&
+			    import->number == mark->event &&
+			    memcmp(&import->handle, &mark->handle, sizeof(import->handle)) == 0)
+				break;
+		if (import == NULL || !import->opening)
+			return import;
+		pthread_cond_wait(&opened, &lock);
+	}
+}
+
+/* Releases the lock while it opens an event, or waits for a thread that does. */
 static enum paged_status
 marks_import_find(struct marks_device *device, const struct mark *mark, cuda_event *event_p, struct paged_error *error)
 {
 	struct marks_import *import, *next;
-	enum paged_status status;
+	enum paged_status status = PAGED_OK;
 
 	for (import = LIST_FIRST(&device->imports); import != NULL; import = next) {
 		next = LIST_NEXT(import, link);
-		if (process_ended(import->pidfd))
+		if (!import->opening && process_ended(import->pidfd))
 			marks_import_close(device, import);
 	}
-	LIST_FOREACH(import, &device->imports, link)
-		if (memcmp(&import->process, &mark->process, sizeof(import->process)) == 0 &&
-		    import->number == mark->event &&
-		    memcmp(&import->handle, &mark->handle, sizeof(import->handle)) == 0)
-			break;
-	if (import == NULL) {
-		import = calloc(1, sizeof(*import));
-		if (import == NULL)
-			return paged_fail(error, PAGED_ERR_NOMEM, "no memory for an event");
-		status = marks_import_open(device, mark, import, error);
-		if (status != PAGED_OK) {
-			free(import);
-			return status;
-		}
-		import->process = mark->process;
-		import->number = mark->event;
-		import->handle = mark->handle;
-		LIST_INSERT_HEAD(&device->imports, import, link);
-	}
-	*event_p = import->event;
-	return PAGED_OK;
+	import = marks_import_search(device, mark);
+	if (import == NULL)
+		status = marks_import_add(device, mark, &import, error);
+	if (status == PAGED_OK)
+		*event_p = import->event;
+	return status;
 }
 
 static enum paged_status
@@ -285,8 +331,8 @@ marks_check_device(const struct cuda_batch *cuda, const struct mark *mark, struc
 }
 
 /*
- * The lock is held until the wait is on the stream, so no other thread closes
- * the event before that.  The wait is for the event's last record at the time
+ * The lock is held from when the event is known until the wait is on the stream,
+ * so no other thread closes the event before that.  The wait is for the event's last record at the time
  * of the call.  That record may be later than the mark, but it covers the mark's
  * work: it is after the mark on the same stream, or it is of another batch that
  * took the event when the marking batch was destroyed, with all its work done.

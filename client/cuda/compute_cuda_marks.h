@@ -8,8 +8,9 @@
  * process on a destroyed event undefined, and that process cannot detect it.
  * The number of events is thus the maximum of concurrently marked batches.
  *
- * An event of another process is opened once.  It is closed when the last batch
- * that uses the device's list is destroyed, or when its process has ended.
+ * An event of another process is opened once, without the lock: opening is slow,
+ * and only threads that wait for the same event wait for it.  It is closed when the
+ * last batch that uses the device's list is destroyed, or when its process has ended.
  *
  * All functions but compute_cuda_marks_release() are called with the context
  * current.  Fork: as in map_cuda.c: only threads that have used CUDA take the

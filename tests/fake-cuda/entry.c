@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Entry and exit of every call: the lock, injected failures, the log, sticky errors. */
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -67,11 +68,31 @@ break_check(void)
 		entry_poison(CUDA_ERROR_LAUNCH_FAILED, "%s broke it", path);
 }
 
+/* Simulates a slow call: other threads' calls go on. */
+static void
+hold_check(const char *name)
+{
+	const char *item = getenv("PAGED_FAKE_CUDA_HOLD");
+	size_t length = strlen(name);
+	int fd;
+
+	if (item == NULL || strncmp(item, name, length) != 0 || item[length] != '=')
+		return;
+	item += length + 1;
+	fd = open(item, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return;
+	close(fd);
+	while (access(item, F_OK) == 0)
+		usleep(1000);
+}
+
 int
 entry_begin(const char *name, enum entry_needs needs)
 {
 	int result;
 
+	hold_check(name);
 	entry_lock();
 	result = inject_result(name);
 	if (result != CUDA_SUCCESS || needs == ENTRY_ANY_TIME)

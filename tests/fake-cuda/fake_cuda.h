@@ -30,6 +30,8 @@
  *   PAGED_FAKE_CUDA_VERSION=12080          the CUDA version that the driver supports
  *   PAGED_FAKE_CUDA_SEED=7                 order of blocks and threads (simt_run.h); 0 is ascending
  *   PAGED_FAKE_CUDA_BREAK=FILE             a call that finds FILE removes it; CUDA then fails in the calling process
+ *   PAGED_FAKE_CUDA_HOLD=cuMemAlloc_v2=FILE  a call of the function creates FILE and goes on when FILE is removed;
+ *                                         other calls go on, also of the function while FILE exists
  *   PAGED_FAKE_CUDA_LOG=FILE               append a line for each call: process id, function, result
  *   PAGED_FAKE_CUDA_RUNS=FILE              append a line for each kernel that runs, also in a graph: process id, name
  *   CUDA_VISIBLE_DEVICES=1,0              as in CUDA, but numbers only

@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -323,6 +324,86 @@ IT_TEST(marks_within_one_process)
 	log_calls(&daemon);
 	it_fork(&child, two_batches, NULL);
 	it_join(&child);
+	it_daemon_stop(&daemon);
+}
+
+/* A driver that opens an event slowly delays only those that wait for this event. */
+
+struct waiting {
+	struct paged_batch *batch;
+	struct paged_mark mark;
+	enum paged_status status;
+};
+
+static void *
+wait_for_mark(void *argument)
+{
+	struct waiting *waiting = argument;
+
+	waiting->status = paged_batch_wait(waiting->batch, &waiting->mark);
+	return NULL;
+}
+
+static bool
+file_exists(void *path)
+{
+	return access(path, F_OK) == 0;
+}
+
+static void
+reader_with_slow_driver(int from, int to, void *held)
+{
+	const struct paged_batch_params params = { .struct_size = sizeof(params) };
+	struct batch_fixture fixture;
+	struct waiting waiting[2];
+	struct message message;
+	struct paged_mark mark;
+	struct paged_batch *other;
+	pthread_t threads[2];
+
+	(void)to;
+	reader_open(&fixture, from, &message);
+	batch_fixture_ok(&fixture, paged_batch_create(fixture.pool, &params, &other));
+	for (unsigned int i = 0; i < 2; i++) {
+		waiting[i] = (struct waiting){ .mark = message.mark, .status = PAGED_ERR_AGAIN };
+		batch_fixture_ok(&fixture, paged_batch_create(fixture.pool, &params, &waiting[i].batch));
+		it_require(pthread_create(&threads[i], NULL, wait_for_mark, &waiting[i]) == 0);
+		it_require(it_wait(file_exists, held, 5000), "no call opens the event");
+	}
+	batch_fixture_ok(&fixture, paged_batch_mark(fixture.batch, &mark));
+	batch_fixture_ok(&fixture, paged_batch_wait(other, &mark));
+	it_require(unlink(held) == 0, "%m");
+	for (unsigned int i = 0; i < 2; i++) {
+		it_require(pthread_join(threads[i], NULL) == 0);
+		batch_fixture_ok(&fixture, waiting[i].status);
+	}
+	it_require(fake_cuda_n_calls("cuIpcOpenEventHandle") == 1);
+	batch_fixture_ok(&fixture, paged_batch_wait(fixture.batch, &message.mark));
+	plan_and_attend(&fixture);
+	batch_fixture_check(&fixture);
+	batch_fixture_close(&fixture);
+}
+
+IT_TEST_LIMIT(an_event_that_opens_slowly_delays_no_other_mark, 30)
+{
+	struct it_worker first, second;
+	struct it_daemon daemon;
+	struct message message;
+	char held[96], hold[128];
+
+	cuda_skip_with_gpu();
+	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
+	log_calls(&daemon);
+	snprintf(held, sizeof(held), "%s/held", daemon.dir);
+	snprintf(hold, sizeof(hold), "cuIpcOpenEventHandle=%s", held);
+	setenv("PAGED_FAKE_CUDA_HOLD", hold, 1);
+	it_fork(&first, writer, NULL);
+	it_fork(&second, reader_with_slow_driver, held);
+	it_receive(first.from, &message, sizeof(message));
+	it_send(second.to, &message, sizeof(message));
+	it_join(&second);
+	it_send(first.to, "e", 1);
+	it_join(&first);
 	it_daemon_stop(&daemon);
 }
 
