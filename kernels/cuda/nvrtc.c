@@ -78,23 +78,40 @@ nvrtc_load(struct cuda_nvrtc *nvrtc, int driver_version, struct paged_error *err
 	return name;
 }
 
+/* An old library lacks functions, so its version is checked first. */
+static enum paged_status
+nvrtc_check(struct cuda_nvrtc *nvrtc, const char *name, const char *missing, struct paged_error *error)
+{
+	const int major = CUDA_NVRTC_OLDEST / 1000, minor = CUDA_NVRTC_OLDEST % 1000 / 10;
+
+	if (nvrtc->version != NULL && nvrtc->version(&nvrtc->major, &nvrtc->minor) != CUDA_NVRTC_SUCCESS)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "no CUDA compiler: %s does not start", name);
+	if (nvrtc->version != NULL && 1000 * nvrtc->major + 10 * nvrtc->minor < CUDA_NVRTC_OLDEST)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
+				  "no CUDA compiler: %s is NVRTC %d.%d, and %d.%d or later is needed: install one, or "
+				  "set PAGED_NVRTC to its file",
+				  name, nvrtc->major, nvrtc->minor, major, minor);
+	if (missing != NULL)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
+				  "no CUDA compiler: %s has no %s, so it is not NVRTC %d.%d or later", name, missing,
+				  major, minor);
+	return PAGED_OK;
+}
+
 enum paged_status
 cuda_nvrtc_open(struct cuda_nvrtc *nvrtc, int driver_version, struct paged_error *error)
 {
-	const char *name, *missing;
+	enum paged_status status;
+	const char *name;
 
 	memset(nvrtc, 0, sizeof(*nvrtc));
 	name = nvrtc_load(nvrtc, driver_version, error);
 	if (name == NULL)
 		return PAGED_ERR_UNSUPPORTED;
-	missing = nvrtc_resolve(nvrtc);
-	if (missing == NULL && nvrtc->version(&nvrtc->major, &nvrtc->minor) == CUDA_NVRTC_SUCCESS)
-		return PAGED_OK;
-	cuda_nvrtc_close(nvrtc);
-	if (missing == NULL)
-		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "no CUDA compiler: %s does not start", name);
-	return paged_fail(error, PAGED_ERR_UNSUPPORTED, "no CUDA compiler: %s has no %s, which CUDA 11.2 brought", name,
-			  missing);
+	status = nvrtc_check(nvrtc, name, nvrtc_resolve(nvrtc), error);
+	if (status != PAGED_OK)
+		cuda_nvrtc_close(nvrtc);
+	return status;
 }
 
 void

@@ -29,6 +29,13 @@ enum cuda_nvrtc_result {
 	CUDA_NVRTC_ERROR_INTERNAL_ERROR = 11,
 };
 
+/**
+ * The oldest version, as 1000 * major + 10 * minor, for kernels of any architecture that it knows: the sources have
+ * __grid_constant__ of 11.7, and older ones refuse them.  nvrtcGetCUBIN() needs less.  An architecture-specific kernel
+ * needs more, which cuda_jit_arch() checks.
+ */
+#define CUDA_NVRTC_OLDEST 11070
+
 /* All but error_string return enum cuda_nvrtc_result as an int.  Sizes of PTX and log include the terminating zero. */
 #define CUDA_NVRTC_FUNCTIONS(F)                                                                                     \
 	F(int, nvrtcVersion, version, (int *major, int *minor))                                                     \
@@ -59,13 +66,14 @@ struct cuda_nvrtc {
  * cuda_nvrtc_open - load libnvrtc
  *
  * Loads $PAGED_NVRTC if that is set (it is ignored in set-user-ID programs).
- * Else it tries the library's names for CUDA 11.2 to 13: that of the driver's
+ * Else it tries the library's names for CUDA 11 to 13: that of the driver's
  * major version, then older ones, then newer ones.  A library of the name that
  * the process has loaded already is used.
  *
  * @param[in] driver_version  of the driver that is to load the code, as in struct cuda_driver; 0: any, the newest first
- * @retval PAGED_ERR_UNSUPPORTED  there is no such library, or it lacks a
- *                                function; the error text lists the names tried
+ * @retval PAGED_ERR_UNSUPPORTED  there is no such library, or it is older than
+ *                                CUDA_NVRTC_OLDEST, or it lacks a function; the error text lists the
+ *                                names tried, or has the version and the one needed
  */
 enum paged_status cuda_nvrtc_open(struct cuda_nvrtc *nvrtc, int driver_version, struct paged_error *error);
 

@@ -6,6 +6,7 @@
  * the host models.  It is built twice: with the version of the fake driver, and with that of CUDA 13.
  *
  *   PAGED_FAKE_CUDA_SOURCE=DIR  the source tree; default: the one it was built from
+ *   PAGED_FAKE_NVRTC_VERSION=11040  its version instead
  *   CXX=COMMAND                the compiler; default: the one it was built with
  */
 #include "kernels/cuda/nvrtc.h"
@@ -434,10 +435,23 @@ nvrtcDestroyProgram(cuda_program *program)
 }
 
 #ifdef FAKE_NVRTC_NEWER
-ENTRY(nvrtcVersion, (int *major, int *minor), (*major = 13, *minor = 0, CUDA_NVRTC_SUCCESS))
+#define FAKE_NVRTC_VERSION 13000
 #else
-ENTRY(nvrtcVersion, (int *major, int *minor), (*major = 12, *minor = 8, CUDA_NVRTC_SUCCESS))
+#define FAKE_NVRTC_VERSION 12080
 #endif
+
+static int
+version_get(int *major, int *minor)
+{
+	const char *text = getenv("PAGED_FAKE_NVRTC_VERSION");
+	int version = text != NULL ? atoi(text) : FAKE_NVRTC_VERSION;
+
+	*major = version / 1000;
+	*minor = version % 1000 / 10;
+	return CUDA_NVRTC_SUCCESS;
+}
+
+ENTRY(nvrtcVersion, (int *major, int *minor), version_get(major, minor))
 ENTRY(nvrtcGetNumSupportedArchs, (int *n),
       (*n = sizeof(supported_archs) / sizeof(supported_archs[0]), CUDA_NVRTC_SUCCESS))
 ENTRY(nvrtcGetSupportedArchs, (int *archs), archs_get(archs))

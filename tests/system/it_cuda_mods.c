@@ -527,7 +527,21 @@ IT_TEST(mods_without_compiler_are_refused)
 	fake_cuda_begin(NULL);
 	expect_no_compiler("/nonexistent/libnvrtc.so",
 			   "these mods must be compiled: no CUDA compiler: PAGED_NVRTC: /nonexistent/libnvrtc.so: ");
-	expect_no_compiler("libc.so.6", "no CUDA compiler: libc.so.6 has no nvrtc");
+	expect_no_compiler("libc.so.6", "so it is not NVRTC 11.7 or later");
+}
+
+IT_TEST(an_old_compiler_is_refused)
+{
+	char path[4200];
+
+	fake_cuda_begin(NULL);
+	cuda_skip_with_gpu();
+	snprintf(path, sizeof(path), "%s/libnvrtc.so.12", fake_cuda_path());
+	setenv("PAGED_FAKE_NVRTC_VERSION", "11060", 1);
+	expect_no_compiler(path, "libnvrtc.so.12 is NVRTC 11.6, and 11.7 or later is needed: install one, or set "
+				 "PAGED_NVRTC to its file");
+	setenv("PAGED_FAKE_NVRTC_VERSION", "11070", 1);
+	expect_same_on_both(&(struct mods_case){ .score = "score * 7", .n_slopes = 4 }, PAGED_OK);
 }
 
 IT_TEST(paged_nvrtc_selects_the_compiler)
