@@ -50,8 +50,11 @@
  * Append, gather and attention accept a captured plan only within its capture,
  * and never a tables_only plan; both are PAGED_ERR_INVALID.  The graph contains
  * addresses of the batch's buffers, of mods and block masks, and of the caller's
- * arrays: launch it only while all of them exist.  Destroy a graph before the
- * batches whose calls it contains.
+ * arrays: launch it only while all of them exist.  It also contains kernels, which
+ * the library unloads with the mod set, and with the last batch of the pool, that
+ * they belong to; it does not know of the graph.  So end a capture, and destroy its
+ * graph and what was instantiated from it, before the batches and the mod sets whose
+ * calls it contains.
  *
  * A call that cannot be captured is refused before it puts anything on the
  * stream, and the capture stays valid.  A refused plan leaves the batch without

@@ -212,7 +212,8 @@ enum paged_status paged_mod_set_prepare(struct paged_mod_set *set, enum paged_dt
 /**
  * paged_mod_set_destroy - free a mod set; takes NULL
  *
- * On a GPU, no work on the stream may use the mods any more.
+ * On a GPU, no work on the stream may use the mods any more, nor may any graph
+ * contain them (paged_marks.h, Graphs): their kernels are unloaded.
  * paged_batch_validate() still reports an index that was out of bounds with these
  * mods, unless the stream is being captured, when the library cannot wait for it.
  */
