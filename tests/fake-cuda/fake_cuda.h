@@ -12,11 +12,12 @@
  * New memory is filled with NaN.  Kernels run under a race detector (simt_run.h), in an order that depends on the
  * seed: run every kernel with several seeds.  The driver cannot detect wrong PTX, a layout that model and kernel
  * misread in the same way, errors of blocks that really run in parallel, or time; its mma rounds once, so the last
- * bits of a sum may differ from a GPU's.  It is stricter than CUDA in five cases, which are errors here: two
+ * bits of a sum may differ from a GPU's.  It is stricter than CUDA in six cases, which are errors here: two
  * barriers on the two sides of a branch, an exited thread that a barrier would have to count, a host that
- * records an imported event, a launch with more than 48 KiB of shared memory without a preferred carve-out, and a
- * dependent launch of a kernel that was compiled for an architecture without griddepcontrol.  Dependent launches run
- * in order, but whatever such a kernel could see of the one before it is an error (simt_run.h).
+ * records an imported event, a module that is unloaded before every capture and graph with its kernels has ended, a
+ * launch with more than 48 KiB of shared memory without a preferred carve-out, and a dependent launch of a kernel that
+ * was compiled for an architecture without griddepcontrol.  Dependent launches run in order, but whatever such a kernel
+ * could see of the one before it is an error (simt_run.h).
  *
  * One lock guards all state; entry_begin() takes it.
  *
@@ -291,6 +292,8 @@ struct graph_program *program_create(void);
 void program_drop(struct graph_program *program);
 bool program_add(struct graph_program *program, struct operation *operation, const struct capture_set *after);
 unsigned int program_last(const struct graph_program *program);
+/** programs_have - does uses() hold for an operation of a capture or of a graph that is not destroyed? */
+bool programs_have(bool (*uses)(const struct operation *operation, const void *argument), const void *argument);
 /** program_ends_in - whether each node is in `ends` or precedes one of them */
 bool program_ends_in(const struct graph_program *program, const struct capture_set *ends);
 /** graph_create - make a graph of the program; takes ownership of it */

@@ -17,6 +17,7 @@ struct node {
 
 /* Shared by a capture, then a graph, and its executables; does not change once captured. */
 struct graph_program {
+	struct graph_program *next;
 	unsigned int n_users;
 	unsigned int n_nodes, n_places;
 	struct node *nodes;
@@ -39,6 +40,7 @@ struct CUgraphExec_st {
 	uint64_t number;
 };
 
+static struct graph_program *programs;
 static struct CUgraph_st *graphs;
 static struct CUgraphExec_st *execs;
 
@@ -49,16 +51,34 @@ program_create(void)
 {
 	struct graph_program *program = calloc(1, sizeof(*program));
 
-	if (program != NULL)
-		program->n_users = 1;
+	if (program == NULL)
+		return NULL;
+	program->n_users = 1;
+	program->next = programs;
+	programs = program;
 	return program;
+}
+
+bool
+programs_have(bool (*uses)(const struct operation *operation, const void *argument), const void *argument)
+{
+	for (const struct graph_program *each = programs; each != NULL; each = each->next)
+		for (unsigned int i = 0; i < each->n_nodes; i++)
+			if (uses(each->nodes[i].operation, argument))
+				return true;
+	return false;
 }
 
 void
 program_drop(struct graph_program *program)
 {
+	struct graph_program **at = &programs;
+
 	if (--program->n_users > 0)
 		return;
+	while (*at != program)
+		at = &(*at)->next;
+	*at = program->next;
 	for (unsigned int i = 0; i < program->n_nodes; i++)
 		free(program->nodes[i].operation);
 	free(program->nodes);

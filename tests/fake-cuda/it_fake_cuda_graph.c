@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "tests/fake-cuda/fixture.h"
+#include "tests/fake-cuda/image.h"
+#include "tests/fake-cuda/kernels/simt_cases.h"
 #include "tests/support/cuda_graph.h"
 
 static struct cuda_graphs graphs;
@@ -439,6 +441,55 @@ IT_TEST(replay_after_free_is_a_sticky_error)
 	ok(cuda.free(memory));
 	ok(graphs.launch(exec, one));
 	gives(CUDA_ERROR_ILLEGAL_ADDRESS, cuda.stream_synchronize(one));
+}
+
+/* A module may be unloaded when every graph with its kernels was destroyed, and not before. */
+
+/* Frees all memory, so that no descriptor is left after a sticky error. */
+static cuda_module
+capture_kernel(void)
+{
+	struct simt_exchange_params p = { .out = (uint32_t *)(uintptr_t)memory }; /* NOLINT */
+	cuda_function function;
+	cuda_module module;
+
+	ok(cuda.module_load(&module, FAKE_CUDA_BUILT_IN));
+	ok(cuda.module_function(&function, module, "simt_case_exchange"));
+	ok(cuda.free(memory));
+	ok(graphs.begin(one, CUDA_CAPTURE_RELAXED));
+	ok(cuda.launch(function, 1, 1, 1, 128, 1, 1, 0, one, (void *[]){ &p }, NULL));
+	return module;
+}
+
+IT_TEST(unload_after_the_graph)
+{
+	cuda_graph_exec exec;
+	cuda_module module;
+
+	begin_tests(CUDA_STREAM_NON_BLOCKING);
+	module = capture_kernel();
+	exec = end_graph();
+	ok(graphs.exec_destroy(exec));
+	ok(cuda.module_unload(module));
+	fake_cuda_finish();
+}
+
+IT_TEST(unload_before_the_graph_is_a_sticky_error)
+{
+	cuda_graph_exec exec;
+	cuda_module module;
+
+	begin_tests(CUDA_STREAM_NON_BLOCKING);
+	module = capture_kernel();
+	exec = end_graph();
+	gives(CUDA_ERROR_ILLEGAL_ADDRESS, cuda.module_unload(module));
+	gives(CUDA_ERROR_ILLEGAL_ADDRESS, graphs.exec_destroy(exec));
+}
+
+IT_TEST(unload_within_the_capture_is_a_sticky_error)
+{
+	begin_tests(CUDA_STREAM_NON_BLOCKING);
+	gives(CUDA_ERROR_ILLEGAL_ADDRESS, cuda.module_unload(capture_kernel()));
 }
 
 IT_MAIN

@@ -160,6 +160,20 @@ module_exists(const struct CUmod_st *module)
 	return each != NULL;
 }
 
+static int launch_run(struct operation *operation);
+
+static bool
+launch_is_of(const struct operation *operation, const void *module)
+{
+	if (operation->run != launch_run)
+		return false;
+	for (const struct CUfunc_st *each = ((const struct CUmod_st *)module)->functions; each != NULL;
+	     each = each->next)
+		if (each == operation->launch.function)
+			return true;
+	return false;
+}
+
 static int
 module_unload(struct CUmod_st *module)
 {
@@ -167,6 +181,8 @@ module_unload(struct CUmod_st *module)
 
 	if (!module_exists(module))
 		return CUDA_ERROR_INVALID_HANDLE;
+	if (programs_have(launch_is_of, module))
+		return entry_poison(CUDA_ERROR_ILLEGAL_ADDRESS, "a module is unloaded that a capture or a graph uses");
 	while (*at != module)
 		at = &(*at)->next;
 	*at = module->next;
