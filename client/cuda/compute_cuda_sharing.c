@@ -5,7 +5,10 @@
 #include "client/cuda/compute_cuda_batch.h"
 #include "client/owner/map_cuda.h"
 
-/* The driver copies a page at once, unless the pool is so large that its layers are too far apart for that. */
+/*
+ * The driver copies a page of all layers at once, unless the pool is so large that its layers are too far apart for
+ * that.  cuda.h also lets it refuse a pitch that cuMemAllocPitch() did not choose.
+ */
 static int
 cuda_copy_page(const struct cuda_batch *cuda, const struct layout *layout, cuda_address from, cuda_address to)
 {
@@ -20,10 +23,13 @@ cuda_copy_page(const struct cuda_batch *cuda, const struct layout *layout, cuda_
 		.width_bytes = plane->page_stride,
 		.height = layout->params.n_layers,
 	};
-	int result = CUDA_SUCCESS;
+	int result = CUDA_ERROR_INVALID_VALUE;
 
-	if (plane->layer_stride <= CUDA_MAX_PITCH)
-		return cuda->gpu->driver.copy_2d(&copy, cuda->stream);
+	if (plane->layer_stride <= (uint64_t)cuda_gpu_attribute(cuda->gpu, CUDA_DEVICE_MAX_PITCH))
+		result = cuda->gpu->driver.copy_2d(&copy, cuda->stream);
+	if (result != CUDA_ERROR_INVALID_VALUE)
+		return result;
+	result = CUDA_SUCCESS;
 	for (uint32_t layer = 0; layer < layout->params.n_layers && result == CUDA_SUCCESS; layer++)
 		result = cuda->gpu->driver.copy(to + layer * plane->layer_stride, from + layer * plane->layer_stride,
 						plane->page_stride, cuda->stream);

@@ -90,6 +90,7 @@ enum cuda_result {
 };
 
 enum cuda_device_attribute {
+	CUDA_DEVICE_MAX_PITCH = 11, /* bytes; of a cuda_copy_2d */
 	CUDA_DEVICE_MULTIPROCESSORS = 16,
 	CUDA_DEVICE_INTEGRATED = 18,
 	CUDA_DEVICE_COMPUTE_MODE = 20,
@@ -160,9 +161,6 @@ struct cuda_access {
 
 /** Kinds of memory of a copy (CUmemorytype). */
 enum cuda_memory_type { CUDA_MEMORY_HOST = 1, CUDA_MEMORY_DEVICE = 2 };
-
-/** Largest pitch of a cuda_copy_2d, on every device (CU_DEVICE_ATTRIBUTE_MAX_PITCH). */
-#define CUDA_MAX_PITCH 0x7fffffffu
 
 /** A copy of `height` pieces of width_bytes, which are a pitch apart (CUDA_MEMCPY2D). */
 struct cuda_copy_2d {

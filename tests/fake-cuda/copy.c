@@ -164,6 +164,7 @@ copy(cuda_address to, cuda_address from, size_t size, cuda_stream handle)
 static int
 copy_2d(const struct cuda_copy_2d *copy, cuda_stream handle)
 {
+	size_t max_pitch = (size_t)device_attribute_of(context_now()->device, CUDA_DEVICE_MAX_PITCH);
 	struct operation *operation;
 	struct CUstream_st *stream;
 	int result = stream_admit(handle, &stream);
@@ -176,7 +177,7 @@ copy_2d(const struct cuda_copy_2d *copy, cuda_stream handle)
 	if (copy->width_bytes == 0 || copy->height == 0)
 		return CUDA_SUCCESS;
 	if (copy->from_pitch < copy->width_bytes || copy->to_pitch < copy->width_bytes ||
-	    copy->from_pitch > CUDA_MAX_PITCH || copy->to_pitch > CUDA_MAX_PITCH ||
+	    copy->from_pitch > max_pitch || copy->to_pitch > max_pitch ||
 	    memory_host(copy->to_device, copy_2d_span(copy, copy->to_pitch), true) == NULL ||
 	    memory_host(copy->from_device, copy_2d_span(copy, copy->from_pitch), false) == NULL)
 		return CUDA_ERROR_INVALID_VALUE;

@@ -63,6 +63,7 @@
 
 #define CUDA_ABI_ATTRIBUTES(N)                                                                           \
 	N(CUDA_DEVICE_MULTIPROCESSORS, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)                         \
+	N(CUDA_DEVICE_MAX_PITCH, CU_DEVICE_ATTRIBUTE_MAX_PITCH)                                          \
 	N(CUDA_DEVICE_INTEGRATED, CU_DEVICE_ATTRIBUTE_INTEGRATED)                                        \
 	N(CUDA_DEVICE_COMPUTE_MODE, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE)                                    \
 	N(CUDA_DEVICE_COMPUTE_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)                       \

@@ -15,6 +15,7 @@
 static const struct {
 	int attribute, value;
 } attributes[] = {
+	{ CUDA_DEVICE_MAX_PITCH, INT32_MAX },
 	{ CUDA_DEVICE_MULTIPROCESSORS, 4 }, /* few, so that grids that fill the device run quickly */
 	{ CUDA_DEVICE_INTEGRATED, 0 },
 	{ CUDA_DEVICE_COMPUTE_MODE, CUDA_COMPUTE_DEFAULT },

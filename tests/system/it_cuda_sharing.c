@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/system/batch_fixture.h"
 #include "tests/system/cuda_daemon.h"
@@ -133,6 +134,27 @@ IT_TEST(forks_copy_their_partial_pages)
 	fork_and_compare(&params, "host");
 }
 
+/* The driver refuses to copy a page of all layers at once, or its limit on pitches does. */
+IT_TEST(forks_copy_layer_by_layer)
+{
+	char log[] = "/tmp/paged-calls.XXXXXX";
+	int fd;
+
+	cuda_skip_with_gpu();
+	fd = mkstemp(log);
+	it_require(fd >= 0, "%m");
+	close(fd);
+	setenv("PAGED_FAKE_CUDA_LOG", log, 1);
+	setenv("PAGED_FAKE_CUDA_FAIL", "cuMemcpy2DAsync_v2=1", 1);
+	fork_and_compare(&base_params, "cuda");
+	it_require(fake_cuda_n_calls("cuMemcpy2DAsync_v2") == 2, "%u calls", fake_cuda_n_calls("cuMemcpy2DAsync_v2"));
+	unsetenv("PAGED_FAKE_CUDA_FAIL");
+	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "11=4096", 1);
+	fork_and_compare(&base_params, "cuda");
+	it_require(fake_cuda_n_calls("cuMemcpy2DAsync_v2") == 2, "%u calls", fake_cuda_n_calls("cuMemcpy2DAsync_v2"));
+	unlink(log);
+}
+
 /* Trim */
 
 /* Gathers K of the planned rows into memory of this process; returns the bytes. */
@@ -218,7 +240,7 @@ IT_TEST(failed_copies_undo_the_fork)
 	paged_seq_id child = 7;
 
 	cuda_skip_with_gpu();
-	setenv("PAGED_FAKE_CUDA_FAIL", "cuMemcpy2DAsync_v2=1", 1);
+	setenv("PAGED_FAKE_CUDA_FAIL", "cuMemcpy2DAsync_v2=700", 1);
 	sharing_open(&fixture, &base_params, "cuda");
 	batch_fixture_write(&fixture, 0, 0, KV_LEN);
 	before = free_pages(&fixture);
