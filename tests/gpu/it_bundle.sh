@@ -323,6 +323,36 @@ nvrtc_found()
 	bare PAGED_NVRTC=/nonexistent/libnvrtc.so.13 "$bundle/run" nvrtc | grep -xF "NVRTC: /nonexistent/libnvrtc.so.13"
 }
 
+# nvrtc_says DRIVER LOADER PYTHON: what run says with this driver, with the versions that the loader finds, and with the
+# version among Python's packages.
+nvrtc_says()
+{
+	bare PATH="$directory/nvrtc:$PATH" DRIVER="$1" LOADER="$2" PYTHON="$3" "$bundle/run" nvrtc
+}
+
+# A driver loads what NVRTC of its own version of CUDA or an older one has compiled.
+nvrtc_fits()
+{
+	tool_make nvrtc nvidia-smi <<'TOOL' && tool_make nvrtc ldconfig <<'TOOL2' && tool_make nvrtc python3 <<'TOOL3' || return 1
+[ "$1" = --query-gpu=driver_version ] && echo "$DRIVER"
+TOOL
+for version in $LOADER; do
+	echo "	libnvrtc.so.$version (libc6,x86-64) => /loader/libnvrtc.so.$version"
+done
+TOOL2
+[ "$3" != "$PYTHON" ] || echo "${0%/*}/libnvrtc.so.$PYTHON"
+TOOL3
+	touch "$directory/nvrtc/libnvrtc.so.12"
+	nvrtc_says 580.65.06 13 12 | grep -xF "NVRTC: /loader/libnvrtc.so.13" &&
+		nvrtc_says 570.86.15 "13 12" none | grep -xF "NVRTC: /loader/libnvrtc.so.12" || return 1
+	for file in /usr/local/cuda*/lib64/libnvrtc.so.1[12]* /usr/local/cuda*/targets/*/lib/libnvrtc.so.1[12]*; do
+		[ ! -e "$file" ] || return 0
+	done
+	nvrtc_says 570.86.15 13 12 | grep -xF "NVRTC: $directory/nvrtc/libnvrtc.so.12" &&
+		nvrtc_says 570.86.15 13 none |
+		grep "^NVRTC: /loader/libnvrtc.so.13, newer than the driver, which supports CUDA 12 and may not load"
+}
+
 refused()
 {
 	! "$PAGED_SRCDIR/tools/gpu-bundle" "$PAGED_BUILDDIR" "$bundle" 2>"$directory/said" &&
@@ -353,5 +383,6 @@ else
 	skip "first light" "the fake CUDA driver is not built"
 fi
 try "a CUDA compiler elsewhere is taken" nvrtc_found
+try "one that fits the driver is taken first" nvrtc_fits
 try "what cannot be is refused" refused
 finish
