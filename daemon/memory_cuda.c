@@ -180,12 +180,21 @@ memory_cuda_release(struct memory *memory)
 	memory->own = NULL;
 }
 
-/* MPS runs the kernels of all processes in one, so those of a dead process go on until they are done. */
+/*
+ * MPS runs the kernels of all processes in one, so those of a dead process go on until they are done.  The attribute
+ * tells whether this process uses MPS.  Whether workers do is not known here: they may have another pipe directory.
+ */
 static enum paged_status
 memory_cuda_check_mps(const struct cuda_gpu *gpu, const struct memory_request *request, struct paged_error *error)
 {
-	if (cuda_gpu_attribute(gpu, CUDA_DEVICE_MPS_ENABLED) == 0)
+	if (cuda_gpu_attribute(gpu, CUDA_DEVICE_MPS_ENABLED) == 0) {
+		if (request->quarantine_ms == 0)
+			log_write(LOG_LEVEL_WARNING, "pool", (struct log_ids){ .pool = request->name },
+				  "%s: quarantine = 0s: no worker may use %s through MPS, where kernels of a dead "
+				  "process go on",
+				  request->name, gpu->name);
 		return PAGED_OK;
+	}
 	if (request->quarantine_ms == 0)
 		return paged_fail(
 			error, PAGED_ERR_INVALID,

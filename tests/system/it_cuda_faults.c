@@ -117,6 +117,20 @@ IT_TEST(mps_needs_a_quarantine)
 			     "quarantine = 0s, but fake GPU is shared through MPS");
 }
 
+/* A daemon that does not use MPS cannot know whether its workers do. */
+IT_TEST(no_quarantine_is_logged)
+{
+	struct it_daemon daemon;
+
+	cuda_skip_with_gpu(); /* it may be shared through MPS */
+	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "quarantine = 0s", "");
+	it_require(it_daemon_logged(&daemon, "warning: pool: test: quarantine = 0s: no worker may use "));
+	it_daemon_stop(&daemon);
+	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
+	it_require(!it_daemon_logged(&daemon, "quarantine = 0s"));
+	it_daemon_stop(&daemon);
+}
+
 IT_TEST(lost_context_is_reported)
 {
 	cuda_skip_with_gpu();
