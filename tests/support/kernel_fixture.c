@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/kernel_fixture.h"
 
+#include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cpu/schedule/team.h"
+#include "kernels/mask/mod_evaluator.h"
 #include "tests/support/reference.h"
 
 enum { STREAM_Q, STREAM_K, STREAM_V, STREAM_SCALE };
@@ -329,6 +331,30 @@ kernel_fixture_run(struct kernel_fixture *fixture, const struct kernel_fixture_p
 	kernel_fixture_create(fixture, params);
 	kernel_fixture_attend(fixture, team);
 	kernel_team_destroy(team);
+}
+
+struct block_mask *
+kernel_fixture_block_mask(const struct kernel_fixture_params *params, const struct mod_binding *mask,
+			  enum kernel_isa isa, uint32_t n_heads, uint32_t q_block, uint32_t kv_block)
+{
+	struct block_mask_row rows[KERNEL_FIXTURE_MAX_ROWS];
+	struct block_mask *blocks;
+	struct mod_evaluator evaluator;
+	struct paged_error error = { 0 };
+
+	for (uint32_t r = 0; r < params->n_rows; r++)
+		rows[r] = (struct block_mask_row){ params->rows[r].q_base, params->rows[r].q_len,
+						   params->rows[r].kv_len, r % 2 == 0 ? params->rows[r].kv_first : 0 };
+	cr_assert_eq(mod_evaluator_open(&evaluator, mask, isa, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(block_mask_create(&(struct block_mask_shape){ .n_rows = params->n_rows,
+								   .n_heads = n_heads,
+								   .q_block = q_block,
+								   .kv_block = kv_block,
+								   .rows = rows },
+				       &evaluator.base, 0, &blocks, &error),
+		     PAGED_OK, "%s", error.text);
+	mod_evaluator_close(&evaluator);
+	return blocks;
 }
 
 bool

@@ -90,6 +90,18 @@ void kernel_fixture_attend_with_mods(struct kernel_fixture *fixture, struct kern
 void kernel_fixture_run(struct kernel_fixture *fixture, const struct kernel_fixture_params *params, uint32_t n_threads,
 			enum kernel_isa isa);
 
+/**
+ * kernel_fixture_block_mask - create the block mask of a bound mask mod over the rows; a failure fails the test
+ *
+ * In rows of odd index the mask begins at key 0, even if the row's kv_first is greater.
+ *
+ * @param[in] isa  the instruction set that evaluates the mod
+ * @return free with block_mask_destroy()
+ */
+struct block_mask *kernel_fixture_block_mask(const struct kernel_fixture_params *params, const struct mod_binding *mask,
+					     enum kernel_isa isa, uint32_t n_heads, uint32_t q_block,
+					     uint32_t kv_block);
+
 /** kernel_fixture_all_nan - whether the outputs, LSE and max_score of a q_row are all NaN (nan) or all not (!nan) */
 bool kernel_fixture_all_nan(const struct kernel_fixture *fixture, uint64_t q_row, uint32_t head, bool nan);
 

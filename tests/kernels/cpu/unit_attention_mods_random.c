@@ -6,37 +6,12 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "kernels/mask/mod_evaluator.h"
+#include "kernels/mask/mask.h"
 #include "tests/support/kernel_test.h"
 #include "tests/kernels/cpu/attention_mod_fixture.h"
 #include "tests/support/reference.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
-/* The block mask of a mask mod over a fixture's rows; those of odd rows begin at key 0. */
-static struct block_mask *
-blocks_of(const struct kernel_fixture_params *params, const struct mod_binding *mask, uint32_t q_block,
-	  uint32_t kv_block)
-{
-	struct block_mask_row rows[KERNEL_FIXTURE_MAX_ROWS];
-	struct block_mask *blocks;
-	struct mod_evaluator evaluator;
-	struct paged_error error = { 0 };
-
-	for (uint32_t r = 0; r < params->n_rows; r++)
-		rows[r] = (struct block_mask_row){ params->rows[r].q_base, params->rows[r].q_len,
-						   params->rows[r].kv_len, r % 2 == 0 ? params->rows[r].kv_first : 0 };
-	cr_assert_eq(mod_evaluator_open(&evaluator, mask, kernel_isa_best(), &error), PAGED_OK, "%s", error.text);
-	cr_assert_eq(block_mask_create(&(struct block_mask_shape){ .n_rows = params->n_rows,
-								   .n_heads = params->q_heads,
-								   .q_block = q_block,
-								   .kv_block = kv_block,
-								   .rows = rows },
-				       &evaluator.base, 0, &blocks, &error),
-		     PAGED_OK, "%s", error.text);
-	mod_evaluator_close(&evaluator);
-	return blocks;
-}
 
 struct random_stream {
 	uint64_t seed, i;
@@ -152,8 +127,9 @@ random_fixture_check(const struct kernel_fixture_params *params, struct random_s
 	kernel_fixture_run(&first, params, 1, isa);
 	cr_assert(kernel_fixture_check(&first, what, sizeof(what)), "seed %" PRIu64 ", %s: %s", stream->seed, text,
 		  what);
-	blocks = blocks_of(params, params->mods.mask, 1 + random_pick(stream, 1u << random_pick(stream, 8)),
-			   1 + random_pick(stream, 1u << random_pick(stream, 9)));
+	blocks = kernel_fixture_block_mask(params, params->mods.mask, kernel_isa_best(), params->q_heads,
+					   1 + random_pick(stream, 1u << random_pick(stream, 8)),
+					   1 + random_pick(stream, 1u << random_pick(stream, 9)));
 	other.mods.blocks = blocks;
 	other.placement++;
 	other.page_size = 1 + random_pick(stream, 40);

@@ -3,8 +3,6 @@
 
 #include <criterion/criterion.h>
 
-#include "kernels/mask/mod_evaluator.h"
-
 struct kernel_fixture_params
 mods_check_params(void)
 {
@@ -27,23 +25,8 @@ struct block_mask *
 mods_check_blocks(const struct kernel_fixture_params *params, const struct mod_binding *mask, uint32_t n_heads,
 		  uint32_t q_block, uint32_t kv_block)
 {
-	struct block_mask_row rows[KERNEL_FIXTURE_MAX_ROWS];
-	struct block_mask *blocks;
-	struct mod_evaluator evaluator;
-	struct paged_error error = { 0 };
+	struct block_mask *blocks = kernel_fixture_block_mask(params, mask, KERNEL_GENERIC, n_heads, q_block, kv_block);
 
-	for (uint32_t r = 0; r < params->n_rows; r++)
-		rows[r] = (struct block_mask_row){ params->rows[r].q_base, params->rows[r].q_len,
-						   params->rows[r].kv_len, r % 2 == 0 ? params->rows[r].kv_first : 0 };
-	cr_assert_eq(mod_evaluator_open(&evaluator, mask, KERNEL_GENERIC, &error), PAGED_OK, "%s", error.text);
-	cr_assert_eq(block_mask_create(&(struct block_mask_shape){ .n_rows = params->n_rows,
-								   .n_heads = n_heads,
-								   .q_block = q_block,
-								   .kv_block = kv_block,
-								   .rows = rows },
-				       &evaluator.base, 0, &blocks, &error),
-		     PAGED_OK, "%s", error.text);
-	mod_evaluator_close(&evaluator);
 	for (unsigned int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
 		for (uint64_t list = 0; list < blocks->first_list[params->n_rows]; list++) {
 			uint32_t *at = blocks->indices[kind] + blocks->start[kind][list];
