@@ -21,6 +21,35 @@ mods_check_params(void)
 	return params;
 }
 
+void
+document_mods_open(struct document_mods *mods, struct kernel_fixture_params *params, uint32_t n_doc, const float *slope)
+{
+	const struct mod_array names[] = {
+		{ .name = "doc", .dtype = MOD_I32, .n_dims = 1, .extents = { n_doc }, .data = mods->doc },
+		{ .name = "slope", .dtype = MOD_F32, .n_dims = 1, .extents = { MODS_CHECK_HEADS }, .data = slope },
+	};
+	struct document_args *args = &mods->args;
+
+	*mods = (struct document_mods){ .args = { .n_doc = (int32_t)n_doc, .n_slope = MODS_CHECK_HEADS } };
+	for (uint32_t i = 0; i < MODS_CHECK_DOCS; i++)
+		mods->doc[i] = (int32_t)(i / 70 % 5);
+	args->doc = cuda_arena_register(&mods->arena, mods->doc, n_doc * sizeof(mods->doc[0]), false, "doc");
+	args->slope = cuda_arena_register(&mods->arena, slope, MODS_CHECK_HEADS * sizeof(*slope), false, "slope");
+	args->fault = cuda_arena_register(&mods->arena, &mods->fault, sizeof(mods->fault), true, "fault");
+	mods->mask = mod_fixture_open(MOD_MASK, "doc[q_idx] == doc[kv_idx] || kv_idx < b", names, 2);
+	mods->score = mod_fixture_open(MOD_SCORE, "score + slope[h] * (kv_idx - q_idx)", names, 2);
+	params->mods.mask = mods->mask.binding;
+	params->mods.score = mods->score.binding;
+}
+
+void
+document_mods_close(struct document_mods *mods)
+{
+	mod_fixture_close(&mods->mask);
+	mod_fixture_close(&mods->score);
+	cuda_arena_destroy(&mods->arena);
+}
+
 struct block_mask *
 mods_check_blocks(const struct kernel_fixture_params *params, const struct mod_binding *mask, uint32_t n_heads,
 		  uint32_t q_block, uint32_t kv_block)

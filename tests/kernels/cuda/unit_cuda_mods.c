@@ -6,10 +6,7 @@
 
 #include "tests/kernels/cuda/mods_check.h"
 #include "tests/support/kernel_test.h"
-#include "tests/support/mod_fixture.h"
 #include "tests/support/reference.h"
-
-#define N_DOC 600u
 
 static void
 window_check(const char *kernel, const char *prefill, uint32_t tile_q_rows, enum paged_dtype dtype, uint32_t dim,
@@ -45,39 +42,21 @@ window_check(const char *kernel, const char *prefill, uint32_t tile_q_rows, enum
 }
 
 static void
-documents_check(const char *kernel, enum paged_dtype dtype, uint32_t dim, int32_t n_doc, uint32_t faults)
+documents_check(const char *kernel, enum paged_dtype dtype, uint32_t dim, uint32_t n_doc, uint32_t faults)
 {
+	static const float slope[MODS_CHECK_HEADS] = { 0, 0.01f, 0.02f, 0.03f };
 	struct kernel_fixture_params params = mods_check_params();
-	struct cuda_arena arena = { .n = 0 };
-	int32_t doc[N_DOC];
-	float slope[MODS_CHECK_HEADS];
-	uint32_t fault = 0;
-	struct mod_array names[] = {
-		{ .name = "doc", .dtype = MOD_I32, .n_dims = 1, .extents = { (uint32_t)n_doc }, .data = doc },
-		{ .name = "slope", .dtype = MOD_F32, .n_dims = 1, .extents = { MODS_CHECK_HEADS }, .data = slope },
-	};
-	struct mod_fixture mask, score;
-	struct document_args args = { .n_doc = n_doc, .n_slope = MODS_CHECK_HEADS };
+	struct document_mods mods;
 
 	params.pool = params.q = dtype;
 	params.k_dim = params.v_dim = dim;
-	for (uint32_t i = 0; i < N_DOC; i++)
-		doc[i] = (int32_t)(i / 70 % 5);
-	for (uint32_t i = 0; i < MODS_CHECK_HEADS; i++)
-		slope[i] = 0.01f * (float)i;
-	args.doc = cuda_arena_register(&arena, doc, (size_t)n_doc * sizeof(doc[0]), false, "doc");
-	args.slope = cuda_arena_register(&arena, slope, sizeof(slope), false, "slope");
-	args.fault = cuda_arena_register(&arena, &fault, sizeof(fault), true, "fault");
-	mask = mod_fixture_open(MOD_MASK, "doc[q_idx] == doc[kv_idx] || kv_idx < b", names, 2);
-	score = mod_fixture_open(MOD_SCORE, "score + slope[h] * (kv_idx - q_idx)", names, 2);
-	params.mods.mask = mask.binding;
-	params.mods.score = score.binding;
-	mods_check(&params, (struct cuda_attention_options){ .kernel = kernel, .mod = &args, .mod_size = sizeof(args) },
-		   kernel);
-	cr_assert_eq(fault, faults);
-	mod_fixture_close(&mask);
-	mod_fixture_close(&score);
-	cuda_arena_destroy(&arena);
+	document_mods_open(&mods, &params, n_doc, slope);
+	mods_check(
+		&params,
+		(struct cuda_attention_options){ .kernel = kernel, .mod = &mods.args, .mod_size = sizeof(mods.args) },
+		kernel);
+	cr_assert_eq(mods.fault, faults);
+	document_mods_close(&mods);
 }
 
 Test(cuda_mods, window_and_soft_cap)
@@ -97,7 +76,7 @@ Test(cuda_mods, window_and_soft_cap)
 
 Test(cuda_mods, document_mask_and_alibi)
 {
-	documents_check("attention_simt_128_document", PAGED_F16, 16, N_DOC, 0);
+	documents_check("attention_simt_128_document", PAGED_F16, 16, MODS_CHECK_DOCS, 0);
 }
 
 Test(cuda_mods, reports_index_out_of_bounds)

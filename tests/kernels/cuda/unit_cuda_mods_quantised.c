@@ -10,11 +10,9 @@
 
 #include "tests/kernels/cuda/mods_check.h"
 #include "tests/support/kernel_test.h"
-#include "tests/support/mod_fixture.h"
 #include "tests/support/reference.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-#define N_DOC 600u
 
 struct byte_kernel {
 	const char *name;
@@ -91,34 +89,14 @@ window_check(const struct byte_kernel *kernel, int32_t window, float cap, check_
 static void
 document_check(const struct byte_kernel *kernel, check_fn check)
 {
+	static const float slope[MODS_CHECK_HEADS] = { 0.02f, 0.04f, 0.06f, 0.08f };
 	struct kernel_fixture_params params = params_of(kernel);
-	struct cuda_arena arena = { .n = 0 };
-	int32_t doc[N_DOC];
-	float slope[MODS_CHECK_HEADS];
-	uint32_t fault = 0;
-	struct mod_array names[] = {
-		{ .name = "doc", .dtype = MOD_I32, .n_dims = 1, .extents = { N_DOC }, .data = doc },
-		{ .name = "slope", .dtype = MOD_F32, .n_dims = 1, .extents = { MODS_CHECK_HEADS }, .data = slope },
-	};
-	struct document_args args = { .n_doc = N_DOC, .n_slope = MODS_CHECK_HEADS };
-	struct mod_fixture mask, score;
+	struct document_mods mods;
 
-	for (uint32_t i = 0; i < N_DOC; i++)
-		doc[i] = (int32_t)(i / 70 % 5);
-	for (uint32_t i = 0; i < MODS_CHECK_HEADS; i++)
-		slope[i] = 0.02f * (float)(i + 1);
-	args.doc = cuda_arena_register(&arena, doc, sizeof(doc), false, "doc");
-	args.slope = cuda_arena_register(&arena, slope, sizeof(slope), false, "slope");
-	args.fault = cuda_arena_register(&arena, &fault, sizeof(fault), true, "fault");
-	mask = mod_fixture_open(MOD_MASK, "doc[q_idx] == doc[kv_idx] || kv_idx < b", names, 2);
-	score = mod_fixture_open(MOD_SCORE, "score + slope[h] * (kv_idx - q_idx)", names, 2);
-	params.mods.mask = mask.binding;
-	params.mods.score = score.binding;
-	check(&params, options_of(kernel, &args, sizeof(args)), kernel->name);
-	cr_assert_eq(fault, 0);
-	mod_fixture_close(&mask);
-	mod_fixture_close(&score);
-	cuda_arena_destroy(&arena);
+	document_mods_open(&mods, &params, MODS_CHECK_DOCS, slope);
+	check(&params, options_of(kernel, &mods.args, sizeof(mods.args)), kernel->name);
+	cr_assert_eq(mods.fault, 0);
+	document_mods_close(&mods);
 }
 
 Test(cuda_mods_quantised, window_and_soft_cap)
