@@ -277,6 +277,19 @@ kernel_fixture_destroy(struct kernel_fixture *fixture)
 }
 
 void
+kernel_fixture_scale_queries(const struct kernel_fixture *fixture, kernel_fixture_exponent_fn exponent,
+			     const void *argument)
+{
+	const struct kernel_tensor *q = &fixture->q;
+
+	for (uint64_t i = 0; i < fixture->total_q; i++)
+		for (uint32_t h = 0; h < q->n_heads; h++)
+			for (uint32_t d = 0; d < q->dim; d++)
+				reference_store(element_at(q, i, h), q->dtype, d,
+						ldexpf(kernel_tensor_element(q, i, h, d), exponent(argument, i, h, d)));
+}
+
+void
 kernel_fixture_attend_with_mods(struct kernel_fixture *fixture, struct kernel_team *team, struct kernel_mod_set *mods)
 {
 	const struct kernel_fixture_params *p = &fixture->params;

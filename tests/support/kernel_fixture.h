@@ -76,6 +76,13 @@ struct kernel_tensor kernel_tensor_create(enum paged_dtype dtype, uint64_t n_tok
 /** kernel_tensor_element - one element of a tensor as f32 */
 float kernel_tensor_element(const struct kernel_tensor *tensor, uint64_t token, uint32_t head, uint32_t dim);
 
+/** Returns the exponent of one element of the queries. */
+typedef int (*kernel_fixture_exponent_fn)(const void *argument, uint64_t query, uint32_t head, uint32_t dim);
+
+/** kernel_fixture_scale_queries - multiply each element of the queries by 2^exponent(argument, query, head, dim) */
+void kernel_fixture_scale_queries(const struct kernel_fixture *fixture, kernel_fixture_exponent_fn exponent,
+				  const void *argument);
+
 /** kernel_fixture_attend - fill the outputs with 0xff bytes and run kernel_attention() */
 void kernel_fixture_attend(struct kernel_fixture *fixture, struct kernel_team *team);
 

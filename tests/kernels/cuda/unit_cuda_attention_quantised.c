@@ -230,20 +230,14 @@ Test(cuda_attention_quantised, masked_nan_tokens_have_no_effect)
 	}
 }
 
-/* Multiply the queries by 2^exponent, those of head h by 2^-h more, and every third element by 2^-20 more. */
-static void
-queries_multiply(const struct kernel_fixture *fixture, int exponent)
+/* Head 0 has the argument as its exponent, each head 1 less than the one before, every third element 20 less. */
+static int
+magnitude_exponent(const void *argument, uint64_t query, uint32_t head, uint32_t dim)
 {
-	for (uint64_t i = 0; i < fixture->total_q; i++)
-		for (uint32_t h = 0; h < fixture->params.q_heads; h++) {
-			uint8_t *to = (uint8_t *)fixture->q.data + (int64_t)i * fixture->q.token_stride +
-				      h * fixture->q.head_stride;
+	const int *exponent = argument;
 
-			for (uint32_t d = 0; d < fixture->q.dim; d++)
-				reference_store(to, fixture->q.dtype, d,
-						ldexpf(kernel_tensor_element(&fixture->q, i, h, d),
-						       exponent - (int)h - (d % 3 == 1 ? 20 : 0)));
-		}
+	(void)query;
+	return *exponent - (int)head - (dim % 3 == 1 ? 20 : 0);
 }
 
 /* Queries of bf16 as large and as small as they may be; 2^-128 makes subnormal numbers. */
@@ -267,7 +261,7 @@ Test(cuda_attention_quantised, bf16_queries_of_any_magnitude)
 		options = choose_kernel(&params, true);
 		cr_assert_eq(params.q, PAGED_BF16);
 		kernel_fixture_create(&fixture, &params);
-		queries_multiply(&fixture, exponent);
+		kernel_fixture_scale_queries(&fixture, magnitude_exponent, &exponent);
 		cuda_fixture_attend(&fixture, &options);
 		cr_assert(kernel_fixture_check(&fixture, what, sizeof(what)), "%s, queries of 2^%d: %s", options.kernel,
 			  exponent, what);

@@ -10,7 +10,6 @@
 
 #include "tests/kernels/cuda/mods_check.h"
 #include "tests/support/kernel_test.h"
-#include "tests/support/reference.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -112,21 +111,13 @@ Test(cuda_mods_quantised, document_mask_and_alibi)
 }
 
 /* A tile's q_rows are of about 2^100, 2^-100 and 1, in turn. */
-static void
-queries_spread(const struct kernel_fixture *fixture)
+static int
+spread_exponent(const void *argument, uint64_t query, uint32_t head, uint32_t dim)
 {
 	static const int exponents[] = { 100, -100, 0 };
 
-	for (uint64_t i = 0; i < fixture->total_q; i++)
-		for (uint32_t h = 0; h < fixture->params.q_heads; h++) {
-			uint8_t *to = (uint8_t *)fixture->q.data + (int64_t)i * fixture->q.token_stride +
-				      h * fixture->q.head_stride;
-
-			for (uint32_t d = 0; d < fixture->q.dim; d++)
-				reference_store(to, fixture->q.dtype, d,
-						ldexpf(kernel_tensor_element(&fixture->q, i, h, d),
-						       exponents[(i + h) % COUNT(exponents)]));
-		}
+	(void)argument, (void)dim;
+	return exponents[(query + head) % COUNT(exponents)];
 }
 
 /*
@@ -141,7 +132,7 @@ spread_check(struct kernel_fixture_params *params, struct cuda_attention_options
 	char where[256];
 
 	kernel_fixture_create(&plain, params);
-	queries_spread(&plain);
+	kernel_fixture_scale_queries(&plain, spread_exponent, NULL);
 	cuda_fixture_attend(&plain, &options);
 	cr_assert(kernel_fixture_check(&plain, where, sizeof(where)), "%s, scale %g: %s", what, (double)params->scale,
 		  where);
@@ -151,7 +142,7 @@ spread_check(struct kernel_fixture_params *params, struct cuda_attention_options
 		options.blocks = blocks;
 		options.seed = i + 1;
 		kernel_fixture_create(&masked, params);
-		queries_spread(&masked);
+		kernel_fixture_scale_queries(&masked, spread_exponent, NULL);
 		cuda_fixture_attend(&masked, &options);
 		cr_assert(kernel_fixture_equal(&plain, 0, &masked, 0, plain.total_q), "%s, scale %g: q_blocks of %u",
 			  what, (double)params->scale, q_blocks[i]);
