@@ -85,15 +85,16 @@ AM_TESTS_ENVIRONMENT += CUDA_IMAGES=yes; export CUDA_IMAGES;
 endif
 
 # Tests of the simulator, of the fake driver, and of the declarations in kernels/cuda that replace the toolkit's headers.
-UNIT_TESTS += %D%/unit_cuda_abi %D%/unit_simt
+UNIT_TESTS += %D%/unit_cuda_abi %D%/unit_simt %D%/unit_simt_async
 IT_TESTS += %D%/it_fake_cuda %D%/it_fake_cuda_graph %D%/it_fake_cuda_run
-TEST_SUPPORT += %D%/fixture.h %D%/load.h
+TEST_SUPPORT += %D%/fixture.h %D%/load.h %D%/simt_fixture.h
 check_LTLIBRARIES += %D%/libsimtcases.la
 %C%_libsimtcases_la_SOURCES = %D%/kernels/simt_cases.cc %D%/kernels/simt_cases.h %D%/kernels/bulk_case.h \
 	%D%/kernels/wgmma_case.h
 %C%_libsimtcases_la_CPPFLAGS = $(SIMT_CPPFLAGS)
 %C%_libsimtcases_la_CXXFLAGS = $(SIMT_CXXFLAGS)
 %C%_unit_simt_LDADD = %D%/libsimtcases.la $(LDADD)
+%C%_unit_simt_async_LDADD = %D%/libsimtcases.la $(LDADD)
 %C%_unit_cuda_abi_SOURCES = %D%/unit_cuda_abi.c %D%/cuda_abi.h
 %C%_unit_cuda_abi_CPPFLAGS = $(AM_CPPFLAGS)
 EXTRA_DIST += %D%/cuda_abi_theirs.c

@@ -3,7 +3,7 @@
  * A block that moves words through shared memory by bulk copies: a warp copies,
  * round after round, to the same place, and four warps read it.  In every
  * second round the warp stores zeros in the second half instead.  For
- * unit_simt.c, and for conformance.cu on a GPU.
+ * unit_simt_async.c, and for conformance.cu on a GPU.
  */
 #ifndef TESTS_FAKE_CUDA_KERNELS_BULK_CASE_H
 #define TESTS_FAKE_CUDA_KERNELS_BULK_CASE_H

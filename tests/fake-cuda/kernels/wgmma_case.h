@@ -4,7 +4,7 @@
  * shared memory, four warps multiply two of them, and the result, rounded to
  * halves, by the third.  Four more only ask for registers, as many as the others,
  * so that the block needs all that it has: as the attention kernels do.  For
- * unit_simt.c, and for conformance.cu on a GPU.
+ * unit_simt_async.c, and for conformance.cu on a GPU.
  */
 #ifndef TESTS_FAKE_CUDA_KERNELS_WGMMA_CASE_H
 #define TESTS_FAKE_CUDA_KERNELS_WGMMA_CASE_H
