@@ -10,7 +10,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "tests/fake-cuda/race_cell.h"
 #include "tests/fake-cuda/race_readers.h"
@@ -475,36 +474,6 @@ cell_access(struct race_cell *cell, uintptr_t address, uint64_t access, bool wri
 	slots_clear(cell->writes, bytes);
 	cell_forget_reads(cell, bytes);
 	slots_put(cell->writes, access);
-}
-
-static struct region *
-region_checked(uintptr_t address, size_t size, bool writes, const void *code)
-{
-	struct region *region = region_find(address);
-	const char *what = writes ? "writes" : "reads";
-
-	if (region == NULL)
-		block_fail_at(code, "it %s %zu bytes at %s", what, size, region_describe(address));
-	if (region->size - (address - region->start) < size)
-		block_fail_at(code, "it %s %zu bytes at %s, past the end (%zu bytes)", what, size,
-			      region_describe(address), region->size);
-	if (!region->readable)
-		block_fail_at(code, "it %s %s, which this device may not touch now", what, region_describe(address));
-	if (writes && !region->writable)
-		block_fail_at(code, "it writes %s, which is read only", region_describe(address));
-	if (block_begins_early() && region->start != (uintptr_t)block.shared &&
-	    region->start != (uintptr_t)block.launch->params)
-		block_fail_at(code, "it %s %s before simt_dependency_wait(), in a dependent launch", what,
-			      region_describe(address));
-	if (region->cells == NULL) {
-		void *cells = mmap(NULL, race_cells_size(region->size), PROT_READ | PROT_WRITE,
-				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-		if (cells == MAP_FAILED)
-			block_fail("no memory for the shadow of %s", region->name);
-		region->cells = cells;
-	}
-	return region;
 }
 
 static void

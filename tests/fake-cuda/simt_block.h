@@ -62,6 +62,9 @@ struct region {
 /** region_find - the region that contains the address; NULL if none does */
 struct region *region_find(uintptr_t address);
 
+/** region_checked - the region of an access, with its cells; ends the launch if the access is not allowed */
+struct region *region_checked(uintptr_t address, size_t size, bool writes, const void *code);
+
 /** region_describe - "pool + 0x40 (of 4096 bytes)", or the nearest region if none has the address (static buffer) */
 const char *region_describe(uintptr_t address);
 
