@@ -19,7 +19,7 @@
 #define MAX_OUT ((PREFILL_LENGTH + 1) * 4 * 64)
 #define N_ARRAYS 6
 
-static const struct batch_fixture_params base = {
+static const struct batch_fixture_params mods_base = {
 	.pool = PAGED_F32,
 	.q = PAGED_F32,
 	.q_heads = 4,
@@ -31,29 +31,25 @@ static const struct batch_fixture_params base = {
 	.rows = { { .kv_len = 21, .q_len = 2 }, { .kv_len = 9, .q_len = 1 } },
 };
 
-/* With a real driver, NVRTC may be missing, and failures cannot be injected. */
+/* With a real driver, NVRTC may be missing. */
 static void
-nvrtc_require(const char *fail)
+nvrtc_require(void)
 {
 	struct paged_error error;
 	struct cuda_nvrtc nvrtc;
 
-	if (fail != NULL)
-		it_skip("%s: only the fake driver fails at will", fail);
 	if (cuda_nvrtc_open(&nvrtc, 0, &error) != PAGED_OK)
 		it_skip("%s", error.text);
 	cuda_nvrtc_close(&nvrtc);
 }
 
 static void
-fake_cuda_begin(const char *fail)
+mods_begin(void)
 {
 	cuda_daemon_environment();
 	setenv("PAGED_CACHE_DIR", "", 1);
 	if (!fake_cuda_wanted())
-		nvrtc_require(fail);
-	else if (fail != NULL)
-		setenv("PAGED_FAKE_CUDA_FAIL", fail, 1);
+		nvrtc_require();
 	it_require(fake_cuda_load() && fake_cuda_load_nvrtc(), "%s", dlerror());
 }
 
@@ -77,7 +73,7 @@ static const int32_t documents[PREFILL_LENGTH] = { 0, 0, 0, 0, 1, 1, 1, 1, 1, 2,
 						   2, 2, 2, 2, 2, 2, 0, 2, 2, 1, 1, 3 };
 
 static size_t
-arrays_make(struct batch_fixture *fixture, const struct mods_case *c, struct paged_array arrays[N_ARRAYS])
+mods_arrays(struct batch_fixture *fixture, const struct mods_case *c, struct paged_array arrays[N_ARRAYS])
 {
 	const bool has_fixture = fixture != NULL;
 
@@ -112,7 +108,7 @@ mods_make(struct batch_fixture *fixture, const struct mods_case *c)
 	struct paged_array arrays[N_ARRAYS];
 	struct paged_mod *mod;
 	struct paged_mod_set *mods;
-	size_t n = arrays_make(fixture, c, arrays);
+	size_t n = mods_arrays(fixture, c, arrays);
 
 	if (c->mask != NULL) {
 		batch_fixture_ok(fixture, paged_mod_parse(fixture->pool, PAGED_MOD_MASK, c->mask, n, arrays, &mod));
@@ -151,7 +147,7 @@ results_get(struct batch_fixture *fixture, float out[MAX_OUT])
 static struct batch_fixture_params
 params_of(const struct mods_case *c)
 {
-	struct batch_fixture_params params = base;
+	struct batch_fixture_params params = mods_base;
 
 	if (c->is_bf16) {
 		params.pool = params.q = PAGED_BF16;
@@ -234,14 +230,14 @@ expect_same_on_both(const struct mods_case *c, enum paged_status wanted)
 
 IT_TEST(score_mod_reads_an_array)
 {
-	fake_cuda_begin(NULL);
+	mods_begin();
 	expect_same_on_both(&(struct mods_case){ .score = "score + slope[h] * (kv_idx - q_idx)", .n_slopes = 4 },
 			    PAGED_OK);
 }
 
 IT_TEST(mask_mod_reads_a_parameter_and_an_array)
 {
-	fake_cuda_begin(NULL);
+	mods_begin();
 	expect_same_on_both(&(struct mods_case){ .mask = "q_idx - kv_idx < window && doc[q_idx] == doc[kv_idx]",
 						 .score = "8 * tanh(score / 8)",
 						 .window = 7,
@@ -252,7 +248,7 @@ IT_TEST(mask_mod_reads_a_parameter_and_an_array)
 static void
 mods_of_prefill_run(void)
 {
-	fake_cuda_begin(NULL);
+	mods_begin();
 	expect_same_on_both(&(struct mods_case){ .mask = "q_idx - kv_idx < window && doc[q_idx] != doc[kv_idx]",
 						 .score = "score + slope[h] * (kv_idx - q_idx)",
 						 .window = 21,
@@ -278,7 +274,7 @@ IT_TEST_LIMIT(mods_of_prefill_by_wgmma, 120)
 
 IT_TEST(mods_on_an_i8_pool)
 {
-	fake_cuda_begin(NULL);
+	mods_begin();
 	expect_same_on_both(&(struct mods_case){ .mask = "q_idx - kv_idx < window",
 						 .score = "score + slope[h] * (kv_idx - q_idx)",
 						 .window = 7,
@@ -290,7 +286,7 @@ IT_TEST(mods_on_an_i8_pool)
 
 IT_TEST(rows_with_explicit_b)
 {
-	fake_cuda_begin(NULL);
+	mods_begin();
 	expect_same_on_both(&(struct mods_case){ .mask = "(kv_idx + b) % 3 != 1",
 						 .score = "score + (b - 500) * 0.001",
 						 .n_slopes = 4,
@@ -300,7 +296,7 @@ IT_TEST(rows_with_explicit_b)
 
 IT_TEST(batch_strided_tensors)
 {
-	fake_cuda_begin(NULL);
+	mods_begin();
 	expect_same_on_both(
 		&(struct mods_case){
 			.mask = "q_idx - kv_idx < window", .window = 7, .n_slopes = 4, .is_strided = true },
@@ -309,7 +305,7 @@ IT_TEST(batch_strided_tensors)
 
 IT_TEST(index_out_of_bounds_is_reported)
 {
-	fake_cuda_begin(NULL);
+	mods_begin();
 	expect_same_on_both(&(struct mods_case){ .score = "score + slope[h]", .n_slopes = 3 }, PAGED_ERR_RANGE);
 }
 
@@ -318,12 +314,12 @@ IT_TEST(launch_uses_values_bound_before_it)
 {
 	struct mods_case c = { .mask = "q_idx - kv_idx < window", .window = 3, .n_slopes = 4 };
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
-	struct batch_fixture_params params = base;
+	struct batch_fixture_params params = mods_base;
 	struct paged_array arrays[N_ARRAYS];
 	struct paged_mod_set *mods;
 	struct batch_fixture fixture;
 
-	fake_cuda_begin(NULL);
+	mods_begin();
 	params.backend = "cuda";
 	params.n_rows = 1;
 	params.rows[0] = (struct batch_fixture_row){ .kv_len = 9, .q_len = 1 };
@@ -333,7 +329,7 @@ IT_TEST(launch_uses_values_bound_before_it)
 	mods = mods_make(&fixture, &c);
 	batch_fixture_ok(&fixture, paged_batch_plan(fixture.batch, 1, rows));
 	c.window = 100;
-	arrays_make(&fixture, &c, arrays);
+	mods_arrays(&fixture, &c, arrays);
 	batch_fixture_ok(&fixture, paged_mod_set_bind(mods, N_ARRAYS, arrays, NULL));
 	batch_fixture_ok(&fixture, batch_fixture_attend(&fixture, mods));
 	c.window = 1;
@@ -348,16 +344,16 @@ IT_TEST(i64_arrays_on_device_are_refused)
 {
 	const struct mods_case c = { .mask = "q_idx - kv_idx < window && document", .window = 7, .n_slopes = 4 };
 	struct paged_array arrays[N_ARRAYS];
-	struct batch_fixture_params params = base;
+	struct batch_fixture_params params = mods_base;
 	struct paged_mod_set *mods;
 	struct batch_fixture fixture;
 	int64_t window = 5;
 
-	fake_cuda_begin(NULL);
+	mods_begin();
 	params.backend = "cuda";
 	batch_fixture_open(&fixture, &params);
 	mods = mods_make(&fixture, &c);
-	arrays_make(&fixture, &c, arrays);
+	mods_arrays(&fixture, &c, arrays);
 	arrays[0].dtype = PAGED_I64;
 	arrays[0].data = &window;
 	batch_fixture_ok(&fixture, paged_mod_set_bind(mods, N_ARRAYS, arrays, NULL));
@@ -368,36 +364,45 @@ IT_TEST(i64_arrays_on_device_are_refused)
 }
 
 /* The compiling thread never calls the log function itself. */
-static char log_text[2048];
+static char mods_log[2048];
 static pthread_t calling_thread;
 
 static void
 log_append(void *argument, enum paged_log_level level, const char *text)
 {
-	size_t length = strlen(log_text);
+	size_t length = strlen(mods_log);
 
 	(void)argument;
 	it_require(pthread_equal(calling_thread, pthread_self()));
-	snprintf(log_text + length, sizeof(log_text) - length, "%d %s\n", (int)level, text);
+	snprintf(mods_log + length, sizeof(mods_log) - length, "%d %s\n", (int)level, text);
+}
+
+/* The calling thread opens clients on cuda with these params, and their messages go to mods_log. */
+static void
+mods_log_begin(struct batch_fixture_params *params)
+{
+	calling_thread = pthread_self();
+	params->backend = "cuda";
+	params->log = log_append;
 }
 
 /* The log since the last call begins with this text. */
 static void
 expect_log(const char *what)
 {
-	it_require(strncmp(log_text, what, strlen(what)) == 0, "'%s', not %s", log_text, what);
-	it_note("%.*s", (int)strcspn(log_text, "\n"), log_text);
-	log_text[0] = '\0';
+	it_require(strncmp(mods_log, what, strlen(what)) == 0, "'%s', not %s", mods_log, what);
+	it_note("%.*s", (int)strcspn(mods_log, "\n"), mods_log);
+	mods_log[0] = '\0';
 }
 
 static void
-prepare_in_new_client(const struct batch_fixture_params *params)
+mods_prepare_in_new_client(const struct batch_fixture_params *params)
 {
 	struct mods_case c = { .score = "score * 5", .n_slopes = 4 };
 	struct paged_mod_set *mods;
 	struct batch_fixture fixture;
 
-	log_text[0] = '\0';
+	mods_log[0] = '\0';
 	batch_fixture_open(&fixture, params);
 	mods = mods_make(&fixture, &c);
 	batch_fixture_ok(&fixture, paged_mod_set_prepare(mods, PAGED_F32, -1));
@@ -416,20 +421,18 @@ cache_dir_remove(const char *cache_dir)
 IT_TEST(compiled_code_is_cached_on_disk)
 {
 	char cache_dir[] = "/tmp/paged-mods.XXXXXX";
-	struct batch_fixture_params params = base;
+	struct batch_fixture_params params = mods_base;
 
-	fake_cuda_begin(NULL);
+	mods_begin();
 	it_require(mkdtemp(cache_dir) != NULL);
 	setenv("PAGED_CACHE_DIR", cache_dir, 1);
-	calling_thread = pthread_self();
-	params.backend = "cuda";
-	params.log = log_append;
-	prepare_in_new_client(&params);
+	mods_log_begin(&params);
+	mods_prepare_in_new_client(&params);
 	expect_log("6 attention_simt_128 compiled for 9.0 by nvrtc 1");
-	prepare_in_new_client(&params);
+	mods_prepare_in_new_client(&params);
 	expect_log("7 attention_simt_128 for 9.0, ");
 	it_require(chmod(cache_dir, 0755) == 0);
-	prepare_in_new_client(&params);
+	mods_prepare_in_new_client(&params);
 	expect_log("4 code cache: /tmp/paged-mods.");
 	cache_dir_remove(cache_dir);
 }
@@ -439,19 +442,17 @@ IT_TEST_LIMIT(rejected_cached_code_is_recompiled, 120)
 {
 	static const int refusals[] = { 200, 209, 218, 221, 222, 223, 300 };
 	char cache_dir[] = "/tmp/paged-mods.XXXXXX", path[64], fail[48];
-	struct batch_fixture_params params = base;
+	struct batch_fixture_params params = mods_base;
 	unsigned int n_loads;
 
-	fake_cuda_begin(NULL);
+	mods_begin();
 	cuda_skip_with_gpu();
 	it_require(mkdtemp(cache_dir) != NULL);
 	setenv("PAGED_CACHE_DIR", cache_dir, 1);
 	snprintf(path, sizeof(path), "%s/calls", cache_dir);
 	setenv("PAGED_FAKE_CUDA_LOG", path, 1);
-	calling_thread = pthread_self();
-	params.backend = "cuda";
-	params.log = log_append;
-	prepare_in_new_client(&params);
+	mods_log_begin(&params);
+	mods_prepare_in_new_client(&params);
 	expect_log("6 attention_simt_128 compiled");
 	/* Each client loads the pool's own modules first. */
 	n_loads = fake_cuda_n_calls("cuModuleLoadData");
@@ -459,13 +460,13 @@ IT_TEST_LIMIT(rejected_cached_code_is_recompiled, 120)
 		snprintf(fail, sizeof(fail), "cuModuleLoadData@%u=%d", fake_cuda_n_calls("cuModuleLoadData") + n_loads,
 			 refusals[i]);
 		setenv("PAGED_FAKE_CUDA_FAIL", fail, 1);
-		prepare_in_new_client(&params);
-		it_require(strstr(log_text, "\n6 attention_simt_128 compiled") != NULL, "%d: %s", refusals[i],
-			   log_text);
+		mods_prepare_in_new_client(&params);
+		it_require(strstr(mods_log, "\n6 attention_simt_128 compiled") != NULL, "%d: %s", refusals[i],
+			   mods_log);
 		expect_log("7 attention_simt_128 for 9.0, ");
 	}
 	unsetenv("PAGED_FAKE_CUDA_FAIL");
-	prepare_in_new_client(&params);
+	mods_prepare_in_new_client(&params);
 	expect_log("7 attention_simt_128 for 9.0, ");
 	cache_dir_remove(cache_dir);
 }
@@ -473,12 +474,12 @@ IT_TEST_LIMIT(rejected_cached_code_is_recompiled, 120)
 IT_TEST(prepare_can_be_polled)
 {
 	struct mods_case c = { .score = "score * 2", .n_slopes = 4 };
-	struct batch_fixture_params params = base;
+	struct batch_fixture_params params = mods_base;
 	struct paged_mod_set *mods;
 	struct batch_fixture fixture;
 	enum paged_status status;
 
-	fake_cuda_begin(NULL);
+	mods_begin();
 	params.backend = "cuda";
 	batch_fixture_open(&fixture, &params);
 	mods = mods_make(&fixture, &c);
@@ -497,7 +498,7 @@ expect_no_compiler(const char *library, const char *part)
 {
 	struct mods_case c = { .score = "score * 7", .n_slopes = 4 };
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
-	struct batch_fixture_params params = base;
+	struct batch_fixture_params params = mods_base;
 	struct paged_mod_set *mods;
 	struct batch_fixture fixture;
 
@@ -524,7 +525,7 @@ expect_no_compiler(const char *library, const char *part)
 
 IT_TEST(mods_without_compiler_are_refused)
 {
-	fake_cuda_begin(NULL);
+	mods_begin();
 	expect_no_compiler("/nonexistent/libnvrtc.so",
 			   "these mods must be compiled: no CUDA compiler: PAGED_NVRTC: /nonexistent/libnvrtc.so: ");
 	expect_no_compiler("libc.so.6", "so it is not NVRTC 11.7 or later");
@@ -534,7 +535,7 @@ IT_TEST(an_old_compiler_is_refused)
 {
 	char path[4200];
 
-	fake_cuda_begin(NULL);
+	mods_begin();
 	cuda_skip_with_gpu();
 	snprintf(path, sizeof(path), "%s/libnvrtc.so.12", fake_cuda_path());
 	setenv("PAGED_FAKE_NVRTC_VERSION", "11060", 1);
@@ -548,7 +549,7 @@ IT_TEST(paged_nvrtc_selects_the_compiler)
 {
 	char path[4200];
 
-	fake_cuda_begin(NULL);
+	mods_begin();
 	if (!fake_cuda_wanted())
 		it_skip("the fake compiler goes with the fake driver");
 	snprintf(path, sizeof(path), "%s/libnvrtc.so.12", fake_cuda_path());
@@ -560,7 +561,7 @@ IT_TEST(paged_nvrtc_selects_the_compiler)
 static void
 newer_nvrtc_begin(char path[4200])
 {
-	fake_cuda_begin(NULL);
+	mods_begin();
 	cuda_skip_with_gpu();
 	snprintf(path, 4200, "%s/../newer/.libs/libnvrtc.so.13", fake_cuda_path());
 	it_require(dlopen(path, RTLD_NOW | RTLD_LOCAL) != NULL, "%s", dlerror());
@@ -569,14 +570,12 @@ newer_nvrtc_begin(char path[4200])
 static void
 expect_nvrtc(const char *driver, const char *nvrtc)
 {
-	struct batch_fixture_params params = base;
+	struct batch_fixture_params params = mods_base;
 	char compiled[80];
 
-	calling_thread = pthread_self();
-	params.backend = "cuda";
-	params.log = log_append;
+	mods_log_begin(&params);
 	setenv("PAGED_FAKE_CUDA_VERSION", driver, 1);
-	prepare_in_new_client(&params);
+	mods_prepare_in_new_client(&params);
 	snprintf(compiled, sizeof(compiled), "6 attention_simt_128 compiled for 9.0 by nvrtc %s ", nvrtc);
 	expect_log(compiled);
 }
@@ -601,7 +600,7 @@ static void
 expect_refused_code(const char *nvrtc, int result, enum paged_status status, const char *part)
 {
 	struct mods_case c = { .score = "score * 9", .n_slopes = 4 };
-	struct batch_fixture_params params = base;
+	struct batch_fixture_params params = mods_base;
 	struct batch_fixture fixture;
 	struct paged_mod_set *mods;
 	char fail[64];
@@ -641,7 +640,7 @@ aot_mods_run(void)
 {
 	const struct cuda_aot *aot;
 
-	fake_cuda_begin(NULL);
+	mods_begin();
 	setenv("PAGED_NVRTC", "/nonexistent/libnvrtc.so", 1);
 	for (size_t i = 0; (aot = cuda_aot_at(i)) != NULL; i++) {
 		struct mods_case c = { .mask = aot->mask, .score = aot->score, .n_slopes = 4, .is_bf16 = true };
