@@ -71,8 +71,10 @@ GPU_TESTS += %D%/it_cuda_batch %D%/it_cuda_faults %D%/it_cuda_graph %D%/it_cuda_
 	%D%/it_cuda_marks %D%/it_cuda_mods %D%/it_cuda_overlap %D%/it_cuda_plan %D%/it_cuda_pool \
 	%D%/it_cuda_prefill %D%/it_cuda_prefill_mods %D%/it_cuda_scatter %D%/it_cuda_sharing %D%/it_cuda_work \
 	%D%/it_quarantine %D%/it_sharing
-TEST_SUPPORT += %D%/batch_fixture.c %D%/batch_fixture.h %D%/chain_fixture.c %D%/chain_fixture.h %D%/cuda_daemon.c %D%/cuda_daemon.h %D%/decode_fixture.c \
-	%D%/decode_fixture.h %D%/prefill_fixture.c %D%/prefill_fixture.h %D%/prompt_fixture.c %D%/prompt_fixture.h %D%/terminal_fixture.c %D%/terminal_fixture.h
+TEST_SUPPORT += %D%/batch_fixture.c %D%/batch_fixture.h %D%/chain_fixture.c %D%/chain_fixture.h %D%/cuda_daemon.c \
+	%D%/cuda_daemon.h %D%/decode_fixture.c %D%/decode_fixture.h %D%/mods_fixture.c %D%/mods_fixture.h \
+	%D%/prefill_fixture.c %D%/prefill_fixture.h %D%/prompt_fixture.c %D%/prompt_fixture.h %D%/terminal_fixture.c \
+	%D%/terminal_fixture.h
 %C%_it_cuda_images_LDADD = kernels/libimages.la $(LDADD)
 
 # paged-events.
