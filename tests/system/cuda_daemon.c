@@ -12,6 +12,7 @@
 #include "kernels/cuda/gpu.h"
 #include "tests/fake-cuda/load.h"
 #include "tests/support/geometry.h"
+#include "tests/support/worker_fixture.h"
 
 const struct paged_pool_params cuda_small_pool = { .struct_size = sizeof(cuda_small_pool),
 						   .name = "test",
@@ -112,6 +113,19 @@ cuda_skip_with_gpu(void)
 {
 	if (!fake_cuda_wanted())
 		it_skip("for the fake driver: a real one fails, logs and shows devices as it likes");
+}
+
+void
+cuda_expect_refusal(enum paged_status status, const char *part)
+{
+	struct paged_pool *pool;
+	struct worker_fixture worker;
+
+	it_require(fake_cuda_load());
+	worker_attach(&worker, NULL);
+	worker_expect(&worker, paged_pool_open(worker.client, "test", &pool), status);
+	it_require(strstr(paged_client_error(worker.client), part) != NULL, "%s", paged_client_error(worker.client));
+	worker_close(&worker);
 }
 
 void

@@ -37,6 +37,9 @@ void cuda_skip_with_driver(void);
 /** cuda_skip_with_gpu - skips the test on a real driver, whose failures, calls and devices no test controls */
 void cuda_skip_with_gpu(void);
 
+/** cuda_expect_refusal - paged_pool_open() of pool "test" has this status, and its message contains this part */
+void cuda_expect_refusal(enum paged_status status, const char *part);
+
 /** cuda_daemon_allow_all_users - give other users access to the runtime directory */
 void cuda_daemon_allow_all_users(const struct it_daemon *daemon);
 

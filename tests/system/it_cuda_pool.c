@@ -438,125 +438,7 @@ IT_TEST(worker_without_own_cuda_can_plan)
 	run_in_worker(EXPORT_SETTING_VMM, worker_without_cuda);
 }
 
-/* Devices */
-
-static void
-expect_refusal(enum paged_status status, const char *part)
-{
-	struct paged_pool *pool;
-	struct worker_fixture worker;
-
-	it_require(fake_cuda_load());
-	worker_attach(&worker, NULL);
-	worker_expect(&worker, paged_pool_open(worker.client, "test", &pool), status);
-	it_require(strstr(paged_client_error(worker.client), part) != NULL, "%s", paged_client_error(worker.client));
-	worker_close(&worker);
-}
-
-static void
-worker_on_another_device(int from, int to, void *argument)
-{
-	(void)from, (void)to, (void)argument;
-	setenv("CUDA_VISIBLE_DEVICES", "1", 1);
-	expect_refusal(PAGED_ERR_NOENT, "pool test: this process sees 1 CUDA devices, and none is the pool's");
-}
-
-static void
-worker_with_reordered_devices(int from, int to, void *argument)
-{
-	struct worker_fixture worker;
-
-	(void)from, (void)to, (void)argument;
-	setenv("CUDA_VISIBLE_DEVICES", "1,0", 1);
-	it_require(fake_cuda_load());
-	worker_open(&worker, NULL, 0);
-	worker_close(&worker);
-}
-
-static void
-worker_without_driver(int from, int to, void *argument)
-{
-	struct paged_pool *pool;
-	struct worker_fixture worker;
-
-	(void)from, (void)to, (void)argument;
-	worker_attach(&worker, NULL);
-	worker_expect(&worker, paged_pool_open(worker.client, "test", &pool), PAGED_ERR_UNSUPPORTED);
-	it_require(strcmp(paged_client_error(worker.client), "pool test: no CUDA driver (libcuda.so.1 not found)") == 0,
-		   "%s", paged_client_error(worker.client));
-	worker_close(&worker);
-}
-
-IT_TEST(devices_are_found_by_uuid)
-{
-	struct it_worker child;
-	struct it_daemon daemon;
-
-	cuda_skip_with_gpu();
-	setenv("PAGED_FAKE_CUDA_DEVICES", "2", 1);
-	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "device = GPU-70616765-6420-6661-6b65-204355444100", "");
-	it_fork(&child, worker_on_another_device, NULL);
-	it_join(&child);
-	it_fork(&child, worker_with_reordered_devices, NULL);
-	it_join(&child);
-	it_daemon_stop(&daemon);
-}
-
-IT_TEST(worker_without_driver_gets_an_error)
-{
-	struct it_worker child;
-	struct it_daemon daemon;
-
-	cuda_skip_with_driver();
-	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
-	it_fork(&child, worker_without_driver, NULL);
-	it_join(&child);
-	it_daemon_stop(&daemon);
-}
-
-/* A router or monitor needs no driver. */
-static void
-tables_without_driver(int from, int to, void *argument)
-{
-	struct paged_client_params params = worker_params("tables only");
-	struct worker_fixture worker;
-	struct paged_watch *watch;
-
-	(void)from, (void)to, (void)argument;
-	params.tables_only = 1;
-	params.observer = 1;
-	worker_attach(&worker, &params);
-	worker_ok(&worker, paged_pool_open(worker.client, "test", &worker.pool));
-	worker.info.struct_size = sizeof(worker.info);
-	worker_ok(&worker, paged_pool_get_info(worker.pool, &worker.info));
-	it_require(strcmp(worker.info.backend, "cuda") == 0 && worker.info.base == NULL);
-	worker_ok(&worker, paged_watch_open(worker.pool, &watch));
-	worker_check_pool(&worker);
-	worker_close(&worker);
-}
-
-static void
-run_tables_without_driver(enum export_setting export)
-{
-	struct it_worker child;
-	struct it_daemon daemon;
-
-	cuda_skip_with_driver();
-	cuda_daemon_start(&daemon, export, "", "");
-	it_fork(&child, tables_without_driver, NULL);
-	it_join(&child);
-	it_daemon_stop(&daemon);
-}
-
-IT_TEST(tables_of_vmm_memory_need_no_driver)
-{
-	run_tables_without_driver(EXPORT_SETTING_VMM);
-}
-
-IT_TEST(tables_of_legacy_memory_need_no_driver)
-{
-	run_tables_without_driver(EXPORT_SETTING_LEGACY);
-}
+/* Access */
 
 /* A process of another user can open memory by descriptor, but not by legacy handle. */
 static void
@@ -569,7 +451,7 @@ open_as_other_user(int from, int to, void *argument)
 	it_require(fake_cuda_load());
 	it_require(setgid(65534) == 0 && setuid(65534) == 0, "%m");
 	if (*(enum export_setting *)argument == EXPORT_SETTING_LEGACY) {
-		expect_refusal(PAGED_ERR_BACKEND, "pagedd is uid 0, this process 65534");
+		cuda_expect_refusal(PAGED_ERR_BACKEND, "pagedd is uid 0, this process 65534");
 		return;
 	}
 	worker_open(&worker, NULL, 0);
@@ -613,7 +495,7 @@ overwrite_canary(int from, int to, void *argument)
 	it_require(device_copy(NULL, device_address(&worker, ((uint64_t)2 << 20) - sizeof(nothing)), nothing,
 			       sizeof(nothing)) == CUDA_SUCCESS);
 	worker_close(&worker);
-	expect_refusal(PAGED_ERR_BACKEND, "its last 32 bytes are not those that its owner wrote");
+	cuda_expect_refusal(PAGED_ERR_BACKEND, "its last 32 bytes are not those that its owner wrote");
 	it_require(fake_cuda_n_mappings() == 0);
 	cuda_end();
 }
