@@ -134,20 +134,29 @@ reader(int from, int to, void *argument)
 	batch_fixture_close(&fixture);
 }
 
-static void write_and_read(enum export_setting export)
+/* Run a writer, and then a reader that gets its message. */
+static void
+writer_and_reader_run(void (*reads)(int from, int to, void *argument), void *argument)
 {
 	struct it_worker first, second;
-	struct it_daemon daemon;
 	struct message message;
 
-	cuda_daemon_start(&daemon, export, "", "");
 	it_fork(&first, writer, NULL);
-	it_fork(&second, reader, NULL);
+	it_fork(&second, reads, argument);
 	it_receive(first.from, &message, sizeof(message));
 	it_send(second.to, &message, sizeof(message));
 	it_join(&second);
 	it_send(first.to, "e", 1);
 	it_join(&first);
+}
+
+static void
+write_and_read(enum export_setting export)
+{
+	struct it_daemon daemon;
+
+	cuda_daemon_start(&daemon, export, "", "");
+	writer_and_reader_run(reader, NULL);
 	it_daemon_stop(&daemon);
 }
 
@@ -386,9 +395,7 @@ reader_with_slow_driver(int from, int to, void *held)
 
 IT_TEST_LIMIT(an_event_that_opens_slowly_delays_no_other_mark, 30)
 {
-	struct it_worker first, second;
 	struct it_daemon daemon;
-	struct message message;
 	char held[96], hold[128];
 
 	cuda_skip_with_gpu();
@@ -397,13 +404,7 @@ IT_TEST_LIMIT(an_event_that_opens_slowly_delays_no_other_mark, 30)
 	snprintf(held, sizeof(held), "%s/held", daemon.dir);
 	snprintf(hold, sizeof(hold), "cuIpcOpenEventHandle=%s", held);
 	setenv("PAGED_FAKE_CUDA_HOLD", hold, 1);
-	it_fork(&first, writer, NULL);
-	it_fork(&second, reader_with_slow_driver, held);
-	it_receive(first.from, &message, sizeof(message));
-	it_send(second.to, &message, sizeof(message));
-	it_join(&second);
-	it_send(first.to, "e", 1);
-	it_join(&first);
+	writer_and_reader_run(reader_with_slow_driver, held);
 	it_daemon_stop(&daemon);
 }
 
