@@ -58,16 +58,22 @@ IT_TEST(devices_are_found_by_uuid)
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST(worker_without_driver_gets_an_error)
+static void
+run_without_driver(enum export_setting export, void (*run)(int from, int to, void *argument))
 {
 	struct it_worker child;
 	struct it_daemon daemon;
 
 	cuda_skip_with_driver();
-	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
-	it_fork(&child, worker_without_driver, NULL);
+	cuda_daemon_start(&daemon, export, "", "");
+	it_fork(&child, run, NULL);
 	it_join(&child);
 	it_daemon_stop(&daemon);
+}
+
+IT_TEST(worker_without_driver_gets_an_error)
+{
+	run_without_driver(EXPORT_SETTING_AUTO, worker_without_driver);
 }
 
 /* A router or monitor needs no driver. */
@@ -91,26 +97,14 @@ tables_without_driver(int from, int to, void *argument)
 	worker_close(&worker);
 }
 
-static void run_tables_without_driver(enum export_setting export)
-{
-	struct it_worker child;
-	struct it_daemon daemon;
-
-	cuda_skip_with_driver();
-	cuda_daemon_start(&daemon, export, "", "");
-	it_fork(&child, tables_without_driver, NULL);
-	it_join(&child);
-	it_daemon_stop(&daemon);
-}
-
 IT_TEST(tables_of_vmm_memory_need_no_driver)
 {
-	run_tables_without_driver(EXPORT_SETTING_VMM);
+	run_without_driver(EXPORT_SETTING_VMM, tables_without_driver);
 }
 
 IT_TEST(tables_of_legacy_memory_need_no_driver)
 {
-	run_tables_without_driver(EXPORT_SETTING_LEGACY);
+	run_without_driver(EXPORT_SETTING_LEGACY, tables_without_driver);
 }
 
 IT_MAIN
