@@ -173,7 +173,7 @@ uint32_t core_member_session(const struct core *core, uint32_t member);
  */
 bool core_tick(struct core *core, uint32_t budget_pages);
 
-/* No pin and no ticket will expire.  Not 0, which core_set_now() may have said. */
+/** The value of core_next_deadline() if no pin and no ticket exists.  0 is a time like any other. */
 #define CORE_NO_DEADLINE UINT64_MAX
 
 /** core_next_deadline - the time of the first pin or ticket to expire, in milliseconds of core_set_now() */

@@ -331,11 +331,12 @@ marks_check_device(const struct cuda_batch *cuda, const struct mark *mark, struc
 }
 
 /*
- * The lock is held from when the event is known until the wait is on the stream,
- * so no other thread closes the event before that.  The wait is for the event's last record at the time
- * of the call.  That record may be later than the mark, but it covers the mark's
- * work: it is after the mark on the same stream, or it is of another batch that
- * took the event when the marking batch was destroyed, with all its work done.
+ * Once the event is found, the lock is held until the wait is on the stream, so no
+ * other thread closes the event before that.  The wait is for the event's last
+ * record at the time of the call.  That record may be later than the mark, but it
+ * covers the mark's work: it is after the mark on the same stream, or it is of
+ * another batch that took the event when the marking batch was destroyed, with all
+ * its work done.
  */
 static enum paged_status
 marks_wait_event(struct cuda_batch *cuda, const struct mark *mark, const struct process_name *self,

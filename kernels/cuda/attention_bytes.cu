@@ -27,7 +27,8 @@
  *
  * A wide tile of i8 is converted once for the block, each plane before it is
  * multiplied: in the registers of each warp, it would take as many instructions
- * as all else.  For e4m3 and e5m2 it takes as many as to store and load halves.
+ * as all else.  Conversions of e4m3 and e5m2 take fewer than to store and load
+ * halves.
  *
  * Why not mma of e4m3 and e5m2 themselves: only sm_89 and sm_120 have it.  For
  * sm_90 and sm_100, ptxas converts both operands to f16 before each product.

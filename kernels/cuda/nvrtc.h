@@ -30,9 +30,8 @@ enum cuda_nvrtc_result {
 };
 
 /**
- * The oldest version, as 1000 * major + 10 * minor, for kernels of any architecture that it knows: the sources have
- * __grid_constant__ of 11.7, and older ones refuse them.  nvrtcGetCUBIN() needs less.  An architecture-specific kernel
- * needs more, which cuda_jit_arch() checks.
+ * The oldest version that compiles the kernels, as 1000 * major + 10 * minor: the sources use __grid_constant__, which
+ * CUDA 11.7 introduced.  Architecture-specific kernels need a newer version, which cuda_jit_arch() checks.
  */
 #define CUDA_NVRTC_OLDEST 11070
 
