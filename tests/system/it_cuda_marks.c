@@ -21,7 +21,7 @@
 #include "tests/fake-cuda/load.h"
 #include "tests/support/worker_fixture.h"
 
-static const struct batch_fixture_params test_pool_params = {
+static const struct batch_fixture_params marks_params = {
 	.backend = "cuda",
 	.daemon_pool = "test",
 	.pool = PAGED_F32,
@@ -36,15 +36,15 @@ static const struct batch_fixture_params test_pool_params = {
 };
 
 /** Sent by a writer to its reader. */
-struct message {
+struct marks_message {
 	paged_seq_id seq[BATCH_FIXTURE_MAX_ROWS];
 	struct paged_mark mark;
 };
 
 static void
-writer_open(struct batch_fixture *fixture, uint32_t n_rows)
+marks_writer_open(struct batch_fixture *fixture, uint32_t n_rows)
 {
-	struct batch_fixture_params params = test_pool_params;
+	struct batch_fixture_params params = marks_params;
 
 	it_require(fake_cuda_load(), "%s", dlerror());
 	params.n_rows = n_rows;
@@ -53,12 +53,12 @@ writer_open(struct batch_fixture *fixture, uint32_t n_rows)
 
 /* Take another process's sequences and allocate attention's results. */
 static void
-reader_open(struct batch_fixture *fixture, int from, struct message *message)
+marks_reader_open(struct batch_fixture *fixture, int from, struct marks_message *message)
 {
 	uint32_t total_q = 4;
 
-	writer_open(fixture, 0);
-	fixture->params = test_pool_params;
+	marks_writer_open(fixture, 0);
+	fixture->params = marks_params;
 	fixture->total_q = total_q;
 	it_receive(from, message, sizeof(*message));
 	memcpy(fixture->seq, message->seq, sizeof(fixture->seq));
@@ -68,7 +68,7 @@ reader_open(struct batch_fixture *fixture, int from, struct message *message)
 }
 
 static void
-plan_and_attend(struct batch_fixture *fixture)
+marks_plan_and_attend(struct batch_fixture *fixture)
 {
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 
@@ -89,16 +89,16 @@ log_calls(const struct it_daemon *daemon)
 /* A reader sees a writer's appends after waiting for its mark */
 
 static void
-writer(int from, int to, void *argument)
+marks_writer(int from, int to, void *argument)
 {
-	struct message message;
+	struct marks_message message;
 	struct batch_fixture fixture;
 	char word;
 
 	(void)argument;
-	writer_open(&fixture, 2);
+	marks_writer_open(&fixture, 2);
 	for (uint32_t r = 0; r < 2; r++)
-		batch_fixture_write(&fixture, r, 0, test_pool_params.rows[r].kv_len);
+		batch_fixture_write(&fixture, r, 0, marks_params.rows[r].kv_len);
 	memcpy(message.seq, fixture.seq, sizeof(message.seq));
 	batch_fixture_ok(&fixture, paged_batch_mark(fixture.batch, &message.mark));
 	it_send(to, &message, sizeof(message));
@@ -110,38 +110,38 @@ writer(int from, int to, void *argument)
 static bool
 is_lse_of_unwritten_pages(float lse)
 {
-	return isnan(lse) || fabsf(lse - logf((float)test_pool_params.rows[0].kv_len)) < 1e-5f;
+	return isnan(lse) || fabsf(lse - logf((float)marks_params.rows[0].kv_len)) < 1e-5f;
 }
 
 static void
 reader(int from, int to, void *argument)
 {
 	struct batch_fixture fixture;
-	struct message message;
+	struct marks_message message;
 	float lse;
 
 	(void)to, (void)argument;
-	reader_open(&fixture, from, &message);
+	marks_reader_open(&fixture, from, &message);
 	if (fake_cuda_wanted()) {
-		plan_and_attend(&fixture);
+		marks_plan_and_attend(&fixture);
 		batch_fixture_get(&fixture, &lse, fixture.lse, sizeof(lse));
 		it_require(is_lse_of_unwritten_pages(lse),
 			   "the writer's stream has not moved, and its appends are seen: %g", lse);
 	}
 	batch_fixture_ok(&fixture, paged_batch_wait(fixture.batch, &message.mark));
-	plan_and_attend(&fixture);
+	marks_plan_and_attend(&fixture);
 	batch_fixture_check(&fixture);
 	batch_fixture_close(&fixture);
 }
 
 /* Run a writer, and then a reader that gets its message. */
 static void
-writer_and_reader_run(void (*reads)(int from, int to, void *argument), void *argument)
+marks_writer_and_reader_run(void (*reads)(int from, int to, void *argument), void *argument)
 {
 	struct it_worker first, second;
-	struct message message;
+	struct marks_message message;
 
-	it_fork(&first, writer, NULL);
+	it_fork(&first, marks_writer, NULL);
 	it_fork(&second, reads, argument);
 	it_receive(first.from, &message, sizeof(message));
 	it_send(second.to, &message, sizeof(message));
@@ -156,7 +156,7 @@ write_and_read(enum export_setting export)
 	struct it_daemon daemon;
 
 	cuda_daemon_start(&daemon, export, "", "");
-	writer_and_reader_run(reader, NULL);
+	marks_writer_and_reader_run(reader, NULL);
 	it_daemon_stop(&daemon);
 }
 
@@ -174,14 +174,14 @@ IT_TEST(legacy_reader_waits_for_a_mark)
 static void
 writer_that_finishes(int from, int to, void *argument)
 {
-	struct message message = { .mark = { { 0 } } };
+	struct marks_message message = { .mark = { { 0 } } };
 	struct batch_fixture fixture;
 	char word;
 
 	(void)argument;
-	writer_open(&fixture, 2);
+	marks_writer_open(&fixture, 2);
 	for (uint32_t r = 0; r < 2; r++)
-		batch_fixture_write(&fixture, r, 0, test_pool_params.rows[r].kv_len);
+		batch_fixture_write(&fixture, r, 0, marks_params.rows[r].kv_len);
 	batch_fixture_ok(&fixture, paged_batch_finish(fixture.batch));
 	memcpy(message.seq, fixture.seq, sizeof(message.seq));
 	it_send(to, &message, sizeof(message));
@@ -193,11 +193,11 @@ static void
 reader_without_wait(int from, int to, void *argument)
 {
 	struct batch_fixture fixture;
-	struct message message;
+	struct marks_message message;
 
 	(void)to, (void)argument;
-	reader_open(&fixture, from, &message);
-	plan_and_attend(&fixture);
+	marks_reader_open(&fixture, from, &message);
+	marks_plan_and_attend(&fixture);
 	batch_fixture_check(&fixture);
 	batch_fixture_close(&fixture);
 }
@@ -206,7 +206,7 @@ IT_TEST(reader_after_finish_needs_no_mark)
 {
 	struct it_worker first, second;
 	struct it_daemon daemon;
-	struct message message;
+	struct marks_message message;
 
 	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
 	it_fork(&first, writer_that_finishes, NULL);
@@ -226,12 +226,12 @@ IT_TEST(reader_after_finish_needs_no_mark)
 static void
 writer_of_many_marks(int from, int to, void *argument)
 {
-	struct message message;
+	struct marks_message message;
 	struct batch_fixture fixture;
 	char word;
 
 	(void)argument;
-	writer_open(&fixture, 1);
+	marks_writer_open(&fixture, 1);
 	memcpy(message.seq, fixture.seq, sizeof(message.seq));
 	for (uint32_t at = 0; at < N_MARKS; at++) {
 		batch_fixture_write(&fixture, 0, at, at + 1);
@@ -247,10 +247,10 @@ static void
 reader_of_many_marks(int from, int to, void *argument)
 {
 	struct batch_fixture fixture;
-	struct message message;
+	struct marks_message message;
 
 	(void)argument;
-	reader_open(&fixture, from, &message);
+	marks_reader_open(&fixture, from, &message);
 	fixture.params.n_rows = 1;
 	fixture.total_q = 1;
 	for (uint32_t at = 0; at < N_MARKS; at++) {
@@ -258,7 +258,7 @@ reader_of_many_marks(int from, int to, void *argument)
 			it_receive(from, &message, sizeof(message));
 		fixture.params.rows[0].kv_len = at + 1;
 		batch_fixture_ok(&fixture, paged_batch_wait(fixture.batch, &message.mark));
-		plan_and_attend(&fixture);
+		marks_plan_and_attend(&fixture);
 		batch_fixture_check(&fixture);
 		it_send(to, "n", 1);
 	}
@@ -270,7 +270,7 @@ IT_TEST(marks_of_a_batch_share_an_event)
 {
 	struct it_worker first, second;
 	struct it_daemon daemon;
-	struct message message;
+	struct marks_message message;
 	char word;
 
 	cuda_skip_with_gpu();
@@ -301,12 +301,12 @@ two_batches(int from, int to, void *argument)
 	cuda_stream stream;
 
 	(void)from, (void)to, (void)argument;
-	writer_open(&fixture, 2);
+	marks_writer_open(&fixture, 2);
 	batch_fixture_ok(&fixture, paged_batch_create(fixture.pool, &params, &other));
 	it_require(fixture.gpu.driver.stream_create(&stream, CUDA_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
 	batch_fixture_ok(&fixture, paged_batch_stream(other, stream));
 	for (uint32_t r = 0; r < 2; r++)
-		batch_fixture_write(&fixture, r, 0, test_pool_params.rows[r].kv_len);
+		batch_fixture_write(&fixture, r, 0, marks_params.rows[r].kv_len);
 	batch_fixture_ok(&fixture, paged_batch_mark(fixture.batch, &mark));
 	batch_fixture_ok(&fixture, paged_batch_wait(other, &mark));
 	batch_fixture_ok(&fixture, paged_batch_finish(other));
@@ -365,13 +365,13 @@ reader_with_slow_driver(int from, int to, void *held)
 	const struct paged_batch_params params = { .struct_size = sizeof(params) };
 	struct batch_fixture fixture;
 	struct waiting waiting[2];
-	struct message message;
+	struct marks_message message;
 	struct paged_mark mark;
 	struct paged_batch *other;
 	pthread_t threads[2];
 
 	(void)to;
-	reader_open(&fixture, from, &message);
+	marks_reader_open(&fixture, from, &message);
 	batch_fixture_ok(&fixture, paged_batch_create(fixture.pool, &params, &other));
 	for (unsigned int i = 0; i < 2; i++) {
 		waiting[i] = (struct waiting){ .mark = message.mark, .status = PAGED_ERR_AGAIN };
@@ -388,7 +388,7 @@ reader_with_slow_driver(int from, int to, void *held)
 	}
 	it_require(fake_cuda_n_calls("cuIpcOpenEventHandle") == 1);
 	batch_fixture_ok(&fixture, paged_batch_wait(fixture.batch, &message.mark));
-	plan_and_attend(&fixture);
+	marks_plan_and_attend(&fixture);
 	batch_fixture_check(&fixture);
 	batch_fixture_close(&fixture);
 }
@@ -404,7 +404,7 @@ IT_TEST_LIMIT(an_event_that_opens_slowly_delays_no_other_mark, 30)
 	snprintf(held, sizeof(held), "%s/held", daemon.dir);
 	snprintf(hold, sizeof(hold), "cuIpcOpenEventHandle=%s", held);
 	setenv("PAGED_FAKE_CUDA_HOLD", hold, 1);
-	writer_and_reader_run(reader_with_slow_driver, held);
+	marks_writer_and_reader_run(reader_with_slow_driver, held);
 	it_daemon_stop(&daemon);
 }
 
@@ -435,10 +435,10 @@ reader_of_killed_writer(int from, int to, void *argument)
 	bool waits_before = *(bool *)argument;
 	unsigned int n_fds, n_pidfds;
 	struct batch_fixture fixture;
-	struct message message;
+	struct marks_message message;
 	char word;
 
-	reader_open(&fixture, from, &message);
+	marks_reader_open(&fixture, from, &message);
 	n_fds = it_count_fds(getpid());
 	n_pidfds = count_pidfds();
 	if (waits_before)
@@ -463,11 +463,11 @@ kill_writer(bool waits_before)
 {
 	struct it_worker first, second;
 	struct it_daemon daemon;
-	struct message message;
+	struct marks_message message;
 	char word;
 
 	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
-	it_fork(&first, writer, NULL);
+	it_fork(&first, marks_writer, NULL);
 	it_fork(&second, reader_of_killed_writer, &waits_before);
 	it_receive(first.from, &message, sizeof(message));
 	it_send(second.to, &message, sizeof(message));
@@ -533,11 +533,11 @@ static void
 reader_of_invalid_marks(int from, int to, void *argument)
 {
 	struct batch_fixture fixture;
-	struct message message;
+	struct marks_message message;
 	struct mark valid;
 
 	(void)to, (void)argument;
-	reader_open(&fixture, from, &message);
+	marks_reader_open(&fixture, from, &message);
 	memcpy(&valid, &message.mark, sizeof(valid));
 	EXPECT_WAIT_REFUSED(magic = 0, PAGED_ERR_INVALID, "these bytes are no mark");
 	EXPECT_WAIT_REFUSED(version = 0, PAGED_ERR_INVALID, "these bytes are no mark");
@@ -562,7 +562,7 @@ reader_of_invalid_marks(int from, int to, void *argument)
 	capture_end(&fixture);
 	batch_fixture_expect(&fixture, paged_batch_wait(fixture.batch, NULL), PAGED_ERR_INVALID);
 	batch_fixture_ok(&fixture, paged_batch_wait(fixture.batch, &message.mark));
-	plan_and_attend(&fixture);
+	marks_plan_and_attend(&fixture);
 	batch_fixture_check(&fixture);
 	/* A mark of this process with an event number that was never recorded. */
 	batch_fixture_ok(&fixture, paged_batch_mark(fixture.batch, &message.mark));
@@ -573,19 +573,11 @@ reader_of_invalid_marks(int from, int to, void *argument)
 
 IT_TEST(invalid_marks_are_refused)
 {
-	struct it_worker first, second;
 	struct it_daemon daemon;
-	struct message message;
 
 	cuda_skip_with_gpu();
 	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
-	it_fork(&first, writer, NULL);
-	it_fork(&second, reader_of_invalid_marks, NULL);
-	it_receive(first.from, &message, sizeof(message));
-	it_send(second.to, &message, sizeof(message));
-	it_join(&second);
-	it_send(first.to, "e", 1);
-	it_join(&first);
+	marks_writer_and_reader_run(reader_of_invalid_marks, NULL);
 	it_daemon_stop(&daemon);
 }
 
@@ -610,7 +602,7 @@ writer_with_failing_calls(int from, int to, void *argument)
 	char fail[64];
 
 	(void)from, (void)to, (void)argument;
-	writer_open(&fixture, 1);
+	marks_writer_open(&fixture, 1);
 	batch_fixture_expect(&fixture, paged_batch_mark(fixture.batch, NULL), PAGED_ERR_INVALID);
 	capture_begin(&fixture);
 	expect_mark_refused(&fixture, PAGED_ERR_UNSUPPORTED,
@@ -636,7 +628,7 @@ writer_without_ipc_events(int from, int to, void *argument)
 
 	(void)from, (void)to, (void)argument;
 	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "125=0", 1);
-	writer_open(&fixture, 1);
+	marks_writer_open(&fixture, 1);
 	expect_mark_refused(&fixture, PAGED_ERR_UNSUPPORTED,
 			    "shares no events between processes; use paged_batch_finish()");
 	batch_fixture_ok(&fixture, paged_batch_finish(fixture.batch));
@@ -666,7 +658,7 @@ writer_of_killed_daemon(int from, int to, void *argument)
 	char word;
 
 	(void)argument;
-	writer_open(&fixture, 1);
+	marks_writer_open(&fixture, 1);
 	batch_fixture_write(&fixture, 0, 0, 19);
 	batch_fixture_ok(&fixture, paged_batch_mark(fixture.batch, &mark));
 	it_send(to, "m", 1);
