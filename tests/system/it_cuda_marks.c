@@ -14,68 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/api/mark.h"
-#include "tests/system/batch_fixture.h"
 #include "tests/system/cuda_daemon.h"
-#include "tests/support/cuda_graph.h"
+#include "tests/system/marks_fixture.h"
 #include "tests/fake-cuda/load.h"
 #include "tests/support/worker_fixture.h"
-
-static const struct batch_fixture_params marks_params = {
-	.backend = "cuda",
-	.daemon_pool = "test",
-	.pool = PAGED_F32,
-	.q = PAGED_F32,
-	.q_heads = WORKER_HEADS,
-	.kv_heads = WORKER_KV_HEADS,
-	.k_dim = WORKER_DIM,
-	.v_dim = WORKER_DIM,
-	.page_size = WORKER_PAGE_SIZE,
-	.n_rows = 2,
-	.rows = { { .kv_len = 19, .q_len = 1 }, { .kv_len = 6, .q_len = 3 } },
-};
-
-/** Sent by a writer to its reader. */
-struct marks_message {
-	paged_seq_id seq[BATCH_FIXTURE_MAX_ROWS];
-	struct paged_mark mark;
-};
-
-static void
-marks_writer_open(struct batch_fixture *fixture, uint32_t n_rows)
-{
-	struct batch_fixture_params params = marks_params;
-
-	it_require(fake_cuda_load(), "%s", dlerror());
-	params.n_rows = n_rows;
-	batch_fixture_open(fixture, &params);
-}
-
-/* Take another process's sequences and allocate attention's results. */
-static void
-marks_reader_open(struct batch_fixture *fixture, int from, struct marks_message *message)
-{
-	uint32_t total_q = 4;
-
-	marks_writer_open(fixture, 0);
-	fixture->params = marks_params;
-	fixture->total_q = total_q;
-	it_receive(from, message, sizeof(*message));
-	memcpy(fixture->seq, message->seq, sizeof(fixture->seq));
-	fixture->out = batch_fixture_tensor(fixture, PAGED_F32, total_q, WORKER_HEADS, WORKER_DIM);
-	fixture->lse = batch_fixture_put(fixture, NULL, total_q * WORKER_HEADS * sizeof(float));
-	fixture->max_score = batch_fixture_put(fixture, NULL, total_q * WORKER_HEADS * sizeof(float));
-}
-
-static void
-marks_plan_and_attend(struct batch_fixture *fixture)
-{
-	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
-
-	batch_fixture_rows(fixture, rows);
-	batch_fixture_ok(fixture, paged_batch_plan(fixture->batch, fixture->params.n_rows, rows));
-	batch_fixture_ok(fixture, batch_fixture_attend(fixture, NULL));
-}
 
 static void
 log_calls(const struct it_daemon *daemon)
@@ -87,24 +29,6 @@ log_calls(const struct it_daemon *daemon)
 }
 
 /* A reader sees a writer's appends after waiting for its mark */
-
-static void
-marks_writer(int from, int to, void *argument)
-{
-	struct marks_message message;
-	struct batch_fixture fixture;
-	char word;
-
-	(void)argument;
-	marks_writer_open(&fixture, 2);
-	for (uint32_t r = 0; r < 2; r++)
-		batch_fixture_write(&fixture, r, 0, marks_params.rows[r].kv_len);
-	memcpy(message.seq, fixture.seq, sizeof(message.seq));
-	batch_fixture_ok(&fixture, paged_batch_mark(fixture.batch, &message.mark));
-	it_send(to, &message, sizeof(message));
-	it_receive(from, &word, 1);
-	batch_fixture_close(&fixture);
-}
 
 /* The lse over unwritten keys: NaN with legacy memory; with vmm memory keys are zero, and so are scores. */
 static bool
@@ -132,22 +56,6 @@ reader(int from, int to, void *argument)
 	marks_plan_and_attend(&fixture);
 	batch_fixture_check(&fixture);
 	batch_fixture_close(&fixture);
-}
-
-/* Run a writer, and then a reader that gets its message. */
-static void
-marks_writer_and_reader_run(void (*reads)(int from, int to, void *argument), void *argument)
-{
-	struct it_worker first, second;
-	struct marks_message message;
-
-	it_fork(&first, marks_writer, NULL);
-	it_fork(&second, reads, argument);
-	it_receive(first.from, &message, sizeof(message));
-	it_send(second.to, &message, sizeof(message));
-	it_join(&second);
-	it_send(first.to, "e", 1);
-	it_join(&first);
 }
 
 static void
@@ -486,167 +394,6 @@ IT_TEST(wait_fails_after_writer_is_killed)
 IT_TEST(wait_fails_after_writer_of_open_event_is_killed)
 {
 	kill_writer(true);
-}
-
-/* Refused calls leave a capture valid. */
-
-static struct cuda_graphs graphs;
-
-static void
-capture_begin(const struct batch_fixture *fixture)
-{
-	it_require(cuda_graphs_find(&graphs, &fixture->gpu.driver));
-	it_require(graphs.begin(fixture->stream, CUDA_CAPTURE_GLOBAL) == CUDA_SUCCESS);
-}
-
-static void
-capture_end(const struct batch_fixture *fixture)
-{
-	cuda_graph graph;
-
-	it_require(graphs.end(fixture->stream, &graph) == CUDA_SUCCESS);
-	it_require(graphs.destroy(graph) == CUDA_SUCCESS);
-}
-
-/* Invalid marks */
-
-static void
-expect_wait_refused(struct batch_fixture *fixture, const struct mark *mark, enum paged_status wanted, const char *part)
-{
-	struct paged_mark bytes = { { 0 } };
-
-	memcpy(&bytes, mark, sizeof(*mark));
-	batch_fixture_expect(fixture, paged_batch_wait(fixture->batch, &bytes), wanted);
-	it_require(strstr(paged_client_error(fixture->client), part) != NULL, "%s",
-		   paged_client_error(fixture->client));
-}
-
-#define EXPECT_WAIT_REFUSED(field, wanted, part)                         \
-	do {                                                             \
-		struct mark invalid = valid;                             \
-                                                                         \
-		invalid.field;                                           \
-		expect_wait_refused(&fixture, &invalid, (wanted), part); \
-	} while (0)
-
-static void
-reader_of_invalid_marks(int from, int to, void *argument)
-{
-	struct batch_fixture fixture;
-	struct marks_message message;
-	struct mark valid;
-
-	(void)to, (void)argument;
-	marks_reader_open(&fixture, from, &message);
-	memcpy(&valid, &message.mark, sizeof(valid));
-	EXPECT_WAIT_REFUSED(magic = 0, PAGED_ERR_INVALID, "these bytes are no mark");
-	EXPECT_WAIT_REFUSED(version = 0, PAGED_ERR_INVALID, "these bytes are no mark");
-	EXPECT_WAIT_REFUSED(version++, PAGED_ERR_VERSION, "a mark of version 3, this library knows 2");
-	EXPECT_WAIT_REFUSED(memory_id[0] ^= 1, PAGED_ERR_GONE, "memory that this daemon had before");
-	EXPECT_WAIT_REFUSED(pool++, PAGED_ERR_INVALID, "pool test is number 0 of its daemon, the mark is of number 1");
-	EXPECT_WAIT_REFUSED(kind = MARK_REACHED, PAGED_ERR_INVALID, "not of a GPU's memory");
-	EXPECT_WAIT_REFUSED(kind = 7, PAGED_ERR_INVALID, "not of a GPU's memory");
-	EXPECT_WAIT_REFUSED(device.bytes[3] ^= 1, PAGED_ERR_INVALID, "of another GPU than GPU-");
-	EXPECT_WAIT_REFUSED(process.pid = 0, PAGED_ERR_GONE, "process 0 has ended");
-	EXPECT_WAIT_REFUSED(process.pid = -1, PAGED_ERR_GONE, "process -1 has ended");
-	EXPECT_WAIT_REFUSED(process.started++, PAGED_ERR_GONE, "has ended, or is in another PID namespace");
-	EXPECT_WAIT_REFUSED(handle.bytes[0] ^= 1, PAGED_ERR_BACKEND,
-			    "pool test: cuIpcOpenEventHandle: CUDA_ERROR_INVALID_VALUE");
-	setenv("PAGED_FAKE_CUDA_FAIL", "cuIpcOpenEventHandle=400", 1);
-	EXPECT_WAIT_REFUSED(event = valid.event, PAGED_ERR_BACKEND, "cuIpcOpenEventHandle: CUDA_ERROR_INVALID_HANDLE");
-	setenv("PAGED_FAKE_CUDA_FAIL", "cuStreamWaitEvent=999", 1);
-	EXPECT_WAIT_REFUSED(event = valid.event, PAGED_ERR_BACKEND, "cuStreamWaitEvent: CUDA_ERROR_UNKNOWN");
-	unsetenv("PAGED_FAKE_CUDA_FAIL");
-	capture_begin(&fixture);
-	EXPECT_WAIT_REFUSED(event = valid.event, PAGED_ERR_UNSUPPORTED, "a graph waits for no marks");
-	capture_end(&fixture);
-	batch_fixture_expect(&fixture, paged_batch_wait(fixture.batch, NULL), PAGED_ERR_INVALID);
-	batch_fixture_ok(&fixture, paged_batch_wait(fixture.batch, &message.mark));
-	marks_plan_and_attend(&fixture);
-	batch_fixture_check(&fixture);
-	/* A mark of this process with an event number that was never recorded. */
-	batch_fixture_ok(&fixture, paged_batch_mark(fixture.batch, &message.mark));
-	memcpy(&valid, &message.mark, sizeof(valid));
-	EXPECT_WAIT_REFUSED(event++, PAGED_ERR_INVALID, "this process made no such mark");
-	batch_fixture_close(&fixture);
-}
-
-IT_TEST(invalid_marks_are_refused)
-{
-	struct it_daemon daemon;
-
-	cuda_skip_with_gpu();
-	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
-	marks_writer_and_reader_run(reader_of_invalid_marks, NULL);
-	it_daemon_stop(&daemon);
-}
-
-/* Marks that cannot be made */
-
-static void
-expect_mark_refused(struct batch_fixture *fixture, enum paged_status wanted, const char *part)
-{
-	struct paged_mark mark;
-
-	batch_fixture_expect(fixture, paged_batch_mark(fixture->batch, &mark), wanted);
-	it_require(strstr(paged_client_error(fixture->client), part) != NULL, "%s",
-		   paged_client_error(fixture->client));
-}
-
-static void
-writer_with_failing_calls(int from, int to, void *argument)
-{
-	static const char *const calls[] = { "cuEventCreate", "cuIpcGetEventHandle", "cuEventRecord" };
-	struct paged_mark mark;
-	struct batch_fixture fixture;
-	char fail[64];
-
-	(void)from, (void)to, (void)argument;
-	marks_writer_open(&fixture, 1);
-	batch_fixture_expect(&fixture, paged_batch_mark(fixture.batch, NULL), PAGED_ERR_INVALID);
-	capture_begin(&fixture);
-	expect_mark_refused(&fixture, PAGED_ERR_UNSUPPORTED,
-			    "pool test: the stream is being captured, and a graph has no marks");
-	batch_fixture_expect(&fixture, paged_batch_finish(fixture.batch), PAGED_ERR_UNSUPPORTED);
-	capture_end(&fixture);
-	for (unsigned int i = 0; i < 3; i++) {
-		snprintf(fail, sizeof(fail), "%s=999", calls[i]);
-		setenv("PAGED_FAKE_CUDA_FAIL", fail, 1);
-		expect_mark_refused(&fixture, PAGED_ERR_BACKEND, calls[i]);
-	}
-	setenv("PAGED_FAKE_CUDA_FAIL", "cuStreamSynchronize=719", 1);
-	batch_fixture_expect(&fixture, paged_batch_finish(fixture.batch), PAGED_ERR_BACKEND);
-	unsetenv("PAGED_FAKE_CUDA_FAIL");
-	batch_fixture_ok(&fixture, paged_batch_mark(fixture.batch, &mark));
-	batch_fixture_close(&fixture);
-}
-
-static void
-writer_without_ipc_events(int from, int to, void *argument)
-{
-	struct batch_fixture fixture;
-
-	(void)from, (void)to, (void)argument;
-	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "125=0", 1);
-	marks_writer_open(&fixture, 1);
-	expect_mark_refused(&fixture, PAGED_ERR_UNSUPPORTED,
-			    "shares no events between processes; use paged_batch_finish()");
-	batch_fixture_ok(&fixture, paged_batch_finish(fixture.batch));
-	batch_fixture_close(&fixture);
-}
-
-IT_TEST(mark_reports_failures)
-{
-	struct it_worker child;
-	struct it_daemon daemon;
-
-	cuda_skip_with_gpu();
-	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", "");
-	it_fork(&child, writer_with_failing_calls, NULL);
-	it_join(&child);
-	it_fork(&child, writer_without_ipc_events, NULL);
-	it_join(&child);
-	it_daemon_stop(&daemon);
 }
 
 /* The daemon has been killed: wait and mark fail, finish succeeds. */

@@ -51,8 +51,8 @@ EXTRA_DIST += %D%/install_ffi.py %D%/install_worker.cc %D%/metrics_parse.py
 
 # Pools in the memory of the fake CUDA driver, or of a GPU.
 IT_TESTS += %D%/it_cuda_batch %D%/it_cuda_devices %D%/it_cuda_faults %D%/it_cuda_graph %D%/it_cuda_graph_attention \
-	%D%/it_cuda_images %D%/it_cuda_lost %D%/it_cuda_marks %D%/it_cuda_mods %D%/it_cuda_mods_faults \
-	%D%/it_cuda_nvrtc %D%/it_cuda_overlap %D%/it_cuda_plan %D%/it_cuda_pool %D%/it_cuda_prefill \
+	%D%/it_cuda_images %D%/it_cuda_lost %D%/it_cuda_marks %D%/it_cuda_marks_refused %D%/it_cuda_mods \
+	%D%/it_cuda_mods_faults %D%/it_cuda_nvrtc %D%/it_cuda_overlap %D%/it_cuda_plan %D%/it_cuda_pool %D%/it_cuda_prefill \
 	%D%/it_cuda_prefill_mods %D%/it_cuda_scatter %D%/it_cuda_sharing %D%/it_cuda_toolkit %D%/it_cuda_work
 # The tests of other programs, on the fake CUDA driver.
 IT_TESTS += %D%/it_handover_cuda %D%/it_hold_cuda %D%/it_quota_cuda %D%/it_trim_cuda
@@ -72,9 +72,9 @@ GPU_TESTS += %D%/it_cuda_batch %D%/it_cuda_faults %D%/it_cuda_graph %D%/it_cuda_
 	%D%/it_cuda_prefill %D%/it_cuda_prefill_mods %D%/it_cuda_scatter %D%/it_cuda_sharing %D%/it_cuda_work \
 	%D%/it_quarantine %D%/it_sharing
 TEST_SUPPORT += %D%/batch_fixture.c %D%/batch_fixture.h %D%/chain_fixture.c %D%/chain_fixture.h %D%/cuda_daemon.c \
-	%D%/cuda_daemon.h %D%/decode_fixture.c %D%/decode_fixture.h %D%/mods_fixture.c %D%/mods_fixture.h \
-	%D%/prefill_fixture.c %D%/prefill_fixture.h %D%/prompt_fixture.c %D%/prompt_fixture.h %D%/terminal_fixture.c \
-	%D%/terminal_fixture.h
+	%D%/cuda_daemon.h %D%/decode_fixture.c %D%/decode_fixture.h %D%/marks_fixture.c %D%/marks_fixture.h \
+	%D%/mods_fixture.c %D%/mods_fixture.h %D%/prefill_fixture.c %D%/prefill_fixture.h %D%/prompt_fixture.c \
+	%D%/prompt_fixture.h %D%/terminal_fixture.c %D%/terminal_fixture.h
 %C%_it_cuda_images_LDADD = kernels/libimages.la $(LDADD)
 
 # paged-events.
