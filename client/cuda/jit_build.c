@@ -3,7 +3,6 @@
 
 #include "client/cuda/jit_build.h"
 
-#include <assert.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -36,28 +35,35 @@ jit_key_text(const char *text)
 	return (struct jit_key_part){ text, strlen(text) };
 }
 
+/* Once, because the sources are a hundred kilobytes and never change.  Each source is hashed with the key so far. */
+static void
+jit_build_hash_sources(struct jit_builder *builder)
+{
+	if (builder->sources_known)
+		return;
+	for (const struct cuda_source *source = cuda_sources; source->name != NULL; source++) {
+		const struct jit_key_part parts[] = {
+			{ builder->sources.bytes, sizeof(builder->sources.bytes) },
+			jit_key_text(source->name),
+			jit_key_text(source->text),
+		};
+
+		builder->sources = jit_key_make(parts, sizeof(parts) / sizeof(parts[0]));
+	}
+	builder->sources_known = true;
+}
+
 static struct jit_key
 jit_build_key(struct jit_builder *builder, const struct jit_request *request)
 {
-	struct jit_key_part sources[64];
 	char capability[16] = "";
 	const struct jit_key_part parts[] = {
 		jit_key_text(JIT_REVISION),    { builder->sources.bytes, sizeof(builder->sources.bytes) },
 		jit_key_text(request->source), jit_key_text(request->kernel),
 		jit_key_text(request->mods),   { capability, sizeof(capability) },
 	};
-	size_t n = 0;
 
-	/* Hashed once, because the sources are a hundred kilobytes and never change. */
-	for (const struct cuda_source *source = cuda_sources; !builder->sources_known && source->name != NULL;
-	     source++) {
-		assert(n + 2 <= sizeof(sources) / sizeof(sources[0]));
-		sources[n++] = jit_key_text(source->name);
-		sources[n++] = jit_key_text(source->text);
-	}
-	if (!builder->sources_known)
-		builder->sources = jit_key_make(sources, n);
-	builder->sources_known = true;
+	jit_build_hash_sources(builder);
 	snprintf(capability, sizeof(capability), "%d%s", request->capability, request->arch_specific ? "a" : "");
 	return jit_key_make(parts, sizeof(parts) / sizeof(parts[0]));
 }

@@ -15,5 +15,6 @@ BEGIN {
 		print "\t},"
 	}
 	print "\t{ 0, 0 },\n};"
+	printf "const unsigned int cuda_n_sources = %d;\n", ARGC - 1
 	exit
 }

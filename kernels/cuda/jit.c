@@ -83,12 +83,12 @@ jit_files_close(struct jit_files *jit_files)
 static enum paged_status
 jit_files_open(struct jit_files *jit_files, const struct cuda_jit_params *params, struct paged_error *error)
 {
+	const size_t n = cuda_n_sources + 1; /* MOD_FILE */
 	bool is_there = false;
-	size_t n = 1; /* MOD_FILE */
 	char main[128];
 
 	snprintf(main, sizeof(main), "kernels/cuda/%s.cu", params->source);
-	for (const struct cuda_source *source = cuda_sources; source->name != NULL; source++, n++)
+	for (const struct cuda_source *source = cuda_sources; source->name != NULL; source++)
 		is_there |= strcmp(source->name, main) == 0;
 	*jit_files = (struct jit_files){ .n = 0 };
 	if (!is_there)

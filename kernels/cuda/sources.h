@@ -13,7 +13,8 @@ struct cuda_source {
 	const char *text;
 };
 
-/** All sources; the last element has name NULL. */
+/** All sources; the last element, after cuda_n_sources, has name NULL. */
 extern const struct cuda_source cuda_sources[];
+extern const unsigned int cuda_n_sources;
 
 #endif
