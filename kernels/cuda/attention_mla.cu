@@ -25,6 +25,7 @@
  * values.  The KV chunks of a tile are combined by combine_kv_chunks, which is
  * launched after this kernel.
  */
+#include "kernels/cuda/attention_halves.h"
 #include "kernels/cuda/attention_mma.h"
 
 #define WARPS (CUDA_MLA_THREADS / 32)

@@ -13,6 +13,7 @@
  * Weights are rounded to the pool's dtype before they are multiplied by
  * values.
  */
+#include "kernels/cuda/attention_halves.h"
 #include "kernels/cuda/attention_mma.h"
 
 static_assert(sizeof(attention_mma_shared<attention_shapes<half_elements<true>, 64>>) <= CUDA_MMA_SHARED_64,

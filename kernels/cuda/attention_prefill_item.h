@@ -8,7 +8,7 @@
 #ifndef PAGED_KERNELS_CUDA_ATTENTION_PREFILL_ITEM_H
 #define PAGED_KERNELS_CUDA_ATTENTION_PREFILL_ITEM_H
 
-#include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/attention_halves.h"
 
 /* Items */
 
