@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * attention_mla_wgmma.h - of attention_mla_wgmma.cu: a block's shared memory, its items, and the producers
+ * attention_mla_wgmma.h - the MLA kernels by wgmma: a block's shared memory, its items, and copies of queries
  */
 #ifndef PAGED_KERNELS_CUDA_ATTENTION_MLA_WGMMA_H
 #define PAGED_KERNELS_CUDA_ATTENTION_MLA_WGMMA_H
@@ -188,77 +188,6 @@ mla_wgmma_queries_give(const cuda_attention_params &p, mla_wgmma_shared<S> &shar
 	mla_wgmma_queries_copy(p, shared, shared.items[number % 2]);
 	simt_barrier_arrive_copies(&shared.queries_full);
 	simt_barrier_arrive(&shared.queries_full); /* for what was stored, not copied */
-}
-
-template <class S>
-SIMT_FUNCTION void
-mla_wgmma_tile_copy(const cuda_attention_params &p, mla_wgmma_shared<S> &shared, const attention_work_item &item,
-		    uint32_t tile, uint32_t token, uint32_t end, uint32_t entry)
-{
-	const cuda_plane &from = p.pages.plane[CUDA_K];
-	wgmma_barriers &slot = shared.slots[tile % SLOTS];
-	bool valid = item_token_visible(p, shared, item, token, end) &&
-		     plan_page_check(p.plan, item.row, entry, p.pages.n_pages);
-	uint64_t address = from.address;
-
-	if (valid)
-		address = plane_address(from, entry, item.kv_head, token % p.pages.page_size);
-	simt_barrier_wait(&slot.empty, mla_wgmma_parity(tile) ^ 1);
-	mla_wgmma_rows_copy<S, S::RING>(
-		&shared.ring[(mla_wgmma_first_row<S>(tile) + simt_warp() * S::WARP_ROWS) * WGMMA_ROW_CHUNKS], address,
-		valid, from.dim / 8);
-	simt_barrier_arrive_copies(&slot.full);
-}
-
-/* Copy the tiles of tokens [begin, end), after the first one the queries if `queries` is set. */
-template <class S>
-SIMT_FUNCTION void
-mla_wgmma_tiles_copy(const cuda_attention_params &p, mla_wgmma_shared<S> &shared, uint32_t number, uint32_t begin,
-		     uint32_t end, bool queries, uint32_t &tile)
-{
-	const attention_work_item &item = shared.items[number % 2];
-	uint32_t entry;
-
-	begin = next_visible_tile<S::TOKENS>(p, shared, begin, end);
-	entry = item_entry_load(p, shared, item, begin + mla_wgmma_own_row<S>(), end);
-	ATTENTION_ROLL
-	for (; begin < end; tile++) {
-		uint32_t next = next_visible_tile<S::TOKENS>(p, shared, begin + S::TOKENS, end);
-		uint32_t next_entry = item_entry_load(p, shared, item, next + mla_wgmma_own_row<S>(), end);
-
-		mla_wgmma_tile_copy(p, shared, item, tile, begin + mla_wgmma_own_row<S>(), end, entry);
-		if (queries)
-			mla_wgmma_queries_give(p, shared, number);
-		queries = false;
-		begin = next;
-		entry = next_entry;
-	}
-}
-
-/*
- * Copy the block's items.  The slot of an item's first tile is free before the queries of the item before have been
- * read, so the tile is copied first.  But consumers wait for the queries before they make the bitmap of a block mask,
- * without which no tile is known.
- */
-template <class S>
-SIMT_FUNCTION void
-mla_wgmma_produce(const cuda_attention_params &p, mla_wgmma_shared<S> &shared)
-{
-	uint32_t tile = 0;
-
-	ATTENTION_ROLL
-	for (uint32_t number = 0; mla_wgmma_item_wait(shared, number); number++) {
-		const attention_work_item &item = shared.items[number % 2];
-		bool queries_first = p.blocks.first_list != 0 || item.begin >= item.end;
-
-		if (queries_first)
-			mla_wgmma_queries_give(p, shared, number);
-		ATTENTION_ROLL
-		for (uint32_t begin = item.begin, end; begin < item.end; begin = end) {
-			end = span_begin<wgmma_consumers>(p, shared, item, begin, false);
-			mla_wgmma_tiles_copy(p, shared, number, begin, end, !queries_first, tile);
-		}
-	}
 }
 
 #endif

@@ -39,6 +39,7 @@ GPU_HEADER_FILES = \
 	%D%/attention_combine.h \
 	%D%/attention_fetch.h \
 	%D%/attention_halves.h \
+	%D%/attention_mla_consumer.h \
 	%D%/attention_mla_wgmma.h \
 	%D%/attention_mma.h \
 	%D%/attention_prefill.h \
