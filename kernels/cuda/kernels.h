@@ -135,6 +135,15 @@ struct cuda_tensor {
 	uint32_t unused;
 };
 
+/** A CUtensorMap: a plane of one layer, for copies by the TMA unit.  It must begin at a multiple of 64 bytes. */
+struct cuda_tensor_map {
+#ifdef __cplusplus
+	alignas(64) uint64_t words[16];
+#else
+	_Alignas(64) uint64_t words[16];
+#endif
+};
+
 /** Faults of a batch, found on the device. */
 enum cuda_fault {
 	CUDA_FAULT_QUERIES = 1, /* q_indptr decreases or exceeds max_total_q, or a row exceeds max_q_len */

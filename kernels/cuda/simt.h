@@ -8,11 +8,11 @@
  *
  * - include only headers of this repository, and are C++17 without its library;
  * - keep all shared memory in one struct, accessed by SIMT_SHARED();
- * - are declared by SIMT_KERNEL(), with one parameter: a struct, by value;
+ * - are declared by SIMT_KERNEL() or SIMT_KERNEL_OF_CLUSTERS(), with one parameter: a struct, by value;
  * - use hardware only through the functions below; those marked "whole warp"
  *   are called by all 32 lanes, converged;
- * - assume no order of blocks, and not that two blocks run at the same time,
- *   except as far as the value of an atomic shows it.
+ * - assume no order of blocks, and not that two blocks of different clusters run
+ *   at the same time, except as far as the value of an atomic shows it.
  *
  * Parameter: a host build defines SIMT_HOST_HEADER, the header that implements
  * the functions below.  nvcc and NVRTC use simt_device.h.
@@ -51,6 +51,8 @@ struct alignas(8) simt_vec2 {
 	uint32_t x, y;
 };
 
+#define SIMT_CLUSTER_BLOCKS 2u /* blocks of a cluster */
+
 #if SIMT_DEVICE
 #define SIMT_FUNCTION __device__ __forceinline__
 /* The same, of a struct. */
@@ -59,9 +61,12 @@ struct alignas(8) simt_vec2 {
 #define SIMT_CALLED static __device__ __noinline__
 /* Unroll the loop that follows, so that the arrays it indexes stay in registers. */
 #define SIMT_UNROLL _Pragma("unroll")
-/* The function that a launch calls; kernels are declared by SIMT_KERNEL(). */
+/* The function that a launch calls; kernels are declared by SIMT_KERNEL() and SIMT_KERNEL_OF_CLUSTERS(). */
 #define SIMT_ENTRY(name, params, max_threads, min_blocks) \
 	extern "C" __global__ void __launch_bounds__(max_threads, min_blocks) name(const __grid_constant__ params p)
+#define SIMT_ENTRY_OF_CLUSTERS(name, params, max_threads, min_blocks)                              \
+	extern "C" __global__ void __cluster_dims__(SIMT_CLUSTER_BLOCKS, 1, 1)                     \
+		__launch_bounds__(max_threads, min_blocks) name(const __grid_constant__ params p)
 #define SIMT_SHARED(type) (*reinterpret_cast<type *>(simt_shared_memory))
 extern __shared__ __align__(1024) unsigned char simt_shared_memory[];
 #include "kernels/cuda/simt_device.h"
@@ -71,8 +76,8 @@ extern __shared__ __align__(1024) unsigned char simt_shared_memory[];
 #define SIMT_CALLED static inline
 #define SIMT_UNROLL
 /*
- * A host build defines SIMT_HOST_HEADER.  That header's SIMT_ENTRY() registers the kernel, and its functions are
- * models of the functions below.
+ * A host build defines SIMT_HOST_HEADER.  That header's SIMT_ENTRY() and SIMT_ENTRY_OF_CLUSTERS() register the kernel,
+ * and its functions are models of the functions below.
  */
 #include SIMT_HOST_HEADER
 #endif
@@ -102,15 +107,25 @@ extern __shared__ __align__(1024) unsigned char simt_shared_memory[];
  * simt_dependents_launch() follows the wait at once, so at most two kernels of a stream are on the device.  All
  * blocks of A run by then, so the blocks of B take only what A's leave free.
  */
-#define SIMT_KERNEL(name, params, max_threads, min_blocks)    \
-	SIMT_FUNCTION void simt_body_##name(const params &p); \
-	SIMT_ENTRY(name, params, max_threads, min_blocks)     \
-	{                                                     \
-		simt_dependency_wait();                       \
-		simt_dependents_launch();                     \
-		simt_body_##name(p);                          \
-	}                                                     \
-	SIMT_FUNCTION void simt_body_##name(const params &p)
+#define SIMT_KERNEL(name, params, max_threads, min_blocks) \
+	SIMT_KERNEL_AT(SIMT_ENTRY(name, params, max_threads, min_blocks), simt_body_##name, params)
+
+/*
+ * The same, of a kernel whose blocks 2 * i and 2 * i + 1 are a cluster (SIMT_CLUSTER_BLOCKS): they run at the same time.
+ * The grid's x is a multiple of SIMT_CLUSTER_BLOCKS.  Only where SIMT_HAS_BARRIERS is 1.
+ */
+#define SIMT_KERNEL_OF_CLUSTERS(name, params, max_threads, min_blocks) \
+	SIMT_KERNEL_AT(SIMT_ENTRY_OF_CLUSTERS(name, params, max_threads, min_blocks), simt_body_##name, params)
+
+#define SIMT_KERNEL_AT(entry, body, params)       \
+	SIMT_FUNCTION void body(const params &p); \
+	entry                                     \
+	{                                         \
+		simt_dependency_wait();           \
+		simt_dependents_launch();         \
+		body(p);                          \
+	}                                         \
+	SIMT_FUNCTION void body(const params &p)
 
 /*
  * Device and host both define (warps of 32 lanes, full mask):
@@ -175,6 +190,26 @@ extern __shared__ __align__(1024) unsigned char simt_shared_memory[];
  *                                           when the barrier's phase ends, in which n_bytes are expected
  *   void simt_proxy_fence()                 writes to shared memory that this thread knows are visible to simt_wgmma_*,
  *                                           and ordered before bulk copies to the same place
+ *
+ * The same, of clusters.  The blocks 2 * i and 2 * i + 1 of a kernel declared by SIMT_KERNEL_OF_CLUSTERS() are a
+ * cluster: they run at the same time, and reach barriers in each other's shared memory.
+ *
+ *   uint32_t simt_cluster_rank()                               the block's number in its cluster, 0 or 1
+ *   void simt_cluster_sync()                barrier of all threads of the cluster; orders their accesses to memory, also
+ *                                           to shared memory.  Called after barriers are initialised, and before a
+ *                                           block ends that the other one still reaches.  Whole warp.
+ *   void simt_barrier_arrive_at(uint64_t *barrier, uint32_t rank)   arrives at the barrier in the same place of that
+ *                                           block's shared memory
+ *   void simt_barrier_wait_cluster(uint64_t *barrier, uint32_t parity)   simt_barrier_wait() for a barrier at which
+ *                                           threads of the other block arrive
+ *   void simt_copy_tensor(void *shared, const void *map, uint32_t x, uint32_t token, uint32_t head, uint32_t page,
+ *                         uint64_t *barrier)
+ *                                           a copy by the TMA unit of a box of a tensor [page][head][token][x] to the
+ *                                           same place in both blocks, 1024-byte aligned; complete when the phase of
+ *                                           the barrier in the same place of each block ends.  map: a struct
+ *                                           cuda_tensor_map in the kernel's parameters, with the tensor and the box.
+ *                                           The box's rows are 128 bytes, laid out as simt_wgmma_* reads matrices.
+ *                                           Elements outside the tensor become zeros, and count as bytes copied.
  *
  * Only where SIMT_HAS_WGMMA is 1, which is sm_90a and the host:
  *

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * simt_barrier.h - the device implementation of simt.h's barriers in shared memory and bulk copies, for sm_90 and later
+ * simt_barrier.h - the device implementation of simt.h's barriers in shared memory, bulk copies and clusters, for sm_90
+ * and later
  */
 #ifndef PAGED_KERNELS_CUDA_SIMT_BARRIER_H
 #define PAGED_KERNELS_CUDA_SIMT_BARRIER_H
@@ -69,6 +70,67 @@ simt_copy_bulk(void *shared, const void *global, uint32_t n_bytes, uint64_t *bar
 	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
 			     simt_shared_address(shared)),
 		     "l"(__cvta_generic_to_global(global)), "r"(n_bytes), "r"(simt_shared_address(barrier))
+		     : "memory");
+}
+
+/* Clusters */
+
+SIMT_FUNCTION uint32_t
+simt_cluster_rank()
+{
+	uint32_t rank;
+
+	asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+	return rank;
+}
+
+SIMT_FUNCTION void
+simt_cluster_sync()
+{
+	asm volatile("barrier.cluster.arrive.release.aligned;\n"
+		     "barrier.cluster.wait.acquire.aligned;" ::
+			     : "memory");
+}
+
+SIMT_FUNCTION void
+simt_barrier_arrive_at(uint64_t *barrier, uint32_t rank)
+{
+	asm volatile("{\n"
+		     ".reg .b32 there;\n"
+		     "mapa.shared::cluster.u32 there, %0, %1;\n"
+		     "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n"
+		     "}" ::"r"(simt_shared_address(barrier)),
+		     "r"(rank)
+		     : "memory");
+}
+
+SIMT_FUNCTION void
+simt_barrier_wait_cluster(uint64_t *barrier, uint32_t parity)
+{
+	uint32_t done;
+
+	do {
+		asm volatile("{\n"
+			     ".reg .pred done;\n"
+			     "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2;\n"
+			     "selp.u32 %0, 1, 0, done;\n"
+			     "}"
+			     : "=r"(done)
+			     : "r"(simt_shared_address(barrier)), "r"(parity)
+			     : "memory");
+	} while (done == 0);
+}
+
+/* A block's own addresses name the same places in each block of the mask. */
+SIMT_FUNCTION void
+simt_copy_tensor(void *shared, const void *map, uint32_t x, uint32_t token, uint32_t head, uint32_t page,
+		 uint64_t *barrier)
+{
+	const uint16_t both = (1u << SIMT_CLUSTER_BLOCKS) - 1;
+
+	asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+		     ".multicast::cluster [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(simt_shared_address(shared)),
+		     "l"(map), "r"(x), "r"(token), "r"(head), "r"(page), "r"(simt_shared_address(barrier)), "h"(both)
 		     : "memory");
 }
 
