@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scheduler: runs blocks one after another, switches between threads, implements barriers. */
+/* Scheduler: runs blocks or clusters one after another, switches between threads, implements barriers. */
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
@@ -13,14 +13,15 @@
 #include "tests/fake-cuda/simt_block.h"
 #include "tests/fake-cuda/simt_model.h"
 
-#define N_BARRIERS 16 /* 0 is the block's; the others have names */
+#define N_BARRIERS 16 /* of a block: 0 is the block's; the others have names */
+#define CLUSTER_BARRIER (SIMT_MAX_CLUSTER * N_BARRIERS)
 
 enum thread_state { THREAD_READY, THREAD_IN_MEETING, THREAD_AT_BARRIER, THREAD_ASLEEP, THREAD_ENDED };
 
 struct thread {
 	enum thread_state state;
 	bool waited; /* for the launch before */
-	unsigned int barrier;
+	unsigned int barrier; /* THREAD_AT_BARRIER: its place in `barriers` */
 	const void *on;   /* THREAD_ASLEEP: until block_wake() of this */
 	const char *what; /* it waits for */
 	const char *file; /* where from */
@@ -42,9 +43,9 @@ struct barrier {
 struct block block;
 static struct thread threads[SIMT_MAX_THREADS];
 static struct meeting meetings[SIMT_MAX_THREADS / SIMT_WARP];
-static struct barrier barriers[N_BARRIERS];
+static struct barrier barriers[CLUSTER_BARRIER + 1]; /* those of each block, then the cluster's */
 static uint16_t order[SIMT_MAX_THREADS], position[SIMT_MAX_THREADS];
-static unsigned int n_ended;
+static unsigned int n_ended[SIMT_MAX_CLUSTER];
 static char *failure;
 static size_t failure_size;
 static bool failed;
@@ -80,8 +81,8 @@ order_threads(uint64_t seed, uint64_t *random)
 {
 	unsigned int warps[SIMT_MAX_THREADS / SIMT_WARP], lanes[SIMT_WARP], n = 0;
 
-	order_fill(warps, block.n_threads / SIMT_WARP, seed, random);
-	for (unsigned int i = 0; i < block.n_threads / SIMT_WARP; i++) {
+	order_fill(warps, block.n_all_threads / SIMT_WARP, seed, random);
+	for (unsigned int i = 0; i < block.n_all_threads / SIMT_WARP; i++) {
 		order_fill(lanes, SIMT_WARP, seed, random);
 		for (unsigned int j = 0; j < SIMT_WARP; j++, n++) {
 			order[n] = (uint16_t)(warps[i] * SIMT_WARP + lanes[j]);
@@ -96,7 +97,7 @@ static void
 failure_write(const char *place, const char *format, va_list arguments)
 {
 	int n = snprintf(failure, failure_size, "kernel %s, block (%u, %u), thread %u: ", block.launch->kernel->name,
-			 block.x, block.y, block.thread);
+			 simt_block(), block.y, simt_thread());
 
 	if (n >= 0 && (size_t)n < failure_size)
 		n += vsnprintf(failure + n, failure_size - (size_t)n, format, arguments);
@@ -163,6 +164,21 @@ block_fail_at(const void *code, const char *format, ...)
 
 /* Scheduling */
 
+const char *
+block_thread_name(unsigned int thread)
+{
+	static char text[2][64];
+	static unsigned int next;
+	char *at = text[next++ % 2];
+
+	if (block_rank_of(thread) == block_rank())
+		snprintf(at, sizeof(text[0]), "thread %u", thread % block.n_threads);
+	else
+		snprintf(at, sizeof(text[0]), "thread %u of block (%u, %u)", thread % block.n_threads,
+			 block.x + block_rank_of(thread), block.y);
+	return at;
+}
+
 static const char *
 thread_describe(unsigned int t)
 {
@@ -172,12 +188,12 @@ thread_describe(unsigned int t)
 	const struct thread *thread = &threads[t];
 
 	if (thread->state == THREAD_ENDED)
-		snprintf(at, sizeof(text[0]), "thread %u has ended", t);
+		snprintf(at, sizeof(text[0]), "%s has ended", block_thread_name(t));
 	else if (thread->state == THREAD_READY)
-		snprintf(at, sizeof(text[0]), "thread %u runs", t);
+		snprintf(at, sizeof(text[0]), "%s runs", block_thread_name(t));
 	else
-		snprintf(at, sizeof(text[0]), "thread %u waits in %s (%s:%d)", t, thread->what, thread->file,
-			 thread->line);
+		snprintf(at, sizeof(text[0]), "%s waits in %s (%s:%d)", block_thread_name(t), thread->what,
+			 thread->file, thread->line);
 	return at;
 }
 
@@ -189,16 +205,19 @@ fail_stuck(void)
 
 	while (threads[waits].state == THREAD_ENDED)
 		waits++;
-	for (other = 0; other < block.n_threads; other++) {
+	for (other = 0; other < block.n_all_threads; other++) {
 		const struct thread *t = &threads[other];
 
 		if (threads[waits].state == THREAD_IN_MEETING && other / SIMT_WARP != waits / SIMT_WARP)
+			continue;
+		if (threads[waits].state == THREAD_AT_BARRIER && threads[waits].barrier != CLUSTER_BARRIER &&
+		    block_rank_of(other) != block_rank_of(waits))
 			continue;
 		if (t->state != threads[waits].state ||
 		    (t->state == THREAD_AT_BARRIER && t->barrier != threads[waits].barrier))
 			break;
 	}
-	if (other == block.n_threads)
+	if (other == block.n_all_threads)
 		block_fail("%s, for threads that do not exist", thread_describe(waits));
 	block_fail("%s, but %s", thread_describe(waits), thread_describe(other));
 }
@@ -208,8 +227,8 @@ run_another(void)
 {
 	unsigned int self = block.thread, at = position[self];
 
-	for (unsigned int i = 1; i < block.n_threads; i++) {
-		unsigned int next = order[(at + i) % block.n_threads];
+	for (unsigned int i = 1; i < block.n_all_threads; i++) {
+		unsigned int next = order[(at + i) % block.n_all_threads];
 
 		if (threads[next].state == THREAD_READY) {
 			block.thread = next;
@@ -231,6 +250,21 @@ wait_in(enum thread_state state, const char *what, const char *file, int line)
 	thread->line = line;
 }
 
+bool
+block_has_ended(unsigned int rank)
+{
+	return n_ended[rank] == block.n_threads;
+}
+
+static bool
+all_ended(void)
+{
+	for (unsigned int rank = 0; rank < block.n_blocks; rank++)
+		if (!block_has_ended(rank))
+			return false;
+	return true;
+}
+
 static void
 thread_start(void)
 {
@@ -238,7 +272,11 @@ thread_start(void)
 	if (block_begins_early())
 		block_fail("it ends without simt_dependency_wait(), in a dependent launch");
 	threads[block.thread].state = THREAD_ENDED;
-	if (++n_ended == block.n_threads)
+	if (++n_ended[block_rank()] == block.n_threads) {
+		mbarrier_block_end();
+		race_block_end();
+	}
+	if (all_ended())
 		fibre_leave(block.thread);
 	else
 		run_another();
@@ -256,7 +294,7 @@ block_sleep(const void *on, const char *what, const char *file, int line)
 void
 block_wake(const void *on)
 {
-	for (unsigned int t = 0; t < block.n_threads; t++)
+	for (unsigned int t = 0; t < block.n_all_threads; t++)
 		if (threads[t].state == THREAD_ASLEEP && threads[t].on == on)
 			threads[t].state = THREAD_READY;
 }
@@ -295,58 +333,80 @@ block_meet(block_complete_fn complete, const char *what, void *argument, const c
 }
 
 static void
-barrier_release(unsigned int id)
+barrier_release(unsigned int index)
 {
 	uint16_t met[SIMT_MAX_THREADS];
 	unsigned int n = 0;
 
-	for (unsigned int t = 0; t < block.n_threads; t++) {
-		if (threads[t].state != THREAD_AT_BARRIER || threads[t].barrier != id)
+	for (unsigned int t = 0; t < block.n_all_threads; t++) {
+		if (threads[t].state != THREAD_AT_BARRIER || threads[t].barrier != index)
 			continue;
 		threads[t].state = THREAD_READY;
 		met[n++] = (uint16_t)t;
 	}
-	barriers[id].n_arrived = 0;
+	barriers[index].n_arrived = 0;
 	race_join(met, n);
 }
 
 static void
-barrier_wait(unsigned int id, unsigned int n_expected, const char *file, int line)
+barrier_wait(unsigned int index, const char *what, unsigned int n_expected, const char *file, int line)
 {
-	struct barrier *barrier = &barriers[id];
+	struct barrier *barrier = &barriers[index];
 
 	if (barrier->n_arrived == 0) {
 		barrier->first = block.thread;
 		barrier->n_expected = n_expected;
-	} else if (barrier->n_expected != n_expected) {
-		block_fail("barrier %u is of %u threads here (%s:%d), but of %u where %s", id, n_expected, file, line,
-			   barrier->n_expected, thread_describe(barrier->first));
-	} else if (id == 0 && !thread_is_at(barrier->first, file, line)) {
-		block_fail("barrier in divergent code: this thread is at %s:%d, %s", file, line,
-			   thread_describe(barrier->first));
 	}
-	wait_in(THREAD_AT_BARRIER, id == 0 ? "a barrier" : "a named barrier", file, line);
-	threads[block.thread].barrier = id;
+	wait_in(THREAD_AT_BARRIER, what, file, line);
+	threads[block.thread].barrier = index;
 	if (++barrier->n_arrived < n_expected)
 		run_another();
 	else
-		barrier_release(id);
+		barrier_release(index);
 }
 
 void
 simt_model_sync(const char *file, int line)
 {
-	barrier_wait(0, block.n_threads, file, line);
+	unsigned int index = block_rank() * N_BARRIERS;
+	const struct barrier *barrier = &barriers[index];
+
+	if (barrier->n_arrived != 0 && !thread_is_at(barrier->first, file, line))
+		block_fail("barrier in divergent code: this thread is at %s:%d, %s", file, line,
+			   thread_describe(barrier->first));
+	barrier_wait(index, "a barrier", block.n_threads, file, line);
 }
 
 void
 simt_model_sync_part(int id, int n_threads, const char *file, int line)
 {
+	const struct barrier *barrier;
+	unsigned int index;
+
 	if (id < 1 || id >= N_BARRIERS || n_threads < SIMT_WARP || n_threads % SIMT_WARP != 0 ||
 	    (unsigned int)n_threads > block.n_threads)
 		block_fail("named barrier %d of %d threads: 1 to 15, of whole warps of the block (%s:%d)", id,
 			   n_threads, file, line);
-	barrier_wait((unsigned int)id, (unsigned int)n_threads, file, line);
+	index = block_rank() * N_BARRIERS + (unsigned int)id;
+	barrier = &barriers[index];
+	if (barrier->n_arrived != 0 && barrier->n_expected != (unsigned int)n_threads)
+		block_fail("barrier %d is of %d threads here (%s:%d), but of %u where %s", id, n_threads, file, line,
+			   barrier->n_expected, thread_describe(barrier->first));
+	barrier_wait(index, "a named barrier", (unsigned int)n_threads, file, line);
+}
+
+static void
+cluster_sync_complete(void *const arguments[SIMT_WARP])
+{
+	(void)arguments;
+}
+
+/* Warps may come from different places; the lanes of each are converged. */
+void
+simt_model_cluster_sync(const char *file, int line)
+{
+	block_meet(cluster_sync_complete, "a cluster's barrier", NULL, file, line);
+	barrier_wait(CLUSTER_BARRIER, "a cluster's barrier", block.n_all_threads, file, line);
 }
 
 /* Dependent launches */
@@ -368,7 +428,7 @@ simt_model_dependency_wait(void)
 uint32_t
 simt_thread(void)
 {
-	return block.thread;
+	return block.thread % block.n_threads;
 }
 
 uint32_t
@@ -380,7 +440,7 @@ simt_n_threads(void)
 uint32_t
 simt_block(void)
 {
-	return block.x;
+	return block.x + block_rank();
 }
 
 uint32_t
@@ -395,6 +455,12 @@ simt_n_blocks(void)
 	return block.launch->grid[0];
 }
 
+uint32_t
+simt_cluster_rank(void)
+{
+	return block_rank();
+}
+
 void *
 simt_model_shared(size_t size, size_t alignment)
 {
@@ -402,30 +468,36 @@ simt_model_shared(size_t size, size_t alignment)
 		block_fail("%zu bytes of shared memory used, %zu given at launch", size, block.launch->shared_size);
 	if (alignment > 1024)
 		block_fail("shared memory aligned to %zu bytes wanted; it is to 1024", alignment);
-	return block.shared;
+	return block_shared();
 }
 
 /* Launches */
 
+/* The blocks of a cluster are adjacent in x. */
 static bool
-block_run(unsigned int number, uint64_t *random)
+cluster_run(unsigned int number, uint64_t *random)
 {
-	block.x = number % block.launch->grid[0];
-	block.y = number / block.launch->grid[0];
-	memset(threads, 0, block.n_threads * sizeof(threads[0]));
+	unsigned int n_clusters_x = block.launch->grid[0] / block.n_blocks;
+
+	block.x = number % n_clusters_x * block.n_blocks;
+	block.y = number / n_clusters_x;
+	memset(threads, 0, block.n_all_threads * sizeof(threads[0]));
 	memset(meetings, 0, sizeof(meetings));
 	memset(barriers, 0, sizeof(barriers));
-	memset(block.shared, 0xff, block.launch->shared_size); /* NaN, or a number that no table has */
-	region_forget_shared((uintptr_t)block.shared);
-	n_ended = 0;
+	for (unsigned int rank = 0; rank < block.n_blocks; rank++) {
+		/* NaN, or a number that no table has */
+		memset(block.shared[rank], 0xff, block.launch->shared_size);
+		region_forget_shared((uintptr_t)block.shared[rank]);
+	}
+	memset(n_ended, 0, sizeof(n_ended));
 	order_threads(block.launch->seed, random);
 	race_block_begin();
-	copy_async_begin(block.n_threads);
+	copy_async_begin(block.n_all_threads);
 	mbarrier_begin();
 	wgmma_begin();
-	for (unsigned int t = 0; t < block.n_threads; t++) {
+	for (unsigned int t = 0; t < block.n_all_threads; t++) {
 		if (!fibre_prepare(t, thread_start)) {
-			snprintf(failure, failure_size, "no memory for %u stacks", block.n_threads);
+			snprintf(failure, failure_size, "no memory for %u stacks", block.n_all_threads);
 			return false;
 		}
 	}
@@ -437,6 +509,8 @@ block_run(unsigned int number, uint64_t *random)
 static const char *
 launch_refusal(const struct simt_launch *launch)
 {
+	unsigned int n_cluster_blocks = launch->kernel->n_cluster_blocks;
+
 	if (launch->n_threads == 0 || launch->n_threads > launch->kernel->max_threads ||
 	    launch->n_threads > SIMT_MAX_THREADS)
 		return "more threads than its launch bounds, or none";
@@ -444,28 +518,32 @@ launch_refusal(const struct simt_launch *launch)
 		return "a block that is no whole number of warps";
 	if (launch->grid[0] == 0 || launch->grid[1] == 0)
 		return "an empty grid";
+	if (launch->grid[0] % n_cluster_blocks != 0)
+		return "a grid that is no whole number of clusters";
+	if (launch->n_threads * n_cluster_blocks > SIMT_MAX_THREADS)
+		return "a cluster of more threads than are modelled";
 	if (launch->shared_size > SIMT_MAX_SHARED)
 		return "more shared memory than a block can have";
 	return NULL;
 }
 
 static bool
-launch_blocks(const struct simt_launch *launch, unsigned int n_blocks)
+launch_clusters(const struct simt_launch *launch, unsigned int n_clusters)
 {
-	unsigned int *blocks = malloc(n_blocks * sizeof(*blocks));
+	unsigned int *clusters = malloc(n_clusters * sizeof(*clusters));
 	uint64_t random = launch->seed;
-	bool good = blocks != NULL && race_launch_begin(launch->n_threads, n_blocks);
+	bool good = clusters != NULL && race_launch_begin(block.n_all_threads, n_clusters);
 
 	if (!good) {
 		snprintf(failure, failure_size, "kernel %s: no memory", launch->kernel->name);
-		free(blocks);
+		free(clusters);
 		return false;
 	}
-	order_fill(blocks, n_blocks, launch->seed, &random);
-	for (unsigned int i = 0; good && i < n_blocks; i++)
-		good = block_run(blocks[i], &random);
+	order_fill(clusters, n_clusters, launch->seed, &random);
+	for (unsigned int i = 0; good && i < n_clusters; i++)
+		good = cluster_run(clusters[i], &random);
 	race_launch_end();
-	free(blocks);
+	free(clusters);
 	return good;
 }
 
@@ -473,7 +551,9 @@ bool
 simt_run(const struct simt_launch *launch, char *message, size_t size)
 {
 	static pthread_mutex_t launch_lock = PTHREAD_MUTEX_INITIALIZER;
-	static _Alignas(1024) unsigned char shared[SIMT_MAX_SHARED];
+	static _Alignas(1024) unsigned char shared[SIMT_MAX_CLUSTER][SIMT_MAX_SHARED];
+	static const char *const names[SIMT_MAX_CLUSTER] = { "shared memory of rank 0", "shared memory of rank 1" };
+	unsigned int n_blocks = launch->kernel->n_cluster_blocks;
 	const char *refusal = launch_refusal(launch);
 	bool good;
 
@@ -485,14 +565,24 @@ simt_run(const struct simt_launch *launch, char *message, size_t size)
 	failure = message;
 	failure_size = size;
 	failed = false;
-	block = (struct block){ .launch = launch, .n_threads = launch->n_threads, .shared = shared };
-	if (launch->shared_size > 0)
-		simt_region_add(shared, launch->shared_size, true, "shared memory");
+	block = (struct block){
+		.launch = launch,
+		.n_blocks = n_blocks,
+		.n_threads = launch->n_threads,
+		.n_all_threads = launch->n_threads * n_blocks,
+	};
+	for (unsigned int rank = 0; rank < n_blocks; rank++) {
+		block.shared[rank] = shared[rank];
+		if (launch->shared_size > 0)
+			simt_region_add(shared[rank], launch->shared_size, true,
+					n_blocks == 1 ? "shared memory" : names[rank]);
+	}
 	if (launch->kernel->params_size > 0)
 		simt_region_add(launch->params, launch->kernel->params_size, false, "the kernel's parameters");
-	good = launch_blocks(launch, launch->grid[0] * launch->grid[1]);
+	good = launch_clusters(launch, launch->grid[0] / n_blocks * launch->grid[1]);
 	simt_region_remove(launch->params);
-	simt_region_remove(shared);
+	for (unsigned int rank = 0; rank < n_blocks; rank++)
+		simt_region_remove(shared[rank]);
 	block.launch = NULL;
 	pthread_mutex_unlock(&launch_lock);
 	return good;

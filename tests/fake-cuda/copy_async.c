@@ -50,7 +50,7 @@ static void
 copy_begin(void *shared, const void *global, bool valid, size_t size, const void *code)
 {
 	struct queue *queue = &queues[block.thread];
-	size_t offset = (size_t)((unsigned char *)shared - block.shared);
+	size_t offset = (size_t)((unsigned char *)shared - block_shared());
 
 	if ((uintptr_t)shared % size != 0 || (valid && (uintptr_t)global % size != 0))
 		block_fail_at(code, "cp.async of %zu bytes between addresses that are not aligned to %zu", size, size);

@@ -11,7 +11,7 @@ SIMT_CFLAGS = $(PAGED_PLAIN_CFLAGS)
 check_LTLIBRARIES += %D%/libsimt.la
 %C%_libsimt_la_SOURCES = %D%/block.c %D%/copy_async.c %D%/fibre.c %D%/fibre.h %D%/hooks.c %D%/mbarrier.c %D%/model.c \
 	%D%/race.c %D%/race_cell.h %D%/race_readers.c %D%/race_readers.h %D%/region.c %D%/registry.c %D%/simt_block.h \
-	%D%/simt_host.h %D%/simt_model.h %D%/simt_run.h %D%/wgmma.c
+	%D%/simt_host.h %D%/simt_model.h %D%/simt_run.h %D%/tensor_copy.c %D%/tensor_map.h %D%/wgmma.c
 %C%_libsimt_la_CFLAGS = $(SIMT_CFLAGS)
 %C%_libsimt_la_LIBADD = -lm -ldl -lpthread
 
@@ -85,16 +85,17 @@ AM_TESTS_ENVIRONMENT += CUDA_IMAGES=yes; export CUDA_IMAGES;
 endif
 
 # Tests of the simulator, of the fake driver, and of the declarations in kernels/cuda that replace the toolkit's headers.
-UNIT_TESTS += %D%/unit_cuda_abi %D%/unit_simt %D%/unit_simt_async
+UNIT_TESTS += %D%/unit_cuda_abi %D%/unit_simt %D%/unit_simt_async %D%/unit_simt_cluster
 IT_TESTS += %D%/it_fake_cuda %D%/it_fake_cuda_graph %D%/it_fake_cuda_run
 TEST_SUPPORT += %D%/fixture.h %D%/load.h %D%/simt_fixture.h
 check_LTLIBRARIES += %D%/libsimtcases.la
 %C%_libsimtcases_la_SOURCES = %D%/kernels/simt_cases.cc %D%/kernels/simt_cases.h %D%/kernels/bulk_case.h \
-	%D%/kernels/wgmma_case.h
+	%D%/kernels/cluster_case.h %D%/kernels/wgmma_case.h
 %C%_libsimtcases_la_CPPFLAGS = $(SIMT_CPPFLAGS)
 %C%_libsimtcases_la_CXXFLAGS = $(SIMT_CXXFLAGS)
 %C%_unit_simt_LDADD = %D%/libsimtcases.la $(LDADD)
 %C%_unit_simt_async_LDADD = %D%/libsimtcases.la $(LDADD)
+%C%_unit_simt_cluster_LDADD = %D%/libsimtcases.la $(LDADD)
 %C%_unit_cuda_abi_SOURCES = %D%/unit_cuda_abi.c %D%/cuda_abi.h
 %C%_unit_cuda_abi_CPPFLAGS = $(AM_CPPFLAGS)
 EXTRA_DIST += %D%/cuda_abi_theirs.c

@@ -7,6 +7,9 @@
  * fence: it stores the clocks that the fence covered at its word, and the next
  * atomic on that word acquires them.  An acquire fence is not required.  Shared
  * memory is each block's own: atomics on it order nothing.
+ *
+ * A cluster counts as one block, with the threads of all its blocks: their
+ * vector clocks also order accesses to each other's shared memory.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +22,7 @@
 struct release {
 	struct release *next;
 	uint32_t serial;
+	unsigned int rank;
 	const uint32_t *clocks;
 };
 
@@ -42,11 +46,12 @@ struct arena_block { /* of memory that lives until the launch ends */
 #define N_WORD_LISTS 256
 
 static uint32_t first_serial, serial; /* of the launch, of the block */
-static unsigned int n;                /* threads of a block */
+static unsigned int n;                /* threads of a block, or of all blocks of a cluster */
 static uint32_t *clocks, *fenced;     /* n of n each */
 static uint32_t *in_proxy;            /* n of n: what the asynchronous proxy sees of what a thread knows */
 static uint32_t *latest;              /* n: a join */
 static uint32_t *met_all;             /* n: a thread's clock after the last barrier of all threads */
+static uint32_t *reached;             /* n: a thread's clock when it last reached another block's shared memory */
 static bool any_fence, any_proxy_fence;
 static bool is_proxy;                         /* the access that is checked is the asynchronous proxy's */
 static uint32_t *snapshots[SIMT_MAX_THREADS]; /* of a thread's fenced row, until it changes */
@@ -83,7 +88,9 @@ race_launch_begin(unsigned int n_threads, unsigned int n_blocks)
 	in_proxy = calloc((size_t)n * n, sizeof(*in_proxy));
 	latest = calloc(n, sizeof(*latest));
 	met_all = calloc(n, sizeof(*met_all));
-	if (clocks != NULL && fenced != NULL && in_proxy != NULL && latest != NULL && met_all != NULL)
+	reached = calloc(n, sizeof(*reached));
+	if (clocks != NULL && fenced != NULL && in_proxy != NULL && latest != NULL && met_all != NULL &&
+	    reached != NULL)
 		return true;
 	race_launch_end();
 	return false;
@@ -97,7 +104,8 @@ race_launch_end(void)
 	free(in_proxy);
 	free(latest);
 	free(met_all);
-	clocks = fenced = in_proxy = latest = met_all = NULL;
+	free(reached);
+	clocks = fenced = in_proxy = latest = met_all = reached = NULL;
 	while (arena_blocks != NULL) {
 		struct arena_block *next = arena_blocks->next;
 
@@ -118,9 +126,10 @@ race_block_begin(void)
 		memset(fenced, 0, (size_t)n * n * sizeof(*fenced));
 	if (any_proxy_fence)
 		memset(in_proxy, 0, (size_t)n * n * sizeof(*in_proxy));
-	any_fence = any_proxy_fence = false;
+	any_fence = any_proxy_fence = is_proxy = false;
 	memset(snapshots, 0, sizeof(snapshots));
 	memset(met_all, 0, n * sizeof(*met_all));
+	memset(reached, 0, n * sizeof(*reached));
 	n_mets = 0;
 	race_readers_begin(n);
 }
@@ -227,7 +236,7 @@ word_find(uintptr_t address)
 }
 
 static void
-word_leave(struct word *word, uint32_t from, const uint32_t *row)
+word_leave(struct word *word, uint32_t from, unsigned int rank, const uint32_t *row)
 {
 	struct release *release;
 
@@ -235,7 +244,7 @@ word_leave(struct word *word, uint32_t from, const uint32_t *row)
 		if (release->clocks == row)
 			return;
 	release = arena_alloc(sizeof(*release));
-	*release = (struct release){ .next = word->releases, .serial = from, .clocks = row };
+	*release = (struct release){ .next = word->releases, .serial = from, .rank = rank, .clocks = row };
 	word->releases = release;
 }
 
@@ -270,6 +279,8 @@ word_meet(const struct word *word)
 	for (const struct release *release = word->releases; release != NULL; release = release->next)
 		if (release->serial != serial)
 			met_add(release);
+		else if (release->rank != block_rank())
+			clocks_join(clocks + (size_t)block.thread * n, release->clocks);
 }
 
 /* What the thread's fence covered: its own block's accesses, and what it had met of other blocks. */
@@ -285,10 +296,10 @@ word_release(struct word *word)
 		snapshots[self] = arena_alloc(n * sizeof(*row));
 		memcpy(snapshots[self], row, n * sizeof(*row));
 	}
-	word_leave(word, serial, snapshots[self]);
+	word_leave(word, serial, block_rank(), snapshots[self]);
 	for (unsigned int i = 0; i < n_mets; i++)
 		if (met_known(&mets[i]))
-			word_leave(word, mets[i].serial, mets[i].clocks);
+			word_leave(word, mets[i].serial, 0, mets[i].clocks);
 }
 
 static bool
@@ -322,21 +333,19 @@ race_report(uintptr_t address, uint64_t access, bool was_write, bool writes, con
 {
 	const char *now = writes ? "writes" : "reads", *then = was_write ? "wrote" : "read";
 	const char *where = region_describe(address);
-	uint32_t thread = race_thread(access);
+	unsigned int number = race_thread(access);
+	const char *thread = block_thread_name(number);
 
 	if (race_serial(access) != serial)
 		block_fail_at(code,
 			      "race: it %s %s, which thread %u of another block %s; no fence and atomic lie between",
-			      now, where, thread, then);
-	if (is_proxy && race_clock(access) <= clocks[(size_t)block.thread * n + thread]) {
-		is_proxy = false;
-		block_fail_at(code, "race: %s %s, which thread %u wrote; no proxy fence lies between",
+			      now, where, number % block.n_threads, then);
+	if (is_proxy && race_clock(access) <= clocks[(size_t)block.thread * n + number])
+		block_fail_at(code, "race: %s %s, which %s wrote; no proxy fence lies between",
 			      writes ? "a bulk copy writes" : "wgmma reads", where, thread);
-	}
-	is_proxy = false;
 	if (race_clock(access) == RACE_CLOCK_MAX)
-		block_fail_at(code, "race: it %s %s, where a copy of thread %u is on its way", now, where, thread);
-	block_fail_at(code, "race: it %s %s, which thread %u %s; no barrier lies between", now, where, thread, then);
+		block_fail_at(code, "race: it %s %s, where a copy of %s is on its way", now, where, thread);
+	block_fail_at(code, "race: it %s %s, which %s %s; no barrier lies between", now, where, thread, then);
 }
 
 /* One slot for the newest, one for another thread's. */
@@ -476,10 +485,25 @@ cell_access(struct race_cell *cell, uintptr_t address, uint64_t access, bool wri
 	slots_put(cell->writes, access);
 }
 
-static void
-race_note(uintptr_t address, size_t size, bool writes, uint32_t clock, const void *code)
+/* Copies may write another block's shared memory, but threads may not. */
+static struct region *
+own_region(uintptr_t address, size_t size, bool writes, const void *code)
 {
 	struct region *region = region_checked(address, size, writes, code);
+	unsigned int rank;
+
+	if (block.n_blocks == 1)
+		return region;
+	rank = block_rank_shared(region->start);
+	if (rank < block.n_blocks && rank != block_rank())
+		block_fail_at(code, "it %s %s, which is not its block's", writes ? "writes" : "reads",
+			      region_describe(address));
+	return region;
+}
+
+static void
+race_note(struct region *region, uintptr_t address, size_t size, bool writes, uint32_t clock, const void *code)
+{
 	uintptr_t from = address - (region->start & ~(uintptr_t)3), end = from + size;
 
 	/* Nothing that the launch does may write there. */
@@ -500,7 +524,38 @@ race_note(uintptr_t address, size_t size, bool writes, uint32_t clock, const voi
 void
 race_access(uintptr_t address, size_t size, bool writes, const void *code)
 {
-	race_note(address, size, writes, clocks[(size_t)block.thread * n + block.thread], code);
+	race_note(own_region(address, size, writes, code), address, size, writes, race_clock_now(), code);
+}
+
+void
+race_reach(uintptr_t address, size_t size, const void *code)
+{
+	struct region *region = region_checked(address, size, false, code);
+
+	race_note(region, address, size, false, race_clock_now(), code);
+	if (region->start != (uintptr_t)block_shared())
+		reached[block.thread] = race_clock_now();
+}
+
+/* The latest clock of a thread that any thread of the current thread's block knows. */
+static uint32_t
+known_in_block(unsigned int thread)
+{
+	unsigned int first = block_rank() * block.n_threads;
+	uint32_t known = 0;
+
+	for (unsigned int t = first; t < first + block.n_threads; t++)
+		if (clocks[(size_t)t * n + thread] > known)
+			known = clocks[(size_t)t * n + thread];
+	return known;
+}
+
+void
+race_block_end(void)
+{
+	for (unsigned int t = 0; t < n; t++)
+		if (block_rank_of(t) != block_rank() && reached[t] > known_in_block(t))
+			block_fail("its block ends, and %s reached it; no barrier lies between", block_thread_name(t));
 }
 
 void
@@ -521,7 +576,7 @@ void
 race_copy_begin(uintptr_t address, size_t size, bool bulk, const void *code)
 {
 	is_proxy = bulk;
-	race_note(address, size, true, RACE_CLOCK_MAX, code);
+	race_note(region_checked(address, size, true, code), address, size, true, RACE_CLOCK_MAX, code);
 	is_proxy = false;
 }
 
@@ -541,7 +596,7 @@ race_copy_end(uintptr_t address, size_t size, bool bulk, unsigned int thread, ui
 void
 race_atomic(uintptr_t address, size_t size, const void *code)
 {
-	struct region *region = region_checked(address, size, true, code);
+	struct region *region = own_region(address, size, true, code);
 	struct race_cell *cell;
 	struct word *word = word_find(address);
 
@@ -557,7 +612,7 @@ race_atomic(uintptr_t address, size_t size, const void *code)
 		*word = (struct word){ .next = words[address / 4 % N_WORD_LISTS], .address = address };
 		words[address / 4 % N_WORD_LISTS] = word;
 	}
-	if (region->start == (uintptr_t)block.shared)
+	if (region->start == (uintptr_t)block_shared())
 		return;
 	word_meet(word);
 	word_release(word);

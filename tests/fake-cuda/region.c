@@ -137,7 +137,7 @@ region_checked(uintptr_t address, size_t size, bool writes, const void *code)
 		block_fail_at(code, "it %s %s, which this device may not touch now", what, region_describe(address));
 	if (writes && !region->writable)
 		block_fail_at(code, "it writes %s, which is read only", region_describe(address));
-	if (block_begins_early() && region->start != (uintptr_t)block.shared &&
+	if (block_begins_early() && block_rank_shared(region->start) == block.n_blocks &&
 	    region->start != (uintptr_t)block.launch->params)
 		block_fail_at(code, "it %s %s before simt_dependency_wait(), in a dependent launch", what,
 			      region_describe(address));

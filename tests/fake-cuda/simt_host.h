@@ -16,15 +16,25 @@
 #include "tests/fake-cuda/simt_model.h"
 #include "tests/fake-cuda/simt_run.h"
 
-#define SIMT_ENTRY(name, params, most_threads, least_blocks)                                            \
+#define SIMT_ENTRY(name, params, most_threads, least_blocks) \
+	SIMT_ENTRY_AND_CLUSTER(name, params, most_threads, least_blocks, 1)
+#define SIMT_ENTRY_OF_CLUSTERS(name, params, most_threads, least_blocks)                          \
+	static_assert(SIMT_CLUSTER_BLOCKS <= SIMT_MAX_CLUSTER, "the models have smaller clusters"); \
+	SIMT_ENTRY_AND_CLUSTER(name, params, most_threads, least_blocks, SIMT_CLUSTER_BLOCKS)
+
+/* A launch's parameters need not lie at a multiple of their alignment. */
+#define SIMT_ENTRY_AND_CLUSTER(name, params, most_threads, least_blocks, cluster_blocks)                \
 	static void simt_entry_##name(const params p);                                                  \
 	static void simt_enter_##name(const void *bytes)                                                \
 	{                                                                                               \
-		simt_entry_##name(*static_cast<const params *>(bytes));                                 \
+		params aligned;                                                                         \
+                                                                                                        \
+		memcpy(&aligned, bytes, sizeof(aligned));                                               \
+		simt_entry_##name(aligned);                                                             \
 	}                                                                                               \
-	static struct simt_kernel simt_kernel_##name = { #name,        sizeof(params),    most_threads, \
-							 least_blocks, simt_enter_##name, nullptr,      \
-							 nullptr };                                     \
+	static struct simt_kernel simt_kernel_##name = { #name,          sizeof(params),    most_threads, \
+							 least_blocks,   cluster_blocks,    simt_enter_##name, \
+							 nullptr,        nullptr };                     \
 	__attribute__((constructor)) static void simt_register_##name(void)                             \
 	{                                                                                               \
 		simt_register(&simt_kernel_##name);                                                     \
@@ -175,6 +185,18 @@ static inline void
 simt_barrier_wait(uint64_t *barrier, uint32_t parity, SIMT_HERE)
 {
 	simt_model_barrier_wait(barrier, parity, SIMT_PLACE);
+}
+
+static inline void
+simt_barrier_wait_cluster(uint64_t *barrier, uint32_t parity, SIMT_HERE)
+{
+	simt_model_barrier_wait_cluster(barrier, parity, SIMT_PLACE);
+}
+
+static inline void
+simt_cluster_sync(SIMT_HERE)
+{
+	simt_model_cluster_sync(SIMT_PLACE);
 }
 
 static inline void

@@ -52,6 +52,13 @@ void simt_barrier_arrive_expecting(uint64_t *barrier, uint32_t n_bytes);
 void simt_copy_bulk(void *shared, const void *global, uint32_t n_bytes, uint64_t *barrier);
 void simt_model_barrier_wait(uint64_t *barrier, uint32_t parity, const char *file, int line);
 
+uint32_t simt_cluster_rank(void);
+void simt_model_cluster_sync(const char *file, int line);
+void simt_barrier_arrive_at(uint64_t *barrier, uint32_t rank);
+void simt_model_barrier_wait_cluster(uint64_t *barrier, uint32_t parity, const char *file, int line);
+void simt_copy_tensor(void *shared, const void *map, uint32_t x, uint32_t token, uint32_t head, uint32_t page,
+		      uint64_t *barrier);
+
 void simt_model_ldmatrix_x4(uint32_t r[4], const void *row, const char *file, int line);
 void simt_model_ldmatrix_x4_trans(uint32_t r[4], const void *row, const char *file, int line);
 void simt_model_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2], const char *file, int line);

@@ -3,10 +3,10 @@
  * simt_run.h - run a kernel's source on the host, thread by thread
  *
  * Kernels compiled with simt_host.h register themselves when their program or
- * library is loaded.  simt_run() runs one kernel, block after block.  The
- * threads of a block are fibres; a fibre switches to another one at barriers
- * and whole-warp operations.  The seed determines the order of blocks and
- * threads.
+ * library is loaded.  simt_run() runs one kernel, block after block, or cluster
+ * after cluster.  The threads of a block, and of all blocks of a cluster, are
+ * fibres; a fibre switches to another one at barriers and whole-warp operations.
+ * The seed determines the order of blocks and threads.
  *
  * simt_run() detects: accesses outside the regions; data races (race.c
  * implements the hooks of -fsanitize=thread, with which users of simt_host.h
@@ -36,15 +36,17 @@ extern "C" {
 
 #pragma GCC visibility push(default)
 
-#define SIMT_MAX_THREADS 1024
+#define SIMT_MAX_THREADS 1024 /* of a block, and of all blocks of a cluster */
 #define SIMT_MAX_SHARED (227u << 10)
+#define SIMT_MAX_CLUSTER 2u /* blocks of a cluster */
 
-/** A kernel as SIMT_KERNEL() declared it. */
+/** A kernel as SIMT_KERNEL() or SIMT_KERNEL_OF_CLUSTERS() declared it. */
 struct simt_kernel {
 	const char *name;
 	size_t params_size;
 	unsigned int max_threads;
 	unsigned int min_blocks;
+	unsigned int n_cluster_blocks; /* 1: no clusters */
 	void (*run)(const void *params);
 	struct simt_kernel *next;
 	const void *module; /* set by the module loader; NULL if the kernel was not loaded as a module */

@@ -19,6 +19,7 @@
 
 #define GROUP_WARPS 4
 #define MAX_WARPS (SIMT_MAX_THREADS / SIMT_WARP)
+#define MAX_GROUPS (MAX_WARPS / GROUP_WARPS) /* of a block */
 #define MAX_PRODUCTS 64 /* of a warp, in flight */
 #define MAX_SUMS 4      /* arrays of accumulators in flight */
 #define MAX_COLUMNS 128
@@ -55,8 +56,8 @@ struct warp {
 };
 
 static struct warp warps[MAX_WARPS];
-static struct operands issued[MAX_WARPS / GROUP_WARPS][MAX_PRODUCTS]; /* by number, modulo MAX_PRODUCTS */
-static unsigned int n_issued[MAX_WARPS / GROUP_WARPS];
+static struct operands issued[SIMT_MAX_CLUSTER][MAX_GROUPS][MAX_PRODUCTS]; /* by number, modulo MAX_PRODUCTS */
+static unsigned int n_issued[SIMT_MAX_CLUSTER][MAX_GROUPS];
 
 void
 wgmma_begin(void)
@@ -92,10 +93,12 @@ registers_check(void)
 	unsigned int at_launch = ALL_REGISTERS / n_blocks / kernel->max_threads / REGISTER_UNIT * REGISTER_UNIT;
 
 	for (unsigned int i = 0; i < block.n_threads / SIMT_WARP; i++) {
-		if (warps[i].registers == 0)
+		const struct warp *warp = &warps[block_rank() * (block.n_threads / SIMT_WARP) + i];
+
+		if (warp->registers == 0)
 			return;
-		most = warps[i].registers > most ? warps[i].registers : most;
-		sum += warps[i].registers * SIMT_WARP;
+		most = warp->registers > most ? warp->registers : most;
+		sum += warp->registers * SIMT_WARP;
 	}
 	at_launch = most < at_launch ? most : at_launch;
 	if (sum > at_launch * block.n_threads)
@@ -125,7 +128,7 @@ simt_model_registers(unsigned int n, const char *file, int line)
 uint64_t
 simt_matrix(const void *shared, uint32_t eight, uint32_t sixty_four)
 {
-	uint64_t start = (uint64_t)((const unsigned char *)shared - block.shared);
+	uint64_t start = (uint64_t)((const unsigned char *)shared - block_shared());
 
 	if (start >= block.launch->shared_size || start % 16 != 0)
 		block_fail_at(__builtin_return_address(0), "a matrix that is not at 16 aligned bytes of shared memory");
@@ -167,8 +170,8 @@ element_read(uint32_t offset, const void *code)
 	if (offset + 2 > block.launch->shared_size)
 		block_fail_at(code, "wgmma reads offset %u of %zu bytes of shared memory", offset,
 			      block.launch->shared_size);
-	race_proxy_read((uintptr_t)block.shared + offset, sizeof(bits), code);
-	memcpy(&bits, block.shared + offset, sizeof(bits));
+	race_proxy_read((uintptr_t)block_shared() + offset, sizeof(bits), code);
+	memcpy(&bits, block_shared() + offset, sizeof(bits));
 	return bits;
 }
 
@@ -220,7 +223,7 @@ product_compute(struct warp *warp, const struct product *product)
 	struct sums *sums = &warp->sums[product->sums];
 	struct matrix matrix = matrix_of(product->b);
 
-	a_read(product, block.thread / SIMT_WARP, a);
+	a_read(product, simt_thread() / SIMT_WARP, a);
 	for (unsigned int column = 0; column < sums->n_columns; column++)
 		for (unsigned int k = 0; k < DEPTH; k++)
 			b[column][k] = number(product->a_in_registers ? row_major(&matrix, column, k, product->code)
@@ -292,12 +295,12 @@ sums_find(struct warp *warp, void *const arguments[SIMT_WARP])
 static void
 operands_check(struct warp *warp, void *const arguments[SIMT_WARP])
 {
-	unsigned int group = block.thread / SIMT_WARP / GROUP_WARPS, number = warp->n_issued++;
+	unsigned int rank = block_rank(), group = simt_thread() / SIMT_WARP / GROUP_WARPS, number = warp->n_issued++;
 	const struct product *product = &((const struct wgmma_argument *)arguments[0])->product;
-	struct operands *same = &issued[group][number % MAX_PRODUCTS];
+	struct operands *same = &issued[rank][group][number % MAX_PRODUCTS];
 
-	if (number == n_issued[group]) {
-		n_issued[group]++;
+	if (number == n_issued[rank][group]) {
+		n_issued[rank][group]++;
 		*same = (struct operands){ product->a, product->b };
 	}
 	for (unsigned int lane = 0; lane < SIMT_WARP; lane++) {

@@ -4,6 +4,7 @@
 #include "kernels/cuda/bytes.h"
 #include "kernels/cuda/simt_fp8.h"
 #include "tests/fake-cuda/kernels/bulk_case.h"
+#include "tests/fake-cuda/kernels/cluster_case.h"
 #include "tests/fake-cuda/kernels/simt_cases.h"
 #include "tests/fake-cuda/kernels/wgmma_case.h"
 
@@ -137,7 +138,8 @@ SIMT_KERNEL(simt_case_pipeline, simt_pipeline_params, 64, 1)
 }
 
 /* Every block leaves a row; the one that takes the last ticket adds them up. */
-SIMT_KERNEL(simt_case_sum, simt_sum_params, 64, 1)
+SIMT_FUNCTION void
+sum_case_run(const simt_sum_params &p)
 {
 	simt_case_shared &shared = SIMT_SHARED(simt_case_shared);
 	uint32_t t = simt_thread(), n = simt_n_threads(), own = simt_block() * n + t, sum = 0;
@@ -165,6 +167,11 @@ SIMT_KERNEL(simt_case_sum, simt_sum_params, 64, 1)
 	for (uint32_t i = 0; i < simt_n_blocks(); i++)
 		sum += simt_load_fresh(&p.partial[i * n + t]);
 	p.out[t] = sum;
+}
+
+SIMT_KERNEL(simt_case_sum, simt_sum_params, 64, 1)
+{
+	sum_case_run(p);
 }
 
 /* One warp: d += a b. */
@@ -200,12 +207,34 @@ SIMT_KERNEL(simt_case_bulk, simt_bulk_params, BULK_CASE_THREADS, 1)
 {
 	bulk_case_run(p);
 }
+
+SIMT_KERNEL_OF_CLUSTERS(simt_case_cluster, simt_cluster_params, CLUSTER_CASE_THREADS, 1)
+{
+	cluster_case_run(p);
+}
+
+SIMT_KERNEL_OF_CLUSTERS(simt_case_cluster_sum, simt_sum_params, 64, 1)
+{
+	sum_case_run(p);
+}
 #endif
 
 #if SIMT_HAS_WGMMA
 SIMT_KERNEL(simt_case_wgmma, simt_wgmma_params, WGMMA_CASE_THREADS, 1)
 {
 	wgmma_case_run(p);
+}
+
+/* Each block has its own results. */
+SIMT_KERNEL_OF_CLUSTERS(simt_case_cluster_wgmma, simt_wgmma_params, WGMMA_CASE_THREADS, 1)
+{
+	simt_wgmma_params own = p;
+
+	own.d += simt_block() * 64 * 128;
+	own.e += simt_block() * 64 * 128;
+	own.d_narrow += simt_block() * 64 * 64;
+	own.narrow += simt_block() * 64 * 64;
+	wgmma_case_run(own);
 }
 #endif
 

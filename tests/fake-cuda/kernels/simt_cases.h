@@ -3,6 +3,8 @@
 #ifndef TESTS_FAKE_CUDA_KERNELS_SIMT_CASES_H
 #define TESTS_FAKE_CUDA_KERNELS_SIMT_CASES_H
 
+#include "kernels/cuda/kernels.h"
+
 /* The one bug that a kernel has on purpose, and that the simulator must report. */
 enum simt_bug {
 	BUG_NONE,
@@ -39,6 +41,10 @@ enum simt_bug {
 	BUG_REGISTERS,      /* warps ask for more registers than the block has */
 	BUG_LOST_ARRIVAL,   /* one thread does not arrive at a barrier */
 	BUG_LATE_READER,    /* overwrites what a warp reads that has not arrived at the barrier */
+	BUG_UNALIGNED_MAP,  /* the tensor map does not begin at a multiple of 64 */
+	BUG_OTHER_SHARED,   /* uses an address in the shared memory of the cluster's other block */
+	BUG_LOST_COPY,      /* no thread waits for the last copy */
+	BUG_NO_LAST_SYNC,   /* blocks of a cluster end without waiting for each other */
 };
 
 struct simt_exchange_params {
@@ -103,6 +109,30 @@ struct simt_wgmma_params {
 struct simt_bulk_params {
 	const uint32_t *in; /* [BULK_CASE_ROUNDS][BULK_CASE_WORDS] */
 	uint32_t *out;      /* the same words; in every second round, zeros in the second half */
+	enum simt_bug bug;
+};
+
+#define CLUSTER_CASE_THREADS 160
+#define CLUSTER_CASE_ROUNDS 5u
+#define CLUSTER_CASE_BOX_TOKENS 8u
+#define CLUSTER_CASE_BOX_HEADS 2u
+#define CLUSTER_CASE_BOX_ROWS (CLUSTER_CASE_BOX_TOKENS * CLUSTER_CASE_BOX_HEADS)
+#define CLUSTER_CASE_BOX_WORDS (CLUSTER_CASE_BOX_ROWS * 32u)
+#define CLUSTER_CASE_WORDS (CLUSTER_CASE_ROUNDS * 2u * CLUSTER_CASE_BOX_WORDS) /* of a block */
+/* A tensor in which some boxes lie in part and some not at all, and the number and place of a box. */
+#define CLUSTER_CASE_DIM 96u
+#define CLUSTER_CASE_TOKENS 28u
+#define CLUSTER_CASE_HEADS 3u
+#define CLUSTER_CASE_PAGES 1u
+#define CLUSTER_CASE_BOX(cluster, round, rank) (((cluster) * CLUSTER_CASE_ROUNDS + (round)) * 2u + (rank))
+#define CLUSTER_CASE_X(box) ((box) % 2u * 64u)
+#define CLUSTER_CASE_TOKEN(box) ((box) / 2u % 4u * CLUSTER_CASE_BOX_TOKENS)
+#define CLUSTER_CASE_HEAD(box) ((box) / 8u % 2u * CLUSTER_CASE_BOX_HEADS)
+#define CLUSTER_CASE_PAGE(box) ((box) / 16u)
+
+struct simt_cluster_params {
+	struct cuda_tensor_map map; /* [page][head][token][x] */
+	uint32_t *out;              /* [n_blocks][round][rank][row of the box][32] */
 	enum simt_bug bug;
 };
 
