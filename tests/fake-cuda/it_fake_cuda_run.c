@@ -449,6 +449,53 @@ IT_TEST(dependent_launches_need_their_wait)
 	fake_cuda_finish();
 }
 
+/* The launch with a grid of so many blocks of 64 threads, as a dependent one. */
+static int
+launch_blocks(cuda_function function, unsigned int n_blocks, void *params)
+{
+	struct cuda_launch_attribute dependent = { .id = CUDA_LAUNCH_DEPENDENT, .value.allowed = 1 };
+	const struct cuda_launch_config config = { .grid_x = n_blocks,
+						   .grid_y = 1,
+						   .grid_z = 1,
+						   .block_x = 64,
+						   .block_y = 1,
+						   .block_z = 1,
+						   .shared_size = 8192,
+						   .attributes = &dependent,
+						   .n_attributes = 1 };
+
+	return cuda.launch_ex(&config, function, (void *[]){ params }, NULL);
+}
+
+IT_TEST(grids_are_of_whole_clusters)
+{
+	struct simt_sum_params p = { .bug = BUG_NONE };
+	cuda_address in, ticket, out;
+	cuda_function function;
+	cuda_module module;
+
+	fake_cuda_start(0);
+	function = function_of("simt_case_cluster_sum");
+	ok(cuda.alloc(&in, 2 * 4 * 64 * 4));
+	ok(cuda.alloc(&ticket, 4));
+	ok(cuda.alloc(&out, 64 * 4));
+	ok(cuda.fill(in, 1, 4 * 64 * 4, NULL));
+	ok(cuda.fill(ticket, 0, 4, NULL));
+	p.in = (const uint32_t *)(uintptr_t)in; /* NOLINT */
+	p.partial = (uint32_t *)(uintptr_t)in + 4 * 64; /* NOLINT */
+	p.ticket = (uint32_t *)(uintptr_t)ticket; /* NOLINT */
+	p.out = (uint32_t *)(uintptr_t)out; /* NOLINT */
+	gives(CUDA_ERROR_INVALID_CLUSTER_SIZE, launch(function, 64, 8192, &p));
+	gives(CUDA_ERROR_INVALID_CLUSTER_SIZE, launch_blocks(function, 3, &p));
+	ok(launch_blocks(function, 4, &p));
+	it_require(fake_cuda_read_word(out + 63 * 4) == 4 * 3 * 0x01010101);
+	/* The source has no such kernel for an older architecture. */
+	ok(cuda.module_load(&module, ".version 7.0\n.target sm_80\n.visible .entry simt_case_cluster_sum()"));
+	gives(CUDA_ERROR_NOT_FOUND, cuda.module_function(&function, module, "simt_case_cluster_sum"));
+	ok(cuda.module_unload(module));
+	fake_cuda_finish();
+}
+
 IT_TEST(failures_are_injected_by_call)
 {
 	cuda_address address;

@@ -233,7 +233,8 @@ module_function(struct CUfunc_st **function_p, struct CUmod_st *module, const ch
 	if (!module_exists(module))
 		return CUDA_ERROR_INVALID_HANDLE;
 	kernel = kernel_find(module->library != NULL ? module : NULL, name);
-	if (kernel == NULL)
+	/* Sources have kernels of clusters for compute capability 9.0 and later only. */
+	if (kernel == NULL || (kernel->n_cluster_blocks > 1 && module->arch < 90))
 		return CUDA_ERROR_NOT_FOUND;
 	if (module->cubin != NULL)
 		result = cubin_compare(module->cubin, kernel);
@@ -379,6 +380,8 @@ launch_check(const struct CUfunc_st *function, const unsigned int grid[3], const
 		return CUDA_ERROR_INVALID_VALUE;
 	if (block[0] > function->kernel->max_threads)
 		return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+	if (grid[0] % function->kernel->n_cluster_blocks != 0)
+		return CUDA_ERROR_INVALID_CLUSTER_SIZE;
 	/* Legal for CUDA, but not for simt.h. */
 	if (grid[2] != 1 || block[1] != 1 || block[2] != 1 || block[0] % 32 != 0)
 		return CUDA_ERROR_NOT_SUPPORTED;
