@@ -36,6 +36,8 @@ typedef struct CUmod_st *cuda_module;
 typedef struct CUfunc_st *cuda_function;
 typedef uint64_t cuda_allocation; /* CUmemGenericAllocationHandle */
 
+struct cuda_tensor_map; /* CUtensorMap; kernels.h has the definition, because kernels take it too */
+
 struct cuda_uuid {
 	uint8_t bytes[16];
 };
@@ -138,6 +140,16 @@ enum {
 	CUDA_CAPTURE_GLOBAL = 0,
 	CUDA_CAPTURE_THREAD_LOCAL = 1,
 	CUDA_CAPTURE_RELAXED = 2,
+};
+
+/** Values of tensor_map_encode's parameters; names of their types begin with CUtensorMap. */
+enum {
+	CUDA_TENSOR_U16 = 1, /* CU_TENSOR_MAP_DATA_TYPE_UINT16: copies do not convert elements */
+	CUDA_TENSOR_INTERLEAVE_NONE = 0,
+	CUDA_TENSOR_SWIZZLE_128B = 3,      /* boxes have rows of at most 128 bytes, whose 16-byte units are permuted */
+	CUDA_TENSOR_L2_PROMOTION_128B = 2, /* the bytes that a miss in the L2 cache reads */
+	CUDA_TENSOR_L2_PROMOTION_256B = 3,
+	CUDA_TENSOR_FILL_ZERO = 0, /* CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE: elements out of bounds are 0 */
 };
 
 struct cuda_location {
@@ -284,9 +296,13 @@ struct cuda_launch_config {
 	   cuda_stream stream, void **parameters, void **extra))
 
 /** The same, of functions that older drivers lack: the field is NULL. */
-#define CUDA_DRIVER_OPTIONAL_FUNCTIONS(F) \
-	F(cuLaunchKernelEx, launch_ex,    \
-	  (const struct cuda_launch_config *config, cuda_function function, void **parameters, void **extra))
+#define CUDA_DRIVER_OPTIONAL_FUNCTIONS(F)                                                                              \
+	F(cuLaunchKernelEx, launch_ex,                                                                                 \
+	  (const struct cuda_launch_config *config, cuda_function function, void **parameters, void **extra))          \
+	F(cuTensorMapEncodeTiled, tensor_map_encode,                                                                   \
+	  (struct cuda_tensor_map * map, int dtype, uint32_t rank, cuda_address address, const uint64_t *dims,         \
+	   const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides, int interleave, int swizzle, \
+	   int l2_promotion, int fill))
 
 struct cuda_driver {
 	void *library;

@@ -132,6 +132,15 @@
 	N(offsetof(struct cuda_launch_config, attributes), offsetof(CUlaunchConfig, attrs))           \
 	N(offsetof(struct cuda_launch_config, n_attributes), offsetof(CUlaunchConfig, numAttrs))
 
+#define CUDA_ABI_TENSOR_MAP(N)                                               \
+	N(CUDA_TENSOR_U16, CU_TENSOR_MAP_DATA_TYPE_UINT16)                   \
+	N(CUDA_TENSOR_INTERLEAVE_NONE, CU_TENSOR_MAP_INTERLEAVE_NONE)        \
+	N(CUDA_TENSOR_SWIZZLE_128B, CU_TENSOR_MAP_SWIZZLE_128B)              \
+	N(CUDA_TENSOR_L2_PROMOTION_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B) \
+	N(CUDA_TENSOR_L2_PROMOTION_256B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B) \
+	N(CUDA_TENSOR_FILL_ZERO, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)          \
+	N(sizeof(struct cuda_tensor_map), sizeof(CUtensorMap))
+
 #define CUDA_ABI_SIZES(N)                                                                                 \
 	N(sizeof(cuda_address), sizeof(CUdeviceptr))                                                      \
 	N(sizeof(cuda_device), sizeof(CUdevice))                                                          \
@@ -162,7 +171,8 @@
 #define CUDA_ABI(N)            \
 	CUDA_ABI_RESULTS(N)    \
 	CUDA_ABI_ATTRIBUTES(N) \
-	CUDA_ABI_FLAGS(N) CUDA_ABI_SIZES(N) CUDA_ABI_COPY_2D(N) CUDA_ABI_LAUNCH(N) CUDA_ABI_NVRTC(N)
+	CUDA_ABI_FLAGS(N)      \
+	CUDA_ABI_SIZES(N) CUDA_ABI_COPY_2D(N) CUDA_ABI_LAUNCH(N) CUDA_ABI_TENSOR_MAP(N) CUDA_ABI_NVRTC(N)
 
 /** The toolkit's numbers in the list's order. */
 extern const long cuda_abi_theirs[];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * driver.h and nvrtc.h agree with the toolkit's headers: constants, sizes, functions and their parameter counts.
+ * driver.h, nvrtc.h and struct cuda_tensor_map agree with the toolkit's headers: constants, sizes, functions and their
+ * parameter counts.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #include "kernels/cuda/driver.h"
+#include "kernels/cuda/kernels.h"
 #include "kernels/cuda/nvrtc.h"
 #include "tests/fake-cuda/cuda_abi.h"
 #include "tests/support/cuda_graph.h"
