@@ -53,7 +53,7 @@ check_LTLIBRARIES += %D%/libsimtkernels.la
 check_LTLIBRARIES += %D%/libcuda.la
 %C%_libcuda_la_SOURCES = %D%/backing.c %D%/capture.c %D%/copy.c %D%/cubin.c %D%/cubin.h %D%/device.c %D%/entry.c \
 	%D%/event.c %D%/fake_cuda.h %D%/graph.c %D%/image.h %D%/inject.c %D%/inject.h %D%/memory.c %D%/module.c \
-	%D%/stream.c %D%/vmm.c
+	%D%/stream.c %D%/tensor_map.c %D%/tensor_map.h %D%/vmm.c
 %C%_libcuda_la_CFLAGS = $(SIMT_CFLAGS)
 %C%_libcuda_la_LDFLAGS = -rpath /nonexistent -version-info 1 -Wl,-z,nodelete
 %C%_libcuda_la_LIBADD = %D%/libfakecudakernels.la %D%/libsimt.la
@@ -86,7 +86,7 @@ endif
 
 # Tests of the simulator, of the fake driver, and of the declarations in kernels/cuda that replace the toolkit's headers.
 UNIT_TESTS += %D%/unit_cuda_abi %D%/unit_simt %D%/unit_simt_async %D%/unit_simt_cluster
-IT_TESTS += %D%/it_fake_cuda %D%/it_fake_cuda_graph %D%/it_fake_cuda_run
+IT_TESTS += %D%/it_fake_cuda %D%/it_fake_cuda_graph %D%/it_fake_cuda_run %D%/it_fake_cuda_tensor_map
 TEST_SUPPORT += %D%/fixture.h %D%/load.h %D%/simt_fixture.h
 check_LTLIBRARIES += %D%/libsimtcases.la
 %C%_libsimtcases_la_SOURCES = %D%/kernels/simt_cases.cc %D%/kernels/simt_cases.h %D%/kernels/bulk_case.h \
