@@ -283,38 +283,43 @@ conform(const struct conformance_case *c)
 }
 
 _Static_assert(CONFORMANCE_BULK_WORDS == BULK_CASE_ROUNDS * BULK_CASE_WORDS, "as of one block");
+_Static_assert(CONFORMANCE_CLUSTER_IN ==
+		       CLUSTER_CASE_PAGES * CLUSTER_CASE_HEADS * CLUSTER_CASE_TOKENS * CLUSTER_CASE_DIM / 2,
+	       "all elements");
+_Static_assert(CONFORMANCE_CLUSTER_OUT == CONFORMANCE_CLUSTER_BLOCKS * CLUSTER_CASE_WORDS, "those of all blocks");
 
-#define CONFORM(name, kernel, n_blocks, n_threads, n_items, n_in, n_out, fill, fits, is_sum)                   \
-	IT_TEST(name)                                                                                          \
-	{                                                                                                      \
-		static const struct conformance_case c = {                                                     \
-			{ kernel, #name, n_blocks, 1, n_threads, n_items, n_in, n_out, 0, 0, false }, fill, fits, is_sum \
-		};                                                                                             \
-		conform(&c);                                                                                   \
+static const struct conformance_tensor cluster_tensor = {
+	.dims = { CLUSTER_CASE_DIM, CLUSTER_CASE_TOKENS, CLUSTER_CASE_HEADS, CLUSTER_CASE_PAGES },
+	.box = { 64, CLUSTER_CASE_BOX_TOKENS, CLUSTER_CASE_BOX_HEADS, 1 },
+};
+
+#define CONFORM(name, kernel, n_blocks, n_threads, n_items, n_in, n_out, fill, fits, is_sum)                          \
+	IT_TEST(name)                                                                                                 \
+	{                                                                                                             \
+		static const struct conformance_case c = { { kernel, #name, n_blocks, 1, n_threads, n_items, n_in,    \
+							     n_out, 0, 0, false, NULL },                              \
+							   fill, fits, is_sum };                                      \
+		conform(&c);                                                                                          \
 	}
 
 /* Of instructions that devices of compute capability 9.0 have, or that these and later ones have. */
-#define CONFORM_FROM_9_0(name, kernel, n_blocks, n_threads, n_in, n_out, fill, fits)                            \
-	IT_TEST(name)                                                                                          \
-	{                                                                                                      \
-		static const struct conformance_case c = {                                                     \
-			{ kernel, #name, n_blocks, 1, n_threads, 0, n_in, n_out, 0, 90, true }, fill, fits, false \
-		};                                                                                             \
-		conform(&c);                                                                                   \
+#define CONFORM_NEW(name, kernel, n_blocks, n_threads, n_in, n_out, or_later, tensor, fill, fits)                     \
+	IT_TEST(name)                                                                                                 \
+	{                                                                                                             \
+		static const struct conformance_case c = { { kernel, #name, n_blocks, 1, n_threads, 0, n_in, n_out,   \
+							     0, 90, or_later, tensor },                               \
+							   fill, fits, false };                                       \
+		conform(&c);                                                                                          \
 	}
-#define CONFORM_9_0(name, kernel, n_blocks, n_threads, n_in, n_out, fill, fits)                          \
-	IT_TEST(name)                                                                                    \
-	{                                                                                                \
-		static const struct conformance_case c = {                                               \
-			{ kernel, #name, n_blocks, 1, n_threads, 0, n_in, n_out, 0, 90, false }, fill, fits, false \
-		};                                                                                       \
-		conform(&c);                                                                             \
-	}
+#define CONFORM_FROM_9_0(name, kernel, n_blocks, n_threads, n_in, n_out, fill, fits) \
+	CONFORM_NEW(name, kernel, n_blocks, n_threads, n_in, n_out, true, NULL, fill, fits)
+#define CONFORM_9_0(name, kernel, n_blocks, n_threads, n_in, n_out, fill, fits) \
+	CONFORM_NEW(name, kernel, n_blocks, n_threads, n_in, n_out, false, NULL, fill, fits)
 
 IT_TEST(where)
 {
 	static const struct conformance_case c = {
-		{ "where", "where", 3, 2, 96, 0, 1, 3 * 2 * 96 * 7, 0, 0, false }, fill_count, fits_bits, false
+		{ "where", "where", 3, 2, 96, 0, 1, 3 * 2 * 96 * 7, 0, 0, false, NULL }, fill_count, fits_bits, false
 	};
 
 	conform(&c);
@@ -345,7 +350,7 @@ CONFORM(every_pair_of_fp8, "widen", 16, 128, 65536, 65536, 65536 * 10, fill_coun
 IT_TEST(dependent_launches)
 {
 	static const struct conformance_case c = {
-		{ "chain", "chain", 16, 1, 128, 0, 16 * 128, 2 * 16 * 128, 12, 0, false }, fill_bits, fits_bits, false
+		{ "chain", "chain", 16, 1, 128, 0, 16 * 128, 2 * 16 * 128, 12, 0, false, NULL }, fill_bits, fits_bits, false
 	};
 
 	conform(&c);
@@ -357,5 +362,7 @@ CONFORM_9_0(wgmma_bf16, "wgmma_bf16", 4, WGMMA_CASE_THREADS, 4 * CONFORMANCE_WGM
 	    fill_bf16_pairs, fits_number)
 CONFORM_9_0(wgmma_f16, "wgmma_f16", 4, WGMMA_CASE_THREADS, 4 * CONFORMANCE_WGMMA_IN, 4 * CONFORMANCE_WGMMA_OUT,
 	    fill_f16_pairs, fits_number)
+CONFORM_NEW(clusters, "cluster", CONFORMANCE_CLUSTER_BLOCKS, CLUSTER_CASE_THREADS, CONFORMANCE_CLUSTER_IN,
+	    CONFORMANCE_CLUSTER_OUT, false, &cluster_tensor, fill_bits, fits_bits)
 
 IT_MAIN

@@ -6,6 +6,7 @@
  */
 #include "kernels/cuda/simt.h"
 #include "tests/fake-cuda/kernels/bulk_case.h"
+#include "tests/fake-cuda/kernels/cluster_case.h"
 #include "tests/fake-cuda/kernels/wgmma_case.h"
 #include "tests/gpu/conformance.h"
 
@@ -264,6 +265,12 @@ SIMT_KERNEL(conformance_bulk, conformance_params, BULK_CASE_THREADS, 1)
 #endif
 
 #if SIMT_HAS_WGMMA
+/* in: the tensor of params.map; out: that of simt_cluster_params */
+SIMT_KERNEL_OF_CLUSTERS(conformance_cluster, conformance_params, CLUSTER_CASE_THREADS, 1)
+{
+	cluster_case_run({ &p.map, p.out, BUG_NONE });
+}
+
 SIMT_FUNCTION void
 wgmma_matrices(const conformance_params &p, bool f16)
 {

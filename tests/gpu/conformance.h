@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "kernels/cuda/kernels.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -13,6 +15,7 @@ extern "C" {
 #define CONFORMANCE_SHARED (48u << 10) /* bytes */
 
 struct conformance_params {
+	struct cuda_tensor_map map; /* of `in` as halves, for the kernel of clusters */
 	const uint32_t *in;
 	uint32_t *out; /* zeros before the launch */
 	uint32_t n;    /* items, for a kernel without one thread per item */
@@ -31,6 +34,10 @@ struct conformance_params {
 	 CONFORMANCE_BLOCK * CONFORMANCE_COMBINED)
 
 #define CONFORMANCE_BULK_WORDS (5u * 1024u) /* conformance_bulk: words of a block */
+/* conformance_cluster: words of in, two elements each, and of out */
+#define CONFORMANCE_CLUSTER_IN (1u * 3u * 28u * 96u / 2u) /* [page][head][token][dim] */
+#define CONFORMANCE_CLUSTER_BLOCKS 4u
+#define CONFORMANCE_CLUSTER_OUT (CONFORMANCE_CLUSTER_BLOCKS * 5u * 2u * 512u) /* boxes of 512 words */
 /* conformance_wgmma_*: words of in, two elements each, and of out. */
 #define CONFORMANCE_WGMMA_A (64u * 64u / 2u)  /* [row][k] */
 #define CONFORMANCE_WGMMA_B (128u * 64u / 2u) /* [column][k] */

@@ -11,6 +11,7 @@
 
 #include "kernels/cuda/gpu.h"
 #include "tests/fake-cuda/simt_run.h"
+#include "tests/fake-cuda/tensor_map.h"
 #include "tests/fake-cuda/image.h"
 #include "tests/system/cuda_daemon.h"
 #include "tests/gpu/conformance.h"
@@ -21,7 +22,29 @@
 #define WORD sizeof(uint32_t)
 #define WORDS_OF_LINE 8
 
+/* Bytes from an element to the next one of each dimension. */
+static void
+tensor_strides(const struct conformance_tensor *tensor, uint64_t strides[TENSOR_MAP_RANK])
+{
+	strides[0] = TENSOR_MAP_ELEMENT;
+	for (unsigned int i = 1; i < TENSOR_MAP_RANK; i++)
+		strides[i] = strides[i - 1] * tensor->dims[i - 1];
+}
+
 /* The models */
+
+static void
+model_map(const struct conformance_tensor *tensor, const uint32_t *in, struct cuda_tensor_map *to)
+{
+	struct tensor_map map = { .magic = TENSOR_MAP_MAGIC, .address = (uintptr_t)in };
+
+	tensor_strides(tensor, map.stride);
+	for (unsigned int i = 0; i < TENSOR_MAP_RANK; i++) {
+		map.dim[i] = (uint32_t)tensor->dims[i];
+		map.box[i] = tensor->box[i];
+	}
+	memcpy(to, &map, sizeof(map));
+}
 
 void
 conformance_model(const struct conformance_launch *launch, const uint32_t *in, uint32_t *out)
@@ -37,6 +60,8 @@ conformance_model(const struct conformance_launch *launch, const uint32_t *in, u
 	};
 
 	conformance_link();
+	if (launch->tensor != NULL)
+		model_map(launch->tensor, in, &params.map);
 	snprintf(name, sizeof(name), "conformance_%s", launch->kernel);
 	simt.kernel = simt_find(name);
 	it_require(simt.kernel != NULL, "no kernel %s", name);
@@ -162,6 +187,21 @@ device_launch(const struct cuda_gpu *gpu, cuda_function function, const struct c
 }
 
 static void
+device_map(const struct cuda_gpu *gpu, const struct conformance_tensor *tensor, cuda_address in,
+	   struct cuda_tensor_map *map)
+{
+	static const uint32_t steps[TENSOR_MAP_RANK] = { 1, 1, 1, 1 };
+	uint64_t strides[TENSOR_MAP_RANK];
+
+	if (gpu->driver.tensor_map_encode == NULL)
+		it_skip("the driver has no cuTensorMapEncodeTiled");
+	tensor_strides(tensor, strides);
+	ok(gpu, gpu->driver.tensor_map_encode(map, CUDA_TENSOR_U16, TENSOR_MAP_RANK, in, tensor->dims, strides + 1,
+					      tensor->box, steps, CUDA_TENSOR_INTERLEAVE_NONE, CUDA_TENSOR_SWIZZLE_128B,
+					      CUDA_TENSOR_L2_PROMOTION_128B, CUDA_TENSOR_FILL_ZERO));
+}
+
+static void
 device_run(const struct cuda_gpu *gpu, const void *image, const struct conformance_launch *launch, const uint32_t *in,
 	   uint32_t *out)
 {
@@ -180,6 +220,8 @@ device_run(const struct cuda_gpu *gpu, const void *image, const struct conforman
 	ok(gpu, gpu->driver.stream_create(&stream, CUDA_STREAM_NON_BLOCKING));
 	ok(gpu, gpu->driver.copy_in(device_in, in, launch->n_in * WORD, stream));
 	ok(gpu, gpu->driver.fill(device_out, 0, launch->n_out * WORD, stream));
+	if (launch->tensor != NULL)
+		device_map(gpu, launch->tensor, device_in, &params.map);
 	params.in = (const uint32_t *)(uintptr_t)device_in;
 	params.out = (uint32_t *)(uintptr_t)device_out;
 	for (unsigned int step = 0; step == 0 || step < launch->n_steps; step++)

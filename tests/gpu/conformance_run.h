@@ -18,6 +18,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/** `in` as a tensor of halves, [dims[3]][dims[2]][dims[1]][dims[0]], and the box that copies of it move. */
+struct conformance_tensor {
+	uint64_t dims[4];
+	uint32_t box[4];
+};
+
 struct conformance_launch {
 	const char *kernel; /* without "conformance_" */
 	const char *record; /* its name in a record: a kernel may run on several inputs */
@@ -27,6 +33,7 @@ struct conformance_launch {
 	unsigned int n_steps; /* launches one after another, with `n` from 0 on; 0: one launch, with n_items */
 	int capability; /* 10 * major + minor of the devices that have the instructions; 0: all.  Others skip */
 	bool or_later;  /* devices of higher capability have them too */
+	const struct conformance_tensor *tensor; /* NULL: the kernel reads no map */
 };
 
 /** conformance_model - run the kernel on `in` by the models */

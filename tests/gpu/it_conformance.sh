@@ -33,7 +33,7 @@ result $? "and its case is named"
 
 # The cases of what is off by default are the last.
 "$program" --list >"$directory/output"
-tail -n 4 "$directory/output" | tr '\n' ' ' | grep -qx 'dependent_launches bulk_copies wgmma_bf16 wgmma_f16 '
+tail -n 5 "$directory/output" | tr '\n' ' ' | grep -qx 'dependent_launches bulk_copies wgmma_bf16 wgmma_f16 clusters '
 result $? "what may hang runs last"
 PAGED_TEST_LIMIT=1 PAGED_FAKE_CUDA_FAIL=cuLaunchKernel=hang "$program" warp >"$directory/output"
 [ $? -eq 1 ] && grep -qx '# warp: no end after 1 s' "$directory/output" && grep -qx 'not ok 1 - warp' "$directory/output"

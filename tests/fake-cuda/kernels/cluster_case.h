@@ -17,18 +17,24 @@
 #define CLUSTER_CASE_BOX_VECS (CLUSTER_CASE_BOX_WORDS / 4)
 #define CLUSTER_CASE_READERS 4u /* warps of a block */
 
+struct cluster_case_args {
+	const cuda_tensor_map *map; /* in the kernel's parameters */
+	uint32_t *out;
+	enum simt_bug bug;
+};
+
 struct cluster_case {
 	alignas(1024) simt_vec4 boxes[CLUSTER_CASE_STAGES][SIMT_CLUSTER_BLOCKS][CLUSTER_CASE_BOX_VECS];
 	uint64_t full[CLUSTER_CASE_STAGES], empty[CLUSTER_CASE_STAGES];
 };
 
 SIMT_FUNCTION void
-cluster_case_copy(const simt_cluster_params &p, cluster_case &shared, uint32_t round)
+cluster_case_copy(const cluster_case_args &p, cluster_case &shared, uint32_t round)
 {
 	uint32_t stage = round % CLUSTER_CASE_STAGES, parity = (round / CLUSTER_CASE_STAGES + 1) % 2;
 	uint32_t rank = simt_cluster_rank(), expected = SIMT_CLUSTER_BLOCKS * CLUSTER_CASE_BOX_WORDS * 4;
 	uint32_t box = CLUSTER_CASE_BOX(simt_block() / SIMT_CLUSTER_BLOCKS, round, rank);
-	const unsigned char *map = reinterpret_cast<const unsigned char *>(&p.map);
+	const unsigned char *map = reinterpret_cast<const unsigned char *>(p.map);
 
 	if (p.bug == BUG_WEAK_WAIT)
 		simt_barrier_wait(&shared.empty[stage], parity);
@@ -43,7 +49,7 @@ cluster_case_copy(const simt_cluster_params &p, cluster_case &shared, uint32_t r
 }
 
 SIMT_FUNCTION void
-cluster_case_read(const simt_cluster_params &p, cluster_case &shared, uint32_t round)
+cluster_case_read(const cluster_case_args &p, cluster_case &shared, uint32_t round)
 {
 	uint32_t stage = round % CLUSTER_CASE_STAGES, parity = round / CLUSTER_CASE_STAGES % 2;
 	simt_vec4 *out = reinterpret_cast<simt_vec4 *>(p.out + simt_block() * CLUSTER_CASE_WORDS) +
@@ -65,7 +71,7 @@ cluster_case_read(const simt_cluster_params &p, cluster_case &shared, uint32_t r
 }
 
 SIMT_FUNCTION void
-cluster_case_begin(const simt_cluster_params &p, cluster_case &shared)
+cluster_case_begin(const cluster_case_args &p, cluster_case &shared)
 {
 	if (simt_thread() == 0) {
 		for (uint32_t stage = 0; stage < CLUSTER_CASE_STAGES; stage++) {
@@ -93,7 +99,7 @@ cluster_case_begin(const simt_cluster_params &p, cluster_case &shared)
 }
 
 SIMT_FUNCTION void
-cluster_case_run(const simt_cluster_params &p)
+cluster_case_run(const cluster_case_args &p)
 {
 	cluster_case &shared = SIMT_SHARED(cluster_case);
 

@@ -210,7 +210,7 @@ SIMT_KERNEL(simt_case_bulk, simt_bulk_params, BULK_CASE_THREADS, 1)
 
 SIMT_KERNEL_OF_CLUSTERS(simt_case_cluster, simt_cluster_params, CLUSTER_CASE_THREADS, 1)
 {
-	cluster_case_run(p);
+	cluster_case_run({ &p.map, p.out, p.bug });
 }
 
 SIMT_KERNEL_OF_CLUSTERS(simt_case_cluster_sum, simt_sum_params, 64, 1)
