@@ -64,8 +64,8 @@ struct alignas(8) simt_vec2 {
 /* The function that a launch calls; kernels are declared by SIMT_KERNEL() and SIMT_KERNEL_OF_CLUSTERS(). */
 #define SIMT_ENTRY(name, params, max_threads, min_blocks) \
 	extern "C" __global__ void __launch_bounds__(max_threads, min_blocks) name(const __grid_constant__ params p)
-#define SIMT_ENTRY_OF_CLUSTERS(name, params, max_threads, min_blocks)                              \
-	extern "C" __global__ void __cluster_dims__(SIMT_CLUSTER_BLOCKS, 1, 1)                     \
+#define SIMT_ENTRY_OF_CLUSTERS(name, params, max_threads, min_blocks)          \
+	extern "C" __global__ void __cluster_dims__(SIMT_CLUSTER_BLOCKS, 1, 1) \
 		__launch_bounds__(max_threads, min_blocks) name(const __grid_constant__ params p)
 #define SIMT_SHARED(type) (*reinterpret_cast<type *>(simt_shared_memory))
 extern __shared__ __align__(1024) unsigned char simt_shared_memory[];
@@ -111,8 +111,8 @@ extern __shared__ __align__(1024) unsigned char simt_shared_memory[];
 	SIMT_KERNEL_AT(SIMT_ENTRY(name, params, max_threads, min_blocks), simt_body_##name, params)
 
 /*
- * The same, of a kernel whose blocks 2 * i and 2 * i + 1 are a cluster (SIMT_CLUSTER_BLOCKS): they run at the same time.
- * The grid's x is a multiple of SIMT_CLUSTER_BLOCKS.  Only where SIMT_HAS_BARRIERS is 1.
+ * The same, of a kernel whose blocks 2 * i and 2 * i + 1 are a cluster (SIMT_CLUSTER_BLOCKS): they run together.  The
+ * grid's x is a multiple of SIMT_CLUSTER_BLOCKS.  Only where SIMT_HAS_BARRIERS is 1.
  */
 #define SIMT_KERNEL_OF_CLUSTERS(name, params, max_threads, min_blocks) \
 	SIMT_KERNEL_AT(SIMT_ENTRY_OF_CLUSTERS(name, params, max_threads, min_blocks), simt_body_##name, params)

@@ -13,6 +13,7 @@
 struct cubin_kernel {
 	unsigned int params_size;
 	unsigned int max_threads; /* per block: the kernel's launch bounds */
+	unsigned int n_cluster_blocks;
 };
 
 /** cubin_arch - the architecture: 80, 90, 100, ... */

@@ -481,10 +481,10 @@ IT_TEST(grids_are_of_whole_clusters)
 	ok(cuda.alloc(&out, 64 * 4));
 	ok(cuda.fill(in, 1, 4 * 64 * 4, NULL));
 	ok(cuda.fill(ticket, 0, 4, NULL));
-	p.in = (const uint32_t *)(uintptr_t)in; /* NOLINT */
+	p.in = (const uint32_t *)(uintptr_t)in;         /* NOLINT */
 	p.partial = (uint32_t *)(uintptr_t)in + 4 * 64; /* NOLINT */
-	p.ticket = (uint32_t *)(uintptr_t)ticket; /* NOLINT */
-	p.out = (uint32_t *)(uintptr_t)out; /* NOLINT */
+	p.ticket = (uint32_t *)(uintptr_t)ticket;       /* NOLINT */
+	p.out = (uint32_t *)(uintptr_t)out;             /* NOLINT */
 	gives(CUDA_ERROR_INVALID_CLUSTER_SIZE, launch(function, 64, 8192, &p));
 	gives(CUDA_ERROR_INVALID_CLUSTER_SIZE, launch_blocks(function, 3, &p));
 	ok(launch_blocks(function, 4, &p));

@@ -64,7 +64,8 @@ mbarrier_block_end(void)
 {
 	for (unsigned int i = 0; i < n_barriers; i++)
 		if (barriers[i].rank == block_rank() && barriers[i].n_copies > 0)
-			block_fail_at(barriers[i].copies[0].code, "its block ends, and a bulk copy to it is on its way");
+			block_fail_at(barriers[i].copies[0].code,
+				      "its block ends, and a bulk copy to it is on its way");
 }
 
 static struct mbarrier *

@@ -206,10 +206,15 @@ cubin_compare(const void *cubin, const struct simt_kernel *kernel)
 
 	if (!cubin_find(cubin, kernel->name, &found))
 		return CUDA_ERROR_NOT_FOUND;
-	if (found.params_size == kernel->params_size && found.max_threads == kernel->max_threads)
+	if (found.params_size == kernel->params_size && found.max_threads == kernel->max_threads &&
+	    found.n_cluster_blocks == kernel->n_cluster_blocks)
 		return CUDA_SUCCESS;
-	fprintf(stderr, "# fake-cuda: kernel %s: %u bytes of parameters and %u threads in the cubin, %zu and %u here\n",
-		kernel->name, found.params_size, found.max_threads, kernel->params_size, kernel->max_threads);
+	fprintf(stderr,
+		"# fake-cuda: kernel %s: %u bytes of parameters, %u threads and clusters of %u in the cubin, %zu, %u "
+		"and "
+		"%u here\n",
+		kernel->name, found.params_size, found.max_threads, found.n_cluster_blocks, kernel->params_size,
+		kernel->max_threads, kernel->n_cluster_blocks);
 	return CUDA_ERROR_INVALID_IMAGE;
 }
 

@@ -153,7 +153,8 @@ void race_proxy_read(uintptr_t address, size_t size, const void *code);
 /** race_reach - the current thread uses a barrier in the shared memory of any block of its cluster */
 void race_reach(uintptr_t address, size_t size, const void *code);
 
-/** race_access - the current thread accesses memory, but not other blocks' shared memory; `code` is the address of the access, for the message */
+/** race_access - the current thread accesses memory, but not other blocks' shared memory; `code` is the address of the
+ * access, for the message */
 void race_access(uintptr_t address, size_t size, bool writes, const void *code);
 
 /**

@@ -18,31 +18,31 @@
 
 #define SIMT_ENTRY(name, params, most_threads, least_blocks) \
 	SIMT_ENTRY_AND_CLUSTER(name, params, most_threads, least_blocks, 1)
-#define SIMT_ENTRY_OF_CLUSTERS(name, params, most_threads, least_blocks)                          \
+#define SIMT_ENTRY_OF_CLUSTERS(name, params, most_threads, least_blocks)                            \
 	static_assert(SIMT_CLUSTER_BLOCKS <= SIMT_MAX_CLUSTER, "the models have smaller clusters"); \
 	SIMT_ENTRY_AND_CLUSTER(name, params, most_threads, least_blocks, SIMT_CLUSTER_BLOCKS)
 
 /* A launch's parameters need not lie at a multiple of their alignment. */
-#define SIMT_ENTRY_AND_CLUSTER(name, params, most_threads, least_blocks, cluster_blocks)                \
-	static void simt_entry_##name(const params p);                                                  \
-	static void simt_enter_##name(const void *bytes)                                                \
-	{                                                                                               \
-		params aligned;                                                                         \
-                                                                                                        \
-		memcpy(&aligned, bytes, sizeof(aligned));                                               \
-		simt_entry_##name(aligned);                                                             \
-	}                                                                                               \
-	static struct simt_kernel simt_kernel_##name = { #name,          sizeof(params),    most_threads, \
-							 least_blocks,   cluster_blocks,    simt_enter_##name, \
-							 nullptr,        nullptr };                     \
-	__attribute__((constructor)) static void simt_register_##name(void)                             \
-	{                                                                                               \
-		simt_register(&simt_kernel_##name);                                                     \
-	}                                                                                               \
-	__attribute__((destructor)) static void simt_unregister_##name(void)                            \
-	{                                                                                               \
-		simt_unregister(&simt_kernel_##name);                                                   \
-	}                                                                                               \
+#define SIMT_ENTRY_AND_CLUSTER(name, params, most_threads, least_blocks, cluster_blocks)                               \
+	static void simt_entry_##name(const params p);                                                                 \
+	static void simt_enter_##name(const void *bytes)                                                               \
+	{                                                                                                              \
+		params aligned;                                                                                        \
+                                                                                                                       \
+		memcpy(&aligned, bytes, sizeof(aligned));                                                              \
+		simt_entry_##name(aligned);                                                                            \
+	}                                                                                                              \
+	static struct simt_kernel simt_kernel_##name = {                                                               \
+		#name, sizeof(params), most_threads, least_blocks, cluster_blocks, simt_enter_##name, nullptr, nullptr \
+	};                                                                                                             \
+	__attribute__((constructor)) static void simt_register_##name(void)                                            \
+	{                                                                                                              \
+		simt_register(&simt_kernel_##name);                                                                    \
+	}                                                                                                              \
+	__attribute__((destructor)) static void simt_unregister_##name(void)                                           \
+	{                                                                                                              \
+		simt_unregister(&simt_kernel_##name);                                                                  \
+	}                                                                                                              \
 	static void simt_entry_##name(const params p)
 #define SIMT_HAS_BARRIERS 1
 /* The fake NVRTC defines it by the architecture. */

@@ -10,8 +10,9 @@
  *
  * simt_run() detects: accesses outside the regions; data races (race.c
  * implements the hooks of -fsanitize=thread, with which users of simt_host.h
- * are compiled); barriers and warp operations that not all threads reach; and
- * threads that wait forever.
+ * are compiled); barriers and warp operations that not all threads reach;
+ * threads that wait forever; and blocks that end while a bulk copy to their
+ * shared memory is on its way, or while the cluster's other block may reach it.
  *
  * A dependent launch (simt.h, SIMT_KERNEL()) may begin as soon as the launch
  * before it has begun.  What it does before simt_dependency_wait() then meets

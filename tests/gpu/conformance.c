@@ -293,23 +293,27 @@ static const struct conformance_tensor cluster_tensor = {
 	.box = { 64, CLUSTER_CASE_BOX_TOKENS, CLUSTER_CASE_BOX_HEADS, 1 },
 };
 
-#define CONFORM(name, kernel, n_blocks, n_threads, n_items, n_in, n_out, fill, fits, is_sum)                          \
-	IT_TEST(name)                                                                                                 \
-	{                                                                                                             \
-		static const struct conformance_case c = { { kernel, #name, n_blocks, 1, n_threads, n_items, n_in,    \
-							     n_out, 0, 0, false, NULL },                              \
-							   fill, fits, is_sum };                                      \
-		conform(&c);                                                                                          \
+#define CONFORM(name, kernel, n_blocks, n_threads, n_items, n_in, n_out, fill, fits, is_sum)                       \
+	IT_TEST(name)                                                                                              \
+	{                                                                                                          \
+		static const struct conformance_case c = { { kernel, #name, n_blocks, 1, n_threads, n_items, n_in, \
+							     n_out, 0, 0, false, NULL },                           \
+							   fill,                                                   \
+							   fits,                                                   \
+							   is_sum };                                               \
+		conform(&c);                                                                                       \
 	}
 
 /* Of instructions that devices of compute capability 9.0 have, or that these and later ones have. */
-#define CONFORM_NEW(name, kernel, n_blocks, n_threads, n_in, n_out, or_later, tensor, fill, fits)                     \
-	IT_TEST(name)                                                                                                 \
-	{                                                                                                             \
-		static const struct conformance_case c = { { kernel, #name, n_blocks, 1, n_threads, 0, n_in, n_out,   \
-							     0, 90, or_later, tensor },                               \
-							   fill, fits, false };                                       \
-		conform(&c);                                                                                          \
+#define CONFORM_NEW(name, kernel, n_blocks, n_threads, n_in, n_out, or_later, tensor, fill, fits)                      \
+	IT_TEST(name)                                                                                                  \
+	{                                                                                                              \
+		static const struct conformance_case c = { { kernel, #name, n_blocks, 1, n_threads, 0, n_in, n_out, 0, \
+							     90, or_later, tensor },                                   \
+							   fill,                                                       \
+							   fits,                                                       \
+							   false };                                                    \
+		conform(&c);                                                                                           \
 	}
 #define CONFORM_FROM_9_0(name, kernel, n_blocks, n_threads, n_in, n_out, fill, fits) \
 	CONFORM_NEW(name, kernel, n_blocks, n_threads, n_in, n_out, true, NULL, fill, fits)
@@ -349,9 +353,11 @@ CONFORM(every_pair_of_fp8, "widen", 16, 128, 65536, 65536, 65536 * 10, fill_coun
 /* Programmatic dependent launches: each step sees all that the steps before wrote. */
 IT_TEST(dependent_launches)
 {
-	static const struct conformance_case c = {
-		{ "chain", "chain", 16, 1, 128, 0, 16 * 128, 2 * 16 * 128, 12, 0, false, NULL }, fill_bits, fits_bits, false
-	};
+	static const struct conformance_case c = { { "chain", "chain", 16, 1, 128, 0, 16 * 128, 2 * 16 * 128, 12, 0,
+						     false, NULL },
+						   fill_bits,
+						   fits_bits,
+						   false };
 
 	conform(&c);
 }

@@ -125,6 +125,7 @@ IT_TEST_LIMIT(real_nvrtc_compiles_the_kernels, 300)
 		"kernels/cuda/simt_device.h",
 		"kernels/cuda/simt_wgmma.h",
 		"tests/fake-cuda/kernels/bulk_case.h",
+		"tests/fake-cuda/kernels/cluster_case.h",
 		"tests/fake-cuda/kernels/simt_cases.h",
 		"tests/fake-cuda/kernels/wgmma_case.h",
 	};

@@ -57,7 +57,8 @@ cluster_case_read(const cluster_case_args &p, cluster_case &shared, uint32_t rou
 
 	if (p.bug != BUG_NO_WAIT)
 		simt_barrier_wait(&shared.full[stage], parity);
-	for (uint32_t i = simt_thread(); i < SIMT_CLUSTER_BLOCKS * CLUSTER_CASE_BOX_VECS; i += CLUSTER_CASE_READERS * 32) {
+	for (uint32_t i = simt_thread(); i < SIMT_CLUSTER_BLOCKS * CLUSTER_CASE_BOX_VECS;
+	     i += CLUSTER_CASE_READERS * 32) {
 		const simt_vec4 *rows = shared.boxes[stage][i / CLUSTER_CASE_BOX_VECS];
 		uint32_t row = i % CLUSTER_CASE_BOX_VECS / 8, chunk = i % 8;
 

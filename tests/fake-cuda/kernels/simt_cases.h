@@ -34,17 +34,17 @@ enum simt_bug {
 	BUG_EARLY_ATOMIC,
 	BUG_EARLY_COPY,
 	BUG_NO_DEPENDENCY_WAIT, /* in one thread */
-	BUG_NO_PROXY_FENCE, /* between a copy and the product that reads it */
-	BUG_NO_WGMMA_FENCE, /* before the first product */
-	BUG_NO_WGMMA_WAIT,  /* uses accumulators of products in flight */
-	BUG_OTHER_MATRIX,   /* one warp of a group multiplies another matrix */
-	BUG_REGISTERS,      /* warps ask for more registers than the block has */
-	BUG_LOST_ARRIVAL,   /* one thread does not arrive at a barrier */
-	BUG_LATE_READER,    /* overwrites what a warp reads that has not arrived at the barrier */
-	BUG_UNALIGNED_MAP,  /* the tensor map does not begin at a multiple of 64 */
-	BUG_OTHER_SHARED,   /* uses an address in the shared memory of the cluster's other block */
-	BUG_LOST_COPY,      /* no thread waits for the last copy */
-	BUG_NO_LAST_SYNC,   /* blocks of a cluster end without waiting for each other */
+	BUG_NO_PROXY_FENCE,     /* between a copy and the product that reads it */
+	BUG_NO_WGMMA_FENCE,     /* before the first product */
+	BUG_NO_WGMMA_WAIT,      /* uses accumulators of products in flight */
+	BUG_OTHER_MATRIX,       /* one warp of a group multiplies another matrix */
+	BUG_REGISTERS,          /* warps ask for more registers than the block has */
+	BUG_LOST_ARRIVAL,       /* one thread does not arrive at a barrier */
+	BUG_LATE_READER,        /* overwrites what a warp reads that has not arrived at the barrier */
+	BUG_UNALIGNED_MAP,      /* the tensor map does not begin at a multiple of 64 */
+	BUG_OTHER_SHARED,       /* uses an address in the shared memory of the cluster's other block */
+	BUG_LOST_COPY,          /* no thread waits for the last copy */
+	BUG_NO_LAST_SYNC,       /* blocks of a cluster end without waiting for each other */
 };
 
 struct simt_exchange_params {
@@ -124,7 +124,7 @@ struct simt_bulk_params {
 #define CLUSTER_CASE_TOKENS 28u
 #define CLUSTER_CASE_HEADS 3u
 #define CLUSTER_CASE_PAGES 1u
-#define CLUSTER_CASE_BOX(cluster, round, rank) (((cluster) * CLUSTER_CASE_ROUNDS + (round)) * 2u + (rank))
+#define CLUSTER_CASE_BOX(cluster, round, rank) (((cluster)*CLUSTER_CASE_ROUNDS + (round)) * 2u + (rank))
 #define CLUSTER_CASE_X(box) ((box) % 2u * 64u)
 #define CLUSTER_CASE_TOKEN(box) ((box) / 2u % 4u * CLUSTER_CASE_BOX_TOKENS)
 #define CLUSTER_CASE_HEAD(box) ((box) / 8u % 2u * CLUSTER_CASE_BOX_HEADS)
