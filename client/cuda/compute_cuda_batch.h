@@ -56,10 +56,10 @@
 struct cuda_shape {
 	uint32_t n_q_heads;
 	uint32_t tile_q_rows[CUDA_N_PARTS];
-	bool long_kv_chunks; /* cuda_plan_params.long_kv_chunks */
-	uint64_t planned; /* number of the last plan for which the planner was launched */
-	bool captured;    /* a captured graph has the planner's launch: a replay plans for this shape */
-	bool dirty;       /* its head has faults that were already reported */
+	uint32_t wide_kv_chunk_factor; /* cuda_plan_params.wide_kv_chunk_factor */
+	uint64_t planned;              /* number of the last plan for which the planner was launched */
+	bool captured;                 /* a captured graph has the planner's launch: a replay plans for this shape */
+	bool dirty;                    /* its head has faults that were already reported */
 	cuda_address head, rows, first_work_item;
 };
 

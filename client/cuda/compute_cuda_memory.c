@@ -53,7 +53,8 @@ cuda_batch_measure_plan(const struct paged_batch *batch, const struct cuda_batch
 
 		bounds.max_tile_q_rows = cuda->kernels->attention[q].choices[CUDA_DECODE].tile_q_rows;
 		bounds.prefill_tile_q_rows = cuda->kernels->attention[q].choices[CUDA_PREFILL].tile_q_rows;
-		bounds.long_kv_chunks = cuda->kernels->attention[q].choices[CUDA_DECODE].combine_after;
+		bounds.wide_kv_chunk_factor =
+			cuda_choice_wide_kv_chunk_factor(&cuda->kernels->attention[q].choices[CUDA_DECODE]);
 		status = cuda_plan_measure(&bounds, &one, error);
 		if (status != PAGED_OK)
 			return status;

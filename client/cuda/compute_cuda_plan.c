@@ -132,7 +132,7 @@ compute_cuda_shape_launch(struct paged_batch *batch, struct cuda_shape *shape, s
 	p.n_q_heads = shape->n_q_heads;
 	p.max_tile_q_rows = shape->tile_q_rows[CUDA_DECODE];
 	p.prefill_tile_q_rows = shape->tile_q_rows[CUDA_PREFILL];
-	p.long_kv_chunks = shape->long_kv_chunks;
+	p.wide_kv_chunk_factor = shape->wide_kv_chunk_factor;
 	p.max_total_q = (uint32_t)batch->total_q;
 	status = cuda_kernels_launch(batch->pool, &cuda->kernels->plan, 1, &p, cuda->stream, error);
 	if (status == PAGED_OK) {
@@ -149,7 +149,7 @@ cuda_shape_is(const struct cuda_shape *shape, uint32_t n_q_heads, const struct c
 	return shape->n_q_heads == n_q_heads &&
 	       shape->tile_q_rows[CUDA_DECODE] == attention->choices[CUDA_DECODE].tile_q_rows &&
 	       shape->tile_q_rows[CUDA_PREFILL] == attention->choices[CUDA_PREFILL].tile_q_rows &&
-	       shape->long_kv_chunks == attention->choices[CUDA_DECODE].combine_after;
+	       shape->wide_kv_chunk_factor == cuda_choice_wide_kv_chunk_factor(&attention->choices[CUDA_DECODE]);
 }
 
 void
@@ -158,7 +158,7 @@ compute_cuda_shape_set(struct cuda_shape *shape, uint32_t n_q_heads, const struc
 	shape->n_q_heads = n_q_heads;
 	for (unsigned int part = 0; part < CUDA_N_PARTS; part++)
 		shape->tile_q_rows[part] = attention->choices[part].tile_q_rows;
-	shape->long_kv_chunks = attention->choices[CUDA_DECODE].combine_after;
+	shape->wide_kv_chunk_factor = cuda_choice_wide_kv_chunk_factor(&attention->choices[CUDA_DECODE]);
 	shape->planned = 0;
 }
 

@@ -85,6 +85,12 @@ static const struct candidate candidates[] = {
 	SIMT(576),
 };
 
+uint32_t
+cuda_choice_wide_kv_chunk_factor(const struct cuda_choice *choice)
+{
+	return choice->combine_after ? CUDA_WIDE_KV_CHUNK_FACTOR : 0;
+}
+
 static bool
 candidate_supports(const struct candidate *candidate, const struct layout_params *pool, enum paged_dtype q)
 {

@@ -22,9 +22,12 @@ struct cuda_choice {
 	uint32_t shared_size; /* bytes; above 48 KiB the launcher must opt in (CUDA_FUNCTION_MAX_DYNAMIC_SHARED) */
 	uint32_t tile_q_rows; /* of the plan: max_tile_q_rows, or prefill_tile_q_rows; 0: there is no kernel */
 	bool arch_specific; /* only code for the device's exact compute capability has the kernel: sm_90a, not sm_90 */
-	/* It leaves the KV chunks of rows with several to combine_kv_chunks.  Plans for it have long_kv_chunks. */
+	/* It leaves the KV chunks of rows with several to combine_kv_chunks.  Its plans have a wide_kv_chunk_factor. */
 	bool combine_after;
 };
+
+/** cuda_choice_wide_kv_chunk_factor - the field of struct cuda_plan_params, for a decode kernel's plans */
+uint32_t cuda_choice_wide_kv_chunk_factor(const struct cuda_choice *choice);
 
 /**
  * cuda_choose - choose tensor core kernels if some support the pool, else the f32 kernel

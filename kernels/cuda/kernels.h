@@ -87,17 +87,23 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
 /** Most KV chunks of a row: the most that target_work_items may be. */
 #define CUDA_MAX_KV_CHUNKS 1024u
 /**
- * With long_kv_chunks of struct cuda_plan_params, a row's KV chunks have at least T tokens.  T is the smallest
- * CUDA_KV_CHUNK_UNIT * 2^i with T * T >= factor * n, where n is the number of tokens that the row attends to.  With more
- * than CUDA_TILE_Q_ROWS q_rows (WIDE): 128 up to 1k tokens, 256 up to 4k, 512 up to 16k, 1024 up to 64k, 2048 up to 256k.
- * With at most so many (NARROW): 128 up to 4k tokens, 256 up to 16k, 512 up to 64k, 1024 up to 256k.
+ * With a wide_kv_chunk_factor in struct cuda_plan_params, a row's KV chunks have at least T tokens.  T is the smallest
+ * CUDA_KV_CHUNK_UNIT * 2^i with T * T >= factor * n, where n is the number of tokens that the row attends to.
+ *
+ * - NARROW is the factor of rows with at most CUDA_TILE_Q_ROWS q_rows: 128 up to 4k tokens, 256 up to 16k, 512 up to
+ *   64k, 1024 up to 256k.  Rows with more have the plan's wide_kv_chunk_factor.
+ * - WIDE: 128 up to 1k tokens, 256 up to 4k, 512 up to 16k, 1024 up to 64k, 2048 up to 256k.
+ * - CLUSTER is WIDE's place in plans for attention_mla_cluster: 128 up to 256 tokens, 256 up to 1k, 512 up to 4k, 1024
+ *   up to 16k, 2048 up to 64k.
  *
  * A row alone takes a * T + b * n / T, where a is the time of a tile for one token, and b the time to write, read and
  * combine one chunk.  That is least if T * T is b / a * n, and b / a is about 3 tokens for 128 heads and 0.8 for 16
- * (estimates of docs/GPU.md, MLA).  The factors are five times as large: a batch that fills the device gains by
- * fewer chunks, and its tiles take the same time.
+ * (estimates of docs/GPU.md, MLA).  WIDE and NARROW are five times as large: a batch that fills the device gains by
+ * fewer chunks, and its tiles take the same time.  CLUSTER is larger still: such a batch gains more by it than a row
+ * alone loses.
  */
 #define CUDA_WIDE_KV_CHUNK_FACTOR 16u
+#define CUDA_CLUSTER_KV_CHUNK_FACTOR 64u
 #define CUDA_NARROW_KV_CHUNK_FACTOR 4u
 /** Kernels expand a block mask to bits this number of tokens at a time. */
 #define CUDA_MASK_BITMAP_TOKENS 512u
@@ -227,7 +233,7 @@ struct cuda_plan_params {
 	/* q_rows per tile of rows with more than max_tile_q_rows q_rows, which are prefill items; 0: there are none */
 	uint32_t prefill_tile_q_rows;
 	uint32_t max_q_len; /* queries of a row: the launcher omits kernels that rows of this many do not need */
-	uint32_t long_kv_chunks; /* 1: see CUDA_WIDE_KV_CHUNK_FACTOR; 0: that limit does not apply */
+	uint32_t wide_kv_chunk_factor; /* see CUDA_WIDE_KV_CHUNK_FACTOR; 0: that limit does not apply */
 };
 
 /** Words of a scatter_record: with these it has 64 bytes, which half a warp reads at once. */

@@ -24,12 +24,12 @@ plan_max(uint64_t a, uint64_t b)
 }
 
 /*
- * The most KV chunks of any row of up to max_kv_len tokens whose chunks are long.  Those of at least `tokens` tokens
- * are for rows of up to tokens^2 / factor tokens, so there are up to tokens / factor; the longest ones are for rows of
- * up to max_kv_len tokens.
+ * The most KV chunks of any row of up to max_kv_len tokens whose chunks have a factor.  Those of at least `tokens`
+ * tokens are for rows of up to tokens^2 / factor tokens, so there are up to tokens / factor; the longest ones are for
+ * rows of up to max_kv_len tokens.
  */
 static uint64_t
-plan_most_long_kv_chunks(uint32_t max_kv_len, uint32_t factor)
+plan_most_kv_chunks(uint32_t max_kv_len, uint32_t factor)
 {
 	uint64_t tokens = CUDA_KV_CHUNK_UNIT, most = 0;
 
@@ -46,7 +46,7 @@ plan_most_long_kv_chunks(uint32_t max_kv_len, uint32_t factor)
  * call with any number of heads up to n_q_heads:
  *
  * - If the row is wide (more than CUDA_TILE_Q_ROWS q_rows for each KV head), n_q_heads times the chunks: target / KV
- *   heads, or those that max_kv_len allows, which are fewer if they are long.
+ *   heads, or those that max_kv_len allows, which are fewer with a wide_kv_chunk_factor.
  * - If it is narrow, the same with other lengths of chunks, but at most CUDA_TILE_Q_ROWS heads for each KV head.
  */
 static uint64_t
@@ -61,9 +61,9 @@ plan_measure_states(const struct cuda_plan_bounds *bounds, uint64_t target, uint
 
 	if (kv_chunks == 1)
 		return 0;
-	if (bounds->long_kv_chunks) {
-		wide_kv_chunks = plan_most_long_kv_chunks(bounds->max_kv_len, CUDA_WIDE_KV_CHUNK_FACTOR);
-		narrow_kv_chunks = plan_most_long_kv_chunks(bounds->max_kv_len, CUDA_NARROW_KV_CHUNK_FACTOR);
+	if (bounds->wide_kv_chunk_factor != 0) {
+		wide_kv_chunks = plan_most_kv_chunks(bounds->max_kv_len, bounds->wide_kv_chunk_factor);
+		narrow_kv_chunks = plan_most_kv_chunks(bounds->max_kv_len, CUDA_NARROW_KV_CHUNK_FACTOR);
 	}
 	narrow = plan_min(narrow_group * target, narrow_heads * narrow_kv_chunks);
 	wide = plan_min(group * target, bounds->n_q_heads * wide_kv_chunks);

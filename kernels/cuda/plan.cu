@@ -85,9 +85,9 @@ SIMT_FUNCTION uint32_t
 plan_least_kv_chunk(const cuda_plan_params &p, uint32_t q_rows, uint32_t n)
 {
 	uint32_t tokens = CUDA_KV_CHUNK_UNIT;
-	uint32_t factor = q_rows > CUDA_TILE_Q_ROWS ? CUDA_WIDE_KV_CHUNK_FACTOR : CUDA_NARROW_KV_CHUNK_FACTOR;
+	uint32_t factor = q_rows > CUDA_TILE_Q_ROWS ? p.wide_kv_chunk_factor : CUDA_NARROW_KV_CHUNK_FACTOR;
 
-	while (p.long_kv_chunks != 0 && (uint64_t)tokens * tokens < (uint64_t)n * factor)
+	while (p.wide_kv_chunk_factor != 0 && (uint64_t)tokens * tokens < (uint64_t)n * factor)
 		tokens *= 2;
 	return tokens;
 }

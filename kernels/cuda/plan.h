@@ -5,8 +5,6 @@
 #ifndef PAGED_KERNELS_CUDA_PLAN_H
 #define PAGED_KERNELS_CUDA_PLAN_H
 
-#include <stdbool.h>
-
 #include "common/status.h"
 #include "kernels/cuda/kernels.h"
 
@@ -18,10 +16,10 @@ struct cuda_plan_bounds {
 	uint32_t n_q_heads;
 	uint32_t n_kv_heads;
 	uint32_t v_dim;
-	uint32_t max_tile_q_rows;     /* the attention kernel's: CUDA_TILE_Q_ROWS or CUDA_MAX_TILE_Q_ROWS */
-	uint32_t prefill_tile_q_rows; /* of its prefill kernel; 0: it has none */
-	bool long_kv_chunks;          /* the attention kernel has combine_after (choose_kernel.h) */
-	uint32_t target_work_items;   /* affects a result's bits; at most CUDA_MAX_KV_CHUNKS; 0: the default */
+	uint32_t max_tile_q_rows;      /* the attention kernel's: CUDA_TILE_Q_ROWS or CUDA_MAX_TILE_Q_ROWS */
+	uint32_t prefill_tile_q_rows;  /* of its prefill kernel; 0: it has none */
+	uint32_t wide_kv_chunk_factor; /* of struct cuda_plan_params */
+	uint32_t target_work_items;    /* affects a result's bits; at most CUDA_MAX_KV_CHUNKS; 0: the default */
 };
 
 /** Default split-KV target: the planner cuts rows into about this many work items (plan_row_split() in plan.cu). */

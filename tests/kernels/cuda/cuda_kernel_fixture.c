@@ -167,7 +167,7 @@ cuda_batch_create(struct cuda_batch *batch, const struct cuda_batch_params *para
 		.v_dim = params->v_dim,
 		.max_tile_q_rows = params->max_tile_q_rows == 0 ? CUDA_TILE_Q_ROWS : params->max_tile_q_rows,
 		.prefill_tile_q_rows = params->prefill_tile_q_rows,
-		.long_kv_chunks = params->long_kv_chunks,
+		.wide_kv_chunk_factor = params->wide_kv_chunk_factor,
 		.target_work_items = params->target_work_items,
 	};
 	struct paged_error error;
@@ -189,7 +189,7 @@ cuda_batch_create(struct cuda_batch *batch, const struct cuda_batch_params *para
 						.max_kv_len = bounds.max_kv_len,
 						.max_tile_q_rows = bounds.max_tile_q_rows,
 						.prefill_tile_q_rows = bounds.prefill_tile_q_rows,
-						.long_kv_chunks = bounds.long_kv_chunks } };
+						.wide_kv_chunk_factor = bounds.wide_kv_chunk_factor } };
 	cr_assert_eq(cuda_plan_measure(&bounds, &batch->size, &error), PAGED_OK, "%s", error.text);
 	batch->plan.target_work_items = batch->size.target_work_items;
 	batch->plan.max_work_items = batch->size.max_work_items;
@@ -314,17 +314,18 @@ cuda_attention_run(const struct attention_args *args, uint64_t total_q, const st
 	struct cuda_arena *arena = &batch.arena;
 
 	cuda_batch_create(&batch,
-			  &(struct cuda_batch_params){ .rows = args->rows,
-						       .n_rows = args->n_rows,
-						       .page_size = layout->params.page_size,
-						       .n_q_heads = args->q.n_heads,
-						       .n_kv_heads = layout->params.n_kv_heads,
-						       .v_dim = layout->params.v_dim,
-						       .max_tile_q_rows = options->max_tile_q_rows,
-						       .prefill_tile_q_rows =
-							       options->prefill != NULL ? CUDA_PREFILL_TILE_Q_ROWS : 0,
-						       .long_kv_chunks = kernel_has_combine_after(options->kernel),
-						       .target_work_items = options->target_work_items });
+			  &(struct cuda_batch_params){
+				  .rows = args->rows,
+				  .n_rows = args->n_rows,
+				  .page_size = layout->params.page_size,
+				  .n_q_heads = args->q.n_heads,
+				  .n_kv_heads = layout->params.n_kv_heads,
+				  .v_dim = layout->params.v_dim,
+				  .max_tile_q_rows = options->max_tile_q_rows,
+				  .prefill_tile_q_rows = options->prefill != NULL ? CUDA_PREFILL_TILE_Q_ROWS : 0,
+				  .wide_kv_chunk_factor =
+					  kernel_has_combine_after(options->kernel) ? CUDA_WIDE_KV_CHUNK_FACTOR : 0,
+				  .target_work_items = options->target_work_items });
 	cuda_batch_plan(&batch, options->seed);
 	cr_assert_eq(batch.head->faults, 0, "faults %u of row %u", batch.head->faults, batch.head->fault_row);
 	p = (struct cuda_attention_params){

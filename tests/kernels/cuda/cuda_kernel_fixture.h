@@ -50,7 +50,7 @@ struct cuda_batch_params {
 	uint32_t n_q_heads, n_kv_heads, v_dim;
 	uint32_t max_tile_q_rows;   /* 0: CUDA_TILE_Q_ROWS */
 	uint32_t prefill_tile_q_rows;
-	bool long_kv_chunks;
+	uint32_t wide_kv_chunk_factor;
 	uint32_t target_work_items; /* 0: the default */
 	uint32_t max_kv_len;        /* 0: the rows' maximum */
 };

@@ -23,8 +23,9 @@ kv_chunk_tokens(const struct cuda_plan_params *p, uint32_t q_rows, uint32_t tile
 {
 	uint32_t wanted = tiles == 0 || tiles > p->target_work_items ? 1 : p->target_work_items / tiles;
 	uint32_t tokens = divide_up(divide_up(n, wanted), CUDA_KV_CHUNK_UNIT) * CUDA_KV_CHUNK_UNIT, least = 128;
+	double factor = p->wide_kv_chunk_factor == 0 ? 0 : q_rows > CUDA_TILE_Q_ROWS ? p->wide_kv_chunk_factor : 4;
 
-	while (p->long_kv_chunks && least < (q_rows > CUDA_TILE_Q_ROWS ? 4 : 2) * sqrt(n))
+	while (least < sqrt(factor * n))
 		least *= 2;
 	return tokens > least ? tokens : least;
 }
@@ -108,15 +109,16 @@ Test(cuda_plan, random_batches)
 {
 	static const uint32_t cases[][3] = { { 1, 1, 5 },      { 1, 0, 100 },   { 3, 40, 5000 },  { 33, 1, 9000 },
 					     { 255, 3, 1000 }, { 256, 1, 300 }, { 257, 39, 700 }, { 700, 2, 2000 } };
+	static const uint32_t factors[] = { 0, CUDA_WIDE_KV_CHUNK_FACTOR, CUDA_CLUSTER_KV_CHUNK_FACTOR };
 	struct kernel_row rows[MAX_ROWS];
 
-	for (uint32_t i = 0; i < 4 * sizeof(cases) / sizeof(cases[0]); i++) {
-		const uint32_t *at = cases[i / 4];
+	for (uint32_t i = 0; i < 6 * sizeof(cases) / sizeof(cases[0]); i++) {
+		const uint32_t *at = cases[i / 6];
 		struct cuda_batch_params params = params_of(rows, at[0]);
 		struct cuda_batch batch;
 
 		params.prefill_tile_q_rows = i % 2 ? CUDA_PREFILL_TILE_Q_ROWS : 0;
-		params.long_kv_chunks = i % 4 > 1;
+		params.wide_kv_chunk_factor = factors[i / 2 % 3];
 		rows_make(rows, at[0], at[1], at[2], i);
 		cuda_batch_create(&batch, &params);
 		cuda_batch_plan(&batch, i);
@@ -127,14 +129,14 @@ Test(cuda_plan, random_batches)
 
 /* The split of a row does not depend on other rows. */
 static void
-split_of_rows_check(bool long_kv_chunks)
+split_of_rows_check(uint32_t wide_kv_chunk_factor)
 {
 	struct kernel_row rows[40];
 	struct cuda_batch_params params = params_of(rows, 40);
 	struct cuda_batch all, one;
 
 	params.prefill_tile_q_rows = CUDA_PREFILL_TILE_Q_ROWS;
-	params.long_kv_chunks = long_kv_chunks;
+	params.wide_kv_chunk_factor = wide_kv_chunk_factor;
 	rows_make(rows, 40, 50, 20000, 7);
 	cuda_batch_create(&all, &params);
 	cuda_batch_plan(&all, 3);
@@ -155,39 +157,45 @@ split_of_rows_check(bool long_kv_chunks)
 
 Test(cuda_plan, split_of_a_row_is_batch_invariant)
 {
-	split_of_rows_check(false);
-	split_of_rows_check(true);
+	split_of_rows_check(0);
+	split_of_rows_check(CUDA_WIDE_KV_CHUNK_FACTOR);
+	split_of_rows_check(CUDA_CLUSTER_KV_CHUNK_FACTOR);
 }
 
 /* Two tiles of 128 heads or one of 16, with the default target. */
 Test(cuda_plan, kv_chunks_grow_with_the_row)
 {
 	static const struct {
-		uint32_t kv_first, kv_len, wide_long, wide, narrow;
+		uint32_t n_q_heads, factor;
+	} plans[] = { { 128, CUDA_CLUSTER_KV_CHUNK_FACTOR },
+		      { 128, CUDA_WIDE_KV_CHUNK_FACTOR },
+		      { 128, 0 },
+		      { 16, CUDA_WIDE_KV_CHUNK_FACTOR } };
+	static const struct {
+		uint32_t kv_first, kv_len, tokens[4]; /* by plan */
 	} cases[] = {
-		{ 0, 0, 128, 128, 128 },         { 0, 1, 128, 128, 128 },
-		{ 0, 1024, 128, 128, 128 },      { 0, 1025, 256, 128, 128 },
-		{ 0, 4096, 256, 128, 128 },      { 0, 4097, 512, 128, 256 },
-		{ 0, 16384, 512, 128, 256 },     { 0, 16385, 1024, 256, 512 },
-		{ 0, 65536, 1024, 512, 512 },    { 0, 262144, 2048, 2048, 1024 },
-		{ 0, 500000, 4096, 3968, 2048 }, { 0, INT32_MAX, 1 << 24, 1 << 24, 1 << 23 },
-		{ 5119, 6016, 128, 128, 128 },   { 5119, 6017, 256, 128, 128 },
+		{ 0, 0, { 128, 128, 128, 128 } },          { 0, 1, { 128, 128, 128, 128 } },
+		{ 0, 256, { 128, 128, 128, 128 } },        { 0, 257, { 256, 128, 128, 128 } },
+		{ 0, 1024, { 256, 128, 128, 128 } },       { 0, 1025, { 512, 256, 128, 128 } },
+		{ 0, 4096, { 512, 256, 128, 128 } },       { 0, 4097, { 1024, 512, 128, 256 } },
+		{ 0, 16384, { 1024, 512, 128, 256 } },     { 0, 16385, { 2048, 1024, 256, 512 } },
+		{ 0, 65536, { 2048, 1024, 512, 512 } },    { 0, 262144, { 4096, 2048, 2048, 1024 } },
+		{ 0, 500000, { 8192, 4096, 3968, 2048 } }, { 0, INT32_MAX, { 1 << 24, 1 << 24, 1 << 24, 1 << 23 } },
+		{ 5119, 6016, { 256, 128, 128, 128 } },    { 5119, 6017, { 512, 256, 128, 128 } },
 	};
 	static const uint32_t pages[2];
 
-	for (uint32_t i = 0; i < 3 * sizeof(cases) / sizeof(cases[0]); i++) {
+	for (uint32_t i = 0; i < 4 * sizeof(cases) / sizeof(cases[0]); i++) {
 		struct kernel_row row = {
-			.pages = pages, .kv_first = cases[i / 3].kv_first, .kv_len = cases[i / 3].kv_len, .q_len = 1
+			.pages = pages, .kv_first = cases[i / 4].kv_first, .kv_len = cases[i / 4].kv_len, .q_len = 1
 		};
 		struct cuda_batch_params params = params_of(&row, 1);
-		uint32_t wanted = i % 3 == 0   ? cases[i / 3].wide_long
-				  : i % 3 == 1 ? cases[i / 3].wide
-					       : cases[i / 3].narrow;
+		uint32_t wanted = cases[i / 4].tokens[i % 4];
 		struct cuda_batch batch;
 
-		params.n_q_heads = i % 3 == 2 ? 16 : 128;
+		params.n_q_heads = plans[i % 4].n_q_heads;
 		params.n_kv_heads = 1;
-		params.long_kv_chunks = i % 3 != 1;
+		params.wide_kv_chunk_factor = plans[i % 4].factor;
 		cuda_batch_create(&batch, &params);
 		cuda_batch_plan(&batch, i);
 		plan_check(&batch, &row, 1);
@@ -198,13 +206,22 @@ Test(cuda_plan, kv_chunks_grow_with_the_row)
 }
 
 /* The bounds are for max_heads, the call has fewer: narrow rows may have more states than wide ones with more heads. */
-Test(cuda_plan, bounds_of_long_kv_chunks_are_reached)
+Test(cuda_plan, bounds_of_kv_chunk_factors_are_reached)
 {
 	static const struct {
-		uint32_t max_heads, heads, max_kv_len, kv_len;
+		uint32_t factor, max_heads, heads, max_kv_len, kv_len;
 	} cases[] = {
-		{ 128, 128, 8192, 8192 }, { 128, 128, 10000, 10000 }, { 128, 128, 5000, 4096 },
-		{ 128, 128, 1000, 1000 }, { 24, 16, 32768, 32768 },   { 24, 16, 20000, 16384 },
+		{ CUDA_WIDE_KV_CHUNK_FACTOR, 128, 128, 8192, 8192 },
+		{ CUDA_WIDE_KV_CHUNK_FACTOR, 128, 128, 10000, 10000 },
+		{ CUDA_WIDE_KV_CHUNK_FACTOR, 128, 128, 5000, 4096 },
+		{ CUDA_WIDE_KV_CHUNK_FACTOR, 128, 128, 1000, 1000 },
+		{ CUDA_WIDE_KV_CHUNK_FACTOR, 24, 16, 32768, 32768 },
+		{ CUDA_WIDE_KV_CHUNK_FACTOR, 24, 16, 20000, 16384 },
+		{ CUDA_CLUSTER_KV_CHUNK_FACTOR, 128, 128, 8192, 8192 },
+		{ CUDA_CLUSTER_KV_CHUNK_FACTOR, 128, 128, 5000, 4096 },
+		{ CUDA_CLUSTER_KV_CHUNK_FACTOR, 128, 128, 250, 250 },
+		{ CUDA_CLUSTER_KV_CHUNK_FACTOR, 32, 16, 8192, 8192 },
+		{ 100, 128, 128, 10485, 10485 }, /* no multiple of 2^i */
 	};
 
 	for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -219,7 +236,7 @@ Test(cuda_plan, bounds_of_long_kv_chunks_are_reached)
 		params.n_q_heads = cases[i].max_heads;
 		params.n_kv_heads = 1;
 		params.max_kv_len = cases[i].max_kv_len;
-		params.long_kv_chunks = true;
+		params.wide_kv_chunk_factor = cases[i].factor;
 		cuda_batch_create(&batch, &params);
 		batch.plan.n_q_heads = cases[i].heads;
 		cuda_batch_plan(&batch, i);
@@ -230,7 +247,7 @@ Test(cuda_plan, bounds_of_long_kv_chunks_are_reached)
 	}
 }
 
-/* Any batch within random bounds, of any number of heads, and often of the lengths with the most KV chunks. */
+/* Any batch within random bounds, of any number of heads and any factor, often of the lengths with most KV chunks. */
 Test(cuda_plan, bounds_hold_for_every_batch)
 {
 	for (uint32_t i = 0; i < 400; i++) {
@@ -251,7 +268,10 @@ Test(cuda_plan, bounds_hold_for_every_batch)
 		params.n_kv_heads = n_kv_heads;
 		params.n_q_heads = n_kv_heads * max_group + (uint32_t)((bits >> 40) % n_kv_heads);
 		params.max_kv_len = max_kv;
-		params.long_kv_chunks = i % 4 != 0;
+		if (i % 4 != 0)
+			params.wide_kv_chunk_factor = i % 4 == 1   ? CUDA_WIDE_KV_CHUNK_FACTOR
+						      : i % 4 == 2 ? CUDA_CLUSTER_KV_CHUNK_FACTOR
+								   : 1 + (uint32_t)((bits >> 48) % 200);
 		params.prefill_tile_q_rows = i % 5 == 0 ? CUDA_PREFILL_TILE_Q_ROWS : 0;
 		params.target_work_items = i % 3 == 0 ? 1 + (uint32_t)((bits >> 16) % CUDA_MAX_KV_CHUNKS) : 0;
 		cuda_batch_create(&batch, &params);
