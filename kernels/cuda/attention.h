@@ -188,13 +188,12 @@ gqa_group_size(const cuda_attention_params &p)
 	return p.n_q_heads / p.pages.n_kv_heads;
 }
 
-/* Find the work item with this number.  Returns false if the KV chunk begins past the tokens that its tile sees. */
+/* Make a row's work item number `at`.  Returns false if the KV chunk begins past the tokens that its tile sees. */
 SIMT_FUNCTION bool
-work_item_find(const cuda_attention_params &p, uint32_t number, attention_work_item *item)
+work_item_make(const cuda_attention_params &p, uint32_t r, uint32_t at, attention_work_item *item)
 {
-	uint32_t r = plan_find_item(p.plan, number), group = gqa_group_size(p);
 	const cuda_row &row = plan_row_at(p.plan, r);
-	uint32_t at = number - pointer_to<const uint32_t>(p.plan.first_work_item)[r];
+	uint32_t group = gqa_group_size(p);
 	uint32_t tile = at / row.n_kv_chunks / p.pages.n_kv_heads, q_rows = row.q_len * group;
 	uint32_t kv_begin = plan_row_kv_begin(row), first = row.kv_first / ATTENTION_TILE_UNIT * ATTENTION_TILE_UNIT;
 	uint32_t last_query = 0, kv_end;
@@ -224,6 +223,15 @@ work_item_find(const cuda_attention_params &p, uint32_t number, attention_work_i
 	item->counter = row.first_counter + at / row.n_kv_chunks;
 	item->first_state = row.first_state;
 	return item->kv_chunk < item->n_kv_chunks;
+}
+
+/* The same, of the work item with this number. */
+SIMT_FUNCTION bool
+work_item_find(const cuda_attention_params &p, uint32_t number, attention_work_item *item)
+{
+	uint32_t r = plan_find_item(p.plan, number);
+
+	return work_item_make(p, r, number - pointer_to<const uint32_t>(p.plan.first_work_item)[r], item);
 }
 
 SIMT_FUNCTION uint32_t

@@ -16,9 +16,9 @@ template <class S> struct mla_wgmma_state {
 	float row_max[2], row_sum[2]; /* row_sum: over the thread's tokens of the group's tiles */
 	float sums[PARTS][COLUMNS / 2];
 	uint32_t rounded[S::TOKENS / 16][4]; /* weights, as the A of wgmma */
-	uint32_t full_begin, full_end; /* all q_rows see these tokens of the item, with no mask to evaluate */
+	uint32_t full_end; /* all q_rows see the item's tokens before this one, with no mask to evaluate */
 	uint32_t group;
-	uint32_t tile;    /* number of the next tile in the block */
+	uint32_t tile;      /* number of the next tile in the block */
 	bool holds_queries; /* the warp has not yet let the producers overwrite the item's queries */
 };
 
@@ -49,15 +49,6 @@ mla_wgmma_part_dim(uint32_t group, uint32_t part)
 	return (group + part * WGMMA_GROUPS) * COLUMNS;
 }
 
-/* Wait for a tile; afterwards wgmma may read it. */
-template <class S>
-SIMT_FUNCTION void
-mla_wgmma_wait_full(mla_wgmma_shared<S> &shared, uint32_t tile)
-{
-	simt_barrier_wait(&shared.slots[tile % SLOTS].full, mla_wgmma_parity(tile));
-	simt_proxy_fence();
-}
-
 /* Wait until all products are complete. */
 template <class S>
 SIMT_FUNCTION void
@@ -68,32 +59,30 @@ mla_wgmma_sums_wait(mla_wgmma_state<S> &state)
 		simt_wgmma_wait<0>(state.sums[part]);
 }
 
-/* Start multiplying the keys of a tile of the group. */
+/* Start multiplying the keys of a tile by the queries: 64 dims of each.  Those of matrix 0 come first. */
 template <class S>
 SIMT_FUNCTION void
-mla_wgmma_multiply_keys(const mla_wgmma_shared<S> &shared, uint32_t tile, float (&product)[S::TOKENS / 2])
+mla_wgmma_multiply_matrix(const mla_wgmma_shared<S> &shared, uint32_t tile, uint32_t matrix,
+			  float (&product)[S::TOKENS / 2])
 {
 	uint64_t queries = simt_matrix(shared.queries, 1024, 0);
 	uint64_t keys = simt_matrix(&shared.ring[mla_wgmma_first_row<S>(tile) * WGMMA_ROW_CHUNKS], 1024, 0);
 
-	simt_wgmma_fence();
 	ATTENTION_UNROLL
-	for (uint32_t k = 0; k < MOST_DIMS / 16; k++) {
-		uint32_t matrix = k / 4, chunk = k % 4 * 2;
-
+	for (uint32_t chunk = 0; chunk < WGMMA_ROW_CHUNKS; chunk += 2)
 		simt_wgmma_shared<S::F16>(
 			product, simt_matrix_after(queries, (matrix * S::Q_ROWS * WGMMA_ROW_CHUNKS + chunk) * 16),
-			simt_matrix_after(keys, (matrix * S::RING * WGMMA_ROW_CHUNKS + chunk) * 16), k != 0);
-	}
-	simt_wgmma_commit();
+			simt_matrix_after(keys, (matrix * S::RING * WGMMA_ROW_CHUNKS + chunk) * 16),
+			matrix != 0 || chunk != 0);
 }
 
 /* Start adding the rounded weights times the group's dims of a tile's values. */
 template <class S>
 SIMT_FUNCTION void
-mla_wgmma_add_values(const mla_wgmma_shared<S> &shared, mla_wgmma_state<S> &state)
+mla_wgmma_add_values(const mla_wgmma_shared<S> &shared, mla_wgmma_state<S> &state, uint32_t tile,
+		     const uint32_t (&rounded)[S::TOKENS / 16][4])
 {
-	uint32_t first = mla_wgmma_part_dim(state.group, 0) / 64 * S::RING + mla_wgmma_first_row<S>(state.tile);
+	uint32_t first = mla_wgmma_part_dim(state.group, 0) / 64 * S::RING + mla_wgmma_first_row<S>(tile);
 	uint64_t values = simt_matrix(&shared.ring[first * WGMMA_ROW_CHUNKS], 1024, S::RING * WGMMA_ROW_CHUNKS * 16);
 
 	simt_wgmma_fence();
@@ -102,7 +91,7 @@ mla_wgmma_add_values(const mla_wgmma_shared<S> &shared, mla_wgmma_state<S> &stat
 		ATTENTION_UNROLL
 		for (uint32_t k = 0; k < S::TOKENS / 16; k++)
 			simt_wgmma_registers<S::F16>(
-				state.sums[part], state.rounded[k],
+				state.sums[part], rounded[k],
 				simt_matrix_after(values, (part * WGMMA_GROUPS * (COLUMNS / 64) * S::RING + k * 16) *
 								  WGMMA_ROW_CHUNKS * 16));
 	simt_wgmma_commit();
@@ -131,14 +120,15 @@ mla_wgmma_weights_at(mla_wgmma_shared<S> &shared, uint32_t tile, uint32_t k, uin
 /* Give the partner the tile's weights and maxima. */
 template <class S>
 SIMT_FUNCTION void
-mla_wgmma_weights_give(mla_wgmma_shared<S> &shared, const mla_wgmma_state<S> &state, const float rescale[2])
+mla_wgmma_weights_give(mla_wgmma_shared<S> &shared, const mla_wgmma_state<S> &state, uint32_t tile,
+		       const uint32_t (&rounded)[S::TOKENS / 16][4], const float rescale[2])
 {
 	uint32_t lane = simt_lane();
 
 	ATTENTION_UNROLL
 	for (uint32_t k = 0; k < S::TOKENS / 16; k++)
-		mla_wgmma_weights_at(shared, state.tile, k, lane) = { state.rounded[k][0], state.rounded[k][1],
-								      state.rounded[k][2], state.rounded[k][3] };
+		mla_wgmma_weights_at(shared, tile, k, lane) = { rounded[k][0], rounded[k][1], rounded[k][2],
+								rounded[k][3] };
 	ATTENTION_UNROLL
 	for (uint32_t i = 0; i < 2; i++)
 		if (lane % 4 == 0)
@@ -149,19 +139,20 @@ mla_wgmma_weights_give(mla_wgmma_shared<S> &shared, const mla_wgmma_state<S> &st
 /* Take the tile's weights and maxima from the partner. */
 template <class S>
 SIMT_FUNCTION void
-mla_wgmma_weights_take(mla_wgmma_shared<S> &shared, mla_wgmma_state<S> &state, float rescale[2])
+mla_wgmma_weights_take(mla_wgmma_shared<S> &shared, mla_wgmma_state<S> &state, uint32_t tile,
+		       uint32_t (&rounded)[S::TOKENS / 16][4], float rescale[2])
 {
 	uint32_t lane = simt_lane();
 
-	simt_barrier_wait(&shared.weights_full[mla_wgmma_warp()], state.tile % 2);
+	simt_barrier_wait(&shared.weights_full[mla_wgmma_warp()], tile % 2);
 	ATTENTION_UNROLL
 	for (uint32_t k = 0; k < S::TOKENS / 16; k++) {
-		simt_vec4 weights = mla_wgmma_weights_at(shared, state.tile, k, lane);
+		simt_vec4 weights = mla_wgmma_weights_at(shared, tile, k, lane);
 
-		state.rounded[k][0] = weights.x;
-		state.rounded[k][1] = weights.y;
-		state.rounded[k][2] = weights.z;
-		state.rounded[k][3] = weights.w;
+		rounded[k][0] = weights.x;
+		rounded[k][1] = weights.y;
+		rounded[k][2] = weights.z;
+		rounded[k][3] = weights.w;
 	}
 	ATTENTION_UNROLL
 	for (uint32_t i = 0; i < 2; i++) {
@@ -191,12 +182,13 @@ mla_wgmma_non_finite_note(mla_wgmma_shared<S> &shared, uint32_t tile, const floa
 template <class S>
 SIMT_FUNCTION void
 mla_wgmma_products_convert(const cuda_attention_params &p, mla_wgmma_shared<S> &shared, const attention_work_item &item,
-			   mla_wgmma_state<S> &state, uint32_t begin, float (&product)[S::TOKENS / 2], float rescale[2])
+			   mla_wgmma_state<S> &state, uint32_t begin, float (&product)[S::TOKENS / 2],
+			   uint32_t (&rounded)[S::TOKENS / 16][4], float rescale[2])
 {
 	uint32_t first = mla_wgmma_warp() * 16, visible = UINT32_MAX;
 	float(*weight)[4] = reinterpret_cast<float(*)[4]>(product);
 
-	if (begin < state.full_begin || begin + S::TOKENS > state.full_end) {
+	if (begin < item.kv_first || begin + S::TOKENS > state.full_end) {
 		const prefill_q_rows q_rows = prefill_q_rows_make(p, item, first);
 
 		visible = mma_elements_visible<S>(p, item, shared.mask_bitmap, q_rows.at, begin + simt_lane() % 4 * 2);
@@ -205,26 +197,31 @@ mla_wgmma_products_convert(const cuda_attention_params &p, mla_wgmma_shared<S> &
 	scores_to_weights<S>(state.row_max, state.row_sum, weight, rescale);
 	ATTENTION_UNROLL
 	for (uint32_t i = 0; i < S::TOKENS / 4; i++)
-		state.rounded[i / 4][i % 4] = round_to_halves<S::F16>(product[i * 2], product[i * 2 + 1]);
+		rounded[i / 4][i % 4] = round_to_halves<S::F16>(product[i * 2], product[i * 2 + 1]);
 }
 
-/* Make weights of a tile of the group, from `begin` on, for both groups. */
+/* The group has multiplied the keys of its tile from `begin` on: if it was the item's last, it needs no more queries. */
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_keys_end(const cuda_attention_params &p, mla_wgmma_shared<S> &shared, const attention_work_item &item,
+		   mla_wgmma_state<S> &state, uint32_t begin)
+{
+	/* With a block mask, the last tile is not known. */
+	if (p.blocks.first_list == 0 && begin + WGMMA_GROUPS * S::TOKENS >= item.end)
+		mla_wgmma_queries_leave(shared, state);
+}
+
+/* Make weights of the products of a tile of the group, from `begin` on, for both groups. */
 template <class S>
 SIMT_FUNCTION void
 mla_wgmma_weights_make(const cuda_attention_params &p, mla_wgmma_shared<S> &shared, const attention_work_item &item,
-		       mla_wgmma_state<S> &state, uint32_t begin, float rescale[2])
+		       mla_wgmma_state<S> &state, uint32_t tile, uint32_t begin, float (&product)[S::TOKENS / 2],
+		       uint32_t (&rounded)[S::TOKENS / 16][4], float rescale[2])
 {
-	float product[S::TOKENS / 2];
-
-	mla_wgmma_multiply_keys(shared, state.tile, product);
-	simt_wgmma_wait<0>(product);
-	/* If this is the group's last tile of the item; with a block mask, that is not known. */
-	if (p.blocks.first_list == 0 && begin + WGMMA_GROUPS * S::TOKENS >= item.end)
-		mla_wgmma_queries_leave(shared, state);
-	mla_wgmma_non_finite_note(shared, state.tile, product);
-	mla_wgmma_products_convert(p, shared, item, state, begin, product, rescale);
+	mla_wgmma_non_finite_note(shared, tile, product);
+	mla_wgmma_products_convert(p, shared, item, state, begin, product, rounded, rescale);
 	mla_wgmma_group_sync(state.group); /* all warps have multiplied the keys, whose memory has the weights */
-	mla_wgmma_weights_give(shared, state, rescale);
+	mla_wgmma_weights_give(shared, state, tile, rounded, rescale);
 }
 
 /* Find the tile's tokens of which the group's dims have a NaN or infinity.  The group calls. */
@@ -264,24 +261,25 @@ mla_wgmma_weight(mla_wgmma_shared<S> &shared, uint32_t tile, uint32_t q_row, uin
  */
 template <class S>
 SIMT_FUNCTION void
-mla_wgmma_non_finite_add(const cuda_attention_params &p, mla_wgmma_shared<S> &shared, mla_wgmma_state<S> &state)
+mla_wgmma_non_finite_add(const cuda_attention_params &p, mla_wgmma_shared<S> &shared, mla_wgmma_state<S> &state,
+			 uint32_t tile)
 {
 	uint16_t *elements = reinterpret_cast<uint16_t *>(shared.ring);
 	uint32_t v_dim = p.pages.plane[CUDA_V].dim;
 	uint64_t tokens;
 
-	if (shared.non_finite[state.tile % SLOTS] != state.tile + 1)
+	if (shared.non_finite[tile % SLOTS] != tile + 1)
 		return;
-	tokens = mla_wgmma_non_finite_find(p, shared, state.group, state.tile);
+	tokens = mla_wgmma_non_finite_find(p, shared, state.group, tile);
 	ATTENTION_ROLL
 	for (uint32_t token = 0; token < S::TOKENS; token++) {
-		uint32_t row = mla_wgmma_first_row<S>(state.tile) + token;
+		uint32_t row = mla_wgmma_first_row<S>(tile) + token;
 		float weight[2];
 
 		if ((tokens >> token & 1) == 0)
 			continue;
-		weight[0] = mla_wgmma_weight(shared, state.tile, simt_lane() / 4, token);
-		weight[1] = mla_wgmma_weight(shared, state.tile, simt_lane() / 4 + 8, token);
+		weight[0] = mla_wgmma_weight(shared, tile, simt_lane() / 4, token);
+		weight[1] = mla_wgmma_weight(shared, tile, simt_lane() / 4 + 8, token);
 		ATTENTION_UNROLL
 		for (uint32_t part = 0; part < PARTS; part++)
 			ATTENTION_UNROLL
@@ -302,7 +300,7 @@ mla_wgmma_non_finite_add(const cuda_attention_params &p, mla_wgmma_shared<S> &sh
 		uint32_t dim = mla_wgmma_part_dim(state.group, chunk / (COLUMNS / 8)) + chunk % (COLUMNS / 8) * 8;
 
 		if ((tokens >> token & 1) != 0 && dim < v_dim)
-			shared.ring[wgmma_index(S::RING, mla_wgmma_first_row<S>(state.tile) + token, dim / 8)] = { 0, 0, 0, 0 };
+			shared.ring[wgmma_index(S::RING, mla_wgmma_first_row<S>(tile) + token, dim / 8)] = { 0, 0, 0, 0 };
 	}
 	mla_wgmma_group_sync(state.group);
 	simt_proxy_fence();
@@ -378,7 +376,6 @@ template <class S>
 SIMT_FUNCTION void
 mla_wgmma_state_init(const cuda_attention_params &p, const attention_work_item &item, mla_wgmma_state<S> &state)
 {
-	state.full_begin = item.kv_first;
 	state.full_end = work_item_full_end(p, item);
 	state.row_max[0] = state.row_max[1] = -infinity();
 	state.row_sum[0] = state.row_sum[1] = 0;
@@ -396,6 +393,36 @@ SIMT_FUNCTION bool
 mla_wgmma_is_finder(const mla_wgmma_state<S> &state)
 {
 	return state.group != state.tile % WGMMA_GROUPS && simt_thread() % (WGMMA_GROUP_WARPS * 32) == 0;
+}
+
+/* Attend to the block's items: attend(item, state, begin, end) attends to tokens [begin, end) of one. */
+template <class S, class F>
+SIMT_FUNCTION void
+mla_wgmma_consume(const cuda_attention_params &p, mla_wgmma_shared<S> &shared, F attend)
+{
+	mla_wgmma_state<S> state;
+
+	state.group = mla_wgmma_group();
+	state.tile = 0;
+	ATTENTION_ROLL
+	for (uint32_t number = 0; mla_wgmma_item_wait(shared, number); number++) {
+		const attention_work_item &item = shared.items[number % 2];
+
+		wgmma_consumers::sync(); /* all have ended the item before */
+		simt_barrier_wait(&shared.queries_full, number % 2);
+		simt_proxy_fence();
+		/* The producers too have ended the item before: they have copied the queries. */
+		if (mla_wgmma_is_finder(state))
+			mla_wgmma_item_find(p, shared, number + 1);
+		mla_wgmma_state_init(p, item, state);
+		ATTENTION_ROLL
+		for (uint32_t begin = item.begin, end; begin < item.end; begin = end) {
+			end = span_begin<wgmma_consumers>(p, shared, item, begin, true);
+			attend(item, state, begin, end);
+		}
+		mla_wgmma_queries_leave(shared, state);
+		mla_wgmma_results_store(p, shared, item, state);
+	}
 }
 
 #endif

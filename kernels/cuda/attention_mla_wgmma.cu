@@ -24,6 +24,36 @@
 
 #if SIMT_HAS_WGMMA
 
+/* A block that copies its tiles itself. */
+struct mla_wgmma_block {
+	using slot = wgmma_barriers;
+
+	SIMT_MEMBER void
+	slot_init(slot &slot)
+	{
+		simt_barrier_init(&slot.full, WGMMA_PRODUCER_WARPS * 32);
+		simt_barrier_init(&slot.empty, WGMMA_CONSUMER_WARPS);
+	}
+
+	SIMT_MEMBER void
+	items_begin(const cuda_attention_params &p, attention_block &block)
+	{
+		work_items_begin(p, block);
+	}
+
+	SIMT_MEMBER bool
+	item_take(const cuda_attention_params &p, attention_block &block, attention_work_item *item)
+	{
+		return work_item_take(p, block, item);
+	}
+
+	SIMT_MEMBER void
+	sync()
+	{
+		simt_sync();
+	}
+};
+
 template <class S>
 SIMT_FUNCTION void
 mla_wgmma_tile_copy(const cuda_attention_params &p, mla_wgmma_shared<S> &shared, const attention_work_item &item,
@@ -95,6 +125,33 @@ mla_wgmma_produce(const cuda_attention_params &p, mla_wgmma_shared<S> &shared)
 	}
 }
 
+/* Wait for a tile; afterwards wgmma may read it. */
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_wait_full(mla_wgmma_shared<S> &shared, uint32_t tile)
+{
+	simt_barrier_wait(&shared.slots[tile % SLOTS].full, mla_wgmma_parity(tile));
+	simt_proxy_fence();
+}
+
+/* Make weights of a tile of the group, from `begin` on. */
+template <class S>
+SIMT_FUNCTION void
+mla_wgmma_tile_own(const cuda_attention_params &p, mla_wgmma_shared<S> &shared, const attention_work_item &item,
+		   mla_wgmma_state<S> &state, uint32_t begin, float rescale[2])
+{
+	float product[S::TOKENS / 2];
+
+	simt_wgmma_fence();
+	ATTENTION_UNROLL
+	for (uint32_t matrix = 0; matrix < MOST_DIMS / 64; matrix++)
+		mla_wgmma_multiply_matrix(shared, state.tile, matrix, product);
+	simt_wgmma_commit();
+	simt_wgmma_wait<0>(product);
+	mla_wgmma_keys_end(p, shared, item, state, begin);
+	mla_wgmma_weights_make(p, shared, item, state, state.tile, begin, product, state.rounded, rescale);
+}
+
 /* Attend to the tiles of tokens [begin, end). */
 template <class S>
 SIMT_FUNCTION void
@@ -108,43 +165,15 @@ mla_wgmma_tiles_attend(const cuda_attention_params &p, mla_wgmma_shared<S> &shar
 
 		mla_wgmma_wait_full(shared, state.tile);
 		if (state.tile % WGMMA_GROUPS == state.group)
-			mla_wgmma_weights_make(p, shared, item, state, begin, rescale);
+			mla_wgmma_tile_own(p, shared, item, state, begin, rescale);
 		else
-			mla_wgmma_weights_take(shared, state, rescale);
+			mla_wgmma_weights_take(shared, state, state.tile, state.rounded, rescale);
 		mla_wgmma_rescale(state, rescale);
-		mla_wgmma_non_finite_add(p, shared, state);
-		mla_wgmma_add_values(shared, state);
+		mla_wgmma_non_finite_add(p, shared, state, state.tile);
+		mla_wgmma_add_values(shared, state, state.tile, state.rounded);
 		mla_wgmma_sums_wait(state);
 		warp_arrive(&shared.slots[state.tile % SLOTS].empty);
 		state.tile++;
-	}
-}
-
-template <class S>
-SIMT_FUNCTION void
-mla_wgmma_consume(const cuda_attention_params &p, mla_wgmma_shared<S> &shared)
-{
-	mla_wgmma_state<S> state;
-
-	state.group = mla_wgmma_group();
-	state.tile = 0;
-	ATTENTION_ROLL
-	for (uint32_t number = 0; mla_wgmma_item_wait(shared, number); number++) {
-		const attention_work_item &item = shared.items[number % 2];
-
-		wgmma_consumers::sync(); /* all have ended the item before */
-		simt_barrier_wait(&shared.queries_full, number % 2); /* a proxy fence follows for the first tile */
-		/* The producers too have ended the item before: they have copied the queries. */
-		if (mla_wgmma_is_finder(state))
-			mla_wgmma_item_find(p, shared, number + 1);
-		mla_wgmma_state_init(p, item, state);
-		ATTENTION_ROLL
-		for (uint32_t begin = item.begin, end; begin < item.end; begin = end) {
-			end = span_begin<wgmma_consumers>(p, shared, item, begin, true);
-			mla_wgmma_tiles_attend(p, shared, item, state, begin, end);
-		}
-		mla_wgmma_queries_leave(shared, state);
-		mla_wgmma_results_store(p, shared, item, state);
 	}
 }
 
@@ -161,21 +190,24 @@ mla_wgmma_attend(const cuda_attention_params &p)
 		mla_wgmma_produce(p, shared);
 	} else {
 		simt_registers_grow<WGMMA_CONSUMER_REGISTERS>();
-		mla_wgmma_consume(p, shared);
+		mla_wgmma_consume(p, shared,
+				  [&](const attention_work_item &item, mla_wgmma_state<S> &state, uint32_t begin, uint32_t end) {
+					  mla_wgmma_tiles_attend(p, shared, item, state, begin, end);
+				  });
 	}
 }
 
 #if ATTENTION_HAS(attention_mla_wgmma_f16)
 ATTENTION_KERNEL_OF(ATTENTION_NAME(attention_mla_wgmma_f16), CUDA_WGMMA_THREADS, 1)
 {
-	mla_wgmma_attend<mla_wgmma_shape<true>>(p);
+	mla_wgmma_attend<mla_wgmma_shape<true, mla_wgmma_block>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_mla_wgmma_bf16)
 ATTENTION_KERNEL_OF(ATTENTION_NAME(attention_mla_wgmma_bf16), CUDA_WGMMA_THREADS, 1)
 {
-	mla_wgmma_attend<mla_wgmma_shape<false>>(p);
+	mla_wgmma_attend<mla_wgmma_shape<false, mla_wgmma_block>>(p);
 }
 #endif
 

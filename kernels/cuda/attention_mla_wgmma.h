@@ -19,7 +19,11 @@
 static_assert(CUDA_MAX_TILE_Q_ROWS == WGMMA_GROUP_WARPS * 16, "a warp has 16 q_rows");
 static_assert(MOST_DIMS - MOST_V_DIMS == 64, "64 dims of a tile's tokens have room for the weights of 64 q_rows");
 
-template <bool F16_> struct mla_wgmma_shape {
+/*
+ * BLOCK has what depends on how tiles come to a block's shared memory: the barriers of a slot (`slot`), the block's
+ * items (items_begin(), item_take()), and the barrier of all who use these barriers (sync()).
+ */
+template <bool F16_, class BLOCK> struct mla_wgmma_shape : BLOCK {
 	using elements = half_elements<F16_>;
 	using layout = adjacent_tokens;
 	static constexpr bool F16 = F16_;
@@ -39,7 +43,7 @@ template <class S> struct mla_wgmma_shared : attention_block {
 	bool has[2];
 	uint64_t item_full; /* the next item is found, or there is none */
 	uint64_t queries_full, queries_empty;
-	wgmma_barriers slots[SLOTS];
+	typename S::slot slots[SLOTS];
 	uint64_t weights_full[WGMMA_GROUP_WARPS]; /* of the q_rows of a warp and its partner */
 	mla_wgmma_row rows[S::Q_ROWS];
 	float row_sum[WGMMA_GROUPS][S::Q_ROWS];
@@ -71,7 +75,7 @@ template <class S>
 SIMT_FUNCTION void
 mla_wgmma_item_find(const cuda_attention_params &p, mla_wgmma_shared<S> &shared, uint32_t number)
 {
-	shared.has[number % 2] = work_item_take(p, shared, &shared.items[number % 2]);
+	shared.has[number % 2] = S::item_take(p, shared, &shared.items[number % 2]);
 	simt_barrier_arrive(&shared.item_full);
 }
 
@@ -85,17 +89,16 @@ mla_wgmma_begin(const cuda_attention_params &p, mla_wgmma_shared<S> &shared)
 		simt_barrier_init(&shared.queries_empty, WGMMA_CONSUMER_WARPS);
 		ATTENTION_UNROLL
 		for (uint32_t slot = 0; slot < SLOTS; slot++) {
-			simt_barrier_init(&shared.slots[slot].full, WGMMA_PRODUCER_WARPS * 32);
-			simt_barrier_init(&shared.slots[slot].empty, WGMMA_CONSUMER_WARPS);
+			S::slot_init(shared.slots[slot]);
 			shared.non_finite[slot] = 0;
 		}
 		ATTENTION_UNROLL
 		for (uint32_t warp = 0; warp < WGMMA_GROUP_WARPS; warp++)
 			simt_barrier_init(&shared.weights_full[warp], 1);
-		work_items_begin(p, shared);
+		S::items_begin(p, shared);
 		mla_wgmma_item_find(p, shared, 0);
 	}
-	simt_sync();
+	S::sync();
 }
 
 /* Wait for the item of this number; false if there is none. */
