@@ -84,21 +84,37 @@ simt_cluster_rank()
 	return rank;
 }
 
+/* .aligned: a warp's lanes are together; the language does not promise that they are after a branch. */
 SIMT_FUNCTION void
 simt_cluster_sync()
 {
+	__syncwarp();
 	asm volatile("barrier.cluster.arrive.release.aligned;\n"
 		     "barrier.cluster.wait.acquire.aligned;" ::
 			     : "memory");
 }
+
+/*
+ * Fences of shared memory alone are in CUDA from 12.8 on.  Without them an arrival waits until the thread's writes to
+ * global memory are performed, and a wait invalidates the L1 cache.
+ */
+#if __CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 8)
+#define SIMT_CLUSTER_ARRIVE "fence.release.sync_restrict::shared::cta.cluster;\nmbarrier.arrive.relaxed.cluster"
+#define SIMT_CLUSTER_TRY_WAIT "mbarrier.try_wait.parity.relaxed.cluster"
+#define SIMT_CLUSTER_WAITED "fence.acquire.sync_restrict::shared::cluster.cluster;"
+#else
+#define SIMT_CLUSTER_ARRIVE "mbarrier.arrive.release.cluster"
+#define SIMT_CLUSTER_TRY_WAIT "mbarrier.try_wait.parity.acquire.cluster"
+#define SIMT_CLUSTER_WAITED ""
+#endif
 
 SIMT_FUNCTION void
 simt_barrier_arrive_at(uint64_t *barrier, uint32_t rank)
 {
 	asm volatile("{\n"
 		     ".reg .b32 there;\n"
-		     "mapa.shared::cluster.u32 there, %0, %1;\n"
-		     "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n"
+		     "mapa.shared::cluster.u32 there, %0, %1;\n" SIMT_CLUSTER_ARRIVE
+		     ".shared::cluster.b64 _, [there];\n"
 		     "}" ::"r"(simt_shared_address(barrier)),
 		     "r"(rank)
 		     : "memory");
@@ -112,13 +128,14 @@ simt_barrier_wait_cluster(uint64_t *barrier, uint32_t parity)
 	do {
 		asm volatile("{\n"
 			     ".reg .pred done;\n"
-			     "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2;\n"
+			     SIMT_CLUSTER_TRY_WAIT ".shared::cta.b64 done, [%1], %2;\n"
 			     "selp.u32 %0, 1, 0, done;\n"
 			     "}"
 			     : "=r"(done)
 			     : "r"(simt_shared_address(barrier)), "r"(parity)
 			     : "memory");
 	} while (done == 0);
+	asm volatile(SIMT_CLUSTER_WAITED ::: "memory");
 }
 
 /* A block's own addresses name the same places in each block of the mask. */
