@@ -9,7 +9,9 @@
  * their results.
  *
  * Parameters of this header, all optional macros: ATTENTION_MOD,
- * ATTENTION_SUFFIX, ATTENTION_ONE with ATTENTION_ONLY_<name>.
+ * ATTENTION_SUFFIX, ATTENTION_ONE with ATTENTION_ONLY_<name>,
+ * ATTENTION_BLOCK_MASKS: 0 if the module's kernels are launched without block
+ * masks only, and have no code for them.
  *
  * Mods: a module is compiled for one pair of mods.  ATTENTION_MOD names a
  * file that defines them, which is included here:
@@ -168,6 +170,16 @@ struct attention_q_row {
 	int32_t h, q_idx;
 };
 
+#ifndef ATTENTION_BLOCK_MASKS
+#define ATTENTION_BLOCK_MASKS 1
+#endif
+
+SIMT_FUNCTION bool
+has_block_mask(const cuda_attention_params &p)
+{
+	return ATTENTION_BLOCK_MASKS && p.blocks.first_list != 0;
+}
+
 /* The end of the tokens that query i sees by lengths and causality. */
 SIMT_FUNCTION uint32_t
 query_kv_end(const cuda_attention_params &p, const attention_work_item &item, uint32_t i)
@@ -272,7 +284,7 @@ q_row_make(const cuda_attention_params &p, const attention_work_item &item, uint
 		return to;
 	i = work_item_query(p, item, q_row);
 	to.kv_end = query_kv_end(p, item, i);
-	to.mask_owner = p.blocks.first_list == 0 ? 0 : q_row_mask_owner(p, item, q_row);
+	to.mask_owner = has_block_mask(p) ? q_row_mask_owner(p, item, q_row) : 0;
 	to.h = (int32_t)work_item_head(p, item, q_row);
 	to.q_idx = (int32_t)(item.q_base + i);
 	return to;
@@ -394,7 +406,7 @@ mask_bitmap_end(const cuda_attention_params &p, const attention_work_item &item,
 {
 	uint32_t end = (begin / CUDA_MASK_BITMAP_TOKENS + 1) * CUDA_MASK_BITMAP_TOKENS;
 
-	return p.blocks.first_list != 0 && end < item.end ? end : item.end;
+	return has_block_mask(p) && end < item.end ? end : item.end;
 }
 
 /* Does the block mask let any q_row see any of n tokens from `begin` on?  n is a multiple of 32. */
@@ -404,7 +416,7 @@ tile_visible(const cuda_attention_params &p, const attention_block_of<Q_ROWS> &b
 {
 	uint32_t any = 0;
 
-	if (p.blocks.first_list == 0)
+	if (!has_block_mask(p))
 		return true;
 	for (uint32_t i = 0; i < n / 32; i++)
 		any |= block.mask_bitmap.any[begin % CUDA_MASK_BITMAP_TOKENS / 32 + i];
@@ -419,7 +431,7 @@ item_token_visible(const cuda_attention_params &p, const attention_block_of<Q_RO
 {
 	if (token >= end || token < item.kv_first)
 		return false;
-	if (p.blocks.first_list == 0)
+	if (!has_block_mask(p))
 		return true;
 	return (block.mask_bitmap.any[token % CUDA_MASK_BITMAP_TOKENS / 32] >> token % 32 & 1) != 0;
 }
@@ -469,7 +481,7 @@ work_item_full_end(const cuda_attention_params &p, const attention_work_item &it
 {
 	uint32_t first_end = query_kv_end(p, item, work_item_query(p, item, 0));
 
-	if (attention_mod::has_mask || p.blocks.first_list != 0)
+	if (attention_mod::has_mask || has_block_mask(p))
 		return 0;
 	return first_end < item.end ? first_end : item.end;
 }
@@ -481,7 +493,7 @@ work_item_full_end(const cuda_attention_params &p, const attention_work_item &it
 SIMT_FUNCTION bool
 tile_is_full(const cuda_attention_params &p, const attention_work_item &item, uint32_t begin, uint32_t end)
 {
-	return !attention_mod::has_mask && p.blocks.first_list == 0 && begin >= item.kv_first && end <= item.end &&
+	return !attention_mod::has_mask && !has_block_mask(p) && begin >= item.kv_first && end <= item.end &&
 	       end <= query_kv_end(p, item, work_item_query(p, item, 0));
 }
 
@@ -493,7 +505,7 @@ q_row_sees(const cuda_attention_params &p, const attention_work_item &item,
 {
 	if (token >= q_row.kv_end || token < item.kv_first)
 		return false;
-	if (p.blocks.first_list != 0) {
+	if (has_block_mask(p)) {
 		uint32_t word = token % CUDA_MASK_BITMAP_TOKENS / 32, bit = 1u << token % 32;
 
 		if (mask_bitmap.full[q_row.mask_owner][word] & bit)

@@ -126,7 +126,7 @@ bulk_ring_advance(bulk_ring &ring, bool narrow)
 SIMT_FUNCTION void
 bulk_spans_end(const cuda_attention_params &p, bool consumes)
 {
-	if (p.blocks.first_list != 0)
+	if (has_block_mask(p))
 		simt_sync();
 	else if (consumes)
 		bulk_consumers::sync();
@@ -235,7 +235,7 @@ bulk_group_load(const cuda_attention_params &p, const bulk_shared<K> &shared, ui
 
 	if (simt_lane() >= CUDA_N_PLANES * 8 || group.begin >= end || group.begin + CUDA_BULK_TOKENS <= shared.next.kv_first)
 		return group;
-	if (p.blocks.first_list != 0) {
+	if (has_block_mask(p)) {
 		uint32_t bits = shared.mask_bitmap.any[group.begin % CUDA_MASK_BITMAP_TOKENS / 32];
 
 		if ((bits >> group.begin % 32 & 0xff) == 0)

@@ -172,7 +172,7 @@ template <class K>
 SIMT_FUNCTION bool
 mma_next_is_alike(const cuda_attention_params &p, const attention_mma_shared<K> &shared)
 {
-	return !mma_is_full_of_sums<K>() && shared.has_next && p.blocks.first_list == 0 &&
+	return !mma_is_full_of_sums<K>() && shared.has_next && !has_block_mask(p) &&
 	       work_item_is_narrow(shared.next) == work_item_is_narrow(shared.item);
 }
 

@@ -187,7 +187,7 @@ mla_tile_fetch(const cuda_attention_params &p, mla_shared<S> &shared, mma_prefet
 SIMT_FUNCTION bool
 mla_next_is_alike(const cuda_attention_params &p, const mla_common &shared)
 {
-	return shared.has_next && p.blocks.first_list == 0 &&
+	return shared.has_next && !has_block_mask(p) &&
 	       work_item_is_narrow(shared.next) == work_item_is_narrow(shared.item);
 }
 
@@ -607,7 +607,7 @@ mla_item_attend(const cuda_attention_params &p, mma_prefetch &prefetch)
 	ATTENTION_ROLL
 	for (uint32_t begin = item.begin, end; begin < item.end; begin = end) {
 		end = mask_bitmap_end(p, item, begin);
-		if (p.blocks.first_list != 0)
+		if (has_block_mask(p))
 			mask_bitmap_build(p, item, begin / CUDA_MASK_BITMAP_TOKENS * CUDA_MASK_BITMAP_TOKENS,
 					  shared.mask_bitmap);
 		mma_tiles_for_each<mla_tiles<S>>(p, shared, prefetch, begin, end, [&](uint32_t stage, uint32_t at) {

@@ -207,7 +207,7 @@ mla_wgmma_keys_end(const cuda_attention_params &p, mla_wgmma_shared<S> &shared, 
 		   mla_wgmma_state<S> &state, uint32_t begin)
 {
 	/* With a block mask, the last tile is not known. */
-	if (p.blocks.first_list == 0 && begin + WGMMA_GROUPS * S::TOKENS >= item.end)
+	if (!has_block_mask(p) && begin + WGMMA_GROUPS * S::TOKENS >= item.end)
 		mla_wgmma_queries_leave(shared, state);
 }
 

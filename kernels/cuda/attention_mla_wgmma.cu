@@ -113,7 +113,7 @@ mla_wgmma_produce(const cuda_attention_params &p, mla_wgmma_shared<S> &shared)
 	ATTENTION_ROLL
 	for (uint32_t number = 0; mla_wgmma_item_wait(shared, number); number++) {
 		const attention_work_item &item = shared.items[number % 2];
-		bool queries_first = p.blocks.first_list != 0 || item.begin >= item.end;
+		bool queries_first = has_block_mask(p) || item.begin >= item.end;
 
 		if (queries_first)
 			mla_wgmma_queries_give(p, shared, number);

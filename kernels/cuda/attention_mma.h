@@ -221,7 +221,7 @@ SIMT_FUNCTION void
 mma_work_item_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared, mma_prefetch &prefetch)
 {
 	const attention_work_item &item = shared.item;
-	bool blocks = p.blocks.first_list != 0;
+	bool blocks = has_block_mask(p);
 	attention_mma_state<K> state;
 
 	if (!prefetch.has_queries)

@@ -97,7 +97,7 @@ prefill_item_attend(const cuda_attention_params &p, prefill_shared<S> &shared)
 	prefill_state_init(state);
 	ATTENTION_ROLL
 	for (uint32_t begin = item.begin; begin < item.end; begin = mask_bitmap_end(p, item, simt_opaque(begin))) {
-		if (p.blocks.first_list != 0)
+		if (has_block_mask(p))
 			mask_bitmap_build(p, item, begin / CUDA_MASK_BITMAP_TOKENS * CUDA_MASK_BITMAP_TOKENS,
 					  shared.mask_bitmap);
 		prefill_tiles_attend(p, shared, state, begin);

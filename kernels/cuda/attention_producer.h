@@ -27,7 +27,7 @@ SIMT_FUNCTION uint32_t
 span_begin(const cuda_attention_params &p, attention_block_of<Q_ROWS> &block, const attention_work_item &item,
 	   uint32_t begin, bool consumes)
 {
-	if (p.blocks.first_list != 0) {
+	if (has_block_mask(p)) {
 		simt_sync(); /* all warps have read the bitmap before, or what was in its memory */
 		if (consumes)
 			mask_bitmap_build<CONSUMERS>(p, item, begin / CUDA_MASK_BITMAP_TOKENS * CUDA_MASK_BITMAP_TOKENS,

@@ -220,7 +220,7 @@ attention_simt_kv_chunk_attend(const cuda_attention_params &p, attention_simt_sh
 			       attention_simt_state<MOST_DIM> &state)
 {
 	const attention_work_item &item = shared.item;
-	bool blocks = p.blocks.first_list != 0;
+	bool blocks = has_block_mask(p);
 
 	for (uint32_t begin = item.begin; begin < item.end; begin += TOKENS) {
 		if (blocks && (begin == item.begin || begin % CUDA_MASK_BITMAP_TOKENS == 0))
