@@ -85,9 +85,12 @@ struct attention_mod {
 #define ATTENTION_JOIN_(a, b) a##b
 #define ATTENTION_JOIN(a, b) ATTENTION_JOIN_(a, b)
 #define ATTENTION_NAME(name) ATTENTION_JOIN(name, ATTENTION_SUFFIX)
-/* SIMT_KERNEL may paste its arguments, so the name is expanded first. */
+/* SIMT_KERNEL() and SIMT_KERNEL_OF_CLUSTERS() paste their arguments, so the name is expanded first. */
 #define ATTENTION_KERNEL_(name, threads, min_blocks) SIMT_KERNEL(name, cuda_attention_params, threads, min_blocks)
 #define ATTENTION_KERNEL_OF(name, threads, min_blocks) ATTENTION_KERNEL_(name, threads, min_blocks)
+#define ATTENTION_KERNEL_OF_CLUSTERS_(name, threads, min_blocks) \
+	SIMT_KERNEL_OF_CLUSTERS(name, cuda_attention_cluster_params, threads, min_blocks)
+#define ATTENTION_KERNEL_OF_CLUSTERS(name, threads, min_blocks) ATTENTION_KERNEL_OF_CLUSTERS_(name, threads, min_blocks)
 #define ATTENTION_KERNEL(name, min_blocks) ATTENTION_KERNEL_OF(name, CUDA_ATTENTION_THREADS, min_blocks)
 
 #define ATTENTION_BITMAP_WORDS (CUDA_MASK_BITMAP_TOKENS / 32)

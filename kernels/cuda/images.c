@@ -19,7 +19,7 @@
 /* Of sm_90 and later */
 #define SM_90_SOURCES(S) S(attention_bulk)
 /* Of sm_90a alone */
-#define SM_90A_SOURCES(S) S(attention_mla_wgmma) S(attention_wgmma)
+#define SM_90A_SOURCES(S) S(attention_mla_cluster) S(attention_mla_wgmma) S(attention_wgmma)
 
 #ifdef PAGED_CUDA_IMAGES
 

@@ -46,6 +46,13 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
 #define CUDA_PREFILL_THREADS 128
 #define CUDA_PREFILL_TILE_Q_ROWS 128
 #define CUDA_WGMMA_THREADS 384
+/** attention_mla_cluster_* is for queries with a multiple of this number of heads for each KV head, */
+#define CUDA_CLUSTER_BLOCKS 2
+#define CUDA_CLUSTER_Q_ROWS (CUDA_CLUSTER_BLOCKS * CUDA_MAX_TILE_Q_ROWS)
+/** and for pools with pages of at least so many tokens, which divide or are multiples of a tile's tokens. */
+#define CUDA_CLUSTER_LEAST_PAGE 8
+#define CUDA_CLUSTER_TOKENS 64
+#define CUDA_CLUSTER_DIMS 64 /* of a box */
 #define CUDA_BULK_THREADS 160
 #define CUDA_BULK_TOKENS 8 /* adjacent tokens of a page that a bulk copy moves */
 
@@ -141,7 +148,10 @@ struct cuda_tensor {
 	uint32_t unused;
 };
 
-/** A CUtensorMap: a plane of one layer, for copies by the TMA unit.  It must begin at a multiple of 64 bytes. */
+/**
+ * A CUtensorMap: a plane of one layer, for copies by the TMA unit.  It must begin at a multiple of 64 bytes.  (CUDA 13's
+ * cuda.h aligns it to 128, but its cuTensorMapEncodeTiled() asks for 64, as CUDA 12's does.)
+ */
 struct cuda_tensor_map {
 #ifdef __cplusplus
 	alignas(64) uint64_t words[16];
@@ -377,6 +387,16 @@ struct cuda_attention_params {
 	uint64_t v_scale;
 	uint32_t shared_size; /* the launch's dynamic shared memory, which decides how many tiles attention_mla_* fetches */
 	uint32_t unused;
+};
+
+/** attention_mla_cluster_*: an even number of blocks, of which two together are a cluster. */
+struct cuda_attention_cluster_params {
+	struct cuda_attention_params attention;
+	/*
+	 * Of the layer's K: a tensor [page][KV head][token][dim] of 2-byte elements, and boxes of 64 dims of a page's
+	 * first tokens, at most 64.
+	 */
+	struct cuda_tensor_map keys;
 };
 
 #endif

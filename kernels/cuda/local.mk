@@ -64,6 +64,7 @@ GPU_APPEND_FILES = %D%/quantise.h %D%/rotary.h
 GPU_SM_90_FILES = %D%/attention_bulk.cu
 # Kernels that only sm_90a has instructions for
 GPU_SM_90A_FILES = \
+	%D%/attention_mla_cluster.cu \
 	%D%/attention_mla_wgmma.cu \
 	%D%/attention_wgmma.cu
 EXTRA_DIST += $(GPU_SOURCE_FILES) $(GPU_SM_90_FILES) $(GPU_SM_90A_FILES) $(GPU_HEADER_FILES) $(GPU_APPEND_FILES) %D%/mod_device.h

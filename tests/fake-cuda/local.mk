@@ -19,7 +19,8 @@ check_LTLIBRARIES += %D%/libsimt.la
 # theirs.
 FAKE_CUDA_KERNELS = %D%/kernels/append.cc %D%/kernels/attention_bulk.cc %D%/kernels/attention_bytes.cc \
 	%D%/kernels/attention_combine.cc \
-	%D%/kernels/attention_mla.cc %D%/kernels/attention_mla_wgmma.cc %D%/kernels/attention_mma.cc \
+	%D%/kernels/attention_mla.cc %D%/kernels/attention_mla_cluster.cc %D%/kernels/attention_mla_wgmma.cc \
+	%D%/kernels/attention_mma.cc \
 	%D%/kernels/attention_prefill.cc %D%/kernels/attention_simt.cc \
 	%D%/kernels/attention_wgmma.cc %D%/kernels/gpu_reader.cc %D%/kernels/link.h %D%/kernels/attention_merge.cc \
 	%D%/kernels/pages.cc %D%/kernels/plan.cc %D%/kernels/simt_cases.cc \
@@ -39,7 +40,8 @@ check_LTLIBRARIES += %D%/libsimtkernels.la
 %C%_libsimtkernels_la_SOURCES = %D%/kernels/append.cc %D%/kernels/attention_bulk.cc \
 	%D%/kernels/attention_bulk_window.cc %D%/kernels/attention_bytes.cc \
 	%D%/kernels/attention_bytes_document.cc %D%/kernels/attention_bytes_window.cc %D%/kernels/attention_combine.cc \
-	%D%/kernels/attention_mla.cc %D%/kernels/attention_mla_wgmma.cc %D%/kernels/attention_mla_wgmma_window.cc \
+	%D%/kernels/attention_mla.cc %D%/kernels/attention_mla_cluster.cc %D%/kernels/attention_mla_cluster_window.cc \
+	%D%/kernels/attention_mla_wgmma.cc %D%/kernels/attention_mla_wgmma_window.cc \
 	%D%/kernels/attention_mla_window.cc %D%/kernels/attention_mma.cc %D%/kernels/attention_mma_window.cc \
 	%D%/kernels/attention_prefill.cc %D%/kernels/attention_prefill_window.cc \
 	%D%/kernels/attention_simt.cc %D%/kernels/attention_simt_document.cc %D%/kernels/attention_simt_window.cc \

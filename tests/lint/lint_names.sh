@@ -26,6 +26,9 @@ allowed()
 		$1 ~ /^(fetch|load_entry|may_go_on|n_stages|n_tokens|visible_from|wait)$/ &&
 			$2 ~ /^kernels\/cuda\/attention_(fetch\.h|mla\.cu)$/ { next }
 		$1 ~ /^(at|step|token)$/ && $2 ~ /^kernels\/cuda\/attention_(bulk\.cu|tile\.h)$/ { next }
+		# Members of the classes that the MLA template takes as its block, and of a class of threads.
+		$1 ~ /^(item_take|items_begin|slot_init|sync)$/ &&
+			$2 ~ /^kernels\/cuda\/attention(_mla_cluster\.cu|_mla_wgmma\.cu|\.h)$/ { next }
 		{ print }'
 }
 

@@ -53,6 +53,7 @@ IT_TEST(images_match_the_fake_kernels)
 			{ "attention_bytes", 18 },
 			{ "attention_combine", 1 },
 			{ "attention_mla", 2 },
+			{ "attention_mla_cluster", 2 },
 			{ "attention_mla_wgmma", 2 },
 			{ "attention_mma", 6 },
 			{ "attention_prefill", 4 },

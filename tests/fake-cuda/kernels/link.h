@@ -18,6 +18,8 @@ void simt_link_attention_bytes_document(void);
 void simt_link_attention_bytes_window(void);
 void simt_link_attention_combine(void);
 void simt_link_attention_mla(void);
+void simt_link_attention_mla_cluster(void);
+void simt_link_attention_mla_cluster_window(void);
 void simt_link_attention_mla_wgmma(void);
 void simt_link_attention_mla_wgmma_window(void);
 void simt_link_attention_mla_window(void);

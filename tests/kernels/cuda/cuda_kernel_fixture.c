@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tests/fake-cuda/simt_run.h"
+#include "tests/fake-cuda/tensor_map.h"
 #include "tests/fake-cuda/kernels/link.h"
 #include "tests/kernels/cuda/combine_check.h"
 
@@ -81,6 +82,8 @@ kernels_link(void)
 	simt_link_attention_bytes_window();
 	simt_link_attention_combine();
 	simt_link_attention_mla();
+	simt_link_attention_mla_cluster();
+	simt_link_attention_mla_cluster_window();
 	simt_link_attention_mla_wgmma();
 	simt_link_attention_mla_wgmma_window();
 	simt_link_attention_mla_window();
@@ -290,18 +293,64 @@ kernel_has_combine_after(const char *kernel)
 	return strstr(kernel, "_mla_") != NULL;
 }
 
+static bool
+kernel_has_clusters(const char *kernel)
+{
+	return strstr(kernel, "_cluster_") != NULL;
+}
+
+static uint32_t
+kernel_wide_kv_chunk_factor(const char *kernel)
+{
+	if (!kernel_has_combine_after(kernel))
+		return 0;
+	return kernel_has_clusters(kernel) ? CUDA_CLUSTER_KV_CHUNK_FACTOR : CUDA_WIDE_KV_CHUNK_FACTOR;
+}
+
+/* The map as the model reads it (tensor_map.h); compute_cuda.c lets the driver make it. */
+static struct cuda_tensor_map
+keys_map_make(const struct cuda_pages *pages)
+{
+	const struct cuda_plane *k = &pages->plane[CUDA_K];
+	const struct tensor_map contents = {
+		.magic = TENSOR_MAP_MAGIC,
+		.address = k->address,
+		.stride = { TENSOR_MAP_ELEMENT, k->token_stride, k->head_stride, k->page_stride },
+		.dim = { k->dim, pages->page_size, pages->n_kv_heads, pages->n_pages },
+		.box = { CUDA_CLUSTER_DIMS,
+			 pages->page_size < CUDA_CLUSTER_TOKENS ? pages->page_size : CUDA_CLUSTER_TOKENS, 1, 1 },
+	};
+	struct cuda_tensor_map map = { { 0 } };
+
+	memcpy(&map, &contents, sizeof(contents));
+	return map;
+}
+
+static void
+attention_kernel_launch(const char *kernel, const struct cuda_attention_params *p, uint32_t n_blocks, uint64_t seed)
+{
+	const struct simt_kernel *found = simt_find(kernel);
+
+	cr_assert_not_null(found, "no kernel %s", kernel);
+	if (kernel_has_clusters(kernel))
+		cuda_kernel_run(
+			kernel,
+			&(struct cuda_attention_cluster_params){ .attention = *p, .keys = keys_map_make(&p->pages) },
+			n_blocks + n_blocks % CUDA_CLUSTER_BLOCKS, found->max_threads, p->shared_size, seed);
+	else
+		cuda_kernel_run(kernel, p, n_blocks, found->max_threads, p->shared_size, seed);
+}
+
 static void
 attention_kernel_run(const char *kernel, struct cuda_attention_params *p, const struct cuda_attention_options *options)
 {
 	bool more = strstr(kernel, "_mla_") != NULL && options->seed % 2;
 
-	p->shared_size = strstr(kernel, "_mla_wgmma_") != NULL ? CUDA_MLA_WGMMA_SHARED
-			 : strstr(kernel, "wgmma") != NULL     ? WGMMA_SHARED_SIZE
-			 : more                                ? CUDA_MLA_SHARED_MORE
-							       : SHARED_SIZE;
-	cr_assert_not_null(simt_find(kernel), "no kernel %s", kernel);
-	cuda_kernel_run(kernel, p, options->n_blocks == 0 ? 3 : options->n_blocks, simt_find(kernel)->max_threads,
-			p->shared_size, options->seed);
+	p->shared_size = strstr(kernel, "_mla_wgmma_") != NULL || kernel_has_clusters(kernel) ? CUDA_MLA_WGMMA_SHARED
+			 : strstr(kernel, "wgmma") != NULL                                    ? WGMMA_SHARED_SIZE
+			 : more                                                               ? CUDA_MLA_SHARED_MORE
+											      : SHARED_SIZE;
+	attention_kernel_launch(kernel, p, options->n_blocks == 0 ? 3 : options->n_blocks, options->seed);
 }
 
 void
@@ -323,8 +372,7 @@ cuda_attention_run(const struct attention_args *args, uint64_t total_q, const st
 				  .v_dim = layout->params.v_dim,
 				  .max_tile_q_rows = options->max_tile_q_rows,
 				  .prefill_tile_q_rows = options->prefill != NULL ? CUDA_PREFILL_TILE_Q_ROWS : 0,
-				  .wide_kv_chunk_factor =
-					  kernel_has_combine_after(options->kernel) ? CUDA_WIDE_KV_CHUNK_FACTOR : 0,
+				  .wide_kv_chunk_factor = kernel_wide_kv_chunk_factor(options->kernel),
 				  .target_work_items = options->target_work_items });
 	cuda_batch_plan(&batch, options->seed);
 	cr_assert_eq(batch.head->faults, 0, "faults %u of row %u", batch.head->faults, batch.head->fault_row);
@@ -397,7 +445,7 @@ cuda_fixture_attend(struct kernel_fixture *fixture, const struct cuda_attention_
 
 uint32_t
 cuda_fixture_unmapped_faults(const struct kernel_fixture_params *params, uint32_t page, const char *kernel,
-			     uint32_t n_threads, size_t shared_size)
+			     uint32_t shared_size)
 {
 	struct cuda_attention_params p;
 	struct cuda_batch batch;
@@ -405,13 +453,15 @@ cuda_fixture_unmapped_faults(const struct kernel_fixture_params *params, uint32_
 	uint32_t faults;
 
 	kernel_fixture_create(&fixture, params);
-	cuda_batch_create(&batch, &(struct cuda_batch_params){ .rows = fixture.rows,
-							       .n_rows = 1,
-							       .page_size = params->page_size,
-							       .n_q_heads = params->q_heads,
-							       .n_kv_heads = params->kv_heads,
-							       .v_dim = params->v_dim,
-							       .target_work_items = 1 });
+	cuda_batch_create(&batch, &(struct cuda_batch_params){
+					  .rows = fixture.rows,
+					  .n_rows = 1,
+					  .page_size = params->page_size,
+					  .n_q_heads = params->q_heads,
+					  .n_kv_heads = params->kv_heads,
+					  .v_dim = params->v_dim,
+					  .max_tile_q_rows = kernel_has_clusters(kernel) ? CUDA_MAX_TILE_Q_ROWS : 0,
+					  .target_work_items = 1 });
 	cuda_batch_plan(&batch, 0);
 	batch.table[page] = UINT32_MAX;
 	p = (struct cuda_attention_params){
@@ -423,8 +473,9 @@ cuda_fixture_unmapped_faults(const struct kernel_fixture_params *params, uint32_
 		.out = cuda_fixture_tensor(&batch.arena, &fixture.out, 1, true, "the output"),
 		.n_q_heads = params->q_heads,
 		.scale = 1,
+		.shared_size = shared_size,
 	};
-	cuda_kernel_run(kernel, &p, 2, n_threads, shared_size, 5);
+	attention_kernel_launch(kernel, &p, 2, 5);
 	faults = batch.head->faults;
 	cuda_batch_destroy(&batch);
 	kernel_fixture_destroy(&fixture);

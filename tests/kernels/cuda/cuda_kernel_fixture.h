@@ -86,7 +86,7 @@ void cuda_fixture_attend(struct kernel_fixture *fixture, const struct cuda_atten
 
 /** cuda_fixture_unmapped_faults - the faults of a kernel if entry `page` of the first row's page table is unmapped */
 uint32_t cuda_fixture_unmapped_faults(const struct kernel_fixture_params *params, uint32_t page, const char *kernel,
-				      uint32_t n_threads, size_t shared_size);
+				      uint32_t shared_size);
 
 /** cuda_attention_run - like cuda_fixture_attend(), for any attention arguments */
 void cuda_attention_run(const struct attention_args *args, uint64_t total_q,

@@ -544,10 +544,7 @@ Test(cuda_attention, reports_unmapped_page)
 	struct kernel_fixture_params params = defaults();
 
 	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 100, .q_len = 1, .q_base = 99 };
-	cr_assert_eq(cuda_fixture_unmapped_faults(&params, 3, "attention_simt_128", CUDA_ATTENTION_THREADS, 160u << 10),
-		     CUDA_FAULT_PAGE);
+	cr_assert_eq(cuda_fixture_unmapped_faults(&params, 3, "attention_simt_128", 160u << 10), CUDA_FAULT_PAGE);
 	params.pool = params.q = PAGED_F16;
-	cr_assert_eq(
-		cuda_fixture_unmapped_faults(&params, 3, "attention_mma_f16_64", CUDA_ATTENTION_THREADS, 160u << 10),
-		CUDA_FAULT_PAGE);
+	cr_assert_eq(cuda_fixture_unmapped_faults(&params, 3, "attention_mma_f16_64", 160u << 10), CUDA_FAULT_PAGE);
 }

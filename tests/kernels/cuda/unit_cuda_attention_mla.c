@@ -555,9 +555,7 @@ Test(cuda_attention_mla, reports_unmapped_page)
 	struct kernel_fixture_params params = defaults();
 
 	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 100, .q_len = 1, .q_base = 99 };
-	cr_assert_eq(cuda_fixture_unmapped_faults(&params, 3, "attention_mla_bf16", CUDA_MLA_THREADS, CUDA_MLA_SHARED),
-		     CUDA_FAULT_PAGE);
-	cr_assert_eq(cuda_fixture_unmapped_faults(&params, 3, "attention_mla_wgmma_bf16", CUDA_WGMMA_THREADS,
-						  CUDA_MLA_WGMMA_SHARED),
+	cr_assert_eq(cuda_fixture_unmapped_faults(&params, 3, "attention_mla_bf16", CUDA_MLA_SHARED), CUDA_FAULT_PAGE);
+	cr_assert_eq(cuda_fixture_unmapped_faults(&params, 3, "attention_mla_wgmma_bf16", CUDA_MLA_WGMMA_SHARED),
 		     CUDA_FAULT_PAGE);
 }

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attention_mla_cluster.cu with a mod, for the host. */
+#define ATTENTION_MOD "tests/fake-cuda/kernels/mod_window.h"
+#define ATTENTION_SUFFIX _window
+#include "kernels/cuda/attention_mla_cluster.cu"
+#include "tests/fake-cuda/kernels/link.h"
+
+void
+simt_link_attention_mla_cluster_window(void)
+{
+}
