@@ -299,6 +299,8 @@ struct cuda_launch_config {
 #define CUDA_DRIVER_OPTIONAL_FUNCTIONS(F)                                                                              \
 	F(cuLaunchKernelEx, launch_ex,                                                                                 \
 	  (const struct cuda_launch_config *config, cuda_function function, void **parameters, void **extra))          \
+	F(cuOccupancyMaxActiveClusters, cluster_occupancy,                                                             \
+	  (int *n_clusters, cuda_function function, const struct cuda_launch_config *config))                          \
 	F(cuTensorMapEncodeTiled, tensor_map_encode,                                                                   \
 	  (struct cuda_tensor_map * map, int dtype, uint32_t rank, cuda_address address, const uint64_t *dims,         \
 	   const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides, int interleave, int swizzle, \

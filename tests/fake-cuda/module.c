@@ -331,6 +331,22 @@ occupancy(int *n_blocks, const struct CUfunc_st *function, int n_threads, size_t
 	return CUDA_SUCCESS;
 }
 
+/* Two multiprocessors have a cluster each for as many blocks as one of them has. */
+static int
+cluster_occupancy(int *n_clusters, const struct CUfunc_st *function, const struct cuda_launch_config *config)
+{
+	int n_blocks, result = occupancy(&n_blocks, function, (int)config->block_x, config->shared_size);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (function->kernel->n_cluster_blocks != 2 || config->n_attributes != 0)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (config->grid_x == 0 || config->grid_x % function->kernel->n_cluster_blocks != 0)
+		return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+	*n_clusters = n_blocks * (device_attribute_of(context_now()->device, CUDA_DEVICE_MULTIPROCESSORS) / 2);
+	return CUDA_SUCCESS;
+}
+
 /* Launches */
 
 static void
@@ -460,6 +476,8 @@ ENTRY(cuFuncSetAttribute, (cuda_function function, int attribute, int value), EN
 ENTRY(cuOccupancyMaxActiveBlocksPerMultiprocessor,
       (int *n_blocks, cuda_function function, int n_threads, size_t shared_size), ENTRY_CONTEXT,
       occupancy(n_blocks, function, n_threads, shared_size))
+ENTRY(cuOccupancyMaxActiveClusters, (int *n_clusters, cuda_function function, const struct cuda_launch_config *config),
+      ENTRY_CONTEXT, cluster_occupancy(n_clusters, function, config))
 ENTRY(cuLaunchKernel,
       (cuda_function function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
        unsigned int block_y, unsigned int block_z, unsigned int shared_size, cuda_stream stream, void **parameters,
