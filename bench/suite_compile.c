@@ -43,7 +43,8 @@ static const struct kernel {
 		{ "attention_wgmma", "attention_wgmma_bf16_64", true },
 		{ "attention_wgmma", "attention_wgmma_bf16_128", true },
 		{ "attention_mla", "attention_mla_bf16", false },
-		{ "attention_mla_wgmma", "attention_mla_wgmma_bf16", true } };
+		{ "attention_mla_wgmma", "attention_mla_wgmma_bf16", true },
+		{ "attention_mla_cluster", "attention_mla_cluster_bf16", true } };
 
 static const int capabilities[] = { 80, 90 };
 

@@ -2,6 +2,7 @@
 /* The compute operations of the back end cuda: fill the kernels' parameters and launch on the batch's stream. */
 #include "config.h"
 
+#include <assert.h>
 #include <inttypes.h>
 
 #include "client/cuda/compute_cuda_batch.h"
@@ -184,15 +185,61 @@ cuda_gather(struct paged_batch *batch, const struct gather_args *args, struct pa
 /* Can the plan have work for this part?  If the device has the lengths, q_len is between min_q_len and max_q_len. */
 static bool
 compute_cuda_has_part(const struct cuda_batch *cuda, const struct cuda_attention *attention,
-		      enum cuda_attention_part part, uint32_t group)
+		      enum cuda_attention_part part, const struct cuda_attention_params *p)
 {
+	uint32_t group = p->n_q_heads / p->pages.n_kv_heads;
 	uint64_t least = (uint64_t)cuda->min_q_len * group, most = (uint64_t)cuda->params.max_q_len * group;
+	uint32_t tile_q_rows = attention->choices[CUDA_DECODE].tile_q_rows;
+	bool has_prefill = attention->choices[CUDA_PREFILL].kernel != NULL;
+	bool clusters = cuda_uses_clusters(attention->choices, group) && p->blocks.first_list == 0;
 
-	if (attention->choices[CUDA_PREFILL].kernel == NULL)
-		return part == CUDA_DECODE;
-	if (part == CUDA_DECODE)
-		return least <= attention->choices[CUDA_DECODE].tile_q_rows;
-	return most > attention->choices[CUDA_DECODE].tile_q_rows;
+	switch (part) {
+	case CUDA_CLUSTER:
+		return clusters;
+	case CUDA_PREFILL:
+		return has_prefill && most > tile_q_rows;
+	default:
+		return !clusters && (!has_prefill || least <= tile_q_rows);
+	}
+}
+
+/* Make the map of a layer's K for a kernel of clusters. */
+static enum paged_status
+compute_cuda_keys_map(const struct paged_batch *batch, const struct cuda_pages *pages, struct cuda_tensor_map *map,
+		      struct paged_error *error)
+{
+	const struct cuda_plane *k = &pages->plane[CUDA_K];
+	const uint64_t dims[] = { k->dim, pages->page_size, pages->n_kv_heads, pages->n_pages };
+	const uint64_t strides[] = { k->token_stride, k->head_stride, k->page_stride };
+	const uint32_t box[] = { CUDA_CLUSTER_DIMS,
+				 pages->page_size < CUDA_CLUSTER_TOKENS ? pages->page_size : CUDA_CLUSTER_TOKENS, 1,
+				 1 };
+	const uint32_t element_strides[] = { 1, 1, 1, 1 };
+	int result = cuda_batch_of(batch)->gpu->driver.tensor_map_encode(
+		map, CUDA_TENSOR_U16, 4, k->address, dims, strides, box, element_strides, CUDA_TENSOR_INTERLEAVE_NONE,
+		CUDA_TENSOR_SWIZZLE_128B, CUDA_TENSOR_L2_PROMOTION_256B, CUDA_TENSOR_FILL_ZERO);
+
+	return map_cuda_check(&batch->pool->mapping, result, error,
+			      "cuTensorMapEncodeTiled of %u pages of %u tokens of %u dims", pages->n_pages,
+			      pages->page_size, k->dim);
+}
+
+static enum paged_status
+compute_cuda_launch_kernel(const struct paged_batch *batch, const struct cuda_kernel *kernel,
+			   const struct cuda_attention_params *p, struct paged_error *error)
+{
+	const struct cuda_batch *cuda = cuda_batch_of(batch);
+	struct cuda_attention_cluster_params of_clusters;
+	enum paged_status status;
+
+	assert(!kernel->clusters || p->blocks.first_list == 0);
+	if (!kernel->clusters)
+		return cuda_kernels_launch(batch->pool, kernel, cuda->params.max_work_items, p, cuda->stream, error);
+	of_clusters.attention = *p;
+	status = compute_cuda_keys_map(batch, &p->pages, &of_clusters.keys, error);
+	if (status != PAGED_OK)
+		return status;
+	return cuda_kernels_launch(batch->pool, kernel, cuda->params.max_work_items, &of_clusters, cuda->stream, error);
 }
 
 /* Launch the kernels that have work.  The prefill kernel finds its items where the plan numbers them separately. */
@@ -202,17 +249,17 @@ compute_cuda_launch_parts(const struct paged_batch *batch, const struct cuda_att
 			  struct paged_error *error)
 {
 	const struct cuda_batch *cuda = cuda_batch_of(batch);
-	uint32_t group = p->n_q_heads / p->pages.n_kv_heads;
 	uint64_t first_work_item = p->plan.first_work_item;
 	enum paged_status status = PAGED_OK;
 
 	for (unsigned int part = 0; status == PAGED_OK && part < CUDA_N_PARTS; part++) {
-		if (!compute_cuda_has_part(cuda, attention, part, group))
+		if (!compute_cuda_has_part(cuda, attention, part, p))
 			continue;
 		p->shared_size = kernels[part].shared_size;
-		p->plan.first_work_item = first_work_item + part * (p->plan.n_rows + UINT64_C(1)) * sizeof(uint32_t);
-		status = cuda_kernels_launch(batch->pool, &kernels[part], cuda->params.max_work_items, p, cuda->stream,
-					     error);
+		p->plan.first_work_item = first_work_item;
+		if (part == CUDA_PREFILL)
+			p->plan.first_work_item += (p->plan.n_rows + UINT64_C(1)) * sizeof(uint32_t);
+		status = compute_cuda_launch_kernel(batch, &kernels[part], p, error);
 		if (status == PAGED_OK && attention->choices[part].combine_after && cuda->may_split)
 			status = cuda_kernels_launch(batch->pool, &cuda->kernels->combine,
 						     (uint64_t)cuda->params.max_work_items * CUDA_COMBINE_BLOCKS, p,

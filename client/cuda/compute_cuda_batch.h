@@ -159,7 +159,8 @@ enum paged_status compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_hea
 				     struct paged_error *error);
 
 /** compute_cuda_shape_set - use a shape for these queries; it has no plan yet */
-void compute_cuda_shape_set(struct cuda_shape *shape, uint32_t n_q_heads, const struct cuda_attention *attention);
+void compute_cuda_shape_set(struct cuda_shape *shape, uint32_t n_q_heads, uint32_t n_kv_heads,
+			    const struct cuda_attention *attention);
 
 /** compute_cuda_shape_any - the shape that the current plan was made for */
 const struct cuda_shape *compute_cuda_shape_any(const struct paged_batch *batch);

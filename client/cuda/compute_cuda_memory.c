@@ -53,8 +53,8 @@ cuda_batch_measure_plan(const struct paged_batch *batch, const struct cuda_batch
 
 		bounds.max_tile_q_rows = cuda->kernels->attention[q].choices[CUDA_DECODE].tile_q_rows;
 		bounds.prefill_tile_q_rows = cuda->kernels->attention[q].choices[CUDA_PREFILL].tile_q_rows;
-		bounds.wide_kv_chunk_factor =
-			cuda_choice_wide_kv_chunk_factor(&cuda->kernels->attention[q].choices[CUDA_DECODE]);
+		/* The least factor of any number of heads, which gives the most chunks. */
+		bounds.wide_kv_chunk_factor = cuda_wide_kv_chunk_factor(cuda->kernels->attention[q].choices, 0);
 		status = cuda_plan_measure(&bounds, &one, error);
 		if (status != PAGED_OK)
 			return status;
@@ -265,7 +265,7 @@ cuda_batch_fill(struct paged_batch *batch, struct cuda_batch *cuda, struct paged
 		return status;
 	/* Until the first attention call sets the shape. */
 	compute_cuda_shape_set(&cuda->shape[0], cuda->max_q_heads / layout->n_kv_heads * layout->n_kv_heads,
-			       &cuda->kernels->attention[cuda_kernels_queries(layout)]);
+			       layout->n_kv_heads, &cuda->kernels->attention[cuda_kernels_queries(layout)]);
 	status = cuda_batch_alloc_device(batch, cuda, error);
 	if (status == PAGED_OK)
 		status = cuda_batch_clear_device(batch, cuda, error);

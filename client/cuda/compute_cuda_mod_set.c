@@ -93,15 +93,26 @@ cuda_mod_set_request_part(struct paged_mod_set *set, enum paged_dtype q, unsigne
 	return jit_prepare(pool->client->compiler->store, &request, &device->kernels[q].code[part], error);
 }
 
+/* Does a part have a kernel that calls with the set may launch? */
+static bool
+cuda_mod_set_has_part(const struct paged_mod_set *set, enum paged_dtype q, unsigned int part)
+{
+	const struct paged_pool *pool = set->batch->pool;
+	uint32_t most_group = cuda_batch_of(set->batch)->max_q_heads / pool->mapping.layout.params.n_kv_heads;
+
+	if (part == CUDA_CLUSTER && most_group < CUDA_CLUSTER_Q_ROWS)
+		return false;
+	return pool->kernels->attention[q].choices[part].kernel != NULL;
+}
+
 /* Request the code of all parts, so that the compiler never waits for a caller that waits for one of them. */
 static enum paged_status
 cuda_mod_set_request_code(struct paged_mod_set *set, enum paged_dtype q, struct paged_error *error)
 {
-	const struct cuda_attention *attention = &set->batch->pool->kernels->attention[q];
 	enum paged_status status = PAGED_OK;
 
 	for (unsigned int part = 0; status == PAGED_OK && part < CUDA_N_PARTS; part++)
-		if (attention->choices[part].kernel != NULL)
+		if (cuda_mod_set_has_part(set, q, part))
 			status = cuda_mod_set_request_part(set, q, part, error);
 	return status;
 }
@@ -184,13 +195,12 @@ cuda_mod_set_time_left(uint64_t end_us)
 static enum paged_status
 cuda_mod_set_load_code(struct paged_mod_set *set, enum paged_dtype q, int timeout_ms, struct paged_error *error)
 {
-	const struct cuda_attention *attention = &set->batch->pool->kernels->attention[q];
 	struct cuda_mod_kernels *to = &set->device->kernels[q];
 	uint64_t end_us = clock_us() + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * 1000;
 	enum paged_status status = PAGED_OK;
 
 	for (unsigned int part = 0; status == PAGED_OK && part < CUDA_N_PARTS; part++)
-		if (attention->choices[part].kernel != NULL && to->module[part] == NULL)
+		if (cuda_mod_set_has_part(set, q, part) && to->module[part] == NULL)
 			status = cuda_mod_set_load_part(
 				set, q, part, timeout_ms > 0 ? cuda_mod_set_time_left(end_us) : timeout_ms, error);
 	to->loaded = status == PAGED_OK;

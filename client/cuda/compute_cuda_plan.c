@@ -144,21 +144,23 @@ compute_cuda_shape_launch(struct paged_batch *batch, struct cuda_shape *shape, s
 }
 
 static bool
-cuda_shape_is(const struct cuda_shape *shape, uint32_t n_q_heads, const struct cuda_attention *attention)
+cuda_shape_is(const struct cuda_shape *shape, uint32_t n_q_heads, uint32_t n_kv_heads,
+	      const struct cuda_attention *attention)
 {
 	return shape->n_q_heads == n_q_heads &&
 	       shape->tile_q_rows[CUDA_DECODE] == attention->choices[CUDA_DECODE].tile_q_rows &&
 	       shape->tile_q_rows[CUDA_PREFILL] == attention->choices[CUDA_PREFILL].tile_q_rows &&
-	       shape->wide_kv_chunk_factor == cuda_choice_wide_kv_chunk_factor(&attention->choices[CUDA_DECODE]);
+	       shape->wide_kv_chunk_factor == cuda_wide_kv_chunk_factor(attention->choices, n_q_heads / n_kv_heads);
 }
 
 void
-compute_cuda_shape_set(struct cuda_shape *shape, uint32_t n_q_heads, const struct cuda_attention *attention)
+compute_cuda_shape_set(struct cuda_shape *shape, uint32_t n_q_heads, uint32_t n_kv_heads,
+		       const struct cuda_attention *attention)
 {
 	shape->n_q_heads = n_q_heads;
 	for (unsigned int part = 0; part < CUDA_N_PARTS; part++)
 		shape->tile_q_rows[part] = attention->choices[part].tile_q_rows;
-	shape->wide_kv_chunk_factor = cuda_choice_wide_kv_chunk_factor(&attention->choices[CUDA_DECODE]);
+	shape->wide_kv_chunk_factor = cuda_wide_kv_chunk_factor(attention->choices, n_q_heads / n_kv_heads);
 	shape->planned = 0;
 }
 
@@ -168,6 +170,7 @@ compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_heads, const struct c
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
 	struct cuda_shape *shape = NULL, *unused = NULL;
+	uint32_t n_kv_heads = batch->pool->mapping.layout.params.n_kv_heads;
 	enum paged_status status = PAGED_OK;
 
 	if (n_q_heads > cuda->max_q_heads)
@@ -176,7 +179,7 @@ compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_heads, const struct c
 	for (uint32_t i = 0; shape == NULL && i < CUDA_SHAPES; i++) {
 		struct cuda_shape *at = &cuda->shape[i];
 
-		if (cuda_shape_is(at, n_q_heads, attention))
+		if (cuda_shape_is(at, n_q_heads, n_kv_heads, attention))
 			shape = at;
 		else if (at->planned != batch->plan_number && (unused == NULL || at->planned < unused->planned))
 			unused = at;
@@ -187,7 +190,7 @@ compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_heads, const struct c
 				  CUDA_SHAPES);
 	if (shape == NULL) {
 		shape = unused;
-		compute_cuda_shape_set(shape, n_q_heads, attention);
+		compute_cuda_shape_set(shape, n_q_heads, n_kv_heads, attention);
 	}
 	if (shape->planned != batch->plan_number)
 		status = compute_cuda_shape_launch(batch, shape, error);

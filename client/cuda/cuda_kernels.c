@@ -102,8 +102,9 @@ cuda_kernels_allow_shared(const struct paged_pool *pool, const struct cuda_drive
 
 /*
  * Read an environment variable that permits something that is off by default until a GPU has run it; the conformance
- * program has cases for it.  PAGED_PDL: programmatic dependent launches.  PAGED_WGMMA: attention_wgmma_*.
- * PAGED_BULK: attention_bulk_*.
+ * program has cases for it.  PAGED_PDL: programmatic dependent launches.  PAGED_WGMMA: attention_wgmma_* and
+ * attention_mla_wgmma_*.  PAGED_CLUSTERS, if that is permitted too: attention_mla_cluster_*.  PAGED_BULK:
+ * attention_bulk_*.
  */
 static enum paged_status
 cuda_kernels_read_switch(const struct paged_pool *pool, const char *variable, bool *permitted_p,
@@ -132,6 +133,30 @@ cuda_kernels_can_overlap(const struct cuda_driver *driver, cuda_function functio
 	       arch >= OVERLAP_ARCH;
 }
 
+/* Set the number of blocks of a kernel of clusters.  Both blocks of a cluster must fit a part of the device. */
+static enum paged_status
+cuda_kernels_count_clusters(const struct paged_pool *pool, const struct cuda_gpu *gpu, struct cuda_kernel *kernel,
+			    struct paged_error *error)
+{
+	const struct cuda_launch_config config = { .grid_x = CUDA_CLUSTER_BLOCKS,
+						   .grid_y = 1,
+						   .grid_z = 1,
+						   .block_x = kernel->n_threads,
+						   .block_y = 1,
+						   .block_z = 1,
+						   .shared_size = kernel->shared_size };
+	int n, result = gpu->driver.cluster_occupancy(&n, kernel->function, &config);
+	enum paged_status status = map_cuda_check(&pool->mapping, result, error, "clusters of %s", kernel->name);
+
+	if (status != PAGED_OK)
+		return status;
+	if (n < 1)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s: no cluster of %s fits %s", pool->mapping.name,
+				  kernel->name, gpu->name);
+	kernel->n_blocks = (uint32_t)n * CUDA_CLUSTER_BLOCKS;
+	return PAGED_OK;
+}
+
 /* Find a kernel in a module and fill in everything that a launch needs. */
 static enum paged_status
 cuda_kernels_find(const struct paged_pool *pool, const struct cuda_gpu *gpu, cuda_module module,
@@ -153,6 +178,8 @@ cuda_kernels_find(const struct paged_pool *pool, const struct cuda_gpu *gpu, cud
 	if (status != PAGED_OK)
 		return status;
 	kernel->overlaps = kernel->overlaps && cuda_kernels_can_overlap(driver, kernel->function);
+	if (kernel->clusters)
+		return cuda_kernels_count_clusters(pool, gpu, kernel, error);
 	result = driver->occupancy(&n, kernel->function, (int)kernel->n_threads, kernel->shared_size);
 	status = map_cuda_check(&pool->mapping, result, error, "occupancy of %s", kernel->name);
 	if (status != PAGED_OK)
@@ -210,6 +237,7 @@ cuda_kernels_choose(const struct paged_pool *pool, const struct cuda_kernels *ke
 {
 	uint32_t max_shared = (uint32_t)cuda_gpu_attribute(kernels->gpu, CUDA_DEVICE_SHARED_PER_BLOCK_OPTIN);
 	const struct layout_params *params = &pool->mapping.layout.params;
+	const struct cuda_driver *driver = &kernels->gpu->driver;
 	int major = cuda_gpu_attribute(kernels->gpu, CUDA_DEVICE_COMPUTE_MAJOR);
 	enum paged_status status = cuda_choose(params, q, max_shared, choices, error);
 
@@ -217,6 +245,8 @@ cuda_kernels_choose(const struct paged_pool *pool, const struct cuda_kernels *ke
 		return status;
 	if (kernels->wgmma && major == 9 && cuda_gpu_attribute(kernels->gpu, CUDA_DEVICE_COMPUTE_MINOR) == 0)
 		cuda_choose_wgmma(params, q, max_shared, choices);
+	if (kernels->clusters && driver->tensor_map_encode != NULL && driver->cluster_occupancy != NULL)
+		cuda_choose_clusters(params, q, choices);
 	if (kernels->bulk && major >= 9)
 		cuda_choose_bulk(params, q, max_shared, &choices[CUDA_DECODE]);
 	return PAGED_OK;
@@ -235,6 +265,11 @@ cuda_kernels_load_attention(const struct paged_pool *pool, struct cuda_kernels *
 			continue;
 		to->kernels[part] = cuda_kernel_of(&to->choices[part]);
 		status = cuda_kernels_load_kernel(pool, kernels, to->choices[part].source, &to->kernels[part], error);
+		/* CUDA_DECODE computes what clusters cannot, as on a part of a device. */
+		if (status == PAGED_ERR_UNSUPPORTED && part == CUDA_CLUSTER) {
+			to->choices[part].kernel = NULL;
+			return PAGED_OK;
+		}
 		if (status == PAGED_OK && to->choices[part].combine_after)
 			status = cuda_kernels_load_kernel(pool, kernels, "attention_combine", &kernels->combine, error);
 	}
@@ -269,6 +304,8 @@ cuda_kernels_load_all(const struct paged_pool *pool, struct cuda_kernels **kerne
 						 .n_threads = CUDA_COMBINE_THREADS,
 						 .shared_size = CUDA_COMBINE_SHARED };
 	status = cuda_kernels_read_switch(pool, "PAGED_WGMMA", &kernels->wgmma, error);
+	if (status == PAGED_OK)
+		status = cuda_kernels_read_switch(pool, "PAGED_CLUSTERS", &kernels->clusters, error);
 	if (status == PAGED_OK)
 		status = cuda_kernels_read_switch(pool, "PAGED_BULK", &kernels->bulk, error);
 	if (status == PAGED_OK)
@@ -320,7 +357,8 @@ cuda_kernels_launch(const struct paged_pool *pool, const struct cuda_kernel *ker
 {
 	const struct cuda_driver *driver = &pool->kernels->gpu->driver;
 	void *parameters[] = { (void *)(uintptr_t)params };
-	uint32_t n = n_blocks < kernel->n_blocks ? (uint32_t)n_blocks : kernel->n_blocks;
+	uint64_t wanted = kernel->clusters ? n_blocks + n_blocks % CUDA_CLUSTER_BLOCKS : n_blocks;
+	uint32_t n = wanted < kernel->n_blocks ? (uint32_t)wanted : kernel->n_blocks;
 	struct cuda_launch_attribute dependent = { .id = CUDA_LAUNCH_DEPENDENT, .value.allowed = 1 };
 	int result;
 

@@ -22,8 +22,12 @@ struct cuda_kernel {
 	uint32_t n_threads;
 	uint32_t shared_size;
 	uint32_t n_blocks; /* as many as run on the device at the same time */
+	bool clusters;     /* of struct cuda_choice */
 	bool overlaps;     /* programmatic dependent launch: it may start before the kernel before it has ended */
 };
+
+/** Modules of a pool: five of other kernels (cuda_kernels_load_all()), and attention's for each dtype of queries. */
+#define CUDA_MOST_MODULES (5 + 3 * CUDA_N_PARTS)
 
 /** The attention kernels for queries of one dtype. */
 struct cuda_attention {
@@ -34,11 +38,12 @@ struct cuda_attention {
 struct cuda_kernels {
 	unsigned int n_users;
 	const struct cuda_gpu *gpu;
-	bool wgmma; /* PAGED_WGMMA=1 */
-	bool bulk;  /* PAGED_BULK=1 */
-	cuda_module modules[10];
+	bool wgmma;    /* PAGED_WGMMA=1 */
+	bool clusters; /* PAGED_CLUSTERS=1 */
+	bool bulk;     /* PAGED_BULK=1 */
+	cuda_module modules[CUDA_MOST_MODULES];
 	unsigned int n_modules;
-	const char *sources[10]; /* names of the modules' sources */
+	const char *sources[CUDA_MOST_MODULES]; /* names of the modules' sources */
 	struct cuda_kernel plan, scatter, append, gather, merge;
 	struct cuda_kernel combine; /* loaded if some choice has combine_after */
 	struct cuda_attention attention[PAGED_BF16 + 1]; /* by enum paged_dtype */
@@ -50,7 +55,8 @@ cuda_kernel_of(const struct cuda_choice *choice)
 {
 	return (struct cuda_kernel){ .name = choice->kernel,
 				     .n_threads = choice->n_threads,
-				     .shared_size = choice->shared_size };
+				     .shared_size = choice->shared_size,
+				     .clusters = choice->clusters };
 }
 
 /** cuda_kernels_queries - the default dtype of queries: the pool's dtype, or bf16 if the pool's elements are bytes */

@@ -22,9 +22,9 @@ struct candidate {
 
 /* In order of preference; the first candidate that supports pool, queries and device is chosen. */
 static const struct candidate candidates[] = {
-#define KERNEL_OF(source, name, threads, shared, tile_q_rows, arch_specific, combine_after)         \
-	{                                                                                           \
-		source, source "_" name, threads, shared, tile_q_rows, arch_specific, combine_after \
+#define KERNEL_OF(source, name, threads, shared, tile_q_rows, arch_specific, combine_after)                \
+	{                                                                                                  \
+		source, source "_" name, threads, shared, tile_q_rows, arch_specific, combine_after, false \
 	}
 #define KERNEL(source, name, threads, shared, tile_q_rows) \
 	KERNEL_OF(source, name, threads, shared, tile_q_rows, false, false)
@@ -85,10 +85,20 @@ static const struct candidate candidates[] = {
 	SIMT(576),
 };
 
-uint32_t
-cuda_choice_wide_kv_chunk_factor(const struct cuda_choice *choice)
+bool
+cuda_uses_clusters(const struct cuda_choice choices[CUDA_N_PARTS], uint32_t gqa_group)
 {
-	return choice->combine_after ? CUDA_WIDE_KV_CHUNK_FACTOR : 0;
+	return choices[CUDA_CLUSTER].kernel != NULL && gqa_group != 0 && gqa_group % CUDA_CLUSTER_Q_ROWS == 0;
+}
+
+uint32_t
+cuda_wide_kv_chunk_factor(const struct cuda_choice choices[CUDA_N_PARTS], uint32_t gqa_group)
+{
+	_Static_assert(CUDA_WIDE_KV_CHUNK_FACTOR <= CUDA_CLUSTER_KV_CHUNK_FACTOR, "as choose_kernel.h says");
+
+	if (!choices[CUDA_DECODE].combine_after)
+		return 0;
+	return cuda_uses_clusters(choices, gqa_group) ? CUDA_CLUSTER_KV_CHUNK_FACTOR : CUDA_WIDE_KV_CHUNK_FACTOR;
 }
 
 static bool
@@ -144,6 +154,29 @@ cuda_choose_wgmma(const struct layout_params *pool, enum paged_dtype q, uint32_t
 	found = mla ? &mla_kernels[q == PAGED_BF16] : &kernels[q == PAGED_BF16][dim > 64];
 	if (found->shared_size <= max_shared)
 		choices[mla ? CUDA_DECODE : CUDA_PREFILL] = *found;
+}
+
+/* Does a tile of attention_mla_cluster_* consist of whole pages, or lie in one, so that a box is a part of a page? */
+static bool
+pages_have_boxes(uint32_t page_size)
+{
+	return page_size >= CUDA_CLUSTER_LEAST_PAGE &&
+	       (CUDA_CLUSTER_TOKENS % page_size == 0 || page_size % CUDA_CLUSTER_TOKENS == 0);
+}
+
+void
+cuda_choose_clusters(const struct layout_params *pool, enum paged_dtype q, struct cuda_choice choices[CUDA_N_PARTS])
+{
+#define MLA_CLUSTER(name)                                                                                          \
+	{                                                                                                          \
+		"attention_mla_cluster", "attention_mla_cluster_" name, CUDA_WGMMA_THREADS, CUDA_MLA_WGMMA_SHARED, \
+			CUDA_MAX_TILE_Q_ROWS, true, true, true                                                     \
+	}
+	static const struct cuda_choice kernels[2] = { MLA_CLUSTER("f16"), MLA_CLUSTER("bf16") };
+	bool mla_wgmma = choices[CUDA_DECODE].combine_after && choices[CUDA_DECODE].arch_specific;
+
+	if (mla_wgmma && pages_have_boxes(pool->page_size))
+		choices[CUDA_CLUSTER] = kernels[q == PAGED_BF16];
 }
 
 bool

@@ -10,9 +10,10 @@
 
 /**
  * The kernels of one attention call, by the rows that they compute.  CUDA_PREFILL computes rows with more q_rows than
- * the tile of CUDA_DECODE has, CUDA_DECODE the others; if a pool has no CUDA_PREFILL, all rows.
+ * the tile of CUDA_DECODE has, CUDA_DECODE the others; if a pool has no CUDA_PREFILL, all rows.  CUDA_CLUSTER takes the
+ * place of CUDA_DECODE where cuda_uses_clusters() says so and the call has no block mask.
  */
-enum cuda_attention_part { CUDA_DECODE, CUDA_PREFILL, CUDA_N_PARTS };
+enum cuda_attention_part { CUDA_DECODE, CUDA_PREFILL, CUDA_CLUSTER, CUDA_N_PARTS };
 
 /** A kernel. */
 struct cuda_choice {
@@ -24,10 +25,18 @@ struct cuda_choice {
 	bool arch_specific; /* only code for the device's exact compute capability has the kernel: sm_90a, not sm_90 */
 	/* It leaves the KV chunks of rows with several to combine_kv_chunks.  Its plans have a wide_kv_chunk_factor. */
 	bool combine_after;
+	bool clusters; /* it has an even number of blocks, and struct cuda_attention_cluster_params */
 };
 
-/** cuda_choice_wide_kv_chunk_factor - the field of struct cuda_plan_params, for a decode kernel's plans */
-uint32_t cuda_choice_wide_kv_chunk_factor(const struct cuda_choice *choice);
+/** cuda_uses_clusters - does CUDA_CLUSTER compute queries with this many heads for each KV head, without a block mask? */
+bool cuda_uses_clusters(const struct cuda_choice choices[CUDA_N_PARTS], uint32_t gqa_group);
+
+/**
+ * cuda_wide_kv_chunk_factor - the field of struct cuda_plan_params for queries with this many heads for each KV head
+ *
+ * It is least for a gqa_group of 0.
+ */
+uint32_t cuda_wide_kv_chunk_factor(const struct cuda_choice choices[CUDA_N_PARTS], uint32_t gqa_group);
 
 /**
  * cuda_choose - choose tensor core kernels if some support the pool, else the f32 kernel
@@ -63,6 +72,14 @@ enum paged_status cuda_choose(const struct layout_params *pool, enum paged_dtype
  */
 void cuda_choose_wgmma(const struct layout_params *pool, enum paged_dtype q, uint32_t max_shared,
 		       struct cuda_choice choices[CUDA_N_PARTS]);
+
+/**
+ * cuda_choose_clusters - choose a CUDA_CLUSTER, if cuda_choose_wgmma() chose a kernel for V in K
+ *
+ * Pages must have 8, 16, 32 or a multiple of 64 tokens, else there is none.
+ */
+void cuda_choose_clusters(const struct layout_params *pool, enum paged_dtype q,
+			  struct cuda_choice choices[CUDA_N_PARTS]);
 
 /**
  * cuda_choose_bulk - choose the decode kernel of devices of compute capability 9.0 and later

@@ -202,7 +202,7 @@ CHECK
 permitted_steps()
 {
 	on_fake_gpu "$bundle/run" permitted "$directory/permitted" >"$directory/said" && cat "$directory/said" &&
-		[ "$(grep -c '^permitted PAGED_[A-Z0-9_]*=[01].*: done' "$directory/permitted/steps.txt")" -eq 10 ] &&
+		[ "$(grep -c '^permitted PAGED_[A-Z0-9_]*=[01].*: done' "$directory/permitted/steps.txt")" -eq 12 ] &&
 		python3 - "$directory/permitted/permitted.jsonl" <<'CHECK'
 import json, sys
 
@@ -212,7 +212,8 @@ for case in map(json.loads, open(sys.argv[1])):
     if case.get("median", 0) > 0:
         seen.add((permitted, case["name"]))
 sys.exit(not {("PAGED_BULK=1", "decode 16 x 8k"), ("PAGED_BULK=0", "decode 1 x 8k"), ("PAGED_PDL=1", "decode 1 x 1k"),
-              ("PAGED_WGMMA=1", "prefill 1 x 8k"), ("PAGED_WGMMA=1", "decode 16 x 8k, MLA")} <= seen)
+              ("PAGED_WGMMA=1", "prefill 1 x 8k"), ("PAGED_WGMMA=1", "decode 16 x 8k, MLA"),
+              ("PAGED_CLUSTERS=1", "decode 16 x 8k, MLA")} <= seen)
 CHECK
 }
 

@@ -355,8 +355,9 @@ batch_fixture_attend(struct batch_fixture *fixture, struct paged_mod_set *mods)
 {
 	const struct batch_fixture_params *p = &fixture->params;
 	struct paged_tensor q = batch_fixture_queries(fixture);
-	float sinks[256];
+	float sinks[512];
 
+	it_require(p->q_heads <= sizeof(sinks) / sizeof(sinks[0]));
 	for (uint32_t h = 0; h < p->q_heads; h++)
 		sinks[h] = sink_of(h);
 	return paged_attention(fixture->batch, BATCH_FIXTURE_LAYER, &q, &fixture->out,

@@ -287,6 +287,13 @@ IT_TEST(long_kv_chunks_by_wgmma)
 	long_kv_chunks_run();
 }
 
+IT_TEST(long_kv_chunks_by_clusters)
+{
+	setenv("PAGED_WGMMA", "1", 1);
+	setenv("PAGED_CLUSTERS", "1", 1);
+	long_kv_chunks_run();
+}
+
 /* Attention from a token on, without and with split-KV. */
 IT_TEST(kv_first)
 {

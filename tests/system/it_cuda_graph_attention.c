@@ -263,7 +263,7 @@ static const struct batch_fixture_params mla_bounds = {
  * the last replay no row is split: there is nothing to combine.
  */
 static void
-mla_replay(enum paged_dtype dtype)
+mla_replay(enum paged_dtype dtype, uint32_t q_heads)
 {
 	static const struct {
 		uint32_t q_len[N_ROWS], kv_len[N_ROWS];
@@ -276,6 +276,7 @@ mla_replay(enum paged_dtype dtype)
 	struct device_batch batch = { .exec = NULL };
 
 	params.pool = params.q = dtype;
+	params.q_heads = q_heads;
 	device_batch_open(&batch, &params);
 	device_batch_capture(&batch);
 	for (size_t i = 0; i < sizeof(replays) / sizeof(replays[0]); i++) {
@@ -293,8 +294,18 @@ mla_replay(enum paged_dtype dtype)
 IT_TEST(graph_of_v_in_k)
 {
 	prefill_begin();
-	mla_replay(PAGED_BF16);
-	mla_replay(PAGED_F16);
+	mla_replay(PAGED_BF16, 24);
+	mla_replay(PAGED_F16, 24);
+	prefill_end();
+}
+
+/* A captured launch has the tensor map of its layer. */
+IT_TEST(graph_of_clusters)
+{
+	setenv("PAGED_WGMMA", "1", 1);
+	setenv("PAGED_CLUSTERS", "1", 1);
+	prefill_begin();
+	mla_replay(PAGED_BF16, 128);
 	prefill_end();
 }
 
@@ -303,7 +314,7 @@ IT_TEST(graph_of_v_in_k_with_overlapping_launches)
 {
 	setenv("PAGED_PDL", "1", 1);
 	prefill_begin();
-	mla_replay(PAGED_BF16);
+	mla_replay(PAGED_BF16, 24);
 	prefill_end();
 }
 

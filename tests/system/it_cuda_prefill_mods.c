@@ -34,7 +34,8 @@ struct mods_case {
 	const char *suffix;       /* of the kernels' names */
 	enum paged_dtype dtype;
 	uint32_t k_dim, v_dim, page_size;
-	bool v_in_k; /* one kernel computes all rows */
+	bool v_in_k;      /* one kernel computes all rows */
+	uint32_t q_heads; /* of one KV head, with few query rows; 0: those of prefill_mixed */
 };
 
 /* A batch of both kinds of rows, whose tokens are written, and the mods of a case. */
@@ -69,7 +70,7 @@ mods_batch_parse(struct mods_batch *batch, enum paged_mod_kind kind, const char 
 }
 
 static void
-mods_batch_names(struct mods_batch *batch, const struct mods_case *c)
+mods_batch_names(struct mods_batch *batch, const struct mods_case *c, bool with_blocks)
 {
 	const char *dtype = c->dtype == PAGED_F16 ? "f16" : "bf16";
 	int dim = c->k_dim <= 64 && c->v_dim <= 64 ? 64 : 128;
@@ -77,7 +78,8 @@ mods_batch_names(struct mods_batch *batch, const struct mods_case *c)
 	batch->v_in_k = c->v_in_k;
 	snprintf(batch->prefill, sizeof(batch->prefill), "%s_%s_%d%s", prefill_source(), dtype, dim, c->suffix);
 	if (c->v_in_k) {
-		snprintf(batch->decode, sizeof(batch->decode), "%s_%s%s", prefill_mla_source(), dtype, c->suffix);
+		snprintf(batch->decode, sizeof(batch->decode), "%s_%s%s",
+			 prefill_mla_source(&batch->params, with_blocks), dtype, c->suffix);
 		return;
 	}
 	snprintf(batch->decode, sizeof(batch->decode), "%s_%s_%d%s", prefill_decode_source(&batch->params), dtype, dim,
@@ -105,6 +107,12 @@ mods_batch_open(struct mods_batch *batch, const struct mods_case *c)
 	params->score_mod = batch->score_reference.binding;
 	params->rows[0].kv_first = 37;
 	params->rows[2].kv_len = 70;
+	if (c->q_heads != 0) {
+		params->q_heads = c->q_heads;
+		params->kv_heads = 1;
+		for (uint32_t r = 0; r < params->n_rows; r++)
+			params->rows[r].q_len = 1 + r % 2;
+	}
 	batch_fixture_open(fixture, params);
 	for (uint32_t r = 0; r < params->n_rows; r++)
 		batch_fixture_write(fixture, r, 0, params->rows[r].kv_len);
@@ -123,7 +131,7 @@ mods_batch_open(struct mods_batch *batch, const struct mods_case *c)
 						 .data = batch_fixture_put(fixture, documents, sizeof(documents)) };
 	batch->mask = mods_batch_parse(batch, PAGED_MOD_MASK, c->mask);
 	batch->score = mods_batch_parse(batch, PAGED_MOD_SCORE, c->score);
-	mods_batch_names(batch, c);
+	mods_batch_names(batch, c, false);
 }
 
 static void
@@ -194,6 +202,7 @@ mods_run(const struct mods_case *c)
 		struct paged_batch *to = batch.fixture.batch;
 		unsigned int n_loads;
 
+		mods_batch_names(&batch, c, with_blocks);
 		batch_fixture_ok(&batch.fixture, paged_mod_set_prepare(set, c->dtype, -1));
 		n_loads = fake_cuda_wanted() ? fake_cuda_n_calls("cuModuleLoadData") : 0;
 		batch_fixture_ok(&batch.fixture, paged_batch_plan(to, batch.params.n_rows, batch.rows));
@@ -209,9 +218,9 @@ static void
 built_in_mods_run(void)
 {
 	static const struct mods_case cases[] = {
-		{ "sliding_window", NULL, "_sliding_window", PAGED_BF16, 64, 64, 16, false },
-		{ NULL, "soft_cap", "_soft_cap", PAGED_BF16, 24, 40, 3, false },
-		{ "sliding_window", "soft_cap", "_capped_window", PAGED_BF16, 64, 56, 64, false },
+		{ "sliding_window", NULL, "_sliding_window", PAGED_BF16, 64, 64, 16, false, 0 },
+		{ NULL, "soft_cap", "_soft_cap", PAGED_BF16, 24, 40, 3, false, 0 },
+		{ "sliding_window", "soft_cap", "_capped_window", PAGED_BF16, 64, 56, 64, false, 0 },
 	};
 
 	prefill_begin();
@@ -259,10 +268,10 @@ static void
 compiled_mods_run(void)
 {
 	static const struct mods_case cases[] = {
-		{ compiled_mask, NULL, "", PAGED_BF16, 64, 64, 16, false },
-		{ NULL, compiled_score, "", PAGED_F16, 72, 40, 3, false },
-		{ compiled_mask, compiled_score, "", PAGED_BF16, 128, 104, 64, false },
-		{ compiled_mask, compiled_score, "", PAGED_F16, 128, 128, 8, false },
+		{ compiled_mask, NULL, "", PAGED_BF16, 64, 64, 16, false, 0 },
+		{ NULL, compiled_score, "", PAGED_F16, 72, 40, 3, false, 0 },
+		{ compiled_mask, compiled_score, "", PAGED_BF16, 128, 104, 64, false, 0 },
+		{ compiled_mask, compiled_score, "", PAGED_F16, 128, 128, 8, false, 0 },
 	};
 
 	cases_run(cases, sizeof(cases) / sizeof(cases[0]));
@@ -272,8 +281,8 @@ static void
 compiled_mods_of_v_in_k_run(void)
 {
 	static const struct mods_case cases[] = {
-		{ compiled_mask, compiled_score, "", PAGED_BF16, 80, 64, 16, true },
-		{ NULL, compiled_score, "", PAGED_F16, 144, 32, 3, true },
+		{ compiled_mask, compiled_score, "", PAGED_BF16, 80, 64, 16, true, 0 },
+		{ NULL, compiled_score, "", PAGED_F16, 144, 32, 3, true, 0 },
 	};
 
 	cases_run(cases, sizeof(cases) / sizeof(cases[0]));
@@ -307,11 +316,23 @@ IT_TEST_LIMIT(compiled_mods_of_v_in_k_by_wgmma, 120)
 	compiled_mods_of_v_in_k_run();
 }
 
+/* With a block mask, each block is alone. */
+IT_TEST_LIMIT(compiled_mods_by_clusters, 120)
+{
+	static const struct mods_case c = {
+		compiled_mask, "cap * tanh(score / cap)", "", PAGED_BF16, 80, 64, 16, true, 128
+	};
+
+	setenv("PAGED_WGMMA", "1", 1);
+	setenv("PAGED_CLUSTERS", "1", 1);
+	cases_run(&c, 1);
+}
+
 /* The second of two compilations or loads of a mod set fails: no kernel runs, and the next attempt succeeds. */
 static void
 window_fail(const char *mask, const char *function, int result, const char *what)
 {
-	const struct mods_case c = { mask, NULL, "", PAGED_BF16, 64, 64, 16, false };
+	const struct mods_case c = { mask, NULL, "", PAGED_BF16, 64, 64, 16, false, 0 };
 	struct paged_mod_set *set;
 	struct mods_batch batch;
 

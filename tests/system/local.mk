@@ -50,7 +50,7 @@ LINT_TESTS += %D%/it_bench_host.sh %D%/it_configure.sh %D%/it_install.sh %D%/it_
 EXTRA_DIST += %D%/install_ffi.py %D%/install_worker.cc %D%/metrics_parse.py
 
 # Pools in the memory of the fake CUDA driver, or of a GPU.
-IT_TESTS += %D%/it_cuda_batch %D%/it_cuda_devices %D%/it_cuda_faults %D%/it_cuda_graph %D%/it_cuda_graph_attention \
+IT_TESTS += %D%/it_cuda_batch %D%/it_cuda_clusters %D%/it_cuda_devices %D%/it_cuda_faults %D%/it_cuda_graph %D%/it_cuda_graph_attention \
 	%D%/it_cuda_images %D%/it_cuda_lost %D%/it_cuda_marks %D%/it_cuda_marks_refused %D%/it_cuda_mods \
 	%D%/it_cuda_mods_faults %D%/it_cuda_nvrtc %D%/it_cuda_overlap %D%/it_cuda_plan %D%/it_cuda_pool %D%/it_cuda_prefill \
 	%D%/it_cuda_prefill_mods %D%/it_cuda_scatter %D%/it_cuda_sharing %D%/it_cuda_toolkit %D%/it_cuda_work
@@ -67,7 +67,7 @@ ON_CUDA_CPPFLAGS = $(AM_CPPFLAGS) -DWORKER_ON_CUDA
 %C%_it_trim_cuda_SOURCES = %D%/it_trim.c $(ON_CUDA)
 %C%_it_trim_cuda_CPPFLAGS = $(ON_CUDA_CPPFLAGS)
 
-GPU_TESTS += %D%/it_cuda_batch %D%/it_cuda_faults %D%/it_cuda_graph %D%/it_cuda_graph_attention \
+GPU_TESTS += %D%/it_cuda_batch %D%/it_cuda_clusters %D%/it_cuda_faults %D%/it_cuda_graph %D%/it_cuda_graph_attention \
 	%D%/it_cuda_marks %D%/it_cuda_mods %D%/it_cuda_overlap %D%/it_cuda_plan %D%/it_cuda_pool \
 	%D%/it_cuda_prefill %D%/it_cuda_prefill_mods %D%/it_cuda_scatter %D%/it_cuda_sharing %D%/it_cuda_work \
 	%D%/it_quarantine %D%/it_sharing

@@ -62,8 +62,10 @@ prefill_source(void)
 }
 
 const char *
-prefill_mla_source(void)
+prefill_mla_source(const struct batch_fixture_params *params, bool with_blocks)
 {
+	if (is_permitted("PAGED_CLUSTERS") && params->q_heads == 128 && !with_blocks)
+		return "attention_mla_cluster";
 	return is_permitted("PAGED_WGMMA") ? "attention_mla_wgmma" : "attention_mla";
 }
 

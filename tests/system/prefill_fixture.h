@@ -25,8 +25,13 @@ void prefill_end(void);
 /** prefill_source - the source of the prefill kernel of f16 and bf16: attention_wgmma if PAGED_WGMMA is 1 */
 const char *prefill_source(void);
 
-/** prefill_mla_source - the source of the kernel of pools with V in K: attention_mla_wgmma if PAGED_WGMMA is 1 */
-const char *prefill_mla_source(void);
+/**
+ * prefill_mla_source - the source of the kernel of pools with V in K
+ *
+ * attention_mla_wgmma if PAGED_WGMMA is 1; attention_mla_cluster if PAGED_CLUSTERS is 1 too, for 128 heads without a
+ * block mask.
+ */
+const char *prefill_mla_source(const struct batch_fixture_params *params, bool with_blocks);
 
 /** prefill_decode_source - the source of the decode kernel of these params: attention_bulk if PAGED_BULK is 1 */
 const char *prefill_decode_source(const struct batch_fixture_params *params);

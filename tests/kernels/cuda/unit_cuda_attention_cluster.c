@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/cuda/choose_kernel.h"
 #include "tests/kernels/cuda/mods_check.h"
 #include "tests/support/kernel_test.h"
 #include "tests/support/reference.h"
@@ -39,8 +40,8 @@ pool_dtype(struct kernel_fixture_params *params, enum paged_dtype dtype)
 static struct cuda_attention_options
 cluster_options(const struct kernel_fixture_params *params)
 {
-	struct cuda_attention_options options = { .kernel = params->pool == PAGED_BF16 ? "attention_mla_cluster_bf16" :
-											 "attention_mla_cluster_f16",
+	struct cuda_attention_options options = { .kernel = params->pool == PAGED_BF16 ? "attention_mla_cluster_bf16"
+										       : "attention_mla_cluster_f16",
 						  .max_tile_q_rows = CUDA_MAX_TILE_Q_ROWS,
 						  .n_blocks = 2 + (uint32_t)(next_seed % 3) * 2,
 						  .seed = next_seed };
@@ -79,6 +80,44 @@ decode_row(uint32_t id, uint32_t kv_len, uint32_t q_len)
 	return (struct kernel_fixture_row){
 		.id = id, .kv_len = kv_len, .q_len = q_len, .q_base = (int64_t)kv_len - q_len
 	};
+}
+
+/* Pools and queries that the kernel supports, and others. */
+Test(cuda_attention_cluster, kernel_choice)
+{
+	static const struct {
+		uint32_t page_size, max_shared;
+		bool v_in_k, chosen;
+	} cases[] = { { 8, 227 << 10, true, true },   { 16, 227 << 10, true, true },  { 64, 227 << 10, true, true },
+		      { 192, 227 << 10, true, true }, { 4, 227 << 10, true, false },  { 1, 227 << 10, true, false },
+		      { 24, 227 << 10, true, false }, { 96, 227 << 10, true, false }, { 16, 226 << 10, true, false },
+		      { 16, 227 << 10, false, false } };
+
+	for (size_t i = 0; i < COUNT(cases); i++) {
+		const struct layout_params pool = { .k_dim = cases[i].v_in_k ? 576 : 128,
+						    .v_dim = cases[i].v_in_k ? 512 : 128,
+						    .page_size = cases[i].page_size,
+						    .v_in_k = cases[i].v_in_k,
+						    .dtype = PAGED_F16 };
+		struct cuda_choice choices[CUDA_N_PARTS];
+		struct paged_error error;
+
+		cr_assert_eq(cuda_choose(&pool, PAGED_F16, cases[i].max_shared, choices, &error), PAGED_OK);
+		cuda_choose_clusters(&pool, PAGED_F16, choices);
+		cr_expect_null(choices[CUDA_CLUSTER].kernel, "case %zu: without wgmma", i);
+		cuda_choose_wgmma(&pool, PAGED_F16, cases[i].max_shared, choices);
+		cr_expect_null(choices[CUDA_CLUSTER].kernel);
+		cuda_choose_clusters(&pool, PAGED_F16, choices);
+		cr_expect_eq(choices[CUDA_CLUSTER].kernel != NULL, cases[i].chosen, "case %zu", i);
+		cr_expect_eq(cuda_uses_clusters(choices, 128), cases[i].chosen);
+		cr_expect_eq(cuda_uses_clusters(choices, 384), cases[i].chosen);
+		cr_expect(!cuda_uses_clusters(choices, 0) && !cuda_uses_clusters(choices, 64) &&
+			  !cuda_uses_clusters(choices, 192));
+		cr_expect_eq(cuda_wide_kv_chunk_factor(choices, 256), cases[i].chosen   ? CUDA_CLUSTER_KV_CHUNK_FACTOR
+								      : cases[i].v_in_k ? CUDA_WIDE_KV_CHUNK_FACTOR
+											: 0);
+		cr_expect_eq(cuda_wide_kv_chunk_factor(choices, 16), cases[i].v_in_k ? CUDA_WIDE_KV_CHUNK_FACTOR : 0);
+	}
 }
 
 /* The shape of the model: ragged lengths, one to three queries. */
@@ -139,7 +178,7 @@ Test(cuda_attention_cluster, dims_heads_and_strides)
 {
 	static const struct {
 		uint32_t k, v, q_heads, kv_heads;
-	} dims[] = { { 16, 16, 128, 1 },   { 32, 16, 256, 2 },    { 144, 128, 256, 1 },
+	} dims[] = { { 16, 16, 128, 1 },   { 32, 16, 256, 2 },   { 144, 128, 256, 1 },
 		     { 320, 256, 384, 1 }, { 528, 512, 384, 3 }, { 272, 144, 512, 2 } };
 	static const enum paged_dtype outs[] = { PAGED_F32, PAGED_F16, PAGED_BF16 };
 	struct kernel_fixture_params params = defaults();
@@ -237,7 +276,7 @@ Test(cuda_attention_cluster, masked_nan_tokens_have_no_effect)
 {
 	static const struct {
 		uint32_t kv_len, token, dim;
-	} cases[] = { { 100, 98, 0 },   { 100, 99, 130 }, { 60, 58, 271 },  { 130, 127, 400 },
+	} cases[] = { { 100, 98, 0 },   { 100, 99, 130 },  { 60, 58, 271 },   { 130, 127, 400 },
 		      { 130, 129, 15 }, { 190, 188, 300 }, { 200, 199, 511 }, { 330, 328, 140 } };
 	struct kernel_fixture_params params = defaults();
 

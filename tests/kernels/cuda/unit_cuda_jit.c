@@ -164,6 +164,9 @@ Test(cuda_jit, architecture_specific_kernels)
 	image = compile("attention_mla_wgmma", "attention_mla_wgmma_bf16", mask, score, arch);
 	cr_expect_not_null(memmem(image.bytes, image.size, "attention_mla_wgmma_bf16", 24));
 	free(image.bytes);
+	image = compile("attention_mla_cluster", "attention_mla_cluster_bf16", mask, score, arch);
+	cr_expect_not_null(memmem(image.bytes, image.size, "attention_mla_cluster_bf16", 26));
+	free(image.bytes);
 	image = compile("attention_wgmma", "attention_wgmma_bf16_128", mask, score, "sm_90");
 	cr_expect_null(memmem(image.bytes, image.size, "attention_wgmma_bf16_128", 24));
 	free(image.bytes);
