@@ -4,11 +4,11 @@
  * threads.
  */
 #include <criterion/criterion.h>
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 #include "kernels/cuda/choose_kernel.h"
+#include "tests/kernels/cuda/mla_check.h"
 #include "tests/kernels/cuda/mods_check.h"
 #include "tests/support/kernel_test.h"
 #include "tests/support/reference.h"
@@ -20,21 +20,7 @@ static uint64_t next_seed;
 static struct kernel_fixture_params
 defaults(void)
 {
-	struct kernel_fixture_params params = kernel_fixture_defaults();
-
-	params.q_heads = CUDA_CLUSTER_Q_ROWS;
-	params.kv_heads = 1;
-	params.k_dim = 48;
-	params.v_in_k = true;
-	params.pool = params.q = params.weights = PAGED_BF16;
-	params.scale = 0.15f;
-	return params;
-}
-
-static void
-pool_dtype(struct kernel_fixture_params *params, enum paged_dtype dtype)
-{
-	params->pool = params->q = params->weights = dtype;
+	return mla_defaults(CUDA_CLUSTER_Q_ROWS);
 }
 
 static struct cuda_attention_options
@@ -51,27 +37,11 @@ cluster_options(const struct kernel_fixture_params *params)
 }
 
 static void
-cluster_check_with(const struct kernel_fixture_params *params, const struct cuda_attention_options *options)
-{
-	struct kernel_fixture fixture;
-	char what[256];
-	bool good;
-
-	kernel_fixture_create(&fixture, params);
-	cuda_fixture_attend(&fixture, options);
-	good = kernel_fixture_check(&fixture, what, sizeof(what));
-	kernel_fixture_destroy(&fixture);
-	cr_assert(good, "order %" PRIu64 ", %u/%u heads, dims %u %u, page size %u, kv_len %u from %u, out %s: %s",
-		  options->seed, params->q_heads, params->kv_heads, params->k_dim, params->v_dim, params->page_size,
-		  params->rows[0].kv_len, params->rows[0].kv_first, paged_dtype_name(params->out), what);
-}
-
-static void
 cluster_check(const struct kernel_fixture_params *params)
 {
 	struct cuda_attention_options options = cluster_options(params);
 
-	cluster_check_with(params, &options);
+	mla_check_with(params, &options);
 }
 
 static struct kernel_fixture_row
@@ -131,7 +101,7 @@ Test(cuda_attention_cluster, decode_of_576_and_512)
 	params.n_rows = 3;
 	for (int f16 = 0; f16 < 2; f16++) {
 		params.page_size = f16 ? 64 : 16;
-		pool_dtype(&params, f16 ? PAGED_F16 : PAGED_BF16);
+		mla_pool_dtype(&params, f16 ? PAGED_F16 : PAGED_BF16);
 		params.rows[0] = decode_row(0, 250, 1);
 		params.rows[1] = decode_row(1, 65, 2);
 		params.rows[2] = decode_row(2, 31, 1);
@@ -149,7 +119,7 @@ Test(cuda_attention_cluster, page_sizes_and_lengths)
 	params.n_rows = 4;
 	for (size_t p = 0; p < COUNT(page_sizes); p++) {
 		params.page_size = page_sizes[p];
-		pool_dtype(&params, p % 2 ? PAGED_F16 : PAGED_BF16);
+		mla_pool_dtype(&params, p % 2 ? PAGED_F16 : PAGED_BF16);
 		for (uint32_t r = 0; r < params.n_rows; r++)
 			params.rows[r] = decode_row(r, lengths[r * 3 + p % 3], 1);
 		cluster_check(&params);
@@ -194,7 +164,7 @@ Test(cuda_attention_cluster, dims_heads_and_strides)
 		params.out = outs[i % 3];
 		params.padding = (uint32_t)i % 4;
 		params.scale = 1 / sqrtf((float)dims[i].k);
-		pool_dtype(&params, i % 2 ? PAGED_F16 : PAGED_BF16);
+		mla_pool_dtype(&params, i % 2 ? PAGED_F16 : PAGED_BF16);
 		cluster_check(&params);
 	}
 }
@@ -214,7 +184,7 @@ Test(cuda_attention_cluster, items_of_many_tiles)
 		options = cluster_options(&params);
 		options.target_work_items = 1 + i % 3;
 		options.n_blocks = 2 + i % 2 * 2;
-		cluster_check_with(&params, &options);
+		mla_check_with(&params, &options);
 	}
 }
 
@@ -225,7 +195,7 @@ Test(cuda_attention_cluster, row_max_grows_late)
 
 	params.scale = 4;
 	params.rows[0] = decode_row(0, 700, 1);
-	pool_dtype(&params, PAGED_F16);
+	mla_pool_dtype(&params, PAGED_F16);
 	cluster_check(&params);
 }
 
@@ -283,20 +253,11 @@ Test(cuda_attention_cluster, masked_nan_tokens_have_no_effect)
 	params.k_dim = 528;
 	params.v_dim = 512;
 	for (size_t i = 0; i < COUNT(cases); i++) {
-		uint32_t kv_len = cases[i].kv_len, token = cases[i].token;
 		struct cuda_attention_options options = cluster_options(&params);
-		struct kernel_fixture fixture;
 
-		params.rows[0] = decode_row(0, kv_len, 3);
+		params.rows[0] = decode_row(0, cases[i].kv_len, 3);
 		options.n_blocks = 2;
-		kernel_fixture_create(&fixture, &params);
-		reference_store(kernel_fixture_token(&fixture, LAYOUT_K, token, 0), params.pool, cases[i].dim, NAN);
-		cuda_fixture_attend(&fixture, &options);
-		for (uint32_t q = 0; q < 3; q++)
-			for (uint32_t h = 0; h < params.q_heads; h++)
-				cr_assert(kernel_fixture_all_nan(&fixture, q, h, kv_len - 3 + q >= token), "case %zu",
-					  i);
-		kernel_fixture_destroy(&fixture);
+		mla_masked_nan_check(&params, cases[i].token, cases[i].dim, &options);
 	}
 }
 
@@ -307,25 +268,9 @@ Test(cuda_attention_cluster, score_of_minus_infinity_has_zero_weight)
 	struct kernel_fixture_params params = defaults();
 
 	for (size_t i = 0; i < COUNT(spans); i++) {
-		bool all = spans[i][1] - spans[i][0] == 300;
 		struct cuda_attention_options options = cluster_options(&params);
-		struct kernel_fixture fixture;
 
-		params.rows[0] = decode_row(0, 300, 1);
-		kernel_fixture_create(&fixture, &params);
-		for (uint32_t h = 0; h < params.q_heads; h++)
-			reference_store((uint8_t *)fixture.q.data + h * fixture.q.head_stride, params.q, 0, 1);
-		for (uint32_t t = spans[i][0]; t < spans[i][1]; t++)
-			reference_store(kernel_fixture_token(&fixture, LAYOUT_K, t, 0), params.pool, 0, -INFINITY);
-		cuda_fixture_attend(&fixture, &options);
-		for (uint32_t h = 0; h < params.q_heads; h++) {
-			cr_assert(kernel_fixture_all_nan(&fixture, 0, h, false));
-			cr_assert_eq(fixture.lse[h] == -INFINITY, all);
-			for (uint32_t d = 0; d < params.v_dim; d++)
-				cr_assert(all ? kernel_tensor_element(&fixture.out, 0, h, d) == 0
-					      : isfinite(kernel_tensor_element(&fixture.out, 0, h, d)));
-		}
-		kernel_fixture_destroy(&fixture);
+		mla_minus_infinity_check(&params, spans[i][0], spans[i][1], &options);
 	}
 }
 
@@ -376,7 +321,7 @@ Test(cuda_attention_cluster, window_and_soft_cap)
 	params.k_dim = params.v_dim = 32;
 	params.rows[1].q_len = 3;
 	params.rows[2].q_len = 2;
-	pool_dtype(&params, PAGED_F16);
+	mla_pool_dtype(&params, PAGED_F16);
 	for (args.window = 1; args.window < 1000; args.window *= 37) {
 		struct cuda_attention_options options = cluster_options(&params);
 		struct mod_fixture mask, score;
@@ -390,7 +335,7 @@ Test(cuda_attention_cluster, window_and_soft_cap)
 		options.kernel = "attention_mla_cluster_f16_window";
 		options.mod = &args;
 		options.mod_size = sizeof(args);
-		cluster_check_with(&params, &options);
+		mla_check_with(&params, &options);
 		mod_fixture_close(&mask);
 		mod_fixture_close(&score);
 	}
@@ -401,37 +346,12 @@ Test(cuda_attention_cluster, many_rows)
 {
 	static const uint32_t n_rows[] = { 2, 9, 67 };
 	struct kernel_fixture_params params = defaults();
-	static struct kernel_row rows[67];
 
-	params.causal = true;
 	for (size_t i = 0; i < COUNT(n_rows); i++) {
-		uint32_t n = n_rows[i], n_empty = n / 5;
 		struct cuda_attention_options options = cluster_options(&params);
-		struct kernel_fixture fixture;
-		char what[256];
 
-		params.rows[0] = (struct kernel_fixture_row){ .kv_len = 100, .q_len = n - n_empty, .q_base = 30 };
-		kernel_fixture_create(&fixture, &params);
-		for (uint32_t r = 0, q = 0; r < n; r++) {
-			rows[r] = fixture.rows[0];
-			rows[r].q_start = q;
-			rows[r].q_base = 30 + q;
-			rows[r].q_len = r % 5 != 4;
-			q += r % 5 != 4;
-		}
-		cuda_attention_run(
-			&(struct attention_args){ .pages = { &fixture.layout, fixture.pool, KERNEL_FIXTURE_LAYER },
-						  .rows = rows,
-						  .n_rows = n,
-						  .q = fixture.q,
-						  .out = fixture.out,
-						  .scale = params.scale,
-						  .causal = true,
-						  .lse = fixture.lse,
-						  .max_score = fixture.max_score },
-			fixture.total_q, &options);
-		cr_assert(kernel_fixture_check(&fixture, what, sizeof(what)), "%u rows: %s", n, what);
-		kernel_fixture_destroy(&fixture);
+		params.rows[0] = (struct kernel_fixture_row){ .kv_len = 100, .q_base = 30 };
+		mla_many_rows_check(&params, n_rows[i], &options);
 	}
 }
 

@@ -4,12 +4,11 @@
  * reference.  Each case has its own order of blocks and threads.
  */
 #include <criterion/criterion.h>
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 #include "kernels/cuda/choose_kernel.h"
-#include "tests/kernels/cuda/cuda_kernel_fixture.h"
+#include "tests/kernels/cuda/mla_check.h"
 #include "tests/support/kernel_test.h"
 #include "tests/support/reference.h"
 
@@ -20,21 +19,7 @@ static uint64_t next_seed;
 static struct kernel_fixture_params
 defaults(void)
 {
-	struct kernel_fixture_params params = kernel_fixture_defaults();
-
-	params.q_heads = 16;
-	params.kv_heads = 1;
-	params.k_dim = 48;
-	params.v_in_k = true;
-	params.pool = params.q = params.weights = PAGED_BF16;
-	params.scale = 0.15f;
-	return params;
-}
-
-static void
-pool_dtype(struct kernel_fixture_params *params, enum paged_dtype dtype)
-{
-	params->pool = params->q = params->weights = dtype;
+	return mla_defaults(16);
 }
 
 /* The kernels, which compute the same. */
@@ -59,22 +44,6 @@ mla_options(const struct kernel_fixture_params *params, enum kernel kernel)
 
 	next_seed++;
 	return options;
-}
-
-static void
-mla_check_with(const struct kernel_fixture_params *params, const struct cuda_attention_options *options)
-{
-	struct kernel_fixture fixture;
-	char what[256];
-	bool good;
-
-	kernel_fixture_create(&fixture, params);
-	cuda_fixture_attend(&fixture, options);
-	good = kernel_fixture_check(&fixture, what, sizeof(what));
-	kernel_fixture_destroy(&fixture);
-	cr_assert(good, "%s, order %" PRIu64 ", %u/%u heads, dims %u %u, page size %u, kv_len %u, out %s: %s",
-		  options->kernel, options->seed, params->q_heads, params->kv_heads, params->k_dim, params->v_dim,
-		  params->page_size, params->rows[0].kv_len, paged_dtype_name(params->out), what);
 }
 
 static void
@@ -170,7 +139,7 @@ Test(cuda_attention_mla, decode_of_576_and_512)
 	for (size_t i = 0; i < COUNT(cases); i++) {
 		params.q_heads = cases[i].q_heads;
 		params.page_size = cases[i].page_size;
-		pool_dtype(&params, cases[i].dtype);
+		mla_pool_dtype(&params, cases[i].dtype);
 		params.rows[0] = (struct kernel_fixture_row){ .id = 0, .kv_len = 150, .q_len = 1, .q_base = 149 };
 		params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 65, .q_len = 3, .q_base = 62 };
 		params.rows[2] = (struct kernel_fixture_row){ .id = 2, .kv_len = 31, .q_len = 2, .q_base = 29 };
@@ -188,7 +157,7 @@ Test(cuda_attention_mla, decode_lengths)
 	for (size_t p = 0; p < COUNT(page_sizes); p++) {
 		params.page_size = page_sizes[p];
 		params.q_heads = heads[p % COUNT(heads)];
-		pool_dtype(&params, p % 2 ? PAGED_F16 : PAGED_BF16);
+		mla_pool_dtype(&params, p % 2 ? PAGED_F16 : PAGED_BF16);
 		for (size_t begin = 0; begin < COUNT(lengths); begin += params.n_rows) {
 			params.n_rows = 9;
 			for (uint32_t r = 0; r < params.n_rows; r++)
@@ -245,7 +214,7 @@ Test(cuda_attention_mla, dims_heads_and_strides)
 		params.out = outs[i % 3];
 		params.padding = (uint32_t)i % 4;
 		params.scale = 1 / sqrtf((float)dims[i].k);
-		pool_dtype(&params, i % 2 ? PAGED_F16 : PAGED_BF16);
+		mla_pool_dtype(&params, i % 2 ? PAGED_F16 : PAGED_BF16);
 		mla_check(&params);
 	}
 }
@@ -296,7 +265,7 @@ Test(cuda_attention_mla, many_kv_chunks)
 		params.rows[0] = (struct kernel_fixture_row){ .kv_len = cases[i].kv_len,
 							      .q_len = cases[i].q_len,
 							      .q_base = (int64_t)cases[i].kv_len / 2 };
-		pool_dtype(&params, i % 2 ? PAGED_F16 : PAGED_BF16);
+		mla_pool_dtype(&params, i % 2 ? PAGED_F16 : PAGED_BF16);
 		mla_check(&params);
 		params.rows[0].q_base = (int64_t)cases[i].kv_len - cases[i].q_len;
 		mla_check(&params);
@@ -345,7 +314,7 @@ Test(cuda_attention_mla, row_max_grows_late)
 	params.scale = 4;
 	params.q_heads = 48;
 	params.rows[0] = (struct kernel_fixture_row){ .kv_len = 1000, .q_len = 2, .q_base = 998 };
-	pool_dtype(&params, PAGED_F16);
+	mla_pool_dtype(&params, PAGED_F16);
 	mla_check(&params);
 }
 
@@ -387,22 +356,13 @@ Test(cuda_attention_mla, masked_nan_tokens_have_no_effect)
 
 	params.q_heads = 3;
 	for (size_t i = 0; i < COUNT(cases) * N_KERNELS; i++) {
-		uint32_t kv_len = cases[i / N_KERNELS].kv_len, token = cases[i / N_KERNELS].token;
+		uint32_t kv_len = cases[i / N_KERNELS].kv_len;
 		struct cuda_attention_options options = mla_options(&params, (enum kernel)(i % N_KERNELS));
-		struct kernel_fixture fixture;
 
 		params.rows[0] =
 			(struct kernel_fixture_row){ .kv_len = kv_len, .q_len = 70, .q_base = (int64_t)kv_len - 70 };
 		options.n_blocks = 1;
-		kernel_fixture_create(&fixture, &params);
-		reference_store(kernel_fixture_token(&fixture, LAYOUT_K, token, 0), params.pool,
-				cases[i / N_KERNELS].dim, NAN);
-		cuda_fixture_attend(&fixture, &options);
-		for (uint32_t q = 0; q < 70; q++)
-			for (uint32_t h = 0; h < params.q_heads; h++)
-				cr_assert(kernel_fixture_all_nan(&fixture, q, h,
-								 (int64_t)kv_len - 70 + q >= (int64_t)token));
-		kernel_fixture_destroy(&fixture);
+		mla_masked_nan_check(&params, cases[i / N_KERNELS].token, cases[i / N_KERNELS].dim, &options);
 	}
 }
 
@@ -413,29 +373,11 @@ Test(cuda_attention_mla, score_of_minus_infinity_has_zero_weight)
 	struct kernel_fixture_params params = defaults();
 
 	for (size_t i = 0; i < COUNT(spans) * 2 * N_KERNELS; i++) {
-		const uint32_t *masked_span = spans[i / 2 % COUNT(spans)];
-		bool all = masked_span[1] - masked_span[0] == 300;
-		struct cuda_attention_options options;
-		struct kernel_fixture fixture;
+		const uint32_t *span = spans[i / 2 % COUNT(spans)];
+		struct cuda_attention_options options = mla_options(&params, (enum kernel)(i / 2 / COUNT(spans)));
 
 		params.q_heads = i % 2 ? 20 : 12;
-		params.rows[0] = (struct kernel_fixture_row){ .kv_len = 300, .q_len = 1, .q_base = 299 };
-		options = mla_options(&params, (enum kernel)(i / 2 / COUNT(spans)));
-		kernel_fixture_create(&fixture, &params);
-		for (uint32_t h = 0; h < params.q_heads; h++)
-			reference_store((uint8_t *)fixture.q.data + h * fixture.q.head_stride, params.q, 0, 1);
-		for (uint32_t t = masked_span[0]; t < masked_span[1]; t++)
-			reference_store(kernel_fixture_token(&fixture, LAYOUT_K, t, 0), params.pool, 0, -INFINITY);
-		cuda_fixture_attend(&fixture, &options);
-		for (uint32_t h = 0; h < params.q_heads; h++) {
-			cr_assert(kernel_fixture_all_nan(&fixture, 0, h, false));
-			cr_assert_eq(fixture.lse[h] == -INFINITY, all);
-			cr_assert_eq(fixture.max_score[h] == -INFINITY, all);
-			for (uint32_t d = 0; d < params.v_dim; d++)
-				cr_assert(all ? kernel_tensor_element(&fixture.out, 0, h, d) == 0
-					      : isfinite(kernel_tensor_element(&fixture.out, 0, h, d)));
-		}
-		kernel_fixture_destroy(&fixture);
+		mla_minus_infinity_check(&params, span[0], span[1], &options);
 	}
 }
 
@@ -509,43 +451,18 @@ Test(cuda_attention_mla, batch_invariance)
 	batch_invariance_check(WGMMA);
 }
 
-/* Work items find their rows among many, some of which have none.  The queries of the fixture's row are rows here. */
+/* Work items find their rows among many, some of which have none. */
 Test(cuda_attention_mla, many_rows)
 {
 	static const uint32_t n_rows[] = { 2, 8, 9, 64, 65, 67, 200 };
 	struct kernel_fixture_params params = defaults();
-	static struct kernel_row rows[200];
 
-	params.causal = true;
 	params.q_heads = 3;
 	for (size_t i = 0; i < COUNT(n_rows) * N_KERNELS; i++) {
-		uint32_t n = n_rows[i / N_KERNELS], n_empty = n / 5;
 		struct cuda_attention_options options = mla_options(&params, (enum kernel)(i % N_KERNELS));
-		struct kernel_fixture fixture;
-		char what[256];
 
-		params.rows[0] = (struct kernel_fixture_row){ .kv_len = 270, .q_len = n - n_empty, .q_base = 60 };
-		kernel_fixture_create(&fixture, &params);
-		for (uint32_t r = 0, q = 0; r < n; r++) {
-			rows[r] = fixture.rows[0];
-			rows[r].q_start = q;
-			rows[r].q_base = 60 + q;
-			rows[r].q_len = r % 5 != 4;
-			q += r % 5 != 4;
-		}
-		cuda_attention_run(
-			&(struct attention_args){ .pages = { &fixture.layout, fixture.pool, KERNEL_FIXTURE_LAYER },
-						  .rows = rows,
-						  .n_rows = n,
-						  .q = fixture.q,
-						  .out = fixture.out,
-						  .scale = params.scale,
-						  .causal = true,
-						  .lse = fixture.lse,
-						  .max_score = fixture.max_score },
-			fixture.total_q, &options);
-		cr_assert(kernel_fixture_check(&fixture, what, sizeof(what)), "%u rows: %s", n, what);
-		kernel_fixture_destroy(&fixture);
+		params.rows[0] = (struct kernel_fixture_row){ .kv_len = 270, .q_base = 60 };
+		mla_many_rows_check(&params, n_rows[i / N_KERNELS], &options);
 	}
 }
 
