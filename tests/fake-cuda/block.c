@@ -26,6 +26,7 @@ struct thread {
 	const char *what; /* it waits for */
 	const char *file; /* where from */
 	int line;
+	const unsigned char *params; /* its copy of them */
 };
 
 struct meeting {
@@ -459,6 +460,20 @@ uint32_t
 simt_cluster_rank(void)
 {
 	return block_rank();
+}
+
+void
+simt_model_params(const void *params)
+{
+	threads[block.thread].params = params;
+}
+
+bool
+block_params_have(const void *at, size_t size)
+{
+	size_t offset = (size_t)((const unsigned char *)at - threads[block.thread].params);
+
+	return offset < block.launch->kernel->params_size && block.launch->kernel->params_size - offset >= size;
 }
 
 void *

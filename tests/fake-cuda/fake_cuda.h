@@ -12,13 +12,13 @@
  * New memory is filled with NaN.  Kernels run under a race detector (simt_run.h), in an order that depends on the
  * seed: run every kernel with several seeds.  The driver cannot detect wrong PTX, a layout that model and kernel
  * misread in the same way, errors of blocks that really run in parallel, or time; its mma rounds once, so the last
- * bits of a sum may differ from a GPU's.  It is stricter than CUDA in seven cases, which are errors here: two
+ * bits of a sum may differ from a GPU's.  It is stricter than CUDA in eight cases, which are errors here: two
  * barriers on the two sides of a branch, an exited thread that a barrier would have to count, a host that
  * records an imported event, a module that is unloaded before every capture and graph with its kernels has ended, a
  * launch with more than 48 KiB of shared memory without a preferred carve-out, a dependent launch of a kernel that was
- * compiled for an architecture without griddepcontrol, and a tensor map with a dimension that is longer than the next
- * one's stride.  Dependent launches run in order, but whatever such a kernel
- * could see of the one before it is an error (simt_run.h).
+ * compiled for an architecture without griddepcontrol, a tensor map with a dimension that is longer than the next
+ * one's stride, and a copy by a tensor map in global memory.  Dependent launches run in order, but whatever such a
+ * kernel could see of the one before it is an error (simt_run.h).
  *
  * CUDA_ERROR_NOT_SUPPORTED is the result of calls that are legal for CUDA but not modelled.  Modelled are launches of
  * simt.h's grids and blocks, and tensor maps as tensor_map.h describes them.

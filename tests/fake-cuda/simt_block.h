@@ -62,6 +62,9 @@ block_rank_shared(uintptr_t start)
 /** block_has_ended - have all threads of the block of this rank ended? */
 bool block_has_ended(unsigned int rank);
 
+/** block_params_have - do these bytes lie in the current thread's copy of the kernel's parameters? */
+bool block_params_have(const void *at, size_t size);
+
 /** block_thread_name - "thread 5", and of which block if that is not the current thread's (static buffer) */
 const char *block_thread_name(unsigned int thread);
 

@@ -22,14 +22,15 @@
 	static_assert(SIMT_CLUSTER_BLOCKS <= SIMT_MAX_CLUSTER, "the models have smaller clusters"); \
 	SIMT_ENTRY_AND_CLUSTER(name, params, most_threads, least_blocks, SIMT_CLUSTER_BLOCKS)
 
-/* A launch's parameters need not lie at a multiple of their alignment. */
+/* A launch's parameters need not lie at a multiple of their alignment.  The kernel's `p` is the copy itself. */
 #define SIMT_ENTRY_AND_CLUSTER(name, params, most_threads, least_blocks, cluster_blocks)                               \
-	static void simt_entry_##name(const params p);                                                                 \
+	static void simt_entry_##name(const params &p);                                                                \
 	static void simt_enter_##name(const void *bytes)                                                               \
 	{                                                                                                              \
 		params aligned;                                                                                        \
                                                                                                                        \
 		memcpy(&aligned, bytes, sizeof(aligned));                                                              \
+		simt_model_params(&aligned);                                                                           \
 		simt_entry_##name(aligned);                                                                            \
 	}                                                                                                              \
 	static struct simt_kernel simt_kernel_##name = {                                                               \
@@ -43,7 +44,7 @@
 	{                                                                                                              \
 		simt_unregister(&simt_kernel_##name);                                                                  \
 	}                                                                                                              \
-	static void simt_entry_##name(const params p)
+	static void simt_entry_##name(const params &p)
 #define SIMT_HAS_BARRIERS 1
 /* The fake NVRTC defines it by the architecture. */
 #ifndef SIMT_HAS_WGMMA

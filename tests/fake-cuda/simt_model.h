@@ -25,6 +25,8 @@ uint32_t simt_block(void);
 uint32_t simt_block_y(void);
 uint32_t simt_n_blocks(void);
 
+/** simt_model_params - the current thread's copy of the parameters lies there; it enters the kernel next */
+void simt_model_params(const void *params);
 void *simt_model_shared(size_t size, size_t alignment);
 
 void simt_model_dependency_wait(void);

@@ -2,7 +2,6 @@
 /* Boxes of tensors, as the TMA unit copies them: elements outside the tensor are zeros, and rows are swizzled. */
 #include <string.h>
 
-#include "tests/fake-cuda/fibre.h"
 #include "tests/fake-cuda/simt_block.h"
 
 #define ROW_ELEMENTS (TENSOR_MAP_ROW_SIZE / TENSOR_MAP_ELEMENT)
@@ -21,9 +20,9 @@ tensor_box_find(const void *map, const uint32_t at[TENSOR_MAP_RANK], const void 
 
 	if ((uintptr_t)map % 64 != 0)
 		block_fail_at(code, "a tensor map that does not begin at a multiple of 64");
-	/* A kernel's parameters are on the stack of each thread. */
-	if (!fibre_on_stack((uintptr_t)map))
-		race_access((uintptr_t)map, sizeof(box.map), false, code);
+	/* A copy in a local variable would be in local memory, which the instruction does not take. */
+	if (!block_params_have(map, sizeof(box.map)))
+		block_fail_at(code, "a tensor map that is not in the kernel's parameters");
 	memcpy(&box.map, map, sizeof(box.map));
 	memcpy(box.at, at, sizeof(box.at));
 	if (box.map.magic != TENSOR_MAP_MAGIC)

@@ -117,6 +117,7 @@ Test(simt_cluster, wrong_clusters_are_reported)
 		{ BUG_WRONG_COUNT, "waits in a barrier in shared memory" },
 		{ BUG_UNALIGNED, "no multiple of 1024" },
 		{ BUG_UNALIGNED_MAP, "does not begin at a multiple of 64" },
+		{ BUG_LOCAL_MAP, "a tensor map that is not in the kernel's parameters" },
 		{ BUG_OTHER_SHARED, "shared memory of rank 0 + 8192, which is not its block's" },
 		{ BUG_NO_LAST_SYNC, "no barrier lies between" },
 		{ BUG_LOST_COPY, "its block ends, and a bulk copy to it is on its way" },

@@ -210,6 +210,14 @@ SIMT_KERNEL(simt_case_bulk, simt_bulk_params, BULK_CASE_THREADS, 1)
 
 SIMT_KERNEL_OF_CLUSTERS(simt_case_cluster, simt_cluster_params, CLUSTER_CASE_THREADS, 1)
 {
+#if !SIMT_DEVICE
+	if (p.bug == BUG_LOCAL_MAP) {
+		const cuda_tensor_map local = p.map;
+
+		cluster_case_run({ &local, p.out, p.bug });
+		return;
+	}
+#endif
 	cluster_case_run({ &p.map, p.out, p.bug });
 }
 

@@ -42,6 +42,7 @@ enum simt_bug {
 	BUG_LOST_ARRIVAL,       /* one thread does not arrive at a barrier */
 	BUG_LATE_READER,        /* overwrites what a warp reads that has not arrived at the barrier */
 	BUG_UNALIGNED_MAP,      /* the tensor map does not begin at a multiple of 64 */
+	BUG_LOCAL_MAP,          /* the tensor map is a copy in a local variable */
 	BUG_OTHER_SHARED,       /* uses an address in the shared memory of the cluster's other block */
 	BUG_LOST_COPY,          /* no thread waits for the last copy */
 	BUG_NO_LAST_SYNC,       /* blocks of a cluster end without waiting for each other */
