@@ -199,10 +199,10 @@ extern __shared__ __align__(1024) unsigned char simt_shared_memory[];
  *                                           to shared memory.  Called after barriers are initialised, and before a
  *                                           block ends that the other one still reaches.  Whole warp.
  *   void simt_barrier_arrive_at(uint64_t *barrier, uint32_t rank)   arrives at the barrier in the same place of that
- *                                           block's shared memory.  With the wait, it orders accesses to shared memory
- *                                           alone.
+ *                                           block's shared memory
  *   void simt_barrier_wait_cluster(uint64_t *barrier, uint32_t parity)   simt_barrier_wait() for a barrier at which
- *                                           threads of the other block arrive
+ *                                           threads of the other block arrive.  Like simt_barrier_arrive_at(), it orders
+ *                                           accesses to shared memory alone, also those of its own block.
  *   void simt_copy_tensor(void *shared, const void *map, uint32_t x, uint32_t token, uint32_t head, uint32_t page,
  *                         uint64_t *barrier)
  *                                           a copy by the TMA unit of a box of a tensor [page][head][token][x] to the

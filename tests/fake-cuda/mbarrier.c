@@ -9,7 +9,8 @@
  * thread that arrives "with its copies" arrives then.
  *
  * Threads of a cluster's other block arrive too.  A wait of block scope does not
- * order their accesses, only one of cluster scope does.
+ * order their accesses, only one of cluster scope does.  Arrivals and waits of
+ * cluster scope order accesses to shared memory alone, also in one block.
  */
 #include <string.h>
 
@@ -158,7 +159,8 @@ bulk_copy_finish(struct mbarrier *barrier, const struct bulk_copy *copy)
 		tensor_box_copy(copy->to, &copy->box);
 	}
 	race_copy_end((uintptr_t)copy->to, copy->size, true, copy->thread, copy->clock);
-	race_release_copy(&barrier->arriving[NEAR], copy->thread, copy->clock);
+	race_release_copy(&barrier->arriving[NEAR], copy->thread, copy->clock,
+			  block_rank_of(copy->thread) != barrier->rank);
 	barrier->n_bytes -= copy->size;
 }
 
@@ -179,9 +181,9 @@ barrier_copy(struct mbarrier *barrier)
 }
 
 static void
-barrier_arrive(struct mbarrier *barrier, uint32_t n_bytes, const void *code)
+barrier_arrive(struct mbarrier *barrier, uint32_t n_bytes, bool shared_only, const void *code)
 {
-	race_release(&barrier->arriving[barrier->rank == block_rank() ? NEAR : FAR]);
+	race_release(&barrier->arriving[barrier->rank == block_rank() ? NEAR : FAR], shared_only);
 	barrier->n_bytes += n_bytes;
 	barrier_count(barrier, code);
 }
@@ -191,7 +193,7 @@ simt_barrier_arrive(uint64_t *barrier)
 {
 	const void *code = __builtin_return_address(0);
 
-	barrier_arrive(barrier_find(barrier, code), 0, code);
+	barrier_arrive(barrier_find(barrier, code), 0, false, code);
 }
 
 void
@@ -199,7 +201,7 @@ simt_barrier_arrive_expecting(uint64_t *barrier, uint32_t n_bytes)
 {
 	const void *code = __builtin_return_address(0);
 
-	barrier_arrive(barrier_find(barrier, code), n_bytes, code);
+	barrier_arrive(barrier_find(barrier, code), n_bytes, false, code);
 }
 
 void
@@ -207,7 +209,7 @@ simt_barrier_arrive_at(uint64_t *barrier, uint32_t rank)
 {
 	const void *code = __builtin_return_address(0);
 
-	barrier_arrive(barrier_in(rank, barrier, code), 0, code);
+	barrier_arrive(barrier_in(rank, barrier, code), 0, true, code);
 }
 
 /* A copy whose source was checked is on its way. */
@@ -269,7 +271,7 @@ simt_barrier_arrive_copies(uint64_t *barrier)
 		block_fail_at(__builtin_return_address(0), "more than %u threads arrive at a barrier in one phase",
 			      found->n_expected);
 	found->lists[found->n_lists++] = copy_async_detach();
-	race_release(&found->arriving[NEAR]);
+	race_release(&found->arriving[NEAR], false);
 	if (found->n_waiting > 0)
 		barrier_copy(found);
 }
@@ -286,14 +288,15 @@ barrier_wait_for(uint64_t *barrier, uint32_t parity, const char *file, int line,
 			block_sleep(found, "a barrier in shared memory", file, line);
 	}
 	found->n_waiting--;
-	race_acquire(&found->ended[NEAR]);
 	return found;
 }
 
 void
 simt_model_barrier_wait(uint64_t *barrier, uint32_t parity, const char *file, int line)
 {
-	barrier_wait_for(barrier, parity, file, line, __builtin_return_address(0));
+	const struct mbarrier *found = barrier_wait_for(barrier, parity, file, line, __builtin_return_address(0));
+
+	race_acquire(&found->ended[NEAR], false);
 }
 
 void
@@ -301,6 +304,7 @@ simt_model_barrier_wait_cluster(uint64_t *barrier, uint32_t parity, const char *
 {
 	const struct mbarrier *found = barrier_wait_for(barrier, parity, file, line, __builtin_return_address(0));
 
+	race_acquire(&found->ended[NEAR], true);
 	if (block.n_blocks > 1)
-		race_acquire(&found->ended[FAR]);
+		race_acquire(&found->ended[FAR], true);
 }

@@ -9,7 +9,9 @@
  * memory is each block's own: atomics on it order nothing.
  *
  * A cluster counts as one block, with the threads of all its blocks: their
- * vector clocks also order accesses to each other's shared memory.
+ * vector clocks also order accesses to each other's shared memory.  In a cluster
+ * a thread has a second vector clock, for accesses to shared memory, because
+ * some barriers order these alone.  It includes the first one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -48,12 +50,14 @@ struct arena_block { /* of memory that lives until the launch ends */
 static uint32_t first_serial, serial; /* of the launch, of the block */
 static unsigned int n;                /* threads of a block, or of all blocks of a cluster */
 static uint32_t *clocks, *fenced;     /* n of n each */
+static uint32_t *shared_clocks;       /* n of n, for shared memory; those above if there is no cluster */
 static uint32_t *in_proxy;            /* n of n: what the asynchronous proxy sees of what a thread knows */
 static uint32_t *latest;              /* n: a join */
 static uint32_t *met_all;             /* n: a thread's clock after the last barrier of all threads */
 static uint32_t *reached;             /* n: a thread's clock when it last reached another block's shared memory */
 static bool any_fence, any_proxy_fence;
 static bool is_proxy;                         /* the access that is checked is the asynchronous proxy's */
+static const uint32_t *checked;               /* the vector clocks that order it: clocks or shared_clocks */
 static uint32_t *snapshots[SIMT_MAX_THREADS]; /* of a thread's fenced row, until it changes */
 static struct word *words[N_WORD_LISTS];
 static struct met *mets;
@@ -84,13 +88,14 @@ race_launch_begin(unsigned int n_threads, unsigned int n_blocks)
 	first_serial = serial + 1;
 	n = n_threads;
 	clocks = calloc((size_t)n * n, sizeof(*clocks));
+	shared_clocks = block.n_blocks > 1 ? calloc((size_t)n * n, sizeof(*clocks)) : clocks;
 	fenced = calloc((size_t)n * n, sizeof(*fenced));
 	in_proxy = calloc((size_t)n * n, sizeof(*in_proxy));
 	latest = calloc(n, sizeof(*latest));
 	met_all = calloc(n, sizeof(*met_all));
 	reached = calloc(n, sizeof(*reached));
-	if (clocks != NULL && fenced != NULL && in_proxy != NULL && latest != NULL && met_all != NULL &&
-	    reached != NULL)
+	if (clocks != NULL && shared_clocks != NULL && fenced != NULL && in_proxy != NULL && latest != NULL &&
+	    met_all != NULL && reached != NULL)
 		return true;
 	race_launch_end();
 	return false;
@@ -99,13 +104,15 @@ race_launch_begin(unsigned int n_threads, unsigned int n_blocks)
 void
 race_launch_end(void)
 {
+	if (shared_clocks != clocks)
+		free(shared_clocks);
 	free(clocks);
 	free(fenced);
 	free(in_proxy);
 	free(latest);
 	free(met_all);
 	free(reached);
-	clocks = fenced = in_proxy = latest = met_all = reached = NULL;
+	clocks = shared_clocks = fenced = in_proxy = latest = met_all = reached = NULL;
 	while (arena_blocks != NULL) {
 		struct arena_block *next = arena_blocks->next;
 
@@ -122,6 +129,8 @@ race_block_begin(void)
 	memset(clocks, 0, (size_t)n * n * sizeof(*clocks));
 	for (unsigned int t = 0; t < n; t++)
 		clocks[t * n + t] = 1;
+	if (shared_clocks != clocks)
+		memcpy(shared_clocks, clocks, (size_t)n * n * sizeof(*clocks));
 	if (any_fence)
 		memset(fenced, 0, (size_t)n * n * sizeof(*fenced));
 	if (any_proxy_fence)
@@ -158,12 +167,24 @@ clocks_join_all(uint32_t *rows, const uint16_t *threads, unsigned int n_joined)
 		memcpy(rows + (size_t)threads[i] * n, latest, n * sizeof(*latest));
 }
 
+/* What the thread does from now on is later than what others know. */
+static void
+thread_advance(unsigned int thread)
+{
+	size_t own = (size_t)thread * n + thread;
+
+	clocks[own]++;
+	shared_clocks[own] = clocks[own];
+}
+
 void
 race_join(const uint16_t *threads, unsigned int n_joined)
 {
 	clocks_join_all(clocks, threads, n_joined);
+	if (shared_clocks != clocks)
+		clocks_join_all(shared_clocks, threads, n_joined);
 	for (unsigned int i = 0; i < n_joined; i++)
-		clocks[(size_t)threads[i] * n + threads[i]]++;
+		thread_advance(threads[i]);
 	for (unsigned int t = 0; n_joined == n && t < n; t++)
 		met_all[t] = clocks[(size_t)t * n + t];
 	if (any_proxy_fence)
@@ -176,31 +197,39 @@ race_join(const uint16_t *threads, unsigned int n_joined)
 }
 
 void
-race_release(struct race_clocks *to)
+race_release(struct race_clocks *to, bool shared_only)
 {
 	size_t self = (size_t)block.thread * n;
 
-	clocks_join(to->known, clocks + self);
-	clocks_join(to->fenced, fenced + self);
+	if (!shared_only) {
+		clocks_join(to->known, clocks + self);
+		clocks_join(to->fenced, fenced + self);
+	}
+	clocks_join(to->shared, shared_clocks + self);
 	clocks_join(to->in_proxy, in_proxy + self);
-	clocks[self + block.thread]++;
+	thread_advance(block.thread);
 }
 
 void
-race_release_copy(struct race_clocks *to, unsigned int thread, uint32_t clock)
+race_release_copy(struct race_clocks *to, unsigned int thread, uint32_t clock, bool shared_only)
 {
-	if (to->known[thread] < clock)
+	if (to->known[thread] < clock && !shared_only)
 		to->known[thread] = clock;
+	if (to->shared[thread] < clock)
+		to->shared[thread] = clock;
 }
 
 void
-race_acquire(const struct race_clocks *from)
+race_acquire(const struct race_clocks *from, bool shared_only)
 {
 	size_t self = (size_t)block.thread * n;
 
+	clocks_join(shared_clocks + self, from->shared);
+	clocks_join(in_proxy + self, from->in_proxy);
+	if (shared_only)
+		return;
 	clocks_join(clocks + self, from->known);
 	clocks_join(fenced + self, from->fenced);
-	clocks_join(in_proxy + self, from->in_proxy);
 	snapshots[block.thread] = NULL;
 }
 
@@ -209,7 +238,7 @@ race_proxy_fence(void)
 {
 	size_t self = (size_t)block.thread * n;
 
-	clocks_join(in_proxy + self, clocks + self);
+	clocks_join(in_proxy + self, shared_clocks + self);
 	any_proxy_fence = true;
 }
 
@@ -274,13 +303,21 @@ met_add(const struct release *release)
 }
 
 static void
+thread_learn(const uint32_t *row)
+{
+	clocks_join(clocks + (size_t)block.thread * n, row);
+	if (shared_clocks != clocks)
+		clocks_join(shared_clocks + (size_t)block.thread * n, row);
+}
+
+static void
 word_meet(const struct word *word)
 {
 	for (const struct release *release = word->releases; release != NULL; release = release->next)
 		if (release->serial != serial)
 			met_add(release);
 		else if (release->rank != block_rank())
-			clocks_join(clocks + (size_t)block.thread * n, release->clocks);
+			thread_learn(release->clocks);
 }
 
 /* What the thread's fence covered: its own block's accesses, and what it had met of other blocks. */
@@ -324,7 +361,7 @@ race_ordered(uint64_t access, bool fenced_only)
 	if (clock == RACE_CLOCK_MAX)
 		return false;
 	if (other == serial)
-		return clock <= (fenced_only ? in_proxy : clocks)[(size_t)block.thread * n + thread];
+		return clock <= (fenced_only ? in_proxy : checked)[(size_t)block.thread * n + thread];
 	return race_met(other, thread, clock);
 }
 
@@ -340,11 +377,14 @@ race_report(uintptr_t address, uint64_t access, bool was_write, bool writes, con
 		block_fail_at(code,
 			      "race: it %s %s, which thread %u of another block %s; no fence and atomic lie between",
 			      now, where, number % block.n_threads, then);
-	if (is_proxy && race_clock(access) <= clocks[(size_t)block.thread * n + number])
+	if (is_proxy && race_clock(access) <= checked[(size_t)block.thread * n + number])
 		block_fail_at(code, "race: %s %s, which %s wrote; no proxy fence lies between",
 			      writes ? "a bulk copy writes" : "wgmma reads", where, thread);
 	if (race_clock(access) == RACE_CLOCK_MAX)
 		block_fail_at(code, "race: it %s %s, where a copy of %s is on its way", now, where, thread);
+	if (race_clock(access) <= shared_clocks[(size_t)block.thread * n + number])
+		block_fail_at(code, "race: it %s %s, which %s %s; the barrier between orders shared memory alone", now,
+			      where, thread, then);
 	block_fail_at(code, "race: it %s %s, which %s %s; no barrier lies between", now, where, thread, then);
 }
 
@@ -426,7 +466,7 @@ cell_check_reads(const struct race_cell *cell, uintptr_t address, uint32_t bytes
 	if (readers != NULL && newest != 0 && race_clock(newest) < met_all[race_thread(newest)])
 		return;
 	if (readers != NULL) {
-		unsigned int t = race_readers_unordered(readers, clocks + (size_t)block.thread * n, bytes);
+		unsigned int t = race_readers_unordered(readers, checked + (size_t)block.thread * n, bytes);
 
 		if (t < n)
 			race_report(address, race_pack(serial, t, 0, 0) | readers->read[t], false, true, code);
@@ -501,6 +541,13 @@ own_region(uintptr_t address, size_t size, bool writes, const void *code)
 	return region;
 }
 
+/* The vector clocks that order accesses to the region. */
+static const uint32_t *
+clocks_of(const struct region *region)
+{
+	return block_rank_shared(region->start) < block.n_blocks ? shared_clocks : clocks;
+}
+
 static void
 race_note(struct region *region, uintptr_t address, size_t size, bool writes, uint32_t clock, const void *code)
 {
@@ -509,6 +556,7 @@ race_note(struct region *region, uintptr_t address, size_t size, bool writes, ui
 	/* Nothing that the launch does may write there. */
 	if (!region->writable)
 		return;
+	checked = clocks_of(region);
 	for (uintptr_t at = from & ~(uintptr_t)3; at < end; at += 4) {
 		uint32_t bytes = RACE_BYTES;
 
@@ -537,7 +585,7 @@ race_reach(uintptr_t address, size_t size, const void *code)
 		reached[block.thread] = race_clock_now();
 }
 
-/* The latest clock of a thread that any thread of the current thread's block knows. */
+/* The latest clock of a thread that any thread of the current thread's block knows, of shared memory. */
 static uint32_t
 known_in_block(unsigned int thread)
 {
@@ -545,8 +593,8 @@ known_in_block(unsigned int thread)
 	uint32_t known = 0;
 
 	for (unsigned int t = first; t < first + block.n_threads; t++)
-		if (clocks[(size_t)t * n + thread] > known)
-			known = clocks[(size_t)t * n + thread];
+		if (shared_clocks[(size_t)t * n + thread] > known)
+			known = shared_clocks[(size_t)t * n + thread];
 	return known;
 }
 
@@ -602,6 +650,7 @@ race_atomic(uintptr_t address, size_t size, const void *code)
 
 	if (address % size != 0)
 		block_fail_at(code, "it uses an atomic at %s, which is not aligned", region_describe(address));
+	checked = clocks_of(region);
 	cell = &region->cells[(address - (region->start & ~(uintptr_t)3)) / 4];
 	for (unsigned int i = 0; i < 2; i++)
 		if (cell->writes[i] != 0 && !race_ordered(cell->writes[i], false))

@@ -135,17 +135,22 @@ void race_join(const uint16_t *threads, unsigned int n);
 
 /** What threads that arrive at a barrier leave there for those that wait for it. */
 struct race_clocks {
-	uint32_t known[SIMT_MAX_THREADS], fenced[SIMT_MAX_THREADS], in_proxy[SIMT_MAX_THREADS];
+	uint32_t known[SIMT_MAX_THREADS], shared[SIMT_MAX_THREADS], fenced[SIMT_MAX_THREADS];
+	uint32_t in_proxy[SIMT_MAX_THREADS];
 };
 
-/** race_release - add what the current thread did and knows; what it does from now on is not included */
-void race_release(struct race_clocks *to);
+/**
+ * race_release - add what the current thread did and knows; what it does from now on is not included
+ *
+ * @param[in] shared_only  of accesses to shared memory alone
+ */
+void race_release(struct race_clocks *to, bool shared_only);
 
 /** race_release_copy - add the clock of a thread's bulk copy, which has happened */
-void race_release_copy(struct race_clocks *to, unsigned int thread, uint32_t clock);
+void race_release_copy(struct race_clocks *to, unsigned int thread, uint32_t clock, bool shared_only);
 
-/** race_acquire - the current thread knows all of it */
-void race_acquire(const struct race_clocks *from);
+/** race_acquire - the current thread knows all of it, or what is about shared memory */
+void race_acquire(const struct race_clocks *from, bool shared_only);
 
 /** race_proxy_fence - the asynchronous proxy sees what the current thread knows */
 void race_proxy_fence(void);

@@ -118,6 +118,9 @@ Test(simt_cluster, wrong_clusters_are_reported)
 		{ BUG_UNALIGNED, "no multiple of 1024" },
 		{ BUG_UNALIGNED_MAP, "does not begin at a multiple of 64" },
 		{ BUG_LOCAL_MAP, "a tensor map that is not in the kernel's parameters" },
+		{ BUG_FAR_GLOBAL, "the barrier between orders shared memory alone" },
+		{ BUG_NEAR_GLOBAL, "the barrier between orders shared memory alone" },
+		{ BUG_COPIED_GLOBAL, "the barrier between orders shared memory alone" },
 		{ BUG_OTHER_SHARED, "shared memory of rank 0 + 8192, which is not its block's" },
 		{ BUG_NO_LAST_SYNC, "no barrier lies between" },
 		{ BUG_LOST_COPY, "its block ends, and a bulk copy to it is on its way" },
@@ -135,8 +138,8 @@ Test(simt_cluster, wrong_clusters_are_reported)
 /* Also in an order in which nothing goes wrong. */
 Test(simt_cluster, each_order_reports_missing_synchronisation)
 {
-	static const enum simt_bug bugs[] = { BUG_EARLY_END, BUG_NO_LAST_SYNC, BUG_NO_BARRIER, BUG_LATE_READER,
-					      BUG_WEAK_WAIT };
+	static const enum simt_bug bugs[] = { BUG_EARLY_END, BUG_NO_LAST_SYNC, BUG_NO_BARRIER,  BUG_LATE_READER,
+					      BUG_WEAK_WAIT, BUG_FAR_GLOBAL,   BUG_NEAR_GLOBAL, BUG_COPIED_GLOBAL };
 	struct simt_cluster_params p;
 	unsigned int n_after = 0, n_before = 0;
 

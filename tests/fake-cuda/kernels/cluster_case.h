@@ -28,6 +28,13 @@ struct cluster_case {
 	uint64_t full[CLUSTER_CASE_STAGES], empty[CLUSTER_CASE_STAGES];
 };
 
+/* The words that a block writes in a round. */
+SIMT_FUNCTION uint32_t *
+cluster_case_out(const cluster_case_args &p, uint32_t block, uint32_t round)
+{
+	return p.out + block * CLUSTER_CASE_WORDS + round * SIMT_CLUSTER_BLOCKS * CLUSTER_CASE_BOX_WORDS;
+}
+
 SIMT_FUNCTION void
 cluster_case_copy(const cluster_case_args &p, cluster_case &shared, uint32_t round)
 {
@@ -42,6 +49,11 @@ cluster_case_copy(const cluster_case_args &p, cluster_case &shared, uint32_t rou
 		simt_barrier_wait_cluster(&shared.empty[stage], parity);
 	if (simt_lane() != 0)
 		return;
+	if ((p.bug == BUG_FAR_GLOBAL || p.bug == BUG_NEAR_GLOBAL) && round >= CLUSTER_CASE_STAGES)
+		simt_load_fresh(
+			cluster_case_out(p, simt_block() ^ (p.bug == BUG_FAR_GLOBAL), round - CLUSTER_CASE_STAGES));
+	if (p.bug == BUG_COPIED_GLOBAL && round == 0)
+		cluster_case_out(p, simt_block(), CLUSTER_CASE_ROUNDS - 1)[0] = 1;
 	simt_barrier_arrive_expecting(&shared.full[stage], expected + (p.bug == BUG_WRONG_COUNT ? 16 : 0));
 	simt_copy_tensor(&shared.boxes[stage][rank][p.bug == BUG_UNALIGNED ? 32 : 0],
 			 map + (p.bug == BUG_UNALIGNED_MAP ? 8 : 0), CLUSTER_CASE_X(box), CLUSTER_CASE_TOKEN(box),
@@ -52,11 +64,12 @@ SIMT_FUNCTION void
 cluster_case_read(const cluster_case_args &p, cluster_case &shared, uint32_t round)
 {
 	uint32_t stage = round % CLUSTER_CASE_STAGES, parity = round / CLUSTER_CASE_STAGES % 2;
-	simt_vec4 *out = reinterpret_cast<simt_vec4 *>(p.out + simt_block() * CLUSTER_CASE_WORDS) +
-			 round * SIMT_CLUSTER_BLOCKS * CLUSTER_CASE_BOX_VECS;
+	simt_vec4 *out = reinterpret_cast<simt_vec4 *>(cluster_case_out(p, simt_block(), round));
 
 	if (p.bug != BUG_NO_WAIT)
 		simt_barrier_wait(&shared.full[stage], parity);
+	if (p.bug == BUG_COPIED_GLOBAL && round == 0)
+		simt_load_fresh(cluster_case_out(p, simt_block() ^ 1, CLUSTER_CASE_ROUNDS - 1));
 	for (uint32_t i = simt_thread(); i < SIMT_CLUSTER_BLOCKS * CLUSTER_CASE_BOX_VECS;
 	     i += CLUSTER_CASE_READERS * 32) {
 		const simt_vec4 *rows = shared.boxes[stage][i / CLUSTER_CASE_BOX_VECS];

@@ -43,6 +43,9 @@ enum simt_bug {
 	BUG_LATE_READER,        /* overwrites what a warp reads that has not arrived at the barrier */
 	BUG_UNALIGNED_MAP,      /* the tensor map does not begin at a multiple of 64 */
 	BUG_LOCAL_MAP,          /* the tensor map is a copy in a local variable */
+	BUG_FAR_GLOBAL,         /* reads what the other block wrote to global memory before it arrived at a barrier */
+	BUG_NEAR_GLOBAL,        /* the same of its own block, which arrived as the other one did */
+	BUG_COPIED_GLOBAL,      /* reads what a thread of the other block wrote before it copied to both */
 	BUG_OTHER_SHARED,       /* uses an address in the shared memory of the cluster's other block */
 	BUG_LOST_COPY,          /* no thread waits for the last copy */
 	BUG_NO_LAST_SYNC,       /* blocks of a cluster end without waiting for each other */
