@@ -48,14 +48,16 @@ cluster_drop(struct simt_cluster_params *p)
 	region_free(p->out);
 }
 
-/* Element x of a row of a box; 0 outside the tensor. */
+/* Element x of a row of a tile; 0 outside the tensor. */
 static uint16_t
-box_element(unsigned int box, unsigned int row, unsigned int x)
+tile_element(unsigned int cluster, unsigned int round, unsigned int matrix, unsigned int row, unsigned int x)
 {
-	unsigned int token = CLUSTER_CASE_TOKEN(box) + row % CLUSTER_CASE_BOX_TOKENS;
-	unsigned int head = CLUSTER_CASE_HEAD(box) + row / CLUSTER_CASE_BOX_TOKENS, page = CLUSTER_CASE_PAGE(box);
+	unsigned int box = CLUSTER_CASE_BOX(cluster, round, row / CLUSTER_CASE_BOX_ROWS);
+	unsigned int in_box = row % CLUSTER_CASE_BOX_ROWS, page = CLUSTER_CASE_PAGE(box);
+	unsigned int token = CLUSTER_CASE_TOKEN(box) + in_box % CLUSTER_CASE_BOX_TOKENS;
+	unsigned int head = CLUSTER_CASE_HEAD(box) + in_box / CLUSTER_CASE_BOX_TOKENS;
 
-	x += CLUSTER_CASE_X(box);
+	x += CLUSTER_CASE_X(matrix);
 	if (x >= CLUSTER_CASE_DIM || token >= CLUSTER_CASE_TOKENS || head >= CLUSTER_CASE_HEADS ||
 	    page >= CLUSTER_CASE_PAGES)
 		return 0;
@@ -68,12 +70,14 @@ cluster_check(const struct simt_cluster_params *p)
 	const uint16_t *out = (const uint16_t *)p->out;
 
 	for (unsigned int i = 0; i < N_BLOCKS * CLUSTER_CASE_WORDS * 2; i++) {
-		unsigned int block = i / (CLUSTER_CASE_WORDS * 2), x = i % 64, row = i / 64 % CLUSTER_CASE_BOX_ROWS;
-		unsigned int box_of_block = i % (CLUSTER_CASE_WORDS * 2) / (CLUSTER_CASE_BOX_WORDS * 2);
-		unsigned int box = CLUSTER_CASE_BOX(block / 2, box_of_block / 2, box_of_block % 2);
+		unsigned int x = i % 64, row = i / 64 % CLUSTER_CASE_TILE_ROWS;
+		unsigned int tile = i / (CLUSTER_CASE_TILE_ROWS * 64), matrix = tile % CLUSTER_CASE_MATRICES;
+		unsigned int round = tile / CLUSTER_CASE_MATRICES % CLUSTER_CASE_ROUNDS;
+		unsigned int block = tile / CLUSTER_CASE_MATRICES / CLUSTER_CASE_ROUNDS;
 
-		cr_assert_eq(out[i], box_element(box, row, x), "block %u, box %u, row %u, element %u: %04x", block, box,
-			     row, x, out[i]);
+		cr_assert_eq(out[i], tile_element(block / 2, round, matrix, row, x),
+			     "block %u, round %u, matrix %u, row %u, element %u: %04x", block, round, matrix, row, x,
+			     out[i]);
 	}
 }
 
@@ -121,7 +125,7 @@ Test(simt_cluster, wrong_clusters_are_reported)
 		{ BUG_FAR_GLOBAL, "the barrier between orders shared memory alone" },
 		{ BUG_NEAR_GLOBAL, "the barrier between orders shared memory alone" },
 		{ BUG_COPIED_GLOBAL, "the barrier between orders shared memory alone" },
-		{ BUG_OTHER_SHARED, "shared memory of rank 0 + 8192, which is not its block's" },
+		{ BUG_OTHER_SHARED, "shared memory of rank 0 + 40960, which is not its block's" },
 		{ BUG_NO_LAST_SYNC, "no barrier lies between" },
 		{ BUG_LOST_COPY, "its block ends, and a bulk copy to it is on its way" },
 	};
@@ -164,7 +168,7 @@ Test(simt_cluster, messages_name_the_block)
 	cr_assert_not(simt_run_kernel("simt_case_cluster", &p, N_BLOCKS, CLUSTER_CASE_THREADS, 0));
 	cr_assert(strstr(report, "block (0, 0), thread 128: ") != NULL, "%s", report);
 	cr_assert_not(simt_run_kernel("simt_case_cluster", &p, N_BLOCKS, CLUSTER_CASE_THREADS, 1));
-	cr_assert(strstr(report, "block (3, 0), thread 128: ") != NULL, "%s", report);
+	cr_assert(strstr(report, "block (3, 0), thread 135: ") != NULL, "%s", report);
 	p.bug = BUG_NO_LAST_SYNC;
 	cr_assert_not(simt_run_kernel("simt_case_cluster", &p, N_BLOCKS, CLUSTER_CASE_THREADS, 0));
 	cr_assert(strstr(report, " of block (1, 0) reached it") != NULL ||

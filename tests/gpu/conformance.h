@@ -35,9 +35,9 @@ struct conformance_params {
 
 #define CONFORMANCE_BULK_WORDS (5u * 1024u) /* conformance_bulk: words of a block */
 /* conformance_cluster: words of in, two elements each, and of out */
-#define CONFORMANCE_CLUSTER_IN (1u * 3u * 28u * 96u / 2u) /* [page][head][token][dim] */
+#define CONFORMANCE_CLUSTER_IN (3u * 3u * 30u * 112u / 2u) /* [page][head][token][dim] */
 #define CONFORMANCE_CLUSTER_BLOCKS 4u
-#define CONFORMANCE_CLUSTER_OUT (CONFORMANCE_CLUSTER_BLOCKS * 5u * 2u * 512u) /* boxes of 512 words */
+#define CONFORMANCE_CLUSTER_OUT (CONFORMANCE_CLUSTER_BLOCKS * 5u * 5u * 1024u) /* tiles of 1024 words */
 /* conformance_wgmma_*: words of in, two elements each, and of out. */
 #define CONFORMANCE_WGMMA_A (64u * 64u / 2u)  /* [row][k] */
 #define CONFORMANCE_WGMMA_B (128u * 64u / 2u) /* [column][k] */

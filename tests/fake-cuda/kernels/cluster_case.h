@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Clusters that move boxes of a tensor through shared memory.  In each round
- * a warp of each block copies one of two boxes to both blocks, and four warps of
- * each block read both boxes.  A stage is filled again once the readers of both
- * blocks have arrived.  For unit_simt_cluster.c, and for conformance.cu on a GPU.
+ * Clusters that move boxes of a tensor through shared memory, as attention_mla_cluster.cu does.  In each round two
+ * warps of each block copy boxes to both blocks, a box a lane, and four warps of each block read them.  Each block
+ * copies every second box of part 0.  Part 1 is the last matrix, which the block of rank 0 copies alone: the other one
+ * only expects its bytes.  A stage is filled again once the readers of both blocks have arrived.  For
+ * unit_simt_cluster.c, and for conformance.cu on a GPU.
  */
 #ifndef TESTS_FAKE_CUDA_KERNELS_CLUSTER_CASE_H
 #define TESTS_FAKE_CUDA_KERNELS_CLUSTER_CASE_H
@@ -14,8 +15,10 @@
 #if SIMT_HAS_BARRIERS
 
 #define CLUSTER_CASE_STAGES 2u
-#define CLUSTER_CASE_BOX_VECS (CLUSTER_CASE_BOX_WORDS / 4)
-#define CLUSTER_CASE_READERS 4u /* warps of a block */
+#define CLUSTER_CASE_READERS 4u /* warps of a block; a warp for each part follows */
+#define CLUSTER_CASE_PARTS 2u
+#define CLUSTER_CASE_BOXES (CLUSTER_CASE_MATRICES * CLUSTER_CASE_TILE_BOXES) /* of a round, matrix by matrix */
+#define CLUSTER_CASE_PART_1 (CLUSTER_CASE_BOXES - CLUSTER_CASE_TILE_BOXES)   /* its first box */
 
 struct cluster_case_args {
 	const cuda_tensor_map *map; /* in the kernel's parameters */
@@ -24,40 +27,56 @@ struct cluster_case_args {
 };
 
 struct cluster_case {
-	alignas(1024) simt_vec4 boxes[CLUSTER_CASE_STAGES][SIMT_CLUSTER_BLOCKS][CLUSTER_CASE_BOX_VECS];
-	uint64_t full[CLUSTER_CASE_STAGES], empty[CLUSTER_CASE_STAGES];
+	/* [row][chunk]; a stage is CLUSTER_CASE_TILE_ROWS rows of each matrix */
+	alignas(1024) simt_vec4 matrices[CLUSTER_CASE_MATRICES][CLUSTER_CASE_STAGES * CLUSTER_CASE_TILE_ROWS * 8];
+	uint64_t full[CLUSTER_CASE_STAGES][CLUSTER_CASE_PARTS], empty[CLUSTER_CASE_STAGES];
 };
 
 /* The words that a block writes in a round. */
 SIMT_FUNCTION uint32_t *
 cluster_case_out(const cluster_case_args &p, uint32_t block, uint32_t round)
 {
-	return p.out + block * CLUSTER_CASE_WORDS + round * SIMT_CLUSTER_BLOCKS * CLUSTER_CASE_BOX_WORDS;
+	return p.out + block * CLUSTER_CASE_WORDS + round * CLUSTER_CASE_ROUND_WORDS;
+}
+
+/* Copy the lane's box of a part, if it has one. */
+SIMT_FUNCTION void
+cluster_case_box_copy(const cluster_case_args &p, cluster_case &shared, uint32_t round, uint32_t part)
+{
+	uint32_t stage = round % CLUSTER_CASE_STAGES, rank = simt_cluster_rank();
+	uint32_t number = part == 0 ? simt_lane() * SIMT_CLUSTER_BLOCKS + rank : CLUSTER_CASE_PART_1 + simt_lane();
+	uint32_t matrix = number / CLUSTER_CASE_TILE_BOXES, in_tile = number % CLUSTER_CASE_TILE_BOXES;
+	uint32_t box = CLUSTER_CASE_BOX(simt_block() / SIMT_CLUSTER_BLOCKS, round, in_tile);
+	uint32_t row = stage * CLUSTER_CASE_TILE_ROWS + in_tile * CLUSTER_CASE_BOX_ROWS;
+	const unsigned char *map = reinterpret_cast<const unsigned char *>(p.map);
+
+	if (part == 0 ? number >= CLUSTER_CASE_PART_1 : number >= CLUSTER_CASE_BOXES || rank != 0)
+		return;
+	simt_copy_tensor(&shared.matrices[matrix][row * 8 + (p.bug == BUG_UNALIGNED ? 32 : 0)],
+			 map + (p.bug == BUG_UNALIGNED_MAP ? 8 : 0), CLUSTER_CASE_X(matrix), CLUSTER_CASE_TOKEN(box),
+			 CLUSTER_CASE_HEAD(box), CLUSTER_CASE_PAGE(box), &shared.full[stage][part]);
 }
 
 SIMT_FUNCTION void
 cluster_case_copy(const cluster_case_args &p, cluster_case &shared, uint32_t round)
 {
 	uint32_t stage = round % CLUSTER_CASE_STAGES, parity = (round / CLUSTER_CASE_STAGES + 1) % 2;
-	uint32_t rank = simt_cluster_rank(), expected = SIMT_CLUSTER_BLOCKS * CLUSTER_CASE_BOX_WORDS * 4;
-	uint32_t box = CLUSTER_CASE_BOX(simt_block() / SIMT_CLUSTER_BLOCKS, round, rank);
-	const unsigned char *map = reinterpret_cast<const unsigned char *>(p.map);
+	uint32_t part = simt_warp() - CLUSTER_CASE_READERS;
+	uint32_t n_boxes = part == 0 ? CLUSTER_CASE_PART_1 : CLUSTER_CASE_TILE_BOXES;
 
 	if (p.bug == BUG_WEAK_WAIT)
 		simt_barrier_wait(&shared.empty[stage], parity);
 	else
 		simt_barrier_wait_cluster(&shared.empty[stage], parity);
-	if (simt_lane() != 0)
-		return;
 	if ((p.bug == BUG_FAR_GLOBAL || p.bug == BUG_NEAR_GLOBAL) && round >= CLUSTER_CASE_STAGES)
 		simt_load_fresh(
 			cluster_case_out(p, simt_block() ^ (p.bug == BUG_FAR_GLOBAL), round - CLUSTER_CASE_STAGES));
-	if (p.bug == BUG_COPIED_GLOBAL && round == 0)
+	if (p.bug == BUG_COPIED_GLOBAL && round == 0 && simt_thread() == CLUSTER_CASE_READERS * 32)
 		cluster_case_out(p, simt_block(), CLUSTER_CASE_ROUNDS - 1)[0] = 1;
-	simt_barrier_arrive_expecting(&shared.full[stage], expected + (p.bug == BUG_WRONG_COUNT ? 16 : 0));
-	simt_copy_tensor(&shared.boxes[stage][rank][p.bug == BUG_UNALIGNED ? 32 : 0],
-			 map + (p.bug == BUG_UNALIGNED_MAP ? 8 : 0), CLUSTER_CASE_X(box), CLUSTER_CASE_TOKEN(box),
-			 CLUSTER_CASE_HEAD(box), CLUSTER_CASE_PAGE(box), &shared.full[stage]);
+	if (simt_lane() == 0)
+		simt_barrier_arrive_expecting(&shared.full[stage][part], n_boxes * CLUSTER_CASE_BOX_ROWS * 128 +
+										 (p.bug == BUG_WRONG_COUNT ? 16 : 0));
+	cluster_case_box_copy(p, shared, round, part);
 }
 
 SIMT_FUNCTION void
@@ -66,16 +85,14 @@ cluster_case_read(const cluster_case_args &p, cluster_case &shared, uint32_t rou
 	uint32_t stage = round % CLUSTER_CASE_STAGES, parity = round / CLUSTER_CASE_STAGES % 2;
 	simt_vec4 *out = reinterpret_cast<simt_vec4 *>(cluster_case_out(p, simt_block(), round));
 
-	if (p.bug != BUG_NO_WAIT)
-		simt_barrier_wait(&shared.full[stage], parity);
+	for (uint32_t part = 0; part < CLUSTER_CASE_PARTS && p.bug != BUG_NO_WAIT; part++)
+		simt_barrier_wait(&shared.full[stage][part], parity);
 	if (p.bug == BUG_COPIED_GLOBAL && round == 0)
 		simt_load_fresh(cluster_case_out(p, simt_block() ^ 1, CLUSTER_CASE_ROUNDS - 1));
-	for (uint32_t i = simt_thread(); i < SIMT_CLUSTER_BLOCKS * CLUSTER_CASE_BOX_VECS;
-	     i += CLUSTER_CASE_READERS * 32) {
-		const simt_vec4 *rows = shared.boxes[stage][i / CLUSTER_CASE_BOX_VECS];
-		uint32_t row = i % CLUSTER_CASE_BOX_VECS / 8, chunk = i % 8;
+	for (uint32_t i = simt_thread(); i < CLUSTER_CASE_ROUND_WORDS / 4; i += CLUSTER_CASE_READERS * 32) {
+		uint32_t row = stage * CLUSTER_CASE_TILE_ROWS + i / 8 % CLUSTER_CASE_TILE_ROWS, chunk = i % 8;
 
-		out[i] = rows[row * 8 + (chunk ^ row % 8)];
+		out[i] = shared.matrices[i / (CLUSTER_CASE_TILE_ROWS * 8)][row * 8 + (chunk ^ row % 8)];
 	}
 	simt_warp_sync();
 	if (p.bug == BUG_LATE_READER && simt_lane() == 0)
@@ -89,7 +106,8 @@ cluster_case_begin(const cluster_case_args &p, cluster_case &shared)
 {
 	if (simt_thread() == 0) {
 		for (uint32_t stage = 0; stage < CLUSTER_CASE_STAGES; stage++) {
-			simt_barrier_init(&shared.full[stage], 1);
+			for (uint32_t part = 0; part < CLUSTER_CASE_PARTS; part++)
+				simt_barrier_init(&shared.full[stage][part], 1);
 			simt_barrier_init(&shared.empty[stage],
 					  CLUSTER_CASE_READERS * (p.bug == BUG_LATE_READER ? 1 : SIMT_CLUSTER_BLOCKS));
 		}
@@ -104,7 +122,7 @@ cluster_case_begin(const cluster_case_args &p, cluster_case &shared)
 		uint64_t **given = reinterpret_cast<uint64_t **>(p.out);
 
 		if (simt_cluster_rank() == 0 && simt_thread() == 0)
-			*given = &shared.full[0];
+			*given = &shared.full[0][0];
 		simt_cluster_sync();
 		if (simt_cluster_rank() == 1 && simt_thread() == 0)
 			simt_barrier_arrive(*given);
@@ -121,12 +139,13 @@ cluster_case_run(const cluster_case_args &p)
 	if (p.bug == BUG_EARLY_END && simt_cluster_rank() == 1)
 		return;
 	for (uint32_t round = 0; round < CLUSTER_CASE_ROUNDS; round++)
-		if (simt_warp() == CLUSTER_CASE_READERS)
+		if (simt_warp() >= CLUSTER_CASE_READERS)
 			cluster_case_copy(p, shared, round);
 		else
 			cluster_case_read(p, shared, round);
-	if (p.bug == BUG_LOST_COPY && simt_warp() == CLUSTER_CASE_READERS)
+	if (p.bug == BUG_LOST_COPY && simt_warp() >= CLUSTER_CASE_READERS)
 		cluster_case_copy(p, shared, CLUSTER_CASE_ROUNDS);
+	simt_warp_sync(); /* lanes that copied may have diverged */
 	if (p.bug != BUG_NO_LAST_SYNC)
 		simt_cluster_sync();
 }

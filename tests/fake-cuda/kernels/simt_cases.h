@@ -116,27 +116,34 @@ struct simt_bulk_params {
 	enum simt_bug bug;
 };
 
-#define CLUSTER_CASE_THREADS 160
+#define CLUSTER_CASE_THREADS 192
 #define CLUSTER_CASE_ROUNDS 5u
-#define CLUSTER_CASE_BOX_TOKENS 8u
+#define CLUSTER_CASE_BOX_TOKENS 4u
 #define CLUSTER_CASE_BOX_HEADS 2u
 #define CLUSTER_CASE_BOX_ROWS (CLUSTER_CASE_BOX_TOKENS * CLUSTER_CASE_BOX_HEADS)
-#define CLUSTER_CASE_BOX_WORDS (CLUSTER_CASE_BOX_ROWS * 32u)
-#define CLUSTER_CASE_WORDS (CLUSTER_CASE_ROUNDS * 2u * CLUSTER_CASE_BOX_WORDS) /* of a block */
-/* A tensor in which some boxes lie in part and some not at all, and the number and place of a box. */
-#define CLUSTER_CASE_DIM 96u
-#define CLUSTER_CASE_TOKENS 28u
+/* In a round, each matrix of 64 columns receives a tile, which is boxes one below the other. */
+#define CLUSTER_CASE_MATRICES 5u
+#define CLUSTER_CASE_TILE_BOXES 4u
+#define CLUSTER_CASE_TILE_ROWS (CLUSTER_CASE_TILE_BOXES * CLUSTER_CASE_BOX_ROWS)
+#define CLUSTER_CASE_ROUND_WORDS (CLUSTER_CASE_MATRICES * CLUSTER_CASE_TILE_ROWS * 32u)
+#define CLUSTER_CASE_WORDS (CLUSTER_CASE_ROUNDS * CLUSTER_CASE_ROUND_WORDS) /* of a block */
+/*
+ * A tensor, the number of a box of a tile, and the place of that box for a matrix.  Some boxes lie in part outside the
+ * tensor, in x, in tokens or in heads, and some not in it at all: their page is the number of pages, or x is too large.
+ */
+#define CLUSTER_CASE_DIM 112u
+#define CLUSTER_CASE_TOKENS 30u
 #define CLUSTER_CASE_HEADS 3u
-#define CLUSTER_CASE_PAGES 1u
-#define CLUSTER_CASE_BOX(cluster, round, rank) (((cluster)*CLUSTER_CASE_ROUNDS + (round)) * 2u + (rank))
-#define CLUSTER_CASE_X(box) ((box) % 2u * 64u)
-#define CLUSTER_CASE_TOKEN(box) ((box) / 2u % 4u * CLUSTER_CASE_BOX_TOKENS)
+#define CLUSTER_CASE_PAGES 3u
+#define CLUSTER_CASE_BOX(cluster, round, i) (((cluster)*CLUSTER_CASE_ROUNDS + (round)) * CLUSTER_CASE_TILE_BOXES + (i))
+#define CLUSTER_CASE_X(matrix) ((CLUSTER_CASE_MATRICES - 1 - (matrix)) * 32u)
+#define CLUSTER_CASE_TOKEN(box) ((box) % 8u * CLUSTER_CASE_BOX_TOKENS)
 #define CLUSTER_CASE_HEAD(box) ((box) / 8u % 2u * CLUSTER_CASE_BOX_HEADS)
-#define CLUSTER_CASE_PAGE(box) ((box) / 16u)
+#define CLUSTER_CASE_PAGE(box) ((box) / 3u % (CLUSTER_CASE_PAGES + 1))
 
 struct simt_cluster_params {
 	struct cuda_tensor_map map; /* [page][head][token][x] */
-	uint32_t *out;              /* [n_blocks][round][rank][row of the box][32] */
+	uint32_t *out;              /* [n_blocks][round][matrix][row of the tile][32] */
 	enum simt_bug bug;
 };
 
