@@ -96,9 +96,12 @@ simt_cluster_sync()
 
 /*
  * Fences of shared memory alone are in CUDA from 12.8 on.  Without them an arrival waits until the thread's writes to
- * global memory are performed, and a wait invalidates the L1 cache.
+ * global memory are performed, and a wait invalidates the L1 cache.  lint_nvcc.sh compiles that too.
  */
-#if __CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 8)
+#ifndef SIMT_CLUSTER_FENCES
+#define SIMT_CLUSTER_FENCES (__CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 8))
+#endif
+#if SIMT_CLUSTER_FENCES
 #define SIMT_CLUSTER_ARRIVE "fence.release.sync_restrict::shared::cta.cluster;\nmbarrier.arrive.relaxed.cluster"
 #define SIMT_CLUSTER_TRY_WAIT "mbarrier.try_wait.parity.relaxed.cluster"
 #define SIMT_CLUSTER_WAITED "fence.acquire.sync_restrict::shared::cluster.cluster;"

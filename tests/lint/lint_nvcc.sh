@@ -24,27 +24,44 @@ waits_right()
 	*) [ "$waits" -eq "$(grep -c '\.entry ' "$1")" ] ;;
 	esac
 }
+# check WHAT SOURCE ARCH PTX [OPTION]: compile it; one line of TAP.  A line of the PTX must match the pattern PTX.
+check()
+{
+	what=$1
+	source=$2
+	arch=$3
+	pattern=$4
+	shift 4
+	n=$((n + 1))
+	report=$out/report
+	ptx=$out/$(basename "$source" .cu).ptx
+	if ! "$CUDA_DIR/bin/nvcc" -std=c++17 -arch="$arch" -cubin -keep -keep-dir "$out" -Xptxas -v -I"$PAGED_SRCDIR" "$@" -o "$out/cubin" \
+		"$PAGED_SRCDIR/$source" >"$report" 2>&1; then
+		result="not ok"
+	elif grep -E 'spill' "$report" | grep -qvE ' 0 bytes spill stores, 0 bytes spill loads'; then
+		result="not ok"
+	elif ! waits_right "$ptx" "$arch"; then
+		echo "griddepcontrol.wait is in other kernels than it should be" >>"$report"
+		result="not ok"
+	elif ! grep -q "$pattern" "$ptx"; then
+		echo "no $pattern in the PTX" >>"$report"
+		result="not ok"
+	else
+		result=ok
+	fi
+	if [ "$result" != ok ]; then
+		sed 's/^/# /' "$report"
+		status=1
+	fi
+	echo "$result $n - $what"
+}
 for source in $sources; do
 	for arch in $archs; do
-		n=$((n + 1))
-		report=$out/report
-		if ! "$CUDA_DIR/bin/nvcc" -std=c++17 -arch="$arch" -cubin -keep -keep-dir "$out" -Xptxas -v -I"$PAGED_SRCDIR" -o "$out/cubin" \
-			"$PAGED_SRCDIR/$source" >"$report" 2>&1; then
-			result="not ok"
-		elif grep -E 'spill' "$report" | grep -qvE ' 0 bytes spill stores, 0 bytes spill loads'; then
-			result="not ok"
-		elif ! waits_right "$out/$(basename "$source" .cu).ptx" "$arch"; then
-			echo "griddepcontrol.wait is in other kernels than it should be" >>"$report"
-			result="not ok"
-		else
-			result=ok
-		fi
-		if [ "$result" != ok ]; then
-			sed 's/^/# /' "$report"
-			status=1
-		fi
-		echo "$result $n - $source for $arch"
+		check "$source for $arch" "$source" "$arch" .
 	done
 done
+# As before CUDA 12.8, which has no fences of shared memory alone (simt_barrier.h).
+check "arrivals in a cluster before CUDA 12.8" tests/gpu/conformance.cu sm_90a 'mbarrier\.arrive\.release\.cluster' \
+	-DSIMT_CLUSTER_FENCES=0
 echo "1..$n"
 exit $status
