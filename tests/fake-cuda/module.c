@@ -210,9 +210,7 @@ cubin_compare(const void *cubin, const struct simt_kernel *kernel)
 	    found.n_cluster_blocks == kernel->n_cluster_blocks)
 		return CUDA_SUCCESS;
 	fprintf(stderr,
-		"# fake-cuda: kernel %s: %u bytes of parameters, %u threads and clusters of %u in the cubin, %zu, %u "
-		"and "
-		"%u here\n",
+		"# fake-cuda: %s: the cubin has %u bytes of parameters, %u threads, clusters of %u; here %zu, %u, %u\n",
 		kernel->name, found.params_size, found.max_threads, found.n_cluster_blocks, kernel->params_size,
 		kernel->max_threads, kernel->n_cluster_blocks);
 	return CUDA_ERROR_INVALID_IMAGE;
