@@ -160,7 +160,7 @@ template <uint32_t Q_ROWS> struct attention_block_of {
 		attention_results results;                    /* after the item's last tile */
 		attention_combine_batch combine;              /* after the item */
 	};
-	uint32_t n_left; /* work items below this number remain, every simt_n_blocks()th of which is the block's */
+	uint32_t n_left; /* of shares_begin(): those below this number remain, some of which are the block's */
 	bool valid;
 	uint32_t last;
 };

@@ -261,30 +261,43 @@ work_item_combine(const cuda_attention_params &p, const attention_work_item &ite
 	}
 }
 
-/* Count the block's work items.  Thread 0 calls. */
+/* Divide n things to do, such as work items, among takers, of which the block is number `taker`.  Thread 0 calls. */
 SIMT_FUNCTION void
-work_items_begin(const cuda_attention_params &p, attention_block &block)
+shares_begin(attention_block &block, uint32_t n, uint32_t taker)
 {
-	uint32_t n = plan_head(p.plan)->n_work_items;
-
-	block.n_left = n > simt_block() ? n - simt_block() : 0;
+	block.n_left = n > taker ? n - taker : 0;
 }
 
 /*
- * Find the block's next work item; false if there is none.  Items are taken from the last one down: in a causal row,
- * these have the most keys.  One thread calls at a time.
+ * Take the next of the block's things that find(number) finds; false if there is none.  They are taken from the last
+ * one down: in a causal row, these have the most keys.  One thread calls at a time.
  */
+template <class F>
 SIMT_FUNCTION bool
-work_item_take(const cuda_attention_params &p, attention_block &block, attention_work_item *item)
+share_take(attention_block &block, uint32_t n_takers, F find)
 {
 	bool found = false;
 
 	ATTENTION_ROLL
 	while (!found && block.n_left != 0) {
-		found = work_item_find(p, block.n_left - 1, item);
-		block.n_left -= block.n_left < simt_n_blocks() ? block.n_left : simt_n_blocks();
+		found = find(block.n_left - 1);
+		block.n_left -= block.n_left < n_takers ? block.n_left : n_takers;
 	}
 	return found;
+}
+
+/* Divide the work items among the blocks.  Thread 0 calls. */
+SIMT_FUNCTION void
+work_items_begin(const cuda_attention_params &p, attention_block &block)
+{
+	shares_begin(block, plan_head(p.plan)->n_work_items, simt_block());
+}
+
+/* Find the block's next work item; false if there is none.  One thread calls at a time. */
+SIMT_FUNCTION bool
+work_item_take(const cuda_attention_params &p, attention_block &block, attention_work_item *item)
+{
+	return share_take(block, simt_n_blocks(), [&](uint32_t number) { return work_item_find(p, number, item); });
 }
 
 /* The same, not inlined.  A kernel whose warps have different numbers of registers must not call functions. */

@@ -51,14 +51,11 @@ struct mla_cluster_block {
 			simt_barrier_init(&barriers.empty[group], SIMT_CLUSTER_BLOCKS * WGMMA_GROUP_WARPS);
 	}
 
-	/* n_left counts pairs of items, every n-th of which is the cluster's, if there are n clusters. */
 	SIMT_MEMBER void
 	items_begin(const cuda_attention_params &p, attention_block &block)
 	{
-		uint32_t n_pairs = plan_head(p.plan)->n_work_items / SIMT_CLUSTER_BLOCKS;
-		uint32_t cluster = simt_block() / SIMT_CLUSTER_BLOCKS;
-
-		block.n_left = n_pairs > cluster ? n_pairs - cluster : 0;
+		shares_begin(block, plan_head(p.plan)->n_work_items / SIMT_CLUSTER_BLOCKS,
+			     simt_block() / SIMT_CLUSTER_BLOCKS);
 	}
 
 	/*
@@ -79,15 +76,8 @@ struct mla_cluster_block {
 	SIMT_MEMBER bool
 	item_take(const cuda_attention_params &p, attention_block &block, attention_work_item *item)
 	{
-		uint32_t n_clusters = simt_n_blocks() / SIMT_CLUSTER_BLOCKS;
-		bool found = false;
-
-		ATTENTION_ROLL
-		while (!found && block.n_left != 0) {
-			found = pair_find(p, block.n_left - 1, item);
-			block.n_left -= block.n_left < n_clusters ? block.n_left : n_clusters;
-		}
-		return found;
+		return share_take(block, simt_n_blocks() / SIMT_CLUSTER_BLOCKS,
+				  [&](uint32_t pair) { return pair_find(p, pair, item); });
 	}
 
 	SIMT_MEMBER void

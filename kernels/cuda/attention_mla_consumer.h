@@ -387,7 +387,7 @@ mla_wgmma_state_init(const cuda_attention_params &p, const attention_work_item &
 	state.holds_queries = true;
 }
 
-/* Does this thread find the next item?  One of the group that does not own the item's first tile, so it would wait. */
+/* Does this thread find the next item?  Its group waits for the weights of the item's first tile. */
 template <class S>
 SIMT_FUNCTION bool
 mla_wgmma_is_finder(const mla_wgmma_state<S> &state)

@@ -29,10 +29,10 @@ struct mla_wgmma_block {
 	using slot = wgmma_barriers;
 
 	SIMT_MEMBER void
-	slot_init(slot &slot)
+	slot_init(wgmma_barriers &barriers)
 	{
-		simt_barrier_init(&slot.full, WGMMA_PRODUCER_WARPS * 32);
-		simt_barrier_init(&slot.empty, WGMMA_CONSUMER_WARPS);
+		simt_barrier_init(&barriers.full, WGMMA_PRODUCER_WARPS * 32);
+		simt_barrier_init(&barriers.empty, WGMMA_CONSUMER_WARPS);
 	}
 
 	SIMT_MEMBER void

@@ -46,13 +46,16 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
 #define CUDA_PREFILL_THREADS 128
 #define CUDA_PREFILL_TILE_Q_ROWS 128
 #define CUDA_WGMMA_THREADS 384
-/** attention_mla_cluster_* is for queries with a multiple of this number of heads for each KV head, */
+/**
+ * attention_mla_cluster_*: blocks of a cluster; their q_rows, of which the heads for each KV head are a multiple; tokens
+ * of a tile, of which a page has a multiple, or a divisor that is LEAST_PAGE or more; and dims of a box, which is what
+ * one copy moves of a page.
+ */
 #define CUDA_CLUSTER_BLOCKS 2
 #define CUDA_CLUSTER_Q_ROWS (CUDA_CLUSTER_BLOCKS * CUDA_MAX_TILE_Q_ROWS)
-/** and for pools with pages of at least so many tokens, which divide or are multiples of a tile's tokens. */
-#define CUDA_CLUSTER_LEAST_PAGE 8
 #define CUDA_CLUSTER_TOKENS 64
-#define CUDA_CLUSTER_DIMS 64 /* of a box */
+#define CUDA_CLUSTER_LEAST_PAGE 8
+#define CUDA_CLUSTER_DIMS 64
 #define CUDA_BULK_THREADS 160
 #define CUDA_BULK_TOKENS 8 /* adjacent tokens of a page that a bulk copy moves */
 
@@ -389,12 +392,12 @@ struct cuda_attention_params {
 	uint32_t unused;
 };
 
-/** attention_mla_cluster_*: an even number of blocks, of which two together are a cluster. */
+/** attention_mla_cluster_*: a multiple of CUDA_CLUSTER_BLOCKS blocks; no block mask. */
 struct cuda_attention_cluster_params {
 	struct cuda_attention_params attention;
 	/*
-	 * Of the layer's K: a tensor [page][KV head][token][dim] of 2-byte elements, and boxes of 64 dims of a page's
-	 * first tokens, at most 64.
+	 * The layer's K as a tensor [page][KV head][token][dim] of 2-byte elements.  A box is CUDA_CLUSTER_DIMS dims of
+	 * a page's tokens, of CUDA_CLUSTER_TOKENS if the page has more.
 	 */
 	struct cuda_tensor_map keys;
 };

@@ -108,16 +108,16 @@ extern __shared__ __align__(1024) unsigned char simt_shared_memory[];
  * blocks of A run by then, so the blocks of B take only what A's leave free.
  */
 #define SIMT_KERNEL(name, params, max_threads, min_blocks) \
-	SIMT_KERNEL_AT(SIMT_ENTRY(name, params, max_threads, min_blocks), simt_body_##name, params)
+	SIMT_KERNEL_OF_ENTRY(SIMT_ENTRY(name, params, max_threads, min_blocks), simt_body_##name, params)
 
 /*
  * The same, of a kernel whose blocks 2 * i and 2 * i + 1 are a cluster (SIMT_CLUSTER_BLOCKS): they run together.  The
  * grid's x is a multiple of SIMT_CLUSTER_BLOCKS.  Only where SIMT_HAS_BARRIERS is 1.
  */
 #define SIMT_KERNEL_OF_CLUSTERS(name, params, max_threads, min_blocks) \
-	SIMT_KERNEL_AT(SIMT_ENTRY_OF_CLUSTERS(name, params, max_threads, min_blocks), simt_body_##name, params)
+	SIMT_KERNEL_OF_ENTRY(SIMT_ENTRY_OF_CLUSTERS(name, params, max_threads, min_blocks), simt_body_##name, params)
 
-#define SIMT_KERNEL_AT(entry, body, params)       \
+#define SIMT_KERNEL_OF_ENTRY(entry, body, params)       \
 	SIMT_FUNCTION void body(const params &p); \
 	entry                                     \
 	{                                         \

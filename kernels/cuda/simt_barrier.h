@@ -31,22 +31,29 @@ simt_barrier_arrive_copies(uint64_t *barrier)
 		     : "memory");
 }
 
+/*
+ * Wait until the phase of a barrier of this block has ended.  try_wait sleeps for a while, and may then return although
+ * the phase has not ended.
+ */
+#define SIMT_BARRIER_WAIT(try_wait, barrier, parity)                                      \
+	do {                                                                              \
+		uint32_t done = 0;                                                        \
+                                                                                          \
+		while (done == 0)                                                         \
+			asm volatile("{\n"                                                \
+				     ".reg .pred done;\n" try_wait                        \
+				     ".shared::cta.b64 done, [%1], %2;\n"                 \
+				     "selp.u32 %0, 1, 0, done;\n"                         \
+				     "}"                                                  \
+				     : "=r"(done)                                         \
+				     : "r"(simt_shared_address(barrier)), "r"(parity)     \
+				     : "memory");                                         \
+	} while (0)
+
 SIMT_FUNCTION void
 simt_barrier_wait(uint64_t *barrier, uint32_t parity)
 {
-	uint32_t done;
-
-	/* try_wait sleeps for a while, and may then return although the phase has not ended. */
-	do {
-		asm volatile("{\n"
-			     ".reg .pred done;\n"
-			     "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%1], %2;\n"
-			     "selp.u32 %0, 1, 0, done;\n"
-			     "}"
-			     : "=r"(done)
-			     : "r"(simt_shared_address(barrier)), "r"(parity)
-			     : "memory");
-	} while (done == 0);
+	SIMT_BARRIER_WAIT("mbarrier.try_wait.parity.acquire.cta", barrier, parity);
 }
 
 SIMT_FUNCTION void
@@ -126,18 +133,7 @@ simt_barrier_arrive_at(uint64_t *barrier, uint32_t rank)
 SIMT_FUNCTION void
 simt_barrier_wait_cluster(uint64_t *barrier, uint32_t parity)
 {
-	uint32_t done;
-
-	do {
-		asm volatile("{\n"
-			     ".reg .pred done;\n"
-			     SIMT_CLUSTER_TRY_WAIT ".shared::cta.b64 done, [%1], %2;\n"
-			     "selp.u32 %0, 1, 0, done;\n"
-			     "}"
-			     : "=r"(done)
-			     : "r"(simt_shared_address(barrier)), "r"(parity)
-			     : "memory");
-	} while (done == 0);
+	SIMT_BARRIER_WAIT(SIMT_CLUSTER_TRY_WAIT, barrier, parity);
 	asm volatile(SIMT_CLUSTER_WAITED ::: "memory");
 }
 

@@ -17,13 +17,13 @@
 #include "tests/fake-cuda/simt_run.h"
 
 #define SIMT_ENTRY(name, params, most_threads, least_blocks) \
-	SIMT_ENTRY_AND_CLUSTER(name, params, most_threads, least_blocks, 1)
+	SIMT_ENTRY_REGISTERED(name, params, most_threads, least_blocks, 1)
 #define SIMT_ENTRY_OF_CLUSTERS(name, params, most_threads, least_blocks)                            \
 	static_assert(SIMT_CLUSTER_BLOCKS <= SIMT_MAX_CLUSTER, "the models have smaller clusters"); \
-	SIMT_ENTRY_AND_CLUSTER(name, params, most_threads, least_blocks, SIMT_CLUSTER_BLOCKS)
+	SIMT_ENTRY_REGISTERED(name, params, most_threads, least_blocks, SIMT_CLUSTER_BLOCKS)
 
 /* A launch's parameters need not lie at a multiple of their alignment.  The kernel's `p` is the copy itself. */
-#define SIMT_ENTRY_AND_CLUSTER(name, params, most_threads, least_blocks, cluster_blocks)                               \
+#define SIMT_ENTRY_REGISTERED(name, params, most_threads, least_blocks, cluster_blocks)                               \
 	static void simt_entry_##name(const params &p);                                                                \
 	static void simt_enter_##name(const void *bytes)                                                               \
 	{                                                                                                              \
