@@ -112,19 +112,8 @@ IT_TEST(clusters_need_wgmma)
 
 IT_TEST(the_variable_is_0_or_1)
 {
-	struct batch_fixture fixture;
-	struct paged_batch *batch;
-
 	clusters_begin();
-	batch_fixture_open(&fixture, &decode_params);
-	paged_batch_destroy(fixture.batch); /* the last one: kernels are loaded again */
-	setenv("PAGED_CLUSTERS", "2", 1);
-	it_require(paged_batch_create(fixture.pool, NULL, &batch) == PAGED_ERR_INVALID);
-	it_require(strstr(paged_client_error(fixture.client), "PAGED_CLUSTERS is \"2\": 0 and 1 are possible") != NULL,
-		   "%s", paged_client_error(fixture.client));
-	setenv("PAGED_CLUSTERS", "1", 1);
-	batch_fixture_ok(&fixture, paged_batch_create(fixture.pool, NULL, &fixture.batch));
-	batch_fixture_close(&fixture);
+	prefill_expect_switch(&decode_params, "PAGED_CLUSTERS");
 	prefill_end();
 }
 

@@ -110,19 +110,8 @@ IT_TEST(wgmma_does_not_run_on_9_1)
 
 IT_TEST(wgmma_is_0_or_1)
 {
-	struct batch_fixture fixture;
-	struct paged_batch *batch;
-
 	prefill_begin();
-	batch_fixture_open(&fixture, &prefill_mixed);
-	paged_batch_destroy(fixture.batch); /* the last one: kernels are loaded again */
-	setenv("PAGED_WGMMA", "yes", 1);
-	it_require(paged_batch_create(fixture.pool, NULL, &batch) == PAGED_ERR_INVALID);
-	it_require(strstr(paged_client_error(fixture.client), "PAGED_WGMMA is \"yes\": 0 and 1 are possible") != NULL, "%s",
-		   paged_client_error(fixture.client));
-	setenv("PAGED_WGMMA", "0", 1);
-	batch_fixture_ok(&fixture, paged_batch_create(fixture.pool, NULL, &fixture.batch));
-	batch_fixture_close(&fixture);
+	prefill_expect_switch(&prefill_mixed, "PAGED_WGMMA");
 	prefill_end();
 }
 

@@ -94,6 +94,24 @@ prefill_expect_runs(const struct prefill_runs *wanted, const char *decode, const
 }
 
 void
+prefill_expect_switch(const struct batch_fixture_params *params, const char *variable)
+{
+	struct batch_fixture fixture;
+	struct paged_batch *batch;
+	char wanted[80];
+
+	batch_fixture_open(&fixture, params);
+	paged_batch_destroy(fixture.batch); /* the last one: kernels are loaded again */
+	setenv(variable, "yes", 1);
+	it_require(paged_batch_create(fixture.pool, NULL, &batch) == PAGED_ERR_INVALID);
+	snprintf(wanted, sizeof(wanted), "%s is \"yes\": 0 and 1 are possible", variable);
+	it_require(strstr(paged_client_error(fixture.client), wanted) != NULL, "%s", paged_client_error(fixture.client));
+	setenv(variable, "0", 1);
+	batch_fixture_ok(&fixture, paged_batch_create(fixture.pool, NULL, &fixture.batch));
+	batch_fixture_close(&fixture);
+}
+
+void
 prefill_fail_after(const char *function, unsigned int skip, int result)
 {
 	char fail[64];

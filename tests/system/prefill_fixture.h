@@ -39,6 +39,9 @@ const char *prefill_decode_source(const struct batch_fixture_params *params);
 /** prefill_expect_runs - which kernels of attention ran since the last call, by the beginnings of their names */
 void prefill_expect_runs(const struct prefill_runs *wanted, const char *decode, const char *prefill);
 
+/** prefill_expect_switch - the variable is read when kernels are loaded, and what is neither 0 nor 1 is refused */
+void prefill_expect_switch(const struct batch_fixture_params *params, const char *variable);
+
 /** prefill_fail_after - make the fake driver's next call of this function after `skip` others fail */
 void prefill_fail_after(const char *function, unsigned int skip, int result);
 
