@@ -2,6 +2,7 @@
 #include "tests/kernels/cuda/cuda_kernel_fixture.h"
 
 #include <criterion/criterion.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -441,6 +442,26 @@ cuda_fixture_attend(struct kernel_fixture *fixture, const struct cuda_attention_
 						     .k_scale = p->k_scale,
 						     .v_scale = p->v_scale },
 			   fixture->total_q, options);
+}
+
+void
+cuda_fixture_check(const struct kernel_fixture_params *params, const struct cuda_attention_options *options)
+{
+	struct kernel_fixture fixture;
+	char what[256];
+	bool good;
+
+	kernel_fixture_create(&fixture, params);
+	cuda_fixture_attend(&fixture, options);
+	good = kernel_fixture_check(&fixture, what, sizeof(what));
+	kernel_fixture_destroy(&fixture);
+	cr_assert(good,
+		  "%s and %s, order %" PRIu64
+		  ", %u/%u heads, dims %u %u, page size %u, kv_len %u from %u, pool %s, q %s, out %s: %s",
+		  options->kernel, options->prefill == NULL ? "no other" : options->prefill, options->seed,
+		  params->q_heads, params->kv_heads, params->k_dim, params->v_dim, params->page_size,
+		  params->rows[0].kv_len, params->rows[0].kv_first, paged_dtype_name(params->pool),
+		  paged_dtype_name(params->q), paged_dtype_name(params->out), what);
 }
 
 uint32_t

@@ -84,6 +84,9 @@ struct cuda_attention_options {
 /** cuda_fixture_attend - kernel_fixture_attend() by a CUDA kernel; fills the outputs with 0xff bytes first */
 void cuda_fixture_attend(struct kernel_fixture *fixture, const struct cuda_attention_options *options);
 
+/** cuda_fixture_check - run the kernels; a result that is not float64's fails the test */
+void cuda_fixture_check(const struct kernel_fixture_params *params, const struct cuda_attention_options *options);
+
 /** cuda_fixture_unmapped_faults - the faults of a kernel if entry `page` of the first row's page table is unmapped */
 uint32_t cuda_fixture_unmapped_faults(const struct kernel_fixture_params *params, uint32_t page, const char *kernel,
 				      uint32_t shared_size);

@@ -2,7 +2,6 @@
 #include "tests/kernels/cuda/mla_check.h"
 
 #include <criterion/criterion.h>
-#include <inttypes.h>
 #include <math.h>
 
 #include "tests/support/reference.h"
@@ -25,23 +24,6 @@ void
 mla_pool_dtype(struct kernel_fixture_params *params, enum paged_dtype dtype)
 {
 	params->pool = params->q = params->weights = dtype;
-}
-
-void
-mla_check_with(const struct kernel_fixture_params *params, const struct cuda_attention_options *options)
-{
-	struct kernel_fixture fixture;
-	char what[256];
-	bool good;
-
-	kernel_fixture_create(&fixture, params);
-	cuda_fixture_attend(&fixture, options);
-	good = kernel_fixture_check(&fixture, what, sizeof(what));
-	kernel_fixture_destroy(&fixture);
-	cr_assert(good, "%s, order %" PRIu64 ", %u/%u heads, dims %u %u, page size %u, kv_len %u from %u, out %s: %s",
-		  options->kernel, options->seed, params->q_heads, params->kv_heads, params->k_dim, params->v_dim,
-		  params->page_size, params->rows[0].kv_len, params->rows[0].kv_first, paged_dtype_name(params->out),
-		  what);
 }
 
 /* The queries of the fixture's row are rows here. */

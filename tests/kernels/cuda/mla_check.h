@@ -14,10 +14,7 @@ struct kernel_fixture_params mla_defaults(uint32_t q_heads);
 /** mla_pool_dtype - set the dtype of pool, queries and rounded weights */
 void mla_pool_dtype(struct kernel_fixture_params *params, enum paged_dtype dtype);
 
-/** mla_check_with - run options->kernel; a result that is not float64's fails the test */
-void mla_check_with(const struct kernel_fixture_params *params, const struct cuda_attention_options *options);
-
-/** mla_many_rows_check - the same with n_rows rows of at most one query, of which every fifth has none */
+/** mla_many_rows_check - cuda_fixture_check() with n_rows rows of at most one query, of which every fifth has none */
 void mla_many_rows_check(struct kernel_fixture_params *params, uint32_t n_rows,
 			 const struct cuda_attention_options *options);
 

@@ -68,30 +68,11 @@ choose_kernel(const struct kernel_fixture_params *params, enum kernels kernels)
 }
 
 static void
-options_check(const struct kernel_fixture_params *params, const struct cuda_attention_options *options)
-{
-	struct kernel_fixture fixture;
-	char what[256];
-	bool good;
-
-	kernel_fixture_create(&fixture, params);
-	cuda_fixture_attend(&fixture, options);
-	good = kernel_fixture_check(&fixture, what, sizeof(what));
-	kernel_fixture_destroy(&fixture);
-	cr_assert(good,
-		  "%s and %s, order %" PRIu64
-		  ", %u/%u heads, dims %u %u, page size %u, kv_len %u, pool %s, q %s, out %s: %s",
-		  options->kernel, options->prefill, options->seed, params->q_heads, params->kv_heads, params->k_dim,
-		  params->v_dim, params->page_size, params->rows[0].kv_len, paged_dtype_name(params->pool),
-		  paged_dtype_name(params->q), paged_dtype_name(params->out), what);
-}
-
-static void
 kernel_check(const struct kernel_fixture_params *params, enum kernels kernels)
 {
 	const struct cuda_attention_options options = choose_kernel(params, kernels);
 
-	options_check(params, &options);
+	cuda_fixture_check(params, &options);
 }
 
 /* The same params for tensor cores, which need a pool and queries of one 16-bit dtype. */
@@ -171,7 +152,7 @@ Test(cuda_attention, prefill_of_many_tiles)
 			options = choose_kernel(&params, kernels);
 			options.target_work_items = 1;
 			options.n_blocks = 1; /* which goes on with the item of another KV head */
-			options_check(&params, &options);
+			cuda_fixture_check(&params, &options);
 		}
 }
 
@@ -195,7 +176,7 @@ Test(cuda_attention, tiles_of_both_shapes_in_turn)
 			options = choose_kernel(&params, kernels);
 			options.target_work_items = 1;
 			options.n_blocks = 1;
-			options_check(&params, &options);
+			cuda_fixture_check(&params, &options);
 		}
 }
 
@@ -239,7 +220,7 @@ Test(cuda_attention, masked_tiles_around_a_full_one)
 			params.v_dim = params.k_dim;
 			options = choose_kernel(&params, MMA_AND_WGMMA);
 			options.target_work_items = 1;
-			options_check(&params, &options);
+			cuda_fixture_check(&params, &options);
 		}
 }
 

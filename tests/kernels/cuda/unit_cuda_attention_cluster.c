@@ -41,7 +41,7 @@ cluster_check(const struct kernel_fixture_params *params)
 {
 	struct cuda_attention_options options = cluster_options(params);
 
-	mla_check_with(params, &options);
+	cuda_fixture_check(params, &options);
 }
 
 static struct kernel_fixture_row
@@ -184,7 +184,7 @@ Test(cuda_attention_cluster, items_of_many_tiles)
 		options = cluster_options(&params);
 		options.target_work_items = 1 + i % 3;
 		options.n_blocks = 2 + i % 2 * 2;
-		mla_check_with(&params, &options);
+		cuda_fixture_check(&params, &options);
 	}
 }
 
@@ -335,7 +335,7 @@ Test(cuda_attention_cluster, window_and_soft_cap)
 		options.kernel = "attention_mla_cluster_f16_window";
 		options.mod = &args;
 		options.mod_size = sizeof(args);
-		mla_check_with(&params, &options);
+		cuda_fixture_check(&params, &options);
 		mod_fixture_close(&mask);
 		mod_fixture_close(&score);
 	}

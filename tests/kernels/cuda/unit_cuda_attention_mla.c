@@ -52,7 +52,7 @@ mla_check(const struct kernel_fixture_params *params)
 	for (enum kernel kernel = MMA; kernel < N_KERNELS; kernel++) {
 		struct cuda_attention_options options = mla_options(params, kernel);
 
-		mla_check_with(params, &options);
+		cuda_fixture_check(params, &options);
 	}
 }
 
@@ -237,7 +237,7 @@ Test(cuda_attention_mla, items_of_many_tiles)
 		options = mla_options(&params, (enum kernel)(i % N_KERNELS));
 		options.target_work_items = 1 + (uint32_t)i / N_KERNELS % 3;
 		options.n_blocks = 1 + (uint32_t)i / N_KERNELS % 2;
-		mla_check_with(&params, &options);
+		cuda_fixture_check(&params, &options);
 	}
 }
 
