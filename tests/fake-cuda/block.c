@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Scheduler: runs blocks or clusters one after another, switches between threads, implements barriers. */
-#include <dlfcn.h>
-#include <limits.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "tests/fake-cuda/fibre.h"
 #include "tests/fake-cuda/simt_block.h"
@@ -47,9 +43,6 @@ static struct meeting meetings[SIMT_MAX_THREADS / SIMT_WARP];
 static struct barrier barriers[CLUSTER_BARRIER + 1]; /* those of each block, then the cluster's */
 static uint16_t order[SIMT_MAX_THREADS], position[SIMT_MAX_THREADS];
 static unsigned int n_ended[SIMT_MAX_CLUSTER];
-static char *failure;
-static size_t failure_size;
-static bool failed;
 
 /* Orders */
 
@@ -90,77 +83,6 @@ order_threads(uint64_t seed, uint64_t *random)
 			position[order[n]] = (uint16_t)n;
 		}
 	}
-}
-
-/* Failures */
-
-static void
-failure_write(const char *place, const char *format, va_list arguments)
-{
-	int n = snprintf(failure, failure_size, "kernel %s, block (%u, %u), thread %u: ", block.launch->kernel->name,
-			 simt_block(), block.y, simt_thread());
-
-	if (n >= 0 && (size_t)n < failure_size)
-		n += vsnprintf(failure + n, failure_size - (size_t)n, format, arguments);
-	if (place[0] != '\0' && n >= 0 && (size_t)n < failure_size)
-		snprintf(failure + n, failure_size - (size_t)n, " (%s)", place);
-	failed = true;
-}
-
-void
-block_fail(const char *format, ...)
-{
-	va_list arguments;
-
-	va_start(arguments, format);
-	failure_write("", format, arguments);
-	va_end(arguments);
-	fibre_leave(block.thread);
-	abort();
-}
-
-/* "attention.cu:120" where addr2line is at hand, else the object and offset that it needs. */
-static void
-place_of(const void *code, char *place, size_t size)
-{
-	char command[PATH_MAX + 64], object[PATH_MAX], *end;
-	Dl_info info;
-	FILE *pipe;
-	size_t offset;
-
-	place[0] = '\0';
-	if (dladdr(code, &info) == 0)
-		return;
-	offset = (size_t)((const char *)code - 1 - (const char *)info.dli_fbase);
-	snprintf(place, size, "%s + %#zx", info.dli_fname, offset);
-	/* The program itself goes by whatever it was started as. */
-	if (realpath(info.dli_fname, object) == NULL && realpath("/proc/self/exe", object) == NULL)
-		return;
-	snprintf(command, sizeof(command), "addr2line -s -e '%s' %#zx 2>/dev/null", object, offset);
-	pipe = popen(command, "re");
-	if (pipe == NULL)
-		return;
-	if (fgets(command, sizeof(command), pipe) != NULL && strncmp(command, "??", 2) != 0) {
-		end = strpbrk(command, "\n ");
-		if (end != NULL)
-			*end = '\0';
-		snprintf(place, size, "%.200s", command);
-	}
-	pclose(pipe);
-}
-
-void
-block_fail_at(const void *code, const char *format, ...)
-{
-	va_list arguments;
-	char place[256];
-
-	place_of(code, place, sizeof(place));
-	va_start(arguments, format);
-	failure_write(place, format, arguments);
-	va_end(arguments);
-	fibre_leave(block.thread);
-	abort();
 }
 
 /* Scheduling */
@@ -512,13 +434,13 @@ cluster_run(unsigned int number, uint64_t *random)
 	wgmma_begin();
 	for (unsigned int t = 0; t < block.n_all_threads; t++) {
 		if (!fibre_prepare(t, thread_start)) {
-			snprintf(failure, failure_size, "no memory for %u stacks", block.n_all_threads);
+			failure_write("no memory for %u stacks", block.n_all_threads);
 			return false;
 		}
 	}
 	block.thread = order[0];
 	fibre_enter(block.thread);
-	return !failed;
+	return !failure_happened();
 }
 
 static const char *
@@ -550,7 +472,7 @@ launch_clusters(const struct simt_launch *launch, unsigned int n_clusters)
 	bool good = clusters != NULL && race_launch_begin(block.n_all_threads, n_clusters);
 
 	if (!good) {
-		snprintf(failure, failure_size, "kernel %s: no memory", launch->kernel->name);
+		failure_write("kernel %s: no memory", launch->kernel->name);
 		free(clusters);
 		return false;
 	}
@@ -577,9 +499,7 @@ simt_run(const struct simt_launch *launch, char *message, size_t size)
 		return false;
 	}
 	pthread_mutex_lock(&launch_lock);
-	failure = message;
-	failure_size = size;
-	failed = false;
+	failure_begin(message, size);
 	block = (struct block){
 		.launch = launch,
 		.n_blocks = n_blocks,

@@ -9,7 +9,7 @@ SIMT_CXXFLAGS = $(PAGED_CXXFLAGS)
 SIMT_CFLAGS = $(PAGED_PLAIN_CFLAGS)
 
 check_LTLIBRARIES += %D%/libsimt.la
-%C%_libsimt_la_SOURCES = %D%/block.c %D%/copy_async.c %D%/fibre.c %D%/fibre.h %D%/hooks.c %D%/mbarrier.c %D%/model.c \
+%C%_libsimt_la_SOURCES = %D%/block.c %D%/copy_async.c %D%/failure.c %D%/fibre.c %D%/fibre.h %D%/hooks.c %D%/mbarrier.c %D%/model.c \
 	%D%/race.c %D%/race_cell.h %D%/race_readers.c %D%/race_readers.h %D%/region.c %D%/registry.c %D%/simt_block.h \
 	%D%/simt_host.h %D%/simt_model.h %D%/simt_run.h %D%/tensor_copy.c %D%/tensor_map.h %D%/wgmma.c
 %C%_libsimt_la_CFLAGS = $(SIMT_CFLAGS)

@@ -68,11 +68,22 @@ bool block_params_have(const void *at, size_t size);
 /** block_thread_name - "thread 5", and of which block if that is not the current thread's (static buffer) */
 const char *block_thread_name(unsigned int thread);
 
+/* Failures (failure.c) */
+
+/** failure_begin - a launch begins, whose error is to be written to this message */
+void failure_begin(char *message, size_t size);
+bool failure_happened(void);
+
+/** failure_write - write the error, outside of threads */
+void failure_write(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /** block_fail - end the launch with a message; called in a thread of the block, does not return */
 void block_fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 
 /** block_fail_at - like block_fail(), and adds the source line of a code address to the message */
 void block_fail_at(const void *code, const char *format, ...) __attribute__((noreturn, format(printf, 2, 3)));
+
+/* Scheduling (block.c) */
 
 /**
  * block_meet - wait for all lanes of the warp
