@@ -30,11 +30,11 @@ core_destroy(struct core *core)
 		core_session_free(core->sessions.entries[i].session);
 	free(core->sessions.entries);
 	free(core->members.entries);
+	tenants_free(core);
 	for (uint32_t i = 0; i < core->n_pools; i++)
 		core_pool_destroy(core->pools[i]);
 	tickets_free(core);
 	free(core->pools);
-	tenants_free(core);
 	free(core);
 }
 

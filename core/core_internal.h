@@ -78,18 +78,12 @@ struct pool_pin {
 	struct node_ref *nodes; /* [n_nodes] from the last to the first */
 };
 
-/** The references of a tenant's sequences to a page that sequences of several tenants name. */
-struct page_charge {
-	uint32_t page;
-	uint32_t tenant;
-	uint32_t n_refs; /* 0: a free entry of the hash */
-};
-
 struct core_tenant {
 	char name[PAGED_MAX_NAME + 1];
 	struct tenant_pool {
 		uint32_t limit; /* pages, or CORE_NO_LIMIT */
 		uint32_t n_charged;
+		uint32_t *n_refs; /* [n_pages] entries of its sequences that name the page; NULL: no session used it */
 	} pools[PAGED_MAX_POOLS];
 };
 
@@ -131,11 +125,7 @@ struct core_pool {
 	uint32_t n_pin_nodes; /* nodes in all pins, each pin counted */
 	uint32_t n_held;      /* entries of all holds; with n_pin_nodes at most pin_limit */
 
-	/* Charges of pages (tenant.c). */
 	const struct tenants *tenants;
-	uint16_t *page_tenants;      /* whose sequences name the page */
-	struct page_charge *charges; /* a hash, of pages of several tenants */
-	uint32_t n_charges, n_charge_room;
 
 	/* Free slots: a LIFO list of freed slots, then high_slot and above. */
 	struct pool_slot *slots;
@@ -304,6 +294,12 @@ enum paged_status core_pool_create(const struct core_pool_params *params, uint32
 				   const uint8_t boot_id[REGION_BOOT_ID_SIZE], struct core_pool **pool_p,
 				   struct paged_error *error);
 void core_pool_destroy(struct core_pool *pool);
+
+/** core_map_array - map n zeroed elements, whose memory is populated on first touch; NULL: no address space */
+void *core_map_array(uint32_t n, size_t size);
+
+/** core_unmap_array - accepts NULL */
+void core_unmap_array(void *array, uint32_t n, size_t size);
 
 /**
  * core_pool_change_begin - make `change` odd until core_pool_change_end(): region_check() then repeats its walk
@@ -568,21 +564,19 @@ enum paged_status check_tickets(const struct core *core, const struct core_pool 
 
 /* tenant.c */
 
-/** tenants_exist - false: nothing is charged, and the functions below must not be called, or do nothing */
-static inline bool
-tenants_exist(const struct core_pool *pool)
-{
-	return pool->tenants->n > 0;
-}
+/** tenant_make_pool - before a session's first use of a pool: make its tenant ready to be charged; PAGED_ERR_NOMEM */
+enum paged_status tenant_make_pool(struct core_pool *pool, uint32_t tenant, struct paged_error *error);
+
+/* Of these three, `tenant` is not 0. */
 
 /** tenant_charge_new - charge pages that were free until now */
 void tenant_charge_new(struct core_pool *pool, uint32_t tenant, const _Atomic uint32_t *entries, uint32_t n);
 
-/** tenant_charge - count further references of a page that had n_before; tenant_check() made room */
-void tenant_charge(struct core_pool *pool, uint32_t tenant, uint32_t page, uint32_t n_before, uint32_t n_refs);
+/** tenant_charge - count further references of a page */
+void tenant_charge(struct core_pool *pool, uint32_t tenant, uint32_t page, uint32_t n_refs);
 
-/** tenant_discharge - count one reference less of a page that had n_before */
-void tenant_discharge(struct core_pool *pool, uint32_t tenant, uint32_t page, uint32_t n_before);
+/** tenant_discharge - count one reference of a page less */
+void tenant_discharge(struct core_pool *pool, uint32_t tenant, uint32_t page);
 
 /** tenant_count_shared - add to the request's n_newly_charged if sharing the page charges it to the tenant */
 void tenant_count_shared(struct core_pool *pool, uint32_t tenant, uint32_t page);
@@ -590,13 +584,13 @@ void tenant_count_shared(struct core_pool *pool, uint32_t tenant, uint32_t page)
 /** tenant_n_left - pages that the tenant may still be charged; UINT32_MAX: no limit */
 uint32_t tenant_n_left(const struct core_pool *pool, uint32_t tenant);
 
-/** tenant_check - PAGED_ERR_QUOTA if the request's pages exceed the limit; makes room to charge them */
-enum paged_status tenant_check(struct core_pool *pool, uint32_t tenant, struct paged_error *error);
+/** tenant_check - PAGED_ERR_QUOTA if the request's pages exceed the limit */
+enum paged_status tenant_check(const struct core_pool *pool, uint32_t tenant, struct paged_error *error);
 
 /**
- * tenant_move_sequences - charge the pages of n sequences to another tenant
+ * tenant_move_sequences - charge the pages of n sequences to another tenant, after its tenant_make_pool()
  *
- * @retval PAGED_ERR_QUOTA, PAGED_ERR_NOMEM  nothing has changed
+ * @retval PAGED_ERR_QUOTA  nothing has changed
  */
 enum paged_status tenant_move_sequences(struct core_pool *pool, uint32_t tenant, uint32_t n,
 					const struct paged_seq_item *items, struct paged_error *error);
@@ -706,8 +700,9 @@ bool core_session_has_work(const struct core_session *session);
 
 /* session.c */
 
-/** core_session_make_pool - allocate the session's lists for a pool; PAGED_ERR_NOMEM */
-enum paged_status core_session_make_pool(struct core_session *session, uint32_t pool, struct paged_error *error);
+/** core_session_make_pool - allocate the session's lists for a pool, and its tenant's charges; PAGED_ERR_NOMEM */
+enum paged_status core_session_make_pool(struct core *core, struct core_session *session, uint32_t pool,
+					 struct paged_error *error);
 
 /** core_session_queue_or_free - queue an ended session for core_reap(), or free it if nothing is left to clean up */
 void core_session_queue_or_free(struct core *core, struct core_session *session);

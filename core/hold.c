@@ -69,7 +69,7 @@ core_pages_hold(struct core *core, uint32_t session_id, uint32_t pool_index, uin
 	if (status == PAGED_OK)
 		status = request_check_pool(core, pool_index, error);
 	if (status == PAGED_OK)
-		status = core_session_make_pool(session, pool_index, error);
+		status = core_session_make_pool(core, session, pool_index, error);
 	if (status != PAGED_OK)
 		return status;
 	pool = core->pools[pool_index];

@@ -50,7 +50,7 @@ pages_allocate(struct core_pool *pool, uint32_t tenant, _Atomic uint32_t *entrie
 
 		page_count_store(pool, page, 1);
 	}
-	if (tenants_exist(pool))
+	if (tenant != 0)
 		tenant_charge_new(pool, tenant, entries, n);
 	if (n > 0 && paged_fault("corrupt-count"))
 		page_count_store(pool, atomic_load_explicit(&entries[0], memory_order_relaxed), 2);
@@ -90,8 +90,8 @@ pages_ref(struct core_pool *pool, uint32_t tenant, uint32_t page, uint32_t n_ref
 		pool->n_cached--;
 		pool->n_referenced++;
 	}
-	if (tenants_exist(pool))
-		tenant_charge(pool, tenant, page, count, n_refs);
+	if (tenant != 0)
+		tenant_charge(pool, tenant, page, n_refs);
 	page_count_store(pool, page, count + n_refs);
 }
 
@@ -127,14 +127,14 @@ bool
 pages_unref(struct core_pool *pool, struct core_session *session, uint32_t tenant, const _Atomic uint32_t *entries,
 	    uint32_t n, bool quarantine)
 {
-	bool cached = false, charged = tenants_exist(pool);
+	bool cached = false;
 
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t page = atomic_load_explicit(&entries[i], memory_order_relaxed);
 		uint32_t count = page_count(pool, page);
 
-		if (charged)
-			tenant_discharge(pool, tenant, page, count);
+		if (tenant != 0)
+			tenant_discharge(pool, tenant, page);
 		if (count > 1) {
 			page_count_store(pool, page, count - 1);
 			continue;

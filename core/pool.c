@@ -30,8 +30,7 @@ core_region_size(const struct core_pool_params *params)
 	return region_size(&region);
 }
 
-/* Maps an array for the whole pool; its pages are populated on first touch. */
-static void *
+void *
 core_map_array(uint32_t n, size_t size)
 {
 	void *array = mmap(NULL, n * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -39,7 +38,7 @@ core_map_array(uint32_t n, size_t size)
 	return array == MAP_FAILED ? NULL : array;
 }
 
-static void
+void
 core_unmap_array(void *array, uint32_t n, size_t size)
 {
 	if (array != NULL)
@@ -85,11 +84,10 @@ core_pool_create(const struct core_pool_params *params, uint32_t index, void *re
 		pool->walk[i] = core_map_array(params->n_pages, sizeof(*pool->walk[i]));
 	pool->slots = core_map_array(params->n_slots, sizeof(*pool->slots));
 	pool->tags = core_map_array(params->n_slots, sizeof(*pool->tags));
-	pool->page_tenants = core_map_array(params->n_pages, sizeof(*pool->page_tenants));
 	pool->view.n_pages = params->n_pages;
 	pool->view.n_slots = params->n_slots;
 	if (pool->stack == NULL || pool->pages == NULL || pool->walk[0] == NULL || pool->walk[1] == NULL ||
-	    pool->slots == NULL || pool->tags == NULL || pool->page_tenants == NULL) {
+	    pool->slots == NULL || pool->tags == NULL) {
 		core_pool_destroy(pool);
 		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no address space for %u pages and %u sequences",
 				  params->name, params->n_pages, params->n_slots);
@@ -120,8 +118,6 @@ core_pool_destroy(struct core_pool *pool)
 		core_unmap_array(pool->walk[i], pool->view.n_pages, sizeof(*pool->walk[i]));
 	core_unmap_array(pool->slots, pool->view.n_slots, sizeof(*pool->slots));
 	core_unmap_array(pool->tags, pool->view.n_slots, sizeof(*pool->tags));
-	core_unmap_array(pool->page_tenants, pool->view.n_pages, sizeof(*pool->page_tenants));
-	free(pool->charges);
 	free(pool);
 }
 

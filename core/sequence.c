@@ -22,7 +22,7 @@ create_count_pages(struct core *core, struct core_session *session, const struct
 		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s: a sequence may hold %u tokens, %u requested",
 				  pool->name, pool->view.max_length, spec->n_tokens);
 	request_count(core, pool, request_pages(pool, spec->n_tokens), 1);
-	return core_session_make_pool(session, spec->pool, error);
+	return core_session_make_pool(core, session, spec->pool, error);
 }
 
 enum paged_status

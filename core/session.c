@@ -5,12 +5,13 @@
 #include <stdlib.h>
 
 enum paged_status
-core_session_make_pool(struct core_session *session, uint32_t pool, struct paged_error *error)
+core_session_make_pool(struct core *core, struct core_session *session, uint32_t pool, struct paged_error *error)
 {
+	enum paged_status status = tenant_make_pool(core->pools[pool], session->tenant, error);
 	struct session_pool *pools;
 
-	if (pool < session->n_pools)
-		return PAGED_OK;
+	if (status != PAGED_OK || pool < session->n_pools)
+		return status;
 	pools = reallocarray(session->pools, pool + 1, sizeof(*pools));
 	if (pools == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "session %u: no memory", session->id);

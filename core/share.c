@@ -84,7 +84,7 @@ start_check(struct core *core, struct core_session *session, const struct core_s
 	struct core_pool *pool;
 
 	if (status == PAGED_OK)
-		status = core_session_make_pool(session, start->pool, error);
+		status = core_session_make_pool(core, session, start->pool, error);
 	if (status == PAGED_OK && start->seq == 0)
 		status = request_check_draining(session, error);
 	if (status == PAGED_OK && start->seq != 0)

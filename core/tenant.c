@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tenants: limits on the pages of each pool.  A tenant is charged each distinct page that page tables of its sequences
- * name.  A page's references are mostly of one tenant: then page_tenants[] has its number, and all references are
- * counted by the page's own count.  Of a page of several tenants, the hash `charges` has the number of each tenant's
- * references, except those without a tenant.
+ * name.  Of each tenant and pool an array counts the references by page; the tenant is charged a page if it has any.
  */
 #include "core/core_internal.h"
 
@@ -12,8 +10,6 @@
 #include <string.h>
 #include <sys/param.h>
 
-/* In page_tenants[]: sequences of several tenants name the page. */
-#define SEVERAL UINT16_MAX
 #define TENANTS_MAX (UINT16_MAX - 1u)
 
 static struct tenant_pool *
@@ -22,145 +18,56 @@ tenant_pool(const struct core_pool *pool, uint32_t tenant)
 	return &pool->tenants->items[tenant - 1]->pools[pool->index];
 }
 
-/* The hash of charges: open addressing, with the entries of a chain next to each other. */
+/* References of pages */
 
-static uint32_t
-charge_home(const struct core_pool *pool, uint32_t page, uint32_t tenant)
+enum paged_status
+tenant_make_pool(struct core_pool *pool, uint32_t tenant, struct paged_error *error)
 {
-	uint64_t key = (uint64_t)page << 16 | tenant;
+	struct tenant_pool *own;
 
-	return (uint32_t)((key * 0x9E3779B97F4A7C15ull) >> 32) & (pool->n_charge_room - 1);
-}
-
-/* The entry of (page, tenant), or the free one where it belongs; there is always a free one. */
-static uint32_t
-charge_find(const struct core_pool *pool, uint32_t page, uint32_t tenant)
-{
-	uint32_t i = charge_home(pool, page, tenant);
-
-	while (pool->charges[i].n_refs != 0 && (pool->charges[i].page != page || pool->charges[i].tenant != tenant))
-		i = (i + 1) & (pool->n_charge_room - 1);
-	return i;
-}
-
-static uint32_t
-charge_n_refs(const struct core_pool *pool, uint32_t page, uint32_t tenant)
-{
-	return pool->n_charge_room == 0 ? 0 : pool->charges[charge_find(pool, page, tenant)].n_refs;
-}
-
-static void
-charge_add(struct core_pool *pool, uint32_t page, uint32_t tenant, uint32_t n_refs)
-{
-	struct page_charge *charge = &pool->charges[charge_find(pool, page, tenant)];
-
-	if (charge->n_refs == 0) {
-		assert(2 * pool->n_charges < pool->n_charge_room);
-		*charge = (struct page_charge){ .page = page, .tenant = tenant };
-		pool->n_charges++;
-	}
-	charge->n_refs += n_refs;
-}
-
-/* Frees an entry, and moves later ones of its chain so that no search stops before them. */
-static void
-charge_remove(struct core_pool *pool, uint32_t hole)
-{
-	uint32_t mask = pool->n_charge_room - 1;
-
-	pool->n_charges--;
-	for (uint32_t i = (hole + 1) & mask; pool->charges[i].n_refs != 0; i = (i + 1) & mask) {
-		uint32_t home = charge_home(pool, pool->charges[i].page, pool->charges[i].tenant);
-
-		if (((i - home) & mask) < ((i - hole) & mask))
-			continue;
-		pool->charges[hole] = pool->charges[i];
-		hole = i;
-	}
-	pool->charges[hole].n_refs = 0;
-}
-
-static enum paged_status
-charges_make_room(struct core_pool *pool, uint64_t n_more, struct paged_error *error)
-{
-	struct page_charge *old = pool->charges, *grown;
-	uint32_t n_old = pool->n_charge_room;
-	uint64_t n_room = MAX(n_old, 64);
-
-	while (n_room / 2 < pool->n_charges + n_more)
-		n_room *= 2;
-	if (n_room == n_old)
+	if (tenant == 0)
 		return PAGED_OK;
-	grown = n_room > UINT32_MAX ? NULL : calloc(n_room, sizeof(*grown));
-	if (grown == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory to charge pages to several tenants",
-				  pool->name);
-	pool->charges = grown;
-	pool->n_charge_room = (uint32_t)n_room;
-	for (uint32_t i = 0; i < n_old; i++)
-		if (old[i].n_refs != 0)
-			grown[charge_find(pool, old[i].page, old[i].tenant)] = old[i];
-	free(old);
+	own = tenant_pool(pool, tenant);
+	if (own->n_refs == NULL)
+		own->n_refs = core_map_array(pool->view.n_pages, sizeof(*own->n_refs));
+	if (own->n_refs == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no address space to charge tenant %s", pool->name,
+				  pool->tenants->items[tenant - 1]->name);
 	return PAGED_OK;
 }
-
-/* References of pages */
 
 static bool
 tenant_is_charged(const struct core_pool *pool, uint32_t tenant, uint32_t page)
 {
-	uint32_t of = pool->page_tenants[page];
-
-	return of == SEVERAL ? charge_n_refs(pool, page, tenant) > 0 : of == tenant;
+	return tenant_pool(pool, tenant)->n_refs[page] > 0;
 }
 
 void
 tenant_charge_new(struct core_pool *pool, uint32_t tenant, const _Atomic uint32_t *entries, uint32_t n)
 {
-	if (tenant == 0)
-		return;
+	struct tenant_pool *own = tenant_pool(pool, tenant);
+
 	for (uint32_t i = 0; i < n; i++)
-		pool->page_tenants[load_u32(&entries[i])] = (uint16_t)tenant;
-	tenant_pool(pool, tenant)->n_charged += n;
+		own->n_refs[load_u32(&entries[i])] = 1;
+	own->n_charged += n;
 }
 
 void
-tenant_charge(struct core_pool *pool, uint32_t tenant, uint32_t page, uint32_t n_before, uint32_t n_refs)
+tenant_charge(struct core_pool *pool, uint32_t tenant, uint32_t page, uint32_t n_refs)
 {
-	uint32_t of = pool->page_tenants[page];
+	struct tenant_pool *own = tenant_pool(pool, tenant);
 
-	if (tenant != 0 && (n_before == 0 || !tenant_is_charged(pool, tenant, page)))
-		tenant_pool(pool, tenant)->n_charged++;
-	if (n_before == 0) {
-		pool->page_tenants[page] = (uint16_t)tenant;
-		return;
-	}
-	if (of == tenant)
-		return;
-	if (of != SEVERAL && of != 0)
-		charge_add(pool, page, of, n_before);
-	pool->page_tenants[page] = SEVERAL;
-	if (tenant != 0)
-		charge_add(pool, page, tenant, n_refs);
+	own->n_charged += own->n_refs[page] == 0;
+	own->n_refs[page] += n_refs;
 }
 
 void
-tenant_discharge(struct core_pool *pool, uint32_t tenant, uint32_t page, uint32_t n_before)
+tenant_discharge(struct core_pool *pool, uint32_t tenant, uint32_t page)
 {
-	uint32_t i;
+	struct tenant_pool *own = tenant_pool(pool, tenant);
 
-	if (pool->page_tenants[page] != SEVERAL) {
-		if (n_before == 1 && tenant != 0)
-			tenant_pool(pool, tenant)->n_charged--;
-	} else if (tenant != 0) {
-		i = charge_find(pool, page, tenant);
-		if (--pool->charges[i].n_refs == 0) {
-			charge_remove(pool, i);
-			tenant_pool(pool, tenant)->n_charged--;
-		}
-	}
-	if (n_before == 1)
-		pool->page_tenants[page] = 0;
+	assert(own->n_refs[page] > 0);
+	own->n_charged -= --own->n_refs[page] == 0;
 }
 
 /* Requests */
@@ -168,8 +75,7 @@ tenant_discharge(struct core_pool *pool, uint32_t tenant, uint32_t page, uint32_
 void
 tenant_count_shared(struct core_pool *pool, uint32_t tenant, uint32_t page)
 {
-	if (tenants_exist(pool) && !tenant_is_charged(pool, tenant, page))
-		pool->n_newly_charged++;
+	pool->n_newly_charged += tenant != 0 && !tenant_is_charged(pool, tenant, page);
 }
 
 uint32_t
@@ -198,17 +104,12 @@ tenant_fail(const struct core_pool *pool, uint32_t tenant, uint64_t n_pages, str
 }
 
 enum paged_status
-tenant_check(struct core_pool *pool, uint32_t tenant, struct paged_error *error)
+tenant_check(const struct core_pool *pool, uint32_t tenant, struct paged_error *error)
 {
 	uint64_t n_pages = pool->n_requested + pool->n_newly_charged;
 
-	if (!tenants_exist(pool))
-		return PAGED_OK;
-	if (n_pages > 0 && n_pages > tenant_n_left(pool, tenant))
-		return tenant_fail(pool, tenant, n_pages, error);
-	/* A shared page may need an entry for this tenant, and one for the tenant that it was of alone. */
-	return pool->n_newly_charged == 0 ? PAGED_OK
-					  : charges_make_room(pool, 2 * (uint64_t)pool->n_newly_charged, error);
+	return n_pages > 0 && n_pages > tenant_n_left(pool, tenant) ? tenant_fail(pool, tenant, n_pages, error)
+								    : PAGED_OK;
 }
 
 /* Adoption */
@@ -239,35 +140,20 @@ tenant_count_new(struct core_pool *pool, uint32_t tenant, uint32_t n, const stru
 static void
 tenant_move_page(struct core_pool *pool, uint32_t from, uint32_t to, uint32_t page)
 {
-	uint32_t count = page_count(pool, page);
-
-	/* A page of one reference has one tenant, so it goes from one to the other without the hash. */
-	if (count == 1) {
-		tenant_discharge(pool, from, page, 1);
-		tenant_charge(pool, to, page, 0, 1);
-		return;
-	}
-	tenant_charge(pool, to, page, count, 1);
-	tenant_discharge(pool, from, page, count + 1);
+	if (to != 0)
+		tenant_charge(pool, to, page, 1);
+	if (from != 0)
+		tenant_discharge(pool, from, page);
 }
 
 enum paged_status
 tenant_move_sequences(struct core_pool *pool, uint32_t to, uint32_t n, const struct paged_seq_item *items,
 		      struct paged_error *error)
 {
-	enum paged_status status;
-	uint64_t n_new, n_entries = 0;
+	uint64_t n_new = to == 0 ? 0 : tenant_count_new(pool, to, n, items);
 
-	if (!tenants_exist(pool))
-		return PAGED_OK;
-	n_new = to == 0 ? 0 : tenant_count_new(pool, to, n, items);
 	if (n_new > 0 && n_new > tenant_n_left(pool, to))
 		return tenant_fail(pool, to, n_new, error);
-	for (uint32_t i = 0; i < n; i++)
-		n_entries += page_table_n_named(pool, PAGED_SEQ_SLOT(items[i].seq));
-	status = charges_make_room(pool, 2 * n_entries, error);
-	if (status != PAGED_OK)
-		return status;
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t slot = PAGED_SEQ_SLOT(items[i].seq), from = pool->slots[slot].tenant;
 		const _Atomic uint32_t *table = region_page_table(&pool->view, slot);
@@ -351,8 +237,12 @@ core_tenant_next(const struct core *core, uint32_t *position, struct paged_quota
 void
 tenants_free(struct core *core)
 {
-	for (uint32_t i = 0; i < core->tenants.n; i++)
+	for (uint32_t i = 0; i < core->tenants.n; i++) {
+		for (uint32_t p = 0; p < core->n_pools; p++)
+			core_unmap_array(core->tenants.items[i]->pools[p].n_refs, core->pools[p]->view.n_pages,
+					 sizeof(*core->tenants.items[i]->pools[p].n_refs));
 		free(core->tenants.items[i]);
+	}
 	free(core->tenants.items);
 }
 
@@ -363,6 +253,7 @@ static enum paged_status
 tenant_check_pages(const struct core_pool *pool, uint32_t tenant, uint32_t *n_refs, struct paged_error *error)
 {
 	const char *name = pool->tenants->items[tenant - 1]->name;
+	const struct tenant_pool *own = tenant_pool(pool, tenant);
 	uint32_t n_charged = 0;
 
 	for (uint32_t slot = 0; slot < pool->high_slot; slot++) {
@@ -374,10 +265,7 @@ tenant_check_pages(const struct core_pool *pool, uint32_t tenant, uint32_t *n_re
 			n_charged += n_refs[load_u32(&table[i])]++ == 0;
 	}
 	for (uint32_t page = 0; page < pool->high_page; page++) {
-		bool several = pool->page_tenants[page] == SEVERAL;
-		uint32_t n_has = several                              ? charge_n_refs(pool, page, tenant)
-				 : pool->page_tenants[page] == tenant ? page_count(pool, page)
-								      : 0;
+		uint32_t n_has = own->n_refs != NULL ? own->n_refs[page] : 0;
 
 		if (n_has != n_refs[page])
 			return paged_fail(error, PAGED_ERR_CORRUPT,
@@ -385,9 +273,9 @@ tenant_check_pages(const struct core_pool *pool, uint32_t tenant, uint32_t *n_re
 					  pool->name, name, n_refs[page], page, n_has);
 		n_refs[page] = 0;
 	}
-	if (n_charged != tenant_pool(pool, tenant)->n_charged)
+	if (n_charged != own->n_charged)
 		return paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: tenant %s names %u pages and is charged %u",
-				  pool->name, name, n_charged, tenant_pool(pool, tenant)->n_charged);
+				  pool->name, name, n_charged, own->n_charged);
 	return PAGED_OK;
 }
 
@@ -397,7 +285,7 @@ check_tenants(const struct core_pool *pool, struct paged_error *error)
 	enum paged_status status = PAGED_OK;
 	uint32_t *n_refs;
 
-	if (!tenants_exist(pool))
+	if (pool->tenants->n == 0)
 		return PAGED_OK;
 	n_refs = calloc((size_t)pool->high_page + 1, sizeof(*n_refs));
 	if (n_refs == NULL)

@@ -244,7 +244,7 @@ core_seq_adopt(struct core *core, uint32_t session_id, uint32_t uid, uint32_t po
 		return paged_fail(error, PAGED_ERR_NOENT, "the ticket is unknown, used or expired");
 	status = adopt_check(ticket, session, uid, n_max, error);
 	if (status == PAGED_OK)
-		status = core_session_make_pool(session, pool, error);
+		status = core_session_make_pool(core, session, pool, error);
 	if (status == PAGED_OK)
 		status = tenant_move_sequences(core->pools[pool], session->tenant, ticket->n, ticket->items, error);
 	if (status != PAGED_OK)

@@ -165,6 +165,7 @@ Test(core_tenants, move_of_sequences)
 	expect_charged(research, 5);
 	items[0] = (struct paged_seq_item){ .seq = seq };
 	items[1] = (struct paged_seq_item){ .seq = child };
+	expect_ok(tenant_make_pool(pool, sales, &core_error));
 	core_tenant_limit(core_fixture.core, sales, 0, 4);
 	expect_refused(tenant_move_sequences(pool, sales, 2, items, &core_error), PAGED_ERR_QUOTA);
 	expect_ok(tenant_move_sequences(pool, sales, 1, items, &core_error));
