@@ -57,12 +57,18 @@ struct pool_slot {
 
 /** State of a page that is not in the region. */
 struct pool_page {
-	uint32_t previous;        /* in the list of cached or of pinned pages, the colder one */
-	uint32_t next;            /* the hotter one; or the next page of a quarantine */
+	uint32_t previous;    /* in the list of cached or of pinned pages, the colder one */
+	uint32_t next;        /* the hotter one; or the next page of a quarantine */
+	uint32_t n_pins : 30; /* pins that cover the node */
+	uint32_t listed : 1;  /* in the list of cached or of pinned pages */
+	uint32_t marked : 1;  /* by the request or walk under way */
+};
+
+/** State of a page's node that is not in the region; meaningless without a node. */
+struct pool_node {
 	uint32_t bucket_previous; /* the node before this one in its bucket */
-	uint32_t n_pins : 30;     /* pins that cover the node */
-	uint32_t listed : 1;      /* in the list of cached or of pinned pages */
-	uint32_t marked : 1;      /* by the request or walk under way */
+	uint32_t session;         /* that published it */
+	uint16_t tenant;          /* of the sequence that it was published from; 0: none */
 };
 
 /** Cached pages, from the coldest, which is evicted first, to the hottest. */
@@ -108,6 +114,7 @@ struct core_pool {
 	uint32_t n_stack;
 	uint32_t high_page; /* pages at or above were never used */
 	struct pool_page *pages;
+	struct pool_node *nodes; /* NULL in a pool that publishes nothing */
 	uint32_t n_referenced;
 	uint32_t n_cached;
 	uint32_t n_quarantined;
@@ -472,9 +479,9 @@ struct node_ref node_parent(const struct core_pool *pool, uint32_t page);
 /** node_is_orphan - true: the node's parent is gone, so no search finds the node */
 bool node_is_orphan(const struct core_pool *pool, uint32_t page);
 
-/** node_store - publish a page as the child of `parent` with this block key, whose hash is `hash` */
-void node_store(const struct core *core, struct core_pool *pool, uint32_t page, const struct prefix_position *parent,
-		const struct prefix_block *block, uint64_t hash);
+/** node_store - publish a page of a slot as the child of `parent` with this block key, whose hash is `hash` */
+void node_store(const struct core *core, struct core_pool *pool, uint32_t slot, uint32_t page,
+		const struct prefix_position *parent, const struct prefix_block *block, uint64_t hash);
 
 /** node_prefetch - prefetch what node_store() writes of a page */
 void node_prefetch(const struct core_pool *pool, uint32_t page);

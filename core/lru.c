@@ -191,6 +191,7 @@ lru_evict(struct core_pool *pool, uint32_t n, bool pinned)
 		if (pool->pages[page].next != NONE) {
 			__builtin_prefetch(region_node(&pool->view, pool->pages[page].next));
 			__builtin_prefetch(&pool->pages[pool->pages[page].next]);
+			__builtin_prefetch(&pool->nodes[pool->pages[page].next]);
 		}
 		lru_unlist(pool, page);
 		node_remove(pool, page);

@@ -63,9 +63,9 @@ bucket_insert(struct core_pool *pool, uint32_t page, uint64_t hash)
 	uint32_t first = load_u32(bucket);
 
 	store_u32(&region_node(&pool->view, page)->next, first);
-	pool->pages[page].bucket_previous = NONE;
+	pool->nodes[page].bucket_previous = NONE;
 	if (first != 0)
-		pool->pages[first - 1].bucket_previous = page;
+		pool->nodes[first - 1].bucket_previous = page;
 	atomic_store_explicit(bucket, page + 1, memory_order_release);
 }
 
@@ -73,14 +73,14 @@ static void
 bucket_remove(struct core_pool *pool, uint32_t page)
 {
 	const struct region_node *node = region_node(&pool->view, page);
-	uint32_t next = load_u32(&node->next), previous = pool->pages[page].bucket_previous;
+	uint32_t next = load_u32(&node->next), previous = pool->nodes[page].bucket_previous;
 
 	if (previous == NONE)
 		atomic_store_explicit(region_bucket(&pool->view, load_u64(&node->hash)), next, memory_order_release);
 	else
 		atomic_store_explicit(&region_node(&pool->view, previous)->next, next, memory_order_release);
 	if (next != 0)
-		pool->pages[next - 1].bucket_previous = previous;
+		pool->nodes[next - 1].bucket_previous = previous;
 }
 
 void
@@ -92,6 +92,7 @@ node_prefetch(const struct core_pool *pool, uint32_t page)
 	__builtin_prefetch(key, 1);
 	__builtin_prefetch(key + REGION_EXTRA_SIZE + pool->view.page_size * sizeof(uint32_t) - 1, 1);
 	__builtin_prefetch(&pool->pages[page], 1);
+	__builtin_prefetch(&pool->nodes[page], 1);
 	__builtin_prefetch(region_page(&pool->view, page), 1);
 }
 
@@ -103,12 +104,12 @@ bucket_prefetch(const struct core_pool *pool, uint64_t hash)
 	if (link == 0)
 		return;
 	__builtin_prefetch(region_node(&pool->view, link - 1));
-	__builtin_prefetch(&pool->pages[link - 1], 1);
+	__builtin_prefetch(&pool->nodes[link - 1], 1);
 }
 
 void
-node_store(const struct core *core, struct core_pool *pool, uint32_t page, const struct prefix_position *parent,
-	   const struct prefix_block *block, uint64_t hash)
+node_store(const struct core *core, struct core_pool *pool, uint32_t slot, uint32_t page,
+	   const struct prefix_position *parent, const struct prefix_block *block, uint64_t hash)
 {
 	struct region_header *header = pool->header;
 	struct region_node *node = region_node(&pool->view, page);
@@ -125,6 +126,8 @@ node_store(const struct core *core, struct core_pool *pool, uint32_t page, const
 	store_u32(&node->hits, 0);
 	prefix_block_store(&pool->view, page, block);
 	atomic_store_explicit(&node->serial, serial, memory_order_release);
+	pool->nodes[page].session = page_table_owner(pool, slot);
+	pool->nodes[page].tenant = pool->slots[slot].tenant;
 	bucket_insert(pool, page, hash);
 	pages_publish(pool, page);
 	ring_write(pool, REGION_RING_STORED, page, serial, hash);

@@ -80,14 +80,16 @@ core_pool_create(const struct core_pool_params *params, uint32_t index, void *re
 		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory", params->name);
 	pool->stack = core_map_array(params->n_pages, sizeof(*pool->stack));
 	pool->pages = core_map_array(params->n_pages, sizeof(*pool->pages));
+	if (params->publish)
+		pool->nodes = core_map_array(params->n_pages, sizeof(*pool->nodes));
 	for (int i = 0; i < 2; i++)
 		pool->walk[i] = core_map_array(params->n_pages, sizeof(*pool->walk[i]));
 	pool->slots = core_map_array(params->n_slots, sizeof(*pool->slots));
 	pool->tags = core_map_array(params->n_slots, sizeof(*pool->tags));
 	pool->view.n_pages = params->n_pages;
 	pool->view.n_slots = params->n_slots;
-	if (pool->stack == NULL || pool->pages == NULL || pool->walk[0] == NULL || pool->walk[1] == NULL ||
-	    pool->slots == NULL || pool->tags == NULL) {
+	if (pool->stack == NULL || pool->pages == NULL || (params->publish && pool->nodes == NULL) ||
+	    pool->walk[0] == NULL || pool->walk[1] == NULL || pool->slots == NULL || pool->tags == NULL) {
 		core_pool_destroy(pool);
 		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no address space for %u pages and %u sequences",
 				  params->name, params->n_pages, params->n_slots);
@@ -114,6 +116,7 @@ core_pool_destroy(struct core_pool *pool)
 	core_unmap_array(pool->stack, pool->view.n_pages, sizeof(*pool->stack));
 	pins_free(pool);
 	core_unmap_array(pool->pages, pool->view.n_pages, sizeof(*pool->pages));
+	core_unmap_array(pool->nodes, pool->view.n_pages, sizeof(*pool->nodes));
 	for (int i = 0; i < 2; i++)
 		core_unmap_array(pool->walk[i], pool->view.n_pages, sizeof(*pool->walk[i]));
 	core_unmap_array(pool->slots, pool->view.n_slots, sizeof(*pool->slots));

@@ -223,7 +223,7 @@ publish_page(const struct core *core, struct publish_walk *walk, const struct pr
 	if (n_visited == PREFIX_BUCKET_MAX)
 		return false;
 	page_table_protect(pool, walk->slot, (walk->next + 1) * pool->view.page_size);
-	node_store(core, pool, page, &walk->at, block, hash);
+	node_store(core, pool, walk->slot, page, &walk->at, block, hash);
 	walk->at = (struct prefix_position){ .page = page, .serial = node_ref(pool, page).serial, .hash = hash };
 	return true;
 }
