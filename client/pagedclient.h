@@ -513,8 +513,9 @@ struct paged_seq_params {
 	/** A pool of the client. */
 	struct paged_pool *pool;
 	/**
-	 * Shown by pagedctl; copied.  UTF-8 without control characters, at most
-	 * PAGED_MAX_TAG bytes, and PAGED_MAX_REQUEST_TAGS bytes in one request.
+	 * Shown by pagedctl; copied.  UTF-8 without control characters and
+	 * invisible ones (those that reorder or join others, or take no room),
+	 * at most PAGED_MAX_TAG bytes, and PAGED_MAX_REQUEST_TAGS bytes in one request.
 	 * NULL: none.
 	 */
 	const char *tag;

@@ -3,7 +3,31 @@
 
 #include <assert.h>
 
-/* Bytes of the text's first character; 0: not UTF-8, or a C1 control character (U+0080 to U+009F). */
+/*
+ * Characters that a terminal does not show but that change what it shows: Unicode's Default_Ignorable_Code_Point (among
+ * them the controls of bidirectional text, which reorder a list, and joiners, with which two names look alike), the
+ * line and paragraph separators, and the controls of annotations and of hieroglyphs.
+ */
+static bool
+is_invisible(uint32_t code)
+{
+	static const struct {
+		uint32_t first, last;
+	} ranges[] = {
+		{ 0xad, 0xad },       { 0x34f, 0x34f },     { 0x61c, 0x61c },     { 0x115f, 0x1160 },
+		{ 0x17b4, 0x17b5 },   { 0x180b, 0x180f },   { 0x200b, 0x200f },   { 0x2028, 0x202e },
+		{ 0x2060, 0x206f },   { 0x3164, 0x3164 },   { 0xfe00, 0xfe0f },   { 0xfeff, 0xfeff },
+		{ 0xffa0, 0xffa0 },   { 0xfff0, 0xfffb },   { 0x13430, 0x1343f }, { 0x1bca0, 0x1bca3 },
+		{ 0x1d173, 0x1d17a }, { 0xe0000, 0xe0fff },
+	};
+
+	for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]) && code >= ranges[i].first; i++)
+		if (code <= ranges[i].last)
+			return true;
+	return false;
+}
+
+/* Bytes of the text's first character; 0: not UTF-8, a C1 control character (U+0080 to U+009F), or invisible. */
 static size_t
 utf8_length(const unsigned char *text)
 {
@@ -22,7 +46,9 @@ utf8_length(const unsigned char *text)
 			return 0;
 		code = code << 6 | (text[i] & 0x3f);
 	}
-	return code < least || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ? 0 : length;
+	if (code < least || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) || is_invisible(code))
+		return 0;
+	return length;
 }
 
 size_t

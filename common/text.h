@@ -10,10 +10,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** text_bad_byte - offset of the first byte that is not UTF-8 or is a control character; the text's length: none */
+/**
+ * text_bad_byte - offset of the first byte that is not UTF-8, or is of a control character or of an invisible one
+ *
+ * Invisible characters are those that reorder or join the visible ones, or take no room: U+202E, U+200D, U+2028, ...
+ * @return the text's length: there is none
+ */
 size_t text_bad_byte(const char *text);
 
-/** text_clean_utf8 - replace bytes that are not UTF-8, and bytes of control characters outside ASCII, by '?' */
+/** text_clean_utf8 - replace by '?': bytes that are not UTF-8, of control characters outside ASCII, of invisible ones */
 void text_clean_utf8(char *text);
 
 /** text_hex - write 2 * size lower-case digits and a terminating zero */

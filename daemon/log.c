@@ -4,8 +4,9 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <sys/param.h>
+#include <string.h>
 
+#include "common/text.h"
 #include "daemon/log_queue.h"
 
 static uint32_t threshold = LOG_LEVEL_INFO;
@@ -77,7 +78,10 @@ log_write(enum log_level level, const char *token, struct log_ids ids, const cha
 	va_start(arguments, format);
 	n = vsnprintf(line.text, sizeof(line.text), format, arguments);
 	va_end(arguments);
-	line.n = (size_t)MIN(MAX(n, 0), LOG_MAX_TEXT - 1);
+	if (n < 0)
+		line.text[0] = '\0';
+	text_clean_utf8(line.text); /* it may quote a peer's bytes, or be cut within a character */
+	line.n = strlen(line.text);
 	if (state == LOG_QUEUED)
 		log_queue_put(&line);
 	else

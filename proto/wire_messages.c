@@ -128,13 +128,13 @@ TYPE(pool_grant, pool_grant, S, NUMBER(PoolGrant, pool, S, pool_grant.pool), TEX
      NUMBER(PoolGrant, generation, S, pool_grant.memory.generation),
      BYTES(PoolGrant, canary, S, pool_grant.memory.canary, WIRE_OPTIONAL),
      BYTES(PoolGrant, memory_id, S, pool_grant.memory_id, 0), NUMBER(PoolGrant, shard, S, pool_grant.shard),
-     NUMBER(PoolGrant, n_shards, S, pool_grant.n_shards), TEXT(PoolGrant, model, S, pool_grant.model),
+     NUMBER(PoolGrant, n_shards, S, pool_grant.n_shards), CLEANED(PoolGrant, model, S, pool_grant.model),
      NUMBER(PoolGrant, n_layer_groups, S, pool_grant.n_layer_groups),
      NUMBER(PoolGrant, publishes, S, pool_grant.publishes));
-TYPE(refusal, refusal, S, NUMBER(Refusal, status, S, refusal.status), TEXT(Refusal, text, S, refusal.text));
+TYPE(refusal, refusal, S, NUMBER(Refusal, status, S, refusal.status), CLEANED(Refusal, text, S, refusal.text));
 EMPTY(farewell, S);
 TYPE(notice, notice, S, LIMITED(Notice, kind, S, notice.kind, WIRE_NOTICE_DRAINED),
-     NUMBER(Notice, deadline_ms, S, notice.deadline_ms), TEXT(Notice, text, S, notice.text));
+     NUMBER(Notice, deadline_ms, S, notice.deadline_ms), CLEANED(Notice, text, S, notice.text));
 
 static const struct wire_body control_reply_bodies[] = {
 	[WIRE_WELCOME] = { PAGED__V1__CONTROL_REPLY__BODY_WELCOME, &welcome },
@@ -273,14 +273,14 @@ const struct wire_envelope wire_requests = ENVELOPE(Request, ping, S, request, r
 #define S struct paged_pool_entry
 TYPE(report_geometry, geometry, S, GEOMETRY(S));
 TYPE(pool_report, pool_report, S, NUMBER(PoolReport, pool, S, number), TEXT(PoolReport, name, S, name),
-     TEXT(PoolReport, backend, S, backend), TEXT(PoolReport, memory, S, memory),
+     TEXT(PoolReport, backend, S, backend), CLEANED(PoolReport, memory, S, memory),
      FLAT(PoolReport, geometry, report_geometry), NUMBER(PoolReport, page_bytes, S, page_bytes),
      NUMBER(PoolReport, size, S, size), NUMBER(PoolReport, n_free, S, n_free),
      NUMBER(PoolReport, n_referenced, S, n_referenced), NUMBER(PoolReport, n_quarantined, S, n_quarantined),
      NUMBER(PoolReport, n_slots, S, n_slots), NUMBER(PoolReport, n_sequences, S, n_sequences),
-     NUMBER(PoolReport, max_length, S, max_length), TEXT(PoolReport, device, S, device),
+     NUMBER(PoolReport, max_length, S, max_length), CLEANED(PoolReport, device, S, device),
      NUMBER(PoolReport, n_cached, S, n_cached), NUMBER(PoolReport, n_pinned, S, n_pinned),
-     NUMBER(PoolReport, publishes, S, publishes), TEXT(PoolReport, model, S, model),
+     NUMBER(PoolReport, publishes, S, publishes), CLEANED(PoolReport, model, S, model),
      NUMBER(PoolReport, n_starts, S, n_starts), NUMBER(PoolReport, n_tokens_asked, S, n_tokens_asked),
      NUMBER(PoolReport, n_tokens_found, S, n_tokens_found), NUMBER(PoolReport, n_published, S, n_published),
      NUMBER(PoolReport, n_evicted, S, n_evicted), NUMBER(PoolReport, n_orphaned, S, n_orphaned),
@@ -298,8 +298,8 @@ TYPE(session_report, session_report, S, NUMBER(SessionReport, session, S, sessio
      NUMBER(SessionReport, ended, S, ended), NUMBER(SessionReport, pid, S, pid), NUMBER(SessionReport, uid, S, uid),
      NUMBER(SessionReport, n_requests, S, n_requests), NUMBER(SessionReport, n_sequences, S, n_sequences),
      NUMBER(SessionReport, n_pages, S, n_pages), NUMBER(SessionReport, n_quarantined, S, n_quarantined),
-     TEXT(SessionReport, name, S, name), NUMBER(SessionReport, draining, S, draining),
-     TEXT(SessionReport, tenant, S, tenant));
+     CLEANED(SessionReport, name, S, name), NUMBER(SessionReport, draining, S, draining),
+     CLEANED(SessionReport, tenant, S, tenant));
 #undef S
 
 #define S struct paged_seq_entry
@@ -307,7 +307,8 @@ TYPE(sequence_report, sequence_report, S, NUMBER(SequenceReport, seq, S, seq),
      NUMBER(SequenceReport, session, S, session), NUMBER(SequenceReport, pid, S, pid),
      NUMBER(SequenceReport, length, S, length), NUMBER(SequenceReport, capacity, S, capacity),
      NUMBER(SequenceReport, n_pages, S, n_pages), NUMBER(SequenceReport, n_trimmed, S, n_trimmed),
-     TEXT(SequenceReport, name, S, name), TEXT(SequenceReport, tag, S, tag), NUMBER(SequenceReport, state, S, state));
+     CLEANED(SequenceReport, name, S, name), CLEANED(SequenceReport, tag, S, tag),
+     NUMBER(SequenceReport, state, S, state));
 #undef S
 
 #define S struct paged_ticket_entry
@@ -320,7 +321,7 @@ TYPE(ticket_report, ticket_report, S, NUMBER(TicketReport, number, S, number),
 #undef S
 
 #define S struct paged_quota_entry
-TYPE(quota_report, quota_report, S, TEXT(QuotaReport, tenant, S, tenant), NUMBER(QuotaReport, pool, S, pool),
+TYPE(quota_report, quota_report, S, CLEANED(QuotaReport, tenant, S, tenant), NUMBER(QuotaReport, pool, S, pool),
      NUMBER(QuotaReport, n_charged, S, n_charged), NUMBER(QuotaReport, limited, S, limited),
      NUMBER(QuotaReport, limit, S, limit));
 #undef S
@@ -365,7 +366,7 @@ TYPE(check_result, check_result, S, NUMBER(CheckResult, n_pages, S, check_result
      NUMBER(CheckResult, n_cached, S, check_result.n_cached),
      NUMBER(CheckResult, n_quarantined, S, check_result.n_quarantined),
      NUMBER(CheckResult, n_sequences, S, check_result.n_sequences), NUMBER(CheckResult, holds, S, check_result.holds),
-     TEXT(CheckResult, text, S, check_result.text));
+     CLEANED(CheckResult, text, S, check_result.text));
 TYPE(mask, mask, S, COLUMN(Mask, value, S, mask.values, mask.n, 0, MASK_PART_MAX, WIRE_FIRST),
      NUMBER(Mask, cut, S, mask.list_continues), NUMBER(Mask, arrays, S, mask.arrays));
 TYPE(handle, handle, S, BYTES(Handle, handle, S, handle.bytes, 0), NUMBER(Handle, offset, S, handle.offset),

@@ -38,7 +38,8 @@ paged_pool_open(struct paged_client *client, const char *name, struct paged_pool
 		return client_failf(client, PAGED_ERR_INVALID, "a pool's name has at most %u bytes", PAGED_MAX_NAME);
 	/* Checked here, because the daemon closes the connection on an invalid message. */
 	if (name[text_bad_byte(name)] != '\0')
-		return client_failf(client, PAGED_ERR_INVALID, "a pool's name is UTF-8 without control characters");
+		return client_failf(client, PAGED_ERR_INVALID,
+				    "a pool's name is UTF-8 without control characters and invisible ones");
 	pool = calloc(1, sizeof(*pool));
 	if (pool == NULL)
 		return client_failf(client, PAGED_ERR_NOMEM, "no memory for pool %s", name);

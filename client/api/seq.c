@@ -43,8 +43,8 @@ seq_tag_check(const char *array, size_t i, const char *tag, size_t *tags_p, stru
 		return paged_fail(error, PAGED_ERR_LIMIT, "%s[%zu].tag has more than %u bytes", array, i,
 				  PAGED_MAX_TAG);
 	if (tag[text_bad_byte(tag)] != '\0')
-		return paged_fail(error, PAGED_ERR_INVALID, "%s[%zu].tag is not UTF-8 without control characters",
-				  array, i);
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "%s[%zu].tag is not UTF-8 without control characters and invisible ones", array, i);
 	*tags_p += length;
 	if (*tags_p > PAGED_MAX_REQUEST_TAGS)
 		return paged_fail(error, PAGED_ERR_LIMIT, "the tags of a request have at most %u bytes together",

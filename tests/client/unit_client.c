@@ -305,7 +305,7 @@ Test(client, requests_are_checked_before_they_are_sent)
 		     "params[0].tag has more than 31 bytes");
 	params.tag = "a\tb";
 	expect_error(paged_seq_create(client, 1, &params, &id), PAGED_ERR_INVALID,
-		     "params[0].tag is not UTF-8 without control characters");
+		     "params[0].tag is not UTF-8 without control characters and invisible ones");
 }
 
 Test(client, tags_of_a_request_share_one_limit)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/text.h"
@@ -46,6 +47,48 @@ Test(text, bytes_that_are_not_utf8)
 	cr_expect_eq(text_bad_byte("caf\xc3"), 3, "truncated");
 	cr_expect_eq(text_bad_byte("\xed\xa0\x80"), 0, "a surrogate");
 	cr_expect_eq(text_bad_byte("\xc0\xaf"), 0, "longer than needed");
+}
+
+/* Characters that reorder or join others, or take no room, and neighbours that are visible. */
+Test(text, invisible_characters)
+{
+	static const char *const invisible[] = {
+		"\xc2\xad",         /* U+00AD soft hyphen */
+		"\xcd\x8f",         /* U+034F combining grapheme joiner */
+		"\xd8\x9c",         /* U+061C Arabic letter mark */
+		"\xe1\x85\x9f",     /* U+115F Hangul filler */
+		"\xe2\x80\x8b",     /* U+200B zero width space */
+		"\xe2\x80\x8d",     /* U+200D zero width joiner */
+		"\xe2\x80\x8e",     /* U+200E left-to-right mark */
+		"\xe2\x80\xa8",     /* U+2028 line separator */
+		"\xe2\x80\xa9",     /* U+2029 paragraph separator */
+		"\xe2\x80\xaa",     /* U+202A left-to-right embedding */
+		"\xe2\x80\xae",     /* U+202E right-to-left override */
+		"\xe2\x81\xa0",     /* U+2060 word joiner */
+		"\xe2\x81\xa6",     /* U+2066 left-to-right isolate */
+		"\xe2\x81\xa9",     /* U+2069 pop directional isolate */
+		"\xef\xb8\x8f",     /* U+FE0F variation selector 16 */
+		"\xef\xbb\xbf",     /* U+FEFF byte order mark */
+		"\xf0\x9d\x85\xb3", /* U+1D173 musical symbol begin beam */
+		"\xf3\xa0\x80\x81", /* U+E0001 language tag */
+		"\xf3\xa0\x87\xaf", /* U+E01EF variation selector 256 */
+	};
+	static const char *const visible[] = { "\xc2\xac",     "\xc2\xae",     "\xd8\x9b",        "\xe2\x80\x90",
+					       "\xe2\x80\xa7", "\xe2\x80\xb0", "\xe2\x81\x9e",    "\xe2\x81\xb0",
+					       "\xd7\xa9",     "\xef\xb7\xba", "\xf0\x9f\x98\x80" };
+
+	for (size_t i = 0; i < sizeof(invisible) / sizeof(invisible[0]); i++) {
+		size_t length = strlen(invisible[i]);
+		char text[8];
+
+		snprintf(text, sizeof(text), "a%sb", invisible[i]);
+		cr_expect_eq(text_bad_byte(text), 1, "%zu", i);
+		text_clean_utf8(text);
+		cr_expect_eq(strspn(text + 1, "?"), length, "%zu: %s", i, text);
+		cr_expect_str_eq(text + 1 + length, "b");
+	}
+	for (size_t i = 0; i < sizeof(visible) / sizeof(visible[0]); i++)
+		cr_expect_eq(text_bad_byte(visible[i]), strlen(visible[i]), "%zu", i);
 }
 
 static uint32_t

@@ -80,6 +80,24 @@ request_round_trip(const struct wire_request *request, struct wire_request *back
 	return wire_request_parse(buffer, size, &arena, back, &error);
 }
 
+/* An older daemon passes names on that reorder lists. */
+Test(wire, texts_for_display_are_cleaned)
+{
+	struct paged_session_entry session = { .session = 1,
+					       .name = "a\xe2\x80\xae"
+						       "b" };
+	struct wire_reply back,
+		reply = { .id = 1, .kind = WIRE_REPLY_SESSIONS, .text = "", .sessions.report = &session };
+	size_t size;
+
+	reply.sessions.n = 1;
+	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));
+	cr_assert_gt(size, 0);
+	wire_arena_reset(&arena);
+	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back, &error), PAGED_OK, "%s", error.text);
+	cr_assert_str_eq(back.sessions.report[0].name, "a???b");
+}
+
 Test(wire, array_lengths_are_checked)
 {
 	/* Request { id: 7, reserve { seq: [0, 0, 0] } } */

@@ -23,6 +23,7 @@ IT_TESTS += \
 	%D%/it_masks \
 	%D%/it_masks_wire \
 	%D%/it_metrics \
+	%D%/it_names \
 	%D%/it_own_block_manager \
 	%D%/it_posts \
 	%D%/it_prefix \

@@ -231,8 +231,8 @@ class RequestSequences:
             # vLLM schedules drafts with the last token, and a row writes either all of its tokens or none.
             max_tokens = (request.num_tokens - 1) // page_size * page_size
             prefix = prefix if max_tokens else None
-        # A client may choose the id.
-        tag = "".join(letter if letter.isprintable() else "?" for letter in request.request_id)
+        # A client may choose the id.  A tag has no control characters and no invisible ones.
+        tag = "".join(letter if letter.isascii() and letter.isprintable() else "?" for letter in request.request_id)
         tag = tag.encode()[:TAG_BYTES].decode(errors="ignore")
         try:
             started = self._pool.start([(prefix, n_tokens)], max_tokens=max_tokens, tag=tag)[0]
