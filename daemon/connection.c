@@ -31,7 +31,7 @@ connection_send(struct connection *connection, const struct wire_control_reply *
 
 	part.iov_len = wire_control_reply_pack(reply, buffer, sizeof(buffer));
 	if (part.iov_len == 0) {
-		if (log_limit_pass(connection->limit, "control", clock_ms()))
+		if (log_limit_pass(connection->limit, LOG_LEVEL_ERROR, "control", clock_ms()))
 			log_error("control", "a reply of kind %d does not fit", (int)reply->kind);
 		return false;
 	}
@@ -51,7 +51,7 @@ connection_notify(struct connection *connection, const struct wire_control_reply
 {
 	if (connection_send(connection, notice, NULL, 0))
 		return true;
-	if (log_limit_pass(connection->limit, "control", clock_ms()))
+	if (log_limit_pass(connection->limit, LOG_LEVEL_WARNING, "control", clock_ms()))
 		log_write(LOG_LEVEL_WARNING, "control", (struct log_ids){ .pid = (uint32_t)connection->peer.pid },
 			  "process %d disconnected: a message cannot be sent to it: %m", (int)connection->peer.pid);
 	connection_close(connection);

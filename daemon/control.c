@@ -69,7 +69,7 @@ connection_send_refusal(struct connection *connection, const struct paged_error 
 static void
 connection_refuse(struct connection *connection, const struct paged_error *error)
 {
-	if (log_limit_pass(&connection->control->limit, "control", clock_ms()))
+	if (log_limit_pass(&connection->control->limit, LOG_LEVEL_WARNING, "control", clock_ms()))
 		log_write(LOG_LEVEL_WARNING, "control", (struct log_ids){ .pid = (uint32_t)connection->peer.pid },
 			  "process %d, uid %u refused: %s", (int)connection->peer.pid, (unsigned)connection->peer.uid,
 			  error->text);
@@ -349,7 +349,7 @@ control_accept_and_close(struct control *control)
 		close(fd);
 	control->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	metrics_replied(control->metrics, METRICS_ATTACH, PAGED_ERR_SYSTEM, 0);
-	if (log_limit_pass(&control->limit, "control", clock_ms()))
+	if (log_limit_pass(&control->limit, LOG_LEVEL_ERROR, "control", clock_ms()))
 		log_error("control", "a connection was closed at once: no file descriptors left");
 }
 
@@ -368,7 +368,7 @@ control_accept(struct loop_source *source, uint32_t events)
 		if (fd < 0)
 			return;
 		if (connection_create(control, fd, &error) != PAGED_OK) {
-			if (log_limit_pass(&control->limit, "control", clock_ms()))
+			if (log_limit_pass(&control->limit, LOG_LEVEL_ERROR, "control", clock_ms()))
 				log_error("control", "%s", error.text);
 		} else if (control->n_unidentified > MAX_UNIDENTIFIED) {
 			paged_fail(&error, PAGED_ERR_LIMIT,

@@ -34,7 +34,7 @@ endpoint_send(struct endpoint *endpoint, zmq_msg_t *route, size_t size)
 	if (zmq_msg_send(route, endpoint->router, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
 		return errno != EAGAIN; /* EHOSTUNREACH: the peer has disconnected meanwhile */
 	if (zmq_send(endpoint->router, endpoint->reply, size, ZMQ_DONTWAIT) < 0 &&
-	    log_limit_pass(&endpoint->limit, "rpc", clock_ms()))
+	    log_limit_pass(&endpoint->limit, LOG_LEVEL_ERROR, "rpc", clock_ms()))
 		log_error("rpc", "zmq_send: %s", zmq_strerror(errno));
 	return true;
 }
@@ -95,7 +95,7 @@ static void
 endpoint_drop_message(struct endpoint *endpoint, const char *why)
 {
 	endpoint->n_dropped++;
-	if (log_limit_pass(&endpoint->limit, "rpc", clock_ms()))
+	if (log_limit_pass(&endpoint->limit, LOG_LEVEL_WARNING, "rpc", clock_ms()))
 		log_warning("rpc", "message dropped (%" PRIu64 " so far): %s", endpoint->n_dropped, why);
 }
 
@@ -326,7 +326,8 @@ endpoint_unbind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT])
 	if (name[0] == '\0')
 		return;
 	endpoint_poll_router(endpoint);
-	if (zmq_unbind(endpoint->router, name) < 0 && log_limit_pass(&endpoint->limit, "rpc", clock_ms()))
+	if (zmq_unbind(endpoint->router, name) < 0 &&
+	    log_limit_pass(&endpoint->limit, LOG_LEVEL_WARNING, "rpc", clock_ms()))
 		log_warning("rpc", "zmq_unbind: %s", zmq_strerror(errno));
 	runtime_endpoint_remove(name);
 	name[0] = '\0';

@@ -90,8 +90,10 @@ log_write(enum log_level level, const char *token, struct log_ids ids, const cha
 }
 
 bool
-log_limit_pass(struct log_limit *limit, const char *token, uint64_t now_ms)
+log_limit_pass(struct log_limit *limit, enum log_level level, const char *token, uint64_t now_ms)
 {
+	if ((uint32_t)level > threshold)
+		return false;
 	if (limit->n_passed == 0 || now_ms - limit->window_ms >= LOG_WINDOW_MS) {
 		if (limit->n_dropped != 0)
 			log_warning(token, "%u similar lines were omitted", limit->n_dropped);

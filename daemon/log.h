@@ -78,7 +78,11 @@ struct log_limit {
 
 enum { LOG_BURST = 10, LOG_WINDOW_MS = 10000 };
 
-/** log_limit_pass - true: the line may be written; at the start of a window, logs how many the last one dropped */
-bool log_limit_pass(struct log_limit *limit, const char *token, uint64_t now_ms);
+/**
+ * log_limit_pass - true: the line may be written; at the start of a window, logs how many the last one dropped
+ *
+ * @param[in] level  of the line; one that log_set_level() does not admit is neither written nor counted
+ */
+bool log_limit_pass(struct log_limit *limit, enum log_level level, const char *token, uint64_t now_ms);
 
 #endif

@@ -102,7 +102,7 @@ member_log(const struct member *member, const char *format, ...)
 	char text[256];
 	va_list arguments;
 
-	if (!observer && !log_limit_pass(&member->members->limit, "member", clock_ms()))
+	if (!observer && !log_limit_pass(&member->members->limit, LOG_LEVEL_INFO, "member", clock_ms()))
 		return;
 	va_start(arguments, format);
 	vsnprintf(text, sizeof(text), format, arguments);
@@ -313,10 +313,10 @@ session_mark_ended(struct members *members, struct session *session, const char 
 		return;
 	session->ended = true;
 	background_thread_cancel_session(members->background, session->id);
-	if (log_limit_pass(&members->limit, "session", clock_ms()))
+	if (log_limit_pass(&members->limit, LOG_LEVEL_INFO, "session", clock_ms()))
 		log_write(LOG_LEVEL_INFO, "session", ids, "%u ended: %s", session->id, why);
 	if (core_session_end(members->core, session->id, &error) != PAGED_OK &&
-	    log_limit_pass(&members->limit, "session", clock_ms()))
+	    log_limit_pass(&members->limit, LOG_LEVEL_ERROR, "session", clock_ms()))
 		log_write(LOG_LEVEL_ERROR, "session", ids, "%u: %s", session->id, error.text);
 	session_send_notice(session, why);
 	session_cleanup_schedule(members->session_cleanup);
@@ -329,7 +329,7 @@ daemon_session_end(struct members *members, uint32_t id, bool kill_members, cons
 	uint32_t n_tickets = core_tickets_revoke(members->core, id);
 	struct member *member;
 
-	if (n_tickets != 0 && log_limit_pass(&members->limit, "session", clock_ms()))
+	if (n_tickets != 0 && log_limit_pass(&members->limit, LOG_LEVEL_INFO, "session", clock_ms()))
 		log_info("session", "%u: %u of its tickets %s revoked: %s", id, n_tickets,
 			 n_tickets == 1 ? "was" : "were", why);
 	if (session == NULL && n_tickets != 0)
@@ -341,7 +341,8 @@ daemon_session_end(struct members *members, uint32_t id, bool kill_members, cons
 		return PAGED_OK;
 	TAILQ_FOREACH(member, &session->members, session_link) {
 		member_log(member, "%u: SIGKILL to process %d", member->id, (int)member->pid);
-		if (pidfd_kill(member->pidfd.fd, SIGKILL) < 0 && log_limit_pass(&members->limit, "member", clock_ms()))
+		if (pidfd_kill(member->pidfd.fd, SIGKILL) < 0 &&
+		    log_limit_pass(&members->limit, LOG_LEVEL_WARNING, "member", clock_ms()))
 			log_write(LOG_LEVEL_WARNING, "member", member_ids(member), "%u: process %d: SIGKILL: %m",
 				  member->id, (int)member->pid);
 	}
@@ -375,7 +376,7 @@ daemon_session_drain(struct members *members, uint32_t id, const char *who, stru
 	if (status != PAGED_OK)
 		return status;
 	session->draining = true;
-	if (log_limit_pass(&members->limit, "session", clock_ms()))
+	if (log_limit_pass(&members->limit, LOG_LEVEL_INFO, "session", clock_ms()))
 		log_info("session", "%u drained by %s", id, who);
 	TAILQ_FOREACH(member, &session->members, session_link)
 		member_notify_draining(member);

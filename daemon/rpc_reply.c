@@ -18,7 +18,7 @@ rpc_pack_reply(struct rpc *rpc, const struct wire_reply *reply, uint8_t *buffer,
 	size = wire_reply_pack(reply, &rpc->reply_arena, buffer, buffer_size);
 	if (size > 0)
 		return size;
-	if (log_limit_pass(&rpc->endpoint->limit, "rpc", clock_ms()))
+	if (log_limit_pass(&rpc->endpoint->limit, LOG_LEVEL_ERROR, "rpc", clock_ms()))
 		log_error("rpc", "a reply of kind %d does not fit a message", (int)reply->kind);
 	wire_arena_reset(&rpc->reply_arena);
 	return wire_reply_pack(&failure, &rpc->reply_arena, buffer, buffer_size);

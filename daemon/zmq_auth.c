@@ -104,7 +104,7 @@ static void
 zap_send_frame(void *socket, const void *data, size_t size, bool last, struct log_limit *limit)
 {
 	if (zmq_send(socket, data, size, ZMQ_DONTWAIT | (last ? 0 : ZMQ_SNDMORE)) < 0 &&
-	    log_limit_pass(limit, "rpc", clock_ms()))
+	    log_limit_pass(limit, LOG_LEVEL_ERROR, "rpc", clock_ms()))
 		log_error("rpc", "ZAP reply: %s", zmq_strerror(errno));
 }
 
@@ -123,7 +123,7 @@ zap_answer(void *socket, zap_admit_fn admit, void *context, struct log_limit *li
 	admitted = zap_parse_peer(frames, n_frames, &peer, &why) && admit(context, &peer, &why);
 	if (admitted)
 		snprintf(id, sizeof(id), "%" PRIu32, peer.id);
-	else if (log_limit_pass(limit, "rpc", clock_ms()))
+	else if (log_limit_pass(limit, LOG_LEVEL_WARNING, "rpc", clock_ms()))
 		log_warning("rpc", "connection from %s refused: %s", frames[ZAP_ADDRESS].text, why);
 	zap_send_frame(socket, "1.0", 3, false, limit);
 	zap_send_frame(socket, frames[ZAP_REQUEST_ID].text, frames[ZAP_REQUEST_ID].size, false, limit);

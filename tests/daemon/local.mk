@@ -1,4 +1,4 @@
-UNIT_TESTS += %D%/unit_config %D%/unit_memory_host %D%/unit_metrics %D%/unit_pools
+UNIT_TESTS += %D%/unit_config %D%/unit_log %D%/unit_memory_host %D%/unit_metrics %D%/unit_pools
 
 # The daemon with the fault points of common/fault.h, which tests of other directories start.
 if ENABLE_TESTS
