@@ -256,7 +256,7 @@ daemon_open(struct daemon *daemon, const struct config *config, const char *runt
 	uint64_t started_ms = clock_ms();
 	enum paged_status status;
 
-	*daemon = (struct daemon){ .config = config, .runtime.lock_fd = -1 };
+	*daemon = (struct daemon){ .config = config, .runtime = { .dir_fd = -1, .lock_fd = -1 } };
 	status = daemon_raise_descriptor_limit(config, error);
 	if (status == PAGED_OK)
 		status = daemon_random(daemon->boot_id, sizeof(daemon->boot_id), error);

@@ -329,7 +329,7 @@ endpoint_unbind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT])
 	if (zmq_unbind(endpoint->router, name) < 0 &&
 	    log_limit_pass(&endpoint->limit, LOG_LEVEL_WARNING, "rpc", clock_ms()))
 		log_warning("rpc", "zmq_unbind: %s", zmq_strerror(errno));
-	runtime_endpoint_remove(name);
+	runtime_endpoint_remove(endpoint->runtime, name);
 	name[0] = '\0';
 	if (!endpoint->trim.armed)
 		loop_timer_start(endpoint->loop, &endpoint->trim, TRIM_MS);

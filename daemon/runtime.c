@@ -49,6 +49,9 @@ dir_create(struct runtime *runtime, const char *dir, const struct config *config
 	runtime->dir = realpath(dir, NULL);
 	if (runtime->dir == NULL)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "runtime directory %s: %m", dir);
+	runtime->dir_fd = open(runtime->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (runtime->dir_fd < 0 && errno != ENOTDIR && errno != ELOOP)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "runtime directory %s: %m", dir);
 	return dir_check_length(runtime->dir, error);
 }
 
@@ -94,16 +97,15 @@ dir_permit(const struct runtime *runtime, const struct config *config, struct pa
 static enum paged_status
 runtime_lock(struct runtime *runtime, struct paged_error *error)
 {
-	char path[MAX_DIR + 8], owner[16] = "";
+	char owner[16] = "";
 	ssize_t n;
 
-	snprintf(path, sizeof(path), "%s/lock", runtime->dir);
-	runtime->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	runtime->lock_fd = openat(runtime->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (runtime->lock_fd < 0)
-		return paged_fail(error, PAGED_ERR_SYSTEM, "%s: %m", path);
+		return paged_fail(error, PAGED_ERR_SYSTEM, "%s/lock: %m", runtime->dir);
 	if (flock(runtime->lock_fd, LOCK_EX | LOCK_NB) < 0) {
 		if (errno != EWOULDBLOCK)
-			return paged_fail(error, PAGED_ERR_SYSTEM, "%s: flock: %m", path);
+			return paged_fail(error, PAGED_ERR_SYSTEM, "%s/lock: flock: %m", runtime->dir);
 		n = pread(runtime->lock_fd, owner, sizeof(owner) - 1, 0);
 		owner[n > 0 ? (size_t)n : 0] = '\0';
 		owner[strcspn(owner, "\n")] = '\0';
@@ -111,8 +113,19 @@ runtime_lock(struct runtime *runtime, struct paged_error *error)
 				  runtime->dir, owner[0] ? owner : "unknown");
 	}
 	if (ftruncate(runtime->lock_fd, 0) < 0 || dprintf(runtime->lock_fd, "%d\n", (int)getpid()) < 0)
-		return paged_fail(error, PAGED_ERR_SYSTEM, "%s: %m", path);
+		return paged_fail(error, PAGED_ERR_SYSTEM, "%s/lock: %m", runtime->dir);
 	return PAGED_OK;
+}
+
+/* False: the directory's files were removed, and another daemon may have made new ones. */
+static bool
+runtime_is_owned(const struct runtime *runtime)
+{
+	struct stat held, named;
+
+	return fstat(runtime->lock_fd, &held) == 0 &&
+	       fstatat(runtime->dir_fd, "lock", &named, AT_SYMLINK_NOFOLLOW) == 0 && held.st_dev == named.st_dev &&
+	       held.st_ino == named.st_ino;
 }
 
 static bool
@@ -127,11 +140,14 @@ is_socket_name(const char *name)
 static void
 sockets_remove(const struct runtime *runtime)
 {
-	DIR *dir = opendir(runtime->dir);
+	int fd = openat(runtime->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
 	const struct dirent *entry;
 
 	if (dir == NULL) {
 		log_warning("runtime", "%s: %m", runtime->dir);
+		if (fd >= 0)
+			close(fd);
 		return;
 	}
 	while ((entry = readdir(dir)) != NULL)
@@ -140,12 +156,23 @@ sockets_remove(const struct runtime *runtime)
 	closedir(dir);
 }
 
+static void
+runtime_release(struct runtime *runtime)
+{
+	if (runtime->lock_fd >= 0)
+		close(runtime->lock_fd);
+	if (runtime->dir_fd >= 0)
+		close(runtime->dir_fd);
+	free(runtime->dir);
+	*runtime = (struct runtime){ .dir_fd = -1, .lock_fd = -1 };
+}
+
 enum paged_status
 runtime_open(struct runtime *runtime, const char *dir, const struct config *config, struct paged_error *error)
 {
 	enum paged_status status;
 
-	*runtime = (struct runtime){ .lock_fd = -1 };
+	*runtime = (struct runtime){ .dir_fd = -1, .lock_fd = -1 };
 	status = dir_create(runtime, dir, config, error);
 	if (status == PAGED_OK)
 		status = dir_check(runtime->dir, error);
@@ -154,10 +181,7 @@ runtime_open(struct runtime *runtime, const char *dir, const struct config *conf
 	if (status == PAGED_OK)
 		status = dir_permit(runtime, config, error);
 	if (status != PAGED_OK) {
-		if (runtime->lock_fd >= 0)
-			close(runtime->lock_fd);
-		free(runtime->dir);
-		*runtime = (struct runtime){ .lock_fd = -1 };
+		runtime_release(runtime);
 		return status;
 	}
 	sockets_remove(runtime);
@@ -216,10 +240,13 @@ runtime_close(struct runtime *runtime)
 {
 	if (runtime->dir == NULL)
 		return;
-	sockets_remove(runtime);
-	close(runtime->lock_fd);
-	free(runtime->dir);
-	*runtime = (struct runtime){ .lock_fd = -1 };
+	if (runtime_is_owned(runtime))
+		sockets_remove(runtime);
+	else
+		log_warning("runtime",
+			    "%s: its lock file is another one or was removed: files there are left to their owner",
+			    runtime->dir);
+	runtime_release(runtime);
 }
 
 void
@@ -231,10 +258,10 @@ runtime_endpoint(const struct runtime *runtime, const uint8_t random[16], char e
 }
 
 void
-runtime_endpoint_remove(const char *endpoint)
+runtime_endpoint_remove(const struct runtime *runtime, const char *endpoint)
 {
-	const char *path = endpoint + strlen("ipc://");
+	const char *name = strrchr(endpoint, '/') + 1; /* random, so that it is no other daemon's */
 
-	if (unlink(path) < 0 && errno != ENOENT)
-		log_warning("runtime", "%s: %m", path);
+	if (unlinkat(runtime->dir_fd, name, 0) < 0 && errno != ENOENT)
+		log_warning("runtime", "%s/%s: %m", runtime->dir, name);
 }

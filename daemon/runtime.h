@@ -2,7 +2,8 @@
 /**
  * runtime.h - the runtime directory, which has one owner and contains the sockets
  *
- *   lock       held with flock() by the daemon; contains its pid; never removed
+ *   lock       held with flock() by the daemon; contains its pid; never removed.  A daemon whose lock file is
+ *              no longer the one in the directory does not own the directory, and removes nothing there
  *   control    the control socket
  *   rpc-<hex>  the RPC socket of one member
  *
@@ -21,7 +22,8 @@
 #include "proto/wire.h"
 
 struct runtime {
-	char *dir; /* absolute */
+	char *dir;   /* absolute */
+	int dir_fd;  /* files are removed through it: by its path there may be another daemon's directory meanwhile */
 	int lock_fd;
 };
 
@@ -41,13 +43,13 @@ enum paged_status runtime_open(struct runtime *runtime, const char *dir, const s
 /** runtime_check - fail as runtime_open() would for this user, except for the lock of another daemon */
 enum paged_status runtime_check(const char *dir, const struct config *config, struct paged_error *error);
 
-/** runtime_close - remove the remaining sockets and release the lock */
+/** runtime_close - remove the remaining sockets, if the directory is still its own, and release the lock */
 void runtime_close(struct runtime *runtime);
 
 /** runtime_endpoint - make the ZeroMQ address of a member's RPC socket from random bytes */
 void runtime_endpoint(const struct runtime *runtime, const uint8_t random[16], char endpoint[WIRE_MAX_ENDPOINT]);
 
 /** runtime_endpoint_remove - remove the socket's file, which zmq_unbind() leaves behind */
-void runtime_endpoint_remove(const char *endpoint);
+void runtime_endpoint_remove(const struct runtime *runtime, const char *endpoint);
 
 #endif

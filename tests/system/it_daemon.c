@@ -88,6 +88,31 @@ IT_TEST(restart_removes_stale_sockets)
 	it_daemon_stop(&daemon_);
 }
 
+/* The first daemon's files are removed, and a second daemon makes new ones at the same paths. */
+static void
+expect_second_daemon_unharmed(const char *remove)
+{
+	struct it_daemon second;
+	char command[256];
+
+	it_daemon_start(&daemon_, SMALL_POOL_CONFIG, NULL, NULL);
+	snprintf(command, sizeof(command), "rm -r %s%s", getenv("PAGED_RUNTIME_DIR"), remove);
+	it_require(system(command) == 0, "%s", command);
+	second = daemon_;
+	it_daemon_restart(&second, NULL, NULL);
+	it_daemon_stop(&daemon_);
+	it_require(it_daemon_logged(&second, "/run: its lock file is another one or was removed"));
+	it_require(wire_peer_pool_entry().n_free == SMALL_POOL_PAGES, "the second daemon cannot be reached");
+	it_daemon_stop(&second);
+	it_require(count_sockets() == 0, "sockets are left");
+}
+
+IT_TEST(files_of_a_second_daemon_are_left)
+{
+	expect_second_daemon_unharmed("");
+	expect_second_daemon_unharmed("/*");
+}
+
 IT_TEST(invalid_settings_are_refused_in_one_line)
 {
 	const char *output = it_daemon_start_failing(
