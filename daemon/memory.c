@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const struct memory_ops *const back_ends[] = { &memory_ops_host, &memory_ops_cuda };
@@ -54,11 +55,18 @@ memory_region_create(const char *name, size_t size, void **map_p, int *fd_p, str
 		paged_fail(error, PAGED_ERR_SYSTEM, "table region of %zu bytes: mmap: %m", size);
 		goto err_close;
 	}
-	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0) {
-		paged_fail(error, PAGED_ERR_SYSTEM, "table region: F_ADD_SEALS: %m (Linux 5.3 or newer is needed)");
+	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
+		paged_fail(error, PAGED_ERR_SYSTEM, "table region: F_ADD_SEALS: %m");
 		goto err_unmap;
 	}
-	/* Reopen read-only: members get a descriptor that cannot write, in addition to the seal. */
+	/*
+	 * Members get a descriptor that is open for reading, and the mode keeps other users from opening it for
+	 * writing through /proc.  F_SEAL_FUTURE_WRITE would also keep the daemon from giving memory of the region back.
+	 */
+	if (fchmod(fd, S_IRUSR) < 0) {
+		paged_fail(error, PAGED_ERR_SYSTEM, "table region: fchmod: %m");
+		goto err_unmap;
+	}
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	*fd_p = open(path, O_RDONLY | O_CLOEXEC);
 	if (*fd_p < 0) {

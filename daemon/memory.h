@@ -84,7 +84,8 @@ enum paged_status memory_poll_ok(const struct memory *memory, struct paged_error
  * memory_region_create - create the memory of a pool's table region
  *
  * The memory is sparse: a part that is never written is never allocated.  It
- * is sealed, so that `map`, the daemon's mapping, stays the only writable one.
+ * cannot be resized, and its mode is 0400: only a process of the daemon's own
+ * user that changes the mode on purpose, or one of root, can open it for writing.
  *
  * @param[out] map_p  writable, zeroed; the caller unmaps it with munmap()
  * @param[out] fd_p   read-only descriptor for the members

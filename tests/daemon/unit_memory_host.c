@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "daemon/memory.h"
@@ -150,32 +151,68 @@ region_create(void)
 		     error.text);
 }
 
-/* What a member may try with the descriptor that it is given. */
+/* What a member may try with the descriptor that it is given; returns how many of these the kernel allowed. */
+static int
+member_writes(void)
+{
+	uint8_t *map = mmap(NULL, REGION_SIZE, PROT_READ, MAP_SHARED, region_fd, 0);
+	int n_allowed = map == MAP_FAILED;
+
+	n_allowed += mprotect(map, 4096, PROT_READ | PROT_WRITE) == 0;
+	n_allowed += madvise(map, 4096, MADV_REMOVE) == 0;
+	n_allowed += mmap(NULL, REGION_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, region_fd, 0) != MAP_FAILED;
+	n_allowed += pwrite(region_fd, "x", 1, 0) >= 0;
+	n_allowed += ftruncate(region_fd, 0) == 0;
+	n_allowed += fallocate(region_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096) == 0;
+	n_allowed += fcntl(region_fd, F_ADD_SEALS, F_SEAL_WRITE) == 0;
+	munmap(map, REGION_SIZE);
+	return n_allowed;
+}
+
 Test(memory_region, is_the_daemons_alone_to_write, .init = region_create)
 {
-	char path[64];
 	uint8_t *map = mmap(NULL, REGION_SIZE, PROT_READ, MAP_SHARED, region_fd, 0);
-	int again;
+	struct stat stat;
 
 	cr_assert_neq(map, MAP_FAILED);
 	memset(region, 7, 100);
 	cr_expect_eq(map[99], 7, "the daemon's mapping still writes");
-
-	cr_expect_eq(mprotect(map, 4096, PROT_READ | PROT_WRITE), -1);
-	cr_expect_eq(mmap(NULL, REGION_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, region_fd, 0), MAP_FAILED);
-	cr_expect_eq(pwrite(region_fd, "x", 1, 0), -1);
-	cr_expect_eq(ftruncate(region_fd, 0), -1);
-	cr_expect_eq(fallocate(region_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
-
-	/* Opened again through /proc it is writable by mode, and the seals still hold. */
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", region_fd);
-	again = open(path, O_RDWR | O_CLOEXEC);
-	cr_assert_geq(again, 0);
-	cr_expect_eq(mmap(NULL, REGION_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, again, 0), MAP_FAILED);
-	cr_expect_eq(pwrite(again, "x", 1, 0), -1);
-	cr_expect_eq(ftruncate(again, 0), -1);
-	cr_expect_eq(fallocate(again, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
+	cr_expect_eq(member_writes(), 0);
 	cr_expect_eq(map[99], 7);
+	cr_assert_eq(fstat(region_fd, &stat), 0);
+	cr_expect_eq(stat.st_mode & 0777, 0400);
+	cr_expect_eq(fcntl(region_fd, F_GET_SEALS), F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+}
+
+/* A member of another user; returns how many of its attempts the kernel allowed. */
+static int
+other_user_writes(void)
+{
+	char path[64];
+	int n_allowed;
+
+	if (setresgid(65534, 65534, 65534) != 0 || setresuid(65534, 65534, 65534) != 0)
+		return 100;
+	n_allowed = member_writes() + (fchmod(region_fd, 0600) == 0);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", region_fd);
+	n_allowed += open(path, O_RDWR | O_CLOEXEC) >= 0;
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", getppid(), region_fd);
+	return n_allowed + (open(path, O_RDWR | O_CLOEXEC) >= 0);
+}
+
+Test(memory_region, other_users_cannot_open_it_for_writing, .init = region_create)
+{
+	pid_t child;
+	int state;
+
+	if (geteuid() != 0)
+		cr_skip_test("only root can become another user");
+	child = fork();
+	if (child == 0)
+		_exit(other_user_writes());
+	cr_assert_eq(waitpid(child, &state, 0), child);
+	cr_assert(WIFEXITED(state));
+	cr_expect_eq(WEXITSTATUS(state), 0);
 }
 
 Test(memory_region, costs_what_was_written, .init = region_create)

@@ -159,7 +159,7 @@ make_newer_region(int fd, uint64_t *size_p)
 		newer_section_copy(to, &sections[i]);
 	munmap((void *)from, (size_t)file.st_size);
 	munmap(to, *size_p);
-	it_require(fcntl(newer_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE) == 0, "%m");
+	it_require(fcntl(newer_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0, "%m");
 	return newer_fd;
 }
 
