@@ -112,6 +112,6 @@ core_check(struct core *core, uint32_t pool_index, struct paged_check_result *re
 	if (status == PAGED_OK)
 		status = check_index(pool, error);
 	if (status == PAGED_OK)
-		status = check_tenants(pool, error);
+		status = check_tenants(core, pool, error);
 	return region_verdict(result, status, error);
 }

@@ -183,8 +183,8 @@ uint64_t core_next_deadline(const struct core *core);
  * Tenants
  *
  * A tenant has a limit for each pool.  It is charged each distinct page that page tables of its sequences name: a page
- * that two tenants share is charged to both, and one that a tenant's sequences share is charged once.  Cached and
- * quarantined pages are charged to no tenant.  Requests that take or share pages fail with PAGED_ERR_QUOTA where they
+ * that two tenants share is charged to both, and one that a tenant's sequences share is charged once.  Quarantined pages
+ * are charged to the tenant whose session left them, cached ones to none.  Requests that take or share pages fail with PAGED_ERR_QUOTA where they
  * would exceed a limit; pages ahead are cut to what the limit leaves.
  */
 

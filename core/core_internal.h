@@ -89,7 +89,12 @@ struct core_tenant {
 	struct tenant_pool {
 		uint32_t limit; /* pages, or CORE_NO_LIMIT */
 		uint32_t n_charged;
-		uint32_t *n_refs; /* [n_pages] entries of its sequences that name the page; NULL: no session used it */
+		uint32_t n_quarantined; /* of them */
+		/*
+		 * [n_pages] entries of its sequences that name the page; of a page in quarantine 1.  NULL: no session
+		 * has used the pool.
+		 */
+		uint32_t *n_refs;
 	} pools[PAGED_MAX_POOLS];
 };
 
@@ -342,7 +347,7 @@ void pages_ref_entries(struct core_pool *pool, uint32_t tenant, const _Atomic ui
  * pages_unref - drop one reference of each page
  *
  * A page without references is cached if a node stands for it and the node has a parent.  Else it is freed; if it was
- * never published and `quarantine` says so, it is quarantined.  Cached pages are in no list yet: call lru_release().
+ * never published and `quarantine` says so, it is quarantined, and stays charged to the tenant.  Cached pages are in no list yet: call lru_release().
  *
  * @return true: a page is now cached
  */
@@ -574,7 +579,7 @@ enum paged_status check_tickets(const struct core *core, const struct core_pool 
 /** tenant_make_pool - before a session's first use of a pool: make its tenant ready to be charged; PAGED_ERR_NOMEM */
 enum paged_status tenant_make_pool(struct core_pool *pool, uint32_t tenant, struct paged_error *error);
 
-/* Of these three, `tenant` is not 0. */
+/* Of these five, `tenant` is not 0. */
 
 /** tenant_charge_new - charge pages that were free until now */
 void tenant_charge_new(struct core_pool *pool, uint32_t tenant, const _Atomic uint32_t *entries, uint32_t n);
@@ -584,6 +589,12 @@ void tenant_charge(struct core_pool *pool, uint32_t tenant, uint32_t page, uint3
 
 /** tenant_discharge - count one reference of a page less */
 void tenant_discharge(struct core_pool *pool, uint32_t tenant, uint32_t page);
+
+/** tenant_quarantine - the last reference of a page is dropped, and the page is quarantined: it stays charged */
+void tenant_quarantine(struct core_pool *pool, uint32_t tenant);
+
+/** tenant_free_quarantined - a quarantined page is free */
+void tenant_free_quarantined(struct core_pool *pool, uint32_t tenant, uint32_t page);
 
 /** tenant_count_shared - add to the request's n_newly_charged if sharing the page charges it to the tenant */
 void tenant_count_shared(struct core_pool *pool, uint32_t tenant, uint32_t page);
@@ -603,8 +614,8 @@ enum paged_status tenant_move_sequences(struct core_pool *pool, uint32_t tenant,
 					const struct paged_seq_item *items, struct paged_error *error);
 void tenants_free(struct core *core);
 
-/** check_tenants - verify all charges of a pool from its page tables */
-enum paged_status check_tenants(const struct core_pool *pool, struct paged_error *error);
+/** check_tenants - verify all charges of a pool from its page tables and quarantines */
+enum paged_status check_tenants(const struct core *core, const struct core_pool *pool, struct paged_error *error);
 
 /* request.c: checks and totals that requests have in common */
 

@@ -77,6 +77,8 @@ page_quarantine(struct core_pool *pool, struct core_session *session, uint32_t p
 	session_pool->last_page = page;
 	pool->n_quarantined++;
 	session->n_quarantined++;
+	if (session->tenant != 0)
+		tenant_quarantine(pool, session->tenant);
 }
 
 void
@@ -132,18 +134,20 @@ pages_unref(struct core_pool *pool, struct core_session *session, uint32_t tenan
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t page = atomic_load_explicit(&entries[i], memory_order_relaxed);
 		uint32_t count = page_count(pool, page);
+		bool published = page_is_published(pool, page);
 
-		if (tenant != 0)
-			tenant_discharge(pool, tenant, page);
-		if (count > 1) {
-			page_count_store(pool, page, count - 1);
+		pool->n_referenced -= count == 1;
+		/* The tenant of the session is charged a quarantined page until the page is free. */
+		if (count == 1 && !published && quarantine) {
+			page_quarantine(pool, session, page);
 			continue;
 		}
-		pool->n_referenced--;
-		if (page_is_published(pool, page))
+		if (tenant != 0)
+			tenant_discharge(pool, tenant, page);
+		if (count > 1)
+			page_count_store(pool, page, count - 1);
+		else if (published)
 			cached = page_release_published(pool, page) || cached;
-		else if (quarantine)
-			page_quarantine(pool, session, page);
 		else
 			page_free(pool, page);
 	}
@@ -176,6 +180,8 @@ pages_free_quarantined(struct core_pool *pool, struct core_session *session, uin
 		uint32_t page = session_pool->first_page;
 
 		session_pool->first_page = pool->pages[page].next;
+		if (session->tenant != 0)
+			tenant_free_quarantined(pool, session->tenant, page);
 		page_free(pool, page);
 		n_released++;
 	}

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tenants: limits on the pages of each pool.  A tenant is charged each distinct page that page tables of its sequences
- * name.  Of each tenant and pool an array counts the references by page; the tenant is charged a page if it has any.
+ * name, and those that its ended sessions have in quarantine.  Of each tenant and pool an array counts the references
+ * by page; the tenant is charged a page if it has any.
  */
 #include "core/core_internal.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
@@ -70,6 +72,19 @@ tenant_discharge(struct core_pool *pool, uint32_t tenant, uint32_t page)
 	own->n_charged -= --own->n_refs[page] == 0;
 }
 
+void
+tenant_quarantine(struct core_pool *pool, uint32_t tenant)
+{
+	tenant_pool(pool, tenant)->n_quarantined++;
+}
+
+void
+tenant_free_quarantined(struct core_pool *pool, uint32_t tenant, uint32_t page)
+{
+	tenant_pool(pool, tenant)->n_quarantined--;
+	tenant_discharge(pool, tenant, page);
+}
+
 /* Requests */
 
 void
@@ -97,10 +112,14 @@ tenant_fail(const struct core_pool *pool, uint32_t tenant, uint64_t n_pages, str
 	const struct tenant_pool *own = tenant_pool(pool, tenant);
 	const char *advice = n_pages > own->limit ? "ask for less, or raise the limit"
 						  : "free pages of its sequences, or raise the limit";
+	char quarantined[80] = "";
 
-	return paged_fail(error, PAGED_ERR_QUOTA, "tenant %s, pool %s: %llu pages requested, %u charged, limit %u: %s",
+	if (own->n_quarantined > 0)
+		snprintf(quarantined, sizeof(quarantined), " (%u in quarantine, until processes of ended sessions end)",
+			 own->n_quarantined);
+	return paged_fail(error, PAGED_ERR_QUOTA, "tenant %s, pool %s: %llu pages requested, %u charged%s, limit %u: %s",
 			  pool->tenants->items[tenant - 1]->name, pool->name, (unsigned long long)n_pages,
-			  own->n_charged, own->limit, advice);
+			  own->n_charged, quarantined, own->limit, advice);
 }
 
 enum paged_status
@@ -248,12 +267,10 @@ tenants_free(struct core *core)
 
 /* Check */
 
-/* Counts the references of a tenant by page, and compares them with what the page is charged. */
-static enum paged_status
-tenant_check_pages(const struct core_pool *pool, uint32_t tenant, uint32_t *n_refs, struct paged_error *error)
+/* Counts the references of a tenant by page; returns how many pages there are. */
+static uint32_t
+tenant_recount(const struct core *core, const struct core_pool *pool, uint32_t tenant, uint32_t *n_refs)
 {
-	const char *name = pool->tenants->items[tenant - 1]->name;
-	const struct tenant_pool *own = tenant_pool(pool, tenant);
 	uint32_t n_charged = 0;
 
 	for (uint32_t slot = 0; slot < pool->high_slot; slot++) {
@@ -264,6 +281,26 @@ tenant_check_pages(const struct core_pool *pool, uint32_t tenant, uint32_t *n_re
 		for (uint32_t i = page_table_first(pool, slot); i < page_table_n_pages(pool, slot); i++)
 			n_charged += n_refs[load_u32(&table[i])]++ == 0;
 	}
+	for (uint32_t i = 0; i < core->sessions.n; i++) {
+		const struct core_session *session = core->sessions.entries[i].session;
+		uint32_t page = session->tenant == tenant && pool->index < session->n_pools
+					? session->pools[pool->index].first_page
+					: NONE;
+
+		for (; page != NONE; page = pool->pages[page].next)
+			n_charged += n_refs[page]++ == 0;
+	}
+	return n_charged;
+}
+
+static enum paged_status
+tenant_check_pages(const struct core *core, const struct core_pool *pool, uint32_t tenant, uint32_t *n_refs,
+		   struct paged_error *error)
+{
+	const char *name = pool->tenants->items[tenant - 1]->name;
+	const struct tenant_pool *own = tenant_pool(pool, tenant);
+	uint32_t n_charged = tenant_recount(core, pool, tenant, n_refs);
+
 	for (uint32_t page = 0; page < pool->high_page; page++) {
 		uint32_t n_has = own->n_refs != NULL ? own->n_refs[page] : 0;
 
@@ -280,7 +317,7 @@ tenant_check_pages(const struct core_pool *pool, uint32_t tenant, uint32_t *n_re
 }
 
 enum paged_status
-check_tenants(const struct core_pool *pool, struct paged_error *error)
+check_tenants(const struct core *core, const struct core_pool *pool, struct paged_error *error)
 {
 	enum paged_status status = PAGED_OK;
 	uint32_t *n_refs;
@@ -291,7 +328,7 @@ check_tenants(const struct core_pool *pool, struct paged_error *error)
 	if (n_refs == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory to check charges", pool->name);
 	for (uint32_t tenant = 1; tenant <= pool->tenants->n && status == PAGED_OK; tenant++)
-		status = tenant_check_pages(pool, tenant, n_refs, error);
+		status = tenant_check_pages(core, pool, tenant, n_refs, error);
 	free(n_refs);
 	return status;
 }

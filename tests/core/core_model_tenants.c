@@ -31,9 +31,19 @@ seq_has_page(const struct model_seq *seq, uint32_t page)
 	return false;
 }
 
+static bool
+is_quarantined_by(uint32_t p, uint32_t tenant, uint32_t page)
+{
+	uint32_t of = model.pools[p].quarantine[page];
+
+	return of != 0 && of != MODEL_RELEASED && model_session_find(of)->tenant == tenant;
+}
+
 bool
 model_is_charged(uint32_t p, uint32_t tenant, uint32_t page)
 {
+	if (is_quarantined_by(p, tenant, page))
+		return true;
 	for (uint32_t s = 0; s < model_geometries[p].n_slots; s++) {
 		const struct model_seq *seq = &model.pools[p].seqs[s];
 

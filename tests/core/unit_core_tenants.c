@@ -5,14 +5,21 @@
 
 static uint32_t research, sales, research_session, sales_session;
 
+/* The id of the first member of the session is *member. */
+static uint32_t
+open_session_of(uint32_t tenant, uint32_t *member)
+{
+	uint32_t session;
+
+	expect_ok(core_session_open(core_fixture.core, &session, member, &core_error));
+	core_session_tenant(core_fixture.core, session, tenant);
+	return session;
+}
+
 static uint32_t
 open_session(uint32_t tenant)
 {
-	uint32_t session, member;
-
-	expect_ok(core_session_open(core_fixture.core, &session, &member, &core_error));
-	core_session_tenant(core_fixture.core, session, tenant);
-	return session;
+	return open_session_of(tenant, &(uint32_t){ 0 });
 }
 
 static void
@@ -140,17 +147,36 @@ Test(core_tenants, holds)
 	expect_charged(research, 0);
 }
 
-/* An ended session's pages are charged until its sequences are cleaned up; quarantined ones to nobody. */
+/* An ended session's pages are charged until they are free, also in quarantine; those of several sessions add up. */
 Test(core_tenants, end_of_a_session)
 {
-	expect_ok(fixture_reserve(research_session, fixture_create(research_session, 0), 20));
-	expect_ok(core_session_end(core_fixture.core, research_session, &core_error));
-	expect_charged(research, 5);
+	uint32_t members[2], first = open_session_of(research, &members[0]);
+	uint32_t session = open_session_of(research, &members[1]);
+	paged_seq_id seq;
+
+	core_tenant_limit(core_fixture.core, research, 0, 8);
+	expect_ok(fixture_reserve(first, fixture_create(first, 0), 20));
+	expect_ok(core_session_end(core_fixture.core, first, &core_error));
 	cr_assert(core_reap(core_fixture.core, 2));
-	expect_charged(research, 3);
+	expect_charged(research, 5);
+	core_reap(core_fixture.core, 0);
+	expect_charged(research, 5);
+	expect_counts(0, CORE_FIXTURE_N_PAGES - 5, 0, 5);
+	seq = fixture_create(session, 0);
+	expect_error(fixture_reserve(session, seq, 16), PAGED_ERR_QUOTA,
+		     "tenant research, pool llama: 4 pages requested, 5 charged (5 in quarantine, until processes of "
+		     "ended sessions end), limit 8: free pages of its sequences, or raise the limit");
+	expect_ok(fixture_reserve(session, seq, 12));
+	expect_ok(core_session_end(core_fixture.core, session, &core_error));
+	core_reap(core_fixture.core, 0);
+	expect_charged(research, 8);
+	/* The first member of each session leaves. */
+	core_member_leave(core_fixture.core, members[0]);
+	core_reap(core_fixture.core, 3);
+	expect_charged(research, 5);
+	core_member_leave(core_fixture.core, members[1]);
 	core_reap(core_fixture.core, 0);
 	expect_charged(research, 0);
-	expect_counts(0, CORE_FIXTURE_N_PAGES - 5, 0, 5);
 }
 
 Test(core_tenants, move_of_sequences)

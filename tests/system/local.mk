@@ -38,6 +38,7 @@ IT_TESTS += \
 	%D%/it_quarantine \
 	%D%/it_races \
 	%D%/it_share_prefix \
+	%D%/it_shares \
 	%D%/it_sharing \
 	%D%/it_steady \
 	%D%/it_threads \

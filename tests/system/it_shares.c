@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shares: what one user, who follows no rule of the library, can take from the others.  The test runs as root, so that
+ * it can start processes of other users, which are no tenant's unless the configuration says so.
+ */
+#include "config.h"
+
+#include <grp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/support/wire_peer.h"
+#include "tests/support/worker_fixture.h"
+
+/* Users need no name. */
+#define ATTACKER 61001u
+#define OTHER 61002u
+
+#define POOL                                                                             \
+	"pool test { layers = 1 kv-heads = 1 head-dim = 16 dtype = f16 page-size = 4\n" \
+	" pages = 64 sequences = 16 max-length = 256 free-pages = 0 }\n"
+#define USERS "allow-user = { 61001, 61002 }\n"
+
+/* What a process of a user has done: how many requests succeeded, and how the first other one failed. */
+struct report {
+	uint32_t n_ok, n_failed;
+	enum paged_status status;
+	char text[256];
+};
+
+struct user {
+	uint32_t uid;
+	void (*act)(struct report *report);
+};
+
+static void
+report_add(struct report *report, enum paged_status status, const char *text)
+{
+	if (status == PAGED_OK) {
+		report->n_ok++;
+	} else if (report->n_failed++ == 0) {
+		report->status = status;
+		snprintf(report->text, sizeof(report->text), "%s", text);
+	}
+}
+
+static void
+report_call(struct report *report, struct wire_peer *peer, struct wire_request request)
+{
+	struct wire_reply reply;
+	enum paged_status status = wire_peer_call(peer, &request, &reply);
+
+	report_add(report, status, reply.text);
+}
+
+/* Acts, reports, and lives until it is told to end. */
+static void
+user_run(int from, int to, void *argument)
+{
+	const struct user *user = argument;
+	struct report report = { .status = PAGED_OK };
+	gid_t group = user->uid;
+	char word;
+
+	it_require(setgroups(1, &group) == 0 && setgid(user->uid) == 0 && setuid(user->uid) == 0, "%m");
+	user->act(&report);
+	it_send(to, &report, sizeof(report));
+	it_receive(from, &word, 1);
+}
+
+static struct it_daemon pagedd;
+
+static void
+setup(const char *config)
+{
+	if (geteuid() != 0)
+		it_skip("needs root to become other users");
+	it_daemon_start(&pagedd, config, NULL, NULL);
+	it_require(chmod(pagedd.dir, 0711) == 0, "%m");
+}
+
+/* Starts a process of a user that acts, and goes on living. */
+static struct report
+user_start(struct it_worker *worker, uint32_t uid, void (*act)(struct report *report))
+{
+	struct report report;
+
+	it_fork(worker, user_run, &(struct user){ uid, act });
+	it_receive(worker->from, &report, sizeof(report));
+	return report;
+}
+
+static void
+user_end(struct it_worker *worker)
+{
+	it_send(worker->to, "", 1);
+	it_join(worker);
+}
+
+/* The page accounting is consistent, and nothing is left once the processes have ended. */
+static void
+teardown(void)
+{
+	struct worker_fixture observer;
+
+	it_require(wire_peer_wait_free(64, 60000), "pages are lost");
+	worker_observe(&observer);
+	worker_check_pool(&observer);
+	worker_close(&observer);
+	it_daemon_stop(&pagedd);
+}
+
+/* Ten sessions take ten pages each, and lose their control socket without a goodbye. */
+static void
+leave_pages_in_quarantine(struct report *report)
+{
+	struct wire_peer peer;
+
+	for (int i = 0; i < 10; i++) {
+		wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+		report_call(report, &peer, wire_peer_create_request(0, 1, 40));
+		wire_peer_close(&peer);
+	}
+}
+
+static void
+take_forty_pages(struct report *report)
+{
+	struct wire_peer peer;
+
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	report_call(report, &peer, wire_peer_create_request(0, 1, 160));
+}
+
+static bool
+has_quarantined(void *argument)
+{
+	return wire_peer_pool_entry().n_quarantined == *(uint32_t *)argument;
+}
+
+/* Charges of ended sessions add up for as long as their process may write the pages. */
+IT_TEST(quarantined_pages_are_charged)
+{
+	struct it_worker attacker, other;
+	struct report report;
+
+	setup(USERS "tenant attackers { allow-user = 61001 limit test = 10 }\n" POOL);
+	report = user_start(&attacker, ATTACKER, leave_pages_in_quarantine);
+	it_require(report.n_ok == 1 && report.n_failed == 9 && report.status == PAGED_ERR_QUOTA, "%u, %u: %s",
+		   report.n_ok, report.n_failed, report.text);
+	it_require(strncmp(report.text, "tenant attackers, pool test: 10 pages requested, 10 charged", 59) == 0, "%s",
+		   report.text);
+	it_require(it_wait(has_quarantined, &(uint32_t){ 10 }, 60000));
+	report = user_start(&other, OTHER, take_forty_pages);
+	it_require(report.n_ok == 1, "%s", report.text);
+	user_end(&attacker);
+	user_end(&other);
+	teardown();
+}
+
+IT_MAIN
