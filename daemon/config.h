@@ -33,6 +33,7 @@ enum config_setting {
 	CONFIG_ALLOW_USER,
 	CONFIG_ALLOW_GROUP,
 	CONFIG_ADMIN_GROUP,
+	CONFIG_START_TIMEOUT,
 	CONFIG_STOP_TIMEOUT,
 	CONFIG_LOG_LEVEL,
 	CONFIG_MAX_SESSIONS,
@@ -130,7 +131,7 @@ struct config {
 	char *path;
 	char *runtime_dir;
 	struct config_ids allow_users, allow_groups, admin_group;
-	uint32_t stop_timeout_ms, log_level, max_sessions, max_members, max_user_members;
+	uint32_t start_timeout_ms, stop_timeout_ms, log_level, max_sessions, max_members, max_user_members;
 	uint64_t mask_bytes;   /* largest block mask that the daemon builds; 0: it builds none */
 	uint32_t mask_time_ms; /* longest time to build one */
 	uint64_t array_bytes;  /* quota of a session's arrays; 0: none allowed */

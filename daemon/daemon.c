@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "core/array.h"
 #include "daemon/log.h"
+#include "daemon/memory_wait.h"
 #include "daemon/random.h"
 #include "daemon/service_manager.h"
 
@@ -269,7 +270,7 @@ daemon_open(struct daemon *daemon, const struct config *config, const char *runt
 	if (status == PAGED_OK)
 		status = runtime_open(&daemon->runtime, runtime_dir, config, error);
 	if (status == PAGED_OK)
-		status = daemon_pools_check(config, error);
+		status = memory_wait(config, &daemon->runtime, error);
 	if (status == PAGED_OK)
 		status = core_create(daemon->boot_id, &daemon->core, error);
 	if (status != PAGED_OK)
@@ -277,11 +278,13 @@ daemon_open(struct daemon *daemon, const struct config *config, const char *runt
 	core_array_set_quota(daemon->core, config->array_bytes);
 	session_cleanup_open(&daemon->session_cleanup, &daemon->loop, daemon->core, cleanup_complete);
 	cache_cleanup_open(&daemon->cache_cleanup, &daemon->loop, daemon->core, &daemon->session_cleanup);
-	status = daemon_pools_open(&daemon->pools, config, daemon->core, error);
+	status = daemon_pools_open(&daemon->pools, config, &daemon->runtime, daemon->core, error);
 	if (status == PAGED_OK)
 		status = daemon_add_tenants(config, daemon->core, error);
-	if (status == PAGED_OK)
+	if (status == PAGED_OK) {
+		runtime_claim(&daemon->runtime);
 		status = daemon_open_services(daemon, started_ms, error);
+	}
 	return status == PAGED_OK ? daemon_open_control(daemon, error) : status;
 }
 

@@ -37,6 +37,8 @@ DAEMON_SOURCES = \
 	%D%/memory.h \
 	%D%/memory_cuda.c \
 	%D%/memory_host.c \
+	%D%/memory_wait.c \
+	%D%/memory_wait.h \
 	%D%/metrics.c \
 	%D%/metrics.h \
 	%D%/pidfd.c \

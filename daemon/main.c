@@ -136,7 +136,7 @@ daemon_serve(const struct options *options, const struct config *config, char **
 		daemon_run(daemon);
 		if (daemon->gpu_lost)
 			code = relaunch_lost(argv);
-	} else {
+	} else if (status != PAGED_ERR_STOPPING) {
 		fprintf(stderr, "%s\n", error.text);
 		code = relaunch_retry(argv);
 	}

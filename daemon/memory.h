@@ -23,8 +23,9 @@ struct memory_ops;
 
 /** The parameters of an allocation. */
 struct memory_request {
-	const char *name; /* of the pool */
-	uint64_t size;    /* bytes of pages */
+	const char *name;      /* of the pool */
+	const char *file_name; /* of memory of the host: memory_file_name() */
+	uint64_t size;         /* bytes of pages */
 	/* Used by cuda only. */
 	const char *device; /* index or UUID */
 	enum memory_export { MEMORY_AUTO, MEMORY_VMM, MEMORY_LEGACY } export;

@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/param.h>
@@ -43,6 +44,19 @@ memory_host_probe(struct paged_error *error)
 	return PAGED_OK;
 }
 
+/* Where /proc and /sys of control groups are; a test build may read others. */
+static const char *
+system_root(void)
+{
+#ifdef PAGED_FAULTS
+	const char *root = getenv("PAGED_TEST_ROOT");
+
+	if (root != NULL)
+		return root;
+#endif
+	return "";
+}
+
 static enum paged_status
 memory_host_limits(const struct memory_request *request, struct memory_limits *limits, struct paged_error *error)
 {
@@ -56,7 +70,7 @@ memory_host_limits(const struct memory_request *request, struct memory_limits *l
 	limits->total = memory.total;
 	limits->available = memory.available;
 	strcpy(limits->location, "the system");
-	if (system_memory_cgroup_limit("", &limit, &available) && available < limits->available) {
+	if (system_memory_cgroup_limit(system_root(), &limit, &available) && available < limits->available) {
 		limits->total = limit;
 		limits->available = available;
 		strcpy(limits->location, "the control group");
@@ -142,7 +156,10 @@ memory_host_populate(int fd, uint8_t *map, uint64_t size, struct paged_error *er
 			populate_job.failed = fallocate(fd, 0, 0, (off_t)size) < 0 ? errno : 0;
 		while (populate_job.failed == EINTR && !stop_is_pending());
 	errno = populate_job.failed;
-	return errno == 0 ? PAGED_OK : paged_fail(error, PAGED_ERR_BACKEND, "populating %" PRIu64 " bytes: %m", size);
+	if (errno == 0)
+		return PAGED_OK;
+	return paged_fail(error, errno == EINTR ? PAGED_ERR_STOPPING : PAGED_ERR_BACKEND,
+			  "populating %" PRIu64 " bytes: %m", size);
 }
 
 /* Allocates with one kind of system pages; memory->fd stays open on success only. */
@@ -198,7 +215,7 @@ memory_host_alloc(struct memory *memory, const struct memory_request *request, s
 	*memory = (struct memory){ .ops = &memory_ops_host, .grant.export = WIRE_EXPORT_FD, .fd = -1 };
 	if (system.huge_size != 0 && system.huge_available >= roundup(size, system.huge_size)) {
 		memory->size = roundup(size, system.huge_size);
-		if (memory_host_try_alloc(memory, request->name, MFD_HUGETLB, false, error) == PAGED_OK) {
+		if (memory_host_try_alloc(memory, request->file_name, MFD_HUGETLB, false, error) == PAGED_OK) {
 			snprintf(memory->text, sizeof(memory->text), "%" PRIu64 " MiB huge pages",
 				 system.huge_size >> 20);
 			return PAGED_OK;
@@ -208,7 +225,7 @@ memory_host_alloc(struct memory *memory, const struct memory_request *request, s
 	memory->size = roundup(size, page);
 	snprintf(memory->text, sizeof(memory->text), transparent ? "transparent huge pages" : "%" PRIu64 " KiB pages",
 		 page >> 10);
-	return memory_host_try_alloc(memory, request->name, 0, transparent, error);
+	return memory_host_try_alloc(memory, request->file_name, 0, transparent, error);
 }
 
 static void

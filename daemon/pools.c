@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "daemon/log.h"
+#include "daemon/memory_wait.h"
 #include "daemon/random.h"
 
 /* Largest table region: it is sparse, but every process that opens the pool maps it whole. */
@@ -61,9 +62,12 @@ pool_check_size(const struct config *config, const struct config_pool *pool, con
 	config_format_bytes(limits->total, total, sizeof(total));
 	config_format_bytes(limits->available, available, sizeof(available));
 	config_format_bytes(other_pools, others, sizeof(others));
-	return config_fail(config, pool, pool_size_setting(pool), error, "%s%s%s has %s of memory, %s available%s%s",
-			   by_pages ? need : "", by_pages ? "; " : "", limits->location, total, available,
-			   other_pools ? ", of which other pools take " : "", other_pools ? others : "");
+	config_fail(config, pool, pool_size_setting(pool), error, "%s%s%s has %s of memory, %s available%s%s",
+		    by_pages ? need : "", by_pages ? "; " : "", limits->location, total, available,
+		    other_pools ? ", of which other pools take " : "", other_pools ? others : "");
+	if (limits->total >= other_pools && pool->layout.size <= limits->total - other_pools)
+		error->status = PAGED_ERR_FULL;
+	return error->status;
 }
 
 /* A memfd is a file, so RLIMIT_FSIZE applies to it. */
@@ -138,15 +142,19 @@ daemon_pools_check(const struct config *config, struct paged_error *error)
 }
 
 static enum paged_status
-pool_open(struct pool *pool, const struct config_pool *config, struct core *core, struct paged_error *error)
+pool_open(struct pool *pool, const struct config_pool *config, const struct runtime *runtime, struct core *core,
+	  struct paged_error *error)
 {
 	struct core_pool_params params = core_params(config);
-	const struct memory_request request = pool_memory_request(config);
+	struct memory_request request = pool_memory_request(config);
+	char file_name[MEMORY_FILE_NAME_SIZE];
 	const struct memory_ops *ops;
 	enum paged_status status;
 	uint32_t index;
 
 	*pool = (struct pool){ .config = config, .region_fd = -1, .memory.fd = -1 };
+	memory_file_name(file_name, runtime, config->name);
+	request.file_name = file_name;
 	status = memory_ops_find(config->backend, &ops, error);
 	if (status != PAGED_OK)
 		return status;
@@ -158,14 +166,17 @@ pool_open(struct pool *pool, const struct config_pool *config, struct core *core
 	if (status != PAGED_OK)
 		return status;
 	pool->region_size = core_region_size(&params);
-	status = memory_region_create(config->name, pool->region_size, &pool->region, &pool->region_fd, error);
+	/* The memory of a GPU is in no file that a process maps, so that its tables stand for it. */
+	status = memory_region_create(ops == &memory_ops_host ? config->name : file_name, pool->region_size,
+				      &pool->region, &pool->region_fd, error);
 	if (status != PAGED_OK)
 		return status;
 	return core_pool_add(core, &params, pool->region, &index, error);
 }
 
 enum paged_status
-daemon_pools_open(struct pools *pools, const struct config *config, struct core *core, struct paged_error *error)
+daemon_pools_open(struct pools *pools, const struct config *config, const struct runtime *runtime, struct core *core,
+		  struct paged_error *error)
 {
 	pools->n = 0;
 	pools->pool = calloc(config->n_pools, sizeof(*pools->pool));
@@ -176,7 +187,7 @@ daemon_pools_open(struct pools *pools, const struct config *config, struct core 
 		struct paged_error why;
 		char page[32];
 
-		if (pool_open(&pools->pool[pools->n], pool, core, &why) != PAGED_OK) {
+		if (pool_open(&pools->pool[pools->n], pool, runtime, core, &why) != PAGED_OK) {
 			/* Name the line of the setting at fault: backend if unsupported, else size or pages. */
 			bool backend = why.status == PAGED_ERR_UNSUPPORTED && pool->source[CONFIG_POOL_BACKEND].line;
 

@@ -10,6 +10,7 @@
 #include "daemon/config.h"
 #include "core/core.h"
 #include "daemon/memory.h"
+#include "daemon/runtime.h"
 #include "proto/wire.h"
 
 struct pool {
@@ -25,16 +26,21 @@ struct pools {
 	size_t n;
 };
 
-/** daemon_pools_check - refuse settings that this machine cannot fulfil; allocates nothing that stays */
+/**
+ * daemon_pools_check - refuse settings that this machine cannot fulfil; allocates nothing that stays
+ *
+ * @retval PAGED_ERR_FULL  there would be room for the pools if other processes used less memory
+ */
 enum paged_status daemon_pools_check(const struct config *config, struct paged_error *error);
 
 /**
  * daemon_pools_open - allocate and populate all pools, and add them to the core
  *
- * @param[in] config  borrowed until daemon_pools_close()
+ * @param[in] config   borrowed until daemon_pools_close()
+ * @param[in] runtime  its directory is in the names of the memory files
  */
-enum paged_status daemon_pools_open(struct pools *pools, const struct config *config, struct core *core,
-				    struct paged_error *error);
+enum paged_status daemon_pools_open(struct pools *pools, const struct config *config, const struct runtime *runtime,
+				    struct core *core, struct paged_error *error);
 
 /** daemon_pools_close - free all pools; call after core_destroy(); also after a failed daemon_pools_open() */
 void daemon_pools_close(struct pools *pools);

@@ -137,23 +137,30 @@ is_socket_name(const char *name)
 	       strspn(name + PREFIX_LENGTH, "0123456789abcdef") == NAME_LENGTH - PREFIX_LENGTH;
 }
 
-static void
-sockets_remove(const struct runtime *runtime)
+/* Counts the members' sockets; removes all. */
+static uint32_t
+sockets_walk(const struct runtime *runtime, bool remove)
 {
 	int fd = openat(runtime->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
 	const struct dirent *entry;
+	uint32_t n = 0;
 
 	if (dir == NULL) {
 		log_warning("runtime", "%s: %m", runtime->dir);
 		if (fd >= 0)
 			close(fd);
-		return;
+		return 0;
 	}
-	while ((entry = readdir(dir)) != NULL)
-		if (is_socket_name(entry->d_name) && unlinkat(dirfd(dir), entry->d_name, 0) < 0 && errno != ENOENT)
+	while ((entry = readdir(dir)) != NULL) {
+		if (!is_socket_name(entry->d_name))
+			continue;
+		n += entry->d_name[0] == 'r';
+		if (remove && unlinkat(dirfd(dir), entry->d_name, 0) < 0 && errno != ENOENT)
 			log_warning("runtime", "%s/%s: %m", runtime->dir, entry->d_name);
+	}
 	closedir(dir);
+	return n;
 }
 
 static void
@@ -184,7 +191,7 @@ runtime_open(struct runtime *runtime, const char *dir, const struct config *conf
 		runtime_release(runtime);
 		return status;
 	}
-	sockets_remove(runtime);
+	runtime->n_stale = sockets_walk(runtime, false);
 	/* umask instead of chmod(): between bind() and chmod() a socket would be open to others. */
 	umask(is_public(config) ? 0111 : 0117);
 	return PAGED_OK;
@@ -236,13 +243,20 @@ runtime_check(const char *dir, const struct config *config, struct paged_error *
 }
 
 void
+runtime_claim(struct runtime *runtime)
+{
+	sockets_walk(runtime, true);
+	runtime->claimed = true;
+}
+
+void
 runtime_close(struct runtime *runtime)
 {
 	if (runtime->dir == NULL)
 		return;
-	if (runtime_is_owned(runtime))
-		sockets_remove(runtime);
-	else
+	if (runtime_is_owned(runtime) && runtime->claimed)
+		sockets_walk(runtime, true);
+	else if (runtime->claimed)
 		log_warning("runtime",
 			    "%s: its lock file is another one or was removed: files there are left to their owner",
 			    runtime->dir);

@@ -22,13 +22,15 @@
 #include "proto/wire.h"
 
 struct runtime {
-	char *dir;   /* absolute */
-	int dir_fd;  /* files are removed through it: by its path there may be another daemon's directory meanwhile */
+	char *dir;  /* absolute */
+	int dir_fd; /* files are removed through it: by its path there may be another daemon's directory meanwhile */
 	int lock_fd;
+	uint32_t n_stale; /* endpoints that a killed daemon left: its members had not left */
+	bool claimed;     /* the sockets are this daemon's */
 };
 
 /**
- * runtime_open - create, check and lock the directory, and remove old sockets
+ * runtime_open - create, check and lock the directory
  *
  * Sets the process's umask to the mode of the sockets.
  *
@@ -39,6 +41,13 @@ struct runtime {
  */
 enum paged_status runtime_open(struct runtime *runtime, const char *dir, const struct config *config,
 			       struct paged_error *error);
+
+/**
+ * runtime_claim - remove the sockets of a killed daemon
+ *
+ * Call it when the daemon has all that it needs: a start that fails before leaves n_stale to the next.
+ */
+void runtime_claim(struct runtime *runtime);
 
 /** runtime_check - fail as runtime_open() would for this user, except for the lock of another daemon */
 enum paged_status runtime_check(const char *dir, const struct config *config, struct paged_error *error);

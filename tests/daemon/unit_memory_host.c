@@ -22,8 +22,9 @@ static struct paged_error error;
 static void
 alloc(void)
 {
-	cr_assert_eq(memory_ops_host.alloc(&memory, &(struct memory_request){ .name = "unit", .size = SIZE }, &error),
-		     PAGED_OK, "%s", error.text);
+	cr_assert_eq(
+		memory_ops_host.alloc(&memory, &(struct memory_request){ .file_name = "unit", .size = SIZE }, &error),
+		PAGED_OK, "%s", error.text);
 }
 
 static void
@@ -47,7 +48,7 @@ Test(memory_host, is_present_and_says_what_it_is, .init = alloc, .fini = release
 /* More than one thread has something to do, and the last step is short. */
 Test(memory_host, is_populated_by_threads)
 {
-	const struct memory_request request = { .name = "unit", .size = (130ull << 20) + 4096 };
+	const struct memory_request request = { .file_name = "unit", .size = (130ull << 20) + 4096 };
 	struct stat stat;
 
 	cr_assert_eq(memory_ops_host.alloc(&memory, &request, &error), PAGED_OK, "%s", error.text);
@@ -64,8 +65,9 @@ Test(memory_host, signal_ends_the_population)
 	sigaddset(&signals, SIGTERM);
 	sigprocmask(SIG_BLOCK, &signals, NULL);
 	raise(SIGTERM);
-	cr_expect_eq(memory_ops_host.alloc(&memory, &(struct memory_request){ .name = "unit", .size = SIZE }, &error),
-		     PAGED_ERR_BACKEND);
+	cr_expect_eq(
+		memory_ops_host.alloc(&memory, &(struct memory_request){ .file_name = "unit", .size = SIZE }, &error),
+		PAGED_ERR_STOPPING);
 	cr_expect(strstr(error.text, "Interrupted system call") != NULL, "%s", error.text);
 	cr_expect_eq(memory.fd, -1);
 }
@@ -134,9 +136,9 @@ Test(memory_host, more_than_available_memory_is_an_error)
 	cr_assert_eq(memory_ops_host.limits(NULL, &limits, &error), PAGED_OK);
 	cr_expect_gt(limits.total, 0);
 	cr_expect_gt(limits.available, 0);
-	cr_expect_eq(
-		memory_ops_host.alloc(&memory, &(struct memory_request){ .name = "unit", .size = 1ull << 62 }, &error),
-		PAGED_ERR_BACKEND);
+	cr_expect_eq(memory_ops_host.alloc(&memory, &(struct memory_request){ .file_name = "unit", .size = 1ull << 62 },
+					   &error),
+		     PAGED_ERR_BACKEND);
 	cr_expect_eq(memory.fd, -1);
 }
 
