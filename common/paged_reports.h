@@ -61,6 +61,7 @@ struct paged_pool_entry {
 	uint64_t n_created, n_ended, n_forked;               /* sequences */
 	uint64_t n_given, n_adopted, n_cancelled, n_expired; /* sequences */
 	uint32_t peak_sequences, peak_referenced;
+	uint64_t table_used, table_populated, table_limit; /* bytes of page tables: see paged_pool_totals */
 };
 
 /** One entry per member of a session; one entry with member 0 for an ended session without members. */

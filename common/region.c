@@ -9,12 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-/* Sections start on system pages, so that a section that is never touched uses no memory. */
-#define SECTION_ALIGNMENT 4096ull
+/* Sections start on system pages, of up to 64 KiB, so that a section that is never touched uses no memory. */
+#define SECTION_ALIGNMENT 65536ull
 #define CHECK_ATTEMPTS 100
 
 /* Places a section at *at, and moves *at past it. */
@@ -38,9 +39,8 @@ region_n_buckets(uint32_t n_pages)
 	return n;
 }
 
-/* Computes the layout into the header; false: a parameter is 0, exceeds a limit or overflows. */
-static bool
-region_lay_out(const struct region_params *params, struct region_header *header)
+bool
+region_layout(const struct region_params *params, struct region_header *header)
 {
 	uint64_t entries, tables_size, at;
 
@@ -92,14 +92,14 @@ region_size(const struct region_params *params)
 {
 	struct region_header header;
 
-	return region_lay_out(params, &header) ? header.total_size : 0;
+	return region_layout(params, &header) ? header.total_size : 0;
 }
 
 void
 region_format(void *base, const struct region_params *params, const uint8_t boot_id[REGION_BOOT_ID_SIZE])
 {
 	struct region_header *header = base, layout;
-	bool fits = region_lay_out(params, &layout);
+	bool fits = region_layout(params, &layout);
 
 	assert(fits);
 	(void)fits;
@@ -121,6 +121,12 @@ region_format(void *base, const struct region_params *params, const uint8_t boot
 	atomic_store_explicit(&header->n_free, params->n_pages, memory_order_relaxed);
 	/* Written last, so that an incomplete header has no magic. */
 	header->magic = REGION_MAGIC;
+}
+
+bool
+region_release(void *memory, size_t size)
+{
+	return madvise(memory, size, MADV_REMOVE) == 0;
 }
 
 /* True: n records with this stride, which is at least `least` bytes, are aligned and end within size bytes. */

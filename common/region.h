@@ -48,7 +48,7 @@
 
 #define REGION_MAGIC 0x32424c5444474150ull /* "PAGDTLB2" in little-endian bytes */
 #define REGION_VERSION_MAJOR 2u
-#define REGION_VERSION_MINOR 1u
+#define REGION_VERSION_MINOR 2u
 #define REGION_BOOT_ID_SIZE 16
 #define REGION_MEMORY_ID_SIZE 16
 /** Bytes of a block key before its token ids. */
@@ -139,6 +139,11 @@ struct region_header {
 	_Atomic uint32_t peak_sequences;  /* the largest n_sequences */
 	_Atomic uint32_t peak_referenced; /* the largest n_referenced */
 	uint32_t reserved3;
+
+	/* Since version 2.2; older regions have zeros here.  Memory of page tables, bytes. */
+	_Atomic uint64_t table_used;      /* that sequences need */
+	_Atomic uint64_t table_populated; /* at least as much: also what page tables that were longer have left */
+	_Atomic uint64_t table_limit;     /* the most that may be populated */
 };
 
 struct region_slot {
@@ -208,13 +213,14 @@ struct region_ring_entry {
 	_Atomic uint32_t kind;
 };
 
-static_assert(sizeof(struct region_header) == 392, "the header's layout is in paged-protocol(7)");
+static_assert(sizeof(struct region_header) == 416, "the header's layout is in paged-protocol(7)");
 static_assert(offsetof(struct region_header, memory_id) == 160, "layout");
 static_assert(offsetof(struct region_header, nodes_offset) == 176, "layout");
 static_assert(offsetof(struct region_header, seed) == 224, "layout");
 static_assert(offsetof(struct region_header, ring_head) == 240, "layout");
 static_assert(offsetof(struct region_header, n_created) == 304, "layout");
 static_assert(offsetof(struct region_header, n_sequences) == 376, "layout");
+static_assert(offsetof(struct region_header, table_used) == 392, "layout");
 static_assert(sizeof(struct region_node) == 64, "a node is a cache line");
 static_assert(sizeof(struct region_ring_entry) == 32, "layout");
 static_assert(offsetof(struct region_header, slots_offset) == 48, "layout");
@@ -238,6 +244,9 @@ struct region_params {
 	const uint8_t *memory_id; /* [REGION_MEMORY_ID_SIZE]; NULL: zeros */
 };
 
+/** region_layout - compute the sizes and offsets of a region; false: a number is 0, exceeds a limit or overflows */
+bool region_layout(const struct region_params *params, struct region_header *header);
+
 /** region_size - bytes that region_format() needs; 0 if a number overflows, exceeds a limit or is 0 */
 size_t region_size(const struct region_params *params);
 
@@ -247,6 +256,16 @@ size_t region_size(const struct region_params *params);
  * @param[in] base  page-aligned, region_size(params) bytes, all zero
  */
 void region_format(void *base, const struct region_params *params, const uint8_t boot_id[REGION_BOOT_ID_SIZE]);
+
+/**
+ * region_release - give memory of a shared, writable mapping back: it reads as zeros in all mappings
+ *
+ * A reader of a page table that is released sees page 0 in entries past the capacity, which it ignores.
+ *
+ * @param[in] memory  aligned to system pages, as size
+ * @return false: the kernel refuses; nothing has changed
+ */
+bool region_release(void *memory, size_t size);
 
 /** A validated mapping: slots, pages and page tables lie inside [base, base + size). */
 struct region_view {

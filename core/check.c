@@ -113,5 +113,7 @@ core_check(struct core *core, uint32_t pool_index, struct paged_check_result *re
 		status = check_index(pool, error);
 	if (status == PAGED_OK)
 		status = check_tenants(core, pool, error);
+	if (status == PAGED_OK)
+		status = check_table_memory(pool, error);
 	return region_verdict(result, status, error);
 }

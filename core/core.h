@@ -13,7 +13,8 @@
  *
  * Costs: O(1) per page and O(1) per sequence named in the request,
  * independent of the pool's size.  Memory use follows the high-water marks of
- * slots and pages.
+ * slots and pages, except for page tables: what they do not need any more is
+ * given back through core_pool_params.release.
  *
  * Sessions.  A session has members (processes).  It ends when its first
  * member leaves (after core_session_outlive(): its last), or by
@@ -58,12 +59,27 @@ struct core_pool_params {
 	bool publish;                             /* sequences can be published */
 	uint32_t free_pages;                      /* core_tick() evicts cached pages while fewer are free */
 	uint32_t pin_limit;                       /* most pages that pins and holds may name, each counted */
+	uint64_t table_memory;                    /* bytes of page tables at most; 0: core_memory.tables_default */
+	/**
+	 * Give memory of the region back, at least a system page, and let it read as zeros.  false: it stays as it is.
+	 * NULL: memory stays populated.
+	 */
+	bool (*release)(void *memory, size_t size);
 	uint64_t seed;                            /* random; of the hashes of block keys */
 	uint8_t memory_id[REGION_MEMORY_ID_SIZE]; /* random; of the memory that holds the pages */
 };
 
 /** core_region_size - bytes of the region that a pool needs; 0 if a number is 0, exceeds a limit or overflows */
 size_t core_region_size(const struct core_pool_params *params);
+
+/** Bytes of memory that a pool takes beside its pages. */
+struct core_memory {
+	uint64_t tables_most;    /* page tables, if all sequences have the longest length */
+	uint64_t tables_longest; /* the page table of one such sequence: the least limit that is of use */
+	uint64_t tables_default; /* the limit of page tables if none is set */
+	uint64_t other;          /* at most, everything else in the region and in the core's arrays */
+};
+void core_pool_memory(const struct core_pool_params *params, struct core_memory *memory);
 
 /**
  * core_pool_add - add a pool with all pages free
@@ -131,7 +147,8 @@ enum paged_status core_session_end(struct core *core, uint32_t session, struct p
  * (region_ring_wait())
  *
  * Call it after requests, core_tick() and core_reap().  No other function of the core makes system calls,
- * except those of the allocator, and mmap() and munmap() when a pool is created or destroyed.
+ * except those of the allocator, mmap() and munmap() when a pool is created or destroyed, and
+ * core_pool_params.release.
  */
 void core_wake(struct core *core);
 
@@ -164,7 +181,8 @@ bool core_session_next(const struct core *core, uint32_t after, struct paged_ses
 uint32_t core_member_session(const struct core *core, uint32_t member);
 
 /**
- * core_tick - work that no request waits for: evict ahead of need, and end the pins and tickets that have expired
+ * core_tick - work that no request waits for: evict ahead of need, end the pins and tickets that have expired, and
+ * give back the memory of page tables that have become shorter
  *
  * An expired ticket may leave work for core_reap().
  *
@@ -172,6 +190,9 @@ uint32_t core_member_session(const struct core *core, uint32_t member);
  * @return true: there is more to do now, call again
  */
 bool core_tick(struct core *core, uint32_t budget_pages);
+
+/** core_tick_needed - true: core_tick() has something to do now */
+bool core_tick_needed(const struct core *core);
 
 /** The value of core_next_deadline() if no pin and no ticket exists.  0 is a time like any other. */
 #define CORE_NO_DEADLINE UINT64_MAX
@@ -222,7 +243,7 @@ bool core_tenant_next(const struct core *core, uint32_t *position, struct paged_
  * core_seq_create - create n sequences of length 0, each with room for its spec's n_tokens
  *
  * @param[out] ids  n ids; written on OK only
- * @retval PAGED_ERR_FULL     a pool has too few slots or pages for the whole request
+ * @retval PAGED_ERR_FULL     a pool has too few slots, pages or memory of page tables for the whole request
  * @retval PAGED_ERR_QUOTA    the session's tenant may not have so many pages
  * @retval PAGED_ERR_LIMIT    n above PAGED_MAX_REQUEST_SEQS, or n_tokens above the pool's max_length
  * @retval PAGED_ERR_NOENT    no such pool
@@ -244,7 +265,8 @@ enum paged_status core_seq_create(struct core *core, uint32_t session, uint32_t 
  * pages to spare (region_spare_pages()), shared among the items in proportion to what
  * each asks for.
  *
- * @retval PAGED_ERR_FULL     the pool has too few pages for the whole request; error has requested, free, quarantined
+ * @retval PAGED_ERR_FULL     the pool has too few pages for the whole request, or too little memory of page tables;
+ * error has requested, free, quarantined, or requested, used, limit
  * @retval PAGED_ERR_QUOTA    the session's tenant may not have so many pages; error has requested, charged, limit
  * @retval PAGED_ERR_LIMIT    n_tokens above the pool's max_length, or n above PAGED_MAX_REQUEST_SEQS
  * @retval PAGED_ERR_STALE    an id names no live sequence

@@ -8,6 +8,7 @@
  *   node.c           the index of published pages: store, remove
  *   lru.c            cached pages by age; eviction
  *   page_table.c     a slot and its page table; the only writer of both
+ *   table_memory.c   the memory of page tables: its count, its limit, giving it back
  *   idmap.c          map of session and member ids
  *   session.c        begin and end of sessions and members
  *   session_query.c  look-ups of sessions
@@ -39,12 +40,37 @@
 /* No slot or no page; terminates lists of slots and of pages. */
 #define NONE UINT32_MAX
 
+/** Lists of slots whose page tables have memory that they do not need. */
+enum { TABLE_MEMORY_UNLISTED, TABLE_MEMORY_SMALL, TABLE_MEMORY_LARGE, TABLE_MEMORY_LISTS };
+
+/** The memory of the pool's page tables, in units. */
+struct table_memory {
+	uint32_t page_size; /* bytes of a system page */
+	uint32_t unit_size; /* bytes: page_size, or the stride of slots if that is smaller */
+	uint64_t limit;
+	uint64_t n_needed;    /* by the capacities of all sequences */
+	uint64_t n_populated; /* at least as many */
+	bool (*release)(void *memory, size_t size);
+	struct table_memory_list {
+		uint32_t first, last;
+	} lists[TABLE_MEMORY_LISTS];
+	/* Of the request under way. */
+	uint64_t n_requested; /* at most as many more */
+	uint64_t n_ahead;     /* further ones, for pages ahead of need */
+};
+
 /** State of a slot that is not in the region. */
 struct pool_slot {
 	uint32_t previous; /* in the session's list */
 	uint32_t next;     /* in the session's list, or in the list of free slots */
 	uint64_t stamp;    /* of the last request that named it; finds ids named twice */
 	uint16_t tenant;   /* that its pages are charged to; 0: none */
+	struct table_units {
+		uint32_t n_needed, n_populated;
+		uint32_t previous, next; /* in the list of slots with spare memory */
+		uint32_t list : 2;
+		uint32_t stuck : 1; /* the spare memory could not be released */
+	} table;
 	/*
 	 * The tip is the node that stands for the last published page.  The twin is the deepest node in the tip's chain
 	 * that the page table does not name: another sequence published the same prefix first.  Serial 0: none.
@@ -157,6 +183,7 @@ struct core_pool {
 	uint32_t n_spare;         /* pages to spare once n_requested are taken */
 	uint32_t n_created;       /* slots */
 
+	struct table_memory table_memory;
 	struct core_audit *audit; /* under way, or NULL; called before each change */
 };
 
@@ -251,6 +278,12 @@ load_u64(const _Atomic uint64_t *field)
 
 static inline void
 store_u32(_Atomic uint32_t *field, uint32_t value)
+{
+	atomic_store_explicit(field, value, memory_order_relaxed);
+}
+
+static inline void
+store_u64(_Atomic uint64_t *field, uint64_t value)
 {
 	atomic_store_explicit(field, value, memory_order_relaxed);
 }
@@ -447,6 +480,43 @@ void page_table_return(struct core_pool *pool, struct core_session *session, uin
 
 /** page_table_adopt - make the session the owner of a frozen sequence; what was planned of it is stale */
 void page_table_adopt(struct core_pool *pool, struct core_session *session, uint32_t slot);
+
+/* table_memory.c */
+
+/** table_memory_init - the region's header and view are in place; limit in bytes */
+void table_memory_init(struct core_pool *pool, uint64_t limit);
+
+/** table_memory_bounds - fill the fields for page tables */
+void table_memory_bounds(const struct region_header *layout, const struct core_pool_params *params,
+			 struct core_memory *bounds);
+
+/** table_memory_update - count the slot's page table anew; call it after its capacity or owner has changed */
+void table_memory_update(struct core_pool *pool, uint32_t slot);
+
+/** table_memory_tick - give back about `budget` units that page tables do not need; returns how much was done */
+uint32_t table_memory_tick(struct core_pool *pool, uint32_t budget);
+
+/** table_memory_is_idle - true: table_memory_tick() has nothing to do */
+static inline bool
+table_memory_is_idle(const struct core_pool *pool)
+{
+	return pool->table_memory.lists[TABLE_MEMORY_LARGE].first == NONE;
+}
+
+/** table_memory_count_new - add a new page table to the request's totals */
+void table_memory_count_new(struct core_pool *pool, uint32_t n_entries);
+
+/** table_memory_count - add what a page table lacks for n_entries, and then for n_ahead further ones */
+void table_memory_count(struct core_pool *pool, uint32_t slot, uint32_t n_entries, uint32_t n_ahead);
+
+/** table_memory_check - PAGED_ERR_FULL unless the limit allows the request's page tables; releases spare memory */
+enum paged_status table_memory_check(struct core_pool *pool, struct paged_error *error);
+
+/** table_memory_has_ahead - true: the limit also allows the entries ahead of need */
+bool table_memory_has_ahead(struct core_pool *pool);
+
+/** check_table_memory - verify all counts and lists of the memory of page tables */
+enum paged_status check_table_memory(const struct core_pool *pool, struct paged_error *error);
 
 /* node.c; call between core_pool_change_begin() and core_pool_change_end() */
 

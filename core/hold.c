@@ -77,6 +77,7 @@ core_pages_hold(struct core *core, uint32_t session_id, uint32_t pool_index, uin
 		return paged_fail(error, PAGED_ERR_INVALID, "pool %s: a hold of no pages", pool->name);
 	core->stamp++;
 	request_count(core, pool, 0, 1);
+	table_memory_count_new(pool, n);
 	status = hold_check_limits(pool, n, error);
 	if (status == PAGED_OK)
 		status = hold_check_pages(pool, session, n, pages, serials, error);

@@ -25,6 +25,7 @@ noinst_LTLIBRARIES += %D%/libcore.la
 	%D%/session.c \
 	%D%/session_query.c \
 	%D%/share.c \
+	%D%/table_memory.c \
 	%D%/tenant.c \
 	%D%/ticket.c \
 	%D%/trim.c

@@ -6,6 +6,7 @@
 #include "core/core_internal.h"
 
 #include <assert.h>
+#include <sys/param.h>
 
 static struct page_list *
 lru_list(struct core_pool *pool, uint32_t page)
@@ -241,6 +242,8 @@ core_tick(struct core *core, uint32_t budget)
 		n_expired = pins_expire(core, pool, budget);
 		budget -= n_expired < budget ? n_expired : budget;
 		more = more || pins_have_expired(core, pool);
+		budget -= MIN(budget, table_memory_tick(pool, budget));
+		more = more || !table_memory_is_idle(pool);
 		if (n_free >= pool->free_pages || pool->lru.coldest == NONE)
 			continue;
 		n_lacking = pool->free_pages - n_free;
@@ -250,6 +253,20 @@ core_tick(struct core *core, uint32_t budget)
 		more = more || (core_pool_n_free(pool) < pool->free_pages && pool->lru.coldest != NONE);
 	}
 	return more;
+}
+
+bool
+core_tick_needed(const struct core *core)
+{
+	bool needed = tickets_have_expired(core);
+
+	for (uint32_t i = 0; i < core->n_pools && !needed; i++) {
+		const struct core_pool *pool = core->pools[i];
+
+		needed = pins_have_expired(core, pool) || !table_memory_is_idle(pool) ||
+			 (core_pool_n_free(pool) < pool->free_pages && pool->lru.coldest != NONE);
+	}
+	return needed;
 }
 
 uint32_t

@@ -120,6 +120,7 @@ page_table_open(struct core_pool *pool, struct core_session *session, const char
 	store_u32(&slot->generation, generation);
 	store_u32(&slot->owner, session->id);
 	slot_change_end(slot);
+	table_memory_update(pool, index);
 	core_pool_change_end(pool);
 	page_table_link(pool, session, index);
 	pool->slots[index].tip.serial = 0;
@@ -143,6 +144,7 @@ page_table_grow(struct core_pool *pool, struct core_session *session, uint32_t s
 	pages_allocate(pool, pool->slots[slot_index].tenant, region_page_table(&pool->view, slot_index) + n_before,
 		       n_pages - n_before);
 	atomic_store_explicit(&slot->capacity, n_pages * pool->view.page_size, memory_order_release);
+	table_memory_update(pool, slot_index);
 	core_pool_change_end(pool);
 	session->n_pages += n_pages - n_before;
 }
@@ -176,6 +178,7 @@ page_table_share(struct core_pool *pool, struct core_session *session, uint32_t 
 		store_u32(&table[i], pages[i]);
 	page_table_protect(pool, slot_index, (n_before + n) * pool->view.page_size);
 	atomic_store_explicit(&slot->capacity, (n_before + n) * pool->view.page_size, memory_order_release);
+	table_memory_update(pool, slot_index);
 	session->n_pages += n;
 }
 
@@ -222,6 +225,7 @@ page_table_share_from(struct core_pool *pool, struct core_session *session, uint
 	store_u32(&slot->first, page_table_first(pool, parent));
 	page_table_protect(pool, slot_index, n * pool->view.page_size);
 	atomic_store_explicit(&slot->capacity, n * pool->view.page_size, memory_order_release);
+	table_memory_update(pool, slot_index);
 	session->n_pages += n - page_table_first(pool, parent);
 }
 
@@ -294,6 +298,7 @@ page_table_replace(struct core_pool *pool, struct core_session *session, uint32_
 	}
 	if (hold)
 		pool->n_held -= n_before - n_keep;
+	table_memory_update(pool, slot_index);
 	core_pool_change_end(pool);
 	session->n_pages -= n_before - n_keep;
 }

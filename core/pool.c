@@ -30,6 +30,23 @@ core_region_size(const struct core_pool_params *params)
 	return region_size(&region);
 }
 
+void
+core_pool_memory(const struct core_pool_params *params, struct core_memory *memory)
+{
+	const struct region_params region = pool_region_params(params, 0);
+	struct region_header layout;
+
+	*memory = (struct core_memory){ 0 };
+	if (!region_layout(&region, &layout))
+		return;
+	table_memory_bounds(&layout, params, memory);
+	memory->other = layout.total_size - params->n_slots * layout.table_stride +
+			params->n_pages * (uint64_t)(3 * sizeof(uint32_t) + sizeof(struct pool_page)) +
+			params->n_slots * (uint64_t)(sizeof(struct pool_slot) + PAGED_MAX_TAG + 1);
+	if (params->publish)
+		memory->other += params->n_pages * (uint64_t)sizeof(struct pool_node);
+}
+
 void *
 core_map_array(uint32_t n, size_t size)
 {
@@ -69,6 +86,7 @@ core_pool_create(const struct core_pool_params *params, uint32_t index, void *re
 		 const uint8_t boot_id[REGION_BOOT_ID_SIZE], struct core_pool **pool_p, struct paged_error *error)
 {
 	struct region_params region_params = pool_region_params(params, index);
+	struct core_memory memory;
 	enum paged_status status;
 	struct core_pool *pool;
 
@@ -106,6 +124,9 @@ core_pool_create(const struct core_pool_params *params, uint32_t index, void *re
 	status = region_view_init(&pool->view, region, core_region_size(params), boot_id, error);
 	assert(status == PAGED_OK);
 	(void)status;
+	pool->table_memory.release = params->release;
+	core_pool_memory(params, &memory);
+	table_memory_init(pool, params->table_memory != 0 ? params->table_memory : memory.tables_default);
 	*pool_p = pool;
 	return PAGED_OK;
 }
@@ -217,6 +238,9 @@ core_pool_status(const struct core *core, uint32_t pool_index, struct paged_pool
 		.n_expired = load_u64(&header->n_expired),
 		.peak_sequences = load_u32(&header->peak_sequences),
 		.peak_referenced = load_u32(&header->peak_referenced),
+		.table_used = load_u64(&header->table_used),
+		.table_populated = load_u64(&header->table_populated),
+		.table_limit = load_u64(&header->table_limit),
 	};
 	memcpy(entry->name, pool->name, sizeof(entry->name));
 }

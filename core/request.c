@@ -125,6 +125,8 @@ request_count(struct core *core, struct core_pool *pool, uint32_t n_pages, uint3
 		pool->n_kept = 0;
 		pool->n_newly_charged = 0;
 		pool->n_created = 0;
+		pool->table_memory.n_requested = 0;
+		pool->table_memory.n_ahead = 0;
 	}
 	pool->n_requested += n_pages;
 	pool->n_created += n_slots;
@@ -142,6 +144,8 @@ request_check_free(struct core_pool *pool, const struct core_session *session, s
 				  pool->name, pool->n_created, core_pool_n_free_slots(pool), pool->view.n_slots);
 	/* Before the pool's pages: to wait until some are free does not help a tenant at its limit. */
 	status = tenant_check(pool, session->tenant, error);
+	if (status == PAGED_OK)
+		status = table_memory_check(pool, error);
 	if (status != PAGED_OK)
 		return status;
 	if (pool->n_requested > n_available) {
@@ -160,5 +164,7 @@ request_check_free(struct core_pool *pool, const struct core_session *session, s
 	pool->n_spare = region_spare_pages(pool->view.n_pages, n_available - (uint32_t)pool->n_requested);
 	if (n_left != UINT32_MAX)
 		pool->n_spare = MIN(pool->n_spare, n_left - MIN(n_left, (uint32_t)pool->n_requested));
+	if (!table_memory_has_ahead(pool))
+		pool->n_spare = 0;
 	return PAGED_OK;
 }

@@ -22,6 +22,7 @@ create_count_pages(struct core *core, struct core_session *session, const struct
 		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s: a sequence may hold %u tokens, %u requested",
 				  pool->name, pool->view.max_length, spec->n_tokens);
 	request_count(core, pool, request_pages(pool, spec->n_tokens), 1);
+	table_memory_count_new(pool, request_pages(pool, spec->n_tokens));
 	return core_session_make_pool(core, session, spec->pool, error);
 }
 
@@ -95,6 +96,7 @@ reserve_count_pages(struct core *core, const struct paged_seq_item *item, struct
 				    pool->view.max_length, item->n_tokens);
 	request_count(core, pool, reserve_pages(pool, item) - page_table_n_pages(pool, PAGED_SEQ_SLOT(item->seq)), 0);
 	pool->n_ahead += reserve_pages_ahead(pool, item);
+	table_memory_count(pool, PAGED_SEQ_SLOT(item->seq), reserve_pages(pool, item), reserve_pages_ahead(pool, item));
 	return PAGED_OK;
 }
 

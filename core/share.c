@@ -5,6 +5,8 @@
  */
 #include "core/core_internal.h"
 
+#include <sys/param.h>
+
 /* Pages that are prefetched while a chain is checked. */
 #define CHAIN_AHEAD 16u
 
@@ -104,6 +106,10 @@ start_check(struct core *core, struct core_session *session, const struct core_s
 	n_pages = request_pages(pool, start->n_tokens);
 	n_before += start->n_pages;
 	request_count(core, pool, n_pages > n_before ? n_pages - n_before : 0, start->seq == 0);
+	if (start->seq == 0)
+		table_memory_count_new(pool, MAX(n_pages, n_before));
+	else
+		table_memory_count(pool, PAGED_SEQ_SLOT(start->seq), MAX(n_pages, n_before), 0);
 	return chain_check(pool, session, start, at, error);
 }
 
@@ -230,6 +236,7 @@ fork_check(struct core *core, const struct core_session *session, const struct s
 		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s: the children of a request may have %u pages in all",
 				  pool->name, CORE_MAX_REQUEST_ENTRIES);
 	request_count(core, pool, fork->n_tokens % pool->view.page_size != 0, 1);
+	table_memory_count_new(pool, request_pages(pool, fork->n_tokens));
 	return PAGED_OK;
 }
 

@@ -25,7 +25,11 @@ enum { POLL_INTERVAL_MS = 1000 };
 static void
 cleanup_complete(struct session_cleanup *session_cleanup)
 {
-	daemon_control_send_farewells(&container_of(session_cleanup, struct daemon, session_cleanup)->control);
+	struct daemon *daemon = container_of(session_cleanup, struct daemon, session_cleanup);
+
+	daemon_control_send_farewells(&daemon->control);
+	/* The page tables of ended sessions have left memory, and their pages may be cached. */
+	cache_cleanup_schedule(&daemon->cache_cleanup);
 }
 
 static bool

@@ -55,6 +55,8 @@ memory_region_create(const char *name, size_t size, void **map_p, int *fd_p, str
 		paged_fail(error, PAGED_ERR_SYSTEM, "table region of %zu bytes: mmap: %m", size);
 		goto err_close;
 	}
+	/* A huge page would populate more than what is written.  EINVAL: a kernel without huge pages. */
+	madvise(map, size, MADV_NOHUGEPAGE);
 	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
 		paged_fail(error, PAGED_ERR_SYSTEM, "table region: F_ADD_SEALS: %m");
 		goto err_unmap;

@@ -26,6 +26,7 @@ core_params(const struct config_pool *config)
 		.publish = config->publish,
 		.free_pages = config_share_pages(config->free_pages, config->pages),
 		.pin_limit = config_share_pages(config->pin_limit, config->pages),
+		.release = region_release,
 	};
 }
 

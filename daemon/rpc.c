@@ -9,7 +9,7 @@ enum {
 	NEEDS_SESSION = 1, /* the sender is not an observer */
 	NEEDS_ADMIN = 2,   /* the sender is the daemon's uid, root, or in the admin-group */
 	NEEDS_TIME = 4,    /* the daemon is not stopping */
-	LEAVES_WORK = 8,   /* core_tick() may have to evict pages, or a pin or ticket may have another deadline */
+	MOVES_DEADLINE = 8, /* a pin or ticket may have another deadline */
 };
 
 static enum paged_status
@@ -28,21 +28,21 @@ static const struct {
 	unsigned int needs;
 } rpc_table[WIRE_N_REQUESTS] = {
 	[WIRE_PING] = { "ping", rpc_ping, 0 },
-	[WIRE_CREATE] = { "create", rpc_create, NEEDS_SESSION | NEEDS_TIME | LEAVES_WORK },
-	[WIRE_RESERVE] = { "reserve", rpc_reserve, NEEDS_SESSION | NEEDS_TIME | LEAVES_WORK },
+	[WIRE_CREATE] = { "create", rpc_create, NEEDS_SESSION | NEEDS_TIME },
+	[WIRE_RESERVE] = { "reserve", rpc_reserve, NEEDS_SESSION | NEEDS_TIME },
 	[WIRE_TRUNCATE] = { "truncate", rpc_truncate, NEEDS_SESSION },
 	[WIRE_ERASE] = { "erase", rpc_erase, NEEDS_SESSION },
-	[WIRE_START] = { "start", rpc_start, NEEDS_SESSION | NEEDS_TIME | LEAVES_WORK },
-	[WIRE_FORK] = { "fork", rpc_fork, NEEDS_SESSION | NEEDS_TIME | LEAVES_WORK },
+	[WIRE_START] = { "start", rpc_start, NEEDS_SESSION | NEEDS_TIME },
+	[WIRE_FORK] = { "fork", rpc_fork, NEEDS_SESSION | NEEDS_TIME },
 	[WIRE_PUBLISH] = { "publish", rpc_publish, NEEDS_SESSION | NEEDS_TIME },
 	[WIRE_TRIM] = { "trim", rpc_trim, NEEDS_SESSION },
-	[WIRE_PIN] = { "pin", rpc_pin, NEEDS_SESSION | NEEDS_TIME | LEAVES_WORK },
+	[WIRE_PIN] = { "pin", rpc_pin, NEEDS_SESSION | NEEDS_TIME | MOVES_DEADLINE },
 	[WIRE_HOLD] = { "hold", rpc_hold, NEEDS_SESSION | NEEDS_TIME },
 	[WIRE_EVICT] = { "evict", rpc_evict, NEEDS_ADMIN },
 	[WIRE_GET_PREFIXES] = { "prefixes", rpc_get_prefixes, 0 },
-	[WIRE_GIVE] = { "give", rpc_give, NEEDS_SESSION | NEEDS_TIME | LEAVES_WORK },
-	[WIRE_ADOPT] = { "adopt", rpc_adopt, NEEDS_SESSION | NEEDS_TIME | LEAVES_WORK },
-	[WIRE_CANCEL] = { "cancel", rpc_cancel, NEEDS_SESSION | LEAVES_WORK },
+	[WIRE_GIVE] = { "give", rpc_give, NEEDS_SESSION | NEEDS_TIME | MOVES_DEADLINE },
+	[WIRE_ADOPT] = { "adopt", rpc_adopt, NEEDS_SESSION | NEEDS_TIME | MOVES_DEADLINE },
+	[WIRE_CANCEL] = { "cancel", rpc_cancel, NEEDS_SESSION | MOVES_DEADLINE },
 	[WIRE_GET_TICKETS] = { "tickets", rpc_get_tickets, 0 },
 	[WIRE_GET_QUOTAS] = { "quotas", rpc_get_quotas, 0 },
 	[WIRE_GET_STATUS] = { "status", rpc_get_status, 0 },
@@ -53,7 +53,7 @@ static const struct {
 	[WIRE_GET_TABLE] = { "table", rpc_get_table, 0 },
 	[WIRE_GET_HANDLE] = { "get_handle", rpc_get_handle, 0 },
 	[WIRE_CHECK] = { "check", rpc_check, NEEDS_ADMIN },
-	[WIRE_KICK] = { "kick", rpc_kick, NEEDS_ADMIN | LEAVES_WORK },
+	[WIRE_KICK] = { "kick", rpc_kick, NEEDS_ADMIN | MOVES_DEADLINE },
 	[WIRE_DRAIN] = { "drain", rpc_drain, NEEDS_ADMIN },
 	[WIRE_SET_LOG_LEVEL] = { "log_level", rpc_set_log_level, NEEDS_ADMIN },
 	[WIRE_PUT_ARRAY] = { "put_array", rpc_put_array, NEEDS_SESSION | NEEDS_TIME },
@@ -133,7 +133,7 @@ daemon_rpc_serve(void *context, uint32_t member_id, const void *message, size_t 
 		reply.text = error.text;
 	}
 	core_wake(rpc->core);
-	if (reply.status == PAGED_OK && rpc_table[request.kind].needs & LEAVES_WORK)
+	if (core_tick_needed(rpc->core) || (reply.status == PAGED_OK && rpc_table[request.kind].needs & MOVES_DEADLINE))
 		cache_cleanup_schedule(rpc->cache_cleanup);
 	rpc->n_requests++;
 	member->n_requests++;

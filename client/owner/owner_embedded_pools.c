@@ -20,11 +20,11 @@
 #define PAGE_SIZE_DEFAULT 16u
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* Map zeroed private memory that is allocated on first touch and does not exist in a forked child. */
+/* Map zeroed memory that is allocated on first touch and does not exist in a forked child. */
 static void *
-embedded_map_memory(size_t size)
+embedded_map_memory(size_t size, int sharing)
 {
-	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, sharing | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (memory == MAP_FAILED)
 		return NULL;
@@ -43,8 +43,8 @@ embedded_map_host_pages(uint64_t size)
 	uint8_t *memory;
 
 	if (size < HUGE_PAGE)
-		return embedded_map_memory(kept);
-	memory = embedded_map_memory(kept + HUGE_PAGE);
+		return embedded_map_memory(kept, MAP_PRIVATE);
+	memory = embedded_map_memory(kept + HUGE_PAGE, MAP_PRIVATE);
 	if (memory == NULL)
 		return NULL;
 	before = -(uintptr_t)memory % HUGE_PAGE;
@@ -107,6 +107,7 @@ embedded_add_pool(struct embedded *embedded, struct paged_pool_params *params, s
 		.publish = true,
 		.free_pages = geometry.n_pages / 100,
 		.pin_limit = geometry.n_pages / 4,
+		.release = region_release,
 	};
 	enum paged_status status;
 
@@ -135,7 +136,8 @@ embedded_add_pool(struct embedded *embedded, struct paged_pool_params *params, s
 	status = embedded_map_pages(pool, params, error);
 	if (status != PAGED_OK)
 		return status;
-	pool->region = embedded_map_memory(pool->region_size);
+	/* Shared, because region_release() needs it. */
+	pool->region = embedded_map_memory(pool->region_size, MAP_SHARED);
 	if (pool->region == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: cannot map %zu bytes of tables: %s", params->name,
 				  pool->region_size, strerror(errno));

@@ -5,9 +5,12 @@
 #include <sys/param.h>
 
 const struct model_geometry model_geometries[MODEL_POOLS] = {
-	{ .n_pages = 24, .page_size = 4, .n_slots = 8, .max_length = 64, .free_pages = 4, .pin_limit = 12 },
-	{ .n_pages = 5, .page_size = 1, .n_slots = 3, .max_length = 12, .free_pages = 0, .pin_limit = 4 },
-	{ .n_pages = 17, .page_size = 3, .n_slots = 6, .max_length = 40, .free_pages = 1, .pin_limit = 0 },
+	{ .n_pages = 24, .page_size = 4, .n_slots = 8, .max_length = 64, .free_pages = 4, .pin_limit = 12,
+	  .n_tables = 8 },
+	{ .n_pages = 5, .page_size = 1, .n_slots = 3, .max_length = 12, .free_pages = 0, .pin_limit = 4,
+	  .n_tables = 3 },
+	{ .n_pages = 17, .page_size = 3, .n_slots = 6, .max_length = 40, .free_pages = 1, .pin_limit = 0,
+	  .n_tables = 5 },
 };
 
 struct model model;
@@ -343,6 +346,16 @@ model_node_remove(struct model_pool *pool, uint32_t page, uint64_t *n_total)
 }
 
 /* Pages taken and evicted */
+
+uint32_t
+model_slots_left(uint32_t p)
+{
+	uint32_t n_sequences = 0;
+
+	for (uint32_t s = 0; s < MODEL_SEQS; s++)
+		n_sequences += model.pools[p].seqs[s].state != MODEL_SEQ_NONE;
+	return MIN(model_geometries[p].n_slots, model_geometries[p].n_tables) - n_sequences;
+}
 
 uint32_t
 model_available(const struct model_pool *pool)

@@ -44,6 +44,7 @@ enum model_symbol { SYMBOL_A, SYMBOL_B, SYMBOL_A_EXTRA, SYMBOL_KEY_A, SYMBOL_KEY
 
 struct model_geometry {
 	uint32_t n_pages, page_size, n_slots, max_length, free_pages, pin_limit;
+	uint32_t n_tables; /* page tables that the limit of their memory allows: 64 bytes each */
 };
 extern const struct model_geometry model_geometries[MODEL_POOLS];
 
@@ -245,6 +246,8 @@ void model_node_store(struct model_pool *pool, uint32_t index, uint32_t page, st
 		      enum model_symbol symbol);
 void model_node_remove(struct model_pool *pool, uint32_t page, uint64_t *n_total);
 
+/** model_slots_left - sequences that the slots and the memory of page tables leave room for */
+uint32_t model_slots_left(uint32_t pool);
 /** model_available - free and cached pages */
 uint32_t model_available(const struct model_pool *pool);
 void model_evict(struct model_pool *pool);

@@ -116,6 +116,7 @@ compare_totals(uint32_t p, uint32_t n_referenced, const struct paged_pool_entry 
 	model_check(load_u32(&header->n_sequences) == n_sequences && status->n_sequences == n_sequences);
 	model_check(load_u32(&header->peak_sequences) == totals->peak_sequences);
 	model_check(load_u32(&header->peak_referenced) == totals->peak_referenced);
+	model_check(status->table_used == 64 * n_sequences && status->table_limit == 64 * model_geometries[p].n_tables);
 	model_check(status->peak_sequences == totals->peak_sequences);
 	model_check(status->peak_referenced == totals->peak_referenced);
 #define COMPARE_TOTAL(total) model_check(load_u64(&header->total) == totals->total && status->total == totals->total)

@@ -65,7 +65,6 @@ static uint32_t
 hold_errors(const struct model_session *session, uint32_t p, uint32_t n, const uint32_t *pages, const uint64_t *serials)
 {
 	uint32_t errors = pages_errors(p, n, pages, serials), n_limited = n + model_n_held(p), n_charged = 0;
-	struct paged_pool_entry status;
 
 	if (!session->active)
 		errors |= status_bit(PAGED_ERR_GONE);
@@ -74,8 +73,7 @@ hold_errors(const struct model_session *session, uint32_t p, uint32_t n, const u
 		n_limited += model.pools[p].pins[i].n;
 	if (n_limited > model_geometries[p].pin_limit || n > pages_of_tokens(p, model_geometries[p].max_length))
 		errors |= status_bit(PAGED_ERR_LIMIT);
-	core_pool_status(model.fixture.core, p, &status);
-	if (status.n_sequences == status.n_slots)
+	if (model_slots_left(p) == 0)
 		errors |= status_bit(PAGED_ERR_FULL);
 	for (uint32_t i = 0; i < n; i++)
 		n_charged += pages[i] < model.pools[p].n_pages && !model_is_charged(p, session->tenant, pages[i]);

@@ -16,7 +16,6 @@ random_create(void)
 {
 	const struct model_session *session = random_requester();
 	uint32_t n = random_below(4), errors = 0, slots[MODEL_POOLS] = { 0 }, needs[MODEL_POOLS] = { 0 };
-	struct paged_pool_entry status;
 	struct seq_spec specs[3];
 	paged_seq_id ids[3];
 
@@ -37,8 +36,7 @@ random_create(void)
 		needs[p] += pages_of_tokens(p, specs[i].n_tokens);
 	}
 	for (uint32_t p = 0; p < MODEL_POOLS; p++) {
-		core_pool_status(model.fixture.core, p, &status);
-		if (slots[p] > status.n_slots - status.n_sequences || needs[p] > model_available(&model.pools[p]))
+		if (slots[p] > model_slots_left(p) || needs[p] > model_available(&model.pools[p]))
 			errors |= status_bit(PAGED_ERR_FULL);
 		errors |= quota_errors(p, session->tenant, needs[p]);
 	}

@@ -155,7 +155,6 @@ start_errors(const struct model_session *session, uint32_t n, const struct start
 {
 	uint32_t errors = session->active ? 0 : status_bit(PAGED_ERR_GONE), slots[MODEL_POOLS] = { 0 };
 	uint32_t named[MODEL_POOLS] = { 0 }, charged[MODEL_POOLS] = { 0 };
-	struct paged_pool_entry status;
 
 	if (n == 0)
 		errors |= status_bit(PAGED_ERR_INVALID);
@@ -186,8 +185,7 @@ start_errors(const struct model_session *session, uint32_t n, const struct start
 		}
 	}
 	for (uint32_t p = 0; p < MODEL_POOLS; p++) {
-		core_pool_status(model.fixture.core, p, &status);
-		if (slots[p] > status.n_slots - status.n_sequences ||
+		if (slots[p] > model_slots_left(p) ||
 		    needs[p] + named[p] > model_available(&model.pools[p]))
 			errors |= status_bit(PAGED_ERR_FULL);
 		errors |= quota_errors(p, session->tenant, needs[p] + charged[p]);
@@ -285,7 +283,6 @@ random_fork(void)
 	uint32_t n = random_seqs(session, MODEL_ITEMS, ids), n_distinct = n, errors;
 	uint32_t needs[MODEL_POOLS] = { 0 }, slots[MODEL_POOLS] = { 0 };
 	struct seq_fork forks[MODEL_ITEMS];
-	struct paged_pool_entry status;
 
 	errors = seq_errors(session, n, ids);
 	if (n > 0 && (errors & status_bit(PAGED_ERR_INVALID)) != 0) { /* for a fork, ids named twice are no error */
@@ -318,8 +315,7 @@ random_fork(void)
 	}
 	errors |= draining_errors(session);
 	for (uint32_t p = 0; p < MODEL_POOLS; p++) {
-		core_pool_status(model.fixture.core, p, &status);
-		if (slots[p] > status.n_slots - status.n_sequences || needs[p] > model_available(&model.pools[p]))
+		if (slots[p] > model_slots_left(p) || needs[p] > model_available(&model.pools[p]))
 			errors |= status_bit(PAGED_ERR_FULL);
 		errors |= quota_errors(p, session->tenant, needs[p]);
 	}

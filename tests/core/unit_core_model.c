@@ -276,6 +276,7 @@ model_start(void)
 							 .publish = true,
 							 .free_pages = geometry->free_pages,
 							 .pin_limit = geometry->pin_limit,
+							 .table_memory = 64 * geometry->n_tables,
 							 .seed = 0x9ae16a3b2f90404f * (p + 1),
 						 });
 		for (uint32_t i = 0; i < geometry->n_pages; i++)
