@@ -334,9 +334,10 @@ enum paged_status paged_prefix_pages(struct paged_pool *pool, const struct paged
 /**
  * paged_pages_hold - keep published pages from eviction
  *
- * For a program that copies pages elsewhere: from now on, the pages stay published and do not change, until
+ * For a program that copies pages elsewhere: from now on, the pages do not change and are in no other use, until
  * paged_seq_erase() of the returned id releases them, or the session ends.  They are then cached, and the last to be
- * evicted.  paged_prefix_pages() and paged_admin_prefixes() list pages and their serials.
+ * evicted.  They stay published as long as the pages before them in their prefix: hold these too, if others are to find
+ * them.  paged_prefix_pages() and paged_admin_prefixes() list pages and their serials.
  *
  * The pages may be in any order and of any prefixes, so the hold is no sequence that can be planned, appended to,
  * reserved, truncated, trimmed, forked, published or given: such calls fail with PAGED_ERR_PERM.  To read K and V, plan

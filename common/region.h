@@ -123,7 +123,7 @@ struct region_header {
 	_Atomic uint64_t n_tokens_found; /* tokens that these sequences share */
 	_Atomic uint64_t n_published;    /* nodes ever stored */
 	_Atomic uint64_t n_evicted;      /* nodes removed because their pages were needed */
-	_Atomic uint64_t n_orphaned;     /* nodes removed because their parent had been removed */
+	_Atomic uint64_t n_orphaned;     /* nodes removed because one before them was */
 
 	/* Since version 2.1; regions of version 2.0 have zeros here.  Totals, as above; a hold counts as a sequence. */
 	_Atomic uint64_t n_created;   /* sequences */
@@ -153,7 +153,7 @@ struct region_slot {
 	_Atomic uint32_t capacity;      /* tokens, a multiple of page_size */
 	_Atomic uint32_t writable_from; /* tokens before this one must not be written in place */
 	_Atomic uint32_t length;        /* tokens; no owner of this version reports one: always 0 */
-	_Atomic uint32_t published;     /* tokens that nodes stand for, a multiple of page_size */
+	_Atomic uint32_t published;     /* tokens that a search finds, a multiple of page_size */
 	_Atomic uint32_t flags;         /* REGION_SLOT_* */
 	_Atomic uint32_t first; /* pages at the beginning that were given back: their entries are REGION_NO_PAGE */
 	uint32_t reserved[6];   /* of further layer groups */

@@ -23,7 +23,27 @@ check_hash(const struct core_pool *pool, uint32_t page, uint64_t hash)
 		block.tokens = tokens;
 	else
 		block.extra = (const uint8_t *)key;
-	return prefix_hash(&block, pool->view.page_size, node_position(pool, &parent).hash) == hash;
+	return prefix_hash(&block, pool->view.page_size,
+			   node_position(pool, parent.serial != 0 ? parent.page : NONE).hash) == hash;
+}
+
+/* The parent exists, and has the node among its children. */
+static bool
+check_in_tree(const struct core_pool *pool, uint32_t page)
+{
+	struct node_ref parent = node_parent(pool, page);
+	uint32_t child, previous = NONE;
+
+	if (parent.serial == 0)
+		return pool->nodes[page].depth == 0;
+	if (!node_is_live(pool, &parent) || pool->nodes[page].depth != pool->nodes[parent.page].depth + 1)
+		return false;
+	child = pool->nodes[parent.page].first_child;
+	while (child != NONE && child != page && pool->nodes[child].previous_sibling == previous) {
+		previous = child;
+		child = pool->nodes[child].next_sibling;
+	}
+	return child == page && pool->nodes[page].previous_sibling == previous;
 }
 
 static enum paged_status
@@ -40,7 +60,10 @@ check_node(const struct core_pool *pool, uint32_t page, struct paged_error *erro
 				  (unsigned long long)serial);
 	if (serial == 0)
 		return PAGED_OK;
-	if (!node_is_orphan(pool, page) && !check_hash(pool, page, hash))
+	if (!check_in_tree(pool, page))
+		return paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: node %u is not below its parent", pool->name,
+				  page);
+	if (!check_hash(pool, page, hash))
 		return paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: the hash of node %u is wrong", pool->name, page);
 	link = atomic_load_explicit(region_bucket(&pool->view, hash), memory_order_relaxed);
 	while (link != 0 && link - 1 != page && n++ < PREFIX_BUCKET_MAX)
@@ -66,7 +89,7 @@ check_list(const struct core_pool *pool, bool pinned, bool *seen, uint32_t *n_p,
 			return paged_fail(error, PAGED_ERR_CORRUPT,
 					  "pool %s: page %u should not be in the list of %s pages", pool->name, page,
 					  pinned ? "pinned" : "cached");
-		if (node_is_live(pool, &parent) && seen[parent.page] && (pool->pages[parent.page].n_pins > 0) == pinned)
+		if (parent.serial != 0 && seen[parent.page] && (pool->pages[parent.page].n_pins > 0) == pinned)
 			return paged_fail(error, PAGED_ERR_CORRUPT,
 					  "pool %s: page %u would be evicted before its child %u", pool->name,
 					  parent.page, page);
@@ -77,6 +100,35 @@ check_list(const struct core_pool *pool, bool pinned, bool *seen, uint32_t *n_p,
 	if (list->hottest != previous)
 		return paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: the list of %s pages ends with %u, not %u",
 				  pool->name, pinned ? "pinned" : "cached", previous, list->hottest);
+	return PAGED_OK;
+}
+
+/* Each sequence is published as far as its tip says, and is in the tip's list. */
+static enum paged_status
+check_tips(const struct core_pool *pool, struct paged_error *error)
+{
+	uint32_t n_listed = 0, n_tips = 0;
+
+	for (uint32_t page = 0; pool->nodes != NULL && page < pool->high_page; page++) {
+		if (!page_is_published(pool, page))
+			continue;
+		for (uint32_t slot = pool->nodes[page].first_slot; slot != NONE; slot = pool->slots[slot].tip_next)
+			if (pool->slots[slot].tip != page || ++n_listed > pool->high_slot)
+				return paged_fail(error, PAGED_ERR_CORRUPT,
+						  "pool %s: slot %u is no sequence of node %u", pool->name, slot, page);
+	}
+	for (uint32_t slot = 0; slot < pool->high_slot; slot++) {
+		uint32_t tip = pool->slots[slot].tip, n_pages = tip == NONE ? 0 : pool->nodes[tip].depth + 1;
+
+		n_tips += tip != NONE;
+		if (page_table_published(pool, slot) != n_pages * pool->view.page_size)
+			return paged_fail(error, PAGED_ERR_CORRUPT,
+					  "pool %s: %u tokens of slot %u are published, its chain has %u pages",
+					  pool->name, page_table_published(pool, slot), slot, n_pages);
+	}
+	if (n_listed != n_tips)
+		return paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: the nodes list %u of %u sequences", pool->name,
+				  n_listed, n_tips);
 	return PAGED_OK;
 }
 
@@ -94,6 +146,8 @@ check_index(const struct core_pool *pool, struct paged_error *error)
 		status = check_node(pool, page, error);
 		n_pinned += pool->pages[page].n_pins > 0;
 	}
+	if (status == PAGED_OK)
+		status = check_tips(pool, error);
 	for (int pinned = 0; pinned < 2 && status == PAGED_OK; pinned++)
 		status = check_list(pool, pinned, seen, &n_listed, error);
 	free(seen);

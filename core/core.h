@@ -320,10 +320,10 @@ struct core_start {
  * evicted as far as free ones are lacking, never those that the request names.
  *
  * @param[out] ids  n ids, those of `seq` included; written on OK only
- * @retval PAGED_ERR_STALE    a page is not published, the pages are no chain, or another serial; `seq` has ended or
- * does not end where the chain begins
+ * @retval PAGED_ERR_STALE    a page is not published, the pages are no chain, or another serial; `seq` has ended, has
+ * pages that are not published, or does not end where the chain begins
  * @retval PAGED_ERR_RANGE    a page's number exceeds the pool
- * @retval PAGED_ERR_INVALID  n is 0; `seq` is named twice, or has pages that are not published
+ * @retval PAGED_ERR_INVALID  n is 0; `seq` is named twice
  * @retval PAGED_ERR_LIMIT    n above PAGED_MAX_REQUEST_SEQS, or more tokens than max_length
  * @retval PAGED_ERR_FULL, PAGED_ERR_QUOTA, PAGED_ERR_NOENT, PAGED_ERR_PERM, PAGED_ERR_NOMEM  as core_seq_create() and
  * core_seq_reserve(); shared pages that the tenant is not charged yet count against its limit
@@ -364,14 +364,14 @@ struct core_publish {
  * core_seq_publish - store nodes for pages [from, from + keys.n_pages) of each sequence
  *
  * The caller promises that their K and V were written.  Pages before the sequence's `published` are passed over.  A
- * page for whose prefix there is a node already stays private: that node stands for it.  If a node that the sequence's
- * published part depends on was evicted, `published` becomes 0 and nothing is stored; the caller publishes from page 0.
- * Of a sequence that has given back pages after `published`, nothing is stored.
+ * page for whose prefix there is a node already stays private: that node stands for it.  When one of the nodes that
+ * stand for a sequence is removed, its `published` ends before that page, at once.  Of a sequence whose `published` is
+ * less than `from`, or that has given back the page after it, nothing is stored.
  *
  * @param[out] n_published  [n] pages published in all; less than from + n_pages: go on from there.  Written on OK only.
  * @retval PAGED_ERR_STALE        another version of the page table
- * @retval PAGED_ERR_INVALID      `from` is past what is published; a token id is PREFIX_NO_TOKENS; a page is a node
- * with another block key or parent; extra_page is not ascending
+ * @retval PAGED_ERR_INVALID      a token id is PREFIX_NO_TOKENS; a page is a node with another block key or parent;
+ * extra_page is not ascending
  * @retval PAGED_ERR_CAPACITY     the sequence has fewer pages
  * @retval PAGED_ERR_UNSUPPORTED  the pool publishes nothing
  * @retval PAGED_ERR_LIMIT, PAGED_ERR_PERM, PAGED_ERR_NOENT

@@ -20,6 +20,7 @@
  *   trim.c           request: trim
  *   divide.c         requests: from the lists of a message to items
  *   publish.c        request: publish
+ *   published.c      how far each sequence is published
  *   pin.c            pins of prefixes
  *   ticket.c         requests: give, adopt, cancel; tickets
  *   hold.c           request: holds of published pages
@@ -71,14 +72,20 @@ struct pool_slot {
 		uint32_t list : 2;
 		uint32_t stuck : 1; /* the spare memory could not be released */
 	} table;
+	/* How far the sequence is published (published.c). */
+	uint32_t tip;                    /* page of the last node of its chain; NONE: nothing is published */
+	uint32_t tip_previous, tip_next; /* in the list of slots with this tip */
 	/*
-	 * The tip is the node that stands for the last published page.  The twin is the deepest node in the tip's chain
-	 * that the page table does not name: another sequence published the same prefix first.  Serial 0: none.
+	 * Pages outside of [twins_begin, twins_end) have nodes of their own.  Of those inside, some are twins: another
+	 * sequence has published the same prefix first, and its node stands for the page.
 	 */
-	struct node_ref {
-		uint64_t serial;
-		uint32_t page;
-	} tip, twin;
+	uint32_t twins_begin, twins_end;
+};
+
+/** A node, also after it was removed: serials never repeat. */
+struct node_ref {
+	uint64_t serial; /* 0: none */
+	uint32_t page;
 };
 
 /** State of a page that is not in the region. */
@@ -93,8 +100,12 @@ struct pool_page {
 /** State of a page's node that is not in the region; meaningless without a node. */
 struct pool_node {
 	uint32_t bucket_previous; /* the node before this one in its bucket */
-	uint32_t session;         /* that published it */
-	uint16_t tenant;          /* of the sequence that it was published from; 0: none */
+	uint32_t depth;           /* pages before it in its prefix */
+	uint32_t first_child;     /* the youngest */
+	uint32_t next_sibling, previous_sibling;
+	uint32_t first_slot; /* of those whose tip it is */
+	uint32_t session;    /* that published it */
+	uint16_t tenant;     /* of the sequence that it was published from; 0: none */
 };
 
 /** Cached pages, from the coldest, which is evicted first, to the hottest. */
@@ -379,8 +390,8 @@ void pages_ref_entries(struct core_pool *pool, uint32_t tenant, const _Atomic ui
 /**
  * pages_unref - drop one reference of each page
  *
- * A page without references is cached if a node stands for it and the node has a parent.  Else it is freed; if it was
- * never published and `quarantine` says so, it is quarantined, and stays charged to the tenant.  Cached pages are in no list yet: call lru_release().
+ * A page without references is cached if a node stands for it.  Else it is freed; if `quarantine` says so, it is
+ * quarantined, and stays charged to the tenant.  Cached pages are in no list yet: call lru_release().
  *
  * @return true: a page is now cached
  */
@@ -398,15 +409,12 @@ uint32_t pages_free_quarantined(struct core_pool *pool, struct core_session *ses
 
 /* page_table.c */
 
-/** page_table_published - tokens that nodes stand for */
+/** page_table_published - tokens of the sequence that a search finds */
 static inline uint32_t
 page_table_published(const struct core_pool *pool, uint32_t slot)
 {
 	return atomic_load_explicit(&region_slot(&pool->view, slot)->published, memory_order_relaxed);
 }
-
-/** page_table_set_published - store how far the sequence is published */
-void page_table_set_published(struct core_pool *pool, uint32_t slot, uint32_t n_pages);
 
 /** page_table_protect - no token before `tokens` may be written from now on */
 void page_table_protect(struct core_pool *pool, uint32_t slot, uint32_t tokens);
@@ -441,13 +449,6 @@ void page_table_grow(struct core_pool *pool, struct core_session *session, uint3
  */
 void page_table_share_from(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t parent,
 			   uint32_t n);
-
-/**
- * page_table_limit_published - lower what is published to at most n_pages
- *
- * The tip becomes the node of the last of them.  If that page has no node, nothing counts as published.
- */
-void page_table_limit_published(struct core_pool *pool, uint32_t slot, uint32_t n_pages);
 
 /** page_table_truncate - keep the pages of the first `tokens` tokens, and free the others */
 void page_table_truncate(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t tokens);
@@ -518,6 +519,30 @@ bool table_memory_has_ahead(struct core_pool *pool);
 /** check_table_memory - verify all counts and lists of the memory of page tables */
 enum paged_status check_table_memory(const struct core_pool *pool, struct paged_error *error);
 
+/* published.c; call between core_pool_change_begin() and core_pool_change_end() */
+
+/** published_open - nothing of a new sequence is published */
+void published_open(struct core_pool *pool, uint32_t slot);
+
+/** published_set - the sequence is published up to a node, which is the next of its chain, or NONE */
+void published_set(struct core_pool *pool, uint32_t slot, uint32_t page);
+
+/** published_add_twin - published_set(), and the page table does not name the node's page */
+void published_add_twin(struct core_pool *pool, uint32_t slot, uint32_t page);
+
+/**
+ * published_limit - lower what is published to at most n_pages
+ *
+ * Where a twin may stand for the last of them, or it was given back, nothing counts as published.
+ */
+void published_limit(struct core_pool *pool, uint32_t slot, uint32_t n_pages);
+
+/** published_copy - a fork is published as far as its parent; published_limit() follows */
+void published_copy(struct core_pool *pool, uint32_t slot, uint32_t from);
+
+/** published_lower - the node will be removed: sequences whose tip it is are published up to the node `to`, or NONE */
+void published_lower(struct core_pool *pool, uint32_t page, uint32_t to);
+
 /* node.c; call between core_pool_change_begin() and core_pool_change_end() */
 
 /** node_is_live - true: the reference names the page's present node */
@@ -545,14 +570,11 @@ page_count(const struct core_pool *pool, uint32_t page)
 /** node_ref - a reference to the page's node */
 struct node_ref node_ref(const struct core_pool *pool, uint32_t page);
 
-/** node_position - the node as a place to search from; serial 0: the root */
-struct prefix_position node_position(const struct core_pool *pool, const struct node_ref *ref);
+/** node_position - the page's node as a place to search from; NONE: the root */
+struct prefix_position node_position(const struct core_pool *pool, uint32_t page);
 
-/** node_parent - the node's parent, which may be gone; serial 0: the node is the first of its chain */
+/** node_parent - the node's parent; serial 0: the node is the first of its chain */
 struct node_ref node_parent(const struct core_pool *pool, uint32_t page);
-
-/** node_is_orphan - true: the node's parent is gone, so no search finds the node */
-bool node_is_orphan(const struct core_pool *pool, uint32_t page);
 
 /** node_store - publish a page of a slot as the child of `parent` with this block key, whose hash is `hash` */
 void node_store(const struct core *core, struct core_pool *pool, uint32_t slot, uint32_t page,
@@ -564,11 +586,12 @@ void node_prefetch(const struct core_pool *pool, uint32_t page);
 /** bucket_prefetch - prefetch the first node of a hash's bucket */
 void bucket_prefetch(const struct core_pool *pool, uint64_t hash);
 
-/** node_remove - take the page's node out of the index; the page must be in no list */
+/**
+ * node_remove - take the page's node out of the index, and all nodes below it, which no search could find any more
+ *
+ * Of their pages, those that are cached become free.  Takes time in proportion to the number of nodes.
+ */
 void node_remove(struct core_pool *pool, uint32_t page);
-
-/** node_count_orphan - count a node that was removed because it was an orphan */
-void node_count_orphan(struct core_pool *pool);
 
 /** node_used - record that a start shares the node */
 void node_used(const struct core *core, struct core_pool *pool, uint32_t page);
@@ -587,9 +610,9 @@ void lru_touch(struct core_pool *pool, uint32_t page);
  * They and their cached ancestors move to the hot end, the deepest first, so that a page is always colder than its
  * parent: tails are evicted before heads.
  *
- * @param[in] tip  of the sequence before the drop, which stood for page n_published - 1
+ * @param[in] tip  of the sequence before the drop, which stood for page n_published - 1, or NONE
  */
-void lru_release(struct core_pool *pool, uint32_t slot, uint32_t n_keep, uint32_t n, const struct node_ref *tip,
+void lru_release(struct core_pool *pool, uint32_t slot, uint32_t n_keep, uint32_t n, uint32_t tip,
 		 uint32_t n_published);
 
 /**

@@ -19,6 +19,7 @@ noinst_LTLIBRARIES += %D%/libcore.la
 	%D%/pin.c \
 	%D%/pool.c \
 	%D%/publish.c \
+	%D%/published.c \
 	%D%/request.c \
 	%D%/session_cleanup.c \
 	%D%/sequence.c \

@@ -71,15 +71,13 @@ walk_add(struct core_pool *pool, uint32_t *level, uint32_t *n, uint32_t page)
 }
 
 /*
- * The walk visits one depth of the tree after the other.  Walking up from the tip alone would not do: if a chain was
- * broken by an eviction, the page table has nodes that the tip's chain does not reach.
+ * The walk visits one depth of the tree after the other.  Walking up from the tip alone would not do: the page table
+ * may have nodes that another sequence has published, past this one's tip or under another block key.
  */
 void
-lru_release(struct core_pool *pool, uint32_t slot, uint32_t n_keep, uint32_t n, const struct node_ref *tip,
-	    uint32_t n_published)
+lru_release(struct core_pool *pool, uint32_t slot, uint32_t n_keep, uint32_t n, uint32_t tip, uint32_t n_published)
 {
 	const _Atomic uint32_t *table = region_page_table(&pool->view, slot);
-	bool has_tip = node_is_live(pool, tip);
 	uint32_t *below = pool->walk[0], *level = pool->walk[1], n_below = 0;
 
 	for (uint32_t depth = n > n_published ? n : n_published; depth-- > 0;) {
@@ -91,12 +89,12 @@ lru_release(struct core_pool *pool, uint32_t slot, uint32_t n_keep, uint32_t n, 
 			if (page_is_published(pool, page))
 				walk_add(pool, level, &n_level, page);
 		}
-		if (has_tip && depth + 1 == n_published)
-			walk_add(pool, level, &n_level, tip->page);
+		if (tip != NONE && depth + 1 == n_published)
+			walk_add(pool, level, &n_level, tip);
 		for (uint32_t i = 0; i < n_below; i++) {
 			struct node_ref parent = node_parent(pool, below[i]);
 
-			if (node_is_live(pool, &parent))
+			if (parent.serial != 0)
 				walk_add(pool, level, &n_level, parent.page);
 		}
 		for (uint32_t i = 0; i < n_level; i++) {
@@ -118,9 +116,9 @@ lru_cached_ancestor(const struct core_pool *pool, uint32_t page)
 {
 	struct node_ref ref = node_parent(pool, page);
 
-	while (node_is_live(pool, &ref) && page_count(pool, ref.page) != 0)
+	while (ref.serial != 0 && page_count(pool, ref.page) != 0)
 		ref = node_parent(pool, ref.page);
-	return node_is_live(pool, &ref) ? ref.page : NONE;
+	return ref.serial != 0 ? ref.page : NONE;
 }
 
 /*
@@ -159,7 +157,7 @@ lru_release_hold(struct core_pool *pool, const _Atomic uint32_t *entries, uint32
 
 		if (!page_is_published(pool, page) || pool->pages[page].marked)
 			continue;
-		for (ref = node_ref(pool, page); node_is_live(pool, &ref); ref = node_parent(pool, ref.page)) {
+		for (ref = node_ref(pool, page); ref.serial != 0; ref = node_parent(pool, ref.page)) {
 			if (pool->pages[ref.page].marked)
 				break;
 			walk_add(pool, nodes, &n_nodes, ref.page);
@@ -194,7 +192,6 @@ lru_evict(struct core_pool *pool, uint32_t n, bool pinned)
 			__builtin_prefetch(&pool->pages[pool->pages[page].next]);
 			__builtin_prefetch(&pool->nodes[pool->pages[page].next]);
 		}
-		lru_unlist(pool, page);
 		node_remove(pool, page);
 	}
 	counter_add(&pool->header->n_evicted, n_evicted);

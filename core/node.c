@@ -12,14 +12,17 @@ node_ref(const struct core_pool *pool, uint32_t page)
 }
 
 struct prefix_position
-node_position(const struct core_pool *pool, const struct node_ref *ref)
+node_position(const struct core_pool *pool, uint32_t page)
 {
-	if (ref->serial == 0)
+	const struct region_node *node;
+
+	if (page == NONE)
 		return prefix_root(&pool->view);
+	node = region_node(&pool->view, page);
 	return (struct prefix_position){
-		.page = ref->page,
-		.serial = ref->serial,
-		.hash = load_u64(&region_node(&pool->view, ref->page)->hash),
+		.page = page,
+		.serial = load_u64(&node->serial),
+		.hash = load_u64(&node->hash),
 	};
 }
 
@@ -29,14 +32,6 @@ node_parent(const struct core_pool *pool, uint32_t page)
 	const struct region_node *node = region_node(&pool->view, page);
 
 	return (struct node_ref){ .page = load_u32(&node->parent), .serial = load_u64(&node->parent_serial) };
-}
-
-bool
-node_is_orphan(const struct core_pool *pool, uint32_t page)
-{
-	struct node_ref parent = node_parent(pool, page);
-
-	return parent.serial != 0 && !node_is_live(pool, &parent);
 }
 
 /* Writes an entry of the ring: its number is 0 while the fields change. */
@@ -81,6 +76,45 @@ bucket_remove(struct core_pool *pool, uint32_t page)
 		atomic_store_explicit(&region_node(&pool->view, previous)->next, next, memory_order_release);
 	if (next != 0)
 		pool->nodes[next - 1].bucket_previous = previous;
+}
+
+static uint32_t
+node_parent_page(const struct core_pool *pool, uint32_t page)
+{
+	struct node_ref parent = node_parent(pool, page);
+
+	return parent.serial != 0 ? parent.page : NONE;
+}
+
+/* Nodes without a parent are siblings of none. */
+static void
+tree_insert(struct core_pool *pool, uint32_t page, uint32_t parent)
+{
+	struct pool_node *own = &pool->nodes[page];
+
+	own->depth = 0;
+	own->first_child = own->first_slot = own->next_sibling = own->previous_sibling = NONE;
+	if (parent == NONE)
+		return;
+	own->depth = pool->nodes[parent].depth + 1;
+	own->next_sibling = pool->nodes[parent].first_child;
+	if (own->next_sibling != NONE)
+		pool->nodes[own->next_sibling].previous_sibling = page;
+	pool->nodes[parent].first_child = page;
+}
+
+static void
+tree_remove(struct core_pool *pool, uint32_t page)
+{
+	const struct pool_node *own = &pool->nodes[page];
+	uint32_t parent = node_parent_page(pool, page);
+
+	if (own->next_sibling != NONE)
+		pool->nodes[own->next_sibling].previous_sibling = own->previous_sibling;
+	if (own->previous_sibling != NONE)
+		pool->nodes[own->previous_sibling].next_sibling = own->next_sibling;
+	else if (parent != NONE)
+		pool->nodes[parent].first_child = own->next_sibling;
 }
 
 void
@@ -128,22 +162,26 @@ node_store(const struct core *core, struct core_pool *pool, uint32_t slot, uint3
 	atomic_store_explicit(&node->serial, serial, memory_order_release);
 	pool->nodes[page].session = page_table_owner(pool, slot);
 	pool->nodes[page].tenant = pool->slots[slot].tenant;
+	tree_insert(pool, page, parent->serial != 0 ? parent->page : NONE);
 	bucket_insert(pool, page, hash);
 	pages_publish(pool, page);
 	ring_write(pool, REGION_RING_STORED, page, serial, hash);
 	counter_add(&header->n_published, 1);
 }
 
-void
-node_remove(struct core_pool *pool, uint32_t page)
+/* Removes a node without children. */
+static void
+node_remove_leaf(struct core_pool *pool, uint32_t page)
 {
 	struct region_node *node = region_node(&pool->view, page);
 	uint64_t serial = load_u64(&node->serial);
 
-	assert(serial != 0 && !pool->pages[page].listed);
+	assert(serial != 0);
+	lru_unlist(pool, page);
 	atomic_store_explicit(&node->serial, 0, memory_order_relaxed);
 	atomic_thread_fence(memory_order_release);
 	bucket_remove(pool, page);
+	tree_remove(pool, page);
 	if (pool->pages[page].n_pins > 0) {
 		pool->pages[page].n_pins = 0;
 		store_u32(&pool->header->n_pinned, load_u32(&pool->header->n_pinned) - 1);
@@ -153,9 +191,21 @@ node_remove(struct core_pool *pool, uint32_t page)
 }
 
 void
-node_count_orphan(struct core_pool *pool)
+node_remove(struct core_pool *pool, uint32_t page)
 {
-	counter_add(&pool->header->n_orphaned, 1);
+	uint32_t leaf = page, above = node_parent_page(pool, page), next, n_orphaned = 0;
+
+	/* From the youngest leaf up: a node is removed when its last child was. */
+	for (;; leaf = next, n_orphaned++) {
+		while (pool->nodes[leaf].first_child != NONE)
+			leaf = pool->nodes[leaf].first_child;
+		next = node_parent_page(pool, leaf);
+		published_lower(pool, leaf, above);
+		node_remove_leaf(pool, leaf);
+		if (leaf == page)
+			break;
+	}
+	counter_add(&pool->header->n_orphaned, n_orphaned);
 }
 
 void

@@ -123,8 +123,7 @@ page_table_open(struct core_pool *pool, struct core_session *session, const char
 	table_memory_update(pool, index);
 	core_pool_change_end(pool);
 	page_table_link(pool, session, index);
-	pool->slots[index].tip.serial = 0;
-	pool->slots[index].twin.serial = 0;
+	published_open(pool, index);
 	pool->slots[index].tenant = session->tenant;
 	/* Writes only where a tag is or was: untouched memory of tags stays unpopulated. */
 	if (tag[0] != '\0' || pool->tags[index][0] != '\0')
@@ -147,12 +146,6 @@ page_table_grow(struct core_pool *pool, struct core_session *session, uint32_t s
 	table_memory_update(pool, slot_index);
 	core_pool_change_end(pool);
 	session->n_pages += n_pages - n_before;
-}
-
-void
-page_table_set_published(struct core_pool *pool, uint32_t slot, uint32_t n_pages)
-{
-	store_u32(&region_slot(&pool->view, slot)->published, n_pages * pool->view.page_size);
 }
 
 void
@@ -193,23 +186,6 @@ page_table_hold(struct core_pool *pool, struct core_session *session, uint32_t s
 	slot_change_end(own);
 	page_table_share(pool, session, slot, n, pages);
 	pool->n_held += n;
-}
-
-void
-page_table_limit_published(struct core_pool *pool, uint32_t slot_index, uint32_t n_pages)
-{
-	struct pool_slot *own = &pool->slots[slot_index];
-	uint32_t page;
-
-	if (n_pages >= page_table_published(pool, slot_index) / pool->view.page_size)
-		return;
-	own->tip.serial = 0;
-	if (n_pages > page_table_first(pool, slot_index)) {
-		page = load_u32(&region_page_table(&pool->view, slot_index)[n_pages - 1]);
-		if (page_is_published(pool, page) && !node_is_orphan(pool, page))
-			own->tip = node_ref(pool, page);
-	}
-	page_table_set_published(pool, slot_index, own->tip.serial != 0 ? n_pages : 0);
 }
 
 void
@@ -267,7 +243,7 @@ page_table_replace(struct core_pool *pool, struct core_session *session, uint32_
 	uint32_t first = page_table_first(pool, slot_index), n_keep = MAX(n_pages, first);
 	uint32_t n_published = page_table_published(pool, slot_index) / pool->view.page_size;
 	uint32_t capacity = n_pages * pool->view.page_size;
-	struct node_ref tip = pool->slots[slot_index].tip;
+	uint32_t tip = pool->slots[slot_index].tip;
 	bool hold = page_table_is_hold(pool, slot_index);
 
 	if (pool->audit != NULL)
@@ -278,7 +254,7 @@ page_table_replace(struct core_pool *pool, struct core_session *session, uint32_
 		store_u32(&slot->capacity, capacity);
 		if (load_u32(&slot->length) > capacity)
 			store_u32(&slot->length, capacity);
-		page_table_limit_published(pool, slot_index, n_whole);
+		published_limit(pool, slot_index, n_whole);
 		if (load_u32(&slot->writable_from) > capacity)
 			store_u32(&slot->writable_from, capacity);
 		if (first > n_pages)
@@ -287,14 +263,14 @@ page_table_replace(struct core_pool *pool, struct core_session *session, uint32_
 			store_u32(&slot->owner, 0);
 		slot_change_end(slot);
 	} else {
-		page_table_limit_published(pool, slot_index, n_whole);
+		published_limit(pool, slot_index, n_whole);
 	}
 	/* The dropped entries are still in the page table; other readers ignore entries past the capacity. */
 	if (pages_unref(pool, session, pool->slots[slot_index].tenant, table + n_keep, n_before - n_keep, quarantine)) {
 		if (hold)
 			lru_release_hold(pool, table + n_keep, n_before - n_keep);
 		else
-			lru_release(pool, slot_index, n_keep, n_before, &tip, n_published);
+			lru_release(pool, slot_index, n_keep, n_before, tip, n_published);
 	}
 	if (hold)
 		pool->n_held -= n_before - n_keep;

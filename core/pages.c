@@ -110,21 +110,6 @@ pages_ref_entries(struct core_pool *pool, uint32_t tenant, const _Atomic uint32_
 	}
 }
 
-/* The last reference of a published page is dropped: its K and V were written before, so nothing can be under way. */
-static bool
-page_release_published(struct core_pool *pool, uint32_t page)
-{
-	bool orphan = node_is_orphan(pool, page);
-
-	page_count_store(pool, page, 0);
-	pool->n_cached++;
-	if (orphan) {
-		node_remove(pool, page);
-		node_count_orphan(pool);
-	}
-	return !orphan;
-}
-
 bool
 pages_unref(struct core_pool *pool, struct core_session *session, uint32_t tenant, const _Atomic uint32_t *entries,
 	    uint32_t n, bool quarantine)
@@ -144,12 +129,16 @@ pages_unref(struct core_pool *pool, struct core_session *session, uint32_t tenan
 		}
 		if (tenant != 0)
 			tenant_discharge(pool, tenant, page);
-		if (count > 1)
+		if (count > 1) {
 			page_count_store(pool, page, count - 1);
-		else if (published)
-			cached = page_release_published(pool, page) || cached;
-		else
+		} else if (published) {
+			/* Its K and V were written before it was published, so nothing can be under way. */
+			page_count_store(pool, page, 0);
+			pool->n_cached++;
+			cached = true;
+		} else {
 			page_free(pool, page);
+		}
 	}
 	return cached;
 }

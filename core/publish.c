@@ -22,16 +22,6 @@ struct publish_walk {
 	struct prefix_position at;
 };
 
-/* True: a node that the published part stands on was evicted. */
-static bool
-publish_chain_is_broken(const struct core_pool *pool, uint32_t slot)
-{
-	const struct pool_slot *own = &pool->slots[slot];
-
-	return (own->tip.serial != 0 && !node_is_live(pool, &own->tip)) ||
-	       (own->twin.serial != 0 && !node_is_live(pool, &own->twin));
-}
-
 /*
  * False: the first page to publish was given back, so that no node can stand for it.  The sequence publishes nothing
  * more.
@@ -39,26 +29,23 @@ publish_chain_is_broken(const struct core_pool *pool, uint32_t slot)
 static bool
 publish_is_possible(const struct core_pool *pool, uint32_t slot)
 {
-	uint32_t next = publish_chain_is_broken(pool, slot) ? 0 : page_table_published(pool, slot);
-
-	return next >= page_table_first(pool, slot) * pool->view.page_size;
+	return page_table_published(pool, slot) >= page_table_first(pool, slot) * pool->view.page_size;
 }
 
-/* The walk begins where the published part ends; if its chain is broken, at page 0. */
+/* The walk begins where the published part ends. */
 static struct publish_walk
 publish_walk_begin(struct core *core, const struct core_publish *item)
 {
 	struct core_pool *pool = request_pool(core, item->seq);
 	uint32_t slot = PAGED_SEQ_SLOT(item->seq);
-	bool broken = publish_chain_is_broken(pool, slot);
 	struct publish_walk walk = {
 		.pool = pool,
 		.item = item,
 		.table = region_page_table(&pool->view, slot),
 		.slot = slot,
-		.next = broken ? 0 : page_table_published(pool, slot) / pool->view.page_size,
+		.next = page_table_published(pool, slot) / pool->view.page_size,
 		.end = item->from + item->keys.n_pages,
-		.at = broken ? prefix_root(&pool->view) : node_position(pool, &pool->slots[slot].tip),
+		.at = node_position(pool, pool->slots[slot].tip),
 	};
 
 	return walk;
@@ -86,7 +73,7 @@ publish_node_fits(const struct publish_walk *walk, uint32_t page, const struct p
 	       prefix_block_equal(&walk->pool->view, page, block);
 }
 
-/* True: one of the pages has a node already, because a fork shares it or because its chain was broken. */
+/* True: one of the pages has a node already, because another sequence shares it. */
 static bool
 publish_has_nodes(const struct publish_walk *walk)
 {
@@ -96,35 +83,26 @@ publish_has_nodes(const struct publish_walk *walk)
 	return false;
 }
 
-/*
- * Refuses a page that has a node with another parent or block key.  The node of an orphan is taken out by the walk, so
- * its child among these pages is then an orphan too.
- */
+/* Refuses a page that has a node with another parent or block key. */
 static enum paged_status
 publish_check_nodes(struct core *core, struct publish_walk walk, struct paged_error *error)
 {
 	struct core_pool *pool = walk.pool;
-	bool unknown = false, orphan = false; /* unknown: the position is a node that does not exist yet */
+	bool unknown = false; /* the position is a node that does not exist yet */
 
 	if (!publish_has_nodes(&walk))
 		return PAGED_OK;
 	for (; walk.next < walk.end; walk.next++) {
 		struct prefix_block block = publish_walk_block(&walk);
 		uint32_t page = publish_walk_page(&walk, walk.next), n_visited = 0;
-		bool published = page_is_published(pool, page);
 
-		orphan = published &&
-			 (node_is_orphan(pool, page) ||
-			  (orphan && node_parent(pool, page).page == publish_walk_page(&walk, walk.next - 1)));
-		if (published && !orphan) {
-			struct node_ref ref = node_ref(pool, page);
-
+		if (page_is_published(pool, page)) {
 			if (unknown || !publish_node_fits(&walk, page, &block))
 				return request_fail(
 					core, walk.item->seq, error, PAGED_ERR_INVALID,
 					"page %u (physical page %u) is published already, as part of another prefix",
 					walk.next, page);
-			walk.at = node_position(pool, &ref);
+			walk.at = node_position(pool, page);
 			continue;
 		}
 		unknown = unknown ||
@@ -163,7 +141,7 @@ publish_check(struct core *core, const struct core_session *session, const struc
 	      struct paged_error *error)
 {
 	enum paged_status status = request_check_seq(core, session, item->seq, true, error);
-	uint32_t slot = PAGED_SEQ_SLOT(item->seq), n_published, n_pages;
+	uint32_t slot = PAGED_SEQ_SLOT(item->seq), n_pages;
 	const struct core_pool *pool;
 	uint64_t version;
 
@@ -177,26 +155,22 @@ publish_check(struct core *core, const struct core_session *session, const struc
 		return request_fail(core, item->seq, error, PAGED_ERR_STALE,
 				    "has version %llu of its page table, not %llu: pages were replaced",
 				    (unsigned long long)version, (unsigned long long)item->version);
-	n_published = page_table_published(pool, slot) / pool->view.page_size;
 	n_pages = page_table_n_pages(pool, slot);
-	if (item->from > n_published)
-		return request_fail(core, item->seq, error, PAGED_ERR_INVALID,
-				    "is to be published from page %u on, but only %u are published", item->from,
-				    n_published);
-	if (item->keys.n_pages > n_pages - item->from)
+	if (item->from > n_pages || item->keys.n_pages > n_pages - item->from)
 		return request_fail(core, item->seq, error, PAGED_ERR_CAPACITY,
 				    "has %u pages; pages %u to %llu cannot be published", n_pages, item->from,
 				    (unsigned long long)item->from + item->keys.n_pages - 1);
 	status = publish_check_keys(core, item, error);
-	if (status != PAGED_OK || (publish_chain_is_broken(pool, slot) && item->from > 0) ||
+	/* A node was removed since the caller has read what is published: it publishes from there another time. */
+	if (status != PAGED_OK || item->from > page_table_published(pool, slot) / pool->view.page_size ||
 	    !publish_is_possible(pool, slot))
 		return status;
 	return publish_check_nodes(core, publish_walk_begin(core, item), error);
 }
 
 /*
- * Publishes the walk's page; *parent becomes its node.  Returns false if it cannot be: its bucket is full, or another
- * item of the request has just published it with another prefix.
+ * Publishes the walk's page.  Returns false if it cannot be: its bucket is full, or another item of the request has
+ * just published it with another prefix.
  */
 static bool
 publish_page(const struct core *core, struct publish_walk *walk, const struct prefix_block *block, uint64_t hash)
@@ -205,26 +179,19 @@ publish_page(const struct core *core, struct publish_walk *walk, const struct pr
 	uint32_t page = publish_walk_page(walk, walk->next), n_visited;
 
 	if (page_is_published(pool, page)) {
-		struct node_ref ref = node_ref(pool, page);
-
-		if (!node_is_orphan(pool, page)) {
-			if (!publish_node_fits(walk, page, block))
-				return false;
-			walk->at = node_position(pool, &ref);
-			return true;
-		}
-		node_remove(pool, page);
-		node_count_orphan(pool);
-	}
-	if (prefix_step(&pool->view, block, hash, &walk->at, &n_visited)) {
-		pool->slots[walk->slot].twin = (struct node_ref){ walk->at.serial, walk->at.page };
+		if (!publish_node_fits(walk, page, block))
+			return false;
+	} else if (prefix_step(&pool->view, block, hash, &walk->at, &n_visited)) {
+		published_add_twin(pool, walk->slot, walk->at.page);
 		return true;
-	}
-	if (n_visited == PREFIX_BUCKET_MAX)
+	} else if (n_visited == PREFIX_BUCKET_MAX) {
 		return false;
-	page_table_protect(pool, walk->slot, (walk->next + 1) * pool->view.page_size);
-	node_store(core, pool, walk->slot, page, &walk->at, block, hash);
-	walk->at = (struct prefix_position){ .page = page, .serial = node_ref(pool, page).serial, .hash = hash };
+	} else {
+		page_table_protect(pool, walk->slot, (walk->next + 1) * pool->view.page_size);
+		node_store(core, pool, walk->slot, page, &walk->at, block, hash);
+	}
+	published_set(pool, walk->slot, page);
+	walk->at = node_position(pool, page);
 	return true;
 }
 
@@ -233,7 +200,6 @@ static bool
 publish_batch(const struct core *core, struct publish_walk *walk)
 {
 	struct core_pool *pool = walk->pool;
-	struct pool_slot *own = &pool->slots[walk->slot];
 	uint32_t first = walk->next, n = MIN(walk->end - first, PUBLISH_BATCH);
 	struct prefix_block blocks[PUBLISH_BATCH];
 	uint64_t hashes[PUBLISH_BATCH], hash = walk->at.hash;
@@ -251,9 +217,7 @@ publish_batch(const struct core *core, struct publish_walk *walk)
 		if (!publish_page(core, walk, &blocks[i], hashes[i]))
 			return false;
 		walk->next++;
-		own->tip = (struct node_ref){ walk->at.serial, walk->at.page };
 		page_table_protect(pool, walk->slot, walk->next * pool->view.page_size);
-		page_table_set_published(pool, walk->slot, walk->next);
 	}
 	return true;
 }
@@ -265,10 +229,6 @@ publish_apply(struct core *core, const struct core_publish *item)
 	struct core_pool *pool = walk.pool;
 
 	core_pool_change_begin(pool);
-	if (publish_chain_is_broken(pool, walk.slot)) {
-		pool->slots[walk.slot].tip.serial = pool->slots[walk.slot].twin.serial = 0;
-		page_table_set_published(pool, walk.slot, 0);
-	}
 	while (publish_is_possible(pool, walk.slot) && item->from <= walk.next && walk.next < walk.end &&
 	       publish_batch(core, &walk))
 		;

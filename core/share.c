@@ -51,6 +51,9 @@ chain_check(struct core_pool *pool, const struct core_session *session, const st
 		pool->n_kept += page_count(pool, page) == 0;
 		tenant_count_shared(pool, session->tenant, page);
 	}
+	if (start->n_pages == 0 && start->serial != 0)
+		return paged_fail(error, PAGED_ERR_STALE, "pool %s: a prefix of no pages cannot end with serial %llu",
+				  pool->name, (unsigned long long)start->serial);
 	if (start->n_pages > 0 && at.serial != start->serial)
 		return chain_fail(pool, start->n_pages - 1, at.page, "has been published again", error);
 	return PAGED_OK;
@@ -70,8 +73,9 @@ start_check_continued(struct core *core, const struct core_session *session, con
 		return request_fail(core, start->seq, error, PAGED_ERR_INVALID, "is not of pool %u", start->pool);
 	pool = core->pools[start->pool];
 	capacity = page_table_n_pages(pool, slot) * pool->view.page_size;
+	/* Also if its last page was published when the caller searched, and the node was removed since. */
 	if (page_table_published(pool, slot) != capacity)
-		return request_fail(core, start->seq, error, PAGED_ERR_INVALID,
+		return request_fail(core, start->seq, error, PAGED_ERR_STALE,
 				    "has %u tokens, of which %u are published: it cannot go on from its end", capacity,
 				    page_table_published(pool, slot));
 	return PAGED_OK;
@@ -96,7 +100,8 @@ start_check(struct core *core, struct core_session *session, const struct core_s
 	pool = core->pools[start->pool];
 	if (start->seq != 0) {
 		n_before = page_table_n_pages(pool, PAGED_SEQ_SLOT(start->seq));
-		at = pool->slots[PAGED_SEQ_SLOT(start->seq)].tip;
+		if (pool->slots[PAGED_SEQ_SLOT(start->seq)].tip != NONE)
+			at = node_ref(pool, pool->slots[PAGED_SEQ_SLOT(start->seq)].tip);
 	}
 	if (start->n_tokens > pool->view.max_length || start->n_pages > pool->view.table_entries - n_before)
 		return paged_fail(error, PAGED_ERR_LIMIT,
@@ -167,8 +172,10 @@ start_apply(struct core *core, struct core_session *session, const struct core_s
 
 	if (start->n_pages > 0) {
 		page_table_share(pool, session, slot, start->n_pages, start->pages);
-		pool->slots[slot].tip = node_ref(pool, start->pages[start->n_pages - 1]);
-		page_table_set_published(pool, slot, page_table_n_pages(pool, slot));
+		/* The request may have evicted a twin that the sequence stood on, and with it the nodes of these pages.
+		 */
+		if (page_is_published(pool, start->pages[start->n_pages - 1]))
+			published_set(pool, slot, start->pages[start->n_pages - 1]);
 	}
 	if (n_pages > page_table_n_pages(pool, slot))
 		page_table_grow(pool, session, slot, n_pages);
@@ -240,19 +247,6 @@ fork_check(struct core *core, const struct core_session *session, const struct s
 	return PAGED_OK;
 }
 
-/* What the child is published up to: as the parent if that is inside the shared part, else up to a node of that part.
- */
-static void
-fork_copy_published(struct core_pool *pool, uint32_t from, uint32_t to, uint32_t n_shared)
-{
-	uint32_t n_published = page_table_published(pool, from) / pool->view.page_size;
-
-	pool->slots[to].tip = pool->slots[from].tip;
-	pool->slots[to].twin = pool->slots[from].twin;
-	page_table_set_published(pool, to, n_published);
-	page_table_limit_published(pool, to, n_shared);
-}
-
 /*
  * Protects the shared pages of the first fork, and of those after it that are equal, and adds their references. Returns
  * how many forks these are.
@@ -281,7 +275,8 @@ fork_apply(struct core *core, struct core_session *session, const struct seq_for
 	uint32_t to = PAGED_SEQ_SLOT(id);
 
 	page_table_share_from(pool, session, to, from, n_shared);
-	fork_copy_published(pool, from, to, n_shared);
+	published_copy(pool, to, from);
+	published_limit(pool, to, n_shared);
 	if (fork->n_tokens % pool->view.page_size != 0)
 		page_table_grow(pool, session, to, n_shared + 1);
 	counter_add(&pool->header->n_forked, 1);

@@ -144,7 +144,6 @@ model_seq_open(paged_seq_id id, uint32_t pool, uint32_t session)
 		.tenant = model_session_find(session)->tenant,
 		.born = model.n_born++,
 		.tip = { .page = REGION_NO_PAGE },
-		.twin = { .page = REGION_NO_PAGE },
 		.version_moves = true,
 	};
 	model.pools[pool].totals.n_created++;
@@ -260,14 +259,6 @@ model_is_live(const struct model_pool *pool, struct model_place place)
 }
 
 bool
-model_is_orphan(const struct model_pool *pool, uint32_t page)
-{
-	struct model_place parent = pool->nodes[page].parent;
-
-	return parent.serial != 0 && !model_is_live(pool, parent);
-}
-
-bool
 model_is_pinned(const struct model_pool *pool, uint32_t page)
 {
 	for (uint32_t i = 0; i < pool->n_pins; i++)
@@ -338,11 +329,50 @@ model_node_store(struct model_pool *pool, uint32_t index, uint32_t page, struct 
 }
 
 void
-model_node_remove(struct model_pool *pool, uint32_t page, uint64_t *n_total)
+model_set_published(struct model_seq *seq, uint32_t n_pages, struct model_place tip)
 {
+	seq->n_published = n_pages;
+	seq->tip = tip;
+	seq->twins_end = MIN(seq->twins_end, n_pages);
+	seq->twins_begin = MIN(seq->twins_begin, seq->twins_end);
+}
+
+/* The child that was stored last; REGION_NO_PAGE: none. */
+static uint32_t
+youngest_child(const struct model_pool *pool, struct model_place parent)
+{
+	uint32_t youngest = REGION_NO_PAGE;
+
+	for (uint32_t page = 0; page < pool->n_pages; page++) {
+		const struct model_node *node = &pool->nodes[page];
+
+		if (node->serial != 0 && node->parent.page == parent.page && node->parent.serial == parent.serial &&
+		    (youngest == REGION_NO_PAGE || node->serial > pool->nodes[youngest].serial))
+			youngest = page;
+	}
+	return youngest;
+}
+
+void
+model_node_remove(struct model_pool *pool, uint32_t page)
+{
+	struct model_place place = { .page = page, .serial = pool->nodes[page].serial };
+	struct model_place parent = pool->nodes[page].parent;
+	uint32_t child;
+
+	while ((child = youngest_child(pool, place)) != REGION_NO_PAGE) {
+		model_node_remove(pool, child);
+		pool->totals.n_orphaned++;
+	}
+	for (uint32_t s = 0; s < MODEL_SEQS; s++)
+		if (pool->seqs[s].state != MODEL_SEQ_NONE && pool->seqs[s].tip.serial == place.serial) {
+			model_set_published(&pool->seqs[s], pool->seqs[s].n_published - 1, parent);
+			model.n_lowered++;
+		}
 	model_change(pool, REGION_RING_REMOVED, page);
+	if (list_remove(&pool->lru, page) || list_remove(&pool->pinned, page))
+		list_push(&pool->free, page);
 	pool->nodes[page].serial = 0;
-	++*n_total;
 }
 
 /* Pages taken and evicted */
@@ -370,9 +400,8 @@ model_evict(struct model_pool *pool)
 	uint32_t page = list->pages[0];
 
 	model_check(list->n > 0);
-	list_remove(list, page);
-	model_node_remove(pool, page, &pool->totals.n_evicted);
-	list_push(&pool->free, page);
+	model_node_remove(pool, page);
+	pool->totals.n_evicted++;
 }
 
 void
@@ -471,18 +500,14 @@ model_unref(struct model_pool *pool, const uint32_t *pages, uint32_t n, uint32_t
 
 		if (model_count(pool, page) > 0)
 			continue;
-		if (pool->nodes[page].serial != 0 && !model_is_orphan(pool, page)) {
+		if (pool->nodes[page].serial != 0) {
 			cached = true;
 			continue;
 		}
 		if (ended == NULL)
 			list_push(&pool->free, page);
-		else if (pool->nodes[page].serial == 0 && count_members(ended) > 0)
-			pool->quarantine[page] = session;
 		else
-			pool->quarantine[page] = MODEL_RELEASED;
-		if (pool->nodes[page].serial != 0)
-			model_node_remove(pool, page, &pool->totals.n_orphaned);
+			pool->quarantine[page] = count_members(ended) > 0 ? session : MODEL_RELEASED;
 	}
 	return cached;
 }
@@ -506,20 +531,18 @@ model_drop(struct model_pool *pool, struct model_seq *seq, uint32_t n_keep, uint
 void
 model_truncate(struct model_pool *pool, struct model_seq *seq, uint32_t n_keep, uint32_t n_whole, uint32_t session)
 {
-	uint32_t last;
+	uint32_t last = n_whole - 1;
 
 	model_drop(pool, seq, n_keep, session);
 	seq->n_writable_from = MIN(seq->n_writable_from, n_keep);
 	if (seq->n_published <= n_whole)
 		return;
-	last = n_whole == 0 ? REGION_NO_PAGE : seq->pages[n_whole - 1];
-	if (last != REGION_NO_PAGE && pool->nodes[last].serial != 0 && !model_is_orphan(pool, last)) {
-		seq->n_published = n_whole;
-		seq->tip = (struct model_place){ .page = last, .serial = pool->nodes[last].serial };
-	} else {
-		seq->n_published = 0;
-		seq->tip = (struct model_place){ .page = REGION_NO_PAGE };
-	}
+	if (n_whole == 0 || seq->pages[last] == REGION_NO_PAGE || (last >= seq->twins_begin && last < seq->twins_end))
+		model_set_published(seq, 0, (struct model_place){ .page = REGION_NO_PAGE });
+	else
+		model_set_published(seq, n_whole,
+				    (struct model_place){ .page = seq->pages[last],
+							  .serial = pool->nodes[seq->pages[last]].serial });
 }
 
 /* Puts a page that a trim has given back below the coldest of its ancestors in the same list. */

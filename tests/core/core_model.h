@@ -92,8 +92,10 @@ struct model_seq {
 	uint32_t n_trimmed; /* pages at the beginning that were given back: REGION_NO_PAGE in pages */
 	uint32_t pages[MODEL_PAGES];
 	enum model_symbol content[MODEL_PAGES]; /* what a worker would write; publishes usually tell the truth */
+	enum model_symbol said[MODEL_PAGES];    /* what the published pages were published with */
 	uint32_t n_writable_from, n_published;  /* pages */
-	struct model_place tip, twin;
+	struct model_place tip;
+	uint32_t twins_begin, twins_end; /* pages outside have nodes of their own */
 	uint64_t version;
 	bool is_hold;
 	bool version_moves; /* in the current operation */
@@ -181,9 +183,9 @@ struct model {
 	uint32_t audited;
 	struct paged_check_result accounting;
 	uint64_t n_audits;
-	/* Rare cases: pages that another sequence's page stands for; publishes that begin again, as a node is gone. */
+	/* Rare cases: pages that another sequence's page stands for; sequences published less, as a node is gone. */
 	uint64_t n_holds;
-	uint64_t n_twins, n_resets, n_conflicts, n_found, n_searched;
+	uint64_t n_twins, n_lowered, n_conflicts, n_found, n_searched;
 	uint64_t n_trims_cached, n_trims_published; /* trims that cached a page; publishes of trimmed sequences */
 };
 extern struct model model;
@@ -232,7 +234,6 @@ uint32_t random_seqs(const struct model_session *session, uint32_t most, paged_s
 uint32_t seq_errors(const struct model_session *session, uint32_t n, const paged_seq_id *ids);
 
 uint32_t model_count(const struct model_pool *pool, uint32_t page);
-bool model_is_orphan(const struct model_pool *pool, uint32_t page);
 bool model_is_live(const struct model_pool *pool, struct model_place place);
 /** model_is_in_chain - true: the node of page `node` is that of `page`, or an ancestor of it */
 bool model_is_in_chain(const struct model_pool *pool, uint32_t page, uint32_t node);
@@ -244,7 +245,10 @@ void model_cached_hot(struct model_pool *pool, uint32_t page);
 void model_cached_remove(struct model_pool *pool, uint32_t page);
 void model_node_store(struct model_pool *pool, uint32_t index, uint32_t page, struct model_place parent,
 		      enum model_symbol symbol);
-void model_node_remove(struct model_pool *pool, uint32_t page, uint64_t *n_total);
+/** model_node_remove - remove a node and all below it; cached pages become free, and sequences are published less */
+void model_node_remove(struct model_pool *pool, uint32_t page);
+/** model_set_published - the sequence is published up to a node, its n_pages'th */
+void model_set_published(struct model_seq *seq, uint32_t n_pages, struct model_place tip);
 
 /** model_slots_left - sequences that the slots and the memory of page tables leave room for */
 uint32_t model_slots_left(uint32_t pool);
@@ -311,6 +315,8 @@ void model_block_key(enum model_symbol symbol, uint32_t page_size, uint32_t *tok
 		     bool *has_tokens_p);
 /** model_find_paths - search the core's index for recorded prefixes and compare with the longest live chain */
 void model_find_paths(uint32_t pool, uint32_t n_paths);
+/** model_check_published - a search finds what the sequence has published */
+void model_check_published(uint32_t pool, const struct model_seq *seq);
 enum model_symbol random_symbol(bool keys);
 
 #endif

@@ -224,8 +224,10 @@ compare_pool(uint32_t p)
 	compare_accounting(p);
 	compare_ring(p);
 	for (uint32_t s = 0; s < model_geometries[p].n_slots; s++)
-		if (pool->seqs[s].state != MODEL_SEQ_NONE)
+		if (pool->seqs[s].state != MODEL_SEQ_NONE) {
 			check_writable(pool, &pool->seqs[s]);
+			model_check_published(p, &pool->seqs[s]);
+		}
 	check_lru_order(pool);
 	model_find_paths(p, 2);
 }

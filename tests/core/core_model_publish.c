@@ -91,28 +91,49 @@ longest_chain(const struct model_pool *pool, const struct model_path *path, uint
 }
 
 /* A path may have pages with token ids and pages without, so it can take several searches. */
-static void
-find_path(uint32_t p, const struct model_path *path)
+static uint32_t
+search_path(uint32_t p, const struct model_path *path, struct prefix_position *at, uint32_t *pages)
 {
 	const struct region_view *view = core_pool_view(model.fixture.core, p);
-	uint32_t expected[MODEL_PAGES], pages[MODEL_PAGES], n_found = 0, n;
-	uint32_t n_expected = longest_chain(&model.pools[p], path, expected);
-	struct prefix_position at = prefix_root(view);
 	struct keys_buffer buffer;
 	struct prefix_keys keys;
+	uint32_t n_found = 0, n;
 
+	*at = prefix_root(view);
 	do {
 		n = count_same_kind(&path->symbols[n_found], path->n - n_found);
 		keys = keys_of_symbols(&buffer, view->page_size, n, &path->symbols[n_found]);
-		keys.n_pages = prefix_find(view, &keys, &at, &pages[n_found]);
+		keys.n_pages = prefix_find(view, &keys, at, &pages[n_found]);
 		n_found += keys.n_pages;
 	} while (keys.n_pages == n && n_found < path->n);
+	return n_found;
+}
+
+static void
+find_path(uint32_t p, const struct model_path *path)
+{
+	uint32_t expected[MODEL_PAGES], pages[MODEL_PAGES];
+	uint32_t n_expected = longest_chain(&model.pools[p], path, expected);
+	struct prefix_position at;
+	uint32_t n_found = search_path(p, path, &at, pages);
+
 	model_check(n_found == n_expected && memcmp(pages, expected, n_found * sizeof(pages[0])) == 0);
 	model_check(n_found == 0 ||
 		    (at.page == pages[n_found - 1] && at.serial == model.pools[p].nodes[at.page].serial &&
 		     at.hash == model.pools[p].nodes[at.page].hash));
 	model.n_searched++;
 	model.n_found += n_found > 0;
+}
+
+void
+model_check_published(uint32_t p, const struct model_seq *seq)
+{
+	struct model_path path = { .n = seq->n_published };
+	uint32_t pages[MODEL_PAGES];
+	struct prefix_position at;
+
+	memcpy(path.symbols, seq->said, sizeof(path.symbols));
+	model_check(path.n == 0 || search_path(p, &path, &at, pages) == path.n);
 }
 
 void
@@ -173,46 +194,35 @@ publish_apply(struct model_pool *pool, const struct publish_item *item, uint32_t
 {
 	uint32_t p = PAGED_SEQ_POOL(item->seq);
 	struct model_seq *seq = &pool->seqs[PAGED_SEQ_SLOT(item->seq)];
-	bool tip_gone = seq->tip.serial != 0 && !model_is_live(pool, seq->tip);
-	bool twin_gone = seq->twin.serial != 0 && !model_is_live(pool, seq->twin);
 
-	if (tip_gone || twin_gone) {
-		seq->n_published = 0;
-		seq->tip = seq->twin = (struct model_place){ .page = REGION_NO_PAGE };
-		model.n_resets++;
-		if (item->from > 0) {
-			*n_published_p = 0;
-			return true;
-		}
-	}
-	/* What comes next was given back. */
-	if (seq->n_published < seq->n_trimmed) {
-		*n_published_p = seq->n_published;
+	*n_published_p = seq->n_published;
+	/* What comes next was given back, or the caller has not sent it. */
+	if (seq->n_published < seq->n_trimmed || seq->n_published < item->from)
 		return true;
-	}
 	for (uint32_t i = MAX(item->from, seq->n_published); i < item->from + item->n; i++) {
 		enum model_symbol symbol = item->symbols[i - item->from];
 		uint32_t page = seq->pages[i], other;
 		const struct model_node *node = &pool->nodes[page];
-		bool own = node->serial != 0 && !model_is_orphan(pool, page);
+		bool own = node->serial != 0;
 
 		*n_published_p = seq->n_published;
 		if (own && (node->parent.page != seq->tip.page || node->parent.serial != seq->tip.serial ||
 			    node->symbol != symbol))
 			return false;
-		if (!own && node->serial != 0)
-			model_node_remove(pool, page, &pool->totals.n_orphaned);
 		other = own ? page : model_child(pool, seq->tip, symbol);
 		if (other == REGION_NO_PAGE) {
 			model_node_store(pool, p, page, seq->tip, symbol);
 			other = page;
 		}
-		seq->tip = (struct model_place){ .page = other, .serial = pool->nodes[other].serial };
+		seq->said[i] = symbol;
+		model_set_published(seq, i + 1,
+				    (struct model_place){ .page = other, .serial = pool->nodes[other].serial });
 		if (other != page) {
-			seq->twin = seq->tip;
+			if (seq->twins_begin == seq->twins_end)
+				seq->twins_begin = i;
+			seq->twins_end = i + 1;
 			model.n_twins++;
 		}
-		seq->n_published = i + 1;
 		seq->n_writable_from = MAX(seq->n_writable_from, i + 1);
 	}
 	*n_published_p = seq->n_published;
@@ -249,7 +259,7 @@ random_publish_item(struct publish_item *item, uint32_t *errors)
 	}
 	item->bad_token = random_below(64) == 0 && item->symbols[0] < SYMBOL_KEY_A;
 	item->bad_extras = random_below(64) == 0 && item->symbols[0] < SYMBOL_KEY_A && item->n > 1;
-	if (item->from > n_published || item->bad_token || item->bad_extras)
+	if (item->bad_token || item->bad_extras)
 		*errors |= status_bit(PAGED_ERR_INVALID);
 	if (item->from + item->n > n_pages)
 		*errors |= status_bit(PAGED_ERR_CAPACITY);
@@ -277,17 +287,16 @@ static bool
 publish_conflicts(const struct publish_item *item)
 {
 	const struct model_seq *seq = model_seq_find(item->seq);
-	uint64_t n_twins = model.n_twins, n_resets = model.n_resets;
+	uint64_t n_twins = model.n_twins;
 	struct model_pool copy;
 	uint32_t n_published;
 	bool fits;
 
-	if (seq == NULL || item->from > seq->n_published || item->from + item->n > seq->n_pages)
+	if (seq == NULL || item->from + item->n > seq->n_pages)
 		return false;
 	copy = model.pools[PAGED_SEQ_POOL(item->seq)];
 	fits = publish_apply(&copy, item, &n_published);
 	model.n_twins = n_twins;
-	model.n_resets = n_resets;
 	return !fits;
 }
 

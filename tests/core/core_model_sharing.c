@@ -169,7 +169,7 @@ start_errors(const struct model_session *session, uint32_t n, const struct start
 		} else if (item->seq->session != session->id || item->seq->frozen || item->seq->is_hold)
 			errors |= status_bit(PAGED_ERR_PERM);
 		else if (item->seq->n_published < item->seq->n_pages)
-			errors |= status_bit(PAGED_ERR_INVALID);
+			errors |= status_bit(PAGED_ERR_STALE);
 		for (uint32_t j = 0; j < i; j++)
 			if (item->seq != NULL && items[j].seq == item->seq)
 				errors |= status_bit(PAGED_ERR_INVALID);
@@ -200,7 +200,7 @@ start_share(struct model_pool *pool, const struct start_item *item, struct model
 		struct model_node *node = &pool->nodes[item->pages[i]];
 
 		model_cached_remove(pool, item->pages[i]);
-		seq->content[seq->n_pages] = node->symbol;
+		seq->content[seq->n_pages] = seq->said[seq->n_pages] = node->symbol;
 		seq->pages[seq->n_pages++] = item->pages[i];
 		node->hits++;
 		node->used = (uint32_t)(model.now_ms / 1000);
@@ -210,8 +210,9 @@ start_share(struct model_pool *pool, const struct start_item *item, struct model
 	pool->totals.n_tokens_found += (uint64_t)item->n * model_geometries[item->pool].page_size;
 	if (item->n == 0)
 		return;
-	seq->n_published = seq->n_writable_from = seq->n_pages;
-	seq->tip = (struct model_place){ .page = item->pages[item->n - 1], .serial = item->serial };
+	seq->n_writable_from = seq->n_pages;
+	model_set_published(seq, seq->n_pages,
+			    (struct model_place){ .page = item->pages[item->n - 1], .serial = item->serial });
 }
 
 void
@@ -261,6 +262,7 @@ fork_child(struct model_pool *pool, uint32_t p, struct model_seq *parent, uint32
 	pool->totals.n_forked++;
 	memcpy(child->pages, parent->pages, n_full * sizeof(child->pages[0]));
 	memcpy(child->content, parent->content, sizeof(child->content));
+	memcpy(child->said, parent->said, sizeof(child->said));
 	child->n_pages = n_full;
 	child->n_trimmed = parent->n_trimmed;
 	model_take(pool, child, pages_of_tokens(p, n_tokens));
@@ -268,7 +270,8 @@ fork_child(struct model_pool *pool, uint32_t p, struct model_seq *parent, uint32
 	child->n_writable_from = n_full;
 	child->n_published = parent->n_published;
 	child->tip = parent->tip;
-	child->twin = parent->twin;
+	child->twins_begin = parent->twins_begin;
+	child->twins_end = parent->twins_end;
 	/* What is published past the child's full pages is given up as in a truncate that drops nothing. */
 	model_truncate(pool, child, child->n_pages, n_full, 0);
 	child->n_writable_from = n_full;

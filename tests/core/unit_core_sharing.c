@@ -82,7 +82,7 @@ Test(core_sharing, two_forks_publish_one_page_under_two_salts_at_once)
 
 /*
  * Two sequences publish the same prefix in turns, so each one's nodes stand on the other's.  When one of them ends, its
- * half of the chain is cached; when that is evicted, the other publishes from the beginning again.
+ * half of the chain is cached; when that is evicted, the other is published as far as the chain still goes.
  */
 Test(core_sharing, twins_published_alternately_and_evicted_by_half)
 {
@@ -105,16 +105,52 @@ Test(core_sharing, twins_published_alternately_and_evicted_by_half)
 	cr_assert_eq(core_prefix_evict(core_fixture.core, 0, 1), 1);
 	expect_found(0, "aaaabbbbccccdddd", NULL, "3 7");
 
-	cr_assert_eq(sharing_publish(second, 4, "aaaabbbbccccddddeeee", NULL), 0);
-	expect_seq(second, 4, 0);
-	cr_assert_eq(sharing_publish(second, 0, "aaaabbbbccccddddeeee", NULL), 5);
+	expect_seq(second, 4, 2);
+	cr_assert_eq(sharing_publish(second, 4, "aaaabbbbccccddddeeee", NULL), 2);
+	expect_found(0, "aaaabbbbccccddddeeee", NULL, "3 7");
+	cr_assert_eq(sharing_publish(second, 2, "aaaabbbbccccddddeeee", NULL), 5);
 	expect_found(0, "aaaabbbbccccddddeeee", NULL, "3 7 6 5 4");
 	cr_assert_eq(atomic_load(&header->n_orphaned), 1);
 	expect_ok(fixture_erase(fixture_session, second));
 	expect_cached(0, "4 5 6 7 3");
 }
 
-/* The child of an evicted page is freed at once when its last sequence ends: no search finds it. */
+/* What a sequence says is published can be found: it is published again once the page that stood for it is gone. */
+Test(core_sharing, a_twin_is_evicted)
+{
+	paged_seq_id first = sharing_write(fixture_session, 0, "aaaa", NULL), second;
+
+	second = sharing_write(fixture_session, 0, "aaaabbbb", NULL);
+	expect_ok(fixture_erase(fixture_session, first));
+	expect_seq(second, 2, 2);
+	cr_assert_eq(core_prefix_evict(core_fixture.core, 0, 1), 1);
+	expect_seq(second, 2, 0);
+	expect_found(0, "aaaabbbb", NULL, "");
+	cr_assert_eq(sharing_publish(second, 0, "aaaabbbb", NULL), 2);
+	expect_found(0, "aaaabbbb", NULL, "2 1");
+}
+
+/* The parent stands on a page that was published first by another sequence; the fork ends before it. */
+Test(core_sharing, a_fork_does_not_depend_on_twins_past_it)
+{
+	paged_seq_id parent = sharing_write(fixture_session, 0, "aaaa", NULL), other, child;
+
+	other = sharing_start(fixture_session, 0, "aaaa", NULL, 8);
+	cr_assert_eq(sharing_publish(other, 1, "aaaabbbb", NULL), 2);
+	expect_ok(fixture_reserve(fixture_session, parent, 8));
+	cr_assert_eq(sharing_publish(parent, 1, "aaaabbbb", NULL), 2);
+	child = sharing_fork(fixture_session, parent, 4);
+	expect_ok(fixture_erase(fixture_session, other));
+	expect_cached(0, "1");
+	cr_assert_eq(core_prefix_evict(core_fixture.core, 0, 1), 1);
+	expect_seq(parent, 2, 1);
+	expect_seq(child, 1, 1);
+	expect_ok(fixture_reserve(fixture_session, child, 8));
+	cr_assert_eq(sharing_publish(child, 1, "aaaacccc", NULL), 2);
+	expect_found(0, "aaaacccc", NULL, "0 1");
+}
+
+/* The child of an evicted page leaves the index with it, and is free when its last sequence ends. */
 Test(core_sharing, orphans_are_not_cached)
 {
 	paged_seq_id first = fixture_create(fixture_session, 0), second = fixture_create(fixture_session, 0);

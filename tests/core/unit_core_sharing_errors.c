@@ -96,6 +96,11 @@ Test(core_sharing_errors, start_request)
 
 	expect_refused(core_seq_start(core_fixture.core, fixture_session, 0, starts, ids, &core_error),
 		       PAGED_ERR_INVALID);
+	starts[1] = (struct core_start){ .serial = found.serial, .tag = "" };
+	expect_refused(core_seq_start(core_fixture.core, fixture_session, 2, starts, ids, &core_error),
+		       PAGED_ERR_STALE);
+	starts[1] = starts[0];
+	starts[1].n_tokens = 41;
 	expect_refused(core_seq_start(core_fixture.core, 77, 1, starts, ids, &core_error), PAGED_ERR_GONE);
 	expect_refused(core_seq_start(core_fixture.core, fixture_session, 2, starts, ids, &core_error),
 		       PAGED_ERR_LIMIT);
@@ -148,10 +153,65 @@ Test(core_sharing_errors, start_goes_on_from_elsewhere)
 		       PAGED_ERR_INVALID);
 	expect_ok(fixture_reserve(fixture_session, seq, 8)); /* a page that is not published */
 	expect_refused(core_seq_start(core_fixture.core, fixture_session, 1, starts, ids, &core_error),
-		       PAGED_ERR_INVALID);
+		       PAGED_ERR_STALE);
 	expect_ok(fixture_erase(fixture_session, seq));
 	expect_refused(core_seq_start(core_fixture.core, fixture_session, 1, starts, ids, &core_error),
 		       PAGED_ERR_STALE);
+}
+
+/* A sequence on a twin, which is cached, as is the page after it; returns the sequence, and the cached pages. */
+static paged_seq_id
+sequence_on_a_cached_twin(struct sharing_found *found)
+{
+	paged_seq_id first = sharing_write(fixture_session, 0, "aaaa", NULL);
+	paged_seq_id second = sharing_write(fixture_session, 0, "aaaabbbb", NULL);
+	paged_seq_id seq = sharing_write(fixture_session, 0, "aaaa", NULL);
+
+	*found = sharing_find(0, "aaaabbbb", NULL);
+	cr_assert_eq(found->n, 2);
+	expect_ok(fixture_erase(fixture_session, first));
+	expect_ok(fixture_erase(fixture_session, second));
+	expect_cached(0, "1 0");
+	expect_page_table(0, seq, "3");
+	return seq;
+}
+
+/* Between the search and the start, the node before the pages that it found is evicted. */
+Test(core_sharing_errors, start_goes_on_from_a_twin_that_is_gone)
+{
+	struct sharing_found found;
+	paged_seq_id seq = sequence_on_a_cached_twin(&found), id;
+	struct core_start start = {
+		.n_pages = 1, .pages = &found.pages[1], .serial = found.serial, .seq = seq, .tag = ""
+	};
+	paged_seq_id holder = sharing_start(fixture_session, 0, "aaaabbbb", NULL, 0);
+
+	/* A hold of the last page keeps it while the page before it is evicted. */
+	expect_ok(core_pages_hold(core_fixture.core, fixture_session, 0, 1, &found.pages[1], &found.serial, &id,
+				  &core_error));
+	expect_ok(fixture_erase(fixture_session, holder));
+	cr_assert_eq(core_prefix_evict(core_fixture.core, 0, 0), 1);
+	expect_refused(core_seq_start(core_fixture.core, fixture_session, 1, &start, &id, &core_error),
+		       PAGED_ERR_STALE);
+	expect_seq(seq, 1, 0);
+}
+
+/* The start itself evicts the twin that the sequence stands on: it shares the page, which is then published by none. */
+Test(core_sharing_errors, start_evicts_the_twin_that_it_goes_on_from)
+{
+	struct sharing_found found;
+	paged_seq_id seq = sequence_on_a_cached_twin(&found), id;
+	struct core_start start = {
+		.n_pages = 1, .pages = &found.pages[1], .serial = found.serial, .n_tokens = 40, .seq = seq, .tag = ""
+	};
+
+	expect_ok(fixture_reserve(fixture_session, fixture_create(fixture_session, 0), 8));
+	expect_ok(core_seq_start(core_fixture.core, fixture_session, 1, &start, &id, &core_error));
+	expect_seq(seq, 2, 0);
+	expect_found(0, "aaaabbbb", NULL, "");
+	cr_assert_eq(sharing_publish(seq, 0, "aaaabbbb", NULL), 2);
+	expect_found(0, "aaaabbbb", NULL, "3 1");
+	expect_accounting();
 }
 
 /* Publish */
@@ -174,14 +234,15 @@ Test(core_sharing_errors, publish_request)
 	expect_ok(fixture_reserve(fixture_session, seq, 12));
 	expect_ok(fixture_reserve(fixture_session, closed, 4));
 	cr_assert_eq(sharing_publish(seq, 0, "aaaa", NULL), 1);
-	request = sharing_publish_request(&keys, seq, 2, "aaaabbbbcccc", NULL); /* a gap */
-	expect_refused(try_publish(&request), PAGED_ERR_INVALID);
+	/* The page before it is not published, perhaps any more: nothing is stored. */
+	cr_assert_eq(sharing_publish(seq, 2, "aaaabbbbcccc", NULL), 1);
+	expect_seq(seq, 1, 1);
 	request = sharing_publish_request(&keys, seq, 1, "aaaabbbbccccdddd", NULL);
 	expect_refused(try_publish(&request), PAGED_ERR_CAPACITY);
 	request.keys.n_pages = UINT32_MAX;
 	expect_refused(try_publish(&request), PAGED_ERR_CAPACITY);
 	request.from = UINT32_MAX;
-	expect_refused(try_publish(&request), PAGED_ERR_INVALID);
+	expect_refused(try_publish(&request), PAGED_ERR_CAPACITY);
 	request = sharing_publish_request(&keys, seq, 1, "aaaabbbb", NULL);
 	request.version++;
 	expect_refused(try_publish(&request), PAGED_ERR_STALE);

@@ -214,10 +214,25 @@ Test(core_trim, publishes_nothing_once_its_tip_is_evicted)
 	trim(seq, 8);
 	expect_ok(fixture_reserve(fixture_session, seq, 12));
 	cr_assert_eq(core_prefix_evict(core_fixture.core, 0, 1), 1);
-	cr_assert_eq(sharing_publish(seq, 2, "aaaabbbbcccc", NULL), 0);
-	cr_assert_eq(sharing_publish(seq, 0, "aaaabbbbcccc", NULL), 0);
+	expect_seq(seq, 2, 1);
+	cr_assert_eq(sharing_publish(seq, 2, "aaaabbbbcccc", NULL), 1);
+	cr_assert_eq(sharing_publish(seq, 0, "aaaabbbbcccc", NULL), 1);
 	expect_found(0, "aaaabbbbcccc", NULL, "1");
-	expect_seq(seq, 2, 0);
+}
+
+/* Its later pages would stand on a page that is gone. */
+Test(core_trim, published_pages_go_with_a_trimmed_one)
+{
+	paged_seq_id seq = sharing_write(fixture_session, 0, "aaaabbbbcccc", NULL);
+
+	trim(seq, 4);
+	expect_seq(seq, 3, 3);
+	cr_assert_eq(core_prefix_evict(core_fixture.core, 0, 1), 1);
+	expect_seq(seq, 3, 0);
+	expect_found(0, "aaaabbbbcccc", NULL, "");
+	expect_counts(0, 10, 2, 0);
+	expect_ok(fixture_reserve(fixture_session, seq, 16));
+	cr_assert_eq(sharing_publish(seq, 0, "aaaabbbbccccdddd", NULL), 0);
 }
 
 Test(core_trim, publishes_nothing_if_it_was_trimmed_first)
