@@ -116,6 +116,8 @@ enum paged_status paged_admin_quotas(struct paged_client *client, size_t entry_s
  * @param[in] kill_members  1: also send SIGKILL to its processes
  * @retval PAGED_ERR_PERM   needs the daemon's uid, root or the admin group
  * @retval PAGED_ERR_NOENT  no such session, or it has ended and has no tickets
+ * @retval PAGED_ERR_SYSTEM the session was ended, but not all of its processes could be killed; the message says how
+ *                          many, and why
  */
 enum paged_status paged_admin_kick(struct paged_client *client, uint32_t session, int kill_members);
 

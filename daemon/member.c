@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/member.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -322,12 +323,57 @@ session_mark_ended(struct members *members, struct session *session, const char 
 	session_cleanup_schedule(members->session_cleanup);
 }
 
+/* Whether an earlier member of the session is the same process. */
+static bool
+member_repeats_process(const struct session *session, const struct member *member)
+{
+	const struct member *each;
+
+	TAILQ_FOREACH(each, &session->members, session_link) {
+		if (each == member)
+			return false;
+		if (each->pid == member->pid)
+			return true;
+	}
+	return false;
+}
+
+/* Sends SIGKILL to the processes of an ended session; PAGED_ERR_SYSTEM: not to all of them. */
+static enum paged_status
+session_kill_members(struct session *session, struct paged_error *error)
+{
+	uint32_t n_killed = 0, n_failed = 0;
+	const struct member *member;
+	char why[128] = "";
+
+	TAILQ_FOREACH(member, &session->members, session_link) {
+		if (member_repeats_process(session, member))
+			continue;
+		member_log(member, "%u: SIGKILL to process %d", member->id, (int)member->pid);
+		if (pidfd_kill(member->pidfd.fd, SIGKILL) == 0 || errno == ESRCH) {
+			n_killed++;
+			continue;
+		}
+		if (n_failed++ == 0)
+			snprintf(why, sizeof(why), "process %d of uid %u: %s", (int)member->pid, (unsigned)member->uid,
+				 strerror(errno));
+		if (log_limit_pass(&member->members->limit, LOG_LEVEL_WARNING, "member", clock_ms()))
+			log_write(LOG_LEVEL_WARNING, "member", member_ids(member), "%u: process %d: SIGKILL: %m",
+				  member->id, (int)member->pid);
+	}
+	if (n_failed == 0)
+		return PAGED_OK;
+	return paged_fail(
+		error, PAGED_ERR_SYSTEM,
+		"session %u was ended, but of its processes %u %s killed and %u not: %s; pagedd runs as uid %u",
+		session->id, n_killed, n_killed == 1 ? "was" : "were", n_failed, why, (unsigned)geteuid());
+}
+
 enum paged_status
 daemon_session_end(struct members *members, uint32_t id, bool kill_members, const char *why, struct paged_error *error)
 {
 	struct session *session = daemon_session_find(members, id);
 	uint32_t n_tickets = core_tickets_revoke(members->core, id);
-	struct member *member;
 
 	if (n_tickets != 0 && log_limit_pass(&members->limit, LOG_LEVEL_INFO, "session", clock_ms()))
 		log_info("session", "%u: %u of its tickets %s revoked: %s", id, n_tickets,
@@ -337,16 +383,7 @@ daemon_session_end(struct members *members, uint32_t id, bool kill_members, cons
 	if (session == NULL)
 		return paged_fail(error, PAGED_ERR_NOENT, "no session %u", id);
 	session_mark_ended(members, session, why);
-	if (!kill_members)
-		return PAGED_OK;
-	TAILQ_FOREACH(member, &session->members, session_link) {
-		member_log(member, "%u: SIGKILL to process %d", member->id, (int)member->pid);
-		if (pidfd_kill(member->pidfd.fd, SIGKILL) < 0 &&
-		    log_limit_pass(&members->limit, LOG_LEVEL_WARNING, "member", clock_ms()))
-			log_write(LOG_LEVEL_WARNING, "member", member_ids(member), "%u: process %d: SIGKILL: %m",
-				  member->id, (int)member->pid);
-	}
-	return PAGED_OK;
+	return kill_members ? session_kill_members(session, error) : PAGED_OK;
 }
 
 void

@@ -183,7 +183,8 @@ void member_exited(struct member *member);
  * Tickets of an active session stay.  Those of a session that has ended already expire now.
  *
  * @param[in] kill_members  also send SIGKILL to each member
- * @retval PAGED_ERR_NOENT  no such session
+ * @retval PAGED_ERR_NOENT   no such session
+ * @retval PAGED_ERR_SYSTEM  the session was ended, but not all of its processes could be killed
  */
 enum paged_status daemon_session_end(struct members *members, uint32_t session, bool kill_members, const char *why,
 				     struct paged_error *error);

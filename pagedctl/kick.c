@@ -8,10 +8,37 @@
 #include "pagedctl/ctl.h"
 #include "pagedctl/print.h"
 
+/* What a session was before it was kicked. */
+struct kicked {
+	bool ended;           /* at that time already */
+	uint32_t n_processes; /* members, each in a list entry */
+};
+
+static enum paged_status
+kicked_read(struct ctl *ctl, uint32_t session, struct kicked *kicked)
+{
+	struct paged_session_entry *sessions;
+	size_t n;
+	enum paged_status status = paged_admin_sessions(ctl->client, sizeof(*sessions), &sessions, &n);
+
+	*kicked = (struct kicked){ .ended = true };
+	if (status != PAGED_OK)
+		return status;
+	for (size_t i = 0; i < n; i++) {
+		if (sessions[i].session != session)
+			continue;
+		kicked->ended = sessions[i].ended;
+		kicked->n_processes += sessions[i].pid != 0;
+	}
+	paged_free(sessions);
+	return PAGED_OK;
+}
+
 /* Prints how many pages of the ended session are in quarantine, and the processes that they wait for. */
 static enum paged_status
-kick_print(struct ctl *ctl, uint32_t session)
+kick_print(struct ctl *ctl, uint32_t session, const struct kicked *kicked)
 {
+	bool killed = ctl->kill && kicked->n_processes > 0;
 	struct paged_session_entry *sessions;
 	json_t *waits_for = json_array();
 	uint32_t n_quarantined = 0;
@@ -23,7 +50,10 @@ kick_print(struct ctl *ctl, uint32_t session)
 		return status;
 	}
 	if (!ctl->json)
-		printf("session %" PRIu32 " was ended%s", session, ctl->kill ? " and its processes killed" : "");
+		printf("session %" PRIu32 " %s%s", session, kicked->ended ? "had ended already" : "was ended",
+		       killed      ? ", and its processes were killed"
+		       : ctl->kill ? "; it has no processes to kill"
+				   : "");
 	for (size_t i = 0; i < n; i++) {
 		if (sessions[i].session != session || sessions[i].n_quarantined == 0 || sessions[i].pid == 0)
 			continue;
@@ -38,7 +68,7 @@ kick_print(struct ctl *ctl, uint32_t session)
 		n_quarantined = sessions[i].n_quarantined;
 	}
 	if (ctl->json)
-		print_json(json_pack("{s:I, s:b, s:I, s:O}", "session", (json_int_t)session, "killed", (int)ctl->kill,
+		print_json(json_pack("{s:I, s:b, s:I, s:O}", "session", (json_int_t)session, "killed", (int)killed,
 				     "quarantined", (json_int_t)n_quarantined, "processes", waits_for));
 	else
 		printf("\n");
@@ -51,12 +81,15 @@ enum ctl_exit
 ctl_kick(struct ctl *ctl)
 {
 	enum paged_status status;
+	struct kicked kicked;
 	uint32_t session;
 
 	if (!ctl_parse_session(ctl->operands[0], &session))
 		return CTL_USAGE;
-	status = paged_admin_kick(ctl->client, session, ctl->kill);
+	status = kicked_read(ctl, session, &kicked);
 	if (status == PAGED_OK)
-		status = kick_print(ctl, session);
+		status = paged_admin_kick(ctl->client, session, ctl->kill);
+	if (status == PAGED_OK)
+		status = kick_print(ctl, session, &kicked);
 	return status == PAGED_OK ? CTL_OK : ctl_fail(ctl, status);
 }

@@ -470,7 +470,8 @@ PyDoc_STRVAR(check_doc, "check($self, /, pool)\n--\n\n"
 PyDoc_STRVAR(kick_doc, "kick($self, /, session, *, kill=False)\n--\n\n"
 		       "End a session; kill: also send SIGKILL to its processes.\n\n"
 		       "Its pages stay in quarantine until its processes have ended.\n\n"
-		       "Raises NotFoundError, and PermissionDeniedError as check() does.");
+		       "Raises NotFoundError, PermissionDeniedError as check() does, and SystemCallError if\n"
+		       "the session was ended, but not all of its processes could be killed.");
 PyDoc_STRVAR(drain_doc, "drain($self, /, session)\n--\n\n"
 			"Give a session no new sequences from now on, and tell its members to leave.\n\n"
 			"Their dispatch() raises StoppingError, as create(), start(), fork() do; the sequences\n"

@@ -2,15 +2,19 @@
 /* pagedctl against a real daemon, and check against a daemon that miscounts. */
 #include "config.h"
 
+#include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/support/worker_fixture.h"
+
+#define OTHER_UID 60001u
 
 /* What pagedctl(8) documents. */
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_WRONG_USAGE = 2, EXIT_NO_DAEMON = 3, EXIT_CHECK_FAILED = 4 };
@@ -222,6 +226,73 @@ IT_TEST(pagedctl_kick_kill)
 	text = it_pagedctl(&code, "kick", word, NULL);
 	it_require(code == EXIT_FAILED && strstr(text, word) != NULL, "%d: %s", code, text);
 	worker_close(&observer);
+	it_daemon_stop(&daemon);
+}
+
+/* Starts a daemon in the first one's place that runs as another user, and so may not kill this user's processes. */
+static void
+daemon_restart_unprivileged(struct it_daemon *daemon)
+{
+	const char *runtime_dir = getenv("PAGED_RUNTIME_DIR"), *path = it_build_path("daemon/pagedd");
+	int binary = open(path, O_RDONLY | O_CLOEXEC);
+	char *const arguments[] = {
+		(char *)path, "--config", daemon->config, "--runtime-dir", (char *)runtime_dir, NULL
+	};
+	char lock[128];
+
+	it_daemon_stop(daemon);
+	it_require(truncate(daemon->log, 0) == 0 && chmod(daemon->dir, 0755) == 0, "%m");
+	it_require(chown(runtime_dir, OTHER_UID, OTHER_UID) == 0, "%m");
+	snprintf(lock, sizeof(lock), "%s/lock", runtime_dir);
+	it_require(unlink(lock) == 0, "%m");
+	it_require(chmod(daemon->config, 0644) == 0, "%m");
+	daemon->pid = fork();
+	it_require(daemon->pid >= 0, "%m");
+	if (daemon->pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		it_require(freopen(daemon->log, "a", stderr) != NULL, "%m");
+		it_require(setresgid(OTHER_UID, OTHER_UID, OTHER_UID) == 0 &&
+				   setresuid(OTHER_UID, OTHER_UID, OTHER_UID) == 0,
+			   "%m");
+		fexecve(binary, arguments, environ);
+		_exit(127);
+	}
+	close(binary);
+	it_require(it_daemon_logged(daemon, "ready at "));
+}
+
+/* The daemon's user may not kill the worker, which is root's: the command must not claim that it did. */
+IT_TEST(pagedctl_kick_kill_without_permission)
+{
+	struct worker_fixture observer;
+	struct it_daemon daemon;
+	struct it_worker child;
+	char word[16], expected[160];
+	uint32_t session;
+	const char *text;
+	int code;
+
+	if (geteuid() != 0)
+		it_skip("needs root to start a daemon of another user");
+	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
+	daemon_restart_unprivileged(&daemon);
+	it_fork(&child, hold_pages, NULL);
+	it_receive(child.from, &session, sizeof(session));
+	snprintf(word, sizeof(word), "%u", session);
+	text = it_pagedctl(&code, "kick", "--kill", word, NULL);
+	snprintf(expected, sizeof(expected),
+		 "session %u was ended, but of its processes 0 were killed and 1 not: process %d of uid 0: Operation "
+		 "not "
+		 "permitted; pagedd runs as uid %u",
+		 session, (int)child.pid, OTHER_UID);
+	it_require(code == EXIT_FAILED && strstr(text, expected) != NULL, "%d: %s", code, text);
+	it_require(strstr(text, "were killed\n") == NULL, "%s", text);
+	worker_observe(&observer);
+	worker_expect(&observer, paged_admin_kick(observer.client, session, 1), PAGED_ERR_SYSTEM);
+	worker_close(&observer);
+	text = it_pagedctl(&code, "sessions", NULL);
+	it_require(code == EXIT_DONE && strstr(text, "ended") != NULL, "%d: %s", code, text);
+	it_kill(&child);
 	it_daemon_stop(&daemon);
 }
 
