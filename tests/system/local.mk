@@ -12,6 +12,7 @@ IT_TESTS += \
 	%D%/it_first \
 	%D%/it_fork \
 	%D%/it_fork_copy \
+	%D%/it_free_pages \
 	%D%/it_handover \
 	%D%/it_handover_example \
 	%D%/it_handover_peers \
