@@ -203,33 +203,80 @@ uint64_t core_next_deadline(const struct core *core);
 /*
  * Tenants
  *
- * A tenant has a limit for each pool.  It is charged each distinct page that page tables of its sequences name: a page
- * that two tenants share is charged to both, and one that a tenant's sequences share is charged once.  Quarantined pages
- * are charged to the tenant whose session left them, cached ones to none.  Requests that take or share pages fail with PAGED_ERR_QUOTA where they
- * would exceed a limit; pages ahead are cut to what the limit leaves.
+ * A tenant has limits in each pool and in all.  It is charged each distinct page that page tables of its sequences
+ * name: a page that two tenants share is charged to both, and one that a tenant's sequences share is charged once.
+ * Quarantined pages are charged to the tenant whose session left them, cached ones to none.  Requests that would exceed
+ * a limit fail with PAGED_ERR_QUOTA; pages ahead are cut to what the limit leaves.
+ *
+ * A tenant of a user is made when the user's first process attaches, and exists while it has members or sessions.
  */
 
 /** A limit that is none. */
 #define CORE_NO_LIMIT UINT32_MAX
 
+/** The most that a tenant may have in a pool. */
+struct core_tenant_pool_limits {
+	uint32_t n_pages;     /* charged */
+	uint32_t n_sequences; /* holds and sequences in tickets included */
+};
+#define CORE_POOL_UNLIMITED \
+	((struct core_tenant_pool_limits){ .n_pages = CORE_NO_LIMIT, .n_sequences = CORE_NO_LIMIT })
+
+/** The most that a tenant may have in all. */
+struct core_tenant_limits {
+	uint32_t n_members;
+	uint32_t n_sessions; /* also ended ones that are not cleaned up */
+	uint32_t n_tickets;  /* open */
+};
+#define CORE_UNLIMITED                                                                                       \
+	((struct core_tenant_limits){                                                                        \
+		.n_members = CORE_NO_LIMIT, .n_sessions = CORE_NO_LIMIT, .n_tickets = CORE_NO_LIMIT })
+
 /**
  * core_tenant_add - add a tenant without limits; the numbers of tenants count from 1
  *
  * @param[in] name  1 to PAGED_MAX_NAME bytes, unique; copied
- * @retval PAGED_ERR_INVALID, PAGED_ERR_LIMIT, PAGED_ERR_NOMEM
+ * @retval PAGED_ERR_INVALID, PAGED_ERR_NOMEM
  */
 enum paged_status core_tenant_add(struct core *core, const char *name, uint32_t *tenant_p, struct paged_error *error);
 
-/** core_tenant_limit - limit the pages of a pool that a tenant is charged; CORE_NO_LIMIT: no limit */
-void core_tenant_limit(struct core *core, uint32_t tenant, uint32_t pool, uint32_t n_pages);
+/**
+ * core_tenant_of_user - the tenant `uid N` of a user, for core_tenant_join()
+ *
+ * @param[out] created_p  true: it has no limits yet
+ * @retval PAGED_ERR_NOMEM
+ */
+enum paged_status core_tenant_of_user(struct core *core, uint32_t uid, uint32_t *tenant_p, bool *created_p,
+				      struct paged_error *error);
 
-/** core_session_tenant - charge the sequences of a session without sequences to a tenant; 0: to none, as at first */
+void core_tenant_limit(struct core *core, uint32_t tenant, const struct core_tenant_limits *limits);
+void core_tenant_limit_pool(struct core *core, uint32_t tenant, uint32_t pool,
+			    const struct core_tenant_pool_limits *limits);
+
+/** core_tenant_limit_pages - change this limit alone */
+void core_tenant_limit_pages(struct core *core, uint32_t tenant, uint32_t pool, uint32_t n_pages);
+
+/**
+ * core_tenant_join - count a process that attaches as a member of the tenant; 0: of none
+ *
+ * @param[in] check  false: it may exceed the limit
+ * @retval PAGED_ERR_LIMIT  the tenant has as many members as it may have
+ */
+enum paged_status core_tenant_join(struct core *core, uint32_t tenant, bool check, struct paged_error *error);
+
+/** core_tenant_leave - undo core_tenant_join(); a user's tenant with nothing else is removed */
+void core_tenant_leave(struct core *core, uint32_t tenant);
+
+/** core_tenant_check_sessions - PAGED_ERR_LIMIT unless the tenant may have one more session */
+enum paged_status core_tenant_check_sessions(const struct core *core, uint32_t tenant, struct paged_error *error);
+
+/** core_session_tenant - make a new session the tenant's; 0: no tenant's, as at first */
 void core_session_tenant(struct core *core, uint32_t session, uint32_t tenant);
 
 /**
- * core_tenant_next - list the charges of all tenants in all pools
+ * core_tenant_next - list what all tenants have in all pools
  *
- * @param[in,out] position  0 for the first entry; moves to the next one
+ * @param[in,out] position  0 for the first entry; moves past the one that is listed
  * @return false: there is no entry at the position
  */
 bool core_tenant_next(const struct core *core, uint32_t *position, struct paged_quota_entry *entry);
@@ -244,7 +291,7 @@ bool core_tenant_next(const struct core *core, uint32_t *position, struct paged_
  *
  * @param[out] ids  n ids; written on OK only
  * @retval PAGED_ERR_FULL     a pool has too few slots, pages or memory of page tables for the whole request
- * @retval PAGED_ERR_QUOTA    the session's tenant may not have so many pages
+ * @retval PAGED_ERR_QUOTA    the session's tenant may not have so many pages or sequences
  * @retval PAGED_ERR_LIMIT    n above PAGED_MAX_REQUEST_SEQS, or n_tokens above the pool's max_length
  * @retval PAGED_ERR_NOENT    no such pool
  * @retval PAGED_ERR_INVALID  n is 0
@@ -456,6 +503,7 @@ uint32_t core_prefix_evict(struct core *core, uint32_t pool, uint32_t n);
  * exists, or a sequence was trimmed beyond its length
  * @retval PAGED_ERR_NOENT     the session that may adopt does not exist or has ended
  * @retval PAGED_ERR_LIMIT     PAGED_MAX_TICKETS
+ * @retval PAGED_ERR_QUOTA     the session's tenant may not have another ticket
  * @retval PAGED_ERR_STALE, PAGED_ERR_PERM, PAGED_ERR_NOMEM  as core_seq_reserve()
  */
 enum paged_status core_seq_give(struct core *core, uint32_t session, uint32_t n, const struct paged_seq_item *items,
@@ -473,6 +521,7 @@ enum paged_status core_seq_give(struct core *core, uint32_t session, uint32_t n,
  * @retval PAGED_ERR_NOENT    no ticket of this pool with these bytes: unknown, used or expired
  * @retval PAGED_ERR_PERM     the ticket is for another session or user; it stays valid
  * @retval PAGED_ERR_INVALID  the ticket has more than n_max sequences; it stays valid
+ * @retval PAGED_ERR_QUOTA    the session's tenant may not have so many pages or sequences; it stays valid
  * @retval PAGED_ERR_NOMEM    it stays valid
  */
 enum paged_status core_seq_adopt(struct core *core, uint32_t session, uint32_t uid, uint32_t pool,

@@ -24,7 +24,8 @@
  *   pin.c            pins of prefixes
  *   ticket.c         requests: give, adopt, cancel; tickets
  *   hold.c           request: holds of published pages
- *   tenant.c         limits of tenants, and which pages they are charged
+ *   tenant.c         which pages tenants are charged
+ *   tenant_list.c    the list of tenants, and their shares of all but pages
  *   audit.c          audit of the page accounting, in steps
  *   check.c          the audit and a check of all lists, in one call
  *
@@ -123,10 +124,16 @@ struct pool_pin {
 
 struct core_tenant {
 	char name[PAGED_MAX_NAME + 1];
+	bool of_user; /* removed once it has no members and no sessions */
+	struct core_tenant_limits limits;
+	uint32_t n_members;
+	uint32_t n_sessions; /* also ended ones, until they are freed */
+	uint32_t n_tickets;  /* that its sessions have given */
 	struct tenant_pool {
-		uint32_t limit; /* pages, or CORE_NO_LIMIT */
+		struct core_tenant_pool_limits limits;
 		uint32_t n_charged;
 		uint32_t n_quarantined; /* of them */
+		uint32_t n_sequences;   /* slots, those of holds and tickets included */
 		/*
 		 * [n_pages] entries of its sequences that name the page; of a page in quarantine 1.  NULL: no session
 		 * has used the pool.
@@ -137,7 +144,7 @@ struct core_tenant {
 
 /** All tenants; their numbers count from 1. */
 struct tenants {
-	struct core_tenant **items;
+	struct core_tenant **items; /* NULL: a tenant that was removed; its number is free */
 	uint32_t n;
 };
 
@@ -669,6 +676,12 @@ enum paged_status check_tickets(const struct core *core, const struct core_pool 
 
 /* tenant.c */
 
+static inline struct tenant_pool *
+tenant_pool(const struct core_pool *pool, uint32_t tenant)
+{
+	return &pool->tenants->items[tenant - 1]->pools[pool->index];
+}
+
 /** tenant_make_pool - before a session's first use of a pool: make its tenant ready to be charged; PAGED_ERR_NOMEM */
 enum paged_status tenant_make_pool(struct core_pool *pool, uint32_t tenant, struct paged_error *error);
 
@@ -695,20 +708,39 @@ void tenant_count_shared(struct core_pool *pool, uint32_t tenant, uint32_t page)
 /** tenant_n_left - pages that the tenant may still be charged; UINT32_MAX: no limit */
 uint32_t tenant_n_left(const struct core_pool *pool, uint32_t tenant);
 
-/** tenant_check - PAGED_ERR_QUOTA if the request's pages exceed the limit */
+/** tenant_check - PAGED_ERR_QUOTA if the request's pages or slots exceed the limits */
 enum paged_status tenant_check(const struct core_pool *pool, uint32_t tenant, struct paged_error *error);
 
 /**
- * tenant_move_sequences - charge the pages of n sequences to another tenant, after its tenant_make_pool()
+ * tenant_move_sequences - charge n sequences of one tenant to another, after its tenant_make_pool()
  *
  * @retval PAGED_ERR_QUOTA  nothing has changed
  */
 enum paged_status tenant_move_sequences(struct core_pool *pool, uint32_t tenant, uint32_t n,
 					const struct paged_seq_item *items, struct paged_error *error);
-void tenants_free(struct core *core);
 
 /** check_tenants - verify all charges of a pool from its page tables and quarantines */
 enum paged_status check_tenants(const struct core *core, const struct core_pool *pool, struct paged_error *error);
+
+/* tenant_list.c; tenant 0 is none, and has no limit */
+
+void tenants_free(struct core *core);
+
+/** tenant_session_freed - count a session of the tenant less; may remove the tenant */
+void tenant_session_freed(struct core *core, uint32_t tenant);
+
+/** tenant_count_slots - add n to the slots that sequences of the tenant have */
+void tenant_count_slots(struct core_pool *pool, uint32_t tenant, int n);
+
+/** tenant_check_slots - PAGED_ERR_QUOTA unless the tenant may have n more */
+enum paged_status tenant_check_slots(const struct core_pool *pool, uint32_t tenant, uint32_t n,
+				     struct paged_error *error);
+
+/** tenant_count_tickets - add n to the tenant's open tickets */
+void tenant_count_tickets(struct core *core, uint32_t tenant, int n);
+
+/** tenant_check_tickets - PAGED_ERR_QUOTA unless the tenant may have one more */
+enum paged_status tenant_check_tickets(const struct core *core, uint32_t tenant, struct paged_error *error);
 
 /* request.c: checks and totals that requests have in common */
 

@@ -28,5 +28,6 @@ noinst_LTLIBRARIES += %D%/libcore.la
 	%D%/share.c \
 	%D%/table_memory.c \
 	%D%/tenant.c \
+	%D%/tenant_list.c \
 	%D%/ticket.c \
 	%D%/trim.c

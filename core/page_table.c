@@ -125,6 +125,7 @@ page_table_open(struct core_pool *pool, struct core_session *session, const char
 	page_table_link(pool, session, index);
 	published_open(pool, index);
 	pool->slots[index].tenant = session->tenant;
+	tenant_count_slots(pool, session->tenant, 1);
 	/* Writes only where a tag is or was: untouched memory of tags stays unpopulated. */
 	if (tag[0] != '\0' || pool->tags[index][0] != '\0')
 		snprintf(pool->tags[index], sizeof(pool->tags[index]), "%s", tag);
@@ -299,6 +300,7 @@ page_table_close(struct core_pool *pool, struct core_session *session, uint32_t 
 {
 	page_table_replace(pool, session, slot, 0, 0, true, quarantine);
 	page_table_unlink(pool, session, slot);
+	tenant_count_slots(pool, pool->slots[slot].tenant, -1);
 	slot_recycle(pool, slot);
 }
 

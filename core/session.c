@@ -45,6 +45,7 @@ core_session_queue_or_free(struct core *core, struct core_session *session)
 		core->queue_last = session;
 	} else if (session->n_members == 0 && session->n_tickets == 0) {
 		idmap_remove(&core->sessions, session->id);
+		tenant_session_freed(core, session->tenant);
 		core_session_free(session);
 	}
 }

@@ -9,16 +9,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/param.h>
-
-#define TENANTS_MAX (UINT16_MAX - 1u)
-
-static struct tenant_pool *
-tenant_pool(const struct core_pool *pool, uint32_t tenant)
-{
-	return &pool->tenants->items[tenant - 1]->pools[pool->index];
-}
 
 /* References of pages */
 
@@ -101,17 +92,17 @@ tenant_n_left(const struct core_pool *pool, uint32_t tenant)
 	if (tenant == 0)
 		return UINT32_MAX;
 	own = tenant_pool(pool, tenant);
-	if (own->limit == CORE_NO_LIMIT)
+	if (own->limits.n_pages == CORE_NO_LIMIT)
 		return UINT32_MAX;
-	return own->limit - MIN(own->limit, own->n_charged);
+	return own->limits.n_pages - MIN(own->limits.n_pages, own->n_charged);
 }
 
 static enum paged_status
 tenant_fail(const struct core_pool *pool, uint32_t tenant, uint64_t n_pages, struct paged_error *error)
 {
 	const struct tenant_pool *own = tenant_pool(pool, tenant);
-	const char *advice = n_pages > own->limit ? "ask for less, or raise the limit"
-						  : "free pages of its sequences, or raise the limit";
+	const char *advice = n_pages > own->limits.n_pages ? "ask for less, or raise the limit"
+							   : "free pages of its sequences, or raise the limit";
 	char quarantined[80] = "";
 
 	if (own->n_quarantined > 0)
@@ -119,7 +110,7 @@ tenant_fail(const struct core_pool *pool, uint32_t tenant, uint64_t n_pages, str
 			 own->n_quarantined);
 	return paged_fail(error, PAGED_ERR_QUOTA, "tenant %s, pool %s: %llu pages requested, %u charged%s, limit %u: %s",
 			  pool->tenants->items[tenant - 1]->name, pool->name, (unsigned long long)n_pages,
-			  own->n_charged, quarantined, own->limit, advice);
+			  own->n_charged, quarantined, own->limits.n_pages, advice);
 }
 
 enum paged_status
@@ -127,8 +118,9 @@ tenant_check(const struct core_pool *pool, uint32_t tenant, struct paged_error *
 {
 	uint64_t n_pages = pool->n_requested + pool->n_newly_charged;
 
-	return n_pages > 0 && n_pages > tenant_n_left(pool, tenant) ? tenant_fail(pool, tenant, n_pages, error)
-								    : PAGED_OK;
+	if (n_pages > 0 && n_pages > tenant_n_left(pool, tenant))
+		return tenant_fail(pool, tenant, n_pages, error);
+	return tenant_check_slots(pool, tenant, pool->n_created, error);
 }
 
 /* Adoption */
@@ -171,98 +163,25 @@ tenant_move_sequences(struct core_pool *pool, uint32_t to, uint32_t n, const str
 {
 	uint64_t n_new = to == 0 ? 0 : tenant_count_new(pool, to, n, items);
 
+	enum paged_status status;
+
 	if (n_new > 0 && n_new > tenant_n_left(pool, to))
 		return tenant_fail(pool, to, n_new, error);
+	status = pool->slots[PAGED_SEQ_SLOT(items[0].seq)].tenant == to ? PAGED_OK
+									  : tenant_check_slots(pool, to, n, error);
+	if (status != PAGED_OK)
+		return status;
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t slot = PAGED_SEQ_SLOT(items[i].seq), from = pool->slots[slot].tenant;
 		const _Atomic uint32_t *table = region_page_table(&pool->view, slot);
 
 		for (uint32_t k = page_table_first(pool, slot); from != to && k < page_table_n_pages(pool, slot); k++)
 			tenant_move_page(pool, from, to, load_u32(&table[k]));
+		tenant_count_slots(pool, from, -1);
+		tenant_count_slots(pool, to, 1);
 		pool->slots[slot].tenant = (uint16_t)to;
 	}
 	return PAGED_OK;
-}
-
-/* Interface */
-
-enum paged_status
-core_tenant_add(struct core *core, const char *name, uint32_t *tenant_p, struct paged_error *error)
-{
-	struct tenants *tenants = &core->tenants;
-	struct core_tenant **items, *tenant;
-	size_t length = strlen(name);
-
-	if (length == 0 || length > PAGED_MAX_NAME)
-		return paged_fail(error, PAGED_ERR_INVALID, "a tenant's name has 1 to %u bytes, not %zu",
-				  PAGED_MAX_NAME, length);
-	for (uint32_t i = 0; i < tenants->n; i++)
-		if (strcmp(tenants->items[i]->name, name) == 0)
-			return paged_fail(error, PAGED_ERR_INVALID, "tenant %s: the name is already in use", name);
-	if (tenants->n == TENANTS_MAX)
-		return paged_fail(error, PAGED_ERR_LIMIT, "tenant %s: at most %u tenants", name, TENANTS_MAX);
-	items = reallocarray(tenants->items, tenants->n + 1, sizeof(struct core_tenant *));
-	if (items == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "tenant %s: no memory", name);
-	tenants->items = items;
-	tenant = calloc(1, sizeof(*tenant));
-	if (tenant == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "tenant %s: no memory", name);
-	strcpy(tenant->name, name);
-	for (uint32_t i = 0; i < PAGED_MAX_POOLS; i++)
-		tenant->pools[i].limit = CORE_NO_LIMIT;
-	items[tenants->n++] = tenant;
-	*tenant_p = tenants->n;
-	return PAGED_OK;
-}
-
-void
-core_tenant_limit(struct core *core, uint32_t tenant, uint32_t pool, uint32_t n_pages)
-{
-	core->tenants.items[tenant - 1]->pools[pool].limit = n_pages;
-}
-
-void
-core_session_tenant(struct core *core, uint32_t session, uint32_t tenant)
-{
-	struct core_session *found = idmap_find(&core->sessions, session);
-
-	assert(tenant <= core->tenants.n && found->n_sequences == 0);
-	found->tenant = (uint16_t)tenant;
-}
-
-bool
-core_tenant_next(const struct core *core, uint32_t *position, struct paged_quota_entry *entry)
-{
-	const struct core_tenant *tenant;
-	uint32_t pool;
-
-	if (core->n_pools == 0 || *position >= (uint64_t)core->tenants.n * core->n_pools)
-		return false;
-	tenant = core->tenants.items[*position / core->n_pools];
-	pool = (*position)++ % core->n_pools;
-	*entry = (struct paged_quota_entry){
-		.pool = pool,
-		.limited = tenant->pools[pool].limit != CORE_NO_LIMIT,
-		.limit = tenant->pools[pool].limit,
-		.n_charged = tenant->pools[pool].n_charged,
-	};
-	if (!entry->limited)
-		entry->limit = 0;
-	memcpy(entry->tenant, tenant->name, sizeof(entry->tenant));
-	return true;
-}
-
-void
-tenants_free(struct core *core)
-{
-	for (uint32_t i = 0; i < core->tenants.n; i++) {
-		for (uint32_t p = 0; p < core->n_pools; p++)
-			core_unmap_array(core->tenants.items[i]->pools[p].n_refs, core->pools[p]->view.n_pages,
-					 sizeof(*core->tenants.items[i]->pools[p].n_refs));
-		free(core->tenants.items[i]);
-	}
-	free(core->tenants.items);
 }
 
 /* Check */
@@ -294,6 +213,37 @@ tenant_recount(const struct core *core, const struct core_pool *pool, uint32_t t
 }
 
 static enum paged_status
+tenant_check_totals(const struct core *core, const struct core_pool *pool, uint32_t tenant, struct paged_error *error)
+{
+	const struct core_tenant *item = pool->tenants->items[tenant - 1];
+	uint32_t n_sequences = 0, n_quarantined = 0, n_sessions = 0;
+
+	for (uint32_t slot = 0; slot < pool->high_slot; slot++)
+		n_sequences += page_table_owner(pool, slot) != 0 && pool->slots[slot].tenant == tenant;
+	for (uint32_t i = 0; i < core->sessions.n; i++) {
+		const struct core_session *session = core->sessions.entries[i].session;
+
+		if (session->tenant != tenant)
+			continue;
+		n_sessions++;
+		if (pool->index >= session->n_pools)
+			continue;
+		for (uint32_t page = session->pools[pool->index].first_page; page != NONE;
+		     page = pool->pages[page].next)
+			n_quarantined++;
+	}
+	if (n_sequences != item->pools[pool->index].n_sequences ||
+	    n_quarantined != item->pools[pool->index].n_quarantined || n_sessions != item->n_sessions)
+		return paged_fail(error, PAGED_ERR_CORRUPT,
+				  "pool %s: tenant %s has %u sequences, %u quarantined pages and %u sessions; "
+				  "counted are %u, %u and %u",
+				  pool->name, item->name, n_sequences, n_quarantined, n_sessions,
+				  item->pools[pool->index].n_sequences, item->pools[pool->index].n_quarantined,
+				  item->n_sessions);
+	return PAGED_OK;
+}
+
+static enum paged_status
 tenant_check_pages(const struct core *core, const struct core_pool *pool, uint32_t tenant, uint32_t *n_refs,
 		   struct paged_error *error)
 {
@@ -313,7 +263,7 @@ tenant_check_pages(const struct core *core, const struct core_pool *pool, uint32
 	if (n_charged != own->n_charged)
 		return paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: tenant %s names %u pages and is charged %u",
 				  pool->name, name, n_charged, own->n_charged);
-	return PAGED_OK;
+	return tenant_check_totals(core, pool, tenant, error);
 }
 
 enum paged_status
@@ -328,7 +278,8 @@ check_tenants(const struct core *core, const struct core_pool *pool, struct page
 	if (n_refs == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory to check charges", pool->name);
 	for (uint32_t tenant = 1; tenant <= pool->tenants->n && status == PAGED_OK; tenant++)
-		status = tenant_check_pages(core, pool, tenant, n_refs, error);
+		if (pool->tenants->items[tenant - 1] != NULL)
+			status = tenant_check_pages(core, pool, tenant, n_refs, error);
 	free(n_refs);
 	return status;
 }

@@ -68,6 +68,7 @@ tickets_append(struct core *core, struct core_ticket *ticket)
 
 	ticket->number = ++list->last_number;
 	ticket->giver->n_tickets++;
+	tenant_count_tickets(core, ticket->giver->tenant, 1);
 	list->entries[list->n++] = (struct ticket_entry){
 		.head = ticket_head(ticket->bytes),
 		.deadline_ms = deadline_ms,
@@ -82,6 +83,7 @@ static void
 ticket_free(struct core *core, struct core_ticket *ticket)
 {
 	ticket->giver->n_tickets--;
+	tenant_count_tickets(core, ticket->giver->tenant, -1);
 	core_session_queue_or_free(core, ticket->giver);
 	free(ticket);
 }
@@ -154,7 +156,7 @@ give_check(struct core *core, const struct core_session *session, const struct s
 	if (tickets_find(&core->tickets, bytes) < core->tickets.n)
 		return paged_fail(error, PAGED_ERR_INVALID, "session %u: there is a ticket with these bytes",
 				  session->id);
-	return PAGED_OK;
+	return tenant_check_tickets(core, session->tenant, error);
 }
 
 enum paged_status

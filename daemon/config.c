@@ -261,7 +261,7 @@ value_set(struct parser *parser, enum config_setting setting, struct config_limi
 	char *text = NULL;
 
 	if (entry->type == SETTINGS_BYTES || entry->type == SETTINGS_DURATION || entry->type == SETTINGS_SHARE ||
-	    entry->type == SETTINGS_LIMIT)
+	    entry->type == SETTINGS_PERCENT || entry->type == SETTINGS_LIMIT)
 		config_lexer_join_unit(&parser->lexer);
 	if (asprintf(&text, "%s%s%s", several ? source->text : "", several ? ", " : "", parser->lexer.word) < 0)
 		return parser_fail(parser, "no memory");

@@ -39,6 +39,7 @@ enum config_setting {
 	CONFIG_MAX_SESSIONS,
 	CONFIG_MAX_MEMBERS,
 	CONFIG_MAX_USER_MEMBERS,
+	CONFIG_USER_SHARE,
 	CONFIG_MASK_SIZE,
 	CONFIG_MASK_TIME,
 	CONFIG_MASK_ARRAYS,
@@ -69,6 +70,7 @@ enum config_setting {
 	CONFIG_TENANT_ALLOW_USER,
 	CONFIG_TENANT_ALLOW_GROUP,
 	CONFIG_TENANT_LIMIT,
+	CONFIG_TENANT_SHARE,
 	CONFIG_N_SETTINGS
 };
 
@@ -118,12 +120,13 @@ struct config_limit {
 	struct config_source source;
 };
 
-/** Processes whose sequences together may have a number of pages. */
+/** Users who may have a part of the pages together, and of all else that the daemon has a number of. */
 struct config_tenant {
 	char name[PAGED_MAX_NAME + 1];
 	struct config_ids allow_users, allow_groups;
 	struct config_limit *limits; /* at most one for each pool */
 	size_t n_limits;
+	uint32_t share; /* percent, of all but pages: as set, or computed */
 	struct config_source source[CONFIG_N_SETTINGS];
 };
 
@@ -131,7 +134,9 @@ struct config {
 	char *path;
 	char *runtime_dir;
 	struct config_ids allow_users, allow_groups, admin_group;
-	uint32_t start_timeout_ms, stop_timeout_ms, log_level, max_sessions, max_members, max_user_members;
+	uint32_t start_timeout_ms, stop_timeout_ms, log_level, max_sessions, max_members;
+	uint32_t max_user_members; /* 0: the share of the user's tenant alone counts */
+	uint32_t user_share;       /* percent, of all but pages, of a user whom no tenant includes */
 	uint64_t mask_bytes;   /* largest block mask that the daemon builds; 0: it builds none */
 	uint32_t mask_time_ms; /* longest time to build one */
 	uint64_t array_bytes;  /* quota of a session's arrays; 0: none allowed */
@@ -150,6 +155,15 @@ static inline uint32_t
 config_share_pages(struct config_share share, uint32_t n_pages)
 {
 	return share.percent ? (uint32_t)((uint64_t)n_pages * share.number / 100) : share.number;
+}
+
+/** config_percentage - percent of n, but at least 1 */
+static inline uint32_t
+config_percentage(uint32_t n, uint32_t percent)
+{
+	uint32_t part = (uint32_t)((uint64_t)n * percent / 100);
+
+	return part > 0 ? part : 1;
 }
 
 /** config_free - free a config, also after a failed config_load() */

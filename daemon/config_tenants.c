@@ -117,13 +117,27 @@ tenant_check_ids(const struct config *config, const struct config_tenant *tenant
 	return PAGED_OK;
 }
 
+/* The default: the largest part of a pool that the tenant is limited to, rounded up. */
+static uint32_t
+tenant_default_share(const struct config *config, const struct config_tenant *tenant)
+{
+	uint32_t share = 0;
+
+	for (size_t i = 0; i < tenant->n_limits; i++) {
+		uint64_t n_pages = config->pools[tenant->limits[i].pool].pages;
+
+		share = MAX(share, (uint32_t)((tenant->limits[i].pages * UINT64_C(100) + n_pages - 1) / n_pages));
+	}
+	return tenant->n_limits == 0 ? config->user_share : share;
+}
+
 enum paged_status
 config_tenants_check(struct config *config, struct paged_error *error)
 {
 	enum paged_status status = PAGED_OK;
 
 	for (size_t i = 0; i < config->n_tenants && status == PAGED_OK; i++) {
-		const struct config_tenant *tenant = &config->tenants[i];
+		struct config_tenant *tenant = &config->tenants[i];
 
 		status = tenant_check_ids(config, tenant, CONFIG_TENANT_ALLOW_USER, error);
 		if (status == PAGED_OK)
@@ -133,6 +147,8 @@ config_tenants_check(struct config *config, struct paged_error *error)
 			if (status == PAGED_OK)
 				status = limit_compute(config, tenant, &tenant->limits[k], error);
 		}
+		if (status == PAGED_OK && tenant->share == 0)
+			tenant->share = tenant_default_share(config, tenant);
 	}
 	return status;
 }

@@ -15,6 +15,7 @@
 #include "daemon/memory_wait.h"
 #include "daemon/random.h"
 #include "daemon/service_manager.h"
+#include "daemon/tenants.h"
 
 /* Descriptors of a member: control socket, pidfd, RPC listener, RPC connections.  FDS_OF_DAEMON: all others. */
 enum { FDS_PER_MEMBER = 3 + ENDPOINT_CONNECTIONS, FDS_OF_DAEMON = 256 };
@@ -178,24 +179,6 @@ daemon_check(const struct config *config, const char *runtime_dir, struct paged_
 	return status;
 }
 
-/* Their numbers in the core are those of policy_tenant(). */
-static enum paged_status
-daemon_add_tenants(const struct config *config, struct core *core, struct paged_error *error)
-{
-	uint32_t number;
-
-	for (size_t i = 0; i < config->n_tenants; i++) {
-		const struct config_tenant *tenant = &config->tenants[i];
-		enum paged_status status = core_tenant_add(core, tenant->name, &number, error);
-
-		if (status != PAGED_OK)
-			return status;
-		for (size_t k = 0; k < tenant->n_limits; k++)
-			core_tenant_limit(core, number, tenant->limits[k].pool, tenant->limits[k].pages);
-	}
-	return PAGED_OK;
-}
-
 /* Opens the endpoint and the background thread, and what they serve. */
 static enum paged_status
 daemon_open_services(struct daemon *daemon, uint64_t started_ms, struct paged_error *error)
@@ -284,7 +267,7 @@ daemon_open(struct daemon *daemon, const struct config *config, const char *runt
 	cache_cleanup_open(&daemon->cache_cleanup, &daemon->loop, daemon->core, &daemon->session_cleanup);
 	status = daemon_pools_open(&daemon->pools, config, &daemon->runtime, daemon->core, error);
 	if (status == PAGED_OK)
-		status = daemon_add_tenants(config, daemon->core, error);
+		status = daemon_tenants_add(config, daemon->core, error);
 	if (status == PAGED_OK) {
 		runtime_claim(&daemon->runtime);
 		status = daemon_open_services(daemon, started_ms, error);

@@ -72,6 +72,8 @@ DAEMON_SOURCES = \
 	%D%/settings.h \
 	%D%/system_memory.c \
 	%D%/system_memory.h \
+	%D%/tenants.c \
+	%D%/tenants.h \
 	%D%/zmq_auth.c \
 	%D%/zmq_auth.h
 DAEMON_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_SYSCONFDIR='"$(sysconfdir)"' -DPAGED_RUNSTATEDIR='"$(runstatedir)"' \

@@ -15,6 +15,7 @@
 #include "daemon/connection.h"
 #include "daemon/pidfd.h"
 #include "daemon/random.h"
+#include "daemon/tenants.h"
 
 /* Log lines in a window: bursts of about a thousand are logged, endless ones are not. */
 #define LOG_LINES_BURST 1000
@@ -121,6 +122,9 @@ member_create_session(struct members *members, struct member *member, bool outli
 	if (n_sessions >= members->config->max_sessions)
 		return paged_fail(error, PAGED_ERR_LIMIT, "%u sessions, and max-sessions is %u", n_sessions,
 				  members->config->max_sessions);
+	status = core_tenant_check_sessions(members->core, member->tenant, error);
+	if (status != PAGED_OK)
+		return status;
 	session = calloc(1, sizeof(*session));
 	if (session == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a session");
@@ -204,7 +208,6 @@ member_create(struct members *members, struct connection *connection, const stru
 	member->gid = peer->gid;
 	member->pid = peer->pid;
 	member->admin = policy_admin(config, peer);
-	member->tenant = policy_tenant(config, peer);
 	for (size_t i = 0; i < config->n_pools; i++)
 		if (policy_pool(&config->pools[i], peer))
 			member->pool_mask |= 1ull << i;
@@ -240,7 +243,7 @@ member_check_limits(const struct members *members, const struct member *newcomer
 	if (members->n >= config->max_members + (newcomer->admin ? LIMIT_EXTRA_ADMIN_MEMBERS : 0))
 		return paged_fail(error, PAGED_ERR_LIMIT, "%u members, and max-members is %u", members->n,
 				  config->max_members);
-	if (!newcomer->admin && n_user >= config->max_user_members)
+	if (!newcomer->admin && config->max_user_members != 0 && n_user >= config->max_user_members)
 		return paged_fail(error, PAGED_ERR_LIMIT, "uid %u has %u members, and max-members-per-user is %u",
 				  (unsigned)newcomer->uid, n_user, config->max_user_members);
 	return PAGED_OK;
@@ -257,13 +260,15 @@ member_attach(struct members *members, struct connection *connection, const stru
 	if (member == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a member");
 	status = member_check_limits(members, member, error);
+	if (status == PAGED_OK)
+		status = daemon_tenant_join(members->config, members->core, peer, &member->tenant, error);
 	if (status != PAGED_OK)
 		goto err_free;
 	status = daemon_random(member->token, sizeof(member->token), error);
 	if (status == PAGED_OK)
 		status = endpoint_bind(members->endpoint, member->endpoint, error);
 	if (status != PAGED_OK)
-		goto err_free;
+		goto err_leave;
 	status = loop_add(members->loop, &member->pidfd, pidfd, error);
 	if (status != PAGED_OK)
 		goto err_unbind;
@@ -286,6 +291,8 @@ err_remove:
 	loop_remove(members->loop, &member->pidfd);
 err_unbind:
 	endpoint_unbind(members->endpoint, member->endpoint);
+err_leave:
+	core_tenant_leave(members->core, member->tenant);
 err_free:
 	free(member);
 	return status;
@@ -499,6 +506,7 @@ member_detach(struct member *member)
 	}
 	LIST_REMOVE(member, hash_link);
 	members->n--;
+	core_tenant_leave(members->core, member->tenant);
 	if (member->pidfd.fd >= 0) {
 		int fd = member->pidfd.fd;
 

@@ -59,7 +59,7 @@ struct member {
 	uid_t uid;
 	gid_t gid;
 	pid_t pid;
-	uint32_t tenant;      /* of a session that it creates; 0: none */
+	uint32_t tenant;      /* of its process, and of a session that it creates; 0: none */
 	uint64_t pool_mask;   /* bit i: it may open pool i */
 	uint64_t opened_mask; /* bit i: pool i was granted to it, so it may have mapped the pool */
 	uint64_t n_requests;
@@ -152,7 +152,8 @@ void member_log(const struct member *member, const char *format, ...) __attribut
  * @param[in] connection  its control socket
  * @param[in] peer        its credentials
  * @param[in] pidfd       of its process; owned by the member on PAGED_OK
- * @retval PAGED_ERR_LIMIT  max-sessions, max-members, max-members-per-user or LIMIT_MEMBERS_PER_PROCESS is reached
+ * @retval PAGED_ERR_LIMIT  max-sessions, max-members, max-members-per-user, LIMIT_MEMBERS_PER_PROCESS, or the tenant's
+ *                          share of sessions or members is reached
  * @retval PAGED_ERR_GONE   the join token names no active session
  */
 enum paged_status member_attach(struct members *members, struct connection *connection,

@@ -26,8 +26,8 @@ groups_contain(const struct config_ids *groups, const struct policy_peer *peer)
 	return false;
 }
 
-static bool
-peer_is_owner(const struct policy_peer *peer)
+bool
+policy_owner(const struct policy_peer *peer)
 {
 	return peer->uid == geteuid() || peer->uid == 0;
 }
@@ -73,7 +73,7 @@ policy_attach(const struct config *config, const struct policy_peer *peer, struc
 		return paged_fail(error, PAGED_ERR_PERM,
 				  "this process is in another PID namespace: the daemon could not see it die; run it "
 				  "in the daemon's namespace (docker: --pid=host)");
-	if (peer_is_owner(peer) || ids_contain(&config->allow_users, peer->uid) ||
+	if (policy_owner(peer) || ids_contain(&config->allow_users, peer->uid) ||
 	    groups_contain(&config->allow_groups, peer))
 		return PAGED_OK;
 	return paged_fail(error, PAGED_ERR_PERM, "uid %u, gid %u: not listed in allow-user or allow-group",
@@ -83,7 +83,7 @@ policy_attach(const struct config *config, const struct policy_peer *peer, struc
 bool
 policy_admin(const struct config *config, const struct policy_peer *peer)
 {
-	return peer_is_owner(peer) || groups_contain(&config->admin_group, peer);
+	return policy_owner(peer) || groups_contain(&config->admin_group, peer);
 }
 
 bool
@@ -91,7 +91,7 @@ policy_pool(const struct config_pool *pool, const struct policy_peer *peer)
 {
 	if (pool->allow_users.n == 0 && pool->allow_groups.n == 0)
 		return true;
-	return peer_is_owner(peer) || ids_contain(&pool->allow_users, peer->uid) ||
+	return policy_owner(peer) || ids_contain(&pool->allow_users, peer->uid) ||
 	       groups_contain(&pool->allow_groups, peer);
 }
 

@@ -9,7 +9,8 @@
  *   pool    the daemon's uid, root, and the pool's own allow-user and
  *           allow-group; if the pool has none, every peer that may attach
  *   admin   the daemon's uid, root, admin-group
- *   tenant  the first whose allow-user or allow-group names the peer
+ *   tenant  the first whose allow-user or allow-group names the peer; else a tenant of its own, except for the
+ *           daemon's uid and root
  */
 #ifndef PAGED_DAEMON_POLICY_H
 #define PAGED_DAEMON_POLICY_H
@@ -34,10 +35,13 @@ void policy_peer_free(struct policy_peer *peer);
 
 /** policy_attach - may the peer attach?  If not, PAGED_ERR_PERM with the reason */
 enum paged_status policy_attach(const struct config *config, const struct policy_peer *peer, struct paged_error *error);
+
+/** policy_owner - true: the daemon's uid, or root */
+bool policy_owner(const struct policy_peer *peer);
 bool policy_admin(const struct config *config, const struct policy_peer *peer);
 bool policy_pool(const struct config_pool *pool, const struct policy_peer *peer);
 
-/** policy_tenant - the tenant of a session that the peer opens: 1 for the first in the file, ...; 0: none */
+/** policy_tenant - the configured tenant of the peer: 1 for the first in the file, ...; 0: none includes it */
 uint32_t policy_tenant(const struct config *config, const struct policy_peer *peer);
 
 #endif

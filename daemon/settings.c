@@ -15,6 +15,7 @@
 #define GLOBAL(field) .section = SETTINGS_GLOBAL, .offset = offsetof(struct config, field)
 #define OF_POOL(field) .section = SETTINGS_OF_POOL, .offset = offsetof(struct config_pool, field)
 #define OF_TENANT(field) .section = SETTINGS_OF_TENANT, .offset = offsetof(struct config_tenant, field)
+#define PERCENT .type = SETTINGS_PERCENT, .min = 1, .max = 100
 #define COUNT(low, high) .type = SETTINGS_COUNT, .min = (low), .max = (high)
 
 /* A page number must fit 31 bits: kernels read page tables as int32. */
@@ -59,8 +60,10 @@ const struct settings_entry settings_table[CONFIG_N_SETTINGS] = {
 	[CONFIG_MAX_MEMBERS] = { "max-members", GLOBAL(max_members), COUNT(1, 65536), .standard = "1024",
 				 .help = "attached processes at a time, observers included" },
 	[CONFIG_MAX_USER_MEMBERS] = { "max-members-per-user", GLOBAL(max_user_members), COUNT(1, 65536),
-				      .standard = "1024",
-				      .help = "of them, those of one user who is no administrator" },
+				      .help = "of them, those of one user who is no administrator; the default is the "
+					      "user's share" },
+	[CONFIG_USER_SHARE] = { "user-share", GLOBAL(user_share), PERCENT, .standard = "75%",
+				.help = "of sequences, sessions, members and tickets, for a user of no tenant" },
 	[CONFIG_MASK_SIZE] = { "mask-size", GLOBAL(mask_bytes), .type = SETTINGS_BYTES, .unit = "bytes",
 			       .standard = "64MiB", .max = UINT64_C(1) << 36,
 			       .help = "largest block mask built for a session; 0: none" },
@@ -123,6 +126,8 @@ const struct settings_entry settings_table[CONFIG_N_SETTINGS] = {
 	[CONFIG_TENANT_LIMIT] = { "limit", .section = SETTINGS_OF_TENANT, .type = SETTINGS_LIMIT, .unit = "pages",
 				  .max = MAX_PAGES,
 				  .help = "\"limit POOL = 60GiB\", 25% or 4000: pages of a pool for its sequences" },
+	[CONFIG_TENANT_SHARE] = { "share", OF_TENANT(share), PERCENT,
+				  .help = "of what user-share is of; the default is the largest limit, or user-share" },
 };
 
 struct unit {
@@ -131,6 +136,7 @@ struct unit {
 };
 
 static const struct unit units_count[] = { { "", 1 }, { NULL, 0 } };
+static const struct unit units_percent[] = { { "%", 1 }, { NULL, 0 } };
 static const struct unit units_bytes[] = { { "", 1 },
 					   { "B", 1 },
 					   { "KiB", 1ull << 10 },
@@ -206,17 +212,31 @@ static enum paged_status
 settings_set_share(const struct settings_entry *entry, const char *text, struct config_share *share,
 		   struct paged_error *error)
 {
-	static const struct unit percent[] = { { "%", 1 }, { NULL, 0 } };
 	uint64_t value;
 
 	*share = (struct config_share){ .percent = strchr(text, '%') != NULL };
-	if (!settings_parse_number(text, share->percent ? percent : units_count, &value))
+	if (!settings_parse_number(text, share->percent ? units_percent : units_count, &value))
 		return paged_fail(error, PAGED_ERR_INVALID, "neither a number of pages nor a percentage, as 5%%");
 	if (share->percent && value > 100)
 		return paged_fail(error, PAGED_ERR_INVALID, "outside 0%% to 100%%");
 	if (value > entry->max)
 		return paged_fail(error, PAGED_ERR_INVALID, "outside 0 to %" PRIu64 " pages", entry->max);
 	share->number = (uint32_t)value;
+	return PAGED_OK;
+}
+
+/* "75%" or "75 %" */
+static enum paged_status
+settings_set_percent(const struct settings_entry *entry, const char *text, uint32_t *field, struct paged_error *error)
+{
+	uint64_t value;
+
+	if (!settings_parse_number(text, units_percent, &value))
+		return paged_fail(error, PAGED_ERR_INVALID, "no percentage, as 75%%");
+	if (value < entry->min || value > entry->max)
+		return paged_fail(error, PAGED_ERR_INVALID, "outside %" PRIu64 "%% to %" PRIu64 "%%", entry->min,
+				  entry->max);
+	*field = (uint32_t)value;
 	return PAGED_OK;
 }
 
@@ -314,6 +334,8 @@ settings_set(const struct settings_entry *entry, void *object, const char *text,
 		return settings_set_number(entry, text, field, error);
 	case SETTINGS_SHARE:
 		return settings_set_share(entry, text, field, error);
+	case SETTINGS_PERCENT:
+		return settings_set_percent(entry, text, field, error);
 	case SETTINGS_LIMIT:
 		return settings_set_limit(entry, text, field, error);
 	case SETTINGS_BOOL:

@@ -13,6 +13,7 @@ enum settings_type {
 	SETTINGS_DURATION, /* uint32_t milliseconds; ms, s, min */
 	SETTINGS_SHARE,    /* struct config_share; a number of pages, or a percentage */
 	SETTINGS_LIMIT,    /* struct config_limit; a number of pages, a percentage, or a size with a unit */
+	SETTINGS_PERCENT,  /* uint32_t; a percentage */
 	SETTINGS_BOOL,     /* bool; yes, no */
 	SETTINGS_TEXT,     /* char * */
 	SETTINGS_CHOICE,   /* uint32_t; one of the entry's choices */
@@ -36,7 +37,7 @@ struct settings_entry {
 	const char *unit;
 	const char *standard; /* the default, as written in the file; NULL: none */
 	const struct settings_choice *choices;
-	uint64_t min, max; /* for counts, bytes, durations and shares */
+	uint64_t min, max; /* for counts, bytes, durations, shares and percentages */
 	size_t offset;     /* of the value, in the struct that settings_set() takes */
 	const char *help;
 };

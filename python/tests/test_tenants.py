@@ -9,7 +9,7 @@ from test_admin import fields
 
 import paged
 
-TENANT = f"tenant team {{ allow-user = {os.getuid()} limit test = 4 }}\n"
+TENANT = f"tenant team {{ allow-user = {os.getuid()} limit test = 4 share = 75% }}\n"
 
 
 @pytest.fixture

@@ -165,7 +165,8 @@ struct model {
 	struct core_fixture fixture;
 	struct model_pool pools[MODEL_POOLS];
 	struct model_session sessions[MODEL_SESSIONS];
-	uint32_t limits[1 + MODEL_TENANTS][MODEL_POOLS]; /* pages; of tenant 0: unused */
+	struct core_tenant_pool_limits limits[1 + MODEL_TENANTS][MODEL_POOLS]; /* of tenant 0: unused */
+	uint32_t ticket_limits[1 + MODEL_TENANTS];
 	uint32_t last_session;
 	uint64_t n_born, n_queued;
 	uint32_t n_tickets;
@@ -270,6 +271,10 @@ bool model_is_charged(uint32_t p, uint32_t tenant, uint32_t page);
 /** model_quota_left - pages that the tenant may still be charged; UINT32_MAX: no limit */
 uint32_t model_quota_left(uint32_t p, uint32_t tenant);
 uint32_t quota_errors(uint32_t p, uint32_t tenant, uint32_t n_pages);
+/** slot_errors - of a request for n slots */
+uint32_t slot_errors(uint32_t p, uint32_t tenant, uint32_t n);
+/** ticket_errors - of a request for a ticket */
+uint32_t ticket_errors(uint32_t tenant);
 void compare_tenants(void);
 
 /* core_model_compare.c */

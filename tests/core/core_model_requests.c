@@ -38,7 +38,7 @@ random_create(void)
 	for (uint32_t p = 0; p < MODEL_POOLS; p++) {
 		if (slots[p] > model_slots_left(p) || needs[p] > model_available(&model.pools[p]))
 			errors |= status_bit(PAGED_ERR_FULL);
-		errors |= quota_errors(p, session->tenant, needs[p]);
+		errors |= quota_errors(p, session->tenant, needs[p]) | slot_errors(p, session->tenant, slots[p]);
 	}
 	model_check_status(core_seq_create(model.fixture.core, session->id, n, specs, ids, &model.error), errors);
 	for (uint32_t p = 0; errors == 0 && p < MODEL_POOLS; p++)

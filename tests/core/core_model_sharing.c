@@ -188,7 +188,8 @@ start_errors(const struct model_session *session, uint32_t n, const struct start
 		if (slots[p] > model_slots_left(p) ||
 		    needs[p] + named[p] > model_available(&model.pools[p]))
 			errors |= status_bit(PAGED_ERR_FULL);
-		errors |= quota_errors(p, session->tenant, needs[p] + charged[p]);
+		errors |= quota_errors(p, session->tenant, needs[p] + charged[p]) |
+			  slot_errors(p, session->tenant, slots[p]);
 	}
 	return errors;
 }
@@ -320,7 +321,7 @@ random_fork(void)
 	for (uint32_t p = 0; p < MODEL_POOLS; p++) {
 		if (slots[p] > model_slots_left(p) || needs[p] > model_available(&model.pools[p]))
 			errors |= status_bit(PAGED_ERR_FULL);
-		errors |= quota_errors(p, session->tenant, needs[p]);
+		errors |= quota_errors(p, session->tenant, needs[p]) | slot_errors(p, session->tenant, slots[p]);
 	}
 	model_check_status(core_seq_fork(model.fixture.core, session->id, n, forks, children, &model.error), errors);
 	for (uint32_t p = 0; errors == 0 && p < MODEL_POOLS; p++)

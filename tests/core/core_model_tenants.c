@@ -17,7 +17,8 @@ model_tenants_start(void)
 		model_check(core_tenant_add(model.fixture.core, name, &number, &model.error) == PAGED_OK);
 		model_check(number == tenant);
 		for (uint32_t p = 0; p < MODEL_POOLS; p++)
-			model.limits[tenant][p] = CORE_NO_LIMIT;
+			model.limits[tenant][p] = CORE_POOL_UNLIMITED;
+		model.ticket_limits[tenant] = CORE_NO_LIMIT;
 	}
 	model_check(core_tenant_add(model.fixture.core, name, &number, &model.error) == PAGED_ERR_INVALID);
 }
@@ -68,10 +69,10 @@ model_quota_left(uint32_t p, uint32_t tenant)
 {
 	uint32_t n_charged;
 
-	if (tenant == 0 || model.limits[tenant][p] == CORE_NO_LIMIT)
+	if (tenant == 0 || model.limits[tenant][p].n_pages == CORE_NO_LIMIT)
 		return UINT32_MAX;
 	n_charged = model_charged(p, tenant);
-	return MAX(model.limits[tenant][p], n_charged) - n_charged;
+	return MAX(model.limits[tenant][p].n_pages, n_charged) - n_charged;
 }
 
 uint32_t
@@ -80,15 +81,60 @@ quota_errors(uint32_t p, uint32_t tenant, uint32_t n_pages)
 	return n_pages > model_quota_left(p, tenant) ? status_bit(PAGED_ERR_QUOTA) : 0;
 }
 
-/* A limit may be set below what is charged: it then refuses all further pages, and takes none away. */
+static uint32_t
+model_n_slots(uint32_t p, uint32_t tenant)
+{
+	uint32_t n = 0;
+
+	for (uint32_t s = 0; s < model_geometries[p].n_slots; s++)
+		n += model.pools[p].seqs[s].state != MODEL_SEQ_NONE && model.pools[p].seqs[s].tenant == tenant;
+	return n;
+}
+
+uint32_t
+slot_errors(uint32_t p, uint32_t tenant, uint32_t n)
+{
+	return n > 0 && tenant != 0 && model_n_slots(p, tenant) + (uint64_t)n > model.limits[tenant][p].n_sequences
+		       ? status_bit(PAGED_ERR_QUOTA)
+		       : 0;
+}
+
+static uint32_t
+model_n_tickets(uint32_t tenant)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < model.n_tickets; i++)
+		n += model_session_find(model.tickets[i].giver)->tenant == tenant;
+	return n;
+}
+
+uint32_t
+ticket_errors(uint32_t tenant)
+{
+	return tenant != 0 && model_n_tickets(tenant) >= model.ticket_limits[tenant] ? status_bit(PAGED_ERR_QUOTA) : 0;
+}
+
+static uint32_t
+random_limit_below(uint32_t n)
+{
+	return random_below(3) == 0 ? CORE_NO_LIMIT : random_below(n);
+}
+
+/* A limit may be set below what the tenant has: it then refuses all more, and takes none away. */
 void
 random_limit(void)
 {
 	uint32_t tenant = 1 + random_below(MODEL_TENANTS), p = random_below(MODEL_POOLS);
-	uint32_t limit = random_below(3) == 0 ? CORE_NO_LIMIT : random_below(model_geometries[p].n_pages);
+	struct core_tenant_limits limits = CORE_UNLIMITED;
 
-	model.limits[tenant][p] = limit;
-	core_tenant_limit(model.fixture.core, tenant, p, limit);
+	model.limits[tenant][p] = (struct core_tenant_pool_limits){
+		.n_pages = random_limit_below(model_geometries[p].n_pages),
+		.n_sequences = random_limit_below(model_geometries[p].n_slots),
+	};
+	core_tenant_limit_pool(model.fixture.core, tenant, p, &model.limits[tenant][p]);
+	model.ticket_limits[tenant] = limits.n_tickets = random_limit_below(MODEL_TICKETS);
+	core_tenant_limit(model.fixture.core, tenant, &limits);
 	model.n_done++;
 }
 
@@ -99,7 +145,7 @@ compare_tenants(void)
 	struct paged_quota_entry entry;
 
 	for (; core_tenant_next(model.fixture.core, &position, &entry); n++) {
-		uint32_t tenant = 1 + n / MODEL_POOLS, p = n % MODEL_POOLS, limit = model.limits[tenant][p];
+		uint32_t tenant = 1 + n / MODEL_POOLS, p = n % MODEL_POOLS, limit = model.limits[tenant][p].n_pages;
 
 		model_check(entry.pool == p && entry.n_charged == model_charged(p, tenant));
 		model_check(entry.limited == (limit != CORE_NO_LIMIT) && (!entry.limited || entry.limit == limit));

@@ -98,6 +98,7 @@ random_give(void)
 		errors |= status_bit(PAGED_ERR_NOENT);
 	if (ticket_find(ticket.bytes_number) < model.n_tickets)
 		errors |= status_bit(PAGED_ERR_INVALID);
+	errors |= ticket_errors(session->tenant);
 	ticket_bytes(ticket.bytes_number, bytes);
 	model_check_status(core_seq_give(model.fixture.core, session->id, ticket.n, ticket.items, &ticket.give, bytes,
 					 &model.error),
@@ -206,7 +207,10 @@ random_adopt(void)
 	else if (ticket.n > n_max)
 		errors |= status_bit(PAGED_ERR_INVALID);
 	else
-		errors |= quota_errors(p, session->tenant, count_uncharged(&ticket, session->tenant));
+		errors |= quota_errors(p, session->tenant, count_uncharged(&ticket, session->tenant)) |
+			  (model_session_find(ticket.giver)->tenant == session->tenant
+				   ? 0
+				   : slot_errors(p, session->tenant, ticket.n));
 	ticket_bytes(number, bytes);
 	model_check_status(
 		core_seq_adopt(model.fixture.core, session->id, uid, p, bytes, n_max, items, &n, &model.error), errors);

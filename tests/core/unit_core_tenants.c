@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tenants: limits, what counts against them, and sequences that change their tenant. */
+#include <string.h>
+
 #include "core/core_internal.h"
 #include "tests/core/sharing_fixture.h"
 
@@ -34,6 +36,22 @@ tenants_setup(void)
 
 TestSuite(core_tenants, .init = tenants_setup, .fini = core_fixture_teardown);
 
+/* Limits the pages of pool "llama". */
+static void
+limit_pages(uint32_t tenant, uint32_t n_pages)
+{
+	core_tenant_limit_pages(core_fixture.core, tenant, 0, n_pages);
+}
+
+static void
+limit_sequences(uint32_t tenant, uint32_t n_sequences)
+{
+	struct core_tenant_pool_limits limits = CORE_POOL_UNLIMITED;
+
+	limits.n_sequences = n_sequences;
+	core_tenant_limit_pool(core_fixture.core, tenant, 0, &limits);
+}
+
 /* Pages of pool "llama" that a tenant is charged; the recount of all charges agrees. */
 static void
 expect_charged(uint32_t tenant, uint32_t expected)
@@ -52,7 +70,7 @@ Test(core_tenants, limit_of_each_request)
 	struct seq_spec spec = { .n_tokens = 40, .tag = "" };
 	paged_seq_id seq, child;
 
-	core_tenant_limit(core_fixture.core, research, 0, 9);
+	limit_pages(research, 9);
 	expect_error(core_seq_create(core_fixture.core, research_session, 1, &spec, &seq, &core_error), PAGED_ERR_QUOTA,
 		     "tenant research, pool llama: 10 pages requested, 0 charged, limit 9: ask for less, or raise the "
 		     "limit");
@@ -82,7 +100,7 @@ Test(core_tenants, ahead_is_cut_to_the_limit)
 	struct paged_seq_item item = { .n_tokens = 4, .n_ahead = 36 };
 	uint32_t pages[CORE_FIXTURE_N_PAGES];
 
-	core_tenant_limit(core_fixture.core, research, 0, 3);
+	limit_pages(research, 3);
 	item.seq = fixture_create(research_session, 0);
 	expect_ok(core_seq_reserve(core_fixture.core, research_session, 1, &item, &core_error));
 	cr_assert_eq(core_fixture_page_table(&core_fixture, 0, item.seq, pages), 3);
@@ -96,10 +114,10 @@ Test(core_tenants, shared_pages)
 	struct sharing_found found;
 
 	expect_charged(research, 3);
-	core_tenant_limit(core_fixture.core, sales, 0, 2);
+	limit_pages(sales, 2);
 	found = sharing_find(0, "aaaabbbbcccc", NULL);
 	expect_refused(sharing_try_start(sales_session, 0, &found, 0, &second), PAGED_ERR_QUOTA);
-	core_tenant_limit(core_fixture.core, sales, 0, 3);
+	limit_pages(sales, 3);
 	second = sharing_start(sales_session, 0, "aaaabbbbcccc", NULL, 0);
 	expect_charged(sales, 3);
 	expect_charged(research, 3);
@@ -127,7 +145,7 @@ Test(core_tenants, holds)
 		pages[i] = i;
 		serials[i] = atomic_load(&region_node(view, i)->serial);
 	}
-	core_tenant_limit(core_fixture.core, research, 0, 2);
+	limit_pages(research, 2);
 	expect_error(core_pages_hold(core_fixture.core, research_session, 0, 3, pages, serials, &hold, &core_error),
 		     PAGED_ERR_QUOTA,
 		     "tenant research, pool llama: 3 pages requested, 0 charged, limit 2: ask for less, or raise the "
@@ -154,7 +172,7 @@ Test(core_tenants, end_of_a_session)
 	uint32_t session = open_session_of(research, &members[1]);
 	paged_seq_id seq;
 
-	core_tenant_limit(core_fixture.core, research, 0, 8);
+	limit_pages(research, 8);
 	expect_ok(fixture_reserve(first, fixture_create(first, 0), 20));
 	expect_ok(core_session_end(core_fixture.core, first, &core_error));
 	cr_assert(core_reap(core_fixture.core, 2));
@@ -192,17 +210,115 @@ Test(core_tenants, move_of_sequences)
 	items[0] = (struct paged_seq_item){ .seq = seq };
 	items[1] = (struct paged_seq_item){ .seq = child };
 	expect_ok(tenant_make_pool(pool, sales, &core_error));
-	core_tenant_limit(core_fixture.core, sales, 0, 4);
+	limit_pages(sales, 4);
 	expect_refused(tenant_move_sequences(pool, sales, 2, items, &core_error), PAGED_ERR_QUOTA);
 	expect_ok(tenant_move_sequences(pool, sales, 1, items, &core_error));
 	expect_charged(sales, 3);
 	expect_charged(research, 4);
-	core_tenant_limit(core_fixture.core, sales, 0, 5);
+	limit_pages(sales, 5);
 	expect_ok(tenant_move_sequences(pool, sales, 2, items, &core_error));
 	expect_charged(sales, 5);
 	expect_charged(research, 0);
 	expect_ok(tenant_move_sequences(pool, 0, 2, items, &core_error));
 	expect_charged(sales, 0);
+}
+
+/* Sequences that were given away count until another tenant has adopted them, and those of ended sessions until reaped. */
+Test(core_tenants, slots)
+{
+	const struct seq_give give = { .timeout_ms = 1000 };
+	struct paged_seq_item item = { 0 }, back[1];
+	uint8_t ticket[PAGED_TICKET_SIZE] = { 1 };
+	struct seq_spec spec = { .tag = "" };
+	paged_seq_id seq, other;
+	uint32_t n;
+
+	limit_sequences(research, 2);
+	limit_sequences(sales, 1);
+	seq = fixture_create(research_session, 0);
+	item.seq = fixture_create(research_session, 0);
+	expect_error(core_seq_create(core_fixture.core, research_session, 1, &spec, &other, &core_error),
+		     PAGED_ERR_QUOTA,
+		     "tenant research, pool llama: 1 sequences requested, 2 in use, and its share is 2 of 5: end some, or "
+		     "raise share or sequences");
+	expect_refused(sharing_try_fork(research_session, seq, 0, &other), PAGED_ERR_QUOTA);
+	expect_ok(core_seq_give(core_fixture.core, research_session, 1, &item, &give, ticket, &core_error));
+	expect_refused(core_seq_create(core_fixture.core, research_session, 1, &spec, &other, &core_error),
+		       PAGED_ERR_QUOTA);
+	other = fixture_create(sales_session, 0);
+	expect_refused(core_seq_adopt(core_fixture.core, sales_session, 0, 0, ticket, 1, back, &n, &core_error),
+		       PAGED_ERR_QUOTA);
+	expect_ok(fixture_erase(sales_session, other));
+	expect_ok(core_seq_adopt(core_fixture.core, sales_session, 0, 0, ticket, 1, back, &n, &core_error));
+	expect_accounting();
+	fixture_create(research_session, 0);
+	expect_ok(core_session_end(core_fixture.core, research_session, &core_error));
+	n = open_session(research);
+	expect_refused(core_seq_create(core_fixture.core, n, 1, &spec, &other, &core_error), PAGED_ERR_QUOTA);
+	core_reap(core_fixture.core, 0);
+	expect_ok(core_seq_create(core_fixture.core, n, 1, &spec, &other, &core_error));
+	expect_accounting();
+}
+
+/* The limit is the tenant's, not the session's. */
+Test(core_tenants, tickets)
+{
+	struct core_tenant_limits limits = CORE_UNLIMITED;
+	const struct seq_give give = { .timeout_ms = 1000 };
+	uint32_t second = open_session(research);
+	uint8_t ticket[PAGED_TICKET_SIZE] = { 1 };
+	struct paged_seq_item item = { 0 };
+
+	limits.n_tickets = 1;
+	core_tenant_limit(core_fixture.core, research, &limits);
+	item.seq = fixture_create(research_session, 0);
+	expect_ok(core_seq_give(core_fixture.core, research_session, 1, &item, &give, ticket, &core_error));
+	item.seq = fixture_create(second, 0);
+	ticket[0] = 2;
+	expect_error(core_seq_give(core_fixture.core, second, 1, &item, &give, ticket, &core_error), PAGED_ERR_QUOTA,
+		     "tenant research: 1 open tickets, and its share is 1: have some adopted or cancelled, or raise "
+		     "share");
+	core_set_now(core_fixture.core, 1000);
+	core_tick(core_fixture.core, 100);
+	expect_ok(core_seq_give(core_fixture.core, second, 1, &item, &give, ticket, &core_error));
+}
+
+/* A user's tenant exists while it has members or sessions; its number is then another's. */
+Test(core_tenants, tenants_of_users)
+{
+	struct core_tenant_limits limits = CORE_UNLIMITED;
+	uint32_t tenant, other, session, member, position = 0;
+	struct paged_quota_entry entry;
+	bool created;
+
+	limits.n_members = 2;
+	limits.n_sessions = 1;
+	expect_ok(core_tenant_of_user(core_fixture.core, 1000, &tenant, &created, &core_error));
+	cr_assert(created && tenant == 3);
+	core_tenant_limit(core_fixture.core, tenant, &limits);
+	expect_ok(core_tenant_join(core_fixture.core, tenant, true, &core_error));
+	expect_ok(core_tenant_of_user(core_fixture.core, 1000, &other, &created, &core_error));
+	cr_assert(!created && other == tenant);
+	expect_ok(core_tenant_join(core_fixture.core, tenant, true, &core_error));
+	expect_error(core_tenant_join(core_fixture.core, tenant, true, &core_error), PAGED_ERR_LIMIT,
+		     "tenant uid 1000: 2 members, and its share is 2: end some, or raise user-share or max-members");
+	expect_ok(core_tenant_join(core_fixture.core, tenant, false, &core_error));
+	expect_ok(core_tenant_check_sessions(core_fixture.core, tenant, &core_error));
+	session = open_session_of(tenant, &member);
+	expect_error(core_tenant_check_sessions(core_fixture.core, tenant, &core_error), PAGED_ERR_LIMIT,
+		     "tenant uid 1000: 1 sessions, and its share is 1: close some, or raise user-share or max-sessions; "
+		     "ended ones count until their processes have ended");
+	expect_ok(fixture_reserve(session, fixture_create(session, 0), 8));
+	expect_charged(tenant, 2);
+	for (int i = 0; i < 3; i++)
+		core_tenant_leave(core_fixture.core, tenant);
+	expect_charged(tenant, 2);
+	core_member_leave(core_fixture.core, member);
+	core_reap(core_fixture.core, 0);
+	while (core_tenant_next(core_fixture.core, &position, &entry))
+		cr_assert(strncmp(entry.tenant, "uid", 3) != 0);
+	expect_ok(core_tenant_of_user(core_fixture.core, 1001, &other, &created, &core_error));
+	cr_assert(created && other == tenant);
 }
 
 Test(core_tenants, names)

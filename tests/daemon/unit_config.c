@@ -140,6 +140,11 @@ static const struct {
 	{ POOL "tenant a { allow-user = 7 limit p = 101% }\n", "2: tenant a: limit p = 101%: outside 0% to 100%" },
 	{ POOL "tenant a { allow-user = 7 limit p = 3 GB }\n",
 	  "2: tenant a: limit p = 3 GB: neither a number of pages, nor a percentage, as 5%, nor a size, as 60GiB" },
+	{ POOL "tenant a { allow-user = 7 share = 0% }\n", "2: tenant a: share = 0%: outside 1% to 100%" },
+	{ POOL "tenant a { allow-user = 7 share = 50 }\n", "2: tenant a: share = 50: no percentage, as 75%" },
+	{ POOL "tenant a { allow-user = 7 share = 1.5% }\n",
+	  "2: tenant a: share = 1.5%: no percentage, as 75%" },
+	{ "user-share = 101%\n" POOL, "1: user-share = 101%: outside 1% to 100%" },
 	{ POOL "tenant a { limit", "2: tenant a: limit: a name is missing" },
 	{ POOL "tenant a { limit = 3 }", "2: tenant a: limit: a name is missing" },
 	{ POOL "tenant a { limit p", "2: tenant a: limit: '=' is missing" },
@@ -435,6 +440,9 @@ Test(config, tenants)
 	cr_expect(tenants[1].limits[0].pool == 1 && tenants[1].limits[0].pages == 42);
 	cr_expect(tenants[1].limits[1].pool == 0 && tenants[1].limits[1].pages == 0);
 	cr_expect_eq(tenants[2].n_limits, 0);
+	/* The default of a share is the largest limit, rounded up, or user-share. */
+	cr_expect(tenants[0].share == 46 && tenants[1].share == 5 && tenants[2].share == 75);
+	cr_expect(config_percentage(1024, 46) == 471 && config_percentage(8, 5) == 1);
 	config_free(&config);
 }
 

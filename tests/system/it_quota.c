@@ -203,7 +203,7 @@ static struct {
 } fixture;
 
 static const char tenants[] = "allow-user = 61001 allow-group = 61012\n"
-			      "tenant research { allow-user = 61001\n limit test = 10 }\n"
+			      "tenant research { allow-user = 61001\n limit test = 10 share = 75 % }\n"
 			      "tenant sales { allow-group = 61012\n limit test = 50 % }\n" PROMPT_POOL("");
 
 static void
@@ -560,7 +560,7 @@ IT_TEST(plans_on_a_gpu_are_refused_at_the_limit)
 
 	cuda_daemon_environment();
 	it_require(fake_cuda_load(), "%s", dlerror());
-	snprintf(tenant, sizeof(tenant), "tenant research { allow-user = %u limit test = 10 }\n", (unsigned)getuid());
+	snprintf(tenant, sizeof(tenant), "tenant research { allow-user = %u limit test = 10 share = 75%% }\n", (unsigned)getuid());
 	cuda_daemon_start(&fixture.daemon, EXPORT_SETTING_AUTO, "", tenant);
 	worker_open(&worker, NULL, 2 * WORKER_PAGE_SIZE);
 	seq = worker_create_seq(&worker, 36);

@@ -160,4 +160,152 @@ IT_TEST(quarantined_pages_are_charged)
 	teardown();
 }
 
+/* As many empty sequences as the pool has slots. */
+static void
+take_all_slots(struct report *report)
+{
+	struct wire_peer peer;
+
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	for (int i = 0; i < 16; i++)
+		report_call(report, &peer, wire_peer_create_request(0, 1, 0));
+}
+
+/* A user of no tenant has a share of the slots: another one still gets some, and root has no share. */
+IT_TEST(empty_sequences_do_not_take_all_slots)
+{
+	struct it_worker attacker, other;
+	struct report report;
+	struct wire_peer root;
+
+	setup(USERS POOL);
+	report = user_start(&attacker, ATTACKER, take_all_slots);
+	it_require(report.n_ok == 12 && report.n_failed == 4 && report.status == PAGED_ERR_QUOTA, "%u, %u: %s",
+		   report.n_ok, report.n_failed, report.text);
+	it_require(strcmp(report.text,
+			  "tenant uid 61001, pool test: 1 sequences requested, 12 in use, and its share is 12 of 16: "
+			  "end some, or raise user-share or sequences") == 0,
+		   "%s", report.text);
+	report = user_start(&other, OTHER, take_all_slots);
+	it_require(report.n_ok == 4 && report.status == PAGED_ERR_FULL, "%u: %s", report.n_ok, report.text);
+	user_end(&other);
+	user_end(&attacker);
+	it_require(wire_peer_wait_free(64, 60000));
+	wire_peer_attach(&root, WIRE_ROLE_SESSION, NULL);
+	for (int i = 0; i < 16; i++)
+		wire_peer_create_seq(&root, 0);
+	wire_peer_bye(&root);
+	teardown();
+}
+
+/* Gives all that it can in tickets, from several sessions, and ends them without a goodbye. */
+static void
+take_all_tickets(struct report *report)
+{
+	struct paged_seq_item item = { .n_tokens = 0 };
+	struct wire_request give = { .kind = WIRE_GIVE,
+				     .give = { .n = 1, .items = &item, .how = { .timeout_ms = UINT32_MAX } } };
+	struct wire_peer peer;
+
+	for (int i = 0; i < 2; i++) {
+		wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+		for (int k = 0; k < 500; k++) {
+			item.seq = wire_peer_create_seq(&peer, 0);
+			report_call(report, &peer, give);
+		}
+		wire_peer_close(&peer);
+	}
+}
+
+/* The share of open tickets is the user's, whatever sessions gave them. */
+IT_TEST(tickets_are_shared)
+{
+	struct it_worker attacker, other;
+	struct report report;
+
+	setup(USERS "pool test { layers = 1 kv-heads = 1 head-dim = 16 dtype = f16 page-size = 4\n"
+		    " pages = 64 sequences = 4096 max-length = 256 }\n");
+	report = user_start(&attacker, ATTACKER, take_all_tickets);
+	it_require(report.n_ok == 768 && report.n_failed == 232 && report.status == PAGED_ERR_QUOTA, "%u, %u: %s",
+		   report.n_ok, report.n_failed, report.text);
+	it_require(strcmp(report.text, "tenant uid 61001: 768 open tickets, and its share is 768: have some adopted or "
+				       "cancelled, or raise user-share") == 0,
+		   "%s", report.text);
+	report = user_start(&other, OTHER, take_all_tickets);
+	it_require(report.n_ok == 768, "%u: %s", report.n_ok, report.text);
+	user_end(&attacker);
+	user_end(&other);
+	teardown();
+}
+
+/* Opens sessions until one is refused. */
+static void
+take_all_sessions(struct report *report)
+{
+	struct wire_control_reply reply;
+
+	do {
+		wire_peer_hello(wire_peer_connect_control(), WIRE_ROLE_SESSION, NULL, &reply);
+		report_add(report, reply.kind == WIRE_WELCOME ? PAGED_OK : reply.refusal.status,
+			   reply.kind == WIRE_WELCOME ? "" : reply.refusal.text);
+	} while (reply.kind == WIRE_WELCOME);
+}
+
+static void
+take_all_observers(struct report *report)
+{
+	struct wire_control_reply reply;
+
+	do {
+		wire_peer_hello(wire_peer_connect_control(), WIRE_ROLE_OBSERVER, NULL, &reply);
+		report_add(report, reply.kind == WIRE_WELCOME ? PAGED_OK : reply.refusal.status,
+			   reply.kind == WIRE_WELCOME ? "" : reply.refusal.text);
+	} while (reply.kind == WIRE_WELCOME);
+}
+
+/* The defaults leave others sessions and members; what a process leaves ends with it. */
+IT_TEST(sessions_and_members_are_shared)
+{
+	struct it_worker attacker, other;
+	struct report report;
+
+	setup(USERS "max-sessions = 8 max-members = 20\n" POOL);
+	report = user_start(&attacker, ATTACKER, take_all_sessions);
+	it_require(report.n_ok == 6 && report.status == PAGED_ERR_LIMIT, "%u: %s", report.n_ok, report.text);
+	it_require(strncmp(report.text, "tenant uid 61001: 6 sessions, and its share is 6: close some", 60) == 0, "%s",
+		   report.text);
+	report = user_start(&other, OTHER, take_all_sessions);
+	it_require(report.n_ok == 2, "%u: %s", report.n_ok, report.text);
+	user_end(&other);
+	user_end(&attacker);
+	it_require(wire_peer_wait_free(64, 60000));
+	report = user_start(&attacker, ATTACKER, take_all_observers);
+	it_require(report.n_ok == 15 && report.status == PAGED_ERR_LIMIT, "%u: %s", report.n_ok, report.text);
+	it_require(strcmp(report.text, "tenant uid 61001: 15 members, and its share is 15: end some, or raise "
+				       "user-share or max-members") == 0,
+		   "%s", report.text);
+	report = user_start(&other, OTHER, take_all_observers);
+	it_require(report.n_ok == 5, "%u: %s", report.n_ok, report.text);
+	user_end(&attacker);
+	user_end(&other);
+	teardown();
+}
+
+/* What the configuration says of one tenant and of all users. */
+IT_TEST(shares_are_configured)
+{
+	struct it_worker attacker, other;
+	struct report report;
+
+	setup(USERS "user-share = 25%\n tenant others { allow-user = 61002 share = 50 % }\n" POOL);
+	report = user_start(&attacker, ATTACKER, take_all_slots);
+	it_require(report.n_ok == 4, "%u: %s", report.n_ok, report.text);
+	report = user_start(&other, OTHER, take_all_slots);
+	it_require(report.n_ok == 8 && strstr(report.text, "raise share or sequences") != NULL, "%u: %s", report.n_ok,
+		   report.text);
+	user_end(&attacker);
+	user_end(&other);
+	teardown();
+}
+
 IT_MAIN

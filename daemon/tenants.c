@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/tenants.h"
+
+/* Shares of all but pages. */
+static void
+tenant_set_shares(const struct config *config, struct core *core, uint32_t tenant, uint32_t percent,
+		  uint32_t max_members)
+{
+	const struct core_tenant_limits limits = {
+		.n_members = max_members,
+		.n_sessions = config_percentage(config->max_sessions, percent),
+		.n_tickets = config_percentage(PAGED_MAX_TICKETS, percent),
+	};
+
+	core_tenant_limit(core, tenant, &limits);
+	for (size_t i = 0; i < config->n_pools; i++) {
+		struct core_tenant_pool_limits in_pool = CORE_POOL_UNLIMITED;
+
+		in_pool.n_sequences = config_percentage(config->pools[i].sequences, percent);
+		core_tenant_limit_pool(core, tenant, (uint32_t)i, &in_pool);
+	}
+}
+
+enum paged_status
+daemon_tenants_add(const struct config *config, struct core *core, struct paged_error *error)
+{
+	uint32_t number;
+
+	for (size_t i = 0; i < config->n_tenants; i++) {
+		const struct config_tenant *tenant = &config->tenants[i];
+		enum paged_status status = core_tenant_add(core, tenant->name, &number, error);
+
+		if (status != PAGED_OK)
+			return status;
+		tenant_set_shares(config, core, number, tenant->share,
+				  config_percentage(config->max_members, tenant->share));
+		for (size_t k = 0; k < tenant->n_limits; k++)
+			core_tenant_limit_pages(core, number, tenant->limits[k].pool, tenant->limits[k].pages);
+	}
+	return PAGED_OK;
+}
+
+enum paged_status
+daemon_tenant_join(const struct config *config, struct core *core, const struct policy_peer *peer, uint32_t *tenant_p,
+		   struct paged_error *error)
+{
+	enum paged_status status;
+	bool created;
+
+	*tenant_p = policy_tenant(config, peer);
+	if (*tenant_p == 0 && !policy_owner(peer)) {
+		status = core_tenant_of_user(core, peer->uid, tenant_p, &created, error);
+		if (status != PAGED_OK)
+			return status;
+		if (created)
+			tenant_set_shares(config, core, *tenant_p, config->user_share,
+					  config->max_user_members != 0
+						  ? CORE_NO_LIMIT
+						  : config_percentage(config->max_members, config->user_share));
+	}
+	return core_tenant_join(core, *tenant_p, !policy_admin(config, peer), error);
+}
