@@ -19,4 +19,6 @@ noinst_LTLIBRARIES += %D%/libcommon.la
 	%D%/status.c \
 	%D%/status.h \
 	%D%/text.c \
-	%D%/text.h
+	%D%/text.h \
+	%D%/zmq_needs.c \
+	%D%/zmq_needs.h

@@ -11,6 +11,7 @@
 
 #include "common/clock.h"
 #include "core/array.h"
+#include "daemon/kernel_check.h"
 #include "daemon/log.h"
 #include "daemon/memory_wait.h"
 #include "daemon/random.h"
@@ -173,6 +174,8 @@ daemon_check(const struct config *config, const char *runtime_dir, struct paged_
 	enum paged_status status = daemon_raise_descriptor_limit(config, error);
 
 	if (status == PAGED_OK)
+		status = kernel_check(error);
+	if (status == PAGED_OK)
 		status = runtime_check(runtime_dir, config, error);
 	if (status == PAGED_OK)
 		status = daemon_pools_check(config, error);
@@ -246,6 +249,8 @@ daemon_open(struct daemon *daemon, const struct config *config, const char *runt
 
 	*daemon = (struct daemon){ .config = config, .runtime = { .dir_fd = -1, .lock_fd = -1 } };
 	status = daemon_raise_descriptor_limit(config, error);
+	if (status == PAGED_OK)
+		status = kernel_check(error);
 	if (status == PAGED_OK)
 		status = daemon_random(daemon->boot_id, sizeof(daemon->boot_id), error);
 	if (status == PAGED_OK)

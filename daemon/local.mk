@@ -20,6 +20,8 @@ DAEMON_SOURCES = \
 	%D%/endpoint.c \
 	%D%/endpoint.h \
 	%D%/histogram.h \
+	%D%/kernel_check.c \
+	%D%/kernel_check.h \
 	%D%/kernel_feature.h \
 	%D%/log.c \
 	%D%/log.h \

@@ -2,10 +2,12 @@
 /* Options of pagedd, and its start, end and restart. */
 #include <config.h>
 
+#include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/daemon.h"
 #include "daemon/log.h"
@@ -146,6 +148,20 @@ daemon_serve(const struct options *options, const struct config *config, char **
 	return code;
 }
 
+/* Opens /dev/null for descriptors 0 to 2 that are closed: else the lock file would be standard error. */
+static bool
+daemon_open_standard_fds(void)
+{
+	int fd;
+
+	do {
+		fd = open("/dev/null", O_RDWR); /* the lowest that is free */
+	} while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -156,6 +172,8 @@ main(int argc, char **argv)
 
 	if (argc == 2 && strcmp(argv[1], PROBE_ARGUMENT) == 0)
 		return probe_main();
+	if (!daemon_open_standard_fds())
+		return EXIT_FAILURE;
 	relaunch_begin();
 	daemon_parse_options(&options, argc, argv);
 	if (config_load(&config, options.config, &error) != PAGED_OK) {

@@ -24,6 +24,8 @@ EVENTS_SOURCES = \
 	%D%/node_mirror.h \
 	%D%/options.c \
 	%D%/options.h \
+	%D%/process.c \
+	%D%/process.h \
 	%D%/publisher.c \
 	%D%/publisher.h
 

@@ -24,6 +24,7 @@
 #include "events/log.h"
 #include "events/metrics_http.h"
 #include "events/options.h"
+#include "events/process.h"
 
 /* Interval at which a daemon is looked for. */
 #define ATTACH_INTERVAL_MS 500
@@ -127,6 +128,8 @@ main(int argc, char **argv)
 	struct kv_events *kv;
 	bool goes_on = true;
 
+	if (!process_prepare())
+		return EXIT_FAILURE;
 	events_options_parse(&options, argc, argv);
 	signals = events_open_signals();
 	kv = kv_events_open(&options);

@@ -2,10 +2,12 @@
 /* Options of pagedctl, and its table of commands. */
 #include "config.h"
 
+#include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "pagedctl/ctl.h"
 
@@ -146,6 +148,23 @@ ctl_run_command(struct ctl *ctl, const struct command *command)
 	return code;
 }
 
+/*
+ * Opens /dev/null for descriptors 0 to 2 that are closed: else output would go into the control socket.  For reading
+ * only, so that a closed standard output is an error.
+ */
+static bool
+ctl_open_standard_fds(void)
+{
+	int fd;
+
+	do {
+		fd = open("/dev/null", O_RDONLY); /* the lowest that is free */
+	} while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -153,6 +172,8 @@ main(int argc, char **argv)
 	struct ctl ctl = { .pool = NULL };
 	int option, index;
 
+	if (!ctl_open_standard_fds())
+		return CTL_FAILED;
 	while ((option = getopt_long(argc, argv, "r:p:d:hV", options, &index)) != -1) {
 		switch (option) {
 		case 'r':

@@ -12,6 +12,7 @@
 #include <zmq.h>
 
 #include "common/clock.h"
+#include "common/zmq_needs.h"
 
 /* High-water mark: room for all outstanding requests. */
 #define RPC_HWM ((int)WIRE_MAX_OPEN_REQUESTS * 2)
@@ -66,6 +67,9 @@ client_rpc_open(struct rpc *rpc, struct control *control, const char *endpoint, 
 	rpc->control = control;
 	rpc->max_open = max_open == 0 ? WIRE_MAX_OPEN_REQUESTS : MIN(max_open, WIRE_MAX_OPEN_REQUESTS);
 	rpc->timeout_ms = timeout_ms < INT32_MAX ? timeout_ms : INT32_MAX;
+	status = zmq_needs_check(error);
+	if (status != PAGED_OK)
+		return status;
 	rpc->context = zmq_ctx_new();
 	if (rpc->context == NULL)
 		return client_rpc_zmq_error("RPC context", error);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* paged-llama: parses options, then runs one of its modes. */
+#include <fcntl.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "examples/llama/die.h"
 #include "examples/llama/options.h"
@@ -42,12 +44,26 @@ answer_prompts(const struct options *options)
 	return status;
 }
 
+/* Opens /dev/null for descriptors 0 to 2 that are closed: else messages would go into the control socket. */
+static void
+open_standard_fds(void)
+{
+	int fd;
+
+	do {
+		fd = open("/dev/null", O_RDONLY); /* the lowest that is free */
+	} while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}
+
 int
 main(int argc, char **argv)
 {
 	struct options options;
 	int status = EXIT_ANSWERED;
 
+	open_standard_fds();
 	options_parse(argc, argv, &options);
 	if (options.print_geometry)
 		print_geometry(&options);

@@ -41,6 +41,7 @@ IT_TESTS += \
 	%D%/it_share_prefix \
 	%D%/it_shares \
 	%D%/it_sharing \
+	%D%/it_start \
 	%D%/it_start_waits \
 	%D%/it_steady \
 	%D%/it_threads \

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Starts under limits: closed standard descriptors, no threads, a kernel or a filter that refuses system calls.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/support/worker_fixture.h"
+
+#define OTHER_UID 60001u
+#define POOL "pool p { layers = 1 kv-heads = 1 head-dim = 16 pages = 4 }\n"
+
+/* Where a program writes standard error, and may write sockets. */
+static char dir[64];
+
+struct program {
+	const char *name; /* in the build tree */
+	const char *arguments[8];
+	void (*prepare)(void); /* in the child, before it executes the program */
+};
+
+static void
+directory_make(const char *configuration)
+{
+	char path[80];
+	FILE *file;
+
+	strcpy(dir, "/tmp/paged-it-XXXXXX");
+	it_require(mkdtemp(dir) != NULL && chmod(dir, 0777) == 0, "%m");
+	snprintf(path, sizeof(path), "%s/conf", dir);
+	file = fopen(path, "we");
+	it_require(file != NULL && fputs(configuration, file) >= 0 && fclose(file) == 0, "%m");
+	it_require(chmod(path, 0644) == 0, "%m");
+}
+
+static void
+directory_remove(void)
+{
+	char command[96];
+
+	snprintf(command, sizeof(command), "rm -r %s", dir);
+	it_require(system(command) == 0);
+}
+
+/* Opens the executable that libtool's script at the path runs, if there is one. */
+static int
+binary_open(const char *path)
+{
+	const char *name = strrchr(path, '/') + 1;
+	char hidden[300];
+	int fd;
+
+	snprintf(hidden, sizeof(hidden), "%.*s.libs/%s", (int)(name - path), path, name);
+	fd = open(hidden, O_RDONLY | O_CLOEXEC);
+	return fd >= 0 ? fd : open(path, O_RDONLY | O_CLOEXEC);
+}
+
+static pid_t
+program_start(const struct program *program)
+{
+	char log_path[80], path[256], *libraries;
+	const char *arguments[10] = { path };
+	int binary, log;
+	pid_t pid;
+
+	snprintf(path, sizeof(path), "%s", it_build_path(program->name));
+	binary = binary_open(path);
+	it_require(binary >= 0, "%s: %m", path);
+	libraries = realpath(it_build_path("client/.libs"), NULL);
+	if (libraries != NULL)
+		setenv("LD_LIBRARY_PATH", libraries, 1);
+	free(libraries);
+	for (int i = 0; program->arguments[i] != NULL; i++)
+		arguments[i + 1] = program->arguments[i];
+	snprintf(log_path, sizeof(log_path), "%s/err", dir);
+	log = open(log_path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+	it_require(log >= 0, "%m");
+	pid = fork();
+	it_require(pid >= 0, "%m");
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		dup2(log, 1);
+		dup2(log, 2);
+		program->prepare();
+		fexecve(binary, (char *const *)arguments, environ);
+		_exit(127);
+	}
+	close(binary);
+	close(log);
+	return pid;
+}
+
+/* Runs a program to its end; returns its standard error (static buffer). */
+static const char *
+program_run(const struct program *program, int *code_p)
+{
+	static char text[8192];
+	pid_t pid = program_start(program);
+	char path[80];
+	int status;
+	size_t n;
+	FILE *file;
+
+	it_require(waitpid(pid, &status, 0) == pid);
+	snprintf(path, sizeof(path), "%s/err", dir);
+	file = fopen(path, "re");
+	it_require(file != NULL, "%m");
+	n = fread(text, 1, sizeof(text) - 1, file);
+	fclose(file);
+	text[n] = '\0';
+	it_require(WIFEXITED(status), "wait status %x: %s", (unsigned int)status, text);
+	*code_p = WEXITSTATUS(status);
+	return text;
+}
+
+static void
+expect_failure(const struct program *program, const char *part)
+{
+	const char *text;
+	int code;
+
+	text = program_run(program, &code);
+	if (code == 127) {
+		it_note("%s does not run as another user, to whom the build tree is closed", program->name);
+		return;
+	}
+	it_require(code == 1 && strstr(text, part) != NULL, "%s: %d: %s", program->name, code, text);
+}
+
+static struct program
+pagedd_with(const char *first, void (*prepare)(void))
+{
+	static char config[80], runtime_dir[80];
+
+	snprintf(config, sizeof(config), "%s/conf", dir);
+	snprintf(runtime_dir, sizeof(runtime_dir), "%s/run", dir);
+	return (struct program){ "tests/daemon/pagedd-faults",
+				 { "--config", config, "--runtime-dir", runtime_dir, first, NULL },
+				 prepare };
+}
+
+static struct program
+paged_events_with(void (*prepare)(void))
+{
+	static char runtime_dir[80];
+
+	snprintf(runtime_dir, sizeof(runtime_dir), "%s/run", dir);
+	return (struct program){ "events/paged-events",
+				 { "--runtime-dir", runtime_dir, "--endpoint", "ipc:///tmp/paged-it-unused", NULL },
+				 prepare };
+}
+
+static void
+standard_fds_close(void)
+{
+	close(0);
+	close(1);
+	close(2);
+}
+
+/* The process's descriptors 0 to 2 are /dev/null; false: it has not opened them yet. */
+static bool
+has_null_fds(void *argument)
+{
+	char path[64], target[64] = "";
+	pid_t pid = *(pid_t *)argument;
+
+	for (int fd = 0; fd <= 2; fd++) {
+		ssize_t n;
+
+		snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
+		n = readlink(path, target, sizeof(target) - 1);
+		target[n > 0 ? n : 0] = '\0';
+		if (strcmp(target, "/dev/null") != 0)
+			return false;
+	}
+	return true;
+}
+
+static void
+program_expect_null_fds(const struct program *program)
+{
+	pid_t pid = program_start(program);
+
+	it_require(it_wait(has_null_fds, &pid, 60000), "%s", program->name);
+	kill(pid, SIGTERM);
+	waitpid(pid, NULL, 0);
+}
+
+static bool
+is_ready(void *argument)
+{
+	char path[80];
+
+	(void)argument;
+	snprintf(path, sizeof(path), "%s/run/control", dir);
+	return access(path, F_OK) == 0;
+}
+
+IT_TEST_LIMIT(closed_standard_descriptors, 180)
+{
+	const struct program events = paged_events_with(standard_fds_close);
+	struct program pagedd, ctl = { "pagedctl/pagedctl", { "pools", NULL }, standard_fds_close };
+	char path[80], text[256] = "", expected[16];
+	struct paged_client *client;
+	int status, lock;
+	pid_t pid;
+
+	directory_make("log-level = debug\n" POOL);
+	pagedd = pagedd_with(NULL, standard_fds_close);
+	pid = program_start(&pagedd);
+	it_require(it_wait(is_ready, NULL, 60000));
+	snprintf(path, sizeof(path), "%s/run", dir);
+	setenv("PAGED_RUNTIME_DIR", path, 1);
+	it_require(paged_client_open(NULL, NULL, &client) == PAGED_OK, "%s", paged_client_error(client));
+	paged_client_close(client);
+	it_require(has_null_fds(&pid));
+	snprintf(path, sizeof(path), "%s/run/lock", dir);
+	lock = open(path, O_RDONLY | O_CLOEXEC);
+	it_require(lock >= 0 && read(lock, text, sizeof(text) - 1) > 0, "%m");
+	close(lock);
+	snprintf(expected, sizeof(expected), "%d\n", (int)pid);
+	it_require(strcmp(text, expected) == 0, "the lock file has %s", text);
+
+	/* pagedctl's output cannot be written, and goes nowhere else. */
+	expect_failure(&ctl, "");
+	if (access(it_build_path("events/paged-events"), X_OK) == 0)
+		program_expect_null_fds(&events);
+	kill(pid, SIGTERM);
+	it_require(waitpid(pid, &status, 0) == pid && status == 0, "wait status %x", (unsigned int)status);
+	directory_remove();
+}
+
+/* As another user, who has no other process, without a second thread. */
+static void
+threads_forbid(void)
+{
+	const struct rlimit one = { 1, 1 };
+
+	if (setrlimit(RLIMIT_NPROC, &one) < 0 || setresgid(OTHER_UID, OTHER_UID, OTHER_UID) < 0 ||
+	    setresuid(OTHER_UID, OTHER_UID, OTHER_UID) < 0)
+		_exit(126);
+}
+
+static void
+client_open_without_threads(int from, int to, void *argument)
+{
+	struct paged_client *client;
+
+	(void)from, (void)to, (void)argument;
+	threads_forbid();
+	it_require(paged_client_open(NULL, NULL, &client) == PAGED_ERR_SYSTEM, "%s", paged_client_error(client));
+	it_require(strstr(paged_client_error(client), "no thread can be created") != NULL, "%s",
+		   paged_client_error(client));
+	paged_client_close(client);
+}
+
+IT_TEST_LIMIT(no_threads, 180)
+{
+	struct program program;
+	struct it_daemon daemon;
+	struct it_worker worker;
+
+	if (geteuid() != 0)
+		it_skip("needs root to become a user without other processes");
+	directory_make(POOL);
+	program = pagedd_with(NULL, threads_forbid);
+	expect_failure(&program, "pagedd cannot work here: no thread can be created: Resource temporarily unavailable");
+	program = pagedd_with("--check-config", threads_forbid);
+	expect_failure(&program, "pagedd cannot work here: no thread can be created: Resource temporarily unavailable");
+	program = paged_events_with(threads_forbid);
+	if (access(it_build_path(program.name), X_OK) == 0)
+		expect_failure(&program, "no thread can be created: Resource temporarily unavailable");
+	directory_remove();
+
+	it_daemon_start(&daemon, "allow-user = 60001\n" POOL, NULL, NULL);
+	it_require(chmod(daemon.dir, 0711) == 0, "%m");
+	it_fork(&worker, client_open_without_threads, NULL);
+	it_join(&worker);
+	it_daemon_stop(&daemon);
+}
+
+/* A filter under which the system call fails with EPERM. */
+static void
+system_call_refuse(uint32_t number)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	const struct sock_fprog program = { sizeof(code) / sizeof(code[0]), code };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0)
+		_exit(126);
+}
+
+static void
+pidfd_open_refuse(void)
+{
+	setenv("PAGED_NO_PEERPIDFD", "1", 1);
+	system_call_refuse(SYS_pidfd_open);
+}
+
+static void
+memfd_create_refuse(void)
+{
+	system_call_refuse(SYS_memfd_create);
+}
+
+static void
+eventfd_refuse(void)
+{
+	system_call_refuse(SYS_eventfd2);
+}
+
+static void
+pidfd_send_signal_refuse(void)
+{
+	system_call_refuse(SYS_pidfd_send_signal);
+}
+
+IT_TEST_LIMIT(refused_system_calls, 180)
+{
+	static const struct {
+		void (*prepare)(void);
+		const char *part;
+	} refused[] = {
+		{ pidfd_open_refuse, "pagedd cannot work here: pidfd_open of process " },
+		{ pidfd_send_signal_refuse, "pagedd cannot work here: pidfd_send_signal: Operation not permitted" },
+		{ memfd_create_refuse, "pagedd cannot work here: memfd_create: Operation not permitted" },
+		{ eventfd_refuse, "pagedd cannot work here: eventfd: Operation not permitted" },
+	};
+	struct program pagedd;
+
+	directory_make(POOL);
+	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+		pagedd = pagedd_with("--check-config", refused[i].prepare);
+		expect_failure(&pagedd, refused[i].part);
+		pagedd = pagedd_with(NULL, refused[i].prepare);
+		expect_failure(&pagedd, refused[i].part);
+	}
+	directory_remove();
+}
+
+IT_MAIN
