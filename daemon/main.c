@@ -11,6 +11,7 @@
 
 #include "daemon/daemon.h"
 #include "daemon/log.h"
+#include "daemon/policy.h"
 #include "daemon/probe.h"
 #include "daemon/relaunch.h"
 #include "daemon/settings.h"
@@ -184,6 +185,7 @@ main(int argc, char **argv)
 		code = 2;
 	} else {
 		log_set_level(config.log_level);
+		policy_warn(&config);
 		code = options.check_config ? check_config(&config, runtime_dir(&options, &config))
 					    : daemon_serve(&options, &config, argv);
 	}

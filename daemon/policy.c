@@ -2,9 +2,13 @@
 #include "daemon/policy.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "daemon/log.h"
 
 static bool
 ids_contain(const struct config_ids *ids, uint32_t id)
@@ -103,4 +107,75 @@ policy_tenant(const struct config *config, const struct policy_peer *peer)
 		    groups_contain(&config->tenants[i].allow_groups, peer))
 			return (uint32_t)i + 1;
 	return 0;
+}
+
+/* Whether some ids have no number in this user namespace; `map` is /proc/self/uid_map or gid_map. */
+static bool
+namespace_lacks_ids(const char *map)
+{
+	uint64_t first, parent, n, n_mapped = 0;
+	FILE *file = fopen(map, "re");
+
+	if (file == NULL)
+		return false;
+	while (fscanf(file, "%" SCNu64 " %" SCNu64 " %" SCNu64, &first, &parent, &n) == 3)
+		n_mapped += n;
+	fclose(file);
+	return n_mapped < UINT32_MAX;
+}
+
+/* The number of ids that have none; 65534 unless the administrator changed it. */
+static uint32_t
+overflow_id(const char *path)
+{
+	FILE *file = fopen(path, "re");
+	uint32_t id = 65534;
+
+	if (file == NULL)
+		return id;
+	if (fscanf(file, "%" SCNu32, &id) != 1)
+		id = 65534;
+	fclose(file);
+	return id;
+}
+
+static void
+list_warn(const struct config_ids *ids, uint32_t overflow, const char *setting, const char *kind, const char *section,
+	  const char *name)
+{
+	if (ids_contain(ids, overflow))
+		log_warning("policy",
+			    "%s%s%s = %" PRIu32
+			    ": in this user namespace the kernel reports all %s that it lacks as %" PRIu32
+			    ": the list admits them all",
+			    section, name, setting, overflow, kind, overflow);
+}
+
+void
+policy_warn(const struct config *config)
+{
+	uint32_t user = overflow_id("/proc/sys/kernel/overflowuid"),
+		 group = overflow_id("/proc/sys/kernel/overflowgid");
+	bool lacks_users = namespace_lacks_ids("/proc/self/uid_map");
+	bool lacks_groups = namespace_lacks_ids("/proc/self/gid_map");
+
+	if (lacks_users) {
+		list_warn(&config->allow_users, user, "allow-user", "users", "", "");
+		for (size_t i = 0; i < config->n_pools; i++)
+			list_warn(&config->pools[i].allow_users, user, ": allow-user", "users", "pool ",
+				  config->pools[i].name);
+		for (size_t i = 0; i < config->n_tenants; i++)
+			list_warn(&config->tenants[i].allow_users, user, ": allow-user", "users", "tenant ",
+				  config->tenants[i].name);
+	}
+	if (!lacks_groups)
+		return;
+	list_warn(&config->allow_groups, group, "allow-group", "groups", "", "");
+	list_warn(&config->admin_group, group, "admin-group", "groups", "", "");
+	for (size_t i = 0; i < config->n_pools; i++)
+		list_warn(&config->pools[i].allow_groups, group, ": allow-group", "groups", "pool ",
+			  config->pools[i].name);
+	for (size_t i = 0; i < config->n_tenants; i++)
+		list_warn(&config->tenants[i].allow_groups, group, ": allow-group", "groups", "tenant ",
+			  config->tenants[i].name);
 }

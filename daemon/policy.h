@@ -44,4 +44,11 @@ bool policy_pool(const struct config_pool *pool, const struct policy_peer *peer)
 /** policy_tenant - the configured tenant of the peer: 1 for the first in the file, ...; 0: none includes it */
 uint32_t policy_tenant(const struct config *config, const struct policy_peer *peer);
 
+/**
+ * policy_warn - log which lists admit everybody whom the user namespace does not have
+ *
+ * The kernel reports users and groups without a number in the daemon's user namespace as the overflow id, 65534.
+ */
+void policy_warn(const struct config *config);
+
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Starts under limits: closed standard descriptors, no threads, a kernel or a filter that refuses system calls.
+ * Starts under limits: closed standard descriptors, no threads, a kernel or a filter that refuses system calls, a user
+ * namespace that lacks users.
  */
 #include "config.h"
 
@@ -8,6 +9,7 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -356,6 +358,65 @@ IT_TEST_LIMIT(refused_system_calls, 180)
 		pagedd = pagedd_with(NULL, refused[i].prepare);
 		expect_failure(&pagedd, refused[i].part);
 	}
+	directory_remove();
+}
+
+/* In a user namespace with one user and group, which are root there; all others are 65534. */
+static void
+user_namespace_enter(void)
+{
+	uid_t uid = geteuid();
+	gid_t gid = getegid();
+	char map[64];
+	int fd;
+
+	if (unshare(CLONE_NEWUSER) < 0)
+		_exit(125);
+	fd = open("/proc/self/setgroups", O_WRONLY);
+	if (fd < 0 || write(fd, "deny", 4) != 4 || close(fd) < 0)
+		_exit(126);
+	snprintf(map, sizeof(map), "0 %u 1", (unsigned int)uid);
+	fd = open("/proc/self/uid_map", O_WRONLY);
+	if (fd < 0 || write(fd, map, strlen(map)) < 0 || close(fd) < 0)
+		_exit(126);
+	snprintf(map, sizeof(map), "0 %u 1", (unsigned int)gid);
+	fd = open("/proc/self/gid_map", O_WRONLY);
+	if (fd < 0 || write(fd, map, strlen(map)) < 0 || close(fd) < 0)
+		_exit(126);
+}
+
+static void
+nothing_prepare(void)
+{
+}
+
+IT_TEST_LIMIT(lists_with_the_overflow_id, 180)
+{
+	static const char *const parts[] = {
+		"pagedd: warning: policy: allow-user = 65534: in this user namespace the kernel reports all users that "
+		"it "
+		"lacks as 65534: the list admits them all\n",
+		"policy: admin-group = 65534: in this user namespace the kernel reports all groups",
+		"policy: pool p: allow-group = 65534: ",
+		"policy: tenant t: allow-user = 65534: ",
+	};
+	struct program pagedd;
+	const char *text;
+	int code;
+
+	directory_make("allow-user = { 7, 65534 }\nadmin-group = 65534\n"
+		       "pool p { layers = 1 kv-heads = 1 head-dim = 16 pages = 4 allow-group = 65534 }\n"
+		       "tenant t { allow-user = 65534 limit p = 2 }\n");
+	pagedd = pagedd_with("--check-config", user_namespace_enter);
+	text = program_run(&pagedd, &code);
+	if (code == 125)
+		it_skip("a user namespace needs privilege");
+	it_require(code == 0, "%d: %s", code, text);
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		it_require(strstr(text, parts[i]) != NULL, "%s: %s", parts[i], text);
+	pagedd = pagedd_with("--check-config", nothing_prepare);
+	text = program_run(&pagedd, &code);
+	it_require(code == 0 && strstr(text, "policy") == NULL, "%d: %s", code, text);
 	directory_remove();
 }
 
