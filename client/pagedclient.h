@@ -558,7 +558,9 @@ enum paged_status paged_seq_reserve(struct paged_client *client, size_t n, const
 /**
  * paged_seq_truncate - keep n_tokens tokens of each sequence and free the whole pages past them
  *
- * The sequences stay alive, also with n_tokens 0.
+ * The sequences stay alive, also with n_tokens 0.  If n_tokens ends inside a page, the page stays.  Its tokens
+ * past n_tokens are to be written again, so plans made before are stale, and publishes that were sent before and
+ * are not handled yet are dropped.
  *
  * @retval PAGED_ERR_CAPACITY  n_tokens exceeds the sequence's capacity
  * @retval PAGED_ERR_INVALID   n_ahead is not 0
@@ -574,7 +576,8 @@ struct paged_seq_info {
 	uint32_t capacity;      /* tokens */
 	uint32_t writable_from; /* paged_append() refuses tokens before it: they are shared or published */
 	uint32_t n_pages;
-	uint64_t version;   /* changes when page table entries are replaced or removed, not when the table grows */
+	/* Changes when page table entries are replaced or removed, or a truncate ends inside a page; not by growth. */
+	uint64_t version;
 	uint32_t published; /* tokens that other sequences can share (paged_sharing.h) */
 	uint32_t n_trimmed; /* of n_pages, those at the beginning that were given back (paged_seq_trim()) */
 	uint32_t frozen;    /* 1: given away (paged_sharing.h): it can be read only, and writable_from is UINT32_MAX */

@@ -147,7 +147,9 @@ struct region_header {
 };
 
 struct region_slot {
-	_Atomic uint64_t version; /* seqlock: changes when entries are replaced or removed, odd meanwhile */
+	/* Seqlock: changes when entries are replaced or removed, or a truncate ends inside the last page; odd
+	 * meanwhile. */
+	_Atomic uint64_t version;
 	_Atomic uint32_t generation;
 	_Atomic uint32_t owner;         /* session id, 0: the slot is free */
 	_Atomic uint32_t capacity;      /* tokens, a multiple of page_size */

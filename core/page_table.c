@@ -233,7 +233,11 @@ page_table_trim(struct core_pool *pool, struct core_session *session, uint32_t s
 	session->n_pages -= first - before;
 }
 
-/* Shortens the page table to n_pages, n_whole of them whole; with close, also ends the sequence. */
+/*
+ * Shortens the page table to n_pages, n_whole of them whole; with close, also ends the sequence.  The version also
+ * changes if only the last page's content is cut: a publish of that page that is under way must be refused, because its
+ * tokens will be written again.
+ */
 static void
 page_table_replace(struct core_pool *pool, struct core_session *session, uint32_t slot_index, uint32_t n_pages,
 		   uint32_t n_whole, bool close, bool quarantine)
@@ -250,7 +254,7 @@ page_table_replace(struct core_pool *pool, struct core_session *session, uint32_
 	if (pool->audit != NULL)
 		audit_page_table(pool->audit, slot_index, n_pages);
 	core_pool_change_begin(pool);
-	if (n_pages < n_before || close) {
+	if (n_pages < n_before || n_whole < n_pages || close) {
 		slot_change_begin(slot);
 		store_u32(&slot->capacity, capacity);
 		if (load_u32(&slot->length) > capacity)
@@ -263,8 +267,6 @@ page_table_replace(struct core_pool *pool, struct core_session *session, uint32_
 		if (close)
 			store_u32(&slot->owner, 0);
 		slot_change_end(slot);
-	} else {
-		published_limit(pool, slot_index, n_whole);
 	}
 	/* The dropped entries are still in the page table; other readers ignore entries past the capacity. */
 	if (pages_unref(pool, session, pool->slots[slot_index].tenant, table + n_keep, n_before - n_keep, quarantine)) {

@@ -533,6 +533,7 @@ model_truncate(struct model_pool *pool, struct model_seq *seq, uint32_t n_keep, 
 {
 	uint32_t last = n_whole - 1;
 
+	seq->version_moves = seq->version_moves || n_whole < n_keep;
 	model_drop(pool, seq, n_keep, session);
 	seq->n_writable_from = MIN(seq->n_writable_from, n_keep);
 	if (seq->n_published <= n_whole)

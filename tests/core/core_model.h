@@ -99,7 +99,6 @@ struct model_seq {
 	uint64_t version;
 	bool is_hold;
 	bool version_moves; /* in the current operation */
-	bool version_may_move;
 };
 
 /** A change of the index that the ring must show. */

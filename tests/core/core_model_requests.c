@@ -139,8 +139,6 @@ random_truncate(void)
 		uint32_t p = PAGED_SEQ_POOL(items[i].seq);
 		struct model_seq *seq = model_seq_find(items[i].seq);
 
-		/* Whether the version moves if no page is dropped is left open. */
-		seq->version_may_move = true;
 		model_truncate(&model.pools[p], seq, pages_of_tokens(p, items[i].n_tokens),
 			       items[i].n_tokens / model_geometries[p].page_size, 0);
 	}

@@ -366,10 +366,13 @@ Test(core, truncate)
 	version = version_of(0, a);
 	expect_error(fixture_truncate(fixture_session, a, 17), PAGED_ERR_CAPACITY,
 		     "sequence 0.1 of pool llama has room for 16 tokens, cannot keep 17");
-	expect_ok(fixture_truncate(fixture_session, a, 13));
+	expect_ok(fixture_truncate(fixture_session, a, 16));
 	cr_assert_eq(version_of(0, a), version, "nothing was removed");
+	expect_ok(fixture_truncate(fixture_session, a, 13));
+	cr_assert_eq(version_of(0, a), version + 2, "a page was cut");
+	expect_page_table(0, a, "3 2 1 0");
 	expect_ok(fixture_truncate(fixture_session, a, 12));
-	cr_assert_eq(version_of(0, a), version + 2);
+	cr_assert_eq(version_of(0, a), version + 4);
 	expect_page_table(0, a, "3 2 1");
 	expect_ok(fixture_truncate(fixture_session, a, 0));
 	expect_page_table(0, a, "");
