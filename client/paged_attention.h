@@ -135,13 +135,24 @@ struct paged_append_params {
  * paged_gather(), enter the pages this way, many tokens per call (on a GPU at
  * most max_q_tokens per plan).
  *
+ * What a row may write is read again at each call, so a plan that was made before
+ * the row's tokens were published, forked or given away writes none of them, and
+ * one that was made before its sequence was truncated, trimmed or erased writes
+ * nothing.  A call that is refused writes nothing (paged_sharing.h, What must not be
+ * written).
+ *
  * @param[in] k       [total_q][KV heads][K dim]; any tensor dtype
  * @param[in] v       [total_q][KV heads][V dim]; any tensor dtype; NULL in a pool whose V lies in K
  * @param[in] params  NULL: defaults
- * @retval PAGED_ERR_PERM      a row's sequence belongs to another session, or a
- *                             position lies before its writable_from.  On a GPU,
+ * @retval PAGED_ERR_PERM      a row's sequence belongs to another session or was
+ *                             given away, or a position lies before its
+ *                             writable_from, or in a page that this process is
+ *                             publishing.  On a GPU,
  *                             paged_batch_validate() reports this for positions,
  *                             and for lengths of paged_batch_plan_device()
+ * @retval PAGED_ERR_STALE     page table entries of a row that it writes were replaced or
+ *                             removed since the plan
+ * @retval PAGED_ERR_GONE      the same, because the daemon died or ended this session
  * @retval PAGED_ERR_CAPACITY  a position exceeds the row's capacity; on a GPU
  *                             reported by paged_batch_validate()
  * @retval PAGED_ERR_INVALID   tensors or a rotary embedding do not fit the pool;

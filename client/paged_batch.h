@@ -219,7 +219,11 @@ enum paged_status paged_batch_plan_device(struct paged_batch *batch, const struc
  *
  * @retval PAGED_ERR_STALE     page table entries of a planned sequence were replaced
  *                             or removed since the plan, also by a truncate of
- *                             pages past the plan's: results of that row are void
+ *                             pages past the plan's, or inside a page: results of
+ *                             that row are void.  Also, in host memory: tokens were
+ *                             published or shared while paged_append() wrote them,
+ *                             so other processes may read other values than the
+ *                             tokens stand for
  * @retval PAGED_ERR_RANGE     a mod read an array out of bounds since the plan, for a key
  *                             that is not otherwise masked out; the mod got 0.  The message
  *                             names array, index and bounds.  On a GPU also: an

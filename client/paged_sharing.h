@@ -43,6 +43,20 @@
  * the rest of that page unusable for it: keep whole pages, or fork the sequence
  * at that token and erase it.
  *
+ * What must not be written.  From the call of paged_seq_publish() or
+ * paged_batch_publish() on, this process refuses to write what it publishes, also by
+ * plans that were made before.  Other members of the session refuse it from the
+ * moment at which the owner has handled the publish (paged_seq_info.published), and
+ * what a fork shares, from the moment at which the owner has handled the fork.  So a
+ * member publishes or forks only what no other member is writing: members agree on
+ * that, as on everything that they write.  If they fail to, paged_append() on the
+ * host notices when pages become protected while it writes them, and
+ * paged_batch_validate() reports it.  Captured appends know what was protected at the
+ * last paged_batch_plan_device() with tables_only, and what paged_batch_publish() and
+ * paged_batch_fork() of their batch have protected since: after any other publish or
+ * fork, plan before the next replay.  Explicit page tables (paged_batch_row.pages) are
+ * the program's own, and not checked.
+ *
  * Identity.  A page is found by all tokens before its end, by a salt, and by
  * extras that stand for content which token ids do not express.  These are
  * compared, not only their hashes, so a match is exact.  This follows vLLM's
@@ -235,7 +249,7 @@ enum paged_status paged_seq_publish(struct paged_pool *pool, size_t n, const str
  * finish, destroy) test the event without waiting, and send what was reached.  If that
  * memory is full, less is published; a later call with the same prefixes
  * publishes the rest.  What is queued for a sequence is dropped if the sequence is truncated,
- * trimmed or erased.
+ * also inside a page and by another member of the session, trimmed, erased or given away.
  *
  * @retval PAGED_ERR_UNSUPPORTED  also: the stream is being captured: publish after each replay
  * @retval PAGED_ERR_BACKEND      the driver failed

@@ -235,6 +235,24 @@ append_tensors_in(const struct paged_batch *batch, struct append_args *args, con
 	return paged_fail(error, PAGED_ERR_INVALID, "pool %s keeps V in K: v must be NULL", batch->pool->mapping.name);
 }
 
+/*
+ * After an append: if tokens that it wrote have become protected meanwhile, by another thread or process, the pages may
+ * hold other values than what was published or shared.  paged_batch_validate() reports it.  On a device, appends come
+ * to an end later, when publishing them is no error.
+ */
+static void
+append_check_again(struct paged_batch *batch, const uint32_t *positions)
+{
+	struct paged_error why;
+
+	if (batch->pool->compute_ops->on_device || batch->overtaken.status != PAGED_OK)
+		return;
+	/* An entry that was replaced is what validate finds anyway. */
+	if (batch_protect(batch, &why) != PAGED_OK || append_check_rows(batch, positions, &why) == PAGED_OK)
+		return;
+	paged_fail(&batch->overtaken, PAGED_ERR_STALE, "while paged_append() wrote: %s", why.text);
+}
+
 enum paged_status
 paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *k, const struct paged_tensor *v,
 	     const struct paged_append_params *params)
@@ -248,6 +266,8 @@ paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tenso
 	if (status != PAGED_OK)
 		return status;
 	status = client_params_in(&complete, sizeof(complete), params, "paged_append_params", &error);
+	if (status == PAGED_OK)
+		status = batch_protect(batch, &error);
 	if (status == PAGED_OK)
 		status = append_check_rows(batch, complete.positions, &error);
 	if (status == PAGED_OK)
@@ -266,6 +286,7 @@ paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tenso
 	args.v_scale = complete.v_scale;
 	args.rotary = complete.rotary != NULL ? &rotary : NULL;
 	status = batch->pool->compute_ops->append(batch, &args, &error);
+	append_check_again(batch, complete.positions);
 	return client_leave(batch->pool->client, status, &error);
 }
 

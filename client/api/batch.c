@@ -162,6 +162,7 @@ void
 batch_free(struct paged_batch *batch, bool in_child)
 {
 	LIST_REMOVE(batch, link);
+	batch_publish_drop(batch);
 	while (batch->mod_sets != NULL)
 		mod_set_free(batch->mod_sets, in_child);
 	batch->pool->compute_ops->batch_destroy(batch, in_child);
@@ -261,6 +262,8 @@ paged_batch_validate(struct paged_batch *batch)
 		return client_failf(pool->client, PAGED_ERR_STALE,
 				    "row %u: pages of sequence " SEQ_FORMAT " were replaced or removed since the plan",
 				    stale, SEQ_ARGS(batch->row[stale].id));
+	if (batch->overtaken.status != PAGED_OK)
+		return client_fail(pool->client, &batch->overtaken);
 	status = mod_set_check_range(batch, &error);
 	return client_leave(pool->client, status, &error);
 }

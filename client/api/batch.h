@@ -58,6 +58,20 @@ batch_row_needs_reserve(const struct paged_batch *batch, uint32_t r, uint64_t n_
 	       row->capacity < MIN(to->kv_len + n_ahead, batch->pool->mapping.view.max_length);
 }
 
+/**
+ * batch_protect - read the slots of the rows that append writes again, and protect what may not be written any more
+ *
+ * @retval PAGED_ERR_STALE  entries of a row's page table were replaced or removed since the plan
+ * @retval PAGED_ERR_GONE
+ */
+enum paged_status batch_protect(struct paged_batch *batch, struct paged_error *error);
+
+/**
+ * batch_protect_graphs - batch_protect() after a call on the batch that protects tokens, for the appends of captured
+ * graphs: their replays are not calls
+ */
+enum paged_status batch_protect_graphs(struct paged_batch *batch, struct paged_error *error);
+
 /** batch_reserve - get pages for the rows in batch->short_seqs; on a failure, fill batch->pages_missing */
 enum paged_status batch_reserve(struct paged_batch *batch, uint32_t n_short, struct paged_error *error);
 

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "client/api/batch.h"
 #include "client/api/compute_ops.h"
 #include "client/api/enter.h"
 #include "client/api/pool_read.h"
@@ -106,6 +107,8 @@ batch_fork_run(struct paged_batch *batch, uint32_t n, const struct seq_fork *for
 	if (status != PAGED_OK)
 		return status;
 	status = batch_fork_copy(batch, n, forks, children, copies, error);
+	if (status == PAGED_OK)
+		status = batch_protect_graphs(batch, error);
 	if (status != PAGED_OK)
 		batch_fork_undo(client, n, children);
 	return status;

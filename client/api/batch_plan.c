@@ -225,6 +225,8 @@ batch_plan_clear(struct paged_batch *batch, bool on_device)
 	batch->bad_row_unwritable = BATCH_NO_ROW;
 	batch->bad_row_wide = BATCH_NO_ROW;
 	batch->bad_row_duplicate = BATCH_NO_ROW;
+	batch->restricted = false;
+	batch->overtaken.status = PAGED_OK;
 	batch->plan_number++;
 	mod_set_clear_range(batch);
 	if (batch->has_missing)

@@ -4,9 +4,11 @@
 
 #include <sys/param.h>
 
+#include "client/api/batch.h"
 #include "client/api/compute_ops.h"
 #include "client/api/enter.h"
 #include "client/api/publish.h"
+#include "client/api/publishing.h"
 
 /* Skips pages that are in the queue already. */
 static void
@@ -48,8 +50,10 @@ publish_queue_push(struct paged_batch *batch, struct publish_message **message_p
 	if ((*message_p)->n > 0) {
 		status =
 			batch->pool->compute_ops->event_record(batch, (queue->first + queue->n) % PUBLISH_QUEUE, error);
-		if (status == PAGED_OK)
+		if (status == PAGED_OK) {
+			publishing_queue(batch->pool, *message_p);
 			queue->n++;
+		}
 	}
 	*message_p = publish_queue_last(queue);
 	if (*message_p != NULL)
@@ -105,19 +109,33 @@ publish_queue_send(struct paged_batch *batch, struct publish_message *message)
 	return status != PAGED_ERR_AGAIN && status != PAGED_ERR_TIMEOUT;
 }
 
+static void
+publish_queue_pop(struct paged_batch *batch)
+{
+	struct publish_queue *queue = &batch->publish_queue;
+	const struct publish_message *message = &queue->messages[queue->first];
+
+	publishing_unqueue(batch->pool, message->n, message->specs);
+	queue->first = (queue->first + 1) % PUBLISH_QUEUE;
+	queue->first_number++;
+	queue->n--;
+}
+
 void
 batch_publish_dispatch(struct paged_batch *batch)
 {
 	struct publish_queue *queue = &batch->publish_queue;
 
-	while (queue->n > 0) {
-		if (!batch->pool->compute_ops->event_reached(batch, queue->first) ||
-		    !publish_queue_send(batch, &queue->messages[queue->first]))
-			return;
-		queue->first = (queue->first + 1) % PUBLISH_QUEUE;
-		queue->first_number++;
-		queue->n--;
-	}
+	while (queue->n > 0 && batch->pool->compute_ops->event_reached(batch, queue->first) &&
+	       publish_queue_send(batch, &queue->messages[queue->first]))
+		publish_queue_pop(batch);
+}
+
+void
+batch_publish_drop(struct paged_batch *batch)
+{
+	while (batch->publish_queue.n > 0)
+		publish_queue_pop(batch);
 }
 
 enum paged_status
@@ -140,5 +158,7 @@ paged_batch_publish(struct paged_batch *batch, size_t n, const struct paged_publ
 		batch_publish_dispatch(batch);
 		status = publish_queue_add(batch, n, publishes, &error);
 	}
+	if (status == PAGED_OK)
+		status = batch_protect_graphs(batch, &error);
 	return client_leave(batch->pool->client, status, &error);
 }

@@ -4,6 +4,7 @@
 
 #include "client/api/batch.h"
 #include "client/api/pool_read.h"
+#include "client/api/publishing.h"
 
 /*
  * Copies entries [row->n_entries, n) of the sequence's page table.  Returns false if they changed during the copy.
@@ -55,7 +56,7 @@ batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct
 	struct batch_row *row = &batch->row[r];
 	struct region_snapshot snapshot;
 	unsigned int attempt = 0;
-	uint32_t n, bad;
+	uint32_t n, bad, writable_from;
 	enum paged_status status = pool_check_seq(batch->pool, id, error);
 
 	if (status != PAGED_OK)
@@ -69,11 +70,12 @@ batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct
 					    r, SEQ_ARGS(id));
 		if (status != PAGED_OK)
 			return status;
+		writable_from = publishing_writable_from(batch->pool, id, snapshot.version, snapshot.writable_from);
 		if (row->id != id || row->version != snapshot.version) {
 			if (row->id != id)
 				batch->n_distinct = 0;
 		} else if (row->capacity == snapshot.capacity && row->owner == snapshot.owner &&
-			   row->writable_from == snapshot.writable_from) {
+			   row->writable_from == writable_from) {
 			return PAGED_OK;
 		}
 		batch_row_begin(batch, r, id, &snapshot);
@@ -86,7 +88,7 @@ batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct
 				  r, bad, SEQ_ARGS(id), batch->table[r * batch->table_stride + bad], view->n_pages);
 	row->capacity = n * view->page_size;
 	row->owner = snapshot.owner;
-	row->writable_from = snapshot.writable_from;
+	row->writable_from = writable_from;
 	return PAGED_OK;
 }
 

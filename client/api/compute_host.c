@@ -197,6 +197,7 @@ const struct compute_ops compute_ops_host = {
 	.batch_destroy = host_batch_destroy,
 	.stream = host_stream,
 	.plan = host_plan,
+	.protect = host_done,
 	.validate = host_done,
 	.mask_open = host_mask_open,
 	.mask_close = host_mask_close,

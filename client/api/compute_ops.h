@@ -47,6 +47,11 @@ struct compute_ops {
 	 */
 	enum paged_status (*plan)(struct paged_batch *batch, const struct compute_lengths *lengths,
 				  struct paged_error *error);
+	/**
+	 * Called when rows of the plan may write less than before: later appends, also captured ones, must not write
+	 * tokens before the rows' writable_from.
+	 */
+	enum paged_status (*protect)(struct paged_batch *batch, struct paged_error *error);
 	/** Waits for the work launched since the plan and reports its faults. */
 	enum paged_status (*validate)(struct paged_batch *batch, struct paged_error *error);
 	/**

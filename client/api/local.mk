@@ -8,6 +8,7 @@ client_libpagedclient_la_SOURCES += \
 	%D%/batch.h \
 	%D%/batch_fork.c \
 	%D%/batch_plan.c \
+	%D%/batch_protect.c \
 	%D%/batch_publish.c \
 	%D%/batch_reserve.c \
 	%D%/batch_row.c \
@@ -47,6 +48,8 @@ client_libpagedclient_la_SOURCES += \
 	%D%/prefix.h \
 	%D%/publish.c \
 	%D%/publish.h \
+	%D%/publishing.c \
+	%D%/publishing.h \
 	%D%/seq.c \
 	%D%/seq.h \
 	%D%/seq_start.c \

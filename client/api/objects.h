@@ -23,6 +23,7 @@
 
 struct compute_ops;
 struct publish_message;
+struct publishing;
 
 struct paged_client {
 	struct guard guard;
@@ -36,6 +37,10 @@ struct paged_client {
 	struct cuda_compiler *compiler;   /* for mods of pools in GPU memory; NULL: not needed yet */
 	struct publish_message *publish;  /* what is being published; guarded by the mutex */
 	_Atomic uint64_t owner_polled_ms; /* time of a plan's last check of the owner's state */
+	/* Messages to publish: publishing.h.  Changed with the mutex held. */
+	_Atomic uint64_t publishes_sent, publishes_answered;
+	uint64_t publish_numbers[OWNER_MAX_PUBLISHES]; /* of the messages without a reply, the oldest first */
+	unsigned int n_publish_numbers;
 };
 
 struct paged_pool {
@@ -47,6 +52,7 @@ struct paged_pool {
 	LIST_HEAD(, paged_block_mask) block_masks;
 	struct mask_memory mask_memory; /* spare arrays for its block masks */
 	struct cuda_kernels *kernels;   /* back end cuda: loaded while the pool has batches */
+	struct publishing *publishing;  /* publishes without a reply; NULL: the pool publishes nothing */
 	struct owner_pool mapping;
 	const struct compute_ops *compute_ops;
 };
@@ -120,6 +126,7 @@ struct paged_batch {
 	bool planned;
 	bool on_device; /* the lengths are in device memory; those in kernel_row are upper bounds */
 	bool has_missing;
+	bool restricted; /* rows may write less than the back end knows */
 	uint32_t n_rows;
 	uint64_t total_q;
 	uint32_t uniform_q_len;      /* q_len of every row; 0: they differ */
@@ -132,6 +139,8 @@ struct paged_batch {
 	uint64_t plan_number;        /* from 1 on */
 	uint64_t writer_pass; /* number of the current pass over the rows, for `writer` and `row_pass`; from 1 on */
 	uint32_t n_distinct;  /* the last check found distinct sequences in rows [0, n_distinct); 0: unknown */
+	/* An append wrote tokens that were published or shared meanwhile; status PAGED_OK: none. */
+	struct paged_error overtaken;
 	/* PAGED_ERR_RANGE from mod sets that were rebound or destroyed since the plan; status PAGED_OK: none. */
 	struct paged_error mod_range_error;
 };

@@ -14,6 +14,7 @@
 #include "client/api/enter.h"
 #include "client/api/mod.h"
 #include "client/api/pool_read.h"
+#include "client/api/publishing.h"
 #include "client/api/watch.h"
 #include "client/params.h"
 #include "common/clock.h"
@@ -48,6 +49,11 @@ paged_pool_open(struct paged_client *client, const char *name, struct paged_pool
 	client_lock(client);
 	status = client->owner->ops->pool_open(client->owner, name, &pool->mapping, &error);
 	if (status == PAGED_OK) {
+		status = publishing_open(pool, &error);
+		if (status != PAGED_OK)
+			client->owner->ops->pool_close(client->owner, &pool->mapping, false);
+	}
+	if (status == PAGED_OK) {
 		/* Without pages, no driver is there to be asked. */
 		pool->compute_ops = compute_backends_find(pool->mapping.tables_only ? "host" : pool->mapping.backend);
 		assert(pool->compute_ops != NULL); /* the owner has the same back ends */
@@ -77,6 +83,7 @@ pool_free(struct paged_pool *pool, bool in_child)
 	mask_memory_release(&pool->mask_memory);
 	while (pool->mods != NULL)
 		client_mod_free(pool->mods);
+	publishing_close(pool, in_child);
 	owner->ops->pool_close(owner, &pool->mapping, in_child);
 	free(pool);
 }

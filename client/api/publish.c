@@ -10,6 +10,7 @@
 
 #include "client/api/enter.h"
 #include "client/api/pool_read.h"
+#include "client/api/publishing.h"
 #include "client/api/seq.h"
 
 #define EXTRA_BYTES (REGION_EXTRA_SIZE + sizeof(uint32_t))
@@ -88,7 +89,7 @@ publish_message_send(struct paged_client *client, const struct publish_message *
 		.extra_page = message->extra_page,
 		.extra = (const uint8_t(*)[REGION_EXTRA_SIZE])message->extra,
 	};
-	return client->owner->ops->publish(client->owner, &publish, error);
+	return publishing_send(client, &publish, error);
 }
 
 static uint32_t
@@ -127,8 +128,10 @@ publish_message_drop_stale(const struct paged_pool *pool, struct publish_message
 			extra = page;
 		while (!message->keys && extra < n_extras && message->extra_page[extra] < page)
 			extra++;
-		if (publish_message_spec_is_stale(pool, &spec))
+		if (publish_message_spec_is_stale(pool, &spec)) {
+			publishing_unqueue(pool, 1, &spec);
 			continue;
+		}
 		memmove(message->tokens + message->n_tokens, message->tokens + (size_t)first * page_size,
 			(size_t)spec.n_pages * page_size * sizeof(uint32_t));
 		memmove(message->extra[message->n_extras], message->extra[first_extra],

@@ -51,7 +51,9 @@ bool publish_message_add(struct publish_message *message, const struct prefix_so
 enum paged_status publish_message_send(struct paged_client *client, const struct publish_message *message,
 				       struct paged_error *error);
 
-/** publish_message_drop_stale - remove the sequences that were given away, or whose page table has another version now
+/**
+ * publish_message_drop_stale - remove from a queued message the sequences that were given away, or whose page table has
+ * another version now
  */
 void publish_message_drop_stale(const struct paged_pool *pool, struct publish_message *message);
 
@@ -75,6 +77,9 @@ enum paged_status publish_check_all(struct paged_pool *pool, size_t n, const str
 /** publish_now - paged_seq_publish(), after publish_enter() */
 enum paged_status publish_now(struct paged_pool *pool, size_t n, const struct paged_publish *publishes,
 			      struct paged_error *error);
+
+/** batch_publish_drop - forget the messages that are still in the queue; the batch is destroyed */
+void batch_publish_drop(struct paged_batch *batch);
 
 /** batch_publish_dispatch - send the messages of the queue whose events were reached; never waits */
 void batch_publish_dispatch(struct paged_batch *batch);

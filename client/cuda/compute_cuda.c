@@ -34,6 +34,12 @@ cuda_plan(struct paged_batch *batch, const struct compute_lengths *lengths, stru
 }
 
 static enum paged_status
+cuda_protect(struct paged_batch *batch, struct paged_error *error)
+{
+	return MAP_CUDA_RUN(cuda_batch_of(batch)->gpu, error, compute_cuda_protect(batch, error));
+}
+
+static enum paged_status
 cuda_validate(struct paged_batch *batch, struct paged_error *error)
 {
 	return MAP_CUDA_RUN(cuda_batch_of(batch)->gpu, error, compute_cuda_faults(batch, error));
@@ -414,6 +420,7 @@ const struct compute_ops compute_ops_cuda = {
 	.batch_destroy = compute_cuda_destroy,
 	.stream = cuda_stream_set,
 	.plan = cuda_plan,
+	.protect = cuda_protect,
 	.validate = cuda_validate,
 	.mask_open = compute_cuda_block_mask_open,
 	.mask_close = compute_cuda_block_mask_close,

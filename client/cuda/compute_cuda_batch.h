@@ -153,6 +153,9 @@ void compute_cuda_mirror_written(struct paged_batch *batch);
 enum paged_status compute_cuda_plan(struct paged_batch *batch, const struct compute_lengths *lengths,
 				    struct paged_error *error);
 
+/** compute_cuda_protect - bring rows' writable_from to the device after the plan; nothing during a capture */
+enum paged_status compute_cuda_protect(struct paged_batch *batch, struct paged_error *error);
+
 /** compute_cuda_shape - get the plan for these queries; launch the planner if it has not run for them */
 enum paged_status compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_heads,
 				     const struct cuda_attention *attention, const struct cuda_shape **shape_p,

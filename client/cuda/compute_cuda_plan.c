@@ -10,6 +10,7 @@
 #include "config.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "client/cuda/compute_cuda_batch.h"
@@ -117,6 +118,49 @@ compute_cuda_plan_write(struct paged_batch *batch, const struct compute_lengths 
 	compute_cuda_mirror_written(batch);
 	cuda->writable.torn = cuda->b.torn = cuda->kv_first.torn = false;
 	return PAGED_OK;
+}
+
+/* Adds the words of a row whose writable_from has changed to the scatter: those in the plans that were made. */
+static enum paged_status
+compute_cuda_protect_row(struct paged_batch *batch, uint32_t r, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	uint32_t word = plan_row_writable_from(batch, r);
+	uint64_t at = r * sizeof(struct cuda_row) + offsetof(struct cuda_row, writable_from);
+	enum paged_status status = PAGED_OK;
+
+	/* A replay plans first, and reads cuda->writable. */
+	if (cuda->tables_only || (cuda->writable.shadow[r] == word && !cuda->writable.torn))
+		return PAGED_OK;
+	for (uint32_t i = 0; status == PAGED_OK && i < CUDA_SHAPES; i++)
+		if (cuda->shape[i].planned == batch->plan_number)
+			status = compute_cuda_scatter_add(batch, cuda->shape[i].rows + at, &word, 1, error);
+	return status;
+}
+
+enum paged_status
+compute_cuda_protect(struct paged_batch *batch, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	enum paged_status status;
+	bool capturing;
+
+	/* A graph has no part for words from the host.  The plan before its replay brings them over. */
+	status = compute_cuda_capture(batch, &capturing, error);
+	if (status != PAGED_OK || capturing || cuda->captured)
+		return status;
+	for (uint32_t r = 0; status == PAGED_OK && r < batch->n_rows; r++)
+		status = compute_cuda_protect_row(batch, r, error);
+	if (status == PAGED_OK)
+		status = compute_cuda_update_words(batch, &cuda->writable, plan_row_writable_from, error);
+	if (status == PAGED_OK)
+		status = compute_cuda_scatter_launch(batch, error);
+	if (status != PAGED_OK) {
+		compute_cuda_scatter_drop(batch);
+		return status;
+	}
+	cuda->writable.torn = false;
+	return compute_cuda_stage_next(batch, error);
 }
 
 /* The planner */

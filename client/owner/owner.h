@@ -65,6 +65,9 @@ struct owner_pool {
 	_Atomic bool pages_released; /* map->release_pages() was called: base is invalid */
 };
 
+/** Most publishes without a reply. */
+#define OWNER_MAX_PUBLISHES 4u
+
 struct owner_ops {
 	/** In a forked child, close() frees memory only and touches no channel and no thread. */
 	void (*close)(struct owner *owner, bool in_child);
@@ -104,10 +107,12 @@ struct owner_ops {
 	enum paged_status (*fork)(struct owner *owner, uint32_t n, const struct seq_fork *forks, paged_seq_id *children,
 				  struct paged_error *error);
 	/** Requests a publish without waiting; its success shows in the sequences' slots, and a refusal is logged.
-	 * PAGED_ERR_AGAIN: four publishes have no reply yet, or the socket is full.
+	 * PAGED_ERR_AGAIN: OWNER_MAX_PUBLISHES have no reply yet, or the socket is full.
 	 */
 	enum paged_status (*publish)(struct owner *owner, const struct seq_publish_list *publish,
 				     struct paged_error *error);
+	/** The number of publishes that have no reply yet; replies arrive in the order of the publishes. */
+	unsigned int (*n_publishes)(const struct owner *owner);
 	enum paged_status (*pin)(struct owner *owner, uint32_t pool, uint32_t page, uint64_t serial, uint32_t seconds,
 				 uint32_t *n_pages_p, struct paged_error *error);
 	enum paged_status (*hold)(struct owner *owner, uint32_t pool, uint32_t n, const uint32_t *pages,

@@ -395,6 +395,7 @@ static const struct owner_ops owner_ops_embedded = {
 	.start = embedded_start,
 	.fork = embedded_fork,
 	.publish = embedded_publish,
+	.n_publishes = embedded_n_publishes,
 	.pin = embedded_pin,
 	.hold = embedded_hold,
 	.give = embedded_give,

@@ -50,6 +50,7 @@ enum paged_status embedded_fork(struct owner *owner, uint32_t n, const struct se
 				struct paged_error *error);
 enum paged_status embedded_publish(struct owner *owner, const struct seq_publish_list *publish,
 				   struct paged_error *error);
+unsigned int embedded_n_publishes(const struct owner *owner);
 enum paged_status embedded_pin(struct owner *owner, uint32_t pool, uint32_t page, uint64_t serial, uint32_t seconds,
 			       uint32_t *n_pages_p, struct paged_error *error);
 enum paged_status embedded_hold(struct owner *owner, uint32_t pool, uint32_t n, const uint32_t *pages,

@@ -46,6 +46,14 @@ embedded_publish(struct owner *owner, const struct seq_publish_list *publish, st
 	return embedded_core_done(core, PAGED_OK);
 }
 
+/* Each publish is handled before the call returns. */
+unsigned int
+embedded_n_publishes(const struct owner *owner)
+{
+	(void)owner;
+	return 0;
+}
+
 enum paged_status
 embedded_pin(struct owner *owner, uint32_t pool, uint32_t page, uint64_t serial, uint32_t seconds, uint32_t *n_pages_p,
 	     struct paged_error *error)

@@ -159,6 +159,12 @@ remote_publish(struct owner *owner, const struct seq_publish_list *publish, stru
 	return status;
 }
 
+static unsigned int
+remote_n_publishes(const struct owner *owner)
+{
+	return ((const struct remote *)owner)->rpc.posts[RPC_PUBLISH].n_open;
+}
+
 static enum paged_status
 remote_pin(struct owner *owner, uint32_t pool, uint32_t page, uint64_t serial, uint32_t seconds, uint32_t *n_pages_p,
 	   struct paged_error *error)
@@ -277,6 +283,7 @@ static const struct owner_ops owner_ops_remote = {
 	.start = remote_start,
 	.fork = remote_fork,
 	.publish = remote_publish,
+	.n_publishes = remote_n_publishes,
 	.pin = remote_pin,
 	.hold = remote_hold,
 	.give = remote_give,

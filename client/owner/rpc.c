@@ -18,7 +18,7 @@
 #define RPC_HWM ((int)WIRE_MAX_OPEN_REQUESTS * 2)
 
 /* Most outstanding posts of each kind. */
-static const unsigned int max_posts[RPC_N_POSTS] = { [RPC_RESERVE_AHEAD] = 1, [RPC_PUBLISH] = 4 };
+static const unsigned int max_posts[RPC_N_POSTS] = { [RPC_RESERVE_AHEAD] = 1, [RPC_PUBLISH] = OWNER_MAX_PUBLISHES };
 
 static enum paged_status
 client_rpc_zmq_error(const char *what, struct paged_error *error)

@@ -603,3 +603,66 @@ Test(sharing, long_prefixes)
 	paged_client_close(own);
 	free(tokens);
 }
+
+/* A program's run() that publishes what the kernel is about to write, as another process might. */
+struct overtaker {
+	struct paged_pool *pool;
+	struct paged_publish publish;
+	bool armed;
+};
+
+static void
+run_and_publish(void *argument, paged_work_fn work, void *work_argument, uint32_t n)
+{
+	struct overtaker *overtaker = argument;
+
+	if (overtaker->armed)
+		cr_assert_eq(paged_seq_publish(overtaker->pool, 1, &overtaker->publish), PAGED_OK);
+	overtaker->armed = false;
+	for (uint32_t i = 0; i < n; i++)
+		work(work_argument, i);
+}
+
+/* A publish that slips in while an append writes cannot be refused any more: validate reports it. */
+Test(sharing, validate_reports_an_append_that_was_overtaken)
+{
+	/* Large enough for the kernel to use threads. */
+	enum { TOKENS = 40, HEADS = 32, DIM = 256 };
+	static float k[TOKENS * HEADS * DIM];
+	struct paged_tensor tensor = { .data = k, .dtype = PAGED_F32, .n_heads = HEADS, .dim = DIM };
+	struct paged_pool_params wide = fixture_pool_params;
+	struct paged_batch_params params = { .struct_size = sizeof(params) };
+	struct overtaker overtaker = { 0 };
+	const struct paged_client_params with_run = {
+		.struct_size = sizeof(with_run), .n_threads = 2, .run = run_and_publish, .run_argument = &overtaker
+	};
+	struct paged_prefix prefix = prefix_of(prompt, TOKENS);
+	struct paged_batch_row row = { .q_len = TOKENS, .kv_len = TOKENS };
+	struct paged_client *own;
+	struct paged_batch *its;
+
+	wide.n_kv_heads = HEADS;
+	wide.k_dim = DIM;
+	cr_assert_eq(paged_client_open_embedded(&wide, 1, &with_run, &own), PAGED_OK);
+	cr_assert_eq(paged_pool_open(own, "small", &overtaker.pool), PAGED_OK);
+	cr_assert_eq(paged_batch_create(overtaker.pool, &params, &its), PAGED_OK);
+	cr_assert_eq(seqs_create(own, overtaker.pool, 1, &row.seq), PAGED_OK);
+	cr_assert_eq(seqs_reserve(own, 1, &row.seq, (uint32_t[]){ TOKENS }), PAGED_OK);
+	cr_assert_eq(paged_batch_plan(its, 1, &row), PAGED_OK);
+	cr_assert_eq(paged_append(its, 0, &tensor, &tensor, NULL), PAGED_OK);
+	cr_assert_eq(paged_batch_validate(its), PAGED_OK);
+	overtaker.publish = (struct paged_publish){ .seq = row.seq, .prefix = &prefix };
+	overtaker.armed = true;
+	cr_assert_eq(paged_append(its, 1, &tensor, &tensor, NULL), PAGED_OK);
+	cr_assert(!overtaker.armed, "run() was not called");
+	cr_assert_eq(paged_batch_validate(its), PAGED_ERR_STALE);
+	cr_assert_str_eq(paged_client_error(own),
+			 "while paged_append() wrote: row 0: position 0 of sequence 0.1 is "
+			 "shared or published: it is writable from 40; fork it at 0, or keep 0");
+	cr_assert_eq(paged_append(its, 1, &tensor, &tensor, NULL), PAGED_ERR_PERM);
+	/* Another plan begins anew. */
+	row.flags = PAGED_ROW_NO_APPEND;
+	cr_assert_eq(paged_batch_plan(its, 1, &row), PAGED_OK);
+	cr_assert_eq(paged_batch_validate(its), PAGED_OK);
+	paged_client_close(own);
+}

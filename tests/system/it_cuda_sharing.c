@@ -369,6 +369,78 @@ IT_TEST(full_queues_publish_less)
 	free(long_tokens);
 }
 
+/* Appends by old plans */
+
+/* A copy of the pool's memory, in stream order; to be freed. */
+static uint8_t *
+pool_bytes(struct batch_fixture *fixture)
+{
+	uint8_t *bytes = malloc(fixture->info.size);
+
+	it_require(bytes != NULL);
+	batch_fixture_get(fixture, bytes, fixture->info.base, fixture->info.size);
+	return bytes;
+}
+
+/* Plans a row's tokens [4, 8); on_device: the lengths are in device memory. */
+static void
+plan_second_page(struct batch_fixture *fixture, bool on_device)
+{
+	const struct paged_batch_row row = { .seq = fixture->seq[0], .q_len = 4, .kv_len = 8 };
+	const int32_t lengths[] = { 0, 4, 8 };
+	const int32_t *at = on_device ? batch_fixture_put(fixture, lengths, sizeof(lengths)) : NULL;
+	const struct paged_plan_device_params params = {
+		.struct_size = sizeof(params), .n_rows = 1, .rows = &row, .q_indptr = at, .kv_len = at + 2
+	};
+
+	if (on_device)
+		batch_fixture_ok(fixture, paged_batch_plan_device(fixture->batch, &params));
+	else
+		batch_fixture_ok(fixture, paged_batch_plan(fixture->batch, 1, &row));
+}
+
+/* What only the device can check: an append after a publish or a fork by a plan that was made before. */
+static void
+append_by_old_plan(bool on_device, bool positions, bool fork)
+{
+	const uint32_t at[] = { 6, 5, 4, 7 };
+	struct paged_append_params append = { .struct_size = sizeof(append) };
+	struct batch_fixture fixture;
+	struct paged_tensor k, v;
+	uint8_t *before, *after;
+	paged_seq_id child;
+
+	sharing_open(&fixture, &base_params, "cuda");
+	batch_fixture_write(&fixture, 0, 0, KV_LEN);
+	plan_second_page(&fixture, on_device);
+	if (fork)
+		batch_fixture_ok(&fixture,
+				 paged_batch_fork(fixture.batch, 1, fixture.seq, (uint32_t[]){ KV_LEN }, &child));
+	else
+		batch_publish(&fixture, 1, KV_LEN);
+	before = pool_bytes(&fixture);
+	k = batch_fixture_keys(&fixture, 1, 0, 4);
+	v = batch_fixture_values(&fixture, 1, 0, 4);
+	if (positions)
+		append.positions = batch_fixture_put(&fixture, at, sizeof(at));
+	batch_fixture_ok(&fixture, paged_append(fixture.batch, BATCH_FIXTURE_LAYER, &k, &v, &append));
+	after = pool_bytes(&fixture);
+	it_require(memcmp(before, after, fixture.info.size) == 0, "the append has written");
+	batch_fixture_expect(&fixture, paged_batch_validate(fixture.batch), PAGED_ERR_PERM);
+	free(before);
+	free(after);
+	batch_fixture_close(&fixture);
+}
+
+IT_TEST(old_plans_do_not_write_shared_pages)
+{
+	append_by_old_plan(true, false, false);
+	append_by_old_plan(true, true, false);
+	append_by_old_plan(false, true, false);
+	append_by_old_plan(true, false, true);
+	append_by_old_plan(false, true, true);
+}
+
 /* Captures */
 
 IT_TEST(captured_streams_neither_fork_nor_publish)
@@ -488,6 +560,80 @@ IT_TEST_LIMIT(graphs_replay_with_shared_rows, 120)
 
 	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", DECODE_POOL);
 	it_fork(&worker, replay_shared_rows, NULL);
+	it_join(&worker);
+	it_daemon_stop(&daemon);
+}
+
+static uint8_t *
+engine_bytes(struct decode_engine *engine, struct decode_batch *decode)
+{
+	struct paged_pool_info info = { .struct_size = sizeof(info) };
+	uint8_t *bytes;
+
+	decode_ok(engine->client, paged_pool_get_info(engine->pool, &info));
+	bytes = malloc(info.size);
+	it_require(bytes != NULL);
+	decode_cuda(engine->gpu.driver.copy_out(bytes, (uintptr_t)info.base, info.size, decode->stream));
+	decode_cuda(engine->gpu.driver.stream_synchronize(decode->stream));
+	return bytes;
+}
+
+/* The same step is replayed once more, after its tokens were published: it must not write them again. */
+static void
+replay_after_publish(int from, int to, void *argument)
+{
+	uint32_t ids[DECODE_MAX_LENGTH] = { 0 }, published = 0;
+	struct paged_prefix prefix = { .struct_size = sizeof(prefix), .tokens = ids };
+	struct paged_pool_info info = { .struct_size = sizeof(info) };
+	struct decode_engine engine;
+	struct decode_batch decode;
+	uint8_t *before, *after;
+	uint32_t r = 0;
+
+	(void)from, (void)to, (void)argument;
+	it_require(fake_cuda_load(), "%s", dlerror());
+	decode_open(&engine);
+	decode_batch_open(&engine, &decode, 3);
+	decode_capture(&decode, CUDA_CAPTURE_GLOBAL);
+	decode_ok(engine.client, paged_pool_get_info(engine.pool, &info));
+	/* Until a row has filled a page. */
+	while (published == 0) {
+		decode_replay(&decode);
+		for (r = 0; r < DECODE_ROWS && published == 0; r++)
+			if (decode.row[r].seq != 0 && decode.row[r].len % DECODE_PAGE_SIZE == 0)
+				published = decode.row[r].len;
+	}
+	r--;
+	prefix.n_tokens = published;
+	decode_ok(engine.client,
+		  paged_batch_publish(decode.batch, 1,
+				      &(struct paged_publish){ .seq = decode.row[r].seq, .prefix = &prefix }));
+	before = engine_bytes(&engine, &decode);
+	/* Other K and V, for the same positions. */
+	for (size_t i = 0; i < sizeof(*decode.input) / sizeof(float); i++)
+		((float *)decode.input)[i] = 7;
+	for (uint32_t i = 0; i < DECODE_ROWS; i++)
+		if (i != r)
+			decode.lengths->kv_len[i] = 0;
+	for (uint32_t i = 0; i < DECODE_ROWS; i++)
+		decode.lengths->q_indptr[i + 1] = i < r ? 0 : (int32_t)decode.row[r].q_len;
+	decode_launch(&decode);
+	after = engine_bytes(&engine, &decode);
+	it_require(memcmp(before, after, info.size) == 0, "the replay has written published pages");
+	decode_expect(engine.client, paged_batch_validate(decode.batch), PAGED_ERR_PERM);
+	free(before);
+	free(after);
+	decode_batch_close(&decode);
+	decode_close(&engine);
+}
+
+IT_TEST(replays_do_not_write_published_pages)
+{
+	struct it_daemon daemon;
+	struct it_worker worker;
+
+	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", DECODE_POOL);
+	it_fork(&worker, replay_after_publish, NULL);
 	it_join(&worker);
 	it_daemon_stop(&daemon);
 }

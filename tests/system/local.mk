@@ -25,6 +25,7 @@ IT_TESTS += \
 	%D%/it_masks_wire \
 	%D%/it_metrics \
 	%D%/it_names \
+	%D%/it_old_plan \
 	%D%/it_own_block_manager \
 	%D%/it_posts \
 	%D%/it_prefix \
@@ -60,13 +61,15 @@ IT_TESTS += %D%/it_cuda_batch %D%/it_cuda_clusters %D%/it_cuda_devices %D%/it_cu
 	%D%/it_cuda_mods_faults %D%/it_cuda_nvrtc %D%/it_cuda_overlap %D%/it_cuda_plan %D%/it_cuda_pool %D%/it_cuda_prefill \
 	%D%/it_cuda_prefill_mods %D%/it_cuda_scatter %D%/it_cuda_sharing %D%/it_cuda_toolkit %D%/it_cuda_work
 # The tests of other programs, on the fake CUDA driver.
-IT_TESTS += %D%/it_handover_cuda %D%/it_hold_cuda %D%/it_quota_cuda %D%/it_trim_cuda
+IT_TESTS += %D%/it_handover_cuda %D%/it_hold_cuda %D%/it_old_plan_cuda %D%/it_quota_cuda %D%/it_trim_cuda
 ON_CUDA = %D%/on_cuda.c tests/support/worker_fixture.c
 ON_CUDA_CPPFLAGS = $(AM_CPPFLAGS) -DWORKER_ON_CUDA
 %C%_it_handover_cuda_SOURCES = %D%/it_handover.c $(ON_CUDA)
 %C%_it_handover_cuda_CPPFLAGS = $(ON_CUDA_CPPFLAGS)
 %C%_it_hold_cuda_SOURCES = %D%/it_hold.c $(ON_CUDA)
 %C%_it_hold_cuda_CPPFLAGS = $(ON_CUDA_CPPFLAGS)
+%C%_it_old_plan_cuda_SOURCES = %D%/it_old_plan.c $(ON_CUDA)
+%C%_it_old_plan_cuda_CPPFLAGS = $(ON_CUDA_CPPFLAGS)
 %C%_it_quota_cuda_SOURCES = %D%/it_quota.c $(ON_CUDA)
 %C%_it_quota_cuda_CPPFLAGS = $(ON_CUDA_CPPFLAGS)
 %C%_it_trim_cuda_SOURCES = %D%/it_trim.c $(ON_CUDA)
