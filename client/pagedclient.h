@@ -462,6 +462,10 @@ struct paged_pool_totals {
 	uint32_t peak_sequences;  /* the largest n_sequences */
 	uint32_t peak_referenced; /* the largest number of referenced pages */
 	uint32_t reserved;
+	/* Bytes of page tables; 0 if an older owner does not count them. */
+	uint64_t table_used;      /* that sequences need */
+	uint64_t table_populated; /* that take memory: at least as many, as small remainders are kept */
+	uint64_t table_limit;     /* the most of these: a request that needs more fails with PAGED_ERR_FULL */
 };
 
 /**

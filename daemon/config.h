@@ -56,6 +56,7 @@ enum config_setting {
 	CONFIG_POOL_SIZE,
 	CONFIG_POOL_SEQUENCES,
 	CONFIG_POOL_MAX_LENGTH,
+	CONFIG_POOL_TABLE_MEMORY,
 	CONFIG_POOL_BACKEND,
 	CONFIG_POOL_DEVICE,
 	CONFIG_POOL_EXPORT,
@@ -98,6 +99,7 @@ struct config_pool {
 	bool v_in_k;
 	uint32_t pages; /* as set, or as many as fit `size` */
 	uint64_t size;  /* bytes, as set; 0: pages is set instead */
+	uint64_t table_bytes; /* most memory of page tables, as set; 0: the core's default */
 	char *backend;
 	char *device;           /* for cuda: index or UUID */
 	uint32_t export;        /* enum memory_export */

@@ -88,9 +88,29 @@ daemon_parse_options(struct options *options, int argc, char **argv)
 	}
 }
 
+/* Prints what a pool takes besides its pages; returns all bytes of host memory that it takes. */
+static uint64_t
+print_pool_memory(const struct config_pool *pool)
+{
+	char tables[32], most[32], other[32];
+	struct pool_memory memory;
+
+	daemon_pool_memory(pool, &memory);
+	printf("pool %s: page tables of at most %s (table-memory), %s if all %u sequences had max-length; index and lists "
+	       "of at most %s\n",
+	       pool->name, config_format_bytes(memory.tables, tables, sizeof(tables)),
+	       config_format_bytes(memory.tables_most, most, sizeof(most)), pool->sequences,
+	       config_format_bytes(memory.other, other, sizeof(other)));
+	return memory.host_pages + memory.tables + memory.other;
+}
+
+/* Memory of a service besides its pools: messages, members, block masks. */
+#define SERVICE_BYTES (256ull << 20)
+
 static int
 check_config(const struct config *config, const char *runtime_dir)
 {
+	uint64_t n_bytes = SERVICE_BYTES;
 	struct paged_error error;
 	char size[32], page[32];
 
@@ -104,7 +124,11 @@ check_config(const struct config *config, const char *runtime_dir)
 		printf("pool %s: %u pages of %s, %s on %s\n", pool->name, pool->pages,
 		       config_format_bytes(pool->layout.page_bytes, page, sizeof(page)),
 		       config_format_bytes(pool->layout.size, size, sizeof(size)), pool->backend);
+		n_bytes += print_pool_memory(pool);
 	}
+	/* Rounded up to MiB, as systemd.resource-control(5) writes it. */
+	printf("host memory of all pools and the daemon: MemoryMax=%lluM\n",
+	       (unsigned long long)((n_bytes + (1 << 20) - 1) >> 20));
 	return EXIT_SUCCESS;
 }
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/pools.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/param.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -26,6 +28,7 @@ core_params(const struct config_pool *config)
 		.publish = config->publish,
 		.free_pages = config_share_pages(config->free_pages, config->pages),
 		.pin_limit = config_share_pages(config->pin_limit, config->pages),
+		.table_memory = config->table_bytes,
 		.release = region_release,
 	};
 }
@@ -49,26 +52,84 @@ pool_memory_request(const struct config_pool *config)
 	};
 }
 
-static enum paged_status
-pool_check_size(const struct config *config, const struct config_pool *pool, const struct memory_limits *limits,
-		uint64_t other_pools, struct paged_error *error)
+static bool
+pool_is_on_host(const struct config_pool *config)
 {
-	uint64_t left = limits->available > other_pools ? limits->available - other_pools : 0;
-	char need[32], total[32], available[32], others[32];
-	bool by_pages = pool_size_setting(pool) == CONFIG_POOL_PAGES;
+	return strcmp(config->backend, memory_ops_host.name) == 0;
+}
 
-	if (pool->layout.size <= left)
+void
+daemon_pool_memory(const struct config_pool *config, struct pool_memory *memory)
+{
+	const struct core_pool_params params = core_params(config);
+	struct core_memory core;
+
+	core_pool_memory(&params, &core);
+	*memory = (struct pool_memory){
+		.host_pages = pool_is_on_host(config) ? config->layout.size : 0,
+		.tables = params.table_memory != 0 ? MIN(params.table_memory, core.tables_most) : core.tables_default,
+		.tables_longest = core.tables_longest,
+		.tables_most = core.tables_most,
+		.other = core.other,
+	};
+}
+
+/* Checks that `need` bytes of a pool fit the memory that others have left.  `what` begins the error. */
+static enum paged_status
+pool_check_fits(const struct config *config, const struct config_pool *pool, const struct memory_limits *limits,
+		uint64_t need, uint64_t others, const char *what, struct paged_error *error)
+{
+	uint64_t left = limits->available > others ? limits->available - others : 0;
+	char total[32], available[32], taken[32];
+
+	if (need <= left)
 		return PAGED_OK;
-	config_format_bytes(pool->layout.size, need, sizeof(need));
 	config_format_bytes(limits->total, total, sizeof(total));
 	config_format_bytes(limits->available, available, sizeof(available));
-	config_format_bytes(other_pools, others, sizeof(others));
-	config_fail(config, pool, pool_size_setting(pool), error, "%s%s%s has %s of memory, %s available%s%s",
-		    by_pages ? need : "", by_pages ? "; " : "", limits->location, total, available,
-		    other_pools ? ", of which other pools take " : "", other_pools ? others : "");
-	if (limits->total >= other_pools && pool->layout.size <= limits->total - other_pools)
+	config_format_bytes(others, taken, sizeof(taken));
+	config_fail(config, pool, pool_size_setting(pool), error, "%s%s has %s of memory, %s available%s%s", what,
+		    limits->location, total, available, others ? ", of which other pools take " : "",
+		    others ? taken : "");
+	if (limits->total >= others && need <= limits->total - others)
 		error->status = PAGED_ERR_FULL;
 	return error->status;
+}
+
+/*
+ * Checks that the pool fits its memory, and its page tables and lists the host's; limits[0] to limits[i] are of the
+ * pools up to this one, `host` of the host.
+ */
+static enum paged_status
+pool_check_size(const struct config *config, size_t i, const struct memory_limits *limits,
+		const struct memory_limits *host, struct paged_error *error)
+{
+	const struct config_pool *pool = &config->pools[i];
+	bool on_host = strcmp(limits[i].location, host->location) == 0;
+	char what[128] = "", pages[32], beside[32];
+	uint64_t others = 0, tables = 0, host_pages = 0;
+	struct pool_memory memory;
+	enum paged_status status;
+
+	for (size_t j = 0; j < i; j++) {
+		daemon_pool_memory(&config->pools[j], &memory);
+		tables += memory.tables + memory.other;
+		host_pages += memory.host_pages;
+		if (strcmp(limits[j].location, limits[i].location) == 0)
+			others += config->pools[j].layout.size;
+	}
+	config_format_bytes(pool->layout.size, pages, sizeof(pages));
+	if (pool_size_setting(pool) == CONFIG_POOL_PAGES)
+		snprintf(what, sizeof(what), "%s; ", pages);
+	status = pool_check_fits(config, pool, &limits[i], pool->layout.size, others + (on_host ? tables : 0), what,
+				 error);
+	if (status != PAGED_OK)
+		return status;
+	daemon_pool_memory(pool, &memory);
+	config_format_bytes(memory.tables + memory.other, beside, sizeof(beside));
+	snprintf(what, sizeof(what), "%s%s%s of page tables and lists (table-memory, sequences); ",
+		 on_host ? pages : "", on_host ? " and " : "", beside);
+	return pool_check_fits(config, pool, host, memory.host_pages + memory.tables + memory.other,
+			       host_pages + tables, what, error);
 }
 
 /* A memfd is a file, so RLIMIT_FSIZE applies to it. */
@@ -109,37 +170,45 @@ pool_find_memory(const struct config *config, const struct config_pool *pool, st
 	return config_fail(config, pool, CONFIG_POOL_DEVICE, error, "%s", why.text);
 }
 
+/* Checks the memory of page tables, and of the file that has them. */
+static enum paged_status
+pool_check_tables(const struct config *config, const struct config_pool *pool, struct paged_error *error)
+{
+	const struct core_pool_params params = core_params(pool);
+	uint64_t region_size = core_region_size(&params);
+	struct pool_memory memory;
+	char least[32];
+
+	if (region_size == 0 || region_size > MAX_REGION)
+		return config_fail(config, pool, CONFIG_POOL_MAX_LENGTH, error,
+				   "tables for %u sequences of %u tokens exceed 16 TiB of address space",
+				   pool->sequences, pool->max_length);
+	daemon_pool_memory(pool, &memory);
+	if (memory.tables < memory.tables_longest)
+		return config_fail(config, pool, CONFIG_POOL_TABLE_MEMORY, error,
+				   "the page table of a sequence of max-length (%u) takes %s", pool->max_length,
+				   config_format_bytes(memory.tables_longest, least, sizeof(least)));
+	return pool_check_file_size(config, pool, CONFIG_POOL_MAX_LENGTH, region_size, error);
+}
+
 enum paged_status
 daemon_pools_check(const struct config *config, struct paged_error *error)
 {
-	struct memory_limits limits[CONFIG_MAX_POOLS];
+	struct memory_limits limits[CONFIG_MAX_POOLS], host;
+	enum paged_status status = memory_ops_host.limits(NULL, &host, error);
 
-	for (size_t i = 0; i < config->n_pools; i++) {
+	for (size_t i = 0; status == PAGED_OK && i < config->n_pools; i++) {
 		const struct config_pool *pool = &config->pools[i];
-		const struct core_pool_params params = core_params(pool);
-		uint64_t region_size = core_region_size(&params), other_pools = 0;
-		enum paged_status status;
 
-		if (region_size == 0 || region_size > MAX_REGION)
-			return config_fail(config, pool, CONFIG_POOL_MAX_LENGTH, error,
-					   "tables for %u sequences of %u tokens exceed 16 TiB of address space",
-					   pool->sequences, pool->max_length);
-		status = pool_check_file_size(config, pool, CONFIG_POOL_MAX_LENGTH, region_size, error);
-		if (status == PAGED_OK && strcmp(pool->backend, memory_ops_host.name) == 0)
+		status = pool_check_tables(config, pool, error);
+		if (status == PAGED_OK && pool_is_on_host(pool))
 			status = pool_check_file_size(config, pool, pool_size_setting(pool), pool->layout.size, error);
 		if (status == PAGED_OK)
 			status = pool_find_memory(config, pool, &limits[i], error);
-		if (status != PAGED_OK)
-			return status;
-		/* The sum of the earlier pools in the same memory. */
-		for (size_t j = 0; j < i; j++)
-			if (strcmp(limits[j].location, limits[i].location) == 0)
-				other_pools += config->pools[j].layout.size;
-		status = pool_check_size(config, pool, &limits[i], other_pools, error);
-		if (status != PAGED_OK)
-			return status;
+		if (status == PAGED_OK)
+			status = pool_check_size(config, i, limits, &host, error);
 	}
-	return PAGED_OK;
+	return status;
 }
 
 static enum paged_status

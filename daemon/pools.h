@@ -26,6 +26,18 @@ struct pools {
 	size_t n;
 };
 
+/** Bytes of host memory that a pool takes. */
+struct pool_memory {
+	uint64_t host_pages;     /* 0: its pages are on a GPU */
+	uint64_t tables;         /* page tables, at most */
+	uint64_t tables_longest; /* of them, those of one sequence of the longest length */
+	uint64_t tables_most;    /* page tables, if all sequences could have the longest length */
+	uint64_t other;          /* the index of published pages, and lists, at most */
+};
+
+/** daemon_pool_memory - compute them from a pool's settings */
+void daemon_pool_memory(const struct config_pool *config, struct pool_memory *memory);
+
 /**
  * daemon_pools_check - refuse settings that this machine cannot fulfil; allocates nothing that stays
  *

@@ -19,7 +19,8 @@ enum ctl_exit
 ctl_status(struct ctl *ctl)
 {
 	static const char *const columns[] = { "POOL",       "BACKEND", "PAGE BYTES",  "PAGES",   "FREE",
-					       "REFERENCED", "CACHED",  "QUARANTINED", "HIT RATE" };
+					       "REFERENCED", "CACHED",  "QUARANTINED", "HIT RATE",
+					       "TABLES USED" };
 	enum paged_status status;
 	struct paged_daemon_info info = { .struct_size = sizeof(info) };
 	struct paged_pool_entry *pools;
@@ -54,6 +55,7 @@ ctl_status(struct ctl *ctl)
 		print_number(&list, pools[i].n_cached);
 		print_number(&list, pools[i].n_quarantined);
 		print_ratio(&list, pools[i].n_tokens_found, pools[i].n_tokens_asked);
+		print_ratio(&list, pools[i].table_used, pools[i].table_limit);
 	}
 	print_end(&list, document);
 	paged_free(pools);
@@ -71,17 +73,19 @@ pools_print_totals(struct print_list *list, const struct paged_pool_entry *pool)
 	print_number(list, pool->n_tokens_found);
 	print_number(list, pool->n_published);
 	print_number(list, pool->n_evicted);
+	print_size(list, pool->table_populated);
 }
 
 enum ctl_exit
 ctl_pools(struct ctl *ctl)
 {
-	enum { N_TOTALS = 7 };
-	static const char *const columns[] = { "POOL",         "SIZE",         "MEMORY",    "DTYPE",  "LAYERS",
-					       "KV HEADS",     "K DIM",        "V DIM",     "V IN K", "PAGE SIZE",
-					       "MAX LENGTH",   "SEQUENCES",    "SLOTS",     "DEVICE", "MODEL",
-					       "CACHED",       "HIT RATE",     "PUBLISHES", "PINNED", "STARTS",
-					       "TOKENS ASKED", "TOKENS FOUND", "PUBLISHED", "EVICTED" };
+	enum { N_TOTALS = 8 };
+	static const char *const columns[] = { "POOL",         "SIZE",         "MEMORY",       "DTYPE",     "LAYERS",
+					       "KV HEADS",     "K DIM",        "V DIM",        "V IN K",    "PAGE SIZE",
+					       "MAX LENGTH",   "SEQUENCES",    "SLOTS",        "TABLES",    "TABLE MEMORY",
+					       "DEVICE",       "MODEL",        "CACHED",       "HIT RATE",  "PUBLISHES",
+					       "PINNED",       "STARTS",       "TOKENS ASKED", "TOKENS FOUND",
+					       "PUBLISHED",    "EVICTED",      "TABLES POPULATED" };
 	struct paged_pool_entry *pools;
 	struct print_list list;
 	size_t n;
@@ -104,6 +108,8 @@ ctl_pools(struct ctl *ctl)
 		print_number(&list, pools[i].max_length);
 		print_number(&list, pools[i].n_sequences);
 		print_number(&list, pools[i].n_slots);
+		print_size(&list, pools[i].table_used);
+		print_size(&list, pools[i].table_limit);
 		print_text(&list, pools[i].device);
 		print_text(&list, pools[i].model);
 		print_number(&list, pools[i].n_cached);

@@ -223,7 +223,8 @@ page_pool(const struct top_interval *interval, size_t i, struct top_out *out)
 	put_rate(out, -8, per_second(interval, now->n_published, before->n_published));
 	top_next_line(out, TOP_PLAIN);
 
-	total_width = snprintf(total, sizeof(total), " %" PRIu32 " pages", now->n_pages);
+	total_width = snprintf(total, sizeof(total), " %" PRIu32 " pages, tables %.0f %%", now->n_pages,
+			       now->table_limit > 0 ? 100.0 * (double)now->table_used / (double)now->table_limit : 0.0);
 	bar_divide(now, MAX(1, out->n_columns - total_width), columns);
 	for (int s = 0; s < N_STATES; s++)
 		top_fill(out, states[s].style, columns[s], states[s].utf8, states[s].ascii);

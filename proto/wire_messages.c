@@ -289,7 +289,8 @@ TYPE(pool_report, pool_report, S, NUMBER(PoolReport, pool, S, number), TEXT(Pool
      NUMBER(PoolReport, n_forked, S, n_forked), NUMBER(PoolReport, n_given, S, n_given),
      NUMBER(PoolReport, n_adopted, S, n_adopted), NUMBER(PoolReport, n_cancelled, S, n_cancelled),
      NUMBER(PoolReport, n_expired, S, n_expired), NUMBER(PoolReport, peak_sequences, S, peak_sequences),
-     NUMBER(PoolReport, peak_referenced, S, peak_referenced));
+     NUMBER(PoolReport, peak_referenced, S, peak_referenced), NUMBER(PoolReport, table_used, S, table_used),
+     NUMBER(PoolReport, table_populated, S, table_populated), NUMBER(PoolReport, table_limit, S, table_limit));
 #undef S
 
 #define S struct paged_session_entry

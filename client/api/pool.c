@@ -221,6 +221,9 @@ paged_pool_get_totals(struct paged_pool *pool, struct paged_pool_totals *totals)
 	LOAD(n_sequences);
 	LOAD(peak_sequences);
 	LOAD(peak_referenced);
+	LOAD(table_used);
+	LOAD(table_populated);
+	LOAD(table_limit);
 #undef LOAD
 	status = client_info_out(totals, &ours, sizeof(ours), "paged_pool_totals", &error);
 	return client_leave(pool->client, status, &error);

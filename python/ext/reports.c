@@ -281,6 +281,7 @@ report_totals(const struct paged_pool_totals *totals)
 		FIELD(paged_pool_totals, n_published, U64),    FIELD(paged_pool_totals, n_evicted, U64),
 		FIELD(paged_pool_totals, n_orphaned, U64),     FIELD(paged_pool_totals, n_sequences, U32),
 		FIELD(paged_pool_totals, peak_sequences, U32), FIELD(paged_pool_totals, peak_referenced, U32),
+		FIELD(paged_pool_totals, table_used, U64), FIELD(paged_pool_totals, table_populated, U64), FIELD(paged_pool_totals, table_limit, U64),
 	};
 
 	return REPORT(totals, fields);
@@ -386,6 +387,7 @@ report_pool(const struct paged_pool_entry *entry)
 		FIELD(paged_pool_entry, n_given, U64),        FIELD(paged_pool_entry, n_adopted, U64),
 		FIELD(paged_pool_entry, n_cancelled, U64),    FIELD(paged_pool_entry, n_expired, U64),
 		FIELD(paged_pool_entry, peak_sequences, U32), FIELD(paged_pool_entry, peak_referenced, U32),
+		FIELD(paged_pool_entry, table_used, U64), FIELD(paged_pool_entry, table_populated, U64), FIELD(paged_pool_entry, table_limit, U64),
 	};
 
 	return REPORT(entry, fields);

@@ -45,6 +45,7 @@ IT_TESTS += \
 	%D%/it_start \
 	%D%/it_start_waits \
 	%D%/it_steady \
+	%D%/it_table_memory \
 	%D%/it_threads \
 	%D%/it_top \
 	%D%/it_traces \
