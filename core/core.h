@@ -218,9 +218,11 @@ uint64_t core_next_deadline(const struct core *core);
 struct core_tenant_pool_limits {
 	uint32_t n_pages;     /* charged */
 	uint32_t n_sequences; /* holds and sequences in tickets included */
+	uint64_t table_bytes; /* of page tables, as core_pool_params.table_memory */
 };
-#define CORE_POOL_UNLIMITED \
-	((struct core_tenant_pool_limits){ .n_pages = CORE_NO_LIMIT, .n_sequences = CORE_NO_LIMIT })
+#define CORE_POOL_UNLIMITED                                                                                      \
+	((struct core_tenant_pool_limits){                                                                       \
+		.n_pages = CORE_NO_LIMIT, .n_sequences = CORE_NO_LIMIT, .table_bytes = UINT64_MAX })
 
 /** The most that a tenant may have in all. */
 struct core_tenant_limits {

@@ -134,6 +134,7 @@ struct core_tenant {
 		uint32_t n_charged;
 		uint32_t n_quarantined; /* of them */
 		uint32_t n_sequences;   /* slots, those of holds and tickets included */
+		uint64_t n_table_units; /* of table_memory, that the page tables of these need */
 		/*
 		 * [n_pages] entries of its sequences that name the page; of a page in quarantine 1.  NULL: no session
 		 * has used the pool.
@@ -517,11 +518,21 @@ void table_memory_count_new(struct core_pool *pool, uint32_t n_entries);
 /** table_memory_count - add what a page table lacks for n_entries, and then for n_ahead further ones */
 void table_memory_count(struct core_pool *pool, uint32_t slot, uint32_t n_entries, uint32_t n_ahead);
 
-/** table_memory_check - PAGED_ERR_FULL unless the limit allows the request's page tables; releases spare memory */
-enum paged_status table_memory_check(struct core_pool *pool, struct paged_error *error);
+/**
+ * table_memory_check - PAGED_ERR_FULL unless the limit allows the request's page tables, PAGED_ERR_QUOTA unless the
+ * tenant's does; releases spare memory
+ */
+enum paged_status table_memory_check(struct core_pool *pool, uint32_t tenant, struct paged_error *error);
 
-/** table_memory_has_ahead - true: the limit also allows the entries ahead of need */
-bool table_memory_has_ahead(struct core_pool *pool);
+/** table_memory_has_ahead - true: the limits also allow the entries ahead of need */
+bool table_memory_has_ahead(struct core_pool *pool, uint32_t tenant);
+
+/** table_memory_check_move - PAGED_ERR_QUOTA unless the tenant may have the page tables of n sequences of others */
+enum paged_status table_memory_check_move(const struct core_pool *pool, uint32_t tenant, uint32_t n,
+					  const struct paged_seq_item *items, struct paged_error *error);
+
+/** table_memory_move - count the slot's page table for another tenant; call it before slots[].tenant changes */
+void table_memory_move(struct core_pool *pool, uint32_t slot, uint32_t tenant);
 
 /** check_table_memory - verify all counts and lists of the memory of page tables */
 enum paged_status check_table_memory(const struct core_pool *pool, struct paged_error *error);
@@ -731,6 +742,9 @@ void tenant_session_freed(struct core *core, uint32_t tenant);
 
 /** tenant_count_slots - add n to the slots that sequences of the tenant have */
 void tenant_count_slots(struct core_pool *pool, uint32_t tenant, int n);
+
+/** tenant_setting - the setting that raises the tenant's share */
+const char *tenant_setting(const struct core_tenant *tenant);
 
 /** tenant_check_slots - PAGED_ERR_QUOTA unless the tenant may have n more */
 enum paged_status tenant_check_slots(const struct core_pool *pool, uint32_t tenant, uint32_t n,

@@ -120,11 +120,11 @@ page_table_open(struct core_pool *pool, struct core_session *session, const char
 	store_u32(&slot->generation, generation);
 	store_u32(&slot->owner, session->id);
 	slot_change_end(slot);
+	pool->slots[index].tenant = session->tenant;
 	table_memory_update(pool, index);
 	core_pool_change_end(pool);
 	page_table_link(pool, session, index);
 	published_open(pool, index);
-	pool->slots[index].tenant = session->tenant;
 	tenant_count_slots(pool, session->tenant, 1);
 	/* Writes only where a tag is or was: untouched memory of tags stays unpopulated. */
 	if (tag[0] != '\0' || pool->tags[index][0] != '\0')

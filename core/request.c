@@ -142,7 +142,7 @@ request_check_free(struct core_pool *pool, const struct core_session *session, s
 	/* Before what is free: to wait until more is does not help a tenant at its limit. */
 	status = tenant_check(pool, session->tenant, error);
 	if (status == PAGED_OK)
-		status = table_memory_check(pool, error);
+		status = table_memory_check(pool, session->tenant, error);
 	if (status != PAGED_OK)
 		return status;
 	if (pool->n_created > core_pool_n_free_slots(pool))
@@ -164,7 +164,7 @@ request_check_free(struct core_pool *pool, const struct core_session *session, s
 	pool->n_spare = region_spare_pages(pool->view.n_pages, n_available - (uint32_t)pool->n_requested);
 	if (n_left != UINT32_MAX)
 		pool->n_spare = MIN(pool->n_spare, n_left - MIN(n_left, (uint32_t)pool->n_requested));
-	if (!table_memory_has_ahead(pool))
+	if (!table_memory_has_ahead(pool, session->tenant))
 		pool->n_spare = 0;
 	return PAGED_OK;
 }

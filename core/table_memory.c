@@ -144,6 +144,13 @@ spare_update(struct core_pool *pool, uint32_t slot)
 		spare_list(pool, slot, which);
 }
 
+/* The tenant's part of the pool; NULL: without a tenant. */
+static struct tenant_pool *
+table_tenant(const struct core_pool *pool, uint32_t tenant)
+{
+	return tenant == 0 ? NULL : &pool->tenants->items[tenant - 1]->pools[pool->index];
+}
+
 static void
 table_memory_publish(struct core_pool *pool)
 {
@@ -159,11 +166,14 @@ table_memory_update(struct core_pool *pool, uint32_t slot)
 	struct table_units *own = &pool->slots[slot].table;
 	struct table_memory *memory = &pool->table_memory;
 	uint32_t n = page_table_owner(pool, slot) == 0 ? 0 : table_units(pool, slot, page_table_n_pages(pool, slot));
+	struct tenant_pool *tenant = table_tenant(pool, pool->slots[slot].tenant);
 
 	if (n == own->n_needed)
 		return;
 	memory->n_needed += n;
 	memory->n_needed -= own->n_needed;
+	if (tenant != NULL)
+		tenant->n_table_units += (uint64_t)n - own->n_needed;
 	own->n_needed = n;
 	if (n > own->n_populated) {
 		memory->n_populated += n - own->n_populated;
@@ -278,19 +288,51 @@ table_memory_count(struct core_pool *pool, uint32_t slot, uint32_t n_entries, ui
 	memory->n_ahead += table_units(pool, slot, n_entries + n_ahead) - n;
 }
 
+static uint64_t
+tenant_table_limit(const struct core_pool *pool, const struct tenant_pool *tenant)
+{
+	return tenant->limits.table_bytes / pool->table_memory.unit_size;
+}
+
+static bool
+tenant_has_room(const struct core_pool *pool, const struct tenant_pool *tenant, uint64_t n_units)
+{
+	return tenant == NULL || n_units == 0 || tenant->n_table_units + n_units <= tenant_table_limit(pool, tenant);
+}
+
+static enum paged_status
+tenant_fail_table(const struct core_pool *pool, uint32_t number, uint64_t n_units, struct paged_error *error)
+{
+	const struct tenant_pool *tenant = table_tenant(pool, number);
+	uint32_t unit_size = pool->table_memory.unit_size;
+
+	return paged_fail(error, PAGED_ERR_QUOTA,
+			  "tenant %s, pool %s: page tables of %llu bytes requested, %llu in use, and its share is %llu of "
+			  "%llu: end sequences or forks, or raise %s or table-memory",
+			  pool->tenants->items[number - 1]->name, pool->name, (unsigned long long)(n_units * unit_size),
+			  (unsigned long long)(tenant->n_table_units * unit_size),
+			  (unsigned long long)(tenant_table_limit(pool, tenant) * unit_size),
+			  (unsigned long long)(pool->table_memory.limit * unit_size),
+			  tenant_setting(pool->tenants->items[number - 1]));
+}
+
 bool
-table_memory_has_ahead(struct core_pool *pool)
+table_memory_has_ahead(struct core_pool *pool, uint32_t tenant)
 {
 	struct table_memory *memory = &pool->table_memory;
+	uint64_t n = memory->n_requested + memory->n_ahead;
 
-	return memory->n_ahead == 0 || table_memory_make_room(pool, memory->n_requested + memory->n_ahead);
+	return memory->n_ahead == 0 ||
+	       (tenant_has_room(pool, table_tenant(pool, tenant), n) && table_memory_make_room(pool, n));
 }
 
 enum paged_status
-table_memory_check(struct core_pool *pool, struct paged_error *error)
+table_memory_check(struct core_pool *pool, uint32_t tenant, struct paged_error *error)
 {
 	struct table_memory *memory = &pool->table_memory;
 
+	if (!tenant_has_room(pool, table_tenant(pool, tenant), memory->n_requested))
+		return tenant_fail_table(pool, tenant, memory->n_requested, error);
 	if (memory->n_requested == 0 || table_memory_make_room(pool, memory->n_requested))
 		return PAGED_OK;
 	return paged_fail(error, PAGED_ERR_FULL,
@@ -301,7 +343,50 @@ table_memory_check(struct core_pool *pool, struct paged_error *error)
 			  (unsigned long long)(memory->limit * memory->unit_size));
 }
 
+enum paged_status
+table_memory_check_move(const struct core_pool *pool, uint32_t tenant, uint32_t n, const struct paged_seq_item *items,
+			struct paged_error *error)
+{
+	uint64_t n_units = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		n_units += pool->slots[PAGED_SEQ_SLOT(items[i].seq)].table.n_needed;
+	return tenant_has_room(pool, table_tenant(pool, tenant), n_units)
+		       ? PAGED_OK
+		       : tenant_fail_table(pool, tenant, n_units, error);
+}
+
+void
+table_memory_move(struct core_pool *pool, uint32_t slot, uint32_t to)
+{
+	struct tenant_pool *from = table_tenant(pool, pool->slots[slot].tenant), *other = table_tenant(pool, to);
+
+	if (from != NULL)
+		from->n_table_units -= pool->slots[slot].table.n_needed;
+	if (other != NULL)
+		other->n_table_units += pool->slots[slot].table.n_needed;
+}
+
 /* Check */
+
+static enum paged_status
+check_tenants_tables(const struct core_pool *pool, struct paged_error *error)
+{
+	for (uint32_t tenant = 1; tenant <= pool->tenants->n; tenant++) {
+		uint64_t n_units = 0;
+
+		if (pool->tenants->items[tenant - 1] == NULL)
+			continue;
+		for (uint32_t slot = 0; slot < pool->high_slot; slot++)
+			n_units += pool->slots[slot].tenant == tenant ? pool->slots[slot].table.n_needed : 0;
+		if (n_units != table_tenant(pool, tenant)->n_table_units)
+			return paged_fail(error, PAGED_ERR_CORRUPT,
+					  "pool %s: page tables of tenant %s need %llu units, counted as %llu", pool->name,
+					  pool->tenants->items[tenant - 1]->name, (unsigned long long)n_units,
+					  (unsigned long long)table_tenant(pool, tenant)->n_table_units);
+	}
+	return PAGED_OK;
+}
 
 enum paged_status
 check_table_memory(const struct core_pool *pool, struct paged_error *error)
@@ -338,5 +423,5 @@ check_table_memory(const struct core_pool *pool, struct paged_error *error)
 				  pool->name, (unsigned long long)n_needed, (unsigned long long)n_populated,
 				  (unsigned long long)memory->n_needed, (unsigned long long)memory->n_populated,
 				  (unsigned long long)memory->limit);
-	return PAGED_OK;
+	return check_tenants_tables(pool, error);
 }

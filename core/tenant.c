@@ -169,6 +169,8 @@ tenant_move_sequences(struct core_pool *pool, uint32_t to, uint32_t n, const str
 		return tenant_fail(pool, to, n_new, error);
 	status = pool->slots[PAGED_SEQ_SLOT(items[0].seq)].tenant == to ? PAGED_OK
 									  : tenant_check_slots(pool, to, n, error);
+	if (status == PAGED_OK && pool->slots[PAGED_SEQ_SLOT(items[0].seq)].tenant != to)
+		status = table_memory_check_move(pool, to, n, items, error);
 	if (status != PAGED_OK)
 		return status;
 	for (uint32_t i = 0; i < n; i++) {
@@ -179,6 +181,7 @@ tenant_move_sequences(struct core_pool *pool, uint32_t to, uint32_t n, const str
 			tenant_move_page(pool, from, to, load_u32(&table[k]));
 		tenant_count_slots(pool, from, -1);
 		tenant_count_slots(pool, to, 1);
+		table_memory_move(pool, slot, to);
 		pool->slots[slot].tenant = (uint16_t)to;
 	}
 	return PAGED_OK;

@@ -149,8 +149,7 @@ core_tenant_limit_pages(struct core *core, uint32_t tenant, uint32_t pool, uint3
 	tenant_item(core, tenant)->pools[pool].limits.n_pages = n_pages;
 }
 
-/* The setting that raises a share. */
-static const char *
+const char *
 tenant_setting(const struct core_tenant *tenant)
 {
 	return tenant->of_user ? "user-share" : "share";

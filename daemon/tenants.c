@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/tenants.h"
 
+#include <sys/param.h>
+
+#include "daemon/pools.h"
+
 /* Shares of all but pages. */
 static void
 tenant_set_shares(const struct config *config, struct core *core, uint32_t tenant, uint32_t percent,
@@ -15,8 +19,12 @@ tenant_set_shares(const struct config *config, struct core *core, uint32_t tenan
 	core_tenant_limit(core, tenant, &limits);
 	for (size_t i = 0; i < config->n_pools; i++) {
 		struct core_tenant_pool_limits in_pool = CORE_POOL_UNLIMITED;
+		struct pool_memory memory;
 
+		daemon_pool_memory(&config->pools[i], &memory);
 		in_pool.n_sequences = config_percentage(config->pools[i].sequences, percent);
+		/* A sequence of max-length must be possible. */
+		in_pool.table_bytes = MAX(memory.tables * percent / 100, memory.tables_longest);
 		core_tenant_limit_pool(core, tenant, (uint32_t)i, &in_pool);
 	}
 }

@@ -94,7 +94,11 @@ model_n_slots(uint32_t p, uint32_t tenant)
 uint32_t
 slot_errors(uint32_t p, uint32_t tenant, uint32_t n)
 {
-	return n > 0 && tenant != 0 && model_n_slots(p, tenant) + (uint64_t)n > model.limits[tenant][p].n_sequences
+	const struct core_tenant_pool_limits *limits = &model.limits[tenant][p];
+
+	/* A page table takes 64 bytes. */
+	return n > 0 && tenant != 0 &&
+			       model_n_slots(p, tenant) + (uint64_t)n > MIN(limits->n_sequences, limits->table_bytes / 64)
 		       ? status_bit(PAGED_ERR_QUOTA)
 		       : 0;
 }
@@ -131,6 +135,7 @@ random_limit(void)
 	model.limits[tenant][p] = (struct core_tenant_pool_limits){
 		.n_pages = random_limit_below(model_geometries[p].n_pages),
 		.n_sequences = random_limit_below(model_geometries[p].n_slots),
+		.table_bytes = random_below(3) == 0 ? random_below(64 * model_geometries[p].n_slots) : UINT64_MAX,
 	};
 	core_tenant_limit_pool(model.fixture.core, tenant, p, &model.limits[tenant][p]);
 	model.ticket_limits[tenant] = limits.n_tickets = random_limit_below(MODEL_TICKETS);

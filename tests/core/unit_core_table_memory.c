@@ -224,6 +224,63 @@ Test(core_table_memory, the_default_limit_is_the_worst_case_or_more_than_enough)
 	cr_assert_eq(memory.tables_default, memory.tables_longest);
 }
 
+Test(core_table_memory, tenants_have_a_part, .fini = close_pool)
+{
+	struct core_tenant_pool_limits limits = CORE_POOL_UNLIMITED;
+	uint32_t tenant, session, member;
+	paged_seq_id parent, child, other;
+
+	open_pool(LONGEST, 4 << 20);
+	expect_ok(core_tenant_add(core_fixture.core, "research", &tenant, &core_error));
+	limits.table_bytes = 1200 << 10;
+	core_tenant_limit_pool(core_fixture.core, tenant, 0, &limits);
+	expect_ok(core_session_open(core_fixture.core, &session, &member, &core_error));
+	core_session_tenant(core_fixture.core, session, tenant);
+	parent = fixture_create(session, 0);
+	expect_ok(fixture_reserve(session, parent, LONGEST));
+	expect_ok(core_seq_fork(core_fixture.core, session, 1,
+				&(struct seq_fork){ .parent = parent, .n_tokens = LONGEST }, &child, &core_error));
+	expect_error(core_seq_fork(core_fixture.core, session, 1,
+				   &(struct seq_fork){ .parent = parent, .n_tokens = LONGEST }, &other, &core_error),
+		     PAGED_ERR_QUOTA,
+		     "tenant research, pool llama: page tables of 528384 bytes requested, 1052672 in use, and its share "
+		     "is 1228800 of 4194304: end sequences or forks, or raise share or table-memory");
+	/* Others go on. */
+	other = fixture_create(fixture_session, 0);
+	expect_ok(fixture_reserve(fixture_session, other, 100));
+	expect_ok(fixture_erase(session, child));
+	expect_ok(core_seq_fork(core_fixture.core, session, 1,
+				&(struct seq_fork){ .parent = parent, .n_tokens = LONGEST }, &other, &core_error));
+	expect_memory();
+}
+
+Test(core_table_memory, an_adopted_page_table_counts_for_its_new_tenant, .fini = close_pool)
+{
+	static const uint8_t ticket[PAGED_TICKET_SIZE] = "a ticket";
+	struct core_tenant_pool_limits limits = CORE_POOL_UNLIMITED;
+	const struct seq_give give = { .timeout_ms = 1000 };
+	uint32_t tenant, session, member, n;
+	struct paged_seq_item item = { 0 };
+
+	open_pool(LONGEST, 4 << 20);
+	expect_ok(core_tenant_add(core_fixture.core, "research", &tenant, &core_error));
+	expect_ok(core_session_open(core_fixture.core, &session, &member, &core_error));
+	core_session_tenant(core_fixture.core, session, tenant);
+	item.seq = fixture_create(fixture_session, 0);
+	expect_ok(fixture_reserve(fixture_session, item.seq, LONGEST));
+	expect_ok(core_seq_give(core_fixture.core, fixture_session, 1, &item, &give, ticket, &core_error));
+	limits.table_bytes = 500 << 10;
+	core_tenant_limit_pool(core_fixture.core, tenant, 0, &limits);
+	cr_assert_eq(core_seq_adopt(core_fixture.core, session, 0, 0, ticket, 1, &item, &n, &core_error),
+		     PAGED_ERR_QUOTA);
+	limits.table_bytes = 600 << 10;
+	core_tenant_limit_pool(core_fixture.core, tenant, 0, &limits);
+	expect_ok(core_seq_adopt(core_fixture.core, session, 0, 0, ticket, 1, &item, &n, &core_error));
+	expect_memory();
+	expect_ok(fixture_erase(session, item.seq));
+	expect_memory();
+}
+
 Test(core_table_memory, random, .fini = close_pool)
 {
 	paged_seq_id ids[N_SLOTS];
