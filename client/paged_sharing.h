@@ -151,7 +151,7 @@ bool paged_model_allowed(const char *setting, const char *name);
  * @param[in]  prefix    required
  * @param[out] n_tokens  a multiple of the page size; may equal prefix->n_tokens
  * @retval PAGED_ERR_INVALID  the prefix is not what struct paged_prefix documents
- * @retval PAGED_ERR_GONE     the daemon died, or ended this session, and a request or a wait has noticed it
+ * @retval PAGED_ERR_GONE     the daemon died, or ended this session; noticed within a second
  *
  * Threads: any, at the same time.  Blocks: never.
  */

@@ -157,6 +157,7 @@ enum paged_status paged_watch_walk(struct paged_watch *watch, uint32_t *from, st
  * @param[out] tokens  [n_max] the token ids, as many as the pool's page size, if key->has_tokens is 1; NULL: not
  *                     wanted
  * @retval PAGED_ERR_STALE  the page is no longer published, or was published again: its REMOVED follows
+ * @retval PAGED_ERR_GONE   the daemon died, or ended this session; noticed within a second
  * @retval PAGED_ERR_RANGE  the pool has no such page, or n_max is smaller than the page size
  */
 enum paged_status paged_watch_read(struct paged_watch *watch, uint32_t page, uint64_t serial,

@@ -25,7 +25,12 @@
  * Crashes.  When the death of a worker ends its session, the daemon frees the
  * session's pages after the process is gone.  When the daemon dies or
  * restarts, every call that needs it returns PAGED_ERR_GONE, and the ids, plans
- * and mappings of that daemon are void.  Pages in host memory stay readable until the pool is
+ * and mappings of that daemon are void.  Calls that read shared memory and send no
+ * request (plans, paged_pool_get_counts(), paged_seq_read(), searches of prefixes,
+ * watches, physical block masks, and publishes) ask once a second whether the
+ * daemon lives; that costs two system calls, and no lock is waited for.  Only calls about
+ * what this process has (paged_pool_get_info(), paged_pool_check(),
+ * paged_watch_get_info(), a plan's tables, append and attention) go on.  Pages in host memory stay readable until the pool is
  * closed.  Pages in GPU memory stay mapped until the last batch of the pool is
  * destroyed after a call has returned PAGED_ERR_GONE, because the next daemon
  * may need that memory.  The contents of GPU pages that were opened by a CUDA

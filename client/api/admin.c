@@ -314,7 +314,7 @@ enum paged_status
 paged_prefix_tokens(struct paged_pool *pool, uint32_t page, uint64_t serial, uint32_t *tokens, size_t n)
 {
 	struct paged_client *client = pool_client(pool);
-	enum paged_status status = client_enter(client);
+	enum paged_status status = client_enter_shared(client);
 	const struct region_view *view;
 	uint32_t ours[PAGED_MAX_PAGE_SIZE];
 

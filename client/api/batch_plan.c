@@ -11,24 +11,6 @@
 #include "client/api/publish.h"
 #include "common/clock.h"
 
-/* Interval at which plans check that the owner lives. */
-#define OWNER_POLL_INTERVAL_MS 1000u
-
-/* Enter a call, reading the control socket at most once per OWNER_POLL_INTERVAL_MS. */
-static enum paged_status
-batch_plan_enter(struct paged_client *client, uint64_t now)
-{
-	enum paged_status status = client_enter(client);
-
-	if (status != PAGED_OK)
-		return status;
-	if (now - atomic_load_explicit(&client->owner_polled_ms, memory_order_relaxed) >= OWNER_POLL_INTERVAL_MS) {
-		atomic_store_explicit(&client->owner_polled_ms, now, memory_order_relaxed);
-		client_poll_owner(client);
-	}
-	return client_enter_owner(client);
-}
-
 static enum paged_status
 plan_check_row(const struct paged_batch *batch, uint32_t r, const struct paged_batch_row *from,
 	       struct paged_error *error)
@@ -240,7 +222,7 @@ batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_batch_ro
 {
 	struct paged_client *client = batch_client(batch);
 	uint64_t now = clock_coarse_ms();
-	enum paged_status status = batch_plan_enter(client, now);
+	enum paged_status status = client_enter_shared(client);
 	struct paged_error error;
 	bool wants_ahead;
 

@@ -92,7 +92,7 @@ block_mask_request_open(struct block_mask_request *request, struct paged_pool *p
 	};
 	/* A physical mask reads page tables, which need a living owner. */
 	if (request->is_physical)
-		status = client_enter_owner(pool->client);
+		status = client_enter_shared(pool->client);
 	if (status != PAGED_OK)
 		block_mask_request_close(request);
 	return status;

@@ -58,7 +58,7 @@ paged_block_mask_to_physical(const struct paged_block_mask *mask, size_t n_rows,
 {
 	struct paged_block_mask made = { .pool = block_mask_pool(mask) };
 	struct batch_mask_request request = { .n_rows = (uint32_t)n_rows };
-	enum paged_status status = client_enter_owner(pool_client(made.pool));
+	enum paged_status status = client_enter_shared(pool_client(made.pool));
 	struct batch_mask_row *ours = NULL;
 	struct paged_error error;
 
@@ -99,7 +99,7 @@ enum paged_status
 paged_block_mask_validate(const struct paged_block_mask *mask)
 {
 	struct paged_client *client = pool_client(block_mask_pool(mask));
-	enum paged_status status = client_enter_owner(client);
+	enum paged_status status = client_enter_shared(client);
 
 	if (status != PAGED_OK)
 		return status;

@@ -6,6 +6,10 @@
 #include <stdarg.h>
 
 #include "client/api/error.h"
+#include "common/clock.h"
+
+/* Interval at which calls that send no request check that the owner lives. */
+#define OWNER_POLL_INTERVAL_MS 1000u
 
 const char *
 paged_status_name(enum paged_status status)
@@ -79,6 +83,23 @@ client_check_owner(struct paged_client *client)
 		/* A notice that says why may precede the hang-up. */
 		client_poll_owner(client);
 		owner_advance(client->owner, OWNER_GONE);
+	}
+	return client_enter_owner(client);
+}
+
+enum paged_status
+client_enter_shared(struct paged_client *client)
+{
+	enum paged_status status = client_enter(client);
+	uint64_t now_ms = clock_coarse_ms();
+
+	if (status != PAGED_OK)
+		return status;
+	if (now_ms - atomic_load_explicit(&client->owner_polled_ms, memory_order_relaxed) >= OWNER_POLL_INTERVAL_MS) {
+		atomic_store_explicit(&client->owner_polled_ms, now_ms, memory_order_relaxed);
+		/* Reads notices, but only if no other thread waits for the owner; the second check needs no mutex. */
+		client_poll_owner(client);
+		return client_check_owner(client);
 	}
 	return client_enter_owner(client);
 }

@@ -18,6 +18,14 @@ enum paged_status client_enter(const struct paged_client *client);
 /** client_enter_owner - client_enter() for calls that need the owner; PAGED_ERR_GONE if it has ended */
 enum paged_status client_enter_owner(const struct paged_client *client);
 
+/**
+ * client_enter_shared - client_enter_owner() for calls that read shared memory and may send no request
+ *
+ * At most once a second, asks the kernel whether the owner lives: the memory of a daemon that was replaced looks like
+ * that of one with nothing to do.
+ */
+enum paged_status client_enter_shared(struct paged_client *client);
+
 /** client_fail - set the calling thread's error text for this client; returns the error's status */
 enum paged_status client_fail(const struct paged_client *client, const struct paged_error *error);
 

@@ -36,7 +36,7 @@ struct paged_client {
 	uint32_t *cpus;                   /* the CPU list that `team` points to */
 	struct cuda_compiler *compiler;   /* for mods of pools in GPU memory; NULL: not needed yet */
 	struct publish_message *publish;  /* what is being published; guarded by the mutex */
-	_Atomic uint64_t owner_polled_ms; /* time of a plan's last check of the owner's state */
+	_Atomic uint64_t owner_polled_ms; /* time of the last check in client_enter_shared() */
 	/* Messages to publish: publishing.h.  Changed with the mutex held. */
 	_Atomic uint64_t publishes_sent, publishes_answered;
 	uint64_t publish_numbers[OWNER_MAX_PUBLISHES]; /* of the messages without a reply, the oldest first */

@@ -161,7 +161,7 @@ paged_pool_get_info(const struct paged_pool *pool, struct paged_pool_info *info)
 enum paged_status
 paged_pool_get_counts(struct paged_pool *pool, struct paged_pool_counts *counts)
 {
-	enum paged_status status = client_enter_owner(pool_client(pool));
+	enum paged_status status = client_enter_shared(pool_client(pool));
 	struct paged_pool_counts ours;
 	struct paged_check_result result;
 	struct paged_error error;
@@ -192,7 +192,7 @@ paged_pool_get_counts(struct paged_pool *pool, struct paged_pool_counts *counts)
 enum paged_status
 paged_pool_get_totals(struct paged_pool *pool, struct paged_pool_totals *totals)
 {
-	enum paged_status status = client_enter_owner(pool_client(pool));
+	enum paged_status status = client_enter_shared(pool_client(pool));
 	struct paged_pool_totals ours = { 0 };
 	const struct region_header *header;
 	struct paged_error error;

@@ -11,7 +11,12 @@
 enum paged_status
 pool_check_owner(struct paged_pool *pool, struct paged_error *error)
 {
+	struct owner *owner = pool->client->owner;
+
 	client_poll_owner(pool->client);
+	/* While another thread waits for the owner, its notices are not read. */
+	if (owner->ops->hung_up(owner))
+		owner_advance(owner, OWNER_GONE);
 	return owner_state(pool->client->owner) < OWNER_ENDED ? PAGED_OK : owner_fail_gone(pool->client->owner, error);
 }
 

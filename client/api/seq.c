@@ -13,9 +13,9 @@
 #include "common/text.h"
 
 enum paged_status
-seq_request_enter(const struct paged_client *client, size_t n, bool has_arrays)
+seq_request_enter(struct paged_client *client, size_t n, bool has_arrays)
 {
-	enum paged_status status = client_enter_owner(client);
+	enum paged_status status = client_enter_shared(client);
 
 	if (status != PAGED_OK)
 		return status;
@@ -169,7 +169,7 @@ enum paged_status
 paged_seq_read(struct paged_pool *pool, paged_seq_id seq, struct paged_seq_info *info, uint32_t *pages, size_t n_max)
 {
 	struct paged_client *client = pool_client(pool);
-	enum paged_status status = client_enter_owner(client);
+	enum paged_status status = client_enter_shared(client);
 	struct paged_seq_info ours;
 	struct region_snapshot snapshot;
 	struct paged_error error;

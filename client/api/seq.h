@@ -8,7 +8,7 @@
 #include "client/api/objects.h"
 
 /** seq_request_enter - enter a call that sends a request about n sequences; has_arrays false: an array is NULL */
-enum paged_status seq_request_enter(const struct paged_client *client, size_t n, bool has_arrays);
+enum paged_status seq_request_enter(struct paged_client *client, size_t n, bool has_arrays);
 
 /**
  * seq_tag_check - check the tag of element i of an array of this name

@@ -18,7 +18,7 @@ enum paged_status
 paged_prefix_match(struct paged_pool *pool, const struct paged_prefix *prefix, uint32_t *n_tokens)
 {
 	struct paged_client *client = pool_client(pool);
-	enum paged_status status = client_enter_owner(client);
+	enum paged_status status = client_enter_shared(client);
 	struct prefix_request request;
 	struct prefix_position at;
 	struct paged_error error;
@@ -84,7 +84,7 @@ enum paged_status
 paged_prefix_wait(struct paged_pool *pool, const struct paged_prefix *prefix, uint32_t n_tokens, uint32_t timeout_ms)
 {
 	struct paged_client *client = pool_client(pool);
-	enum paged_status status = client_enter_owner(client);
+	enum paged_status status = client_enter_shared(client);
 	struct prefix_request request;
 	struct paged_error error;
 
@@ -128,7 +128,7 @@ enum paged_status
 paged_prefix_pin(struct paged_pool *pool, const struct paged_prefix *prefix, uint32_t seconds, uint32_t *n_tokens)
 {
 	struct paged_client *client = pool_client(pool);
-	enum paged_status status = client_enter_owner(client);
+	enum paged_status status = client_enter_shared(client);
 	struct prefix_request request;
 	struct paged_error error;
 	uint32_t n_found;
@@ -150,7 +150,7 @@ paged_prefix_pages(struct paged_pool *pool, const struct paged_prefix *prefix, s
 		   uint64_t *serials, size_t *n_p)
 {
 	struct paged_client *client = pool_client(pool);
-	enum paged_status status = client_enter_owner(client);
+	enum paged_status status = client_enter_shared(client);
 	struct prefix_request request;
 	struct prefix_position at;
 	struct paged_error error;
@@ -177,7 +177,7 @@ paged_pages_hold(struct paged_pool *pool, size_t n, const uint32_t *pages, const
 		 paged_seq_id *hold_p)
 {
 	struct paged_client *client = pool_client(pool);
-	enum paged_status status = client_enter_owner(client);
+	enum paged_status status = client_enter_shared(client);
 	struct paged_error error;
 
 	if (status != PAGED_OK)

@@ -40,7 +40,7 @@ enum paged_status
 paged_watch_open(struct paged_pool *pool, struct paged_watch **watch_p)
 {
 	struct paged_client *client = pool_client(pool);
-	enum paged_status status = client_enter_owner(client);
+	enum paged_status status = client_enter_shared(client);
 	struct paged_watch *watch;
 
 	if (status != PAGED_OK)
@@ -163,7 +163,7 @@ paged_watch_next(struct paged_watch *watch, struct paged_change *changes, size_t
 		 size_t *n_p)
 {
 	struct paged_client *client = watch_client(watch);
-	enum paged_status status = client_enter_owner(client);
+	enum paged_status status = client_enter_shared(client);
 	struct paged_error error;
 
 	if (status != PAGED_OK)
@@ -180,7 +180,7 @@ enum paged_status
 paged_watch_walk(struct paged_watch *watch, uint32_t *from, struct paged_node_info *nodes, size_t n_max, size_t *n_p)
 {
 	struct paged_client *client = watch_client(watch);
-	enum paged_status status = client_enter_owner(client);
+	enum paged_status status = client_enter_shared(client);
 	const struct region_view *view;
 	uint32_t page, end;
 	size_t n = 0;
@@ -216,7 +216,7 @@ paged_watch_read(struct paged_watch *watch, uint32_t page, uint64_t serial, stru
 		 uint32_t *tokens, size_t n_max)
 {
 	struct paged_client *client = watch_client(watch);
-	enum paged_status status = client_enter(client);
+	enum paged_status status = client_enter_shared(client);
 	uint32_t copy[PAGED_MAX_PAGE_SIZE];
 	const struct region_view *view;
 	struct paged_block_key ours;

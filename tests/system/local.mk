@@ -39,6 +39,7 @@ IT_TESTS += \
 	%D%/it_quota \
 	%D%/it_quarantine \
 	%D%/it_races \
+	%D%/it_replaced \
 	%D%/it_share_prefix \
 	%D%/it_shares \
 	%D%/it_sharing \
