@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdint.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -25,21 +27,30 @@ standard_descriptors_open(void)
 	return fd >= 0;
 }
 
+/* Returns the errno of what libzmq's threads do first, or 0. */
 static void *
 thread_wait(void *barrier)
 {
+	struct sched_param param;
+	int policy, result;
+
+	/* All threads exist at a time. */
 	pthread_mutex_lock(barrier);
 	pthread_mutex_unlock(barrier);
-	return NULL;
+	result = pthread_getschedparam(pthread_self(), &policy, &param);
+	if (result == 0)
+		result = pthread_setschedparam(pthread_self(), policy, &param);
+	return (void *)(intptr_t)result;
 }
 
-/* The errno of creating all threads at a time; 0: they were created. */
+/* The errno of creating all threads at a time, or of one of them; 0: they could be used. */
 static int
 threads_try(void)
 {
 	pthread_mutex_t barrier = PTHREAD_MUTEX_INITIALIZER;
 	pthread_t threads[N_THREADS];
 	int n = 0, result = 0;
+	void *own;
 
 	pthread_mutex_lock(&barrier);
 	while (n < N_THREADS && result == 0) {
@@ -47,8 +58,10 @@ threads_try(void)
 		n += result == 0;
 	}
 	pthread_mutex_unlock(&barrier);
-	while (n > 0)
-		pthread_join(threads[--n], NULL);
+	while (n > 0) {
+		pthread_join(threads[--n], &own);
+		result = result == 0 ? (int)(intptr_t)own : result;
+	}
 	return result;
 }
 
@@ -83,7 +96,9 @@ process_prepare(void)
 	errno = threads_try();
 	if (errno != 0) {
 		events_log(EVENTS_LOG_ERROR, "process",
-			   "no thread can be created: %m (limits: ulimit -u, pids.max of the control group, TasksMax)");
+			   "no thread can be created: %m (limits: ulimit -u, pids.max of the control group, TasksMax; "
+			   "a filter of "
+			   "sched_setscheduler)");
 		return false;
 	}
 	return true;

@@ -332,6 +332,13 @@ eventfd_refuse(void)
 	system_call_refuse(SYS_eventfd2);
 }
 
+/* libzmq aborts the process. */
+static void
+sched_setscheduler_refuse(void)
+{
+	system_call_refuse(SYS_sched_setscheduler);
+}
+
 static void
 pidfd_send_signal_refuse(void)
 {
@@ -346,6 +353,7 @@ IT_TEST_LIMIT(refused_system_calls, 180)
 	} refused[] = {
 		{ pidfd_open_refuse, "pagedd cannot work here: pidfd_open of process " },
 		{ pidfd_send_signal_refuse, "pagedd cannot work here: pidfd_send_signal: Operation not permitted" },
+		{ sched_setscheduler_refuse, "pagedd cannot work here: a thread may not set its own policy" },
 		{ memfd_create_refuse, "pagedd cannot work here: memfd_create: Operation not permitted" },
 		{ eventfd_refuse, "pagedd cannot work here: eventfd: Operation not permitted" },
 	};
