@@ -1,5 +1,5 @@
 # Example configuration files, to be adapted by the operator, and shell completion.
-EXTRA_DIST += %D%/completion.bash %D%/completion.zsh %D%/paged-events.service.in %D%/pagedd.conf \
+EXTRA_DIST += %D%/completion.bash %D%/completion.zsh %D%/paged-events.service.in %D%/pagedd-gpu.conf %D%/pagedd.conf \
 	%D%/pagedd.service.in
 
 pagedexamplesdir = $(docdir)/examples
@@ -9,7 +9,7 @@ bashcompletion_DATA = %D%/bash/pagedctl
 zshcompletion_DATA = %D%/zsh/_pagedctl
 pagedexamples_DATA =
 if ENABLE_DAEMON
-pagedexamples_DATA += $(srcdir)/%D%/pagedd.conf %D%/pagedd.service
+pagedexamples_DATA += $(srcdir)/%D%/pagedd-gpu.conf $(srcdir)/%D%/pagedd.conf %D%/pagedd.service
 bashcompletion_DATA += %D%/bash/pagedd
 endif
 if ENABLE_EVENTS

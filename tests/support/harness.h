@@ -15,6 +15,7 @@
  *   program --in-process NAME  runs this test in the program's own process and without a time limit, for debuggers
  *                              and NVIDIA's tools, which do not follow fork().  A test that starts workers is skipped
  *   PAGED_KEEP=1               keeps the runtime directories
+ *   PAGED_TEST_WRAPPER=PROGRAM runs the daemons: its arguments are the daemon's command
  *   PAGED_TEST_LIMIT=SECONDS   ends tests after this time if their own limit is longer
  */
 #ifndef TESTS_HARNESS_H

@@ -70,6 +70,10 @@ daemon_spawn(struct it_daemon *daemon, const char *program, const char *const *e
 	for (; environment != NULL && *environment != NULL; environment++)
 		putenv((char *)*environment);
 	const char *path = it_build_path(program != NULL ? program : "daemon/pagedd");
+	const char *wrapper = getenv("PAGED_TEST_WRAPPER");
+
+	if (wrapper != NULL)
+		execl(wrapper, wrapper, path, "--config", daemon->config, "--runtime-dir", run_dir, (char *)NULL);
 	execl(path, path, "--config", daemon->config, "--runtime-dir", run_dir, (char *)NULL);
 	fprintf(stderr, "%s: %m\n", path);
 	_exit(127);

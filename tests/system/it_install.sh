@@ -39,7 +39,7 @@ expected()
 		"$man/man8/pagedd.8" "$man/man8/pagedctl.8" "$man/man5/pagedd.conf.5" \
 		"$man/man3/libpagedclient.3" "$man/man3/paged_sharing.3" "$man/man3/paged_watch.3" \
 		"$man/man7/paged-protocol.7" "$man/man7/paged_mods.7" \
-		"$examples/pagedd.conf" "$examples/pagedd.service" \
+		"$examples/pagedd-gpu.conf" "$examples/pagedd.conf" "$examples/pagedd.service" \
 		"$bash_completion/pagedctl" "$bash_completion/pagedd" "$zsh_completion/_pagedctl"
 }
 try "everything is in its place" expected
@@ -56,10 +56,10 @@ try "manual pages and unit name configure's directories" paths
 # The driver of a GPU gets its devices by a set-user-ID program, which has no effect with NoNewPrivileges.
 unit_makes_devices()
 {
-	awk '/^ExecStartPre=-\+.*\/nvidia-modprobe -c0 -u$/ { made = 1 } /^NoNewPrivileges=yes/ { closed = 1 }
-		END { exit !made || !closed }' "$examples/pagedd.service"
+	grep '^NoNewPrivileges=yes' "$examples/pagedd.service" &&
+		grep '^ExecStartPre=-+.*/nvidia-modprobe -c0 -u$' "$examples/pagedd-gpu.conf"
 }
-try "the unit makes the devices of a GPU" unit_makes_devices
+try "the unit's part for GPUs makes their devices" unit_makes_devices
 
 if "$sbin/pagedd" --version | grep -q '^sanitizers *yes'; then
 	skip "programs use it" "built with sanitizers"

@@ -54,8 +54,8 @@ IT_TESTS += \
 	%D%/it_versions \
 	%D%/it_watch \
 	%D%/it_watch_lists
-LINT_TESTS += %D%/it_bench_host.sh %D%/it_configure.sh %D%/it_install.sh %D%/it_mask.sh
-EXTRA_DIST += %D%/install_ffi.py %D%/install_worker.cc %D%/metrics_parse.py
+LINT_TESTS += %D%/it_bench_host.sh %D%/it_configure.sh %D%/it_install.sh %D%/it_mask.sh %D%/it_unit.sh
+EXTRA_DIST += %D%/confine.py %D%/install_ffi.py %D%/install_worker.cc %D%/metrics_parse.py
 
 # Pools in the memory of the fake CUDA driver, or of a GPU.
 IT_TESTS += %D%/it_cuda_batch %D%/it_cuda_clusters %D%/it_cuda_devices %D%/it_cuda_faults %D%/it_cuda_graph %D%/it_cuda_graph_attention \
