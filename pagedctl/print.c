@@ -3,6 +3,7 @@
 
 #include "pagedctl/print.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -38,6 +39,7 @@ print_json(json_t *document)
 void
 print_begin(struct print_list *list, const char *name, const char *const *columns, size_t n_columns, bool json)
 {
+	assert(n_columns <= PRINT_MAX_COLUMNS);
 	*list = (struct print_list){ .name = name, .columns = columns, .n_columns = n_columns };
 	if (json && (list->rows = json_array()) == NULL)
 		memory_end();

@@ -20,7 +20,7 @@
 
 #include "client/pagedclient.h"
 
-enum { PRINT_MAX_COLUMNS = 24 };
+enum { PRINT_MAX_COLUMNS = 32 };
 
 struct print_list {
 	const char *name;
