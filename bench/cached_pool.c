@@ -155,7 +155,8 @@ chain_keep(const struct cached_pool *pool, paged_seq_id seq, struct cached_chain
 	for (uint32_t i = 0; i < CACHED_CHAIN_PAGES; i++)
 		chain->hashes[i] = region_node(view, chain->pages[i])->hash;
 	last = chain->pages[CACHED_CHAIN_PAGES - 1];
-	bench_must(core_prefix_pin(pool->core, 0, last, region_node(view, last)->serial, PIN_SECONDS, &n_pages, &error),
+	bench_must(core_prefix_pin(pool->core, &(struct core_pinner){ .session = pool->session }, 0, last,
+				   region_node(view, last)->serial, PIN_SECONDS, &n_pages, &error),
 		   &error);
 }
 

@@ -318,9 +318,11 @@ enum paged_status paged_seq_trim(struct paged_client *client, size_t n, const st
 /**
  * paged_prefix_pin - evict the published part of a prefix only after all pages that are not pinned
  *
- * @param[in]  seconds   from now on, at most a year; replaces an earlier pin.  0: unpin
+ * @param[in]  seconds   from now on, at most max-pin-time of pagedd.conf(5), and a year for administrators; replaces
+ *                       an earlier pin of the session's tenant.  0: unpin
  * @param[out] n_tokens  tokens that were found and are pinned; NULL: not wanted
- * @retval PAGED_ERR_LIMIT  more pages than the pool's pin-limit (pagedd.conf(5)) would be pinned
+ * @retval PAGED_ERR_LIMIT  more pages than the pool's pin-limit (pagedd.conf(5)) would be pinned, or for too long
+ * @retval PAGED_ERR_QUOTA  more than the tenant's share of pins
  * @retval PAGED_ERR_STALE  pages of the prefix were evicted during each of three attempts
  *
  * Blocks: up to timeout_ms.
@@ -382,7 +384,7 @@ enum paged_status paged_pages_hold(struct paged_pool *pool, size_t n, const uint
 
 struct paged_give_params {
 	size_t struct_size;
-	/** Until when the sequences can be adopted.  0: 10,000 */
+	/** Until when the sequences can be adopted; at most max-ticket-time of pagedd.conf(5).  0: 10,000 */
 	uint32_t timeout_ms;
 	/** PAGED_GIVE_SESSION, PAGED_GIVE_UID; 0: every session that may use the pool and has the ticket. */
 	uint32_t flags;
@@ -419,7 +421,9 @@ struct paged_ticket {
  *                             before the pages that the sequence has kept (paged_seq_trim())
  * @retval PAGED_ERR_NOENT     no active session has the number params->session
  * @retval PAGED_ERR_PERM      a sequence belongs to another session, or was given away
- * @retval PAGED_ERR_LIMIT     n exceeds PAGED_MAX_REQUEST_SEQS, or the session has PAGED_MAX_TICKETS
+ * @retval PAGED_ERR_LIMIT     n exceeds PAGED_MAX_REQUEST_SEQS, the session has PAGED_MAX_TICKETS, or params->timeout_ms
+ *                             exceeds max-ticket-time
+ * @retval PAGED_ERR_QUOTA     the session's tenant has its share of open tickets
  * @retval PAGED_ERR_STALE     an id names no live sequence
  *
  * Blocks: up to timeout_ms.
@@ -430,7 +434,7 @@ enum paged_status paged_seq_give(struct paged_pool *pool, size_t n, const paged_
 /**
  * paged_seq_adopt - make this session the owner of a ticket's sequences
  *
- * Needs no free page and no free slot.  The sequences are planned, appended to and
+ * Needs no free page and no free slot of the pool.  The sequences are planned, appended to and
  * published as before.  Plans that the giver has made of them are stale
  * (paged_batch_validate()).
  *
@@ -444,7 +448,7 @@ enum paged_status paged_seq_give(struct paged_pool *pool, size_t n, const paged_
  * @retval PAGED_ERR_NOENT    the ticket is unknown, used or expired, or is of another pool
  * @retval PAGED_ERR_PERM     the ticket is for another session or user; it stays valid
  * @retval PAGED_ERR_INVALID  the ticket has more than n_max sequences; it stays valid
- * @retval PAGED_ERR_QUOTA    the session's tenant may not have so many pages; the ticket stays valid
+ * @retval PAGED_ERR_QUOTA    the session's tenant may not have so many pages or sequences; the ticket stays valid
  *
  * Blocks: up to timeout_ms.
  */

@@ -208,7 +208,8 @@ uint64_t core_next_deadline(const struct core *core);
  * Quarantined pages are charged to the tenant whose session left them, cached ones to none.  Requests that would exceed
  * a limit fail with PAGED_ERR_QUOTA; pages ahead are cut to what the limit leaves.
  *
- * A tenant of a user is made when the user's first process attaches, and exists while it has members or sessions.
+ * A tenant of a user is made when the user's first process attaches, and exists while it has members, sessions or
+ * pins.
  */
 
 /** A limit that is none. */
@@ -218,11 +219,18 @@ uint64_t core_next_deadline(const struct core *core);
 struct core_tenant_pool_limits {
 	uint32_t n_pages;     /* charged */
 	uint32_t n_sequences; /* holds and sequences in tickets included */
+	uint32_t n_pins;
+	uint32_t n_pin_pages; /* of pins and holds, each counted */
 	uint64_t table_bytes; /* of page tables, as core_pool_params.table_memory */
 };
-#define CORE_POOL_UNLIMITED                                                                                      \
-	((struct core_tenant_pool_limits){                                                                       \
-		.n_pages = CORE_NO_LIMIT, .n_sequences = CORE_NO_LIMIT, .table_bytes = UINT64_MAX })
+#define CORE_POOL_UNLIMITED                                                                                     \
+	((struct core_tenant_pool_limits){                                                                      \
+		.n_pages = CORE_NO_LIMIT,                                                                       \
+		.n_sequences = CORE_NO_LIMIT,                                                                   \
+		.n_pins = CORE_NO_LIMIT,                                                                        \
+		.n_pin_pages = CORE_NO_LIMIT,                                                                   \
+		.table_bytes = UINT64_MAX,                                                                      \
+	})
 
 /** The most that a tenant may have in all. */
 struct core_tenant_limits {
@@ -451,19 +459,28 @@ void core_divide_publish(const struct core *core, const struct seq_publish_list 
 /** Most pins of a pool. */
 #define CORE_MAX_PINS 1024u
 
+/** Who makes a pin. */
+struct core_pinner {
+	uint32_t session;
+	uint32_t uid, pid; /* for the list of pins */
+};
+
 /**
  * core_prefix_pin - evict the chain that ends with a node only after all pages that are not pinned
  *
- * A pin ends after `seconds`, or when it is replaced by another of the same node; 0 seconds: ends it now.  The chains
- * of all pins have at most the pool's pin_limit pages in all, and a pool has at most CORE_MAX_PINS pins.
+ * A pin ends after `seconds`, or when the tenant of its session replaces it by another of the same node; 0 seconds:
+ * ends it now.  It outlives its session.  The chains of all pins have at most the pool's pin_limit pages in all, and a
+ * pool has at most CORE_MAX_PINS pins.
  *
  * @param[out] n_pages_p  pages of the chain
+ * @retval PAGED_ERR_GONE   no such active session
  * @retval PAGED_ERR_STALE  the node is gone, or one before it
  * @retval PAGED_ERR_LIMIT  the pool's pin_limit, CORE_MAX_PINS, or seconds above 366 days
+ * @retval PAGED_ERR_QUOTA  the tenant may not have so many pins, or pages of pins and holds
  * @retval PAGED_ERR_RANGE, PAGED_ERR_NOENT, PAGED_ERR_NOMEM
  */
-enum paged_status core_prefix_pin(struct core *core, uint32_t pool, uint32_t page, uint64_t serial, uint32_t seconds,
-				  uint32_t *n_pages_p, struct paged_error *error);
+enum paged_status core_prefix_pin(struct core *core, const struct core_pinner *by, uint32_t pool, uint32_t page,
+				  uint64_t serial, uint32_t seconds, uint32_t *n_pages_p, struct paged_error *error);
 
 /**
  * core_pages_hold - keep published pages from eviction until the returned sequence is erased

@@ -117,24 +117,30 @@ struct page_list {
 
 /** A pin: the chain that ends with a node is evicted only after all pages that are not pinned. */
 struct pool_pin {
+	uint64_t number; /* counted since the pool exists */
 	uint64_t deadline_ms;
+	struct core_pinner by;
+	uint32_t tenant; /* of its session */
 	uint32_t n_nodes;
 	struct node_ref *nodes; /* [n_nodes] from the last to the first */
 };
 
 struct core_tenant {
 	char name[PAGED_MAX_NAME + 1];
-	bool of_user; /* removed once it has no members and no sessions */
+	bool of_user; /* removed once it has no members, sessions and pins */
 	struct core_tenant_limits limits;
 	uint32_t n_members;
 	uint32_t n_sessions; /* also ended ones, until they are freed */
 	uint32_t n_tickets;  /* that its sessions have given */
+	uint32_t n_pins;     /* in all pools */
 	struct tenant_pool {
 		struct core_tenant_pool_limits limits;
 		uint32_t n_charged;
 		uint32_t n_quarantined; /* of them */
 		uint32_t n_sequences;   /* slots, those of holds and tickets included */
 		uint64_t n_table_units; /* of table_memory, that the page tables of these need */
+		uint32_t n_pins;
+		uint32_t n_pin_pages; /* entries of its holds and nodes of its pins */
 		/*
 		 * [n_pages] entries of its sequences that name the page; of a page in quarantine 1.  NULL: no session
 		 * has used the pool.
@@ -178,6 +184,7 @@ struct core_pool {
 	uint32_t free_pages; /* core_tick() evicts while fewer are free */
 	struct pool_pin *pins;
 	uint32_t n_pins;
+	uint64_t last_pin;    /* number of the newest */
 	uint32_t pin_limit;   /* most nodes in all pins, each pin counted */
 	uint32_t n_pin_nodes; /* nodes in all pins, each pin counted */
 	uint32_t n_held;      /* entries of all holds; with n_pin_nodes at most pin_limit */
@@ -662,7 +669,7 @@ void lru_make_room(struct core_pool *pool, uint64_t n_pages);
 bool pins_have_expired(const struct core *core, const struct core_pool *pool);
 
 /** pins_expire - end such pins, until they named `budget` nodes; returns how many nodes they named */
-uint32_t pins_expire(const struct core *core, struct core_pool *pool, uint32_t budget);
+uint32_t pins_expire(struct core *core, struct core_pool *pool, uint32_t budget);
 void pins_free(struct core_pool *pool);
 
 /* ticket.c */
@@ -749,6 +756,16 @@ const char *tenant_setting(const struct core_tenant *tenant);
 /** tenant_check_slots - PAGED_ERR_QUOTA unless the tenant may have n more */
 enum paged_status tenant_check_slots(const struct core_pool *pool, uint32_t tenant, uint32_t n,
 				     struct paged_error *error);
+
+/** tenant_check_pin - PAGED_ERR_QUOTA unless the tenant may have n_pins more pins, and n_pages of them or of a hold */
+enum paged_status tenant_check_pin(const struct core_pool *pool, uint32_t tenant, uint32_t n_pins, uint32_t n_pages,
+				   struct paged_error *error);
+
+/** tenant_count_pin - count a pin of n pages; with `add` false the pin has ended, which may remove the tenant */
+void tenant_count_pin(struct core *core, struct core_pool *pool, uint32_t tenant, uint32_t n_pages, bool add);
+
+/** tenant_count_held - add n to the pages that holds of the tenant have */
+void tenant_count_held(struct core_pool *pool, uint32_t tenant, int64_t n);
 
 /** tenant_count_tickets - add n to the tenant's open tickets */
 void tenant_count_tickets(struct core *core, uint32_t tenant, int n);

@@ -42,12 +42,17 @@ hold_check_pages(struct core_pool *pool, const struct core_session *session, uin
 }
 
 static enum paged_status
-hold_check_limits(const struct core_pool *pool, uint32_t n, struct paged_error *error)
+hold_check_limits(const struct core_pool *pool, uint32_t tenant, uint32_t n, struct paged_error *error)
 {
+	enum paged_status status;
+
 	if (n > pool->view.table_entries)
 		return paged_fail(error, PAGED_ERR_LIMIT,
 				  "pool %s: a hold may have %u pages, %u requested: make several holds", pool->name,
 				  pool->view.table_entries, n);
+	status = tenant_check_pin(pool, tenant, 0, n, error);
+	if (status != PAGED_OK)
+		return status;
 	if (n > pool->pin_limit - pool->n_pin_nodes - pool->n_held)
 		return paged_fail(error, PAGED_ERR_LIMIT,
 				  "pool %s: a hold of %u pages, with %u of other holds and %u of pins, exceeds "
@@ -78,7 +83,7 @@ core_pages_hold(struct core *core, uint32_t session_id, uint32_t pool_index, uin
 	core->stamp++;
 	request_count(core, pool, 0, 1);
 	table_memory_count_new(pool, n);
-	status = hold_check_limits(pool, n, error);
+	status = hold_check_limits(pool, session->tenant, n, error);
 	if (status == PAGED_OK)
 		status = hold_check_pages(pool, session, n, pages, serials, error);
 	if (status == PAGED_OK)

@@ -187,6 +187,7 @@ page_table_hold(struct core_pool *pool, struct core_session *session, uint32_t s
 	slot_change_end(own);
 	page_table_share(pool, session, slot, n, pages);
 	pool->n_held += n;
+	tenant_count_held(pool, session->tenant, n);
 }
 
 void
@@ -275,8 +276,10 @@ page_table_replace(struct core_pool *pool, struct core_session *session, uint32_
 		else
 			lru_release(pool, slot_index, n_keep, n_before, tip, n_published);
 	}
-	if (hold)
+	if (hold) {
 		pool->n_held -= n_before - n_keep;
+		tenant_count_held(pool, session->tenant, -(int64_t)(n_before - n_keep));
+	}
 	table_memory_update(pool, slot_index);
 	core_pool_change_end(pool);
 	session->n_pages -= n_before - n_keep;

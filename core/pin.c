@@ -67,31 +67,35 @@ pin_count(struct core_pool *pool, const struct pool_pin *pin, bool add)
 
 /* Ends pin i; the others keep their order. */
 static void
-pin_end(struct core_pool *pool, uint32_t i)
+pin_end(struct core *core, struct core_pool *pool, uint32_t i)
 {
 	pin_count(pool, &pool->pins[i], false);
+	tenant_count_pin(core, pool, pool->pins[i].tenant, pool->pins[i].n_nodes, false);
 	free(pool->pins[i].nodes);
 	pool->n_pins--;
 	for (; i < pool->n_pins; i++)
 		pool->pins[i] = pool->pins[i + 1];
 }
 
-/* The pin whose chain ends with this node; n_pins: none. */
+/* The tenant's pin whose chain ends with this node; n_pins: none. */
 static uint32_t
-pin_find(const struct core_pool *pool, uint64_t serial)
+pin_find(const struct core_pool *pool, uint32_t tenant, uint64_t serial)
 {
 	uint32_t i = 0;
 
-	while (i < pool->n_pins && pool->pins[i].nodes[0].serial != serial)
+	while (i < pool->n_pins && (pool->pins[i].nodes[0].serial != serial || pool->pins[i].tenant != tenant))
 		i++;
 	return i;
 }
 
 static enum paged_status
-pin_add(struct core_pool *pool, struct pool_pin *pin, struct paged_error *error)
+pin_add(struct core *core, struct core_pool *pool, struct pool_pin *pin, struct paged_error *error)
 {
+	enum paged_status status = tenant_check_pin(pool, pin->tenant, 1, pin->n_nodes, error);
 	struct pool_pin *pins;
 
+	if (status != PAGED_OK)
+		return status;
 	if (pool->n_pins == CORE_MAX_PINS)
 		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s has %u pins, the most that a pool may have",
 				  pool->name, CORE_MAX_PINS);
@@ -105,18 +109,18 @@ pin_add(struct core_pool *pool, struct pool_pin *pin, struct paged_error *error)
 		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory for a pin", pool->name);
 	pool->pins = pins;
 	pin_count(pool, pin, true);
+	tenant_count_pin(core, pool, pin->tenant, pin->n_nodes, true);
+	pin->number = ++pool->last_pin;
 	pins[pool->n_pins++] = *pin;
 	return PAGED_OK;
 }
 
-enum paged_status
-core_prefix_pin(struct core *core, uint32_t pool_index, uint32_t page, uint64_t serial, uint32_t seconds,
-		uint32_t *n_pages_p, struct paged_error *error)
+static enum paged_status
+pin_check(const struct core *core, uint32_t pool_index, uint32_t page, uint64_t serial, uint32_t seconds,
+	  struct paged_error *error)
 {
 	enum paged_status status = request_check_pool(core, pool_index, error);
-	struct core_pool *pool;
-	struct pool_pin pin;
-	uint32_t i;
+	const struct core_pool *pool;
 
 	if (status != PAGED_OK)
 		return status;
@@ -128,20 +132,41 @@ core_prefix_pin(struct core *core, uint32_t pool_index, uint32_t page, uint64_t 
 		return paged_fail(error, PAGED_ERR_STALE, "pool %s: no node has serial 0", pool->name);
 	if (seconds > PIN_MAX_SECONDS)
 		return paged_fail(error, PAGED_ERR_LIMIT, "a pin of %u seconds; at most %u", seconds, PIN_MAX_SECONDS);
+	return PAGED_OK;
+}
+
+enum paged_status
+core_prefix_pin(struct core *core, const struct core_pinner *by, uint32_t pool_index, uint32_t page, uint64_t serial,
+		uint32_t seconds, uint32_t *n_pages_p, struct paged_error *error)
+{
+	struct core_session *session;
+	enum paged_status status = core_session_find_active(core, by->session, &session, error);
+	struct core_pool *pool;
+	struct pool_pin pin;
+	uint32_t i;
+
+	if (status == PAGED_OK)
+		status = pin_check(core, pool_index, page, serial, seconds, error);
+	if (status != PAGED_OK)
+		return status;
+	pool = core->pools[pool_index];
 	status = pin_collect(pool, (struct node_ref){ .page = page, .serial = serial }, &pin, error);
 	if (status != PAGED_OK)
 		return status;
 	*n_pages_p = pin.n_nodes;
+	pin.by = *by;
+	pin.tenant = session->tenant;
 	pin.deadline_ms = core->now_ms + (uint64_t)seconds * 1000;
-	i = pin_find(pool, serial);
+	i = pin_find(pool, pin.tenant, serial);
 	if (i == pool->n_pins && seconds > 0) {
-		status = pin_add(pool, &pin, error);
+		status = pin_add(core, pool, &pin, error);
 		if (status == PAGED_OK)
 			return PAGED_OK;
 	} else if (i < pool->n_pins && seconds > 0) {
+		pool->pins[i].by = *by;
 		pool->pins[i].deadline_ms = pin.deadline_ms;
 	} else if (i < pool->n_pins) {
-		pin_end(pool, i);
+		pin_end(core, pool, i);
 	}
 	free(pin.nodes);
 	return status;
@@ -166,7 +191,7 @@ pins_have_expired(const struct core *core, const struct core_pool *pool)
 }
 
 uint32_t
-pins_expire(const struct core *core, struct core_pool *pool, uint32_t budget)
+pins_expire(struct core *core, struct core_pool *pool, uint32_t budget)
 {
 	uint32_t n = 0;
 
@@ -174,7 +199,7 @@ pins_expire(const struct core *core, struct core_pool *pool, uint32_t budget)
 		uint32_t first = pin_first(pool);
 
 		n += pool->pins[first].n_nodes;
-		pin_end(pool, first);
+		pin_end(core, pool, first);
 	}
 	return n;
 }

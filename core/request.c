@@ -141,13 +141,14 @@ request_check_free(struct core_pool *pool, const struct core_session *session, s
 
 	/* Before what is free: to wait until more is does not help a tenant at its limit. */
 	status = tenant_check(pool, session->tenant, error);
-	if (status == PAGED_OK)
-		status = table_memory_check(pool, session->tenant, error);
 	if (status != PAGED_OK)
 		return status;
 	if (pool->n_created > core_pool_n_free_slots(pool))
 		return paged_fail(error, PAGED_ERR_FULL, "pool %s: %u sequences requested, %u of %u slots free",
 				  pool->name, pool->n_created, core_pool_n_free_slots(pool), pool->view.n_slots);
+	status = table_memory_check(pool, session->tenant, error);
+	if (status != PAGED_OK)
+		return status;
 	if (pool->n_requested > n_available) {
 		uint32_t n_cached = pool->n_cached - n_kept;
 		char cached[32] = "", held[48] = "";

@@ -219,10 +219,21 @@ static enum paged_status
 tenant_check_totals(const struct core *core, const struct core_pool *pool, uint32_t tenant, struct paged_error *error)
 {
 	const struct core_tenant *item = pool->tenants->items[tenant - 1];
-	uint32_t n_sequences = 0, n_quarantined = 0, n_sessions = 0;
+	const struct tenant_pool *own = tenant_pool(pool, tenant);
+	uint32_t n_sequences = 0, n_quarantined = 0, n_sessions = 0, n_pins = 0, n_pin_pages = 0;
 
-	for (uint32_t slot = 0; slot < pool->high_slot; slot++)
-		n_sequences += page_table_owner(pool, slot) != 0 && pool->slots[slot].tenant == tenant;
+	for (uint32_t slot = 0; slot < pool->high_slot; slot++) {
+		if (page_table_owner(pool, slot) == 0 || pool->slots[slot].tenant != tenant)
+			continue;
+		n_sequences++;
+		n_pin_pages += page_table_is_hold(pool, slot) ? page_table_n_pages(pool, slot) : 0;
+	}
+	for (uint32_t i = 0; i < pool->n_pins; i++) {
+		if (pool->pins[i].tenant != tenant)
+			continue;
+		n_pins++;
+		n_pin_pages += pool->pins[i].n_nodes;
+	}
 	for (uint32_t i = 0; i < core->sessions.n; i++) {
 		const struct core_session *session = core->sessions.entries[i].session;
 
@@ -235,14 +246,16 @@ tenant_check_totals(const struct core *core, const struct core_pool *pool, uint3
 		     page = pool->pages[page].next)
 			n_quarantined++;
 	}
-	if (n_sequences != item->pools[pool->index].n_sequences ||
-	    n_quarantined != item->pools[pool->index].n_quarantined || n_sessions != item->n_sessions)
+	if (n_sequences != own->n_sequences || n_quarantined != own->n_quarantined || n_sessions != item->n_sessions)
 		return paged_fail(error, PAGED_ERR_CORRUPT,
 				  "pool %s: tenant %s has %u sequences, %u quarantined pages and %u sessions; "
 				  "counted are %u, %u and %u",
-				  pool->name, item->name, n_sequences, n_quarantined, n_sessions,
-				  item->pools[pool->index].n_sequences, item->pools[pool->index].n_quarantined,
-				  item->n_sessions);
+				  pool->name, item->name, n_sequences, n_quarantined, n_sessions, own->n_sequences,
+				  own->n_quarantined, item->n_sessions);
+	if (n_pins != own->n_pins || n_pin_pages != own->n_pin_pages)
+		return paged_fail(error, PAGED_ERR_CORRUPT,
+				  "pool %s: tenant %s has %u pins, and %u pages of pins and holds; counted are %u and %u",
+				  pool->name, item->name, n_pins, n_pin_pages, own->n_pins, own->n_pin_pages);
 	return PAGED_OK;
 }
 

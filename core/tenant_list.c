@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The list of tenants, and their shares: of slots, sessions, members and tickets.  A tenant of the configuration stays;
- * one of a user exists while it has members or sessions.
+ * The list of tenants, and their shares: of slots, sessions, members, tickets and pins.  A tenant of the configuration stays;
+ * one of a user exists while it has members, sessions or pins.
  */
 #include "core/core_internal.h"
 
@@ -114,7 +114,7 @@ tenant_remove_unused(struct core *core, uint32_t tenant)
 {
 	struct core_tenant *own = tenant_item(core, tenant);
 
-	if (!own->of_user || own->n_members > 0 || own->n_sessions > 0)
+	if (!own->of_user || own->n_members > 0 || own->n_sessions > 0 || own->n_pins > 0)
 		return;
 	core->tenants.items[tenant - 1] = NULL;
 	tenant_free(core, own);
@@ -258,6 +258,49 @@ tenant_check_tickets(const struct core *core, uint32_t tenant, struct paged_erro
 	return paged_fail(error, PAGED_ERR_QUOTA,
 			  "tenant %s: %u open tickets, and its share is %u: have some adopted or cancelled, or raise %s",
 			  own->name, own->n_tickets, own->limits.n_tickets, tenant_setting(own));
+}
+
+enum paged_status
+tenant_check_pin(const struct core_pool *pool, uint32_t tenant, uint32_t n_pins, uint32_t n_pages,
+		 struct paged_error *error)
+{
+	const struct core_tenant *own = tenant == 0 ? NULL : pool->tenants->items[tenant - 1];
+	const struct tenant_pool *has = own == NULL ? NULL : &own->pools[pool->index];
+
+	if (own == NULL)
+		return PAGED_OK;
+	if (n_pins > 0 && has->n_pins >= has->limits.n_pins)
+		return paged_fail(error, PAGED_ERR_QUOTA,
+				  "tenant %s, pool %s: %u pins, and its share is %u: unpin some, or raise %s", own->name,
+				  pool->name, has->n_pins, has->limits.n_pins, tenant_setting(own));
+	if ((uint64_t)has->n_pin_pages + n_pages > has->limits.n_pin_pages)
+		return paged_fail(error, PAGED_ERR_QUOTA,
+				  "tenant %s, pool %s: a %s of %u pages, with %u of its other pins and holds, exceeds "
+				  "its share of pin-limit (%u): end some, or raise %s or pin-limit",
+				  own->name, pool->name, n_pins > 0 ? "pin" : "hold", n_pages, has->n_pin_pages,
+				  has->limits.n_pin_pages, tenant_setting(own));
+	return PAGED_OK;
+}
+
+void
+tenant_count_pin(struct core *core, struct core_pool *pool, uint32_t tenant, uint32_t n_pages, bool add)
+{
+	struct tenant_pool *own;
+
+	if (tenant == 0)
+		return;
+	own = tenant_pool(pool, tenant);
+	own->n_pins += add ? 1 : -1u;
+	own->n_pin_pages += add ? n_pages : -n_pages;
+	tenant_item(core, tenant)->n_pins += add ? 1 : -1u;
+	tenant_remove_unused(core, tenant);
+}
+
+void
+tenant_count_held(struct core_pool *pool, uint32_t tenant, int64_t n)
+{
+	if (tenant != 0)
+		tenant_pool(pool, tenant)->n_pin_pages += (uint32_t)n;
 }
 
 /* Reports */

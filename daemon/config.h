@@ -40,6 +40,8 @@ enum config_setting {
 	CONFIG_MAX_MEMBERS,
 	CONFIG_MAX_USER_MEMBERS,
 	CONFIG_USER_SHARE,
+	CONFIG_MAX_TICKET_TIME,
+	CONFIG_MAX_PIN_TIME,
 	CONFIG_MASK_SIZE,
 	CONFIG_MASK_TIME,
 	CONFIG_MASK_ARRAYS,
@@ -139,6 +141,8 @@ struct config {
 	uint32_t start_timeout_ms, stop_timeout_ms, log_level, max_sessions, max_members;
 	uint32_t max_user_members; /* 0: the share of the user's tenant alone counts */
 	uint32_t user_share;       /* percent, of all but pages, of a user whom no tenant includes */
+	uint32_t max_ticket_ms;
+	uint32_t max_pin_ms; /* of those who are no administrators */
 	uint64_t mask_bytes;   /* largest block mask that the daemon builds; 0: it builds none */
 	uint32_t mask_time_ms; /* longest time to build one */
 	uint64_t array_bytes;  /* quota of a session's arrays; 0: none allowed */

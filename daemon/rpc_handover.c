@@ -21,6 +21,9 @@ rpc_give(struct rpc *rpc, struct member *member, const struct wire_request *requ
 
 	for (uint32_t i = 0; i < request->give.n && status == PAGED_OK; i++)
 		status = member_check_pool(member, PAGED_SEQ_POOL(items[i].seq), error);
+	if (status == PAGED_OK && request->give.how.timeout_ms > rpc->config->max_ticket_ms)
+		return paged_fail(error, PAGED_ERR_LIMIT, "a ticket of %u ms, and max-ticket-time is %u ms",
+				  request->give.how.timeout_ms, rpc->config->max_ticket_ms);
 	if (status == PAGED_OK)
 		status = daemon_random(ticket, sizeof(ticket), error);
 	if (status == PAGED_OK)

@@ -148,13 +148,19 @@ enum paged_status
 rpc_pin(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	struct paged_error *error)
 {
+	const struct core_pinner by = { member->session->id, member->uid, (uint32_t)member->pid };
 	enum paged_status status = member_check_pool(member, request->pin.pool, error);
 
+	if (status != PAGED_OK)
+		return status;
+	if (!member->admin && request->pin.seconds > rpc->config->max_pin_ms / 1000)
+		return paged_fail(error, PAGED_ERR_LIMIT,
+				  "a pin of %u seconds, and max-pin-time is %u seconds for those who are no "
+				  "administrators",
+				  request->pin.seconds, rpc->config->max_pin_ms / 1000);
 	reply->kind = WIRE_REPLY_PINNED;
-	return status != PAGED_OK
-		       ? status
-		       : core_prefix_pin(rpc->core, request->pin.pool, request->pin.page, request->pin.serial,
-					 request->pin.seconds, &reply->pinned.n_pages, error);
+	return core_prefix_pin(rpc->core, &by, request->pin.pool, request->pin.page, request->pin.serial,
+			       request->pin.seconds, &reply->pinned.n_pages, error);
 }
 
 enum paged_status

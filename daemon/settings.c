@@ -15,6 +15,8 @@
 #define GLOBAL(field) .section = SETTINGS_GLOBAL, .offset = offsetof(struct config, field)
 #define OF_POOL(field) .section = SETTINGS_OF_POOL, .offset = offsetof(struct config_pool, field)
 #define OF_TENANT(field) .section = SETTINGS_OF_TENANT, .offset = offsetof(struct config_tenant, field)
+/* Times are 32 bits of milliseconds. */
+#define MAX_TIME (40u * 24 * 60 * 60 * 1000)
 #define PERCENT .type = SETTINGS_PERCENT, .min = 1, .max = 100
 #define COUNT(low, high) .type = SETTINGS_COUNT, .min = (low), .max = (high)
 
@@ -63,7 +65,13 @@ const struct settings_entry settings_table[CONFIG_N_SETTINGS] = {
 				      .help = "of them, those of one user who is no administrator; the default is the "
 					      "user's share" },
 	[CONFIG_USER_SHARE] = { "user-share", GLOBAL(user_share), PERCENT, .standard = "75%",
-				.help = "of sequences, sessions, members and tickets, for a user of no tenant" },
+				.help = "of sequences, sessions, members, tickets and pins, for a user of no tenant" },
+	[CONFIG_MAX_TICKET_TIME] = { "max-ticket-time", GLOBAL(max_ticket_ms), .type = SETTINGS_DURATION,
+				     .unit = "time", .standard = "10min", .min = 1000, .max = MAX_TIME,
+				     .help = "how long a ticket may keep sequences for their taker" },
+	[CONFIG_MAX_PIN_TIME] = { "max-pin-time", GLOBAL(max_pin_ms), .type = SETTINGS_DURATION, .unit = "time",
+				  .standard = "1440min", .min = 1000, .max = MAX_TIME,
+				  .help = "how long a pin of one who is no administrator may last" },
 	[CONFIG_MASK_SIZE] = { "mask-size", GLOBAL(mask_bytes), .type = SETTINGS_BYTES, .unit = "bytes",
 			       .standard = "64MiB", .max = UINT64_C(1) << 36,
 			       .help = "largest block mask built for a session; 0: none" },

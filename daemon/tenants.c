@@ -25,6 +25,9 @@ tenant_set_shares(const struct config *config, struct core *core, uint32_t tenan
 		in_pool.n_sequences = config_percentage(config->pools[i].sequences, percent);
 		/* A sequence of max-length must be possible. */
 		in_pool.table_bytes = MAX(memory.tables * percent / 100, memory.tables_longest);
+		in_pool.n_pins = config_percentage(CORE_MAX_PINS, percent);
+		in_pool.n_pin_pages = config_percentage(
+			config_share_pages(config->pools[i].pin_limit, config->pools[i].pages), percent);
 		core_tenant_limit_pool(core, tenant, (uint32_t)i, &in_pool);
 	}
 }

@@ -5,6 +5,7 @@
 #include "client/owner/owner_embedded.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "common/clock.h"
 
@@ -58,9 +59,10 @@ enum paged_status
 embedded_pin(struct owner *owner, uint32_t pool, uint32_t page, uint64_t serial, uint32_t seconds, uint32_t *n_pages_p,
 	     struct paged_error *error)
 {
+	const struct core_pinner by = { owner->session, (uint32_t)geteuid(), (uint32_t)getpid() };
 	struct core *core = embedded_core_request(owner);
 
-	return embedded_core_done(core, core_prefix_pin(core, pool, page, serial, seconds, n_pages_p, error));
+	return embedded_core_done(core, core_prefix_pin(core, &by, pool, page, serial, seconds, n_pages_p, error));
 }
 
 enum paged_status

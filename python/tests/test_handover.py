@@ -77,10 +77,10 @@ def test_tickets_that_name_their_taker(giver, taker):
 def test_tickets_are_listed(giver, taker):
     assert taker.client.tickets() == []
     seqs = giver.create(2, [20, 40])
-    ticket = giver.give(seqs, [17, 40], timeout=3600, session=taker.client.session)
+    ticket = giver.give(seqs, [17, 40], timeout=600, session=taker.client.session)
     entry, = taker.client.tickets()
     assert list(entry) == fields("paged_ticket_entry")
-    assert 0 < entry.pop("expires_ms") <= 3600_000
+    assert 0 < entry.pop("expires_ms") <= 600_000
     assert entry.pop("number") > 0
     assert entry == {"session": giver.client.session, "ended": False, "pool": giver.number, "n_sequences": 2,
                      "n_pages": 5, "n_tokens": 57, "flags": 1, "to_session": taker.client.session, "to_uid": 0}
@@ -126,7 +126,7 @@ def test_giver_is_killed(daemon, taker, worker):
         pool = paged.connect(threads=1).pool("test")
         seq, = pool.create(1, 40)
         print(pool.page_table(seq))
-        print(pool.give(seq, 33, timeout=3600).hex())
+        print(pool.give(seq, 33, timeout=600).hex())
         input()
     """, PAGED_RUNTIME_DIR=str(daemon.runtime_dir))
     pages, ticket = process.line(), bytes.fromhex(process.line())

@@ -71,6 +71,7 @@ struct model_list {
 /* Nodes that are evicted although they are pinned still count against the limit. */
 struct model_pin {
 	uint64_t deadline;
+	uint32_t tenant;
 	uint32_t n;
 	struct model_place chain[MODEL_PAGES]; /* from the pinned node to the root */
 };
@@ -272,6 +273,8 @@ uint32_t model_quota_left(uint32_t p, uint32_t tenant);
 uint32_t quota_errors(uint32_t p, uint32_t tenant, uint32_t n_pages);
 /** slot_errors - of a request for n slots */
 uint32_t slot_errors(uint32_t p, uint32_t tenant, uint32_t n);
+/** pin_errors - of a request for n_pins pins that name n_pages, or for a hold of them */
+uint32_t pin_errors(uint32_t p, uint32_t tenant, uint32_t n_pins, uint32_t n_pages);
 /** ticket_errors - of a request for a ticket */
 uint32_t ticket_errors(uint32_t tenant);
 void compare_tenants(void);

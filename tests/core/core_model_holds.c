@@ -77,7 +77,8 @@ hold_errors(const struct model_session *session, uint32_t p, uint32_t n, const u
 		errors |= status_bit(PAGED_ERR_FULL);
 	for (uint32_t i = 0; i < n; i++)
 		n_charged += pages[i] < model.pools[p].n_pages && !model_is_charged(p, session->tenant, pages[i]);
-	return errors | quota_errors(p, session->tenant, n_charged) | slot_errors(p, session->tenant, 1);
+	return errors | quota_errors(p, session->tenant, n_charged) | slot_errors(p, session->tenant, 1) |
+	       pin_errors(p, session->tenant, 0, n);
 }
 
 void

@@ -23,12 +23,12 @@ chain_of_node(const struct model_pool *pool, struct model_place at, struct model
 }
 
 static void
-pin_begin(struct model_pool *pool, uint32_t n, const struct model_place *chain, uint64_t deadline)
+pin_begin(struct model_pool *pool, uint32_t tenant, uint32_t n, const struct model_place *chain, uint64_t deadline)
 {
 	struct model_pin *pin = &pool->pins[pool->n_pins];
 
 	model_check(pool->n_pins < MODEL_PINS);
-	*pin = (struct model_pin){ .deadline = deadline, .n = n };
+	*pin = (struct model_pin){ .deadline = deadline, .tenant = tenant, .n = n };
 	memcpy(pin->chain, chain, n * sizeof(*chain));
 	pool->n_pins++;
 	for (uint32_t i = 0; i < n; i++)
@@ -55,7 +55,11 @@ random_pin(void)
 	struct model_pool *pool = &model.pools[p];
 	struct model_place at = { .page = random_below(pool->n_pages) }, chain[MODEL_PAGES];
 	uint32_t seconds = random_below(3) == 0 ? 0 : 1 + random_below(20);
+	const struct model_session *session = random_requester();
+	const struct core_pinner by = { .session = session->id };
 
+	if (!session->active)
+		errors |= status_bit(PAGED_ERR_GONE);
 	for (int tries = 0; tries < 24 && pool->nodes[at.page].serial == 0; tries++)
 		at.page = random_below(pool->n_pages);
 	at.serial = pool->nodes[at.page].serial + (random_below(16) == 0);
@@ -72,12 +76,16 @@ random_pin(void)
 		errors |= status_bit(PAGED_ERR_STALE);
 	for (uint32_t i = 0; i < pool->n_pins; i++) {
 		n_all += pool->pins[i].n;
-		if (pool->pins[i].chain[0].page == at.page && pool->pins[i].chain[0].serial == at.serial)
+		if (pool->pins[i].chain[0].page == at.page && pool->pins[i].chain[0].serial == at.serial &&
+		    pool->pins[i].tenant == session->tenant)
 			known = i;
 	}
+	if (known == UINT32_MAX && seconds > 0)
+		errors |= pin_errors(p, session->tenant, 1, n);
 	if (known == UINT32_MAX && seconds > 0 && n_all + n > model_geometries[p].pin_limit)
 		errors |= status_bit(PAGED_ERR_LIMIT);
-	model_check_status(core_prefix_pin(model.fixture.core, p, at.page, at.serial, seconds, &n_pages, &model.error),
+	model_check_status(core_prefix_pin(model.fixture.core, &by, p, at.page, at.serial, seconds, &n_pages,
+					   &model.error),
 			   errors);
 	if (errors != 0)
 		return;
@@ -87,7 +95,7 @@ random_pin(void)
 	else if (seconds > 0 && known != UINT32_MAX)
 		pool->pins[known].deadline = model.now_ms + (uint64_t)seconds * 1000;
 	else if (seconds > 0)
-		pin_begin(pool, n, chain, model.now_ms + (uint64_t)seconds * 1000);
+		pin_begin(pool, session->tenant, n, chain, model.now_ms + (uint64_t)seconds * 1000);
 }
 
 void

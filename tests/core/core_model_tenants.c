@@ -103,6 +103,31 @@ slot_errors(uint32_t p, uint32_t tenant, uint32_t n)
 		       : 0;
 }
 
+uint32_t
+pin_errors(uint32_t p, uint32_t tenant, uint32_t n_pins, uint32_t n_pages)
+{
+	const struct core_tenant_pool_limits *limits = &model.limits[tenant][p];
+	uint32_t n_own_pins = 0, n_own_pages = 0;
+
+	for (uint32_t i = 0; i < model.pools[p].n_pins; i++) {
+		if (model.pools[p].pins[i].tenant != tenant)
+			continue;
+		n_own_pins++;
+		n_own_pages += model.pools[p].pins[i].n;
+	}
+	for (uint32_t s = 0; s < model_geometries[p].n_slots; s++) {
+		const struct model_seq *seq = &model.pools[p].seqs[s];
+
+		if (seq->state != MODEL_SEQ_NONE && seq->is_hold && seq->tenant == tenant)
+			n_own_pages += seq->n_pages;
+	}
+	if (tenant == 0)
+		return 0;
+	return (n_pins > 0 && n_own_pins >= limits->n_pins) || (uint64_t)n_own_pages + n_pages > limits->n_pin_pages
+		       ? status_bit(PAGED_ERR_QUOTA)
+		       : 0;
+}
+
 static uint32_t
 model_n_tickets(uint32_t tenant)
 {
@@ -136,6 +161,8 @@ random_limit(void)
 		.n_pages = random_limit_below(model_geometries[p].n_pages),
 		.n_sequences = random_limit_below(model_geometries[p].n_slots),
 		.table_bytes = random_below(3) == 0 ? random_below(64 * model_geometries[p].n_slots) : UINT64_MAX,
+		.n_pins = random_limit_below(4),
+		.n_pin_pages = random_limit_below(model_geometries[p].n_pages),
 	};
 	core_tenant_limit_pool(model.fixture.core, tenant, p, &model.limits[tenant][p]);
 	model.ticket_limits[tenant] = limits.n_tickets = random_limit_below(MODEL_TICKETS);

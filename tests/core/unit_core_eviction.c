@@ -243,6 +243,7 @@ Test(core_eviction, pins_are_limited)
 
 Test(core_eviction, pin_limit)
 {
+	const struct core_pinner by = { .session = fixture_session };
 	struct sharing_found found = cache_prefix(0, "aaaabbbb"), other = cache_prefix(0, "ccccdddd");
 	struct sharing_found stale = found;
 	uint32_t n_pages;
@@ -257,11 +258,11 @@ Test(core_eviction, pin_limit)
 	expect_refused(sharing_pin(0, &stale, 10), PAGED_ERR_STALE);
 	stale.serial = 0;
 	expect_refused(sharing_pin(0, &stale, 10), PAGED_ERR_STALE);
-	expect_refused(core_prefix_pin(core_fixture.core, 0, 12, found.serial, 1, &n_pages, &core_error),
+	expect_refused(core_prefix_pin(core_fixture.core, &by, 0, 12, found.serial, 1, &n_pages, &core_error),
 		       PAGED_ERR_RANGE);
-	expect_refused(core_prefix_pin(core_fixture.core, 77, 0, found.serial, 1, &n_pages, &core_error),
+	expect_refused(core_prefix_pin(core_fixture.core, &by, 77, 0, found.serial, 1, &n_pages, &core_error),
 		       PAGED_ERR_NOENT);
-	expect_refused(core_prefix_pin(core_fixture.core, SHARING_CLOSED, 0, 1, 1, &n_pages, &core_error),
+	expect_refused(core_prefix_pin(core_fixture.core, &by, SHARING_CLOSED, 0, 1, 1, &n_pages, &core_error),
 		       PAGED_ERR_STALE);
 	expect_pinned(0, "0 1 3");
 }

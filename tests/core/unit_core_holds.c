@@ -131,7 +131,8 @@ Test(core_holds, holds_and_pins_share_a_limit)
 		"pool llama: a hold of 2 pages, with 1 of other holds and 1 of pins, exceeds pin-limit (3): release "
 		"holds or pins, or raise pin-limit");
 	found = sharing_find(0, "ccccdddd", NULL);
-	expect_error(core_prefix_pin(core_fixture.core, 0, found.pages[1], found.serial, 10, &n, &core_error),
+	expect_error(core_prefix_pin(core_fixture.core, &(struct core_pinner){ .session = fixture_session }, 0,
+				     found.pages[1], found.serial, 10, &n, &core_error),
 		     PAGED_ERR_LIMIT,
 		     "pool llama: a pin of 2 pages, with 2 of other pins and of holds, exceeds pin-limit (3)");
 	expect_ok(fixture_erase(fixture_session, hold));

@@ -13,6 +13,7 @@
 
 #include "tests/support/wire_peer.h"
 #include "tests/support/worker_fixture.h"
+#include "tests/system/prompt_fixture.h"
 
 /* Users need no name. */
 #define ATTACKER 61001u
@@ -204,7 +205,7 @@ take_all_tickets(struct report *report)
 {
 	struct paged_seq_item item = { .n_tokens = 0 };
 	struct wire_request give = { .kind = WIRE_GIVE,
-				     .give = { .n = 1, .items = &item, .how = { .timeout_ms = UINT32_MAX } } };
+				     .give = { .n = 1, .items = &item, .how = { .timeout_ms = 600000 } } };
 	struct wire_peer peer;
 
 	for (int i = 0; i < 2; i++) {
@@ -215,6 +216,132 @@ take_all_tickets(struct report *report)
 		}
 		wire_peer_close(&peer);
 	}
+}
+
+/* Gives an empty sequence until a time that is far away. */
+static void
+give_for_weeks(struct report *report)
+{
+	struct paged_seq_item item = { .n_tokens = 0 };
+	struct wire_request give = { .kind = WIRE_GIVE, .give = { .n = 1, .items = &item } };
+	struct wire_peer peer;
+
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	item.seq = wire_peer_create_seq(&peer, 0);
+	give.give.how.timeout_ms = UINT32_MAX;
+	report_call(report, &peer, give);
+	give.give.how.timeout_ms = 2001;
+	report_call(report, &peer, give);
+	give.give.how.timeout_ms = 2000;
+	report_call(report, &peer, give);
+	wire_peer_close(&peer);
+}
+
+static bool
+has_no_sequences(void *argument)
+{
+	(void)argument;
+	return wire_peer_pool_entry().n_sequences == 0;
+}
+
+/* No ticket outlives its giver for longer than the configuration allows. */
+IT_TEST(a_ticket_has_a_longest_time)
+{
+	struct it_worker attacker;
+	struct report report;
+
+	setup(USERS "max-ticket-time = 2s\n" POOL);
+	report = user_start(&attacker, ATTACKER, give_for_weeks);
+	it_require(report.n_ok == 1 && report.n_failed == 2 && report.status == PAGED_ERR_LIMIT, "%u: %s", report.n_ok,
+		   report.text);
+	it_require(strcmp(report.text, "a ticket of 4294967295 ms, and max-ticket-time is 2000 ms") == 0, "%s",
+		   report.text);
+	user_end(&attacker);
+	it_require(it_wait(has_no_sequences, NULL, 60000));
+	teardown();
+}
+
+/* Publishes prompts of four pages, and pins each. */
+static void
+pin_prompts(struct report *report, struct worker_fixture *worker, uint32_t n, uint32_t seconds)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct prompt prompt = prompt_make(i, 16);
+		struct paged_prefix prefix = prompt_prefix(&prompt, 16);
+		enum paged_status status;
+		paged_seq_id seq;
+
+		seq = prompt_compute(worker, &prompt);
+		worker_ok(worker, paged_seq_erase(worker->client, 1, &seq));
+		status = paged_prefix_pin(worker->pool, &prefix, seconds, NULL);
+		report_add(report, status, paged_client_error(worker->client));
+	}
+}
+
+static void
+pin_too_much(struct report *report)
+{
+	struct worker_fixture worker;
+
+	worker_open(&worker, NULL, 0);
+	pin_prompts(report, &worker, 4, 24 * 3600);
+}
+
+static void
+pin_one(struct report *report)
+{
+	struct worker_fixture worker;
+
+	worker_open(&worker, NULL, 0);
+	pin_prompts(report, &worker, 1, 24 * 3600);
+}
+
+static void
+pin_for_too_long(struct report *report)
+{
+	struct worker_fixture worker;
+
+	worker_open(&worker, NULL, 0);
+	pin_prompts(report, &worker, 1, 24 * 3600 + 1);
+}
+
+/* Ends the pins that it can. */
+static void
+unpin(struct report *report)
+{
+	struct worker_fixture worker;
+
+	worker_open(&worker, NULL, 0);
+	pin_prompts(report, &worker, 4, 0);
+}
+
+/* Of 16 pages that may be pinned, a user may pin 12, and nobody ends another's pins. */
+IT_TEST(pins_are_shared)
+{
+	struct it_worker attacker, other;
+	struct report report;
+
+	setup(USERS PROMPT_POOL(""));
+	report = user_start(&attacker, ATTACKER, pin_too_much);
+	it_require(report.n_ok == 3 && report.status == PAGED_ERR_QUOTA, "%u: %s", report.n_ok, report.text);
+	it_require(strcmp(report.text, "tenant uid 61001, pool test: a pin of 4 pages, with 12 of its other pins and "
+				       "holds, exceeds its share of pin-limit (12): end some, or raise user-share or "
+				       "pin-limit") == 0,
+		   "%s", report.text);
+	user_end(&attacker);
+	report = user_start(&other, OTHER, pin_one);
+	it_require(report.n_ok == 1, "%s", report.text);
+	user_end(&other);
+	it_require(wire_peer_pool_entry().n_pinned == 12, "%u", wire_peer_pool_entry().n_pinned);
+	report = user_start(&attacker, ATTACKER, pin_for_too_long);
+	it_require(report.n_ok == 0 && report.status == PAGED_ERR_LIMIT && strstr(report.text, "max-pin-time"), "%s",
+		   report.text);
+	user_end(&attacker);
+	report = user_start(&attacker, ATTACKER, unpin);
+	it_require(report.n_ok == 4, "%s", report.text);
+	user_end(&attacker);
+	it_require(wire_peer_pool_entry().n_pinned == 4, "%u", wire_peer_pool_entry().n_pinned);
+	it_daemon_stop(&pagedd);
 }
 
 /* The share of open tickets is the user's, whatever sessions gave them. */
