@@ -27,7 +27,9 @@ EVENTS_SOURCES = \
 	%D%/process.c \
 	%D%/process.h \
 	%D%/publisher.c \
-	%D%/publisher.h
+	%D%/publisher.h \
+	%D%/zmtp.c \
+	%D%/zmtp.h
 
 if ENABLE_EVENTS
 noinst_LTLIBRARIES += %D%/libevents.la
