@@ -4,6 +4,8 @@ EVENTS_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_RUNSTATEDIR='"$(runstatedir)"' $(MICROH
 	$(SODIUM_CFLAGS) $(XXHASH_CFLAGS) $(ZMQ_CFLAGS)
 EVENTS_LIBS = client/libpagedclient.la $(MICROHTTPD_LIBS) $(MSGPACK_LIBS) $(SODIUM_LIBS) $(ZMQ_LIBS) -lpthread
 EVENTS_SOURCES = \
+	%D%/admission.c \
+	%D%/admission.h \
 	%D%/batch_log.c \
 	%D%/batch_log.h \
 	%D%/block_hash.c \

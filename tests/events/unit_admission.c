@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which connection makes room for a new one. */
+#include <criterion/criterion.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "events/admission.h"
+
+static const struct origin a = { 1, 1 }, b = { 1, 2 }, c = { 2, 1 };
+
+Test(admission, own_idle_ones_go_first)
+{
+	const struct admission_entry entries[] = {
+		{ a, ADMISSION_ACTIVE, 1 }, { a, ADMISSION_IDLE, 4 }, { a, ADMISSION_NEW, 3 }, { a, ADMISSION_FREE, 0 }
+	};
+
+	cr_assert_eq(admission_victim(entries, 4, &a), 2);
+	cr_assert_eq(admission_victim(entries, 2, &a), 1);
+	/* None that is in use. */
+	cr_assert_eq(admission_victim(entries, 1, &a), 1);
+}
+
+Test(admission, the_largest_origin_makes_room)
+{
+	const struct admission_entry entries[] = {
+		{ a, ADMISSION_ACTIVE, 1 }, { b, ADMISSION_ACTIVE, 2 }, { b, ADMISSION_ACTIVE, 5 },
+		{ b, ADMISSION_ACTIVE, 4 }, { c, ADMISSION_IDLE, 3 },   { b, ADMISSION_FREE, 9 },
+	};
+
+	/* The last of b, although c has an idle one. */
+	cr_assert_eq(admission_victim(entries, 6, &c), 2);
+	cr_assert_eq(admission_victim(entries, 6, &a), 2);
+	/* The new one would make b the larger. */
+	cr_assert_eq(admission_victim(entries, 3, &a), 3);
+	cr_assert_eq(admission_victim(entries, 2, &(struct origin){ 3, 3 }), 2);
+}
+
+/* However many an origin has, another one gets its part. */
+Test(admission, parts_become_equal)
+{
+	struct admission_entry entries[12];
+	size_t n_of_b = 0;
+
+	for (size_t i = 0; i < 12; i++)
+		entries[i] = (struct admission_entry){ a, ADMISSION_ACTIVE, i };
+	for (uint64_t used = 12; used < 40; used++) {
+		size_t victim = admission_victim(entries, 12, &b);
+
+		if (victim == 12)
+			continue;
+		n_of_b++;
+		entries[victim] = (struct admission_entry){ b, ADMISSION_ACTIVE, used };
+	}
+	cr_assert_eq(n_of_b, 6);
+}
+
+/* The origin of a connection from 127.0.0.X to a socket of either family. */
+static struct origin
+origin_from(int family, uint8_t last)
+{
+	struct sockaddr_in from = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + last) };
+	struct sockaddr_storage at = { .ss_family = (sa_family_t)family };
+	socklen_t size = sizeof(at);
+	int listener = socket(family, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0), accepted;
+	struct origin origin;
+
+	cr_assert_eq(bind(listener, (const struct sockaddr *)&at, sizeof(at)), 0);
+	cr_assert_eq(listen(listener, 1), 0);
+	cr_assert_eq(getsockname(listener, (struct sockaddr *)&at, &size), 0);
+	cr_assert_eq(bind(client, (const struct sockaddr *)&from, sizeof(from)), 0);
+	from.sin_port =
+		family == AF_INET ? ((struct sockaddr_in *)&at)->sin_port : ((struct sockaddr_in6 *)&at)->sin6_port;
+	from.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	cr_assert_eq(connect(client, (const struct sockaddr *)&from, sizeof(from)), 0);
+	accepted = accept(listener, NULL, NULL);
+	cr_assert_geq(accepted, 0);
+	origin = origin_of(accepted);
+	close(accepted);
+	close(client);
+	close(listener);
+	return origin;
+}
+
+Test(admission, origins)
+{
+	struct origin first = origin_from(AF_INET, 1), same = origin_from(AF_INET, 1), other = origin_from(AF_INET, 2);
+	int pair[2], probe = socket(AF_INET6, SOCK_STREAM, 0);
+
+	cr_assert(first.kind == same.kind && first.number == same.number);
+	cr_assert(first.kind != other.kind || first.number != other.number);
+	cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+	cr_assert_eq(origin_of(pair[0]).kind, AF_UNIX);
+	cr_assert_eq(origin_of(pair[0]).number, getuid());
+	/* An IPv4 address is the same through an IPv6 socket. */
+	if (probe >= 0) {
+		same = origin_from(AF_INET6, 1);
+		cr_assert(first.kind == same.kind && first.number == same.number);
+		close(probe);
+	}
+	close(pair[0]);
+	close(pair[1]);
+}
