@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zmq.h>
 
 #include "events/kv_stream.h"
 #include "events/log.h"
@@ -21,7 +20,6 @@ struct kv_pool {
 
 struct kv_events {
 	const struct events_options *options;
-	void *zmq;
 	uint32_t n_pools;
 	struct kv_pool pools[PAGED_MAX_POOLS];
 };
@@ -31,11 +29,9 @@ kv_events_open(const struct events_options *options)
 {
 	struct kv_events *kv = calloc(1, sizeof(*kv));
 
-	if (kv != NULL) {
+	if (kv != NULL)
 		kv->options = options;
-		kv->zmq = zmq_ctx_new();
-	}
-	if (kv == NULL || kv->zmq == NULL || sodium_init() < 0) {
+	if (kv == NULL || sodium_init() < 0) {
 		events_log(EVENTS_LOG_ERROR, "kv", "no memory");
 		free(kv);
 		return NULL;
@@ -73,7 +69,7 @@ kv_open_publisher(struct kv_events *kv, const char *name, uint32_t index)
 	if (endpoint != NULL && (replay != NULL || options.replay_endpoint == NULL)) {
 		options.endpoint = endpoint;
 		options.replay_endpoint = replay;
-		publisher = publisher_open(kv->zmq, name, &options);
+		publisher = publisher_open(name, &options);
 	} else {
 		events_log(EVENTS_LOG_ERROR, "kv", "pool %s: no memory", name);
 	}
@@ -195,6 +191,5 @@ kv_events_close(struct kv_events *kv)
 		return;
 	for (uint32_t i = 0; i < kv->n_pools; i++)
 		publisher_close(kv->pools[i].publisher);
-	zmq_ctx_term(kv->zmq);
 	free(kv);
 }

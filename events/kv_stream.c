@@ -19,7 +19,7 @@
 
 /* Changes, or nodes of a walk, that become one batch. */
 #define BATCH_MAX 256
-/* How long a request for a replay waits, and the end of the program. */
+/* How long the end of the program waits. */
 #define WAIT_MS 100
 
 struct kv_stream {
@@ -248,7 +248,6 @@ stream_run(void *argument)
 	while (goes_on && !stream->stops) {
 		enum paged_status status;
 
-		publisher_serve(stream->publisher);
 		status = paged_watch_next(stream->watch, changes, BATCH_MAX, WAIT_MS, &n);
 		if (status == PAGED_OK) {
 			for (size_t i = 0; i < n; i++)

@@ -1,8 +1,8 @@
 # paged-events: serves what changes in the prefix cache.  It uses only the installed headers.
 # All files except main.c are a convenience library, which tests link.
 EVENTS_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_RUNSTATEDIR='"$(runstatedir)"' $(MICROHTTPD_CFLAGS) $(MSGPACK_CFLAGS) \
-	$(SODIUM_CFLAGS) $(XXHASH_CFLAGS) $(ZMQ_CFLAGS)
-EVENTS_LIBS = client/libpagedclient.la $(MICROHTTPD_LIBS) $(MSGPACK_LIBS) $(SODIUM_LIBS) $(ZMQ_LIBS) -lpthread
+	$(SODIUM_CFLAGS) $(XXHASH_CFLAGS)
+EVENTS_LIBS = client/libpagedclient.la $(MICROHTTPD_LIBS) $(MSGPACK_LIBS) $(SODIUM_LIBS) -lpthread
 EVENTS_SOURCES = \
 	%D%/admission.c \
 	%D%/admission.h \
@@ -28,10 +28,16 @@ EVENTS_SOURCES = \
 	%D%/node_mirror.h \
 	%D%/options.c \
 	%D%/options.h \
+	%D%/peer.c \
+	%D%/peer.h \
+	%D%/peer_set.c \
+	%D%/peer_set.h \
 	%D%/process.c \
 	%D%/process.h \
 	%D%/publisher.c \
 	%D%/publisher.h \
+	%D%/transport.c \
+	%D%/transport.h \
 	%D%/zmtp.c \
 	%D%/zmtp.h
 

@@ -17,6 +17,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -64,12 +65,25 @@ attach_may_succeed_later(enum paged_status status)
 	       status == PAGED_ERR_GONE;
 }
 
+/* Connections need descriptors; the soft limit is for programs that use select(). */
+static void
+events_raise_file_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+}
+
 /* Attaches to the daemon, as soon as there is one.  Returns NULL if the program must end; *code_p says how. */
 static struct paged_client *
 events_attach(const struct events_options *options, int signals, int *code_p)
 {
-	struct paged_client_params params = { .struct_size = sizeof(params), .name = "paged-events", .observer = 1,
-					      .tables_only = 1 };
+	struct paged_client_params params = {
+		.struct_size = sizeof(params), .name = "paged-events", .observer = 1, .tables_only = 1
+	};
 	bool told = false;
 
 	for (;;) {
@@ -131,6 +145,7 @@ main(int argc, char **argv)
 	if (!process_prepare())
 		return EXIT_FAILURE;
 	events_options_parse(&options, argc, argv);
+	events_raise_file_limit();
 	signals = events_open_signals();
 	kv = kv_events_open(&options);
 	if (signals < 0 || kv == NULL)

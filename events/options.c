@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "events/log.h"
+#include "events/peer.h"
 
 static const char usage[] =
 	"usage: paged-events [--runtime-dir DIR] [--pool POOL]... [--metrics-listen [ADDRESS:]PORT]\n"
@@ -32,6 +33,7 @@ static const char usage[] =
 	"      --topic TOPIC                topic of all batches (\"\")\n"
 	"      --buffer-steps N             batches kept for replay (10000)\n"
 	"      --hwm N                      batches that wait for a slow subscriber (100000)\n"
+	"      --max-connections N          connections of each endpoint (128)\n"
 	"      --data-parallel-rank N       rank in all batches (0)\n"
 	"      --prefix-caching-hash-algo NAME  sha256 (the default), sha256_cbor, xxhash, xxhash_cbor\n"
 	"      --hash-seed TEXT             PYTHONHASHSEED of the engines\n"
@@ -44,6 +46,7 @@ enum {
 	OPTION_TOPIC,
 	OPTION_BUFFER_STEPS,
 	OPTION_HWM,
+	OPTION_MAX_CONNECTIONS,
 	OPTION_RANK,
 	OPTION_HASH_ALGORITHM,
 	OPTION_HASH_SEED,
@@ -54,7 +57,9 @@ enum {
 #define BUFFER_STEPS 10000
 #define BUFFER_STEPS_MAX 1000000
 #define HWM 100000
-/* Of the batches kept for replay: vLLM limits their number only. */
+#define MAX_CONNECTIONS 128
+#define MAX_CONNECTIONS_MAX 4096
+/* Of the batches that wait or are kept for replay: vLLM limits their number only. */
 #define BUFFER_SIZE ((size_t)256 << 20)
 
 static const struct option known[] = {
@@ -70,6 +75,7 @@ static const struct option known[] = {
 	{ "topic", required_argument, NULL, OPTION_TOPIC },
 	{ "buffer-steps", required_argument, NULL, OPTION_BUFFER_STEPS },
 	{ "hwm", required_argument, NULL, OPTION_HWM },
+	{ "max-connections", required_argument, NULL, OPTION_MAX_CONNECTIONS },
 	{ "data-parallel-rank", required_argument, NULL, OPTION_RANK },
 	{ "prefix-caching-hash-algo", required_argument, NULL, OPTION_HASH_ALGORITHM },
 	{ "hash-seed", required_argument, NULL, OPTION_HASH_SEED },
@@ -134,6 +140,8 @@ kv_option(struct kv_events_options *kv, struct kv_option_texts *texts, int optio
 		kv->publisher.replay_endpoint = text;
 		break;
 	case OPTION_TOPIC:
+		if (strlen(text) > PEER_MAX_TOPIC)
+			events_usage("--topic: at most %u bytes", PEER_MAX_TOPIC);
 		kv->publisher.topic = text;
 		break;
 	case OPTION_BUFFER_STEPS:
@@ -141,6 +149,9 @@ kv_option(struct kv_events_options *kv, struct kv_option_texts *texts, int optio
 		break;
 	case OPTION_HWM:
 		kv->publisher.hwm = events_option_number(name, text, 1, INT32_MAX);
+		break;
+	case OPTION_MAX_CONNECTIONS:
+		kv->publisher.max_connections = events_option_number(name, text, 1, MAX_CONNECTIONS_MAX);
 		break;
 	case OPTION_RANK:
 		kv->data_parallel_rank = events_option_number(name, text, 0, INT32_MAX);
@@ -181,10 +192,12 @@ events_options_parse(struct events_options *options, int argc, char **argv)
 	struct kv_option_texts kv_texts = { .hash_algorithm = "sha256" };
 	int option, index = 0;
 
-	options->kv = (struct kv_events_options){
-		.publisher = { .topic = "", .buffer_steps = BUFFER_STEPS, .buffer_size = BUFFER_SIZE, .hwm = HWM },
-		.integers = true
-	};
+	options->kv = (struct kv_events_options){ .publisher = { .topic = "",
+								 .buffer_steps = BUFFER_STEPS,
+								 .buffer_size = BUFFER_SIZE,
+								 .hwm = HWM,
+								 .max_connections = MAX_CONNECTIONS },
+						  .integers = true };
 	while ((option = getopt_long(argc, argv, "r:p:m:l:hV", known, &index)) != -1) {
 		switch (option) {
 		case 'r':

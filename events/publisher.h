@@ -4,16 +4,18 @@
  *
  * A PUB socket sends each batch as three frames: topic, sequence number (8 bytes,
  * big-endian, from 0 on), payload.  A ROUTER replays the last batches to
- * subscribers that have missed some.  A request has three frames: the routing
- * id, an empty one, and the first sequence number that is wanted (8 bytes,
- * big-endian).  Each reply has five: routing id, an empty one, topic, sequence number,
- * payload; the last has an empty topic and payload and 8 bytes of 0xff as number.
+ * subscribers that have missed some.  A request has two frames: an empty one, and the
+ * first sequence number that is wanted (8 bytes, big-endian).  Each reply has four: an
+ * empty one, topic, sequence number, payload; the last has an empty topic and payload and
+ * 8 bytes of 0xff as number.
  *
- * Peers may be hostile.  No send waits: a subscriber that does not read loses
- * batches past the high-water mark, and a replay to a peer that does not read ends
- * where its queue is full.  Queues hold references to payloads, not copies.
- * Requests that are malformed are ignored, and frames that are too long end the
- * connection.
+ * Peers may be hostile.  A publisher has a thread, which speaks ZMTP (zmtp.h) and gives each
+ * peer turns of limited length.  No peer can make it wait: a subscriber that does not
+ * read loses the oldest batches past the high-water mark, and a replay waits for its peer alone.
+ * What waits is in one log (batch_log.h), so its memory does not depend on the number of
+ * peers; a connection costs less than 4 KiB, and one origin cannot use up the connections (admission.h).
+ * Requests that are malformed are ignored; frames that are too long, and whatever is not ZMTP 3,
+ * end the connection.
  *
  * Threads: one at a time.
  */
@@ -30,33 +32,27 @@ struct publisher_options {
 	bool bind;
 	/** Bound; NULL: no replay. */
 	const char *replay_endpoint;
-	const char *topic;
-	uint32_t buffer_steps; /* batches to keep for replay */
-	size_t buffer_size;    /* bytes of these, at most */
-	uint32_t hwm;          /* batches that wait for a subscriber, at most */
+	const char *topic;        /* at most PEER_MAX_TOPIC bytes */
+	uint32_t buffer_steps;    /* batches to keep for replay */
+	size_t buffer_size;       /* bytes that wait for subscribers or are kept for replay, at most */
+	uint32_t hwm;             /* batches that wait for a subscriber, at most */
+	uint32_t max_connections; /* of each endpoint */
 };
 
 struct publisher;
 
 /**
- * publisher_open - create the sockets
+ * publisher_open - create the sockets, and start the thread
  *
- * @param[in] zmq    the ZeroMQ context
- * @param[in] name   for log lines; borrowed
+ * @param[in] name  for log lines; borrowed
  * @return NULL: the reason was logged
  */
-struct publisher *publisher_open(void *zmq, const char *name, const struct publisher_options *options);
+struct publisher *publisher_open(const char *name, const struct publisher_options *options);
 
 /** publisher_close - takes NULL */
 void publisher_close(struct publisher *publisher);
 
 /** publisher_send - send a batch with the next sequence number, and keep it for replay; false: no memory */
 bool publisher_send(struct publisher *publisher, const void *payload, size_t size);
-
-/** publisher_serve - answer one request for a replay, if there is one; false: there was none */
-bool publisher_serve(struct publisher *publisher);
-
-/** publisher_has_replay - whether publisher_serve() has something to do */
-bool publisher_has_replay(const struct publisher *publisher);
 
 #endif

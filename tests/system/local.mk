@@ -89,8 +89,11 @@ TEST_SUPPORT += %D%/batch_fixture.c %D%/batch_fixture.h %D%/chain_fixture.c %D%/
 
 # paged-events.
 if ENABLE_EVENTS
-IT_TESTS += %D%/it_events %D%/it_metrics_http
+IT_TESTS += %D%/it_events %D%/it_events_hostile %D%/it_metrics_http
 endif
 %C%_it_events_SOURCES = %D%/it_events.c %D%/router_fixture.c %D%/router_fixture.h
 %C%_it_events_CPPFLAGS = $(AM_CPPFLAGS) $(MSGPACK_CFLAGS) $(SODIUM_CFLAGS)
 %C%_it_events_LDADD = $(EVENTS_TEST_LDADD) $(MSGPACK_LIBS) $(SODIUM_LIBS)
+%C%_it_events_hostile_SOURCES = %D%/it_events_hostile.c %D%/router_fixture.c %D%/router_fixture.h
+%C%_it_events_hostile_CPPFLAGS = $(%C%_it_events_CPPFLAGS)
+%C%_it_events_hostile_LDADD = $(%C%_it_events_LDADD)

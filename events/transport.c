@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "events/transport.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum {
+	BACKLOG = 64,
+	/* What the kernel keeps for a peer that does not read, or that sends too much; it doubles both. */
+	SEND_BUFFER = 64 << 10,
+	RECEIVE_BUFFER = 8 << 10,
+	/* A peer whose machine has gone is noticed after 2 minutes. */
+	KEEPALIVE_IDLE_S = 60,
+	KEEPALIVE_INTERVAL_S = 20,
+	KEEPALIVE_PROBES = 3,
+};
+
+static const char tcp[] = "tcp://", ipc[] = "ipc://";
+static const char unknown_protocol[] = "Protocol not supported: an endpoint begins with tcp:// or ipc://";
+
+bool
+transport_is_bound(const char *endpoint)
+{
+	return strchr(endpoint, '*') != NULL || strstr(endpoint, "::") != NULL ||
+	       strncmp(endpoint, ipc, strlen(ipc)) == 0;
+}
+
+static const char *
+unix_address(const char *endpoint, struct sockaddr_un *address)
+{
+	const char *path = endpoint + strlen(ipc);
+
+	memset(address, 0, sizeof(*address));
+	address->sun_family = AF_UNIX;
+	if (path[0] == '\0' || path[0] == '@')
+		return "ipc:// needs a path of a file";
+	if (strlen(path) >= sizeof(address->sun_path))
+		return "the path of a socket has at most 107 bytes";
+	memcpy(address->sun_path, path, strlen(path));
+	return NULL;
+}
+
+/* Splits tcp://HOST:PORT. */
+static const char *
+tcp_split(const char *endpoint, char host[NI_MAXHOST], char port[16])
+{
+	const char *from = endpoint + strlen(tcp), *colon = strrchr(from, ':');
+	size_t length = colon != NULL ? (size_t)(colon - from) : 0;
+
+	if (colon != NULL && from[0] == '[') {
+		if (length < 3 || from[length - 1] != ']')
+			return "an IPv6 address needs both brackets";
+		from++;
+		length -= 2;
+	}
+	if (length == 0 || length >= NI_MAXHOST || strlen(colon + 1) == 0 || strlen(colon + 1) >= 16)
+		return "tcp:// needs HOST:PORT";
+	snprintf(host, NI_MAXHOST, "%.*s", (int)length, from);
+	snprintf(port, 16, "%s", strcmp(colon + 1, "*") == 0 ? "0" : colon + 1);
+	return NULL;
+}
+
+static const char *
+tcp_find(const char *endpoint, bool bound, struct addrinfo **found_p)
+{
+	struct addrinfo hints = { .ai_flags = AI_NUMERICSERV | (bound ? AI_PASSIVE : 0), .ai_socktype = SOCK_STREAM };
+	char host[NI_MAXHOST], port[16];
+	const char *problem = tcp_split(endpoint, host, port);
+	bool any = problem == NULL && strcmp(host, "*") == 0;
+	int error;
+
+	if (problem != NULL)
+		return problem;
+	if (any && !bound)
+		return "* is no address to connect to";
+	if (any)
+		hints.ai_family = AF_INET;
+	error = getaddrinfo(any ? NULL : host, port, &hints, found_p);
+	return error != 0 ? gai_strerror(error) : NULL;
+}
+
+static void
+socket_prepare(int fd)
+{
+	const int on = 1, send_buffer = SEND_BUFFER, receive_buffer = RECEIVE_BUFFER, idle = KEEPALIVE_IDLE_S,
+		  interval = KEEPALIVE_INTERVAL_S, probes = KEEPALIVE_PROBES;
+
+	/* Those of TCP fail on a Unix socket, which needs none. */
+	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof(send_buffer));
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof(receive_buffer));
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+}
+
+static int
+socket_create(int family)
+{
+	int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd >= 0)
+		socket_prepare(fd);
+	return fd;
+}
+
+static const char *
+tcp_listen(const char *endpoint, struct transport_listener *listener)
+{
+	struct addrinfo *found = NULL;
+	const char *problem = tcp_find(endpoint, true, &found);
+	const int on = 1;
+
+	if (problem != NULL)
+		return problem;
+	listener->fd = socket_create(found->ai_family);
+	if (listener->fd < 0 || setsockopt(listener->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
+	    bind(listener->fd, found->ai_addr, found->ai_addrlen) < 0 || listen(listener->fd, BACKLOG) < 0)
+		problem = strerror(errno);
+	freeaddrinfo(found);
+	return problem;
+}
+
+/* A file that no process listens at is left from an earlier run. */
+static bool
+unix_is_stale(const struct sockaddr_un *address)
+{
+	int fd = socket_create(AF_UNIX);
+	bool stale =
+		fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0 && errno == ECONNREFUSED;
+
+	if (fd >= 0)
+		close(fd);
+	return stale;
+}
+
+static const char *
+unix_listen(const char *endpoint, struct transport_listener *listener)
+{
+	struct sockaddr_un address;
+	const char *problem = unix_address(endpoint, &address);
+	struct stat status;
+	int error;
+
+	if (problem != NULL)
+		return problem;
+	listener->fd = socket_create(AF_UNIX);
+	if (listener->fd < 0)
+		return strerror(errno);
+	error = bind(listener->fd, (const struct sockaddr *)&address, sizeof(address)) < 0 ? errno : 0;
+	if (error == EADDRINUSE && unix_is_stale(&address)) {
+		unlink(address.sun_path);
+		error = bind(listener->fd, (const struct sockaddr *)&address, sizeof(address)) < 0 ? errno : 0;
+	}
+	if (error != 0)
+		return strerror(error);
+	listener->path = strdup(address.sun_path);
+	if (listener->path == NULL || stat(address.sun_path, &status) < 0 || listen(listener->fd, BACKLOG) < 0)
+		return strerror(errno);
+	listener->device = status.st_dev;
+	listener->inode = status.st_ino;
+	return NULL;
+}
+
+const char *
+transport_listen(const char *endpoint, struct transport_listener *listener)
+{
+	const char *problem = unknown_protocol;
+
+	*listener = (struct transport_listener){ .fd = -1 };
+	if (strncmp(endpoint, tcp, strlen(tcp)) == 0)
+		problem = tcp_listen(endpoint, listener);
+	else if (strncmp(endpoint, ipc, strlen(ipc)) == 0)
+		problem = unix_listen(endpoint, listener);
+	if (problem != NULL)
+		transport_close(listener);
+	return problem;
+}
+
+void
+transport_close(struct transport_listener *listener)
+{
+	struct stat status;
+
+	if (listener->fd >= 0)
+		close(listener->fd);
+	if (listener->path != NULL && stat(listener->path, &status) == 0 && status.st_dev == listener->device &&
+	    status.st_ino == listener->inode)
+		unlink(listener->path);
+	free(listener->path);
+	*listener = (struct transport_listener){ .fd = -1 };
+}
+
+void
+transport_text(const struct transport_listener *listener, char *text, size_t size)
+{
+	struct sockaddr_storage storage;
+	socklen_t address_size = sizeof(storage);
+	char host[NI_MAXHOST], port[16];
+
+	if (listener->path != NULL)
+		snprintf(text, size, "%s%s", ipc, listener->path);
+	else if (getsockname(listener->fd, (struct sockaddr *)&storage, &address_size) == 0 &&
+		 getnameinfo((struct sockaddr *)&storage, address_size, host, sizeof(host), port, sizeof(port),
+			     NI_NUMERICHOST | NI_NUMERICSERV) == 0)
+		snprintf(text, size, storage.ss_family == AF_INET6 ? "%s[%s]:%s" : "%s%s:%s", tcp, host, port);
+	else
+		snprintf(text, size, "?");
+}
+
+int
+transport_accept(const struct transport_listener *listener)
+{
+	int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	if (fd >= 0)
+		socket_prepare(fd);
+	return fd;
+}
+
+const char *
+transport_check(const char *endpoint)
+{
+	char host[NI_MAXHOST], port[16];
+	struct sockaddr_un address;
+
+	if (strncmp(endpoint, tcp, strlen(tcp)) == 0)
+		return tcp_split(endpoint, host, port);
+	if (strncmp(endpoint, ipc, strlen(ipc)) == 0)
+		return unix_address(endpoint, &address);
+	return unknown_protocol;
+}
+
+/* Closes a socket that neither is connected nor will be. */
+static int
+connect_begin(int fd, const struct sockaddr *address, socklen_t size)
+{
+	if (fd < 0 || connect(fd, address, size) == 0 || errno == EINPROGRESS)
+		return fd;
+	close(fd);
+	return -1;
+}
+
+int
+transport_connect(const char *endpoint)
+{
+	struct addrinfo *found = NULL;
+	struct sockaddr_un address;
+	int fd = -1;
+
+	if (strncmp(endpoint, ipc, strlen(ipc)) == 0) {
+		if (unix_address(endpoint, &address) != NULL)
+			return -1;
+		return connect_begin(socket_create(AF_UNIX), (const struct sockaddr *)&address, sizeof(address));
+	}
+	if (tcp_find(endpoint, false, &found) != NULL)
+		return -1;
+	fd = connect_begin(socket_create(found->ai_family), found->ai_addr, found->ai_addrlen);
+	freeaddrinfo(found);
+	return fd;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * transport.h - sockets of ZeroMQ's endpoints "tcp://..." and "ipc://..."
+ *
+ * tcp://HOST:PORT, where HOST is a name, an address, an IPv6 address in brackets, or, to bind, "*" (all IPv4
+ * addresses); PORT may be "*" or 0 to bind any.  ipc://PATH is a Unix socket; the permissions of its directory, and
+ * the process's umask, decide who may connect.
+ *
+ * All sockets are non-blocking.
+ */
+#ifndef PAGED_EVENTS_TRANSPORT_H
+#define PAGED_EVENTS_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+struct transport_listener {
+	int fd;
+	/* Of ipc://: what was bound, so that another's file is not removed. */
+	char *path;
+	dev_t device;
+	ino_t inode;
+};
+
+/** transport_is_bound - whether vLLM binds an endpoint: it has "*" or "::" in it, or is ipc:// */
+bool transport_is_bound(const char *endpoint);
+
+/** transport_listen - bind an endpoint and listen; NULL, or what is wrong */
+const char *transport_listen(const char *endpoint, struct transport_listener *listener);
+
+/** transport_close - also removes the file */
+void transport_close(struct transport_listener *listener);
+
+/** transport_text - the endpoint that a listener is bound to, with the port that a wildcard stands for */
+void transport_text(const struct transport_listener *listener, char *text, size_t size);
+
+/** transport_accept - the next connection; -1: errno says why there is none */
+int transport_accept(const struct transport_listener *listener);
+
+/** transport_connect - begin to connect; -1: it failed; may look up a name */
+int transport_connect(const char *endpoint);
+
+/** transport_check - NULL, or what is wrong with the text of an endpoint to connect to */
+const char *transport_check(const char *endpoint);
+
+#endif
