@@ -427,8 +427,8 @@ count_published(void)
 	return (uint32_t)n;
 }
 
-/* A page whose parents were evicted is still published while its sequence has it, but no search finds it. */
-IT_TEST(orphans_are_not_found)
+/* With a page all below it are removed, also where a sequence has them. */
+IT_TEST(pages_below_evicted_ones_are_removed)
 {
 	paged_seq_id first, second;
 	size_t n;
@@ -441,11 +441,11 @@ IT_TEST(orphans_are_not_found)
 	router_follow(&router, expected, n);
 	chain_erase(&worker, first);
 	evict(2);
-	it_require(count_published() == 1);
+	it_require(count_published() == 0);
 	router_follow(&router, expected, 0);
 	it_require(router.n_cleared == 1);
 
-	/* Nor is it announced by a program that comes later. */
+	/* Nor are they announced by a program that comes later. */
 	router_close(&router);
 	events_stop(&events);
 	events_start(&events, &daemon_, NULL);
