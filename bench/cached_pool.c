@@ -88,11 +88,11 @@ cached_pool_publish(const struct cached_pool *pool, paged_seq_id seq, uint32_t f
 	struct core_publish publish = { .seq = seq, .from = from, .keys = { .n_pages = n, .tokens = tokens } };
 	struct region_snapshot snapshot;
 	struct paged_error error;
-	uint32_t n_published;
+	uint32_t n_published, end;
 
 	region_snapshot_begin(cached_pool_view(pool), seq, &snapshot);
 	publish.version = snapshot.version;
-	bench_must(core_seq_publish(pool->core, pool->session, 1, &publish, &n_published, &error), &error);
+	bench_must(core_seq_publish(pool->core, pool->session, 1, &publish, &n_published, &end, &error), &error);
 	if (n_published != from + n)
 		bench_die("%u of %u pages published", n_published, from + n);
 }

@@ -125,7 +125,7 @@ publish_step(const struct cached_pool *pool, const paged_seq_id *seqs, uint32_t 
 {
 	struct core_publish publishes[N_SEQS];
 	struct region_snapshot snapshot;
-	uint32_t n_published[N_SEQS];
+	uint32_t n_published[N_SEQS], ends[N_SEQS];
 	struct paged_error error;
 
 	for (uint32_t i = 0; i < N_SEQS; i++) {
@@ -137,7 +137,7 @@ publish_step(const struct cached_pool *pool, const paged_seq_id *seqs, uint32_t 
 			.keys = { .n_pages = 1, .tokens = &tokens[(i * N_PAGES_EACH + page) * CACHED_PAGE_SIZE] },
 		};
 	}
-	bench_must(core_seq_publish(pool->core, pool->session, N_SEQS, publishes, n_published, &error), &error);
+	bench_must(core_seq_publish(pool->core, pool->session, N_SEQS, publishes, n_published, ends, &error), &error);
 }
 
 double

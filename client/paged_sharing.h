@@ -69,8 +69,8 @@
  * wrong content under any prefix.  Token ids of published pages lie in shared
  * memory that all members map.
  *
- * Publishing fails silently where only the chance to share is lost: if the owner
- * refuses a publish that was sent, the library logs it.
+ * Publishing fails silently where only the chance to share is lost: paged_seq_info.publish_end says how the last
+ * publish of a sequence ended, and if the owner refuses a publish that was sent, the library logs it.
  */
 #ifndef PAGED_SHARING_H
 #define PAGED_SHARING_H
@@ -227,7 +227,9 @@ struct paged_publish {
  *
  * The call never waits.  What cannot be sent now (four publishes have no reply
  * yet, or another thread uses the client) is sent by a later call; this is not an error.
- * paged_seq_info.published tells how far publishing has come.
+ * paged_seq_info.published tells how far publishing has come, and .publish_end why it has not come to the end.  What is
+ * published can be found.  It gets less if a page that another sequence has published first is evicted, or if a page
+ * loses its place in the index (SECURITY.md); then the next call publishes these pages again.
  *
  * If another sequence has published the same prefix, its pages stand for it and
  * those of this sequence stay private.

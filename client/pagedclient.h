@@ -30,13 +30,11 @@
  * watches, physical block masks, and publishes) ask once a second whether the
  * daemon lives; that costs two system calls, and no lock is waited for.  Only calls about
  * what this process has (paged_pool_get_info(), paged_pool_check(),
- * paged_watch_get_info(), a plan's tables, append and attention) go on.  Pages in host memory stay readable until the pool is
- * closed.  Pages in GPU memory stay mapped until the last batch of the pool is
- * destroyed after a call has returned PAGED_ERR_GONE, because the next daemon
- * may need that memory.  The contents of GPU pages that were opened by a CUDA
- * IPC handle are undefined as soon as the daemon has died (export = legacy in
- * pagedd.conf(5)).  The same rules apply to a session that the daemon has
- * ended.
+ * paged_watch_get_info(), a plan's tables, append and attention) go on.  Pages in host memory stay readable until the
+ * pool is closed.  Pages in GPU memory stay mapped until the last batch of the pool is destroyed after a call has
+ * returned PAGED_ERR_GONE, because the next daemon may need that memory.  The contents of GPU pages that were opened by
+ * a CUDA IPC handle are undefined as soon as the daemon has died (export = legacy in pagedd.conf(5)).  The same rules
+ * apply to a session that the daemon has ended.
  *
  * Errors.  Every call that can fail returns enum paged_status.
  * paged_client_error() returns the message, which names the objects and numbers
@@ -468,9 +466,14 @@ struct paged_pool_totals {
 	uint32_t peak_referenced; /* the largest number of referenced pages */
 	uint32_t reserved;
 	/* Bytes of page tables; 0 if an older owner does not count them. */
-	uint64_t table_used;      /* that sequences need */
-	uint64_t table_populated; /* that take memory: at least as many, as small remainders are kept */
-	uint64_t table_limit;     /* the most of these: a request that needs more fails with PAGED_ERR_FULL */
+	uint64_t table_used;        /* that sequences need */
+	uint64_t table_populated;   /* that take memory: at least as many, as small remainders are kept */
+	uint64_t table_limit;       /* the most of these: a request that needs more fails with PAGED_ERR_FULL */
+	uint64_t n_displaced;       /* published pages that lost their place in a full bucket of the index */
+	uint64_t n_stopped_removed; /* publishes that ended with PAGED_PUBLISH_REMOVED (paged_sharing.h) */
+	uint64_t n_stopped_trimmed; /* with PAGED_PUBLISH_TRIMMED */
+	uint64_t n_stopped_other;   /* with PAGED_PUBLISH_OTHER */
+	uint64_t n_stopped_bucket;  /* with PAGED_PUBLISH_BUCKET */
 };
 
 /**
@@ -591,6 +594,7 @@ struct paged_seq_info {
 	uint32_t n_trimmed; /* of n_pages, those at the beginning that were given back (paged_seq_trim()) */
 	uint32_t frozen;    /* 1: given away (paged_sharing.h): it can be read only, and writable_from is UINT32_MAX */
 	uint32_t hold;      /* 1: of paged_pages_hold(): it can be erased only, and writable_from is UINT32_MAX */
+	uint32_t publish_end; /* enum paged_publish_end: why not all of the last publish is published */
 };
 
 /**

@@ -53,15 +53,17 @@ struct paged_pool_entry {
 	uint32_t publishes;  /* 1: sequences can be published; 0: pagedd.conf(5) says publish = no */
 	char model[128];     /* "name@revision" of pagedd.conf(5); "": not stated */
 	/* Totals since the daemon started; paged_pool_totals explains them. */
-	uint64_t n_starts;               /* sequences started with a prefix to look for */
-	uint64_t n_tokens_asked;         /* tokens of these prefixes */
-	uint64_t n_tokens_found;         /* of these, tokens that the sequences share */
-	uint64_t n_published, n_evicted; /* pages */
+	uint64_t n_starts;                                   /* sequences started with a prefix to look for */
+	uint64_t n_tokens_asked;                             /* tokens of these prefixes */
+	uint64_t n_tokens_found;                             /* of these, tokens that the sequences share */
+	uint64_t n_published, n_evicted;                     /* pages */
 	uint64_t n_orphaned, n_taken, n_trimmed;             /* pages */
 	uint64_t n_created, n_ended, n_forked;               /* sequences */
 	uint64_t n_given, n_adopted, n_cancelled, n_expired; /* sequences */
 	uint32_t peak_sequences, peak_referenced;
 	uint64_t table_used, table_populated, table_limit; /* bytes of page tables: see paged_pool_totals */
+	uint64_t n_displaced;                              /* pages */
+	uint64_t n_stopped_removed, n_stopped_trimmed, n_stopped_other, n_stopped_bucket; /* publishes */
 };
 
 /** One entry per member of a session; one entry with member 0 for an ended session without members. */
@@ -75,7 +77,7 @@ struct paged_session_entry {
 	uint64_t n_requests;                          /* made by the member */
 	uint32_t n_sequences, n_pages, n_quarantined; /* of the session */
 	char name[PAGED_MAX_NAME + 1];
-	uint32_t draining; /* 1: the session gets no new sequences */
+	uint32_t draining;               /* 1: the session gets no new sequences */
 	char tenant[PAGED_MAX_NAME + 1]; /* that the session's pages are charged to; "": none */
 };
 

@@ -87,6 +87,20 @@ enum paged_dtype {
 	PAGED_I64 = 19
 };
 
+/** How the last publish of a sequence ended (paged_sharing.h). */
+enum paged_publish_end {
+	/** All that it asked for is published; or there was none. */
+	PAGED_PUBLISH_DONE = 0,
+	/** A page before it is no longer published: the next publish goes on from there. */
+	PAGED_PUBLISH_REMOVED = 1,
+	/** The next page was given back by a trim: the sequence can publish nothing more. */
+	PAGED_PUBLISH_TRIMMED = 2,
+	/** The next page is published already, as part of another prefix. */
+	PAGED_PUBLISH_OTHER = 3,
+	/** Eight pages of the prefix itself fill the bucket of the index that the next one belongs in. */
+	PAGED_PUBLISH_BUCKET = 4
+};
+
 #pragma GCC visibility push(default)
 /** paged_dtype_name - "f32", "bf16", "e4m3" and so on, as in pagedd.conf(5); "?" for any other number; never NULL */
 const char *paged_dtype_name(enum paged_dtype dtype);

@@ -37,8 +37,8 @@
 
 /** First token id of a block key that has no token ids, so no token id may have this value. */
 #define PREFIX_NO_TOKENS UINT32_MAX
-/** Nodes of a bucket that a search visits.  A page whose bucket has as many nodes is not published. */
-#define PREFIX_BUCKET_MAX 64u
+/** Most nodes of a bucket.  Of 300 million buckets, one would have more if nobody aimed at it. */
+#define PREFIX_BUCKET_MAX 8u
 
 /** The block keys of consecutive pages, from the first page of a prefix or from a later one. */
 struct prefix_keys {

@@ -144,6 +144,12 @@ struct region_header {
 	_Atomic uint64_t table_used;      /* that sequences need */
 	_Atomic uint64_t table_populated; /* at least as much: also what page tables that were longer have left */
 	_Atomic uint64_t table_limit;     /* the most that may be populated */
+	/* Totals. */
+	_Atomic uint64_t n_displaced;       /* nodes removed because their bucket was full */
+	_Atomic uint64_t n_stopped_removed; /* publishes that ended with PAGED_PUBLISH_REMOVED, */
+	_Atomic uint64_t n_stopped_trimmed; /* PAGED_PUBLISH_TRIMMED, */
+	_Atomic uint64_t n_stopped_other;   /* PAGED_PUBLISH_OTHER, */
+	_Atomic uint64_t n_stopped_bucket;  /* PAGED_PUBLISH_BUCKET */
 };
 
 struct region_slot {
@@ -158,7 +164,8 @@ struct region_slot {
 	_Atomic uint32_t published;     /* tokens that a search finds, a multiple of page_size */
 	_Atomic uint32_t flags;         /* REGION_SLOT_* */
 	_Atomic uint32_t first; /* pages at the beginning that were given back: their entries are REGION_NO_PAGE */
-	uint32_t reserved[6];   /* of further layer groups */
+	uint32_t reserved[5];   /* of further layer groups */
+	_Atomic uint32_t publish_end; /* enum paged_publish_end of the last publish; 0 in regions before version 2.2 */
 };
 
 /** Flags of a slot.  Writers treat writable_from of a row with either as all ones; the field keeps its value. */
@@ -215,7 +222,7 @@ struct region_ring_entry {
 	_Atomic uint32_t kind;
 };
 
-static_assert(sizeof(struct region_header) == 416, "the header's layout is in paged-protocol(7)");
+static_assert(sizeof(struct region_header) == 456, "the header's layout is in paged-protocol(7)");
 static_assert(offsetof(struct region_header, memory_id) == 160, "layout");
 static_assert(offsetof(struct region_header, nodes_offset) == 176, "layout");
 static_assert(offsetof(struct region_header, seed) == 224, "layout");

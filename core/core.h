@@ -55,11 +55,11 @@ struct core_pool_params {
 	uint32_t n_pages;
 	uint32_t page_size; /* tokens */
 	uint32_t n_slots;
-	uint32_t max_length;                      /* tokens a sequence may reserve */
-	bool publish;                             /* sequences can be published */
-	uint32_t free_pages;                      /* core_tick() evicts cached pages while fewer are free */
-	uint32_t pin_limit;                       /* most pages that pins and holds may name, each counted */
-	uint64_t table_memory;                    /* bytes of page tables at most; 0: core_memory.tables_default */
+	uint32_t max_length;   /* tokens a sequence may reserve */
+	bool publish;          /* sequences can be published */
+	uint32_t free_pages;   /* core_tick() evicts cached pages while fewer are free */
+	uint32_t pin_limit;    /* most pages that pins and holds may name, each counted */
+	uint64_t table_memory; /* bytes of page tables at most; 0: core_memory.tables_default */
 	/**
 	 * Give memory of the region back, at least a system page, and let it read as zeros.  false: it stays as it is.
 	 * NULL: memory stays populated.
@@ -422,19 +422,19 @@ struct core_publish {
  *
  * The caller promises that their K and V were written.  Pages before the sequence's `published` are passed over.  A
  * page for whose prefix there is a node already stays private: that node stands for it.  When one of the nodes that
- * stand for a sequence is removed, its `published` ends before that page, at once.  Of a sequence whose `published` is
- * less than `from`, or that has given back the page after it, nothing is stored.
+ * stand for a sequence is removed, its `published` ends before that page, at once.  If a bucket of the index is full, a
+ * node of the member with most nodes there is removed.
  *
- * @param[out] n_published  [n] pages published in all; less than from + n_pages: go on from there.  Written on OK only.
+ * @param[out] n_published  [n] pages published in all; written on OK only
+ * @param[out] ends         [n] enum paged_publish_end: why fewer than from + n_pages are; written on OK only
  * @retval PAGED_ERR_STALE        another version of the page table
- * @retval PAGED_ERR_INVALID      a token id is PREFIX_NO_TOKENS; a page is a node with another block key or parent;
- * extra_page is not ascending
+ * @retval PAGED_ERR_INVALID      a token id is PREFIX_NO_TOKENS; extra_page is not ascending
  * @retval PAGED_ERR_CAPACITY     the sequence has fewer pages
  * @retval PAGED_ERR_UNSUPPORTED  the pool publishes nothing
  * @retval PAGED_ERR_LIMIT, PAGED_ERR_PERM, PAGED_ERR_NOENT
  */
 enum paged_status core_seq_publish(struct core *core, uint32_t session, uint32_t n,
-				   const struct core_publish *publishes, uint32_t *n_published,
+				   const struct core_publish *publishes, uint32_t *n_published, uint32_t *ends,
 				   struct paged_error *error);
 
 /**

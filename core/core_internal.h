@@ -6,6 +6,7 @@
  *   pool.c           one pool: its arrays and its page accounting
  *   pages.c          the states of a page: free, referenced, cached, quarantined
  *   node.c           the index of published pages: store, remove
+ *   bucket.c         its buckets, and which node leaves a full one
  *   lru.c            cached pages by age; eviction
  *   page_table.c     a slot and its page table; the only writer of both
  *   table_memory.c   the memory of page tables: its count, its limit, giving it back
@@ -608,9 +609,6 @@ void node_store(const struct core *core, struct core_pool *pool, uint32_t slot, 
 /** node_prefetch - prefetch what node_store() writes of a page */
 void node_prefetch(const struct core_pool *pool, uint32_t page);
 
-/** bucket_prefetch - prefetch the first node of a hash's bucket */
-void bucket_prefetch(const struct core_pool *pool, uint64_t hash);
-
 /**
  * node_remove - take the page's node out of the index, and all nodes below it, which no search could find any more
  *
@@ -620,6 +618,22 @@ void node_remove(struct core_pool *pool, uint32_t page);
 
 /** node_used - record that a start shares the node */
 void node_used(const struct core *core, struct core_pool *pool, uint32_t page);
+
+/* bucket.c; call between core_pool_change_begin() and core_pool_change_end() */
+void bucket_insert(struct core_pool *pool, uint32_t page, uint64_t hash);
+void bucket_remove(struct core_pool *pool, uint32_t page);
+
+/** bucket_prefetch - prefetch the first node of a hash's bucket */
+void bucket_prefetch(const struct core_pool *pool, uint64_t hash);
+
+/**
+ * bucket_make_room - remove a node of a full bucket, into which a page of the slot is to be published
+ *
+ * The node is one of the tenant that has most nodes in the bucket, the new one counted; of these, one of the session
+ * with most; of these, the coldest.  It may be one that the slot is published with, by a twin.
+ * @return false: the slot's own pages fill the bucket
+ */
+bool bucket_make_room(struct core_pool *pool, uint32_t slot, uint64_t hash);
 
 /* lru.c; call between core_pool_change_begin() and core_pool_change_end() */
 

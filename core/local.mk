@@ -4,6 +4,7 @@ noinst_LTLIBRARIES += %D%/libcore.la
 	%D%/array.c \
 	%D%/array.h \
 	%D%/audit.c \
+	%D%/bucket.c \
 	%D%/check.c \
 	%D%/check_index.c \
 	%D%/core.c \

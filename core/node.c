@@ -51,33 +51,6 @@ ring_write(struct core_pool *pool, enum region_ring_kind kind, uint32_t page, ui
 	atomic_store_explicit(&pool->header->ring_head, number, memory_order_release);
 }
 
-static void
-bucket_insert(struct core_pool *pool, uint32_t page, uint64_t hash)
-{
-	_Atomic uint32_t *bucket = region_bucket(&pool->view, hash);
-	uint32_t first = load_u32(bucket);
-
-	store_u32(&region_node(&pool->view, page)->next, first);
-	pool->nodes[page].bucket_previous = NONE;
-	if (first != 0)
-		pool->nodes[first - 1].bucket_previous = page;
-	atomic_store_explicit(bucket, page + 1, memory_order_release);
-}
-
-static void
-bucket_remove(struct core_pool *pool, uint32_t page)
-{
-	const struct region_node *node = region_node(&pool->view, page);
-	uint32_t next = load_u32(&node->next), previous = pool->nodes[page].bucket_previous;
-
-	if (previous == NONE)
-		atomic_store_explicit(region_bucket(&pool->view, load_u64(&node->hash)), next, memory_order_release);
-	else
-		atomic_store_explicit(&region_node(&pool->view, previous)->next, next, memory_order_release);
-	if (next != 0)
-		pool->nodes[next - 1].bucket_previous = previous;
-}
-
 static uint32_t
 node_parent_page(const struct core_pool *pool, uint32_t page)
 {
@@ -128,17 +101,6 @@ node_prefetch(const struct core_pool *pool, uint32_t page)
 	__builtin_prefetch(&pool->pages[page], 1);
 	__builtin_prefetch(&pool->nodes[page], 1);
 	__builtin_prefetch(region_page(&pool->view, page), 1);
-}
-
-void
-bucket_prefetch(const struct core_pool *pool, uint64_t hash)
-{
-	uint32_t link = load_u32(region_bucket(&pool->view, hash));
-
-	if (link == 0)
-		return;
-	__builtin_prefetch(region_node(&pool->view, link - 1));
-	__builtin_prefetch(&pool->nodes[link - 1], 1);
 }
 
 void

@@ -117,6 +117,7 @@ page_table_open(struct core_pool *pool, struct core_session *session, const char
 	store_u32(&slot->published, 0);
 	store_u32(&slot->first, 0);
 	store_u32(&slot->flags, 0);
+	store_u32(&slot->publish_end, PAGED_PUBLISH_DONE);
 	store_u32(&slot->generation, generation);
 	store_u32(&slot->owner, session->id);
 	slot_change_end(slot);

@@ -57,12 +57,6 @@ publish_walk_page(const struct publish_walk *walk, uint32_t i)
 	return atomic_load_explicit(&walk->table[i], memory_order_relaxed);
 }
 
-static struct prefix_block
-publish_walk_block(struct publish_walk *walk)
-{
-	return prefix_block(&walk->item->keys, walk->pool->view.page_size, walk->next - walk->item->from, &walk->extra);
-}
-
 /* True: the page's node is the child of the walk's position that has this block key. */
 static bool
 publish_node_fits(const struct publish_walk *walk, uint32_t page, const struct prefix_block *block)
@@ -71,47 +65,6 @@ publish_node_fits(const struct publish_walk *walk, uint32_t page, const struct p
 
 	return parent.serial == walk->at.serial && (parent.serial == 0 || parent.page == walk->at.page) &&
 	       prefix_block_equal(&walk->pool->view, page, block);
-}
-
-/* True: one of the pages has a node already, because another sequence shares it. */
-static bool
-publish_has_nodes(const struct publish_walk *walk)
-{
-	for (uint32_t i = walk->next; i < walk->end; i++)
-		if (page_is_published(walk->pool, publish_walk_page(walk, i)))
-			return true;
-	return false;
-}
-
-/* Refuses a page that has a node with another parent or block key. */
-static enum paged_status
-publish_check_nodes(struct core *core, struct publish_walk walk, struct paged_error *error)
-{
-	struct core_pool *pool = walk.pool;
-	bool unknown = false; /* the position is a node that does not exist yet */
-
-	if (!publish_has_nodes(&walk))
-		return PAGED_OK;
-	for (; walk.next < walk.end; walk.next++) {
-		struct prefix_block block = publish_walk_block(&walk);
-		uint32_t page = publish_walk_page(&walk, walk.next), n_visited = 0;
-
-		if (page_is_published(pool, page)) {
-			if (unknown || !publish_node_fits(&walk, page, &block))
-				return request_fail(
-					core, walk.item->seq, error, PAGED_ERR_INVALID,
-					"page %u (physical page %u) is published already, as part of another prefix",
-					walk.next, page);
-			walk.at = node_position(pool, page);
-			continue;
-		}
-		unknown = unknown ||
-			  !prefix_step(&pool->view, &block, prefix_hash(&block, pool->view.page_size, walk.at.hash),
-				       &walk.at, &n_visited);
-		if (n_visited == PREFIX_BUCKET_MAX)
-			return PAGED_OK;
-	}
-	return PAGED_OK;
 }
 
 static enum paged_status
@@ -160,49 +113,59 @@ publish_check(struct core *core, const struct core_session *session, const struc
 		return request_fail(core, item->seq, error, PAGED_ERR_CAPACITY,
 				    "has %u pages; pages %u to %llu cannot be published", n_pages, item->from,
 				    (unsigned long long)item->from + item->keys.n_pages - 1);
-	status = publish_check_keys(core, item, error);
-	/* A node was removed since the caller has read what is published: it publishes from there another time. */
-	if (status != PAGED_OK || item->from > page_table_published(pool, slot) / pool->view.page_size ||
-	    !publish_is_possible(pool, slot))
-		return status;
-	return publish_check_nodes(core, publish_walk_begin(core, item), error);
+	return publish_check_keys(core, item, error);
 }
 
-/*
- * Publishes the walk's page.  Returns false if it cannot be: its bucket is full, or another item of the request has
- * just published it with another prefix.
- */
-static bool
+/* Stores the node of the walk's page, of which there is none yet. */
+static enum paged_publish_end
+publish_store(const struct core *core, const struct publish_walk *walk, uint32_t page, const struct prefix_block *block,
+	      uint64_t hash, bool full)
+{
+	struct core_pool *pool = walk->pool;
+	struct node_ref above = { .page = walk->at.page, .serial = walk->at.serial };
+
+	if (full && !bucket_make_room(pool, walk->slot, hash))
+		return PAGED_PUBLISH_BUCKET;
+	if (above.serial != 0 && !node_is_live(pool, &above))
+		return PAGED_PUBLISH_REMOVED;
+	page_table_protect(pool, walk->slot, (walk->next + 1) * pool->view.page_size);
+	node_store(core, pool, walk->slot, page, &walk->at, block, hash);
+	return PAGED_PUBLISH_DONE;
+}
+
+/* Publishes the walk's page. */
+static enum paged_publish_end
 publish_page(const struct core *core, struct publish_walk *walk, const struct prefix_block *block, uint64_t hash)
 {
 	struct core_pool *pool = walk->pool;
 	uint32_t page = publish_walk_page(walk, walk->next), n_visited;
+	enum paged_publish_end end = PAGED_PUBLISH_DONE;
 
 	if (page_is_published(pool, page)) {
 		if (!publish_node_fits(walk, page, block))
-			return false;
+			end = PAGED_PUBLISH_OTHER;
 	} else if (prefix_step(&pool->view, block, hash, &walk->at, &n_visited)) {
 		published_add_twin(pool, walk->slot, walk->at.page);
-		return true;
-	} else if (n_visited == PREFIX_BUCKET_MAX) {
-		return false;
+		return PAGED_PUBLISH_DONE;
 	} else {
-		page_table_protect(pool, walk->slot, (walk->next + 1) * pool->view.page_size);
-		node_store(core, pool, walk->slot, page, &walk->at, block, hash);
+		end = publish_store(core, walk, page, block, hash, n_visited == PREFIX_BUCKET_MAX);
 	}
+	if (end != PAGED_PUBLISH_DONE)
+		return end;
 	published_set(pool, walk->slot, page);
 	walk->at = node_position(pool, page);
-	return true;
+	return PAGED_PUBLISH_DONE;
 }
 
-/* Publishes up to PUBLISH_BATCH pages; returns false if one of them cannot be published. */
-static bool
+/* Publishes up to PUBLISH_BATCH pages, until one of them cannot be published. */
+static enum paged_publish_end
 publish_batch(const struct core *core, struct publish_walk *walk)
 {
 	struct core_pool *pool = walk->pool;
 	uint32_t first = walk->next, n = MIN(walk->end - first, PUBLISH_BATCH);
 	struct prefix_block blocks[PUBLISH_BATCH];
 	uint64_t hashes[PUBLISH_BATCH], hash = walk->at.hash;
+	enum paged_publish_end end;
 
 	for (uint32_t i = 0; i < n; i++) {
 		blocks[i] = prefix_block(&walk->item->keys, pool->view.page_size, first + i - walk->item->from,
@@ -214,31 +177,63 @@ publish_batch(const struct core *core, struct publish_walk *walk)
 	for (uint32_t i = 0; i < n; i++)
 		bucket_prefetch(pool, hashes[i]);
 	for (uint32_t i = 0; i < n; i++) {
-		if (!publish_page(core, walk, &blocks[i], hashes[i]))
-			return false;
+		end = publish_page(core, walk, &blocks[i], hashes[i]);
+		if (end != PAGED_PUBLISH_DONE)
+			return end;
 		walk->next++;
 		page_table_protect(pool, walk->slot, walk->next * pool->view.page_size);
 	}
-	return true;
+	return PAGED_PUBLISH_DONE;
 }
 
+static void
+publish_count_end(struct core_pool *pool, enum paged_publish_end end)
+{
+	switch (end) {
+	case PAGED_PUBLISH_DONE:
+		break;
+	case PAGED_PUBLISH_REMOVED:
+		counter_add(&pool->header->n_stopped_removed, 1);
+		break;
+	case PAGED_PUBLISH_TRIMMED:
+		counter_add(&pool->header->n_stopped_trimmed, 1);
+		break;
+	case PAGED_PUBLISH_OTHER:
+		counter_add(&pool->header->n_stopped_other, 1);
+		break;
+	case PAGED_PUBLISH_BUCKET:
+		counter_add(&pool->header->n_stopped_bucket, 1);
+		break;
+	}
+}
+
+/* Returns how many pages are published in all. */
 static uint32_t
-publish_apply(struct core *core, const struct core_publish *item)
+publish_apply(struct core *core, const struct core_publish *item, uint32_t *end_p)
 {
 	struct publish_walk walk = publish_walk_begin(core, item);
+	enum paged_publish_end end = PAGED_PUBLISH_DONE;
 	struct core_pool *pool = walk.pool;
 
-	core_pool_change_begin(pool);
-	while (publish_is_possible(pool, walk.slot) && item->from <= walk.next && walk.next < walk.end &&
-	       publish_batch(core, &walk))
+	if (walk.next >= walk.end)
 		;
+	else if (!publish_is_possible(pool, walk.slot))
+		end = PAGED_PUBLISH_TRIMMED;
+	else if (walk.next < item->from)
+		end = PAGED_PUBLISH_REMOVED;
+	core_pool_change_begin(pool);
+	while (end == PAGED_PUBLISH_DONE && walk.next < walk.end)
+		end = publish_batch(core, &walk);
 	core_pool_change_end(pool);
-	return walk.next;
+	store_u32(&region_slot(&pool->view, walk.slot)->publish_end, end);
+	publish_count_end(pool, end);
+	*end_p = end;
+	return page_table_published(pool, walk.slot) / pool->view.page_size;
 }
 
 enum paged_status
 core_seq_publish(struct core *core, uint32_t session_id, uint32_t n, const struct core_publish *publishes,
-		 uint32_t *n_published, struct paged_error *error)
+		 uint32_t *n_published, uint32_t *ends, struct paged_error *error)
 {
 	struct core_session *session;
 	enum paged_status status = request_begin(core, session_id, n, &session, error);
@@ -248,6 +243,6 @@ core_seq_publish(struct core *core, uint32_t session_id, uint32_t n, const struc
 	if (status != PAGED_OK)
 		return status;
 	for (uint32_t i = 0; i < n; i++)
-		n_published[i] = publish_apply(core, &publishes[i]);
+		n_published[i] = publish_apply(core, &publishes[i], &ends[i]);
 	return PAGED_OK;
 }

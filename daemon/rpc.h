@@ -71,6 +71,7 @@ struct rpc {
 		struct {
 			struct core_publish publishes[WIRE_MAX_PUBLISHES];
 			uint32_t n_published[WIRE_MAX_PUBLISHES];
+			uint32_t ends[WIRE_MAX_PUBLISHES];
 			uint32_t extra_page[WIRE_MAX_EXTRAS];
 		} publish;
 	} scratch;

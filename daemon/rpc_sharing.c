@@ -134,13 +134,14 @@ rpc_publish(struct rpc *rpc, struct member *member, const struct wire_request *r
 	if (status != PAGED_OK)
 		return status;
 	core_divide_publish(rpc->core, &list, publishes, rpc->scratch.publish.extra_page);
-	status =
-		core_seq_publish(rpc->core, member->session->id, n, publishes, rpc->scratch.publish.n_published, error);
+	status = core_seq_publish(rpc->core, member->session->id, n, publishes, rpc->scratch.publish.n_published,
+				  rpc->scratch.publish.ends, error);
 	if (status != PAGED_OK)
 		return status;
 	reply->kind = WIRE_REPLY_PUBLISHED;
 	reply->published.n = n;
 	reply->published.n_pages = rpc->scratch.publish.n_published;
+	reply->published.ends = rpc->scratch.publish.ends;
 	return PAGED_OK;
 }
 

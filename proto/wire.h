@@ -421,6 +421,7 @@ struct wire_reply {
 		struct {
 			uint32_t n;
 			const uint32_t *n_pages; /* per sequence: pages published in all */
+			const uint32_t *ends;    /* per sequence: enum paged_publish_end */
 		} published;
 		struct {
 			uint32_t n_pages;

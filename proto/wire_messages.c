@@ -290,7 +290,11 @@ TYPE(pool_report, pool_report, S, NUMBER(PoolReport, pool, S, number), TEXT(Pool
      NUMBER(PoolReport, n_adopted, S, n_adopted), NUMBER(PoolReport, n_cancelled, S, n_cancelled),
      NUMBER(PoolReport, n_expired, S, n_expired), NUMBER(PoolReport, peak_sequences, S, peak_sequences),
      NUMBER(PoolReport, peak_referenced, S, peak_referenced), NUMBER(PoolReport, table_used, S, table_used),
-     NUMBER(PoolReport, table_populated, S, table_populated), NUMBER(PoolReport, table_limit, S, table_limit));
+     NUMBER(PoolReport, table_populated, S, table_populated), NUMBER(PoolReport, table_limit, S, table_limit),
+     NUMBER(PoolReport, n_displaced, S, n_displaced), NUMBER(PoolReport, n_stopped_removed, S, n_stopped_removed),
+     NUMBER(PoolReport, n_stopped_trimmed, S, n_stopped_trimmed),
+     NUMBER(PoolReport, n_stopped_other, S, n_stopped_other),
+     NUMBER(PoolReport, n_stopped_bucket, S, n_stopped_bucket));
 #undef S
 
 #define S struct paged_session_entry
@@ -374,7 +378,8 @@ TYPE(handle, handle, S, BYTES(Handle, handle, S, handle.bytes, 0), NUMBER(Handle
      NUMBER(Handle, generation, S, handle.generation), BYTES(Handle, device, S, handle.device, 0));
 
 TYPE(published, published, S,
-     COLUMN(Published, n_pages, S, published.n_pages, published.n, 0, WIRE_MAX_PUBLISHES, WIRE_FIRST));
+     COLUMN(Published, n_pages, S, published.n_pages, published.n, 0, WIRE_MAX_PUBLISHES, WIRE_FIRST),
+     COLUMN(Published, end, S, published.ends, published.n, 0, WIRE_MAX_PUBLISHES, WIRE_ALIKE));
 TYPE(pinned, pinned, S, NUMBER(Pinned, n_pages, S, pinned.n_pages));
 TYPE(evicted, evicted, S, NUMBER(Evicted, n_pages, S, evicted.n_pages), NUMBER(Evicted, more, S, evicted.more));
 TYPE(prefixes, prefixes, S, STRUCTS(Prefixes, node, S, prefixes.report, prefixes.n, node_report, 0, WIRE_LIST_MAX),

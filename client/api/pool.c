@@ -224,6 +224,11 @@ paged_pool_get_totals(struct paged_pool *pool, struct paged_pool_totals *totals)
 	LOAD(table_used);
 	LOAD(table_populated);
 	LOAD(table_limit);
+	LOAD(n_displaced);
+	LOAD(n_stopped_removed);
+	LOAD(n_stopped_trimmed);
+	LOAD(n_stopped_other);
+	LOAD(n_stopped_bucket);
 #undef LOAD
 	status = client_info_out(totals, &ours, sizeof(ours), "paged_pool_totals", &error);
 	return client_leave(pool->client, status, &error);

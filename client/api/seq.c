@@ -165,6 +165,17 @@ seq_read(struct paged_pool *pool, paged_seq_id seq, struct region_snapshot *snap
 	return PAGED_OK;
 }
 
+/* What was trimmed is not sent to the owner, so that its slot does not tell. */
+static enum paged_publish_end
+seq_publish_end(const struct paged_pool *pool, paged_seq_id seq, const struct region_snapshot *snapshot)
+{
+	const struct region_slot *slot = region_slot(&pool->mapping.view, PAGED_SEQ_SLOT(seq));
+
+	if (snapshot->published / pool->mapping.view.page_size < snapshot->first)
+		return PAGED_PUBLISH_TRIMMED;
+	return atomic_load_explicit(&slot->publish_end, memory_order_relaxed);
+}
+
 enum paged_status
 paged_seq_read(struct paged_pool *pool, paged_seq_id seq, struct paged_seq_info *info, uint32_t *pages, size_t n_max)
 {
@@ -192,6 +203,7 @@ paged_seq_read(struct paged_pool *pool, paged_seq_id seq, struct paged_seq_info 
 			.n_trimmed = snapshot.first,
 			.frozen = (snapshot.flags & REGION_SLOT_FROZEN) != 0,
 			.hold = (snapshot.flags & REGION_SLOT_HOLD) != 0,
+			.publish_end = seq_publish_end(pool, seq, &snapshot),
 		};
 		status = client_info_out(info, &ours, sizeof(ours), "paged_seq_info", &error);
 	}

@@ -38,11 +38,11 @@ embedded_publish(struct owner *owner, const struct seq_publish_list *publish, st
 {
 	struct embedded *embedded = embedded_of(owner);
 	struct core *core = embedded_core_request(owner);
-	uint32_t n_published[WIRE_MAX_PUBLISHES];
+	uint32_t n_published[WIRE_MAX_PUBLISHES], ends[WIRE_MAX_PUBLISHES];
 	enum paged_status status;
 
 	core_divide_publish(core, publish, embedded->publishes, embedded->extra_page);
-	status = core_seq_publish(core, owner->session, publish->n, embedded->publishes, n_published, error);
+	status = core_seq_publish(core, owner->session, publish->n, embedded->publishes, n_published, ends, error);
 	owner_log_refused_publish(owner, status, error);
 	return embedded_core_done(core, PAGED_OK);
 }

@@ -14,7 +14,7 @@ static const struct report_class {
 } report_classes[] = {
 	{ &sequence_class, "SequenceInfo",
 	  "owner capacity writable_from n_pages version published n_trimmed frozen "
-	  "hold",
+	  "hold publish_end",
 	  "A sequence, as Pool.read() returns it.\n\n"
 	  "owner          session id\n"
 	  "capacity       tokens\n"
@@ -25,7 +25,9 @@ static const struct report_class {
 	  "published      tokens that other sequences can share\n"
 	  "n_trimmed      of n_pages, those at the beginning that were given back\n"
 	  "frozen         True: given away, it can be read only\n"
-	  "hold           True: of Pool.hold(), it can be erased only" },
+	  "hold           True: of Pool.hold(), it can be erased only\n"
+	  "publish_end    why not all of the last publish is published: paged.PUBLISH_DONE, all is, or\n"
+	  "               PUBLISH_REMOVED, PUBLISH_TRIMMED, PUBLISH_OTHER, PUBLISH_BUCKET (paged_sharing(3))" },
 	{ &counts_class, "PoolCounts", "n_pages n_free n_referenced n_quarantined n_cached",
 	  "Pages of a pool by state; the last four add up to n_pages.\n\n"
 	  "n_referenced   in sequences\n"
@@ -129,9 +131,10 @@ PyObject *
 report_sequence(const struct paged_seq_info *info)
 {
 	return report_tuple(sequence_class,
-			    Py_BuildValue("IIIIKIINN", info->owner, info->capacity, info->writable_from, info->n_pages,
+			    Py_BuildValue("IIIIKIINNI", info->owner, info->capacity, info->writable_from, info->n_pages,
 					  (unsigned long long)info->version, info->published, info->n_trimmed,
-					  PyBool_FromLong((long)info->frozen), PyBool_FromLong((long)info->hold)));
+					  PyBool_FromLong((long)info->frozen), PyBool_FromLong((long)info->hold),
+					  info->publish_end));
 }
 
 PyObject *
@@ -272,16 +275,19 @@ PyObject *
 report_totals(const struct paged_pool_totals *totals)
 {
 	static const struct report_field fields[] = {
-		FIELD(paged_pool_totals, n_created, U64),      FIELD(paged_pool_totals, n_ended, U64),
-		FIELD(paged_pool_totals, n_forked, U64),       FIELD(paged_pool_totals, n_given, U64),
-		FIELD(paged_pool_totals, n_adopted, U64),      FIELD(paged_pool_totals, n_cancelled, U64),
-		FIELD(paged_pool_totals, n_expired, U64),      FIELD(paged_pool_totals, n_starts, U64),
-		FIELD(paged_pool_totals, n_tokens_asked, U64), FIELD(paged_pool_totals, n_tokens_found, U64),
-		FIELD(paged_pool_totals, n_taken, U64),        FIELD(paged_pool_totals, n_trimmed, U64),
-		FIELD(paged_pool_totals, n_published, U64),    FIELD(paged_pool_totals, n_evicted, U64),
-		FIELD(paged_pool_totals, n_orphaned, U64),     FIELD(paged_pool_totals, n_sequences, U32),
-		FIELD(paged_pool_totals, peak_sequences, U32), FIELD(paged_pool_totals, peak_referenced, U32),
-		FIELD(paged_pool_totals, table_used, U64), FIELD(paged_pool_totals, table_populated, U64), FIELD(paged_pool_totals, table_limit, U64),
+		FIELD(paged_pool_totals, n_created, U64),         FIELD(paged_pool_totals, n_ended, U64),
+		FIELD(paged_pool_totals, n_forked, U64),          FIELD(paged_pool_totals, n_given, U64),
+		FIELD(paged_pool_totals, n_adopted, U64),         FIELD(paged_pool_totals, n_cancelled, U64),
+		FIELD(paged_pool_totals, n_expired, U64),         FIELD(paged_pool_totals, n_starts, U64),
+		FIELD(paged_pool_totals, n_tokens_asked, U64),    FIELD(paged_pool_totals, n_tokens_found, U64),
+		FIELD(paged_pool_totals, n_taken, U64),           FIELD(paged_pool_totals, n_trimmed, U64),
+		FIELD(paged_pool_totals, n_published, U64),       FIELD(paged_pool_totals, n_evicted, U64),
+		FIELD(paged_pool_totals, n_orphaned, U64),        FIELD(paged_pool_totals, n_sequences, U32),
+		FIELD(paged_pool_totals, peak_sequences, U32),    FIELD(paged_pool_totals, peak_referenced, U32),
+		FIELD(paged_pool_totals, table_used, U64),        FIELD(paged_pool_totals, table_populated, U64),
+		FIELD(paged_pool_totals, table_limit, U64),       FIELD(paged_pool_totals, n_displaced, U64),
+		FIELD(paged_pool_totals, n_stopped_removed, U64), FIELD(paged_pool_totals, n_stopped_trimmed, U64),
+		FIELD(paged_pool_totals, n_stopped_other, U64),   FIELD(paged_pool_totals, n_stopped_bucket, U64),
 	};
 
 	return REPORT(totals, fields);
@@ -366,28 +372,56 @@ PyObject *
 report_pool(const struct paged_pool_entry *entry)
 {
 	static const struct report_field fields[] = {
-		FIELD(paged_pool_entry, name, TEXT),          FIELD(paged_pool_entry, backend, TEXT),
-		FIELD(paged_pool_entry, page_bytes, U64),     FIELD(paged_pool_entry, size, U64),
-		FIELD(paged_pool_entry, n_pages, U32),        FIELD(paged_pool_entry, n_free, U32),
-		FIELD(paged_pool_entry, n_referenced, U32),   FIELD(paged_pool_entry, n_cached, U32),
-		FIELD(paged_pool_entry, n_quarantined, U32),  FIELD(paged_pool_entry, n_pinned, U32),
-		FIELD(paged_pool_entry, page_size, U32),      FIELD(paged_pool_entry, n_layers, U32),
-		FIELD(paged_pool_entry, n_kv_heads, U32),     FIELD(paged_pool_entry, k_dim, U32),
-		FIELD(paged_pool_entry, v_dim, U32),          FIELD(paged_pool_entry, v_in_k, FLAG),
-		FIELD(paged_pool_entry, dtype, DTYPE),        FIELD(paged_pool_entry, n_slots, U32),
-		FIELD(paged_pool_entry, n_sequences, U32),    FIELD(paged_pool_entry, max_length, U32),
-		FIELD(paged_pool_entry, memory, TEXT),        FIELD(paged_pool_entry, device, TEXT),
-		FIELD(paged_pool_entry, number, U32),         FIELD(paged_pool_entry, publishes, FLAG),
-		FIELD(paged_pool_entry, model, TEXT),         FIELD(paged_pool_entry, n_starts, U64),
-		FIELD(paged_pool_entry, n_tokens_asked, U64), FIELD(paged_pool_entry, n_tokens_found, U64),
-		FIELD(paged_pool_entry, n_published, U64),    FIELD(paged_pool_entry, n_evicted, U64),
-		FIELD(paged_pool_entry, n_orphaned, U64),     FIELD(paged_pool_entry, n_taken, U64),
-		FIELD(paged_pool_entry, n_trimmed, U64),      FIELD(paged_pool_entry, n_created, U64),
-		FIELD(paged_pool_entry, n_ended, U64),        FIELD(paged_pool_entry, n_forked, U64),
-		FIELD(paged_pool_entry, n_given, U64),        FIELD(paged_pool_entry, n_adopted, U64),
-		FIELD(paged_pool_entry, n_cancelled, U64),    FIELD(paged_pool_entry, n_expired, U64),
-		FIELD(paged_pool_entry, peak_sequences, U32), FIELD(paged_pool_entry, peak_referenced, U32),
-		FIELD(paged_pool_entry, table_used, U64), FIELD(paged_pool_entry, table_populated, U64), FIELD(paged_pool_entry, table_limit, U64),
+		FIELD(paged_pool_entry, name, TEXT),
+		FIELD(paged_pool_entry, backend, TEXT),
+		FIELD(paged_pool_entry, page_bytes, U64),
+		FIELD(paged_pool_entry, size, U64),
+		FIELD(paged_pool_entry, n_pages, U32),
+		FIELD(paged_pool_entry, n_free, U32),
+		FIELD(paged_pool_entry, n_referenced, U32),
+		FIELD(paged_pool_entry, n_cached, U32),
+		FIELD(paged_pool_entry, n_quarantined, U32),
+		FIELD(paged_pool_entry, n_pinned, U32),
+		FIELD(paged_pool_entry, page_size, U32),
+		FIELD(paged_pool_entry, n_layers, U32),
+		FIELD(paged_pool_entry, n_kv_heads, U32),
+		FIELD(paged_pool_entry, k_dim, U32),
+		FIELD(paged_pool_entry, v_dim, U32),
+		FIELD(paged_pool_entry, v_in_k, FLAG),
+		FIELD(paged_pool_entry, dtype, DTYPE),
+		FIELD(paged_pool_entry, n_slots, U32),
+		FIELD(paged_pool_entry, n_sequences, U32),
+		FIELD(paged_pool_entry, max_length, U32),
+		FIELD(paged_pool_entry, memory, TEXT),
+		FIELD(paged_pool_entry, device, TEXT),
+		FIELD(paged_pool_entry, number, U32),
+		FIELD(paged_pool_entry, publishes, FLAG),
+		FIELD(paged_pool_entry, model, TEXT),
+		FIELD(paged_pool_entry, n_starts, U64),
+		FIELD(paged_pool_entry, n_tokens_asked, U64),
+		FIELD(paged_pool_entry, n_tokens_found, U64),
+		FIELD(paged_pool_entry, n_published, U64),
+		FIELD(paged_pool_entry, n_evicted, U64),
+		FIELD(paged_pool_entry, n_orphaned, U64),
+		FIELD(paged_pool_entry, n_taken, U64),
+		FIELD(paged_pool_entry, n_trimmed, U64),
+		FIELD(paged_pool_entry, n_created, U64),
+		FIELD(paged_pool_entry, n_ended, U64),
+		FIELD(paged_pool_entry, n_forked, U64),
+		FIELD(paged_pool_entry, n_given, U64),
+		FIELD(paged_pool_entry, n_adopted, U64),
+		FIELD(paged_pool_entry, n_cancelled, U64),
+		FIELD(paged_pool_entry, n_expired, U64),
+		FIELD(paged_pool_entry, peak_sequences, U32),
+		FIELD(paged_pool_entry, peak_referenced, U32),
+		FIELD(paged_pool_entry, table_used, U64),
+		FIELD(paged_pool_entry, table_populated, U64),
+		FIELD(paged_pool_entry, table_limit, U64),
+		FIELD(paged_pool_entry, n_displaced, U64),
+		FIELD(paged_pool_entry, n_stopped_removed, U64),
+		FIELD(paged_pool_entry, n_stopped_trimmed, U64),
+		FIELD(paged_pool_entry, n_stopped_other, U64),
+		FIELD(paged_pool_entry, n_stopped_bucket, U64),
 	};
 
 	return REPORT(entry, fields);

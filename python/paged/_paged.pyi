@@ -56,6 +56,11 @@ MAX_DIM: int
 CHANGE_STORED: int
 CHANGE_REMOVED: int
 CHANGE_CLEARED: int
+PUBLISH_DONE: int
+PUBLISH_REMOVED: int
+PUBLISH_TRIMMED: int
+PUBLISH_OTHER: int
+PUBLISH_BUCKET: int
 
 def version() -> str: ...
 def salt(*parts: str) -> bytes: ...
@@ -96,6 +101,7 @@ class SequenceInfo(NamedTuple):
     n_trimmed: int
     frozen: bool
     hold: bool
+    publish_end: int
 
 class PoolCounts(NamedTuple):
     n_pages: int

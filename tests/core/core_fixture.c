@@ -88,6 +88,7 @@ core_fixture_page_table(const struct core_fixture *fixture, uint32_t pool, paged
 /* The fixture of a suite. */
 
 struct core_fixture core_fixture;
+uint32_t fixture_ends[2];
 struct paged_error core_error;
 uint32_t fixture_session, fixture_member;
 

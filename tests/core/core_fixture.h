@@ -36,6 +36,9 @@ uint32_t core_fixture_page_table(const struct core_fixture *fixture, uint32_t po
 #define CORE_FIXTURE_MAX_LENGTH 40u
 
 /** A suite's fixture: pool 0 is "llama", pool 1 "draft"; one session, with one member. */
+/** How the publishes of the last request ended. */
+extern uint32_t fixture_ends[2];
+
 extern struct core_fixture core_fixture;
 extern struct paged_error core_error;
 extern uint32_t fixture_session, fixture_member;

@@ -5,11 +5,26 @@
 #include <sys/param.h>
 
 const struct model_geometry model_geometries[MODEL_POOLS] = {
-	{ .n_pages = 24, .page_size = 4, .n_slots = 8, .max_length = 64, .free_pages = 4, .pin_limit = 12,
+	{ .n_pages = 24,
+	  .page_size = 4,
+	  .n_slots = 8,
+	  .max_length = 64,
+	  .free_pages = 4,
+	  .pin_limit = 12,
 	  .n_tables = 8 },
-	{ .n_pages = 5, .page_size = 1, .n_slots = 3, .max_length = 12, .free_pages = 0, .pin_limit = 4,
+	{ .n_pages = 5,
+	  .page_size = 1,
+	  .n_slots = 3,
+	  .max_length = 12,
+	  .free_pages = 0,
+	  .pin_limit = 4,
 	  .n_tables = 3 },
-	{ .n_pages = 17, .page_size = 3, .n_slots = 6, .max_length = 40, .free_pages = 1, .pin_limit = 0,
+	{ .n_pages = 17,
+	  .page_size = 3,
+	  .n_slots = 6,
+	  .max_length = 40,
+	  .free_pages = 1,
+	  .pin_limit = 0,
 	  .n_tables = 5 },
 };
 
@@ -304,25 +319,34 @@ model_change(struct model_pool *pool, enum region_ring_kind kind, uint32_t page)
 	};
 }
 
-void
-model_node_store(struct model_pool *pool, uint32_t index, uint32_t page, struct model_place parent,
-		 enum model_symbol symbol)
+uint64_t
+model_hash(const struct model_pool *pool, uint32_t p, struct model_place parent, enum model_symbol symbol)
 {
 	uint32_t tokens[MODEL_PAGES];
 	uint8_t extra[REGION_EXTRA_SIZE];
 	bool has_tokens;
 	struct prefix_block block;
 
-	model_block_key(symbol, model_geometries[index].page_size, tokens, extra, &has_tokens);
+	model_block_key(symbol, model_geometries[p].page_size, tokens, extra, &has_tokens);
 	block = (struct prefix_block){ .tokens = has_tokens ? tokens : NULL,
 				       .extra = symbol == SYMBOL_A || symbol == SYMBOL_B ? NULL : extra };
+	return prefix_hash(&block, model_geometries[p].page_size,
+			   parent.serial == 0 ? core_pool_view(model.fixture.core, p)->header->seed
+					      : pool->nodes[parent.page].hash);
+}
+
+void
+model_node_store(struct model_pool *pool, uint32_t p, const struct model_seq *seq, uint32_t page,
+		 struct model_place parent, enum model_symbol symbol)
+{
 	pool->nodes[page] = (struct model_node){
 		.serial = pool->next_serial++,
 		.parent = parent,
 		.symbol = symbol,
-		.hash = prefix_hash(&block, model_geometries[index].page_size,
-				    parent.serial == 0 ? core_pool_view(model.fixture.core, index)->header->seed
-						       : pool->nodes[parent.page].hash),
+		.hash = model_hash(pool, p, parent, symbol),
+		.used = (uint32_t)(model.now_ms / 1000),
+		.session = seq->session,
+		.tenant = seq->tenant,
 	};
 	pool->totals.n_published++;
 	model_change(pool, REGION_RING_STORED, page);

@@ -60,7 +60,8 @@ struct model_node {
 	enum model_symbol symbol;
 	uint64_t hash;
 	uint32_t hits;
-	uint32_t used; /* of the last start; meaningless with hits 0 */
+	uint32_t used;            /* of the last start, or when it was stored */
+	uint32_t session, tenant; /* of its publisher */
 };
 
 struct model_list {
@@ -95,6 +96,7 @@ struct model_seq {
 	enum model_symbol content[MODEL_PAGES]; /* what a worker would write; publishes usually tell the truth */
 	enum model_symbol said[MODEL_PAGES];    /* what the published pages were published with */
 	uint32_t n_writable_from, n_published;  /* pages */
+	enum paged_publish_end end;             /* of the last publish */
 	struct model_place tip;
 	uint32_t twins_begin, twins_end; /* pages outside have nodes of their own */
 	uint64_t version;
@@ -114,7 +116,8 @@ struct model_change {
 
 /** What the header of the region counts. */
 struct model_totals {
-	uint64_t n_starts, n_tokens_asked, n_tokens_found, n_published, n_evicted, n_orphaned;
+	uint64_t n_starts, n_tokens_asked, n_tokens_found, n_published, n_evicted, n_orphaned, n_displaced;
+	uint64_t n_stopped_removed, n_stopped_trimmed, n_stopped_other, n_stopped_bucket;
 	uint64_t n_created, n_ended, n_forked, n_given, n_adopted, n_cancelled, n_expired, n_taken, n_trimmed;
 	uint32_t peak_sequences, peak_referenced;
 };
@@ -186,7 +189,7 @@ struct model {
 	uint64_t n_audits;
 	/* Rare cases: pages that another sequence's page stands for; sequences published less, as a node is gone. */
 	uint64_t n_holds;
-	uint64_t n_twins, n_lowered, n_conflicts, n_found, n_searched;
+	uint64_t n_twins, n_lowered, n_found, n_searched;
 	uint64_t n_trims_cached, n_trims_published; /* trims that cached a page; publishes of trimmed sequences */
 };
 extern struct model model;
@@ -244,8 +247,10 @@ uint32_t model_child(const struct model_pool *pool, struct model_place parent, e
 /** model_cached_hot - move a cached page to the hot end of its list */
 void model_cached_hot(struct model_pool *pool, uint32_t page);
 void model_cached_remove(struct model_pool *pool, uint32_t page);
-void model_node_store(struct model_pool *pool, uint32_t index, uint32_t page, struct model_place parent,
-		      enum model_symbol symbol);
+/** model_hash - of a symbol under a parent */
+uint64_t model_hash(const struct model_pool *pool, uint32_t p, struct model_place parent, enum model_symbol symbol);
+void model_node_store(struct model_pool *pool, uint32_t p, const struct model_seq *seq, uint32_t page,
+		      struct model_place parent, enum model_symbol symbol);
 /** model_node_remove - remove a node and all below it; cached pages become free, and sequences are published less */
 void model_node_remove(struct model_pool *pool, uint32_t page);
 /** model_set_published - the sequence is published up to a node, its n_pages'th */

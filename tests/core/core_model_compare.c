@@ -39,6 +39,7 @@ compare_seqs(uint32_t p)
 			    ((seq->is_hold ? REGION_SLOT_HOLD : 0) | (seq->frozen ? REGION_SLOT_FROZEN : 0)));
 		model_check(load_u32(&slot->published) == seq->n_published * page_size);
 		model_check(load_u32(&slot->first) == seq->n_trimmed);
+		model_check(load_u32(&slot->publish_end) == seq->end);
 		for (uint32_t i = 0; i < seq->n_pages; i++)
 			model_check(load_u32(&region_page_table(view, s)[i]) == seq->pages[i]);
 		if (seq->version_moves)
@@ -63,7 +64,7 @@ compare_node(const struct region_view *view, const struct model_pool *pool, uint
 	model_check(load_u64(&node->parent_serial) == expected->parent.serial);
 	model_check(load_u64(&node->hash) == expected->hash);
 	model_check(load_u32(&node->hits) == expected->hits);
-	model_check(expected->hits == 0 || load_u32(&node->used) == expected->used);
+	model_check(load_u32(&node->used) == expected->used);
 }
 
 static void
@@ -126,6 +127,11 @@ compare_totals(uint32_t p, uint32_t n_referenced, const struct paged_pool_entry 
 	COMPARE_TOTAL(n_published);
 	COMPARE_TOTAL(n_evicted);
 	COMPARE_TOTAL(n_orphaned);
+	COMPARE_TOTAL(n_displaced);
+	COMPARE_TOTAL(n_stopped_removed);
+	COMPARE_TOTAL(n_stopped_trimmed);
+	COMPARE_TOTAL(n_stopped_other);
+	COMPARE_TOTAL(n_stopped_bucket);
 	COMPARE_TOTAL(n_created);
 	COMPARE_TOTAL(n_ended);
 	COMPARE_TOTAL(n_forked);

@@ -167,6 +167,8 @@ record_path(const struct model_pool *pool, uint32_t p, uint32_t page)
 	uint32_t n = 0;
 	struct model_place at = { .page = page, .serial = pool->nodes[page].serial };
 
+	if (at.serial == 0)
+		return; /* the operation has removed it, too */
 	for (; at.serial != 0; at = pool->nodes[at.page].parent) {
 		if (!model_is_live(pool, at) || n == MODEL_PAGES)
 			return; /* its beginning is gone, so no search can find it */
@@ -188,45 +190,131 @@ struct publish_item {
 	bool bad_token, bad_extras;
 };
 
-/* Publishes pages as far as possible; false: a page is a live node with another parent or block key. */
-static bool
-publish_apply(struct model_pool *pool, const struct publish_item *item, uint32_t *n_published_p)
+/* Nodes of the bucket that a tenant's sessions, or with `session` one of them, have published; the new one counts. */
+static uint32_t
+bucket_share(const struct model_pool *pool, const uint32_t *bucket, uint32_t n, const struct model_seq *seq,
+	     const struct model_node *of, bool session)
 {
-	uint32_t p = PAGED_SEQ_POOL(item->seq);
+	uint32_t n_same = seq->tenant == of->tenant && (!session || seq->session == of->session);
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct model_node *node = &pool->nodes[bucket[i]];
+
+		n_same += node->tenant == of->tenant && (!session || node->session == of->session);
+	}
+	return n_same;
+}
+
+/* Removes a node of a full bucket; false: all of them are the sequence's own. */
+static bool
+make_room(struct model_pool *pool, const struct model_seq *seq, const uint32_t *bucket, uint32_t n)
+{
+	uint32_t found = REGION_NO_PAGE;
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct model_node *node = &pool->nodes[bucket[i]], *best;
+		uint32_t share = bucket_share(pool, bucket, n, seq, node, false), best_share;
+		uint32_t own = bucket_share(pool, bucket, n, seq, node, true), best_own;
+		bool above = false;
+
+		for (uint32_t k = seq->n_trimmed; k < seq->n_published; k++)
+			above = above || seq->pages[k] == bucket[i];
+		if (above)
+			continue;
+		if (found == REGION_NO_PAGE) {
+			found = bucket[i];
+			continue;
+		}
+		best = &pool->nodes[found];
+		best_share = bucket_share(pool, bucket, n, seq, best, false);
+		best_own = bucket_share(pool, bucket, n, seq, best, true);
+		if (share > best_share ||
+		    (share == best_share && (own > best_own || (own == best_own && (node->used < best->used ||
+										    (node->used == best->used &&
+										     node->serial < best->serial))))))
+			found = bucket[i];
+	}
+	if (found == REGION_NO_PAGE)
+		return false;
+	model_node_remove(pool, found);
+	pool->totals.n_displaced++;
+	return true;
+}
+
+/* Stores the node of the next page, if its bucket has room. */
+static enum paged_publish_end
+publish_store(struct model_pool *pool, uint32_t p, struct model_seq *seq, enum model_symbol symbol)
+{
+	uint32_t mask = core_pool_view(model.fixture.core, p)->n_buckets - 1, bucket[MODEL_PAGES], n = 0;
+	uint64_t hash = model_hash(pool, p, seq->tip, symbol);
+	struct model_place above = seq->tip;
+
+	for (uint32_t page = 0; page < pool->n_pages; page++)
+		if (pool->nodes[page].serial != 0 && ((pool->nodes[page].hash ^ hash) & mask) == 0)
+			bucket[n++] = page;
+	model_check(n <= PREFIX_BUCKET_MAX);
+	if (n == PREFIX_BUCKET_MAX && !make_room(pool, seq, bucket, n))
+		return PAGED_PUBLISH_BUCKET;
+	if (above.serial != 0 && !model_is_live(pool, above))
+		return PAGED_PUBLISH_REMOVED;
+	model_node_store(pool, p, seq, seq->pages[seq->n_published], above, symbol);
+	return PAGED_PUBLISH_DONE;
+}
+
+/* Publishes the next page, of which another sequence's may be a twin. */
+static enum paged_publish_end
+publish_next(struct model_pool *pool, uint32_t p, struct model_seq *seq, enum model_symbol symbol)
+{
+	uint32_t i = seq->n_published, page = seq->pages[i], other;
+	const struct model_node *node = &pool->nodes[page];
+	enum paged_publish_end end;
+
+	if (node->serial != 0) {
+		if (node->parent.page != seq->tip.page || node->parent.serial != seq->tip.serial ||
+		    node->symbol != symbol)
+			return PAGED_PUBLISH_OTHER;
+		other = page;
+	} else {
+		other = model_child(pool, seq->tip, symbol);
+	}
+	if (other == REGION_NO_PAGE) {
+		end = publish_store(pool, p, seq, symbol);
+		if (end != PAGED_PUBLISH_DONE)
+			return end;
+		other = page;
+	}
+	seq->said[i] = symbol;
+	model_set_published(seq, i + 1, (struct model_place){ .page = other, .serial = pool->nodes[other].serial });
+	if (other != page) {
+		if (seq->twins_begin == seq->twins_end)
+			seq->twins_begin = i;
+		seq->twins_end = i + 1;
+		model.n_twins++;
+	}
+	seq->n_writable_from = MAX(seq->n_writable_from, i + 1);
+	return PAGED_PUBLISH_DONE;
+}
+
+static void
+publish_apply(struct model_pool *pool, const struct publish_item *item)
+{
+	uint32_t p = PAGED_SEQ_POOL(item->seq), end = item->from + item->n;
 	struct model_seq *seq = &pool->seqs[PAGED_SEQ_SLOT(item->seq)];
 
-	*n_published_p = seq->n_published;
+	seq->end = PAGED_PUBLISH_DONE;
+	if (seq->n_published >= end)
+		return;
 	/* What comes next was given back, or the caller has not sent it. */
-	if (seq->n_published < seq->n_trimmed || seq->n_published < item->from)
-		return true;
-	for (uint32_t i = MAX(item->from, seq->n_published); i < item->from + item->n; i++) {
-		enum model_symbol symbol = item->symbols[i - item->from];
-		uint32_t page = seq->pages[i], other;
-		const struct model_node *node = &pool->nodes[page];
-		bool own = node->serial != 0;
-
-		*n_published_p = seq->n_published;
-		if (own && (node->parent.page != seq->tip.page || node->parent.serial != seq->tip.serial ||
-			    node->symbol != symbol))
-			return false;
-		other = own ? page : model_child(pool, seq->tip, symbol);
-		if (other == REGION_NO_PAGE) {
-			model_node_store(pool, p, page, seq->tip, symbol);
-			other = page;
-		}
-		seq->said[i] = symbol;
-		model_set_published(seq, i + 1,
-				    (struct model_place){ .page = other, .serial = pool->nodes[other].serial });
-		if (other != page) {
-			if (seq->twins_begin == seq->twins_end)
-				seq->twins_begin = i;
-			seq->twins_end = i + 1;
-			model.n_twins++;
-		}
-		seq->n_writable_from = MAX(seq->n_writable_from, i + 1);
-	}
-	*n_published_p = seq->n_published;
-	return true;
+	if (seq->n_published < seq->n_trimmed)
+		seq->end = PAGED_PUBLISH_TRIMMED;
+	else if (seq->n_published < item->from)
+		seq->end = PAGED_PUBLISH_REMOVED;
+	while (seq->end == PAGED_PUBLISH_DONE && seq->n_published < end)
+		seq->end = publish_next(pool, p, seq, item->symbols[seq->n_published - item->from]);
+	pool->totals.n_stopped_removed += seq->end == PAGED_PUBLISH_REMOVED;
+	pool->totals.n_stopped_trimmed += seq->end == PAGED_PUBLISH_TRIMMED;
+	pool->totals.n_stopped_other += seq->end == PAGED_PUBLISH_OTHER;
+	pool->totals.n_stopped_bucket += seq->end == PAGED_PUBLISH_BUCKET;
 }
 
 /* A request that tells the truth, mostly; its errors are or'ed to *errors. */
@@ -282,24 +370,6 @@ request_of_item(const struct publish_item *item, struct keys_buffer *buffer, str
 	}
 }
 
-/* Would this item alone meet a conflict?  Tried on a copy. */
-static bool
-publish_conflicts(const struct publish_item *item)
-{
-	const struct model_seq *seq = model_seq_find(item->seq);
-	uint64_t n_twins = model.n_twins;
-	struct model_pool copy;
-	uint32_t n_published;
-	bool fits;
-
-	if (seq == NULL || item->from + item->n > seq->n_pages)
-		return false;
-	copy = model.pools[PAGED_SEQ_POOL(item->seq)];
-	fits = publish_apply(&copy, item, &n_published);
-	model.n_twins = n_twins;
-	return !fits;
-}
-
 /* Rarely sequences that have nothing to publish. */
 static uint32_t
 random_publishers(const struct model_session *session, paged_seq_id *ids)
@@ -322,7 +392,7 @@ random_publish(void)
 	struct publish_item items[MODEL_ITEMS];
 	struct keys_buffer buffers[MODEL_ITEMS];
 	struct core_publish requests[MODEL_ITEMS];
-	uint32_t n_published[MODEL_ITEMS], expected;
+	uint32_t n_published[MODEL_ITEMS], ends[MODEL_ITEMS];
 	paged_seq_id ids[MODEL_ITEMS];
 	uint32_t n = random_publishers(session, ids), errors = seq_errors(session, n, ids);
 
@@ -331,18 +401,16 @@ random_publish(void)
 		random_publish_item(&items[i], &errors);
 		request_of_item(&items[i], &buffers[i], &requests[i]);
 	}
-	for (uint32_t i = 0; i < n; i++)
-		if (publish_conflicts(&items[i]))
-			errors |= status_bit(PAGED_ERR_INVALID);
-	model.n_conflicts += errors == status_bit(PAGED_ERR_INVALID);
-	model_check_status(core_seq_publish(model.fixture.core, session->id, n, requests, n_published, &model.error),
-			   errors);
+	model_check_status(
+		core_seq_publish(model.fixture.core, session->id, n, requests, n_published, ends, &model.error),
+		errors);
 	for (uint32_t i = 0; errors == 0 && i < n; i++) {
 		struct model_pool *pool = &model.pools[PAGED_SEQ_POOL(ids[i])];
 		uint32_t n_changes = pool->n_changes;
 
-		publish_apply(pool, &items[i], &expected);
-		model_check(n_published[i] == expected);
+		publish_apply(pool, &items[i]);
+		model_check(n_published[i] == model_seq_find(ids[i])->n_published);
+		model_check(ends[i] == model_seq_find(ids[i])->end);
 		model.n_trims_published += model_seq_find(ids[i])->n_trimmed > 0 && pool->n_changes > n_changes;
 		for (uint32_t k = n_changes; k < pool->n_changes; k++)
 			if (pool->changes[k].kind == REGION_RING_STORED)

@@ -185,8 +185,7 @@ start_errors(const struct model_session *session, uint32_t n, const struct start
 		}
 	}
 	for (uint32_t p = 0; p < MODEL_POOLS; p++) {
-		if (slots[p] > model_slots_left(p) ||
-		    needs[p] + named[p] > model_available(&model.pools[p]))
+		if (slots[p] > model_slots_left(p) || needs[p] + named[p] > model_available(&model.pools[p]))
 			errors |= status_bit(PAGED_ERR_FULL);
 		errors |= quota_errors(p, session->tenant, needs[p] + charged[p]) |
 			  slot_errors(p, session->tenant, slots[p]);

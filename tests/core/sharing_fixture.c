@@ -124,7 +124,7 @@ sharing_try_publish(paged_seq_id seq, uint32_t from, const char *text, const cha
 	struct sharing_keys keys;
 	struct core_publish request = sharing_publish_request(&keys, seq, from, text, salt);
 
-	return core_seq_publish(core_fixture.core, seq_owner(seq), 1, &request, n_published, &core_error);
+	return core_seq_publish(core_fixture.core, seq_owner(seq), 1, &request, n_published, fixture_ends, &core_error);
 }
 
 uint32_t
@@ -148,7 +148,8 @@ sharing_publish_keys(paged_seq_id seq, uint32_t from, uint32_t n, const prefix_k
 	};
 	uint32_t n_published;
 
-	expect_ok(core_seq_publish(core_fixture.core, seq_owner(seq), 1, &request, &n_published, &core_error));
+	expect_ok(core_seq_publish(core_fixture.core, seq_owner(seq), 1, &request, &n_published, fixture_ends,
+				   &core_error));
 	return n_published;
 }
 

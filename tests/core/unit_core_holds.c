@@ -92,8 +92,8 @@ Test(core_holds, refused_holds)
 	cache_prefix(0, "aaaabbbbccccdddd");
 	serial = atomic_load(&region_node(core_pool_view(core_fixture.core, 0), 1)->serial);
 	expect_error(hold_n(seqs, 0, 0, page), PAGED_ERR_INVALID, "pool llama: a hold of no pages");
-	expect_error(core_pages_hold(core_fixture.core, seqs, 77, 1, page, no_serial, &hold, &core_error), PAGED_ERR_NOENT,
-		     "there is no pool 77; there are 5, numbered from 0");
+	expect_error(core_pages_hold(core_fixture.core, seqs, 77, 1, page, no_serial, &hold, &core_error),
+		     PAGED_ERR_NOENT, "there is no pool 77; there are 5, numbered from 0");
 	expect_refused(hold_n(99, 0, 0, page), PAGED_ERR_GONE);
 	expect_error(hold_n(seqs, 0, 1, (uint32_t[]){ 12 }), PAGED_ERR_RANGE,
 		     "pool llama: there is no page 12; there are 12");
@@ -158,7 +158,8 @@ Test(core_holds, requests_on_a_hold_are_refused)
 	expect_error(fixture_truncate(fixture_session, hold, 4), PAGED_ERR_PERM, text);
 	expect_error(core_seq_trim(core_fixture.core, fixture_session, 1, &item, &core_error), PAGED_ERR_PERM, text);
 	expect_error(sharing_try_fork(fixture_session, hold, 4, &child), PAGED_ERR_PERM, text);
-	expect_error(core_seq_publish(core_fixture.core, fixture_session, 1, &publish, &n_published, &core_error),
+	expect_error(core_seq_publish(core_fixture.core, fixture_session, 1, &publish, &n_published, fixture_ends,
+				      &core_error),
 		     PAGED_ERR_PERM, text);
 	expect_error(core_seq_start(core_fixture.core, fixture_session, 1, &start, &child, &core_error), PAGED_ERR_PERM,
 		     text);

@@ -282,6 +282,8 @@ model_start(void)
 		for (uint32_t i = 0; i < geometry->n_pages; i++)
 			pool->free.pages[i] = geometry->n_pages - 1 - i;
 		pool->n_pages = pool->free.n = geometry->n_pages;
+		/* The core and all readers take the number of buckets from here: two get full. */
+		((struct region_view *)(uintptr_t)core_pool_view(model.fixture.core, p))->n_buckets = 2;
 		pool->next_serial = atomic_load(&core_pool_view(model.fixture.core, p)->header->next_serial);
 	}
 	model_tenants_start();
@@ -330,7 +332,7 @@ random_operation(void)
 
 Test(core_model, random_operations)
 {
-	uint64_t n = number_from_environment("PAGED_OPERATIONS", 1000000);
+	uint64_t n = number_from_environment("PAGED_OPERATIONS", 1000000), n_displaced = 0, n_conflicts = 0, n_full = 0;
 
 	model_start();
 	model.seed = model.random = number_from_environment("PAGED_SEED", (uint64_t)time(NULL));
@@ -341,12 +343,19 @@ Test(core_model, random_operations)
 		operation->run();
 		model_compare();
 	}
+	for (uint32_t p = 0; p < MODEL_POOLS; p++) {
+		const struct model_totals *totals = &model.pools[p].totals;
+
+		n_displaced += totals->n_displaced;
+		n_conflicts += totals->n_stopped_other;
+		n_full += totals->n_stopped_bucket;
+	}
 	/* A run of this length reaches the rare cases; holds are few while pins take the pool's limit for both. */
 	if (n >= 100000)
-		model_check(model.n_audits > 100 && model.n_twins > 100 && model.n_lowered > 100 &&
-			    model.n_conflicts > 100 && model.n_adopted > 100 && model.n_adopted_of_ended > 100 &&
-			    model.n_found > model.n_searched / 10 && model.n_trims_cached > 100 &&
-			    model.n_trims_published > 100 && model.n_holds > 10);
+		model_check(model.n_audits > 100 && model.n_twins > 100 && model.n_lowered > 100 && n_conflicts > 100 &&
+			    n_displaced > 100 && n_full > 0 && model.n_adopted > 100 &&
+			    model.n_adopted_of_ended > 100 && model.n_found > model.n_searched / 10 &&
+			    model.n_trims_cached > 100 && model.n_trims_published > 100 && model.n_holds > 10);
 	if (model.audit != NULL)
 		core_audit_abandon(model.audit);
 	core_fixture_close(&model.fixture);

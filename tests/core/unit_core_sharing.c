@@ -21,7 +21,8 @@ Test(core_sharing, delayed_publish_after_truncate_and_reserve)
 	delayed = sharing_publish_request(&keys, seq, 0, "aaaabbbb", NULL);
 	expect_ok(fixture_truncate(fixture_session, seq, 4));
 	expect_ok(fixture_reserve(fixture_session, seq, 8));
-	expect_refused(core_seq_publish(core_fixture.core, fixture_session, 1, &delayed, &n_published, &core_error),
+	expect_refused(core_seq_publish(core_fixture.core, fixture_session, 1, &delayed, &n_published, fixture_ends,
+					&core_error),
 		       PAGED_ERR_STALE);
 	expect_found(0, "aaaabbbb", NULL, "");
 	cr_assert_eq(sharing_publish(seq, 0, "aaaacccc", NULL), 2);
@@ -38,7 +39,8 @@ Test(core_sharing, growth_does_not_delay_a_publish)
 	request = sharing_publish_request(&keys, seq, 0, "aaaabbbb", NULL);
 	expect_ok(fixture_reserve(fixture_session, seq, 12));
 	sharing_fork(fixture_session, seq, 8);
-	expect_ok(core_seq_publish(core_fixture.core, fixture_session, 1, &request, &n_published, &core_error));
+	expect_ok(core_seq_publish(core_fixture.core, fixture_session, 1, &request, &n_published, fixture_ends,
+				   &core_error));
 	cr_assert_eq(n_published, 2);
 }
 
@@ -46,13 +48,13 @@ Test(core_sharing, growth_does_not_delay_a_publish)
 Test(core_sharing, two_forks_publish_one_page_under_two_salts)
 {
 	paged_seq_id parent = fixture_create(fixture_session, 0), child, other;
-	uint32_t n_published;
 
 	expect_ok(fixture_reserve(fixture_session, parent, 8));
 	child = sharing_fork(fixture_session, parent, 8);
 	other = sharing_fork(fixture_session, parent, 8);
 	cr_assert_eq(sharing_publish(child, 0, "aaaabbbb", "tenant"), 2);
-	expect_refused(sharing_try_publish(other, 0, "aaaabbbb", "another tenant", &n_published), PAGED_ERR_INVALID);
+	cr_assert_eq(sharing_publish(other, 0, "aaaabbbb", "another tenant"), 0);
+	cr_assert_eq(fixture_ends[0], PAGED_PUBLISH_OTHER);
 	expect_found(0, "aaaabbbb", "another tenant", "");
 	cr_assert_eq(sharing_publish(other, 0, "aaaabbbb", "tenant"), 2);
 	cr_assert_eq(sharing_publish(parent, 0, "aaaabbbb", "tenant"), 2);
@@ -60,7 +62,7 @@ Test(core_sharing, two_forks_publish_one_page_under_two_salts)
 	cr_assert_eq(atomic_load(&core_pool_view(core_fixture.core, 0)->header->n_published), 2);
 }
 
-/* In one request, the conflict arises after the checks: the second item stops short. */
+/* In one request, too: the second item stops short. */
 Test(core_sharing, two_forks_publish_one_page_under_two_salts_at_once)
 {
 	paged_seq_id parent = fixture_create(fixture_session, 0), child;
@@ -72,10 +74,12 @@ Test(core_sharing, two_forks_publish_one_page_under_two_salts_at_once)
 	child = sharing_fork(fixture_session, parent, 8);
 	requests[0] = sharing_publish_request(&keys[0], parent, 0, "aaaabbbb", "tenant");
 	requests[1] = sharing_publish_request(&keys[1], child, 0, "aaaabbbb", "another tenant");
-	expect_ok(core_seq_publish(core_fixture.core, fixture_session, 2, requests, n_published, &core_error));
+	expect_ok(core_seq_publish(core_fixture.core, fixture_session, 2, requests, n_published, fixture_ends,
+				   &core_error));
 	expect_accounting();
 	cr_assert_eq(n_published[0], 2);
 	cr_assert_eq(n_published[1], 0);
+	cr_assert(fixture_ends[0] == PAGED_PUBLISH_DONE && fixture_ends[1] == PAGED_PUBLISH_OTHER);
 	expect_seq(child, 2, 0);
 	expect_found(0, "aaaabbbb", "another tenant", "");
 }
@@ -239,12 +243,12 @@ Test(core_sharing, truncate_below_writable_from_then_growth)
 Test(core_sharing, truncate_inside_a_published_page)
 {
 	paged_seq_id seq = sharing_write(fixture_session, 0, "aaaabbbbcccc", NULL);
-	uint32_t n_published;
 
 	expect_ok(fixture_truncate(fixture_session, seq, 6));
 	expect_seq(seq, 2, 1);
 	expect_cached(0, "0");
-	expect_refused(sharing_try_publish(seq, 1, "aaaaxxxx", NULL, &n_published), PAGED_ERR_INVALID);
+	cr_assert_eq(sharing_publish(seq, 1, "aaaaxxxx", NULL), 1);
+	cr_assert_eq(fixture_ends[0], PAGED_PUBLISH_OTHER);
 	cr_assert_eq(sharing_publish(seq, 1, "aaaabbbb", NULL), 2);
 	expect_found(0, "aaaabbbbcccc", NULL, "2 1 0");
 }
@@ -328,7 +332,8 @@ Test(core_sharing, long_prefix)
 	requests[1] = requests[0];
 	requests[1].seq = twin;
 	requests[1].version = sharing_version(twin);
-	expect_ok(core_seq_publish(core_fixture.core, fixture_session, 2, requests, n_published, &core_error));
+	expect_ok(core_seq_publish(core_fixture.core, fixture_session, 2, requests, n_published, fixture_ends,
+				   &core_error));
 	expect_accounting();
 	cr_assert(n_published[0] == 200 && n_published[1] == 200);
 	found = sharing_find_keys(SHARING_WIDE, &requests[0].keys);

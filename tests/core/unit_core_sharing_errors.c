@@ -221,7 +221,8 @@ try_publish(const struct core_publish *request)
 {
 	uint32_t n_published;
 
-	return core_seq_publish(core_fixture.core, fixture_session, 1, request, &n_published, &core_error);
+	return core_seq_publish(core_fixture.core, fixture_session, 1, request, &n_published, fixture_ends,
+				&core_error);
 }
 
 Test(core_sharing_errors, publish_request)
@@ -236,6 +237,7 @@ Test(core_sharing_errors, publish_request)
 	cr_assert_eq(sharing_publish(seq, 0, "aaaa", NULL), 1);
 	/* The page before it is not published, perhaps any more: nothing is stored. */
 	cr_assert_eq(sharing_publish(seq, 2, "aaaabbbbcccc", NULL), 1);
+	cr_assert_eq(fixture_ends[0], PAGED_PUBLISH_REMOVED);
 	expect_seq(seq, 1, 1);
 	request = sharing_publish_request(&keys, seq, 1, "aaaabbbbccccdddd", NULL);
 	expect_refused(try_publish(&request), PAGED_ERR_CAPACITY);
@@ -255,16 +257,20 @@ Test(core_sharing_errors, publish_request)
 
 	request = sharing_publish_request(&keys, seq, 1, "aaaabbbb", NULL);
 	requests[0] = requests[1] = request;
-	expect_refused(core_seq_publish(core_fixture.core, fixture_session, 2, requests, n_published, &core_error),
+	expect_refused(core_seq_publish(core_fixture.core, fixture_session, 2, requests, n_published, fixture_ends,
+					&core_error),
 		       PAGED_ERR_INVALID);
 	requests[1].seq = closed; /* the first item alone would be right */
-	expect_refused(core_seq_publish(core_fixture.core, fixture_session, 2, requests, n_published, &core_error),
+	expect_refused(core_seq_publish(core_fixture.core, fixture_session, 2, requests, n_published, fixture_ends,
+					&core_error),
 		       PAGED_ERR_UNSUPPORTED);
-	expect_refused(core_seq_publish(core_fixture.core, fixture_session, 0, requests, n_published, &core_error),
+	expect_refused(core_seq_publish(core_fixture.core, fixture_session, 0, requests, n_published, fixture_ends,
+					&core_error),
 		       PAGED_ERR_INVALID);
 	expect_ok(core_session_open(core_fixture.core, &session, &member, &core_error));
-	expect_refused(core_seq_publish(core_fixture.core, session, 1, &request, n_published, &core_error),
-		       PAGED_ERR_PERM);
+	expect_refused(
+		core_seq_publish(core_fixture.core, session, 1, &request, n_published, fixture_ends, &core_error),
+		PAGED_ERR_PERM);
 	request.seq = PAGED_SEQ(1, 77, 0);
 	expect_refused(try_publish(&request), PAGED_ERR_NOENT);
 	expect_seq(seq, 1, 1);
@@ -302,16 +308,18 @@ Test(core_sharing_errors, publish_extras)
 Test(core_sharing_errors, publish_a_node_as_another)
 {
 	paged_seq_id seq = sharing_write(fixture_session, 0, "aaaabbbb", NULL), child;
-	uint32_t n_published;
 
 	child = sharing_fork(fixture_session, seq, 8);
 	expect_ok(fixture_truncate(fixture_session, child, 7));
-	expect_refused(sharing_try_publish(child, 1, "aaaaxxxx", NULL, &n_published), PAGED_ERR_INVALID);
+	cr_assert_eq(sharing_publish(child, 1, "aaaaxxxx", NULL), 1);
+	cr_assert_eq(fixture_ends[0], PAGED_PUBLISH_OTHER);
 	expect_ok(fixture_truncate(fixture_session, child, 3));
 	expect_seq(child, 1, 0);
-	expect_refused(sharing_try_publish(child, 0, "xxxx", NULL, &n_published), PAGED_ERR_INVALID);
-	expect_refused(sharing_try_publish(child, 0, "aaaa", "salt", &n_published), PAGED_ERR_INVALID);
+	cr_assert_eq(sharing_publish(child, 0, "xxxx", NULL), 0);
+	cr_assert_eq(fixture_ends[0], PAGED_PUBLISH_OTHER);
+	cr_assert_eq(sharing_publish(child, 0, "aaaa", "salt"), 0);
 	cr_assert_eq(sharing_publish(child, 0, "aaaa", NULL), 1);
+	cr_assert_eq(fixture_ends[0], PAGED_PUBLISH_DONE);
 	expect_found(0, "aaaabbbb", NULL, "1 0");
 }
 
@@ -356,58 +364,4 @@ Test(core_sharing_errors, fork_request)
 		PAGED_ERR_LIMIT);
 	free(forks);
 	free(children);
-}
-
-/* Floods */
-
-/* The next key whose first page falls into a bucket. */
-static void
-next_key_of_bucket(const struct region_view *view, uint32_t bucket, uint64_t *count, prefix_key key)
-{
-	struct prefix_block block = { .extra = key };
-
-	memset(key, 0, sizeof(prefix_key));
-	do {
-		++*count;
-		memcpy(key, count, sizeof(*count));
-	} while ((prefix_hash(&block, view->page_size, view->header->seed) & (view->n_buckets - 1)) != bucket);
-}
-
-/* A full bucket takes no more nodes, so that no search takes long; its other pages and other buckets are as before. */
-Test(core_sharing_errors, flood_of_one_bucket)
-{
-	const struct region_view *view = core_pool_view(core_fixture.core, SHARING_WIDE);
-	static prefix_key keys[PREFIX_BUCKET_MAX + 2];
-	paged_seq_id seqs[PREFIX_BUCKET_MAX + 2];
-	struct prefix_keys wanted = { .n_pages = 1, .n_extras = 1 };
-	struct prefix_block block = { 0 };
-	struct prefix_position at = prefix_root(view);
-	uint32_t bucket = 5, n_visited;
-	uint64_t count = 0;
-
-	for (uint32_t i = 0; i < PREFIX_BUCKET_MAX + 2; i++) {
-		next_key_of_bucket(view, i <= PREFIX_BUCKET_MAX ? bucket : bucket + 1, &count, keys[i]);
-		seqs[i] = fixture_create(fixture_session, SHARING_WIDE);
-		expect_ok(fixture_reserve(fixture_session, seqs[i], 1));
-		cr_assert_eq(sharing_publish_keys(seqs[i], 0, 1, &keys[i]), i != PREFIX_BUCKET_MAX);
-	}
-	expect_seq(seqs[PREFIX_BUCKET_MAX], 0, 0);
-	for (uint32_t i = 0; i < PREFIX_BUCKET_MAX + 2; i++) {
-		wanted.extra = &keys[i];
-		cr_assert_eq(sharing_find_keys(SHARING_WIDE, &wanted).n, i != PREFIX_BUCKET_MAX);
-	}
-	block.extra = keys[PREFIX_BUCKET_MAX];
-	cr_assert(!prefix_step(view, &block, prefix_hash(&block, 1, at.hash), &at, &n_visited));
-	cr_assert_eq(n_visited, PREFIX_BUCKET_MAX);
-	block.extra = keys[PREFIX_BUCKET_MAX + 1];
-	cr_assert(prefix_step(view, &block, prefix_hash(&block, 1, at.hash), &at, &n_visited));
-	cr_assert_eq(n_visited, 1);
-	/* A page with a twin in the full bucket is published; after an eviction, the bucket takes another node. */
-	cr_assert_eq(sharing_publish_keys(seqs[PREFIX_BUCKET_MAX], 0, 1, &keys[7]), 1);
-	expect_ok(fixture_erase(fixture_session, seqs[3]));
-	core_prefix_evict(core_fixture.core, SHARING_WIDE, 1);
-	seqs[3] = fixture_create(fixture_session, SHARING_WIDE);
-	expect_ok(fixture_reserve(fixture_session, seqs[3], 1));
-	cr_assert_eq(sharing_publish_keys(seqs[3], 0, 1, &keys[PREFIX_BUCKET_MAX]), 1);
-	expect_accounting();
 }

@@ -101,7 +101,8 @@ Test(core_tickets, a_given_sequence_is_refused_to_everybody)
 	expect_error(fixture_erase(taker, seq), PAGED_ERR_PERM, text);
 	expect_error(core_seq_fork(core_fixture.core, fixture_session, 1, &fork, &child, &core_error), PAGED_ERR_PERM,
 		     text);
-	expect_error(core_seq_publish(core_fixture.core, fixture_session, 1, &publish, &n_published, &core_error),
+	expect_error(core_seq_publish(core_fixture.core, fixture_session, 1, &publish, &n_published, fixture_ends,
+				      &core_error),
 		     PAGED_ERR_PERM, text);
 	expect_error(give(), PAGED_ERR_INVALID, "session 1: there is a ticket with these bytes");
 	expect_owner(fixture_session, REGION_SLOT_FROZEN);

@@ -233,6 +233,7 @@ Test(core_trim, published_pages_go_with_a_trimmed_one)
 	expect_counts(0, 10, 2, 0);
 	expect_ok(fixture_reserve(fixture_session, seq, 16));
 	cr_assert_eq(sharing_publish(seq, 0, "aaaabbbbccccdddd", NULL), 0);
+	cr_assert_eq(fixture_ends[0], PAGED_PUBLISH_TRIMMED);
 }
 
 Test(core_trim, publishes_nothing_if_it_was_trimmed_first)
@@ -257,7 +258,8 @@ Test(core_trim, a_delayed_publish_is_stale)
 	expect_ok(fixture_reserve(fixture_session, seq, 8));
 	delayed = sharing_publish_request(&keys, seq, 0, "aaaabbbb", NULL);
 	trim(seq, 4);
-	expect_refused(core_seq_publish(core_fixture.core, fixture_session, 1, &delayed, &n_published, &core_error),
+	expect_refused(core_seq_publish(core_fixture.core, fixture_session, 1, &delayed, &n_published, fixture_ends,
+					&core_error),
 		       PAGED_ERR_STALE);
 }
 

@@ -37,10 +37,18 @@ static const struct scale {
 	uint32_t ring_entries;
 } scales[] = {
 #ifdef __SANITIZE_THREAD__
-	{ .n_searches = 50000, .n_pages = 512, .depth = MAX_DEPTH, .n_kept = MAX_KEPT, .ring_entries = REGION_RING_ENTRIES },
+	{ .n_searches = 50000,
+	  .n_pages = 512,
+	  .depth = MAX_DEPTH,
+	  .n_kept = MAX_KEPT,
+	  .ring_entries = REGION_RING_ENTRIES },
 	{ .n_searches = 50000, .n_pages = 12, .depth = 2, .n_kept = 3, .ring_entries = 4 },
 #else
-	{ .n_searches = 600000, .n_pages = 512, .depth = MAX_DEPTH, .n_kept = MAX_KEPT, .ring_entries = REGION_RING_ENTRIES },
+	{ .n_searches = 600000,
+	  .n_pages = 512,
+	  .depth = MAX_DEPTH,
+	  .n_kept = MAX_KEPT,
+	  .ring_entries = REGION_RING_ENTRIES },
 	{ .n_searches = 600000, .n_pages = 12, .depth = 2, .n_kept = 3, .ring_entries = 4 },
 #endif
 };
@@ -299,7 +307,7 @@ owner_publish(struct owner *owner)
 	struct seq_spec spec = { .n_tokens = path.n * PAGE_SIZE, .tag = "" };
 	struct core_publish publish = { 0 };
 	struct path_keys keys;
-	uint32_t n_published;
+	uint32_t n_published, end;
 
 	if (atomic_load(&n_logged) + MAX_DEPTH >= MAX_NODES)
 		return;
@@ -307,7 +315,8 @@ owner_publish(struct owner *owner)
 	publish.version = atomic_load(&region_slot(owner->view, PAGED_SEQ_SLOT(publish.seq))->version);
 	path_keys_init(&keys, &path);
 	publish.keys = keys.keys;
-	require(core_seq_publish(owner->core, owner->session, 1, &publish, &n_published, &owner->error) == PAGED_OK);
+	require(core_seq_publish(owner->core, owner->session, 1, &publish, &n_published, &end, &owner->error) ==
+		PAGED_OK);
 	require(n_published == path.n);
 	owner_log(&path, owner->view, publish.seq);
 	owner_keep(owner, publish.seq);
@@ -422,8 +431,8 @@ race_run(uint32_t number)
 	printf("# the watcher read %llu changes and was overtaken %llu times\n", (unsigned long long)watched.n_changes,
 	       (unsigned long long)watched.n_overtaken);
 	printf("ok %u - each answer is the prefix that was searched for, and the mirror is the index, in a pool of %u"
-	       " pages\n", number + 1,
-	       scale.n_pages);
+	       " pages\n",
+	       number + 1, scale.n_pages);
 	fflush(stdout);
 	owner_close(&owner);
 }

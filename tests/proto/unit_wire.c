@@ -631,11 +631,12 @@ Test(wire, sharing_replies_round_trip)
 	memset(n_pages, 0xff, sizeof(n_pages));
 	reply = (struct wire_reply){ .id = 2, .kind = WIRE_REPLY_PUBLISHED };
 	reply.published.n = WIRE_MAX_PUBLISHES;
-	reply.published.n_pages = n_pages;
+	reply.published.n_pages = reply.published.ends = n_pages;
 	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));
 	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back, &error), PAGED_OK, "%s", error.text);
 	cr_assert_eq(back.published.n, WIRE_MAX_PUBLISHES);
 	cr_assert_arr_eq(back.published.n_pages, n_pages, sizeof(n_pages));
+	cr_assert_arr_eq(back.published.ends, n_pages, sizeof(n_pages));
 
 	reply = (struct wire_reply){ .id = 3, .kind = WIRE_REPLY_EVICTED, .evicted = { 4096, true } };
 	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));

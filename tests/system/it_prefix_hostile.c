@@ -240,8 +240,10 @@ IT_TEST(publishes_of_what_is_not_there)
 	expect_refused(&request, PAGED_ERR_CAPACITY, "has 2 pages; pages 0 to 2 cannot be published");
 	/* The page before it is not published, perhaps any more: nothing is stored. */
 	request = publish_request(own, 1, 1);
-	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_OK && reply.published.n_pages[0] == 0, "%s",
-		   reply.text);
+	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_OK && reply.published.n_pages[0] == 0 &&
+			   reply.published.ends[0] == PAGED_PUBLISH_REMOVED,
+		   "%s", reply.text);
+	before = worker_pool_entry(&worker, "test");
 	request = publish_request(own, UINT32_MAX, 1);
 	expect_refused(&request, PAGED_ERR_CAPACITY, "pages 4294967295 to 4294967295 cannot be published");
 	request = publish_request(own, 0, 2);

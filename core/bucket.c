@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The buckets of the index.  Hashes are not collision resistant and their seed is in the region, so members can aim at
+ * any bucket.  A bucket has at most PREFIX_BUCKET_MAX nodes, which limits what a search costs; a further node takes the
+ * place of one whose publishers have most nodes there, so that a member who fills a bucket loses nodes of its own.
+ */
+#include "core/core_internal.h"
+
+void
+bucket_insert(struct core_pool *pool, uint32_t page, uint64_t hash)
+{
+	_Atomic uint32_t *bucket = region_bucket(&pool->view, hash);
+	uint32_t first = load_u32(bucket);
+
+	store_u32(&region_node(&pool->view, page)->next, first);
+	pool->nodes[page].bucket_previous = NONE;
+	if (first != 0)
+		pool->nodes[first - 1].bucket_previous = page;
+	atomic_store_explicit(bucket, page + 1, memory_order_release);
+}
+
+void
+bucket_remove(struct core_pool *pool, uint32_t page)
+{
+	const struct region_node *node = region_node(&pool->view, page);
+	uint32_t next = load_u32(&node->next), previous = pool->nodes[page].bucket_previous;
+
+	if (previous == NONE)
+		atomic_store_explicit(region_bucket(&pool->view, load_u64(&node->hash)), next, memory_order_release);
+	else
+		atomic_store_explicit(&region_node(&pool->view, previous)->next, next, memory_order_release);
+	if (next != 0)
+		pool->nodes[next - 1].bucket_previous = previous;
+}
+
+void
+bucket_prefetch(const struct core_pool *pool, uint64_t hash)
+{
+	uint32_t link = load_u32(region_bucket(&pool->view, hash));
+
+	if (link == 0)
+		return;
+	__builtin_prefetch(region_node(&pool->view, link - 1));
+	__builtin_prefetch(&pool->nodes[link - 1], 1);
+}
+
+/* A node of a full bucket, with the numbers of nodes there of its tenant, and of its session and tenant. */
+struct bucket_node {
+	uint32_t page, n_tenant, n_session;
+};
+
+/* The nodes of a bucket; the node that the slot is to publish counts for its publisher.  Returns how many they are. */
+static uint32_t
+bucket_count(const struct core_pool *pool, uint32_t slot, uint64_t hash, struct bucket_node nodes[PREFIX_BUCKET_MAX])
+{
+	const uint32_t tenant = pool->slots[slot].tenant, session = page_table_owner(pool, slot);
+	uint32_t n = 0;
+
+	for (uint32_t link = load_u32(region_bucket(&pool->view, hash)); link != 0 && n < PREFIX_BUCKET_MAX;
+	     link = load_u32(&region_node(&pool->view, link - 1)->next))
+		nodes[n++].page = link - 1;
+	for (uint32_t i = 0; i < n; i++) {
+		const struct pool_node *node = &pool->nodes[nodes[i].page];
+
+		nodes[i].n_tenant = node->tenant == tenant;
+		nodes[i].n_session = node->tenant == tenant && node->session == session;
+		for (uint32_t k = 0; k < n; k++) {
+			const struct pool_node *other = &pool->nodes[nodes[k].page];
+
+			nodes[i].n_tenant += other->tenant == node->tenant;
+			nodes[i].n_session += other->tenant == node->tenant && other->session == node->session;
+		}
+	}
+	return n;
+}
+
+/* True: the page table names the node, and what the slot publishes next stands on it. */
+static bool
+bucket_is_above(const struct core_pool *pool, uint32_t slot, uint32_t page)
+{
+	uint32_t depth = pool->nodes[page].depth;
+
+	return depth >= page_table_first(pool, slot) &&
+	       depth < page_table_published(pool, slot) / pool->view.page_size &&
+	       load_u32(&region_page_table(&pool->view, slot)[depth]) == page;
+}
+
+/* True: a makes room rather than b.  Of one session's nodes, the one that was used least recently does. */
+static bool
+bucket_gives_way(const struct core_pool *pool, const struct bucket_node *a, const struct bucket_node *b)
+{
+	const struct region_node *node = region_node(&pool->view, a->page), *other = region_node(&pool->view, b->page);
+
+	if (a->n_tenant != b->n_tenant)
+		return a->n_tenant > b->n_tenant;
+	if (a->n_session != b->n_session)
+		return a->n_session > b->n_session;
+	if (load_u32(&node->used) != load_u32(&other->used))
+		return load_u32(&node->used) < load_u32(&other->used);
+	return load_u64(&node->serial) < load_u64(&other->serial);
+}
+
+bool
+bucket_make_room(struct core_pool *pool, uint32_t slot, uint64_t hash)
+{
+	struct bucket_node nodes[PREFIX_BUCKET_MAX];
+	uint32_t n = bucket_count(pool, slot, hash, nodes);
+	const struct bucket_node *found = NULL;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (!bucket_is_above(pool, slot, nodes[i].page) &&
+		    (found == NULL || bucket_gives_way(pool, &nodes[i], found)))
+			found = &nodes[i];
+	if (found == NULL)
+		return false;
+	node_remove(pool, found->page);
+	counter_add(&pool->header->n_displaced, 1);
+	return true;
+}

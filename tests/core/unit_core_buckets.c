@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Full buckets of the index: keys made to fall into one bucket, as a hostile member makes them.  What a member has
+ * published in a bucket is displaced by others only if it has most nodes there.
+ */
+#include <string.h>
+
+#include "tests/core/sharing_fixture.h"
+
+TestSuite(core_buckets, .init = sharing_setup, .fini = core_fixture_teardown);
+
+#define BUCKET 5u
+#define N_FLOOD 64u
+
+static uint64_t last_key;
+
+/* The next key that falls into the bucket, as a child of a page with this hash. */
+static uint64_t
+next_key(uint64_t parent_hash, prefix_key key)
+{
+	const struct region_view *view = core_pool_view(core_fixture.core, SHARING_WIDE);
+	struct prefix_block block = { .extra = key };
+	uint64_t hash;
+
+	memset(key, 0, sizeof(prefix_key));
+	do {
+		last_key++;
+		memcpy(key, &last_key, sizeof(last_key));
+		hash = prefix_hash(&block, view->page_size, parent_hash);
+	} while ((hash & (view->n_buckets - 1)) != BUCKET);
+	return hash;
+}
+
+static uint64_t
+root_hash(void)
+{
+	return core_pool_view(core_fixture.core, SHARING_WIDE)->header->seed;
+}
+
+static uint32_t
+open_session(uint32_t tenant)
+{
+	uint32_t session, member;
+
+	expect_ok(core_session_open(core_fixture.core, &session, &member, &core_error));
+	core_session_tenant(core_fixture.core, session, tenant);
+	return session;
+}
+
+/* A sequence of n pages with these keys, published as far as possible. */
+static paged_seq_id
+write_keys(uint32_t session, uint32_t n, const prefix_key *keys, uint32_t *n_published)
+{
+	paged_seq_id seq = fixture_create(session, SHARING_WIDE);
+
+	expect_ok(fixture_reserve(session, seq, n));
+	*n_published = sharing_publish_keys(seq, 0, n, keys);
+	return seq;
+}
+
+/* Publishes one page in the bucket, and ends the sequence; the page stays cached. */
+static void
+flood(uint32_t session)
+{
+	uint32_t n_published;
+	prefix_key key;
+	paged_seq_id seq;
+
+	next_key(root_hash(), key);
+	seq = write_keys(session, 1, &key, &n_published);
+	cr_assert_eq(n_published, 1);
+	expect_ok(fixture_erase(session, seq));
+	expect_accounting();
+}
+
+static uint32_t
+find_keys(uint32_t n, const prefix_key *keys)
+{
+	struct prefix_keys wanted = { .n_pages = n, .n_extras = n, .extra = keys };
+
+	return sharing_find_keys(SHARING_WIDE, &wanted).n;
+}
+
+static uint64_t
+n_displaced(void)
+{
+	return atomic_load(&core_pool_view(core_fixture.core, SHARING_WIDE)->header->n_displaced);
+}
+
+/* The flood comes before and after what another member publishes, which is published whole, and stays. */
+static void
+expect_flood_harmless(uint32_t hostile, uint32_t other)
+{
+	prefix_key keys[3];
+	uint32_t n_published;
+	uint64_t hash;
+	paged_seq_id seq;
+
+	for (uint32_t i = 0; i < N_FLOOD; i++)
+		flood(hostile);
+	cr_assert_geq(n_displaced(), N_FLOOD - PREFIX_BUCKET_MAX);
+	hash = next_key(root_hash(), keys[0]);
+	hash = next_key(hash, keys[1]);
+	next_key(hash, keys[2]);
+	seq = write_keys(other, 3, keys, &n_published);
+	cr_assert_eq(n_published, 3);
+	for (uint32_t i = 0; i < N_FLOOD; i++)
+		flood(hostile);
+	cr_assert_eq(find_keys(3, keys), 3);
+	expect_seq(seq, 3, 3);
+	/* Its end does not change who has most. */
+	expect_ok(core_session_end(core_fixture.core, hostile, &core_error));
+	while (core_reap(core_fixture.core, 0))
+		;
+	cr_assert_eq(find_keys(3, keys), 3);
+	expect_ok(fixture_erase(other, seq));
+	cr_assert_eq(find_keys(3, keys), 3);
+}
+
+Test(core_buckets, a_session_floods_a_bucket)
+{
+	expect_flood_harmless(open_session(0), fixture_session);
+}
+
+/* Each session of the tenant has less in the bucket than the other tenant's one. */
+Test(core_buckets, a_tenant_floods_a_bucket_from_many_sessions)
+{
+	uint32_t hostile, other, n_published;
+	prefix_key keys[2];
+
+	expect_ok(core_tenant_add(core_fixture.core, "hostile", &hostile, &core_error));
+	expect_ok(core_tenant_add(core_fixture.core, "other", &other, &core_error));
+	next_key(next_key(root_hash(), keys[0]), keys[1]);
+	write_keys(open_session(other), 2, keys, &n_published);
+	cr_assert_eq(n_published, 2);
+	for (uint32_t i = 0; i < N_FLOOD; i++)
+		flood(open_session(hostile));
+	cr_assert_eq(find_keys(2, keys), 2);
+	expect_flood_harmless(open_session(hostile), open_session(other));
+}
+
+/* Of one session's nodes, the coldest goes: what a start has used is warmer. */
+Test(core_buckets, the_coldest_is_displaced)
+{
+	prefix_key keys[PREFIX_BUCKET_MAX + 1];
+	struct prefix_keys wanted = { .n_pages = 1, .n_extras = 1, .extra = keys };
+	struct sharing_found found;
+	uint32_t n_published;
+	paged_seq_id seqs[PREFIX_BUCKET_MAX + 1], started;
+
+	for (uint32_t i = 0; i < PREFIX_BUCKET_MAX; i++) {
+		next_key(root_hash(), keys[i]);
+		seqs[i] = write_keys(fixture_session, 1, &keys[i], &n_published);
+	}
+	core_set_now(core_fixture.core, 5000);
+	found = sharing_find_keys(SHARING_WIDE, &wanted);
+	expect_ok(sharing_try_start(fixture_session, SHARING_WIDE, &found, 0, &started));
+	next_key(root_hash(), keys[PREFIX_BUCKET_MAX]);
+	write_keys(fixture_session, 1, &keys[PREFIX_BUCKET_MAX], &n_published);
+	cr_assert_eq(n_published, 1);
+	for (uint32_t i = 0; i <= PREFIX_BUCKET_MAX; i++)
+		cr_assert_eq(find_keys(1, &keys[i]), i != 1);
+	/* Its page is a private one of its sequence, which can be published again. */
+	expect_seq(seqs[1], 1, 0);
+	cr_assert_eq(sharing_publish_keys(seqs[1], 0, 1, &keys[1]), 1);
+	expect_seq(seqs[2], 1, 0);
+	cr_assert_eq(n_displaced(), 2);
+	expect_accounting();
+}
+
+/* A displaced page takes those after it along: cached ones become free, and their sequences are published less. */
+Test(core_buckets, what_stands_on_a_displaced_page)
+{
+	prefix_key keys[3];
+	uint32_t n_published, hostile = open_session(0);
+	paged_seq_id whole, part;
+	uint64_t hash = next_key(root_hash(), keys[0]);
+
+	hash = next_key(hash, keys[1]);
+	next_key(hash, keys[2]);
+	whole = write_keys(hostile, 3, keys, &n_published);
+	part = write_keys(fixture_session, 2, keys, &n_published);
+	expect_seq(part, 2, 2);
+	expect_ok(fixture_erase(hostile, whole));
+	expect_counts(SHARING_WIDE, 400 - 5, 2, 0);
+	for (uint32_t i = 0; i < PREFIX_BUCKET_MAX - 3 + 1; i++)
+		flood(hostile);
+	cr_assert_eq(find_keys(3, keys), 0);
+	expect_seq(part, 2, 0);
+	expect_counts(SHARING_WIDE, 400 - 8, 2, 0);
+	cr_assert_eq(sharing_publish_keys(part, 0, 2, keys), 2);
+	cr_assert_eq(find_keys(3, keys), 2);
+}
+
+/* A prefix whose own pages fill the bucket is published as far as they go, and displaces none of them. */
+Test(core_buckets, a_prefix_fills_its_own_bucket)
+{
+	prefix_key keys[PREFIX_BUCKET_MAX + 1];
+	uint64_t hash = root_hash();
+	uint32_t n_published;
+	paged_seq_id seq;
+
+	for (uint32_t i = 0; i <= PREFIX_BUCKET_MAX; i++)
+		hash = next_key(hash, keys[i]);
+	seq = write_keys(fixture_session, PREFIX_BUCKET_MAX + 1, keys, &n_published);
+	cr_assert_eq(n_published, PREFIX_BUCKET_MAX);
+	cr_assert_eq(fixture_ends[0], PAGED_PUBLISH_BUCKET);
+	cr_assert_eq(find_keys(PREFIX_BUCKET_MAX + 1, keys), PREFIX_BUCKET_MAX);
+	expect_seq(seq, PREFIX_BUCKET_MAX, PREFIX_BUCKET_MAX);
+	cr_assert_eq(n_displaced(), 0);
+	cr_assert_eq(atomic_load(&core_pool_view(core_fixture.core, SHARING_WIDE)->header->n_stopped_bucket), 1);
+}
