@@ -388,6 +388,7 @@ remote_attach(struct remote *remote, const char *dir, const struct paged_client_
 	char endpoint[sizeof(IPC_SCHEME) - 1 + sizeof(((struct sockaddr_un *)NULL)->sun_path)];
 	struct wire_control_reply welcome;
 	enum paged_status status;
+	struct rpc_params rpc;
 
 	status = client_control_open(&remote->control, &remote->owner, dir, deadline_ms, error);
 	if (status == PAGED_OK)
@@ -395,16 +396,17 @@ remote_attach(struct remote *remote, const char *dir, const struct paged_client_
 	if (status != PAGED_OK)
 		return status;
 	text_hex(token, welcome.welcome.token, WIRE_TOKEN_SIZE);
-	status = client_rpc_open(&remote->rpc, &remote->control,
-				 remote_endpoint(dir, welcome.welcome.endpoint, endpoint, sizeof(endpoint)),
-				 remote->member, token, welcome.welcome.max_open_requests, params->timeout_ms, error);
+	rpc = (struct rpc_params){
+		.endpoint = remote_endpoint(dir, welcome.welcome.endpoint, endpoint, sizeof(endpoint)),
+		.token_hex = token,
+		.member = remote->member,
+		.max_open = welcome.welcome.max_open_requests,
+		.timeout_ms = params->timeout_ms,
+		.deadline_ms = deadline_ms,
+	};
+	status = client_rpc_open(&remote->rpc, &remote->control, &rpc, error);
 	explicit_bzero(token, sizeof(token));
-	if (status == PAGED_OK)
-		status = remote_watch(remote, error);
-	/* The ping checks that the RPC channel works too. */
-	if (status == PAGED_OK)
-		status = remote_ping(&remote->owner, error);
-	return status;
+	return status == PAGED_OK ? remote_watch(remote, error) : status;
 }
 
 enum paged_status

@@ -17,6 +17,9 @@
 /* High-water mark: room for all outstanding requests. */
 #define RPC_HWM ((int)WIRE_MAX_OPEN_REQUESTS * 2)
 
+/* Time until a connection that was lost is begun again. */
+#define CONNECT_PAUSE_MS 10
+
 /* Most outstanding posts of each kind. */
 static const unsigned int max_posts[RPC_N_POSTS] = { [RPC_RESERVE_AHEAD] = 1, [RPC_PUBLISH] = OWNER_MAX_PUBLISHES };
 
@@ -54,35 +57,37 @@ client_rpc_configure_socket(struct rpc *rpc, uint32_t member, const char *token_
 	return PAGED_OK;
 }
 
-enum paged_status
-client_rpc_open(struct rpc *rpc, struct control *control, const char *endpoint, uint32_t member, const char *token_hex,
-		uint32_t max_open, uint32_t timeout_ms, struct paged_error *error)
+/* Starts to connect a new socket, in place of the one that there may be. */
+static enum paged_status
+client_rpc_connect(struct rpc *rpc, const struct rpc_params *params, struct paged_error *error)
 {
-	enum paged_status status = wire_arena_create(&rpc->arena, error);
+	enum paged_status status;
 
-	if (status == PAGED_OK)
-		status = wire_arena_create(&rpc->send_arena, error);
-	if (status != PAGED_OK)
-		return status;
-	rpc->control = control;
-	rpc->max_open = max_open == 0 ? WIRE_MAX_OPEN_REQUESTS : MIN(max_open, WIRE_MAX_OPEN_REQUESTS);
-	rpc->timeout_ms = timeout_ms < INT32_MAX ? timeout_ms : INT32_MAX;
-	status = zmq_needs_check(error);
-	if (status != PAGED_OK)
-		return status;
-	rpc->context = zmq_ctx_new();
-	if (rpc->context == NULL)
-		return client_rpc_zmq_error("RPC context", error);
+	if (rpc->socket != NULL)
+		zmq_close(rpc->socket);
 	rpc->socket = zmq_socket(rpc->context, ZMQ_DEALER);
 	if (rpc->socket == NULL)
 		return client_rpc_zmq_error("RPC socket", error);
-	status = client_rpc_configure_socket(rpc, member, token_hex, error);
+	status = client_rpc_configure_socket(rpc, params->member, params->token_hex, error);
 	if (status != PAGED_OK)
 		return status;
-	while (zmq_connect(rpc->socket, endpoint) != 0)
+	while (zmq_connect(rpc->socket, params->endpoint) != 0)
 		if (zmq_errno() != EINTR)
 			return client_rpc_zmq_error("RPC connect", error); /* the endpoint's name is a secret */
 	return PAGED_OK;
+}
+
+/*
+ * Has the socket a connection, or one that is being made?  One that is lost is not made again, and then no message can
+ * be queued.
+ */
+static bool
+client_rpc_is_connected(const struct rpc *rpc)
+{
+	int events = 0;
+	size_t size = sizeof(events);
+
+	return zmq_getsockopt(rpc->socket, ZMQ_EVENTS, &events, &size) == 0 && (events & ZMQ_POLLOUT) != 0;
 }
 
 void
@@ -282,10 +287,11 @@ client_rpc_gone(struct rpc *rpc, struct paged_error *error)
 	return paged_fail(error, PAGED_ERR_GONE, "the daemon ended while it was asked");
 }
 
+/* PAGED_ERR_AGAIN: the connection was lost before the first reply, while the client opens. */
 static enum paged_status
-client_rpc_exchange(struct rpc *rpc, struct wire_request *request, struct wire_reply *reply, struct paged_error *error)
+client_rpc_exchange(struct rpc *rpc, struct wire_request *request, uint64_t deadline_ms, struct wire_reply *reply,
+		    struct paged_error *error)
 {
-	uint64_t deadline_ms = clock_ms() + rpc->timeout_ms;
 	enum paged_status status;
 	bool was_gone;
 
@@ -293,6 +299,8 @@ client_rpc_exchange(struct rpc *rpc, struct wire_request *request, struct wire_r
 	while ((status = client_rpc_send(rpc, request, true, RPC_NO_POST, error)) == PAGED_ERR_AGAIN) {
 		if (owner_state(rpc->control->owner) == OWNER_GONE)
 			return client_rpc_gone(rpc, error);
+		if (rpc->opening && !client_rpc_is_connected(rpc))
+			return PAGED_ERR_AGAIN;
 		if (!client_rpc_wait(rpc, POLLOUT, deadline_ms))
 			return paged_fail(error, PAGED_ERR_TIMEOUT, "the daemon took no request in %u ms",
 					  rpc->timeout_ms);
@@ -311,6 +319,8 @@ client_rpc_exchange(struct rpc *rpc, struct wire_request *request, struct wire_r
 		}
 		if (was_gone)
 			return client_rpc_gone(rpc, error);
+		if (rpc->opening && !client_rpc_is_connected(rpc))
+			return PAGED_ERR_AGAIN;
 		if (!client_rpc_wait(rpc, POLLIN, deadline_ms))
 			return client_rpc_timeout(rpc, error);
 	}
@@ -320,7 +330,7 @@ enum paged_status
 client_rpc_call(struct rpc *rpc, struct wire_request *request, enum wire_reply_kind kind, struct wire_reply *reply,
 		struct paged_error *error)
 {
-	enum paged_status status = client_rpc_exchange(rpc, request, reply, error);
+	enum paged_status status = client_rpc_exchange(rpc, request, clock_ms() + rpc->timeout_ms, reply, error);
 
 	if (status != PAGED_OK)
 		return status;
@@ -330,6 +340,58 @@ client_rpc_call(struct rpc *rpc, struct wire_request *request, enum wire_reply_k
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "the daemon's reply is of kind %d, not %d",
 				  (int)reply->kind, (int)kind);
 	return PAGED_OK;
+}
+
+/*
+ * Connects and sends a ping.  The daemon drops a connection whose ZeroMQ handshake takes more than half a second, so
+ * that half-open connections are bounded; if one of the two processes was stopped or had no CPU meanwhile, the
+ * handshake is begun again.
+ */
+static enum paged_status
+client_rpc_greet(struct rpc *rpc, const struct rpc_params *params, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_PING };
+	struct wire_reply reply = { .status = PAGED_OK };
+	enum paged_status status;
+
+	for (;;) {
+		status = client_rpc_connect(rpc, params, error);
+		if (status != PAGED_OK)
+			return status;
+		rpc->n_pending = rpc->posts[RPC_NO_POST].n_open = 0;
+		status = client_rpc_exchange(rpc, &request, params->deadline_ms, &reply, error);
+		if (status != PAGED_ERR_AGAIN)
+			break;
+		if (client_poll_ms(params->deadline_ms) == 0)
+			return client_rpc_timeout(rpc, error);
+		poll(NULL, 0, CONNECT_PAUSE_MS);
+	}
+	if (status == PAGED_OK && reply.status != PAGED_OK)
+		return paged_fail(error, reply.status, "%s", reply.text);
+	return status;
+}
+
+enum paged_status
+client_rpc_open(struct rpc *rpc, struct control *control, const struct rpc_params *params, struct paged_error *error)
+{
+	enum paged_status status = wire_arena_create(&rpc->arena, error);
+
+	if (status == PAGED_OK)
+		status = wire_arena_create(&rpc->send_arena, error);
+	if (status == PAGED_OK)
+		status = zmq_needs_check(error);
+	if (status != PAGED_OK)
+		return status;
+	rpc->control = control;
+	rpc->max_open = params->max_open == 0 ? WIRE_MAX_OPEN_REQUESTS : MIN(params->max_open, WIRE_MAX_OPEN_REQUESTS);
+	rpc->timeout_ms = MIN(params->timeout_ms, (uint32_t)INT32_MAX);
+	rpc->context = zmq_ctx_new();
+	if (rpc->context == NULL)
+		return client_rpc_zmq_error("RPC context", error);
+	rpc->opening = true;
+	status = client_rpc_greet(rpc, params, error);
+	rpc->opening = false;
+	return status;
 }
 
 enum paged_status

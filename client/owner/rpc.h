@@ -37,6 +37,7 @@ struct rpc {
 	void *context, *socket;
 	int fd; /* ZMQ_FD: readable when the socket's events must be checked */
 	uint32_t timeout_ms;
+	bool opening; /* a connection that is lost is made again */
 	uint64_t last_id;
 	struct rpc_pending pending[WIRE_MAX_OPEN_REQUESTS]; /* oldest first */
 	unsigned int n_pending, max_open;
@@ -48,13 +49,19 @@ struct rpc {
 	uint8_t buffer[WIRE_MAX_MESSAGE];
 };
 
-/**
- * client_rpc_open - connect in the background; *rpc is all zero before the call
- *
- * @param[in] max_open  the daemon's limit on outstanding requests; 0: an older daemon, which does not report it
- */
-enum paged_status client_rpc_open(struct rpc *rpc, struct control *control, const char *endpoint, uint32_t member,
-				  const char *token_hex, uint32_t max_open, uint32_t timeout_ms,
+/** How to connect: what the daemon's Welcome says, and the client's time-outs. */
+struct rpc_params {
+	const char *endpoint;
+	const char *token_hex;
+	uint32_t member;
+	uint32_t
+		max_open; /* the daemon's limit on outstanding requests; 0: an older daemon, which does not report it */
+	uint32_t timeout_ms;  /* of requests */
+	uint64_t deadline_ms; /* of the open */
+};
+
+/** client_rpc_open - connect, and check that the daemon answers; *rpc is all zero before the call */
+enum paged_status client_rpc_open(struct rpc *rpc, struct control *control, const struct rpc_params *params,
 				  struct paged_error *error);
 
 /**

@@ -16,6 +16,7 @@ IT_TESTS += \
 	%D%/it_handover \
 	%D%/it_handover_example \
 	%D%/it_handover_peers \
+	%D%/it_handshake \
 	%D%/it_hold \
 	%D%/it_hostile \
 	%D%/it_kill \
