@@ -96,7 +96,8 @@ print_pool_memory(const struct config_pool *pool)
 	struct pool_memory memory;
 
 	daemon_pool_memory(pool, &memory);
-	printf("pool %s: page tables of at most %s (table-memory), %s if all %u sequences had max-length; index and lists "
+	printf("pool %s: page tables of at most %s (table-memory), %s if all %u sequences had max-length; index and "
+	       "lists "
 	       "of at most %s\n",
 	       pool->name, config_format_bytes(memory.tables, tables, sizeof(tables)),
 	       config_format_bytes(memory.tables_most, most, sizeof(most)), pool->sequences,
@@ -177,11 +178,10 @@ daemon_serve(const struct options *options, const struct config *config, char **
 static bool
 daemon_open_standard_fds(void)
 {
-	int fd;
+	int fd = STDIN_FILENO;
 
-	do {
+	while (fd >= 0 && fd <= STDERR_FILENO)
 		fd = open("/dev/null", O_RDWR); /* the lowest that is free */
-	} while (fd >= 0 && fd <= STDERR_FILENO);
 	if (fd >= 0)
 		close(fd);
 	return fd >= 0;

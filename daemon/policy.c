@@ -139,43 +139,52 @@ overflow_id(const char *path)
 	return id;
 }
 
+/* Ids that the kernel reports in place of others. */
+struct overflow {
+	bool lacks_users, lacks_groups;
+	uint32_t user, group;
+};
+
 static void
-list_warn(const struct config_ids *ids, uint32_t overflow, const char *setting, const char *kind, const char *section,
-	  const char *name)
+list_warn(const struct config_ids *ids, bool lacks, uint32_t id, const char *section, const char *setting)
 {
-	if (ids_contain(ids, overflow))
+	if (lacks && ids_contain(ids, id))
 		log_warning("policy",
-			    "%s%s%s = %" PRIu32
-			    ": in this user namespace the kernel reports all %s that it lacks as %" PRIu32
-			    ": the list admits them all",
-			    section, name, setting, overflow, kind, overflow);
+			    "%s%s = %" PRIu32
+			    ": in this user namespace the kernel reports all users and groups that it "
+			    "lacks as %" PRIu32 ": the list admits them all",
+			    section, setting, id, id);
+}
+
+/* The two lists of a section, such as "pool" "llama"; "" "": those of the whole file. */
+static void
+section_warn(const struct overflow *overflow, const struct config_ids *users, const struct config_ids *groups,
+	     const char *kind, const char *name)
+{
+	char section[PAGED_MAX_NAME + 16] = "";
+
+	if (name[0] != '\0')
+		snprintf(section, sizeof(section), "%s %s: ", kind, name);
+	list_warn(users, overflow->lacks_users, overflow->user, section, "allow-user");
+	list_warn(groups, overflow->lacks_groups, overflow->group, section, "allow-group");
 }
 
 void
 policy_warn(const struct config *config)
 {
-	uint32_t user = overflow_id("/proc/sys/kernel/overflowuid"),
-		 group = overflow_id("/proc/sys/kernel/overflowgid");
-	bool lacks_users = namespace_lacks_ids("/proc/self/uid_map");
-	bool lacks_groups = namespace_lacks_ids("/proc/self/gid_map");
+	const struct overflow overflow = {
+		.lacks_users = namespace_lacks_ids("/proc/self/uid_map"),
+		.lacks_groups = namespace_lacks_ids("/proc/self/gid_map"),
+		.user = overflow_id("/proc/sys/kernel/overflowuid"),
+		.group = overflow_id("/proc/sys/kernel/overflowgid"),
+	};
 
-	if (lacks_users) {
-		list_warn(&config->allow_users, user, "allow-user", "users", "", "");
-		for (size_t i = 0; i < config->n_pools; i++)
-			list_warn(&config->pools[i].allow_users, user, ": allow-user", "users", "pool ",
-				  config->pools[i].name);
-		for (size_t i = 0; i < config->n_tenants; i++)
-			list_warn(&config->tenants[i].allow_users, user, ": allow-user", "users", "tenant ",
-				  config->tenants[i].name);
-	}
-	if (!lacks_groups)
-		return;
-	list_warn(&config->allow_groups, group, "allow-group", "groups", "", "");
-	list_warn(&config->admin_group, group, "admin-group", "groups", "", "");
+	section_warn(&overflow, &config->allow_users, &config->allow_groups, "", "");
+	list_warn(&config->admin_group, overflow.lacks_groups, overflow.group, "", "admin-group");
 	for (size_t i = 0; i < config->n_pools; i++)
-		list_warn(&config->pools[i].allow_groups, group, ": allow-group", "groups", "pool ",
-			  config->pools[i].name);
+		section_warn(&overflow, &config->pools[i].allow_users, &config->pools[i].allow_groups, "pool",
+			     config->pools[i].name);
 	for (size_t i = 0; i < config->n_tenants; i++)
-		list_warn(&config->tenants[i].allow_groups, group, ": allow-group", "groups", "tenant ",
-			  config->tenants[i].name);
+		section_warn(&overflow, &config->tenants[i].allow_users, &config->tenants[i].allow_groups, "tenant",
+			     config->tenants[i].name);
 }

@@ -11,58 +11,43 @@
 
 #include "events/log.h"
 
-/* What libzmq needs for one context and a few sockets, and each part one more thread. */
-enum { N_THREADS = 4, N_FDS = 16 };
+/* Epoll instances and eventfds of libzmq's context, threads and sockets. */
+enum { N_FDS = 16 };
 
 static bool
 standard_descriptors_open(void)
 {
-	int fd;
+	int fd = STDIN_FILENO;
 
-	do {
+	while (fd >= 0 && fd <= STDERR_FILENO)
 		fd = open("/dev/null", O_RDWR); /* the lowest that is free; not closed on exec, as the standard ones */
-	} while (fd >= 0 && fd <= STDERR_FILENO);
 	if (fd >= 0)
 		close(fd);
 	return fd >= 0;
 }
 
-/* Returns the errno of what libzmq's threads do first, or 0. */
+/* Each thread of libzmq sets its policy to what it is; returns its errno, or 0. */
 static void *
-thread_wait(void *barrier)
+policy_set(void *unused)
 {
-	struct sched_param param;
-	int policy, result;
+	struct sched_param param = { 0 };
 
-	/* All threads exist at a time. */
-	pthread_mutex_lock(barrier);
-	pthread_mutex_unlock(barrier);
-	result = pthread_getschedparam(pthread_self(), &policy, &param);
-	if (result == 0)
-		result = pthread_setschedparam(pthread_self(), policy, &param);
-	return (void *)(intptr_t)result;
+	(void)unused;
+	return (void *)(intptr_t)pthread_setschedparam(pthread_self(), SCHED_OTHER, &param);
 }
 
-/* The errno of creating all threads at a time, or of one of them; 0: they could be used. */
+/* The errno of creating a thread, or of what it does; 0: it could be used. */
 static int
-threads_try(void)
+thread_try(void)
 {
-	pthread_mutex_t barrier = PTHREAD_MUTEX_INITIALIZER;
-	pthread_t threads[N_THREADS];
-	int n = 0, result = 0;
-	void *own;
+	pthread_t thread;
+	void *refused;
+	int result = pthread_create(&thread, NULL, policy_set, NULL);
 
-	pthread_mutex_lock(&barrier);
-	while (n < N_THREADS && result == 0) {
-		result = pthread_create(&threads[n], NULL, thread_wait, &barrier);
-		n += result == 0;
-	}
-	pthread_mutex_unlock(&barrier);
-	while (n > 0) {
-		pthread_join(threads[--n], &own);
-		result = result == 0 ? (int)(intptr_t)own : result;
-	}
-	return result;
+	if (result != 0)
+		return result;
+	pthread_join(thread, &refused);
+	return (int)(intptr_t)refused;
 }
 
 static int
@@ -93,7 +78,7 @@ process_prepare(void)
 			   "fewer than %d descriptors are left: %m (ulimit -n, LimitNOFILE)", N_FDS);
 		return false;
 	}
-	errno = threads_try();
+	errno = thread_try();
 	if (errno != 0) {
 		events_log(EVENTS_LOG_ERROR, "process",
 			   "no thread can be created: %m (limits: ulimit -u, pids.max of the control group, TasksMax; "

@@ -155,11 +155,10 @@ ctl_run_command(struct ctl *ctl, const struct command *command)
 static bool
 ctl_open_standard_fds(void)
 {
-	int fd;
+	int fd = STDIN_FILENO;
 
-	do {
+	while (fd >= 0 && fd <= STDERR_FILENO)
 		fd = open("/dev/null", O_RDONLY); /* the lowest that is free */
-	} while (fd >= 0 && fd <= STDERR_FILENO);
 	if (fd >= 0)
 		close(fd);
 	return fd >= 0;

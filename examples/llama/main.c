@@ -48,11 +48,10 @@ answer_prompts(const struct options *options)
 static void
 open_standard_fds(void)
 {
-	int fd;
+	int fd = STDIN_FILENO;
 
-	do {
+	while (fd >= 0 && fd <= STDERR_FILENO)
 		fd = open("/dev/null", O_RDONLY); /* the lowest that is free */
-	} while (fd >= 0 && fd <= STDERR_FILENO);
 	if (fd >= 0)
 		close(fd);
 }

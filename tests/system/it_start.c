@@ -401,10 +401,9 @@ nothing_prepare(void)
 IT_TEST_LIMIT(lists_with_the_overflow_id, 180)
 {
 	static const char *const parts[] = {
-		"pagedd: warning: policy: allow-user = 65534: in this user namespace the kernel reports all users that "
-		"it "
-		"lacks as 65534: the list admits them all\n",
-		"policy: admin-group = 65534: in this user namespace the kernel reports all groups",
+		"pagedd: warning: policy: allow-user = 65534: in this user namespace the kernel reports all users and "
+		"groups that it lacks as 65534: the list admits them all\n",
+		"policy: admin-group = 65534: in this user namespace the kernel reports all users and groups",
 		"policy: pool p: allow-group = 65534: ",
 		"policy: tenant t: allow-user = 65534: ",
 	};
