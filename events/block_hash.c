@@ -4,7 +4,9 @@
 #include "events/block_hash.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <sodium.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL
@@ -12,6 +14,8 @@
 
 /* vLLM's DEFAULT_NONE_HASH_SEED. */
 #define DEFAULT_SEED "vllm-none-hash"
+/* That of RFC 1527. */
+#define XXH3_64_SEED 1337
 /* The key under which vLLM hashes a salt. */
 #define EXTRA_TAG "cache_salt"
 
@@ -236,10 +240,69 @@ pickle_put_block(struct block_bytes *to, const struct block_input *block)
 	pickle_end(to);
 }
 
+/*
+ * XXH3 with 64 bits: the hash of a block is that of its token ids, little-endian; a rolling hash is that of the one
+ * before and the block's, as 8 bytes each, little-endian.
+ */
+
+static uint64_t
+xxh3_64_tokens(const struct block_input *block, uint64_t seed)
+{
+	struct block_bytes bytes = { .n = 0 };
+
+	/* As Dynamo derives the seed of a salt. */
+	if (block->extra_text != NULL)
+		seed += XXH3_64bits_withSeed(block->extra_text, BLOCK_HASH_EXTRA_TEXT, 1);
+	for (uint32_t i = 0; i < block->n; i++)
+		bytes_put_little(&bytes, block->tokens[i], 4);
+	return XXH3_64bits_withSeed(bytes.bytes, bytes.n, seed);
+}
+
+static void
+xxh3_64_store(uint64_t number, struct block_hash *hash)
+{
+	struct block_bytes bytes = { .n = 0 };
+
+	bytes_put_big(&bytes, number, 8);
+	hash->size = 8;
+	memcpy(hash->bytes, bytes.bytes, 8);
+}
+
+static void
+xxh3_64_next(const struct block_hasher *hasher, const struct block_input *block, struct block_hash *hash)
+{
+	uint64_t seed = block_hash_integer(&hasher->none), number = xxh3_64_tokens(block, seed);
+	struct block_bytes bytes = { .n = 0 };
+
+	if (block->parent != &hasher->none) {
+		bytes_put_little(&bytes, block_hash_integer(block->parent), 8);
+		bytes_put_little(&bytes, number, 8);
+		number = XXH3_64bits_withSeed(bytes.bytes, bytes.n, seed);
+	}
+	xxh3_64_store(number, hash);
+}
+
+/* The seed is a number. */
+static const char *
+xxh3_64_init(struct block_hasher *hasher, const char *seed)
+{
+	unsigned long long number = XXH3_64_SEED;
+	char *end = NULL;
+
+	errno = 0;
+	if (seed != NULL)
+		number = strtoull(seed, &end, 10);
+	if (seed != NULL && (errno != 0 || end == seed || *end != '\0' || seed[0] == '-'))
+		return "the seed of xxh3_64 is a number";
+	xxh3_64_store(number, &hasher->none);
+	return NULL;
+}
+
 /* Algorithms */
 
 struct block_hash_algorithm {
 	const char *name;
+	/* How what is hashed is serialized; NULL of xxh3_64. */
 	void (*put_seed)(struct block_bytes *to, const char *seed);
 	void (*put_block)(struct block_bytes *to, const struct block_input *block);
 	void (*digest)(const struct block_bytes *from, struct block_hash *hash);
@@ -269,8 +332,9 @@ static const struct block_hash_algorithm algorithms[] = {
 	{ "sha256_cbor", cbor_put_seed, cbor_put_block, sha256_digest, true },
 	{ "xxhash", pickle_put_seed, pickle_put_block, xxh3_digest, false },
 	{ "xxhash_cbor", cbor_put_seed, cbor_put_block, xxh3_digest, false },
+	{ .name = "xxh3_64" },
 };
-const char block_hash_names[] = "sha256, sha256_cbor, xxhash, xxhash_cbor";
+const char block_hash_names[] = "sha256, sha256_cbor, xxhash, xxhash_cbor, xxh3_64";
 
 const char *
 block_hasher_init(struct block_hasher *hasher, const char *name, const char *seed)
@@ -283,6 +347,8 @@ block_hasher_init(struct block_hasher *hasher, const char *name, const char *see
 			hasher->algorithm = &algorithms[i];
 	if (hasher->algorithm == NULL)
 		return "no such algorithm";
+	if (hasher->algorithm->digest == NULL)
+		return xxh3_64_init(hasher, seed);
 	if (seed == NULL && !hasher->algorithm->has_default_seed)
 		return "each process of vLLM has a random seed, unless PYTHONHASHSEED is set: pass that";
 	if (seed == NULL)
@@ -306,6 +372,10 @@ block_hash_next(const struct block_hasher *hasher, const struct block_hash *pare
 	if (extra != NULL) {
 		block_hash_extra_text(extra, text);
 		block.extra_text = text;
+	}
+	if (hasher->algorithm->digest == NULL) {
+		xxh3_64_next(hasher, &block, hash);
+		return;
 	}
 	hasher->algorithm->put_block(&bytes, &block);
 	hasher->algorithm->digest(&bytes, hash);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * block_hash.h - hashes of blocks as vLLM computes them
+ * block_hash.h - hashes of blocks as vLLM and indexers compute them
  *
  * vLLM names a full block by a hash of the tuple (hash of the block before it,
  * token ids, extra keys), which it serializes by pickle or by canonical CBOR and
@@ -11,6 +11,9 @@
  * The extra keys of a block are None, or what makes the content of its tokens
  * another one.  An extra of 32 bytes (paged_watch.h) becomes the pair
  * ("cache_salt", its 64 hexadecimal digits).
+ *
+ * xxh3_64 is another scheme, which indexers that hash prompts themselves have in common (Mooncake's RFC 1527, Dynamo):
+ * rolling hashes of 64 bits, by XXH3 with the seed 1337.  An extra changes the seed of its block.
  *
  * Both serializations are written here by hand.  One shape is ever serialized, and
  * an encoder for all of CBOR (libcbor) builds a tree with an allocation for each
@@ -27,7 +30,7 @@
 #define BLOCK_HASH_MAX_SIZE PAGED_DIGEST_SIZE
 
 struct block_hash {
-	uint8_t size; /* bytes: 32, or 16 of XXH3; 0: none */
+	uint8_t size; /* bytes: 32, 16 or 8; 0: none */
 	uint8_t bytes[BLOCK_HASH_MAX_SIZE];
 };
 
@@ -43,9 +46,10 @@ struct block_hasher {
 extern const char block_hash_names[];
 
 /**
- * block_hasher_init - choose an algorithm by vLLM's name of it (--prefix-caching-hash-algo)
+ * block_hasher_init - choose an algorithm by its name (--prefix-caching-hash-algo)
  *
- * @param[in] seed  PYTHONHASHSEED of the engines and routers; NULL: vLLM's default, which only SHA-256 has
+ * @param[in] seed  PYTHONHASHSEED of the engines and routers; NULL: vLLM's default, which XXH3 with 128 bits lacks.  Of
+ * xxh3_64: a number; NULL: 1337
  * @return NULL, or what is wrong
  */
 const char *block_hasher_init(struct block_hasher *hasher, const char *name, const char *seed);

@@ -35,7 +35,7 @@ static const char usage[] =
 	"      --hwm N                      batches that wait for a slow subscriber (100000)\n"
 	"      --max-connections N          connections of each endpoint (128)\n"
 	"      --data-parallel-rank N       rank in all batches (0)\n"
-	"      --prefix-caching-hash-algo NAME  sha256 (the default), sha256_cbor, xxhash, xxhash_cbor\n"
+	"      --prefix-caching-hash-algo NAME  sha256 (the default), sha256_cbor, xxhash, xxhash_cbor, xxh3_64\n"
 	"      --hash-seed TEXT             PYTHONHASHSEED of the engines\n"
 	"      --block-hashes int|bytes     form of the hashes (int)\n";
 

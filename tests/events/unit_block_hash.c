@@ -84,6 +84,34 @@ Test(block_hash, are_those_of_vllm)
 	fclose(file);
 }
 
+/* Values of the Python package xxhash, by the formulas of RFC 1527. */
+Test(block_hash, xxh3_64)
+{
+	static const uint32_t tokens[3][4] = { { 1, 2, 3, 4 }, { 5, 6, 7, 8 }, { 4000000000, 0, 65536, 255 } };
+	static const uint64_t rolling[3] = { 0xcb38e4d7fb2dca5c, 0x44a2b2379d6d3c3d, 0x590c0865a92e0ee1 };
+	struct block_hasher hasher;
+	struct block_hash hash[3];
+	uint8_t extra[PAGED_DIGEST_SIZE];
+
+	cr_assert_null(block_hasher_init(&hasher, "xxh3_64", NULL));
+	for (int i = 0; i < 3; i++) {
+		block_hash_next(&hasher, i > 0 ? &hash[i - 1] : NULL, tokens[i], 4, NULL, &hash[i]);
+		cr_assert_eq(hash[i].size, 8);
+		cr_assert_eq(block_hash_integer(&hash[i]), rolling[i]);
+	}
+	memset(extra, 0xab, sizeof(extra));
+	block_hash_next(&hasher, NULL, tokens[0], 4, extra, &hash[0]);
+	cr_assert_eq(block_hash_integer(&hash[0]), 0x80af5b22326f5c6c);
+	block_hash_next(&hasher, &hash[0], tokens[1], 4, NULL, &hash[1]);
+	cr_assert_eq(block_hash_integer(&hash[1]), 0x12d0080d209186b6);
+	cr_assert_null(block_hasher_init(&hasher, "xxh3_64", "42"));
+	block_hash_next(&hasher, NULL, tokens[0], 4, NULL, &hash[0]);
+	cr_assert_eq(block_hash_integer(&hash[0]), 0xcabc6cf291a3ba46);
+	cr_assert_not_null(block_hasher_init(&hasher, "xxh3_64", "0x7"));
+	cr_assert_not_null(block_hasher_init(&hasher, "xxh3_64", "-7"));
+	cr_assert_not_null(block_hasher_init(&hasher, "xxh3_64", ""));
+}
+
 Test(block_hash, refusals)
 {
 	struct block_hasher hasher;

@@ -619,7 +619,7 @@ IT_TEST(refusals)
 	expect_failure(2, "without --endpoint", (const char *[]){ EVENTS, "--topic", "t", NULL });
 	expect_failure(2, "--hwm 0 is no number from 1 to 2147483647",
 		       (const char *[]){ EVENTS, "--endpoint", "ipc:///tmp/x", "--hwm", "0", NULL });
-	expect_failure(2, "one of sha256, sha256_cbor, xxhash, xxhash_cbor",
+	expect_failure(2, "one of sha256, sha256_cbor, xxhash, xxhash_cbor, xxh3_64",
 		       (const char *[]){ EVENTS, "--prefix-caching-hash-algo", "md5", NULL });
 	expect_failure(2, "PYTHONHASHSEED", (const char *[]){ EVENTS, "--prefix-caching-hash-algo", "xxhash", NULL });
 	expect_failure(2, "--pool a is given twice", (const char *[]){ EVENTS, "-p", "a", "-p", "a", NULL });
