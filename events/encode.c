@@ -165,20 +165,26 @@ pack_extra_keys(struct event_batch *batch)
 }
 
 static void
-pack_medium_and_group(struct event_batch *batch)
+pack_field(struct event_batch *batch, const char *name, const char *text)
 {
-	pack_text(&batch->to_events, "medium");
-	pack_text_or_nil(&batch->to_events, batch->format.medium);
+	pack_text(&batch->to_events, name);
+	pack_text_or_nil(&batch->to_events, text);
+}
+
+static void
+pack_group(struct event_batch *batch)
+{
 	pack_text(&batch->to_events, "group_idx");
 	msgpack_pack_uint32(&batch->to_events, 0);
 }
 
+/* Fields in vLLM's order; those at the end that have vLLM's default are omitted, as vLLM omits them. */
 static void
 pack_stored(struct event_batch *batch)
 {
 	const struct event_group *group = &batch->group;
 
-	pack_event(batch, "BlockStored", 9);
+	pack_event(batch, "BlockStored", 11);
 	pack_hashes(batch);
 	pack_text(&batch->to_events, "parent_block_hash");
 	if (group->has_parent)
@@ -188,20 +194,23 @@ pack_stored(struct event_batch *batch)
 	pack_tokens(batch);
 	pack_text(&batch->to_events, "block_size");
 	msgpack_pack_uint32(&batch->to_events, batch->format.block_size);
-	pack_text(&batch->to_events, "lora_id");
-	msgpack_pack_nil(&batch->to_events);
-	pack_text(&batch->to_events, "lora_name");
-	msgpack_pack_nil(&batch->to_events);
+	pack_field(batch, "lora_id", NULL);
+	pack_field(batch, "medium", batch->format.medium);
+	pack_field(batch, "lora_name", NULL);
 	pack_extra_keys(batch);
-	pack_medium_and_group(batch);
+	pack_group(batch);
+	pack_field(batch, "kv_cache_spec_kind", batch->format.spec_kind);
+	pack_field(batch, "locality", "LOCAL");
 }
 
 static void
 pack_removed(struct event_batch *batch)
 {
-	pack_event(batch, "BlockRemoved", 3);
+	pack_event(batch, "BlockRemoved", 4);
 	pack_hashes(batch);
-	pack_medium_and_group(batch);
+	pack_field(batch, "medium", batch->format.medium);
+	pack_group(batch);
+	pack_field(batch, "locality", "LOCAL");
 }
 
 static void

@@ -3,8 +3,11 @@
  * encode.h - KV events in vLLM's format
  *
  * A batch is the msgpack of vLLM's KVEventBatch (vllm/distributed/kv_events.py),
- * as of vLLM 0.32: an array of the time, the events and the data-parallel rank.
- * Each event is a map with its class name as "type".
+ * as of vLLM 0.33: an array of the time, the events and the data-parallel rank.
+ * Each event is a map with its class name as "type", so that decoders of earlier versions
+ * pass over fields that they do not know.  Fields that stand for what a pool does not have are omitted, which means
+ * nil: the window of a sliding window, the tier's and the session's name, and the token ids after a block that its hash
+ * covers ("lookahead_token_ids").
  *
  * Stored blocks of which each follows the one before become one BlockStored,
  * and removed ones become one BlockRemoved, as far as the order of events allows.
@@ -16,8 +19,9 @@
 
 /** What the events of a pool have in common. */
 struct event_format {
-	bool integers;      /* hashes as integers of 64 bits, else as bytes */
-	const char *medium; /* "GPU", "CPU" */
+	bool integers;         /* hashes as integers of 64 bits, else as bytes */
+	const char *medium;    /* "GPU", "CPU" */
+	const char *spec_kind; /* vLLM's KVCacheSpecKind: "full_attention", "mla_attention" */
 	uint32_t block_size;
 	uint32_t data_parallel_rank;
 };

@@ -303,6 +303,8 @@ stream_open(struct kv_stream *stream)
 	stream->batch = event_batch_create(&(struct event_format){
 		.integers = stream->options.integers,
 		.medium = strcmp(stream->info.backend, "cuda") == 0 ? "GPU" : "CPU",
+		/* A block is found by its whole prefix, whatever window some layers of the model have. */
+		.spec_kind = stream->info.v_in_k ? "mla_attention" : "full_attention",
 		.block_size = stream->info.page_size,
 		.data_parallel_rank = stream->options.data_parallel_rank,
 	});

@@ -146,6 +146,16 @@ IT_TEST(hashes_as_bytes_and_by_cbor)
 	events_end();
 }
 
+IT_TEST(hashes_of_indexers)
+{
+	static const char *const arguments[] = { "--prefix-caching-hash-algo", "xxh3_64", NULL };
+
+	events_begin(MODEL_POOL, arguments);
+	it_require(block_hasher_init(&hasher, "xxh3_64", NULL) == NULL);
+	publish_and_evict();
+	events_end();
+}
+
 /* Without a model, a prefix without salt has no extra keys. */
 IT_TEST(pool_without_model)
 {

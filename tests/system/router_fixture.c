@@ -316,9 +316,27 @@ router_apply_removed(struct router *router, const msgpack_object *event)
 	}
 }
 
+/* The fields of vLLM 0.33, in its order; those of its end that have its defaults are omitted. */
+static void
+event_check_fields(const msgpack_object *event, const char *const *names)
+{
+	uint32_t n = 0;
+
+	for (; names[n] != NULL; n++)
+		it_require(n < event->via.map.size && text_is(&event->via.map.ptr[n].key, names[n]),
+			   "field %u is not %s", n, names[n]);
+	it_require(n == event->via.map.size, "an event has %u fields", event->via.map.size);
+}
+
 static void
 router_apply_event(struct router *router, const msgpack_object *event)
 {
+	static const char *const stored[] = { "type",      "block_hashes",       "parent_block_hash",
+					      "token_ids", "block_size",         "lora_id",
+					      "medium",    "lora_name",          "extra_keys",
+					      "group_idx", "kv_cache_spec_kind", "locality",
+					      NULL };
+	static const char *const removed[] = { "type", "block_hashes", "medium", "group_idx", "locality", NULL };
 	const msgpack_object *type = map_get(event, "type");
 
 	if (text_is(type, "AllBlocksCleared")) {
@@ -327,11 +345,15 @@ router_apply_event(struct router *router, const msgpack_object *event)
 		return;
 	}
 	it_require(text_is(map_get(event, "medium"), router->medium) && number_of(map_get(event, "group_idx")) == 0);
+	it_require(text_is(map_get(event, "locality"), "LOCAL"));
 	if (text_is(type, "BlockStored")) {
+		event_check_fields(event, stored);
+		it_require(text_is(map_get(event, "kv_cache_spec_kind"), "full_attention"));
 		router_apply_stored(router, event);
 		return;
 	}
 	it_require(text_is(type, "BlockRemoved"));
+	event_check_fields(event, removed);
 	router_apply_removed(router, event);
 }
 

@@ -95,6 +95,8 @@ class Subscriber:
             else:
                 assert isinstance(event, BlockStored)
                 assert event.block_size == PAGE_SIZE and event.medium == "CPU" and event.group_idx == 0
+                assert event.kv_cache_spec_kind == "full_attention" and event.locality == "LOCAL"
+                assert getattr(event, "lookahead_token_ids", None) is None  # of vLLM 0.33
                 assert event.parent_block_hash is None or event.parent_block_hash in self.stored
                 for block in event.block_hashes:
                     assert block not in self.stored
