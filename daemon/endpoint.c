@@ -304,14 +304,14 @@ endpoint_close(struct endpoint *endpoint)
 }
 
 enum paged_status
-endpoint_bind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT], struct paged_error *error)
+endpoint_bind(struct endpoint *endpoint, pid_t pid, char name[WIRE_MAX_ENDPOINT], struct paged_error *error)
 {
-	uint8_t random[16];
+	uint8_t random[RUNTIME_RANDOM_SIZE];
 	enum paged_status status = daemon_random(random, sizeof(random), error);
 
 	if (status != PAGED_OK)
 		return status;
-	runtime_endpoint(endpoint->runtime, random, name);
+	runtime_endpoint(endpoint->runtime, random, pid, name);
 	endpoint_poll_router(endpoint);
 	if (zmq_bind(endpoint->router, name) < 0) {
 		name[0] = '\0';

@@ -61,8 +61,9 @@ struct endpoint {
 enum paged_status endpoint_open(struct endpoint *endpoint, struct paged_error *error);
 void endpoint_close(struct endpoint *endpoint);
 
-/** endpoint_bind - bind a new endpoint with a random name, which is sent to its member only and never logged */
-enum paged_status endpoint_bind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT], struct paged_error *error);
+/** endpoint_bind - bind a new endpoint of a process; its name is random, sent to its member only and never logged */
+enum paged_status endpoint_bind(struct endpoint *endpoint, pid_t pid, char name[WIRE_MAX_ENDPOINT],
+				struct paged_error *error);
 
 /** endpoint_unbind - unbind the endpoint, which drops its peer, and set name to ""; accepts "" */
 void endpoint_unbind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT]);

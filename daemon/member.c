@@ -266,7 +266,7 @@ member_attach(struct members *members, struct connection *connection, const stru
 		goto err_free;
 	status = daemon_random(member->token, sizeof(member->token), error);
 	if (status == PAGED_OK)
-		status = endpoint_bind(members->endpoint, member->endpoint, error);
+		status = endpoint_bind(members->endpoint, member->pid, member->endpoint, error);
 	if (status != PAGED_OK)
 		goto err_leave;
 	status = loop_add(members->loop, &member->pidfd, pidfd, error);

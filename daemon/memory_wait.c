@@ -23,6 +23,7 @@
 enum {
 	CHECK_MS = 200,     /* interval at which the memory is checked */
 	LOOK_MS = 5000,     /* interval at which processes are looked at, which takes longer */
+	RELEASE_MS = 10000, /* a process that ends maps nothing before all its memory is free */
 	MAX_NAMED = 8,      /* processes in a line of the log */
 	COMM_SIZE = 16 + 1, /* of a process's name */
 	HOLDERS_TEXT_SIZE = 512
@@ -31,13 +32,13 @@ enum {
 /* Asks for more time than until the next look. */
 #define EXTEND_NOTICE "EXTEND_TIMEOUT_USEC=30000000"
 
-/* Processes that map memory of an earlier daemon. */
+/* Processes that map memory of an earlier daemon, or may. */
 struct holders {
 	uint32_t n;
-	bool hidden; /* there are processes whose mappings this user may not see */
+	bool uncertain; /* some may: they were its members, and this user may not see what they map */
 	struct {
 		pid_t pid;
-		char name[COMM_SIZE];
+		char name[COMM_SIZE]; /* "": hidden */
 	} named[MAX_NAMED];
 };
 
@@ -71,7 +72,7 @@ process_file_open(int proc, const char *pid, const char *name)
 	return file;
 }
 
-/* Whether the process maps a file whose name has the prefix; errno is EACCES or EPERM: this user may not look. */
+/* Whether the process maps a file whose name has the prefix; errno is not 0: this user may not look. */
 static bool
 process_maps(int proc, const char *pid, const char *prefix)
 {
@@ -105,56 +106,75 @@ process_name(int proc, const char *pid, char name[COMM_SIZE])
 }
 
 static void
+holders_add(struct holders *holders, int proc, const char *pid)
+{
+	if (holders->n < MAX_NAMED) {
+		holders->named[holders->n].pid = (pid_t)strtol(pid, NULL, 10);
+		process_name(proc, pid, holders->named[holders->n].name);
+	}
+	holders->n++;
+}
+
+/* Adds the members of a killed daemon that live, and that /proc does not show to this user. */
+static void
+holders_add_members(struct holders *holders, int proc, const struct runtime *runtime)
+{
+	char pid[16];
+
+	for (uint32_t i = 0; i < runtime->n_stale; i++) {
+		bool repeated = runtime->stale[i] <= 0;
+
+		for (uint32_t k = 0; k < i; k++)
+			repeated |= runtime->stale[k] == runtime->stale[i];
+		if (repeated || (kill(runtime->stale[i], 0) < 0 && errno != EPERM))
+			continue;
+		snprintf(pid, sizeof(pid), "%d", (int)runtime->stale[i]);
+		if (process_maps(proc, pid, "") || errno == 0)
+			continue;
+		holders_add(holders, proc, pid);
+		holders->uncertain = true;
+	}
+}
+
+static void
 holders_find(struct holders *holders, const struct runtime *runtime)
 {
 	char prefix[MEMORY_FILE_NAME_SIZE + 8] = "/memfd:";
 	DIR *dir = opendir("/proc");
 	const struct dirent *entry;
 
-	/* Without /proc/1, other users' processes are hidden. */
-	*holders = (struct holders){ .hidden = access("/proc/1", F_OK) < 0 };
+	*holders = (struct holders){ 0 };
 	if (dir == NULL)
 		return;
 	file_name_prefix(prefix + strlen(prefix), sizeof(prefix) - strlen(prefix), runtime);
-	while ((entry = readdir(dir)) != NULL) {
-		if (!isdigit((unsigned char)entry->d_name[0]))
-			continue;
-		errno = 0;
-		if (process_maps(dirfd(dir), entry->d_name, prefix)) {
-			if (holders->n < MAX_NAMED) {
-				holders->named[holders->n].pid = (pid_t)strtol(entry->d_name, NULL, 10);
-				process_name(dirfd(dir), entry->d_name, holders->named[holders->n].name);
-			}
-			holders->n++;
-		} else if (errno == EACCES || errno == EPERM) {
-			holders->hidden = true;
-		}
-	}
+	while ((entry = readdir(dir)) != NULL)
+		if (isdigit((unsigned char)entry->d_name[0]) && process_maps(dirfd(dir), entry->d_name, prefix))
+			holders_add(holders, dirfd(dir), entry->d_name);
+	holders_add_members(holders, dirfd(dir), runtime);
 	closedir(dir);
 }
 
 /* "processes 4711 (python3), 4712 (python3) map memory of an earlier pagedd: end or restart them" */
 static void
-holders_describe(const struct holders *holders, const struct runtime *runtime, char text[HOLDERS_TEXT_SIZE])
+holders_describe(const struct holders *holders, char text[HOLDERS_TEXT_SIZE])
 {
 	size_t n = 0, size = HOLDERS_TEXT_SIZE;
+	bool one = holders->n == 1;
 
-	if (holders->n == 0) {
-		snprintf(
-			text, size,
-			"%u members of an earlier pagedd may map its memory, and uid %u may not look at all processes: "
-			"end or restart them",
-			runtime->n_stale, (unsigned)geteuid());
-		return;
+	n += (size_t)snprintf(text, size, "process%s", one ? "" : "es");
+	for (uint32_t i = 0; i < MIN(holders->n, MAX_NAMED); i++) {
+		const char *name = holders->named[i].name;
+
+		n += (size_t)snprintf(text + n, size - n, "%s %d%s%s%s", i > 0 ? "," : "", (int)holders->named[i].pid,
+				      name[0] != '\0' ? " (" : "", name, name[0] != '\0' ? ")" : "");
 	}
-	n += (size_t)snprintf(text, size, "process%s", holders->n == 1 ? "" : "es");
-	for (uint32_t i = 0; i < MIN(holders->n, MAX_NAMED); i++)
-		n += (size_t)snprintf(text + n, size - n, "%s %d (%s)", i > 0 ? "," : "", (int)holders->named[i].pid,
-				      holders->named[i].name);
 	if (holders->n > MAX_NAMED)
 		n += (size_t)snprintf(text + n, size - n, " and %u more", holders->n - MAX_NAMED);
-	snprintf(text + n, size - n, " map%s memory of an earlier pagedd: end or restart %s",
-		 holders->n == 1 ? "s" : "", holders->n == 1 ? "it" : "them");
+	snprintf(text + n, size - n, " %s memory of an earlier pagedd: end or restart %s",
+		 holders->uncertain ? "may map"
+		 : one              ? "maps"
+				    : "map",
+		 one ? "it" : "them");
 }
 
 /* Waits for an interval; false: a stop signal came. */
@@ -195,6 +215,7 @@ memory_wait(const struct config *config, const struct runtime *runtime, struct p
 {
 	char text[HOLDERS_TEXT_SIZE], reported[HOLDERS_TEXT_SIZE] = "";
 	uint64_t began = clock_ms(), next_look = began;
+	uint64_t release_ends = runtime->n_stale > 0 ? began + RELEASE_MS : began;
 	enum paged_status status;
 	struct holders holders;
 
@@ -205,10 +226,13 @@ memory_wait(const struct config *config, const struct runtime *runtime, struct p
 		if (now >= next_look) {
 			next_look = now + LOOK_MS;
 			holders_find(&holders, runtime);
-			if (holders.n == 0 && (runtime->n_stale == 0 || !holders.hidden))
+			if (holders.n > 0) {
+				release_ends = now + RELEASE_MS;
+				holders_describe(&holders, text);
+				wait_report(config, error->text, text, reported);
+			} else if (now >= release_ends) {
 				return status;
-			holders_describe(&holders, runtime, text);
-			wait_report(config, error->text, text, reported);
+			}
 		}
 		if (now - began >= config->start_timeout_ms)
 			return status;

@@ -15,8 +15,10 @@
 #include "daemon/log.h"
 
 enum {
-	PREFIX_LENGTH = 4,                /* "rpc-" */
-	NAME_LENGTH = PREFIX_LENGTH + 32, /* "rpc-" and 128 bits in hexadecimal */
+	PREFIX_LENGTH = 4, /* "rpc-" */
+	HEX_LENGTH = 2 * RUNTIME_RANDOM_SIZE,
+	PID_LENGTH = 7, /* Linux has at most 2^22 processes */
+	NAME_LENGTH = PREFIX_LENGTH + HEX_LENGTH + 1 + PID_LENGTH,
 	/* An endpoint, "ipc://" DIR "/" NAME and a zero byte, must fit in Welcome, and its path in a sockaddr_un. */
 	MAX_DIR = WIRE_MAX_ENDPOINT - 1 - 6 - 1 - NAME_LENGTH,
 };
@@ -128,39 +130,69 @@ runtime_is_owned(const struct runtime *runtime)
 	       held.st_ino == named.st_ino;
 }
 
+/* Whether the name is that of an RPC socket; writes its member's process. */
 static bool
-is_socket_name(const char *name)
+endpoint_parse(const char *name, pid_t *pid_p)
 {
-	if (strcmp(name, "control") == 0)
-		return true;
-	return strncmp(name, "rpc-", PREFIX_LENGTH) == 0 && strlen(name) == NAME_LENGTH &&
-	       strspn(name + PREFIX_LENGTH, "0123456789abcdef") == NAME_LENGTH - PREFIX_LENGTH;
+	const char *pid = name + PREFIX_LENGTH + HEX_LENGTH + 1;
+
+	if (strlen(name) != NAME_LENGTH || strncmp(name, "rpc-", PREFIX_LENGTH) != 0 || pid[-1] != '-' ||
+	    strspn(name + PREFIX_LENGTH, "0123456789abcdef") != HEX_LENGTH || strspn(pid, "0123456789") != PID_LENGTH)
+		return false;
+	*pid_p = (pid_t)strtol(pid, NULL, 10);
+	return true;
 }
 
-/* Counts the members' sockets; removes all. */
-static uint32_t
-sockets_walk(const struct runtime *runtime, bool remove)
+static DIR *
+dir_open(const struct runtime *runtime)
 {
 	int fd = openat(runtime->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
-	const struct dirent *entry;
-	uint32_t n = 0;
 
-	if (dir == NULL) {
+	if (dir == NULL)
 		log_warning("runtime", "%s: %m", runtime->dir);
-		if (fd >= 0)
-			close(fd);
-		return 0;
-	}
-	while ((entry = readdir(dir)) != NULL) {
-		if (!is_socket_name(entry->d_name))
-			continue;
-		n += entry->d_name[0] == 'r';
-		if (remove && unlinkat(dirfd(dir), entry->d_name, 0) < 0 && errno != ENOENT)
+	if (dir == NULL && fd >= 0)
+		close(fd);
+	return dir;
+}
+
+static void
+sockets_remove(const struct runtime *runtime)
+{
+	DIR *dir = dir_open(runtime);
+	const struct dirent *entry;
+	pid_t pid;
+
+	while (dir != NULL && (entry = readdir(dir)) != NULL)
+		if ((strcmp(entry->d_name, "control") == 0 || endpoint_parse(entry->d_name, &pid)) &&
+		    unlinkat(dirfd(dir), entry->d_name, 0) < 0 && errno != ENOENT)
 			log_warning("runtime", "%s/%s: %m", runtime->dir, entry->d_name);
+	if (dir != NULL)
+		closedir(dir);
+}
+
+/* Finds the processes whose endpoints a killed daemon left. */
+static enum paged_status
+sockets_find_stale(struct runtime *runtime, struct paged_error *error)
+{
+	DIR *dir = dir_open(runtime);
+	const struct dirent *entry;
+	pid_t pid, *grown;
+
+	while (dir != NULL && (entry = readdir(dir)) != NULL) {
+		if (!endpoint_parse(entry->d_name, &pid))
+			continue;
+		grown = reallocarray(runtime->stale, runtime->n_stale + 1, sizeof(*grown));
+		if (grown == NULL) {
+			closedir(dir);
+			return paged_fail(error, PAGED_ERR_NOMEM, "runtime directory %s: no memory", runtime->dir);
+		}
+		runtime->stale = grown;
+		runtime->stale[runtime->n_stale++] = pid;
 	}
-	closedir(dir);
-	return n;
+	if (dir != NULL)
+		closedir(dir);
+	return PAGED_OK;
 }
 
 static void
@@ -170,6 +202,7 @@ runtime_release(struct runtime *runtime)
 		close(runtime->lock_fd);
 	if (runtime->dir_fd >= 0)
 		close(runtime->dir_fd);
+	free(runtime->stale);
 	free(runtime->dir);
 	*runtime = (struct runtime){ .dir_fd = -1, .lock_fd = -1 };
 }
@@ -187,11 +220,12 @@ runtime_open(struct runtime *runtime, const char *dir, const struct config *conf
 		status = runtime_lock(runtime, error);
 	if (status == PAGED_OK)
 		status = dir_permit(runtime, config, error);
+	if (status == PAGED_OK)
+		status = sockets_find_stale(runtime, error);
 	if (status != PAGED_OK) {
 		runtime_release(runtime);
 		return status;
 	}
-	runtime->n_stale = sockets_walk(runtime, false);
 	/* umask instead of chmod(): between bind() and chmod() a socket would be open to others. */
 	umask(is_public(config) ? 0111 : 0117);
 	return PAGED_OK;
@@ -245,7 +279,7 @@ runtime_check(const char *dir, const struct config *config, struct paged_error *
 void
 runtime_claim(struct runtime *runtime)
 {
-	sockets_walk(runtime, true);
+	sockets_remove(runtime);
 	runtime->claimed = true;
 }
 
@@ -255,7 +289,7 @@ runtime_close(struct runtime *runtime)
 	if (runtime->dir == NULL)
 		return;
 	if (runtime_is_owned(runtime) && runtime->claimed)
-		sockets_walk(runtime, true);
+		sockets_remove(runtime);
 	else if (runtime->claimed)
 		log_warning("runtime",
 			    "%s: its lock file is another one or was removed: files there are left to their owner",
@@ -264,11 +298,14 @@ runtime_close(struct runtime *runtime)
 }
 
 void
-runtime_endpoint(const struct runtime *runtime, const uint8_t random[16], char endpoint[WIRE_MAX_ENDPOINT])
+runtime_endpoint(const struct runtime *runtime, const uint8_t random[RUNTIME_RANDOM_SIZE], pid_t pid,
+		 char endpoint[WIRE_MAX_ENDPOINT])
 {
-	int n = snprintf(endpoint, WIRE_MAX_ENDPOINT, "ipc://%.*s/rpc-", MAX_DIR, runtime->dir);
+	char hex[HEX_LENGTH + 1];
 
-	text_hex(endpoint + n, random, 16);
+	text_hex(hex, random, RUNTIME_RANDOM_SIZE);
+	snprintf(endpoint, WIRE_MAX_ENDPOINT, "ipc://%.*s/rpc-%s-%0*d", MAX_DIR, runtime->dir, hex, PID_LENGTH,
+		 (int)pid);
 }
 
 void

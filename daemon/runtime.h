@@ -5,7 +5,7 @@
  *   lock       held with flock() by the daemon; contains its pid; never removed.  A daemon whose lock file is
  *              no longer the one in the directory does not own the directory, and removes nothing there
  *   control    the control socket
- *   rpc-<hex>  the RPC socket of one member
+ *   rpc-<hex>-<pid>  the RPC socket of one member, and its process: a daemon that was killed leaves them to the next
  *
  * A killed daemon leaves its sockets behind; the next owner removes them.
  *
@@ -18,6 +18,8 @@
 #ifndef PAGED_DAEMON_RUNTIME_H
 #define PAGED_DAEMON_RUNTIME_H
 
+#include <sys/types.h>
+
 #include "daemon/config.h"
 #include "proto/wire.h"
 
@@ -25,8 +27,9 @@ struct runtime {
 	char *dir;  /* absolute */
 	int dir_fd; /* files are removed through it: by its path there may be another daemon's directory meanwhile */
 	int lock_fd;
-	uint32_t n_stale; /* endpoints that a killed daemon left: its members had not left */
-	bool claimed;     /* the sockets are this daemon's */
+	pid_t *stale; /* processes of the sockets that a killed daemon left: its members had not left */
+	uint32_t n_stale;
+	bool claimed; /* the sockets are this daemon's */
 };
 
 /**
@@ -45,7 +48,7 @@ enum paged_status runtime_open(struct runtime *runtime, const char *dir, const s
 /**
  * runtime_claim - remove the sockets of a killed daemon
  *
- * Call it when the daemon has all that it needs: a start that fails before leaves n_stale to the next.
+ * Call it when the daemon has all that it needs: a start that fails before leaves them to the next.
  */
 void runtime_claim(struct runtime *runtime);
 
@@ -55,8 +58,12 @@ enum paged_status runtime_check(const char *dir, const struct config *config, st
 /** runtime_close - remove the remaining sockets, if the directory is still its own, and release the lock */
 void runtime_close(struct runtime *runtime);
 
-/** runtime_endpoint - make the ZeroMQ address of a member's RPC socket from random bytes */
-void runtime_endpoint(const struct runtime *runtime, const uint8_t random[16], char endpoint[WIRE_MAX_ENDPOINT]);
+/** Random bytes of the name of a member's RPC socket. */
+enum { RUNTIME_RANDOM_SIZE = 12 };
+
+/** runtime_endpoint - make the ZeroMQ address of a member's RPC socket */
+void runtime_endpoint(const struct runtime *runtime, const uint8_t random[RUNTIME_RANDOM_SIZE], pid_t pid,
+		      char endpoint[WIRE_MAX_ENDPOINT]);
 
 /** runtime_endpoint_remove - remove the socket's file, which zmq_unbind() leaves behind */
 void runtime_endpoint_remove(const struct runtime *runtime, const char *endpoint);

@@ -5,6 +5,7 @@
  */
 #include "config.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,10 +22,14 @@
 #define LIMIT (48 * MIB) /* 1.5 pools */
 #define FAULTS "tests/daemon/pagedd-faults"
 
+#define OTHER_UID 60001u
 #define POOL "pool test { layers = 1 kv-heads = 1 head-dim = 16 size = 32MiB }\n"
 
 /* A file system root whose control group has the limit; test builds of the daemon read it in place of "/". */
 static char root[80];
+
+/* The user that daemon_begin() runs the daemon as; 0: this one. */
+static uid_t daemon_uid;
 
 static void
 root_write(const char *name, const char *text)
@@ -97,27 +102,38 @@ static void
 daemon_begin(struct it_daemon *daemon)
 {
 	const char *path = it_build_path(FAULTS);
+	char *const arguments[] = {
+		(char *)path, "--config", daemon->config, "--runtime-dir", getenv("PAGED_RUNTIME_DIR"), NULL
+	};
+	int binary = open(path, O_RDONLY | O_CLOEXEC);
 
+	it_require(binary >= 0, "%m");
 	daemon->pid = fork();
 	it_require(daemon->pid >= 0, "%m");
-	if (daemon->pid != 0)
+	if (daemon->pid != 0) {
+		close(binary);
 		return;
+	}
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	setenv("PAGED_TEST_ROOT", root, 1);
 	it_require(freopen(daemon->log, "a", stderr) != NULL);
-	execl(path, path, "--config", daemon->config, "--runtime-dir", getenv("PAGED_RUNTIME_DIR"), (char *)NULL);
+	if (daemon_uid != 0)
+		it_require(setresgid(daemon_uid, daemon_uid, daemon_uid) == 0 &&
+				   setresuid(daemon_uid, daemon_uid, daemon_uid) == 0,
+			   "%m");
+	fexecve(binary, arguments, environ);
 	_exit(127);
 }
 
 static void
-expect_named(const struct it_daemon *daemon, const struct it_worker *worker)
+expect_named(const struct it_daemon *daemon, const struct it_worker *worker, const char *verb)
 {
 	char text[160];
 
 	snprintf(text, sizeof(text),
-		 "48 MiB of memory, 16 MiB available; process %d (idle?work?\?\?) maps memory of an earlier pagedd: end "
+		 "48 MiB of memory, 16 MiB available; process %d (idle?work?\?\?) %s memory of an earlier pagedd: end "
 		 "or restart it; this start waits for memory up to ",
-		 (int)worker->pid);
+		 (int)worker->pid, verb);
 	it_require(it_daemon_logged(daemon, text), "%s", text);
 }
 
@@ -128,7 +144,7 @@ IT_TEST_LIMIT(start_waits_until_the_worker_ends, 120)
 
 	daemon_kill_beside_worker(&daemon, &worker, "");
 	daemon_begin(&daemon);
-	expect_named(&daemon, &worker);
+	expect_named(&daemon, &worker, "maps");
 	it_kill(&worker);
 	root_use_memory(0);
 	it_require(it_daemon_logged(&daemon, "there is room for the pools after"));
@@ -143,7 +159,7 @@ IT_TEST(a_signal_ends_the_wait)
 
 	daemon_kill_beside_worker(&daemon, &worker, "");
 	daemon_begin(&daemon);
-	expect_named(&daemon, &worker);
+	expect_named(&daemon, &worker, "maps");
 	it_daemon_stop(&daemon);
 	it_require(it_daemon_logged(&daemon, "SIGTERM: stopping; the start was waiting for memory"));
 	/* What the killed daemon left is still there for the next start. */
@@ -172,8 +188,32 @@ IT_TEST(start_timeout_ends_the_wait)
 	daemon_kill_beside_worker(&daemon, &worker, "start-timeout = 0s");
 	daemon_begin(&daemon);
 	expect_failure(&daemon);
-	expect_named(&daemon, &worker);
+	expect_named(&daemon, &worker, "maps");
 	it_kill(&worker);
+}
+
+/* As another user than the worker, the daemon may not see what the worker maps, but knows that it was attached. */
+IT_TEST_LIMIT(workers_of_another_user_are_named, 120)
+{
+	const char *runtime_dir;
+	struct it_daemon daemon;
+	struct it_worker worker;
+	char lock[128];
+
+	if (geteuid() != 0)
+		it_skip("needs root to start a daemon of another user");
+	daemon_kill_beside_worker(&daemon, &worker, "");
+	runtime_dir = getenv("PAGED_RUNTIME_DIR");
+	snprintf(lock, sizeof(lock), "%s/lock", runtime_dir);
+	it_require(chmod(daemon.dir, 0755) == 0 && chmod(daemon.config, 0644) == 0 && unlink(lock) == 0, "%m");
+	it_require(chown(runtime_dir, OTHER_UID, OTHER_UID) == 0, "%m");
+	daemon_uid = OTHER_UID;
+	daemon_begin(&daemon);
+	expect_named(&daemon, &worker, "may map");
+	it_kill(&worker);
+	root_use_memory(0);
+	it_require(it_daemon_logged(&daemon, "ready at "));
+	it_daemon_stop(&daemon);
 }
 
 /* A check never waits, and no start does for a pool that never fits. */
