@@ -175,7 +175,10 @@ struct paged_client_params {
 	const char *name;
 	/** From paged_client_join_token() of the session's first member.  NULL: start a session. */
 	const char *join_token;
-	/** Longest time that a call waits for the daemon, milliseconds.  0: 5000. */
+	/**
+	 * Longest time that a call waits for the daemon, milliseconds.  0: the environment variable PAGED_TIMEOUT_MS,
+	 * else 5000.
+	 */
 	uint32_t timeout_ms;
 	/** Threads that run a batch's kernels, including the calling one; with run, parts of a section (n).  0: 1. */
 	uint32_t n_threads;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A client's life: parameters, instruction set, threads, and the owner that it attaches to. */
+/* A client's life: parameters, time limit, instruction set, threads, and the owner that it attaches to. */
 #include "config.h"
 
 #include "client/api/compute_backends.h"
@@ -43,6 +43,26 @@ client_choose_isa(enum kernel_isa *isa_p, const char *wanted, struct paged_error
 	if (!kernel_isa_supported(*isa_p))
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "%s=%s: %s", what, name,
 				  kernel_isa_unsupported_reason(*isa_p));
+	return PAGED_OK;
+}
+
+static enum paged_status
+client_choose_timeout(uint32_t *timeout_ms_p, struct paged_error *error)
+{
+	const char *text = getenv("PAGED_TIMEOUT_MS");
+	unsigned long ms;
+
+	if (*timeout_ms_p != 0)
+		return PAGED_OK;
+	*timeout_ms_p = CLIENT_TIMEOUT_MS_DEFAULT;
+	if (text == NULL || text[0] == '\0')
+		return PAGED_OK;
+	/* Nine digits, so that nothing overflows, and no sign or space, which strtoul() accepts. */
+	ms = strlen(text) <= 9 && text[strspn(text, "0123456789")] == '\0' ? strtoul(text, NULL, 10) : 0;
+	if (ms == 0)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "PAGED_TIMEOUT_MS=%.64s is not a number of milliseconds from 1 to 999999999", text);
+	*timeout_ms_p = (uint32_t)ms;
 	return PAGED_OK;
 }
 
@@ -113,8 +133,9 @@ client_complete_params(struct paged_client *client, struct paged_client_params *
 
 	if (status != PAGED_OK)
 		return status;
-	if (params->timeout_ms == 0)
-		params->timeout_ms = CLIENT_TIMEOUT_MS_DEFAULT;
+	status = client_choose_timeout(&params->timeout_ms, error);
+	if (status != PAGED_OK)
+		return status;
 	if (params->name == NULL)
 		params->name = program_invocation_short_name;
 	if (params->observer > 1)

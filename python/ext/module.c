@@ -77,7 +77,7 @@ module_named_mods(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 	return list;
 }
 
-PyDoc_STRVAR(connect_doc, "connect(runtime_dir=None, *, name=None, join_token=None, timeout=5.0, threads=None,\n"
+PyDoc_STRVAR(connect_doc, "connect(runtime_dir=None, *, name=None, join_token=None, timeout=None, threads=None,\n"
 			  "        run=None, cpus=None, isa=None, observer=False, outlive=False,\n"
 			  "        tables_only=False, log=None)\n--\n\n"
 			  "Attach to the daemon pagedd and return a Client.\n\n"
@@ -89,7 +89,8 @@ PyDoc_STRVAR(connect_doc, "connect(runtime_dir=None, *, name=None, join_token=No
 			  "    Client.join_token of a session's first member, to join that session.\n"
 			  "    None: start a session.\n"
 			  "timeout\n"
-			  "    Longest time that a call waits for the daemon, seconds.\n"
+			  "    Longest time that a call waits for the daemon, seconds.  None: the environment\n"
+			  "    variable PAGED_TIMEOUT_MS, else 5 seconds.\n"
 			  "threads\n"
 			  "    Threads that run a batch's kernels, the calling one included.  None: the\n"
 			  "    number of cpus, else torch.get_num_threads() if torch is imported, else one\n"
@@ -121,7 +122,7 @@ PyDoc_STRVAR(connect_doc, "connect(runtime_dir=None, *, name=None, join_token=No
 			  "GoneError if the session of join_token has ended, TimedOutError, InvalidError,\n"
 			  "and UnsupportedError if this machine lacks isa.");
 
-PyDoc_STRVAR(embedded_doc, "embedded(pools, *, name=None, timeout=5.0, threads=None, run=None, cpus=None, isa=None,\n"
+PyDoc_STRVAR(embedded_doc, "embedded(pools, *, name=None, timeout=None, threads=None, run=None, cpus=None, isa=None,\n"
 			   "         log=None)\n--\n\n"
 			   "Run the owner of the pools inside this process and return a Client.\n\n"
 			   "pools is a mapping of a pool's parameters, or a sequence of them:\n\n"

@@ -77,9 +77,9 @@ def named_mods() -> list[NamedMod]: ...
 #   threads  kernel threads; None: as torch uses, if it is imported, else one for each CPU of this process
 #   run      "own": the library starts threads; "openmp": OpenMP threads of the process, of libgomp, libomp or libiomp5;
 #            None: "openmp" if torch is imported
-#   timeout  seconds
+#   timeout  seconds; None: the environment variable PAGED_TIMEOUT_MS, else 5 seconds
 def connect(runtime_dir: str | None = None, *, name: str | None = None, join_token: str | None = None,
-            timeout: float = 5.0, threads: int | None = None, run: Literal["own", "openmp"] | None = None,
+            timeout: float | None = None, threads: int | None = None, run: Literal["own", "openmp"] | None = None,
             cpus: Sequence[int] | None = None, isa: str | None = None, observer: bool = False,
             outlive: bool = False, tables_only: bool = False,
             log: Callable[[int, str], None] | None = None) -> Client: ...
@@ -87,7 +87,7 @@ def connect(runtime_dir: str | None = None, *, name: str | None = None, join_tok
 # pools: for each pool a mapping of its parameters (struct paged_pool_params): name, n_layers, n_kv_heads, k_dim, dtype,
 # n_pages; optional v_dim, v_in_k, page_size, n_slots, max_length, backend, device.
 def embedded(pools: Sequence[Mapping[str, Any]] | Mapping[str, Any], *, name: str | None = None,
-             timeout: float = 5.0, threads: int | None = None, run: Literal["own", "openmp"] | None = None,
+             timeout: float | None = None, threads: int | None = None, run: Literal["own", "openmp"] | None = None,
              cpus: Sequence[int] | None = None, isa: str | None = None,
              log: Callable[[int, str], None] | None = None) -> Client: ...
 

@@ -65,6 +65,28 @@ Test(open, instruction_set_from_the_environment)
 	paged_client_close(client);
 }
 
+Test(open, time_limit_from_the_environment)
+{
+	static const char *const bad[] = { "0", "-1", "+5", " 5", "5 ", "5s", "0.5", "1000000000", "99999999999999999999" };
+	struct paged_client_params params = { .struct_size = sizeof(params), .timeout_ms = 1 };
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		setenv("PAGED_TIMEOUT_MS", bad[i], 1);
+		expect_error(paged_client_open_embedded(&fixture_pool_params, 1, NULL, &client), PAGED_ERR_INVALID,
+			     "PAGED_TIMEOUT_MS=%s is not a number of milliseconds from 1 to 999999999", bad[i]);
+		paged_client_close(client);
+		/* A program that sets a limit does not read the variable. */
+		expect_ok(paged_client_open_embedded(&fixture_pool_params, 1, &params, &client));
+		paged_client_close(client);
+	}
+	setenv("PAGED_TIMEOUT_MS", "", 1);
+	client_fixture_setup();
+	paged_client_close(client);
+	setenv("PAGED_TIMEOUT_MS", "999999999", 1);
+	client_fixture_setup();
+	paged_client_close(client);
+}
+
 static void
 expect_isa(const char *isa_name, const char *expected)
 {
