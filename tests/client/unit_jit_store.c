@@ -98,7 +98,7 @@ cache_dir_remove(void)
 	cr_assert_eq(system(command), 0);
 }
 
-TestSuite(jit_store, .init = cache_dir_create, .fini = cache_dir_remove, .timeout = 60);
+TestSuite(jit_store, .init = cache_dir_create, .fini = cache_dir_remove, .timeout = 1800);
 
 static struct jit_store *
 test_store_open(struct fake_compiler *fake_compiler, const char *cache)

@@ -178,7 +178,7 @@ waiter_run(void *argument)
 	return NULL;
 }
 
-Test(watch, a_change_wakes_a_waiting_thread, .timeout = 30)
+Test(watch, a_change_wakes_a_waiting_thread, .timeout = 1800)
 {
 	struct paged_prefix prefix = prompt_prefix();
 	paged_seq_id seq = fixture_create_seq(N_TOKENS);

@@ -150,8 +150,9 @@ all_steps()
 # The fake CUDA driver in place of a machine's, and a checker of NVIDIA's that only runs the program.
 on_fake_gpu()
 {
-	bare PATH="$directory/tools:$PATH" LD_LIBRARY_PATH="$directory/driver" BENCH_OPTIONS=--quick \
-		CHECKED="$directory/checked" "$@"
+	# The limits are for a GPU, and this machine may be busy.
+	bare PATH="$directory/tools:$PATH" LD_LIBRARY_PATH="$directory/driver" BENCH_OPTIONS="--quick --group-limit 900" \
+		LIMITS_TIMES=60 PAGED_TEST_LIMIT=1800 CHECKED="$directory/checked" "$@"
 }
 
 # As a machine's driver, it can be loaded by every user, whoever may enter the build directory.

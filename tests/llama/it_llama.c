@@ -129,7 +129,7 @@ report(const struct score *score)
 }
 
 /* The plain cache; the long prompt is left to the others. */
-IT_TEST_LIMIT(contiguous_cache_equals_the_reference, 300)
+IT_TEST(contiguous_cache_equals_the_reference)
 {
 	struct attention *attention;
 	struct score score = { 0 };
@@ -162,7 +162,7 @@ run_paged(enum paged_dtype dtype, struct score *score)
 	unload();
 }
 
-IT_TEST_LIMIT(f32_pool_equals_the_reference, 300)
+IT_TEST(f32_pool_equals_the_reference)
 {
 	struct score score = { 0 };
 
@@ -170,7 +170,7 @@ IT_TEST_LIMIT(f32_pool_equals_the_reference, 300)
 	it_require(score.first_error <= F32_TOLERANCE);
 }
 
-IT_TEST_LIMIT(f16_pool_equals_the_reference, 300)
+IT_TEST(f16_pool_equals_the_reference)
 {
 	struct score score = { 0 };
 
@@ -179,7 +179,7 @@ IT_TEST_LIMIT(f16_pool_equals_the_reference, 300)
 }
 
 /* What --compare prints, line by line; the numbers are the machine's. */
-IT_TEST_LIMIT(compare_prints_both_caches, 300)
+IT_TEST(compare_prints_both_caches)
 {
 	unsigned int n_rounds, n_read, n_written, n_threads;
 	double rate[2], products[2], attention[2], rest[2], ratio, time;
@@ -217,7 +217,7 @@ IT_TEST_LIMIT(compare_prints_both_caches, 300)
 }
 
 /* Two processes on a daemon's pool; each answer is compared with one from a private cache, and nothing is left. */
-IT_TEST_LIMIT(workers_share_a_pool, 300)
+IT_TEST(workers_share_a_pool)
 {
 	struct it_daemon daemon;
 	const char *output;

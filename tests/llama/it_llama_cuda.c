@@ -48,7 +48,7 @@ answer_on(const char *backend, const struct model *model, struct forward *forwar
 	paged_cache_destroy(attention);
 }
 
-IT_TEST_LIMIT(cuda_gives_the_hosts_tokens, 300)
+IT_TEST(cuda_gives_the_hosts_tokens)
 {
 	struct request host, cuda;
 	struct golden_llama golden;
@@ -79,7 +79,7 @@ IT_TEST_LIMIT(cuda_gives_the_hosts_tokens, 300)
 	gguf_close(gguf);
 }
 
-IT_TEST_LIMIT(embedded_pool_on_cuda, 300)
+IT_TEST(embedded_pool_on_cuda)
 {
 	const char *output;
 	int code;
@@ -92,7 +92,7 @@ IT_TEST_LIMIT(embedded_pool_on_cuda, 300)
 }
 
 /* Two processes on one pool, of the second GPU if it need not be real, against private caches; nothing is left. */
-IT_TEST_LIMIT(workers_share_a_pool, 300)
+IT_TEST(workers_share_a_pool)
 {
 	struct it_daemon daemon;
 	const char *output;

@@ -90,7 +90,7 @@ expect_golden(const struct run *run)
 	golden_llama_free(&golden);
 }
 
-IT_TEST_LIMIT(processes_start_on_what_others_published, 300)
+IT_TEST(processes_start_on_what_others_published)
 {
 	struct it_daemon daemon;
 	struct run run;
@@ -115,7 +115,7 @@ IT_TEST_LIMIT(processes_start_on_what_others_published, 300)
 }
 
 /* 48 tokens: the second process computes one query, and appends nothing for it. */
-IT_TEST_LIMIT(whole_prompt_is_found_by_another_process, 300)
+IT_TEST(whole_prompt_is_found_by_another_process)
 {
 	static const char prompt[] = PROMPT " Use digits and no words";
 	struct it_daemon daemon;
@@ -132,7 +132,7 @@ IT_TEST_LIMIT(whole_prompt_is_found_by_another_process, 300)
 	stop(&daemon, 3);
 }
 
-IT_TEST_LIMIT(published_pages_survive_a_killed_worker, 300)
+IT_TEST(published_pages_survive_a_killed_worker)
 {
 	static const char *const command[] = {
 		LLAMA,      "--workers", "2",        "--max-tokens",      "64", "--kill", "0",
@@ -153,7 +153,7 @@ IT_TEST_LIMIT(published_pages_survive_a_killed_worker, 300)
 }
 
 /* --share prints each worker's times and prompts; the times are the machine's. */
-IT_TEST_LIMIT(workers_share_a_system_prompt, 300)
+IT_TEST(workers_share_a_system_prompt)
 {
 	const char *source = getenv("PAGED_SRCDIR"), *output, *line;
 	char system[4096];
@@ -202,7 +202,7 @@ IT_TEST_LIMIT(workers_share_a_system_prompt, 300)
 	stop(&daemon, 40);
 }
 
-IT_TEST_LIMIT(pool_that_publishes_nothing_answers, 300)
+IT_TEST(pool_that_publishes_nothing_answers)
 {
 	static const char configuration[] = "pool llama {\n" LLAMA_POOL_SHAPE "\n"
 					    "    page-size = 16   pages = 256   max-length = 8192   publish = no\n"

@@ -59,7 +59,7 @@ count_equal(const char *output)
 	return n;
 }
 
-IT_TEST_LIMIT(split_workers_give_the_same_answers, 300)
+IT_TEST(split_workers_give_the_same_answers)
 {
 	static const char *const command[] = { LLAMA,
 					       "--split=20",
@@ -99,7 +99,7 @@ IT_TEST_LIMIT(split_workers_give_the_same_answers, 300)
 	stop(&daemon);
 }
 
-IT_TEST_LIMIT(answers_outlive_the_killed_prefill_worker, 300)
+IT_TEST(answers_outlive_the_killed_prefill_worker)
 {
 	static const char *const command[] = {
 		LLAMA,      "--split=20",        "--workers",    "2",  "--kill", "0", "--prompt", LONG_PROMPT,
@@ -118,7 +118,7 @@ IT_TEST_LIMIT(answers_outlive_the_killed_prefill_worker, 300)
 }
 
 /* The first token ends the answer: there is nothing to hand over. */
-IT_TEST_LIMIT(answers_of_one_token_stay_with_the_prefill_worker, 300)
+IT_TEST(answers_of_one_token_stay_with_the_prefill_worker)
 {
 	static const char *const command[] = { LLAMA,      "--split=1", "--workers",    "2", "--prompt", "a",
 					       "--prompt", "b",         "--max-tokens", "1", "--kill",   "0",

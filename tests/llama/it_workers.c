@@ -36,7 +36,7 @@ stop(struct it_daemon *daemon)
 	it_daemon_stop(daemon);
 }
 
-IT_TEST_LIMIT(workers_give_the_private_caches_answers, 300)
+IT_TEST(workers_give_the_private_caches_answers)
 {
 	static const char *const command[] = {
 		LLAMA,      "--workers",         "2",        "--max-tokens",
@@ -56,7 +56,7 @@ IT_TEST_LIMIT(workers_give_the_private_caches_answers, 300)
 	stop(&daemon);
 }
 
-IT_TEST_LIMIT(pages_of_a_killed_worker_are_freed, 300)
+IT_TEST(pages_of_a_killed_worker_are_freed)
 {
 	static const char *const command[] = { LLAMA,
 					       "--workers",
@@ -84,7 +84,7 @@ IT_TEST_LIMIT(pages_of_a_killed_worker_are_freed, 300)
 }
 
 /* A pool with one byte per element gives the same answer. */
-IT_TEST_LIMIT(pools_of_8_bit_dtypes_answer, 300)
+IT_TEST(pools_of_8_bit_dtypes_answer)
 {
 	static const char *const dtypes[] = { "e4m3", "i8" };
 

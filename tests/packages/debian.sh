@@ -75,7 +75,7 @@ start()
 try "the user paged could start pagedd with the configuration of the package" start
 runuser -u paged -- pagedd 2>log &
 daemon=$!
-for _ in $(seq 200); do
+for _ in $(seq 6000); do
 	pagedctl status >/dev/null 2>&1 && break
 	sleep 0.05
 done

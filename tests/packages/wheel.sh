@@ -70,7 +70,7 @@ pool small {
 END
 pagedd --config pagedd.conf --runtime-dir "$runtime" 2>log &
 daemon=$!
-for _ in $(seq 200); do
+for _ in $(seq 6000); do
 	pagedctl -r "$runtime" status >/dev/null 2>&1 && break
 	sleep 0.05
 done

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,6 +21,8 @@
 #include "tests/fake-cuda/load.h"
 
 #define EXIT_SKIPPED 77
+/* Of a test without PAGED_TEST_LIMIT: a test may wait several times, and computes meanwhile. */
+#define TEST_LIMIT_S 1800
 
 static struct it_test *tests, **tests_end = &tests;
 
@@ -138,9 +141,9 @@ it_note(const char *format, ...)
 }
 
 bool
-it_wait(bool (*holds)(void *argument), void *argument, unsigned int limit_ms)
+it_wait(bool (*holds)(void *argument), void *argument)
 {
-	uint64_t end = it_now_ms() + limit_ms;
+	uint64_t end = it_now_ms() + IT_LIMIT_MS;
 
 	while (!holds(argument)) {
 		if (it_now_ms() > end)
@@ -148,6 +151,14 @@ it_wait(bool (*holds)(void *argument), void *argument, unsigned int limit_ms)
 		usleep(1000);
 	}
 	return true;
+}
+
+bool
+it_readable(int fd)
+{
+	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
+
+	return poll(&poll_fd, 1, IT_LIMIT_MS) == 1;
 }
 
 const char *
@@ -204,19 +215,29 @@ leftovers_check(unsigned int n_fds)
 }
 
 static unsigned int
-limit_of(const struct it_test *test)
+test_limit_s(void)
 {
 	const char *text = getenv("PAGED_TEST_LIMIT");
-	unsigned long most = text != NULL ? strtoul(text, NULL, 10) : 0;
+	unsigned long limit_s = text != NULL ? strtoul(text, NULL, 10) : 0;
 
-	return most > 0 && most < test->limit_s ? (unsigned int)most : test->limit_s;
+	return limit_s > 0 ? (unsigned int)limit_s : TEST_LIMIT_S;
+}
+
+/* Clients and pagedctl wait as long as tests do, unless the test or its caller says otherwise. */
+static void
+timeout_set(void)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%u", IT_LIMIT_MS);
+	setenv("PAGED_TIMEOUT_MS", text, 0);
 }
 
 /* The test's process, its daemon and workers share a process group. */
 static int
 test_run(const struct it_test *test)
 {
-	unsigned int limit_s = limit_of(test);
+	unsigned int limit_s = test_limit_s();
 	uint64_t end = it_now_ms() + limit_s * 1000ull;
 	int status = -1;
 	pid_t pid;
@@ -292,6 +313,7 @@ it_main(int argc, char **argv)
 	if (shared_state == MAP_FAILED)
 		return 1;
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	timeout_set();
 	if (argc == 2 && strcmp(argv[1], "--list") == 0)
 		return tests_list();
 	if (argc == 3 && strcmp(argv[1], "--in-process") == 0)

@@ -9,6 +9,12 @@
  * sanitizer reports an error in it or in its daemon, or it leaves processes or
  * descriptors behind.
  *
+ * A test passes however slow the machine is.  It waits for what must happen by
+ * it_wait(), it_readable() and it_receive(), never by a sleep, and requires an
+ * order of events, not a duration.  Calls of clients and of pagedctl wait up
+ * to IT_LIMIT_MS; a test whose subject is the time limit sets its own, by
+ * worker_set_timeout() or PAGED_TIMEOUT_MS.
+ *
  *   program                    all tests
  *   program NAME...            these tests
  *   program --list             prints their names
@@ -16,7 +22,7 @@
  *                              and NVIDIA's tools, which do not follow fork().  A test that starts workers is skipped
  *   PAGED_KEEP=1               keeps the runtime directories
  *   PAGED_TEST_WRAPPER=PROGRAM runs the daemons: its arguments are the daemon's command
- *   PAGED_TEST_LIMIT=SECONDS   ends tests after this time if their own limit is longer
+ *   PAGED_TEST_LIMIT=SECONDS   ends tests after this time; default: 1800
  */
 #ifndef TESTS_HARNESS_H
 #define TESTS_HARNESS_H
@@ -29,22 +35,22 @@
 struct it_test {
 	const char *name;
 	void (*run)(void);
-	unsigned int limit_s;
 	struct it_test *next;
 };
 
 void it_register(struct it_test *test);
 
-/* A test with a time limit in seconds. */
-#define IT_TEST_LIMIT(test_name, limit)                                                       \
-	static void it_run_##test_name(void);                                                 \
-	__attribute__((constructor)) static void it_register_##test_name(void)                \
-	{                                                                                     \
-		static struct it_test test = { #test_name, it_run_##test_name, limit, NULL }; \
-		it_register(&test);                                                           \
-	}                                                                                     \
+/* How long a test waits for something that must happen.  It ends tests that hang, and decides no other result. */
+#define IT_LIMIT_MS 300000
+
+#define IT_TEST(test_name)                                                             \
+	static void it_run_##test_name(void);                                          \
+	__attribute__((constructor)) static void it_register_##test_name(void)         \
+	{                                                                              \
+		static struct it_test test = { #test_name, it_run_##test_name, NULL }; \
+		it_register(&test);                                                    \
+	}                                                                              \
 	static void it_run_##test_name(void)
-#define IT_TEST(test_name) IT_TEST_LIMIT(test_name, 60)
 
 int it_main(int argc, char **argv);
 #define IT_MAIN                             \
@@ -108,7 +114,7 @@ void it_daemon_stop(struct it_daemon *daemon);
 /** it_daemon_kill - SIGKILL */
 void it_daemon_kill(struct it_daemon *daemon);
 
-/** it_daemon_logged - whether the log contains this text; waits up to 5 s for it */
+/** it_daemon_logged - whether the log contains this text within IT_LIMIT_MS */
 bool it_daemon_logged(const struct it_daemon *daemon, const char *text);
 
 /* Processes */
@@ -126,7 +132,7 @@ struct it_worker {
  */
 void it_fork(struct it_worker *worker, void (*run)(int from, int to, void *argument), void *argument);
 
-/** it_send, it_receive - write, read a whole object; it_receive() fails the test on end-of-file or after 30 s */
+/** it_send, it_receive - write, read a whole object; it_receive() fails the test on end-of-file or after IT_LIMIT_MS */
 void it_send(int fd, const void *data, size_t size);
 void it_receive(int fd, void *data, size_t size);
 
@@ -145,8 +151,11 @@ const char *it_command(int *exit_code, const char *const *argv);
 /** it_pagedctl - run pagedctl with arguments that end with NULL; returns its output (static buffer) */
 const char *it_pagedctl(int *exit_code, ...) __attribute__((sentinel));
 
-/** it_wait - poll a condition every millisecond until it holds; false after limit_ms */
-bool it_wait(bool (*holds)(void *argument), void *argument, unsigned int limit_ms);
+/** it_wait - poll a condition every millisecond until it holds; false after IT_LIMIT_MS */
+bool it_wait(bool (*holds)(void *argument), void *argument);
+
+/** it_readable - wait until a descriptor is readable or its other side is closed; false after IT_LIMIT_MS */
+bool it_readable(int fd);
 
 /* Facts about a process */
 

@@ -19,9 +19,6 @@
 
 #include "tests/support/harness_internal.h"
 
-#define READY_LIMIT_MS 30000
-#define STOP_LIMIT_MS 30000
-
 static void
 runtime_dir_make(struct it_daemon *daemon, const char *configuration)
 {
@@ -93,7 +90,7 @@ log_show(const struct it_daemon *daemon)
 static bool
 daemon_try_launch(struct it_daemon *daemon, const char *program, const char *const *environment, int *status_p)
 {
-	uint64_t end = it_now_ms() + READY_LIMIT_MS;
+	uint64_t end = it_now_ms() + IT_LIMIT_MS;
 	int notify = notify_open(daemon);
 	bool ready = false;
 	char message[256];
@@ -200,7 +197,7 @@ it_daemon_stop(struct it_daemon *daemon)
 	int status;
 
 	kill(daemon->pid, SIGTERM);
-	it_require(it_wait(harness_process_ended, &daemon->pid, STOP_LIMIT_MS), "pagedd did not stop");
+	it_require(it_wait(harness_process_ended, &daemon->pid), "pagedd did not stop");
 	waitpid(daemon->pid, &status, 0);
 	log_expect_no_sanitizer_report(daemon);
 	if (status != 0)
@@ -238,5 +235,5 @@ it_daemon_logged(const struct it_daemon *daemon, const char *text)
 {
 	struct logged logged = { daemon, text };
 
-	return it_wait(log_has, &logged, 5000);
+	return it_wait(log_has, &logged);
 }

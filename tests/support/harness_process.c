@@ -6,7 +6,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,8 +16,6 @@
 #include <unistd.h>
 
 #include "tests/support/harness_internal.h"
-
-#define RECEIVE_LIMIT_MS 30000
 
 void
 it_fork(struct it_worker *worker, void (*run)(int from, int to, void *argument), void *argument)
@@ -57,10 +54,9 @@ it_receive(int fd, void *data, size_t size)
 	size_t got = 0;
 
 	while (got < size) {
-		struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
 		ssize_t n;
 
-		it_require(poll(&poll_fd, 1, RECEIVE_LIMIT_MS) > 0, "nothing heard");
+		it_require(it_readable(fd), "nothing heard");
 		n = read(fd, (char *)data + got, size - got);
 		it_require(n > 0, "the other side ended");
 		got += (size_t)n;

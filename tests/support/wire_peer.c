@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/wire_peer.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +8,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 #include <zmq.h>
-
-enum { REPLY_LIMIT_MS = 10000 };
 
 static struct wire_arena arena;
 
@@ -65,11 +62,10 @@ wire_peer_receive_control(int fd, struct wire_control_reply *reply, int *fds)
 	struct msghdr message = {
 		.msg_iov = &part, .msg_iovlen = 1, .msg_control = &ancillary, .msg_controllen = sizeof(ancillary)
 	};
-	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
 	struct paged_error error;
 	ssize_t n;
 
-	it_require(poll(&poll_fd, 1, REPLY_LIMIT_MS) == 1, "nothing was heard from the daemon");
+	it_require(it_readable(fd), "nothing was heard from the daemon");
 	n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
 	if (n <= 0)
 		return false;
@@ -194,7 +190,7 @@ wire_peer_receive(struct wire_peer *peer, struct wire_reply *reply)
 {
 	zmq_pollitem_t item = { .socket = peer->dealer, .events = ZMQ_POLLIN };
 
-	it_require(zmq_poll(&item, 1, REPLY_LIMIT_MS) == 1, "no reply came");
+	it_require(zmq_poll(&item, 1, IT_LIMIT_MS) == 1, "no reply came");
 	reply_take(peer, reply);
 }
 
@@ -231,7 +227,7 @@ wire_peer_try_call(struct wire_peer *peer, struct wire_request *request, struct 
 enum paged_status
 wire_peer_call(struct wire_peer *peer, struct wire_request *request, struct wire_reply *reply)
 {
-	it_require(wire_peer_try_call(peer, request, reply, REPLY_LIMIT_MS), "request of kind %d was not answered",
+	it_require(wire_peer_try_call(peer, request, reply, IT_LIMIT_MS), "request of kind %d was not answered",
 		   request->kind);
 	return reply->status;
 }
@@ -278,7 +274,7 @@ is_free(void *argument)
 }
 
 bool
-wire_peer_wait_free(uint32_t n_free, unsigned int limit_ms)
+wire_peer_wait_free(uint32_t n_free)
 {
-	return it_wait(is_free, &n_free, limit_ms);
+	return it_wait(is_free, &n_free);
 }

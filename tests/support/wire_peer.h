@@ -83,7 +83,7 @@ paged_seq_id wire_peer_create_seq(struct wire_peer *peer, uint32_t n_tokens);
 /** wire_peer_pool_entry - the page accounting of the first pool, read by a separate observer */
 struct paged_pool_entry wire_peer_pool_entry(void);
 
-/** wire_peer_wait_free - whether the first pool has n_free free pages within limit_ms */
-bool wire_peer_wait_free(uint32_t n_free, unsigned int limit_ms);
+/** wire_peer_wait_free - whether the first pool has n_free free pages within IT_LIMIT_MS */
+bool wire_peer_wait_free(uint32_t n_free);
 
 #endif

@@ -4,6 +4,9 @@
 
 #include <string.h>
 
+#include "client/api/objects.h"
+#include "client/owner/owner_remote.h"
+
 const char worker_pool_config[] = "pool test {\n" WORKER_POOL_SETTINGS "\n}\n";
 
 struct paged_client_params
@@ -52,6 +55,15 @@ worker_observe(struct worker_fixture *worker)
 	params.tables_only = 1;
 	worker_attach(worker, &params);
 	pool_open(worker);
+}
+
+void
+worker_set_timeout(struct worker_fixture *worker, uint32_t timeout_ms)
+{
+	struct remote *remote = remote_of(worker->client->owner);
+
+	remote->timeout_ms = timeout_ms;
+	remote->rpc.timeout_ms = timeout_ms;
 }
 
 void
@@ -219,12 +231,12 @@ all_is_free(void *argument)
 }
 
 void
-worker_wait_free(struct worker_fixture *observer, const char *pool, unsigned int limit_ms)
+worker_wait_free(struct worker_fixture *observer, const char *pool)
 {
 	struct free_wait wait = { observer, pool };
 	struct paged_pool_entry entry;
 
-	if (it_wait(all_is_free, &wait, limit_ms))
+	if (it_wait(all_is_free, &wait))
 		return;
 	entry = worker_pool_entry(observer, pool);
 	it_require(!"all pages became free", "%u of %u free, %u referenced, %u quarantined, %u sequences", entry.n_free,

@@ -49,6 +49,9 @@ void worker_observe(struct worker_fixture *worker);
 
 void worker_close(struct worker_fixture *worker);
 
+/** worker_set_timeout - how long the next calls of an attached client wait for the daemon, in milliseconds */
+void worker_set_timeout(struct worker_fixture *worker, uint32_t timeout_ms);
+
 /** worker_create_seq - create a sequence with room for n_tokens tokens */
 paged_seq_id worker_create_seq(struct worker_fixture *worker, uint32_t n_tokens);
 
@@ -86,8 +89,8 @@ void worker_read(struct worker_fixture *worker, paged_seq_id seq, uint32_t kv_le
 /** worker_pool_entry - the pool's entry as reported by the daemon */
 struct paged_pool_entry worker_pool_entry(struct worker_fixture *worker, const char *name);
 
-/** worker_wait_free - wait until every page is free and no session is left; the test fails after limit_ms */
-void worker_wait_free(struct worker_fixture *observer, const char *pool, unsigned int limit_ms);
+/** worker_wait_free - wait until every page is free and no session is left; the test fails after IT_LIMIT_MS */
+void worker_wait_free(struct worker_fixture *observer, const char *pool);
 
 /**
  * worker_check_pool - the daemon's consistency check and, for an observer with

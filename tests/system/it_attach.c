@@ -121,7 +121,7 @@ IT_TEST(allow_user_applies_per_pool)
 	it_fork(&child, nobody_worker, NULL);
 	it_join(&child);
 	worker_observe(&worker);
-	worker_wait_free(&worker, "test", 5000);
+	worker_wait_free(&worker, "test");
 	worker_close(&worker);
 	it_daemon_stop(&daemon);
 }

@@ -56,7 +56,7 @@ reserve_and_erase(struct worker_fixture *worker, uint32_t n_seqs, uint32_t n_tok
 	worker_ok(worker, paged_seq_erase(worker->client, n_seqs, seqs));
 }
 
-IT_TEST_LIMIT(ten_million_pages, 120)
+IT_TEST(ten_million_pages)
 {
 	unsigned long at_start, used, after_reuse;
 	struct it_daemon daemon;

@@ -222,7 +222,7 @@ IT_TEST(pagedctl_kick_kill)
 	text = it_pagedctl(&code, "--json", "kick", "--kill", word, NULL);
 	it_require(code == EXIT_DONE && strstr(text, "\"killed\": true") != NULL, "%d: %s", code, text);
 	it_require(it_wait_signal(&child) == SIGKILL);
-	worker_wait_free(&observer, "test", 2000);
+	worker_wait_free(&observer, "test");
 	text = it_pagedctl(&code, "kick", word, NULL);
 	it_require(code == EXIT_FAILED && strstr(text, word) != NULL, "%d: %s", code, text);
 	worker_close(&observer);

@@ -18,6 +18,7 @@
 #include "client/pagedclient.h"
 #include "tests/support/harness.h"
 #include "tests/support/sequences.h"
+#include "tests/support/worker_fixture.h"
 
 static const char configuration[] = "pool small {\n"
 				    "    layers = 2   kv-heads = 2   head-dim = 8   dtype = f32\n"
@@ -221,10 +222,10 @@ IT_TEST(wait_free_returns_after_pages_are_freed)
 			  "pool small: 212 pages are free or cached after 20 ms, 213 are waited for") != NULL);
 	client_expect(paged_pool_wait_free(pool, 513, 20), PAGED_ERR_LIMIT);
 	it_require(kill(holder.pid, SIGKILL) == 0);
-	client_ok(paged_pool_wait_free(pool, 512, 10000));
+	client_ok(paged_pool_wait_free(pool, 512, IT_LIMIT_MS));
 	it_kill(&holder);
 	it_daemon_kill(&daemon_);
-	client_expect(paged_pool_wait_free(pool, 512, 10000), PAGED_ERR_GONE);
+	client_expect(paged_pool_wait_free(pool, 512, IT_LIMIT_MS), PAGED_ERR_GONE);
 	client_expect(paged_pool_get_counts(pool, &counts), PAGED_ERR_GONE);
 	paged_client_close(client);
 }
@@ -411,7 +412,7 @@ IT_TEST(calls_fail_after_daemon_is_killed)
 	client_ok(paged_pool_get_info(pool, &info));
 	fd = paged_client_fd(client);
 	it_daemon_kill(&daemon_);
-	it_require(it_wait(is_readable, &fd, 2000));
+	it_require(it_wait(is_readable, &fd));
 	client_expect(seqs_create(client, pool, 1, &id), PAGED_ERR_GONE);
 	client_expect(paged_client_dispatch(client), PAGED_ERR_GONE);
 	client_expect(paged_batch_plan(batch, 1, &row), PAGED_ERR_GONE);
@@ -439,32 +440,39 @@ IT_TEST(plan_detects_a_dead_daemon)
 	client_ok(paged_batch_plan(batch, 0, NULL));
 	it_daemon_kill(&daemon_);
 	started = it_now_ms();
-	while ((status = paged_batch_plan(batch, 0, NULL)) == PAGED_OK && it_now_ms() - started < 3000)
+	while ((status = paged_batch_plan(batch, 0, NULL)) == PAGED_OK && it_now_ms() - started < IT_LIMIT_MS)
 		usleep(1000);
-	it_require(status == PAGED_ERR_GONE && it_now_ms() - started < 2000);
+	it_require(status == PAGED_ERR_GONE, "%s", paged_status_name(status));
 	paged_client_close(client);
+}
+
+static bool
+has_no_sequences(void *argument)
+{
+	struct paged_seq_entry *list;
+	size_t n;
+
+	(void)argument;
+	client_ok(paged_admin_sequences(client, "small", sizeof(*list), &list, &n));
+	paged_free(list);
+	return n == 0;
 }
 
 /* The daemon is stopped: the call times out, and the sequences of its late reply are erased. */
 IT_TEST(create_after_timeout_is_undone)
 {
-	struct paged_client_params params = { .struct_size = sizeof(params), .timeout_ms = 200 };
-	struct paged_seq_entry *list;
+	struct worker_fixture impatient;
 	paged_seq_id ids[3];
-	size_t n = 1;
 
-	daemon_and_client_start(&params);
+	daemon_and_client_start(NULL);
+	impatient = (struct worker_fixture){ .client = client };
 	kill(daemon_.pid, SIGSTOP);
+	worker_set_timeout(&impatient, 200);
 	client_expect(seqs_create(client, pool, 3, ids), PAGED_ERR_TIMEOUT);
 	client_expect(paged_pool_open(client, "other", &pool), PAGED_ERR_TIMEOUT);
 	kill(daemon_.pid, SIGCONT);
-	for (unsigned int i = 0; i < 1000 && n != 0; i++) {
-		if (paged_admin_sequences(client, "small", sizeof(*list), &list, &n) != PAGED_OK)
-			continue;
-		paged_free(list);
-		usleep(1000);
-	}
-	it_require(n == 0);
+	worker_set_timeout(&impatient, IT_LIMIT_MS);
+	it_require(it_wait(has_no_sequences, NULL));
 	client_ok(paged_pool_open(client, "other", &pool));
 	daemon_and_client_stop();
 }

@@ -232,13 +232,13 @@ static void daemon_fails_at_every_call(enum export_setting export)
 	it_require(n_refused > 10);
 }
 
-IT_TEST_LIMIT(vmm_daemon_survives_each_failed_call, 120)
+IT_TEST(vmm_daemon_survives_each_failed_call)
 {
 	cuda_skip_with_gpu();
 	daemon_fails_at_every_call(EXPORT_SETTING_VMM);
 }
 
-IT_TEST_LIMIT(legacy_daemon_survives_each_failed_call, 120)
+IT_TEST(legacy_daemon_survives_each_failed_call)
 {
 	cuda_skip_with_gpu();
 	daemon_fails_at_every_call(EXPORT_SETTING_LEGACY);
@@ -307,13 +307,13 @@ static void worker_fails_at_every_call(enum export_setting export)
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST_LIMIT(vmm_worker_survives_each_failed_call, 120)
+IT_TEST(vmm_worker_survives_each_failed_call)
 {
 	cuda_skip_with_gpu();
 	worker_fails_at_every_call(EXPORT_SETTING_VMM);
 }
 
-IT_TEST_LIMIT(legacy_worker_survives_each_failed_call, 120)
+IT_TEST(legacy_worker_survives_each_failed_call)
 {
 	cuda_skip_with_gpu();
 	worker_fails_at_every_call(EXPORT_SETTING_LEGACY);

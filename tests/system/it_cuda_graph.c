@@ -79,7 +79,7 @@ replay_many_steps(int from, int to, void *argument)
 	engine_close(&engine, &decode);
 }
 
-IT_TEST_LIMIT(graph_replays_a_thousand_steps, 300)
+IT_TEST(graph_replays_a_thousand_steps)
 {
 	run_with_daemon(replay_many_steps);
 }

@@ -42,12 +42,12 @@ mods_of_prefill_run(void)
 		PAGED_ERR_RANGE);
 }
 
-IT_TEST_LIMIT(mods_of_prefill, 120)
+IT_TEST(mods_of_prefill)
 {
 	mods_of_prefill_run();
 }
 
-IT_TEST_LIMIT(mods_of_prefill_by_wgmma, 120)
+IT_TEST(mods_of_prefill_by_wgmma)
 {
 	setenv("PAGED_WGMMA", "1", 1);
 	mods_of_prefill_run();

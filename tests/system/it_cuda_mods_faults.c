@@ -183,7 +183,7 @@ every_call_fails(const char *prefix, int result)
 }
 
 /* The compiled code is cached on disk, so no case waits for the compiler. */
-IT_TEST_LIMIT(mods_survive_each_failed_driver_call, 120)
+IT_TEST(mods_survive_each_failed_driver_call)
 {
 	char cache_dir[] = "/tmp/paged-mods.XXXXXX", command[128];
 
@@ -195,7 +195,7 @@ IT_TEST_LIMIT(mods_survive_each_failed_driver_call, 120)
 	it_require(system(command) == 0);
 }
 
-IT_TEST_LIMIT(mods_survive_each_failed_nvrtc_call, 120)
+IT_TEST(mods_survive_each_failed_nvrtc_call)
 {
 	cuda_daemon_environment();
 	setenv("PAGED_CACHE_DIR", "", 1);

@@ -12,7 +12,7 @@
 #include "tests/fake-cuda/load.h"
 
 /* With each result by which a driver refuses an image. */
-IT_TEST_LIMIT(rejected_cached_code_is_recompiled, 120)
+IT_TEST(rejected_cached_code_is_recompiled)
 {
 	static const int refusals[] = { 200, 209, 218, 221, 222, 223, 300 };
 	char cache_dir[] = "/tmp/paged-mods.XXXXXX", path[64], fail[48];
@@ -94,7 +94,7 @@ expect_nvrtc(const char *driver, const char *nvrtc)
 	expect_log(compiled);
 }
 
-IT_TEST_LIMIT(nvrtc_of_the_drivers_version_comes_first, 120)
+IT_TEST(nvrtc_of_the_drivers_version_comes_first)
 {
 	char path[4200];
 

@@ -153,7 +153,7 @@ IT_TEST(shapes_of_prefill_by_wgmma)
  * Decode of one and of several queries, whose tiles are narrow and wide, over many KV chunks; queries at addresses that
  * a bulk copy does not take, sinks, kv_first.
  */
-IT_TEST_LIMIT(shapes_of_decode_by_bulk_copies, 240)
+IT_TEST(shapes_of_decode_by_bulk_copies)
 {
 	struct batch_fixture_params params = prefill_mixed;
 

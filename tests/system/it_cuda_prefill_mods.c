@@ -288,36 +288,36 @@ compiled_mods_of_v_in_k_run(void)
 	cases_run(cases, sizeof(cases) / sizeof(cases[0]));
 }
 
-IT_TEST_LIMIT(compiled_mods_apply_to_both_kernels, 120)
+IT_TEST(compiled_mods_apply_to_both_kernels)
 {
 	compiled_mods_run();
 }
 
-IT_TEST_LIMIT(compiled_mods_by_bulk_copies, 120)
+IT_TEST(compiled_mods_by_bulk_copies)
 {
 	setenv("PAGED_BULK", "1", 1);
 	compiled_mods_run();
 }
 
-IT_TEST_LIMIT(compiled_mods_by_wgmma, 120)
+IT_TEST(compiled_mods_by_wgmma)
 {
 	setenv("PAGED_WGMMA", "1", 1);
 	compiled_mods_run();
 }
 
-IT_TEST_LIMIT(compiled_mods_of_v_in_k, 120)
+IT_TEST(compiled_mods_of_v_in_k)
 {
 	compiled_mods_of_v_in_k_run();
 }
 
-IT_TEST_LIMIT(compiled_mods_of_v_in_k_by_wgmma, 120)
+IT_TEST(compiled_mods_of_v_in_k_by_wgmma)
 {
 	setenv("PAGED_WGMMA", "1", 1);
 	compiled_mods_of_v_in_k_run();
 }
 
 /* With a block mask, each block is alone. */
-IT_TEST_LIMIT(compiled_mods_by_clusters, 120)
+IT_TEST(compiled_mods_by_clusters)
 {
 	static const struct mods_case c = {
 		compiled_mask, "cap * tanh(score / cap)", "", PAGED_BF16, 80, 64, 16, true, 128
@@ -367,12 +367,12 @@ window_fails(void)
 	prefill_end();
 }
 
-IT_TEST_LIMIT(mods_survive_failures_of_the_second_kernel, 240)
+IT_TEST(mods_survive_failures_of_the_second_kernel)
 {
 	window_fails();
 }
 
-IT_TEST_LIMIT(mods_survive_failures_of_wgmma, 240)
+IT_TEST(mods_survive_failures_of_wgmma)
 {
 	setenv("PAGED_WGMMA", "1", 1);
 	window_fails();

@@ -223,7 +223,7 @@ IT_TEST(calls_of_a_plan_do_not_depend_on_its_rows)
 	tables_close(&tables);
 }
 
-IT_TEST_LIMIT(random_changes_reach_the_device, 120)
+IT_TEST(random_changes_reach_the_device)
 {
 	struct tables tables;
 	char seed[16];
@@ -330,7 +330,7 @@ IT_TEST(long_runs_are_copied)
  * Each driver call of a plan fails once, or the launch and all that follows.  The plan fails, and the next one writes
  * all that the device does not have.
  */
-IT_TEST_LIMIT(failed_calls_lose_nothing, 120)
+IT_TEST(failed_calls_lose_nothing)
 {
 	static const char *const names[] = { "cuLaunchKernel", "cuMemcpyHtoDAsync_v2", "cuEventRecord",
 					     "cuEventSynchronize" };

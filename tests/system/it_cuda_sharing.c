@@ -553,7 +553,7 @@ replay_shared_rows(int from, int to, void *argument)
 }
 
 /* A captured decoding step goes on with rows that were forked, published, and started on published pages. */
-IT_TEST_LIMIT(graphs_replay_with_shared_rows, 120)
+IT_TEST(graphs_replay_with_shared_rows)
 {
 	struct it_daemon daemon;
 	struct it_worker worker;

@@ -75,7 +75,7 @@ cubin_compare(const char *dir, const char *source)
 	return n;
 }
 
-IT_TEST_LIMIT(cubins_match_the_fake_kernels, 600)
+IT_TEST(cubins_match_the_fake_kernels)
 {
 	const char *dir = toolkit_dir(), *sources = getenv("CUDA_FILES");
 	char list[4096], *rest = list;
@@ -114,7 +114,7 @@ compile_for(const struct cuda_nvrtc *nvrtc, const char *source, const char *cons
 }
 
 /* The real one; the fake driver's is in no path. */
-IT_TEST_LIMIT(real_nvrtc_compiles_the_kernels, 300)
+IT_TEST(real_nvrtc_compiles_the_kernels)
 {
 	static const char *const names[] = {
 		"kernels/cuda/bytes.h",

@@ -183,7 +183,7 @@ IT_TEST(pages_of_a_worker_killed_in_a_kernel_are_reused)
 		it_kill(&child);
 	}
 	worker_attach(&worker, &params);
-	worker_wait_free(&worker, "test", 5000);
+	worker_wait_free(&worker, "test");
 	paged_client_close(worker.client);
 	it_fork(&child, reuse_pages, NULL);
 	it_join(&child);

@@ -187,12 +187,12 @@ IT_TEST(stop_waits_for_members_and_refuses_requests)
 	struct wire_peer peer;
 	int status;
 
-	it_daemon_start(&daemon_, "stop-timeout = 30s\n" SMALL_POOL_CONFIG, NULL, NULL);
+	it_daemon_start(&daemon_, "stop-timeout = 60min\n" SMALL_POOL_CONFIG, NULL, NULL);
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	kill(daemon_.pid, SIGTERM);
 	it_require(wire_peer_receive_control(peer.control, &notice, NULL));
 	it_require(notice.kind == WIRE_NOTICE && notice.notice.kind == WIRE_NOTICE_STOPPING);
-	it_require(notice.notice.deadline_ms == 30000);
+	it_require(notice.notice.deadline_ms == 3600000);
 	it_require(wire_peer_call(&peer, &ping, &reply) == PAGED_OK);
 	it_require(wire_peer_call(&peer, &create, &reply) == PAGED_ERR_STOPPING, "%s", reply.text);
 	it_require(waitpid(daemon_.pid, &status, WNOHANG) == 0, "it waits");
@@ -218,14 +218,12 @@ IT_TEST(second_signal_ends_the_wait)
 {
 	struct wire_control_reply notice;
 	struct wire_peer peer;
-	uint64_t begin = it_now_ms();
 
-	it_daemon_start(&daemon_, "stop-timeout = 60s\n" SMALL_POOL_CONFIG, NULL, NULL);
+	it_daemon_start(&daemon_, "stop-timeout = 60min\n" SMALL_POOL_CONFIG, NULL, NULL);
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	kill(daemon_.pid, SIGINT);
 	it_require(wire_peer_receive_control(peer.control, &notice, NULL));
 	it_daemon_stop(&daemon_);
-	it_require(it_now_ms() - begin < 20000);
 	wire_peer_close(&peer);
 }
 
@@ -273,11 +271,10 @@ IT_TEST(file_size_limit_is_reported)
 static void
 expect_state(int fd, const char *state)
 {
-	struct pollfd readable = { .fd = fd, .events = POLLIN };
 	char text[128];
 	ssize_t n;
 
-	it_require(poll(&readable, 1, 10000) == 1, "no %s", state);
+	it_require(it_readable(fd), "no %s", state);
 	n = recv(fd, text, sizeof(text) - 1, 0);
 	text[n > 0 ? n : 0] = '\0';
 	it_require(strcmp(text, state) == 0, "%s instead of %s", text, state);
@@ -327,7 +324,7 @@ expect_pages_of_killed_member_free(const char *program, const char *const *envir
 		it_receive(worker.from, token, sizeof(token));
 		it_require(wire_peer_pool_entry().n_free == 54);
 		it_kill(&worker);
-		it_require(wire_peer_wait_free(SMALL_POOL_PAGES, 1000), "%u free", wire_peer_pool_entry().n_free);
+		it_require(wire_peer_wait_free(SMALL_POOL_PAGES), "%u free", wire_peer_pool_entry().n_free);
 		close(worker.to);
 		close(worker.from);
 	}
@@ -382,7 +379,12 @@ fds_are_at_most(void *argument)
 	return it_count_fds(daemon_.pid) <= *(unsigned int *)argument;
 }
 
-IT_TEST_LIMIT(deaths_leak_nothing, 180)
+static bool __attribute__((unused)) memory_is_at_most(void *kib)
+{
+	return it_private_kib(daemon_.pid) <= *(const unsigned long *)kib;
+}
+
+IT_TEST(deaths_leak_nothing)
 {
 	enum { STAGES = 6, WARM = 100, TOTAL = 400 };
 	unsigned long kib = 0;
@@ -402,12 +404,13 @@ IT_TEST_LIMIT(deaths_leak_nothing, 180)
 		close(worker.to);
 		close(worker.from);
 	}
-	it_require(wire_peer_wait_free(SMALL_POOL_PAGES, 2000));
-	it_require(it_wait(fds_are_at_most, &fds, 2000), "%u descriptors, %u before", it_count_fds(daemon_.pid), fds);
+	it_require(wire_peer_wait_free(SMALL_POOL_PAGES));
+	it_require(it_wait(fds_are_at_most, &fds), "%u descriptors, %u before", it_count_fds(daemon_.pid), fds);
 	it_require(count_sockets() == 1, "%u files, the control socket alone is wanted", count_sockets());
 	it_note("%d deaths: %+ld KiB after the first %d", TOTAL, (long)(it_private_kib(daemon_.pid) - kib), WARM);
 #ifndef __SANITIZE_ADDRESS__ /* it retains freed memory */
-	it_require(it_private_kib(daemon_.pid) <= kib + 256);
+	kib += 256;
+	it_require(it_wait(memory_is_at_most, &kib), "%lu KiB", it_private_kib(daemon_.pid));
 #endif
 	it_daemon_stop(&daemon_);
 }
@@ -428,7 +431,7 @@ IT_TEST(pages_stay_quarantined_while_the_process_lives)
 	it_require(pool.n_free == 54 && pool.n_quarantined == 10, "%u free, %u quarantined", pool.n_free,
 		   pool.n_quarantined);
 	it_kill(&worker);
-	it_require(wire_peer_wait_free(SMALL_POOL_PAGES, 1000));
+	it_require(wire_peer_wait_free(SMALL_POOL_PAGES));
 	it_daemon_stop(&daemon_);
 }
 
@@ -479,7 +482,7 @@ kick_session(bool kill_members)
 		it_require(wire_peer_pool_entry().n_quarantined == 10);
 		it_kill(&worker);
 	}
-	it_require(wire_peer_wait_free(SMALL_POOL_PAGES, 1000));
+	it_require(wire_peer_wait_free(SMALL_POOL_PAGES));
 	wire_peer_bye(&admin);
 	it_daemon_logged(&daemon_, "kicked by process");
 }

@@ -31,7 +31,7 @@ static void
 teardown(void)
 {
 	worker_close(&worker);
-	prompt_wait_unused(&admin, 20000);
+	prompt_wait_unused(&admin);
 	worker_check_pool(&admin);
 	worker_close(&admin);
 	it_daemon_stop(&daemon_);
@@ -60,11 +60,10 @@ expect_drained(const struct worker_fixture *drained, enum paged_status status)
 static void
 wait_drained(const struct worker_fixture *drained)
 {
-	struct pollfd fd = { .fd = paged_client_fd(drained->client), .events = POLLIN };
 	enum paged_status status;
 
 	while ((status = paged_client_dispatch(drained->client)) == PAGED_OK)
-		it_require(poll(&fd, 1, 20000) == 1);
+		it_require(it_readable(paged_client_fd(drained->client)));
 	expect_drained(drained, status);
 }
 

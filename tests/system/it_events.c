@@ -218,7 +218,7 @@ publisher_run(int from, int to, void *argument)
 }
 
 /* Events that come late, beside nodes that are gone: the table fits each of them, and in the end the pool. */
-IT_TEST_LIMIT(events_beside_a_publisher, 200)
+IT_TEST(events_beside_a_publisher)
 {
 	struct it_worker publisher;
 	uint32_t chain;
@@ -353,7 +353,7 @@ attacker_run(int from, int to, void *argument)
 	it_receive(from, &end, sizeof(end));
 }
 
-IT_TEST_LIMIT(hostile_peers_cost_others_nothing, 200)
+IT_TEST(hostile_peers_cost_others_nothing)
 {
 	struct it_worker attacker;
 	unsigned long before_kib;
@@ -383,7 +383,7 @@ IT_TEST_LIMIT(hostile_peers_cost_others_nothing, 200)
 }
 
 /* More changes than the ring holds while the program stands still. */
-IT_TEST_LIMIT(overtaken_by_the_ring, 200)
+IT_TEST(overtaken_by_the_ring)
 {
 	size_t n = 0;
 
@@ -494,7 +494,7 @@ IT_TEST(published_before_the_start)
 	events_end();
 }
 
-IT_TEST_LIMIT(daemon_is_killed_and_comes_back, 120)
+IT_TEST(daemon_is_killed_and_comes_back)
 {
 	size_t n;
 

@@ -185,7 +185,7 @@ connect_shortly(uint32_t n)
 	}
 }
 
-IT_TEST_LIMIT(short_connections_leave_nothing, 300)
+IT_TEST(short_connections_leave_nothing)
 {
 	events_begin(NULL);
 	router_open(&router, &events, "");
@@ -237,7 +237,7 @@ evict_all(void)
 	router_follow(&router, expected, 0);
 }
 
-IT_TEST_LIMIT(topics_of_one_subscriber_cost_nothing, 300)
+IT_TEST(topics_of_one_subscriber_cost_nothing)
 {
 	struct it_worker subscriber;
 	struct pollfd polled;
@@ -303,7 +303,7 @@ replay_receive(void)
 }
 
 /* One peer asks for everything twice, and then so often that its requests wait for each other. */
-IT_TEST_LIMIT(each_replay_has_its_end, 300)
+IT_TEST(each_replay_has_its_end)
 {
 	static const char *const arguments[] = { "--buffer-steps", "200", NULL };
 	struct router_batch batch;
@@ -430,7 +430,7 @@ IT_TEST(what_is_no_zmtp_is_closed)
 }
 
 /* What waits for peers that do not read is in memory once. */
-IT_TEST_LIMIT(peers_that_do_not_read, 300)
+IT_TEST(peers_that_do_not_read)
 {
 	enum { PEERS = 100 };
 	int fds[PEERS];

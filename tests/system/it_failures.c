@@ -2,11 +2,20 @@
 /* Calls that fail: late replies, a full pool, stale ids, a daemon that ends; and the state afterwards. */
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "tests/support/sequences.h"
 #include "tests/support/worker_fixture.h"
+
+static bool
+is_readable(int fd)
+{
+	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
+
+	return poll(&poll_fd, 1, 0) > 0;
+}
 
 static bool
 has_one_sequence(void *argument)
@@ -16,31 +25,29 @@ has_one_sequence(void *argument)
 
 IT_TEST(create_after_timeout_is_undone)
 {
-	struct paged_client_params params = worker_params("impatient");
 	struct it_daemon daemon;
 	struct worker_fixture worker, observer;
 	paged_seq_id seq, late[3] = { 0 };
 	uint64_t began;
 
-	params.timeout_ms = 100;
 	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
 	worker_observe(&observer);
-	worker_open(&worker, &params, 0);
+	worker_open(&worker, NULL, 0);
 	seq = worker_create_seq(&worker, 4);
 
 	kill(daemon.pid, SIGSTOP);
+	worker_set_timeout(&worker, 100);
 	began = it_now_ms();
 	worker_expect(&worker, seqs_create(worker.client, worker.pool, 3, late), PAGED_ERR_TIMEOUT);
-	it_require(it_now_ms() - began >= 90 && it_now_ms() - began < 2000);
+	it_require(it_now_ms() - began >= 90);
 	it_require(late[0] == 0, "nothing is written unless the call succeeds");
 	worker_expect(&worker, seqs_reserve(worker.client, 1, &seq, (uint32_t[]){ 16 }), PAGED_ERR_TIMEOUT);
 	kill(daemon.pid, SIGCONT);
 
 	/* The next calls get their own replies, and the sequences of the late create are erased. */
-	params.timeout_ms = 0;
-	while (seqs_reserve(worker.client, 1, &seq, (uint32_t[]){ 20 }) == PAGED_ERR_TIMEOUT)
-		it_require(it_now_ms() - began < 10000);
-	it_require(it_wait(has_one_sequence, &observer, 5000), "%u sequences",
+	worker_set_timeout(&worker, IT_LIMIT_MS);
+	worker_ok(&worker, seqs_reserve(worker.client, 1, &seq, (uint32_t[]){ 20 }));
+	it_require(it_wait(has_one_sequence, &observer), "%u sequences",
 		   worker_pool_entry(&observer, "test").n_sequences);
 	it_require(worker_pool_entry(&observer, "test").n_referenced == 5);
 	worker_ok(&worker, paged_seq_erase(worker.client, 1, &seq));
@@ -51,29 +58,55 @@ IT_TEST(create_after_timeout_is_undone)
 	it_daemon_stop(&daemon);
 }
 
+/* Without the variable, the harness's limit applies. */
+IT_TEST(the_environment_limits_calls)
+{
+	struct it_daemon daemon;
+	struct worker_fixture worker;
+	uint64_t began;
+
+	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
+	kill(daemon.pid, SIGSTOP);
+	setenv("PAGED_TIMEOUT_MS", "100", 1);
+	began = it_now_ms();
+	it_require(paged_client_open(NULL, NULL, &worker.client) == PAGED_ERR_TIMEOUT);
+	it_require(it_now_ms() - began >= 90 && it_now_ms() - began < IT_LIMIT_MS / 2);
+	paged_client_close(worker.client);
+	kill(daemon.pid, SIGCONT);
+	it_daemon_stop(&daemon);
+}
+
+struct undoing {
+	struct worker_fixture *worker, *observer;
+};
+
+static bool
+late_create_is_undone(void *argument)
+{
+	struct undoing *undoing = argument;
+
+	if (is_readable(paged_client_fd(undoing->worker->client)))
+		worker_ok(undoing->worker, paged_client_dispatch(undoing->worker->client));
+	return has_one_sequence(undoing->observer);
+}
+
 /* Without another call: the descriptor becomes readable, and dispatch erases the sequence. */
 IT_TEST(dispatch_undoes_a_late_create)
 {
-	struct paged_client_params params = worker_params("impatient");
-	struct pollfd poll_fd = { .events = POLLIN };
 	struct it_daemon daemon;
 	struct worker_fixture worker, observer;
 	paged_seq_id seq, late;
 
-	params.timeout_ms = 50;
 	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
 	worker_observe(&observer);
-	worker_open(&worker, &params, 0);
+	worker_open(&worker, NULL, 0);
 	seq = worker_create_seq(&worker, 4);
-	poll_fd.fd = paged_client_fd(worker.client);
 	kill(daemon.pid, SIGSTOP);
+	worker_set_timeout(&worker, 50);
 	worker_expect(&worker, seqs_create(worker.client, worker.pool, 1, &late), PAGED_ERR_TIMEOUT);
 	kill(daemon.pid, SIGCONT);
-	for (uint64_t end = it_now_ms() + 5000; !has_one_sequence(&observer);) {
-		it_require(it_now_ms() < end, "the late create was not undone");
-		if (poll(&poll_fd, 1, 100) > 0)
-			worker_ok(&worker, paged_client_dispatch(worker.client));
-	}
+	worker_set_timeout(&worker, IT_LIMIT_MS);
+	it_require(it_wait(late_create_is_undone, &(struct undoing){ &worker, &observer }));
 	worker_ok(&worker, paged_seq_read(worker.pool, seq, NULL, NULL, 0));
 	worker_close(&worker);
 	worker_close(&observer);
@@ -146,17 +179,8 @@ IT_TEST(stale_ids_are_refused)
 	it_daemon_stop(&daemon);
 }
 
-static bool
-is_readable(int fd)
-{
-	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
-
-	return poll(&poll_fd, 1, 0) > 0;
-}
-
 IT_TEST(client_fd_becomes_readable)
 {
-	struct pollfd poll_fd = { .events = POLLIN };
 	struct it_daemon daemon;
 	struct worker_fixture kicked, stopped, admin;
 
@@ -167,19 +191,16 @@ IT_TEST(client_fd_becomes_readable)
 	it_require(!is_readable(paged_client_fd(kicked.client)), "nothing was said");
 	worker_observe(&admin);
 	worker_ok(&admin, paged_admin_kick(admin.client, paged_client_session(kicked.client), 0));
-	poll_fd.fd = paged_client_fd(kicked.client);
-	it_require(poll(&poll_fd, 1, 2000) == 1);
+	it_require(it_readable(paged_client_fd(kicked.client)));
 	worker_expect(&kicked, paged_client_dispatch(kicked.client), PAGED_ERR_GONE);
 	worker_ok(&stopped, paged_client_dispatch(stopped.client));
 	worker_close(&kicked);
 	worker_close(&admin);
 
 	kill(daemon.pid, SIGTERM);
-	poll_fd.fd = paged_client_fd(stopped.client);
-	for (uint64_t end = it_now_ms() + 2000; paged_client_dispatch(stopped.client) != PAGED_ERR_STOPPING;) {
-		it_require(it_now_ms() < end);
-		poll(&poll_fd, 1, 100);
-	}
+	/* Bytes of ZeroMQ's own may make it readable before that. */
+	while (paged_client_dispatch(stopped.client) != PAGED_ERR_STOPPING)
+		it_require(it_readable(paged_client_fd(stopped.client)));
 	worker_close(&stopped);
 	it_daemon_stop(&daemon);
 }
@@ -203,18 +224,15 @@ block_mask_build(struct worker_fixture *worker, paged_seq_id seq, uint32_t physi
 
 IT_TEST(calls_fail_with_gone_after_restart)
 {
-	struct paged_client_params params = worker_params("survivor");
 	struct paged_block_mask *physical_mask, *logical_mask, *no_mask;
 	struct paged_batch_row row = { .kv_len = 8 };
 	uint32_t tokens = 16;
 	struct it_daemon daemon;
 	struct worker_fixture before_restart, after_restart;
 	paged_seq_id seq, queued;
-	uint64_t began;
 
-	params.timeout_ms = 50;
 	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
-	worker_open(&before_restart, &params, 8);
+	worker_open(&before_restart, NULL, 8);
 	seq = worker_create_seq(&before_restart, 8);
 	worker_write(&before_restart, seq, 0, 8, 1);
 	worker_ok(&before_restart, block_mask_build(&before_restart, seq, 1, &physical_mask));
@@ -222,20 +240,20 @@ IT_TEST(calls_fail_with_gone_after_restart)
 
 	/* Requests that the killed daemon never replied to. */
 	kill(daemon.pid, SIGSTOP);
+	worker_set_timeout(&before_restart, 50);
 	worker_expect(&before_restart, seqs_create(before_restart.client, before_restart.pool, 1, &queued),
 		      PAGED_ERR_TIMEOUT);
 	worker_expect(&before_restart, seqs_reserve(before_restart.client, 1, &seq, &tokens), PAGED_ERR_TIMEOUT);
 	it_daemon_kill(&daemon);
 	it_daemon_restart(&daemon, NULL, NULL);
 
-	began = it_now_ms();
+	worker_set_timeout(&before_restart, IT_LIMIT_MS);
 	worker_expect(&before_restart, seqs_create(before_restart.client, before_restart.pool, 1, &queued),
 		      PAGED_ERR_GONE);
 	worker_expect(&before_restart, seqs_reserve(before_restart.client, 1, &seq, &tokens), PAGED_ERR_GONE);
 	worker_expect(&before_restart, paged_seq_erase(before_restart.client, 1, &seq), PAGED_ERR_GONE);
 	worker_expect(&before_restart, paged_client_dispatch(before_restart.client), PAGED_ERR_GONE);
 	worker_expect(&before_restart, worker_plan(&before_restart, seq, 7, 8, 0), PAGED_ERR_GONE);
-	it_require(it_now_ms() - began < 1000, "gone is known at once");
 
 	/* Physical block masks are void after a restart; logical ones are not. */
 	row.seq = seq;
@@ -271,16 +289,13 @@ IT_TEST(waiting_call_fails_when_daemon_is_killed)
 	struct it_daemon daemon;
 	struct it_worker child;
 	paged_seq_id seq;
-	uint64_t began;
 	struct worker_fixture worker;
 
 	it_daemon_start(&daemon, worker_pool_config, NULL, NULL);
 	worker_open(&worker, NULL, 0);
 	kill(daemon.pid, SIGSTOP);
 	it_fork(&child, kill_daemon_later, &daemon);
-	began = it_now_ms();
 	worker_expect(&worker, seqs_create(worker.client, worker.pool, 1, &seq), PAGED_ERR_GONE);
-	it_require(it_now_ms() - began < 2000);
 	it_join(&child);
 	it_daemon_kill(&daemon);
 	worker_close(&worker);
@@ -326,7 +341,7 @@ IT_TEST(plan_detects_a_daemon_killed_in_an_update)
 		status = worker_plan(&worker, seq, 63, 64, PAGED_ROW_NO_APPEND);
 		if (status != PAGED_OK && busy_ms == 0)
 			busy_ms = it_now_ms();
-		it_require(busy_ms == 0 || it_now_ms() - busy_ms < 2000, "still %s", paged_status_name(status));
+		it_require(busy_ms == 0 || it_now_ms() - busy_ms < IT_LIMIT_MS, "still %s", paged_status_name(status));
 	}
 	took_ms = it_now_ms() - busy_ms;
 	it_require(status == PAGED_ERR_GONE, "%s: %s", paged_status_name(status), paged_client_error(worker.client));

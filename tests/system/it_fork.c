@@ -114,13 +114,13 @@ IT_TEST(worker_is_killed_after_each_step_of_a_tree)
 		it_receive(child.from, &stopped, 1);
 		worker_check_pool(&observer);
 		it_kill(&child);
-		prompt_wait_unused(&observer, 5000);
+		prompt_wait_unused(&observer);
 		worker_check_pool(&observer);
 	}
 	it_note("%u steps", step - 1);
 	it_require(step > 16);
 	worker_ok(&observer, paged_admin_evict(observer.client, "test", 0, &step));
-	worker_wait_free(&observer, "test", 5000);
+	worker_wait_free(&observer, "test");
 	worker_close(&observer);
 	it_daemon_stop(&daemon);
 }
@@ -162,7 +162,7 @@ IT_TEST(worker_is_killed_at_random_in_a_tree)
 		usleep((useconds_t)random_below(&random, 20000));
 		it_require(waitpid(child.pid, NULL, WNOHANG) == 0, "the worker has failed");
 		it_kill(&child);
-		prompt_wait_unused(&observer, 5000);
+		prompt_wait_unused(&observer);
 		worker_check_pool(&observer);
 	}
 	worker_close(&observer);
@@ -371,7 +371,7 @@ IT_TEST(daemon_is_killed_inside_a_start_or_fork)
 			it_require(ids[0] == 0 && ids[1] == 0);
 			worker_expect(&worker, paged_seq_start(worker.pool, 0, NULL, NULL, NULL), PAGED_ERR_GONE);
 			worker_expect(&reader, paged_batch_validate(reader.batch), PAGED_ERR_GONE);
-			worker_expect(&reader, paged_prefix_wait(reader.pool, &missing, LENGTH, 20000), PAGED_ERR_GONE);
+			worker_expect(&reader, paged_prefix_wait(reader.pool, &missing, LENGTH, IT_LIMIT_MS), PAGED_ERR_GONE);
 			worker_expect(&reader, paged_prefix_match(reader.pool, &prefix, &n_matched), PAGED_ERR_GONE);
 			worker_expect(&reader, paged_seq_erase(reader.client, 1, &published), PAGED_ERR_GONE);
 		}

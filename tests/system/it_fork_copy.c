@@ -104,7 +104,7 @@ IT_TEST(forks_have_the_bits_of_copies_on_the_host)
 	fork_on("host");
 }
 
-IT_TEST_LIMIT(forks_have_the_bits_of_copies_on_a_gpu, 120)
+IT_TEST(forks_have_the_bits_of_copies_on_a_gpu)
 {
 	cuda_daemon_environment();
 	it_require(fake_cuda_load(), "%s", dlerror());

@@ -60,7 +60,7 @@ expect_evicted(void)
 {
 	struct paged_pool_counts counts;
 
-	it_require(it_wait(enough_are_free, NULL, 60000), "%u free, %u cached", counts_read().n_free,
+	it_require(it_wait(enough_are_free, NULL), "%u free, %u cached", counts_read().n_free,
 		   counts_read().n_cached);
 	counts = counts_read();
 	it_require(counts.n_free == WANTED, "%u free: more were evicted than wanted", counts.n_free);
@@ -70,7 +70,7 @@ expect_evicted(void)
 	it_daemon_stop(&daemon_);
 }
 
-IT_TEST_LIMIT(after_erase, 120)
+IT_TEST(after_erase)
 {
 	setup();
 	it_require(counts_read().n_free == 0);
@@ -78,14 +78,14 @@ IT_TEST_LIMIT(after_erase, 120)
 	expect_evicted();
 }
 
-IT_TEST_LIMIT(after_truncate, 120)
+IT_TEST(after_truncate)
 {
 	setup();
 	worker_ok(&worker, paged_seq_truncate(worker.client, 1, &(struct paged_seq_item){ .seq = seqs[0] }));
 	expect_evicted();
 }
 
-IT_TEST_LIMIT(after_trim, 120)
+IT_TEST(after_trim)
 {
 	setup();
 	worker_ok(&worker, paged_seq_trim(worker.client, 1,
@@ -93,7 +93,7 @@ IT_TEST_LIMIT(after_trim, 120)
 	expect_evicted();
 }
 
-IT_TEST_LIMIT(after_the_release_of_a_hold, 120)
+IT_TEST(after_the_release_of_a_hold)
 {
 	struct prompt prompt = prompt_make(0, PROMPT_TOKENS);
 	struct paged_prefix prefix = prompt_prefix(&prompt, PROMPT_TOKENS);
@@ -146,12 +146,12 @@ expect_evicted_after_end(bool kill_session)
 	expect_evicted();
 }
 
-IT_TEST_LIMIT(after_a_session_is_closed, 120)
+IT_TEST(after_a_session_is_closed)
 {
 	expect_evicted_after_end(false);
 }
 
-IT_TEST_LIMIT(after_a_session_is_killed, 120)
+IT_TEST(after_a_session_is_killed)
 {
 	expect_evicted_after_end(true);
 }

@@ -19,9 +19,11 @@
 #define LENGTH 30u /* tokens; the last page is not full */
 #define SEED 20261124u
 #define BITS (WORKER_LAYERS * WORKER_OUT)
-/* Of tickets that the test waits for; long enough to adopt before. */
+/* Of tickets whose expiry the test waits for, and of others. */
 #define EXPIRY_MS 700u
-#define LONG_MS 60000u
+#define LONG_MS 600000u
+/* How long a worker waits for a daemon that is stopped. */
+#define IMPATIENT_MS 100u
 
 static const char unknown[] = "the ticket is unknown, used or expired";
 
@@ -31,6 +33,7 @@ enum word { GIVE = 1, GIVE_UNWATCHED, CANCEL, ADOPT, ADOPT_UNWATCHED, READ, EXTE
 struct order {
 	enum word word;
 	uint32_t timeout_ms; /* of a give */
+	uint32_t limit_ms;   /* how long the worker waits for the daemon */
 	uint32_t flags, session, uid;
 	paged_seq_id seq;
 	struct paged_ticket ticket;
@@ -57,6 +60,7 @@ obey(struct worker_fixture *worker, const struct order *order, struct answer *an
 	uint32_t length = LENGTH;
 	size_t n = 0;
 
+	worker_set_timeout(worker, order->limit_ms);
 	*answer = (struct answer){ .session = paged_client_session(worker->client), .seq = order->seq };
 	switch (order->word) {
 	case GIVE:
@@ -92,17 +96,15 @@ obey(struct worker_fixture *worker, const struct order *order, struct answer *an
 		snprintf(answer->text, sizeof(answer->text), "%s", paged_client_error(worker->client));
 }
 
-/* A worker whose requests time out after *argument ms; the giver is one that has created and written a sequence. */
+/* The giver is a worker that has created and written a sequence. */
 static void
-serve(int from, int to, const uint32_t *timeout_ms, bool writes)
+serve(int from, int to, bool writes)
 {
-	struct paged_client_params params = worker_params("worker");
 	struct worker_fixture worker;
 	struct answer answer = { 0 };
 	struct order order;
 
-	params.timeout_ms = *timeout_ms;
-	worker_open(&worker, &params, 0);
+	worker_open(&worker, NULL, 0);
 	if (writes) {
 		answer.seq = worker_create_seq(&worker, LENGTH);
 		worker_write(&worker, answer.seq, 0, LENGTH, SEED);
@@ -121,13 +123,15 @@ serve(int from, int to, const uint32_t *timeout_ms, bool writes)
 static void
 giver_run(int from, int to, void *argument)
 {
-	serve(from, to, argument, true);
+	(void)argument;
+	serve(from, to, true);
 }
 
 static void
 taker_run(int from, int to, void *argument)
 {
-	serve(from, to, argument, false);
+	(void)argument;
+	serve(from, to, false);
 }
 
 #define NOBODY_UID 65534u
@@ -135,8 +139,9 @@ taker_run(int from, int to, void *argument)
 static void
 nobody_run(int from, int to, void *argument)
 {
+	(void)argument;
 	it_require(setgid(NOBODY_UID) == 0 && setuid(NOBODY_UID) == 0, "%m");
-	serve(from, to, argument, false);
+	serve(from, to, false);
 }
 
 /* A daemon, a giver with a written sequence, a taker, and an observer. */
@@ -158,22 +163,22 @@ configuration(void)
 }
 
 static void
-setup_with(const char *config, uint32_t timeout_ms)
+setup_with(const char *config)
 {
 	it_daemon_start(&fixture.daemon, config, NULL, NULL);
-	it_fork(&fixture.giver, giver_run, &timeout_ms);
-	it_fork(&fixture.taker, taker_run, &timeout_ms);
+	it_fork(&fixture.giver, giver_run, NULL);
+	it_fork(&fixture.taker, taker_run, NULL);
 	it_receive(fixture.giver.from, &fixture.given, sizeof(fixture.given));
 	it_receive(fixture.taker.from, &fixture.answer, sizeof(fixture.answer));
 	fixture.taker_session = fixture.answer.session;
-	fixture.order = (struct order){ .seq = fixture.given.seq, .timeout_ms = LONG_MS };
+	fixture.order = (struct order){ .seq = fixture.given.seq, .timeout_ms = LONG_MS, .limit_ms = IT_LIMIT_MS };
 	worker_observe(&fixture.observer);
 }
 
 static void
 setup(void)
 {
-	setup_with(configuration(), 10000);
+	setup_with(configuration());
 }
 
 static void
@@ -197,6 +202,16 @@ ask(const struct it_worker *worker, enum word word)
 {
 	start_asking(worker, word);
 	return finish_asking(worker);
+}
+
+/* The daemon is stopped, and goes on after the worker has waited long enough. */
+static void
+ask_too_long(const struct it_worker *worker, enum word word)
+{
+	kill(fixture.daemon.pid, SIGSTOP);
+	fixture.order.limit_ms = IMPATIENT_MS;
+	it_require(ask(worker, word) == PAGED_ERR_TIMEOUT, "%s", fixture.answer.text);
+	fixture.order.limit_ms = IT_LIMIT_MS;
 }
 
 #define ask_ok(worker, word)                                                                                        \
@@ -223,7 +238,7 @@ end(struct it_worker *worker)
 static void
 teardown(void)
 {
-	worker_wait_free(&fixture.observer, "test", 20000);
+	worker_wait_free(&fixture.observer, "test");
 	worker_check_pool(&fixture.observer);
 	worker_close(&fixture.observer);
 	it_daemon_stop(&fixture.daemon);
@@ -437,10 +452,9 @@ IT_TEST(deaths_in_both_orders)
 /* An adopt whose reply comes too late is kept. */
 IT_TEST(a_late_reply_to_adopt_is_kept)
 {
-	setup_with(configuration(), 300);
+	setup();
 	ask_ok(&fixture.giver, GIVE);
-	kill(fixture.daemon.pid, SIGSTOP);
-	it_require(ask(&fixture.taker, ADOPT) == PAGED_ERR_TIMEOUT, "%s", fixture.answer.text);
+	ask_too_long(&fixture.taker, ADOPT);
 	kill(fixture.daemon.pid, SIGCONT);
 	it_require(ask(&fixture.giver, CANCEL) == PAGED_ERR_NOENT, "%s", fixture.answer.text);
 	ask_ok(&fixture.taker, EXTEND);
@@ -451,21 +465,34 @@ IT_TEST(a_late_reply_to_adopt_is_kept)
 	teardown();
 }
 
+static bool
+giver_extends(void *argument)
+{
+	(void)argument;
+	return ask(&fixture.giver, EXTEND) == PAGED_OK;
+}
+
 /* A give whose reply comes too late: nobody has the ticket, and it expires. */
 IT_TEST(a_late_reply_to_give_expires)
 {
-	setup_with(configuration(), 300);
+	setup();
 	fixture.order.timeout_ms = EXPIRY_MS;
-	kill(fixture.daemon.pid, SIGSTOP);
-	it_require(ask(&fixture.giver, GIVE) == PAGED_ERR_TIMEOUT, "%s", fixture.answer.text);
+	ask_too_long(&fixture.giver, GIVE);
 	kill(fixture.daemon.pid, SIGCONT);
-	it_require(ask(&fixture.giver, EXTEND) == PAGED_ERR_PERM, "%s", fixture.answer.text);
-	usleep((EXPIRY_MS + 100) * 1000);
-	ask_ok(&fixture.giver, EXTEND);
+	it_require(it_wait(giver_extends, NULL), "%s", fixture.answer.text);
 	expect_bits(&fixture.giver);
 	end(&fixture.giver);
 	end(&fixture.taker);
 	teardown();
+	/* Until then, it is frozen. */
+	setup();
+	ask_too_long(&fixture.giver, GIVE);
+	kill(fixture.daemon.pid, SIGCONT);
+	it_require(ask(&fixture.giver, EXTEND) == PAGED_ERR_PERM, "%s", fixture.answer.text);
+	end(&fixture.giver);
+	end(&fixture.taker);
+	worker_close(&fixture.observer);
+	it_daemon_stop(&fixture.daemon);
 }
 
 /* Nobody receives the reply, and then the process that waited for it dies, too. */
@@ -475,12 +502,11 @@ IT_TEST(deaths_after_late_replies)
 		struct it_worker *late = adopts ? &fixture.taker : &fixture.giver;
 		struct it_worker *other = adopts ? &fixture.giver : &fixture.taker;
 
-		setup_with(configuration(), 300);
+		setup();
 		fixture.order.timeout_ms = EXPIRY_MS;
 		if (adopts)
 			ask_ok(&fixture.giver, GIVE);
-		kill(fixture.daemon.pid, SIGSTOP);
-		it_require(ask(late, adopts ? ADOPT : GIVE) == PAGED_ERR_TIMEOUT, "%s", fixture.answer.text);
+		ask_too_long(late, adopts ? ADOPT : GIVE);
 		it_kill(late);
 		kill(fixture.daemon.pid, SIGCONT);
 		end(other);
@@ -491,10 +517,9 @@ IT_TEST(deaths_after_late_replies)
 /* A cancel whose reply comes too late has returned the sequence, and may be repeated. */
 IT_TEST(a_late_reply_to_cancel)
 {
-	setup_with(configuration(), 300);
+	setup();
 	ask_ok(&fixture.giver, GIVE);
-	kill(fixture.daemon.pid, SIGSTOP);
-	it_require(ask(&fixture.giver, CANCEL) == PAGED_ERR_TIMEOUT, "%s", fixture.answer.text);
+	ask_too_long(&fixture.giver, CANCEL);
 	kill(fixture.daemon.pid, SIGCONT);
 	it_require(ask(&fixture.giver, CANCEL) == PAGED_ERR_NOENT, "%s", fixture.answer.text);
 	it_require(ask(&fixture.taker, ADOPT) == PAGED_ERR_NOENT, "%s", fixture.answer.text);
@@ -596,16 +621,15 @@ IT_TEST(the_daemon_is_killed)
 /* Processes of two users: a ticket for one of them does not serve the other, and stays valid. */
 IT_TEST(tickets_of_another_user)
 {
-	uint32_t timeout_ms = 10000;
 	struct it_worker nobody;
 	char config[512];
 
 	if (geteuid() != 0)
 		it_skip("needs root to become another user");
 	snprintf(config, sizeof(config), "allow-user = { 65534 }\n%s", configuration());
-	setup_with(config, timeout_ms);
+	setup_with(config);
 	it_require(chmod(fixture.daemon.dir, 0711) == 0, "%m");
-	it_fork(&nobody, nobody_run, &timeout_ms);
+	it_fork(&nobody, nobody_run, NULL);
 	it_receive(nobody.from, &fixture.answer, sizeof(fixture.answer));
 	fixture.order.flags = PAGED_GIVE_UID;
 	fixture.order.uid = 0;
@@ -635,6 +659,7 @@ IT_TEST(tickets_of_many_sequences_are_listed)
 				     "\n" POOL_SIZES(WORKER_PAGE_SIZE, 8, 40960, WORKER_MAX_LENGTH) "\n}\n";
 	static paged_seq_id seqs[N_SEQUENCES];
 	static uint32_t lengths[N_SEQUENCES];
+	const struct paged_give_params params = { .struct_size = sizeof(params), .timeout_ms = LONG_MS };
 	struct paged_ticket_entry *entries;
 	struct worker_fixture worker;
 	struct paged_ticket ticket;
@@ -645,7 +670,7 @@ IT_TEST(tickets_of_many_sequences_are_listed)
 	worker_open(&worker, NULL, 0);
 	for (int i = 0; i < N_TICKETS; i++) {
 		worker_ok(&worker, seqs_create(worker.client, worker.pool, N_SEQUENCES, seqs));
-		worker_ok(&worker, paged_seq_give(worker.pool, N_SEQUENCES, seqs, lengths, NULL, &ticket));
+		worker_ok(&worker, paged_seq_give(worker.pool, N_SEQUENCES, seqs, lengths, &params, &ticket));
 	}
 	worker_ok(&worker, paged_admin_tickets(worker.client, sizeof(*entries), &entries, &n));
 	it_require(n == N_TICKETS);
@@ -665,7 +690,7 @@ IT_TEST(adopt_in_a_full_pool)
 	static const char config[] =
 		"pool test {\n" WORKER_POOL_SHAPE "\n" POOL_SIZES(WORKER_PAGE_SIZE, 8, 1, WORKER_MAX_LENGTH) "\n}\n";
 
-	setup_with(config, 10000);
+	setup_with(config);
 	it_require(ask(&fixture.giver, EXTEND) == PAGED_ERR_FULL, "%s", fixture.answer.text);
 	ask_ok(&fixture.giver, GIVE);
 	ask_ok(&fixture.taker, ADOPT);
@@ -673,6 +698,13 @@ IT_TEST(adopt_in_a_full_pool)
 	end(&fixture.taker);
 	end(&fixture.giver);
 	teardown();
+}
+
+static bool
+giver_has_ended(void *argument)
+{
+	(void)argument;
+	return strstr(it_pagedctl(NULL, "tickets", NULL), "yes") != NULL;
 }
 
 IT_TEST(pagedctl_lists_tickets_without_their_bytes)
@@ -698,9 +730,9 @@ IT_TEST(pagedctl_lists_tickets_without_their_bytes)
 			   strstr(output, "\"ended\": null") != NULL,
 		   "%s", output);
 	it_kill(&fixture.giver);
-	usleep(100000);
+	it_require(it_wait(giver_has_ended, NULL));
 	output = it_pagedctl(&exit_code, "tickets", NULL);
-	it_require(exit_code == 0 && strstr(output, taker) != NULL && strstr(output, "yes") != NULL, "%s", output);
+	it_require(exit_code == 0 && strstr(output, taker) != NULL, "%s", output);
 	ask_ok(&fixture.taker, ADOPT);
 	end(&fixture.taker);
 	teardown();

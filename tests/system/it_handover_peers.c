@@ -273,7 +273,7 @@ pages_are_unused(void *argument)
 static void
 expect_free(uint32_t n)
 {
-	it_require(it_wait(pages_are_free, &n, 20000), "%u of %u pages are free", pool_entry().n_free, n);
+	it_require(it_wait(pages_are_free, &n), "%u of %u pages are free", pool_entry().n_free, n);
 	check_pool();
 }
 
@@ -286,7 +286,7 @@ teardown(void)
 
 #define ON_BOTH_BACK_ENDS(name)                     \
 	static void name##_on(const char *backend); \
-	IT_TEST_LIMIT(name, 300)                    \
+	IT_TEST(name)                    \
 	{                                           \
 		name##_on("host");                  \
 		name##_on("cuda");                  \
@@ -354,7 +354,7 @@ ON_BOTH_BACK_ENDS(gms_process_death_at_every_step)
 			it_require(ask(left, ADOPT) == PAGED_ERR_NOENT, "%s", fixture.answer.text);
 		}
 		end(left);
-		it_require(it_wait(pages_are_unused, NULL, 20000));
+		it_require(it_wait(pages_are_unused, NULL));
 		check_pool();
 	}
 	teardown();
@@ -518,7 +518,7 @@ ON_BOTH_BACK_ENDS(lmcache_requests_of_a_dead_worker)
 	it_send(fixture.primary.to, &fixture.order, sizeof(fixture.order));
 	it_kill(&fixture.primary);
 	kill(fixture.daemon.pid, SIGCONT);
-	it_require(it_wait(request_is_settled, NULL, 20000));
+	it_require(it_wait(request_is_settled, NULL));
 	check_pool();
 	end(&fixture.shadow);
 	teardown();

@@ -36,6 +36,7 @@ struct order {
 	enum word word;
 	uint32_t prompt; /* number of what is listed, held and verified */
 	uint32_t n_pages;
+	uint32_t limit_ms; /* how long the mover waits for the daemon; 0: IT_LIMIT_MS */
 };
 
 struct answer {
@@ -95,16 +96,16 @@ mover_obey(struct mover *mover, const struct order *order, struct answer *answer
 static void
 mover_run(int from, int to, void *argument)
 {
-	struct paged_client_params params = worker_params("mover");
 	struct answer answer = { 0 };
 	struct mover mover = { 0 };
 	struct order order;
 
-	params.timeout_ms = *(const uint32_t *)argument;
-	worker_open(&mover.worker, &params, 0);
+	(void)argument;
+	worker_open(&mover.worker, NULL, 0);
 	it_send(to, &answer, sizeof(answer));
 	do {
 		it_receive(from, &order, sizeof(order));
+		worker_set_timeout(&mover.worker, order.limit_ms != 0 ? order.limit_ms : IT_LIMIT_MS);
 		mover_obey(&mover, &order, &answer);
 		it_send(to, &answer, sizeof(answer));
 	} while (order.word != END);
@@ -131,11 +132,11 @@ publish_prompts(uint32_t first, uint32_t n)
 }
 
 static void
-setup_with(const char *config, uint32_t n_prompts, uint32_t timeout_ms)
+setup_with(const char *config, uint32_t n_prompts)
 {
 	it_daemon_start(&fixture.daemon, config, NULL, NULL);
 	/* First, because a child of a process that uses CUDA cannot use it. */
-	it_fork(&fixture.mover, mover_run, &timeout_ms);
+	it_fork(&fixture.mover, mover_run, NULL);
 	it_receive(fixture.mover.from, &fixture.answer, sizeof(fixture.answer));
 	worker_open(&fixture.worker, NULL, 0);
 	publish_prompts(0, n_prompts);
@@ -144,7 +145,7 @@ setup_with(const char *config, uint32_t n_prompts, uint32_t timeout_ms)
 static void
 setup(uint32_t n_prompts)
 {
-	setup_with(HOLD_POOL, n_prompts, 10000);
+	setup_with(HOLD_POOL, n_prompts);
 }
 
 static enum paged_status
@@ -265,7 +266,7 @@ IT_TEST(the_whole_pool_is_held)
 					       "pin-limit (64): release holds or pins") != NULL,
 		   "%s", fixture.answer.text);
 	it_kill(&fixture.mover);
-	worker_ok(&fixture.worker, paged_pool_wait_free(fixture.worker.pool, WORKER_PAGES, 20000));
+	worker_ok(&fixture.worker, paged_pool_wait_free(fixture.worker.pool, WORKER_PAGES, IT_LIMIT_MS));
 	seq = compete(WORKER_MAX_LENGTH / WORKER_PAGE_SIZE);
 	worker_check_pool(&fixture.worker);
 	worker_close(&fixture.worker);
@@ -277,18 +278,18 @@ IT_TEST(pin_limit_counts_holds_and_pins)
 	struct prompt prompt = numbered_prompt(1);
 	struct paged_prefix prefix = prompt_prefix(&prompt, N_TOKENS);
 
-	setup_with(PROMPT_POOL("pin-limit = 20"), 3, 10000);
+	setup_with(PROMPT_POOL("pin-limit = 20"), 3);
 	ask_ok(HOLD, 0);
-	worker_ok(&fixture.worker, paged_prefix_pin(fixture.worker.pool, &prefix, 60, NULL));
+	worker_ok(&fixture.worker, paged_prefix_pin(fixture.worker.pool, &prefix, 3600, NULL));
 	it_require(ask(HOLD, 2) == PAGED_ERR_LIMIT, "%s", fixture.answer.text);
 	it_require(strstr(fixture.answer.text,
 			  "a hold of 8 pages, with 8 of other holds and 8 of pins, exceeds pin-limit (20)") != NULL,
 		   "%s", fixture.answer.text);
 	worker_ok(&fixture.worker, paged_prefix_pin(fixture.worker.pool, &prefix, 0, NULL));
 	ask_ok(HOLD, 2);
-	worker_expect(&fixture.worker, paged_prefix_pin(fixture.worker.pool, &prefix, 60, NULL), PAGED_ERR_LIMIT);
+	worker_expect(&fixture.worker, paged_prefix_pin(fixture.worker.pool, &prefix, 3600, NULL), PAGED_ERR_LIMIT);
 	ask_ok(RELEASE, 0);
-	worker_ok(&fixture.worker, paged_prefix_pin(fixture.worker.pool, &prefix, 60, NULL));
+	worker_ok(&fixture.worker, paged_prefix_pin(fixture.worker.pool, &prefix, 3600, NULL));
 	ask_ok(RELEASE, 2);
 	teardown();
 }
@@ -314,7 +315,7 @@ IT_TEST(the_holder_is_killed)
 	ask_ok(HOLD, 1);
 	prompt_expect_pages(&fixture.worker, WORKER_PAGES - n_held, n_held, 0);
 	it_kill(&fixture.mover);
-	it_require(it_wait(is_cached, (void *)&n_held, 20000));
+	it_require(it_wait(is_cached, (void *)&n_held));
 	entry = worker_pool_entry(&fixture.worker, "test");
 	it_require(entry.n_referenced == 0 && entry.n_quarantined == 0 && entry.n_sequences == 0);
 	for (uint32_t i = 0; i < 2; i++) {
@@ -414,15 +415,17 @@ IT_TEST(released_pages_are_the_hottest)
 /* The mover gives up waiting: the hold of its late reply is erased. */
 IT_TEST(a_late_reply_is_undone)
 {
+	const struct order hold = { .word = HOLD, .n_pages = N_PAGES, .limit_ms = 100 };
 	const uint32_t n_cached = N_PAGES;
 
-	setup_with(HOLD_POOL, 1, 300);
+	setup(1);
 	kill(fixture.daemon.pid, SIGSTOP);
-	it_require(ask(HOLD, 0) == PAGED_ERR_TIMEOUT, "%s", fixture.answer.text);
+	it_send(fixture.mover.to, &hold, sizeof(hold));
+	it_receive(fixture.mover.from, &fixture.answer, sizeof(fixture.answer));
+	it_require(fixture.answer.status == PAGED_ERR_TIMEOUT, "%s", fixture.answer.text);
 	kill(fixture.daemon.pid, SIGCONT);
-	while (ask(PING, 0) != PAGED_OK)
-		it_require(fixture.answer.status == PAGED_ERR_TIMEOUT, "%s", fixture.answer.text);
-	it_require(it_wait(is_cached, (void *)&n_cached, 20000));
+	ask_ok(PING, 0);
+	it_require(it_wait(is_cached, (void *)&n_cached));
 	it_require(worker_pool_entry(&fixture.worker, "test").n_sequences == 0);
 	teardown();
 }
@@ -499,7 +502,7 @@ competitor_run(int from, int to, void *argument)
 	worker_close(&worker);
 }
 
-IT_TEST_LIMIT(a_mover_among_competitors, 180)
+IT_TEST(a_mover_among_competitors)
 {
 	/* Room for four prompts of eight, so that each start evicts. */
 	static const char config[] =

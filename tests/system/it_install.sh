@@ -133,7 +133,7 @@ try "the README's configuration is accepted" "$sbin/pagedd" --check-config --con
 	--runtime-dir "$PAGED_RUNTIME_DIR"
 "$sbin/pagedd" --config pagedd.conf --runtime-dir "$PAGED_RUNTIME_DIR" 2>log &
 daemon=$!
-for _ in $(seq 200); do
+for _ in $(seq 6000); do
 	"$bin/pagedctl" status >/dev/null 2>&1 && break
 	sleep 0.05
 done

@@ -262,7 +262,7 @@ IT_TEST(members_and_sessions)
 	metrics = expect_metrics(&observer);
 	it_require(metrics.n_members == 3 && metrics.n_opened == 2 && metrics.n_sessions == 2 && metrics.n_died == 0);
 	it_kill(&worker);
-	it_require(it_wait(one_has_died, &observer, 5000));
+	it_require(it_wait(one_has_died, &observer));
 	wire_peer_bye(&joined);
 	metrics = expect_metrics(&observer);
 	it_require(metrics.n_members == 1 && metrics.n_opened == 2 && metrics.n_sessions == 0 && metrics.n_died == 1);

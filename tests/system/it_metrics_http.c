@@ -74,7 +74,7 @@ events_start(const char *listen_at, const char *option, const char *value)
 	snprintf(events.log, sizeof(events.log), "%s/events.log", daemon_.dir);
 	unlink(events.log);
 	it_fork(&events.process, events_run, arguments);
-	it_require(it_wait(events_has_logged, (void *)serving, 10000));
+	it_require(it_wait(events_has_logged, (void *)serving));
 	end = strstr(events_find(serving), "/metrics\n");
 	it_require(end != NULL);
 	while (end[-1] != ':')
@@ -104,7 +104,7 @@ static int
 http_connect(void)
 {
 	const struct sockaddr_in address = http_address();
-	const struct timeval limit = { .tv_sec = 20 };
+	const struct timeval limit = { .tv_sec = IT_LIMIT_MS / 1000 };
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	it_require(fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) == 0, "%m");
@@ -380,7 +380,7 @@ events_count_fds(void)
 {
 	static double yes = 1;
 
-	it_require(it_wait(is_up, &yes, 10000));
+	it_require(it_wait(is_up, &yes));
 	events_fds = it_count_fds(events.process.pid);
 }
 
@@ -438,14 +438,14 @@ IT_TEST(silent_clients)
 	n_before = count_requests(&observer);
 	it_fork(&silent, silent_run, NULL);
 	it_receive(silent.from, &byte, 1);
-	it_require(it_wait(events_has_many_connections, NULL, 20000));
+	it_require(it_wait(events_has_many_connections, NULL));
 	it_require(count_requests(&observer) == n_before + 1);
 	for (int i = 0; i < 5; i++)
 		it_require(sample(http_scrape(), "paged_up") == 1);
 	it_require(it_count_fds(events.process.pid) <= events_fds + 64);
 	it_send(silent.to, "a", 1);
 	it_join(&silent);
-	it_require(it_wait(events_has_closed, NULL, 20000), "%u descriptors", it_count_fds(events.process.pid));
+	it_require(it_wait(events_has_closed, NULL), "%u descriptors", it_count_fds(events.process.pid));
 	worker_close(&observer);
 	events_stop();
 	it_daemon_stop(&daemon_);
@@ -518,37 +518,47 @@ IT_TEST(hostile_requests)
 		memcpy(big + i, "GET /metrics HTTP/1.1\r\nA: b\r\n\r\n", 30);
 	http_send(big, 30 * 2000);
 	it_require(sample(http_scrape(), "paged_up") == 1);
-	it_require(it_wait(events_has_closed, NULL, 15000), "%u descriptors", it_count_fds(events.process.pid));
+	it_require(it_wait(events_has_closed, NULL), "%u descriptors", it_count_fds(events.process.pid));
 	events_stop();
 	it_daemon_stop(&daemon_);
 }
 
 /* Daemons that die, stall and come back */
 
+static bool
+is_up_without_sequences(void *argument)
+{
+	(void)argument;
+	return strstr(http_scrape(), POOL_SAMPLE("sequences_created_total") " 0\n") != NULL;
+}
+
 IT_TEST(daemon_comes_and_goes)
 {
 	static double yes = 1, no = 0;
 	struct worker_fixture worker;
+	char limit[16];
 
 	it_daemon_start(&daemon_, worker_pool_config, NULL, NULL);
+	setenv("PAGED_TIMEOUT_MS", "2000", 1);
 	events_start("0", NULL, NULL);
-	it_require(it_wait(is_up, &yes, 10000));
+	snprintf(limit, sizeof(limit), "%u", IT_LIMIT_MS);
+	setenv("PAGED_TIMEOUT_MS", limit, 1);
+	it_require(it_wait(is_up, &yes));
 	for (int i = 0; i < 3; i++) {
 		worker_open(&worker, NULL, 0);
 		worker_create_seq(&worker, 20);
 		it_daemon_kill(&daemon_);
-		it_require(it_wait(is_up, &no, 10000));
+		it_require(it_wait(is_up, &no));
 		it_require(strstr(http_scrape(), "pool=") == NULL);
 		worker_close(&worker);
 		it_daemon_restart(&daemon_, NULL, NULL);
-		it_require(it_wait(is_up, &yes, 10000));
-		it_require(sample(http_scrape(), POOL_SAMPLE("sequences_created_total")) == 0);
+		it_require(it_wait(is_up_without_sequences, NULL));
 	}
 	/* A daemon that does not answer is down after the library's time limit, and up when it answers again. */
 	it_require(kill(daemon_.pid, SIGSTOP) == 0);
-	it_require(it_wait(is_up, &no, 20000));
+	it_require(it_wait(is_up, &no));
 	it_require(kill(daemon_.pid, SIGCONT) == 0);
-	it_require(it_wait(is_up, &yes, 20000));
+	it_require(it_wait(is_up, &yes));
 	events_stop();
 	it_daemon_stop(&daemon_);
 }

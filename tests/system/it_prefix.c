@@ -180,7 +180,7 @@ are_referenced(void *argument)
 static void
 wait_referenced(struct worker_fixture *observer, uint32_t n)
 {
-	it_require(it_wait(are_referenced, &(struct reference_wait){ observer, n }, 5000), "%u pages are referenced",
+	it_require(it_wait(are_referenced, &(struct reference_wait){ observer, n }), "%u pages are referenced",
 		   worker_pool_entry(observer, "test").n_referenced);
 }
 
@@ -200,7 +200,7 @@ IT_TEST(publisher_killed_before_publish)
 	prompt_expect_pages(&observer, WORKER_PAGES - N_PAGES, 0, 0);
 	it_require(worker_pool_entry(&observer, "test").n_quarantined == N_PAGES);
 	it_require(prompt_match(&observer, &prompt) == 0);
-	worker_wait_free(&observer, "test", 5000);
+	worker_wait_free(&observer, "test");
 	worker_close(&observer);
 	it_daemon_stop(&daemon);
 }
@@ -235,7 +235,7 @@ IT_TEST(publisher_killed_after_publish)
 	prompt_verify(&worker, kept, &other, WORKER_PAGE_SIZE);
 	it_require(worker_pool_entry(&worker, "test").n_quarantined == 1);
 	worker_ok(&worker, paged_seq_erase(worker.client, 2, (paged_seq_id[]){ seq, kept }));
-	prompt_wait_unused(&worker, 5000);
+	prompt_wait_unused(&worker);
 	prompt_expect_pages(&worker, WORKER_PAGES - N_PUBLISHED, 0, N_PUBLISHED);
 	worker_close(&worker);
 	it_daemon_stop(&daemon);
@@ -279,7 +279,7 @@ evict_repeatedly(int from, int to, void *argument)
 
 	(void)from, (void)argument;
 	worker_observe(&admin);
-	while (it_now_ms() < end)
+	while (n_evicted == 0 || it_now_ms() < end)
 		n_evicted += evict_all(&admin);
 	it_send(to, &n_evicted, sizeof(n_evicted));
 	worker_close(&admin);

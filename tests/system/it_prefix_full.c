@@ -240,7 +240,7 @@ IT_TEST(pins_end)
 	prefix = prompt_prefix(&prompts[0], PROMPT_TOKENS);
 	worker_ok(&worker, paged_prefix_pin(worker.pool, &prefix, 1, &n));
 	it_require(worker_pool_entry(&worker, "test").n_pinned == PROMPT_PAGES);
-	it_require(it_wait(no_page_is_pinned, NULL, 5000), "the pin has not ended");
+	it_require(it_wait(no_page_is_pinned, NULL), "the pin has not ended");
 	worker_ok(&worker, paged_prefix_pin(worker.pool, &prefix, 3600, &n));
 	worker_ok(&worker, paged_prefix_pin(worker.pool, &prefix, 0, &n));
 	it_require(n == PROMPT_TOKENS && worker_pool_entry(&worker, "test").n_pinned == 0);
@@ -259,7 +259,7 @@ eight_pages_are_free(void *argument)
 IT_TEST(pages_are_evicted_ahead)
 {
 	pool_fill("pool test { " WORKER_POOL_SETTINGS " free-pages = 8 }\n");
-	it_require(it_wait(eight_pages_are_free, NULL, 5000), "%u pages are free",
+	it_require(it_wait(eight_pages_are_free, NULL), "%u pages are free",
 		   worker_pool_entry(&worker, "test").n_free);
 	EXPECT_MATCHES(8, 16, 16, 16);
 	pool_end();

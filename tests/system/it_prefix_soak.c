@@ -209,7 +209,7 @@ check_while_changing(struct worker_fixture *observer)
 	it_require(result.holds == 1, "%s", result.text);
 }
 
-IT_TEST_LIMIT(random_use_with_kills, 240)
+IT_TEST(random_use_with_kills)
 {
 	struct it_worker children[N_WORKERS];
 	uint64_t random = test_seed(), seeds = 0;
@@ -240,7 +240,7 @@ IT_TEST_LIMIT(random_use_with_kills, 240)
 		it_send(children[i].to, "c", 1);
 		it_join(&children[i]);
 	}
-	prompt_wait_unused(&observer, 5000);
+	prompt_wait_unused(&observer);
 	worker_check_pool(&observer);
 	pool = worker_pool_entry(&observer, "test");
 	it_note("%llu starts, %llu tokens found of %llu, %llu pages published, %llu evicted",
@@ -249,7 +249,7 @@ IT_TEST_LIMIT(random_use_with_kills, 240)
 		(unsigned long long)pool.n_evicted);
 	it_require(pool.n_tokens_found > 0 && pool.n_evicted > 0);
 	worker_ok(&observer, paged_admin_evict(observer.client, "test", 0, &n));
-	worker_wait_free(&observer, "test", 5000);
+	worker_wait_free(&observer, "test");
 	worker_close(&observer);
 	it_daemon_stop(&daemon);
 }

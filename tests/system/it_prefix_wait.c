@@ -11,7 +11,7 @@
 
 #define PROMPT_SEED 20261123u
 #define LENGTH 32u
-#define TIMEOUT_MS 20000u
+#define TIMEOUT_MS ((uint32_t)IT_LIMIT_MS)
 
 struct wait_result {
 	enum paged_status status;

@@ -304,7 +304,7 @@ teardown(void)
 	end(&fixture.researcher);
 	end(&fixture.colleague);
 	end(&fixture.seller);
-	prompt_wait_unused(&fixture.observer, 20000);
+	prompt_wait_unused(&fixture.observer);
 	worker_check_pool(&fixture.observer);
 	worker_close(&fixture.observer);
 	it_daemon_stop(&fixture.daemon);
@@ -397,7 +397,7 @@ IT_TEST(charges_end_with_a_killed_process)
 	expect_charged(10, 2);
 	it_require(ask(&fixture.colleague, CREATE, 0, 1) == PAGED_ERR_QUOTA, "%s", fixture.answer.text);
 	it_kill(&fixture.researcher);
-	it_require(it_wait(research_is_uncharged, NULL, 20000));
+	it_require(it_wait(research_is_uncharged, NULL));
 	expect_charged(0, 2);
 	ask_ok(&fixture.colleague, CREATE, 0, 40);
 	expect_charged(10, 2);

@@ -40,7 +40,7 @@ read_repeatedly(int from, int to, void *argument)
 {
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
 	uint32_t pages[ROW_PAGES], n_read = 0, n_stale = 0, n_again = 0;
-	uint64_t end = it_now_ms() + RACE_MS, other = *(uint64_t *)argument;
+	uint64_t end, other = *(uint64_t *)argument;
 	enum paged_status status;
 	paged_seq_id seq;
 	struct worker_fixture worker;
@@ -48,7 +48,8 @@ read_repeatedly(int from, int to, void *argument)
 	it_receive(from, &seq, sizeof(seq));
 	worker_open(&worker, NULL, 0);
 	it_send(to, "r", 1);
-	while (it_now_ms() < end) {
+	end = it_now_ms() + RACE_MS;
+	do {
 		status = paged_seq_read(worker.pool, seq, &info, pages, ROW_PAGES);
 		if (status == PAGED_OK)
 			page_table_check(&info, pages);
@@ -63,7 +64,7 @@ read_repeatedly(int from, int to, void *argument)
 		if (status == PAGED_OK)
 			n_stale += paged_batch_validate(worker.batch) == PAGED_ERR_STALE;
 		worker_expect(&worker, paged_seq_read(worker.pool, other, NULL, NULL, 0), PAGED_ERR_STALE);
-	}
+	} while (n_read == 0 || it_now_ms() < end);
 	it_note("%u reads of a row that changes, %u came to nothing, %u plans went stale", n_read, n_again, n_stale);
 	it_require(n_read > 0);
 	worker_close(&worker);

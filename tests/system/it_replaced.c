@@ -270,12 +270,12 @@ calls_notice(bool tables_only)
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST_LIMIT(calls_without_requests_notice_a_new_daemon, 300)
+IT_TEST(calls_without_requests_notice_a_new_daemon)
 {
 	calls_notice(false);
 }
 
-IT_TEST_LIMIT(clients_without_pages_notice_a_new_daemon, 300)
+IT_TEST(clients_without_pages_notice_a_new_daemon)
 {
 	calls_notice(true);
 }

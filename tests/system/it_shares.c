@@ -106,7 +106,7 @@ teardown(void)
 {
 	struct worker_fixture observer;
 
-	it_require(wire_peer_wait_free(64, 60000), "pages are lost");
+	it_require(wire_peer_wait_free(64), "pages are lost");
 	worker_observe(&observer);
 	worker_check_pool(&observer);
 	worker_close(&observer);
@@ -153,7 +153,7 @@ IT_TEST(quarantined_pages_are_charged)
 		   report.n_ok, report.n_failed, report.text);
 	it_require(strncmp(report.text, "tenant attackers, pool test: 10 pages requested, 10 charged", 59) == 0, "%s",
 		   report.text);
-	it_require(it_wait(has_quarantined, &(uint32_t){ 10 }, 60000));
+	it_require(it_wait(has_quarantined, &(uint32_t){ 10 }));
 	report = user_start(&other, OTHER, take_forty_pages);
 	it_require(report.n_ok == 1, "%s", report.text);
 	user_end(&attacker);
@@ -191,7 +191,7 @@ IT_TEST(empty_sequences_do_not_take_all_slots)
 	it_require(report.n_ok == 4 && report.status == PAGED_ERR_FULL, "%u: %s", report.n_ok, report.text);
 	user_end(&other);
 	user_end(&attacker);
-	it_require(wire_peer_wait_free(64, 60000));
+	it_require(wire_peer_wait_free(64));
 	wire_peer_attach(&root, WIRE_ROLE_SESSION, NULL);
 	for (int i = 0; i < 16; i++)
 		wire_peer_create_seq(&root, 0);
@@ -257,7 +257,7 @@ IT_TEST(a_ticket_has_a_longest_time)
 	it_require(strcmp(report.text, "a ticket of 4294967295 ms, and max-ticket-time is 2000 ms") == 0, "%s",
 		   report.text);
 	user_end(&attacker);
-	it_require(it_wait(has_no_sequences, NULL, 60000));
+	it_require(it_wait(has_no_sequences, NULL));
 	teardown();
 }
 
@@ -405,7 +405,7 @@ IT_TEST(sessions_and_members_are_shared)
 	it_require(report.n_ok == 2, "%u: %s", report.n_ok, report.text);
 	user_end(&other);
 	user_end(&attacker);
-	it_require(wire_peer_wait_free(64, 60000));
+	it_require(wire_peer_wait_free(64));
 	report = user_start(&attacker, ATTACKER, take_all_observers);
 	it_require(report.n_ok == 15 && report.status == PAGED_ERR_LIMIT, "%u: %s", report.n_ok, report.text);
 	it_require(strcmp(report.text, "tenant uid 61001: 15 members, and its share is 15: end some, or raise "

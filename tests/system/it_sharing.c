@@ -385,7 +385,7 @@ IT_TEST(session_ends_when_its_first_member_is_killed)
 	worker_observe(&observer);
 	it_kill(&engine.scheduler);
 	/* The ranks might still write the pages. */
-	it_require(it_wait(has_quarantined_pages, &observer, 2000), "%u quarantined, %u referenced",
+	it_require(it_wait(has_quarantined_pages, &observer), "%u quarantined, %u referenced",
 		   worker_pool_entry(&observer, "test").n_quarantined,
 		   worker_pool_entry(&observer, "test").n_referenced);
 	for (uint32_t i = 0; i < RANKS; i++)
@@ -394,7 +394,7 @@ IT_TEST(session_ends_when_its_first_member_is_killed)
 	survivor_finish(&engine.rank[0]);
 	it_require(has_quarantined_pages(&observer), "one rank is left");
 	it_kill(&engine.rank[1]);
-	worker_wait_free(&observer, "test", 2000);
+	worker_wait_free(&observer, "test");
 	worker_check_pool(&observer);
 	worker_close(&observer);
 	it_daemon_stop(&daemon);
@@ -421,7 +421,7 @@ IT_TEST(outlive_keeps_the_session)
 	survivor_finish(&engine.rank[0]);
 	worker_ok(&observer, paged_seq_read(observer.pool, engine.seq, &info, NULL, 0));
 	it_kill(&engine.rank[1]);
-	worker_wait_free(&observer, "test", 2000);
+	worker_wait_free(&observer, "test");
 	worker_expect(&observer, paged_seq_read(observer.pool, engine.seq, &info, NULL, 0), PAGED_ERR_STALE);
 	worker_check_pool(&observer);
 	worker_close(&observer);
@@ -449,7 +449,7 @@ kill_joined_member(uint32_t killed)
 	worker_check_pool(&observer);
 	survivor_finish(&engine.rank[1 - killed]);
 	survivor_finish(&engine.scheduler);
-	worker_wait_free(&observer, "test", 2000);
+	worker_wait_free(&observer, "test");
 	worker_close(&observer);
 	it_daemon_stop(&daemon);
 }
@@ -515,14 +515,14 @@ IT_TEST(kick_quarantines_pages_while_the_process_lives)
 	it_send(child.to, &go, sizeof(go));
 	it_receive(child.from, &go, sizeof(go));
 	/* The session gets the notice first; its page tables are freed in steps. */
-	it_require(it_wait(all_pages_quarantined, &observer, 2000), "%u pages",
+	it_require(it_wait(all_pages_quarantined, &observer), "%u pages",
 		   worker_pool_entry(&observer, "test").n_quarantined);
 	it_require(worker_pool_entry(&observer, "test").n_sequences == 0);
 	worker_expect(&observer, paged_seq_read(observer.pool, seq, NULL, NULL, 0), PAGED_ERR_STALE);
 	worker_check_pool(&observer);
 	it_send(child.to, &go, sizeof(go));
 	it_join(&child);
-	worker_wait_free(&observer, "test", 2000);
+	worker_wait_free(&observer, "test");
 	worker_close(&observer);
 	it_daemon_stop(&daemon);
 }
@@ -542,7 +542,7 @@ IT_TEST(kick_with_kill_frees_pages)
 	session = session_of(&observer, seq);
 	worker_ok(&observer, paged_admin_kick(observer.client, session, 1));
 	it_require(it_wait_signal(&child) == SIGKILL);
-	worker_wait_free(&observer, "test", 2000);
+	worker_wait_free(&observer, "test");
 	worker_check_pool(&observer);
 	worker_expect(&observer, paged_admin_kick(observer.client, session, 0), PAGED_ERR_NOENT);
 	worker_close(&observer);

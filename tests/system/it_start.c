@@ -199,7 +199,7 @@ program_expect_null_fds(const struct program *program)
 {
 	pid_t pid = program_start(program);
 
-	it_require(it_wait(has_null_fds, &pid, 60000), "%s", program->name);
+	it_require(it_wait(has_null_fds, &pid), "%s", program->name);
 	kill(pid, SIGTERM);
 	waitpid(pid, NULL, 0);
 }
@@ -207,14 +207,16 @@ program_expect_null_fds(const struct program *program)
 static bool
 is_ready(void *argument)
 {
-	char path[80];
+	enum paged_status status = paged_client_open(NULL, NULL, argument);
 
-	(void)argument;
-	snprintf(path, sizeof(path), "%s/run/control", dir);
-	return access(path, F_OK) == 0;
+	if (status == PAGED_OK)
+		return true;
+	it_require(status == PAGED_ERR_NO_DAEMON, "%s", paged_client_error(*(struct paged_client **)argument));
+	paged_client_close(*(struct paged_client **)argument);
+	return false;
 }
 
-IT_TEST_LIMIT(closed_standard_descriptors, 180)
+IT_TEST(closed_standard_descriptors)
 {
 	const struct program events = paged_events_with(standard_fds_close);
 	struct program pagedd, ctl = { "pagedctl/pagedctl", { "pools", NULL }, standard_fds_close };
@@ -226,10 +228,9 @@ IT_TEST_LIMIT(closed_standard_descriptors, 180)
 	directory_make("log-level = debug\n" POOL);
 	pagedd = pagedd_with(NULL, standard_fds_close);
 	pid = program_start(&pagedd);
-	it_require(it_wait(is_ready, NULL, 60000));
 	snprintf(path, sizeof(path), "%s/run", dir);
 	setenv("PAGED_RUNTIME_DIR", path, 1);
-	it_require(paged_client_open(NULL, NULL, &client) == PAGED_OK, "%s", paged_client_error(client));
+	it_require(it_wait(is_ready, &client));
 	paged_client_close(client);
 	it_require(has_null_fds(&pid));
 	snprintf(path, sizeof(path), "%s/run/lock", dir);
@@ -272,7 +273,7 @@ client_open_without_threads(int from, int to, void *argument)
 	paged_client_close(client);
 }
 
-IT_TEST_LIMIT(no_threads, 180)
+IT_TEST(no_threads)
 {
 	struct program program;
 	struct it_daemon daemon;
@@ -345,7 +346,7 @@ pidfd_send_signal_refuse(void)
 	system_call_refuse(SYS_pidfd_send_signal);
 }
 
-IT_TEST_LIMIT(refused_system_calls, 180)
+IT_TEST(refused_system_calls)
 {
 	static const struct {
 		void (*prepare)(void);
@@ -398,7 +399,7 @@ nothing_prepare(void)
 {
 }
 
-IT_TEST_LIMIT(lists_with_the_overflow_id, 180)
+IT_TEST(lists_with_the_overflow_id)
 {
 	static const char *const parts[] = {
 		"pagedd: warning: policy: allow-user = 65534: in this user namespace the kernel reports all users and "

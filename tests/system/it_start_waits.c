@@ -137,7 +137,7 @@ expect_named(const struct it_daemon *daemon, const struct it_worker *worker, con
 	it_require(it_daemon_logged(daemon, text), "%s", text);
 }
 
-IT_TEST_LIMIT(start_waits_until_the_worker_ends, 120)
+IT_TEST(start_waits_until_the_worker_ends)
 {
 	struct it_daemon daemon;
 	struct it_worker worker;

@@ -63,7 +63,7 @@ region_is_at_most(void *argument)
 static void
 expect_region_falls_to(uint64_t most)
 {
-	it_require(it_wait(region_is_at_most, &most, 60000), "%" PRIu64 " KiB, expected %" PRIu64,
+	it_require(it_wait(region_is_at_most, &most), "%" PRIu64 " KiB, expected %" PRIu64,
 		   region_allocated() >> 10, most >> 10);
 }
 
@@ -165,7 +165,7 @@ IT_TEST(page_tables_of_a_killed_worker_are_given_back)
 	it_require(region_allocated() > before + n * TABLE);
 	it_kill(&child);
 	worker_observe(&observer);
-	worker_wait_free(&observer, "test", 60000);
+	worker_wait_free(&observer, "test");
 	/* The counts of pages stay. */
 	expect_region_falls_to(before + 600000 * 8 + (n + 2) * REMAINDER);
 	worker_check_pool(&observer);

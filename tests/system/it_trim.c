@@ -162,7 +162,7 @@ window_decode(struct worker_fixture *worker, struct paged_mod_set *mods)
 	worker_ok(worker, paged_seq_erase(worker->client, 1, &seq));
 }
 
-IT_TEST_LIMIT(window_over_many_times_the_pool, 120)
+IT_TEST(window_over_many_times_the_pool)
 {
 	struct paged_mod_set_params params = { .struct_size = sizeof(params) };
 	struct worker_fixture worker;
@@ -465,7 +465,7 @@ IT_TEST(worker_is_killed_at_random)
 		usleep((useconds_t)random_below(&random, 30000));
 		worker_check_pool(&observer);
 		it_kill(&child);
-		worker_wait_free(&observer, "test", 5000);
+		worker_wait_free(&observer, "test");
 		worker_check_pool(&observer);
 	}
 	worker_close(&observer);

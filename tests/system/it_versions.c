@@ -208,7 +208,7 @@ relay_connection(void *argument)
 	ssize_t size;
 
 	for (;;) {
-		it_require(poll(polled, 2, 30000) > 0);
+		it_require(poll(polled, 2, IT_LIMIT_MS) > 0);
 		if (polled[0].revents != 0) {
 			size = recv(client, buffer, sizeof(buffer), 0);
 			if (size <= 0)

@@ -14,7 +14,7 @@
 enum { POOL_PAGES = 1024, CHAIN_LENGTH = 256, KEPT_CHAINS = POOL_PAGES / CHAIN_LENGTH, BURST = 110, N_READ = 1000 };
 /* More than 100,000 pages. */
 #define N_CHAINS 396u
-#define TIMEOUT_MS 20000u
+#define TIMEOUT_MS ((uint32_t)IT_LIMIT_MS)
 
 /* The publishing process */
 
@@ -229,7 +229,7 @@ expect_key(struct mirror *mirror, const struct expectation *expected, const stru
 	mirror->n_stored++;
 }
 
-IT_TEST_LIMIT(no_change_is_lost_to_a_reader_that_keeps_up, 300)
+IT_TEST(no_change_is_lost_to_a_reader_that_keeps_up)
 {
 	static struct expectation expected;
 	static struct mirror mirror;
@@ -269,7 +269,7 @@ IT_TEST_LIMIT(no_change_is_lost_to_a_reader_that_keeps_up, 300)
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST_LIMIT(overtaken_reader_recovers_by_a_walk, 300)
+IT_TEST(overtaken_reader_recovers_by_a_walk)
 {
 	static struct mirror mirror;
 	struct paged_watch_info before, after;
@@ -311,7 +311,7 @@ IT_TEST_LIMIT(overtaken_reader_recovers_by_a_walk, 300)
 }
 
 /* A walk while pages are published and evicted, and the changes since its position, are the index in the end. */
-IT_TEST_LIMIT(walks_beside_a_publisher_are_consistent, 300)
+IT_TEST(walks_beside_a_publisher_are_consistent)
 {
 	static struct mirror mirror;
 	uint32_t n_walks = 0, n_published = 0;
@@ -367,7 +367,7 @@ watcher_start(struct it_worker *watcher)
 	usleep(50000); /* it sleeps by now */
 }
 
-IT_TEST_LIMIT(stopped_and_killed_readers_cost_nothing, 300)
+IT_TEST(stopped_and_killed_readers_cost_nothing)
 {
 	static struct mirror mirror;
 	struct it_worker publisher, stopped, killed;

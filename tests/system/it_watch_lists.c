@@ -73,8 +73,7 @@ watcher_read_until(struct watcher *watcher, const char *text, unsigned int n)
 		}
 		if (found >= n)
 			return;
-		struct pollfd poll_fd = { .fd = watcher->out, .events = POLLIN };
-		it_require(poll(&poll_fd, 1, 30000) > 0, "%s", watcher->text);
+		it_require(it_readable(watcher->out), "%s", watcher->text);
 		ssize_t size = read(watcher->out, watcher->text + watcher->n, sizeof(watcher->text) - watcher->n - 1);
 		it_require(size > 0, "%s", watcher->text);
 		watcher->n += (size_t)size;

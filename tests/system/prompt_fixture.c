@@ -203,11 +203,11 @@ all_is_unused(void *observer)
 }
 
 void
-prompt_wait_unused(struct worker_fixture *observer, unsigned int limit_ms)
+prompt_wait_unused(struct worker_fixture *observer)
 {
 	struct paged_pool_entry entry;
 
-	if (it_wait(all_is_unused, observer, limit_ms))
+	if (it_wait(all_is_unused, observer))
 		return;
 	entry = worker_pool_entry(observer, "test");
 	it_require(!"all pages became free or cached",

@@ -59,6 +59,6 @@ struct paged_seq_info prompt_info(struct worker_fixture *worker, paged_seq_id se
 void prompt_expect_pages(struct worker_fixture *worker, uint32_t n_free, uint32_t n_referenced, uint32_t n_cached);
 
 /** prompt_wait_unused - wait until every page is free or cached */
-void prompt_wait_unused(struct worker_fixture *observer, unsigned int limit_ms);
+void prompt_wait_unused(struct worker_fixture *observer);
 
 #endif

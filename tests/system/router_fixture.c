@@ -13,7 +13,6 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#define LIMIT_MS 30000
 #define MAX_ARGUMENTS 24
 
 /* paged-events */
@@ -79,7 +78,7 @@ events_logged(const struct events_process *events, const char *text)
 {
 	struct log_text wanted = { events->log, text };
 
-	return it_wait(log_has, &wanted, 10000);
+	return it_wait(log_has, &wanted);
 }
 
 /* Batches */
@@ -412,7 +411,7 @@ router_has(struct router *router, const struct router_block *blocks, size_t n)
 void
 router_follow(struct router *router, const struct router_block *blocks, size_t n)
 {
-	uint64_t deadline_ms = it_now_ms() + LIMIT_MS;
+	uint64_t deadline_ms = it_now_ms() + IT_LIMIT_MS;
 	struct router_batch batch;
 
 	do {

@@ -16,8 +16,6 @@
 #include <wchar.h>
 
 /* How long the screen may take to show what is expected. */
-enum { WAIT_MS = 20000 };
-
 static char tmux_socket[128];
 static pid_t server;
 char screen[SCREEN_SIZE];
@@ -78,13 +76,13 @@ screen_lacks(void *text)
 void
 screen_wait(const char *text)
 {
-	it_require(it_wait(screen_has, (void *)(uintptr_t)text, WAIT_MS), "no \"%s\" in:\n%s", text, screen);
+	it_require(it_wait(screen_has, (void *)(uintptr_t)text), "no \"%s\" in:\n%s", text, screen);
 }
 
 void
 screen_wait_gone(const char *text)
 {
-	it_require(it_wait(screen_lacks, (void *)(uintptr_t)text, WAIT_MS), "\"%s\" is still in:\n%s", text, screen);
+	it_require(it_wait(screen_lacks, (void *)(uintptr_t)text), "\"%s\" is still in:\n%s", text, screen);
 }
 
 struct order {
@@ -108,7 +106,7 @@ screen_wait_order(const char *first, const char *second)
 {
 	struct order order = { first, second };
 
-	it_require(it_wait(screen_in_order, &order, WAIT_MS), "\"%s\" is not before \"%s\" in:\n%s", first, second,
+	it_require(it_wait(screen_in_order, &order), "\"%s\" is not before \"%s\" in:\n%s", first, second,
 		   screen);
 }
 
@@ -137,7 +135,7 @@ server_start(const struct it_daemon *daemon)
 		execlp("tmux", "tmux", "-u", "-D", "-S", tmux_socket, "-f", "/dev/null", (char *)NULL);
 		_exit(127);
 	}
-	it_require(it_wait(tmux_listens, NULL, WAIT_MS), "tmux does not start");
+	it_require(it_wait(tmux_listens, NULL), "tmux does not start");
 }
 
 void

@@ -39,7 +39,7 @@ nvrtc_close(void)
 	cuda_nvrtc_close(&nvrtc);
 }
 
-TestSuite(cuda_jit, .init = nvrtc_open, .fini = nvrtc_close, .timeout = 300);
+TestSuite(cuda_jit, .init = nvrtc_open, .fini = nvrtc_close, .timeout = 1800);
 
 static struct mod *
 parse(enum mod_kind kind, const char *text)
