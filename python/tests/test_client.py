@@ -264,8 +264,7 @@ def test_objects_end_while_another_thread_logs(daemon):
         with pytest.raises(paged.TimedOutError):
             client.ping()
 
-    client = daemon.connect(timeout=0.1, log=log)
-    pool = client.pool("test")
+    client, pool = daemon.connect_impatient(0.1, log=log)
     for make in (pool.batch, lambda: pool.mod("mask", "causal"), lambda: pool.block_mask(None, 8, 8)):
         thing = make()
         daemon.process.send_signal(signal.SIGSTOP)
@@ -314,12 +313,12 @@ def test_a_call_that_waits_lets_other_threads_run(pool):
     seq, = pool.create(1, 500)
     freed = threading.Timer(0.05, pool.erase, [seq])
     freed.start()
-    pool.wait_free(64, 60)
+    pool.wait_free(64, 300)
     freed.join()
 
 
-@pytest.mark.parametrize("wait", [lambda pool: pool.wait_free(64, 60),
-                                  lambda pool: pool.wait_prefix(paged.Prefix(range(16)), 16, 60)])
+@pytest.mark.parametrize("wait", [lambda pool: pool.wait_free(64, 300),
+                                  lambda pool: pool.wait_prefix(paged.Prefix(range(16)), 16, 300)])
 def test_signal_ends_a_wait(pool, wait):
     class Stop(Exception):
         pass

@@ -64,7 +64,7 @@ def test_log_function_of_one_client_and_another_client(daemon):
             except RuntimeError as error:
                 errors.append(str(error))
 
-    others = [daemon.connect(timeout=0.1, log=lambda level, text: lines.append(text))]
+    others = [daemon.connect_impatient(0.1, log=lambda level, text: lines.append(text))]
     lines = []
     with paged.embedded(POOL, threads=1) as kept, paged.embedded(POOL, threads=1, log=log) as client:
         pool = client.pool("test")

@@ -36,7 +36,7 @@ def test_lost_daemon_ends_a_wait(daemon):
     killer = threading.Timer(0.2, daemon.kill)
     killer.start()
     with pytest.raises(paged.GoneError):
-        pool.wait_free(64, 60)
+        pool.wait_free(64, 300)
     killer.join()
     with pytest.raises(paged.GoneError):
         client.dispatch()
@@ -60,8 +60,7 @@ def test_next_daemon_refuses_what_the_last_one_issued(daemon):
 
 
 def test_stalled_daemon(daemon):
-    client = daemon.connect(timeout=0.2)
-    pool = client.pool("test")
+    client, pool = daemon.connect_impatient(0.2)
     daemon.process.send_signal(signal.SIGSTOP)
     try:
         with pytest.raises(paged.TimedOutError) as caught:

@@ -243,7 +243,7 @@ sys.stdout.write("end")
 @pytest.mark.parametrize("how", ["plain", "late", "module"])
 def test_exit_of_the_interpreter(how: str) -> None:
     code = EXIT.format(path=sys.path, pool=POOL, how=how)
-    result = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, timeout=300)
     assert (result.returncode, result.stdout, result.stderr) == (0, "end", "")
 
 

@@ -65,7 +65,7 @@ def test_no_libgomp() -> None:
     code = ("import paged\n"
             "try: paged.embedded(%r, run='openmp')\n"
             "except paged.Error as error: print(error)" % POOL)
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert "libgomp" in result.stdout, (result.stdout, result.stderr)
 
 
@@ -111,7 +111,7 @@ def test_preloaded(gomp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # A build with sanitizers preloads their library, which must stay the first.
     monkeypatch.setenv("LD_PRELOAD", f"{os.environ.get('LD_PRELOAD', '')} {other_openmp()}".strip())
     monkeypatch.setenv("PYTHONPATH", ":".join(sys.path))
-    result = subprocess.run([sys.executable, "-c", PRELOADED], capture_output=True, text=True, timeout=120)
+    result = subprocess.run([sys.executable, "-c", PRELOADED], capture_output=True, text=True, timeout=300)
     assert result.stdout == "True 3\n", result.stdout + result.stderr
 
 
@@ -132,5 +132,5 @@ def test_small_teams(gomp: Any, variable: str, monkeypatch: pytest.MonkeyPatch) 
     name, value = variable.split("=")
     monkeypatch.setenv(name, value)
     monkeypatch.setenv("PYTHONPATH", ":".join(sys.path))
-    result = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, timeout=120)
+    result = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, timeout=300)
     assert result.stdout == "True\n", result.stderr

@@ -41,7 +41,7 @@ def test_changes(pool):
         assert len({change.serial for change in changes}) == len({change.hash for change in changes}) == 4
         pool.erase(seq)
         pool.client.evict("test", 1)
-        removed, = watch.next(timeout=10)
+        removed, = watch.next(timeout=300)
         assert (removed.kind, removed.page, removed.serial) == (paged.CHANGE_REMOVED, changes[3].page,
                                                                 changes[3].serial)
         assert watch.info() == (5, 0, 0)
@@ -128,7 +128,7 @@ def test_lost_changes(start_daemon):
 def test_a_waiting_thread_is_woken(pool):
     found = []
     watch = pool.watch()
-    thread = threading.Thread(target=lambda: found.extend(watch.next(timeout=60)))
+    thread = threading.Thread(target=lambda: found.extend(watch.next(timeout=300)))
     thread.start()
     while True:
         # The watch is busy as soon as the thread waits.
@@ -158,7 +158,7 @@ def test_interrupt():
         except KeyboardInterrupt:
             print("interrupted", watch.next(0))
     """)
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True)
     assert result.stdout == "interrupted []\n"
 
 
@@ -196,7 +196,7 @@ def test_an_observer_without_pages(daemon):
         watch = seen.watch()
         prefix = paged.Prefix(TOKENS)
         seq = publish(pool, prefix)
-        assert len(watch.next(timeout=10)) == 4
+        assert len(watch.next(timeout=300)) == 4
         assert seen.match(prefix) == 64
         assert seen.page_table(seq) == pool.page_table(seq)
         assert seen.counts() == pool.counts() and seen.check().holds
@@ -207,4 +207,4 @@ def test_an_observer_without_pages(daemon):
         daemon.kill()
         with pytest.raises(paged.GoneError):
             while True:
-                watch.next(timeout=10)
+                watch.next(timeout=300)

@@ -114,7 +114,7 @@ class Engine:
         assert self.process.stdin is not None
         try:
             self.process.stdin.close()
-            self.process.wait(60)
+            self.process.wait(300)
         except (BrokenPipeError, subprocess.TimeoutExpired):
             pass
         self.kill()

@@ -49,7 +49,7 @@ def test_engine_is_killed(tmp_path, start_daemon, n_steps):
     primary = context.Process(target=run_until_killed, args=(model, daemon.runtime_dir, theirs))
     primary.start()
     for _ in range(n_steps):
-        assert ours.poll(120)
+        assert ours.poll(300)
         n_computed = ours.recv()
     with daemon.connect() as client:
         os.kill(primary.pid, signal.SIGKILL)

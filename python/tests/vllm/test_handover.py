@@ -25,7 +25,7 @@ from scheduling import (
 REMOTE_DECODE = {"do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None,
                  "remote_block_ids": None, "remote_host": None, "remote_port": None}
 NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
-WAIT_S = 60
+WAIT_S = 300
 
 
 @pytest.fixture

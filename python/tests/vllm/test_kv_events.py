@@ -126,7 +126,7 @@ def start_events(tmp_path: Path) -> Iterator[Callable[..., Subscriber]]:
         subscriber.close()
     for process in processes:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(300) == 0
 
 
 def block_hashes(function: Callable[[Any], bytes], tokens: list[int], extra: str | None) -> list[bytes]:

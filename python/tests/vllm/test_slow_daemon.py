@@ -156,8 +156,9 @@ def running_sequence(client, engine):
         time.sleep(0.01)
 
 
-def test_engine(start_daemon, start_engine):
+def test_engine(start_daemon, start_engine, monkeypatch):
     """A whole engine goes on after a daemon that stood for longer than a call waits, and ends with one that ended."""
+    monkeypatch.setenv("PAGED_TIMEOUT_MS", str(round(TIMEOUT_S * 1000)))
     daemon = start_daemon(pool_configuration())
     engine = start_engine({"runtime_dir": str(daemon.runtime_dir)})
     tokens = [3 + token for token in prompt(200)]
@@ -180,4 +181,4 @@ def test_engine(start_daemon, start_engine):
     with pytest.raises(RuntimeError, match="the engine has ended"):
         engine.result()
     assert "pool small: pagedd has ended, and with it the KV cache of this engine" in engine.log.read_text()
-    assert engine.process.wait(60) != 0
+    assert engine.process.wait(300) != 0
