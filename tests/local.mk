@@ -1,6 +1,10 @@
 # A test is one name in a list of its directory's local.mk: UNIT_TESTS (Criterion; the tests of FILE.c are unit_FILE.c),
 # IT_TESTS (programs with real processes, tests/support/harness.h) or LINT_TESTS (scripts that print TAP).  Its source is the file
 # of that name, its libraries are LDADD below, unless the directory says otherwise.
+#
+# Tests run side by side (make -j check) and on busy machines.  So each has names of its own: a directory or a file from
+# mkdtemp() or mktemp, a free port, a runtime directory of the harness; it counts its own processes and descriptors, not
+# the machine's; and it requires no duration (tests/support/harness.h).
 LOG_DRIVER = env AM_TAP_AWK='$(AWK)' $(SHELL) $(top_srcdir)/build-aux/tap-driver.sh
 AM_TESTS_ENVIRONMENT = CRITERION_OUTPUTS=tap:-; export CRITERION_OUTPUTS; \
 	PAGED_SRCDIR='$(abs_top_srcdir)'; export PAGED_SRCDIR; \
@@ -31,6 +35,11 @@ check_LTLIBRARIES = %D%/libsupport.la
 %C%_libsupport_la_SOURCES = $(TEST_SUPPORT)
 # Tests load the fake driver at run time.
 EXTRA_%C%_libsupport_la_DEPENDENCIES = $(FAKE_CUDA_LIBS)
+
+# The logs of all tests, for tools/check.
+print-test-logs:
+	@for log in $(TEST_LOGS); do echo $$log; done
+.PHONY: print-test-logs
 
 include %D%/support/local.mk
 include %D%/common/local.mk
