@@ -226,7 +226,7 @@ caller_open(struct caller *caller, paged_seq_id seq, bool tables_only)
 static void
 expect_gone(struct caller *caller, size_t i)
 {
-	uint64_t end = it_now_ms() + 60000;
+	uint64_t end = it_now_ms() + IT_LIMIT_MS;
 	enum paged_status status;
 
 	/* Once a second: the loop ends. */

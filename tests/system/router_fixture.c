@@ -126,7 +126,7 @@ static void *
 router_connect(struct router *router, int type, const char *endpoint)
 {
 	void *socket = zmq_socket(router->zmq, type);
-	const int linger = 0, limit = 20000, no_limit = 0;
+	const int linger = 0, limit = IT_LIMIT_MS, no_limit = 0;
 
 	it_require(socket != NULL);
 	zmq_setsockopt(socket, ZMQ_LINGER, &linger, sizeof(linger));
