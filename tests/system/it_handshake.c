@@ -110,7 +110,7 @@ patient(void)
 	return params;
 }
 
-IT_TEST_LIMIT(a_handshake_that_was_dropped_is_begun_again, 120)
+IT_TEST(a_handshake_that_was_dropped_is_begun_again)
 {
 	struct paged_client_params params = patient();
 	struct worker_fixture worker;
@@ -175,12 +175,12 @@ stop_while_attaching(bool stops_daemon)
 	it_daemon_stop(&daemon);
 }
 
-IT_TEST_LIMIT(clients_attach_to_a_daemon_that_was_stopped, 300)
+IT_TEST(clients_attach_to_a_daemon_that_was_stopped)
 {
 	stop_while_attaching(true);
 }
 
-IT_TEST_LIMIT(clients_that_were_stopped_attach, 300)
+IT_TEST(clients_that_were_stopped_attach)
 {
 	stop_while_attaching(false);
 }
