@@ -193,7 +193,7 @@ IT_TEST(start_timeout_ends_the_wait)
 }
 
 /* As another user than the worker, the daemon may not see what the worker maps, but knows that it was attached. */
-IT_TEST_LIMIT(workers_of_another_user_are_named, 120)
+IT_TEST(workers_of_another_user_are_named)
 {
 	const char *runtime_dir;
 	struct it_daemon daemon;
