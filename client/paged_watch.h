@@ -35,8 +35,8 @@
  * The walk and the changes overlap: a change after the position may be visible to
  * the walk.  It is then applied twice, which is harmless, because serials never
  * repeat.  A node may be gone before paged_watch_read() reaches it
- * (PAGED_ERR_STALE); its REMOVED follows.  When a node is removed, the REMOVED of
- * those below it come before its own.
+ * (PAGED_ERR_STALE); its REMOVED follows.  When a node is removed, no sequence can be
+ * started on those below it; their REMOVED come after its own.
  *
  * Threads: a watch is used by one thread at a time; different watches of a pool
  * run concurrently.

@@ -27,23 +27,21 @@ check_hash(const struct core_pool *pool, uint32_t page, uint64_t hash)
 			   node_position(pool, parent.serial != 0 ? parent.page : NONE).hash) == hash;
 }
 
-/* The parent exists, and has the node among its children. */
+/* The parent has the node among its children, or the node is lost. */
 static bool
 check_in_tree(const struct core_pool *pool, uint32_t page)
 {
+	const struct pool_node *own = &pool->nodes[page];
 	struct node_ref parent = node_parent(pool, page);
-	uint32_t child, previous = NONE;
+	uint32_t first;
 
 	if (parent.serial == 0)
-		return pool->nodes[page].depth == 0;
-	if (!node_is_live(pool, &parent) || pool->nodes[page].depth != pool->nodes[parent.page].depth + 1)
+		return own->depth == 0;
+	if (node_is_live(pool, &parent) && own->depth != pool->nodes[parent.page].depth + 1)
 		return false;
-	child = pool->nodes[parent.page].first_child;
-	while (child != NONE && child != page && pool->nodes[child].previous_sibling == previous) {
-		previous = child;
-		child = pool->nodes[child].next_sibling;
-	}
-	return child == page && pool->nodes[page].previous_sibling == previous;
+	first = node_is_live(pool, &parent) ? pool->nodes[parent.page].first_child : pool->lost;
+	return first != NONE && (page == first || pool->nodes[own->previous_sibling].next_sibling == page) &&
+	       pool->nodes[own->next_sibling == NONE ? first : own->next_sibling].previous_sibling == page;
 }
 
 static enum paged_status
@@ -52,6 +50,7 @@ check_node(const struct core_pool *pool, uint32_t page, struct paged_error *erro
 	const struct region_node *node = region_node(&pool->view, page);
 	uint64_t serial = atomic_load_explicit(&node->serial, memory_order_relaxed);
 	uint64_t hash = atomic_load_explicit(&node->hash, memory_order_relaxed);
+	struct node_ref parent = node_parent(pool, page);
 	uint32_t link, n = 0;
 
 	if (page_is_published(pool, page) != (serial != 0))
@@ -63,7 +62,7 @@ check_node(const struct core_pool *pool, uint32_t page, struct paged_error *erro
 	if (!check_in_tree(pool, page))
 		return paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: node %u is not below its parent", pool->name,
 				  page);
-	if (!check_hash(pool, page, hash))
+	if ((parent.serial == 0 || node_is_live(pool, &parent)) && !check_hash(pool, page, hash))
 		return paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: the hash of node %u is wrong", pool->name, page);
 	link = atomic_load_explicit(region_bucket(&pool->view, hash), memory_order_relaxed);
 	while (link != 0 && link - 1 != page && n++ < PREFIX_BUCKET_MAX)
@@ -89,7 +88,7 @@ check_list(const struct core_pool *pool, bool pinned, bool *seen, uint32_t *n_p,
 			return paged_fail(error, PAGED_ERR_CORRUPT,
 					  "pool %s: page %u should not be in the list of %s pages", pool->name, page,
 					  pinned ? "pinned" : "cached");
-		if (parent.serial != 0 && seen[parent.page] && (pool->pages[parent.page].n_pins > 0) == pinned)
+		if (node_is_live(pool, &parent) && seen[parent.page] && (pool->pages[parent.page].n_pins > 0) == pinned)
 			return paged_fail(error, PAGED_ERR_CORRUPT,
 					  "pool %s: page %u would be evicted before its child %u", pool->name,
 					  parent.page, page);

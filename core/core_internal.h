@@ -104,10 +104,11 @@ struct pool_node {
 	uint32_t bucket_previous; /* the node before this one in its bucket */
 	uint32_t depth;           /* pages before it in its prefix */
 	uint32_t first_child;     /* the youngest */
-	uint32_t next_sibling, previous_sibling;
-	uint32_t first_slot; /* of those whose tip it is */
-	uint32_t session;    /* that published it */
-	uint16_t tenant;     /* of the sequence that it was published from; 0: none */
+	uint32_t next_sibling;
+	uint32_t previous_sibling; /* of the first one: the last one */
+	uint32_t first_slot;       /* of those whose tip it is */
+	uint32_t session;          /* that published it */
+	uint16_t tenant;           /* of the sequence that it was published from; 0: none */
 };
 
 /** Cached pages, from the coldest, which is evicted first, to the hottest. */
@@ -172,6 +173,8 @@ struct core_pool {
 	uint32_t high_page; /* pages at or above were never used */
 	struct pool_page *pages;
 	struct pool_node *nodes; /* NULL in a pool that publishes nothing */
+	uint32_t lost;           /* first of the nodes whose parent was removed */
+	uint32_t n_at_once;      /* nodes below others that the change under way may still remove */
 	uint32_t n_referenced;
 	uint32_t n_cached;
 	uint32_t n_quarantined;
@@ -599,7 +602,7 @@ struct node_ref node_ref(const struct core_pool *pool, uint32_t page);
 /** node_position - the page's node as a place to search from; NONE: the root */
 struct prefix_position node_position(const struct core_pool *pool, uint32_t page);
 
-/** node_parent - the node's parent; serial 0: the node is the first of its chain */
+/** node_parent - the node's parent, which is gone if the node is lost; serial 0: the node is the first of its chain */
 struct node_ref node_parent(const struct core_pool *pool, uint32_t page);
 
 /** node_store - publish a page of a slot as the child of `parent` with this block key, whose hash is `hash` */
@@ -609,12 +612,19 @@ void node_store(const struct core *core, struct core_pool *pool, uint32_t slot, 
 /** node_prefetch - prefetch what node_store() writes of a page */
 void node_prefetch(const struct core_pool *pool, uint32_t page);
 
+/** Most nodes below those that a request removes that it removes too. */
+#define NODES_AT_ONCE 1024u
+
 /**
- * node_remove - take the page's node out of the index, and all nodes below it, which no search could find any more
+ * node_remove - take the page's node out of the index, and the nodes below it, which no search finds any more
  *
- * Of their pages, those that are cached become free.  Takes time in proportion to the number of nodes.
+ * Of their pages, those that are cached become free.  Past NODES_AT_ONCE, nodes are lost: they stay without a parent
+ * until nodes_remove_lost() removes them.
  */
 void node_remove(struct core_pool *pool, uint32_t page);
+
+/** nodes_remove_lost - remove up to `budget` lost nodes; returns how many */
+uint32_t nodes_remove_lost(struct core_pool *pool, uint32_t budget);
 
 /** node_used - record that a start shares the node */
 void node_used(const struct core *core, struct core_pool *pool, uint32_t page);

@@ -94,7 +94,7 @@ lru_release(struct core_pool *pool, uint32_t slot, uint32_t n_keep, uint32_t n, 
 		for (uint32_t i = 0; i < n_below; i++) {
 			struct node_ref parent = node_parent(pool, below[i]);
 
-			if (parent.serial != 0)
+			if (node_is_live(pool, &parent))
 				walk_add(pool, level, &n_level, parent.page);
 		}
 		for (uint32_t i = 0; i < n_level; i++) {
@@ -116,9 +116,9 @@ lru_cached_ancestor(const struct core_pool *pool, uint32_t page)
 {
 	struct node_ref ref = node_parent(pool, page);
 
-	while (ref.serial != 0 && page_count(pool, ref.page) != 0)
+	while (node_is_live(pool, &ref) && page_count(pool, ref.page) != 0)
 		ref = node_parent(pool, ref.page);
-	return ref.serial != 0 ? ref.page : NONE;
+	return node_is_live(pool, &ref) ? ref.page : NONE;
 }
 
 /*
@@ -157,7 +157,7 @@ lru_release_hold(struct core_pool *pool, const _Atomic uint32_t *entries, uint32
 
 		if (!page_is_published(pool, page) || pool->pages[page].marked)
 			continue;
-		for (ref = node_ref(pool, page); ref.serial != 0; ref = node_parent(pool, ref.page)) {
+		for (ref = node_ref(pool, page); node_is_live(pool, &ref); ref = node_parent(pool, ref.page)) {
 			if (pool->pages[ref.page].marked)
 				break;
 			walk_add(pool, nodes, &n_nodes, ref.page);
@@ -239,6 +239,10 @@ core_tick(struct core *core, uint32_t budget)
 		n_expired = pins_expire(core, pool, budget);
 		budget -= n_expired < budget ? n_expired : budget;
 		more = more || pins_have_expired(core, pool);
+		core_pool_change_begin(pool);
+		budget -= nodes_remove_lost(pool, budget);
+		core_pool_change_end(pool);
+		more = more || pool->lost != NONE;
 		budget -= MIN(budget, table_memory_tick(pool, budget));
 		more = more || !table_memory_is_idle(pool);
 		if (n_free >= pool->free_pages || pool->lru.coldest == NONE)
@@ -260,7 +264,7 @@ core_tick_needed(const struct core *core)
 	for (uint32_t i = 0; i < core->n_pools && !needed; i++) {
 		const struct core_pool *pool = core->pools[i];
 
-		needed = pins_have_expired(core, pool) || !table_memory_is_idle(pool) ||
+		needed = pool->lost != NONE || pins_have_expired(core, pool) || !table_memory_is_idle(pool) ||
 			 (core_pool_n_free(pool) < pool->free_pages && pool->lru.coldest != NONE);
 	}
 	return needed;

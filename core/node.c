@@ -51,43 +51,71 @@ ring_write(struct core_pool *pool, enum region_ring_kind kind, uint32_t page, ui
 	atomic_store_explicit(&pool->header->ring_head, number, memory_order_release);
 }
 
-static uint32_t
-node_parent_page(const struct core_pool *pool, uint32_t page)
+/* Lists of siblings: the first one's previous_sibling is the last one, so that a list can be put before another. */
+
+static void
+siblings_insert(struct core_pool *pool, uint32_t *first, uint32_t page)
+{
+	struct pool_node *own = &pool->nodes[page];
+
+	own->next_sibling = *first;
+	own->previous_sibling = *first == NONE ? page : pool->nodes[*first].previous_sibling;
+	if (*first != NONE)
+		pool->nodes[*first].previous_sibling = page;
+	*first = page;
+}
+
+static void
+siblings_remove(struct core_pool *pool, uint32_t *first, uint32_t page)
+{
+	const struct pool_node *own = &pool->nodes[page];
+
+	if (page == *first)
+		*first = own->next_sibling;
+	else
+		pool->nodes[own->previous_sibling].next_sibling = own->next_sibling;
+	if (own->next_sibling != NONE)
+		pool->nodes[own->next_sibling].previous_sibling = own->previous_sibling;
+	else if (*first != NONE)
+		pool->nodes[*first].previous_sibling = own->previous_sibling;
+}
+
+static void
+siblings_prepend(struct core_pool *pool, uint32_t *first, uint32_t more)
+{
+	uint32_t last;
+
+	if (more == NONE)
+		return;
+	last = pool->nodes[more].previous_sibling;
+	pool->nodes[last].next_sibling = *first;
+	if (*first != NONE) {
+		pool->nodes[more].previous_sibling = pool->nodes[*first].previous_sibling;
+		pool->nodes[*first].previous_sibling = last;
+	}
+	*first = more;
+}
+
+/* The list that a node is in: of its parent's children, or of the lost nodes; NULL: it is the first of a prefix. */
+static uint32_t *
+node_siblings(struct core_pool *pool, uint32_t page)
 {
 	struct node_ref parent = node_parent(pool, page);
 
-	return parent.serial != 0 ? parent.page : NONE;
+	if (parent.serial == 0)
+		return NULL;
+	return node_is_live(pool, &parent) ? &pool->nodes[parent.page].first_child : &pool->lost;
 }
 
-/* Nodes without a parent are siblings of none. */
 static void
 tree_insert(struct core_pool *pool, uint32_t page, uint32_t parent)
 {
 	struct pool_node *own = &pool->nodes[page];
 
-	own->depth = 0;
-	own->first_child = own->first_slot = own->next_sibling = own->previous_sibling = NONE;
-	if (parent == NONE)
-		return;
-	own->depth = pool->nodes[parent].depth + 1;
-	own->next_sibling = pool->nodes[parent].first_child;
-	if (own->next_sibling != NONE)
-		pool->nodes[own->next_sibling].previous_sibling = page;
-	pool->nodes[parent].first_child = page;
-}
-
-static void
-tree_remove(struct core_pool *pool, uint32_t page)
-{
-	const struct pool_node *own = &pool->nodes[page];
-	uint32_t parent = node_parent_page(pool, page);
-
-	if (own->next_sibling != NONE)
-		pool->nodes[own->next_sibling].previous_sibling = own->previous_sibling;
-	if (own->previous_sibling != NONE)
-		pool->nodes[own->previous_sibling].next_sibling = own->next_sibling;
-	else if (parent != NONE)
-		pool->nodes[parent].first_child = own->next_sibling;
+	own->depth = parent == NONE ? 0 : pool->nodes[parent].depth + 1;
+	own->first_child = own->first_slot = NONE;
+	if (parent != NONE)
+		siblings_insert(pool, &pool->nodes[parent].first_child, page);
 }
 
 void
@@ -131,19 +159,23 @@ node_store(const struct core *core, struct core_pool *pool, uint32_t slot, uint3
 	counter_add(&header->n_published, 1);
 }
 
-/* Removes a node without children. */
+/* Removes one node.  Its children are lost; sequences that are published up to it are published up to `above`. */
 static void
-node_remove_leaf(struct core_pool *pool, uint32_t page)
+node_remove_one(struct core_pool *pool, uint32_t page, uint32_t above)
 {
 	struct region_node *node = region_node(&pool->view, page);
+	uint32_t *siblings = node_siblings(pool, page);
 	uint64_t serial = load_u64(&node->serial);
 
 	assert(serial != 0);
+	published_lower(pool, page, above);
 	lru_unlist(pool, page);
+	if (siblings != NULL)
+		siblings_remove(pool, siblings, page);
 	atomic_store_explicit(&node->serial, 0, memory_order_relaxed);
 	atomic_thread_fence(memory_order_release);
 	bucket_remove(pool, page);
-	tree_remove(pool, page);
+	siblings_prepend(pool, &pool->lost, pool->nodes[page].first_child);
 	if (pool->pages[page].n_pins > 0) {
 		pool->pages[page].n_pins = 0;
 		store_u32(&pool->header->n_pinned, load_u32(&pool->header->n_pinned) - 1);
@@ -155,19 +187,25 @@ node_remove_leaf(struct core_pool *pool, uint32_t page)
 void
 node_remove(struct core_pool *pool, uint32_t page)
 {
-	uint32_t leaf = page, above = node_parent_page(pool, page), next, n_orphaned = 0;
+	struct node_ref parent = node_parent(pool, page);
+	uint32_t above = node_is_live(pool, &parent) ? parent.page : NONE, n = 0;
+	uint32_t lost = pool->lost == page ? pool->nodes[page].next_sibling : pool->lost;
 
-	/* From the youngest leaf up: a node is removed when its last child was. */
-	for (;; leaf = next, n_orphaned++) {
-		while (pool->nodes[leaf].first_child != NONE)
-			leaf = pool->nodes[leaf].first_child;
-		next = node_parent_page(pool, leaf);
-		published_lower(pool, leaf, above);
-		node_remove_leaf(pool, leaf);
-		if (leaf == page)
-			break;
-	}
-	counter_add(&pool->header->n_orphaned, n_orphaned);
+	node_remove_one(pool, page, above);
+	for (; pool->lost != lost && pool->n_at_once > 0; n++, pool->n_at_once--)
+		node_remove_one(pool, pool->lost, above);
+	counter_add(&pool->header->n_orphaned, n);
+}
+
+uint32_t
+nodes_remove_lost(struct core_pool *pool, uint32_t budget)
+{
+	uint32_t n = 0;
+
+	for (; pool->lost != NONE && n < budget; n++)
+		node_remove_one(pool, pool->lost, NONE);
+	counter_add(&pool->header->n_orphaned, n);
+	return n;
 }
 
 void

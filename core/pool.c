@@ -115,7 +115,7 @@ core_pool_create(const struct core_pool_params *params, uint32_t index, void *re
 	strcpy(pool->name, params->name);
 	pool->index = index;
 	pool->header = region;
-	pool->first_free_slot = NONE;
+	pool->first_free_slot = pool->lost = NONE;
 	pool->lru = pool->pinned = (struct page_list){ .coldest = NONE, .hottest = NONE };
 	pool->free_pages = params->free_pages;
 	pool->pin_limit = params->pin_limit;
@@ -171,6 +171,7 @@ core_pool_change_begin(struct core_pool *pool)
 	if (pool->n_changes++ > 0)
 		return;
 	assert(change % 2 == 0);
+	pool->n_at_once = NODES_AT_ONCE;
 	atomic_store_explicit(&pool->header->change, change + 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_release);
 }

@@ -377,26 +377,36 @@ youngest_child(const struct model_pool *pool, struct model_place parent)
 	return youngest;
 }
 
-void
-model_node_remove(struct model_pool *pool, uint32_t page)
+/* Removes a node, then those below it, the youngest first; sequences that they stand for are published less. */
+static uint32_t
+remove_below(struct model_pool *pool, uint32_t page, uint32_t n_above, struct model_place above)
 {
 	struct model_place place = { .page = page, .serial = pool->nodes[page].serial };
-	struct model_place parent = pool->nodes[page].parent;
-	uint32_t child;
+	uint32_t child, n = 1;
 
-	while ((child = youngest_child(pool, place)) != REGION_NO_PAGE) {
-		model_node_remove(pool, child);
-		pool->totals.n_orphaned++;
-	}
 	for (uint32_t s = 0; s < MODEL_SEQS; s++)
 		if (pool->seqs[s].state != MODEL_SEQ_NONE && pool->seqs[s].tip.serial == place.serial) {
-			model_set_published(&pool->seqs[s], pool->seqs[s].n_published - 1, parent);
+			model_set_published(&pool->seqs[s], n_above, above);
 			model.n_lowered++;
 		}
 	model_change(pool, REGION_RING_REMOVED, page);
 	if (list_remove(&pool->lru, page) || list_remove(&pool->pinned, page))
 		list_push(&pool->free, page);
 	pool->nodes[page].serial = 0;
+	while ((child = youngest_child(pool, place)) != REGION_NO_PAGE)
+		n += remove_below(pool, child, n_above, above);
+	return n;
+}
+
+void
+model_node_remove(struct model_pool *pool, uint32_t page)
+{
+	struct model_place above = pool->nodes[page].parent, at;
+	uint32_t n_above = 0;
+
+	for (at = above; at.serial != 0; at = pool->nodes[at.page].parent)
+		n_above++;
+	pool->totals.n_orphaned += remove_below(pool, page, n_above, above) - 1;
 }
 
 /* Pages taken and evicted */

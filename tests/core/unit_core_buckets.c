@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "core/core_internal.h"
 #include "tests/core/sharing_fixture.h"
 
 TestSuite(core_buckets, .init = sharing_setup, .fini = core_fixture_teardown);
@@ -209,4 +210,49 @@ Test(core_buckets, a_prefix_fills_its_own_bucket)
 	expect_seq(seq, PREFIX_BUCKET_MAX, PREFIX_BUCKET_MAX);
 	cr_assert_eq(n_displaced(), 0);
 	cr_assert_eq(atomic_load(&core_pool_view(core_fixture.core, SHARING_WIDE)->header->n_stopped_bucket), 1);
+}
+
+#define N_CHAIN (3 * NODES_AT_ONCE)
+
+/* A page with very many below it: these are found no more at once, and leave the index in steps. */
+Test(core_buckets, more_below_than_is_removed_at_once)
+{
+	uint32_t pool = core_fixture_add(&core_fixture, &(struct core_pool_params){ .name = "long",
+										    .n_pages = 2 * N_CHAIN,
+										    .page_size = 1,
+										    .n_slots = 4,
+										    .max_length = N_CHAIN,
+										    .publish = true });
+	static prefix_key keys[N_CHAIN];
+	struct prefix_keys wanted = { .n_pages = N_CHAIN, .n_extras = N_CHAIN, .extra = keys };
+	const struct region_header *header = core_pool_view(core_fixture.core, pool)->header;
+	paged_seq_id first = fixture_create(fixture_session, pool), seq = fixture_create(fixture_session, pool);
+	struct prefix_position at = prefix_root(core_pool_view(core_fixture.core, pool));
+	uint64_t n_orphaned;
+
+	for (uint32_t i = 0; i < N_CHAIN; i++)
+		memcpy(keys[i], &i, sizeof(i));
+	expect_ok(fixture_reserve(fixture_session, first, 1));
+	cr_assert_eq(sharing_publish_keys(first, 0, 1, keys), 1);
+	expect_ok(fixture_reserve(fixture_session, seq, N_CHAIN));
+	cr_assert_eq(sharing_publish_keys(seq, 0, N_CHAIN, keys), N_CHAIN);
+	expect_ok(fixture_erase(fixture_session, first));
+	cr_assert_eq(core_prefix_evict(core_fixture.core, pool, 1), 1);
+	cr_assert_eq(prefix_find(core_pool_view(core_fixture.core, pool), &wanted, &at, NULL), 0);
+	cr_assert_eq(atomic_load(&header->n_orphaned), NODES_AT_ONCE);
+	cr_assert(core_tick_needed(core_fixture.core));
+	expect_accounting();
+	/* Meanwhile the sequence goes on as before. */
+	cr_assert_eq(sharing_publish_keys(seq, 0, N_CHAIN, keys), N_CHAIN);
+	for (n_orphaned = NODES_AT_ONCE; core_tick(core_fixture.core, 500); n_orphaned += 500) {
+		cr_assert_leq(atomic_load(&header->n_orphaned), n_orphaned + 500);
+		expect_accounting();
+	}
+	cr_assert_eq(atomic_load(&header->n_orphaned), N_CHAIN - 1);
+	cr_assert(!core_tick_needed(core_fixture.core));
+	expect_seq(seq, N_CHAIN, 0);
+	cr_assert_eq(sharing_publish_keys(seq, 0, N_CHAIN, keys), N_CHAIN);
+	at = prefix_root(core_pool_view(core_fixture.core, pool));
+	cr_assert_eq(prefix_find(core_pool_view(core_fixture.core, pool), &wanted, &at, NULL), N_CHAIN);
+	expect_accounting();
 }
