@@ -15,6 +15,7 @@ drain_print(struct ctl *ctl, uint32_t session)
 	struct paged_session_entry *sessions;
 	json_t *processes = json_array();
 	uint32_t n_sequences = 0;
+	bool ended = false;
 	size_t n;
 	enum paged_status status = paged_admin_sessions(ctl->client, sizeof(*sessions), &sessions, &n);
 
@@ -26,12 +27,15 @@ drain_print(struct ctl *ctl, uint32_t session)
 		if (sessions[i].session != session)
 			continue;
 		n_sequences = sessions[i].n_sequences;
+		ended = sessions[i].ended;
 		json_array_append_new(processes, json_pack("{s:I, s:s}", "pid", (json_int_t)sessions[i].pid, "name",
 							   sessions[i].name));
 	}
 	if (ctl->json)
 		print_json(json_pack("{s:I, s:I, s:O}", "session", (json_int_t)session, "sequences",
 				     (json_int_t)n_sequences, "processes", processes));
+	else if (ended)
+		printf("session %" PRIu32 " had ended already\n", session);
 	else
 		printf("session %" PRIu32 " is drained: %" PRIu32 " %s left\n", session, n_sequences,
 		       print_plural(n_sequences, "sequence", "sequences"));

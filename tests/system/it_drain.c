@@ -295,6 +295,11 @@ IT_TEST(pagedctl_drains)
 	output = it_pagedctl(&exit_code, "--json", "drain", session, NULL);
 	it_require(exit_code == 0 && strstr(output, "\"sequences\": 1") != NULL, "%s", output);
 	wait_drained(&worker);
+	output = it_pagedctl(&exit_code, "kick", session, NULL);
+	it_require(exit_code == 0, "%s", output);
+	output = it_pagedctl(&exit_code, "drain", session, NULL);
+	snprintf(text, sizeof(text), "session %s had ended already\n", session);
+	it_require(exit_code == 0 && strcmp(output, text) == 0, "%s", output);
 	output = it_pagedctl(&exit_code, "drain", "77", NULL);
 	it_require(exit_code == 1 && strstr(output, "no session 77") != NULL, "%s", output);
 	output = it_pagedctl(&exit_code, "drain", "x", NULL);
