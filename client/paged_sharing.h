@@ -112,9 +112,12 @@ struct paged_prefix {
 	const struct paged_extra *extra;
 	size_t n_extra;
 	/**
-	 * Instead of tokens, salt and extra: [n_tokens / page_size] keys, each a collision-free hash of the whole
+	 * Instead of salt and extra: [n_tokens / page_size] keys, each a collision-free hash of the whole
 	 * prefix up to the end of its page, for example vLLM's SHA-256 block hashes.  n_tokens is then a multiple of
 	 * the page size.  Prefixes with keys never match prefixes with tokens.
+	 *
+	 * `tokens` may be given beside keys.  They are no part of the identity: paged_publish stores them for programs
+	 * that watch the index (paged_watch.h), such as paged-events(8), whose subscribers need them to place the pages.
 	 */
 	const uint8_t (*keys)[PAGED_DIGEST_SIZE];
 };

@@ -99,14 +99,17 @@ struct paged_block_key {
 	size_t struct_size;
 	uint64_t parent_serial; /* as in struct paged_node_info */
 	uint32_t parent;
-	/** 1: the key is the token ids and `extra`; 0: the key is `extra` alone, a paged_prefix.keys entry. */
+	/** 1: the token ids are known: they are a part of the key, or were published beside it. */
 	uint32_t has_tokens;
 	/**
-	 * With token ids: zeros for a page without salt and extras; else the SHA-256 of the salt (first page only)
+	 * Not keyed: zeros for a page without salt and extras; else the SHA-256 of the salt (first page only)
 	 * and, for each struct paged_extra that overlaps the page, of its `first` minus the page's first token
 	 * (int32_t), n_tokens (uint32_t), both least significant byte first, and digest.
 	 */
 	uint8_t extra[PAGED_DIGEST_SIZE];
+	/** 1: the key is `extra` alone, a paged_prefix.keys entry; 0: it is the token ids and `extra`. */
+	uint32_t keyed;
+	uint32_t reserved;
 };
 
 /**

@@ -20,6 +20,8 @@ prefix_block(const struct prefix_keys *keys, uint32_t page_size, uint32_t page, 
 
 	if (keys->tokens == NULL) {
 		block.extra = keys->extra[page];
+		if (keys->tokens_beside != NULL)
+			block.tokens_beside = keys->tokens_beside + (uint64_t)page * page_size;
 		return block;
 	}
 	block.tokens = keys->tokens + (uint64_t)page * page_size;
@@ -68,7 +70,7 @@ prefix_block_equal(const struct region_view *view, uint32_t page, const struct p
 		differs |= atomic_load_explicit(&key[i], memory_order_relaxed) ^ word_load(extra + (size_t)i * 8);
 	key += EXTRA_WORDS;
 	if (block->tokens == NULL)
-		return differs == 0 && atomic_load_explicit(key, memory_order_relaxed) == PREFIX_NO_TOKENS;
+		return differs == 0 && (uint32_t)atomic_load_explicit(key, memory_order_relaxed) == PREFIX_NO_TOKENS;
 	for (uint32_t i = 0; i < n_pairs; i++)
 		differs |= atomic_load_explicit(&key[i], memory_order_relaxed) ^ word_load(&block->tokens[2 * i]);
 	if (view->page_size % 2 != 0)
@@ -81,20 +83,28 @@ void
 prefix_block_store(const struct region_view *view, uint32_t page, const struct prefix_block *block)
 {
 	_Atomic uint64_t *key = region_block_key(view, page);
+	const uint32_t *tokens = block->tokens != NULL ? block->tokens : block->tokens_beside;
 	const uint8_t *extra = block->extra != NULL ? block->extra : zeros;
-	uint32_t n_pairs = view->page_size / 2;
+	uint32_t first = 0;
 
 	for (uint32_t i = 0; i < EXTRA_WORDS; i++)
 		atomic_store_explicit(&key[i], word_load(extra + (size_t)i * 8), memory_order_relaxed);
 	key += EXTRA_WORDS;
-	if (block->tokens == NULL) {
-		atomic_store_explicit(key, PREFIX_NO_TOKENS, memory_order_relaxed);
-		return;
+	for (uint32_t i = 0; i < view->page_size; i += 2) {
+		uint64_t word = tokens != NULL ? tokens[i] : 0;
+
+		if (tokens != NULL && i + 1 < view->page_size)
+			word |= (uint64_t)tokens[i + 1] << 32;
+		/* In place of the first token id stands the mark of a key. */
+		if (i == 0 && block->tokens == NULL) {
+			first = tokens != NULL ? tokens[0] + 1 : 0;
+			word = (word & ~(uint64_t)UINT32_MAX) | PREFIX_NO_TOKENS;
+		}
+		atomic_store_explicit(&key[i / 2], word, memory_order_relaxed);
+		if (tokens == NULL)
+			break;
 	}
-	for (uint32_t i = 0; i < n_pairs; i++)
-		atomic_store_explicit(&key[i], word_load(&block->tokens[2 * i]), memory_order_relaxed);
-	if (view->page_size % 2 != 0)
-		atomic_store_explicit(&key[n_pairs], block->tokens[view->page_size - 1], memory_order_relaxed);
+	atomic_store_explicit(&region_node(view, page)->first_beside, first, memory_order_relaxed);
 }
 
 /* Is this the node of the block key under the parent?  *serial_p is then its serial. */
@@ -245,6 +255,7 @@ prefix_node_read(const struct region_view *view, uint32_t page, uint64_t serial,
 	const struct region_node *from = region_node(view, page);
 	const _Atomic uint64_t *key = region_block_key(view, page);
 	uint64_t found;
+	uint32_t first;
 
 	if (view->n_buckets == 0)
 		return false;
@@ -264,9 +275,13 @@ prefix_node_read(const struct region_view *view, uint32_t page, uint64_t serial,
 		memcpy(node->extra + (size_t)i * 8, &word, sizeof(word));
 	}
 	key += EXTRA_WORDS;
-	node->has_tokens = (uint32_t)atomic_load_explicit(key, memory_order_relaxed) != PREFIX_NO_TOKENS;
+	first = atomic_load_explicit(&from->first_beside, memory_order_relaxed);
+	node->keyed = (uint32_t)atomic_load_explicit(key, memory_order_relaxed) == PREFIX_NO_TOKENS;
+	node->has_tokens = !node->keyed || first != 0;
 	for (uint32_t i = 0; tokens != NULL && i < view->page_size; i++)
 		tokens[i] = (uint32_t)(atomic_load_explicit(&key[i / 2], memory_order_relaxed) >> (i % 2 * 32));
+	if (tokens != NULL && node->keyed && first != 0)
+		tokens[0] = first - 1;
 	atomic_thread_fence(memory_order_acquire);
 	return atomic_load_explicit(&from->serial, memory_order_relaxed) == found;
 }

@@ -44,6 +44,8 @@
 struct prefix_keys {
 	uint32_t n_pages;
 	const uint32_t *tokens; /* [n_pages][page_size]; NULL: the block keys are the extras alone */
+	/* [n_pages][page_size], with tokens NULL: stored for programs that watch, but no part of block keys; or NULL */
+	const uint32_t *tokens_beside;
 	/*
 	 * What token ids do not express: salt, images, adapters.  Pages without an entry have zeros.  With tokens NULL:
 	 * one for each page, and extra_page is NULL.
@@ -55,8 +57,9 @@ struct prefix_keys {
 
 /** The block key of one page. */
 struct prefix_block {
-	const uint32_t *tokens; /* [page_size]; NULL: none */
-	const uint8_t *extra;   /* [REGION_EXTRA_SIZE]; NULL: zeros */
+	const uint32_t *tokens;        /* [page_size]; NULL: none */
+	const uint32_t *tokens_beside; /* [page_size], no part of the key; NULL: none */
+	const uint8_t *extra;          /* [REGION_EXTRA_SIZE]; NULL: zeros */
 };
 
 /** A place in the tree: a node, or the root. */
@@ -118,7 +121,8 @@ struct prefix_node {
 	uint32_t parent; /* page, or REGION_NO_PAGE */
 	uint32_t hits;
 	uint8_t extra[REGION_EXTRA_SIZE];
-	bool has_tokens; /* false: the block key is the extra alone */
+	bool keyed;      /* the block key is the extra alone */
+	bool has_tokens; /* of the block key, or beside it */
 };
 
 /**
@@ -133,9 +137,9 @@ bool prefix_node_read(const struct region_view *view, uint32_t page, uint64_t se
 		      uint32_t *tokens);
 
 /**
- * prefix_tokens - copy the token ids of a node's block key
+ * prefix_tokens - copy the token ids of a node, those of its block key or beside it
  *
- * @param[out] tokens  [page_size]; the first is PREFIX_NO_TOKENS if the block key has none
+ * @param[out] tokens  [page_size]; the first is PREFIX_NO_TOKENS if there are none
  * @return false: the page has no node, or one of another serial
  */
 bool prefix_tokens(const struct region_view *view, uint32_t page, uint64_t serial, uint32_t *tokens);

@@ -71,10 +71,11 @@ static enum paged_status
 publish_check_keys(struct core *core, const struct core_publish *item, struct paged_error *error)
 {
 	const struct prefix_keys *keys = &item->keys;
+	const uint32_t *tokens = keys->tokens != NULL ? keys->tokens : keys->tokens_beside;
 	uint64_t n_tokens = (uint64_t)keys->n_pages * request_pool(core, item->seq)->view.page_size;
 
-	for (uint64_t i = 0; keys->tokens != NULL && i < n_tokens; i++)
-		if (keys->tokens[i] == PREFIX_NO_TOKENS)
+	for (uint64_t i = 0; tokens != NULL && i < n_tokens; i++)
+		if (tokens[i] == PREFIX_NO_TOKENS)
 			return request_fail(core, item->seq, error, PAGED_ERR_INVALID,
 					    "has token id 0x%x after page %u, which no token may have",
 					    PREFIX_NO_TOKENS, item->from);

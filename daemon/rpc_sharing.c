@@ -64,6 +64,13 @@ rpc_fork(struct rpc *rpc, struct member *member, const struct wire_request *requ
 	return PAGED_OK;
 }
 
+/* Are the extras the block keys?  Else each names its page. */
+static bool
+publish_is_keyed(const struct wire_request *request)
+{
+	return request->publish.n_extra_pages == 0 && request->publish.extra_size > 0;
+}
+
 /* Compares the numbers of pages, token ids and extras, and the order of the extras. */
 static enum paged_status
 publish_check_lists(const struct rpc *rpc, const struct wire_request *request, struct paged_error *error)
@@ -83,18 +90,17 @@ publish_check_lists(const struct rpc *rpc, const struct wire_request *request, s
 	if (request->publish.extra_size % REGION_EXTRA_SIZE != 0)
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "Publish.extra has %u bytes; an extra has %u",
 				  request->publish.extra_size, REGION_EXTRA_SIZE);
-	if (request->publish.tokens == NULL) {
-		if (request->publish.n_extra_pages == 0 && n_extras == n_pages)
-			return PAGED_OK;
+	if (request->publish.tokens != NULL && request->publish.n_tokens != n_tokens)
+		return paged_fail(error, PAGED_ERR_PROTOCOL,
+				  "Publish.token has %u entries, and its pages have %" PRIu64 " tokens",
+				  request->publish.n_tokens, n_tokens);
+	if (publish_is_keyed(request) && n_extras == n_pages)
+		return PAGED_OK;
+	if (request->publish.tokens == NULL)
 		return paged_fail(error, PAGED_ERR_PROTOCOL,
 				  "Publish without tokens has %u extras, %u of them for named pages, for %" PRIu64
 				  " pages",
 				  n_extras, request->publish.n_extra_pages, n_pages);
-	}
-	if (request->publish.n_tokens != n_tokens)
-		return paged_fail(error, PAGED_ERR_PROTOCOL,
-				  "Publish.token has %u entries, and its pages have %" PRIu64 " tokens",
-				  request->publish.n_tokens, n_tokens);
 	if (request->publish.n_extra_pages != n_extras)
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "Publish.extra_page has %u entries for %u extras",
 				  request->publish.n_extra_pages, n_extras);
@@ -118,6 +124,7 @@ rpc_publish(struct rpc *rpc, struct member *member, const struct wire_request *r
 		.n = request->publish.n,
 		.specs = request->publish.specs,
 		.n_tokens = request->publish.n_tokens,
+		.keyed = publish_is_keyed(request),
 		.tokens = request->publish.tokens,
 		.n_extras = request->publish.extra_size / REGION_EXTRA_SIZE,
 		.extra_page = request->publish.extra_page,

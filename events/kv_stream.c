@@ -109,7 +109,7 @@ stream_store(struct kv_stream *stream, uint32_t page, uint64_t serial)
 		if (parent == NULL)
 			return;
 	}
-	if (key.has_tokens) {
+	if (!key.keyed) {
 		extra = stream_extra(stream, &key);
 		block_hash_next(stream->options.hasher, parent, tokens, stream->info.page_size, extra, &hash);
 	} else {

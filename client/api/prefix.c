@@ -84,8 +84,6 @@ prefix_check_extras(const struct paged_prefix *user, struct paged_error *error)
 static enum paged_status
 prefix_check_keys(const struct paged_prefix *user, uint32_t page_size, struct paged_error *error)
 {
-	if (user->tokens != NULL)
-		return paged_fail(error, PAGED_ERR_INVALID, "keys and tokens exclude each other");
 	if (user->salt != NULL || user->n_extra > 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "keys and %s exclude each other",
 				  user->salt != NULL ? "salt" : "extra");

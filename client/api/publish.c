@@ -20,22 +20,24 @@ static_assert(WIRE_MAX_LISTS - WIRE_PUBLISH_SIZE > PAGED_MAX_PAGE_SIZE * sizeof(
 static_assert(WIRE_MAX_PUBLISH_TOKENS >= PAGED_MAX_PAGE_SIZE, "an empty message has room for a page");
 
 /*
- * Pages of which each takes page_bytes and may have an extra, such that they fit the message.  The message's `keys` is
- * not set before its first page.
+ * Pages of which each takes page_bytes and may have an extra, such that they fit the message.  The message's `keys` and
+ * `tokens_beside` are not set before its first page.
  */
 static uint32_t
-publish_message_room(const struct publish_message *message, uint32_t page_size, bool keys, bool extras)
+publish_message_room(const struct publish_message *message, uint32_t page_size, bool keys, bool tokens, bool extras)
 {
 	size_t used = message->n * WIRE_PUBLISH_SIZE + message->n_tokens * sizeof(uint32_t) +
 		      message->n_extras * (keys ? REGION_EXTRA_SIZE : EXTRA_BYTES) + WIRE_PUBLISH_SIZE;
-	size_t page_bytes = (keys ? REGION_EXTRA_SIZE : page_size * sizeof(uint32_t)) + (extras ? EXTRA_BYTES : 0);
+	size_t page_bytes = (keys ? REGION_EXTRA_SIZE : 0) + (tokens ? page_size * sizeof(uint32_t) : 0) +
+			    (extras ? EXTRA_BYTES : 0);
 	uint32_t n = WIRE_MAX_PUBLISH_PAGES - message->n_pages;
 
-	if (message->n == WIRE_MAX_PUBLISHES || (message->n > 0 && message->keys != keys) || used > WIRE_MAX_LISTS)
+	if (message->n == WIRE_MAX_PUBLISHES || used > WIRE_MAX_LISTS ||
+	    (message->n > 0 && (message->keys != keys || message->tokens_beside != (keys && tokens))))
 		return 0;
 	if (keys || extras)
 		n = MIN(n, WIRE_MAX_EXTRAS - message->n_extras);
-	if (!keys)
+	if (tokens)
 		n = MIN(n, (WIRE_MAX_PUBLISH_TOKENS - message->n_tokens) / page_size);
 	return (uint32_t)MIN(n, (WIRE_MAX_LISTS - used) / page_bytes);
 }
@@ -43,15 +45,16 @@ publish_message_room(const struct publish_message *message, uint32_t page_size, 
 bool
 publish_message_add(struct publish_message *message, const struct prefix_source *source, struct publish_range *range)
 {
-	bool keys = source->user.keys != NULL, extras;
+	bool keys = source->user.keys != NULL, tokens = source->user.tokens != NULL, extras;
 	uint32_t n = range->end - range->from, n_extras, base = message->n_pages, end;
 
 	extras = !keys && prefix_source_n_extras(source, range->from, range->end) > 0;
-	n = MIN(n, publish_message_room(message, source->page_size, keys, extras));
+	n = MIN(n, publish_message_room(message, source->page_size, keys, tokens, extras));
 	if (n == 0)
 		return false;
 	end = range->from + n;
 	message->keys = keys;
+	message->tokens_beside = keys && tokens;
 	message->specs[message->n++] = (struct seq_publish_spec){
 		.seq = range->seq, .version = range->version, .from = range->from, .n_pages = n
 	};
@@ -59,11 +62,14 @@ publish_message_add(struct publish_message *message, const struct prefix_source 
 	if (keys) {
 		memcpy(message->extra[message->n_extras], source->user.keys + range->from, n * REGION_EXTRA_SIZE);
 		message->n_extras += n;
-	} else {
+	}
+	if (tokens) {
 		memcpy(message->tokens + message->n_tokens,
 		       source->user.tokens + (size_t)range->from * source->page_size,
 		       (size_t)n * source->page_size * sizeof(uint32_t));
 		message->n_tokens += n * source->page_size;
+	}
+	if (!keys) {
 		n_extras = prefix_source_extras(source, range->from, end, n, message->extra_page + message->n_extras,
 						message->extra + message->n_extras, &end);
 		for (uint32_t i = 0; i < n_extras; i++)
@@ -84,7 +90,8 @@ publish_message_send(struct paged_client *client, const struct publish_message *
 		.n = message->n,
 		.specs = message->specs,
 		.n_tokens = message->n_tokens,
-		.tokens = message->keys ? NULL : message->tokens,
+		.keyed = message->keys,
+		.tokens = message->keys && !message->tokens_beside ? NULL : message->tokens,
 		.n_extras = message->n_extras,
 		.extra_page = message->extra_page,
 		.extra = (const uint8_t(*)[REGION_EXTRA_SIZE])message->extra,
@@ -114,7 +121,7 @@ publish_message_spec_is_stale(const struct paged_pool *pool, const struct seq_pu
 void
 publish_message_drop_stale(const struct paged_pool *pool, struct publish_message *message)
 {
-	const uint32_t page_size = message->keys ? 0 : pool->mapping.view.page_size;
+	const uint32_t page_size = message->keys && !message->tokens_beside ? 0 : pool->mapping.view.page_size;
 	const uint32_t n = message->n, n_extras = message->n_extras;
 	uint32_t page = 0, extra = 0;
 

@@ -239,7 +239,8 @@ paged_watch_read(struct paged_watch *watch, uint32_t page, uint64_t serial, stru
 				    page, watch->pool->mapping.name, serial);
 	ours = (struct paged_block_key){ .parent_serial = node.parent_serial,
 					 .parent = node.parent,
-					 .has_tokens = node.has_tokens };
+					 .has_tokens = node.has_tokens,
+					 .keyed = node.keyed };
 	memcpy(ours.extra, node.extra, sizeof(ours.extra));
 	status = client_info_out(key, &ours, sizeof(ours), "paged_block_key", &error);
 	if (status == PAGED_OK && tokens != NULL && node.has_tokens)

@@ -147,7 +147,7 @@ remote_publish(struct owner *owner, const struct seq_publish_list *publish, stru
 						     .specs = publish->specs,
 						     .n_tokens = publish->n_tokens,
 						     .tokens = publish->tokens,
-						     .n_extra_pages = publish->tokens != NULL ? publish->n_extras : 0,
+						     .n_extra_pages = publish->keyed ? 0 : publish->n_extras,
 						     .extra_page = publish->extra_page,
 						     .extra_size = publish->n_extras * REGION_EXTRA_SIZE,
 						     .extra = (const uint8_t *)publish->extra } };

@@ -114,11 +114,24 @@ prefix_set_keys(struct prefix *self, PyObject *keys, PyObject *page_size)
 }
 
 static bool
+prefix_set_tokens_beside(struct prefix *self, PyObject *tokens)
+{
+	size_t n = self->prefix.n_tokens;
+
+	if (!prefix_set_tokens(self, tokens))
+		return false;
+	if (self->prefix.n_tokens == n)
+		return true;
+	PyErr_Format(PyExc_ValueError, "Prefix: keys are of %zu tokens, and there are %zu", n, self->prefix.n_tokens);
+	return false;
+}
+
+static bool
 prefix_set(struct prefix *self, PyObject *tokens, PyObject *salt, PyObject *extras, PyObject *keys, PyObject *page_size)
 {
 	self->prefix.struct_size = sizeof(self->prefix);
-	if (call_is_given(tokens) == call_is_given(keys)) {
-		PyErr_SetString(PyExc_TypeError, "Prefix() takes either tokens or keys");
+	if (!call_is_given(tokens) && !call_is_given(keys)) {
+		PyErr_SetString(PyExc_TypeError, "Prefix() needs tokens or keys");
 		return false;
 	}
 	if (call_is_given(keys)) {
@@ -126,7 +139,8 @@ prefix_set(struct prefix *self, PyObject *tokens, PyObject *salt, PyObject *extr
 			PyErr_SetString(PyExc_TypeError, "Prefix: keys must cover salt and extras already");
 			return false;
 		}
-		return prefix_set_keys(self, keys, page_size);
+		return prefix_set_keys(self, keys, page_size) &&
+		       (!call_is_given(tokens) || prefix_set_tokens_beside(self, tokens));
 	}
 	if (call_is_given(salt)) {
 		if (!digest_copy(salt, "salt", self->salt))
@@ -215,7 +229,8 @@ PyDoc_STRVAR(prefix_doc, "Prefix(tokens=None, *, salt=None, extras=(), keys=None
 			 "keys, page_size\n"
 			 "    Instead of all others: 32 bytes for each page, each a collision-free hash of\n"
 			 "    the prefix up to the end of its page, such as vLLM's SHA-256 block hashes, and\n"
-			 "    the pool's page size.");
+			 "    the pool's page size.  tokens may be given beside them, for programs that watch\n"
+			 "    the index, such as paged-events; they are no part of the identity then.");
 
 int
 prefix_add(PyObject *module)

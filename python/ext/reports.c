@@ -61,13 +61,13 @@ static const struct report_class {
 	  "parent         the page before it in its prefix; None: it is the first one\n"
 	  "parent_serial  of that page's node; 0: it is the first one\n"
 	  "hits           sequences that were started on it" },
-	{ &block_key_class, "BlockKey", "parent parent_serial tokens extra",
+	{ &block_key_class, "BlockKey", "parent parent_serial tokens extra keyed",
 	  "What a published page holds, as Watch.read() returns it.\n\n"
 	  "parent, parent_serial  as in Node\n"
-	  "tokens                 list of token ids; None: the key is extra alone, of a Prefix by\n"
-	  "                       keys\n"
-	  "extra                  32 bytes: that key; with tokens, a hash of salt and extras, zeros:\n"
-	  "                       none" },
+	  "tokens                 list of token ids; None: not known, of a Prefix by keys\n"
+	  "extra                  32 bytes: a hash of salt and extras, zeros: none; keyed: the key\n"
+	  "keyed                  True: the key is extra alone, of a Prefix by keys; tokens are\n"
+	  "                       beside it" },
 	{ &watch_info_class, "WatchInfo", "position n_behind n_lost",
 	  "Where a watch stands, as Watch.info() returns it.\n\n"
 	  "position  number of the change that it has read last\n"
@@ -193,8 +193,8 @@ report_block_key(const struct paged_block_key *key, const uint32_t *tokens, size
 	PyObject *list = key->has_tokens != 0 ? list_u32(tokens, n) : Py_NewRef(Py_None);
 
 	return report_tuple(block_key_class,
-			    Py_BuildValue("NKNy#", parent_page(key->parent), (unsigned long long)key->parent_serial,
-					  list, (const char *)key->extra, (Py_ssize_t)PAGED_DIGEST_SIZE));
+			    Py_BuildValue("NKNy#N", parent_page(key->parent), (unsigned long long)key->parent_serial,
+					  list, (const char *)key->extra, (Py_ssize_t)PAGED_DIGEST_SIZE, PyBool_FromLong((long)key->keyed)));
 }
 
 PyObject *

@@ -138,6 +138,7 @@ class BlockKey(NamedTuple):
     parent_serial: int
     tokens: list[int] | None
     extra: bytes
+    keyed: bool
 
 class WatchInfo(NamedTuple):
     position: int
@@ -210,7 +211,7 @@ class Pages:
 
 @final
 class Prefix:
-    # extras: (first, n_tokens, digest of 32 bytes).  keys: n * 32 bytes, instead of all others.
+    # extras: (first, n_tokens, digest of 32 bytes).  keys: n * 32 bytes, instead of all others but tokens.
     def __init__(self, tokens: Integers | None = None, *, salt: bytes | None = None,
                  extras: Iterable[tuple[int, int, bytes]] = (), keys: bytes | None = None,
                  page_size: int | None = None) -> None: ...

@@ -75,16 +75,23 @@ def test_keys_of_nodes(pool):
     assert sorted(nodes) == sorted([first, second, *pool.page_table(other), *pool.page_table(engine)])
     assert (nodes[first].parent, nodes[first].parent_serial) == (None, 0)
     assert (nodes[second].parent, nodes[second].parent_serial) == (first, nodes[first].serial)
-    assert watch.read(first, nodes[first].serial) == (None, 0, TOKENS[:16], bytes(32))
+    assert watch.read(first, nodes[first].serial) == (None, 0, TOKENS[:16], bytes(32), False)
     assert watch.read(page=second, serial=nodes[second].serial) == paged.BlockKey(
-        parent=first, parent_serial=nodes[first].serial, tokens=TOKENS[16:32], extra=bytes(32))
+        parent=first, parent_serial=nodes[first].serial, tokens=TOKENS[16:32], extra=bytes(32), keyed=False)
 
     page, = pool.page_table(other)
     # SHA-256 of the salt, and of each extra's place and digest.
     expected = hashlib.sha256(paged.salt("other") + (3).to_bytes(4, "little") + (4).to_bytes(4, "little") + digest)
     assert watch.read(page, nodes[page].serial).extra == expected.digest()
     page, = pool.page_table(engine)
-    assert watch.read(page, nodes[page].serial) == (None, 0, None, digest)
+    assert watch.read(page, nodes[page].serial) == (None, 0, None, digest, True)
+
+    # Token ids beside a key: no part of the identity.
+    other_digest = hashlib.sha256(b"beside").digest()
+    page, = pool.page_table(publish(pool, paged.Prefix(TOKENS[:16], keys=other_digest, page_size=16)))
+    serial = {node.page: node for node in watch.walk()}[page].serial
+    assert watch.read(page, serial) == (None, 0, TOKENS[:16], other_digest, True)
+    assert pool.match(paged.Prefix(keys=other_digest, page_size=16)) == 16
 
     pool.start([(paged.Prefix(TOKENS[:32]), 0)])
     assert {node.page: node.hits for node in watch.walk()}[second] == 1

@@ -134,10 +134,38 @@ Test(watch, keys_of_an_engine)
 	publish(&prefix, changes);
 	for (uint32_t i = 0; i < 2; i++) {
 		key = key_of(&changes[i], tokens);
-		cr_assert_eq(key.has_tokens, 0);
+		cr_assert(key.has_tokens == 0 && key.keyed == 1);
 		cr_assert_eq(memcmp(key.extra, keys[i], PAGED_DIGEST_SIZE), 0);
 		cr_assert_eq(tokens[0], 12345);
 	}
+}
+
+/* Token ids beside keys are read by those who watch, and make no difference to a search. */
+Test(watch, keys_of_an_engine_with_token_ids)
+{
+	static const uint8_t keys[2][PAGED_DIGEST_SIZE] = { "first", "second" };
+	struct paged_prefix prefix = prompt_prefix(), found;
+	uint32_t tokens[FIXTURE_PAGE_SIZE];
+	struct paged_change changes[2];
+	struct paged_block_key key;
+	uint32_t n_tokens;
+
+	prefix.keys = keys;
+	publish(&prefix, changes);
+	for (uint32_t i = 0; i < 2; i++) {
+		key = key_of(&changes[i], tokens);
+		cr_assert(key.has_tokens == 1 && key.keyed == 1);
+		cr_assert_eq(memcmp(key.extra, keys[i], PAGED_DIGEST_SIZE), 0);
+		cr_assert_eq(memcmp(tokens, prefix.tokens + i * FIXTURE_PAGE_SIZE, sizeof(tokens)), 0);
+	}
+	found = prefix;
+	found.tokens = NULL;
+	expect_ok(paged_prefix_match(pool, &found, &n_tokens));
+	cr_assert_eq(n_tokens, N_TOKENS);
+	found = prefix;
+	found.keys = NULL;
+	expect_ok(paged_prefix_match(pool, &found, &n_tokens));
+	cr_assert_eq(n_tokens, 0);
 }
 
 Test(watch, walk_lists_the_nodes)

@@ -77,12 +77,14 @@ publish_salted(size_t n, uint32_t chain, uint32_t n_pages, const char *tenant)
 	return router_expect_chain(expected, n, &hasher, chain, n_pages, tenant[0] != '\0' ? extra : NULL);
 }
 
-/* Publishes two pages under an engine's own hashes. */
+/* Publishes two pages under an engine's own hashes; tokens are beside them, or NULL. */
 static size_t
-publish_keys(size_t n)
+publish_keys(size_t n, const uint32_t *tokens)
 {
 	static const uint8_t keys[2][PAGED_DIGEST_SIZE] = { { [24] = 7 }, { [31] = 9 } };
-	struct paged_prefix prefix = { .struct_size = sizeof(prefix), .n_tokens = 2 * CHAIN_PAGE_SIZE, .keys = keys };
+	struct paged_prefix prefix = {
+		.struct_size = sizeof(prefix), .tokens = tokens, .n_tokens = 2 * CHAIN_PAGE_SIZE, .keys = keys
+	};
 	struct paged_publish publish = { .seq = worker_create_seq(&worker, 2 * CHAIN_PAGE_SIZE), .prefix = &prefix };
 
 	worker_ok(&worker, paged_seq_publish(worker.pool, 1, &publish));
@@ -92,6 +94,10 @@ publish_keys(size_t n)
 	expected[n].hash = UINT64_C(7) << 56;
 	expected[n + 1].hash = 9;
 	expected[n + 1].parent = expected[n].hash;
+	for (uint32_t i = 0; tokens != NULL && i < 2; i++) {
+		expected[n + i].n_tokens = CHAIN_PAGE_SIZE;
+		memcpy(expected[n + i].tokens, tokens + (size_t)i * CHAIN_PAGE_SIZE, sizeof(expected[n].tokens));
+	}
 	return n + 2;
 }
 
@@ -107,7 +113,7 @@ publish_all(void)
 	chain_publish(&worker, 1, 5);
 	/* The pool has a model, so no salt is another content than the model's. */
 	n = router_expect_chain(expected, n, &hasher, 1, 5, zeros);
-	return publish_keys(n);
+	return publish_keys(n, NULL);
 }
 
 static void
@@ -153,6 +159,22 @@ IT_TEST(hashes_of_indexers)
 	events_begin(MODEL_POOL, arguments);
 	it_require(block_hasher_init(&hasher, "xxh3_64", NULL) == NULL);
 	publish_and_evict();
+	events_end();
+}
+
+/* Indexers place the pages of an engine's own keys by the token ids that it has given beside them. */
+IT_TEST(token_ids_beside_keys)
+{
+	uint32_t tokens[2 * CHAIN_PAGE_SIZE];
+	size_t n;
+
+	events_begin(CHAIN_POOL(1024, ""), NULL);
+	chain_tokens(5, 2, tokens);
+	n = publish_keys(0, tokens);
+	/* The same tokens without keys are another prefix. */
+	chain_publish(&worker, 5, 2);
+	n = router_expect_chain(expected, n, &hasher, 5, 2, NULL);
+	router_follow(&router, expected, n);
 	events_end();
 }
 
@@ -625,7 +647,8 @@ IT_TEST(refusals)
 {
 #define EVENTS "events/paged-events"
 	it_daemon_start(&daemon_, CHAIN_POOL(64, ""), NULL, NULL);
-	expect_failure(2, "nothing to serve: give --endpoint, --metrics-listen or both", (const char *[]){ EVENTS, NULL });
+	expect_failure(2, "nothing to serve: give --endpoint, --metrics-listen or both",
+		       (const char *[]){ EVENTS, NULL });
 	expect_failure(2, "without --endpoint", (const char *[]){ EVENTS, "--topic", "t", NULL });
 	expect_failure(2, "--hwm 0 is no number from 1 to 2147483647",
 		       (const char *[]){ EVENTS, "--endpoint", "ipc:///tmp/x", "--hwm", "0", NULL });
