@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -133,6 +134,24 @@ client_control_handle_notice(struct control *control, const struct wire_control_
 }
 
 /*
+ * The kernel drops descriptors for which the receiver has no room: in its buffer, which has room for all that a message
+ * may have, or in its table of descriptors.
+ */
+static enum paged_status
+client_control_fail_truncated(const struct msghdr *message, unsigned int n_fds, struct paged_error *error)
+{
+	struct rlimit limit = { 0 };
+
+	if ((message->msg_flags & MSG_TRUNC) || n_fds == WIRE_N_POOL_FDS)
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "a message on the control socket was cut off");
+	getrlimit(RLIMIT_NOFILE, &limit);
+	return paged_fail(error, PAGED_ERR_SYSTEM,
+			  "no room for the descriptors that the daemon sends: this process may have %llu open"
+			  " (RLIMIT_NOFILE, ulimit -n)",
+			  (unsigned long long)limit.rlim_cur);
+}
+
+/*
  * Receive one datagram.  PAGED_ERR_AGAIN: there is none; PAGED_ERR_GONE: the
  * peer hung up.  If the peer closed with unread data, one read returns
  * ECONNRESET before the datagrams that it had sent; the next read gets these.
@@ -164,7 +183,7 @@ client_control_receive(struct control *control, struct wire_control_reply *reply
 	n_fds = client_control_receive_fds(&message, fds);
 	wire_arena_reset(&control->arena);
 	if (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
-		status = paged_fail(error, PAGED_ERR_PROTOCOL, "a message on the control socket was cut off");
+		status = client_control_fail_truncated(&message, n_fds, error);
 	else
 		status = wire_control_reply_parse(control->buffer, (size_t)size, &control->arena, reply, error);
 	if (status == PAGED_OK && n_fds != wire_control_reply_fds(reply))

@@ -6,6 +6,7 @@ IT_TESTS += \
 	%D%/it_check \
 	%D%/it_client \
 	%D%/it_daemon \
+	%D%/it_descriptors \
 	%D%/it_drain \
 	%D%/it_failures \
 	%D%/it_fair \
