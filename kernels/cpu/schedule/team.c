@@ -156,7 +156,11 @@ team_thread_main(void *argument)
 	struct kernel_team *team = team_thread->team;
 	uint32_t call = 0;
 
-	if (!team->bound)
+	/*
+	 * A team may be destroyed before its threads have run for the first time.  On a busy machine each move to another
+	 * CPU puts the thread behind all that waits there, and the caller waits for it in pthread_join().
+	 */
+	if (!team->bound && !atomic_load(&team->stop))
 		team_thread_spread(team, (uint32_t)(team_thread - team->threads));
 	for (;;) {
 		call = team_wait_for_call(team, call);

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -157,4 +162,77 @@ Test(team, isa_names_round_trip)
 		cr_assert(best <= limit && kernel_isa_supported(best) &&
 			  (best == limit || !kernel_isa_supported(limit)));
 	}
+}
+
+/* With `late`, threads run for the first time when another thread waits for one of them to end. */
+static struct {
+	_Atomic bool late, joining;
+	_Atomic unsigned int n_late, n_moves;
+} threads;
+
+struct late_start {
+	void *(*run)(void *);
+	void *argument;
+};
+
+static void *
+run_late(void *argument)
+{
+	struct late_start start = *(struct late_start *)argument;
+
+	free(argument);
+	while (!atomic_load(&threads.joining))
+		sched_yield();
+	threads.n_late++;
+	return start.run(start.argument);
+}
+
+/* These interpose the C library's. */
+int
+pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument)
+{
+	int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+	struct late_start *start;
+
+	*(void **)&create = dlsym(RTLD_NEXT, "pthread_create");
+	if (!atomic_load(&threads.late))
+		return create(thread, attributes, run, argument);
+	start = malloc(sizeof(*start));
+	cr_assert_not_null(start);
+	*start = (struct late_start){ run, argument };
+	return create(thread, attributes, run_late, start);
+}
+
+int
+pthread_join(pthread_t thread, void **result)
+{
+	int (*join)(pthread_t, void **);
+
+	*(void **)&join = dlsym(RTLD_NEXT, "pthread_join");
+	atomic_store(&threads.joining, true);
+	return join(thread, result);
+}
+
+int
+pthread_setaffinity_np(pthread_t thread, size_t size, const cpu_set_t *cpus)
+{
+	int (*set)(pthread_t, size_t, const cpu_set_t *);
+
+	*(void **)&set = dlsym(RTLD_NEXT, "pthread_setaffinity_np");
+	threads.n_moves++;
+	return set(thread, size, cpus);
+}
+
+/* A team that ends before its threads have run waits for nothing but their start. */
+Test(team, threads_that_start_after_the_end_do_nothing)
+{
+	struct kernel_team *team;
+
+	threads.joining = false;
+	threads.late = true;
+	team = kernel_test_team(4, KERNEL_GENERIC);
+	threads.late = false;
+	kernel_team_destroy(team);
+	cr_assert_eq(threads.n_late, 3);
+	cr_assert_eq(threads.n_moves, 0, "they moved to other CPUs first");
 }
