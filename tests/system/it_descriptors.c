@@ -55,7 +55,7 @@ opens_with(unsigned int limit, bool *pool_refused)
 	return status == PAGED_OK;
 }
 
-IT_TEST_LIMIT(a_lack_of_descriptors_is_called_so, 300)
+IT_TEST(a_lack_of_descriptors_is_called_so)
 {
 	bool pool_refused = false;
 	struct it_daemon daemon;
