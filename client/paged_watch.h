@@ -14,7 +14,9 @@
  *
  * Nodes.  A published page is a node of the index.  Its serial identifies this
  * publication for ever: if the page is evicted and published again, it is another
- * node with another serial.  A node names the one before it in its prefix by page and
+ * node with another serial.  Each life of the daemon begins with another random
+ * serial, below 2^52, so that a pair of page and serial noted in an earlier one names
+ * no node.  A node names the one before it in its prefix by page and
  * serial.  Its block key says what the page holds: token ids, and an extra that
  * stands for the salt and for images (paged_sharing.h), or one key without token
  * ids.
@@ -61,13 +63,13 @@ struct paged_watch;
 /** Kinds of changes; ignore others. */
 enum paged_change_kind {
 	PAGED_CHANGE_STORED = 1,  /* a page was published */
-	PAGED_CHANGE_REMOVED = 2, /* a page was evicted, or its last reference went after its parent */
+	PAGED_CHANGE_REMOVED = 2, /* a page, or one before it in its prefix, was evicted or displaced */
 	PAGED_CHANGE_CLEARED = 3 /* all nodes were removed; page and serial are 0 */
 };
 
 /** A change of the index. */
 struct paged_change {
-	uint64_t number; /* of the change, from 1 on, without gaps */
+	uint64_t number; /* of the change, without gaps; the first one is random in each life of the daemon */
 	uint64_t serial; /* of the node */
 	uint64_t hash;   /* of the node's prefix, seeded by the pool: equal prefixes have equal hashes, others may */
 	uint32_t page;

@@ -100,6 +100,7 @@ region_format(void *base, const struct region_params *params, const uint8_t boot
 {
 	struct region_header *header = base, layout;
 	bool fits = region_layout(params, &layout);
+	uint64_t number = params->first_number % REGION_FIRST_NUMBER_MAX;
 
 	assert(fits);
 	(void)fits;
@@ -117,7 +118,8 @@ region_format(void *base, const struct region_params *params, const uint8_t boot
 	header->seed = params->seed;
 	if (params->memory_id != NULL)
 		memcpy(header->memory_id, params->memory_id, REGION_MEMORY_ID_SIZE);
-	atomic_store_explicit(&header->next_serial, 1, memory_order_relaxed);
+	atomic_store_explicit(&header->next_serial, number + 1, memory_order_relaxed);
+	atomic_store_explicit(&header->ring_head, number, memory_order_relaxed);
 	atomic_store_explicit(&header->n_free, params->n_pages, memory_order_relaxed);
 	/* Written last, so that an incomplete header has no magic. */
 	header->magic = REGION_MAGIC;

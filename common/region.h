@@ -183,12 +183,17 @@ struct region_page {
 	_Atomic uint32_t flags;
 };
 
+/** Serials and numbers of changes begin below this, so that they stay exact as numbers of JSON. */
+#define REGION_FIRST_NUMBER_MAX (1ull << 52)
+
 /** No page: the parent of a prefix's first page; an entry of a page table whose page was given back. */
 #define REGION_NO_PAGE UINT32_MAX
 
 /**
  * A published page.  A node's number is its page's.  serial identifies the node
- * for ever: a page that is published again gets a node with another serial.
+ * for ever: a page that is published again gets a node with another serial.  In each
+ * life of the owner serials begin with another random number, so that those of an
+ * earlier life name no node.
  *
  * Order of stores: serial = 0; release fence; the other fields and the block key;
  * serial (release).  A reader loads the serial (acquire), the fields and the key, then
@@ -216,7 +221,7 @@ enum region_ring_kind {
 
 /** A change of the index.  Entry number n is at index (n - 1) modulo ring_entries. */
 struct region_ring_entry {
-	_Atomic uint64_t number; /* from 1 on; 0: being written */
+	_Atomic uint64_t number; /* 0: being written */
 	_Atomic uint64_t serial;
 	_Atomic uint64_t hash;
 	_Atomic uint32_t page;
@@ -251,6 +256,7 @@ struct region_params {
 	uint32_t max_length;      /* tokens */
 	bool publish;             /* the pool has an index of published pages */
 	uint64_t seed;            /* random */
+	uint64_t first_number;    /* random: serials and changes of the ring count on from its low 52 bits */
 	const uint8_t *memory_id; /* [REGION_MEMORY_ID_SIZE]; NULL: zeros */
 };
 

@@ -26,7 +26,7 @@
 
 /** A change of the index. */
 struct ring_change {
-	uint64_t number; /* from 1 on */
+	uint64_t number; /* without gaps */
 	uint64_t serial; /* of the node */
 	uint64_t hash;   /* of the node; prefix_hash() */
 	uint32_t page;
@@ -46,7 +46,7 @@ ring_head(const struct region_view *view)
 	return atomic_load_explicit(&view->header->ring_head, memory_order_acquire);
 }
 
-/** ring_read - copy the change with this number, from 1 on */
+/** ring_read - copy the change with this number */
 enum ring_result ring_read(const struct region_view *view, uint64_t number, struct ring_change *change);
 
 #endif

@@ -66,6 +66,7 @@ struct core_pool_params {
 	 */
 	bool (*release)(void *memory, size_t size);
 	uint64_t seed;                            /* random; of the hashes of block keys */
+	uint64_t first_number;                    /* random; what serials and numbers of changes begin with */
 	uint8_t memory_id[REGION_MEMORY_ID_SIZE]; /* random; of the memory that holds the pages */
 };
 

@@ -18,6 +18,7 @@ pool_region_params(const struct core_pool_params *params, uint32_t index)
 		.max_length = params->max_length,
 		.publish = params->publish,
 		.seed = params->seed,
+		.first_number = params->first_number,
 		.memory_id = params->memory_id,
 	};
 }

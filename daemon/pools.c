@@ -232,6 +232,8 @@ pool_open(struct pool *pool, const struct config_pool *config, const struct runt
 	if (status == PAGED_OK)
 		status = daemon_random(&params.seed, sizeof(params.seed), error);
 	if (status == PAGED_OK)
+		status = daemon_random(&params.first_number, sizeof(params.first_number), error);
+	if (status == PAGED_OK)
 		status = ops->alloc(&pool->memory, &request, error);
 	if (status != PAGED_OK)
 		return status;

@@ -125,7 +125,9 @@ embedded_add_pool(struct embedded *embedded, struct paged_pool_params *params, s
 		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s: %u sequences, at most %u", params->name,
 				  core_params.n_slots, PAGED_MAX_SLOTS);
 	if (getrandom(core_params.memory_id, sizeof(core_params.memory_id), 0) != sizeof(core_params.memory_id) ||
-	    getrandom(&core_params.seed, sizeof(core_params.seed), 0) != sizeof(core_params.seed))
+	    getrandom(&core_params.seed, sizeof(core_params.seed), 0) != sizeof(core_params.seed) ||
+	    getrandom(&core_params.first_number, sizeof(core_params.first_number), 0) !=
+		    sizeof(core_params.first_number))
 		return paged_fail(error, PAGED_ERR_SYSTEM, "getrandom: %s", strerror(errno));
 	pool->region_size = core_region_size(&core_params);
 	if (pool->region_size == 0)
