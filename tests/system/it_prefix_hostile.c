@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "client/api/objects.h"
+#include "common/prefix.h"
 #include "tests/support/random.h"
 #include "tests/support/sequences.h"
 #include "tests/support/wire_peer.h"
@@ -394,6 +396,91 @@ IT_TEST(requests_on_holds)
 	it_require(wire_peer_call(&peer, &request, &reply) == PAGED_OK, "%s", reply.text);
 	before = worker_pool_entry(&worker, "test");
 	expect_refused(&request, PAGED_ERR_STALE, "has ended");
+	hostile_end();
+}
+
+/* Pages and serials that were noted before a restart; the pool's pages hold the same again. */
+IT_TEST(pages_and_serials_of_an_earlier_life)
+{
+	uint64_t earlier_serials[N_NODES];
+	uint32_t earlier_pages[N_NODES];
+	struct wire_request request;
+
+	hostile_begin();
+	memcpy(earlier_pages, pages, sizeof(earlier_pages));
+	memcpy(earlier_serials, serials, sizeof(earlier_serials));
+	hostile_end();
+	hostile_begin();
+	it_require(memcmp(earlier_pages, pages, sizeof(earlier_pages)) == 0);
+	request = hold_request(2, earlier_pages, earlier_serials);
+	expect_refused(&request, PAGED_ERR_STALE, "is not the node of serial %llu",
+		       (unsigned long long)earlier_serials[0]);
+	request = start_request(N_NODES, earlier_pages, earlier_serials[N_NODES - 1]);
+	expect_refused(&request, PAGED_ERR_STALE, "has been published again");
+	it_require(serials[N_NODES - 1] < 1ull << 53, "exact as a number of JSON");
+	hostile_end();
+}
+
+#define N_FLOOD 64u
+
+/* The peer publishes prefixes of one page that fall into the bucket of a hash. */
+static void
+flood(uint64_t hash)
+{
+	const struct region_view *view = &worker.pool->mapping.view;
+	uint8_t key[REGION_EXTRA_SIZE] = { 0 };
+	struct prefix_block block = { .extra = key };
+	struct seq_publish_spec spec = { .n_pages = 1 };
+	struct wire_request request = { .kind = WIRE_PUBLISH };
+	struct wire_request erase = { .kind = WIRE_ERASE, .erase = { 1, &spec.seq } };
+	static uint64_t count;
+	struct wire_reply reply;
+
+	request.publish.n = 1;
+	request.publish.specs = &spec;
+	request.publish.extra = key;
+	request.publish.extra_size = sizeof(key);
+	for (uint32_t i = 0; i < N_FLOOD; i++) {
+		do {
+			count++;
+			memcpy(key, &count, sizeof(count));
+		} while (((prefix_hash(&block, view->page_size, view->header->seed) ^ hash) & (view->n_buckets - 1)) !=
+			 0);
+		spec.seq = wire_peer_create_seq(&peer, view->page_size);
+		spec.version = prompt_info(&worker, spec.seq, NULL).version;
+		it_require(wire_peer_call(&peer, &request, &reply) == PAGED_OK && reply.published.n_pages[0] == 1, "%s",
+			   reply.text);
+		it_require(wire_peer_call(&peer, &erase, &reply) == PAGED_OK, "%s", reply.text);
+	}
+}
+
+/* A session fills the bucket of another's prompt: the prompt is published whole, and found, also after its end. */
+IT_TEST(a_bucket_of_the_index_is_flooded)
+{
+	struct prompt victim = prompt_make(PROMPT_SEED + 1, LENGTH);
+	struct prefix_block block = { .tokens = victim.tokens };
+	struct paged_pool_totals totals = { .struct_size = sizeof(totals) };
+	const struct region_view *view;
+	uint64_t hash;
+	paged_seq_id seq;
+
+	hostile_begin();
+	view = &worker.pool->mapping.view;
+	hash = prefix_hash(&block, view->page_size, view->header->seed);
+	flood(hash);
+	seq = prompt_compute(&worker, &victim);
+	it_require(prompt_info(&worker, seq, NULL).publish_end == PAGED_PUBLISH_DONE);
+	it_require(prompt_match(&worker, &victim) == N_NODES * WORKER_PAGE_SIZE);
+	flood(hash);
+	it_require(prompt_match(&worker, &victim) == N_NODES * WORKER_PAGE_SIZE);
+	worker_ok(&worker, paged_pool_get_totals(worker.pool, &totals));
+	it_require(totals.n_displaced >= 2 * N_FLOOD - PREFIX_BUCKET_MAX, "%llu",
+		   (unsigned long long)totals.n_displaced);
+	wire_peer_bye(&peer);
+	it_require(prompt_match(&worker, &victim) == N_NODES * WORKER_PAGE_SIZE);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	flood(hash);
+	it_require(prompt_match(&worker, &victim) == N_NODES * WORKER_PAGE_SIZE);
 	hostile_end();
 }
 
