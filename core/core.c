@@ -17,6 +17,7 @@ core_create(const uint8_t boot_id[REGION_BOOT_ID_SIZE], struct core **core_p, st
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for the core");
 	memcpy(core->boot_id, boot_id, REGION_BOOT_ID_SIZE);
 	core->max_array_bytes = CORE_ARRAY_BYTES_DEFAULT;
+	core->step = CORE_NO_STEP;
 	*core_p = core;
 	return PAGED_OK;
 }
@@ -26,6 +27,7 @@ core_destroy(struct core *core)
 {
 	if (core == NULL)
 		return;
+	operations_free(core);
 	for (uint32_t i = 0; i < core->sessions.n; i++)
 		core_session_free(core->sessions.entries[i].session);
 	free(core->sessions.entries);
@@ -77,6 +79,7 @@ core_pool_add(struct core *core, const struct core_pool_params *params, void *re
 	if (status != PAGED_OK)
 		return status;
 	pools[core->n_pools]->tenants = &core->tenants;
+	pools[core->n_pools]->step = core->step;
 	*pool_p = core->n_pools++;
 	return PAGED_OK;
 }

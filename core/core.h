@@ -12,9 +12,10 @@
  * changed, and error names the cause, the object and the numbers.
  *
  * Costs: O(1) per page and O(1) per sequence named in the request,
- * independent of the pool's size.  Memory use follows the high-water marks of
- * slots and pages, except for page tables: what they do not need any more is
- * given back through core_pool_params.release.
+ * independent of the pool's size.  core_set_step() divides long requests into
+ * steps.  Memory use follows the high-water marks of slots and pages, except for
+ * page tables: what they do not need any more is given back through
+ * core_pool_params.release.
  *
  * Sessions.  A session has members (processes).  It ends when its first
  * member leaves (after core_session_outlive(): its last), or by
@@ -119,6 +120,43 @@ void core_pool_free_list(const struct core *core, uint32_t pool, uint32_t *pages
  * @return number of pages written
  */
 uint32_t core_pool_lru(const struct core *core, uint32_t pool, bool pinned, uint32_t *pages);
+
+/*
+ * Long requests
+ *
+ * A request may change millions of page table entries, and meanwhile its caller can do nothing else.  With
+ * core_set_step(), a request that changes more entries than a step only checks everything, promises itself what it
+ * needs, and returns PAGED_OK; core_step() does its work.  Until then its session is busy: its other requests
+ * fail with PAGED_ERR_AGAIN.  What it returns (ids) is written at once.  Readers see its sequences change step by step.
+ * If the session ends, the rest of its request is given up, and core_reap() cleans up as ever.
+ */
+
+/** No request is divided, as at first. */
+#define CORE_NO_STEP UINT32_MAX
+
+/** core_set_step - entries, pages and nodes that requests and core_step() work on at a time, approximately; above 0 */
+void core_set_step(struct core *core, uint32_t n_entries);
+
+/** core_session_is_busy - true: the session has an unfinished request */
+bool core_session_is_busy(const struct core *core, uint32_t session);
+
+/** What core_step() has done. */
+struct core_progress {
+	uint32_t session;  /* whose request it continued; 0: there was none */
+	bool finished;     /* the request is finished, with error.status, which may be PAGED_OK */
+	uint64_t n_worked; /* entries, pages and nodes that it visited */
+	struct paged_error error;
+};
+
+/**
+ * core_step - do a step of an unfinished request, of each in turn
+ *
+ * @return true: there are unfinished requests, call again
+ */
+bool core_step(struct core *core, struct core_progress *progress);
+
+/** core_n_worked - entries, pages and nodes that the core has visited to change them */
+uint64_t core_n_worked(const struct core *core);
 
 /* Sessions and members */
 
@@ -294,7 +332,7 @@ bool core_tenant_next(const struct core *core, uint32_t *position, struct paged_
 
 /*
  * Requests on sequences, which may be of several pools.  `session` must be
- * active, else PAGED_ERR_GONE.
+ * active, else PAGED_ERR_GONE, and not busy, else PAGED_ERR_AGAIN.
  */
 
 /**
@@ -567,7 +605,7 @@ enum paged_status core_ticket_cancel(struct core *core, uint32_t session, const 
 /** core_ticket_next - the ticket with the smallest number above `after`; false: none */
 bool core_ticket_next(const struct core *core, uint64_t after, struct paged_ticket_entry *entry);
 
-/** core_seq_erase - end the sequences and free their pages; the ids are stale at once */
+/** core_seq_erase - end the sequences and free their pages; the ids are stale when the request is finished */
 enum paged_status core_seq_erase(struct core *core, uint32_t session, uint32_t n, const paged_seq_id *ids,
 				 struct paged_error *error);
 

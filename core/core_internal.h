@@ -16,6 +16,7 @@
  *   array.c          arrays of sessions
  *   session_cleanup.c           cleanup of ended sessions, in steps
  *   request.c        checks and totals that requests have in common
+ *   operation.c      requests whose work goes on in steps
  *   sequence.c       requests on sequences: create, reserve, truncate, erase
  *   share.c          requests: start, fork
  *   trim.c           request: trim
@@ -215,6 +216,9 @@ struct core_pool {
 
 	struct table_memory table_memory;
 	struct core_audit *audit; /* under way, or NULL; called before each change */
+
+	uint32_t step;     /* core->step: longest walk over nodes at a time */
+	uint64_t n_worked; /* entries, pages and nodes that were visited to be changed */
 };
 
 /** A session's lists in one pool. */
@@ -240,7 +244,33 @@ struct core_session {
 	struct session_pool *pools; /* indexed by pool, up to the highest pool that it used */
 	uint32_t n_pools;
 	uint32_t n_tickets; /* given by it; it stays until they are used or have expired */
+	struct core_operation *operation; /* its unfinished request; NULL: none */
 	struct array_slot *arrays;
+};
+
+/** A request of a session whose work goes on in steps; items[next_item] is under way. */
+struct core_operation {
+	struct core_operation *next; /* in the queue of core_step() */
+	struct core_session *session;
+	const struct operation_ops *ops;
+	uint32_t n, next_item;
+	struct operation_item {
+		paged_seq_id seq;
+		uint32_t n_pages; /* of the page table when the item is done */
+		uint32_t n_whole; /* of them, the whole ones */
+	} items[];
+};
+
+/** What an operation does. */
+struct operation_ops {
+	/**
+	 * Work on about *budget entries of the item, and lower *budget by as many, at least by 1; true: the item is
+	 * done.  After each call the core is as consistent as after a request.
+	 */
+	bool (*step)(struct core *core, struct core_operation *operation, const struct operation_item *item,
+		     uint32_t *budget);
+	/** The session has ended: give back what was promised to the items that are not done.  NULL: nothing was. */
+	void (*stop)(struct core *core, const struct core_operation *operation);
 };
 
 /** Sequences that a session has given away.  They are in no session's list. */
@@ -286,6 +316,8 @@ struct core {
 	uint32_t last_member;                          /* last id given out */
 	struct core_session *queue_first, *queue_last; /* ended sessions that core_reap() has work for */
 	uint64_t stamp;                                /* number of the current request */
+	uint32_t step;                                 /* entries that a request works on at a time */
+	struct core_operation *operation_first, *operation_last; /* the next one to step first */
 	struct ticket_list tickets;
 	uint64_t max_array_bytes; /* quota of a session */
 	uint64_t last_array;      /* number of the array completed last */
@@ -475,12 +507,27 @@ void page_table_truncate(struct core_pool *pool, struct core_session *session, u
 /** page_table_trim - give the pages before entry `first` back, which is not before the present first page */
 void page_table_trim(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t first);
 
+/**
+ * page_table_truncate_step - shorten the page table from its end to n_pages, of which n_whole are whole, by about
+ * *budget entries, by which *budget is lowered; true: done
+ */
+bool page_table_truncate_step(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t n_pages,
+			      uint32_t n_whole, uint32_t *budget);
+
+/** page_table_drop_work - most entries and nodes that page_table_truncate() and page_table_close() visit to keep
+ * n_pages */
+uint32_t page_table_drop_work(const struct core_pool *pool, uint32_t slot, uint32_t n_pages);
+
 /** page_table_shrink - shorten the page table to n_pages; the dropped pages are quarantined on request, else freed */
 void page_table_shrink(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t n_pages,
 		       bool quarantine);
 
 /** page_table_close - end the sequence and drop its pages as page_table_shrink() does */
 void page_table_close(struct core_pool *pool, struct core_session *session, uint32_t slot, bool quarantine);
+
+/** page_table_close_step - page_table_close() by about *budget entries from the end; true: the sequence has ended */
+bool page_table_close_step(struct core_pool *pool, struct core_session *session, uint32_t slot, bool quarantine,
+			   uint32_t *budget);
 
 /** page_table_is_frozen - true: the sequence was given away */
 static inline bool
@@ -656,8 +703,8 @@ void lru_touch(struct core_pool *pool, uint32_t page);
 /**
  * lru_release - put the cached pages of a page table that dropped entries [n_keep, n) into the list
  *
- * They and their cached ancestors move to the hot end, the deepest first, so that a page is always colder than its
- * parent: tails are evicted before heads.
+ * If the chain is longer than the pool's step, as lru_release_next() does.  Else they and their cached ancestors move
+ * to the hot end, the deepest first, so that a page is always colder than its parent: tails are evicted before heads.
  *
  * @param[in] tip  of the sequence before the drop, which stood for page n_published - 1, or NONE
  */
@@ -665,18 +712,21 @@ void lru_release(struct core_pool *pool, uint32_t slot, uint32_t n_keep, uint32_
 		 uint32_t n_published);
 
 /**
- * lru_release_trimmed - put the cached pages of n entries that a trim removed, in their order, into the list
+ * lru_release_next - put the cached pages of n entries that a page table dropped, in their order, into the list
  *
  * Each becomes as old as its nearest cached ancestor, and is evicted before it.  A page without one goes to the hot
- * end.
+ * end.  So does a page whose nearest cached ancestor is further away than LRU_SEARCH nodes in all: then that ancestor
+ * may be evicted first.
  */
-void lru_release_trimmed(struct core_pool *pool, const _Atomic uint32_t *entries, uint32_t n);
+#define LRU_SEARCH 2048u
+void lru_release_next(struct core_pool *pool, const _Atomic uint32_t *entries, uint32_t n);
 
 /**
  * lru_release_hold - put the cached pages of n entries that a hold dropped into the list
  *
  * From the last entry to the first, each page moves to the hot end, followed by its cached ancestors from the deepest
- * to the root, except those that an earlier entry is or has as an ancestor: these follow that entry.
+ * to the root, except those that an earlier entry is or has as an ancestor: these follow that entry.  If the chains
+ * have more nodes than the pool's step, as lru_release_next().
  */
 void lru_release_hold(struct core_pool *pool, const _Atomic uint32_t *entries, uint32_t n);
 
@@ -799,6 +849,10 @@ enum paged_status tenant_check_tickets(const struct core *core, uint32_t tenant,
 
 /* request.c: checks and totals that requests have in common */
 
+/** request_session - find an active session that has no unfinished request; PAGED_ERR_GONE, PAGED_ERR_AGAIN */
+enum paged_status request_session(const struct core *core, uint32_t session_id, struct core_session **session_p,
+				  struct paged_error *error);
+
 /** request_begin - find the session, start the totals of a new request, and check the number of its items */
 enum paged_status request_begin(struct core *core, uint32_t session_id, uint32_t n, struct core_session **session_p,
 				struct paged_error *error);
@@ -848,6 +902,28 @@ request_pool(const struct core *core, paged_seq_id id)
 #define request_fail(core, id, error, status, format, ...)                                    \
 	paged_fail(error, status, "sequence " SEQ_FORMAT " of pool %s " format, SEQ_ARGS(id), \
 		   request_pool(core, id)->name, __VA_ARGS__)
+
+/* operation.c */
+
+/** operation_create - allocate an operation with n items, which the caller fills */
+enum paged_status operation_create(struct core_session *session, const struct operation_ops *ops, uint32_t n,
+				   struct core_operation **operation_p, struct paged_error *error);
+
+/** operation_begin - do a step of the operation, and let core_step() do the others; cannot fail */
+void operation_begin(struct core *core, struct core_operation *operation);
+
+/** operation_spend - lower what is left of a step's budget by the work done, which is at least 1 */
+static inline void
+operation_spend(uint32_t *budget, uint64_t n_worked)
+{
+	uint64_t n = n_worked > 0 ? n_worked : 1;
+
+	*budget -= n < *budget ? (uint32_t)n : *budget;
+}
+
+/** operation_stop - the session has ended: give up its unfinished request, if it has one */
+void operation_stop(struct core *core, struct core_session *session);
+void operations_free(struct core *core);
 
 /* audit.c: call before a change, so that the audit saves the old value */
 

@@ -66,7 +66,7 @@ core_pages_hold(struct core *core, uint32_t session_id, uint32_t pool_index, uin
 		const uint64_t *serials, paged_seq_id *id_p, struct paged_error *error)
 {
 	struct core_session *session;
-	enum paged_status status = core_session_find_active(core, session_id, &session, error);
+	enum paged_status status = request_session(core, session_id, &session, error);
 	struct core_pool *pool;
 
 	if (status == PAGED_OK)

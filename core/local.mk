@@ -15,6 +15,7 @@ noinst_LTLIBRARIES += %D%/libcore.la
 	%D%/idmap.c \
 	%D%/lru.c \
 	%D%/node.c \
+	%D%/operation.c \
 	%D%/page_table.c \
 	%D%/pages.c \
 	%D%/pin.c \

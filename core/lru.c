@@ -79,8 +79,14 @@ lru_release(struct core_pool *pool, uint32_t slot, uint32_t n_keep, uint32_t n, 
 {
 	const _Atomic uint32_t *table = region_page_table(&pool->view, slot);
 	uint32_t *below = pool->walk[0], *level = pool->walk[1], n_below = 0;
+	uint32_t depth = n > n_published ? n : n_published;
 
-	for (uint32_t depth = n > n_published ? n : n_published; depth-- > 0;) {
+	if (depth > pool->step) {
+		lru_release_next(pool, table + n_keep, n - n_keep);
+		return;
+	}
+	pool->n_worked += depth;
+	while (depth-- > 0) {
 		uint32_t n_level = 0, *other = below;
 
 		if (depth >= n_keep && depth < n) {
@@ -110,36 +116,39 @@ lru_release(struct core_pool *pool, uint32_t slot, uint32_t n_keep, uint32_t n, 
 	}
 }
 
-/* The nearest ancestor that is cached; NONE: none is. */
+/* The nearest ancestor that is in a list; NONE: none of the next *n_search is. */
 static uint32_t
-lru_cached_ancestor(const struct core_pool *pool, uint32_t page)
+lru_listed_ancestor(const struct core_pool *pool, uint32_t page, uint32_t *n_search)
 {
 	struct node_ref ref = node_parent(pool, page);
 
-	while (node_is_live(pool, &ref) && page_count(pool, ref.page) != 0)
+	for (; *n_search > 0 && node_is_live(pool, &ref) && !pool->pages[ref.page].listed; --*n_search)
 		ref = node_parent(pool, ref.page);
-	return node_is_live(pool, &ref) ? ref.page : NONE;
+	return node_is_live(pool, &ref) && pool->pages[ref.page].listed ? ref.page : NONE;
 }
 
 /*
  * lru_release() moves a page's whole chain, which takes time in proportion to the sequence's length; a window trims a
- * page at a time.  Next to its nearest cached ancestor, a page is colder than all its cached ancestors, and hotter than
- * its cached descendants, because these are colder than that ancestor.  The ancestors of a pinned page are pinned.  An
- * unpinned page whose nearest cached ancestor is pinned has no ancestor in `lru`, so it goes to the hot end.
+ * page at a time.  Next to its nearest listed ancestor, a page is colder than all its listed ancestors, and hotter than
+ * its listed descendants, because these are colder than that ancestor.  The ancestors of a pinned page are pinned.  An
+ * unpinned page whose nearest listed ancestor is pinned has no ancestor in `lru`, so it goes to the hot end.
  */
 void
-lru_release_trimmed(struct core_pool *pool, const _Atomic uint32_t *entries, uint32_t n)
+lru_release_next(struct core_pool *pool, const _Atomic uint32_t *entries, uint32_t n)
 {
+	uint32_t n_search = LRU_SEARCH;
+
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t page = load_u32(&entries[i]), ancestor;
 
 		if (page_count(pool, page) != 0 || !page_is_published(pool, page))
 			continue;
-		ancestor = lru_cached_ancestor(pool, page);
+		ancestor = lru_listed_ancestor(pool, page, &n_search);
 		if (ancestor != NONE && lru_list(pool, ancestor) != lru_list(pool, page))
 			ancestor = NONE;
 		lru_insert(pool, page, ancestor);
 	}
+	pool->n_worked += LRU_SEARCH - n_search;
 }
 
 /*
@@ -151,18 +160,25 @@ lru_release_hold(struct core_pool *pool, const _Atomic uint32_t *entries, uint32
 {
 	uint32_t *nodes = pool->walk[0], *ends = pool->walk[1], n_nodes = 0, n_parts = 0, end;
 
-	for (uint32_t i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n && n_nodes <= pool->step; i++) {
 		uint32_t page = load_u32(&entries[i]);
 		struct node_ref ref;
 
 		if (!page_is_published(pool, page) || pool->pages[page].marked)
 			continue;
 		for (ref = node_ref(pool, page); node_is_live(pool, &ref); ref = node_parent(pool, ref.page)) {
-			if (pool->pages[ref.page].marked)
+			if (pool->pages[ref.page].marked || n_nodes > pool->step)
 				break;
 			walk_add(pool, nodes, &n_nodes, ref.page);
 		}
 		ends[n_parts++] = n_nodes;
+	}
+	pool->n_worked += n_nodes;
+	if (n_nodes > pool->step) {
+		while (n_nodes > 0)
+			pool->pages[nodes[--n_nodes]].marked = 0;
+		lru_release_next(pool, entries, n);
+		return;
 	}
 	for (; n_parts > 0; n_parts--) {
 		end = ends[n_parts - 1];
@@ -194,6 +210,7 @@ lru_evict(struct core_pool *pool, uint32_t n, bool pinned)
 		}
 		node_remove(pool, page);
 	}
+	pool->n_worked += n_evicted;
 	counter_add(&pool->header->n_evicted, n_evicted);
 	return n_evicted;
 }
@@ -201,16 +218,16 @@ lru_evict(struct core_pool *pool, uint32_t n, bool pinned)
 void
 lru_make_room(struct core_pool *pool, uint64_t n_pages)
 {
-	uint32_t n_free = core_pool_n_free(pool), n_lacking, n_evicted;
+	uint32_t n_free;
 
-	if (n_pages <= n_free)
+	if (n_pages <= core_pool_n_free(pool))
 		return;
-	n_lacking = (uint32_t)(n_pages - n_free);
 	core_pool_change_begin(pool);
-	n_evicted = lru_evict(pool, n_lacking, true);
+	/* An eviction may free further pages: those below a node that lru_release_next() did not find. */
+	while ((n_free = core_pool_n_free(pool)) < n_pages && lru_evict(pool, (uint32_t)(n_pages - n_free), true) > 0)
+		;
 	core_pool_change_end(pool);
-	assert(n_evicted == n_lacking);
-	(void)n_evicted;
+	assert(n_free >= n_pages);
 }
 
 uint32_t

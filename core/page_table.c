@@ -226,7 +226,7 @@ page_table_trim(struct core_pool *pool, struct core_session *session, uint32_t s
 	page_table_protect(pool, slot_index, first * pool->view.page_size);
 	cached = pages_unref(pool, session, pool->slots[slot_index].tenant, table + before, first - before, false);
 	if (cached)
-		lru_release_trimmed(pool, table + before, first - before);
+		lru_release_next(pool, table + before, first - before);
 	for (uint32_t i = before; i < first; i++)
 		store_u32(&table[i], REGION_NO_PAGE);
 	slot_change_end(slot);
@@ -294,6 +294,32 @@ page_table_truncate(struct core_pool *pool, struct core_session *session, uint32
 	page_table_replace(pool, session, slot, n_whole + (tokens % page_size != 0), n_whole, false, false);
 }
 
+uint32_t
+page_table_drop_work(const struct core_pool *pool, uint32_t slot, uint32_t n_pages)
+{
+	uint32_t n = page_table_n_pages(pool, slot), n_keep = MAX(n_pages, page_table_first(pool, slot));
+	uint32_t n_published = page_table_published(pool, slot) / pool->view.page_size;
+
+	if (n <= n_keep)
+		return 1;
+	/* lru_release() walks up the chain. */
+	return n - n_keep + (n_published > n_keep ? MIN(MAX(n, n_published), MIN(pool->step, LRU_SEARCH)) : 0);
+}
+
+bool
+page_table_truncate_step(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t n_pages,
+			 uint32_t n_whole, uint32_t *budget)
+{
+	uint32_t n = page_table_n_pages(pool, slot), n_most = *budget;
+	bool done = n <= n_pages || n - n_pages <= n_most;
+	uint64_t n_worked = pool->n_worked;
+
+	/* What is published is lowered to n_whole at once: the page at which a step ends may have no node. */
+	page_table_replace(pool, session, slot, done ? n_pages : n - n_most, n_whole, false, false);
+	operation_spend(budget, pool->n_worked - n_worked);
+	return done;
+}
+
 void
 page_table_shrink(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t n_pages,
 		  bool quarantine)
@@ -308,6 +334,22 @@ page_table_close(struct core_pool *pool, struct core_session *session, uint32_t 
 	page_table_unlink(pool, session, slot);
 	tenant_count_slots(pool, pool->slots[slot].tenant, -1);
 	slot_recycle(pool, slot);
+}
+
+bool
+page_table_close_step(struct core_pool *pool, struct core_session *session, uint32_t slot, bool quarantine,
+		      uint32_t *budget)
+{
+	uint32_t n = page_table_n_pages(pool, slot), n_most = *budget;
+	bool done = page_table_n_named(pool, slot) <= n_most;
+	uint64_t n_worked = pool->n_worked;
+
+	if (done)
+		page_table_close(pool, session, slot, quarantine);
+	else
+		page_table_shrink(pool, session, slot, n - n_most, quarantine);
+	operation_spend(budget, pool->n_worked - n_worked);
+	return done;
 }
 
 void

@@ -44,6 +44,7 @@ pages_allocate(struct core_pool *pool, uint32_t tenant, _Atomic uint32_t *entrie
 	pool->high_page += n_new;
 	pool->n_stack -= n_old;
 	pool->n_referenced += n;
+	pool->n_worked += n;
 	counter_add(&pool->header->n_taken, n);
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t page = atomic_load_explicit(&entries[i], memory_order_relaxed);
@@ -86,6 +87,7 @@ pages_ref(struct core_pool *pool, uint32_t tenant, uint32_t page, uint32_t n_ref
 {
 	uint32_t count = page_count(pool, page);
 
+	pool->n_worked++;
 	if (count == 0) {
 		assert(page_is_published(pool, page));
 		lru_unlist(pool, page);
@@ -116,6 +118,7 @@ pages_unref(struct core_pool *pool, struct core_session *session, uint32_t tenan
 {
 	bool cached = false;
 
+	pool->n_worked += n;
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t page = atomic_load_explicit(&entries[i], memory_order_relaxed);
 		uint32_t count = page_count(pool, page);
@@ -174,6 +177,7 @@ pages_free_quarantined(struct core_pool *pool, struct core_session *session, uin
 		page_free(pool, page);
 		n_released++;
 	}
+	pool->n_worked += n_released;
 	pool->n_quarantined -= n_released;
 	session->n_quarantined -= n_released;
 	return n_released;

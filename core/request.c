@@ -23,10 +23,21 @@ request_check_pool(const struct core *core, uint32_t pool, struct paged_error *e
 }
 
 enum paged_status
+request_session(const struct core *core, uint32_t session_id, struct core_session **session_p,
+		struct paged_error *error)
+{
+	enum paged_status status = core_session_find_active(core, session_id, session_p, error);
+
+	if (status == PAGED_OK && (*session_p)->operation != NULL)
+		return paged_fail(error, PAGED_ERR_AGAIN, "session %u has an unfinished request", session_id);
+	return status;
+}
+
+enum paged_status
 request_begin(struct core *core, uint32_t session_id, uint32_t n, struct core_session **session_p,
 	      struct paged_error *error)
 {
-	enum paged_status status = core_session_find_active(core, session_id, session_p, error);
+	enum paged_status status = request_session(core, session_id, session_p, error);
 
 	if (status != PAGED_OK)
 		return status;

@@ -144,12 +144,43 @@ truncate_check(const struct core *core, const struct paged_seq_item *item, struc
 	return request_check_trimmed(core, item->seq, item->n_tokens, "it cannot keep", error);
 }
 
+static bool
+truncate_step(struct core *core, struct core_operation *operation, const struct operation_item *item, uint32_t *budget)
+{
+	return page_table_truncate_step(request_pool(core, item->seq), operation->session, PAGED_SEQ_SLOT(item->seq),
+					item->n_pages, item->n_whole, budget);
+}
+
+static enum paged_status
+truncate_begin(struct core *core, struct core_session *session, uint32_t n, const struct paged_seq_item *items,
+	       struct paged_error *error)
+{
+	static const struct operation_ops ops = { .step = truncate_step };
+	struct core_operation *operation;
+	enum paged_status status = operation_create(session, &ops, n, &operation, error);
+
+	if (status != PAGED_OK)
+		return status;
+	for (uint32_t i = 0; i < n; i++) {
+		const struct core_pool *pool = request_pool(core, items[i].seq);
+
+		operation->items[i] = (struct operation_item){
+			.seq = items[i].seq,
+			.n_pages = request_pages(pool, items[i].n_tokens),
+			.n_whole = items[i].n_tokens / pool->view.page_size,
+		};
+	}
+	operation_begin(core, operation);
+	return PAGED_OK;
+}
+
 enum paged_status
 core_seq_truncate(struct core *core, uint32_t session_id, uint32_t n, const struct paged_seq_item *items,
 		  struct paged_error *error)
 {
 	struct core_session *session;
 	enum paged_status status;
+	uint64_t n_work = 0;
 
 	status = request_check_items(core, session_id, n, items, &session, error);
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
@@ -157,10 +188,38 @@ core_seq_truncate(struct core *core, uint32_t session_id, uint32_t n, const stru
 	if (status != PAGED_OK)
 		return status;
 
+	for (uint32_t i = 0; i < n; i++)
+		n_work += page_table_drop_work(request_pool(core, items[i].seq), PAGED_SEQ_SLOT(items[i].seq),
+					       request_pages(request_pool(core, items[i].seq), items[i].n_tokens));
+	if (n_work > core->step)
+		return truncate_begin(core, session, n, items, error);
 	for (uint32_t i = 0; i < n; i++) {
 		page_table_truncate(request_pool(core, items[i].seq), session, PAGED_SEQ_SLOT(items[i].seq),
 				    items[i].n_tokens);
 	}
+	return PAGED_OK;
+}
+
+static bool
+erase_step(struct core *core, struct core_operation *operation, const struct operation_item *item, uint32_t *budget)
+{
+	return page_table_close_step(request_pool(core, item->seq), operation->session, PAGED_SEQ_SLOT(item->seq),
+				     false, budget);
+}
+
+static enum paged_status
+erase_begin(struct core *core, struct core_session *session, uint32_t n, const paged_seq_id *ids,
+	    struct paged_error *error)
+{
+	static const struct operation_ops ops = { .step = erase_step };
+	struct core_operation *operation;
+	enum paged_status status = operation_create(session, &ops, n, &operation, error);
+
+	if (status != PAGED_OK)
+		return status;
+	for (uint32_t i = 0; i < n; i++)
+		operation->items[i].seq = ids[i];
+	operation_begin(core, operation);
 	return PAGED_OK;
 }
 
@@ -169,12 +228,17 @@ core_seq_erase(struct core *core, uint32_t session_id, uint32_t n, const paged_s
 {
 	struct core_session *session;
 	enum paged_status status;
+	uint64_t n_work = 0;
 
 	status = request_begin(core, session_id, n, &session, error);
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
 		status = request_check_owned(core, session, ids[i], true, error);
 	if (status != PAGED_OK)
 		return status;
+	for (uint32_t i = 0; i < n; i++)
+		n_work += page_table_drop_work(request_pool(core, ids[i]), PAGED_SEQ_SLOT(ids[i]), 0);
+	if (n_work > core->step)
+		return erase_begin(core, session, n, ids, error);
 	for (uint32_t i = 0; i < n; i++)
 		page_table_close(request_pool(core, ids[i]), session, PAGED_SEQ_SLOT(ids[i]), false);
 	return PAGED_OK;

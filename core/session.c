@@ -54,6 +54,7 @@ static void
 core_session_mark_ended(struct core *core, struct core_session *session)
 {
 	session->ended = true;
+	operation_stop(core, session);
 	core_arrays_free(session);
 	tickets_disown(core, session);
 	core_session_queue_or_free(core, session);

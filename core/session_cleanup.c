@@ -5,28 +5,15 @@
  */
 #include "core/core_internal.h"
 
-/*
- * Ends sequences of the session in one pool.  If a page table is longer than
- * the budget, only its tail is dropped, so that no step exceeds its budget.
- */
+/* Ends sequences of the session in one pool. */
 static void
 reap_sequences(struct core_pool *pool, struct core_session *session, uint32_t *budget)
 {
 	const struct session_pool *session_pool = &session->pools[pool->index];
 	bool quarantine = session->n_members > 0;
 
-	while (*budget > 0 && session_pool->first_slot != NONE) {
-		uint32_t n_entries = page_table_n_pages(pool, session_pool->first_slot);
-		uint32_t n_pages = n_entries - page_table_first(pool, session_pool->first_slot);
-
-		if (n_pages > *budget) {
-			page_table_shrink(pool, session, session_pool->first_slot, n_entries - *budget, quarantine);
-			*budget = 0;
-		} else {
-			page_table_close(pool, session, session_pool->first_slot, quarantine);
-			*budget -= n_pages > 0 ? n_pages : 1;
-		}
-	}
+	while (*budget > 0 && session_pool->first_slot != NONE)
+		page_table_close_step(pool, session, session_pool->first_slot, quarantine, budget);
 }
 
 static void

@@ -230,7 +230,7 @@ core_seq_adopt(struct core *core, uint32_t session_id, uint32_t uid, uint32_t po
 {
 	const struct core_ticket *ticket;
 	struct core_session *session;
-	enum paged_status status = core_session_find_active(core, session_id, &session, error);
+	enum paged_status status = request_session(core, session_id, &session, error);
 	uint32_t found;
 
 	if (status == PAGED_OK)
@@ -273,7 +273,7 @@ core_ticket_cancel(struct core *core, uint32_t session_id, const uint8_t bytes[P
 		   struct paged_error *error)
 {
 	struct core_session *session;
-	enum paged_status status = core_session_find_active(core, session_id, &session, error);
+	enum paged_status status = request_session(core, session_id, &session, error);
 	const struct core_ticket *ticket;
 	uint32_t found;
 

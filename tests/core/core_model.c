@@ -199,10 +199,8 @@ random_seqs(const struct model_session *session, uint32_t most, paged_seq_id *id
 uint32_t
 seq_errors(const struct model_session *session, uint32_t n, const paged_seq_id *ids)
 {
-	uint32_t errors = 0;
+	uint32_t errors = requester_errors(session);
 
-	if (!session->active)
-		errors |= status_bit(PAGED_ERR_GONE);
 	if (n == 0)
 		errors |= status_bit(PAGED_ERR_INVALID);
 	for (uint32_t i = 0; i < n; i++) {
@@ -546,6 +544,38 @@ model_unref(struct model_pool *pool, const uint32_t *pages, uint32_t n, uint32_t
 	return cached;
 }
 
+/* Nodes of the pages' chains, each once. */
+static uint32_t
+drop_count_chains(const struct model_pool *pool, const struct model_seq *seq, uint32_t from, uint32_t to)
+{
+	uint32_t n = 0;
+
+	for (uint32_t page = 0; page < pool->n_pages; page++) {
+		bool found = false;
+
+		for (uint32_t i = from; i < to; i++)
+			found = found || model_is_in_chain(pool, seq->pages[i], page);
+		n += found;
+	}
+	return n;
+}
+
+/* Puts a dropped page below the coldest of its ancestors in the same list. */
+static void
+drop_make_cached(struct model_pool *pool, uint32_t page)
+{
+	struct model_list *list = model_is_pinned(pool, page) ? &pool->pinned : &pool->lru;
+	uint32_t at = 0;
+
+	if (pool->nodes[page].serial == 0 || model_count(pool, page) > 0)
+		return;
+	while (at < list->n && !model_is_in_chain(pool, page, list->pages[at]))
+		at++;
+	memmove(&list->pages[at + 1], &list->pages[at], (list->n - at) * sizeof(list->pages[0]));
+	list->pages[at] = page;
+	list->n++;
+}
+
 static void
 model_drop(struct model_pool *pool, struct model_seq *seq, uint32_t n_keep, uint32_t session)
 {
@@ -556,7 +586,11 @@ model_drop(struct model_pool *pool, struct model_seq *seq, uint32_t n_keep, uint
 	seq->n_trimmed = MIN(seq->n_trimmed, n_keep);
 	seq->version_moves = seq->version_moves || n_keep < n_before;
 	cached = model_unref(pool, &seq->pages[from], n_before - from, session);
-	if (cached && seq->is_hold)
+	if (cached && (seq->is_hold ? drop_count_chains(pool, seq, from, n_before) : MAX(n_before, seq->n_published)) >
+			      model.step)
+		for (uint32_t i = from; i < n_before; i++)
+			drop_make_cached(pool, seq->pages[i]);
+	else if (cached && seq->is_hold)
 		drop_make_hold_hot(pool, seq, from, n_before);
 	else if (cached)
 		drop_make_hot(pool, seq->pages, from, n_before, seq->n_published, seq->tip);
@@ -580,22 +614,6 @@ model_truncate(struct model_pool *pool, struct model_seq *seq, uint32_t n_keep, 
 							  .serial = pool->nodes[seq->pages[last]].serial });
 }
 
-/* Puts a page that a trim has given back below the coldest of its ancestors in the same list. */
-static void
-trim_make_cached(struct model_pool *pool, uint32_t page)
-{
-	struct model_list *list = model_is_pinned(pool, page) ? &pool->pinned : &pool->lru;
-	uint32_t at = 0;
-
-	if (pool->nodes[page].serial == 0 || model_count(pool, page) > 0)
-		return;
-	while (at < list->n && !model_is_in_chain(pool, page, list->pages[at]))
-		at++;
-	memmove(&list->pages[at + 1], &list->pages[at], (list->n - at) * sizeof(list->pages[0]));
-	list->pages[at] = page;
-	list->n++;
-}
-
 void
 model_trim(struct model_pool *pool, struct model_seq *seq, uint32_t n)
 {
@@ -612,7 +630,7 @@ model_trim(struct model_pool *pool, struct model_seq *seq, uint32_t n)
 	seq->version_moves = true;
 	if (model_unref(pool, &pages[n_before], n - n_before, 0)) {
 		for (uint32_t i = n_before; i < n; i++)
-			trim_make_cached(pool, pages[i]);
+			drop_make_cached(pool, pages[i]);
 		model.n_trims_cached++;
 	}
 }

@@ -14,6 +14,7 @@
  *   core_model_pins.c      random pin, evict, tick
  *   core_model_tickets.c   random give, adopt, cancel
  *   core_model_holds.c     random holds and drains
+ *   core_model_steps.c     requests that are divided into steps
  *   core_model_tenants.c   what tenants are charged; random limits
  *   unit_core_model.c      random sessions, their cleanup, audits; the test
  */
@@ -138,11 +139,24 @@ struct model_pool {
 	uint64_t ring_head;                         /* before it */
 };
 
+enum pending_kind { PENDING_NONE, PENDING_TRUNCATE, PENDING_TRIM, PENDING_ERASE };
+
+/** The unfinished request of a session. */
+struct model_pending {
+	enum pending_kind kind;
+	uint32_t n;
+	struct pending_item {
+		paged_seq_id seq;
+		uint32_t n_pages, n_whole; /* that it has in the end; PENDING_TRIM: n_whole are given back */
+	} items[MODEL_ITEMS];
+};
+
 struct model_session {
 	uint32_t id; /* 0: none */
 	bool active, outlives, draining;
 	uint32_t tenant;
 	uint64_t queued;                 /* since core_reap() has work for it; sessions are reaped in this order */
+	struct model_pending pending;
 	uint32_t members[MODEL_MEMBERS]; /* 0: none; if not outlives, the session ends with the first */
 };
 
@@ -176,6 +190,7 @@ struct model {
 	struct model_ticket tickets[MODEL_TICKETS]; /* the oldest first */
 	uint64_t n_given, n_adopted, n_adopted_of_ended;
 	uint64_t now_ms;
+	uint32_t step; /* of core_set_step() */
 	uint64_t seed, random;
 	uint64_t operation;
 	const char *operation_name;
@@ -189,6 +204,7 @@ struct model {
 	uint64_t n_audits;
 	/* Rare cases: pages that another sequence's page stands for; sequences published less, as a node is gone. */
 	uint64_t n_holds;
+	uint64_t n_divided; /* steps that left a request unfinished */
 	uint64_t n_twins, n_lowered, n_found, n_searched;
 	uint64_t n_trims_cached, n_trims_published; /* trims that cached a page; publishes of trimmed sequences */
 };
@@ -270,6 +286,13 @@ void model_truncate(struct model_pool *pool, struct model_seq *seq, uint32_t n_k
 /** model_trim - give the first n pages back */
 void model_trim(struct model_pool *pool, struct model_seq *seq, uint32_t n);
 
+/* core_model_steps.c */
+
+/** requester_errors - PAGED_ERR_GONE, PAGED_ERR_AGAIN */
+uint32_t requester_errors(const struct model_session *session);
+/** model_follow - do in the model what the core has done of session->pending */
+void model_follow(struct model_session *session);
+
 /* core_model_tenants.c */
 void model_tenants_start(void);
 bool model_is_charged(uint32_t p, uint32_t tenant, uint32_t page);
@@ -315,6 +338,8 @@ void random_cancel(void);
 void random_limit(void);
 void random_hold(void);
 void random_drain(void);
+void random_step(void);
+void random_step_size(void);
 
 /* core_model_holds.c */
 /** model_n_held - pages of all holds of a pool, each counted as often as it is held */

@@ -66,8 +66,7 @@ hold_errors(const struct model_session *session, uint32_t p, uint32_t n, const u
 {
 	uint32_t errors = pages_errors(p, n, pages, serials), n_limited = n + model_n_held(p), n_charged = 0;
 
-	if (!session->active)
-		errors |= status_bit(PAGED_ERR_GONE);
+	errors |= requester_errors(session);
 	errors |= draining_errors(session);
 	for (uint32_t i = 0; i < model.pools[p].n_pins; i++)
 		n_limited += model.pools[p].pins[i].n;

@@ -19,8 +19,7 @@ random_create(void)
 	struct seq_spec specs[3];
 	paged_seq_id ids[3];
 
-	if (!session->active)
-		errors |= status_bit(PAGED_ERR_GONE);
+	errors |= requester_errors(session);
 	errors |= draining_errors(session);
 	if (n == 0)
 		errors |= status_bit(PAGED_ERR_INVALID);
@@ -114,10 +113,27 @@ random_reserve(void)
 			   want[i] + want_ahead[i]);
 }
 
+/* The core has accepted the request, and perhaps finished it. */
+static void
+pending_begin(struct model_session *session, enum pending_kind kind, uint32_t n, const struct paged_seq_item *items)
+{
+	session->pending = (struct model_pending){ .kind = kind, .n = n };
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t p = PAGED_SEQ_POOL(items[i].seq);
+
+		session->pending.items[i] = (struct pending_item){
+			.seq = items[i].seq,
+			.n_pages = pages_of_tokens(p, items[i].n_tokens),
+			.n_whole = items[i].n_tokens / model_geometries[p].page_size,
+		};
+	}
+	model_follow(session);
+}
+
 void
 random_truncate(void)
 {
-	const struct model_session *session = random_requester();
+	struct model_session *session = random_requester();
 	struct paged_seq_item items[MODEL_ITEMS];
 	uint32_t errors, n = random_items(session, items, &errors);
 
@@ -135,13 +151,8 @@ random_truncate(void)
 			errors |= status_bit(PAGED_ERR_INVALID);
 	}
 	model_check_status(core_seq_truncate(model.fixture.core, session->id, n, items, &model.error), errors);
-	for (uint32_t i = 0; errors == 0 && i < n; i++) {
-		uint32_t p = PAGED_SEQ_POOL(items[i].seq);
-		struct model_seq *seq = model_seq_find(items[i].seq);
-
-		model_truncate(&model.pools[p], seq, pages_of_tokens(p, items[i].n_tokens),
-			       items[i].n_tokens / model_geometries[p].page_size, 0);
-	}
+	if (errors == 0)
+		pending_begin(session, PENDING_TRUNCATE, n, items);
 }
 
 /* A hold can be erased, and nothing else. */
@@ -166,7 +177,7 @@ erase_errors(const struct model_session *session, uint32_t n, const paged_seq_id
 void
 random_trim(void)
 {
-	const struct model_session *session = random_requester();
+	struct model_session *session = random_requester();
 	struct paged_seq_item items[MODEL_ITEMS];
 	uint32_t errors, n = random_items(session, items, &errors);
 
@@ -187,26 +198,21 @@ random_trim(void)
 		}
 	}
 	model_check_status(core_seq_trim(model.fixture.core, session->id, n, items, &model.error), errors);
-	for (uint32_t i = 0; errors == 0 && i < n; i++) {
-		uint32_t p = PAGED_SEQ_POOL(items[i].seq);
-
-		model_trim(&model.pools[p], model_seq_find(items[i].seq),
-			   items[i].n_tokens / model_geometries[p].page_size);
-	}
+	if (errors == 0)
+		pending_begin(session, PENDING_TRIM, n, items);
 }
 
 void
 random_erase(void)
 {
-	const struct model_session *session = random_requester();
+	struct model_session *session = random_requester();
+	struct paged_seq_item items[MODEL_ITEMS];
 	paged_seq_id ids[MODEL_ITEMS];
 	uint32_t n = random_seqs(session, MODEL_ITEMS, ids), errors = erase_errors(session, n, ids);
 
 	model_check_status(core_seq_erase(model.fixture.core, session->id, n, ids, &model.error), errors);
-	for (uint32_t i = 0; errors == 0 && i < n; i++) {
-		struct model_seq *seq = model_seq_find(ids[i]);
-
-		model_truncate(&model.pools[PAGED_SEQ_POOL(ids[i])], seq, 0, 0, 0);
-		model_seq_close(&model.pools[PAGED_SEQ_POOL(ids[i])], seq);
-	}
+	for (uint32_t i = 0; errors == 0 && i < n; i++)
+		items[i] = (struct paged_seq_item){ .seq = ids[i] };
+	if (errors == 0)
+		pending_begin(session, PENDING_ERASE, n, items);
 }

@@ -153,7 +153,7 @@ start_names_first(const struct start_item *items, uint32_t i, uint32_t k)
 static uint32_t
 start_errors(const struct model_session *session, uint32_t n, const struct start_item *items, uint32_t *needs)
 {
-	uint32_t errors = session->active ? 0 : status_bit(PAGED_ERR_GONE), slots[MODEL_POOLS] = { 0 };
+	uint32_t errors = requester_errors(session), slots[MODEL_POOLS] = { 0 };
 	uint32_t named[MODEL_POOLS] = { 0 }, charged[MODEL_POOLS] = { 0 };
 
 	if (n == 0)

@@ -196,8 +196,7 @@ random_adopt(void)
 	i = ticket_find(number);
 	ticket = model.tickets[i % MODEL_TICKETS];
 	p = i == model.n_tickets || random_below(16) == 0 ? random_below(MODEL_POOLS + 1) : ticket.pool;
-	if (!session->active)
-		errors |= status_bit(PAGED_ERR_GONE);
+	errors |= requester_errors(session);
 	errors |= draining_errors(session);
 	if (i == model.n_tickets || p != ticket.pool || ticket.deadline <= model.now_ms)
 		errors |= status_bit(PAGED_ERR_NOENT);
@@ -241,8 +240,7 @@ random_cancel(void)
 
 	if (i < model.n_tickets && random_below(4) != 0)
 		session = model_session_find(model.tickets[i].giver);
-	if (!session->active)
-		errors |= status_bit(PAGED_ERR_GONE);
+	errors |= requester_errors(session);
 	if (i == model.n_tickets || model.tickets[i].deadline <= model.now_ms)
 		errors |= status_bit(PAGED_ERR_NOENT);
 	else if (model.tickets[i].giver != session->id)

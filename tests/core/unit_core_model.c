@@ -73,6 +73,7 @@ model_session_end(struct model_session *session)
 	if (!session->active)
 		return;
 	session->active = false;
+	session->pending.kind = PENDING_NONE;
 	model_tickets_disown(session->id);
 	for (uint32_t p = 0; p < MODEL_POOLS; p++)
 		for (uint32_t s = 0; s < MODEL_SEQS; s++)
@@ -286,6 +287,7 @@ model_start(void)
 		((struct region_view *)(uintptr_t)core_pool_view(model.fixture.core, p))->n_buckets = 2;
 		pool->next_serial = atomic_load(&core_pool_view(model.fixture.core, p)->header->next_serial);
 	}
+	model.step = CORE_NO_STEP;
 	model_tenants_start();
 }
 
@@ -313,7 +315,7 @@ static const struct model_operation {
 	OPERATION(fork, 3),         OPERATION(pin, 2),          OPERATION(clock, 1),        OPERATION(tick, 2),
 	OPERATION(evict, 1),        OPERATION(search, 1),       OPERATION(give, 4),         OPERATION(adopt, 4),
 	OPERATION(cancel, 1),       OPERATION(trim, 2),         OPERATION(limit, 1),        OPERATION(hold, 3),
-	OPERATION(drain, 1),
+	OPERATION(drain, 1),        OPERATION(step, 12),        OPERATION(step_size, 1),
 };
 #define N_OPERATIONS (sizeof(operations) / sizeof(operations[0]))
 
@@ -355,7 +357,8 @@ Test(core_model, random_operations)
 		model_check(model.n_audits > 100 && model.n_twins > 100 && model.n_lowered > 100 && n_conflicts > 100 &&
 			    n_displaced > 100 && n_full > 0 && model.n_adopted > 100 &&
 			    model.n_adopted_of_ended > 100 && model.n_found > model.n_searched / 10 &&
-			    model.n_trims_cached > 100 && model.n_trims_published > 100 && model.n_holds > 10);
+			    model.n_trims_cached > 100 && model.n_trims_published > 100 && model.n_holds > 10 &&
+			    model.n_divided > 1000);
 	if (model.audit != NULL)
 		core_audit_abandon(model.audit);
 	core_fixture_close(&model.fixture);

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests that the core divides into steps.  The model follows what page tables show of their progress, so how far a
+ * step goes is left to the core; that each ends, and what it leaves, is not.
+ */
+#include <sys/param.h>
+
+#include "tests/core/core_model.h"
+
+uint32_t
+requester_errors(const struct model_session *session)
+{
+	uint32_t errors = session->active ? 0 : status_bit(PAGED_ERR_GONE);
+
+	return session->pending.kind == PENDING_NONE ? errors : errors | status_bit(PAGED_ERR_AGAIN);
+}
+
+static uint32_t
+load_pages(const _Atomic uint32_t *field, uint32_t page_size)
+{
+	return atomic_load_explicit(field, memory_order_relaxed) / page_size;
+}
+
+/* The slot as the core has it; NULL: the sequence has ended. */
+static const struct region_slot *
+core_slot(const struct model_seq *seq)
+{
+	const struct region_slot *slot =
+		region_slot(core_pool_view(model.fixture.core, PAGED_SEQ_POOL(seq->id)), PAGED_SEQ_SLOT(seq->id));
+
+	return atomic_load_explicit(&slot->owner, memory_order_relaxed) == 0 ? NULL : slot;
+}
+
+static bool
+follow_truncate(struct model_pool *pool, struct model_seq *seq, const struct pending_item *item)
+{
+	const struct region_slot *slot = core_slot(seq);
+	uint32_t page_size = model_geometries[PAGED_SEQ_POOL(seq->id)].page_size, n_keep;
+
+	model_check(slot != NULL);
+	n_keep = load_pages(&slot->capacity, page_size);
+	if (n_keep < seq->n_pages || atomic_load_explicit(&slot->version, memory_order_relaxed) != seq->version)
+		model_truncate(pool, seq, n_keep, item->n_whole, 0);
+	return n_keep == item->n_pages && seq->n_published <= item->n_whole;
+}
+
+static bool
+follow_trim(struct model_pool *pool, struct model_seq *seq, const struct pending_item *item)
+{
+	const struct region_slot *slot = core_slot(seq);
+
+	model_check(slot != NULL);
+	model_trim(pool, seq, load_pages(&slot->first, 1));
+	return seq->n_trimmed >= item->n_whole;
+}
+
+static bool
+follow_erase(struct model_pool *pool, struct model_seq *seq)
+{
+	const struct region_slot *slot = core_slot(seq);
+	uint32_t page_size = model_geometries[PAGED_SEQ_POOL(seq->id)].page_size;
+	uint32_t n_keep = slot == NULL ? 0 : load_pages(&slot->capacity, page_size);
+
+	if (slot == NULL || n_keep < seq->n_pages)
+		model_truncate(pool, seq, n_keep, n_keep, 0);
+	if (slot == NULL)
+		model_seq_close(pool, seq);
+	return slot == NULL;
+}
+
+/* Brings the model's item to where the core's is; true: the item is done. */
+static bool
+follow_item(enum pending_kind kind, const struct pending_item *item)
+{
+	struct model_pool *pool = &model.pools[PAGED_SEQ_POOL(item->seq)];
+	struct model_seq *seq = model_seq_find(item->seq);
+
+	if (seq == NULL) /* erased by an earlier step */
+		return true;
+	switch (kind) {
+	case PENDING_TRUNCATE:
+		return follow_truncate(pool, seq, item);
+	case PENDING_TRIM:
+		return follow_trim(pool, seq, item);
+	default:
+		return follow_erase(pool, seq);
+	}
+}
+
+void
+model_follow(struct model_session *session)
+{
+	bool busy = core_session_is_busy(model.fixture.core, session->id), done = true;
+
+	for (uint32_t i = 0; i < session->pending.n && done; i++)
+		done = follow_item(session->pending.kind, &session->pending.items[i]);
+	model_check(done || busy);
+	if (!busy)
+		session->pending.kind = PENDING_NONE;
+	else
+		model.n_divided++;
+}
+
+void
+random_step(void)
+{
+	struct core_progress progress;
+	bool more = core_step(model.fixture.core, &progress), busy = false;
+
+	for (uint32_t i = 0; i < MODEL_SESSIONS; i++) {
+		struct model_session *session = &model.sessions[i];
+
+		if (session->pending.kind == PENDING_NONE)
+			continue;
+		model_follow(session);
+		model_check((session->pending.kind == PENDING_NONE) ==
+			    (progress.finished && session->id == progress.session));
+		model_check(!progress.finished || progress.error.status == PAGED_OK);
+		busy = busy || session->pending.kind != PENDING_NONE;
+	}
+	model_check(busy == more);
+}
+
+void
+random_step_size(void)
+{
+	model.step = random_below(3) == 0 ? CORE_NO_STEP : 1 + random_below(12);
+	core_set_step(model.fixture.core, model.step);
+}
