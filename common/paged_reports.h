@@ -159,6 +159,11 @@ struct paged_request_entry {
 	uint32_t reserved;
 	uint64_t n_replies[PAGED_METRICS_STATUSES]; /* by enum paged_status; [PAGED_OK]: not refused */
 	struct paged_histogram latency;             /* from the time when the daemon took the request to its reply */
+	/**
+	 * Most page table entries, pages and nodes of the prefix cache that a request of this kind, or a step of a
+	 * long one, has visited to change them.  Other requests wait meanwhile.
+	 */
+	uint64_t most_visited;
 };
 
 /** What a daemon has done since it started. */
@@ -175,6 +180,7 @@ struct paged_metrics {
 	/** Turns of the daemon's loop: from one wait for events to the next.  No request or event is served meanwhile.
 	 */
 	struct paged_histogram turns;
+	uint64_t longest_turn_ns;
 };
 
 struct paged_check_result {

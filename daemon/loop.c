@@ -171,6 +171,8 @@ loop_run(struct loop *loop)
 		timers_fire(loop);
 		work_step(loop);
 		now_ns = clock_ns();
+		if (now_ns - woken_ns > loop->longest_turn_ns)
+			loop->longest_turn_ns = now_ns - woken_ns;
 		if (loop->turns != NULL)
 			histogram_add(loop->turns, now_ns - woken_ns);
 	}

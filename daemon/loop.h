@@ -50,6 +50,7 @@ enum { LOOP_MAX_EVENTS = 64 };
 
 struct loop {
 	struct paged_histogram *turns; /* from the end of a wait to the next one; NULL: not measured */
+	uint64_t longest_turn_ns;
 	int epoll_fd;
 	bool running;
 	bool woken; /* the next iteration does not wait */

@@ -41,4 +41,12 @@ metrics_replied(struct metrics *metrics, unsigned int kind, enum paged_status st
 	histogram_add(&metrics->requests[kind].latency, latency_ns);
 }
 
+/** metrics_worked - a request of this kind, or a step of one, visited so many entries, pages and nodes */
+static inline void
+metrics_worked(struct metrics *metrics, unsigned int kind, uint64_t n)
+{
+	if (n > metrics->requests[kind].most_visited)
+		metrics->requests[kind].most_visited = n;
+}
+
 #endif

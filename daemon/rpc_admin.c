@@ -48,6 +48,7 @@ rpc_get_metrics(struct rpc *rpc, struct member *member, const struct wire_reques
 		.n_members = rpc->members->n,
 		.n_sessions = core_n_sessions(rpc->core),
 		.turns = metrics->turns,
+		.longest_turn_ns = rpc->loop->longest_turn_ns,
 	};
 	reply->metrics.n = METRICS_N_KINDS;
 	reply->metrics.requests = metrics->requests;

@@ -105,6 +105,7 @@ static void
 requests_write(FILE *out, const struct metrics_snapshot *snapshot)
 {
 	static const char total[] = "paged_requests_total", duration[] = "paged_request_duration_seconds";
+	static const char visited[] = "paged_request_step_visited_max";
 
 	family_write(out, total, "counter", "Requests replied to, by kind and status; status is ok if not refused.");
 	for (size_t i = 0; i < snapshot->n_requests; i++) {
@@ -125,6 +126,15 @@ requests_write(FILE *out, const struct metrics_snapshot *snapshot)
 		if (!histogram_is_empty(&snapshot->requests[i].latency))
 			histogram_write(out, duration, "request", snapshot->requests[i].name,
 					&snapshot->requests[i].latency);
+	family_write(out, visited, "gauge",
+		     "Most entries, pages and nodes that a request, or a step of a long one, has visited.");
+	for (size_t i = 0; i < snapshot->n_requests; i++) {
+		if (histogram_is_empty(&snapshot->requests[i].latency))
+			continue;
+		fprintf(out, "%s{", visited);
+		label_write(out, "request", snapshot->requests[i].name);
+		fprintf(out, "} %" PRIu64 "\n", snapshot->requests[i].most_visited);
+	}
 }
 
 static void
@@ -154,6 +164,9 @@ daemon_write(FILE *out, const struct metrics_snapshot *snapshot)
 	family_write(out, "paged_loop_turn_duration_seconds", "histogram",
 		     "Turns of the daemon's loop, from one wait for events to the next.");
 	histogram_write(out, "paged_loop_turn_duration_seconds", NULL, NULL, &metrics->turns);
+	family_write(out, "paged_loop_turn_max_seconds", "gauge", "The longest turn of the daemon's loop.");
+	fprintf(out, "paged_loop_turn_max_seconds %" PRIu64 ".%09" PRIu64 "\n", metrics->longest_turn_ns / 1000000000,
+		metrics->longest_turn_ns % 1000000000);
 }
 
 /* Pools */

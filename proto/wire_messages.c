@@ -344,7 +344,8 @@ TYPE(histogram, histogram, S, NUMBER(Histogram, sum_ns, S, sum_ns), ARRAY(Histog
 
 #define S struct paged_request_entry
 TYPE(request_report, request_report, S, TEXT(RequestReport, name, S, name),
-     ARRAY(RequestReport, reply, S, n_replies, n_statuses, 0), STRUCT(RequestReport, latency, S, latency, histogram));
+     ARRAY(RequestReport, reply, S, n_replies, n_statuses, 0), STRUCT(RequestReport, latency, S, latency, histogram),
+     NUMBER(RequestReport, most_visited, S, most_visited));
 #undef S
 
 #define S struct wire_reply
@@ -398,7 +399,8 @@ TYPE(metrics, metrics, S, NUMBER(Metrics, uptime_ms, S, metrics.daemon.uptime_ms
      NUMBER(Metrics, n_opened, S, metrics.daemon.n_opened), NUMBER(Metrics, n_members, S, metrics.daemon.n_members),
      NUMBER(Metrics, n_sessions, S, metrics.daemon.n_sessions),
      STRUCT(Metrics, turns, S, metrics.daemon.turns, histogram),
-     STRUCTS(Metrics, request, S, metrics.requests, metrics.n, request_report, 0, WIRE_KINDS_MAX));
+     STRUCTS(Metrics, request, S, metrics.requests, metrics.n, request_report, 0, WIRE_KINDS_MAX),
+     NUMBER(Metrics, longest_turn_ns, S, metrics.daemon.longest_turn_ns));
 TYPE(log_level, log_level, S, NUMBER(LogLevel, was, S, log_level.was));
 
 /* WIRE_REPLY_EMPTY has no body. */

@@ -438,12 +438,16 @@ client_drop(struct client *client, PyObject *const *arguments, Py_ssize_t n, PyO
 PyDoc_STRVAR(status_doc, "status($self, /)\n--\n\n"
 			 "The daemon, as a dict: version, boot_id, uptime_ms, n_requests, n_sessions, n_pools,\n"
 			 "pid, stopping.");
-PyDoc_STRVAR(metrics_doc, "metrics($self, /)\n--\n\n"
-			  "What the daemon has counted since it started, as a dict: uptime_ms, n_requests,\n"
-			  "n_dropped, n_attached, n_died, n_opened, n_members, n_sessions, turns, requests.\n\n"
-			  "requests has, for each kind by its name, \"replies\", a dict of numbers by status, and\n"
-			  "\"latency\".  turns and latency are histograms: (sum in ns, [(bound, n), ...]) with n\n"
-			  "durations up to each bound in ns and above the one before; None: no bound.");
+PyDoc_STRVAR(
+	metrics_doc,
+	"metrics($self, /)\n--\n\n"
+	"What the daemon has counted since it started, as a dict: uptime_ms, n_requests,\n"
+	"n_dropped, n_attached, n_died, n_opened, n_members, n_sessions, turns,\n"
+	"longest_turn_ns, requests.\n\n"
+	"requests has, for each kind by its name, \"replies\", a dict of numbers by status,\n"
+	"\"latency\", and \"most_visited\", the most entries, pages and nodes that a request, or a\n"
+	"step of a long one, has visited.  turns and latency are histograms: (sum in ns, [(bound, n), ...]) with n\n"
+	"durations up to each bound in ns and above the one before; None: no bound.");
 PyDoc_STRVAR(pools_doc, "pools($self, /)\n--\n\n"
 			"All pools, as a list of dicts with the names of struct paged_pool_entry: name,\n"
 			"backend, n_pages, n_free, page_size, dtype, memory and others.");

@@ -325,7 +325,7 @@ report_histogram(const struct paged_histogram *histogram)
 	return buckets != NULL ? Py_BuildValue("(KN)", (unsigned long long)histogram->sum_ns, buckets) : NULL;
 }
 
-/* {"replies": {status: number}, "latency": histogram} */
+/* {"replies": {status: number}, "latency": histogram, "most_visited": number} */
 static PyObject *
 report_request(const struct paged_request_entry *request)
 {
@@ -340,6 +340,8 @@ report_request(const struct paged_request_entry *request)
 		result = PyDict_SetItemString(dict, "replies", replies);
 	if (result == 0)
 		result = dict_take(dict, "latency", report_histogram(&request->latency));
+	if (result == 0)
+		result = dict_take(dict, "most_visited", PyLong_FromUnsignedLongLong(request->most_visited));
 	Py_XDECREF(replies);
 	if (result < 0)
 		Py_CLEAR(dict);
@@ -350,10 +352,11 @@ PyObject *
 report_metrics(const struct paged_metrics *metrics, const struct paged_request_entry *requests, size_t n)
 {
 	static const struct report_field fields[] = {
-		FIELD(paged_metrics, uptime_ms, U64), FIELD(paged_metrics, n_requests, U64),
-		FIELD(paged_metrics, n_dropped, U64), FIELD(paged_metrics, n_attached, U64),
-		FIELD(paged_metrics, n_died, U64),    FIELD(paged_metrics, n_opened, U64),
-		FIELD(paged_metrics, n_members, U32), FIELD(paged_metrics, n_sessions, U32),
+		FIELD(paged_metrics, uptime_ms, U64),       FIELD(paged_metrics, n_requests, U64),
+		FIELD(paged_metrics, n_dropped, U64),       FIELD(paged_metrics, n_attached, U64),
+		FIELD(paged_metrics, n_died, U64),          FIELD(paged_metrics, n_opened, U64),
+		FIELD(paged_metrics, n_members, U32),       FIELD(paged_metrics, n_sessions, U32),
+		FIELD(paged_metrics, longest_turn_ns, U64),
 	};
 	PyObject *dict = REPORT(metrics, fields), *kinds = PyDict_New();
 	int result = dict != NULL && kinds != NULL ? dict_take(dict, "turns", report_histogram(&metrics->turns)) : -1;

@@ -43,7 +43,7 @@ def test_metrics(daemon):
     assert create["replies"] == {"PAGED_OK": 1, "PAGED_ERR_LIMIT": 1}
     sum_ns, buckets = create["latency"]
     assert sum(n for _, n in buckets) == 2 and 0 < sum_ns <= sum(bound * n for bound, n in buckets)
-    assert metrics["requests"]["pin"] == {"replies": {}, "latency": (0, [])}
+    assert metrics["requests"]["pin"] == {"replies": {}, "latency": (0, []), "most_visited": 0}
     assert sum(n for _, n in metrics["turns"][1]) > 0
 
 

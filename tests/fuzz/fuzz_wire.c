@@ -244,7 +244,7 @@ static const struct wire_request requests[] = {
 		}                        \
 	}
 static const struct paged_request_entry request_reports[] = {
-	{ "reserve", 6, 0, { 100, [5] = 7 }, HISTOGRAM },
+	{ "reserve", 6, 0, { 100, [5] = 7 }, HISTOGRAM, 4096 },
 	{ "invalid", .latency = HISTOGRAM },
 };
 static const struct wire_reply replies[] = {
