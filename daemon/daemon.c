@@ -21,6 +21,12 @@
 /* Descriptors of a member: control socket, pidfd, RPC listener, RPC connections.  FDS_OF_DAEMON: all others. */
 enum { FDS_PER_MEMBER = 3 + ENDPOINT_CONNECTIONS, FDS_OF_DAEMON = 256 };
 
+/*
+ * Entries, pages and nodes that a request, or a step of one, works on.  Each takes some 10 ns, and 100 ns if no cache
+ * has it: a turn of the loop stays below 2 ms with a wide margin.
+ */
+enum { DAEMON_STEP = 2048 };
+
 /* Interval of daemon_pools_poll(), if a pool can fail. */
 enum { POLL_INTERVAL_MS = 1000 };
 
@@ -268,6 +274,7 @@ daemon_open(struct daemon *daemon, const struct config *config, const char *runt
 	if (status != PAGED_OK)
 		return status;
 	core_array_set_quota(daemon->core, config->array_bytes);
+	core_set_step(daemon->core, DAEMON_STEP);
 	session_cleanup_open(&daemon->session_cleanup, &daemon->loop, daemon->core, cleanup_complete);
 	cache_cleanup_open(&daemon->cache_cleanup, &daemon->loop, daemon->core, &daemon->session_cleanup);
 	status = daemon_pools_open(&daemon->pools, config, &daemon->runtime, daemon->core, error);

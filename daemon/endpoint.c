@@ -111,6 +111,16 @@ endpoint_serve_message(struct endpoint *endpoint, zmq_msg_t *route, zmq_msg_t *b
 		endpoint_drop_message(endpoint, "its member is no longer attached");
 }
 
+void
+endpoint_serve_waiting(struct endpoint *endpoint, struct endpoint_route *route, uint32_t member, const void *message,
+		       size_t size)
+{
+	endpoint_poll_router(endpoint);
+	endpoint->route = &route->frame;
+	endpoint->received_ns = route->received_ns;
+	endpoint->ops->serve(endpoint->serve_context, member, message, size);
+}
+
 /* Receives and drops the remaining frames of a message that has too many. */
 static void
 endpoint_skip_frames(struct endpoint *endpoint)

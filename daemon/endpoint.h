@@ -76,6 +76,13 @@ void endpoint_route_free(struct endpoint_route *route);
 uint64_t endpoint_route_received_ns(const struct endpoint_route *route);
 
 /**
+ * endpoint_serve_waiting - serve a message whose route was copied as the current one; its reply consumes the route,
+ * which the caller frees
+ */
+void endpoint_serve_waiting(struct endpoint *endpoint, struct endpoint_route *route, uint32_t member,
+			    const void *message, size_t size);
+
+/**
  * endpoint_reply - reply to the current message with the first size bytes of endpoint->reply; call within ops->serve()
  *
  * @return false: the peer's queue is full; it does not read its replies, and would wait for this one for ever

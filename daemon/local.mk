@@ -66,6 +66,7 @@ DAEMON_SOURCES = \
 	%D%/rpc_reply.c \
 	%D%/rpc_sequences.c \
 	%D%/rpc_sharing.c \
+	%D%/rpc_unfinished.c \
 	%D%/runtime.c \
 	%D%/runtime.h \
 	%D%/service_manager.c \

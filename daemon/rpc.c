@@ -69,6 +69,7 @@ daemon_rpc_open(struct rpc *rpc, struct paged_error *error)
 	for (unsigned int kind = 0; kind < WIRE_N_REQUESTS; kind++)
 		metrics_name(rpc->metrics, kind, rpc_table[kind].name);
 	rpc_checks_open(rpc);
+	rpc_unfinished_open(rpc);
 	status = wire_arena_create(&rpc->request_arena, error);
 	if (status != PAGED_OK)
 		return status;
@@ -81,6 +82,7 @@ daemon_rpc_close(struct rpc *rpc)
 	if (rpc->loop == NULL)
 		return;
 	rpc_checks_close(rpc);
+	rpc_unfinished_close(rpc);
 	wire_arena_destroy(&rpc->request_arena);
 	wire_arena_destroy(&rpc->reply_arena);
 }
@@ -101,6 +103,21 @@ rpc_check_permission(const struct rpc *rpc, const struct member *member, const s
 	if ((needs & NEEDS_TIME) && rpc->stopping)
 		return paged_fail(error, PAGED_ERR_STOPPING, "%s: pagedd is stopping", name);
 	return PAGED_OK;
+}
+
+/* Serves a request that the member may make now; a long one is replied to when the core has finished it. */
+static enum paged_status
+rpc_serve(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
+	  struct paged_error *error)
+{
+	uint64_t n_worked = core_n_worked(rpc->core);
+	enum paged_status status = rpc_table[request->kind].serve(rpc, member, request, reply, error);
+
+	metrics_worked(rpc->metrics, request->kind, core_n_worked(rpc->core) - n_worked);
+	if (status == PAGED_OK && member->session != NULL && !rpc->deferred &&
+	    core_session_is_busy(rpc->core, member->session->id))
+		rpc_unfinished_begin(rpc, member, request->kind, reply);
+	return status;
 }
 
 bool
@@ -124,9 +141,12 @@ daemon_rpc_serve(void *context, uint32_t member_id, const void *message, size_t 
 		kind = request.kind;
 		reply.status = rpc_check_permission(rpc, member, &request, &error);
 	}
+	if (reply.status == PAGED_OK && rpc_table[kind].needs & NEEDS_SESSION &&
+	    rpc_unfinished_wait(rpc, member, message, size, &reply.status, &error))
+		return true;
 	core_set_now(rpc->core, received_ns / 1000000);
 	if (reply.status == PAGED_OK)
-		reply.status = rpc_table[request.kind].serve(rpc, member, &request, &reply, &error);
+		reply.status = rpc_serve(rpc, member, &request, &reply, &error);
 	if (reply.status != PAGED_OK) {
 		log_write(LOG_LEVEL_DEBUG, "rpc", member_ids(member), "member %u: %s", member->id, error.text);
 		reply.kind = WIRE_REPLY_EMPTY;

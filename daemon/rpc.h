@@ -53,6 +53,9 @@ struct rpc {
 	uint64_t n_requests; /* served, including failed and deferred ones */
 	bool deferred;       /* the current request is answered later */
 	struct rpc_checks checks;
+	struct loop_work unfinished_work;
+	TAILQ_HEAD(, rpc_unfinished) unfinished;
+	bool resumed; /* the current request has waited for another */
 	struct wire_arena request_arena, reply_arena;
 	union { /* of the current request */
 		uint64_t ids[PAGED_MAX_REQUEST_SEQS];
@@ -99,6 +102,30 @@ void rpc_reply(struct rpc *rpc, struct member *member, const struct wire_reply *
 /** rpc_reply_deferred - reply to a deferred request; does nothing if its member is no longer attached */
 void rpc_reply_deferred(struct rpc *rpc, enum wire_request_kind kind, uint32_t member, struct endpoint_route *route,
 			const struct wire_reply *reply);
+
+/** rpc_pack - pack a reply into memory that the caller frees; NULL: no memory */
+uint8_t *rpc_pack(struct rpc *rpc, const struct wire_reply *reply, size_t *size_p);
+
+/** rpc_reply_packed - rpc_reply_deferred() with a reply without an error that is packed already */
+void rpc_reply_packed(struct rpc *rpc, enum wire_request_kind kind, uint32_t member, struct endpoint_route *route,
+		      const uint8_t *reply, size_t size);
+
+/* rpc_unfinished.c */
+
+/** rpc_unfinished_begin - reply to the current request when the core has finished it; may finish it now */
+void rpc_unfinished_begin(struct rpc *rpc, struct member *member, enum wire_request_kind kind,
+			  const struct wire_reply *reply);
+
+/**
+ * rpc_unfinished_wait - let the current message wait if a request of the member's session is unfinished
+ *
+ * @param[out] status_p  PAGED_ERR_AGAIN: too many wait; PAGED_ERR_NOMEM; else unchanged
+ * @return true: it waits, and is served later
+ */
+bool rpc_unfinished_wait(struct rpc *rpc, const struct member *member, const void *message, size_t size,
+			 enum paged_status *status_p, struct paged_error *error);
+void rpc_unfinished_open(struct rpc *rpc);
+void rpc_unfinished_close(struct rpc *rpc);
 
 /* rpc_sequences.c */
 enum paged_status rpc_create(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Packs and sends replies, at once or deferred. */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "common/clock.h"
 #include "daemon/log.h"
@@ -22,6 +24,18 @@ rpc_pack_reply(struct rpc *rpc, const struct wire_reply *reply, uint8_t *buffer,
 		log_error("rpc", "a reply of kind %d does not fit a message", (int)reply->kind);
 	wire_arena_reset(&rpc->reply_arena);
 	return wire_reply_pack(&failure, &rpc->reply_arena, buffer, buffer_size);
+}
+
+uint8_t *
+rpc_pack(struct rpc *rpc, const struct wire_reply *reply, size_t *size_p)
+{
+	size_t size = rpc_pack_reply(rpc, reply, rpc->endpoint->reply, sizeof(rpc->endpoint->reply));
+	uint8_t *packed = size > 0 ? malloc(size) : NULL;
+
+	if (packed != NULL)
+		memcpy(packed, rpc->endpoint->reply, size);
+	*size_p = size;
+	return packed;
 }
 
 /* A dropped reply would leave the member waiting for ever, so its access is revoked. */
@@ -46,16 +60,35 @@ rpc_reply(struct rpc *rpc, struct member *member, const struct wire_reply *reply
 		rpc_revoke_if_full(member, endpoint_reply(rpc->endpoint, size));
 }
 
+/* Sends the first size bytes of the endpoint's reply. */
+static void
+rpc_send_deferred(struct rpc *rpc, enum wire_request_kind kind, struct member *member, struct endpoint_route *route,
+		  enum paged_status status, size_t size)
+{
+	rpc_revoke_if_full(member, endpoint_reply_deferred(rpc->endpoint, route, size));
+	metrics_replied(rpc->metrics, kind, status, clock_ns() - endpoint_route_received_ns(route));
+}
+
 void
 rpc_reply_deferred(struct rpc *rpc, enum wire_request_kind kind, uint32_t member_id, struct endpoint_route *route,
 		   const struct wire_reply *reply)
 {
 	struct member *member = member_find(rpc->members, member_id);
-	size_t size;
 
 	if (member == NULL || member->state != MEMBER_ATTACHED)
 		return;
-	size = rpc_pack_reply(rpc, reply, rpc->endpoint->reply, sizeof(rpc->endpoint->reply));
-	rpc_revoke_if_full(member, endpoint_reply_deferred(rpc->endpoint, route, size));
-	metrics_replied(rpc->metrics, kind, reply->status, clock_ns() - endpoint_route_received_ns(route));
+	rpc_send_deferred(rpc, kind, member, route, reply->status,
+			  rpc_pack_reply(rpc, reply, rpc->endpoint->reply, sizeof(rpc->endpoint->reply)));
+}
+
+void
+rpc_reply_packed(struct rpc *rpc, enum wire_request_kind kind, uint32_t member_id, struct endpoint_route *route,
+		 const uint8_t *reply, size_t size)
+{
+	struct member *member = member_find(rpc->members, member_id);
+
+	if (member == NULL || member->state != MEMBER_ATTACHED)
+		return;
+	memcpy(rpc->endpoint->reply, reply, size);
+	rpc_send_deferred(rpc, kind, member, route, PAGED_OK, size);
 }

@@ -23,6 +23,7 @@ IT_TESTS += \
 	%D%/it_kill \
 	%D%/it_limits \
 	%D%/it_log \
+	%D%/it_long \
 	%D%/it_masks \
 	%D%/it_masks_wire \
 	%D%/it_metrics \

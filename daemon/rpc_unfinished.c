@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests that the core divides into steps (core_set_step()).  The reply is packed when the request is accepted, and
+ * sent after the last step.  Until then further requests of the session wait here, in the order of their arrival;
+ * those that need no session, and those of other sessions, go on.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+
+#include "common/clock.h"
+#include "daemon/log.h"
+#include "daemon/rpc.h"
+
+enum {
+	WAITING_MAX = 1024,           /* most messages that wait for a session's request */
+	WAITING_MAX_BYTES = 1u << 20, /* in all */
+	SERVE_NS = 500000,            /* longest time to serve messages that have waited, in a step */
+};
+
+/** A message that waits. */
+struct rpc_waiting {
+	STAILQ_ENTRY(rpc_waiting) link;
+	uint32_t member;
+	struct endpoint_route *route;
+	size_t size;
+	uint8_t message[];
+};
+
+/** The unfinished request of a session, or messages that have waited for it. */
+struct rpc_unfinished {
+	TAILQ_ENTRY(rpc_unfinished) link;
+	uint32_t session;
+	uint32_t member;
+	enum wire_request_kind kind;
+	uint64_t request;
+	struct endpoint_route *route; /* NULL: it was replied to */
+	uint8_t *reply;
+	size_t reply_size;
+	STAILQ_HEAD(, rpc_waiting) waiting;
+	uint32_t n_waiting;
+	size_t n_waiting_bytes;
+};
+
+static struct rpc_unfinished *
+unfinished_find(const struct rpc *rpc, uint32_t session)
+{
+	struct rpc_unfinished *unfinished;
+
+	TAILQ_FOREACH(unfinished, &rpc->unfinished, link)
+		if (unfinished->session == session)
+			return unfinished;
+	return NULL;
+}
+
+static void
+unfinished_free_reply(struct rpc_unfinished *unfinished)
+{
+	if (unfinished->route != NULL)
+		endpoint_route_free(unfinished->route);
+	free(unfinished->reply);
+	unfinished->route = NULL;
+	unfinished->reply = NULL;
+}
+
+static void
+unfinished_free(struct rpc *rpc, struct rpc_unfinished *unfinished)
+{
+	struct rpc_waiting *waiting;
+
+	while ((waiting = STAILQ_FIRST(&unfinished->waiting)) != NULL) {
+		STAILQ_REMOVE_HEAD(&unfinished->waiting, link);
+		endpoint_route_free(waiting->route);
+		free(waiting);
+	}
+	unfinished_free_reply(unfinished);
+	TAILQ_REMOVE(&rpc->unfinished, unfinished, link);
+	free(unfinished);
+}
+
+/* Without memory for a reply that waits, the request is finished at once. */
+static void
+unfinished_finish_now(struct rpc *rpc, uint32_t session)
+{
+	struct core_progress progress;
+
+	while (core_session_is_busy(rpc->core, session))
+		core_step(rpc->core, &progress);
+}
+
+void
+rpc_unfinished_begin(struct rpc *rpc, struct member *member, enum wire_request_kind kind,
+		     const struct wire_reply *reply)
+{
+	struct rpc_unfinished *unfinished = unfinished_find(rpc, member->session->id);
+
+	if (unfinished == NULL) {
+		unfinished = calloc(1, sizeof(*unfinished));
+		if (unfinished == NULL) {
+			unfinished_finish_now(rpc, member->session->id);
+			return;
+		}
+		unfinished->session = member->session->id;
+		STAILQ_INIT(&unfinished->waiting);
+		TAILQ_INSERT_TAIL(&rpc->unfinished, unfinished, link);
+	}
+	unfinished->member = member->id;
+	unfinished->kind = kind;
+	unfinished->request = reply->id;
+	unfinished->route = endpoint_route_copy(rpc->endpoint);
+	unfinished->reply = rpc_pack(rpc, reply, &unfinished->reply_size);
+	if (unfinished->route == NULL || unfinished->reply == NULL) {
+		unfinished_free_reply(unfinished);
+		unfinished_finish_now(rpc, member->session->id);
+	} else {
+		rpc->deferred = true;
+	}
+	loop_wake(rpc->loop);
+}
+
+bool
+rpc_unfinished_wait(struct rpc *rpc, const struct member *member, const void *message, size_t size,
+		    enum paged_status *status_p, struct paged_error *error)
+{
+	struct rpc_unfinished *unfinished = unfinished_find(rpc, member->session->id);
+	struct rpc_waiting *waiting;
+
+	if (unfinished == NULL || rpc->resumed)
+		return false;
+	if (unfinished->n_waiting == WAITING_MAX || unfinished->n_waiting_bytes + size > WAITING_MAX_BYTES) {
+		*status_p = paged_fail(error, PAGED_ERR_AGAIN,
+				       "session %u has an unfinished request, and %u others wait for it",
+				       unfinished->session, unfinished->n_waiting);
+		return false;
+	}
+	waiting = malloc(sizeof(*waiting) + size);
+	if (waiting != NULL)
+		waiting->route = endpoint_route_copy(rpc->endpoint);
+	if (waiting == NULL || waiting->route == NULL) {
+		free(waiting);
+		*status_p = paged_fail(error, PAGED_ERR_NOMEM, "session %u: no memory for a request that waits",
+				       unfinished->session);
+		return false;
+	}
+	waiting->member = member->id;
+	waiting->size = size;
+	memcpy(waiting->message, message, size);
+	STAILQ_INSERT_TAIL(&unfinished->waiting, waiting, link);
+	unfinished->n_waiting++;
+	unfinished->n_waiting_bytes += size;
+	return true;
+}
+
+/* Replies to a request that is finished, or whose session has ended before. */
+static void
+unfinished_reply(struct rpc *rpc, struct rpc_unfinished *unfinished, const struct paged_error *error)
+{
+	const struct wire_reply refusal = {
+		.kind = WIRE_REPLY_EMPTY, .id = unfinished->request, .status = error->status, .text = error->text
+	};
+
+	if (error->status == PAGED_OK)
+		rpc_reply_packed(rpc, unfinished->kind, unfinished->member, unfinished->route, unfinished->reply,
+				 unfinished->reply_size);
+	else
+		rpc_reply_deferred(rpc, unfinished->kind, unfinished->member, unfinished->route, &refusal);
+	unfinished_free_reply(unfinished);
+}
+
+/* Serves messages that have waited, until one of them is unfinished itself. */
+static void
+unfinished_resume(struct rpc *rpc, struct rpc_unfinished *unfinished, uint64_t end_ns)
+{
+	struct rpc_waiting *waiting;
+
+	while (unfinished->route == NULL && (waiting = STAILQ_FIRST(&unfinished->waiting)) != NULL &&
+	       clock_ns() < end_ns) {
+		STAILQ_REMOVE_HEAD(&unfinished->waiting, link);
+		unfinished->n_waiting--;
+		unfinished->n_waiting_bytes -= waiting->size;
+		rpc->resumed = true;
+		endpoint_serve_waiting(rpc->endpoint, waiting->route, waiting->member, waiting->message, waiting->size);
+		rpc->resumed = false;
+		endpoint_route_free(waiting->route);
+		free(waiting);
+	}
+}
+
+static void
+unfinished_continue(struct rpc *rpc, struct rpc_unfinished *unfinished, const struct core_progress *progress,
+		    uint64_t end_ns)
+{
+	struct paged_error error;
+
+	if (unfinished->route == NULL) {
+		unfinished_resume(rpc, unfinished, end_ns);
+	} else if (!core_session_is_busy(rpc->core, unfinished->session)) {
+		if (progress->finished && progress->session == unfinished->session)
+			error = progress->error;
+		else
+			paged_fail(&error, PAGED_ERR_GONE, "session %u has ended", unfinished->session);
+		unfinished_reply(rpc, unfinished, &error);
+	}
+	if (unfinished->route == NULL && STAILQ_EMPTY(&unfinished->waiting))
+		unfinished_free(rpc, unfinished);
+}
+
+static bool
+unfinished_step(struct loop_work *work)
+{
+	struct rpc *rpc = container_of(work, struct rpc, unfinished_work);
+	struct rpc_unfinished *first = TAILQ_FIRST(&rpc->unfinished), *unfinished, *next;
+	uint64_t end_ns;
+	struct core_progress progress;
+
+	if (first == NULL)
+		return false;
+	core_step(rpc->core, &progress);
+	core_wake(rpc->core);
+	if (core_tick_needed(rpc->core))
+		cache_cleanup_schedule(rpc->cache_cleanup);
+	unfinished = unfinished_find(rpc, progress.session);
+	if (unfinished != NULL)
+		metrics_worked(rpc->metrics, unfinished->kind, progress.n_worked);
+	end_ns = clock_ns() + SERVE_NS;
+	for (unfinished = first; unfinished != NULL; unfinished = next) {
+		next = TAILQ_NEXT(unfinished, link);
+		unfinished_continue(rpc, unfinished, &progress, end_ns);
+	}
+	/* The first one had the most of the time. */
+	if (first == TAILQ_FIRST(&rpc->unfinished)) {
+		TAILQ_REMOVE(&rpc->unfinished, first, link);
+		TAILQ_INSERT_TAIL(&rpc->unfinished, first, link);
+	}
+	return !TAILQ_EMPTY(&rpc->unfinished);
+}
+
+void
+rpc_unfinished_open(struct rpc *rpc)
+{
+	TAILQ_INIT(&rpc->unfinished);
+	rpc->unfinished_work.step = unfinished_step;
+	loop_work_add(rpc->loop, &rpc->unfinished_work);
+}
+
+void
+rpc_unfinished_close(struct rpc *rpc)
+{
+	while (!TAILQ_EMPTY(&rpc->unfinished))
+		unfinished_free(rpc, TAILQ_FIRST(&rpc->unfinished));
+}

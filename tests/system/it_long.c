@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The longest requests of each kind: none does more work at a time than a step, others are served between the steps,
+ * and its session may be killed or kicked in the middle.
+ */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/wire_peer.h"
+
+#define LENGTH 262144u
+#define N_CHILDREN 60u
+#define N_PAGES 600000u
+/* The pool is as bad as it can be: a page for each token, so that page tables are long. */
+static const char configuration[] = "pool p { layers = 1 kv-heads = 1 head-dim = 1 page-size = 1 pages = 600000 "
+				    "sequences = 64 max-length = 262144 }\n";
+/* Entries, pages and nodes: the daemon's step, and as many again for a walk up a chain of nodes. */
+#define MOST_VISITED 6144u
+
+static struct it_daemon daemon_;
+static paged_seq_id parent, children[N_CHILDREN];
+
+static enum paged_status
+call(struct wire_peer *peer, struct wire_request request, struct wire_reply *reply)
+{
+	return wire_peer_call(peer, &request, reply);
+}
+
+static void
+expect_ok(struct wire_peer *peer, struct wire_request request)
+{
+	struct wire_reply reply;
+
+	it_require(call(peer, request, &reply) == PAGED_OK, "%s", reply.text);
+}
+
+/* A sequence of LENGTH pages, and children that share all of them. */
+static void
+make_children(struct wire_peer *peer)
+{
+	struct seq_fork forks[N_CHILDREN];
+	struct wire_reply reply;
+
+	parent = wire_peer_create_seq(peer, LENGTH);
+	for (uint32_t i = 0; i < N_CHILDREN; i++)
+		forks[i] = (struct seq_fork){ .parent = parent, .n_tokens = LENGTH };
+	/* As many as a request may have. */
+	for (uint32_t i = 0; i < N_CHILDREN; i += 4) {
+		it_require(call(peer, (struct wire_request){ .kind = WIRE_FORK, .fork = { 4, forks } }, &reply) ==
+				   PAGED_OK,
+			   "%s", reply.text);
+		memcpy(&children[i], reply.ids.seq, 4 * sizeof(children[0]));
+	}
+}
+
+static uint64_t
+most_visited(struct wire_peer *peer, const char *kind)
+{
+	struct wire_reply reply;
+
+	it_require(call(peer, (struct wire_request){ .kind = WIRE_GET_METRICS }, &reply) == PAGED_OK);
+	it_note("longest turn: %" PRIu64 " us", reply.metrics.daemon.longest_turn_ns / 1000);
+	for (uint32_t i = 0; i < reply.metrics.n; i++)
+		if (strcmp(reply.metrics.requests[i].name, kind) == 0)
+			return reply.metrics.requests[i].most_visited;
+	it_require(false, "no requests %s", kind);
+	return 0;
+}
+
+static void
+expect_steps(struct wire_peer *peer, const char *kind)
+{
+	uint64_t n = most_visited(peer, kind);
+
+	it_require(n > 0 && n <= MOST_VISITED, "%s: %" PRIu64 " entries at a time", kind, n);
+}
+
+IT_TEST(no_request_does_more_than_a_step)
+{
+	struct paged_seq_item items[N_CHILDREN];
+	struct wire_peer peer;
+
+	it_daemon_start(&daemon_, configuration, NULL, NULL);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	make_children(&peer);
+	for (uint32_t i = 0; i < N_CHILDREN; i++)
+		items[i] = (struct paged_seq_item){ .seq = children[i], .n_tokens = LENGTH / 4 };
+	expect_ok(&peer, (struct wire_request){ .kind = WIRE_TRIM, .change = { N_CHILDREN, items } });
+	for (uint32_t i = 0; i < N_CHILDREN; i++)
+		items[i].n_tokens = LENGTH / 2;
+	expect_ok(&peer, (struct wire_request){ .kind = WIRE_TRUNCATE, .change = { N_CHILDREN, items } });
+	expect_ok(&peer, (struct wire_request){ .kind = WIRE_ERASE, .erase = { N_CHILDREN, children } });
+	it_require(wire_peer_pool_entry().n_referenced == LENGTH && wire_peer_pool_entry().n_sequences == 1);
+	expect_steps(&peer, "trim");
+	expect_steps(&peer, "truncate");
+	expect_steps(&peer, "erase");
+	wire_peer_bye(&peer);
+	it_require(wire_peer_wait_free(N_PAGES, 60000));
+	it_daemon_stop(&daemon_);
+}
+
+/* Requests of the session are served after its long one, in their order; those of others meanwhile. */
+IT_TEST(requests_of_the_session_wait)
+{
+	struct wire_request create = wire_peer_create_request(0, 1, 1);
+	struct wire_peer peer, joined, other;
+	struct wire_reply reply;
+	paged_seq_id ids[2];
+
+	it_daemon_start(&daemon_, configuration, NULL, NULL);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&joined, WIRE_ROLE_JOIN, peer.welcome.welcome.join_token);
+	wire_peer_attach(&other, WIRE_ROLE_SESSION, NULL);
+	make_children(&peer);
+	wire_peer_send(&peer,
+		       &(struct wire_request){ .id = 1001, .kind = WIRE_ERASE, .erase = { N_CHILDREN, children } });
+	create.id = 1002;
+	wire_peer_send(&peer, &create);
+	wire_peer_send(&peer, &(struct wire_request){ .id = 1003, .kind = WIRE_ERASE, .erase = { 1, &parent } });
+	expect_ok(&other, (struct wire_request){ .kind = WIRE_PING });
+	expect_ok(&other, wire_peer_create_request(0, 1, 100));
+	for (uint64_t id = 1001; id <= 1003; id++) {
+		wire_peer_receive(&peer, &reply);
+		it_require(reply.id == id && reply.status == PAGED_OK, "reply to %" PRIu64 ": %s", reply.id,
+			   reply.text);
+		if (reply.kind == WIRE_REPLY_IDS)
+			ids[0] = reply.ids.seq[0];
+	}
+	/* Another member of the session finds what those requests left. */
+	expect_ok(&joined, (struct wire_request){ .kind = WIRE_ERASE, .erase = { 1, ids } });
+	it_require(wire_peer_pool_entry().n_referenced == 100);
+	wire_peer_bye(&joined);
+	wire_peer_bye(&peer);
+	wire_peer_bye(&other);
+	it_require(wire_peer_wait_free(N_PAGES, 60000));
+	it_daemon_stop(&daemon_);
+}
+
+/* The daemon is stopped until the request and the kick have arrived. */
+IT_TEST(kicked_in_the_middle)
+{
+	struct wire_peer peer, other;
+	struct wire_reply reply;
+
+	it_daemon_start(&daemon_, configuration, NULL, NULL);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&other, WIRE_ROLE_SESSION, NULL);
+	make_children(&peer);
+	kill(daemon_.pid, SIGSTOP);
+	for (uint64_t id = 1001; id <= 1002; id++)
+		wire_peer_send(&peer, &(struct wire_request){
+					      .id = id, .kind = WIRE_ERASE, .erase = { N_CHILDREN, children } });
+	wire_peer_send(&other, &(struct wire_request){
+				       .id = 7, .kind = WIRE_KICK, .kick.session = peer.welcome.welcome.session });
+	kill(daemon_.pid, SIGCONT);
+	wire_peer_receive(&other, &reply);
+	it_require(reply.id == 7 && reply.status == PAGED_OK, "%s", reply.text);
+	for (int i = 0; i < 2; i++) {
+		wire_peer_receive(&peer, &reply);
+		it_require(reply.status == PAGED_ERR_GONE, "%d %s", reply.status, reply.text);
+	}
+	expect_ok(&other, (struct wire_request){ .kind = WIRE_CHECK });
+	wire_peer_close(&peer);
+	it_require(call(&other, (struct wire_request){ .kind = WIRE_CHECK }, &reply) == PAGED_OK);
+	it_require(reply.check_result.holds == 1, "%s", reply.check_result.text);
+	wire_peer_bye(&other);
+	it_daemon_stop(&daemon_);
+}
+
+static void
+begin_to_erase(int from, int to, void *argument)
+{
+	struct wire_peer peer;
+	char byte;
+
+	(void)argument;
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	make_children(&peer);
+	wire_peer_send(&peer,
+		       &(struct wire_request){ .id = 1001, .kind = WIRE_ERASE, .erase = { N_CHILDREN, children } });
+	it_send(to, "e", 1);
+	it_receive(from, &byte, 1);
+}
+
+IT_TEST(killed_in_the_middle)
+{
+	struct wire_reply reply;
+	struct it_worker worker;
+	struct wire_peer peer;
+	char byte;
+
+	it_daemon_start(&daemon_, configuration, NULL, NULL);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	for (int i = 0; i < 5; i++) {
+		it_fork(&worker, begin_to_erase, NULL);
+		it_receive(worker.from, &byte, 1);
+		it_kill(&worker);
+		it_require(wire_peer_wait_free(N_PAGES, 60000));
+		it_require(call(&peer, (struct wire_request){ .kind = WIRE_CHECK }, &reply) == PAGED_OK);
+		it_require(reply.check_result.holds == 1, "%s", reply.check_result.text);
+	}
+	expect_steps(&peer, "erase");
+	wire_peer_bye(&peer);
+	it_daemon_stop(&daemon_);
+}
+
+IT_MAIN
