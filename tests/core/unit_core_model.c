@@ -353,7 +353,7 @@ Test(core_model, random_operations)
 		n_full += totals->n_stopped_bucket;
 	}
 	/* A run of this length reaches the rare cases; holds are few while pins take the pool's limit for both. */
-	if (n >= 100000)
+	if (n >= 1000000)
 		model_check(model.n_audits > 100 && model.n_twins > 100 && model.n_lowered > 100 && n_conflicts > 100 &&
 			    n_displaced > 100 && n_full > 0 && model.n_adopted > 100 &&
 			    model.n_adopted_of_ended > 100 && model.n_found > model.n_searched / 10 &&
