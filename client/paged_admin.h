@@ -99,8 +99,21 @@ enum paged_status paged_pool_check(struct paged_pool *pool, struct paged_check_r
 enum paged_status paged_admin_tickets(struct paged_client *client, size_t entry_size,
 				      struct paged_ticket_entry **list_p, size_t *n_p);
 
+/** paged_admin_pins - list the pins of a pool, by its name, the oldest first */
+enum paged_status paged_admin_pins(struct paged_client *client, const char *pool, size_t entry_size,
+				   struct paged_pin_entry **list_p, size_t *n_p);
+
 /**
- * paged_admin_quotas - list the pages that each tenant is charged in each pool, and its limits (pagedd.conf(5))
+ * paged_admin_unpin - end a pin, whoever made it
+ *
+ * @param[in] number  as paged_admin_pins() lists it
+ * @retval PAGED_ERR_NOENT  no such pin
+ * @retval PAGED_ERR_PERM   needs the daemon's uid, root or the admin group
+ */
+enum paged_status paged_admin_unpin(struct paged_client *client, const char *pool, uint64_t number);
+
+/**
+ * paged_admin_quotas - list what each tenant has in each pool, and its limits (pagedd.conf(5))
  *
  * The list is empty for an embedded client, which has no tenants.
  */

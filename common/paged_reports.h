@@ -123,13 +123,34 @@ struct paged_ticket_entry {
 	uint32_t to_uid;     /* with PAGED_GIVE_UID */
 };
 
-/** A tenant's pages in a pool. */
+/** What a tenant has in a pool, and its limits.  A limit that begins with max_ is 0 if there is none. */
 struct paged_quota_entry {
 	char tenant[PAGED_MAX_NAME + 1];
 	uint32_t pool;      /* PAGED_SEQ_POOL() of the sequences */
 	uint32_t n_charged; /* distinct pages that sequences of the tenant have */
 	uint32_t limited;   /* 1: `limit` holds; 0: the tenant has no limit in this pool */
 	uint32_t limit;     /* pages */
+	uint32_t n_quarantined;                /* of n_charged: left by sessions that have ended */
+	uint32_t n_sequences, max_sequences;   /* holds and sequences in tickets included */
+	uint32_t n_pins, max_pins;
+	uint32_t n_pin_pages, max_pin_pages;   /* of pins and holds, each counted */
+	/* In all pools, so the same in each entry of the tenant. */
+	uint32_t n_sessions, max_sessions;     /* also ended ones that are not cleaned up */
+	uint32_t n_members, max_members;
+	uint32_t n_tickets, max_tickets;       /* open */
+};
+
+/** A pin of a published prefix. */
+struct paged_pin_entry {
+	uint64_t number;    /* of the pool's pins, counted since the pool was created */
+	uint64_t serial;    /* of the last page's node; another one there now: its pages were evicted */
+	uint32_t page;      /* the last page of the prefix */
+	uint32_t n_pages;
+	uint64_t n_tokens;
+	uint32_t expires_s; /* from now */
+	uint32_t session;   /* that made it; it may have ended */
+	uint32_t uid, pid;  /* of the process that made it */
+	char tenant[PAGED_MAX_NAME + 1]; /* of the session; "": none */
 };
 
 #define PAGED_HISTOGRAM_BUCKETS 24

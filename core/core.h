@@ -495,6 +495,12 @@ void core_divide_start(const struct seq_start_list *list, struct core_start *sta
 void core_divide_publish(const struct core *core, const struct seq_publish_list *list, struct core_publish *publishes,
 			 uint32_t *extra_page);
 
+/** core_pin_next - the pool's pin with the smallest number above `after`; false: none */
+bool core_pin_next(const struct core *core, uint32_t pool, uint64_t after, struct paged_pin_entry *entry);
+
+/** core_pin_end - end a pin, whoever made it; PAGED_ERR_NOENT: there is none of this number */
+enum paged_status core_pin_end(struct core *core, uint32_t pool, uint64_t number, struct paged_error *error);
+
 /** Most pins of a pool. */
 #define CORE_MAX_PINS 1024u
 

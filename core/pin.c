@@ -6,6 +6,7 @@
 #include "core/core_internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define PIN_MAX_SECONDS (366u * 24 * 3600)
 
@@ -170,6 +171,50 @@ core_prefix_pin(struct core *core, const struct core_pinner *by, uint32_t pool_i
 	}
 	free(pin.nodes);
 	return status;
+}
+
+bool
+core_pin_next(const struct core *core, uint32_t pool_index, uint64_t after, struct paged_pin_entry *entry)
+{
+	const struct core_pool *pool = core->pools[pool_index];
+	const struct pool_pin *pin;
+	uint32_t i = 0;
+
+	while (i < pool->n_pins && pool->pins[i].number <= after)
+		i++;
+	if (i == pool->n_pins)
+		return false;
+	pin = &pool->pins[i];
+	*entry = (struct paged_pin_entry){
+		.number = pin->number,
+		.serial = pin->nodes[0].serial,
+		.page = pin->nodes[0].page,
+		.n_pages = pin->n_nodes,
+		.n_tokens = (uint64_t)pin->n_nodes * pool->view.page_size,
+		.session = pin->by.session,
+		.uid = pin->by.uid,
+		.pid = pin->by.pid,
+	};
+	if (pin->deadline_ms > core->now_ms)
+		entry->expires_s = (uint32_t)((pin->deadline_ms - core->now_ms + 999) / 1000);
+	if (pin->tenant != 0)
+		memcpy(entry->tenant, core->tenants.items[pin->tenant - 1]->name, sizeof(entry->tenant));
+	return true;
+}
+
+enum paged_status
+core_pin_end(struct core *core, uint32_t pool_index, uint64_t number, struct paged_error *error)
+{
+	struct core_pool *pool = core->pools[pool_index];
+	uint32_t i = 0;
+
+	while (i < pool->n_pins && pool->pins[i].number != number)
+		i++;
+	if (i == pool->n_pins)
+		return paged_fail(error, PAGED_ERR_NOENT, "pool %s has no pin %llu", pool->name,
+				  (unsigned long long)number);
+	pin_end(core, pool, i);
+	return PAGED_OK;
 }
 
 /* The pin that expires first; of equal ones the oldest; n_pins: there is none. */

@@ -305,11 +305,18 @@ tenant_count_held(struct core_pool *pool, uint32_t tenant, int64_t n)
 
 /* Reports */
 
+static uint32_t
+limit_report(uint32_t limit)
+{
+	return limit == CORE_NO_LIMIT ? 0 : limit;
+}
+
 bool
 core_tenant_next(const struct core *core, uint32_t *position, struct paged_quota_entry *entry)
 {
 	const uint64_t end = (uint64_t)core->tenants.n * core->n_pools;
 	const struct core_tenant *tenant;
+	const struct tenant_pool *own;
 	uint32_t pool;
 
 	/* Past the numbers of tenants that were removed. */
@@ -319,14 +326,26 @@ core_tenant_next(const struct core *core, uint32_t *position, struct paged_quota
 		return false;
 	tenant = core->tenants.items[*position / core->n_pools];
 	pool = (*position)++ % core->n_pools;
+	own = &tenant->pools[pool];
 	*entry = (struct paged_quota_entry){
 		.pool = pool,
-		.limited = tenant->pools[pool].limits.n_pages != CORE_NO_LIMIT,
-		.limit = tenant->pools[pool].limits.n_pages,
-		.n_charged = tenant->pools[pool].n_charged,
+		.limited = own->limits.n_pages != CORE_NO_LIMIT,
+		.limit = limit_report(own->limits.n_pages),
+		.n_charged = own->n_charged,
+		.n_quarantined = own->n_quarantined,
+		.n_sequences = own->n_sequences,
+		.max_sequences = limit_report(own->limits.n_sequences),
+		.n_pins = own->n_pins,
+		.max_pins = limit_report(own->limits.n_pins),
+		.n_pin_pages = own->n_pin_pages,
+		.max_pin_pages = limit_report(own->limits.n_pin_pages),
+		.n_sessions = tenant->n_sessions,
+		.max_sessions = limit_report(tenant->limits.n_sessions),
+		.n_members = tenant->n_members,
+		.max_members = limit_report(tenant->limits.n_members),
+		.n_tickets = tenant->n_tickets,
+		.max_tickets = limit_report(tenant->limits.n_tickets),
 	};
-	if (!entry->limited)
-		entry->limit = 0;
 	memcpy(entry->tenant, tenant->name, sizeof(entry->tenant));
 	return true;
 }

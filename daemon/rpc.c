@@ -38,6 +38,8 @@ static const struct {
 	[WIRE_TRIM] = { "trim", rpc_trim, NEEDS_SESSION },
 	[WIRE_PIN] = { "pin", rpc_pin, NEEDS_SESSION | NEEDS_TIME | MOVES_DEADLINE },
 	[WIRE_HOLD] = { "hold", rpc_hold, NEEDS_SESSION | NEEDS_TIME },
+	[WIRE_GET_PINS] = { "pins", rpc_get_pins, NEEDS_TIME },
+	[WIRE_UNPIN] = { "unpin", rpc_unpin, NEEDS_ADMIN },
 	[WIRE_EVICT] = { "evict", rpc_evict, NEEDS_ADMIN },
 	[WIRE_GET_PREFIXES] = { "prefixes", rpc_get_prefixes, 0 },
 	[WIRE_GIVE] = { "give", rpc_give, NEEDS_SESSION | NEEDS_TIME | MOVES_DEADLINE },

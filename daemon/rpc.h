@@ -66,6 +66,7 @@ struct rpc {
 		struct paged_node_entry nodes[WIRE_LIST_MAX];
 		struct paged_ticket_entry tickets[WIRE_LIST_MAX];
 		struct paged_quota_entry quotas[WIRE_LIST_MAX];
+		struct paged_pin_entry pins[WIRE_LIST_MAX];
 		struct paged_seq_item items[PAGED_MAX_REQUEST_SEQS];
 		struct {
 			struct core_start starts[WIRE_MAX_STARTS];
@@ -150,6 +151,10 @@ enum paged_status rpc_pin(struct rpc *, struct member *, const struct wire_reque
 			  struct paged_error *);
 enum paged_status rpc_hold(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
 			   struct paged_error *);
+enum paged_status rpc_get_pins(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+			       struct paged_error *);
+enum paged_status rpc_unpin(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+			    struct paged_error *);
 enum paged_status rpc_evict(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
 			    struct paged_error *);
 enum paged_status rpc_get_prefixes(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,

@@ -243,6 +243,7 @@ rpc_get_quotas(struct rpc *rpc, struct member *member, const struct wire_request
 	reply->kind = WIRE_REPLY_QUOTAS;
 	reply->quotas.n = n;
 	reply->quotas.report = rpc->scratch.quotas;
+	reply->quotas.next = position;
 	reply->quotas.more = core_tenant_next(rpc->core, &position, &next);
 	return PAGED_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests on published pages: start, fork, publish, pin, hold, evict, and their list.  Checks the permission for each
+ * Requests on published pages: start, fork, publish, pin, unpin, hold, evict, and their lists.  Checks the permission for each
  * pool, and that the lists of a message fit together; the core does the rest.
  */
 #include <inttypes.h>
@@ -169,6 +169,37 @@ rpc_pin(struct rpc *rpc, struct member *member, const struct wire_request *reque
 	reply->kind = WIRE_REPLY_PINNED;
 	return core_prefix_pin(rpc->core, &by, request->pin.pool, request->pin.page, request->pin.serial,
 			       request->pin.seconds, &reply->pinned.n_pages, error);
+}
+
+enum paged_status
+rpc_get_pins(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
+	     struct paged_error *error)
+{
+	uint64_t after = request->get_pins.after;
+	uint32_t pool = request->get_pins.pool, n = 0;
+	enum paged_status status = member_check_pool(member, pool, error);
+	struct paged_pin_entry next;
+
+	if (status != PAGED_OK)
+		return status;
+	while (n < WIRE_LIST_MAX && core_pin_next(rpc->core, pool, after, &rpc->scratch.pins[n]))
+		after = rpc->scratch.pins[n++].number;
+	reply->kind = WIRE_REPLY_PINS;
+	reply->pins.n = n;
+	reply->pins.report = rpc->scratch.pins;
+	reply->pins.more = core_pin_next(rpc->core, pool, after, &next);
+	return PAGED_OK;
+}
+
+enum paged_status
+rpc_unpin(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
+	  struct paged_error *error)
+{
+	enum paged_status status = member_check_pool(member, request->unpin.pool, error);
+
+	(void)reply;
+	return status != PAGED_OK ? status
+				  : core_pin_end(rpc->core, request->unpin.pool, request->unpin.number, error);
 }
 
 enum paged_status

@@ -73,6 +73,8 @@ enum ctl_exit ctl_mask(struct ctl *ctl);
 enum ctl_exit ctl_prefixes(struct ctl *ctl);
 enum ctl_exit ctl_evict(struct ctl *ctl);
 enum ctl_exit ctl_pin(struct ctl *ctl);
+enum ctl_exit ctl_pins(struct ctl *ctl);
+enum ctl_exit ctl_unpin(struct ctl *ctl);
 enum ctl_exit ctl_tickets(struct ctl *ctl);
 enum ctl_exit ctl_quota(struct ctl *ctl);
 enum ctl_exit ctl_log_level(struct ctl *ctl);

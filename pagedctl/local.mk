@@ -11,6 +11,7 @@ bin_PROGRAMS += %D%/pagedctl
 	%D%/main.c \
 	%D%/mask.c \
 	%D%/prefixes.c \
+	%D%/pins.c \
 	%D%/print.c \
 	%D%/print.h \
 	%D%/quota.c \

@@ -42,8 +42,10 @@ static const struct command commands[] = {
 	{ "prefixes", "POOL", ctl_prefixes, "the published pages (--tokens: and their token ids)", LISTS },
 	{ "evict", "POOL [PAGES]", ctl_evict, "free cached pages, the coldest first", 0 },
 	{ "pin", "POOL PAGE SERIAL SECONDS", ctl_pin, "evict a prefix last, for a time; 0: unpin", 0 },
+	{ "pins", "", ctl_pins, "pinned prefixes, and who pinned them (--pool: of one pool)", OF_POOL | LISTS },
+	{ "unpin", "POOL PIN", ctl_unpin, "end a pin, whoever made it", 0 },
 	{ "tickets", "", ctl_tickets, "sequences that were given and that nobody has adopted yet", LISTS },
-	{ "quota", "", ctl_quota, "the pages that tenants are charged, and their limits", LISTS },
+	{ "quota", "", ctl_quota, "what tenants have of each pool, and their limits", LISTS },
 	{ "log-level", "[LEVEL]", ctl_log_level, "what pagedd logs: error, warning, info, debug", 0 },
 	{ "mask", "EXPRESSION", ctl_mask, "the block mask of a mask mod (--q, --kv: tokens); no daemon is asked",
 	  ALONE },
@@ -83,10 +85,10 @@ ctl_print_help(void)
 	printf("\n"
 	       "  -r, --runtime-dir DIR  the daemon's directory (default $PAGED_RUNTIME_DIR or " PAGED_RUNSTATEDIR
 	       "/paged)\n"
-	       "  -p, --pool POOL        with sequences, table, check: one pool\n"
+	       "  -p, --pool POOL        with sequences, table, check, pins: one pool\n"
 	       "      --json             for programs\n"
-	       "      --watch SECONDS    with status, pools, sessions, sequences, table, prefixes, tickets,\n"
-	       "                         quota: repeat\n"
+	       "      --watch SECONDS    with status, pools, sessions, sequences, table, prefixes, pins,\n"
+	       "                         tickets, quota: repeat\n"
 	       "      --once             with top: print it once, as text\n"
 	       "  -d, --delay SECONDS    with top: the interval (1)\n"
 	       "      --kill             with kick\n"
@@ -224,14 +226,14 @@ main(int argc, char **argv)
 		return ctl_usage("%s takes %s", command->name,
 				 command->operands[0] != '\0' ? command->operands : "no operand");
 	if (ctl.pool != NULL && !(command->flags & OF_POOL))
-		return ctl_usage("--pool goes with sequences, table and check");
+		return ctl_usage("--pool goes with sequences, table, check and pins");
 	if (ctl.kill && command->run != ctl_kick)
 		return ctl_usage("--kill goes with kick");
 	if (ctl.tokens && command->run != ctl_prefixes)
 		return ctl_usage("--tokens goes with prefixes");
 	if (ctl.watch_ms != 0 && !(command->flags & LISTS))
 		return ctl_usage("--watch goes with status, pools, sessions, sequences, table, prefixes, "
-				 "tickets and quota");
+				 "pins, tickets and quota");
 	if ((ctl.once || ctl.delay_ms != 0) && command->run != ctl_top)
 		return ctl_usage("--once and --delay go with top");
 	if (ctl.mask.any && command->run != ctl_mask)

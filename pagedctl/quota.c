@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command quota: the pages that tenants are charged, and their limits. */
+/* The command quota: what tenants have of each pool and of all, and their limits. */
 #include "config.h"
 
 #include "pagedctl/ctl.h"
@@ -7,10 +7,24 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
+/* 0: no limit. */
+static void
+print_limit(struct print_list *list, uint32_t limit)
+{
+	if (limit != 0)
+		print_number(list, limit);
+	else
+		print_text(list, NULL);
+}
+
 enum ctl_exit
 ctl_quota(struct ctl *ctl)
 {
-	static const char *const columns[] = { "TENANT", "POOL", "CHARGED", "LIMIT", "USED" };
+	static const char *const columns[] = { "TENANT",        "POOL",         "CHARGED",   "LIMIT",
+					       "USED",          "QUARANTINED",  "SEQUENCES", "MAX SEQUENCES",
+					       "PINS",          "MAX PINS",     "PIN PAGES", "MAX PIN PAGES",
+					       "SESSIONS",      "MAX SESSIONS", "MEMBERS",   "MAX MEMBERS",
+					       "TICKETS",       "MAX TICKETS" };
 	struct paged_quota_entry *quotas = NULL;
 	struct paged_pool_entry *pools = NULL;
 	size_t n_quotas = 0, n_pools = 0;
@@ -34,6 +48,19 @@ ctl_quota(struct ctl *ctl)
 		else
 			print_text(&list, NULL);
 		print_ratio(&list, quotas[i].n_charged, quotas[i].limit);
+		print_number(&list, quotas[i].n_quarantined);
+		print_number(&list, quotas[i].n_sequences);
+		print_limit(&list, quotas[i].max_sequences);
+		print_number(&list, quotas[i].n_pins);
+		print_limit(&list, quotas[i].max_pins);
+		print_number(&list, quotas[i].n_pin_pages);
+		print_limit(&list, quotas[i].max_pin_pages);
+		print_number(&list, quotas[i].n_sessions);
+		print_limit(&list, quotas[i].max_sessions);
+		print_number(&list, quotas[i].n_members);
+		print_limit(&list, quotas[i].max_members);
+		print_number(&list, quotas[i].n_tickets);
+		print_limit(&list, quotas[i].max_tickets);
 	}
 	print_end(&list, NULL);
 	paged_free(quotas);

@@ -245,6 +245,8 @@ enum wire_request_kind {
 	WIRE_DRAIN,
 	WIRE_GET_METRICS,
 	WIRE_SET_LOG_LEVEL,
+	WIRE_GET_PINS,
+	WIRE_UNPIN,
 	WIRE_N_REQUESTS
 };
 
@@ -357,6 +359,14 @@ struct wire_request {
 		struct {
 			uint32_t level; /* the parser admits any number */
 		} set_log_level;
+		struct {
+			uint32_t pool;
+			uint64_t after;
+		} get_pins;
+		struct {
+			uint32_t pool;
+			uint64_t number;
+		} unpin;
 	};
 };
 
@@ -380,7 +390,8 @@ enum wire_reply_kind {
 	WIRE_REPLY_TICKETS,
 	WIRE_REPLY_QUOTAS,
 	WIRE_REPLY_METRICS,
-	WIRE_REPLY_LOG_LEVEL
+	WIRE_REPLY_LOG_LEVEL,
+	WIRE_REPLY_PINS
 };
 
 struct wire_reply {
@@ -452,7 +463,13 @@ struct wire_reply {
 			uint32_t n; /* at most WIRE_LIST_MAX */
 			const struct paged_quota_entry *report;
 			bool more;
+			uint32_t next;
 		} quotas;
+		struct {
+			uint32_t n; /* at most WIRE_LIST_MAX */
+			const struct paged_pin_entry *report;
+			bool more;
+		} pins;
 		struct {
 			struct paged_metrics daemon;
 			uint32_t n; /* at most WIRE_KINDS_MAX */

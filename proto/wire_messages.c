@@ -224,6 +224,8 @@ TYPE(get_tickets, get_tickets, S, NUMBER(GetTickets, after, S, get_tickets.after
 TYPE(get_quotas, get_quotas, S, NUMBER(GetQuotas, from, S, get_quotas.from));
 TYPE(drain, drain, S, NUMBER(Drain, session, S, drain.session));
 TYPE(set_log_level, set_log_level, S, NUMBER(SetLogLevel, level, S, set_log_level.level));
+TYPE(get_pins, get_pins, S, NUMBER(GetPins, pool, S, get_pins.pool), NUMBER(GetPins, after, S, get_pins.after));
+TYPE(unpin, unpin, S, NUMBER(Unpin, pool, S, unpin.pool), NUMBER(Unpin, number, S, unpin.number));
 EMPTY(ping, S);
 EMPTY(get_status, S);
 EMPTY(get_pools, S);
@@ -262,6 +264,8 @@ static const struct wire_body request_bodies[WIRE_N_REQUESTS] = {
 	[WIRE_DRAIN] = { PAGED__V1__REQUEST__BODY_DRAIN, &drain },
 	[WIRE_GET_METRICS] = { PAGED__V1__REQUEST__BODY_GET_METRICS, &get_metrics },
 	[WIRE_SET_LOG_LEVEL] = { PAGED__V1__REQUEST__BODY_SET_LOG_LEVEL, &set_log_level },
+	[WIRE_GET_PINS] = { PAGED__V1__REQUEST__BODY_GET_PINS, &get_pins },
+	[WIRE_UNPIN] = { PAGED__V1__REQUEST__BODY_UNPIN, &unpin },
 };
 TYPE(request, request, S, NUMBER(Request, id, S, id));
 const struct wire_envelope wire_requests = ENVELOPE(Request, ping, S, request, request_bodies);
@@ -328,7 +332,20 @@ TYPE(ticket_report, ticket_report, S, NUMBER(TicketReport, number, S, number),
 #define S struct paged_quota_entry
 TYPE(quota_report, quota_report, S, CLEANED(QuotaReport, tenant, S, tenant), NUMBER(QuotaReport, pool, S, pool),
      NUMBER(QuotaReport, n_charged, S, n_charged), NUMBER(QuotaReport, limited, S, limited),
-     NUMBER(QuotaReport, limit, S, limit));
+     NUMBER(QuotaReport, limit, S, limit), NUMBER(QuotaReport, n_quarantined, S, n_quarantined),
+     NUMBER(QuotaReport, n_sequences, S, n_sequences), NUMBER(QuotaReport, max_sequences, S, max_sequences),
+     NUMBER(QuotaReport, n_pins, S, n_pins), NUMBER(QuotaReport, max_pins, S, max_pins),
+     NUMBER(QuotaReport, n_pin_pages, S, n_pin_pages), NUMBER(QuotaReport, max_pin_pages, S, max_pin_pages),
+     NUMBER(QuotaReport, n_sessions, S, n_sessions), NUMBER(QuotaReport, max_sessions, S, max_sessions),
+     NUMBER(QuotaReport, n_members, S, n_members), NUMBER(QuotaReport, max_members, S, max_members),
+     NUMBER(QuotaReport, n_tickets, S, n_tickets), NUMBER(QuotaReport, max_tickets, S, max_tickets));
+#undef S
+
+#define S struct paged_pin_entry
+TYPE(pin_report, pin_report, S, NUMBER(PinReport, number, S, number), NUMBER(PinReport, serial, S, serial),
+     NUMBER(PinReport, page, S, page), NUMBER(PinReport, n_pages, S, n_pages), NUMBER(PinReport, n_tokens, S, n_tokens),
+     NUMBER(PinReport, expires_s, S, expires_s), NUMBER(PinReport, session, S, session), NUMBER(PinReport, uid, S, uid),
+     NUMBER(PinReport, pid, S, pid), CLEANED(PinReport, tenant, S, tenant));
 #undef S
 
 #define S struct paged_node_entry
@@ -392,7 +409,9 @@ TYPE(adopted, adopted, S, ADOPTED(seq, seq, WIRE_FIRST), ADOPTED(length, n_token
 TYPE(tickets, tickets, S, STRUCTS(Tickets, ticket, S, tickets.report, tickets.n, ticket_report, 0, WIRE_LIST_MAX),
      NUMBER(Tickets, more, S, tickets.more));
 TYPE(quotas, quotas, S, STRUCTS(Quotas, quota, S, quotas.report, quotas.n, quota_report, 0, WIRE_LIST_MAX),
-     NUMBER(Quotas, more, S, quotas.more));
+     NUMBER(Quotas, more, S, quotas.more), NUMBER(Quotas, next, S, quotas.next));
+TYPE(pins, pins, S, STRUCTS(Pins, pin, S, pins.report, pins.n, pin_report, 0, WIRE_LIST_MAX),
+     NUMBER(Pins, more, S, pins.more));
 TYPE(metrics, metrics, S, NUMBER(Metrics, uptime_ms, S, metrics.daemon.uptime_ms),
      NUMBER(Metrics, n_requests, S, metrics.daemon.n_requests), NUMBER(Metrics, n_dropped, S, metrics.daemon.n_dropped),
      NUMBER(Metrics, n_attached, S, metrics.daemon.n_attached), NUMBER(Metrics, n_died, S, metrics.daemon.n_died),
@@ -424,6 +443,7 @@ static const struct wire_body reply_bodies[] = {
 	[WIRE_REPLY_QUOTAS] = { PAGED__V1__REPLY__BODY_QUOTAS, &quotas },
 	[WIRE_REPLY_METRICS] = { PAGED__V1__REPLY__BODY_METRICS, &metrics },
 	[WIRE_REPLY_LOG_LEVEL] = { PAGED__V1__REPLY__BODY_LOG_LEVEL, &log_level },
+	[WIRE_REPLY_PINS] = { PAGED__V1__REPLY__BODY_PINS, &pins },
 };
 TYPE(reply, reply, S, NUMBER(Reply, id, S, id), NUMBER(Reply, status, S, status),
      STRING(Reply, text, S, text, WIRE_MAX_TEXT, WIRE_RAW));

@@ -311,6 +311,39 @@ paged_admin_pin(struct paged_client *client, const char *pool, uint32_t page, ui
 }
 
 enum paged_status
+paged_admin_pins(struct paged_client *client, const char *pool, size_t entry_size, struct paged_pin_entry **list_p,
+		 size_t *n_p)
+{
+	enum paged_status status = admin_enter(client, pool != NULL && list_p != NULL && n_p != NULL);
+	struct paged_pin_entry *list = NULL;
+	struct paged_error error;
+	uint32_t index;
+	size_t n = 0;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client->owner->ops->pool_find(client->owner, pool, &index, &error);
+	if (status == PAGED_OK)
+		status = client->owner->ops->pins(client->owner, index, &list, &n, &error);
+	return admin_list_leave(client, status, list, n, sizeof(*list), entry_size, list_p, n_p, &error);
+}
+
+enum paged_status
+paged_admin_unpin(struct paged_client *client, const char *pool, uint64_t number)
+{
+	enum paged_status status = admin_enter(client, pool != NULL);
+	struct paged_error error;
+	uint32_t index;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client->owner->ops->pool_find(client->owner, pool, &index, &error);
+	if (status == PAGED_OK)
+		status = client->owner->ops->unpin(client->owner, index, number, &error);
+	return admin_leave(client, status, &error);
+}
+
+enum paged_status
 paged_prefix_tokens(struct paged_pool *pool, uint32_t page, uint64_t serial, uint32_t *tokens, size_t n)
 {
 	struct paged_client *client = pool_client(pool);

@@ -155,6 +155,9 @@ struct owner_ops {
 				      struct paged_error *error);
 	enum paged_status (*tickets)(struct owner *owner, struct paged_ticket_entry **list_p, size_t *n_p,
 				     struct paged_error *error);
+	enum paged_status (*pins)(struct owner *owner, uint32_t pool, struct paged_pin_entry **list_p, size_t *n_p,
+				  struct paged_error *error);
+	enum paged_status (*unpin)(struct owner *owner, uint32_t pool, uint64_t number, struct paged_error *error);
 	enum paged_status (*quotas)(struct owner *owner, struct paged_quota_entry **list_p, size_t *n_p,
 				    struct paged_error *error);
 	enum paged_status (*table)(struct owner *owner, paged_seq_id seq, struct paged_seq_entry *entry,

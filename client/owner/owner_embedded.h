@@ -57,6 +57,9 @@ enum paged_status embedded_hold(struct owner *owner, uint32_t pool, uint32_t n, 
 				const uint64_t *serials, paged_seq_id *hold_p, struct paged_error *error);
 enum paged_status embedded_prefixes(struct owner *owner, uint32_t pool, struct paged_node_entry **list_p, size_t *n_p,
 				    struct paged_error *error);
+enum paged_status embedded_pins(struct owner *owner, uint32_t pool, struct paged_pin_entry **list_p, size_t *n_p,
+				struct paged_error *error);
+enum paged_status embedded_unpin(struct owner *owner, uint32_t pool, uint64_t number, struct paged_error *error);
 enum paged_status embedded_evict(struct owner *owner, uint32_t pool, uint32_t n, uint32_t *n_evicted_p,
 				 struct paged_error *error);
 

@@ -66,6 +66,29 @@ embedded_pin(struct owner *owner, uint32_t pool, uint32_t page, uint64_t serial,
 }
 
 enum paged_status
+embedded_pins(struct owner *owner, uint32_t pool, struct paged_pin_entry **list_p, size_t *n_p,
+	      struct paged_error *error)
+{
+	struct core *core = embedded_core_request(owner);
+	struct paged_pin_entry entry;
+
+	*list_p = calloc(CORE_MAX_PINS, sizeof(**list_p));
+	if (*list_p == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to list pins");
+	for (uint64_t after = 0; *n_p < CORE_MAX_PINS && core_pin_next(core, pool, after, &entry); after = entry.number)
+		(*list_p)[(*n_p)++] = entry;
+	return PAGED_OK;
+}
+
+enum paged_status
+embedded_unpin(struct owner *owner, uint32_t pool, uint64_t number, struct paged_error *error)
+{
+	struct core *core = embedded_core_request(owner);
+
+	return embedded_core_done(core, core_pin_end(core, pool, number, error));
+}
+
+enum paged_status
 embedded_hold(struct owner *owner, uint32_t pool, uint32_t n, const uint32_t *pages, const uint64_t *serials,
 	      paged_seq_id *hold_p, struct paged_error *error)
 {

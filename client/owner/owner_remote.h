@@ -41,6 +41,9 @@ enum paged_status remote_sequences(struct owner *owner, uint32_t pool, struct pa
 				   struct paged_error *error);
 enum paged_status remote_prefixes(struct owner *owner, uint32_t pool, struct paged_node_entry **list_p, size_t *n_p,
 				  struct paged_error *error);
+enum paged_status remote_pins(struct owner *owner, uint32_t pool, struct paged_pin_entry **list_p, size_t *n_p,
+			      struct paged_error *error);
+enum paged_status remote_unpin(struct owner *owner, uint32_t pool, uint64_t number, struct paged_error *error);
 enum paged_status remote_quotas(struct owner *owner, struct paged_quota_entry **list_p, size_t *n_p,
 				struct paged_error *error);
 enum paged_status remote_table(struct owner *owner, paged_seq_id seq, struct paged_seq_entry *entry, uint32_t **pages_p,

@@ -170,14 +170,41 @@ remote_quotas(struct owner *owner, struct paged_quota_entry **list_p, size_t *n_
 	enum paged_status status;
 
 	do {
-		request.get_quotas.from = (uint32_t)*n_p;
 		status = client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_QUOTAS, &reply, error);
 		if (status == PAGED_OK)
 			status = list_append(list_p, n_p, reply.quotas.report, reply.quotas.n, sizeof(**list_p), error);
 		if (status != PAGED_OK)
 			return status;
+		request.get_quotas.from = reply.quotas.next;
 	} while (reply.quotas.more && reply.quotas.n > 0);
 	return PAGED_OK;
+}
+
+enum paged_status
+remote_pins(struct owner *owner, uint32_t pool, struct paged_pin_entry **list_p, size_t *n_p, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_GET_PINS, .get_pins = { .pool = pool } };
+	struct wire_reply reply;
+	enum paged_status status;
+
+	do {
+		status = client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_PINS, &reply, error);
+		if (status == PAGED_OK)
+			status = list_append(list_p, n_p, reply.pins.report, reply.pins.n, sizeof(**list_p), error);
+		if (status != PAGED_OK || *n_p == 0)
+			return status;
+		request.get_pins.after = (*list_p)[*n_p - 1].number;
+	} while (reply.pins.more && reply.pins.n > 0);
+	return PAGED_OK;
+}
+
+enum paged_status
+remote_unpin(struct owner *owner, uint32_t pool, uint64_t number, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_UNPIN, .unpin = { .pool = pool, .number = number } };
+	struct wire_reply reply;
+
+	return client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
 }
 
 enum paged_status

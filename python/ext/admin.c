@@ -52,6 +52,12 @@ admin_ticket_item(const void *entry)
 }
 
 static PyObject *
+admin_pin_item(const void *entry)
+{
+	return report_pin(entry);
+}
+
+static PyObject *
 admin_quota_item(const void *entry)
 {
 	return report_quota(entry);
@@ -192,6 +198,22 @@ client_prefixes(struct client *client, PyObject *const *arguments, Py_ssize_t n_
 	Py_BEGIN_ALLOW_THREADS status = paged_admin_prefixes(handle, pool, sizeof(*list), &list, &n);
 	Py_END_ALLOW_THREADS client_leave(client);
 	return status == PAGED_OK ? admin_list(list, sizeof(*list), n, admin_node_item) : error_raise(handle, status);
+}
+
+static PyObject *
+client_pins(struct client *client, PyObject *const *arguments, Py_ssize_t n_arguments, PyObject *keyword_names)
+{
+	const char *pool = admin_pool_name("Client.pins", arguments, n_arguments, keyword_names);
+	struct paged_client *handle = pool != NULL ? client_enter(client) : NULL;
+	struct paged_pin_entry *list = NULL;
+	enum paged_status status;
+	size_t n = 0;
+
+	if (handle == NULL)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS status = paged_admin_pins(handle, pool, sizeof(*list), &list, &n);
+	Py_END_ALLOW_THREADS client_leave(client);
+	return status == PAGED_OK ? admin_list(list, sizeof(*list), n, admin_pin_item) : error_raise(handle, status);
 }
 
 static PyObject *
@@ -363,6 +385,27 @@ client_evict(struct client *client, PyObject *const *arguments, Py_ssize_t n, Py
 }
 
 static PyObject *
+client_unpin(struct client *client, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
+{
+	static const char *const names[] = { "pool", "number" };
+	static struct call_signature signature = { "Client.unpin", names, 2, 2, 2, { NULL } };
+	struct paged_client *handle;
+	enum paged_status status;
+	PyObject *values[2];
+	const char *pool;
+	uint64_t number;
+
+	if (!call_parse(&signature, arguments, n, keyword_names, values) || !number_u64(values[1], "number", &number))
+		return NULL;
+	pool = text_utf8(values[0], "pool");
+	handle = pool != NULL ? client_enter(client) : NULL;
+	if (handle == NULL)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS status = paged_admin_unpin(handle, pool, number);
+	Py_END_ALLOW_THREADS return client_result(client, status);
+}
+
+static PyObject *
 client_pin_page(struct client *client, PyObject *const *arguments, Py_ssize_t n, PyObject *keyword_names)
 {
 	static const char *const names[] = { "pool", "page", "serial", "seconds" };
@@ -502,6 +545,11 @@ PyDoc_STRVAR(pin_page_doc, "pin_page($self, /, pool, page, serial, seconds)\n--\
 			   "all unpinned pages.  serial: as prefixes() lists it.  seconds: from now on; 0 ends the\n"
 			   "pin.  Returns the number of pages of the prefix.\n\n"
 			   "Raises StaleError, LimitError, RangeError, PermissionDeniedError for an observer.");
+PyDoc_STRVAR(pins_doc, "pins($self, /, pool)\n--\n\n"
+		       "The pins of a pool, the oldest first, with who made them.");
+PyDoc_STRVAR(unpin_doc, "unpin($self, /, pool, number)\n--\n\n"
+			"End a pin, whoever made it.  number: as pins() lists it.\n\n"
+			"Raises NotFoundError, and PermissionDeniedError as check() does.");
 PyDoc_STRVAR(upload_doc, "upload($self, /, name, array)\n--\n\n"
 			 "Store a copy of a tensor with the owner, for block masks with remote=True.\n\n"
 			 "The array belongs to the session, replaces one of the same name, and ends with the\n"
@@ -526,6 +574,8 @@ PyMethodDef admin_methods[] = {
 	CALL_METHOD("prefixes", client_prefixes, prefixes_doc),
 	CALL_METHOD("evict", client_evict, evict_doc),
 	CALL_METHOD("pin_page", client_pin_page, pin_page_doc),
+	CALL_METHOD("pins", client_pins, pins_doc),
+	CALL_METHOD("unpin", client_unpin, unpin_doc),
 	CALL_METHOD("upload", client_upload, upload_doc),
 	CALL_METHOD("drop", client_drop, drop_doc),
 	{ NULL, NULL, 0, NULL },

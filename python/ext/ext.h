@@ -178,6 +178,7 @@ PyObject *report_pool(const struct paged_pool_entry *entry);
 PyObject *report_session(const struct paged_session_entry *entry);
 PyObject *report_seq_entry(const struct paged_seq_entry *entry);
 PyObject *report_node(const struct paged_node_entry *entry);
+PyObject *report_pin(const struct paged_pin_entry *entry);
 PyObject *report_quota(const struct paged_quota_entry *entry);
 PyObject *report_ticket(const struct paged_ticket_entry *entry);
 

@@ -23,6 +23,7 @@ CALLS = {
     "kick": lambda c, p, s: c.kick(c.session + 1),
     "drain": lambda c, p, s: c.drain(c.session + 1),
     "quotas": lambda c, p, s: c.quotas(),
+    "pins": lambda c, p, s: c.pins("test"),
     "log_level": lambda c, p, s: c.log_level(),
     "prefixes": lambda c, p, s: c.prefixes("test"),
     "evict": lambda c, p, s: c.evict("test"),

@@ -20,10 +20,16 @@ def limited(start_daemon):
 
 
 def test_quotas(limited):
-    assert limited.quotas() == [{"tenant": "team", "pool": 0, "n_charged": 0, "limited": True, "limit": 4}]
-    assert list(limited.quotas()[0]) == fields("paged_quota_entry")
-    limited.pool("test").create(1, 33)
-    assert limited.quotas()[0]["n_charged"] == 3
+    entry, = limited.quotas()
+    assert list(entry) == fields("paged_quota_entry")
+    assert {name: value for name, value in entry.items() if value and not name.startswith("max_")} == {
+        "tenant": "team", "limited": True, "limit": 4, "n_sessions": 1, "n_members": 1}
+    assert entry["max_sessions"] == entry["max_members"] == entry["max_tickets"] == entry["max_pins"] == 768
+    pool = limited.pool("test")
+    seq, = pool.create(1, 33)
+    pool.give([seq], [33])
+    entry, = limited.quotas()
+    assert (entry["n_charged"], entry["n_sequences"], entry["n_tickets"]) == (3, 1, 1)
     assert [entry["tenant"] for entry in limited.sessions()] == ["team"]
 
 

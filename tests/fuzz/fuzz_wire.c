@@ -174,6 +174,11 @@ static const struct paged_quota_entry quota_reports[2] = {
 	{ .tenant = "sales", .pool = 1 },
 };
 
+static const struct paged_pin_entry pin_reports[2] = {
+	{ .number = 7, .serial = 1ull << 40, .page = 3, .n_pages = 2, .n_tokens = 32, .expires_s = 60, .uid = 1000 },
+	{ .number = 9, .serial = 12, .session = 4, .pid = 4711, .tenant = "sales" },
+};
+
 static const struct wire_control_request control_requests[] = {
 	{ WIRE_HELLO, .hello = { .version_major = 2, .role = WIRE_ROLE_SESSION, .outlive = true, .name = "worker" } },
 	{ WIRE_HELLO,
@@ -232,6 +237,8 @@ static const struct wire_request requests[] = {
 	{ 31, WIRE_GET_TICKETS, .get_tickets = { 1ull << 40 } },
 	{ 32, WIRE_HOLD, .hold = { 1, 3, pages, seqs } },
 	{ 33, WIRE_GET_QUOTAS, .get_quotas = { 256 } },
+	{ 36, WIRE_GET_PINS, .get_pins = { 1, 1ull << 40 } },
+	{ 37, WIRE_UNPIN, .unpin = { 1, 7 } },
 	{ 34, WIRE_DRAIN, .drain = { 3 } },
 	{ .id = 35, .kind = WIRE_GET_METRICS },
 	{ 36, WIRE_SET_LOG_LEVEL, .set_log_level = { 7 } },
@@ -274,9 +281,10 @@ static const struct wire_reply replies[] = {
 	{ 17, PAGED_OK, "", WIRE_REPLY_TICKET, .ticket = { { 1, 2 } } },
 	{ 18, PAGED_OK, "", WIRE_REPLY_ADOPTED, .adopted = { 3, gives } },
 	{ 19, PAGED_OK, "", WIRE_REPLY_TICKETS, .tickets = { 2, ticket_reports, true } },
-	{ 20, PAGED_OK, "", WIRE_REPLY_QUOTAS, .quotas = { 2, quota_reports, true } },
+	{ 20, PAGED_OK, "", WIRE_REPLY_QUOTAS, .quotas = { 2, quota_reports, true, 2 } },
 	{ 21, PAGED_OK, "", WIRE_REPLY_METRICS, .metrics = { { .turns = HISTOGRAM }, 2, request_reports } },
 	{ 22, PAGED_OK, "", WIRE_REPLY_LOG_LEVEL, .log_level = { 6 } },
+	{ 23, PAGED_OK, "", WIRE_REPLY_PINS, .pins = { 2, pin_reports, true } },
 };
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))

@@ -733,7 +733,7 @@ Test(wire, quotas_round_trip)
 	static struct paged_quota_entry quotas[WIRE_LIST_MAX];
 	struct wire_request back, request = { .id = 9, .kind = WIRE_GET_QUOTAS, .get_quotas = { UINT32_MAX } };
 	struct wire_reply reply_back,
-		reply = { .id = 1, .kind = WIRE_REPLY_QUOTAS, .quotas = { WIRE_LIST_MAX, quotas, true } };
+		reply = { .id = 1, .kind = WIRE_REPLY_QUOTAS, .quotas = { WIRE_LIST_MAX, quotas, true, 300 } };
 	size_t size;
 
 	cr_assert_eq(request_round_trip(&request, &back), PAGED_OK, "%s", error.text);
@@ -749,7 +749,31 @@ Test(wire, quotas_round_trip)
 	cr_assert_gt(size, 0, "a full list fits a message");
 	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &reply_back, &error), PAGED_OK, "%s", error.text);
 	cr_assert_arr_eq(reply_back.quotas.report, quotas, sizeof(quotas));
-	cr_assert(reply_back.quotas.more);
+	cr_assert(reply_back.quotas.more && reply_back.quotas.next == 300);
+}
+
+Test(wire, pins_round_trip)
+{
+	static struct paged_pin_entry pins[WIRE_LIST_MAX];
+	struct wire_request back, request = { .id = 9, .kind = WIRE_GET_PINS, .get_pins = { 3, UINT64_MAX } };
+	struct wire_reply reply_back, reply = { .id = 1, .kind = WIRE_REPLY_PINS, .pins = { WIRE_LIST_MAX, pins, true } };
+	size_t size;
+
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_OK, "%s", error.text);
+	cr_assert(back.get_pins.pool == 3 && back.get_pins.after == UINT64_MAX);
+	request = (struct wire_request){ .id = 9, .kind = WIRE_UNPIN, .unpin = { 3, UINT64_MAX } };
+	cr_assert_eq(request_round_trip(&request, &back), PAGED_OK, "%s", error.text);
+	cr_assert(back.unpin.pool == 3 && back.unpin.number == UINT64_MAX);
+
+	memset(pins, 'p', sizeof(pins));
+	for (uint32_t i = 0; i < WIRE_LIST_MAX; i++)
+		pins[i].tenant[PAGED_MAX_NAME] = '\0';
+	wire_arena_reset(&arena);
+	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));
+	cr_assert_gt(size, 0, "a full list fits a message");
+	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &reply_back, &error), PAGED_OK, "%s", error.text);
+	cr_assert_arr_eq(reply_back.pins.report, pins, sizeof(pins));
+	cr_assert(reply_back.pins.more);
 }
 
 Test(wire, metrics_round_trip)

@@ -537,15 +537,18 @@ IT_TEST(pagedctl_lists_quotas)
 	setup();
 	ask_ok(&fixture.seller, CREATE, 0, 32);
 	output = it_pagedctl(&exit_code, "quota", NULL);
-	it_require(exit_code == 0 && strcmp(output, "TENANT    POOL  CHARGED  LIMIT  USED\n"
-						    "research  test        0     10   0 %\n"
-						    "sales     test        8     32  25 %\n") == 0,
+	it_require(exit_code == 0 &&
+			   strncmp(output, "TENANT    POOL  CHARGED  LIMIT  USED  QUARANTINED  SEQUENCES", 59) == 0 &&
+			   strstr(output, "\nresearch  test        0     10   0 % ") != NULL &&
+			   strstr(output, "\nsales     test        8     32  25 % ") != NULL,
 		   "%s", output);
 	output = it_pagedctl(&exit_code, "--json", "quota", NULL);
 	it_require(exit_code == 0 && strstr(output, "\"quotas\"") != NULL && strstr(output, "\"limit\": 32") != NULL &&
 			   strstr(output, "\"charged\": 8") != NULL && strstr(output, "\"used\": 0.25") != NULL &&
 			   strstr(output, "\"tenant\": \"sales\"") != NULL &&
-			   strstr(output, "\"pool\": \"test\"") != NULL,
+			   strstr(output, "\"pool\": \"test\"") != NULL &&
+			   strstr(output, "\"sessions\": 2") != NULL && strstr(output, "\"members\": 1") != NULL &&
+			   strstr(output, "\"max_sessions\": 768") != NULL && strstr(output, "\"sequences\": 1") != NULL,
 		   "%s", output);
 	teardown();
 }

@@ -315,6 +315,40 @@ unpin(struct report *report)
 	pin_prompts(report, &worker, 4, 0);
 }
 
+/* The list says who made each of the four pins; their sessions have ended. */
+static void
+expect_pins(void)
+{
+	const char *output;
+	int exit_code;
+
+	output = it_pagedctl(&exit_code, "pins", NULL);
+	it_require(exit_code == 0 && strncmp(output, "POOL  PIN  PAGE  SERIAL  PAGES  TOKENS  TENANT", 46) == 0 &&
+			   strstr(output, "16  uid 61001 ") != NULL && strstr(output, "16  uid 61002 ") != NULL,
+		   "%s", output);
+	output = it_pagedctl(&exit_code, "--json", "quota", NULL);
+	it_require(exit_code == 0 && strstr(output, "\"tenant\": \"uid 61001\"") != NULL &&
+			   strstr(output, "\"pins\": 3") != NULL && strstr(output, "\"max_pin_pages\": 12") != NULL &&
+			   strstr(output, "\"limit\": null") != NULL,
+		   "%s", output);
+}
+
+/* An administrator ends the pin of another: the fourth one, as the attacker's are 1 to 3. */
+static void
+expect_unpin(void)
+{
+	const char *output;
+	int exit_code;
+
+	output = it_pagedctl(&exit_code, "unpin", "test", "3", NULL);
+	it_require(exit_code == 1 && strstr(output, "pool test has no pin 3") != NULL, "%s", output);
+	output = it_pagedctl(&exit_code, "unpin", "test", "4", NULL);
+	it_require(exit_code == 0 && strcmp(output, "pin 4 of pool test ended\n") == 0, "%s", output);
+	it_require(wire_peer_pool_entry().n_pinned == 0, "%u", wire_peer_pool_entry().n_pinned);
+	output = it_pagedctl(&exit_code, "quota", NULL);
+	it_require(exit_code == 0 && strstr(output, "uid") == NULL, "a tenant without anything is listed: %s", output);
+}
+
 /* Of 16 pages that may be pinned, a user may pin 12, and nobody ends another's pins. */
 IT_TEST(pins_are_shared)
 {
@@ -333,6 +367,7 @@ IT_TEST(pins_are_shared)
 	it_require(report.n_ok == 1, "%s", report.text);
 	user_end(&other);
 	it_require(wire_peer_pool_entry().n_pinned == 12, "%u", wire_peer_pool_entry().n_pinned);
+	expect_pins();
 	report = user_start(&attacker, ATTACKER, pin_for_too_long);
 	it_require(report.n_ok == 0 && report.status == PAGED_ERR_LIMIT && strstr(report.text, "max-pin-time"), "%s",
 		   report.text);
@@ -341,6 +376,7 @@ IT_TEST(pins_are_shared)
 	it_require(report.n_ok == 4, "%s", report.text);
 	user_end(&attacker);
 	it_require(wire_peer_pool_entry().n_pinned == 4, "%u", wire_peer_pool_entry().n_pinned);
+	expect_unpin();
 	it_daemon_stop(&pagedd);
 }
 
