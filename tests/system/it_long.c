@@ -97,7 +97,7 @@ IT_TEST(no_request_does_more_than_a_step)
 	expect_steps(&peer, "truncate");
 	expect_steps(&peer, "erase");
 	wire_peer_bye(&peer);
-	it_require(wire_peer_wait_free(N_PAGES, 60000));
+	it_require(wire_peer_wait_free(N_PAGES));
 	it_daemon_stop(&daemon_);
 }
 
@@ -134,7 +134,7 @@ IT_TEST(requests_of_the_session_wait)
 	wire_peer_bye(&joined);
 	wire_peer_bye(&peer);
 	wire_peer_bye(&other);
-	it_require(wire_peer_wait_free(N_PAGES, 60000));
+	it_require(wire_peer_wait_free(N_PAGES));
 	it_daemon_stop(&daemon_);
 }
 
@@ -197,7 +197,7 @@ IT_TEST(killed_in_the_middle)
 		it_fork(&worker, begin_to_erase, NULL);
 		it_receive(worker.from, &byte, 1);
 		it_kill(&worker);
-		it_require(wire_peer_wait_free(N_PAGES, 60000));
+		it_require(wire_peer_wait_free(N_PAGES));
 		it_require(call(&peer, (struct wire_request){ .kind = WIRE_CHECK }, &reply) == PAGED_OK);
 		it_require(reply.check_result.holds == 1, "%s", reply.check_result.text);
 	}
