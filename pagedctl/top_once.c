@@ -92,14 +92,18 @@ json_of_pool(const struct top_interval *interval, size_t i)
 	uint64_t n_asked = now->n_tokens_asked - before->n_tokens_asked;
 	uint64_t n_found = now->n_tokens_found - before->n_tokens_found;
 
-	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:f, s:f, s:I, s:I}", "pool", now->name, "pages",
-			 (json_int_t)now->n_pages, "referenced", (json_int_t)now->n_referenced, "cached",
-			 (json_int_t)now->n_cached, "quarantined", (json_int_t)now->n_quarantined, "free",
-			 (json_int_t)now->n_free, "hit_rate", json_of_ratio(n_found, n_asked), "hit_rate_total",
+	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+			 "pool", now->name, "pages", (json_int_t)now->n_pages, "referenced",
+			 (json_int_t)now->n_referenced, "cached", (json_int_t)now->n_cached, "quarantined",
+			 (json_int_t)now->n_quarantined, "free", (json_int_t)now->n_free, "hit_rate",
+			 json_of_ratio(n_found, n_asked), "hit_rate_total",
 			 json_of_ratio(now->n_tokens_found, now->n_tokens_asked), "evicted_per_s",
 			 once_rate(interval, now->n_evicted, before->n_evicted), "published_per_s",
 			 once_rate(interval, now->n_published, before->n_published), "tables",
-			 (json_int_t)now->table_used, "table_memory", (json_int_t)now->table_limit);
+			 (json_int_t)now->table_used, "table_memory", (json_int_t)now->table_limit, "displaced",
+			 (json_int_t)now->n_displaced, "stopped_removed", (json_int_t)now->n_stopped_removed,
+			 "stopped_trimmed", (json_int_t)now->n_stopped_trimmed, "stopped_other",
+			 (json_int_t)now->n_stopped_other, "stopped_bucket", (json_int_t)now->n_stopped_bucket);
 }
 
 static json_t *

@@ -232,6 +232,23 @@ page_pool(const struct top_interval *interval, size_t i, struct top_out *out)
 	top_next_line(out, TOP_PLAIN);
 }
 
+/* What prefixes have lost, in one line; none as long as nothing is lost. */
+static void
+page_lost(const struct paged_pool_entry *now, struct top_out *out)
+{
+	uint64_t n_stopped =
+		now->n_stopped_removed + now->n_stopped_trimmed + now->n_stopped_other + now->n_stopped_bucket;
+
+	if (now->n_displaced == 0 && n_stopped == 0)
+		return;
+	top_putf(out, TOP_NOTICE, 0,
+		 "displaced %" PRIu64 "; publishes ended early: removed %" PRIu64 ", trimmed %" PRIu64
+		 ", other %" PRIu64 ", bucket %" PRIu64,
+		 now->n_displaced, now->n_stopped_removed, now->n_stopped_trimmed, now->n_stopped_other,
+		 now->n_stopped_bucket);
+	top_next_line(out, TOP_PLAIN);
+}
+
 static void
 page_pools(const struct top_view *view, const struct top_interval *interval, struct top_out *out)
 {
@@ -250,8 +267,10 @@ page_pools(const struct top_view *view, const struct top_interval *interval, str
 	if (out->n_lines != 0)
 		max = (size_t)MAX(1, (top_lines_left(out) - MIN_SESSION_LINES) / 2);
 	for (size_t i = 0; i < interval->now->n_pools; i++)
-		if (top_view_has_name(view, interval->now->pools[i].name) && n++ < max)
+		if (top_view_has_name(view, interval->now->pools[i].name) && n++ < max) {
 			page_pool(interval, i, out);
+			page_lost(&interval->now->pools[i], out);
+		}
 	if (n > max) {
 		top_putf(out, TOP_NOTICE, 0, "%zu more %s; / shows those with a name", n - max,
 			 print_plural(n - max, "pool", "pools"));
