@@ -68,7 +68,8 @@ rpc_fork(struct rpc *rpc, struct member *member, const struct wire_request *requ
 static bool
 publish_is_keyed(const struct wire_request *request)
 {
-	return request->publish.n_extra_pages == 0 && request->publish.extra_size > 0;
+	return request->publish.n_extra_pages == 0 &&
+	       (request->publish.tokens == NULL || request->publish.extra_size > 0);
 }
 
 /* Compares the numbers of pages, token ids and extras, and the order of the extras. */
