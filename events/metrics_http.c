@@ -14,16 +14,18 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "events/admission.h"
 #include "events/log.h"
 #include "events/metrics_snapshot.h"
 #include "events/metrics_text.h"
 
 enum {
 	MAX_CONNECTIONS = 64,    /* more are not accepted */
-	USUAL_CONNECTIONS = 48,  /* beyond these, a new connection displaces the one that was used the longest ago */
+	USUAL_CONNECTIONS = 48,  /* beyond these, a new connection displaces another */
 	IDLE_S = 10,             /* of a connection */
 	CONNECTION_BYTES = 8192, /* memory of a connection: its request's header must fit */
 	BACKLOG = 64,
+	SEND_BUFFER = 64 << 10, /* what the kernel keeps for a client that does not read; it doubles it */
 };
 
 static const char default_address[] = "127.0.0.1";
@@ -39,10 +41,8 @@ struct metrics_http {
 	/* Used by the thread of libmicrohttpd alone. */
 	struct MHD_Response *text; /* of the last snapshot */
 	uint64_t taken_ms;
-	struct metrics_connection {
-		int fd;        /* -1: a free entry */
-		uint64_t used; /* grows with each accept and each request */
-	} connections[MAX_CONNECTIONS];
+	int fds[MAX_CONNECTIONS];
+	struct admission_entry entries[MAX_CONNECTIONS]; /* `used` grows with each accept and each request */
 	unsigned int n_connections;
 	uint64_t last_used;
 };
@@ -59,56 +59,49 @@ monotonic_ms(void)
 /* Connections.  libmicrohttpd sees the end of a socket that is shut down as it sees that of any other. */
 
 static void
-connections_displace(struct metrics_http *http)
-{
-	struct metrics_connection *oldest = NULL;
-
-	for (unsigned int i = 0; i < MAX_CONNECTIONS; i++) {
-		struct metrics_connection *connection = &http->connections[i];
-
-		if (connection->fd >= 0 && (oldest == NULL || connection->used < oldest->used))
-			oldest = connection;
-	}
-	if (oldest == NULL)
-		return;
-	shutdown(oldest->fd, SHUT_RDWR);
-	oldest->used = UINT64_MAX; /* it is closed soon, and must not be chosen again */
-}
-
-static void
 connections_changed(void *argument, struct MHD_Connection *mhd_connection, void **context,
 		    enum MHD_ConnectionNotificationCode what)
 {
 	struct metrics_http *http = argument;
-	struct metrics_connection *connection = *context;
+	struct admission_entry *entry = *context;
+	struct origin origin;
+	size_t i = 0;
 
 	if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
-		if (connection == NULL)
+		if (entry == NULL)
 			return;
-		connection->fd = -1;
+		http->fds[entry - http->entries] = -1;
+		entry->state = ADMISSION_FREE;
 		http->n_connections--;
 		return;
 	}
-	for (unsigned int i = 0; i < MAX_CONNECTIONS && connection == NULL; i++)
-		if (http->connections[i].fd < 0)
-			connection = &http->connections[i];
-	if (connection == NULL)
+	while (i < MAX_CONNECTIONS && http->fds[i] >= 0)
+		i++;
+	if (i == MAX_CONNECTIONS)
 		return;
-	connection->fd = MHD_get_connection_info(mhd_connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-	connection->used = ++http->last_used;
-	*context = connection;
-	if (++http->n_connections > USUAL_CONNECTIONS)
-		connections_displace(http);
+	http->fds[i] = MHD_get_connection_info(mhd_connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+	origin = origin_of(http->fds[i]);
+	if (++http->n_connections > USUAL_CONNECTIONS) {
+		size_t victim = admission_victim(http->entries, MAX_CONNECTIONS, &origin);
+
+		/* It is closed soon, and must not be chosen again. */
+		if (victim < MAX_CONNECTIONS) {
+			shutdown(http->fds[victim], SHUT_RDWR);
+			http->entries[victim].state = ADMISSION_FREE;
+		}
+	}
+	http->entries[i] = (struct admission_entry){ origin, ADMISSION_IDLE, ++http->last_used };
+	*context = &http->entries[i];
 }
 
 static void
 connection_used(struct metrics_http *http, struct MHD_Connection *mhd_connection)
 {
-	struct metrics_connection *connection =
+	struct admission_entry *entry =
 		MHD_get_connection_info(mhd_connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
 
-	if (connection != NULL && connection->used != UINT64_MAX)
-		connection->used = ++http->last_used;
+	if (entry != NULL)
+		entry->used = ++http->last_used;
 }
 
 /* Responses */
@@ -257,7 +250,9 @@ metrics_listen(const char *listen_at)
 		return -1;
 	}
 	fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	/* Connections inherit the size of the buffer. */
 	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){ 1 }, sizeof(int)) < 0 ||
+	    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &(int){ SEND_BUFFER }, sizeof(int)) < 0 ||
 	    bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0) {
 		events_log(EVENTS_LOG_ERROR, "metrics", "--metrics-listen %s: %m", listen_at);
 		if (fd >= 0)
@@ -301,7 +296,7 @@ metrics_http_open(const struct events_options *options, struct metrics_http **ht
 		http->options = options;
 		pthread_mutex_init(&http->mutex, NULL);
 		for (unsigned int i = 0; i < MAX_CONNECTIONS; i++)
-			http->connections[i].fd = -1;
+			http->fds[i] = -1;
 		http->daemon = MHD_start_daemon(
 			MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ERROR_LOG, 0, NULL, NULL, metrics_answer, http,
 			MHD_OPTION_EXTERNAL_LOGGER, metrics_log, NULL, MHD_OPTION_LISTEN_SOCKET, fd,

@@ -4,8 +4,8 @@
  *
  * A thread of libmicrohttpd serves all connections.  Nothing that HTTP clients do costs the daemon more than a few
  * requests a second: a snapshot serves all scrapes of METRICS_AGE_MS.  The number of connections, their idle time and
- * the size of a request are limited, and a new connection displaces the one that was used the longest ago, so that
- * clients which send nothing keep no other away.
+ * the size of a request are limited, and a new connection displaces one of the address that has the most (admission.h),
+ * the one that was used the longest ago, so that clients which send nothing keep no other away.
  *
  * Life: open binds the address; attach and detach say which daemon is shown, if any; close ends the thread.
  * Threads: one calls these functions.
