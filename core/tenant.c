@@ -161,23 +161,25 @@ enum paged_status
 tenant_move_sequences(struct core_pool *pool, uint32_t to, uint32_t n, const struct paged_seq_item *items,
 		      struct paged_error *error)
 {
-	uint64_t n_new = to == 0 ? 0 : tenant_count_new(pool, to, n, items);
-
+	uint32_t from = pool->slots[PAGED_SEQ_SLOT(items[0].seq)].tenant;
 	enum paged_status status;
+	uint64_t n_new;
 
+	if (from == to)
+		return PAGED_OK;
+	n_new = to == 0 ? 0 : tenant_count_new(pool, to, n, items);
 	if (n_new > 0 && n_new > tenant_n_left(pool, to))
 		return tenant_fail(pool, to, n_new, error);
-	status = pool->slots[PAGED_SEQ_SLOT(items[0].seq)].tenant == to ? PAGED_OK
-									  : tenant_check_slots(pool, to, n, error);
-	if (status == PAGED_OK && pool->slots[PAGED_SEQ_SLOT(items[0].seq)].tenant != to)
+	status = tenant_check_slots(pool, to, n, error);
+	if (status == PAGED_OK)
 		status = table_memory_check_move(pool, to, n, items, error);
 	if (status != PAGED_OK)
 		return status;
 	for (uint32_t i = 0; i < n; i++) {
-		uint32_t slot = PAGED_SEQ_SLOT(items[i].seq), from = pool->slots[slot].tenant;
+		uint32_t slot = PAGED_SEQ_SLOT(items[i].seq);
 		const _Atomic uint32_t *table = region_page_table(&pool->view, slot);
 
-		for (uint32_t k = page_table_first(pool, slot); from != to && k < page_table_n_pages(pool, slot); k++)
+		for (uint32_t k = page_table_first(pool, slot); k < page_table_n_pages(pool, slot); k++)
 			tenant_move_page(pool, from, to, load_u32(&table[k]));
 		tenant_count_slots(pool, from, -1);
 		tenant_count_slots(pool, to, 1);
