@@ -416,6 +416,7 @@ struct paged_pool_info {
  * @retval PAGED_ERR_NOENT    no pool of this name; the message lists the pools
  * @retval PAGED_ERR_PERM     the pool's allow-list refuses this uid
  * @retval PAGED_ERR_BACKEND  mapping the memory failed
+ * @retval PAGED_ERR_SYSTEM   this process has no room for the pool's two descriptors (RLIMIT_NOFILE)
  *
  * Blocks: up to timeout_ms.
  */
