@@ -600,10 +600,10 @@ enum paged_status check_table_memory(const struct core_pool *pool, struct paged_
 /** published_open - nothing of a new sequence is published */
 void published_open(struct core_pool *pool, uint32_t slot);
 
-/** published_set - the sequence is published up to a node, which is the next of its chain, or NONE */
+/** published_set - the sequence is published up to a node, which follows in its chain, or NONE */
 void published_set(struct core_pool *pool, uint32_t slot, uint32_t page);
 
-/** published_add_twin - published_set(), and the page table does not name the node's page */
+/** published_add_twin - the page table does not name this node's page; published_set() with it or a later one follows */
 void published_add_twin(struct core_pool *pool, uint32_t slot, uint32_t page);
 
 /**

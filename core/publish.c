@@ -117,6 +117,14 @@ publish_check(struct core *core, const struct core_session *session, const struc
 	return publish_check_keys(core, item, error);
 }
 
+/* The sequence is published as far as the walk has come. */
+static void
+publish_note(const struct publish_walk *walk)
+{
+	if (walk->at.serial != 0)
+		published_set(walk->pool, walk->slot, walk->at.page);
+}
+
 /* Stores the node of the walk's page, of which there is none yet. */
 static enum paged_publish_end
 publish_store(const struct core *core, const struct publish_walk *walk, uint32_t page, const struct prefix_block *block,
@@ -125,6 +133,8 @@ publish_store(const struct core *core, const struct publish_walk *walk, uint32_t
 	struct core_pool *pool = walk->pool;
 	struct node_ref above = { .page = walk->at.page, .serial = walk->at.serial };
 
+	if (full)
+		publish_note(walk);
 	if (full && !bucket_make_room(pool, walk->slot, hash))
 		return PAGED_PUBLISH_BUCKET;
 	if (above.serial != 0 && !node_is_live(pool, &above))
@@ -153,7 +163,6 @@ publish_page(const struct core *core, struct publish_walk *walk, const struct pr
 	}
 	if (end != PAGED_PUBLISH_DONE)
 		return end;
-	published_set(pool, walk->slot, page);
 	walk->at = node_position(pool, page);
 	return PAGED_PUBLISH_DONE;
 }
@@ -166,7 +175,7 @@ publish_batch(const struct core *core, struct publish_walk *walk)
 	uint32_t first = walk->next, n = MIN(walk->end - first, PUBLISH_BATCH);
 	struct prefix_block blocks[PUBLISH_BATCH];
 	uint64_t hashes[PUBLISH_BATCH], hash = walk->at.hash;
-	enum paged_publish_end end;
+	enum paged_publish_end end = PAGED_PUBLISH_DONE;
 
 	for (uint32_t i = 0; i < n; i++) {
 		blocks[i] = prefix_block(&walk->item->keys, pool->view.page_size, first + i - walk->item->from,
@@ -180,11 +189,14 @@ publish_batch(const struct core *core, struct publish_walk *walk)
 	for (uint32_t i = 0; i < n; i++) {
 		end = publish_page(core, walk, &blocks[i], hashes[i]);
 		if (end != PAGED_PUBLISH_DONE)
-			return end;
+			break;
 		walk->next++;
 		page_table_protect(pool, walk->slot, walk->next * pool->view.page_size);
 	}
-	return PAGED_PUBLISH_DONE;
+	/* When a node of the chain was removed, the slot was told. */
+	if (end != PAGED_PUBLISH_REMOVED)
+		publish_note(walk);
+	return end;
 }
 
 static void

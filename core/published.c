@@ -65,7 +65,6 @@ published_add_twin(struct core_pool *pool, uint32_t slot, uint32_t page)
 	struct pool_slot *own = &pool->slots[slot];
 	uint32_t depth = pool->nodes[page].depth;
 
-	published_set(pool, slot, page);
 	if (own->twins_begin == own->twins_end)
 		own->twins_begin = depth;
 	own->twins_end = depth + 1;
