@@ -144,10 +144,11 @@ ticket_errors(uint32_t tenant)
 	return tenant != 0 && model_n_tickets(tenant) >= model.ticket_limits[tenant] ? status_bit(PAGED_ERR_QUOTA) : 0;
 }
 
+/* Mostly none, as there are many limits, and each refuses requests before they reach rare cases. */
 static uint32_t
 random_limit_below(uint32_t n)
 {
-	return random_below(3) == 0 ? CORE_NO_LIMIT : random_below(n);
+	return random_below(3) != 0 ? CORE_NO_LIMIT : random_below(n);
 }
 
 /* A limit may be set below what the tenant has: it then refuses all more, and takes none away. */
