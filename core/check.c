@@ -115,5 +115,7 @@ core_check(struct core *core, uint32_t pool_index, struct paged_check_result *re
 		status = check_tenants(core, pool, error);
 	if (status == PAGED_OK)
 		status = check_table_memory(pool, error);
+	if (status == PAGED_OK)
+		status = check_cache_shares(pool, error);
 	return region_verdict(result, status, error);
 }

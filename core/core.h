@@ -302,6 +302,17 @@ void core_tenant_limit(struct core *core, uint32_t tenant, const struct core_ten
 void core_tenant_limit_pool(struct core *core, uint32_t tenant, uint32_t pool,
 			    const struct core_tenant_pool_limits *limits);
 
+/**
+ * core_tenant_share_cache - limit the cached pages of a pool that the tenant has published; CORE_NO_LIMIT: no limit
+ *
+ * The limit refuses nothing: while the tenant has more, its coldest ones are evicted before all other pages.  Pinned
+ * pages, and those on which pages of others depend, do not count.  The first share of a pool takes 12 bytes a page.
+ *
+ * @retval PAGED_ERR_NOMEM
+ */
+enum paged_status core_tenant_share_cache(struct core *core, uint32_t tenant, uint32_t pool, uint32_t n_pages,
+					  struct paged_error *error);
+
 /** core_tenant_limit_pages - change this limit alone */
 void core_tenant_limit_pages(struct core *core, uint32_t tenant, uint32_t pool, uint32_t n_pages);
 

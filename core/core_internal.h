@@ -9,6 +9,7 @@
  *   bucket.c         its buckets, and which node leaves a full one
  *   lru.c            cached pages by age; eviction
  *   page_table.c     a slot and its page table; the only writer of both
+ *   cache_share.c    shares of the cache: cached pages by the tenant that published them
  *   table_memory.c   the memory of page tables: its count, its limit, giving it back
  *   idmap.c          map of session and member ids
  *   session.c        begin and end of sessions and members
@@ -118,6 +119,12 @@ struct page_list {
 	uint32_t hottest;
 };
 
+/** The place of a cached page in the list of the tenant that published it. */
+struct share_page {
+	uint32_t previous, next;
+	uint32_t tenant; /* 0: it is in no such list */
+};
+
 /** A pin: the chain that ends with a node is evicted only after all pages that are not pinned. */
 struct pool_pin {
 	uint64_t number; /* counted since the pool exists */
@@ -144,6 +151,11 @@ struct core_tenant {
 		uint64_t n_table_units; /* of table_memory, that the page tables of these need */
 		uint32_t n_pins;
 		uint32_t n_pin_pages; /* entries of its holds and nodes of its pins */
+		uint32_t cache_share;   /* cached pages, or CORE_NO_LIMIT: it has no list of them */
+		uint32_t n_cached;
+		struct page_list cached;
+		bool over;                         /* it has more than its share, and is in the pool's list of these */
+		uint32_t over_previous, over_next; /* tenants; 0: none */
 		/*
 		 * [n_pages] entries of its sequences that name the page; of a page in quarantine 1.  NULL: no session
 		 * has used the pool.
@@ -185,6 +197,8 @@ struct core_pool {
 
 	/* Cached pages; a cached page is in `pinned` while a pin covers it, else in `lru`. */
 	struct page_list lru, pinned;
+	struct share_page *shares; /* [n_pages]; NULL: no tenant has a share of the cache */
+	uint32_t first_over;       /* tenant with more than its share; 0: none */
 	uint32_t *walk[2];   /* scratch of lru_release() */
 	uint32_t free_pages; /* core_tick() evicts while fewer are free */
 	struct pool_pin *pins;
@@ -736,6 +750,22 @@ uint32_t lru_evict(struct core_pool *pool, uint32_t n, bool pinned);
 
 /** lru_make_room - evict until n_pages are free; that many are free or cached */
 void lru_make_room(struct core_pool *pool, uint64_t n_pages);
+
+/* cache_share.c */
+
+/**
+ * cache_share_insert - put a page that has been put into `lru` into the list of the tenant that published it
+ *
+ * At the hot end, or else colder than its ancestors in that list.  The pool has shares; so for the next two.
+ */
+void cache_share_insert(struct core_pool *pool, uint32_t page, bool hottest);
+void cache_share_remove(struct core_pool *pool, uint32_t page);
+
+/** cache_share_coldest - the page to evict before all others; NONE: no tenant has more than its share */
+uint32_t cache_share_coldest(struct core_pool *pool);
+
+/** check_cache_shares - verify the lists of cached pages by tenant */
+enum paged_status check_cache_shares(const struct core_pool *pool, struct paged_error *error);
 
 /* pin.c */
 

@@ -5,6 +5,7 @@ noinst_LTLIBRARIES += %D%/libcore.la
 	%D%/array.h \
 	%D%/audit.c \
 	%D%/bucket.c \
+	%D%/cache_share.c \
 	%D%/check.c \
 	%D%/check_index.c \
 	%D%/core.c \

@@ -31,6 +31,8 @@ lru_unlist(struct core_pool *pool, uint32_t page)
 	else
 		list->hottest = own->previous;
 	own->listed = 0;
+	if (pool->shares != NULL)
+		cache_share_remove(pool, page);
 }
 
 /* Puts a page into the list that it belongs to, next to `hotter`, which is in that list; NONE: at the hot end. */
@@ -51,6 +53,8 @@ lru_insert(struct core_pool *pool, uint32_t page, uint32_t hotter)
 	else
 		list->hottest = page;
 	own->listed = 1;
+	if (pool->shares != NULL)
+		cache_share_insert(pool, page, hotter == NONE);
 }
 
 void
@@ -196,8 +200,10 @@ lru_evict(struct core_pool *pool, uint32_t n, bool pinned)
 	uint32_t n_evicted = 0;
 
 	for (; n_evicted < n; n_evicted++) {
-		uint32_t page = pool->lru.coldest;
+		uint32_t page = cache_share_coldest(pool);
 
+		if (page == NONE)
+			page = pool->lru.coldest;
 		if (page == NONE && pinned)
 			page = pool->pinned.coldest;
 		if (page == NONE)

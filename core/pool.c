@@ -138,6 +138,7 @@ core_pool_destroy(struct core_pool *pool)
 	core_unmap_array(pool->stack, pool->view.n_pages, sizeof(*pool->stack));
 	pins_free(pool);
 	core_unmap_array(pool->pages, pool->view.n_pages, sizeof(*pool->pages));
+	core_unmap_array(pool->shares, pool->view.n_pages, sizeof(*pool->shares));
 	core_unmap_array(pool->nodes, pool->view.n_pages, sizeof(*pool->nodes));
 	for (int i = 0; i < 2; i++)
 		core_unmap_array(pool->walk[i], pool->view.n_pages, sizeof(*pool->walk[i]));

@@ -65,8 +65,10 @@ tenant_create(struct core *core, const char *name, uint32_t *tenant_p, struct pa
 	core->tenants.items[*tenant_p - 1] = tenant;
 	strcpy(tenant->name, name);
 	tenant->limits = CORE_UNLIMITED;
-	for (uint32_t i = 0; i < PAGED_MAX_POOLS; i++)
+	for (uint32_t i = 0; i < PAGED_MAX_POOLS; i++) {
 		tenant->pools[i].limits = CORE_POOL_UNLIMITED;
+		tenant->pools[i].cache_share = CORE_NO_LIMIT;
+	}
 	return PAGED_OK;
 }
 

@@ -299,6 +299,7 @@ model_cached_remove(struct model_pool *pool, uint32_t page)
 {
 	if (!list_remove(&pool->lru, page))
 		list_remove(&pool->pinned, page);
+	model_share_remove(pool, page);
 }
 
 void
@@ -306,6 +307,7 @@ model_cached_hot(struct model_pool *pool, uint32_t page)
 {
 	model_cached_remove(pool, page);
 	list_push(model_is_pinned(pool, page) ? &pool->pinned : &pool->lru, page);
+	model_share_insert(pool, page, true);
 }
 
 static void
@@ -388,6 +390,7 @@ remove_below(struct model_pool *pool, uint32_t page, uint32_t n_above, struct mo
 			model.n_lowered++;
 		}
 	model_change(pool, REGION_RING_REMOVED, page);
+	model_share_remove(pool, page);
 	if (list_remove(&pool->lru, page) || list_remove(&pool->pinned, page))
 		list_push(&pool->free, page);
 	pool->nodes[page].serial = 0;
@@ -429,9 +432,11 @@ void
 model_evict(struct model_pool *pool)
 {
 	struct model_list *list = pool->lru.n > 0 ? &pool->lru : &pool->pinned;
-	uint32_t page = list->pages[0];
+	uint32_t page = model_share_coldest(pool);
 
 	model_check(list->n > 0);
+	if (page == REGION_NO_PAGE)
+		page = list->pages[0];
 	model_node_remove(pool, page);
 	pool->totals.n_evicted++;
 }
@@ -574,6 +579,7 @@ drop_make_cached(struct model_pool *pool, uint32_t page)
 	memmove(&list->pages[at + 1], &list->pages[at], (list->n - at) * sizeof(list->pages[0]));
 	list->pages[at] = page;
 	list->n++;
+	model_share_insert(pool, page, at + 1 == list->n);
 }
 
 static void

@@ -16,6 +16,7 @@
  *   core_model_holds.c     random holds and drains
  *   core_model_steps.c     requests that are divided into steps
  *   core_model_tenants.c   what tenants are charged; random limits
+ *   core_model_shares.c    cached pages of the tenant that has a share of the cache
  *   unit_core_model.c      random sessions, their cleanup, audits; the test
  */
 #ifndef PAGED_CORE_MODEL_H
@@ -32,6 +33,7 @@
 #define MODEL_MEMBERS 3
 #define MODEL_ITEMS 4
 #define MODEL_TENANTS 2
+#define MODEL_SHARER 1 /* the tenant that may have a share of the cache */
 #define MODEL_PINS 24
 #define MODEL_TICKETS 20
 #define MODEL_CHANGES 256
@@ -127,6 +129,8 @@ struct model_pool {
 	uint32_t n_pages;
 	struct model_list free;            /* pages are taken from the end */
 	struct model_list lru, pinned;     /* cached pages, the coldest first */
+	uint32_t share;                    /* of the cache, of MODEL_SHARER; CORE_NO_LIMIT: none */
+	struct model_list shared;          /* cached pages that count for it, the coldest first */
 	uint32_t quarantine[MODEL_PAGES];  /* per page: the ended session that it belonged to, or 0 */
 	struct model_seq seqs[MODEL_SEQS]; /* by slot */
 	struct model_node nodes[MODEL_PAGES];
@@ -206,6 +210,7 @@ struct model {
 	uint64_t n_holds;
 	uint64_t n_divided; /* steps that left a request unfinished */
 	uint64_t n_twins, n_lowered, n_found, n_searched;
+	uint64_t n_share_evictions; /* of pages that were not the coldest */
 	uint64_t n_trims_cached, n_trims_published; /* trims that cached a page; publishes of trimmed sequences */
 };
 extern struct model model;
@@ -292,6 +297,14 @@ void model_trim(struct model_pool *pool, struct model_seq *seq, uint32_t n);
 uint32_t requester_errors(const struct model_session *session);
 /** model_follow - do in the model what the core has done of session->pending */
 void model_follow(struct model_session *session);
+
+/* core_model_shares.c */
+/** model_share_insert - a page was put into `lru`: at its hot end, or below its ancestors */
+void model_share_insert(struct model_pool *pool, uint32_t page, bool hottest);
+void model_share_remove(struct model_pool *pool, uint32_t page);
+/** model_share_coldest - the page to evict first, because the tenant has more than its share; REGION_NO_PAGE: none */
+uint32_t model_share_coldest(struct model_pool *pool);
+void random_share(void);
 
 /* core_model_tenants.c */
 void model_tenants_start(void);

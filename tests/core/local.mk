@@ -3,7 +3,7 @@ UNIT_TESTS += %D%/unit_core %D%/unit_core_arrays %D%/unit_core_buckets %D%/unit_
 	%D%/unit_core_trim %D%/unit_traces
 %C%_unit_core_model_SOURCES = %D%/unit_core_model.c %D%/core_model.c %D%/core_model.h %D%/core_model_compare.c \
 	%D%/core_model_holds.c %D%/core_model_pins.c %D%/core_model_publish.c %D%/core_model_requests.c \
-	%D%/core_model_sharing.c %D%/core_model_steps.c %D%/core_model_tenants.c %D%/core_model_tickets.c
+	%D%/core_model_shares.c %D%/core_model_sharing.c %D%/core_model_steps.c %D%/core_model_tenants.c %D%/core_model_tickets.c
 %C%_unit_core_peers_CPPFLAGS = $(AM_CPPFLAGS) $(SODIUM_CFLAGS)
 %C%_unit_core_peers_LDADD = $(LDADD) $(SODIUM_LIBS)
 TEST_SUPPORT += %D%/core_fixture.c %D%/core_fixture.h %D%/sharing_fixture.c %D%/sharing_fixture.h

@@ -293,3 +293,100 @@ Test(core_eviction, ring)
 		cr_assert_eq(atomic_load(&entry->serial), serial + expected[i].serial);
 	}
 }
+
+/* Tenants' shares of the cache */
+
+static uint32_t sharer_session, other_session;
+
+/* The session of a tenant without a share, and that of one with a share of n cached pages. */
+static void
+share_cache(uint32_t n)
+{
+	uint32_t member, sharer, other;
+
+	expect_ok(core_tenant_add(core_fixture.core, "sharer", &sharer, &core_error));
+	expect_ok(core_tenant_add(core_fixture.core, "other", &other, &core_error));
+	expect_ok(core_tenant_share_cache(core_fixture.core, sharer, 0, n, &core_error));
+	expect_ok(core_session_open(core_fixture.core, &sharer_session, &member, &core_error));
+	core_session_tenant(core_fixture.core, sharer_session, sharer);
+	expect_ok(core_session_open(core_fixture.core, &other_session, &member, &core_error));
+	core_session_tenant(core_fixture.core, other_session, other);
+}
+
+static void
+publish_and_erase(uint32_t by_session, const char *text)
+{
+	expect_ok(fixture_erase(by_session, sharing_write(by_session, 0, text, NULL)));
+	expect_accounting();
+}
+
+static void
+evict(uint32_t n)
+{
+	cr_assert_eq(core_prefix_evict(core_fixture.core, 0, n), n);
+	expect_accounting();
+}
+
+Test(core_eviction, more_than_a_share_is_evicted_first)
+{
+	share_cache(2);
+	publish_and_erase(other_session, "aaaabbbb");
+	publish_and_erase(sharer_session, "ccccdddd");
+	publish_and_erase(sharer_session, "eeeeffff");
+	expect_cached(0, "0 1 2 3 4 5");
+	evict(2); /* its coldest, tails first */
+	expect_cached(0, "0 1 4 5");
+	evict(1); /* within its share: the coldest of all */
+	expect_cached(0, "1 4 5");
+}
+
+/* However much one tenant publishes and gives back, pages of others stay. */
+Test(core_eviction, a_tenant_beyond_its_share_turns_its_own_pages_over)
+{
+	char text[] = "xxxxyyyyzzzz";
+
+	share_cache(3);
+	publish_and_erase(other_session, "aaaabbbbccccdddd");
+	for (uint32_t i = 0; i < 80; i++) {
+		text[0] = (char)('0' + i);
+		publish_and_erase(sharer_session, text);
+	}
+	expect_found(0, "aaaabbbbccccdddd", NULL, "3 2 1 0");
+}
+
+/* A page on which others depend is no longer the tenant's: it goes as all pages go. */
+Test(core_eviction, what_others_depend_on_stays)
+{
+	paged_seq_id seq;
+
+	share_cache(1);
+	publish_and_erase(sharer_session, "aaaabbbb");
+	seq = sharing_start(other_session, 0, "aaaabbbb", NULL, 12);
+	sharing_publish(seq, 2, "aaaabbbbcccc", NULL);
+	expect_ok(fixture_erase(other_session, seq));
+	publish_and_erase(sharer_session, "dddd");
+	publish_and_erase(sharer_session, "eeee");
+	expect_cached(0, "2 0 1 3 4");
+	evict(1);
+	expect_cached(0, "2 0 1 4");
+	evict(1);
+	expect_cached(0, "0 1 4");
+}
+
+Test(core_eviction, pinned_pages_do_not_count_for_a_share)
+{
+	struct sharing_found found;
+
+	share_cache(1);
+	publish_and_erase(sharer_session, "aaaa");
+	found = sharing_find(0, "aaaa", NULL);
+	expect_ok(sharing_pin(0, &found, 10));
+	publish_and_erase(other_session, "bbbb");
+	publish_and_erase(sharer_session, "cccc");
+	evict(1);
+	expect_found(0, "cccc", NULL, "2");
+	expect_ok(sharing_pin(0, &found, 0));
+	expect_found(0, "aaaa", NULL, "0");
+	evict(1);
+	expect_found(0, "aaaa", NULL, "0");
+}

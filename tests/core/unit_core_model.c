@@ -285,6 +285,7 @@ model_start(void)
 		pool->n_pages = pool->free.n = geometry->n_pages;
 		/* The core and all readers take the number of buckets from here: two get full. */
 		((struct region_view *)(uintptr_t)core_pool_view(model.fixture.core, p))->n_buckets = 2;
+		pool->share = CORE_NO_LIMIT;
 		pool->next_serial = atomic_load(&core_pool_view(model.fixture.core, p)->header->next_serial);
 	}
 	model.step = CORE_NO_STEP;
@@ -316,6 +317,7 @@ static const struct model_operation {
 	OPERATION(evict, 1),        OPERATION(search, 1),       OPERATION(give, 4),         OPERATION(adopt, 4),
 	OPERATION(cancel, 1),       OPERATION(trim, 2),         OPERATION(limit, 1),        OPERATION(hold, 3),
 	OPERATION(drain, 1),        OPERATION(step, 12),        OPERATION(step_size, 1),
+	OPERATION(share, 1),
 };
 #define N_OPERATIONS (sizeof(operations) / sizeof(operations[0]))
 
@@ -358,7 +360,7 @@ Test(core_model, random_operations)
 			    n_displaced > 100 && n_full > 0 && model.n_adopted > 100 &&
 			    model.n_adopted_of_ended > 100 && model.n_found > model.n_searched / 10 &&
 			    model.n_trims_cached > 100 && model.n_trims_published > 100 && model.n_holds > 10 &&
-			    model.n_divided > 1000);
+			    model.n_divided > 1000 && model.n_share_evictions > 10);
 	if (model.audit != NULL)
 		core_audit_abandon(model.audit);
 	core_fixture_close(&model.fixture);
