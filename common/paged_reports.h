@@ -134,6 +134,11 @@ struct paged_quota_entry {
 	uint32_t n_sequences, max_sequences;   /* holds and sequences in tickets included */
 	uint32_t n_pins, max_pins;
 	uint32_t n_pin_pages, max_pin_pages;   /* of pins and holds, each counted */
+	uint32_t n_cached;    /* cached pages that the tenant has published and that count for its share; 0 without one */
+	uint32_t shared;      /* 1: `cache_share` holds; 0: the tenant has no share of this pool's cache */
+	uint32_t cache_share; /* pages; those above are evicted before the pages of others */
+	uint64_t table_used;  /* bytes of the page tables of its sequences */
+	uint64_t table_limit; /* bytes that these may take; 0: no limit */
 	/* In all pools, so the same in each entry of the tenant. */
 	uint32_t n_sessions, max_sessions;     /* also ended ones that are not cleaned up */
 	uint32_t n_members, max_members;

@@ -319,7 +319,7 @@ core_tenant_next(const struct core *core, uint32_t *position, struct paged_quota
 	const uint64_t end = (uint64_t)core->tenants.n * core->n_pools;
 	const struct core_tenant *tenant;
 	const struct tenant_pool *own;
-	uint32_t pool;
+	uint32_t pool, unit_size;
 
 	/* Past the numbers of tenants that were removed. */
 	while (*position < end && core->tenants.items[*position / core->n_pools] == NULL)
@@ -329,6 +329,7 @@ core_tenant_next(const struct core *core, uint32_t *position, struct paged_quota
 	tenant = core->tenants.items[*position / core->n_pools];
 	pool = (*position)++ % core->n_pools;
 	own = &tenant->pools[pool];
+	unit_size = core->pools[pool]->table_memory.unit_size;
 	*entry = (struct paged_quota_entry){
 		.pool = pool,
 		.limited = own->limits.n_pages != CORE_NO_LIMIT,
@@ -341,6 +342,11 @@ core_tenant_next(const struct core *core, uint32_t *position, struct paged_quota
 		.max_pins = limit_report(own->limits.n_pins),
 		.n_pin_pages = own->n_pin_pages,
 		.max_pin_pages = limit_report(own->limits.n_pin_pages),
+		.n_cached = own->n_cached,
+		.shared = own->cache_share != CORE_NO_LIMIT,
+		.cache_share = limit_report(own->cache_share),
+		.table_used = own->n_table_units * unit_size,
+		.table_limit = own->limits.table_bytes != UINT64_MAX ? own->limits.table_bytes : 0,
 		.n_sessions = tenant->n_sessions,
 		.max_sessions = limit_report(tenant->limits.n_sessions),
 		.n_members = tenant->n_members,

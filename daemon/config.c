@@ -290,26 +290,27 @@ equals_read(struct parser *parser, const char *name)
 	return token_next(parser);
 }
 
-/* "limit POOL = VALUE"; the pool may follow later in the file. */
+/* "limit POOL = VALUE", "cache-share POOL = VALUE"; the pool may follow later in the file. */
 static bool
-limit_read(struct parser *parser)
+limit_read(struct parser *parser, enum config_setting setting)
 {
+	const char *name = settings_table[setting].name;
 	struct config_tenant *tenant = parser->tenant;
 	struct config_limit *limit;
 
-	if (!section_read_name(parser, "limit"))
+	if (!section_read_name(parser, name))
 		return false;
 	for (size_t i = 0; i < tenant->n_limits; i++)
-		if (strcmp(tenant->limits[i].name, parser->lexer.word) == 0)
-			return parser_fail(parser, "limit %s is set twice, first in line %u", parser->lexer.word,
+		if (tenant->limits[i].setting == setting && strcmp(tenant->limits[i].name, parser->lexer.word) == 0)
+			return parser_fail(parser, "%s %s is set twice, first in line %u", name, parser->lexer.word,
 					   tenant->limits[i].source.line);
-	limit = config_tenant_add_limit(tenant, parser->lexer.word);
+	limit = config_tenant_add_limit(tenant, setting, parser->lexer.word);
 	if (limit == NULL)
-		return parser_fail(parser, "limit %s: no memory", parser->lexer.word);
-	if (!equals_read(parser, "limit"))
+		return parser_fail(parser, "%s %s: no memory", name, parser->lexer.word);
+	if (!equals_read(parser, name))
 		return false;
-	return parser->lexer.token == TOKEN_WORD ? value_set(parser, CONFIG_TENANT_LIMIT, limit)
-						 : parser_fail(parser, "limit %s: a value is missing", limit->name);
+	return parser->lexer.token == TOKEN_WORD ? value_set(parser, setting, limit)
+						 : parser_fail(parser, "%s %s: a value is missing", name, limit->name);
 }
 
 /* "NAME = VALUE"; for a list also "NAME = { VALUE, VALUE }".  A list grows with each setting. */
@@ -322,8 +323,8 @@ setting_read(struct parser *parser)
 
 	if (setting == CONFIG_N_SETTINGS)
 		return parser_fail_name(parser);
-	if (setting == CONFIG_TENANT_LIMIT)
-		return limit_read(parser);
+	if (setting == CONFIG_TENANT_LIMIT || setting == CONFIG_TENANT_CACHE_SHARE)
+		return limit_read(parser, setting);
 	source = value_source(parser, setting, NULL);
 	if (source->line != 0 && !settings_is_list(entry))
 		return parser_fail(parser, "%s is set twice, first in line %u", entry->name, source->line);

@@ -73,6 +73,7 @@ enum config_setting {
 	CONFIG_TENANT_ALLOW_USER,
 	CONFIG_TENANT_ALLOW_GROUP,
 	CONFIG_TENANT_LIMIT,
+	CONFIG_TENANT_CACHE_SHARE,
 	CONFIG_TENANT_SHARE,
 	CONFIG_N_SETTINGS
 };
@@ -114,8 +115,9 @@ struct config_pool {
 	struct config_source source[CONFIG_N_SETTINGS];
 };
 
-/** The limit of a tenant in a pool. */
+/** The limit of a tenant in a pool: of the pages of its sequences, or of its cached pages. */
 struct config_limit {
+	enum config_setting setting;   /* CONFIG_TENANT_LIMIT or CONFIG_TENANT_CACHE_SHARE */
 	char name[PAGED_MAX_NAME + 1]; /* of the pool */
 	struct config_share share;     /* as set, if size is 0 */
 	uint64_t size;                 /* bytes, as set */
@@ -128,7 +130,7 @@ struct config_limit {
 struct config_tenant {
 	char name[PAGED_MAX_NAME + 1];
 	struct config_ids allow_users, allow_groups;
-	struct config_limit *limits; /* at most one for each pool */
+	struct config_limit *limits; /* at most one for each pool and setting */
 	size_t n_limits;
 	uint32_t share; /* percent, of all but pages: as set, or computed */
 	struct config_source source[CONFIG_N_SETTINGS];

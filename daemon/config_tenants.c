@@ -27,7 +27,7 @@ config_tenant_fail(const struct config *config, const struct config_tenant *tena
 }
 
 struct config_limit *
-config_tenant_add_limit(struct config_tenant *tenant, const char *pool)
+config_tenant_add_limit(struct config_tenant *tenant, enum config_setting setting, const char *pool)
 {
 	struct config_limit *grown = reallocarray(tenant->limits, tenant->n_limits + 1, sizeof(*grown)), *limit;
 
@@ -35,7 +35,7 @@ config_tenant_add_limit(struct config_tenant *tenant, const char *pool)
 		return NULL;
 	tenant->limits = grown;
 	limit = &grown[tenant->n_limits++];
-	*limit = (struct config_limit){ 0 };
+	*limit = (struct config_limit){ .setting = setting };
 	snprintf(limit->name, sizeof(limit->name), "%s", pool);
 	return limit;
 }
@@ -61,9 +61,9 @@ limit_find_pool(const struct config *config, const struct config_tenant *tenant,
 		}
 	}
 	if (least > MAX(length / 3, 1))
-		return config_tenant_fail(config, tenant, CONFIG_TENANT_LIMIT, limit, error, "there is no pool %s",
+		return config_tenant_fail(config, tenant, limit->setting, limit, error, "there is no pool %s",
 					  limit->name);
-	return config_tenant_fail(config, tenant, CONFIG_TENANT_LIMIT, limit, error,
+	return config_tenant_fail(config, tenant, limit->setting, limit, error,
 				  "there is no pool %s; did you mean %s?", limit->name, nearest);
 }
 
@@ -78,13 +78,13 @@ limit_compute(const struct config *config, const struct config_tenant *tenant, s
 
 	config_format_bytes(pool->layout.page_bytes, page, sizeof(page));
 	if (limit->size != 0 && n_pages == 0)
-		return config_tenant_fail(config, tenant, CONFIG_TENANT_LIMIT, limit, error,
+		return config_tenant_fail(config, tenant, limit->setting, limit, error,
 					  "less than a page, which has %s; write 0 for no pages", page);
 	if (n_pages > pool->pages && limit->size != 0)
-		return config_tenant_fail(config, tenant, CONFIG_TENANT_LIMIT, limit, error,
+		return config_tenant_fail(config, tenant, limit->setting, limit, error,
 					  "%" PRIu64 " pages of %s, and the pool has %u", n_pages, page, pool->pages);
 	if (n_pages > pool->pages)
-		return config_tenant_fail(config, tenant, CONFIG_TENANT_LIMIT, limit, error, "the pool has %u pages",
+		return config_tenant_fail(config, tenant, limit->setting, limit, error, "the pool has %u pages",
 					  pool->pages);
 	limit->pages = (uint32_t)n_pages;
 	return PAGED_OK;
@@ -122,13 +122,17 @@ static uint32_t
 tenant_default_share(const struct config *config, const struct config_tenant *tenant)
 {
 	uint32_t share = 0;
+	bool limited = false;
 
 	for (size_t i = 0; i < tenant->n_limits; i++) {
 		uint64_t n_pages = config->pools[tenant->limits[i].pool].pages;
 
+		if (tenant->limits[i].setting != CONFIG_TENANT_LIMIT)
+			continue;
+		limited = true;
 		share = MAX(share, (uint32_t)((tenant->limits[i].pages * UINT64_C(100) + n_pages - 1) / n_pages));
 	}
-	return tenant->n_limits == 0 ? config->user_share : share;
+	return limited ? share : config->user_share;
 }
 
 enum paged_status

@@ -20,7 +20,8 @@ enum paged_status config_tenant_fail(const struct config *config, const struct c
 	__attribute__((format(printf, 6, 7)));
 
 /** config_tenant_add_limit - append an empty limit for the pool of this name; NULL: no memory */
-struct config_limit *config_tenant_add_limit(struct config_tenant *tenant, const char *pool);
+struct config_limit *config_tenant_add_limit(struct config_tenant *tenant, enum config_setting setting,
+					     const char *pool);
 
 /** config_tenants_check - check the tenants against each other and the pools, and compute their limits */
 enum paged_status config_tenants_check(struct config *config, struct paged_error *error);

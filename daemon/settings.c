@@ -137,6 +137,10 @@ const struct settings_entry settings_table[CONFIG_N_SETTINGS] = {
 	[CONFIG_TENANT_LIMIT] = { "limit", .section = SETTINGS_OF_TENANT, .type = SETTINGS_LIMIT, .unit = "pages",
 				  .max = MAX_PAGES,
 				  .help = "\"limit POOL = 60GiB\", 25% or 4000: pages of a pool for its sequences" },
+	[CONFIG_TENANT_CACHE_SHARE] = { "cache-share", .section = SETTINGS_OF_TENANT, .type = SETTINGS_LIMIT,
+					.unit = "pages", .max = MAX_PAGES,
+					.help = "\"cache-share POOL = 25%\": cached pages that others' do not give way to; "
+						"the default is limit" },
 	[CONFIG_TENANT_SHARE] = { "share", OF_TENANT(share), PERCENT,
 				  .help = "of what user-share is of; the default is the largest limit, or user-share" },
 };

@@ -32,6 +32,27 @@ tenant_set_shares(const struct config *config, struct core *core, uint32_t tenan
 	}
 }
 
+/* The limits of pages; that of a pool is also the share of its cache, unless another is set. */
+static enum paged_status
+tenant_set_limits(const struct config_tenant *tenant, struct core *core, uint32_t number, struct paged_error *error)
+{
+	enum paged_status status = PAGED_OK;
+
+	for (int pass = 0; pass < 2; pass++) {
+		for (size_t k = 0; k < tenant->n_limits && status == PAGED_OK; k++) {
+			const struct config_limit *limit = &tenant->limits[k];
+			bool of_cache = limit->setting == CONFIG_TENANT_CACHE_SHARE;
+
+			if (of_cache != (pass == 1))
+				continue;
+			if (!of_cache)
+				core_tenant_limit_pages(core, number, limit->pool, limit->pages);
+			status = core_tenant_share_cache(core, number, limit->pool, limit->pages, error);
+		}
+	}
+	return status;
+}
+
 enum paged_status
 daemon_tenants_add(const struct config *config, struct core *core, struct paged_error *error)
 {
@@ -45,8 +66,9 @@ daemon_tenants_add(const struct config *config, struct core *core, struct paged_
 			return status;
 		tenant_set_shares(config, core, number, tenant->share,
 				  config_percentage(config->max_members, tenant->share));
-		for (size_t k = 0; k < tenant->n_limits; k++)
-			core_tenant_limit_pages(core, number, tenant->limits[k].pool, tenant->limits[k].pages);
+		status = tenant_set_limits(tenant, core, number, error);
+		if (status != PAGED_OK)
+			return status;
 	}
 	return PAGED_OK;
 }

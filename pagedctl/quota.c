@@ -24,7 +24,8 @@ ctl_quota(struct ctl *ctl)
 					       "USED",          "QUARANTINED",  "SEQUENCES", "MAX SEQUENCES",
 					       "PINS",          "MAX PINS",     "PIN PAGES", "MAX PIN PAGES",
 					       "SESSIONS",      "MAX SESSIONS", "MEMBERS",   "MAX MEMBERS",
-					       "TICKETS",       "MAX TICKETS" };
+					       "TICKETS",       "MAX TICKETS",  "CACHED",    "CACHE SHARE",
+					       "TABLES",        "TABLE LIMIT" };
 	struct paged_quota_entry *quotas = NULL;
 	struct paged_pool_entry *pools = NULL;
 	size_t n_quotas = 0, n_pools = 0;
@@ -61,6 +62,13 @@ ctl_quota(struct ctl *ctl)
 		print_limit(&list, quotas[i].max_members);
 		print_number(&list, quotas[i].n_tickets);
 		print_limit(&list, quotas[i].max_tickets);
+		print_number(&list, quotas[i].n_cached);
+		print_limit(&list, quotas[i].cache_share);
+		print_size(&list, quotas[i].table_used);
+		if (quotas[i].table_limit != 0)
+			print_size(&list, quotas[i].table_limit);
+		else
+			print_text(&list, NULL);
 	}
 	print_end(&list, NULL);
 	paged_free(quotas);

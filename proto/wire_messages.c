@@ -338,7 +338,10 @@ TYPE(quota_report, quota_report, S, CLEANED(QuotaReport, tenant, S, tenant), NUM
      NUMBER(QuotaReport, n_pin_pages, S, n_pin_pages), NUMBER(QuotaReport, max_pin_pages, S, max_pin_pages),
      NUMBER(QuotaReport, n_sessions, S, n_sessions), NUMBER(QuotaReport, max_sessions, S, max_sessions),
      NUMBER(QuotaReport, n_members, S, n_members), NUMBER(QuotaReport, max_members, S, max_members),
-     NUMBER(QuotaReport, n_tickets, S, n_tickets), NUMBER(QuotaReport, max_tickets, S, max_tickets));
+     NUMBER(QuotaReport, n_tickets, S, n_tickets), NUMBER(QuotaReport, max_tickets, S, max_tickets),
+     NUMBER(QuotaReport, n_cached, S, n_cached), NUMBER(QuotaReport, shared, S, shared),
+     NUMBER(QuotaReport, cache_share, S, cache_share), NUMBER(QuotaReport, table_used, S, table_used),
+     NUMBER(QuotaReport, table_limit, S, table_limit));
 #undef S
 
 #define S struct paged_pin_entry

@@ -743,6 +743,7 @@ Test(wire, quotas_round_trip)
 	for (uint32_t i = 0; i < WIRE_LIST_MAX; i++) {
 		quotas[i].tenant[PAGED_MAX_NAME] = '\0';
 		quotas[i].limited = i % 2;
+		quotas[i].shared = i % 2;
 	}
 	wire_arena_reset(&arena);
 	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));

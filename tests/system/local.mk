@@ -3,6 +3,7 @@ IT_TESTS += \
 	%D%/it_attach \
 	%D%/it_attack \
 	%D%/it_big \
+	%D%/it_cache_share \
 	%D%/it_check \
 	%D%/it_client \
 	%D%/it_daemon \
