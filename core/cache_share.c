@@ -110,8 +110,8 @@ cache_share_remove(struct core_pool *pool, uint32_t page)
 }
 
 /*
- * The page to evict in place of the coldest of the tenant's list; NONE: a page of others depends on it, or there are many
- * below it.  It is mostly that page itself.  A page below it may also be cached: one that left the list because a page
+ * The page to evict in place of the coldest of the tenant's list; NONE: a page of others depends on it, or there are
+ * many below it.  It is mostly that page itself.  A page below it may also be cached: one that left the list because a page
  * of others depended on it, which has been evicted since.
  */
 static uint32_t

@@ -23,7 +23,8 @@ def test_quotas(limited):
     entry, = limited.quotas()
     assert list(entry) == fields("paged_quota_entry")
     assert {name: value for name, value in entry.items() if value and not name.startswith(("max_", "table_"))} == {
-        "tenant": "team", "limited": True, "limit": 4, "shared": True, "cache_share": 4, "n_sessions": 1, "n_members": 1}
+        "tenant": "team", "limited": True, "limit": 4, "shared": True, "cache_share": 4, "n_sessions": 1,
+        "n_members": 1}
     assert entry["max_sessions"] == entry["max_members"] == entry["max_tickets"] == entry["max_pins"] == 768
     pool = limited.pool("test")
     seq, = pool.create(1, 33)
