@@ -247,8 +247,8 @@ uint64_t core_next_deadline(const struct core *core);
  * Quarantined pages are charged to the tenant whose session left them, cached ones to none.  Requests that would exceed
  * a limit fail with PAGED_ERR_QUOTA; pages ahead are cut to what the limit leaves.
  *
- * A tenant of a user is made when the user's first process attaches, and exists while it has members, sessions or
- * pins.
+ * A tenant of a user is made when the user's first process attaches, and exists while it has members, sessions, pins
+ * or published pages, cached ones included.
  */
 
 /** A limit that is none. */

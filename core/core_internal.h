@@ -137,12 +137,13 @@ struct pool_pin {
 
 struct core_tenant {
 	char name[PAGED_MAX_NAME + 1];
-	bool of_user; /* removed once it has no members, sessions and pins */
+	bool of_user; /* removed once it has no members, sessions, pins and nodes */
 	struct core_tenant_limits limits;
 	uint32_t n_members;
 	uint32_t n_sessions; /* also ended ones, until they are freed */
 	uint32_t n_tickets;  /* that its sessions have given */
 	uint32_t n_pins;     /* in all pools */
+	uint64_t n_nodes;    /* in all pools; while they name it, its number is no other's */
 	struct tenant_pool {
 		struct core_tenant_pool_limits limits;
 		uint32_t n_charged;
@@ -208,7 +209,7 @@ struct core_pool {
 	uint32_t n_pin_nodes; /* nodes in all pins, each pin counted */
 	uint32_t n_held;      /* entries of all holds; with n_pin_nodes at most pin_limit */
 
-	const struct tenants *tenants;
+	struct tenants *tenants;
 
 	/* Free slots: a LIFO list of freed slots, then high_slot and above. */
 	struct pool_slot *slots;
@@ -866,7 +867,10 @@ enum paged_status tenant_check_pin(const struct core_pool *pool, uint32_t tenant
 				   struct paged_error *error);
 
 /** tenant_count_pin - count a pin of n pages; with `add` false the pin has ended, which may remove the tenant */
-void tenant_count_pin(struct core *core, struct core_pool *pool, uint32_t tenant, uint32_t n_pages, bool add);
+void tenant_count_pin(struct core_pool *pool, uint32_t tenant, uint32_t n_pages, bool add);
+
+/** tenant_count_node - count a node that was published by the tenant; with `add` false: removed, as above */
+void tenant_count_node(struct core_pool *pool, uint32_t tenant, bool add);
 
 /** tenant_count_held - add n to the pages that holds of the tenant have */
 void tenant_count_held(struct core_pool *pool, uint32_t tenant, int64_t n);

@@ -152,6 +152,7 @@ node_store(const struct core *core, struct core_pool *pool, uint32_t slot, uint3
 	atomic_store_explicit(&node->serial, serial, memory_order_release);
 	pool->nodes[page].session = page_table_owner(pool, slot);
 	pool->nodes[page].tenant = pool->slots[slot].tenant;
+	tenant_count_node(pool, pool->nodes[page].tenant, true);
 	tree_insert(pool, page, parent->serial != 0 ? parent->page : NONE);
 	bucket_insert(pool, page, hash);
 	pages_publish(pool, page);
@@ -180,6 +181,7 @@ node_remove_one(struct core_pool *pool, uint32_t page, uint32_t above)
 		pool->pages[page].n_pins = 0;
 		store_u32(&pool->header->n_pinned, load_u32(&pool->header->n_pinned) - 1);
 	}
+	tenant_count_node(pool, pool->nodes[page].tenant, false);
 	ring_write(pool, REGION_RING_REMOVED, page, serial, load_u64(&node->hash));
 	pages_unpublish(pool, page);
 }

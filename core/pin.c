@@ -68,10 +68,10 @@ pin_count(struct core_pool *pool, const struct pool_pin *pin, bool add)
 
 /* Ends pin i; the others keep their order. */
 static void
-pin_end(struct core *core, struct core_pool *pool, uint32_t i)
+pin_end(struct core_pool *pool, uint32_t i)
 {
 	pin_count(pool, &pool->pins[i], false);
-	tenant_count_pin(core, pool, pool->pins[i].tenant, pool->pins[i].n_nodes, false);
+	tenant_count_pin(pool, pool->pins[i].tenant, pool->pins[i].n_nodes, false);
 	free(pool->pins[i].nodes);
 	pool->n_pins--;
 	for (; i < pool->n_pins; i++)
@@ -90,7 +90,7 @@ pin_find(const struct core_pool *pool, uint32_t tenant, uint64_t serial)
 }
 
 static enum paged_status
-pin_add(struct core *core, struct core_pool *pool, struct pool_pin *pin, struct paged_error *error)
+pin_add(struct core_pool *pool, struct pool_pin *pin, struct paged_error *error)
 {
 	enum paged_status status = tenant_check_pin(pool, pin->tenant, 1, pin->n_nodes, error);
 	struct pool_pin *pins;
@@ -110,7 +110,7 @@ pin_add(struct core *core, struct core_pool *pool, struct pool_pin *pin, struct 
 		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory for a pin", pool->name);
 	pool->pins = pins;
 	pin_count(pool, pin, true);
-	tenant_count_pin(core, pool, pin->tenant, pin->n_nodes, true);
+	tenant_count_pin(pool, pin->tenant, pin->n_nodes, true);
 	pin->number = ++pool->last_pin;
 	pins[pool->n_pins++] = *pin;
 	return PAGED_OK;
@@ -160,14 +160,14 @@ core_prefix_pin(struct core *core, const struct core_pinner *by, uint32_t pool_i
 	pin.deadline_ms = core->now_ms + (uint64_t)seconds * 1000;
 	i = pin_find(pool, pin.tenant, serial);
 	if (i == pool->n_pins && seconds > 0) {
-		status = pin_add(core, pool, &pin, error);
+		status = pin_add(pool, &pin, error);
 		if (status == PAGED_OK)
 			return PAGED_OK;
 	} else if (i < pool->n_pins && seconds > 0) {
 		pool->pins[i].by = *by;
 		pool->pins[i].deadline_ms = pin.deadline_ms;
 	} else if (i < pool->n_pins) {
-		pin_end(core, pool, i);
+		pin_end(pool, i);
 	}
 	free(pin.nodes);
 	return status;
@@ -213,7 +213,7 @@ core_pin_end(struct core *core, uint32_t pool_index, uint64_t number, struct pag
 	if (i == pool->n_pins)
 		return paged_fail(error, PAGED_ERR_NOENT, "pool %s has no pin %llu", pool->name,
 				  (unsigned long long)number);
-	pin_end(core, pool, i);
+	pin_end(pool, i);
 	return PAGED_OK;
 }
 
@@ -244,7 +244,7 @@ pins_expire(struct core *core, struct core_pool *pool, uint32_t budget)
 		uint32_t first = pin_first(pool);
 
 		n += pool->pins[first].n_nodes;
-		pin_end(core, pool, first);
+		pin_end(pool, first);
 	}
 	return n;
 }

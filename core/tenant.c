@@ -217,12 +217,25 @@ tenant_recount(const struct core *core, const struct core_pool *pool, uint32_t t
 	return n_charged;
 }
 
+/* Published pages of all pools that name the tenant. */
+static uint64_t
+tenant_count_nodes(const struct core *core, uint32_t tenant)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < core->n_pools; i++)
+		for (uint32_t page = 0; core->pools[i]->nodes != NULL && page < core->pools[i]->high_page; page++)
+			n += page_is_published(core->pools[i], page) && core->pools[i]->nodes[page].tenant == tenant;
+	return n;
+}
+
 static enum paged_status
 tenant_check_totals(const struct core *core, const struct core_pool *pool, uint32_t tenant, struct paged_error *error)
 {
 	const struct core_tenant *item = pool->tenants->items[tenant - 1];
 	const struct tenant_pool *own = tenant_pool(pool, tenant);
 	uint32_t n_sequences = 0, n_quarantined = 0, n_sessions = 0, n_pins = 0, n_pin_pages = 0;
+	uint64_t n_nodes = tenant_count_nodes(core, tenant);
 
 	for (uint32_t slot = 0; slot < pool->high_slot; slot++) {
 		if (page_table_owner(pool, slot) == 0 || pool->slots[slot].tenant != tenant)
@@ -258,6 +271,9 @@ tenant_check_totals(const struct core *core, const struct core_pool *pool, uint3
 		return paged_fail(error, PAGED_ERR_CORRUPT,
 				  "pool %s: tenant %s has %u pins, and %u pages of pins and holds; counted are %u and %u",
 				  pool->name, item->name, n_pins, n_pin_pages, own->n_pins, own->n_pin_pages);
+	if (n_nodes != item->n_nodes)
+		return paged_fail(error, PAGED_ERR_CORRUPT, "tenant %s has %llu published pages; counted are %llu",
+				  item->name, (unsigned long long)n_nodes, (unsigned long long)item->n_nodes);
 	return PAGED_OK;
 }
 

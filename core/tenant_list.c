@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The list of tenants, and their shares: of slots, sessions, members, tickets and pins.  A tenant of the configuration stays;
- * one of a user exists while it has members, sessions or pins.
+ * The list of tenants, and their shares: of slots, sessions, members, tickets and pins.  A tenant of the configuration
+ * stays; one of a user exists while it has members, sessions, pins or published pages.
  */
 #include "core/core_internal.h"
 
@@ -111,15 +111,16 @@ tenant_free(struct core *core, struct core_tenant *tenant)
 	free(tenant);
 }
 
+/* Without sessions, no pool has an array of it. */
 static void
-tenant_remove_unused(struct core *core, uint32_t tenant)
+tenant_remove_unused(struct tenants *tenants, uint32_t tenant)
 {
-	struct core_tenant *own = tenant_item(core, tenant);
+	struct core_tenant *own = tenants->items[tenant - 1];
 
-	if (!own->of_user || own->n_members > 0 || own->n_sessions > 0 || own->n_pins > 0)
+	if (!own->of_user || own->n_members > 0 || own->n_sessions > 0 || own->n_pins > 0 || own->n_nodes > 0)
 		return;
-	core->tenants.items[tenant - 1] = NULL;
-	tenant_free(core, own);
+	tenants->items[tenant - 1] = NULL;
+	free(own);
 }
 
 void
@@ -178,7 +179,7 @@ core_tenant_leave(struct core *core, uint32_t tenant)
 	if (tenant == 0)
 		return;
 	tenant_item(core, tenant)->n_members--;
-	tenant_remove_unused(core, tenant);
+	tenant_remove_unused(&core->tenants, tenant);
 }
 
 enum paged_status
@@ -218,7 +219,7 @@ tenant_session_freed(struct core *core, uint32_t tenant)
 		core_unmap_array(own->pools[i].n_refs, core->pools[i]->view.n_pages, sizeof(*own->pools[i].n_refs));
 		own->pools[i].n_refs = NULL;
 	}
-	tenant_remove_unused(core, tenant);
+	tenant_remove_unused(&core->tenants, tenant);
 }
 
 void
@@ -285,7 +286,7 @@ tenant_check_pin(const struct core_pool *pool, uint32_t tenant, uint32_t n_pins,
 }
 
 void
-tenant_count_pin(struct core *core, struct core_pool *pool, uint32_t tenant, uint32_t n_pages, bool add)
+tenant_count_pin(struct core_pool *pool, uint32_t tenant, uint32_t n_pages, bool add)
 {
 	struct tenant_pool *own;
 
@@ -294,8 +295,17 @@ tenant_count_pin(struct core *core, struct core_pool *pool, uint32_t tenant, uin
 	own = tenant_pool(pool, tenant);
 	own->n_pins += add ? 1 : -1u;
 	own->n_pin_pages += add ? n_pages : -n_pages;
-	tenant_item(core, tenant)->n_pins += add ? 1 : -1u;
-	tenant_remove_unused(core, tenant);
+	pool->tenants->items[tenant - 1]->n_pins += add ? 1 : -1u;
+	tenant_remove_unused(pool->tenants, tenant);
+}
+
+void
+tenant_count_node(struct core_pool *pool, uint32_t tenant, bool add)
+{
+	if (tenant == 0)
+		return;
+	pool->tenants->items[tenant - 1]->n_nodes += add ? 1 : -UINT64_C(1);
+	tenant_remove_unused(pool->tenants, tenant);
 }
 
 void

@@ -321,6 +321,45 @@ Test(core_tenants, tenants_of_users)
 	cr_assert(created && other == tenant);
 }
 
+static bool
+tenant_exists(const char *name)
+{
+	struct paged_quota_entry entry;
+	uint32_t position = 0;
+
+	while (core_tenant_next(core_fixture.core, &position, &entry))
+		if (strcmp(entry.tenant, name) == 0)
+			return true;
+	return false;
+}
+
+/* Cached pages name the tenant that has published them: its number is no other user's before they are gone. */
+Test(core_tenants, pages_that_a_user_left)
+{
+	uint32_t tenant, other, session, member;
+	bool created;
+
+	expect_ok(core_tenant_of_user(core_fixture.core, 1000, &tenant, &created, &core_error));
+	session = open_session_of(tenant, &member);
+	sharing_write(session, 0, "aaaabbbb", NULL);
+	core_member_leave(core_fixture.core, member);
+	core_reap(core_fixture.core, 0);
+	expect_charged(tenant, 0);
+	cr_assert(tenant_exists("uid 1000"));
+
+	expect_ok(core_tenant_of_user(core_fixture.core, 1001, &other, &created, &core_error));
+	cr_assert(created && other != tenant);
+	expect_ok(core_tenant_of_user(core_fixture.core, 1000, &other, &created, &core_error));
+	cr_assert(!created && other == tenant);
+	cr_assert_eq(core_prefix_evict(core_fixture.core, 0, 1), 1);
+	cr_assert(tenant_exists("uid 1000"));
+	cr_assert_eq(core_prefix_evict(core_fixture.core, 0, 1), 1);
+	cr_assert_not(tenant_exists("uid 1000"));
+	expect_ok(core_tenant_of_user(core_fixture.core, 1002, &other, &created, &core_error));
+	cr_assert(created && other == tenant);
+	expect_accounting();
+}
+
 Test(core_tenants, names)
 {
 	uint32_t tenant;

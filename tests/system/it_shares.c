@@ -345,6 +345,11 @@ expect_unpin(void)
 	output = it_pagedctl(&exit_code, "unpin", "test", "4", NULL);
 	it_require(exit_code == 0 && strcmp(output, "pin 4 of pool test ended\n") == 0, "%s", output);
 	it_require(wire_peer_pool_entry().n_pinned == 0, "%u", wire_peer_pool_entry().n_pinned);
+	/* The tenants that have ended stay while the index has pages that they published. */
+	output = it_pagedctl(&exit_code, "quota", NULL);
+	it_require(exit_code == 0 && strstr(output, "uid 61001") != NULL, "%s", output);
+	it_pagedctl(&exit_code, "evict", "test", NULL);
+	it_require(exit_code == 0, "%d", exit_code);
 	output = it_pagedctl(&exit_code, "quota", NULL);
 	it_require(exit_code == 0 && strstr(output, "uid") == NULL, "a tenant without anything is listed: %s", output);
 }
