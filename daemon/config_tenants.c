@@ -117,7 +117,10 @@ tenant_check_ids(const struct config *config, const struct config_tenant *tenant
 	return PAGED_OK;
 }
 
-/* The default: the largest part of a pool that the tenant is limited to, rounded up. */
+/*
+ * The default: the largest part of a pool that the tenant is limited to, rounded up, but no more than user-share: a limit
+ * of all pages shall not let the tenant take all of everything else, too.
+ */
 static uint32_t
 tenant_default_share(const struct config *config, const struct config_tenant *tenant)
 {
@@ -132,7 +135,7 @@ tenant_default_share(const struct config *config, const struct config_tenant *te
 		limited = true;
 		share = MAX(share, (uint32_t)((tenant->limits[i].pages * UINT64_C(100) + n_pages - 1) / n_pages));
 	}
-	return limited ? share : config->user_share;
+	return limited ? MIN(share, config->user_share) : config->user_share;
 }
 
 enum paged_status

@@ -142,7 +142,7 @@ const struct settings_entry settings_table[CONFIG_N_SETTINGS] = {
 					.help = "\"cache-share POOL = 25%\": cached pages that others' do not give way to; "
 						"the default is limit" },
 	[CONFIG_TENANT_SHARE] = { "share", OF_TENANT(share), PERCENT,
-				  .help = "of what user-share is of; the default is the largest limit, or user-share" },
+				  .help = "of what user-share is of; the default is the largest limit, at most user-share" },
 };
 
 struct unit {

@@ -2,8 +2,7 @@
 /**
  * tenants.h - the tenants of the core: those of pagedd.conf(5), and one of each user that none of them includes
  *
- * A user's tenant exists while the user has members or sessions.  The daemon's own user and root are of no tenant
- * unless one of the configuration includes them.
+ * The daemon's own user and root are of no tenant unless one of the configuration includes them.
  */
 #ifndef PAGED_DAEMON_TENANTS_H
 #define PAGED_DAEMON_TENANTS_H

@@ -440,9 +440,23 @@ Test(config, tenants)
 	cr_expect(tenants[1].limits[0].pool == 1 && tenants[1].limits[0].pages == 42);
 	cr_expect(tenants[1].limits[1].pool == 0 && tenants[1].limits[1].pages == 0);
 	cr_expect_eq(tenants[2].n_limits, 0);
-	/* The default of a share is the largest limit, rounded up, or user-share. */
+	/* The default of a share is the largest limit, rounded up, at most user-share. */
 	cr_expect(tenants[0].share == 46 && tenants[1].share == 5 && tenants[2].share == 75);
 	cr_expect(config_percentage(1024, 46) == 471 && config_percentage(8, 5) == 1);
+	config_free(&config);
+}
+
+/* A limit of all pages is no share of all else. */
+Test(config, default_share_of_a_tenant)
+{
+	struct config config;
+	struct paged_error error;
+
+	cr_assert_eq(load_text(POOL "tenant a { allow-user = 1 limit p = 100% }\n"
+				    "tenant b { allow-user = 2 limit p = 100% share = 90% }\nuser-share = 60%\n",
+			       &config, &error),
+		     PAGED_OK, "%s", error.text);
+	cr_expect(config.tenants[0].share == 60 && config.tenants[1].share == 90);
 	config_free(&config);
 }
 
