@@ -79,7 +79,9 @@ struct core_memory {
 	uint64_t tables_most;    /* page tables, if all sequences have the longest length */
 	uint64_t tables_longest; /* the page table of one such sequence: the least limit that is of use */
 	uint64_t tables_default; /* the limit of page tables if none is set */
-	uint64_t other;          /* at most, everything else in the region and in the core's arrays */
+	uint64_t other;          /* at most, everything else in the region and in the core's arrays, without tenants */
+	uint64_t tenant;         /* of each tenant whose sessions use the pool */
+	uint64_t cache_shares;   /* of the first core_tenant_share_cache() */
 };
 void core_pool_memory(const struct core_pool_params *params, struct core_memory *memory);
 

@@ -44,8 +44,11 @@ core_pool_memory(const struct core_pool_params *params, struct core_memory *memo
 	memory->other = layout.total_size - params->n_slots * layout.table_stride +
 			params->n_pages * (uint64_t)(3 * sizeof(uint32_t) + sizeof(struct pool_page)) +
 			params->n_slots * (uint64_t)(sizeof(struct pool_slot) + PAGED_MAX_TAG + 1);
-	if (params->publish)
-		memory->other += params->n_pages * (uint64_t)sizeof(struct pool_node);
+	memory->tenant = params->n_pages * (uint64_t)sizeof(uint32_t); /* its references by page */
+	if (!params->publish)
+		return;
+	memory->other += params->n_pages * (uint64_t)sizeof(struct pool_node);
+	memory->cache_shares = params->n_pages * (uint64_t)sizeof(struct share_page);
 }
 
 void *

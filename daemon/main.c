@@ -90,18 +90,18 @@ daemon_parse_options(struct options *options, int argc, char **argv)
 
 /* Prints what a pool takes besides its pages; returns all bytes of host memory that it takes. */
 static uint64_t
-print_pool_memory(const struct config_pool *pool)
+print_pool_memory(const struct config *config, const struct config_pool *pool)
 {
-	char tables[32], most[32], other[32];
+	char tables[32], most[32], other[32], tenant[32];
 	struct pool_memory memory;
 
-	daemon_pool_memory(pool, &memory);
+	daemon_pool_memory(config, pool, &memory);
 	printf("pool %s: page tables of at most %s (table-memory), %s if all %u sequences had max-length; index and "
-	       "lists "
-	       "of at most %s\n",
+	       "lists of at most %s, and %s more for each user of no tenant but the first\n",
 	       pool->name, config_format_bytes(memory.tables, tables, sizeof(tables)),
 	       config_format_bytes(memory.tables_most, most, sizeof(most)), pool->sequences,
-	       config_format_bytes(memory.other, other, sizeof(other)));
+	       config_format_bytes(memory.other, other, sizeof(other)),
+	       config_format_bytes(memory.tenant, tenant, sizeof(tenant)));
 	return memory.host_pages + memory.tables + memory.other;
 }
 
@@ -125,7 +125,7 @@ check_config(const struct config *config, const char *runtime_dir)
 		printf("pool %s: %u pages of %s, %s on %s\n", pool->name, pool->pages,
 		       config_format_bytes(pool->layout.page_bytes, page, sizeof(page)),
 		       config_format_bytes(pool->layout.size, size, sizeof(size)), pool->backend);
-		n_bytes += print_pool_memory(pool);
+		n_bytes += print_pool_memory(config, pool);
 	}
 	/* Rounded up to MiB, as systemd.resource-control(5) writes it. */
 	printf("host memory of all pools and the daemon: MemoryMax=%lluM\n",

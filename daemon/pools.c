@@ -58,19 +58,32 @@ pool_is_on_host(const struct config_pool *config)
 	return strcmp(config->backend, memory_ops_host.name) == 0;
 }
 
-void
-daemon_pool_memory(const struct config_pool *config, struct pool_memory *memory)
+/* True: a tenant has a limit of the pool's pages, which is also its share of the cache, or has a share. */
+static bool
+pool_has_cache_shares(const struct config *config, const struct config_pool *pool)
 {
-	const struct core_pool_params params = core_params(config);
+	for (size_t i = 0; i < config->n_tenants; i++)
+		for (size_t k = 0; k < config->tenants[i].n_limits; k++)
+			if (&config->pools[config->tenants[i].limits[k].pool] == pool)
+				return true;
+	return false;
+}
+
+void
+daemon_pool_memory(const struct config *config, const struct config_pool *pool, struct pool_memory *memory)
+{
+	const struct core_pool_params params = core_params(pool);
 	struct core_memory core;
 
 	core_pool_memory(&params, &core);
 	*memory = (struct pool_memory){
-		.host_pages = pool_is_on_host(config) ? config->layout.size : 0,
+		.host_pages = pool_is_on_host(pool) ? pool->layout.size : 0,
 		.tables = params.table_memory != 0 ? MIN(params.table_memory, core.tables_most) : core.tables_default,
 		.tables_longest = core.tables_longest,
 		.tables_most = core.tables_most,
-		.other = core.other,
+		.other = core.other + (config->n_tenants + 1) * core.tenant +
+			 (pool_has_cache_shares(config, pool) ? core.cache_shares : 0),
+		.tenant = core.tenant,
 	};
 }
 
@@ -111,7 +124,7 @@ pool_check_size(const struct config *config, size_t i, const struct memory_limit
 	enum paged_status status;
 
 	for (size_t j = 0; j < i; j++) {
-		daemon_pool_memory(&config->pools[j], &memory);
+		daemon_pool_memory(config, &config->pools[j], &memory);
 		tables += memory.tables + memory.other;
 		host_pages += memory.host_pages;
 		if (strcmp(limits[j].location, limits[i].location) == 0)
@@ -124,7 +137,7 @@ pool_check_size(const struct config *config, size_t i, const struct memory_limit
 				 error);
 	if (status != PAGED_OK)
 		return status;
-	daemon_pool_memory(pool, &memory);
+	daemon_pool_memory(config, pool, &memory);
 	config_format_bytes(memory.tables + memory.other, beside, sizeof(beside));
 	snprintf(what, sizeof(what), "%s%s%s of page tables and lists (table-memory, sequences); ",
 		 on_host ? pages : "", on_host ? " and " : "", beside);
@@ -183,7 +196,7 @@ pool_check_tables(const struct config *config, const struct config_pool *pool, s
 		return config_fail(config, pool, CONFIG_POOL_MAX_LENGTH, error,
 				   "tables for %u sequences of %u tokens exceed 16 TiB of address space",
 				   pool->sequences, pool->max_length);
-	daemon_pool_memory(pool, &memory);
+	daemon_pool_memory(config, pool, &memory);
 	if (memory.tables < memory.tables_longest)
 		return config_fail(config, pool, CONFIG_POOL_TABLE_MEMORY, error,
 				   "the page table of a sequence of max-length (%u) takes %s", pool->max_length,

@@ -32,11 +32,12 @@ struct pool_memory {
 	uint64_t tables;         /* page tables, at most */
 	uint64_t tables_longest; /* of them, those of one sequence of the longest length */
 	uint64_t tables_most;    /* page tables, if all sequences could have the longest length */
-	uint64_t other;          /* the index of published pages, and lists, at most */
+	uint64_t other;          /* the index of published pages, and lists, at most, with those of n_tenants + 1 tenants */
+	uint64_t tenant;         /* lists of each further user, who is a tenant */
 };
 
-/** daemon_pool_memory - compute them from a pool's settings */
-void daemon_pool_memory(const struct config_pool *config, struct pool_memory *memory);
+/** daemon_pool_memory - compute them from the settings of a pool and its tenants */
+void daemon_pool_memory(const struct config *config, const struct config_pool *pool, struct pool_memory *memory);
 
 /**
  * daemon_pools_check - refuse settings that this machine cannot fulfil; allocates nothing that stays

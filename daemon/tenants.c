@@ -21,7 +21,7 @@ tenant_set_shares(const struct config *config, struct core *core, uint32_t tenan
 		struct core_tenant_pool_limits in_pool = CORE_POOL_UNLIMITED;
 		struct pool_memory memory;
 
-		daemon_pool_memory(&config->pools[i], &memory);
+		daemon_pool_memory(config, &config->pools[i], &memory);
 		in_pool.n_sequences = config_percentage(config->pools[i].sequences, percent);
 		/* A sequence of max-length must be possible. */
 		in_pool.table_bytes = MAX(memory.tables * percent / 100, memory.tables_longest);

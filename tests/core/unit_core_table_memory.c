@@ -213,6 +213,7 @@ Test(core_table_memory, the_default_limit_is_the_worst_case_or_more_than_enough)
 	core_pool_memory(&params, &memory);
 	cr_assert_eq(memory.tables_default, memory.tables_most);
 	cr_assert_geq(memory.tables_most, 100 * 4000);
+	cr_assert(memory.tenant == 4000 && memory.cache_shares == 0);
 	params.n_slots = 1u << 20;
 	core_pool_memory(&params, &memory);
 	cr_assert_eq(memory.tables_default, 64 << 20);

@@ -189,6 +189,36 @@ check(int expected)
 	return output;
 }
 
+/* MiB that --check-config advises with these settings. */
+static unsigned
+advice(const char *settings)
+{
+	const char *found;
+	unsigned n = 0;
+
+	it_daemon_start(&daemon_, settings, NULL, NULL);
+	found = strstr(check(0), "MemoryMax=");
+	it_require(found != NULL && sscanf(found, "MemoryMax=%uM", &n) == 1);
+	it_daemon_stop(&daemon_);
+	return n;
+}
+
+/* Each tenant has a count of 4 bytes for each of 600,000 pages: two have 4.6 MiB.  A share of the cache takes 6.9. */
+IT_TEST(tenants_are_in_the_advice)
+{
+	char settings[1024];
+	unsigned n = advice(config), n_tenants, n_limited;
+
+	snprintf(settings, sizeof(settings), "%stenant a { allow-user = 61001 }\ntenant b { allow-user = 61002 }\n",
+		 config);
+	n_tenants = advice(settings);
+	it_require(n_tenants >= n + 4, "%u and %u MiB", n, n_tenants);
+	snprintf(settings, sizeof(settings),
+		 "%stenant a { allow-user = 61001 }\ntenant b { allow-user = 61002 limit test = 50%% }\n", config);
+	n_limited = advice(settings);
+	it_require(n_limited >= n_tenants + 6, "%u and %u MiB", n_tenants, n_limited);
+}
+
 IT_TEST(check_config_says_how_much_memory_a_pool_takes)
 {
 	const char *output;
@@ -197,6 +227,7 @@ IT_TEST(check_config_says_how_much_memory_a_pool_takes)
 	output = check(0);
 	it_require(strstr(output, "pool test: page tables of at most 40 MiB (table-memory), 8208 MiB if all 4096 sequences "
 				  "had max-length; index and lists of at most ") != NULL &&
+			   strstr(output, ", and 2343 KiB more for each user of no tenant but the first\n") != NULL &&
 			   strstr(output, "host memory of all pools and the daemon: MemoryMax=") != NULL,
 		   "%s", output);
 	it_daemon_stop(&daemon_);
