@@ -128,7 +128,8 @@ uint32_t core_pool_lru(const struct core *core, uint32_t pool, bool pinned, uint
  *
  * A request may change millions of page table entries, and meanwhile its caller can do nothing else.  With
  * core_set_step(), a request that changes more entries than a step only checks everything, promises itself what it
- * needs, and returns PAGED_OK; core_step() does its work.  Until then its session is busy: its other requests
+ * needs, and returns PAGED_OK; core_step() does its work.  Only an adopt may still be refused then, for a limit of its
+ * tenant, with the error in core_progress.  Until then its session is busy: its other requests
  * fail with PAGED_ERR_AGAIN.  What it returns (ids) is written at once.  Readers see its sequences change step by step.
  * If the session ends, the rest of its request is given up, and core_reap() cleans up as ever.
  */
@@ -590,7 +591,9 @@ enum paged_status core_seq_give(struct core *core, uint32_t session, uint32_t n,
 /**
  * core_seq_adopt - make the session the owner of a ticket's sequences, in the order in which they were given
  *
- * Ids and pages stay.  The versions of the page tables change, so that plans of the giver are stale.
+ * Ids and pages stay.  The versions of the page tables change, so that plans of the giver are stale.  Within a tenant,
+ * the number of pages does not matter.  While an adopt by another tenant is unfinished, the ticket counts as used and does
+ * not expire; if it is refused, or the session ends, the ticket is valid again.
  *
  * @param[in]  uid    of the process that asks
  * @param[in]  n_max  sequences that the caller has room for

@@ -25,7 +25,8 @@
  *   publish.c        request: publish
  *   published.c      how far each sequence is published
  *   pin.c            pins of prefixes
- *   ticket.c         requests: give, adopt, cancel; tickets
+ *   ticket.c         requests: give, cancel; tickets
+ *   adopt.c          request: adopt
  *   hold.c           request: holds of published pages
  *   tenant.c         which pages tenants are charged
  *   tenant_list.c    the list of tenants, and their shares of all but pages
@@ -137,13 +138,14 @@ struct pool_pin {
 
 struct core_tenant {
 	char name[PAGED_MAX_NAME + 1];
-	bool of_user; /* removed once it has no members, sessions, pins and nodes */
+	bool of_user; /* removed once it has no members, sessions, pins, nodes and moves */
 	struct core_tenant_limits limits;
 	uint32_t n_members;
 	uint32_t n_sessions; /* also ended ones, until they are freed */
 	uint32_t n_tickets;  /* that its sessions have given */
 	uint32_t n_pins;     /* in all pools */
 	uint64_t n_nodes;    /* in all pools; while they name it, its number is no other's */
+	uint32_t n_moves;    /* unfinished adopts that charge pages to it */
 	struct tenant_pool {
 		struct core_tenant_pool_limits limits;
 		uint32_t n_charged;
@@ -265,8 +267,10 @@ struct core_session {
 
 /** A request of a session whose work goes on in steps; items[next_item] is under way. */
 struct core_operation {
-	struct core_operation *next; /* in the queue of core_step() */
-	struct core_session *session;
+	struct core_operation *next;  /* in the queue of core_step() */
+	struct core_session *session; /* NULL: it has ended, and ops->outlives */
+	struct core_ticket *ticket;   /* of an adopt */
+	struct paged_error error;     /* that the request has in the end */
 	const struct operation_ops *ops;
 	uint32_t n, next_item;
 	struct operation_item {
@@ -286,6 +290,7 @@ struct operation_ops {
 		     uint32_t *budget);
 	/** The session has ended: give back what was promised to the items that are not done.  NULL: nothing was. */
 	void (*stop)(struct core *core, const struct core_operation *operation);
+	bool outlives; /* it goes on when its session has ended, to undo what it has done */
 };
 
 /** Sequences that a session has given away.  They are in no session's list. */
@@ -294,6 +299,15 @@ struct core_ticket {
 	uint8_t bytes[PAGED_TICKET_SIZE];
 	struct core_session *giver; /* exists as long as the ticket */
 	struct seq_give give;
+	/* An adopt that charges the sequences' pages to another tenant (adopt.c). */
+	struct ticket_move {
+		uint32_t to;          /* the other tenant */
+		uint32_t item, entry; /* page table entries of the sequences before this one are charged to it */
+		uint64_t n_new;       /* of their pages, those that it was not charged before */
+		bool active;          /* unfinished: nothing else can be done with the ticket, nor does it expire */
+		bool back;            /* it was refused: the entries are charged to the giver's tenant again */
+		uint64_t deadline_ms; /* while active: of the ticket */
+	} move;
 	uint32_t pool;
 	uint32_t n;
 	struct paged_seq_item items[]; /* [n] n_tokens: length */
@@ -779,6 +793,23 @@ void pins_free(struct core_pool *pool);
 
 /* ticket.c */
 
+/**
+ * ticket_find_valid - find a ticket
+ *
+ * All reasons for which there is none have one text: it tells nothing about other tickets.
+ *
+ * @param[out] i_p  in the list of tickets
+ */
+enum paged_status ticket_find_valid(const struct core *core, const uint8_t bytes[PAGED_TICKET_SIZE], uint32_t *i_p,
+				    struct paged_error *error);
+
+/** ticket_suspend - an adopt begins that needs several steps; ticket_resume() if it is refused, or ticket_used() */
+void ticket_suspend(struct core *core, struct core_ticket *ticket);
+void ticket_resume(struct core *core, struct core_ticket *ticket);
+
+/** ticket_used - remove and free a ticket whose sequences are in a session's list again */
+void ticket_used(struct core *core, struct core_ticket *ticket);
+
 /** tickets_disown - a session that has given sequences away has ended; its tickets keep them */
 void tickets_disown(struct core *core, const struct core_session *session);
 
@@ -796,6 +827,13 @@ void tickets_free(struct core *core);
 /** check_tickets - verify that each frozen sequence of the pool is in one ticket; adds them to *n_sequences */
 enum paged_status check_tickets(const struct core *core, const struct core_pool *pool, uint32_t *n_sequences,
 				struct paged_error *error);
+
+/* adopt.c */
+
+/**
+ * adopt_n_moved - entries at the beginning of the slot's page table that an unfinished adopt has charged to the tenant *to_p
+ */
+uint32_t adopt_n_moved(const struct core *core, const struct core_pool *pool, uint32_t slot, uint32_t *to_p);
 
 /* tenant.c */
 
@@ -834,13 +872,12 @@ uint32_t tenant_n_left(const struct core_pool *pool, uint32_t tenant);
 /** tenant_check - PAGED_ERR_QUOTA if the request's pages or slots exceed the limits */
 enum paged_status tenant_check(const struct core_pool *pool, uint32_t tenant, struct paged_error *error);
 
-/**
- * tenant_move_sequences - charge n sequences of one tenant to another, after its tenant_make_pool()
- *
- * @retval PAGED_ERR_QUOTA  nothing has changed
- */
-enum paged_status tenant_move_sequences(struct core_pool *pool, uint32_t tenant, uint32_t n,
-					const struct paged_seq_item *items, struct paged_error *error);
+/** tenant_fail_pages - PAGED_ERR_QUOTA: the tenant may not be charged n_pages more */
+enum paged_status tenant_fail_pages(const struct core_pool *pool, uint32_t tenant, uint64_t n_pages,
+				    struct paged_error *error);
+
+/** tenant_is_charged - true: sequences of the tenant name the page, or it left the page in quarantine */
+bool tenant_is_charged(const struct core_pool *pool, uint32_t tenant, uint32_t page);
 
 /** check_tenants - verify all charges of a pool from its page tables and quarantines */
 enum paged_status check_tenants(const struct core *core, const struct core_pool *pool, struct paged_error *error);
@@ -854,6 +891,9 @@ void tenant_session_freed(struct core *core, uint32_t tenant);
 
 /** tenant_count_slots - add n to the slots that sequences of the tenant have */
 void tenant_count_slots(struct core_pool *pool, uint32_t tenant, int n);
+
+/** tenant_count_moves - add n to the unfinished adopts that charge pages to the tenant, which may remove it */
+void tenant_count_moves(struct core *core, uint32_t tenant, int n);
 
 /** tenant_setting - the setting that raises the tenant's share */
 const char *tenant_setting(const struct core_tenant *tenant);
@@ -942,6 +982,9 @@ request_pool(const struct core *core, paged_seq_id id)
 /** operation_create - allocate an operation with n items, which the caller fills */
 enum paged_status operation_create(struct core_session *session, const struct operation_ops *ops, uint32_t n,
 				   struct core_operation **operation_p, struct paged_error *error);
+
+/** operation_queue - let core_step() do all steps of the operation */
+void operation_queue(struct core *core, struct core_operation *operation);
 
 /** operation_begin - do a step of the operation, and let core_step() do the others; cannot fail */
 void operation_begin(struct core *core, struct core_operation *operation);

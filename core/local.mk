@@ -1,6 +1,7 @@
 # The state machine of a pools' owner; the daemon and the client library link it.
 noinst_LTLIBRARIES += %D%/libcore.la
 %C%_libcore_la_SOURCES = \
+	%D%/adopt.c \
 	%D%/array.c \
 	%D%/array.h \
 	%D%/audit.c \

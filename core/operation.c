@@ -24,9 +24,11 @@ operation_create(struct core_session *session, const struct operation_ops *ops, 
 	return PAGED_OK;
 }
 
-static void
+void
 operation_queue(struct core *core, struct core_operation *operation)
 {
+	if (operation->session != NULL)
+		operation->session->operation = operation;
 	operation->next = NULL;
 	if (core->operation_first == NULL)
 		core->operation_first = operation;
@@ -35,9 +37,9 @@ operation_queue(struct core *core, struct core_operation *operation)
 	core->operation_last = operation;
 }
 
-/* Does a step of an operation that is not in the queue; true: it is finished, and freed. */
+/* Does a step of an operation that is not in the queue; true: it is finished, with *error, and freed. */
 static bool
-operation_step(struct core *core, struct core_operation *operation)
+operation_step(struct core *core, struct core_operation *operation, struct paged_error *error)
 {
 	uint32_t budget = core->step;
 
@@ -48,7 +50,9 @@ operation_step(struct core *core, struct core_operation *operation)
 		operation_queue(core, operation);
 		return false;
 	}
-	operation->session->operation = NULL;
+	if (operation->session != NULL)
+		operation->session->operation = NULL;
+	*error = operation->error;
 	free(operation);
 	return true;
 }
@@ -56,8 +60,10 @@ operation_step(struct core *core, struct core_operation *operation)
 void
 operation_begin(struct core *core, struct core_operation *operation)
 {
+	struct paged_error none;
+
 	operation->session->operation = operation;
-	operation_step(core, operation);
+	operation_step(core, operation, &none);
 }
 
 static void
@@ -81,10 +87,14 @@ operation_stop(struct core *core, struct core_session *session)
 
 	if (operation == NULL)
 		return;
+	session->operation = NULL;
+	if (operation->ops->outlives) {
+		operation->session = NULL;
+		return;
+	}
 	operation_unqueue(core, operation);
 	if (operation->ops->stop != NULL)
 		operation->ops->stop(core, operation);
-	session->operation = NULL;
 	free(operation);
 }
 
@@ -107,9 +117,9 @@ core_step(struct core *core, struct core_progress *progress)
 	*progress = (struct core_progress){ .session = 0 };
 	if (operation == NULL)
 		return false;
-	progress->session = operation->session->id;
+	progress->session = operation->session != NULL ? operation->session->id : 0;
 	operation_unqueue(core, operation);
-	progress->finished = operation_step(core, operation);
+	progress->finished = operation_step(core, operation, &progress->error);
 	progress->n_worked = core_n_worked(core) - n_worked;
 	return core->operation_first != NULL;
 }

@@ -29,7 +29,7 @@ tenant_make_pool(struct core_pool *pool, uint32_t tenant, struct paged_error *er
 	return PAGED_OK;
 }
 
-static bool
+bool
 tenant_is_charged(const struct core_pool *pool, uint32_t tenant, uint32_t page)
 {
 	return tenant_pool(pool, tenant)->n_refs[page] > 0;
@@ -97,8 +97,8 @@ tenant_n_left(const struct core_pool *pool, uint32_t tenant)
 	return own->limits.n_pages - MIN(own->limits.n_pages, own->n_charged);
 }
 
-static enum paged_status
-tenant_fail(const struct core_pool *pool, uint32_t tenant, uint64_t n_pages, struct paged_error *error)
+enum paged_status
+tenant_fail_pages(const struct core_pool *pool, uint32_t tenant, uint64_t n_pages, struct paged_error *error)
 {
 	const struct tenant_pool *own = tenant_pool(pool, tenant);
 	const char *advice = n_pages > own->limits.n_pages ? "ask for less, or raise the limit"
@@ -119,74 +119,8 @@ tenant_check(const struct core_pool *pool, uint32_t tenant, struct paged_error *
 	uint64_t n_pages = pool->n_requested + pool->n_newly_charged;
 
 	if (n_pages > 0 && n_pages > tenant_n_left(pool, tenant))
-		return tenant_fail(pool, tenant, n_pages, error);
+		return tenant_fail_pages(pool, tenant, n_pages, error);
 	return tenant_check_slots(pool, tenant, pool->n_created, error);
-}
-
-/* Adoption */
-
-/* Distinct pages of the sequences that are not charged to the tenant yet. */
-static uint64_t
-tenant_count_new(struct core_pool *pool, uint32_t tenant, uint32_t n, const struct paged_seq_item *items)
-{
-	uint64_t n_new = 0;
-
-	for (int pass = 0; pass < 2; pass++) {
-		for (uint32_t i = 0; i < n; i++) {
-			uint32_t slot = PAGED_SEQ_SLOT(items[i].seq);
-			const _Atomic uint32_t *table = region_page_table(&pool->view, slot);
-
-			for (uint32_t k = page_table_first(pool, slot); k < page_table_n_pages(pool, slot); k++) {
-				uint32_t page = load_u32(&table[k]);
-
-				n_new += pass == 0 && !pool->pages[page].marked &&
-					 !tenant_is_charged(pool, tenant, page);
-				pool->pages[page].marked = pass == 0;
-			}
-		}
-	}
-	return n_new;
-}
-
-static void
-tenant_move_page(struct core_pool *pool, uint32_t from, uint32_t to, uint32_t page)
-{
-	if (to != 0)
-		tenant_charge(pool, to, page, 1);
-	if (from != 0)
-		tenant_discharge(pool, from, page);
-}
-
-enum paged_status
-tenant_move_sequences(struct core_pool *pool, uint32_t to, uint32_t n, const struct paged_seq_item *items,
-		      struct paged_error *error)
-{
-	uint32_t from = pool->slots[PAGED_SEQ_SLOT(items[0].seq)].tenant;
-	enum paged_status status;
-	uint64_t n_new;
-
-	if (from == to)
-		return PAGED_OK;
-	n_new = to == 0 ? 0 : tenant_count_new(pool, to, n, items);
-	if (n_new > 0 && n_new > tenant_n_left(pool, to))
-		return tenant_fail(pool, to, n_new, error);
-	status = tenant_check_slots(pool, to, n, error);
-	if (status == PAGED_OK)
-		status = table_memory_check_move(pool, to, n, items, error);
-	if (status != PAGED_OK)
-		return status;
-	for (uint32_t i = 0; i < n; i++) {
-		uint32_t slot = PAGED_SEQ_SLOT(items[i].seq);
-		const _Atomic uint32_t *table = region_page_table(&pool->view, slot);
-
-		for (uint32_t k = page_table_first(pool, slot); k < page_table_n_pages(pool, slot); k++)
-			tenant_move_page(pool, from, to, load_u32(&table[k]));
-		tenant_count_slots(pool, from, -1);
-		tenant_count_slots(pool, to, 1);
-		table_memory_move(pool, slot, to);
-		pool->slots[slot].tenant = (uint16_t)to;
-	}
-	return PAGED_OK;
 }
 
 /* Check */
@@ -199,11 +133,13 @@ tenant_recount(const struct core *core, const struct core_pool *pool, uint32_t t
 
 	for (uint32_t slot = 0; slot < pool->high_slot; slot++) {
 		const _Atomic uint32_t *table = region_page_table(&pool->view, slot);
+		uint32_t to = 0, n_moved = adopt_n_moved(core, pool, slot, &to);
 
-		if (page_table_owner(pool, slot) == 0 || pool->slots[slot].tenant != tenant)
+		if (page_table_owner(pool, slot) == 0)
 			continue;
 		for (uint32_t i = page_table_first(pool, slot); i < page_table_n_pages(pool, slot); i++)
-			n_charged += n_refs[load_u32(&table[i])]++ == 0;
+			if ((i < n_moved ? to : pool->slots[slot].tenant) == tenant)
+				n_charged += n_refs[load_u32(&table[i])]++ == 0;
 	}
 	for (uint32_t i = 0; i < core->sessions.n; i++) {
 		const struct core_session *session = core->sessions.entries[i].session;

@@ -117,7 +117,8 @@ tenant_remove_unused(struct tenants *tenants, uint32_t tenant)
 {
 	struct core_tenant *own = tenants->items[tenant - 1];
 
-	if (!own->of_user || own->n_members > 0 || own->n_sessions > 0 || own->n_pins > 0 || own->n_nodes > 0)
+	if (!own->of_user || own->n_members > 0 || own->n_sessions > 0 || own->n_pins > 0 || own->n_nodes > 0 ||
+	    own->n_moves > 0)
 		return;
 	tenants->items[tenant - 1] = NULL;
 	free(own);
@@ -206,19 +207,38 @@ core_session_tenant(struct core *core, uint32_t session, uint32_t tenant)
 		tenant_item(core, tenant)->n_sessions++;
 }
 
-/* Without sessions, nothing is charged: the counts by page are all 0. */
-void
-tenant_session_freed(struct core *core, uint32_t tenant)
+/* Without sessions and moves, nothing is charged: the counts by page are all 0. */
+static void
+tenant_free_refs(struct core *core, struct core_tenant *own)
 {
-	struct core_tenant *own = tenant == 0 ? NULL : tenant_item(core, tenant);
-
-	if (own == NULL || --own->n_sessions > 0)
+	if (own->n_sessions > 0 || own->n_moves > 0)
 		return;
 	for (uint32_t i = 0; i < core->n_pools; i++) {
 		assert(own->pools[i].n_charged == 0 && own->pools[i].n_sequences == 0);
 		core_unmap_array(own->pools[i].n_refs, core->pools[i]->view.n_pages, sizeof(*own->pools[i].n_refs));
 		own->pools[i].n_refs = NULL;
 	}
+}
+
+void
+tenant_session_freed(struct core *core, uint32_t tenant)
+{
+	struct core_tenant *own = tenant == 0 ? NULL : tenant_item(core, tenant);
+
+	if (own == NULL)
+		return;
+	own->n_sessions--;
+	tenant_free_refs(core, own);
+	tenant_remove_unused(&core->tenants, tenant);
+}
+
+void
+tenant_count_moves(struct core *core, uint32_t tenant, int n)
+{
+	if (tenant == 0)
+		return;
+	tenant_item(core, tenant)->n_moves += (uint32_t)n;
+	tenant_free_refs(core, tenant_item(core, tenant));
 	tenant_remove_unused(&core->tenants, tenant);
 }
 

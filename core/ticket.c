@@ -194,71 +194,55 @@ core_seq_give(struct core *core, uint32_t session_id, uint32_t n, const struct p
 	return PAGED_OK;
 }
 
-/* Adopt, cancel, expiry */
+/* Cancel, expiry */
 
-/* Finds a ticket.  All reasons for which there is none have one text: it tells nothing about other tickets. */
-static enum paged_status
+/* A ticket that is being adopted counts as used. */
+enum paged_status
 ticket_find_valid(const struct core *core, const uint8_t bytes[PAGED_TICKET_SIZE], uint32_t *i_p,
 		  struct paged_error *error)
 {
+	const struct ticket_entry *entry;
+
 	*i_p = tickets_find(&core->tickets, bytes);
-	if (*i_p == core->tickets.n || core->tickets.entries[*i_p].deadline_ms <= core->now_ms)
+	entry = &core->tickets.entries[*i_p];
+	if (*i_p == core->tickets.n || entry->deadline_ms <= core->now_ms || entry->ticket->move.active)
 		return paged_fail(error, PAGED_ERR_NOENT, "the ticket is unknown, used or expired");
 	return PAGED_OK;
 }
 
-static enum paged_status
-adopt_check(const struct core_ticket *ticket, const struct core_session *session, uint32_t uid, uint32_t n_max,
-	    struct paged_error *error)
+static uint32_t
+tickets_position(const struct ticket_list *list, const struct core_ticket *ticket)
 {
-	if ((ticket->give.flags & PAGED_GIVE_SESSION) && ticket->give.session != session->id)
-		return paged_fail(error, PAGED_ERR_PERM, "the ticket is for session %u, this is session %u",
-				  ticket->give.session, session->id);
-	if ((ticket->give.flags & PAGED_GIVE_UID) && ticket->give.uid != uid)
-		return paged_fail(error, PAGED_ERR_PERM, "the ticket is for user id %u, this process has user id %u",
-				  ticket->give.uid, uid);
-	if (ticket->n > n_max)
-		return paged_fail(error, PAGED_ERR_INVALID, "the ticket has %u sequences, there is room for %u",
-				  ticket->n, n_max);
-	return PAGED_OK;
+	uint32_t i = 0;
+
+	while (list->entries[i].ticket != ticket)
+		i++;
+	return i;
 }
 
-enum paged_status
-core_seq_adopt(struct core *core, uint32_t session_id, uint32_t uid, uint32_t pool,
-	       const uint8_t bytes[PAGED_TICKET_SIZE], uint32_t n_max, struct paged_seq_item *items, uint32_t *n_p,
-	       struct paged_error *error)
+void
+ticket_suspend(struct core *core, struct core_ticket *ticket)
 {
-	const struct core_ticket *ticket;
-	struct core_session *session;
-	enum paged_status status = request_session(core, session_id, &session, error);
-	uint32_t found;
+	struct ticket_entry *entry = &core->tickets.entries[tickets_position(&core->tickets, ticket)];
 
-	if (status == PAGED_OK)
-		status = request_check_draining(session, error);
-	if (status == PAGED_OK)
-		status = request_check_pool(core, pool, error);
-	if (status == PAGED_OK)
-		status = ticket_find_valid(core, bytes, &found, error);
-	if (status != PAGED_OK)
-		return status;
-	ticket = core->tickets.entries[found].ticket;
-	if (ticket->pool != pool)
-		return paged_fail(error, PAGED_ERR_NOENT, "the ticket is unknown, used or expired");
-	status = adopt_check(ticket, session, uid, n_max, error);
-	if (status == PAGED_OK)
-		status = core_session_make_pool(core, session, pool, error);
-	if (status == PAGED_OK)
-		status = tenant_move_sequences(core->pools[pool], session->tenant, ticket->n, ticket->items, error);
-	if (status != PAGED_OK)
-		return status;
+	ticket->move.active = true;
+	ticket->move.deadline_ms = entry->deadline_ms;
+	entry->deadline_ms = UINT64_MAX;
+	tickets_update_deadline(&core->tickets);
+}
 
-	for (uint32_t i = 0; i < ticket->n; i++)
-		page_table_adopt(core->pools[pool], session, PAGED_SEQ_SLOT(ticket->items[i].seq));
-	memcpy(items, ticket->items, ticket->n * sizeof(*items));
-	*n_p = ticket->n;
-	counter_add(&core->pools[pool]->header->n_adopted, ticket->n);
-	tickets_remove(core, found);
-	return PAGED_OK;
+void
+ticket_resume(struct core *core, struct core_ticket *ticket)
+{
+	core->tickets.entries[tickets_position(&core->tickets, ticket)].deadline_ms = ticket->move.deadline_ms;
+	ticket->move.active = false;
+	tickets_update_deadline(&core->tickets);
+}
+
+void
+ticket_used(struct core *core, struct core_ticket *ticket)
+{
+	tickets_remove(core, tickets_position(&core->tickets, ticket));
 }
 
 static void
@@ -297,11 +281,17 @@ core_tickets_revoke(struct core *core, uint32_t session_id)
 	struct ticket_list *list = &core->tickets;
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < list->n; i++)
-		if (list->entries[i].ticket->giver->id == session_id && list->entries[i].ticket->giver->ended) {
+	for (uint32_t i = 0; i < list->n; i++) {
+		struct core_ticket *ticket = list->entries[i].ticket;
+
+		if (ticket->giver->id != session_id || !ticket->giver->ended)
+			continue;
+		if (ticket->move.active)
+			ticket->move.deadline_ms = core->now_ms;
+		else
 			list->entries[i].deadline_ms = list->first_deadline_ms = core->now_ms;
-			n++;
-		}
+		n++;
+	}
 	return n;
 }
 
@@ -350,6 +340,7 @@ core_ticket_next(const struct core *core, uint64_t after, struct paged_ticket_en
 	const struct ticket_list *list = &core->tickets;
 	uint32_t low = 0, high = list->n;
 	const struct core_ticket *ticket;
+	uint64_t deadline_ms;
 
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
@@ -372,8 +363,9 @@ core_ticket_next(const struct core *core, uint64_t after, struct paged_ticket_en
 		.to_session = ticket->give.session,
 		.to_uid = ticket->give.uid,
 	};
-	if (list->entries[low].deadline_ms > core->now_ms)
-		entry->expires_ms = (uint32_t)(list->entries[low].deadline_ms - core->now_ms);
+	deadline_ms = ticket->move.active ? ticket->move.deadline_ms : list->entries[low].deadline_ms;
+	if (deadline_ms > core->now_ms)
+		entry->expires_ms = (uint32_t)(deadline_ms - core->now_ms);
 	for (uint32_t i = 0; i < ticket->n; i++) {
 		entry->n_tokens += ticket->items[i].n_tokens;
 		entry->n_pages += page_table_n_named(core->pools[ticket->pool], PAGED_SEQ_SLOT(ticket->items[i].seq));

@@ -212,10 +212,11 @@ unfinished_step(struct loop_work *work)
 	struct rpc_unfinished *first = TAILQ_FIRST(&rpc->unfinished), *unfinished, *next;
 	uint64_t end_ns;
 	struct core_progress progress;
+	bool more = core_step(rpc->core, &progress);
 
-	if (first == NULL)
+	/* Of a session that has ended, what an operation has done may have to be undone. */
+	if (first == NULL && !more && progress.n_worked == 0)
 		return false;
-	core_step(rpc->core, &progress);
 	core_wake(rpc->core);
 	if (core_tick_needed(rpc->core))
 		cache_cleanup_schedule(rpc->cache_cleanup);
@@ -228,11 +229,11 @@ unfinished_step(struct loop_work *work)
 		unfinished_continue(rpc, unfinished, &progress, end_ns);
 	}
 	/* The first one had the most of the time. */
-	if (first == TAILQ_FIRST(&rpc->unfinished)) {
+	if (first != NULL && first == TAILQ_FIRST(&rpc->unfinished)) {
 		TAILQ_REMOVE(&rpc->unfinished, first, link);
 		TAILQ_INSERT_TAIL(&rpc->unfinished, first, link);
 	}
-	return !TAILQ_EMPTY(&rpc->unfinished);
+	return more || !TAILQ_EMPTY(&rpc->unfinished);
 }
 
 void

@@ -1,4 +1,4 @@
-UNIT_TESTS += %D%/unit_core %D%/unit_core_arrays %D%/unit_core_buckets %D%/unit_core_eviction %D%/unit_core_faults %D%/unit_core_holds %D%/unit_core_model %D%/unit_core_peers \
+UNIT_TESTS += %D%/unit_core %D%/unit_core_adopt %D%/unit_core_arrays %D%/unit_core_buckets %D%/unit_core_eviction %D%/unit_core_faults %D%/unit_core_holds %D%/unit_core_model %D%/unit_core_peers \
 	%D%/unit_core_sessions %D%/unit_core_sharing %D%/unit_core_sharing_errors %D%/unit_core_table_memory %D%/unit_core_tenants %D%/unit_core_tickets \
 	%D%/unit_core_trim %D%/unit_traces
 %C%_unit_core_model_SOURCES = %D%/unit_core_model.c %D%/core_model.c %D%/core_model.h %D%/core_model_compare.c \

@@ -197,10 +197,25 @@ Test(core_tenants, end_of_a_session)
 	expect_charged(research, 0);
 }
 
-Test(core_tenants, move_of_sequences)
+/* Gives n sequences; the other session adopts them, which is expected to have this status. */
+static void
+hand_over(uint32_t giver, uint32_t taker, uint32_t n, const struct paged_seq_item *items, enum paged_status expected)
+{
+	const struct seq_give give = { .timeout_ms = 1000 };
+	uint8_t ticket[PAGED_TICKET_SIZE] = { 1 };
+	struct paged_seq_item back[2];
+	uint32_t n_back;
+
+	expect_ok(core_seq_give(core_fixture.core, giver, n, items, &give, ticket, &core_error));
+	cr_assert_eq(core_seq_adopt(core_fixture.core, taker, 0, 0, ticket, 2, back, &n_back, &core_error), expected);
+	expect_accounting();
+	if (expected != PAGED_OK)
+		expect_ok(core_ticket_cancel(core_fixture.core, giver, ticket, &core_error));
+}
+
+Test(core_tenants, adoption)
 {
 	paged_seq_id seq = sharing_write(research_session, 0, "aaaabbbbcccc", NULL), child;
-	struct core_pool *pool = core_fixture.core->pools[0];
 	struct paged_seq_item items[2];
 
 	child = sharing_fork(research_session, seq, 8);
@@ -209,17 +224,18 @@ Test(core_tenants, move_of_sequences)
 	expect_charged(research, 5);
 	items[0] = (struct paged_seq_item){ .seq = seq };
 	items[1] = (struct paged_seq_item){ .seq = child };
-	expect_ok(tenant_make_pool(pool, sales, &core_error));
 	limit_pages(sales, 4);
-	expect_refused(tenant_move_sequences(pool, sales, 2, items, &core_error), PAGED_ERR_QUOTA);
-	expect_ok(tenant_move_sequences(pool, sales, 1, items, &core_error));
+	hand_over(research_session, sales_session, 2, items, PAGED_ERR_QUOTA);
+	expect_charged(sales, 0);
+	expect_charged(research, 5);
+	hand_over(research_session, sales_session, 1, items, PAGED_OK);
 	expect_charged(sales, 3);
 	expect_charged(research, 4);
 	limit_pages(sales, 5);
-	expect_ok(tenant_move_sequences(pool, sales, 1, &items[1], &core_error));
+	hand_over(research_session, sales_session, 1, &items[1], PAGED_OK);
 	expect_charged(sales, 5);
 	expect_charged(research, 0);
-	expect_ok(tenant_move_sequences(pool, 0, 2, items, &core_error));
+	hand_over(sales_session, fixture_session, 2, items, PAGED_OK);
 	expect_charged(sales, 0);
 }
 
