@@ -120,6 +120,10 @@ check_tips(const struct core_pool *pool, struct paged_error *error)
 		uint32_t tip = pool->slots[slot].tip, n_pages = tip == NONE ? 0 : pool->nodes[tip].depth + 1;
 
 		n_tips += tip != NONE;
+		if (tip != NONE && n_pages < page_table_first(pool, slot))
+			return paged_fail(error, PAGED_ERR_CORRUPT,
+					  "pool %s: slot %u has %u pages published, its page table begins with page %u",
+					  pool->name, slot, n_pages, page_table_first(pool, slot));
 		if (page_table_published(pool, slot) != n_pages * pool->view.page_size)
 			return paged_fail(error, PAGED_ERR_CORRUPT,
 					  "pool %s: %u tokens of slot %u are published, its chain has %u pages",

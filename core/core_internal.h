@@ -191,6 +191,7 @@ struct core_pool {
 	struct pool_node *nodes; /* NULL in a pool that publishes nothing */
 	uint32_t lost;           /* first of the nodes whose parent was removed */
 	uint32_t n_at_once;      /* nodes below others that the change under way may still remove */
+	uint32_t n_lowered_at_once; /* slots that it may still give another tip, rather than none */
 	uint32_t n_referenced;
 	uint32_t n_cached;
 	uint32_t n_quarantined;
@@ -645,7 +646,17 @@ void published_limit(struct core_pool *pool, uint32_t slot, uint32_t n_pages);
 /** published_copy - a fork is published as far as its parent; published_limit() follows */
 void published_copy(struct core_pool *pool, uint32_t slot, uint32_t from);
 
-/** published_lower - the node will be removed: sequences whose tip it is are published up to the node `to`, or NONE */
+/** published_trim - the sequence's first page has changed: if it is past what is published, nothing is any more */
+void published_trim(struct core_pool *pool, uint32_t slot);
+
+/** Most sequences that a change lowers to another node: each could be lowered again by the next eviction. */
+#define LOWERED_AT_ONCE 1024u
+
+/**
+ * published_lower - the node will be removed: sequences whose tip it is are published up to the node `to`, or NONE
+ *
+ * Of those trimmed past `to`, and past LOWERED_AT_ONCE, nothing counts as published.
+ */
 void published_lower(struct core_pool *pool, uint32_t page, uint32_t to);
 
 /* node.c; call between core_pool_change_begin() and core_pool_change_end() */
@@ -699,8 +710,8 @@ void node_prefetch(const struct core_pool *pool, uint32_t page);
  */
 void node_remove(struct core_pool *pool, uint32_t page);
 
-/** nodes_remove_lost - remove up to `budget` lost nodes; returns how many */
-uint32_t nodes_remove_lost(struct core_pool *pool, uint32_t budget);
+/** nodes_remove_lost - remove up to `budget` lost nodes */
+void nodes_remove_lost(struct core_pool *pool, uint32_t budget);
 
 /** node_used - record that a start shares the node */
 void node_used(const struct core *core, struct core_pool *pool, uint32_t page);

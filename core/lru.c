@@ -257,23 +257,27 @@ core_tick(struct core *core, uint32_t budget)
 	budget -= n_expired < budget ? n_expired : budget;
 	for (uint32_t i = 0; i < core->n_pools; i++) {
 		struct core_pool *pool = core->pools[i];
+		uint64_t n_worked = pool->n_worked;
 		uint32_t n_free = core_pool_n_free(pool), n_lacking;
 
 		n_expired = pins_expire(core, pool, budget);
 		budget -= n_expired < budget ? n_expired : budget;
 		more = more || pins_have_expired(core, pool);
 		core_pool_change_begin(pool);
-		budget -= nodes_remove_lost(pool, budget);
+		nodes_remove_lost(pool, budget);
 		core_pool_change_end(pool);
+		budget -= MIN(budget, pool->n_worked - n_worked);
 		more = more || pool->lost != NONE;
 		budget -= MIN(budget, table_memory_tick(pool, budget));
 		more = more || !table_memory_is_idle(pool);
 		if (n_free >= pool->free_pages || pool->lru.coldest == NONE)
 			continue;
 		n_lacking = pool->free_pages - n_free;
+		n_worked = pool->n_worked;
 		core_pool_change_begin(pool);
-		budget -= lru_evict(pool, n_lacking < budget ? n_lacking : budget, false);
+		lru_evict(pool, MIN(n_lacking, budget), false);
 		core_pool_change_end(pool);
+		budget -= MIN(budget, pool->n_worked - n_worked);
 		more = more || (core_pool_n_free(pool) < pool->free_pages && pool->lru.coldest != NONE);
 	}
 	return more;

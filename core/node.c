@@ -196,18 +196,19 @@ node_remove(struct core_pool *pool, uint32_t page)
 	node_remove_one(pool, page, above);
 	for (; pool->lost != lost && pool->n_at_once > 0; n++, pool->n_at_once--)
 		node_remove_one(pool, pool->lost, above);
+	pool->n_worked += n;
 	counter_add(&pool->header->n_orphaned, n);
 }
 
-uint32_t
+void
 nodes_remove_lost(struct core_pool *pool, uint32_t budget)
 {
 	uint32_t n = 0;
 
 	for (; pool->lost != NONE && n < budget; n++)
 		node_remove_one(pool, pool->lost, NONE);
+	pool->n_worked += n;
 	counter_add(&pool->header->n_orphaned, n);
-	return n;
 }
 
 void

@@ -224,6 +224,7 @@ page_table_trim(struct core_pool *pool, struct core_session *session, uint32_t s
 	slot_change_begin(slot);
 	store_u32(&slot->first, first);
 	page_table_protect(pool, slot_index, first * pool->view.page_size);
+	published_trim(pool, slot_index);
 	cached = pages_unref(pool, session, pool->slots[slot_index].tenant, table + before, first - before, false);
 	if (cached)
 		lru_release_next(pool, table + before, first - before);

@@ -177,6 +177,7 @@ core_pool_change_begin(struct core_pool *pool)
 		return;
 	assert(change % 2 == 0);
 	pool->n_at_once = NODES_AT_ONCE;
+	pool->n_lowered_at_once = LOWERED_AT_ONCE;
 	atomic_store_explicit(&pool->header->change, change + 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_release);
 }

@@ -3,6 +3,9 @@
  * How far each sequence is published.  A slot's tip is the node of its last published page; each node lists the slots
  * whose tip it is.  So when nodes are removed, the slots that depend on them are found without a search, and what a
  * slot says is published can always be found.
+ *
+ * A slot whose first page with a page table entry is past its tip can publish nothing more, so it has no tip: sequences
+ * that hold no page would else cost time at each eviction of the nodes that they stood on.
  */
 #include "core/core_internal.h"
 
@@ -103,13 +106,25 @@ published_copy(struct core_pool *pool, uint32_t slot, uint32_t from)
 }
 
 void
+published_trim(struct core_pool *pool, uint32_t slot)
+{
+	if (page_table_published(pool, slot) / pool->view.page_size < page_table_first(pool, slot))
+		published_set(pool, slot, NONE);
+}
+
+void
 published_lower(struct core_pool *pool, uint32_t page, uint32_t to)
 {
 	uint32_t slot = pool->nodes[page].first_slot, next;
+	uint32_t n_pages = to == NONE ? 0 : pool->nodes[to].depth + 1;
 
 	for (; slot != NONE; slot = next) {
+		bool keeps = n_pages > 0 && n_pages >= page_table_first(pool, slot) && pool->n_lowered_at_once > 0;
+
 		next = pool->slots[slot].tip_next;
-		tip_link(pool, slot, to);
+		pool->n_lowered_at_once -= keeps;
+		pool->n_worked++;
+		tip_link(pool, slot, keeps ? to : NONE);
 	}
 	pool->nodes[page].first_slot = NONE;
 }

@@ -386,7 +386,10 @@ remove_below(struct model_pool *pool, uint32_t page, uint32_t n_above, struct mo
 
 	for (uint32_t s = 0; s < MODEL_SEQS; s++)
 		if (pool->seqs[s].state != MODEL_SEQ_NONE && pool->seqs[s].tip.serial == place.serial) {
-			model_set_published(&pool->seqs[s], n_above, above);
+			if (n_above < pool->seqs[s].n_trimmed)
+				model_set_published(&pool->seqs[s], 0, (struct model_place){ .page = REGION_NO_PAGE });
+			else
+				model_set_published(&pool->seqs[s], n_above, above);
 			model.n_lowered++;
 		}
 	model_change(pool, REGION_RING_REMOVED, page);
@@ -631,6 +634,8 @@ model_trim(struct model_pool *pool, struct model_seq *seq, uint32_t n)
 	for (uint32_t i = n_before; i < n; i++)
 		seq->pages[i] = REGION_NO_PAGE;
 	seq->n_trimmed = n;
+	if (seq->n_published < n)
+		model_set_published(seq, 0, (struct model_place){ .page = REGION_NO_PAGE });
 	pool->totals.n_trimmed += n - n_before;
 	seq->n_writable_from = MAX(seq->n_writable_from, n);
 	seq->version_moves = true;

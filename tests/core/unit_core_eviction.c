@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cached pages: the order of eviction, pins, eviction ahead of need. */
+#include <string.h>
+
+#include "core/core_internal.h"
 #include "tests/core/sharing_fixture.h"
 
 TestSuite(core_eviction, .init = sharing_setup, .fini = core_fixture_teardown);
@@ -87,6 +90,67 @@ Test(core_eviction, starts_share_a_cached_page)
 }
 
 /* Eviction ahead of need, in steps, of pages that are not pinned. */
+#define N_CHAIN 40u
+#define N_FORKS 600u
+
+/* A sequence of N_CHAIN pages, each of one token, published, and N_FORKS forks of it; ids: that and the forks. */
+static void
+many_of_one_chain(uint32_t pool, uint32_t n_trimmed, paged_seq_id ids[N_FORKS + 1])
+{
+	struct paged_seq_item item = { .n_tokens = n_trimmed };
+	char text[N_CHAIN + 1] = "";
+	paged_seq_id first;
+
+	memset(text, 'a', N_CHAIN);
+	first = sharing_write(fixture_session, pool, text, NULL);
+	item.seq = ids[0] = sharing_write(fixture_session, pool, text, NULL);
+	expect_ok(core_seq_trim(core_fixture.core, fixture_session, 1, &item, &core_error));
+	for (uint32_t i = 1; i <= N_FORKS; i++)
+		expect_ok(sharing_try_fork(fixture_session, ids[0], N_CHAIN, &ids[i]));
+	expect_ok(fixture_erase(fixture_session, first));
+	expect_accounting();
+}
+
+static uint32_t
+count_published(const paged_seq_id ids[N_FORKS + 1])
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i <= N_FORKS; i++)
+		n += atomic_load(&region_slot(core_pool_view(core_fixture.core, PAGED_SEQ_POOL(ids[i])),
+					      PAGED_SEQ_SLOT(ids[i]))
+					 ->published) > 0;
+	return n;
+}
+
+/* Sequences that depend on evicted pages are few at a time, whatever they have given back or have twins of. */
+Test(core_eviction, of_pages_that_many_sequences_stand_on)
+{
+	uint32_t pool = core_fixture_add_pool(&core_fixture, "forks", 2 * N_CHAIN, 1, N_FORKS + 2, N_CHAIN);
+	paged_seq_id ids[N_FORKS + 1];
+	uint64_t n_worked;
+
+	many_of_one_chain(pool, N_CHAIN, ids);
+	cr_assert_eq(count_published(ids), N_FORKS + 1);
+	n_worked = core_n_worked(core_fixture.core);
+	cr_assert_eq(core_prefix_evict(core_fixture.core, pool, 1), 1);
+	cr_assert_eq(count_published(ids), 0);
+	cr_assert_geq(core_n_worked(core_fixture.core), n_worked + N_FORKS + 1);
+	expect_accounting();
+	for (uint32_t i = 0; i <= N_FORKS; i++)
+		expect_ok(fixture_erase(fixture_session, ids[i]));
+	core_prefix_evict(core_fixture.core, pool, 0);
+
+	many_of_one_chain(pool, 0, ids);
+	cr_assert_eq(core_prefix_evict(core_fixture.core, pool, 1), 1);
+	cr_assert_eq(count_published(ids), N_FORKS + 1);
+	n_worked = core_n_worked(core_fixture.core);
+	cr_assert_eq(core_prefix_evict(core_fixture.core, pool, 5), 5);
+	cr_assert_eq(count_published(ids), 0);
+	cr_assert_leq(core_n_worked(core_fixture.core), n_worked + LOWERED_AT_ONCE + N_FORKS + 1 + 5);
+	expect_accounting();
+}
+
 Test(core_eviction, tick)
 {
 	struct sharing_found found = cache_prefix(SHARING_WIDE, "abcdefghijklmnopqrst");

@@ -214,10 +214,26 @@ Test(core_trim, publishes_nothing_once_its_tip_is_evicted)
 	trim(seq, 8);
 	expect_ok(fixture_reserve(fixture_session, seq, 12));
 	cr_assert_eq(core_prefix_evict(core_fixture.core, 0, 1), 1);
-	expect_seq(seq, 2, 1);
-	cr_assert_eq(sharing_publish(seq, 2, "aaaabbbbcccc", NULL), 1);
-	cr_assert_eq(sharing_publish(seq, 0, "aaaabbbbcccc", NULL), 1);
+	expect_seq(seq, 2, 0);
+	cr_assert_eq(sharing_publish(seq, 2, "aaaabbbbcccc", NULL), 0);
+	cr_assert_eq(sharing_publish(seq, 0, "aaaabbbbcccc", NULL), 0);
+	cr_assert_eq(fixture_ends[0], PAGED_PUBLISH_TRIMMED);
 	expect_found(0, "aaaabbbbcccc", NULL, "1");
+}
+
+/* Past what is published, there is nothing to go on from. */
+Test(core_trim, past_what_is_published)
+{
+	paged_seq_id seq = sharing_write(fixture_session, 0, "aaaabbbb", NULL);
+
+	expect_ok(fixture_reserve(fixture_session, seq, 16));
+	trim(seq, 8);
+	expect_seq(seq, 2, 2);
+	trim(seq, 12);
+	expect_seq(seq, 3, 0);
+	cr_assert_eq(sharing_publish(seq, 2, "aaaabbbbccccdddd", NULL), 0);
+	cr_assert_eq(fixture_ends[0], PAGED_PUBLISH_TRIMMED);
+	expect_found(0, "aaaabbbbccccdddd", NULL, "1 0");
 }
 
 /* Its later pages would stand on a page that is gone. */
