@@ -25,7 +25,7 @@ peer_set_open(struct peer_set *set, const char *endpoint, bool bound)
 	const char *problem, *what = set->service.kind == PEER_SUBSCRIBERS ? "events" : "replay";
 	char text[512];
 
-	set->listener.fd = -1;
+	set->listener = (struct transport_listener){ .fd = -1, .lock = -1 };
 	if (!bound)
 		set->n_max = 1;
 	problem = bound ? transport_listen(endpoint, &set->listener) : transport_check(endpoint);

@@ -117,7 +117,9 @@ publisher_open(const char *name, const struct publisher_options *options)
 		return NULL;
 	}
 	publisher->name = name;
-	publisher->subscribers.listener.fd = publisher->replays.listener.fd = publisher->wake = -1;
+	publisher->wake = -1;
+	publisher->subscribers.listener = publisher->replays.listener =
+		(struct transport_listener){ .fd = -1, .lock = -1 };
 	if (!publisher_prepare(publisher, options)) {
 		events_log(EVENTS_LOG_ERROR, "kv", "pool %s: no memory, or no descriptor, for a publisher", name);
 	} else if (peer_set_open(&publisher->subscribers, options->endpoint, bound) &&

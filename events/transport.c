@@ -4,12 +4,14 @@
 #include "events/transport.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -133,14 +135,53 @@ tcp_listen(const char *endpoint, struct transport_listener *listener)
 	return problem;
 }
 
-/* A file that no process listens at is left from an earlier run. */
+static bool
+same_file(const struct stat *a, const struct stat *b)
+{
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/*
+ * Takes the lock beside a socket, so that no other start finds the socket bound and not listening yet, which looks as
+ * if it were left from an earlier run.
+ */
+static const char *
+unix_lock(const char *path, struct transport_listener *listener)
+{
+	struct stat opened, found;
+
+	if (asprintf(&listener->lock_path, "%s.lock", path) < 0) {
+		listener->lock_path = NULL;
+		return strerror(ENOMEM);
+	}
+	for (;;) {
+		listener->lock = open(listener->lock_path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+		if (listener->lock < 0)
+			return "its file .lock cannot be opened";
+		if (flock(listener->lock, LOCK_EX | LOCK_NB) < 0)
+			return strerror(errno == EWOULDBLOCK ? EADDRINUSE : errno);
+		/* The one who held it before may have removed it since it was opened. */
+		if (fstat(listener->lock, &opened) == 0 && lstat(listener->lock_path, &found) == 0 &&
+		    same_file(&opened, &found)) {
+			listener->locked = true;
+			return NULL;
+		}
+		close(listener->lock);
+	}
+}
+
+/* A socket that no process listens at is left from an earlier run; any other file is not ours to remove. */
 static bool
 unix_is_stale(const struct sockaddr_un *address)
 {
-	int fd = socket_create(AF_UNIX);
-	bool stale =
-		fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0 && errno == ECONNREFUSED;
+	struct stat status;
+	bool stale;
+	int fd;
 
+	if (lstat(address->sun_path, &status) < 0 || !S_ISSOCK(status.st_mode))
+		return false;
+	fd = socket_create(AF_UNIX);
+	stale = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0 && errno == ECONNREFUSED;
 	if (fd >= 0)
 		close(fd);
 	return stale;
@@ -151,9 +192,10 @@ unix_listen(const char *endpoint, struct transport_listener *listener)
 {
 	struct sockaddr_un address;
 	const char *problem = unix_address(endpoint, &address);
-	struct stat status;
 	int error;
 
+	if (problem == NULL)
+		problem = unix_lock(address.sun_path, listener);
 	if (problem != NULL)
 		return problem;
 	listener->fd = socket_create(AF_UNIX);
@@ -167,10 +209,9 @@ unix_listen(const char *endpoint, struct transport_listener *listener)
 	if (error != 0)
 		return strerror(error);
 	listener->path = strdup(address.sun_path);
-	if (listener->path == NULL || stat(address.sun_path, &status) < 0 || listen(listener->fd, BACKLOG) < 0)
+	if (listener->path == NULL || lstat(address.sun_path, &listener->status) < 0 ||
+	    listen(listener->fd, BACKLOG) < 0)
 		return strerror(errno);
-	listener->device = status.st_dev;
-	listener->inode = status.st_ino;
 	return NULL;
 }
 
@@ -179,7 +220,7 @@ transport_listen(const char *endpoint, struct transport_listener *listener)
 {
 	const char *problem = unknown_protocol;
 
-	*listener = (struct transport_listener){ .fd = -1 };
+	*listener = (struct transport_listener){ .fd = -1, .lock = -1 };
 	if (strncmp(endpoint, tcp, strlen(tcp)) == 0)
 		problem = tcp_listen(endpoint, listener);
 	else if (strncmp(endpoint, ipc, strlen(ipc)) == 0)
@@ -196,11 +237,15 @@ transport_close(struct transport_listener *listener)
 
 	if (listener->fd >= 0)
 		close(listener->fd);
-	if (listener->path != NULL && stat(listener->path, &status) == 0 && status.st_dev == listener->device &&
-	    status.st_ino == listener->inode)
+	if (listener->path != NULL && lstat(listener->path, &status) == 0 && same_file(&status, &listener->status))
 		unlink(listener->path);
+	if (listener->locked)
+		unlink(listener->lock_path);
+	if (listener->lock >= 0)
+		close(listener->lock);
 	free(listener->path);
-	*listener = (struct transport_listener){ .fd = -1 };
+	free(listener->lock_path);
+	*listener = (struct transport_listener){ .fd = -1, .lock = -1 };
 }
 
 void

@@ -4,7 +4,8 @@
  *
  * tcp://HOST:PORT, where HOST is a name, an address, an IPv6 address in brackets, or, to bind, "*" (all IPv4
  * addresses); PORT may be "*" or 0 to bind any.  ipc://PATH is a Unix socket; the permissions of its directory, and
- * the process's umask, decide who may connect.
+ * the process's umask, decide who may connect.  A socket that is left from an earlier run is replaced; any other file,
+ * and a socket that a process listens at, is not.
  *
  * All sockets are non-blocking.
  */
@@ -13,14 +14,17 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <sys/types.h>
+#include <sys/stat.h>
 
 struct transport_listener {
 	int fd;
 	/* Of ipc://: what was bound, so that another's file is not removed. */
 	char *path;
-	dev_t device;
-	ino_t inode;
+	struct stat status;
+	/* PATH.lock, which is held as long as the listener is open. */
+	char *lock_path;
+	int lock;
+	bool locked;
 };
 
 /** transport_is_bound - whether vLLM binds an endpoint: it has "*" or "::" in it, or is ipc:// */
@@ -29,7 +33,7 @@ bool transport_is_bound(const char *endpoint);
 /** transport_listen - bind an endpoint and listen; NULL, or what is wrong */
 const char *transport_listen(const char *endpoint, struct transport_listener *listener);
 
-/** transport_close - also removes the file */
+/** transport_close - also removes the socket and its lock */
 void transport_close(struct transport_listener *listener);
 
 /** transport_text - the endpoint that a listener is bound to, with the port that a wildcard stands for */
