@@ -8,84 +8,174 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+/* What an origin may keep in use however many others there are. */
+#define FLOOR 2
+#define CELLS (2 * ADMISSION_MAX)
+
+/* All addresses of loopback are one: any user of this machine may take each of them. */
+static struct origin
+origin_of_v4(uint32_t address)
+{
+	if (ntohl(address) >> 24 == IN_LOOPBACKNET)
+		address = htonl(INADDR_LOOPBACK);
+	return (struct origin){ AF_INET, address, address };
+}
+
+static struct origin
+origin_of_v6(const struct in6_addr *address)
+{
+	struct origin origin = { .kind = AF_INET6 };
+	uint32_t v4;
+
+	if (IN6_IS_ADDR_LOOPBACK(address))
+		return origin_of_v4(htonl(INADDR_LOOPBACK));
+	if (IN6_IS_ADDR_V4MAPPED(address)) {
+		memcpy(&v4, (const uint8_t *)address + 12, sizeof(v4));
+		return origin_of_v4(v4);
+	}
+	memcpy(&origin.group, address, 48 / 8);
+	memcpy(&origin.number, address, 64 / 8);
+	return origin;
+}
+
 struct origin
 origin_of(int fd)
 {
 	struct sockaddr_storage storage = { .ss_family = AF_UNSPEC };
-	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&storage;
+	struct ucred credentials = { .uid = UINT32_MAX };
 	socklen_t size = sizeof(storage);
-	struct origin origin = { 0 };
-	uint32_t v4 = 0;
 
 	getpeername(fd, (struct sockaddr *)&storage, &size);
-	origin.kind = storage.ss_family;
-	if (storage.ss_family == AF_UNIX) {
-		struct ucred credentials = { .uid = UINT32_MAX };
+	if (storage.ss_family == AF_INET6)
+		return origin_of_v6(&((const struct sockaddr_in6 *)&storage)->sin6_addr);
+	if (storage.ss_family == AF_INET)
+		return origin_of_v4(((const struct sockaddr_in *)&storage)->sin_addr.s_addr);
+	if (storage.ss_family != AF_UNIX)
+		return (struct origin){ .kind = storage.ss_family };
+	size = sizeof(credentials);
+	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size);
+	return (struct origin){ AF_UNIX, credentials.uid, credentials.uid };
+}
 
-		size = sizeof(credentials);
-		getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size);
-		origin.number = credentials.uid;
-	} else if (storage.ss_family == AF_INET6 && !IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
-		memcpy(&origin.number, &v6->sin6_addr, sizeof(origin.number));
-	} else if (storage.ss_family == AF_INET6) {
-		memcpy(&v4, (const uint8_t *)&v6->sin6_addr + 12, sizeof(v4));
-		origin = (struct origin){ AF_INET, v4 };
-	} else if (storage.ss_family == AF_INET) {
-		origin.number = ((const struct sockaddr_in *)&storage)->sin_addr.s_addr;
-	}
-	return origin;
+/* How many connections each origin has, or each group: at most half of the cells are used. */
+struct tally {
+	bool of_groups;
+	uint16_t entry[CELLS]; /* one of the origin's, and 1 */
+	uint16_t count[CELLS];
+};
+
+static bool
+same_group(const struct origin *a, const struct origin *b)
+{
+	return a->kind == b->kind && a->group == b->group;
 }
 
 static bool
-origin_equal(const struct origin *a, const struct origin *b)
+same_origin(const struct origin *a, const struct origin *b)
 {
-	return a->kind == b->kind && a->number == b->number;
+	return same_group(a, b) && a->number == b->number;
 }
 
+/* The cell of an origin, or the free one where it belongs. */
 static size_t
-origin_count(const struct admission_entry *entries, size_t n, const struct origin *origin)
+tally_cell(const struct tally *tally, const struct admission_entry *entries, const struct origin *origin)
 {
-	size_t count = 0;
+	uint64_t hash = (origin->group + origin->kind) * 0x9e3779b97f4a7c15;
+	size_t cell;
 
-	for (size_t i = 0; i < n; i++)
-		if (entries[i].state != ADMISSION_FREE && origin_equal(&entries[i].origin, origin))
-			count++;
-	return count;
+	if (!tally->of_groups)
+		hash = (hash ^ origin->number) * 0x9e3779b97f4a7c15;
+	for (cell = (hash >> 32) % CELLS; tally->entry[cell] != 0; cell = (cell + 1) % CELLS) {
+		const struct origin *other = &entries[tally->entry[cell] - 1].origin;
+
+		if (tally->of_groups ? same_group(origin, other) : same_origin(origin, other))
+			break;
+	}
+	return cell;
 }
 
-/* Is a a better victim than b? */
-static bool
-victim_before(const struct admission_entry *a, const struct admission_entry *b)
+static void
+tally_fill(struct tally *tally, bool of_groups, const struct admission_entry *entries, size_t n)
 {
-	if ((a->state == ADMISSION_ACTIVE) != (b->state == ADMISSION_ACTIVE))
-		return b->state == ADMISSION_ACTIVE;
-	return a->state == ADMISSION_ACTIVE ? a->used > b->used : a->used < b->used;
+	memset(tally, 0, sizeof(*tally));
+	tally->of_groups = of_groups;
+	for (size_t i = 0; i < n; i++) {
+		size_t cell;
+
+		if (entries[i].state == ADMISSION_FREE)
+			continue;
+		cell = tally_cell(tally, entries, &entries[i].origin);
+		tally->entry[cell] = (uint16_t)(i + 1);
+		tally->count[cell]++;
+	}
+}
+
+/* A connection that may be closed.  Of two, the one with the larger first number that differs is. */
+struct candidate {
+	uint64_t reason; /* 0: it may not be closed */
+	uint64_t n_group, n_origin;
+	uint64_t is_idle, age;
+};
+
+static struct candidate
+candidate_of(const struct admission_entry *entry, const struct origin *origin, const struct candidate *own,
+	     struct candidate found)
+{
+	bool idle = entry->state != ADMISSION_ACTIVE, may = idle || found.n_group > FLOOR;
+
+	found.is_idle = idle;
+	found.age = idle ? UINT64_MAX - entry->used : entry->used;
+	if (!same_group(&entry->origin, origin))
+		found.reason = may && found.n_group > own->n_group + 1 ? 4 : 0;
+	else if (!same_origin(&entry->origin, origin))
+		found.reason = may && found.n_origin > own->n_origin + 1 ? 3 : 0;
+	else
+		found.reason = idle ? 2 : 0;
+	/* A tie: both would have the same part. */
+	if (found.reason == 0 && idle &&
+	    (same_group(&entry->origin, origin) ? found.n_origin > own->n_origin
+						: found.n_group > own->n_group))
+		found = (struct candidate){ .reason = 1, .age = found.age };
+	return found;
+}
+
+static bool
+candidate_before(const struct candidate *a, const struct candidate *b)
+{
+	if (a->reason != b->reason)
+		return a->reason > b->reason;
+	if (a->n_group != b->n_group)
+		return a->n_group > b->n_group;
+	if (a->n_origin != b->n_origin)
+		return a->n_origin > b->n_origin;
+	if (a->is_idle != b->is_idle)
+		return a->is_idle > b->is_idle;
+	return a->age > b->age;
 }
 
 size_t
 admission_victim(const struct admission_entry *entries, size_t n, const struct origin *origin)
 {
-	/* A tie is the new connection's loss: it displaces its own origin's. */
-	size_t most = origin_count(entries, n, origin) + 1, victim = n;
-	struct origin largest = *origin;
+	struct candidate own, best = { 0 };
+	struct tally groups, origins;
+	size_t victim = n;
 
+	tally_fill(&groups, true, entries, n);
+	tally_fill(&origins, false, entries, n);
+	own = (struct candidate){ .n_group = groups.count[tally_cell(&groups, entries, origin)],
+				  .n_origin = origins.count[tally_cell(&origins, entries, origin)] };
 	for (size_t i = 0; i < n; i++) {
-		size_t count;
+		struct candidate candidate = { 0 };
 
-		if (entries[i].state == ADMISSION_FREE || origin_equal(&entries[i].origin, &largest))
+		if (entries[i].state == ADMISSION_FREE)
 			continue;
-		count = origin_count(entries, n, &entries[i].origin);
-		if (count > most) {
-			most = count;
-			largest = entries[i].origin;
-		}
-	}
-	for (size_t i = 0; i < n; i++) {
-		if (entries[i].state == ADMISSION_FREE || !origin_equal(&entries[i].origin, &largest) ||
-		    (entries[i].state == ADMISSION_ACTIVE && origin_equal(&largest, origin)))
-			continue;
-		if (victim == n || victim_before(&entries[i], &entries[victim]))
+		candidate.n_group = groups.count[tally_cell(&groups, entries, &entries[i].origin)];
+		candidate.n_origin = origins.count[tally_cell(&origins, entries, &entries[i].origin)];
+		candidate = candidate_of(&entries[i], origin, &own, candidate);
+		if (candidate.reason > 0 && (victim == n || candidate_before(&candidate, &best))) {
+			best = candidate;
 			victim = i;
+		}
 	}
 	return victim;
 }

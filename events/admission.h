@@ -2,8 +2,12 @@
 /**
  * admission.h - which connection is closed so that a new one may come
  *
- * The number of connections is limited, and nothing that one origin does keeps another away: a new connection
- * displaces one of the origin that has the most.  An origin is a user on a Unix socket, an address on TCP.
+ * The number of connections is limited.  A new connection displaces one of the origin that has the most.  An origin is
+ * a user on a Unix socket; an address of IPv4, or the first 64 bits of one of IPv6, on TCP.  All addresses of
+ * loopback are one origin.
+ *
+ * So nothing that one origin does keeps another away.  Whoever has many addresses has many origins: together they can
+ * leave each other origin no more than two connections in use, and keep away one that comes later.
  */
 #ifndef PAGED_EVENTS_ADMISSION_H
 #define PAGED_EVENTS_ADMISSION_H
@@ -12,9 +16,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** Where a connection comes from: a uid, an IPv4 address, or the first 64 bits of an IPv6 address. */
+/** Most connections that admission_victim() chooses from. */
+#define ADMISSION_MAX 4096
+
+/** Where a connection comes from: `number` is a uid, an address, or the first 64 bits of an IPv6 address. */
 struct origin {
-	uint64_t kind, number;
+	uint64_t kind;
+	uint64_t group; /* first 48 bits of an IPv6 address: one customer's; else as `number` */
+	uint64_t number;
 };
 
 /** origin_of - of the peer of a connected socket */
@@ -23,7 +32,7 @@ struct origin origin_of(int fd);
 /** A connection, as far as admission is concerned. */
 struct admission_entry {
 	struct origin origin;
-	enum {
+	enum admission_state {
 		ADMISSION_FREE,  /* no connection, or one that is being closed */
 		ADMISSION_NEW,   /* nothing of use was received */
 		ADMISSION_IDLE,  /* may be displaced by its own origin */
@@ -35,8 +44,10 @@ struct admission_entry {
 /**
  * admission_victim - the connection to be closed so that one more of an origin may come
  *
- * It is one of the origin that has the most: the new or idle one that was used the longest ago, or else the
- * active one that came last.
+ * It is one of the group that has the most, and in it of the origin that has the most, if that has more than the new
+ * one's would have: the new or idle one that was used the longest ago, or else the active one that came last, if its
+ * group has more than two.  If there is none, it is a new or idle one of the new one's origin, and then the
+ * new or idle one that was used the longest ago of all origins that have as many as the new one's would have.
  *
  * @return its index; n: none, refuse the new connection
  */

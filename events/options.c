@@ -58,7 +58,6 @@ enum {
 #define BUFFER_STEPS_MAX 1000000
 #define HWM 100000
 #define MAX_CONNECTIONS 128
-#define MAX_CONNECTIONS_MAX 4096
 /* Of the batches that wait or are kept for replay: vLLM limits their number only. */
 #define BUFFER_SIZE ((size_t)256 << 20)
 
@@ -151,7 +150,7 @@ kv_option(struct kv_events_options *kv, struct kv_option_texts *texts, int optio
 		kv->publisher.hwm = events_option_number(name, text, 1, INT32_MAX);
 		break;
 	case OPTION_MAX_CONNECTIONS:
-		kv->publisher.max_connections = events_option_number(name, text, 1, MAX_CONNECTIONS_MAX);
+		kv->publisher.max_connections = events_option_number(name, text, 1, ADMISSION_MAX);
 		break;
 	case OPTION_RANK:
 		kv->data_parallel_rank = events_option_number(name, text, 0, INT32_MAX);

@@ -7,7 +7,7 @@
 
 #include "events/admission.h"
 
-static const struct origin a = { 1, 1 }, b = { 1, 2 }, c = { 2, 1 };
+static const struct origin a = { 1, 1, 1 }, b = { 1, 2, 2 }, c = { 2, 1, 1 }, d = { 3, 3, 3 };
 
 Test(admission, own_idle_ones_go_first)
 {
@@ -33,7 +33,7 @@ Test(admission, the_largest_origin_makes_room)
 	cr_assert_eq(admission_victim(entries, 6, &a), 2);
 	/* The new one would make b the larger. */
 	cr_assert_eq(admission_victim(entries, 3, &a), 3);
-	cr_assert_eq(admission_victim(entries, 2, &(struct origin){ 3, 3 }), 2);
+	cr_assert_eq(admission_victim(entries, 2, &d), 2);
 }
 
 /* However many an origin has, another one gets its part. */
@@ -53,6 +53,66 @@ Test(admission, parts_become_equal)
 		entries[victim] = (struct admission_entry){ b, ADMISSION_ACTIVE, used };
 	}
 	cr_assert_eq(n_of_b, 6);
+}
+
+/* Fills all of `entries` but the first `from` with connections of origins that differ. */
+static void
+fill_strangers(struct admission_entry *entries, size_t from, size_t n, enum admission_state state)
+{
+	for (size_t i = from; i < n; i++)
+		entries[i] = (struct admission_entry){ { 9, i, i }, state, 100 + i };
+}
+
+/* Whoever has many addresses takes no connection from one that uses few. */
+Test(admission, few_in_use_are_kept)
+{
+	struct admission_entry entries[128] = { { a, ADMISSION_ACTIVE, 1 }, { a, ADMISSION_ACTIVE, 2 } };
+
+	fill_strangers(entries, 2, 128, ADMISSION_ACTIVE);
+	cr_assert_eq(admission_victim(entries, 128, &d), 128);
+	/* Of three in use, one is not. */
+	entries[2] = (struct admission_entry){ a, ADMISSION_ACTIVE, 3 };
+	cr_assert_eq(admission_victim(entries, 128, &d), 2);
+}
+
+/* Strangers who send nothing keep nobody away, even if each has another address. */
+Test(admission, a_tie_displaces_the_oldest_that_is_idle)
+{
+	struct admission_entry entries[128] = { { a, ADMISSION_ACTIVE, 1 }, { b, ADMISSION_ACTIVE, 2 } };
+
+	fill_strangers(entries, 2, 128, ADMISSION_NEW);
+	cr_assert_eq(admission_victim(entries, 128, &d), 2);
+	entries[2].used = 1000;
+	cr_assert_eq(admission_victim(entries, 128, &d), 3);
+	/* But not for one that has more than they have. */
+	cr_assert_eq(admission_victim(entries, 128, &a), 128);
+}
+
+/* A customer of IPv6 has 65,536 times 64 bits: all of them have the part of one. */
+Test(admission, groups)
+{
+	struct admission_entry entries[12] = { { a, ADMISSION_ACTIVE, 1 }, { b, ADMISSION_IDLE, 2 } };
+	const struct origin new_one = { 2, 7, 999 };
+
+	for (size_t i = 2; i < 12; i++)
+		entries[i] = (struct admission_entry){ { 2, 7, i }, ADMISSION_ACTIVE, i };
+	cr_assert_eq(admission_victim(entries, 12, &a), 11);
+	/* One more of the group displaces neither another group nor one of its own that has as many. */
+	cr_assert_eq(admission_victim(entries, 12, &new_one), 12);
+	/* It gets its part of the group's. */
+	entries[5].origin = entries[8].origin = entries[4].origin;
+	cr_assert_eq(admission_victim(entries, 12, &new_one), 8);
+}
+
+/* All of a large set are counted. */
+Test(admission, many)
+{
+	static struct admission_entry entries[ADMISSION_MAX];
+
+	fill_strangers(entries, 0, ADMISSION_MAX, ADMISSION_ACTIVE);
+	for (size_t i = 100; i < ADMISSION_MAX; i += 400)
+		entries[i].origin = a;
+	cr_assert_eq(admission_victim(entries, ADMISSION_MAX, &b), 3700 + 400 * ((ADMISSION_MAX - 1 - 3700) / 400));
 }
 
 /* The origin of a connection from 127.0.0.X to a socket of either family. */
@@ -84,11 +144,11 @@ origin_from(int family, uint8_t last)
 
 Test(admission, origins)
 {
-	struct origin first = origin_from(AF_INET, 1), same = origin_from(AF_INET, 1), other = origin_from(AF_INET, 2);
+	struct origin first = origin_from(AF_INET, 1), same = origin_from(AF_INET, 2);
 	int pair[2], probe = socket(AF_INET6, SOCK_STREAM, 0);
 
-	cr_assert(first.kind == same.kind && first.number == same.number);
-	cr_assert(first.kind != other.kind || first.number != other.number);
+	/* Any user may take all addresses of loopback. */
+	cr_assert(first.kind == same.kind && first.group == same.group && first.number == same.number);
 	cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
 	cr_assert_eq(origin_of(pair[0]).kind, AF_UNIX);
 	cr_assert_eq(origin_of(pair[0]).number, getuid());
