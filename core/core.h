@@ -152,7 +152,7 @@ struct core_progress {
 };
 
 /**
- * core_step - do a step of an unfinished request, of each in turn
+ * core_step - do a step of an unfinished request: of the tenants in turn, and of a tenant's sessions
  *
  * @return true: there are unfinished requests, call again
  */

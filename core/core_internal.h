@@ -347,7 +347,8 @@ struct core {
 	struct core_session *queue_first, *queue_last; /* ended sessions that core_reap() has work for */
 	uint64_t stamp;                                /* number of the current request */
 	uint32_t step;                                 /* entries that a request works on at a time */
-	struct core_operation *operation_first, *operation_last; /* the next one to step first */
+	struct core_operation *operation_first, *operation_last; /* the one that has waited longest first */
+	uint32_t last_tenant;                                    /* of the operation stepped last */
 	struct ticket_list tickets;
 	uint64_t max_array_bytes; /* quota of a session */
 	uint64_t last_array;      /* number of the array completed last */

@@ -108,15 +108,36 @@ core_n_worked(const struct core *core)
 	return n;
 }
 
+static uint32_t
+operation_tenant(const struct core_operation *operation)
+{
+	return operation->session != NULL ? operation->session->tenant : 0;
+}
+
+/*
+ * The operation to step next: the one that has waited longest, of another tenant than the last one if there is any.  So
+ * a tenant's requests do not take longer because another has many sessions.
+ */
+static struct core_operation *
+operation_next(const struct core *core)
+{
+	struct core_operation *operation = core->operation_first;
+
+	while (operation != NULL && operation_tenant(operation) == core->last_tenant)
+		operation = operation->next;
+	return operation != NULL ? operation : core->operation_first;
+}
+
 bool
 core_step(struct core *core, struct core_progress *progress)
 {
-	struct core_operation *operation = core->operation_first;
+	struct core_operation *operation = operation_next(core);
 	uint64_t n_worked = core_n_worked(core);
 
 	*progress = (struct core_progress){ .session = 0 };
 	if (operation == NULL)
 		return false;
+	core->last_tenant = operation_tenant(operation);
 	progress->session = operation->session != NULL ? operation->session->id : 0;
 	operation_unqueue(core, operation);
 	progress->finished = operation_step(core, operation, &progress->error);

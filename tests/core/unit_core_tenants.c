@@ -239,6 +239,39 @@ Test(core_tenants, adoption)
 	expect_charged(sales, 0);
 }
 
+/* The session erases a sequence of 100 pages, which takes ten steps. */
+static void
+begin_long_erase(uint32_t session)
+{
+	paged_seq_id seq = fixture_create(session, SHARING_WIDE);
+
+	core_set_step(core_fixture.core, CORE_NO_STEP);
+	expect_ok(fixture_reserve(session, seq, 100));
+	core_set_step(core_fixture.core, 10);
+	expect_ok(fixture_erase(session, seq));
+	cr_assert(core_session_is_busy(core_fixture.core, session));
+}
+
+/* A tenant's long request takes twice its time at most, however many sessions another tenant has. */
+Test(core_tenants, steps_of_tenants_take_turns)
+{
+	struct core_progress progress;
+	uint32_t n_steps = 0;
+
+	for (int i = 0; i < 3; i++)
+		begin_long_erase(open_session(research));
+	begin_long_erase(sales_session);
+	do {
+		core_step(core_fixture.core, &progress);
+		n_steps++;
+		expect_accounting();
+	} while (!progress.finished || progress.session != sales_session);
+	cr_assert_leq(n_steps, 20);
+	while (core_step(core_fixture.core, &progress))
+		;
+	expect_counts(SHARING_WIDE, 400, 0, 0);
+}
+
 /* Sequences that were given away count until another tenant has adopted them, and those of ended sessions until reaped. */
 Test(core_tenants, slots)
 {
