@@ -14,7 +14,9 @@
 
 enum {
 	WAITING_MAX = 1024,           /* most messages that wait for a session's request */
-	WAITING_MAX_BYTES = 1u << 20, /* in all */
+	WAITING_MAX_BYTES = 1u << 20, /* of them */
+	TENANT_MAX_BYTES = 16u << 20, /* of all that wait for requests of a tenant */
+	TOTAL_MAX_BYTES = 64u << 20,  /* of all; a part of SERVICE_BYTES in main.c */
 	SERVE_NS = 500000,            /* longest time to serve messages that have waited, in a step */
 };
 
@@ -31,9 +33,12 @@ struct rpc_waiting {
 struct rpc_unfinished {
 	TAILQ_ENTRY(rpc_unfinished) link;
 	uint32_t session;
+	uint32_t tenant;
 	uint32_t member;
 	enum wire_request_kind kind;
 	uint64_t request;
+	bool finished;            /* with `error`; its reply was not sent yet */
+	struct paged_error error;
 	struct endpoint_route *route; /* NULL: it was replied to */
 	uint8_t *reply;
 	size_t reply_size;
@@ -78,6 +83,23 @@ unfinished_free(struct rpc *rpc, struct rpc_unfinished *unfinished)
 	free(unfinished);
 }
 
+/* Does a step, and notes the end of the request that it was for; true: there is more to do. */
+static bool
+unfinished_step_core(struct rpc *rpc, struct core_progress *progress)
+{
+	bool more = core_step(rpc->core, progress);
+	struct rpc_unfinished *unfinished = unfinished_find(rpc, progress->session);
+
+	if (unfinished == NULL)
+		return more;
+	metrics_worked(rpc->metrics, unfinished->kind, progress->n_worked);
+	if (progress->finished) {
+		unfinished->finished = true;
+		unfinished->error = progress->error;
+	}
+	return more;
+}
+
 /* Without memory for a reply that waits, the request is finished at once. */
 static void
 unfinished_finish_now(struct rpc *rpc, uint32_t session)
@@ -85,7 +107,23 @@ unfinished_finish_now(struct rpc *rpc, uint32_t session)
 	struct core_progress progress;
 
 	while (core_session_is_busy(rpc->core, session))
-		core_step(rpc->core, &progress);
+		unfinished_step_core(rpc, &progress);
+}
+
+/* True: so many bytes more may wait for the session's request. */
+static bool
+unfinished_has_room(const struct rpc *rpc, const struct rpc_unfinished *unfinished, size_t size)
+{
+	size_t n_total = size, n_tenant = size;
+	const struct rpc_unfinished *other;
+
+	if (unfinished->n_waiting == WAITING_MAX || unfinished->n_waiting_bytes + size > WAITING_MAX_BYTES)
+		return false;
+	TAILQ_FOREACH(other, &rpc->unfinished, link) {
+		n_total += other->n_waiting_bytes;
+		n_tenant += other->tenant == unfinished->tenant ? other->n_waiting_bytes : 0;
+	}
+	return n_total <= TOTAL_MAX_BYTES && n_tenant <= TENANT_MAX_BYTES;
 }
 
 void
@@ -101,12 +139,14 @@ rpc_unfinished_begin(struct rpc *rpc, struct member *member, enum wire_request_k
 			return;
 		}
 		unfinished->session = member->session->id;
+		unfinished->tenant = member->tenant;
 		STAILQ_INIT(&unfinished->waiting);
 		TAILQ_INSERT_TAIL(&rpc->unfinished, unfinished, link);
 	}
 	unfinished->member = member->id;
 	unfinished->kind = kind;
 	unfinished->request = reply->id;
+	unfinished->finished = false;
 	unfinished->route = endpoint_route_copy(rpc->endpoint);
 	unfinished->reply = rpc_pack(rpc, reply, &unfinished->reply_size);
 	if (unfinished->route == NULL || unfinished->reply == NULL) {
@@ -127,10 +167,10 @@ rpc_unfinished_wait(struct rpc *rpc, const struct member *member, const void *me
 
 	if (unfinished == NULL || rpc->resumed)
 		return false;
-	if (unfinished->n_waiting == WAITING_MAX || unfinished->n_waiting_bytes + size > WAITING_MAX_BYTES) {
+	if (!unfinished_has_room(rpc, unfinished, size)) {
 		*status_p = paged_fail(error, PAGED_ERR_AGAIN,
-				       "session %u has an unfinished request, and %u others wait for it",
-				       unfinished->session, unfinished->n_waiting);
+				       "session %u has an unfinished request, and %u others with %zu bytes wait for it",
+				       unfinished->session, unfinished->n_waiting, unfinished->n_waiting_bytes);
 		return false;
 	}
 	waiting = malloc(sizeof(*waiting) + size);
@@ -187,19 +227,17 @@ unfinished_resume(struct rpc *rpc, struct rpc_unfinished *unfinished, uint64_t e
 }
 
 static void
-unfinished_continue(struct rpc *rpc, struct rpc_unfinished *unfinished, const struct core_progress *progress,
-		    uint64_t end_ns)
+unfinished_continue(struct rpc *rpc, struct rpc_unfinished *unfinished, uint64_t end_ns)
 {
-	struct paged_error error;
+	struct paged_error gone;
 
 	if (unfinished->route == NULL) {
 		unfinished_resume(rpc, unfinished, end_ns);
+	} else if (unfinished->finished) {
+		unfinished_reply(rpc, unfinished, &unfinished->error);
 	} else if (!core_session_is_busy(rpc->core, unfinished->session)) {
-		if (progress->finished && progress->session == unfinished->session)
-			error = progress->error;
-		else
-			paged_fail(&error, PAGED_ERR_GONE, "session %u has ended", unfinished->session);
-		unfinished_reply(rpc, unfinished, &error);
+		paged_fail(&gone, PAGED_ERR_GONE, "session %u has ended", unfinished->session);
+		unfinished_reply(rpc, unfinished, &gone);
 	}
 	if (unfinished->route == NULL && STAILQ_EMPTY(&unfinished->waiting))
 		unfinished_free(rpc, unfinished);
@@ -212,7 +250,7 @@ unfinished_step(struct loop_work *work)
 	struct rpc_unfinished *first = TAILQ_FIRST(&rpc->unfinished), *unfinished, *next;
 	uint64_t end_ns;
 	struct core_progress progress;
-	bool more = core_step(rpc->core, &progress);
+	bool more = unfinished_step_core(rpc, &progress);
 
 	/* Of a session that has ended, what an operation has done may have to be undone. */
 	if (first == NULL && !more && progress.n_worked == 0)
@@ -220,13 +258,10 @@ unfinished_step(struct loop_work *work)
 	core_wake(rpc->core);
 	if (core_tick_needed(rpc->core))
 		cache_cleanup_schedule(rpc->cache_cleanup);
-	unfinished = unfinished_find(rpc, progress.session);
-	if (unfinished != NULL)
-		metrics_worked(rpc->metrics, unfinished->kind, progress.n_worked);
 	end_ns = clock_ns() + SERVE_NS;
 	for (unfinished = first; unfinished != NULL; unfinished = next) {
 		next = TAILQ_NEXT(unfinished, link);
-		unfinished_continue(rpc, unfinished, &progress, end_ns);
+		unfinished_continue(rpc, unfinished, end_ns);
 	}
 	/* The first one had the most of the time. */
 	if (first != NULL && first == TAILQ_FIRST(&rpc->unfinished)) {
