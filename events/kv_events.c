@@ -50,7 +50,8 @@ endpoint_of(const char *endpoint, uint32_t index)
 	unsigned long number = port != NULL ? strtoul(port + 1, NULL, 10) : 0;
 	char *text;
 
-	if (index == 0 || (strncmp(endpoint, "tcp://", 6) == 0 && number == 0))
+	/* A port that is too large is refused as it is. */
+	if (index == 0 || (strncmp(endpoint, "tcp://", 6) == 0 && (number == 0 || number > UINT16_MAX)))
 		return strdup(endpoint);
 	if (strncmp(endpoint, "tcp://", 6) != 0)
 		return asprintf(&text, "%s_%u", endpoint, index) >= 0 ? text : NULL;

@@ -8,6 +8,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,20 @@ unix_address(const char *endpoint, struct sockaddr_un *address)
 	return NULL;
 }
 
+/* getaddrinfo() and libzmq take the lowest 16 bits of a number, and so another port. */
+static const char *
+tcp_port(const char *text, char port[16])
+{
+	unsigned long number = strcmp(text, "*") == 0 ? 0 : strtoul(text, NULL, 10);
+
+	if (strcmp(text, "*") != 0 && (text[0] == '\0' || text[strspn(text, "0123456789")] != '\0'))
+		return "tcp:// needs HOST:PORT";
+	if (number > UINT16_MAX)
+		return "a port is at most 65535";
+	snprintf(port, 16, "%lu", number);
+	return NULL;
+}
+
 /* Splits tcp://HOST:PORT. */
 static const char *
 tcp_split(const char *endpoint, char host[NI_MAXHOST], char port[16])
@@ -66,11 +81,10 @@ tcp_split(const char *endpoint, char host[NI_MAXHOST], char port[16])
 		from++;
 		length -= 2;
 	}
-	if (length == 0 || length >= NI_MAXHOST || strlen(colon + 1) == 0 || strlen(colon + 1) >= 16)
+	if (length == 0 || length >= NI_MAXHOST)
 		return "tcp:// needs HOST:PORT";
 	snprintf(host, NI_MAXHOST, "%.*s", (int)length, from);
-	snprintf(port, 16, "%s", strcmp(colon + 1, "*") == 0 ? "0" : colon + 1);
-	return NULL;
+	return tcp_port(colon + 1, port);
 }
 
 static const char *
@@ -281,8 +295,11 @@ transport_check(const char *endpoint)
 	char host[NI_MAXHOST], port[16];
 	struct sockaddr_un address;
 
-	if (strncmp(endpoint, tcp, strlen(tcp)) == 0)
-		return tcp_split(endpoint, host, port);
+	if (strncmp(endpoint, tcp, strlen(tcp)) == 0) {
+		const char *problem = tcp_split(endpoint, host, port);
+
+		return problem == NULL && strcmp(port, "0") == 0 ? "0 is no port to connect to" : problem;
+	}
 	if (strncmp(endpoint, ipc, strlen(ipc)) == 0)
 		return unix_address(endpoint, &address);
 	return unknown_protocol;

@@ -30,6 +30,30 @@ dir_remove(void)
 	cr_assert_eq(rmdir(dir), 0);
 }
 
+/* No number becomes another port. */
+Test(transport, ports)
+{
+	static const char *const wrong[] = { "65536", "131072", "18446744073709551617", "99999999999999999999",
+					     "-1",    "+1",     " 1",                   "0x10",
+					     "http",  "1*",     "" };
+	struct transport_listener listener;
+	char text[64];
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		snprintf(text, sizeof(text), "tcp://127.0.0.1:%s", wrong[i]);
+		cr_assert_not_null(transport_check(text), "%s", text);
+		cr_assert_not_null(transport_listen(text, &listener), "%s", text);
+	}
+	cr_assert_null(transport_check("tcp://127.0.0.1:65535"));
+	cr_assert_not_null(transport_check("tcp://127.0.0.1:0"));
+	cr_assert_not_null(transport_check("tcp://127.0.0.1:*"));
+	cr_assert_null(transport_listen("tcp://127.0.0.1:*", &listener));
+	transport_text(&listener, text, sizeof(text));
+	transport_close(&listener);
+	cr_assert_eq(strncmp(text, "tcp://127.0.0.1:", 16), 0);
+	cr_assert_neq(atoi(text + 16), 0);
+}
+
 /* What a process leaves that is killed. */
 static void
 leave_socket(void)
