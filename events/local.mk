@@ -10,6 +10,8 @@ EVENTS_SOURCES = \
 	%D%/batch_log.h \
 	%D%/block_hash.c \
 	%D%/block_hash.h \
+	%D%/connector.c \
+	%D%/connector.h \
 	%D%/encode.c \
 	%D%/encode.h \
 	%D%/kv_events.c \

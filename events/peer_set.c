@@ -35,8 +35,8 @@ peer_set_open(struct peer_set *set, const char *endpoint, bool bound)
 	}
 	set->peers = calloc(set->n_max, sizeof(struct peer *));
 	set->entries = calloc(set->n_max, sizeof(*set->entries));
-	set->connect_to = bound ? NULL : strdup(endpoint);
-	if (set->peers == NULL || set->entries == NULL || (!bound && set->connect_to == NULL)) {
+	set->connector = bound ? NULL : connector_create(endpoint, set->name);
+	if (set->peers == NULL || set->entries == NULL || (!bound && set->connector == NULL)) {
 		events_log(EVENTS_LOG_ERROR, "kv", "pool %s: no memory for %u connections", set->name, set->n_max);
 		return false;
 	}
@@ -53,7 +53,7 @@ peer_set_close(struct peer_set *set)
 	while (set->n > 0)
 		peer_destroy(set->peers[--set->n]);
 	transport_close(&set->listener);
-	free(set->connect_to);
+	connector_destroy(set->connector);
 	free(set->peers);
 	free(set->entries);
 }
@@ -167,8 +167,8 @@ peer_set_renew(struct peer_set *set, uint64_t now_ms)
 	for (uint32_t i = set->n; i-- > 0;)
 		if (!peer_renew(set->peers[i], now_ms))
 			set_remove(set, i);
-	if (set->connect_to != NULL && set->n == 0) {
-		int fd = transport_connect(set->connect_to);
+	if (set->connector != NULL && set->n == 0) {
+		int fd = connector_step(set->connector, now_ms);
 
 		if (fd >= 0)
 			set_add(set, fd, now_ms);

@@ -9,6 +9,7 @@
 
 #include <poll.h>
 
+#include "events/connector.h"
 #include "events/peer.h"
 #include "events/transport.h"
 
@@ -16,8 +17,8 @@ struct peer_set {
 	struct peer_service service;
 	const char *name; /* of the pool, for log lines */
 	struct transport_listener listener;
-	char *connect_to; /* NULL: the listener is bound */
-	bool full;        /* of file descriptors: nothing is accepted in this second */
+	struct connector *connector; /* NULL: the listener is bound */
+	bool full; /* of file descriptors: nothing is accepted in this second */
 
 	uint32_t n, n_max;
 	struct peer **peers;             /* [n_max] the first n are connected */

@@ -87,23 +87,36 @@ tcp_split(const char *endpoint, char host[NI_MAXHOST], char port[16])
 	return tcp_port(colon + 1, port);
 }
 
-static const char *
-tcp_find(const char *endpoint, bool bound, struct addrinfo **found_p)
+/* Adds the addresses of a family. */
+static void
+addresses_add(struct transport_addresses *addresses, const struct addrinfo *found, int family)
 {
-	struct addrinfo hints = { .ai_flags = AI_NUMERICSERV | (bound ? AI_PASSIVE : 0), .ai_socktype = SOCK_STREAM };
+	for (; found != NULL && addresses->n < TRANSPORT_MAX_ADDRESSES; found = found->ai_next)
+		if (found->ai_family == family)
+			memcpy(&addresses->at[addresses->n++], found->ai_addr, found->ai_addrlen);
+}
+
+static const char *
+tcp_find(const char *endpoint, int flags, struct transport_addresses *addresses)
+{
+	struct addrinfo hints = { .ai_flags = AI_NUMERICSERV | flags, .ai_socktype = SOCK_STREAM }, *found = NULL;
 	char host[NI_MAXHOST], port[16];
 	const char *problem = tcp_split(endpoint, host, port);
 	bool any = problem == NULL && strcmp(host, "*") == 0;
 	int error;
 
+	memset(addresses, 0, sizeof(*addresses));
 	if (problem != NULL)
 		return problem;
-	if (any && !bound)
-		return "* is no address to connect to";
 	if (any)
 		hints.ai_family = AF_INET;
-	error = getaddrinfo(any ? NULL : host, port, &hints, found_p);
-	return error != 0 ? gai_strerror(error) : NULL;
+	error = getaddrinfo(any ? NULL : host, port, &hints, &found);
+	if (error != 0)
+		return gai_strerror(error);
+	addresses_add(addresses, found, AF_INET);
+	addresses_add(addresses, found, AF_INET6);
+	freeaddrinfo(found);
+	return addresses->n > 0 ? NULL : "the name has no address of IPv4 or IPv6";
 }
 
 static void
@@ -135,17 +148,22 @@ socket_create(int family)
 static const char *
 tcp_listen(const char *endpoint, struct transport_listener *listener)
 {
-	struct addrinfo *found = NULL;
-	const char *problem = tcp_find(endpoint, true, &found);
+	struct transport_addresses addresses;
+	const char *problem = tcp_find(endpoint, AI_PASSIVE, &addresses);
 	const int on = 1;
 
-	if (problem != NULL)
-		return problem;
-	listener->fd = socket_create(found->ai_family);
-	if (listener->fd < 0 || setsockopt(listener->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
-	    bind(listener->fd, found->ai_addr, found->ai_addrlen) < 0 || listen(listener->fd, BACKLOG) < 0)
+	for (uint32_t i = 0; i < addresses.n; i++) {
+		const struct sockaddr *address = (const struct sockaddr *)&addresses.at[i];
+
+		if (listener->fd >= 0)
+			close(listener->fd);
+		listener->fd = socket_create(address->sa_family);
+		if (listener->fd >= 0 &&
+		    setsockopt(listener->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
+		    bind(listener->fd, address, sizeof(addresses.at[i])) == 0 && listen(listener->fd, BACKLOG) == 0)
+			return NULL;
 		problem = strerror(errno);
-	freeaddrinfo(found);
+	}
 	return problem;
 }
 
@@ -293,43 +311,32 @@ const char *
 transport_check(const char *endpoint)
 {
 	char host[NI_MAXHOST], port[16];
-	struct sockaddr_un address;
+	const char *problem = unknown_protocol;
 
-	if (strncmp(endpoint, tcp, strlen(tcp)) == 0) {
-		const char *problem = tcp_split(endpoint, host, port);
-
-		return problem == NULL && strcmp(port, "0") == 0 ? "0 is no port to connect to" : problem;
-	}
-	if (strncmp(endpoint, ipc, strlen(ipc)) == 0)
-		return unix_address(endpoint, &address);
-	return unknown_protocol;
+	if (strncmp(endpoint, tcp, strlen(tcp)) == 0)
+		problem = tcp_split(endpoint, host, port);
+	if (problem == NULL && strcmp(host, "*") == 0)
+		return "* is no address to connect to";
+	if (problem == NULL && strcmp(port, "0") == 0)
+		return "0 is no port to connect to";
+	return problem;
 }
 
-/* Closes a socket that neither is connected nor will be. */
-static int
-connect_begin(int fd, const struct sockaddr *address, socklen_t size)
+const char *
+transport_resolve(const char *endpoint, bool is_number, struct transport_addresses *addresses)
 {
-	if (fd < 0 || connect(fd, address, size) == 0 || errno == EINPROGRESS)
-		return fd;
-	close(fd);
-	return -1;
+	return tcp_find(endpoint, is_number ? AI_NUMERICHOST : 0, addresses);
 }
 
 int
-transport_connect(const char *endpoint)
+transport_connect(const struct sockaddr_storage *address)
 {
-	struct addrinfo *found = NULL;
-	struct sockaddr_un address;
-	int fd = -1;
+	int fd = socket_create(address->ss_family), error;
 
-	if (strncmp(endpoint, ipc, strlen(ipc)) == 0) {
-		if (unix_address(endpoint, &address) != NULL)
-			return -1;
-		return connect_begin(socket_create(AF_UNIX), (const struct sockaddr *)&address, sizeof(address));
-	}
-	if (tcp_find(endpoint, false, &found) != NULL)
-		return -1;
-	fd = connect_begin(socket_create(found->ai_family), found->ai_addr, found->ai_addrlen);
-	freeaddrinfo(found);
-	return fd;
+	if (fd < 0 || connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0 || errno == EINPROGRESS)
+		return fd;
+	error = errno;
+	close(fd);
+	errno = error;
+	return -1;
 }

@@ -14,6 +14,8 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 struct transport_listener {
@@ -42,10 +44,26 @@ void transport_text(const struct transport_listener *listener, char *text, size_
 /** transport_accept - the next connection; -1: errno says why there is none */
 int transport_accept(const struct transport_listener *listener);
 
-/** transport_connect - begin to connect; -1: it failed; may look up a name */
-int transport_connect(const char *endpoint);
-
-/** transport_check - NULL, or what is wrong with the text of an endpoint to connect to */
+/** transport_check - NULL, or what is wrong with the text of an endpoint to connect to, which must be tcp:// */
 const char *transport_check(const char *endpoint);
+
+#define TRANSPORT_MAX_ADDRESSES 8
+
+/** Of a host: those of IPv4 first. */
+struct transport_addresses {
+	uint32_t n;
+	struct sockaddr_storage at[TRANSPORT_MAX_ADDRESSES];
+};
+
+/**
+ * transport_resolve - the addresses of an endpoint tcp://...
+ *
+ * @param[in] is_number  look no name up, which may take long
+ * @return NULL, or what is wrong
+ */
+const char *transport_resolve(const char *endpoint, bool is_number, struct transport_addresses *addresses);
+
+/** transport_connect - begin to connect; -1: errno says why not */
+int transport_connect(const struct sockaddr_storage *address);
 
 #endif

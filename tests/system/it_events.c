@@ -660,6 +660,8 @@ IT_TEST(refusals)
 		       (const char *[]){ EVENTS, "--block-hashes", "hex", NULL });
 	expect_failure(1, "nowhere", (const char *[]){ EVENTS, "--endpoint", "ipc:///tmp/x", "-p", "nowhere", NULL });
 	expect_failure(1, "Protocol not supported", (const char *[]){ EVENTS, "--endpoint", "ftp://*:1", NULL });
+	expect_failure(1, "a port is at most 65535",
+		       (const char *[]){ EVENTS, "--endpoint", "tcp://127.0.0.1:65536", NULL });
 	it_daemon_stop(&daemon_);
 }
 
