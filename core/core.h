@@ -441,9 +441,6 @@ struct core_start {
 enum paged_status core_seq_start(struct core *core, uint32_t session, uint32_t n, const struct core_start *starts,
 				 paged_seq_id *ids, struct paged_error *error);
 
-/** Most page table entries that one request may copy. */
-#define CORE_MAX_REQUEST_ENTRIES (1u << 20)
-
 /**
  * core_seq_fork - create children[i] with the first n_tokens tokens of parents[i]
  *
@@ -454,8 +451,7 @@ enum paged_status core_seq_start(struct core *core, uint32_t session, uint32_t n
  * @param[out] children  n ids; written on OK only
  * @retval PAGED_ERR_CAPACITY  n_tokens exceeds the parent's capacity
  * @retval PAGED_ERR_INVALID   a parent was trimmed beyond n_tokens
- * @retval PAGED_ERR_LIMIT     n above PAGED_MAX_REQUEST_SEQS, or more than CORE_MAX_REQUEST_ENTRIES pages in all
- * children
+ * @retval PAGED_ERR_LIMIT     n above PAGED_MAX_REQUEST_SEQS
  * @retval PAGED_ERR_FULL, PAGED_ERR_QUOTA, PAGED_ERR_STALE, PAGED_ERR_PERM, PAGED_ERR_INVALID, PAGED_ERR_NOENT,
  * PAGED_ERR_NOMEM
  */

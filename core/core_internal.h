@@ -18,6 +18,7 @@
  *   session_cleanup.c           cleanup of ended sessions, in steps
  *   request.c        checks and totals that requests have in common
  *   operation.c      requests whose work goes on in steps
+ *   growth.c         page tables that become longer, in steps
  *   sequence.c       requests on sequences: create, reserve, truncate, erase
  *   share.c          requests: start, fork
  *   trim.c           request: trim
@@ -73,6 +74,7 @@ struct pool_slot {
 	uint16_t tenant;   /* that its pages are charged to; 0: none */
 	struct table_units {
 		uint32_t n_needed, n_populated;
+		uint32_t n_promised; /* entries that an unfinished request gives it; 0: there is none */
 		uint32_t previous, next; /* in the list of slots with spare memory */
 		uint32_t list : 2;
 		uint32_t stuck : 1; /* the spare memory could not be released */
@@ -150,6 +152,7 @@ struct core_tenant {
 		struct core_tenant_pool_limits limits;
 		uint32_t n_charged;
 		uint32_t n_quarantined; /* of them */
+		uint32_t n_promised;    /* that unfinished requests will charge */
 		uint32_t n_sequences;   /* slots, those of holds and tickets included */
 		uint64_t n_table_units; /* of table_memory, that the page tables of these need */
 		uint32_t n_pins;
@@ -195,6 +198,7 @@ struct core_pool {
 	uint32_t n_referenced;
 	uint32_t n_cached;
 	uint32_t n_quarantined;
+	uint32_t n_promised;   /* free or cached pages that unfinished requests will take */
 	uint32_t n_free_woken; /* pages that were free or cached at the last region_free_wake() */
 	uint64_t ring_woken;   /* ring_head at the last region_ring_wake() */
 	uint32_t n_changes;    /* nested core_pool_change_begin() */
@@ -277,7 +281,8 @@ struct core_operation {
 	struct operation_item {
 		paged_seq_id seq;
 		uint32_t n_pages; /* of the page table when the item is done */
-		uint32_t n_whole; /* of them, the whole ones */
+		uint32_t n_whole; /* of them, the whole ones; of a fork those of the parent; else 0 */
+		uint32_t parent;  /* slot of a fork's parent */
 	} items[];
 };
 
@@ -449,7 +454,7 @@ void core_pool_change_end(struct core_pool *pool);
 
 uint32_t core_pool_n_free(const struct core_pool *pool);
 
-/** core_pool_n_available - free pages, and cached ones, which a request evicts */
+/** core_pool_n_available - free pages, and cached ones, which a request evicts, without those that are promised */
 uint32_t core_pool_n_available(const struct core_pool *pool);
 uint32_t core_pool_n_free_slots(const struct core_pool *pool);
 
@@ -526,8 +531,8 @@ paged_seq_id page_table_open(struct core_pool *pool, struct core_session *sessio
 void page_table_grow(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t n_pages);
 
 /**
- * page_table_share_from - begin an empty page table with the first n entries of another, to whose pages the caller has
- * added references
+ * page_table_share_from - extend a page table, which has only entries of another one, to the first n of these, to whose
+ * pages the caller has added references
  */
 void page_table_share_from(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t parent,
 			   uint32_t n);
@@ -590,6 +595,9 @@ void table_memory_bounds(const struct region_header *layout, const struct core_p
 
 /** table_memory_update - count the slot's page table anew; call it after its capacity or owner has changed */
 void table_memory_update(struct core_pool *pool, uint32_t slot);
+
+/** table_memory_promise - count the slot's page table as if it had n_entries, if it has fewer */
+void table_memory_promise(struct core_pool *pool, uint32_t slot, uint32_t n_entries);
 
 /** table_memory_tick - give back about `budget` units that page tables do not need; returns how much was done */
 uint32_t table_memory_tick(struct core_pool *pool, uint32_t budget);
@@ -878,7 +886,7 @@ void tenant_free_quarantined(struct core_pool *pool, uint32_t tenant, uint32_t p
 /** tenant_count_shared - add to the request's n_newly_charged if sharing the page charges it to the tenant */
 void tenant_count_shared(struct core_pool *pool, uint32_t tenant, uint32_t page);
 
-/** tenant_n_left - pages that the tenant may still be charged; UINT32_MAX: no limit */
+/** tenant_n_left - pages that the tenant may still be charged, without promised ones; UINT32_MAX: no limit */
 uint32_t tenant_n_left(const struct core_pool *pool, uint32_t tenant);
 
 /** tenant_check - PAGED_ERR_QUOTA if the request's pages or slots exceed the limits */
@@ -1013,6 +1021,22 @@ operation_spend(uint32_t *budget, uint64_t n_worked)
 /** operation_stop - the session has ended: give up its unfinished request, if it has one */
 void operation_stop(struct core *core, struct core_session *session);
 void operations_free(struct core *core);
+
+/* growth.c */
+
+/** growth_is_long - true: to share n_shared entries, and to take the pages of the request's totals, is no single step */
+bool growth_is_long(const struct core *core, uint64_t n_shared);
+
+/** growth_create - operation_create() of n items, for each of which growth_promise() is called before it begins */
+enum paged_status growth_create(struct core_session *session, uint32_t n, struct core_operation **operation_p,
+				struct paged_error *error);
+
+/**
+ * growth_promise - set item i: the page table of item.seq, to be extended to n_pages
+ *
+ * Up to n_whole, the pages are those of `parent`, which the caller has protected.
+ */
+void growth_promise(struct core *core, struct core_operation *operation, uint32_t i, struct operation_item item);
 
 /* audit.c: call before a change, so that the audit saves the old value */
 

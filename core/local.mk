@@ -13,6 +13,7 @@ noinst_LTLIBRARIES += %D%/libcore.la
 	%D%/core.h \
 	%D%/core_internal.h \
 	%D%/divide.c \
+	%D%/growth.c \
 	%D%/hold.c \
 	%D%/idmap.c \
 	%D%/lru.c \

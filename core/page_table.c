@@ -198,14 +198,20 @@ page_table_share_from(struct core_pool *pool, struct core_session *session, uint
 	const _Atomic uint32_t *from = region_page_table(&pool->view, parent);
 	_Atomic uint32_t *table = region_page_table(&pool->view, slot_index);
 	struct region_slot *slot = region_slot(&pool->view, slot_index);
+	uint32_t n_before = page_table_n_pages(pool, slot_index), n_named = page_table_n_named(pool, slot_index);
+	uint32_t first = MIN(page_table_first(pool, parent), n);
 
-	for (uint32_t i = 0; i < n; i++)
+	if (pool->audit != NULL)
+		audit_page_table(pool->audit, slot_index, n_before);
+	for (uint32_t i = n_before; i < n; i++)
 		store_u32(&table[i], load_u32(&from[i]));
-	store_u32(&slot->first, page_table_first(pool, parent));
+	slot_change_begin(slot);
+	store_u32(&slot->first, first);
 	page_table_protect(pool, slot_index, n * pool->view.page_size);
 	atomic_store_explicit(&slot->capacity, n * pool->view.page_size, memory_order_release);
+	slot_change_end(slot);
 	table_memory_update(pool, slot_index);
-	session->n_pages += n - page_table_first(pool, parent);
+	session->n_pages += n - first - n_named;
 }
 
 void

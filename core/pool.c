@@ -159,7 +159,7 @@ core_pool_n_free(const struct core_pool *pool)
 uint32_t
 core_pool_n_available(const struct core_pool *pool)
 {
-	return core_pool_n_free(pool) + pool->n_cached;
+	return core_pool_n_free(pool) + pool->n_cached - pool->n_promised;
 }
 
 uint32_t

@@ -146,9 +146,9 @@ request_count(struct core *core, struct core_pool *pool, uint32_t n_pages, uint3
 enum paged_status
 request_check_free(struct core_pool *pool, const struct core_session *session, struct paged_error *error)
 {
-	uint32_t n_left;
+	uint32_t n_left, n_available = core_pool_n_available(pool);
+	uint64_t n_wanted = pool->n_requested + pool->n_kept;
 	enum paged_status status;
-	uint32_t n_kept = MIN(pool->n_kept, pool->n_cached), n_available = core_pool_n_available(pool) - n_kept;
 
 	/* Before what is free: to wait until more is does not help a tenant at its limit. */
 	status = tenant_check(pool, session->tenant, error);
@@ -160,20 +160,22 @@ request_check_free(struct core_pool *pool, const struct core_session *session, s
 	status = table_memory_check(pool, session->tenant, error);
 	if (status != PAGED_OK)
 		return status;
-	if (pool->n_requested > n_available) {
-		uint32_t n_cached = pool->n_cached - n_kept;
-		char cached[32] = "", held[48] = "";
+	if (n_wanted > n_available) {
+		uint32_t n_cached = pool->n_cached - MIN(pool->n_kept, pool->n_cached);
+		char cached[32] = "", promised[64] = "", held[48] = "";
 
 		if (n_cached > 0)
 			snprintf(cached, sizeof(cached), " and %u cached", n_cached);
+		if (pool->n_promised > 0)
+			snprintf(promised, sizeof(promised), ", unfinished requests take %u", pool->n_promised);
 		if (pool->n_held > 0)
 			snprintf(held, sizeof(held), ", holds keep %u", pool->n_held);
-		return paged_fail(error, PAGED_ERR_FULL, "pool %s: %llu pages requested, %u free%s (%u quarantined%s)",
+		return paged_fail(error, PAGED_ERR_FULL, "pool %s: %llu pages requested, %u free%s (%u quarantined%s%s)",
 				  pool->name, (unsigned long long)pool->n_requested, core_pool_n_free(pool), cached,
-				  pool->n_quarantined, held);
+				  pool->n_quarantined, promised, held);
 	}
 	n_left = tenant_n_left(pool, session->tenant);
-	pool->n_spare = region_spare_pages(pool->view.n_pages, n_available - (uint32_t)pool->n_requested);
+	pool->n_spare = region_spare_pages(pool->view.n_pages, n_available - (uint32_t)n_wanted);
 	if (n_left != UINT32_MAX)
 		pool->n_spare = MIN(pool->n_spare, n_left - MIN(n_left, (uint32_t)pool->n_requested));
 	if (!table_memory_has_ahead(pool, session->tenant))

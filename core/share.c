@@ -238,10 +238,7 @@ fork_check(struct core *core, const struct core_session *session, const struct s
 	status = request_check_trimmed(core, fork->parent, fork->n_tokens, "a fork cannot begin with", error);
 	if (status != PAGED_OK)
 		return status;
-	*n_entries += request_pages(pool, fork->n_tokens);
-	if (*n_entries > CORE_MAX_REQUEST_ENTRIES)
-		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s: the children of a request may have %u pages in all",
-				  pool->name, CORE_MAX_REQUEST_ENTRIES);
+	*n_entries += fork->n_tokens / pool->view.page_size;
 	request_count(core, pool, fork->n_tokens % pool->view.page_size != 0, 1);
 	table_memory_count_new(pool, request_pages(pool, fork->n_tokens));
 	return PAGED_OK;
@@ -283,6 +280,35 @@ fork_apply(struct core *core, struct core_session *session, const struct seq_for
 	return id;
 }
 
+/* The children are opened at once, and get the parents' pages in steps, each page before the next request can write it. */
+static enum paged_status
+fork_begin(struct core *core, struct core_session *session, uint32_t n, const struct seq_fork *forks,
+	   paged_seq_id *children, struct paged_error *error)
+{
+	struct core_operation *operation;
+	enum paged_status status = growth_create(session, n, &operation, error);
+
+	if (status != PAGED_OK)
+		return status;
+	for (uint32_t i = 0; i < n; i++) {
+		struct core_pool *pool = request_pool(core, forks[i].parent);
+		uint32_t parent = PAGED_SEQ_SLOT(forks[i].parent), n_shared = forks[i].n_tokens / pool->view.page_size;
+
+		page_table_protect(pool, parent, n_shared * pool->view.page_size);
+		children[i] = page_table_open(pool, session, pool->tags[parent]);
+		counter_add(&pool->header->n_forked, 1);
+		growth_promise(core, operation, i,
+			       (struct operation_item){
+				       .seq = children[i],
+				       .n_pages = request_pages(pool, forks[i].n_tokens),
+				       .n_whole = n_shared,
+				       .parent = parent,
+			       });
+	}
+	operation_begin(core, operation);
+	return PAGED_OK;
+}
+
 enum paged_status
 core_seq_fork(struct core *core, uint32_t session_id, uint32_t n, const struct seq_fork *forks, paged_seq_id *children,
 	      struct paged_error *error)
@@ -299,6 +325,8 @@ core_seq_fork(struct core *core, uint32_t session_id, uint32_t n, const struct s
 		status = request_check_free(request_pool(core, forks[i].parent), session, error);
 	if (status != PAGED_OK)
 		return status;
+	if (growth_is_long(core, n_entries))
+		return fork_begin(core, session, n, forks, children, error);
 
 	for (uint32_t i = 0; i < n; i++)
 		core_pool_change_begin(request_pool(core, forks[i].parent));

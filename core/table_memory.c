@@ -91,6 +91,15 @@ table_memory_bounds(const struct region_header *layout, const struct core_pool_p
 	bounds->tables_default = MIN(limit, bounds->tables_most);
 }
 
+/* Units that the slot's page table needs, also for what is promised. */
+static uint32_t
+table_units_needed(const struct core_pool *pool, uint32_t slot)
+{
+	uint32_t n_entries = MAX(page_table_n_pages(pool, slot), pool->slots[slot].table.n_promised);
+
+	return page_table_owner(pool, slot) == 0 ? 0 : table_units(pool, slot, n_entries);
+}
+
 /* Slots with units to spare */
 
 static void
@@ -165,7 +174,7 @@ table_memory_update(struct core_pool *pool, uint32_t slot)
 {
 	struct table_units *own = &pool->slots[slot].table;
 	struct table_memory *memory = &pool->table_memory;
-	uint32_t n = page_table_owner(pool, slot) == 0 ? 0 : table_units(pool, slot, page_table_n_pages(pool, slot));
+	uint32_t n = table_units_needed(pool, slot);
 	struct tenant_pool *tenant = table_tenant(pool, pool->slots[slot].tenant);
 
 	if (n == own->n_needed)
@@ -181,6 +190,13 @@ table_memory_update(struct core_pool *pool, uint32_t slot)
 	}
 	spare_update(pool, slot);
 	table_memory_publish(pool);
+}
+
+void
+table_memory_promise(struct core_pool *pool, uint32_t slot, uint32_t n_entries)
+{
+	pool->slots[slot].table.n_promised = n_entries;
+	table_memory_update(pool, slot);
 }
 
 /* Giving memory back */
@@ -397,9 +413,7 @@ check_table_memory(const struct core_pool *pool, struct paged_error *error)
 
 	for (uint32_t slot = 0; slot < pool->high_slot; slot++) {
 		const struct table_units *own = &pool->slots[slot].table;
-		uint32_t n = page_table_owner(pool, slot) == 0
-				     ? 0
-				     : table_units(pool, slot, page_table_n_pages(pool, slot));
+		uint32_t n = table_units_needed(pool, slot);
 
 		if (own->n_needed != n || own->n_populated < n)
 			return paged_fail(error, PAGED_ERR_CORRUPT,

@@ -94,7 +94,7 @@ tenant_n_left(const struct core_pool *pool, uint32_t tenant)
 	own = tenant_pool(pool, tenant);
 	if (own->limits.n_pages == CORE_NO_LIMIT)
 		return UINT32_MAX;
-	return own->limits.n_pages - MIN(own->limits.n_pages, own->n_charged);
+	return own->limits.n_pages - MIN(own->limits.n_pages, own->n_charged + own->n_promised);
 }
 
 enum paged_status
@@ -110,7 +110,7 @@ tenant_fail_pages(const struct core_pool *pool, uint32_t tenant, uint64_t n_page
 			 own->n_quarantined);
 	return paged_fail(error, PAGED_ERR_QUOTA, "tenant %s, pool %s: %llu pages requested, %u charged%s, limit %u: %s",
 			  pool->tenants->items[tenant - 1]->name, pool->name, (unsigned long long)n_pages,
-			  own->n_charged, quarantined, own->limits.n_pages, advice);
+			  own->n_charged + own->n_promised, quarantined, own->limits.n_pages, advice);
 }
 
 enum paged_status

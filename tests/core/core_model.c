@@ -428,7 +428,7 @@ model_slots_left(uint32_t p)
 uint32_t
 model_available(const struct model_pool *pool)
 {
-	return pool->free.n + pool->lru.n + pool->pinned.n;
+	return pool->free.n + pool->lru.n + pool->pinned.n - model_promised((uint32_t)(pool - model.pools));
 }
 
 void

@@ -143,7 +143,7 @@ struct model_pool {
 	uint64_t ring_head;                         /* before it */
 };
 
-enum pending_kind { PENDING_NONE, PENDING_TRUNCATE, PENDING_TRIM, PENDING_ERASE };
+enum pending_kind { PENDING_NONE, PENDING_TRUNCATE, PENDING_TRIM, PENDING_ERASE, PENDING_GROWTH };
 
 /** The unfinished request of a session. */
 struct model_pending {
@@ -151,7 +151,9 @@ struct model_pending {
 	uint32_t n;
 	struct pending_item {
 		paged_seq_id seq;
-		uint32_t n_pages, n_whole; /* that it has in the end; PENDING_TRIM: n_whole are given back */
+		/* That it has in the end; PENDING_TRIM: n_whole are given back; PENDING_GROWTH: of the parent. */
+		uint32_t n_pages, n_whole;
+		paged_seq_id parent;
 	} items[MODEL_ITEMS];
 };
 
@@ -279,7 +281,7 @@ void model_set_published(struct model_seq *seq, uint32_t n_pages, struct model_p
 
 /** model_slots_left - sequences that the slots and the memory of page tables leave room for */
 uint32_t model_slots_left(uint32_t pool);
-/** model_available - free and cached pages */
+/** model_available - free and cached pages that no unfinished request was promised */
 uint32_t model_available(const struct model_pool *pool);
 void model_evict(struct model_pool *pool);
 /** model_make_free - evict until n pages are free */
@@ -288,6 +290,8 @@ void model_take(struct model_pool *pool, struct model_seq *seq, uint32_t n_pages
 /** model_truncate - drop pages from n_keep on; session 0: unpublished pages go to the free list, else see quarantine */
 void model_truncate(struct model_pool *pool, struct model_seq *seq, uint32_t n_keep, uint32_t n_whole,
 		    uint32_t session);
+/** model_fork_published - a child with all its full pages is published as far as they are */
+void model_fork_published(struct model_pool *pool, const struct model_seq *parent, struct model_seq *child);
 /** model_trim - give the first n pages back */
 void model_trim(struct model_pool *pool, struct model_seq *seq, uint32_t n);
 
@@ -295,6 +299,11 @@ void model_trim(struct model_pool *pool, struct model_seq *seq, uint32_t n);
 
 /** requester_errors - PAGED_ERR_GONE, PAGED_ERR_AGAIN */
 uint32_t requester_errors(const struct model_session *session);
+/** model_is_long - true: to share n_shared entries and to take pages is more than a step */
+bool model_is_long(uint32_t n_shared, const uint32_t *needs);
+/** model_promised - pages of the pool that unfinished requests will take, all or those of a tenant */
+uint32_t model_promised(uint32_t p);
+uint32_t model_promised_to(uint32_t p, uint32_t tenant);
 /** model_follow - do in the model what the core has done of session->pending */
 void model_follow(struct model_session *session);
 

@@ -64,7 +64,7 @@ pages_errors(uint32_t p, uint32_t n, const uint32_t *pages, const uint64_t *seri
 static uint32_t
 hold_errors(const struct model_session *session, uint32_t p, uint32_t n, const uint32_t *pages, const uint64_t *serials)
 {
-	uint32_t errors = pages_errors(p, n, pages, serials), n_limited = n + model_n_held(p), n_charged = 0;
+	uint32_t errors = pages_errors(p, n, pages, serials), n_limited = n + model_n_held(p), n_charged = 0, n_kept = 0;
 
 	errors |= requester_errors(session);
 	errors |= draining_errors(session);
@@ -74,8 +74,12 @@ hold_errors(const struct model_session *session, uint32_t p, uint32_t n, const u
 		errors |= status_bit(PAGED_ERR_LIMIT);
 	if (model_slots_left(p) == 0)
 		errors |= status_bit(PAGED_ERR_FULL);
-	for (uint32_t i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++) {
 		n_charged += pages[i] < model.pools[p].n_pages && !model_is_charged(p, session->tenant, pages[i]);
+		n_kept += pages[i] < model.pools[p].n_pages && model_count(&model.pools[p], pages[i]) == 0;
+	}
+	if (n_kept > model_available(&model.pools[p]))
+		errors |= status_bit(PAGED_ERR_FULL);
 	return errors | quota_errors(p, session->tenant, n_charged) | slot_errors(p, session->tenant, 1) |
 	       pin_errors(p, session->tenant, 0, n);
 }

@@ -254,38 +254,72 @@ random_start(void)
 
 /* Forks */
 
-static void
-fork_child(struct model_pool *pool, uint32_t p, struct model_seq *parent, uint32_t n_tokens, struct model_seq *child)
+void
+model_fork_published(struct model_pool *pool, const struct model_seq *parent, struct model_seq *child)
 {
-	uint32_t n_full = n_tokens / model_geometries[p].page_size;
-
-	pool->totals.n_forked++;
-	memcpy(child->pages, parent->pages, n_full * sizeof(child->pages[0]));
-	memcpy(child->content, parent->content, sizeof(child->content));
-	memcpy(child->said, parent->said, sizeof(child->said));
-	child->n_pages = n_full;
-	child->n_trimmed = parent->n_trimmed;
-	model_take(pool, child, pages_of_tokens(p, n_tokens));
-	parent->n_writable_from = MAX(parent->n_writable_from, n_full);
-	child->n_writable_from = n_full;
 	child->n_published = parent->n_published;
 	child->tip = parent->tip;
 	child->twins_begin = parent->twins_begin;
 	child->twins_end = parent->twins_end;
 	/* What is published past the child's full pages is given up as in a truncate that drops nothing. */
-	model_truncate(pool, child, child->n_pages, n_full, 0);
-	child->n_writable_from = n_full;
-	child->version_moves = true;
+	model_truncate(pool, child, child->n_pages, child->n_pages, 0);
+}
+
+/* A child without pages. */
+static void
+fork_open(struct model_pool *pool, struct model_seq *parent, uint32_t n_full, struct model_seq *child)
+{
+	pool->totals.n_forked++;
+	memcpy(child->content, parent->content, sizeof(child->content));
+	memcpy(child->said, parent->said, sizeof(child->said));
+	parent->n_writable_from = MAX(parent->n_writable_from, n_full);
+}
+
+static void
+fork_child(struct model_pool *pool, uint32_t p, const struct model_seq *parent, uint32_t n_tokens,
+	   struct model_seq *child)
+{
+	uint32_t n_full = n_tokens / model_geometries[p].page_size;
+
+	memcpy(child->pages, parent->pages, n_full * sizeof(child->pages[0]));
+	child->n_pages = child->n_writable_from = n_full;
+	child->n_trimmed = parent->n_trimmed;
+	model_fork_published(pool, parent, child);
+	model_take(pool, child, pages_of_tokens(p, n_tokens));
+}
+
+/* Opens the children; unless `pending` is NULL, steps do the rest. */
+static void
+fork_children(struct model_session *session, uint32_t n, const struct seq_fork *forks, const paged_seq_id *children,
+	      struct model_pending *pending)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t p = PAGED_SEQ_POOL(forks[i].parent), n_full = forks[i].n_tokens / model_geometries[p].page_size;
+		struct model_seq *parent = model_seq_find(forks[i].parent);
+		struct model_seq *child = model_seq_open(children[i], p, session->id);
+
+		fork_open(&model.pools[p], parent, n_full, child);
+		if (pending == NULL)
+			fork_child(&model.pools[p], p, parent, forks[i].n_tokens, child);
+		else
+			pending->items[pending->n++] = (struct pending_item){
+				.seq = children[i],
+				.n_pages = pages_of_tokens(p, forks[i].n_tokens),
+				.n_whole = n_full,
+				.parent = forks[i].parent,
+			};
+	}
 }
 
 void
 random_fork(void)
 {
-	const struct model_session *session = random_requester();
+	struct model_session *session = random_requester();
 	paged_seq_id ids[MODEL_ITEMS], children[MODEL_ITEMS];
 	uint32_t n = random_seqs(session, MODEL_ITEMS, ids), n_distinct = n, errors;
-	uint32_t needs[MODEL_POOLS] = { 0 }, slots[MODEL_POOLS] = { 0 };
+	uint32_t needs[MODEL_POOLS] = { 0 }, slots[MODEL_POOLS] = { 0 }, n_shared = 0;
 	struct seq_fork forks[MODEL_ITEMS];
+	bool is_long;
 
 	errors = seq_errors(session, n, ids);
 	if (n > 0 && (errors & status_bit(PAGED_ERR_INVALID)) != 0) { /* for a fork, ids named twice are no error */
@@ -315,6 +349,7 @@ random_fork(void)
 			continue;
 		slots[p]++;
 		needs[p] += forks[i].n_tokens % page_size != 0;
+		n_shared += forks[i].n_tokens / page_size;
 	}
 	errors |= draining_errors(session);
 	for (uint32_t p = 0; p < MODEL_POOLS; p++) {
@@ -323,12 +358,14 @@ random_fork(void)
 		errors |= quota_errors(p, session->tenant, needs[p]) | slot_errors(p, session->tenant, slots[p]);
 	}
 	model_check_status(core_seq_fork(model.fixture.core, session->id, n, forks, children, &model.error), errors);
-	for (uint32_t p = 0; errors == 0 && p < MODEL_POOLS; p++)
+	if (errors != 0)
+		return;
+	is_long = model_is_long(n_shared, needs);
+	for (uint32_t p = 0; !is_long && p < MODEL_POOLS; p++)
 		model_make_free(&model.pools[p], needs[p]);
-	for (uint32_t i = 0; errors == 0 && i < n; i++) {
-		uint32_t p = PAGED_SEQ_POOL(ids[i]);
-
-		fork_child(&model.pools[p], p, model_seq_find(ids[i]), forks[i].n_tokens,
-			   model_seq_open(children[i], p, session->id));
-	}
+	if (is_long)
+		session->pending = (struct model_pending){ .kind = PENDING_GROWTH };
+	fork_children(session, n, forks, children, is_long ? &session->pending : NULL);
+	if (is_long)
+		model_follow(session);
 }

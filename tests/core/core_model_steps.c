@@ -3,6 +3,7 @@
  * Requests that the core divides into steps.  The model follows what page tables show of their progress, so how far a
  * step goes is left to the core; that each ends, and what it leaves, is not.
  */
+#include <string.h>
 #include <sys/param.h>
 
 #include "tests/core/core_model.h"
@@ -68,6 +69,80 @@ follow_erase(struct model_pool *pool, struct model_seq *seq)
 	return slot == NULL;
 }
 
+static const struct model_session *
+growing_session(uint32_t i, uint32_t tenant)
+{
+	const struct model_session *session = &model.sessions[i];
+
+	return session->pending.kind == PENDING_GROWTH && (tenant == UINT32_MAX || session->tenant == tenant) ? session
+													      : NULL;
+}
+
+uint32_t
+model_promised_to(uint32_t p, uint32_t tenant)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < MODEL_SESSIONS; i++) {
+		const struct model_session *session = growing_session(i, tenant);
+
+		for (uint32_t k = 0; session != NULL && k < session->pending.n; k++) {
+			const struct pending_item *item = &session->pending.items[k];
+
+			if (PAGED_SEQ_POOL(item->seq) == p)
+				n += item->n_pages - MAX(item->n_whole, model_seq_find(item->seq)->n_pages);
+		}
+	}
+	return n;
+}
+
+uint32_t
+model_promised(uint32_t p)
+{
+	return model_promised_to(p, UINT32_MAX);
+}
+
+bool
+model_is_long(uint32_t n_shared, const uint32_t *needs)
+{
+	uint32_t n = n_shared;
+
+	for (uint32_t p = 0; p < MODEL_POOLS; p++)
+		n += needs[p] + MAX(needs[p], model.pools[p].free.n) - model.pools[p].free.n;
+	return n > model.step;
+}
+
+static void
+follow_fork(struct model_pool *pool, struct model_seq *seq, const struct pending_item *item, uint32_t n_shared)
+{
+	const struct model_seq *parent = model_seq_find(item->parent);
+
+	memcpy(&seq->pages[seq->n_pages], &parent->pages[seq->n_pages], (n_shared - seq->n_pages) * sizeof(seq->pages[0]));
+	seq->n_pages = seq->n_writable_from = n_shared;
+	seq->n_trimmed = MIN(parent->n_trimmed, n_shared);
+	seq->version_moves = true;
+	if (n_shared == item->n_whole)
+		model_fork_published(pool, parent, seq);
+}
+
+static bool
+follow_growth(struct model_pool *pool, struct model_seq *seq, const struct pending_item *item)
+{
+	const struct region_slot *slot = core_slot(seq);
+	uint32_t n;
+
+	model_check(slot != NULL);
+	n = load_pages(&slot->capacity, model_geometries[PAGED_SEQ_POOL(seq->id)].page_size);
+	model_check(n >= seq->n_pages && n <= item->n_pages);
+	if (seq->n_pages < MIN(n, item->n_whole))
+		follow_fork(pool, seq, item, MIN(n, item->n_whole));
+	if (seq->n_pages < n) {
+		model_make_free(pool, n - seq->n_pages);
+		model_take(pool, seq, n);
+	}
+	return n == item->n_pages;
+}
+
 /* Brings the model's item to where the core's is; true: the item is done. */
 static bool
 follow_item(enum pending_kind kind, const struct pending_item *item)
@@ -82,6 +157,8 @@ follow_item(enum pending_kind kind, const struct pending_item *item)
 		return follow_truncate(pool, seq, item);
 	case PENDING_TRIM:
 		return follow_trim(pool, seq, item);
+	case PENDING_GROWTH:
+		return follow_growth(pool, seq, item);
 	default:
 		return follow_erase(pool, seq);
 	}

@@ -71,7 +71,7 @@ model_quota_left(uint32_t p, uint32_t tenant)
 
 	if (tenant == 0 || model.limits[tenant][p].n_pages == CORE_NO_LIMIT)
 		return UINT32_MAX;
-	n_charged = model_charged(p, tenant);
+	n_charged = model_charged(p, tenant) + model_promised_to(p, tenant);
 	return MAX(model.limits[tenant][p].n_pages, n_charged) - n_charged;
 }
 

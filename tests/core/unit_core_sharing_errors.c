@@ -354,14 +354,6 @@ Test(core_sharing_errors, fork_request)
 		       PAGED_ERR_FULL);
 	expect_refused(core_seq_fork(core_fixture.core, fixture_session, 5, forks, children, &core_error),
 		       PAGED_ERR_FULL);
-	/* One request copies no more than CORE_MAX_REQUEST_ENTRIES pages. */
-	seq = fixture_create(fixture_session, SHARING_WIDE);
-	expect_ok(fixture_reserve(fixture_session, seq, 300));
-	for (uint32_t i = 0; i < PAGED_MAX_REQUEST_SEQS; i++)
-		forks[i] = (struct seq_fork){ .parent = seq, .n_tokens = 300 };
-	expect_refused(
-		core_seq_fork(core_fixture.core, fixture_session, PAGED_MAX_REQUEST_SEQS, forks, children, &core_error),
-		PAGED_ERR_LIMIT);
 	free(forks);
 	free(children);
 }

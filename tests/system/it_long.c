@@ -36,23 +36,32 @@ expect_ok(struct wire_peer *peer, struct wire_request request)
 	it_require(call(peer, request, &reply) == PAGED_OK, "%s", reply.text);
 }
 
+static struct wire_request
+fork_request(void)
+{
+	static struct seq_fork forks[N_CHILDREN];
+
+	for (uint32_t i = 0; i < N_CHILDREN; i++)
+		forks[i] = (struct seq_fork){ .parent = parent, .n_tokens = LENGTH };
+	return (struct wire_request){ .kind = WIRE_FORK, .fork = { N_CHILDREN, forks } };
+}
+
+static void
+make_parent(struct wire_peer *peer)
+{
+	parent = wire_peer_create_seq(peer, LENGTH);
+}
+
 /* A sequence of LENGTH pages, and children that share all of them. */
 static void
 make_children(struct wire_peer *peer)
 {
-	struct seq_fork forks[N_CHILDREN];
 	struct wire_reply reply;
 
-	parent = wire_peer_create_seq(peer, LENGTH);
-	for (uint32_t i = 0; i < N_CHILDREN; i++)
-		forks[i] = (struct seq_fork){ .parent = parent, .n_tokens = LENGTH };
-	/* As many as a request may have. */
-	for (uint32_t i = 0; i < N_CHILDREN; i += 4) {
-		it_require(call(peer, (struct wire_request){ .kind = WIRE_FORK, .fork = { 4, forks } }, &reply) ==
-				   PAGED_OK,
-			   "%s", reply.text);
-		memcpy(&children[i], reply.ids.seq, 4 * sizeof(children[0]));
-	}
+	make_parent(peer);
+	it_require(call(peer, fork_request(), &reply) == PAGED_OK, "%s", reply.text);
+	it_require(reply.ids.n == N_CHILDREN);
+	memcpy(children, reply.ids.seq, sizeof(children));
 }
 
 static uint64_t
@@ -93,6 +102,7 @@ IT_TEST(no_request_does_more_than_a_step)
 	expect_ok(&peer, (struct wire_request){ .kind = WIRE_TRUNCATE, .change = { N_CHILDREN, items } });
 	expect_ok(&peer, (struct wire_request){ .kind = WIRE_ERASE, .erase = { N_CHILDREN, children } });
 	it_require(wire_peer_pool_entry().n_referenced == LENGTH && wire_peer_pool_entry().n_sequences == 1);
+	expect_steps(&peer, "fork");
 	expect_steps(&peer, "trim");
 	expect_steps(&peer, "truncate");
 	expect_steps(&peer, "erase");
@@ -138,20 +148,39 @@ IT_TEST(requests_of_the_session_wait)
 	it_daemon_stop(&daemon_);
 }
 
-/* The daemon is stopped until the request and the kick have arrived. */
-IT_TEST(kicked_in_the_middle)
+static struct wire_request
+erase_request(void)
 {
+	return (struct wire_request){ .kind = WIRE_ERASE, .erase = { N_CHILDREN, children } };
+}
+
+/* What a request is, and what it needs before. */
+static const struct {
+	void (*prepare)(struct wire_peer *peer);
+	struct wire_request (*make)(void);
+	const char *kind;
+} requests[] = {
+	{ make_children, erase_request, "erase" },
+	{ make_parent, fork_request, "fork" },
+};
+#define N_REQUESTS (sizeof(requests) / sizeof(requests[0]))
+
+/* The daemon is stopped until the request and the kick have arrived. */
+static void
+expect_kicked(size_t which)
+{
+	struct wire_request request;
 	struct wire_peer peer, other;
 	struct wire_reply reply;
 
 	it_daemon_start(&daemon_, configuration, NULL, NULL);
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	wire_peer_attach(&other, WIRE_ROLE_SESSION, NULL);
-	make_children(&peer);
+	requests[which].prepare(&peer);
+	request = requests[which].make();
 	kill(daemon_.pid, SIGSTOP);
-	for (uint64_t id = 1001; id <= 1002; id++)
-		wire_peer_send(&peer, &(struct wire_request){
-					      .id = id, .kind = WIRE_ERASE, .erase = { N_CHILDREN, children } });
+	for (request.id = 1001; request.id <= 1002; request.id++)
+		wire_peer_send(&peer, &request);
 	wire_peer_send(&other, &(struct wire_request){
 				       .id = 7, .kind = WIRE_KICK, .kick.session = peer.welcome.welcome.session });
 	kill(daemon_.pid, SIGCONT);
@@ -165,26 +194,40 @@ IT_TEST(kicked_in_the_middle)
 	wire_peer_close(&peer);
 	it_require(call(&other, (struct wire_request){ .kind = WIRE_CHECK }, &reply) == PAGED_OK);
 	it_require(reply.check_result.holds == 1, "%s", reply.check_result.text);
+	expect_ok(&other, wire_peer_create_request(0, 1, 100));
 	wire_peer_bye(&other);
 	it_daemon_stop(&daemon_);
 }
 
-static void
-begin_to_erase(int from, int to, void *argument)
+IT_TEST(kicked_in_the_middle)
 {
+	for (size_t i = 0; i < N_REQUESTS; i++)
+		expect_kicked(i);
+}
+
+static void
+begin_request(int from, int to, void *argument)
+{
+	size_t which = *(const size_t *)argument;
+	struct wire_request request;
+	struct wire_reply reply;
 	struct wire_peer peer;
 	char byte;
 
-	(void)argument;
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
-	make_children(&peer);
-	wire_peer_send(&peer,
-		       &(struct wire_request){ .id = 1001, .kind = WIRE_ERASE, .erase = { N_CHILDREN, children } });
-	it_send(to, "e", 1);
+	requests[which].prepare(&peer);
+	request = requests[which].make();
+	request.id = 1001;
+	wire_peer_send(&peer, &request);
+	wire_peer_send(&peer, &(struct wire_request){ .id = 1002, .kind = WIRE_PING });
+	/* The request has begun. */
+	wire_peer_receive(&peer, &reply);
+	it_send(to, "b", 1);
 	it_receive(from, &byte, 1);
 }
 
-IT_TEST(killed_in_the_middle)
+static void
+expect_killed(size_t which)
 {
 	struct wire_reply reply;
 	struct it_worker worker;
@@ -194,16 +237,22 @@ IT_TEST(killed_in_the_middle)
 	it_daemon_start(&daemon_, configuration, NULL, NULL);
 	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
 	for (int i = 0; i < 5; i++) {
-		it_fork(&worker, begin_to_erase, NULL);
+		it_fork(&worker, begin_request, &which);
 		it_receive(worker.from, &byte, 1);
 		it_kill(&worker);
 		it_require(wire_peer_wait_free(N_PAGES));
 		it_require(call(&peer, (struct wire_request){ .kind = WIRE_CHECK }, &reply) == PAGED_OK);
 		it_require(reply.check_result.holds == 1, "%s", reply.check_result.text);
 	}
-	expect_steps(&peer, "erase");
+	expect_steps(&peer, requests[which].kind);
 	wire_peer_bye(&peer);
 	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(killed_in_the_middle)
+{
+	for (size_t i = 0; i < N_REQUESTS; i++)
+		expect_killed(i);
 }
 
 IT_MAIN

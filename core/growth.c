@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests that make page tables longer, in steps: by entries of a parent, then by pages of their own.  New sequences
+ * are opened at once, because the reply names them.  Pages and memory of page tables are promised, so that other
+ * requests leave them to the steps.
+ */
+#include <sys/param.h>
+
+#include "core/core_internal.h"
+
+/* Pages of its own that the item does not have yet. */
+static uint32_t
+growth_n_promised(const struct core_pool *pool, const struct operation_item *item)
+{
+	return item->n_pages - MAX(item->n_whole, page_table_n_pages(pool, PAGED_SEQ_SLOT(item->seq)));
+}
+
+static void
+promise_add(struct core_pool *pool, uint32_t slot, int64_t n_pages)
+{
+	uint32_t tenant = pool->slots[slot].tenant;
+
+	pool->n_promised += (uint32_t)n_pages;
+	if (tenant != 0)
+		tenant_pool(pool, tenant)->n_promised += (uint32_t)n_pages;
+}
+
+/* Another entry of the parent's page table has one reference more. */
+static void
+growth_share(struct core_pool *pool, struct core_session *session, const struct operation_item *item, uint32_t n_most)
+{
+	uint32_t slot = PAGED_SEQ_SLOT(item->seq), n = page_table_n_pages(pool, slot);
+	uint32_t n_after = n + MIN(item->n_whole - n, n_most), from = MAX(n, page_table_first(pool, item->parent));
+
+	if (from < n_after)
+		pages_ref_entries(pool, pool->slots[slot].tenant, region_page_table(&pool->view, item->parent) + from,
+				  n_after - from, 1);
+	/* Entries without a page are visited, too. */
+	pool->n_worked += MIN(from, n_after) - n;
+	page_table_share_from(pool, session, slot, item->parent, n_after);
+	if (n_after < item->n_whole)
+		return;
+	published_copy(pool, slot, item->parent);
+	published_limit(pool, slot, n_after);
+}
+
+static void
+growth_take(struct core_pool *pool, struct core_session *session, const struct operation_item *item, uint32_t n_most)
+{
+	uint32_t slot = PAGED_SEQ_SLOT(item->seq), n = page_table_n_pages(pool, slot);
+	uint32_t n_more = MIN(item->n_pages - n, n_most), n_free = core_pool_n_free(pool);
+
+	/* An eviction is as much work as taking the page. */
+	if (n_more > n_free && n_more - n_free > n_most - n_more)
+		n_more = MAX(n_most / 2, 1);
+	promise_add(pool, slot, -(int64_t)n_more);
+	lru_make_room(pool, n_more);
+	page_table_grow(pool, session, slot, n + n_more);
+}
+
+static bool
+growth_step(struct core *core, struct core_operation *operation, const struct operation_item *item, uint32_t *budget)
+{
+	struct core_pool *pool = request_pool(core, item->seq);
+	uint32_t slot = PAGED_SEQ_SLOT(item->seq), n = page_table_n_pages(pool, slot);
+	uint64_t n_worked = pool->n_worked;
+
+	core_pool_change_begin(pool);
+	if (n < item->n_whole)
+		growth_share(pool, operation->session, item, *budget);
+	else if (n < item->n_pages)
+		growth_take(pool, operation->session, item, *budget);
+	operation_spend(budget, pool->n_worked - n_worked + NODES_AT_ONCE - pool->n_at_once);
+	core_pool_change_end(pool);
+	if (page_table_n_pages(pool, slot) < item->n_pages)
+		return false;
+	table_memory_promise(pool, slot, 0);
+	return true;
+}
+
+static void
+growth_stop(struct core *core, const struct core_operation *operation)
+{
+	for (uint32_t i = operation->next_item; i < operation->n; i++) {
+		const struct operation_item *item = &operation->items[i];
+		struct core_pool *pool = request_pool(core, item->seq);
+
+		promise_add(pool, PAGED_SEQ_SLOT(item->seq), -(int64_t)growth_n_promised(pool, item));
+		table_memory_promise(pool, PAGED_SEQ_SLOT(item->seq), 0);
+		/* No page becomes free, but others may take what was promised: core_wake() wakes them. */
+		pool->n_free_woken = 0;
+	}
+}
+
+bool
+growth_is_long(const struct core *core, uint64_t n_shared)
+{
+	uint64_t n = n_shared;
+
+	for (uint32_t i = 0; i < core->n_pools; i++) {
+		const struct core_pool *pool = core->pools[i];
+		uint64_t n_taken = MAX(pool->n_taken, pool->n_requested), n_free = core_pool_n_free(pool);
+
+		if (pool->stamp == core->stamp)
+			n += n_taken + (n_taken > n_free ? n_taken - n_free : 0);
+	}
+	return n > core->step;
+}
+
+enum paged_status
+growth_create(struct core_session *session, uint32_t n, struct core_operation **operation_p, struct paged_error *error)
+{
+	static const struct operation_ops ops = { .step = growth_step, .stop = growth_stop };
+
+	return operation_create(session, &ops, n, operation_p, error);
+}
+
+void
+growth_promise(struct core *core, struct core_operation *operation, uint32_t i, struct operation_item item)
+{
+	struct core_pool *pool = request_pool(core, item.seq);
+
+	operation->items[i] = item;
+	promise_add(pool, PAGED_SEQ_SLOT(item.seq), growth_n_promised(pool, &item));
+	table_memory_promise(pool, PAGED_SEQ_SLOT(item.seq), item.n_pages);
+}
