@@ -23,10 +23,11 @@ enum {
 	/* What the kernel keeps for a peer that does not read, or that sends too much; it doubles both. */
 	SEND_BUFFER = 64 << 10,
 	RECEIVE_BUFFER = 8 << 10,
-	/* A peer whose machine has gone is noticed after 2 minutes. */
+	/* A peer whose machine has gone is noticed after 2 minutes, whether something is to be sent to it or not. */
 	KEEPALIVE_IDLE_S = 60,
 	KEEPALIVE_INTERVAL_S = 20,
 	KEEPALIVE_PROBES = 3,
+	UNANSWERED_MS = 120000,
 };
 
 static const char tcp[] = "tcp://", ipc[] = "ipc://";
@@ -123,7 +124,7 @@ static void
 socket_prepare(int fd)
 {
 	const int on = 1, send_buffer = SEND_BUFFER, receive_buffer = RECEIVE_BUFFER, idle = KEEPALIVE_IDLE_S,
-		  interval = KEEPALIVE_INTERVAL_S, probes = KEEPALIVE_PROBES;
+		  interval = KEEPALIVE_INTERVAL_S, probes = KEEPALIVE_PROBES, unanswered_ms = UNANSWERED_MS;
 
 	/* Those of TCP fail on a Unix socket, which needs none. */
 	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof(send_buffer));
@@ -133,6 +134,7 @@ socket_prepare(int fd)
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered_ms, sizeof(unanswered_ms));
 }
 
 static int

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which endpoints can be bound, and what happens to the files that are there. */
 #include <criterion/criterion.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +54,28 @@ Test(transport, ports)
 	transport_close(&listener);
 	cr_assert_eq(strncmp(text, "tcp://127.0.0.1:", 16), 0);
 	cr_assert_neq(atoi(text + 16), 0);
+}
+
+/* With something to be sent, keepalive does not run. */
+Test(transport, peers_that_have_gone)
+{
+	struct transport_addresses found;
+	struct transport_listener listener;
+	int client, accepted, limit_ms;
+	socklen_t size = sizeof(limit_ms);
+	char text[64];
+
+	cr_assert_null(transport_listen("tcp://127.0.0.1:*", &listener));
+	transport_text(&listener, text, sizeof(text));
+	cr_assert_null(transport_resolve(text, true, &found));
+	client = transport_connect(&found.at[0]);
+	while ((accepted = transport_accept(&listener)) < 0)
+		;
+	cr_assert_eq(getsockopt(accepted, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, &size), 0);
+	cr_assert_eq(limit_ms, 120000);
+	close(accepted);
+	close(client);
+	transport_close(&listener);
 }
 
 /* What a process leaves that is killed. */
