@@ -13,8 +13,11 @@
 enum {
 	/* Of a peer in a second: subscriptions and requests are small. */
 	INPUT_PER_S = 64 << 10,
-	/* Sent to a peer before it is another's turn. */
+	/* So that one that sends single bytes causes few turns, in which all peers are looked at. */
+	READS_PER_S = 128,
+	/* Sent to a peer before it is another's turn; each batch is sent by itself. */
 	OUTPUT_PER_TURN = 256 << 10,
+	SENDS_PER_TURN = 32,
 	/* From the connection to READY. */
 	HANDSHAKE_MS = 10000,
 	/* Frames of a request: an empty one, and a sequence number. */
@@ -33,6 +36,7 @@ peer_create(int fd, uint64_t now_ms)
 	peer->entry.state = ADMISSION_NEW;
 	peer->since_ms = now_ms;
 	peer->input_left = INPUT_PER_S;
+	peer->reads_left = READS_PER_S;
 	zmtp_greeting_write(peer->out);
 	peer->n_out = ZMTP_GREETING_SIZE;
 	return peer;
@@ -208,7 +212,7 @@ peer_parse(struct peer *peer, const struct peer_service *service)
 bool
 peer_wants_input(const struct peer *peer)
 {
-	return peer->input_left > 0 && peer->n_requests < PEER_MAX_REQUESTS;
+	return peer->input_left > 0 && peer->reads_left > 0 && peer->n_requests < PEER_MAX_REQUESTS;
 }
 
 bool
@@ -217,6 +221,7 @@ peer_read(struct peer *peer, const struct peer_service *service)
 	size_t room = sizeof(peer->in) - peer->n_in;
 	ssize_t n;
 
+	peer->reads_left--;
 	n = recv(peer->fd, peer->in + peer->n_in, room < peer->input_left ? room : peer->input_left, 0);
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR;
@@ -231,6 +236,7 @@ bool
 peer_renew(struct peer *peer, uint64_t now_ms)
 {
 	peer->input_left = INPUT_PER_S;
+	peer->reads_left = READS_PER_S;
 	return peer->entry.state != ADMISSION_NEW || now_ms - peer->since_ms < HANDSHAKE_MS;
 }
 
@@ -299,7 +305,7 @@ peer_write(struct peer *peer, const struct peer_service *service)
 {
 	size_t total = 0;
 
-	while (total < OUTPUT_PER_TURN) {
+	for (int i = 0; i < SENDS_PER_TURN && total < OUTPUT_PER_TURN; i++) {
 		ssize_t n;
 
 		if (peer->batch == NULL && peer->n_out == 0 && !peer_next_batch(peer, service))

@@ -37,6 +37,7 @@ struct peer {
 	/* Input: what was received and not understood yet. */
 	bool greeted;
 	uint32_t n_in, input_left; /* bytes; those that may be received in this second */
+	uint32_t reads_left;       /* in this second */
 	uint8_t in[ZMTP_MAX_HEAD + ZMTP_MAX_BODY];
 	uint32_t n_frames; /* of the message that is being received */
 	bool frame_is_wrong;

@@ -147,7 +147,8 @@ set_serve_peer(struct peer_set *set, struct peer *peer, short events)
 		return false;
 	if ((events & ~POLLOUT) != 0 && !peer_read(peer, &set->service))
 		return false;
-	return peer_write(peer, &set->service);
+	/* What peer_read() has made of the input is sent in the next turn. */
+	return (events & POLLOUT) == 0 || peer_write(peer, &set->service);
 }
 
 void
