@@ -52,6 +52,7 @@ batch_encode(const char *topic, uint64_t sequence, const void *payload, size_t p
 		return NULL;
 	batch->n_references = 1;
 	batch->size = size;
+	batch->sequence = sequence;
 	sequence_store(number, sequence);
 	at = zmtp_frame_write(batch->bytes, NULL, 0, true);
 	at = zmtp_frame_write(at, topic, topic_size, true);
@@ -159,6 +160,17 @@ batch_log_append(struct batch_log *log, const void *payload, size_t size)
 	log->size += batch->size;
 	pthread_mutex_unlock(&log->mutex);
 	return true;
+}
+
+uint64_t
+batch_log_first(struct batch_log *log)
+{
+	uint64_t first;
+
+	pthread_mutex_lock(&log->mutex);
+	first = log->next - log->n;
+	pthread_mutex_unlock(&log->mutex);
+	return first;
 }
 
 uint64_t

@@ -2,8 +2,9 @@
 /**
  * batch_log.h - the last batches of a publisher, in their wire format
  *
- * All queues of a publisher are positions in this one log: those of subscribers, and those of replays.  So what peers
- * leave unread costs its memory once, and not more than the log may have.
+ * All queues of a publisher are positions in this one log: those of subscribers, and those of replays.  So what waits
+ * for peers costs its memory once, and not more than the log may have.  A batch that the log has dropped stays as
+ * long as it is being sent to a peer: the publisher limits these.
  *
  * A batch is the bytes of its frames: an empty one, topic, sequence number, payload.  A replay sends all of it, a
  * subscription all after the empty frame.
@@ -25,6 +26,7 @@
 
 struct batch {
 	_Atomic uint32_t n_references;
+	uint64_t sequence; /* UINT64_MAX: the end of a replay */
 	size_t size;
 	uint8_t bytes[];
 };
@@ -43,6 +45,9 @@ void batch_log_destroy(struct batch_log *log);
 
 /** batch_log_append - add a batch with the next sequence number; false: no memory */
 bool batch_log_append(struct batch_log *log, const void *payload, size_t size);
+
+/** batch_log_first - the sequence number of the oldest batch that is kept */
+uint64_t batch_log_first(struct batch_log *log);
 
 /** batch_log_next - the sequence number of the next batch */
 uint64_t batch_log_next(struct batch_log *log);

@@ -264,6 +264,7 @@ peer_next_batch(struct peer *peer, const struct peer_service *service)
 		peer->batch = batch_log_take(service->log, &peer->next);
 		peer->batch_at = BATCH_EMPTY_FRAME;
 	}
+	peer->batch_since = batch_log_next(service->log);
 	return peer->batch != NULL;
 }
 

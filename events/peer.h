@@ -47,6 +47,7 @@ struct peer {
 	uint8_t out[ZMTP_GREETING_SIZE + 2 * ZMTP_MAX_COMMAND];
 	struct batch *batch; /* being sent; NULL: none */
 	size_t batch_at;
+	uint64_t batch_since; /* batch_log_next() when it was taken */
 
 	/* Subscribers: bit i is set if the first i bytes of the topic are subscribed to. */
 	uint8_t topics[PEER_MAX_TOPIC / 8 + 1];

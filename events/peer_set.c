@@ -15,7 +15,7 @@
 enum {
 	/* Connections that are accepted before it is the peers' turn. */
 	ACCEPTED_PER_TURN = 16,
-	/* A line about refused connections is written as often as this. */
+	/* A line about refused or closed connections is written as often as this. */
 	REFUSED_LOG_MS = 60000,
 };
 
@@ -162,6 +162,18 @@ peer_set_serve(struct peer_set *set, const struct pollfd *polled, uint64_t now_m
 		set_accept(set, now_ms);
 }
 
+static void
+set_log_stalled(struct peer_set *set, uint64_t now_ms)
+{
+	if (set->n_stalled == 0 || (set->stalled_logged_ms != 0 && now_ms - set->stalled_logged_ms < REFUSED_LOG_MS))
+		return;
+	events_log(EVENTS_LOG_WARNING, "kv",
+		   "pool %s: %s: %" PRIu64 " connections were closed, whose peers did not read, to free memory",
+		   set->name, set->service.kind == PEER_SUBSCRIBERS ? "events" : "replay", set->n_stalled);
+	set->n_stalled = 0;
+	set->stalled_logged_ms = now_ms;
+}
+
 void
 peer_set_renew(struct peer_set *set, uint64_t now_ms)
 {
@@ -175,6 +187,7 @@ peer_set_renew(struct peer_set *set, uint64_t now_ms)
 			set_add(set, fd, now_ms);
 	}
 	set->full = false;
+	set_log_stalled(set, now_ms);
 	if (set->n_refused > 0 && (set->logged_ms == 0 || now_ms - set->logged_ms >= REFUSED_LOG_MS)) {
 		events_log(EVENTS_LOG_WARNING, "kv",
 			   "pool %s: %s: %u connections are open, which is the limit: %" PRIu64
@@ -195,4 +208,28 @@ peer_set_needs(const struct peer_set *set)
 		if (set->peers[i]->subscribed)
 			first = MIN(first, set->peers[i]->next);
 	return next > set->service.hwm ? MAX(first, next - set->service.hwm) : first;
+}
+
+void
+peer_set_hold(struct peer_set *set, uint64_t first, struct peer_set_held *held)
+{
+	for (uint32_t i = 0; i < set->n; i++) {
+		const struct peer *peer = set->peers[i];
+
+		if (peer->batch == NULL || peer->batch->sequence >= first)
+			continue;
+		/* All references are peers'. */
+		held->size += peer->batch->size / peer->batch->n_references;
+		if (held->set == NULL || peer->batch_since < held->set->peers[held->peer]->batch_since) {
+			held->set = set;
+			held->peer = i;
+		}
+	}
+}
+
+void
+peer_set_close_holder(const struct peer_set_held *held)
+{
+	held->set->n_stalled++;
+	set_remove(held->set, held->peer);
 }

@@ -26,6 +26,8 @@ struct peer_set {
 	uint64_t n_accepted;
 	/* Refused since the last log line, and when that was. */
 	uint64_t n_refused, logged_ms;
+	/* Closed because their peers did not read, likewise. */
+	uint64_t n_stalled, stalled_logged_ms;
 };
 
 /**
@@ -45,6 +47,20 @@ void peer_set_serve(struct peer_set *set, const struct pollfd *polled, uint64_t 
 
 /** peer_set_renew - a second has passed */
 void peer_set_renew(struct peer_set *set, uint64_t now_ms);
+
+/** Batches that the log has dropped and that are being sent. */
+struct peer_set_held {
+	size_t size; /* bytes */
+	/* The peer that has held one for the longest. */
+	struct peer_set *set; /* NULL: none */
+	uint32_t peer;
+};
+
+/** peer_set_hold - add the batches of a set; first is batch_log_first() */
+void peer_set_hold(struct peer_set *set, uint64_t first, struct peer_set_held *held);
+
+/** peer_set_close_holder - close the connection of that peer */
+void peer_set_close_holder(const struct peer_set_held *held);
 
 /** peer_set_needs - the first batch that a subscriber still waits for, or UINT64_MAX */
 uint64_t peer_set_needs(const struct peer_set *set);

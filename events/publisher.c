@@ -18,12 +18,14 @@
 #include "events/peer_set.h"
 
 #define RENEW_MS 1000
+#define HELD_PART 4
 
 struct publisher {
 	const char *name;
 	char *topic;
 	struct batch_log *log;
 	uint32_t buffer_steps; /* 0: no replay */
+	size_t held_max;       /* bytes of batches that the log has dropped and that are being sent */
 	struct peer_set subscribers, replays;
 	struct pollfd *polled;
 	int wake; /* an eventfd: a batch was added, or the thread must end */
@@ -49,6 +51,22 @@ publisher_trim(struct publisher *publisher)
 	uint64_t kept = next > publisher->buffer_steps ? next - publisher->buffer_steps : 0;
 
 	batch_log_trim(publisher->log, MIN(kept, peer_set_needs(&publisher->subscribers)));
+}
+
+/* Peers that do not read keep the batches that are being sent to them: together not more than a part of the log. */
+static void
+publisher_limit_held(struct publisher *publisher)
+{
+	for (;;) {
+		uint64_t first = batch_log_first(publisher->log);
+		struct peer_set_held held = { 0 };
+
+		peer_set_hold(&publisher->subscribers, first, &held);
+		peer_set_hold(&publisher->replays, first, &held);
+		if (held.set == NULL || held.size <= publisher->held_max)
+			return;
+		peer_set_close_holder(&held);
+	}
 }
 
 static void *
@@ -77,6 +95,7 @@ publisher_run(void *argument)
 		peer_set_serve(&publisher->subscribers, polled + 1, now_ms);
 		peer_set_serve(&publisher->replays, polled + 1 + n_subscribers, now_ms);
 		publisher_trim(publisher);
+		publisher_limit_held(publisher);
 	}
 	return NULL;
 }
@@ -93,6 +112,7 @@ publisher_prepare(struct publisher *publisher, const struct publisher_options *o
 	publisher->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (publisher->topic == NULL || publisher->log == NULL || publisher->polled == NULL || publisher->wake < 0)
 		return false;
+	publisher->held_max = options->buffer_size / HELD_PART;
 	publisher->buffer_steps = options->replay_endpoint != NULL ? options->buffer_steps : 0;
 	publisher->subscribers.service = (struct peer_service){ .kind = PEER_SUBSCRIBERS,
 								.log = publisher->log,

@@ -13,7 +13,8 @@
  * peer turns of limited length.  No peer can make it wait: a subscriber that does not
  * read loses the oldest batches past the high-water mark, and a replay waits for its peer alone.
  * What waits is in one log (batch_log.h), so its memory does not depend on the number of
- * peers; a connection costs less than 4 KiB, and origins share the connections (admission.h).
+ * peers: of batches that it has dropped and that are being sent, a quarter more is kept, and past that the
+ * connection is closed that has held one for the longest; a connection costs less than 4 KiB, and origins share the connections (admission.h).
  * Requests that are malformed are ignored; frames that are too long, and whatever is not ZMTP 3,
  * end the connection.
  *
@@ -34,7 +35,8 @@ struct publisher_options {
 	const char *replay_endpoint;
 	const char *topic;        /* at most PEER_MAX_TOPIC bytes */
 	uint32_t buffer_steps;    /* batches to keep for replay */
-	size_t buffer_size;       /* bytes that wait for subscribers or are kept for replay, at most */
+	size_t buffer_size;       /* bytes that wait for subscribers or are kept for replay, at most; a quarter more
+				     may be held by peers that do not read */
 	uint32_t hwm;             /* batches that wait for a subscriber, at most */
 	uint32_t max_connections; /* of each endpoint */
 };

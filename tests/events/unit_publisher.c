@@ -183,3 +183,75 @@ Test(publisher, nothing_is_sent_without_room, .init = dir_create, .fini = dir_re
 		cr_assert_gt(client_drain(clients[i]), 0);
 	set_end();
 }
+
+/* A publisher with its thread */
+
+static const struct publisher_options options = { .endpoint = endpoint,
+						  .topic = "",
+						  .buffer_size = 4 << 20,
+						  .hwm = 1000,
+						  .max_connections = 64 };
+
+
+/* A subscriber whose subscription the publisher knows. */
+static int
+client_open(void)
+{
+	int fd = client_connect();
+	uint8_t bytes[ZMTP_GREETING_SIZE + ZMTP_MAX_COMMAND], last[9];
+	size_t n = zmtp_ready_write("PUB", bytes);
+
+	client_subscribe(fd);
+	/* A heartbeat, which is answered after what was sent before. */
+	cr_assert_eq(send(fd, "\4\11\4PING\0\12ab", 11, 0), 11);
+	cr_assert_eq(recv(fd, bytes, ZMTP_GREETING_SIZE + n, MSG_WAITALL), (ssize_t)(ZMTP_GREETING_SIZE + n));
+	cr_assert_eq(recv(fd, last, sizeof(last), MSG_WAITALL), (ssize_t)sizeof(last));
+	cr_assert_eq(memcmp(last, "\4\7\4PONGab", sizeof(last)), 0);
+	return fd;
+}
+
+/* Does the other side close the connection, whatever it sends before? */
+static bool
+client_is_closed(int fd)
+{
+	static char bytes[1 << 16];
+	ssize_t n;
+
+	while ((n = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0)
+		;
+	return n == 0;
+}
+
+/* Of peers that do not read, each holds a batch of its own that the log has dropped. */
+Test(publisher, held_batches_are_limited, .init = dir_create, .fini = dir_remove)
+{
+	enum { STALLED = 32, SIZE = 400 << 10, KEPT = 10, HELD = 2 };
+	struct publisher *publisher = publisher_open("test", &options);
+	char *payload = calloc(1, SIZE);
+	uint32_t n_closed = 0;
+	int fds[STALLED];
+
+	cr_assert_not_null(publisher);
+	for (int i = 0; i < STALLED; i++) {
+		uint8_t byte;
+
+		fds[i] = client_open();
+		cr_assert(publisher_send(publisher, payload, SIZE));
+		/* It holds this one from now on. */
+		cr_assert_eq(recv(fds[i], &byte, 1, 0), 1);
+	}
+	/* So many are in the log, and so many of those that it has dropped may be held. */
+	for (int i = 0; i < STALLED - KEPT - HELD; i++) {
+		struct pollfd polled = { .fd = fds[i], .events = POLLRDHUP };
+
+		cr_assert_eq(poll(&polled, 1, 60000), 1, "%d", i);
+		n_closed += client_is_closed(fds[i]);
+	}
+	cr_assert_eq(n_closed, STALLED - KEPT - HELD);
+	for (int i = 0; i < STALLED; i++) {
+		cr_assert(i < STALLED - KEPT - HELD || !client_is_closed(fds[i]), "%d", i);
+		close(fds[i]);
+	}
+	publisher_close(publisher);
+	free(payload);
+}
