@@ -58,6 +58,13 @@ enum ctl_exit ctl_usage(const char *format, ...) __attribute__((format(printf, 1
 /** ctl_parse_session - parse the number of a session; false: it is none, a message was printed */
 bool ctl_parse_session(const char *text, uint32_t *session_p);
 
+/** Prints what a list has of a pool. */
+struct print_list;
+typedef enum paged_status (*ctl_print_pool_fn)(struct ctl *ctl, const char *pool, struct print_list *list);
+
+/** ctl_list_pools - print and end a list of --pool, or of all pools that the user may open */
+enum ctl_exit ctl_list_pools(struct ctl *ctl, struct print_list *list, ctl_print_pool_fn print);
+
 /** ctl_pool_name - the name of the pool with this number; NULL: there is none */
 const char *ctl_pool_name(const struct paged_pool_entry *pools, size_t n_pools, uint32_t number);
 

@@ -202,22 +202,18 @@ sequences_print(struct ctl *ctl, const char *pool, struct print_list *list)
 }
 
 enum ctl_exit
-ctl_sequences(struct ctl *ctl)
+ctl_list_pools(struct ctl *ctl, struct print_list *list, ctl_print_pool_fn print)
 {
-	static const char *const columns[] = { "POOL",     "SEQUENCE", "SESSION", "NAME",  "PID", "LENGTH",
-					       "CAPACITY", "PAGES",    "TRIMMED", "STATE", "TAG" };
 	struct paged_pool_entry *pools = NULL;
 	enum paged_status status = PAGED_OK;
-	struct print_list list;
 	size_t n = 0;
 
-	if (ctl->pool == NULL)
-		status = paged_admin_pools(ctl->client, sizeof(*pools), &pools, &n);
-	print_begin(&list, "sequences", columns, COUNT(columns), ctl->json);
 	if (ctl->pool != NULL)
-		status = sequences_print(ctl, ctl->pool, &list);
+		status = print(ctl, ctl->pool, list);
+	else
+		status = paged_admin_pools(ctl->client, sizeof(*pools), &pools, &n);
 	for (size_t i = 0; status == PAGED_OK && i < n; i++) {
-		status = sequences_print(ctl, pools[i].name, &list);
+		status = print(ctl, pools[i].name, list);
 		/* Omit a pool that this user may not open, and list the others. */
 		if (status == PAGED_ERR_PERM) {
 			fprintf(stderr, "pagedctl: omitted: %s\n", paged_client_error(ctl->client));
@@ -226,10 +222,21 @@ ctl_sequences(struct ctl *ctl)
 	}
 	paged_free(pools);
 	if (status != PAGED_OK)
-		print_discard(&list);
+		print_discard(list);
 	else
-		print_end(&list, NULL);
+		print_end(list, NULL);
 	return status == PAGED_OK ? CTL_OK : ctl_fail(ctl, status);
+}
+
+enum ctl_exit
+ctl_sequences(struct ctl *ctl)
+{
+	static const char *const columns[] = { "POOL",     "SEQUENCE", "SESSION", "NAME",  "PID", "LENGTH",
+					       "CAPACITY", "PAGES",    "TRIMMED", "STATE", "TAG" };
+	struct print_list list;
+
+	print_begin(&list, "sequences", columns, COUNT(columns), ctl->json);
+	return ctl_list_pools(ctl, &list, sequences_print);
 }
 
 /* The pool of the sequence: the one named by --pool, or the only one. */

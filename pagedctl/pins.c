@@ -42,30 +42,10 @@ ctl_pins(struct ctl *ctl)
 {
 	static const char *const columns[] = { "POOL",   "PIN",     "PAGE", "SERIAL", "PAGES",    "TOKENS",
 					       "TENANT", "SESSION", "UID",  "PID",    "EXPIRES S" };
-	struct paged_pool_entry *pools = NULL;
-	enum paged_status status = PAGED_OK;
 	struct print_list list;
-	size_t n = 0;
 
-	if (ctl->pool == NULL)
-		status = paged_admin_pools(ctl->client, sizeof(*pools), &pools, &n);
 	print_begin(&list, "pins", columns, COUNT(columns), ctl->json);
-	if (ctl->pool != NULL)
-		status = pins_print(ctl, ctl->pool, &list);
-	for (size_t i = 0; status == PAGED_OK && i < n; i++) {
-		status = pins_print(ctl, pools[i].name, &list);
-		/* Omit a pool that this user may not open, and list the others. */
-		if (status == PAGED_ERR_PERM) {
-			fprintf(stderr, "pagedctl: omitted: %s\n", paged_client_error(ctl->client));
-			status = PAGED_OK;
-		}
-	}
-	paged_free(pools);
-	if (status != PAGED_OK)
-		print_discard(&list);
-	else
-		print_end(&list, NULL);
-	return status == PAGED_OK ? CTL_OK : ctl_fail(ctl, status);
+	return ctl_list_pools(ctl, &list, pins_print);
 }
 
 enum ctl_exit
