@@ -39,8 +39,6 @@ struct paged_client {
 	_Atomic uint64_t owner_polled_ms; /* time of the last check in client_enter_shared() */
 	/* Messages to publish: publishing.h.  Changed with the mutex held. */
 	_Atomic uint64_t publishes_sent, publishes_answered;
-	uint64_t publish_numbers[OWNER_MAX_PUBLISHES]; /* of the messages without a reply, the oldest first */
-	unsigned int n_publish_numbers;
 };
 
 struct paged_pool {

@@ -71,7 +71,10 @@ publishing_close(struct paged_pool *pool, bool in_child)
 	free(publishing);
 }
 
-/* Is there a publish of the slot that the owner has not answered?  The acquire orders the loads of `end` after it. */
+/*
+ * Is there a publish of the slot that the owner has not answered?  The acquires order the loads of `end` after the
+ * first ones, and those of the sequence's slot, which then has what was answered, after the last one.
+ */
 static bool
 publishing_slot_is_open(const struct paged_client *client, const struct publishing_slot *slot)
 {
@@ -134,19 +137,14 @@ publishing_note_undo(struct publishing *publishing, const struct seq_publish_lis
 	pthread_mutex_unlock(&publishing->mutex);
 }
 
-/* Forgets the messages that were answered: all but the last n_open, because replies arrive in order. */
+/* All messages before the oldest one without a reply are answered; those after it count as unanswered until it is. */
 static void
-publishing_settle(struct paged_client *client, unsigned int n_open)
+publishing_settle(struct paged_client *client)
 {
-	unsigned int n_answered = client->n_publish_numbers - MIN(n_open, client->n_publish_numbers);
+	uint64_t oldest = client->owner->ops->oldest_publish(client->owner);
 
-	client->n_publish_numbers -= n_answered;
-	memmove(client->publish_numbers, client->publish_numbers + n_answered,
-		client->n_publish_numbers * sizeof(client->publish_numbers[0]));
 	atomic_store_explicit(&client->publishes_answered,
-			      client->n_publish_numbers > 0 ? client->publish_numbers[0] - 1
-							    : atomic_load(&client->publishes_sent),
-			      memory_order_release);
+			      oldest > 0 ? oldest - 1 : atomic_load(&client->publishes_sent), memory_order_release);
 }
 
 enum paged_status
@@ -156,19 +154,13 @@ publishing_send(struct paged_client *client, const struct seq_publish_list *publ
 	uint64_t number = atomic_fetch_add(&client->publishes_sent, 1) + 1;
 	struct publishing_before before[WIRE_MAX_PUBLISHES];
 	enum paged_status status;
-	unsigned int n_open;
 
 	/* Noted before it is sent, so that no append of another thread slips in between. */
 	publishing_note_sent(client, publishing, publish, number, before);
-	status = client->owner->ops->publish(client->owner, publish, error);
-	n_open = client->owner->ops->n_publishes(client->owner);
-	if (status != PAGED_OK) {
+	status = client->owner->ops->publish(client->owner, publish, number, error);
+	if (status != PAGED_OK)
 		publishing_note_undo(publishing, publish, before);
-	} else if (n_open > 0) {
-		publishing_settle(client, n_open - 1);
-		client->publish_numbers[client->n_publish_numbers++] = number;
-	}
-	publishing_settle(client, n_open);
+	publishing_settle(client);
 	return status;
 }
 
@@ -227,7 +219,7 @@ publishing_writable_from(const struct paged_pool *pool, paged_seq_id id, uint64_
 		return writable_from;
 	if (pthread_mutex_trylock(&client->mutex) == 0) {
 		client->owner->ops->dispatch(client->owner);
-		publishing_settle(client, client->owner->ops->n_publishes(client->owner));
+		publishing_settle(client);
 		client_unlock(client);
 	}
 	/* What the owner has answered is in the slot now. */

@@ -7,8 +7,9 @@
  * publishes.  For each slot of a pool, this records how far the messages that
  * have no reply, or wait in the queue of a batch, want to publish.
  *
- * Messages to the owner are numbered from 1 on, and replies arrive in their
- * order: a message has no reply yet while its number exceeds
+ * Messages to the owner are numbered from 1 on.  A refusal may overtake the
+ * replies to earlier messages, so a message counts as unanswered until all
+ * earlier ones are answered, too: while its number exceeds
  * client->publishes_answered.
  *
  * All handles of one pool in a client share one record.

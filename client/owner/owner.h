@@ -57,7 +57,7 @@ struct owner_pool {
 	struct layout layout;
 	struct region_view view;
 	bool tables_only; /* the pages are not mapped: base is NULL */
-	uint8_t *base; /* of the pages; in GPU memory a device address, which the host must not dereference */
+	uint8_t *base;    /* of the pages; in GPU memory a device address, which the host must not dereference */
 	const struct map_ops *map; /* NULL: the (embedded) owner owns the mappings */
 	void *region, *memory;
 	size_t region_size, memory_size;
@@ -107,12 +107,13 @@ struct owner_ops {
 	enum paged_status (*fork)(struct owner *owner, uint32_t n, const struct seq_fork *forks, paged_seq_id *children,
 				  struct paged_error *error);
 	/** Requests a publish without waiting; its success shows in the sequences' slots, and a refusal is logged.
-	 * PAGED_ERR_AGAIN: OWNER_MAX_PUBLISHES have no reply yet, or the socket is full.
+	 * PAGED_ERR_AGAIN: OWNER_MAX_PUBLISHES have no reply yet, or the socket is full.  `number` is the caller's, and
+	 * grows from publish to publish.
 	 */
-	enum paged_status (*publish)(struct owner *owner, const struct seq_publish_list *publish,
+	enum paged_status (*publish)(struct owner *owner, const struct seq_publish_list *publish, uint64_t number,
 				     struct paged_error *error);
-	/** The number of publishes that have no reply yet; replies arrive in the order of the publishes. */
-	unsigned int (*n_publishes)(const struct owner *owner);
+	/** The least number of a publish that has no reply yet; 0: all have one.  Replies come in any order. */
+	uint64_t (*oldest_publish)(const struct owner *owner);
 	enum paged_status (*pin)(struct owner *owner, uint32_t pool, uint32_t page, uint64_t serial, uint32_t seconds,
 				 uint32_t *n_pages_p, struct paged_error *error);
 	enum paged_status (*hold)(struct owner *owner, uint32_t pool, uint32_t n, const uint32_t *pages,

@@ -48,9 +48,9 @@ enum paged_status embedded_start(struct owner *owner, const struct seq_start_lis
 				 struct paged_error *error);
 enum paged_status embedded_fork(struct owner *owner, uint32_t n, const struct seq_fork *forks, paged_seq_id *children,
 				struct paged_error *error);
-enum paged_status embedded_publish(struct owner *owner, const struct seq_publish_list *publish,
+enum paged_status embedded_publish(struct owner *owner, const struct seq_publish_list *publish, uint64_t number,
 				   struct paged_error *error);
-unsigned int embedded_n_publishes(const struct owner *owner);
+uint64_t embedded_oldest_publish(const struct owner *owner);
 enum paged_status embedded_pin(struct owner *owner, uint32_t pool, uint32_t page, uint64_t serial, uint32_t seconds,
 			       uint32_t *n_pages_p, struct paged_error *error);
 enum paged_status embedded_hold(struct owner *owner, uint32_t pool, uint32_t n, const uint32_t *pages,

@@ -34,13 +34,15 @@ embedded_fork(struct owner *owner, uint32_t n, const struct seq_fork *forks, pag
 }
 
 enum paged_status
-embedded_publish(struct owner *owner, const struct seq_publish_list *publish, struct paged_error *error)
+embedded_publish(struct owner *owner, const struct seq_publish_list *publish, uint64_t number,
+		 struct paged_error *error)
 {
 	struct embedded *embedded = embedded_of(owner);
 	struct core *core = embedded_core_request(owner);
 	uint32_t n_published[WIRE_MAX_PUBLISHES], ends[WIRE_MAX_PUBLISHES];
 	enum paged_status status;
 
+	(void)number;
 	core_divide_publish(core, publish, embedded->publishes, embedded->extra_page);
 	status = core_seq_publish(core, owner->session, publish->n, embedded->publishes, n_published, ends, error);
 	owner_log_refused_publish(owner, status, error);
@@ -48,8 +50,8 @@ embedded_publish(struct owner *owner, const struct seq_publish_list *publish, st
 }
 
 /* Each publish is handled before the call returns. */
-unsigned int
-embedded_n_publishes(const struct owner *owner)
+uint64_t
+embedded_oldest_publish(const struct owner *owner)
 {
 	(void)owner;
 	return 0;

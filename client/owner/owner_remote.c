@@ -140,7 +140,7 @@ remote_fork(struct owner *owner, uint32_t n, const struct seq_fork *forks, paged
 }
 
 static enum paged_status
-remote_publish(struct owner *owner, const struct seq_publish_list *publish, struct paged_error *error)
+remote_publish(struct owner *owner, const struct seq_publish_list *publish, uint64_t number, struct paged_error *error)
 {
 	struct wire_request request = { .kind = WIRE_PUBLISH,
 					.publish = { .n = publish->n,
@@ -152,17 +152,17 @@ remote_publish(struct owner *owner, const struct seq_publish_list *publish, stru
 						     .extra_size = publish->n_extras * REGION_EXTRA_SIZE,
 						     .extra = (const uint8_t *)publish->extra } };
 	struct rpc *rpc = &remote_of(owner)->rpc;
-	enum paged_status status = client_rpc_post(rpc, RPC_PUBLISH, &request, error);
+	enum paged_status status = client_rpc_post(rpc, RPC_PUBLISH, number, &request, error);
 	struct paged_error refusal;
 
 	owner_log_refused_publish(owner, client_rpc_post_refusal(rpc, RPC_PUBLISH, &refusal), &refusal);
 	return status;
 }
 
-static unsigned int
-remote_n_publishes(const struct owner *owner)
+static uint64_t
+remote_oldest_publish(const struct owner *owner)
 {
-	return ((const struct remote *)owner)->rpc.posts[RPC_PUBLISH].n_open;
+	return client_rpc_oldest_post(&((const struct remote *)owner)->rpc, RPC_PUBLISH);
 }
 
 static enum paged_status
@@ -234,7 +234,7 @@ remote_reserve_ahead(struct owner *owner, uint32_t n, const struct paged_seq_ite
 
 	client_rpc_dispatch(rpc);
 	status = client_rpc_post_refusal(rpc, RPC_RESERVE_AHEAD, error);
-	return status != PAGED_OK ? status : client_rpc_post(rpc, RPC_RESERVE_AHEAD, &request, error);
+	return status != PAGED_OK ? status : client_rpc_post(rpc, RPC_RESERVE_AHEAD, 0, &request, error);
 }
 
 static enum paged_status
@@ -283,7 +283,7 @@ static const struct owner_ops owner_ops_remote = {
 	.start = remote_start,
 	.fork = remote_fork,
 	.publish = remote_publish,
-	.n_publishes = remote_n_publishes,
+	.oldest_publish = remote_oldest_publish,
 	.pin = remote_pin,
 	.hold = remote_hold,
 	.give = remote_give,

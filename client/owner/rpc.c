@@ -116,7 +116,7 @@ client_rpc_creates(const struct wire_request *request)
 
 /* PAGED_ERR_AGAIN: the socket's queue is full. */
 static enum paged_status
-client_rpc_send(struct rpc *rpc, struct wire_request *request, bool waited, enum rpc_post post,
+client_rpc_send(struct rpc *rpc, struct wire_request *request, bool waited, enum rpc_post post, uint64_t number,
 		struct paged_error *error)
 {
 	size_t size;
@@ -139,6 +139,7 @@ client_rpc_send(struct rpc *rpc, struct wire_request *request, bool waited, enum
 	rpc->pending[rpc->n_pending++] = (struct rpc_pending){
 		.id = request->id,
 		.post = post,
+		.number = number,
 		.creates = client_rpc_creates(request),
 		.waited = waited,
 	};
@@ -156,7 +157,7 @@ client_rpc_undo_create(struct rpc *rpc, const struct wire_reply *reply)
 
 	if (reply->ids.n == 0)
 		return;
-	sent = client_rpc_send(rpc, &erase, false, RPC_NO_POST, &error) == PAGED_OK;
+	sent = client_rpc_send(rpc, &erase, false, RPC_NO_POST, 0, &error) == PAGED_OK;
 	owner_log(rpc->control->owner, sent ? PAGED_LOG_INFO : PAGED_LOG_WARNING, "a late creation of %u sequences %s",
 		  reply->ids.n, sent ? "is undone" : "stays until the session ends");
 }
@@ -296,7 +297,7 @@ client_rpc_exchange(struct rpc *rpc, struct wire_request *request, uint64_t dead
 	bool was_gone;
 
 	client_rpc_dispatch(rpc);
-	while ((status = client_rpc_send(rpc, request, true, RPC_NO_POST, error)) == PAGED_ERR_AGAIN) {
+	while ((status = client_rpc_send(rpc, request, true, RPC_NO_POST, 0, error)) == PAGED_ERR_AGAIN) {
 		if (owner_state(rpc->control->owner) == OWNER_GONE)
 			return client_rpc_gone(rpc, error);
 		if (rpc->opening && !client_rpc_is_connected(rpc))
@@ -395,12 +396,22 @@ client_rpc_open(struct rpc *rpc, struct control *control, const struct rpc_param
 }
 
 enum paged_status
-client_rpc_post(struct rpc *rpc, enum rpc_post post, struct wire_request *request, struct paged_error *error)
+client_rpc_post(struct rpc *rpc, enum rpc_post post, uint64_t number, struct wire_request *request,
+		struct paged_error *error)
 {
 	client_rpc_dispatch(rpc);
 	if (rpc->posts[post].n_open >= max_posts[post])
 		return PAGED_ERR_AGAIN;
-	return client_rpc_send(rpc, request, false, post, error);
+	return client_rpc_send(rpc, request, false, post, number, error);
+}
+
+uint64_t
+client_rpc_oldest_post(const struct rpc *rpc, enum rpc_post post)
+{
+	for (unsigned int i = 0; i < rpc->n_pending; i++)
+		if (rpc->pending[i].post == post)
+			return rpc->pending[i].number;
+	return 0;
 }
 
 enum paged_status

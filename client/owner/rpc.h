@@ -8,8 +8,9 @@
  *
  * A post is a request whose reply no caller waits for.  A few posts of each kind may be outstanding.
  *
- * Replies arrive in the order of the requests, except those to a check or a
- * block mask, which may arrive later.  Each reply names its request.
+ * Each reply names its request.  Replies arrive in the order of the requests,
+ * except those to a check or a block mask, which may arrive later, and refusals
+ * of the daemon when too many requests wait, which may arrive earlier.
  */
 #ifndef PAGED_CLIENT_RPC_H
 #define PAGED_CLIENT_RPC_H
@@ -28,8 +29,9 @@ struct rpc_post_state {
 struct rpc_pending {
 	uint64_t id;
 	enum rpc_post post;
-	bool creates; /* all ids in its reply are new sequences */
-	bool waited;  /* a caller waits for the reply */
+	uint64_t number; /* of a post: the caller's */
+	bool creates;    /* all ids in its reply are new sequences */
+	bool waited;     /* a caller waits for the reply */
 };
 
 struct rpc {
@@ -86,8 +88,11 @@ enum paged_status client_rpc_call(struct rpc *rpc, struct wire_request *request,
  *
  * @retval PAGED_ERR_AGAIN  the limit of outstanding posts of this kind is reached, or the socket's queue is full
  */
-enum paged_status client_rpc_post(struct rpc *rpc, enum rpc_post post, struct wire_request *request,
+enum paged_status client_rpc_post(struct rpc *rpc, enum rpc_post post, uint64_t number, struct wire_request *request,
 				  struct paged_error *error);
+
+/** client_rpc_oldest_post - the number of the oldest post of this kind without a reply; 0: there is none */
+uint64_t client_rpc_oldest_post(const struct rpc *rpc, enum rpc_post post);
 
 /** client_rpc_post_refusal - PAGED_OK, or once the daemon's last refusal of a post of this kind */
 enum paged_status client_rpc_post_refusal(struct rpc *rpc, enum rpc_post post, struct paged_error *error);
