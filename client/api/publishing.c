@@ -80,7 +80,7 @@ publishing_slot_is_open(const struct paged_client *client, const struct publishi
 {
 	return atomic_load_explicit(&slot->n_queued, memory_order_acquire) > 0 ||
 	       atomic_load_explicit(&slot->number, memory_order_acquire) >
-		       atomic_load_explicit(&client->publishes_answered, memory_order_relaxed);
+		       atomic_load_explicit(&client->publishes_answered, memory_order_acquire);
 }
 
 /* Notes a publish that is sent with this number, or is queued if it is 0; the mutex is held. */
@@ -121,7 +121,10 @@ publishing_note_sent(const struct paged_client *client, struct publishing *publi
 	pthread_mutex_unlock(&publishing->mutex);
 }
 
-/* The message was not sent. */
+/*
+ * The message was not sent.  The rest of a slot that has elements in a queue stays as it is: another thread may have
+ * queued them since the slot was noted.
+ */
 static void
 publishing_note_undo(struct publishing *publishing, const struct seq_publish_list *publish,
 		     const struct publishing_before *before)
@@ -131,6 +134,8 @@ publishing_note_undo(struct publishing *publishing, const struct seq_publish_lis
 		struct publishing_slot *slot = &publishing->slots[PAGED_SEQ_SLOT(publish->specs[i].seq)];
 
 		slot->number = before[i].number;
+		if (slot->n_queued > 0)
+			continue;
 		slot->version = before[i].version;
 		slot->end = before[i].end;
 	}
@@ -182,8 +187,8 @@ publishing_unqueue(const struct paged_pool *pool, uint32_t n, const struct seq_p
 {
 	for (uint32_t i = 0; i < n; i++)
 		atomic_fetch_sub_explicit(&pool->publishing->slots[PAGED_SEQ_SLOT(specs[i].seq)].n_queued, 1,
-					  memory_order_relaxed);
-	atomic_fetch_sub_explicit(&pool->publishing->n_queued, n, memory_order_relaxed);
+					  memory_order_release);
+	atomic_fetch_sub_explicit(&pool->publishing->n_queued, n, memory_order_release);
 }
 
 bool
@@ -194,15 +199,18 @@ publishing_any(const struct paged_pool *pool)
 	return pool->publishing != NULL &&
 	       (atomic_load_explicit(&pool->publishing->n_queued, memory_order_acquire) > 0 ||
 		atomic_load_explicit(&client->publishes_sent, memory_order_acquire) >
-			atomic_load_explicit(&client->publishes_answered, memory_order_relaxed));
+			atomic_load_explicit(&client->publishes_answered, memory_order_acquire));
 }
 
 /* The end of what is published if all open publishes of this version succeed; 0: there is none. */
 static uint32_t
 publishing_end(const struct paged_pool *pool, paged_seq_id id, uint64_t version)
 {
-	const struct publishing_slot *slot = &pool->publishing->slots[PAGED_SEQ_SLOT(id)];
+	const struct publishing_slot *slot;
 
+	if (!publishing_any(pool))
+		return 0;
+	slot = &pool->publishing->slots[PAGED_SEQ_SLOT(id)];
 	if (!publishing_slot_is_open(pool->client, slot) ||
 	    atomic_load_explicit(&slot->version, memory_order_relaxed) != version)
 		return 0;
@@ -214,15 +222,18 @@ publishing_writable_from(const struct paged_pool *pool, paged_seq_id id, uint64_
 {
 	const struct region_slot *slot = region_slot(&pool->mapping.view, PAGED_SEQ_SLOT(id));
 	struct paged_client *client = pool->client;
+	uint32_t end = publishing_end(pool, id, version);
 
-	if (!publishing_any(pool) || publishing_end(pool, id, version) <= writable_from)
+	/* Read after what is unanswered: a publish that was answered in between is in the slot. */
+	writable_from = MAX(writable_from, atomic_load_explicit(&slot->writable_from, memory_order_acquire));
+	if (end <= writable_from)
 		return writable_from;
 	if (pthread_mutex_trylock(&client->mutex) == 0) {
 		client->owner->ops->dispatch(client->owner);
 		publishing_settle(client);
 		client_unlock(client);
 	}
-	/* What the owner has answered is in the slot now. */
+	end = publishing_end(pool, id, version);
 	writable_from = MAX(writable_from, atomic_load_explicit(&slot->writable_from, memory_order_acquire));
-	return MAX(writable_from, publishing_end(pool, id, version));
+	return MAX(writable_from, end);
 }

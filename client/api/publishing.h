@@ -43,11 +43,12 @@ bool publishing_any(const struct paged_pool *pool);
 /**
  * publishing_writable_from - the first token that this process may write to a sequence
  *
+ * Reads the sequence's slot again, after the record: the caller's read does not show a publish that was answered since.
  * If only an unanswered publish stands in the way, handles the replies that have arrived, unless another thread uses
  * the client.
  *
  * @param[in] version        of the sequence's page table
- * @param[in] writable_from  of the sequence's slot
+ * @param[in] writable_from  what the caller has read; the result is no less
  */
 uint32_t publishing_writable_from(const struct paged_pool *pool, paged_seq_id id, uint64_t version,
 				  uint32_t writable_from);

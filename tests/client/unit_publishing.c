@@ -17,9 +17,11 @@ static struct {
 	uint64_t open[OWNER_MAX_PUBLISHES]; /* 0: answered */
 	unsigned int n;
 	enum paged_status refusal;
+	void (*meanwhile)(void); /* what another thread does while a publish is sent */
 } sent;
 
 static struct region_slot slots[N_SLOTS];
+static struct publish_message message;
 static struct paged_client client = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 static struct paged_pool pool = { .client = &client };
 
@@ -27,6 +29,8 @@ static enum paged_status
 fake_publish(struct owner *owner, const struct seq_publish_list *publish, uint64_t number, struct paged_error *error)
 {
 	(void)owner, (void)publish, (void)error;
+	if (sent.meanwhile != NULL)
+		sent.meanwhile();
 	if (sent.refusal == PAGED_OK)
 		sent.open[sent.n++] = number;
 	return sent.refusal;
@@ -97,6 +101,19 @@ writable_from(void)
 	return publishing_writable_from(&pool, SEQ, VERSION, 0);
 }
 
+/* An append has read the slot; then the owner publishes and answers, and another thread handles the reply. */
+Test(publishing, answers_after_the_slot_was_read)
+{
+	cr_assert_eq(send_pages(SEQ_SLOT, 2), PAGED_OK);
+	cr_assert_eq(writable_from(), 2 * PAGE_SIZE);
+	slots[SEQ_SLOT].writable_from = 2 * PAGE_SIZE;
+	sent.open[0] = 0;
+	sent.refusal = PAGED_ERR_AGAIN;
+	cr_assert_eq(send_pages(0, 1), PAGED_ERR_AGAIN);
+	cr_assert_not(publishing_any(&pool));
+	cr_assert_eq(writable_from(), 2 * PAGE_SIZE);
+}
+
 /* The second of three is refused before the first is answered. */
 Test(publishing, replies_in_another_order)
 {
@@ -109,4 +126,25 @@ Test(publishing, replies_in_another_order)
 	cr_assert_eq(writable_from(), 2 * PAGE_SIZE);
 	sent.open[0] = 0;
 	cr_assert_eq(writable_from(), 0, "the owner has published nothing");
+}
+
+static void
+queue_more(void)
+{
+	message.n = 1;
+	message.specs[0] = (struct seq_publish_spec){ .seq = SEQ, .version = VERSION, .from = 1, .n_pages = 3 };
+	publishing_queue(&pool, &message);
+}
+
+/* A message that is not sent takes back what it noted, but nothing that a batch has queued since. */
+Test(publishing, queued_while_a_send_fails)
+{
+	sent.refusal = PAGED_ERR_AGAIN;
+	cr_assert_eq(send_pages(SEQ_SLOT, 2), PAGED_ERR_AGAIN);
+	cr_assert_eq(writable_from(), 0);
+	sent.meanwhile = queue_more;
+	cr_assert_eq(send_pages(SEQ_SLOT, 2), PAGED_ERR_AGAIN);
+	cr_assert_eq(writable_from(), 4 * PAGE_SIZE);
+	publishing_unqueue(&pool, message.n, message.specs);
+	cr_assert_eq(writable_from(), 0);
 }
