@@ -70,21 +70,28 @@ row_read_again(struct paged_batch *batch, uint32_t r, struct paged_error *error)
 enum paged_status
 batch_protect(struct paged_batch *batch, struct paged_error *error)
 {
+	/* Asked before the slots are read: what is answered in between is in the slots. */
 	bool publishing = publishing_any(batch->pool);
-	enum paged_status status = PAGED_OK;
+	enum paged_status status = PAGED_OK, row_status, protect_status;
+	struct paged_error other;
 
-	for (uint32_t r = 0; status == PAGED_OK && r < batch->n_rows; r++) {
+	for (uint32_t r = 0; status != PAGED_ERR_GONE && r < batch->n_rows; r++) {
 		const struct kernel_row *to = &batch->kernel_row[r];
 
-		if (batch->row[r].id != 0 && to->q_len != 0 && !to->skip_append &&
-		    row_has_changed(batch, &batch->row[r], publishing))
-			status = row_read_again(batch, r, error);
+		if (batch->row[r].id == 0 || to->q_len == 0 || to->skip_append ||
+		    !row_has_changed(batch, &batch->row[r], publishing))
+			continue;
+		/* A graph's replay may leave out the row that fails, so the others are protected all the same. */
+		row_status = row_read_again(batch, r, status == PAGED_OK ? error : &other);
+		if (status == PAGED_OK)
+			status = row_status;
 	}
-	if (status == PAGED_OK && batch->restricted)
-		status = batch->pool->compute_ops->protect(batch, error);
-	if (status == PAGED_OK)
+	if (!batch->restricted || status == PAGED_ERR_GONE)
+		return status;
+	protect_status = batch->pool->compute_ops->protect(batch, status == PAGED_OK ? error : &other);
+	if (protect_status == PAGED_OK)
 		batch->restricted = false;
-	return status;
+	return status == PAGED_OK ? protect_status : status;
 }
 
 enum paged_status

@@ -91,6 +91,38 @@ publish_queue_add(struct paged_batch *batch, size_t n, const struct paged_publis
 	return status == PAGED_OK && message != NULL ? publish_queue_push(batch, &message, error) : status;
 }
 
+/*
+ * Takes back what a call that fails has put behind the first n_before messages.  Nothing of its sequences counts as
+ * queued then: what is in the queue twice, the owner passes over.
+ */
+static void
+publish_queue_take_back(struct paged_batch *batch, uint32_t n_before, size_t n, const struct paged_publish *publishes)
+{
+	struct publish_queue *queue = &batch->publish_queue;
+
+	while (queue->n > n_before) {
+		const struct publish_message *message = &queue->messages[(queue->first + --queue->n) % PUBLISH_QUEUE];
+
+		publishing_unqueue(batch->pool, message->n, message->specs);
+	}
+	for (size_t i = 0; i < n; i++)
+		queue->queued[PAGED_SEQ_SLOT(publishes[i].seq)].end = 0;
+}
+
+/* Puts all into the queue, or nothing: replays of graphs must not write what is published. */
+static enum paged_status
+publish_queue_put(struct paged_batch *batch, size_t n, const struct paged_publish *publishes, struct paged_error *error)
+{
+	uint32_t n_before = batch->publish_queue.n;
+	enum paged_status status = publish_queue_add(batch, n, publishes, error);
+
+	if (status == PAGED_OK)
+		status = batch_protect_graphs(batch, error);
+	if (status != PAGED_OK)
+		publish_queue_take_back(batch, n_before, n, publishes);
+	return status;
+}
+
 /* Sends the oldest message; false: it has to wait. */
 static bool
 publish_queue_send(struct paged_batch *batch, struct publish_message *message)
@@ -156,9 +188,7 @@ paged_batch_publish(struct paged_batch *batch, size_t n, const struct paged_publ
 		status = publish_check_all(batch->pool, n, publishes, &any, &error);
 	if (status == PAGED_OK) {
 		batch_publish_dispatch(batch);
-		status = publish_queue_add(batch, n, publishes, &error);
+		status = publish_queue_put(batch, n, publishes, &error);
 	}
-	if (status == PAGED_OK)
-		status = batch_protect_graphs(batch, &error);
 	return client_leave(batch->pool->client, status, &error);
 }

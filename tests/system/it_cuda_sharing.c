@@ -441,6 +441,31 @@ IT_TEST(old_plans_do_not_write_shared_pages)
 	append_by_old_plan(false, true, true);
 }
 
+/* The protection of what is published cannot be brought to the device: then nothing is published. */
+IT_TEST(refused_publishes_leave_the_queue)
+{
+	struct batch_fixture fixture;
+	struct paged_prefix prefix = prefix_of(0, KV_LEN);
+
+	cuda_skip_with_gpu();
+	sharing_open(&fixture, &base_params, "cuda");
+	batch_fixture_write(&fixture, 0, 0, KV_LEN);
+	batch_fixture_ok(&fixture, paged_batch_finish(fixture.batch));
+	plan_second_page(&fixture, true);
+	setenv("PAGED_FAKE_CUDA_FAIL", "cuLaunchKernel=1", 1);
+	batch_fixture_expect(&fixture,
+			     paged_batch_publish(fixture.batch, 1,
+						 &(struct paged_publish){ .seq = fixture.seq[0], .prefix = &prefix }),
+			     PAGED_ERR_BACKEND);
+	unsetenv("PAGED_FAKE_CUDA_FAIL");
+	batch_fixture_ok(&fixture, paged_batch_finish(fixture.batch));
+	it_require(match(&fixture, 0) == 0, "%u tokens are published by a call that failed", match(&fixture, 0));
+	batch_publish(&fixture, 1, KV_LEN);
+	batch_fixture_ok(&fixture, paged_batch_finish(fixture.batch));
+	it_require(match(&fixture, 0) == WHOLE, "%u tokens are published", match(&fixture, 0));
+	batch_fixture_close(&fixture);
+}
+
 /* Captures */
 
 IT_TEST(captured_streams_neither_fork_nor_publish)
@@ -578,10 +603,14 @@ engine_bytes(struct decode_engine *engine, struct decode_batch *decode)
 	return bytes;
 }
 
-/* The same step is replayed once more, after its tokens were published: it must not write them again. */
+/*
+ * The same step is replayed once more, after its tokens were published: it must not write them again.  Nor if the
+ * sequence of an earlier row, which the replay leaves out, was erased before.
+ */
 static void
 replay_after_publish(int from, int to, void *argument)
 {
+	const bool *erased = argument;
 	uint32_t ids[DECODE_MAX_LENGTH] = { 0 }, published = 0;
 	struct paged_prefix prefix = { .struct_size = sizeof(prefix), .tokens = ids };
 	struct paged_pool_info info = { .struct_size = sizeof(info) };
@@ -590,7 +619,7 @@ replay_after_publish(int from, int to, void *argument)
 	uint8_t *before, *after;
 	uint32_t r = 0;
 
-	(void)from, (void)to, (void)argument;
+	(void)from, (void)to;
 	it_require(fake_cuda_load(), "%s", dlerror());
 	decode_open(&engine);
 	decode_batch_open(&engine, &decode, 3);
@@ -600,11 +629,14 @@ replay_after_publish(int from, int to, void *argument)
 	while (published == 0) {
 		decode_replay(&decode);
 		for (r = 0; r < DECODE_ROWS && published == 0; r++)
-			if (decode.row[r].seq != 0 && decode.row[r].len % DECODE_PAGE_SIZE == 0)
+			if ((r > 0 || !*erased) && decode.row[0].seq != 0 && decode.row[r].seq != 0 &&
+			    decode.row[r].len % DECODE_PAGE_SIZE == 0)
 				published = decode.row[r].len;
 	}
 	r--;
 	prefix.n_tokens = published;
+	if (*erased)
+		decode_ok(engine.client, paged_seq_erase(engine.client, 1, &decode.row[0].seq));
 	decode_ok(engine.client,
 		  paged_batch_publish(decode.batch, 1,
 				      &(struct paged_publish){ .seq = decode.row[r].seq, .prefix = &prefix }));
@@ -629,13 +661,15 @@ replay_after_publish(int from, int to, void *argument)
 
 IT_TEST(replays_do_not_write_published_pages)
 {
-	struct it_daemon daemon;
-	struct it_worker worker;
+	for (unsigned int erased = 0; erased <= 1; erased++) {
+		struct it_daemon daemon;
+		struct it_worker worker;
 
-	cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", DECODE_POOL);
-	it_fork(&worker, replay_after_publish, NULL);
-	it_join(&worker);
-	it_daemon_stop(&daemon);
+		cuda_daemon_start(&daemon, EXPORT_SETTING_AUTO, "", DECODE_POOL);
+		it_fork(&worker, replay_after_publish, &(bool){ erased != 0 });
+		it_join(&worker);
+		it_daemon_stop(&daemon);
+	}
 }
 
 IT_MAIN
