@@ -186,6 +186,7 @@ struct paged_plan_device_params {
 	const int32_t *q_base;
 	/** 1: only update the page tables, for the next replay of a captured plan; launch nothing. */
 	uint32_t tables_only;
+	uint32_t reserved; /* 0 */
 };
 
 /**

@@ -599,6 +599,7 @@ struct paged_seq_info {
 	uint32_t frozen;    /* 1: given away (paged_sharing.h): it can be read only, and writable_from is UINT32_MAX */
 	uint32_t hold;      /* 1: of paged_pages_hold(): it can be erased only, and writable_from is UINT32_MAX */
 	uint32_t publish_end; /* enum paged_publish_end: why not all of the last publish is published */
+	uint32_t reserved;
 };
 
 /**

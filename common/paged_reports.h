@@ -94,6 +94,7 @@ struct paged_seq_entry {
 	char name[PAGED_MAX_NAME + 1];      /* of the session's first member */
 	char tag[PAGED_MAX_TAG + 1];
 	uint32_t state; /* 0, PAGED_STATE_GIVEN or PAGED_STATE_HOLD */
+	uint32_t reserved;
 };
 
 /** A published page, which sequences that begin alike share. */
@@ -214,6 +215,7 @@ struct paged_check_result {
 	uint32_t n_pages, n_free, n_referenced, n_cached, n_quarantined, n_sequences;
 	/** 1: the totals add up and the reference count of every page is right. */
 	uint32_t holds;
+	uint32_t reserved;
 	char text[256]; /* the first error found */
 };
 

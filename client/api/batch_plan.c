@@ -273,6 +273,8 @@ plan_lengths_in(struct compute_lengths *to, const struct paged_plan_device_param
 	}
 	if (from->tables_only > 1)
 		return paged_fail(error, PAGED_ERR_INVALID, "tables_only is %u, neither 0 nor 1", from->tables_only);
+	if (from->reserved != 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "reserved words must be 0");
 	*to = (struct compute_lengths){
 		.q_indptr = (uintptr_t)from->q_indptr,
 		.kv_len = (uintptr_t)from->kv_len,

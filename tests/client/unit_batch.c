@@ -238,6 +238,9 @@ Test(batch, host_pools_have_no_streams)
 	expect_error(paged_batch_validate(batch), PAGED_ERR_INVALID, "the batch has no plan");
 	params.tables_only = 2;
 	expect_error(paged_batch_plan_device(batch, &params), PAGED_ERR_INVALID, "tables_only is 2, neither 0 nor 1");
+	params.tables_only = 0;
+	params.reserved = 1;
+	expect_error(paged_batch_plan_device(batch, &params), PAGED_ERR_INVALID, "reserved words must be 0");
 }
 
 /* ------------------------------------------------------- append, attention */

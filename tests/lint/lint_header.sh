@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The installed headers compile alone, in C and in C++, without a warning.
+# The installed headers compile alone, in C and in C++, without a warning.  No struct ends in padding: struct_size would
+# count it, so a field that is added later would seem to be known.
 directory=$(mktemp -d) || exit 99
 trap 'rm -rf "$directory"' EXIT
 mkdir "$directory/include"
@@ -38,5 +39,14 @@ for header in pagedclient paged_admin paged_attention paged_batch paged_marks pa
 	try g++ -std=c++17 "$header.cc"
 	try g++ -std=c++20 "$header.cc"
 done
+n=$((n + 1))
+padding=$(cat ./*.c | LC_ALL=C gcc -Wpadded -fsyntax-only -I"$directory/include" -x c - 2>&1 |
+	grep 'padding struct size to alignment boundary')
+if [ -n "$padding" ]; then
+	printf '%s\n' "$padding" | sed 's/^/# /'
+	printf 'not '
+	status=1
+fi
+echo "ok $n - no struct ends in padding"
 echo "1..$n"
 exit $status
