@@ -190,6 +190,9 @@ kv_events_close(struct kv_events *kv)
 {
 	if (kv == NULL)
 		return;
+	/* They linger at the same time. */
+	for (uint32_t i = 0; i < kv->n_pools; i++)
+		publisher_stop(kv->pools[i].publisher);
 	for (uint32_t i = 0; i < kv->n_pools; i++)
 		publisher_close(kv->pools[i].publisher);
 	free(kv);

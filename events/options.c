@@ -60,6 +60,8 @@ enum {
 #define MAX_CONNECTIONS 128
 /* Of the batches that wait or are kept for replay: vLLM limits their number only. */
 #define BUFFER_SIZE ((size_t)256 << 20)
+/* Subscribers that do not read delay the end of the program by so much. */
+#define LINGER_MS 500
 
 static const struct option known[] = {
 	{ "runtime-dir", required_argument, NULL, 'r' },
@@ -195,7 +197,8 @@ events_options_parse(struct events_options *options, int argc, char **argv)
 								 .buffer_steps = BUFFER_STEPS,
 								 .buffer_size = BUFFER_SIZE,
 								 .hwm = HWM,
-								 .max_connections = MAX_CONNECTIONS },
+								 .max_connections = MAX_CONNECTIONS,
+								 .linger_ms = LINGER_MS },
 						  .integers = true };
 	while ((option = getopt_long(argc, argv, "r:p:m:l:hV", known, &index)) != -1) {
 		switch (option) {

@@ -210,6 +210,17 @@ peer_set_needs(const struct peer_set *set)
 	return next > set->service.hwm ? MAX(first, next - set->service.hwm) : first;
 }
 
+bool
+peer_set_has_output(const struct peer_set *set)
+{
+	uint64_t next = batch_log_next(set->service.log);
+
+	for (uint32_t i = 0; i < set->n; i++)
+		if (peer_has_output(set->peers[i], next))
+			return true;
+	return false;
+}
+
 void
 peer_set_hold(struct peer_set *set, uint64_t first, struct peer_set_held *held)
 {

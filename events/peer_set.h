@@ -48,6 +48,9 @@ void peer_set_serve(struct peer_set *set, const struct pollfd *polled, uint64_t 
 /** peer_set_renew - a second has passed */
 void peer_set_renew(struct peer_set *set, uint64_t now_ms);
 
+/** peer_set_has_output - does something wait for a peer? */
+bool peer_set_has_output(const struct peer_set *set);
+
 /** Batches that the log has dropped and that are being sent. */
 struct peer_set_held {
 	size_t size; /* bytes */

@@ -30,6 +30,7 @@ struct publisher {
 	struct pollfd *polled;
 	int wake; /* an eventfd: a batch was added, or the thread must end */
 	_Atomic bool stops;
+	uint32_t linger_ms;
 	bool started;
 	pthread_t thread;
 };
@@ -69,16 +70,32 @@ publisher_limit_held(struct publisher *publisher)
 	}
 }
 
+/*
+ * How long to wait for peers; -1: the thread ends.  What waits for subscribers when the program ends is sent first,
+ * for a limited time: the last batch says that no block can be found any more.
+ */
+static int
+publisher_wait_ms(struct publisher *publisher, uint64_t now_ms, uint64_t *end_ms)
+{
+	if (!publisher->stops)
+		return RENEW_MS;
+	if (*end_ms == 0)
+		*end_ms = now_ms + publisher->linger_ms;
+	if (now_ms >= *end_ms || !peer_set_has_output(&publisher->subscribers))
+		return -1;
+	return (int)MIN(*end_ms - now_ms, RENEW_MS);
+}
+
 static void *
 publisher_run(void *argument)
 {
 	struct publisher *publisher = argument;
 	struct pollfd *polled = publisher->polled;
-	uint64_t renewed_ms = 0;
+	uint64_t renewed_ms = 0, end_ms = 0, now_ms = publisher_now_ms();
+	int wait_ms;
 
-	while (!publisher->stops) {
+	for (; (wait_ms = publisher_wait_ms(publisher, now_ms, &end_ms)) >= 0; now_ms = publisher_now_ms()) {
 		size_t n_subscribers, n_replays;
-		uint64_t now_ms = publisher_now_ms();
 
 		if (now_ms - renewed_ms >= RENEW_MS) {
 			peer_set_renew(&publisher->subscribers, now_ms);
@@ -88,7 +105,7 @@ publisher_run(void *argument)
 		polled[0] = (struct pollfd){ .fd = publisher->wake, .events = POLLIN };
 		n_subscribers = peer_set_fill(&publisher->subscribers, polled + 1);
 		n_replays = peer_set_fill(&publisher->replays, polled + 1 + n_subscribers);
-		if (poll(polled, 1 + n_subscribers + n_replays, RENEW_MS) < 0)
+		if (poll(polled, 1 + n_subscribers + n_replays, wait_ms) < 0)
 			continue;
 		if (polled[0].revents != 0)
 			eventfd_read(publisher->wake, &(eventfd_t){ 0 });
@@ -112,6 +129,7 @@ publisher_prepare(struct publisher *publisher, const struct publisher_options *o
 	publisher->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (publisher->topic == NULL || publisher->log == NULL || publisher->polled == NULL || publisher->wake < 0)
 		return false;
+	publisher->linger_ms = options->linger_ms;
 	publisher->held_max = options->buffer_size / HELD_PART;
 	publisher->buffer_steps = options->replay_endpoint != NULL ? options->buffer_steps : 0;
 	publisher->subscribers.service = (struct peer_service){ .kind = PEER_SUBSCRIBERS,
@@ -155,13 +173,19 @@ publisher_open(const char *name, const struct publisher_options *options)
 }
 
 void
+publisher_stop(struct publisher *publisher)
+{
+	publisher->stops = true;
+	eventfd_write(publisher->wake, 1);
+}
+
+void
 publisher_close(struct publisher *publisher)
 {
 	if (publisher == NULL)
 		return;
 	if (publisher->started) {
-		publisher->stops = true;
-		eventfd_write(publisher->wake, 1);
+		publisher_stop(publisher);
 		pthread_join(publisher->thread, NULL);
 	}
 	peer_set_close(&publisher->subscribers);

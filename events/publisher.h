@@ -39,6 +39,7 @@ struct publisher_options {
 				     may be held by peers that do not read */
 	uint32_t hwm;             /* batches that wait for a subscriber, at most */
 	uint32_t max_connections; /* of each endpoint */
+	uint32_t linger_ms;       /* publisher_close() goes on sending to subscribers for so long, at most */
 };
 
 struct publisher;
@@ -50,6 +51,9 @@ struct publisher;
  * @return NULL: the reason was logged
  */
 struct publisher *publisher_open(const char *name, const struct publisher_options *options);
+
+/** publisher_stop - let the thread send what waits and end; for several publishers, before publisher_close() */
+void publisher_stop(struct publisher *publisher);
 
 /** publisher_close - takes NULL */
 void publisher_close(struct publisher *publisher);

@@ -190,7 +190,8 @@ static const struct publisher_options options = { .endpoint = endpoint,
 						  .topic = "",
 						  .buffer_size = 4 << 20,
 						  .hwm = 1000,
-						  .max_connections = 64 };
+						  .max_connections = 64,
+						  .linger_ms = 60000 };
 
 
 /* A subscriber whose subscription the publisher knows. */
@@ -254,4 +255,34 @@ Test(publisher, held_batches_are_limited, .init = dir_create, .fini = dir_remove
 	}
 	publisher_close(publisher);
 	free(payload);
+}
+
+static void *
+close_run(void *publisher)
+{
+	publisher_close(publisher);
+	return NULL;
+}
+
+/* What waits for a subscriber that reads is sent before the end. */
+Test(publisher, the_end_is_sent, .init = dir_create, .fini = dir_remove)
+{
+	enum { SIZE = 10000, BATCHES = 100 };
+	static char bytes[SIZE];
+	struct publisher *publisher = publisher_open("test", &options);
+	size_t total = 0;
+	pthread_t thread;
+	ssize_t n;
+	int fd;
+
+	cr_assert_not_null(publisher);
+	fd = client_open();
+	for (int i = 0; i < BATCHES; i++)
+		cr_assert(publisher_send(publisher, bytes, SIZE));
+	cr_assert_eq(pthread_create(&thread, NULL, close_run, publisher), 0);
+	while ((n = recv(fd, bytes, sizeof(bytes), 0)) > 0)
+		total += (size_t)n;
+	cr_assert_gt(total, (size_t)BATCHES * SIZE);
+	pthread_join(thread, NULL);
+	close(fd);
 }
