@@ -1038,6 +1038,17 @@ enum paged_status growth_create(struct core_session *session, uint32_t n, struct
  */
 void growth_promise(struct core *core, struct core_operation *operation, uint32_t i, struct operation_item item);
 
+/** growth_create_if_long - growth_create() if the request's totals are more than a step; else *operation_p is NULL */
+enum paged_status growth_create_if_long(const struct core *core, struct core_session *session, uint32_t n,
+					struct core_operation **operation_p, struct paged_error *error);
+
+/** growth_add - extend the page table to n_pages, unless it is longer: at once, or as item i of the operation */
+void growth_add(struct core *core, struct core_session *session, struct core_operation *operation, uint32_t i,
+		paged_seq_id seq, uint32_t n_pages);
+
+/** growth_begin - operation_begin(), unless the operation is NULL */
+void growth_begin(struct core *core, struct core_operation *operation);
+
 /* audit.c: call before a change, so that the audit saves the old value */
 
 /** audit_page_table - record a page table; call it before the table drops its entries from n_pages on, or grows */

@@ -52,7 +52,7 @@ growth_take(struct core_pool *pool, struct core_session *session, const struct o
 
 	/* An eviction is as much work as taking the page. */
 	if (n_more > n_free && n_more - n_free > n_most - n_more)
-		n_more = MAX(n_most / 2, 1);
+		n_more = MAX((n_most + n_free) / 2, 1);
 	promise_add(pool, slot, -(int64_t)n_more);
 	lru_make_room(pool, n_more);
 	page_table_grow(pool, session, slot, n + n_more);
@@ -72,8 +72,12 @@ growth_step(struct core *core, struct core_operation *operation, const struct op
 		growth_take(pool, operation->session, item, *budget);
 	operation_spend(budget, pool->n_worked - n_worked + NODES_AT_ONCE - pool->n_at_once);
 	core_pool_change_end(pool);
-	if (page_table_n_pages(pool, slot) < item->n_pages)
+	if (page_table_n_pages(pool, slot) < item->n_pages) {
+		/* An item takes pages once in a step, so they have the order of the free list. */
+		if (page_table_n_pages(pool, slot) > item->n_whole)
+			*budget = 0;
 		return false;
+	}
 	table_memory_promise(pool, slot, 0);
 	return true;
 }
@@ -123,4 +127,33 @@ growth_promise(struct core *core, struct core_operation *operation, uint32_t i, 
 	operation->items[i] = item;
 	promise_add(pool, PAGED_SEQ_SLOT(item.seq), growth_n_promised(pool, &item));
 	table_memory_promise(pool, PAGED_SEQ_SLOT(item.seq), item.n_pages);
+}
+
+enum paged_status
+growth_create_if_long(const struct core *core, struct core_session *session, uint32_t n,
+		      struct core_operation **operation_p, struct paged_error *error)
+{
+	*operation_p = NULL;
+	return growth_is_long(core, 0) ? growth_create(session, n, operation_p, error) : PAGED_OK;
+}
+
+void
+growth_add(struct core *core, struct core_session *session, struct core_operation *operation, uint32_t i,
+	   paged_seq_id seq, uint32_t n_pages)
+{
+	struct core_pool *pool = request_pool(core, seq);
+	uint32_t slot = PAGED_SEQ_SLOT(seq), n = page_table_n_pages(pool, slot);
+
+	n_pages = MAX(n_pages, n);
+	if (operation != NULL)
+		growth_promise(core, operation, i, (struct operation_item){ .seq = seq, .n_pages = n_pages });
+	else if (n_pages > n)
+		page_table_grow(pool, session, slot, n_pages);
+}
+
+void
+growth_begin(struct core *core, struct core_operation *operation)
+{
+	if (operation != NULL)
+		operation_begin(core, operation);
 }

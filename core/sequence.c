@@ -30,6 +30,7 @@ enum paged_status
 core_seq_create(struct core *core, uint32_t session_id, uint32_t n, const struct seq_spec *specs, paged_seq_id *ids,
 		struct paged_error *error)
 {
+	struct core_operation *operation = NULL;
 	struct core_session *session;
 	enum paged_status status;
 
@@ -40,18 +41,20 @@ core_seq_create(struct core *core, uint32_t session_id, uint32_t n, const struct
 		status = create_count_pages(core, session, &specs[i], error);
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
 		status = request_check_free(core->pools[specs[i].pool], session, error);
+	if (status == PAGED_OK)
+		status = growth_create_if_long(core, session, n, &operation, error);
 	if (status != PAGED_OK)
 		return status;
 
-	for (uint32_t i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n && operation == NULL; i++)
 		lru_make_room(core->pools[specs[i].pool], core->pools[specs[i].pool]->n_requested);
 	for (uint32_t i = 0; i < n; i++) {
 		struct core_pool *pool = core->pools[specs[i].pool];
 
 		ids[i] = page_table_open(pool, session, specs[i].tag);
-		if (specs[i].n_tokens > 0)
-			page_table_grow(pool, session, PAGED_SEQ_SLOT(ids[i]), request_pages(pool, specs[i].n_tokens));
+		growth_add(core, session, operation, i, ids[i], request_pages(pool, specs[i].n_tokens));
 	}
+	growth_begin(core, operation);
 	return PAGED_OK;
 }
 
@@ -104,6 +107,7 @@ enum paged_status
 core_seq_reserve(struct core *core, uint32_t session_id, uint32_t n, const struct paged_seq_item *items,
 		 struct paged_error *error)
 {
+	struct core_operation *operation = NULL;
 	struct core_session *session;
 	enum paged_status status;
 
@@ -117,15 +121,18 @@ core_seq_reserve(struct core *core, uint32_t session_id, uint32_t n, const struc
 
 	for (uint32_t i = 0; i < n; i++)
 		request_pool(core, items[i].seq)->n_taken += reserve_pages_taken(core, &items[i]);
-	for (uint32_t i = 0; i < n; i++)
+	status = growth_create_if_long(core, session, n, &operation, error);
+	if (status != PAGED_OK)
+		return status;
+	for (uint32_t i = 0; i < n && operation == NULL; i++)
 		lru_make_room(request_pool(core, items[i].seq), request_pool(core, items[i].seq)->n_taken);
 	for (uint32_t i = 0; i < n; i++) {
-		struct core_pool *pool = request_pool(core, items[i].seq);
-		uint32_t slot = PAGED_SEQ_SLOT(items[i].seq), n_more = reserve_pages_taken(core, &items[i]);
+		const struct core_pool *pool = request_pool(core, items[i].seq);
+		uint32_t n_pages = page_table_n_pages(pool, PAGED_SEQ_SLOT(items[i].seq));
 
-		if (n_more > 0)
-			page_table_grow(pool, session, slot, page_table_n_pages(pool, slot) + n_more);
+		growth_add(core, session, operation, i, items[i].seq, n_pages + reserve_pages_taken(core, &items[i]));
 	}
+	growth_begin(core, operation);
 	return PAGED_OK;
 }
 

@@ -163,12 +163,13 @@ start_check_free(const struct core *core, const struct core_session *session, ui
 	return status;
 }
 
+/* Gives the sequence the shared pages. */
 static paged_seq_id
 start_apply(struct core *core, struct core_session *session, const struct core_start *start)
 {
 	struct core_pool *pool = core->pools[start->pool];
 	paged_seq_id id = start->seq != 0 ? start->seq : page_table_open(pool, session, start->tag);
-	uint32_t slot = PAGED_SEQ_SLOT(id), n_pages = request_pages(pool, start->n_tokens);
+	uint32_t slot = PAGED_SEQ_SLOT(id);
 
 	if (start->n_pages > 0) {
 		page_table_share(pool, session, slot, start->n_pages, start->pages);
@@ -177,8 +178,6 @@ start_apply(struct core *core, struct core_session *session, const struct core_s
 		if (page_is_published(pool, start->pages[start->n_pages - 1]))
 			published_set(pool, slot, start->pages[start->n_pages - 1]);
 	}
-	if (n_pages > page_table_n_pages(pool, slot))
-		page_table_grow(pool, session, slot, n_pages);
 	if (start->n_asked > 0) {
 		counter_add(&pool->header->n_starts, start->seq == 0);
 		counter_add(&pool->header->n_tokens_asked, start->n_asked);
@@ -191,6 +190,7 @@ enum paged_status
 core_seq_start(struct core *core, uint32_t session_id, uint32_t n, const struct core_start *starts, paged_seq_id *ids,
 	       struct paged_error *error)
 {
+	struct core_operation *operation = NULL;
 	struct core_session *session;
 	enum paged_status status = request_begin(core, session_id, n, &session, error);
 
@@ -198,6 +198,8 @@ core_seq_start(struct core *core, uint32_t session_id, uint32_t n, const struct 
 		status = start_check(core, session, &starts[i], error);
 	if (status == PAGED_OK)
 		status = start_check_free(core, session, n, starts, error);
+	if (status == PAGED_OK)
+		status = growth_create_if_long(core, session, n, &operation, error);
 	if (status != PAGED_OK)
 		return status;
 
@@ -209,12 +211,16 @@ core_seq_start(struct core *core, uint32_t session_id, uint32_t n, const struct 
 			node_used(core, core->pools[starts[i].pool], starts[i].pages[j]);
 		}
 	}
-	for (uint32_t i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n && operation == NULL; i++)
 		lru_make_room(core->pools[starts[i].pool], core->pools[starts[i].pool]->n_requested);
-	for (uint32_t i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++) {
 		ids[i] = start_apply(core, session, &starts[i]);
+		growth_add(core, session, operation, i, ids[i],
+			   request_pages(core->pools[starts[i].pool], starts[i].n_tokens));
+	}
 	for (uint32_t i = 0; i < n; i++)
 		core_pool_change_end(core->pools[starts[i].pool]);
+	growth_begin(core, operation);
 	return PAGED_OK;
 }
 

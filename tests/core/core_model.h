@@ -304,6 +304,13 @@ bool model_is_long(uint32_t n_shared, const uint32_t *needs);
 /** model_promised - pages of the pool that unfinished requests will take, all or those of a tenant */
 uint32_t model_promised(uint32_t p);
 uint32_t model_promised_to(uint32_t p, uint32_t tenant);
+/**
+ * model_grow - the core has opened the sequences, and extends them to n_pages: at once, if that is no more than a step
+ *
+ * @param[in] needs  [MODEL_POOLS] pages that they lack
+ */
+void model_grow(struct model_session *session, uint32_t n, struct model_seq *const *seqs, const uint32_t *n_pages,
+		const uint32_t *needs);
 /** model_follow - do in the model what the core has done of session->pending */
 void model_follow(struct model_session *session);
 

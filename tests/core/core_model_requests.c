@@ -14,9 +14,11 @@ random_tokens(uint32_t p)
 void
 random_create(void)
 {
-	const struct model_session *session = random_requester();
+	struct model_session *session = random_requester();
 	uint32_t n = random_below(4), errors = 0, slots[MODEL_POOLS] = { 0 }, needs[MODEL_POOLS] = { 0 };
+	struct model_seq *seqs[3];
 	struct seq_spec specs[3];
+	uint32_t n_pages[3];
 	paged_seq_id ids[3];
 
 	errors |= requester_errors(session);
@@ -32,7 +34,8 @@ random_create(void)
 		if (specs[i].n_tokens > model_geometries[p].max_length)
 			errors |= status_bit(PAGED_ERR_LIMIT);
 		slots[p]++;
-		needs[p] += pages_of_tokens(p, specs[i].n_tokens);
+		n_pages[i] = pages_of_tokens(p, specs[i].n_tokens);
+		needs[p] += n_pages[i];
 	}
 	for (uint32_t p = 0; p < MODEL_POOLS; p++) {
 		if (slots[p] > model_slots_left(p) || needs[p] > model_available(&model.pools[p]))
@@ -40,16 +43,15 @@ random_create(void)
 		errors |= quota_errors(p, session->tenant, needs[p]) | slot_errors(p, session->tenant, slots[p]);
 	}
 	model_check_status(core_seq_create(model.fixture.core, session->id, n, specs, ids, &model.error), errors);
-	for (uint32_t p = 0; errors == 0 && p < MODEL_POOLS; p++)
-		model_make_free(&model.pools[p], needs[p]);
 	for (uint32_t i = 0; errors == 0 && i < n; i++) {
-		struct model_seq *seq = model_seq_open(ids[i], specs[i].pool, session->id);
 		struct paged_seq_entry entry;
 
+		seqs[i] = model_seq_open(ids[i], specs[i].pool, session->id);
 		model_check(core_seq_status(model.fixture.core, ids[i], &entry, &model.error) == PAGED_OK &&
 			    strcmp(entry.tag, specs[i].tag) == 0);
-		model_take(&model.pools[specs[i].pool], seq, pages_of_tokens(specs[i].pool, specs[i].n_tokens));
 	}
+	if (errors == 0)
+		model_grow(session, n, seqs, n_pages, needs);
 }
 
 static uint32_t
@@ -67,11 +69,12 @@ random_items(const struct model_session *session, struct paged_seq_item *items, 
 void
 random_reserve(void)
 {
-	const struct model_session *session = random_requester();
+	struct model_session *session = random_requester();
 	struct paged_seq_item items[MODEL_ITEMS];
 	uint32_t errors, n = random_items(session, items, &errors);
-	uint32_t needs[MODEL_POOLS] = { 0 }, ahead[MODEL_POOLS] = { 0 }, granted[MODEL_POOLS] = { 0 };
+	uint32_t needs[MODEL_POOLS] = { 0 }, ahead[MODEL_POOLS] = { 0 }, takes[MODEL_POOLS] = { 0 };
 	uint32_t want[MODEL_ITEMS] = { 0 }, want_ahead[MODEL_ITEMS] = { 0 };
+	struct model_seq *seqs[MODEL_ITEMS];
 
 	for (uint32_t i = 0; i < n; i++) {
 		const struct model_seq *seq = model_seq_find(items[i].seq);
@@ -104,13 +107,12 @@ random_reserve(void)
 
 		if (ahead[p] > spare)
 			want_ahead[i] = want_ahead[i] * spare / ahead[p];
-		granted[p] += want_ahead[i];
+		want[i] += want_ahead[i];
+		seqs[i] = model_seq_find(items[i].seq);
+		takes[p] += want[i] - seqs[i]->n_pages;
 	}
-	for (uint32_t p = 0; errors == 0 && p < MODEL_POOLS; p++)
-		model_make_free(&model.pools[p], needs[p] + granted[p]);
-	for (uint32_t i = 0; errors == 0 && i < n; i++)
-		model_take(&model.pools[PAGED_SEQ_POOL(items[i].seq)], model_seq_find(items[i].seq),
-			   want[i] + want_ahead[i]);
+	if (errors == 0)
+		model_grow(session, n, seqs, want, takes);
 }
 
 /* The core has accepted the request, and perhaps finished it. */

@@ -218,12 +218,13 @@ start_share(struct model_pool *pool, const struct start_item *item, struct model
 void
 random_start(void)
 {
-	const struct model_session *session = random_requester();
+	struct model_session *session = random_requester();
 	uint32_t n = random_below(MAX_STARTS + 1), needs[MODEL_POOLS] = { 0 }, errors;
 	struct core_start requests[MAX_STARTS];
 	struct start_item items[MAX_STARTS];
 	struct model_seq *seqs[MAX_STARTS];
 	paged_seq_id ids[MAX_STARTS];
+	uint32_t n_pages[MAX_STARTS];
 
 	for (uint32_t i = 0; i < n; i++) {
 		items[i] = random_start_item(session);
@@ -244,12 +245,10 @@ random_start(void)
 		model_check(items[i].seq == NULL || ids[i] == items[i].seq->id);
 		seqs[i] = items[i].seq != NULL ? items[i].seq : model_seq_open(ids[i], items[i].pool, session->id);
 		start_share(&model.pools[items[i].pool], &items[i], seqs[i]);
+		n_pages[i] = MAX(seqs[i]->n_pages, pages_of_tokens(items[i].pool, items[i].n_tokens));
 	}
-	for (uint32_t p = 0; errors == 0 && p < MODEL_POOLS; p++)
-		model_make_free(&model.pools[p], needs[p]);
-	for (uint32_t i = 0; errors == 0 && i < n; i++)
-		model_take(&model.pools[items[i].pool], seqs[i],
-			   MAX(seqs[i]->n_pages, pages_of_tokens(items[i].pool, items[i].n_tokens)));
+	if (errors == 0)
+		model_grow(session, n, seqs, n_pages, needs);
 }
 
 /* Forks */

@@ -179,6 +179,23 @@ model_follow(struct model_session *session)
 }
 
 void
+model_grow(struct model_session *session, uint32_t n, struct model_seq *const *seqs, const uint32_t *n_pages,
+	   const uint32_t *needs)
+{
+	if (model_is_long(0, needs)) {
+		session->pending = (struct model_pending){ .kind = PENDING_GROWTH, .n = n };
+		for (uint32_t i = 0; i < n; i++)
+			session->pending.items[i] = (struct pending_item){ .seq = seqs[i]->id, .n_pages = n_pages[i] };
+		model_follow(session);
+		return;
+	}
+	for (uint32_t p = 0; p < MODEL_POOLS; p++)
+		model_make_free(&model.pools[p], needs[p]);
+	for (uint32_t i = 0; i < n; i++)
+		model_take(&model.pools[PAGED_SEQ_POOL(seqs[i]->id)], seqs[i], n_pages[i]);
+}
+
+void
 random_step(void)
 {
 	struct core_progress progress;

@@ -86,6 +86,18 @@ expect_steps(struct wire_peer *peer, const char *kind)
 	it_require(n > 0 && n <= MOST_VISITED, "%s: %" PRIu64 " entries at a time", kind, n);
 }
 
+/* Sequences that have pages of their own, more than a step takes. */
+static void
+grow(struct wire_peer *peer)
+{
+	static const struct seq_start_spec start = { .n_tokens = LENGTH / 4, .tag = "" };
+	struct paged_seq_item item = { .seq = wire_peer_create_seq(peer, LENGTH / 2), .n_tokens = LENGTH };
+
+	expect_ok(peer, (struct wire_request){ .kind = WIRE_RESERVE, .change = { 1, &item } });
+	expect_ok(peer, (struct wire_request){ .kind = WIRE_START, .start = { .n = 1, .specs = &start } });
+	it_require(wire_peer_pool_entry().n_referenced == 2 * LENGTH + LENGTH / 4);
+}
+
 IT_TEST(no_request_does_more_than_a_step)
 {
 	struct paged_seq_item items[N_CHILDREN];
@@ -106,6 +118,10 @@ IT_TEST(no_request_does_more_than_a_step)
 	expect_steps(&peer, "trim");
 	expect_steps(&peer, "truncate");
 	expect_steps(&peer, "erase");
+	grow(&peer);
+	expect_steps(&peer, "create");
+	expect_steps(&peer, "reserve");
+	expect_steps(&peer, "start");
 	wire_peer_bye(&peer);
 	it_require(wire_peer_wait_free(N_PAGES));
 	it_daemon_stop(&daemon_);
@@ -154,6 +170,19 @@ erase_request(void)
 	return (struct wire_request){ .kind = WIRE_ERASE, .erase = { N_CHILDREN, children } };
 }
 
+static void
+make_nothing(struct wire_peer *peer)
+{
+	(void)peer;
+}
+
+/* Most of the pool. */
+static struct wire_request
+create_request(void)
+{
+	return wire_peer_create_request(0, 2, LENGTH);
+}
+
 /* What a request is, and what it needs before. */
 static const struct {
 	void (*prepare)(struct wire_peer *peer);
@@ -162,6 +191,7 @@ static const struct {
 } requests[] = {
 	{ make_children, erase_request, "erase" },
 	{ make_parent, fork_request, "fork" },
+	{ make_nothing, create_request, "create" },
 };
 #define N_REQUESTS (sizeof(requests) / sizeof(requests[0]))
 
@@ -194,7 +224,8 @@ expect_kicked(size_t which)
 	wire_peer_close(&peer);
 	it_require(call(&other, (struct wire_request){ .kind = WIRE_CHECK }, &reply) == PAGED_OK);
 	it_require(reply.check_result.holds == 1, "%s", reply.check_result.text);
-	expect_ok(&other, wire_peer_create_request(0, 1, 100));
+	/* What was promised to the request can be had again. */
+	expect_ok(&other, wire_peer_create_request(0, 1, LENGTH));
 	wire_peer_bye(&other);
 	it_daemon_stop(&daemon_);
 }
