@@ -325,6 +325,8 @@ enum paged_status paged_seq_trim(struct paged_client *client, size_t n, const st
 /**
  * paged_prefix_pin - evict the published part of a prefix only after all pages that are not pinned
  *
+ * If the end of it is evicted all the same, the pin is one of what is left, and only that counts.
+ *
  * @param[in]  seconds   from now on, at most max-pin-time of pagedd.conf(5), and a year for administrators; replaces
  *                       an earlier pin of the session's tenant.  0: unpin
  * @param[out] n_tokens  tokens that were found and are pinned; NULL: not wanted

@@ -527,6 +527,9 @@ struct core_pinner {
  * ends it now.  It outlives its session.  The chains of all pins have at most the pool's pin_limit pages in all, and a
  * pool has at most CORE_MAX_PINS pins.
  *
+ * If the end of a pin's chain is evicted all the same, it is a pin of what is left, and if nothing is left, it ends.
+ * This is seen at the next pin of the pool, and at a hold for which the limits would leave no room.
+ *
  * @param[out] n_pages_p  pages of the chain
  * @retval PAGED_ERR_GONE   no such active session
  * @retval PAGED_ERR_STALE  the node is gone, or one before it

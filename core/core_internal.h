@@ -135,7 +135,7 @@ struct pool_pin {
 	struct core_pinner by;
 	uint32_t tenant; /* of its session */
 	uint32_t n_nodes;
-	struct node_ref *nodes; /* [n_nodes] from the last to the first */
+	struct node_ref *nodes; /* [n_nodes] from the first to the last */
 };
 
 struct core_tenant {
@@ -212,6 +212,7 @@ struct core_pool {
 	struct pool_pin *pins;
 	uint32_t n_pins;
 	uint64_t last_pin;    /* number of the newest */
+	uint64_t first_pin_ms; /* deadline of the one that expires first; CORE_NO_DEADLINE: there is none */
 	uint32_t pin_limit;   /* most nodes in all pins, each pin counted */
 	uint32_t n_pin_nodes; /* nodes in all pins, each pin counted */
 	uint32_t n_held;      /* entries of all holds; with n_pin_nodes at most pin_limit */
@@ -803,6 +804,14 @@ uint32_t cache_share_coldest(struct core_pool *pool);
 enum paged_status check_cache_shares(const struct core_pool *pool, struct paged_error *error);
 
 /* pin.c */
+
+/**
+ * pins_shorten - leave out of the pins' counts the nodes that were removed; ends pins of which none is left
+ *
+ * What is left of a chain ends with another node, which names the pin from then on.  Nothing calls this when a node is
+ * removed: evictions have no time to search the pins.
+ */
+void pins_shorten(struct core_pool *pool);
 
 /** pins_have_expired - true: the deadline of a pin has passed */
 bool pins_have_expired(const struct core *core, const struct core_pool *pool);

@@ -85,6 +85,10 @@ core_pages_hold(struct core *core, uint32_t session_id, uint32_t pool_index, uin
 	request_count(core, pool, 0, 1);
 	table_memory_count_new(pool, n);
 	status = hold_check_limits(pool, session->tenant, n, error);
+	if (status != PAGED_OK && n <= pool->view.table_entries) {
+		pins_shorten(pool);
+		status = hold_check_limits(pool, session->tenant, n, error);
+	}
 	if (status == PAGED_OK)
 		status = hold_check_pages(pool, session, n, pages, serials, error);
 	if (status == PAGED_OK)

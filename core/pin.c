@@ -1,51 +1,77 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pins: prefixes that are evicted only after all other cached pages.  A pin names the nodes of its chain by serial, so
- * it needs no change when one of them is removed; each node counts the pins that cover it.
+ * it needs no change when one of them is removed, and is shortened before the counts of pins matter; each node counts
+ * the pins that cover it.
  */
 #include "core/core_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #define PIN_MAX_SECONDS (366u * 24 * 3600)
 
-/* Collects the chain that ends with `last`, from the last node to the first. */
+static struct node_ref
+pin_last(const struct pool_pin *pin)
+{
+	return pin->nodes[pin->n_nodes - 1];
+}
+
+/* The pin that expires first; of equal ones the oldest; n_pins: there is none. */
+static uint32_t
+pin_first(const struct core_pool *pool)
+{
+	uint32_t first = 0;
+
+	for (uint32_t i = 1; i < pool->n_pins; i++)
+		if (pool->pins[i].deadline_ms < pool->pins[first].deadline_ms)
+			first = i;
+	return first;
+}
+
+/* After each change but a new pin: each request asks for the deadline. */
+static void
+pins_update_deadline(struct core_pool *pool)
+{
+	pool->first_pin_ms = pool->n_pins > 0 ? pool->pins[pin_first(pool)].deadline_ms : CORE_NO_DEADLINE;
+}
+
+/* Collects the chain that ends with `last`. */
 static enum paged_status
 pin_collect(const struct core_pool *pool, struct node_ref last, struct pool_pin *pin, struct paged_error *error)
 {
-	uint32_t n_room = 0;
+	struct node_ref ref = last;
 
 	*pin = (struct pool_pin){ 0 };
-	for (struct node_ref ref = last; ref.serial != 0; ref = node_parent(pool, ref.page)) {
+	if (node_is_live(pool, &last)) {
+		pin->n_nodes = pool->nodes[last.page].depth + 1;
+		pin->nodes = reallocarray(NULL, pin->n_nodes, sizeof(*pin->nodes));
+		if (pin->nodes == NULL)
+			return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory for a pin", pool->name);
+	}
+	for (uint32_t i = pin->n_nodes; ref.serial != 0; ref = node_parent(pool, ref.page)) {
 		if (!node_is_live(pool, &ref)) {
 			free(pin->nodes);
 			return paged_fail(error, PAGED_ERR_STALE, "pool %s: page %u is not the node of serial %llu",
 					  pool->name, ref.page, (unsigned long long)ref.serial);
 		}
-		if (pin->n_nodes == n_room) {
-			struct node_ref *nodes = reallocarray(pin->nodes, 2 * (size_t)n_room + 16, sizeof(*nodes));
-
-			if (nodes == NULL) {
-				free(pin->nodes);
-				return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory for a pin", pool->name);
-			}
-			pin->nodes = nodes;
-			n_room = 2 * n_room + 16;
-		}
-		pin->nodes[pin->n_nodes++] = ref;
+		pin->nodes[--i] = ref;
 	}
 	return PAGED_OK;
 }
 
-/* Adds a pin to, or removes it from, the counts of its nodes.  Cached nodes move to the hot end of their list. */
+/*
+ * Adds a pin to, or removes it from, the counts of its nodes.  Cached nodes move to the hot end of their list, the last
+ * one first: a parent stays hotter than its child.
+ */
 static void
 pin_count(struct core_pool *pool, const struct pool_pin *pin, bool add)
 {
 	uint32_t n_pinned = atomic_load_explicit(&pool->header->n_pinned, memory_order_relaxed);
 
 	core_pool_change_begin(pool);
-	for (uint32_t i = 0; i < pin->n_nodes; i++) {
+	for (uint32_t i = pin->n_nodes; i-- > 0;) {
 		uint32_t page = pin->nodes[i].page;
 		struct pool_page *own = &pool->pages[page];
 		bool changes_list = own->n_pins == (add ? 0 : 1);
@@ -57,7 +83,7 @@ pin_count(struct core_pool *pool, const struct pool_pin *pin, bool add)
 			lru_unlist(pool, page);
 		}
 		own->n_pins = add ? own->n_pins + 1 : own->n_pins - 1;
-		/* A new pin moves nodes that were pinned before, too: a parent stays hotter than its child. */
+		/* A new pin moves nodes that were pinned before, too. */
 		if ((changes_list || add) && page_count(pool, page) == 0)
 			lru_touch(pool, page);
 	}
@@ -66,16 +92,64 @@ pin_count(struct core_pool *pool, const struct pool_pin *pin, bool add)
 	pool->n_pin_nodes = add ? pool->n_pin_nodes + pin->n_nodes : pool->n_pin_nodes - pin->n_nodes;
 }
 
+/* Ends a pin; the caller takes it out of the list. */
+static void
+pin_release(struct core_pool *pool, const struct pool_pin *pin)
+{
+	pin_count(pool, pin, false);
+	tenant_count_pin(pool, pin->tenant, pin->n_nodes, false);
+	free(pin->nodes);
+}
+
 /* Ends pin i; the others keep their order. */
 static void
 pin_end(struct core_pool *pool, uint32_t i)
 {
-	pin_count(pool, &pool->pins[i], false);
-	tenant_count_pin(pool, pool->pins[i].tenant, pool->pins[i].n_nodes, false);
-	free(pool->pins[i].nodes);
+	pin_release(pool, &pool->pins[i]);
 	pool->n_pins--;
-	for (; i < pool->n_pins; i++)
-		pool->pins[i] = pool->pins[i + 1];
+	memmove(&pool->pins[i], &pool->pins[i + 1], (pool->n_pins - i) * sizeof(pool->pins[0]));
+	pins_update_deadline(pool);
+}
+
+/* Nodes of the pin's chain that are left: those below a node that is gone do not count. */
+static uint32_t
+pin_n_live(const struct core_pool *pool, const struct pool_pin *pin)
+{
+	uint32_t low = 0, high = pin->n_nodes;
+
+	if (node_is_live(pool, &pin->nodes[high - 1]))
+		return high;
+	/* Of the nodes up to high - 1, the last one is gone; those before low are left. */
+	for (high--; low < high;) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (node_is_live(pool, &pin->nodes[middle]))
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+void
+pins_shorten(struct core_pool *pool)
+{
+	uint32_t n_kept = 0;
+
+	for (uint32_t i = 0; i < pool->n_pins; i++) {
+		struct pool_pin pin = pool->pins[i];
+		uint32_t n_gone = pin.n_nodes - pin_n_live(pool, &pin);
+
+		pool->n_pin_nodes -= n_gone;
+		tenant_count_held(pool, pin.tenant, -(int64_t)n_gone);
+		pin.n_nodes -= n_gone;
+		if (pin.n_nodes == 0)
+			pin_release(pool, &pin);
+		else
+			pool->pins[n_kept++] = pin;
+	}
+	pool->n_pins = n_kept;
+	pins_update_deadline(pool);
 }
 
 /* The tenant's pin whose chain ends with this node; n_pins: none. */
@@ -84,7 +158,8 @@ pin_find(const struct core_pool *pool, uint32_t tenant, uint64_t serial)
 {
 	uint32_t i = 0;
 
-	while (i < pool->n_pins && (pool->pins[i].nodes[0].serial != serial || pool->pins[i].tenant != tenant))
+	while (i < pool->n_pins &&
+	       (pin_last(&pool->pins[i]).serial != serial || pool->pins[i].tenant != tenant))
 		i++;
 	return i;
 }
@@ -113,6 +188,7 @@ pin_add(struct core_pool *pool, struct pool_pin *pin, struct paged_error *error)
 	tenant_count_pin(pool, pin->tenant, pin->n_nodes, true);
 	pin->number = ++pool->last_pin;
 	pins[pool->n_pins++] = *pin;
+	pool->first_pin_ms = MIN(pool->first_pin_ms, pin->deadline_ms);
 	return PAGED_OK;
 }
 
@@ -151,6 +227,7 @@ core_prefix_pin(struct core *core, const struct core_pinner *by, uint32_t pool_i
 	if (status != PAGED_OK)
 		return status;
 	pool = core->pools[pool_index];
+	pins_shorten(pool);
 	status = pin_collect(pool, (struct node_ref){ .page = page, .serial = serial }, &pin, error);
 	if (status != PAGED_OK)
 		return status;
@@ -166,8 +243,11 @@ core_prefix_pin(struct core *core, const struct core_pinner *by, uint32_t pool_i
 	} else if (i < pool->n_pins && seconds > 0) {
 		pool->pins[i].by = *by;
 		pool->pins[i].deadline_ms = pin.deadline_ms;
-	} else if (i < pool->n_pins) {
-		pin_end(pool, i);
+		pins_update_deadline(pool);
+	} else {
+		/* There may be several: of longer prefixes of which as much is left. */
+		for (; i < pool->n_pins; i = pin_find(pool, pin.tenant, serial))
+			pin_end(pool, i);
 	}
 	free(pin.nodes);
 	return status;
@@ -187,8 +267,8 @@ core_pin_next(const struct core *core, uint32_t pool_index, uint64_t after, stru
 	pin = &pool->pins[i];
 	*entry = (struct paged_pin_entry){
 		.number = pin->number,
-		.serial = pin->nodes[0].serial,
-		.page = pin->nodes[0].page,
+		.serial = pin_last(pin).serial,
+		.page = pin_last(pin).page,
 		.n_pages = pin->n_nodes,
 		.n_tokens = (uint64_t)pin->n_nodes * pool->view.page_size,
 		.session = pin->by.session,
@@ -217,22 +297,10 @@ core_pin_end(struct core *core, uint32_t pool_index, uint64_t number, struct pag
 	return PAGED_OK;
 }
 
-/* The pin that expires first; of equal ones the oldest; n_pins: there is none. */
-static uint32_t
-pin_first(const struct core_pool *pool)
-{
-	uint32_t first = 0;
-
-	for (uint32_t i = 1; i < pool->n_pins; i++)
-		if (pool->pins[i].deadline_ms < pool->pins[first].deadline_ms)
-			first = i;
-	return first;
-}
-
 bool
 pins_have_expired(const struct core *core, const struct core_pool *pool)
 {
-	return pool->n_pins > 0 && pool->pins[pin_first(pool)].deadline_ms <= core->now_ms;
+	return pool->first_pin_ms <= core->now_ms;
 }
 
 uint32_t
@@ -254,12 +322,8 @@ core_next_deadline(const struct core *core)
 {
 	uint64_t next = core->tickets.n > 0 ? core->tickets.first_deadline_ms : CORE_NO_DEADLINE;
 
-	for (uint32_t i = 0; i < core->n_pools; i++) {
-		const struct core_pool *pool = core->pools[i];
-
-		if (pool->n_pins > 0 && pool->pins[pin_first(pool)].deadline_ms < next)
-			next = pool->pins[pin_first(pool)].deadline_ms;
-	}
+	for (uint32_t i = 0; i < core->n_pools; i++)
+		next = MIN(next, core->pools[i]->first_pin_ms);
 	return next;
 }
 

@@ -120,6 +120,7 @@ core_pool_create(const struct core_pool_params *params, uint32_t index, void *re
 	pool->index = index;
 	pool->header = region;
 	pool->first_free_slot = pool->lost = NONE;
+	pool->first_pin_ms = CORE_NO_DEADLINE;
 	pool->lru = pool->pinned = (struct page_list){ .coldest = NONE, .hottest = NONE };
 	pool->free_pages = params->free_pages;
 	pool->pin_limit = params->pin_limit;

@@ -111,7 +111,7 @@ tenant_free(struct core *core, struct core_tenant *tenant)
 	free(tenant);
 }
 
-/* Without sessions, no pool has an array of it. */
+/* Without sessions and moves, no pool has an array of it. */
 static void
 tenant_remove_unused(struct tenants *tenants, uint32_t tenant)
 {

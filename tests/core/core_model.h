@@ -72,7 +72,7 @@ struct model_list {
 	uint32_t pages[MODEL_PAGES];
 };
 
-/* Nodes that are evicted although they are pinned still count against the limit. */
+/* Nodes that are evicted although they are pinned count against the limit until model_pins_shorten(). */
 struct model_pin {
 	uint64_t deadline;
 	uint32_t tenant;
@@ -358,6 +358,9 @@ void random_search(void);
 void random_start(void);
 void random_fork(void);
 void random_pin(void);
+
+/** model_pins_shorten - leave out of the pins what is gone; before each pin, and before a hold that would be refused */
+void model_pins_shorten(struct model_pool *pool);
 void random_clock(void);
 void random_tick(void);
 void random_evict(void);

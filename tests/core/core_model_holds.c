@@ -61,17 +61,28 @@ pages_errors(uint32_t p, uint32_t n, const uint32_t *pages, const uint64_t *seri
 	return errors;
 }
 
+/* Of the pages of pins and holds. */
+static uint32_t
+limit_errors(const struct model_session *session, uint32_t p, uint32_t n)
+{
+	uint32_t n_limited = n + model_n_held(p);
+
+	for (uint32_t i = 0; i < model.pools[p].n_pins; i++)
+		n_limited += model.pools[p].pins[i].n;
+	return (n_limited > model_geometries[p].pin_limit ? status_bit(PAGED_ERR_LIMIT) : 0) |
+	       pin_errors(p, session->tenant, 0, n);
+}
+
 static uint32_t
 hold_errors(const struct model_session *session, uint32_t p, uint32_t n, const uint32_t *pages, const uint64_t *serials)
 {
-	uint32_t errors = pages_errors(p, n, pages, serials), n_limited = n + model_n_held(p), n_charged = 0, n_kept = 0;
+	uint32_t errors = requester_errors(session) | draining_errors(session), n_charged = 0, n_kept = 0;
 
-	errors |= requester_errors(session);
-	errors |= draining_errors(session);
-	for (uint32_t i = 0; i < model.pools[p].n_pins; i++)
-		n_limited += model.pools[p].pins[i].n;
-	if (n_limited > model_geometries[p].pin_limit || n > pages_of_tokens(p, model_geometries[p].max_length))
+	if (n > pages_of_tokens(p, model_geometries[p].max_length))
 		errors |= status_bit(PAGED_ERR_LIMIT);
+	else if (errors == 0 && n > 0 && limit_errors(session, p, n) != 0)
+		model_pins_shorten(&model.pools[p]);
+	errors |= pages_errors(p, n, pages, serials) | limit_errors(session, p, n);
 	if (model_slots_left(p) == 0)
 		errors |= status_bit(PAGED_ERR_FULL);
 	for (uint32_t i = 0; i < n; i++) {
@@ -80,8 +91,7 @@ hold_errors(const struct model_session *session, uint32_t p, uint32_t n, const u
 	}
 	if (n_kept > model_available(&model.pools[p]))
 		errors |= status_bit(PAGED_ERR_FULL);
-	return errors | quota_errors(p, session->tenant, n_charged) | slot_errors(p, session->tenant, 1) |
-	       pin_errors(p, session->tenant, 0, n);
+	return errors | quota_errors(p, session->tenant, n_charged) | slot_errors(p, session->tenant, 1);
 }
 
 void

@@ -49,9 +49,37 @@ pin_end(struct model_pool *pool, uint32_t index)
 }
 
 void
+model_pins_shorten(struct model_pool *pool)
+{
+	uint32_t n_kept = 0;
+
+	for (uint32_t i = 0; i < pool->n_pins; i++) {
+		struct model_pin *pin = &pool->pins[i];
+
+		while (pin->n > 0 && !model_is_live(pool, pin->chain[0]))
+			memmove(pin->chain, pin->chain + 1, --pin->n * sizeof(*pin->chain));
+		if (pin->n > 0 && n_kept != i)
+			pool->pins[n_kept] = *pin;
+		n_kept += pin->n > 0;
+	}
+	pool->n_pins = n_kept;
+}
+
+/* The tenant's oldest pin of this node; UINT32_MAX: none. */
+static uint32_t
+find_pin(const struct model_pool *pool, struct model_place at, uint32_t tenant)
+{
+	for (uint32_t i = 0; i < pool->n_pins; i++)
+		if (pool->pins[i].chain[0].page == at.page && pool->pins[i].chain[0].serial == at.serial &&
+		    pool->pins[i].tenant == tenant)
+			return i;
+	return UINT32_MAX;
+}
+
+void
 random_pin(void)
 {
-	uint32_t p = random_below(MODEL_POOLS), errors = 0, known = UINT32_MAX, n_all = model_n_held(p), n, n_pages;
+	uint32_t p = random_below(MODEL_POOLS), errors = 0, known, n_all = model_n_held(p), n, n_pages;
 	struct model_pool *pool = &model.pools[p];
 	struct model_place at = { .page = random_below(pool->n_pages) }, chain[MODEL_PAGES];
 	uint32_t seconds = random_below(3) == 0 ? 0 : 1 + random_below(20);
@@ -69,17 +97,16 @@ random_pin(void)
 		seconds = SECONDS_PER_YEAR + random_below(2);
 	if (seconds > SECONDS_PER_YEAR)
 		errors |= status_bit(PAGED_ERR_LIMIT);
+	if (session->active && at.page < pool->n_pages && at.serial != 0 && seconds <= SECONDS_PER_YEAR)
+		model_pins_shorten(pool);
 	n = at.page < pool->n_pages && at.serial != 0 ? chain_of_node(pool, at, chain) : 0;
 	if (at.page >= pool->n_pages)
 		errors |= status_bit(PAGED_ERR_RANGE);
 	else if (n == 0)
 		errors |= status_bit(PAGED_ERR_STALE);
-	for (uint32_t i = 0; i < pool->n_pins; i++) {
+	for (uint32_t i = 0; i < pool->n_pins; i++)
 		n_all += pool->pins[i].n;
-		if (pool->pins[i].chain[0].page == at.page && pool->pins[i].chain[0].serial == at.serial &&
-		    pool->pins[i].tenant == session->tenant)
-			known = i;
-	}
+	known = find_pin(pool, at, session->tenant);
 	if (known == UINT32_MAX && seconds > 0)
 		errors |= pin_errors(p, session->tenant, 1, n);
 	if (known == UINT32_MAX && seconds > 0 && n_all + n > model_geometries[p].pin_limit)
@@ -90,9 +117,9 @@ random_pin(void)
 	if (errors != 0)
 		return;
 	model_check(n_pages == n);
-	if (seconds == 0 && known != UINT32_MAX)
+	for (; seconds == 0 && known != UINT32_MAX; known = find_pin(pool, at, session->tenant))
 		pin_end(pool, known);
-	else if (seconds > 0 && known != UINT32_MAX)
+	if (seconds > 0 && known != UINT32_MAX)
 		pool->pins[known].deadline = model.now_ms + (uint64_t)seconds * 1000;
 	else if (seconds > 0)
 		pin_begin(pool, session->tenant, n, chain, model.now_ms + (uint64_t)seconds * 1000);

@@ -273,6 +273,34 @@ Test(core_eviction, pins_expire_in_steps)
 	expect_cached(0, "0 1");
 }
 
+/* What is gone of a pin does not count, and what is left can be unpinned; a pin of which nothing is left is none. */
+Test(core_eviction, the_end_of_a_pinned_prefix_is_evicted)
+{
+	struct sharing_found first = cache_prefix(SHARING_WIDE, "abcdef"), second = cache_prefix(SHARING_WIDE, "wxyz");
+	struct core_pinner by = { .session = fixture_session };
+	struct paged_pin_entry entry;
+	uint32_t n_pages;
+
+	/* 10 pages can be pinned. */
+	expect_ok(sharing_pin(SHARING_WIDE, &first, 10));
+	expect_ok(sharing_pin(SHARING_WIDE, &second, 20));
+	cr_assert_eq(core_prefix_evict(core_fixture.core, SHARING_WIDE, 6 + 3), 9);
+	cr_assert_eq(core_next_deadline(core_fixture.core), 10000);
+	expect_accounting();
+	first = cache_prefix(SHARING_WIDE, "ABCDEFGHI");
+	expect_ok(sharing_pin(SHARING_WIDE, &first, 30));
+	cr_assert_eq(core_next_deadline(core_fixture.core), 20000);
+	cr_assert(core_pin_next(core_fixture.core, SHARING_WIDE, 0, &entry));
+	second = sharing_find(SHARING_WIDE, "w", NULL);
+	cr_assert(entry.n_pages == 1 && entry.serial == second.serial && second.n == 1);
+	expect_ok(core_prefix_pin(core_fixture.core, &by, SHARING_WIDE, entry.page, entry.serial, 0, &n_pages,
+				  &core_error));
+	cr_assert(core_pin_next(core_fixture.core, SHARING_WIDE, 0, &entry) && entry.n_pages == 9);
+	cr_assert_not(core_pin_next(core_fixture.core, SHARING_WIDE, entry.number, &entry));
+	cr_assert_eq(core_next_deadline(core_fixture.core), 30000);
+	expect_accounting();
+}
+
 /* Pinned pages are evicted from their tails too, whichever was pinned first. */
 Test(core_eviction, pinned_tails_go_first)
 {
