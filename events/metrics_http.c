@@ -227,7 +227,10 @@ address_split(const char *listen, char address[64], char port[16])
 		return false;
 	if (colon != NULL)
 		snprintf(address, 64, "%.*s", (int)length, from);
-	return (size_t)snprintf(port, 16, "%s", colon != NULL ? colon + 1 : listen) < 16;
+	from = colon != NULL ? colon + 1 : listen;
+	/* getaddrinfo() takes the lowest 16 bits of a number, and so another port. */
+	return from[0] != '\0' && from[strspn(from, "0123456789")] == '\0' && strtoul(from, NULL, 10) <= UINT16_MAX &&
+	       (size_t)snprintf(port, 16, "%s", from) < 16;
 }
 
 /* A socket that listens; -1: the reason was logged. */
