@@ -133,8 +133,7 @@ candidate_of(const struct admission_entry *entry, const struct origin *origin, c
 		found.reason = idle ? 2 : 0;
 	/* A tie: both would have the same part. */
 	if (found.reason == 0 && idle &&
-	    (same_group(&entry->origin, origin) ? found.n_origin > own->n_origin
-						: found.n_group > own->n_group))
+	    (same_group(&entry->origin, origin) ? found.n_origin > own->n_origin : found.n_group > own->n_group))
 		found = (struct candidate){ .reason = 1, .age = found.age };
 	return found;
 }

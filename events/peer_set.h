@@ -18,7 +18,7 @@ struct peer_set {
 	const char *name; /* of the pool, for log lines */
 	struct transport_listener listener;
 	struct connector *connector; /* NULL: the listener is bound */
-	bool full; /* of file descriptors: nothing is accepted in this second */
+	bool full;                   /* of file descriptors: nothing is accepted in this second */
 
 	uint32_t n, n_max;
 	struct peer **peers;             /* [n_max] the first n are connected */

@@ -160,8 +160,7 @@ tcp_listen(const char *endpoint, struct transport_listener *listener)
 		if (listener->fd >= 0)
 			close(listener->fd);
 		listener->fd = socket_create(address->sa_family);
-		if (listener->fd >= 0 &&
-		    setsockopt(listener->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
+		if (listener->fd >= 0 && setsockopt(listener->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
 		    bind(listener->fd, address, sizeof(addresses.at[i])) == 0 && listen(listener->fd, BACKLOG) == 0)
 			return NULL;
 		problem = strerror(errno);
@@ -189,9 +188,10 @@ unix_lock(const char *path, struct transport_listener *listener)
 		return strerror(ENOMEM);
 	}
 	for (;;) {
-		listener->lock = open(listener->lock_path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+		listener->lock =
+			open(listener->lock_path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
 		if (listener->lock < 0)
-			return "its file .lock cannot be opened";
+			return strerror(errno);
 		if (flock(listener->lock, LOCK_EX | LOCK_NB) < 0)
 			return strerror(errno == EWOULDBLOCK ? EADDRINUSE : errno);
 		/* The one who held it before may have removed it since it was opened. */

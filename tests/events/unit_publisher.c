@@ -92,7 +92,9 @@ set_begin(uint32_t n_batches, size_t size)
 {
 	struct batch_log *log = batch_log_create("", n_batches, size);
 
-	set = (struct peer_set){ .service = { PEER_SUBSCRIBERS, log, "", n_batches, 0 }, .name = "test", .n_max = PEERS };
+	set = (struct peer_set){ .service = { PEER_SUBSCRIBERS, log, "", n_batches, 0 },
+				 .name = "test",
+				 .n_max = PEERS };
 	cr_assert(peer_set_open(&set, endpoint, true));
 	for (int i = 0; i < PEERS; i++) {
 		clients[i] = client_connect();
@@ -192,7 +194,6 @@ static const struct publisher_options options = { .endpoint = endpoint,
 						  .hwm = 1000,
 						  .max_connections = 64,
 						  .linger_ms = 60000 };
-
 
 /* A subscriber whose subscription the publisher knows. */
 static int

@@ -35,9 +35,10 @@ dir_remove(void)
 /* No number becomes another port. */
 Test(transport, ports)
 {
-	static const char *const wrong[] = { "65536", "131072", "18446744073709551617", "99999999999999999999",
-					     "-1",    "+1",     " 1",                   "0x10",
-					     "http",  "1*",     "" };
+	static const char *const wrong[] = {
+		"65536", "131072", "18446744073709551617", "99999999999999999999", "-1", "+1", " 1", "0x10", "http",
+		"1*",    ""
+	};
 	struct transport_listener listener;
 	char text[64];
 
