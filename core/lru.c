@@ -258,7 +258,7 @@ core_tick(struct core *core, uint32_t budget)
 	for (uint32_t i = 0; i < core->n_pools; i++) {
 		struct core_pool *pool = core->pools[i];
 		uint64_t n_worked = pool->n_worked;
-		uint32_t n_free = core_pool_n_free(pool), n_lacking;
+		uint32_t n_free, n_lacking;
 
 		n_expired = pins_expire(core, pool, budget);
 		budget -= n_expired < budget ? n_expired : budget;
@@ -270,6 +270,8 @@ core_tick(struct core *core, uint32_t budget)
 		more = more || pool->lost != NONE;
 		budget -= MIN(budget, table_memory_tick(pool, budget));
 		more = more || !table_memory_is_idle(pool);
+		/* The lost nodes' pages are free now. */
+		n_free = core_pool_n_free(pool);
 		if (n_free >= pool->free_pages || pool->lru.coldest == NONE)
 			continue;
 		n_lacking = pool->free_pages - n_free;

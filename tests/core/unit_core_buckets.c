@@ -214,34 +214,51 @@ Test(core_buckets, a_prefix_fills_its_own_bucket)
 
 #define N_CHAIN (3 * NODES_AT_ONCE)
 
-/* A page with very many below it: these are found no more at once, and leave the index in steps. */
-Test(core_buckets, more_below_than_is_removed_at_once)
+/* A pool for a chain of N_CHAIN pages and as many others; the chain's keys. */
+static uint32_t
+add_long_pool(uint32_t free_pages, prefix_key keys[N_CHAIN])
 {
-	uint32_t pool = core_fixture_add(&core_fixture, &(struct core_pool_params){ .name = "long",
-										    .n_pages = 2 * N_CHAIN,
-										    .page_size = 1,
-										    .n_slots = 4,
-										    .max_length = N_CHAIN,
-										    .publish = true });
-	static prefix_key keys[N_CHAIN];
-	struct prefix_keys wanted = { .n_pages = N_CHAIN, .n_extras = N_CHAIN, .extra = keys };
-	const struct region_header *header = core_pool_view(core_fixture.core, pool)->header;
-	paged_seq_id first = fixture_create(fixture_session, pool), seq = fixture_create(fixture_session, pool);
-	struct prefix_position at = prefix_root(core_pool_view(core_fixture.core, pool));
-	uint64_t n_orphaned;
-
 	for (uint32_t i = 0; i < N_CHAIN; i++)
 		memcpy(keys[i], &i, sizeof(i));
+	return core_fixture_add(&core_fixture, &(struct core_pool_params){ .name = "long",
+									   .n_pages = 2 * N_CHAIN,
+									   .page_size = 1,
+									   .n_slots = 4,
+									   .max_length = N_CHAIN,
+									   .publish = true,
+									   .free_pages = free_pages });
+}
+
+/* A sequence of N_CHAIN published pages, of whose nodes NODES_AT_ONCE + 1 are removed, and the rest is lost. */
+static paged_seq_id
+lose_nodes(uint32_t pool, const prefix_key keys[N_CHAIN])
+{
+	paged_seq_id first = fixture_create(fixture_session, pool), seq = fixture_create(fixture_session, pool);
+
 	expect_ok(fixture_reserve(fixture_session, first, 1));
 	cr_assert_eq(sharing_publish_keys(first, 0, 1, keys), 1);
 	expect_ok(fixture_reserve(fixture_session, seq, N_CHAIN));
 	cr_assert_eq(sharing_publish_keys(seq, 0, N_CHAIN, keys), N_CHAIN);
 	expect_ok(fixture_erase(fixture_session, first));
 	cr_assert_eq(core_prefix_evict(core_fixture.core, pool, 1), 1);
+	expect_accounting();
+	return seq;
+}
+
+/* A page with very many below it: these are found no more at once, and leave the index in steps. */
+Test(core_buckets, more_below_than_is_removed_at_once)
+{
+	static prefix_key keys[N_CHAIN];
+	struct prefix_keys wanted = { .n_pages = N_CHAIN, .n_extras = N_CHAIN, .extra = keys };
+	uint32_t pool = add_long_pool(0, keys);
+	const struct region_header *header = core_pool_view(core_fixture.core, pool)->header;
+	struct prefix_position at = prefix_root(core_pool_view(core_fixture.core, pool));
+	paged_seq_id seq = lose_nodes(pool, keys);
+	uint64_t n_orphaned;
+
 	cr_assert_eq(prefix_find(core_pool_view(core_fixture.core, pool), &wanted, &at, NULL), 0);
 	cr_assert_eq(atomic_load(&header->n_orphaned), NODES_AT_ONCE);
 	cr_assert(core_tick_needed(core_fixture.core));
-	expect_accounting();
 	/* Meanwhile the sequence goes on as before. */
 	cr_assert_eq(sharing_publish_keys(seq, 0, N_CHAIN, keys), N_CHAIN);
 	for (n_orphaned = NODES_AT_ONCE; core_tick(core_fixture.core, 500); n_orphaned += 500) {
@@ -254,5 +271,28 @@ Test(core_buckets, more_below_than_is_removed_at_once)
 	cr_assert_eq(sharing_publish_keys(seq, 0, N_CHAIN, keys), N_CHAIN);
 	at = prefix_root(core_pool_view(core_fixture.core, pool));
 	cr_assert_eq(prefix_find(core_pool_view(core_fixture.core, pool), &wanted, &at, NULL), N_CHAIN);
+	expect_accounting();
+}
+
+/* The pages of lost nodes become free: a tick evicts only what is lacking then. */
+Test(core_buckets, a_tick_frees_lost_pages_before_it_evicts)
+{
+	static prefix_key keys[N_CHAIN], others[8];
+	uint32_t pool = add_long_pool(2 * N_CHAIN - 8, keys);
+	const struct region_header *header = core_pool_view(core_fixture.core, pool)->header;
+	paged_seq_id seq = fixture_create(fixture_session, pool);
+	uint64_t n_evicted;
+
+	memset(others, 'a', sizeof(others));
+	expect_ok(fixture_reserve(fixture_session, seq, 8));
+	cr_assert_eq(sharing_publish_keys(seq, 0, 8, others), 8);
+	expect_ok(fixture_erase(fixture_session, lose_nodes(pool, keys)));
+	expect_ok(fixture_erase(fixture_session, seq));
+	n_evicted = atomic_load(&header->n_evicted);
+	cr_assert_lt(core_pool_n_free(core_fixture.core->pools[pool]), 2 * N_CHAIN - 8);
+	while (core_tick(core_fixture.core, 4 * N_CHAIN))
+		;
+	cr_assert_eq(atomic_load(&header->n_evicted), n_evicted);
+	expect_counts(pool, 2 * N_CHAIN - 8, 0, 0);
 	expect_accounting();
 }
