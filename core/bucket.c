@@ -2,7 +2,8 @@
 /*
  * The buckets of the index.  Hashes are not collision resistant and their seed is in the region, so members can aim at
  * any bucket.  A bucket has at most PREFIX_BUCKET_MAX nodes, which limits what a search costs; a further node takes the
- * place of one whose publishers have most nodes there, so that a member who fills a bucket loses nodes of its own.
+ * place of one of the tenant that has most nodes there, and of that tenant's session with most.  Of these, the nodes
+ * that others use go last, because a member may publish what others begin with only to have it displaced under them.
  */
 #include "core/core_internal.h"
 
@@ -44,31 +45,44 @@ bucket_prefetch(const struct core_pool *pool, uint64_t hash)
 	__builtin_prefetch(&pool->nodes[link - 1], 1);
 }
 
-/* A node of a full bucket, with the numbers of nodes there of its tenant, and of its session and tenant. */
+/* A node of a full bucket, and how many nodes there are of its tenant, and of its session and tenant. */
 struct bucket_node {
-	uint32_t page, n_tenant, n_session;
+	uint32_t page, tenant, session;
+	uint32_t n_tenant, n_session;
 };
+
+/* Sessions that have ended count as one: else a process could have any number of them. */
+static uint32_t
+bucket_session(const struct core *core, uint32_t id)
+{
+	const struct core_session *session = idmap_find(&core->sessions, id);
+
+	return session == NULL || session->ended ? 0 : id;
+}
 
 /* The nodes of a bucket; the node that the slot is to publish counts for its publisher.  Returns how many they are. */
 static uint32_t
-bucket_count(const struct core_pool *pool, uint32_t slot, uint64_t hash, struct bucket_node nodes[PREFIX_BUCKET_MAX])
+bucket_count(const struct core *core, const struct core_pool *pool, uint32_t slot, uint64_t hash,
+	     struct bucket_node nodes[PREFIX_BUCKET_MAX])
 {
 	const uint32_t tenant = pool->slots[slot].tenant, session = page_table_owner(pool, slot);
 	uint32_t n = 0;
 
 	for (uint32_t link = load_u32(region_bucket(&pool->view, hash)); link != 0 && n < PREFIX_BUCKET_MAX;
 	     link = load_u32(&region_node(&pool->view, link - 1)->next))
-		nodes[n++].page = link - 1;
+		nodes[n++] = (struct bucket_node){
+			.page = link - 1,
+			.tenant = pool->nodes[link - 1].tenant,
+			.session = bucket_session(core, pool->nodes[link - 1].session),
+		};
 	for (uint32_t i = 0; i < n; i++) {
-		const struct pool_node *node = &pool->nodes[nodes[i].page];
+		struct bucket_node *node = &nodes[i];
 
-		nodes[i].n_tenant = node->tenant == tenant;
-		nodes[i].n_session = node->tenant == tenant && node->session == session;
+		node->n_tenant = node->tenant == tenant;
+		node->n_session = node->tenant == tenant && node->session == session;
 		for (uint32_t k = 0; k < n; k++) {
-			const struct pool_node *other = &pool->nodes[nodes[k].page];
-
-			nodes[i].n_tenant += other->tenant == node->tenant;
-			nodes[i].n_session += other->tenant == node->tenant && other->session == node->session;
+			node->n_tenant += nodes[k].tenant == node->tenant;
+			node->n_session += nodes[k].tenant == node->tenant && nodes[k].session == node->session;
 		}
 	}
 	return n;
@@ -85,7 +99,7 @@ bucket_is_above(const struct core_pool *pool, uint32_t slot, uint32_t page)
 	       load_u32(&region_page_table(&pool->view, slot)[depth]) == page;
 }
 
-/* True: a makes room rather than b.  Of one session's nodes, the one that was used least recently does. */
+/* True: a makes room rather than b. */
 static bool
 bucket_gives_way(const struct core_pool *pool, const struct bucket_node *a, const struct bucket_node *b)
 {
@@ -95,16 +109,18 @@ bucket_gives_way(const struct core_pool *pool, const struct bucket_node *a, cons
 		return a->n_tenant > b->n_tenant;
 	if (a->n_session != b->n_session)
 		return a->n_session > b->n_session;
+	if (pool->nodes[a->page].users != pool->nodes[b->page].users)
+		return pool->nodes[a->page].users < pool->nodes[b->page].users;
 	if (load_u32(&node->used) != load_u32(&other->used))
 		return load_u32(&node->used) < load_u32(&other->used);
 	return load_u64(&node->serial) < load_u64(&other->serial);
 }
 
 bool
-bucket_make_room(struct core_pool *pool, uint32_t slot, uint64_t hash)
+bucket_make_room(const struct core *core, struct core_pool *pool, uint32_t slot, uint64_t hash)
 {
 	struct bucket_node nodes[PREFIX_BUCKET_MAX];
-	uint32_t n = bucket_count(pool, slot, hash, nodes);
+	uint32_t n = bucket_count(core, pool, slot, hash, nodes);
 	const struct bucket_node *found = NULL;
 
 	for (uint32_t i = 0; i < n; i++)

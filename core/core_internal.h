@@ -104,6 +104,9 @@ struct pool_page {
 	uint32_t marked : 1;  /* by the request or walk under way */
 };
 
+/** Who else has started on a node, or has a twin of it, in all its life. */
+enum node_users { NODE_NO_OTHERS, NODE_OTHER_SESSIONS, NODE_OTHER_TENANTS };
+
 /** State of a page's node that is not in the region; meaningless without a node. */
 struct pool_node {
 	uint32_t bucket_previous; /* the node before this one in its bucket */
@@ -114,6 +117,7 @@ struct pool_node {
 	uint32_t first_slot;       /* of those whose tip it is */
 	uint32_t session;          /* that published it */
 	uint16_t tenant;           /* of the sequence that it was published from; 0: none */
+	uint8_t users;             /* enum node_users */
 };
 
 /** Cached pages, from the coldest, which is evicted first, to the hottest. */
@@ -723,8 +727,11 @@ void node_remove(struct core_pool *pool, uint32_t page);
 /** nodes_remove_lost - remove up to `budget` lost nodes */
 void nodes_remove_lost(struct core_pool *pool, uint32_t budget);
 
-/** node_used - record that a start shares the node */
-void node_used(const struct core *core, struct core_pool *pool, uint32_t page);
+/** node_note_user - record that a session of a tenant depends on the node */
+void node_note_user(struct core_pool *pool, uint32_t page, uint32_t tenant, uint32_t session);
+
+/** node_used - record that a start of the session shares the node */
+void node_used(const struct core *core, struct core_pool *pool, uint32_t page, const struct core_session *session);
 
 /* bucket.c; call between core_pool_change_begin() and core_pool_change_end() */
 void bucket_insert(struct core_pool *pool, uint32_t page, uint64_t hash);
@@ -737,10 +744,11 @@ void bucket_prefetch(const struct core_pool *pool, uint64_t hash);
  * bucket_make_room - remove a node of a full bucket, into which a page of the slot is to be published
  *
  * The node is one of the tenant that has most nodes in the bucket, the new one counted; of these, one of the session
- * with most; of these, the coldest.  It may be one that the slot is published with, by a twin.
+ * with most, where ended ones count as one; of these, one that the fewest others use (enum node_users); of these, the
+ * one that was used least recently.  It may be one that the slot is published with, by a twin.
  * @return false: the slot's own pages fill the bucket
  */
-bool bucket_make_room(struct core_pool *pool, uint32_t slot, uint64_t hash);
+bool bucket_make_room(const struct core *core, struct core_pool *pool, uint32_t slot, uint64_t hash);
 
 /* lru.c; call between core_pool_change_begin() and core_pool_change_end() */
 

@@ -152,6 +152,7 @@ node_store(const struct core *core, struct core_pool *pool, uint32_t slot, uint3
 	atomic_store_explicit(&node->serial, serial, memory_order_release);
 	pool->nodes[page].session = page_table_owner(pool, slot);
 	pool->nodes[page].tenant = pool->slots[slot].tenant;
+	pool->nodes[page].users = NODE_NO_OTHERS;
 	tenant_count_node(pool, pool->nodes[page].tenant, true);
 	tree_insert(pool, page, parent->serial != 0 ? parent->page : NONE);
 	bucket_insert(pool, page, hash);
@@ -212,7 +213,18 @@ nodes_remove_lost(struct core_pool *pool, uint32_t budget)
 }
 
 void
-node_used(const struct core *core, struct core_pool *pool, uint32_t page)
+node_note_user(struct core_pool *pool, uint32_t page, uint32_t tenant, uint32_t session)
+{
+	struct pool_node *node = &pool->nodes[page];
+
+	if (node->tenant != tenant)
+		node->users = NODE_OTHER_TENANTS;
+	else if (node->session != session && node->users == NODE_NO_OTHERS)
+		node->users = NODE_OTHER_SESSIONS;
+}
+
+void
+node_used(const struct core *core, struct core_pool *pool, uint32_t page, const struct core_session *session)
 {
 	struct region_node *node = region_node(&pool->view, page);
 	uint32_t hits = load_u32(&node->hits);
@@ -220,6 +232,7 @@ node_used(const struct core *core, struct core_pool *pool, uint32_t page)
 	store_u32(&node->used, (uint32_t)(core->now_ms / 1000));
 	if (hits != UINT32_MAX)
 		store_u32(&node->hits, hits + 1);
+	node_note_user(pool, page, session->tenant, session->id);
 }
 
 bool

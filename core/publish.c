@@ -135,7 +135,7 @@ publish_store(const struct core *core, const struct publish_walk *walk, uint32_t
 
 	if (full)
 		publish_note(walk);
-	if (full && !bucket_make_room(pool, walk->slot, hash))
+	if (full && !bucket_make_room(core, pool, walk->slot, hash))
 		return PAGED_PUBLISH_BUCKET;
 	if (above.serial != 0 && !node_is_live(pool, &above))
 		return PAGED_PUBLISH_REMOVED;

@@ -71,6 +71,7 @@ published_add_twin(struct core_pool *pool, uint32_t slot, uint32_t page)
 	if (own->twins_begin == own->twins_end)
 		own->twins_begin = depth;
 	own->twins_end = depth + 1;
+	node_note_user(pool, page, own->tenant, page_table_owner(pool, slot));
 }
 
 /* True: the node of the slot's chain at this depth is that of the page table's entry. */

@@ -208,7 +208,7 @@ core_seq_start(struct core *core, uint32_t session_id, uint32_t n, const struct 
 		core_pool_change_begin(core->pools[starts[i].pool]);
 		for (uint32_t j = 0; j < starts[i].n_pages; j++) {
 			pages_ref(core->pools[starts[i].pool], session->tenant, starts[i].pages[j], 1);
-			node_used(core, core->pools[starts[i].pool], starts[i].pages[j]);
+			node_used(core, core->pools[starts[i].pool], starts[i].pages[j], session);
 		}
 	}
 	for (uint32_t i = 0; i < n && operation == NULL; i++)

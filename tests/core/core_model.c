@@ -353,6 +353,14 @@ model_node_store(struct model_pool *pool, uint32_t p, const struct model_seq *se
 }
 
 void
+model_note_user(struct model_node *node, const struct model_seq *seq)
+{
+	uint32_t users = seq->tenant != node->tenant ? 2 : seq->session != node->session;
+
+	node->users = MAX(node->users, users);
+}
+
+void
 model_set_published(struct model_seq *seq, uint32_t n_pages, struct model_place tip)
 {
 	seq->n_published = n_pages;

@@ -65,6 +65,7 @@ struct model_node {
 	uint32_t hits;
 	uint32_t used;            /* of the last start, or when it was stored */
 	uint32_t session, tenant; /* of its publisher */
+	uint32_t users;           /* 0: only that session, 1: also others of the tenant, 2: also other tenants */
 };
 
 struct model_list {
@@ -265,6 +266,8 @@ bool model_is_live(const struct model_pool *pool, struct model_place place);
 /** model_is_in_chain - true: the node of page `node` is that of `page`, or an ancestor of it */
 bool model_is_in_chain(const struct model_pool *pool, uint32_t page, uint32_t node);
 bool model_is_pinned(const struct model_pool *pool, uint32_t page);
+/** model_note_user - a sequence starts on the node, or has a twin of it */
+void model_note_user(struct model_node *node, const struct model_seq *seq);
 /** model_child - the node of a block key under a parent; REGION_NO_PAGE: none */
 uint32_t model_child(const struct model_pool *pool, struct model_place parent, enum model_symbol symbol);
 /** model_cached_hot - move a cached page to the hot end of its list */

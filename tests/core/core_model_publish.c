@@ -190,17 +190,27 @@ struct publish_item {
 	bool bad_token, bad_extras;
 };
 
+/* Sessions that have ended are 0. */
+static uint32_t
+active_session(uint32_t id)
+{
+	const struct model_session *session = model_session_find(id);
+
+	return session != NULL && session->active ? id : 0;
+}
+
 /* Nodes of the bucket that a tenant's sessions, or with `session` one of them, have published; the new one counts. */
 static uint32_t
 bucket_share(const struct model_pool *pool, const uint32_t *bucket, uint32_t n, const struct model_seq *seq,
 	     const struct model_node *of, bool session)
 {
-	uint32_t n_same = seq->tenant == of->tenant && (!session || seq->session == of->session);
+	uint32_t own = active_session(of->session);
+	uint32_t n_same = seq->tenant == of->tenant && (!session || active_session(seq->session) == own);
 
 	for (uint32_t i = 0; i < n; i++) {
 		const struct model_node *node = &pool->nodes[bucket[i]];
 
-		n_same += node->tenant == of->tenant && (!session || node->session == of->session);
+		n_same += node->tenant == of->tenant && (!session || active_session(node->session) == own);
 	}
 	return n_same;
 }
@@ -209,30 +219,26 @@ bucket_share(const struct model_pool *pool, const uint32_t *bucket, uint32_t n, 
 static bool
 make_room(struct model_pool *pool, const struct model_seq *seq, const uint32_t *bucket, uint32_t n)
 {
+	uint64_t best[5] = { 0 };
 	uint32_t found = REGION_NO_PAGE;
 
 	for (uint32_t i = 0; i < n; i++) {
-		const struct model_node *node = &pool->nodes[bucket[i]], *best;
-		uint32_t share = bucket_share(pool, bucket, n, seq, node, false), best_share;
-		uint32_t own = bucket_share(pool, bucket, n, seq, node, true), best_own;
+		const struct model_node *node = &pool->nodes[bucket[i]];
+		/* The first in which two differ decides, and the smaller one goes. */
+		uint64_t ranks[5] = { MODEL_PAGES - bucket_share(pool, bucket, n, seq, node, false),
+				      MODEL_PAGES - bucket_share(pool, bucket, n, seq, node, true), node->users,
+				      node->used, node->serial };
 		bool above = false;
+		uint32_t k = 0;
 
-		for (uint32_t k = seq->n_trimmed; k < seq->n_published; k++)
-			above = above || seq->pages[k] == bucket[i];
-		if (above)
+		for (uint32_t m = seq->n_trimmed; m < seq->n_published; m++)
+			above = above || seq->pages[m] == bucket[i];
+		while (k < 4 && ranks[k] == best[k])
+			k++;
+		if (above || (found != REGION_NO_PAGE && ranks[k] > best[k]))
 			continue;
-		if (found == REGION_NO_PAGE) {
-			found = bucket[i];
-			continue;
-		}
-		best = &pool->nodes[found];
-		best_share = bucket_share(pool, bucket, n, seq, best, false);
-		best_own = bucket_share(pool, bucket, n, seq, best, true);
-		if (share > best_share ||
-		    (share == best_share && (own > best_own || (own == best_own && (node->used < best->used ||
-										    (node->used == best->used &&
-										     node->serial < best->serial))))))
-			found = bucket[i];
+		found = bucket[i];
+		memcpy(best, ranks, sizeof(best));
 	}
 	if (found == REGION_NO_PAGE)
 		return false;
@@ -289,6 +295,7 @@ publish_next(struct model_pool *pool, uint32_t p, struct model_seq *seq, enum mo
 		if (seq->twins_begin == seq->twins_end)
 			seq->twins_begin = i;
 		seq->twins_end = i + 1;
+		model_note_user(&pool->nodes[other], seq);
 		model.n_twins++;
 	}
 	seq->n_writable_from = MAX(seq->n_writable_from, i + 1);

@@ -203,6 +203,7 @@ start_share(struct model_pool *pool, const struct start_item *item, struct model
 		seq->content[seq->n_pages] = seq->said[seq->n_pages] = node->symbol;
 		seq->pages[seq->n_pages++] = item->pages[i];
 		node->hits++;
+		model_note_user(node, seq);
 		node->used = (uint32_t)(model.now_ms / 1000);
 	}
 	pool->totals.n_starts += item->n_asked > 0 && item->seq == NULL;

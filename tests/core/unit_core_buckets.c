@@ -180,7 +180,7 @@ Test(core_buckets, what_stands_on_a_displaced_page)
 	hash = next_key(hash, keys[1]);
 	next_key(hash, keys[2]);
 	whole = write_keys(hostile, 3, keys, &n_published);
-	part = write_keys(fixture_session, 2, keys, &n_published);
+	part = write_keys(hostile, 2, keys, &n_published);
 	expect_seq(part, 2, 2);
 	expect_ok(fixture_erase(hostile, whole));
 	expect_counts(SHARING_WIDE, 400 - 5, 2, 0);
@@ -191,6 +191,76 @@ Test(core_buckets, what_stands_on_a_displaced_page)
 	expect_counts(SHARING_WIDE, 400 - 8, 2, 0);
 	cr_assert_eq(sharing_publish_keys(part, 0, 2, keys), 2);
 	cr_assert_eq(find_keys(3, keys), 2);
+}
+
+/* A member publishes what another one begins with, and fills the bucket: its nodes that nobody else uses go first. */
+static void
+expect_common_page_stays(uint32_t hostile, uint32_t other)
+{
+	prefix_key keys[3];
+	uint32_t n_published;
+	paged_seq_id seq;
+
+	next_key(next_key(root_hash(), keys[0]), keys[1]);
+	memset(keys[2], 1, sizeof(keys[2]));
+	expect_ok(fixture_erase(hostile, write_keys(hostile, 2, keys, &n_published)));
+	seq = write_keys(other, 3, keys, &n_published);
+	cr_assert_eq(n_published, 3);
+	for (uint32_t i = 0; i < N_FLOOD; i++)
+		flood(hostile);
+	expect_seq(seq, 3, 3);
+	cr_assert_eq(find_keys(3, keys), 3);
+}
+
+Test(core_buckets, a_page_that_others_use_is_displaced_last)
+{
+	expect_common_page_stays(open_session(0), fixture_session);
+}
+
+/* A start of another session of the same tenant on each node does not make the nodes equal to the other tenant's. */
+Test(core_buckets, other_tenants_count_more_than_other_sessions)
+{
+	uint32_t hostile, tenant, helper, n_published;
+	prefix_key keys[2], own;
+	struct prefix_keys wanted = { .n_pages = 1, .n_extras = 1, .extra = &own };
+	struct sharing_found found;
+	paged_seq_id seq, started;
+
+	expect_ok(core_tenant_add(core_fixture.core, "hostile", &tenant, &core_error));
+	hostile = open_session(tenant);
+	helper = open_session(tenant);
+	next_key(root_hash(), keys[0]);
+	memset(keys[1], 1, sizeof(keys[1]));
+	expect_ok(fixture_erase(hostile, write_keys(hostile, 1, keys, &n_published)));
+	seq = write_keys(fixture_session, 2, keys, &n_published);
+	for (uint32_t i = 0; i < N_FLOOD; i++) {
+		next_key(root_hash(), own);
+		expect_ok(fixture_erase(hostile, write_keys(hostile, 1, &own, &n_published)));
+		found = sharing_find_keys(SHARING_WIDE, &wanted);
+		expect_ok(sharing_try_start(helper, SHARING_WIDE, &found, 0, &started));
+		expect_ok(fixture_erase(helper, started));
+	}
+	expect_seq(seq, 2, 2);
+	cr_assert_eq(find_keys(2, keys), 2);
+}
+
+/* Each of the sessions has published one page, and ended: together they have most. */
+Test(core_buckets, ended_sessions_flood_a_bucket)
+{
+	uint32_t session, member, n_published;
+	prefix_key keys[2];
+	paged_seq_id seq;
+
+	next_key(next_key(root_hash(), keys[0]), keys[1]);
+	seq = write_keys(fixture_session, 2, keys, &n_published);
+	for (uint32_t i = 0; i < N_FLOOD; i++) {
+		expect_ok(core_session_open(core_fixture.core, &session, &member, &core_error));
+		flood(session);
+		core_member_leave(core_fixture.core, member);
+		core_reap(core_fixture.core, 0);
+	}
+	expect_seq(seq, 2, 2);
+	cr_assert_eq(find_keys(2, keys), 2);
 }
 
 /* A prefix whose own pages fill the bucket is published as far as they go, and displaces none of them. */
