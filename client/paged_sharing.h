@@ -330,7 +330,8 @@ enum paged_status paged_seq_trim(struct paged_client *client, size_t n, const st
  * @param[in]  seconds   from now on, at most max-pin-time of pagedd.conf(5), and a year for administrators; replaces
  *                       an earlier pin of the session's tenant.  0: unpin
  * @param[out] n_tokens  tokens that were found and are pinned; NULL: not wanted
- * @retval PAGED_ERR_LIMIT  more pages than the pool's pin-limit (pagedd.conf(5)) would be pinned, or for too long
+ * @retval PAGED_ERR_LIMIT  more pages than the pool's pin-limit (pagedd.conf(5)) would be pinned, more than 8192, or for
+ *                          too long
  * @retval PAGED_ERR_QUOTA  more than the tenant's share of pins
  * @retval PAGED_ERR_STALE  pages of the prefix were evicted during each of three attempts
  *

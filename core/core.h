@@ -514,6 +514,9 @@ enum paged_status core_pin_end(struct core *core, uint32_t pool, uint64_t number
 /** Most pins of a pool. */
 #define CORE_MAX_PINS 1024u
 
+/** Most pages of a pin, so that no pin takes long: 131,072 tokens in pages of 16. */
+#define CORE_MAX_PIN_PAGES 8192u
+
 /** Who makes a pin. */
 struct core_pinner {
 	uint32_t session;
@@ -533,7 +536,7 @@ struct core_pinner {
  * @param[out] n_pages_p  pages of the chain
  * @retval PAGED_ERR_GONE   no such active session
  * @retval PAGED_ERR_STALE  the node is gone, or one before it
- * @retval PAGED_ERR_LIMIT  the pool's pin_limit, CORE_MAX_PINS, or seconds above 366 days
+ * @retval PAGED_ERR_LIMIT  the pool's pin_limit, CORE_MAX_PINS, CORE_MAX_PIN_PAGES, or seconds above 366 days
  * @retval PAGED_ERR_QUOTA  the tenant may not have so many pins, or pages of pins and holds
  * @retval PAGED_ERR_RANGE, PAGED_ERR_NOENT, PAGED_ERR_NOMEM
  */

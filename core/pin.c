@@ -71,6 +71,7 @@ pin_count(struct core_pool *pool, const struct pool_pin *pin, bool add)
 	uint32_t n_pinned = atomic_load_explicit(&pool->header->n_pinned, memory_order_relaxed);
 
 	core_pool_change_begin(pool);
+	pool->n_worked += pin->n_nodes;
 	for (uint32_t i = pin->n_nodes; i-- > 0;) {
 		uint32_t page = pin->nodes[i].page;
 		struct pool_page *own = &pool->pages[page];
@@ -197,6 +198,7 @@ pin_check(const struct core *core, uint32_t pool_index, uint32_t page, uint64_t 
 	  struct paged_error *error)
 {
 	enum paged_status status = request_check_pool(core, pool_index, error);
+	const struct node_ref last = { .page = page, .serial = serial };
 	const struct core_pool *pool;
 
 	if (status != PAGED_OK)
@@ -209,6 +211,10 @@ pin_check(const struct core *core, uint32_t pool_index, uint32_t page, uint64_t 
 		return paged_fail(error, PAGED_ERR_STALE, "pool %s: no node has serial 0", pool->name);
 	if (seconds > PIN_MAX_SECONDS)
 		return paged_fail(error, PAGED_ERR_LIMIT, "a pin of %u seconds; at most %u", seconds, PIN_MAX_SECONDS);
+	if (node_is_live(pool, &last) && pool->nodes[page].depth >= CORE_MAX_PIN_PAGES)
+		return paged_fail(error, PAGED_ERR_LIMIT,
+				  "pool %s: a pin of %u pages, and the most are %u: pin the beginning of the prefix",
+				  pool->name, pool->nodes[page].depth + 1, CORE_MAX_PIN_PAGES);
 	return PAGED_OK;
 }
 

@@ -114,7 +114,7 @@ Test(core_adopt, in_steps)
 	cr_assert_not(core_tick(core_fixture.core, 100));
 	cr_assert_eq(core_next_deadline(core_fixture.core), CORE_NO_DEADLINE);
 	/* Others go on, with the shared pages too. */
-	expect_ok(fixture_reserve(fixture_session, fixture_create(fixture_session, SHARING_WIDE), 20));
+	expect_ok(fixture_reserve(fixture_session, fixture_create(fixture_session, SHARING_WIDE), 5));
 	cr_assert_eq(finish(taker).error.status, PAGED_OK);
 	expect_owner(taker);
 	cr_assert_eq(charged(sales), N_PAGES);

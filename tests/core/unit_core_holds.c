@@ -211,3 +211,32 @@ Test(core_holds, readers_see_a_hold)
 	cr_assert(snapshot.flags == REGION_SLOT_HOLD && snapshot.writable_from == UINT32_MAX);
 	cr_assert_eq(snapshot.capacity, 4);
 }
+
+/* No pin takes long. */
+Test(core_holds, pin_of_a_long_prefix)
+{
+	enum { N = CORE_MAX_PIN_PAGES + 1 };
+	uint32_t pool = core_fixture_add_pool(&core_fixture, "long", 4 * N, 1, 2, N), n_published = 0, n_pages;
+	struct core_pinner by = { .session = fixture_session };
+	paged_seq_id seq = fixture_create(fixture_session, pool);
+	static uint32_t tokens[N], pages[N];
+	struct prefix_position at = prefix_root(core_pool_view(core_fixture.core, pool));
+	struct core_publish publish = { .seq = seq, .keys = { .n_pages = N, .tokens = tokens } };
+	uint32_t end;
+
+	for (uint32_t i = 0; i < N; i++)
+		tokens[i] = i;
+	expect_ok(fixture_reserve(fixture_session, seq, N));
+	publish.version = sharing_version(seq);
+	expect_ok(core_seq_publish(core_fixture.core, fixture_session, 1, &publish, &n_published, &end, &core_error));
+	cr_assert_eq(prefix_find(core_pool_view(core_fixture.core, pool), &publish.keys, &at, pages), N);
+	expect_error(core_prefix_pin(core_fixture.core, &by, pool, at.page, at.serial, 60, &n_pages, &core_error),
+		     PAGED_ERR_LIMIT,
+		     "pool long: a pin of 8193 pages, and the most are 8192: pin the beginning of the prefix");
+	publish.keys.n_pages = N - 1;
+	at = prefix_root(core_pool_view(core_fixture.core, pool));
+	cr_assert_eq(prefix_find(core_pool_view(core_fixture.core, pool), &publish.keys, &at, pages), N - 1);
+	expect_ok(core_prefix_pin(core_fixture.core, &by, pool, at.page, at.serial, 60, &n_pages, &core_error));
+	cr_assert_eq(n_pages, N - 1);
+	expect_accounting();
+}
