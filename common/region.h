@@ -161,7 +161,7 @@ struct region_slot {
 	_Atomic uint32_t capacity;      /* tokens, a multiple of page_size */
 	_Atomic uint32_t writable_from; /* tokens before this one must not be written in place */
 	_Atomic uint32_t length;        /* tokens; no owner of this version reports one: always 0 */
-	_Atomic uint32_t published;     /* tokens that a search finds, a multiple of page_size */
+	_Atomic uint32_t published; /* tokens that a search finds (for some turns maybe fewer), a multiple of page_size */
 	_Atomic uint32_t flags;         /* REGION_SLOT_* */
 	_Atomic uint32_t first; /* pages at the beginning that were given back: their entries are REGION_NO_PAGE */
 	uint32_t reserved[5];   /* of further layer groups */

@@ -223,8 +223,8 @@ bool core_session_next(const struct core *core, uint32_t after, struct paged_ses
 uint32_t core_member_session(const struct core *core, uint32_t member);
 
 /**
- * core_tick - work that no request waits for: evict ahead of need, end the pins and tickets that have expired, and
- * give back the memory of page tables that have become shorter
+ * core_tick - work that no request waits for: evict ahead of need, end the pins and tickets that have expired, remove
+ * the nodes that were below removed ones, and give back the memory of page tables that have become shorter
  *
  * An expired ticket may leave work for core_reap().
  *
@@ -471,8 +471,9 @@ struct core_publish {
  *
  * The caller promises that their K and V were written.  Pages before the sequence's `published` are passed over.  A
  * page for whose prefix there is a node already stays private: that node stands for it.  When one of the nodes that
- * stand for a sequence is removed, its `published` ends before that page, at once.  If a bucket of the index is full, a
- * node of the member with most nodes there is removed.
+ * stand for a sequence is removed, its `published` ends before that page, or is 0; past 1,024 nodes below a removed one,
+ * this takes some calls of core_tick().  If a bucket of the index is full, a node is removed of the tenant with most
+ * nodes there, of its session with most, of those that the fewest others use the one used least recently.
  *
  * @param[out] n_published  [n] pages published in all; written on OK only
  * @param[out] ends         [n] enum paged_publish_end: why fewer than from + n_pages are; written on OK only

@@ -501,7 +501,7 @@ uint32_t pages_free_quarantined(struct core_pool *pool, struct core_session *ses
 
 /* page_table.c */
 
-/** page_table_published - tokens of the sequence that a search finds */
+/** page_table_published - tokens of the sequence that a search finds; while nodes are lost, maybe not all of them */
 static inline uint32_t
 page_table_published(const struct core_pool *pool, uint32_t slot)
 {
@@ -774,7 +774,7 @@ void lru_release(struct core_pool *pool, uint32_t slot, uint32_t n_keep, uint32_
  *
  * Each becomes as old as its nearest cached ancestor, and is evicted before it.  A page without one goes to the hot
  * end.  So does a page whose nearest cached ancestor is further away than LRU_SEARCH nodes in all: then that ancestor
- * may be evicted first.
+ * may be evicted first, and the page leaves the index with it.
  */
 #define LRU_SEARCH 2048u
 void lru_release_next(struct core_pool *pool, const _Atomic uint32_t *entries, uint32_t n);
