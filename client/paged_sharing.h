@@ -394,7 +394,7 @@ enum paged_status paged_pages_hold(struct paged_pool *pool, size_t n, const uint
 
 struct paged_give_params {
 	size_t struct_size;
-	/** Until when the sequences can be adopted; at most max-ticket-time of pagedd.conf(5).  0: 10,000 */
+	/** Until when the sequences can be adopted; at most max-ticket-time of pagedd.conf(5).  0: 10,000, or that */
 	uint32_t timeout_ms;
 	/** PAGED_GIVE_SESSION, PAGED_GIVE_UID; 0: every session that may use the pool and has the ticket. */
 	uint32_t flags;

@@ -571,6 +571,9 @@ enum paged_status core_pages_hold(struct core *core, uint32_t session, uint32_t 
 #define CORE_MAX_EVICT 4096u
 uint32_t core_prefix_evict(struct core *core, uint32_t pool, uint32_t n);
 
+/** How long a ticket is valid if the giver names no time and its owner allows so long. */
+#define CORE_TICKET_MS 10000u
+
 /**
  * core_seq_give - freeze n sequences of one pool until a session adopts them, the giver cancels, or the ticket expires
  *

@@ -4,6 +4,7 @@
  * the ticket until it expires, or the session that adopted.
  */
 #include <string.h>
+#include <sys/param.h>
 
 #include "daemon/random.h"
 #include "daemon/rpc.h"
@@ -16,19 +17,21 @@ rpc_give(struct rpc *rpc, struct member *member, const struct wire_request *requ
 	 struct paged_error *error)
 {
 	const struct paged_seq_item *items = request->give.items;
+	struct seq_give how = request->give.how;
 	enum paged_status status = PAGED_OK;
 	uint8_t ticket[PAGED_TICKET_SIZE];
 
 	for (uint32_t i = 0; i < request->give.n && status == PAGED_OK; i++)
 		status = member_check_pool(member, PAGED_SEQ_POOL(items[i].seq), error);
-	if (status == PAGED_OK && request->give.how.timeout_ms > rpc->config->max_ticket_ms)
+	if (how.timeout_ms == 0)
+		how.timeout_ms = MIN(CORE_TICKET_MS, rpc->config->max_ticket_ms);
+	if (status == PAGED_OK && how.timeout_ms > rpc->config->max_ticket_ms)
 		return paged_fail(error, PAGED_ERR_LIMIT, "a ticket of %u ms, and max-ticket-time is %u ms",
-				  request->give.how.timeout_ms, rpc->config->max_ticket_ms);
+				  how.timeout_ms, rpc->config->max_ticket_ms);
 	if (status == PAGED_OK)
 		status = daemon_random(ticket, sizeof(ticket), error);
 	if (status == PAGED_OK)
-		status = core_seq_give(rpc->core, member->session->id, request->give.n, items, &request->give.how,
-				       ticket, error);
+		status = core_seq_give(rpc->core, member->session->id, request->give.n, items, &how, ticket, error);
 	if (status != PAGED_OK)
 		return status;
 	reply->kind = WIRE_REPLY_TICKET;

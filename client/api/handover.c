@@ -11,8 +11,6 @@
 #include "client/api/seq.h"
 #include "client/params.h"
 
-#define GIVE_TIMEOUT_MS 10000u
-
 static enum paged_status
 give_items_fill(struct paged_pool *pool, size_t n, const paged_seq_id *seqs, const uint32_t *lengths,
 		struct paged_seq_item *items, struct paged_error *error)
@@ -47,7 +45,7 @@ paged_seq_give(struct paged_pool *pool, size_t n, const paged_seq_id *seqs, cons
 		status = give_items_fill(pool, n, seqs, lengths, items, &error);
 	if (status == PAGED_OK) {
 		give = (struct seq_give){
-			.timeout_ms = ours.timeout_ms != 0 ? ours.timeout_ms : GIVE_TIMEOUT_MS,
+			.timeout_ms = ours.timeout_ms,
 			.flags = ours.flags,
 			.session = ours.session,
 			.uid = ours.uid,

@@ -17,12 +17,15 @@ embedded_give(struct owner *owner, uint32_t n, const struct paged_seq_item *item
 	      uint8_t ticket[PAGED_TICKET_SIZE], struct paged_error *error)
 {
 	struct core *core = embedded_core_request(owner);
+	struct seq_give how = *give;
 	uint8_t bytes[PAGED_TICKET_SIZE];
 	enum paged_status status;
 
 	if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
 		return paged_fail(error, PAGED_ERR_SYSTEM, "getrandom: %s", strerror(errno));
-	status = core_seq_give(core, owner->session, n, items, give, bytes, error);
+	if (how.timeout_ms == 0)
+		how.timeout_ms = CORE_TICKET_MS;
+	status = core_seq_give(core, owner->session, n, items, &how, bytes, error);
 	if (status == PAGED_OK)
 		memcpy(ticket, bytes, sizeof(bytes));
 	return embedded_core_done(core, status);

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/support/sequences.h"
 #include "tests/support/wire_peer.h"
 #include "tests/support/worker_fixture.h"
 #include "tests/system/prompt_fixture.h"
@@ -237,6 +238,21 @@ give_for_weeks(struct report *report)
 	wire_peer_close(&peer);
 }
 
+/* Without a time, a ticket is valid for as long as it may be. */
+static void
+give_by_default(struct report *report)
+{
+	struct worker_fixture worker;
+	struct paged_ticket ticket;
+	uint32_t length = 0;
+	paged_seq_id seq;
+
+	worker_open(&worker, NULL, 0);
+	worker_ok(&worker, seqs_create(worker.client, worker.pool, 1, &seq));
+	report_add(report, paged_seq_give(worker.pool, 1, &seq, &length, NULL, &ticket),
+		   paged_client_error(worker.client));
+}
+
 static bool
 has_no_sequences(void *argument)
 {
@@ -256,6 +272,9 @@ IT_TEST(a_ticket_has_a_longest_time)
 		   report.text);
 	it_require(strcmp(report.text, "a ticket of 4294967295 ms, and max-ticket-time is 2000 ms") == 0, "%s",
 		   report.text);
+	user_end(&attacker);
+	report = user_start(&attacker, ATTACKER, give_by_default);
+	it_require(report.n_ok == 1, "%s", report.text);
 	user_end(&attacker);
 	it_require(it_wait(has_no_sequences, NULL));
 	teardown();
