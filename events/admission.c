@@ -39,6 +39,16 @@ origin_of_v6(const struct in6_addr *address)
 }
 
 struct origin
+origin_of_address(const struct sockaddr_storage *address)
+{
+	if (address->ss_family == AF_INET6)
+		return origin_of_v6(&((const struct sockaddr_in6 *)address)->sin6_addr);
+	if (address->ss_family == AF_INET)
+		return origin_of_v4(((const struct sockaddr_in *)address)->sin_addr.s_addr);
+	return (struct origin){ .kind = address->ss_family };
+}
+
+struct origin
 origin_of(int fd)
 {
 	struct sockaddr_storage storage = { .ss_family = AF_UNSPEC };
@@ -46,12 +56,8 @@ origin_of(int fd)
 	socklen_t size = sizeof(storage);
 
 	getpeername(fd, (struct sockaddr *)&storage, &size);
-	if (storage.ss_family == AF_INET6)
-		return origin_of_v6(&((const struct sockaddr_in6 *)&storage)->sin6_addr);
-	if (storage.ss_family == AF_INET)
-		return origin_of_v4(((const struct sockaddr_in *)&storage)->sin_addr.s_addr);
 	if (storage.ss_family != AF_UNIX)
-		return (struct origin){ .kind = storage.ss_family };
+		return origin_of_address(&storage);
 	size = sizeof(credentials);
 	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size);
 	return (struct origin){ AF_UNIX, credentials.uid, credentials.uid };

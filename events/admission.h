@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 /** Most connections that admission_victim() chooses from. */
 #define ADMISSION_MAX 4096
@@ -25,6 +26,9 @@ struct origin {
 	uint64_t group; /* first 48 bits of an IPv6 address: one customer's; else as `number` */
 	uint64_t number;
 };
+
+/** origin_of_address - of an address of IPv4 or IPv6 */
+struct origin origin_of_address(const struct sockaddr_storage *address);
 
 /** origin_of - of the peer of a connected socket */
 struct origin origin_of(int fd);

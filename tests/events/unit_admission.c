@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which connection makes room for a new one. */
+#include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -160,4 +161,30 @@ Test(admission, origins)
 	}
 	close(pair[0]);
 	close(pair[1]);
+}
+
+static struct origin
+origin_of_text(const char *text)
+{
+	struct sockaddr_storage address = { .ss_family = AF_INET6 };
+
+	cr_assert_eq(inet_pton(AF_INET6, text, &((struct sockaddr_in6 *)&address)->sin6_addr), 1);
+	return origin_of_address(&address);
+}
+
+/* By 48 bits and by 64; loopback is that of IPv4. */
+Test(admission, origins_of_ipv6)
+{
+	struct origin first = origin_of_text("2001:db8:1:2::3"), same = origin_of_text("2001:db8:1:2:3::"),
+		      customer = origin_of_text("2001:db8:1:3::3"), other = origin_of_text("2001:db8:2:2::3");
+
+	cr_assert(first.kind == same.kind && first.group == same.group && first.number == same.number);
+	cr_assert(first.group == customer.group && first.number != customer.number);
+	cr_assert(first.group != other.group && first.number != other.number);
+	first = origin_of_text("::1");
+	same = origin_of_text("::ffff:127.1.2.3");
+	cr_assert_eq(first.kind, AF_INET);
+	cr_assert(first.kind == same.kind && first.group == same.group && first.number == same.number);
+	other = origin_of_text("::ffff:10.1.2.3");
+	cr_assert(first.kind == other.kind && first.group != other.group && first.number != other.number);
 }
