@@ -346,7 +346,8 @@ bool core_tenant_next(const struct core *core, uint32_t *position, struct paged_
 
 /*
  * Requests on sequences, which may be of several pools.  `session` must be
- * active, else PAGED_ERR_GONE, and not busy, else PAGED_ERR_AGAIN.
+ * active, else PAGED_ERR_GONE, and not busy, else PAGED_ERR_AGAIN.  A request in
+ * steps needs memory, else PAGED_ERR_NOMEM.
  */
 
 /**

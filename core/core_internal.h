@@ -1041,7 +1041,7 @@ void operations_free(struct core *core);
 
 /* growth.c */
 
-/** growth_is_long - true: to share n_shared entries, and to take the pages of the request's totals, is no single step */
+/** growth_is_long - true: to share n_shared entries and to take the pages of the request's totals is more than a step */
 bool growth_is_long(const struct core *core, uint64_t n_shared);
 
 /** growth_create - operation_create() of n items, for each of which growth_promise() is called before it begins */

@@ -170,7 +170,8 @@ request_check_free(struct core_pool *pool, const struct core_session *session, s
 			snprintf(promised, sizeof(promised), ", unfinished requests take %u", pool->n_promised);
 		if (pool->n_held > 0)
 			snprintf(held, sizeof(held), ", holds keep %u", pool->n_held);
-		return paged_fail(error, PAGED_ERR_FULL, "pool %s: %llu pages requested, %u free%s (%u quarantined%s%s)",
+		return paged_fail(error, PAGED_ERR_FULL,
+				  "pool %s: %llu pages requested, %u free%s (%u quarantined%s%s)",
 				  pool->name, (unsigned long long)pool->n_requested, core_pool_n_free(pool), cached,
 				  pool->n_quarantined, promised, held);
 	}

@@ -286,7 +286,7 @@ fork_apply(struct core *core, struct core_session *session, const struct seq_for
 	return id;
 }
 
-/* The children are opened at once, and get the parents' pages in steps, each page before the next request can write it. */
+/* Opens the children, which get their pages in steps. */
 static enum paged_status
 fork_begin(struct core *core, struct core_session *session, uint32_t n, const struct seq_fork *forks,
 	   paged_seq_id *children, struct paged_error *error)

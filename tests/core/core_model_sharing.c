@@ -294,7 +294,8 @@ fork_children(struct model_session *session, uint32_t n, const struct seq_fork *
 	      struct model_pending *pending)
 {
 	for (uint32_t i = 0; i < n; i++) {
-		uint32_t p = PAGED_SEQ_POOL(forks[i].parent), n_full = forks[i].n_tokens / model_geometries[p].page_size;
+		uint32_t p = PAGED_SEQ_POOL(forks[i].parent);
+		uint32_t n_full = forks[i].n_tokens / model_geometries[p].page_size;
 		struct model_seq *parent = model_seq_find(forks[i].parent);
 		struct model_seq *child = model_seq_open(children[i], p, session->id);
 

@@ -117,7 +117,8 @@ follow_fork(struct model_pool *pool, struct model_seq *seq, const struct pending
 {
 	const struct model_seq *parent = model_seq_find(item->parent);
 
-	memcpy(&seq->pages[seq->n_pages], &parent->pages[seq->n_pages], (n_shared - seq->n_pages) * sizeof(seq->pages[0]));
+	memcpy(&seq->pages[seq->n_pages], &parent->pages[seq->n_pages],
+	       (n_shared - seq->n_pages) * sizeof(seq->pages[0]));
 	seq->n_pages = seq->n_writable_from = n_shared;
 	seq->n_trimmed = MIN(parent->n_trimmed, n_shared);
 	seq->version_moves = true;
