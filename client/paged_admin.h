@@ -104,7 +104,7 @@ enum paged_status paged_admin_pins(struct paged_client *client, const char *pool
 				   struct paged_pin_entry **list_p, size_t *n_p);
 
 /**
- * paged_admin_unpin - end a pin, whoever made it
+ * paged_admin_unpin - end a pin of any member
  *
  * @param[in] number  as paged_admin_pins() lists it
  * @retval PAGED_ERR_NOENT  no such pin

@@ -116,7 +116,7 @@ struct paged_prefix {
 	 * prefix up to the end of its page, for example vLLM's SHA-256 block hashes.  n_tokens is then a multiple of
 	 * the page size.  Prefixes with keys never match prefixes with tokens.
 	 *
-	 * `tokens` may be given beside keys.  They are no part of the identity: paged_publish stores them for programs
+	 * `tokens` may be given with keys.  They are not part of the identity: paged_publish stores them for programs
 	 * that watch the index (paged_watch.h), such as paged-events(8), whose subscribers need them to place the pages.
 	 */
 	const uint8_t (*keys)[PAGED_DIGEST_SIZE];

@@ -101,7 +101,7 @@ struct paged_block_key {
 	size_t struct_size;
 	uint64_t parent_serial; /* as in struct paged_node_info */
 	uint32_t parent;
-	/** 1: the token ids are known: they are a part of the key, or were published beside it. */
+	/** 1: the token ids are known: they are a part of the key, or were published with it. */
 	uint32_t has_tokens;
 	/**
 	 * Not keyed: zeros for a page without salt and extras; else the SHA-256 of the salt (first page only)

@@ -20,8 +20,8 @@ prefix_block(const struct prefix_keys *keys, uint32_t page_size, uint32_t page, 
 
 	if (keys->tokens == NULL) {
 		block.extra = keys->extra[page];
-		if (keys->tokens_beside != NULL)
-			block.tokens_beside = keys->tokens_beside + (uint64_t)page * page_size;
+		if (keys->attached_tokens != NULL)
+			block.attached_tokens = keys->attached_tokens + (uint64_t)page * page_size;
 		return block;
 	}
 	block.tokens = keys->tokens + (uint64_t)page * page_size;
@@ -83,7 +83,7 @@ void
 prefix_block_store(const struct region_view *view, uint32_t page, const struct prefix_block *block)
 {
 	_Atomic uint64_t *key = region_block_key(view, page);
-	const uint32_t *tokens = block->tokens != NULL ? block->tokens : block->tokens_beside;
+	const uint32_t *tokens = block->tokens != NULL ? block->tokens : block->attached_tokens;
 	const uint8_t *extra = block->extra != NULL ? block->extra : zeros;
 	uint32_t first = 0;
 
@@ -104,7 +104,7 @@ prefix_block_store(const struct region_view *view, uint32_t page, const struct p
 		if (tokens == NULL)
 			break;
 	}
-	atomic_store_explicit(&region_node(view, page)->first_beside, first, memory_order_relaxed);
+	atomic_store_explicit(&region_node(view, page)->first_attached, first, memory_order_relaxed);
 }
 
 /* Is this the node of the block key under the parent?  *serial_p is then its serial. */
@@ -275,7 +275,7 @@ prefix_node_read(const struct region_view *view, uint32_t page, uint64_t serial,
 		memcpy(node->extra + (size_t)i * 8, &word, sizeof(word));
 	}
 	key += EXTRA_WORDS;
-	first = atomic_load_explicit(&from->first_beside, memory_order_relaxed);
+	first = atomic_load_explicit(&from->first_attached, memory_order_relaxed);
 	node->keyed = (uint32_t)atomic_load_explicit(key, memory_order_relaxed) == PREFIX_NO_TOKENS;
 	node->has_tokens = !node->keyed || first != 0;
 	for (uint32_t i = 0; tokens != NULL && i < view->page_size; i++)

@@ -37,7 +37,7 @@
 
 /** First token id of a block key that has no token ids, so no token id may have this value. */
 #define PREFIX_NO_TOKENS UINT32_MAX
-/** Most nodes of a bucket.  Of 300 million buckets, one would have more if nobody aimed at it. */
+/** Most nodes of a bucket.  Of 300 million buckets, one would have more without an attack. */
 #define PREFIX_BUCKET_MAX 8u
 
 /** The block keys of consecutive pages, from the first page of a prefix or from a later one. */
@@ -45,7 +45,7 @@ struct prefix_keys {
 	uint32_t n_pages;
 	const uint32_t *tokens; /* [n_pages][page_size]; NULL: the block keys are the extras alone */
 	/* [n_pages][page_size], with tokens NULL: stored for programs that watch, but no part of block keys; or NULL */
-	const uint32_t *tokens_beside;
+	const uint32_t *attached_tokens;
 	/*
 	 * What token ids do not express: salt, images, adapters.  Pages without an entry have zeros.  With tokens NULL:
 	 * one for each page, and extra_page is NULL.
@@ -58,7 +58,7 @@ struct prefix_keys {
 /** The block key of one page. */
 struct prefix_block {
 	const uint32_t *tokens;        /* [page_size]; NULL: none */
-	const uint32_t *tokens_beside; /* [page_size], no part of the key; NULL: none */
+	const uint32_t *attached_tokens; /* [page_size], no part of the key; NULL: none */
 	const uint8_t *extra;          /* [REGION_EXTRA_SIZE]; NULL: zeros */
 };
 
@@ -122,7 +122,7 @@ struct prefix_node {
 	uint32_t hits;
 	uint8_t extra[REGION_EXTRA_SIZE];
 	bool keyed;      /* the block key is the extra alone */
-	bool has_tokens; /* of the block key, or beside it */
+	bool has_tokens; /* of the block key, or attached to it */
 };
 
 /**
@@ -137,7 +137,7 @@ bool prefix_node_read(const struct region_view *view, uint32_t page, uint64_t se
 		      uint32_t *tokens);
 
 /**
- * prefix_tokens - copy the token ids of a node, those of its block key or beside it
+ * prefix_tokens - copy the token ids of a node, those of its block key or attached to it
  *
  * @param[out] tokens  [page_size]; the first is PREFIX_NO_TOKENS if there are none
  * @return false: the page has no node, or one of another serial

@@ -208,7 +208,7 @@ struct region_node {
 	_Atomic uint32_t next;          /* 1 + the next page of the bucket; 0: none */
 	_Atomic uint32_t used;          /* time of the last start that shared it, seconds of the owner's clock */
 	uint32_t reserved[5];           /* pages of further layer groups */
-	_Atomic uint32_t first_beside;  /* 1 + the first of the token ids beside a key, the others are in their places */
+	_Atomic uint32_t first_attached;  /* 1 + the first of the token ids attached to a key, the others are in their places */
 	_Atomic uint32_t hits;          /* starts that shared it; stops at UINT32_MAX */
 };
 

@@ -48,7 +48,7 @@ struct seq_publish_list {
 	const struct seq_publish_spec *specs;
 	uint32_t n_tokens;
 	bool keyed;             /* each page has an extra, its block key */
-	const uint32_t *tokens; /* if keyed, beside the block keys, or NULL */
+	const uint32_t *tokens; /* if keyed, attached to the block keys, or NULL */
 	uint32_t n_extras;
 	const uint32_t *extra_page; /* ascending: index among all pages; unused if keyed */
 	const uint8_t (*extra)[REGION_EXTRA_SIZE];

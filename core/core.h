@@ -74,7 +74,7 @@ struct core_pool_params {
 /** core_region_size - bytes of the region that a pool needs; 0 if a number is 0, exceeds a limit or overflows */
 size_t core_region_size(const struct core_pool_params *params);
 
-/** Bytes of memory that a pool takes beside its pages. */
+/** Bytes of memory that a pool takes besides its pages. */
 struct core_memory {
 	uint64_t tables_most;    /* page tables, if all sequences have the longest length */
 	uint64_t tables_longest; /* the page table of one such sequence: the least limit that is of use */
@@ -510,7 +510,7 @@ void core_divide_publish(const struct core *core, const struct seq_publish_list 
 /** core_pin_next - the pool's pin with the smallest number above `after`; false: none */
 bool core_pin_next(const struct core *core, uint32_t pool, uint64_t after, struct paged_pin_entry *entry);
 
-/** core_pin_end - end a pin, whoever made it; PAGED_ERR_NOENT: there is none of this number */
+/** core_pin_end - end a pin of any member; PAGED_ERR_NOENT: there is none of this number */
 enum paged_status core_pin_end(struct core *core, uint32_t pool, uint64_t number, struct paged_error *error);
 
 /** Most pins of a pool. */

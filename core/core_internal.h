@@ -598,7 +598,7 @@ void table_memory_init(struct core_pool *pool, uint64_t limit);
 void table_memory_bounds(const struct region_header *layout, const struct core_pool_params *params,
 			 struct core_memory *bounds);
 
-/** table_memory_update - count the slot's page table anew; call it after its capacity or owner has changed */
+/** table_memory_update - count the slot's page table again; call it after its capacity or owner has changed */
 void table_memory_update(struct core_pool *pool, uint32_t slot);
 
 /** table_memory_promise - count the slot's page table as if it had n_entries, if it has fewer */

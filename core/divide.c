@@ -32,7 +32,7 @@ divide_keys(const struct seq_publish_list *list, uint32_t first, uint32_t n_page
 	struct prefix_keys keys = { .n_pages = n_pages };
 
 	if (list->keyed) {
-		keys.tokens_beside = list->tokens != NULL ? list->tokens + (size_t)first * page_size : NULL;
+		keys.attached_tokens = list->tokens != NULL ? list->tokens + (size_t)first * page_size : NULL;
 		keys.n_extras = n_pages;
 		keys.extra = list->extra + first;
 		return keys;

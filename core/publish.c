@@ -71,7 +71,7 @@ static enum paged_status
 publish_check_keys(struct core *core, const struct core_publish *item, struct paged_error *error)
 {
 	const struct prefix_keys *keys = &item->keys;
-	const uint32_t *tokens = keys->tokens != NULL ? keys->tokens : keys->tokens_beside;
+	const uint32_t *tokens = keys->tokens != NULL ? keys->tokens : keys->attached_tokens;
 	uint64_t n_tokens = (uint64_t)keys->n_pages * request_pool(core, item->seq)->view.page_size;
 
 	for (uint64_t i = 0; tokens != NULL && i < n_tokens; i++)

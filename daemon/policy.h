@@ -45,7 +45,7 @@ bool policy_pool(const struct config_pool *pool, const struct policy_peer *peer)
 uint32_t policy_tenant(const struct config *config, const struct policy_peer *peer);
 
 /**
- * policy_warn - log which lists admit everybody whom the user namespace does not have
+ * policy_warn - log which lists admit all users that the user namespace does not map
  *
  * The kernel reports users and groups without a number in the daemon's user namespace as the overflow id, 65534.
  */

@@ -118,7 +118,7 @@ pool_check_size(const struct config *config, size_t i, const struct memory_limit
 {
 	const struct config_pool *pool = &config->pools[i];
 	bool on_host = strcmp(limits[i].location, host->location) == 0;
-	char what[128] = "", pages[32], beside[32];
+	char what[128] = "", pages[32], other[32];
 	uint64_t others = 0, tables = 0, host_pages = 0;
 	struct pool_memory memory;
 	enum paged_status status;
@@ -138,9 +138,9 @@ pool_check_size(const struct config *config, size_t i, const struct memory_limit
 	if (status != PAGED_OK)
 		return status;
 	daemon_pool_memory(config, pool, &memory);
-	config_format_bytes(memory.tables + memory.other, beside, sizeof(beside));
+	config_format_bytes(memory.tables + memory.other, other, sizeof(other));
 	snprintf(what, sizeof(what), "%s%s%s of page tables and lists (table-memory, sequences); ",
-		 on_host ? pages : "", on_host ? " and " : "", beside);
+		 on_host ? pages : "", on_host ? " and " : "", other);
 	return pool_check_fits(config, pool, host, memory.host_pages + memory.tables + memory.other,
 			       host_pages + tables, what, error);
 }

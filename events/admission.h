@@ -6,7 +6,7 @@
  * a user on a Unix socket; an address of IPv4, or the first 64 bits of one of IPv6, on TCP.  All addresses of
  * loopback are one origin.
  *
- * So nothing that one origin does keeps another away.  Whoever has many addresses has many origins: together they can
+ * So nothing that one origin does keeps another away.  A host with many addresses has many origins: together they can
  * leave each other origin no more than two connections in use, and keep away one that comes later.
  */
 #ifndef PAGED_EVENTS_ADMISSION_H

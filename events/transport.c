@@ -175,7 +175,7 @@ same_file(const struct stat *a, const struct stat *b)
 }
 
 /*
- * Takes the lock beside a socket, so that no other start finds the socket bound and not listening yet, which looks as
+ * Takes the lock of a socket, so that no other start finds the socket bound and not listening yet, which looks as
  * if it were left from an earlier run.
  */
 static const char *

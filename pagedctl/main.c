@@ -43,7 +43,7 @@ static const struct command commands[] = {
 	{ "evict", "POOL [PAGES]", ctl_evict, "free cached pages, the coldest first", 0 },
 	{ "pin", "POOL PAGE SERIAL SECONDS", ctl_pin, "evict a prefix last, for a time; 0: unpin", 0 },
 	{ "pins", "", ctl_pins, "pinned prefixes, and who pinned them (--pool: of one pool)", OF_POOL | LISTS },
-	{ "unpin", "POOL PIN", ctl_unpin, "end a pin, whoever made it", 0 },
+	{ "unpin", "POOL PIN", ctl_unpin, "end a pin of any member", 0 },
 	{ "tickets", "", ctl_tickets, "sequences that were given and that nobody has adopted yet", LISTS },
 	{ "quota", "", ctl_quota, "what tenants have of each pool, and their limits", LISTS },
 	{ "log-level", "[LEVEL]", ctl_log_level, "what pagedd logs: error, warning, info, debug", 0 },

@@ -21,7 +21,7 @@ static_assert(WIRE_MAX_PUBLISH_TOKENS >= PAGED_MAX_PAGE_SIZE, "an empty message 
 
 /*
  * Pages of which each takes page_bytes and may have an extra, such that they fit the message.  The message's `keys` and
- * `tokens_beside` are not set before its first page.
+ * `attached_tokens` are not set before its first page.
  */
 static uint32_t
 publish_message_room(const struct publish_message *message, uint32_t page_size, bool keys, bool tokens, bool extras)
@@ -33,7 +33,7 @@ publish_message_room(const struct publish_message *message, uint32_t page_size, 
 	uint32_t n = WIRE_MAX_PUBLISH_PAGES - message->n_pages;
 
 	if (message->n == WIRE_MAX_PUBLISHES || used > WIRE_MAX_LISTS ||
-	    (message->n > 0 && (message->keys != keys || message->tokens_beside != (keys && tokens))))
+	    (message->n > 0 && (message->keys != keys || message->attached_tokens != (keys && tokens))))
 		return 0;
 	if (keys || extras)
 		n = MIN(n, WIRE_MAX_EXTRAS - message->n_extras);
@@ -54,7 +54,7 @@ publish_message_add(struct publish_message *message, const struct prefix_source 
 		return false;
 	end = range->from + n;
 	message->keys = keys;
-	message->tokens_beside = keys && tokens;
+	message->attached_tokens = keys && tokens;
 	message->specs[message->n++] = (struct seq_publish_spec){
 		.seq = range->seq, .version = range->version, .from = range->from, .n_pages = n
 	};
@@ -91,7 +91,7 @@ publish_message_send(struct paged_client *client, const struct publish_message *
 		.specs = message->specs,
 		.n_tokens = message->n_tokens,
 		.keyed = message->keys,
-		.tokens = message->keys && !message->tokens_beside ? NULL : message->tokens,
+		.tokens = message->keys && !message->attached_tokens ? NULL : message->tokens,
 		.n_extras = message->n_extras,
 		.extra_page = message->extra_page,
 		.extra = (const uint8_t(*)[REGION_EXTRA_SIZE])message->extra,
@@ -121,7 +121,7 @@ publish_message_spec_is_stale(const struct paged_pool *pool, const struct seq_pu
 void
 publish_message_drop_stale(const struct paged_pool *pool, struct publish_message *message)
 {
-	const uint32_t page_size = message->keys && !message->tokens_beside ? 0 : pool->mapping.view.page_size;
+	const uint32_t page_size = message->keys && !message->attached_tokens ? 0 : pool->mapping.view.page_size;
 	const uint32_t n = message->n, n_extras = message->n_extras;
 	uint32_t page = 0, extra = 0;
 

@@ -19,7 +19,7 @@
 
 struct publish_message {
 	bool keys;          /* the extras are the block keys */
-	bool tokens_beside; /* with keys: the pages have token ids, too */
+	bool attached_tokens; /* with keys: the pages have token ids, too */
 	uint32_t n, n_pages, n_tokens, n_extras;
 	struct seq_publish_spec specs[WIRE_MAX_PUBLISHES];
 	uint32_t tokens[WIRE_MAX_PUBLISH_TOKENS];

@@ -548,7 +548,7 @@ PyDoc_STRVAR(pin_page_doc, "pin_page($self, /, pool, page, serial, seconds)\n--\
 PyDoc_STRVAR(pins_doc, "pins($self, /, pool)\n--\n\n"
 		       "The pins of a pool, the oldest first, with who made them.");
 PyDoc_STRVAR(unpin_doc, "unpin($self, /, pool, number)\n--\n\n"
-			"End a pin, whoever made it.  number: as pins() lists it.\n\n"
+			"End a pin of any member.  number: as pins() lists it.\n\n"
 			"Raises NotFoundError, and PermissionDeniedError as check() does.");
 PyDoc_STRVAR(upload_doc, "upload($self, /, name, array)\n--\n\n"
 			 "Store a copy of a tensor with the owner, for block masks with remote=True.\n\n"

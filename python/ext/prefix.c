@@ -114,7 +114,7 @@ prefix_set_keys(struct prefix *self, PyObject *keys, PyObject *page_size)
 }
 
 static bool
-prefix_set_tokens_beside(struct prefix *self, PyObject *tokens)
+prefix_set_attached_tokens(struct prefix *self, PyObject *tokens)
 {
 	size_t n = self->prefix.n_tokens;
 
@@ -140,7 +140,7 @@ prefix_set(struct prefix *self, PyObject *tokens, PyObject *salt, PyObject *extr
 			return false;
 		}
 		return prefix_set_keys(self, keys, page_size) &&
-		       (!call_is_given(tokens) || prefix_set_tokens_beside(self, tokens));
+		       (!call_is_given(tokens) || prefix_set_attached_tokens(self, tokens));
 	}
 	if (call_is_given(salt)) {
 		if (!digest_copy(salt, "salt", self->salt))
@@ -229,7 +229,7 @@ PyDoc_STRVAR(prefix_doc, "Prefix(tokens=None, *, salt=None, extras=(), keys=None
 			 "keys, page_size\n"
 			 "    Instead of all others: 32 bytes for each page, each a collision-free hash of\n"
 			 "    the prefix up to the end of its page, such as vLLM's SHA-256 block hashes, and\n"
-			 "    the pool's page size.  tokens may be given beside them, for programs that watch\n"
+			 "    the pool's page size.  tokens may be given with them, for programs that watch\n"
 			 "    the index, such as paged-events; they are no part of the identity then.");
 
 int

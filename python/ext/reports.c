@@ -67,7 +67,7 @@ static const struct report_class {
 	  "tokens                 list of token ids; None: not known, of a Prefix by keys\n"
 	  "extra                  32 bytes: a hash of salt and extras, zeros: none; keyed: the key\n"
 	  "keyed                  True: the key is extra alone, of a Prefix by keys; tokens are\n"
-	  "                       beside it" },
+	  "                       with it" },
 	{ &watch_info_class, "WatchInfo", "position n_behind n_lost",
 	  "Where a watch stands, as Watch.info() returns it.\n\n"
 	  "position  number of the change that it has read last\n"

@@ -86,8 +86,8 @@ def test_keys_of_nodes(pool):
     page, = pool.page_table(engine)
     assert watch.read(page, nodes[page].serial) == (None, 0, None, digest, True)
 
-    # Token ids beside a key: no part of the identity.
-    other_digest = hashlib.sha256(b"beside").digest()
+    # Token ids attached to a key are not part of the identity.
+    other_digest = hashlib.sha256(b"attached").digest()
     page, = pool.page_table(publish(pool, paged.Prefix(TOKENS[:16], keys=other_digest, page_size=16)))
     serial = {node.page: node for node in watch.walk()}[page].serial
     assert watch.read(page, serial) == (None, 0, TOKENS[:16], other_digest, True)

@@ -140,7 +140,7 @@ Test(watch, keys_of_an_engine)
 	}
 }
 
-/* Token ids beside keys are read by those who watch, and make no difference to a search. */
+/* Token ids attached to keys are read by watches, and make no difference to a search. */
 Test(watch, keys_of_an_engine_with_token_ids)
 {
 	static const uint8_t keys[2][PAGED_DIGEST_SIZE] = { "first", "second" };

@@ -151,7 +151,7 @@ Test(ring, nodes_of_keys_have_no_tokens)
 	cr_assert_eq(tokens[0], PREFIX_NO_TOKENS);
 }
 
-Test(ring, token_ids_beside_a_key)
+Test(ring, token_ids_attached_to_a_key)
 {
 	static const uint32_t given[2][PAGE_SIZE] = { { 11, 12, 13 }, { 0, UINT32_MAX - 1, 7 } };
 	static const uint8_t extra[REGION_EXTRA_SIZE] = "extra";
@@ -161,13 +161,13 @@ Test(ring, token_ids_beside_a_key)
 
 	for (uint32_t i = 0; i < 2; i++) {
 		node_write(41, true);
-		block.tokens_beside = given[i];
+		block.attached_tokens = given[i];
 		prefix_block_store(&region.view, 5, &block);
 		cr_assert(prefix_node_read(&region.view, 5, 41, &node, tokens));
 		cr_assert(node.keyed && node.has_tokens);
 		cr_assert_eq(memcmp(tokens, given[i], sizeof(tokens)), 0);
 		/* They are no part of the key. */
-		block.tokens_beside = NULL;
+		block.attached_tokens = NULL;
 		cr_assert(prefix_block_equal(&region.view, 5, &block));
 		block.tokens = given[i];
 		cr_assert_not(prefix_block_equal(&region.view, 5, &block));

@@ -24,7 +24,7 @@ dir_create(void)
 	snprintf(endpoint, sizeof(endpoint), "ipc://%s", path);
 }
 
-/* Nothing may be left beside the socket. */
+/* No other file may be left next to the socket. */
 static void
 dir_remove(void)
 {

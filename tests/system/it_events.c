@@ -77,7 +77,7 @@ publish_salted(size_t n, uint32_t chain, uint32_t n_pages, const char *tenant)
 	return router_expect_chain(expected, n, &hasher, chain, n_pages, tenant[0] != '\0' ? extra : NULL);
 }
 
-/* Publishes two pages under an engine's own hashes; tokens are beside them, or NULL. */
+/* Publishes two pages under an engine's own hashes; with tokens, or NULL. */
 static size_t
 publish_keys(size_t n, const uint32_t *tokens)
 {
@@ -162,8 +162,8 @@ IT_TEST(hashes_of_indexers)
 	events_end();
 }
 
-/* Indexers place the pages of an engine's own keys by the token ids that it has given beside them. */
-IT_TEST(token_ids_beside_keys)
+/* Indexers place the pages of an engine's own keys by the token ids that it has given with them. */
+IT_TEST(token_ids_attached_to_keys)
 {
 	uint32_t tokens[2 * CHAIN_PAGE_SIZE];
 	size_t n;

@@ -83,7 +83,7 @@ worker_hold(int from, int to, void *argument)
 
 /* A killed daemon with one worker, which makes no call and keeps the pool mapped. */
 static void
-daemon_kill_beside_worker(struct it_daemon *daemon, struct it_worker *worker, const char *settings)
+daemon_kill_with_worker(struct it_daemon *daemon, struct it_worker *worker, const char *settings)
 {
 	char configuration[256], c;
 
@@ -142,7 +142,7 @@ IT_TEST(start_waits_until_the_worker_ends)
 	struct it_daemon daemon;
 	struct it_worker worker;
 
-	daemon_kill_beside_worker(&daemon, &worker, "");
+	daemon_kill_with_worker(&daemon, &worker, "");
 	daemon_begin(&daemon);
 	expect_named(&daemon, &worker, "maps");
 	it_kill(&worker);
@@ -157,7 +157,7 @@ IT_TEST(a_signal_ends_the_wait)
 	struct it_daemon daemon;
 	struct it_worker worker;
 
-	daemon_kill_beside_worker(&daemon, &worker, "");
+	daemon_kill_with_worker(&daemon, &worker, "");
 	daemon_begin(&daemon);
 	expect_named(&daemon, &worker, "maps");
 	it_daemon_stop(&daemon);
@@ -185,7 +185,7 @@ IT_TEST(start_timeout_ends_the_wait)
 	struct it_daemon daemon;
 	struct it_worker worker;
 
-	daemon_kill_beside_worker(&daemon, &worker, "start-timeout = 0s");
+	daemon_kill_with_worker(&daemon, &worker, "start-timeout = 0s");
 	daemon_begin(&daemon);
 	expect_failure(&daemon);
 	expect_named(&daemon, &worker, "maps");
@@ -202,7 +202,7 @@ IT_TEST(workers_of_another_user_are_named)
 
 	if (geteuid() != 0)
 		it_skip("needs root to start a daemon of another user");
-	daemon_kill_beside_worker(&daemon, &worker, "");
+	daemon_kill_with_worker(&daemon, &worker, "");
 	runtime_dir = getenv("PAGED_RUNTIME_DIR");
 	snprintf(lock, sizeof(lock), "%s/lock", runtime_dir);
 	it_require(chmod(daemon.dir, 0755) == 0 && chmod(daemon.config, 0644) == 0 && unlink(lock) == 0, "%m");
@@ -225,7 +225,7 @@ IT_TEST(start_fails_at_once_where_waiting_does_not_help)
 	const char *output;
 	int code;
 
-	daemon_kill_beside_worker(&daemon, &worker, "");
+	daemon_kill_with_worker(&daemon, &worker, "");
 	setenv("PAGED_TEST_ROOT", root, 1);
 	check[3] = daemon.config;
 	check[5] = getenv("PAGED_RUNTIME_DIR");
