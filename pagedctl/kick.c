@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "pagedctl/ctl.h"
 #include "pagedctl/print.h"
@@ -34,6 +35,27 @@ kicked_read(struct ctl *ctl, uint32_t session, struct kicked *kicked)
 	return PAGED_OK;
 }
 
+/* The list of sessions, once the ended session's sequences are cleaned up, which the daemon does in steps. */
+static enum paged_status
+kick_wait(struct ctl *ctl, uint32_t session, struct paged_session_entry **sessions_p, size_t *n_p)
+{
+	const struct timespec interval = { .tv_nsec = 1000000 };
+
+	for (;; nanosleep(&interval, NULL)) {
+		enum paged_status status = paged_admin_sessions(ctl->client, sizeof(**sessions_p), sessions_p, n_p);
+		bool cleaned_up = true;
+
+		if (status != PAGED_OK)
+			return status;
+		for (size_t i = 0; i < *n_p; i++)
+			if ((*sessions_p)[i].session == session && (*sessions_p)[i].n_sequences > 0)
+				cleaned_up = false;
+		if (cleaned_up)
+			return PAGED_OK;
+		paged_free(*sessions_p);
+	}
+}
+
 /* Prints how many pages of the ended session are in quarantine, and the processes that they wait for. */
 static enum paged_status
 kick_print(struct ctl *ctl, uint32_t session, const struct kicked *kicked)
@@ -43,7 +65,7 @@ kick_print(struct ctl *ctl, uint32_t session, const struct kicked *kicked)
 	json_t *waits_for = json_array();
 	uint32_t n_quarantined = 0;
 	size_t n;
-	enum paged_status status = paged_admin_sessions(ctl->client, sizeof(*sessions), &sessions, &n);
+	enum paged_status status = kick_wait(ctl, session, &sessions, &n);
 
 	if (status != PAGED_OK) {
 		json_decref(waits_for);
