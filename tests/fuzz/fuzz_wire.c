@@ -270,7 +270,7 @@ static const struct wire_reply replies[] = {
 	{ 7, PAGED_OK, "", WIRE_REPLY_SEQUENCES, .sequences = { 2, sequence_reports, 10, true } },
 	{ 8, PAGED_OK, "", WIRE_REPLY_TABLE, .table = { SEQUENCE, 3, pages, false } },
 	{ 9, PAGED_OK, "", WIRE_REPLY_CHECK_RESULT,
-	  .check_result = { 0, 64, 60, 3, 0, 1, 2, 0, "page 3: count 2, 1 row names it" } },
+	  .check_result = { 0, 64, 60, 3, 0, 1, 2, 0, 0, "page 3: count 2, 1 row names it" } },
 	{ 10, PAGED_OK, "", WIRE_REPLY_MASK, .mask = { 3, pages, false, 0 } },
 	{ 11, PAGED_OK, "", WIRE_REPLY_MASK, .mask = { 3, pages, true, 77 } },
 	{ 12, PAGED_OK, "", WIRE_REPLY_HANDLE, .handle = { { 9, 8, 7 }, { 1 }, 1u << 21, 3 } },
