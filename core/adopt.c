@@ -2,7 +2,7 @@
 /*
  * Adopt: a session becomes the owner of a ticket's sequences.  If it is of another tenant than their giver, each page is
  * charged to the one and discharged from the other, in steps if there are many: the sequences are frozen meanwhile, so
- * their page tables do not change.  Where the limit of the tenant is reached, the pages move back in the same way.
+ * their page tables do not change.  If the tenant then has more pages than its limit, they move back in the same way.
  */
 #include <string.h>
 #include <sys/param.h>
@@ -32,23 +32,19 @@ page_move(struct core_pool *pool, uint32_t from, uint32_t to, uint32_t page)
 	pool->n_worked++;
 }
 
-/* Moves the next entry of the present sequence; false: the limit is reached. */
-static bool
+/* Moves the next entry of the present sequence. */
+static void
 move_entry(struct core_pool *pool, struct core_ticket *ticket)
 {
 	struct ticket_move *move = &ticket->move;
 	uint32_t page = load_u32(&region_page_table(&pool->view, ticket_slot(ticket, move->item))[move->entry]);
-	bool is_new = move->to != 0 && !tenant_is_charged(pool, move->to, page);
 
-	if (is_new && tenant_n_left(pool, move->to) == 0)
-		return false;
+	move->n_new += move->to != 0 && !tenant_is_charged(pool, move->to, page);
 	page_move(pool, ticket_tenant(ticket), move->to, page);
-	move->n_new += is_new;
 	move->entry++;
-	return true;
 }
 
-/* Moves about *budget entries; true: all are moved, or the move has to go back. */
+/* Moves about *budget entries; true: all are moved, and move->back is set if they exceed the limit. */
 static bool
 move_forward(struct core_pool *pool, struct core_ticket *ticket, uint32_t *budget)
 {
@@ -58,15 +54,17 @@ move_forward(struct core_pool *pool, struct core_ticket *ticket, uint32_t *budge
 		uint32_t slot = ticket_slot(ticket, move->item);
 
 		move->entry = MAX(move->entry, page_table_first(pool, slot));
-		if (move->entry == page_table_n_pages(pool, slot)) {
-			move->item++;
-			move->entry = 0;
-		} else if (!move_entry(pool, ticket)) {
-			move->back = true;
-			return true;
+		if (move->entry < page_table_n_pages(pool, slot)) {
+			move_entry(pool, ticket);
+			continue;
 		}
+		move->item++;
+		move->entry = 0;
 	}
-	return move->item == ticket->n;
+	if (move->item < ticket->n)
+		return false;
+	move->back = move->n_new > 0 && tenant_is_over(pool, move->to);
+	return true;
 }
 
 /* True: all entries that were moved are charged to the giver's tenant again. */
@@ -154,8 +152,9 @@ adopt_step_back(struct core *core, struct core_operation *operation, uint32_t *b
 
 	if (!move_back(core->pools[ticket->pool], ticket, budget))
 		return false;
-	if (operation->error.status == PAGED_OK)
-		tenant_fail_pages(core->pools[ticket->pool], to, ticket->move.n_new + 1, &operation->error);
+	/* Without a session there is no reply; with one, it was a share, whose error is set, or the limit. */
+	if (operation->session != NULL && operation->error.status == PAGED_OK)
+		tenant_fail_pages(core->pools[ticket->pool], to, ticket->move.n_new, &operation->error);
 	ticket_resume(core, ticket);
 	tenant_count_moves(core, to, -1);
 	return true;
@@ -219,7 +218,7 @@ adopt_move(struct core *core, struct core_session *session, struct core_ticket *
 	if (!ticket->move.back)
 		return PAGED_OK;
 	move_back(pool, ticket, &no_limit);
-	return tenant_fail_pages(pool, session->tenant, ticket->move.n_new + 1, error);
+	return tenant_fail_pages(pool, session->tenant, ticket->move.n_new, error);
 }
 
 /* The request */

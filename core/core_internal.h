@@ -909,6 +909,9 @@ uint32_t tenant_n_left(const struct core_pool *pool, uint32_t tenant);
 /** tenant_check - PAGED_ERR_QUOTA if the request's pages or slots exceed the limits */
 enum paged_status tenant_check(const struct core_pool *pool, uint32_t tenant, struct paged_error *error);
 
+/** tenant_is_over - true: the tenant, which is not 0, is charged more pages than its limit */
+bool tenant_is_over(const struct core_pool *pool, uint32_t tenant);
+
 /** tenant_fail_pages - PAGED_ERR_QUOTA: the tenant may not be charged n_pages more */
 enum paged_status tenant_fail_pages(const struct core_pool *pool, uint32_t tenant, uint64_t n_pages,
 				    struct paged_error *error);

@@ -97,6 +97,15 @@ tenant_n_left(const struct core_pool *pool, uint32_t tenant)
 	return own->limits.n_pages - MIN(own->limits.n_pages, own->n_charged + own->n_promised);
 }
 
+bool
+tenant_is_over(const struct core_pool *pool, uint32_t tenant)
+{
+	const struct tenant_pool *own = tenant_pool(pool, tenant);
+
+	return own->limits.n_pages != CORE_NO_LIMIT &&
+	       (uint64_t)own->n_charged + own->n_promised > own->limits.n_pages;
+}
+
 enum paged_status
 tenant_fail_pages(const struct core_pool *pool, uint32_t tenant, uint64_t n_pages, struct paged_error *error)
 {

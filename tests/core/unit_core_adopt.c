@@ -142,7 +142,7 @@ Test(core_adopt, goes_back_at_the_limit)
 	expect_ok(fixture_reserve(other, seq, 5));
 	progress = finish(taker);
 	cr_assert_eq(progress.error.status, PAGED_ERR_QUOTA);
-	cr_assert_str_eq(progress.error.text, "tenant sales, pool wide: 206 pages requested, 5 charged, limit 210: free "
+	cr_assert_str_eq(progress.error.text, "tenant sales, pool wide: 210 pages requested, 5 charged, limit 210: free "
 					      "pages of its sequences, or raise the limit");
 	cr_assert_not(core_session_is_busy(core_fixture.core, taker));
 	expect_owner(giver);
@@ -170,6 +170,18 @@ Test(core_adopt, goes_back_if_its_session_ends)
 	core_set_step(core_fixture.core, CORE_NO_STEP);
 	expect_ok(adopt(fixture_session));
 	expect_owner(fixture_session);
+}
+
+Test(core_adopt, goes_back_if_a_session_without_a_tenant_ends)
+{
+	expect_ok(adopt(fixture_session));
+	for (int i = 0; i < 22; i++)
+		step();
+	cr_assert_lt(charged(research), N_PAGES);
+	core_member_leave(core_fixture.core, fixture_member);
+	finish(0);
+	cr_assert_eq(charged(research), N_PAGES);
+	expect_owner(giver);
 }
 
 /* The tenant of a user is removed with its last session, but not before its charges are. */

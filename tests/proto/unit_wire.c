@@ -354,7 +354,7 @@ Test(wire, reports_round_trip)
 	cr_expect_arr_eq(&back.table.sequence, &sequence, offsetof(struct paged_seq_entry, tag) + sizeof(sequence.tag));
 
 	memset(&check_result, 'z', sizeof(check_result));
-	check_result.struct_size = 0;
+	check_result.struct_size = check_result.reserved = 0;
 	check_result.holds = 1;
 	check_result.text[sizeof(check_result.text) - 1] = '\0';
 	reply = (struct wire_reply){ .id = 1, .kind = WIRE_REPLY_CHECK_RESULT, .check_result = check_result };
