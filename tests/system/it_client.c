@@ -137,7 +137,10 @@ IT_TEST(lists_span_several_replies)
 	daemon_and_client_stop();
 }
 
-/* Decoding 1,000 tokens of one row makes about one request per reserve_ahead tokens. */
+/*
+ * Decoding 1,000 tokens of one row makes about one request per reserve_ahead tokens, and one more if the daemon is too
+ * slow for a reserve ahead to be there when it is needed.
+ */
 IT_TEST(reserve_ahead_bounds_requests)
 {
 	struct paged_batch_params params = { .struct_size = sizeof(params), .reserve_ahead = 64 };
@@ -155,7 +158,7 @@ IT_TEST(reserve_ahead_bounds_requests)
 		usleep(100);
 	}
 	client_ok(paged_admin_status(client, &after));
-	it_require(after.n_requests - before.n_requests <= 2 + 1000 / 64, "%llu requests",
+	it_require(after.n_requests - before.n_requests <= 2 + 2 * (1000 / 64), "%llu requests",
 		   (unsigned long long)(after.n_requests - before.n_requests));
 	daemon_and_client_stop();
 }

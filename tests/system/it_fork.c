@@ -379,7 +379,7 @@ IT_TEST(daemon_is_killed_inside_a_start_or_fork)
 		worker_close(&reader);
 	}
 	it_note("%u kills", n_kills);
-	it_require(status == PAGED_OK && n == 4 && n_kills == 8, "%u kills", n_kills);
+	it_require(status == PAGED_OK && n == 4 && n_kills == 12, "%u kills", n_kills);
 }
 
 IT_MAIN

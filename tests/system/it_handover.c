@@ -449,6 +449,16 @@ IT_TEST(deaths_in_both_orders)
 	}
 }
 
+static bool
+is_adopted(void *argument)
+{
+	struct paged_pool_totals totals = { .struct_size = sizeof(totals) };
+
+	(void)argument;
+	worker_ok(&fixture.observer, paged_pool_get_totals(fixture.observer.pool, &totals));
+	return totals.n_adopted == 1;
+}
+
 /* An adopt whose reply comes too late is kept. */
 IT_TEST(a_late_reply_to_adopt_is_kept)
 {
@@ -456,6 +466,7 @@ IT_TEST(a_late_reply_to_adopt_is_kept)
 	ask_ok(&fixture.giver, GIVE);
 	ask_too_long(&fixture.taker, ADOPT);
 	kill(fixture.daemon.pid, SIGCONT);
+	it_require(it_wait(is_adopted, NULL));
 	it_require(ask(&fixture.giver, CANCEL) == PAGED_ERR_NOENT, "%s", fixture.answer.text);
 	ask_ok(&fixture.taker, EXTEND);
 	expect_bits(&fixture.taker);
