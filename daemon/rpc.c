@@ -112,12 +112,14 @@ static enum paged_status
 rpc_serve(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	  struct paged_error *error)
 {
+	uint32_t session = member->session != NULL ? member->session->id : 0;
 	uint64_t n_worked = core_n_worked(rpc->core);
+	/* Requests that only read are served while another one of the session is unfinished. */
+	bool was_busy = core_session_is_busy(rpc->core, session);
 	enum paged_status status = rpc_table[request->kind].serve(rpc, member, request, reply, error);
 
 	metrics_worked(rpc->metrics, request->kind, core_n_worked(rpc->core) - n_worked);
-	if (status == PAGED_OK && member->session != NULL && !rpc->deferred &&
-	    core_session_is_busy(rpc->core, member->session->id))
+	if (status == PAGED_OK && !was_busy && !rpc->deferred && core_session_is_busy(rpc->core, session))
 		rpc_unfinished_begin(rpc, member, request->kind, reply);
 	return status;
 }

@@ -142,11 +142,15 @@ IT_TEST(requests_of_the_session_wait)
 	make_children(&peer);
 	wire_peer_send(&peer,
 		       &(struct wire_request){ .id = 1001, .kind = WIRE_ERASE, .erase = { N_CHILDREN, children } });
+	wire_peer_send(&peer, &(struct wire_request){ .id = 1004, .kind = WIRE_PING });
 	create.id = 1002;
 	wire_peer_send(&peer, &create);
 	wire_peer_send(&peer, &(struct wire_request){ .id = 1003, .kind = WIRE_ERASE, .erase = { 1, &parent } });
 	expect_ok(&other, (struct wire_request){ .kind = WIRE_PING });
 	expect_ok(&other, wire_peer_create_request(0, 1, 100));
+	/* What only reads does not wait, and takes no other request's reply. */
+	wire_peer_receive(&peer, &reply);
+	it_require(reply.id == 1004 && reply.status == PAGED_OK, "reply to %" PRIu64 ": %s", reply.id, reply.text);
 	for (uint64_t id = 1001; id <= 1003; id++) {
 		wire_peer_receive(&peer, &reply);
 		it_require(reply.id == id && reply.status == PAGED_OK, "reply to %" PRIu64 ": %s", reply.id,
