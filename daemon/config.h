@@ -142,7 +142,7 @@ struct config {
 	struct config_ids allow_users, allow_groups, admin_group;
 	uint32_t start_timeout_ms, stop_timeout_ms, log_level, max_sessions, max_members;
 	uint32_t max_user_members; /* 0: the share of the user's tenant alone counts */
-	uint32_t user_share;       /* percent, of all but pages, of a user whom no tenant includes */
+	uint32_t user_share;       /* percent, of all but pages, of a user that no tenant includes */
 	uint32_t max_ticket_ms;
 	uint32_t max_pin_ms; /* of those who are no administrators */
 	uint64_t mask_bytes;   /* largest block mask that the daemon builds; 0: it builds none */

@@ -26,7 +26,7 @@ struct peer_set {
 	uint64_t n_accepted;
 	/* Refused since the last log line, and when that was. */
 	uint64_t n_refused, logged_ms;
-	/* Closed because their peers did not read, likewise. */
+	/* Closed because their peers did not read. */
 	uint64_t n_stalled, stalled_logged_ms;
 };
 

@@ -660,7 +660,7 @@ Test(sharing, validate_reports_an_append_that_was_overtaken)
 			 "while paged_append() wrote: row 0: position 0 of sequence 0.1 is "
 			 "shared or published: it is writable from 40; fork it at 0, or keep 0");
 	cr_assert_eq(paged_append(its, 1, &tensor, &tensor, NULL), PAGED_ERR_PERM);
-	/* Another plan begins anew. */
+	/* Another plan begins again. */
 	row.flags = PAGED_ROW_NO_APPEND;
 	cr_assert_eq(paged_batch_plan(its, 1, &row), PAGED_OK);
 	cr_assert_eq(paged_batch_validate(its), PAGED_OK);

@@ -64,7 +64,7 @@ fill_strangers(struct admission_entry *entries, size_t from, size_t n, enum admi
 		entries[i] = (struct admission_entry){ { 9, i, i }, state, 100 + i };
 }
 
-/* Whoever has many addresses takes no connection from one that uses few. */
+/* A host with many addresses takes no connection from one that uses few. */
 Test(admission, few_in_use_are_kept)
 {
 	struct admission_entry entries[128] = { { a, ADMISSION_ACTIVE, 1 }, { a, ADMISSION_ACTIVE, 2 } };
@@ -76,7 +76,7 @@ Test(admission, few_in_use_are_kept)
 	cr_assert_eq(admission_victim(entries, 128, &d), 2);
 }
 
-/* Strangers who send nothing keep nobody away, even if each has another address. */
+/* Silent peers keep no other away, even if each has another address. */
 Test(admission, a_tie_displaces_the_oldest_that_is_idle)
 {
 	struct admission_entry entries[128] = { { a, ADMISSION_ACTIVE, 1 }, { b, ADMISSION_ACTIVE, 2 } };

@@ -373,7 +373,7 @@ expect_unpin(void)
 	it_require(exit_code == 0 && strstr(output, "uid") == NULL, "a tenant without anything is listed: %s", output);
 }
 
-/* Of 16 pages that may be pinned, a user may pin 12, and nobody ends another's pins. */
+/* Of 16 pages that may be pinned, a user may pin 12, and no user ends another's pins. */
 IT_TEST(pins_are_shared)
 {
 	struct it_worker attacker, other;
