@@ -72,8 +72,8 @@ bucket_count(const struct core *core, const struct core_pool *pool, uint32_t slo
 	     link = load_u32(&region_node(&pool->view, link - 1)->next))
 		nodes[n++] = (struct bucket_node){
 			.page = link - 1,
-			.tenant = pool->nodes[link - 1].tenant,
-			.session = bucket_session(core, pool->nodes[link - 1].session),
+			.tenant = pool->pages[link - 1].tenant,
+			.session = bucket_session(core, pool->pages[link - 1].session),
 		};
 	for (uint32_t i = 0; i < n; i++) {
 		struct bucket_node *node = &nodes[i];
@@ -109,8 +109,8 @@ bucket_gives_way(const struct core_pool *pool, const struct bucket_node *a, cons
 		return a->n_tenant > b->n_tenant;
 	if (a->n_session != b->n_session)
 		return a->n_session > b->n_session;
-	if (pool->nodes[a->page].users != pool->nodes[b->page].users)
-		return pool->nodes[a->page].users < pool->nodes[b->page].users;
+	if (pool->pages[a->page].users != pool->pages[b->page].users)
+		return pool->pages[a->page].users < pool->pages[b->page].users;
 	if (load_u32(&node->used) != load_u32(&other->used))
 		return load_u32(&node->used) < load_u32(&other->used);
 	return load_u64(&node->serial) < load_u64(&other->serial);

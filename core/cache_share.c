@@ -64,7 +64,7 @@ share_ancestor(const struct core_pool *pool, uint32_t page, uint32_t tenant)
 void
 cache_share_insert(struct core_pool *pool, uint32_t page, bool hottest)
 {
-	uint32_t tenant = pool->nodes[page].tenant, hotter;
+	uint32_t tenant = pool->pages[page].tenant, hotter;
 	struct tenant_pool *own = share_tenant(pool, tenant);
 	struct share_page *links = &pool->shares[page];
 
@@ -130,7 +130,7 @@ share_victim(const struct core_pool *pool, uint32_t page, uint32_t tenant)
 				return victim;
 			at = pool->nodes[at].next_sibling;
 		}
-		if (pool->nodes[at].tenant != tenant)
+		if (pool->pages[at].tenant != tenant)
 			return NONE;
 		if (page_count(pool, at) == 0)
 			victim = at;
@@ -177,7 +177,7 @@ core_tenant_share_cache(struct core *core, uint32_t tenant, uint32_t pool_index,
 		own->cached = (struct page_list){ .coldest = NONE, .hottest = NONE };
 		own->cache_share = n_pages;
 		for (uint32_t page = pool->lru.coldest; page != NONE; page = pool->pages[page].next)
-			if (pool->nodes[page].tenant == tenant)
+			if (pool->pages[page].tenant == tenant)
 				cache_share_insert(pool, page, true);
 	} else if (n_pages == CORE_NO_LIMIT) {
 		share_clear(pool, own);
@@ -198,7 +198,7 @@ check_share(const struct core_pool *pool, uint32_t tenant, const struct tenant_p
 
 	for (page = own->cached.coldest; page != NONE && n <= own->n_cached; page = pool->shares[page].next, n++) {
 		if (pool->shares[page].tenant != tenant || pool->shares[page].previous != previous ||
-		    pool->nodes[page].tenant != tenant || !pool->pages[page].listed || pool->pages[page].n_pins > 0)
+		    pool->pages[page].tenant != tenant || !pool->pages[page].listed || pool->pages[page].n_pins > 0)
 			return paged_fail(error, PAGED_ERR_CORRUPT,
 					  "pool %s: page %u is wrongly in tenant %u's list of cached pages", pool->name,
 					  page, tenant);

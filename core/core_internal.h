@@ -95,19 +95,23 @@ struct node_ref {
 	uint32_t page;
 };
 
-/** State of a page that is not in the region. */
-struct pool_page {
-	uint32_t previous;    /* in the list of cached or of pinned pages, the colder one */
-	uint32_t next;        /* the hotter one; or the next page of a quarantine */
-	uint32_t n_pins : 30; /* pins that cover the node */
-	uint32_t listed : 1;  /* in the list of cached or of pinned pages */
-	uint32_t marked : 1;  /* by the request or walk under way */
-};
-
 /** Who else has started on a node, or has a twin of it, in all its life. */
 enum node_users { NODE_NO_OTHERS, NODE_OTHER_SESSIONS, NODE_OTHER_TENANTS };
 
-/** State of a page's node that is not in the region; meaningless without a node. */
+/** State of a page that is not in the region, and what a start on its node reads and writes: four to a cache line. */
+struct pool_page {
+	uint32_t previous;    /* in the list of cached or of pinned pages, the colder one */
+	uint32_t next;        /* the hotter one; or the next page of a quarantine */
+	uint32_t session;     /* that published the node */
+	uint16_t tenant;      /* of the sequence that the node was published from; 0: none */
+	uint16_t n_pins : 12; /* pins that cover the node */
+	uint16_t listed : 1;  /* in the list of cached or of pinned pages */
+	uint16_t marked : 1;  /* by the request or walk under way */
+	uint16_t users : 2;   /* enum node_users */
+};
+static_assert(sizeof(struct pool_page) == 16 && CORE_MAX_PINS < 1 << 12, "layout");
+
+/** Where a page's node is in the lists of others; meaningless without a node. */
 struct pool_node {
 	uint32_t bucket_previous; /* the node before this one in its bucket */
 	uint32_t depth;           /* pages before it in its prefix */
@@ -115,9 +119,6 @@ struct pool_node {
 	uint32_t next_sibling;
 	uint32_t previous_sibling; /* of the first one: the last one */
 	uint32_t first_slot;       /* of those whose tip it is */
-	uint32_t session;          /* that published it */
-	uint16_t tenant;           /* of the sequence that it was published from; 0: none */
-	uint8_t users;             /* enum node_users */
 };
 
 /** Cached pages, from the coldest, which is evicted first, to the hottest. */

@@ -150,10 +150,10 @@ node_store(const struct core *core, struct core_pool *pool, uint32_t slot, uint3
 	store_u32(&node->hits, 0);
 	prefix_block_store(&pool->view, page, block);
 	atomic_store_explicit(&node->serial, serial, memory_order_release);
-	pool->nodes[page].session = page_table_owner(pool, slot);
-	pool->nodes[page].tenant = pool->slots[slot].tenant;
-	pool->nodes[page].users = NODE_NO_OTHERS;
-	tenant_count_node(pool, pool->nodes[page].tenant, true);
+	pool->pages[page].session = page_table_owner(pool, slot);
+	pool->pages[page].tenant = pool->slots[slot].tenant;
+	pool->pages[page].users = NODE_NO_OTHERS;
+	tenant_count_node(pool, pool->pages[page].tenant, true);
 	tree_insert(pool, page, parent->serial != 0 ? parent->page : NONE);
 	bucket_insert(pool, page, hash);
 	pages_publish(pool, page);
@@ -182,7 +182,7 @@ node_remove_one(struct core_pool *pool, uint32_t page, uint32_t above)
 		pool->pages[page].n_pins = 0;
 		store_u32(&pool->header->n_pinned, load_u32(&pool->header->n_pinned) - 1);
 	}
-	tenant_count_node(pool, pool->nodes[page].tenant, false);
+	tenant_count_node(pool, pool->pages[page].tenant, false);
 	ring_write(pool, REGION_RING_REMOVED, page, serial, load_u64(&node->hash));
 	pages_unpublish(pool, page);
 }
@@ -215,12 +215,12 @@ nodes_remove_lost(struct core_pool *pool, uint32_t budget)
 void
 node_note_user(struct core_pool *pool, uint32_t page, uint32_t tenant, uint32_t session)
 {
-	struct pool_node *node = &pool->nodes[page];
+	struct pool_page *own = &pool->pages[page];
 
-	if (node->tenant != tenant)
-		node->users = NODE_OTHER_TENANTS;
-	else if (node->session != session && node->users == NODE_NO_OTHERS)
-		node->users = NODE_OTHER_SESSIONS;
+	if (own->tenant != tenant)
+		own->users = NODE_OTHER_TENANTS;
+	else if (own->session != session && own->users == NODE_NO_OTHERS)
+		own->users = NODE_OTHER_SESSIONS;
 }
 
 void

@@ -170,7 +170,7 @@ tenant_count_nodes(const struct core *core, uint32_t tenant)
 
 	for (uint32_t i = 0; i < core->n_pools; i++)
 		for (uint32_t page = 0; core->pools[i]->nodes != NULL && page < core->pools[i]->high_page; page++)
-			n += page_is_published(core->pools[i], page) && core->pools[i]->nodes[page].tenant == tenant;
+			n += page_is_published(core->pools[i], page) && core->pools[i]->pages[page].tenant == tenant;
 	return n;
 }
 
