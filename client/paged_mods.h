@@ -325,7 +325,8 @@ enum paged_status paged_block_mask_create_remote(struct paged_pool *pool, const 
  * arrived.  PAGED_I64 is sent as PAGED_I32.
  *
  * @retval PAGED_ERR_RANGE  a value of PAGED_I64 is outside 32 bits
- * @retval PAGED_ERR_LIMIT  exceeds what the daemon stores for a session;
+ * @retval PAGED_ERR_QUOTA  the sessions of the tenant have their share of all arrays
+ * @retval PAGED_ERR_LIMIT  exceeds what the daemon stores for a session, or for all;
  *                          paged_block_mask_create() has no such limit
  * @retval PAGED_ERR_AGAIN  another member is uploading an array of this name
  */

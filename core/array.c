@@ -112,6 +112,17 @@ array_slot_set(struct core_array **array_p, struct core_array *array)
 	*array_p = array;
 }
 
+/* After each change of the arrays. */
+static void
+array_count(struct core_session *session)
+{
+	session->array_bytes = 0;
+	for (const struct array_slot *slot = session->arrays; slot != NULL; slot = slot->next) {
+		session->array_bytes += slot->complete != NULL ? slot->complete->size : 0;
+		session->array_bytes += slot->upload != NULL ? slot->upload->size : 0;
+	}
+}
+
 static void
 array_slot_free(struct array_slot *slot)
 {
@@ -147,6 +158,34 @@ array_check_quota(const struct core *core, const struct core_session *session, c
 	return PAGED_OK;
 }
 
+/* Checks what the sessions of the tenant, and all, may have. */
+static enum paged_status
+array_check_others(const struct core *core, const struct core_session *session, const char *name, uint64_t size,
+		   struct paged_error *error)
+{
+	const struct core_tenant *tenant = session->tenant != 0 ? core->tenants.items[session->tenant - 1] : NULL;
+	uint64_t of_tenant = 0, of_all = 0;
+
+	for (uint32_t i = 0; i < core->sessions.n; i++) {
+		const struct core_session *other = core->sessions.entries[i].session;
+
+		of_all += other->array_bytes;
+		of_tenant += other->tenant == session->tenant ? other->array_bytes : 0;
+	}
+	if (tenant != NULL && (size > tenant->limits.array_bytes || of_tenant > tenant->limits.array_bytes - size))
+		return paged_fail(error, PAGED_ERR_QUOTA,
+				  "array %s of %" PRIu64 " bytes: the sessions of tenant %s have %" PRIu64
+				  " bytes, and its share is %" PRIu64 ": drop some, or raise %s or mask-arrays",
+				  name, size, tenant->name, of_tenant, tenant->limits.array_bytes,
+				  tenant_setting(tenant));
+	if (size > core->all_array_bytes || of_all > core->all_array_bytes - size)
+		return paged_fail(error, PAGED_ERR_LIMIT,
+				  "array %s of %" PRIu64 " bytes: all sessions have %" PRIu64 " bytes, and %" PRIu64
+				  " is the most: drop some, or raise mask-arrays",
+				  name, size, of_all, core->all_array_bytes);
+	return PAGED_OK;
+}
+
 /* Starts an upload with the chunk at offset 0; an upload of the same name under way is dropped. */
 static enum paged_status
 array_upload_begin(struct core *core, struct core_session *session, uint32_t member,
@@ -156,6 +195,8 @@ array_upload_begin(struct core *core, struct core_session *session, uint32_t mem
 	enum paged_status status = array_check_quota(core, session, slot, chunk->name, size, error);
 	struct core_array *array;
 
+	if (status == PAGED_OK)
+		status = array_check_others(core, session, chunk->name, size, error);
 	if (status != PAGED_OK)
 		return status;
 	array = array_allocate(&chunk->shape, size);
@@ -172,6 +213,7 @@ array_upload_begin(struct core *core, struct core_session *session, uint32_t mem
 		*link = slot;
 	}
 	array_slot_set(&slot->upload, array);
+	array_count(session);
 	slot->n_received = 0;
 	slot->member = member;
 	return PAGED_OK;
@@ -226,6 +268,7 @@ core_array_put(struct core *core, uint32_t id, uint32_t member, const struct cor
 		slot->upload->number = ++core->last_array;
 		array_slot_set(&slot->complete, slot->upload);
 		slot->upload = NULL;
+		array_count(session);
 	}
 	return PAGED_OK;
 }
@@ -252,6 +295,7 @@ core_array_drop(struct core *core, uint32_t id, const char *name, struct paged_e
 		return array_missing(session, name, error);
 	*link = slot->next;
 	array_slot_free(slot);
+	array_count(session);
 	return PAGED_OK;
 }
 
@@ -312,6 +356,8 @@ void
 core_array_set_quota(struct core *core, uint64_t max_bytes)
 {
 	core->max_array_bytes = max_bytes;
+	if (__builtin_mul_overflow(max_bytes, CORE_ARRAY_QUOTAS, &core->all_array_bytes))
+		core->all_array_bytes = UINT64_MAX;
 }
 
 void
@@ -323,4 +369,5 @@ core_arrays_free(struct core_session *session)
 		session->arrays = slot->next;
 		array_slot_free(slot);
 	}
+	session->array_bytes = 0;
 }

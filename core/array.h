@@ -9,7 +9,9 @@
  * Quota: the bytes of a session's arrays are bounded.  Each name counts with
  * the larger of its complete array and the one being uploaded.  Memory use
  * is therefore at most twice the quota, not counting replaced arrays that are
- * still referenced.  All arrays are dropped when the session ends.
+ * still referenced.  What a tenant's sessions have, and what all sessions have,
+ * is bounded as well; there both arrays of a name count.  All arrays are
+ * dropped when the session ends.
  *
  * Threads: one caller at a time, as for the core.  Any thread may call
  * core_array_release() and read an array that it holds.
@@ -52,6 +54,9 @@ struct core_array_chunk {
 	const void *data;
 	uint32_t size; /* bytes */
 };
+
+/** All sessions together may have as many bytes of arrays as so many sessions with full quotas. */
+#define CORE_ARRAY_QUOTAS 32u
 
 /** core_array_set_quota - set the quota of bytes of each session; a session that already has more keeps its arrays */
 void core_array_set_quota(struct core *core, uint64_t max_bytes);

@@ -16,7 +16,7 @@ core_create(const uint8_t boot_id[REGION_BOOT_ID_SIZE], struct core **core_p, st
 	if (core == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for the core");
 	memcpy(core->boot_id, boot_id, REGION_BOOT_ID_SIZE);
-	core->max_array_bytes = CORE_ARRAY_BYTES_DEFAULT;
+	core_array_set_quota(core, CORE_ARRAY_BYTES_DEFAULT);
 	core->step = CORE_NO_STEP;
 	*core_p = core;
 	return PAGED_OK;

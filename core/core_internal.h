@@ -274,6 +274,7 @@ struct core_session {
 	uint32_t n_tickets; /* given by it; it stays until they are used or have expired */
 	struct core_operation *operation; /* its unfinished request; NULL: none */
 	struct array_slot *arrays;
+	uint64_t array_bytes; /* of complete arrays and uploads */
 };
 
 /** A request of a session whose work goes on in steps; items[next_item] is under way. */
@@ -362,6 +363,7 @@ struct core {
 	uint32_t last_tenant;                                    /* of the operation stepped last */
 	struct ticket_list tickets;
 	uint64_t max_array_bytes; /* quota of a session */
+	uint64_t all_array_bytes; /* of all sessions */
 	uint64_t last_array;      /* number of the array completed last */
 	struct tenants tenants;
 };

@@ -3,6 +3,7 @@
 
 #include <sys/param.h>
 
+#include "core/array.h"
 #include "daemon/pools.h"
 
 /* Shares of all but pages. */
@@ -14,6 +15,8 @@ tenant_set_shares(const struct config *config, struct core *core, uint32_t tenan
 		.n_members = max_members,
 		.n_sessions = config_percentage(config->max_sessions, percent),
 		.n_tickets = config_percentage(PAGED_MAX_TICKETS, percent),
+		/* A session may have its whole quota. */
+		.array_bytes = MAX(config->array_bytes * CORE_ARRAY_QUOTAS / 100 * percent, config->array_bytes),
 	};
 
 	core_tenant_limit(core, tenant, &limits);

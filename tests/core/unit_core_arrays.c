@@ -45,6 +45,15 @@ array_acquire(uint32_t by_session, const char *name)
 	return array;
 }
 
+static uint32_t
+arrays_open_session(uint32_t *member)
+{
+	uint32_t session;
+
+	expect_ok(core_session_open(core_fixture.core, &session, member, &core_error));
+	return session;
+}
+
 Test(core_arrays, an_array_is_available_after_its_last_chunk)
 {
 	struct core_array *array;
@@ -139,6 +148,50 @@ Test(core_arrays, quota)
 		     "paged_block_mask_create() takes arrays of any size");
 	expect_ok(array_put_chunk(fixture_session, fixture_member, "a", 1, 0, 1, 1));
 	expect_ok(array_put_chunk(fixture_session, fixture_member, "b", 99, 0, 99, 1));
+}
+
+/* What all sessions have is bounded: 32 quotas, here of 4 bytes each. */
+Test(core_arrays, all_sessions)
+{
+	uint32_t session, member;
+
+	core_array_set_quota(core_fixture.core, 16);
+	for (uint32_t i = 0; i < CORE_ARRAY_QUOTAS; i++) {
+		session = arrays_open_session(&member);
+		expect_ok(array_put_chunk(session, member, "a", 4, 0, 4, 1));
+	}
+	/* The array under way counts, too. */
+	expect_error(array_put_chunk(session, member, "a", 1, 0, 1, 1), PAGED_ERR_LIMIT,
+		     "array a of 4 bytes: all sessions have 512 bytes, and 512 is the most: drop some, or raise "
+		     "mask-arrays");
+	expect_ok(core_array_drop(core_fixture.core, session, "a", &core_error));
+	expect_ok(array_put_chunk(fixture_session, fixture_member, "b", 4, 0, 1, 1));
+	expect_error(array_put_chunk(session, member, "a", 1, 0, 1, 1), PAGED_ERR_LIMIT,
+		     "array a of 4 bytes: all sessions have 512 bytes, and 512 is the most: drop some, or raise "
+		     "mask-arrays");
+	expect_ok(core_session_end(core_fixture.core, fixture_session, &core_error));
+	expect_ok(array_put_chunk(session, member, "a", 4, 0, 4, 1));
+}
+
+/* A tenant's sessions have its share of that together. */
+Test(core_arrays, share_of_a_tenant)
+{
+	struct core_tenant_limits limits = CORE_UNLIMITED;
+	uint32_t tenant, session, member, other, other_member;
+
+	limits.array_bytes = 100;
+	expect_ok(core_tenant_add(core_fixture.core, "research", &tenant, &core_error));
+	core_tenant_limit(core_fixture.core, tenant, &limits);
+	session = arrays_open_session(&member);
+	other = arrays_open_session(&other_member);
+	core_session_tenant(core_fixture.core, session, tenant);
+	core_session_tenant(core_fixture.core, other, tenant);
+	expect_ok(array_put_chunk(session, member, "a", 15, 0, 15, 1));
+	expect_error(array_put_chunk(other, other_member, "b", 11, 0, 11, 1), PAGED_ERR_QUOTA,
+		     "array b of 44 bytes: the sessions of tenant research have 60 bytes, and its share is 100: drop "
+		     "some, or raise share or mask-arrays");
+	expect_ok(array_put_chunk(fixture_session, fixture_member, "b", 11, 0, 11, 1));
+	expect_ok(array_put_chunk(other, other_member, "b", 10, 0, 10, 1));
 }
 
 Test(core_arrays, max_arrays_of_a_session)
