@@ -114,6 +114,8 @@ core_check(struct core *core, uint32_t pool_index, struct paged_check_result *re
 	if (status == PAGED_OK)
 		status = check_tenants(core, pool, error);
 	if (status == PAGED_OK)
+		status = check_promises(core, pool, error);
+	if (status == PAGED_OK)
 		status = check_table_memory(pool, error);
 	if (status == PAGED_OK)
 		status = check_cache_shares(pool, error);

@@ -1072,6 +1072,9 @@ void growth_add(struct core *core, struct core_session *session, struct core_ope
 /** growth_begin - operation_begin(), unless the operation is NULL */
 void growth_begin(struct core *core, struct core_operation *operation);
 
+/** check_promises - verify what unfinished requests will take of a pool */
+enum paged_status check_promises(const struct core *core, const struct core_pool *pool, struct paged_error *error);
+
 /* audit.c: call before a change, so that the audit saves the old value */
 
 /** audit_page_table - record a page table; call it before the table drops its entries from n_pages on, or grows */

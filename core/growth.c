@@ -111,12 +111,42 @@ growth_is_long(const struct core *core, uint64_t n_shared)
 	return n > core->step;
 }
 
+static const struct operation_ops growth_ops = { .step = growth_step, .stop = growth_stop };
+
+enum paged_status
+check_promises(const struct core *core, const struct core_pool *pool, struct paged_error *error)
+{
+	uint64_t n_of_tenants = 0, n_charged = 0;
+	uint32_t n = 0;
+
+	for (const struct core_operation *operation = core->operation_first; operation != NULL;
+	     operation = operation->next) {
+		for (uint32_t i = operation->next_item; operation->ops == &growth_ops && i < operation->n; i++) {
+			const struct operation_item *item = &operation->items[i];
+
+			if (PAGED_SEQ_POOL(item->seq) != pool->index)
+				continue;
+			n += growth_n_promised(pool, item);
+			if (pool->slots[PAGED_SEQ_SLOT(item->seq)].tenant != 0)
+				n_of_tenants += growth_n_promised(pool, item);
+		}
+	}
+	for (uint32_t tenant = 1; tenant <= core->tenants.n; tenant++)
+		if (core->tenants.items[tenant - 1] != NULL)
+			n_charged += tenant_pool(pool, tenant)->n_promised;
+	if (n != pool->n_promised || n_of_tenants != n_charged)
+		return paged_fail(error, PAGED_ERR_CORRUPT,
+				  "pool %s: unfinished requests take %u pages, %llu of them for tenants; %u and %llu "
+				  "are promised",
+				  pool->name, n, (unsigned long long)n_of_tenants, pool->n_promised,
+				  (unsigned long long)n_charged);
+	return PAGED_OK;
+}
+
 enum paged_status
 growth_create(struct core_session *session, uint32_t n, struct core_operation **operation_p, struct paged_error *error)
 {
-	static const struct operation_ops ops = { .step = growth_step, .stop = growth_stop };
-
-	return operation_create(session, &ops, n, operation_p, error);
+	return operation_create(session, &growth_ops, n, operation_p, error);
 }
 
 void
