@@ -7,7 +7,9 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
+#include "core/core.h"
 #include "tests/support/wire_peer.h"
 
 #define LENGTH 262144u
@@ -124,6 +126,138 @@ IT_TEST(no_request_does_more_than_a_step)
 	expect_steps(&peer, "start");
 	wire_peer_bye(&peer);
 	it_require(wire_peer_wait_free(N_PAGES));
+	it_daemon_stop(&daemon_);
+}
+
+/* The only prefix of the pool. */
+#define PREFIX (4 * WIRE_MAX_PUBLISH_PAGES)
+static uint32_t prefix_pages[PREFIX];
+static uint64_t prefix_serials[PREFIX];
+
+/* Serials count on from page to page of the prefix. */
+static void
+read_prefix(struct wire_peer *peer)
+{
+	struct wire_request request = { .kind = WIRE_GET_PREFIXES };
+	uint64_t first = UINT64_MAX;
+	struct wire_reply reply;
+	uint32_t n = 0;
+
+	for (int pass = 0; pass < 2; pass++) {
+		request.get_prefixes.from_page = 0;
+		do {
+			it_require(call(peer, request, &reply) == PAGED_OK, "%s", reply.text);
+			for (uint32_t i = 0; i < reply.prefixes.n; i++) {
+				const struct paged_node_entry *node = &reply.prefixes.report[i];
+
+				first = MIN(first, node->serial);
+				if (pass == 0 || node->serial - first >= PREFIX)
+					continue;
+				prefix_pages[node->serial - first] = node->page;
+				prefix_serials[node->serial - first] = node->serial;
+				n++;
+			}
+			request.get_prefixes.from_page = reply.prefixes.next_page;
+		} while (reply.prefixes.more);
+	}
+	it_require(n == PREFIX);
+}
+
+static void
+make_prefix(struct wire_peer *peer)
+{
+	static uint32_t tokens[WIRE_MAX_PUBLISH_PAGES];
+	/* A create in a new slot replaces its page table once, from version 0 to 2. */
+	struct seq_publish_spec spec = { .seq = wire_peer_create_seq(peer, PREFIX), .version = 2 };
+
+	spec.n_pages = WIRE_MAX_PUBLISH_PAGES;
+	for (; spec.from < PREFIX; spec.from += spec.n_pages)
+		expect_ok(peer, (struct wire_request){ .kind = WIRE_PUBLISH,
+						       .publish = { .n = 1,
+								    .specs = &spec,
+								    .n_tokens = WIRE_MAX_PUBLISH_PAGES,
+								    .tokens = tokens } });
+	read_prefix(peer);
+	expect_ok(peer, (struct wire_request){ .kind = WIRE_ERASE, .erase = { 1, &spec.seq } });
+	it_require(wire_peer_pool_entry().n_cached == PREFIX);
+}
+
+static void
+start_pin_hold(struct wire_peer *peer)
+{
+	const uint32_t last = CORE_MAX_PIN_PAGES - 1;
+	struct wire_request pin = {
+		.kind = WIRE_PIN, .pin = { .page = prefix_pages[last], .serial = prefix_serials[last], .seconds = 60 }
+	};
+	struct seq_start_spec start = { .n_pages = WIRE_MAX_START_PAGES, .n_asked = PREFIX, .tag = "" };
+	struct wire_reply reply;
+
+	start.serial = prefix_serials[start.n_pages - 1];
+	it_require(call(peer,
+			(struct wire_request){
+				.kind = WIRE_START,
+				.start = { .n = 1, .specs = &start, .n_pages = start.n_pages, .pages = prefix_pages } },
+			&reply) == PAGED_OK,
+		   "%s", reply.text);
+	children[0] = reply.ids.seq[0];
+	expect_ok(peer, (struct wire_request){ .kind = WIRE_ERASE, .erase = { 1, children } });
+	expect_ok(peer, pin);
+	pin.pin.seconds = 0;
+	expect_ok(peer, pin);
+	it_require(
+		call(peer,
+		     (struct wire_request){
+			     .kind = WIRE_HOLD,
+			     .hold = { .n = PAGED_MAX_HOLD_PAGES, .pages = prefix_pages, .serials = prefix_serials } },
+		     &reply) == PAGED_OK,
+		"%s", reply.text);
+	children[0] = reply.ids.seq[0];
+	expect_ok(peer, (struct wire_request){ .kind = WIRE_ERASE, .erase = { 1, children } });
+}
+
+static void
+give_and_adopt(struct wire_peer *peer, struct wire_peer *other)
+{
+	struct paged_seq_item items[N_CHILDREN];
+	struct wire_request adopt = { .kind = WIRE_ADOPT, .adopt = { .n_max = N_CHILDREN } };
+	struct wire_reply reply;
+
+	make_children(peer);
+	for (uint32_t i = 0; i < N_CHILDREN; i++)
+		items[i] = (struct paged_seq_item){ .seq = children[i], .n_tokens = LENGTH };
+	it_require(call(peer,
+			(struct wire_request){ .kind = WIRE_GIVE,
+					       .give = { N_CHILDREN, items, { .timeout_ms = 600000 } } },
+			&reply) == PAGED_OK,
+		   "%s", reply.text);
+	memcpy(adopt.adopt.ticket, reply.ticket.bytes, sizeof(adopt.adopt.ticket));
+	it_require(call(other, adopt, &reply) == PAGED_OK && reply.adopted.n == N_CHILDREN, "%s", reply.text);
+}
+
+/* What a message can name at most, if the work is not done in steps; PREFIX and LENGTH are more. */
+IT_TEST(no_sharing_request_does_more_than_a_message_names)
+{
+	struct wire_peer peer, other;
+	struct wire_reply reply;
+
+	it_daemon_start(&daemon_, configuration, NULL, NULL);
+	wire_peer_attach(&peer, WIRE_ROLE_SESSION, NULL);
+	wire_peer_attach(&other, WIRE_ROLE_SESSION, NULL);
+	make_prefix(&peer);
+	start_pin_hold(&peer);
+	it_require(most_visited(&peer, "publish") <= WIRE_MAX_PUBLISH_PAGES);
+	it_require(most_visited(&peer, "start") == WIRE_MAX_START_PAGES);
+	it_require(most_visited(&peer, "pin") <= 2 * CORE_MAX_PIN_PAGES);
+	it_require(most_visited(&peer, "hold") <= 2 * PAGED_MAX_HOLD_PAGES);
+	it_require(call(&peer, (struct wire_request){ .kind = WIRE_EVICT, .evict = { .n_pages = PREFIX } }, &reply) ==
+			   PAGED_OK,
+		   "%s", reply.text);
+	expect_steps(&peer, "evict");
+	give_and_adopt(&peer, &other);
+	/* Within a tenant only owners change; tests/core/unit_core_adopt.c has adopts between tenants. */
+	it_require(most_visited(&peer, "adopt") <= N_CHILDREN);
+	wire_peer_bye(&peer);
+	wire_peer_bye(&other);
 	it_daemon_stop(&daemon_);
 }
 
