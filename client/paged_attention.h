@@ -15,6 +15,11 @@
  * paged_marks.h lists which arguments are device addresses, and
  * paged_batch_validate() reports the errors that the device finds.
  *
+ * Memory that a call writes may be shared with no other operand, except where a
+ * call says that it may.  Slices of one larger tensor may interleave.  After
+ * paged_batch_plan_device() the library does not know the lengths, and the caller
+ * ensures it.
+ *
  * In addition to their own statuses, all calls may return PAGED_ERR_INVALID if
  * the program's run() did not run each part once, or if a captured plan is used
  * outside of its capture; PAGED_ERR_LIMIT if a tensor spans 2^63 bytes or more;
@@ -156,6 +161,8 @@ struct paged_append_params {
  * @retval PAGED_ERR_CAPACITY  a position exceeds the row's capacity; on a GPU
  *                             reported by paged_batch_validate()
  * @retval PAGED_ERR_INVALID   tensors or a rotary embedding do not fit the pool;
+ *                             a tensor shares memory with the pages, or with a
+ *                             rotary q_out other than its q in place;
  *                             the pool takes no scales, or a scale is invalid;
  *                             q_len > kv_len without positions; or two rows write
  *                             the same token (not checked with positions or after
@@ -201,8 +208,9 @@ struct paged_gather_params {
  *                            paged_seq_trim().  On a GPU
  *                            paged_batch_validate() reports it, and such a row yields
  *                            no tokens
- * @retval PAGED_ERR_INVALID  tensors do not fit the pool or overlap themselves,
- *                            both are NULL, or scales as for paged_append()
+ * @retval PAGED_ERR_INVALID  tensors do not fit the pool, overlap themselves, or share
+ *                            memory with each other, the pages or another operand;
+ *                            both are NULL; or scales as for paged_append()
  */
 enum paged_status paged_gather(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *k,
 			       const struct paged_tensor *v, const struct paged_gather_params *params);
@@ -260,9 +268,10 @@ struct paged_attention_params {
  * or out in BF16).
  *
  * @param[in]  q       [total_q][n_heads][K dim], n_heads a multiple of the KV heads (GQA); any tensor dtype
- * @param[out] out     [total_q][n_heads][V dim]; any tensor dtype; must not overlap q
+ * @param[out] out     [total_q][n_heads][V dim]; any tensor dtype
  * @param[in]  params  NULL: defaults
- * @retval PAGED_ERR_INVALID  tensors or scales do not fit the pool; mods belong to
+ * @retval PAGED_ERR_INVALID  tensors or scales do not fit the pool; out, lse or max_score
+ *                            shares memory with another operand; mods belong to
  *                            another batch, or their names were never bound; or a
  *                            block mask has other numbers of rows or heads, or is
  *                            shorter than the plan's lengths
@@ -305,8 +314,9 @@ struct paged_merge_params {
  * row and head NaN.  Runs on the batch's threads or stream and needs no plan.
  *
  * @param[in] params  required
- * @retval PAGED_ERR_INVALID  tensors have different shapes, a part has no lse, or out is
- *                            in a part's memory with another dtype or strides
+ * @retval PAGED_ERR_INVALID  tensors have different shapes, a part has no lse, out is
+ *                            in a part's memory with another dtype or strides, or out or
+ *                            lse shares memory with another operand in another way
  * @retval PAGED_ERR_LIMIT    on a GPU: n_tokens exceeds 2^32 - 1
  */
 enum paged_status paged_merge(struct paged_batch *batch, const struct paged_merge_params *params);

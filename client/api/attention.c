@@ -6,7 +6,7 @@
 #include "client/api/compute_ops.h"
 #include "client/api/enter.h"
 #include "client/api/mod_set.h"
-#include "client/api/tensor.h"
+#include "client/api/overlap.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -276,15 +276,17 @@ paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tenso
 		status = scales_in(batch, complete.k_scale, complete.v_scale, &error);
 	if (status == PAGED_OK && complete.rotary != NULL)
 		status = rotary_in(batch, &rotary, complete.rotary, &error);
+	args.positions = complete.positions;
+	args.k_scale = complete.k_scale;
+	args.v_scale = complete.v_scale;
+	args.rotary = complete.rotary != NULL ? &rotary : NULL;
+	if (status == PAGED_OK)
+		status = overlap_check_append(batch, &args, &error);
 	if (status != PAGED_OK)
 		return client_fail(batch->pool->client, &error);
 	args.pages = batch_layer_pages(batch, layer);
 	args.rows = batch->kernel_row;
 	args.n_rows = batch->n_rows;
-	args.positions = complete.positions;
-	args.k_scale = complete.k_scale;
-	args.v_scale = complete.v_scale;
-	args.rotary = complete.rotary != NULL ? &rotary : NULL;
 	status = batch->pool->compute_ops->append(batch, &args, &error);
 	append_check_again(batch, complete.positions);
 	return client_leave(batch->pool->client, status, &error);
@@ -356,15 +358,17 @@ paged_gather(struct paged_batch *batch, uint32_t layer, const struct paged_tenso
 		status = gather_tensors_out(batch, &args, k, v, &tokens, &error);
 	if (status == PAGED_OK)
 		status = scales_in(batch, complete.k_scale, complete.v_scale, &error);
+	args.begin = complete.begin;
+	args.end = complete.end;
+	args.k_scale = complete.k_scale;
+	args.v_scale = complete.v_scale;
+	if (status == PAGED_OK)
+		status = overlap_check_gather(batch, &args, &tokens, &error);
 	if (status != PAGED_OK)
 		return client_fail(batch->pool->client, &error);
 	args.pages = batch_layer_pages(batch, layer);
 	args.rows = batch->kernel_row;
 	args.n_rows = batch->n_rows;
-	args.begin = complete.begin;
-	args.end = complete.end;
-	args.k_scale = complete.k_scale;
-	args.v_scale = complete.v_scale;
 	status = batch->pool->compute_ops->gather(batch, &args, &error);
 	return client_leave(batch->pool->client, status, &error);
 }
@@ -390,8 +394,6 @@ static enum paged_status
 attention_check_args(const struct paged_batch *batch, const struct attention_args *args,
 		     const struct paged_attention_params *params, struct paged_error *error)
 {
-	if (args->out.data == args->q.data && batch->total_q != 0)
-		return paged_fail(error, PAGED_ERR_INVALID, "out must not overlap q");
 	if (!isfinite(params->scale))
 		return paged_fail(error, PAGED_ERR_INVALID, "scale is not finite");
 	if (params->mask != PAGED_MASK_CAUSAL && params->mask != PAGED_MASK_NONE)
@@ -420,6 +422,13 @@ paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_te
 		status = attention_check_args(batch, &args, &complete, &error);
 	if (status == PAGED_OK)
 		status = scales_in(batch, complete.k_scale, complete.v_scale, &error);
+	args.sink = complete.sink;
+	args.lse = complete.lse;
+	args.max_score = complete.max_score;
+	args.k_scale = complete.k_scale;
+	args.v_scale = complete.v_scale;
+	if (status == PAGED_OK)
+		status = overlap_check_attention(batch, &args, &error);
 	if (status != PAGED_OK)
 		return client_fail(batch->pool->client, &error);
 	args.pages = batch_layer_pages(batch, layer);
@@ -428,12 +437,7 @@ paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_te
 	args.scale = complete.scale != 0 ? complete.scale : 1.0f / sqrtf((float)args.q.dim);
 	args.causal = complete.mask == PAGED_MASK_CAUSAL;
 	args.mod_set = complete.mod_set != NULL ? complete.mod_set->kernel : NULL;
-	args.sink = complete.sink;
 	args.lse_without_sink = complete.lse_without_sink != 0;
-	args.lse = complete.lse;
-	args.max_score = complete.max_score;
-	args.k_scale = complete.k_scale;
-	args.v_scale = complete.v_scale;
 	status = batch->pool->compute_ops->attention(batch, &args, complete.mod_set, &error);
 	return client_leave(batch->pool->client, status, &error);
 }
@@ -441,7 +445,7 @@ paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_te
 static enum paged_status
 merge_args_in(struct merge_args *args, const struct paged_merge_params *params, struct paged_error *error)
 {
-	static const char *const names[2] = { "part 0", "part 1" };
+	static const char *const names[2] = { "part[0] (a)", "part[1] (b)" };
 	const struct paged_tensor *out = &params->out;
 	const struct tensor_tokens tokens = { .n = params->n_tokens, .uniform = params->q_len };
 	enum paged_status status;
@@ -465,7 +469,7 @@ merge_args_in(struct merge_args *args, const struct paged_merge_params *params, 
 	}
 	args->n_tokens = params->n_tokens;
 	args->lse = params->lse;
-	return status;
+	return status == PAGED_OK ? overlap_check_merge(args, &tokens, error) : status;
 }
 
 enum paged_status

@@ -39,6 +39,8 @@ client_libpagedclient_la_SOURCES += \
 	%D%/mod_set.c \
 	%D%/mod_set.h \
 	%D%/objects.h \
+	%D%/overlap.c \
+	%D%/overlap.h \
 	%D%/pool.c \
 	%D%/pool.h \
 	%D%/pool_read.c \

@@ -359,7 +359,7 @@ Test(batch, attention_is_checked)
 	expect_error(paged_attention(batch, 0, &q_tensor, &out_tensor, &params), PAGED_ERR_INVALID,
 		     "scale is not finite");
 	expect_error(paged_attention(batch, 0, &q_tensor, &q_tensor, NULL), PAGED_ERR_INVALID,
-		     "out must not overlap q");
+		     "q shares memory with out, which is written: pass a tensor with its own memory");
 	expect_error(paged_attention(batch, 0, &q_tensor, NULL, NULL), PAGED_ERR_INVALID, "out has no data");
 	bad.n_heads = 3;
 	cr_assert_eq(paged_attention(batch, 0, &bad, &out_tensor, NULL), PAGED_ERR_INVALID);

@@ -162,13 +162,13 @@ Test(client_merge, arguments_are_checked)
 		     "out has 577 dims, 1 to 576 are possible");
 	invalid = good;
 	invalid.part[1].n_heads = 3;
-	expect_error(paged_merge(attention_fixture->batch, &invalid), PAGED_ERR_INVALID, "part 1 has 3 heads, not 4");
+	expect_error(paged_merge(attention_fixture->batch, &invalid), PAGED_ERR_INVALID, "part[1] (b) has 3 heads, not 4");
 	invalid = good;
 	invalid.part[0].data = NULL;
-	expect_error(paged_merge(attention_fixture->batch, &invalid), PAGED_ERR_INVALID, "part 0 has no data");
+	expect_error(paged_merge(attention_fixture->batch, &invalid), PAGED_ERR_INVALID, "part[0] (a) has no data");
 	invalid = good;
 	invalid.part_lse[1] = NULL;
-	expect_error(paged_merge(attention_fixture->batch, &invalid), PAGED_ERR_INVALID, "part 1 has no lse");
+	expect_error(paged_merge(attention_fixture->batch, &invalid), PAGED_ERR_INVALID, "part[1] (b) has no lse");
 	invalid = good;
 	invalid.out.token_stride = invalid.out.head_stride = ATTENTION_DIM;
 	expect_error(paged_merge(attention_fixture->batch, &invalid), PAGED_ERR_INVALID,
@@ -177,5 +177,5 @@ Test(client_merge, arguments_are_checked)
 	invalid.out = invalid.part[1];
 	invalid.out.dtype = PAGED_BF16;
 	expect_error(paged_merge(attention_fixture->batch, &invalid), PAGED_ERR_INVALID,
-		     "out is in the memory of part 1, with another dtype or other strides");
+		     "out is in the memory of part[1] (b), with another dtype or other strides");
 }
