@@ -16,13 +16,19 @@ struct rotary {
 static PyTypeObject *rotary_type;
 
 static bool
-rotary_parse_style(const char *text, uint32_t *style_p)
+rotary_parse_style(PyObject *object, uint32_t *style_p)
 {
-	if (strcmp(text, "neox") == 0)
-		*style_p = PAGED_ROTARY_NEOX;
-	else if (strcmp(text, "interleaved") == 0)
+	const char *text;
+
+	*style_p = PAGED_ROTARY_NEOX;
+	if (object == NULL)
+		return true;
+	text = text_utf8(object, "style");
+	if (text == NULL)
+		return false;
+	if (strcmp(text, "interleaved") == 0)
 		*style_p = PAGED_ROTARY_INTERLEAVED;
-	else {
+	else if (strcmp(text, "neox") != 0) {
 		PyErr_Format(PyExc_ValueError, "style is \"%s\"; it must be \"neox\" or \"interleaved\"", text);
 		return false;
 	}
@@ -39,16 +45,19 @@ static PyObject *
 rotary_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
 	static char *names[] = { "cos_sin", "style", "first", "positions", "q", "q_out", NULL };
-	PyObject *cos_sin, *first = NULL, *positions = NULL, *q = NULL, *q_out = NULL;
-	uint32_t style = PAGED_ROTARY_NEOX, first_dim = 0;
-	const char *style_text = "neox";
+	PyObject *cos_sin, *style_text = NULL, *first = NULL, *positions = NULL, *q = NULL, *q_out = NULL;
+	uint32_t style, first_dim = 0;
 	struct rotary *rotary;
 	allocfunc allocate;
 
-	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$sOOOO:Rotary", names, &cos_sin, &style_text, &first,
+	if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$OOOOO:Rotary", names, &cos_sin, &style_text, &first,
 					 &positions, &q, &q_out) ||
 	    !rotary_parse_style(style_text, &style) || (first != NULL && !number_u32(first, "first", &first_dim)))
 		return NULL;
+	if (cos_sin == Py_None) {
+		PyErr_SetString(PyExc_TypeError, "cos_sin must be a tensor, not None");
+		return NULL;
+	}
 	if (call_is_given(q) != call_is_given(q_out)) {
 		PyErr_SetString(PyExc_ValueError, "q and q_out must be given together; they may be the same tensor");
 		return NULL;
@@ -57,7 +66,7 @@ rotary_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 	rotary = (struct rotary *)allocate(type, 0);
 	if (rotary == NULL)
 		return NULL;
-	rotary->cos_sin = rotary_keep(cos_sin);
+	rotary->cos_sin = Py_NewRef(cos_sin);
 	rotary->positions = rotary_keep(positions);
 	rotary->q = rotary_keep(q);
 	rotary->q_out = rotary_keep(q_out);
@@ -116,7 +125,7 @@ rotary_fill(struct operands *operands, PyObject *object, struct operand_indexes 
 	void *data;
 
 	if (!PyObject_TypeCheck(object, rotary_type)) {
-		PyErr_Format(PyExc_TypeError, "rotary must be a Rotary, not %R", object);
+		PyErr_Format(PyExc_TypeError, "rotary must be a Rotary, not %R", (PyObject *)Py_TYPE(object));
 		return false;
 	}
 	table = operands_add(operands, rotary->cos_sin, "cos_sin", false);

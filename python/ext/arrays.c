@@ -157,6 +157,16 @@ arrays_parse_keywords(PyObject *const *values, PyObject *names, struct arrays_ke
 	return true;
 }
 
+bool
+arrays_check_grad(const struct arrays *arrays)
+{
+	for (size_t i = 0; i < arrays->n; i++)
+		if (arrays->sources[i].is_tensor &&
+		    !tensor_check_grad(&arrays->sources[i].tensor, arrays->at[i].name))
+			return false;
+	return true;
+}
+
 static bool
 array_check_memory(const struct array_source *source, const struct paged_array *array, const struct pool *pool)
 {
@@ -176,6 +186,25 @@ arrays_check_memory(const struct arrays *arrays, const struct pool *pool)
 	for (size_t i = 0; i < arrays->n; i++)
 		if (!array_check_memory(&arrays->sources[i], &arrays->at[i], pool))
 			return false;
+	return true;
+}
+
+bool
+arrays_check_overlap(const struct arrays *arrays, const struct tensor *out, const char *out_name)
+{
+	uintptr_t out_begin, out_end, begin, end;
+
+	tensor_bounds(out, &out_begin, &out_end);
+	for (size_t i = 0; i < arrays->n; i++) {
+		if (!arrays->sources[i].is_tensor)
+			continue;
+		tensor_bounds(&arrays->sources[i].tensor, &begin, &end);
+		if (begin == end || out_begin == out_end || begin >= out_end || out_begin >= end)
+			continue;
+		PyErr_Format(PyExc_ValueError, "%s shares memory with the array %s of mods, which is read", out_name,
+			     arrays->at[i].name);
+		return false;
+	}
 	return true;
 }
 

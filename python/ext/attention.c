@@ -79,7 +79,8 @@ attention_parse_mods(PyObject *object, const struct batch *batch, struct paged_m
 	if (!call_is_given(object))
 		return true;
 	if (!PyObject_TypeCheck(object, mod_set_type)) {
-		PyErr_Format(PyExc_TypeError, "mods must be a ModSet (from Batch.mods()), not %R", object);
+		PyErr_Format(PyExc_TypeError, "mods must be a ModSet (from Batch.mods()), not %R",
+			     (PyObject *)Py_TYPE(object));
 		return false;
 	}
 	if (mod_set->batch != batch) {
@@ -108,6 +109,19 @@ attention_out(const struct tensor *q, const struct pool *pool, PyObject *out)
 	return tensor_like(q, q->dtype, q->n_dims, shape);
 }
 
+/* The library compares all other operands. */
+static bool
+attention_check_arrays(const struct operands *operands, PyObject *mods)
+{
+	if (!call_is_given(mods))
+		return true;
+	for (uint32_t i = 0; i < operands->n; i++)
+		if (operands->outs[i] && !arrays_check_overlap(&((struct mod_set *)mods)->arrays, &operands->tensors[i],
+							       operands->names[i]))
+			return false;
+	return true;
+}
+
 static bool
 attention_fill(struct operands *operands, PyObject **values, uint64_t n_tokens, uint32_t n_heads,
 	       struct paged_attention_params *params)
@@ -130,7 +144,8 @@ attention_fill(struct operands *operands, PyObject **values, uint64_t n_tokens, 
 	if (!attention_parse_flag(values[9], &without_sink))
 		return false;
 	params->lse_without_sink = without_sink;
-	return operand_scales(operands, values[10], values[11], &params->k_scale, &params->v_scale);
+	return attention_check_arrays(operands, values[3]) &&
+	       operand_scales(operands, values[10], values[11], &params->k_scale, &params->v_scale);
 }
 
 static PyObject *

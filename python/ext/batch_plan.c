@@ -16,7 +16,8 @@ batch_parse_stream(const struct batch *batch, PyObject *stream, void **stream_p)
 	}
 	number = PyObject_GetAttrString(stream, "cuda_stream");
 	if (number == NULL) {
-		PyErr_Format(PyExc_TypeError, "stream must be an int or an object with cuda_stream, not %R", stream);
+		PyErr_Format(PyExc_TypeError, "stream must be an int or an object with cuda_stream, not %R",
+			     (PyObject *)Py_TYPE(stream));
 		return false;
 	}
 	*stream_p = PyLong_AsVoidPtr(number);

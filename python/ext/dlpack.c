@@ -41,6 +41,7 @@ dlpack_dtype_to(struct dlpack_dtype type)
 static struct framework {
 	PyTypeObject *type;
 	const struct dlpack_exchange *exchange;
+	bool is_torch;
 } frameworks[8];
 static unsigned int framework_next;
 
@@ -59,25 +60,41 @@ framework_find_exchange(PyTypeObject *type)
 	return exchange;
 }
 
-const struct dlpack_exchange *
-dlpack_exchange_of(PyTypeObject *type)
+static const struct framework *
+framework_of(PyTypeObject *type)
 {
 	const struct dlpack_exchange *exchange;
 	struct framework *entry;
-	PyTypeObject *old;
+	PyTypeObject *old, *torch;
+	bool is_torch;
 
 	for (size_t i = 0; i < sizeof(frameworks) / sizeof(frameworks[0]); i++)
 		if (frameworks[i].type == type)
-			return frameworks[i].exchange;
-	/* Before the entry is chosen: the look-up may run Python code, which may enter here. */
+			return &frameworks[i];
+	/* Before the entry is chosen: the look-ups may run Python code, which may enter here. */
 	exchange = framework_find_exchange(type);
+	torch = tensor_torch();
+	is_torch = torch != NULL && PyType_IsSubtype(type, torch);
 	entry = &frameworks[framework_next++ % (sizeof(frameworks) / sizeof(frameworks[0]))];
 	old = entry->type;
 	Py_INCREF((PyObject *)type);
 	entry->type = type;
 	entry->exchange = exchange;
+	entry->is_torch = is_torch;
 	Py_XDECREF((PyObject *)old);
-	return exchange;
+	return entry;
+}
+
+const struct dlpack_exchange *
+dlpack_exchange_of(PyTypeObject *type)
+{
+	return framework_of(type)->exchange;
+}
+
+bool
+dlpack_is_torch(PyTypeObject *type)
+{
+	return framework_of(type)->is_torch;
 }
 
 void

@@ -100,6 +100,9 @@ uint32_t dlpack_dtype_to(struct dlpack_dtype type);
 /** dlpack_exchange_of - the C functions of a tensor type, version 1; NULL without an exception: it has none */
 const struct dlpack_exchange *dlpack_exchange_of(PyTypeObject *type);
 
+/** dlpack_is_torch - the type is torch.Tensor or derived from it */
+bool dlpack_is_torch(PyTypeObject *type);
+
 /** dlpack_capsule_free - the destructor of a capsule, which frees a tensor that no consumer has taken */
 void dlpack_capsule_free(PyObject *capsule);
 

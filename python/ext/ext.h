@@ -350,6 +350,12 @@ bool tensor_from(PyObject *object, const char *name, struct tensor *tensor);
 bool tensor_from_out(PyObject *object, const char *name, struct tensor *tensor);
 void tensor_release(struct tensor *tensor);
 
+/** tensor_check_grad - false with NotImplementedError if PyTorch would record what is computed from the tensor */
+bool tensor_check_grad(const struct tensor *tensor, const char *name);
+
+/** tensor_bounds - the first byte of a tensor, and the one past its last; equal: it has none */
+void tensor_bounds(const struct tensor *tensor, uintptr_t *begin_p, uintptr_t *end_p);
+
 /**
  * tensor_packed - as struct paged_tensor: [tokens, heads, dim], or [rows, heads, q_len, dim]
  *
@@ -363,6 +369,9 @@ bool tensor_vector(const struct tensor *tensor, const struct pool *pool, const c
 
 /** tensor_check_host - false with ValueError if the tensor is not in host memory */
 bool tensor_check_host(const struct tensor *tensor, const char *name);
+
+/** tensor_torch - torch.Tensor, borrowed; NULL without an exception: torch is not imported */
+PyTypeObject *tensor_torch(void);
 
 /** tensor_array - as struct paged_array of a mod; any strides.  pool NULL: the device is not checked */
 bool tensor_array(const struct tensor *tensor, const struct pool *pool, const char *name, struct paged_array *array);
@@ -471,8 +480,14 @@ struct arrays_keyword {
 bool arrays_parse_keywords(PyObject *const *values, PyObject *names, struct arrays_keyword *others, size_t n_others,
 			   struct arrays *arrays);
 
+/** arrays_check_grad - tensor_check_grad() of each array */
+bool arrays_check_grad(const struct arrays *arrays);
+
 /** arrays_check_memory - false with ValueError if an array is not in the pool's memory; pool NULL: in host memory */
 bool arrays_check_memory(const struct arrays *arrays, const struct pool *pool);
+
+/** arrays_check_overlap - false with ValueError if an array shares memory with a tensor that is written */
+bool arrays_check_overlap(const struct arrays *arrays, const struct tensor *out, const char *out_name);
 
 int arrays_traverse(const struct arrays *arrays, visitproc visit, void *arg);
 void arrays_free(struct arrays *arrays);

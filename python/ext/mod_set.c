@@ -141,7 +141,7 @@ mod_set_bind_arrays(struct mod_set *set, PyObject *blocks_argument, struct array
 	struct arrays old_arrays;
 	enum paged_status status;
 
-	if (!arrays_check_memory(arrays, pool))
+	if (!arrays_check_memory(arrays, pool) || !arrays_check_grad(arrays))
 		return false;
 	if (call_is_given(blocks_argument)) {
 		blocks = mod_set_blocks(pool, blocks_argument);

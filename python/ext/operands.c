@@ -42,8 +42,10 @@ operands_add(struct operands *operands, PyObject *object, const char *name, bool
 
 	if (out ? !tensor_from_out(object, name, tensor) : !tensor_from(object, name, tensor))
 		return NULL;
+	operands->names[operands->n] = name;
+	operands->outs[operands->n] = out;
 	operands->n++;
-	return tensor;
+	return tensor_check_grad(tensor, name) ? tensor : NULL;
 }
 
 /* On a GPU, a call runs on the stream of the plan, and the framework's work on the tensors must be in its order. */

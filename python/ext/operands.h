@@ -18,6 +18,8 @@ struct operands {
 	struct batch *batch;
 	uint32_t n;
 	struct tensor tensors[OPERANDS_MAX];
+	const char *names[OPERANDS_MAX];
+	bool outs[OPERANDS_MAX]; /* written */
 };
 
 /** Optional indexes: in host memory any integers, which are copied; on a GPU a tensor of int32. */

@@ -206,6 +206,61 @@ tensor_from_export(const struct dlpack_exchange *exchange, PyObject *object, con
 	return filled;
 }
 
+/* A truth value of an object, by an attribute or by a method without arguments; -1 with an exception. */
+static int
+tensor_ask(PyObject *object, PyObject **interned, const char *name, bool call)
+{
+	PyObject *answer;
+	int is;
+
+	if (*interned == NULL)
+		*interned = PyUnicode_InternFromString(name);
+	if (*interned == NULL)
+		return -1;
+	answer = call ? PyObject_CallMethodObjArgs(object, *interned, NULL) : PyObject_GetAttr(object, *interned);
+	is = answer != NULL ? PyObject_IsTrue(answer) : -1;
+	Py_XDECREF(answer);
+	return is;
+}
+
+/* PyTorch may store the negatives of a tensor's elements, which only its own operations apply. */
+static bool
+tensor_check_sign(PyObject *object, const char *name)
+{
+	static PyObject *is_neg;
+	int is;
+
+	if (!dlpack_is_torch(Py_TYPE(object)))
+		return true;
+	is = tensor_ask(object, &is_neg, "is_neg", true);
+	if (is == 1)
+		PyErr_Format(PyExc_ValueError, "%s has PyTorch's negative bit (is_neg()): pass resolve_neg() of it", name);
+	return is == 0;
+}
+
+bool
+tensor_check_grad(const struct tensor *tensor, const char *name)
+{
+	static PyObject *requires_grad, *grad_enabled;
+	PyObject *torch;
+	int is;
+
+	if (!dlpack_is_torch(Py_TYPE(tensor->object)))
+		return true;
+	is = tensor_ask(tensor->object, &requires_grad, "requires_grad", false);
+	if (is != 1)
+		return is == 0;
+	torch = PyImport_ImportModule("torch");
+	is = torch != NULL ? tensor_ask(torch, &grad_enabled, "is_grad_enabled", true) : -1;
+	Py_XDECREF(torch);
+	if (is == 1)
+		PyErr_Format(PyExc_NotImplementedError,
+			     "%s requires a gradient, and paged computes none: call under torch.no_grad(), or detach()"
+			     " the tensor",
+			     name);
+	return is == 0;
+}
+
 bool
 tensor_from(PyObject *object, const char *name, struct tensor *tensor)
 {
@@ -215,6 +270,8 @@ tensor_from(PyObject *object, const char *name, struct tensor *tensor)
 	tensor->object = object;
 	tensor->owner = NULL;
 	tensor->read_only = false;
+	if (!tensor_check_sign(object, name))
+		return false;
 	if (exchange == NULL)
 		return tensor_from_method(object, name, tensor);
 	if (exchange->borrow == NULL)
@@ -224,13 +281,39 @@ tensor_from(PyObject *object, const char *name, struct tensor *tensor)
 	return tensor_fill(tensor, name, &borrowed);
 }
 
+/* Frameworks whose arrays never change.  Their DLPack capsules do not say so. */
+static bool
+tensor_is_immutable(PyObject *object)
+{
+	static const char *const frameworks[] = { "jax", "jaxlib", "tensorflow" };
+	PyObject *module = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__module__");
+	const char *name = module != NULL && PyUnicode_Check(module) ? PyUnicode_AsUTF8AndSize(module, NULL) : NULL;
+	bool is = false;
+
+	PyErr_Clear();
+	for (size_t i = 0; name != NULL && i < sizeof(frameworks) / sizeof(frameworks[0]); i++) {
+		size_t n = strlen(frameworks[i]);
+
+		is = is || (strncmp(name, frameworks[i], n) == 0 && (name[n] == '.' || name[n] == 0));
+	}
+	Py_XDECREF(module);
+	return is;
+}
+
 bool
 tensor_from_out(PyObject *object, const char *name, struct tensor *tensor)
 {
 	if (!tensor_from(object, name, tensor))
 		return false;
-	if (!tensor->read_only)
-		return true;
+	if (!tensor->read_only) {
+		/* Arrays of PyTorch are the usual case, and asking their module takes time. */
+		if (dlpack_is_torch(Py_TYPE(object)) || !tensor_is_immutable(object))
+			return true;
+		PyErr_Format(PyExc_ValueError, "%s is an immutable array, %R, and would be written", name,
+			     (PyObject *)Py_TYPE(object));
+		tensor_release(tensor);
+		return false;
+	}
 	PyErr_Format(PyExc_ValueError, "%s is read-only, and would be written", name);
 	tensor_release(tensor);
 	return false;
@@ -247,6 +330,25 @@ tensor_release(struct tensor *tensor)
 	PyErr_Fetch(&type, &value, &trace);
 	Py_CLEAR(tensor->owner);
 	PyErr_Restore(type, value, trace);
+}
+
+void
+tensor_bounds(const struct tensor *tensor, uintptr_t *begin_p, uintptr_t *end_p)
+{
+	int64_t size = (tensor->type_bits + 7) / 8, low = 0, high = size;
+
+	for (int32_t i = 0; i < tensor->n_dims; i++) {
+		int64_t reach = (tensor->shape[i] - 1) * tensor->strides[i] * size;
+
+		if (tensor->shape[i] == 0) {
+			low = high = 0;
+			break;
+		}
+		low += reach < 0 ? reach : 0;
+		high += reach > 0 ? reach : 0;
+	}
+	*begin_p = (uintptr_t)tensor->data + (uintptr_t)low;
+	*end_p = (uintptr_t)tensor->data + (uintptr_t)high;
 }
 
 static bool

@@ -152,8 +152,7 @@ tensor_like(const struct tensor *like, uint32_t dtype, int32_t n_dims, const int
 	return NULL;
 }
 
-/* torch.Tensor, borrowed from the type cache of dlpack.c or torch itself; NULL without an exception: not imported */
-static PyTypeObject *
+PyTypeObject *
 tensor_torch(void)
 {
 	static PyTypeObject *type;

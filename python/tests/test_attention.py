@@ -257,6 +257,10 @@ def test_rotary_refused(batch: paged.Batch) -> None:
             ({"base": 1}, TypeError, "base")):
         with pytest.raises(error, match=message):
             paged.Rotary(table, **arguments)
+    with pytest.raises(TypeError, match="cos_sin must be a tensor, not None"):
+        paged.Rotary(None)
+    with pytest.raises(TypeError, match="rotary must be a Rotary, not <class 'tensors.Tensor'>"):
+        batch.append(0, k, v, rotary=table)
     for rotary, error, message in (
             (paged.Rotary(3), TypeError, "cos_sin must be a tensor"),
             (paged.Rotary(Tensor((10,))), ValueError, r"cos_sin has 1 dimensions; it must be \[positions, dim\]"),
@@ -267,6 +271,68 @@ def test_rotary_refused(batch: paged.Batch) -> None:
             (paged.Rotary(table, q=q, q_out=Tensor(q.shape, read_only=True)), ValueError, "q_out is read-only")):
         with pytest.raises(error, match=message):
             batch.append(0, k, v, rotary=rotary)
+
+
+class Overlapping(Tensor):
+    """A tensor at an address inside another one."""
+
+    def __init__(self, of: Tensor, first: int, shape: tuple[int, ...], **keywords: Any) -> None:
+        super().__init__(shape, of.dtype, address=of.address + first * of.size, **keywords)
+        self.of = of
+
+
+def test_outputs_share_no_memory(batch: paged.Batch) -> None:
+    seq, = batch.pool.create(1, 8)
+    q, k, v = inputs(8)
+    batch.plan([seq], 8, 8)
+    batch.append(0, k, v)
+    n = 8 * N_HEADS * V_DIM
+    memory = Tensor((4 * n,), "f32", [0.0] * 4 * n)
+    out, scores = Overlapping(memory, 0, (8, N_HEADS, V_DIM)), (8, N_HEADS)
+    bias = Overlapping(memory, n - 1, (8,))
+    table = gauss_tensor((10, 4), "f32", 0)
+    for call, message in (
+            (lambda: batch.attention(0, q, Overlapping(q, 1, out.shape)), "q shares memory with out"),
+            (lambda: batch.attention(0, q, out, lse=Overlapping(memory, n - 1, scores)), "lse shares memory with out"),
+            (lambda: batch.attention(0, q, out, lse=Overlapping(q, 0, scores)), "q shares memory with lse"),
+            (lambda: batch.attention(0, q, out, sink=Overlapping(memory, 5, (N_HEADS,))), "sink shares memory with out"),
+            (lambda: batch.attention(0, q, out, mods=batch.mods(score="score + bias[kv_idx]", bias=bias)),
+             "out shares memory with the array bias of mods"),
+            (lambda: batch.gather(0, Overlapping(memory, 0, k.shape), Overlapping(memory, 60, v.shape)),
+             "v shares memory with k"),
+            (lambda: batch.gather(0, Tensor(k.shape, address=batch.pool.k.data_ptr)), "the pool's pages shares"),
+            (lambda: batch.append(0, Tensor(k.shape, address=batch.pool.k.data_ptr), v), "k shares memory with the pool"),
+            (lambda: batch.append(0, k, v, rotary=paged.Rotary(table, q=q, q_out=Overlapping(q, 8, q.shape))),
+             "rotary q shares memory with rotary q_out"),
+            (lambda: batch.merge(out, Overlapping(memory, 2 * n, scores), out, Overlapping(memory, 3 * n, scores),
+                                 Overlapping(memory, 1, out.shape)), r"part\[0\] \(a\) shares memory with out")):
+        with pytest.raises(paged.InvalidError if "array" not in message else ValueError, match=message):
+            call()
+    # In place, where the call says so, and bounds that only touch.
+    batch.append(0, k, v, rotary=paged.Rotary(table, q=q, q_out=q))
+    lse = Overlapping(memory, n, scores)
+    assert batch.attention(0, q, out, lse=lse) is out
+    assert batch.merge(out, lse, out, lse, out, lse=lse) is out
+
+
+def test_immutable_arrays_are_not_written(batch: paged.Batch) -> None:
+    """JAX's arrays never change, and their DLPack capsules do not say so."""
+    immutable = type("ArrayImpl", (Tensor,), {"__module__": "jaxlib._jax"})
+    seq, = batch.pool.create(1, 8)
+    q, k, v = inputs(8)
+    batch.plan([seq], 8, 8)
+    batch.append(0, immutable(k.shape, "f32", k.values()), v)
+    for call in (lambda: batch.attention(0, q, immutable((8, N_HEADS, V_DIM))),
+                 lambda: batch.attention(0, q, Tensor((8, N_HEADS, V_DIM)), lse=immutable((8, N_HEADS))),
+                 lambda: batch.gather(0, immutable(k.shape))):
+        with pytest.raises(ValueError, match=r"(out|lse|k) is an immutable array, .*ArrayImpl.*, and would be written"):
+            call()
+    numpy = pytest.importorskip("numpy")
+    out = numpy.zeros((8, N_HEADS, V_DIM), "f4")
+    for wrong in (numpy.broadcast_to(out[:1], out.shape), out.view()):
+        wrong.flags.writeable = False
+        with pytest.raises(ValueError, match="out.*(read-only|readonly)"):
+            batch.attention(0, q, wrong)
 
 
 def test_v_in_k() -> None:

@@ -479,7 +479,7 @@ def test_repr(client):
     assert repr(mods) == (f"<paged.ModSet of pool mods: mask {mods.mask!r}, score {mods.score!r}, 1 arrays>")
     mask = pool.block_mask("causal", 256, 256)
     assert repr(mask) == "<paged.BlockMask of pool mods: logical, 1 rows, 1 heads, 3 blocks of 128 x 128>"
-    rotary = paged.Rotary(None, style="interleaved", first=4, positions=[1])
+    rotary = paged.Rotary(object(), style="interleaved", first=4, positions=[1])
     assert repr(rotary) == "<paged.Rotary interleaved, first dim 4, with positions>"
     client.close()
     assert repr(mods).endswith(", closed>")

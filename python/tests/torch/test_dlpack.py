@@ -55,6 +55,35 @@ def test_against_float64(batch: paged.Batch, dtype: Any) -> None:
         batch.pool.erase(seqs)
 
 
+def test_what_pytorch_records_is_refused(batch: paged.Batch) -> None:
+    """Gradients that would be lost, and signs that PyTorch has not applied."""
+    seq, = batch.pool.create(1, 8)
+    q, k, v = inputs(8)
+    batch.plan([seq], 8, 8)
+    batch.append(0, k, v)
+    out = batch.attention(0, q)
+    mod = batch.pool.mod("score", "score + bias[kv_idx]", bias=q[:, 0, 0])
+    calls = {
+        "q": lambda t: batch.attention(0, t(q)), "k": lambda t: batch.append(0, t(k), v),
+        "v": lambda t: batch.append(0, k, t(v)), "out": lambda t: batch.attention(0, q, t(out.clone())),
+        "sink": lambda t: batch.attention(0, q, sink=t(torch.zeros(6))),
+        "lse": lambda t: batch.attention(0, q, lse=t(torch.zeros(8, 6))),
+        "a": lambda t: batch.merge(t(out), torch.zeros(8, 6), out, torch.zeros(8, 6)),
+        "bias": lambda t: batch.mods(score=mod, bias=t(torch.zeros(8))),
+    }
+    for name, call in calls.items():
+        with pytest.raises(NotImplementedError, match=rf"^{name} requires a gradient.* torch.no_grad\(\), or detach\(\)"):
+            call(lambda tensor: tensor.clone().requires_grad_())
+        with pytest.raises(ValueError, match=rf"^{name} has PyTorch's negative bit .* resolve_neg\(\)"):
+            call(torch._neg_view)
+    with pytest.raises(ValueError, match="q has elements of complex64"):
+        batch.attention(0, torch.complex(q, q).conj())
+    for mode in torch.no_grad(), torch.inference_mode():
+        with mode:
+            assert torch.equal(batch.attention(0, q.clone().requires_grad_()), out)
+    assert torch.equal(batch.attention(0, torch._neg_view(-q).resolve_neg()), out)
+
+
 @pytest.mark.parametrize("layout", ["contiguous", "transposed", "sliced", "one row"])
 @pytest.mark.parametrize("length", [1, 9])
 def test_layouts(batch: paged.Batch, layout: str, length: int) -> None:
