@@ -7,8 +7,8 @@
 #include "kernels/mod/frontend.h"
 
 /*
- * The canonical text may put each operation in parentheses, and a sign and a parenthesis are two
- * levels, so the parser allows deeper nesting than the operations.
+ * The canonical text may put each operation in parentheses, and a sign and a parenthesis are two levels of the parser,
+ * so it allows more levels than operations may have.  Whatever exceeds them is nested more than MOD_MAX_DEPTH deep.
  */
 #define MAX_NESTING (2 * MOD_MAX_DEPTH + 8)
 
@@ -80,10 +80,10 @@ parser_enter(struct parser *parser)
 {
 	if (++parser->nesting > MAX_NESTING)
 		mod_lex_fail(&parser->lexer, parser->lexer.offset, PAGED_ERR_LIMIT, "nested more than %u deep",
-			     MAX_NESTING);
+			     MOD_MAX_DEPTH);
 }
 
-/* A name, optionally followed by "(a, b)" or "[i][j]". */
+/* A name, optionally followed by "(a, b)" or "[i][j]", which may be written "[i, j]". */
 static uint16_t
 parse_name(struct parser *parser)
 {
@@ -103,9 +103,11 @@ parse_name(struct parser *parser)
 	}
 	while (parser_accept(parser, MOD_O_OPEN_INDEX)) {
 		nodes[node].kind = MOD_SYNTAX_INDEX;
-		*link = parse_expression(parser);
-		link = &nodes[*link].next;
-		parser_expect(parser, MOD_O_CLOSE_INDEX, "']'");
+		do {
+			*link = parse_expression(parser);
+			link = &nodes[*link].next;
+		} while (parser_accept(parser, MOD_O_COMMA));
+		parser_expect(parser, MOD_O_CLOSE_INDEX, "',' or ']'");
 	}
 	return node;
 }

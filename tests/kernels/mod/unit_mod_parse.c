@@ -82,6 +82,11 @@ Test(mod_parse, canonical_texts)
 	expect_canonical(MOD_SCORE, "score + (h - (b - 1)) + 0x10", "score + float(h - (b - 1)) + 16.0");
 	expect_canonical(MOD_MASK, "(b | 1) & 2 ^ h << 3", "((b | 1) & 2 ^ h << 3) != 0");
 	expect_canonical(MOD_SCORE, "clamp(score, -1, 1)", "min(max(score, -1.0), 1.0)");
+	/* Indices as in C and as in Python. */
+	expect_canonical(MOD_SCORE, "score + bias[q_idx, kv_idx]", "score + bias[q_idx][kv_idx]");
+	expect_canonical(MOD_SCORE, "score + bias3[b, min(q_idx, 3)][kv_idx]",
+			 "score + bias3[b][min(q_idx, 3)][kv_idx]");
+	expect_canonical(MOD_SCORE, "bias4[b, h, q_idx , kv_idx] + score", "bias4[b][h][q_idx][kv_idx] + score");
 }
 
 Test(mod_parse, names_and_inputs)
@@ -123,6 +128,9 @@ Test(mod_parse, errors)
 		       "expected ')' or an operator, but the text ends");
 	expect_refused(MOD_MASK, "kv_idx <= ", PAGED_ERR_INVALID, "expected a number, a name or '('");
 	expect_refused(MOD_MASK, "", PAGED_ERR_INVALID, "but the text ends here");
+	expect_refused(MOD_SCORE, "bias[q_idx, kv_idx", PAGED_ERR_INVALID, "expected ',' or ']', but the text ends");
+	expect_refused(MOD_SCORE, "bias[q_idx,]", PAGED_ERR_INVALID, "expected a number, a name or '('");
+	expect_refused(MOD_SCORE, "score + bias[q_idx, 1, 2]", PAGED_ERR_INVALID, "'bias' has 2 dimensions");
 	expect_refused(MOD_MASK, "kv_idx q_idx", PAGED_ERR_INVALID,
 		       "column 8: expected an operator or the end, not 'q_idx'");
 	expect_refused(MOD_MASK, "kv_idx = q_idx", PAGED_ERR_INVALID, "equality is '=='");
@@ -184,6 +192,32 @@ Test(mod_parse, limits)
 	expect_limit(MOD_SCORE, nest(100, "tanh(", "score", ")"), "nested more than");
 	expect_limit(MOD_SCORE, nest(40, "soft_cap(soft_cap(", "score", ",1.0),1.0)"), "more than");
 	expect_limit(MOD_MASK, nest(1, "an_unusually_long_name_of_a_param", "", ""), "33 characters, 31 at most");
+}
+
+/* paged_mods(7) and the errors say the same limits. */
+Test(mod_parse, limits_are_those_of_the_manual)
+{
+	char path[512], line[256], text[32];
+	unsigned int bytes = 0, levels = 0, operations = 0, names = 0;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/man/paged_mods.7", getenv("PAGED_SRCDIR") ? getenv("PAGED_SRCDIR") : ".");
+	file = fopen(path, "r");
+	cr_assert(file != NULL, "%s", path);
+	while (names == 0 && fgets(line, sizeof(line), file) != NULL)
+		sscanf(line, "A text has at most %u bytes, %u levels of nesting, %u operations and %u names.", &bytes,
+		       &levels, &operations, &names);
+	fclose(file);
+	cr_expect_eq(bytes, MOD_MAX_TEXT);
+	cr_expect_eq(levels, MOD_MAX_DEPTH);
+	cr_expect_eq(operations, MOD_MAX_NODES);
+	cr_expect_eq(names, MOD_MAX_NAMES);
+	snprintf(text, sizeof(text), "nested more than %u deep\n", levels);
+	expect_limit(MOD_MASK, nest(1500, "(", "b", ")"), text);
+	expect_limit(MOD_SCORE, nest(500, "-", "score", ""), text);
+	expect_limit(MOD_SCORE, nest(levels, "tanh(", "score", ")"), text);
+	mod_destroy(parse(MOD_MASK, nest(levels, "(", "b", ")")));
+	mod_destroy(parse(MOD_SCORE, nest(levels - 1, "tanh(", "score", ")")));
 }
 
 Test(mod_parse, more_operations_than_allowed)
