@@ -2,6 +2,7 @@
 """What paged.transformers and paged.vllm have in common: which pool a model uses, and the identity of its prefixes."""
 from __future__ import annotations
 
+import argparse
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -102,3 +103,23 @@ def prefix_salt(pool: paged.Pool, model: str, *, adapter: str = "", tenant: str 
         Only requests with the same text share: vLLM's cache_salt.
     """
     return paged.salt(pool.model or model, adapter, tenant)
+
+
+# Types of command-line options, for argparse.
+
+def positive_option(text: str) -> int:
+    """Return the number of 1 or more that an option has."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"needs a number of 1 or more, not {text!r}")
+    return number
+
+
+def text_option(text: str) -> str:
+    """Return the text of an option.  An empty one comes from a variable of a shell that is not set."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty")
+    return text

@@ -19,6 +19,8 @@ import sys
 import types
 import zipfile
 
+from paged._engines import positive_option, text_option
+
 _PAGES = 4096
 
 
@@ -64,11 +66,15 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m paged.transformers", allow_abbrev=False,
                                      usage="%(prog)s [OPTION]... (SCRIPT | -m MODULE) [ARGUMENT]...\n"
                                            "       %(prog)s --print-pool MODEL [--pages N] [--dtype D]")
-    parser.add_argument("-m", metavar="MODULE", help="run a module, as python -m does")
-    parser.add_argument("--pool", help="the name of the pool; the default is $PAGED_POOL, or the only one that fits")
-    parser.add_argument("--runtime-dir", help="the daemon's; the default is $PAGED_RUNTIME_DIR, or /run/paged")
-    parser.add_argument("--print-pool", metavar="MODEL", help="print the section of pagedd.conf for a model")
-    parser.add_argument("--pages", type=int, default=_PAGES, help=f"with --print-pool; the default is {_PAGES}")
+    parser.add_argument("-m", metavar="MODULE", type=text_option, help="run a module, as python -m does")
+    parser.add_argument("--pool", type=text_option,
+                        help="the name of the pool; the default is $PAGED_POOL, or the only one that fits")
+    parser.add_argument("--runtime-dir", type=text_option,
+                        help="the daemon's; the default is $PAGED_RUNTIME_DIR, or /run/paged")
+    parser.add_argument("--print-pool", metavar="MODEL", type=text_option,
+                        help="print the section of pagedd.conf for a model")
+    parser.add_argument("--pages", type=positive_option, default=_PAGES,
+                        help=f"with --print-pool; the default is {_PAGES}")
     parser.add_argument("--dtype", choices=("f32", "f16", "bf16", "i8"),
                         help="with --print-pool; the default is that of the weights")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("transformers")
 
 from model_cases import make_model, pool_settings
-from paged.transformers.__main__ import _count_own
+from paged.transformers.__main__ import _count_own, _parse
 from paged.transformers.geometry import pool_section
 
 # A program that knows nothing of paged.
@@ -107,6 +107,18 @@ def test_missing_program(directory):
 def test_no_program(directory):
     result = run_paged([], directory)
     assert result.returncode == 2 and "name a script, or a module with -m" in result.stderr
+
+
+@pytest.mark.parametrize("arguments, reason", [
+    (["--print-pool", "m", "--pages", "-5"], "argument --pages: needs a number of 1 or more, not '-5'"),
+    (["--print-pool", "m", "--pages", "0"], "argument --pages: needs a number of 1 or more, not '0'"),
+    (["--print-pool", "m", "--pages", "1k"], "argument --pages: needs a number of 1 or more, not '1k'"),
+    (["--print-pool", ""], "argument --print-pool: is empty"), (["--pool", "", "a.py"], "argument --pool: is empty"),
+    (["--runtime-dir=", "a.py"], "argument --runtime-dir: is empty"), (["-m", ""], "argument -m: is empty")])
+def test_options_without_a_meaning(capsys, arguments, reason):
+    with pytest.raises(SystemExit):
+        _parse(arguments)
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f"error: {reason}")
 
 
 @pytest.mark.parametrize("arguments, n_own", [
