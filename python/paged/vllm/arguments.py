@@ -13,6 +13,13 @@ CONNECTOR = "PagedConnector"
 SCHEDULER = "paged.vllm.pool_scheduler.PoolScheduler"
 # vLLM's blocks cost little here, and should not be what limits requests that share pages.
 BLOCKS_PER_PAGE = 4
+# vLLM numbers blocks in 32 bits.
+MAX_BLOCKS = (1 << 31) - 2
+# Of vLLM's own KV cache, which no page of a pool is in.  Without a number, its worker on CPUs starts only if 92 % of the
+# machine's memory is available.  num_gpu_blocks_override determines the number of blocks, so any number above 0 does.
+OWN_CACHE_BYTES = 1 << 20
+# What a shell splits or replaces in the output of $(...), as JSON can write it otherwise.
+SPLIT_BY_SHELLS = {ord(letter): f"\\u{ord(letter):04x}" for letter in " *?[]"}
 
 
 # What an engine does with the sequences of requests that are computed in two engines.
@@ -37,10 +44,13 @@ def arguments(pool: str | None = None, *, runtime_dir: str | None = None, n_bloc
         Where prompts are computed in one engine and answers in another: "producer" hands sequences over, "consumer"
         continues them, "both" does both.  Other requests are served in all roles.
 
-    Raises ValueError if there is no such role, LookupError if there is no such pool, or several and none is named, and paged.NoDaemonError.
+    Raises ValueError if there is no such role or number of blocks, LookupError if there is no such pool, or several and
+    none is named, and paged.NoDaemonError.
     """
     if role not in ROLES:
         raise ValueError(f"there is no role {role!r}; there are {', '.join(ROLES)}")
+    if n_blocks is not None and not 1 <= n_blocks <= MAX_BLOCKS:
+        raise ValueError(f"vLLM may have 1 to {MAX_BLOCKS} blocks, not {n_blocks}")
     report = _report(pool, runtime_dir)
     extra = {"pool": report["name"]}
     if runtime_dir is not None:
@@ -53,7 +63,8 @@ def arguments(pool: str | None = None, *, runtime_dir: str | None = None, n_bloc
         },
         "block_size": report["page_size"],
         # One of vLLM's blocks stands for no block.
-        "num_gpu_blocks_override": (n_blocks or BLOCKS_PER_PAGE * report["n_pages"]) + 1,
+        "num_gpu_blocks_override": min(n_blocks or BLOCKS_PER_PAGE * report["n_pages"], MAX_BLOCKS) + 1,
+        "kv_cache_memory_bytes": OWN_CACHE_BYTES,
         "enable_prefix_caching": False,
         "async_scheduling": False,
         "scheduler_cls": SCHEDULER,
@@ -61,15 +72,16 @@ def arguments(pool: str | None = None, *, runtime_dir: str | None = None, n_bloc
 
 
 def command_line(keywords: dict[str, Any]) -> list[str]:
-    """Return arguments() as options of vllm serve."""
+    """Return arguments() as options of vllm serve.  A shell takes each for one word, also in the output of $(...)."""
     options = []
     for name, value in keywords.items():
         option = name.replace("_", "-")
         if isinstance(value, bool):
             options.append(f"--{option}" if value else f"--no-{option}")
         else:
-            # Without spaces, so that a shell's $(...) yields one word.
-            text = json.dumps(value, separators=(",", ":")) if isinstance(value, dict) else str(value)
+            text = str(value)
+            if isinstance(value, dict):
+                text = json.dumps(value, separators=(",", ":")).translate(SPLIT_BY_SHELLS)
             options += [f"--{option}", text]
     return options
 
