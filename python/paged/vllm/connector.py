@@ -14,6 +14,7 @@ from paged.vllm import supported
 from paged.vllm.ended import explain_end
 from paged.vllm.handover import TICKET_TIMEOUT_S, Handover
 from paged.vllm.identity import Identity, media_settings, model_name, model_overrides
+from paged.vllm.limits import check_pages
 from paged.vllm.memory import Untouched
 from paged.vllm.request_sequences import RequestSequences
 from paged.vllm.step import Step
@@ -41,7 +42,8 @@ def _open_sequences(config: VllmConfig, cache: KVCacheConfig) -> RequestSequence
     try:
         pool = choose_pool(client, geometry, config.model_config.model, transfer.get_from_extra_config("pool", None))
         n_seen = supported.tokens_seen(cache)
-        supported.check_pool(config, pool, n_seen)
+        supported.check_pool(config, pool)
+        check_pages(config, pool, n_seen)
     except BaseException:
         client.close()
         raise
@@ -87,6 +89,10 @@ class PagedConnector(KVConnectorBase_V1):
         """Reserve pages for the request's first n_tokens tokens; return whether it has them.  For PoolScheduler."""
         with explain_end(self._sequences.pool_name):
             return self._sequences.may_grow(request, n_tokens)
+
+    def take_failed(self) -> list[str]:
+        """Return the ids of requests that can never start; they are to end with an error.  For PoolScheduler."""
+        return self._sequences.take_failed()
 
     def on_new_request(self, request: Request) -> None:
         with explain_end(self._sequences.pool_name):

@@ -6,12 +6,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
+from vllm.v1.request import RequestStatus
 
 from paged.vllm.arguments import CONNECTOR, SCHEDULER
 from paged.vllm.connector import PagedConnector
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
+    from vllm.v1.core.sched.output import SchedulerOutput
+    from vllm.v1.outputs import ModelRunnerOutput
     from vllm.v1.request import Request
 
 
@@ -48,8 +52,12 @@ class PoolBlocks:
 
 
 class PoolScheduler(Scheduler):
-    """vLLM's scheduler with PoolBlocks.  Engines with a PagedConnector need it: --scheduler-cls."""
+    """vLLM's scheduler with PoolBlocks, which ends requests that can never start.
 
+    Engines with a PagedConnector need it: --scheduler-cls.
+    """
+
+    connector: PagedConnector
     kv_cache_manager: Any
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
@@ -58,3 +66,13 @@ class PoolScheduler(Scheduler):
             raise ValueError(f'--scheduler-cls {SCHEDULER} needs kv_connector "{CONNECTOR}": '
                              "paged.vllm.arguments() returns both")
         self.kv_cache_manager = PoolBlocks(self.kv_cache_manager, self.connector.may_grow)
+
+    def update_from_output(self, scheduler_output: SchedulerOutput,
+                           model_runner_output: ModelRunnerOutput) -> dict[int, EngineCoreOutputs]:
+        outputs = super().update_from_output(scheduler_output, model_runner_output)
+        # As vLLM ends a request whose grammar does not compile.
+        for request in self.finish_requests(self.connector.take_failed(), RequestStatus.FINISHED_ERROR):
+            outputs.setdefault(request.client_index, EngineCoreOutputs()).outputs.append(
+                EngineCoreOutput(request.request_id, [], finish_reason=request.get_finished_reason(),
+                                 events=request.take_events(), trace_headers=request.trace_headers))
+        return outputs

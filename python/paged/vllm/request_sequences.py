@@ -8,7 +8,7 @@ A request may also start on a sequence that another engine hands over, and end b
 """
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,12 +19,15 @@ from vllm.v1.request import Request, RequestStatus
 import paged
 from paged.vllm.handover import Handover
 from paged.vllm.identity import Identity
+from paged.vllm.limits import n_created_if_unused
 from paged.vllm.step import Step
+from paged.vllm.waiting import Waiting
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
 
-logger = init_logger(__name__)
+# vLLM configures the loggers below its own name.
+logger = init_logger(f"vllm.{__name__}")
 
 # Pages that growing sequences ask for beyond what they need, so that few steps send a request to the daemon.
 PAGES_AHEAD = 4
@@ -32,10 +35,9 @@ PAGES_AHEAD = 4
 COMING_PAGES = 4
 # Of a request's id in pagedctl sequences.
 TAG_BYTES = 16
-# How long schedule() may sleep for free pages when nothing else is running; vLLM accepts no requests meanwhile.
-WAIT_S = 0.01
 # The pool lacks pages, or the daemon did not answer in time: vLLM asks again.
-NOT_NOW = (paged.FullError, paged.QuotaError, paged.TimedOutError)
+NO_ROOM = (paged.FullError, paged.QuotaError)
+NOT_NOW = (*NO_ROOM, paged.TimedOutError)
 # The same for new sequences.  The session is drained, or the daemon stops: requests that run may finish.
 NO_START = (*NOT_NOW, paged.StoppingError)
 
@@ -79,7 +81,8 @@ class RequestSequences:
         self._to_erase: list[list[int]] = []    # sequences that no request has any more, in lists for one call each
         self._full = False      # since the last step a request could not start
         self._published = False     # since the last step all that was written
-        self._is_stopping = False   # it was said that new requests wait
+        self._failed: list[str] = []    # requests that can never start
+        self._waiting = Waiting(pool)
 
     @property
     def pool_name(self) -> str:
@@ -103,7 +106,7 @@ class RequestSequences:
             try:
                 entry = self._adopt(request)
             except NO_START as error:
-                self._wait(error, self._pool.page_size)
+                self._wait(request, error, 1)
                 return None
         if entry is not None:
             return _n_computed(entry)
@@ -157,7 +160,14 @@ class RequestSequences:
             entry.n_written = n_computed + n_scheduled
         self._reserve_ahead()
         self._full = self._published = False
+        if output.num_scheduled_tokens:
+            self._waiting.end()
         return step
+
+    def take_failed(self) -> list[str]:
+        """Return the ids of requests that can never start, once."""
+        failed, self._failed = self._failed, []
+        return failed
 
     def finish(self, request: Request) -> dict[str, Any] | None:
         """Publish what the request wrote, and end its sequence, if it has one, or give it away.
@@ -234,29 +244,50 @@ class RequestSequences:
         # A client may choose the id.  A tag has no control characters and no invisible ones.
         tag = "".join(letter if letter.isascii() and letter.isprintable() else "?" for letter in request.request_id)
         tag = tag.encode()[:TAG_BYTES].decode(errors="ignore")
+
+        def start(n_tokens: int) -> paged.Started:
+            return self._pool.start([(prefix, n_tokens)], max_tokens=max_tokens, tag=tag)[0]
+
         try:
-            started = self._pool.start([(prefix, n_tokens)], max_tokens=max_tokens, tag=tag)[0]
+            started = start(n_tokens)
         except NO_START as error:
-            self._full = True
-            self._wait(error, n_tokens)
-            return None
+            alone = self._start_alone(request, start, error)
+            if alone is None:
+                return None
+            started = alone
         entry = Entry(request, started.seq, started.n_shared, self._pool.read(started.seq).capacity, started.n_shared)
         self._entries[request.request_id] = entry
         return _n_computed(entry)
 
-    def _wait(self, error: paged.Error, n_tokens: int) -> None:
-        """If nothing runs, sleep a little until other engines may have freed pages: vLLM would ask again and again."""
-        if isinstance(error, paged.StoppingError) and not self._is_stopping:
-            self._is_stopping = True
-            logger.warning("pool %s: new requests wait: %s", self._pool.name, error)
-        if any(_is_running(entry) for entry in self._entries.values()):
-            return
-        with suppress(paged.StoppingError):
-            try:
-                self._pool.wait_free(min(-(-n_tokens // self._pool.page_size), self._pool.n_pages), WAIT_S)
-            except paged.TimedOutError:
-                return
-        time.sleep(WAIT_S)      # pages are free: sequences, the quota or the session's permission are what is missing
+    def _start_alone(self, request: Request, start: Callable[[int], paged.Started], error: paged.Error,
+                     ) -> paged.Started | None:
+        """Start a request that was refused, if there is no sequence whose end it could wait for.
+
+        It starts with no more pages than its tokens need, or it fails.  If there are sequences, it waits.
+        """
+        n_tokens = min(request.num_tokens, self._n_start_tokens)
+        try:
+            n_created = n_created_if_unused(self._pool, error) if isinstance(error, NO_ROOM) else None
+            if n_created is not None:
+                try:
+                    return start(n_tokens)
+                except NO_ROOM as refusal:
+                    error = refusal
+                if n_created == n_created_if_unused(self._pool, error):
+                    logger.error("request %s ends with an error: no sequence has pages, and yet it cannot have its own: %s",
+                                 request.request_id, error)
+                    self._failed.append(request.request_id)
+                    return None
+        except NO_START as late:
+            error = late
+        self._full = True
+        self._wait(request, error, -(-n_tokens // self._pool.page_size))
+        return None
+
+    def _wait(self, request: Request, error: paged.Error, n_pages: int) -> None:
+        self._waiting.say_stopping(error)
+        if not any(_is_running(entry) for entry in self._entries.values()):
+            self._waiting.wait(request, error, n_pages)
 
     def _reserve_ahead(self) -> None:
         """Reserve what running requests may need in the next step, in one request; may_grow() repeats what fails."""

@@ -70,8 +70,8 @@ def check(config: VllmConfig) -> None:
         raise ValueError("paged.vllm does not support " + "; nor ".join(reasons))
 
 
-def check_pool(config: VllmConfig, pool: paged.Pool, n_seen: int | None) -> None:
-    """Raise ValueError if vLLM's settings do not agree with the pool's; n_seen: tokens_seen()."""
+def check_pool(config: VllmConfig, pool: paged.Pool) -> None:
+    """Raise ValueError if vLLM's settings do not agree with the pool's."""
     if config.cache_config.block_size != pool.page_size:
         raise ValueError(f"pool {pool.name} has pages of {pool.page_size} tokens, vLLM blocks of "
                          f"{config.cache_config.block_size}: start vLLM with --block-size {pool.page_size}")
@@ -79,18 +79,6 @@ def check_pool(config: VllmConfig, pool: paged.Pool, n_seen: int | None) -> None
         raise ValueError(f"pool {pool.name} holds sequences of {pool.max_length} tokens, vLLM allows "
                          f"{config.model_config.max_model_len}: start vLLM with --max-model-len {pool.max_length}, "
                          f"or raise max-length in pagedd.conf")
-    n_pages = pages_needed(config, n_seen)
-    if n_pages > pool.n_pages:
-        # Such a request would wait for ever, and all requests behind it.
-        if n_seen is None:
-            capacity = pool.n_pages * pool.page_size
-            reason = (f"has pages for {capacity} tokens, vLLM allows requests of {config.model_config.max_model_len}: "
-                      f"start vLLM with --max-model-len {capacity}")
-        else:
-            reason = (f"has {pool.n_pages} pages; a request needs {n_pages} at a time, for the window and for a step of "
-                      f"{config.scheduler_config.max_num_batched_tokens} tokens: start vLLM with fewer "
-                      "--max-num-batched-tokens")
-        raise ValueError(f"pool {pool.name} {reason}, or make the pool larger in pagedd.conf")
     if config.scheduler_config.max_num_seqs > paged.MAX_REQUEST_SEQS:
         raise ValueError(f"vLLM may run {config.scheduler_config.max_num_seqs} requests at once: start it with "
                          f"--max-num-seqs {paged.MAX_REQUEST_SEQS} or less")

@@ -2,6 +2,7 @@
 """Fixtures of the tests with vLLM: configurations of small models, and engines in processes of their own."""
 import importlib.util
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -68,6 +69,22 @@ def vllm_config(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture
+def vllm_log() -> Iterator[list[str]]:
+    """What is logged where vLLM writes it: by loggers below "vllm", the only ones that it configures."""
+    lines: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "paged" in record.name:
+                lines.append(record.getMessage())
+
+    handler = Handler(logging.getLogger("vllm").level)
+    logging.getLogger("vllm").addHandler(handler)
+    yield lines
+    logging.getLogger("vllm").removeHandler(handler)
+
+
+@pytest.fixture
 def start_scheduler(tmp_path: Path, start_daemon: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """A function that starts a scheduling.Engine on the test's daemon, which it starts at first; all use one pool."""
     from scheduling import Engine, engine_config, pool_configuration, write_model
@@ -87,18 +104,30 @@ def start_scheduler(tmp_path: Path, start_daemon: Callable[..., Any]) -> Iterato
         engine.close()
 
 
+def small_weights(path: Path, seed: int) -> Path:
+    """Write the small model with random weights."""
+    import torch
+    import transformers
+
+    directory = model_directory(path)
+    torch.manual_seed(seed)
+    config = transformers.AutoConfig.from_pretrained(directory)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(directory)
+    return directory
+
+
+def engine_keywords(model: Path) -> dict[str, Any]:
+    """The keywords of vllm.LLM for an engine of a small model without a pool."""
+    return {"model": str(model), "skip_tokenizer_init": True, "enforce_eager": True, "dtype": "float32",
+            "block_size": 32, "num_gpu_blocks_override": 65, "max_model_len": 1024, "max_num_seqs": 16,
+            "kv_cache_memory_bytes": 1 << 26, "disable_log_stats": True}
+
+
 @pytest.fixture(scope="session")
 def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Llama of two layers with random weights; greedy outputs vary with the prompt, and repeat exactly."""
     pytest.importorskip("vllm")
-    import torch
-    import transformers
-
-    directory = model_directory(tmp_path_factory.mktemp("small"))
-    torch.manual_seed(1)
-    config = transformers.AutoConfig.from_pretrained(directory)
-    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(directory)
-    return directory
+    return small_weights(tmp_path_factory.mktemp("small"), seed=1)
 
 
 @pytest.fixture
@@ -112,9 +141,7 @@ def start_engine(tmp_path: Path, small_model: Path) -> Iterator[Callable[..., En
 
     def start(pool: dict[str, Any] | None = None, *, environment: dict[str, str] | None = None,
               wait: bool = True, **keywords: Any) -> Engine:
-        defaults = {"model": str(small_model), "skip_tokenizer_init": True, "enforce_eager": True, "dtype": "float32",
-                    "block_size": 32, "num_gpu_blocks_override": 65, "max_model_len": 1024, "max_num_seqs": 16,
-                    "kv_cache_memory_bytes": 1 << 26, "disable_log_stats": True}
+        defaults = engine_keywords(small_model)
         if pool is not None:
             defaults |= arguments(**pool)
         engines.append(Engine(tmp_path / f"engine{len(engines)}", {**defaults, **keywords}, **(environment or {})))
