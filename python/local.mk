@@ -201,6 +201,7 @@ EXTRA_DIST += %D%/tests/conftest.py
 EXTRA_DIST += %D%/tests/daemon_process.py
 EXTRA_DIST += %D%/tests/device_cases.py
 EXTRA_DIST += %D%/tests/run
+EXTRA_DIST += %D%/tests/stub_docstrings.py
 EXTRA_DIST += %D%/tests/tap.py
 EXTRA_DIST += %D%/tests/tensors.py
 EXTRA_DIST += %D%/tests/torch/test_dlpack.py

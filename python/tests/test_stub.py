@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""_paged.pyi and the extension agree: names, parameters, members; the docstrings' signatures are those of the calls."""
+"""_paged.pyi and the extension agree: names, parameters, members, docstrings; the signatures that help() shows are those
+of the calls."""
 import ast
 import inspect
+import types
 from pathlib import Path
 
 import pytest
+from stub_docstrings import with_docstrings
 
 import paged
 from paged import _paged
 
-STUB = ast.parse(Path(paged.__file__).with_name("_paged.pyi").read_text())
+SOURCE = Path(paged.__file__).with_name("_paged.pyi").read_text()
+STUB = ast.parse(SOURCE)
 ATTRIBUTES = [node for node in STUB.body if isinstance(node, ast.AnnAssign)]
 # Names that only type checkers use.
 ALIASES = {node.target.id for node in ATTRIBUTES if ast.unparse(node.annotation) == "TypeAlias"}
@@ -51,7 +55,8 @@ def is_namedtuple_or_error(node):
 FUNCTIONS = [node for node in STUB.body if isinstance(node, ast.FunctionDef)]
 CLASSES = [node for node in STUB.body if isinstance(node, ast.ClassDef)]
 METHODS = [(node.name, item) for node in CLASSES for item in node.body
-           if isinstance(item, ast.FunctionDef) and item.name not in ("__init__", "__exit__", "__enter__", "__len__")]
+           if isinstance(item, ast.FunctionDef) and not item.decorator_list
+           and item.name not in ("__init__", "__exit__", "__enter__", "__len__")]
 
 
 def test_names():
@@ -61,6 +66,11 @@ def test_names():
     assert runtime == stub
     assert set(paged.__all__) == stub
     assert all(getattr(paged, name) is getattr(_paged, name) for name in stub)
+
+
+def test_docstrings():
+    """Editors read the stub.  If this fails, run stub_docstrings.py, which says how."""
+    assert SOURCE == with_docstrings(SOURCE, _paged)
 
 
 @pytest.mark.parametrize("node", FUNCTIONS, ids=lambda node: node.name)
@@ -81,6 +91,9 @@ def test_members(node):
             if isinstance(item, (ast.FunctionDef, ast.AnnAssign))}
     assert {name for name in vars(class_) if not is_private(name)} - {"__init__"} == stub - {"__init__"}
     assert class_.__module__ == "paged"
+    # Attributes cannot be assigned: properties.
+    properties = {item.name for item in node.body if isinstance(item, ast.FunctionDef) and item.decorator_list}
+    assert {name for name, member in vars(class_).items() if isinstance(member, types.GetSetDescriptorType)} == properties
     # @final: the types cannot be subclassed.
     with pytest.raises(TypeError, match="not an acceptable base type"):
         type("Sub", (class_,), {})
