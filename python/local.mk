@@ -161,6 +161,7 @@ EXTRA_DIST += %D%/README.md
 EXTRA_DIST += %D%/pyproject.toml
 EXTRA_DIST += %D%/setup.py
 EXTRA_DIST += %D%/tests/requirements.txt
+EXTRA_DIST += %D%/tests/requirements-mypy.txt
 EXTRA_DIST += %D%/tests/requirements-vllm.txt
 
 # transformers: pages of other engines, the demonstration
@@ -181,6 +182,7 @@ PYTHON_TESTS += %D%/tests/test_sequences.py
 PYTHON_TESTS += %D%/tests/test_sharing.py
 PYTHON_TESTS += %D%/tests/test_stub.py
 PYTHON_TESTS += %D%/tests/test_tenants.py
+PYTHON_TESTS += %D%/tests/test_typing.py
 
 # tensor
 PYTHON_TESTS += %D%/tests/test_attention.py

@@ -2,7 +2,7 @@
 # The C extension's interface: names and types.  tests/stub_docstrings.py writes the docstrings, which are those of
 # python/ext.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, final, TypeAlias
+from typing import Any, Literal, NamedTuple, final, TypeAlias, TypedDict
 from types import TracebackType
 
 # A tensor: an object with DLPack's __dlpack__ or C exchange API, such as torch.Tensor, numpy.ndarray and jax.Array.
@@ -11,6 +11,13 @@ Tensor: TypeAlias = Any
 Integers: TypeAlias = Any
 # An array of block indices: a dense int32 tensor in host memory, or a buffer of int32 and its shape.
 BlockArray: TypeAlias = Tensor | tuple[Any, tuple[int, ...]]
+# What BlockMask.arrays() returns, so that block_mask_from_arrays(**mask.arrays()) can be checked.
+class _BlockArrays(TypedDict):
+    num_blocks: tuple[Any, tuple[int, ...]]
+    indices: tuple[Any, tuple[int, ...]]
+    full_num_blocks: tuple[Any, tuple[int, ...]]
+    full_indices: tuple[Any, tuple[int, ...]]
+
 Dtype: TypeAlias = Literal["f32", "f16", "bf16", "e4m3", "e5m2", "i8", "i32", "u8", "i64"]
 
 class Error(Exception):
@@ -1491,7 +1498,7 @@ class BlockMask:
 
         These are PyTorch's q_num_blocks and q_indices.  The result is a logical mask.
         """
-    def arrays(self, width: int | None = None) -> dict[str, tuple[Any, tuple[int, ...]]]:
+    def arrays(self, width: int | None = None) -> _BlockArrays:
         """Return the lists of blocks as the arrays of PyTorch's BlockMask.
 
         The result is a dict of "num_blocks" and "indices" (partial blocks, PyTorch's

@@ -12,8 +12,8 @@ import ast
 import inspect
 from pathlib import Path
 
-# Special methods: Python's own words say what they do.
-UNDOCUMENTED = ("__init__", "__enter__", "__exit__", "__len__")
+# Special methods, which Python's own words describe, and a type that the extension does not have.
+UNDOCUMENTED = ("__init__", "__enter__", "__exit__", "__len__", "_BlockArrays")
 
 
 def literal(text, indent):

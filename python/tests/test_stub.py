@@ -53,7 +53,7 @@ def is_namedtuple_or_error(node):
 
 
 FUNCTIONS = [node for node in STUB.body if isinstance(node, ast.FunctionDef)]
-CLASSES = [node for node in STUB.body if isinstance(node, ast.ClassDef)]
+CLASSES = [node for node in STUB.body if isinstance(node, ast.ClassDef) and not is_private(node.name)]
 METHODS = [(node.name, item) for node in CLASSES for item in node.body
            if isinstance(item, ast.FunctionDef) and not item.decorator_list
            and item.name not in ("__init__", "__exit__", "__enter__", "__len__")]

@@ -48,7 +48,8 @@ class Translated(NamedTuple):
 
     kind: Kind
     text: str
-    arrays: dict[str, torch.Tensor]
+    # Not dict[str, torch.Tensor]: type checkers would refuse **arrays next to the other keywords of Batch.mods().
+    arrays: dict[str, Any]
 
 
 class _Recipe(NamedTuple):

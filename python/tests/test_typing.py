@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs of the documentation pass mypy --strict, as a program that uses paged may have to."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import paged
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "python" / "README.md", ROOT / "docs" / "PYTHON.md",
+             ROOT / "docs" / "TRANSFORMERS.md"]
+# mypy may run in another environment than the one that it checks.
+MYPY = os.environ.get("PAGED_MYPY") or shutil.which("mypy")
+# Errors of installed packages are not shown to their users.  PyTorch documents names that it does not export by mypy's
+# rules (torch.from_dlpack), and transformers' types refuse its own model.generate().
+CONFIGURATION = """
+[mypy]
+strict = True
+[mypy-paged.*]
+ignore_errors = True
+[mypy-torch.*]
+implicit_reexport = True
+[mypy-transformers.*]
+follow_imports = skip
+"""
+
+pytest.importorskip("torch", minversion="2.10")
+if MYPY is None:
+    pytest.skip("no mypy; tools/check --python fetches it", allow_module_level=True)
+if not DOCUMENTS[-1].exists():
+    pytest.skip("the documentation is not in this tree", allow_module_level=True)
+
+
+def test_documentation(tmp_path):
+    (tmp_path / "mypy.ini").write_text(CONFIGURATION)
+    programs = []
+    for path in DOCUMENTS:
+        # The blocks of a document are one program.
+        blocks = re.findall(r"^```python\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL)
+        assert blocks, path
+        programs.append(tmp_path / (re.sub(r"\W", "_", str(path.relative_to(ROOT))) + ".py"))
+        programs[-1].write_text("\n".join(blocks))
+    result = subprocess.run([MYPY, "--config-file", "mypy.ini", "--python-executable", sys.executable, *programs],
+                            cwd=tmp_path, text=True, capture_output=True, check=False,
+                            env={**os.environ, "MYPYPATH": str(Path(paged.__file__).parents[1])})
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout == f"Success: no issues found in {len(programs)} source files\n"
