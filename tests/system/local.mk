@@ -58,7 +58,7 @@ IT_TESTS += \
 	%D%/it_versions \
 	%D%/it_watch \
 	%D%/it_watch_lists
-LINT_TESTS += %D%/it_bench_host.sh %D%/it_configure.sh %D%/it_install.sh %D%/it_mask.sh %D%/it_unit.sh
+LINT_TESTS += %D%/it_bench_host.sh %D%/it_configure.sh %D%/it_install.sh %D%/it_mask.sh %D%/it_tools.sh %D%/it_unit.sh
 EXTRA_DIST += %D%/confine.py %D%/install_ffi.py %D%/install_worker.cc %D%/metrics_parse.py
 
 # Pools in the memory of the fake CUDA driver, or of a GPU.
