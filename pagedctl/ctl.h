@@ -40,10 +40,11 @@ struct ctl {
 	bool once;                   /* --once */
 	uint32_t delay_ms;           /* --delay; 0: not given */
 	uint32_t watch_ms;           /* --watch; 0: not given */
+	uint32_t wait_ms;            /* --wait; 0: not given */
 	struct ctl_mask mask;
 };
 
-/** ctl_open - attach to the daemon; client is set also on failure */
+/** ctl_open - attach to the daemon, which may have to start first (--wait); client is set also on failure */
 enum paged_status ctl_open(struct ctl *ctl);
 
 /** ctl_fail - print the client's last error text, return the exit code for a status */

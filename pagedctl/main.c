@@ -51,7 +51,7 @@ static const struct command commands[] = {
 	  ALONE },
 };
 
-enum { OPTION_JSON = 256, OPTION_KILL, OPTION_TOKENS, OPTION_WATCH, OPTION_ONCE, OPTION_MASK };
+enum { OPTION_JSON = 256, OPTION_KILL, OPTION_TOKENS, OPTION_WATCH, OPTION_WAIT, OPTION_ONCE, OPTION_MASK };
 
 static const struct option options[] = {
 	{ "runtime-dir", required_argument, NULL, 'r' },
@@ -60,6 +60,7 @@ static const struct option options[] = {
 	{ "kill", no_argument, NULL, OPTION_KILL },
 	{ "tokens", no_argument, NULL, OPTION_TOKENS },
 	{ "watch", required_argument, NULL, OPTION_WATCH },
+	{ "wait", required_argument, NULL, OPTION_WAIT },
 	{ "once", no_argument, NULL, OPTION_ONCE },
 	{ "delay", required_argument, NULL, 'd' },
 	{ "q", required_argument, NULL, OPTION_MASK },
@@ -85,6 +86,7 @@ ctl_print_help(void)
 	printf("\n"
 	       "  -r, --runtime-dir DIR  the daemon's directory (default $PAGED_RUNTIME_DIR or " PAGED_RUNSTATEDIR
 	       "/paged)\n"
+	       "      --wait SECONDS     for a daemon that has not started yet\n"
 	       "  -p, --pool POOL        with sequences, table, check, pins: one pool\n"
 	       "      --json             for programs\n"
 	       "      --watch SECONDS    with status, pools, sessions, sequences, table, prefixes, pins,\n"
@@ -194,6 +196,10 @@ main(int argc, char **argv)
 			break;
 		case OPTION_WATCH:
 			if (!ctl_parse_seconds("--watch", optarg, &ctl.watch_ms))
+				return CTL_USAGE;
+			break;
+		case OPTION_WAIT:
+			if (!ctl_parse_seconds("--wait", optarg, &ctl.wait_ms))
 				return CTL_USAGE;
 			break;
 		case OPTION_ONCE:

@@ -428,4 +428,36 @@ IT_TEST(lists_with_the_overflow_id)
 	directory_remove();
 }
 
+static void
+waiting_pagedctl(int from, int to, void *argument)
+{
+	const char *output;
+	int code;
+
+	(void)from;
+	(void)argument;
+	output = it_pagedctl(&code, "--wait", "300", "pools", NULL);
+	it_require(code == 0 && strstr(output, "p ") != NULL, "%d: %s", code, output);
+	it_send(to, &code, sizeof(code));
+}
+
+/* pagedctl --wait begins before the daemon, and outlasts its start. */
+IT_TEST(pagedctl_waits_for_a_start)
+{
+	struct it_daemon daemon;
+	struct it_worker waiting;
+	const char *output;
+	int code;
+
+	it_daemon_start(&daemon, POOL, NULL, NULL);
+	it_daemon_kill(&daemon);
+	output = it_pagedctl(&code, "--wait", "0.1", "pools", NULL);
+	it_require(code == 3 && strstr(output, "no daemon") != NULL, "%d: %s", code, output);
+	it_fork(&waiting, waiting_pagedctl, NULL);
+	it_daemon_restart(&daemon, NULL, NULL);
+	it_receive(waiting.from, &code, sizeof(code));
+	it_join(&waiting);
+	it_daemon_stop(&daemon);
+}
+
 IT_MAIN
