@@ -12,6 +12,7 @@ No byte of K or V moves: the sequence keeps its id and its pages.
 """
 from __future__ import annotations
 
+import reprlib
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -24,12 +25,15 @@ from vllm.v1.request import Request, RequestStatus
 import paged
 from paged.vllm.identity import Identity
 
-logger = init_logger(__name__)
+# vLLM configures the loggers below its own name.
+logger = init_logger(f"vllm.{__name__}")
 
 # Size of what Pool.give() returns.
 TICKET_BYTES = 16
 # How long a sequence that was given away waits for its taker, if kv_connector_extra_config has no ticket_timeout.
 TICKET_TIMEOUT_S = 60.0
+# What kv_transfer_params have of a ticket, in the order of its fields.
+FIELDS = {"paged_ticket": str, "paged_pool": str, "paged_sequence": int, "remote_num_tokens": int, "paged_content": str}
 # Between looks at a sequence whose ticket should have expired.
 RETRY_S = 0.05
 # The daemon's clock began to count before ours.  An answer that never came may mean that it has not begun yet.
@@ -57,19 +61,23 @@ class Ticket:
                 "paged_content": self.content}
 
     @classmethod
-    def of_params(cls, params: Mapping[str, Any]) -> Ticket | None:
-        """Return the ticket in kv_transfer_params; None if they have none."""
+    def of_params(cls, params: Mapping[str, Any]) -> Ticket:
+        """Return the ticket in kv_transfer_params.  Raises ValueError if they have none."""
+        values = [params.get(name) for name in FIELDS]
+        for (name, kind), value in zip(FIELDS.items(), values):
+            if type(value) is not kind:
+                raise ValueError(f"{name} is {reprlib.repr(value)}" if name in params else f"there is no {name}")
         try:
-            values = (bytes.fromhex(params["paged_ticket"]), params["paged_pool"], params["paged_sequence"],
-                      params["remote_num_tokens"], params["paged_content"])
-        except (KeyError, TypeError, ValueError):
-            return None
-        types = (bytes, str, int, int, str)
-        if not all(type(value) is kind for value, kind in zip(values, types)):
-            return None
-        ticket = cls(*values)
-        possible = len(ticket.secret) == TICKET_BYTES and 0 < ticket.seq < 1 << 64 and 0 < ticket.n_tokens < 1 << 32
-        return ticket if possible else None
+            secret = bytes.fromhex(values[0])
+        except ValueError:
+            secret = b""
+        ticket = cls(secret, *values[1:])
+        for name, possible in (("paged_ticket", len(secret) == TICKET_BYTES),
+                               ("paged_sequence", 0 < ticket.seq < 1 << 64),
+                               ("remote_num_tokens", 0 < ticket.n_tokens < 1 << 32)):
+            if not possible:
+                raise ValueError(f"{name} is {reprlib.repr(params[name])}")
+        return ticket
 
 
 class Handover:
@@ -125,6 +133,7 @@ class Handover:
         n_tokens = min(n_tokens, request.num_prompt_tokens)
         content = self._identity.digest(request, n_tokens) if n_tokens > 0 else None
         if content is None:
+            logger.info("request %s: its sequence is not handed over: nothing identifies its tokens", request.request_id)
             return None
         n_trimmed = self._pool.read(seq).n_trimmed
         pages = self._pool.page_table(seq)[n_trimmed:-(-n_tokens // self._pool.page_size)]
@@ -194,13 +203,13 @@ class Handover:
         None if there is none that the request can use.  Raises paged.TimedOutError and paged.QuotaError if that is to be
         asked again.  After any other outcome, the request's kv_transfer_params ask for nothing more.
         """
-        ticket = self._wanted(request)
-        if ticket is None:
+        if not _has_ticket(request):
             return None
-        reason = self._take(request, ticket, in_use)
+        ticket, reason = self._read_ticket(request)
+        if ticket is not None:
+            reason = self._take(request, ticket, in_use)
         self._forget(request)
-        if not reason and (ticket.n_tokens > request.num_tokens
-                           or self._identity.digest(request, ticket.n_tokens) != ticket.content):
+        if ticket is not None and not reason and not self._is_of(ticket, request):
             # Of no use to other requests either: each has a ticket of its own.
             self._erase([ticket.seq])
             reason = "its tokens are not those of the request"
@@ -211,21 +220,29 @@ class Handover:
 
     def release(self, request: Request, in_use: Callable[[int], bool]) -> None:
         """Free the sequence that was computed for a request that does not need it."""
-        ticket = self._wanted(request)
-        if ticket is None:
+        if not _has_ticket(request):
             return
+        ticket, _ = self._read_ticket(request)
         try:
-            if not self._take(request, ticket, in_use):
+            if ticket is not None and not self._take(request, ticket, in_use):
                 self._erase([ticket.seq])
         except (paged.TimedOutError, paged.QuotaError):
             pass    # the ticket expires
         self._forget(request)
 
-    def _wanted(self, request: Request) -> Ticket | None:
-        params = request.kv_transfer_params
-        if not self._adopts or not params or not params.get("do_remote_prefill"):
-            return None
-        return Ticket.of_params(params)
+    def _read_ticket(self, request: Request) -> tuple[Ticket | None, str]:
+        """Return the ticket of the request; or None, and why there is none that this engine can use."""
+        if not self._adopts:
+            return None, "this engine is a producer (kv_role)"
+        assert request.kv_transfer_params is not None
+        try:
+            return Ticket.of_params(request.kv_transfer_params), ""
+        except ValueError as error:
+            return None, str(error)
+
+    def _is_of(self, ticket: Ticket, request: Request) -> bool:
+        return (ticket.n_tokens <= request.num_tokens
+                and self._identity.digest(request, ticket.n_tokens) == ticket.content)
 
     def _forget(self, request: Request) -> None:
         assert request.kv_transfer_params is not None
@@ -270,3 +287,8 @@ class Handover:
         except paged.TimedOutError:
             for seq in seqs:
                 self._expect_back(seq, 0)
+
+
+def _has_ticket(request: Request) -> bool:
+    """Whether the request says that a sequence was computed for it."""
+    return bool(request.kv_transfer_params) and bool(request.kv_transfer_params.get("do_remote_prefill"))

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import random
-import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
-import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -20,8 +14,8 @@ import pytest
 pytest.importorskip("vllm")
 
 from conftest import pool_configuration
-from engine import install_plugin
-from paged.vllm.arguments import arguments, command_line
+from paged.vllm.arguments import arguments
+from server import Server, completion, post
 
 PAGE = 32
 REMOTE_DECODE = {"do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None,
@@ -93,52 +87,6 @@ def test_same_tokens_on_the_same_pages(start_daemon, start_engine):
 # Servers, and a proxy
 
 
-class Server:
-    """vLLM's HTTP server with the small model."""
-
-    def __init__(self, directory, model, keywords):
-        directory.mkdir()
-        install_plugin(directory)
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            self.port = found.getsockname()[1]
-        self.log = directory / "log"
-        variables = {**os.environ, "VLLM_CACHE_ROOT": str(directory / "cache"), "VLLM_NO_USAGE_STATS": "1",
-                     "HF_HUB_OFFLINE": "1", "VLLM_PLUGINS": "paged",
-                     "PYTHONPATH": ":".join([str(directory), *filter(None, sys.path)])}
-        with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model),
-                 "--port", str(self.port), "--host", "127.0.0.1", "--skip-tokenizer-init", "--enforce-eager", "--dtype", "float32",
-                 "--max-model-len", "1024", "--max-num-seqs", "8", "--kv-cache-memory-bytes", str(1 << 26),
-                 *command_line(keywords)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables,
-                start_new_session=True)
-
-    def wait(self):
-        deadline = time.monotonic() + WAIT_S
-        while True:
-            assert self.process.poll() is None and time.monotonic() < deadline, self.log.read_text()[-6000:]
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5):
-                    return
-            except OSError:
-                time.sleep(0.2)
-
-    def close(self):
-        try:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self.process.wait()
-
-
-def post(port, body):
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/completions", json.dumps(body).encode(),
-                                     {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
-        return json.load(answer)
-
-
 def start_proxy(prefiller, decoders):
     """What vLLM's toy_proxy_server.py does: prefill with max_tokens 1, then the decoders in turn."""
     turns = itertools.cycle(decoders)
@@ -146,10 +94,10 @@ def start_proxy(prefiller, decoders):
     class Proxy(BaseHTTPRequestHandler):
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            first = post(prefiller.port, {**body, "kv_transfer_params": REMOTE_DECODE, "max_tokens": 1})
+            first = prefiller.post(self.path, {**body, "kv_transfer_params": REMOTE_DECODE, "max_tokens": 1})
             if first.get("kv_transfer_params"):
                 body["kv_transfer_params"] = first["kv_transfer_params"]
-            answer = json.dumps(post(next(turns).port, body)).encode()
+            answer = json.dumps(next(turns).post(self.path, body)).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
@@ -181,8 +129,7 @@ def test_proxy(tmp_path, start_daemon, start_engine, small_model):
         answers = [None] * len(prompts)
 
         def ask(i):
-            answers[i] = post(port, {"model": str(small_model), "prompt": prompts[i], "max_tokens": 40,
-                                     "temperature": 0, "ignore_eos": True, "return_token_ids": True})
+            answers[i] = post(port, "/v1/completions", completion(small_model, prompts[i], 40))
 
         for i in range(3):
             ask(i)
@@ -199,6 +146,12 @@ def test_proxy(tmp_path, start_daemon, start_engine, small_model):
             assert check.holds and check.n_referenced == 0, check.text
         # Each decode server adopted three sequences, and refused none.
         assert not any("handed over cannot be used" in server.log.read_text() for server in servers)
+        # They would have said so.
+        for params, reason in (({}, "there is no paged_ticket"), ({"paged_ticket": "00"}, "paged_ticket is '00'")):
+            params = {**servers[0].complete(prompts[0], 1, kv_transfer_params=REMOTE_DECODE)["kv_transfer_params"],
+                      **params} if params else {"do_remote_prefill": True}
+            assert servers[1].tokens(prompts[0], 40, kv_transfer_params=params) == right[0]
+            assert f"the sequence that was handed over cannot be used: {reason}" in servers[1].log.read_text()
     finally:
         for server in servers:
-            server.close()
+            server.kill()

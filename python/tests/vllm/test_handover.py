@@ -25,6 +25,8 @@ from scheduling import (
 REMOTE_DECODE = {"do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None,
                  "remote_block_ids": None, "remote_host": None, "remote_port": None}
 NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
+# What a consumer writes into vLLM's log, before the reason.
+UNUSABLE = "its prompt is computed here; the sequence that was handed over cannot be used"
 WAIT_S = 300
 
 
@@ -105,22 +107,22 @@ def test_answer_that_the_producer_began(pair):
 
 
 def test_both_roles_in_one_engine(start_scheduler):
-    engine = start_scheduler(ticket_timeout=0.2)
+    engine = start_scheduler()
     for n in 40, 64:
         params = prefill(engine, prompt(n))
         before = engine.n_computed
         name = engine.add(prompt(n), 40, transfer=params)
         engine.step()
-        # The engine gave the sequence itself: when the ticket would have expired, the sequence stays.
-        time.sleep(0.4)
         assert [entry["seq"] for entry in report(engine)[1]] == [params["paged_sequence"]]
+        # The engine gave the sequence itself: when the ticket would have expired, it does not look for it.
+        assert not engine.part._handover._due
         engine.run()
         assert engine.answers[name] == answer(prompt(n), 40)
         assert engine.n_computed - before == 40
     assert_idle(engine)
 
 
-def test_roles(pair):
+def test_roles(pair, vllm_log):
     """A consumer gives nothing away, and a producer adopts nothing; the requests are computed all the same."""
     producer, consumer = pair
     assert prefill(consumer, prompt(40)) is None
@@ -128,6 +130,7 @@ def test_roles(pair):
     name = producer.add(prompt(64, seed=1), 5, transfer=params)
     producer.run()
     assert producer.answers[name] == answer(prompt(64, seed=1), 5)
+    assert vllm_log == [f"request {name}: {UNUSABLE}: this engine is a producer (kv_role)"]
     assert len(tickets(producer)) == 1
     consumer.add(prompt(64, seed=1), 5, transfer=params)
     consumer.run()
@@ -175,25 +178,34 @@ def test_ticket_expires(start_scheduler):
 
 def test_producer_ends(start_scheduler):
     """The ticket outlives it; without a consumer the sequence ends with the ticket."""
-    producer = start_scheduler(role="producer", ticket_timeout=3)
+    producer = start_scheduler(role="producer")
+    impatient = start_scheduler(role="producer", ticket_timeout=0.1)
     consumer = start_scheduler(role="consumer")
-    params = [prefill(producer, prompt(70, seed)) for seed in range(2)]
+    params = prefill(producer, prompt(70))
+    prefill(impatient, prompt(70, seed=1))
     producer.close()
-    name = consumer.add(prompt(70), 20, transfer=params[0])
+    impatient.close()
+    name = consumer.add(prompt(70), 20, transfer=params)
     assert consumer.step() == 1
     consumer.run()
     assert consumer.answers[name] == answer(prompt(70), 20)
     wait_until_idle(consumer)
 
 
-@pytest.mark.parametrize("change", [
-    {"paged_ticket": "00" * 16}, {"paged_ticket": "00" * 15}, {"paged_ticket": "no hexadecimal"}, {"paged_ticket": 7},
-    {"paged_ticket": None}, {"paged_pool": "other"}, {"paged_pool": []}, {"paged_sequence": 1 << 40},
-    {"paged_sequence": -1}, {"paged_sequence": "1"}, {"paged_sequence": True}, {"remote_num_tokens": 41},
-    {"remote_num_tokens": 16}, {"remote_num_tokens": 0}, {"remote_num_tokens": 1 << 40}, {"paged_content": "0" * 64},
-    {"paged_content": None}, {"remote_block_ids": None}, {"remote_engine_id": 5}])
-def test_params_that_are_wrong(pair, change):
-    """The request is computed where it came, whatever a proxy sends."""
+@pytest.mark.parametrize("change, reason", [
+    ({"paged_ticket": "00" * 16}, "the ticket is unknown, used or expired"), ({"paged_ticket": "00" * 15}, "paged_ticket is '0000"),
+    ({"paged_ticket": "no hexadecimal"}, "paged_ticket is 'no hex"), ({"paged_ticket": 7}, "paged_ticket is 7"),
+    ({"paged_ticket": None}, "paged_ticket is None"), ({"paged_pool": "other"}, "it is in pool other"),
+    ({"paged_pool": []}, "paged_pool is []"), ({"paged_sequence": 1 << 40}, "the ticket is of another sequence"),
+    ({"paged_sequence": -1}, "paged_sequence is -1"), ({"paged_sequence": "1"}, "paged_sequence is '1'"),
+    ({"paged_sequence": True}, "paged_sequence is True"), ({"remote_num_tokens": 41}, "the ticket is of another sequence"),
+    ({"remote_num_tokens": 16}, "the ticket is of another sequence"), ({"remote_num_tokens": 0}, "remote_num_tokens is 0"),
+    ({"remote_num_tokens": 1 << 40}, "remote_num_tokens is 1099511627776"),
+    ({"paged_content": "0" * 64}, "its tokens are not those of the request"),
+    ({"paged_content": None}, "paged_content is None"), ({"remote_block_ids": None}, None),
+    ({"remote_engine_id": 5}, None)])
+def test_params_that_are_wrong(pair, vllm_log, change, reason):
+    """The request is computed where it came, whatever a proxy sends, and vLLM's log says why."""
     producer, consumer = pair
     params = prefill(producer, prompt(40))
     name = consumer.add(prompt(40), 20, transfer={**params, **change})
@@ -201,13 +213,16 @@ def test_params_that_are_wrong(pair, change):
     assert consumer.answers[name] == answer(prompt(40), 20)
     # A ticket that was tried is used up, and its sequence is not left.
     assert [entry["seq"] for entry in report(consumer)[1]] == [params["paged_sequence"]] * len(tickets(producer))
+    assert len(vllm_log) == (reason is not None)
+    assert all(line.startswith(f"request {name}: {UNUSABLE}: {reason}") for line in vllm_log)
 
 
-def test_params_that_are_missing(pair):
+def test_params_that_are_missing(pair, vllm_log):
     _, consumer = pair
     name = consumer.add(prompt(40), 20, transfer={"do_remote_prefill": True})
     consumer.run()
     assert consumer.answers[name] == answer(prompt(40), 20)
+    assert vllm_log == [f"request {name}: {UNUSABLE}: there is no paged_ticket"]
     assert_idle(consumer)
 
 
@@ -445,4 +460,5 @@ def test_ticket_of_params():
     params = ticket.params("engine", "request", [3, 4])
     assert Ticket.of_params(params) == ticket
     assert params["remote_block_ids"] == [3, 4] and params["remote_request_id"] == "request"
-    assert Ticket.of_params({}) is None
+    with pytest.raises(ValueError, match="there is no paged_ticket"):
+        Ticket.of_params({})
