@@ -19,6 +19,7 @@ IT_TESTS += \
 	%D%/it_handover_example \
 	%D%/it_handover_peers \
 	%D%/it_handshake \
+	%D%/it_harness \
 	%D%/it_hold \
 	%D%/it_hostile \
 	%D%/it_kill \
