@@ -233,6 +233,14 @@ timeout_set(void)
 	setenv("PAGED_TIMEOUT_MS", text, 0);
 }
 
+static void
+test_call(const struct it_test *test)
+{
+	if (test->variable != NULL)
+		setenv(test->variable, "1", 1);
+	test->run();
+}
+
 /* The test's process, its daemon and workers share a process group. */
 static int
 test_run(const struct it_test *test)
@@ -250,7 +258,7 @@ test_run(const struct it_test *test)
 
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		setpgid(0, 0);
-		test->run();
+		test_call(test);
 		leftovers_check(n_fds);
 		fflush(stdout);
 		exit(0);
@@ -273,6 +281,10 @@ test_run(const struct it_test *test)
 static bool
 is_selected(const struct it_test *test, int argc, char **argv)
 {
+	const char *opt_in = getenv("PAGED_TEST_OPT_IN");
+
+	if (opt_in != NULL && strcmp(opt_in, test->variable != NULL ? test->variable : "none") != 0)
+		return false;
 	for (int i = 1; i < argc; i++)
 		if (strcmp(argv[i], test->name) == 0)
 			return true;
@@ -292,7 +304,7 @@ in_process_run(const char *name)
 		return 2;
 	}
 	in_process = test;
-	test->run();
+	test_call(test);
 	result_print(1, test, 0);
 	puts("1..1");
 	directories_remove();
@@ -303,7 +315,8 @@ static int
 tests_list(void)
 {
 	for (const struct it_test *test = tests; test != NULL; test = test->next)
-		puts(test->name);
+		if (is_selected(test, 1, NULL))
+			puts(test->name);
 	return 0;
 }
 

@@ -23,6 +23,8 @@
  *   PAGED_KEEP=1               keeps the runtime directories
  *   PAGED_TEST_WRAPPER=PROGRAM runs the daemons: its arguments are the daemon's command
  *   PAGED_TEST_LIMIT=SECONDS   ends tests after this time; default: 1800
+ *   PAGED_TEST_OPT_IN=none     only what is on by default: the tests of IT_TEST()
+ *   PAGED_TEST_OPT_IN=VARIABLE only the tests of IT_OPT_IN_TEST(VARIABLE); unset: all
  */
 #ifndef TESTS_HARNESS_H
 #define TESTS_HARNESS_H
@@ -35,6 +37,7 @@
 struct it_test {
 	const char *name;
 	void (*run)(void);
+	const char *variable; /* NULL: of what is on by default */
 	struct it_test *next;
 };
 
@@ -43,14 +46,23 @@ void it_register(struct it_test *test);
 /* How long a test waits for something that must happen.  It ends tests that hang, and decides no other result. */
 #define IT_LIMIT_MS 300000
 
-#define IT_TEST(test_name)                                                             \
-	static void it_run_##test_name(void);                                          \
-	__attribute__((constructor)) static void it_register_##test_name(void)         \
-	{                                                                              \
-		static struct it_test test = { #test_name, it_run_##test_name, NULL }; \
-		it_register(&test);                                                    \
-	}                                                                              \
+#define IT_TEST_OF(test_name, variable)                                                          \
+	static void it_run_##test_name(void);                                                    \
+	__attribute__((constructor)) static void it_register_##test_name(void)                   \
+	{                                                                                        \
+		static struct it_test test = { #test_name, it_run_##test_name, variable, NULL }; \
+		it_register(&test);                                                              \
+	}                                                                                        \
 	static void it_run_##test_name(void)
+
+#define IT_TEST(test_name) IT_TEST_OF(test_name, NULL)
+
+/**
+ * IT_OPT_IN_TEST - a test of what an environment variable turns on, which is 1 while the test runs
+ *
+ * What is off by default may not work yet on this machine's GPU, so these tests can be run apart (PAGED_TEST_OPT_IN).
+ */
+#define IT_OPT_IN_TEST(variable, test_name) IT_TEST_OF(test_name, #variable)
 
 int it_main(int argc, char **argv);
 #define IT_MAIN                             \

@@ -152,9 +152,8 @@ IT_TEST(v_in_k_on_tensor_cores)
 }
 
 /* The fake device is of sm_90. */
-IT_TEST(v_in_k_by_wgmma)
+IT_OPT_IN_TEST(PAGED_WGMMA, v_in_k_by_wgmma)
 {
-	setenv("PAGED_WGMMA", "1", 1);
 	v_in_k_run();
 }
 
@@ -201,9 +200,8 @@ IT_TEST(kv_chunks_of_v_in_k_are_combined)
 	kv_chunks_of_v_in_k_run("attention_mla_bf16");
 }
 
-IT_TEST(kv_chunks_of_v_in_k_by_wgmma)
+IT_OPT_IN_TEST(PAGED_WGMMA, kv_chunks_of_v_in_k_by_wgmma)
 {
-	setenv("PAGED_WGMMA", "1", 1);
 	kv_chunks_of_v_in_k_run("attention_mla_wgmma_bf16");
 }
 
@@ -281,16 +279,14 @@ IT_TEST(long_kv_chunks_of_v_in_k)
 	long_kv_chunks_run();
 }
 
-IT_TEST(long_kv_chunks_by_wgmma)
+IT_OPT_IN_TEST(PAGED_WGMMA, long_kv_chunks_by_wgmma)
 {
-	setenv("PAGED_WGMMA", "1", 1);
 	long_kv_chunks_run();
 }
 
-IT_TEST(long_kv_chunks_by_clusters)
+IT_OPT_IN_TEST(PAGED_CLUSTERS, long_kv_chunks_by_clusters)
 {
 	setenv("PAGED_WGMMA", "1", 1);
-	setenv("PAGED_CLUSTERS", "1", 1);
 	long_kv_chunks_run();
 }
 

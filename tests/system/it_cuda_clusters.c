@@ -31,7 +31,6 @@ static void
 clusters_begin(void)
 {
 	setenv("PAGED_WGMMA", "1", 1);
-	setenv("PAGED_CLUSTERS", "1", 1);
 	prefill_begin();
 }
 
@@ -42,7 +41,7 @@ run_expecting(const struct batch_fixture_params *params, const char *kernel)
 	prefill_expect_runs(&(struct prefill_runs){ 1, 0 }, kernel, "attention_prefill");
 }
 
-IT_TEST(decode_of_128_heads)
+IT_OPT_IN_TEST(PAGED_CLUSTERS, decode_of_128_heads)
 {
 	struct batch_fixture_params params = decode_params;
 
@@ -69,7 +68,7 @@ IT_TEST(decode_of_128_heads)
 }
 
 /* Pools, queries and drivers that clusters do not support have the kernel that each block runs alone. */
-IT_TEST(others_have_blocks_alone)
+IT_OPT_IN_TEST(PAGED_CLUSTERS, others_have_blocks_alone)
 {
 	struct batch_fixture_params params = decode_params;
 
@@ -86,7 +85,7 @@ IT_TEST(others_have_blocks_alone)
 }
 
 /* A part of a device may have no room for two blocks at the same time. */
-IT_TEST(a_device_has_no_clusters)
+IT_OPT_IN_TEST(PAGED_CLUSTERS, a_device_has_no_clusters)
 {
 	char attributes[16];
 
@@ -99,7 +98,7 @@ IT_TEST(a_device_has_no_clusters)
 }
 
 /* Clusters are permitted by both variables. */
-IT_TEST(clusters_need_wgmma)
+IT_OPT_IN_TEST(PAGED_CLUSTERS, clusters_need_wgmma)
 {
 	clusters_begin();
 	setenv("PAGED_WGMMA", "0", 1);
@@ -110,7 +109,7 @@ IT_TEST(clusters_need_wgmma)
 	prefill_end();
 }
 
-IT_TEST(the_variable_is_0_or_1)
+IT_OPT_IN_TEST(PAGED_CLUSTERS, the_variable_is_0_or_1)
 {
 	clusters_begin();
 	prefill_expect_switch(&decode_params, "PAGED_CLUSTERS");
@@ -118,7 +117,7 @@ IT_TEST(the_variable_is_0_or_1)
 }
 
 /* The driver refuses a map: the error says which, no kernel runs, and the next call succeeds. */
-IT_TEST(a_map_is_refused)
+IT_OPT_IN_TEST(PAGED_CLUSTERS, a_map_is_refused)
 {
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 	struct batch_fixture fixture;

@@ -92,7 +92,6 @@ replay_overlapping_launches(int from, int to, void *argument)
 	struct decode_batch decode;
 
 	(void)from, (void)to, (void)argument;
-	setenv("PAGED_PDL", "1", 1);
 	engine_open(&engine, &decode);
 	decode_capture(&decode, CUDA_CAPTURE_GLOBAL);
 	for (unsigned int i = 0; i < 60; i++)
@@ -103,7 +102,7 @@ replay_overlapping_launches(int from, int to, void *argument)
 	engine_close(&engine, &decode);
 }
 
-IT_TEST(graph_replays_overlapping_launches)
+IT_OPT_IN_TEST(PAGED_PDL, graph_replays_overlapping_launches)
 {
 	run_with_daemon(replay_overlapping_launches);
 }

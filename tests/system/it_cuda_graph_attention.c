@@ -300,19 +300,17 @@ IT_TEST(graph_of_v_in_k)
 }
 
 /* A captured launch has the tensor map of its layer. */
-IT_TEST(graph_of_clusters)
+IT_OPT_IN_TEST(PAGED_CLUSTERS, graph_of_clusters)
 {
 	setenv("PAGED_WGMMA", "1", 1);
-	setenv("PAGED_CLUSTERS", "1", 1);
 	prefill_begin();
 	mla_replay(PAGED_BF16, 128);
 	prefill_end();
 }
 
 /* Each kernel of the graph may begin before the one before it has ended. */
-IT_TEST(graph_of_v_in_k_with_overlapping_launches)
+IT_OPT_IN_TEST(PAGED_PDL, graph_of_v_in_k_with_overlapping_launches)
 {
-	setenv("PAGED_PDL", "1", 1);
 	prefill_begin();
 	mla_replay(PAGED_BF16, 24);
 	prefill_end();

@@ -47,9 +47,8 @@ IT_TEST(mods_of_prefill)
 	mods_of_prefill_run();
 }
 
-IT_TEST(mods_of_prefill_by_wgmma)
+IT_OPT_IN_TEST(PAGED_WGMMA, mods_of_prefill_by_wgmma)
 {
-	setenv("PAGED_WGMMA", "1", 1);
 	mods_of_prefill_run();
 }
 
@@ -217,9 +216,8 @@ IT_TEST(aot_mods_need_no_compiler)
 	aot_mods_run();
 }
 
-IT_TEST(aot_mods_of_wgmma_need_no_compiler)
+IT_OPT_IN_TEST(PAGED_WGMMA, aot_mods_of_wgmma_need_no_compiler)
 {
-	setenv("PAGED_WGMMA", "1", 1);
 	aot_mods_run();
 }
 

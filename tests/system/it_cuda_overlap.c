@@ -56,11 +56,10 @@ expect_no_overlap(void)
 	it_require(n_dependent == 0 && n_plain > 0, "%u dependent launches, %u others", n_dependent, n_plain);
 }
 
-IT_TEST(launches_overlap_if_permitted)
+IT_OPT_IN_TEST(PAGED_PDL, launches_overlap_if_permitted)
 {
 	unsigned int n_dependent = 1, n_plain = 0;
 
-	setenv("PAGED_PDL", "1", 1);
 	run_and_count(&n_dependent, &n_plain);
 	it_require(n_dependent > 0 && n_plain == 0, "%u dependent launches, %u others", n_dependent, n_plain);
 }
@@ -78,30 +77,27 @@ IT_TEST(launches_do_not_overlap_if_forbidden)
 }
 
 /* An architecture without the wait, and a driver whose graphs do not keep such launches. */
-IT_TEST(launches_do_not_overlap_on_older_devices)
+IT_OPT_IN_TEST(PAGED_PDL, launches_do_not_overlap_on_older_devices)
 {
 	cuda_skip_with_gpu();
-	setenv("PAGED_PDL", "1", 1);
 	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "75=8", 1);
 	expect_no_overlap();
 }
 
-IT_TEST(launches_do_not_overlap_on_older_drivers)
+IT_OPT_IN_TEST(PAGED_PDL, launches_do_not_overlap_on_older_drivers)
 {
 	cuda_skip_with_gpu();
-	setenv("PAGED_PDL", "1", 1);
 	setenv("PAGED_FAKE_CUDA_VERSION", "12020", 1);
 	expect_no_overlap();
 }
 
-IT_TEST(failed_dependent_launches_are_reported)
+IT_OPT_IN_TEST(PAGED_PDL, failed_dependent_launches_are_reported)
 {
 	struct paged_batch_row rows[BATCH_FIXTURE_MAX_ROWS];
 	struct batch_fixture fixture;
 
 	cuda_skip_with_gpu();
 	cuda_daemon_environment();
-	setenv("PAGED_PDL", "1", 1);
 	it_require(fake_cuda_load(), "%s", dlerror());
 	batch_fixture_open(&fixture, &two_rows);
 	for (uint32_t r = 0; r < two_rows.n_rows; r++)

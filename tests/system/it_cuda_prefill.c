@@ -51,25 +51,22 @@ IT_TEST(each_kernel_runs_if_it_has_rows)
 }
 
 /* The fake device is of sm_90. */
-IT_TEST(wgmma_runs_on_request)
+IT_OPT_IN_TEST(PAGED_WGMMA, wgmma_runs_on_request)
 {
-	setenv("PAGED_WGMMA", "1", 1);
 	each_kernel_run();
 }
 
-IT_TEST(bulk_copies_run_on_request)
+IT_OPT_IN_TEST(PAGED_BULK, bulk_copies_run_on_request)
 {
-	setenv("PAGED_BULK", "1", 1);
 	each_kernel_run();
 }
 
 /* A pool that the kernel does not support, and a device without bulk copies. */
-IT_TEST(other_pools_and_devices_do_without_bulk_copies)
+IT_OPT_IN_TEST(PAGED_BULK, other_pools_and_devices_do_without_bulk_copies)
 {
 	struct batch_fixture_params params = prefill_mixed;
 
 	cuda_skip_with_gpu();
-	setenv("PAGED_BULK", "1", 1);
 	prefill_begin();
 	params.page_size = 4;
 	run_and_count(&params, (struct prefill_runs){ 1, 1 });
@@ -79,14 +76,13 @@ IT_TEST(other_pools_and_devices_do_without_bulk_copies)
 	prefill_end();
 }
 
-IT_TEST(bulk_copies_need_9_0)
+IT_OPT_IN_TEST(PAGED_BULK, bulk_copies_need_9_0)
 {
 	char attributes[32];
 
 	cuda_skip_with_gpu();
 	snprintf(attributes, sizeof(attributes), "%d=8", CUDA_DEVICE_COMPUTE_MAJOR);
 	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", attributes, 1);
-	setenv("PAGED_BULK", "1", 1);
 	prefill_begin();
 	batch_fixture_run(&prefill_mixed);
 	prefill_expect_runs(&(struct prefill_runs){ 1, 1 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
@@ -94,14 +90,13 @@ IT_TEST(bulk_copies_need_9_0)
 }
 
 /* Its code runs on exactly 9.0. */
-IT_TEST(wgmma_does_not_run_on_9_1)
+IT_OPT_IN_TEST(PAGED_WGMMA, wgmma_does_not_run_on_9_1)
 {
 	char attributes[32];
 
 	cuda_skip_with_gpu();
 	snprintf(attributes, sizeof(attributes), "%d=1", CUDA_DEVICE_COMPUTE_MINOR);
 	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", attributes, 1);
-	setenv("PAGED_WGMMA", "1", 1);
 	prefill_begin();
 	batch_fixture_run(&prefill_mixed);
 	prefill_expect_runs(&(struct prefill_runs){ 1, 1 }, "attention_mma_bf16_64", "attention_prefill_bf16_64");
@@ -143,9 +138,8 @@ IT_TEST(shapes_of_prefill)
 	shapes_run();
 }
 
-IT_TEST(shapes_of_prefill_by_wgmma)
+IT_OPT_IN_TEST(PAGED_WGMMA, shapes_of_prefill_by_wgmma)
 {
-	setenv("PAGED_WGMMA", "1", 1);
 	shapes_run();
 }
 
@@ -153,11 +147,10 @@ IT_TEST(shapes_of_prefill_by_wgmma)
  * Decode of one and of several queries, whose tiles are narrow and wide, over many KV chunks; queries at addresses that
  * a bulk copy does not take, sinks, kv_first.
  */
-IT_TEST(shapes_of_decode_by_bulk_copies)
+IT_OPT_IN_TEST(PAGED_BULK, shapes_of_decode_by_bulk_copies)
 {
 	struct batch_fixture_params params = prefill_mixed;
 
-	setenv("PAGED_BULK", "1", 1);
 	prefill_begin();
 	params.max_q_tokens = 1100;
 	for (unsigned int i = 0; i < 6; i++) {
@@ -219,9 +212,8 @@ IT_TEST(block_mask_of_prefill)
 	block_mask_run("attention_prefill_bf16_64");
 }
 
-IT_TEST(block_mask_of_prefill_by_wgmma)
+IT_OPT_IN_TEST(PAGED_WGMMA, block_mask_of_prefill_by_wgmma)
 {
-	setenv("PAGED_WGMMA", "1", 1);
 	block_mask_run("attention_wgmma_bf16_64");
 }
 
@@ -321,9 +313,8 @@ IT_TEST(calls_survive_a_failed_launch)
 	launches_fail();
 }
 
-IT_TEST(calls_survive_a_failed_launch_of_wgmma)
+IT_OPT_IN_TEST(PAGED_WGMMA, calls_survive_a_failed_launch_of_wgmma)
 {
-	setenv("PAGED_WGMMA", "1", 1);
 	launches_fail();
 }
 

@@ -235,15 +235,13 @@ IT_TEST(built_in_mods_apply_to_both_kernels)
 	built_in_mods_run();
 }
 
-IT_TEST(built_in_mods_by_wgmma)
+IT_OPT_IN_TEST(PAGED_WGMMA, built_in_mods_by_wgmma)
 {
-	setenv("PAGED_WGMMA", "1", 1);
 	built_in_mods_run();
 }
 
-IT_TEST(built_in_mods_by_bulk_copies)
+IT_OPT_IN_TEST(PAGED_BULK, built_in_mods_by_bulk_copies)
 {
-	setenv("PAGED_BULK", "1", 1);
 	built_in_mods_run();
 }
 
@@ -293,15 +291,13 @@ IT_TEST(compiled_mods_apply_to_both_kernels)
 	compiled_mods_run();
 }
 
-IT_TEST(compiled_mods_by_bulk_copies)
+IT_OPT_IN_TEST(PAGED_BULK, compiled_mods_by_bulk_copies)
 {
-	setenv("PAGED_BULK", "1", 1);
 	compiled_mods_run();
 }
 
-IT_TEST(compiled_mods_by_wgmma)
+IT_OPT_IN_TEST(PAGED_WGMMA, compiled_mods_by_wgmma)
 {
-	setenv("PAGED_WGMMA", "1", 1);
 	compiled_mods_run();
 }
 
@@ -310,21 +306,19 @@ IT_TEST(compiled_mods_of_v_in_k)
 	compiled_mods_of_v_in_k_run();
 }
 
-IT_TEST(compiled_mods_of_v_in_k_by_wgmma)
+IT_OPT_IN_TEST(PAGED_WGMMA, compiled_mods_of_v_in_k_by_wgmma)
 {
-	setenv("PAGED_WGMMA", "1", 1);
 	compiled_mods_of_v_in_k_run();
 }
 
 /* With a block mask, each block is alone. */
-IT_TEST(compiled_mods_by_clusters)
+IT_OPT_IN_TEST(PAGED_CLUSTERS, compiled_mods_by_clusters)
 {
 	static const struct mods_case c = {
 		compiled_mask, "cap * tanh(score / cap)", "", PAGED_BF16, 80, 64, 16, true, 128
 	};
 
 	setenv("PAGED_WGMMA", "1", 1);
-	setenv("PAGED_CLUSTERS", "1", 1);
 	cases_run(&c, 1);
 }
 
@@ -372,9 +366,8 @@ IT_TEST(mods_survive_failures_of_the_second_kernel)
 	window_fails();
 }
 
-IT_TEST(mods_survive_failures_of_wgmma)
+IT_OPT_IN_TEST(PAGED_WGMMA, mods_survive_failures_of_wgmma)
 {
-	setenv("PAGED_WGMMA", "1", 1);
 	window_fails();
 }
 

@@ -51,4 +51,28 @@ IT_TEST(a_hung_test_is_killed_and_noted_once)
 	it_require(times_in(output, ": no end after 2 s\n") == 1, "%s", output);
 }
 
+IT_OPT_IN_TEST(HARNESS_OPT_IN, an_opt_in_test_has_its_variable)
+{
+	it_require(strcmp(getenv("HARNESS_OPT_IN"), "1") == 0);
+}
+
+IT_TEST(opt_in_tests_run_apart)
+{
+	const char *const argv[] = { PROGRAM, "--list", NULL };
+	const char *output;
+	int code;
+
+	it_require(getenv("HARNESS_OPT_IN") == NULL);
+	setenv("PAGED_TEST_OPT_IN", "HARNESS_OPT_IN", 1);
+	output = it_command(&code, argv);
+	it_require(code == 0 && strcmp(output, "an_opt_in_test_has_its_variable\n") == 0, "%s", output);
+	setenv("PAGED_TEST_OPT_IN", "none", 1);
+	output = it_command(&code, argv);
+	it_require(code == 0 && strstr(output, "opt_in_tests_run_apart\n") != NULL, "%s", output);
+	it_require(strstr(output, "an_opt_in_test_has_its_variable\n") == NULL, "%s", output);
+	unsetenv("PAGED_TEST_OPT_IN");
+	output = it_command(&code, argv);
+	it_require(code == 0 && times_in(output, "\n") == 3, "%s", output);
+}
+
 IT_MAIN
