@@ -66,10 +66,22 @@ one_group()
 		grep 'suite gpu has no group x' "$directory/text"
 }
 
+# On a GPU to open the device takes up to a second.  Two tests open it; what asks whether there is one does so once.
+driver_tried_once()
+{
+	rm -f "$directory/calls"
+	PAGED_TEST_REAL_CUDA=1 PAGED_FAKE_CUDA_LOG=$directory/calls PAGED_CACHE_DIR='' \
+		LD_LIBRARY_PATH=$PAGED_BUILDDIR/tests/fake-cuda/.libs "$batch" decode_of_one_query attention_with_v_in_k \
+		>"$directory/text" || return 1
+	cat "$directory/text" && ! grep SKIP "$directory/text" && grep ' cuInit ' "$directory/calls" &&
+		[ "$(grep ' cuInit ' "$directory/calls" | cut -d ' ' -f 1 | sort -u | wc -l)" -eq 3 ]
+}
+
 try "a test passes" test_passes
 try "without the option a test has a process of its own" each_in_its_own
 try "a test that fails says so" test_fails
 try "a test that starts workers is skipped" workers_skipped
+try "the driver is tried once for all tests" driver_tried_once
 try "tests are found by name" names
 try "a group of the benchmark" group
 try "one group, which exists" one_group

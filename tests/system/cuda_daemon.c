@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -43,22 +44,39 @@ driver_try_and_send(int from, int to, void *argument)
 	it_send(to, &error, sizeof(error));
 }
 
-/* In a child if the test may start workers: a child of a process that has started CUDA cannot use it. */
+/* Shared by the processes of all tests of the program. */
+static struct driver_answer {
+	bool is_known;
+	struct paged_error error;
+} * driver_answer;
+
+__attribute__((constructor)) static void
+driver_answer_map(void)
+{
+	driver_answer = mmap(NULL, sizeof(*driver_answer), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (driver_answer == MAP_FAILED)
+		abort();
+}
+
+/*
+ * Once for all tests, because to open a device takes up to a second.  In a child if the test may start workers: a child
+ * of a process that has started CUDA cannot use it.
+ */
 static void
 driver_require(void)
 {
-	struct paged_error error;
 	struct it_worker child;
 
-	if (it_in_process()) {
-		error = driver_try();
-	} else {
+	if (!driver_answer->is_known && it_in_process()) {
+		driver_answer->error = driver_try();
+	} else if (!driver_answer->is_known) {
 		it_fork(&child, driver_try_and_send, NULL);
-		it_receive(child.from, &error, sizeof(error));
+		it_receive(child.from, &driver_answer->error, sizeof(driver_answer->error));
 		it_join(&child);
 	}
-	if (error.status != PAGED_OK)
-		it_skip("%s", error.text);
+	driver_answer->is_known = true;
+	if (driver_answer->error.status != PAGED_OK)
+		it_skip("%s", driver_answer->error.text);
 }
 
 void
