@@ -104,9 +104,9 @@ bench_gpu_graph_us(const struct bench_gpu_graph *graph)
 	return (double)ms * 1e3 / graph->n_parts;
 }
 
-/* The reader */
+/* The kernels of gpu_reader.cu */
 
-cuda_function
+static cuda_function
 bench_gpu_function(const void *image, const char *name)
 {
 	cuda_function function;
@@ -152,6 +152,7 @@ bench_gpu_open(void)
 	if (image == MAP_FAILED)
 		bench_die("%s: %m", path);
 	bench_gpu.reader = bench_gpu_function(image, "gpu_reader");
+	bench_gpu.copy_pages = bench_gpu_function(image, "copy_pages");
 }
 
 void

@@ -26,6 +26,7 @@ struct bench_gpu {
 	cuda_stream stream;
 	cuda_event start, stop;
 	cuda_function reader;
+	cuda_function copy_pages; /* the library's kernel */
 	cuda_address out;       /* output of the reader kernel */
 	uint32_t reader_blocks; /* the number of blocks that reads fastest on this GPU */
 	uint32_t n_multiprocessors;
@@ -60,9 +61,6 @@ cuda_address bench_gpu_alloc(size_t size);
 cuda_address bench_gpu_put(const void *data, size_t size);
 /** bench_gpu_fill - fill device memory with a block of bench_fill()'s numbers, repeated */
 void bench_gpu_fill(cuda_address address, size_t size, enum paged_dtype dtype);
-
-/** bench_gpu_function - a function of the module that cuModuleLoadData() makes of the image */
-cuda_function bench_gpu_function(const void *image, const char *name);
 
 struct bench_gpu_graph bench_gpu_graph(bench_gpu_work_fn *work, void *argument, double n_parts);
 double bench_gpu_graph_us(const struct bench_gpu_graph *graph);

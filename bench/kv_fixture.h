@@ -65,7 +65,6 @@ struct kv_fixture {
 	struct bench_gpu_graph graph;
 	uint32_t n_calls; /* of a graph */
 	cuda_address table;
-	cuda_function copy_pages;
 	struct paged_plan_device_params plan;
 };
 

@@ -23,7 +23,6 @@
 #include "bench/processes.h"
 #include "bench/rounds.h"
 #include "bench/suite.h"
-#include "kernels/cuda/images.h"
 #include "kernels/cuda/kernels.h"
 
 #define CASE_S 0.4 /* seconds of sampling */
@@ -98,7 +97,7 @@ kv_gpu_copy_pages(const struct kv_fixture *fixture)
 	params.to = params.from;
 	params.from.pages = fixture->table;
 	params.to.pages = fixture->table + (uint64_t)fixture->n_pages * sizeof(uint32_t);
-	bench_gpu_must(bench_gpu.cuda.driver.launch(fixture->copy_pages, bench_gpu.reader_blocks, 1, 1,
+	bench_gpu_must(bench_gpu.cuda.driver.launch(bench_gpu.copy_pages, bench_gpu.reader_blocks, 1, 1,
 						    CUDA_COPY_THREADS, 1, 1, 0, bench_gpu.stream, (void *[]){ &params },
 						    NULL));
 }
@@ -228,17 +227,11 @@ kv_gpu_fixture_open(struct kv_fixture *fixture)
 {
 	bool quick = fixture->group->report->options->quick;
 	enum kv_work work = fixture->kv_case.work;
-	const struct cuda_image *image;
 
 	fixture->n_calls = work == KV_COPY_PAGES || work == KV_COPY_ALL ? 1 : quick ? 2 : KV_GPU_LAYERS;
 	fixture->table = bench_gpu_put(fixture->pages, fixture->pool->n_pages * sizeof(*fixture->pages));
 	if (kv_has_batch(fixture))
 		kv_gpu_plan_open(fixture);
-	if (work == KV_COPY_PAGES) {
-		image = cuda_image_find("pages", cuda_gpu_attribute(&bench_gpu.cuda, CUDA_DEVICE_COMPUTE_MAJOR),
-					cuda_gpu_attribute(&bench_gpu.cuda, CUDA_DEVICE_COMPUTE_MINOR));
-		fixture->copy_pages = bench_gpu_function(image != NULL ? image->data : NULL, "copy_pages");
-	}
 	if (work == KV_READ && !quick)
 		kv_gpu_reader_tune(fixture);
 	else

@@ -67,7 +67,7 @@ noinst_PROGRAMS += %D%/paged-bench
 %C%_paged_bench_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(ZMQ_CFLAGS) $(JANSSON_CFLAGS) \
 	-DBENCH_PEERS='"$(abs_srcdir)/%D%/peers"'
 %C%_paged_bench_LDADD = client/libpagedclient.la core/libcore.la kernels/libkernels.la common/libcommon.la $(ZMQ_LIBS) $(JANSSON_LIBS) -lpthread -lm
-%C%_paged_bench_LDADD += kernels/libimages.la -ldl
+%C%_paged_bench_LDADD += -ldl
 EXTRA_DIST += %D%/torch_ratios.json %D%/vllm_ratios.json %D%/figures.svg %D%/gpu_reader.cu %D%/measure %D%/plot_peers.py %D%/plots.py %D%/table.py \
 	%D%/peers/README.md %D%/peers/peer_table.py %D%/peers/cpu_torch.py %D%/peers/cpu_vllm.py \
 	%D%/peers/gpu_torch.py %D%/peers/peer_process.py %D%/peers/setup

@@ -19,7 +19,7 @@ CUDA_FILES += %D%/conformance.cu bench/gpu_reader.cu
 if HAVE_CUDA_TOOLKIT
 GPU_TESTS += %D%/conformance.fatbin bench/gpu_reader.fatbin
 CLEANFILES += %D%/conformance.fatbin bench/gpu_reader.fatbin
-bench/gpu_reader.fatbin: bench/gpu_reader.cu bench/gpu_reader.h kernels/cuda/simt.h kernels/cuda/simt_device.h
+bench/gpu_reader.fatbin: bench/gpu_reader.cu bench/gpu_reader.h kernels/cuda/pages.cu $(GPU_HEADER_FILES)
 	$(AM_V_GEN)$(MKDIR_P) bench && $(CUDA_DIR)/bin/nvcc -std=c++17 -I$(top_srcdir) $(CUDA_GENCODE) -fatbin -o $@ \
 		$(srcdir)/bench/gpu_reader.cu
 %D%/conformance.fatbin: %D%/conformance.cu %D%/conformance.h kernels/cuda/simt_fp8.h kernels/cuda/simt.h \
