@@ -12,10 +12,31 @@ bare()
 
 pack_and_move()
 {
-	"$PAGED_SRCDIR/tools/gpu-bundle" "$PAGED_BUILDDIR" "$directory/paged-gpu.tar.gz" &&
-		mkdir "$directory/elsewhere" &&
+	"$PAGED_SRCDIR/tools/gpu-bundle" --limit 4096 "$PAGED_BUILDDIR" "$directory/paged-gpu.tar.gz" >"$directory/size" &&
+		cat "$directory/size" && mkdir "$directory/elsewhere" &&
 		tar -C "$directory/elsewhere" -xzf "$directory/paged-gpu.tar.gz" &&
 		test -x "$bundle/run"
+}
+
+# The archive is carried to other machines: it has nothing for debuggers, and the kernels' images once.
+small()
+{
+	grep -E "^$directory/paged-gpu.tar.gz: [0-9]+[.][0-9] MiB\$" "$directory/size" || return 1
+	for file in "$bundle"/daemon/pagedd "$bundle"/bench/paged-bench "$bundle"/tests/*/it_* \
+		"$bundle"/lib/libpagedclient.so*; do
+		! readelf -SW "$file" | grep '[.]debug_info' || return 1
+	done
+	! grep -l cuda_image_attention_mma_ptx_end "$bundle/bench/paged-bench" "$bundle/pagedctl/pagedctl"
+}
+
+# It says so, and makes no archive.
+too_large()
+{
+	! "$PAGED_SRCDIR/tools/gpu-bundle" --limit 1 "$PAGED_BUILDDIR" "$directory/large.tar.gz" >"$directory/said" 2>&1 &&
+		cat "$directory/said" && [ ! -e "$directory/large.tar.gz" ] &&
+		grep -E "large.tar.gz would have [0-9]+[.][0-9] MiB, more than 1: build for one architecture" "$directory/said" &&
+		! "$PAGED_SRCDIR/tools/gpu-bundle" --limit 0 "$PAGED_BUILDDIR" "$directory/large.tar.gz" 2>"$directory/said" &&
+		grep 'tools/gpu-bundle: --limit 0: not a number of MiB' "$directory/said"
 }
 
 # Every library that the loader finds is in the bundle, except the libraries of libc.
@@ -363,6 +384,8 @@ refused()
 }
 
 try "a bundle is packed" pack_and_move
+try "it is small" small
+try "an archive that is too large is refused" too_large
 try "its programs find every library in it" own_libraries
 try "the machine's libstdc++ is taken unless it is too old" fallback_libraries
 try "a glibc that is too old is told" old_glibc
