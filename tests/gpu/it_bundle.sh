@@ -89,7 +89,7 @@ old_glibc()
 	needed=$(sed -n 's/^glibc //p' "$bundle/needs")
 	says="run: this machine has glibc 2.17, and the programs of this bundle need $needed or later"
 	grep "^needs    glibc $needed, " "$bundle/README" && echo 'echo glibc 2.17' | tool_make glibc getconf &&
-		stops_with "$says" bare PATH="$directory/glibc:$PATH" "$bundle/run" first "$directory/none" &&
+		stops_with "$says" bare PATH="$directory/glibc:$PATH" "$bundle/run" light "$directory/none" &&
 		stops_with "$says" bare PATH="$directory/glibc:$PATH" "$bundle/run" pagedd --version &&
 		echo 'exit 1' | tool_make glibc getconf && echo 'echo "ldd (GNU libc) 2.17"' | tool_make glibc ldd &&
 		stops_with "$says" bare PATH="$directory/glibc:$PATH" "$bundle/run" pagedd --version &&
@@ -104,16 +104,16 @@ old_driver()
 	cp "$needs" "$directory/needs" && sed -i 's/^toolkit .*/toolkit 13.0/; s/^driver .*/driver 580/' "$needs" || return 1
 	says="run: the driver is 570.86.15, and kernels built with CUDA 13.0 need 580 or later: take a newer driver"
 	echo '[ "$1" = --query-gpu=driver_version ] && echo 570.86.15' | tool_make driver_tools nvidia-smi &&
-		for mode in "first $directory/none" "all $directory/none" "permitted $directory/none" tests; do
+		for mode in "light $directory/none" tests; do
 			# shellcheck disable=SC2086 # words
 			stops_with "$says, or a bundle built with CUDA 12" bare PATH="$directory/driver_tools:$PATH" "$bundle/run" \
 				$mode || return 1
 		done && [ ! -e "$directory/none" ] &&
-		bare PATH="$directory/driver_tools:$PATH" ANY_DRIVER=1 "$bundle/run" first "$directory/any" machine &&
+		bare PATH="$directory/driver_tools:$PATH" ANY_DRIVER=1 "$bundle/run" light "$directory/any" machine &&
 		sed -i 's/^toolkit .*/toolkit 12.8/; s/^driver .*/driver 525/' "$needs" &&
-		bare PATH="$directory/driver_tools:$PATH" "$bundle/run" first "$directory/new" machine >"$directory/said" 2>&1 &&
+		bare PATH="$directory/driver_tools:$PATH" "$bundle/run" light "$directory/new" machine >"$directory/said" 2>&1 &&
 		! grep '^run: ' "$directory/said" && echo 'echo failed; exit 9' | tool_make driver_tools nvidia-smi &&
-		bare PATH="$directory/driver_tools:$PATH" "$bundle/run" first "$directory/new" machine >"$directory/said" 2>&1 &&
+		bare PATH="$directory/driver_tools:$PATH" "$bundle/run" light "$directory/new" machine >"$directory/said" 2>&1 &&
 		grep '^run: no nvidia-smi tells whether the driver is 525 or later$' "$directory/said" &&
 		mv "$directory/needs" "$needs"
 }
@@ -157,15 +157,37 @@ gpu_tests()
 	[ "$code" -eq 0 ] && grep '^ok 1 - .* # SKIP no CUDA d' "$directory/tap"
 }
 
-# What a lent machine is asked for, one step after the other, and what became of each.
-all_steps()
+# result_of RESULTS FILE: print a file of the archive.
+result_of()
 {
-	bare PATH="$PATH" CUDA_VISIBLE_DEVICES= "$bundle/run" all "$directory/results" machine conformance torch table \
-		>"$directory/steps" && cat "$directory/steps" &&
+	tar -xzOf "$directory/$1/results.tar.gz" "results/$2"
+}
+
+# The whole command where there is no GPU: each step ends, and what is off by default is omitted, as no case has passed.
+without_gpu()
+{
+	bare PATH="$PATH" CUDA_VISIBLE_DEVICES= TMPDIR="$directory" LIGHT_S=3600 LIMITS_TIMES=60 "$bundle/run" light \
+		"$directory/results" >"$directory/steps" && cat "$directory/steps" &&
 		grep -v '^{' "$directory/steps" | cmp - "$directory/results/steps.txt" &&
-		[ "$(grep -c ': ' "$directory/results/steps.txt")" -eq 4 ] && grep -E '^(conformance|table): done' "$directory/steps" &&
-		grep '^NVRTC: ' "$directory/results/machine.txt" && grep '# SKIP no CUDA d' "$directory/results/conformance.tap" &&
-		grep '"name": "all".*"skipped"' "$directory/results/torch.jsonl"
+		cut -d ' ' -f 1 "$directory/steps" | tr -d :, | grep -v '^{' | uniq | tr '\n' ' ' | grep -x "machine \
+conformance bench opt-in tests opt-in-tests graph marks pool sanitize " &&
+		[ "$(grep -c ': done, ' "$directory/steps")" -eq 14 ] &&
+		[ "$(grep -c '^opt-in.*: omitted' "$directory/steps")" -eq 10 ] &&
+		grep '^opt-in-tests PAGED_CLUSTERS: omitted, because wgmma_bf16 of conformance has not passed' "$directory/steps" &&
+		result_of results machine.txt | grep '^NVRTC: ' &&
+		result_of results conformance.tap | grep '# SKIP no CUDA d' || return 1
+	for left in "$directory"/tmp.*; do
+		[ ! -e "$left" ] || return 1
+	done
+}
+
+# Programs that run all of what light has parts of.
+torch_and_table()
+{
+	bare PATH="$PATH" CUDA_VISIBLE_DEVICES= "$bundle/run" paged-bench run --lines gpu >"$directory/bench.jsonl" &&
+		bare PATH="$PATH" CUDA_VISIBLE_DEVICES= python3 "$bundle/bench/peers/gpu_torch.py" >"$directory/torch.jsonl" &&
+		grep '"name": "all".*"skipped"' "$directory/torch.jsonl" &&
+		python3 "$bundle/bench/peers/peer_table.py" "$directory/bench.jsonl" "$directory/torch.jsonl"
 }
 
 # The fake CUDA driver in place of a machine's, and a checker of NVIDIA's that only runs the program.
@@ -173,14 +195,17 @@ on_fake_gpu()
 {
 	# The limits are for a GPU, and this machine may be busy.
 	bare PATH="$directory/tools:$PATH" LD_LIBRARY_PATH="$directory/driver" BENCH_OPTIONS="--quick --group-limit 900" \
-		LIMITS_TIMES=60 PAGED_TEST_LIMIT=1800 CHECKED="$directory/checked" "$@"
+		LIGHT_S=36000 LIMITS_TIMES=60 PAGED_TEST_LIMIT=1800 TMPDIR="$directory" CHECKED="$directory/checked" "$@"
 }
 
 # As a machine's driver, it can be loaded by every user, whoever may enter the build directory.
 driver_install()
 {
 	mkdir "$directory/driver" && cp "$PAGED_BUILDDIR"/tests/fake-cuda/.libs/lib*.so.* "$directory/driver" &&
-		chmod 0711 "$directory" && chmod -R a+rX "$directory/driver"
+		chmod 0711 "$directory" && chmod -R a+rX "$directory/driver" || return 1
+	# Any image has the fake driver's kernels.
+	[ -e "$bundle/tests/gpu/conformance.fatbin" ] ||
+		printf 'paged fake-cuda: built in\0' >"$bundle/tests/gpu/conformance.fatbin"
 }
 
 tools_make()
@@ -189,54 +214,94 @@ tools_make()
 echo "$*" >>"$CHECKED"
 [ "$1 $3 $4" = "--tool --error-exitcode 9" ] && shift 4 && exec "$@"
 TOOL
+	tool_make tools ncu <<'TOOL'
+echo "ncu $*" >>"$CHECKED"
+TOOL
 }
 
 archive_files()
 {
-	tar -tzf "$1" | grep -v '/$' | sed 's,.*/,,' | sort
+	tar -tzf "$directory/$1/results.tar.gz" | grep -v '/$' | sed 's,.*/,,' | sort | tr '\n' ' '
 }
 
-# Every figure is a line of JSON, and every step has put its results into the archive.
-first_steps()
+# Every figure is a line of JSON, and every step has put its results into the archive.  What is off by default is
+# measured after the conformance cases of it have passed.
+light_steps()
 {
-	driver_install && tools_make && on_fake_gpu "$bundle/run" first "$directory/first" machine conformance bench pool sanitize \
-		>"$directory/said" && cat "$directory/said" &&
-		[ "$(archive_files "$directory/first.tar.gz" | wc -l)" -le 8 ] &&
-		[ "$(archive_files "$directory/first.tar.gz")" = "$(ls "$directory/first")" ] &&
-		mkdir "$directory/back" && tar -C "$directory/back" -xzf "$directory/first.tar.gz" &&
-		diff -r "$directory/first" "$directory/back/first" &&
-		[ "$(grep -c '^bench .*: done' "$directory/first/steps.txt")" -eq 8 ] &&
-		grep '^pool: done, .* 0 failed' "$directory/first/steps.txt" &&
-		grep '^{' "$directory/said" | cmp - "$directory/first/bench.jsonl" &&
+	driver_install && tools_make && on_fake_gpu "$bundle/run" light "$directory/light" machine conformance bench opt-in \
+		pool sanitize >"$directory/said" && cat "$directory/said" &&
+		[ "$(ls -A "$directory/light" | tr '\n' ' ')" = "bench.jsonl opt-in.jsonl results.tar.gz steps.txt " ] &&
+		[ "$(archive_files light)" = "bench.jsonl conformance.tap conformance.txt errors.txt machine.txt opt-in.jsonl \
+sanitize.txt steps.txt tests.tap " ] || return 1
+	for file in bench.jsonl opt-in.jsonl steps.txt; do
+		result_of light "$file" | cmp - "$directory/light/$file" || return 1
+	done
+	[ "$(grep -c '^bench .*: done' "$directory/light/steps.txt")" -eq 4 ] &&
+		[ "$(grep -c '^opt-in PAGED_[A-Z0-9_=]* .*: done' "$directory/light/steps.txt")" -eq 6 ] &&
+		grep '^pool: done, .* 0 failed' "$directory/light/steps.txt" &&
+		cat "$directory/light/bench.jsonl" "$directory/light/opt-in.jsonl" >"$directory/figures" &&
+		grep '^{' "$directory/said" | cmp - "$directory/figures" &&
 		grep '^--tool racecheck .*it_cuda_batch --in-process decode_in_16_bit_dtypes$' "$directory/checked" &&
-		grep '^ok - memcheck it_cuda_batch decode_in_16_bit_dtypes *$' "$directory/first/sanitize.txt" &&
-		python3 - "$directory/first/bench.jsonl" <<'CHECK'
+		grep '^ncu --clock-control none ' "$directory/checked" &&
+		result_of light sanitize.txt | grep '^ok - memcheck it_cuda_batch decode_in_16_bit_dtypes *$' &&
+		python3 - "$directory/light/bench.jsonl" "$directory/light/opt-in.jsonl" <<'CHECK'
 import json, sys
 
 cases = [json.loads(line) for line in open(sys.argv[1])]
 medians = {case["name"]: case["median"] for case in cases if "name" in case}
-wanted = {"1 GB read", "decode 16 x 8k", "decode 64 x 8k", "prefill 1 x 8k", "decode 16 x 8k, MLA", "append 5000"}
-sys.exit(not wanted <= medians.keys() or min(medians.values()) <= 0 or "fake GPU" not in cases[0]["machine"])
-CHECK
-}
-
-# Each figure follows a line that says what was permitted.
-permitted_steps()
-{
-	on_fake_gpu "$bundle/run" permitted "$directory/permitted" >"$directory/said" && cat "$directory/said" &&
-		[ "$(grep -c '^permitted PAGED_[A-Z0-9_]*=[01].*: done' "$directory/permitted/steps.txt")" -eq 12 ] &&
-		python3 - "$directory/permitted/permitted.jsonl" <<'CHECK'
-import json, sys
-
+wanted = {"1 GB read", "decode 16 x 8k", "prefill 1 x 8k", "decode 16 x 8k, MLA"}
+if not wanted <= medians.keys() or min(medians.values()) <= 0 or "fake GPU" not in cases[0]["machine"]:
+    sys.exit(f"bench: {cases}")
 seen, permitted = set(), None
-for case in map(json.loads, open(sys.argv[1])):
+for case in map(json.loads, open(sys.argv[2])):
     permitted = case.get("environment", permitted)
     if case.get("median", 0) > 0:
         seen.add((permitted, case["name"]))
-sys.exit(not {("PAGED_BULK=1", "decode 16 x 8k"), ("PAGED_BULK=0", "decode 1 x 8k"), ("PAGED_PDL=1", "decode 1 x 1k"),
-              ("PAGED_WGMMA=1", "prefill 1 x 8k"), ("PAGED_WGMMA=1", "decode 16 x 8k, MLA"),
-              ("PAGED_CLUSTERS=1", "decode 16 x 8k, MLA")} <= seen)
+wanted = {("PAGED_BULK=1", "decode 16 x 8k"), ("PAGED_PDL=0", "decode 1 x 1k"), ("PAGED_PDL=1", "decode 1 x 1k"),
+          ("PAGED_WGMMA=1", "prefill 1 x 8k"), ("PAGED_WGMMA=1", "decode 16 x 8k, MLA"),
+          ("PAGED_WGMMA=1 PAGED_CLUSTERS=1", "decode 16 x 8k, MLA")}
+sys.exit(not wanted <= seen and f"opt-in: {seen}")
 CHECK
+}
+
+# An sm_91 has no wgmma and no clusters.
+opt_in_that_passed()
+{
+	on_fake_gpu PAGED_FAKE_CUDA_ATTRIBUTES=76=1 "$bundle/run" light "$directory/apart" conformance opt-in-tests \
+		>"$directory/said" && cat "$directory/said" &&
+		grep '^opt-in-tests PAGED_WGMMA: omitted, because wgmma_bf16 of conformance has not passed$' "$directory/said" &&
+		grep '^opt-in-tests PAGED_BULK: done, .* 2 passed, 0 failed, ' "$directory/said" &&
+		result_of apart opt-in.tap | grep '^ok 1 - bulk_copies_run_on_request$' &&
+		! result_of apart opt-in.tap | grep ' shapes_of_prefill'
+}
+
+# The kernels that run by default are compared with float64 before what may hang.
+defaults_apart()
+{
+	for program in it_cuda_batch it_cuda_prefill it_cuda_graph_attention; do
+		bare PAGED_TEST_OPT_IN=none "$bundle/run" $program --list >"$directory/names" &&
+			grep . "$directory/names" && ! grep -E '_by_|overlapping|_on_request' "$directory/names" || return 1
+	done
+}
+
+# A step that hangs costs its own limit, and what the others have is in the archive.
+hung_step()
+{
+	tool_make hung nvidia-smi <<'TOOL'
+[ $# -gt 0 ] || exec sleep 36000
+TOOL
+	on_fake_gpu PATH="$directory/hung:$PATH" LIMITS_TIMES=1 "$bundle/run" light "$directory/stuck" machine marks \
+		>"$directory/said" && cat "$directory/said" && grep '^machine: stopped after its 15 s, ' "$directory/said" &&
+		grep '^marks: ' "$directory/said" &&
+		[ "$(archive_files stuck)" = "errors.txt machine.txt steps.txt tests.tap " ]
+}
+
+# What does not fit into the time of the whole command is said.
+no_time_left()
+{
+	on_fake_gpu LIGHT_S=1 "$bundle/run" light "$directory/late" machine marks >"$directory/said" && cat "$directory/said" &&
+		[ "$(cat "$directory/said")" = "machine: omitted, because the 1 s are over
+marks: omitted, because the 1 s are over" ] && [ "$(archive_files late)" = "steps.txt " ]
 }
 
 # task_of PID: the running step of a run.
@@ -247,25 +312,33 @@ task_of()
 
 wait_for_line()
 {
-	while ! grep -q "$1" "$2" 2>/dev/null; do
+	while ! grep -qs "$1" $2; do # a pattern
 		kill -0 "$3" || return 1
 		sleep 0.1
 	done
 }
 
+# begin_graph RESULTS: a run whose step has begun.
+begin_graph()
+{
+	rm -rf "$directory"/tmp.*
+	on_fake_gpu sh -c 'echo $$ >"$1" && exec "$2" light "$3" machine graph' sh "$directory/pid" "$bundle/run" \
+		"$directory/$1" >"$directory/said" &
+	run=$!
+	wait_for_line '^# it_cuda_graph' "$directory/tmp.*/results/tests.tap" $run || return 1
+	pid=$(cat "$directory/pid")
+	task=$(task_of "$pid") # which fails if another process ends meanwhile
+	[ -n "$task" ]
+}
+
 # Kernels that are killed with it leave the archive of the steps before.
 killed_in_a_step()
 {
-	on_fake_gpu sh -c 'echo $$ >"$1" && exec "$2" first "$3" machine graph' sh "$directory/pid" "$bundle/run" \
-		"$directory/killed" >"$directory/said" &
-	wait_for_line '^# it_cuda_graph' "$directory/killed/tests.tap" $! || return 1
-	pid=$(cat "$directory/pid")
-	task=$(task_of "$pid")
+	begin_graph killed || return 1
 	kill -KILL "$pid"
 	kill "$task"
-	[ "$(archive_files "$directory/killed.tar.gz" | tr '\n' ' ')" = "errors.txt machine.txt steps.txt " ] &&
-		tar -xzOf "$directory/killed.tar.gz" killed/steps.txt | grep '^machine: ' &&
-		tar -xzOf "$directory/killed.tar.gz" killed/machine.txt | grep '^NVRTC: '
+	[ "$(archive_files killed)" = "errors.txt machine.txt steps.txt " ] &&
+		result_of killed steps.txt | grep '^machine: ' && result_of killed machine.txt | grep '^NVRTC: '
 }
 
 ends()
@@ -273,18 +346,15 @@ ends()
 	while kill -0 "$1" 2>/dev/null; do sleep 0.1; done
 }
 
-# What an interrupted run has started ends with it.
+# What an interrupted run has started ends with it, and its results are packed.
 interrupted()
 {
-	on_fake_gpu sh -c 'echo $$ >"$1" && exec "$2" first "$3" graph' sh "$directory/pid" "$bundle/run" \
-		"$directory/interrupted" >"$directory/said" &
-	run=$!
-	wait_for_line '^# it_cuda_graph' "$directory/interrupted/tests.tap" $run || return 1
-	task=$(task_of "$(cat "$directory/pid")")
-	kill "$(cat "$directory/pid")"
+	begin_graph interrupted || return 1
+	kill "$pid"
 	wait $run
 	[ $? -eq 130 ] || return 1
 	ends "$task"
+	result_of interrupted tests.tap | grep '^# it_cuda_graph' && ! result_of interrupted steps.txt | grep '^graph: '
 }
 
 # Another nvidia-smi is a client of the driver until the run has ended, also by SIGKILL.
@@ -301,44 +371,55 @@ case $1 in
 	;;
 esac
 TOOL
-	on_fake_gpu PATH="$directory/awake:$PATH" CLIENT="$directory/client" "$bundle/run" first "$directory/kept" machine &&
-		grep '^GPU 0 has a client$' "$directory/kept/machine.txt" && ends "$(cat "$directory/client")" || return 1
-	rm "$directory/client"
+	on_fake_gpu PATH="$directory/awake:$PATH" CLIENT="$directory/client" "$bundle/run" light "$directory/kept" machine &&
+		result_of kept machine.txt | grep '^GPU 0 has a client$' && ends "$(cat "$directory/client")" || return 1
+	rm -r "$directory/client" "$directory"/tmp.*
 	on_fake_gpu PATH="$directory/awake:$PATH" CLIENT="$directory/client" HOLD=5 CUDA_VISIBLE_DEVICES=1 sh -c \
-		'echo $$ >"$1" && exec "$2" first "$3" machine' sh "$directory/pid" "$bundle/run" "$directory/left" &
-	wait_for_line '^GPU 1 has a client$' "$directory/left/machine.txt" $! || return 1
+		'echo $$ >"$1" && exec "$2" light "$3" machine' sh "$directory/pid" "$bundle/run" "$directory/left" &
+	wait_for_line '^GPU 1 has a client$' "$directory/tmp.*/results/machine.txt" $! || return 1
 	kill -KILL "$(cat "$directory/pid")"
 	ends "$(cat "$directory/client")"
+}
+
+# conformance_says LINES COMMAND...: with a program in place of conformance that prints them.
+conformance_says()
+{
+	printf '#!/bin/sh\ncat <<"END"\n%s\nEND\n' "$1" >"$directory/says" && chmod +x "$directory/says" || return 1
+	shift
+	mv "$bundle/tests/gpu/conformance" "$directory/conformance" && cp "$directory/says" "$bundle/tests/gpu/conformance" &&
+		"$@" >"$directory/said"
+	code=$?
+	mv -f "$directory/conformance" "$bundle/tests/gpu/conformance"
+	cat "$directory/said"
+	return $code
 }
 
 # Tests of kernels say nothing new if the instructions that they use are wrong; times do.
 matrices_wrong()
 {
-	mkdir "$directory/wrong" && echo "# a.c:1: n_wrong == 0: mma_bf16_layout: 1 of 9 words differ
-not ok 7 - mma_bf16_layout" >"$directory/wrong/conformance.tap" &&
-		on_fake_gpu "$bundle/run" first "$directory/wrong" batch graph sanitize >"$directory/said" &&
-		cat "$directory/said" && grep '^batch, work, graph: omitted' "$directory/wrong/steps.txt" &&
-		! grep '^batch: ' "$directory/wrong/steps.txt" && grep '^sanitize memcheck: done' "$directory/wrong/steps.txt"
+	conformance_says "# a.c:1: n_wrong == 0: mma_bf16_layout: 1 of 9 words differ
+not ok 7 - mma_bf16_layout" on_fake_gpu "$bundle/run" light "$directory/wrong" conformance tests graph sanitize &&
+		grep '^tests, graph: omitted' "$directory/said" && ! grep -E '^(tests kernels|graph): ' "$directory/said" &&
+		grep '^sanitize memcheck: done' "$directory/said"
 }
 
 # A case that hung, and one that was skipped, are no reason to omit a test of kernels.
 matrices_unknown()
 {
-	mkdir "$directory/unknown" && echo "# mma_bf16_layout: no end after 15 s
-not ok 6 - mma_bf16_layout" >"$directory/unknown/conformance.tap" &&
-		on_fake_gpu CUDA_VISIBLE_DEVICES= "$bundle/run" first "$directory/unknown" conformance batch graph \
-			>"$directory/said" && cat "$directory/said" &&
-		grep '^batch, work, graph: not known' "$directory/unknown/steps.txt" &&
-		[ "$(grep -cE '^(batch|graph): done' "$directory/unknown/steps.txt")" -eq 2 ]
+	conformance_says "# mma_bf16_layout: no end after 15 s
+not ok 6 - mma_bf16_layout
+ok 7 - mma_f16_layout # SKIP" on_fake_gpu CUDA_VISIBLE_DEVICES= "$bundle/run" light "$directory/unknown" conformance tests \
+		graph && grep '^tests, graph: not known' "$directory/said" &&
+		[ "$(grep -cE '^(tests kernels|graph): done' "$directory/said")" -eq 2 ]
 }
 
-# Of a kernel that hangs, the test that launched it.  The conformance program would need kernels built by nvcc.
+# Of a kernel that hangs, the test that launched it.
 hangs_end()
 {
-	on_fake_gpu PAGED_TEST_LIMIT=1 PAGED_FAKE_CUDA_FAIL=cuLaunchKernel@1=hang "$bundle/run" first "$directory/hung" \
-		work >"$directory/said" && cat "$directory/said" &&
-		grep '^work: ended with 1, .* 0 passed, 5 failed, 0 skipped' "$directory/hung/steps.txt" &&
-		[ "$(grep -c ': no end after 1 s$' "$directory/hung/tests.tap")" -ge 5 ]
+	on_fake_gpu PAGED_TEST_LIMIT=1 PAGED_FAKE_CUDA_FAIL=cuLaunchKernel@1=hang "$bundle/run" light "$directory/hung" \
+		marks >"$directory/said" && cat "$directory/said" && grep '^marks: ended with 1, ' "$directory/said" &&
+		result_of hung tests.tap | grep ': no end after 1 s$' &&
+		[ "$(result_of hung tests.tap | grep -c '^\(not \)\?ok ')" -eq "$(bare "$bundle/run" it_cuda_marks --list | wc -l)" ]
 }
 
 nvrtc_found()
@@ -394,10 +475,14 @@ try "it says whether it has kernels for a GPU" kernels_told
 try "pagedd says its version" version
 try "workers share a pool" worker
 try "tests of the GPU are skipped where there is none" gpu_tests
-try "all that a GPU is for, in steps" all_steps
+try "light, where there is no GPU" without_gpu
+try "all figures, and PyTorch's" torch_and_table
+try "what is on by default is tested apart" defaults_apart
 if [ -e "$PAGED_BUILDDIR/tests/fake-cuda/.libs/libcuda.so.1" ]; then
-	try "first light: steps, figures and one archive" first_steps
-	try "figures of what is off by default" permitted_steps
+	try "light: steps, figures and one archive" light_steps
+	try "what is off by default is tested if its conformance cases passed" opt_in_that_passed
+	try "a step that hangs ends at its limit" hung_step
+	try "a run ends in time" no_time_left
 	try "a run that is killed leaves the archive of the steps before" killed_in_a_step
 	try "an interrupted run ends its step" interrupted
 	try "the driver has a client until a run ends" kept_awake
@@ -405,7 +490,7 @@ if [ -e "$PAGED_BUILDDIR/tests/fake-cuda/.libs/libcuda.so.1" ]; then
 	try "and are if it is not known" matrices_unknown
 	try "a kernel that hangs ends only its test" hangs_end
 else
-	skip "first light" "the fake CUDA driver is not built"
+	skip "light" "the fake CUDA driver is not built"
 fi
 try "a CUDA compiler elsewhere is taken" nvrtc_found
 try "one that fits the driver is taken first" nvrtc_fits
