@@ -108,7 +108,7 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
  *
  * A row alone takes a * T + b * n / T, where a is the time of a tile for one token, and b the time to write, read and
  * combine one chunk.  That is least if T * T is b / a * n, and b / a is about 3 tokens for 128 heads and 0.8 for 16
- * (estimates of docs/GPU.md, MLA).  WIDE and NARROW are five times as large: a batch that fills the device gains by
+ * (estimates of bench/NOTES-gpu.md).  WIDE and NARROW are five times as large: a batch that fills the device gains by
  * fewer chunks, and its tiles take the same time.  CLUSTER is larger still: such a batch gains more by it than a row
  * alone loses.
  */
