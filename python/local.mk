@@ -131,6 +131,9 @@ PYTHON_FILES += %D%/paged/vllm/request_sequences.py
 PYTHON_FILES += %D%/paged/vllm/supported.py
 PYTHON_FILES += %D%/paged/vllm/waiting.py
 PYTHON_FILES += %D%/paged/vllm/limits.py
+PYTHON_FILES += %D%/paged/vllm/layers.py
+PYTHON_FILES += %D%/paged/vllm/guard.py
+PYTHON_FILES += %D%/paged/vllm/pool_worker.py
 EXTRA_DIST += %D%/tests/vllm/conftest.py
 EXTRA_DIST += %D%/tests/vllm/scheduling.py
 EXTRA_DIST += %D%/tests/vllm/test_arguments.py
@@ -154,6 +157,8 @@ EXTRA_DIST += %D%/tests/vllm/test_backend.py
 EXTRA_DIST += %D%/tests/vllm/test_engine.py
 EXTRA_DIST += %D%/tests/vllm/test_memory.py
 EXTRA_DIST += %D%/tests/vllm/test_mods.py
+EXTRA_DIST += %D%/tests/vllm/test_layers.py
+EXTRA_DIST += %D%/tests/vllm/test_guard.py
 
 # wheel
 PYTHON_FILES += %D%/paged/_bin.py

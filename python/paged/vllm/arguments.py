@@ -11,6 +11,7 @@ from paged._engines import POOL_VARIABLE
 
 CONNECTOR = "PagedConnector"
 SCHEDULER = "paged.vllm.pool_scheduler.PoolScheduler"
+WORKER = "paged.vllm.pool_worker.PoolWorker"
 # vLLM's blocks cost little here, and should not be what limits requests that share pages.
 BLOCKS_PER_PAGE = 4
 # vLLM numbers blocks in 32 bits.
@@ -68,6 +69,7 @@ def arguments(pool: str | None = None, *, runtime_dir: str | None = None, n_bloc
         "enable_prefix_caching": False,
         "async_scheduling": False,
         "scheduler_cls": SCHEDULER,
+        "worker_cls": WORKER,
     }
 
 

@@ -41,7 +41,6 @@ class Metadata:
 
     worker: Worker
     num_actual_tokens: int
-    causal: bool
     query_start_loc: torch.Tensor       # [n_rows + 1]
     seq_lens: torch.Tensor              # [n_rows]
     block_table: torch.Tensor           # [n_rows, n]
@@ -62,10 +61,11 @@ class Builder(CPUAttentionMetadataBuilder):
         if self.is_encoder_only_attention:
             return super().build(common_prefix_len, common_attn_metadata, fast_build)
         common = common_attn_metadata
-        if not isinstance(common.causal, bool):
-            raise NotImplementedError("paged.vllm: rows of one batch differ in whether they are causal")
-        return Metadata(Worker.current(), common.num_actual_tokens, common.causal, common.query_start_loc,
-                        common.seq_lens, common.block_table_tensor)
+        if common.causal is not True:
+            # K and V of a token then depend on later ones, and a prefix is not what was published.
+            raise NotImplementedError("paged.vllm: attention that is not causal")
+        return Metadata(Worker.current(), common.num_actual_tokens, common.query_start_loc, common.seq_lens,
+                        common.block_table_tensor)
 
 
 class Implementation(CPUAttentionBackendImpl):
@@ -92,6 +92,8 @@ class Implementation(CPUAttentionBackendImpl):
         query, key, value, output: [n_tokens, heads, dim]; n_tokens may exceed that of the metadata, whose tokens come
         first.  Writes and returns output.
         """
+        if attn_metadata is None and self.attn_type == AttentionType.DECODER:
+            return self._warm_up(layer, query, key, value, output)
         if not isinstance(attn_metadata, Metadata):
             super().forward(layer, query, key, value, kv_cache, attn_metadata, output, output_scale,
                             output_block_scale)
@@ -100,7 +102,7 @@ class Implementation(CPUAttentionBackendImpl):
             raise NotImplementedError("paged.vllm: quantized output of attention")
         batch = attn_metadata.batch or attn_metadata.plan()
         if batch is None:
-            return output
+            return self._warm_up(layer, query, key, value, output)
         if self.layer_number is None:
             self.layer_number = self._set_up(layer, attn_metadata.worker)
         n = attn_metadata.num_actual_tokens
@@ -110,13 +112,21 @@ class Implementation(CPUAttentionBackendImpl):
         # A layer that shares the K and V of an earlier one reads them only.
         if self.kv_sharing_target_layer_name is None:
             batch.append(self.layer_number, key, value)
-        batch.attention(self.layer_number, query, out, mods=self.mod_set, causal=attn_metadata.causal,
-                        scale=self.scale, sink=self.sink)
+        batch.attention(self.layer_number, query, out, mods=self.mod_set, scale=self.scale,
+                        sink=self.sink)
         return output
 
     def do_kv_cache_update(self, layer: torch.nn.Module, key: torch.Tensor, value: torch.Tensor,
                            kv_cache: torch.Tensor, slot_mapping: torch.Tensor) -> None:
         """Do nothing: forward(), which vLLM calls next, writes K and V."""
+
+    def _warm_up(self, layer: AttentionLayer, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+                 output: torch.Tensor) -> torch.Tensor:
+        """Attend to the guard while the model is examined.  Otherwise leave the output, which is not used."""
+        guard = Worker.guard_of_process()
+        if guard is not None:
+            guard.attend(layer.layer_name, self, self.mods, query, key, value, output)
+        return output
 
     def _set_up(self, layer: AttentionLayer, worker: Worker) -> int:
         """Set what the engine's pool and weights determine.  Returns the pool's layer."""

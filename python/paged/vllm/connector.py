@@ -11,10 +11,12 @@ from vllm.v1.kv_cache_interface import KVCacheConfig
 import paged
 from paged._engines import choose_pool
 from paged.vllm import supported
+from paged.vllm.backend import Backend, Implementation
 from paged.vllm.ended import explain_end
 from paged.vllm.handover import TICKET_TIMEOUT_S, Handover
 from paged.vllm.identity import Identity, media_settings, model_name, model_overrides
 from paged.vllm.limits import check_pages
+from paged.vllm.layers import check_layers
 from paged.vllm.memory import Untouched
 from paged.vllm.request_sequences import RequestSequences
 from paged.vllm.step import Step
@@ -75,6 +77,7 @@ class PagedConnector(KVConnectorBase_V1):
         if role == KVConnectorRole.SCHEDULER:
             self._sequences = _open_sequences(vllm_config, kv_cache_config)
         else:
+            self._geometry = check_layers(vllm_config, Backend, Implementation)
             names = [name for group in kv_cache_config.kv_cache_groups for name in group.layer_names]
             self._worker = Worker(names, kv_cache_config.num_blocks, vllm_config.scheduler_config.max_num_seqs)
 
@@ -119,6 +122,10 @@ class PagedConnector(KVConnectorBase_V1):
         return True
 
     # In the worker's process.
+
+    def examine(self, runner: Any) -> None:
+        """Check the model that a model runner has loaded, before any request.  For PoolWorker."""
+        self._worker.examine(runner, self._geometry, self._vllm_config.model_config.dtype)
 
     def get_mem_pool_context(self) -> AbstractContextManager[Any]:
         # The pool replaces vLLM's KV tensors.

@@ -158,6 +158,7 @@ class RequestSequences:
                 entry.n_shared = 0
             self._publish(entry, n_computed)
             entry.n_written = n_computed + n_scheduled
+            step.rows[entry.seq] = (n_scheduled, entry.n_written)
         self._reserve_ahead()
         self._full = self._published = False
         if output.num_scheduled_tokens:

@@ -24,6 +24,10 @@ class Step(KVConnectorMetadata):
     # preemption, lists all of its blocks.
     placed: list[tuple[int, list[int]]] = field(default_factory=list)
 
+    # The step's rows: of each sequence, how many tokens are computed, and how many it then has.  Those of each layer
+    # must be the same.
+    rows: dict[int, tuple[int, int]] = field(default_factory=dict)
+
     # Sequences whose scheduled tokens have their K and V in the pool already: a whole prompt was found, and vLLM
     # computes its last token only for the logits.  The worker plans their rows without an append.
     written: set[int] = field(default_factory=set)

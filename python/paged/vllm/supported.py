@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from vllm.config import VllmConfig
-from vllm.v1.kv_cache_interface import (
-    FullAttentionSpec, KVCacheConfig, MLAAttentionSpec, SlidingWindowMLASpec, SlidingWindowSpec,
-)
+from vllm.v1.kv_cache_interface import AttentionSpec, KVCacheConfig, SlidingWindowSpec
 
 import paged
 from paged._engines import Geometry
-from paged.vllm.arguments import SCHEDULER
+from paged.vllm.arguments import SCHEDULER, WORKER
+from paged.vllm.layers import spec_refusal, spec_shape
 
 
 def geometry(cache: KVCacheConfig) -> Geometry:
-    """Return what the model needs of a pool.  Raises ValueError if pages cannot hold its K and V."""
+    """Return what the model needs of a pool.  Raises ValueError if pages cannot hold its K and V.
+
+    vLLM tells the scheduler's process the specification of the first layer only: layers.check_layers() sees all of
+    them, in the worker's process, which starts earlier.
+    """
     if len(cache.kv_cache_groups) != 1:
         raise ValueError(f"the model's layers need {len(cache.kv_cache_groups)} kinds of KV cache; the pages of a "
                          f"pool are of one kind")
     group = cache.kv_cache_groups[0]
     spec = group.kv_cache_spec
-    if isinstance(spec, MLAAttentionSpec | SlidingWindowMLASpec) or not isinstance(spec, FullAttentionSpec | SlidingWindowSpec):
-        raise ValueError(f"the model has a KV cache of kind {type(spec).__name__}; paged holds that of multi-head, "
-                         f"grouped-query and multi-query attention")
-    return Geometry(len(group.layer_names), spec.num_kv_heads, spec.head_size, spec.head_size_v)
+    refusal = spec_refusal(spec)
+    if refusal is not None:
+        raise ValueError(f"the model has {refusal}")
+    assert isinstance(spec, AttentionSpec)
+    return Geometry(len(group.layer_names), *spec_shape(spec))
 
 
 def tokens_seen(cache: KVCacheConfig) -> int | None:
@@ -58,7 +62,11 @@ def check(config: VllmConfig) -> None:
         (bool(config.scheduler_config.async_scheduling), "--async-scheduling: pages change hands between steps"),
         (config.scheduler_config.scheduler_cls != SCHEDULER,
          f"another scheduler: start vLLM with --scheduler-cls {SCHEDULER}"),
+        (config.parallel_config.worker_cls != WORKER, f"another worker: start vLLM with --worker-cls {WORKER}"),
         (config.model_config.runner_type == "pooling", "a pooling model: it has no K and V to keep"),
+        (bool(config.model_config.is_diffusion), "a diffusion model: its tokens attend to later ones"),
+        (bool(config.cache_config.kv_sharing_fast_prefill),
+         "--kv-sharing-fast-prefill: layers of one step then have different rows"),
         (config.model_config.is_encoder_decoder, "an encoder-decoder model: cross attention has a cache of its own"),
         (config.cache_config.cache_dtype.startswith("fp8"),
          f"--kv-cache-dtype {config.cache_config.cache_dtype}: set the pool's dtype in pagedd.conf instead"),

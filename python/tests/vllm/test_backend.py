@@ -12,6 +12,7 @@ pytest.importorskip("vllm")
 import torch
 from vllm.config import set_current_vllm_config
 from vllm.model_executor.layers.attention import Attention
+from vllm.model_executor.layers.attention.chunked_local_attention import create_chunked_local_attention_backend
 from vllm.v1.attention.backend import AttentionType, CommonAttentionMetadata
 from vllm.v1.attention.backends.cpu_attn import (
     CPUAttentionBackend, CPUAttentionBackendImpl, CPUAttentionMetadataBuilder,
@@ -191,7 +192,8 @@ def compare(scene, seed):
         common, received, rows = requests.grow(n_new)
         scene.pool.reserve(sequences, requests.lens)
         scene.worker.begin_step(scene.step(
-            placed=[(sequence, blocks) for sequence, blocks in zip(sequences, received) if blocks]))
+            placed=[(sequence, blocks) for sequence, blocks in zip(sequences, received) if blocks],
+            rows={sequences[r]: (n_new[r], requests.lens[r]) for r in rows}))
         built = scene.paged.builder.build(0, common)
         with set_current_vllm_config(scene.own.config):
             own_built = scene.own.builder.build(0, common)
@@ -248,7 +250,7 @@ def prefill(scene, n_tokens, **marks):
     common, (blocks,), _ = requests.grow([n_tokens])
     tensors = [torch.randn(n_tokens, heads, scene.dim, generator=generator)
                for heads in (scene.n_heads, scene.n_kv_heads, scene.n_kv_heads)]
-    scene.worker.begin_step(scene.step(placed=[(sequence, blocks)], **marks))
+    scene.worker.begin_step(scene.step(placed=[(sequence, blocks)], rows={sequence: (n_tokens, n_tokens)}, **marks))
     return common, tensors, sequence, blocks, requests
 
 
@@ -297,7 +299,7 @@ def test_written(scene):
     expected = scene.paged.attend(0, common, metadata, q, k, v)
     requests.lens = [63]
     common, _, _ = requests.grow([1])
-    scene.worker.begin_step(scene.step(written={sequence}))
+    scene.worker.begin_step(scene.step(written={sequence}, rows={sequence: (1, 64)}))
     metadata = scene.paged.builder.build(0, common)
     nothing = torch.full_like(k[:1], math.nan)
     out = scene.paged.attend(0, common, metadata, q[63:], nothing, nothing)
@@ -310,6 +312,57 @@ def test_unknown_block(scene):
     common.block_table_tensor[0, 1] = next(block for block in range(1, N_BLOCKS) if block not in blocks)
     with pytest.raises(RuntimeError, match="row 0 of 1 has 40 tokens, and block .*, which belongs to no sequence"):
         scene.paged.attend(0, common, scene.paged.builder.build(0, common), q, k, v)
+
+
+def test_rows_of_another_step(scene):
+    """The scheduler said what each sequence computes; a layer that computes something else is an error."""
+    scene = scene(*F32)
+    common, (q, k, v), sequence, *_ = prefill(scene, 40)
+    for rows in {sequence: (39, 40)}, {sequence: (40, 41)}, {sequence + 1: (40, 40)}, {}:
+        scene.worker.begin_step(scene.step(rows=rows))
+        with pytest.raises(RuntimeError, match=f"a layer's rows are not those of the step: 1 rows, among them sequence "
+                                               f"{sequence} with 40 new tokens of 40, instead of {len(rows)} rows"):
+            scene.paged.attend(0, common, scene.paged.builder.build(0, common), q, k, v)
+
+
+def test_rows_of_another_layer(scene):
+    """All layers of a step compute on one plan, whichever comes first."""
+    scene = scene(*F32)
+    common, (q, k, v), sequence, *_ = prefill(scene, 40)
+    metadata = scene.paged.builder.build(0, common)
+    expected = scene.paged.attend(0, common, metadata, q, k, v)
+    # Another group of layers, with the same rows.
+    out = scene.paged.attend(1, common, scene.paged.builder.build(0, common), q, k, v)
+    assert torch.equal(out, expected)
+    starts = torch.tensor([0, 39], dtype=torch.int32)
+    other = common.replace(query_start_loc=starts, query_start_loc_cpu=starts, num_actual_tokens=39)
+    with pytest.raises(RuntimeError, match="layers of one step have different rows"):
+        scene.paged.attend(1, common, scene.paged.builder.build(0, other), q, k, v)
+
+
+def test_chunks(scene):
+    """Llama 4: vLLM describes each chunk as a row of its own."""
+    scene = scene(*F32)
+    backend = create_chunked_local_attention_backend(Backend, 32)
+    builder = backend.get_builder_cls()(scene.paged.builder.kv_cache_spec, scene.paged.names, scene.paged.config,
+                                        torch.device("cpu"))
+    common, (q, k, v), *_ = prefill(scene, 20)
+    out = scene.paged.attend(0, common, builder.build(0, common), q, k, v)
+    assert (out.double() - reference(q, k, v, scene.dim ** -0.5)).abs().max() <= TOLERANCE[scene.dtype]
+    scene.worker.end_step()
+    common, (q, k, v), *_ = prefill(scene, 80)
+    with pytest.raises(RuntimeError, match="a layer's rows are not those of the step: 3 rows, among them sequence .* "
+                                           "with 32 new tokens of 32, instead of 1 rows, among them sequence .* with 80"):
+        scene.paged.attend(0, common, builder.build(0, common), q, k, v)
+
+
+def test_not_causal(scene):
+    """K and V of a prefix would depend on what follows it."""
+    scene = scene(*F32)
+    common, *_ = prefill(scene, 40)
+    for causal in False, torch.tensor([True]):
+        with pytest.raises(NotImplementedError, match="not causal"):
+            scene.paged.builder.build(0, common.replace(causal=causal))
 
 
 def test_window_without_first_blocks(scene):
@@ -359,10 +412,10 @@ def test_end_of_the_daemon(scene):
     sequence, = place.pool.create(1)
     common, received, _ = requests.grow([20])
     place.pool.reserve([sequence], [20])
-    place.worker.begin_step(place.step(placed=[(sequence, received[0])]))
-    metadata = place.paged.builder.build(0, common)
-    assert metadata.plan() is not None
+    place.worker.begin_step(place.step(placed=[(sequence, received[0])], rows={sequence: (20, 20)}))
+    assert place.paged.builder.build(0, common).plan() is not None
     place.daemon.kill()
     with pytest.raises(ConnectionError, match="pool test: pagedd has ended, and with it the KV cache of this engine"):
         while True:
-            metadata.plan()
+            place.worker.begin_step(place.step(rows={sequence: (20, 20)}))
+            place.paged.builder.build(0, common).plan()
