@@ -133,6 +133,7 @@ PYTHON_FILES += %D%/paged/vllm/waiting.py
 PYTHON_FILES += %D%/paged/vllm/limits.py
 PYTHON_FILES += %D%/paged/vllm/layers.py
 PYTHON_FILES += %D%/paged/vllm/guard.py
+PYTHON_FILES += %D%/paged/vllm/loaded.py
 PYTHON_FILES += %D%/paged/vllm/pool_worker.py
 EXTRA_DIST += %D%/tests/vllm/conftest.py
 EXTRA_DIST += %D%/tests/vllm/scheduling.py
@@ -159,6 +160,7 @@ EXTRA_DIST += %D%/tests/vllm/test_memory.py
 EXTRA_DIST += %D%/tests/vllm/test_mods.py
 EXTRA_DIST += %D%/tests/vllm/test_layers.py
 EXTRA_DIST += %D%/tests/vllm/test_guard.py
+EXTRA_DIST += %D%/tests/vllm/test_sharing.py
 
 # wheel
 PYTHON_FILES += %D%/paged/_bin.py

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vllm.config import VllmConfig
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1, KVConnectorHandshakeMetadata, KVConnectorMetadata, KVConnectorRole,
+)
 from vllm.v1.kv_cache_interface import KVCacheConfig
 
 import paged
@@ -14,9 +16,10 @@ from paged.vllm import supported
 from paged.vllm.backend import Backend, Implementation
 from paged.vllm.ended import explain_end
 from paged.vllm.handover import TICKET_TIMEOUT_S, Handover
-from paged.vllm.identity import Identity, media_settings, model_name, model_overrides
-from paged.vllm.limits import check_pages
+from paged.vllm.identity import Identity, changes_to_model, media_settings, model_name
 from paged.vllm.layers import check_layers
+from paged.vllm.limits import check_pages
+from paged.vllm.loaded import Loaded, loaded
 from paged.vllm.memory import Untouched
 from paged.vllm.request_sequences import RequestSequences
 from paged.vllm.step import Step
@@ -52,7 +55,7 @@ def _open_sequences(config: VllmConfig, cache: KVCacheConfig) -> RequestSequence
     # The pool is the prefix cache.  vLLM reads this after it made its scheduler's connector.
     config.cache_config.enable_prefix_caching = False
     model = config.model_config
-    identity = Identity(pool, model_name(model), model_overrides(model), media_settings(model),
+    identity = Identity(pool, model_name(model), changes_to_model(config, pool.dtype), media_settings(model),
                         config.lora_config is not None)
     handover = Handover(pool, identity, engine_id=transfer.engine_id, gives=transfer.is_kv_producer,
                         adopts=transfer.is_kv_consumer,
@@ -78,6 +81,7 @@ class PagedConnector(KVConnectorBase_V1):
             self._sequences = _open_sequences(vllm_config, kv_cache_config)
         else:
             self._geometry = check_layers(vllm_config, Backend, Implementation)
+            self._loaded: Loaded | None = None
             names = [name for group in kv_cache_config.kv_cache_groups for name in group.layer_names]
             self._worker = Worker(names, kv_cache_config.num_blocks, vllm_config.scheduler_config.max_num_seqs)
 
@@ -121,11 +125,20 @@ class PagedConnector(KVConnectorBase_V1):
             self._sequences.forget()
         return True
 
+    def set_xfer_handshake_metadata(self, metadata: dict[int, KVConnectorHandshakeMetadata]) -> None:
+        for loaded_model in metadata.values():
+            assert isinstance(loaded_model, Loaded)
+            self._sequences.identity.add(loaded_model)
+
     # In the worker's process.
 
     def examine(self, runner: Any) -> None:
         """Check the model that a model runner has loaded, before any request.  For PoolWorker."""
         self._worker.examine(runner, self._geometry, self._vllm_config.model_config.dtype)
+        self._loaded = loaded(runner.get_model())
+
+    def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
+        return self._loaded
 
     def get_mem_pool_context(self) -> AbstractContextManager[Any]:
         # The pool replaces vLLM's KV tensors.

@@ -8,16 +8,43 @@ import json
 import os
 import re
 import secrets
+from dataclasses import fields
+from typing import Any
 
 import paged
 from paged._engines import prefix_salt
-from vllm.config import ModelConfig
+from paged.vllm.loaded import Loaded
+from vllm.config import LoadConfig, ModelConfig, VllmConfig
+from vllm.logger import init_logger
 from vllm.lora.request import LoRARequest
 from vllm.multimodal.inputs import MultiModalFeatureSpec
 from vllm.v1.request import Request
 
+logger = init_logger(__name__)
+
 # vLLM's hashes of images and audio: blake3, SHA-256 or SHA-512, as --mm-hasher-algorithm says.
 HASH = re.compile("[0-9a-f]{64}|[0-9a-f]{128}")
+
+
+# The dtype of engines whose K and V have the precision of a pool.
+DTYPES: dict[str, Any] = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+# Ways to load all weights of a checkpoint as they are.
+WHOLE_CHECKPOINT = {"auto", "hf", "safetensors"}
+# In an hf_config, what says where it comes from.
+NAMES = {"_name_or_path", "transformers_version", "_commit_hash", "dtype", "torch_dtype"}
+# Of vLLM's ModelConfig, what does not change K and V, is in the name of the weights or is part of hf_config.  A field
+# that a later vLLM adds counts as one that does.
+IRRELEVANT = {
+    "model", "runner", "convert", "tokenizer", "tokenizer_mode", "trust_remote_code", "seed", "hf_config",
+    "hf_text_config", "hf_config_path", "allowed_local_media_path", "allowed_media_domains", "revision",
+    "tokenizer_revision", "max_model_len", "spec_target_max_model_len", "allow_deprecated_quantization",
+    "enforce_eager", "return_sampling_mask", "max_logprobs", "logprobs_mode", "use_fp64_gumbel", "enable_trace_replay",
+    "disable_cascade_attn", "skip_tokenizer_init", "enable_prompt_embeds", "served_model_name", "config_format",
+    "hf_token", "hf_overrides", "generation_config", "override_generation_config", "enable_sleep_mode",
+    "sleep_preserve_parameter_names", "sleep_mode_backend", "sleep_mode_offload_cudagraph",
+    "enable_nccl_comm_suspend", "enable_cumem_allocator", "logits_processors", "io_processor_plugin",
+    "renderer_num_workers", "pooler_config", "multimodal_config",
+}
 
 
 def model_name(config: ModelConfig) -> str:
@@ -31,12 +58,39 @@ def model_name(config: ModelConfig) -> str:
     return "@".join(str(part) for part in parts if part)
 
 
-def model_overrides(config: ModelConfig) -> str:
-    """Return what stands for the changes to the model's own configuration, --hf-overrides; "" for none."""
-    overrides = config.hf_overrides
-    if not isinstance(overrides, dict):
-        return secrets.token_hex(16)    # a function has no text that says what it changes
-    return json.dumps(overrides, sort_keys=True, default=str) if overrides else ""
+def changes_to_model(config: VllmConfig, pool_dtype: str) -> str:
+    """Return "" if an engine computes the model as its checkpoint describes it, or a digest of how it does.
+
+    Compared is vLLM's configuration after all of the user's options with the one that vLLM has without any.
+    """
+    model = config.model_config
+    dtype = DTYPES.get(pool_dtype, "auto")  # K and V of other pools are not as precise as those of any engine
+    try:
+        plain = ModelConfig(model=model.model, revision=model.revision, trust_remote_code=model.trust_remote_code,
+                            tokenizer=model.tokenizer, skip_tokenizer_init=True, dtype=dtype)
+    except Exception:
+        logger.warning("vLLM cannot load the configuration of %s without options: this engine shares its prefixes with "
+                       "engines that have the same options only", model.model, exc_info=True)
+        plain = None
+    text = _effective(model, config.load_config)
+    if plain is not None and text == _effective(plain, LoadConfig()):
+        return ""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _effective(model: ModelConfig, load: LoadConfig) -> str:
+    """Return all of vLLM's configuration that may change K and V, as a canonical text."""
+    values = {field.name: getattr(model, field.name) for field in fields(model) if field.name not in IRRELEVANT}
+    values["hf_config"] = _without(model.hf_config.to_dict(), NAMES)
+    values["load"] = ["auto" if load.load_format in WHOLE_CHECKPOINT else load.load_format, load.ignore_patterns,
+                      load.model_loader_extra_config]
+    return json.dumps(values, sort_keys=True, default=repr)
+
+
+def _without(value: Any, names: set[str]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {str(key): _without(item, names) for key, item in value.items() if key not in names}
 
 
 def media_settings(config: ModelConfig) -> str | None:
@@ -77,22 +131,32 @@ def _files_name(name: str) -> str:
 class Identity:
     """Makes paged.Prefix objects of requests, for one pool and model.
 
-    model, overrides, media
-        What model_name(), model_overrides() and media_settings() return.
+    model, changes, media
+        What model_name(), changes_to_model() and media_settings() return.
     has_adapters
         Whether requests of the engine may have one (--enable-lora).
     """
 
-    def __init__(self, pool: paged.Pool, model: str, overrides: str, media: str | None, has_adapters: bool) -> None:
+    def __init__(self, pool: paged.Pool, model: str, changes: str, media: str | None, has_adapters: bool) -> None:
         self._pool = pool
         self._model = model
         self._media = media
         self._has_adapters = has_adapters
         # What changes K and V although the model's name is the same.
-        self._changes = overrides
+        self._changes = changes
         self._salts: dict[tuple[str, str], bytes] = {}
         # By number and path, because vLLM loads the files of an adapter when the first request has it.
         self._adapters: dict[tuple[int, str], str] = {}
+
+    def add(self, loaded: Loaded) -> None:
+        """Tell what the engine has loaded, before the first request.
+
+        Where pagedd.conf names the model and the engine computes it as its checkpoint describes it, the name stands for
+        all of that, and engines of other makes share.
+        """
+        if self._changes or not loaded.is_plain or not self._pool.model:
+            self._changes = f"{self._changes} {loaded.weights} {loaded.rotary}"
+            self._salts.clear()
 
     def forget(self) -> None:
         """Find nothing that was published until now: the weights changed.

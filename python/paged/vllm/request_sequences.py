@@ -71,7 +71,7 @@ class RequestSequences:
     def __init__(self, pool: paged.Pool, identity: Identity, handover: Handover, runtime_dir: str | None,
                  n_spec_tokens: int = 0, n_seen: int | None = None, n_pages: int | None = None) -> None:
         self._pool = pool
-        self._identity = identity
+        self.identity = identity
         self._handover = handover
         self._runtime_dir = runtime_dir
         self._n_spec_tokens = n_spec_tokens
@@ -114,7 +114,7 @@ class RequestSequences:
         if self._full:
             return None
         self._publish_written()
-        prefix = None if request.skip_reading_prefix_cache else self._identity.prefix(request, request.num_tokens)
+        prefix = None if request.skip_reading_prefix_cache else self.identity.prefix(request, request.num_tokens)
         if prefix is not None and self._pool.publishes and self._is_coming(request, self._pool.match(prefix)):
             return None
         return self._start(request, prefix)
@@ -192,7 +192,7 @@ class RequestSequences:
 
     def forget(self) -> None:
         """Share nothing that was computed until now: the weights changed."""
-        self._identity.forget()
+        self.identity.forget()
         for entry in self._entries.values():
             entry.n_published = self._pool.max_length
         # These may have started on what is to be forgotten.
@@ -346,7 +346,7 @@ class RequestSequences:
 
     def _n_common(self, a: Request, b: Request) -> int:
         """Return the length of a's prompt, in whole pages, that b begins with too."""
-        if not self._identity.may_share(a, b):
+        if not self.identity.may_share(a, b):
             return 0
         n, size = 0, self._pool.page_size
         while n + size < a.num_prompt_tokens and a.all_token_ids[n:n + size] == b.all_token_ids[n:n + size]:
@@ -365,7 +365,7 @@ class RequestSequences:
         if n_tokens <= entry.n_published or not self._pool.publishes:
             return False
         entry.n_published = n_tokens
-        prefix = self._identity.prefix(entry.request, n_tokens)
+        prefix = self.identity.prefix(entry.request, n_tokens)
         if prefix is not None:
             self._pool.publish([entry.seq], prefix)
         return True

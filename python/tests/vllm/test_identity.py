@@ -2,6 +2,7 @@
 """Which requests share pages: the salt of a request, its adapter, and its images."""
 from __future__ import annotations
 
+import json
 import os
 import types
 from pathlib import Path
@@ -10,13 +11,17 @@ import pytest
 
 pytest.importorskip("vllm")
 
+import torch
+from vllm.config import set_current_vllm_config
 from vllm.config.multimodal import MultiModalConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.lora.request import LoRARequest
+from vllm.model_executor.layers import rotary_embedding
 
 import paged
 from paged._engines import prefix_salt
-from paged.vllm.identity import Identity, media_settings, model_name, model_overrides
+from paged.vllm.identity import Identity, changes_to_model, media_settings, model_name
+from paged.vllm.loaded import Loaded, loaded
 from scheduling import answer, assert_idle, contents, image, prompt, report, write_model
 
 POOL = {"name": "test", "n_layers": 1, "n_kv_heads": 1, "k_dim": 4, "dtype": "f32", "n_pages": 8}
@@ -78,34 +83,143 @@ def test_overwritten_checkpoint(tmp_path):
     assert len(set(names)) == 4
 
 
-def overrides_of(path: Path, overrides) -> str:
-    return model_overrides(EngineArgs(model=str(path), skip_tokenizer_init=True,
-                                      hf_overrides=overrides).create_model_config())
+def changes_of(path: Path, pool_dtype: str = "f32", **arguments) -> str:
+    arguments = EngineArgs(**{"model": str(path), "skip_tokenizer_init": True, "dtype": "float32", **arguments})
+    return changes_to_model(types.SimpleNamespace(model_config=arguments.create_model_config(),
+                                                  load_config=arguments.create_load_config()), pool_dtype)
 
 
-def test_overrides(tmp_path):
-    model = write_model(tmp_path / "model")
-    assert overrides_of(model, {}) == ""
-    texts = [overrides_of(model, {"rope_theta": theta}) for theta in (5e5, 6e5)]
-    assert "" not in texts and texts[0] != texts[1]
-    overrides = {"rope_theta": 5e5, "rms_norm_eps": 1e-6}
-    assert overrides_of(model, overrides) == overrides_of(model, dict(reversed(overrides.items())))
-    # What a function changes is not known, so nothing is equal to it, not even itself.
-    assert overrides_of(model, unchanged) != overrides_of(model, unchanged)
+def write_config(path: Path, **changes) -> Path:
+    write_model(path)
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, **changes}))
+    return path
+
+
+@pytest.mark.parametrize("arguments", [
+    {}, {"served_model_name": "another"}, {"seed": 7}, {"enforce_eager": True}, {"max_model_len": 77},
+    {"load_format": "safetensors"},
+    {"hf_overrides": {"rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"}}},
+    {"hf_overrides": lambda config: config}, {"dtype": "bfloat16", "pool_dtype": "bf16"},
+    {"pool_dtype": "i8", "dtype": "auto"},
+], ids=str)
+def test_options_that_change_nothing(tmp_path, arguments):
+    """Engines with these share with those of other makes, also where an option says what the checkpoint says."""
+    assert changes_of(write_model(tmp_path / "model"), **arguments) == ""
+
+
+def test_options_that_change_k_and_v(tmp_path):
+    """Each is something else for all others."""
+    model = write_config(tmp_path / "model", sliding_window=64)
+    other = write_config(tmp_path / "other", sliding_window=64, rope_theta=123.0)
+
+    def changed(config):
+        config.rms_norm_eps = 0.5
+        return config
+
+    changes = [changes_of(model, **arguments) for arguments in (
+        {}, {"load_format": "dummy"}, {"load_format": "sharded_state"}, {"hf_overrides": {"rms_norm_eps": 1e-3}},
+        {"hf_overrides": changed}, {"hf_config_path": str(other)}, {"disable_sliding_window": True},
+        {"dtype": "bfloat16"},
+        {"model_loader_extra_config": {"x": 1}}, {"ignore_patterns": ["model-0*"]},
+        {"hf_overrides": {"rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}}},
+        {"hf_overrides": {"sliding_window": 32}})]
+    assert changes[0] == "" and len(set(changes)) == len(changes)
+    # The same change in another way.
+    assert changes_of(model, hf_overrides={"rope_parameters": {"rope_theta": 123.0, "rope_type": "default"}}) \
+        == changes_of(model, hf_config_path=str(other))
+    # Weights are named elsewhere: here it is how the model is computed.
+    assert changes_of(other) == ""
+
+
+def identity(setting, changes="", **loaded):
+    """The salt of an engine's requests. loaded: what its worker has loaded."""
+    one = Identity(types.SimpleNamespace(model=setting), "weights", changes, "", False)
+    if loaded:
+        one.add(Loaded(**{"weights": "w", "rotary": "r", "is_plain": True, **loaded}))
+    return one._salt(types.SimpleNamespace(lora_request=None, cache_salt=None))
 
 
 @pytest.mark.parametrize("setting", ["", "weights"])
-def test_overrides_are_salts(setting):
+def test_changes_are_salts(setting):
     """Also where the pool's setting stands for the name of the model."""
     pool = types.SimpleNamespace(model=setting)
-    request = types.SimpleNamespace(lora_request=None, cache_salt=None)
-    plain, changed, other = (Identity(pool, "weights", overrides, "", False)._salt(request)
-                             for overrides in ("", "{1}", "{2}"))
-    assert plain == prefix_salt(pool, "weights") and len({plain, changed, other}) == 3
+    plain = identity(setting)
+    assert plain == prefix_salt(pool, "weights")
+    salts = [identity(setting, changes, **loaded) for changes, loaded in (
+        ("", {}), ("{1}", {}), ("{2}", {}), ("{1}", {"weights": "v"}), ("{1}", {"weights": "w"}),
+        ("", {"is_plain": False}), ("", {"is_plain": False, "rotary": "s"}))]
+    assert len(set(salts)) == len(salts)
+    assert identity(setting, "{1}", weights="v") == salts[3]
 
 
-def unchanged(config):
-    return config
+def test_what_is_loaded():
+    """The pool's setting stands for weights and rotary tables, if these follow from the model's configuration."""
+    assert identity("model", weights="w") == identity("model", weights="v") == prefix_salt(
+        types.SimpleNamespace(model="model"), "weights")
+    assert len({identity(""), identity("", weights="w"), identity("", weights="v"), identity("", rotary="s")}) == 4
+
+
+# What the worker's process has loaded
+
+
+def longrope(config, max_model_len, original=128):
+    """A model with one of Phi-3's rotary embeddings."""
+    config.model_config.max_model_len = max_model_len
+    parameters = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 32, "long_factor": [2.0] * 32,
+                  "original_max_position_embeddings": original}
+    rotary_embedding._ROPE_DICT.clear()
+    with set_current_vllm_config(config):
+        rope = rotary_embedding.get_rope(64, max_position=4096, is_neox_style=True, rope_parameters=parameters,
+                                         dtype=torch.float32)
+    return torch.nn.ModuleDict({"rotary": rope})
+
+
+def test_longrope(vllm_config):
+    """vLLM takes the long factors for all sequences if one may be long."""
+    config = vllm_config(False, dtype="float32")
+    short, also_short, long, also_long = (loaded(longrope(config, n)) for n in (100, 128, 129, 4096))
+    assert short == also_short and short.is_plain
+    assert long == also_long and not long.is_plain and long.rotary != short.rotary
+
+
+def test_rotary_tables(vllm_config):
+    """As they are computed, whatever the configuration says; a kind that is not known stands for itself only."""
+    config = vllm_config(False, dtype="float32")
+
+    def rope(theta):
+        with set_current_vllm_config(config):
+            return torch.nn.ModuleDict({"rotary": rotary_embedding.get_rope(
+                64, max_position=4096, is_neox_style=True, dtype=torch.float32,
+                rope_parameters={"rope_type": "default", "rope_theta": theta})})
+
+    first, same, other = loaded(rope(1e4)), loaded(rope(1e4)), loaded(rope(2e4))
+    assert first == same and first.is_plain and first.rotary != other.rotary
+    model = rope(1e4)
+    model["rotary"].cos_sin_cache = model["rotary"].cos_sin_cache * 2
+    assert loaded(model).rotary != first.rotary
+
+    class Unknown(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("inv_freq", torch.arange(4.0))
+
+    assert not loaded(Unknown()).is_plain
+
+
+def test_weights():
+    """The digest covers samples of all parameters, their names and types."""
+    def model(change=None):
+        torch.manual_seed(1)
+        layers = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(3)))
+        with torch.no_grad():
+            if change is not None:
+                change(layers)
+        return loaded(layers).weights
+
+    digests = [model(change) for change in (
+        None, lambda m: m[2].weight.mul_(1.001), lambda m: m[0].bias.zero_(), lambda m: m.half(), lambda m: m.pop(2))]
+    assert len(set(digests)) == 5 and model() == digests[0]
 
 
 # The tenant's salt
@@ -278,11 +392,11 @@ def test_media_settings():
 
 def test_engines_with_other_media_settings(start_scheduler):
     first, second = start_scheduler(), start_scheduler()
-    first.part._identity._media = media_settings(model_config(mm_processor_kwargs={"num_crops": 4}))
-    second.part._identity._media = media_settings(model_config(mm_processor_kwargs={"num_crops": 16}))
+    first.part.identity._media = media_settings(model_config(mm_processor_kwargs={"num_crops": 4}))
+    second.part.identity._media = media_settings(model_config(mm_processor_kwargs={"num_crops": 16}))
     assert run(first, prompt(64), images=[image(1, 20, 30)]) == 64
     assert run(second, prompt(64), images=[image(1, 20, 30)]) == 64 - 16
     # Without its cache vLLM numbers images, and with options of the request it hashes the number.
-    first.part._identity._media = media_settings(model_config(mm_processor_cache_gb=0))
+    first.part.identity._media = media_settings(model_config(mm_processor_cache_gb=0))
     for _ in range(2):
         assert run(first, prompt(64, seed=1), images=[image(1, 0, 30)]) == 64
