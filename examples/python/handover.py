@@ -5,7 +5,7 @@ Only a ticket of 16 bytes goes from one to the other.  A test runs it.
 """
 import multiprocessing
 
-import torch
+import numpy
 
 import paged
 
@@ -15,10 +15,10 @@ PROMPT, ANSWER = 100, 20
 def step(pool, batch, seq, n_tokens, length, value):
     """Stands for the model: writes the last n_tokens tokens, whose V is `value`, and attends equally to all."""
     batch.plan([seq], q_len=n_tokens, kv_len=length)
-    k = torch.zeros(n_tokens, pool.n_kv_heads, pool.k_dim)
+    k = numpy.zeros((n_tokens, pool.n_kv_heads, pool.k_dim), numpy.float32)
     for layer in range(pool.n_layers):
-        batch.append(layer, k, torch.full_like(k, value))
-        out = batch.attention(layer, torch.zeros(n_tokens, 9, pool.k_dim))
+        batch.append(layer, k, numpy.full_like(k, value))
+        out = batch.attention(layer, numpy.zeros((n_tokens, 9, pool.k_dim), numpy.float32))
     batch.finish()                                      # a GPU has done the work; on a CPU it is done already
     return out[-1, 0, 0].item()
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A prompt that workers share: run it twice, and the second worker computes only the end.  A test runs it."""
-import torch
+import numpy
 
 import paged
 
@@ -14,7 +14,7 @@ with paged.connect() as client, client.pool("llama") as pool, pool.batch() as ba
     cached = pool.match(prefix)                     # shared memory only: no request
     [(seq, shared)] = pool.start([(prefix, TOKENS + 100)])
     batch.plan([seq], q_len=TOKENS - shared, kv_len=TOKENS)
-    k, v = torch.zeros(2, TOKENS - shared, pool.n_kv_heads, pool.k_dim)
+    k, v = numpy.zeros((2, TOKENS - shared, pool.n_kv_heads, pool.k_dim), numpy.float32)
     for layer in range(pool.n_layers):
         batch.append(layer, k, v)                   # K and V of the tokens that are not shared
     batch.publish(seq, prefix)

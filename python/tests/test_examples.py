@@ -11,8 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "python"
 
-# The documentation uses paged.torch.
-pytest.importorskip("torch", minversion="2.10")
+pytest.importorskip("numpy")
 if not EXAMPLES.is_dir():
     pytest.skip("the examples are not in this tree", allow_module_level=True)
 
@@ -21,7 +20,7 @@ if not EXAMPLES.is_dir():
 def daemon(start_daemon):
     """A daemon with the pool that README.md shows, and less memory."""
     pool = re.search(r"^    pool llama \{\n(?:    .*\n)+?    \}\n", (ROOT / "README.md").read_text(), re.MULTILINE)
-    return start_daemon(pool[0].replace("2GiB", "1GiB"))
+    return start_daemon(pool[0].replace("2GiB", "256MiB"))
 
 
 def run(daemon, example):
@@ -34,8 +33,8 @@ def run(daemon, example):
 def test_first(daemon):
     match = re.fullmatch(r"out\[0\] = (.*), the first value = (.*)\nK of all pages, in place: \[30, \d+, 3, 16, 64\]\n",
                          run(daemon, "first.py"))
-    # The pages hold f16.
-    assert float(match[1]) == pytest.approx(float(match[2]), abs=2**-11)
+    # The pages hold f32.
+    assert match[1] == match[2]
 
 
 def test_share_prefix(daemon):
@@ -61,6 +60,7 @@ def test_readme_shows_the_first_example():
 
 def test_blocks_of_the_documentation(daemon, monkeypatch, capsys):
     """They run one after the other, in one program."""
+    pytest.importorskip("torch", minversion="2.10")
     monkeypatch.setenv("PAGED_RUNTIME_DIR", str(daemon.runtime_dir))
     program = {"__name__": "docs"}
     found = blocks("docs/PYTHON.md")
