@@ -146,7 +146,7 @@ template <class S, class K>
 SIMT_FUNCTION simt_vec4 *
 bytes_unpacked(attention_mma_shared<K> &shared)
 {
-	return shared.chunks + S::PACKED_CHUNKS;
+	return mma_chunks(shared) + S::PACKED_CHUNKS;
 }
 
 /*
@@ -256,6 +256,14 @@ template <bool F16_, uint32_t DTYPE> struct byte_elements {
 		return (DIM == 64 ? 4 : DIM == 256 ? 2 : 3) - (unpacks<DIM, NARROW>() ? 1 : 0);
 	}
 
+	/* Every device has room for all. */
+	template <uint32_t DIM, bool NARROW>
+	SIMT_MEMBER constexpr uint32_t
+	least_stages()
+	{
+		return stages<DIM, NARROW>();
+	}
+
 	/* Not with 256 dims: one stage would be left. */
 	template <uint32_t DIM, bool NARROW>
 	SIMT_MEMBER constexpr bool
@@ -300,8 +308,8 @@ template <bool F16_, uint32_t DTYPE> struct byte_elements {
 				if (chunk == 0)
 					bytes_q_factors(shared)[q_row] = factor;
 			}
-			shared.chunks[swizzle<K::Q_CHUNKS>(q_row, chunk)] = { a.x, a.z, b.x, b.z };
-			shared.chunks[swizzle<K::Q_CHUNKS>(q_row, chunk + 1)] = { a.y, a.w, b.y, b.w };
+			mma_chunks(shared)[swizzle<K::Q_CHUNKS>(q_row, chunk)] = { a.x, a.z, b.x, b.z };
+			mma_chunks(shared)[swizzle<K::Q_CHUNKS>(q_row, chunk + 1)] = { a.y, a.w, b.y, b.w };
 		}
 	}
 
@@ -331,7 +339,7 @@ template <bool F16_, uint32_t DTYPE> struct byte_elements {
 		if constexpr (S::UNPACKS) {
 			bytes_unpack<S, CUDA_K>(shared, stage);
 			simt_sync();
-			half_elements<true>::qk_mma<unpacked_shape<S>>(shared.chunks, bytes_unpacked<S>(shared),
+			half_elements<true>::qk_mma<unpacked_shape<S>>(mma_chunks(shared), bytes_unpacked<S>(shared),
 								       product);
 			simt_sync(); /* all warps have read the keys, whose place add_pv() needs */
 		} else {
@@ -353,8 +361,8 @@ template <bool F16_, uint32_t DTYPE> struct byte_elements {
 		for (uint32_t k = 0; k < S::CHUNKS; k += 2) {
 			uint32_t a[2][4];
 
-			simt_ldmatrix_x4(a[0], &shared.chunks[swizzle_step<S::Q_CHUNKS>(own_query, k * 2)]);
-			simt_ldmatrix_x4(a[1], &shared.chunks[swizzle_step<S::Q_CHUNKS>(own_query, k * 2 + 2)]);
+			simt_ldmatrix_x4(a[0], &mma_chunks(shared)[swizzle_step<S::Q_CHUNKS>(own_query, k * 2)]);
+			simt_ldmatrix_x4(a[1], &mma_chunks(shared)[swizzle_step<S::Q_CHUNKS>(own_query, k * 2 + 2)]);
 			ATTENTION_UNROLL
 			for (uint32_t n = 0; n < S::BLOCKS; n += 2) {
 				uint32_t b[4], pairs[2];
@@ -431,11 +439,11 @@ template <bool F16_, uint32_t DTYPE> struct byte_elements {
 	}
 };
 
-static_assert(sizeof(attention_mma_shared<attention_shapes<byte_elements<true, CUDA_I8>, 64>>) <= CUDA_BYTES_SHARED_64,
+static_assert(mma_shared_size<attention_shapes<byte_elements<true, CUDA_I8>, 64>> <= CUDA_BYTES_SHARED_64,
 	      "launchers allocate this much");
-static_assert(sizeof(attention_mma_shared<attention_shapes<byte_elements<true, CUDA_I8>, 128>>) <= CUDA_BYTES_SHARED_128,
+static_assert(mma_shared_size<attention_shapes<byte_elements<true, CUDA_I8>, 128>> <= CUDA_BYTES_SHARED_128,
 	      "launchers allocate this much");
-static_assert(sizeof(attention_mma_shared<attention_shapes<byte_elements<true, CUDA_I8>, 256>>) <= CUDA_BYTES_SHARED_256,
+static_assert(mma_shared_size<attention_shapes<byte_elements<true, CUDA_I8>, 256>> <= CUDA_BYTES_SHARED_256,
 	      "launchers allocate this much");
 
 #if ATTENTION_HAS(attention_bytes_e4m3_f16_64)

@@ -162,7 +162,7 @@ mma_tile_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, 
 		mma_rows_copy<K, false>(p, shared, to, tokens);
 	simt_copy_async_commit();
 	prefetch.n_tiles++;
-	prefetch.stage = prefetch.stage + 1 == work_item_stages<K>(shared.item) ? 0 : prefetch.stage + 1;
+	prefetch.stage = prefetch.stage + 1 == mma_stages(p, shared) ? 0 : prefetch.stage + 1;
 	prefetch.begin = mma_visible_tile(p, shared, prefetch.begin + tokens, prefetch.end);
 	mma_entry_load(p, shared, prefetch);
 }
@@ -182,6 +182,8 @@ mma_next_is_alike(const cuda_attention_params &p, const attention_mma_shared<K> 
  */
 template <class K> struct mma_tiles {
 	using shared_type = attention_mma_shared<K>;
+	/* May n_stages() be 1, so that a tile is fetched only after the one before it was attended to? */
+	static constexpr bool MAY_HAVE_ONE_STAGE = K::narrow::LEAST_STAGES == 1 || K::wide::LEAST_STAGES == 1;
 
 	SIMT_MEMBER uint32_t
 	n_tokens(const shared_type &shared)
@@ -190,9 +192,9 @@ template <class K> struct mma_tiles {
 	}
 
 	SIMT_MEMBER uint32_t
-	n_stages(const cuda_attention_params &, const shared_type &shared)
+	n_stages(const cuda_attention_params &p, const shared_type &shared)
 	{
-		return work_item_stages<K>(shared.item);
+		return mma_stages(p, shared);
 	}
 
 	SIMT_MEMBER uint32_t

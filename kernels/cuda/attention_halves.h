@@ -28,6 +28,14 @@ template <bool F16_> struct half_elements {
 		return DIM == 64 ? 4 : DIM == 128 && NARROW ? 3 : 2;
 	}
 
+	/* The most that fit 99 KiB, which a block may have on sm_86, sm_89 and sm_120. */
+	template <uint32_t DIM, bool NARROW>
+	SIMT_MEMBER constexpr uint32_t
+	least_stages()
+	{
+		return DIM == 64 ? 4 : DIM == 128 ? 2 : 1;
+	}
+
 	/* Is each plane of a tile converted to halves before it is multiplied? */
 	template <uint32_t, bool>
 	SIMT_MEMBER constexpr bool
@@ -41,7 +49,7 @@ template <bool F16_> struct half_elements {
 	fetch_q_rows(const cuda_attention_params &p, attention_mma_shared<K> &shared, const attention_work_item &item,
 		     uint32_t n)
 	{
-		q_rows_copy<K>(p, item, shared.chunks, n);
+		q_rows_copy<K>(p, item, mma_chunks(shared), n);
 	}
 
 	template <class K>
@@ -56,7 +64,7 @@ template <bool F16_> struct half_elements {
 	add_qk(const cuda_attention_params &, attention_mma_shared<K> &shared, uint32_t stage,
 	       float product[S::BLOCKS][4])
 	{
-		qk_mma<S>(shared.chunks, mma_tile_at(shared, stage, CUDA_K), product);
+		qk_mma<S>(mma_chunks(shared), mma_tile_at(shared, stage, CUDA_K), product);
 	}
 
 	template <class S>

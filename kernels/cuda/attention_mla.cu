@@ -39,7 +39,8 @@ template <bool F16_, bool NARROW_> struct mla_shape {
 	static constexpr bool F16 = F16_, NARROW = NARROW_;
 	static constexpr uint32_t CHUNKS = 576 / 8;
 	static constexpr uint32_t Q_ROWS = NARROW ? CUDA_TILE_Q_ROWS : CUDA_MAX_TILE_Q_ROWS;
-	static constexpr uint32_t STAGES = NARROW ? 4 : 3; /* one less with CUDA_MLA_SHARED */
+	/* One less with CUDA_MLA_SHARED; one in all with CUDA_MLA_SHARED_LEAST, where every tile is narrow. */
+	static constexpr uint32_t STAGES = NARROW ? 4 : 3;
 	static constexpr uint32_t PARTS = NARROW ? 4 : 1;             /* partial sums of a product */
 	static constexpr uint32_t LANES = CUDA_MLA_THREADS / Q_ROWS;  /* threads per q_row in the softmax */
 	static constexpr uint32_t PAIRS = TOKENS / 2 / LANES;         /* pairs of tokens per thread in the softmax */
@@ -148,6 +149,8 @@ template <class S>
 SIMT_FUNCTION uint32_t
 mla_stages(const cuda_attention_params &p)
 {
+	if (S::NARROW && p.shared_size < CUDA_MLA_SHARED)
+		return 1;
 	return p.shared_size < sizeof(mla_shared<S>) + S::STAGES * S::TILE * sizeof(simt_vec4) ? S::STAGES - 1
 												: S::STAGES;
 }
@@ -194,6 +197,7 @@ mla_next_is_alike(const cuda_attention_params &p, const mla_common &shared)
 /* The members are those of mma_tiles. */
 template <class S> struct mla_tiles {
 	using shared_type = mla_shared<S>;
+	static constexpr bool MAY_HAVE_ONE_STAGE = S::NARROW;
 
 	SIMT_MEMBER uint32_t
 	n_tokens(const shared_type &)
@@ -659,6 +663,9 @@ constexpr bool mla_fits =
 	sizeof(mla_shared<S>) + S::STAGES * S::TILE * sizeof(simt_vec4) <= CUDA_MLA_SHARED_MORE &&
 	sizeof(mla_shared<S>) + (S::STAGES - 1) * S::TILE * sizeof(simt_vec4) <= CUDA_MLA_SHARED;
 static_assert(mla_fits<mla_shape<true, true>> && mla_fits<mla_shape<true, false>>, "launchers allocate this much");
+static_assert(sizeof(mla_shared<mla_shape<true, true>>) + mla_shape<true, true>::TILE * sizeof(simt_vec4) <=
+		      CUDA_MLA_SHARED_LEAST,
+	      "launchers allocate this much");
 
 #if ATTENTION_HAS(attention_mla_f16)
 ATTENTION_KERNEL_OF(ATTENTION_NAME(attention_mla_f16), CUDA_MLA_THREADS, 1)

@@ -16,12 +16,14 @@
 #include "kernels/cuda/attention_halves.h"
 #include "kernels/cuda/attention_mma.h"
 
-static_assert(sizeof(attention_mma_shared<attention_shapes<half_elements<true>, 64>>) <= CUDA_MMA_SHARED_64,
+template <uint32_t DIM> using shapes = attention_shapes<half_elements<true>, DIM>;
+static_assert(mma_shared_size<shapes<64>> <= CUDA_MMA_SHARED_64 &&
+		      mma_shared_size<shapes<128>> <= CUDA_MMA_SHARED_128 &&
+		      mma_shared_size<shapes<256>> <= CUDA_MMA_SHARED_256,
 	      "launchers allocate this much");
-static_assert(sizeof(attention_mma_shared<attention_shapes<half_elements<true>, 128>>) <= CUDA_MMA_SHARED_128,
-	      "launchers allocate this much");
-static_assert(sizeof(attention_mma_shared<attention_shapes<half_elements<true>, 256>>) <= CUDA_MMA_SHARED_256,
-	      "launchers allocate this much");
+static_assert(mma_least_shared_size<shapes<128>> <= CUDA_MMA_SHARED_128_LEAST &&
+		      mma_least_shared_size<shapes<256>> <= CUDA_MMA_SHARED_256_LEAST,
+	      "launchers allocate this much where a block has less");
 
 #if ATTENTION_HAS(attention_mma_f16_64)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_f16_64), 2)

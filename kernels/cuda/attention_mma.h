@@ -37,7 +37,7 @@ mma_next_find(const cuda_attention_params &p, SHARED &shared, mma_prefetch &pref
 
 /*
  * Call attend(stage, begin) for each tile of tokens [begin, end), which lie in one bitmap if there is a block mask.
- * While a tile is computed, the tiles after it are copied to the other stages.
+ * While a tile is computed, the tiles after it are copied to the other stages, if there are any.
  */
 template <class T, class ATTEND>
 SIMT_FUNCTION void
@@ -45,6 +45,8 @@ mma_tiles_for_each(const cuda_attention_params &p, typename T::shared_type &shar
 		   uint32_t begin, uint32_t end, ATTEND attend)
 {
 	uint32_t tokens = T::n_tokens(shared), stages = T::n_stages(p, shared);
+	bool one_stage = T::MAY_HAVE_ONE_STAGE && stages == 1;
+	uint32_t ahead = one_stage ? 1 : stages - 1; /* tiles that are fetched before one is attended to */
 
 	begin = T::visible_from(p, shared, begin, end);
 	if (!prefetch.in_next) {
@@ -57,20 +59,23 @@ mma_tiles_for_each(const cuda_attention_params &p, typename T::shared_type &shar
 	ATTENTION_ROLL
 	while (begin < end) {
 		/* First, as many tiles are fetched as are to be on their way; the code has one copy of the fetch. */
-		bool filled = prefetch.n_tiles >= stages - 1 || prefetch.begin >= prefetch.end;
+		bool filled = prefetch.n_tiles >= ahead || prefetch.begin >= prefetch.end;
 
 		if (filled) {
 			/* Queries that were fetched during the item before were fetched after its tiles. */
 			T::wait(prefetch.n_tiles, prefetch.has_queries && !prefetch.found);
 			simt_sync(); /* the tile is there, and all warps have read the one before it */
 		}
-		mma_prefetch_step<T>(p, shared, prefetch);
+		if (!one_stage || !filled)
+			mma_prefetch_step<T>(p, shared, prefetch);
 		if (!filled)
 			continue;
 		if (!prefetch.found)
 			mma_next_find(p, shared, prefetch);
 		attend(prefetch.stage + (prefetch.stage < prefetch.n_tiles ? stages : 0) - prefetch.n_tiles, begin);
 		prefetch.n_tiles--;
+		if (one_stage)
+			simt_sync(); /* all warps have read the tile */
 		begin = T::visible_from(p, shared, begin + tokens, end);
 	}
 }

@@ -87,6 +87,7 @@ template <class ELEMENTS, uint32_t DIM_, bool NARROW_> struct attention_shape {
 	static constexpr uint32_t Q_ROWS = NARROW ? CUDA_TILE_Q_ROWS : CUDA_MAX_TILE_Q_ROWS;
 	static constexpr uint32_t TOKENS = DIM == 256 && !NARROW ? 32 : 64;
 	static constexpr uint32_t STAGES = ELEMENTS::template stages<DIM, NARROW>();
+	static constexpr uint32_t LEAST_STAGES = ELEMENTS::template least_stages<DIM, NARROW>(); /* mma_stages() */
 	static constexpr uint32_t WARP_TOKENS = NARROW ? TOKENS / ATTENTION_WARPS : TOKENS;
 	static constexpr uint32_t BLOCKS = WARP_TOKENS / 8; /* of eight tokens */
 	static constexpr uint32_t SCALE_CHUNKS = ELEMENTS::SCALES ? TOKENS / 4 : 0;
@@ -94,10 +95,11 @@ template <class ELEMENTS, uint32_t DIM_, bool NARROW_> struct attention_shape {
 	/* A plane of the tile as halves. */
 	static constexpr bool UNPACKS = ELEMENTS::template unpacks<DIM, NARROW>();
 	static constexpr uint32_t UNPACKED_CHUNKS = UNPACKS ? TOKENS * Q_CHUNKS : 0;
+	static constexpr uint32_t STAGE_CHUNKS = CUDA_N_PLANES * (TOKENS * CHUNKS + SCALE_CHUNKS);
 	/* The chunks before those of UNPACKED_CHUNKS. */
-	static constexpr uint32_t PACKED_CHUNKS =
-		Q_ROWS * Q_CHUNKS + STAGES * CUDA_N_PLANES * (TOKENS * CHUNKS + SCALE_CHUNKS) + FACTOR_CHUNKS;
+	static constexpr uint32_t PACKED_CHUNKS = Q_ROWS * Q_CHUNKS + STAGES * STAGE_CHUNKS + FACTOR_CHUNKS;
 	static constexpr uint32_t MEMORY = PACKED_CHUNKS + UNPACKED_CHUNKS;
+	static constexpr uint32_t LEAST_MEMORY = MEMORY - (STAGES - LEAST_STAGES) * STAGE_CHUNKS;
 };
 
 /* A kernel's shapes, narrow and wide.  Code that does not depend on the tile's shape is a template of this struct. */
@@ -111,6 +113,8 @@ template <class ELEMENTS, uint32_t DIM_> struct attention_shapes {
 	/* Rows that the block and that a warp copies in a step (mma_rows_copy()). */
 	static constexpr uint32_t STEP_ROWS = CUDA_ATTENTION_THREADS / CHUNKS, WARP_ROWS = 32 / CHUNKS;
 	static constexpr uint32_t MEMORY = narrow::MEMORY > wide::MEMORY ? narrow::MEMORY : wide::MEMORY;
+	static constexpr uint32_t LEAST_MEMORY =
+		narrow::LEAST_MEMORY > wide::LEAST_MEMORY ? narrow::LEAST_MEMORY : wide::LEAST_MEMORY;
 	/* A warp's q_rows whose sums of values are in attention_results at once. */
 	static constexpr uint32_t RESULT_Q_ROWS =
 		sizeof(attention_results::values) / sizeof(float) / ATTENTION_WARPS / DIM;
@@ -121,17 +125,30 @@ struct attention_mma_block : attention_block {
 	attention_q_row q_row[CUDA_MAX_TILE_Q_ROWS];
 };
 
-template <class K> struct attention_mma_shared : attention_mma_block {
+/* The chunks follow (mma_chunks()), as many as the launch has memory for. */
+template <class K> struct alignas(128) attention_mma_shared : attention_mma_block {
 	attention_work_item next; /* the item after this one, if has_next; known from the item's second tile on */
 	bool has_next;
 	/* Of the tile being fetched, in the order of the threads that computed them (mma_own_row()); 0: zeros. */
 	uint64_t row_address[CUDA_ATTENTION_THREADS];
-	/*
-	 * Queries, then [stage][plane][token], then the tokens' scales in the same order, factors of the q_rows, and a
-	 * plane that was unpacked.
-	 */
-	alignas(128) simt_vec4 chunks[K::MEMORY];
 };
+
+/* Bytes of shared memory for all stages, and for as few as there may be. */
+template <class K>
+constexpr uint32_t mma_shared_size = sizeof(attention_mma_shared<K>) + K::MEMORY * sizeof(simt_vec4);
+template <class K>
+constexpr uint32_t mma_least_shared_size = sizeof(attention_mma_shared<K>) + K::LEAST_MEMORY * sizeof(simt_vec4);
+
+/*
+ * Queries, then [stage][plane][token], then the tokens' scales in the same order, factors of the q_rows, and a plane
+ * that was unpacked.
+ */
+template <class K>
+SIMT_FUNCTION simt_vec4 *
+mma_chunks(attention_mma_shared<K> &shared)
+{
+	return reinterpret_cast<simt_vec4 *>(&shared + 1);
+}
 
 /* A thread's registers: the online softmax state of its two q_rows, and its part of their sums of values. */
 template <class K> struct attention_mma_state {
@@ -160,6 +177,16 @@ work_item_stages(const attention_work_item &item)
 	return work_item_is_narrow(item) ? K::narrow::STAGES : K::wide::STAGES;
 }
 
+/* The stages that the launch's shared memory has room for; devices differ in what a block may have. */
+template <class K>
+SIMT_FUNCTION uint32_t
+mma_stages(const cuda_attention_params &p, const attention_mma_shared<K> &shared)
+{
+	if (K::LEAST_MEMORY < K::MEMORY && p.shared_size < mma_shared_size<K>)
+		return work_item_is_narrow(shared.item) ? K::narrow::LEAST_STAGES : K::wide::LEAST_STAGES;
+	return work_item_stages<K>(shared.item);
+}
+
 /* Address of a plane's tile in a stage. */
 template <class K>
 SIMT_FUNCTION simt_vec4 *
@@ -168,7 +195,7 @@ mma_tile_at(attention_mma_shared<K> &shared, uint32_t stage, uint32_t plane)
 	uint32_t q_rows = work_item_is_narrow(shared.item) ? K::narrow::Q_ROWS : K::wide::Q_ROWS;
 	uint32_t queries = q_rows * (K::Q_CHUNKS / K::CHUNKS);
 
-	return shared.chunks +
+	return mma_chunks(shared) +
 	       (queries + (stage * CUDA_N_PLANES + plane) * work_item_tile_tokens<K>(shared.item)) * K::CHUNKS;
 }
 

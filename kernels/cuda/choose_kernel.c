@@ -9,7 +9,7 @@ _Static_assert((int)CUDA_F32 == PAGED_F32 && (int)CUDA_F16 == PAGED_F16 && (int)
 	       "kernels know dtypes by the same numbers");
 
 /* Chosen with attention_mma_*, whose limits are these kernels' limits too. */
-_Static_assert(CUDA_PREFILL_SHARED_64 <= CUDA_MMA_SHARED_64 && CUDA_PREFILL_SHARED_128 <= CUDA_MMA_SHARED_128,
+_Static_assert(CUDA_PREFILL_SHARED_64 <= CUDA_MMA_SHARED_64 && CUDA_PREFILL_SHARED_128 <= CUDA_MMA_SHARED_128_LEAST,
 	       "a block that has room for decode has room for prefill");
 
 struct candidate {
@@ -28,22 +28,27 @@ static const struct candidate candidates[] = {
 	}
 #define KERNEL(source, name, threads, shared, tile_q_rows) \
 	KERNEL_OF(source, name, threads, shared, tile_q_rows, false, false)
-#define MLA(dtype, name, shared)                                                                                      \
-	{                                                                                                             \
-		dtype, dtype, true, 16, 576, 512,                                                                     \
-		{                                                                                                     \
-			KERNEL_OF("attention_mla", name, CUDA_MLA_THREADS, shared, CUDA_MAX_TILE_Q_ROWS, false, true) \
-		}                                                                                                     \
+#define MLA(dtype, name, shared, tile_q_rows)                                                                \
+	{                                                                                                    \
+		dtype, dtype, true, 16, 576, 512,                                                            \
+		{                                                                                            \
+			KERNEL_OF("attention_mla", name, CUDA_MLA_THREADS, shared, tile_q_rows, false, true) \
+		}                                                                                            \
 	}
-#define MMA(dtype, name, dim, ...)                                                                            \
-	{                                                                                                     \
-		dtype, dtype, false, 8, dim, dim,                                                             \
-		{                                                                                             \
-			KERNEL("attention_mma", name "_" #dim, CUDA_ATTENTION_THREADS, CUDA_MMA_SHARED_##dim, \
-			       CUDA_MAX_TILE_Q_ROWS),                                                         \
-				__VA_ARGS__                                                                   \
-		}                                                                                             \
+#define MMA(dtype, name, dim, shared, ...)                                                                          \
+	{                                                                                                           \
+		dtype, dtype, false, 8, dim, dim,                                                                   \
+		{                                                                                                   \
+			KERNEL("attention_mma", name "_" #dim, CUDA_ATTENTION_THREADS, shared, CUDA_MAX_TILE_Q_ROWS), \
+				__VA_ARGS__                                                                         \
+		}                                                                                                   \
 	}
+#define MMA_DIMS(dtype, name)                                                            \
+	MMA(dtype, name, 64, CUDA_MMA_SHARED_64, PREFILL(name, 64)),                     \
+		MMA(dtype, name, 128, CUDA_MMA_SHARED_128, PREFILL(name, 128)),          \
+		MMA(dtype, name, 128, CUDA_MMA_SHARED_128_LEAST, PREFILL(name, 128)),    \
+		MMA(dtype, name, 256, CUDA_MMA_SHARED_256, { NULL }),                    \
+		MMA(dtype, name, 256, CUDA_MMA_SHARED_256_LEAST, { NULL })
 #define PREFILL(name, dim)                                                                          \
 	KERNEL("attention_prefill", name "_" #dim, CUDA_PREFILL_THREADS, CUDA_PREFILL_SHARED_##dim, \
 	       CUDA_PREFILL_TILE_Q_ROWS)
@@ -64,16 +69,15 @@ static const struct candidate candidates[] = {
 			       CUDA_TILE_Q_ROWS)                                                       \
 		}                                                                                      \
 	}
-	MLA(PAGED_F16, "f16", CUDA_MLA_SHARED_MORE),
-	MLA(PAGED_F16, "f16", CUDA_MLA_SHARED),
-	MLA(PAGED_BF16, "bf16", CUDA_MLA_SHARED_MORE),
-	MLA(PAGED_BF16, "bf16", CUDA_MLA_SHARED),
-	MMA(PAGED_F16, "f16", 64, PREFILL("f16", 64)),
-	MMA(PAGED_F16, "f16", 128, PREFILL("f16", 128)),
-	MMA(PAGED_F16, "f16", 256, { NULL }),
-	MMA(PAGED_BF16, "bf16", 64, PREFILL("bf16", 64)),
-	MMA(PAGED_BF16, "bf16", 128, PREFILL("bf16", 128)),
-	MMA(PAGED_BF16, "bf16", 256, { NULL }),
+	MLA(PAGED_F16, "f16", CUDA_MLA_SHARED_MORE, CUDA_MAX_TILE_Q_ROWS),
+	MLA(PAGED_F16, "f16", CUDA_MLA_SHARED, CUDA_MAX_TILE_Q_ROWS),
+	MLA(PAGED_BF16, "bf16", CUDA_MLA_SHARED_MORE, CUDA_MAX_TILE_Q_ROWS),
+	MLA(PAGED_BF16, "bf16", CUDA_MLA_SHARED, CUDA_MAX_TILE_Q_ROWS),
+	MMA_DIMS(PAGED_F16, "f16"),
+	MMA_DIMS(PAGED_BF16, "bf16"),
+	/* A wide tile's queries and keys fit no block of 99 KiB, so there all tiles are narrow. */
+	MLA(PAGED_F16, "f16", CUDA_MLA_SHARED_LEAST, CUDA_TILE_Q_ROWS),
+	MLA(PAGED_BF16, "bf16", CUDA_MLA_SHARED_LEAST, CUDA_TILE_Q_ROWS),
 	BYTES_DIMS(PAGED_F16, PAGED_E4M3, "e4m3_f16"),
 	BYTES_DIMS(PAGED_F16, PAGED_E5M2, "e5m2_f16"),
 	BYTES_DIMS(PAGED_F16, PAGED_I8, "i8_f16"),

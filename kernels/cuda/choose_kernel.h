@@ -49,7 +49,9 @@ uint32_t cuda_wide_kv_chunk_factor(const struct cuda_choice choices[CUDA_N_PARTS
  * - e4m3, e5m2 and i8 pools with queries of f16 or bf16, and dims that are
  *   multiples of 16.
  *
- * Those of the first item have a CUDA_PREFILL for dims of at most 128.
+ * Those of the first item have a CUDA_PREFILL for dims of at most 128.  All of
+ * them fit blocks of 99 KiB (sm_86, sm_89, sm_120): there, some fetch fewer tiles
+ * ahead, and those for V in K have no wide tiles.
  *
  * The choice depends on nothing that changes between batches, so results are
  * bit-identical from batch to batch.

@@ -66,11 +66,18 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
 #define CUDA_MMA_SHARED_64 (84u << 10)
 #define CUDA_MMA_SHARED_128 (113u << 10)
 #define CUDA_MMA_SHARED_256 (148u << 10)
+/** With fewer stages (mma_stages()): for devices whose blocks have 99 KiB, as sm_86, sm_89 and sm_120. */
+#define CUDA_MMA_SHARED_128_LEAST (92u << 10)
+#define CUDA_MMA_SHARED_256_LEAST (84u << 10)
 #define CUDA_BYTES_SHARED_64 (54u << 10)
 #define CUDA_BYTES_SHARED_128 (78u << 10)
 #define CUDA_BYTES_SHARED_256 (93u << 10)
-/** Dynamic shared memory of attention_mla_f16 and _bf16: the most of a block on sm_80, and with one more stage, for sm_90. */
+/**
+ * Dynamic shared memory of attention_mla_f16 and _bf16: the most of a block on sm_80; with one more stage, for sm_90;
+ * and with one stage and narrow tiles only, for blocks of 99 KiB.
+ */
 #define CUDA_MLA_SHARED (163u << 10)
+#define CUDA_MLA_SHARED_LEAST (74u << 10)
 #define CUDA_MLA_SHARED_MORE (199u << 10)
 /** Dynamic shared memory of attention_prefill_*: of dim 128, two blocks fit a multiprocessor of sm_80. */
 #define CUDA_PREFILL_SHARED_64 (49u << 10)
@@ -388,7 +395,7 @@ struct cuda_attention_params {
 	uint32_t lse_without_sink;
 	uint64_t k_scale; /* float [n_kv_heads] for e4m3 and e5m2; 0: scale 1 */
 	uint64_t v_scale;
-	uint32_t shared_size; /* the launch's dynamic shared memory, which decides how many tiles attention_mla_* fetches */
+	uint32_t shared_size; /* the launch's dynamic shared memory, which decides how many tiles kernels fetch ahead */
 	uint32_t unused;
 };
 

@@ -21,7 +21,7 @@ allowed()
 		# Device functions of mods are overloaded by type, as the generated code calls them.
 		$1 ~ /^mod_/ && $2 == "kernels/cuda/mod_device.h" { next }
 		# Members of the classes that the attention template takes as its parameter.
-		$1 ~ /^(add_pv|add_qk|fetch_q_rows|fetch_scale|non_finite|pv_mma|stages|sum_factor|sum_index|to_f32|unpacks)$/ &&
+		$1 ~ /^(add_pv|add_qk|fetch_q_rows|fetch_scale|least_stages|non_finite|pv_mma|stages|sum_factor|sum_index|to_f32|unpacks)$/ &&
 			$2 ~ /^kernels\/cuda\/attention_(bytes\.cu|tile\.h)$/ { next }
 		$1 ~ /^(fetch|load_entry|may_go_on|n_stages|n_tokens|visible_from|wait)$/ &&
 			$2 ~ /^kernels\/cuda\/attention_(fetch\.h|mla\.cu)$/ { next }

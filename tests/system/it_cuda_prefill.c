@@ -18,10 +18,10 @@ run_and_count(const struct batch_fixture_params *params, struct prefill_runs wan
 {
 	char decode[32], prefill[32];
 	const char *dtype = params->pool == PAGED_F16 ? "f16" : "bf16";
-	int dim = params->k_dim <= 64 && params->v_dim <= 64 ? 64 : 128;
+	uint32_t most = params->k_dim > params->v_dim ? params->k_dim : params->v_dim, dim = most <= 64 ? 64 : 128;
 
-	snprintf(decode, sizeof(decode), "%s_%s_%d", prefill_decode_source(params), dtype, dim);
-	snprintf(prefill, sizeof(prefill), "%s_%s_%d", prefill_source(), dtype, dim);
+	snprintf(decode, sizeof(decode), "%s_%s_%u", prefill_decode_source(params), dtype, most > 128 ? 256 : dim);
+	snprintf(prefill, sizeof(prefill), "%s_%s_%u", prefill_source(), dtype, dim);
 	batch_fixture_run(params);
 	prefill_expect_runs(&wanted, decode, prefill);
 }
@@ -204,6 +204,37 @@ block_mask_run(const char *prefill)
 	params.n_rows = 1;
 	batch_fixture_run_first_tokens(&params, 64);
 	prefill_expect_runs(&(struct prefill_runs){ 0, 1 }, "attention_mma", prefill);
+	prefill_end();
+}
+
+/* Devices whose blocks have 99 KiB, as sm_86, sm_89 and sm_120: decode and prefill run on tensor cores there too. */
+IT_TEST(tensor_cores_with_99_kib_of_shared_memory)
+{
+	static const struct {
+		uint32_t k_dim, v_dim;
+		struct prefill_runs runs;
+	} cases[] = { { 128, 128, { 1, 1 } }, { 72, 120, { 1, 1 } }, { 192, 128, { 1, 0 } }, { 256, 256, { 1, 0 } } };
+	struct batch_fixture_params params = prefill_mixed;
+	char attributes[32];
+
+	cuda_skip_with_gpu();
+	snprintf(attributes, sizeof(attributes), "%d=%u", CUDA_DEVICE_SHARED_PER_BLOCK_OPTIN, 99u << 10);
+	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", attributes, 1);
+	prefill_begin();
+	for (unsigned int i = 0; i < 4; i++) {
+		params.pool = params.q = i % 2 ? PAGED_F16 : PAGED_BF16;
+		params.k_dim = cases[i].k_dim;
+		params.v_dim = cases[i].v_dim;
+		run_and_count(&params, cases[i].runs);
+	}
+	/* MLA: every tile is narrow. */
+	params.v_in_k = true;
+	params.kv_heads = 1;
+	params.q_heads = 24;
+	params.k_dim = 288;
+	params.v_dim = 256;
+	batch_fixture_run(&params);
+	prefill_expect_runs(&(struct prefill_runs){ 1, 0 }, "attention_mla_f16", "attention_prefill_");
 	prefill_end();
 }
 

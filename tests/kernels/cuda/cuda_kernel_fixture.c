@@ -342,15 +342,29 @@ attention_kernel_launch(const char *kernel, const struct cuda_attention_params *
 		cuda_kernel_run(kernel, p, n_blocks, found->max_threads, p->shared_size, seed);
 }
 
+/* Kernels that fetch as many tiles ahead as have room run with each size that a launcher gives, by the seed. */
+static uint32_t
+kernel_shared_size(const char *kernel, const struct cuda_attention_options *options)
+{
+	if (strstr(kernel, "_mla_wgmma_") != NULL || kernel_has_clusters(kernel))
+		return CUDA_MLA_WGMMA_SHARED;
+	if (strstr(kernel, "wgmma") != NULL)
+		return WGMMA_SHARED_SIZE;
+	if (strstr(kernel, "_mla_") != NULL)
+		return options->max_tile_q_rows == CUDA_TILE_Q_ROWS ? CUDA_MLA_SHARED_LEAST
+		       : options->seed % 2                          ? CUDA_MLA_SHARED_MORE
+								    : CUDA_MLA_SHARED;
+	if (strstr(kernel, "_mma_") != NULL && options->seed % 2 == 0)
+		return strstr(kernel, "_128") != NULL   ? CUDA_MMA_SHARED_128_LEAST
+		       : strstr(kernel, "_256") != NULL ? CUDA_MMA_SHARED_256_LEAST
+							: CUDA_MMA_SHARED_64;
+	return SHARED_SIZE;
+}
+
 static void
 attention_kernel_run(const char *kernel, struct cuda_attention_params *p, const struct cuda_attention_options *options)
 {
-	bool more = strstr(kernel, "_mla_") != NULL && options->seed % 2;
-
-	p->shared_size = strstr(kernel, "_mla_wgmma_") != NULL || kernel_has_clusters(kernel) ? CUDA_MLA_WGMMA_SHARED
-			 : strstr(kernel, "wgmma") != NULL                                    ? WGMMA_SHARED_SIZE
-			 : more                                                               ? CUDA_MLA_SHARED_MORE
-											      : SHARED_SIZE;
+	p->shared_size = kernel_shared_size(kernel, options);
 	attention_kernel_launch(kernel, p, options->n_blocks == 0 ? 3 : options->n_blocks, options->seed);
 }
 

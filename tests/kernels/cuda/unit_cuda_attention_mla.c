@@ -70,7 +70,8 @@ Test(cuda_attention_mla, kernel_choice)
 		{ 576, 512, true, PAGED_BF16, PAGED_BF16, 227 << 10, "attention_mla_bf16" },
 		{ 320, 256, true, PAGED_BF16, PAGED_BF16, 163 << 10, "attention_mla_bf16" },
 		{ 16, 16, true, PAGED_BF16, PAGED_BF16, 163 << 10, "attention_mla_bf16" },
-		{ 576, 512, true, PAGED_BF16, PAGED_BF16, 99 << 10, "attention_simt_576" },
+		{ 576, 512, true, PAGED_BF16, PAGED_BF16, 99 << 10, "attention_mla_bf16" },
+		{ 576, 512, true, PAGED_BF16, PAGED_BF16, 64 << 10, "attention_simt_576" },
 		{ 576, 512, true, PAGED_F32, PAGED_F32, 163 << 10, "attention_simt_576" },
 		{ 576, 512, true, PAGED_BF16, PAGED_F16, 163 << 10, "attention_simt_576" },
 		{ 576, 512, false, PAGED_BF16, PAGED_BF16, 163 << 10, "attention_simt_576" },
@@ -78,6 +79,9 @@ Test(cuda_attention_mla, kernel_choice)
 		{ 72, 64, true, PAGED_BF16, PAGED_BF16, 163 << 10, "attention_mma_bf16_128" },
 		{ 64, 40, false, PAGED_F16, PAGED_F16, 99 << 10, "attention_mma_f16_64" },
 		{ 64, 136, false, PAGED_F16, PAGED_F16, 163 << 10, "attention_mma_f16_256" },
+		{ 128, 128, false, PAGED_BF16, PAGED_BF16, 99 << 10, "attention_mma_bf16_128" },
+		{ 192, 128, false, PAGED_F16, PAGED_F16, 99 << 10, "attention_mma_f16_256" },
+		{ 256, 256, true, PAGED_BF16, PAGED_BF16, 99 << 10, "attention_mma_bf16_256" },
 	};
 
 	for (size_t i = 0; i < COUNT(cases); i++) {
@@ -95,9 +99,13 @@ Test(cuda_attention_mla, kernel_choice)
 				 choices[CUDA_DECODE].kernel);
 		cr_expect_eq(choices[CUDA_DECODE].n_threads,
 			     strstr(cases[i].kernel, "mla") != NULL ? CUDA_MLA_THREADS : CUDA_ATTENTION_THREADS);
+		cr_expect_leq(choices[CUDA_DECODE].shared_size, cases[i].max_shared);
 		if (strstr(cases[i].kernel, "mla") != NULL)
-			cr_expect_eq(choices[CUDA_DECODE].shared_size,
-				     cases[i].max_shared > 163 << 10 ? CUDA_MLA_SHARED_MORE : CUDA_MLA_SHARED);
+			cr_expect_eq(choices[CUDA_DECODE].shared_size, cases[i].max_shared > 163 << 10
+									       ? CUDA_MLA_SHARED_MORE
+								       : cases[i].max_shared == 163 << 10
+									       ? CUDA_MLA_SHARED
+									       : CUDA_MLA_SHARED_LEAST);
 		cr_assert_eq(choices[CUDA_PREFILL].kernel != NULL, prefill, "case %zu", i);
 		cr_expect_eq(choices[CUDA_PREFILL].tile_q_rows, prefill ? CUDA_PREFILL_TILE_Q_ROWS : 0);
 		if (prefill)
@@ -144,6 +152,33 @@ Test(cuda_attention_mla, decode_of_576_and_512)
 		params.rows[1] = (struct kernel_fixture_row){ .id = 1, .kv_len = 65, .q_len = 3, .q_base = 62 };
 		params.rows[2] = (struct kernel_fixture_row){ .id = 2, .kv_len = 31, .q_len = 2, .q_base = 29 };
 		mla_check(&params);
+	}
+}
+
+/* Narrow tiles alone, with one stage: devices whose blocks have 99 KiB of shared memory. */
+Test(cuda_attention_mla, one_stage)
+{
+	static const uint32_t heads[] = { 16, 40, 128 };
+	struct kernel_fixture_params params = defaults();
+
+	params.n_rows = 4;
+	for (size_t i = 0; i < COUNT(heads) * 3; i++) {
+		struct cuda_attention_options options;
+
+		params.q_heads = heads[i % COUNT(heads)];
+		params.k_dim = i == 2 ? 576 : 64;
+		params.v_dim = i == 2 ? 512 : 48;
+		params.page_size = i % 2 ? 64 : 3;
+		mla_pool_dtype(&params, i % 2 ? PAGED_F16 : PAGED_BF16);
+		for (uint32_t r = 0; r < params.n_rows; r++)
+			params.rows[r] = (struct kernel_fixture_row){
+				.id = r, .kv_len = 60 + 91 * r, .q_len = 1 + r % 2, .q_base = 59 + 91 * r - r % 2
+			};
+		options = mla_options(&params, MMA);
+		options.max_tile_q_rows = CUDA_TILE_Q_ROWS;
+		options.target_work_items = 1 + (uint32_t)i / 3 * 20;
+		options.n_blocks = 1 + (uint32_t)i % 4;
+		cuda_fixture_check(&params, &options);
 	}
 }
 
