@@ -73,21 +73,23 @@ cuda_kernels_load_module(const struct paged_pool *pool, struct cuda_kernels *ker
 }
 
 /*
- * Allow the kernel its dynamic shared memory.  The driver's own carve-out of shared memory from the L1 cache need not
- * hold as many blocks as fit the multiprocessor, so the largest is asked for.
+ * Allow the kernel its dynamic shared memory.  Every kernel asks for the largest carve-out of shared memory from the L1
+ * cache: the driver's own need not hold as many blocks as fit the multiprocessor, and a multiprocessor waits for the end
+ * of a kernel's blocks before it runs a kernel with another carve-out.
  */
 static enum paged_status
 cuda_kernels_allow_shared(const struct paged_pool *pool, const struct cuda_driver *driver,
 			  const struct cuda_kernel *kernel, struct paged_error *error)
 {
-	enum paged_status status;
+	enum paged_status status = PAGED_OK;
 	int result;
 
-	if (kernel->shared_size <= SHARED_WITHOUT_OPT_IN)
-		return PAGED_OK;
-	result = driver->function_set(kernel->function, CUDA_FUNCTION_MAX_DYNAMIC_SHARED, (int)kernel->shared_size);
-	status = map_cuda_check(&pool->mapping, result, error, "%u bytes of shared memory for %s", kernel->shared_size,
-				kernel->name);
+	if (kernel->shared_size > SHARED_WITHOUT_OPT_IN) {
+		result = driver->function_set(kernel->function, CUDA_FUNCTION_MAX_DYNAMIC_SHARED,
+					      (int)kernel->shared_size);
+		status = map_cuda_check(&pool->mapping, result, error, "%u bytes of shared memory for %s",
+					kernel->shared_size, kernel->name);
+	}
 	if (status != PAGED_OK)
 		return status;
 	result = driver->function_set(kernel->function, CUDA_FUNCTION_SHARED_CARVEOUT, CUDA_CARVEOUT_MAX_SHARED);

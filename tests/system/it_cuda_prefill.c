@@ -248,6 +248,22 @@ IT_OPT_IN_TEST(PAGED_WGMMA, block_mask_of_prefill_by_wgmma)
 	block_mask_run("attention_wgmma_bf16_64");
 }
 
+/* Two carve-outs of shared memory from the L1 cache would keep two kernels apart. */
+IT_TEST(every_kernel_asks_for_the_same_carve_out)
+{
+	unsigned int opted_in = 2; /* those for bf16 queries have more than 48 KiB: decode and prefill */
+	struct batch_fixture fixture;
+
+	cuda_skip_with_gpu();
+	prefill_begin();
+	batch_fixture_open(&fixture, &prefill_mixed);
+	it_require(fake_cuda_n_calls("cuFuncSetAttribute") == fake_cuda_n_calls("cuModuleGetFunction") + opted_in,
+		   "%u attributes, %u kernels", fake_cuda_n_calls("cuFuncSetAttribute"),
+		   fake_cuda_n_calls("cuModuleGetFunction"));
+	batch_fixture_close(&fixture);
+	prefill_end();
+}
+
 /* Failures */
 
 /* The prefill kernel of the last dtype is the last one that is loaded. */
