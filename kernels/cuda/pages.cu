@@ -96,7 +96,7 @@ plane_gather(const cuda_gather_params &p, uint32_t plane, const cuda_tensor &to,
 	}
 }
 
-/* The token range of a row.  Returns false and records a fault if it is not in [kv_first, kv_len]. */
+/* The token range of a row.  Returns false if it is not in [kv_first, kv_len]; the first warp records that as a fault. */
 SIMT_FUNCTION bool
 gather_bounds(const cuda_gather_params &p, uint32_t r, uint32_t *begin, uint32_t *end)
 {
@@ -106,32 +106,50 @@ gather_bounds(const cuda_gather_params &p, uint32_t r, uint32_t *begin, uint32_t
 	*end = p.end == 0 ? kv_len : pointer_to<const uint32_t>(p.end)[r];
 	if (*begin <= *end && *end <= kv_len && (*begin >= kv_first || *begin == *end))
 		return true;
-	if (simt_thread() == 0)
+	if (simt_warp() == 0)
 		plan_fault(p.plan, CUDA_FAULT_BOUNDS, r);
 	return false;
 }
 
-/* A row with invalid bounds gathers no tokens. */
+/*
+ * Gather tokens from `begin` on to packed indices from `first` on: those of n whose index modulo the number of blocks
+ * is this block.
+ */
+SIMT_FUNCTION void
+row_gather(const cuda_gather_params &p, uint32_t r, uint32_t begin, uint32_t n, uint64_t first)
+{
+	uint64_t n_blocks = simt_n_blocks();
+
+	for (uint64_t at = (simt_block() + n_blocks - first % n_blocks) % n_blocks; at < n; at += n_blocks) {
+		uint32_t position = begin + (uint32_t)at;
+		gather_token token = { plan_page(p.plan, r, position / p.pages.page_size, p.pages.n_pages),
+				       position % p.pages.page_size, first + at };
+
+		if (token.page == UINT32_MAX)
+			continue;
+		plane_gather(p, CUDA_K, p.k, token);
+		plane_gather(p, CUDA_V, p.v, token);
+	}
+}
+
+/*
+ * A row with invalid bounds gathers no tokens.  Each warp loads the bounds of 32 rows at once, a row a lane: those of
+ * one row after another would take a round trip to memory each.
+ */
 SIMT_KERNEL(gather_tokens, cuda_gather_params, CUDA_COPY_THREADS, 1)
 {
-	uint64_t first = 0, n_blocks = simt_n_blocks();
-	uint32_t begin, end;
+	uint64_t first = 0;
 
-	for (uint32_t r = 0; r < p.plan.n_rows; r++) {
-		if (!gather_bounds(p, r, &begin, &end))
-			continue;
-		/* The row's tokens whose packed index modulo n_blocks is this block. */
-		for (uint64_t at = (simt_block() + n_blocks - first % n_blocks) % n_blocks; at < end - begin;
-		     at += n_blocks) {
-			uint32_t position = begin + (uint32_t)at;
-			gather_token token = { plan_page(p.plan, r, position / p.pages.page_size, p.pages.n_pages),
-					       position % p.pages.page_size, first + at };
+	for (uint32_t base = 0; base < p.plan.n_rows; base += 32) {
+		uint32_t r = base + simt_lane(), left = p.plan.n_rows - base, begin = 0, end = 0;
 
-			if (token.page == UINT32_MAX)
-				continue;
-			plane_gather(p, CUDA_K, p.k, token);
-			plane_gather(p, CUDA_V, p.v, token);
+		if (r < p.plan.n_rows && !gather_bounds(p, r, &begin, &end))
+			begin = end = 0;
+		for (uint32_t i = 0; i < 32 && i < left; i++) {
+			uint32_t from = simt_shuffle(begin, (int)i), n = simt_shuffle(end, (int)i) - from;
+
+			row_gather(p, base + i, from, n, first);
+			first += n;
 		}
-		first += end - begin;
 	}
 }

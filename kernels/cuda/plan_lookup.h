@@ -31,34 +31,17 @@ plan_row_kv_begin(const cuda_row &row)
 	return row.kv_first / CUDA_KV_CHUNK_UNIT * CUDA_KV_CHUNK_UNIT;
 }
 
-/* The row that contains a packed query row: the last one that begins at or before it. */
-SIMT_FUNCTION uint32_t
-plan_find_query(const cuda_plan &plan, uint32_t packed)
-{
-	uint32_t low = 0, high = plan.n_rows;
-
-	while (high - low > 1) {
-		uint32_t middle = low + (high - low) / 2;
-
-		if (plan_row_at(plan, middle).q_start <= packed)
-			low = middle;
-		else
-			high = middle;
-	}
-	return low;
-}
-
-/* Parts into which a step of plan_find_item() divides the rows that are left. */
+/* Parts into which a step of plan_find() divides the rows that are left. */
 #define PLAN_FIND_PARTS 8u
 
 /*
- * The row that contains a work item: the last one that begins at or before it.  The loads of a step do not depend on
- * each other, so 64 rows take two round trips to memory, where a binary search takes six.
+ * The last row for which begin_of(row) is at most `at`.  The loads of a step do not depend on each other, so 64 rows
+ * take two round trips to memory, where a binary search takes six.
  */
+template <class BEGIN>
 SIMT_FUNCTION uint32_t
-plan_find_item(const cuda_plan &plan, uint32_t item)
+plan_find(const cuda_plan &plan, uint32_t at, BEGIN begin_of)
 {
-	const uint32_t *first = pointer_to<const uint32_t>(plan.first_work_item);
 	uint32_t low = 0, high = plan.n_rows;
 
 	while (high - low > 1) {
@@ -66,14 +49,30 @@ plan_find_item(const cuda_plan &plan, uint32_t item)
 
 		SIMT_UNROLL
 		for (uint32_t i = 1; i < PLAN_FIND_PARTS; i++)
-			begin[i] = low + i * part < high ? first[low + i * part] : UINT32_MAX;
+			begin[i] = low + i * part < high ? begin_of(low + i * part) : UINT32_MAX;
 		SIMT_UNROLL
 		for (uint32_t i = 1; i < PLAN_FIND_PARTS; i++)
-			n += begin[i] <= item; /* rows ascend, so the first n parts are before the item's */
+			n += begin[i] <= at; /* rows ascend, so the first n parts are before the row */
 		low += n * part;
 		high = high - low < part ? high : low + part;
 	}
 	return low;
+}
+
+/* The row that contains a packed query row. */
+SIMT_FUNCTION uint32_t
+plan_find_query(const cuda_plan &plan, uint32_t packed)
+{
+	return plan_find(plan, packed, [&](uint32_t row) { return plan_row_at(plan, row).q_start; });
+}
+
+/* The row that contains a work item. */
+SIMT_FUNCTION uint32_t
+plan_find_item(const cuda_plan &plan, uint32_t item)
+{
+	const uint32_t *first = pointer_to<const uint32_t>(plan.first_work_item);
+
+	return plan_find(plan, item, [&](uint32_t row) { return first[row]; });
 }
 
 /* The table's entry for a row's logical page, which must be below table_stride. */

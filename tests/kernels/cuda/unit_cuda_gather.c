@@ -12,7 +12,7 @@
 #define N_HEADS 3u
 #define N_ROWS 4u
 #define N_PAGES 12u
-#define MAX_TOKENS 40u
+#define MAX_TOKENS 200u
 
 static const enum paged_dtype pools[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
 static const uint32_t page_lists[N_ROWS][4] = { { 7, 2, 11, 5 }, { 0 }, { UINT32_MAX, 2 }, { 9, 3, 1, 4 } };
@@ -80,8 +80,8 @@ gather_fixture_run(struct gather_fixture *fixture, uint64_t seed)
 	struct cuda_batch batch;
 	struct cuda_plan_head head;
 
-	cuda_batch_create(&batch, &(struct cuda_batch_params){ .rows = rows,
-							       .n_rows = N_ROWS,
+	cuda_batch_create(&batch, &(struct cuda_batch_params){ .rows = args->rows,
+							       .n_rows = args->n_rows,
 							       .page_size = 4,
 							       .n_q_heads = N_HEADS,
 							       .n_kv_heads = N_HEADS,
@@ -92,9 +92,9 @@ gather_fixture_run(struct gather_fixture *fixture, uint64_t seed)
 		.plan = batch.plan.plan,
 		.k = cuda_fixture_tensor(&batch.arena, &fixture->k, MAX_TOKENS, true, "keys"),
 		.v = cuda_fixture_tensor(&batch.arena, &fixture->v, MAX_TOKENS, true, "values"),
-		.begin = cuda_arena_register(&batch.arena, args->begin, args->begin != NULL ? N_ROWS * 4 : 0, false,
+		.begin = cuda_arena_register(&batch.arena, args->begin, args->begin != NULL ? args->n_rows * 4 : 0, false,
 					     "begin"),
-		.end = cuda_arena_register(&batch.arena, args->end, args->end != NULL ? N_ROWS * 4 : 0, false, "end"),
+		.end = cuda_arena_register(&batch.arena, args->end, args->end != NULL ? args->n_rows * 4 : 0, false, "end"),
 		.k_scale = cuda_arena_register(&batch.arena, args->k_scale, args->k_scale != NULL ? N_HEADS * 4 : 0,
 					       false, "scales of keys"),
 		.v_scale = cuda_arena_register(&batch.arena, args->v_scale, args->v_scale != NULL ? N_HEADS * 4 : 0,
@@ -137,6 +137,28 @@ Test(cuda_gather, equals_the_cpu_kernel)
 		fixture.args.end = i % 5 > 2 ? end : NULL;
 		fixture.args.k_scale = scales ? k_scale : NULL;
 		fixture.args.v_scale = scales && !fixture.layout.params.v_in_k ? v_scale : NULL;
+		kernel_gather(team, &fixture.args);
+		cr_assert_eq(gather_fixture_run(&fixture, i).faults, 0);
+		tensor_check(&fixture.k, &fixture.args.k, fixture.k_bytes);
+		tensor_check(&fixture.v, &fixture.args.v, fixture.v_bytes);
+		gather_fixture_destroy(&fixture);
+	}
+	kernel_team_destroy(team);
+}
+
+/* More rows than a warp has lanes. */
+Test(cuda_gather, many_rows)
+{
+	struct kernel_team *team = kernel_test_team(1, KERNEL_GENERIC);
+	struct kernel_row many[75];
+	struct gather_fixture fixture;
+
+	for (uint32_t r = 0; r < COUNT(many); r++)
+		many[r] = (struct kernel_row){ .pages = page_lists[r % 2 * 3], .kv_len = r * 7 % 5 };
+	for (uint32_t i = 0; i < 4; i++) {
+		gather_fixture_create(&fixture, i, PAGED_F32);
+		fixture.args.rows = many;
+		fixture.args.n_rows = i % 2 ? 64 : COUNT(many);
 		kernel_gather(team, &fixture.args);
 		cr_assert_eq(gather_fixture_run(&fixture, i).faults, 0);
 		tensor_check(&fixture.k, &fixture.args.k, fixture.k_bytes);

@@ -150,6 +150,55 @@ Test(cuda_append, dtypes_dims_and_pages)
 	}
 }
 
+/* Each token finds its row, also past rows without queries. */
+Test(cuda_append, many_rows)
+{
+	enum { MANY = 150 };
+	const struct layout_params params = { .n_layers = 1,
+					      .n_kv_heads = 1,
+					      .k_dim = 1,
+					      .v_dim = 1,
+					      .dtype = PAGED_F32,
+					      .page_size = 1,
+					      .n_pages = MANY };
+	static float numbers[MANY];
+	struct kernel_tensor tensor = { .data = numbers, .token_stride = 4, .head_stride = 4, .dtype = PAGED_F32,
+					.n_heads = 1, .dim = 1 };
+	struct kernel_row rows[MANY];
+	uint32_t pages[MANY], q = 0;
+	struct cuda_append_params p;
+	struct paged_error error;
+	struct cuda_batch batch;
+	struct layout layout;
+	uint8_t *pool;
+
+	cr_assert_eq(layout_init(&layout, &params, &error), PAGED_OK, "%s", error.text);
+	pool = calloc(1, layout.size);
+	for (uint32_t r = 0; r < MANY; r++) {
+		pages[r] = (r * 7 + 3) % MANY;
+		rows[r] = (struct kernel_row){ .pages = &pages[r], .q_start = q, .q_len = r % 5 != 2, .kv_len = 1 };
+		q += r % 5 != 2;
+		numbers[r] = (float)r + 1;
+	}
+	cuda_batch_create(&batch, &(struct cuda_batch_params){
+					  .rows = rows, .n_rows = MANY, .page_size = 1, .n_q_heads = 1,
+					  .n_kv_heads = 1, .v_dim = 1 });
+	cuda_batch_plan(&batch, 3);
+	p = (struct cuda_append_params){
+		.pages = cuda_fixture_pages(&batch.arena, &(struct kernel_pages){ &layout, pool, 0 }, true),
+		.plan = batch.plan.plan,
+		.k = cuda_fixture_tensor(&batch.arena, &tensor, q, false, "keys"),
+	};
+	p.v = p.k;
+	cuda_kernel_run("append_tokens", &p, 4, 64, 0, 3);
+	cr_assert_eq(batch.head->faults, 0);
+	for (uint32_t r = 0; r < MANY; r++)
+		cr_assert_eq(reference_load(pool + layout_offset(&layout, LAYOUT_V, 0, pages[r], 0, 0), PAGED_F32, 0),
+			     rows[r].q_len == 0 ? 0 : (float)rows[r].q_start + 1, "row %u", r);
+	cuda_batch_destroy(&batch);
+	free(pool);
+}
+
 Test(cuda_append, explicit_positions_and_v_in_k)
 {
 	static const uint32_t positions[TOTAL] = { 3, 0, 2, 1, 6, 0, 3, 0, 0 };
