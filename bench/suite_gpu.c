@@ -81,6 +81,9 @@ static const struct kv_case cases[] = {
 	DECODE("decode 16 x 32k", "<= 1.03 and 3 us", KV_ROWS({ 16, 1, 32768 })),
 	DECODE("decode 256 x 8k", "<= 1.03 and 3 us", KV_ROWS({ 256, 1, 8192 })),
 	DECODE("decode 256 x 32k", "<= 1.03 and 3 us", KV_ROWS({ 256, 1, 32768 })),
+	/* One KV head, as on a tensor-parallel rank of eight: a row has 256 KV chunks. */
+	DECODE("decode 1 x 32k, 8/1 heads", NULL, .q_heads = 8, .kv_heads = 1, KV_ROWS({ 1, 1, 32768 })),
+	DECODE("decode 16 x 32k, 8/1 heads", NULL, .q_heads = 8, .kv_heads = 1, KV_ROWS({ 16, 1, 32768 })),
 
 	/* The same number of bytes, in rows of equal and of different length. */
 	{ .group = "skew", .name = "decode 64 x 3056", KV_ROWS({ 64, 1, 3056 }) },

@@ -248,6 +248,13 @@ compute_cuda_launch_kernel(const struct paged_batch *batch, const struct cuda_ke
 	return cuda_kernels_launch(batch->pool, kernel, cuda->params.max_work_items, &of_clusters, cuda->stream, error);
 }
 
+/* May a row have n KV chunks?  Its tiles have target_work_items for all KV heads, as plan_row_split() cuts it. */
+static bool
+compute_cuda_may_have_kv_chunks(const struct cuda_batch *cuda, const struct cuda_attention_params *p, uint32_t n)
+{
+	return cuda->most_kv_chunks >= n && cuda->params.target_work_items / p->pages.n_kv_heads >= n;
+}
+
 /* Launch the kernels that have work.  The prefill kernel finds its items where the plan numbers them separately. */
 static enum paged_status
 compute_cuda_launch_parts(const struct paged_batch *batch, const struct cuda_attention *attention,
@@ -262,11 +269,12 @@ compute_cuda_launch_parts(const struct paged_batch *batch, const struct cuda_att
 		if (!compute_cuda_has_part(cuda, attention, part, p))
 			continue;
 		p->shared_size = kernels[part].shared_size;
+		p->block_kv_chunks = attention->choices[part].block_kv_chunks;
 		p->plan.first_work_item = first_work_item;
 		if (part == CUDA_PREFILL)
 			p->plan.first_work_item += (p->plan.n_rows + UINT64_C(1)) * sizeof(uint32_t);
 		status = compute_cuda_launch_kernel(batch, &kernels[part], p, error);
-		if (status == PAGED_OK && attention->choices[part].combine_after && cuda->may_split)
+		if (status == PAGED_OK && compute_cuda_may_have_kv_chunks(cuda, p, p->block_kv_chunks + 1))
 			status = cuda_kernels_launch(batch->pool, &cuda->kernels->combine,
 						     (uint64_t)cuda->params.max_work_items * CUDA_COMBINE_BLOCKS, p,
 						     cuda->stream, error);

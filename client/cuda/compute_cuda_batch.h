@@ -122,7 +122,7 @@ struct cuda_batch {
 	/* The plan. */
 	struct cuda_plan_params params; /* without the fields that depend on the shape */
 	uint32_t min_q_len;             /* of the rows with queries; 0: the device has the lengths */
-	bool may_split;                 /* a row may have several KV chunks */
+	uint32_t most_kv_chunks;        /* of a row; with more KV heads than one there may be fewer */
 	bool tables_only;
 	bool captured; /* the plan was captured into a graph and has not run on a stream */
 	bool appends;  /* some captured graph has an append */

@@ -291,7 +291,7 @@ compute_cuda_set_bounds(struct paged_batch *batch, bool on_device)
 	}
 	cuda->params.max_q_len = most;
 	cuda->min_q_len = on_device ? 0 : least;
-	cuda->may_split = most_kv > CUDA_KV_CHUNK_UNIT;
+	cuda->most_kv_chunks = (most_kv + CUDA_KV_CHUNK_UNIT - 1) / CUDA_KV_CHUNK_UNIT;
 }
 
 /* Launch the planner.  The tables and the host's lengths are written already, or before a replay. */

@@ -272,8 +272,6 @@ cuda_kernels_load_attention(const struct paged_pool *pool, struct cuda_kernels *
 			to->choices[part].kernel = NULL;
 			return PAGED_OK;
 		}
-		if (status == PAGED_OK && to->choices[part].combine_after)
-			status = cuda_kernels_load_kernel(pool, kernels, "attention_combine", &kernels->combine, error);
 	}
 	return status;
 }
@@ -320,6 +318,8 @@ cuda_kernels_load_all(const struct paged_pool *pool, struct cuda_kernels **kerne
 		status = cuda_kernels_load_kernel(pool, kernels, "pages", &kernels->gather, error);
 	if (status == PAGED_OK)
 		status = cuda_kernels_load_kernel(pool, kernels, "attention_merge", &kernels->merge, error);
+	if (status == PAGED_OK)
+		status = cuda_kernels_load_kernel(pool, kernels, "attention_combine", &kernels->combine, error);
 	for (enum paged_dtype q = PAGED_F32; status == PAGED_OK && q <= PAGED_BF16; q++)
 		status = cuda_kernels_load_attention(pool, kernels, q, error);
 	if (status != PAGED_OK) {

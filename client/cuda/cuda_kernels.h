@@ -44,8 +44,7 @@ struct cuda_kernels {
 	cuda_module modules[CUDA_MOST_MODULES];
 	unsigned int n_modules;
 	const char *sources[CUDA_MOST_MODULES]; /* names of the modules' sources */
-	struct cuda_kernel plan, scatter, append, gather, merge;
-	struct cuda_kernel combine; /* loaded if some choice has combine_after */
+	struct cuda_kernel plan, scatter, append, gather, merge, combine;
 	struct cuda_attention attention[PAGED_BF16 + 1]; /* by enum paged_dtype */
 };
 

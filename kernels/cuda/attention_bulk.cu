@@ -497,7 +497,7 @@ bulk_consume(const cuda_attention_params &p, bulk_shared<K> &shared)
 			bulk_item_attend<typename K::wide>(p, shared, state, ring);
 		bulk_spans_end(p, true);
 		mma_results_store<bulk_consumers>(p, shared, state);
-		if (shared.item.n_kv_chunks > 1 && work_item_is_last<bulk_consumers>(p, shared.item, &shared.last))
+		if (work_item_is_last<bulk_consumers>(p, shared.item, &shared.last))
 			work_item_combine<4, bulk_consumers>(p, shared.item, shared.combine);
 	}
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * combine_kv_chunks combines the KV chunks of rows after a kernel that leaves them in the workspace: attention_mla_*,
- * whose tiles have so many values that the last block of a tile would take longer for them than for its keys.
+ * combine_kv_chunks combines the KV chunks of tiles with more than block_kv_chunks after the kernel that left them in
+ * the workspace.  These are all tiles of attention_mla_*, which have so many values that the last block of a tile would
+ * take longer for them than for its keys, and tiles with many chunks of other kernels, as long rows with few KV heads
+ * have them.
  *
  * The states of a tile are divided into pieces of one size in bytes, whatever the number of chunks: all chunks of some
  * q_rows, or of some dims of one q_row.  A block copies a piece to shared memory at once and adds up the chunks in
@@ -125,8 +127,11 @@ SIMT_KERNEL(combine_kv_chunks, cuda_attention_params, THREADS, 1)
 {
 	combine_shared &shared = SIMT_SHARED(combine_shared);
 	const cuda_plan_head *head = plan_head(p.plan);
-	uint64_t n = head->n_states == 0 ? 0 : (uint64_t)head->n_work_items * CUDA_COMBINE_BLOCKS;
+	uint64_t n = (uint64_t)pointer_to<const uint32_t>(p.plan.first_work_item)[p.plan.n_rows] * CUDA_COMBINE_BLOCKS;
 
+	/* A plan that does not fit has no items. */
+	if (head->most_kv_chunks <= p.block_kv_chunks || head->n_work_items + head->n_prefill_items == 0)
+		n = 0;
 	ATTENTION_ROLL
 	for (uint64_t number = simt_block(); number < n; number += simt_n_blocks()) {
 		const attention_work_item &item = shared.item;
@@ -136,7 +141,7 @@ SIMT_KERNEL(combine_kv_chunks, cuda_attention_params, THREADS, 1)
 		if (simt_thread() == 0)
 			shared.valid = work_item_find(p, (uint32_t)(number / CUDA_COMBINE_BLOCKS), &shared.item);
 		simt_sync();
-		if (!shared.valid || item.n_kv_chunks == 1)
+		if (!shared.valid || item.n_kv_chunks <= p.block_kv_chunks)
 			continue;
 		ATTENTION_ROLL
 		for (uint32_t i = item.kv_chunk * CUDA_COMBINE_BLOCKS + (uint32_t)(number % CUDA_COMBINE_BLOCKS);

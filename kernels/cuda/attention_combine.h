@@ -5,8 +5,8 @@
  * Blocks process items by number, with a grid stride.  If a tile has one KV
  * chunk, the item's block writes the result.  Else (split-KV) each block stores
  * its softmax states and sums of values in the workspace.  The tile's block that
- * ends last combines them in the order of the KV chunks, or a kernel after this
- * one (attention_combine.cu).
+ * ends last combines them in the order of the KV chunks, or, if there are many, a
+ * kernel after this one (attention_combine.cu).
  */
 #ifndef PAGED_KERNELS_CUDA_ATTENTION_COMBINE_H
 #define PAGED_KERNELS_CUDA_ATTENTION_COMBINE_H
@@ -74,11 +74,16 @@ softmax_state_store(const cuda_attention_params &p, const attention_work_item &i
 	return 1;
 }
 
-/* Called after the block stored its states: is it the last block of its tile?  `last` is shared memory. */
+/*
+ * Called after the block stored its states: is it to combine the KV chunks, as the last block of its tile?  `last` is
+ * shared memory.
+ */
 template <class THREADS = attention_threads>
 SIMT_FUNCTION bool
 work_item_is_last(const cuda_attention_params &p, const attention_work_item &item, uint32_t *last)
 {
+	if (item.n_kv_chunks == 1 || item.n_kv_chunks > p.block_kv_chunks)
+		return false;
 	THREADS::sync();
 	if (THREADS::number() == 0) {
 		uint32_t *counter = pointer_to<uint32_t>(p.counters) + item.counter;
@@ -323,7 +328,7 @@ work_items_for_each(const cuda_attention_params &p, attention_block &block, F co
 		if (!block.valid)
 			break;
 		compute();
-		if (block.item.n_kv_chunks > 1 && work_item_is_last(p, block.item, &block.last))
+		if (work_item_is_last(p, block.item, &block.last))
 			work_item_combine<DEPTH>(p, block.item, block.combine);
 	}
 }

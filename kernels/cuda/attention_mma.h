@@ -287,7 +287,7 @@ mma_attend(const cuda_attention_params &p)
 		simt_sync();
 		mma_work_item_attend(p, shared, prefetch);
 		/* With 64 dims, three blocks of byte pools share a multiprocessor's registers. */
-		if (shared.item.n_kv_chunks > 1 && work_item_is_last(p, shared.item, &shared.last))
+		if (work_item_is_last(p, shared.item, &shared.last))
 			work_item_combine<K::DIM == 64 ? 4 : 8>(p, shared.item, shared.combine);
 	}
 }

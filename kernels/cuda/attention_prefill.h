@@ -127,7 +127,7 @@ prefill_attend(const cuda_attention_params &p)
 		if (!shared.valid)
 			break;
 		prefill_item_attend(p, shared);
-		if (shared.item.n_kv_chunks > 1 && work_item_is_last(p, shared.item, &shared.last))
+		if (work_item_is_last(p, shared.item, &shared.last))
 			work_item_combine<1>(p, shared.item, shared.combine);
 	}
 }

@@ -478,8 +478,7 @@ wgmma_consume(const cuda_attention_params &p, wgmma_shared<S> &shared)
 		prefill_results_store<S::DIM>(p, shared.item, shared.results, wgmma_consumer_warp(),
 					      wgmma_consumer_warp() * 16, state.row_max, state.row_sum,
 					      reinterpret_cast<const float(*)[4]>(state.sums));
-		if (shared.item.n_kv_chunks > 1 &&
-		    work_item_is_last<wgmma_consumers>(p, shared.item, &shared.last))
+		if (work_item_is_last<wgmma_consumers>(p, shared.item, &shared.last))
 			work_item_combine<1, wgmma_consumers>(p, shared.item, shared.combine);
 	}
 }

@@ -22,9 +22,10 @@ struct candidate {
 
 /* In order of preference; the first candidate that supports pool, queries and device is chosen. */
 static const struct candidate candidates[] = {
-#define KERNEL_OF(source, name, threads, shared, tile_q_rows, arch_specific, combine_after)                \
-	{                                                                                                  \
-		source, source "_" name, threads, shared, tile_q_rows, arch_specific, combine_after, false \
+#define KERNEL_OF(source, name, threads, shared, tile_q_rows, arch_specific, mla)                  \
+	{                                                                                          \
+		source, source "_" name, threads, shared, tile_q_rows, arch_specific,              \
+			(mla) ? 1 : CUDA_BLOCK_KV_CHUNKS, mla, false                               \
 	}
 #define KERNEL(source, name, threads, shared, tile_q_rows) \
 	KERNEL_OF(source, name, threads, shared, tile_q_rows, false, false)
@@ -100,7 +101,7 @@ cuda_wide_kv_chunk_factor(const struct cuda_choice choices[CUDA_N_PARTS], uint32
 {
 	_Static_assert(CUDA_WIDE_KV_CHUNK_FACTOR <= CUDA_CLUSTER_KV_CHUNK_FACTOR, "as choose_kernel.h says");
 
-	if (!choices[CUDA_DECODE].combine_after)
+	if (!choices[CUDA_DECODE].long_kv_chunks)
 		return 0;
 	return cuda_uses_clusters(choices, gqa_group) ? CUDA_CLUSTER_KV_CHUNK_FACTOR : CUDA_WIDE_KV_CHUNK_FACTOR;
 }
@@ -127,6 +128,9 @@ cuda_choose(const struct layout_params *pool, enum paged_dtype q, uint32_t max_s
 		if (!candidate_supports(candidate, pool, q) || candidate->choices[CUDA_DECODE].shared_size > max_shared)
 			continue;
 		memcpy(choices, candidate->choices, sizeof(candidate->choices));
+		/* combine_kv_chunks copies vectors of four floats. */
+		if (pool->v_dim % 4 != 0)
+			choices[CUDA_DECODE].block_kv_chunks = CUDA_MAX_KV_CHUNKS;
 		return PAGED_OK;
 	}
 	return paged_fail(error, PAGED_ERR_UNSUPPORTED, "K dim %u, V dim %u: no kernel for %u bytes of shared memory",
@@ -149,7 +153,7 @@ cuda_choose_wgmma(const struct layout_params *pool, enum paged_dtype q, uint32_t
 		  true, true)
 	static const struct cuda_choice mla_kernels[2] = { MLA_WGMMA("f16"), MLA_WGMMA("bf16") };
 	uint32_t dim = pool->k_dim > pool->v_dim ? pool->k_dim : pool->v_dim;
-	bool mla = choices[CUDA_DECODE].combine_after;
+	bool mla = choices[CUDA_DECODE].long_kv_chunks;
 	const struct cuda_choice *found;
 
 	if (!mla && choices[CUDA_PREFILL].kernel == NULL)
@@ -174,10 +178,10 @@ cuda_choose_clusters(const struct layout_params *pool, enum paged_dtype q, struc
 #define MLA_CLUSTER(name)                                                                                          \
 	{                                                                                                          \
 		"attention_mla_cluster", "attention_mla_cluster_" name, CUDA_WGMMA_THREADS, CUDA_MLA_WGMMA_SHARED, \
-			CUDA_MAX_TILE_Q_ROWS, true, true, true                                                     \
+			CUDA_MAX_TILE_Q_ROWS, true, 1, true, true                                                  \
 	}
 	static const struct cuda_choice kernels[2] = { MLA_CLUSTER("f16"), MLA_CLUSTER("bf16") };
-	bool mla_wgmma = choices[CUDA_DECODE].combine_after && choices[CUDA_DECODE].arch_specific;
+	bool mla_wgmma = choices[CUDA_DECODE].long_kv_chunks && choices[CUDA_DECODE].arch_specific;
 
 	if (mla_wgmma && pages_have_boxes(pool->page_size))
 		choices[CUDA_CLUSTER] = kernels[q == PAGED_BF16];

@@ -23,8 +23,8 @@ struct cuda_choice {
 	uint32_t shared_size; /* bytes; above 48 KiB the launcher must opt in (CUDA_FUNCTION_MAX_DYNAMIC_SHARED) */
 	uint32_t tile_q_rows; /* of the plan: max_tile_q_rows, or prefill_tile_q_rows; 0: there is no kernel */
 	bool arch_specific; /* only code for the device's exact compute capability has the kernel: sm_90a, not sm_90 */
-	/* It leaves the KV chunks of rows with several to combine_kv_chunks.  Its plans have a wide_kv_chunk_factor. */
-	bool combine_after;
+	uint32_t block_kv_chunks; /* it leaves tiles with more KV chunks to combine_kv_chunks */
+	bool long_kv_chunks;      /* its plans have a wide_kv_chunk_factor */
 	bool clusters; /* it has an even number of blocks, and struct cuda_attention_cluster_params */
 };
 

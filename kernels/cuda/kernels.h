@@ -18,9 +18,9 @@
  * not a page of the pool is neither read nor written.
  *
  * Split-KV: the lengths of a row alone decide how the row is split into KV
- * chunks.  The block that ends last combines them in their order, or after
- * attention_mla_* the kernel combine_kv_chunks.  A row's result therefore has
- * the same bits wherever its pages are and whichever rows share the batch.
+ * chunks.  The block that ends last combines them in their order, or the kernel
+ * combine_kv_chunks if there are many.  A row's result therefore has the same
+ * bits wherever its pages are and whichever rows share the batch.
  */
 #ifndef PAGED_KERNELS_CUDA_KERNELS_H
 #define PAGED_KERNELS_CUDA_KERNELS_H
@@ -101,6 +101,11 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
  * the row's kv_first.
  */
 #define CUDA_KV_CHUNK_UNIT 128u
+/**
+ * The most KV chunks that the last block of a tile combines; combine_kv_chunks combines more of them, with many blocks.
+ * After attention_mla_* it combines all.
+ */
+#define CUDA_BLOCK_KV_CHUNKS 32u
 /** Most KV chunks of a row: the most that target_work_items may be. */
 #define CUDA_MAX_KV_CHUNKS 1024u
 /**
@@ -213,6 +218,7 @@ struct cuda_plan_head {
 	uint32_t total_q;
 	uint32_t n_prefill_items; /* of attention_prefill_* */
 	uint32_t n_states;        /* of rows with several KV chunks */
+	uint32_t most_kv_chunks;  /* of a row */
 };
 
 /** Device addresses of a plan, for the kernels that read it. */
@@ -373,8 +379,8 @@ struct cuda_block_mask {
 
 /**
  * attention_*: any number of blocks of as many threads as struct cuda_choice says.  combine_kv_chunks, with the same
- * parameters, after those for which struct cuda_choice wants it: any number of blocks of CUDA_COMBINE_THREADS; V's dim
- * is a multiple of 4.
+ * parameters, after them, unless no row can have more than block_kv_chunks: any number of blocks of
+ * CUDA_COMBINE_THREADS; V's dim is a multiple of 4.
  */
 struct cuda_attention_params {
 	struct cuda_pages pages;
@@ -396,7 +402,7 @@ struct cuda_attention_params {
 	uint64_t k_scale; /* float [n_kv_heads] for e4m3 and e5m2; 0: scale 1 */
 	uint64_t v_scale;
 	uint32_t shared_size; /* the launch's dynamic shared memory, which decides how many tiles kernels fetch ahead */
-	uint32_t unused;
+	uint32_t block_kv_chunks; /* tiles with more KV chunks are left to combine_kv_chunks */
 };
 
 /** attention_mla_cluster_*: a multiple of CUDA_CLUSTER_BLOCKS blocks; no block mask. */

@@ -196,7 +196,7 @@ SIMT_KERNEL(plan_batch, cuda_plan_params, CUDA_PLAN_THREADS, 1)
 
 	if (t == 0) {
 		shared.total = { 0, 0, 0, 0 };
-		*plan_head(p.plan) = { 0, 0, 0, 0, 0, 0 };
+		*plan_head(p.plan) = { 0, 0, 0, 0, 0, 0, 0 };
 	}
 	simt_sync();
 	for (uint32_t base = 0; base < p.plan.n_rows; base += n) {
@@ -207,6 +207,7 @@ SIMT_KERNEL(plan_batch, cuda_plan_params, CUDA_PLAN_THREADS, 1)
 			plan_row_load(p, base + t, &row);
 			plan_row_split(p, &row);
 			own = plan_row_sums(p, row);
+			simt_atomic_max(&plan_head(p.plan)->most_kv_chunks, row.n_kv_chunks);
 		}
 		before = block_scan(shared, own);
 		if (base + t < p.plan.n_rows) {

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/cuda/kernels.h"
 #include "tests/system/batch_fixture.h"
 #include "tests/system/cuda_daemon.h"
 #include "tests/support/reference.h"
@@ -203,6 +204,51 @@ IT_TEST(kv_chunks_of_v_in_k_are_combined)
 IT_OPT_IN_TEST(PAGED_WGMMA, kv_chunks_of_v_in_k_by_wgmma)
 {
 	kv_chunks_of_v_in_k_run("attention_mla_wgmma_bf16");
+}
+
+/*
+ * The same kernel combines the KV chunks of long rows with few KV heads, which have more than a block combines, after
+ * decode and after prefill.
+ */
+static void
+kv_chunks_of_few_kv_heads_run(uint32_t kv_heads, uint32_t q_len, bool combined)
+{
+	struct batch_fixture_params params = decode_params;
+	char runs_path[] = "/tmp/paged-cuda-runs-XXXXXX";
+
+	it_require(close(mkstemp(runs_path)) == 0, "%m");
+	setenv("PAGED_FAKE_CUDA_RUNS", runs_path, 1);
+	fake_cuda_begin();
+	params.kv_heads = kv_heads;
+	params.q_heads = 8;
+	params.k_dim = params.v_dim = 16;
+	params.page_size = 16;
+	params.chunk = 500;
+	params.backend = "cuda";
+	params.pool = params.q = PAGED_BF16;
+	params.rows[0].q_len = q_len;
+	for (unsigned int i = 0; i < 2; i++) {
+		params.rows[0].kv_len = CUDA_BLOCK_KV_CHUNKS * CUDA_KV_CHUNK_UNIT + i;
+		batch_fixture_run(&params);
+		if (fake_cuda_wanted())
+			it_require(fake_cuda_n_runs("combine_kv_chunks") == (combined && i == 1 ? 1 + (q_len > 1) : 0),
+				   "%u KV heads, %u queries, %u tokens: %u times", kv_heads, q_len,
+				   params.rows[0].kv_len, fake_cuda_n_runs("combine_kv_chunks"));
+	}
+	unlink(runs_path);
+}
+
+IT_TEST(kv_chunks_of_few_kv_heads_are_combined)
+{
+	kv_chunks_of_few_kv_heads_run(1, 1, true);
+	kv_chunks_of_few_kv_heads_run(2, 1, true);
+	kv_chunks_of_few_kv_heads_run(8, 1, false);
+}
+
+/* Decode of two rows, and prefill of the long one. */
+IT_TEST(kv_chunks_of_prefill_with_one_kv_head_are_combined)
+{
+	kv_chunks_of_few_kv_heads_run(1, 9, true);
 }
 
 #define LONG_HEADS 128u

@@ -289,7 +289,7 @@ blocks_make(struct cuda_arena *arena, const struct block_mask *mask)
 }
 
 static bool
-kernel_has_combine_after(const char *kernel)
+kernel_is_mla(const char *kernel)
 {
 	return strstr(kernel, "_mla_") != NULL;
 }
@@ -303,7 +303,7 @@ kernel_has_clusters(const char *kernel)
 static uint32_t
 kernel_wide_kv_chunk_factor(const char *kernel)
 {
-	if (!kernel_has_combine_after(kernel))
+	if (!kernel_is_mla(kernel))
 		return 0;
 	return kernel_has_clusters(kernel) ? CUDA_CLUSTER_KV_CHUNK_FACTOR : CUDA_WIDE_KV_CHUNK_FACTOR;
 }
@@ -361,11 +361,19 @@ kernel_shared_size(const char *kernel, const struct cuda_attention_options *opti
 	return SHARED_SIZE;
 }
 
+/* Run a kernel, then combine_kv_chunks for tiles with many KV chunks; in half of the runs three are many. */
 static void
 attention_kernel_run(const char *kernel, struct cuda_attention_params *p, const struct cuda_attention_options *options)
 {
 	p->shared_size = kernel_shared_size(kernel, options);
+	p->block_kv_chunks = kernel_is_mla(kernel)                 ? 1
+			     : p->pages.plane[CUDA_V].dim % 4 != 0 ? CUDA_MAX_KV_CHUNKS
+			     : options->seed / 2 % 2               ? 2
+								   : CUDA_BLOCK_KV_CHUNKS;
 	attention_kernel_launch(kernel, p, options->n_blocks == 0 ? 3 : options->n_blocks, options->seed);
+	if (p->block_kv_chunks < CUDA_MAX_KV_CHUNKS)
+		cuda_kernel_run("combine_kv_chunks", p, 1 + (uint32_t)(options->seed % 4), CUDA_COMBINE_THREADS,
+				CUDA_COMBINE_SHARED, options->seed);
 }
 
 void
@@ -417,9 +425,6 @@ cuda_attention_run(const struct attention_args *args, uint64_t total_q, const st
 					       "V scales"),
 	};
 	attention_kernel_run(options->kernel, &p, options);
-	if (kernel_has_combine_after(options->kernel))
-		cuda_kernel_run("combine_kv_chunks", &p, 1 + (uint32_t)(options->seed % 4), CUDA_COMBINE_THREADS,
-				CUDA_COMBINE_SHARED, options->seed);
 	if (options->prefill != NULL) {
 		p.plan.first_work_item += (args->n_rows + UINT64_C(1)) * sizeof(uint32_t);
 		attention_kernel_run(options->prefill, &p, options);
@@ -509,6 +514,7 @@ cuda_fixture_unmapped_faults(const struct kernel_fixture_params *params, uint32_
 		.n_q_heads = params->q_heads,
 		.scale = 1,
 		.shared_size = shared_size,
+		.block_kv_chunks = 1,
 	};
 	attention_kernel_launch(kernel, &p, 2, 5);
 	faults = batch.head->faults;

@@ -127,7 +127,7 @@ Test(cuda_attention_mla, kernel_choice_by_wgmma)
 		cuda_choose_wgmma(&pool, PAGED_BF16, max_shared, choices);
 		cr_expect_str_eq(choices[CUDA_DECODE].kernel, kernel_name(fits ? WGMMA : MMA, PAGED_BF16));
 		cr_expect_eq(choices[CUDA_DECODE].n_threads, fits ? CUDA_WGMMA_THREADS : CUDA_MLA_THREADS);
-		cr_expect(choices[CUDA_DECODE].combine_after && choices[CUDA_PREFILL].kernel == NULL);
+		cr_expect(choices[CUDA_DECODE].block_kv_chunks == 1 && choices[CUDA_PREFILL].kernel == NULL);
 	}
 }
 
