@@ -99,6 +99,8 @@ PYTHON_FILES += %D%/paged/transformers/connection.py
 PYTHON_FILES += %D%/paged/transformers/generation.py
 PYTHON_FILES += %D%/paged/transformers/geometry.py
 PYTHON_FILES += %D%/paged/transformers/identity.py
+PYTHON_FILES += %D%/paged/transformers/switch.py
+PYTHON_FILES += %D%/paged/transformers/trial.py
 EXTRA_DIST += %D%/bench/generation.py
 EXTRA_DIST += %D%/tests/transformers/generation_cases.py
 EXTRA_DIST += %D%/tests/transformers/golden_cases.py
@@ -113,6 +115,13 @@ EXTRA_DIST += %D%/tests/transformers/test_not_shared.py
 EXTRA_DIST += %D%/tests/transformers/test_main.py
 EXTRA_DIST += %D%/tests/transformers/test_output_attentions.py
 EXTRA_DIST += %D%/tests/transformers/test_processes.py
+EXTRA_DIST += %D%/tests/transformers/test_trial.py
+EXTRA_DIST += %D%/tests/models/comparison.py
+EXTRA_DIST += %D%/tests/models/small_models.py
+EXTRA_DIST += %D%/tests/models/table.txt
+EXTRA_DIST += %D%/tests/models/test_models.py
+EXTRA_DIST += %D%/tests/models/try_models.py
+
 # vllm
 PYTHON_FILES += %D%/paged/vllm/__init__.py
 PYTHON_FILES += %D%/paged/vllm/step.py

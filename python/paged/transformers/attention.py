@@ -10,7 +10,7 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 import paged
-from paged.transformers.cache import LAYER, PagedLayer
+from paged.transformers.cache import LAYER, PagedLayer, refuse_attention
 from paged.transformers.masks import MaskText, PagedMask, dense_text, element_text, function_text, visible_columns
 from paged.transformers.sequences import Sequences, Step
 
@@ -37,7 +37,8 @@ def paged_attention(module: torch.nn.Module, query: torch.Tensor, key: torch.Ten
     query
         [n_rows, n_heads, n_columns, k_dim].  A layer that uses the key of another may have only the last columns.
     key, value
-        What PagedLayer.update() returned.  With any other key, the attention is that of these tensors.
+        What PagedLayer.update() returned.  With two other tensors, the attention is that of these.  If only one is
+        another, raises RuntimeError: the pages do not hold it.
     attention_mask
         What paged_mask() returned, or a matrix [n_rows, 1 or n_heads, n_columns, n_keys] over columns: of bool, or of
         numbers that are added to the scores.
@@ -58,6 +59,12 @@ def paged_attention(module: torch.nn.Module, query: torch.Tensor, key: torch.Ten
     attention_mask shows columns that were padding, and the exceptions of paged.Batch.
     """
     layer: PagedLayer | None = getattr(key, LAYER, None)
+    of_value: PagedLayer | None = getattr(value, LAYER, None)
+    found = layer or of_value
+    if found is not None and found.state.windows is not None:
+        found.state.windows[found.index] = attention_mask.window if isinstance(attention_mask, PagedMask) else None
+    if found is not None and layer is not of_value:
+        refuse_attention(found)
     if layer is None:
         return _attention_of_tensors(module, query, key, value, attention_mask, scaling, dropout, softcap, s_aux,
                                      position_bias, is_causal, **kwargs)
@@ -111,11 +118,12 @@ def _plan(layer: PagedLayer, query: torch.Tensor, mask: torch.Tensor | None) -> 
     n_rows, _, n_columns, _ = query.shape
     begin, new, plain = layer.length - n_columns, None, mask is None
     layer.check_begin(begin)
+    window = mask.window if isinstance(mask, PagedMask) else None
     if isinstance(mask, PagedMask):
         kept = mask.kept(layer.length).kept
         new = None if kept is None or bool(kept[:, begin:].all()) else kept[:, begin:]
         plain = mask.plain
-    return layer.state.plan(n_rows, n_columns, new, plain)
+    return layer.state.plan(n_rows, n_columns, new, plain, window)
 
 
 def _view(state: Sequences, step: Step, module: torch.nn.Module, mask: torch.Tensor | None, softcap: float | None,

@@ -13,7 +13,7 @@ from paged.transformers.sequences import Sequences
 
 __all__ = ["LAYER", "PagedCache", "PagedLayer"]
 
-# The attribute of a key tensor that names the layer whose pages the attention reads.
+# The attribute of tensors of K and V that names the layer whose pages the attention reads.
 LAYER = "_paged_layer"
 
 
@@ -58,6 +58,7 @@ class PagedLayer(CacheLayerMixin):
             return self._append_and_gather(key_states, value_states)
         state.pending = self
         setattr(key_states, LAYER, self)
+        setattr(value_states, LAYER, self)
         return key_states, value_states
 
     def written(self) -> None:
@@ -268,9 +269,11 @@ class PagedCache(Cache):
 
 def refuse_attention(layer: PagedLayer) -> None:
     """Raise, because K and V of a layer were not written into the pages."""
-    layer.undo()
-    raise RuntimeError(f'layer {layer.index} of the model was not computed by the attention "paged": call '
-                       'model.set_attn_implementation("paged"), or use PagedCache(pool, dense=True)')
+    if layer.key is not None:
+        layer.undo()
+    raise RuntimeError(f'layer {layer.index} of the model was not computed by the attention "paged" from the K and V '
+                       'that the cache returned: call model.set_attn_implementation("paged"), or use '
+                       'PagedCache(pool, dense=True)')
 
 
 def _release(pool: paged.Pool, ids: list[int]) -> None:

@@ -67,6 +67,14 @@ class Connection:
             raise Unavailable(f"the pages of pool {pool.name} are on {place}, the model is on {device}")
         return pool
 
+    def open(self) -> None:
+        """Connect.  Raises Unavailable if there is no daemon."""
+        with self._lock:
+            if self._given is not None:
+                self._given_pool()
+            else:
+                self._connect()
+
     def _given_pool(self) -> paged.Pool:
         assert self._given is not None
         try:
@@ -90,20 +98,27 @@ class Connection:
                 # Tensors over its pages live, or a thread is inside of a call: it closes with its last reference.
                 pass
 
-    def _of_daemon(self, geometry: Geometry, model: str | None) -> paged.Pool:
+    def _connect(self) -> paged.Client:
         self._check_alive()
         try:
             if self._client is None:
                 self._client = paged.connect(self._runtime_dir, name="transformers")
                 self._pid = os.getpid()
-            pool = self._pools.get((geometry, model))
-            if pool is None:
-                pool = self._pools[geometry, model] = choose_pool(self._client, geometry, model, self._name)
-            return pool
+            return self._client
         except paged.NoDaemonError as error:
             raise Unavailable(f"{error} Start it with: pagedd --config FILE --runtime-dir {self._place()}") from error
         except (paged.Error, ValueError, LookupError) as error:
             raise Unavailable(f"{error} (daemon at {self._place()})") from error
+
+    def _of_daemon(self, geometry: Geometry, model: str | None) -> paged.Pool:
+        client = self._connect()
+        pool = self._pools.get((geometry, model))
+        if pool is None:
+            try:
+                pool = self._pools[geometry, model] = choose_pool(client, geometry, model, self._name)
+            except (paged.Error, ValueError, LookupError) as error:
+                raise Unavailable(f"{error} (daemon at {self._place()})") from error
+        return pool
 
     def _check_alive(self) -> None:
         """Drop the connection if the daemon has ended, or if this is a forked child."""

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
-import threading
 import warnings
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -24,6 +21,8 @@ from paged.transformers.cache import PagedCache
 from paged.transformers.connection import Connection, Unavailable
 from paged.transformers.geometry import model_geometry, model_window
 from paged.transformers.identity import model_name, model_salt, note_loaded
+from paged.transformers.switch import Switched
+from paged.transformers.trial import CACHE, trial
 
 __all__ = ["disable", "enable"]
 
@@ -32,16 +31,15 @@ logger = logging.getLogger(__name__)
 # Names of transformers that its documentation does not have; each stands here only.
 _PREPARE_CACHE = "_prepare_cache_for_generation"
 _SAMPLE, _BEAM_SEARCH, _ASSISTED = "_sample", "_beam_search", "_assisted_decoding"
-# The cache among the arguments of models and decoding loops, and in their results; "past_key_values" before 5.24.
-_CACHE = ("cache" if "cache" in inspect.signature(GenerationMixin.prepare_inputs_for_generation).parameters
-          else "past_key_values")
 
 # The others run code of the Hub.
 _MODES = {GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE, GenerationMode.BEAM_SEARCH, GenerationMode.BEAM_SAMPLE,
           GenerationMode.ASSISTED_GENERATION}
 # Arguments of a model that leave the K and V of a token a function of the tokens up to it.
-_PLAIN_ARGUMENTS = {"attention_mask", "logits_to_keep", _CACHE, "position_ids", "return_dict", "use_cache",
+_PLAIN_ARGUMENTS = {"attention_mask", "logits_to_keep", CACHE, "position_ids", "return_dict", "use_cache",
                     "output_attentions", "output_hidden_states"}
+# Model types whose token_type_ids say the same as mm_token_type_ids.  In other models, 0 stands for a type, too.
+_TYPES_OF_MODALITIES = {"gemma3"}
 
 
 def enable(pool: paged.Pool | str | None = None, *, runtime_dir: str | None = None, salt: bytes | None = None,
@@ -112,20 +110,23 @@ class _Hooks:
                 cache = self._make_cache(model, max_cache_length, None if assisted else model_window(model.config))
             if cache is None:
                 return original(model, generation_config, model_kwargs, generation_mode, batch_size, max_cache_length)
-            model_kwargs[_CACHE] = cache
+            model_kwargs[CACHE] = cache
             return None
 
         return prepare
 
     def _make_cache(self, model: Any, max_cache_length: int, window: int | None) -> PagedCache | None:
-        geometry = model_geometry(model.config)
-        if geometry is None:
+        if model_geometry(model.config) is None:
             logger.info("%s: its K and V fit no pool", type(model).__name__)
             return None
         try:
+            self._connection.open()
+            tried = trial(model)
+            if tried.geometry is None or tried.refusal is not None:
+                raise Unavailable(str(tried.refusal))
             # With a salt of its own, the program answers for the weights.
             name = model_name(model) if self._salt is None else None
-            pool = self._connection.pool(geometry, model.device, model.dtype, name)
+            pool = self._connection.pool(tried.geometry, model.device, model.dtype, name)
             if max_cache_length > pool.max_length:
                 raise Unavailable(f"pool {pool.name} has max-length = {pool.max_length}, "
                                   f"this generate() may need {max_cache_length} tokens")
@@ -133,10 +134,9 @@ class _Hooks:
             self._warn(type(model).__name__, str(reason))
             return None
         self._warnings.pop(type(model).__name__, None)
-        dense = not type(model)._can_set_attn_implementation()
         salt = self._salt or model_salt(pool, model)
-        cache = PagedCache(pool, salt=salt, reserve_ahead=self._reserve_ahead, dense=dense, window=window)
-        _Run.of[cache] = _Run(cache, None if dense else model)
+        cache = PagedCache(pool, salt=salt, reserve_ahead=self._reserve_ahead, dense=tried.dense, window=window)
+        _Run.of[cache] = _Run(cache, None if tried.dense else model)
         return cache
 
     def _warn(self, model: str, reason: str) -> None:
@@ -158,7 +158,7 @@ def _loading(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _wants_dynamic_cache(model: Any, generation_config: Any, model_kwargs: dict[str, Any], mode: Any) -> bool:
     """Return whether transformers would make a DynamicCache that a PagedCache can stand for."""
-    return (model_kwargs.get(_CACHE) is None and model_kwargs.get("cache_params") is None
+    return (model_kwargs.get(CACHE) is None and model_kwargs.get("cache_params") is None
             and generation_config.use_cache is not False
             and generation_config.cache_implementation is None
             and not generation_config.is_assistant
@@ -178,7 +178,7 @@ class _Run:
     def __init__(self, cache: PagedCache, model: Any) -> None:
         """Let the model use the attention "paged" for as long as the cache is used; None: it does without."""
         if model is not None:
-            cache.hold = _Attention(model)
+            cache.hold = Switched(model)
 
     def end(self, cache: PagedCache, returned: bool) -> None:
         """Give the pages back; a cache that is returned to the caller keeps them until it is collected."""
@@ -189,102 +189,24 @@ class _Run:
         cache.hold = None
 
 
-class _Attention:
-    """While an object of this class lives, its model uses the attention "paged"; after the last one, that of before."""
-
-    _lock = threading.Lock()
-    # The number of objects, and what the model and its parts had before.
-    _models: weakref.WeakKeyDictionary[Any, tuple[int, list[tuple[Any, str]]]] = weakref.WeakKeyDictionary()
-    # Models of objects that are gone.  A garbage collection may end an object while this thread holds the lock.
-    _left: deque[weakref.ref[Any]] = deque()
-
-    def __init__(self, model: Any) -> None:
-        with self._lock:
-            n_objects, before = self._models.get(model, (0, []))
-            if n_objects == 0:
-                before = [(config, config._attn_implementation) for config in _configs(model)]
-                model.set_attn_implementation("paged")
-            self._models[model] = (n_objects + 1, before)
-        weakref.finalize(self, self._leave, weakref.ref(model)).atexit = False
-        self._drain()
-
-    @classmethod
-    @contextmanager
-    def suspended(cls, model: Any) -> Iterator[None]:
-        """Let a model use the attention of before, although objects of this class live."""
-        with cls._lock:
-            changed = [entry for entry in cls._models.get(model, (0, []))[1] if entry[0]._attn_implementation == "paged"]
-            for config, implementation in changed:
-                config._attn_implementation_internal = implementation
-        cls._drain()
-        try:
-            yield
-        finally:
-            with cls._lock:
-                # The last object may be gone by now.
-                if model in cls._models:
-                    for config, implementation in changed:
-                        if config._attn_implementation == implementation:
-                            config._attn_implementation_internal = "paged"
-            cls._drain()
-
-    @classmethod
-    def _leave(cls, reference: weakref.ref[Any]) -> None:
-        cls._left.append(reference)
-        cls._drain()
-
-    @classmethod
-    def _drain(cls) -> None:
-        """Count those that are gone, unless a holder of the lock does so after its release."""
-        while cls._left and cls._lock.acquire(blocking=False):
-            try:
-                model = cls._left.popleft()() if cls._left else None
-                if model is not None:
-                    cls._count_down(model)
-            finally:
-                cls._lock.release()
-
-    @classmethod
-    def _count_down(cls, model: Any) -> None:
-        n_objects, before = cls._models[model]
-        cls._models[model] = (n_objects - 1, before)
-        if n_objects == 1:
-            del cls._models[model]
-            # Not set_attn_implementation(), which sets one implementation for all parts of the model.
-            for config, implementation in before:
-                if config._attn_implementation == "paged":
-                    config._attn_implementation_internal = implementation
-
-
-def _configs(model: torch.nn.Module) -> list[Any]:
-    """Return the configurations of a model and its parts, each once."""
-    found: dict[int, Any] = {}
-    waiting: list[Any] = [module.config for module in model.modules() if hasattr(module, "config")]
-    while waiting:
-        config = waiting.pop()
-        if id(config) not in found and hasattr(config, "_attn_implementation"):
-            found[id(config)] = config
-            waiting += [part for name in config.sub_configs if (part := getattr(config, name)) is not None]
-    return list(found.values())
-
-
 def _decode(original: Callable[..., Any], assisted: bool) -> Callable[..., Any]:
     """Return a decoding loop that starts on published prefixes, publishes its tokens, and gives the pages back."""
     @functools.wraps(original)
     def decode(model: Any, input_ids: torch.Tensor, *args: Any, **arguments: Any) -> Any:
-        cache: Any = arguments.get(_CACHE)
+        cache: Any = arguments.get(CACHE)
         run = _Run.of.get(cache) if isinstance(cache, PagedCache) else None
         if run is None:
-            with _Attention.suspended(model) if _returns_weights(cache, arguments) else nullcontext():
+            with Switched.suspended(model) if _returns_weights(cache, arguments) else nullcontext():
                 return original(model, input_ids, *args, **arguments)
         result = None
         try:
             with _explained(cache, input_ids):
+                _drop_text_types(model, arguments)
                 if _is_plain(input_ids, arguments):
                     _share(cache, input_ids, arguments, assisted)
                 result = original(model, input_ids, *args, **arguments)
         finally:
-            run.end(cache, getattr(result, _CACHE, None) is cache)
+            run.end(cache, getattr(result, CACHE, None) is cache)
         return result
 
     return decode
@@ -320,7 +242,7 @@ def _is_plain(input_ids: torch.Tensor, arguments: dict[str, Any]) -> bool:
     """Return whether the tokens alone decide K and V, so that prefixes can be shared."""
     loop = {"logits_processor", "stopping_criteria", "generation_config", "synced_gpus", "streamer", "tokenizer",
             "assistant_model", "assistant_tokenizer", "inputs_tensor"}
-    others = {name for name, value in arguments.items() if value is not None} - loop - _PLAIN_ARGUMENTS
+    others = {name for name, value in arguments.items() if not _is_empty(value)} - loop - _PLAIN_ARGUMENTS
     if others or input_ids.ndim != 2 or not {"generation_config", "logits_processor", "stopping_criteria"}.issubset(
             arguments):
         return False
@@ -334,6 +256,24 @@ def _is_plain(input_ids: torch.Tensor, arguments: dict[str, Any]) -> bool:
         return False
     usual = mask.long().cumsum(-1) - 1
     return bool(((positions == usual) | (mask == 0)).all())
+
+
+def _drop_text_types(model: Any, arguments: dict[str, Any]) -> None:
+    """Remove arguments that say of each token whether it is of an image, where none is; processors return such."""
+    names = ["mm_token_type_ids"]
+    if model.config.model_type in _TYPES_OF_MODALITIES:
+        names.append("token_type_ids")
+    for name in names:
+        value = arguments.get(name)
+        if isinstance(value, torch.Tensor) and not bool(value.any()):
+            del arguments[name]
+
+
+def _is_empty(value: Any) -> bool:
+    """Return whether an argument is no input: None, or a container of nothing else."""
+    if isinstance(value, Mapping):
+        return all(_is_empty(element) for element in value.values())
+    return value is None or isinstance(value, (list, tuple, set)) and all(_is_empty(element) for element in value)
 
 
 @contextmanager

@@ -99,12 +99,20 @@ def pool_parameters(config: Any, *, n_pages: int, dtype: str | None = None, page
     dtype
         The type of the pages: "f32", "f16", "bf16" or "i8"; None: that of the model's weights.
 
+    The layers are those of a model without weights that computes a few tokens; if its class needs weights to run, those
+    that the configuration describes.
+
     Raises ValueError if the model's K and V fit no pool.
     """
     geometry = model_geometry(config)
     if geometry is None:
         raise ValueError(f"a model of type {config.model_type} has K and V that fit no pool: "
                          "they are not all of one shape, or it has none")
+    from paged.transformers.trial import layout_of_config   # it needs all of the package
+    layout = layout_of_config(config)
+    if isinstance(layout, str):
+        raise ValueError(f"a model of type {config.model_type} has K and V that fit no pool: {layout}")
+    geometry = layout or geometry
     length = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
     parameters = {"name": name, **geometry._asdict(), "dtype": dtype or config_dtype(config),
                   "page_size": page_size, "n_pages": n_pages}

@@ -8,6 +8,7 @@ plan of the forward pass at hand, for what the kernels need.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +18,12 @@ from transformers.masking_utils import bidirectional_mask_function, causal_mask_
 from paged.torch import UntranslatableError, translate
 from paged.transformers.rows import Padding
 
-__all__ = ["MaskText", "PagedMask", "dense_text", "element_text", "function_text", "paged_mask", "visible_columns"]
+__all__ = ["MAKE_ALL", "MaskText", "PagedMask", "dense_text", "element_text", "function_text", "paged_mask",
+           "visible_columns"]
+
+
+# Whether paged_mask() also makes the masks that no attention needs, for what they say of their window.
+MAKE_ALL: ContextVar[bool] = ContextVar("MAKE_ALL", default=False)
 
 
 class MaskText(NamedTuple):
@@ -74,6 +80,12 @@ class PagedMask(torch.Tensor):
         return Padding.of_mask(mask, n_rows, n_columns)
 
     @property
+    def window(self) -> int | None:
+        """The tokens that a query sees, its own included; of a chunk, the most; None: all."""
+        window: int | None = self.arguments["local_size"]
+        return window
+
+    @property
     def plain(self) -> bool:
         """Whether the model's configuration and the padding alone make the mask."""
         return bool(self.arguments.get("allow_is_causal_skip", True))
@@ -96,7 +108,7 @@ def paged_mask(batch_size: int, q_length: int, kv_length: int, q_offset: int = 0
     Returns None for a causal mask without padding that scaled_dot_product_attention would need no matrix for, either.
     """
     is_local = local_size is not None and kv_length >= local_size
-    if (allow_is_causal_skip and not is_local and (q_length == 1 or q_length == kv_length)
+    if (not MAKE_ALL.get() and allow_is_causal_skip and not is_local and (q_length == 1 or q_length == kv_length)
             and (attention_mask is None or bool(attention_mask.all()))):
         return None
     return PagedMask({

@@ -90,6 +90,8 @@ class Sequences:
         self.step: Step | None = None
         # The PagedLayer whose K and V have not been written into the pages yet.
         self.pending: Any = None
+        # In a trial, the window of each layer's mask.
+        self.windows: dict[int, int | None] | None = None
         # Sets of mods by their texts; they belong to the batch.
         self.mod_sets: dict[Any, paged.ModSet] = {}
         # One that appends, and one for layers that compute fewer columns than the others.
@@ -120,18 +122,23 @@ class Sequences:
 
     # Plans.
 
-    def plan(self, n_rows: int, n_columns: int, new: torch.Tensor | None, plain: bool) -> Step:
+    def plan(self, n_rows: int, n_columns: int, new: torch.Tensor | None, plain: bool, window: int | None = None,
+             ) -> Step:
         """Plan the computation of n_columns more; new is which of them are tokens, None: all.
 
         plain
             The tokens alone decide which keys a query sees.
+        window
+            That of the pass's mask.
 
         Raises ValueError if the batch has other rows than before, or another mask than the window over tokens that
         were given back, and the exceptions of paged.Batch.plan().  After an exception the rows are as before.
         """
         self.step = None
         self._fit(n_rows)
-        self._trim(plain)
+        # A mask of so few columns does not hide any, whatever its window.
+        has_window = window == self.window or self.window is not None and self.padding.n_columns < self.window
+        self._trim(plain and has_window)
         before, after = self.padding, self.padding.extended(n_columns, new)
         no_append = self._make_writable(after.lengths) if self.cut else False
         batch = self.batch()

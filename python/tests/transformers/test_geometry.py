@@ -49,6 +49,16 @@ def test_models_that_fit_no_pool(kind):
         pool_parameters(config, n_pages=8)
 
 
+def test_layers_that_the_configuration_does_not_describe():
+    """The pool is that of the layers, which a model without weights shows; as with JetMoE."""
+    config = AutoConfig.for_model("jetmoe", vocab_size=64, hidden_size=32, num_hidden_layers=2, num_key_value_heads=2,
+                                  kv_channels=8, intermediate_size=48, num_local_experts=4, num_experts_per_tok=2)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    keys = model(input_ids=torch.ones(1, 2, dtype=torch.long), use_cache=True).past_key_values.layers[0].keys
+    parameters = pool_parameters(config, n_pages=8)
+    assert (parameters["n_layers"], parameters["n_kv_heads"], parameters["k_dim"]) == (2, keys.shape[1], keys.shape[3])
+
+
 def test_pool_parameters():
     config = AutoConfig.for_model("llama", **SMALL, num_key_value_heads=2, max_position_embeddings=96)
     config.dtype = torch.bfloat16
