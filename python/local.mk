@@ -96,6 +96,7 @@ EXTRA_DIST += %D%/tests/transformers/test_windows.py
 # transformers: generate()
 PYTHON_FILES += %D%/paged/transformers/__main__.py
 PYTHON_FILES += %D%/paged/transformers/connection.py
+PYTHON_FILES += %D%/paged/transformers/fingerprint.py
 PYTHON_FILES += %D%/paged/transformers/generation.py
 PYTHON_FILES += %D%/paged/transformers/geometry.py
 PYTHON_FILES += %D%/paged/transformers/identity.py

@@ -9,6 +9,7 @@ pytest.importorskip("transformers")
 import torch
 from model_cases import make_model
 from transformers import AutoModelForCausalLM
+from transformers.models.llama import modeling_llama
 
 import paged
 from paged.transformers.identity import model_salt, note_loaded
@@ -98,10 +99,75 @@ def test_a_model_that_the_pool_does_not_name(named_pool, tmp_path):
     assert model_salt(named_pool, load(tmp_path / "other")) == salt
 
 
+def write_row(model):
+    model.get_input_embeddings().weight.data[95] *= 2
+
+
+def change_layer(model):
+    model.model.layers[1].self_attn.scaling *= 2
+
+
+def change_configuration(model):
+    model.config.rms_norm_eps *= 2
+
+
+def change_rotary_table(model):
+    model.model.rotary_emb.inv_freq = model.model.rotary_emb.inv_freq * 0.5
+
+
+@pytest.mark.parametrize("change", [write_row, change_layer, change_configuration, change_rotary_table])
+def test_changes_after_the_load(pool, named_pool, directory, change):
+    model, changed = load(directory), load(directory)
+    change(changed)
+    for place in (pool, named_pool):
+        salts = [model_salt(place, model), model_salt(place, changed)]
+        assert len({*salts}) == 2 and None not in salts
+    assert model_salt(named_pool, model) == paged.salt("tiny@1", "", "")
+
+
+@pytest.mark.parametrize("override", [{"rms_norm_eps": 1e-3}, {"dtype": torch.bfloat16}, {
+    "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}], ids=lambda override: next(iter(override)))
+def test_overrides_at_the_load(pool, named_pool, directory, override):
+    salts = []
+    for settings in ({}, override, override):
+        model = AutoModelForCausalLM.from_pretrained(directory, **settings).eval()
+        note_loaded(model)
+        salts.append([model_salt(place, model) for place in (pool, named_pool)])
+    assert salts[0][1] == paged.salt("tiny@1", "", "")
+    # Engines with the same override share.
+    assert salts[1] == salts[2] and None not in salts[1]
+    assert salts[0][0] != salts[1][0] and salts[0][1] != salts[1][1]
+
+
+def test_changed_code(pool, directory, monkeypatch):
+    """The K and V of a few tokens are other ones."""
+    before = model_salt(pool, load(directory))
+    rotate = modeling_llama.apply_rotary_pos_emb
+    monkeypatch.setattr(modeling_llama, "apply_rotary_pos_emb", lambda q, k, cos, sin: rotate(q, k, sin, cos))
+    assert model_salt(pool, load(directory)) not in (None, before)
+
+
+def test_processes_with_other_numbers_of_threads(pool, directory, worker):
+    source = """
+        import sys, torch, paged
+        from transformers import AutoModelForCausalLM
+        from paged.transformers import model_salt
+        torch.set_num_threads(int(sys.argv[2]))
+        model = AutoModelForCausalLM.from_pretrained(sys.argv[1]).eval()
+        parameters = {"name": "test", "n_layers": 4, "n_kv_heads": 2, "k_dim": 16, "dtype": "f32", "n_pages": 4}
+        with paged.embedded(parameters) as client:
+            print(model_salt(client.pool("test"), model).hex())
+    """
+    found = [worker(source, str(directory), n_threads).line() for n_threads in "12"]
+    assert found == [model_salt(pool, load(directory)).hex()] * 2
+
+
 def test_no_salt(pool):
     assert model_salt(pool, make_model("llama").train()) is None
-    assert model_salt(pool, make_model("llama", rope_parameters={
-        "rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0})) is None
+    for settings in ({"rope_type": "dynamic", "factor": 2.0}, {
+            "rope_type": "longrope", "factor": 2.0, "short_factor": [1.0] * 8, "long_factor": [2.0] * 8,
+            "original_max_position_embeddings": 64}):
+        assert model_salt(pool, make_model("llama", rope_parameters={"rope_theta": 1e4, **settings})) is None
     assert model_salt(pool, make_model("llama", use_bidirectional_attention=True)) is None
     with torch.device("meta"):
         assert model_salt(pool, make_model("llama")) is None
