@@ -71,7 +71,8 @@ opening_choose_run(struct opening *opening, PyObject *run, bool torch)
 	const char *text;
 
 	if (!call_is_given(run)) {
-		opening->openmp = torch && opening->params.cpus == NULL && threads_find_openmp();
+		opening->openmp = torch && opening->params.cpus == NULL && !threads_are_of_a_fork() &&
+				  threads_find_openmp();
 		return true;
 	}
 	text = text_utf8(run, "run");
@@ -84,6 +85,12 @@ opening_choose_run(struct opening *opening, PyObject *run, bool torch)
 	}
 	if (opening->openmp && opening->params.cpus != NULL) {
 		PyErr_SetString(PyExc_ValueError, "cpus: OpenMP's threads are bound by OMP_PLACES; use run=\"own\"");
+		return false;
+	}
+	if (opening->openmp && threads_are_of_a_fork()) {
+		error_format(PAGED_ERR_UNSUPPORTED,
+			     "run=\"openmp\": this process was forked, and OpenMP may wait for ever for threads that its"
+			     " parent has: use run=\"own\", or start processes by multiprocessing's \"spawn\"");
 		return false;
 	}
 	if (opening->openmp && !threads_find_openmp()) {
@@ -269,12 +276,20 @@ static bool
 pool_field_parse(const struct pool_field *field, PyObject *value, struct paged_pool_params *params)
 {
 	void *at = (char *)params + field->offset;
+	uint32_t number;
 
 	switch ((enum pool_kind)field->kind) {
 	case POOL_TEXT:
 		return opening_text(value, field->name, at);
 	case POOL_NUMBER:
-		return number_u32(value, field->name, at);
+		if (!number_u32(value, field->name, &number))
+			return false;
+		*(uint32_t *)at = number;
+		if (number != 0)
+			return true;
+		/* To the library, 0 means the default. */
+		PyErr_Format(PyExc_ValueError, "%s is 0%s", field->name, field->required ? "" : "; None is the default");
+		return false;
 	case POOL_FLAG:
 		return opening_flag(value, at);
 	case POOL_DTYPE:

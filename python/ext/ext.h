@@ -397,6 +397,15 @@ bool tensor_stream(PyTypeObject *framework, int32_t device_id, void **stream_p);
 
 /** threads_run - a paged_run_fn on OpenMP threads; argument: number of threads as a pointer */
 void threads_run(void *argument, paged_work_fn work, void *work_argument, uint32_t n);
+/** threads_load - when the extension is loaded */
+void threads_load(void);
+/**
+ * threads_are_of_a_fork - this process was forked, and has not called exec
+ *
+ * If its parent's thread has used OpenMP, libgomp keeps a team of threads that the child does not have, and the next
+ * parallel region waits for them for ever.  Nothing tells whether it has such a team.
+ */
+bool threads_are_of_a_fork(void);
 /** threads_find_openmp - find the libgomp that the process has loaded; false: none */
 bool threads_find_openmp(void);
 

@@ -98,8 +98,10 @@ PyDoc_STRVAR(connect_doc, "connect(runtime_dir=None, *, name=None, join_token=No
 			  "run\n"
 			  "    \"own\": the library starts threads for each batch.  \"openmp\": kernels run\n"
 			  "    on the OpenMP threads that this process has, which are torch's.  None:\n"
-			  "    \"openmp\" if torch is imported and cpus is None.  Threads of both kinds at\n"
-			  "    once are slow, because torch's spin while they wait for work.\n"
+			  "    \"openmp\" if torch is imported, cpus is None and the process was not forked.\n"
+			  "    Threads of both kinds at once are slow, because torch's spin while they wait\n"
+			  "    for work.  In a forked process \"openmp\" is refused: libgomp would wait for\n"
+			  "    threads that only the parent has.\n"
 			  "cpus\n"
 			  "    The CPU that each thread is bound to, as many as threads; the calling thread, the\n"
 			  "    first, is not bound.  Only with run \"own\".  None: no thread is bound.\n"
@@ -210,6 +212,7 @@ module_execute(PyObject *module)
 		return -1;
 	}
 	loaded = true;
+	threads_load();
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
 		if (parts[i](module) < 0)
 			return -1;

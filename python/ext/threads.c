@@ -8,10 +8,15 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /** libgomp: body(argument) runs on n threads of a team, the calling one included; fewer if the team is smaller. */
 typedef void (*gomp_parallel_fn)(void (*body)(void *argument), void *argument, unsigned int n, unsigned int flags);
+
+/* The process that has loaded the extension. */
+static pid_t threads_loaded_in;
 
 /* Written once, with the GIL held, before any client that uses it is opened. */
 static gomp_parallel_fn gomp_parallel;
@@ -81,6 +86,35 @@ gomp_find_global(void)
 		return false;
 	gomp_parallel = found;
 	return true;
+}
+
+/*
+ * The kernel marks a process that was forked and has not called exec.  Without /proc, a child is found if its parent
+ * had loaded the extension.
+ */
+bool
+threads_are_of_a_fork(void)
+{
+	const unsigned int forked_no_exec = 0x40; /* PF_FORKNOEXEC */
+	char text[1024], *at;
+	unsigned int flags;
+	FILE *file = fopen("/proc/self/stat", "re");
+	size_t n = file != NULL ? fread(text, 1, sizeof(text) - 1, file) : 0;
+
+	if (file != NULL)
+		fclose(file);
+	text[n] = 0;
+	/* "pid (name) state ppid pgrp session tty tpgid flags", and the name may contain anything. */
+	at = strrchr(text, ')');
+	if (at != NULL && sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %u", &flags) == 1 && (flags & forked_no_exec) != 0)
+		return true;
+	return threads_loaded_in != getpid();
+}
+
+void
+threads_load(void)
+{
+	threads_loaded_in = getpid();
 }
 
 bool

@@ -161,8 +161,10 @@ def connect(runtime_dir: str | None = None, *, name: str | None = None, join_tok
     run
         "own": the library starts threads for each batch.  "openmp": kernels run
         on the OpenMP threads that this process has, which are torch's.  None:
-        "openmp" if torch is imported and cpus is None.  Threads of both kinds at
-        once are slow, because torch's spin while they wait for work.
+        "openmp" if torch is imported, cpus is None and the process was not forked.
+        Threads of both kinds at once are slow, because torch's spin while they wait
+        for work.  In a forked process "openmp" is refused: libgomp would wait for
+        threads that only the parent has.
     cpus
         The CPU that each thread is bound to, as many as threads; the calling thread, the
         first, is not bound.  Only with run "own".  None: no thread is bound.

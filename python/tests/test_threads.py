@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels on the OpenMP threads that the process has: same bits for any number of threads, teams that are too small."""
+import contextlib
 import ctypes
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,30 @@ def test_names(gomp: Any) -> None:
         assert (client.run, client.threads) == ("own", 2)
 
 
+def test_fork(gomp: Any, data: list[Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+    """libgomp would wait in the child for threads that only the parent has."""
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(get_num_threads=lambda: 3))  # type: ignore[arg-type]
+    want = run(data, threads=3, run="openmp")
+    with paged.embedded(POOL) as client:
+        assert (client.run, client.threads) == ("openmp", 3)
+    receiver, sender = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException), open(sender, "wb") as answer:
+            answer.write(run(data))
+            try:
+                paged.embedded(POOL, run="openmp")
+            except paged.UnsupportedError as error:
+                answer.write(str(error).encode())
+        os._exit(0)
+    os.close(sender)
+    with open(receiver, "rb") as answer:
+        got = answer.read()
+    os.waitpid(child, 0)
+    assert got[:len(want)] == want
+    assert b'this process was forked' in got[len(want):] and b'use run="own"' in got[len(want):]
+
+
 def test_no_libgomp() -> None:
     code = ("import paged\n"
             "try: paged.embedded(%r, run='openmp')\n"
@@ -116,6 +142,7 @@ def test_preloaded(gomp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 LIMITED = """
+import contextlib
 import ctypes
 import os
 gomp = ctypes.CDLL("libgomp.so.1")
