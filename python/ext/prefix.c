@@ -103,6 +103,10 @@ prefix_set_keys(struct prefix *self, PyObject *keys, PyObject *page_size)
 	}
 	if (!number_u32(page_size, "page_size", &self->page_size) || PyBytes_AsStringAndSize(keys, &bytes, &n) < 0)
 		return false;
+	if (self->page_size == 0) {
+		PyErr_SetString(PyExc_ValueError, "page_size is 0");
+		return false;
+	}
 	if (n % PAGED_DIGEST_SIZE != 0) {
 		PyErr_Format(PyExc_ValueError, "keys has %zd bytes; each key has %d", n, PAGED_DIGEST_SIZE);
 		return false;

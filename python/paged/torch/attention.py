@@ -2,6 +2,7 @@
 """PyTorch's PagedAttention on a pool of paged."""
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, NamedTuple, TypeAlias
@@ -103,9 +104,15 @@ class PagedAttention:
     def __init__(self, n_pages: int, page_size: int, max_batch_size: int, device: str | torch.device = "cuda", *,
                  pool: paged.Pool | None = None, n_layers: int = 1, n_kv_heads: int | None = None,
                  k_dim: int | None = None, v_dim: int | None = None, dtype: torch.dtype = torch.float32) -> None:
-        self.n_pages = n_pages
-        self.page_size = page_size
-        self.max_batch_size = max_batch_size
+        self.n_pages = _count("n_pages", n_pages, 1)
+        self.page_size = _count("page_size", page_size, 1, paged.MAX_PAGE_SIZE)
+        self.max_batch_size = _count("max_batch_size", max_batch_size, 0)
+        _count("n_layers", n_layers, 1)
+        for name, value in ("n_kv_heads", n_kv_heads), ("k_dim", k_dim), ("v_dim", v_dim):
+            if value is not None:
+                _count(name, value, 1)
+        if v_dim is not None and k_dim is None:
+            raise ValueError(f"v_dim is {v_dim}, but n_kv_heads and k_dim are not given: all three belong together")
         # torch resolves "cuda" to the current device, and refuses a device that it lacks.
         self.device = torch.empty(0, device=device).device
         self._client: paged.Client | None = None
@@ -131,7 +138,7 @@ class PagedAttention:
         }
         if self._in_place:
             # As many slots again, for sequences that become rows by adopt().
-            params |= {"n_layers": n_layers, "n_kv_heads": n_kv_heads, "k_dim": k_dim, "v_dim": v_dim or k_dim,
+            params |= {"n_layers": n_layers, "n_kv_heads": n_kv_heads, "k_dim": k_dim, "v_dim": k_dim if v_dim is None else v_dim,
                        "dtype": _NAMES[dtype], "n_slots": 2 * max(self.max_batch_size, 1)}
             if self.device.type == "cuda":
                 params |= {"backend": "cuda", "device": str(self.device.index)}
@@ -523,8 +530,21 @@ def _check_values(batch_idx: torch.Tensor, input_pos: torch.Tensor, k_val: torch
                            f"and {k_cache.dtype}, {v_cache.dtype}.")
 
 
+def _count(name: str, value: Any, least: int, most: int = 2**32 - 1) -> int:
+    """The value as an int; TypeError or ValueError names the argument."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, not {type(value)}") from None
+    if not least <= number <= most:
+        raise ValueError(f"{name} is {number}, and must be {f'at least {least}' if number < least else f'at most {most}'}")
+    return number
+
+
 def _check_pool(pool: paged.Pool, n_pages: int, page_size: int, device: torch.device, n_kv_heads: int | None,
                 k_dim: int | None) -> None:
+    if not isinstance(pool, paged.Pool):
+        raise TypeError(f"pool must be a paged.Pool, not {type(pool)}")
     if n_kv_heads is not None or k_dim is not None:
         raise ValueError("a pool has its own geometry: pass pool, or n_kv_heads and k_dim")
     for name, ours, given in ("n_pages", pool.n_pages, n_pages), ("page_size", pool.page_size, page_size):

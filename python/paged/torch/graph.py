@@ -222,6 +222,9 @@ class Writer:
         if not isinstance(result, torch.Tensor):
             raise UntranslatableError("the mod language has no such operation", str(target))
         try:
+            if torch.Tag.nondeterministic_seeded in target.tags:
+                raise UntranslatableError("a mod draws no random numbers, since a translation is used for many calls; "
+                                          "draw them outside of the mod, and capture the tensor")
             operands = [self.values[n] for n in node.all_input_nodes]
             if name in ("lift_fresh", "lift_fresh_copy"):
                 # torch.tensor(...) inside the mod: a constant, not a captured tensor.
@@ -272,6 +275,8 @@ class Writer:
 
     def _fold(self, node: Any) -> Any:
         """An operation on constants, such as torch.arange(8)."""
+        if _operation_name(node.target).startswith(("empty", "new_empty")):
+            raise UntranslatableError("the tensor has no defined contents")
         arguments, options = torch.fx.map_arg((node.args, node.kwargs), lambda n: self.values[n])
         return node.target(*arguments, **options)
 
@@ -388,3 +393,24 @@ def write(function: Callable[..., Any], kind: Kind, names: dict[int, str]) -> Wr
     except UntranslatableError as error:
         line = _line_of_node(function, kind, writer.node)
         raise UntranslatableError(error.reason, error.operation, *line) from None
+
+
+def _same(a: dict[str, Captured], b: dict[str, Captured]) -> bool:
+    """Whether two translations of a function read the same arrays: the same tensors, or equal ones that it has made."""
+    def equal(x: Captured, y: Captured) -> bool:
+        if x.source is y.source:
+            return True
+        x_bytes, y_bytes = (c.view.contiguous().cpu().reshape(-1).view(torch.uint8) for c in (x, y))
+        return x.view.dtype == y.view.dtype and x.view.shape == y.view.shape and torch.equal(x_bytes, y_bytes)
+
+    return a.keys() == b.keys() and all(equal(a[name], b[name]) for name in a)
+
+
+def check_repeats(first: Written, function: Callable[..., Any], kind: Kind, names: dict[int, str]) -> None:
+    """Refuse a mod of which a second translation differs: a number would stay as it was at the first."""
+    second = write(function, kind, names)
+    if first.text == second.text and _same(first.arrays, second.arrays):
+        return
+    texts = f": {first.text!r:.120}, then {second.text!r:.120}" if first.text != second.text else ""
+    raise UntranslatableError("a second trace of the mod gave another result: it must not use random numbers, the time "
+                              f"or a counter{texts}")

@@ -4,7 +4,7 @@
 translate() traces a Python function once with torch's make_fx() and writes the resulting graph as one expression;
 operations.py has the table of ATen operations.
 
-Four differences from PyTorch remain:
+Differences from PyTorch that remain:
 
 * Integers have 32 bits and wrap around, also those of int64.  A captured int64 tensor with a value outside 32 bits is
   refused when it is bound.  An integer divided by 0 is 0.
@@ -14,6 +14,9 @@ Four differences from PyTorch remain:
 * An index outside of a captured tensor gives 0, and paged.Batch.validate() reports it.  Negative indices count from the
   end, as in PyTorch.
 * No gradients are computed.
+* A translation is used for many calls, so a function may not compute with what changes from call to call.  Random numbers
+  of torch are refused.  Those of other modules, the time and counters are refused where a second trace gives another
+  result; a comparison with the time that gives the same twice, for example, is not found.
 """
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ import torch
 
 from paged.torch.captures import Captures, Incomplete
 from paged.torch.expressions import UntranslatableError
-from paged.torch.graph import Kind, bindable, write
+from paged.torch.graph import Kind, bindable, check_repeats, write
 
 __all__ = ["Translated", "UntranslatableError", "translate"]
 
@@ -118,8 +121,10 @@ def translate(function: Callable[..., Any], kind: Kind) -> Translated:
     >>> translate(lambda b, h, q_idx, kv_idx: (q_idx >= kv_idx) & (q_idx - kv_idx < window), "mask").text
     'q_idx >= kv_idx && q_idx - kv_idx < window'
 
-    Raises UntranslatableError if the function uses an operation that the mod language lacks, or a tensor as a Python
-    condition.
+    The first translation calls the function twice, to find what changes.
+
+    Raises UntranslatableError if the function uses an operation that the mod language lacks, a tensor as a Python
+    condition, or numbers that change from call to call: random numbers, the time, a counter.
     """
     if kind not in ("mask", "score"):
         raise ValueError(f'kind is "mask" or "score", not {kind!r}')
@@ -134,7 +139,8 @@ def translate(function: Callable[..., Any], kind: Kind) -> Translated:
             with contextlib.suppress(KeyError):  # another thread may have removed it
                 _recipes.move_to_end(key)
             return recipe.apply(captures.tensors)
-    text, captured, has_read = write(function, kind, captures.tensor_names if captures is not None else {})
+    names = captures.tensor_names if captures is not None else {}
+    written = text, captured, has_read = write(function, kind, names)
 
     places = captures.places if captures is not None else {}
     made = {name: c for name, c in captured.items() if id(c.source) not in places}
@@ -144,6 +150,7 @@ def translate(function: Callable[..., Any], kind: Kind) -> Translated:
                      _hold(captures.alive, key) if captures is not None else [])
     # A tensor that the walk did not find may be another one at the next call.
     if captures is not None and not has_read and all(c.is_constant for c in made.values()):
+        check_repeats(written, function, kind, names)
         _recipes[key] = recipe
         if len(_recipes) > _MAX_RECIPES:
             _recipes.popitem(last=False)

@@ -47,6 +47,8 @@ def handle(value: paged.Batch | paged.ModSet) -> torch.Tensor:
 
     A new handle is another input of a compiled graph, and does not make it compile again.
     """
+    if not isinstance(value, (paged.Batch, paged.ModSet)):
+        raise TypeError(f"a handle stands for a paged.Batch or a paged.ModSet, not for {type(value)}")
     number = next(_numbers)
     tensor = torch.tensor([number], dtype=torch.int64, device="cpu")
     _objects[number] = value

@@ -197,3 +197,8 @@ def test_gradients_are_refused(pool: paged.Pool) -> None:
                 function(handle, 0, q.requires_grad_(), v_dim=V_DIM)
         with torch.no_grad():
             assert not ops.attention(handle, 0, q, v_dim=V_DIM).requires_grad
+
+
+def test_handle_refuses_other_objects() -> None:
+    with pytest.raises(TypeError, match="a paged.Batch or a paged.ModSet, not for <class 'int'>"):
+        ops.handle(3)  # type: ignore[arg-type]

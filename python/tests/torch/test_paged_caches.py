@@ -315,3 +315,26 @@ def test_a_fork_becomes_a_row():
     assert attention.page_table[3, :2].ge(0).all()
     with pytest.raises(ValueError, match="is row 3 already"):
         attention.adopt(1, fork)
+
+
+@pytest.mark.parametrize("arguments, keywords, error, message", [
+    ((4, 0, 1), {}, ValueError, "page_size is 0, and must be at least 1"),
+    ((4, 257, 1), {}, ValueError, "page_size is 257, and must be at most 256"),
+    ((4, 16, -1), {}, ValueError, "max_batch_size is -1, and must be at least 0"),
+    ((0, 16, 1), {}, ValueError, "n_pages is 0, and must be at least 1"),
+    ((-4, 16, 1), {}, ValueError, "n_pages is -4"),
+    ((4.0, 16, 1), {}, TypeError, "n_pages must be an integer, not <class 'float'>"),
+    ((4, None, 1), {}, TypeError, "page_size must be an integer"),
+    ((4, 16, "1"), {}, TypeError, "max_batch_size must be an integer"),
+    ((4, 16, 1), {"n_kv_heads": 0, "k_dim": 16}, ValueError, "n_kv_heads is 0"),
+    ((4, 16, 1), {"n_kv_heads": 1, "k_dim": 0}, ValueError, "k_dim is 0"),
+    ((4, 16, 1), {"n_kv_heads": 1, "k_dim": 16, "v_dim": 0}, ValueError, "v_dim is 0"),
+    ((4, 16, 1), {"n_kv_heads": 1, "k_dim": 16, "n_layers": 0}, ValueError, "n_layers is 0"),
+    ((4, 16, 1), {"n_kv_heads": 1}, ValueError, "n_kv_heads and k_dim belong together"),
+    ((4, 16, 1), {"v_dim": 16}, ValueError, "v_dim is 16, but n_kv_heads and k_dim are not given"),
+    ((4, 16, 1), {"n_kv_heads": 1, "k_dim": 16, "dtype": torch.int8}, ValueError, "no pool has elements of torch.int8"),
+    ((4, 16, 1), {"pool": 3}, TypeError, "pool must be a paged.Pool"),
+])
+def test_arguments_of_the_constructor(arguments, keywords, error, message):
+    with pytest.raises(error, match=message):
+        Ours(*arguments, device="cpu", **keywords)

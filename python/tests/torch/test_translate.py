@@ -8,6 +8,7 @@ import gc
 import math
 import random
 import sys
+import time
 import types
 import weakref
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 from torch.nn.attention.flex_attention import and_masks  # noqa: E402
 
 import paged  # noqa: E402
-from paged.torch import graph, mods, operations  # noqa: E402
+from paged.torch import mods, operations  # noqa: E402
 from paged.torch.mods import Translated, UntranslatableError, translate  # noqa: E402
 
 
@@ -265,13 +266,13 @@ def test_strided_tensors(pool: paged.Pool) -> None:
 @pytest.fixture
 def count_traces(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     traced: list[Any] = []
-    real = graph.trace
+    real = mods.write
 
-    def trace(function: Any, kind: Any) -> Any:
+    def write(function: Any, kind: Any, names: Any) -> Any:
         traced.append(function)
-        return real(function, kind)
+        return real(function, kind, names)
 
-    monkeypatch.setattr(graph, "trace", trace)
+    monkeypatch.setattr(mods, "write", write)
     monkeypatch.setattr(mods, "_recipes", type(mods._recipes)())
     return traced
 
@@ -520,6 +521,25 @@ def test_captured_tensors_may_not_change() -> None:
     with pytest.raises(UntranslatableError, match="must not change"):
         translate(lambda s, b, h, q, kv: s + table.add_(1), "score")
     assert table == 0
+
+
+def test_what_changes_from_call_to_call_is_refused() -> None:
+    """One translation serves many calls, so a number would stay as it was at the first."""
+    calls, numpy = [0], pytest.importorskip("numpy")
+    for change in (
+            random.random, time.perf_counter, lambda: calls.append(0) or len(calls), lambda: float(numpy.random.rand()),
+            lambda: torch.from_numpy(numpy.random.rand(16)).float()[3]):
+        with pytest.raises(UntranslatableError, match="random numbers, the time or a counter"):
+            translate(lambda s, b, h, q, kv: s + change(), "score")
+    table = torch.zeros(8)
+    for draw in (
+            lambda: torch.rand(()), lambda: torch.randn(8)[3], lambda: torch.randperm(8)[0],
+            lambda: torch.zeros(8).uniform_()[1], lambda: torch.rand_like(table)[2],
+            lambda: torch.bernoulli(torch.full((8,), 0.5))[1]):
+        with pytest.raises(UntranslatableError, match="draws no random numbers"):
+            translate(lambda s, b, h, q, kv: s + draw(), "score")
+    with pytest.raises(UntranslatableError, match="no defined contents"):
+        translate(lambda s, b, h, q, kv: s + torch.empty(8)[3], "score")
 
 
 def test_other_exceptions_pass() -> None:
