@@ -171,6 +171,9 @@ EXTRA_DIST += %D%/tests/vllm/test_mods.py
 EXTRA_DIST += %D%/tests/vllm/test_layers.py
 EXTRA_DIST += %D%/tests/vllm/test_guard.py
 EXTRA_DIST += %D%/tests/vllm/test_sharing.py
+EXTRA_DIST += %D%/tests/vllm/models/small_configs.py
+EXTRA_DIST += %D%/tests/vllm/models/table.md
+EXTRA_DIST += %D%/tests/vllm/models/try_models.py
 
 # wheel
 PYTHON_FILES += %D%/paged/_bin.py
