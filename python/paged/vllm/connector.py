@@ -92,9 +92,13 @@ class PagedConnector(KVConnectorBase_V1):
 
     # In the scheduler's process.
 
+    @property
+    def pool(self) -> paged.Pool:
+        return self._sequences.pool
+
     def may_grow(self, request: Request, n_tokens: int) -> bool:
         """Reserve pages for the request's first n_tokens tokens; return whether it has them.  For PoolScheduler."""
-        with explain_end(self._sequences.pool_name):
+        with explain_end(self._sequences.pool.name):
             return self._sequences.may_grow(request, n_tokens)
 
     def take_failed(self) -> list[str]:
@@ -102,26 +106,26 @@ class PagedConnector(KVConnectorBase_V1):
         return self._sequences.take_failed()
 
     def on_new_request(self, request: Request) -> None:
-        with explain_end(self._sequences.pool_name):
+        with explain_end(self._sequences.pool.name):
             self._sequences.expect(request)
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
-        with explain_end(self._sequences.pool_name):
+        with explain_end(self._sequences.pool.name):
             return self._sequences.start(request), False
 
     def update_state_after_alloc(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
         self._sequences.admit(request)
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
-        with explain_end(self._sequences.pool_name):
+        with explain_end(self._sequences.pool.name):
             return self._sequences.build_step(scheduler_output)
 
     def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
-        with explain_end(self._sequences.pool_name):
+        with explain_end(self._sequences.pool.name):
             return False, self._sequences.finish(request)
 
     def reset_cache(self) -> bool | None:
-        with explain_end(self._sequences.pool_name):
+        with explain_end(self._sequences.pool.name):
             self._sequences.forget()
         return True
 

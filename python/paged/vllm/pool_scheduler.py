@@ -11,6 +11,7 @@ from vllm.v1.request import RequestStatus
 
 from paged.vllm.arguments import CONNECTOR, SCHEDULER
 from paged.vllm.connector import PagedConnector
+from paged.vllm.ended import EndWatch
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
@@ -66,6 +67,7 @@ class PoolScheduler(Scheduler):
             raise ValueError(f'--scheduler-cls {SCHEDULER} needs kv_connector "{CONNECTOR}": '
                              "paged.vllm.arguments() returns both")
         self.kv_cache_manager = PoolBlocks(self.kv_cache_manager, self.connector.may_grow)
+        self._end_watch = EndWatch(self.connector.pool, lambda: self.get_num_unfinished_requests() == 0)
 
     def update_from_output(self, scheduler_output: SchedulerOutput,
                            model_runner_output: ModelRunnerOutput) -> dict[int, EngineCoreOutputs]:
@@ -76,3 +78,11 @@ class PoolScheduler(Scheduler):
                 EngineCoreOutput(request.request_id, [], finish_reason=request.get_finished_reason(),
                                  events=request.take_events(), trace_headers=request.trace_headers))
         return outputs
+
+    def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
+        """Forget all that was computed: the pool is the engine's only prefix cache, so the connector is always reset."""
+        return super().reset_prefix_cache(reset_running_requests, reset_connector=True)
+
+    def shutdown(self) -> None:
+        self._end_watch.close()
+        super().shutdown()

@@ -85,8 +85,8 @@ class RequestSequences:
         self._waiting = Waiting(pool)
 
     @property
-    def pool_name(self) -> str:
-        return self._pool.name
+    def pool(self) -> paged.Pool:
+        return self._pool
 
     def expect(self, request: Request) -> None:
         """vLLM has a new request.  It may wait for longer than the sequence that another engine hands over to it."""
@@ -192,6 +192,8 @@ class RequestSequences:
 
     def forget(self) -> None:
         """Share nothing that was computed until now: the weights changed."""
+        logger.info("pool %s: this engine finds nothing that was published before, and from now on shares only with itself",
+                    self._pool.name)
         self.identity.forget()
         for entry in self._entries.values():
             entry.n_published = self._pool.max_length

@@ -76,13 +76,13 @@ def test_model(connect, start_daemon):
         connect()
     assert sessions(connect.daemon) == []
     connect.daemon = start_daemon(pool_configuration(more='model = "Model@v1"'))
-    assert connect()[0]._sequences.pool_name == "test"
+    assert connect()[0]._sequences.pool.name == "test"
 
 
 def test_pool_is_found_by_geometry(connect, monkeypatch):
     monkeypatch.delenv("PAGED_POOL", raising=False)
     connector, _ = connect(pool=None)
-    assert connector._sequences.pool_name == "test"
+    assert connector._sequences.pool.name == "test"
     with pytest.raises(LookupError, match="no pool has n_layers = 1, n_kv_heads = 3"):
         connect(pool=None, spec={"num_kv_heads": 3})
 

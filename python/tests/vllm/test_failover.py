@@ -10,6 +10,8 @@ import multiprocessing
 import os
 import random
 import signal
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -182,3 +184,30 @@ def weights(path: Path, **config) -> Path:
     loaded = transformers.AutoConfig.from_pretrained(directory)
     transformers.AutoModelForCausalLM.from_config(loaded).save_pretrained(directory)
     return directory
+
+
+@pytest.mark.parametrize("process", ["EngineCore", "EngineCore_DP1", "MainProcess"])
+def test_idle_engine_ends_with_the_daemon(start_scheduler, vllm_log, monkeypatch, process):
+    """No call for a request would notice it, and vLLM's /health asks only whether the engine's process lives.
+
+    vLLM ends the process of an engine in order at SIGTERM.  Another program with an engine inside goes on.
+    """
+    terminated = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: terminated.set())
+    monkeypatch.setattr(multiprocessing.current_process(), "name", process)
+    try:
+        engine = start_scheduler()
+        name = engine.add(prompt(100), 5)
+        engine.run()
+        assert engine.answers[name] == answer(prompt(100), 5)
+        busy = engine.add(prompt(100), 5)
+        engine.daemon.kill()
+        # An engine that has requests ends with an error of the next step, which says as much.
+        time.sleep(3)
+        assert not vllm_log and not terminated.is_set()
+        engine.abort(busy)
+        engine.scheduler._end_watch._thread.join()
+        assert vllm_log[0].startswith("pool test: pagedd has ended, and with it the KV cache of this engine; start ")
+        assert terminated.is_set() == (process != "MainProcess")
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -260,15 +260,19 @@ def test_drafts_after_a_cached_prompt(start_scheduler, n_right):
     assert_idle(engine)
 
 
-def test_reset_prefix_cache(start_scheduler):
-    """vLLM resets its prefix cache when weights change: nothing that was computed before is found afterwards."""
+@pytest.mark.parametrize("keywords", [{}, {"reset_connector": True}])
+def test_reset_prefix_cache(start_scheduler, keywords):
+    """vLLM resets its prefix cache when weights change: nothing that was computed before is found afterwards.
+
+    Without reset_connector, too: the pool is the engine's only prefix cache.
+    """
     engine = start_scheduler()
     engine.add(prompt(64), 5)
     engine.run()
     running = engine.add(prompt(64, seed=1), 40)
     for _ in range(5):
         engine.step()
-    assert engine.scheduler.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
+    assert engine.scheduler.reset_prefix_cache(reset_running_requests=True, **keywords)
     engine.run()
     assert engine.answers[running] == answer(prompt(64, seed=1), 40)
     n = engine.n_computed
