@@ -150,7 +150,7 @@ def test_vllm_refuses_what_a_failure_prints(tmp_path):
     """With the command of docs/VLLM.md, and the reason in vLLM's message."""
     pytest.importorskip("vllm")
     words, _ = in_a_shell(tmp_path, "--wait 0")
-    refused = subprocess.run([sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", "no-model", *words],
-                             capture_output=True, text=True)
+    serve = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", "no-model"]
+    refused = subprocess.run([*serve, *words], capture_output=True, text=True)
     assert refused.returncode == 2
     assert f"error: unrecognized arguments: {words[0]}" in refused.stderr

@@ -193,13 +193,16 @@ def test_producer_ends(start_scheduler):
 
 
 @pytest.mark.parametrize("change, reason", [
-    ({"paged_ticket": "00" * 16}, "the ticket is unknown, used or expired"), ({"paged_ticket": "00" * 15}, "paged_ticket is '0000"),
+    ({"paged_ticket": "00" * 16}, "the ticket is unknown, used or expired"),
+    ({"paged_ticket": "00" * 15}, "paged_ticket is '0000"),
     ({"paged_ticket": "no hexadecimal"}, "paged_ticket is 'no hex"), ({"paged_ticket": 7}, "paged_ticket is 7"),
     ({"paged_ticket": None}, "paged_ticket is None"), ({"paged_pool": "other"}, "it is in pool other"),
     ({"paged_pool": []}, "paged_pool is []"), ({"paged_sequence": 1 << 40}, "the ticket is of another sequence"),
     ({"paged_sequence": -1}, "paged_sequence is -1"), ({"paged_sequence": "1"}, "paged_sequence is '1'"),
-    ({"paged_sequence": True}, "paged_sequence is True"), ({"remote_num_tokens": 41}, "the ticket is of another sequence"),
-    ({"remote_num_tokens": 16}, "the ticket is of another sequence"), ({"remote_num_tokens": 0}, "remote_num_tokens is 0"),
+    ({"paged_sequence": True}, "paged_sequence is True"),
+    ({"remote_num_tokens": 41}, "the ticket is of another sequence"),
+    ({"remote_num_tokens": 16}, "the ticket is of another sequence"),
+    ({"remote_num_tokens": 0}, "remote_num_tokens is 0"),
     ({"remote_num_tokens": 1 << 40}, "remote_num_tokens is 1099511627776"),
     ({"paged_content": "0" * 64}, "its tokens are not those of the request"),
     ({"paged_content": None}, "paged_content is None"), ({"remote_block_ids": None}, None),

@@ -37,8 +37,8 @@ def test_tenant_without_room_for_a_request(start_limited):
                                          "requests of 512: start vLLM with --max-model-len 128, or raise its limit of "
                                          "test in pagedd.conf"):
         start_limited(8)
-    with pytest.raises(ValueError, match="tenant team, pool test: the tenant has 8 pages; a request needs 11 at a time, "
-                                         "for the window and for a step of 64 tokens: start vLLM with fewer "
+    with pytest.raises(ValueError, match="tenant team, pool test: the tenant has 8 pages; a request needs 11 at a "
+                                         "time, for the window and for a step of 64 tokens: start vLLM with fewer "
                                          "--max-num-batched-tokens, or raise its limit of test"):
         start_limited(8, window=90, max_num_batched_tokens=64, max_num_seqs=8)
 
@@ -55,7 +55,7 @@ def test_tenant_with_room_for_one_request(start_limited):
 
 @pytest.mark.parametrize("sampling", [{}, {"prompt_logprobs": 1}])
 def test_request_that_can_never_start(start_limited, vllm_log, monkeypatch, sampling):
-    """Where the check at the start does not see it: a request of 10 pages of 8 ends with an error, those behind it run."""
+    """Where the check at the start does not see it: a request of 10 pages ends with an error, those behind it run."""
     monkeypatch.setattr(connector, "check_pages", lambda *arguments: None)
     engine = start_limited(8)
     lost, other = engine.add(prompt(150), 5, **sampling), engine.add(prompt(100, seed=1), 5)
