@@ -71,6 +71,10 @@ def vllm_config(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 @pytest.fixture
 def vllm_log() -> Iterator[list[str]]:
     """What is logged where vLLM writes it: by loggers below "vllm", the only ones that it configures."""
+    from vllm.config.logging import LoggingConfig
+    from vllm.logger import configure_logging_if_needed
+
+    configure_logging_if_needed(LoggingConfig())    # the first engine of a process would do it, and remove the handler
     lines: list[str] = []
 
     class Handler(logging.Handler):
